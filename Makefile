@@ -1,0 +1,52 @@
+# The short names for what developers and CI do. Meson does the building; ci/preset names the kinds of build.
+#   make demo | test | test-full | bench [ONLY=figure] | soak [ONLY=run] [FOR_S=seconds] | install | format | lint | clean
+BUILD = build
+SOURCES = find src include tests bench -name '*.[ch]' -print0
+LINT = find src -name '*.c' -print0 | xargs -0 -r -n 1 -P 2 clang-tidy --quiet -p $(BUILD)
+MAKEFLAGS += --no-print-directory
+
+all:
+	@ci/preset release $(BUILD)
+	@ninja -C $(BUILD)
+
+demo: all
+	@ci/demo $(BUILD)
+
+test: all
+	@pkg-config --exists cmocka || { echo "make test needs libcmocka-dev; ./test installs it" >&2; exit 1; }
+	@ci/summary --e2e tests/e2e $(BUILD)
+
+# `make test`, and all that needs another compiler or more patience: `ci/install build test full` brings the tools.
+test-full: test check-format lint test-asan test-tsan test-fuzz
+
+test-asan test-tsan:
+	@ci/preset $(@:test-%=%)
+	@ci/summary --word $(@:test-%=%) --e2e tests/e2e build-$(@:test-%=%)
+
+test-fuzz:
+	@if ls tests/fuzz/fuzz_*.c >/dev/null 2>&1; then \
+	    ci/preset fuzz && ci/summary --word fuzz build-fuzz --suite fuzz; fi
+
+check-format:
+	@$(SOURCES) | xargs -0 -r clang-format --dry-run -Werror --ferror-limit=10
+
+format:
+	@$(SOURCES) | xargs -0 -r clang-format -i
+
+lint: all
+	@if command -v clang-tidy >/dev/null; then $(LINT); else echo "lint: no clang-tidy here, skipped"; fi
+
+# Each figure and each soak prints one JSON object as its last line; without ONLY, all of them run.
+bench: all
+	@PENSTOCK_BUILD="$$PWD/$(BUILD)" bench/run $(if $(ONLY),--only $(ONLY))
+
+soak: all
+	@PENSTOCK_BUILD="$$PWD/$(BUILD)" bench/soak $(if $(ONLY),--only $(ONLY)) $(if $(FOR_S),--for-s $(FOR_S))
+
+install: all
+	@meson install -C $(BUILD)
+
+clean:
+	@rm -rf build build-asan build-tsan build-fuzz
+
+.PHONY: all demo test test-full test-asan test-tsan test-fuzz check-format format lint bench soak install clean

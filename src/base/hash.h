@@ -1,0 +1,17 @@
+/* hash.h: the one door to xxhash and to ISA-L's crc32c. */
+#ifndef PST_HASH_H
+#define PST_HASH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* XXH3, 64 bits, keyed by @seed. */
+uint64_t pst_hash64(const void *data, size_t len, uint64_t seed);
+
+/* crc32c (Castagnoli) of @data; pass a previous result as @crc to go on, 0 to begin. */
+uint32_t pst_crc32c(uint32_t crc, const void *data, size_t len);
+
+/* Fills @out with bytes from the kernel's random generator; aborts where there is none. */
+void pst_random(void *out, size_t len);
+
+#endif

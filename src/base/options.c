@@ -1,0 +1,310 @@
+#include "base/options.h"
+
+#include <ctype.h>
+
+static void *member(const struct pst_option *row, void *settings)
+{
+    return (char *)settings + row->offset;
+}
+
+/* A row's name as people see it. */
+static int name_bytes(const struct pst_option *row)
+{
+    size_t len = strlen(row->name);
+
+    return (int)(len && row->name[len - 1] == '_' ? len - 1 : len);
+}
+
+int pst_parse_size(const char *text, uint64_t *out)
+{
+    static const char units[] = "KMGT";
+    unsigned long long n;
+    uint64_t scale = 1;
+    char *end;
+
+    if (!isdigit((unsigned char)*text))
+        return -EINVAL;
+    errno = 0;
+    n = strtoull(text, &end, 10);
+    if (errno)
+        return -EINVAL;
+    if (*end) {
+        const char *unit = strchr(units, toupper((unsigned char)*end));
+
+        if (!unit)
+            return -EINVAL;
+        scale = 1ull << (10 * (unit - units + 1));
+        end++;
+        if (strcmp(end, "iB") == 0)
+            end += 2;
+        else if (strcmp(end, "B") == 0)
+            end++;
+    }
+    if (*end || __builtin_mul_overflow(n, scale, out))
+        return -EINVAL;
+    return 0;
+}
+
+static int set_number(const struct pst_option *row, uint64_t *to, const char *value, char *fault)
+{
+    uint64_t n;
+
+    if (pst_parse_size(value, &n) < 0 ||
+        (row->type == PST_OPTION_NUMBER && !isdigit((unsigned char)value[strlen(value) - 1]))) {
+        snprintf(fault, PST_FAULT_BYTES, "%.*s: '%s' is not a %s", name_bytes(row), row->name, value,
+                 row->type == PST_OPTION_SIZE ? "size like 64K, 2M or 4G" : "number");
+        return -EINVAL;
+    }
+    if (n < row->min || n > row->max) {
+        snprintf(fault, PST_FAULT_BYTES, "%.*s: %s is outside of %llu to %llu %s", name_bytes(row), row->name,
+                 value, (unsigned long long)row->min, (unsigned long long)row->max, row->unit);
+        return -EINVAL;
+    }
+    *to = n;
+    return 0;
+}
+
+static int set_flag(const struct pst_option *row, bool *to, const char *value, char *fault)
+{
+    static const char *const words[][2] = {{"no", "yes"}, {"false", "true"}, {"0", "1"}, {"off", "on"}};
+
+    for (size_t i = 0; i < pst_count_of(words); i++) {
+        for (int on = 0; on < 2; on++) {
+            if (strcmp(value, words[i][on]) == 0) {
+                *to = on;
+                return 0;
+            }
+        }
+    }
+    snprintf(fault, PST_FAULT_BYTES, "%.*s: '%s' is not yes or no", name_bytes(row), row->name, value);
+    return -EINVAL;
+}
+
+static int set_string(char **to, const char *value, char *fault)
+{
+    char *copy = *value ? strdup(value) : NULL;
+
+    if (*value && !copy) {
+        snprintf(fault, PST_FAULT_BYTES, "out of memory");
+        return -ENOMEM;
+    }
+    free(*to);
+    *to = copy;
+    return 0;
+}
+
+static int add_string(const struct pst_option *row, struct pst_strings *to, const char *value, char *fault)
+{
+    int r;
+
+    if (to->count == PST_STRINGS_MAX) {
+        snprintf(fault, PST_FAULT_BYTES, "%.*s: more than %d of them", name_bytes(row), row->name,
+                 PST_STRINGS_MAX);
+        return -EINVAL;
+    }
+    if (!*value)
+        return 0;
+    to->items[to->count] = NULL;
+    r = set_string(&to->items[to->count], value, fault);
+    to->count += r == 0;
+    return r;
+}
+
+static int set_row(const struct pst_option *row, void *settings, const char *value, char *fault)
+{
+    void *to = member(row, settings);
+
+    switch (row->type) {
+    case PST_OPTION_STRING:
+        return set_string(to, value, fault);
+    case PST_OPTION_LIST:
+        return add_string(row, to, value, fault);
+    case PST_OPTION_FLAG:
+        return set_flag(row, to, value, fault);
+    case PST_OPTION_SIZE:
+    case PST_OPTION_NUMBER:
+        return set_number(row, to, value, fault);
+    }
+    return -EINVAL;
+}
+
+const struct pst_option *pst_option_find(const struct pst_option *rows, size_t count, const char *name,
+                                         size_t len)
+{
+    for (size_t i = 0; i < count; i++) {
+        size_t at = 0;
+
+        if ((size_t)name_bytes(&rows[i]) != len)
+            continue;
+        while (at < len && rows[i].name[at] == (name[at] == '-' ? '_' : name[at]))
+            at++;
+        if (at == len)
+            return &rows[i];
+    }
+    return NULL;
+}
+
+void pst_options_preset(const struct pst_option *rows, size_t count, void *settings)
+{
+    char fault[PST_FAULT_BYTES];
+
+    for (size_t i = 0; i < count; i++) {
+        int r = *rows[i].preset ? set_row(&rows[i], settings, rows[i].preset, fault) : 0;
+
+        pst_assert(r == 0);
+    }
+}
+
+void pst_options_free(const struct pst_option *rows, size_t count, void *settings)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (rows[i].type == PST_OPTION_STRING)
+            set_string(member(&rows[i], settings), "", NULL);
+        if (rows[i].type == PST_OPTION_LIST) {
+            struct pst_strings *list = member(&rows[i], settings);
+
+            while (list->count > 0)
+                free(list->items[--list->count]);
+        }
+    }
+}
+
+int pst_options_set(const struct pst_option *rows, size_t count, void *settings, const char *name,
+                    const char *value, char fault[PST_FAULT_BYTES])
+{
+    const struct pst_option *row = pst_option_find(rows, count, name, strlen(name));
+
+    if (row)
+        return set_row(row, settings, value, fault);
+    snprintf(fault, PST_FAULT_BYTES, "unknown option '%s'", name);
+    return -ENOENT;
+}
+
+int pst_options_set_pair(const struct pst_option *rows, size_t count, void *settings, const char *pair,
+                         char fault[PST_FAULT_BYTES])
+{
+    const char *equals = strchr(pair, '=');
+    char name[64];
+
+    if (!equals || (size_t)(equals - pair) >= sizeof(name)) {
+        snprintf(fault, PST_FAULT_BYTES, "'%s' is not name=value", pair);
+        return -EINVAL;
+    }
+    snprintf(name, sizeof(name), "%.*s", (int)(equals - pair), pair);
+    return pst_options_set(rows, count, settings, name, equals + 1, fault);
+}
+
+int pst_options_environment(const struct pst_option *rows, size_t count, void *settings,
+                            char fault[PST_FAULT_BYTES])
+{
+    for (size_t i = 0; i < count; i++) {
+        char name[80] = "PENSTOCK_";
+        size_t at = strlen(name);
+        const char *value;
+        int r;
+
+        for (int c = 0; c < name_bytes(&rows[i]) && at + 1 < sizeof(name); c++)
+            name[at++] = (char)toupper((unsigned char)rows[i].name[c]);
+        name[at] = '\0';
+        value = getenv(name);
+        r = value ? set_row(&rows[i], settings, value, fault) : 0;
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+/* Cuts blanks off both ends, in place. */
+static char *trim(char *text)
+{
+    char *end;
+
+    while (isspace((unsigned char)*text))
+        text++;
+    end = text + strlen(text);
+    while (end > text && isspace((unsigned char)end[-1]))
+        *--end = '\0';
+    return text;
+}
+
+int pst_options_file(const struct pst_option *rows, size_t count, void *settings, const char *path,
+                     char fault[PST_FAULT_BYTES])
+{
+    FILE *file = fopen(path, "re");
+    char line[4096], why[PST_FAULT_BYTES];
+    int r = 0;
+
+    if (!file) {
+        r = -errno;
+        snprintf(fault, PST_FAULT_BYTES, "%s: %s", path, strerror(-r));
+        return r;
+    }
+    for (int number = 1; r == 0 && fgets(line, sizeof(line), file); number++) {
+        char *comment = strchr(line, '#'), *equals, *name;
+        bool whole = strchr(line, '\n') || feof(file);
+
+        if (comment)
+            *comment = '\0';
+        name = trim(line);
+        if (whole && !*name)
+            continue;
+        equals = strchr(name, '=');
+        if (!whole) {
+            r = -EINVAL;
+            snprintf(why, sizeof(why), "a line of more than %zu bytes", sizeof(line) - 2);
+        } else if (equals) {
+            *equals = '\0';
+            r = pst_options_set(rows, count, settings, trim(name), trim(equals + 1), why);
+        } else {
+            r = -EINVAL;
+            snprintf(why, sizeof(why), "'%.100s' is not name = value", name);
+        }
+        if (r < 0)
+            snprintf(fault, PST_FAULT_BYTES, "%.100s:%d: %.140s", path, number, why);
+    }
+    if (r == 0 && ferror(file)) { /* a folder, for one, opens but cannot be read */
+        r = errno ? -errno : -EIO;
+        snprintf(fault, PST_FAULT_BYTES, "%s: %s", path, strerror(-r));
+    }
+    fclose(file);
+    return r;
+}
+
+void pst_options_help(const struct pst_option *rows, size_t count, FILE *out)
+{
+    for (size_t i = 0; i < count; i++) {
+        char flag[64];
+        size_t at = (size_t)snprintf(flag, sizeof(flag), "--%.*s", name_bytes(&rows[i]), rows[i].name);
+
+        for (size_t c = 2; c < at; c++)
+            flag[c] = flag[c] == '_' ? '-' : flag[c];
+        fprintf(out, "  %-18s %-10s %s", flag, rows[i].unit, rows[i].text);
+        fprintf(out, *rows[i].preset ? " [%s]\n" : "\n", rows[i].preset);
+    }
+}
+
+void pst_options_print(const struct pst_option *rows, size_t count, const void *settings, char *buf,
+                       size_t cap)
+{
+    size_t at = 0;
+
+    pst_assert(cap > 0);
+    buf[0] = '\0';
+    for (size_t i = 0; i < count && at < cap; i++) {
+        const void *from = (const char *)settings + rows[i].offset;
+        const struct pst_strings *list = from;
+        const char *gap = at ? " " : "", *name = rows[i].name;
+        int len = name_bytes(&rows[i]);
+
+        if (rows[i].type == PST_OPTION_STRING && *(char *const *)from)
+            at += (size_t)snprintf(buf + at, cap - at, "%s%.*s=%s", gap, len, name, *(char *const *)from);
+        else if (rows[i].type == PST_OPTION_FLAG)
+            at += (size_t)snprintf(buf + at, cap - at, "%s%.*s=%s", gap, len, name,
+                                   *(const bool *)from ? "yes" : "no");
+        else if (rows[i].type == PST_OPTION_SIZE || rows[i].type == PST_OPTION_NUMBER)
+            at += (size_t)snprintf(buf + at, cap - at, "%s%.*s=%llu", gap, len, name,
+                                   *(const unsigned long long *)from);
+        for (uint32_t k = 0; rows[i].type == PST_OPTION_LIST && k < list->count && at < cap; k++)
+            at += (size_t)snprintf(buf + at, cap - at, "%s%.*s=%s", at ? " " : "", len, name, list->items[k]);
+    }
+}

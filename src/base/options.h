@@ -1,0 +1,83 @@
+/*
+ * options.h: settings as tables. One row gives a setting its name, type, default, bounds, unit and text; the
+ * parser, `--help`, environment names (PENSTOCK_NAME), configuration files and the reference manual all read
+ * the row.
+ *
+ * Names are written with '_' in tables and files, with '-' on command lines; both are taken everywhere. A '_'
+ * at a row's end only keeps its member from being a word of C.
+ */
+#ifndef PST_OPTIONS_H
+#define PST_OPTIONS_H
+
+#include "base/base.h"
+
+#include <stdio.h>
+
+enum pst_option_type {
+    PST_OPTION_STRING, /* char *, owned; NULL when empty */
+    PST_OPTION_SIZE,   /* uint64_t bytes: 4096, 64K, 2M, 4G, 1T */
+    PST_OPTION_NUMBER, /* uint64_t */
+    PST_OPTION_LIST,   /* struct pst_strings: each setting adds one */
+    PST_OPTION_FLAG,   /* bool: yes, no */
+};
+
+enum { PST_STRINGS_MAX = 64 };
+
+struct pst_strings {
+    char *items[PST_STRINGS_MAX];
+    uint32_t count;
+};
+
+struct pst_option {
+    const char *name;
+    enum pst_option_type type;
+    size_t offset; /* of its member in the settings struct */
+    const char *preset;
+    uint64_t min, max;
+    const char *unit;
+    const char *text;
+};
+
+/* Rows: X(TYPE, name, default text, min, max, unit, text), members of the same name in the struct. */
+#define PST_OPTION_ROW(settings, TYPE, name, preset, min, max, unit, text)                                   \
+    {#name, PST_OPTION_##TYPE, offsetof(settings, name), preset, min, max, unit, text},
+
+#define PST_OPTION_MEMBER_STRING(name) char *name;
+#define PST_OPTION_MEMBER_SIZE(name)   uint64_t name;
+#define PST_OPTION_MEMBER_NUMBER(name) uint64_t name;
+#define PST_OPTION_MEMBER_LIST(name)   struct pst_strings name;
+#define PST_OPTION_MEMBER_FLAG(name)   bool name;
+
+/* Faults are written as text that names setting and value. */
+enum { PST_FAULT_BYTES = 256 };
+
+void pst_options_preset(const struct pst_option *rows, size_t count, void *settings);
+void pst_options_free(const struct pst_option *rows, size_t count, void *settings);
+/* The row called by the first @len bytes of @name, or NULL. */
+const struct pst_option *pst_option_find(const struct pst_option *rows, size_t count, const char *name,
+                                         size_t len);
+/* Return: 0, -ENOENT no such setting, -EINVAL bad value; @fault gets the text. */
+int pst_options_set(const struct pst_option *rows, size_t count, void *settings, const char *name,
+                    const char *value, char fault[PST_FAULT_BYTES]);
+/* "name=value". */
+int pst_options_set_pair(const struct pst_option *rows, size_t count, void *settings, const char *pair,
+                         char fault[PST_FAULT_BYTES]);
+/* Every PENSTOCK_NAME that is set. */
+int pst_options_environment(const struct pst_option *rows, size_t count, void *settings,
+                            char fault[PST_FAULT_BYTES]);
+/* Lines "name = value"; '#' begins a comment. */
+int pst_options_file(const struct pst_option *rows, size_t count, void *settings, const char *path,
+                     char fault[PST_FAULT_BYTES]);
+void pst_options_help(const struct pst_option *rows, size_t count, FILE *out);
+/* "name=value ..." of everything, on one line. */
+void pst_options_print(const struct pst_option *rows, size_t count, const void *settings, char *buf,
+                       size_t cap);
+
+/* Reads a secret: a regular file that nobody else may read. Return: its length, or -errno with the reason in
+ * @fault. */
+int pst_secret_read(const char *path, void *buf, size_t cap, char fault[PST_FAULT_BYTES]);
+
+/* Return: 0 or -EINVAL. */
+int pst_parse_size(const char *text, uint64_t *out);
+
+#endif

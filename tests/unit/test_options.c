@@ -1,0 +1,496 @@
+#include "cm.h"
+
+#include "base/options.h"
+
+#include <stdio.h>
+#include <sys/stat.h>
+
+/* A table with a row of each type; `case_` shows that a last '_' is nobody's business but the compiler's. */
+#define ROWS(X)                                                                                              \
+    X(STRING, place, "", 0, 0, "path", "where it lies")                                                      \
+    X(STRING, mode, "calm", 0, 0, "", "how it goes")                                                         \
+    X(SIZE, page_size, "2M", 65536, 1ull << 30, "bytes", "bytes in a page")                                  \
+    X(NUMBER, shards, "4", 1, 256, "threads", "how many shards")                                             \
+    X(LIST, class_of, "", 0, 0, "PREFIX=CLASS", "classes of keys")                                           \
+    X(FLAG, pre_fault, "yes", 0, 0, "", "touch memory first")                                                \
+    X(NUMBER, case_, "7", 0, 9, "cases", "a word of C")
+
+struct settings {
+#define X(TYPE, name, ...) PST_OPTION_MEMBER_##TYPE(name)
+    ROWS(X)
+#undef X
+};
+
+static const struct pst_option rows[] = {
+#define X(TYPE, ...) PST_OPTION_ROW(struct settings, TYPE, __VA_ARGS__)
+    ROWS(X)
+#undef X
+};
+
+enum { ROW_COUNT = pst_count_of(rows) };
+
+struct desk {
+    struct settings settings;
+    char fault[PST_FAULT_BYTES];
+    char folder[64];
+    char path[128];
+};
+
+static int open_desk(void **state)
+{
+    struct desk *d = calloc(1, sizeof(*d));
+
+    pst_options_preset(rows, ROW_COUNT, &d->settings);
+    snprintf(d->folder, sizeof(d->folder), "/tmp/pst_test_options.XXXXXX");
+    if (!mkdtemp(d->folder))
+        return -1;
+    snprintf(d->path, sizeof(d->path), "%s/file", d->folder);
+    *state = d;
+    return 0;
+}
+
+static int close_desk(void **state)
+{
+    struct desk *d = *state;
+
+    pst_options_free(rows, ROW_COUNT, &d->settings);
+    unlink(d->path);
+    rmdir(d->folder);
+    free(d);
+    return 0;
+}
+
+static int set(struct desk *d, const char *name, const char *value)
+{
+    d->fault[0] = '\0';
+    return pst_options_set(rows, ROW_COUNT, &d->settings, name, value, d->fault);
+}
+
+static void assert_fault(const struct desk *d, const char *part)
+{
+    if (!strstr(d->fault, part))
+        fail_msg("'%s' does not say '%s'", d->fault, part);
+}
+
+static void write_file(const struct desk *d, const char *text, size_t len, mode_t mode)
+{
+    FILE *file = fopen(d->path, "w");
+
+    assert_non_null(file);
+    assert_int_equal(fwrite(text, 1, len, file), len);
+    assert_int_equal(fclose(file), 0);
+    assert_int_equal(chmod(d->path, mode), 0);
+}
+
+static void presets_are_set(void **state)
+{
+    struct desk *d = *state;
+
+    assert_null(d->settings.place);
+    assert_string_equal(d->settings.mode, "calm");
+    assert_int_equal(d->settings.page_size, 2 << 20);
+    assert_int_equal(d->settings.shards, 4);
+    assert_int_equal(d->settings.class_of.count, 0);
+    assert_true(d->settings.pre_fault);
+    assert_int_equal(d->settings.case_, 7);
+}
+
+static void strings_are_owned_and_replaced(void **state)
+{
+    struct desk *d = *state;
+    char text[] = "/a/b";
+
+    assert_int_equal(set(d, "place", text), 0);
+    text[1] = 'x';
+    assert_string_equal(d->settings.place, "/a/b");
+    assert_int_equal(set(d, "place", "/c"), 0);
+    assert_string_equal(d->settings.place, "/c");
+    assert_int_equal(set(d, "place", ""), 0);
+    assert_null(d->settings.place);
+}
+
+static void sizes_have_units(void **state)
+{
+    static const struct {
+        const char *text;
+        uint64_t bytes;
+    } good[] = {
+        {"0", 0},
+        {"4096", 4096},
+        {"64K", 64 << 10},
+        {"64k", 64 << 10},
+        {"64KiB", 64 << 10},
+        {"64KB", 64 << 10},
+        {"2M", 2 << 20},
+        {"2MiB", 2 << 20},
+        {"3G", 3ull << 30},
+        {"3GiB", 3ull << 30},
+        {"5T", 5ull << 40},
+        {"5TiB", 5ull << 40},
+        {"0K", 0},
+        {"010", 10},
+        {"16777215T", 16777215ull << 40},
+        {"18446744073709551615", UINT64_MAX},
+    };
+    static const char *const bad[] = {"",
+                                      " 1",
+                                      "1 ",
+                                      "-1",
+                                      "+1",
+                                      "K",
+                                      "1X",
+                                      "1Ki",
+                                      "1KiBs",
+                                      "1iB",
+                                      "1B",
+                                      "1.5G",
+                                      "0x10",
+                                      "1KK",
+                                      "1 K",
+                                      "16777216T",
+                                      "18446744073709551616",
+                                      "99999999999999999999T"};
+    uint64_t n;
+
+    (void)state;
+    for (size_t i = 0; i < pst_count_of(good); i++) {
+        n = 1;
+        if (pst_parse_size(good[i].text, &n) < 0 || n != good[i].bytes)
+            fail_msg("'%s' is %llu", good[i].text, (unsigned long long)n);
+    }
+    for (size_t i = 0; i < pst_count_of(bad); i++) {
+        if (pst_parse_size(bad[i], &n) != -EINVAL)
+            fail_msg("'%s' was taken", bad[i]);
+    }
+}
+
+static void sizes_are_bounded(void **state)
+{
+    struct desk *d = *state;
+
+    assert_int_equal(set(d, "page_size", "64K"), 0);
+    assert_int_equal(d->settings.page_size, 65536);
+    assert_int_equal(set(d, "page_size", "1GiB"), 0);
+    assert_int_equal(d->settings.page_size, 1 << 30);
+    assert_int_equal(set(d, "page_size", "65535"), -EINVAL);
+    assert_fault(d, "page_size: 65535 is outside of 65536 to 1073741824 bytes");
+    assert_int_equal(set(d, "page_size", "2G"), -EINVAL);
+    assert_fault(d, "page_size");
+    assert_int_equal(set(d, "page_size", "much"), -EINVAL);
+    assert_fault(d, "page_size: 'much' is not a size");
+    assert_int_equal(set(d, "page_size", ""), -EINVAL);
+    assert_int_equal(d->settings.page_size, 1 << 30); /* nothing wrong is kept */
+}
+
+static void numbers_are_bounded_and_have_no_units(void **state)
+{
+    static const char *const bad[] = {"",   "0", "257", "-1", "1K",
+                                      "4x", "x", "1.0", " 3", "99999999999999999999"};
+    struct desk *d = *state;
+
+    assert_int_equal(set(d, "shards", "1"), 0);
+    assert_int_equal(set(d, "shards", "256"), 0);
+    for (size_t i = 0; i < pst_count_of(bad); i++) {
+        assert_int_equal(set(d, "shards", bad[i]), -EINVAL);
+        assert_fault(d, "shards: ");
+        assert_fault(d, bad[i]);
+    }
+    assert_int_equal(d->settings.shards, 256);
+}
+
+static void flags_know_a_few_words(void **state)
+{
+    static const char *const words[] = {"yes", "no", "true", "false", "1", "0", "on", "off"};
+    static const char *const bad[] = {"", "YES", "y", "2", "yes "};
+    struct desk *d = *state;
+
+    for (size_t i = 0; i < pst_count_of(words); i++) {
+        assert_int_equal(set(d, "pre_fault", words[i]), 0);
+        assert_int_equal(d->settings.pre_fault, i % 2 == 0);
+    }
+    for (size_t i = 0; i < pst_count_of(bad); i++) {
+        assert_int_equal(set(d, "pre_fault", bad[i]), -EINVAL);
+        assert_fault(d, "pre_fault: ");
+    }
+}
+
+static void lists_grow_to_their_bound(void **state)
+{
+    struct desk *d = *state;
+    char item[16];
+
+    for (int i = 0; i < PST_STRINGS_MAX; i++) {
+        snprintf(item, sizeof(item), "p%d=cache", i);
+        assert_int_equal(set(d, "class_of", item), 0);
+        assert_int_equal(d->settings.class_of.count, i + 1);
+        assert_string_equal(d->settings.class_of.items[i], item);
+    }
+    assert_int_equal(set(d, "class_of", "more"), -EINVAL);
+    assert_fault(d, "class_of: more than 64");
+    assert_int_equal(d->settings.class_of.count, PST_STRINGS_MAX);
+}
+
+static void names_take_both_dashes(void **state)
+{
+    static const char *const unknown[] = {"",          "pagesize", "page_siz", "page_sizes", "page size",
+                                          "Page_Size", "_",        "-",        "case__"};
+    struct desk *d = *state;
+
+    assert_int_equal(set(d, "page-size", "1M"), 0);
+    assert_int_equal(set(d, "page_size", "1M"), 0);
+    assert_int_equal(set(d, "case", "1"), 0);
+    assert_int_equal(d->settings.case_, 1);
+    assert_ptr_equal(pst_option_find(rows, ROW_COUNT, "pre-fault=no", 9), &rows[5]);
+    for (size_t i = 0; i < pst_count_of(unknown); i++) {
+        char want[64];
+
+        snprintf(want, sizeof(want), "unknown option '%s'", unknown[i]);
+        assert_int_equal(set(d, unknown[i], "1"), -ENOENT);
+        assert_string_equal(d->fault, want);
+    }
+}
+
+static void pairs_are_cut_at_the_first_equals(void **state)
+{
+    struct desk *d = *state;
+    char long_name[200];
+
+    assert_int_equal(pst_options_set_pair(rows, ROW_COUNT, &d->settings, "class-of=kv/=cache", d->fault), 0);
+    assert_string_equal(d->settings.class_of.items[0], "kv/=cache");
+    assert_int_equal(pst_options_set_pair(rows, ROW_COUNT, &d->settings, "shards", d->fault), -EINVAL);
+    assert_fault(d, "'shards' is not name=value");
+    assert_int_equal(pst_options_set_pair(rows, ROW_COUNT, &d->settings, "colour=red", d->fault), -ENOENT);
+    assert_fault(d, "unknown option 'colour'");
+    memset(long_name, 'a', sizeof(long_name));
+    memcpy(long_name + sizeof(long_name) - 3, "=1", 3);
+    assert_int_equal(pst_options_set_pair(rows, ROW_COUNT, &d->settings, long_name, d->fault), -EINVAL);
+}
+
+/* A fault is never longer than its room, whatever was typed. */
+static void faults_fit(void **state)
+{
+    struct desk *d = *state;
+    char huge[3000];
+
+    memset(huge, 'z', sizeof(huge) - 1);
+    huge[sizeof(huge) - 1] = '\0';
+    assert_int_equal(set(d, "shards", huge), -EINVAL);
+    assert_in_range(strlen(d->fault), 1, PST_FAULT_BYTES - 1);
+    assert_int_equal(set(d, huge, "1"), -ENOENT);
+    assert_in_range(strlen(d->fault), 1, PST_FAULT_BYTES - 1);
+}
+
+static void environment_is_read(void **state)
+{
+    struct desk *d = *state;
+
+    setenv("PENSTOCK_PAGE_SIZE", "128K", 1);
+    setenv("PENSTOCK_PLACE", "/there", 1);
+    setenv("PENSTOCK_PRE_FAULT", "off", 1);
+    setenv("PENSTOCK_CASE", "3", 1);
+    assert_int_equal(pst_options_environment(rows, ROW_COUNT, &d->settings, d->fault), 0);
+    assert_int_equal(d->settings.page_size, 128 << 10);
+    assert_string_equal(d->settings.place, "/there");
+    assert_false(d->settings.pre_fault);
+    assert_int_equal(d->settings.case_, 3);
+    assert_int_equal(d->settings.shards, 4);
+    setenv("PENSTOCK_SHARDS", "none", 1);
+    assert_int_equal(pst_options_environment(rows, ROW_COUNT, &d->settings, d->fault), -EINVAL);
+    assert_fault(d, "shards: 'none' is not a number");
+    unsetenv("PENSTOCK_PAGE_SIZE");
+    unsetenv("PENSTOCK_PLACE");
+    unsetenv("PENSTOCK_PRE_FAULT");
+    unsetenv("PENSTOCK_CASE");
+    unsetenv("PENSTOCK_SHARDS");
+}
+
+static int read_file(struct desk *d, const char *text)
+{
+    write_file(d, text, strlen(text), 0644);
+    d->fault[0] = '\0';
+    return pst_options_file(rows, ROW_COUNT, &d->settings, d->path, d->fault);
+}
+
+static void files_are_read(void **state)
+{
+    struct desk *d = *state;
+
+    assert_int_equal(read_file(d, "# all of it\n"
+                                  "\n"
+                                  "   \t \n"
+                                  "shards = 9   # nine\n"
+                                  "  page-size=4M\r\n"
+                                  "class_of = a/=cache\n"
+                                  "class_of = b/=cache\n"
+                                  "place = /with blanks/in it\n"
+                                  "case = 2"),
+                     0);
+    assert_int_equal(d->settings.shards, 9);
+    assert_int_equal(d->settings.page_size, 4 << 20);
+    assert_int_equal(d->settings.class_of.count, 2);
+    assert_string_equal(d->settings.class_of.items[1], "b/=cache");
+    assert_string_equal(d->settings.place, "/with blanks/in it");
+    assert_int_equal(d->settings.case_, 2);
+    assert_int_equal(read_file(d, ""), 0);
+}
+
+static void bad_lines_are_named(void **state)
+{
+    struct desk *d = *state;
+    char want[200];
+
+    assert_int_equal(read_file(d, "# one\n\nshards = 3\nshards = 1000\n"), -EINVAL);
+    snprintf(want, sizeof(want), "%s:4: shards: 1000 is outside of 1 to 256", d->path);
+    assert_fault(d, want);
+    assert_int_equal(read_file(d, "shards = 3\ncolour = red\n"), -ENOENT);
+    snprintf(want, sizeof(want), "%s:2: unknown option 'colour'", d->path);
+    assert_fault(d, want);
+    assert_int_equal(read_file(d, "shards 3\n"), -EINVAL);
+    snprintf(want, sizeof(want), "%s:1: 'shards 3' is not name = value", d->path);
+    assert_fault(d, want);
+    assert_int_equal(read_file(d, "= 3\n"), -ENOENT);
+    unlink(d->path);
+    assert_int_equal(pst_options_file(rows, ROW_COUNT, &d->settings, d->path, d->fault), -ENOENT);
+    assert_fault(d, d->path);
+    assert_int_equal(pst_options_file(rows, ROW_COUNT, &d->settings, d->folder, d->fault), -EISDIR);
+    assert_fault(d, d->folder);
+}
+
+/* The end of a line that is too long is not taken for a line of its own. */
+static void long_lines_are_refused(void **state)
+{
+    struct desk *d = *state;
+    char text[6000], want[160];
+
+    memset(text, ' ', sizeof(text));
+    memcpy(text, "# ", 2);
+    memcpy(text + 4500, "shards = 77\n", 13);
+    assert_int_equal(read_file(d, text), -EINVAL);
+    snprintf(want, sizeof(want), "%s:1: ", d->path);
+    assert_fault(d, want);
+    assert_int_equal(d->settings.shards, 4);
+}
+
+static void help_and_print_show_every_row(void **state)
+{
+    struct desk *d = *state;
+    char *help = NULL, printed[1024];
+    size_t len = 0;
+    FILE *out = open_memstream(&help, &len);
+
+    pst_options_help(rows, ROW_COUNT, out);
+    fclose(out);
+    for (size_t i = 0; i < ROW_COUNT; i++) {
+        assert_non_null(strstr(help, rows[i].text));
+        assert_non_null(strstr(help, rows[i].unit));
+    }
+    assert_non_null(strstr(help, "--page-size "));
+    assert_non_null(strstr(help, "--case "));
+    assert_non_null(strstr(help, "[2M]"));
+    free(help);
+
+    assert_int_equal(set(d, "place", "/p"), 0);
+    assert_int_equal(set(d, "class_of", "a=cache"), 0);
+    assert_int_equal(set(d, "class_of", "b=keep"), 0);
+    pst_options_print(rows, ROW_COUNT, &d->settings, printed, sizeof(printed));
+    assert_string_equal(printed,
+                        "place=/p mode=calm page_size=2097152 shards=4 class_of=a=cache class_of=b=keep "
+                        "pre_fault=yes case=7");
+}
+
+static void print_stays_in_its_room(void **state)
+{
+    struct desk *d = *state;
+    char whole[1024];
+
+    assert_int_equal(set(d, "class_of", "a=cache"), 0);
+    pst_options_print(rows, ROW_COUNT, &d->settings, whole, sizeof(whole));
+    for (size_t cap = 1; cap <= strlen(whole) + 1; cap++) {
+        char *exact = malloc(cap);
+
+        pst_options_print(rows, ROW_COUNT, &d->settings, exact, cap);
+        assert_int_equal(strlen(exact), cap - 1);
+        assert_memory_equal(exact, whole, cap - 1);
+        free(exact);
+    }
+}
+
+/* ---- secrets ---- */
+
+static int read_secret(struct desk *d, const char *text, mode_t mode, char *buf, size_t cap)
+{
+    write_file(d, text, strlen(text), mode);
+    d->fault[0] = '\0';
+    return pst_secret_read(d->path, buf, cap, d->fault);
+}
+
+static void secrets_are_read(void **state)
+{
+    struct desk *d = *state;
+    char buf[8];
+
+    assert_int_equal(read_secret(d, "hunter", 0600, buf, sizeof(buf)), 6);
+    assert_memory_equal(buf, "hunter", 6);
+    assert_int_equal(read_secret(d, "hunter\r\n\n", 0400, buf, sizeof(buf)), -EINVAL); /* 9 bytes */
+    assert_int_equal(read_secret(d, "hunt\r\n\n", 0400, buf, sizeof(buf)), 4);
+    assert_int_equal(read_secret(d, "12345678", 0700, buf, sizeof(buf)), 8);
+    assert_int_equal(read_secret(d, "123456789", 0600, buf, sizeof(buf)), -EINVAL);
+    assert_fault(d, "must hold 1 to 8 bytes");
+    assert_int_equal(read_secret(d, "", 0600, buf, sizeof(buf)), -EINVAL);
+    assert_fault(d, d->path);
+    assert_int_equal(read_secret(d, "\n\n", 0600, buf, sizeof(buf)), -EINVAL);
+}
+
+static void open_secrets_are_refused(void **state)
+{
+    static const mode_t modes[] = {0640, 0604, 0660, 0644, 0601, 0610, 0777};
+    struct desk *d = *state;
+    char buf[8];
+
+    for (size_t i = 0; i < pst_count_of(modes); i++) {
+        assert_int_equal(read_secret(d, "s", modes[i], buf, sizeof(buf)), -EACCES);
+        assert_fault(d, d->path);
+        assert_fault(d, "mode 0600");
+    }
+}
+
+static void only_files_are_secrets(void **state)
+{
+    struct desk *d = *state;
+    char buf[8];
+
+    assert_int_equal(pst_secret_read(d->path, buf, sizeof(buf), d->fault), -ENOENT);
+    assert_fault(d, d->path);
+    assert_int_equal(pst_secret_read(d->folder, buf, sizeof(buf), d->fault), -EACCES);
+    assert_int_equal(mkfifo(d->path, 0600), 0); /* nobody writes to it: a reader must not wait */
+    assert_int_equal(pst_secret_read(d->path, buf, sizeof(buf), d->fault), -EACCES);
+}
+
+#define DESK_TEST(f) cmocka_unit_test_setup_teardown(f, open_desk, close_desk)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        DESK_TEST(presets_are_set),
+        DESK_TEST(strings_are_owned_and_replaced),
+        DESK_TEST(sizes_have_units),
+        DESK_TEST(sizes_are_bounded),
+        DESK_TEST(numbers_are_bounded_and_have_no_units),
+        DESK_TEST(flags_know_a_few_words),
+        DESK_TEST(lists_grow_to_their_bound),
+        DESK_TEST(names_take_both_dashes),
+        DESK_TEST(pairs_are_cut_at_the_first_equals),
+        DESK_TEST(faults_fit),
+        DESK_TEST(environment_is_read),
+        DESK_TEST(files_are_read),
+        DESK_TEST(bad_lines_are_named),
+        DESK_TEST(long_lines_are_refused),
+        DESK_TEST(help_and_print_show_every_row),
+        DESK_TEST(print_stays_in_its_room),
+        DESK_TEST(secrets_are_read),
+        DESK_TEST(open_secrets_are_refused),
+        DESK_TEST(only_files_are_secrets),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
