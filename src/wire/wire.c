@@ -1,0 +1,199 @@
+/* wire.c: encoding and decoding. A decoder believes no length before it has compared it with what is left. */
+#include "wire/wire.h"
+
+#define PUT(at, value)                                                                                       \
+    do {                                                                                                     \
+        memcpy(at, &(value), sizeof(value));                                                                 \
+        (at) += sizeof(value);                                                                               \
+    } while (0)
+
+#define GET(at, end, value)                                                                                  \
+    do {                                                                                                     \
+        if (pst_unlikely((size_t)((end) - (at)) < sizeof(value)))                                            \
+            return -EPROTO;                                                                                  \
+        memcpy(&(value), at, sizeof(value));                                                                 \
+        (at) += sizeof(value);                                                                               \
+    } while (0)
+
+/* The fixed part of an operation: 16 bytes. */
+struct op_fixed {
+    uint8_t code;
+    uint8_t flags;
+    uint16_t key_bytes;
+    uint16_t attr_bytes;
+    uint16_t depth;
+    uint64_t bytes;
+};
+_Static_assert(sizeof(struct op_fixed) == 16, "op layout");
+
+/* The fixed part of a result: 16 bytes. */
+struct result_fixed {
+    int16_t result;
+    uint8_t flags;
+    uint8_t spare;
+    uint32_t bytes;
+    uint64_t generation;
+};
+_Static_assert(sizeof(struct result_fixed) == 16, "result layout");
+
+static bool value_inline(const struct pst_wire_op *op)
+{
+    return op->code == PST_WIRE_PUT && !(op->flags & PST_WIRE_VALUE_IN_BULK);
+}
+
+static uint8_t *put_bytes(uint8_t *at, const void *data, size_t len)
+{
+    if (len)
+        memcpy(at, data, len);
+    return at + len;
+}
+
+size_t pst_wire_op_bytes(const struct pst_wire_op *op)
+{
+    return sizeof(struct op_fixed) + (op->flags & PST_WIRE_IF_GENERATION ? 8 : 0) +
+           (op->flags & PST_WIRE_CHECKSUM ? 4 : 0) + (op->flags & PST_WIRE_RANGE ? 8 : 0) + op->key.len +
+           op->attrs.len + (value_inline(op) ? op->bytes : 0);
+}
+
+uint8_t *pst_wire_put_op(uint8_t *at, const struct pst_wire_op *op)
+{
+    struct op_fixed fixed = {op->code,  op->flags, (uint16_t)op->key.len, (uint16_t)op->attrs.len,
+                             op->depth, op->bytes};
+
+    pst_assert(op->key.len <= PST_WIRE_KEY_BYTES_MAX && op->attrs.len <= PST_WIRE_KEY_BYTES_MAX);
+    PUT(at, fixed);
+    if (op->flags & PST_WIRE_IF_GENERATION)
+        PUT(at, op->if_generation);
+    if (op->flags & PST_WIRE_CHECKSUM)
+        PUT(at, op->crc);
+    if (op->flags & PST_WIRE_RANGE)
+        PUT(at, op->offset);
+    at = put_bytes(at, op->key.data, op->key.len);
+    at = put_bytes(at, op->attrs.data, op->attrs.len);
+    if (value_inline(op)) {
+        pst_assert(op->bytes <= PST_WIRE_INLINE_BYTES_MAX);
+        at = put_bytes(at, op->value, op->bytes);
+    }
+    return at;
+}
+
+static int get_bytes(const uint8_t **at, const uint8_t *end, size_t len, struct pst_bytes *out)
+{
+    if ((size_t)(end - *at) < len)
+        return -EPROTO;
+    *out = (struct pst_bytes){*at, len};
+    *at += len;
+    return 0;
+}
+
+static bool code_known(uint8_t code)
+{
+    return (code >= PST_WIRE_PUT && code <= PST_WIRE_UNPIN) ||
+           (code >= PST_WIRE_LIST && code <= PST_WIRE_CODE_MAX);
+}
+
+int pst_wire_get_op(const uint8_t **from, const uint8_t *end, struct pst_wire_op *op)
+{
+    const uint8_t *at = *from;
+    struct op_fixed fixed;
+    struct pst_bytes value = {NULL, 0};
+
+    GET(at, end, fixed);
+    if (!code_known(fixed.code) || fixed.key_bytes > PST_WIRE_KEY_BYTES_MAX ||
+        fixed.attr_bytes > PST_WIRE_KEY_BYTES_MAX)
+        return -EPROTO;
+    op->code = fixed.code;
+    op->flags = fixed.flags;
+    op->depth = fixed.depth;
+    op->bytes = fixed.bytes;
+    op->if_generation = 0;
+    op->crc = 0;
+    op->offset = 0;
+    if (op->flags & PST_WIRE_IF_GENERATION)
+        GET(at, end, op->if_generation);
+    if (op->flags & PST_WIRE_CHECKSUM)
+        GET(at, end, op->crc);
+    if (op->flags & PST_WIRE_RANGE)
+        GET(at, end, op->offset);
+    if (get_bytes(&at, end, fixed.key_bytes, &op->key) < 0 ||
+        get_bytes(&at, end, fixed.attr_bytes, &op->attrs) < 0)
+        return -EPROTO;
+    if (value_inline(op) &&
+        (op->bytes > PST_WIRE_INLINE_BYTES_MAX || get_bytes(&at, end, op->bytes, &value) < 0))
+        return -EPROTO;
+    op->value = value.data;
+    *from = at;
+    return 0;
+}
+
+uint8_t *pst_wire_put_result(uint8_t *at, const struct pst_wire_result *result)
+{
+    struct result_fixed fixed = {result->result, result->flags, 0, result->bytes, result->generation};
+
+    PUT(at, fixed);
+    if (result->flags & PST_WIRE_SIZE)
+        PUT(at, result->value_bytes);
+    if (result->flags & PST_WIRE_CRC)
+        PUT(at, result->crc);
+    if (result->flags & PST_WIRE_IN_BULK)
+        PUT(at, result->bulk_bytes);
+    if (result->flags & PST_WIRE_ATTRS) {
+        uint16_t len = (uint16_t)result->attrs.len;
+
+        PUT(at, len);
+        at = put_bytes(at, result->attrs.data, len);
+    }
+    return put_bytes(at, result->data, result->bytes);
+}
+
+int pst_wire_get_result(const uint8_t **from, const uint8_t *end, struct pst_wire_result *result)
+{
+    const uint8_t *at = *from;
+    struct result_fixed fixed;
+    struct pst_bytes data;
+    uint16_t attr_bytes = 0;
+
+    GET(at, end, fixed);
+    *result = (struct pst_wire_result){.result = fixed.result,
+                                       .flags = fixed.flags,
+                                       .bytes = fixed.bytes,
+                                       .generation = fixed.generation,
+                                       .value_bytes = fixed.bytes};
+    if (result->flags & PST_WIRE_SIZE)
+        GET(at, end, result->value_bytes);
+    if (result->flags & PST_WIRE_CRC)
+        GET(at, end, result->crc);
+    if (result->flags & PST_WIRE_IN_BULK)
+        GET(at, end, result->bulk_bytes);
+    if (result->flags & PST_WIRE_ATTRS)
+        GET(at, end, attr_bytes);
+    if (get_bytes(&at, end, attr_bytes, &result->attrs) < 0 || get_bytes(&at, end, result->bytes, &data) < 0)
+        return -EPROTO;
+    result->data = data.data;
+    *from = at;
+    return 0;
+}
+
+int pst_wire_get_head(struct pst_bytes header, struct pst_wire_head *head)
+{
+    if (header.len < sizeof(*head))
+        return -EPROTO;
+    memcpy(head, header.data, sizeof(*head));
+    if (head->version != PST_WIRE_VERSION || head->type < PST_WIRE_HELLO || head->type > PST_WIRE_BULK)
+        return -EPROTO;
+    if (head->type != PST_WIRE_BULK)
+        return head->count <= PST_WIRE_OPS_MAX && header.len == sizeof(*head) ? 0 : -EPROTO;
+    if (head->count < 1 || head->count > PST_WIRE_PARTS_MAX)
+        return -EPROTO;
+    return header.len == sizeof(*head) + head->count * sizeof(struct pst_wire_part) ? 0 : -EPROTO;
+}
+
+struct pst_wire_part pst_wire_get_part(struct pst_bytes header, uint32_t index)
+{
+    struct pst_wire_part part;
+
+    pst_assert(sizeof(struct pst_wire_head) + (index + 1) * sizeof(part) <= header.len);
+    memcpy(&part, (const uint8_t *)header.data + sizeof(struct pst_wire_head) + index * sizeof(part),
+           sizeof(part));
+    return part;
+}
