@@ -1,0 +1,191 @@
+/*
+ * location.c: a value's pages as text and back. Text comes from people and peers: numbers are plain decimals
+ * without sign, space or leading zero, so that one location has one spelling of each number.
+ */
+#include "mem/mem.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+/* ---- print ---- */
+
+struct text_out {
+    char *buf;
+    size_t cap;
+    int len; /* what it would be, had @buf room */
+};
+
+static __attribute__((format(printf, 2, 3))) void add(struct text_out *out, const char *format, ...)
+{
+    size_t used = pst_min((size_t)out->len, out->cap);
+    va_list args;
+
+    va_start(args, format);
+    out->len += vsnprintf(used < out->cap ? out->buf + used : NULL, out->cap - used, format, args);
+    va_end(args);
+}
+
+static void add_run(struct text_out *out, uint32_t arena_pages, struct pst_run run, int64_t *arena_last)
+{
+    for (uint32_t page = run.page; page < run.page + run.count; page++) {
+        uint32_t arena = page / arena_pages;
+
+        if (*arena_last == arena)
+            add(out, ",%u", page % arena_pages);
+        else
+            add(out, "%s%u:p%u", out->len ? ";" : "", arena, page % arena_pages);
+        *arena_last = arena;
+    }
+}
+
+int pst_location_print(const struct pst_location *location, char *buf, size_t cap)
+{
+    struct text_out out = {.buf = buf, .cap = cap};
+    int64_t arena_last = -1;
+
+    pst_assert(location->arena_pages > 0);
+    if (cap > 0)
+        buf[0] = 0;
+    for (uint32_t i = 0; i < location->run_count; i++)
+        add_run(&out, location->arena_pages, location->runs[i], &arena_last);
+    if (location->tail_bytes > 0)
+        add(&out, "%s%u:s%u+%u/%u", out.len ? ";" : "", location->tail_page / location->arena_pages,
+            location->tail_page % location->arena_pages, location->tail_start, location->tail_bytes);
+    return out.len;
+}
+
+/* ---- parse ---- */
+
+struct text_in {
+    const char *at;
+    uint32_t arena_pages;
+    uint32_t page_count;
+    struct pst_run *runs;
+    uint32_t runs_max;
+    struct pst_location out;
+};
+
+static bool skip(struct text_in *in, char c)
+{
+    if (*in->at != c)
+        return false;
+    in->at++;
+    return true;
+}
+
+static int parse_number(struct text_in *in, uint32_t *out)
+{
+    const char *start = in->at;
+    uint64_t n = 0;
+
+    for (; *in->at >= '0' && *in->at <= '9'; in->at++) {
+        n = n * 10 + (uint64_t)(*in->at - '0');
+        if (n > UINT32_MAX)
+            return -ERANGE;
+    }
+    if (in->at == start || (*start == '0' && in->at > start + 1))
+        return -EINVAL;
+    *out = (uint32_t)n;
+    return 0;
+}
+
+static int parse_page(struct text_in *in, uint32_t arena, uint32_t *out)
+{
+    uint32_t inside;
+    uint64_t page;
+    int r = parse_number(in, &inside);
+
+    if (r < 0)
+        return r;
+    page = (uint64_t)arena * in->arena_pages + inside;
+    if (inside >= in->arena_pages || page >= in->page_count)
+        return -ERANGE;
+    *out = (uint32_t)page;
+    return 0;
+}
+
+/* A page that follows the last one in the same arena lengthens its run. */
+static int note_page(struct text_in *in, uint32_t page)
+{
+    struct pst_run *last = in->out.run_count ? &in->runs[in->out.run_count - 1] : NULL;
+
+    if (last && last->page + last->count == page && page % in->arena_pages != 0) {
+        last->count++;
+        return 0;
+    }
+    if (in->out.run_count == in->runs_max)
+        return -E2BIG;
+    in->runs[in->out.run_count++] = (struct pst_run){.page = page, .count = 1};
+    return 0;
+}
+
+static int parse_pages(struct text_in *in, uint32_t arena)
+{
+    do {
+        uint32_t page;
+        int r = parse_page(in, arena, &page);
+
+        if (r == 0)
+            r = note_page(in, page);
+        if (r < 0)
+            return r;
+    } while (skip(in, ','));
+    return 0;
+}
+
+static int parse_tail(struct text_in *in, uint32_t arena)
+{
+    int r = parse_page(in, arena, &in->out.tail_page);
+
+    if (r < 0)
+        return r;
+    if (!skip(in, '+'))
+        return -EINVAL;
+    if (parse_number(in, &in->out.tail_start) < 0 || !skip(in, '/'))
+        return -EINVAL;
+    if (parse_number(in, &in->out.tail_bytes) < 0)
+        return -EINVAL;
+    /* No page is that long: nothing in one begins or ends past 32 bits. */
+    return in->out.tail_bytes == 0 || in->out.tail_start > UINT32_MAX - in->out.tail_bytes ? -EINVAL : 0;
+}
+
+static int parse_element(struct text_in *in)
+{
+    uint32_t arena;
+    int r = parse_number(in, &arena);
+
+    if (r < 0)
+        return r;
+    if (!skip(in, ':'))
+        return -EINVAL;
+    if (skip(in, 'p'))
+        return parse_pages(in, arena);
+    return skip(in, 's') ? parse_tail(in, arena) : -EINVAL;
+}
+
+int pst_location_parse(const char *text, uint32_t arena_pages, uint32_t page_count, struct pst_run *runs,
+                       int runs_max, struct pst_location *out)
+{
+    struct text_in in = {
+        .at = text,
+        .arena_pages = arena_pages,
+        .page_count = page_count,
+        .runs = runs,
+        .runs_max = (uint32_t)runs_max,
+        .out = {.arena_pages = arena_pages, .runs = runs},
+    };
+
+    pst_assert(arena_pages > 0 && runs_max >= 0);
+    while (*in.at || in.at != text) {
+        int r = parse_element(&in);
+
+        if (r < 0)
+            return r;
+        if (!*in.at)
+            break;
+        if (in.out.tail_bytes > 0 || !skip(&in, ';'))
+            return -EINVAL;
+    }
+    *out = in.out;
+    return 0;
+}

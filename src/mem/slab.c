@@ -1,0 +1,230 @@
+/*
+ * slab.c: slots for what is smaller than half a page: taking, giving, and telling what an offset holds. One
+ * thread. A take looks at its class's first partial block only; a give finds its block from the offset by two
+ * multiplications.
+ */
+#include "mem/mem_priv.h"
+
+int pst_slab_open(struct pst_arenas *arenas, struct pst_pages *pages, uint16_t shard, struct pst_slab **out)
+{
+    struct pst_slab *slab = calloc(1, sizeof(*slab));
+    uint64_t page_bytes = arenas->page_bytes;
+
+    pst_assert(arenas->stride % page_bytes == 0 && arenas->page_count == pages->page_count);
+    if (!slab)
+        return -ENOMEM;
+    slab->arenas = arenas;
+    slab->pages = pages;
+    slab->shard = shard;
+    slab->span_count = (uint32_t)pst_min(PST_PAGE_SPANS_MAX, page_bytes / (64 << 10));
+    slab->span_bytes = (uint32_t)(page_bytes / slab->span_count / 4096 * 4096);
+    slab->page_divisor = pst_divisor_of((uint32_t)(page_bytes / 4096));
+    slab->span_divisor = pst_divisor_of(slab->span_bytes);
+    pst_slab_classes_init(slab, page_bytes);
+    pst_list_init(&slab->spans_free);
+    pst_list_init(&slab->held);
+    for (int i = 0; i < PST_SLAB_SHARES; i++)
+        pst_list_init(&slab->shares[i]);
+
+    slab->frame_count = (uint32_t)(arenas->stride / page_bytes * arenas->arena_count);
+    slab->frames = calloc(slab->frame_count, sizeof(struct pst_slab_page *));
+    if (!slab->frames) {
+        free(slab);
+        return -ENOMEM;
+    }
+    *out = slab;
+    return 0;
+}
+
+static void drop_pages(const struct pst_slab *slab, struct pst_list *pages)
+{
+    pst_list_each_safe (node, pages) {
+        struct pst_slab_page *page = pst_list_entry(node, struct pst_slab_page, share_node);
+
+        for (uint32_t i = 0; i < (page->has_spans ? slab->span_count : 1); i++)
+            free(page->blocks[i]);
+        pst_slab_page_free(page);
+    }
+}
+
+struct pst_slab *pst_slab_close(struct pst_slab *slab)
+{
+    if (!slab)
+        return NULL;
+    for (int i = 0; i < PST_SLAB_SHARES; i++)
+        drop_pages(slab, &slab->shares[i]);
+    drop_pages(slab, &slab->held);
+    free(slab->frames);
+    free(slab);
+    return NULL;
+}
+
+/* ---- take, give ---- */
+
+static void count_use(struct pst_slab *slab, struct pst_slab_page *page, uint32_t bytes)
+{
+    page->bytes_used += bytes; /* modulo 2^32: a give passes the negative */
+    slab->stat.bytes_used += (uint64_t)(int32_t)bytes;
+    if (pst_unlikely(page->bytes_used - page->share_start >= page->share_bytes))
+        pst_slab_page_shared(slab, page);
+}
+
+bool pst_slab_has_room(const struct pst_slab *slab, uint64_t bytes)
+{
+    uint32_t slab_class = pst_slab_class_of(slab, bytes);
+
+    return !pst_list_empty(&slab->classes[slab_class].partial) ||
+           (slab_class < slab->span_classes && !pst_list_empty(&slab->spans_free));
+}
+
+int pst_slab_take(struct pst_slab *slab, uint64_t bytes, uint64_t *offset)
+{
+    uint32_t slab_class = pst_slab_class_of(slab, bytes), word, slot;
+    struct pst_slab_class *c = &slab->classes[slab_class];
+    struct pst_slab_block *block;
+
+    if (pst_unlikely(pst_list_empty(&c->partial))) {
+        int r = pst_slab_grow(slab, slab_class);
+
+        if (r < 0)
+            return r;
+    }
+    block = pst_list_first(&c->partial, struct pst_slab_block, node);
+    pst_assert(block->used_count < c->slot_count);
+    for (word = block->word_hint; !block->words[word];)
+        word++;
+    slot = word * 64 + (uint32_t)__builtin_ctzll(block->words[word]);
+    block->words[word] &= block->words[word] - 1;
+    block->word_hint = word;
+    if (++block->used_count == c->slot_count)
+        pst_list_remove(&block->node);
+    count_use(slab, block->page, c->slot_bytes);
+    *offset = block->page->offset + block->start + slot * c->slot_bytes;
+    return 0;
+}
+
+struct slot {
+    struct pst_slab_block *block;
+    uint32_t index;
+    uint32_t inside; /* the offset's distance from the slot's start */
+};
+
+/* Whether @offset lies in a taken slot of this set, and in which. */
+static bool find_slot(const struct pst_slab *slab, uint64_t offset, struct slot *out)
+{
+    struct pst_slab_page *page = pst_slab_page_at(slab, offset);
+    const struct pst_slab_class *c;
+    struct pst_slab_block *block;
+    uint32_t inside, span = 0, index;
+
+    if (!page)
+        return false;
+    inside = (uint32_t)(offset - page->offset);
+    if (page->has_spans) {
+        span = pst_divide(inside, slab->span_divisor);
+        if (span >= slab->span_count)
+            return false;
+    }
+    block = page->blocks[span];
+    if (!block)
+        return false;
+    c = &slab->classes[block->slab_class];
+    inside -= block->start;
+    index = pst_divide(inside, c->divisor);
+    if (index >= c->slot_count || pst_slab_is_free(block, index))
+        return false;
+    *out = (struct slot){.block = block, .index = index, .inside = inside - index * c->slot_bytes};
+    return true;
+}
+
+static uint64_t *owner_of(const struct pst_slab *slab, const struct slot *slot)
+{
+    const struct pst_slab_class *c = &slab->classes[slot->block->slab_class];
+
+    if (c->slot_bytes < PST_SLAB_OWNED_BYTES_MIN)
+        return NULL;
+    return &slot->block->words[pst_div_up(c->slot_count, 64) + slot->index];
+}
+
+void pst_slab_give(struct pst_slab *slab, uint64_t offset)
+{
+    struct slot slot = {.block = NULL};
+    bool found = find_slot(slab, offset, &slot);
+    struct pst_slab_block *block = slot.block;
+    struct pst_slab_class *c;
+    uint64_t *owner;
+
+    pst_assert(found && slot.inside == 0);
+    c = &slab->classes[block->slab_class];
+    owner = owner_of(slab, &slot);
+    if (owner)
+        *owner = 0;
+    block->words[slot.index / 64] |= 1ull << (slot.index % 64);
+    block->word_hint = (uint32_t)pst_min(block->word_hint, slot.index / 64);
+    count_use(slab, block->page, -c->slot_bytes);
+    if (--block->used_count == 0)
+        pst_slab_shrink(slab, block);
+    else if (block->used_count == c->slot_count - 1 && !block->page->held)
+        pst_list_push_back(&c->partial, &block->node);
+}
+
+/* ---- what an offset holds ---- */
+
+uint32_t pst_slab_slot_bytes(const struct pst_slab *slab, uint64_t offset)
+{
+    struct slot slot;
+
+    return find_slot(slab, offset, &slot) ? slab->classes[slot.block->slab_class].slot_bytes : 0;
+}
+
+void pst_slab_set_owner(struct pst_slab *slab, uint64_t offset, uint64_t owner)
+{
+    struct slot slot = {.block = NULL};
+    bool found = find_slot(slab, offset, &slot);
+    uint64_t *kept;
+
+    pst_assert(found);
+    kept = owner_of(slab, &slot);
+    if (kept)
+        *kept = owner;
+}
+
+uint64_t pst_slab_owner(const struct pst_slab *slab, uint64_t offset)
+{
+    struct slot slot;
+    const uint64_t *kept = find_slot(slab, offset, &slot) ? owner_of(slab, &slot) : NULL;
+
+    return kept ? *kept : 0;
+}
+
+static uint32_t list_slots(const struct pst_slab *slab, const struct pst_slab_block *block, uint64_t *offsets,
+                           uint32_t max)
+{
+    const struct pst_slab_class *c = &slab->classes[block->slab_class];
+    uint32_t n = 0;
+
+    for (uint32_t slot = 0; slot < c->slot_count && n < max; slot++) {
+        if (!pst_slab_is_free(block, slot))
+            offsets[n++] = block->page->offset + block->start + slot * c->slot_bytes;
+    }
+    return n;
+}
+
+uint32_t pst_slab_page_slots(const struct pst_slab *slab, uint32_t page, uint64_t *offsets, uint32_t max)
+{
+    const struct pst_slab_page *p = pst_slab_page_at(slab, pst_page_offset(slab->arenas, page));
+    uint32_t n = 0;
+
+    if (!p)
+        return 0;
+    for (uint32_t i = 0; i < (p->has_spans ? slab->span_count : 1); i++) {
+        if (p->blocks[i])
+            n += list_slots(slab, p->blocks[i], offsets + n, max - n);
+    }
+    return n;
+}
+
+void pst_slab_stat(const struct pst_slab *slab, struct pst_slab_stat *out)
+{
+    *out = slab->stat;
+}

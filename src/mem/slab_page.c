@@ -1,0 +1,246 @@
+/*
+ * slab_page.c: how a slab set gets pages, cuts them into blocks, and gives them back. The page's descriptor
+ * in the arena trailer says SLAB or SPANS from before its first slot is handed out until after its last one
+ * came back.
+ */
+#include "mem/mem_priv.h"
+
+/* ---- pages ---- */
+
+static struct pst_list *share_list(struct pst_slab *slab, const struct pst_slab_page *page)
+{
+    return page->held ? &slab->held : &slab->shares[page->bytes_used / page->share_bytes];
+}
+
+void pst_slab_page_shared(struct pst_slab *slab, struct pst_slab_page *page)
+{
+    pst_assert(page->bytes_used <= page->bytes_max);
+    page->share_start = page->bytes_used / page->share_bytes * page->share_bytes;
+    pst_list_remove(&page->share_node);
+    pst_list_push_front(share_list(slab, page), &page->share_node);
+}
+
+/* A page for @block_count blocks that together hold @bytes_max; nothing is in it yet. */
+static int page_new(struct pst_slab *slab, uint32_t block_count, uint32_t bytes_max,
+                    struct pst_slab_page **out)
+{
+    struct pst_slab_page *page = calloc(1, sizeof(*page) + block_count * sizeof(page->blocks[0]));
+    struct pst_run run;
+    int r;
+
+    if (!page)
+        return -ENOMEM;
+    r = pst_pages_take(slab->pages, 1, &run, 1);
+    if (r < 0) {
+        free(page);
+        return -ENOSPC;
+    }
+    page->page = run.page;
+    page->offset = pst_page_offset(slab->arenas, run.page);
+    page->bytes_max = bytes_max;
+    page->share_bytes = bytes_max / PST_SLAB_SHARES + 1;
+    pst_list_init(&page->share_node);
+    pst_list_init(&page->spans_node);
+    pst_slab_page_shared(slab, page);
+    pst_assert(!pst_slab_page_at(slab, page->offset));
+    slab->frames[page->offset / slab->arenas->page_bytes] = page;
+    slab->stat.pages++;
+    *out = page;
+    return 0;
+}
+
+void pst_slab_page_free(struct pst_slab_page *page)
+{
+    pst_list_remove(&page->share_node);
+    pst_list_remove(&page->spans_node);
+    free(page);
+}
+
+static void page_give(struct pst_slab *slab, struct pst_slab_page *page)
+{
+    struct pst_run run = {.page = page->page, .count = 1};
+    uint32_t freed;
+
+    pst_assert(page->bytes_used == 0);
+    /* Before the page is free for others, whose descriptor it is then. */
+    memset(pst_page_desc(slab->arenas, page->page), 0, sizeof(struct pst_page_desc));
+    slab->frames[page->offset / slab->arenas->page_bytes] = NULL;
+    slab->stat.pages--;
+    pst_slab_page_free(page);
+    freed = pst_pages_give(slab->pages, &run, 1);
+    pst_assert(freed == 1); /* else someone gave this set's page away */
+}
+
+/* ---- blocks ---- */
+
+static struct pst_slab_block *block_new(const struct pst_slab *slab, uint32_t slab_class)
+{
+    const struct pst_slab_class *c = &slab->classes[slab_class];
+    size_t words = pst_div_up(c->slot_count, 64);
+    size_t owners = c->slot_bytes >= PST_SLAB_OWNED_BYTES_MIN ? c->slot_count : 0;
+    struct pst_slab_block *block = calloc(1, sizeof(*block) + (words + owners) * sizeof(uint64_t));
+
+    if (!block)
+        return NULL;
+    memset(block->words, 0xff, words * sizeof(uint64_t));
+    if (c->slot_count % 64)
+        block->words[words - 1] = (1ull << (c->slot_count % 64)) - 1;
+    block->slab_class = (uint8_t)slab_class;
+    pst_list_init(&block->node);
+    return block;
+}
+
+static int grow_page(struct pst_slab *slab, struct pst_slab_block *block)
+{
+    const struct pst_slab_class *c = &slab->classes[block->slab_class];
+    struct pst_slab_page *page;
+    int r = page_new(slab, 1, c->slot_count * c->slot_bytes, &page);
+
+    if (r < 0)
+        return r;
+    *pst_page_desc(slab->arenas, page->page) = (struct pst_page_desc){
+        .kind = PST_PAGE_SLAB,
+        .slab_class = block->slab_class,
+        .shard = slab->shard,
+    };
+    page->blocks[0] = block;
+    block->page = page;
+    return 0;
+}
+
+static int spans_page(struct pst_slab *slab, struct pst_slab_page **out)
+{
+    int r;
+
+    if (!pst_list_empty(&slab->spans_free)) {
+        *out = pst_list_first(&slab->spans_free, struct pst_slab_page, spans_node);
+        return 0;
+    }
+    r = page_new(slab, slab->span_count, slab->span_count * slab->span_bytes, out);
+    if (r < 0)
+        return r;
+    *pst_page_desc(slab->arenas, (*out)->page) = (struct pst_page_desc){
+        .kind = PST_PAGE_SPANS,
+        .shard = slab->shard,
+    };
+    (*out)->has_spans = true;
+    (*out)->spans_free = (uint32_t)((1ull << slab->span_count) - 1);
+    pst_list_push_front(&slab->spans_free, &(*out)->spans_node);
+    return 0;
+}
+
+static int grow_span(struct pst_slab *slab, struct pst_slab_block *block)
+{
+    struct pst_slab_page *page;
+    int r = spans_page(slab, &page);
+
+    if (r < 0)
+        return r;
+    pst_assert(page->spans_free && !page->held);
+    block->span = (uint8_t)__builtin_ctz(page->spans_free);
+    block->start = block->span * slab->span_bytes;
+    block->page = page;
+    page->blocks[block->span] = block;
+    page->spans_free &= page->spans_free - 1;
+    if (!page->spans_free)
+        pst_list_remove(&page->spans_node);
+    pst_page_desc(slab->arenas, page->page)->span_class[block->span] = (uint8_t)(block->slab_class + 1);
+    return 0;
+}
+
+int pst_slab_grow(struct pst_slab *slab, uint32_t slab_class)
+{
+    struct pst_slab_block *block = block_new(slab, slab_class);
+    int r;
+
+    if (!block)
+        return -ENOMEM;
+    r = slab_class < slab->span_classes ? grow_span(slab, block) : grow_page(slab, block);
+    if (r < 0) {
+        free(block);
+        return r;
+    }
+    pst_list_push_front(&slab->classes[slab_class].partial, &block->node);
+    return 0;
+}
+
+void pst_slab_shrink(struct pst_slab *slab, struct pst_slab_block *empty)
+{
+    struct pst_slab_page *page = empty->page;
+    uint32_t all = (uint32_t)((1ull << slab->span_count) - 1);
+
+    pst_assert(empty->used_count == 0);
+    pst_list_remove(&empty->node);
+    page->blocks[empty->span] = NULL;
+    if (page->has_spans) {
+        pst_page_desc(slab->arenas, page->page)->span_class[empty->span] = 0;
+        if (!page->spans_free && !page->held)
+            pst_list_push_front(&slab->spans_free, &page->spans_node);
+        page->spans_free |= 1u << empty->span;
+    }
+    free(empty);
+    if (!page->has_spans || page->spans_free == all)
+        page_give(slab, page);
+}
+
+/* ---- taking pages back ---- */
+
+/* A look at so many pages of one share finds one that is sparse enough; a full pass would stall the shard. */
+enum { LOOK_MAX = 64 };
+
+static struct pst_slab_page *sparsest_in(const struct pst_list *pages)
+{
+    struct pst_slab_page *best = NULL;
+    uint64_t best_used = UINT64_MAX;
+    uint32_t looked = 0;
+
+    pst_list_each (node, pages) {
+        struct pst_slab_page *page = pst_list_entry(node, struct pst_slab_page, share_node);
+        /* In millionths: pages of different classes hold different amounts. */
+        uint64_t used = (uint64_t)page->bytes_used * 1000000 / page->bytes_max;
+
+        if (used < best_used) {
+            best = page;
+            best_used = used;
+        }
+        if (++looked == LOOK_MAX)
+            break;
+    }
+    return best;
+}
+
+int64_t pst_slab_sparse_page(struct pst_slab *slab, uint32_t used_percent)
+{
+    struct pst_slab_page *page = NULL;
+
+    for (int i = 0; i < PST_SLAB_SHARES && !page; i++)
+        page = sparsest_in(&slab->shares[i]);
+    if (!page || (uint64_t)page->bytes_used * 100 > (uint64_t)page->bytes_max * used_percent)
+        return -ENOENT;
+    page->held = true;
+    pst_slab_page_shared(slab, page);
+    pst_list_remove(&page->spans_node);
+    for (uint32_t i = 0; i < (page->has_spans ? slab->span_count : 1); i++) {
+        if (page->blocks[i])
+            pst_list_remove(&page->blocks[i]->node);
+    }
+    return page->page;
+}
+
+void pst_slab_page_keep(struct pst_slab *slab, uint32_t page_number)
+{
+    struct pst_slab_page *page = pst_slab_page_at(slab, pst_page_offset(slab->arenas, page_number));
+
+    if (!page || !page->held)
+        return; /* it emptied meanwhile */
+    page->held = false;
+    pst_slab_page_shared(slab, page);
+    if (page->spans_free)
+        pst_list_push_back(&slab->spans_free, &page->spans_node);
+    for (uint32_t i = 0; i < (page->has_spans ? slab->span_count : 1); i++) {
+        struct pst_slab_block *block = page->blocks[i];
+
+        if (block && block->used_count < slab->classes[block->slab_class].slot_count)
+            pst_list_push_back(&slab->classes[block->slab_class].partial, &block->node);
+    }
+}
