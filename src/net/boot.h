@@ -1,0 +1,127 @@
+/*
+ * boot.h: the bootstrap socket. It authenticates a peer, and only then swaps transport addresses; afterwards
+ * it carries heartbeats and tells by its end of file that the peer is gone.
+ *
+ * Server side: non-blocking, one thread, driven by pst_boot_server_poll(). Client side: blocking with a
+ * deadline until the session stands, then pst_boot_link_* calls that never block. Frames and the transcript:
+ * docs/protocol.md, "Bootstrap".
+ */
+#ifndef PST_BOOT_H
+#define PST_BOOT_H
+
+#include "base/base.h"
+#include "net/net.h"
+
+enum {
+    PST_BOOT_SHARDS_MAX = 256,
+    PST_BOOT_ARENAS_MAX = 64,
+    PST_BOOT_SECRET_BYTES_MAX = 4096,
+    PST_BOOT_VERSION = 1,
+};
+
+/* Where a bootstrap socket listens or connects. */
+struct pst_boot_address {
+    char host[256]; /* without brackets; empty for a unix path */
+    uint16_t port;
+    char path[108]; /* unix socket, empty for TCP */
+};
+
+/*
+ * Parses "host:port", "[v6]:port" or "unix:///path" and "/path".
+ * Return: 0, or -EINVAL with *@fault naming what is wrong: "server address must be host:port", "invalid port
+ * number", "unix path too long".
+ */
+int pst_boot_address_parse(const char *text, struct pst_boot_address *out, const char **fault);
+void pst_boot_address_print(const struct pst_boot_address *address, char *buf, size_t cap);
+bool pst_boot_address_loopback(const struct pst_boot_address *address); /* unix paths count as loopback */
+bool pst_boot_address_wildcard(const struct pst_boot_address *address); /* 0.0.0.0, ::, * or an empty host */
+
+/* What a node tells an authenticated client. Every port address is PST_NET_ADDRESS_BYTES_MAX at the most. */
+struct pst_boot_welcome {
+    uint64_t token;     /* names the session in every message; random */
+    uint64_t slot_seed; /* keys the hash that maps a key to its slot */
+    uint64_t page_bytes;
+    uint64_t arena_bytes; /* between the starts of two arenas in the address range of views */
+    uint64_t value_bytes_max;
+    uint32_t shard_count;
+    uint32_t arena_count; /* arena descriptors that came along: 0 unless views are possible */
+    bool same_host;       /* the addresses are those for shared memory */
+    struct {
+        uint16_t bytes;
+        uint8_t data[PST_NET_ADDRESS_BYTES_MAX];
+    } shards[PST_BOOT_SHARDS_MAX];
+};
+
+/* ---- client ---- */
+
+struct pst_boot_link;
+
+struct pst_boot_client_options {
+    struct pst_bytes secret; /* empty: none */
+    bool network_only;       /* ask for network addresses even on the same host */
+    uint64_t deadline_ns;    /* pst_now_ns() clock */
+};
+
+/*
+ * Connects, authenticates and brings the node's welcome. Then the caller opens its port and calls
+ * pst_boot_link_address() with its own address. *@fault is set to a static text that names the fault on
+ * failure. Return: 0, -ECONNREFUSED nothing listens, -EHOSTUNREACH no such host, -ETIMEDOUT, -EACCES wrong or
+ * missing secret (either side), -EPROTO not a penstock node, -EPROTONOSUPPORT other version, -EBUSY session
+ * limit.
+ * @arena_fds receives welcome->arena_count read-only descriptors, which the caller then owns.
+ */
+int pst_boot_connect(const struct pst_boot_address *address, const struct pst_boot_client_options *options,
+                     struct pst_boot_welcome *welcome, int arena_fds[PST_BOOT_ARENAS_MAX],
+                     struct pst_boot_link **out, const char **fault);
+/* Sends this client's port address, MACed, and waits until the node has taken it. */
+int pst_boot_link_address(struct pst_boot_link *link, const void *address, size_t bytes,
+                          uint64_t deadline_ns);
+/* Reads what has come and sends a heartbeat when one is due. Return: 0, -ECONNRESET the node is gone,
+ * -ETIMEDOUT silent for 10 s. */
+int pst_boot_link_tick(struct pst_boot_link *link, uint64_t now_ns);
+int pst_boot_link_fd(struct pst_boot_link *link);
+struct pst_boot_link *pst_boot_link_close(struct pst_boot_link *link);
+
+/* ---- server ---- */
+
+struct pst_boot_server;
+
+struct pst_boot_server_options {
+    struct pst_bytes secret; /* empty: none needed */
+    uint32_t sessions_max;   /* authenticated */
+    uint32_t handshakes_max; /* not yet authenticated; older ones than 5 s are dropped */
+};
+
+/* The node's part: called by pst_boot_server_poll() on its thread. */
+struct pst_boot_server_ops {
+    /*
+     * A peer has authenticated: fill *@welcome, and *@fds, *@fd_count (kept open by the node) when
+     * @descriptors may be sent: the peer is of the same user, namespaces and host, on a unix socket.
+     * @same_host: shared memory addresses may be given. Return: 0 or -EBUSY.
+     */
+    int (*welcome)(void *ctx, bool same_host, bool descriptors, struct pst_boot_welcome *welcome,
+                   const int **fds, void **session);
+    /* The peer's port address has come and was verified: sends are possible. Return: 0 or -errno (session
+     * ends). */
+    int (*connected)(void *ctx, void *session, const void *address, size_t bytes);
+    /* The socket ended, or its host is gone. Called once per welcome that returned 0. */
+    void (*ended)(void *ctx, void *session, const char *why);
+    /* A peer was refused: for the log. @peer is its printed address. */
+    void (*refused)(void *ctx, const char *peer, const char *why);
+};
+
+int pst_boot_server_open(const struct pst_boot_server_options *options, const struct pst_boot_server_ops *ops,
+                         void *ctx, struct pst_boot_server **out);
+/* Adds a listening socket; port 0 picks one, written back. A stale unix path is replaced, a live one is
+ * -EADDRINUSE. */
+int pst_boot_server_listen(struct pst_boot_server *server, struct pst_boot_address *address);
+/* An epoll descriptor: readable when pst_boot_server_poll() has work. */
+int pst_boot_server_fd(struct pst_boot_server *server);
+/* Does what is ready, answers heartbeats, ends handshakes that take too long. Never blocks. Return: ms until
+ * it wants to be called again. */
+int pst_boot_server_poll(struct pst_boot_server *server, uint64_t now_ns);
+/* Ends a session from the node's side. */
+void pst_boot_server_end(struct pst_boot_server *server, void *session);
+struct pst_boot_server *pst_boot_server_close(struct pst_boot_server *server);
+
+#endif

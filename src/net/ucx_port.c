@@ -1,0 +1,196 @@
+/* ucx_port.c: one UCX worker: its life, its progress, its sleep. Used by one thread at a time. */
+#include "net/ucx_priv.h"
+#include "base/clock.h"
+#include "base/hash.h"
+
+static void port_free(struct ucx_port *port)
+{
+    pst_assert(port->base.magic == PST_PORT_MAGIC);
+    pst_assert(pst_list_empty(&port->ops_live));
+    for (uint32_t i = 0; port->ops && i < port->ops_max; i++)
+        ucx_op_fini(&port->ops[i]);
+    for (int i = 0; i < UCX_PACKS; i++)
+        free(port->packs[i]);
+    free(port->ops);
+    port->base.magic = 0;
+    free(port);
+}
+
+static int worker_open(struct ucx_port *port, ucp_context_h context)
+{
+    ucp_worker_params_t params = {
+        .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
+        .thread_mode = UCS_THREAD_MODE_SINGLE,
+    };
+    ucp_worker_attr_t attr = {.field_mask = UCP_WORKER_ATTR_FIELD_MAX_AM_HEADER};
+    ucs_status_t status = ucp_worker_create(context, &params, &port->worker);
+
+    if (status != UCS_OK)
+        return ucx_errno(status);
+    pst_assert(port->worker);
+    status = ucp_worker_get_efd(port->worker, &port->fd);
+    if (status == UCS_OK)
+        status = ucp_worker_query(port->worker, &attr);
+    port->header_direct_max = pst_min(attr.max_am_header, PST_NET_HEADER_BYTES_MAX);
+    /* The shortest header of ours, a u64, has to fit into any packet. */
+    if (status == UCS_OK && port->header_direct_max < sizeof(uint64_t))
+        return -ENODEV;
+    return ucx_errno(status);
+}
+
+static struct ucx_port *port_new(struct pst_net *net, uint32_t events_max)
+{
+    struct ucx_port *port = calloc(1, sizeof(*port));
+
+    if (!port)
+        return NULL;
+    port->base = (struct pst_port){.magic = PST_PORT_MAGIC, .net = net};
+    port->ops_max = events_max;
+    pst_list_init(&port->base.ready);
+    pst_list_init(&port->ops_free);
+    pst_list_init(&port->ops_live);
+    pst_list_init(&port->msgs_free);
+    pst_list_init(&port->msgs_live);
+    pst_list_init(&port->slabs);
+    for (int i = 0; i < UCX_PEER_BUCKETS; i++)
+        pst_list_init(&port->peers[i]);
+    pst_random(&port->parted_number, sizeof(port->parted_number));
+    port->ops = calloc(events_max, sizeof(*port->ops));
+    for (uint32_t i = 0; port->ops && i < events_max; i++) {
+        struct ucx_op *op = &port->ops[i];
+
+        op->magic = UCX_OP_MAGIC;
+        op->port = port;
+        op->pack = -1;
+        pst_list_init(&op->node.link);
+        pst_list_push_back(&port->ops_free, &op->link);
+    }
+    return port;
+}
+
+int ucx_port_open(struct pst_net *net, uint32_t events_max, struct pst_port **out)
+{
+    struct ucx_port *port = port_new(net, events_max);
+    int r = -ENOMEM;
+
+    if (!port)
+        return -ENOMEM;
+    if (port->ops)
+        r = worker_open(port, ucx_net_cast(net)->context);
+    if (r == 0)
+        r = ucx_messages_open(port);
+    if (r < 0) {
+        if (port->worker)
+            ucp_worker_destroy(port->worker);
+        port_free(port);
+        return r;
+    }
+    pst_assert(port->fd >= 0 && !pst_list_empty(&port->ops_free));
+    *out = &port->base;
+    return 0;
+}
+
+/* Return: true when UCX knows none of our operations any more. */
+static bool drain(struct ucx_port *port)
+{
+    uint64_t deadline_ns = pst_now_ns() + UCX_DRAIN_MS * 1000000ull;
+
+    while (!pst_list_empty(&port->ops_live)) {
+        if (ucp_worker_progress(port->worker) == 0 && pst_now_ns() > deadline_ns)
+            return false;
+    }
+    return true;
+}
+
+void ucx_port_close(struct pst_port *base)
+{
+    struct ucx_port *port = ucx_port_cast(base);
+    bool drained;
+
+    for (int i = 0; i < UCX_PEER_BUCKETS; i++) {
+        pst_list_each_safe (it, &port->peers[i]) {
+            struct ucx_peer *peer = pst_list_entry(it, struct ucx_peer, link);
+
+            if (!peer->base.closing) {
+                peer->base.closing = true;
+                ucx_peer_close(&peer->base);
+            }
+        }
+    }
+    drained = drain(port);
+    pst_assert(!drained || pst_list_empty(&port->ops_live));
+    for (int i = 0; i < UCX_PEER_BUCKETS && drained; i++)
+        pst_list_each_safe (it, &port->peers[i])
+            ucx_peer_forget(pst_list_entry(it, struct ucx_peer, link));
+    if (!drained) {
+        /* UCX aborts when a worker ends before its requests: better to lose this memory than the process. */
+        ucx_net_cast(base->net)->stuck = true;
+        return;
+    }
+    ucx_messages_close(port);
+    ucp_worker_destroy(port->worker);
+    port_free(port);
+}
+
+int ucx_port_address(struct pst_port *base, bool network_only, void *buf, size_t cap)
+{
+    struct ucx_port *port = ucx_port_cast(base);
+    ucp_worker_attr_t attr = {
+        .field_mask = UCP_WORKER_ATTR_FIELD_ADDRESS | UCP_WORKER_ATTR_FIELD_ADDRESS_FLAGS,
+        .address_flags = network_only ? UCP_WORKER_ADDRESS_FLAG_NET_ONLY : 0,
+    };
+    ucs_status_t status = ucp_worker_query(port->worker, &attr);
+    int r;
+
+    if (status != UCS_OK)
+        return ucx_errno(status);
+    pst_assert(attr.address && attr.address_length > 0 && attr.address_length <= INT32_MAX);
+    r = (int)attr.address_length;
+    if (attr.address_length > cap || attr.address_length > PST_NET_ADDRESS_BYTES_MAX)
+        r = -ENOSPC;
+    else
+        memcpy(buf, attr.address, attr.address_length);
+    ucp_worker_release_address(port->worker, attr.address);
+    return r;
+}
+
+void ucx_port_progress(struct pst_port *base)
+{
+    struct ucx_port *port = ucx_port_cast(base);
+
+    /* Stops at the first event, so that answers leave before more is read. */
+    for (int round = 0; round < UCX_PROGRESS_ROUNDS && base->ready_count == 0; round++)
+        if (ucp_worker_progress(port->worker) == 0)
+            break;
+}
+
+void ucx_port_taken(struct pst_port *base, struct pst_event_node *node)
+{
+    pst_assert(base->magic == PST_PORT_MAGIC);
+    switch (node->event.kind) {
+    case PST_NET_SENT:
+    case PST_NET_RECEIVED:
+        pst_assert(!pst_container_of(node, struct ucx_op, node)->silent);
+        ucx_op_give(pst_container_of(node, struct ucx_op, node));
+        break;
+    case PST_NET_PEER_GONE:
+        ucx_peer_forget(pst_container_of(node, struct ucx_peer, node_gone));
+        break;
+    case PST_NET_PEER_LOST: /* lives on until it is closed */
+    case PST_NET_EAGER:     /* the receiver's until it is freed */
+    case PST_NET_BULK:
+        break;
+    }
+}
+
+int ucx_port_fd(struct pst_port *base)
+{
+    return ucx_port_cast(base)->fd;
+}
+
+int ucx_port_arm(struct pst_port *base)
+{
+    ucs_status_t status = ucp_worker_arm(ucx_port_cast(base)->worker);
+
+    return status == UCS_ERR_BUSY ? -EAGAIN : ucx_errno(status);
+}
