@@ -1,0 +1,207 @@
+/*
+ * evict.c: which value goes when memory runs short. Cache records form one list a shard, by last use. The
+ * victim is the oldest that nothing keeps; of those used in the same second the deepest goes first, since a
+ * prefix chain is useless behind the page that is lost.
+ */
+#include "store/shard_priv.h"
+
+enum {
+    TIE_DS = 10,          /* uses this close together count as one moment */
+    TIE_RECORDS_MAX = 32, /* how many of one moment are compared */
+    TICK_EVICTIONS_MAX = 64,
+    WANTED_NS = 20000000,  /* a waiting write asks again sooner than this */
+    TAKE_BACK_EVERY = 256, /* evictions without a free page before a slab page is emptied */
+    TAKE_BACK_PERCENT = 90,
+};
+
+static struct pst_recency *recency_at(const struct pst_shard *s, uint64_t ref)
+{
+    return pst_record_recency(pst_ref_record(s, ref));
+}
+
+static void publish_tail(struct pst_shard *s)
+{
+    uint32_t ds = s->oldest ? recency_at(s, s->oldest)->touched_ds : UINT32_MAX;
+
+    if (atomic_load_explicit(&s->tail_ds, memory_order_relaxed) != ds)
+        atomic_store_explicit(&s->tail_ds, ds, memory_order_relaxed);
+}
+
+static uint32_t now_ds(const struct pst_shard *s, uint64_t now_ns)
+{
+    return (uint32_t)((now_ns - s->store->start_ns) / 100000000);
+}
+
+void pst_recency_add(struct pst_shard *s, struct pst_record *r, uint64_t now_ns)
+{
+    uint64_t ref = pst_record_ref(s, r);
+    struct pst_recency *rec = pst_record_recency(r);
+
+    *rec = (struct pst_recency){.older = s->newest, .touched_ds = now_ds(s, now_ns)};
+    if (s->newest)
+        recency_at(s, s->newest)->newer = ref;
+    s->newest = ref;
+    if (!s->oldest) {
+        s->oldest = ref;
+        publish_tail(s);
+    }
+}
+
+void pst_recency_remove(struct pst_shard *s, struct pst_record *r)
+{
+    struct pst_recency *rec = pst_record_recency(r);
+
+    if (rec->newer)
+        recency_at(s, rec->newer)->older = rec->older;
+    else
+        s->newest = rec->older;
+    if (rec->older) {
+        recency_at(s, rec->older)->newer = rec->newer;
+    } else {
+        s->oldest = rec->newer;
+        publish_tail(s);
+    }
+}
+
+void pst_recency_moved(struct pst_shard *s, struct pst_record *r)
+{
+    struct pst_recency *rec = pst_record_recency(r);
+    uint64_t ref = pst_record_ref(s, r);
+
+    *(rec->newer ? &recency_at(s, rec->newer)->older : &s->newest) = ref;
+    *(rec->older ? &recency_at(s, rec->older)->newer : &s->oldest) = ref;
+}
+
+void pst_shard_touch(struct pst_shard *s, struct pst_record *r, uint64_t now_ns)
+{
+    uint64_t ref = pst_record_ref(s, r);
+
+    if (!(r->flags & PST_RECORD_CACHE))
+        return;
+    if (s->newest == ref) { /* its place stays, its time does not */
+        pst_record_recency(r)->touched_ds = now_ds(s, now_ns);
+        if (s->oldest == ref)
+            publish_tail(s);
+        return;
+    }
+    pst_recency_remove(s, r);
+    pst_recency_add(s, r, now_ns);
+}
+
+void pst_recency_loosened(struct pst_shard *s)
+{
+    if (s->oldest && atomic_load_explicit(&s->tail_ds, memory_order_relaxed) == UINT32_MAX)
+        publish_tail(s);
+}
+
+static uint32_t depth_of(const struct pst_record *r)
+{
+    return r->depth == PST_DEPTH_NONE ? 0 : r->depth;
+}
+
+/* The oldest loose record. Records that something keeps move to the young end, so that they are not looked at
+ * again soon. */
+static struct pst_record *oldest_loose(struct pst_shard *s, uint64_t now_ns)
+{
+    for (uint64_t left = s->stat.cache_keys; left > 0 && s->oldest; left--) {
+        struct pst_record *r = pst_ref_record(s, s->oldest);
+
+        if (pst_record_loose(s, r, now_ns))
+            return r;
+        pst_recency_remove(s, r);
+        pst_recency_add(s, r, now_ns);
+    }
+    return NULL;
+}
+
+static struct pst_record *victim(struct pst_shard *s, uint64_t now_ns)
+{
+    struct pst_record *best = oldest_loose(s, now_ns);
+    uint32_t limit_ds;
+    uint64_t ref;
+
+    if (!best)
+        return NULL;
+    limit_ds = pst_record_recency(best)->touched_ds + TIE_DS;
+    ref = pst_record_recency(best)->newer;
+    for (int i = 0; i < TIE_RECORDS_MAX && ref; i++) {
+        struct pst_record *r = pst_ref_record(s, ref);
+
+        if (pst_record_recency(r)->touched_ds > limit_ds)
+            break;
+        if (depth_of(r) > depth_of(best) && pst_record_loose(s, r, now_ns))
+            best = r;
+        ref = pst_record_recency(r)->newer;
+    }
+    return best;
+}
+
+bool pst_shard_evict(struct pst_shard *s, uint64_t now_ns)
+{
+    struct pst_record *r = victim(s, now_ns);
+
+    if (!r)
+        return false;
+    s->stat.evictions++;
+    s->stat.evicted_bytes += r->value_bytes;
+    pst_shard_unlink(s, r);
+    return true;
+}
+
+bool pst_shard_make_room(struct pst_shard *s, uint64_t now_ns)
+{
+    if (pst_shard_evict(s, now_ns)) {
+        if (s->stat.evictions % TAKE_BACK_EVERY == 0)
+            pst_shard_take_back(s, TAKE_BACK_PERCENT);
+        return true;
+    }
+    if (s->oldest) { /* all that is left is kept by someone: other shards need not wait for it */
+        atomic_store_explicit(&s->tail_ds, UINT32_MAX, memory_order_relaxed);
+        s->all_kept_ds = now_ds(s, now_ns);
+    }
+    return pst_shard_take_back(s, TAKE_BACK_PERCENT);
+}
+
+bool pst_store_evictable_elsewhere(const struct pst_shard *s)
+{
+    for (uint32_t i = 0; i < s->store->shard_count; i++) {
+        const struct pst_shard *other = &s->store->shards[i];
+
+        if (other != s && atomic_load_explicit(&other->tail_ds, memory_order_relaxed) != UINT32_MAX)
+            return true;
+    }
+    return false;
+}
+
+static bool coldest(const struct pst_shard *s)
+{
+    uint32_t mine = atomic_load_explicit(&s->tail_ds, memory_order_relaxed);
+
+    if (mine == UINT32_MAX)
+        return false;
+    for (uint32_t i = 0; i < s->store->shard_count; i++) {
+        if (atomic_load_explicit(&s->store->shards[i].tail_ds, memory_order_relaxed) < mine)
+            return false;
+    }
+    return true;
+}
+
+bool pst_shard_tick(struct pst_shard *s, uint64_t now_ns)
+{
+    struct pst_store *store = s->store;
+
+    pst_pins_expire(s, now_ns);
+    if (now_ds(s, now_ns) - s->all_kept_ds >= TIE_DS) /* pins end by time, too, and nobody says so */
+        pst_recency_loosened(s);
+    for (int i = 0; i < TICK_EVICTIONS_MAX; i++) {
+        uint32_t free_pages = atomic_load_explicit(&store->pages.free_count, memory_order_relaxed);
+        bool asked = now_ns < atomic_load_explicit(&store->wanted_ns, memory_order_relaxed) + WANTED_NS;
+        uint32_t wanted = asked ? atomic_load_explicit(&store->pages_wanted, memory_order_relaxed) : 0;
+
+        if (free_pages >= pst_max(store->pages_low, wanted) || !coldest(s))
+            return false;
+        if (!pst_shard_make_room(s, now_ns))
+            return false;
+    }
+    return true;
+}

@@ -1,0 +1,370 @@
+/*
+ * memory.c: where a record and its value lie: one slab slot for the record, pages and a tail slot for a value
+ * that does not fit in it; and the moving of records, by which a half-empty slab page is taken back.
+ */
+#include "store/shard_priv.h"
+
+#include "base/hash.h"
+
+enum {
+    TAIL_UNIT = 4096, /* a tail behind whole pages can be mapped behind them */
+    PAGES_TRIED_MAX = 64,
+};
+
+uint32_t pst_record_check(const struct pst_record *r, uint32_t seed)
+{
+    size_t key_at = pst_record_key_at(r->flags), state_at = offsetof(struct pst_record, state);
+    uint32_t crc = pst_crc32c(seed, &r->value_crc, state_at - offsetof(struct pst_record, value_crc));
+
+    return pst_crc32c(crc, (const uint8_t *)r + key_at, pst_record_bytes(r) - key_at);
+}
+
+static void mark_extents(struct pst_shard *s, const struct pst_run *runs, uint32_t run_count, uint8_t kind)
+{
+    for (uint32_t i = 0; i < run_count; i++) {
+        for (uint32_t p = 0; p < runs[i].count; p++) {
+            struct pst_page_desc *desc = pst_page_desc(&s->store->arenas, runs[i].page + p);
+
+            desc->kind = kind;
+            desc->shard = (uint16_t)s->number;
+        }
+    }
+}
+
+struct shape {
+    uint32_t pages;
+    uint32_t tail_bytes;
+};
+
+/* Whole pages, and the rest in a slot where that is half a page or less, else in a page that is partly used.
+ */
+static struct shape shape_of(const struct pst_shard *s, uint64_t value_bytes)
+{
+    uint64_t page_bytes = s->store->arenas.page_bytes, rest = value_bytes % page_bytes;
+    struct shape shape = {.pages = (uint32_t)(value_bytes / page_bytes)};
+
+    if (shape.pages > 0)
+        rest = pst_round_up(rest, TAIL_UNIT);
+    if (rest > pst_slab_bytes_max(s->slab))
+        shape.pages++;
+    else
+        shape.tail_bytes = (uint32_t)rest;
+    return shape;
+}
+
+static int take_value(struct pst_shard *s, struct shape shape, struct pst_external *out)
+{
+    int runs = 0;
+
+    *out = (struct pst_external){.tail_bytes = shape.tail_bytes};
+    if (shape.pages) {
+        runs = pst_pages_take(&s->store->pages, shape.pages, s->runs, PST_RUNS_MAX);
+        if (runs < 0)
+            return -ENOSPC;
+        mark_extents(s, s->runs, (uint32_t)runs, PST_PAGE_EXTENT);
+    }
+    out->run_count = (uint32_t)runs;
+    if (shape.tail_bytes) {
+        int r = pst_slab_take(s->slab, shape.tail_bytes, &out->tail_offset);
+
+        if (r < 0) {
+            mark_extents(s, s->runs, (uint32_t)runs, PST_PAGE_FREE);
+            pst_pages_give(&s->store->pages, s->runs, runs);
+            return r;
+        }
+    }
+    return 0;
+}
+
+static void give_value(struct pst_shard *s, const struct pst_external *e, const struct pst_run *runs)
+{
+    mark_extents(s, runs, e->run_count, PST_PAGE_FREE);
+    pst_pages_give(&s->store->pages, runs, (int)e->run_count);
+    if (e->tail_bytes)
+        pst_slab_give(s->slab, e->tail_offset);
+}
+
+static void set_owner(struct pst_shard *s, uint64_t slot_offset, uint64_t owner)
+{
+    if (pst_slab_slot_bytes(s->slab, slot_offset) >= PST_OWNER_BYTES_MIN)
+        pst_slab_set_owner(s->slab, slot_offset, owner);
+}
+
+/* Tells the record's slots whose they are. */
+static void own_slots(struct pst_shard *s, struct pst_record *r)
+{
+    uint64_t ref = pst_record_ref(s, r);
+
+    set_owner(s, pst_ref_offset(ref), ref);
+    if (r->flags & PST_RECORD_EXTERNAL && pst_record_external(r)->tail_bytes)
+        set_owner(s, pst_record_external(r)->tail_offset, ref | PST_OWNER_TAIL);
+}
+
+static void fill_record(struct pst_record *r, const struct pst_put *put, uint8_t flags)
+{
+    struct pst_bytes key = put->lookup.key;
+    uint8_t *at = (uint8_t *)r + pst_record_key_at(flags);
+
+    *r = (struct pst_record){
+        .value_crc = put->value_crc,
+        .value_bytes = put->value_bytes,
+        .key_bytes = (uint16_t)key.len,
+        .attr_bytes = (uint16_t)put->attrs.len,
+        .depth = put->depth,
+        .flags = flags,
+        .state = PST_STATE_RESERVED,
+    };
+    memcpy(at, key.data, key.len);
+    if (put->attrs.len)
+        memcpy(at + key.len, put->attrs.data, put->attrs.len);
+    memset(at + key.len + put->attrs.len, 0,
+           pst_record_body_at(flags, key.len, put->attrs.len) - pst_record_key_at(flags) - key.len -
+               put->attrs.len);
+}
+
+int pst_record_take(struct pst_shard *s, const struct pst_put *put, bool cache, struct pst_record **out)
+{
+    bool external_value = put->value_bytes > PST_INLINE_BYTES_MAX;
+    uint8_t flags = (uint8_t)((external_value ? PST_RECORD_EXTERNAL : 0) | (cache ? PST_RECORD_CACHE : 0) |
+                              (put->flags & PST_PUT_CHECKSUM ? PST_RECORD_CHECKSUM : 0));
+    size_t bytes = pst_record_body_at(flags, put->lookup.key.len, put->attrs.len);
+    struct pst_external external = {0};
+    struct pst_record *record;
+    uint64_t offset;
+    int r;
+
+    if (external_value) {
+        r = take_value(s, shape_of(s, put->value_bytes), &external);
+        if (r < 0)
+            return r;
+        bytes += sizeof(external) + external.run_count * sizeof(struct pst_run);
+    } else {
+        bytes += put->value_bytes;
+    }
+    r = bytes <= pst_slab_bytes_max(s->slab) ? pst_slab_take(s->slab, bytes, &offset) : -ENOSPC;
+    if (r < 0) {
+        if (external_value)
+            give_value(s, &external, s->runs);
+        return r;
+    }
+    record = (struct pst_record *)(void *)(s->base + offset);
+    fill_record(record, put, flags);
+    if (external_value) {
+        *pst_record_external(record) = external;
+        memcpy(pst_external_runs(pst_record_external(record)), s->runs,
+               external.run_count * sizeof(struct pst_run));
+    }
+    own_slots(s, record);
+    *out = record;
+    return 0;
+}
+
+void pst_record_give(struct pst_shard *s, struct pst_record *r)
+{
+    uint64_t offset = pst_record_offset(s, r);
+
+    pst_assert(!(r->state & PST_RECORD_PINNED));
+    if (r->flags & PST_RECORD_EXTERNAL) {
+        struct pst_external *e = pst_record_external(r);
+
+        give_value(s, e, pst_external_runs(e));
+    }
+    r->check = 0;
+    r->generation = 0;
+    pst_slab_give(s->slab, offset);
+}
+
+bool pst_record_piece(const struct pst_shard *s, const struct pst_record *r, uint64_t offset, uint64_t bytes,
+                      struct iovec *piece)
+{
+    const struct pst_external *e;
+    uint64_t at = 0;
+
+    pst_assert(offset <= r->value_bytes && bytes <= r->value_bytes - offset);
+    if (bytes == 0)
+        return false;
+    if (!(r->flags & PST_RECORD_EXTERNAL)) {
+        *piece = (struct iovec){(uint8_t *)pst_record_body(r) + offset, bytes};
+        return true;
+    }
+    e = pst_record_external(r);
+    for (uint32_t i = 0;; i++) {
+        bool tail = i == e->run_count;
+        const struct pst_run *run = &pst_external_runs(e)[i];
+        uint64_t len = tail ? e->tail_bytes : run->count * s->store->arenas.page_bytes;
+
+        pst_assert(i <= e->run_count);
+        if (offset < at + len) {
+            uint64_t start = tail ? e->tail_offset : pst_page_offset(&s->store->arenas, run->page);
+
+            *piece = (struct iovec){s->base + start + (offset - at), pst_min(bytes, at + len - offset)};
+            return true;
+        }
+        at += len;
+    }
+}
+
+int pst_record_iov(const struct pst_shard *s, const struct pst_record *r, uint64_t offset, uint64_t bytes,
+                   struct iovec *iov, int iov_max)
+{
+    int count = 0;
+
+    /* Each step walks the runs from the first on: few values have more than one. */
+    while (bytes > 0) {
+        if (count == iov_max)
+            return -E2BIG;
+        pst_record_piece(s, r, offset, bytes, &iov[count]);
+        offset += iov[count].iov_len;
+        bytes -= iov[count++].iov_len;
+    }
+    return count;
+}
+
+void pst_record_location(const struct pst_shard *s, const struct pst_record *r, struct pst_location *out)
+{
+    const struct pst_arenas *a = &s->store->arenas;
+    const struct pst_external *e = r->flags & PST_RECORD_EXTERNAL ? pst_record_external(r) : NULL;
+    uint64_t tail = pst_record_offset(s, r), tail_bytes = r->value_bytes;
+
+    *out = (struct pst_location){.arena_pages = a->arena_pages};
+    if (e) {
+        out->run_count = e->run_count;
+        out->runs = pst_external_runs(e);
+        tail = e->tail_offset;
+        tail_bytes = e->tail_bytes;
+    } else {
+        tail += pst_record_body_at(r->flags, r->key_bytes, r->attr_bytes);
+    }
+    if (tail_bytes) {
+        out->tail_page = pst_offset_page(a, tail);
+        out->tail_start = (uint32_t)(tail - pst_page_offset(a, out->tail_page));
+        out->tail_bytes = (uint32_t)tail_bytes;
+    }
+}
+
+/* A slot for what moves: to empty one page by filling a fresh one would gain nothing. */
+static int take_beside(struct pst_shard *s, uint64_t bytes, uint64_t *offset)
+{
+    return pst_slab_has_room(s->slab, bytes) ? pst_slab_take(s->slab, bytes, offset) : -ENOSPC;
+}
+
+/* Gives the tail another slot. Return: 0 or -ENOSPC. */
+static int move_tail(struct pst_shard *s, struct pst_record *r)
+{
+    struct pst_external *e = pst_record_external(r);
+    uint64_t to;
+    int result = take_beside(s, e->tail_bytes, &to);
+
+    if (result < 0)
+        return result;
+    memcpy(s->base + to, s->base + e->tail_offset, e->tail_bytes);
+    pst_slab_give(s->slab, e->tail_offset);
+    e->tail_offset = to;
+    set_owner(s, to, pst_record_ref(s, r) | PST_OWNER_TAIL);
+    r->check = pst_record_check(r, s->store->check_seed);
+    return 0;
+}
+
+/* Gives the record another slot and tells everyone who refers to it. Return: 0 or -ENOSPC. */
+static int move_record(struct pst_shard *s, struct pst_record *r)
+{
+    size_t bytes = pst_record_bytes(r);
+    struct pst_lookup lookup = pst_shard_lookup(s, pst_record_key(r));
+    uint64_t from = pst_record_ref(s, r), offset;
+    struct pst_record *to;
+    int result = take_beside(s, bytes, &offset);
+
+    if (result < 0)
+        return result;
+    to = (struct pst_record *)(void *)(s->base + offset);
+    memcpy(to, r, bytes);
+    s->changes++;
+    result = pst_index_replace(s->index, lookup.hash, from, pst_record_ref(s, to));
+    pst_assert(result == 0);
+    result = pst_order_replace(s->order, lookup.key, pst_record_ref(s, to));
+    pst_assert(result == 0);
+    if (to->flags & PST_RECORD_CACHE)
+        pst_recency_moved(s, to);
+    if (to->state & PST_RECORD_PINNED)
+        pst_pins_rename(&s->pins, pst_pins_find(&s->pins, from), pst_record_ref(s, to));
+    own_slots(s, to);
+    r->check = 0;
+    r->generation = 0;
+    pst_slab_give(s->slab, pst_ref_offset(from));
+    return 0;
+}
+
+/* True when nobody holds an address inside the record. */
+static bool movable(const struct pst_shard *s, const struct pst_record *r)
+{
+    const struct pst_pin *pin;
+
+    if (r->state & (PST_STATE_RESERVED | PST_RECORD_UNLINKED))
+        return false;
+    pin = r->state & PST_RECORD_PINNED ? pst_pins_find(&s->pins, pst_record_ref(s, r)) : NULL;
+    return !pin || pin->refs == 0;
+}
+
+/* Moves what the slot holds, or evicts it where there is no room to move to. Return: false when neither could
+ * be done. */
+static bool empty_slot(struct pst_shard *s, uint64_t offset)
+{
+    uint64_t owner = pst_slab_slot_bytes(s->slab, offset) >= PST_OWNER_BYTES_MIN
+                         ? pst_slab_owner(s->slab, offset)
+                         : pst_ref_of_offset(offset);
+    struct pst_record *r = pst_ref_record(s, owner & ~PST_OWNER_TAIL);
+    int result;
+
+    if (!movable(s, r))
+        return false;
+    result = owner & PST_OWNER_TAIL ? move_tail(s, r) : move_record(s, r);
+    if (result == 0) {
+        s->stat.moved++;
+        return true;
+    }
+    if (!(r->flags & PST_RECORD_CACHE) || r->state & PST_RECORD_PINNED)
+        return false;
+    if (atomic_load_explicit(&s->store->pages.free_count, memory_order_relaxed) > 0)
+        return false; /* no value need go for the sake of a page */
+    s->stat.evictions++;
+    s->stat.evicted_bytes += r->value_bytes;
+    pst_shard_unlink(s, r);
+    return true;
+}
+
+/* Empties a page that no slots are taken from. Return: false when something has to stay there. */
+static bool empty_page(struct pst_shard *s, uint32_t page)
+{
+    uint64_t slots[64];
+    uint32_t count;
+
+    do {
+        count = pst_slab_page_slots(s->slab, page, slots, pst_count_of(slots));
+        for (uint32_t i = 0; i < count; i++) {
+            /* Moving one may have evicted another of the same page. */
+            if (pst_slab_slot_bytes(s->slab, slots[i]) && !empty_slot(s, slots[i]))
+                return false;
+        }
+    } while (count == pst_count_of(slots));
+    return true;
+}
+
+bool pst_shard_take_back(struct pst_shard *s, uint32_t used_percent)
+{
+    uint32_t kept[PAGES_TRIED_MAX], kept_count = 0;
+    bool emptied = false;
+
+    /* A sparse page may hold the only slots of a class, or a value in transfer: then the next one. */
+    while (!emptied && kept_count < PAGES_TRIED_MAX) {
+        int64_t page = pst_slab_sparse_page(s->slab, used_percent);
+
+        if (page < 0)
+            break;
+        emptied = empty_page(s, (uint32_t)page);
+        if (!emptied)
+            kept[kept_count++] = (uint32_t)page;
+    }
+    while (kept_count > 0)
+        pst_slab_page_keep(s->slab, kept[--kept_count]);
+    return emptied;
+}

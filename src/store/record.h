@@ -1,0 +1,123 @@
+/*
+ * record.h: how a value is described inside an arena. Little-endian, position independent, 16-byte aligned.
+ *
+ *   struct pst_record          32 bytes
+ *   struct pst_recency         24 bytes, only with PST_RECORD_CACHE
+ *   key                        key_bytes
+ *   attributes                 attr_bytes
+ *   (to the next multiple of 16)
+ *   value                      value_bytes, or with PST_RECORD_EXTERNAL:
+ *   struct pst_external        16 bytes, then run_count times struct pst_run
+ *
+ * `check` covers everything but itself, `state` and the recency links; it is written last and cleared first,
+ * so that a reader of a dead process's arena never takes half a record for a whole one.
+ */
+#ifndef PST_RECORD_H
+#define PST_RECORD_H
+
+#include "base/base.h"
+#include "mem/mem.h"
+
+enum {
+    PST_KEY_BYTES_MAX = 4096,
+    PST_ATTR_BYTES_MAX = 256,
+    PST_INLINE_BYTES_MAX = 2048, /* larger values lie outside of their record */
+    PST_DEPTH_NONE = 0xffff,
+};
+
+enum { /* flags: kept */
+       PST_RECORD_EXTERNAL = 1,
+       PST_RECORD_CACHE = 2,    /* may be evicted */
+       PST_RECORD_CHECKSUM = 4, /* value_crc holds the writer's crc32c */
+};
+
+enum {                          /* state: of this process only */
+       PST_RECORD_PINNED = 1,   /* the shard's pin table has an entry */
+       PST_RECORD_UNLINKED = 2, /* no longer in the index; freed with its last reference */
+};
+
+struct pst_record {
+    uint32_t check;
+    uint32_t value_crc;
+    uint64_t generation;
+    uint64_t value_bytes;
+    uint16_t key_bytes;
+    uint16_t attr_bytes;
+    uint16_t depth;
+    uint8_t flags;
+    uint8_t state;
+};
+_Static_assert(sizeof(struct pst_record) == 32, "record layout");
+
+struct pst_recency {
+    uint64_t newer, older; /* references, 0 at the ends */
+    uint32_t touched_ds;   /* tenths of a second since the store began */
+    uint32_t spare;
+};
+_Static_assert(sizeof(struct pst_recency) == 24, "recency layout");
+
+struct pst_external {
+    uint64_t tail_offset; /* slab slot of the last bytes; meaningless when tail_bytes is 0 */
+    uint32_t tail_bytes;
+    uint32_t run_count;
+};
+_Static_assert(sizeof(struct pst_external) == 16, "external layout");
+
+static inline struct pst_recency *pst_record_recency(const struct pst_record *r)
+{
+    pst_assert(r->flags & PST_RECORD_CACHE);
+    return (struct pst_recency *)(r + 1);
+}
+
+static inline size_t pst_record_key_at(uint8_t flags)
+{
+    return sizeof(struct pst_record) + (flags & PST_RECORD_CACHE ? sizeof(struct pst_recency) : 0);
+}
+
+static inline struct pst_bytes pst_record_key(const struct pst_record *r)
+{
+    return (struct pst_bytes){(const uint8_t *)r + pst_record_key_at(r->flags), r->key_bytes};
+}
+
+static inline struct pst_bytes pst_record_attrs(const struct pst_record *r)
+{
+    struct pst_bytes key = pst_record_key(r);
+
+    return (struct pst_bytes){(const uint8_t *)key.data + key.len, r->attr_bytes};
+}
+
+/* Where the value or the external part begins, from the record's start. */
+static inline size_t pst_record_body_at(uint8_t flags, size_t key_bytes, size_t attr_bytes)
+{
+    return pst_round_up(pst_record_key_at(flags) + key_bytes + attr_bytes, 16);
+}
+
+static inline void *pst_record_body(const struct pst_record *r)
+{
+    return (uint8_t *)(uintptr_t)r + pst_record_body_at(r->flags, r->key_bytes, r->attr_bytes);
+}
+
+static inline struct pst_external *pst_record_external(const struct pst_record *r)
+{
+    pst_assert(r->flags & PST_RECORD_EXTERNAL);
+    return pst_record_body(r);
+}
+
+static inline struct pst_run *pst_external_runs(const struct pst_external *e)
+{
+    return (struct pst_run *)(e + 1);
+}
+
+static inline size_t pst_record_bytes(const struct pst_record *r)
+{
+    size_t body_at = pst_record_body_at(r->flags, r->key_bytes, r->attr_bytes);
+
+    if (!(r->flags & PST_RECORD_EXTERNAL))
+        return body_at + r->value_bytes;
+    return body_at + sizeof(struct pst_external) + pst_record_external(r)->run_count * sizeof(struct pst_run);
+}
+
+/* The checksum a record should carry; @seed keeps stored bytes from posing as records. */
+uint32_t pst_record_check(const struct pst_record *r, uint32_t seed);
+
+#endif

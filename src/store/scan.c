@@ -1,0 +1,93 @@
+/* scan.c: many keys in order. Every step is bounded and starts again from a key, so that writes in between do
+ * no harm. */
+#include "store/shard_priv.h"
+
+enum { SWEEP_KEYS_MAX = 1024 };
+
+static bool past_end(struct pst_bytes key, struct pst_bytes end)
+{
+    return end.len && pst_bytes_compare(key, end) >= 0;
+}
+
+/* Return: bytes written, 0 when it does not fit. */
+static size_t put_entry(const struct pst_record *r, uint8_t *at, size_t room)
+{
+    struct pst_bytes key = pst_record_key(r);
+    struct pst_wire_entry entry = {.generation = r->generation,
+                                   .value_bytes = r->value_bytes,
+                                   .key_bytes = r->key_bytes,
+                                   .depth = r->depth,
+                                   .cache = !!(r->flags & PST_RECORD_CACHE)};
+
+    if (room < sizeof(entry) + key.len)
+        return 0;
+    memcpy(at, &entry, sizeof(entry));
+    memcpy(at + sizeof(entry), key.data, key.len);
+    return sizeof(entry) + key.len;
+}
+
+int64_t pst_shard_list(struct pst_shard *s, const struct pst_range *range, void *buf, size_t room, bool *end)
+{
+    struct pst_order_cursor cursor = pst_order_seek(s->order, range->start, range->after);
+    size_t at = 0, bytes = 0;
+
+    do {
+        uint64_t ref = pst_order_next(s->order, &cursor);
+        const struct pst_record *r = ref ? pst_ref_record(s, ref) : NULL;
+
+        *end = !r || past_end(pst_record_key(r), range->end);
+        if (*end)
+            return (int64_t)at;
+        bytes = put_entry(r, (uint8_t *)buf + at, room - at);
+        at += bytes;
+    } while (bytes);
+    return at ? (int64_t)at : -ENOBUFS;
+}
+
+/* Keys that a pin keeps go when it ends. Return: false when nothing keeps the record. */
+static bool spare(struct pst_shard *s, struct pst_record *r, uint64_t now_ns)
+{
+    struct pst_pin *pin;
+
+    if (pst_record_loose(s, r, now_ns))
+        return false;
+    pin = pst_pins_find(&s->pins, pst_record_ref(s, r));
+    if (!pin->hard && !pin->until_ns)
+        return false; /* only transfers and views: the name goes at once, the bytes with the last of them */
+    s->doomed_count += !pin->doomed;
+    pin->doomed = true;
+    return true;
+}
+
+size_t pst_shard_sweep(struct pst_shard *s, const struct pst_range *range, bool spare_pinned, uint64_t now_ns,
+                       uint8_t buf[PST_SWEEP_BYTES_MAX])
+{
+    struct pst_wire_sweep out = {.resume_bytes = (uint16_t)range->start.len};
+    uint8_t *resume = buf + sizeof(out);
+    bool after = range->after;
+
+    if (range->start.len)
+        memcpy(resume, range->start.data, range->start.len);
+    for (int i = 0; i < SWEEP_KEYS_MAX && !out.done; i++) {
+        struct pst_order_cursor cursor =
+            pst_order_seek(s->order, (struct pst_bytes){resume, out.resume_bytes}, after);
+        uint64_t ref = pst_order_next(s->order, &cursor);
+        struct pst_record *r = ref ? pst_ref_record(s, ref) : NULL;
+
+        out.done = !r || past_end(pst_record_key(r), range->end);
+        if (out.done)
+            break;
+        memcpy(resume, pst_record_key(r).data, r->key_bytes);
+        out.resume_bytes = r->key_bytes;
+        after = true;
+        if (spare_pinned && spare(s, r, now_ns)) {
+            out.spared++;
+            continue;
+        }
+        pst_shard_unlink(s, r);
+        s->stat.deletes++;
+        out.deleted++;
+    }
+    memcpy(buf, &out, sizeof(out));
+    return sizeof(out) + out.resume_bytes;
+}

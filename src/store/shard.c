@@ -1,0 +1,333 @@
+/*
+ * shard.c: one key at a time: look-up, conditions, the two steps of a write, delete. A value becomes visible
+ * by one change of the index, after all of its bytes are in place.
+ */
+#include "store/shard_priv.h"
+
+#include "base/hash.h"
+
+enum { RECORD_LINES = 3 }; /* of a small record: header, key and value, wherever its slot begins */
+
+struct pst_lookup pst_shard_lookup(const struct pst_shard *s, struct pst_bytes key)
+{
+    return (struct pst_lookup){.key = key, .hash = pst_hash64(key.data, key.len, s->hash_seed)};
+}
+
+void pst_shard_prefetch(const struct pst_shard *s, const struct pst_lookup *lookup)
+{
+    pst_index_prefetch(s->index, lookup->hash);
+}
+
+void pst_shard_prefetch_record(const struct pst_shard *s, struct pst_lookup *lookup)
+{
+    uint64_t refs[PST_INDEX_CANDIDATES_MAX];
+    int count = pst_index_candidates(s->index, lookup->hash, refs);
+
+    for (int i = 0; i < count; i++) {
+        const char *record = (const char *)pst_ref_record(s, refs[i]);
+
+        for (int line = 0; line < RECORD_LINES; line++)
+            __builtin_prefetch(record + 64 * line);
+    }
+    if (count == 1) {
+        lookup->seen_ref = refs[0];
+        lookup->seen_changes = s->changes;
+    }
+}
+
+struct pst_record *pst_shard_find(const struct pst_shard *s, const struct pst_lookup *lookup)
+{
+    uint64_t refs[PST_INDEX_CANDIDATES_MAX];
+    int count = 1;
+
+    if (lookup->seen_ref && lookup->seen_changes == s->changes)
+        refs[0] = lookup->seen_ref;
+    else
+        count = pst_index_candidates(s->index, lookup->hash, refs);
+    for (int i = 0; i < count; i++) {
+        struct pst_record *r = pst_ref_record(s, refs[i]);
+
+        if (pst_bytes_equal(pst_record_key(r), lookup->key))
+            return r;
+    }
+    return NULL;
+}
+
+int pst_record_plan(const struct pst_record *r, bool range, bool exact, uint64_t offset, uint64_t bytes,
+                    uint64_t *length)
+{
+    uint64_t end;
+
+    if (exact && r->value_bytes != bytes)
+        return -EMSGSIZE;
+    if (range) {
+        if (pst_add_overflows(offset, bytes, &end) || end > r->value_bytes)
+            return -ERANGE;
+        *length = bytes;
+        return 0;
+    }
+    if (r->value_bytes > bytes)
+        return -ENOBUFS;
+    *length = r->value_bytes;
+    return 0;
+}
+
+void pst_shard_count_read(struct pst_shard *s, bool hit)
+{
+    s->stat.gets++;
+    s->stat.hits += hit;
+    s->stat.misses += !hit;
+}
+
+static bool cache_class(const struct pst_store *store, struct pst_bytes key)
+{
+    for (uint32_t i = 0; i < store->cache_prefix_count; i++) {
+        struct pst_bytes prefix = store->cache_prefixes[i];
+
+        if (key.len >= prefix.len && memcmp(key.data, prefix.data, prefix.len) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void answer_with(struct pst_answer *answer, const struct pst_record *r)
+{
+    *answer = r ? (struct pst_answer){r->generation, r->value_bytes} : (struct pst_answer){0, 0};
+}
+
+/* Return: 0 when the put may go on over @old, PST_EXISTS or PST_STALE. */
+static int check_conditions(const struct pst_put *put, const struct pst_record *old,
+                            struct pst_answer *answer)
+{
+    int outcome = PST_OK;
+
+    if (put->flags & PST_PUT_IF_ABSENT && old)
+        outcome = PST_EXISTS;
+    else if (put->flags & PST_PUT_IF_GENERATION && put->if_generation != (old ? old->generation : 0))
+        outcome = PST_STALE;
+    if (outcome)
+        answer_with(answer, old);
+    return outcome;
+}
+
+static int check_put(const struct pst_shard *s, const struct pst_put *put)
+{
+    if (put->lookup.key.len == 0 || put->attrs.len > PST_ATTR_BYTES_MAX)
+        return -EINVAL;
+    if (put->lookup.key.len > PST_KEY_BYTES_MAX)
+        return -ENAMETOOLONG;
+    if (put->value_bytes > pst_store_value_bytes_max(s->store))
+        return -EFBIG;
+    return 0;
+}
+
+/* Takes a record's memory, making room as long as that helps. */
+static int take_record(struct pst_shard *s, const struct pst_put *put, uint64_t now_ns,
+                       struct pst_record **out)
+{
+    bool cache = cache_class(s->store, put->lookup.key);
+    uint32_t pages = (uint32_t)pst_div_up(put->value_bytes, s->store->arenas.page_bytes) + 1;
+    int r;
+
+    while ((r = pst_record_take(s, put, cache, out)) == -ENOSPC && pst_shard_make_room(s, now_ns))
+        ;
+    if (r != -ENOSPC)
+        return r;
+    if (!pst_store_evictable_elsewhere(s)) {
+        s->stat.no_space++;
+        return -ENOSPC;
+    }
+    atomic_store(&s->store->pages_wanted, pages);
+    atomic_store(&s->store->wanted_ns, now_ns);
+    return PST_BUSY;
+}
+
+int pst_shard_reserve(struct pst_shard *s, const struct pst_put *put, uint64_t now_ns,
+                      struct pst_reservation *reservation, struct pst_answer *answer)
+{
+    int r = check_put(s, put);
+
+    if (r == 0 && put->flags & (PST_PUT_IF_ABSENT | PST_PUT_IF_GENERATION))
+        r = check_conditions(put, pst_shard_find(s, &put->lookup), answer);
+    if (r == 0)
+        r = take_record(s, put, now_ns, &reservation->record);
+    if (r == 0)
+        reservation->offset = pst_record_offset(s, reservation->record);
+    return r;
+}
+
+int pst_reservation_iov(const struct pst_shard *s, const struct pst_reservation *reservation,
+                        struct iovec *iov, int iov_max)
+{
+    return pst_record_iov(s, reservation->record, 0, reservation->record->value_bytes, iov, iov_max);
+}
+
+int pst_shard_link(struct pst_shard *s, const struct pst_lookup *lookup, struct pst_record *r,
+                   struct pst_record *old)
+{
+    uint64_t ref = pst_record_ref(s, r);
+    int result;
+
+    s->changes++;
+    if (old) {
+        result = pst_pins_inherit(s, old, r);
+        if (result < 0)
+            return result;
+        result = pst_index_replace(s->index, lookup->hash, pst_record_ref(s, old), ref);
+        pst_assert(result == 0);
+        result = pst_order_replace(s->order, lookup->key, ref);
+        pst_assert(result == 0);
+        return 0;
+    }
+    result = pst_index_insert(s->index, lookup->hash, ref);
+    if (result < 0)
+        return result;
+    result = pst_order_insert(s->order, lookup->key, ref);
+    if (result < 0)
+        pst_index_remove(s->index, lookup->hash, ref);
+    return result;
+}
+
+/* What leaves with a record that no key names any more, whether or not its memory stays for a while. */
+static void forget(struct pst_shard *s, struct pst_record *r)
+{
+    s->stat.keys--;
+    s->stat.value_bytes -= r->value_bytes;
+    if (r->flags & PST_RECORD_CACHE) {
+        s->stat.cache_keys--;
+        pst_recency_remove(s, r);
+    }
+}
+
+void pst_shard_drop(struct pst_shard *s, struct pst_record *r)
+{
+    struct pst_pin *pin = r->state & PST_RECORD_PINNED ? pst_pins_find(&s->pins, pst_record_ref(s, r)) : NULL;
+
+    forget(s, r);
+    if (pin && pin->refs) {
+        pin->hard = 0;
+        pin->until_ns = 0;
+        s->doomed_count -= pin->doomed;
+        pin->doomed = false;
+        r->state |= PST_RECORD_UNLINKED;
+        return;
+    }
+    if (pin) {
+        s->doomed_count -= pin->doomed;
+        pst_pins_remove(&s->pins, pin);
+        r->state &= (uint8_t)~PST_RECORD_PINNED;
+    }
+    pst_record_give(s, r);
+}
+
+void pst_shard_unlink(struct pst_shard *s, struct pst_record *r)
+{
+    struct pst_lookup lookup = pst_shard_lookup(s, pst_record_key(r));
+    int result = pst_index_remove(s->index, lookup.hash, pst_record_ref(s, r));
+
+    s->changes++;
+    pst_assert(result == 0);
+    result = pst_order_remove(s->order, lookup.key);
+    pst_assert(result == 0);
+    pst_shard_drop(s, r);
+}
+
+/* The one moment at which a value becomes visible. */
+static int publish(struct pst_shard *s, const struct pst_put *put, struct pst_record *r,
+                   struct pst_record *old, uint64_t now_ns, struct pst_answer *answer)
+{
+    int result;
+
+    r->generation = s->generation + 256;
+    r->check = pst_record_check(r, s->store->check_seed);
+    result = pst_shard_link(s, &put->lookup, r, old);
+    if (result < 0)
+        return result;
+    s->generation = r->generation;
+    r->state &= (uint8_t)~PST_STATE_RESERVED;
+    if (old)
+        pst_shard_drop(s, old);
+    s->stat.keys++;
+    s->stat.puts++;
+    s->stat.value_bytes += r->value_bytes;
+    if (r->flags & PST_RECORD_CACHE) {
+        s->stat.cache_keys++;
+        pst_recency_add(s, r, now_ns);
+    }
+    answer_with(answer, r);
+    return PST_OK;
+}
+
+int pst_shard_commit(struct pst_shard *s, const struct pst_put *put, struct pst_reservation *reservation,
+                     uint64_t now_ns, struct pst_answer *answer)
+{
+    struct pst_record *old = pst_shard_find(s, &put->lookup);
+    int r = check_conditions(put, old, answer);
+
+    pst_assert(reservation->record && reservation->record->state & PST_STATE_RESERVED);
+    if (r == 0)
+        r = publish(s, put, reservation->record, old, now_ns, answer);
+    if (r != 0)
+        pst_record_give(s, reservation->record);
+    reservation->record = NULL;
+    return r;
+}
+
+void pst_shard_abort(struct pst_shard *s, struct pst_reservation *reservation)
+{
+    if (!reservation->record)
+        return;
+    pst_assert(reservation->record->state & PST_STATE_RESERVED);
+    pst_record_give(s, reservation->record);
+    reservation->record = NULL;
+}
+
+int pst_shard_put(struct pst_shard *s, const struct pst_put *put, const void *value, uint64_t now_ns,
+                  struct pst_answer *answer)
+{
+    struct pst_reservation reservation;
+    struct iovec iov[64];
+    const uint8_t *from = value;
+    int r = pst_shard_reserve(s, put, now_ns, &reservation, answer), pieces;
+
+    if (r != 0)
+        return r;
+    for (uint64_t at = 0; at < put->value_bytes;) {
+        uint64_t window = pst_min(put->value_bytes - at, pst_count_of(iov) / 2 * s->store->arenas.page_bytes);
+
+        pieces = pst_record_iov(s, reservation.record, at, window, iov, pst_count_of(iov));
+        pst_assert(pieces > 0);
+        for (int i = 0; i < pieces; i++) {
+            memcpy(iov[i].iov_base, from + at, iov[i].iov_len);
+            at += iov[i].iov_len;
+        }
+    }
+    return pst_shard_commit(s, put, &reservation, now_ns, answer);
+}
+
+int pst_shard_delete(struct pst_shard *s, const struct pst_lookup *lookup, bool conditional,
+                     uint64_t if_generation, struct pst_answer *answer)
+{
+    struct pst_record *r = pst_shard_find(s, lookup);
+
+    answer_with(answer, r);
+    if (!r)
+        return PST_MISS;
+    if (conditional && if_generation != r->generation)
+        return PST_STALE;
+    pst_shard_unlink(s, r);
+    s->stat.deletes++;
+    return PST_OK;
+}
+
+void pst_shard_stat(struct pst_shard *s, struct pst_shard_stat *out)
+{
+    struct pst_slab_stat slab;
+
+    pst_slab_stat(s->slab, &slab);
+    *out = s->stat;
+    out->pinned = s->pins.count;
+    out->slab_pages = slab.pages;
+    out->slab_bytes = slab.bytes_used;
+    out->index_bytes = pst_index_memory_bytes(s->index) + pst_order_memory_bytes(s->order);
+}

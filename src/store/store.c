@@ -1,0 +1,189 @@
+/* store.c: what the shards of a node share: arenas, pages, classes of keys, routing. */
+#include "store/shard_priv.h"
+
+#include "base/clock.h"
+#include "base/hash.h"
+
+#include <stdio.h>
+
+static int shard_init(struct pst_store *store, uint32_t number);
+static void shard_fini(struct pst_shard *s);
+
+static int copy_prefixes(struct pst_store *store, const struct pst_store_options *options)
+{
+    for (uint32_t i = 0; i < options->cache_prefix_count; i++) {
+        char *copy = strdup(options->cache_prefixes[i]);
+
+        if (!copy)
+            return -ENOMEM;
+        store->cache_prefixes[i] = (struct pst_bytes){copy, strlen(copy)};
+        store->cache_prefix_count++;
+    }
+    return 0;
+}
+
+static int open_shards(struct pst_store *store, uint32_t count)
+{
+    store->shards = aligned_alloc(128, count * sizeof(struct pst_shard));
+    if (!store->shards)
+        return -ENOMEM;
+    memset(store->shards, 0, count * sizeof(struct pst_shard));
+    for (uint32_t i = 0; i < count; i++) {
+        int r = shard_init(store, i);
+
+        store->shard_count++;
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+int pst_store_open(const struct pst_store_options *options, struct pst_store **out, const char **fault)
+{
+    struct pst_store *store;
+    int r;
+
+    *fault = "bad number of shards or prefixes, or watermark above 100";
+    if (options->shard_count < 1 || options->shard_count > PST_SHARDS_MAX ||
+        options->cache_prefix_count > PST_CLASSES_MAX || options->watermark_percent > 100)
+        return -EINVAL;
+    *fault = "out of memory";
+    store = calloc(1, sizeof(*store));
+    if (!store)
+        return -ENOMEM;
+    store->start_ns = pst_now_ns();
+    pst_random(&store->slot_seed, sizeof(store->slot_seed));
+    pst_random(&store->check_seed, sizeof(store->check_seed));
+    r = pst_arenas_open(&store->arenas, &options->arenas, fault);
+    if (r == 0)
+        r = pst_pages_init(&store->pages, store->arenas.page_count, store->arenas.arena_pages);
+    if (r == 0)
+        r = copy_prefixes(store, options);
+    if (r == 0)
+        r = open_shards(store, options->shard_count);
+    if (r < 0) {
+        pst_store_close(store);
+        return r;
+    }
+    store->pages_low =
+        (uint32_t)((uint64_t)store->arenas.page_count * (100 - options->watermark_percent) / 100);
+    *out = store;
+    return 0;
+}
+
+struct pst_store *pst_store_close(struct pst_store *store)
+{
+    if (!store)
+        return NULL;
+    for (uint32_t i = 0; i < store->shard_count; i++)
+        shard_fini(&store->shards[i]);
+    free(store->shards);
+    for (uint32_t i = 0; i < store->cache_prefix_count; i++)
+        free((void *)(uintptr_t)store->cache_prefixes[i].data);
+    pst_pages_fini(&store->pages);
+    pst_arenas_close(&store->arenas);
+    free(store);
+    return NULL;
+}
+
+static struct pst_bytes key_of(void *ctx, uint64_t ref)
+{
+    return pst_record_key(pst_ref_record(ctx, ref));
+}
+
+static uint64_t hash_of(void *ctx, uint64_t ref)
+{
+    struct pst_shard *s = ctx;
+    struct pst_bytes key = key_of(s, ref);
+
+    return pst_hash64(key.data, key.len, s->hash_seed);
+}
+
+static int shard_init(struct pst_store *store, uint32_t number)
+{
+    struct pst_shard *s = &store->shards[number];
+    int r;
+
+    s->store = store;
+    s->base = store->arenas.base;
+    s->number = number;
+    s->generation = (pst_wall_ns() & ~0xffull) | number;
+    s->tail_ds = UINT32_MAX;
+    pst_random(&s->hash_seed, sizeof(s->hash_seed));
+    s->runs = malloc(PST_RUNS_MAX * sizeof(*s->runs));
+    if (!s->runs)
+        return -ENOMEM;
+    r = pst_index_open(hash_of, s, &s->index);
+    if (r == 0)
+        r = pst_order_open(key_of, s, &s->order);
+    if (r == 0)
+        r = pst_slab_open(&store->arenas, &store->pages, (uint16_t)number, &s->slab);
+    return r;
+}
+
+static void shard_fini(struct pst_shard *s)
+{
+    pst_pins_fini(&s->pins);
+    pst_slab_close(s->slab);
+    pst_order_close(s->order);
+    pst_index_close(s->index);
+    free(s->runs);
+}
+
+struct pst_shard *pst_store_shard(struct pst_store *store, uint32_t index)
+{
+    pst_assert(index < store->shard_count);
+    return &store->shards[index];
+}
+
+uint32_t pst_store_shard_count(const struct pst_store *store)
+{
+    return store->shard_count;
+}
+
+const struct pst_arenas *pst_store_arenas(const struct pst_store *store)
+{
+    return &store->arenas;
+}
+
+uint64_t pst_store_value_bytes_max(const struct pst_store *store)
+{
+    return (uint64_t)store->arenas.page_count * store->arenas.page_bytes;
+}
+
+uint64_t pst_store_slot_seed(const struct pst_store *store)
+{
+    return store->slot_seed;
+}
+
+void pst_store_stat(const struct pst_store *store, struct pst_store_stat *out)
+{
+    out->page_bytes = store->arenas.page_bytes;
+    out->pages = store->arenas.page_count;
+    out->pages_used = out->pages - store->pages.free_count;
+    out->arenas = store->arenas.arena_count;
+}
+
+static uint64_t rss_anon_bytes(void)
+{
+    FILE *status = fopen("/proc/self/status", "re");
+    unsigned long long kib = 0;
+    char line[128];
+
+    while (status && fgets(line, sizeof(line), status)) {
+        if (sscanf(line, "RssAnon: %llu kB", &kib) == 1)
+            break;
+    }
+    if (status)
+        fclose(status);
+    return kib * 1024;
+}
+
+void pst_figures_read(struct pst_store *store, struct pst_shard *shard, struct pst_figures *out)
+{
+    memset(out, 0, sizeof(*out));
+    pst_shard_stat(shard, &out->shard);
+    pst_store_stat(store, &out->store);
+    out->rss_anon_bytes = rss_anon_bytes();
+    out->uptime_ms = (pst_now_ns() - store->start_ns) / 1000000;
+}

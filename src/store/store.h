@@ -1,0 +1,235 @@
+/*
+ * store.h: the engine. A *store* is a node's memory cut into *shards*; each shard owns the keys of its slots.
+ *
+ * A shard is used by one thread at a time (its own, or whoever holds its lock when embedded). Shards share
+ * only the page bitmap and a few figures about memory pressure. Nothing here blocks, sleeps, logs or knows a
+ * network.
+ *
+ * Large values are written in two steps: pst_shard_reserve() gives memory that nobody sees, the caller fills
+ * it, and pst_shard_commit() makes it the key's value at once. Large values are read under a reference:
+ * pst_shard_ref() keeps a record's bytes where they are until pst_shard_unref(), whatever happens to the key.
+ */
+#ifndef PST_STORE_H
+#define PST_STORE_H
+
+#include "base/base.h"
+#include "mem/mem.h"
+#include "store/record.h"
+#include "wire/wire.h"
+
+#include <sys/uio.h>
+
+struct pst_store;
+struct pst_shard;
+
+enum {
+    PST_SHARDS_MAX = 256,
+    PST_CLASSES_MAX = 64,
+};
+
+/* Outcomes that the caller must handle; errors are negative errno. */
+enum pst_outcome {
+    PST_OK = 0,
+    PST_MISS = 1,
+    PST_EXISTS = 2,
+    PST_STALE = 3,
+    PST_BUSY = 4,
+};
+
+struct pst_store_options {
+    struct pst_arena_options arenas;
+    uint32_t shard_count;
+    uint32_t watermark_percent;        /* eviction starts when more of the pages are in use */
+    const char *const *cache_prefixes; /* keys that begin with one of them are `cache`; others are `keep` */
+    uint32_t cache_prefix_count;
+};
+
+/* Return: 0, -EINVAL, -ENOMEM, -ENOSPC; *@fault names the reason (see pst_arenas_open()). */
+int pst_store_open(const struct pst_store_options *options, struct pst_store **out, const char **fault);
+struct pst_store *pst_store_close(struct pst_store *store);
+
+struct pst_shard *pst_store_shard(struct pst_store *store, uint32_t index);
+uint32_t pst_store_shard_count(const struct pst_store *store);
+const struct pst_arenas *pst_store_arenas(const struct pst_store *store);
+uint64_t pst_store_value_bytes_max(const struct pst_store *store);
+
+/* Keys the hash that routes keys to shards (wire/route.h); random for every store. */
+uint64_t pst_store_slot_seed(const struct pst_store *store);
+
+/* ---- one key ---- */
+
+/* A key and its hash in this store, so that a batch can prefetch; then also what the prefetch saw. */
+struct pst_lookup {
+    struct pst_bytes key;
+    uint64_t hash;
+    uint64_t seen_ref;     /* the one record that it may be; 0: not known */
+    uint64_t seen_changes; /* of the shard: a later change makes seen_ref worthless */
+};
+
+struct pst_lookup pst_shard_lookup(const struct pst_shard *shard, struct pst_bytes key);
+void pst_shard_prefetch(const struct pst_shard *shard,
+                        const struct pst_lookup *lookup); /* first: the bucket */
+void pst_shard_prefetch_record(const struct pst_shard *shard,
+                               struct pst_lookup *lookup); /* then: the record */
+/* Return: the record, or NULL. No side effect. Valid until the shard's next change. */
+struct pst_record *pst_shard_find(const struct pst_shard *shard, const struct pst_lookup *lookup);
+/* Counts as a use for eviction. */
+void pst_shard_touch(struct pst_shard *shard, struct pst_record *record, uint64_t now_ns);
+
+/* Bytes [@offset, @offset + @bytes) of a value as pieces of arena memory. Return: pieces written, -E2BIG more
+ * than @iov_max. */
+int pst_record_iov(const struct pst_shard *shard, const struct pst_record *record, uint64_t offset,
+                   uint64_t bytes, struct iovec *iov, int iov_max);
+/* The contiguous piece that begins at @offset, at most @bytes of it. Return: false when @bytes is 0. */
+bool pst_record_piece(const struct pst_shard *shard, const struct pst_record *record, uint64_t offset,
+                      uint64_t bytes, struct iovec *piece);
+/* Where a value lies, for people and for views: see struct pst_location. */
+void pst_record_location(const struct pst_shard *shard, const struct pst_record *record,
+                         struct pst_location *out);
+
+/*
+ * Which bytes a read gets: all of a value that fits into @bytes (@exact: that has just this size), or with
+ * @range [@offset, @offset + @bytes). Return: 0 and *@length, -ENOBUFS, -EMSGSIZE, -ERANGE.
+ */
+int pst_record_plan(const struct pst_record *record, bool range, bool exact, uint64_t offset, uint64_t bytes,
+                    uint64_t *length);
+
+enum pst_put_flag {
+    PST_PUT_IF_ABSENT = 1,
+    PST_PUT_IF_GENERATION = 2, /* if_generation 0: the key must be absent */
+    PST_PUT_CHECKSUM = 4,
+};
+
+struct pst_put {
+    struct pst_lookup lookup;
+    struct pst_bytes attrs;
+    uint64_t value_bytes;
+    uint64_t if_generation;
+    uint32_t value_crc;
+    uint16_t depth;
+    uint8_t flags;
+};
+
+/* What a put, delete or look-up tells: of the value that is there now, or of the one that was removed. */
+struct pst_answer {
+    uint64_t generation;
+    uint64_t value_bytes;
+};
+
+/* A value being written: memory that only its writer knows. */
+struct pst_reservation {
+    struct pst_record *record;
+    uint64_t offset;
+};
+
+/*
+ * Checks the conditions (PST_EXISTS, PST_STALE: *@answer names the value that is there) and takes memory.
+ * Return: 0, an outcome, PST_BUSY (other shards can free memory: run pst_shard_tick() there and try again),
+ * -ENOSPC, -EFBIG larger than the store, -EINVAL empty key, -ENAMETOOLONG, -ENOMEM.
+ */
+int pst_shard_reserve(struct pst_shard *shard, const struct pst_put *put, uint64_t now_ns,
+                      struct pst_reservation *reservation, struct pst_answer *answer);
+/* The pieces of a reservation's value, like pst_record_iov(). */
+int pst_reservation_iov(const struct pst_shard *shard, const struct pst_reservation *reservation,
+                        struct iovec *iov, int iov_max);
+/* Checks the conditions again and makes the value visible. Gives the reservation up in any case. */
+int pst_shard_commit(struct pst_shard *shard, const struct pst_put *put, struct pst_reservation *reservation,
+                     uint64_t now_ns, struct pst_answer *answer);
+void pst_shard_abort(struct pst_shard *shard, struct pst_reservation *reservation);
+/* Reserve, copy from @value, commit. */
+int pst_shard_put(struct pst_shard *shard, const struct pst_put *put, const void *value, uint64_t now_ns,
+                  struct pst_answer *answer);
+
+/* @conditional: only the value of this generation. Return: 0, PST_MISS, PST_STALE. */
+int pst_shard_delete(struct pst_shard *shard, const struct pst_lookup *lookup, bool conditional,
+                     uint64_t if_generation, struct pst_answer *answer);
+
+/* Keeps a record's bytes in place. Return: 0 or -ENOMEM. */
+int pst_shard_ref(struct pst_shard *shard, struct pst_record *record);
+void pst_shard_unref(struct pst_shard *shard, struct pst_record *record);
+
+/*
+ * Keeps a key from eviction: for @ttl_ms, or with 0 until unpinned (hard pins count). Overwriting keeps the
+ * pin. Return: 0, PST_MISS, -ENOMEM. Unpin: -EINVAL when it has no hard pin.
+ */
+int pst_shard_pin(struct pst_shard *shard, const struct pst_lookup *lookup, uint64_t ttl_ms, uint64_t now_ns);
+int pst_shard_unpin(struct pst_shard *shard, const struct pst_lookup *lookup);
+
+/* ---- many keys ---- */
+
+/* Keys in [start, end) in order; an empty end: no end. With @after, start itself is left out. */
+struct pst_range {
+    struct pst_bytes start;
+    struct pst_bytes end;
+    bool after;
+};
+
+/*
+ * Writes the range's first keys into @buf as struct pst_wire_entry, each with its key, as many as fit.
+ * Return: bytes written, -ENOBUFS not even one fits. *@end: the range's end was reached.
+ */
+int64_t pst_shard_list(struct pst_shard *shard, const struct pst_range *range, void *buf, size_t room,
+                       bool *end);
+
+enum { PST_SWEEP_BYTES_MAX = sizeof(struct pst_wire_sweep) + PST_KEY_BYTES_MAX };
+
+/*
+ * Deletes keys of the range, a bounded number at a time. @spare_pinned: those with a pin stay until their
+ * last pin goes.
+ * @buf gets a struct pst_wire_sweep and the key behind which to go on. Return: bytes written.
+ */
+size_t pst_shard_sweep(struct pst_shard *shard, const struct pst_range *range, bool spare_pinned,
+                       uint64_t now_ns, uint8_t buf[PST_SWEEP_BYTES_MAX]);
+
+/* ---- memory pressure ---- */
+
+/*
+ * Evicts above the watermark when this shard's tail is the coldest, helps a shard that waits for pages, ends
+ * pins whose time is over. Bounded. Return: true when there is more to do at once.
+ */
+bool pst_shard_tick(struct pst_shard *shard, uint64_t now_ns);
+
+#define PST_SHARD_COUNTERS(X)                                                                                \
+    X(keys, "keys", "keys stored")                                                                           \
+    X(value_bytes, "bytes", "bytes of values stored")                                                        \
+    X(cache_keys, "keys", "keys that may be evicted")                                                        \
+    X(puts, "count", "values written")                                                                       \
+    X(gets, "count", "values read")                                                                          \
+    X(hits, "count", "look-ups that found their key")                                                        \
+    X(misses, "count", "look-ups that did not")                                                              \
+    X(deletes, "count", "keys deleted")                                                                      \
+    X(evictions, "count", "keys evicted")                                                                    \
+    X(evicted_bytes, "bytes", "bytes of values evicted")                                                     \
+    X(moved, "count", "values moved to take a slab page back")                                               \
+    X(no_space, "count", "writes refused for want of memory")                                                \
+    X(pinned, "keys", "records with a pin or a reference")                                                   \
+    X(slab_pages, "pages", "pages cut into slots")                                                           \
+    X(slab_bytes, "bytes", "bytes of slots in use")                                                          \
+    X(index_bytes, "bytes", "memory of both indexes")
+
+struct pst_shard_stat {
+#define X(name, unit, text) uint64_t name;
+    PST_SHARD_COUNTERS(X)
+#undef X
+};
+
+void pst_shard_stat(struct pst_shard *shard, struct pst_shard_stat *out);
+/* The counters that the caller's paths keep: reads. */
+void pst_shard_count_read(struct pst_shard *shard, bool hit);
+
+struct pst_store_stat {
+    uint64_t page_bytes, pages, pages_used, arenas;
+};
+void pst_store_stat(const struct pst_store *store, struct pst_store_stat *out);
+
+/* One shard's answer to a question for figures; whole-process figures are the same from every shard. */
+struct pst_figures {
+    struct pst_shard_stat shard;
+    struct pst_store_stat store;
+    uint64_t rss_anon_bytes, sessions, uptime_ms;
+};
+
+/* Fills all but `sessions`. */
+void pst_figures_read(struct pst_store *store, struct pst_shard *shard, struct pst_figures *out);
+
+#endif
