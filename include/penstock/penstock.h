@@ -1,0 +1,326 @@
+/*
+ * penstock.h: pooled memory for tensors: one store of named byte values.
+ *
+ * Keys are 1 to 4,096 bytes, any bytes; values are bytes, up to the store's memory. Sizes and offsets are in
+ * bytes, times in milliseconds. A value is visible whole or not at all; every write gives it a new
+ * generation.
+ *
+ * Results: 0 is success. Positive numbers (enum penstock_result) are outcomes that every caller must expect.
+ * Negative numbers are -errno; penstock_error() then names the fault of this thread's last failed call.
+ *
+ * Threads: a store may be used by any number of threads at once. Nothing runs in the background: whoever
+ * waits in a call or in penstock_reap() makes progress for all threads that use the store. After fork() the
+ * child gets -ECHILD and opens its own.
+ */
+#ifndef PENSTOCK_H
+#define PENSTOCK_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define PENSTOCK_API __attribute__((visibility("default")))
+
+#define PENSTOCK_VERSION_MAJOR 0
+#define PENSTOCK_VERSION_MINOR 1
+#define PENSTOCK_VERSION_PATCH 0
+
+enum {
+    PENSTOCK_KEY_BYTES_MAX = 4096,
+    PENSTOCK_ATTR_BYTES_MAX = 256,
+    PENSTOCK_DEPTH_NONE = 0xffff,
+};
+
+enum penstock_result {
+    PENSTOCK_OK = 0,
+    PENSTOCK_MISS = 1,   /* no such key */
+    PENSTOCK_EXISTS = 2, /* if-absent: the key is there; the first writer won */
+    PENSTOCK_STALE = 3,  /* if-generation: the value has another generation */
+    PENSTOCK_BUSY = 4,   /* too much at once, until the deadline; nothing was done */
+    PENSTOCK_UNKNOWN =
+        5, /* the connection failed after the write was sent: it may or may not have been applied */
+};
+
+/*
+ * Errors that are told apart: -ENOSPC the store is full; -EFBIG larger than the whole store; -EACCES not
+ * allowed; -EBADMSG the value's checksum is wrong; -ERANGE the range is not inside of the value; -EMSGSIZE
+ * the value has another size than stated; -ENOBUFS the buffer is smaller than the value; -EINVAL empty key or
+ * bad argument; -ENAMETOOLONG key over 4,096 bytes; -ESTALE the node routes keys by another table;
+ * -ECONNREFUSED, -EHOSTUNREACH, -ECONNRESET no node there; -ETIMEDOUT; -EPROTO, -EPROTONOSUPPORT no penstock
+ * node, or another version; -EOPNOTSUPP not possible on this kind of store; -ECHILD used after fork.
+ */
+
+struct penstock;
+
+/* Text of this thread's last failed call, naming key, address or limit. Never NULL; valid until the thread's
+ * next failure. */
+PENSTOCK_API const char *penstock_error(void);
+/* A word for a result: "not found", "no space". Static. */
+PENSTOCK_API const char *penstock_result_text(int result);
+
+/* ---- opening ---- */
+
+/* Zero every member that is not meant; `size` is sizeof(struct penstock_options). */
+struct penstock_options {
+    size_t size;
+    const char *secret_file; /* file with the shared secret, not readable by others; NULL: none */
+    uint32_t timeout_ms;     /* a call's time to its end; 0: 10 s. Large values get 1 ms more per 64 KiB */
+    uint32_t connect_ms;     /* time to connect; 0: 5 s */
+};
+
+/**
+ * penstock_open() - open a store
+ * @url: "mem:" or NULL: a store inside this process ("mem:?dram=4G&page_size=2M&shards=2&cache=PREFIX");
+ * "node://HOST:PORT", "node://[V6]:PORT", "node+unix:///PATH": a node ("?lane=tcp" keeps shared memory out;
+ * off loopback it takes "?fabric=trusted")
+ * @options: NULL for defaults; borrowed during the call
+ * @out: the store, written on success; end with penstock_close()
+ * Return: 0 or -errno.
+ */
+PENSTOCK_API int penstock_open(const char *url, const struct penstock_options *options,
+                               struct penstock **out);
+/* Waits for what is underway. No other thread may use the store; views must be released before. NULL is fine.
+ * Returns NULL. */
+PENSTOCK_API struct penstock *penstock_close(struct penstock *store);
+
+/* ---- operations: one form under the simple calls, batches and queues ---- */
+
+enum penstock_code {
+    PENSTOCK_PUT = 1,
+    PENSTOCK_GET = 2,
+    PENSTOCK_STAT_KEY = 3, /* does it exist; size, generation, attributes; no side effect */
+    PENSTOCK_DELETE = 4,
+    PENSTOCK_PIN = 5,
+    PENSTOCK_UNPIN = 6,
+};
+
+enum penstock_flag {
+    PENSTOCK_IF_ABSENT = 1,     /* put: only when there is no such key */
+    PENSTOCK_IF_GENERATION = 2, /* put, delete: only over this generation (put: 0 means absent) */
+    PENSTOCK_CHECKSUM = 4,      /* put: keep a crc32c of the value; every get of the whole value checks it */
+    PENSTOCK_RANGE = 8,         /* get: bytes [offset, offset + bytes), all of them inside of the value */
+    PENSTOCK_EXACT = 16,        /* get: the value must have exactly `bytes` */
+};
+
+/*
+ * One operation. Fill the first part (penstock_prep_* do), leave the rest. All memory that it names, and the
+ * struct itself, is borrowed from submit until the operation comes out of a reap or a batch. Zero-initialise.
+ */
+struct penstock_op {
+    uint8_t code;
+    uint8_t flags;
+    uint16_t key_bytes;
+    uint16_t attr_bytes; /* put: length of attrs; get and stat: its room; then: what was there */
+    uint16_t depth;      /* put: place in a prefix chain, for eviction; PENSTOCK_DEPTH_NONE: no chain */
+    const void *key;
+    void *data; /* put: the value; get: where it goes. Unused with iov */
+    uint64_t
+        bytes; /* put: size of the value; get: room, or length of the range; pin: time in ms, 0 for ever */
+    uint64_t offset; /* get with PENSTOCK_RANGE */
+    uint64_t if_generation;
+    const struct iovec *iov; /* pieces in place of data, bytes in all; NULL: none */
+    uint32_t iov_count;
+    int32_t result;       /* out: 0, enum penstock_result, -errno */
+    void *attrs;          /* user attributes; NULL: none */
+    uint64_t value_bytes; /* out: size of the whole value */
+    uint64_t generation;  /* out: of the value written, read or in the way */
+    void *user;           /* yours */
+    void *reserved[4];    /* the library's while underway */
+};
+
+static inline void penstock_prep(struct penstock_op *op, enum penstock_code code, const void *key,
+                                 size_t key_bytes)
+{
+    op->code = (uint8_t)code;
+    op->flags = 0;
+    op->depth = PENSTOCK_DEPTH_NONE;
+    op->key = key;
+    /* Longer keys than any store takes stay recognisable. */
+    op->key_bytes = (uint16_t)(key_bytes > UINT16_MAX ? UINT16_MAX : key_bytes);
+}
+
+static inline void penstock_prep_put(struct penstock_op *op, const void *key, size_t key_bytes,
+                                     const void *value, uint64_t bytes)
+{
+    penstock_prep(op, PENSTOCK_PUT, key, key_bytes);
+    op->data = (void *)(uintptr_t)value;
+    op->bytes = bytes;
+}
+
+static inline void penstock_prep_get(struct penstock_op *op, const void *key, size_t key_bytes, void *buf,
+                                     uint64_t room)
+{
+    penstock_prep(op, PENSTOCK_GET, key, key_bytes);
+    op->data = buf;
+    op->bytes = room;
+}
+
+static inline void penstock_prep_get_range(struct penstock_op *op, const void *key, size_t key_bytes,
+                                           uint64_t offset, void *buf, uint64_t bytes)
+{
+    penstock_prep_get(op, key, key_bytes, buf, bytes);
+    op->flags = PENSTOCK_RANGE;
+    op->offset = offset;
+}
+
+/**
+ * penstock_batch() - do many operations, and return when all have ended
+ * @ops, @count: any mix of operations; their order within the batch is not defined
+ * Return: 0 when every operation succeeded, else the number of operations whose result is not 0, or -errno
+ *         when nothing was begun (-EINVAL, -ECHILD).
+ */
+PENSTOCK_API int penstock_batch(struct penstock *store, struct penstock_op *ops, size_t count);
+
+/* ---- queues: submit now, reap later ---- */
+
+struct penstock_queue;
+
+/* A queue belongs to one thread at a time. Return: 0 or -errno. */
+PENSTOCK_API int penstock_queue_open(struct penstock *store, struct penstock_queue **out);
+/* Waits for what is underway. Returns NULL. */
+PENSTOCK_API struct penstock_queue *penstock_queue_close(struct penstock_queue *queue);
+/* Begins operations. Operations submitted together travel together. Return: 0 or -errno when none was begun.
+ */
+PENSTOCK_API int penstock_submit(struct penstock_queue *queue, struct penstock_op *ops, size_t count);
+/**
+ * penstock_reap() - collect operations that have ended
+ * @ops: up to @max pointers are written
+ * @timeout_ms: how long to wait for the first; 0: do not wait; -1: until there is one or nothing is underway
+ * Return: their number (0: none), -errno.
+ */
+PENSTOCK_API int penstock_reap(struct penstock_queue *queue, struct penstock_op **ops, int max,
+                               int timeout_ms);
+/* Becomes readable when a reap may find something; call penstock_reap() with 0 until it returns 0 before
+ * waiting on it. */
+PENSTOCK_API int penstock_queue_fd(struct penstock_queue *queue);
+
+/* ---- simple calls: one key, done on return ---- */
+
+PENSTOCK_API int penstock_put(struct penstock *store, const void *key, size_t key_bytes, const void *value,
+                              uint64_t bytes);
+/* Reads the value into @buf. *@value_bytes (may be NULL) gets its size, on -ENOBUFS too. */
+PENSTOCK_API int penstock_get(struct penstock *store, const void *key, size_t key_bytes, void *buf,
+                              uint64_t room, uint64_t *value_bytes);
+PENSTOCK_API int penstock_get_range(struct penstock *store, const void *key, size_t key_bytes,
+                                    uint64_t offset, void *buf, uint64_t bytes);
+/* PENSTOCK_OK or PENSTOCK_MISS. */
+PENSTOCK_API int penstock_exists(struct penstock *store, const void *key, size_t key_bytes);
+/* How many of @keys, from the first on, exist without a gap: *@count. One round for all. */
+PENSTOCK_API int penstock_exists_consecutive(struct penstock *store, const struct iovec *keys,
+                                             size_t key_count, size_t *count);
+PENSTOCK_API int penstock_delete(struct penstock *store, const void *key, size_t key_bytes);
+/* Keeps a key from eviction for @ttl_ms, or with 0 until as many unpins. */
+PENSTOCK_API int penstock_pin(struct penstock *store, const void *key, size_t key_bytes, uint64_t ttl_ms);
+PENSTOCK_API int penstock_unpin(struct penstock *store, const void *key, size_t key_bytes);
+
+/* ---- many keys ---- */
+
+/* Deletes every key with @prefix (0 bytes: all keys). *@deleted (may be NULL) gets their number. */
+PENSTOCK_API int penstock_delete_prefix(struct penstock *store, const void *prefix, size_t prefix_bytes,
+                                        uint64_t *deleted);
+/* Deletes keys in [start, end); an empty end: no end. */
+PENSTOCK_API int penstock_delete_range(struct penstock *store, const void *start, size_t start_bytes,
+                                       const void *end, size_t end_bytes, uint64_t *deleted);
+/* Deletes all but pinned keys, which go when their last pin does: *@remaining (may be NULL) of them are left.
+ */
+PENSTOCK_API int penstock_clear(struct penstock *store, uint64_t *remaining);
+
+struct penstock_list;
+
+/* A listing in memcmp order of keys in [start, end) that begin with prefix. Keys present throughout come
+ * exactly once. */
+struct penstock_list_options {
+    size_t size;
+    const void *prefix, *start, *end;
+    size_t prefix_bytes, start_bytes, end_bytes;
+};
+
+struct penstock_entry {
+    const void *key; /* borrowed until the next call on the listing */
+    size_t key_bytes;
+    uint64_t value_bytes;
+    uint64_t generation;
+    int cache; /* may be evicted */
+    uint16_t depth;
+};
+
+PENSTOCK_API int penstock_list_open(struct penstock *store, const struct penstock_list_options *options,
+                                    struct penstock_list **out);
+/* Return: 1 and *@entry, 0 at the end, -errno. */
+PENSTOCK_API int penstock_list_next(struct penstock_list *list, struct penstock_entry *entry);
+PENSTOCK_API struct penstock_list *penstock_list_close(struct penstock_list *list);
+
+/* ---- views: values read in place ---- */
+
+struct penstock_view {
+    const void *data; /* the whole value, read-only, contiguous */
+    uint64_t bytes;
+    uint64_t generation;
+    void *reserved[4];
+};
+
+/**
+ * penstock_view() - look at a value without copying it
+ * The bytes stay as they are until penstock_view_release(), whatever happens to the key. Possible embedded
+ * ("mem:") and over a unix socket to a node of the same user and host. A value in several pieces is mapped
+ * behind one another. Return: 0, PENSTOCK_MISS, -EOPNOTSUPP no shared memory with this store, -EMFILE too
+ * many views, -errno.
+ */
+PENSTOCK_API int penstock_view(struct penstock *store, const void *key, size_t key_bytes,
+                               struct penstock_view *view);
+PENSTOCK_API void penstock_view_release(struct penstock *store, struct penstock_view *view);
+
+/* ---- about the store ---- */
+
+/* Figures of the whole store. `size` in: sizeof(struct penstock_stat). */
+struct penstock_stat {
+    size_t size;
+    uint64_t page_bytes, pages, pages_used, arenas, shards;
+    uint64_t keys, value_bytes, cache_keys, pinned;
+    uint64_t puts, gets, hits, misses, deletes, evictions, evicted_bytes, moved, no_space;
+    uint64_t slab_pages, slab_bytes, index_bytes;
+    uint64_t rss_anon_bytes; /* of the process that holds the store */
+    uint64_t sessions;       /* connected to the node */
+    uint64_t uptime_ms;
+};
+
+PENSTOCK_API int penstock_stat(struct penstock *store, struct penstock_stat *stat);
+/* Round trip to every shard of the store; *@round_trip_ns gets the slowest. */
+PENSTOCK_API int penstock_ping(struct penstock *store, uint64_t *round_trip_ns);
+/* The way bytes travel: "posix", "tcp", "memory". */
+PENSTOCK_API const char *penstock_lane(struct penstock *store);
+
+/* Memory that will be used for large transfers often. Return: 0, -EINVAL null, empty or not registered. */
+PENSTOCK_API int penstock_register(struct penstock *store, void *addr, size_t bytes);
+PENSTOCK_API int penstock_deregister(struct penstock *store, void *addr);
+
+/* ---- serving ---- */
+
+struct penstock_node;
+
+/* Options by their names in `penstockd --help`, without the dashes. Zero-initialise, set `size`. */
+struct penstock_node_options {
+    size_t size;
+    const char *const *settings;              /* "dram=4G", "listen=127.0.0.1:7000", ...; ends with NULL */
+    void (*log)(void *ctx, const char *line); /* one event a line, from the node's threads; NULL: silent */
+    void *log_ctx;
+};
+
+/* Serves a node from within this process, on threads of its own, until closed. Return: 0 or -errno
+ * (penstock_error() names the setting). */
+PENSTOCK_API int penstock_node_open(const struct penstock_node_options *options, struct penstock_node **out);
+/* The address of the @index-th listening socket as penstock_open() takes it, NULL beyond the last. */
+PENSTOCK_API const char *penstock_node_url(struct penstock_node *node, int index);
+/* The number of keys stored now. */
+PENSTOCK_API uint64_t penstock_node_keys(struct penstock_node *node);
+PENSTOCK_API struct penstock_node *penstock_node_close(struct penstock_node *node);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

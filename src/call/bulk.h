@@ -1,0 +1,36 @@
+/*
+ * bulk.h: large values as bulk messages, the same in both directions. Long contiguous pieces travel alone and
+ * are not copied; shorter ones share a message of up to PST_NET_PACK_BYTES_MAX. The sender's pieces come from
+ * a callback, so that a client's buffers and a node's pages look alike.
+ */
+#ifndef PST_BULK_H
+#define PST_BULK_H
+
+#include "base/base.h"
+#include "net/net.h"
+#include "wire/wire.h"
+
+enum { PST_BULK_ALONE_BYTES_MIN = 256 << 10 };
+
+/* A place in the sender's list of values. */
+struct pst_bulk_cursor {
+    uint32_t item;
+    uint64_t offset; /* inside the value's bytes */
+};
+
+/*
+ * The contiguous piece at @cursor, which first moves on to an item that has one, and the place of its
+ * operation in the request. Return: false behind the last.
+ */
+typedef bool (*pst_bulk_next)(void *ctx, struct pst_bulk_cursor *cursor, struct iovec *piece, uint32_t *op);
+
+/*
+ * Sends what lies behind @cursor, as long as the transport takes it. @cursor, *@messages move on.
+ * @piece_bytes_max: longest piece in one message. @arg comes back in each PST_NET_SENT; *@underway counts
+ * those to expect. Return: 0 all sent, -EBUSY go on later, -errno.
+ */
+int pst_bulk_send(struct pst_peer *peer, const struct pst_wire_head *head, pst_bulk_next next, void *ctx,
+                  uint64_t piece_bytes_max, struct pst_bulk_cursor *cursor, void *arg, uint32_t *messages,
+                  uint32_t *underway);
+
+#endif

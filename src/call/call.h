@@ -1,0 +1,89 @@
+/*
+ * call.h: outgoing requests: a *channel* is a session with one node, over which operations travel in batches.
+ *
+ * A channel is used by one thread at a time; pst_channel_poll() does all the work. Operations are the
+ * caller's (struct penstock_op) and come back on the list that was named at submit, always exactly once: with
+ * the node's answer, or by their deadline with what is known. When a session breaks, the channel connects
+ * anew: reads are sent again, writes that were sent end as PENSTOCK_UNKNOWN, writes that the node refused as
+ * busy are tried again until their deadline.
+ */
+#ifndef PST_CALL_H
+#define PST_CALL_H
+
+#include "base/base.h"
+#include "net/boot.h"
+#include "net/net.h"
+#include "wire/wire.h"
+
+#include <penstock/penstock.h>
+
+struct pst_channel;
+
+/* ---- operations, wherever they are carried out ---- */
+
+enum { PST_OP_PIECES_MAX = PST_NET_BULK_IOV_MAX };
+
+/* Ended operations, in the order of their end, linked through penstock_op.reserved. */
+struct pst_op_list {
+    struct penstock_op *first, *last;
+    size_t count;
+    int wake_fd; /* an eventfd that every push writes to; 0: none */
+};
+
+void pst_op_list_push(struct pst_op_list *list, struct penstock_op *op);
+struct penstock_op *pst_op_list_pop(struct pst_op_list *list);
+/*
+ * Clears what earlier use left in @op and checks it. @shard: negative to go by key, as all operations of the
+ * public interface do; the codes that are not public name their shard. Return: 0, -EINVAL, -ENAMETOOLONG.
+ */
+int pst_op_begin(struct penstock_op *op, int shard, struct pst_op_list *done);
+void pst_op_end(struct penstock_op *op, int result);
+/* The @bytes at @offset of an operation's buffers. Return: pieces, or -E2BIG. */
+int pst_op_pieces(const struct penstock_op *op, uint64_t offset, uint64_t bytes, struct iovec *iov,
+                  int iov_max);
+/* Copies @bytes from @from to the operation's buffers at @offset, or the other way. */
+void pst_op_copy_in(const struct penstock_op *op, uint64_t offset, const void *from, uint64_t bytes);
+void pst_op_copy_out(const struct penstock_op *op, uint64_t offset, void *to, uint64_t bytes);
+/* crc32c of the first @bytes of its buffers. */
+uint32_t pst_op_crc(const struct penstock_op *op, uint64_t bytes);
+
+/* ---- channels ---- */
+
+struct pst_channel_options {
+    struct pst_boot_address address;
+    struct pst_bytes secret; /* borrowed while the channel lives */
+    bool network_only;
+    bool fabric_trusted; /* UCX may leave the loopback device */
+    uint32_t connect_ms;
+    uint32_t timeout_ms; /* of an operation; large ones get more */
+};
+
+/* Return: 0 or -errno of pst_boot_connect(); *@fault: a static text. */
+int pst_channel_open(const struct pst_channel_options *options, struct pst_channel **out, const char **fault);
+/* Every operation has ended before. */
+struct pst_channel *pst_channel_close(struct pst_channel *channel);
+
+/* Takes an operation for the shard of its key, or for @shard when it is not negative. It may travel at the
+ * next flush. */
+void pst_channel_submit(struct pst_channel *channel, struct penstock_op *op, int shard,
+                        struct pst_op_list *done);
+void pst_channel_flush(struct pst_channel *channel);
+/* Makes progress. Return: true when something happened. */
+bool pst_channel_poll(struct pst_channel *channel);
+/* A descriptor that wakes when pst_channel_arm() returned 0 and something happened; -EAGAIN: poll first,
+ * -EBUSY: poll again soon. */
+int pst_channel_fd(struct pst_channel *channel);
+int pst_channel_arm(struct pst_channel *channel);
+
+uint32_t pst_channel_shards(const struct pst_channel *channel);
+uint32_t pst_channel_shard_of(const struct pst_channel *channel, struct pst_bytes key);
+const char *pst_channel_lane(const struct pst_channel *channel);
+/* The node's arenas, when its welcome brought them. Return: their number; descriptors stay the channel's. */
+uint32_t pst_channel_arenas(const struct pst_channel *channel, const int **fds, uint64_t *stride);
+/* Counts sessions: changes when the channel has connected anew, and views of an older session are gone. */
+uint64_t pst_channel_session(const struct pst_channel *channel);
+
+int pst_channel_register(struct pst_channel *channel, void *addr, size_t bytes, void **handle);
+void pst_channel_unregister(struct pst_channel *channel, void *handle);
+
+#endif

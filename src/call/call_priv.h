@@ -1,0 +1,113 @@
+/* call_priv.h: what the files of call/ share: the channel and its requests. */
+#ifndef PST_CALL_PRIV_H
+#define PST_CALL_PRIV_H
+
+#include "call/bulk.h"
+#include "call/call.h"
+#include "base/list.h"
+
+enum {
+    CALLS_MAX = 1024, /* requests in flight */
+    CALL_BODY_BYTES = PST_WIRE_BODY_BYTES_MAX + PST_WIRE_OP_BYTES_MAX,
+    BULK_MESSAGES_MAX = 4096, /* transport operations in flight */
+    PIECES_MAX = PST_OP_PIECES_MAX,
+};
+
+#define PST_CHANNEL_MAGIC 0x63686e6cu
+#define PST_CALL_MAGIC    0x63616c6cu
+#define PST_BULK_IN_MAGIC 0x62756c6bu
+
+/* The library's words in an operation that is underway. */
+enum { OP_NEXT, OP_DONE_LIST, OP_DEADLINE, OP_SHARD };
+
+/* One request to one shard: a message, its bulk messages in both directions, its reply. */
+struct pst_call {
+    uint32_t magic;
+    struct pst_list link; /* in the channel's idle, unsent or sent list */
+    struct pst_channel *channel;
+    uint32_t id;
+    uint32_t shard;
+    uint16_t count;
+    bool replied;
+    bool values_in_bulk; /* puts whose values follow by BULK */
+    struct pst_bulk_cursor bulk_out;
+    uint32_t bulks_sent; /* for the cursor's sake; not compared */
+    uint32_t sends;      /* of ours that the transport still holds */
+    uint32_t bulks_expected, bulks_arrived, bulks_arriving;
+    uint64_t deadline_ns;
+    uint8_t *body;
+    size_t body_bytes;
+    struct penstock_op *ops[PST_WIRE_OPS_MAX];
+    uint32_t crcs[PST_WIRE_OPS_MAX]; /* of gets whose value carries one */
+    bool crc_wanted[PST_WIRE_OPS_MAX];
+    uint64_t promised[PST_WIRE_OPS_MAX];  /* bytes that the reply says come by bulk */
+    uint64_t announced[PST_WIRE_OPS_MAX]; /* bytes that bulk messages have begun to bring, in order */
+};
+
+/* A bulk message on its way into callers' buffers. */
+struct bulk_in {
+    uint32_t magic;
+    struct pst_call *call;
+    void *bounce; /* when the buffers are in too many pieces: copied from here on arrival */
+    struct pst_wire_part parts[PST_WIRE_PARTS_MAX];
+    uint32_t part_count;
+};
+
+enum channel_state { CHANNEL_UP, CHANNEL_CLOSING, CHANNEL_DOWN };
+
+struct pst_channel {
+    uint32_t magic;
+    enum channel_state state;
+    struct pst_channel_options options;
+    struct pst_boot_welcome welcome;
+    struct pst_boot_link *boot;
+    int arena_fds[PST_BOOT_ARENAS_MAX];
+    uint32_t arena_count;
+    struct pst_net *net;
+    struct pst_port *port;
+    struct pst_peer *peers[PST_BOOT_SHARDS_MAX];
+    uint32_t peers_open;
+    uint64_t session;
+    uint64_t welcomed; /* shards that answered the hello */
+
+    struct pst_call *calls[CALLS_MAX]; /* made when first needed */
+    uint32_t call_count;
+    struct pst_list idle, unsent, sent;
+    struct pst_call *filling[PST_BOOT_SHARDS_MAX]; /* the request that takes a shard's next operation */
+    struct pst_op_list waiting;                    /* operations that no request could take yet */
+    uint64_t waiting_until_ns;                     /* not before */
+    uint64_t tick_ns;                              /* when timers are looked at next */
+    uint32_t polls;
+    uint64_t retry_ns; /* DOWN: when to connect next */
+    uint32_t retry_ms;
+    int down_error;
+};
+
+struct pst_channel *pst_channel_cast(void *p);
+
+/* ---- channel.c ---- */
+
+/* Begins to end the session: everything underway is settled once the transport has let go of it. */
+void pst_channel_break(struct pst_channel *ch, int error);
+/* Looks at the session's socket, at deadlines and at what waits. */
+void pst_channel_tick(struct pst_channel *ch, uint64_t now_ns);
+
+/* ---- request.c ---- */
+
+uint64_t pst_op_deadline(const struct penstock_op *op);
+void pst_call_ready(struct pst_call *call); /* looks whether the request is complete */
+void pst_call_settle(struct pst_call *call,
+                     uint64_t now_ns); /* after a break: ends or keeps its operations */
+void pst_call_send(struct pst_call *call);
+void pst_calls_send_unsent(struct pst_channel *ch);
+void pst_calls_retry_waiting(struct pst_channel *ch, uint64_t now_ns);
+void pst_call_free(struct pst_call *call);
+
+/* ---- answer.c ---- */
+
+void pst_channel_on_message(struct pst_channel *ch, struct pst_net_event *event);
+void pst_channel_on_bulk(struct pst_channel *ch, struct pst_net_event *event);
+void pst_channel_on_received(struct bulk_in *in, int status);
+struct bulk_in *pst_bulk_in_cast(void *p);
+
+#endif

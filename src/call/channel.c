@@ -1,0 +1,365 @@
+/* channel.c: the session: connect, poll, notice that it is lost, settle what was underway, connect anew. */
+#include "call/call_priv.h"
+
+#include "base/clock.h"
+#include "wire/route.h"
+
+enum {
+    HELLO_NS = 500000000,
+    TICK_NS = 10000000,
+    RETRY_MS_MIN = 10,
+    RETRY_MS_MAX = 500,
+    RECONNECT_NS = 1000000000,
+    EVENTS = 64,
+    POLLS_PER_CLOCK = 256,
+};
+
+struct pst_channel *pst_channel_cast(void *p)
+{
+    struct pst_channel *ch = p;
+
+    pst_assert(ch && ch->magic == PST_CHANNEL_MAGIC);
+    return ch;
+}
+
+/* ---- connecting ---- */
+
+static void close_arenas(struct pst_channel *ch)
+{
+    for (uint32_t i = 0; i < ch->arena_count; i++)
+        close(ch->arena_fds[i]);
+    ch->arena_count = 0;
+}
+
+static int open_peers(struct pst_channel *ch)
+{
+    for (uint32_t i = 0; i < ch->welcome.shard_count; i++) {
+        int r = pst_peer_open(ch->port, ch->welcome.shards[i].data, ch->welcome.shards[i].bytes, ch,
+                              &ch->peers[i]);
+
+        if (r < 0)
+            return r;
+        ch->peers_open++;
+    }
+    return 0;
+}
+
+static void on_event(struct pst_channel *ch, struct pst_net_event *event);
+
+static bool poll_events(struct pst_channel *ch)
+{
+    struct pst_net_event events[EVENTS];
+    int count = pst_port_poll(ch->port, events, EVENTS);
+
+    for (int i = 0; i < count; i++)
+        on_event(ch, &events[i]);
+    return count > 0;
+}
+
+/* Every shard must answer over the transport before the session counts. */
+static int say_hello(struct pst_channel *ch, const char **fault)
+{
+    uint64_t end_ns = pst_now_ns() + HELLO_NS;
+
+    ch->welcomed = 0;
+    for (uint32_t i = 0; i < ch->welcome.shard_count; i++) {
+        struct pst_wire_head head = {
+            .type = PST_WIRE_HELLO, .version = PST_WIRE_VERSION, .token = ch->welcome.token, .bulk_count = i};
+        int r = pst_peer_send(ch->peers[i], (struct pst_bytes){&head, sizeof(head)},
+                              (struct pst_bytes){NULL, 0}, NULL);
+
+        if (r < 0)
+            return r;
+    }
+    while (ch->welcomed < ch->welcome.shard_count) {
+        poll_events(ch);
+        if (ch->state != CHANNEL_UP || pst_now_ns() > end_ns) {
+            *fault = "the node answers on its socket but not over UCX (UCX_NET_DEVICES, UCX_TLS, firewall?)";
+            return -EHOSTUNREACH;
+        }
+    }
+    return 0;
+}
+
+static void drop_session(struct pst_channel *ch)
+{
+    ch->port = pst_port_close(ch->port);
+    ch->peers_open = 0;
+    memset(ch->peers, 0, sizeof(ch->peers));
+    ch->boot = pst_boot_link_close(ch->boot);
+    close_arenas(ch);
+    ch->state = CHANNEL_DOWN;
+}
+
+static int connect_node(struct pst_channel *ch, uint64_t deadline_ns, const char **fault)
+{
+    struct pst_boot_client_options options = {
+        .secret = ch->options.secret, .network_only = ch->options.network_only, .deadline_ns = deadline_ns};
+    uint8_t address[PST_NET_ADDRESS_BYTES_MAX];
+    int r = pst_boot_connect(&ch->options.address, &options, &ch->welcome, ch->arena_fds, &ch->boot, fault);
+
+    if (r < 0)
+        return r;
+    ch->arena_count = ch->welcome.arena_count;
+    *fault = "UCX could not be set up";
+    r = pst_port_open(ch->net, BULK_MESSAGES_MAX, &ch->port);
+    if (r == 0)
+        r = pst_port_address(ch->port, !ch->welcome.same_host, address, sizeof(address));
+    if (r >= 0)
+        r = pst_boot_link_address(ch->boot, address, (size_t)r, deadline_ns);
+    if (r == 0)
+        r = open_peers(ch);
+    if (r == 0) {
+        ch->state = CHANNEL_UP;
+        r = say_hello(ch, fault);
+    }
+    if (r < 0) {
+        drop_session(ch);
+        return r;
+    }
+    ch->session++;
+    ch->retry_ms = RETRY_MS_MIN;
+    ch->down_error = 0;
+    return 0;
+}
+
+int pst_channel_open(const struct pst_channel_options *options, struct pst_channel **out, const char **fault)
+{
+    struct pst_channel *ch = calloc(1, sizeof(*ch));
+    struct pst_net_options net = {.loopback_only = !options->fabric_trusted};
+    int r;
+
+    *fault = "out of memory";
+    if (!ch)
+        return -ENOMEM;
+    if (!options->fabric_trusted && !pst_boot_address_loopback(&options->address)) {
+        *fault = "a node on the network needs ?fabric=trusted: UCX there has no protection of its own";
+        free(ch);
+        return -EACCES;
+    }
+    ch->magic = PST_CHANNEL_MAGIC;
+    ch->options = *options;
+    ch->state = CHANNEL_DOWN;
+    ch->retry_ms = RETRY_MS_MIN;
+    pst_list_init(&ch->idle);
+    pst_list_init(&ch->unsent);
+    pst_list_init(&ch->sent);
+    *fault = "UCX found no usable device";
+    r = pst_net_open(&net, &ch->net);
+    if (r == 0)
+        r = connect_node(ch, pst_now_ns() + options->connect_ms * 1000000ull, fault);
+    if (r < 0) {
+        pst_channel_close(ch);
+        return r;
+    }
+    *out = ch;
+    return 0;
+}
+
+struct pst_channel *pst_channel_close(struct pst_channel *ch)
+{
+    if (!ch)
+        return NULL;
+    pst_assert(ch->magic == PST_CHANNEL_MAGIC);
+    drop_session(ch);
+    pst_net_close(ch->net);
+    for (uint32_t i = 0; i < ch->call_count; i++) {
+        free(ch->calls[i]->body);
+        free(ch->calls[i]);
+    }
+    free(ch);
+    return NULL;
+}
+
+/* ---- losing the session ---- */
+
+void pst_channel_break(struct pst_channel *ch, int error)
+{
+    if (ch->state != CHANNEL_UP)
+        return;
+    ch->state = CHANNEL_CLOSING;
+    ch->down_error = error == -EPROTO ? -EPROTO : -ECONNRESET;
+    for (uint32_t i = 0; i < ch->welcome.shard_count; i++) {
+        struct pst_call *filling = ch->filling[i];
+
+        if (filling)
+            pst_list_push_back(&ch->unsent, &filling->link);
+        ch->filling[i] = NULL;
+        if (ch->peers[i])
+            pst_peer_close(ch->peers[i]);
+    }
+}
+
+static void settle_list(struct pst_list *list, uint64_t now_ns)
+{
+    while (!pst_list_empty(list))
+        pst_call_settle(pst_list_first(list, struct pst_call, link), now_ns);
+}
+
+/* A handle means another view, or none, in the next session. */
+static void forget_releases(struct pst_channel *ch)
+{
+    for (size_t left = ch->waiting.count; left > 0; left--) {
+        struct penstock_op *op = pst_op_list_pop(&ch->waiting);
+
+        if (op->code == PST_WIRE_RELEASE)
+            pst_op_end(op, 0);
+        else
+            pst_op_list_push(&ch->waiting, op);
+    }
+}
+
+/* The transport has let go of everything: operations end or wait for the next session. */
+static void settle(struct pst_channel *ch, uint64_t now_ns)
+{
+    pst_assert(ch->state == CHANNEL_CLOSING && ch->peers_open == 0);
+    settle_list(&ch->sent, now_ns);
+    settle_list(&ch->unsent, now_ns);
+    forget_releases(ch);
+    drop_session(ch);
+    ch->retry_ns = now_ns;
+}
+
+static void reconnect(struct pst_channel *ch, uint64_t now_ns)
+{
+    const char *fault;
+    int r;
+
+    if (now_ns < ch->retry_ns || !ch->waiting.count)
+        return;
+    r = connect_node(ch, now_ns + RECONNECT_NS, &fault);
+    if (r < 0) {
+        ch->down_error = r;
+        ch->retry_ns = pst_now_ns() + ch->retry_ms * 1000000ull;
+        ch->retry_ms = (uint32_t)pst_min(2 * ch->retry_ms, RETRY_MS_MAX);
+    }
+}
+
+/* ---- progress ---- */
+
+static void on_event(struct pst_channel *ch, struct pst_net_event *event)
+{
+    struct pst_call *call = event->arg;
+
+    switch (event->kind) {
+    case PST_NET_EAGER:
+        pst_channel_on_message(ch, event);
+        break;
+    case PST_NET_BULK:
+        pst_channel_on_bulk(ch, event);
+        break;
+    case PST_NET_RECEIVED:
+        pst_channel_on_received(pst_bulk_in_cast(event->arg), event->status);
+        break;
+    case PST_NET_SENT:
+        if (!call) /* a hello */
+            break;
+        pst_assert(call->magic == PST_CALL_MAGIC && call->sends > 0);
+        call->sends--;
+        /* A value that the node refused was not sent, and the reply says why; what else fails ends the
+         * session. */
+        pst_call_ready(call);
+        break;
+    case PST_NET_PEER_LOST:
+        pst_channel_break(pst_channel_cast(event->arg), event->status ? event->status : -ECONNRESET);
+        break;
+    case PST_NET_PEER_GONE:
+        ch->peers_open--;
+        break;
+    }
+}
+
+static bool any_overdue(const struct pst_channel *ch, uint64_t now_ns)
+{
+    const struct pst_list *lists[] = {&ch->sent, &ch->unsent};
+
+    for (size_t i = 0; i < pst_count_of(lists); i++) {
+        pst_list_each (it, lists[i]) {
+            if (pst_list_entry(it, struct pst_call, link)->deadline_ns <= now_ns)
+                return true;
+        }
+    }
+    return false;
+}
+
+void pst_channel_tick(struct pst_channel *ch, uint64_t now_ns)
+{
+    ch->tick_ns = now_ns + TICK_NS;
+    if (ch->state == CHANNEL_UP && (any_overdue(ch, now_ns) || pst_boot_link_tick(ch->boot, now_ns) < 0))
+        pst_channel_break(ch, -ETIMEDOUT);
+    if (ch->state == CHANNEL_CLOSING && ch->peers_open == 0)
+        settle(ch, now_ns);
+    if (ch->state == CHANNEL_DOWN)
+        reconnect(ch, now_ns);
+    if (ch->waiting.count)
+        pst_calls_retry_waiting(ch, now_ns);
+}
+
+bool pst_channel_poll(struct pst_channel *ch)
+{
+    bool something = ch->port && poll_events(ch);
+    uint64_t now_ns = 0;
+
+    pst_assert(ch->magic == PST_CHANNEL_MAGIC);
+    if (ch->state == CHANNEL_UP && (!pst_list_empty(&ch->unsent) || !pst_list_empty(&ch->sent)))
+        pst_calls_send_unsent(ch);
+    /* Busy, the clock is read now and then; idle, there is time for it. */
+    if (pst_unlikely(ch->waiting.count || ch->state != CHANNEL_UP || !something ||
+                     ++ch->polls % POLLS_PER_CLOCK == 0))
+        now_ns = pst_now_ns();
+    if (now_ns && (now_ns >= ch->tick_ns || ch->state != CHANNEL_UP ||
+                   (ch->waiting.count && now_ns >= ch->waiting_until_ns)))
+        pst_channel_tick(ch, now_ns);
+    return something;
+}
+
+int pst_channel_fd(struct pst_channel *ch)
+{
+    return ch->port ? pst_port_fd(ch->port) : -1;
+}
+
+int pst_channel_arm(struct pst_channel *ch)
+{
+    if (ch->state != CHANNEL_UP || ch->waiting.count)
+        return -EBUSY; /* a matter of time, not of events */
+    return pst_list_empty(&ch->unsent) ? pst_port_arm(ch->port) : -EAGAIN;
+}
+
+/* ---- about it ---- */
+
+uint32_t pst_channel_shards(const struct pst_channel *ch)
+{
+    return ch->welcome.shard_count;
+}
+
+uint32_t pst_channel_shard_of(const struct pst_channel *ch, struct pst_bytes key)
+{
+    return pst_route_shard(key, ch->welcome.slot_seed, ch->welcome.shard_count);
+}
+
+const char *pst_channel_lane(const struct pst_channel *ch)
+{
+    return ch->state == CHANNEL_UP ? pst_peer_lane(ch->peers[0]) : "none";
+}
+
+uint32_t pst_channel_arenas(const struct pst_channel *ch, const int **fds, uint64_t *stride)
+{
+    *fds = ch->arena_fds;
+    *stride = ch->welcome.arena_bytes;
+    return ch->arena_count;
+}
+
+uint64_t pst_channel_session(const struct pst_channel *ch)
+{
+    return ch->session;
+}
+
+int pst_channel_register(struct pst_channel *ch, void *addr, size_t bytes, void **handle)
+{
+    return pst_net_register(ch->net, addr, bytes, handle);
+}
+
+void pst_channel_unregister(struct pst_channel *ch, void *handle)
+{
+    pst_net_unregister(ch->net, handle);
+}

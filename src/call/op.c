@@ -1,0 +1,144 @@
+/* op.c: an operation's life and memory, the same for every kind of store. */
+#include "call/call_priv.h"
+
+#include "base/hash.h"
+
+void pst_op_list_push(struct pst_op_list *list, struct penstock_op *op)
+{
+    uint64_t one = 1;
+
+    op->reserved[OP_NEXT] = NULL;
+    if (list->last)
+        list->last->reserved[OP_NEXT] = op;
+    else
+        list->first = op;
+    list->last = op;
+    list->count++;
+    if (list->wake_fd) {
+        ssize_t n = write(list->wake_fd, &one, sizeof(one));
+
+        pst_assert(n == sizeof(one) || errno == EAGAIN);
+    }
+}
+
+struct penstock_op *pst_op_list_pop(struct pst_op_list *list)
+{
+    struct penstock_op *op = list->first;
+
+    if (!op)
+        return NULL;
+    list->first = op->reserved[OP_NEXT];
+    if (!list->first)
+        list->last = NULL;
+    list->count--;
+    return op;
+}
+
+static int check_op(const struct penstock_op *op, int shard)
+{
+    uint64_t sum = 0;
+
+    if (op->code > PENSTOCK_UNPIN)
+        return shard >= 0 && op->code >= PST_WIRE_LIST && op->code <= PST_WIRE_CODE_MAX ? 0 : -EINVAL;
+    if (op->code == 0 || op->key_bytes == 0 || !op->key)
+        return -EINVAL;
+    if (op->key_bytes > PENSTOCK_KEY_BYTES_MAX)
+        return -ENAMETOOLONG;
+    if (op->iov_count > PST_OP_PIECES_MAX ||
+        (op->code == PENSTOCK_PUT && op->attrs && op->attr_bytes > PENSTOCK_ATTR_BYTES_MAX))
+        return -EINVAL;
+    if (op->code > PENSTOCK_GET)
+        return 0;
+    if (!op->iov)
+        return op->data || op->bytes == 0 ? 0 : -EINVAL;
+    for (uint32_t i = 0; i < op->iov_count; i++) {
+        if (pst_add_overflows(sum, op->iov[i].iov_len, &sum))
+            return -EINVAL;
+    }
+    return sum == op->bytes ? 0 : -EINVAL;
+}
+
+int pst_op_begin(struct penstock_op *op, int shard, struct pst_op_list *done)
+{
+    op->reserved[OP_DONE_LIST] = done;
+    op->result = 0;
+    op->value_bytes = 0;
+    op->generation = 0;
+    return check_op(op, shard);
+}
+
+void pst_op_end(struct penstock_op *op, int result)
+{
+    op->result = result;
+    pst_op_list_push(op->reserved[OP_DONE_LIST], op);
+}
+
+int pst_op_pieces(const struct penstock_op *op, uint64_t offset, uint64_t bytes, struct iovec *iov,
+                  int iov_max)
+{
+    uint64_t at = 0, end = offset + bytes;
+    int count = 0;
+
+    if (!op->iov) {
+        if (iov_max < 1)
+            return -E2BIG;
+        iov[0] = (struct iovec){(uint8_t *)op->data + offset, bytes};
+        return 1;
+    }
+    for (uint32_t i = 0; i < op->iov_count && at < end; i++) {
+        uint64_t len = op->iov[i].iov_len, from = pst_max(at, offset), to = pst_min(at + len, end);
+
+        if (from < to) {
+            if (count == iov_max)
+                return -E2BIG;
+            iov[count++] = (struct iovec){(uint8_t *)op->iov[i].iov_base + (from - at), to - from};
+        }
+        at += len;
+    }
+    return count;
+}
+
+void pst_op_copy_in(const struct penstock_op *op, uint64_t offset, const void *from, uint64_t bytes)
+{
+    struct iovec pieces[PST_OP_PIECES_MAX];
+    const uint8_t *at = from;
+    int count;
+
+    if (bytes == 0)
+        return;
+    if (pst_likely(!op->iov)) {
+        memcpy((uint8_t *)op->data + offset, from, bytes);
+        return;
+    }
+    count = pst_op_pieces(op, offset, bytes, pieces, PST_OP_PIECES_MAX);
+    for (int i = 0; i < count; at += pieces[i++].iov_len)
+        memcpy(pieces[i].iov_base, at, pieces[i].iov_len);
+}
+
+void pst_op_copy_out(const struct penstock_op *op, uint64_t offset, void *to, uint64_t bytes)
+{
+    struct iovec pieces[PST_OP_PIECES_MAX];
+    uint8_t *at = to;
+    int count;
+
+    if (bytes == 0)
+        return;
+    if (pst_likely(!op->iov)) {
+        memcpy(to, (const uint8_t *)op->data + offset, bytes);
+        return;
+    }
+    count = pst_op_pieces(op, offset, bytes, pieces, PST_OP_PIECES_MAX);
+    for (int i = 0; i < count; at += pieces[i++].iov_len)
+        memcpy(at, pieces[i].iov_base, pieces[i].iov_len);
+}
+
+uint32_t pst_op_crc(const struct penstock_op *op, uint64_t bytes)
+{
+    struct iovec pieces[PST_OP_PIECES_MAX];
+    int count = pst_op_pieces(op, 0, bytes, pieces, PST_OP_PIECES_MAX);
+    uint32_t crc = 0;
+
+    for (int i = 0; i < count; i++)
+        crc = pst_crc32c(crc, pieces[i].iov_base, pieces[i].iov_len);
+    return crc;
+}

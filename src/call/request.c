@@ -1,0 +1,345 @@
+/* request.c: operations on their way out: gathered into requests, sent, tried again, ended. */
+#include "call/call_priv.h"
+
+#include "base/clock.h"
+
+enum {
+    BUSY_RETRY_NS = 200000,
+    IDLE_NS = 100000000,
+    BYTES_PER_MS = 64 << 10, /* extra time that a large value gets */
+};
+
+uint64_t pst_op_deadline(const struct penstock_op *op)
+{
+    return (uint64_t)(uintptr_t)op->reserved[OP_DEADLINE];
+}
+
+static struct pst_call *call_new(struct pst_channel *ch)
+{
+    struct pst_call *call;
+
+    if (!pst_list_empty(&ch->idle)) {
+        call = pst_list_first(&ch->idle, struct pst_call, link);
+        pst_list_remove(&call->link);
+        return call;
+    }
+    if (ch->call_count == CALLS_MAX)
+        return NULL;
+    call = calloc(1, sizeof(*call));
+    if (!call)
+        return NULL;
+    call->body = malloc(CALL_BODY_BYTES);
+    if (!call->body) {
+        free(call);
+        return NULL;
+    }
+    call->magic = PST_CALL_MAGIC;
+    call->channel = ch;
+    call->id = ch->call_count;
+    pst_list_init(&call->link);
+    ch->calls[ch->call_count++] = call;
+    return call;
+}
+
+void pst_call_free(struct pst_call *call)
+{
+    pst_list_remove(&call->link);
+    pst_list_push_front(&call->channel->idle, &call->link);
+}
+
+static struct pst_call *call_begin(struct pst_channel *ch, uint32_t shard)
+{
+    struct pst_call *call = call_new(ch);
+
+    if (!call)
+        return NULL;
+    call->id += CALLS_MAX; /* the same place in the table, a number that no late answer carries */
+    call->shard = shard;
+    call->count = 0;
+    call->replied = false;
+    call->values_in_bulk = false;
+    call->bulk_out = (struct pst_bulk_cursor){0, 0};
+    call->sends = 0;
+    call->bulks_expected = call->bulks_arrived = call->bulks_arriving = 0;
+    call->deadline_ns = 0;
+    call->body_bytes = 0;
+    ch->filling[shard] = call;
+    return call;
+}
+
+static void encode_op(struct pst_call *call, struct penstock_op *op)
+{
+    uint8_t scratch[PST_WIRE_INLINE_BYTES_MAX];
+    struct pst_wire_op wire = {
+        .code = op->code,
+        .flags = op->flags,
+        .depth = op->depth,
+        .key = {op->key, op->key_bytes},
+        .bytes = op->bytes,
+        .offset = op->offset,
+        .if_generation = op->if_generation,
+    };
+
+    if (op->code == PENSTOCK_PUT && op->flags & PENSTOCK_CHECKSUM)
+        wire.crc = pst_op_crc(op, op->bytes);
+    if (op->code == PENSTOCK_PUT || op->code >= PST_WIRE_LIST)
+        wire.attrs = (struct pst_bytes){op->attrs, op->attrs ? op->attr_bytes : 0};
+    else if (op->attrs)
+        wire.flags |= PST_WIRE_SPARE;
+    if (op->code == PENSTOCK_PUT && op->bytes > PST_WIRE_INLINE_BYTES_MAX) {
+        wire.flags |= PST_WIRE_VALUE_IN_BULK;
+        call->values_in_bulk = true;
+    } else if (op->code == PENSTOCK_PUT) {
+        wire.value = op->data;
+        if (op->iov) {
+            pst_op_copy_out(op, 0, scratch, op->bytes);
+            wire.value = scratch;
+        }
+    }
+    call->body_bytes = (size_t)(pst_wire_put_op(call->body + call->body_bytes, &wire) - call->body);
+}
+
+/* Return: false when no request is free. */
+static bool place_op(struct pst_channel *ch, struct penstock_op *op)
+{
+    int shard = (int)(intptr_t)op->reserved[OP_SHARD];
+    struct pst_call *call;
+
+    if (shard < 0)
+        shard = (int)pst_channel_shard_of(ch, (struct pst_bytes){op->key, op->key_bytes});
+    if ((uint32_t)shard >= ch->welcome.shard_count) { /* the node came back with fewer shards */
+        pst_op_end(op, -ECONNRESET);
+        return true;
+    }
+    call = ch->filling[shard];
+    if (!call)
+        call = call_begin(ch, (uint32_t)shard);
+    if (!call)
+        return false;
+    encode_op(call, op);
+    call->ops[call->count] = op;
+    call->crc_wanted[call->count] = false;
+    call->announced[call->count] = call->promised[call->count] = 0;
+    call->count++;
+    call->deadline_ns = pst_max(call->deadline_ns, pst_op_deadline(op));
+    if (call->count == PST_WIRE_OPS_MAX || call->body_bytes >= PST_WIRE_BODY_BYTES_MAX)
+        pst_call_send(call);
+    return true;
+}
+
+void pst_channel_submit(struct pst_channel *ch, struct penstock_op *op, int shard, struct pst_op_list *done)
+{
+    uint64_t timeout_ms = ch->options.timeout_ms + (op->code <= PENSTOCK_GET ? op->bytes / BYTES_PER_MS : 0);
+    uint64_t now_ns = pst_now_ns();
+    int r = pst_op_begin(op, shard, done);
+
+    op->reserved[OP_DEADLINE] = (void *)(uintptr_t)(now_ns + timeout_ms * 1000000);
+    op->reserved[OP_SHARD] = (void *)(intptr_t)shard;
+    if (now_ns > ch->tick_ns + IDLE_NS) /* nobody has looked for a while: the session may be long gone */
+        pst_channel_tick(ch, now_ns);
+    if (r < 0)
+        pst_op_end(op, r);
+    else if (ch->state != CHANNEL_UP || ch->waiting.count || !place_op(ch, op))
+        pst_op_list_push(&ch->waiting, op);
+}
+
+void pst_channel_flush(struct pst_channel *ch)
+{
+    for (uint32_t shard = 0; shard < ch->welcome.shard_count; shard++) {
+        if (ch->filling[shard])
+            pst_call_send(ch->filling[shard]);
+    }
+}
+
+/* ---- sending ---- */
+
+/* The piece of an operation's buffers that holds byte @offset, from there to the piece's end. */
+static struct iovec piece_at(const struct penstock_op *op, uint64_t offset)
+{
+    uint64_t at = 0;
+    uint32_t i = 0;
+
+    if (!op->iov)
+        return (struct iovec){(uint8_t *)op->data + offset, op->bytes - offset};
+    while (offset >= at + op->iov[i].iov_len)
+        at += op->iov[i++].iov_len;
+    return (struct iovec){(uint8_t *)op->iov[i].iov_base + (offset - at), op->iov[i].iov_len - (offset - at)};
+}
+
+static bool next_piece(void *ctx, struct pst_bulk_cursor *cursor, struct iovec *piece, uint32_t *index)
+{
+    struct pst_call *call = ctx;
+
+    pst_assert(call->magic == PST_CALL_MAGIC);
+    for (; cursor->item < call->count; *cursor = (struct pst_bulk_cursor){cursor->item + 1, 0}) {
+        const struct penstock_op *op = call->ops[cursor->item];
+
+        if (op->code != PENSTOCK_PUT || op->bytes <= PST_WIRE_INLINE_BYTES_MAX || cursor->offset == op->bytes)
+            continue;
+        *piece = piece_at(op, cursor->offset);
+        *index = cursor->item;
+        return true;
+    }
+    return false;
+}
+
+/* Return: true when everything of the request has been handed to the transport. */
+static bool send_values(struct pst_call *call)
+{
+    struct pst_channel *ch = call->channel;
+    struct pst_wire_head head = {
+        .type = PST_WIRE_BULK, .version = PST_WIRE_VERSION, .request = call->id, .token = ch->welcome.token};
+    /* However scattered its pages, the node receives a message into a bounded number of pieces. */
+    uint64_t piece_bytes_max = (PST_NET_BULK_IOV_MAX - 8) * ch->welcome.page_bytes;
+    int r;
+
+    if (!call->values_in_bulk || call->replied)
+        return true;
+    r = pst_bulk_send(ch->peers[call->shard], &head, next_piece, call, piece_bytes_max, &call->bulk_out, call,
+                      &call->bulks_sent, &call->sends);
+    if (r < 0 && r != -EBUSY)
+        pst_channel_break(ch, r);
+    return r == 0;
+}
+
+static int send_body(struct pst_call *call)
+{
+    struct pst_channel *ch = call->channel;
+    uint64_t now_ns = pst_now_ns();
+    struct pst_wire_head head = {
+        .type = PST_WIRE_REQUEST,
+        .version = PST_WIRE_VERSION,
+        .count = call->count,
+        .request = call->id,
+        .token = ch->welcome.token,
+        .timeout_ms = (uint32_t)(call->deadline_ns > now_ns ? (call->deadline_ns - now_ns) / 1000000 + 1 : 1),
+    };
+    int r = pst_peer_send(ch->peers[call->shard], (struct pst_bytes){&head, sizeof(head)},
+                          (struct pst_bytes){call->body, call->body_bytes}, call);
+
+    if (r == 0)
+        call->sends++;
+    return r;
+}
+
+void pst_call_send(struct pst_call *call)
+{
+    struct pst_channel *ch = call->channel;
+    int r;
+
+    if (ch->filling[call->shard] == call)
+        ch->filling[call->shard] = NULL;
+    pst_list_remove(&call->link);
+    r = ch->state == CHANNEL_UP ? send_body(call) : -EBUSY;
+    if (r == -EBUSY) {
+        pst_list_push_back(&ch->unsent, &call->link);
+        return;
+    }
+    pst_list_push_back(&ch->sent, &call->link);
+    call->body_bytes = 0; /* sent: a write in it can no longer be called off */
+    if (r < 0)
+        pst_channel_break(ch, r);
+    else
+        send_values(call);
+}
+
+void pst_calls_send_unsent(struct pst_channel *ch)
+{
+    while (ch->state == CHANNEL_UP && !pst_list_empty(&ch->unsent)) {
+        struct pst_call *call = pst_list_first(&ch->unsent, struct pst_call, link);
+
+        pst_call_send(call);
+        if (call->body_bytes) { /* still busy: back to the front */
+            pst_list_remove(&call->link);
+            pst_list_push_front(&ch->unsent, &call->link);
+            return;
+        }
+    }
+    pst_list_each_safe (it, &ch->sent) {
+        if (ch->state == CHANNEL_UP && !send_values(pst_list_entry(it, struct pst_call, link)))
+            return;
+    }
+}
+
+void pst_calls_retry_waiting(struct pst_channel *ch, uint64_t now_ns)
+{
+    size_t count = ch->waiting.count;
+
+    while (count-- > 0) {
+        struct penstock_op *op = pst_op_list_pop(&ch->waiting);
+
+        if (pst_op_deadline(op) <= now_ns)
+            pst_op_end(op, ch->state == CHANNEL_DOWN && ch->down_error ? ch->down_error
+                           : op->result == PENSTOCK_BUSY               ? PENSTOCK_BUSY
+                                                                       : -ETIMEDOUT);
+        else if (ch->state != CHANNEL_UP || now_ns < ch->waiting_until_ns || !place_op(ch, op))
+            pst_op_list_push(&ch->waiting, op);
+    }
+    pst_channel_flush(ch);
+}
+
+/* ---- ends ---- */
+
+static bool is_write(const struct penstock_op *op)
+{
+    return op->code == PENSTOCK_PUT || op->code == PENSTOCK_DELETE || op->code == PENSTOCK_PIN ||
+           op->code == PENSTOCK_UNPIN || op->code == PST_WIRE_SWEEP || op->code == PST_WIRE_VIEW ||
+           op->code == PST_WIRE_RELEASE;
+}
+
+/* The node says how much of each value it sends: all of it must have come. */
+static bool values_complete(const struct pst_call *call)
+{
+    for (uint32_t i = 0; i < call->count; i++) {
+        if (call->announced[i] != call->promised[i])
+            return false;
+    }
+    return true;
+}
+
+void pst_call_ready(struct pst_call *call)
+{
+    struct pst_channel *ch = call->channel;
+
+    pst_assert(call->magic == PST_CALL_MAGIC);
+    if (!call->replied || call->sends || call->bulks_arrived < call->bulks_expected)
+        return;
+    if (!values_complete(call)) {
+        pst_channel_break(ch, -EPROTO);
+        return;
+    }
+    for (uint32_t i = 0; i < call->count; i++) {
+        struct penstock_op *op = call->ops[i];
+
+        if (op->result == PENSTOCK_BUSY) {
+            if (!ch->waiting.count)
+                ch->waiting_until_ns = pst_now_ns() + BUSY_RETRY_NS;
+            pst_op_list_push(&ch->waiting, op);
+            continue;
+        }
+        if (call->crc_wanted[i] && op->result == 0 && pst_op_crc(op, op->value_bytes) != call->crcs[i])
+            op->result = -EBADMSG;
+        pst_op_end(op, op->result);
+    }
+    pst_call_free(call);
+}
+
+void pst_call_settle(struct pst_call *call, uint64_t now_ns)
+{
+    bool unsent = call->body_bytes > 0;
+
+    pst_assert(call->sends == 0 && call->bulks_arriving == 0);
+    for (uint32_t i = 0; i < call->count; i++) {
+        struct penstock_op *op = call->ops[i];
+
+        if (op->code == PST_WIRE_RELEASE)
+            pst_op_end(op, 0); /* the session took its views along */
+        else if (!unsent && is_write(op))
+            pst_op_end(op, PENSTOCK_UNKNOWN);
+        else if (pst_op_deadline(op) <= now_ns)
+            pst_op_end(op, -ETIMEDOUT);
+        else
+            pst_op_list_push(&call->channel->waiting, op);
+    }
+    pst_call_free(call);
+}
