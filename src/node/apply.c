@@ -1,0 +1,370 @@
+/*
+ * apply.c: what each operation does to the shard and what it puts into the reply. A batch is prefetched as a
+ * whole; small values go into the reply at once, large ones leave a read or a write behind that the request's
+ * later steps carry out.
+ */
+#include "node/node_priv.h"
+
+#include "wire/route.h"
+
+enum { RESULT_ROOM = PST_WIRE_RESULT_BYTES_MAX + 8 + PST_ATTR_BYTES_MAX };
+
+/* What the operations behind this one need at the least. */
+static size_t room_left(const struct pst_request *q, uint32_t index)
+{
+    size_t rest = (size_t)(q->count - index - 1) * RESULT_ROOM + RESULT_ROOM;
+
+    pst_assert(q->reply_bytes + rest <= REPLY_BYTES);
+    return REPLY_BYTES - q->reply_bytes - rest;
+}
+
+static void add_result(struct pst_request *q, const struct pst_wire_result *result)
+{
+    q->reply_bytes = (size_t)(pst_wire_put_result(q->reply + q->reply_bytes, result) - q->reply);
+}
+
+/* Errors of -errno and outcomes fit into 16 bits. */
+static struct pst_wire_result result_of(int result, const struct pst_answer *answer)
+{
+    return (struct pst_wire_result){.result = (int16_t)result,
+                                    .flags = PST_WIRE_SIZE,
+                                    .generation = answer->generation,
+                                    .value_bytes = answer->value_bytes};
+}
+
+/* ---- one key ---- */
+
+static void begin_write(struct pst_request *q, const struct pst_put *put,
+                        const struct pst_reservation *reservation, uint32_t index, bool refused)
+{
+    struct pst_write *write = &q->writes[q->write_count++];
+
+    *write = (struct pst_write){.put = *put,
+                                .bytes_left = put->value_bytes,
+                                .op = index,
+                                .reply_at = (uint32_t)q->reply_bytes,
+                                .refused = refused};
+    if (refused)
+        return;
+    write->reservation = *reservation;
+    write->put.lookup.key = pst_record_key(reservation->record);
+    write->put.attrs = (struct pst_bytes){NULL, 0};
+    q->writes_open++;
+}
+
+static void apply_put(struct pst_request *q, uint32_t index)
+{
+    struct pst_worker *w = q->worker;
+    const struct pst_wire_op *op = &w->ops[index];
+    struct pst_put put = {.lookup = w->lookups[index],
+                          .attrs = op->attrs,
+                          .value_bytes = op->bytes,
+                          .if_generation = op->if_generation,
+                          .value_crc = op->crc,
+                          .depth = op->depth,
+                          .flags =
+                              op->flags & (PST_PUT_IF_ABSENT | PST_PUT_IF_GENERATION | PST_PUT_CHECKSUM)};
+    bool bulk = op->flags & PST_WIRE_VALUE_IN_BULK;
+    struct pst_reservation reservation = {0};
+    struct pst_answer answer = {0};
+    struct pst_wire_result result;
+    int r;
+
+    if (pst_route_shard(op->key, pst_store_slot_seed(w->node->store), w->node->worker_count) != w->number)
+        r = -ESTALE; /* the client routes by another table */
+    else if (bulk)
+        r = pst_shard_reserve(w->shard, &put, w->now_ns, &reservation, &answer);
+    else
+        r = pst_shard_put(w->shard, &put, op->value, w->now_ns, &answer);
+    if (bulk)
+        begin_write(q, &put, &reservation, index, r != 0);
+    if (r == PST_BUSY) { /* someone else has to evict */
+        for (uint32_t i = 0; i < w->node->worker_count; i++)
+            pst_worker_wake(&w->node->workers[i]);
+    }
+    result = result_of(r, &answer);
+    add_result(q, &result);
+}
+
+/* Small values go into the reply while there is room in it. */
+static void answer_value(struct pst_request *q, uint32_t index, struct pst_record *record, uint64_t bytes,
+                         struct pst_wire_result *result)
+{
+    struct pst_worker *w = q->worker;
+    uint64_t offset = w->ops[index].flags & PST_WIRE_RANGE ? w->ops[index].offset : 0;
+    struct iovec piece;
+
+    if (bytes <= PST_WIRE_INLINE_BYTES_MAX && bytes <= room_left(q, index) &&
+        pst_record_iov(w->shard, record, offset, bytes, &piece, 1) >= 0) {
+        result->bytes = (uint32_t)bytes;
+        result->data = bytes ? piece.iov_base : NULL;
+        if (bytes == record->value_bytes)
+            result->flags &= (uint8_t)~PST_WIRE_SIZE;
+        return;
+    }
+    if (pst_shard_ref(w->shard, record) < 0) {
+        result->result = -ENOMEM;
+        return;
+    }
+    result->flags |= PST_WIRE_IN_BULK;
+    result->bulk_bytes = bytes;
+    q->reads[q->read_count++] = (struct pst_read){record, offset, bytes, index};
+}
+
+static void apply_get(struct pst_request *q, uint32_t index)
+{
+    struct pst_worker *w = q->worker;
+    const struct pst_wire_op *op = &w->ops[index];
+    struct pst_record *record = pst_shard_find(w->shard, &w->lookups[index]);
+    struct pst_wire_result result = {.result = PST_MISS};
+    uint64_t bytes = 0;
+
+    if (record) {
+        result = (struct pst_wire_result){
+            .flags = PST_WIRE_SIZE, .generation = record->generation, .value_bytes = record->value_bytes};
+        if (op->flags & PST_WIRE_SPARE) {
+            result.flags |= PST_WIRE_ATTRS;
+            result.attrs = pst_record_attrs(record);
+        }
+    }
+    if (op->code == PST_WIRE_GET) {
+        pst_shard_count_read(w->shard, record != NULL);
+        if (record) {
+            if (record->flags & PST_RECORD_CHECKSUM) {
+                result.flags |= PST_WIRE_CRC;
+                result.crc = record->value_crc;
+            }
+            result.result =
+                (int16_t)pst_record_plan(record, op->flags & PST_WIRE_RANGE, op->flags & PST_WIRE_EXACT,
+                                         op->offset, op->bytes, &bytes);
+            pst_shard_touch(w->shard, record, w->now_ns);
+            if (result.result == 0)
+                answer_value(q, index, record, bytes, &result);
+        }
+    }
+    add_result(q, &result);
+}
+
+static void apply_small(struct pst_request *q, uint32_t index)
+{
+    struct pst_worker *w = q->worker;
+    const struct pst_wire_op *op = &w->ops[index];
+    const struct pst_lookup *lookup = &w->lookups[index];
+    struct pst_answer answer = {0};
+    struct pst_wire_result result;
+    int r = -EOPNOTSUPP;
+
+    if (op->code == PST_WIRE_DELETE)
+        r = pst_shard_delete(w->shard, lookup, op->flags & PST_WIRE_IF_GENERATION, op->if_generation,
+                             &answer);
+    else if (op->code == PST_WIRE_PIN)
+        r = pst_shard_pin(w->shard, lookup, op->bytes, w->now_ns);
+    else if (op->code == PST_WIRE_UNPIN)
+        r = pst_shard_unpin(w->shard, lookup);
+    result = result_of(r, &answer);
+    add_result(q, &result);
+}
+
+/* ---- many keys ---- */
+
+static struct pst_range range_of(const struct pst_wire_op *op)
+{
+    return (struct pst_range){.start = op->key, .end = op->attrs, .after = op->flags & PST_WIRE_AFTER};
+}
+
+/* generation 1: the end was reached. */
+static void apply_list(struct pst_request *q, uint32_t index)
+{
+    struct pst_worker *w = q->worker;
+    struct pst_range range = range_of(&w->ops[index]);
+    uint64_t room = pst_min(pst_min(w->ops[index].bytes, room_left(q, index)), SCRATCH_BYTES);
+    struct pst_wire_result result = {.data = w->scratch};
+    bool end = false;
+    int64_t bytes = pst_shard_list(w->shard, &range, w->scratch, room, &end);
+
+    result.generation = end;
+    if (bytes < 0) /* too little room is the fault of its neighbours in the batch, unless the client gave too
+                      little itself */
+        result.result = (int16_t)(room < w->ops[index].bytes ? PST_BUSY : bytes);
+    else
+        result.bytes = (uint32_t)bytes;
+    add_result(q, &result);
+}
+
+static void apply_sweep(struct pst_request *q, uint32_t index)
+{
+    struct pst_worker *w = q->worker;
+    const struct pst_wire_op *op = &w->ops[index];
+    struct pst_range range = range_of(op);
+    struct pst_wire_result result = {.result = PST_BUSY, .data = w->scratch};
+
+    if (room_left(q, index) >= PST_SWEEP_BYTES_MAX && op->bytes >= PST_SWEEP_BYTES_MAX) {
+        result.result = 0;
+        result.bytes =
+            (uint32_t)pst_shard_sweep(w->shard, &range, op->flags & PST_WIRE_SPARE, w->now_ns, w->scratch);
+    }
+    add_result(q, &result);
+}
+
+/* ---- views ---- */
+
+static int64_t view_slot(struct pst_visitor *v)
+{
+    struct pst_record **larger;
+    uint32_t first = v->view_count, count = first ? 2 * first : 16;
+
+    for (uint32_t i = 0; i < first; i++) {
+        if (!v->views[i])
+            return i;
+    }
+    if (count > VIEWS_MAX)
+        return -EMFILE;
+    larger = realloc(v->views, count * sizeof(*larger));
+    if (!larger)
+        return -ENOMEM;
+    memset(larger + first, 0, (count - first) * sizeof(*larger));
+    v->views = larger;
+    v->view_count = count;
+    return first;
+}
+
+static int open_view(struct pst_request *q, uint32_t index, struct pst_record *record, struct iovec *pieces,
+                     uint64_t *handle)
+{
+    struct pst_visitor *v = q->visitor;
+    uint64_t room = pst_min(q->worker->ops[index].bytes, room_left(q, index));
+    int64_t slot;
+    int count;
+
+    if (!v->session->views)
+        return -EOPNOTSUPP;
+    count = pst_record_iov(q->worker->shard, record, 0, record->value_bytes, pieces, VIEW_PIECES_MAX);
+    if (count < 0 || sizeof(struct pst_wire_view) + (size_t)count * sizeof(struct pst_wire_piece) > room)
+        return -E2BIG;
+    slot = view_slot(v);
+    if (slot < 0)
+        return (int)slot;
+    if (pst_shard_ref(q->worker->shard, record) < 0)
+        return -ENOMEM;
+    v->views[slot] = record;
+    *handle = (uint64_t)slot + 1;
+    return count;
+}
+
+static void apply_view(struct pst_request *q, uint32_t index)
+{
+    struct pst_worker *w = q->worker;
+    struct pst_record *record = pst_shard_find(w->shard, &w->lookups[index]);
+    const uint8_t *base = pst_store_arenas(w->node->store)->base;
+    struct iovec pieces[VIEW_PIECES_MAX];
+    struct {
+        struct pst_wire_view view;
+        struct pst_wire_piece pieces[VIEW_PIECES_MAX];
+    } data = {0};
+    struct pst_wire_result result = {.result = PST_MISS};
+    int count = record ? open_view(q, index, record, pieces, &data.view.handle) : 0;
+
+    pst_shard_count_read(w->shard, record != NULL);
+    if (record && data.view.handle) {
+        pst_shard_touch(w->shard, record, w->now_ns);
+        data.view.value_bytes = record->value_bytes;
+        data.view.piece_count = (uint32_t)count;
+        for (int i = 0; i < count; i++)
+            data.pieces[i] =
+                (struct pst_wire_piece){(uint64_t)((uint8_t *)pieces[i].iov_base - base), pieces[i].iov_len};
+        result = (struct pst_wire_result){
+            .generation = record->generation,
+            .data = &data,
+            .bytes = (uint32_t)(sizeof(data.view) + (size_t)count * sizeof(data.pieces[0]))};
+    } else if (record) {
+        result.result = (int16_t)count;
+    }
+    add_result(q, &result);
+}
+
+static void apply_release(struct pst_request *q, uint32_t index)
+{
+    struct pst_visitor *v = q->visitor;
+    uint64_t handle = q->worker->ops[index].if_generation;
+    struct pst_wire_result result = {.result = -EINVAL};
+
+    if (handle >= 1 && handle <= v->view_count && v->views[handle - 1]) {
+        pst_shard_unref(v->worker->shard, v->views[handle - 1]);
+        v->views[handle - 1] = NULL;
+        result.result = 0;
+    }
+    add_result(q, &result);
+}
+
+void pst_visitor_release_views(struct pst_visitor *v)
+{
+    for (uint32_t i = 0; i < v->view_count; i++) {
+        if (v->views[i])
+            pst_shard_unref(v->worker->shard, v->views[i]);
+    }
+    free(v->views);
+    v->views = NULL;
+    v->view_count = 0;
+}
+
+/* ---- figures ---- */
+
+static void apply_stat(struct pst_request *q, uint32_t index)
+{
+    struct pst_worker *w = q->worker;
+    struct pst_figures figures;
+    struct pst_wire_result result = {.data = &figures, .bytes = sizeof(figures)};
+
+    pst_figures_read(w->node->store, w->shard, &figures);
+    figures.sessions = w->node->session_count;
+    if (w->ops[index].bytes < sizeof(figures) || room_left(q, index) < sizeof(figures))
+        result = (struct pst_wire_result){.result = -ENOBUFS};
+    add_result(q, &result);
+}
+
+/* ---- a batch ---- */
+
+static void apply_one(struct pst_request *q, uint32_t index)
+{
+    struct pst_wire_result pong = {0};
+
+    switch (q->worker->ops[index].code) {
+    case PST_WIRE_GET:
+    case PST_WIRE_STAT_KEY:
+        return apply_get(q, index);
+    case PST_WIRE_PUT:
+        return apply_put(q, index);
+    case PST_WIRE_LIST:
+        return apply_list(q, index);
+    case PST_WIRE_SWEEP:
+        return apply_sweep(q, index);
+    case PST_WIRE_STAT:
+        return apply_stat(q, index);
+    case PST_WIRE_VIEW:
+        return apply_view(q, index);
+    case PST_WIRE_RELEASE:
+        return apply_release(q, index);
+    case PST_WIRE_PING:
+        return add_result(q, &pong);
+    default:
+        return apply_small(q, index);
+    }
+}
+
+/* Look-ups of a whole batch overlap: first all buckets, then all records. */
+static void prefetch(struct pst_worker *w, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        w->lookups[i] = pst_shard_lookup(w->shard, w->ops[i].key);
+        pst_shard_prefetch(w->shard, &w->lookups[i]);
+    }
+    for (uint32_t i = 0; i < count; i++)
+        pst_shard_prefetch_record(w->shard, &w->lookups[i]);
+}
+
+void pst_apply(struct pst_request *q)
+{
+    prefetch(q->worker, q->count);
+    for (uint32_t i = 0; i < q->count; i++)
+        apply_one(q, i);
+}

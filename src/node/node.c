@@ -1,0 +1,400 @@
+/* node.c: the control thread: sessions come and go. And a node's beginning and end. */
+#include "node/node_priv.h"
+
+#include "base/clock.h"
+#include "base/hash.h"
+
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <sys/eventfd.h>
+
+enum {
+    HANDSHAKES_MAX = 64,
+    CONTROL_MS_MAX = 1000,
+    CONTROL_MS_ENDING = 20, /* while sessions wait for their shards */
+};
+
+void pst_node_log(const struct pst_node *node, const char *format, ...)
+{
+    char line[512];
+    va_list args;
+
+    if (!node->log)
+        return;
+    va_start(args, format);
+    vsnprintf(line, sizeof(line), format, args);
+    va_end(args);
+    node->log(node->log_ctx, line);
+}
+
+/* ---- sessions ---- */
+
+static struct pst_session *session_new(struct pst_node *node)
+{
+    struct pst_session *session = calloc(1, sizeof(*session));
+
+    if (session)
+        session->notes = calloc(2 * node->worker_count, sizeof(*session->notes));
+    for (uint32_t place = 0; session && session->notes && place < node->sessions_max; place++) {
+        if (node->sessions[place])
+            continue;
+        pst_random(&session->token, sizeof(session->token));
+        session->token = (session->token & ~0xffffull) | place;
+        node->sessions[place] = session;
+        node->session_count++;
+        return session;
+    }
+    if (session)
+        free(session->notes);
+    free(session);
+    return NULL;
+}
+
+static void session_free(struct pst_node *node, struct pst_session *session)
+{
+    pst_assert(session->shards_left == 0);
+    node->sessions[session->token & 0xffff] = NULL;
+    node->session_count--;
+    free(session->notes);
+    free(session);
+}
+
+static int on_welcome(void *ctx, bool same_host, bool descriptors, struct pst_boot_welcome *welcome,
+                      const int **fds, void **out)
+{
+    struct pst_node *node = ctx;
+    const struct pst_arenas *arenas = pst_store_arenas(node->store);
+    struct pst_session *session = session_new(node);
+
+    if (!session)
+        return -EBUSY;
+    session->same_host = same_host;
+    session->views = descriptors;
+    welcome->token = session->token;
+    welcome->slot_seed = pst_store_slot_seed(node->store);
+    welcome->page_bytes = arenas->page_bytes;
+    welcome->arena_bytes = arenas->stride;
+    welcome->value_bytes_max = pst_store_value_bytes_max(node->store);
+    welcome->shard_count = node->worker_count;
+    welcome->arena_count = descriptors ? arenas->arena_count : 0;
+    welcome->same_host = same_host;
+    for (uint32_t i = 0; i < node->worker_count; i++) {
+        const struct pst_worker *w = &node->workers[i];
+
+        welcome->shards[i].bytes = (uint16_t)w->address_bytes[!same_host];
+        memcpy(welcome->shards[i].data, w->address[!same_host], w->address_bytes[!same_host]);
+    }
+    *fds = arenas->fds_readonly;
+    *out = session;
+    return 0;
+}
+
+static int on_connected(void *ctx, void *arg, const void *address, size_t bytes)
+{
+    struct pst_node *node = ctx;
+    struct pst_session *session = arg;
+
+    if (bytes > sizeof(session->address))
+        return -EPROTO;
+    memcpy(session->address, address, bytes);
+    session->address_bytes = bytes;
+    for (uint32_t i = 0; i < node->worker_count; i++) {
+        session->shards_left++;
+        pst_worker_note(&node->workers[i], session, false);
+    }
+    return 0;
+}
+
+static void on_ended(void *ctx, void *arg, const char *why)
+{
+    struct pst_node *node = ctx;
+    struct pst_session *session = arg;
+    const char *kick = session->kick;
+
+    session->ended = true;
+    pst_node_log(node, "session %04x ended: %s", (unsigned)(session->token & 0xffff), kick ? kick : why);
+    for (uint32_t i = 0; i < node->worker_count && session->address_bytes; i++)
+        pst_worker_note(&node->workers[i], session, true);
+}
+
+static void on_refused(void *ctx, const char *peer, const char *why)
+{
+    pst_node_log(ctx, "refused %s: %s", peer, why);
+}
+
+/* Ends sessions that a shard gave up, frees those that every shard has let go. Return: true while some wait
+ * for a shard. */
+static bool sweep_sessions(struct pst_node *node)
+{
+    bool waiting = false;
+
+    for (uint32_t place = 0; place < node->sessions_max; place++) {
+        struct pst_session *session = node->sessions[place];
+
+        if (!session)
+            continue;
+        if (session->kick && !session->ended)
+            pst_boot_server_end(node->boot, session);
+        if (session->ended && session->shards_left == 0)
+            session_free(node, session);
+        else
+            waiting |= session->ended;
+    }
+    return waiting;
+}
+
+void pst_node_wake(struct pst_node *node)
+{
+    uint64_t one = 1;
+    ssize_t n = write(node->wake_fd, &one, sizeof(one));
+
+    pst_assert(n == sizeof(one) || errno == EAGAIN);
+}
+
+static void *control_main(void *arg)
+{
+    struct pst_node *node = arg;
+
+    while (!node->stopping) {
+        struct pollfd fds[] = {{.fd = pst_boot_server_fd(node->boot), .events = POLLIN},
+                               {.fd = node->wake_fd, .events = POLLIN}};
+        int wait_ms = pst_boot_server_poll(node->boot, pst_now_ns());
+        uint64_t count;
+
+        if (sweep_sessions(node))
+            wait_ms = (int)pst_min(wait_ms, CONTROL_MS_ENDING);
+        if (poll(fds, pst_count_of(fds), (int)pst_min(wait_ms, CONTROL_MS_MAX)) > 0 && fds[1].revents) {
+            ssize_t n = read(node->wake_fd, &count, sizeof(count));
+
+            pst_assert(n == sizeof(count) || errno == EAGAIN);
+        }
+    }
+    return NULL;
+}
+
+/* ---- beginning ---- */
+
+static int open_store(struct pst_node *node, const struct pst_node_settings *settings, char *fault)
+{
+    char *prefixes[PST_STRINGS_MAX];
+    struct pst_store_options options = {
+        .arenas = {.bytes = settings->dram,
+                   .page_bytes = settings->page_size,
+                   .arena_bytes = settings->arena_size,
+                   .folder = settings->folder,
+                   .prefault = true},
+        .watermark_percent = (uint32_t)settings->watermark,
+        .cache_prefixes = (const char *const *)prefixes,
+    };
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    const char *why = "";
+    int r = pst_classes_parse(&settings->class, prefixes, &options.cache_prefix_count, fault);
+
+    if (r < 0)
+        return r;
+    options.shard_count =
+        (uint32_t)(settings->shards ? settings->shards : pst_max(1, pst_min((uint64_t)cores / 2, 16)));
+    r = pst_store_open(&options, &node->store, &why);
+    pst_classes_free(prefixes, options.cache_prefix_count);
+    if (r < 0)
+        snprintf(fault, PST_FAULT_BYTES, "dram: %s", why);
+    return r;
+}
+
+static int open_workers(struct pst_node *node, char *fault)
+{
+    node->worker_count = pst_store_shard_count(node->store);
+    node->workers = calloc(node->worker_count, sizeof(*node->workers));
+    node->sessions = calloc(node->sessions_max, sizeof(struct pst_session *));
+    snprintf(fault, PST_FAULT_BYTES, "shards could not be started");
+    if (!node->workers || !node->sessions)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < node->worker_count; i++) {
+        int r = pst_worker_init(&node->workers[i], node, i);
+
+        if (r == 0)
+            r = pst_worker_start(&node->workers[i]);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+/* A wildcard serves loopback only until the operator has named a secret and called the fabric trusted. */
+static int allow_address(struct pst_node *node, struct pst_boot_address *address, bool open_to_network,
+                         char *fault)
+{
+    char text[280];
+
+    if (pst_boot_address_loopback(address) || open_to_network)
+        return 0;
+    pst_boot_address_print(address, text, sizeof(text));
+    if (!pst_boot_address_wildcard(address)) {
+        snprintf(fault, PST_FAULT_BYTES,
+                 "listen %.150s: a network address needs secret_file and fabric=trusted", text);
+        return -EACCES;
+    }
+    pst_node_log(node, "%s serves loopback only: set secret_file and fabric=trusted to serve the network",
+                 text);
+    snprintf(address->host, sizeof(address->host), "%s", strchr(address->host, ':') ? "::1" : "127.0.0.1");
+    return 0;
+}
+
+static int listen_on(struct pst_node *node, const char *text, bool open_to_network, char *fault)
+{
+    struct pst_boot_address address;
+    const char *why = "";
+    char printed[280];
+    int r = pst_boot_address_parse(text, &address, &why);
+
+    if (r < 0) {
+        snprintf(fault, PST_FAULT_BYTES, "listen %.150s: %s", text, why);
+        return r;
+    }
+    r = allow_address(node, &address, open_to_network, fault);
+    if (r < 0)
+        return r;
+    r = pst_boot_server_listen(node->boot, &address);
+    pst_boot_address_print(&address, printed, sizeof(printed));
+    if (r < 0) {
+        snprintf(fault, PST_FAULT_BYTES, "listen %.200s: %s", printed, strerror(-r));
+        return r;
+    }
+    snprintf(node->urls[node->url_count++], sizeof(node->urls[0]), "%s%s",
+             address.path[0] ? "node+" : "node://", printed);
+    pst_node_log(node, "listening on %s, UCX worker ready", printed);
+    return 0;
+}
+
+static int open_sockets(struct pst_node *node, const struct pst_node_settings *settings, char *fault)
+{
+    static const struct pst_boot_server_ops ops = {on_welcome, on_connected, on_ended, on_refused};
+    struct pst_boot_server_options options = {.secret = {node->secret, node->secret_bytes},
+                                              .sessions_max = node->sessions_max,
+                                              .handshakes_max = HANDSHAKES_MAX};
+    bool open_to_network = settings->fabric && node->secret_bytes;
+    char text[300];
+    int r;
+
+    snprintf(fault, PST_FAULT_BYTES, "bootstrap socket");
+    r = pst_boot_server_open(&options, &ops, node, &node->boot);
+    for (uint32_t i = 0; r == 0 && i < settings->listen.count; i++)
+        r = listen_on(node, settings->listen.items[i], open_to_network, fault);
+    if (r == 0 && settings->unix) {
+        snprintf(text, sizeof(text), "unix://%s", settings->unix);
+        r = listen_on(node, text, open_to_network, fault);
+    }
+    return r;
+}
+
+static int check_settings(const struct pst_node_settings *settings, char *fault)
+{
+    if (settings->fabric && strcmp(settings->fabric, "trusted") != 0) {
+        snprintf(fault, PST_FAULT_BYTES, "fabric: '%.100s' is not 'trusted'", settings->fabric);
+        return -EINVAL;
+    }
+    if (settings->listen.count == 0 && !settings->unix) {
+        snprintf(fault, PST_FAULT_BYTES, "neither listen nor unix is set: nobody could reach the node");
+        return -EINVAL;
+    }
+    return 0;
+}
+
+static int open_all(struct pst_node *node, const struct pst_node_settings *settings, char *fault)
+{
+    struct pst_net_options net = {.devices = settings->devices};
+    int r = check_settings(settings, fault);
+
+    if (r == 0 && settings->secret_file) {
+        r = pst_secret_read(settings->secret_file, node->secret, sizeof(node->secret), fault);
+        node->secret_bytes = r > 0 ? (size_t)r : 0;
+    }
+    if (r < 0)
+        return r;
+    node->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    r = node->wake_fd < 0 ? -errno : open_store(node, settings, fault);
+    if (r < 0)
+        return r;
+    net.loopback_only = !settings->fabric || !node->secret_bytes;
+    snprintf(fault, PST_FAULT_BYTES, "UCX found no usable device");
+    r = pst_net_open(&net, &node->net);
+    if (r == 0)
+        r = open_workers(node, fault);
+    if (r == 0)
+        r = open_sockets(node, settings, fault);
+    if (r < 0)
+        return r;
+    r = -pthread_create(&node->control, NULL, control_main, node);
+    node->controlled = r == 0;
+    return r;
+}
+
+int pst_node_open(const struct pst_node_settings *settings, pst_log log, void *log_ctx, struct pst_node **out,
+                  char fault[PST_FAULT_BYTES])
+{
+    struct pst_node *node = calloc(1, sizeof(*node));
+    int r;
+
+    snprintf(fault, PST_FAULT_BYTES, "out of memory");
+    if (!node)
+        return -ENOMEM;
+    node->log = log;
+    node->log_ctx = log_ctx;
+    node->wake_fd = -1;
+    node->requests_max = (uint32_t)settings->requests;
+    node->sessions_max = (uint32_t)settings->sessions;
+    node->spin_us = (uint32_t)settings->spin_us;
+    node->start_ns = pst_now_ns();
+    r = open_all(node, settings, fault);
+    if (r < 0) {
+        pst_node_close(node);
+        return r;
+    }
+    *out = node;
+    return 0;
+}
+
+/* ---- end ---- */
+
+struct pst_node *pst_node_close(struct pst_node *node)
+{
+    if (!node)
+        return NULL;
+    node->stopping = true;
+    if (node->controlled) {
+        pst_node_wake(node);
+        pthread_join(node->control, NULL);
+    }
+    node->boot = pst_boot_server_close(node->boot);
+    for (uint32_t i = 0; i < node->worker_count; i++)
+        pst_worker_stop(&node->workers[i]);
+    for (uint32_t i = 0; i < node->worker_count; i++)
+        pst_worker_fini(&node->workers[i]);
+    for (uint32_t i = 0; node->sessions && i < node->sessions_max; i++) {
+        if (node->sessions[i])
+            session_free(node, node->sessions[i]);
+    }
+    free(node->workers);
+    free(node->sessions);
+    pst_net_close(node->net);
+    pst_store_close(node->store);
+    pst_close_fd(&node->wake_fd);
+    explicit_bzero(node->secret, sizeof(node->secret));
+    free(node);
+    return NULL;
+}
+
+const char *pst_node_url(const struct pst_node *node, int index)
+{
+    return index >= 0 && index < node->url_count ? node->urls[index] : NULL;
+}
+
+uint64_t pst_node_keys(const struct pst_node *node)
+{
+    uint64_t keys = 0;
+
+    for (uint32_t i = 0; i < node->worker_count; i++)
+        keys += atomic_load_explicit(&node->workers[i].keys, memory_order_relaxed);
+    return keys;
+}

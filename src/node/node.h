@@ -1,0 +1,57 @@
+/*
+ * node.h: serves a store to other processes: a control thread that accepts and authenticates, and a thread
+ * for each shard that answers its requests. Any process may run one; the daemon is a thin main over it.
+ */
+#ifndef PST_NODE_H
+#define PST_NODE_H
+
+#include "base/base.h"
+#include "base/options.h"
+
+/* X(TYPE, name, default, min, max, unit, text) */
+#define PST_NODE_OPTIONS(X)                                                                                  \
+    X(LIST, listen, "", 0, 0, "ADDRESS", "HOST:PORT to serve on; port 0 picks one; may be repeated")         \
+    X(STRING, unix, "", 0, 0, "PATH", "unix socket to serve on")                                             \
+    X(SIZE, dram, "1G", 1 << 20, 1ull << 44, "bytes", "memory for values")                                   \
+    X(SIZE, page_size, "2M", 64 << 10, 1 << 30, "bytes", "page of the arenas, a multiple of 4 KiB")          \
+    X(SIZE, arena_size, "0", 0, 1ull << 44, "bytes", "size of one arena; 0: one for each NUMA node")         \
+    X(NUMBER, shards, "0", 0, 256, "threads", "shards, a thread each; 0: half of the cores")                 \
+    X(LIST, class, "", 0, 0, "PREFIX=cache", "keys with this prefix may be evicted; may be repeated")        \
+    X(NUMBER, watermark, "95", 10, 100, "percent", "share of pages in use at which eviction starts")         \
+    X(STRING, secret_file, "", 0, 0, "FILE", "shared secret that clients must know; mode 0600")              \
+    X(STRING, fabric, "", 0, 0, "trusted", "'trusted': UCX may use the network, not only loopback")          \
+    X(STRING, devices, "", 0, 0, "DEVICES", "network devices for UCX with a trusted fabric")                 \
+    X(STRING, folder, "/dev/shm", 0, 0, "FOLDER", "tmpfs folder for the arena files")                        \
+    X(NUMBER, sessions, "1024", 1, 16384, "clients", "clients connected at once")                            \
+    X(NUMBER, requests, "1024", 16, 65536, "requests",                                                       \
+      "requests in flight in one shard; more are told busy")                                                 \
+    X(NUMBER, spin_us, "50", 0, 1000000, "us", "how long an idle shard polls before it sleeps")
+
+struct pst_node_settings {
+#define X(TYPE, name, preset, min, max, unit, text) PST_OPTION_MEMBER_##TYPE(name)
+    PST_NODE_OPTIONS(X)
+#undef X
+};
+
+extern const struct pst_option pst_node_options[];
+extern const size_t pst_node_option_count;
+
+struct pst_node;
+
+typedef void (*pst_log)(void *ctx, const char *line);
+
+/* @settings: borrowed during the call. Return: 0 or -errno with the reason in @fault. */
+int pst_node_open(const struct pst_node_settings *settings, pst_log log, void *log_ctx, struct pst_node **out,
+                  char fault[PST_FAULT_BYTES]);
+/* Ends every session, then the threads. */
+struct pst_node *pst_node_close(struct pst_node *node);
+
+const char *pst_node_url(const struct pst_node *node, int index);
+uint64_t pst_node_keys(const struct pst_node *node);
+
+/* Turns "PREFIX=cache" settings into prefixes. Return: 0 or -EINVAL with the reason in @fault. */
+int pst_classes_parse(const struct pst_strings *classes, char *prefixes[PST_STRINGS_MAX], uint32_t *count,
+                      char fault[PST_FAULT_BYTES]);
+void pst_classes_free(char *prefixes[PST_STRINGS_MAX], uint32_t count);
+
+#endif

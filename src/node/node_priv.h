@@ -1,0 +1,196 @@
+/* node_priv.h: what the files of node/ share: sessions, shard threads, requests. */
+#ifndef PST_NODE_PRIV_H
+#define PST_NODE_PRIV_H
+
+#include "base/list.h"
+#include "call/bulk.h"
+#include "net/boot.h"
+#include "net/net.h"
+#include "node/node.h"
+#include "store/store.h"
+#include "wire/wire.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum {
+    VIEWS_MAX = 4096, /* of one session in one shard */
+    VIEW_PIECES_MAX = 1024,
+    REPLY_BYTES = PST_NET_EAGER_BYTES_MAX,
+    SINK_BYTES = PST_NET_PACK_BYTES_MAX,
+    SCRATCH_BYTES = 64 << 10,
+};
+
+/* A client. Made and freed by the control thread; shards hold it until they have acknowledged its end. */
+struct pst_session {
+    struct pst_note *notes; /* two for each shard: its begin and its end cannot fail for want of memory */
+    uint64_t token;         /* the low 16 bits are its place in the node's table */
+    void *boot;             /* for pst_boot_server_end() */
+    bool same_host;
+    bool views; /* has the arenas' descriptors */
+    bool ended;
+    _Atomic uint32_t shards_left; /* that still use it */
+    _Atomic(const char *) kick;   /* set by a shard: the control thread ends the session for this reason */
+    uint8_t address[PST_NET_ADDRESS_BYTES_MAX];
+    size_t address_bytes;
+};
+
+/* What the control thread tells a shard. */
+struct pst_note {
+    struct pst_list link;
+    struct pst_session *session;
+    bool end;
+};
+
+#define PST_VISITOR_MAGIC  0x76697369u
+#define PST_WORKER_MAGIC   0x776f726bu
+#define PST_REQUEST_MAGIC  0x72657175u
+#define PST_INCOMING_MAGIC 0x696e636fu
+
+/* A shard's side of a session. */
+struct pst_visitor {
+    uint32_t magic;
+    struct pst_list link;
+    struct pst_worker *worker;
+    struct pst_session *session;
+    struct pst_peer *peer;     /* NULL before the hello and after the end */
+    bool ended;                /* the session is over: goes when the peer has */
+    bool leaving;              /* the peer is being closed; its requests end with it */
+    struct pst_list requests;  /* underway */
+    struct pst_list receiving; /* requests whose values are awaited */
+    struct pst_record **views; /* by handle - 1; NULL: free */
+    uint32_t view_count;
+};
+
+enum pst_step_result { PST_STEP_MORE, PST_STEP_WAIT, PST_STEP_END };
+
+/* A put whose value comes by bulk messages. */
+struct pst_write {
+    struct pst_put put; /* lookup.key points into the reservation's record */
+    struct pst_reservation reservation;
+    uint64_t bytes_left; /* not yet announced */
+    uint64_t bytes_landed;
+    uint32_t op;
+    uint32_t reply_at; /* of its result, to be filled in */
+    bool refused;
+};
+
+/* A get whose value goes by bulk messages; holds a reference. */
+struct pst_read {
+    struct pst_record *record;
+    uint64_t offset;
+    uint64_t bytes;
+    uint32_t op;
+};
+
+struct pst_request {
+    uint32_t magic;
+    struct pst_list link; /* in the worker's idle, stalled or the visitor's receiving list */
+    struct pst_list of_visitor;
+    struct pst_worker *worker;
+    struct pst_visitor *visitor;
+    const struct pst_step *step;
+    uint32_t id;
+    uint16_t count;
+    uint64_t deadline_ns;
+    uint32_t sends;    /* that the transport still holds */
+    uint32_t receives; /* bulk messages on their way into our pages */
+    uint32_t bulk_count;
+    struct pst_bulk_cursor bulk_out; /* item: index into reads */
+    uint32_t write_count, writes_open, read_count;
+    uint8_t *reply;
+    size_t reply_bytes;
+    struct pst_write *writes; /* PST_WIRE_OPS_MAX, made when first needed */
+    struct pst_read *reads;
+};
+
+struct pst_worker {
+    uint32_t magic;
+    uint32_t number;
+    struct pst_node *node;
+    struct pst_shard *shard;
+    struct pst_port *port;
+    uint8_t address[2][PST_NET_ADDRESS_BYTES_MAX]; /* with and without shared memory */
+    size_t address_bytes[2];
+    pthread_t thread;
+    bool running;
+    int wake_fd;
+    _Atomic bool noted;
+    _Atomic uint64_t keys; /* published for everyone */
+    pthread_mutex_t notes_lock;
+    struct pst_list notes;
+    struct pst_list visitors;
+    struct pst_visitor **by_place; /* sessions by the low bits of their token */
+    struct pst_list idle;          /* requests */
+    struct pst_list stalled;       /* requests that the transport was too busy for */
+    uint32_t request_count;
+    uint32_t underway;
+    uint64_t now_ns; /* of this round */
+    uint64_t tick_ns;
+    void *sink; /* where refused bytes go */
+    struct pst_wire_op ops[PST_WIRE_OPS_MAX];
+    struct pst_lookup lookups[PST_WIRE_OPS_MAX];
+    uint8_t scratch[SCRATCH_BYTES]; /* of the operation at hand */
+    uint8_t busy[PST_WIRE_OPS_MAX]
+                [16]; /* results that say busy; written once, so that a send may borrow them */
+};
+
+struct pst_node {
+    struct pst_store *store;
+    struct pst_net *net;
+    struct pst_boot_server *boot;
+    struct pst_worker *workers;
+    uint32_t worker_count;
+    uint32_t requests_max;
+    uint32_t sessions_max;
+    uint32_t spin_us;
+    uint64_t start_ns;
+    struct pst_session **sessions;
+    _Atomic uint32_t session_count;
+    pthread_t control;
+    bool controlled;
+    int wake_fd;
+    _Atomic bool stopping;
+    pst_log log;
+    void *log_ctx;
+    uint8_t secret[PST_BOOT_SECRET_BYTES_MAX];
+    size_t secret_bytes;
+    char urls[PST_STRINGS_MAX + 1][300];
+    int url_count;
+};
+
+/* Wakes the control thread. */
+void pst_node_wake(struct pst_node *node);
+void pst_node_log(const struct pst_node *node, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* ---- worker.c: a shard's thread ---- */
+
+int pst_worker_init(struct pst_worker *w, struct pst_node *node, uint32_t number);
+int pst_worker_start(struct pst_worker *w);
+void pst_worker_stop(struct pst_worker *w); /* after node->stopping was set */
+void pst_worker_fini(struct pst_worker *w);
+/* Control thread: tells the shard of a session's begin or end. */
+void pst_worker_note(struct pst_worker *w, struct pst_session *session, bool end);
+void pst_worker_wake(struct pst_worker *w);
+/* Ends a visitor that broke the protocol or fell silent. */
+void pst_visitor_leave(struct pst_visitor *v, const char *why);
+
+/* ---- request.c: from message to reply ---- */
+
+void pst_request_begin(struct pst_visitor *v, const struct pst_wire_head *head, struct pst_bytes body);
+void pst_request_bulk(struct pst_visitor *v, const struct pst_wire_head *head, struct pst_net_event *event);
+void pst_request_received(void *incoming, int status);
+void pst_request_sent(struct pst_request *q);
+void pst_request_run(struct pst_request *q);
+/* Gives up a request of a visitor that is gone; the transport has let go of it. */
+void pst_request_abort(struct pst_request *q);
+struct pst_request *pst_request_cast(void *p);
+void pst_requests_fini(struct pst_worker *w);
+
+/* ---- apply.c: what each operation does ---- */
+
+/* Does the worker's decoded operations for @q and writes its reply as far as it is known. */
+void pst_apply(struct pst_request *q);
+void pst_visitor_release_views(struct pst_visitor *v);
+
+#endif

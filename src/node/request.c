@@ -1,0 +1,423 @@
+/*
+ * request.c: a request from its message to its reply, as named steps with one driver.
+ *
+ *   values   bytes of large puts arrive in reserved memory; each put commits when its last byte is there
+ *   answers  large gets are sent from where they lie
+ *   reply    results and small values, one message
+ *   drain    the transport lets go of everything
+ */
+#include "node/node_priv.h"
+
+struct pst_step {
+    const char *name;
+    enum pst_step_result (*run)(struct pst_request *q);
+};
+
+#define REQUEST_STEPS(X) X(values) X(answers) X(reply) X(drain)
+
+#define X(name) static enum pst_step_result step_##name(struct pst_request *q);
+REQUEST_STEPS(X)
+#undef X
+
+enum {
+#define X(name) STEP_##name,
+    REQUEST_STEPS(X)
+#undef X
+};
+
+static const struct pst_step steps[] = {
+#define X(name) {#name, step_##name},
+    REQUEST_STEPS(X)
+#undef X
+};
+
+/* A bulk message on its way into reserved memory. */
+struct incoming {
+    uint32_t magic;
+    uint32_t part_count;
+    struct pst_request *request;
+    struct pst_wire_part parts[];
+};
+
+struct pst_request *pst_request_cast(void *p)
+{
+    struct pst_request *q = p;
+
+    pst_assert(q && q->magic == PST_REQUEST_MAGIC);
+    return q;
+}
+
+/* ---- the pool ---- */
+
+static struct pst_request *request_new(struct pst_worker *w)
+{
+    struct pst_request *q;
+
+    if (!pst_list_empty(&w->idle)) {
+        q = pst_list_first(&w->idle, struct pst_request, link);
+        pst_list_remove(&q->link);
+        return q;
+    }
+    if (w->request_count == w->node->requests_max)
+        return NULL;
+    q = calloc(1, sizeof(*q));
+    if (!q)
+        return NULL;
+    q->reply = malloc(REPLY_BYTES);
+    q->writes = malloc(PST_WIRE_OPS_MAX * sizeof(*q->writes));
+    q->reads = malloc(PST_WIRE_OPS_MAX * sizeof(*q->reads));
+    if (!q->reply || !q->writes || !q->reads) {
+        free(q->reply);
+        free(q->writes);
+        free(q->reads);
+        free(q);
+        return NULL;
+    }
+    q->magic = PST_REQUEST_MAGIC;
+    q->worker = w;
+    pst_list_init(&q->link);
+    pst_list_init(&q->of_visitor);
+    w->request_count++;
+    return q;
+}
+
+void pst_requests_fini(struct pst_worker *w)
+{
+    while (!pst_list_empty(&w->idle)) {
+        struct pst_request *q = pst_list_first(&w->idle, struct pst_request, link);
+
+        pst_list_remove(&q->link);
+        free(q->reply);
+        free(q->writes);
+        free(q->reads);
+        free(q);
+    }
+}
+
+static void request_free(struct pst_request *q)
+{
+    pst_assert(q->sends == 0 && q->receives == 0);
+    pst_list_remove(&q->link);
+    pst_list_push_front(&q->worker->idle, &q->link);
+    pst_list_remove(&q->of_visitor);
+    q->worker->underway--;
+}
+
+/* ---- begin ---- */
+
+/* No request is free: every operation is told so, and nothing is kept. */
+static void refuse_busy(struct pst_visitor *v, const struct pst_wire_head *head)
+{
+    struct pst_worker *w = v->worker;
+    struct pst_wire_head reply = {.type = PST_WIRE_REPLY,
+                                  .version = PST_WIRE_VERSION,
+                                  .count = head->count,
+                                  .request = head->request,
+                                  .token = head->token};
+    struct pst_bytes body = {w->busy, head->count * sizeof(w->busy[0])};
+
+    /* Should even that not leave at once, the client's deadline settles it. */
+    pst_peer_send(v->peer, (struct pst_bytes){&reply, sizeof(reply)}, body, NULL);
+}
+
+static int decode(struct pst_worker *w, const struct pst_wire_head *head, struct pst_bytes body)
+{
+    const uint8_t *at = body.data, *end = at + body.len;
+
+    for (uint32_t i = 0; i < head->count; i++) {
+        int r = pst_wire_get_op(&at, end, &w->ops[i]);
+
+        if (r < 0)
+            return r;
+    }
+    return at == end ? 0 : -EPROTO;
+}
+
+void pst_request_begin(struct pst_visitor *v, const struct pst_wire_head *head, struct pst_bytes body)
+{
+    struct pst_worker *w = v->worker;
+    struct pst_request *q;
+
+    if (decode(w, head, body) < 0) {
+        pst_visitor_leave(v, "malformed request");
+        return;
+    }
+    q = request_new(w);
+    if (!q) {
+        refuse_busy(v, head);
+        return;
+    }
+    q->visitor = v;
+    q->id = head->request;
+    q->count = head->count;
+    q->deadline_ns = w->now_ns + head->timeout_ms * 1000000ull;
+    q->sends = q->receives = q->bulk_count = 0;
+    q->bulk_out = (struct pst_bulk_cursor){0, 0};
+    q->write_count = q->writes_open = q->read_count = 0;
+    q->reply_bytes = 0;
+    q->step = &steps[STEP_values];
+    pst_list_push_back(&v->requests, &q->of_visitor);
+    w->underway++;
+    pst_apply(q);
+    pst_request_run(q);
+}
+
+void pst_request_run(struct pst_request *q)
+{
+    enum pst_step_result next;
+
+    do
+        next = q->step->run(q);
+    while (next == PST_STEP_MORE);
+    if (next == PST_STEP_END)
+        request_free(q);
+}
+
+static enum pst_step_result go(struct pst_request *q, int step)
+{
+    q->step = &steps[step];
+    return PST_STEP_MORE;
+}
+
+/* The transport takes no more: the worker runs the request again. */
+static enum pst_step_result stall(struct pst_request *q)
+{
+    pst_list_remove(&q->link);
+    pst_list_push_back(&q->worker->stalled, &q->link);
+    return PST_STEP_WAIT;
+}
+
+/* ---- values ---- */
+
+static enum pst_step_result step_values(struct pst_request *q)
+{
+    if (q->writes_open == 0 && q->receives == 0)
+        return go(q, STEP_answers);
+    if (pst_list_empty(&q->link))
+        pst_list_push_back(&q->visitor->receiving, &q->link);
+    return PST_STEP_WAIT;
+}
+
+static struct pst_write *write_of(struct pst_request *q, uint32_t op)
+{
+    for (uint32_t i = 0; i < q->write_count; i++) {
+        if (q->writes[i].op == op)
+            return &q->writes[i];
+    }
+    return NULL;
+}
+
+static struct pst_request *receiving(struct pst_visitor *v, uint32_t id)
+{
+    pst_list_each (it, &v->receiving) {
+        struct pst_request *q = pst_list_entry(it, struct pst_request, link);
+
+        if (q->id == id)
+            return q;
+    }
+    return NULL;
+}
+
+/* Where the parts go: reserved memory, or the sink for those whose put was refused. Return: pieces, 0 nothing
+ * is wanted, -EPROTO. */
+static int place_parts(struct pst_request *q, const struct incoming *in, struct iovec *iov)
+{
+    struct pst_worker *w = q->worker;
+    int count = 0;
+    bool wanted = false;
+
+    for (uint32_t i = 0; i < in->part_count; i++) {
+        const struct pst_wire_part *part = &in->parts[i];
+        struct pst_write *write = write_of(q, part->op);
+        int r;
+
+        /* In order and without gaps: a value is whole when its last byte is there, and shows no byte of an
+         * earlier one. */
+        if (!write || !part->bytes || part->offset != write->put.value_bytes - write->bytes_left ||
+            part->bytes > write->bytes_left || count == PST_NET_BULK_IOV_MAX)
+            return -EPROTO;
+        write->bytes_left -= part->bytes;
+        if (write->refused) {
+            iov[count++] = (struct iovec){w->sink, part->bytes};
+            continue;
+        }
+        wanted = true;
+        r = pst_record_iov(w->shard, write->reservation.record, part->offset, part->bytes, iov + count,
+                           PST_NET_BULK_IOV_MAX - count);
+        if (r < 0)
+            return -EPROTO;
+        count += r;
+    }
+    return wanted ? count : 0;
+}
+
+/* Refused parts that travel with wanted ones end in the sink. */
+static bool sink_ready(struct pst_worker *w)
+{
+    if (!w->sink)
+        w->sink = malloc(SINK_BYTES);
+    return w->sink != NULL;
+}
+
+void pst_request_bulk(struct pst_visitor *v, const struct pst_wire_head *head, struct pst_net_event *event)
+{
+    struct pst_request *q = receiving(v, head->request);
+    struct iovec iov[PST_NET_BULK_IOV_MAX];
+    struct incoming *in;
+    uint64_t sum = 0;
+    int count = -ENOMEM;
+
+    if (!q) { /* every put of the request was refused, and the reply says so */
+        pst_msg_free(event->msg);
+        return;
+    }
+    in = calloc(1, sizeof(*in) + head->count * sizeof(in->parts[0]));
+    if (in && sink_ready(v->worker)) {
+        in->magic = PST_INCOMING_MAGIC;
+        in->request = q;
+        in->part_count = head->count;
+        for (uint32_t i = 0; i < head->count; i++) {
+            in->parts[i] = pst_wire_get_part(event->header, i);
+            sum = in->parts[i].bytes > UINT64_MAX - sum ? UINT64_MAX : sum + in->parts[i].bytes;
+        }
+        count = sum == event->data.len && (head->count == 1 || sum <= SINK_BYTES) ? place_parts(q, in, iov)
+                                                                                  : -EPROTO;
+    }
+    if (count > 0 && pst_msg_receive(event->msg, iov, count, in) == 0) {
+        q->receives++;
+        return;
+    }
+    free(in);
+    pst_msg_free(event->msg);
+    if (count != 0)
+        pst_visitor_leave(v, count < 0 ? "malformed or unexpected bulk message"
+                                       : "a value could not be received");
+}
+
+static void fill_result(struct pst_request *q, const struct pst_write *write, int result,
+                        const struct pst_answer *answer)
+{
+    struct pst_wire_result wire = {.result = (int16_t)result,
+                                   .flags = PST_WIRE_SIZE,
+                                   .generation = answer->generation,
+                                   .value_bytes = answer->value_bytes};
+
+    pst_wire_put_result(q->reply + write->reply_at, &wire);
+}
+
+static void commit(struct pst_request *q, struct pst_write *write)
+{
+    struct pst_answer answer = {0};
+    int r = pst_shard_commit(q->worker->shard, &write->put, &write->reservation, q->worker->now_ns, &answer);
+
+    fill_result(q, write, r, &answer);
+    q->writes_open--;
+}
+
+void pst_request_received(void *incoming, int status)
+{
+    struct incoming *in = incoming;
+    struct pst_request *q;
+
+    pst_assert(in && in->magic == PST_INCOMING_MAGIC);
+    q = in->request;
+    q->receives--;
+    if (status < 0)
+        pst_visitor_leave(q->visitor, "a value did not arrive");
+    for (uint32_t i = 0; i < in->part_count && status == 0 && !q->visitor->leaving; i++) {
+        struct pst_write *write = write_of(q, in->parts[i].op);
+
+        write->bytes_landed += in->parts[i].bytes;
+        if (!write->refused && write->bytes_landed == write->put.value_bytes)
+            commit(q, write);
+    }
+    free(in);
+    pst_request_run(q);
+}
+
+/* ---- answers ---- */
+
+static bool next_piece(void *ctx, struct pst_bulk_cursor *cursor, struct iovec *piece, uint32_t *op)
+{
+    struct pst_request *q = ctx;
+
+    pst_assert(q->magic == PST_REQUEST_MAGIC);
+    for (; cursor->item < q->read_count; *cursor = (struct pst_bulk_cursor){cursor->item + 1, 0}) {
+        const struct pst_read *read = &q->reads[cursor->item];
+        uint64_t left = read->bytes - cursor->offset;
+
+        *op = read->op;
+        if (left &&
+            pst_record_piece(q->worker->shard, read->record, read->offset + cursor->offset, left, piece))
+            return true;
+    }
+    return false;
+}
+
+static enum pst_step_result step_answers(struct pst_request *q)
+{
+    struct pst_wire_head head = {.type = PST_WIRE_BULK,
+                                 .version = PST_WIRE_VERSION,
+                                 .request = q->id,
+                                 .token = q->visitor->session->token};
+    int r = 0;
+
+    if (!q->visitor->leaving && q->bulk_out.item < q->read_count)
+        r = pst_bulk_send(q->visitor->peer, &head, next_piece, q, UINT64_MAX, &q->bulk_out, q, &q->bulk_count,
+                          &q->sends);
+    if (r == -EBUSY)
+        return stall(q);
+    if (r < 0)
+        pst_visitor_leave(q->visitor, "sending a value failed");
+    return go(q, STEP_reply);
+}
+
+/* ---- reply ---- */
+
+static enum pst_step_result step_reply(struct pst_request *q)
+{
+    struct pst_wire_head head = {.type = PST_WIRE_REPLY,
+                                 .version = PST_WIRE_VERSION,
+                                 .count = q->count,
+                                 .request = q->id,
+                                 .token = q->visitor->session->token,
+                                 .bulk_count = q->bulk_count};
+    int r;
+
+    if (q->visitor->leaving)
+        return go(q, STEP_drain);
+    r = pst_peer_send(q->visitor->peer, (struct pst_bytes){&head, sizeof(head)},
+                      (struct pst_bytes){q->reply, q->reply_bytes}, q);
+    if (r == -EBUSY)
+        return stall(q);
+    if (r < 0)
+        pst_visitor_leave(q->visitor, "sending a reply failed");
+    q->sends += r == 0;
+    return go(q, STEP_drain);
+}
+
+static enum pst_step_result step_drain(struct pst_request *q)
+{
+    if (q->sends || q->receives)
+        return PST_STEP_WAIT;
+    for (uint32_t i = 0; i < q->read_count; i++)
+        pst_shard_unref(q->worker->shard, q->reads[i].record);
+    for (uint32_t i = 0; i < q->write_count; i++)
+        pst_shard_abort(q->worker->shard, &q->writes[i].reservation);
+    return PST_STEP_END;
+}
+
+void pst_request_sent(struct pst_request *q)
+{
+    pst_assert(q->sends > 0);
+    q->sends--;
+    if (q->step == &steps[STEP_drain])
+        pst_request_run(q);
+}
+
+void pst_request_abort(struct pst_request *q)
+{
+    pst_assert(q->sends == 0 && q->receives == 0);
+    q->step = &steps[STEP_drain];
+    pst_request_run(q);
+}

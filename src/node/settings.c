@@ -1,0 +1,43 @@
+/* settings.c: the node's option table, and what its values mean. */
+#include "node/node_priv.h"
+
+#include <stdio.h>
+
+const struct pst_option pst_node_options[] = {
+#define X(TYPE, name, preset, min, max, unit, text)                                                          \
+    PST_OPTION_ROW(struct pst_node_settings, TYPE, name, preset, min, max, unit, text)
+    PST_NODE_OPTIONS(X)
+#undef X
+};
+const size_t pst_node_option_count = pst_count_of(pst_node_options);
+
+int pst_classes_parse(const struct pst_strings *classes, char *prefixes[PST_STRINGS_MAX], uint32_t *count,
+                      char fault[PST_FAULT_BYTES])
+{
+    *count = 0;
+    for (uint32_t i = 0; i < classes->count; i++) {
+        const char *text = classes->items[i], *equals = strrchr(text, '=');
+
+        if (equals && strcmp(equals, "=keep") == 0)
+            continue; /* what every key is */
+        if (!equals || strcmp(equals, "=cache") != 0) {
+            snprintf(fault, PST_FAULT_BYTES, "class '%.200s' is not PREFIX=cache", text);
+            pst_classes_free(prefixes, *count);
+            return -EINVAL;
+        }
+        prefixes[*count] = strndup(text, (size_t)(equals - text));
+        if (!prefixes[*count]) {
+            snprintf(fault, PST_FAULT_BYTES, "out of memory");
+            pst_classes_free(prefixes, *count);
+            return -ENOMEM;
+        }
+        ++*count;
+    }
+    return 0;
+}
+
+void pst_classes_free(char *prefixes[PST_STRINGS_MAX], uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        free(prefixes[i]);
+}

@@ -1,0 +1,386 @@
+/*
+ * worker.c: a shard's thread. It alone touches its shard, its port and its visitors; the control thread talks
+ * to it through notes. Busy, it polls; idle for a while, it sleeps until the transport, a note or the next
+ * timer wakes it.
+ */
+#include "node/node_priv.h"
+
+#include "base/clock.h"
+
+#include <poll.h>
+#include <sched.h>
+#include <sys/eventfd.h>
+
+enum {
+    EVENTS = 64,
+    EVENTS_MAX = 16384,     /* transport operations of a shard in flight */
+    TICK_NS = 1000000,      /* timers and eviction, while busy */
+    SLEEP_MS = 1000,        /* at the longest, when idle */
+    SLEEP_UNDERWAY_MS = 50, /* with requests that have a deadline */
+    PLACE_MASK = 0xffff,
+    SPIN_ALONE_NS = 5000,
+};
+
+static struct pst_visitor *visitor_cast(void *p)
+{
+    struct pst_visitor *v = p;
+
+    pst_assert(v && v->magic == PST_VISITOR_MAGIC);
+    return v;
+}
+
+/* ---- visitors ---- */
+
+static int visitor_add(struct pst_worker *w, struct pst_session *session)
+{
+    struct pst_visitor *v = calloc(1, sizeof(*v));
+
+    if (!v)
+        return -ENOMEM;
+    v->magic = PST_VISITOR_MAGIC;
+    v->worker = w;
+    v->session = session;
+    pst_list_init(&v->receiving);
+    pst_list_init(&v->requests);
+    pst_list_push_back(&w->visitors, &v->link);
+    w->by_place[session->token & PLACE_MASK] = v;
+    return 0;
+}
+
+/* The transport holds nothing of the visitor any more. */
+static void visitor_gone(struct pst_visitor *v)
+{
+    struct pst_session *session = v->session;
+
+    while (!pst_list_empty(&v->requests))
+        pst_request_abort(pst_list_first(&v->requests, struct pst_request, of_visitor));
+    pst_visitor_release_views(v);
+    v->worker->by_place[session->token & PLACE_MASK] = NULL;
+    pst_list_remove(&v->link);
+    free(v);
+    atomic_fetch_sub(&session->shards_left, 1);
+}
+
+void pst_visitor_leave(struct pst_visitor *v, const char *why)
+{
+    if (why) { /* our decision: the control thread tells the other shards */
+        const char *none = NULL;
+
+        atomic_compare_exchange_strong(&v->session->kick, &none, why);
+        pst_node_wake(v->worker->node);
+    }
+    if (v->leaving)
+        return;
+    v->leaving = true;
+    if (v->peer)
+        pst_peer_close(v->peer);
+}
+
+static void visitor_end(struct pst_visitor *v)
+{
+    v->ended = true;
+    pst_visitor_leave(v, NULL);
+    if (!v->peer)
+        visitor_gone(v);
+}
+
+/* ---- notes ---- */
+
+void pst_worker_note(struct pst_worker *w, struct pst_session *session, bool end)
+{
+    struct pst_note *note = &session->notes[2 * w->number + end];
+
+    *note = (struct pst_note){.session = session, .end = end};
+    pthread_mutex_lock(&w->notes_lock);
+    pst_list_push_back(&w->notes, &note->link);
+    atomic_store(&w->noted, true);
+    pthread_mutex_unlock(&w->notes_lock);
+    pst_worker_wake(w);
+}
+
+void pst_worker_wake(struct pst_worker *w)
+{
+    uint64_t one = 1;
+    ssize_t n = write(w->wake_fd, &one, sizeof(one));
+
+    pst_assert(n == sizeof(one) || errno == EAGAIN);
+}
+
+static void read_notes(struct pst_worker *w)
+{
+    struct pst_list notes;
+
+    if (!atomic_load_explicit(&w->noted, memory_order_relaxed))
+        return;
+    pst_list_init(&notes);
+    pthread_mutex_lock(&w->notes_lock);
+    atomic_store(&w->noted, false);
+    while (!pst_list_empty(&w->notes)) {
+        struct pst_list *first = w->notes.next;
+
+        pst_list_remove(first);
+        pst_list_push_back(&notes, first);
+    }
+    pthread_mutex_unlock(&w->notes_lock);
+    while (!pst_list_empty(&notes)) {
+        struct pst_note *note = pst_list_first(&notes, struct pst_note, link);
+        struct pst_visitor *v = w->by_place[note->session->token & PLACE_MASK];
+
+        pst_list_remove(&note->link);
+        if (!note->end && visitor_add(w, note->session) < 0) {
+            atomic_store(&note->session->kick, "out of memory");
+            atomic_fetch_sub(&note->session->shards_left, 1);
+        } else if (note->end && v) {
+            visitor_end(v);
+        }
+    }
+}
+
+/* ---- messages ---- */
+
+/* Token and place name the session; anything else is dropped unread. */
+static struct pst_visitor *visitor_of(struct pst_worker *w, uint64_t token)
+{
+    struct pst_visitor *v;
+
+    if ((token & PLACE_MASK) >= w->node->sessions_max)
+        return NULL;
+    v = w->by_place[token & PLACE_MASK];
+    if (!v) { /* the client may be faster than the control thread's note */
+        read_notes(w);
+        v = w->by_place[token & PLACE_MASK];
+    }
+    return v && v->session->token == token && !v->leaving ? v : NULL;
+}
+
+static void on_hello(struct pst_visitor *v)
+{
+    struct pst_wire_head head = {.type = PST_WIRE_WELCOME,
+                                 .version = PST_WIRE_VERSION,
+                                 .token = v->session->token,
+                                 .bulk_count = v->worker->number};
+    int r = 0;
+
+    if (!v->peer)
+        r = pst_peer_open(v->worker->port, v->session->address, v->session->address_bytes, v, &v->peer);
+    if (r == 0)
+        r = pst_peer_send(v->peer, (struct pst_bytes){&head, sizeof(head)}, (struct pst_bytes){NULL, 0},
+                          NULL);
+    if (r < 0)
+        pst_visitor_leave(v, "no way back to the client over UCX");
+}
+
+static void on_message(struct pst_worker *w, struct pst_net_event *event)
+{
+    struct pst_wire_head head;
+    struct pst_visitor *v = pst_wire_get_head(event->header, &head) == 0 ? visitor_of(w, head.token) : NULL;
+
+    if (v && event->kind == PST_NET_BULK && head.type == PST_WIRE_BULK && v->peer) {
+        pst_request_bulk(v, &head, event);
+        return;
+    }
+    if (v && event->kind == PST_NET_EAGER && head.type == PST_WIRE_HELLO)
+        on_hello(v);
+    else if (v && event->kind == PST_NET_EAGER && head.type == PST_WIRE_REQUEST && v->peer)
+        pst_request_begin(v, &head, event->data);
+    else if (v)
+        pst_visitor_leave(v, "unexpected message");
+    pst_msg_free(event->msg);
+}
+
+static void on_event(struct pst_worker *w, struct pst_net_event *event)
+{
+    struct pst_visitor *v;
+
+    switch (event->kind) {
+    case PST_NET_EAGER:
+    case PST_NET_BULK:
+        on_message(w, event);
+        break;
+    case PST_NET_SENT:
+        if (event->arg)
+            pst_request_sent(pst_request_cast(event->arg));
+        break;
+    case PST_NET_RECEIVED:
+        pst_request_received(event->arg, event->status);
+        break;
+    case PST_NET_PEER_LOST:
+        pst_visitor_leave(visitor_cast(event->arg), "connection lost");
+        break;
+    case PST_NET_PEER_GONE:
+        v = visitor_cast(event->arg);
+        v->peer = NULL;
+        if (v->ended)
+            visitor_gone(v);
+        break;
+    }
+}
+
+/* ---- the loop ---- */
+
+static bool poll_port(struct pst_worker *w)
+{
+    struct pst_net_event events[EVENTS];
+    int count = pst_port_poll(w->port, events, EVENTS);
+
+    if (count)
+        w->now_ns = pst_now_ns();
+    for (int i = 0; i < count; i++)
+        on_event(w, &events[i]);
+    return count > 0;
+}
+
+static void run_stalled(struct pst_worker *w)
+{
+    struct pst_list again;
+
+    if (pst_list_empty(&w->stalled))
+        return;
+    again = w->stalled; /* each once: those that stall again go to the emptied list */
+    again.next->prev = &again;
+    again.prev->next = &again;
+    pst_list_init(&w->stalled);
+    while (!pst_list_empty(&again)) {
+        struct pst_request *q = pst_list_first(&again, struct pst_request, link);
+
+        pst_list_remove(&q->link);
+        pst_request_run(q);
+    }
+}
+
+/* A client that does not take or send what it began is cut off; its memory comes back with the connection's
+ * end. */
+static void check_deadlines(struct pst_worker *w)
+{
+    pst_list_each_safe (it, &w->visitors) {
+        struct pst_visitor *v = pst_list_entry(it, struct pst_visitor, link);
+
+        pst_list_each (at, &v->requests) {
+            if (pst_list_entry(at, struct pst_request, of_visitor)->deadline_ns < w->now_ns) {
+                pst_visitor_leave(v, "a request ran past its deadline");
+                break;
+            }
+        }
+    }
+}
+
+/* Return: true when there is more to do at once. */
+static bool tick(struct pst_worker *w)
+{
+    struct pst_shard_stat stat;
+    bool more = pst_shard_tick(w->shard, w->now_ns);
+
+    w->tick_ns = w->now_ns + TICK_NS;
+    pst_shard_stat(w->shard, &stat);
+    atomic_store_explicit(&w->keys, stat.keys, memory_order_relaxed);
+    if (w->underway)
+        check_deadlines(w);
+    return more;
+}
+
+static void sleep_until_woken(struct pst_worker *w)
+{
+    struct pollfd fds[] = {{.fd = pst_port_fd(w->port), .events = POLLIN},
+                           {.fd = w->wake_fd, .events = POLLIN}};
+    uint64_t count;
+
+    if (pst_port_arm(w->port) < 0)
+        return;
+    if (poll(fds, pst_count_of(fds), w->underway ? SLEEP_UNDERWAY_MS : SLEEP_MS) > 0 && fds[1].revents) {
+        ssize_t n = read(w->wake_fd, &count, sizeof(count));
+
+        pst_assert(n == sizeof(count) || errno == EAGAIN);
+    }
+    w->tick_ns = 0;
+}
+
+static void *worker_main(void *arg)
+{
+    struct pst_worker *w = arg;
+    uint64_t busy_ns = pst_now_ns(), spin_ns = w->node->spin_us * 1000ull;
+
+    pst_assert(w->magic == PST_WORKER_MAGIC);
+    while (!atomic_load_explicit(&w->node->stopping, memory_order_relaxed) || !pst_list_empty(&w->visitors)) {
+        bool busy = poll_port(w);
+
+        read_notes(w);
+        run_stalled(w);
+        if (!busy)
+            w->now_ns = pst_now_ns();
+        if (w->now_ns >= w->tick_ns)
+            busy |= tick(w);
+        if (busy)
+            busy_ns = w->now_ns;
+        else if (w->now_ns - busy_ns >= spin_ns && pst_list_empty(&w->stalled))
+            sleep_until_woken(w);
+        else if (w->now_ns - busy_ns >= SPIN_ALONE_NS)
+            sched_yield(); /* the client may be waiting for this very core */
+    }
+    return NULL;
+}
+
+/* ---- life ---- */
+
+int pst_worker_init(struct pst_worker *w, struct pst_node *node, uint32_t number)
+{
+    w->magic = PST_WORKER_MAGIC;
+    w->number = number;
+    w->node = node;
+    w->shard = pst_store_shard(node->store, number);
+    w->wake_fd = -1;
+    pthread_mutex_init(&w->notes_lock, NULL);
+    pst_list_init(&w->notes);
+    pst_list_init(&w->visitors);
+    pst_list_init(&w->idle);
+    pst_list_init(&w->stalled);
+    for (uint32_t i = 0; i < PST_WIRE_OPS_MAX; i++) {
+        const struct pst_wire_result busy = {.result = PST_BUSY};
+        uint8_t *end = pst_wire_put_result(w->busy[i], &busy);
+
+        pst_assert(end == w->busy[i] + sizeof(w->busy[i]));
+    }
+    w->by_place = calloc(node->sessions_max, sizeof(struct pst_visitor *));
+    if (!w->by_place)
+        return -ENOMEM;
+    w->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    return w->wake_fd < 0 ? -errno : 0;
+}
+
+int pst_worker_start(struct pst_worker *w)
+{
+    int r = pst_port_open(w->node->net, EVENTS_MAX, &w->port);
+
+    for (int network_only = 0; r >= 0 && network_only < 2; network_only++) {
+        r = pst_port_address(w->port, network_only, w->address[network_only], PST_NET_ADDRESS_BYTES_MAX);
+        w->address_bytes[network_only] = r < 0 ? 0 : (size_t)r;
+    }
+    if (r < 0)
+        return r;
+    r = -pthread_create(&w->thread, NULL, worker_main, w);
+    w->running = r == 0;
+    return r;
+}
+
+void pst_worker_stop(struct pst_worker *w)
+{
+    if (!w->running)
+        return;
+    pst_assert(w->node->stopping);
+    pst_worker_wake(w);
+    pthread_join(w->thread, NULL);
+    w->running = false;
+}
+
+void pst_worker_fini(struct pst_worker *w)
+{
+    pst_assert(!w->running);
+    if (w->port)
+        w->port = pst_port_close(w->port);
+    if (w->magic) {
+        pst_requests_fini(w);
+        pthread_mutex_destroy(&w->notes_lock);
+        pst_close_fd(&w->wake_fd);
+    }
+    free(w->by_place);
+    free(w->sink);
+}
