@@ -1,0 +1,92 @@
+/* cli.h: what the commands of `penstock` share: flags from tables, exit codes, JSON text, a progress bar. */
+#ifndef PST_CLI_H
+#define PST_CLI_H
+
+#include "base/base.h"
+#include "base/options.h"
+
+#include <penstock/penstock.h>
+
+#include <stdio.h>
+
+enum pst_exit {
+    PST_EXIT_OK = 0,
+    PST_EXIT_NOT_FOUND = 1,
+    PST_EXIT_USAGE = 2,
+    PST_EXIT_NO_SPACE = 3,
+    PST_EXIT_NOT_ALLOWED = 4,
+    PST_EXIT_UNREACHABLE = 5,
+    PST_EXIT_CORRUPT = 6,
+    PST_EXIT_OTHER = 7,
+};
+
+/* Flags of all commands. X(TYPE, name, default, min, max, unit, text) */
+#define PST_CLI_OPTIONS(X)                                                                                   \
+    X(STRING, url, "", 0, 0, "URL", "the store: node://HOST:PORT, node+unix:///PATH, mem: (PENSTOCK_URL)")   \
+    X(STRING, secret_file, "", 0, 0, "FILE", "the node's shared secret (PENSTOCK_SECRET_FILE)")              \
+    X(NUMBER, timeout, "10000", 1, 86400000, "ms", "how long one call may take")                             \
+    X(FLAG, json, "no", 0, 0, "", "machine-readable output")                                                 \
+    X(FLAG, long_, "no", 0, 0, "", "ls: size, generation and class too")                                     \
+    X(STRING, range, "", 0, 0, "FROM:BYTES", "get: only this part of the value")                             \
+    X(STRING, prefix, "", 0, 0, "PREFIX", "rm: every key with it; put, get --files: in front of the path")   \
+    X(STRING, files, "", 0, 0, "LIST", "put, get: every file that LIST names, one path a line")              \
+    X(FLAG, sha256, "no", 0, 0, "", "get --files: print digests instead of writing files")                   \
+    X(FLAG, if_absent, "no", 0, 0, "", "put: only when there is no such key")                                \
+    X(STRING, if_generation, "", 0, 0, "N", "put, rm: only over this generation")                            \
+    X(FLAG, checksum, "no", 0, 0, "", "put: keep a checksum that every get verifies")                        \
+    X(STRING, op, "get", 0, 0, "OP", "bench: get, put, exists, view-walk")                                   \
+    X(SIZE, size, "64", 0, 1ull << 40, "bytes", "bench: size of a value")                                    \
+    X(NUMBER, keys, "100000", 1, 1000000000, "keys", "bench: number of keys")                                \
+    X(NUMBER, batch, "1", 1, 4096, "ops", "bench: operations submitted together")                            \
+    X(NUMBER, inflight, "1", 1, 256, "batches", "bench: batches underway at once")                           \
+    X(NUMBER, seconds, "3", 1, 3600, "s", "bench: how long")                                                 \
+    X(FLAG, fill, "no", 0, 0, "", "bench: put every key once")                                               \
+    X(STRING, mix, "", 0, 0, "SIZE:PERCENT,...", "bench: put values of mixed sizes")                         \
+    X(FLAG, until_full, "no", 0, 0, "", "bench: put until there is no space")
+
+struct pst_cli {
+#define X(TYPE, name, preset, min, max, unit, text) PST_OPTION_MEMBER_##TYPE(name)
+    PST_CLI_OPTIONS(X)
+#undef X
+    char *const *args; /* behind the command */
+    int arg_count;
+    struct penstock *store;
+};
+
+/* Prints "penstock: what" and returns the exit code that belongs to @result. */
+int pst_cli_fail(int result);
+/* The same for a key that is not there. */
+int pst_cli_missing(const char *key);
+int pst_cli_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
+int pst_cli_exit_code(int result);
+
+/* A JSON string, quoted; bytes that are no text come as \u00XX. */
+void pst_json_string(FILE *out, const void *text, size_t len);
+
+/* A bar on standard error where that is a terminal. */
+struct pst_progress {
+    const char *what;
+    uint64_t total_bytes;
+    uint64_t shown_ns;
+    bool on;
+};
+
+void pst_progress_begin(struct pst_progress *p, const char *what, uint64_t total_bytes);
+void pst_progress_show(struct pst_progress *p, uint64_t bytes);
+void pst_progress_end(struct pst_progress *p);
+
+/* ---- commands ---- */
+
+int pst_cmd_put(struct pst_cli *cli);
+int pst_cmd_get(struct pst_cli *cli);
+int pst_cmd_ls(struct pst_cli *cli);
+int pst_cmd_rm(struct pst_cli *cli);
+int pst_cmd_stat(struct pst_cli *cli);
+int pst_cmd_ping(struct pst_cli *cli);
+int pst_cmd_clear(struct pst_cli *cli);
+int pst_cmd_bench(struct pst_cli *cli);
+/* The many-files forms of put and get. */
+int pst_put_files(struct pst_cli *cli);
+int pst_get_files(struct pst_cli *cli);
+
+#endif

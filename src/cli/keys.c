@@ -1,0 +1,361 @@
+/* keys.c: the commands on keys: put, get, ls, rm, stat, ping, clear. */
+#include "cli/cli.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <sys/stat.h>
+
+/* ---- put ---- */
+
+/* Everything of @fd; standard input may be a pipe. Return: 0 or -errno. */
+static int read_all(int fd, uint8_t **out, size_t *len)
+{
+    size_t room = 1 << 20, at = 0;
+    uint8_t *buf = malloc(room), *larger;
+    struct stat st;
+
+    if (buf && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (size_t)st.st_size >= room) {
+        room = (size_t)st.st_size + 1;
+        larger = realloc(buf, room);
+        if (!larger)
+            free(buf);
+        buf = larger;
+    }
+    while (buf) {
+        ssize_t n = read(fd, buf + at, room - at);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0) {
+            *out = buf;
+            *len = at;
+            if (n == 0)
+                return 0;
+            free(buf);
+            return -errno;
+        }
+        at += (size_t)n;
+        if (at == room) {
+            larger = realloc(buf, room *= 2);
+            if (!larger)
+                free(buf);
+            buf = larger;
+        }
+    }
+    return -ENOMEM;
+}
+
+static int parse_generation(const struct pst_cli *cli, struct penstock_op *op)
+{
+    char *end;
+
+    if (!cli->if_generation)
+        return 0;
+    op->flags |= PENSTOCK_IF_GENERATION;
+    op->if_generation = strtoull(cli->if_generation, &end, 10);
+    return *end ? pst_cli_usage("if-generation: '%s' is not a number", cli->if_generation) : 0;
+}
+
+static int put_value(struct pst_cli *cli, const char *key, const uint8_t *value, size_t len)
+{
+    struct penstock_op op = {0};
+    int code;
+
+    penstock_prep_put(&op, key, strlen(key), value, len);
+    op.flags = (uint8_t)((cli->if_absent ? PENSTOCK_IF_ABSENT : 0) | (cli->checksum ? PENSTOCK_CHECKSUM : 0));
+    code = parse_generation(cli, &op);
+    if (code)
+        return code;
+    penstock_batch(cli->store, &op, 1);
+    if (op.result)
+        return pst_cli_fail(op.result);
+    if (cli->json) {
+        printf("{\"key\":");
+        pst_json_string(stdout, key, strlen(key));
+        printf(",\"bytes\":%zu,\"generation\":%" PRIu64 "}\n", len, op.generation);
+    }
+    return 0;
+}
+
+int pst_cmd_put(struct pst_cli *cli)
+{
+    pst_cleanup_close int fd = -1;
+    pst_cleanup_free uint8_t *value = NULL;
+    const char *path;
+    size_t len = 0;
+    int r;
+
+    if (cli->files)
+        return cli->arg_count ? pst_cli_usage("put --files takes no key") : pst_put_files(cli);
+    if (cli->arg_count < 1 || cli->arg_count > 2)
+        return pst_cli_usage("put needs KEY and may have FILE");
+    path = cli->arg_count == 2 ? cli->args[1] : "-";
+    fd = strcmp(path, "-") == 0 ? dup(STDIN_FILENO) : open(path, O_RDONLY | O_CLOEXEC);
+    r = fd < 0 ? -errno : read_all(fd, &value, &len);
+    if (r < 0) {
+        fprintf(stderr, "penstock: %s: %s\n", path, strerror(-r));
+        return PST_EXIT_OTHER;
+    }
+    return put_value(cli, cli->args[0], value, len);
+}
+
+/* ---- get ---- */
+
+static int parse_range(const struct pst_cli *cli, uint64_t *from, uint64_t *bytes)
+{
+    char *colon = NULL, *end = NULL;
+
+    *from = strtoull(cli->range, &colon, 10);
+    if (colon != cli->range && *colon == ':')
+        *bytes = strtoull(colon + 1, &end, 10);
+    if (!end || end == colon + 1 || *end)
+        return pst_cli_usage("range: '%s' is not FROM:BYTES", cli->range);
+    return 0;
+}
+
+/* Reads the value whatever its size: the second try has a buffer that fits, unless someone has overwritten it
+ * meanwhile. */
+static int read_value(struct pst_cli *cli, const char *key, uint8_t **value, uint64_t *len)
+{
+    uint64_t room = 64 << 10;
+    int r = -ENOBUFS;
+
+    for (int tries = 0; tries < 8 && r == -ENOBUFS; tries++) {
+        free(*value);
+        *value = malloc(room);
+        if (!*value)
+            return -ENOMEM;
+        r = penstock_get(cli->store, key, strlen(key), *value, room, len);
+        room = *len;
+    }
+    return r;
+}
+
+static int write_all(const char *path, const uint8_t *data, uint64_t len)
+{
+    bool to_stdout = strcmp(path, "-") == 0;
+    FILE *out = to_stdout ? stdout : fopen(path, "we");
+    bool ok = out && fwrite(data, 1, len, out) == len;
+
+    if (out && !to_stdout)
+        ok = fclose(out) == 0 && ok;
+    if (!ok)
+        fprintf(stderr, "penstock: %s: %s\n", path, strerror(errno));
+    return ok ? 0 : PST_EXIT_OTHER;
+}
+
+int pst_cmd_get(struct pst_cli *cli)
+{
+    pst_cleanup_free uint8_t *value = NULL;
+    uint64_t from = 0, len = 0;
+    int r;
+
+    if (cli->files)
+        return cli->arg_count ? pst_cli_usage("get --files takes no key") : pst_get_files(cli);
+    if (cli->arg_count < 1 || cli->arg_count > 2)
+        return pst_cli_usage("get needs KEY and may have FILE");
+    if (cli->range) {
+        int code = parse_range(cli, &from, &len);
+
+        if (code)
+            return code;
+        value = malloc(len ? len : 1);
+        if (!value) {
+            fprintf(stderr, "penstock: no memory for a range of %" PRIu64 " bytes\n", len);
+            return PST_EXIT_OTHER;
+        }
+        r = penstock_get_range(cli->store, cli->args[0], strlen(cli->args[0]), from, value, len);
+    } else {
+        r = read_value(cli, cli->args[0], &value, &len);
+    }
+    if (r)
+        return r == PENSTOCK_MISS ? pst_cli_missing(cli->args[0]) : pst_cli_fail(r);
+    return write_all(cli->arg_count == 2 ? cli->args[1] : "-", value, len);
+}
+
+/* ---- ls ---- */
+
+static void print_entry(const struct pst_cli *cli, const struct penstock_entry *e)
+{
+    if (cli->json) {
+        printf("{\"key\":");
+        pst_json_string(stdout, e->key, e->key_bytes);
+        printf(",\"bytes\":%" PRIu64 ",\"generation\":%" PRIu64 ",\"class\":\"%s\"}\n", e->value_bytes,
+               e->generation, e->cache ? "cache" : "keep");
+        return;
+    }
+    if (cli->long_)
+        printf("%14" PRIu64 " %20" PRIu64 " %-5s ", e->value_bytes, e->generation,
+               e->cache ? "cache" : "keep");
+    fwrite(e->key, 1, e->key_bytes, stdout);
+    putchar('\n');
+}
+
+int pst_cmd_ls(struct pst_cli *cli)
+{
+    const char *prefix = cli->arg_count ? cli->args[0] : "";
+    struct penstock_list_options options = {
+        .size = sizeof(options), .prefix = prefix, .prefix_bytes = strlen(prefix)};
+    struct penstock_entry entry;
+    struct penstock_list *list;
+    int r;
+
+    if (cli->arg_count > 1)
+        return pst_cli_usage("ls takes one PREFIX");
+    r = penstock_list_open(cli->store, &options, &list);
+    if (r)
+        return pst_cli_fail(r);
+    while ((r = penstock_list_next(list, &entry)) == 1)
+        print_entry(cli, &entry);
+    penstock_list_close(list);
+    return r ? pst_cli_fail(r) : 0;
+}
+
+/* ---- rm, clear ---- */
+
+static int rm_one(struct pst_cli *cli, const char *key)
+{
+    struct penstock_op op = {0};
+    int code;
+
+    penstock_prep(&op, PENSTOCK_DELETE, key, strlen(key));
+    code = parse_generation(cli, &op);
+    if (code)
+        return code;
+    penstock_batch(cli->store, &op, 1);
+    if (op.result == PENSTOCK_MISS)
+        return pst_cli_missing(key);
+    return op.result ? pst_cli_fail(op.result) : 0;
+}
+
+int pst_cmd_rm(struct pst_cli *cli)
+{
+    uint64_t deleted = 0;
+    int code = 0, r;
+
+    if (!cli->prefix == !cli->arg_count)
+        return pst_cli_usage("rm needs keys, or --prefix");
+    if (cli->prefix) {
+        r = penstock_delete_prefix(cli->store, cli->prefix, strlen(cli->prefix), &deleted);
+        if (r)
+            return pst_cli_fail(r);
+    }
+    for (int i = 0; i < cli->arg_count; i++) {
+        r = rm_one(cli, cli->args[i]);
+        deleted += r == 0;
+        code = code ? code : r;
+    }
+    if (cli->json)
+        printf("{\"deleted\":%" PRIu64 "}\n", deleted);
+    else if (cli->prefix)
+        printf("%" PRIu64 " keys deleted\n", deleted);
+    return code;
+}
+
+int pst_cmd_clear(struct pst_cli *cli)
+{
+    uint64_t remaining;
+    int r = penstock_clear(cli->store, &remaining);
+
+    if (r)
+        return pst_cli_fail(r);
+    if (cli->json)
+        printf("{\"remaining\":%" PRIu64 "}\n", remaining);
+    else if (remaining)
+        printf("%" PRIu64 " pinned keys go when their last pin does\n", remaining);
+    return 0;
+}
+
+/* ---- stat, ping ---- */
+
+static int stat_key(struct pst_cli *cli, const char *key)
+{
+    char attrs[PENSTOCK_ATTR_BYTES_MAX];
+    struct penstock_op op = {0};
+
+    penstock_prep(&op, PENSTOCK_STAT_KEY, key, strlen(key));
+    op.attrs = attrs;
+    op.attr_bytes = sizeof(attrs);
+    penstock_batch(cli->store, &op, 1);
+    if (op.result == PENSTOCK_MISS)
+        return pst_cli_missing(key);
+    if (op.result)
+        return pst_cli_fail(op.result);
+    if (cli->json)
+        printf("{\"bytes\":%" PRIu64 ",\"generation\":%" PRIu64 ",\"attributes\":", op.value_bytes,
+               op.generation);
+    else
+        printf("bytes       %" PRIu64 "\ngeneration  %" PRIu64 "\nattributes  ", op.value_bytes,
+               op.generation);
+    pst_json_string(stdout, attrs, op.attr_bytes);
+    printf(cli->json ? "}\n" : "\n");
+    return 0;
+}
+
+/* name, unit, meaning; in the order in which they are shown */
+#define STAT_ROWS(X)                                                                                         \
+    X(keys, "", "keys stored")                                                                               \
+    X(value_bytes, "bytes", "of values")                                                                     \
+    X(pages_used, "pages", "in use")                                                                         \
+    X(pages, "pages", "in all")                                                                              \
+    X(page_bytes, "bytes", "in a page")                                                                      \
+    X(arenas, "", "arenas")                                                                                  \
+    X(shards, "", "shards")                                                                                  \
+    X(sessions, "", "clients connected")                                                                     \
+    X(cache_keys, "", "keys that may be evicted")                                                            \
+    X(pinned, "", "values pinned or in transfer")                                                            \
+    X(puts, "", "values written")                                                                            \
+    X(gets, "", "values asked for")                                                                          \
+    X(hits, "", "of them found")                                                                             \
+    X(misses, "", "not found")                                                                               \
+    X(deletes, "", "keys deleted")                                                                           \
+    X(evictions, "", "values evicted")                                                                       \
+    X(evicted_bytes, "bytes", "of them")                                                                     \
+    X(moved, "", "values moved to free a page")                                                              \
+    X(no_space, "", "writes refused for want of memory")                                                     \
+    X(slab_pages, "pages", "cut into slots")                                                                 \
+    X(slab_bytes, "bytes", "of slots in use")                                                                \
+    X(index_bytes, "bytes", "of indexes")                                                                    \
+    X(rss_anon_bytes, "bytes", "of private memory in the process")                                           \
+    X(uptime_ms, "ms", "since the start")
+
+int pst_cmd_stat(struct pst_cli *cli)
+{
+    struct penstock_stat s = {.size = sizeof(s)};
+    const char *gap = "{";
+    int r;
+
+    if (cli->arg_count > 1)
+        return pst_cli_usage("stat takes one KEY");
+    if (cli->arg_count == 1)
+        return stat_key(cli, cli->args[0]);
+    r = penstock_stat(cli->store, &s);
+    if (r)
+        return pst_cli_fail(r);
+    if (cli->json) {
+#define X(name, unit, text) printf("%s\"" #name "\":%" PRIu64, gap, s.name), gap = ",";
+        STAT_ROWS(X)
+#undef X
+        printf(",\"lane\":\"%s\"}\n", penstock_lane(cli->store));
+        return 0;
+    }
+    printf("%" PRIu64 " keys stored, lane %s\n", s.keys, penstock_lane(cli->store));
+#define X(name, unit, text) printf("  %-15s %16" PRIu64 " %-5s %s\n", #name, s.name, unit, text);
+    STAT_ROWS(X)
+#undef X
+    return 0;
+}
+
+int pst_cmd_ping(struct pst_cli *cli)
+{
+    uint64_t ns = 0;
+    int r = penstock_ping(cli->store, &ns);
+
+    if (r)
+        return pst_cli_fail(r);
+    if (cli->json)
+        printf("{\"round_trip_us\":%.1f,\"lane\":\"%s\"}\n", (double)ns / 1000, penstock_lane(cli->store));
+    else
+        printf("all shards answered in %.1f us over %s\n", (double)ns / 1000, penstock_lane(cli->store));
+    return 0;
+}

@@ -1,0 +1,47 @@
+/* output.c: JSON text and the progress bar. */
+#include "cli/cli.h"
+
+#include "base/clock.h"
+
+void pst_json_string(FILE *out, const void *text, size_t len)
+{
+    const unsigned char *at = text;
+
+    fputc('"', out);
+    for (size_t i = 0; i < len; i++) {
+        if (at[i] == '"' || at[i] == '\\')
+            fprintf(out, "\\%c", at[i]);
+        else if (at[i] < 0x20 || at[i] >= 0x7f)
+            fprintf(out, "\\u%04x", at[i]);
+        else
+            fputc(at[i], out);
+    }
+    fputc('"', out);
+}
+
+enum { BAR_CELLS = 40, REDRAW_NS = 100000000 };
+
+void pst_progress_begin(struct pst_progress *p, const char *what, uint64_t total_bytes)
+{
+    *p = (struct pst_progress){.what = what, .total_bytes = total_bytes, .on = isatty(STDERR_FILENO)};
+}
+
+void pst_progress_show(struct pst_progress *p, uint64_t bytes)
+{
+    uint64_t now_ns = p->on ? pst_now_ns() : 0,
+             cells = p->total_bytes ? bytes * BAR_CELLS / p->total_bytes : BAR_CELLS;
+
+    if (!p->on || (now_ns - p->shown_ns < REDRAW_NS && bytes < p->total_bytes))
+        return;
+    p->shown_ns = now_ns;
+    fprintf(stderr, "\r%s [", p->what);
+    for (uint64_t i = 0; i < BAR_CELLS; i++)
+        fputc(i < cells ? '#' : '.', stderr);
+    fprintf(stderr, "] %3d %%", p->total_bytes ? (int)(bytes * 100 / p->total_bytes) : 100);
+}
+
+void pst_progress_end(struct pst_progress *p)
+{
+    if (p->on)
+        fputc('\n', stderr);
+}

@@ -1,0 +1,140 @@
+/* client_priv.h: a store as its files see it: a backend that carries operations out, and who waits for them.
+ */
+#ifndef PST_CLIENT_PRIV_H
+#define PST_CLIENT_PRIV_H
+
+#include "base/base.h"
+#include "base/error.h"
+#include "call/call.h"
+
+#include <penstock/penstock.h>
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define PST_STORE_MAGIC 0x73746f72u
+#define PST_QUEUE_MAGIC 0x71756575u
+
+struct pst_local;
+struct penstock;
+
+/* Where operations are carried out: in this process, or by a node. Called with the store's lock held unless
+ * said. */
+struct pst_backend {
+    bool locks_itself; /* needs no lock of the store; operations end within submit */
+    void (*submit)(struct penstock *store, struct penstock_op *op, int shard, struct pst_op_list *done);
+    void (*flush)(struct penstock *store);
+    bool (*poll)(struct penstock *store); /* true: something happened */
+    int (*fd)(struct penstock *store);    /* -1: nothing to wait for */
+    int (*arm)(struct penstock *store);   /* 0: the descriptor wakes */
+    uint32_t (*shards)(struct penstock *store);
+    uint32_t (*shard_of)(struct penstock *store, struct pst_bytes key);
+    const char *(*lane)(struct penstock *store);
+    /* Makes [piece.offset, + piece.bytes) of the arenas readable here, as @session named them. Return: 0 or
+     * -errno. */
+    int (*map)(struct penstock *store, uint64_t session, const struct pst_wire_piece *pieces, uint32_t count,
+               struct penstock_view *view);
+    void (*unmap)(struct penstock *store, struct penstock_view *view);
+    /* True while the session that gave the view lives. */
+    bool (*view_lives)(struct penstock *store, const struct penstock_view *view);
+    int (*add_memory)(struct penstock *store, void *addr, size_t bytes, void **handle);
+    void (*drop_memory)(struct penstock *store, void *handle);
+    void (*close)(struct penstock *store);
+};
+
+struct pst_memory {
+    void *addr;
+    void *handle;
+};
+
+enum { MEMORY_MAX = 1024 };
+
+struct penstock {
+    uint32_t magic;
+    uint32_t forks; /* of this process when the store was opened */
+    const struct pst_backend *backend;
+    struct pst_local *local;
+    struct pst_channel *channel;
+    struct pst_arena_map *arena_map; /* of the channel's present session */
+    pthread_mutex_t lock;
+    pthread_cond_t progress; /* something ended, or the leader left */
+    bool led;                /* a thread polls for all */
+    _Atomic uint32_t crowd;  /* threads that want the lock */
+    struct pst_memory memory[MEMORY_MAX];
+    uint32_t memory_count;
+    char url[320];
+    uint8_t secret[PST_BOOT_SECRET_BYTES_MAX];
+};
+
+struct penstock_queue {
+    uint32_t magic;
+    struct penstock *store;
+    struct pst_op_list done;
+    size_t underway;
+    int poll_fd; /* epoll over the three below, made when asked for; -1 */
+    int timer_fd;
+    int wake_fd;
+    int port_fd; /* that poll_fd knows */
+};
+
+/* A view's words. */
+enum { VIEW_HANDLE, VIEW_SHARD, VIEW_MAP, VIEW_STITCH };
+
+extern const struct pst_backend pst_backend_node;
+extern const struct pst_backend pst_backend_local;
+
+/* ---- store.c ---- */
+
+/* Return: 0, -EINVAL not a store, -ECHILD another process's. */
+int pst_store_check(struct penstock *store);
+/* Around calls of the backend; an embedded store locks its shards itself. */
+void pst_enter(struct penstock *store);
+void pst_leave(struct penstock *store);
+/* Submits @count operations and waits for all. @shards: one for each, or NULL to go by key. */
+void pst_run(struct penstock *store, struct penstock_op *ops, size_t count, const int *shards);
+/* The same with a result: the operation's, with its fault kept for penstock_error(). */
+int pst_run_one(struct penstock *store, struct penstock_op *op, int shard);
+/* Keeps a text for a bad result and returns it. */
+int pst_explain(const struct penstock *store, const struct penstock_op *op, int result);
+/* Waits until @done holds @count operations, or @deadline_ns has passed. */
+void pst_wait(struct penstock *store, const struct pst_op_list *done, size_t count, uint64_t deadline_ns);
+uint32_t pst_shards(struct penstock *store);
+
+/* ---- list.c ---- */
+
+/* The first key behind all that begin with the prefix. Return: its length, 0: there is none. */
+size_t pst_prefix_end(const void *prefix, size_t prefix_bytes, uint8_t end[PENSTOCK_KEY_BYTES_MAX]);
+
+/* ---- stitch.c ---- */
+
+/* Where a piece lies in an arena's file. */
+struct pst_piece_file {
+    int fd;
+    uint64_t offset;
+};
+
+enum { PST_VIEW_PIECES_MAX = 1024 };
+
+/* Maps @count pieces behind one another at @view->data. Return: 0 or -errno. */
+int pst_stitch(const struct pst_wire_piece *pieces, const struct pst_piece_file *files, uint32_t count,
+               struct penstock_view *view);
+void pst_unstitch(struct penstock_view *view);
+
+/* ---- queue.c ---- */
+
+/* Everything that had ended has been reaped: the descriptor waits for what comes next. */
+void pst_queue_drained(struct penstock_queue *queue);
+
+/* ---- local.c, remote.c ---- */
+
+int pst_local_open(struct penstock *store, const char *query);
+int pst_remote_open(struct penstock *store, const char *address, const char *query,
+                    const struct penstock_options *options);
+
+/* ---- url.c ---- */
+
+struct pst_option;
+/* Applies "a=b&c=d". Return: 0 or -errno, explained. */
+int pst_query_apply(const struct pst_option *rows, size_t count, void *settings, const char *query);
+
+#endif

@@ -1,0 +1,198 @@
+/* list.c: a listing of all shards: each gives its keys in order, a page at a time; the smallest of their
+ * heads comes next. */
+#include "client/client_priv.h"
+
+#include "store/store.h"
+
+enum { PAGE_BYTES = 32 << 10 };
+
+struct page {
+    uint8_t *data;
+    size_t at, bytes;
+    bool end; /* nothing follows this page */
+};
+
+struct penstock_list {
+    struct penstock *store;
+    uint32_t shards;
+    int64_t taken; /* the shard whose head the caller holds, -1: none */
+    size_t start_bytes, end_bytes;
+    uint8_t start[PENSTOCK_KEY_BYTES_MAX];
+    uint8_t end[PENSTOCK_KEY_BYTES_MAX];
+    uint8_t last[PENSTOCK_KEY_BYTES_MAX]; /* behind which a page goes on */
+    struct page pages[];
+};
+
+size_t pst_prefix_end(const void *prefix, size_t prefix_bytes, uint8_t end[PENSTOCK_KEY_BYTES_MAX])
+{
+    size_t len = pst_min(prefix_bytes, PENSTOCK_KEY_BYTES_MAX);
+
+    if (len)
+        memcpy(end, prefix, len);
+    while (len > 0 && end[len - 1] == 0xff)
+        len--;
+    if (len > 0)
+        end[len - 1]++;
+    return len;
+}
+
+static struct pst_wire_entry head_of(const struct page *page, struct pst_bytes *key)
+{
+    struct pst_wire_entry entry;
+
+    memcpy(&entry, page->data + page->at, sizeof(entry));
+    *key = (struct pst_bytes){page->data + page->at + sizeof(entry), entry.key_bytes};
+    return entry;
+}
+
+/* Checks that the page holds whole entries, since it came from elsewhere. */
+static bool page_whole(const struct page *page)
+{
+    size_t at = 0;
+
+    while (at < page->bytes) {
+        struct pst_wire_entry entry;
+
+        if (page->bytes - at < sizeof(entry))
+            return false;
+        memcpy(&entry, page->data + at, sizeof(entry));
+        at += sizeof(entry);
+        if (page->bytes - at < entry.key_bytes)
+            return false;
+        at += entry.key_bytes;
+    }
+    return true;
+}
+
+static int fetch(struct penstock_list *list, uint32_t shard, struct pst_bytes from, bool after)
+{
+    struct page *page = &list->pages[shard];
+    struct penstock_op op = {.code = PST_WIRE_LIST,
+                             .flags = after ? PST_WIRE_AFTER : 0,
+                             .key = from.data,
+                             .key_bytes = (uint16_t)from.len,
+                             .attrs = list->end,
+                             .attr_bytes = (uint16_t)list->end_bytes,
+                             .data = page->data,
+                             .bytes = PAGE_BYTES};
+    int r = pst_run_one(list->store, &op, (int)shard);
+
+    if (r)
+        return r;
+    page->at = 0;
+    page->bytes = pst_min(op.value_bytes, PAGE_BYTES);
+    page->end = op.generation;
+    return page_whole(page) ? 0 : pst_explain(list->store, NULL, -EPROTO);
+}
+
+static void set_bounds(struct penstock_list *list, const struct penstock_list_options *o)
+{
+    struct pst_bytes start = {o->start, o->start_bytes}, prefix = {o->prefix, o->prefix_bytes};
+    struct pst_bytes end = {o->end, o->end_bytes};
+    uint8_t behind[PENSTOCK_KEY_BYTES_MAX];
+    struct pst_bytes prefix_end = {behind, pst_prefix_end(prefix.data, prefix.len, behind)};
+
+    if (pst_bytes_compare(prefix, start) > 0)
+        start = prefix;
+    if (prefix_end.len && (!end.len || pst_bytes_compare(prefix_end, end) < 0))
+        end = prefix_end;
+    list->start_bytes = start.len;
+    list->end_bytes = end.len;
+    if (start.len)
+        memcpy(list->start, start.data, start.len);
+    if (end.len)
+        memcpy(list->end, end.data, end.len);
+}
+
+int penstock_list_open(struct penstock *store, const struct penstock_list_options *options,
+                       struct penstock_list **out)
+{
+    static const struct penstock_list_options everything = {.size = sizeof(everything)};
+    const struct penstock_list_options *o = options ? options : &everything;
+    struct penstock_list *list;
+    int r = pst_store_check(store);
+
+    if (r < 0)
+        return r;
+    if (o->start_bytes > PENSTOCK_KEY_BYTES_MAX || o->end_bytes > PENSTOCK_KEY_BYTES_MAX ||
+        o->prefix_bytes > PENSTOCK_KEY_BYTES_MAX)
+        return pst_fail(-ENAMETOOLONG, "%s: key longer than %d bytes", store->url, PENSTOCK_KEY_BYTES_MAX);
+    list = calloc(1, sizeof(*list) + pst_shards(store) * sizeof(list->pages[0]));
+    if (!list)
+        return pst_fail(-ENOMEM, "out of memory");
+    list->store = store;
+    list->shards = pst_shards(store);
+    list->taken = -1;
+    set_bounds(list, o);
+    for (uint32_t i = 0; r == 0 && i < list->shards; i++) {
+        list->pages[i].data = malloc(PAGE_BYTES);
+        r = list->pages[i].data ? fetch(list, i, (struct pst_bytes){list->start, list->start_bytes}, false)
+                                : pst_fail(-ENOMEM, "out of memory");
+    }
+    if (r) {
+        penstock_list_close(list);
+        return r;
+    }
+    *out = list;
+    return 0;
+}
+
+/* Steps over the entry that the caller has seen. */
+static int advance(struct penstock_list *list)
+{
+    struct page *page = &list->pages[list->taken];
+    uint32_t shard = (uint32_t)list->taken;
+    struct pst_bytes key;
+
+    head_of(page, &key);
+    list->taken = -1;
+    page->at += sizeof(struct pst_wire_entry) + key.len;
+    if (page->at < page->bytes || page->end)
+        return 0;
+    memcpy(list->last, key.data, key.len);
+    return fetch(list, shard, (struct pst_bytes){list->last, key.len}, true);
+}
+
+int penstock_list_next(struct penstock_list *list, struct penstock_entry *out)
+{
+    struct pst_bytes best = {NULL, 0}, key;
+    struct pst_wire_entry entry;
+    int r;
+
+    if (!list || !out)
+        return pst_fail(-EINVAL, "penstock_list_next: no listing");
+    r = pst_store_check(list->store);
+    if (r == 0 && list->taken >= 0)
+        r = advance(list);
+    if (r)
+        return r;
+    for (uint32_t i = 0; i < list->shards; i++) {
+        if (list->pages[i].at == list->pages[i].bytes)
+            continue;
+        head_of(&list->pages[i], &key);
+        if (list->taken < 0 || pst_bytes_compare(key, best) < 0) {
+            list->taken = i;
+            best = key;
+        }
+    }
+    if (list->taken < 0)
+        return 0;
+    entry = head_of(&list->pages[list->taken], &key);
+    *out = (struct penstock_entry){.key = key.data,
+                                   .key_bytes = key.len,
+                                   .value_bytes = entry.value_bytes,
+                                   .generation = entry.generation,
+                                   .cache = entry.cache,
+                                   .depth = entry.depth};
+    return 1;
+}
+
+struct penstock_list *penstock_list_close(struct penstock_list *list)
+{
+    if (!list)
+        return NULL;
+    for (uint32_t i = 0; i < list->shards; i++)
+        free(list->pages[i].data);
+    free(list);
+    return NULL;
+}

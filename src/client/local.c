@@ -1,0 +1,442 @@
+/*
+ * local.c: the embedded store: operations are carried out by the thread that submits them, under the lock of
+ * the shard they touch. Long copies run without the lock: into a reservation that nobody sees, or out of a
+ * record that a reference keeps.
+ */
+#include "client/client_priv.h"
+
+#include "base/clock.h"
+#include "base/options.h"
+#include "store/store.h"
+#include "wire/route.h"
+
+#include <stdio.h>
+
+enum {
+    COPY_LOCKED_BYTES_MAX = 64 << 10, /* longer copies let the lock go */
+    PRESSURE_ROUNDS = 64,
+};
+
+#define LOCAL_OPTIONS(X)                                                                                     \
+    X(SIZE, dram, "1G", 1 << 20, 1ull << 44, "bytes", "memory for values")                                   \
+    X(SIZE, page_size, "2M", 64 << 10, 1 << 30, "bytes", "page of the arenas")                               \
+    X(SIZE, arena_size, "0", 0, 1ull << 44, "bytes", "size of one arena")                                    \
+    X(NUMBER, shards, "1", 1, 256, "shards", "parts that threads may use at once")                           \
+    X(NUMBER, watermark, "95", 10, 100, "percent", "share of pages in use at which eviction starts")         \
+    X(LIST, cache, "", 0, 0, "PREFIX", "keys with this prefix may be evicted")
+
+struct local_settings {
+#define X(TYPE, name, preset, min, max, unit, text) PST_OPTION_MEMBER_##TYPE(name)
+    LOCAL_OPTIONS(X)
+#undef X
+};
+
+static const struct pst_option local_options[] = {
+#define X(TYPE, name, preset, min, max, unit, text)                                                          \
+    PST_OPTION_ROW(struct local_settings, TYPE, name, preset, min, max, unit, text)
+    LOCAL_OPTIONS(X)
+#undef X
+};
+
+struct pst_local {
+    struct pst_store *store;
+    uint32_t shard_count;
+    pthread_mutex_t *locks;
+};
+
+static struct pst_shard *lock_shard(struct pst_local *l, uint32_t number)
+{
+    pthread_mutex_lock(&l->locks[number]);
+    return pst_store_shard(l->store, number);
+}
+
+static void unlock_shard(struct pst_local *l, uint32_t number)
+{
+    pthread_mutex_unlock(&l->locks[number]);
+}
+
+/* ---- put ---- */
+
+/* Lets every shard evict for the one that found no room. */
+static void relieve(struct pst_local *l)
+{
+    for (uint32_t i = 0; i < l->shard_count; i++) {
+        struct pst_shard *shard = lock_shard(l, i);
+
+        pst_shard_tick(shard, pst_now_ns());
+        unlock_shard(l, i);
+    }
+}
+
+static void copy_value(struct pst_shard *shard, const struct pst_record *record, const struct penstock_op *op,
+                       uint64_t offset, uint64_t bytes, bool into_store)
+{
+    struct iovec piece;
+
+    for (uint64_t at = 0; at < bytes; at += piece.iov_len) {
+        pst_record_piece(shard, record, offset + at, bytes - at, &piece);
+        if (into_store)
+            pst_op_copy_out(op, at, piece.iov_base, piece.iov_len);
+        else
+            pst_op_copy_in(op, at, piece.iov_base, piece.iov_len);
+    }
+}
+
+static int put_once(struct pst_local *l, uint32_t number, struct penstock_op *op, struct pst_put *put,
+                    struct pst_answer *answer)
+{
+    struct pst_shard *shard = lock_shard(l, number);
+    struct pst_reservation reservation;
+    bool unlocked = op->bytes > COPY_LOCKED_BYTES_MAX;
+    int r;
+
+    put->lookup = pst_shard_lookup(shard, (struct pst_bytes){op->key, op->key_bytes});
+    r = pst_shard_reserve(shard, put, pst_now_ns(), &reservation, answer);
+    if (r == 0) {
+        if (unlocked)
+            unlock_shard(l, number);
+        copy_value(shard, reservation.record, op, 0, op->bytes, true);
+        if (unlocked)
+            lock_shard(l, number);
+        r = pst_shard_commit(shard, put, &reservation, pst_now_ns(), answer);
+    }
+    pst_shard_tick(shard, pst_now_ns());
+    unlock_shard(l, number);
+    return r;
+}
+
+static int put_op(struct pst_local *l, uint32_t number, struct penstock_op *op)
+{
+    struct pst_put put = {.attrs = {op->attrs, op->attrs ? op->attr_bytes : 0},
+                          .value_bytes = op->bytes,
+                          .if_generation = op->if_generation,
+                          .depth = op->depth,
+                          .flags =
+                              op->flags & (PST_PUT_IF_ABSENT | PST_PUT_IF_GENERATION | PST_PUT_CHECKSUM)};
+    struct pst_answer answer = {0};
+    int r = PST_BUSY;
+
+    if (op->flags & PENSTOCK_CHECKSUM)
+        put.value_crc = pst_op_crc(op, op->bytes);
+    for (int i = 0; i < PRESSURE_ROUNDS && r == PST_BUSY; i++) {
+        r = put_once(l, number, op, &put, &answer);
+        if (r == PST_BUSY)
+            relieve(l);
+    }
+    op->generation = answer.generation;
+    op->value_bytes = answer.value_bytes;
+    return r;
+}
+
+/* ---- get ---- */
+
+static int read_value(struct pst_local *l, uint32_t number, struct pst_shard *shard,
+                      struct pst_record *record, struct penstock_op *op)
+{
+    bool range = op->flags & PENSTOCK_RANGE, checked = record->flags & PST_RECORD_CHECKSUM && !range;
+    uint64_t bytes, offset = range ? op->offset : 0;
+    uint32_t crc = record->value_crc;
+    int r = pst_record_plan(record, range, op->flags & PENSTOCK_EXACT, op->offset, op->bytes, &bytes);
+    bool unlocked;
+
+    if (r < 0)
+        return r;
+    unlocked = bytes > COPY_LOCKED_BYTES_MAX && pst_shard_ref(shard, record) == 0;
+    if (unlocked)
+        unlock_shard(l, number);
+    copy_value(shard, record, op, offset, bytes, false);
+    if (unlocked) {
+        lock_shard(l, number);
+        pst_shard_unref(shard, record);
+    }
+    return checked && pst_op_crc(op, bytes) != crc ? -EBADMSG : 0;
+}
+
+static int get_op(struct pst_local *l, uint32_t number, struct penstock_op *op)
+{
+    struct pst_shard *shard = lock_shard(l, number);
+    struct pst_lookup lookup = pst_shard_lookup(shard, (struct pst_bytes){op->key, op->key_bytes});
+    struct pst_record *record;
+    uint64_t now_ns = pst_now_ns();
+    int r = PENSTOCK_MISS;
+
+    pst_shard_tick(shard, now_ns); /* no thread does it: pins end by time when someone looks */
+    record = pst_shard_find(shard, &lookup);
+    if (op->code == PENSTOCK_GET)
+        pst_shard_count_read(shard, record != NULL);
+    if (record) {
+        op->generation = record->generation;
+        op->value_bytes = record->value_bytes;
+        if (op->attrs) {
+            struct pst_bytes attrs = pst_record_attrs(record);
+
+            memcpy(op->attrs, attrs.data, pst_min(attrs.len, op->attr_bytes));
+            op->attr_bytes = (uint16_t)attrs.len;
+        }
+        r = 0;
+        if (op->code == PENSTOCK_GET) {
+            pst_shard_touch(shard, record, now_ns);
+            r = read_value(l, number, shard, record, op);
+        }
+    }
+    unlock_shard(l, number);
+    return r;
+}
+
+/* ---- views ---- */
+
+static int view_op(struct pst_shard *shard, const struct pst_lookup *lookup, const uint8_t *base,
+                   struct penstock_op *op)
+{
+    struct pst_record *record = pst_shard_find(shard, lookup);
+    struct pst_wire_view *out = op->data;
+    struct pst_wire_piece *pieces = (struct pst_wire_piece *)(out + 1);
+    uint32_t room = (uint32_t)((op->bytes - sizeof(*out)) / sizeof(*pieces));
+    struct iovec piece;
+    uint64_t at = 0;
+
+    pst_shard_count_read(shard, record != NULL);
+    if (!record)
+        return PENSTOCK_MISS;
+    *out = (struct pst_wire_view){.handle = (uintptr_t)record, .value_bytes = record->value_bytes};
+    for (; at < record->value_bytes; at += piece.iov_len) {
+        if (out->piece_count == room)
+            return -E2BIG;
+        pst_record_piece(shard, record, at, record->value_bytes - at, &piece);
+        pieces[out->piece_count++] =
+            (struct pst_wire_piece){(uint64_t)((uint8_t *)piece.iov_base - base), piece.iov_len};
+    }
+    op->generation = record->generation;
+    op->value_bytes = sizeof(*out) + out->piece_count * sizeof(*pieces);
+    pst_shard_touch(shard, record, pst_now_ns());
+    return pst_shard_ref(shard, record);
+}
+
+/* ---- everything ---- */
+
+static uint32_t local_shard_of(struct penstock *store, struct pst_bytes key)
+{
+    return pst_route_shard(key, pst_store_slot_seed(store->local->store), store->local->shard_count);
+}
+
+static int other_op(struct pst_local *l, uint32_t number, struct penstock_op *op)
+{
+    struct pst_shard *shard = lock_shard(l, number);
+    struct pst_lookup lookup = pst_shard_lookup(shard, (struct pst_bytes){op->key, op->key_bytes});
+    struct pst_range range = {.start = {op->key, op->key_bytes},
+                              .end = {op->attrs, op->attr_bytes},
+                              .after = op->flags & PST_WIRE_AFTER};
+    struct pst_answer answer = {0};
+    bool end = false;
+    int64_t bytes;
+    int r = 0;
+
+    pst_shard_tick(shard, pst_now_ns());
+    switch (op->code) {
+    case PENSTOCK_DELETE:
+        r = pst_shard_delete(shard, &lookup, op->flags & PENSTOCK_IF_GENERATION, op->if_generation, &answer);
+        op->generation = answer.generation;
+        op->value_bytes = answer.value_bytes;
+        break;
+    case PENSTOCK_PIN:
+        r = pst_shard_pin(shard, &lookup, op->bytes, pst_now_ns());
+        break;
+    case PENSTOCK_UNPIN:
+        r = pst_shard_unpin(shard, &lookup);
+        break;
+    case PST_WIRE_LIST:
+        bytes = pst_shard_list(shard, &range, op->data, op->bytes, &end);
+        r = bytes < 0 ? (int)bytes : 0;
+        op->value_bytes = bytes < 0 ? 0 : (uint64_t)bytes;
+        op->generation = end;
+        break;
+    case PST_WIRE_SWEEP:
+        op->value_bytes = pst_shard_sweep(shard, &range, op->flags & PST_WIRE_SPARE, pst_now_ns(), op->data);
+        break;
+    case PST_WIRE_STAT:
+        pst_figures_read(l->store, shard, op->data);
+        op->value_bytes = sizeof(struct pst_figures);
+        break;
+    case PST_WIRE_VIEW:
+        r = view_op(shard, &lookup, pst_store_arenas(l->store)->base, op);
+        break;
+    case PST_WIRE_RELEASE:
+        pst_shard_unref(shard, (struct pst_record *)(uintptr_t)op->if_generation);
+        break;
+    default:
+        pst_assert(op->code == PST_WIRE_PING);
+    }
+    unlock_shard(l, number);
+    return r;
+}
+
+static void local_submit(struct penstock *store, struct penstock_op *op, int shard, struct pst_op_list *done)
+{
+    struct pst_local *l = store->local;
+    uint32_t number;
+    int r = pst_op_begin(op, shard, done);
+
+    if (r == 0) {
+        number =
+            shard >= 0 ? (uint32_t)shard : local_shard_of(store, (struct pst_bytes){op->key, op->key_bytes});
+        if (op->code == PENSTOCK_PUT)
+            r = put_op(l, number, op);
+        else if (op->code == PENSTOCK_GET || op->code == PENSTOCK_STAT_KEY)
+            r = get_op(l, number, op);
+        else
+            r = other_op(l, number, op);
+    }
+    pst_op_end(op, r);
+}
+
+/* ---- the backend ---- */
+
+static void local_flush(struct penstock *store)
+{
+    (void)store;
+}
+
+static bool local_poll(struct penstock *store)
+{
+    (void)store;
+    return false;
+}
+
+static int local_fd(struct penstock *store)
+{
+    (void)store;
+    return -1;
+}
+
+static int local_arm(struct penstock *store)
+{
+    (void)store;
+    return 0;
+}
+
+static uint32_t local_shards(struct penstock *store)
+{
+    return store->local->shard_count;
+}
+
+static const char *local_lane(struct penstock *store)
+{
+    (void)store;
+    return "memory";
+}
+
+/* Pieces are offsets into the arenas, as everywhere. */
+static int local_map(struct penstock *store, uint64_t session, const struct pst_wire_piece *pieces,
+                     uint32_t count, struct penstock_view *view)
+{
+    const struct pst_arenas *arenas = pst_store_arenas(store->local->store);
+    struct pst_piece_file files[PST_VIEW_PIECES_MAX];
+
+    (void)session;
+    if (count <= 1) {
+        view->data = count ? arenas->base + pieces[0].offset : (const uint8_t *)"";
+        return 0;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        files[i] = (struct pst_piece_file){arenas->fds[pieces[i].offset / arenas->stride],
+                                           pieces[i].offset % arenas->stride};
+    return pst_stitch(pieces, files, count, view);
+}
+
+static void local_unmap(struct penstock *store, struct penstock_view *view)
+{
+    (void)store;
+    pst_unstitch(view);
+}
+
+static bool local_view_lives(struct penstock *store, const struct penstock_view *view)
+{
+    (void)store;
+    return view->reserved[VIEW_HANDLE] != NULL;
+}
+
+static int local_add_memory(struct penstock *store, void *addr, size_t bytes, void **handle)
+{
+    (void)store;
+    (void)bytes;
+    *handle = addr;
+    return 0;
+}
+
+static void local_drop_memory(struct penstock *store, void *handle)
+{
+    (void)store;
+    (void)handle;
+}
+
+static void local_close(struct penstock *store)
+{
+    struct pst_local *l = store->local;
+
+    for (uint32_t i = 0; l->locks && i < l->shard_count; i++)
+        pthread_mutex_destroy(&l->locks[i]);
+    free(l->locks);
+    pst_store_close(l->store);
+    free(l);
+}
+
+const struct pst_backend pst_backend_local = {
+    .locks_itself = true,
+    .submit = local_submit,
+    .flush = local_flush,
+    .poll = local_poll,
+    .fd = local_fd,
+    .arm = local_arm,
+    .shards = local_shards,
+    .shard_of = local_shard_of,
+    .lane = local_lane,
+    .map = local_map,
+    .unmap = local_unmap,
+    .view_lives = local_view_lives,
+    .add_memory = local_add_memory,
+    .drop_memory = local_drop_memory,
+    .close = local_close,
+};
+
+static int open_local(struct penstock *store, const struct local_settings *settings)
+{
+    struct pst_store_options options = {
+        .arenas = {.bytes = settings->dram,
+                   .page_bytes = settings->page_size,
+                   .arena_bytes = settings->arena_size},
+        .shard_count = (uint32_t)settings->shards,
+        .watermark_percent = (uint32_t)settings->watermark,
+        .cache_prefixes = (const char *const *)settings->cache.items,
+        .cache_prefix_count = settings->cache.count,
+    };
+    struct pst_local *l = calloc(1, sizeof(*l));
+    const char *why = "";
+    int r;
+
+    if (!l)
+        return pst_fail(-ENOMEM, "out of memory");
+    store->local = l;
+    store->backend = &pst_backend_local;
+    r = pst_store_open(&options, &l->store, &why);
+    if (r < 0)
+        return pst_fail(r, "%s: %s", store->url, why);
+    l->locks = calloc(options.shard_count, sizeof(*l->locks));
+    if (!l->locks)
+        return pst_fail(-ENOMEM, "out of memory");
+    for (; l->shard_count < options.shard_count; l->shard_count++)
+        pthread_mutex_init(&l->locks[l->shard_count], NULL);
+    return 0;
+}
+
+int pst_local_open(struct penstock *store, const char *query)
+{
+    struct local_settings settings = {0};
+    int r;
+
+    pst_options_preset(local_options, pst_count_of(local_options), &settings);
+    r = pst_query_apply(local_options, pst_count_of(local_options), &settings, query);
+    if (r == 0)
+        r = open_local(store, &settings);
+    pst_options_free(local_options, pst_count_of(local_options), &settings);
+    return r;
+}

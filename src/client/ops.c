@@ -1,0 +1,323 @@
+/* ops.c: the simple calls: one operation each, or one for every shard. */
+#include "client/client_priv.h"
+
+#include "base/clock.h"
+#include "store/store.h"
+
+static int do_one(struct penstock *store, struct penstock_op *op)
+{
+    int r = pst_store_check(store);
+
+    return r < 0 ? r : pst_run_one(store, op, -1);
+}
+
+int penstock_put(struct penstock *store, const void *key, size_t key_bytes, const void *value, uint64_t bytes)
+{
+    struct penstock_op op = {0};
+
+    penstock_prep_put(&op, key, key_bytes, value, bytes);
+    return do_one(store, &op);
+}
+
+int penstock_get(struct penstock *store, const void *key, size_t key_bytes, void *buf, uint64_t room,
+                 uint64_t *value_bytes)
+{
+    struct penstock_op op = {0};
+    int r;
+
+    penstock_prep_get(&op, key, key_bytes, buf, room);
+    r = do_one(store, &op);
+    if (value_bytes)
+        *value_bytes = op.value_bytes;
+    return r;
+}
+
+int penstock_get_range(struct penstock *store, const void *key, size_t key_bytes, uint64_t offset, void *buf,
+                       uint64_t bytes)
+{
+    struct penstock_op op = {0};
+
+    penstock_prep_get_range(&op, key, key_bytes, offset, buf, bytes);
+    return do_one(store, &op);
+}
+
+static int keyed(struct penstock *store, enum penstock_code code, const void *key, size_t key_bytes,
+                 uint64_t bytes)
+{
+    struct penstock_op op = {0};
+
+    penstock_prep(&op, code, key, key_bytes);
+    op.bytes = bytes;
+    return do_one(store, &op);
+}
+
+int penstock_exists(struct penstock *store, const void *key, size_t key_bytes)
+{
+    return keyed(store, PENSTOCK_STAT_KEY, key, key_bytes, 0);
+}
+
+int penstock_delete(struct penstock *store, const void *key, size_t key_bytes)
+{
+    return keyed(store, PENSTOCK_DELETE, key, key_bytes, 0);
+}
+
+int penstock_pin(struct penstock *store, const void *key, size_t key_bytes, uint64_t ttl_ms)
+{
+    return keyed(store, PENSTOCK_PIN, key, key_bytes, ttl_ms);
+}
+
+int penstock_unpin(struct penstock *store, const void *key, size_t key_bytes)
+{
+    return keyed(store, PENSTOCK_UNPIN, key, key_bytes, 0);
+}
+
+int penstock_exists_consecutive(struct penstock *store, const struct iovec *keys, size_t key_count,
+                                size_t *count)
+{
+    pst_cleanup_free struct penstock_op *ops = calloc(key_count ? key_count : 1, sizeof(*ops));
+    int r = pst_store_check(store);
+
+    if (r < 0)
+        return r;
+    if (!ops)
+        return pst_fail(-ENOMEM, "out of memory");
+    for (size_t i = 0; i < key_count; i++)
+        penstock_prep(&ops[i], PENSTOCK_STAT_KEY, keys[i].iov_base, keys[i].iov_len);
+    pst_run(store, ops, key_count, NULL);
+    *count = 0;
+    while (*count < key_count && ops[*count].result == PENSTOCK_OK)
+        ++*count;
+    if (*count < key_count && ops[*count].result < 0)
+        return pst_explain(store, &ops[*count], ops[*count].result);
+    return 0;
+}
+
+/* ---- one operation for every shard ---- */
+
+/* The same question to all shards: @answer_bytes of room each, in @answers. Return: 0 or the first bad
+ * result. */
+static int ask_all(struct penstock *store, uint8_t code, void *answers, size_t answer_bytes)
+{
+    uint32_t shards = pst_shards(store);
+    pst_cleanup_free struct penstock_op *ops = calloc(shards, sizeof(*ops));
+    pst_cleanup_free int *numbers = calloc(shards, sizeof(*numbers));
+
+    if (!ops || !numbers)
+        return pst_fail(-ENOMEM, "out of memory");
+    for (uint32_t i = 0; i < shards; i++) {
+        ops[i].code = code;
+        ops[i].data = (uint8_t *)answers + i * answer_bytes;
+        ops[i].bytes = answer_bytes;
+        numbers[i] = (int)i;
+    }
+    pst_run(store, ops, shards, numbers);
+    for (uint32_t i = 0; i < shards; i++) {
+        if (ops[i].result)
+            return pst_explain(store, NULL, ops[i].result);
+    }
+    return 0;
+}
+
+int penstock_ping(struct penstock *store, uint64_t *round_trip_ns)
+{
+    int r = pst_store_check(store);
+    uint64_t begin_ns = pst_now_ns();
+
+    if (r == 0)
+        r = ask_all(store, PST_WIRE_PING, NULL, 0);
+    if (r == 0 && round_trip_ns)
+        *round_trip_ns = pst_now_ns() - begin_ns;
+    return r;
+}
+
+const char *penstock_lane(struct penstock *store)
+{
+    const char *lane = "none";
+
+    if (pst_store_check(store) == 0) {
+        pst_enter(store);
+        lane = store->backend->lane(store);
+        pst_leave(store);
+    }
+    return lane;
+}
+
+static void add_figures(struct penstock_stat *stat, const struct pst_figures *f)
+{
+    const struct pst_shard_stat *s = &f->shard;
+
+#define X(name) stat->name += s->name;
+    X(keys)
+    X(value_bytes) X(cache_keys) X(pinned) X(puts) X(gets) X(hits) X(misses) X(deletes) X(evictions)
+        X(evicted_bytes) X(moved) X(no_space) X(slab_pages) X(slab_bytes) X(index_bytes)
+#undef X
+            stat->page_bytes = f->store.page_bytes;
+    stat->pages = f->store.pages;
+    stat->pages_used = f->store.pages_used;
+    stat->arenas = f->store.arenas;
+    stat->rss_anon_bytes = f->rss_anon_bytes;
+    stat->sessions = f->sessions;
+    stat->uptime_ms = f->uptime_ms;
+    stat->shards++;
+}
+
+int penstock_stat(struct penstock *store, struct penstock_stat *stat)
+{
+    pst_cleanup_free struct pst_figures *figures = NULL;
+    struct penstock_stat sum = {0};
+    uint32_t shards;
+    int r = pst_store_check(store);
+
+    if (r < 0)
+        return r;
+    if (!stat || stat->size < sizeof(size_t))
+        return pst_fail(-EINVAL, "penstock_stat: its size is not set");
+    shards = pst_shards(store);
+    figures = calloc(shards, sizeof(*figures));
+    if (!figures)
+        return pst_fail(-ENOMEM, "out of memory");
+    r = ask_all(store, PST_WIRE_STAT, figures, sizeof(*figures));
+    if (r < 0)
+        return r;
+    for (uint32_t i = 0; i < shards; i++)
+        add_figures(&sum, &figures[i]);
+    sum.size = stat->size;
+    memcpy(stat, &sum, pst_min(stat->size, sizeof(sum)));
+    return 0;
+}
+
+/* ---- deleting many ---- */
+
+struct sweeper {
+    uint8_t start[PENSTOCK_KEY_BYTES_MAX];
+    uint8_t answer[PST_SWEEP_BYTES_MAX];
+};
+
+/* Takes a shard's answer: where to go on. Return: true when the shard is done. */
+static bool sweep_on(struct penstock_op *op, struct sweeper *s, uint64_t *deleted, uint64_t *spared)
+{
+    struct pst_wire_sweep out;
+
+    memcpy(&out, s->answer, sizeof(out));
+    *deleted += out.deleted;
+    *spared += out.spared;
+    memcpy(s->start, s->answer + sizeof(out), pst_min(out.resume_bytes, sizeof(s->start)));
+    op->key_bytes = out.resume_bytes;
+    op->flags |= PST_WIRE_AFTER;
+    return out.done;
+}
+
+/* Sweeps one shard to its end. */
+static int sweep_shard(struct penstock *store, uint32_t shard, struct sweeper *s,
+                       const struct penstock_op *first, uint64_t *deleted, uint64_t *spared)
+{
+    struct penstock_op op = *first;
+    int r;
+
+    if (first->key_bytes)
+        memcpy(s->start, first->key, first->key_bytes);
+    op.key = s->start;
+    op.data = s->answer;
+    op.bytes = sizeof(s->answer);
+    do {
+        r = pst_run_one(store, &op, (int)shard);
+        if (r)
+            return r;
+    } while (!sweep_on(&op, s, deleted, spared));
+    return 0;
+}
+
+static int sweep(struct penstock *store, struct pst_bytes start, struct pst_bytes end, uint8_t flags,
+                 uint64_t *deleted, uint64_t *spared)
+{
+    struct penstock_op first = {.code = PST_WIRE_SWEEP,
+                                .flags = flags,
+                                .key = start.data,
+                                .key_bytes = (uint16_t)start.len,
+                                .attrs = (void *)(uintptr_t)end.data,
+                                .attr_bytes = (uint16_t)end.len};
+    pst_cleanup_free struct sweeper *s = malloc(sizeof(*s));
+    uint32_t shards;
+    int r = pst_store_check(store);
+
+    if (r < 0)
+        return r;
+    if (!s)
+        return pst_fail(-ENOMEM, "out of memory");
+    if (start.len > PENSTOCK_KEY_BYTES_MAX || end.len > PENSTOCK_KEY_BYTES_MAX)
+        return pst_fail(-ENAMETOOLONG, "%s: key longer than %d bytes", store->url, PENSTOCK_KEY_BYTES_MAX);
+    shards = pst_shards(store);
+    for (uint32_t i = 0; r == 0 && i < shards; i++)
+        r = sweep_shard(store, i, s, &first, deleted, spared);
+    return r;
+}
+
+int penstock_delete_range(struct penstock *store, const void *start, size_t start_bytes, const void *end,
+                          size_t end_bytes, uint64_t *deleted)
+{
+    uint64_t gone = 0, spared = 0;
+    int r = sweep(store, (struct pst_bytes){start, start_bytes}, (struct pst_bytes){end, end_bytes}, 0, &gone,
+                  &spared);
+
+    if (deleted)
+        *deleted = gone;
+    return r;
+}
+
+int penstock_delete_prefix(struct penstock *store, const void *prefix, size_t prefix_bytes, uint64_t *deleted)
+{
+    uint8_t end[PENSTOCK_KEY_BYTES_MAX];
+    size_t end_bytes = pst_prefix_end(prefix, prefix_bytes, end);
+
+    return penstock_delete_range(store, prefix, prefix_bytes, end, end_bytes, deleted);
+}
+
+int penstock_clear(struct penstock *store, uint64_t *remaining)
+{
+    uint64_t gone = 0, spared = 0;
+    struct pst_bytes all = {NULL, 0};
+    int r = sweep(store, all, all, PST_WIRE_SPARE, &gone, &spared);
+
+    if (remaining)
+        *remaining = spared;
+    return r;
+}
+
+/* ---- memory ---- */
+
+int penstock_register(struct penstock *store, void *addr, size_t bytes)
+{
+    struct pst_memory memory = {.addr = addr};
+    int r = pst_store_check(store);
+
+    if (r < 0)
+        return r;
+    if (!addr || !bytes)
+        return pst_fail(-EINVAL, "penstock_register: no address, or no bytes");
+    pthread_mutex_lock(&store->lock);
+    r = store->memory_count < MEMORY_MAX ? store->backend->add_memory(store, addr, bytes, &memory.handle)
+                                         : -ENOSPC;
+    if (r == 0)
+        store->memory[store->memory_count++] = memory;
+    pthread_mutex_unlock(&store->lock);
+    return r < 0 ? pst_fail(r, "penstock_register: %s", strerror(-r)) : 0;
+}
+
+int penstock_deregister(struct penstock *store, void *addr)
+{
+    int r = pst_store_check(store);
+
+    if (r < 0)
+        return r;
+    r = -EINVAL;
+    pthread_mutex_lock(&store->lock);
+    for (uint32_t i = 0; addr && r < 0 && i < store->memory_count; i++) {
+        if (store->memory[i].addr != addr)
+            continue;
+        store->backend->drop_memory(store, store->memory[i].handle);
+        store->memory[i] = store->memory[--store->memory_count];
+        r = 0;
+    }
+    pthread_mutex_unlock(&store->lock);
+    return r < 0 ? pst_fail(r, "penstock_deregister: that address is not registered") : 0;
+}

@@ -1,0 +1,98 @@
+/* queue.c: queues of operations, and the descriptor by which an event loop waits for them. */
+#include "client/client_priv.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+
+enum { TIMER_MS = 20 }; /* deadlines and connections are looked at this often */
+
+int penstock_queue_open(struct penstock *store, struct penstock_queue **out)
+{
+    struct penstock_queue *queue;
+    int r = pst_store_check(store);
+
+    if (r < 0)
+        return r;
+    queue = calloc(1, sizeof(*queue));
+    if (!queue)
+        return pst_fail(-ENOMEM, "out of memory");
+    queue->magic = PST_QUEUE_MAGIC;
+    queue->store = store;
+    queue->poll_fd = queue->timer_fd = queue->wake_fd = queue->port_fd = -1;
+    *out = queue;
+    return 0;
+}
+
+struct penstock_queue *penstock_queue_close(struct penstock_queue *queue)
+{
+    struct penstock_op *ops[64];
+
+    if (!queue)
+        return NULL;
+    pst_assert(queue->magic == PST_QUEUE_MAGIC);
+    while (queue->underway && penstock_reap(queue, ops, (int)pst_count_of(ops), -1) > 0)
+        ;
+    pst_close_fd(&queue->poll_fd);
+    pst_close_fd(&queue->timer_fd);
+    pst_close_fd(&queue->wake_fd);
+    free(queue);
+    return NULL;
+}
+
+static int watch(struct penstock_queue *queue, int fd)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+
+    return epoll_ctl(queue->poll_fd, EPOLL_CTL_ADD, fd, &event) < 0 && errno != EEXIST ? -errno : 0;
+}
+
+static int open_descriptors(struct penstock_queue *queue)
+{
+    const struct itimerspec every = {.it_interval.tv_nsec = TIMER_MS * 1000000,
+                                     .it_value.tv_nsec = TIMER_MS * 1000000};
+    int r;
+
+    queue->poll_fd = epoll_create1(EPOLL_CLOEXEC);
+    queue->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    queue->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    if (queue->poll_fd < 0 || queue->wake_fd < 0 || queue->timer_fd < 0)
+        return -errno;
+    r = watch(queue, queue->wake_fd);
+    if (r == 0 && !queue->store->backend->locks_itself)
+        r = timerfd_settime(queue->timer_fd, 0, &every, NULL) < 0 ? -errno : watch(queue, queue->timer_fd);
+    return r;
+}
+
+int penstock_queue_fd(struct penstock_queue *queue)
+{
+    int fd, r = 0;
+
+    if (!queue)
+        return pst_fail(-EINVAL, "no queue");
+    pst_assert(queue->magic == PST_QUEUE_MAGIC);
+    if (queue->poll_fd < 0)
+        r = open_descriptors(queue);
+    if (r < 0)
+        return pst_fail(r, "queue descriptor: %s", strerror(-r));
+    queue->done.wake_fd = queue->wake_fd;
+    fd = queue->store->backend->fd(queue->store);
+    if (fd >= 0 && fd != queue->port_fd) {
+        r = watch(queue, fd);
+        queue->port_fd = fd;
+    }
+    return r < 0 ? pst_fail(r, "queue descriptor: %s", strerror(-r)) : queue->poll_fd;
+}
+
+void pst_queue_drained(struct penstock_queue *queue)
+{
+    uint64_t count;
+
+    if (queue->poll_fd < 0)
+        return;
+    if (read(queue->wake_fd, &count, sizeof(count)) < 0 && errno != EAGAIN)
+        return;
+    if (read(queue->timer_fd, &count, sizeof(count)) < 0 && errno != EAGAIN)
+        return;
+    penstock_queue_fd(queue); /* a new connection has a new descriptor */
+}

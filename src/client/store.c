@@ -1,0 +1,366 @@
+/*
+ * store.c: opening, and waiting. One thread at a time leads: it polls for everyone; the others sleep until
+ * something of theirs has ended or the leader leaves. Nobody polls when nobody waits.
+ */
+#include "client/client_priv.h"
+
+#include "base/clock.h"
+#include "base/options.h"
+#include "base/paths.h"
+
+#include <poll.h>
+#include <sched.h>
+#include <stdio.h>
+
+enum {
+    SPIN_NS = 50000,
+    SPIN_ALONE_NS = 5000,
+    NAP_US = 200,  /* while a busy or broken connection is tried again */
+    SLEEP_MS = 20, /* so that deadlines are looked at */
+    BURST = 16,    /* polls under one lock */
+};
+
+static _Atomic uint32_t forks; /* how often this process's ancestors forked since the library was loaded */
+
+static void count_fork(void)
+{
+    atomic_fetch_add(&forks, 1);
+}
+
+__attribute__((constructor)) static void watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, count_fork);
+}
+
+/* ---- results ---- */
+
+const char *penstock_error(void)
+{
+    return pst_error_text();
+}
+
+const char *penstock_result_text(int result)
+{
+    static const struct {
+        int result;
+        const char *text;
+    } texts[] = {
+        {PENSTOCK_OK, "done"},
+        {PENSTOCK_MISS, "not found"},
+        {PENSTOCK_EXISTS, "exists already"},
+        {PENSTOCK_STALE, "another generation"},
+        {PENSTOCK_BUSY, "busy"},
+        {PENSTOCK_UNKNOWN, "unknown: the connection failed after the write was sent"},
+        {-ENOSPC, "no space"},
+        {-EFBIG, "larger than the store"},
+        {-EACCES, "not allowed"},
+        {-EBADMSG, "corrupt: the checksum is wrong"},
+        {-ERANGE, "range outside of the value"},
+        {-EMSGSIZE, "the value has another size than stated"},
+        {-ENOBUFS, "the buffer is smaller than the value"},
+        {-EINVAL, "bad argument"},
+        {-ENAMETOOLONG, "key longer than 4096 bytes"},
+        {-ECONNREFUSED, "nothing listens there"},
+        {-EHOSTUNREACH, "unreachable"},
+        {-ECONNRESET, "connection lost"},
+        {-ETIMEDOUT, "timed out"},
+        {-EPROTO, "not a penstock node"},
+        {-EPROTONOSUPPORT, "a node of another version"},
+        {-EOPNOTSUPP, "not possible on this store"},
+        {-ECHILD, "opened before fork: open the store anew in the child"},
+        {-EMFILE, "too many views"},
+        {-ESTALE, "the node serves its keys by another table"},
+        {-ENOMEM, "out of memory"},
+    };
+
+    for (size_t i = 0; i < pst_count_of(texts); i++) {
+        if (texts[i].result == result)
+            return texts[i].text;
+    }
+    return result < 0 ? strerror(-result) : "unknown result";
+}
+
+int pst_explain(const struct penstock *store, const struct penstock_op *op, int result)
+{
+    if (result >= 0 && result != PENSTOCK_UNKNOWN && result != PENSTOCK_BUSY)
+        return result;
+    if (op && op->key && op->key_bytes)
+        return pst_fail(result, "%s: key '%.*s': %s", store->url, (int)pst_min(op->key_bytes, 100),
+                        (const char *)op->key, penstock_result_text(result));
+    if (op && op->code <= PENSTOCK_UNPIN && op->key_bytes == 0)
+        return pst_fail(result, "%s: empty key", store->url);
+    return pst_fail(result, "%s: %s", store->url, penstock_result_text(result));
+}
+
+int pst_store_check(struct penstock *store)
+{
+    if (!store)
+        return pst_fail(-EINVAL, "no store");
+    pst_assert(store->magic == PST_STORE_MAGIC);
+    if (store->forks != atomic_load_explicit(&forks, memory_order_relaxed))
+        return pst_explain(store, NULL, -ECHILD);
+    return 0;
+}
+
+/* ---- opening ---- */
+
+static int open_url(struct penstock *store, const char *url, const struct penstock_options *options)
+{
+    static const char *const schemes[] = {"node+unix://", "node://", "unix://"};
+    const char *query = strchr(url, '?');
+    char address[300];
+
+    if (strncmp(url, "mem:", 4) == 0)
+        return pst_local_open(store, query ? query + 1 : "");
+    for (size_t i = 0; i < pst_count_of(schemes); i++) {
+        size_t len = strlen(schemes[i]);
+
+        if (strncmp(url, schemes[i], len) != 0)
+            continue;
+        snprintf(address, sizeof(address), "%s%.*s", i == 1 ? "" : "unix://",
+                 (int)(query ? query - url - (ptrdiff_t)len : 256), url + len);
+        return pst_remote_open(store, address, query ? query + 1 : "", options);
+    }
+    return pst_fail(-EINVAL, "%.200s: a store's URL begins with mem:, node:// or node+unix://", url);
+}
+
+int penstock_open(const char *url, const struct penstock_options *options, struct penstock **out)
+{
+    struct penstock_options given = {0};
+    struct penstock *store;
+    int r;
+
+    if (!out || (options && options->size < sizeof(size_t)))
+        return pst_fail(-EINVAL, "penstock_open: options without their size, or nowhere to put the store");
+    if (options) /* of an older caller: what it does not know is zero */
+        memcpy(&given, options, pst_min(options->size, sizeof(given)));
+    store = calloc(1, sizeof(*store));
+    if (!store)
+        return pst_fail(-ENOMEM, "out of memory");
+    store->magic = PST_STORE_MAGIC;
+    store->forks = forks;
+    snprintf(store->url, sizeof(store->url), "%s", url ? url : "mem:");
+    pthread_mutex_init(&store->lock, NULL);
+    pthread_cond_init(&store->progress, NULL);
+    r = open_url(store, store->url, &given);
+    if (r < 0) {
+        penstock_close(store);
+        return r;
+    }
+    *out = store;
+    return 0;
+}
+
+struct penstock *penstock_close(struct penstock *store)
+{
+    if (!store)
+        return NULL;
+    pst_assert(store->magic == PST_STORE_MAGIC);
+    /* A forked child only drops its copy: the connection is the parent's. */
+    if (store->backend && store->forks == forks)
+        store->backend->close(store);
+    pthread_cond_destroy(&store->progress);
+    pthread_mutex_destroy(&store->lock);
+    explicit_bzero(store->secret, sizeof(store->secret));
+    free(store);
+    return NULL;
+}
+
+uint32_t pst_shards(struct penstock *store)
+{
+    uint32_t shards;
+
+    pst_enter(store);
+    shards = store->backend->shards(store);
+    pst_leave(store);
+    return shards;
+}
+
+/* ---- waiting ---- */
+
+/* An embedded store locks its shards itself, and ends every operation in its submit. */
+void pst_enter(struct penstock *store)
+{
+    if (store->backend->locks_itself)
+        return;
+    atomic_fetch_add_explicit(&store->crowd, 1, memory_order_relaxed);
+    pthread_mutex_lock(&store->lock);
+    atomic_fetch_sub_explicit(&store->crowd, 1, memory_order_relaxed);
+}
+
+void pst_leave(struct penstock *store)
+{
+    if (!store->backend->locks_itself)
+        pthread_mutex_unlock(&store->lock);
+}
+
+/* Sleeps without the lock until the backend stirs. */
+static void leader_sleep(struct penstock *store, uint64_t deadline_ns)
+{
+    struct pollfd fd = {.fd = store->backend->fd(store), .events = POLLIN};
+    uint64_t now_ns = pst_now_ns();
+    int ms = (int)pst_min(SLEEP_MS, deadline_ns > now_ns ? (deadline_ns - now_ns) / 1000000 + 1 : 0);
+
+    int armed = store->backend->arm(store);
+
+    if (armed == -EAGAIN)
+        return;
+    pthread_mutex_unlock(&store->lock);
+    if (armed < 0)
+        usleep(NAP_US);
+    else
+        poll(&fd, fd.fd >= 0, ms);
+    pthread_mutex_lock(&store->lock);
+}
+
+/* Polls for everyone until what this thread waits for is there. Called and left with the lock held. */
+static void lead(struct penstock *store, const struct pst_op_list *done, size_t count, uint64_t deadline_ns)
+{
+    uint64_t quiet_ns = 0;
+
+    store->led = true;
+    while (done->count < count) {
+        bool stirred = false;
+
+        for (int i = 0; i < BURST && done->count < count; i++)
+            stirred |= store->backend->poll(store);
+        if (stirred) {
+            quiet_ns = 0;
+            pthread_cond_broadcast(&store->progress);
+        } else {
+            uint64_t now_ns = pst_now_ns();
+
+            if (now_ns >= deadline_ns)
+                break;
+            quiet_ns = quiet_ns ? quiet_ns : now_ns;
+            if (now_ns - quiet_ns > SPIN_NS)
+                leader_sleep(store, deadline_ns);
+            else if (now_ns - quiet_ns > SPIN_ALONE_NS)
+                sched_yield(); /* the node may be waiting for this very core */
+        }
+        if (atomic_load_explicit(&store->crowd, memory_order_relaxed)) {
+            pthread_mutex_unlock(&store->lock);
+            sched_yield();
+            pthread_mutex_lock(&store->lock);
+        }
+    }
+    store->led = false;
+    pthread_cond_broadcast(&store->progress);
+}
+
+/* Called and left with the lock held. */
+void pst_wait(struct penstock *store, const struct pst_op_list *done, size_t count, uint64_t deadline_ns)
+{
+    while (done->count < count && pst_now_ns() < deadline_ns) {
+        if (!store->led) {
+            lead(store, done, count, deadline_ns);
+            continue;
+        }
+        struct timespec until = {0};
+
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += SLEEP_MS * 1000000;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        pthread_cond_timedwait(&store->progress, &store->lock, &until);
+    }
+}
+
+void pst_run(struct penstock *store, struct penstock_op *ops, size_t count, const int *shards)
+{
+    struct pst_op_list done = {0};
+
+    pst_enter(store);
+    for (size_t i = 0; i < count; i++)
+        store->backend->submit(store, &ops[i], shards ? shards[i] : -1, &done);
+    store->backend->flush(store);
+    pst_wait(store, &done, count, UINT64_MAX);
+    pst_leave(store);
+}
+
+int pst_run_one(struct penstock *store, struct penstock_op *op, int shard)
+{
+    pst_run(store, op, 1, &shard);
+    return pst_explain(store, op, op->result);
+}
+
+int penstock_batch(struct penstock *store, struct penstock_op *ops, size_t count)
+{
+    int failed = 0, r = pst_store_check(store);
+
+    if (r < 0)
+        return r;
+    if (count && !ops)
+        return pst_fail(-EINVAL, "penstock_batch: no operations");
+    if (count > INT32_MAX)
+        return pst_fail(-EINVAL, "penstock_batch: more than %d operations", INT32_MAX);
+    pst_run(store, ops, count, NULL);
+    for (size_t i = 0; i < count; i++) {
+        failed += ops[i].result != 0;
+        pst_explain(store, &ops[i], ops[i].result);
+    }
+    return failed;
+}
+
+/* ---- queues ---- */
+
+int penstock_submit(struct penstock_queue *queue, struct penstock_op *ops, size_t count)
+{
+    struct penstock *store;
+    int r;
+
+    if (!queue || (count && !ops))
+        return pst_fail(-EINVAL, "penstock_submit: no queue or no operations");
+    pst_assert(queue->magic == PST_QUEUE_MAGIC);
+    store = queue->store;
+    r = pst_store_check(store);
+    if (r < 0)
+        return r;
+    pst_enter(store);
+    for (size_t i = 0; i < count; i++)
+        store->backend->submit(store, &ops[i], -1, &queue->done);
+    store->backend->flush(store);
+    queue->underway += count;
+    pst_leave(store);
+    return 0;
+}
+
+/* Makes the progress there is to make; where a descriptor waits for the queue, it is armed for what comes
+ * later. */
+static void look(struct penstock_queue *queue)
+{
+    struct penstock *store = queue->store;
+
+    pst_queue_drained(queue);
+    while (store->backend->poll(store))
+        ;
+    if (queue->poll_fd < 0)
+        return;
+    while (!queue->done.count && store->backend->arm(store) == -EAGAIN && store->backend->poll(store))
+        ;
+}
+
+int penstock_reap(struct penstock_queue *queue, struct penstock_op **ops, int max, int timeout_ms)
+{
+    struct penstock *store;
+    int count = 0, r;
+
+    if (!queue || !ops || max < 1)
+        return pst_fail(-EINVAL, "penstock_reap: no queue, or no room for operations");
+    pst_assert(queue->magic == PST_QUEUE_MAGIC);
+    store = queue->store;
+    r = pst_store_check(store);
+    if (r < 0)
+        return r;
+    pst_enter(store);
+    if (!queue->done.count && queue->underway && timeout_ms)
+        pst_wait(store, &queue->done, 1,
+                 timeout_ms < 0 ? UINT64_MAX : pst_now_ns() + (uint64_t)timeout_ms * 1000000);
+    else if (queue->underway && !store->led)
+        look(queue);
+    while (count < max && (ops[count] = pst_op_list_pop(&queue->done)))
+        pst_explain(store, ops[count], ops[count]->result), count++;
+    queue->underway -= (size_t)count;
+    pst_leave(store);
+    return count;
+}

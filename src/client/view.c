@@ -1,0 +1,84 @@
+/* view.c: values read in place: the store keeps the bytes where they are, this process maps them. */
+#include "client/client_priv.h"
+
+struct answer {
+    struct pst_wire_view view;
+    struct pst_wire_piece pieces[PST_VIEW_PIECES_MAX];
+};
+
+static int check_answer(const struct penstock_op *op, const struct answer *answer)
+{
+    uint64_t sum = 0;
+
+    if (op->value_bytes < sizeof(answer->view) || answer->view.piece_count > PST_VIEW_PIECES_MAX ||
+        op->value_bytes != sizeof(answer->view) + answer->view.piece_count * sizeof(answer->pieces[0]))
+        return -EPROTO;
+    for (uint32_t i = 0; i < answer->view.piece_count; i++)
+        sum += answer->pieces[i].bytes;
+    return sum == answer->view.value_bytes ? 0 : -EPROTO;
+}
+
+static void release_handle(struct penstock *store, uint64_t handle, int shard)
+{
+    struct penstock_op op = {
+        .code = PST_WIRE_RELEASE, .flags = PENSTOCK_IF_GENERATION, .if_generation = handle};
+
+    pst_run(store, &op, 1, &shard);
+}
+
+int penstock_view(struct penstock *store, const void *key, size_t key_bytes, struct penstock_view *view)
+{
+    pst_cleanup_free struct answer *answer = malloc(sizeof(*answer));
+    struct penstock_op op = {0};
+    int shard, r = pst_store_check(store);
+
+    if (r < 0)
+        return r;
+    if (!view || !key || !key_bytes)
+        return pst_fail(-EINVAL, "%s: %s", store->url, view ? "empty key" : "no view");
+    if (!answer)
+        return pst_fail(-ENOMEM, "out of memory");
+    pst_enter(store);
+    shard = (int)store->backend->shard_of(store, (struct pst_bytes){key, key_bytes});
+    pst_leave(store);
+    penstock_prep(&op, (enum penstock_code)PST_WIRE_VIEW, key, key_bytes);
+    op.data = answer;
+    op.bytes = sizeof(*answer);
+    r = pst_run_one(store, &op, shard);
+    if (r)
+        return r;
+    *view = (struct penstock_view){.bytes = answer->view.value_bytes, .generation = op.generation};
+    r = check_answer(&op, answer);
+    if (r < 0)
+        return pst_explain(store, &op, r);
+    view->reserved[VIEW_HANDLE] = (void *)(uintptr_t)answer->view.handle;
+    view->reserved[VIEW_SHARD] = (void *)(intptr_t)shard;
+    pthread_mutex_lock(&store->lock);
+    r = store->backend->map(store, op.if_generation, answer->pieces, answer->view.piece_count, view);
+    pthread_mutex_unlock(&store->lock);
+    if (r < 0) {
+        release_handle(store, answer->view.handle, shard);
+        *view = (struct penstock_view){0};
+        return pst_explain(store, &op, r);
+    }
+    return 0;
+}
+
+void penstock_view_release(struct penstock *store, struct penstock_view *view)
+{
+    uint64_t handle;
+    bool lives;
+
+    if (!view || pst_store_check(store) < 0)
+        return;
+    handle = (uint64_t)(uintptr_t)view->reserved[VIEW_HANDLE];
+    if (!handle)
+        return;
+    pthread_mutex_lock(&store->lock);
+    lives = store->backend->view_lives(store, view);
+    store->backend->unmap(store, view);
+    pthread_mutex_unlock(&store->lock);
+    if (lives)
+        release_handle(store, handle, (int)(intptr_t)view->reserved[VIEW_SHARD]);
+    *view = (struct penstock_view){0};
+}
