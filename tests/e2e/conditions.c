@@ -1,0 +1,314 @@
+/* conditions.c: writes that depend on what is there, and every way in which an operation can be wrong. */
+#include "e2e.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { LARGE = 300000 };
+
+static struct penstock_op put_op(const char *key, const void *value, uint64_t bytes, uint8_t flags,
+                                 uint64_t if_generation)
+{
+    struct penstock_op op = {.if_generation = if_generation};
+
+    penstock_prep_put(&op, key, strlen(key), value, bytes);
+    op.flags = flags;
+    return op;
+}
+
+static void if_absent(uint64_t bytes)
+{
+    void *first = bytes_new(bytes), *second = bytes_new(bytes);
+    struct penstock_op op;
+    uint64_t generation;
+
+    fill(first, bytes, 1);
+    fill(second, bytes, 2);
+    op = put_op("k", first, bytes, PENSTOCK_IF_ABSENT, 0);
+    assert_result(run_op(STORE, &op), PENSTOCK_OK);
+    generation = op.generation;
+    assert_true(generation > 0);
+    op = put_op("k", second, bytes, PENSTOCK_IF_ABSENT, 0);
+    assert_result(run_op(STORE, &op), PENSTOCK_EXISTS);
+    assert_int_equal(op.generation, generation);
+    assert_int_equal(op.value_bytes, bytes);
+    expect_bytes(STORE, "k", bytes, 1);
+    assert_result(penstock_delete(STORE, "k", 1), 0);
+    op = put_op("k", second, bytes, PENSTOCK_IF_ABSENT, 0);
+    assert_result(run_op(STORE, &op), PENSTOCK_OK);
+    assert_true(op.generation > generation);
+    expect_bytes(STORE, "k", bytes, 2);
+    free(first);
+    free(second);
+}
+
+static void put_if_absent(void **state)
+{
+    (void)state;
+    if_absent(100);
+    assert_result(penstock_delete(STORE, "k", 1), 0);
+    if_absent(LARGE);
+}
+
+static void if_generation(uint64_t bytes)
+{
+    void *value = bytes_new(bytes);
+    struct penstock_op op;
+    uint64_t generation;
+
+    fill(value, bytes, 1);
+    op = put_op("g", value, bytes, PENSTOCK_IF_GENERATION, 12345);
+    assert_result(run_op(STORE, &op), PENSTOCK_STALE); /* no value has any generation */
+    assert_result(penstock_exists(STORE, "g", 1), PENSTOCK_MISS);
+    op = put_op("g", value, bytes, PENSTOCK_IF_GENERATION, 0);
+    assert_result(run_op(STORE, &op), 0);
+    generation = op.generation;
+    fill(value, bytes, 2);
+    op = put_op("g", value, bytes, PENSTOCK_IF_GENERATION, 0);
+    assert_result(run_op(STORE, &op), PENSTOCK_STALE);
+    assert_int_equal(op.generation, generation);
+    op = put_op("g", value, bytes, PENSTOCK_IF_GENERATION, generation + 1);
+    assert_result(run_op(STORE, &op), PENSTOCK_STALE);
+    expect_bytes(STORE, "g", bytes, 1);
+    op = put_op("g", value, bytes, PENSTOCK_IF_GENERATION, generation);
+    assert_result(run_op(STORE, &op), 0);
+    assert_true(op.generation > generation);
+    expect_bytes(STORE, "g", bytes, 2);
+
+    penstock_prep(&op, PENSTOCK_DELETE, "g", 1);
+    op.flags = PENSTOCK_IF_GENERATION;
+    op.if_generation = generation;
+    generation = op.generation;
+    assert_result(run_op(STORE, &op), PENSTOCK_STALE);
+    assert_int_equal(op.generation, generation);
+    expect_bytes(STORE, "g", bytes, 2);
+    op.if_generation = 0; /* no value has it */
+    assert_result(run_op(STORE, &op), PENSTOCK_STALE);
+    op.if_generation = generation;
+    assert_result(run_op(STORE, &op), 0);
+    assert_result(penstock_exists(STORE, "g", 1), PENSTOCK_MISS);
+    free(value);
+}
+
+static void put_and_delete_if_generation(void **state)
+{
+    (void)state;
+    if_generation(100);
+    if_generation(LARGE);
+}
+
+static void generations_rise(void **state)
+{
+    uint64_t last = 0;
+
+    (void)state;
+    for (int i = 0; i < 200; i++) {
+        struct penstock_op op = put_op("rise", "abc", i % 4, 0, 0), stat = {0};
+
+        assert_result(run_op(STORE, &op), 0);
+        assert_true(op.generation > last);
+        last = op.generation;
+        penstock_prep(&stat, PENSTOCK_STAT_KEY, "rise", 4);
+        assert_result(run_op(STORE, &stat), 0);
+        assert_int_equal(stat.generation, last);
+        if (i % 5 == 0)
+            assert_result(penstock_delete(STORE, "rise", 4), 0);
+    }
+}
+
+static void stated_size(void **state)
+{
+    static const uint64_t some[] = {0, 100, 2049, LARGE};
+    uint8_t *buf = bytes_new(LARGE + 1);
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        struct penstock_op op = {0};
+
+        put_value(STORE, "e", some[i], 9);
+        penstock_prep_get(&op, "e", 1, buf, some[i]);
+        op.flags = PENSTOCK_EXACT;
+        assert_result(run_op(STORE, &op), 0);
+        assert_true(filled(buf, some[i], 9));
+        op.bytes = some[i] + 1;
+        assert_result(run_op(STORE, &op), -EMSGSIZE);
+        assert_int_equal(op.value_bytes, some[i]);
+        if (some[i]) {
+            op.bytes = some[i] - 1;
+            assert_result(run_op(STORE, &op), -EMSGSIZE);
+        }
+        expect_bytes(STORE, "e", some[i], 9);
+    }
+    free(buf);
+}
+
+static void small_buffer(void **state)
+{
+    static const uint64_t some[] = {1, 100, 2049, LARGE};
+    uint8_t *buf = bytes_new(LARGE);
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        uint64_t value_bytes = 0;
+
+        put_value(STORE, "e", some[i], 9);
+        memset(buf, 0x77, some[i]);
+        assert_result(penstock_get(STORE, "e", 1, buf, some[i] - 1, &value_bytes), -ENOBUFS);
+        assert_int_equal(value_bytes, some[i]);
+        assert_int_equal(buf[0], 0x77);
+        assert_result(penstock_get(STORE, "e", 1, NULL, 0, &value_bytes), -ENOBUFS);
+        assert_int_equal(value_bytes, some[i]);
+        expect_bytes(STORE, "e", some[i], 9);
+    }
+    free(buf);
+}
+
+/* ---- keys ---- */
+
+static void odd_keys(void **state)
+{
+    static const size_t lengths[] = {1, 2, 255, 256, 257, 1000, 4095, 4096};
+    uint8_t key[PENSTOCK_KEY_BYTES_MAX], value[64], back[64];
+
+    (void)state;
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < 8; i++) {
+            fill(key, sizeof(key), 77); /* any bytes, zeros too; each is the beginning of the next */
+            key[0] = 0;
+            fill(value, sizeof(value), i);
+            if (round == 0)
+                assert_result(penstock_put(STORE, key, lengths[i], value, sizeof(value)), 0);
+            assert_result(penstock_get(STORE, key, lengths[i], back, sizeof(back), NULL), 0);
+            assert_memory_equal(value, back, sizeof(value));
+        }
+    }
+    assert_int_equal(stat_of(STORE).keys, 8);
+}
+
+static void bad_keys(void **state)
+{
+    static const uint8_t key[70000] = {1, 2, 3};
+    uint8_t buf[8];
+
+    (void)state;
+    assert_result(penstock_put(STORE, "", 0, "v", 1), -EINVAL);
+    assert_non_null(strstr(penstock_error(), "empty key"));
+    assert_result(penstock_put(STORE, NULL, 0, "v", 1), -EINVAL);
+    assert_result(penstock_put(STORE, NULL, 3, "v", 1), -EINVAL);
+    assert_result(penstock_get(STORE, "", 0, buf, sizeof(buf), NULL), -EINVAL);
+    assert_result(penstock_get_range(STORE, "", 0, 0, buf, 1), -EINVAL);
+    assert_result(penstock_exists(STORE, "", 0), -EINVAL);
+    assert_result(penstock_delete(STORE, "", 0), -EINVAL);
+    assert_result(penstock_pin(STORE, "", 0, 0), -EINVAL);
+    assert_result(penstock_put(STORE, key, 4097, "v", 1), -ENAMETOOLONG);
+    assert_non_null(strstr(penstock_error(), "4096"));
+    assert_result(penstock_put(STORE, key, 65536, "v", 1), -ENAMETOOLONG);
+    assert_result(penstock_put(STORE, key, 65537, "v", 1), -ENAMETOOLONG);
+    assert_result(penstock_get(STORE, key, 4097, buf, sizeof(buf), NULL), -ENAMETOOLONG);
+    assert_result(penstock_exists(STORE, key, 70000), -ENAMETOOLONG);
+    assert_result(penstock_delete(STORE, key, 65536 + 5), -ENAMETOOLONG);
+    assert_int_equal(stat_of(STORE).keys, 0);
+}
+
+/* ---- operations that make no sense ---- */
+
+static void bad_operations(void **state)
+{
+    static const uint8_t codes[] = {0, 7, 15, 16, 17, 18, 19, 20, 21, 22, 99, 255};
+    struct iovec iov[2] = {{"ab", 2}, {"cd", 2}};
+    struct iovec many[1025] = {{"x", 1}};
+    struct penstock_op op;
+
+    (void)state;
+    put_value(STORE, "k", 100, 1);
+    for (size_t i = 0; i < sizeof(codes); i++) {
+        op = (struct penstock_op){0};
+        penstock_prep(&op, (enum penstock_code)codes[i], "k", 1);
+        assert_result(run_op(STORE, &op), -EINVAL);
+    }
+    op = put_op("k", NULL, 5, 0, 0); /* a size without memory */
+    assert_result(run_op(STORE, &op), -EINVAL);
+    op = put_op("k", NULL, 5, 0, 0); /* pieces that do not sum up */
+    op.iov = iov;
+    op.iov_count = 2;
+    assert_result(run_op(STORE, &op), -EINVAL);
+    op.bytes = 3;
+    assert_result(run_op(STORE, &op), -EINVAL);
+    op.bytes = 1;
+    op.iov = many;
+    op.iov_count = 1025;
+    assert_result(run_op(STORE, &op), -EINVAL);
+    iov[0].iov_len = SIZE_MAX; /* a sum that overflows */
+    op.iov = iov;
+    op.iov_count = 2;
+    assert_result(run_op(STORE, &op), -EINVAL);
+    assert_int_equal(penstock_batch(STORE, NULL, 1), -EINVAL);
+    assert_int_equal(penstock_batch(STORE, NULL, 0), 0);
+    assert_int_equal(penstock_batch(NULL, &op, 1), -EINVAL);
+    expect_bytes(STORE, "k", 100, 1);
+}
+
+/* One bad operation spoils nobody else's. */
+static void bad_among_good(void **state)
+{
+    struct penstock_op ops[5] = {0};
+    uint8_t buf[100];
+
+    (void)state;
+    put_value(STORE, "there", 100, 1);
+    penstock_prep_put(&ops[0], "new", 3, "abc", 3);
+    penstock_prep_put(&ops[1], "", 0, "abc", 3);
+    penstock_prep_get(&ops[2], "there", 5, buf, sizeof(buf));
+    penstock_prep_get_range(&ops[3], "there", 5, 99, buf, 2);
+    penstock_prep(&ops[4], PENSTOCK_STAT_KEY, "absent", 6);
+    assert_int_equal(penstock_batch(STORE, ops, 5), 3);
+    assert_result(ops[0].result, 0);
+    assert_result(ops[1].result, -EINVAL);
+    assert_result(ops[2].result, 0);
+    assert_true(filled(buf, 100, 1));
+    assert_result(ops[3].result, -ERANGE);
+    assert_result(ops[4].result, PENSTOCK_MISS);
+    assert_result(penstock_get(STORE, "new", 3, buf, sizeof(buf), NULL), 0);
+    assert_memory_equal(buf, "abc", 3);
+}
+
+static void bad_handles(void **state)
+{
+    struct penstock_stat stat = {0};
+    struct penstock *store = NULL;
+    uint64_t ns;
+
+    (void)state;
+    assert_result(penstock_put(NULL, "k", 1, "v", 1), -EINVAL);
+    assert_result(penstock_ping(NULL, &ns), -EINVAL);
+    assert_result(penstock_stat(STORE, &stat), -EINVAL);
+    assert_result(penstock_stat(STORE, NULL), -EINVAL);
+    assert_result(penstock_open("ftp://x", NULL, &store), -EINVAL);
+    assert_non_null(strstr(penstock_error(), "ftp://x"));
+    assert_result(penstock_open("node://127.0.0.1", NULL, &store), -EINVAL);
+    assert_non_null(strstr(penstock_error(), "server address must be host:port"));
+    assert_result(penstock_open("node://127.0.0.1:99999", NULL, &store), -EINVAL);
+    assert_non_null(strstr(penstock_error(), "invalid port number"));
+    assert_result(penstock_open("node://127.0.0.1:1", NULL, &store), -ECONNREFUSED);
+    assert_result(penstock_open("node+unix:///nowhere/at/all", NULL, &store), -ECONNREFUSED);
+    assert_result(penstock_open("mem:?dram=many", NULL, &store), -EINVAL);
+    assert_non_null(strstr(penstock_error(), "many"));
+    assert_result(penstock_open("mem:?colour=red", NULL, &store), -EINVAL);
+    assert_non_null(strstr(penstock_error(), "colour"));
+    assert_result(penstock_open("mem:", NULL, NULL), -EINVAL);
+    assert_null(store);
+    assert_null(penstock_close(NULL));
+    assert_null(penstock_queue_close(NULL));
+    assert_null(penstock_list_close(NULL));
+    assert_null(penstock_node_close(NULL));
+}
+
+static const struct CMUnitTest tests[] = {
+    TEST(put_if_absent),    TEST(put_and_delete_if_generation),
+    TEST(generations_rise), TEST(stated_size),
+    TEST(small_buffer),     TEST(odd_keys),
+    TEST(bad_keys),         TEST(bad_operations),
+    TEST(bad_among_good),   TEST(bad_handles),
+};
+
+PART(part_conditions, tests);

@@ -1,0 +1,212 @@
+/* serve.c: a node inside the test's own process, used from there and from others. */
+#include "e2e.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+struct log {
+    _Atomic int lines, listening;
+};
+
+static void count_line(void *ctx, const char *line)
+{
+    struct log *log = ctx;
+
+    log->lines++;
+    if (strstr(line, "listening on ") && strstr(line, "UCX worker ready"))
+        log->listening++;
+}
+
+struct served {
+    struct penstock_node *node;
+    struct log log;
+    char folder[64], socket_path[96];
+};
+
+static void serve(struct served *s, const char *shards)
+{
+    char unix_setting[128], shards_setting[32];
+    const char *const settings[] = {"listen=127.0.0.1:0", "listen=127.0.0.1:0", unix_setting,     "dram=64M",
+                                    "page_size=64K",      shards_setting,       "class=c/=cache", NULL};
+    struct penstock_node_options options = {
+        .size = sizeof(options), .settings = settings, .log = count_line, .log_ctx = &s->log};
+
+    *s = (struct served){.folder = "/tmp/penstock-e2e-XXXXXX"};
+    assert_non_null(mkdtemp(s->folder));
+    snprintf(s->socket_path, sizeof(s->socket_path), "%s/socket", s->folder);
+    snprintf(unix_setting, sizeof(unix_setting), "unix=%s", s->socket_path);
+    snprintf(shards_setting, sizeof(shards_setting), "shards=%s", shards);
+    assert_result(penstock_node_open(&options, &s->node), 0);
+}
+
+static void stop(struct served *s)
+{
+    assert_null(penstock_node_close(s->node));
+    assert_int_equal(access(s->socket_path, F_OK), -1);
+    assert_int_equal(rmdir(s->folder), 0);
+}
+
+static void same_process(void **state)
+{
+    struct penstock *store;
+    struct served s;
+
+    (void)state;
+    serve(&s, "3");
+    assert_int_equal(s.log.listening, 3);
+    assert_true(strncmp(penstock_node_url(s.node, 0), "node://127.0.0.1:", 17) == 0);
+    assert_true(strncmp(penstock_node_url(s.node, 1), "node://127.0.0.1:", 17) == 0);
+    assert_true(strcmp(penstock_node_url(s.node, 0), penstock_node_url(s.node, 1)) != 0);
+    assert_true(strncmp(penstock_node_url(s.node, 2), "node+unix:///", 13) == 0);
+    assert_null(penstock_node_url(s.node, 3));
+    assert_null(penstock_node_url(s.node, -1));
+    for (int i = 0; i < 3; i++) {
+        char key[16];
+
+        snprintf(key, sizeof(key), "url/%d", i);
+        assert_result(penstock_open(penstock_node_url(s.node, i), NULL, &store), 0);
+        put_value(store, key, 3 << 20, i);
+        put_value(store, "small", 30, i);
+        expect_bytes(store, key, 3 << 20, i);
+        expect_bytes(store, "small", 30, i);
+        assert_null(penstock_close(store));
+    }
+    for (int i = 0; i < 500 && penstock_node_keys(s.node) != 4; i++)
+        usleep(10000);
+    assert_int_equal(penstock_node_keys(s.node), 4);
+    stop(&s);
+}
+
+/* Return: 0 when the node that another process runs works. */
+static int use_node(const char *url)
+{
+    uint64_t bytes = 500000, got = 0;
+    uint8_t *value = malloc(bytes), *back = calloc(1, bytes);
+    struct penstock *store;
+    int r;
+
+    if (!value || !back || penstock_open(url, NULL, &store) != 0)
+        return 1;
+    fill(value, bytes, 8);
+    r = penstock_put(store, "from the child", 14, value, bytes);
+    if (r == 0)
+        r = penstock_get(store, "from the child", 14, back, bytes, &got);
+    if (r == 0)
+        r = got == bytes && filled(back, bytes, 8) ? 0 : 2;
+    if (r == 0)
+        r = penstock_get(store, "from the parent", 15, back, bytes, &got);
+    if (r == 0)
+        r = got == 3000 && filled(back, 3000, 9) ? 0 : 3;
+    penstock_close(store);
+    return r ? 4 : 0;
+}
+
+static void forked_process(void **state)
+{
+    struct penstock *store;
+    struct served s;
+
+    (void)state;
+    serve(&s, "2");
+    assert_result(penstock_open(penstock_node_url(s.node, 2), NULL, &store), 0);
+    put_value(store, "from the parent", 3000, 9);
+    for (int i = 0; i < 3; i++) {
+        char url[200];
+        pid_t pid;
+        int status;
+
+        snprintf(url, sizeof(url), "%s", penstock_node_url(s.node, i));
+        pid = fork();
+        assert_true(pid >= 0);
+        if (pid == 0) {
+            alarm(20);
+            _exit(use_node(url));
+        }
+        status = wait_for_child(pid, 30);
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), 0);
+        expect_bytes(store, "from the child", 500000, 8);
+        assert_result(penstock_delete(store, "from the child", 14), 0);
+    }
+    assert_null(penstock_close(store));
+    stop(&s);
+}
+
+/* A client that outlives the node is told, soon; a new node on the same path is found again. */
+static void node_goes_and_comes_back(void **state)
+{
+    struct penstock_options options = {.size = sizeof(options), .timeout_ms = 2000, .connect_ms = 1000};
+    struct penstock *store;
+    char path[96], setting[128];
+    const char *const settings[] = {setting, "dram=16M", NULL};
+    struct penstock_node_options again = {.size = sizeof(again), .settings = settings};
+    struct penstock_node *node;
+    struct served s;
+    int r;
+
+    (void)state;
+    serve(&s, "1");
+    assert_result(penstock_open(penstock_node_url(s.node, 2), &options, &store), 0);
+    put_value(store, "k", 100, 1);
+    strcpy(path, s.socket_path);
+    assert_null(penstock_node_close(s.node));
+    r = penstock_exists(store, "k", 1);
+    assert_true(r == -ECONNREFUSED || r == -ECONNRESET);
+    snprintf(setting, sizeof(setting), "unix=%s", path);
+    assert_result(penstock_node_open(&again, &node), 0);
+    assert_result(penstock_exists(store, "k", 1), PENSTOCK_MISS); /* it is another store */
+    put_value(store, "k", 100, 2);
+    expect_bytes(store, "k", 100, 2);
+    assert_null(penstock_close(store));
+    s.node = node;
+    stop(&s);
+}
+
+static void expect_fault(const char *setting, int wanted, const char *word)
+{
+    const char *const settings[] = {"listen=127.0.0.1:0", "dram=16M", setting, NULL};
+    struct penstock_node_options options = {.size = sizeof(options), .settings = settings};
+    struct penstock_node *node = NULL;
+
+    assert_result(penstock_node_open(&options, &node), wanted);
+    assert_null(node);
+    if (!strstr(penstock_error(), word))
+        fail_msg("'%s' does not name '%s'", penstock_error(), word);
+}
+
+static void faults_are_named(void **state)
+{
+    struct penstock_node_options none = {.size = sizeof(none)};
+    struct penstock_node *node = NULL;
+
+    (void)state;
+    expect_fault("colour=red", -EINVAL, "colour");
+    expect_fault("dram", -EINVAL, "dram");
+    expect_fault("dram=lots", -EINVAL, "lots");
+    expect_fault("shards=1000", -EINVAL, "shards");
+    expect_fault("page_size=100", -EINVAL, "page_size");
+    expect_fault("class=nothing", -EINVAL, "nothing");
+    expect_fault("fabric=any", -EINVAL, "fabric");
+    expect_fault("listen=nowhere", -EINVAL, "server address must be host:port");
+    expect_fault("listen=127.0.0.1:x", -EINVAL, "invalid port number");
+    expect_fault("listen=192.0.2.1:7000", -EACCES, "192.0.2.1:7000");
+    expect_fault("secret_file=/nowhere", -ENOENT, "/nowhere");
+    assert_result(penstock_node_open(&none, &node), -EINVAL); /* nobody could reach it */
+    assert_result(penstock_node_open(NULL, &node), -EINVAL);
+    assert_null(penstock_node_url(NULL, 0));
+    assert_int_equal(penstock_node_keys(NULL), 0);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(same_process),
+    cmocka_unit_test(forked_process),
+    cmocka_unit_test(node_goes_and_comes_back),
+    cmocka_unit_test(faults_are_named),
+};
+
+PART(part_serve, tests);

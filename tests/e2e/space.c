@@ -1,0 +1,314 @@
+/* space.c: full stores, values that are too large, and eviction. Each test has a store of its own, with
+ * little memory. */
+#include "e2e.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MIB (1ull << 20)
+
+enum { KEYS_MAX = 20000 };
+
+static uint64_t size_of(int i)
+{
+    static const uint64_t some[] = {100000, 700, 300000, 40, 20000, 1 << 20, 3000, 0};
+
+    return some[i % 8];
+}
+
+/* Puts values of mixed sizes until there is no space. Return: their number. */
+static int put_until_full(struct penstock *store)
+{
+    for (int i = 0; i < KEYS_MAX; i++) {
+        char key[32];
+        int r;
+
+        snprintf(key, sizeof(key), "keep/%d", i);
+        r = put_filled(store, key, size_of(i), i);
+        if (r == 0)
+            continue;
+        assert_result(r, -ENOSPC);
+        assert_non_null(strstr(penstock_error(), key));
+        assert_non_null(strstr(penstock_error(), "no space"));
+        return i;
+    }
+    fail_msg("the store is never full");
+    return 0;
+}
+
+static void full_store(void **state)
+{
+    struct penstock_stat stat;
+    struct place place;
+    char key[32];
+    int count;
+
+    (void)state;
+    place_open(&place, fixture.kind, "64M", NULL);
+    count = put_until_full(place.store);
+    stat = stat_of(place.store);
+    assert_true(stat.no_space > 0);
+    assert_int_equal(stat.evictions, 0);
+    assert_int_equal(stat.keys, count);
+    assert_result(put_filled(place.store, "keep/2", 40 * MIB, 1),
+                  -ENOSPC); /* an overwrite that does not fit leaves what is there */
+    for (int i = 0; i < count; i++) {
+        snprintf(key, sizeof(key), "keep/%d", i);
+        expect_bytes(place.store, key, size_of(i), i);
+    }
+    for (int i = 0; i < count; i += 2) {
+        snprintf(key, sizeof(key), "keep/%d", i);
+        assert_result(penstock_delete(place.store, key, strlen(key)), 0);
+    }
+    put_value(place.store, "again", 10 * MIB, 5); /* there is room again, though in pieces */
+    expect_bytes(place.store, "again", 10 * MIB, 5);
+    for (int i = 1; i < count; i += 2) {
+        snprintf(key, sizeof(key), "keep/%d", i);
+        expect_bytes(place.store, key, size_of(i), i);
+    }
+    place_close(&place);
+}
+
+/* A batch that fills the store: some find room, the others are told; each is as its result says. */
+static void full_in_one_batch(void **state)
+{
+    enum { COUNT = 100, BYTES = 1 << 20 };
+    struct penstock_op ops[COUNT] = {0};
+    uint8_t *values = bytes_new((uint64_t)COUNT * BYTES);
+    char keys[COUNT][16];
+    struct place place;
+    int refused;
+
+    (void)state;
+    place_open(&place, fixture.kind, "64M", NULL);
+    for (int i = 0; i < COUNT; i++) {
+        fill(values + (uint64_t)i * BYTES, BYTES, i);
+        penstock_prep_put(&ops[i], keys[i], (size_t)snprintf(keys[i], 16, "batch/%d", i),
+                          values + (uint64_t)i * BYTES, BYTES);
+    }
+    refused = penstock_batch(place.store, ops, COUNT);
+    assert_in_range(refused, COUNT - 64, COUNT - 1);
+    for (int i = 0; i < COUNT; i++) {
+        if (ops[i].result == 0) {
+            expect_bytes(place.store, keys[i], BYTES, i);
+            continue;
+        }
+        assert_result(ops[i].result, -ENOSPC);
+        assert_result(penstock_exists(place.store, keys[i], strlen(keys[i])), PENSTOCK_MISS);
+    }
+    assert_int_equal(stat_of(place.store).keys, COUNT - refused);
+    place_close(&place);
+    free(values);
+}
+
+static void larger_than_the_store(void **state)
+{
+    struct place place;
+
+    (void)state;
+    place_open(&place, fixture.kind, "64M", NULL);
+    put_value(place.store, "k", 3000, 1);
+    assert_result(put_filled(place.store, "k", 65 * MIB, 2), -EFBIG);
+    assert_result(put_filled(place.store, "other", 100 * MIB, 2), -EFBIG);
+    assert_non_null(strstr(penstock_error(), "larger than the store"));
+    expect_bytes(place.store, "k", 3000, 1);
+    assert_result(penstock_exists(place.store, "other", 5), PENSTOCK_MISS);
+    put_value(place.store, "fits", 50 * MIB, 3);
+    expect_bytes(place.store, "fits", 50 * MIB, 3);
+    assert_int_equal(stat_of(place.store).keys, 2);
+    place_close(&place);
+}
+
+/* ---- eviction ---- */
+
+static uint64_t cache_size(int i)
+{
+    static const uint64_t some[] = {200000, 100000, 70000, 400000, 65000};
+
+    return some[i % 5];
+}
+
+/* Return: how many of the first @count cache keys are there, each whole. */
+static int cached(struct penstock *store, int count, uint64_t seed)
+{
+    uint8_t *buf = bytes_new(400000);
+    int there = 0;
+
+    for (int i = 0; i < count; i++) {
+        uint64_t bytes = 0;
+        char key[32];
+        int r;
+
+        snprintf(key, sizeof(key), "c/%d", i);
+        r = penstock_get(store, key, strlen(key), buf, 400000, &bytes);
+        if (r == PENSTOCK_MISS)
+            continue;
+        assert_result(r, 0);
+        assert_int_equal(bytes, cache_size(i));
+        assert_true(filled(buf, bytes, seed + i));
+        there++;
+    }
+    free(buf);
+    return there;
+}
+
+static void cache_evicts(void **state)
+{
+    enum { COUNT = 1200 }; /* 200 MB into 64 MiB */
+    struct penstock_stat stat;
+    struct place place;
+    char key[32];
+    int gone = 0;
+
+    (void)state;
+    place_open(&place, fixture.kind, "64M", "c/");
+    put_value(place.store, "keep", 2 * MIB, 1);
+    for (int i = 0; i < COUNT; i++) {
+        snprintf(key, sizeof(key), "c/%d", i);
+        put_value(place.store, key, cache_size(i), 50 + i);
+        gone += penstock_exists(place.store, key, strlen(key)) != PENSTOCK_OK;
+    }
+    for (int i = COUNT - 40; i < COUNT; i++) {
+        snprintf(key, sizeof(key), "c/%d", i);
+        gone += penstock_exists(place.store, key, strlen(key)) != PENSTOCK_OK;
+    }
+    /* The newest are there. Shards that were used in the same tenth of a second count as equally cold, so
+     * with many of them one may go. */
+    assert_in_range(gone, 0, fixture.shards == 1 ? 0 : COUNT / 20);
+    expect_bytes(place.store, "keep", 2 * MIB, 1);
+    stat = stat_of(place.store);
+    assert_int_equal(stat.no_space, 0);
+    assert_true(stat.evictions > 0 && stat.evicted_bytes > 50 * MIB);
+    assert_int_equal(stat.keys, stat.cache_keys + 1);
+    assert_int_equal(stat.keys + stat.evictions, COUNT + 1);
+    assert_int_equal(cached(place.store, COUNT, 50), stat.cache_keys);
+    place_close(&place);
+}
+
+/* Values of every size, small ones too: what is there is whole, and the figures agree with it. */
+static void cache_of_mixed_sizes(void **state)
+{
+    enum { COUNT = 3000 };
+    struct penstock_stat stat;
+    struct place place;
+    uint64_t there = 0;
+    char key[32];
+
+    (void)state;
+    place_open(&place, fixture.kind, "64M", "c/");
+    for (int i = 0; i < COUNT; i++) {
+        snprintf(key, sizeof(key), "c/%d", i);
+        put_value(place.store, key, size_of(i), i);
+    }
+    stat = stat_of(place.store);
+    for (int i = 0; i < COUNT; i++) {
+        snprintf(key, sizeof(key), "c/%d", i);
+        if (penstock_exists(place.store, key, strlen(key)) == PENSTOCK_MISS)
+            continue;
+        expect_bytes(place.store, key, size_of(i), i);
+        there++;
+    }
+    assert_int_equal(stat.no_space, 0);
+    assert_int_equal(stat.keys + stat.evictions, COUNT);
+    assert_int_equal(stat_of(place.store).keys, there);
+    place_close(&place);
+}
+
+/* Keeps, pins and views stay; what is not kept goes. */
+static void cache_spares_pinned(void **state)
+{
+    enum { PINNED = 10, COUNT = 800 };
+    struct place place;
+    char key[32];
+
+    (void)state;
+    place_open(&place, fixture.kind, "64M", "c/");
+    for (int i = 0; i < PINNED; i++) {
+        snprintf(key, sizeof(key), "c/%d", i);
+        put_value(place.store, key, cache_size(i), i);
+        assert_result(penstock_pin(place.store, key, strlen(key), i % 2 ? 0 : 600000), 0);
+    }
+    for (int i = PINNED; i < COUNT; i++) {
+        snprintf(key, sizeof(key), "c/%d", i);
+        put_value(place.store, key, cache_size(i), i);
+    }
+    for (int i = 0; i < PINNED; i++) {
+        snprintf(key, sizeof(key), "c/%d", i);
+        expect_bytes(place.store, key, cache_size(i), i);
+    }
+    assert_true(stat_of(place.store).evictions > 0);
+    assert_int_equal(stat_of(place.store).pinned, PINNED);
+    place_close(&place);
+}
+
+static void cache_all_pinned(void **state)
+{
+    struct place place;
+    char key[32];
+    int r = 0, count = 0;
+
+    (void)state;
+    place_open(&place, fixture.kind, "64M", "c/");
+    for (; r == 0 && count < 300; count++) {
+        snprintf(key, sizeof(key), "c/%d", count);
+        r = put_filled(place.store, key, MIB, count);
+        if (r == 0) /* past the watermark the newest is the only one that may go, and may be gone */
+            r = penstock_pin(place.store, key, strlen(key), 0);
+    }
+    assert_true(r == -ENOSPC || r == PENSTOCK_MISS);
+    count--;
+    assert_true(count > 25);
+    for (int i = 0; i < count; i++) {
+        snprintf(key, sizeof(key), "c/%d", i);
+        expect_bytes(place.store, key, MIB, i);
+        assert_result(penstock_unpin(place.store, key, strlen(key)), 0);
+    }
+    put_value(place.store, "c/next", MIB, 1); /* now something may go */
+    expect_bytes(place.store, "c/next", MIB, 1);
+    place_close(&place);
+}
+
+/* Of values used at the same time the deepest of a chain goes first. */
+static void cache_keeps_the_front_of_a_chain(void **state)
+{
+    enum { COUNT = 400, BYTES = 200000 };
+    int front = 0, back = 0;
+    struct place place;
+    char key[32];
+
+    (void)state;
+    place_open(&place, fixture.kind, "64M", "c/");
+    for (int i = 0; i < COUNT; i++) {
+        struct penstock_op op = {0};
+        uint8_t *value = bytes_new(BYTES);
+
+        fill(value, BYTES, i);
+        penstock_prep_put(&op, key, (size_t)snprintf(key, sizeof(key), "c/chain/%d", i), value, BYTES);
+        op.depth = i % 2 ? 1000 : 1;
+        assert_result(run_op(place.store, &op), 0);
+        free(value);
+    }
+    for (int i = 0; i < COUNT; i++) {
+        bool there = penstock_exists(place.store, key, (size_t)snprintf(key, sizeof(key), "c/chain/%d", i)) ==
+                     PENSTOCK_OK;
+
+        *(i % 2 ? &back : &front) += there;
+    }
+    assert_true(front > back);
+    place_close(&place);
+}
+
+static const struct CMUnitTest tests[] = {
+    TEST(full_store),
+    TEST(full_in_one_batch),
+    TEST(larger_than_the_store),
+    TEST(cache_evicts),
+    TEST(cache_of_mixed_sizes),
+    TEST(cache_spares_pinned),
+    TEST(cache_all_pinned),
+    TEST(cache_keeps_the_front_of_a_chain),
+};
+
+PART(part_space, tests);

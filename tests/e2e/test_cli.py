@@ -1,0 +1,386 @@
+"""The command line: every command, every exit code, JSON that parses."""
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import os
+import pathlib
+import random
+import shutil
+import subprocess
+from typing import Iterator
+
+import pytest
+import support
+from support import penstock
+
+NOT_FOUND, USAGE, NO_SPACE, NOT_ALLOWED, UNREACHABLE, CORRUPT, OTHER = range(1, 8)
+
+
+class Cli:
+    """`penstock --url URL`, with what it should end with."""
+
+    def __init__(self, url: str, node: support.Node | None = None) -> None:
+        self.url = url
+        self.node = node
+
+    def __call__(self, *arguments: str | bytes, stdin: bytes = b"", code: int = 0) -> bytes:
+        done = penstock("--url", self.url, *arguments, stdin=stdin)
+        assert done.returncode == code, done
+        return done.stdout if code == 0 else done.stderr
+
+    def json(self, *arguments: str, stdin: bytes = b"") -> dict:
+        return json.loads(self(*arguments, "--json", stdin=stdin))
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[support.Node]:
+    folder = tmp_path_factory.mktemp("cli")
+    with support.start_node("--listen", "127.0.0.1:0", "--unix", str(folder / "socket"), "--dram", "64M",
+                            "--shards", "2", "--page-size", "64K", "--class", "cached/=cache", listeners=2) as node:
+        node.socket = f"node+unix://{folder}/socket"
+        yield node
+        node.stop()
+
+
+@pytest.fixture(params=["tcp", "unix"])
+def cli(request: pytest.FixtureRequest, node: support.Node) -> Cli:
+    cli = Cli(node.tcp if request.param == "tcp" else node.socket, node)
+    cli("clear")
+    return cli
+
+
+def binary(size: int) -> bytes:
+    return random.Random(size).randbytes(size)
+
+
+# ---- put and get
+
+
+@pytest.mark.parametrize("size", [0, 1, 2048, 2049, 65536, 65537, 3_000_000])
+def test_put_and_get(cli: Cli, tmp_path: pathlib.Path, size: int) -> None:
+    value = binary(size)
+    (tmp_path / "in").write_bytes(value)
+    cli("put", "by file", str(tmp_path / "in"))
+    cli("put", "by stdin", stdin=value)
+    cli("put", "by dash", "-", stdin=value)
+    assert cli("get", "by file") == value
+    assert cli("get", "by stdin", "-") == value
+    cli("get", "by dash", str(tmp_path / "out"))
+    assert (tmp_path / "out").read_bytes() == value
+
+
+def test_binary_key(cli: Cli) -> None:
+    key = bytes(range(1, 256)) + "/\u00e9".encode()
+    cli("put", key, stdin=b"value")
+    assert cli("get", key) == b"value"
+    assert cli("ls") == key + b"\n"
+    assert json.loads(cli("ls", "--json"))["bytes"] == 5
+
+
+def test_range(cli: Cli) -> None:
+    value = binary(100_000)
+    cli("put", "k", stdin=value)
+    assert cli("get", "k", "--range", "10:20") == value[10:30]
+    assert cli("get", "k", "--range=99990:10") == value[99990:]
+    assert cli("get", "k", "--range", "0:0") == b""
+    assert b"range" in cli("get", "k", "--range", "99990:11", code=USAGE)
+    for bad in ("", "5", "5:", ":5", "a:b", "1:2:3", "1:2x"):
+        assert b"penstock: " in cli("get", "k", f"--range={bad}", code=0 if bad == "" else USAGE) or bad == ""
+
+
+def test_conditions(cli: Cli) -> None:
+    first = cli.json("put", "k", "--if-absent", stdin=b"one")
+    assert first["key"] == "k" and first["bytes"] == 3 and first["generation"] > 0
+    assert b"exists already" in cli("put", "k", "--if-absent", stdin=b"two", code=OTHER)
+    assert b"another generation" in cli("put", "k", "--if-generation", "5", stdin=b"two", code=OTHER)
+    second = cli.json("put", "k", "--if-generation", str(first["generation"]), "--checksum", stdin=b"two")
+    assert second["generation"] > first["generation"]
+    assert cli("get", "k") == b"two"
+    cli("rm", "k", "--if-generation", str(first["generation"]), code=OTHER)
+    cli("rm", "k", "--if-generation", str(second["generation"]))
+    cli("get", "k", code=NOT_FOUND)
+    cli("put", "k", "--if-generation", "some", stdin=b"x", code=USAGE)
+
+
+# ---- ls, rm, clear
+
+
+def test_ls(cli: Cli) -> None:
+    for key in ("b/2", "a", "b/1", "cached/x"):
+        cli("put", key, stdin=key.encode())
+    assert cli("ls") == b"a\nb/1\nb/2\ncached/x\n"
+    assert cli("ls", "b/") == b"b/1\nb/2\n"
+    assert cli("ls", "zzz") == b""
+    rows = [line.split() for line in cli("ls", "--long").decode().splitlines()]
+    assert [(row[0], row[2], row[3]) for row in rows] == [
+        ("1", "keep", "a"), ("3", "keep", "b/1"), ("3", "keep", "b/2"), ("8", "cache", "cached/x")]
+    entries = [json.loads(line) for line in cli("ls", "--json", "--long").splitlines()]
+    assert [entry["key"] for entry in entries] == ["a", "b/1", "b/2", "cached/x"]
+    assert [entry["class"] for entry in entries] == ["keep", "keep", "keep", "cache"]
+    assert [str(entry["generation"]) for entry in entries] == [row[1] for row in rows]
+
+
+def test_rm(cli: Cli) -> None:
+    for number in range(30):
+        cli("put", f"{'one' if number % 3 else 'two'}/{number}", stdin=b"x")
+    cli("rm", "two/0", "two/3")
+    assert b"key 'two/0': not found" in cli("rm", "two/0", "two/6", code=NOT_FOUND)  # the others go all the same
+    cli("get", "two/6", code=NOT_FOUND)
+    assert cli.json("rm", "two/9", "two/12") == {"deleted": 2}
+    assert cli("rm", "--prefix", "two/") == b"5 keys deleted\n"
+    assert cli.json("rm", "--prefix", "one/") == {"deleted": 20}
+    assert cli("ls") == b""
+    assert b"rm needs" in cli("rm", code=USAGE)
+    assert b"rm needs" in cli("rm", "k", "--prefix", "k", code=USAGE)
+
+
+def test_clear(cli: Cli) -> None:
+    cli("put", "k", stdin=b"x")
+    assert cli("clear") == b""
+    assert cli.json("clear") == {"remaining": 0}
+    assert cli("ls") == b""
+
+
+# ---- stat, ping
+
+
+def test_stat(cli: Cli) -> None:
+    cli("put", "k", stdin=b"12345")
+    figures = cli.json("stat")
+    assert figures["keys"] == 1 and figures["value_bytes"] == 5 and figures["shards"] == 2
+    assert figures["pages"] * figures["page_bytes"] == 64 << 20
+    assert figures["sessions"] == 1 and figures["lane"] == "posix"
+    text = cli("stat").decode()
+    assert text.startswith("1 keys stored, lane posix\n")
+    assert all(name in text for name in figures)
+    one = cli.json("stat", "k")
+    assert one["bytes"] == 5 and one["generation"] > 0 and one["attributes"] == ""
+    assert b"bytes       5" in cli("stat", "k")
+    assert b"key 'absent': not found" in cli("stat", "absent", code=NOT_FOUND)
+
+
+def test_ping(cli: Cli) -> None:
+    assert b"all shards answered in" in cli("ping")
+    pong = cli.json("ping")
+    assert 0 < pong["round_trip_us"] < 5e6 and pong["lane"] == "posix"
+    tcp = json.loads(Cli(cli.node.tcp + "?lane=tcp")("ping", "--json"))
+    assert tcp["lane"] == "tcp"
+
+
+# ---- many files
+
+
+def test_files(cli: Cli, tmp_path: pathlib.Path) -> None:
+    files = []
+    for number, size in enumerate([0, 1, 5000, 700_000, 2_000_000, 17]):
+        files.append(tmp_path / f"file {number}")
+        files[-1].write_bytes(binary(size + number))
+    before = {path: path.read_bytes() for path in files}
+    listing = tmp_path / "list"
+    listing.write_text("".join(f"{path}\n" for path in files))
+    assert b"put 6 files" in cli("put", "--files", str(listing), "--prefix", "all", "--checksum")
+    assert cli("ls", "--json").count(b"\n") == 6
+    done = cli("get", "--files", str(listing), "--prefix", "all", "--sha256").decode()
+    sums = dict(line.split("  ", 1)[::-1] for line in done.splitlines())
+    assert sums == {str(path): hashlib.sha256(value).hexdigest() for path, value in before.items()}
+    for path in files:
+        path.unlink()
+    cli("get", "--files", str(listing), "--prefix", "all")
+    assert {path: path.read_bytes() for path in files} == before
+    report = cli.json("put", "--files", str(listing))
+    assert report["files"] == 6 and report["bytes"] == sum(len(value) for value in before.values())
+    assert b"not found" in cli("get", "--files", str(listing), "--prefix", "none", code=NOT_FOUND)
+    cli("put", "--files", str(tmp_path / "no list"), code=OTHER)
+    listing.write_text(str(tmp_path / "no file"))
+    assert b"no file" in cli("put", "--files", str(listing), code=OTHER)
+    cli("put", "key", "--files", str(listing), code=USAGE)
+
+
+# ---- bench
+
+
+@pytest.mark.parametrize("op,more", [
+    ("get", []),
+    ("get", ["--batch", "16", "--inflight", "4"]),
+    ("put", ["--size", "100K"]),
+    ("exists", ["--batch", "128"]),
+])
+def test_bench(cli: Cli, op: str, more: list[str]) -> None:
+    cli("bench", "--op", "put", "--fill", "--keys", "200", "--batch", "32", "--size", "1000")
+    assert cli.json("stat")["keys"] == 200
+    figures = cli.json("bench", "--op", op, "--keys", "200", "--size", "1000", "--seconds", "1", *more)
+    assert figures["op"] == op and figures["ops"] > 0 and figures["misses"] == 0
+    assert 1 <= figures["seconds"] < 5 and figures["p50_us"] <= figures["p99_us"]
+    assert figures["ops_per_s"] == pytest.approx(figures["ops"] / figures["seconds"], rel=0.01)
+
+
+def test_bench_views(node: support.Node) -> None:
+    cli = Cli(node.socket)
+    cli("clear")
+    cli("bench", "--op", "put", "--fill", "--keys", "4", "--size", "4M")
+    assert cli.json("bench", "--op", "view-walk", "--keys", "4", "--size", "4M", "--seconds", "1")["ops"] > 0
+    assert b"not possible" in Cli(node.tcp)("bench", "--op", "view-walk", "--keys", "4", "--seconds", "1", code=OTHER)
+
+
+def test_bench_until_full(cli: Cli) -> None:
+    figures = json.loads(cli("bench", "--until-full", "--mix", "4K:70,100K:20,1M:10", "--json"))
+    assert figures["value_bytes"] > 40 << 20
+    assert cli.json("stat")["keys"] == figures["keys"]
+    assert b"mix" in cli("bench", "--until-full", code=USAGE)
+    assert b"mix" in cli("bench", "--until-full", "--mix", "4K:50", code=USAGE)
+
+
+# ---- what goes wrong
+
+
+@pytest.mark.parametrize("arguments,words", [
+    ([], b"no command"),
+    (["fly"], b"unknown command 'fly'"),
+    (["ls", "--colour"], b"unknown option '--colour'"),
+    (["ls", "--url"], b"needs a value"),
+    (["ls", "a", "b"], b"ls takes one PREFIX"),
+    (["put"], b"put needs KEY"),
+    (["put", "a", "b", "c"], b"put needs KEY"),
+    (["get"], b"get needs KEY"),
+    (["stat", "a", "b"], b"stat takes one KEY"),
+    (["bench", "k"], b"bench takes options only"),
+    (["bench", "--op", "dance"], b"'dance'"),
+    (["bench", "--size", "big"], b"'big'"),
+    (["bench", "--keys", "0"], b"keys: 0 is outside"),
+    (["ls", "--timeout", "soon"], b"timeout: 'soon'"),
+    (["put", ""], b"empty key"),
+    (["get", "k" * 4097], b"4096"),
+])
+def test_usage(arguments: list[str], words: bytes) -> None:
+    done = penstock("--url", "mem:?dram=16M", *arguments)
+    assert done.returncode == USAGE, done
+    assert done.stderr.startswith(b"penstock: ") and words in done.stderr
+    assert done.stdout == b""
+
+
+@pytest.mark.parametrize("url,words", [
+    ("http://x", b"http://x"),
+    ("node://localhost", b"server address must be host:port"),
+    ("node://localhost:port", b"invalid port number"),
+    ("node://localhost:70000", b"invalid port number"),
+    ("node://127.0.0.1:1?lane=red", b"red"),
+    ("mem:?dram=1", b"dram"),
+])
+def test_bad_url(url: str, words: bytes) -> None:
+    done = penstock("--url", url, "ping")
+    assert done.returncode == USAGE and words in done.stderr, done
+
+
+def test_help_and_version() -> None:
+    text = penstock("--help").stdout.decode()
+    for word in ("put KEY", "get KEY", "ls", "rm", "stat", "ping", "clear", "bench", "--url", "--json", "--range",
+                 "exit codes"):
+        assert word in text
+    assert penstock("--version").stdout.startswith(b"penstock ")
+
+
+def test_unreachable(tmp_path: pathlib.Path) -> None:
+    for url in ("node://127.0.0.1:1", f"node+unix://{tmp_path}/none",
+                "node://no-such-host.invalid:7000?fabric=trusted"):
+        done = penstock("--url", url, "ping")
+        assert done.returncode == UNREACHABLE and url.encode() in done.stderr, done
+
+
+def test_nothing_on_the_default_socket(tmp_path: pathlib.Path) -> None:
+    if os.geteuid() == 0 and pathlib.Path("/run/penstock.sock").exists():
+        pytest.skip("a node may listen on the default socket")
+    done = penstock("ping", environment={"XDG_RUNTIME_DIR": str(tmp_path)})
+    assert done.returncode == UNREACHABLE
+    for words in (b"no node listens on /", b"start penstockd", b"PENSTOCK_URL"):
+        assert words in done.stderr
+
+
+def test_url_from_the_environment(cli: Cli) -> None:
+    cli("put", "k", stdin=b"value")
+    assert penstock("get", "k", environment={"PENSTOCK_URL": cli.url}).stdout == b"value"
+    assert penstock("--url", cli.url, "get", "k", environment={"PENSTOCK_URL": "node://127.0.0.1:1"}).stdout == b"value"
+
+
+def test_no_space(cli: Cli) -> None:
+    cli("put", "there", stdin=b"before")
+    assert b"larger than the store" in cli("put", "big", stdin=bytes(65 << 20), code=NO_SPACE)
+    for number in range(4):
+        done = penstock("--url", cli.url, "put", f"part/{number}", stdin=bytes(20 << 20))
+        assert done.returncode == (0 if number < 3 else NO_SPACE), done
+    assert b"key 'part/3': no space" in done.stderr
+    assert cli("get", "there") == b"before"
+    cli("get", "big", code=NOT_FOUND)
+
+
+def test_secret(tmp_path: pathlib.Path) -> None:
+    right = str(support.secret_file(tmp_path / "right"))
+    wrong = str(support.secret_file(tmp_path / "wrong", "another secret\n"))
+    loose = str(support.secret_file(tmp_path / "loose", mode=0o644))
+    with support.start_node("--listen", "127.0.0.1:0", "--unix", f"{tmp_path}/s", "--dram", "16M",
+                            "--secret-file", right, listeners=2) as node:
+        for url in (node.tcp, f"node+unix://{tmp_path}/s"):
+            assert penstock("--url", url, "--secret-file", right, "ping").returncode == 0
+            assert penstock("--url", url, "ping", environment={"PENSTOCK_SECRET_FILE": right}).returncode == 0
+            none = penstock("--url", url, "ping")
+            assert none.returncode == NOT_ALLOWED and b"the node wants a secret" in none.stderr
+            other = penstock("--url", url, "ping", "--secret-file", wrong)
+            assert other.returncode == NOT_ALLOWED and b"wrong secret" in other.stderr
+        readable = penstock("--url", node.tcp, "ping", "--secret-file", loose)
+        assert readable.returncode == NOT_ALLOWED and b"0600" in readable.stderr
+        missing = penstock("--url", node.tcp, "ping", "--secret-file", f"{tmp_path}/none")
+        assert missing.returncode == OTHER and b"/none" in missing.stderr
+        node.wait_for("wrong secret", 2)
+        node.stop()
+
+
+def test_corrupt(cli: Cli) -> None:
+    value = b"damage me" + binary(5000)
+    cli("put", "sum", "--checksum", stdin=value)
+    found = 0
+    for path in support.arena_files(cli.node.pid):
+        with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as arena:
+            at = arena.find(value)
+            if at >= 0:
+                arena[at] ^= 1
+                found += 1
+    assert found == 1
+    assert b"key 'sum': corrupt" in cli("get", "sum", code=CORRUPT)
+    cli("put", "sum", "--checksum", stdin=value)
+    assert cli("get", "sum") == value
+
+
+def test_output_that_cannot_be_written(cli: Cli) -> None:
+    cli("put", "k", stdin=binary(200_000))
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([support.BUILD / "penstock", "--url", cli.url, "get", "k"], stdout=full,
+                              stderr=subprocess.PIPE, timeout=support.WAIT_S, env=support.clean_environment())
+    assert done.returncode == OTHER and b"No space left on device" in done.stderr
+    cli("get", "k", "/nowhere/file", code=OTHER)
+    cli("put", "k", "/nowhere/file", code=OTHER)
+
+
+# ---- embedded
+
+
+def test_embedded_opens_no_socket(tmp_path: pathlib.Path) -> None:
+    if not shutil.which("strace"):
+        pytest.skip("no strace here")
+    trace = tmp_path / "trace"
+    command = ["strace", "-f", "-o", trace, "-e", "trace=network,open,openat", support.BUILD / "penstock", "--url",
+               "mem:?dram=16M", "ping"]
+    done = subprocess.run(command, capture_output=True, timeout=support.WAIT_S, env=support.clean_environment())
+    lines = trace.read_text().splitlines()
+    assert done.returncode == 0 and b"over memory" in done.stdout, done
+    assert any("openat" in line for line in lines)
+    assert not [line for line in lines if "socket" in line or "bind(" in line or "connect(" in line]
+    # The linker opens the transport's libraries by name; its plug-ins lie in a folder of their own and stay closed.
+    assert not [line for line in lines if "/ucx/lib" in line or "libuct_" in line or "libucx_" in line]
+    assert not [line for line in lines if "/dev/infiniband" in line or "/dev/shm" in line]
+
+
+def test_embedded_lives_for_one_command() -> None:
+    assert penstock("--url", "mem:?dram=16M", "put", "k", stdin=b"value").returncode == 0
+    assert penstock("--url", "mem:?dram=16M", "get", "k").returncode == NOT_FOUND
+    assert json.loads(penstock("--url", "mem:?dram=16M&shards=3", "stat", "--json").stdout)["shards"] == 3

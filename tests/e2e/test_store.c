@@ -1,0 +1,260 @@
+/*
+ * test_store.c: the end-to-end suite: `test_store KIND SHARDS PAGE_SIZE [PATTERN]` with KIND mem, tcp, node
+ * or unix runs every test (named like PATTERN) on that kind of store; `test_store serve` runs the tests of a
+ * node inside the test's own process.
+ */
+#include "e2e.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    TESTS_MAX = 100,
+    SUITE_SECONDS_MAX = 170, /* a hang ends the program */
+};
+
+struct fixture fixture;
+
+/* ---- the store ---- */
+
+static void place_url(struct place *place, const char *dram, const char *cache_prefix)
+{
+    switch (place->kind) {
+    case KIND_MEM:
+        snprintf(place->url, sizeof(place->url), "mem:?dram=%s&shards=%u&page_size=%s%s%s", dram,
+                 fixture.shards, fixture.page_size, cache_prefix ? "&cache=" : "",
+                 cache_prefix ? cache_prefix : "");
+        break;
+    case KIND_TCP:
+        snprintf(place->url, sizeof(place->url), "%s?lane=tcp", place->daemon.url_tcp);
+        break;
+    case KIND_NODE:
+        snprintf(place->url, sizeof(place->url), "%s", place->daemon.url_tcp);
+        break;
+    case KIND_UNIX:
+        snprintf(place->url, sizeof(place->url), "%s", place->daemon.url_unix);
+        break;
+    }
+}
+
+void place_open(struct place *place, enum kind kind, const char *dram, const char *cache_prefix)
+{
+    char shards[16], class[64] = "none/=keep";
+    const char *const args[] = {"--dram",          dram,      "--shards", shards, "--page-size",
+                                fixture.page_size, "--class", class,      NULL};
+
+    *place = (struct place){.kind = kind};
+    snprintf(shards, sizeof(shards), "%u", fixture.shards);
+    if (cache_prefix)
+        snprintf(class, sizeof(class), "%s=cache", cache_prefix);
+    if (kind != KIND_MEM)
+        daemon_start(&place->daemon, args);
+    place_url(place, dram, cache_prefix);
+    assert_result(penstock_open(place->url, NULL, &place->store), 0);
+}
+
+void place_close(struct place *place)
+{
+    assert_null(penstock_close(place->store));
+    if (place->kind != KIND_MEM)
+        daemon_stop(&place->daemon);
+}
+
+struct penstock *place_handle(struct place *place)
+{
+    struct penstock *store = place->store;
+
+    if (place->kind != KIND_MEM)
+        assert_result(penstock_open(place->url, NULL, &store), 0);
+    return store;
+}
+
+void place_handle_close(struct place *place, struct penstock *handle)
+{
+    if (handle != place->store)
+        penstock_close(handle);
+}
+
+int empty_store(void **state)
+{
+    uint64_t deleted;
+
+    (void)state;
+    assert_result(penstock_delete_prefix(STORE, "", 0, &deleted), 0);
+    assert_int_equal(stat_of(STORE).keys, 0);
+    return 0;
+}
+
+/* ---- values ---- */
+
+static uint64_t word(uint64_t seed, uint64_t place)
+{
+    uint64_t x = (seed + place + 1) * 0x9e3779b97f4a7c15ull;
+
+    return x ^ x >> 29;
+}
+
+void fill(void *buf, uint64_t bytes, uint64_t seed)
+{
+    uint8_t *at = buf;
+
+    for (uint64_t i = 0; i < bytes; i += 8) {
+        uint64_t w = word(seed * 0x100000001b3ull, i / 8);
+
+        memcpy(at + i, &w, bytes - i < 8 ? bytes - i : 8);
+    }
+}
+
+bool filled_from(const void *buf, uint64_t offset, uint64_t bytes, uint64_t seed)
+{
+    const uint8_t *at = buf;
+
+    for (uint64_t i = 0; i < bytes; i += 8) {
+        uint64_t w = word(seed * 0x100000001b3ull, (offset + i) / 8);
+
+        if (memcmp(at + i, &w, bytes - i < 8 ? bytes - i : 8) != 0)
+            return false;
+    }
+    return true;
+}
+
+bool filled(const void *buf, uint64_t bytes, uint64_t seed)
+{
+    return filled_from(buf, 0, bytes, seed);
+}
+
+void *bytes_new(uint64_t bytes)
+{
+    void *buf = malloc(bytes ? bytes : 1);
+
+    assert_non_null(buf);
+    return buf;
+}
+
+uint64_t next_random(uint64_t *state)
+{
+    *state = *state * 6364136223846793005ull + 1442695040888963407ull;
+    return *state >> 33;
+}
+
+/* ---- short forms ---- */
+
+void e2e_assert_result(int got, int wanted, const char *call, const char *file, int line)
+{
+    if (got == wanted)
+        return;
+    print_error("%s:%d: %s is %d (%s), not %d; %s\n", file, line, call, got, penstock_result_text(got),
+                wanted, penstock_error());
+    _fail(file, line);
+}
+
+int put_filled(struct penstock *store, const char *key, uint64_t bytes, uint64_t seed)
+{
+    void *value = bytes_new(bytes);
+    int r;
+
+    fill(value, bytes, seed);
+    r = penstock_put(store, key, strlen(key), value, bytes);
+    free(value);
+    return r;
+}
+
+void put_value(struct penstock *store, const char *key, uint64_t bytes, uint64_t seed)
+{
+    assert_result(put_filled(store, key, bytes, seed), 0);
+}
+
+void expect_bytes(struct penstock *store, const char *key, uint64_t bytes, uint64_t seed)
+{
+    uint8_t *buf = bytes_new(bytes + 64);
+    uint64_t value_bytes = 0;
+
+    memset(buf, 0xa5, bytes + 64);
+    assert_result(penstock_get(store, key, strlen(key), buf, bytes, &value_bytes), 0);
+    assert_int_equal(value_bytes, bytes);
+    assert_true(filled(buf, bytes, seed));
+    for (int i = 0; i < 64; i++) /* nothing is written behind the value */
+        assert_int_equal(buf[bytes + i], 0xa5);
+    free(buf);
+}
+
+int run_op(struct penstock *store, struct penstock_op *op)
+{
+    int failed = penstock_batch(store, op, 1);
+
+    assert_int_equal(failed, op->result != 0);
+    return op->result;
+}
+
+struct penstock_stat stat_of(struct penstock *store)
+{
+    struct penstock_stat stat = {.size = sizeof(stat)};
+
+    assert_result(penstock_stat(store, &stat), 0);
+    return stat;
+}
+
+void expect_unpinned(struct penstock *store)
+{
+    for (int i = 0; i < 500 && stat_of(store).pinned; i++)
+        usleep(10000);
+    assert_int_equal(stat_of(store).pinned, 0);
+}
+
+/* ---- the program ---- */
+
+static int open_fixture(void **state)
+{
+    (void)state;
+    place_open(&fixture.place, fixture.kind, "256M", NULL);
+    return 0;
+}
+
+static int close_fixture(void **state)
+{
+    (void)state;
+    place_close(&fixture.place);
+    return 0;
+}
+
+static int run_serve(void)
+{
+    return _cmocka_run_group_tests("serve", part_serve.tests, part_serve.count, NULL, NULL);
+}
+
+int main(int argc, char **argv)
+{
+    static const char *const kinds[] = {"mem", "tcp", "node", "unix"};
+    static const struct part *const parts[] = {&part_values, &part_conditions, &part_batches, &part_threads,
+                                               &part_keys,   &part_space,      &part_views,   &part_fork};
+    struct CMUnitTest tests[TESTS_MAX];
+    size_t count = 0;
+    char name[64];
+    unsigned kind = 0;
+
+    alarm(SUITE_SECONDS_MAX);
+    if (argc == 2 && strcmp(argv[1], "serve") == 0)
+        return run_serve();
+    while (argc >= 4 && kind < 4 && strcmp(argv[1], kinds[kind]) != 0)
+        kind++;
+    if (argc < 4 || argc > 5 || kind == 4) {
+        fprintf(stderr,
+                "usage: test_store mem|tcp|node|unix SHARDS PAGE_SIZE [PATTERN], or test_store serve\n");
+        return 2;
+    }
+    fixture =
+        (struct fixture){.kind = (enum kind)kind, .shards = (unsigned)atoi(argv[2]), .page_size = argv[3]};
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        assert_true(count + parts[i]->count <= TESTS_MAX);
+        memcpy(tests + count, parts[i]->tests, parts[i]->count * sizeof(tests[0]));
+        count += parts[i]->count;
+    }
+    if (argc == 5)
+        cmocka_set_test_filter(argv[4]);
+    snprintf(name, sizeof(name), "store_%s_%u", kinds[kind], fixture.shards);
+    return _cmocka_run_group_tests(name, tests, count, open_fixture, close_fixture);
+}
