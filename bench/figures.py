@@ -1,0 +1,183 @@
+"""The figures: one row each, naming its bar, what runs on our side and what on the peer's."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ours import GIB, Node, bytes_per_key, idle_share, mixed_fill_bytes
+from peers import MIB, Cache, Mooncake, cache_bytes_per_key, memory, perftest_bytes_per_s
+from procs import Stage
+
+KIB = 1 << 10
+RUN_S = 2
+SMALL_KEYS = 1_000_000
+SMALL_BYTES = 64
+
+Taker = Callable[[], float]
+Takers = tuple[Taker, Taker]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure.
+
+    Parameters
+    ----------
+    name : str
+    bar : float
+        The least ratio that is good enough.
+    unit : str
+    needs : str
+        The peer that bench/setup must have installed; empty for none.
+    against : str
+        The peer, in words for the table.
+    prepare : Callable[[Stage], Takers]
+        Starts and fills both sides; returns what takes one value of ours and one of the peer's.
+    less_is_better : bool
+        Times and memory: ratio = peer / ours; otherwise ours / peer.
+    """
+
+    name: str
+    bar: float
+    unit: str
+    needs: str
+    against: str
+    prepare: Callable[[Stage], Takers]
+    less_is_better: bool = False
+
+    def ratio(self, ours: float, peer: float) -> float:
+        """How many times better ours is."""
+        return peer / ours if self.less_is_better else ours / peer
+
+
+def window(op: str, batch: int, inflight: int) -> list[Any]:
+    """The arguments that both sides' commands share."""
+    return ["--op", op, "--batch", batch, "--inflight", inflight, "--seconds", RUN_S]
+
+
+def small(op: str, lane: str, batch: int, inflight: int, field: str) -> Callable[[Stage], Takers]:
+    """64 B values at 10^6 keys against redis, with equal windows.
+
+    Redis's client sleeps in recv() for its reply, as the clients that come with redis do. One at a
+    time the wake-up can be most of the round trip, so a client that polls is printed beside it.
+    """
+    def prepare(stage: Stage) -> Takers:
+        node, redis = Node(stage), Cache(stage, "redis")
+        redis.fill(SMALL_BYTES, SMALL_KEYS)
+        node.fill(lane, SMALL_BYTES, SMALL_KEYS, 128)
+        args = [*window(op, batch, inflight), "--size", SMALL_BYTES, "--keys", SMALL_KEYS]
+        if batch == 1:
+            polling = redis.bench(lane, *args, "--spin-us", 200)["p50_us"]
+            print(f"  for orientation, redis, client polling: {polling:.1f} us", flush=True)
+        return (lambda: node.bench(lane, *args)[field], lambda: redis.bench(lane, *args)[field])
+    return prepare
+
+
+def large(op: str, lane: str, size: int, keys: int, batch: int, inflight: int,
+          peer: Callable[[Stage], float]) -> Callable[[Stage], Takers]:
+    """Bandwidth of large values against `peer`, the keys as warm or cold as the peer's memory."""
+    def prepare(stage: Stage) -> Takers:
+        node = Node(stage, 3 * GIB)
+        node.fill(lane, size, keys, batch)
+        args = [*window(op, batch, inflight), "--size", size, "--keys", keys]
+        return (lambda: node.bench(lane, *args)["bytes_per_s"], lambda: peer(stage))
+    return prepare
+
+
+def cold_copy(stage: Stage) -> float:
+    """Bytes a second of a cold memcpy on one thread."""
+    args = ["--op", "copy", "--size", 2 * MIB, "--seconds", RUN_S]
+    return memory(stage, *args)["bytes_per_s"]
+
+
+def view_walk(stage: Stage) -> Takers:
+    """Time to read a byte of each page of a 64 MiB view, and of as much private memory."""
+    node = Node(stage, 3 * GIB)
+    size = 64 * MIB
+    node.fill("local", size, 4, 1)
+    args = [*window("view-walk", 1, 1), "--size", size, "--keys", 4]
+    peer = ["--op", "walk", "--region", size, "--seconds", RUN_S]
+    return (lambda: node.bench("local", *args)["p50_us"], lambda: memory(stage, *peer)["p50_us"])
+
+
+def batch_of_128(op: str, size: int, keys: int) -> Callable[[Stage], Takers]:
+    """Batches of 128 values, one batch at a time, against Mooncake over the same key space."""
+    def prepare(stage: Stage) -> Takers:
+        node, mooncake = Node(stage, 2 * GIB), Mooncake(stage)
+        node.fill("tcp", size, keys, 128)
+        args = ["--op", op, "--batch", 128, "--size", size, "--keys", keys, "--seconds", 2]
+        return (lambda: node.bench("tcp", *args, "--inflight", 1)["bytes_per_s"],
+                lambda: mooncake.bench(*args)["bytes_per_s"])
+    return prepare
+
+
+def memory_per_key(stage: Stage) -> Takers:
+    """What a key of 16 B with a value of 64 B costs, against memcached."""
+    redis = cache_bytes_per_key(stage, "redis", SMALL_KEYS, SMALL_BYTES)
+    print(f"  for orientation, redis: {redis:.1f} bytes a key", flush=True)
+    return (lambda: bytes_per_key(stage, SMALL_KEYS, SMALL_BYTES),
+            lambda: cache_bytes_per_key(stage, "memcached", SMALL_KEYS, SMALL_BYTES))
+
+
+def mixed_fill(stage: Stage) -> Takers:
+    """Value bytes that 4 GiB and 8 shards hold at the first NO_SPACE, against the 4 GiB."""
+    dram_bytes = 4 * GIB
+    mix = f"{4 * KIB}:70,{256 * KIB}:20,{3 * MIB}:10"
+    return lambda: mixed_fill_bytes(stage, dram_bytes, 8, mix), lambda: float(dram_bytes)
+
+
+def idle_cpu(stage: Stage) -> Takers:
+    """Share of a core that an idle node uses, against one per cent."""
+    return lambda: idle_share(stage, 5.0), lambda: 0.01
+
+
+def perftest(size: int) -> Callable[[Stage], float]:
+    """The peer of a TCP bandwidth figure."""
+    return lambda stage: perftest_bytes_per_s(stage, size)
+
+
+M2, K64 = 2 * MIB, 64 * KIB
+
+# ucx_perftest moves one buffer over and over; its rows give ours 32 MiB of keys, which a cache
+# holds too. Rows against a cold copy walk through 1 GiB.
+GET2M_TCP = large("get", "tcp", M2, 16, 1, 4, perftest(M2))
+PUT2M_TCP = large("put", "tcp", M2, 16, 1, 4, perftest(M2))
+GET64K_TCP = large("get", "tcp", K64, 512, 32, 4, perftest(K64))
+PUT2M_LOCAL = large("put", "local", M2, 512, 1, 4, cold_copy)
+GET2M_LOCAL = large("get", "local", M2, 512, 1, 4, cold_copy)
+
+BATCH_PUT_2M = batch_of_128("put", M2, 512)
+BATCH_GET_2M = batch_of_128("get", M2, 512)
+BATCH_PUT_64K = batch_of_128("put", K64, 8192)
+BATCH_GET_64K = batch_of_128("get", K64, 8192)
+
+GET64_TCP = small("get", "tcp", 128, 4, "ops_per_s")
+GET64_LOCAL = small("get", "local", 128, 4, "ops_per_s")
+EXISTS_TCP = small("exists", "tcp", 128, 4, "ops_per_s")
+GET64_P50_TCP = small("get", "tcp", 1, 1, "p50_us")
+GET64_P50_LOCAL = small("get", "local", 1, 1, "p50_us")
+
+REDIS_TCP, REDIS_UNIX = "redis, TCP", "redis, unix socket"
+PERFTEST, COPY, WALK = "ucx_perftest am, TCP", "cold memcpy, one thread", "a walk, private memory"
+MOONCAKE = "Mooncake, TCP"
+
+FIGURES = (
+    Figure("get64_batch128_tcp", 5.0, "ops/s", "redis", REDIS_TCP, GET64_TCP),
+    Figure("get64_batch128_local", 8.0, "ops/s", "redis", REDIS_UNIX, GET64_LOCAL),
+    Figure("exists128_tcp", 5.0, "ops/s", "redis", REDIS_TCP, EXISTS_TCP),
+    Figure("get64_p50_tcp", 1.3, "us", "redis", REDIS_TCP, GET64_P50_TCP, True),
+    Figure("get64_p50_local", 4.0, "us", "redis", REDIS_UNIX, GET64_P50_LOCAL, True),
+    Figure("get2m_tcp", 0.9, "B/s", "ucx", PERFTEST, GET2M_TCP),
+    Figure("put2m_tcp", 0.9, "B/s", "ucx", PERFTEST, PUT2M_TCP),
+    Figure("get64k_batch_tcp", 0.9, "B/s", "ucx", PERFTEST, GET64K_TCP),
+    Figure("put2m_local", 0.9, "B/s", "", COPY, PUT2M_LOCAL),
+    Figure("get2m_local", 0.9, "B/s", "", COPY, GET2M_LOCAL),
+    Figure("view64m_local", 0.8, "us", "", WALK, view_walk, True),
+    Figure("batch128x2m_put_tcp", 1.8, "B/s", "mooncake", MOONCAKE, BATCH_PUT_2M),
+    Figure("batch128x2m_get_tcp", 1.8, "B/s", "mooncake", MOONCAKE, BATCH_GET_2M),
+    Figure("batch128x64k_put_tcp", 2.0, "B/s", "mooncake", MOONCAKE, BATCH_PUT_64K),
+    Figure("batch128x64k_get_tcp", 2.0, "B/s", "mooncake", MOONCAKE, BATCH_GET_64K),
+    Figure("memory_per_key", 1.1, "B/key", "memcached", "memcached", memory_per_key, True),
+    Figure("mixed_fill", 0.88, "B", "", "the arenas, 4 GiB", mixed_fill),
+    Figure("idle_cpu", 1.0, "core", "", "1 % of a core", idle_cpu, True),
+)

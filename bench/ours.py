@@ -1,0 +1,83 @@
+"""Our side of a figure: a penstockd of its own, and `penstock bench` against it."""
+
+import time
+from typing import Any
+
+from procs import BenchError, Process, Stage, run, run_json
+
+GIB = 1 << 30
+
+
+class Node:
+    """A penstockd on a free loopback port and a unix socket, ready when constructed.
+
+    Parameters
+    ----------
+    stage : Stage
+    dram_bytes : int
+        Size of the arenas.
+    shards : int
+    """
+
+    def __init__(self, stage: Stage, dram_bytes: int = GIB, shards: int = 1) -> None:
+        self.client = stage.program("penstock")
+        path = stage.folder / "node.sock"
+        self.process: Process = stage.start([
+            stage.program("penstockd"), "--listen", "127.0.0.1:0", "--unix", str(path),
+            "--dram", str(dram_bytes), "--shards", str(shards)])
+        port = self.process.wait_text(r"listening on 127\.0\.0\.1:(\d+)")[1]
+        self.process.wait_for(path.exists)
+        self.urls = {"tcp": f"node://127.0.0.1:{port}?lane=tcp", "local": f"node+unix://{path}"}
+
+    def bench(self, lane: str, *args: object) -> dict[str, Any]:
+        """One `penstock bench` over "tcp" or "local"; its JSON."""
+        command = [self.client, "bench", "--url", self.urls[lane], "--json"]
+        return run_json([*command, *map(str, args)])
+
+    def fill(self, lane: str, size: int, keys: int, batch: int) -> None:
+        """Store every key of the key space once."""
+        self.bench(lane, "--fill", "--op", "put", "--size", size, "--keys", keys,
+                   "--batch", batch, "--inflight", 4)
+
+    def stat(self) -> dict[str, Any]:
+        """The node's `penstock stat`."""
+        return run_json([self.client, "stat", "--url", self.urls["local"], "--json"])
+
+    def used_bytes(self) -> int:
+        """Private memory of the daemon and the arena pages in use, in bytes."""
+        stat = self.stat()
+        return self.process.rss_bytes("RssAnon") + stat["pages_used"] * stat["page_bytes"]
+
+    def cpu_share(self, seconds: float) -> float:
+        """Share of one core that the node uses over `seconds`; one clock tick at least."""
+        before, begin = self.process.cpu_s(), time.monotonic()
+        time.sleep(seconds)
+        return max(self.process.cpu_s() - before, 0.01) / (time.monotonic() - begin)
+
+
+def bytes_per_key(stage: Stage, keys: int, value_bytes: int) -> float:
+    """What one key costs a fresh node in memory, key and value included."""
+    with stage.sub() as own:
+        node = Node(own)
+        empty = node.used_bytes()
+        node.fill("tcp", value_bytes, keys, 128)
+        stored = node.stat()["keys"]
+        if stored != keys:
+            raise BenchError(f"the node says it holds {stored} keys, not {keys}")
+        return (node.used_bytes() - empty) / keys
+
+
+def mixed_fill_bytes(stage: Stage, dram_bytes: int, shards: int, mix: str) -> float:
+    """Value bytes that a fresh node holds when it first says that there is no space."""
+    with stage.sub() as own:
+        node = Node(own, dram_bytes, shards)
+        return node.bench("local", "--op", "put", "--mix", mix, "--until-full")["value_bytes"]
+
+
+def idle_share(stage: Stage, seconds: float) -> float:
+    """CPU share of a fresh node that nobody talks to."""
+    with stage.sub() as own:
+        node = Node(own)
+        run([node.client, "ping", "--url", node.urls["local"]])
+        time.sleep(0.5)
+        return node.cpu_share(seconds)

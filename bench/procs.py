@@ -1,0 +1,175 @@
+"""Processes of a figure: started, waited for, and stopped by pid when the figure ends."""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+START_S_MAX = 20.0
+STOP_S_MAX = 10.0
+COMMAND_S_MAX = 60.0
+
+
+class BenchError(Exception):
+    """A figure that could not be taken; its text says why."""
+
+
+class Stage:
+    """What one figure has running, and its temporary folder. Leaving the context stops it all.
+
+    Parameters
+    ----------
+    build : Path
+        The build folder, searched for the programs that are ours.
+    """
+
+    def __init__(self, build: Path) -> None:
+        self.build = build
+        self._stack = ExitStack()
+        self._serial = 0
+
+    def __enter__(self) -> "Stage":
+        self.folder = Path(self._stack.enter_context(TemporaryDirectory(prefix="penstock-bench-")))
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self._stack.close()
+
+    def sub(self) -> "Stage":
+        """A stage for one run within a figure: to be entered, and left before the figure ends."""
+        return Stage(self.build)
+
+    def program(self, name: str) -> str:
+        """Path of a program below the build folder; raises BenchError when it is not built."""
+        for path in sorted(self.build.rglob(name)):
+            if path.is_file() and os.access(path, os.X_OK):
+                return str(path)
+        raise BenchError(f"{name} is not built below {self.build}")
+
+    def start(self, command: Sequence[str], env: dict[str, str] | None = None,
+              hold_stdin: bool = False) -> "Process":
+        """Start a server; its output goes to a log in the folder.
+
+        With `hold_stdin` its standard input stays open until it is stopped.
+        """
+        self._serial += 1
+        log = self.folder / f"{self._serial}-{Path(command[0]).name}.log"
+        with log.open("wb") as out:
+            popen = subprocess.Popen(
+                command, stdin=subprocess.PIPE if hold_stdin else subprocess.DEVNULL, stdout=out,
+                stderr=subprocess.STDOUT, env=os.environ | (env or {}))
+        process = Process(popen, log)
+        self._stack.callback(process.stop)
+        return process
+
+
+class Process:
+    """A running server and its log."""
+
+    def __init__(self, popen: subprocess.Popen[bytes], log: Path) -> None:
+        self.popen = popen
+        self.log = log
+
+    @property
+    def pid(self) -> int:
+        return self.popen.pid
+
+    def wait_for(self, ready: Callable[[], Any]) -> Any:
+        """Poll `ready` until it is true and return what it gave.
+
+        Raises BenchError when the process ends before that, or is too slow.
+        """
+        deadline = time.monotonic() + START_S_MAX
+        while time.monotonic() < deadline:
+            if value := ready():
+                return value
+            if self.popen.poll() is not None:
+                break
+            time.sleep(0.02)
+        said = self.text()[-500:].strip()
+        raise BenchError(f"{self.log.name}: not ready (exit {self.popen.poll()}): {said}")
+
+    def wait_text(self, pattern: str) -> re.Match[str]:
+        """Wait for a line of the log that matches `pattern`."""
+        return self.wait_for(lambda: re.search(pattern, self.text(), re.MULTILINE))
+
+    def wait_port(self, port: int) -> None:
+        """Wait until something listens on a TCP port of this host (without connecting to it)."""
+        self.wait_for(lambda: listening(port))
+
+    def text(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def rss_bytes(self, field: str = "VmRSS") -> int:
+        """One of the Rss fields of /proc/PID/status, in bytes."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        match = re.search(rf"^{field}:\s+(\d+) kB", status, re.MULTILINE)
+        if not match:
+            raise BenchError(f"no {field} for pid {self.pid}")
+        return int(match[1]) * 1024
+
+    def cpu_s(self) -> float:
+        """Seconds of CPU used so far, all threads, user and system."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def stop(self) -> None:
+        """End the process by its pid, by force when need be; harmless when it has ended."""
+        if self.popen.stdin:
+            self.popen.stdin.close()
+        self.popen.terminate()
+        try:
+            self.popen.wait(STOP_S_MAX)
+        except subprocess.TimeoutExpired:
+            self.popen.kill()
+            self.popen.wait()
+
+
+def listening(port: int) -> bool:
+    """Whether a TCP socket of this host listens on `port`, from the kernel's table."""
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in Path(table).read_text().splitlines()[1:]:
+            local, state = line.split()[1], line.split()[3]
+            if state == "0A" and int(local.rpartition(":")[2], 16) == port:
+                return True
+    return False
+
+
+def free_port() -> int:
+    """A TCP port of the loopback device that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def run(command: Sequence[str], env: dict[str, str] | None = None) -> str:
+    """Standard output of a command that must succeed within COMMAND_S_MAX."""
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            timeout=COMMAND_S_MAX, env=os.environ | (env or {}), check=False)
+    except subprocess.TimeoutExpired:
+        raise BenchError(f"{' '.join(command)}: took over {COMMAND_S_MAX:.0f} s") from None
+    if done.returncode != 0:
+        said = (done.stderr or done.stdout).strip()[-500:]
+        raise BenchError(f"{' '.join(command)}: exit {done.returncode}: {said}")
+    return done.stdout
+
+
+def run_json(command: Sequence[str], env: dict[str, str] | None = None) -> dict[str, Any]:
+    """The JSON object on the last line that a command prints; a miss in it is an error."""
+    lines = run(command, env).strip().splitlines()
+    try:
+        result = json.loads(lines[-1])
+    except (IndexError, json.JSONDecodeError):
+        raise BenchError(f"{' '.join(command)}: printed no JSON") from None
+    if result.get("misses", 0):
+        raise BenchError(f"{' '.join(command)}: missed {result['misses']} stored keys")
+    return result
