@@ -6,6 +6,7 @@
 
 enum {
     HELLO_NS = 500000000,
+    HELLO_TRIES = 3,
     TICK_NS = 10000000,
     RETRY_MS_MIN = 10,
     RETRY_MS_MAX = 500,
@@ -146,7 +147,10 @@ int pst_channel_open(const struct pst_channel_options *options, struct pst_chann
     pst_list_init(&ch->sent);
     *fault = "UCX found no usable device";
     r = pst_net_open(&net, &ch->net);
-    if (r == 0)
+    /* A shard that is opening its port anew answers at its new address a moment later. */
+    for (int tries = 0;
+         tries < HELLO_TRIES && (r == 0 || r == -EHOSTUNREACH) && ch->state == CHANNEL_DOWN && !ch->session;
+         tries++)
         r = connect_node(ch, pst_now_ns() + options->connect_ms * 1000000ull, fault);
     if (r < 0) {
         pst_channel_close(ch);

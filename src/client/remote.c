@@ -228,6 +228,8 @@ static void remote_close(struct penstock *store)
 {
     for (uint32_t i = 0; i < store->memory_count; i++)
         remote_drop_memory(store, store->memory[i].handle);
+    if (store->arena_map) /* views end with their store, released or not */
+        store->arena_map->refs = 1;
     map_unref(store->arena_map);
     pst_channel_close(store->channel);
 }

@@ -31,7 +31,7 @@ static void help(void)
         "usage: penstockd [OPTION...]\n\n"
         "Serves this machine's memory as a store of named values.\n"
         "Options may also be set as PENSTOCK_NAME in the environment and as 'name = value' lines of a file;\n"
-        "the command line wins over the environment, the environment over the file.\n\n");
+        "the command line wins over the environment, the environment over the file; lists add up.\n\n");
     pst_options_help(pst_node_options, pst_node_option_count, stdout);
     printf("  --%-16s %-10s %s\n", "config", "FILE", "file with 'name = value' lines");
     printf("  --%-16s %-10s %s\n", "help", "", "this text");

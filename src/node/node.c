@@ -80,10 +80,7 @@ static int on_welcome(void *ctx, bool same_host, bool descriptors, struct pst_bo
     welcome->arena_count = descriptors ? arenas->arena_count : 0;
     welcome->same_host = same_host;
     for (uint32_t i = 0; i < node->worker_count; i++) {
-        const struct pst_worker *w = &node->workers[i];
-
-        welcome->shards[i].bytes = (uint16_t)w->address_bytes[!same_host];
-        memcpy(welcome->shards[i].data, w->address[!same_host], w->address_bytes[!same_host]);
+        pst_worker_address(&node->workers[i], !same_host, welcome->shards[i].data, &welcome->shards[i].bytes);
     }
     *fds = arenas->fds_readonly;
     *out = session;

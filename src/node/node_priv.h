@@ -104,6 +104,19 @@ struct pst_request {
     struct pst_read *reads;
 };
 
+/*
+ * Clients on this host write into one shared-memory queue. One that dies between taking a place in it and
+ * filling it blocks the queue for good; so after every end of such a session the worker sends itself a
+ * message, and opens its port anew when that does not come.
+ */
+struct pst_probe {
+    struct pst_peer *self;
+    uint64_t token;
+    uint64_t sent_ns; /* 0: none underway */
+    bool due;
+    bool reopening; /* the old port's peers are being closed */
+};
+
 struct pst_worker {
     uint32_t magic;
     uint32_t number;
@@ -115,9 +128,10 @@ struct pst_worker {
     pthread_t thread;
     bool running;
     int wake_fd;
+    struct pst_probe probe;
     _Atomic bool noted;
-    _Atomic uint64_t keys; /* published for everyone */
-    pthread_mutex_t notes_lock;
+    _Atomic uint64_t keys;      /* published for everyone */
+    pthread_mutex_t notes_lock; /* of the notes and of the addresses */
     struct pst_list notes;
     struct pst_list visitors;
     struct pst_visitor **by_place; /* sessions by the low bits of their token */
@@ -127,7 +141,8 @@ struct pst_worker {
     uint32_t underway;
     uint64_t now_ns; /* of this round */
     uint64_t tick_ns;
-    void *sink; /* where refused bytes go */
+    int sleep_ms; /* at the longest, when idle */
+    void *sink;   /* where refused bytes go */
     struct pst_wire_op ops[PST_WIRE_OPS_MAX];
     struct pst_lookup lookups[PST_WIRE_OPS_MAX];
     uint8_t scratch[SCRATCH_BYTES]; /* of the operation at hand */
@@ -172,8 +187,20 @@ void pst_worker_fini(struct pst_worker *w);
 /* Control thread: tells the shard of a session's begin or end. */
 void pst_worker_note(struct pst_worker *w, struct pst_session *session, bool end);
 void pst_worker_wake(struct pst_worker *w);
+/* Control thread: the port's address for a new session. */
+void pst_worker_address(struct pst_worker *w, bool network_only, void *buf, uint16_t *bytes);
 /* Ends a visitor that broke the protocol or fell silent. */
 void pst_visitor_leave(struct pst_visitor *v, const char *why);
+
+/* ---- port.c: a worker's port, and whether it still hears ---- */
+
+int pst_worker_open_port(struct pst_worker *w);
+void pst_probe_want(struct pst_worker *w);
+/* Sends what is due, notices what did not come, opens the port anew. Return: ms until it wants to be called
+ * again. */
+int pst_probe_tick(struct pst_worker *w);
+/* True when the event was the probe's own. */
+bool pst_probe_event(struct pst_worker *w, struct pst_net_event *event);
 
 /* ---- request.c: from message to reply ---- */
 

@@ -13,9 +13,7 @@
 
 enum {
     EVENTS = 64,
-    EVENTS_MAX = 16384,     /* transport operations of a shard in flight */
     TICK_NS = 1000000,      /* timers and eviction, while busy */
-    SLEEP_MS = 1000,        /* at the longest, when idle */
     SLEEP_UNDERWAY_MS = 50, /* with requests that have a deadline */
     PLACE_MASK = 0xffff,
     SPIN_ALONE_NS = 5000,
@@ -55,6 +53,8 @@ static void visitor_gone(struct pst_visitor *v)
     while (!pst_list_empty(&v->requests))
         pst_request_abort(pst_list_first(&v->requests, struct pst_request, of_visitor));
     pst_visitor_release_views(v);
+    if (session->same_host)
+        pst_probe_want(v->worker);
     v->worker->by_place[session->token & PLACE_MASK] = NULL;
     pst_list_remove(&v->link);
     free(v);
@@ -161,6 +161,8 @@ static void on_hello(struct pst_visitor *v)
                                  .bulk_count = v->worker->number};
     int r = 0;
 
+    if (v->worker->probe.reopening) /* the client asks again at the new address */
+        return;
     if (!v->peer)
         r = pst_peer_open(v->worker->port, v->session->address, v->session->address_bytes, v, &v->peer);
     if (r == 0)
@@ -192,6 +194,8 @@ static void on_event(struct pst_worker *w, struct pst_net_event *event)
 {
     struct pst_visitor *v;
 
+    if (pst_probe_event(w, event))
+        return;
     switch (event->kind) {
     case PST_NET_EAGER:
     case PST_NET_BULK:
@@ -271,6 +275,7 @@ static bool tick(struct pst_worker *w)
     bool more = pst_shard_tick(w->shard, w->now_ns);
 
     w->tick_ns = w->now_ns + TICK_NS;
+    w->sleep_ms = pst_probe_tick(w);
     pst_shard_stat(w->shard, &stat);
     atomic_store_explicit(&w->keys, stat.keys, memory_order_relaxed);
     if (w->underway)
@@ -286,7 +291,7 @@ static void sleep_until_woken(struct pst_worker *w)
 
     if (pst_port_arm(w->port) < 0)
         return;
-    if (poll(fds, pst_count_of(fds), w->underway ? SLEEP_UNDERWAY_MS : SLEEP_MS) > 0 && fds[1].revents) {
+    if (poll(fds, pst_count_of(fds), w->underway ? SLEEP_UNDERWAY_MS : w->sleep_ms) > 0 && fds[1].revents) {
         ssize_t n = read(w->wake_fd, &count, sizeof(count));
 
         pst_assert(n == sizeof(count) || errno == EAGAIN);
@@ -348,12 +353,8 @@ int pst_worker_init(struct pst_worker *w, struct pst_node *node, uint32_t number
 
 int pst_worker_start(struct pst_worker *w)
 {
-    int r = pst_port_open(w->node->net, EVENTS_MAX, &w->port);
+    int r = pst_worker_open_port(w);
 
-    for (int network_only = 0; r >= 0 && network_only < 2; network_only++) {
-        r = pst_port_address(w->port, network_only, w->address[network_only], PST_NET_ADDRESS_BYTES_MAX);
-        w->address_bytes[network_only] = r < 0 ? 0 : (size_t)r;
-    }
     if (r < 0)
         return r;
     r = -pthread_create(&w->thread, NULL, worker_main, w);

@@ -1,0 +1,134 @@
+/* port.c: a worker's port: opened, watched, and opened anew when shared memory is left blocked by a client
+ * that died. */
+#include "node/node_priv.h"
+
+#include "base/clock.h"
+#include "base/hash.h"
+
+enum {
+    EVENTS_MAX = 16384, /* transport operations of a shard in flight */
+    PROBE_NS = 200000000,
+    PROBE_MS = 50,
+    IDLE_MS = 1000,
+};
+
+static int read_addresses(struct pst_worker *w)
+{
+    int r = 0;
+
+    pthread_mutex_lock(&w->notes_lock);
+    for (int network_only = 0; r >= 0 && network_only < 2; network_only++) {
+        r = pst_port_address(w->port, network_only, w->address[network_only], PST_NET_ADDRESS_BYTES_MAX);
+        w->address_bytes[network_only] = r < 0 ? 0 : (size_t)r;
+    }
+    pthread_mutex_unlock(&w->notes_lock);
+    return r < 0 ? r : 0;
+}
+
+int pst_worker_open_port(struct pst_worker *w)
+{
+    int r = pst_port_open(w->node->net, EVENTS_MAX, &w->port);
+
+    if (r == 0)
+        r = read_addresses(w);
+    if (r < 0)
+        return r;
+    pst_random(&w->probe.token, sizeof(w->probe.token));
+    return pst_peer_open(w->port, w->address[0], w->address_bytes[0], w, &w->probe.self);
+}
+
+void pst_worker_address(struct pst_worker *w, bool network_only, void *buf, uint16_t *bytes)
+{
+    pthread_mutex_lock(&w->notes_lock);
+    *bytes = (uint16_t)w->address_bytes[network_only];
+    memcpy(buf, w->address[network_only], *bytes);
+    pthread_mutex_unlock(&w->notes_lock);
+}
+
+void pst_probe_want(struct pst_worker *w)
+{
+    w->probe.due = true;
+}
+
+static void send_probe(struct pst_worker *w)
+{
+    struct pst_wire_head head = {
+        .type = PST_WIRE_WELCOME, .version = PST_WIRE_VERSION, .token = w->probe.token};
+    int r = pst_peer_send(w->probe.self, (struct pst_bytes){&head, sizeof(head)}, (struct pst_bytes){NULL, 0},
+                          NULL);
+
+    if (r == -EBUSY)
+        return; /* at the next tick */
+    w->probe.due = false;
+    w->probe.sent_ns = w->now_ns;
+}
+
+static void begin_reopening(struct pst_worker *w)
+{
+    pst_node_log(w->node, "shard %u: shared memory is blocked by a client that died: clients connect anew",
+                 w->number);
+    w->probe.reopening = true;
+    w->probe.due = false;
+    w->probe.sent_ns = 0;
+    pst_list_each_safe (it, &w->visitors)
+        pst_visitor_leave(pst_list_entry(it, struct pst_visitor, link), "shared memory was blocked");
+    if (w->probe.self)
+        pst_peer_close(w->probe.self);
+}
+
+static bool peers_left(const struct pst_worker *w)
+{
+    pst_list_each (it, &w->visitors) {
+        if (pst_list_entry(it, struct pst_visitor, link)->peer)
+            return true;
+    }
+    return w->probe.self != NULL;
+}
+
+static void reopen(struct pst_worker *w)
+{
+    int r;
+
+    if (peers_left(w))
+        return;
+    w->port = pst_port_close(w->port);
+    r = pst_worker_open_port(w);
+    /* A process that cannot open what it opened before is out of descriptors or memory: better a restart than
+     * a deaf shard. */
+    pst_assert(r == 0);
+    w->probe.reopening = false;
+}
+
+int pst_probe_tick(struct pst_worker *w)
+{
+    struct pst_probe *probe = &w->probe;
+
+    if (probe->reopening)
+        reopen(w);
+    else if (probe->sent_ns && w->now_ns - probe->sent_ns > PROBE_NS)
+        begin_reopening(w);
+    else if (probe->due && !probe->sent_ns && probe->self)
+        send_probe(w);
+    return probe->reopening || probe->sent_ns || probe->due ? PROBE_MS : IDLE_MS;
+}
+
+bool pst_probe_event(struct pst_worker *w, struct pst_net_event *event)
+{
+    struct pst_wire_head head;
+
+    if (event->arg == w && event->kind == PST_NET_PEER_GONE) {
+        w->probe.self = NULL;
+        return true;
+    }
+    if (event->arg == w && event->kind == PST_NET_PEER_LOST) {
+        if (!w->probe.reopening)
+            begin_reopening(w);
+        return true;
+    }
+    if (event->kind != PST_NET_EAGER || pst_wire_get_head(event->header, &head) < 0 ||
+        head.token != w->probe.token)
+        return false;
+    w->probe.sent_ns = 0;
+    pst_msg_free(event->msg);
+    return true;
+}
