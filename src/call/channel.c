@@ -7,6 +7,7 @@
 enum {
     HELLO_NS = 500000000,
     HELLO_TRIES = 3,
+    BUSY_US = 50000,
     TICK_NS = 10000000,
     RETRY_MS_MIN = 10,
     RETRY_MS_MAX = 500,
@@ -124,6 +125,21 @@ static int connect_node(struct pst_channel *ch, uint64_t deadline_ns, const char
     return 0;
 }
 
+/* What passes by itself is tried again: a crowd at the node's door, a shard that opens its port anew. */
+static int connect_patiently(struct pst_channel *ch, uint64_t deadline_ns, const char **fault)
+{
+    int r, hellos = 0;
+
+    for (;;) {
+        r = connect_node(ch, deadline_ns, fault);
+        if ((r != -EBUSY && r != -EHOSTUNREACH) || pst_now_ns() + BUSY_US * 1000 >= deadline_ns)
+            return r;
+        if (r == -EHOSTUNREACH && ++hellos == HELLO_TRIES)
+            return r;
+        usleep(BUSY_US);
+    }
+}
+
 int pst_channel_open(const struct pst_channel_options *options, struct pst_channel **out, const char **fault)
 {
     struct pst_channel *ch = calloc(1, sizeof(*ch));
@@ -147,11 +163,8 @@ int pst_channel_open(const struct pst_channel_options *options, struct pst_chann
     pst_list_init(&ch->sent);
     *fault = "UCX found no usable device";
     r = pst_net_open(&net, &ch->net);
-    /* A shard that is opening its port anew answers at its new address a moment later. */
-    for (int tries = 0;
-         tries < HELLO_TRIES && (r == 0 || r == -EHOSTUNREACH) && ch->state == CHANNEL_DOWN && !ch->session;
-         tries++)
-        r = connect_node(ch, pst_now_ns() + options->connect_ms * 1000000ull, fault);
+    if (r == 0)
+        r = connect_patiently(ch, pst_now_ns() + options->connect_ms * 1000000ull, fault);
     if (r < 0) {
         pst_channel_close(ch);
         return r;
