@@ -1,5 +1,6 @@
 """Our side of a figure: a penstockd of its own, and `penstock bench` against it."""
 
+import json
 import time
 from typing import Any
 
@@ -17,14 +18,16 @@ class Node:
     dram_bytes : int
         Size of the arenas.
     shards : int
+    more : str
+        Further options of penstockd.
     """
 
-    def __init__(self, stage: Stage, dram_bytes: int = GIB, shards: int = 1) -> None:
+    def __init__(self, stage: Stage, dram_bytes: int = GIB, shards: int = 1, *more: str) -> None:
         self.client = stage.program("penstock")
         path = stage.folder / "node.sock"
         self.process: Process = stage.start([
             stage.program("penstockd"), "--listen", "127.0.0.1:0", "--unix", str(path),
-            "--dram", str(dram_bytes), "--shards", str(shards)])
+            "--dram", str(dram_bytes), "--shards", str(shards), *more])
         port = self.process.wait_text(r"listening on 127\.0\.0\.1:(\d+)")[1]
         self.process.wait_for(path.exists)
         self.urls = {"tcp": f"node://127.0.0.1:{port}?lane=tcp", "local": f"node+unix://{path}"}
@@ -41,7 +44,7 @@ class Node:
 
     def stat(self) -> dict[str, Any]:
         """The node's `penstock stat`."""
-        return run_json([self.client, "stat", "--url", self.urls["local"], "--json"])
+        return json.loads(run([self.client, "stat", "--url", self.urls["local"], "--json"]))
 
     def used_bytes(self) -> int:
         """Private memory of the daemon and the arena pages in use, in bytes."""

@@ -1,0 +1,41 @@
+"""bench/soak: a short run finds nothing, and what is planted is found."""
+from __future__ import annotations
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+import support
+
+SOAK = pathlib.Path(__file__).resolve().parents[2] / "bench" / "soak"
+
+
+def soak(*arguments: str) -> tuple[int, dict]:
+    """Exit status and closing line of a run."""
+    done = subprocess.run([sys.executable, "-B", SOAK, "--build", support.BUILD, *arguments], stdin=subprocess.DEVNULL,
+                          capture_output=True, text=True, timeout=120, env=support.clean_environment())
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout.splitlines()[-1])
+
+
+def test_churn_holds() -> None:
+    code, told = soak("--only", "churn", "--for-s", "2", "--seed", "7")
+    assert code == 0 and told["ok"] and told["violations"] == 0, told
+    assert told["name"] == "churn" and told["seed"] == 7
+    for name in ("checked", "hits", "puts", "deletes", "views", "lists", "sweeps"):
+        assert told[name] > 0, name
+
+
+@pytest.mark.parametrize("fault", ["byte", "write"])
+def test_churn_finds_what_is_planted(fault: str) -> None:
+    code, told = soak("--only", "churn", "--for-s", "1", "--plant", fault)
+    assert code == 1 and not told["ok"] and told["violations"] >= 1, told
+
+
+def test_unknown_names_are_refused() -> None:
+    for arguments in (["--only", "idleness"], ["--only", "churn", "--plant", "nothing"]):
+        done = subprocess.run([sys.executable, "-B", SOAK, *arguments], stdin=subprocess.DEVNULL, capture_output=True,
+                              text=True, timeout=30)
+        assert done.returncode == 2 and arguments[-1] in done.stderr, done.stderr
