@@ -57,7 +57,9 @@ int pst_bulk_send(struct pst_peer *peer, const struct pst_wire_head *head, pst_b
     pst_assert(head->type == PST_WIRE_BULK);
     while (pack_fill(&pack, next, ctx, piece_bytes_max, &behind)) {
         struct pst_bytes header = {&pack, sizeof(pack.head) + pack.head.count * sizeof(pack.parts[0])};
-        int r = pst_peer_send_bulk(peer, header, pack.iov, pack.head.count, arg);
+        int r = *underway < PST_BULK_UNDERWAY_MAX
+                    ? pst_peer_send_bulk(peer, header, pack.iov, pack.head.count, arg)
+                    : -EAGAIN;
 
         if (r < 0)
             return r;

@@ -10,7 +10,12 @@
 #include "net/net.h"
 #include "wire/wire.h"
 
-enum { PST_BULK_ALONE_BYTES_MIN = 256 << 10 };
+enum {
+    PST_BULK_ALONE_BYTES_MIN = 256 << 10,
+    /* Messages of one request at once: more would share the wire and the caches, and none would arrive
+       sooner. */
+    PST_BULK_UNDERWAY_MAX = 4,
+};
 
 /* A place in the sender's list of values. */
 struct pst_bulk_cursor {

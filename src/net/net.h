@@ -26,7 +26,7 @@ enum {
     PST_NET_HEADER_BYTES_MAX = 4096,     /* header of a message */
     PST_NET_EAGER_BYTES_MAX = 128 << 10, /* data of an eager message; larger data goes by bulk */
     PST_NET_BULK_IOV_MAX = 1024,         /* pieces of one bulk send or receive */
-    PST_NET_PACK_BYTES_MAX = 1 << 20,    /* a bulk send of several pieces holds this much at the most */
+    PST_NET_PACK_BYTES_MAX = 256 << 10,  /* a bulk send of several pieces holds this much at the most */
     PST_NET_ADDRESS_BYTES_MAX = 2048,
 };
 

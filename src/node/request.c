@@ -365,6 +365,8 @@ static enum pst_step_result step_answers(struct pst_request *q)
     if (!q->visitor->leaving && q->bulk_out.item < q->read_count)
         r = pst_bulk_send(q->visitor->peer, &head, next_piece, q, UINT64_MAX, &q->bulk_out, q, &q->bulk_count,
                           &q->sends);
+    if (r == -EAGAIN)
+        return PST_STEP_WAIT;
     if (r == -EBUSY)
         return stall(q);
     if (r < 0)
@@ -411,7 +413,7 @@ void pst_request_sent(struct pst_request *q)
 {
     pst_assert(q->sends > 0);
     q->sends--;
-    if (q->step == &steps[STEP_drain])
+    if (q->step == &steps[STEP_drain] || q->step == &steps[STEP_answers])
         pst_request_run(q);
 }
 

@@ -343,8 +343,8 @@ static void bulk_pieces(void **state)
         size_t len;
         int out, in;
     } rows[] = {
-        {1 << 20, 32, 1},   {2 << 20, 1, 32}, {1 << 20, 32, 32}, {1 << 20, 1024, 1024}, {5000, 1000, 3},
-        {1024, 1024, 1024}, {3, 3, 1},        {64 << 20, 1, 64}, {100001, 4, 5},        {100001, 5, 4},
+        {256 << 10, 32, 1}, {2 << 20, 1, 32}, {256 << 10, 32, 32}, {256 << 10, 1024, 1024}, {5000, 1000, 3},
+        {1024, 1024, 1024}, {3, 3, 1},        {64 << 20, 1, 64},   {100001, 4, 5},          {100001, 5, 4},
     };
     struct pair *p = pair_open();
 
@@ -1109,7 +1109,7 @@ static void unconfined_net(void **state)
         side_connect(&p->b, &p->a);
         if (!network)
             assert_string_equal(pst_peer_lane(p->a.peer), "posix");
-        bulk_once(&p->a, &p->b, 4096, 1 << 20, 3, 2);
+        bulk_once(&p->a, &p->b, 4096, 256 << 10, 3, 2);
         pst_port_close(p->a.port);
         pst_port_close(p->b.port);
         pst_net_close(p->net);
