@@ -92,14 +92,14 @@ PERFTEST_BEST = {
 }
 
 
-def perftest_bytes_per_s(stage: Stage, size: int) -> float:
-    """Bandwidth of ucx_perftest's active messages of `size` bytes over loopback TCP."""
+def perftest_bytes_per_s(stage: Stage, size: int, *more: str) -> float:
+    """Bandwidth of ucx_perftest's active messages of `size` bytes over loopback TCP; `more` options for both sides."""
     env = {"UCX_TLS": "tcp", "UCX_NET_DEVICES": "lo"}
     port = free_port()
     with stage.sub() as own:
-        own.start(["ucx_perftest", "-p", str(port)], env).wait_port(port)
+        own.start(["ucx_perftest", "-p", str(port), *more], env).wait_port(port)
         out = run(["ucx_perftest", "127.0.0.1", "-p", str(port), "-t", "ucp_am_bw",
-                   "-s", str(size), "-f", *PERFTEST_BEST[size]], env)
+                   "-s", str(size), "-f", *PERFTEST_BEST[size], *more], env)
     try:
         # Last line: iterations, us (percentile, average, overall), MB/s (average, overall), ...
         # Its MB is 2^20 bytes.
