@@ -151,8 +151,9 @@ static void add_figures(struct penstock_stat *stat, const struct pst_figures *f)
     X(value_bytes)
     X(cache_keys)
     X(pinned)
-    X(puts) X(gets) X(hits) X(misses) X(deletes) X(evictions) X(evicted_bytes) X(moved) X(no_space)
-        X(slab_pages) X(slab_bytes) X(index_bytes)
+    X(puts)
+    X(gets) X(hits) X(misses) X(deletes) X(evictions) X(evicted_bytes) X(moved) X(no_space) X(slab_pages)
+        X(slab_bytes) X(index_bytes)
 #undef X
             stat->page_bytes = f->store.page_bytes;
     stat->pages = f->store.pages;

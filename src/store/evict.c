@@ -9,7 +9,7 @@ enum {
     TIE_DS = 10,          /* uses this close together count as one moment */
     TIE_RECORDS_MAX = 32, /* how many of one moment are compared */
     TICK_EVICTIONS_MAX = 64,
-    WANTED_NS = 20000000,  /* a waiting write asks again sooner than this */
+    WANTED_NS = 500000000, /* a waiting write asks again sooner than this, however crowded the cores are */
     TAKE_BACK_EVERY = 256, /* evictions without a free page before a slab page is emptied */
     TAKE_BACK_PERCENT = 90,
 };
