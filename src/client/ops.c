@@ -146,16 +146,10 @@ static void add_figures(struct penstock_stat *stat, const struct pst_figures *f)
 {
     const struct pst_shard_stat *s = &f->shard;
 
-#define X(name) stat->name += s->name;
-    X(keys)
-    X(value_bytes)
-    X(cache_keys)
-    X(pinned)
-    X(puts)
-    X(gets) X(hits) X(misses) X(deletes) X(evictions) X(evicted_bytes) X(moved) X(no_space) X(slab_pages)
-        X(slab_bytes) X(index_bytes)
+#define X(name, unit, text) stat->name += s->name;
+    PST_SHARD_COUNTERS(X)
 #undef X
-            stat->page_bytes = f->store.page_bytes;
+    stat->page_bytes = f->store.page_bytes;
     stat->pages = f->store.pages;
     stat->pages_used = f->store.pages_used;
     stat->arenas = f->store.arenas;
