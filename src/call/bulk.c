@@ -64,7 +64,8 @@ int pst_bulk_send(struct pst_peer *peer, const struct pst_wire_head *head, pst_b
         if (r < 0)
             return r;
         *underway += r == 0;
-        ++*messages;
+        if (messages)
+            ++*messages;
         *cursor = behind;
     }
     return 0;

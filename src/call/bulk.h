@@ -30,7 +30,8 @@ struct pst_bulk_cursor {
 typedef bool (*pst_bulk_next)(void *ctx, struct pst_bulk_cursor *cursor, struct iovec *piece, uint32_t *op);
 
 /*
- * Sends what lies behind @cursor, as long as the transport takes it. @cursor, *@messages move on.
+ * Sends what lies behind @cursor, as long as the transport takes it. @cursor and *@messages (may be NULL)
+ * move on.
  * @piece_bytes_max: longest piece in one message. @arg comes back in each PST_NET_SENT; *@underway counts
  * those to expect. Return: 0 all sent, -EBUSY go on later, -errno.
  */

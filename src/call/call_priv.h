@@ -31,8 +31,7 @@ struct pst_call {
     bool replied;
     bool values_in_bulk; /* puts whose values follow by BULK */
     struct pst_bulk_cursor bulk_out;
-    uint32_t bulks_sent; /* for the cursor's sake; not compared */
-    uint32_t sends;      /* of ours that the transport still holds */
+    uint32_t sends; /* of ours that the transport still holds */
     uint32_t bulks_expected, bulks_arrived, bulks_arriving;
     uint64_t deadline_ns;
     uint8_t *body;

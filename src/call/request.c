@@ -196,7 +196,7 @@ static bool send_values(struct pst_call *call)
     if (!call->values_in_bulk || call->replied)
         return true;
     r = pst_bulk_send(ch->peers[call->shard], &head, next_piece, call, piece_bytes_max, &call->bulk_out, call,
-                      &call->bulks_sent, &call->sends);
+                      NULL, &call->sends);
     if (r < 0 && r != -EBUSY && r != -EAGAIN)
         pst_channel_break(ch, r);
     return r == 0;
