@@ -21,6 +21,7 @@ test-full: test check-format lint test-asan test-tsan test-fuzz
 
 test-asan test-tsan:
 	@ci/preset $(@:test-%=%)
+	@ninja -C build-$(@:test-%=%)
 	@ci/summary --word $(@:test-%=%) --e2e tests/e2e build-$(@:test-%=%)
 
 test-fuzz:
