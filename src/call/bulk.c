@@ -67,6 +67,8 @@ int pst_bulk_send(struct pst_peer *peer, const struct pst_wire_head *head, pst_b
         if (messages)
             ++*messages;
         *cursor = behind;
+        if (pack.head.count > 1)
+            return -EBUSY;
     }
     return 0;
 }

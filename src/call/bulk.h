@@ -33,7 +33,9 @@ typedef bool (*pst_bulk_next)(void *ctx, struct pst_bulk_cursor *cursor, struct 
  * Sends what lies behind @cursor, as long as the transport takes it. @cursor and *@messages (may be NULL)
  * move on.
  * @piece_bytes_max: longest piece in one message. @arg comes back in each PST_NET_SENT; *@underway counts
- * those to expect. Return: 0 all sent, -EBUSY go on later, -errno.
+ * those to expect. Return: 0 all sent, -EBUSY go on after the next poll, -EAGAIN after a send has ended,
+ * -errno. At most one message per call is copied together: the port must be polled in between, so that what
+ * was packed before travels meanwhile.
  */
 int pst_bulk_send(struct pst_peer *peer, const struct pst_wire_head *head, pst_bulk_next next, void *ctx,
                   uint64_t piece_bytes_max, struct pst_bulk_cursor *cursor, void *arg, uint32_t *messages,

@@ -413,7 +413,9 @@ void pst_request_sent(struct pst_request *q)
 {
     pst_assert(q->sends > 0);
     q->sends--;
-    if (q->step == &steps[STEP_drain] || q->step == &steps[STEP_answers])
+    if (q->step == &steps[STEP_answers])
+        stall(q); /* goes on after a poll, once for however many sends that saw end */
+    else if (q->step == &steps[STEP_drain])
         pst_request_run(q);
 }
 
