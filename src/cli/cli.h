@@ -31,9 +31,10 @@ enum pst_exit {
     X(STRING, prefix, "", 0, 0, "PREFIX", "rm: every key with it; put, get --files: in front of the path")   \
     X(STRING, files, "", 0, 0, "LIST", "put, get: every file that LIST names, one path a line")              \
     X(FLAG, sha256, "no", 0, 0, "", "get --files: print digests instead of writing files")                   \
-    X(FLAG, if_absent, "no", 0, 0, "", "put: only when there is no such key")                                \
+    X(FLAG, if_absent, "no", 0, 0, "", "put, load: only when there is no such key")                          \
+    X(FLAG, replace, "no", 0, 0, "", "load: over keys that are there, too (as without it)")                  \
     X(STRING, if_generation, "", 0, 0, "N", "put, rm: only over this generation")                            \
-    X(FLAG, checksum, "no", 0, 0, "", "put: keep a checksum that every get verifies")                        \
+    X(FLAG, checksum, "no", 0, 0, "", "put, load: keep a checksum that every get verifies")                  \
     X(STRING, op, "get", 0, 0, "OP", "bench: get, put, exists, view-walk")                                   \
     X(SIZE, size, "64", 0, 1ull << 40, "bytes", "bench: size of a value")                                    \
     X(NUMBER, keys, "100000", 1, 1000000000, "keys", "bench: number of keys")                                \
@@ -63,6 +64,8 @@ int pst_cli_exit_code(int result);
 /* A JSON string, quoted; bytes that are no text come as \u00XX. */
 void pst_json_string(FILE *out, const void *text, size_t len);
 
+void pst_json_base64(FILE *out, const void *data, size_t len);
+
 /* A bar on standard error where that is a terminal. */
 struct pst_progress {
     const char *what;
@@ -85,6 +88,8 @@ int pst_cmd_stat(struct pst_cli *cli);
 int pst_cmd_ping(struct pst_cli *cli);
 int pst_cmd_clear(struct pst_cli *cli);
 int pst_cmd_bench(struct pst_cli *cli);
+int pst_cmd_dump(struct pst_cli *cli);
+int pst_cmd_load(struct pst_cli *cli);
 /* The many-files forms of put and get. */
 int pst_put_files(struct pst_cli *cli);
 int pst_get_files(struct pst_cli *cli);

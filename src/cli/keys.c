@@ -115,20 +115,31 @@ static int parse_range(const struct pst_cli *cli, uint64_t *from, uint64_t *byte
 
 /* Reads the value whatever its size: the second try has a buffer that fits, unless someone has overwritten it
  * meanwhile. */
-static int read_value(struct pst_cli *cli, const char *key, uint8_t **value, uint64_t *len)
+static int read_whole(struct pst_cli *cli, struct penstock_op *op, const char *key)
 {
     uint64_t room = 64 << 10;
-    int r = -ENOBUFS;
 
-    for (int tries = 0; tries < 8 && r == -ENOBUFS; tries++) {
-        free(*value);
-        *value = malloc(room);
-        if (!*value)
+    op->result = -ENOBUFS;
+    for (int tries = 0; tries < 8 && op->result == -ENOBUFS; tries++) {
+        free(op->data);
+        penstock_prep_get(op, key, strlen(key), malloc(room), room);
+        if (!op->data)
             return -ENOMEM;
-        r = penstock_get(cli->store, key, strlen(key), *value, room, len);
-        room = *len;
+        penstock_batch(cli->store, op, 1);
+        room = op->value_bytes;
     }
-    return r;
+    op->bytes = pst_min(op->bytes, op->value_bytes);
+    return op->result;
+}
+
+static int read_range(struct pst_cli *cli, struct penstock_op *op, const char *key, uint64_t from,
+                      uint64_t bytes)
+{
+    penstock_prep_get_range(op, key, strlen(key), from, malloc(bytes ? bytes : 1), bytes);
+    if (!op->data)
+        return -ENOMEM;
+    penstock_batch(cli->store, op, 1);
+    return op->result;
 }
 
 static int write_all(const char *path, const uint8_t *data, uint64_t len)
@@ -144,33 +155,54 @@ static int write_all(const char *path, const uint8_t *data, uint64_t len)
     return ok ? 0 : PST_EXIT_OTHER;
 }
 
+/* Value bytes are no JSON: they go to FILE, or come as base64. */
+static void print_got(const struct penstock_op *op, bool with_value)
+{
+    printf("{\"key\":");
+    pst_json_string(stdout, op->key, op->key_bytes);
+    printf(",\"bytes\":%" PRIu64 ",\"generation\":%" PRIu64, op->bytes, op->generation);
+    if (with_value) {
+        printf(",\"base64\":");
+        pst_json_base64(stdout, op->data, op->bytes);
+    }
+    printf("}\n");
+}
+
+static int get_value(struct pst_cli *cli, struct penstock_op *op)
+{
+    const char *key = cli->args[0], *path = cli->arg_count == 2 ? cli->args[1] : "-";
+    bool to_stdout = strcmp(path, "-") == 0;
+    uint64_t from = 0, bytes = 0;
+    int r, code = cli->range ? parse_range(cli, &from, &bytes) : 0;
+
+    if (code)
+        return code;
+    r = cli->range ? read_range(cli, op, key, from, bytes) : read_whole(cli, op, key);
+    if (r == -ENOMEM && !op->data) {
+        fprintf(stderr, "penstock: no memory for a value of %" PRIu64 " bytes\n", op->bytes);
+        return PST_EXIT_OTHER;
+    }
+    if (r)
+        return r == PENSTOCK_MISS ? pst_cli_missing(key) : pst_cli_fail(r);
+    if (!cli->json || !to_stdout)
+        code = write_all(path, op->data, op->bytes);
+    if (cli->json && code == 0)
+        print_got(op, to_stdout);
+    return code;
+}
+
 int pst_cmd_get(struct pst_cli *cli)
 {
-    pst_cleanup_free uint8_t *value = NULL;
-    uint64_t from = 0, len = 0;
-    int r;
+    struct penstock_op op = {0};
+    int code;
 
     if (cli->files)
         return cli->arg_count ? pst_cli_usage("get --files takes no key") : pst_get_files(cli);
     if (cli->arg_count < 1 || cli->arg_count > 2)
         return pst_cli_usage("get needs KEY and may have FILE");
-    if (cli->range) {
-        int code = parse_range(cli, &from, &len);
-
-        if (code)
-            return code;
-        value = malloc(len ? len : 1);
-        if (!value) {
-            fprintf(stderr, "penstock: no memory for a range of %" PRIu64 " bytes\n", len);
-            return PST_EXIT_OTHER;
-        }
-        r = penstock_get_range(cli->store, cli->args[0], strlen(cli->args[0]), from, value, len);
-    } else {
-        r = read_value(cli, cli->args[0], &value, &len);
-    }
-    if (r)
-        return r == PENSTOCK_MISS ? pst_cli_missing(cli->args[0]) : pst_cli_fail(r);
-    return write_all(cli->arg_count == 2 ? cli->args[1] : "-", value, len);
+    code = get_value(cli, &op);
+    free(op.data);
+    return code;
 }
 
 /* ---- ls ---- */

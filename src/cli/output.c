@@ -1,4 +1,4 @@
-/* output.c: JSON text and the progress bar. */
+/* output.c: JSON text, and the progress bar. */
 #include "cli/cli.h"
 
 #include "base/clock.h"
@@ -15,6 +15,23 @@ void pst_json_string(FILE *out, const void *text, size_t len)
             fprintf(out, "\\u%04x", at[i]);
         else
             fputc(at[i], out);
+    }
+    fputc('"', out);
+}
+
+void pst_json_base64(FILE *out, const void *data, size_t len)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const unsigned char *at = data;
+
+    fputc('"', out);
+    for (; len > 0; at += 3, len -= pst_min(len, 3)) {
+        unsigned word = (unsigned)at[0] << 16 | (len > 1 ? (unsigned)at[1] << 8 : 0) | (len > 2 ? at[2] : 0);
+
+        fputc(digits[word >> 18], out);
+        fputc(digits[word >> 12 & 63], out);
+        fputc(len > 1 ? digits[word >> 6 & 63] : '=', out);
+        fputc(len > 2 ? digits[word & 63] : '=', out);
     }
     fputc('"', out);
 }
