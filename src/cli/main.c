@@ -24,6 +24,8 @@ static const struct command {
     {"stat", "stat [KEY]              figures of the store, or of one value", pst_cmd_stat},
     {"ping", "ping                    round trip to every shard", pst_cmd_ping},
     {"clear", "clear                   delete everything that is not pinned", pst_cmd_clear},
+    {"dump", "dump [PREFIX] [FILE|-]  write all keys and values as one checked stream", pst_cmd_dump},
+    {"load", "load [FILE|-]           store what dump wrote", pst_cmd_load},
     {"bench", "bench                   measure", pst_cmd_bench},
 };
 

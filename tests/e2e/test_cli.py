@@ -1,6 +1,7 @@
 """The command line: every command, every exit code, JSON that parses."""
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import mmap
@@ -8,6 +9,8 @@ import os
 import pathlib
 import random
 import shutil
+import signal
+import struct
 import subprocess
 from typing import Iterator
 
@@ -102,6 +105,145 @@ def test_conditions(cli: Cli) -> None:
     cli("rm", "k", "--if-generation", str(second["generation"]))
     cli("get", "k", code=NOT_FOUND)
     cli("put", "k", "--if-generation", "some", stdin=b"x", code=USAGE)
+
+
+def test_get_json(cli: Cli, tmp_path: pathlib.Path) -> None:
+    for size in (0, 1, 2, 3, 100_000):
+        value = binary(size)
+        put = cli.json("put", "k", stdin=value)
+        got = cli.json("get", "k")
+        assert base64.b64decode(got.pop("base64"), validate=True) == value
+        assert got == {"key": "k", "bytes": size, "generation": put["generation"]}
+        assert cli.json("get", "k", str(tmp_path / "out")) == got
+        assert (tmp_path / "out").read_bytes() == value
+    part = cli.json("get", "k", "--range", "5:10")
+    assert base64.b64decode(part["base64"]) == value[5:15] and part["bytes"] == 10
+    cli("get", "absent", "--json", code=NOT_FOUND)
+
+
+# ---- dump and load
+
+
+def parse_dump(stream: bytes) -> dict[bytes, bytes]:
+    """What docs/dump-format.md says, without the checksums."""
+    values, at = {}, 16
+    assert stream[:12] == b"PSTDUMP\n\1\0\0\0"
+    while stream[at] == 1:
+        _, _, key_bytes, attr_bytes, _, value_bytes = struct.unpack_from("<BBHHHQ", stream, at)
+        key, value = stream[at + 16:at + 16 + key_bytes], b""
+        at += 16 + key_bytes + attr_bytes + 4
+        while stream[at] == 2:
+            length, = struct.unpack_from("<I", stream, at + 4)
+            value += stream[at + 8:at + 8 + length]
+            at += 8 + length
+        if stream[at] == 3:
+            assert len(value) == value_bytes and key not in values
+            values[key] = value
+        at += 8
+    _, records, length, _ = struct.unpack("<B7xQQI", stream[at:])
+    assert (records, length) == (len(values), at)
+    return values
+
+
+def dump_and_values(cli: Cli, folder: pathlib.Path) -> tuple[bytes, dict[bytes, bytes]]:
+    sizes = {f"small {number}": number * 40 for number in range(200)} | {"middle": 3_000_000, "large": 9_000_001}
+    for name, size in sizes.items():
+        (folder / name).write_bytes(binary(size))
+    (folder / "list").write_text("".join(f"{folder / name}\n" for name in sizes))
+    cli("put", "--files", str(folder / "list"))
+    cli("put", b"bin\xff\n", stdin=b"")
+    values = {str(folder / name).encode(): binary(size) for name, size in sizes.items()}
+    return cli("dump"), values | {b"bin\xff\n": b""}
+
+
+def contents(cli: Cli) -> dict[bytes, bytes]:
+    return parse_dump(cli("dump"))
+
+
+def test_dump_and_load(cli: Cli, tmp_path: pathlib.Path) -> None:
+    stream, values = dump_and_values(cli, tmp_path)
+    assert parse_dump(stream) == values
+    assert list(parse_dump(stream)) == sorted(values)
+    path = str(tmp_path / "all")
+    report = cli.json("dump", "", path)
+    assert pathlib.Path(path).read_bytes() == stream
+    assert report["keys"] == len(values) and report["bytes"] == sum(map(len, values.values()))
+    cli("clear")
+    report = cli.json("load", path)
+    assert (report["keys"], report["stored"], report["skipped"]) == (len(values), len(values), 0)
+    assert contents(cli) == values
+    part = cli("dump", f"{tmp_path}/small 1")
+    cli("clear")
+    assert b"111 stored" in cli("load", stdin=part)  # 1, 10 to 19, 100 to 199
+    assert contents(cli) == {key: value for key, value in values.items() if b"/small 1" in key}
+    assert cli.json("load", "-", stdin=cli("dump", "nothing"))["keys"] == 0
+
+
+def test_load_over_what_is_there(cli: Cli) -> None:
+    cli("put", "a", stdin=b"dumped")
+    cli("put", "b", stdin=b"dumped")
+    stream = cli("dump")
+    cli("clear")
+    cli("put", "a", stdin=b"newer")
+    assert cli.json("load", "--if-absent", stdin=stream)["skipped"] == 1
+    assert contents(cli) == {b"a": b"newer", b"b": b"dumped"}
+    assert cli.json("load", "--replace", stdin=stream)["stored"] == 2
+    assert contents(cli) == {b"a": b"dumped", b"b": b"dumped"}
+    assert b"either" in cli("load", "--replace", "--if-absent", stdin=stream, code=USAGE)
+
+
+def test_load_finds_damage(cli: Cli, tmp_path: pathlib.Path) -> None:
+    stream, values = dump_and_values(cli, tmp_path)
+    cli("clear")
+    for at in (0, 9, 15, 16, 5_000, len(stream) // 2, len(stream) - 1):
+        damaged = bytearray(stream)
+        damaged[at] ^= 0x10
+        words = cli("load", stdin=bytes(damaged), code=CORRUPT)
+        assert b"record " in words and b"offset " in words, words
+        assert all(values[key] == value for key, value in contents(cli).items())
+    for length in (0, 5, 16, 20, 100_000, len(stream) - 1):
+        assert b"ends too early" in cli("load", stdin=stream[:length], code=CORRUPT)
+    assert b"something follows the end" in cli("load", stdin=stream + b"x", code=CORRUPT)
+    cli("clear")
+    words = cli("load", stdin=stream[:4_000_000], code=CORRUPT)
+    assert b'/large"' in words
+    assert f"{tmp_path}/large".encode() not in contents(cli)
+
+
+def test_dump_while_keys_are_written(cli: Cli, tmp_path: pathlib.Path) -> None:
+    """Every value is one that was written, whole, and every key that stays comes once."""
+    _, stable = dump_and_values(cli, tmp_path)
+    size = 6_000_000  # more than a piece
+    for letter in "ab":
+        (tmp_path / letter).write_bytes(letter.encode() * size)
+    script = 'while :; do for l in a b; do "$0" --url "$1" put hot "$2/$l" || exit; done; done'
+    writer = subprocess.Popen(["sh", "-c", script, support.BUILD / "penstock", cli.url, tmp_path],
+                              env=support.clean_environment(), start_new_session=True)
+    try:
+        support.wait_until("the hot key", lambda: penstock("--url", cli.url, "get", "hot", "--range", "0:1").returncode == 0)
+        streams = [cli("dump") for _ in range(5)]
+    finally:
+        os.killpg(writer.pid, signal.SIGKILL)
+        writer.wait()
+    for stream in streams:
+        cli("clear")
+        cli("load", stdin=stream)
+        found = contents(cli)
+        assert found == parse_dump(stream)
+        hot = found.pop(b"hot", None)
+        assert hot is None or hot in (b"a" * size, b"b" * size)
+        assert found == stable
+
+
+def test_load_refuses_a_newer_version(cli: Cli) -> None:
+    head = b"PSTDUMP\n" + (2).to_bytes(4, "little")
+    crc = 0xFFFFFFFF
+    for byte in head:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    words = cli("load", stdin=head + (crc ^ 0xFFFFFFFF).to_bytes(4, "little") + bytes(100), code=OTHER)
+    assert b"version" in words and b"2; this one reads 1" in words
 
 
 # ---- ls, rm, clear
@@ -245,6 +387,8 @@ def test_bench_until_full(cli: Cli) -> None:
     (["put", "a", "b", "c"], b"put needs KEY"),
     (["get"], b"get needs KEY"),
     (["stat", "a", "b"], b"stat takes one KEY"),
+    (["dump", "a", "b", "c"], b"dump takes"),
+    (["load", "a", "b"], b"load takes"),
     (["bench", "k"], b"bench takes options only"),
     (["bench", "--op", "dance"], b"'dance'"),
     (["bench", "--size", "big"], b"'big'"),
@@ -275,7 +419,7 @@ def test_bad_url(url: str, words: bytes) -> None:
 
 def test_help_and_version() -> None:
     text = penstock("--help").stdout.decode()
-    for word in ("put KEY", "get KEY", "ls", "rm", "stat", "ping", "clear", "bench", "--url", "--json", "--range",
+    for word in ("put KEY", "get KEY", "ls", "rm", "stat", "ping", "clear", "dump [PREFIX]", "load [FILE|-]", "bench", "--url", "--json", "--range",
                  "exit codes"):
         assert word in text
     assert penstock("--version").stdout.startswith(b"penstock ")
