@@ -1,5 +1,5 @@
 # The short names for what developers and CI do. Meson does the building; ci/preset names the kinds of build.
-#   make demo | test | test-full | bench [ONLY=figure] | soak [ONLY=run] [FOR_S=seconds] | install | format | lint | clean
+#   make demo | test | test-full | coverage | bench [ONLY=figure] | soak [ONLY=run] [FOR_S=seconds] | install | format | lint | clean
 BUILD = build
 SOURCES = find src include tests bench -name '*.[ch]' -print0
 LINT = find src -name '*.c' -print0 | xargs -0 -r -n 1 -P 2 clang-tidy --quiet -p $(BUILD)
@@ -28,6 +28,14 @@ test-fuzz:
 	@if ls tests/fuzz/fuzz_*.c >/dev/null 2>&1; then \
 	    ci/preset fuzz && ci/summary --word fuzz build-fuzz --suite fuzz; fi
 
+# Line coverage of every room by the whole suite, real daemons included; fails below 90 %.
+coverage:
+	@ci/preset coverage
+	@ninja -C build-coverage
+	@find build-coverage -name '*.gcda' -delete
+	@ci/summary --word coverage --e2e tests/e2e build-coverage
+	@ci/coverage build-coverage
+
 check-format:
 	@$(SOURCES) | xargs -0 -r clang-format --dry-run -Werror --ferror-limit=10
 
@@ -48,6 +56,6 @@ install: all
 	@meson install -C $(BUILD)
 
 clean:
-	@rm -rf build build-asan build-tsan build-fuzz
+	@rm -rf build build-asan build-tsan build-fuzz build-coverage
 
-.PHONY: all demo test test-full test-asan test-tsan test-fuzz check-format format lint bench soak install clean
+.PHONY: all demo test test-full test-asan test-tsan test-fuzz coverage check-format format lint bench soak install clean
