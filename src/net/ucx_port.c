@@ -76,7 +76,7 @@ int ucx_port_open(struct pst_net *net, uint32_t events_max, struct pst_port **ou
     if (!port)
         return -ENOMEM;
     if (port->ops)
-        r = worker_open(port, ucx_net_cast(net)->context);
+        r = worker_open(port, ucx_net_cast(net)->shared->context);
     if (r == 0)
         r = ucx_messages_open(port);
     if (r < 0) {
@@ -124,7 +124,7 @@ void ucx_port_close(struct pst_port *base)
             ucx_peer_forget(pst_list_entry(it, struct ucx_peer, link));
     if (!drained) {
         /* UCX aborts when a worker ends before its requests: better to lose this memory than the process. */
-        ucx_net_cast(base->net)->stuck = true;
+        ucx_net_cast(base->net)->shared->stuck = true;
         return;
     }
     ucx_messages_close(port);

@@ -41,10 +41,19 @@ enum ucx_am {
     UCX_AM_PREFIX,
 };
 
+/* Shared by the process's nets that confine it alike. */
+struct ucx_context {
+    struct pst_list link;
+    uint32_t refs;
+    bool loopback_only;
+    _Atomic bool stuck; /* a port could not be drained: its worker still stands on the context */
+    ucp_context_h context;
+    char devices[];
+};
+
 struct ucx_net {
     struct pst_net base;
-    ucp_context_h context;
-    bool stuck; /* a port could not be drained: its worker still stands on the context */
+    struct ucx_context *shared;
 };
 
 /* A send or a receive that is underway, or whose event waits for a poll. */

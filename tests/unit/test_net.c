@@ -731,6 +731,26 @@ static void descriptors_come_back(void **state)
     pair_close(p);
 }
 
+/* The process's nets stand on one context: whichever is closed first, the others go on. */
+static void nets_outlive_each_other(void **state)
+{
+    struct pst_net *first = net_open();
+    struct pair *p = pair_open();
+    struct pst_net *last = net_open();
+
+    (void)state;
+    assert_ptr_not_equal(first, last);
+    pst_net_close(first);
+    send_whole(&p->a, &p->b, bytes_of("h", 1), bytes_of("d", 1));
+    pst_msg_free(await(&p->b, &p->a, PST_NET_EAGER).msg);
+    pair_close(p);
+    p = pair_open();
+    pst_net_close(last);
+    send_whole(&p->a, &p->b, bytes_of("h", 1), bytes_of("d", 1));
+    pst_msg_free(await(&p->b, &p->a, PST_NET_EAGER).msg);
+    pair_close(p);
+}
+
 static void addresses(void **state)
 {
     struct pair *p = pair_open();
@@ -1159,6 +1179,7 @@ int main(void)
         BOTH(arm_and_wake),
         BOTH(transfer_asleep),
         BOTH(descriptors_come_back),
+        BOTH(nets_outlive_each_other),
         BOTH(addresses),
         cmocka_unit_test(memory_is_registered),
         cmocka_unit_test(everything_listens_on_loopback),
