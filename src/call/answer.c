@@ -1,6 +1,7 @@
 /*
  * answer.c: what comes back: replies, and large values straight into the callers' buffers. The node is
- * authenticated but not believed: an answer that does not fit its request ends the session.
+ * authenticated but not believed: an answer that does not fit its request ends the session. One that comes
+ * late or a second time is dropped: the transport may do that to any message.
  */
 #include "call/call_priv.h"
 
@@ -12,11 +13,16 @@ struct bulk_in *pst_bulk_in_cast(void *p)
     return in;
 }
 
-static struct pst_call *call_of(struct pst_channel *ch, uint32_t id)
+/* The request that a message belongs to, NULL when it has ended. Return: 0, or -EPROTO: it was never sent. */
+static int call_of(struct pst_channel *ch, uint32_t id, struct pst_call **out)
 {
     struct pst_call *call = id % CALLS_MAX < ch->call_count ? ch->calls[id % CALLS_MAX] : NULL;
 
-    return call && call->id == id ? call : NULL;
+    if (!call || pst_wire_later(id, call->id) || (id == call->id && call->state == CALL_OPEN))
+        return -EPROTO;
+    pst_assert(call->magic == PST_CALL_MAGIC);
+    *out = id == call->id && call->state == CALL_SENT ? call : NULL;
+    return 0;
 }
 
 /* Return: 0 or -EPROTO when the node sends what was not asked for. */
@@ -50,10 +56,13 @@ static int take_result(struct pst_call *call, uint32_t index, const struct pst_w
 
 static int take_reply(struct pst_channel *ch, const struct pst_wire_head *head, struct pst_bytes body)
 {
-    struct pst_call *call = call_of(ch, head->request);
+    struct pst_call *call;
     const uint8_t *at = body.data, *end = at + body.len;
+    int r = call_of(ch, head->request, &call);
 
-    if (!call || call->replied || call->count != head->count)
+    if (r < 0 || !call || call->replied)
+        return r;
+    if (call->count != head->count || head->bulk_count < call->bulks_next)
         return -EPROTO;
     for (uint32_t i = 0; i < head->count; i++) {
         struct pst_wire_result result;
@@ -69,14 +78,25 @@ static int take_reply(struct pst_channel *ch, const struct pst_wire_head *head, 
     return 0;
 }
 
+static int take_welcome(struct pst_channel *ch, const struct pst_wire_head *head)
+{
+    if (head->bulk_count >= ch->welcome.shard_count)
+        return -EPROTO;
+    ch->welcomed += !ch->welcomed_by[head->bulk_count];
+    ch->welcomed_by[head->bulk_count] = true;
+    return 0;
+}
+
 void pst_channel_on_message(struct pst_channel *ch, struct pst_net_event *event)
 {
     struct pst_wire_head head;
     int r = pst_wire_get_head(event->header, &head);
 
     if (r == 0 && head.token == ch->welcome.token) {
-        if (head.type == PST_WIRE_WELCOME)
-            ch->welcomed++;
+        if (head.version != ch->welcome.version)
+            r = -EPROTO;
+        else if (head.type == PST_WIRE_WELCOME)
+            r = take_welcome(ch, &head);
         else if (head.type == PST_WIRE_REPLY)
             r = take_reply(ch, &head, event->data);
         else
@@ -121,37 +141,82 @@ static int scatter(struct pst_call *call, struct pst_bytes header, struct bulk_i
     return 1;
 }
 
-void pst_channel_on_bulk(struct pst_channel *ch, struct pst_net_event *event)
+/* Return: 0 the message is being received, or -errno and it is still the caller's. */
+static int receive(struct pst_call *call, const struct pst_wire_head *head, const struct pst_net_event *event)
 {
+    struct bulk_in *in = calloc(1, sizeof(*in));
     struct iovec iov[PIECES_MAX];
-    struct pst_wire_head head;
-    struct pst_call *call;
-    struct bulk_in *in = NULL;
-    int r = pst_wire_get_head(event->header, &head), count;
     uint64_t sum = 0;
+    int count;
 
-    if (r < 0 || head.type != PST_WIRE_BULK || head.token != ch->welcome.token ||
-        !(call = call_of(ch, head.request)))
-        goto refuse;
-    in = calloc(1, sizeof(*in));
     if (!in)
-        goto refuse;
+        return -ENOMEM;
     in->magic = PST_BULK_IN_MAGIC;
     in->call = call;
-    in->part_count = head.count;
+    in->part_count = head->count;
     count = scatter(call, event->header, in, iov);
-    if (count < 0)
-        goto refuse;
     for (int i = 0; i < count; i++)
         sum += iov[i].iov_len;
-    if (sum != event->data.len || pst_msg_receive(event->msg, iov, count, in) < 0)
-        goto refuse;
-    call->bulks_arriving++;
-    return;
-refuse:
-    if (in)
+    if (count < 0 || sum != event->data.len || pst_msg_receive(event->msg, iov, count, in) < 0) {
         free(in->bounce);
-    free(in);
+        free(in);
+        return -EPROTO;
+    }
+    call->bulks_next++;
+    call->bulks_arriving++;
+    return 0;
+}
+
+/* More than the reply says would come into buffers that their owner has back. */
+static bool wants_bulk(const struct pst_call *call, uint32_t index)
+{
+    return !call->replied || index < call->bulks_expected;
+}
+
+/*
+ * Takes the message when it is its turn, and those that have waited for it. Return: 0 (it is received, parked
+ * or dropped), or -errno and it is still the caller's.
+ */
+static int take_bulk(struct pst_channel *ch, struct pst_wire_head *head, struct pst_net_event *event)
+{
+    struct pst_call *call;
+    int r = call_of(ch, head->request, &call);
+
+    if (r < 0)
+        return r;
+    if (call && head->version == 1) /* without an index: in the order of their coming */
+        head->bulk_count = call->bulks_next;
+    if (call && !wants_bulk(call, head->bulk_count))
+        return -EPROTO;
+    if (!call || head->bulk_count < call->bulks_next) {
+        pst_msg_free(event->msg);
+        return 0;
+    }
+    if (head->bulk_count > call->bulks_next)
+        return pst_bulk_park_add(&ch->park, head, event);
+    do
+        r = receive(call, head, event);
+    while (r == 0 && wants_bulk(call, call->bulks_next) &&
+           pst_bulk_park_take(&ch->park, call->id, call->bulks_next, head, event));
+    return r;
+}
+
+void pst_channel_on_bulk(struct pst_channel *ch, struct pst_net_event *event)
+{
+    struct pst_wire_head head;
+    int r = pst_wire_get_head(event->header, &head);
+
+    if (ch->state != CHANNEL_UP) { /* the memory that it is for is about to be given back */
+        pst_msg_free(event->msg);
+        return;
+    }
+    if (r == 0 && head.type == PST_WIRE_BULK && head.token == ch->welcome.token &&
+        head.version == ch->welcome.version)
+        r = take_bulk(ch, &head, event);
+    else
+        r = -EPROTO;
+    if (r == 0)
+        return;
     pst_msg_free(event->msg);
     pst_channel_break(ch, -EPROTO);
 }

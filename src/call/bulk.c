@@ -54,21 +54,110 @@ int pst_bulk_send(struct pst_peer *peer, const struct pst_wire_head *head, pst_b
     struct pack pack = {.head = *head};
     struct pst_bulk_cursor behind = *cursor;
 
-    pst_assert(head->type == PST_WIRE_BULK);
+    pst_assert(head->type == PST_WIRE_BULK && messages);
     while (pack_fill(&pack, next, ctx, piece_bytes_max, &behind)) {
         struct pst_bytes header = {&pack, sizeof(pack.head) + pack.head.count * sizeof(pack.parts[0])};
-        int r = *underway < PST_BULK_UNDERWAY_MAX
-                    ? pst_peer_send_bulk(peer, header, pack.iov, pack.head.count, arg)
-                    : -EAGAIN;
+        int r;
 
+        pack.head.bulk_count = head->version > 1 ? *messages : 0;
+        r = *underway < PST_BULK_UNDERWAY_MAX
+                ? pst_peer_send_bulk(peer, header, pack.iov, pack.head.count, arg)
+                : -EAGAIN;
         if (r < 0)
             return r;
         *underway += r == 0;
-        if (messages)
-            ++*messages;
+        ++*messages;
         *cursor = behind;
         if (pack.head.count > 1)
             return -EBUSY;
     }
     return 0;
+}
+
+/* ---- before their turn ---- */
+
+struct parked {
+    struct pst_list link;
+    struct pst_wire_head head;
+    struct pst_net_event event;
+};
+
+void pst_bulk_park_init(struct pst_bulk_park *park)
+{
+    pst_list_init(&park->parked);
+    park->count = 0;
+}
+
+static struct parked *parked_find(struct pst_bulk_park *park, uint32_t request, uint32_t index)
+{
+    pst_list_each (it, &park->parked) {
+        struct parked *parked = pst_list_entry(it, struct parked, link);
+
+        if (parked->head.request == request && parked->head.bulk_count == index)
+            return parked;
+    }
+    return NULL;
+}
+
+static void parked_free(struct pst_bulk_park *park, struct parked *parked)
+{
+    pst_assert(park->count > 0);
+    park->count--;
+    pst_list_remove(&parked->link);
+    free(parked);
+}
+
+int pst_bulk_park_add(struct pst_bulk_park *park, const struct pst_wire_head *head,
+                      const struct pst_net_event *event)
+{
+    struct parked *parked;
+
+    pst_assert(head->type == PST_WIRE_BULK && event->kind == PST_NET_BULK);
+    if (parked_find(park, head->request, head->bulk_count)) {
+        pst_msg_free(event->msg);
+        return 0;
+    }
+    if (park->count == PST_BULK_PARKED_MAX)
+        return -ENOBUFS;
+    parked = malloc(sizeof(*parked));
+    if (!parked)
+        return -ENOMEM;
+    *parked = (struct parked){.head = *head, .event = *event};
+    pst_list_push_back(&park->parked, &parked->link);
+    park->count++;
+    return 0;
+}
+
+bool pst_bulk_park_take(struct pst_bulk_park *park, uint32_t request, uint32_t index,
+                        struct pst_wire_head *head, struct pst_net_event *event)
+{
+    struct parked *parked = park->count ? parked_find(park, request, index) : NULL;
+
+    if (!parked)
+        return false;
+    *head = parked->head;
+    *event = parked->event;
+    parked_free(park, parked);
+    return true;
+}
+
+void pst_bulk_park_drop(struct pst_bulk_park *park, uint32_t request)
+{
+    if (park->count == 0)
+        return;
+    pst_list_each_safe (it, &park->parked) {
+        struct parked *parked = pst_list_entry(it, struct parked, link);
+
+        if (parked->head.request != request)
+            continue;
+        pst_msg_free(parked->event.msg);
+        parked_free(park, parked);
+    }
+}
+
+void pst_bulk_park_fini(struct pst_bulk_park *park)
+{
+    while (park->count > 0)
+        pst_bulk_park_drop(park, pst_list_first(&park->parked, struct parked, link)->head.request);
+    pst_assert(pst_list_empty(&park->parked));
 }

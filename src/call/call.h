@@ -19,6 +19,10 @@
 
 struct pst_channel;
 
+_Static_assert((int)PST_BOOT_VERSION == (int)PST_WIRE_VERSION &&
+                   (int)PST_BOOT_VERSION_OLDEST == (int)PST_WIRE_VERSION_OLDEST,
+               "a session has one version");
+
 /* ---- operations, wherever they are carried out ---- */
 
 enum { PST_OP_PIECES_MAX = PST_NET_BULK_IOV_MAX };

@@ -7,7 +7,7 @@
 #include "base/list.h"
 
 enum {
-    CALLS_MAX = 1024, /* requests in flight */
+    CALLS_MAX = PST_WIRE_PLACES, /* requests in flight */
     CALL_BODY_BYTES = PST_WIRE_BODY_BYTES_MAX + PST_WIRE_OP_BYTES_MAX,
     BULK_MESSAGES_MAX = 4096, /* transport operations in flight */
     PIECES_MAX = PST_OP_PIECES_MAX,
@@ -20,6 +20,12 @@ enum {
 /* The library's words in an operation that is underway. */
 enum { OP_NEXT, OP_DONE_LIST, OP_DEADLINE, OP_SHARD };
 
+enum call_state {
+    CALL_IDLE, /* ended: what still comes for its number comes late */
+    CALL_OPEN, /* takes operations, or waits to be sent */
+    CALL_SENT, /* answers may come */
+};
+
 /* One request to one shard: a message, its bulk messages in both directions, its reply. */
 struct pst_call {
     uint32_t magic;
@@ -28,10 +34,13 @@ struct pst_call {
     uint32_t id;
     uint32_t shard;
     uint16_t count;
+    enum call_state state;
     bool replied;
     bool values_in_bulk; /* puts whose values follow by BULK */
     struct pst_bulk_cursor bulk_out;
-    uint32_t sends; /* of ours that the transport still holds */
+    uint32_t bulks_out;  /* begun to be sent */
+    uint32_t bulks_next; /* index of the one to be taken next */
+    uint32_t sends;      /* of ours that the transport still holds */
     uint32_t bulks_expected, bulks_arrived, bulks_arriving;
     uint64_t deadline_ns;
     uint8_t *body;
@@ -67,7 +76,9 @@ struct pst_channel {
     struct pst_peer *peers[PST_BOOT_SHARDS_MAX];
     uint32_t peers_open;
     uint64_t session;
-    uint64_t welcomed; /* shards that answered the hello */
+    uint32_t welcomed; /* shards that answered the hello */
+    bool welcomed_by[PST_BOOT_SHARDS_MAX];
+    struct pst_bulk_park park; /* bulk messages before their turn */
 
     struct pst_call *calls[CALLS_MAX]; /* made when first needed */
     uint32_t call_count;

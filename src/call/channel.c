@@ -62,11 +62,13 @@ static bool poll_events(struct pst_channel *ch)
 static int say_hello(struct pst_channel *ch, const char **fault)
 {
     uint64_t end_ns = pst_now_ns() + HELLO_NS;
+    uint8_t version = (uint8_t)ch->welcome.version;
 
     ch->welcomed = 0;
+    memset(ch->welcomed_by, 0, sizeof(ch->welcomed_by));
     for (uint32_t i = 0; i < ch->welcome.shard_count; i++) {
         struct pst_wire_head head = {
-            .type = PST_WIRE_HELLO, .version = PST_WIRE_VERSION, .token = ch->welcome.token, .bulk_count = i};
+            .type = PST_WIRE_HELLO, .version = version, .token = ch->welcome.token, .bulk_count = i};
         int r = pst_peer_send(ch->peers[i], (struct pst_bytes){&head, sizeof(head)},
                               (struct pst_bytes){NULL, 0}, NULL);
 
@@ -85,6 +87,7 @@ static int say_hello(struct pst_channel *ch, const char **fault)
 
 static void drop_session(struct pst_channel *ch)
 {
+    pst_bulk_park_fini(&ch->park);
     ch->port = pst_port_close(ch->port);
     ch->peers_open = 0;
     memset(ch->peers, 0, sizeof(ch->peers));
@@ -161,6 +164,7 @@ int pst_channel_open(const struct pst_channel_options *options, struct pst_chann
     pst_list_init(&ch->idle);
     pst_list_init(&ch->unsent);
     pst_list_init(&ch->sent);
+    pst_bulk_park_init(&ch->park);
     *fault = "UCX found no usable device";
     r = pst_net_open(&net, &ch->net);
     if (r == 0)

@@ -43,6 +43,8 @@ static struct pst_call *call_new(struct pst_channel *ch)
 
 void pst_call_free(struct pst_call *call)
 {
+    pst_assert(call->state != CALL_IDLE);
+    call->state = CALL_IDLE;
     pst_list_remove(&call->link);
     pst_list_push_front(&call->channel->idle, &call->link);
 }
@@ -56,8 +58,10 @@ static struct pst_call *call_begin(struct pst_channel *ch, uint32_t shard)
     call->id += CALLS_MAX; /* the same place in the table, a number that no late answer carries */
     call->shard = shard;
     call->count = 0;
+    call->state = CALL_OPEN;
     call->replied = false;
     call->values_in_bulk = false;
+    call->bulks_out = call->bulks_next = 0;
     call->bulk_out = (struct pst_bulk_cursor){0, 0};
     call->sends = 0;
     call->bulks_expected = call->bulks_arrived = call->bulks_arriving = 0;
@@ -109,6 +113,10 @@ static bool place_op(struct pst_channel *ch, struct penstock_op *op)
         shard = (int)pst_channel_shard_of(ch, (struct pst_bytes){op->key, op->key_bytes});
     if ((uint32_t)shard >= ch->welcome.shard_count) { /* the node came back with fewer shards */
         pst_op_end(op, -ECONNRESET);
+        return true;
+    }
+    if (pst_unlikely(!pst_wire_knows(ch->welcome.version, op->code, op->flags))) {
+        pst_op_end(op, -EOPNOTSUPP);
         return true;
     }
     call = ch->filling[shard];
@@ -187,8 +195,10 @@ static bool next_piece(void *ctx, struct pst_bulk_cursor *cursor, struct iovec *
 static bool send_values(struct pst_call *call)
 {
     struct pst_channel *ch = call->channel;
-    struct pst_wire_head head = {
-        .type = PST_WIRE_BULK, .version = PST_WIRE_VERSION, .request = call->id, .token = ch->welcome.token};
+    struct pst_wire_head head = {.type = PST_WIRE_BULK,
+                                 .version = (uint8_t)ch->welcome.version,
+                                 .request = call->id,
+                                 .token = ch->welcome.token};
     /* However scattered its pages, the node receives a message into a bounded number of pieces. */
     uint64_t piece_bytes_max = (PST_NET_BULK_IOV_MAX - 8) * ch->welcome.page_bytes;
     int r;
@@ -196,7 +206,7 @@ static bool send_values(struct pst_call *call)
     if (!call->values_in_bulk || call->replied)
         return true;
     r = pst_bulk_send(ch->peers[call->shard], &head, next_piece, call, piece_bytes_max, &call->bulk_out, call,
-                      NULL, &call->sends);
+                      &call->bulks_out, &call->sends);
     if (r < 0 && r != -EBUSY && r != -EAGAIN)
         pst_channel_break(ch, r);
     return r == 0;
@@ -208,7 +218,7 @@ static int send_body(struct pst_call *call)
     uint64_t now_ns = pst_now_ns();
     struct pst_wire_head head = {
         .type = PST_WIRE_REQUEST,
-        .version = PST_WIRE_VERSION,
+        .version = (uint8_t)ch->welcome.version,
         .count = call->count,
         .request = call->id,
         .token = ch->welcome.token,
@@ -236,6 +246,7 @@ void pst_call_send(struct pst_call *call)
         return;
     }
     pst_list_push_back(&ch->sent, &call->link);
+    call->state = CALL_SENT;
     call->body_bytes = 0; /* sent: a write in it can no longer be called off */
     if (r < 0)
         pst_channel_break(ch, r);

@@ -16,7 +16,8 @@ enum {
     PST_BOOT_SHARDS_MAX = 256,
     PST_BOOT_ARENAS_MAX = 64,
     PST_BOOT_SECRET_BYTES_MAX = 4096,
-    PST_BOOT_VERSION = 1,
+    PST_BOOT_VERSION = 2, /* of a session, here and over the transport: the highest that both sides speak */
+    PST_BOOT_VERSION_OLDEST = 1,
 };
 
 /* Where a bootstrap socket listens or connects. */
@@ -38,6 +39,7 @@ bool pst_boot_address_wildcard(const struct pst_boot_address *address); /* 0.0.0
 
 /* What a node tells an authenticated client. Every port address is PST_NET_ADDRESS_BYTES_MAX at the most. */
 struct pst_boot_welcome {
+    uint16_t version;   /* of the session; not in the welcome itself, the frames say it */
     uint64_t token;     /* names the session in every message; random */
     uint64_t slot_seed; /* keys the hash that maps a key to its slot */
     uint64_t page_bytes;
@@ -64,10 +66,10 @@ struct pst_boot_client_options {
 
 /*
  * Connects, authenticates and brings the node's welcome. Then the caller opens its port and calls
- * pst_boot_link_address() with its own address. *@fault is set to a static text that names the fault on
- * failure. Return: 0, -ECONNREFUSED nothing listens, -EHOSTUNREACH no such host, -ETIMEDOUT, -EACCES wrong or
- * missing secret (either side), -EPROTO not a penstock node, -EPROTONOSUPPORT other version, -EBUSY session
- * limit.
+ * pst_boot_link_address() with its own address. *@fault is set to a text that names the fault on failure,
+ * valid until the thread connects again. Return: 0, -ECONNREFUSED nothing listens, -EHOSTUNREACH no such
+ * host, -ETIMEDOUT, -EACCES wrong or missing secret (either side), -EPROTO not a penstock node,
+ * -EPROTONOSUPPORT no version in common, -EBUSY session limit.
  * @arena_fds receives welcome->arena_count read-only descriptors, which the caller then owns.
  */
 int pst_boot_connect(const struct pst_boot_address *address, const struct pst_boot_client_options *options,

@@ -26,6 +26,8 @@ struct pst_boot_link {
     int fd;
     struct pst_bytes secret; /* our copy */
     bool spoke;              /* a valid frame has come: this is a penstock node */
+    uint16_t version;        /* of the session; until the node's challenge, what is asked for */
+    uint16_t node_version;   /* of a node that refused ours; 0: it did not */
     uint8_t transcript[BOOT_TRANSCRIPT_BYTES];
     uint64_t ping_sent_ns; /* of the last one */
     uint64_t waiting_ns;   /* of the oldest one without an answer; 0: none */
@@ -141,12 +143,46 @@ static int send_frame(struct pst_boot_link *link, enum boot_type type, const uin
 
     pst_assert(bytes <= sizeof(frame) - BOOT_HEAD_BYTES);
     pst_assert(link->magic == LINK_MAGIC && link->fd >= 0);
-    boot_frame_head(frame, type, bytes);
+    boot_frame_head(frame, link->version, type, bytes);
     if (bytes > 0)
         memcpy(frame + BOOT_HEAD_BYTES, body, bytes);
     r = write_all(link->fd, frame, BOOT_HEAD_BYTES + bytes, deadline_ns);
     /* A node that refuses closes its end; its reason may still be there to be read. */
     return r == -EPIPE || r == -ECONNRESET ? 0 : r;
+}
+
+static const char *version_fault(uint16_t node_version)
+{
+    static _Thread_local char text[80];
+
+    snprintf(text, sizeof(text), "the node speaks version %u, this client %d to %d", node_version,
+             PST_BOOT_VERSION_OLDEST, PST_BOOT_VERSION);
+    return text;
+}
+
+/* What a whole frame means where one of @type is due. The challenge settles the session's version. */
+static int judge_frame(struct pst_boot_link *link, enum boot_type type, const struct boot_frame *frame,
+                       const char **fault)
+{
+    bool settles = type == BOOT_CHALLENGE && frame->version >= PST_BOOT_VERSION_OLDEST &&
+                   frame->version <= link->version;
+
+    pst_assert(link->version >= PST_BOOT_VERSION_OLDEST && link->version <= PST_BOOT_VERSION);
+    if (frame->type == BOOT_REFUSED) {
+        int r = boot_refused_decode(frame, fault);
+
+        if (r == -EPROTONOSUPPORT) {
+            link->node_version = frame->version;
+            *fault = version_fault(frame->version);
+        }
+        return r;
+    }
+    if (frame->version != link->version && !settles) {
+        *fault = version_fault(frame->version);
+        return -EPROTONOSUPPORT;
+    }
+    link->version = frame->version;
+    return frame->type == type ? 0 : -EPROTO;
 }
 
 /*
@@ -175,16 +211,10 @@ static int read_frame(struct pst_boot_link *link, enum boot_type type, size_t ma
     memcpy(buf, head, sizeof(head));
     r = read_all(link->fd, buf + sizeof(head), frame->bytes, passed, deadline_ns);
     frame->body = buf + sizeof(head);
-    if (r < 0) {
+    if (r < 0)
         *fault = r == -ETIMEDOUT ? "no answer in time" : "the node closed the connection";
-    } else if (frame->type == BOOT_REFUSED) {
-        r = boot_refused_decode(frame, fault);
-    } else if (frame->version != PST_BOOT_VERSION) {
-        *fault = "the node speaks another version";
-        r = -EPROTONOSUPPORT;
-    } else if (frame->type != type) {
-        r = -EPROTO;
-    }
+    else
+        r = judge_frame(link, type, frame, fault);
     if (r < 0) {
         free(buf);
         return r;
@@ -211,7 +241,7 @@ static int greet(struct pst_boot_link *link, const struct pst_boot_client_option
     boot_identity_own(&hello.identity);
     pst_random(hello.nonce, sizeof(hello.nonce));
     boot_hello_encode(&hello, body);
-    boot_frame_head(at, BOOT_HELLO, sizeof(body));
+    boot_frame_head(at, link->version, BOOT_HELLO, sizeof(body));
     memcpy(at + BOOT_HEAD_BYTES, body, sizeof(body));
     *fault = "no answer in time";
     r = send_frame(link, BOOT_HELLO, body, sizeof(body), options->deadline_ns);
@@ -265,6 +295,24 @@ static int prove(struct pst_boot_link *link, struct pst_boot_welcome *welcome, s
     return passed->bad || passed->count != welcome->arena_count ? -EPROTO : 0;
 }
 
+/* A node of a version before ours refuses it and names its own: it is asked again for that one. */
+static int dial_and_greet(struct pst_boot_link *link, const struct pst_boot_address *address,
+                          const struct pst_boot_client_options *options, const char **fault)
+{
+    for (link->version = PST_BOOT_VERSION;;) {
+        int r = link->fd = boot_dial(address, options->deadline_ns, fault);
+
+        if (r < 0)
+            return r;
+        r = greet(link, options, fault);
+        if (r != -EPROTONOSUPPORT || link->node_version < PST_BOOT_VERSION_OLDEST ||
+            link->node_version >= link->version)
+            return r;
+        link->version = link->node_version;
+        close(link->fd);
+    }
+}
+
 int pst_boot_connect(const struct pst_boot_address *address, const struct pst_boot_client_options *options,
                      struct pst_boot_welcome *welcome, int arena_fds[PST_BOOT_ARENAS_MAX],
                      struct pst_boot_link **out, const char **fault)
@@ -285,9 +333,7 @@ int pst_boot_connect(const struct pst_boot_address *address, const struct pst_bo
         pst_boot_link_close(link);
         return -ENOMEM;
     }
-    r = link->fd = boot_dial(address, options->deadline_ns, fault);
-    if (r >= 0)
-        r = greet(link, options, fault);
+    r = dial_and_greet(link, address, options, fault);
     if (r == 0)
         r = prove(link, came, &passed, options->deadline_ns, fault);
     if (r < 0) {
@@ -296,6 +342,7 @@ int pst_boot_connect(const struct pst_boot_address *address, const struct pst_bo
         return r;
     }
     *welcome = *came;
+    welcome->version = link->version;
     memcpy(arena_fds, passed.fds, passed.count * sizeof(int));
     *out = link;
     return 0;
@@ -329,7 +376,7 @@ static int link_frames(struct pst_boot_link *link)
         struct boot_frame frame;
         int n = boot_frame_parse(link->in + done, link->in_bytes - done, sizeof(link->in), &frame);
 
-        if (n < 0 || (n > 0 && (frame.type != BOOT_PONG || frame.version != PST_BOOT_VERSION)))
+        if (n < 0 || (n > 0 && (frame.type != BOOT_PONG || frame.version != link->version)))
             return -ECONNRESET;
         if (n == 0)
             break;
@@ -377,7 +424,7 @@ static int link_ping(struct pst_boot_link *link, uint64_t now_ns)
             link->waiting_ns = now_ns;
     }
     pst_assert(link->ping_left <= sizeof(frame));
-    boot_frame_head(frame, BOOT_PING, 0);
+    boot_frame_head(frame, link->version, BOOT_PING, 0);
     n = send(link->fd, frame + sizeof(frame) - link->ping_left, link->ping_left, MSG_NOSIGNAL);
     if (n < 0)
         return errno == EAGAIN || errno == EINTR ? 0 : -ECONNRESET;

@@ -89,13 +89,13 @@ int boot_frame_parse(const uint8_t *data, size_t len, size_t max, struct boot_fr
     return bytes > r.left ? 0 : (int)(BOOT_HEAD_BYTES + bytes);
 }
 
-void boot_frame_head(uint8_t out[BOOT_HEAD_BYTES], enum boot_type type, uint32_t body_bytes)
+void boot_frame_head(uint8_t out[BOOT_HEAD_BYTES], uint16_t version, enum boot_type type, uint32_t body_bytes)
 {
     struct writer w = {.at = out, .left = BOOT_HEAD_BYTES};
 
     pst_assert(body_bytes <= BOOT_FRAME_WELCOME_MAX - BOOT_HEAD_BYTES);
     write_number(&w, BOOT_MAGIC, 4);
-    write_number(&w, PST_BOOT_VERSION, 2);
+    write_number(&w, version, 2);
     write_number(&w, type, 2);
     write_number(&w, body_bytes, 4);
     pst_assert(w.left == 0);

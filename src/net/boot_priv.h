@@ -28,6 +28,8 @@
  * mac = HMAC-SHA256(secret, 16-byte label, HELLO frame, CHALLENGE frame, what follows the mac in its frame).
  * Label and nonces keep one proof from serving as another. No secret is the empty key: the same path. The
  * layout of REFUSED and of the 12 bytes above never changes, so that versions can tell each other apart.
+ * HELLO carries the highest version of the client, every frame after it the lower one of that and the node's
+ * highest. A node of version 1 refuses a higher one in words, and the client comes again with what it named.
  */
 #ifndef PST_BOOT_PRIV_H
 #define PST_BOOT_PRIV_H
@@ -108,8 +110,9 @@ struct boot_challenge {
 /* Return: bytes of the whole frame at the front of @data; 0 when more has to come; -EPROTO no frame, or above
  * @max. */
 int boot_frame_parse(const uint8_t *data, size_t len, size_t max, struct boot_frame *out);
-/* Writes the 12 bytes of a frame of our version. */
-void boot_frame_head(uint8_t out[BOOT_HEAD_BYTES], enum boot_type type, uint32_t body_bytes);
+/* Writes the 12 bytes of a frame. */
+void boot_frame_head(uint8_t out[BOOT_HEAD_BYTES], uint16_t version, enum boot_type type,
+                     uint32_t body_bytes);
 void boot_hello_encode(const struct boot_hello *hello, uint8_t out[BOOT_HELLO_BYTES]);
 int boot_hello_decode(const struct boot_frame *frame, struct boot_hello *out);
 void boot_challenge_encode(const struct boot_challenge *challenge, uint8_t out[BOOT_CHALLENGE_BYTES]);

@@ -185,6 +185,7 @@ static void conn_open(struct pst_boot_server *server, const struct boot_listener
     conn->fd = fd;
     conn->server = server;
     conn->heard_ns = server->now_ns;
+    conn->version = PST_BOOT_VERSION; /* until its hello says what both speak */
     conn->unix_socket = listener->address.path[0] != 0;
     peer_print(conn, &listener->address);
     if (!conn->unix_socket)

@@ -15,6 +15,7 @@ enum {
     BOOT_LISTENERS_MAX = 8,
     BOOT_PEER_TEXT_BYTES = 128,
     BOOT_OUT_SMALL_BYTES = 128, /* every answer but the welcome */
+    BOOT_WHY_BYTES = 64,
 };
 
 enum boot_step {
@@ -39,10 +40,12 @@ struct boot_conn {
     struct pst_list link; /* server->handshakes, ->sessions or ->dead; the first two oldest heard first */
     uint64_t heard_ns;    /* handshake: of its begin; session: of the last whole frame */
     enum boot_step step;
+    uint16_t version; /* of the session, once the client has said hello */
     bool unix_socket;
     bool welcomed; /* ops->welcome() returned 0: ops->ended() is owed */
     bool polls_out;
-    const char *ending; /* why it ends; NULL: it goes on */
+    const char *ending;       /* why it ends; NULL: it goes on */
+    char why[BOOT_WHY_BYTES]; /* the same, where it names numbers */
     void *session;
     struct boot_hello hello;
     uint8_t transcript[BOOT_TRANSCRIPT_BYTES];

@@ -7,6 +7,7 @@
 #include "base/hash.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/socket.h>
 
 static const char why_protocol[] = "not a penstock client";
@@ -81,7 +82,7 @@ static bool say(struct boot_conn *conn, enum boot_type type, const void *body, u
     pst_assert(BOOT_HEAD_BYTES + bytes <= sizeof(conn->out_small));
     if (conn->out_big || sizeof(conn->out_small) - conn->out_bytes < BOOT_HEAD_BYTES + bytes)
         return false;
-    boot_frame_head(conn->out_small + conn->out_bytes, type, bytes);
+    boot_frame_head(conn->out_small + conn->out_bytes, conn->version, type, bytes);
     if (bytes > 0)
         memcpy(conn->out_small + conn->out_bytes + BOOT_HEAD_BYTES, body, bytes);
     conn->out_bytes += BOOT_HEAD_BYTES + bytes;
@@ -101,6 +102,14 @@ void boot_session_refuse(struct boot_conn *conn, enum boot_refusal code, const c
     conn->ending = why;
 }
 
+static void refuse_version(struct boot_conn *conn, uint16_t version)
+{
+    pst_assert(version < PST_BOOT_VERSION_OLDEST);
+    snprintf(conn->why, sizeof(conn->why), "version %u asked for, %d to %d spoken", version,
+             PST_BOOT_VERSION_OLDEST, PST_BOOT_VERSION);
+    boot_session_refuse(conn, BOOT_REFUSED_VERSION, conn->why);
+}
+
 static void hello(struct boot_conn *conn, const struct boot_frame *frame)
 {
     struct boot_challenge challenge = {.flags = 0};
@@ -108,10 +117,11 @@ static void hello(struct boot_conn *conn, const struct boot_frame *frame)
     bool secret = conn->server->options.secret.len > 0;
 
     pst_assert(conn->step == BOOT_STEP_HELLO && !conn->welcomed);
-    if (frame->version != PST_BOOT_VERSION) {
-        boot_session_refuse(conn, BOOT_REFUSED_VERSION, "other version");
+    if (frame->version < PST_BOOT_VERSION_OLDEST) {
+        refuse_version(conn, frame->version);
         return;
     }
+    conn->version = (uint16_t)pst_min(frame->version, PST_BOOT_VERSION);
     if (boot_hello_decode(frame, &conn->hello) < 0) {
         misspoke(conn);
         return;
@@ -125,7 +135,7 @@ static void hello(struct boot_conn *conn, const struct boot_frame *frame)
     boot_challenge_encode(&challenge, body);
     memcpy(at, frame->body - BOOT_HEAD_BYTES, BOOT_HEAD_BYTES + BOOT_HELLO_BYTES);
     at += BOOT_HEAD_BYTES + BOOT_HELLO_BYTES;
-    boot_frame_head(at, BOOT_CHALLENGE, sizeof(body));
+    boot_frame_head(at, conn->version, BOOT_CHALLENGE, sizeof(body));
     memcpy(at + BOOT_HEAD_BYTES, body, sizeof(body));
     conn->step = BOOT_STEP_PROOF;
     if (!say(conn, BOOT_CHALLENGE, body, sizeof(body)))
@@ -154,7 +164,7 @@ static bool say_welcome(struct boot_conn *conn, const struct pst_boot_welcome *w
     pst_assert(!conn->out_big && conn->out_bytes == 0);
     if (!out)
         return false;
-    boot_frame_head(out, BOOT_WELCOME, (uint32_t)(BOOT_MAC_BYTES + bytes));
+    boot_frame_head(out, conn->version, BOOT_WELCOME, (uint32_t)(BOOT_MAC_BYTES + bytes));
     boot_welcome_encode(welcome, body, bytes);
     boot_mac(conn->server->options.secret, BOOT_LABEL_SERVER, conn->transcript, body, bytes,
              out + BOOT_HEAD_BYTES);
@@ -192,6 +202,7 @@ static void proof(struct boot_conn *conn, const struct boot_frame *frame)
     }
     same = same_host(conn);
     memset(welcome, 0, sizeof(*welcome));
+    welcome->version = conn->version;
     if (server->ops->welcome(server->ctx, same, same && conn->unix_socket, welcome, &fds, &conn->session) <
         0) {
         boot_session_refuse(conn, BOOT_REFUSED_BUSY, "the node is busy");
@@ -272,7 +283,7 @@ static void frames(struct boot_conn *conn)
         if (n == 0)
             break;
         if (n < 0 || (frame.type != steps[conn->step].type && !early) ||
-            (frame.version != PST_BOOT_VERSION && conn->step != BOOT_STEP_HELLO)) {
+            (frame.version != conn->version && conn->step != BOOT_STEP_HELLO)) {
             misspoke(conn);
             break;
         }

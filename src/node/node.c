@@ -69,6 +69,7 @@ static int on_welcome(void *ctx, bool same_host, bool descriptors, struct pst_bo
 
     if (!session)
         return -EBUSY;
+    session->version = welcome->version;
     session->same_host = same_host;
     session->views = descriptors;
     welcome->token = session->token;

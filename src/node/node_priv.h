@@ -25,6 +25,7 @@ enum {
 struct pst_session {
     struct pst_note *notes; /* two for each shard: its begin and its end cannot fail for want of memory */
     uint64_t token;         /* the low 16 bits are its place in the node's table */
+    uint32_t version;       /* of the protocol; messages of another one are dropped */
     void *boot;             /* for pst_boot_server_end() */
     bool same_host;
     bool views; /* has the arenas' descriptors */
@@ -58,6 +59,9 @@ struct pst_visitor {
     bool leaving;              /* the peer is being closed; its requests end with it */
     struct pst_list requests;  /* underway */
     struct pst_list receiving; /* requests whose values are awaited */
+    struct pst_bulk_park park; /* values that came before their turn */
+    uint32_t *used;            /* by place of a request: its last use there, plus one; 0: none */
+    uint32_t used_count;
     struct pst_record **views; /* by handle - 1; NULL: free */
     uint32_t view_count;
 };
@@ -93,9 +97,10 @@ struct pst_request {
     uint32_t id;
     uint16_t count;
     uint64_t deadline_ns;
-    uint32_t sends;    /* that the transport still holds */
-    uint32_t receives; /* bulk messages on their way into our pages */
-    uint32_t bulk_count;
+    uint32_t sends;                  /* that the transport still holds */
+    uint32_t receives;               /* bulk messages on their way into our pages */
+    uint32_t bulk_count;             /* sent */
+    uint32_t bulks_next;             /* index of the one to be taken next */
     struct pst_bulk_cursor bulk_out; /* item: index into reads */
     uint32_t write_count, writes_open, read_count;
     uint8_t *reply;

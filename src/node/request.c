@@ -19,6 +19,8 @@ struct pst_step {
 REQUEST_STEPS(X)
 #undef X
 
+static void take_parked(struct pst_request *q);
+
 enum {
 #define X(name) STEP_##name,
     REQUEST_STEPS(X)
@@ -105,12 +107,43 @@ static void request_free(struct pst_request *q)
 
 /* ---- begin ---- */
 
+/*
+ * A request is carried out once, however often it arrives: a client uses a place again only when its use
+ * before has ended, so a number that is not later than the last one there is a copy of it.
+ */
+static bool later(const struct pst_visitor *v, uint32_t id)
+{
+    uint32_t place = id % PST_WIRE_PLACES, used = place < v->used_count ? v->used[place] : 0;
+
+    return used == 0 || pst_wire_later(id, (used - 1) * PST_WIRE_PLACES + place);
+}
+
+/* Remembers the number. Return: 0 or -ENOMEM. */
+static int remember(struct pst_visitor *v, uint32_t id)
+{
+    uint32_t place = id % PST_WIRE_PLACES, count = v->used_count ? v->used_count : 16;
+    uint32_t *larger;
+
+    if (pst_unlikely(place >= v->used_count)) {
+        while (count <= place)
+            count *= 2;
+        larger = realloc(v->used, count * sizeof(*larger));
+        if (!larger)
+            return -ENOMEM;
+        memset(larger + v->used_count, 0, (count - v->used_count) * sizeof(*larger));
+        v->used = larger;
+        v->used_count = count;
+    }
+    v->used[place] = id / PST_WIRE_PLACES + 1;
+    return 0;
+}
+
 /* No request is free: every operation is told so, and nothing is kept. */
 static void refuse_busy(struct pst_visitor *v, const struct pst_wire_head *head)
 {
     struct pst_worker *w = v->worker;
     struct pst_wire_head reply = {.type = PST_WIRE_REPLY,
-                                  .version = PST_WIRE_VERSION,
+                                  .version = head->version,
                                   .count = head->count,
                                   .request = head->request,
                                   .token = head->token};
@@ -138,12 +171,15 @@ void pst_request_begin(struct pst_visitor *v, const struct pst_wire_head *head, 
     struct pst_worker *w = v->worker;
     struct pst_request *q;
 
+    if (!later(v, head->request))
+        return;
     if (decode(w, head, body) < 0) {
         pst_visitor_leave(v, "malformed request");
         return;
     }
-    q = request_new(w);
+    q = remember(v, head->request) == 0 ? request_new(w) : NULL;
     if (!q) {
+        pst_bulk_park_drop(&v->park, head->request);
         refuse_busy(v, head);
         return;
     }
@@ -151,7 +187,7 @@ void pst_request_begin(struct pst_visitor *v, const struct pst_wire_head *head, 
     q->id = head->request;
     q->count = head->count;
     q->deadline_ns = w->now_ns + head->timeout_ms * 1000000ull;
-    q->sends = q->receives = q->bulk_count = 0;
+    q->sends = q->receives = q->bulk_count = q->bulks_next = 0;
     q->bulk_out = (struct pst_bulk_cursor){0, 0};
     q->write_count = q->writes_open = q->read_count = 0;
     q->reply_bytes = 0;
@@ -159,6 +195,7 @@ void pst_request_begin(struct pst_visitor *v, const struct pst_wire_head *head, 
     pst_list_push_back(&v->requests, &q->of_visitor);
     w->underway++;
     pst_apply(q);
+    take_parked(q);
     pst_request_run(q);
 }
 
@@ -191,8 +228,11 @@ static enum pst_step_result stall(struct pst_request *q)
 
 static enum pst_step_result step_values(struct pst_request *q)
 {
-    if (q->writes_open == 0 && q->receives == 0)
+    if (q->writes_open == 0 && q->receives == 0) {
+        pst_list_remove(&q->link);
+        pst_bulk_park_drop(&q->visitor->park, q->id); /* of puts that were refused */
         return go(q, STEP_answers);
+    }
     if (pst_list_empty(&q->link))
         pst_list_push_back(&q->visitor->receiving, &q->link);
     return PST_STEP_WAIT;
@@ -259,18 +299,16 @@ static bool sink_ready(struct pst_worker *w)
     return w->sink != NULL;
 }
 
-void pst_request_bulk(struct pst_visitor *v, const struct pst_wire_head *head, struct pst_net_event *event)
+static void take_bulk(struct pst_request *q, const struct pst_wire_head *head,
+                      const struct pst_net_event *event)
 {
-    struct pst_request *q = receiving(v, head->request);
+    struct pst_visitor *v = q->visitor;
     struct iovec iov[PST_NET_BULK_IOV_MAX];
     struct incoming *in;
     uint64_t sum = 0;
     int count = -ENOMEM;
 
-    if (!q) { /* every put of the request was refused, and the reply says so */
-        pst_msg_free(event->msg);
-        return;
-    }
+    q->bulks_next++;
     in = calloc(1, sizeof(*in) + head->count * sizeof(in->parts[0]));
     if (in && sink_ready(v->worker)) {
         in->magic = PST_INCOMING_MAGIC;
@@ -292,6 +330,36 @@ void pst_request_bulk(struct pst_visitor *v, const struct pst_wire_head *head, s
     if (count != 0)
         pst_visitor_leave(v, count < 0 ? "malformed or unexpected bulk message"
                                        : "a value could not be received");
+}
+
+static void take_parked(struct pst_request *q)
+{
+    struct pst_visitor *v = q->visitor;
+    struct pst_net_event event;
+    struct pst_wire_head head;
+
+    while (q->writes_open && !v->leaving && pst_bulk_park_take(&v->park, q->id, q->bulks_next, &head, &event))
+        take_bulk(q, &head, &event);
+}
+
+void pst_request_bulk(struct pst_visitor *v, const struct pst_wire_head *head, struct pst_net_event *event)
+{
+    struct pst_request *q = receiving(v, head->request);
+    bool indexed = head->version > 1;
+    bool early = indexed && (q ? head->bulk_count > q->bulks_next : later(v, head->request));
+
+    if (early) {
+        if (pst_bulk_park_add(&v->park, head, event) == 0)
+            return;
+        pst_msg_free(event->msg);
+        pst_visitor_leave(v, "too many bulk messages before their turn");
+    } else if (!q || (indexed && head->bulk_count < q->bulks_next)) {
+        /* A copy, or every put of the request was refused, and the reply says so. */
+        pst_msg_free(event->msg);
+    } else {
+        take_bulk(q, head, event);
+        take_parked(q);
+    }
 }
 
 static void fill_result(struct pst_request *q, const struct pst_write *write, int result,
@@ -357,7 +425,7 @@ static bool next_piece(void *ctx, struct pst_bulk_cursor *cursor, struct iovec *
 static enum pst_step_result step_answers(struct pst_request *q)
 {
     struct pst_wire_head head = {.type = PST_WIRE_BULK,
-                                 .version = PST_WIRE_VERSION,
+                                 .version = (uint8_t)q->visitor->session->version,
                                  .request = q->id,
                                  .token = q->visitor->session->token};
     int r = 0;
@@ -379,7 +447,7 @@ static enum pst_step_result step_answers(struct pst_request *q)
 static enum pst_step_result step_reply(struct pst_request *q)
 {
     struct pst_wire_head head = {.type = PST_WIRE_REPLY,
-                                 .version = PST_WIRE_VERSION,
+                                 .version = (uint8_t)q->visitor->session->version,
                                  .count = q->count,
                                  .request = q->id,
                                  .token = q->visitor->session->token,

@@ -40,6 +40,7 @@ static int visitor_add(struct pst_worker *w, struct pst_session *session)
     v->session = session;
     pst_list_init(&v->receiving);
     pst_list_init(&v->requests);
+    pst_bulk_park_init(&v->park);
     pst_list_push_back(&w->visitors, &v->link);
     w->by_place[session->token & PLACE_MASK] = v;
     return 0;
@@ -57,6 +58,8 @@ static void visitor_gone(struct pst_visitor *v)
         pst_probe_want(v->worker);
     v->worker->by_place[session->token & PLACE_MASK] = NULL;
     pst_list_remove(&v->link);
+    pst_assert(v->park.count == 0);
+    free(v->used);
     free(v);
     atomic_fetch_sub(&session->shards_left, 1);
 }
@@ -72,6 +75,7 @@ void pst_visitor_leave(struct pst_visitor *v, const char *why)
     if (v->leaving)
         return;
     v->leaving = true;
+    pst_bulk_park_fini(&v->park);
     if (v->peer)
         pst_peer_close(v->peer);
 }
@@ -138,8 +142,8 @@ static void read_notes(struct pst_worker *w)
 
 /* ---- messages ---- */
 
-/* Token and place name the session; anything else is dropped unread. */
-static struct pst_visitor *visitor_of(struct pst_worker *w, uint64_t token)
+/* Token and place name the session, which has one version; anything else is dropped unread. */
+static struct pst_visitor *visitor_of(struct pst_worker *w, uint64_t token, uint32_t version)
 {
     struct pst_visitor *v;
 
@@ -150,13 +154,13 @@ static struct pst_visitor *visitor_of(struct pst_worker *w, uint64_t token)
         read_notes(w);
         v = w->by_place[token & PLACE_MASK];
     }
-    return v && v->session->token == token && !v->leaving ? v : NULL;
+    return v && v->session->token == token && v->session->version == version && !v->leaving ? v : NULL;
 }
 
 static void on_hello(struct pst_visitor *v)
 {
     struct pst_wire_head head = {.type = PST_WIRE_WELCOME,
-                                 .version = PST_WIRE_VERSION,
+                                 .version = (uint8_t)v->session->version,
                                  .token = v->session->token,
                                  .bulk_count = v->worker->number};
     int r = 0;
@@ -175,7 +179,10 @@ static void on_hello(struct pst_visitor *v)
 static void on_message(struct pst_worker *w, struct pst_net_event *event)
 {
     struct pst_wire_head head;
-    struct pst_visitor *v = pst_wire_get_head(event->header, &head) == 0 ? visitor_of(w, head.token) : NULL;
+    struct pst_visitor *v = NULL;
+
+    if (pst_wire_get_head(event->header, &head) == 0)
+        v = visitor_of(w, head.token, head.version);
 
     if (v && event->kind == PST_NET_BULK && head.type == PST_WIRE_BULK && v->peer) {
         pst_request_bulk(v, &head, event);

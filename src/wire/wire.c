@@ -179,13 +179,25 @@ int pst_wire_get_head(struct pst_bytes header, struct pst_wire_head *head)
     if (header.len < sizeof(*head))
         return -EPROTO;
     memcpy(head, header.data, sizeof(*head));
-    if (head->version != PST_WIRE_VERSION || head->type < PST_WIRE_HELLO || head->type > PST_WIRE_BULK)
+    if (head->version < PST_WIRE_VERSION_OLDEST || head->version > PST_WIRE_VERSION ||
+        head->type < PST_WIRE_HELLO || head->type > PST_WIRE_BULK)
         return -EPROTO;
     if (head->type != PST_WIRE_BULK)
         return head->count <= PST_WIRE_OPS_MAX && header.len == sizeof(*head) ? 0 : -EPROTO;
     if (head->count < 1 || head->count > PST_WIRE_PARTS_MAX)
         return -EPROTO;
     return header.len == sizeof(*head) + head->count * sizeof(struct pst_wire_part) ? 0 : -EPROTO;
+}
+
+bool pst_wire_knows(uint32_t version, uint8_t code, uint8_t flags)
+{
+    pst_assert(version >= PST_WIRE_VERSION_OLDEST && version <= PST_WIRE_VERSION);
+    if (version > 1)
+        return true;
+    if (code == PST_WIRE_GET) /* which only later took this flag */
+        return !(flags & PST_WIRE_AFTER);
+    return (code >= PST_WIRE_PUT && code <= PST_WIRE_UNPIN) ||
+           (code >= PST_WIRE_LIST && code <= PST_WIRE_RELEASE);
 }
 
 struct pst_wire_part pst_wire_get_part(struct pst_bytes header, uint32_t index)

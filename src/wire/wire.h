@@ -12,7 +12,12 @@
 #include "base/base.h"
 
 enum {
+    /* Version of a session: the highest that both sides speak, agreed on the bootstrap socket. */
+    PST_WIRE_VERSION = 2,
+    PST_WIRE_VERSION_OLDEST = 1,
+
     PST_WIRE_OPS_MAX = 256, /* in one message */
+    PST_WIRE_PLACES = 1024, /* of requests underway, in a session and shard */
     PST_WIRE_BODY_BYTES_MAX = 120 << 10,
     PST_WIRE_INLINE_BYTES_MAX = 2048, /* larger values travel in bulk messages */
     PST_WIRE_PARTS_MAX = 128,         /* in one bulk message */
@@ -62,10 +67,12 @@ struct pst_wire_head {
     uint8_t type;
     uint8_t version;
     uint16_t count;      /* operations or parts */
-    uint32_t request;    /* the sender's number of the request, returned in everything that belongs to it */
+    uint32_t request;    /* the client's number of the request, returned in everything that belongs to it:
+                            its place in the low bits, how often the place was used above them */
     uint64_t token;      /* of the session */
     uint32_t timeout_ms; /* REQUEST: time left until the client gives up */
-    uint32_t bulk_count; /* REPLY: bulk messages that belong to it; HELLO, WELCOME: shard */
+    uint32_t bulk_count; /* REPLY: bulk messages that belong to it; BULK: its index among them, 0 in version
+                            1; HELLO, WELCOME: shard */
 };
 _Static_assert(sizeof(struct pst_wire_head) == 24, "wire head");
 
@@ -154,11 +161,19 @@ size_t pst_wire_op_bytes(const struct pst_wire_op *op);
  */
 int pst_wire_get_op(const uint8_t **at, const uint8_t *end, struct pst_wire_op *op);
 int pst_wire_get_result(const uint8_t **at, const uint8_t *end, struct pst_wire_result *result);
-/* Return: 0 or -EPROTO: short, another version, unknown type, count over its bound, parts cut off. */
+/* Return: 0 or -EPROTO: short, a version that is not spoken, unknown type, count over its bound, parts cut
+ * off. */
 int pst_wire_get_head(struct pst_bytes header, struct pst_wire_head *head);
 /* Part @index of a BULK header that pst_wire_get_head() accepted. */
 struct pst_wire_part pst_wire_get_part(struct pst_bytes header, uint32_t index);
 
-enum { PST_WIRE_VERSION = 1 };
+/* Whether sessions of @version know the operation. */
+bool pst_wire_knows(uint32_t version, uint8_t code, uint8_t flags);
+/* Of two numbers of one place: whether @request was given out after @earlier. Counts wrap around. */
+static inline bool pst_wire_later(uint32_t request, uint32_t earlier)
+{
+    pst_assert(request % PST_WIRE_PLACES == earlier % PST_WIRE_PLACES);
+    return (int32_t)(request - earlier) > 0;
+}
 
 #endif

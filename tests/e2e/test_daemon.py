@@ -207,13 +207,13 @@ def talk(port: int, data: bytes, seconds: float = 10) -> bytes:
 
 def test_other_version_is_refused() -> None:
     with start_node(*LOOPBACK, *SMALL) as node:
-        for version in (0, 2, 999, 65535):
-            answer = talk(node.ports()[0], HEAD.pack(b"PSTB", version, HELLO, HELLO_BYTES) + bytes(HELLO_BYTES))
+        for _ in range(4):
+            answer = talk(node.ports()[0], HEAD.pack(b"PSTB", 0, HELLO, HELLO_BYTES) + bytes(HELLO_BYTES))
             magic, own, kind, length = HEAD.unpack(answer[:HEAD.size])
-            assert (magic, own, kind, length) == (b"PSTB", 1, REFUSED, 4)
+            assert (magic, own, kind, length) == (b"PSTB", 2, REFUSED, 4)
             assert answer[HEAD.size:] == struct.pack("<I", 1)  # because of the version
         node.wait_for("refused 127.0.0.1:", 4)
-        assert "version" in node.log()
+        assert "version 0 asked for, 1 to 2 spoken" in node.log()
         lives(node)
         node.stop()
 

@@ -364,32 +364,46 @@ static size_t hello_frame(uint8_t out[BOOT_HEAD_BYTES + BOOT_HELLO_BYTES])
 {
     struct boot_hello hello = {.flags = BOOT_HELLO_HAS_SECRET};
 
-    boot_frame_head(out, BOOT_HELLO, BOOT_HELLO_BYTES);
+    boot_frame_head(out, PST_BOOT_VERSION, BOOT_HELLO, BOOT_HELLO_BYTES);
     boot_hello_encode(&hello, out + BOOT_HEAD_BYTES);
     return BOOT_HEAD_BYTES + BOOT_HELLO_BYTES;
 }
 
-static void other_versions_are_told(void **state)
+/* The node's answer to a hello of version @asked is a frame of type @type and version @spoken. */
+static void expect_version(struct rig *rig, uint16_t asked, enum boot_type type, uint16_t spoken)
 {
     uint8_t hello[BOOT_HEAD_BYTES + BOOT_HELLO_BYTES], buf[256];
     struct boot_frame frame;
     const char *fault;
-    struct rig rig;
     size_t n;
-    int fd;
+    int fd = raw_connect(rig);
+
+    hello_frame(hello);
+    memcpy(hello + 4, &asked, sizeof(asked));
+    assert_int_equal(send(fd, hello, sizeof(hello), 0), sizeof(hello));
+    if (type != BOOT_REFUSED)
+        shutdown(fd, SHUT_WR);
+    n = raw_drain(fd, buf, sizeof(buf));
+    assert_int_equal(boot_frame_parse(buf, n, BOOT_FRAME_SMALL_MAX, &frame), n);
+    assert_int_equal(frame.type, type);
+    assert_int_equal(frame.version, spoken);
+    if (type == BOOT_REFUSED)
+        assert_int_equal(boot_refused_decode(&frame, &fault), -EPROTONOSUPPORT);
+    close(fd);
+}
+
+static void versions_are_agreed(void **state)
+{
+    struct rig rig;
 
     (void)state;
     rig_open(&rig, "s", 4, 4);
     rig_run(&rig);
-    fd = raw_connect(&rig);
-    hello_frame(hello);
-    hello[4] = PST_BOOT_VERSION + 1;
-    assert_int_equal(send(fd, hello, sizeof(hello), 0), sizeof(hello));
-    n = raw_drain(fd, buf, sizeof(buf));
-    assert_int_equal(boot_frame_parse(buf, n, BOOT_FRAME_SMALL_MAX, &frame), n);
-    assert_int_equal(frame.type, BOOT_REFUSED);
-    assert_int_equal(boot_refused_decode(&frame, &fault), -EPROTONOSUPPORT);
-    close(fd);
+    expect_version(&rig, 0, BOOT_REFUSED, PST_BOOT_VERSION);
+    expect_version(&rig, 1, BOOT_CHALLENGE, 1);
+    expect_version(&rig, 2, BOOT_CHALLENGE, 2);
+    expect_version(&rig, 3, BOOT_CHALLENGE, PST_BOOT_VERSION); /* a client of tomorrow */
+    expect_version(&rig, UINT16_MAX, BOOT_CHALLENGE, PST_BOOT_VERSION);
     expect_session(&rig, &rig.tcp, "s");
     rig_close(&rig);
 }
@@ -436,7 +450,7 @@ static void long_frames_are_refused(void **state)
     rig_open(&rig, "s", 4, 4);
     rig_run(&rig);
     fd = raw_connect(&rig);
-    boot_frame_head(head, BOOT_HELLO, BOOT_FRAME_SMALL_MAX - BOOT_HEAD_BYTES + 1);
+    boot_frame_head(head, PST_BOOT_VERSION, BOOT_HELLO, BOOT_FRAME_SMALL_MAX - BOOT_HEAD_BYTES + 1);
     assert_int_equal(send(fd, head, sizeof(head), 0), sizeof(head));
     assert_int_equal(recv(fd, &byte, 1, 0), 0);
     close(fd);
@@ -703,15 +717,21 @@ static void strangers_are_told_apart(void **state)
     (void)state;
     expect_stranger(answer, 28, -EPROTO, "not a penstock node");
     expect_stranger(answer, 0, -EPROTO, "the node closed the connection");
-    boot_frame_head(answer, BOOT_CHALLENGE, BOOT_CHALLENGE_BYTES);
-    answer[4] = PST_BOOT_VERSION + 1;
+    boot_frame_head(answer, 3, BOOT_CHALLENGE, BOOT_CHALLENGE_BYTES);
     expect_stranger(answer, BOOT_HEAD_BYTES + BOOT_CHALLENGE_BYTES, -EPROTONOSUPPORT,
-                    "the node speaks another version");
+                    "the node speaks version 3, this client 1 to 2");
+    boot_frame_head(answer, 0, BOOT_CHALLENGE, BOOT_CHALLENGE_BYTES);
+    expect_stranger(answer, BOOT_HEAD_BYTES + BOOT_CHALLENGE_BYTES, -EPROTONOSUPPORT,
+                    "the node speaks version 0, this client 1 to 2");
+    boot_frame_head(answer, 9, BOOT_REFUSED, 4);
+    boot_refused_encode(BOOT_REFUSED_VERSION, answer + BOOT_HEAD_BYTES);
+    expect_stranger(answer, BOOT_HEAD_BYTES + 4, -EPROTONOSUPPORT,
+                    "the node speaks version 9, this client 1 to 2");
     /* One that claims to know the secret, welcomes, and cannot prove it. */
-    boot_frame_head(at, BOOT_CHALLENGE, BOOT_CHALLENGE_BYTES);
+    boot_frame_head(at, PST_BOOT_VERSION, BOOT_CHALLENGE, BOOT_CHALLENGE_BYTES);
     boot_challenge_encode(&challenge, at + BOOT_HEAD_BYTES);
     at += BOOT_HEAD_BYTES + BOOT_CHALLENGE_BYTES;
-    boot_frame_head(at, BOOT_WELCOME, BOOT_MAC_BYTES + BOOT_WELCOME_FIXED_BYTES);
+    boot_frame_head(at, PST_BOOT_VERSION, BOOT_WELCOME, BOOT_MAC_BYTES + BOOT_WELCOME_FIXED_BYTES);
     memset(at + BOOT_HEAD_BYTES, 0, BOOT_MAC_BYTES + BOOT_WELCOME_FIXED_BYTES);
     at += BOOT_HEAD_BYTES + BOOT_MAC_BYTES + BOOT_WELCOME_FIXED_BYTES;
     expect_stranger(answer, (size_t)(at - answer), -EACCES, "the node does not know the secret");
@@ -811,7 +831,7 @@ int main(void)
         cmocka_unit_test(descriptors_are_passed),
         cmocka_unit_test(secrets_have_to_match),
         cmocka_unit_test(node_refuses),
-        cmocka_unit_test(other_versions_are_told),
+        cmocka_unit_test(versions_are_agreed),
         cmocka_unit_test(garbage_is_survived),
         cmocka_unit_test(long_frames_are_refused),
         cmocka_unit_test(slow_client_blocks_nobody),

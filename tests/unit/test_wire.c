@@ -359,11 +359,11 @@ static void garbage_is_read_within_its_bounds(void **state)
         if (len && round % 2)
             buf[0] = codes[random_next() % sizeof(codes)];
         if (len > 1 && round % 4 == 1)
-            buf[1] = PST_WIRE_VERSION;
+            buf[1] = (uint8_t)(1 + random_next() % PST_WIRE_VERSION);
         decode_all(buf, len);
         if (pst_wire_get_head((struct pst_bytes){buf, len}, &head) == 0)
             pst_assert(head.type >= PST_WIRE_HELLO && head.type <= PST_WIRE_BULK &&
-                       head.version == PST_WIRE_VERSION);
+                       head.version >= PST_WIRE_VERSION_OLDEST && head.version <= PST_WIRE_VERSION);
         free(buf);
     }
 }
@@ -438,13 +438,40 @@ static void wrong_heads_are_refused(void **state)
     head = good;
     for (uint32_t version = 0; version < 256; version++) {
         head.version = (uint8_t)version;
-        assert_int_equal(get_head(&head, sizeof(head), &out), version == PST_WIRE_VERSION ? 0 : -EPROTO);
+        assert_int_equal(get_head(&head, sizeof(head), &out), version == 1 || version == 2 ? 0 : -EPROTO);
     }
     head = good;
     head.count = PST_WIRE_OPS_MAX + 1;
     assert_int_equal(get_head(&head, sizeof(head), &out), -EPROTO);
     head.count = UINT16_MAX;
     assert_int_equal(get_head(&head, sizeof(head), &out), -EPROTO);
+}
+
+static void version_1_knows_what_it_had(void **state)
+{
+    (void)state;
+    for (uint32_t code = 1; code < 256; code++) {
+        bool old = code <= PST_WIRE_UNPIN || (code >= PST_WIRE_LIST && code <= PST_WIRE_RELEASE);
+
+        assert_int_equal(pst_wire_knows(1, (uint8_t)code, 0), old);
+        assert_true(pst_wire_knows(2, (uint8_t)code, 0xff));
+    }
+    assert_true(pst_wire_knows(1, PST_WIRE_GET, PST_WIRE_RANGE | PST_WIRE_EXACT | PST_WIRE_SPARE));
+    assert_false(pst_wire_knows(1, PST_WIRE_GET, 64)); /* wait */
+    assert_true(pst_wire_knows(1, PST_WIRE_LIST, PST_WIRE_AFTER));
+}
+
+/* The numbers of a place grow by the size of the table, and begin again behind the last. */
+static void numbers_of_requests_wrap_around(void **state)
+{
+    uint32_t number = 5;
+
+    (void)state;
+    assert_false(pst_wire_later(number, number));
+    for (int use = 0; use < 5 << 20; use++, number += PST_WIRE_PLACES) {
+        assert_true(pst_wire_later(number + PST_WIRE_PLACES, number));
+        assert_false(pst_wire_later(number, number + PST_WIRE_PLACES));
+    }
 }
 
 static void parts_round_trip(void **state)
@@ -515,6 +542,8 @@ int main(void)
         cmocka_unit_test(damaged_operations_are_read_within_their_bounds),
         cmocka_unit_test(heads_round_trip),
         cmocka_unit_test(wrong_heads_are_refused),
+        cmocka_unit_test(version_1_knows_what_it_had),
+        cmocka_unit_test(numbers_of_requests_wrap_around),
         cmocka_unit_test(parts_round_trip),
         cmocka_unit_test(keys_spread_over_all_shards),
     };
