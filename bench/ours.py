@@ -24,13 +24,24 @@ class Node:
 
     def __init__(self, stage: Stage, dram_bytes: int = GIB, shards: int = 1, *more: str) -> None:
         self.client = stage.program("penstock")
-        path = stage.folder / "node.sock"
-        self.process: Process = stage.start([
-            stage.program("penstockd"), "--listen", "127.0.0.1:0", "--unix", str(path),
-            "--dram", str(dram_bytes), "--shards", str(shards), *more])
-        port = self.process.wait_text(r"listening on 127\.0\.0\.1:(\d+)")[1]
-        self.process.wait_for(path.exists)
-        self.urls = {"tcp": f"node://127.0.0.1:{port}?lane=tcp", "local": f"node+unix://{path}"}
+        self._stage = stage
+        self._path = stage.folder / "node.sock"
+        self._options = ("--dram", str(dram_bytes), "--shards", str(shards), *more)
+        self._start(0)
+
+    def _start(self, port: int) -> None:
+        self.process: Process = self._stage.start([
+            self._stage.program("penstockd"), "--listen", f"127.0.0.1:{port}",
+            "--unix", str(self._path), *self._options])
+        port = int(self.process.wait_text(r"listening on 127\.0\.0\.1:(\d+)")[1])
+        self.process.wait_text(r"listening on unix:")
+        self.port = port
+        self.urls = {"tcp": f"node://127.0.0.1:{port}?lane=tcp",
+                     "local": f"node+unix://{self._path}"}
+
+    def start_again(self) -> None:
+        """A new process with the same options and addresses, when the last one has ended."""
+        self._start(self.port)
 
     def bench(self, lane: str, *args: object) -> dict[str, Any]:
         """One `penstock bench` over "tcp" or "local"; its JSON."""

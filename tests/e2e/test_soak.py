@@ -34,6 +34,29 @@ def test_churn_finds_what_is_planted(fault: str) -> None:
     assert code == 1 and not told["ok"] and told["violations"] >= 1, told
 
 
+# What a short run of each must have seen, so that it did not look away.
+FAULT_SOAKS = {
+    "kill_clients": ("kills", "puts", "hits", "deletes", "views"),
+    "linearizable": ("puts", "hits", "deletes", "views", "in_histories"),
+}
+
+
+@pytest.mark.parametrize("name", FAULT_SOAKS)
+def test_fault_soak_holds(name: str) -> None:
+    code, told = soak("--only", name, "--for-s", "3", "--seed", "7")
+    assert code == 0 and told["ok"] and told["violations"] == 0, told
+    for figure in ("checked", "checked_bytes", *FAULT_SOAKS[name]):
+        assert told[figure] > 0, figure
+
+
+@pytest.mark.parametrize(("name", "fault"), [("kill_clients", "torn"), ("kill_clients", "leak"),
+                                             ("linearizable", "stale"), ("linearizable", "lost"),
+                                             ("linearizable", "torn")])
+def test_fault_soak_finds_what_is_planted(name: str, fault: str) -> None:
+    code, told = soak("--only", name, "--for-s", "2", "--plant", fault)
+    assert code == 1 and not told["ok"] and told["violations"] >= 1, told
+
+
 def test_unknown_names_are_refused() -> None:
     for arguments in (["--only", "idleness"], ["--only", "churn", "--plant", "nothing"]):
         done = subprocess.run([sys.executable, "-B", SOAK, *arguments], stdin=subprocess.DEVNULL, capture_output=True,

@@ -1,0 +1,219 @@
+"""The soaks that kill and stop: actors, a node, and what is done to them while they act."""
+
+import json
+import os
+import random
+import signal
+import struct
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from history import FOCUSES, HEAD, History, check, read
+from ours import Node
+from procs import Process, Stage, run
+from soaks import END_S_MAX, MIB, SETTLE_S_MAX, Findings, Order, Soak, check_empty, settled
+
+DRAM_BYTES = 48 * MIB
+SHARDS = 2
+OPTIONS = ("--page-size", "64K", "--class", "c/=cache")
+LANES = ("tcp", "local")
+LIFE_S_MAX = 3600
+CLIENTS = 8
+
+
+@dataclass(eq=False)
+class Actor:
+    """A running soak_actor and its history."""
+
+    process: Process
+    path: Path
+    died_ns: int = 0
+
+    def begun(self) -> bool:
+        """Whether it has begun its first operation."""
+        try:
+            with self.path.open("rb") as file:
+                return struct.unpack("<Q", file.read(8))[0] > 0
+        except (OSError, struct.error):
+            return False
+
+    def await_begin(self) -> None:
+        self.process.wait_for(self.begun)
+
+    def send(self, number: signal.Signals) -> None:
+        self.process.popen.send_signal(number)
+
+
+class Cast:
+    """The actors of a soak, those that have left, and what their histories say."""
+
+    def __init__(self, stage: Stage, node: Node, order: Order, findings: Findings) -> None:
+        self._stage, self._node, self._order, self._findings = stage, node, order, findings
+        self._count = 0
+        self._histories: list[History] = []
+
+    def enter(self, lane: str, **settings: object) -> Actor:
+        """Start an actor; the first of all has the planted fault."""
+        path = self._stage.folder / f"history-{self._count}"
+        plant = self._order.plant if self._count == 0 and self._order.plant else "none"
+        settings = {"number": self._count, "seed": self._order.seed, "url": self._node.urls[lane],
+                    "for_ms": LIFE_S_MAX * 1000, "timeout_ms": 10000, "plant": plant} | settings
+        self._count += 1
+        words = [f"{name}={value}" for name, value in settings.items()]
+        return Actor(self._stage.start([self._stage.program("soak_actor"), str(path), *words]), path)
+
+    def kill(self, actor: Actor) -> None:
+        """End an actor in the middle of whatever it does."""
+        if actor.process.popen.poll() is not None:
+            self._findings.fault(f"an actor ended by itself: {actor.process.text()[-300:]}")
+        actor.process.popen.kill()
+        actor.process.popen.wait()
+        actor.died_ns = time.monotonic_ns()
+        history = self._leave(actor)
+        self._findings.add({"kills": 1, f"killed_{history.underway}": 1})
+
+    def bow(self, actors: list[Actor]) -> list[History]:
+        """End actors in order; their histories."""
+        for actor in actors:
+            actor.send(signal.SIGTERM)
+        deadline = time.monotonic() + END_S_MAX
+        histories = []
+        for actor in actors:
+            try:
+                code = actor.process.popen.wait(max(deadline - time.monotonic(), 0.1))
+            except subprocess.TimeoutExpired:
+                code = None
+            if code not in (0, 1):
+                self._findings.fault(f"an actor ended with {code}: {actor.process.text()[-300:]}")
+            actor.died_ns = time.monotonic_ns()
+            histories.append(self._leave(actor))
+        return histories
+
+    def _leave(self, actor: Actor) -> History:
+        actor.process.stop()
+        history = read(actor.path, actor.died_ns)
+        actor.path.unlink()
+        for told in history.told:
+            print(f"violation: {told}", flush=True)
+        self._findings.add(history.counts)
+        self._histories.append(history)
+        return history
+
+    def judge(self, resets: list[tuple[int, int]]) -> None:
+        """Whether one store could have answered all that was answered."""
+        checked, faults = check(self._histories, resets)
+        self._findings.add({"checked": checked, "in_histories": checked})
+        for fault in faults:
+            self._findings.fault(fault)
+
+
+def descriptors(node: Node) -> int:
+    """The number of descriptors that the node has open."""
+    return len(os.listdir(f"/proc/{node.process.pid}/fd"))
+
+
+def check_exact(node: Node, findings: Findings) -> None:
+    """The node's figures against a count of what it lists."""
+    stat = settled(node, ("pinned",))
+    findings.expect("pinned", stat["pinned"], 0)
+    findings.expect("sessions", stat["sessions"], 1)
+    if findings.violations:
+        return  # what is wrong has been told, and the rest would only follow from it
+    listed = [json.loads(line) for line in
+              run([node.client, "ls", "--url", node.urls["local"], "--json"]).splitlines()]
+    counted = {"keys": len(listed), "value_bytes": sum(entry["bytes"] for entry in listed),
+               "cache_keys": sum(entry["class"] == "cache" for entry in listed)}
+    for name, count in counted.items():
+        findings.add({"checked": 1})
+        if stat[name] != count:
+            findings.fault(f"the node counts {stat[name]} {name}, but lists {count}")
+    run([node.client, "clear", "--url", node.urls["local"]])
+    check_empty(node, findings)
+
+
+def check_descriptors(node: Node, findings: Findings, before: int) -> None:
+    """All descriptors that clients cost are back."""
+    if findings.violations:
+        return
+    deadline = time.monotonic() + SETTLE_S_MAX
+    while descriptors(node) > before and time.monotonic() < deadline:
+        time.sleep(0.05)
+    findings.expect("descriptors", descriptors(node), before)
+
+
+def check_end(node: Node, findings: Findings) -> None:
+    """Stop the node, which must have lived until now."""
+    node.process.stop()
+    code = node.process.popen.returncode
+    if code != 0:
+        findings.fault(f"the node ended with {code}: {node.process.text()[-1000:]}")
+
+
+# ---- kill_clients
+
+VICTIMS = 6
+KILLS = 1000
+LIVES_S = (0.0, 0.08)
+
+
+def kill_clients(stage: Stage, order: Order) -> Findings:
+    """Clients that are killed in the middle of what they do, and others that go on working."""
+    findings, dice = Findings(), random.Random(order.seed)
+    node = Node(stage, DRAM_BYTES, SHARDS, *OPTIONS)
+    node.stat()
+    before = descriptors(node)
+    cast = Cast(stage, node, order, findings)
+    steady = [cast.enter(lane, pause_us=1000, timeout_ms=20000) for lane in LANES]
+    victims: list[Actor] = []
+    deadline = time.monotonic() + order.for_s
+    serial = 0
+    while findings.counts.get("kills", 0) < KILLS and time.monotonic() < deadline:
+        while len(victims) < VICTIMS:
+            focus, lane = FOCUSES[1 + serial % (len(FOCUSES) - 1)], LANES[serial // 5 % 2]
+            victims.append(cast.enter("local" if focus == "view" else lane, focus=focus))
+            serial += 1
+        victim = victims.pop(0)
+        victim.await_begin()
+        time.sleep(dice.uniform(*LIVES_S))
+        cast.kill(victim)
+    if order.plant == "leak":
+        victims.pop().send(signal.SIGSTOP)
+    for victim in victims:
+        victim.await_begin()
+        cast.kill(victim)
+    cast.bow(steady)
+    cast.judge([])
+    check_exact(node, findings)
+    check_descriptors(node, findings, before)
+    check_end(node, findings)
+    return findings
+
+
+# ---- linearizable
+
+
+def linearizable(stage: Stage, order: Order) -> Findings:
+    """Clients that are left alone: one order explains all that they were told."""
+    findings = Findings()
+    node = Node(stage, DRAM_BYTES, SHARDS, *OPTIONS)
+    cast = Cast(stage, node, order, findings)
+    actors = [cast.enter(LANES[i % 2], pause_us=2000, calm=1, timeout_ms=20000)
+              for i in range(CLIENTS)]
+    for actor in actors:
+        actor.await_begin()
+    time.sleep(order.for_s)
+    cast.bow(actors)
+    cast.judge([])
+    check_exact(node, findings)
+    check_end(node, findings)
+    return findings
+
+
+SOAKS = (
+    Soak("kill_clients", "1000 clients killed in the middle of puts, gets and views; others work",
+         ("torn", "leak"), kill_clients),
+    Soak("linearizable", "8 clients on shared keys; all that they were told fits one order",
+         ("stale", "lost", "torn"), linearizable),
+)
