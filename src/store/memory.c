@@ -122,41 +122,125 @@ static void fill_record(struct pst_record *r, const struct pst_put *put, uint8_t
                put->attrs.len);
 }
 
-int pst_record_take(struct pst_shard *s, const struct pst_put *put, bool cache, struct pst_record **out)
+/* The record of a value: with it inside, or where @external names memory of its own, behind that. */
+static int make_record(struct pst_shard *s, const struct pst_put *put, bool cache,
+                       const struct pst_external *external, const struct pst_run *runs,
+                       struct pst_record **out)
 {
-    bool external_value = put->value_bytes > PST_INLINE_BYTES_MAX;
-    uint8_t flags = (uint8_t)((external_value ? PST_RECORD_EXTERNAL : 0) | (cache ? PST_RECORD_CACHE : 0) |
+    uint8_t flags = (uint8_t)((external ? PST_RECORD_EXTERNAL : 0) | (cache ? PST_RECORD_CACHE : 0) |
                               (put->flags & PST_PUT_CHECKSUM ? PST_RECORD_CHECKSUM : 0));
     size_t bytes = pst_record_body_at(flags, put->lookup.key.len, put->attrs.len);
-    struct pst_external external = {0};
     struct pst_record *record;
     uint64_t offset;
     int r;
 
-    if (external_value) {
-        r = take_value(s, shape_of(s, put->value_bytes), &external);
-        if (r < 0)
-            return r;
-        bytes += sizeof(external) + external.run_count * sizeof(struct pst_run);
-    } else {
-        bytes += put->value_bytes;
-    }
+    bytes += external ? sizeof(*external) + external->run_count * sizeof(*runs) : put->value_bytes;
     r = bytes <= pst_slab_bytes_max(s->slab) ? pst_slab_take(s->slab, bytes, &offset) : -ENOSPC;
-    if (r < 0) {
-        if (external_value)
-            give_value(s, &external, s->runs);
+    if (r < 0)
         return r;
-    }
     record = (struct pst_record *)(void *)(s->base + offset);
     fill_record(record, put, flags);
-    if (external_value) {
-        *pst_record_external(record) = external;
-        memcpy(pst_external_runs(pst_record_external(record)), s->runs,
-               external.run_count * sizeof(struct pst_run));
+    if (external) {
+        *pst_record_external(record) = *external;
+        memcpy(pst_external_runs(pst_record_external(record)), runs, external->run_count * sizeof(*runs));
     }
     own_slots(s, record);
     *out = record;
     return 0;
+}
+
+int pst_record_take(struct pst_shard *s, const struct pst_put *put, bool cache, struct pst_record **out)
+{
+    struct pst_external external = {0};
+    int r;
+
+    if (put->value_bytes <= PST_INLINE_BYTES_MAX)
+        return make_record(s, put, cache, NULL, NULL, out);
+    r = take_value(s, shape_of(s, put->value_bytes), &external);
+    if (r < 0)
+        return r;
+    r = make_record(s, put, cache, &external, s->runs, out);
+    if (r < 0)
+        give_value(s, &external, s->runs);
+    return r;
+}
+
+/* ---- pages of a value that is still written ---- */
+
+int pst_runs_take(struct pst_shard *s, uint32_t pages, struct pst_run *runs, uint32_t runs_max)
+{
+    int count = pst_pages_take(&s->store->pages, pages, runs, (int)runs_max);
+
+    if (count < 0)
+        return -ENOSPC;
+    mark_extents(s, runs, (uint32_t)count, PST_PAGE_EXTENT);
+    return count;
+}
+
+void pst_runs_give(struct pst_shard *s, const struct pst_run *runs, uint32_t run_count)
+{
+    mark_extents(s, runs, run_count, PST_PAGE_FREE);
+    pst_pages_give(&s->store->pages, runs, (int)run_count);
+}
+
+struct iovec pst_runs_piece(const struct pst_shard *s, const struct pst_run *runs, uint32_t run_count,
+                            uint64_t offset, uint64_t bytes)
+{
+    for (uint32_t i = 0;; i++) {
+        uint64_t len = runs[i].count * s->store->arenas.page_bytes;
+
+        pst_assert(i < run_count);
+        if (offset < len)
+            return (struct iovec){s->base + pst_page_offset(&s->store->arenas, runs[i].page) + offset,
+                                  pst_min(bytes, len - offset)};
+        offset -= len;
+    }
+}
+
+/* A value that ended up small moves into its record. */
+static int take_inline(struct pst_shard *s, const struct pst_put *put, bool cache, const struct pst_run *runs,
+                       uint32_t run_count, struct pst_record **out)
+{
+    int r = pst_record_take(s, put, cache, out);
+
+    if (r < 0)
+        return r;
+    if (put->value_bytes)
+        memcpy(pst_record_body(*out), pst_runs_piece(s, runs, run_count, 0, put->value_bytes).iov_base,
+               put->value_bytes);
+    pst_runs_give(s, runs, run_count);
+    return 0;
+}
+
+int pst_record_take_pages(struct pst_shard *s, const struct pst_put *put, bool cache, struct pst_run *runs,
+                          uint32_t run_count, struct pst_record **out)
+{
+    struct shape shape = shape_of(s, put->value_bytes);
+    struct pst_external external = {.run_count = run_count};
+    uint64_t tail_at = shape.pages * s->store->arenas.page_bytes;
+    struct pst_run *last, page;
+    int r;
+
+    if (put->value_bytes <= PST_INLINE_BYTES_MAX)
+        return take_inline(s, put, cache, runs, run_count, out);
+    pst_assert(run_count > 0);
+    last = &runs[run_count - 1];
+    page = (struct pst_run){last->page + last->count - 1, 1};
+    if (shape.tail_bytes && pst_slab_take(s->slab, shape.tail_bytes, &external.tail_offset) == 0) {
+        external.tail_bytes = shape.tail_bytes;
+        memcpy(s->base + external.tail_offset, s->base + pst_page_offset(&s->store->arenas, page.page),
+               put->value_bytes - tail_at);
+        last->count--;
+        external.run_count -= last->count == 0;
+    }
+    r = make_record(s, put, cache, &external, runs, out);
+    if (external.tail_bytes && r == 0)
+        pst_runs_give(s, &page, 1);
+    if (external.tail_bytes && r < 0) {
+        pst_slab_give(s->slab, external.tail_offset);
+        last->count++;
+    }
+    return r;
 }
 
 void pst_record_give(struct pst_shard *s, struct pst_record *r)

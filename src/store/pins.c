@@ -51,12 +51,13 @@ static int grow(struct pst_pins *pins)
         }
     }
     larger.count = pins->count;
+    larger.bytes = pins->bytes;
     free(pins->buckets);
     *pins = larger;
     return 0;
 }
 
-struct pst_pin *pst_pins_add(struct pst_pins *pins, uint64_t ref)
+struct pst_pin *pst_pins_add(struct pst_pins *pins, uint64_t ref, uint64_t value_bytes)
 {
     struct pst_pin *pin = pst_pins_find(pins, ref);
 
@@ -68,8 +69,10 @@ struct pst_pin *pst_pins_add(struct pst_pins *pins, uint64_t ref)
     if (!pin)
         return NULL;
     pin->ref = ref;
+    pin->value_bytes = value_bytes;
     push(pins, pin);
     pins->count++;
+    pins->bytes += value_bytes;
     return pin;
 }
 
@@ -77,6 +80,7 @@ void pst_pins_remove(struct pst_pins *pins, struct pst_pin *pin)
 {
     pull(pins, pin);
     pins->count--;
+    pins->bytes -= pin->value_bytes;
     free(pin);
 }
 
@@ -112,7 +116,7 @@ static struct pst_pin *pin_of(const struct pst_shard *s, const struct pst_record
 
 static struct pst_pin *pin_add(struct pst_shard *s, struct pst_record *r)
 {
-    struct pst_pin *pin = pst_pins_add(&s->pins, pst_record_ref(s, r));
+    struct pst_pin *pin = pst_pins_add(&s->pins, pst_record_ref(s, r), r->value_bytes);
 
     if (pin)
         r->state |= PST_RECORD_PINNED;

@@ -38,6 +38,10 @@ int64_t pst_shard_list(struct pst_shard *s, const struct pst_range *range, void 
         *end = !r || past_end(pst_record_key(r), range->end);
         if (*end)
             return (int64_t)at;
+        if (pst_unlikely(r->state & PST_STATE_RESERVED)) { /* of a commit that has not ended */
+            bytes = 1;
+            continue;
+        }
         bytes = put_entry(r, (uint8_t *)buf + at, room - at);
         at += bytes;
     } while (bytes);
@@ -59,6 +63,14 @@ static bool spare(struct pst_shard *s, struct pst_record *r, uint64_t now_ns)
     return true;
 }
 
+/* A commit underway has a say about the key. */
+static bool locked(const struct pst_shard *s, struct pst_bytes key)
+{
+    struct pst_lookup lookup = pst_shard_lookup(s, key);
+
+    return pst_shard_locked(s, &lookup, false);
+}
+
 size_t pst_shard_sweep(struct pst_shard *s, const struct pst_range *range, bool spare_pinned, uint64_t now_ns,
                        uint8_t buf[PST_SWEEP_BYTES_MAX])
 {
@@ -77,6 +89,11 @@ size_t pst_shard_sweep(struct pst_shard *s, const struct pst_range *range, bool 
         out.done = !r || past_end(pst_record_key(r), range->end);
         if (out.done)
             break;
+        if (pst_unlikely(s->claims.locks) && locked(s, pst_record_key(r))) {
+            if (i == 0)
+                return 0;
+            break;
+        }
         memcpy(resume, pst_record_key(r).data, r->key_bytes);
         out.resume_bytes = r->key_bytes;
         after = true;

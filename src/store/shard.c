@@ -79,7 +79,7 @@ void pst_shard_count_read(struct pst_shard *s, bool hit)
     s->stat.misses += !hit;
 }
 
-static bool cache_class(const struct pst_store *store, struct pst_bytes key)
+bool pst_key_evictable(const struct pst_store *store, struct pst_bytes key)
 {
     for (uint32_t i = 0; i < store->cache_prefix_count; i++) {
         struct pst_bytes prefix = store->cache_prefixes[i];
@@ -95,9 +95,7 @@ static void answer_with(struct pst_answer *answer, const struct pst_record *r)
     *answer = r ? (struct pst_answer){r->generation, r->value_bytes} : (struct pst_answer){0, 0};
 }
 
-/* Return: 0 when the put may go on over @old, PST_EXISTS or PST_STALE. */
-static int check_conditions(const struct pst_put *put, const struct pst_record *old,
-                            struct pst_answer *answer)
+int pst_put_check(const struct pst_put *put, const struct pst_record *old, struct pst_answer *answer)
 {
     int outcome = PST_OK;
 
@@ -110,7 +108,7 @@ static int check_conditions(const struct pst_put *put, const struct pst_record *
     return outcome;
 }
 
-static int check_put(const struct pst_shard *s, const struct pst_put *put)
+int pst_put_check_shape(const struct pst_shard *s, const struct pst_put *put)
 {
     if (put->lookup.key.len == 0 || put->attrs.len > PST_ATTR_BYTES_MAX)
         return -EINVAL;
@@ -121,18 +119,8 @@ static int check_put(const struct pst_shard *s, const struct pst_put *put)
     return 0;
 }
 
-/* Takes a record's memory, making room as long as that helps. */
-static int take_record(struct pst_shard *s, const struct pst_put *put, uint64_t now_ns,
-                       struct pst_record **out)
+int pst_shard_no_room(struct pst_shard *s, uint32_t pages, uint64_t now_ns)
 {
-    bool cache = cache_class(s->store, put->lookup.key);
-    uint32_t pages = (uint32_t)pst_div_up(put->value_bytes, s->store->arenas.page_bytes) + 1;
-    int r;
-
-    while ((r = pst_record_take(s, put, cache, out)) == -ENOSPC && pst_shard_make_room(s, now_ns))
-        ;
-    if (r != -ENOSPC)
-        return r;
     if (!pst_store_evictable_elsewhere(s)) {
         s->stat.no_space++;
         return -ENOSPC;
@@ -142,15 +130,29 @@ static int take_record(struct pst_shard *s, const struct pst_put *put, uint64_t 
     return PST_BUSY;
 }
 
+int pst_record_reserve(struct pst_shard *s, const struct pst_put *put, uint64_t now_ns,
+                       struct pst_record **out)
+{
+    bool cache = pst_key_evictable(s->store, put->lookup.key);
+    uint32_t pages = (uint32_t)pst_div_up(put->value_bytes, s->store->arenas.page_bytes) + 1;
+    int r;
+
+    while ((r = pst_record_take(s, put, cache, out)) == -ENOSPC && pst_shard_make_room(s, now_ns))
+        ;
+    return r == -ENOSPC ? pst_shard_no_room(s, pages, now_ns) : r;
+}
+
 int pst_shard_reserve(struct pst_shard *s, const struct pst_put *put, uint64_t now_ns,
                       struct pst_reservation *reservation, struct pst_answer *answer)
 {
-    int r = check_put(s, put);
+    int r = pst_put_check_shape(s, put);
 
+    if (pst_unlikely(r == 0 && s->claims.locks && pst_shard_locked(s, &put->lookup, false)))
+        r = PST_BUSY;
     if (r == 0 && put->flags & (PST_PUT_IF_ABSENT | PST_PUT_IF_GENERATION))
-        r = check_conditions(put, pst_shard_find(s, &put->lookup), answer);
+        r = pst_put_check(put, pst_shard_find(s, &put->lookup), answer);
     if (r == 0)
-        r = take_record(s, put, now_ns, &reservation->record);
+        r = pst_record_reserve(s, put, now_ns, &reservation->record);
     if (r == 0)
         reservation->offset = pst_record_offset(s, reservation->record);
     return r;
@@ -220,7 +222,7 @@ void pst_shard_drop(struct pst_shard *s, struct pst_record *r)
     pst_record_give(s, r);
 }
 
-void pst_shard_unlink(struct pst_shard *s, struct pst_record *r)
+void pst_shard_unname(struct pst_shard *s, struct pst_record *r)
 {
     struct pst_lookup lookup = pst_shard_lookup(s, pst_record_key(r));
     int result = pst_index_remove(s->index, lookup.hash, pst_record_ref(s, r));
@@ -229,21 +231,25 @@ void pst_shard_unlink(struct pst_shard *s, struct pst_record *r)
     pst_assert(result == 0);
     result = pst_order_remove(s->order, lookup.key);
     pst_assert(result == 0);
+}
+
+void pst_shard_unlink(struct pst_shard *s, struct pst_record *r)
+{
+    pst_shard_unname(s, r);
     pst_shard_drop(s, r);
 }
 
-/* The one moment at which a value becomes visible. */
-static int publish(struct pst_shard *s, const struct pst_put *put, struct pst_record *r,
-                   struct pst_record *old, uint64_t now_ns, struct pst_answer *answer)
+void pst_record_seal(struct pst_shard *s, struct pst_record *r)
 {
-    int result;
-
-    r->generation = s->generation + 256;
+    s->generation += 256;
+    r->generation = s->generation;
     r->check = pst_record_check(r, s->store->check_seed);
-    result = pst_shard_link(s, &put->lookup, r, old);
-    if (result < 0)
-        return result;
-    s->generation = r->generation;
+}
+
+void pst_shard_expose(struct pst_shard *s, struct pst_record *r, struct pst_record *old, uint64_t now_ns,
+                      struct pst_answer *answer)
+{
+    pst_assert(r->state & PST_STATE_RESERVED && r->generation);
     r->state &= (uint8_t)~PST_STATE_RESERVED;
     if (old)
         pst_shard_drop(s, old);
@@ -255,14 +261,26 @@ static int publish(struct pst_shard *s, const struct pst_put *put, struct pst_re
         pst_recency_add(s, r, now_ns);
     }
     answer_with(answer, r);
-    return PST_OK;
+}
+
+/* The one moment at which a value becomes visible. */
+static int publish(struct pst_shard *s, const struct pst_put *put, struct pst_record *r,
+                   struct pst_record *old, uint64_t now_ns, struct pst_answer *answer)
+{
+    int result;
+
+    pst_record_seal(s, r);
+    result = pst_shard_link(s, &put->lookup, r, old);
+    if (result == 0)
+        pst_shard_expose(s, r, old, now_ns, answer);
+    return result;
 }
 
 int pst_shard_commit(struct pst_shard *s, const struct pst_put *put, struct pst_reservation *reservation,
                      uint64_t now_ns, struct pst_answer *answer)
 {
     struct pst_record *old = pst_shard_find(s, &put->lookup);
-    int r = check_conditions(put, old, answer);
+    int r = pst_shard_locked(s, &put->lookup, false) ? PST_BUSY : pst_put_check(put, old, answer);
 
     pst_assert(reservation->record && reservation->record->state & PST_STATE_RESERVED);
     if (r == 0)
@@ -310,6 +328,8 @@ int pst_shard_delete(struct pst_shard *s, const struct pst_lookup *lookup, bool 
 {
     struct pst_record *r = pst_shard_find(s, lookup);
 
+    if (pst_shard_locked(s, lookup, false))
+        return PST_BUSY;
     answer_with(answer, r);
     if (!r)
         return PST_MISS;
@@ -318,6 +338,12 @@ int pst_shard_delete(struct pst_shard *s, const struct pst_lookup *lookup, bool 
     pst_shard_unlink(s, r);
     s->stat.deletes++;
     return PST_OK;
+}
+
+void pst_shard_stat_later(const struct pst_shard *s, struct pst_shard_later *out)
+{
+    *out = s->stat_later;
+    out->pinned_bytes = s->pins.bytes;
 }
 
 void pst_shard_stat(struct pst_shard *s, struct pst_shard_stat *out)

@@ -3,6 +3,7 @@
 #define PST_SHARD_PRIV_H
 
 #include "store/store.h"
+#include "store/slot.h"
 #include "store/index.h"
 #include "store/order.h"
 
@@ -10,6 +11,7 @@ enum {
     PST_STATE_RESERVED = 4,     /* record state: being written, in no index */
     PST_RUNS_MAX = 16384,       /* runs of one value; a store so scattered that it takes more says NO_SPACE */
     PST_OWNER_BYTES_MIN = 2048, /* slots from this size on carry an owner word */
+    PST_CLAIM_BUCKETS = 256,
 };
 
 /* Owner words: the record's reference, and whether the slot is its tail. */
@@ -21,15 +23,22 @@ struct pst_pins {
     struct pst_pin **buckets;
     uint64_t bucket_count; /* a power of two, or 0 */
     uint64_t count;
+    uint64_t bytes; /* of the values that they keep */
 };
 
 struct pst_pin {
     struct pst_pin *next;
     uint64_t ref;
+    uint64_t value_bytes;
     uint64_t until_ns; /* TTL pin; 0: none */
     uint32_t refs;     /* transfers and views */
     uint32_t hard;     /* hard pins on the key */
     bool doomed;       /* cleared: goes with its last pin */
+};
+
+struct pst_claims {
+    uint32_t locks; /* claims of commits among them */
+    struct pst_claim *buckets[PST_CLAIM_BUCKETS];
 };
 
 struct pst_shard {
@@ -47,7 +56,10 @@ struct pst_shard {
     uint32_t all_kept_ds; /* when eviction last found only records that someone keeps */
     uint32_t number;
     struct pst_shard_stat stat;
+    struct pst_shard_later stat_later;
     struct pst_run *runs; /* scratch, PST_RUNS_MAX */
+    struct pst_claims claims;
+    uint64_t slot_handle; /* the last one given */
 
     /* Read by other shards. */
     _Atomic uint32_t tail_ds; /* when the oldest cache record was used; UINT32_MAX: nothing to evict */
@@ -99,6 +111,18 @@ static inline uint64_t pst_record_ref(const struct pst_shard *s, const struct ps
 /* Takes slot, pages and tail for a record of this shape and fills all of it but the value. Return: 0 or
  * -ENOSPC, -ENOMEM. */
 int pst_record_take(struct pst_shard *s, const struct pst_put *put, bool cache, struct pst_record **out);
+/*
+ * The same for a value that lies in pages already, whole ones but for the last: what is more than a value of
+ * this size takes is moved or given back. @runs is the caller's to forget on success.
+ */
+int pst_record_take_pages(struct pst_shard *s, const struct pst_put *put, bool cache, struct pst_run *runs,
+                          uint32_t run_count, struct pst_record **out);
+/* The contiguous piece at @offset of pages that no record names yet, at most @bytes of it. */
+struct iovec pst_runs_piece(const struct pst_shard *s, const struct pst_run *runs, uint32_t run_count,
+                            uint64_t offset, uint64_t bytes);
+/* Pages for a value that is still written, and back; with what the arena's trailer says of them. */
+int pst_runs_take(struct pst_shard *s, uint32_t pages, struct pst_run *runs, uint32_t runs_max);
+void pst_runs_give(struct pst_shard *s, const struct pst_run *runs, uint32_t run_count);
 /* Gives all of a record's memory back. */
 void pst_record_give(struct pst_shard *s, struct pst_record *r);
 /* Empties the sparsest slab page that can be, by moving or evicting what it holds. Return: true when a page
@@ -107,6 +131,22 @@ bool pst_shard_take_back(struct pst_shard *s, uint32_t used_percent);
 
 /* ---- shard.c: links ---- */
 
+bool pst_key_evictable(const struct pst_store *store, struct pst_bytes key);
+/* Takes a record's memory, making room as long as that helps. Return: 0, -ENOSPC, PST_BUSY, -ENOMEM. */
+int pst_record_reserve(struct pst_shard *s, const struct pst_put *put, uint64_t now_ns,
+                       struct pst_record **out);
+/* No memory for a write of @pages pages: others may have to evict. Return: -ENOSPC or PST_BUSY. */
+int pst_shard_no_room(struct pst_shard *s, uint32_t pages, uint64_t now_ns);
+/* Return: 0, -EINVAL, -ENAMETOOLONG, -EFBIG. */
+int pst_put_check_shape(const struct pst_shard *s, const struct pst_put *put);
+/* Return: 0 when the put may go on over @old, PST_EXISTS or PST_STALE with *@answer. */
+int pst_put_check(const struct pst_put *put, const struct pst_record *old, struct pst_answer *answer);
+/* Makes a reserved record, which the indexes name, its key's value; @old is what they named before. */
+void pst_shard_expose(struct pst_shard *s, struct pst_record *r, struct pst_record *old, uint64_t now_ns,
+                      struct pst_answer *answer);
+/* Gives a record the generation and the checksum that it will be found with. */
+void pst_record_seal(struct pst_shard *s, struct pst_record *r);
+
 int pst_shard_link(struct pst_shard *s, const struct pst_lookup *lookup, struct pst_record *r,
                    struct pst_record *old);
 /* Takes a record out of the indexes; its memory goes now or with its last reference. */
@@ -114,11 +154,28 @@ void pst_shard_unlink(struct pst_shard *s, struct pst_record *r);
 /* Lets the record's memory go now or with its last reference; it is in no index any more. */
 void pst_shard_drop(struct pst_shard *s, struct pst_record *r);
 
+/* Takes the key out of the indexes, not its record. */
+void pst_shard_unname(struct pst_shard *s, struct pst_record *r);
+
+/* ---- claims.c ---- */
+
+bool pst_claim_is(const struct pst_claim *claim, const struct pst_lookup *lookup);
+void pst_claim_add(struct pst_shard *s, struct pst_claim *claim);
+void pst_claim_remove(struct pst_shard *s, struct pst_claim *claim);
+bool pst_claim_find(struct pst_shard *s, const struct pst_lookup *lookup, enum pst_claim_kind kind);
+
+/* ---- slot.c ---- */
+
+/* For a commit over several keys: the record of a slot that is written and of this key, which stays the
+ * slot's until it is taken. Return: 0, PST_BUSY, -EINVAL another key, -EMSGSIZE, -ENODATA. */
+int pst_slot_lend(struct pst_slot *slot, const struct pst_put *put, struct pst_record **out);
+void pst_slot_return(struct pst_shard *s, struct pst_slot *slot, bool taken);
+
 /* ---- pins.c ---- */
 
 struct pst_pin *pst_pins_find(const struct pst_pins *pins, uint64_t ref);
-struct pst_pin *pst_pins_add(struct pst_pins *pins,
-                             uint64_t ref); /* the one that is there, or a new one; NULL: no memory */
+/* The one that is there, or a new one; NULL: no memory. */
+struct pst_pin *pst_pins_add(struct pst_pins *pins, uint64_t ref, uint64_t value_bytes);
 void pst_pins_remove(struct pst_pins *pins, struct pst_pin *pin);
 void pst_pins_rename(struct pst_pins *pins, struct pst_pin *pin, uint64_t ref);
 void pst_pins_fini(struct pst_pins *pins);

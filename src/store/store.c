@@ -108,6 +108,7 @@ static int shard_init(struct pst_store *store, uint32_t number)
     s->base = store->arenas.base;
     s->number = number;
     s->generation = (pst_wall_ns() & ~0xffull) | number;
+    s->slot_handle = s->generation; /* no handle of an earlier run means anything */
     s->tail_ds = UINT32_MAX;
     pst_random(&s->hash_seed, sizeof(s->hash_seed));
     s->runs = malloc(PST_RUNS_MAX * sizeof(*s->runs));
@@ -183,6 +184,7 @@ void pst_figures_read(struct pst_store *store, struct pst_shard *shard, struct p
 {
     memset(out, 0, sizeof(*out));
     pst_shard_stat(shard, &out->shard);
+    pst_shard_stat_later(shard, &out->later);
     pst_store_stat(store, &out->store);
     out->rss_anon_bytes = rss_anon_bytes();
     out->uptime_ms = (pst_now_ns() - store->start_ns) / 1000000;

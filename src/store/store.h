@@ -34,6 +34,7 @@ enum pst_outcome {
     PST_EXISTS = 2,
     PST_STALE = 3,
     PST_BUSY = 4,
+    PST_OWNED = 6, /* a slot has the key */
 };
 
 struct pst_store_options {
@@ -176,7 +177,8 @@ enum { PST_SWEEP_BYTES_MAX = sizeof(struct pst_wire_sweep) + PST_KEY_BYTES_MAX }
 /*
  * Deletes keys of the range, a bounded number at a time. @spare_pinned: those with a pin stay until their
  * last pin goes.
- * @buf gets a struct pst_wire_sweep and the key behind which to go on. Return: bytes written.
+ * @buf gets a struct pst_wire_sweep and the key behind which to go on. Return: bytes written; 0: busy, a
+ * commit underway holds the first key.
  */
 size_t pst_shard_sweep(struct pst_shard *shard, const struct pst_range *range, bool spare_pinned,
                        uint64_t now_ns, uint8_t buf[PST_SWEEP_BYTES_MAX]);
@@ -213,7 +215,20 @@ struct pst_shard_stat {
 #undef X
 };
 
+/* Counters that came later: figures keep their place in the answer that carries them. */
+#define PST_SHARD_LATER(X)                                                                                   \
+    X(pinned_bytes, "bytes", "bytes of values with a pin or a reference")                                    \
+    X(slots, "slots", "slots reserved and not yet committed")                                                \
+    X(slot_bytes, "bytes", "bytes of memory in them")
+
+struct pst_shard_later {
+#define X(name, unit, text) uint64_t name;
+    PST_SHARD_LATER(X)
+#undef X
+};
+
 void pst_shard_stat(struct pst_shard *shard, struct pst_shard_stat *out);
+void pst_shard_stat_later(const struct pst_shard *shard, struct pst_shard_later *out);
 /* The counters that the caller's paths keep: reads. */
 void pst_shard_count_read(struct pst_shard *shard, bool hit);
 
@@ -227,7 +242,11 @@ struct pst_figures {
     struct pst_shard_stat shard;
     struct pst_store_stat store;
     uint64_t rss_anon_bytes, sessions, uptime_ms;
+    struct pst_shard_later later;
 };
+
+/* What an answer of the first version holds. */
+enum { PST_FIGURES_BYTES_MIN = offsetof(struct pst_figures, later) };
 
 /* Fills all but `sessions`. */
 void pst_figures_read(struct pst_store *store, struct pst_shard *shard, struct pst_figures *out);

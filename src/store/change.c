@@ -1,0 +1,198 @@
+/*
+ * change.c: a shard's part in a commit over several keys. Preparing does all that can fail: a new key's
+ * record enters the indexes at once, still reserved, which the lock on the key hides; references keep old and
+ * new records in place, and make room for the pins that a new record inherits. Applying then only swaps.
+ */
+#include "store/shard_priv.h"
+
+/* ---- locks ---- */
+
+static int lock(struct pst_shard *s, struct pst_change *c)
+{
+    bool shared = c->kind == PST_CHANGE_CHECK;
+
+    if (pst_shard_locked(s, &c->put.lookup, shared))
+        return PST_BUSY;
+    c->claim = (struct pst_claim){.key = c->put.lookup.key,
+                                  .hash = c->put.lookup.hash,
+                                  .kind = shared ? PST_CLAIM_SHARED : PST_CLAIM_WHOLE};
+    pst_claim_add(s, &c->claim);
+    c->claimed = true;
+    return 0;
+}
+
+/* ---- prepare ---- */
+
+static int check(struct pst_change *c, const struct pst_record *old)
+{
+    bool conditional = c->put.flags & PST_PUT_IF_GENERATION;
+
+    c->answer = old ? (struct pst_answer){old->generation, old->value_bytes} : (struct pst_answer){0, 0};
+    switch (c->kind) {
+    case PST_CHANGE_CHECK:
+        return c->put.if_generation == c->answer.generation ? PST_OK : PST_STALE;
+    case PST_CHANGE_PUT:
+        return pst_put_check(&c->put, old, &c->answer);
+    default:
+        if (!old)
+            return conditional ? PST_MISS : PST_OK;
+        return conditional && c->put.if_generation != old->generation ? PST_STALE : PST_OK;
+    }
+}
+
+/* Conditions and locks come first, for all keys: making room must not evict what another of them needs. */
+static int prepare_key(struct pst_shard *s, struct pst_change *c, bool look_only)
+{
+    struct pst_record *old = pst_shard_find(s, &c->put.lookup);
+    int r = pst_put_check_shape(s, &c->put);
+
+    if (r == 0)
+        r = look_only ? (pst_shard_locked(s, &c->put.lookup, true) ? PST_BUSY : 0) : lock(s, c);
+    if (r == 0)
+        r = check(c, old);
+    if (r == 0 && old && !look_only) {
+        r = pst_shard_ref(s, old);
+        c->old = r == 0 ? old : NULL;
+    }
+    return r;
+}
+
+static void copy_value(const struct pst_shard *s, const struct pst_record *record, const uint8_t *value)
+{
+    struct iovec piece;
+
+    for (uint64_t at = 0; pst_record_piece(s, record, at, record->value_bytes - at, &piece);
+         at += piece.iov_len)
+        memcpy(piece.iov_base, value + at, piece.iov_len);
+}
+
+/* The new record: the slot's, or one that is made here. */
+static int take_fresh(struct pst_shard *s, const struct pst_holder *holder, struct pst_change *c,
+                      uint64_t now_ns)
+{
+    struct pst_slot *slot;
+    int r;
+
+    if (c->slot_handle) {
+        slot = pst_slot_find(holder, c->slot_handle);
+        r = slot ? pst_slot_lend(slot, &c->put, &c->fresh) : -ENOENT;
+        c->slot = r == 0 ? slot : NULL;
+        return r;
+    }
+    r = pst_record_reserve(s, &c->put, now_ns, &c->fresh);
+    if (r == 0)
+        copy_value(s, c->fresh, c->value);
+    return r;
+}
+
+static int prepare_value(struct pst_shard *s, const struct pst_holder *holder, struct pst_change *c,
+                         uint64_t now_ns)
+{
+    int r = take_fresh(s, holder, c, now_ns);
+
+    if (r != 0)
+        return r;
+    r = pst_shard_ref(s, c->fresh);
+    if (r == 0 && !c->old) {
+        r = pst_shard_link(s, &c->put.lookup, c->fresh, NULL);
+        c->linked = r == 0;
+        if (r < 0)
+            pst_shard_unref(s, c->fresh);
+    }
+    if (r < 0) {
+        if (c->slot)
+            pst_slot_return(s, c->slot, false);
+        else
+            pst_record_give(s, c->fresh);
+        c->slot = NULL;
+        c->fresh = NULL;
+    }
+    return r;
+}
+
+bool pst_changes_prepare(struct pst_shard *s, const struct pst_holder *holder, struct pst_change *first,
+                         bool look_only, uint64_t now_ns)
+{
+    bool ok = true;
+
+    for (struct pst_change *c = first; c; c = c->next) {
+        c->result = prepare_key(s, c, look_only);
+        ok &= c->result == 0;
+    }
+    for (struct pst_change *c = first; c && ok && !look_only; c = c->next) {
+        if (c->kind == PST_CHANGE_PUT)
+            c->result = prepare_value(s, holder, c, now_ns);
+        ok &= c->result == 0;
+    }
+    if (!ok)
+        pst_changes_undo(s, first);
+    return ok;
+}
+
+/* ---- the end ---- */
+
+static void unlock(struct pst_shard *s, struct pst_change *c)
+{
+    if (c->old)
+        pst_shard_unref(s, c->old);
+    if (c->claimed)
+        pst_claim_remove(s, &c->claim);
+    c->old = NULL;
+    c->claimed = false;
+}
+
+static void apply_put(struct pst_shard *s, struct pst_change *c, uint64_t now_ns)
+{
+    int r = 0;
+
+    pst_record_seal(s, c->fresh);
+    if (!c->linked)
+        r = pst_shard_link(s, &c->put.lookup, c->fresh, c->old);
+    pst_assert(r == 0);
+    pst_shard_expose(s, c->fresh, c->old, now_ns, &c->answer);
+    pst_shard_unref(s, c->fresh);
+    if (c->slot)
+        pst_slot_return(s, c->slot, true);
+    c->fresh = NULL;
+    c->slot = NULL;
+    c->linked = false;
+}
+
+void pst_changes_apply(struct pst_shard *s, struct pst_change *first, uint64_t now_ns)
+{
+    for (struct pst_change *c = first; c; c = c->next) {
+        pst_assert(c->claimed && c->result == 0);
+        if (c->kind == PST_CHANGE_PUT) {
+            apply_put(s, c, now_ns);
+        } else if (c->kind == PST_CHANGE_DELETE && c->old) {
+            pst_shard_unlink(s, c->old);
+            s->stat.deletes++;
+        } else if (c->kind == PST_CHANGE_DELETE) {
+            c->result = PST_MISS;
+        }
+        unlock(s, c);
+    }
+}
+
+static void undo_put(struct pst_shard *s, struct pst_change *c)
+{
+    if (c->linked)
+        pst_shard_unname(s, c->fresh);
+    pst_shard_unref(s, c->fresh);
+    if (c->slot)
+        pst_slot_return(s, c->slot, false);
+    else
+        pst_record_give(s, c->fresh);
+    c->fresh = NULL;
+    c->slot = NULL;
+    c->linked = false;
+}
+
+void pst_changes_undo(struct pst_shard *s, struct pst_change *first)
+{
+    for (struct pst_change *c = first; c; c = c->next) {
+        if (c->fresh)
+            undo_put(s, c);
+        unlock(s, c);
+    }
+}
