@@ -43,6 +43,7 @@ enum penstock_result {
     PENSTOCK_BUSY = 4,   /* too much at once, until the deadline; nothing was done */
     PENSTOCK_UNKNOWN =
         5, /* the connection failed after the write was sent: it may or may not have been applied */
+    PENSTOCK_OWNED = 6, /* reserve: another slot has the key */
 };
 
 /*
@@ -50,8 +51,10 @@ enum penstock_result {
  * allowed; -EBADMSG the value's checksum is wrong; -ERANGE the range is not inside of the value; -EMSGSIZE
  * the value has another size than stated; -ENOBUFS the buffer is smaller than the value; -EINVAL empty key or
  * bad argument; -ENAMETOOLONG key over 4,096 bytes; -ESTALE the node routes keys by another table;
- * -ECONNREFUSED, -EHOSTUNREACH, -ECONNRESET no node there; -ETIMEDOUT; -EPROTO, -EPROTONOSUPPORT no penstock
- * node, or another version; -EOPNOTSUPP not possible on this kind of store; -ECHILD used after fork.
+ * -EDQUOT more slots, pins or pinned bytes than the node grants one session; -ENODATA a slot that is not
+ * fully written; -E2BIG too many pieces, gaps or keys; -ECONNREFUSED, -EHOSTUNREACH, -ECONNRESET no node
+ * there; -ETIMEDOUT; -EPROTO, -EPROTONOSUPPORT no penstock node, or another version; -EOPNOTSUPP not possible
+ * on this kind of store; -ECHILD used after fork.
  */
 
 struct penstock;
@@ -96,6 +99,12 @@ enum penstock_code {
     PENSTOCK_DELETE = 4,
     PENSTOCK_PIN = 5,
     PENSTOCK_UNPIN = 6,
+    PENSTOCK_CHECK = 7, /* in penstock_commit() only: the key has this generation, or with 0 is absent */
+    /* Slots, below. */
+    PENSTOCK_RESERVE = 22,
+    PENSTOCK_SLOT_WRITE = 23,
+    PENSTOCK_SLOT_COMMIT = 24,
+    PENSTOCK_SLOT_ABORT = 25,
 };
 
 enum penstock_flag {
@@ -104,6 +113,7 @@ enum penstock_flag {
     PENSTOCK_CHECKSUM = 4,      /* put: keep a crc32c of the value; every get of the whole value checks it */
     PENSTOCK_RANGE = 8,         /* get: bytes [offset, offset + bytes), all of them inside of the value */
     PENSTOCK_EXACT = 16,        /* get: the value must have exactly `bytes` */
+    PENSTOCK_REPLACE = 128,     /* reserve: like any put, over what is there and beside other writers */
 };
 
 /*
@@ -174,6 +184,127 @@ static inline void penstock_prep_get_range(struct penstock_op *op, const void *k
  *         when nothing was begun (-EINVAL, -ECHILD).
  */
 PENSTOCK_API int penstock_batch(struct penstock *store, struct penstock_op *ops, size_t count);
+
+/* ---- slots: reserve, write, commit ---- */
+
+/*
+ * A slot is memory for a key's next value that only its writer sees. The four operations on it are operations
+ * like others, for batches and queues; the key goes with each of them. A put is three of them in one.
+ *
+ * Reserve refuses a key that exists (PENSTOCK_EXISTS, with its generation) or that another slot has
+ * (PENSTOCK_OWNED). With PENSTOCK_IF_GENERATION the key must have that generation instead, now and at the
+ * commit. With PENSTOCK_REPLACE the slot neither owns its key nor respects who does, and the last commit
+ * wins.
+ *
+ * Write puts bytes at an offset, in any order, with PENSTOCK_SLOT_GAPS_MAX gaps at a time at the most. Only
+ * what is fully written can be committed, so no byte that was not written ever becomes visible.
+ *
+ * Commit names key, handle, bytes, location and tier, as the slot does. When one of them is wrong (-EINVAL,
+ * -EMSGSIZE), when the slot is not fully written (-ENODATA), or when the conditions do not hold any more
+ * (PENSTOCK_EXISTS, PENSTOCK_STALE), the slot is given up. To commit again what was committed answers as the
+ * first time, for the last 256 of a session and shard. PENSTOCK_MISS: there is no such slot (any more): it
+ * was aborted, or its session ended. Aborting what is gone succeeds.
+ *
+ * A slot belongs to its session. When that ends, by penstock_close(), with the process or with the
+ * connection, its slots are given up.
+ */
+enum {
+    PENSTOCK_SLOT_LOCATION_BYTES_MAX = 223,
+    PENSTOCK_SLOT_GAPS_MAX = 32,
+};
+
+#define PENSTOCK_BYTES_UNKNOWN UINT64_MAX /* reserve: the slot grows as it is written */
+
+enum penstock_tier { PENSTOCK_TIER_DRAM = 2 };
+
+struct penstock_slot {
+    uint64_t handle;
+    uint64_t bytes; /* of one that was reserved with PENSTOCK_BYTES_UNKNOWN: set it before the commit */
+    uint8_t tier;
+    uint8_t spare[5];
+    uint16_t location_bytes;
+    char location[PENSTOCK_SLOT_LOCATION_BYTES_MAX + 1]; /* pages, as text; "" for one that grows */
+};
+
+/* @slot: written when the operation succeeds; borrowed like all else. Depth and attrs are as of a put. */
+static inline void penstock_prep_reserve(struct penstock_op *op, const void *key, size_t key_bytes,
+                                         uint64_t bytes, struct penstock_slot *slot)
+{
+    penstock_prep(op, PENSTOCK_RESERVE, key, key_bytes);
+    op->data = slot;
+    op->bytes = bytes;
+}
+
+static inline void penstock_prep_slot_write(struct penstock_op *op, const void *key, size_t key_bytes,
+                                            const struct penstock_slot *slot, uint64_t offset,
+                                            const void *data, uint64_t bytes)
+{
+    penstock_prep(op, PENSTOCK_SLOT_WRITE, key, key_bytes);
+    op->if_generation = slot->handle;
+    op->offset = offset;
+    op->data = (void *)(uintptr_t)data;
+    op->bytes = bytes;
+}
+
+/* With PENSTOCK_CHECKSUM, offset is the value's crc32c. */
+static inline void penstock_prep_slot_commit(struct penstock_op *op, const void *key, size_t key_bytes,
+                                             const struct penstock_slot *slot)
+{
+    penstock_prep(op, PENSTOCK_SLOT_COMMIT, key, key_bytes);
+    op->if_generation = slot->handle;
+    op->bytes = slot->bytes;
+    op->depth = slot->tier;
+    op->attrs = (void *)(uintptr_t)slot->location;
+    op->attr_bytes = slot->location_bytes;
+}
+
+static inline void penstock_prep_slot_abort(struct penstock_op *op, const void *key, size_t key_bytes,
+                                            const struct penstock_slot *slot)
+{
+    penstock_prep(op, PENSTOCK_SLOT_ABORT, key, key_bytes);
+    op->if_generation = slot->handle;
+}
+
+PENSTOCK_API int penstock_reserve(struct penstock *store, const void *key, size_t key_bytes, uint64_t bytes,
+                                  uint16_t depth, struct penstock_slot *slot);
+PENSTOCK_API int penstock_slot_write(struct penstock *store, const void *key, size_t key_bytes,
+                                     const struct penstock_slot *slot, uint64_t offset, const void *data,
+                                     uint64_t bytes);
+/* *@generation (may be NULL) gets the new value's, or that of the value in the way. */
+PENSTOCK_API int penstock_slot_commit(struct penstock *store, const void *key, size_t key_bytes,
+                                      const struct penstock_slot *slot, uint64_t *generation);
+PENSTOCK_API int penstock_slot_abort(struct penstock *store, const void *key, size_t key_bytes,
+                                     const struct penstock_slot *slot);
+/**
+ * penstock_slot_memory() - a slot's memory itself, to be written in place until the commit
+ * What was not written before reads as zeros, and all of the slot counts as written from now on.
+ * @pieces: get its addresses, in the value's order
+ * Return: their number, at most @max; -E2BIG more than that; -EOPNOTSUPP the store is not embedded ("mem:")
+ * or the slot grows; -ENOENT no such slot; -EBUSY it is being written.
+ */
+PENSTOCK_API int penstock_slot_memory(struct penstock *store, const void *key, size_t key_bytes,
+                                      const struct penstock_slot *slot, struct iovec *pieces, int max);
+
+/* ---- puts of unknown length ---- */
+
+struct penstock_stream;
+
+/**
+ * penstock_stream_open() - begin to put a value whose length nobody knows yet
+ * @put: key, flags, if_generation, depth and attributes as of a put; data and bytes are not looked at.
+ * Borrowed during the call
+ * One thread at a time. The value becomes visible with the commit, whole. Memory here: 1 MiB.
+ * Return: 0, PENSTOCK_EXISTS, PENSTOCK_STALE, -errno.
+ */
+PENSTOCK_API int penstock_stream_open(struct penstock *store, const struct penstock_op *put,
+                                      struct penstock_stream **out);
+/* Return: 0, -errno; PENSTOCK_MISS: the connection was lost, and with it what had been written. After a
+ * failure only abort is left. */
+PENSTOCK_API int penstock_stream_write(struct penstock_stream *stream, const void *data, uint64_t bytes);
+/* Ends the stream in any case. *@generation (may be NULL) gets the new value's, or that in the way. */
+PENSTOCK_API int penstock_stream_commit(struct penstock_stream *stream, uint64_t *generation);
+/* NULL is fine. Returns NULL. */
+PENSTOCK_API struct penstock_stream *penstock_stream_abort(struct penstock_stream *stream);
 
 /* ---- queues: submit now, reap later ---- */
 
@@ -286,6 +417,9 @@ struct penstock_stat {
     uint64_t rss_anon_bytes; /* of the process that holds the store */
     uint64_t sessions;       /* connected to the node */
     uint64_t uptime_ms;
+    uint64_t pinned_bytes; /* of values with a pin, in transfer or viewed */
+    uint64_t slots;        /* reserved and not yet committed */
+    uint64_t slot_bytes;   /* of memory in them */
 };
 
 PENSTOCK_API int penstock_stat(struct penstock *store, struct penstock_stat *stat);

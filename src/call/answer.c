@@ -25,20 +25,44 @@ static int call_of(struct pst_channel *ch, uint32_t id, struct pst_call **out)
     return 0;
 }
 
+/* An operation that is the library's own: its data are the answer, whatever their size. */
+static bool asks_store(const struct penstock_op *op)
+{
+    return op->code >= PST_WIRE_LIST && (op->code < PST_WIRE_RESERVE || op->code > PST_WIRE_COMMIT);
+}
+
+/* How much data the answer to an operation may bring. */
+static uint64_t answer_room(const struct penstock_op *op)
+{
+    if (op->code == PENSTOCK_RESERVE)
+        return sizeof(struct penstock_slot) - 1;
+    return op->code == PENSTOCK_GET || asks_store(op) ? op->bytes : 0;
+}
+
+/* The location is as long as it says: it is sent back with the commit. */
+static bool slot_fits(const struct pst_wire_result *result)
+{
+    struct pst_wire_slot slot;
+
+    if (result->bytes < sizeof(slot))
+        return false;
+    memcpy(&slot, result->data, sizeof(slot));
+    return slot.location_bytes == result->bytes - sizeof(slot);
+}
+
 /* Return: 0 or -EPROTO when the node sends what was not asked for. */
 static int take_result(struct pst_call *call, uint32_t index, const struct pst_wire_result *result)
 {
     struct penstock_op *op = call->ops[index];
-    bool reads = op->code == PENSTOCK_GET || op->code >= PST_WIRE_LIST;
+    uint64_t room = answer_room(op);
 
-    if (!reads && result->bytes)
+    if (op->code == PENSTOCK_RESERVE && result->result == 0 && !slot_fits(result))
         return -EPROTO;
-    if (reads &&
-        (result->bytes > op->bytes || (result->flags & PST_WIRE_IN_BULK && result->bulk_bytes > op->bytes)))
+    if (result->bytes > room || (result->flags & PST_WIRE_IN_BULK && result->bulk_bytes > room))
         return -EPROTO;
     op->result = result->result;
     op->generation = result->generation;
-    op->value_bytes = op->code >= PST_WIRE_LIST ? result->bytes : result->value_bytes;
+    op->value_bytes = asks_store(op) ? result->bytes : result->value_bytes;
     if (op->code == PST_WIRE_VIEW)
         op->if_generation = call->channel->session;
     call->promised[index] = result->flags & PST_WIRE_IN_BULK ? result->bulk_bytes : 0;

@@ -51,6 +51,18 @@ void pst_op_copy_out(const struct penstock_op *op, uint64_t offset, void *to, ui
 /* crc32c of the first @bytes of its buffers. */
 uint32_t pst_op_crc(const struct penstock_op *op, uint64_t bytes);
 
+/* An operation of the public interface: on a key. */
+static inline bool pst_op_public(const struct penstock_op *op)
+{
+    return op->code <= PENSTOCK_UNPIN || (op->code >= PENSTOCK_RESERVE && op->code <= PENSTOCK_SLOT_ABORT);
+}
+
+/* How many of the operations behind it in a request belong to it: those of a commit, at its data. */
+static inline uint32_t pst_op_members(const struct penstock_op *op)
+{
+    return op->code == PST_WIRE_COMMIT ? (uint32_t)op->bytes : 0;
+}
+
 /* ---- channels ---- */
 
 struct pst_channel_options {

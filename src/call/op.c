@@ -34,20 +34,31 @@ struct penstock_op *pst_op_list_pop(struct pst_op_list *list)
     return op;
 }
 
+static bool check_attrs(const struct penstock_op *op)
+{
+    if (!op->attrs)
+        return true;
+    if (op->code == PENSTOCK_SLOT_COMMIT)
+        return op->attr_bytes <= PST_WIRE_KEY_BYTES_MAX;
+    return op->attr_bytes <= PENSTOCK_ATTR_BYTES_MAX ||
+           (op->code != PENSTOCK_PUT && op->code != PENSTOCK_RESERVE);
+}
+
 static int check_op(const struct penstock_op *op, int shard)
 {
     uint64_t sum = 0;
 
-    if (op->code > PENSTOCK_UNPIN)
+    if (!pst_op_public(op))
         return shard >= 0 && op->code >= PST_WIRE_LIST && op->code <= PST_WIRE_CODE_MAX ? 0 : -EINVAL;
     if (op->code == 0 || op->key_bytes == 0 || !op->key)
         return -EINVAL;
     if (op->key_bytes > PENSTOCK_KEY_BYTES_MAX)
         return -ENAMETOOLONG;
-    if (op->iov_count > PST_OP_PIECES_MAX ||
-        (op->code == PENSTOCK_PUT && op->attrs && op->attr_bytes > PENSTOCK_ATTR_BYTES_MAX))
+    if (op->iov_count > PST_OP_PIECES_MAX || op->flags & PST_WIRE_VALUE_IN_BULK || !check_attrs(op))
         return -EINVAL;
-    if (op->code > PENSTOCK_GET)
+    if (op->code == PENSTOCK_RESERVE)
+        return op->data ? 0 : -EINVAL;
+    if (op->code > PENSTOCK_GET && op->code != PENSTOCK_SLOT_WRITE)
         return 0;
     if (!op->iov)
         return op->data || op->bytes == 0 ? 0 : -EINVAL;

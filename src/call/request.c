@@ -71,7 +71,26 @@ static struct pst_call *call_begin(struct pst_channel *ch, uint32_t shard)
     return call;
 }
 
-static void encode_op(struct pst_call *call, struct penstock_op *op)
+/* Its value follows by BULK. A commit's members have theirs in slots. */
+static bool value_in_bulk(const struct penstock_op *op)
+{
+    return (op->code == PENSTOCK_PUT || op->code == PENSTOCK_SLOT_WRITE) &&
+           op->bytes > PST_WIRE_INLINE_BYTES_MAX && !(op->flags & PST_WIRE_VALUE_IN_BULK);
+}
+
+/* What slots want to know travels in fields that have other meanings elsewhere. */
+static void encode_slot(const struct penstock_op *op, struct pst_wire_op *wire)
+{
+    if (op->code == PENSTOCK_RESERVE)
+        return;
+    wire->flags |= PST_WIRE_IF_GENERATION;
+    if (op->code == PENSTOCK_SLOT_WRITE)
+        wire->flags |= PST_WIRE_RANGE;
+    if (op->code == PENSTOCK_SLOT_COMMIT)
+        wire->crc = (uint32_t)op->offset;
+}
+
+static void encode_op(struct pst_call *call, const struct penstock_op *op)
 {
     uint8_t scratch[PST_WIRE_INLINE_BYTES_MAX];
     struct pst_wire_op wire = {
@@ -90,10 +109,12 @@ static void encode_op(struct pst_call *call, struct penstock_op *op)
         wire.attrs = (struct pst_bytes){op->attrs, op->attrs ? op->attr_bytes : 0};
     else if (op->attrs)
         wire.flags |= PST_WIRE_SPARE;
-    if (op->code == PENSTOCK_PUT && op->bytes > PST_WIRE_INLINE_BYTES_MAX) {
+    if (op->code >= PENSTOCK_RESERVE && op->code <= PENSTOCK_SLOT_ABORT)
+        encode_slot(op, &wire);
+    if (value_in_bulk(op)) {
         wire.flags |= PST_WIRE_VALUE_IN_BULK;
         call->values_in_bulk = true;
-    } else if (op->code == PENSTOCK_PUT) {
+    } else if (op->code == PENSTOCK_PUT || op->code == PENSTOCK_SLOT_WRITE) {
         wire.value = op->data;
         if (op->iov) {
             pst_op_copy_out(op, 0, scratch, op->bytes);
@@ -103,10 +124,21 @@ static void encode_op(struct pst_call *call, struct penstock_op *op)
     call->body_bytes = (size_t)(pst_wire_put_op(call->body + call->body_bytes, &wire) - call->body);
 }
 
+static void add_op(struct pst_call *call, struct penstock_op *op)
+{
+    pst_assert(call->count < PST_WIRE_OPS_MAX);
+    encode_op(call, op);
+    call->ops[call->count] = op;
+    call->crc_wanted[call->count] = false;
+    call->announced[call->count] = call->promised[call->count] = 0;
+    call->count++;
+}
+
 /* Return: false when no request is free. */
 static bool place_op(struct pst_channel *ch, struct penstock_op *op)
 {
     int shard = (int)(intptr_t)op->reserved[OP_SHARD];
+    uint32_t members = pst_op_members(op);
     struct pst_call *call;
 
     if (shard < 0)
@@ -120,15 +152,17 @@ static bool place_op(struct pst_channel *ch, struct penstock_op *op)
         return true;
     }
     call = ch->filling[shard];
+    if (call && members) { /* it needs room for all of them */
+        pst_call_send(call);
+        call = NULL;
+    }
     if (!call)
         call = call_begin(ch, (uint32_t)shard);
     if (!call)
         return false;
-    encode_op(call, op);
-    call->ops[call->count] = op;
-    call->crc_wanted[call->count] = false;
-    call->announced[call->count] = call->promised[call->count] = 0;
-    call->count++;
+    add_op(call, op);
+    for (uint32_t i = 0; i < members; i++)
+        add_op(call, (struct penstock_op *)op->data + i);
     call->deadline_ns = pst_max(call->deadline_ns, pst_op_deadline(op));
     if (call->count == PST_WIRE_OPS_MAX || call->body_bytes >= PST_WIRE_BODY_BYTES_MAX)
         pst_call_send(call);
@@ -137,7 +171,8 @@ static bool place_op(struct pst_channel *ch, struct penstock_op *op)
 
 void pst_channel_submit(struct pst_channel *ch, struct penstock_op *op, int shard, struct pst_op_list *done)
 {
-    uint64_t timeout_ms = ch->options.timeout_ms + (op->code <= PENSTOCK_GET ? op->bytes / BYTES_PER_MS : 0);
+    bool moves_bytes = op->code <= PENSTOCK_GET || op->code == PENSTOCK_SLOT_WRITE;
+    uint64_t timeout_ms = ch->options.timeout_ms + (moves_bytes ? op->bytes / BYTES_PER_MS : 0);
     uint64_t now_ns = pst_now_ns();
     int r = pst_op_begin(op, shard, done);
 
@@ -182,7 +217,7 @@ static bool next_piece(void *ctx, struct pst_bulk_cursor *cursor, struct iovec *
     for (; cursor->item < call->count; *cursor = (struct pst_bulk_cursor){cursor->item + 1, 0}) {
         const struct penstock_op *op = call->ops[cursor->item];
 
-        if (op->code != PENSTOCK_PUT || op->bytes <= PST_WIRE_INLINE_BYTES_MAX || cursor->offset == op->bytes)
+        if (!value_in_bulk(op) || cursor->offset == op->bytes)
             continue;
         *piece = piece_at(op, cursor->offset);
         *index = cursor->item;
@@ -295,7 +330,22 @@ static bool is_write(const struct penstock_op *op)
 {
     return op->code == PENSTOCK_PUT || op->code == PENSTOCK_DELETE || op->code == PENSTOCK_PIN ||
            op->code == PENSTOCK_UNPIN || op->code == PST_WIRE_SWEEP || op->code == PST_WIRE_VIEW ||
-           op->code == PST_WIRE_RELEASE;
+           op->code == PST_WIRE_RELEASE || op->code == PENSTOCK_SLOT_COMMIT || op->code == PST_WIRE_COMMIT;
+}
+
+/* What an operation comes to when its session has ended, and with it all that the session held. Return: false
+ * when that does not settle it. */
+static bool ends_with_session(const struct penstock_op *op, bool sent, int *result)
+{
+    if (op->code == PST_WIRE_RELEASE || op->code == PENSTOCK_SLOT_ABORT)
+        *result = 0;
+    else if (op->code == PENSTOCK_SLOT_WRITE)
+        *result = PENSTOCK_MISS;
+    else if (sent && is_write(op))
+        *result = PENSTOCK_UNKNOWN;
+    else
+        return false;
+    return true;
 }
 
 /* The node says how much of each value it sends: all of it must have come. */
@@ -319,9 +369,10 @@ void pst_call_ready(struct pst_call *call)
         pst_channel_break(ch, -EPROTO);
         return;
     }
-    for (uint32_t i = 0; i < call->count; i++) {
+    for (uint32_t i = 0, members; i < call->count; i += 1 + members) {
         struct penstock_op *op = call->ops[i];
 
+        members = pst_op_members(op);
         if (op->result == PENSTOCK_BUSY) {
             if (!ch->waiting.count)
                 ch->waiting_until_ns = pst_now_ns() + BUSY_RETRY_NS;
@@ -340,13 +391,13 @@ void pst_call_settle(struct pst_call *call, uint64_t now_ns)
     bool unsent = call->body_bytes > 0;
 
     pst_assert(call->sends == 0 && call->bulks_arriving == 0);
-    for (uint32_t i = 0; i < call->count; i++) {
+    for (uint32_t i = 0, members; i < call->count; i += 1 + members) {
         struct penstock_op *op = call->ops[i];
+        int result;
 
-        if (op->code == PST_WIRE_RELEASE)
-            pst_op_end(op, 0); /* the session took its views along */
-        else if (!unsent && is_write(op))
-            pst_op_end(op, PENSTOCK_UNKNOWN);
+        members = pst_op_members(op);
+        if (ends_with_session(op, !unsent, &result))
+            pst_op_end(op, result);
         else if (pst_op_deadline(op) <= now_ns)
             pst_op_end(op, -ETIMEDOUT);
         else

@@ -3,47 +3,12 @@
 
 #include <fcntl.h>
 #include <inttypes.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 
+enum { STREAM_BYTES = 4 << 20 };
+
 /* ---- put ---- */
-
-/* Everything of @fd; standard input may be a pipe. Return: 0 or -errno. */
-static int read_all(int fd, uint8_t **out, size_t *len)
-{
-    size_t room = 1 << 20, at = 0;
-    uint8_t *buf = malloc(room), *larger;
-    struct stat st;
-
-    if (buf && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (size_t)st.st_size >= room) {
-        room = (size_t)st.st_size + 1;
-        larger = realloc(buf, room);
-        if (!larger)
-            free(buf);
-        buf = larger;
-    }
-    while (buf) {
-        ssize_t n = read(fd, buf + at, room - at);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0) {
-            *out = buf;
-            *len = at;
-            if (n == 0)
-                return 0;
-            free(buf);
-            return -errno;
-        }
-        at += (size_t)n;
-        if (at == room) {
-            larger = realloc(buf, room *= 2);
-            if (!larger)
-                free(buf);
-            buf = larger;
-        }
-    }
-    return -ENOMEM;
-}
 
 static int parse_generation(const struct pst_cli *cli, struct penstock_op *op)
 {
@@ -56,47 +21,94 @@ static int parse_generation(const struct pst_cli *cli, struct penstock_op *op)
     return *end ? pst_cli_usage("if-generation: '%s' is not a number", cli->if_generation) : 0;
 }
 
-static int put_value(struct pst_cli *cli, const char *key, const uint8_t *value, size_t len)
+/* A file of its own is mapped: it has a length, and nothing is copied. */
+static int put_file(struct pst_cli *cli, struct penstock_op *op, int fd, uint64_t bytes)
 {
-    struct penstock_op op = {0};
-    int code;
+    void *data = bytes ? mmap(NULL, bytes, PROT_READ, MAP_PRIVATE | MAP_POPULATE, fd, 0) : NULL;
 
-    penstock_prep_put(&op, key, strlen(key), value, len);
-    op.flags = (uint8_t)((cli->if_absent ? PENSTOCK_IF_ABSENT : 0) | (cli->checksum ? PENSTOCK_CHECKSUM : 0));
-    code = parse_generation(cli, &op);
-    if (code)
-        return code;
-    penstock_batch(cli->store, &op, 1);
-    if (op.result)
-        return pst_cli_fail(op.result);
-    if (cli->json) {
-        printf("{\"key\":");
-        pst_json_string(stdout, key, strlen(key));
-        printf(",\"bytes\":%zu,\"generation\":%" PRIu64 "}\n", len, op.generation);
-    }
+    if (data == MAP_FAILED)
+        return -errno;
+    op->data = data;
+    op->bytes = bytes;
+    penstock_batch(cli->store, op, 1);
+    if (bytes)
+        munmap(data, bytes);
     return 0;
+}
+
+/* Anything else is read to its end, however far that is, and never held as a whole. */
+static int put_stream(struct pst_cli *cli, struct penstock_op *op, int fd)
+{
+    pst_cleanup_free uint8_t *buf = malloc(STREAM_BYTES);
+    struct penstock_stream *stream = NULL;
+    ssize_t n = 1;
+
+    if (!buf)
+        return -ENOMEM;
+    op->result = penstock_stream_open(cli->store, op, &stream);
+    while (op->result == 0 && n != 0) {
+        n = read(fd, buf, STREAM_BYTES);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0) {
+            int r = -errno;
+
+            penstock_stream_abort(stream);
+            return r;
+        }
+        op->result = penstock_stream_write(stream, buf, (uint64_t)n);
+        op->bytes += (uint64_t)n;
+    }
+    if (op->result == 0)
+        op->result = penstock_stream_commit(stream, &op->generation);
+    else
+        penstock_stream_abort(stream);
+    return 0;
+}
+
+/* Return: 0 and the operation's result, or -errno of the file. */
+static int put_path(struct pst_cli *cli, struct penstock_op *op, const char *path)
+{
+    bool from_stdin = strcmp(path, "-") == 0;
+    pst_cleanup_close int fd = from_stdin ? dup(STDIN_FILENO) : open(path, O_RDONLY | O_CLOEXEC);
+    struct stat st;
+
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return -errno;
+    return S_ISREG(st.st_mode) && !from_stdin ? put_file(cli, op, fd, (uint64_t)st.st_size)
+                                              : put_stream(cli, op, fd);
 }
 
 int pst_cmd_put(struct pst_cli *cli)
 {
-    pst_cleanup_close int fd = -1;
-    pst_cleanup_free uint8_t *value = NULL;
-    const char *path;
-    size_t len = 0;
+    struct penstock_op op = {0};
+    const char *path, *key;
     int r;
 
     if (cli->files)
         return cli->arg_count ? pst_cli_usage("put --files takes no key") : pst_put_files(cli);
     if (cli->arg_count < 1 || cli->arg_count > 2)
         return pst_cli_usage("put needs KEY and may have FILE");
+    key = cli->args[0];
+    penstock_prep_put(&op, key, strlen(key), NULL, 0);
+    op.flags = (uint8_t)((cli->if_absent ? PENSTOCK_IF_ABSENT : 0) | (cli->checksum ? PENSTOCK_CHECKSUM : 0));
+    r = parse_generation(cli, &op);
+    if (r)
+        return r;
     path = cli->arg_count == 2 ? cli->args[1] : "-";
-    fd = strcmp(path, "-") == 0 ? dup(STDIN_FILENO) : open(path, O_RDONLY | O_CLOEXEC);
-    r = fd < 0 ? -errno : read_all(fd, &value, &len);
+    r = put_path(cli, &op, path);
     if (r < 0) {
         fprintf(stderr, "penstock: %s: %s\n", path, strerror(-r));
         return PST_EXIT_OTHER;
     }
-    return put_value(cli, cli->args[0], value, len);
+    if (op.result)
+        return pst_cli_fail(op.result);
+    if (cli->json) {
+        printf("{\"key\":");
+        pst_json_string(stdout, key, strlen(key));
+        printf(",\"bytes\":%" PRIu64 ",\"generation\":%" PRIu64 "}\n", op.bytes, op.generation);
+    }
+    return 0;
 }
 
 /* ---- get ---- */
@@ -336,6 +348,9 @@ static int stat_key(struct pst_cli *cli, const char *key)
     X(sessions, "", "clients connected")                                                                     \
     X(cache_keys, "", "keys that may be evicted")                                                            \
     X(pinned, "", "values pinned or in transfer")                                                            \
+    X(pinned_bytes, "bytes", "of them")                                                                      \
+    X(slots, "", "slots reserved and not yet committed")                                                     \
+    X(slot_bytes, "bytes", "of memory in them")                                                              \
     X(puts, "", "values written")                                                                            \
     X(gets, "", "values asked for")                                                                          \
     X(hits, "", "of them found")                                                                             \

@@ -3,19 +3,13 @@
  * the shard they touch. Long copies run without the lock: into a reservation that nobody sees, or out of a
  * record that a reference keeps.
  */
-#include "client/client_priv.h"
+#include "client/local_priv.h"
 
 #include "base/clock.h"
 #include "base/options.h"
-#include "store/store.h"
 #include "wire/route.h"
 
 #include <stdio.h>
-
-enum {
-    COPY_LOCKED_BYTES_MAX = 64 << 10, /* longer copies let the lock go */
-    PRESSURE_ROUNDS = 64,
-};
 
 #define LOCAL_OPTIONS(X)                                                                                     \
     X(SIZE, dram, "1G", 1 << 20, 1ull << 44, "bytes", "memory for values")                                   \
@@ -38,33 +32,26 @@ static const struct pst_option local_options[] = {
 #undef X
 };
 
-struct pst_local {
-    struct pst_store *store;
-    uint32_t shard_count;
-    pthread_mutex_t *locks;
-};
-
-static struct pst_shard *lock_shard(struct pst_local *l, uint32_t number)
+struct pst_shard *pst_local_lock(struct pst_local *l, uint32_t number)
 {
     pthread_mutex_lock(&l->locks[number]);
     return pst_store_shard(l->store, number);
 }
 
-static void unlock_shard(struct pst_local *l, uint32_t number)
+void pst_local_unlock(struct pst_local *l, uint32_t number)
 {
     pthread_mutex_unlock(&l->locks[number]);
 }
 
 /* ---- put ---- */
 
-/* Lets every shard evict for the one that found no room. */
-static void relieve(struct pst_local *l)
+void pst_local_relieve(struct pst_local *l)
 {
     for (uint32_t i = 0; i < l->shard_count; i++) {
-        struct pst_shard *shard = lock_shard(l, i);
+        struct pst_shard *shard = pst_local_lock(l, i);
 
         pst_shard_tick(shard, pst_now_ns());
-        unlock_shard(l, i);
+        pst_local_unlock(l, i);
     }
 }
 
@@ -85,7 +72,7 @@ static void copy_value(struct pst_shard *shard, const struct pst_record *record,
 static int put_once(struct pst_local *l, uint32_t number, struct penstock_op *op, struct pst_put *put,
                     struct pst_answer *answer)
 {
-    struct pst_shard *shard = lock_shard(l, number);
+    struct pst_shard *shard = pst_local_lock(l, number);
     struct pst_reservation reservation;
     bool unlocked = op->bytes > COPY_LOCKED_BYTES_MAX;
     int r;
@@ -94,14 +81,14 @@ static int put_once(struct pst_local *l, uint32_t number, struct penstock_op *op
     r = pst_shard_reserve(shard, put, pst_now_ns(), &reservation, answer);
     if (r == 0) {
         if (unlocked)
-            unlock_shard(l, number);
+            pst_local_unlock(l, number);
         copy_value(shard, reservation.record, op, 0, op->bytes, true);
         if (unlocked)
-            lock_shard(l, number);
+            pst_local_lock(l, number);
         r = pst_shard_commit(shard, put, &reservation, pst_now_ns(), answer);
     }
     pst_shard_tick(shard, pst_now_ns());
-    unlock_shard(l, number);
+    pst_local_unlock(l, number);
     return r;
 }
 
@@ -121,7 +108,7 @@ static int put_op(struct pst_local *l, uint32_t number, struct penstock_op *op)
     for (int i = 0; i < PRESSURE_ROUNDS && r == PST_BUSY; i++) {
         r = put_once(l, number, op, &put, &answer);
         if (r == PST_BUSY)
-            relieve(l);
+            pst_local_relieve(l);
     }
     op->generation = answer.generation;
     op->value_bytes = answer.value_bytes;
@@ -143,10 +130,10 @@ static int read_value(struct pst_local *l, uint32_t number, struct pst_shard *sh
         return r;
     unlocked = bytes > COPY_LOCKED_BYTES_MAX && pst_shard_ref(shard, record) == 0;
     if (unlocked)
-        unlock_shard(l, number);
+        pst_local_unlock(l, number);
     copy_value(shard, record, op, offset, bytes, false);
     if (unlocked) {
-        lock_shard(l, number);
+        pst_local_lock(l, number);
         pst_shard_unref(shard, record);
     }
     return checked && pst_op_crc(op, bytes) != crc ? -EBADMSG : 0;
@@ -154,7 +141,7 @@ static int read_value(struct pst_local *l, uint32_t number, struct pst_shard *sh
 
 static int get_op(struct pst_local *l, uint32_t number, struct penstock_op *op)
 {
-    struct pst_shard *shard = lock_shard(l, number);
+    struct pst_shard *shard = pst_local_lock(l, number);
     struct pst_lookup lookup = pst_shard_lookup(shard, (struct pst_bytes){op->key, op->key_bytes});
     struct pst_record *record;
     uint64_t now_ns = pst_now_ns();
@@ -179,7 +166,7 @@ static int get_op(struct pst_local *l, uint32_t number, struct penstock_op *op)
             r = read_value(l, number, shard, record, op);
         }
     }
-    unlock_shard(l, number);
+    pst_local_unlock(l, number);
     return r;
 }
 
@@ -221,7 +208,7 @@ static uint32_t local_shard_of(struct penstock *store, struct pst_bytes key)
 
 static int other_op(struct pst_local *l, uint32_t number, struct penstock_op *op)
 {
-    struct pst_shard *shard = lock_shard(l, number);
+    struct pst_shard *shard = pst_local_lock(l, number);
     struct pst_lookup lookup = pst_shard_lookup(shard, (struct pst_bytes){op->key, op->key_bytes});
     struct pst_range range = {.start = {op->key, op->key_bytes},
                               .end = {op->attrs, op->attr_bytes},
@@ -252,8 +239,10 @@ static int other_op(struct pst_local *l, uint32_t number, struct penstock_op *op
         break;
     case PST_WIRE_SWEEP:
         op->value_bytes = pst_shard_sweep(shard, &range, op->flags & PST_WIRE_SPARE, pst_now_ns(), op->data);
+        pst_assert(op->value_bytes > 0); /* commits underway hold the shard's lock */
         break;
     case PST_WIRE_STAT:
+        pst_assert(op->bytes >= sizeof(struct pst_figures));
         pst_figures_read(l->store, shard, op->data);
         op->value_bytes = sizeof(struct pst_figures);
         break;
@@ -266,7 +255,7 @@ static int other_op(struct pst_local *l, uint32_t number, struct penstock_op *op
     default:
         pst_assert(op->code == PST_WIRE_PING);
     }
-    unlock_shard(l, number);
+    pst_local_unlock(l, number);
     return r;
 }
 
@@ -283,6 +272,8 @@ static void local_submit(struct penstock *store, struct penstock_op *op, int sha
             r = put_op(l, number, op);
         else if (op->code == PENSTOCK_GET || op->code == PENSTOCK_STAT_KEY)
             r = get_op(l, number, op);
+        else if (op->code >= PENSTOCK_RESERVE && op->code <= PENSTOCK_SLOT_ABORT)
+            r = pst_local_slot_op(l, number, op);
         else
             r = other_op(l, number, op);
     }
@@ -375,6 +366,9 @@ static void local_close(struct penstock *store)
 
     for (uint32_t i = 0; l->locks && i < l->shard_count; i++)
         pthread_mutex_destroy(&l->locks[i]);
+    for (uint32_t i = 0; l->holders && i < l->shard_count; i++)
+        pst_holder_end(pst_store_shard(l->store, i), &l->holders[i]);
+    free(l->holders);
     free(l->locks);
     pst_store_close(l->store);
     free(l);
@@ -421,10 +415,13 @@ static int open_local(struct penstock *store, const struct local_settings *setti
     if (r < 0)
         return pst_fail(r, "%s: %s", store->url, why);
     l->locks = calloc(options.shard_count, sizeof(*l->locks));
-    if (!l->locks)
+    l->holders = calloc(options.shard_count, sizeof(*l->holders));
+    if (!l->locks || !l->holders)
         return pst_fail(-ENOMEM, "out of memory");
-    for (; l->shard_count < options.shard_count; l->shard_count++)
+    for (; l->shard_count < options.shard_count; l->shard_count++) {
         pthread_mutex_init(&l->locks[l->shard_count], NULL);
+        pst_holder_init(&l->holders[l->shard_count], NULL);
+    }
     return 0;
 }
 

@@ -149,6 +149,9 @@ static void add_figures(struct penstock_stat *stat, const struct pst_figures *f)
 #define X(name, unit, text) stat->name += s->name;
     PST_SHARD_COUNTERS(X)
 #undef X
+#define X(name, unit, text) stat->name += f->later.name;
+    PST_SHARD_LATER(X)
+#undef X
     stat->page_bytes = f->store.page_bytes;
     stat->pages = f->store.pages;
     stat->pages_used = f->store.pages_used;

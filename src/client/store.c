@@ -51,6 +51,11 @@ const char *penstock_result_text(int result)
         {PENSTOCK_STALE, "another generation"},
         {PENSTOCK_BUSY, "busy"},
         {PENSTOCK_UNKNOWN, "unknown: the connection failed after the write was sent"},
+        {PENSTOCK_OWNED, "another slot has the key"},
+        {-EDQUOT, "more than one session may hold"},
+        {-ENODATA, "the slot is not fully written"},
+        {-E2BIG, "too many pieces"},
+        {-ENOENT, "no such slot"},
         {-ENOSPC, "no space"},
         {-EFBIG, "larger than the store"},
         {-EACCES, "not allowed"},
@@ -87,7 +92,7 @@ int pst_explain(const struct penstock *store, const struct penstock_op *op, int 
     if (op && op->key && op->key_bytes)
         return pst_fail(result, "%s: key '%.*s': %s", store->url, (int)pst_min(op->key_bytes, 100),
                         (const char *)op->key, penstock_result_text(result));
-    if (op && op->code <= PENSTOCK_UNPIN && op->key_bytes == 0)
+    if (op && pst_op_public(op) && op->key_bytes == 0)
         return pst_fail(result, "%s: empty key", store->url);
     return pst_fail(result, "%s: %s", store->url, penstock_result_text(result));
 }

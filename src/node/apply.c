@@ -9,8 +9,7 @@
 
 enum { RESULT_ROOM = PST_WIRE_RESULT_BYTES_MAX + 8 + PST_ATTR_BYTES_MAX };
 
-/* What the operations behind this one need at the least. */
-static size_t room_left(const struct pst_request *q, uint32_t index)
+size_t pst_reply_room(const struct pst_request *q, uint32_t index)
 {
     size_t rest = (size_t)(q->count - index - 1) * RESULT_ROOM + RESULT_ROOM;
 
@@ -18,18 +17,24 @@ static size_t room_left(const struct pst_request *q, uint32_t index)
     return REPLY_BYTES - q->reply_bytes - rest;
 }
 
-static void add_result(struct pst_request *q, const struct pst_wire_result *result)
+void pst_reply_add(struct pst_request *q, const struct pst_wire_result *result)
 {
     q->reply_bytes = (size_t)(pst_wire_put_result(q->reply + q->reply_bytes, result) - q->reply);
 }
 
 /* Errors of -errno and outcomes fit into 16 bits. */
-static struct pst_wire_result result_of(int result, const struct pst_answer *answer)
+struct pst_wire_result pst_reply_result(int result, const struct pst_answer *answer)
 {
     return (struct pst_wire_result){.result = (int16_t)result,
                                     .flags = PST_WIRE_SIZE,
                                     .generation = answer->generation,
                                     .value_bytes = answer->value_bytes};
+}
+
+void pst_workers_relieve(struct pst_worker *w)
+{
+    for (uint32_t i = 0; i < w->node->worker_count; i++)
+        pst_worker_wake(&w->node->workers[i]);
 }
 
 /* ---- one key ---- */
@@ -78,12 +83,10 @@ static void apply_put(struct pst_request *q, uint32_t index)
         r = pst_shard_put(w->shard, &put, op->value, w->now_ns, &answer);
     if (bulk)
         begin_write(q, &put, &reservation, index, r != 0);
-    if (r == PST_BUSY) { /* someone else has to evict */
-        for (uint32_t i = 0; i < w->node->worker_count; i++)
-            pst_worker_wake(&w->node->workers[i]);
-    }
-    result = result_of(r, &answer);
-    add_result(q, &result);
+    if (r == PST_BUSY)
+        pst_workers_relieve(w);
+    result = pst_reply_result(r, &answer);
+    pst_reply_add(q, &result);
 }
 
 /* Small values go into the reply while there is room in it. */
@@ -94,7 +97,7 @@ static void answer_value(struct pst_request *q, uint32_t index, struct pst_recor
     uint64_t offset = w->ops[index].flags & PST_WIRE_RANGE ? w->ops[index].offset : 0;
     struct iovec piece;
 
-    if (bytes <= PST_WIRE_INLINE_BYTES_MAX && bytes <= room_left(q, index) &&
+    if (bytes <= PST_WIRE_INLINE_BYTES_MAX && bytes <= pst_reply_room(q, index) &&
         pst_record_iov(w->shard, record, offset, bytes, &piece, 1) >= 0) {
         result->bytes = (uint32_t)bytes;
         result->data = bytes ? piece.iov_base : NULL;
@@ -142,7 +145,30 @@ static void apply_get(struct pst_request *q, uint32_t index)
                 answer_value(q, index, record, bytes, &result);
         }
     }
-    add_result(q, &result);
+    pst_reply_add(q, &result);
+}
+
+/* Pins are the key's; those without an end count against the session that made them. */
+static int apply_pin(struct pst_visitor *v, const struct pst_lookup *lookup, uint64_t ttl_ms)
+{
+    struct pst_quota *quota = &v->session->quota;
+    int r = ttl_ms ? 0 : pst_quota_take_pin(quota);
+
+    if (r < 0)
+        return r;
+    r = pst_shard_pin(v->worker->shard, lookup, ttl_ms, v->worker->now_ns);
+    if (r != 0 && !ttl_ms)
+        pst_quota_give_pin(quota);
+    return r;
+}
+
+static int apply_unpin(struct pst_visitor *v, const struct pst_lookup *lookup)
+{
+    int r = pst_shard_unpin(v->worker->shard, lookup);
+
+    if (r == 0)
+        pst_quota_give_pin(&v->session->quota);
+    return r;
 }
 
 static void apply_small(struct pst_request *q, uint32_t index)
@@ -158,11 +184,11 @@ static void apply_small(struct pst_request *q, uint32_t index)
         r = pst_shard_delete(w->shard, lookup, op->flags & PST_WIRE_IF_GENERATION, op->if_generation,
                              &answer);
     else if (op->code == PST_WIRE_PIN)
-        r = pst_shard_pin(w->shard, lookup, op->bytes, w->now_ns);
+        r = apply_pin(q->visitor, lookup, op->bytes);
     else if (op->code == PST_WIRE_UNPIN)
-        r = pst_shard_unpin(w->shard, lookup);
-    result = result_of(r, &answer);
-    add_result(q, &result);
+        r = apply_unpin(q->visitor, lookup);
+    result = pst_reply_result(r, &answer);
+    pst_reply_add(q, &result);
 }
 
 /* ---- many keys ---- */
@@ -177,7 +203,7 @@ static void apply_list(struct pst_request *q, uint32_t index)
 {
     struct pst_worker *w = q->worker;
     struct pst_range range = range_of(&w->ops[index]);
-    uint64_t room = pst_min(pst_min(w->ops[index].bytes, room_left(q, index)), SCRATCH_BYTES);
+    uint64_t room = pst_min(pst_min(w->ops[index].bytes, pst_reply_room(q, index)), SCRATCH_BYTES);
     struct pst_wire_result result = {.data = w->scratch};
     bool end = false;
     int64_t bytes = pst_shard_list(w->shard, &range, w->scratch, room, &end);
@@ -188,7 +214,7 @@ static void apply_list(struct pst_request *q, uint32_t index)
         result.result = (int16_t)(room < w->ops[index].bytes ? PST_BUSY : bytes);
     else
         result.bytes = (uint32_t)bytes;
-    add_result(q, &result);
+    pst_reply_add(q, &result);
 }
 
 static void apply_sweep(struct pst_request *q, uint32_t index)
@@ -198,12 +224,12 @@ static void apply_sweep(struct pst_request *q, uint32_t index)
     struct pst_range range = range_of(op);
     struct pst_wire_result result = {.result = PST_BUSY, .data = w->scratch};
 
-    if (room_left(q, index) >= PST_SWEEP_BYTES_MAX && op->bytes >= PST_SWEEP_BYTES_MAX) {
-        result.result = 0;
+    if (pst_reply_room(q, index) >= PST_SWEEP_BYTES_MAX && op->bytes >= PST_SWEEP_BYTES_MAX) {
         result.bytes =
             (uint32_t)pst_shard_sweep(w->shard, &range, op->flags & PST_WIRE_SPARE, w->now_ns, w->scratch);
+        result.result = result.bytes ? PST_OK : PST_BUSY;
     }
-    add_result(q, &result);
+    pst_reply_add(q, &result);
 }
 
 /* ---- views ---- */
@@ -232,7 +258,7 @@ static int open_view(struct pst_request *q, uint32_t index, struct pst_record *r
                      uint64_t *handle)
 {
     struct pst_visitor *v = q->visitor;
-    uint64_t room = pst_min(q->worker->ops[index].bytes, room_left(q, index));
+    uint64_t room = pst_min(q->worker->ops[index].bytes, pst_reply_room(q, index));
     int64_t slot;
     int count;
 
@@ -244,8 +270,12 @@ static int open_view(struct pst_request *q, uint32_t index, struct pst_record *r
     slot = view_slot(v);
     if (slot < 0)
         return (int)slot;
-    if (pst_shard_ref(q->worker->shard, record) < 0)
+    if (pst_quota_take_bytes(&v->session->quota, record->value_bytes) < 0)
+        return -EDQUOT;
+    if (pst_shard_ref(q->worker->shard, record) < 0) {
+        pst_quota_give_bytes(&v->session->quota, record->value_bytes);
         return -ENOMEM;
+    }
     v->views[slot] = record;
     *handle = (uint64_t)slot + 1;
     return count;
@@ -279,7 +309,14 @@ static void apply_view(struct pst_request *q, uint32_t index)
     } else if (record) {
         result.result = (int16_t)count;
     }
-    add_result(q, &result);
+    pst_reply_add(q, &result);
+}
+
+static void release_view(struct pst_visitor *v, uint64_t slot)
+{
+    pst_quota_give_bytes(&v->session->quota, v->views[slot]->value_bytes);
+    pst_shard_unref(v->worker->shard, v->views[slot]);
+    v->views[slot] = NULL;
 }
 
 static void apply_release(struct pst_request *q, uint32_t index)
@@ -289,18 +326,17 @@ static void apply_release(struct pst_request *q, uint32_t index)
     struct pst_wire_result result = {.result = -EINVAL};
 
     if (handle >= 1 && handle <= v->view_count && v->views[handle - 1]) {
-        pst_shard_unref(v->worker->shard, v->views[handle - 1]);
-        v->views[handle - 1] = NULL;
+        release_view(v, handle - 1);
         result.result = 0;
     }
-    add_result(q, &result);
+    pst_reply_add(q, &result);
 }
 
 void pst_visitor_release_views(struct pst_visitor *v)
 {
     for (uint32_t i = 0; i < v->view_count; i++) {
         if (v->views[i])
-            pst_shard_unref(v->worker->shard, v->views[i]);
+            release_view(v, i);
     }
     free(v->views);
     v->views = NULL;
@@ -313,21 +349,37 @@ static void apply_stat(struct pst_request *q, uint32_t index)
 {
     struct pst_worker *w = q->worker;
     struct pst_figures figures;
-    struct pst_wire_result result = {.data = &figures, .bytes = sizeof(figures)};
+    uint64_t bytes = pst_min(w->ops[index].bytes, sizeof(figures));
+    struct pst_wire_result result = {.data = &figures, .bytes = (uint32_t)bytes};
 
     pst_figures_read(w->node->store, w->shard, &figures);
     figures.sessions = w->node->session_count;
-    if (w->ops[index].bytes < sizeof(figures) || room_left(q, index) < sizeof(figures))
+    if (bytes < PST_FIGURES_BYTES_MIN || pst_reply_room(q, index) < bytes)
         result = (struct pst_wire_result){.result = -ENOBUFS};
-    add_result(q, &result);
+    pst_reply_add(q, &result);
 }
 
 /* ---- a batch ---- */
+
+/* A commit underway keeps an operation on its keys waiting; the client tries again. */
+static bool locked(const struct pst_request *q, uint32_t index)
+{
+    const struct pst_wire_op *op = &q->worker->ops[index];
+    bool reads = op->code == PST_WIRE_GET || op->code == PST_WIRE_STAT_KEY || op->code == PST_WIRE_VIEW ||
+                 op->code == PST_WIRE_PIN || op->code == PST_WIRE_UNPIN;
+
+    return reads && pst_shard_locked(q->worker->shard, &q->worker->lookups[index], true);
+}
 
 static void apply_one(struct pst_request *q, uint32_t index)
 {
     struct pst_wire_result pong = {0};
 
+    if (pst_unlikely(*q->worker->locks) && locked(q, index)) {
+        pong.result = PST_BUSY;
+        pst_reply_add(q, &pong);
+        return;
+    }
     switch (q->worker->ops[index].code) {
     case PST_WIRE_GET:
     case PST_WIRE_STAT_KEY:
@@ -344,8 +396,16 @@ static void apply_one(struct pst_request *q, uint32_t index)
         return apply_view(q, index);
     case PST_WIRE_RELEASE:
         return apply_release(q, index);
+    case PST_WIRE_RESERVE:
+        return pst_apply_reserve(q, index);
+    case PST_WIRE_SLOT_WRITE:
+        return pst_apply_slot_write(q, index);
+    case PST_WIRE_SLOT_COMMIT:
+        return pst_apply_slot_commit(q, index);
+    case PST_WIRE_SLOT_ABORT:
+        return pst_apply_slot_abort(q, index);
     case PST_WIRE_PING:
-        return add_result(q, &pong);
+        return pst_reply_add(q, &pong);
     default:
         return apply_small(q, index);
     }

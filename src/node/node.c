@@ -41,6 +41,7 @@ static struct pst_session *session_new(struct pst_node *node)
             continue;
         pst_random(&session->token, sizeof(session->token));
         session->token = (session->token & ~0xffffull) | place;
+        session->quota = node->quota;
         node->sessions[place] = session;
         node->session_count++;
         return session;
@@ -341,7 +342,11 @@ int pst_node_open(const struct pst_node_settings *settings, pst_log log, void *l
     node->log_ctx = log_ctx;
     node->wake_fd = -1;
     node->requests_max = (uint32_t)settings->requests;
+    node->session_requests_max = (uint32_t)settings->session_requests;
     node->sessions_max = (uint32_t)settings->sessions;
+    node->quota = (struct pst_quota){.slots_max = settings->session_slots,
+                                     .pins_max = settings->session_pins,
+                                     .bytes_max = settings->session_pinned_bytes};
     node->spin_us = (uint32_t)settings->spin_us;
     node->start_ns = pst_now_ns();
     r = open_all(node, settings, fault);

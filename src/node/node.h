@@ -25,6 +25,12 @@
     X(NUMBER, sessions, "1024", 1, 16384, "clients", "clients connected at once")                            \
     X(NUMBER, requests, "1024", 16, 65536, "requests",                                                       \
       "requests in flight in one shard; more are told busy")                                                 \
+    X(NUMBER, session_requests, "512", 16, 65536, "requests",                                                \
+      "of them those of one client in one shard; more are told busy")                                        \
+    X(NUMBER, session_slots, "4096", 1, 1 << 20, "slots", "slots that one client may have reserved")         \
+    X(NUMBER, session_pins, "65536", 1, 1ull << 32, "pins", "pins without end that one client may make")     \
+    X(SIZE, session_pinned_bytes, "0", 0, 1ull << 44, "bytes",                                               \
+      "values that one client may keep in place by slots and views; 0: all of the memory")                   \
     X(NUMBER, spin_us, "50", 0, 1000000, "us", "how long an idle shard polls before it sleeps")
 
 struct pst_node_settings {

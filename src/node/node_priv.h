@@ -7,6 +7,7 @@
 #include "net/boot.h"
 #include "net/net.h"
 #include "node/node.h"
+#include "store/slot.h"
 #include "store/store.h"
 #include "wire/wire.h"
 
@@ -30,6 +31,7 @@ struct pst_session {
     bool same_host;
     bool views; /* has the arenas' descriptors */
     bool ended;
+    struct pst_quota quota;
     _Atomic uint32_t shards_left; /* that still use it */
     _Atomic(const char *) kick;   /* set by a shard: the control thread ends the session for this reason */
     uint8_t address[PST_NET_ADDRESS_BYTES_MAX];
@@ -62,16 +64,20 @@ struct pst_visitor {
     struct pst_bulk_park park; /* values that came before their turn */
     uint32_t *used;            /* by place of a request: its last use there, plus one; 0: none */
     uint32_t used_count;
+    uint32_t underway;         /* requests */
+    struct pst_holder holder;  /* its slots */
     struct pst_record **views; /* by handle - 1; NULL: free */
     uint32_t view_count;
 };
 
 enum pst_step_result { PST_STEP_MORE, PST_STEP_WAIT, PST_STEP_END };
 
-/* A put whose value comes by bulk messages. */
+/* A put or a slot's write whose value comes by bulk messages. */
 struct pst_write {
     struct pst_put put; /* lookup.key points into the reservation's record */
     struct pst_reservation reservation;
+    struct pst_slot *slot; /* that is written from `offset` on; NULL: a put */
+    uint64_t offset;
     uint64_t bytes_left; /* not yet announced */
     uint64_t bytes_landed;
     uint32_t op;
@@ -127,6 +133,7 @@ struct pst_worker {
     uint32_t number;
     struct pst_node *node;
     struct pst_shard *shard;
+    const uint32_t *locks; /* keys of the shard that commits have locked */
     struct pst_port *port;
     uint8_t address[2][PST_NET_ADDRESS_BYTES_MAX]; /* with and without shared memory */
     size_t address_bytes[2];
@@ -162,7 +169,9 @@ struct pst_node {
     struct pst_worker *workers;
     uint32_t worker_count;
     uint32_t requests_max;
+    uint32_t session_requests_max;
     uint32_t sessions_max;
+    struct pst_quota quota; /* the limits of every session */
     uint32_t spin_us;
     uint64_t start_ns;
     struct pst_session **sessions;
@@ -221,8 +230,21 @@ void pst_requests_fini(struct pst_worker *w);
 
 /* ---- apply.c: what each operation does ---- */
 
+/* What the operations behind this one leave of the reply's room. */
+size_t pst_reply_room(const struct pst_request *q, uint32_t index);
+void pst_reply_add(struct pst_request *q, const struct pst_wire_result *result);
+struct pst_wire_result pst_reply_result(int result, const struct pst_answer *answer);
+/* Someone else has to evict. */
+void pst_workers_relieve(struct pst_worker *w);
 /* Does the worker's decoded operations for @q and writes its reply as far as it is known. */
 void pst_apply(struct pst_request *q);
 void pst_visitor_release_views(struct pst_visitor *v);
+
+/* ---- slots.c ---- */
+
+void pst_apply_reserve(struct pst_request *q, uint32_t index);
+void pst_apply_slot_write(struct pst_request *q, uint32_t index);
+void pst_apply_slot_commit(struct pst_request *q, uint32_t index);
+void pst_apply_slot_abort(struct pst_request *q, uint32_t index);
 
 #endif

@@ -102,6 +102,7 @@ static void request_free(struct pst_request *q)
     pst_list_remove(&q->link);
     pst_list_push_front(&q->worker->idle, &q->link);
     pst_list_remove(&q->of_visitor);
+    q->visitor->underway--;
     q->worker->underway--;
 }
 
@@ -177,7 +178,8 @@ void pst_request_begin(struct pst_visitor *v, const struct pst_wire_head *head, 
         pst_visitor_leave(v, "malformed request");
         return;
     }
-    q = remember(v, head->request) == 0 ? request_new(w) : NULL;
+    q = remember(v, head->request) == 0 && v->underway < w->node->session_requests_max ? request_new(w)
+                                                                                       : NULL;
     if (!q) {
         pst_bulk_park_drop(&v->park, head->request);
         refuse_busy(v, head);
@@ -193,6 +195,7 @@ void pst_request_begin(struct pst_visitor *v, const struct pst_wire_head *head, 
     q->reply_bytes = 0;
     q->step = &steps[STEP_values];
     pst_list_push_back(&v->requests, &q->of_visitor);
+    v->underway++;
     w->underway++;
     pst_apply(q);
     take_parked(q);
@@ -258,6 +261,22 @@ static struct pst_request *receiving(struct pst_visitor *v, uint32_t id)
     return NULL;
 }
 
+/* Where bytes [@offset, @offset + @bytes) of what is written go. Return: pieces, -E2BIG. */
+static int write_iov(const struct pst_shard *shard, const struct pst_write *write, uint64_t offset,
+                     uint64_t bytes, struct iovec *iov, int iov_max)
+{
+    int count = 0;
+
+    if (!write->slot)
+        return pst_record_iov(shard, write->reservation.record, offset, bytes, iov, iov_max);
+    for (uint64_t at = 0; at < bytes; at += iov[count++].iov_len) {
+        if (count == iov_max)
+            return -E2BIG;
+        pst_slot_piece(shard, write->slot, write->offset + offset + at, bytes - at, &iov[count]);
+    }
+    return count;
+}
+
 /* Where the parts go: reserved memory, or the sink for those whose put was refused. Return: pieces, 0 nothing
  * is wanted, -EPROTO. */
 static int place_parts(struct pst_request *q, const struct incoming *in, struct iovec *iov)
@@ -282,8 +301,7 @@ static int place_parts(struct pst_request *q, const struct incoming *in, struct 
             continue;
         }
         wanted = true;
-        r = pst_record_iov(w->shard, write->reservation.record, part->offset, part->bytes, iov + count,
-                           PST_NET_BULK_IOV_MAX - count);
+        r = write_iov(w->shard, write, part->offset, part->bytes, iov + count, PST_NET_BULK_IOV_MAX - count);
         if (r < 0)
             return -EPROTO;
         count += r;
@@ -373,13 +391,31 @@ static void fill_result(struct pst_request *q, const struct pst_write *write, in
     pst_wire_put_result(q->reply + write->reply_at, &wire);
 }
 
-static void commit(struct pst_request *q, struct pst_write *write)
+/* All of it is there: a put makes it visible, a slot keeps it. */
+static void finish(struct pst_request *q, struct pst_write *write)
 {
+    struct pst_shard *shard = q->worker->shard;
     struct pst_answer answer = {0};
-    int r = pst_shard_commit(q->worker->shard, &write->put, &write->reservation, q->worker->now_ns, &answer);
+    int r = 0;
 
+    if (write->slot) {
+        pst_slot_written(shard, write->slot, write->offset, write->put.value_bytes, true);
+        write->slot = NULL;
+    } else {
+        r = pst_shard_commit(shard, &write->put, &write->reservation, q->worker->now_ns, &answer);
+    }
     fill_result(q, write, r, &answer);
     q->writes_open--;
+}
+
+static void abandon(struct pst_request *q, struct pst_write *write)
+{
+    struct pst_shard *shard = q->worker->shard;
+
+    if (write->slot)
+        pst_slot_written(shard, write->slot, write->offset, write->put.value_bytes, false);
+    write->slot = NULL;
+    pst_shard_abort(shard, &write->reservation);
 }
 
 void pst_request_received(void *incoming, int status)
@@ -397,7 +433,7 @@ void pst_request_received(void *incoming, int status)
 
         write->bytes_landed += in->parts[i].bytes;
         if (!write->refused && write->bytes_landed == write->put.value_bytes)
-            commit(q, write);
+            finish(q, write);
     }
     free(in);
     pst_request_run(q);
@@ -473,7 +509,7 @@ static enum pst_step_result step_drain(struct pst_request *q)
     for (uint32_t i = 0; i < q->read_count; i++)
         pst_shard_unref(q->worker->shard, q->reads[i].record);
     for (uint32_t i = 0; i < q->write_count; i++)
-        pst_shard_abort(q->worker->shard, &q->writes[i].reservation);
+        abandon(q, &q->writes[i]);
     return PST_STEP_END;
 }
 

@@ -41,6 +41,7 @@ static int visitor_add(struct pst_worker *w, struct pst_session *session)
     pst_list_init(&v->receiving);
     pst_list_init(&v->requests);
     pst_bulk_park_init(&v->park);
+    pst_holder_init(&v->holder, &session->quota);
     pst_list_push_back(&w->visitors, &v->link);
     w->by_place[session->token & PLACE_MASK] = v;
     return 0;
@@ -54,6 +55,7 @@ static void visitor_gone(struct pst_visitor *v)
     while (!pst_list_empty(&v->requests))
         pst_request_abort(pst_list_first(&v->requests, struct pst_request, of_visitor));
     pst_visitor_release_views(v);
+    pst_holder_end(v->worker->shard, &v->holder);
     if (session->same_host)
         pst_probe_want(v->worker);
     v->worker->by_place[session->token & PLACE_MASK] = NULL;
@@ -339,6 +341,7 @@ int pst_worker_init(struct pst_worker *w, struct pst_node *node, uint32_t number
     w->number = number;
     w->node = node;
     w->shard = pst_store_shard(node->store, number);
+    w->locks = pst_shard_locks(w->shard);
     w->wake_fd = -1;
     pthread_mutex_init(&w->notes_lock, NULL);
     pst_list_init(&w->notes);

@@ -38,7 +38,8 @@ _Static_assert(sizeof(struct result_fixed) == 16, "result layout");
 
 static bool value_inline(const struct pst_wire_op *op)
 {
-    return op->code == PST_WIRE_PUT && !(op->flags & PST_WIRE_VALUE_IN_BULK);
+    return (op->code == PST_WIRE_PUT || op->code == PST_WIRE_SLOT_WRITE) &&
+           !(op->flags & PST_WIRE_VALUE_IN_BULK);
 }
 
 static uint8_t *put_bytes(uint8_t *at, const void *data, size_t len)
@@ -88,7 +89,7 @@ static int get_bytes(const uint8_t **at, const uint8_t *end, size_t len, struct 
 
 static bool code_known(uint8_t code)
 {
-    return (code >= PST_WIRE_PUT && code <= PST_WIRE_UNPIN) ||
+    return (code >= PST_WIRE_PUT && code <= PST_WIRE_CHECK) ||
            (code >= PST_WIRE_LIST && code <= PST_WIRE_CODE_MAX);
 }
 

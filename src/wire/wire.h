@@ -35,7 +35,7 @@ enum pst_wire_type {
     PST_WIRE_BULK = 5,    /* bytes of large values of a request or a reply */
 };
 
-/* Operation codes; the first six are those of penstock.h. */
+/* Operation codes; the first seven and those of slots are penstock.h's. */
 enum pst_wire_code {
     PST_WIRE_PUT = 1,
     PST_WIRE_GET = 2,
@@ -43,13 +43,20 @@ enum pst_wire_code {
     PST_WIRE_DELETE = 4,
     PST_WIRE_PIN = 5, /* bytes: time in ms, 0 for ever */
     PST_WIRE_UNPIN = 6,
+    PST_WIRE_CHECK = 7,  /* if_generation; only behind COMMIT */
     PST_WIRE_LIST = 16,  /* from key to attrs (the end); bytes: room; flag AFTER. Data: entries */
     PST_WIRE_SWEEP = 17, /* delete from key to attrs; flags AFTER, SPARE. Data: deleted, spared, resume key */
     PST_WIRE_STAT = 18,  /* data: u64 figures */
     PST_WIRE_PING = 19,
     PST_WIRE_VIEW = 20,    /* data: struct pst_wire_view, then runs; result.generation is the value's */
     PST_WIRE_RELEASE = 21, /* if_generation: the view's handle */
-    PST_WIRE_CODE_MAX = 21,
+    PST_WIRE_RESERVE =
+        22, /* bytes: of the value, UINT64_MAX: it grows. Data: struct pst_wire_slot, location */
+    PST_WIRE_SLOT_WRITE = 23,  /* if_generation: handle; offset; the value as of a put */
+    PST_WIRE_SLOT_COMMIT = 24, /* if_generation: handle; attrs: location; depth: tier; bytes */
+    PST_WIRE_SLOT_ABORT = 25,  /* if_generation: handle */
+    PST_WIRE_COMMIT = 26,      /* bytes: how many of the operations behind it belong to it */
+    PST_WIRE_CODE_MAX = 26,
 };
 
 enum pst_wire_op_flag {
@@ -61,6 +68,7 @@ enum pst_wire_op_flag {
     PST_WIRE_VALUE_IN_BULK = 32, /* put: the value comes by BULK, not behind the operation */
     PST_WIRE_AFTER = 64,         /* list, sweep: the key itself is left out */
     PST_WIRE_SPARE = 128,        /* sweep: leave pinned keys; get: attributes are wanted */
+    PST_WIRE_REPLACE = 128,      /* reserve: neither owns the key nor respects who does */
 };
 
 struct pst_wire_head {
@@ -149,6 +157,16 @@ struct pst_wire_piece {
     uint64_t offset; /* from the start of the arena range: arena = offset / stride */
     uint64_t bytes;
 };
+
+/* Data of a RESERVE, then the location's text. */
+struct pst_wire_slot {
+    uint64_t handle;
+    uint64_t bytes;
+    uint8_t tier;
+    uint8_t spare[5];
+    uint16_t location_bytes;
+};
+_Static_assert(sizeof(struct pst_wire_slot) == 24, "wire slot");
 
 /* Encoders write at @at and return the end. The caller has made sure of the room (PST_WIRE_*_BYTES_MAX). */
 uint8_t *pst_wire_put_op(uint8_t *at, const struct pst_wire_op *op);

@@ -77,7 +77,7 @@ struct part {
 };
 
 extern const struct part part_values, part_conditions, part_batches, part_threads, part_keys, part_space,
-    part_views, part_fork, part_serve;
+    part_views, part_fork, part_serve, part_slots;
 
 int empty_store(void **state);
 

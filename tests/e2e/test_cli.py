@@ -486,10 +486,11 @@ def test_corrupt(cli: Cli) -> None:
     for path in support.arena_files(cli.node.pid):
         with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as arena:
             at = arena.find(value)
-            if at >= 0:
+            while at >= 0:  # a stream's last page leaves a copy behind
                 arena[at] ^= 1
                 found += 1
-    assert found == 1
+                at = arena.find(value)
+    assert found >= 1
     assert b"key 'sum': corrupt" in cli("get", "sum", code=CORRUPT)
     cli("put", "sum", "--checksum", stdin=value)
     assert cli("get", "sum") == value

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 enum {
-    TESTS_MAX = 100,
+    TESTS_MAX = 200,
     SUITE_SECONDS_MAX = 170, /* a hang ends the program */
 };
 
@@ -249,8 +249,9 @@ static int run_serve(void)
 int main(int argc, char **argv)
 {
     static const char *const kinds[] = {"mem", "tcp", "node", "unix"};
-    static const struct part *const parts[] = {&part_values, &part_conditions, &part_batches, &part_threads,
-                                               &part_keys,   &part_space,      &part_views,   &part_fork};
+    static const struct part *const parts[] = {&part_values,  &part_conditions, &part_batches,
+                                               &part_threads, &part_keys,       &part_space,
+                                               &part_views,   &part_fork,       &part_slots};
     struct CMUnitTest tests[TESTS_MAX];
     size_t count = 0;
     char name[64];

@@ -6,8 +6,10 @@
 #include <stdio.h>
 
 static const uint8_t codes[] = {
-    PST_WIRE_PUT,  PST_WIRE_GET,   PST_WIRE_STAT_KEY, PST_WIRE_DELETE, PST_WIRE_PIN,  PST_WIRE_UNPIN,
-    PST_WIRE_LIST, PST_WIRE_SWEEP, PST_WIRE_STAT,     PST_WIRE_PING,   PST_WIRE_VIEW, PST_WIRE_RELEASE,
+    PST_WIRE_PUT,         PST_WIRE_GET,        PST_WIRE_STAT_KEY, PST_WIRE_DELETE,  PST_WIRE_PIN,
+    PST_WIRE_UNPIN,       PST_WIRE_LIST,       PST_WIRE_SWEEP,    PST_WIRE_STAT,    PST_WIRE_PING,
+    PST_WIRE_VIEW,        PST_WIRE_RELEASE,    PST_WIRE_CHECK,    PST_WIRE_RESERVE, PST_WIRE_SLOT_WRITE,
+    PST_WIRE_SLOT_COMMIT, PST_WIRE_SLOT_ABORT, PST_WIRE_COMMIT,
 };
 
 static const uint8_t result_flags_all = PST_WIRE_SIZE | PST_WIRE_CRC | PST_WIRE_ATTRS | PST_WIRE_IN_BULK;
@@ -40,7 +42,8 @@ static void assert_bytes_equal(struct pst_bytes a, struct pst_bytes b)
 
 static bool value_inline(const struct pst_wire_op *op)
 {
-    return op->code == PST_WIRE_PUT && !(op->flags & PST_WIRE_VALUE_IN_BULK);
+    return (op->code == PST_WIRE_PUT || op->code == PST_WIRE_SLOT_WRITE) &&
+           !(op->flags & PST_WIRE_VALUE_IN_BULK);
 }
 
 static struct pst_wire_op make_op(uint8_t code, uint8_t flags, size_t key_len, size_t attr_len,

@@ -1,0 +1,214 @@
+/* slots.c: the simple calls on slots, and puts of unknown length, which are a slot that grows. */
+#include "client/client_priv.h"
+#include "client/local_priv.h"
+
+#include "base/hash.h"
+
+/* ---- one operation ---- */
+
+static int do_one(struct penstock *store, struct penstock_op *op)
+{
+    int r = pst_store_check(store);
+
+    return r < 0 ? r : pst_run_one(store, op, -1);
+}
+
+int penstock_reserve(struct penstock *store, const void *key, size_t key_bytes, uint64_t bytes,
+                     uint16_t depth, struct penstock_slot *slot)
+{
+    struct penstock_op op = {0};
+
+    penstock_prep_reserve(&op, key, key_bytes, bytes, slot);
+    op.depth = depth;
+    return do_one(store, &op);
+}
+
+int penstock_slot_write(struct penstock *store, const void *key, size_t key_bytes,
+                        const struct penstock_slot *slot, uint64_t offset, const void *data, uint64_t bytes)
+{
+    struct penstock_op op = {0};
+
+    if (!slot)
+        return pst_fail(-EINVAL, "penstock_slot_write: no slot");
+    penstock_prep_slot_write(&op, key, key_bytes, slot, offset, data, bytes);
+    return do_one(store, &op);
+}
+
+int penstock_slot_commit(struct penstock *store, const void *key, size_t key_bytes,
+                         const struct penstock_slot *slot, uint64_t *generation)
+{
+    struct penstock_op op = {0};
+    int r;
+
+    if (!slot)
+        return pst_fail(-EINVAL, "penstock_slot_commit: no slot");
+    penstock_prep_slot_commit(&op, key, key_bytes, slot);
+    r = do_one(store, &op);
+    if (generation)
+        *generation = op.generation;
+    return r;
+}
+
+int penstock_slot_abort(struct penstock *store, const void *key, size_t key_bytes,
+                        const struct penstock_slot *slot)
+{
+    struct penstock_op op = {0};
+
+    if (!slot)
+        return pst_fail(-EINVAL, "penstock_slot_abort: no slot");
+    penstock_prep_slot_abort(&op, key, key_bytes, slot);
+    return do_one(store, &op);
+}
+
+int penstock_slot_memory(struct penstock *store, const void *key, size_t key_bytes,
+                         const struct penstock_slot *slot, struct iovec *pieces, int max)
+{
+    struct penstock_op op = {0};
+    int r = pst_store_check(store);
+
+    if (r < 0)
+        return r;
+    penstock_prep(&op, PENSTOCK_SLOT_WRITE, key, key_bytes);
+    if (!key || !key_bytes || !slot || !pieces)
+        return pst_explain(store, &op, -EINVAL);
+    if (!store->local)
+        return pst_explain(store, &op, -EOPNOTSUPP);
+    r = pst_local_slot_memory(store->local,
+                              store->backend->shard_of(store, (struct pst_bytes){key, key_bytes}),
+                              slot->handle, pieces, max);
+    return pst_explain(store, &op, r);
+}
+
+/* ---- streams ---- */
+
+#define STREAM_MAGIC 0x7374726du
+
+enum { STREAM_BYTES = 1 << 20 }; /* shorter writes are gathered */
+
+struct penstock_stream {
+    uint32_t magic;
+    struct penstock *store;
+    struct penstock_slot slot;
+    bool checksum;
+    uint32_t crc;
+    uint64_t offset; /* written into the slot */
+    size_t gathered;
+    int failed;
+    size_t key_bytes;
+    uint8_t *buf; /* STREAM_BYTES, then the key */
+};
+
+static struct penstock_stream *stream_free(struct penstock_stream *stream)
+{
+    stream->magic = 0;
+    free(stream->buf);
+    free(stream);
+    return NULL;
+}
+
+int penstock_stream_open(struct penstock *store, const struct penstock_op *put, struct penstock_stream **out)
+{
+    struct penstock_op op = {0};
+    struct penstock_stream *stream;
+    int r = pst_store_check(store);
+
+    if (r < 0)
+        return r;
+    if (!put || !out || put->code != PENSTOCK_PUT)
+        return pst_fail(-EINVAL, "penstock_stream_open: no put, or nowhere to put the stream");
+    stream = calloc(1, sizeof(*stream));
+    if (stream)
+        stream->buf = malloc(STREAM_BYTES + (size_t)put->key_bytes);
+    if (!stream || !stream->buf) {
+        free(stream);
+        return pst_fail(-ENOMEM, "out of memory");
+    }
+    penstock_prep_reserve(&op, put->key, put->key_bytes, PENSTOCK_BYTES_UNKNOWN, &stream->slot);
+    op.flags = (uint8_t)((put->flags & (PENSTOCK_IF_ABSENT | PENSTOCK_IF_GENERATION)) | PENSTOCK_REPLACE);
+    op.if_generation = put->if_generation;
+    op.depth = put->depth;
+    op.attrs = put->attrs;
+    op.attr_bytes = put->attr_bytes;
+    r = pst_run_one(store, &op, -1);
+    if (r) {
+        stream_free(stream);
+        return r;
+    }
+    stream->magic = STREAM_MAGIC;
+    stream->store = store;
+    stream->checksum = put->flags & PENSTOCK_CHECKSUM;
+    stream->key_bytes = put->key_bytes;
+    memcpy(stream->buf + STREAM_BYTES, put->key, put->key_bytes);
+    *out = stream;
+    return 0;
+}
+
+static int append(struct penstock_stream *stream, const void *data, uint64_t bytes)
+{
+    if (stream->failed || !bytes)
+        return stream->failed;
+    if (stream->checksum)
+        stream->crc = pst_crc32c(stream->crc, data, bytes);
+    stream->failed = penstock_slot_write(stream->store, stream->buf + STREAM_BYTES, stream->key_bytes,
+                                         &stream->slot, stream->offset, data, bytes);
+    stream->offset += bytes;
+    return stream->failed;
+}
+
+static int append_gathered(struct penstock_stream *stream)
+{
+    size_t bytes = stream->gathered;
+
+    stream->gathered = 0;
+    return append(stream, stream->buf, bytes);
+}
+
+int penstock_stream_write(struct penstock_stream *stream, const void *data, uint64_t bytes)
+{
+    if (!stream || (!data && bytes))
+        return pst_fail(-EINVAL, "penstock_stream_write: no stream or no data");
+    pst_assert(stream->magic == STREAM_MAGIC);
+    if (stream->failed)
+        return stream->failed;
+    if (stream->gathered + bytes > STREAM_BYTES && append_gathered(stream))
+        return stream->failed;
+    if (bytes >= STREAM_BYTES)
+        return append(stream, data, bytes);
+    if (bytes)
+        memcpy(stream->buf + stream->gathered, data, bytes);
+    stream->gathered += bytes;
+    return 0;
+}
+
+int penstock_stream_commit(struct penstock_stream *stream, uint64_t *generation)
+{
+    struct penstock_op op = {0};
+    int r;
+
+    if (!stream)
+        return pst_fail(-EINVAL, "penstock_stream_commit: no stream");
+    pst_assert(stream->magic == STREAM_MAGIC);
+    r = append_gathered(stream);
+    if (r) {
+        penstock_stream_abort(stream);
+        return r;
+    }
+    stream->slot.bytes = stream->offset;
+    penstock_prep_slot_commit(&op, stream->buf + STREAM_BYTES, stream->key_bytes, &stream->slot);
+    op.flags = stream->checksum ? PENSTOCK_CHECKSUM : 0;
+    op.offset = stream->crc;
+    r = do_one(stream->store, &op);
+    if (generation)
+        *generation = op.generation;
+    stream_free(stream);
+    return r;
+}
+
+struct penstock_stream *penstock_stream_abort(struct penstock_stream *stream)
+{
+    if (!stream)
+        return NULL;
+    pst_assert(stream->magic == STREAM_MAGIC);
+    penstock_slot_abort(stream->store, stream->buf + STREAM_BYTES, stream->key_bytes, &stream->slot);
+    return stream_free(stream);
+}
