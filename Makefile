@@ -17,12 +17,16 @@ test: all
 	@ci/summary --e2e tests/e2e $(BUILD)
 
 # `make test`, and all that needs another compiler or more patience: `ci/install build test full` brings the tools.
-test-full: test check-format lint test-asan test-tsan test-fuzz
+test-full: test check-format lint test-asan test-tsan test-valgrind test-fuzz
 
 test-asan test-tsan:
 	@ci/preset $(@:test-%=%)
 	@ninja -C build-$(@:test-%=%)
 	@ci/summary --word $(@:test-%=%) --e2e tests/e2e build-$(@:test-%=%)
+
+test-valgrind:
+	@ci/preset valgrind
+	@ci/summary --word valgrind build-valgrind --setup valgrind
 
 test-fuzz:
 	@if ls tests/fuzz/fuzz_*.c >/dev/null 2>&1; then \
@@ -56,6 +60,6 @@ install: all
 	@meson install -C $(BUILD)
 
 clean:
-	@rm -rf build build-asan build-tsan build-fuzz build-coverage
+	@rm -rf build build-asan build-tsan build-fuzz build-valgrind build-coverage
 
-.PHONY: all demo test test-full test-asan test-tsan test-fuzz coverage check-format format lint bench soak install clean
+.PHONY: all demo test test-full test-asan test-tsan test-valgrind test-fuzz coverage check-format format lint bench soak install clean

@@ -3,6 +3,7 @@
 #include "base/base.h"
 #include "wire/dump.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { STREAM_BYTES_MAX = 64 << 10 };
@@ -74,7 +75,8 @@ static int write_stream(void **state)
 struct outcome {
     int fault;
     size_t done, ends;
-    bool wrong; /* something that was not written was told as whole */
+    bool wrong;        /* something that was not written was told as whole */
+    char underway[64]; /* key of the record that was not read to its end */
     struct pst_dump_reader reader;
 };
 
@@ -103,6 +105,7 @@ static struct outcome read_stream(const uint8_t *from, size_t len, size_t portio
 {
     struct outcome o = {0};
     static uint8_t value[8192];
+    const struct pst_dump_record *left;
     size_t value_bytes = 0;
 
     for (size_t at = 0; at < len && o.fault >= 0; at += portion) {
@@ -130,6 +133,10 @@ static struct outcome read_stream(const uint8_t *from, size_t len, size_t portio
     }
     if (o.fault >= 0)
         o.fault = pst_dump_finish(&o.reader);
+    /* It lies in the reader, which the caller gets a copy of. */
+    left = pst_dump_underway(&o.reader);
+    if (left)
+        snprintf(o.underway, sizeof(o.underway), "%.*s", (int)left->key.len, (const char *)left->key.data);
     return o;
 }
 
@@ -211,8 +218,7 @@ static void the_faulty_record_is_named(void **state)
     assert_int_equal(o.fault, -EBADMSG);
     assert_int_equal(o.done, 2);
     assert_int_equal(o.reader.records, 4);
-    assert_non_null(pst_dump_underway(&o.reader));
-    assert_memory_equal(pst_dump_underway(&o.reader)->key.data, records[3].key, strlen(records[3].key));
+    assert_string_equal(o.underway, records[3].key);
     assert_true(o.reader.offset < stream_bytes);
 }
 
