@@ -4,6 +4,7 @@
  * late or a second time is dropped: the transport may do that to any message.
  */
 #include "call/call_priv.h"
+#include "base/fault.h"
 
 struct bulk_in *pst_bulk_in_cast(void *p)
 {
@@ -168,7 +169,7 @@ static int scatter(struct pst_call *call, struct pst_bytes header, struct bulk_i
 /* Return: 0 the message is being received, or -errno and it is still the caller's. */
 static int receive(struct pst_call *call, const struct pst_wire_head *head, const struct pst_net_event *event)
 {
-    struct bulk_in *in = calloc(1, sizeof(*in));
+    struct bulk_in *in = pst_fault(PST_FAULT_call_bulk_enomem) ? NULL : calloc(1, sizeof(*in));
     struct iovec iov[PIECES_MAX];
     uint64_t sum = 0;
     int count;

@@ -1,5 +1,6 @@
 /* request.c: operations on their way out: gathered into requests, sent, tried again, ended. */
 #include "call/call_priv.h"
+#include "base/fault.h"
 
 #include "base/clock.h"
 
@@ -18,6 +19,8 @@ static struct pst_call *call_new(struct pst_channel *ch)
 {
     struct pst_call *call;
 
+    if (pst_fault(PST_FAULT_call_none_free))
+        return NULL;
     if (!pst_list_empty(&ch->idle)) {
         call = pst_list_first(&ch->idle, struct pst_call, link);
         pst_list_remove(&call->link);

@@ -5,6 +5,7 @@
  * exact.
  */
 #include "mem/mem.h"
+#include "base/fault.h"
 
 static uint64_t mask_from(uint32_t bit)
 {
@@ -225,6 +226,8 @@ int pst_pages_take(struct pst_pages *pages, uint32_t count, struct pst_run *runs
     int r = -ENOSPC;
 
     pst_assert(count > 0 && runs_max > 0);
+    if (pst_fault(PST_FAULT_pages_enospc))
+        return r;
     pthread_mutex_lock(&pages->lock);
     if (count <= atomic_load_explicit(&pages->free_count, memory_order_relaxed)) {
         r = take_contiguous(pages, count, runs);

@@ -4,6 +4,7 @@
  * came back.
  */
 #include "mem/mem_priv.h"
+#include "base/fault.h"
 
 /* ---- pages ---- */
 
@@ -28,8 +29,10 @@ static int page_new(struct pst_slab *slab, uint32_t block_count, uint32_t bytes_
     struct pst_run run;
     int r;
 
-    if (!page)
+    if (!page || pst_fault(PST_FAULT_slab_page_enomem)) {
+        free(page);
         return -ENOMEM;
+    }
     r = pst_pages_take(slab->pages, 1, &run, 1);
     if (r < 0) {
         free(page);

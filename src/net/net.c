@@ -1,6 +1,7 @@
 /* net.c: checks what callers pass and dispatches to the transport; copies events out. Owns no connection
  * itself. */
 #include "net/net_priv.h"
+#include "base/fault.h"
 
 bool pst_iov_total(const struct iovec *iov, int iov_count, size_t *total)
 {
@@ -36,6 +37,13 @@ static const struct pst_net_ops *msg_ops(const struct pst_msg *msg)
 int pst_net_open(const struct pst_net_options *options, struct pst_net **out)
 {
     pst_assert(options && out);
+#ifdef PST_FAULTS_ON
+    static const char memory[] = "memory";
+    const char *wanted = getenv("PENSTOCK_NET");
+
+    if (wanted && strncmp(wanted, memory, strlen(memory)) == 0)
+        return pst_mem_open(wanted + strlen(memory) + (wanted[strlen(memory)] == ':'), out);
+#endif
     return pst_ucx_open(options, out);
 }
 
@@ -131,6 +139,8 @@ int pst_peer_open(struct pst_port *port, const void *address, size_t bytes, void
     pst_assert(address && out);
     if (bytes == 0 || bytes > PST_NET_ADDRESS_BYTES_MAX)
         return -EINVAL;
+    if (pst_fault(PST_FAULT_net_open_fails))
+        return -ENOMEM;
     return ops_of(port)->peer_open(port, address, bytes, ctx, out);
 }
 
@@ -160,6 +170,10 @@ int pst_peer_send(struct pst_peer *peer, struct pst_bytes header, struct pst_byt
     pst_assert(!peer->closing);
     if (header.len > PST_NET_HEADER_BYTES_MAX || data.len > PST_NET_EAGER_BYTES_MAX)
         return -EMSGSIZE;
+    if (pst_fault(PST_FAULT_net_send_busy))
+        return -EBUSY;
+    if (pst_fault(PST_FAULT_net_send_fails))
+        return -ECONNRESET;
     return ops->peer_send(peer, header, data, arg);
 }
 
@@ -174,6 +188,8 @@ int pst_peer_send_bulk(struct pst_peer *peer, struct pst_bytes header, const str
         return -EMSGSIZE;
     if (!pst_iov_total(iov, iov_count, &total) || total == 0)
         return -EMSGSIZE;
+    if (pst_fault(PST_FAULT_net_bulk_busy))
+        return -EBUSY;
     return ops->peer_send_bulk(peer, header, iov, iov_count, arg);
 }
 
@@ -185,6 +201,8 @@ int pst_msg_receive(struct pst_msg *msg, const struct iovec *iov, int iov_count,
     pst_assert(msg->bulk_bytes > 0);
     pst_assert(iov_count >= 1 && iov_count <= PST_NET_BULK_IOV_MAX);
     pst_assert(pst_iov_total(iov, iov_count, &total) && total == msg->bulk_bytes);
+    if (pst_fault(PST_FAULT_net_receive_busy))
+        return -EBUSY;
     return ops->msg_receive(msg, iov, iov_count, arg);
 }
 

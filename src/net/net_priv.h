@@ -82,6 +82,13 @@ extern const struct pst_net_ops pst_net_ucx;
 /* The UCX transport's part of pst_net_open(). */
 int pst_ucx_open(const struct pst_net_options *options, struct pst_net **out);
 
+#ifdef PST_FAULTS_ON
+extern const struct pst_net_ops pst_net_memory;
+
+/* The same of the transport in memory; @chance: see memory.h, empty: as it is. */
+int pst_mem_open(const char *chance, struct pst_net **out);
+#endif
+
 static inline void pst_port_ready(struct pst_port *port, struct pst_event_node *node)
 {
     pst_assert(port->magic == PST_PORT_MAGIC && pst_list_empty(&node->link));

@@ -5,6 +5,8 @@
  */
 #include "node/node_priv.h"
 
+#include "base/fault.h"
+
 #include "wire/route.h"
 
 enum { RESULT_ROOM = PST_WIRE_RESULT_BYTES_MAX + 8 + PST_ATTR_BYTES_MAX };
@@ -245,7 +247,7 @@ static int64_t view_slot(struct pst_visitor *v)
     }
     if (count > VIEWS_MAX)
         return -EMFILE;
-    larger = realloc(v->views, count * sizeof(*larger));
+    larger = pst_fault(PST_FAULT_view_enomem) ? NULL : realloc(v->views, count * sizeof(*larger));
     if (!larger)
         return -ENOMEM;
     memset(larger + first, 0, (count - first) * sizeof(*larger));

@@ -1,5 +1,6 @@
 /* node.c: the control thread: sessions come and go. And a node's beginning and end. */
 #include "node/node_priv.h"
+#include "base/fault.h"
 
 #include "base/clock.h"
 #include "base/hash.h"
@@ -32,7 +33,8 @@ void pst_node_log(const struct pst_node *node, const char *format, ...)
 
 static struct pst_session *session_new(struct pst_node *node)
 {
-    struct pst_session *session = calloc(1, sizeof(*session));
+    struct pst_session *session =
+        pst_fault(PST_FAULT_node_session_enomem) ? NULL : calloc(1, sizeof(*session));
 
     if (session)
         session->notes = calloc(2 * node->worker_count, sizeof(*session->notes));

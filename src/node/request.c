@@ -8,6 +8,8 @@
  */
 #include "node/node_priv.h"
 
+#include "base/fault.h"
+
 struct pst_step {
     const char *name;
     enum pst_step_result (*run)(struct pst_request *q);
@@ -55,6 +57,8 @@ static struct pst_request *request_new(struct pst_worker *w)
 {
     struct pst_request *q;
 
+    if (pst_fault(PST_FAULT_node_none_free))
+        return NULL;
     if (!pst_list_empty(&w->idle)) {
         q = pst_list_first(&w->idle, struct pst_request, link);
         pst_list_remove(&q->link);

@@ -4,6 +4,7 @@
  * timer wakes it.
  */
 #include "node/node_priv.h"
+#include "base/fault.h"
 
 #include "base/clock.h"
 
@@ -31,7 +32,7 @@ static struct pst_visitor *visitor_cast(void *p)
 
 static int visitor_add(struct pst_worker *w, struct pst_session *session)
 {
-    struct pst_visitor *v = calloc(1, sizeof(*v));
+    struct pst_visitor *v = pst_fault(PST_FAULT_node_visitor_enomem) ? NULL : calloc(1, sizeof(*v));
 
     if (!v)
         return -ENOMEM;

@@ -9,6 +9,7 @@
  * entry in its bucket: a split only asks hash_of() for one bit of each, a join asks nothing.
  */
 #include "store/index.h"
+#include "base/fault.h"
 
 #ifdef __SSE2__
 #include <emmintrin.h>
@@ -135,7 +136,8 @@ static inline struct segment *index_segment(const struct pst_index *index, uint6
 
 static struct segment *segment_new(uint32_t depth)
 {
-    struct segment *segment = aligned_alloc(_Alignof(struct segment), sizeof(*segment));
+    struct segment *segment =
+        pst_fault(PST_FAULT_index_enomem) ? NULL : aligned_alloc(_Alignof(struct segment), sizeof(*segment));
 
     _Static_assert(SEGMENT_ENTRIES * sizeof(uint64_t) == 64 << 10, "segment size");
     pst_assert(depth <= DEPTH_MAX);

@@ -3,6 +3,7 @@
  * that does not fit in it; and the moving of records, by which a half-empty slab page is taken back.
  */
 #include "store/shard_priv.h"
+#include "base/fault.h"
 
 #include "base/hash.h"
 
@@ -135,7 +136,9 @@ static int make_record(struct pst_shard *s, const struct pst_put *put, bool cach
     int r;
 
     bytes += external ? sizeof(*external) + external->run_count * sizeof(*runs) : put->value_bytes;
-    r = bytes <= pst_slab_bytes_max(s->slab) ? pst_slab_take(s->slab, bytes, &offset) : -ENOSPC;
+    r = bytes <= pst_slab_bytes_max(s->slab) && !pst_fault(PST_FAULT_record_enospc)
+            ? pst_slab_take(s->slab, bytes, &offset)
+            : -ENOSPC;
     if (r < 0)
         return r;
     record = (struct pst_record *)(void *)(s->base + offset);

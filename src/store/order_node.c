@@ -3,6 +3,7 @@
  * and, but for new nodes and separators, takes no memory: nothing else here can fail.
  */
 #include "store/order_priv.h"
+#include "base/fault.h"
 
 enum { LEAF_HEAD_BYTES = 3, INNER_HEAD_BYTES = 8, REF_BITS = 40 };
 
@@ -16,7 +17,7 @@ static size_t chunk_bytes(size_t bytes)
 
 void *pst_order_take(struct pst_order *order, size_t bytes)
 {
-    void *p = malloc(bytes);
+    void *p = pst_fault(PST_FAULT_order_enomem) ? NULL : malloc(bytes);
 
     pst_assert(bytes > 0);
     if (p)

@@ -3,6 +3,7 @@
  * records have any, so they live in a table beside the records; the record's state says whether to look.
  */
 #include "store/shard_priv.h"
+#include "base/fault.h"
 
 static uint64_t bucket_of(const struct pst_pins *pins, uint64_t ref)
 {
@@ -65,7 +66,7 @@ struct pst_pin *pst_pins_add(struct pst_pins *pins, uint64_t ref, uint64_t value
         return pin;
     if (pins->count >= pins->bucket_count && grow(pins) < 0)
         return NULL;
-    pin = calloc(1, sizeof(*pin));
+    pin = pst_fault(PST_FAULT_pin_enomem) ? NULL : calloc(1, sizeof(*pin));
     if (!pin)
         return NULL;
     pin->ref = ref;

@@ -13,16 +13,19 @@
 #include <stdbool.h>
 
 enum kind {
-    KIND_MEM,  /* mem: */
-    KIND_TCP,  /* node://HOST:PORT?lane=tcp */
-    KIND_NODE, /* node://HOST:PORT */
-    KIND_UNIX, /* node+unix://PATH */
+    KIND_MEM,    /* mem: */
+    KIND_TCP,    /* node://HOST:PORT?lane=tcp */
+    KIND_NODE,   /* node://HOST:PORT */
+    KIND_UNIX,   /* node+unix://PATH */
+    KIND_MEMORY, /* the same, of a node in this process, over the transport that PENSTOCK_NET names */
 };
 
 /* A store of its own settings; a node behind it unless embedded. */
 struct place {
     enum kind kind;
     struct daemon daemon;
+    struct penstock_node *node; /* KIND_MEMORY */
+    char folder[64];
     char url[256];
     struct penstock *store;
 };
@@ -45,6 +48,11 @@ void place_close(struct place *place);
 /* One more handle on the same store; embedded, the same one, since there is only one. */
 struct penstock *place_handle(struct place *place);
 void place_handle_close(struct place *place, struct penstock *handle);
+
+/* Whether the node can hand out views. */
+bool place_has_views(void);
+/* Whether no other process can reach the store. */
+bool place_is_private(void);
 
 /* ---- values: bytes that only depend on a seed and their place ---- */
 

@@ -314,7 +314,7 @@ static void dead_writers_leave_nothing(void **state)
     pid_t pid;
 
     (void)state;
-    if (fixture.kind == KIND_MEM)
+    if (place_is_private())
         return; /* the store dies with its process */
     pages_used = stat_of(STORE).pages_used;
     pid = fork();
@@ -512,22 +512,22 @@ static void streams_run_out_of_space(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    TEST(reserve_write_commit),
-    TEST(pieces_in_any_order),
-    TEST(gaps_are_not_committed),
-    TEST(keys_are_owned),
-    TEST(conditions_hold_at_the_commit),
-    TEST(mismatches_roll_back),
-    TEST(other_keys),
-    TEST(bad_arguments),
-    TEST(batches_of_slots),
-    TEST(slot_memory),
-    TEST(dead_writers_leave_nothing),
-    TEST(slots_end_with_their_handle),
-    TEST(quotas),
-    TEST(streams_of_all_lengths),
-    TEST(streams_keep_conditions),
-    TEST(streams_run_out_of_space),
+    TEST_SINCE(2, reserve_write_commit),
+    TEST_SINCE(2, pieces_in_any_order),
+    TEST_SINCE(2, gaps_are_not_committed),
+    TEST_SINCE(2, keys_are_owned),
+    TEST_SINCE(2, conditions_hold_at_the_commit),
+    TEST_SINCE(2, mismatches_roll_back),
+    TEST_SINCE(2, other_keys),
+    TEST_SINCE(2, bad_arguments),
+    TEST_SINCE(2, batches_of_slots),
+    TEST_SINCE(2, slot_memory),
+    TEST_SINCE(2, dead_writers_leave_nothing),
+    TEST_SINCE(2, slots_end_with_their_handle),
+    TEST_SINCE(2, quotas),
+    TEST_SINCE(2, streams_of_all_lengths),
+    TEST_SINCE(2, streams_keep_conditions),
+    TEST_SINCE(2, streams_run_out_of_space),
 };
 
 PART(part_slots, tests);

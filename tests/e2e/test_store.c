@@ -1,7 +1,7 @@
 /*
- * test_store.c: the end-to-end suite: `test_store KIND SHARDS PAGE_SIZE [PATTERN]` with KIND mem, tcp, node
- * or unix runs every test (named like PATTERN) on that kind of store; `test_store serve` runs the tests of a
- * node inside the test's own process.
+ * test_store.c: the end-to-end suite: `test_store KIND SHARDS PAGE_SIZE [PATTERN]` with KIND mem, tcp, node,
+ * unix or memory runs every test (named like PATTERN) on that kind of store; `test_store serve` runs the
+ * tests of a node inside the test's own process.
  */
 #include "e2e.h"
 
@@ -39,7 +39,36 @@ static void place_url(struct place *place, const char *dram, const char *cache_p
     case KIND_UNIX:
         snprintf(place->url, sizeof(place->url), "%s", place->daemon.url_unix);
         break;
+    case KIND_MEMORY:
+        snprintf(place->url, sizeof(place->url), "%s", penstock_node_url(place->node, 0));
+        break;
     }
+}
+
+bool place_has_views(void)
+{
+    return fixture.kind == KIND_MEM || fixture.kind == KIND_UNIX || fixture.kind == KIND_MEMORY;
+}
+
+bool place_is_private(void)
+{
+    return fixture.kind == KIND_MEM || fixture.kind == KIND_MEMORY;
+}
+
+static void node_start(struct place *place, const char *dram, const char *class)
+{
+    char text[5][128];
+    const char *const settings[] = {text[0], text[1], text[2], text[3], text[4], NULL};
+    struct penstock_node_options options = {.size = sizeof(options), .settings = settings};
+
+    strcpy(place->folder, "/tmp/penstock-e2e-XXXXXX");
+    assert_non_null(mkdtemp(place->folder));
+    snprintf(text[0], sizeof(text[0]), "unix=%s/socket", place->folder);
+    snprintf(text[1], sizeof(text[1]), "dram=%s", dram);
+    snprintf(text[2], sizeof(text[2]), "shards=%u", fixture.shards);
+    snprintf(text[3], sizeof(text[3]), "page_size=%s", fixture.page_size);
+    snprintf(text[4], sizeof(text[4]), "class=%s", class);
+    assert_result(penstock_node_open(&options, &place->node), 0);
 }
 
 void place_open(struct place *place, enum kind kind, const char *dram, const char *cache_prefix)
@@ -52,7 +81,9 @@ void place_open(struct place *place, enum kind kind, const char *dram, const cha
     snprintf(shards, sizeof(shards), "%u", fixture.shards);
     if (cache_prefix)
         snprintf(class, sizeof(class), "%s=cache", cache_prefix);
-    if (kind != KIND_MEM)
+    if (kind == KIND_MEMORY)
+        node_start(place, dram, class);
+    else if (kind != KIND_MEM)
         daemon_start(&place->daemon, args);
     place_url(place, dram, cache_prefix);
     assert_result(penstock_open(place->url, NULL, &place->store), 0);
@@ -61,8 +92,12 @@ void place_open(struct place *place, enum kind kind, const char *dram, const cha
 void place_close(struct place *place)
 {
     assert_null(penstock_close(place->store));
-    if (place->kind != KIND_MEM)
+    if (place->kind == KIND_MEMORY) {
+        assert_null(penstock_node_close(place->node));
+        assert_int_equal(rmdir(place->folder), 0);
+    } else if (place->kind != KIND_MEM) {
         daemon_stop(&place->daemon);
+    }
 }
 
 struct penstock *place_handle(struct place *place)
@@ -249,7 +284,8 @@ static int run_serve(void)
 
 int main(int argc, char **argv)
 {
-    static const char *const kinds[] = {"mem", "tcp", "node", "unix"};
+    static const char *const kinds[] = {"mem", "tcp", "node", "unix", "memory"};
+    const unsigned kind_count = sizeof(kinds) / sizeof(kinds[0]);
     static const struct part *const parts[] = {&part_values,  &part_conditions, &part_batches,
                                                &part_threads, &part_keys,       &part_space,
                                                &part_views,   &part_fork,       &part_slots};
@@ -261,11 +297,12 @@ int main(int argc, char **argv)
     alarm(getenv("TEST_VALGRIND") ? VALGRIND_SECONDS_MAX : SUITE_SECONDS_MAX);
     if (argc == 2 && strcmp(argv[1], "serve") == 0)
         return run_serve();
-    while (argc >= 4 && kind < 4 && strcmp(argv[1], kinds[kind]) != 0)
+    while (argc >= 4 && kind < kind_count && strcmp(argv[1], kinds[kind]) != 0)
         kind++;
-    if (argc < 4 || argc > 5 || kind == 4) {
-        fprintf(stderr,
-                "usage: test_store mem|tcp|node|unix SHARDS PAGE_SIZE [PATTERN], or test_store serve\n");
+    if (argc < 4 || argc > 5 || kind == kind_count) {
+        fprintf(
+            stderr,
+            "usage: test_store mem|tcp|node|unix|memory SHARDS PAGE_SIZE [PATTERN], or test_store serve\n");
         return 2;
     }
     fixture =

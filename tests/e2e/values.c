@@ -351,7 +351,7 @@ static int damage_arena(const char *path, const void *mark, size_t mark_bytes)
 /* Arenas are files that the store's process holds open. */
 static void damage(uint64_t seed)
 {
-    int pid = fixture.kind == KIND_MEM ? (int)getpid() : (int)fixture.place.daemon.pid, found = 0;
+    int pid = place_is_private() ? (int)getpid() : (int)fixture.place.daemon.pid, found = 0;
     uint8_t mark[64];
 
     fill(mark, sizeof(mark), seed);

@@ -1,7 +1,8 @@
 /*
- * The UCX transport: two ports in one process, and two processes. Every test runs over shared memory (full
- * addresses) and over TCP (network-only addresses), on a net that is confined to loopback. All waiting has a
- * deadline.
+ * The transports: two ports in one process, and two processes. UCX's tests run over shared memory (full
+ * addresses) and over TCP (network-only addresses), on a net that is confined to loopback; with
+ * PENSTOCK_NET=memory, in a test build, what does not need UCX runs over the transport in memory. All waiting
+ * has a deadline.
  */
 #include "cm.h"
 
@@ -425,15 +426,20 @@ static void bulk_window(void **state)
     free(out);
 }
 
+static const char *lane(void)
+{
+    return getenv("PENSTOCK_NET") ? "memory" : network ? "tcp" : "posix";
+}
+
 static void lanes(void **state)
 {
     struct pair *p = pair_open();
 
     (void)state;
-    assert_string_equal(pst_peer_lane(p->a.peer), network ? "tcp" : "posix");
+    assert_string_equal(pst_peer_lane(p->a.peer), lane());
     send_whole(&p->a, &p->b, bytes_of("h", 1), bytes_of("d", 1));
     pst_msg_free(await(&p->b, &p->a, PST_NET_EAGER).msg);
-    assert_string_equal(pst_peer_lane(p->b.peer), network ? "tcp" : "posix");
+    assert_string_equal(pst_peer_lane(p->b.peer), lane());
     pair_close(p);
 }
 
@@ -1157,6 +1163,32 @@ static int over_network(void **state)
         "tcp: " #test, test, over_network, NULL, NULL                                                        \
     }
 
+static int run_memory(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lanes),
+        cmocka_unit_test(eager_sizes),
+        cmocka_unit_test(eager_backlog),
+        cmocka_unit_test(operations_are_bounded),
+        cmocka_unit_test(bulk_sizes),
+        cmocka_unit_test(bulk_pieces),
+        cmocka_unit_test(bulk_limits),
+        cmocka_unit_test(bulk_window),
+        cmocka_unit_test(close_with_receive_underway),
+        cmocka_unit_test(close_with_sends_underway),
+        cmocka_unit_test(close_with_messages_held),
+        cmocka_unit_test(messages_before_open),
+        cmocka_unit_test(port_close_with_everything_underway),
+        cmocka_unit_test(arm_and_wake),
+        cmocka_unit_test(transfer_asleep),
+        cmocka_unit_test(descriptors_come_back),
+        cmocka_unit_test(addresses),
+        cmocka_unit_test(memory_is_registered),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1188,5 +1220,7 @@ int main(void)
         cmocka_unit_test(unconfined_net),
     };
 
+    if (getenv("PENSTOCK_NET"))
+        return run_memory();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
