@@ -178,15 +178,56 @@ def kill_clients(stage: Stage, order: Order) -> Findings:
         victim.await_begin()
         time.sleep(dice.uniform(*LIVES_S))
         cast.kill(victim)
+    for victim in victims:
+        victim.await_begin()
     if order.plant == "leak":
         victims.pop().send(signal.SIGSTOP)
     for victim in victims:
-        victim.await_begin()
         cast.kill(victim)
     cast.bow(steady)
     cast.judge([])
     check_exact(node, findings)
     check_descriptors(node, findings, before)
+    check_end(node, findings)
+    return findings
+
+
+# ---- stop_clients
+
+STOPPED = 6
+STOPS = 100
+STOP_S = (0.05, 4.0)
+STOPPED_TIMEOUT_MS = 1500
+
+
+def stop_clients(stage: Stage, order: Order) -> Findings:
+    """Clients that are stopped in the middle of what they do and go on later."""
+    findings, dice = Findings(), random.Random(order.seed)
+    node = Node(stage, DRAM_BYTES, SHARDS, *OPTIONS)
+    cast = Cast(stage, node, order, findings)
+    crew = [cast.enter("tcp" if i % 3 == 2 else "local", timeout_ms=STOPPED_TIMEOUT_MS)
+            for i in range(STOPPED)]
+    calm = [cast.enter(lane, pause_us=1000, timeout_ms=20000, calm=1) for lane in LANES]
+    for actor in (*crew, *calm):
+        actor.await_begin()
+    deadline, stopped = time.monotonic() + order.for_s, {}
+    longest = min(STOP_S[1], order.for_s / 2)
+    while stopped or (findings.counts.get("stops", 0) < STOPS and time.monotonic() < deadline):
+        now = time.monotonic()
+        for actor in [actor for actor, until in stopped.items() if now >= until]:
+            actor.send(signal.SIGCONT)
+            del stopped[actor]
+        awake = [actor for actor in crew if actor not in stopped]
+        if len(awake) > STOPPED // 2 and now < deadline and findings.counts.get("stops", 0) < STOPS:
+            actor = dice.choice(awake)
+            actor.send(signal.SIGSTOP)
+            stopped[actor] = now + dice.uniform(STOP_S[0], longest)
+            findings.add({"stops": 1})
+        time.sleep(0.02)
+    cast.bow(crew)
+    cast.bow(calm)
+    cast.judge([])
+    check_exact(node, findings)
     check_end(node, findings)
     return findings
 
@@ -214,6 +255,8 @@ def linearizable(stage: Stage, order: Order) -> Findings:
 SOAKS = (
     Soak("kill_clients", "1000 clients killed in the middle of puts, gets and views; others work",
          ("torn", "leak"), kill_clients),
+    Soak("stop_clients", "clients stopped 100 times and continued; others work",
+         ("view", "late"), stop_clients),
     Soak("linearizable", "8 clients on shared keys; all that they were told fits one order",
          ("stale", "lost", "torn"), linearizable),
 )

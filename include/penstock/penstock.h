@@ -396,7 +396,8 @@ struct penstock_view {
 
 /**
  * penstock_view() - look at a value without copying it
- * The bytes stay as they are until penstock_view_release(), whatever happens to the key. Possible embedded
+ * The bytes stay as they are until penstock_view_release(), whatever happens to key and session. Possible
+ * embedded
  * ("mem:") and over a unix socket to a node of the same user and host. A value in several pieces is mapped
  * behind one another. Return: 0, PENSTOCK_MISS, -EOPNOTSUPP no shared memory with this store, -EMFILE too
  * many views, -errno.

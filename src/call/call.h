@@ -99,6 +99,10 @@ uint32_t pst_channel_arenas(const struct pst_channel *channel, const int **fds, 
 /* Counts sessions: changes when the channel has connected anew, and views of an older session are gone. */
 uint64_t pst_channel_session(const struct pst_channel *channel);
 
+/* A duplicate of the session's socket, the caller's: as long as it is open, the node keeps the views of this
+ * session, whatever becomes of the session itself. -errno. */
+int pst_channel_hold(const struct pst_channel *channel);
+
 int pst_channel_register(struct pst_channel *channel, void *addr, size_t bytes, void **handle);
 void pst_channel_unregister(struct pst_channel *channel, void *handle);
 

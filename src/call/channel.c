@@ -4,6 +4,8 @@
 #include "base/clock.h"
 #include "wire/route.h"
 
+#include <fcntl.h>
+
 enum {
     HELLO_NS = 500000000,
     HELLO_TRIES = 3,
@@ -373,6 +375,16 @@ uint32_t pst_channel_arenas(const struct pst_channel *ch, const int **fds, uint6
 uint64_t pst_channel_session(const struct pst_channel *ch)
 {
     return ch->session;
+}
+
+int pst_channel_hold(const struct pst_channel *ch)
+{
+    int fd = ch->boot ? fcntl(pst_boot_link_fd(ch->boot), F_DUPFD_CLOEXEC, 3) : -1;
+
+    pst_assert(ch->magic == PST_CHANNEL_MAGIC);
+    if (!ch->boot)
+        return -ECONNRESET;
+    return fd < 0 ? -errno : fd;
 }
 
 int pst_channel_register(struct pst_channel *ch, void *addr, size_t bytes, void **handle)

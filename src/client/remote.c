@@ -42,6 +42,7 @@ struct pst_arena_map {
     uint8_t *base;
     size_t bytes;
     uint64_t stride;
+    int hold_fd; /* the session's socket: keeps the node from reusing what views show */
     int fds[PST_BOOT_ARENAS_MAX];
     uint64_t sizes[PST_BOOT_ARENAS_MAX];
     uint32_t count;
@@ -55,6 +56,7 @@ static void map_unref(struct pst_arena_map *map)
         munmap(map->base, map->bytes);
     for (uint32_t i = 0; i < map->count; i++)
         close(map->fds[i]);
+    pst_close_fd(&map->hold_fd);
     free(map);
 }
 
@@ -95,12 +97,19 @@ static int map_arenas(struct penstock *store)
     if (!map)
         return -ENOMEM;
     map->refs = 1;
+    map->hold_fd = pst_channel_hold(store->channel);
+    if (map->hold_fd < 0) {
+        r = map->hold_fd;
+        free(map);
+        return r;
+    }
     map->stride = stride;
     map->session = pst_channel_session(store->channel);
     map->base = mmap(NULL, count * stride, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (map->base == MAP_FAILED) {
-        free(map);
-        return -errno;
+        r = -errno;
+        map_unref(map);
+        return r;
     }
     map->bytes = count * stride;
     for (uint32_t i = 0; r == 0 && i < count; i++)
@@ -126,6 +135,12 @@ static void remote_flush(struct penstock *store)
 
 static bool remote_poll(struct penstock *store)
 {
+    struct pst_arena_map *map = store->arena_map;
+
+    if (pst_unlikely(map && map->session != pst_channel_session(store->channel))) {
+        map_unref(map); /* its views alone hold the old session's socket now */
+        store->arena_map = NULL;
+    }
     return pst_channel_poll(store->channel);
 }
 

@@ -82,6 +82,8 @@ int pst_boot_link_address(struct pst_boot_link *link, const void *address, size_
  * -ETIMEDOUT silent for 10 s. */
 int pst_boot_link_tick(struct pst_boot_link *link, uint64_t now_ns);
 int pst_boot_link_fd(struct pst_boot_link *link);
+/* A duplicate of the link's descriptor, the caller's, tells the node that the process still looks at the
+ * arenas, though it sends no more. */
 struct pst_boot_link *pst_boot_link_close(struct pst_boot_link *link);
 
 /* ---- server ---- */
@@ -106,6 +108,9 @@ struct pst_boot_server_ops {
     /* The peer's port address has come and was verified: sends are possible. Return: 0 or -errno (session
      * ends). */
     int (*connected)(void *ctx, void *session, const void *address, size_t bytes);
+    /* A peer that was given descriptors sends no more, but its process keeps the socket open: it may still
+     * look at what it mapped. At most once a session, before ended(); NULL: such a session has ended. */
+    void (*parted)(void *ctx, void *session);
     /* The socket ended, or its host is gone. Called once per welcome that returned 0. */
     void (*ended)(void *ctx, void *session, const char *why);
     /* A peer was refused: for the log. @peer is its printed address. */
@@ -122,7 +127,7 @@ int pst_boot_server_fd(struct pst_boot_server *server);
 /* Does what is ready, answers heartbeats, ends handshakes that take too long. Never blocks. Return: ms until
  * it wants to be called again. */
 int pst_boot_server_poll(struct pst_boot_server *server, uint64_t now_ns);
-/* Ends a session from the node's side. */
+/* Ends a session from the node's side. One with descriptors is told to go, and ends when it has closed. */
 void pst_boot_server_end(struct pst_boot_server *server, void *session);
 struct pst_boot_server *pst_boot_server_close(struct pst_boot_server *server);
 

@@ -461,8 +461,10 @@ struct pst_boot_link *pst_boot_link_close(struct pst_boot_link *link)
     if (!link)
         return NULL;
     pst_assert(link->magic == LINK_MAGIC);
-    if (link->fd >= 0)
+    if (link->fd >= 0) {
+        shutdown(link->fd, SHUT_WR); /* the session ends even where a duplicate stays open */
         close(link->fd);
+    }
     boot_secret_free(link->secret);
     link->magic = 0;
     free(link);

@@ -96,15 +96,21 @@ static void conn_run(struct boot_conn *conn, uint32_t events)
     pst_assert(conn->magic == BOOT_CONN_MAGIC && conn->fd >= 0);
     if (events & EPOLLOUT)
         boot_session_flush(conn);
-    if (!conn->ending && events & ~EPOLLOUT)
+    if (!conn->ending && !conn->parted && events & ~EPOLLOUT)
         boot_session_read(conn);
+    if (conn->parted && events & (EPOLLHUP | EPOLLERR) && !conn->ending)
+        conn->ending = "connection closed";
     if (conn->welcomed && !conn->ending && conn->heard_ns == server->now_ns) {
         pst_list_remove(&conn->link);
         pst_list_push_back(&server->sessions, &conn->link);
     }
     polls_out = conn->out_bytes > 0;
-    if (!conn->ending && polls_out != conn->polls_out) {
-        if (epoll_set(server, EPOLL_CTL_MOD, conn->fd, EPOLLIN | (polls_out ? EPOLLOUT : 0), conn) < 0)
+    if (!conn->ending && (polls_out != conn->polls_out || conn->parted)) {
+        /* One that has parted is readable for ever: what is left to come is the end of its last descriptor.
+         */
+        uint32_t wanted = conn->parted ? 0 : EPOLLIN | (polls_out ? EPOLLOUT : 0);
+
+        if (epoll_set(server, EPOLL_CTL_MOD, conn->fd, wanted, conn) < 0)
             conn->ending = "out of memory";
         conn->polls_out = polls_out;
     }
@@ -380,6 +386,10 @@ void pst_boot_server_end(struct pst_boot_server *server, void *session)
 
         if (conn->session != session)
             continue;
+        if (conn->shares) {
+            boot_session_dismiss(conn);
+            return;
+        }
         /* The next poll finds the end of file and tells: the node may be in the middle of a callback now. */
         if (!conn->ending)
             conn->ending = "ended by the node";

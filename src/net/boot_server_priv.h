@@ -44,6 +44,8 @@ struct boot_conn {
     bool unix_socket;
     bool welcomed; /* ops->welcome() returned 0: ops->ended() is owed */
     bool polls_out;
+    bool shares;              /* has the arenas' descriptors */
+    bool parted;              /* sends no more, and still shares */
     const char *ending;       /* why it ends; NULL: it goes on */
     char why[BOOT_WHY_BYTES]; /* the same, where it names numbers */
     void *session;
@@ -92,6 +94,8 @@ void boot_session_read(struct boot_conn *conn);
 void boot_session_flush(struct boot_conn *conn);
 /* Sends a refusal as far as the socket takes it and ends the connection. */
 void boot_session_refuse(struct boot_conn *conn, enum boot_refusal code, const char *why);
+/* Tells a client of a running session that the node is through with it. */
+void boot_session_dismiss(struct boot_conn *conn);
 
 /* boot_server.c: moves a proved connection from the handshakes to the sessions. */
 void boot_server_proved(struct boot_conn *conn);

@@ -110,6 +110,15 @@ static void refuse_version(struct boot_conn *conn, uint16_t version)
     boot_session_refuse(conn, BOOT_REFUSED_VERSION, conn->why);
 }
 
+void boot_session_dismiss(struct boot_conn *conn)
+{
+    uint8_t body[4];
+
+    pst_assert(conn->welcomed && conn->shares);
+    boot_refused_encode(BOOT_REFUSED_FAILED, body);
+    (void)say(conn, BOOT_REFUSED, body, sizeof(body)); /* else it finds out over UCX */
+}
+
 static void hello(struct boot_conn *conn, const struct boot_frame *frame)
 {
     struct boot_challenge challenge = {.flags = 0};
@@ -215,6 +224,7 @@ static void proof(struct boot_conn *conn, const struct boot_frame *frame)
     if (!same || !conn->unix_socket)
         welcome->arena_count = 0;
     pst_assert(welcome->arena_count == 0 || fds);
+    conn->shares = welcome->arena_count > 0;
     if (!say_welcome(conn, welcome, fds))
         end(conn, "out of memory");
 }
@@ -313,6 +323,11 @@ void boot_session_read(struct boot_conn *conn)
             continue;
         if (n < 0 && errno == EAGAIN)
             break;
+        if (n == 0 && conn->shares && conn->step == BOOT_STEP_PING && conn->server->ops->parted) {
+            conn->parted = true;
+            conn->server->ops->parted(conn->server->ctx, conn->session);
+            break;
+        }
         if (n <= 0) {
             end(conn, why_reset);
             break;

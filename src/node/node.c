@@ -37,7 +37,7 @@ static struct pst_session *session_new(struct pst_node *node)
         pst_fault(PST_FAULT_node_session_enomem) ? NULL : calloc(1, sizeof(*session));
 
     if (session)
-        session->notes = calloc(2 * node->worker_count, sizeof(*session->notes));
+        session->notes = calloc(PST_NOTE_KINDS * node->worker_count, sizeof(*session->notes));
     for (uint32_t place = 0; session && session->notes && place < node->sessions_max; place++) {
         if (node->sessions[place])
             continue;
@@ -102,9 +102,23 @@ static int on_connected(void *ctx, void *arg, const void *address, size_t bytes)
     session->address_bytes = bytes;
     for (uint32_t i = 0; i < node->worker_count; i++) {
         session->shards_left++;
-        pst_worker_note(&node->workers[i], session, false);
+        pst_worker_note(&node->workers[i], session, PST_NOTE_BEGIN);
     }
     return 0;
+}
+
+/* The client has gone, or has to go; its views stay until its process lets go of the socket. */
+static void on_parted(void *ctx, void *arg)
+{
+    struct pst_node *node = ctx;
+    struct pst_session *session = arg;
+
+    pst_assert(session->views && !session->ended);
+    if (session->parted)
+        return;
+    session->parted = true;
+    for (uint32_t i = 0; i < node->worker_count && session->address_bytes; i++)
+        pst_worker_note(&node->workers[i], session, PST_NOTE_PART);
 }
 
 static void on_ended(void *ctx, void *arg, const char *why)
@@ -116,7 +130,7 @@ static void on_ended(void *ctx, void *arg, const char *why)
     session->ended = true;
     pst_node_log(node, "session %04x ended: %s", (unsigned)(session->token & 0xffff), kick ? kick : why);
     for (uint32_t i = 0; i < node->worker_count && session->address_bytes; i++)
-        pst_worker_note(&node->workers[i], session, true);
+        pst_worker_note(&node->workers[i], session, PST_NOTE_END);
 }
 
 static void on_refused(void *ctx, const char *peer, const char *why)
@@ -135,8 +149,11 @@ static bool sweep_sessions(struct pst_node *node)
 
         if (!session)
             continue;
-        if (session->kick && !session->ended)
+        if (session->kick && !session->ended && !session->parted) {
             pst_boot_server_end(node->boot, session);
+            if (session->views)
+                on_parted(node, session);
+        }
         if (session->ended && session->shards_left == 0)
             session_free(node, session);
         else
@@ -270,7 +287,7 @@ static int listen_on(struct pst_node *node, const char *text, bool open_to_netwo
 
 static int open_sockets(struct pst_node *node, const struct pst_node_settings *settings, char *fault)
 {
-    static const struct pst_boot_server_ops ops = {on_welcome, on_connected, on_ended, on_refused};
+    static const struct pst_boot_server_ops ops = {on_welcome, on_connected, on_parted, on_ended, on_refused};
     struct pst_boot_server_options options = {.secret = {node->secret, node->secret_bytes},
                                               .sessions_max = node->sessions_max,
                                               .handshakes_max = HANDSHAKES_MAX};

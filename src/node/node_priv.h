@@ -24,12 +24,13 @@ enum {
 
 /* A client. Made and freed by the control thread; shards hold it until they have acknowledged its end. */
 struct pst_session {
-    struct pst_note *notes; /* two for each shard: its begin and its end cannot fail for want of memory */
+    struct pst_note *notes; /* one of each kind for each shard: none can fail for want of memory */
     uint64_t token;         /* the low 16 bits are its place in the node's table */
     uint32_t version;       /* of the protocol; messages of another one are dropped */
     void *boot;             /* for pst_boot_server_end() */
     bool same_host;
-    bool views; /* has the arenas' descriptors */
+    bool views;  /* has the arenas' descriptors */
+    bool parted; /* over, but for its views */
     bool ended;
     struct pst_quota quota;
     _Atomic uint32_t shards_left; /* that still use it */
@@ -38,11 +39,16 @@ struct pst_session {
     size_t address_bytes;
 };
 
-/* What the control thread tells a shard. */
+/*
+ * What the control thread tells a shard. A session with views parts first: its connection and its requests
+ * go. Its views stay until its process has closed the socket, since until then somebody may look at them.
+ */
+enum pst_note_kind { PST_NOTE_BEGIN, PST_NOTE_PART, PST_NOTE_END, PST_NOTE_KINDS };
+
 struct pst_note {
     struct pst_list link;
     struct pst_session *session;
-    bool end;
+    enum pst_note_kind kind;
 };
 
 #define PST_VISITOR_MAGIC  0x76697369u
@@ -198,8 +204,8 @@ int pst_worker_init(struct pst_worker *w, struct pst_node *node, uint32_t number
 int pst_worker_start(struct pst_worker *w);
 void pst_worker_stop(struct pst_worker *w); /* after node->stopping was set */
 void pst_worker_fini(struct pst_worker *w);
-/* Control thread: tells the shard of a session's begin or end. */
-void pst_worker_note(struct pst_worker *w, struct pst_session *session, bool end);
+/* Control thread: tells the shard what became of a session; each kind once. */
+void pst_worker_note(struct pst_worker *w, struct pst_session *session, enum pst_note_kind kind);
 void pst_worker_wake(struct pst_worker *w);
 /* Control thread: the port's address for a new session. */
 void pst_worker_address(struct pst_worker *w, bool network_only, void *buf, uint16_t *bytes);

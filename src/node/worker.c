@@ -49,14 +49,22 @@ static int visitor_add(struct pst_worker *w, struct pst_session *session)
 }
 
 /* The transport holds nothing of the visitor any more. */
+static void visitor_quiet(struct pst_visitor *v)
+{
+    pst_assert(v->leaving);
+    v->peer = NULL;
+    while (!pst_list_empty(&v->requests))
+        pst_request_abort(pst_list_first(&v->requests, struct pst_request, of_visitor));
+    pst_holder_end(v->worker->shard, &v->holder);
+}
+
+/* Nor does its process look at anything. */
 static void visitor_gone(struct pst_visitor *v)
 {
     struct pst_session *session = v->session;
 
-    while (!pst_list_empty(&v->requests))
-        pst_request_abort(pst_list_first(&v->requests, struct pst_request, of_visitor));
+    pst_assert(v->ended && !v->peer && pst_list_empty(&v->requests));
     pst_visitor_release_views(v);
-    pst_holder_end(v->worker->shard, &v->holder);
     if (session->same_host)
         pst_probe_want(v->worker);
     v->worker->by_place[session->token & PLACE_MASK] = NULL;
@@ -93,11 +101,11 @@ static void visitor_end(struct pst_visitor *v)
 
 /* ---- notes ---- */
 
-void pst_worker_note(struct pst_worker *w, struct pst_session *session, bool end)
+void pst_worker_note(struct pst_worker *w, struct pst_session *session, enum pst_note_kind kind)
 {
-    struct pst_note *note = &session->notes[2 * w->number + end];
+    struct pst_note *note = &session->notes[PST_NOTE_KINDS * w->number + kind];
 
-    *note = (struct pst_note){.session = session, .end = end};
+    *note = (struct pst_note){.session = session, .kind = kind};
     pthread_mutex_lock(&w->notes_lock);
     pst_list_push_back(&w->notes, &note->link);
     atomic_store(&w->noted, true);
@@ -134,10 +142,12 @@ static void read_notes(struct pst_worker *w)
         struct pst_visitor *v = w->by_place[note->session->token & PLACE_MASK];
 
         pst_list_remove(&note->link);
-        if (!note->end && visitor_add(w, note->session) < 0) {
+        if (note->kind == PST_NOTE_BEGIN && visitor_add(w, note->session) < 0) {
             atomic_store(&note->session->kick, "out of memory");
             atomic_fetch_sub(&note->session->shards_left, 1);
-        } else if (note->end && v) {
+        } else if (note->kind == PST_NOTE_PART && v) {
+            pst_visitor_leave(v, NULL);
+        } else if (note->kind == PST_NOTE_END && v) {
             visitor_end(v);
         }
     }
@@ -223,7 +233,7 @@ static void on_event(struct pst_worker *w, struct pst_net_event *event)
         break;
     case PST_NET_PEER_GONE:
         v = visitor_cast(event->arg);
-        v->peer = NULL;
+        visitor_quiet(v);
         if (v->ended)
             visitor_gone(v);
         break;

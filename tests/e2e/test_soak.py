@@ -37,6 +37,7 @@ def test_churn_finds_what_is_planted(fault: str) -> None:
 # What a short run of each must have seen, so that it did not look away.
 FAULT_SOAKS = {
     "kill_clients": ("kills", "puts", "hits", "deletes", "views"),
+    "stop_clients": ("stops", "puts", "hits", "deletes", "views", "evictions"),
     "linearizable": ("puts", "hits", "deletes", "views", "in_histories"),
 }
 
@@ -50,6 +51,7 @@ def test_fault_soak_holds(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "fault"), [("kill_clients", "torn"), ("kill_clients", "leak"),
+                                             ("stop_clients", "view"), ("stop_clients", "late"),
                                              ("linearizable", "stale"), ("linearizable", "lost"),
                                              ("linearizable", "torn")])
 def test_fault_soak_finds_what_is_planted(name: str, fault: str) -> None:
