@@ -333,6 +333,7 @@ def test_files(cli: Cli, tmp_path: pathlib.Path) -> None:
     assert {path: path.read_bytes() for path in files} == before
     report = cli.json("put", "--files", str(listing))
     assert report["files"] == 6 and report["bytes"] == sum(len(value) for value in before.values())
+    assert 0 <= report["transfer_seconds"] <= report["seconds"]
     assert b"not found" in cli("get", "--files", str(listing), "--prefix", "none", code=NOT_FOUND)
     cli("put", "--files", str(tmp_path / "no list"), code=OTHER)
     listing.write_text(str(tmp_path / "no file"))
