@@ -154,6 +154,11 @@ static bool place_op(struct pst_channel *ch, struct penstock_op *op)
         pst_op_end(op, -EOPNOTSUPP);
         return true;
     }
+    if (pst_unlikely(op->code == PENSTOCK_PUT && op->bytes > ch->welcome.value_bytes_max)) {
+        op->value_bytes = ch->welcome.value_bytes_max; /* for the error's text */
+        pst_op_end(op, -EFBIG);
+        return true;
+    }
     call = ch->filling[shard];
     if (call && members) { /* it needs room for all of them */
         pst_call_send(call);

@@ -111,7 +111,7 @@ static int put_op(struct pst_local *l, uint32_t number, struct penstock_op *op)
             pst_local_relieve(l);
     }
     op->generation = answer.generation;
-    op->value_bytes = answer.value_bytes;
+    op->value_bytes = r == -EFBIG ? pst_store_value_bytes_max(l->store) : answer.value_bytes;
     return r;
 }
 

@@ -8,6 +8,7 @@
 #include "base/options.h"
 #include "base/paths.h"
 
+#include <inttypes.h>
 #include <poll.h>
 #include <sched.h>
 #include <stdio.h>
@@ -89,6 +90,10 @@ int pst_explain(const struct penstock *store, const struct penstock_op *op, int 
 {
     if (result >= 0 && result != PENSTOCK_UNKNOWN && result != PENSTOCK_BUSY)
         return result;
+    if (op && op->code == PENSTOCK_PUT && result == -EFBIG)
+        return pst_fail(
+            result, "%s: key '%.*s': %" PRIu64 " bytes, larger than the store, which takes %" PRIu64,
+            store->url, (int)pst_min(op->key_bytes, 100), (const char *)op->key, op->bytes, op->value_bytes);
     if (op && op->key && op->key_bytes)
         return pst_fail(result, "%s: key '%.*s': %s", store->url, (int)pst_min(op->key_bytes, 100),
                         (const char *)op->key, penstock_result_text(result));

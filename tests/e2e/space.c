@@ -113,6 +113,8 @@ static void larger_than_the_store(void **state)
     assert_result(put_filled(place.store, "k", 65 * MIB, 2), -EFBIG);
     assert_result(put_filled(place.store, "other", 100 * MIB, 2), -EFBIG);
     assert_non_null(strstr(penstock_error(), "larger than the store"));
+    assert_non_null(strstr(penstock_error(), "104857600 bytes")); /* both sizes are named */
+    assert_non_null(strstr(penstock_error(), "takes 67108864"));
     expect_bytes(place.store, "k", 3000, 1);
     assert_result(penstock_exists(place.store, "other", 5), PENSTOCK_MISS);
     put_value(place.store, "fits", 50 * MIB, 3);
