@@ -306,6 +306,24 @@ PENSTOCK_API int penstock_stream_commit(struct penstock_stream *stream, uint64_t
 /* NULL is fine. Returns NULL. */
 PENSTOCK_API struct penstock_stream *penstock_stream_abort(struct penstock_stream *stream);
 
+/* ---- commits: several keys at once ---- */
+
+enum { PENSTOCK_COMMIT_OPS_MAX = 255 };
+
+/**
+ * penstock_commit() - check generations, then apply changes: all of them or none
+ * @ops, @count: PENSTOCK_CHECK, PENSTOCK_PUT (with its conditions, PENSTOCK_CHECKSUM, attributes) and
+ * PENSTOCK_DELETE (with PENSTOCK_IF_GENERATION), each key once; 1 to PENSTOCK_COMMIT_OPS_MAX of them. A
+ * delete without a condition of a key that is not there does nothing, and its own result says PENSTOCK_MISS.
+ * A commit is one moment: who has seen one of its changes sees all of them. With checks alone it says that
+ * all keys had these generations at once. Listings may see it in part.
+ * Return: 0 all applied. Else nothing was, and operations that stand in the way have results of their own:
+ * PENSTOCK_STALE, PENSTOCK_EXISTS, PENSTOCK_MISS (a delete with a generation), -ENOSPC, -EDQUOT; the first of
+ * these is returned. PENSTOCK_BUSY: other commits until the deadline. PENSTOCK_UNKNOWN: all of it was
+ * applied, or nothing. -EINVAL a key twice, or another code or flag; -E2BIG keys of more than 120 KiB.
+ */
+PENSTOCK_API int penstock_commit(struct penstock *store, struct penstock_op *ops, size_t count);
+
 /* ---- queues: submit now, reap later ---- */
 
 struct penstock_queue;

@@ -74,11 +74,17 @@ static struct pst_call *call_begin(struct pst_channel *ch, uint32_t shard)
     return call;
 }
 
-/* Its value follows by BULK. A commit's members have theirs in slots. */
-static bool value_in_bulk(const struct penstock_op *op)
+/* A commit's members have large values in slots. */
+static bool carries_value(const struct penstock_op *op)
 {
     return (op->code == PENSTOCK_PUT || op->code == PENSTOCK_SLOT_WRITE) &&
-           op->bytes > PST_WIRE_INLINE_BYTES_MAX && !(op->flags & PST_WIRE_VALUE_IN_BULK);
+           !(op->flags & PST_WIRE_VALUE_IN_BULK);
+}
+
+/* Its value follows by BULK. */
+static bool value_in_bulk(const struct penstock_op *op)
+{
+    return carries_value(op) && op->bytes > PST_WIRE_INLINE_BYTES_MAX;
 }
 
 /* What slots want to know travels in fields that have other meanings elsewhere. */
@@ -117,7 +123,7 @@ static void encode_op(struct pst_call *call, const struct penstock_op *op)
     if (value_in_bulk(op)) {
         wire.flags |= PST_WIRE_VALUE_IN_BULK;
         call->values_in_bulk = true;
-    } else if (op->code == PENSTOCK_PUT || op->code == PENSTOCK_SLOT_WRITE) {
+    } else if (carries_value(op)) {
         wire.value = op->data;
         if (op->iov) {
             pst_op_copy_out(op, 0, scratch, op->bytes);

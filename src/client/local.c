@@ -274,6 +274,8 @@ static void local_submit(struct penstock *store, struct penstock_op *op, int sha
             r = get_op(l, number, op);
         else if (op->code >= PENSTOCK_RESERVE && op->code <= PENSTOCK_SLOT_ABORT)
             r = pst_local_slot_op(l, number, op);
+        else if (op->code == PST_WIRE_COMMIT)
+            r = pst_local_commit(l, op);
         else
             r = other_op(l, number, op);
     }

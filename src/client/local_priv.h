@@ -31,4 +31,8 @@ int pst_local_slot_op(struct pst_local *l, uint32_t shard, struct penstock_op *o
 int pst_local_slot_memory(struct pst_local *l, uint32_t shard, uint64_t handle, struct iovec *pieces,
                           int max);
 
+/* ---- local_commit.c ---- */
+
+int pst_local_commit(struct pst_local *l, struct penstock_op *op);
+
 #endif

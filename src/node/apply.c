@@ -427,6 +427,10 @@ static void prefetch(struct pst_worker *w, uint32_t count)
 void pst_apply(struct pst_request *q)
 {
     prefetch(q->worker, q->count);
-    for (uint32_t i = 0; i < q->count; i++)
-        apply_one(q, i);
+    for (uint32_t i = 0; i < q->count; i++) {
+        if (pst_unlikely(q->worker->ops[i].code == PST_WIRE_COMMIT))
+            i += pst_apply_commit(q, i);
+        else
+            apply_one(q, i);
+    }
 }

@@ -51,6 +51,12 @@ struct pst_note {
     enum pst_note_kind kind;
 };
 
+/* What a shard tells another one; a part of what it is about, and under one roof at a time. */
+struct pst_mail {
+    struct pst_list link;
+    struct pst_commit *commit;
+};
+
 #define PST_VISITOR_MAGIC  0x76697369u
 #define PST_WORKER_MAGIC   0x776f726bu
 #define PST_REQUEST_MAGIC  0x72657175u
@@ -117,7 +123,8 @@ struct pst_request {
     uint32_t write_count, writes_open, read_count;
     uint8_t *reply;
     size_t reply_bytes;
-    struct pst_write *writes; /* PST_WIRE_OPS_MAX, made when first needed */
+    struct pst_commit *commit; /* that the reply waits for */
+    struct pst_write *writes;  /* PST_WIRE_OPS_MAX, made when first needed */
     struct pst_read *reads;
 };
 
@@ -151,6 +158,9 @@ struct pst_worker {
     _Atomic uint64_t keys;      /* published for everyone */
     pthread_mutex_t notes_lock; /* of the notes and of the addresses */
     struct pst_list notes;
+    _Atomic bool mailed;
+    struct pst_list mails; /* of other shards; behind notes_lock */
+    uint32_t commits;      /* that it coordinates */
     struct pst_list visitors;
     struct pst_visitor **by_place; /* sessions by the low bits of their token */
     struct pst_list idle;          /* requests */
@@ -186,6 +196,7 @@ struct pst_node {
     bool controlled;
     int wake_fd;
     _Atomic bool stopping;
+    _Atomic uint32_t commits; /* underway */
     pst_log log;
     void *log_ctx;
     uint8_t secret[PST_BOOT_SECRET_BYTES_MAX];
@@ -207,6 +218,10 @@ void pst_worker_fini(struct pst_worker *w);
 /* Control thread: tells the shard what became of a session; each kind once. */
 void pst_worker_note(struct pst_worker *w, struct pst_session *session, enum pst_note_kind kind);
 void pst_worker_wake(struct pst_worker *w);
+/* Any shard: pst_commit_mail() will be called on @w's thread. Never waits and never fails. */
+void pst_worker_post(struct pst_worker *w, struct pst_mail *mail);
+/* The slots of a session in this shard; NULL: it has ended. */
+struct pst_holder *pst_worker_holder(struct pst_worker *w, uint64_t token);
 /* Control thread: the port's address for a new session. */
 void pst_worker_address(struct pst_worker *w, bool network_only, void *buf, uint16_t *bytes);
 /* Ends a visitor that broke the protocol or fell silent. */
@@ -245,6 +260,14 @@ void pst_workers_relieve(struct pst_worker *w);
 /* Does the worker's decoded operations for @q and writes its reply as far as it is known. */
 void pst_apply(struct pst_request *q);
 void pst_visitor_release_views(struct pst_visitor *v);
+
+/* ---- commit.c ---- */
+
+/* Begins the commit at @index of the request's operations. Return: how many behind it belong to it. */
+uint32_t pst_apply_commit(struct pst_request *q, uint32_t index);
+void pst_commit_mail(struct pst_worker *w, struct pst_mail *mail);
+/* The request ends before its commit, which then is not applied unless that was decided already. */
+void pst_commit_call_off(struct pst_request *q);
 
 /* ---- slots.c ---- */
 

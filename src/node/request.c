@@ -197,6 +197,7 @@ void pst_request_begin(struct pst_visitor *v, const struct pst_wire_head *head, 
     q->bulk_out = (struct pst_bulk_cursor){0, 0};
     q->write_count = q->writes_open = q->read_count = 0;
     q->reply_bytes = 0;
+    q->commit = NULL;
     q->step = &steps[STEP_values];
     pst_list_push_back(&v->requests, &q->of_visitor);
     v->underway++;
@@ -235,7 +236,7 @@ static enum pst_step_result stall(struct pst_request *q)
 
 static enum pst_step_result step_values(struct pst_request *q)
 {
-    if (q->writes_open == 0 && q->receives == 0) {
+    if (q->writes_open == 0 && q->receives == 0 && !q->commit) {
         pst_list_remove(&q->link);
         pst_bulk_park_drop(&q->visitor->park, q->id); /* of puts that were refused */
         return go(q, STEP_answers);
@@ -510,6 +511,7 @@ static enum pst_step_result step_drain(struct pst_request *q)
 {
     if (q->sends || q->receives)
         return PST_STEP_WAIT;
+    pst_commit_call_off(q);
     for (uint32_t i = 0; i < q->read_count; i++)
         pst_shard_unref(q->worker->shard, q->reads[i].record);
     for (uint32_t i = 0; i < q->write_count; i++)

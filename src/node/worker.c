@@ -121,6 +121,50 @@ void pst_worker_wake(struct pst_worker *w)
     pst_assert(n == sizeof(one) || errno == EAGAIN);
 }
 
+void pst_worker_post(struct pst_worker *w, struct pst_mail *mail)
+{
+    pthread_mutex_lock(&w->notes_lock);
+    pst_list_push_back(&w->mails, &mail->link);
+    atomic_store(&w->mailed, true);
+    pthread_mutex_unlock(&w->notes_lock);
+    pst_worker_wake(w);
+}
+
+struct pst_holder *pst_worker_holder(struct pst_worker *w, uint64_t token)
+{
+    struct pst_visitor *v = w->by_place[token & PLACE_MASK];
+
+    return v && v->session->token == token ? &v->holder : NULL;
+}
+
+static struct pst_mail *next_mail(struct pst_worker *w)
+{
+    struct pst_mail *mail = NULL;
+
+    pthread_mutex_lock(&w->notes_lock);
+    if (!pst_list_empty(&w->mails)) {
+        mail = pst_list_first(&w->mails, struct pst_mail, link);
+        pst_list_remove(&mail->link);
+    } else {
+        atomic_store(&w->mailed, false);
+    }
+    pthread_mutex_unlock(&w->notes_lock);
+    return mail;
+}
+
+/* Return: true when there was some. */
+static bool read_mails(struct pst_worker *w)
+{
+    struct pst_mail *mail;
+
+    if (!atomic_load_explicit(&w->mailed, memory_order_relaxed))
+        return false;
+    w->now_ns = pst_now_ns();
+    while ((mail = next_mail(w)) != NULL)
+        pst_commit_mail(w, mail);
+    return true;
+}
+
 static void read_notes(struct pst_worker *w)
 {
     struct pst_list notes;
@@ -325,10 +369,11 @@ static void *worker_main(void *arg)
     uint64_t busy_ns = pst_now_ns(), spin_ns = w->node->spin_us * 1000ull;
 
     pst_assert(w->magic == PST_WORKER_MAGIC);
-    while (!atomic_load_explicit(&w->node->stopping, memory_order_relaxed) || !pst_list_empty(&w->visitors)) {
+    while (!w->node->stopping || !pst_list_empty(&w->visitors) || w->node->commits) {
         bool busy = poll_port(w);
 
         read_notes(w);
+        busy |= read_mails(w);
         run_stalled(w);
         if (!busy)
             w->now_ns = pst_now_ns();
@@ -356,6 +401,7 @@ int pst_worker_init(struct pst_worker *w, struct pst_node *node, uint32_t number
     w->wake_fd = -1;
     pthread_mutex_init(&w->notes_lock, NULL);
     pst_list_init(&w->notes);
+    pst_list_init(&w->mails);
     pst_list_init(&w->visitors);
     pst_list_init(&w->idle);
     pst_list_init(&w->stalled);

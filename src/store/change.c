@@ -74,9 +74,13 @@ static int take_fresh(struct pst_shard *s, const struct pst_holder *holder, stru
     int r;
 
     if (c->slot_handle) {
-        slot = pst_slot_find(holder, c->slot_handle);
+        slot = holder ? pst_slot_find(holder, c->slot_handle) : NULL;
         r = slot ? pst_slot_lend(slot, &c->put, &c->fresh) : -ENOENT;
         c->slot = r == 0 ? slot : NULL;
+        if (r == 0 && c->put.flags & PST_PUT_CHECKSUM) {
+            c->fresh->flags |= PST_RECORD_CHECKSUM;
+            c->fresh->value_crc = c->put.value_crc;
+        }
         return r;
     }
     r = pst_record_reserve(s, &c->put, now_ns, &c->fresh);

@@ -152,8 +152,8 @@ struct pst_change {
 
 /*
  * Locks the keys, checks the conditions, reserves memory. All or none: when one change fails, nothing stays
- * behind. @look_only: only checks (another shard has failed already). Return: true when all of them can be
- * applied, which then cannot fail.
+ * behind. @holder: NULL when the session has ended. @look_only: only checks (another shard has failed
+ * already). Return: true when all of them can be applied, which then cannot fail.
  */
 bool pst_changes_prepare(struct pst_shard *shard, const struct pst_holder *holder, struct pst_change *first,
                          bool look_only, uint64_t now_ns);
