@@ -62,7 +62,7 @@ struct penstock {
     _Atomic uint32_t crowd;  /* threads that want the lock */
     struct pst_memory memory[MEMORY_MAX];
     uint32_t memory_count;
-    char url[320];
+    char url[320]; /* for people: cut off where it is longer */
     uint8_t secret[PST_BOOT_SECRET_BYTES_MAX];
 };
 
@@ -132,6 +132,16 @@ int pst_remote_open(struct penstock *store, const char *address, const char *que
                     const struct penstock_options *options);
 
 /* ---- url.c ---- */
+
+/* A store's URL, taken apart. */
+struct pst_url {
+    bool embedded;
+    char address[300]; /* of a node, as pst_boot_address_parse() takes it */
+    const char *query; /* behind the '?', inside the URL; "" without one */
+};
+
+/* Return: 0 or -EINVAL, explained. */
+int pst_url_parse(const char *text, struct pst_url *out);
 
 struct pst_option;
 /* Applies "a=b&c=d". Return: 0 or -errno, explained. */

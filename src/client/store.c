@@ -114,24 +114,15 @@ int pst_store_check(struct penstock *store)
 
 /* ---- opening ---- */
 
-static int open_url(struct penstock *store, const char *url, const struct penstock_options *options)
+static int open_url(struct penstock *store, const char *text, const struct penstock_options *options)
 {
-    static const char *const schemes[] = {"node+unix://", "node://", "unix://"};
-    const char *query = strchr(url, '?');
-    char address[300];
+    struct pst_url url;
+    int r = pst_url_parse(text, &url);
 
-    if (strncmp(url, "mem:", 4) == 0)
-        return pst_local_open(store, query ? query + 1 : "");
-    for (size_t i = 0; i < pst_count_of(schemes); i++) {
-        size_t len = strlen(schemes[i]);
-
-        if (strncmp(url, schemes[i], len) != 0)
-            continue;
-        snprintf(address, sizeof(address), "%s%.*s", i == 1 ? "" : "unix://",
-                 (int)(query ? query - url - (ptrdiff_t)len : 256), url + len);
-        return pst_remote_open(store, address, query ? query + 1 : "", options);
-    }
-    return pst_fail(-EINVAL, "%.200s: a store's URL begins with mem:, node:// or node+unix://", url);
+    if (r < 0)
+        return r;
+    return url.embedded ? pst_local_open(store, url.query)
+                        : pst_remote_open(store, url.address, url.query, options);
 }
 
 int penstock_open(const char *url, const struct penstock_options *options, struct penstock **out)
@@ -152,7 +143,7 @@ int penstock_open(const char *url, const struct penstock_options *options, struc
     snprintf(store->url, sizeof(store->url), "%s", url ? url : "mem:");
     pthread_mutex_init(&store->lock, NULL);
     pthread_cond_init(&store->progress, NULL);
-    r = open_url(store, store->url, &given);
+    r = open_url(store, url ? url : "mem:", &given);
     if (r < 0) {
         penstock_close(store);
         return r;

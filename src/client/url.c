@@ -1,19 +1,51 @@
-/* url.c: what follows the '?' of a store's URL. */
+/* url.c: a store's URL: which kind of store, where, and what follows the '?'. */
 #include "client/client_priv.h"
 
 #include "base/options.h"
 
 #include <stdio.h>
 
+int pst_url_parse(const char *text, struct pst_url *out)
+{
+    static const struct {
+        const char *scheme, *address;
+    } schemes[] = {{"node+unix://", "unix://"}, {"node://", ""}, {"unix://", "unix://"}};
+    size_t len = strcspn(text, "?");
+
+    *out = (struct pst_url){.query = text[len] ? text + len + 1 : text + len};
+    if (strncmp(text, "mem:", 4) == 0) {
+        out->embedded = true;
+        return 0;
+    }
+    for (size_t i = 0; i < pst_count_of(schemes); i++) {
+        size_t skip = strlen(schemes[i].scheme);
+        int n;
+
+        if (strncmp(text, schemes[i].scheme, skip) != 0)
+            continue;
+        n = snprintf(out->address, sizeof(out->address), "%s%.*s", schemes[i].address,
+                     (int)pst_min(len - skip, 1000), text + skip);
+        if (n < 0 || (size_t)n >= sizeof(out->address))
+            return pst_fail(-EINVAL, "%.100s...: address longer than %zu bytes", text,
+                            sizeof(out->address) - 1);
+        return 0;
+    }
+    return pst_fail(-EINVAL, "%.200s: a store's URL begins with mem:, node:// or node+unix://", text);
+}
+
+enum { PAIR_BYTES = 4400 }; /* a setting with the longest path for its value */
+
 int pst_query_apply(const struct pst_option *rows, size_t count, void *settings, const char *query)
 {
-    char fault[PST_FAULT_BYTES], pair[512];
+    char fault[PST_FAULT_BYTES], pair[PAIR_BYTES];
 
     while (*query) {
         size_t len = strcspn(query, "&");
         int r;
 
-        snprintf(pair, sizeof(pair), "%.*s", (int)pst_min(len, sizeof(pair) - 1), query);
+        if (len >= sizeof(pair))
+            return pst_fail(-EINVAL, "'%.100s...' is too long for a setting", query);
+        snprintf(pair, sizeof(pair), "%.*s", (int)len, query);
         r = *pair ? pst_options_set_pair(rows, count, settings, pair, fault) : 0;
         if (r < 0)
             return pst_fail(-EINVAL, "%s", fault);
