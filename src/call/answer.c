@@ -51,15 +51,42 @@ static bool slot_fits(const struct pst_wire_result *result)
     return slot.location_bytes == result->bytes - sizeof(slot);
 }
 
+/* A read that succeeded brings the range, or the whole value, and no more than there is room for. */
+static bool read_fits(const struct penstock_op *op, const struct pst_wire_result *result)
+{
+    uint64_t wanted = op->flags & PENSTOCK_RANGE ? op->bytes : result->value_bytes;
+    uint64_t comes = result->flags & PST_WIRE_IN_BULK ? result->bulk_bytes : result->bytes;
+
+    if (result->flags & PST_WIRE_IN_BULK && result->bytes)
+        return false;
+    if (comes > op->bytes)
+        return false;
+    return result->result != 0 || comes == wanted;
+}
+
+/* Attributes into the caller's room, which stays known until the operation ends: it may be asked again. */
+static void take_attrs(struct pst_call *call, uint32_t index, const struct pst_bytes *attrs)
+{
+    struct penstock_op *op = call->ops[index];
+
+    if (attrs->len)
+        memcpy(op->attrs, attrs->data, pst_min(attrs->len, op->attr_bytes));
+    call->attrs_came[index] = true;
+    call->attr_bytes[index] = (uint16_t)attrs->len;
+}
+
 /* Return: 0 or -EPROTO when the node sends what was not asked for. */
 static int take_result(struct pst_call *call, uint32_t index, const struct pst_wire_result *result)
 {
     struct penstock_op *op = call->ops[index];
     uint64_t room = answer_room(op);
+    bool gets = op->code == PENSTOCK_GET, has_attrs = gets || op->code == PENSTOCK_STAT_KEY;
 
     if (op->code == PENSTOCK_RESERVE && result->result == 0 && !slot_fits(result))
         return -EPROTO;
-    if (result->bytes > room || (result->flags & PST_WIRE_IN_BULK && result->bulk_bytes > room))
+    if (result->bytes > room || (gets ? !read_fits(op, result) : result->flags & PST_WIRE_IN_BULK))
+        return -EPROTO;
+    if (result->flags & PST_WIRE_ATTRS && !(has_attrs && op->attrs))
         return -EPROTO;
     op->result = result->result;
     op->generation = result->generation;
@@ -68,11 +95,8 @@ static int take_result(struct pst_call *call, uint32_t index, const struct pst_w
         op->if_generation = call->channel->session;
     call->promised[index] = result->flags & PST_WIRE_IN_BULK ? result->bulk_bytes : 0;
     pst_op_copy_in(op, 0, result->data, result->bytes);
-    if (result->flags & PST_WIRE_ATTRS && op->attrs) {
-        if (result->attrs.len)
-            memcpy(op->attrs, result->attrs.data, pst_min(result->attrs.len, op->attr_bytes));
-        op->attr_bytes = (uint16_t)result->attrs.len;
-    }
+    if (result->flags & PST_WIRE_ATTRS)
+        take_attrs(call, index, &result->attrs);
     call->crc_wanted[index] = result->flags & PST_WIRE_CRC && op->code == PENSTOCK_GET &&
                               !(op->flags & PENSTOCK_RANGE) && result->value_bytes <= op->bytes;
     call->crcs[index] = result->crc;

@@ -48,8 +48,10 @@ struct pst_call {
     struct penstock_op *ops[PST_WIRE_OPS_MAX];
     uint32_t crcs[PST_WIRE_OPS_MAX]; /* of gets whose value carries one */
     bool crc_wanted[PST_WIRE_OPS_MAX];
-    uint64_t promised[PST_WIRE_OPS_MAX];  /* bytes that the reply says come by bulk */
-    uint64_t announced[PST_WIRE_OPS_MAX]; /* bytes that bulk messages have begun to bring, in order */
+    bool attrs_came[PST_WIRE_OPS_MAX];
+    uint16_t attr_bytes[PST_WIRE_OPS_MAX]; /* of the value, where they came */
+    uint64_t promised[PST_WIRE_OPS_MAX];   /* bytes that the reply says come by bulk */
+    uint64_t announced[PST_WIRE_OPS_MAX];  /* bytes that bulk messages have begun to bring, in order */
 };
 
 /* A bulk message on its way into callers' buffers. */

@@ -138,7 +138,7 @@ static void add_op(struct pst_call *call, struct penstock_op *op)
     pst_assert(call->count < PST_WIRE_OPS_MAX);
     encode_op(call, op);
     call->ops[call->count] = op;
-    call->crc_wanted[call->count] = false;
+    call->crc_wanted[call->count] = call->attrs_came[call->count] = false;
     call->announced[call->count] = call->promised[call->count] = 0;
     call->count++;
 }
@@ -393,6 +393,8 @@ void pst_call_ready(struct pst_call *call)
             pst_op_list_push(&ch->waiting, op);
             continue;
         }
+        if (call->attrs_came[i])
+            op->attr_bytes = call->attr_bytes[i];
         if (call->crc_wanted[i] && op->result == 0 && pst_op_crc(op, op->value_bytes) != call->crcs[i])
             op->result = -EBADMSG;
         pst_op_end(op, op->result);

@@ -45,23 +45,31 @@ static struct pst_wire_entry head_of(const struct page *page, struct pst_bytes *
     return entry;
 }
 
-/* Checks that the page holds whole entries, since it came from elsewhere. */
-static bool page_whole(const struct page *page)
+/* Checks a page that came from elsewhere: whole entries, keys in order behind @last (NULL: none yet), and at
+ * least one unless nothing follows, so that a listing comes to its end. */
+static bool page_sound(const struct page *page, const struct pst_bytes *last)
 {
+    struct pst_bytes before = last ? *last : (struct pst_bytes){NULL, 0};
     size_t at = 0;
 
     while (at < page->bytes) {
         struct pst_wire_entry entry;
+        struct pst_bytes key;
 
         if (page->bytes - at < sizeof(entry))
             return false;
         memcpy(&entry, page->data + at, sizeof(entry));
         at += sizeof(entry);
-        if (page->bytes - at < entry.key_bytes)
+        if (entry.key_bytes < 1 || entry.key_bytes > PENSTOCK_KEY_BYTES_MAX ||
+            page->bytes - at < entry.key_bytes)
             return false;
+        key = (struct pst_bytes){page->data + at, entry.key_bytes};
+        if (pst_bytes_compare(before, key) >= 0)
+            return false;
+        before = key;
         at += entry.key_bytes;
     }
-    return true;
+    return page->end || page->bytes > 0;
 }
 
 static int fetch(struct penstock_list *list, uint32_t shard, struct pst_bytes from, bool after)
@@ -82,7 +90,10 @@ static int fetch(struct penstock_list *list, uint32_t shard, struct pst_bytes fr
     page->at = 0;
     page->bytes = pst_min(op.value_bytes, PAGE_BYTES);
     page->end = op.generation;
-    return page_whole(page) ? 0 : pst_explain(list->store, NULL, -EPROTO);
+    if (page_sound(page, after ? &from : NULL))
+        return 0;
+    page->bytes = 0;
+    return pst_explain(list->store, NULL, -EPROTO);
 }
 
 static void set_bounds(struct penstock_list *list, const struct penstock_list_options *o)

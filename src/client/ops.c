@@ -194,18 +194,29 @@ struct sweeper {
     uint8_t answer[PST_SWEEP_BYTES_MAX];
 };
 
-/* Takes a shard's answer: where to go on. Return: true when the shard is done. */
-static bool sweep_on(struct penstock_op *op, struct sweeper *s, uint64_t *deleted, uint64_t *spared)
+/*
+ * Takes a shard's answer: where to go on, which is further on, so that a sweep comes to its end. Return: 1
+ * when the shard is done, 0, or -EPROTO.
+ */
+static int sweep_on(struct penstock_op *op, struct sweeper *s, uint64_t *deleted, uint64_t *spared)
 {
+    struct pst_bytes from = {s->start, op->key_bytes}, to = {s->answer + sizeof(struct pst_wire_sweep), 0};
     struct pst_wire_sweep out;
 
+    if (op->value_bytes < sizeof(out))
+        return -EPROTO;
     memcpy(&out, s->answer, sizeof(out));
+    if (out.resume_bytes > sizeof(s->start) || op->value_bytes < sizeof(out) + out.resume_bytes)
+        return -EPROTO;
+    to.len = out.resume_bytes;
+    if (!out.done && pst_bytes_compare(from, to) >= (op->flags & PST_WIRE_AFTER ? 0 : 1))
+        return -EPROTO;
     *deleted += out.deleted;
     *spared += out.spared;
-    memcpy(s->start, s->answer + sizeof(out), pst_min(out.resume_bytes, sizeof(s->start)));
+    memcpy(s->start, to.data, to.len);
     op->key_bytes = out.resume_bytes;
     op->flags |= PST_WIRE_AFTER;
-    return out.done;
+    return out.done != 0;
 }
 
 /* Sweeps one shard to its end. */
@@ -224,8 +235,9 @@ static int sweep_shard(struct penstock *store, uint32_t shard, struct sweeper *s
         r = pst_run_one(store, &op, (int)shard);
         if (r)
             return r;
-    } while (!sweep_on(&op, s, deleted, spared));
-    return 0;
+        r = sweep_on(&op, s, deleted, spared);
+    } while (r == 0);
+    return r < 0 ? pst_explain(store, NULL, r) : 0;
 }
 
 static int sweep(struct penstock *store, struct pst_bytes start, struct pst_bytes end, uint8_t flags,

@@ -10,11 +10,13 @@ static int check_answer(const struct penstock_op *op, const struct answer *answe
 {
     uint64_t sum = 0;
 
-    if (op->value_bytes < sizeof(answer->view) || answer->view.piece_count > PST_VIEW_PIECES_MAX ||
+    if (op->value_bytes < sizeof(answer->view) || answer->view.handle == 0 ||
+        answer->view.piece_count > PST_VIEW_PIECES_MAX ||
         op->value_bytes != sizeof(answer->view) + answer->view.piece_count * sizeof(answer->pieces[0]))
         return -EPROTO;
     for (uint32_t i = 0; i < answer->view.piece_count; i++)
-        sum += answer->pieces[i].bytes;
+        if (pst_add_overflows(sum, answer->pieces[i].bytes, &sum))
+            return -EPROTO;
     return sum == answer->view.value_bytes ? 0 : -EPROTO;
 }
 
@@ -30,6 +32,7 @@ int penstock_view(struct penstock *store, const void *key, size_t key_bytes, str
 {
     pst_cleanup_free struct answer *answer = malloc(sizeof(*answer));
     struct penstock_op op = {0};
+    struct penstock_view made;
     int shard, r = pst_store_check(store);
 
     if (r < 0)
@@ -47,20 +50,20 @@ int penstock_view(struct penstock *store, const void *key, size_t key_bytes, str
     r = pst_run_one(store, &op, shard);
     if (r)
         return r;
-    *view = (struct penstock_view){.bytes = answer->view.value_bytes, .generation = op.generation};
     r = check_answer(&op, answer);
     if (r < 0)
         return pst_explain(store, &op, r);
-    view->reserved[VIEW_HANDLE] = (void *)(uintptr_t)answer->view.handle;
-    view->reserved[VIEW_SHARD] = (void *)(intptr_t)shard;
+    made = (struct penstock_view){.bytes = answer->view.value_bytes, .generation = op.generation};
+    made.reserved[VIEW_HANDLE] = (void *)(uintptr_t)answer->view.handle;
+    made.reserved[VIEW_SHARD] = (void *)(intptr_t)shard;
     pthread_mutex_lock(&store->lock);
-    r = store->backend->map(store, op.if_generation, answer->pieces, answer->view.piece_count, view);
+    r = store->backend->map(store, op.if_generation, answer->pieces, answer->view.piece_count, &made);
     pthread_mutex_unlock(&store->lock);
     if (r < 0) {
         release_handle(store, answer->view.handle, shard);
-        *view = (struct penstock_view){0};
         return pst_explain(store, &op, r);
     }
+    *view = made;
     return 0;
 }
 

@@ -225,6 +225,12 @@ int boot_welcome_decode(const uint8_t *body, size_t bytes, struct pst_boot_welco
     if (r.bad || out->shard_count < 1 || out->shard_count > PST_BOOT_SHARDS_MAX ||
         out->arena_count > PST_BOOT_ARENAS_MAX || same_host > 1)
         return -EPROTO;
+    if (out->page_bytes == 0 || out->page_bytes > BOOT_RANGE_BYTES_MAX)
+        return -EPROTO;
+    /* What views will map: arenas side by side, in a range of addresses that a process has. */
+    if (out->arena_count > 0 && (out->arena_bytes == 0 || out->arena_bytes % 4096 ||
+                                 out->arena_bytes > BOOT_RANGE_BYTES_MAX / out->arena_count))
+        return -EPROTO;
     out->same_host = same_host;
     for (uint32_t i = 0; i < out->shard_count; i++) {
         uint64_t address_bytes = read_number(&r, 2);

@@ -80,6 +80,8 @@ enum {
     BOOT_CHALLENGE_SECRET = 1 << 0, /* the server has a secret and wants it proved */
 };
 
+#define BOOT_RANGE_BYTES_MAX (1ull << 46) /* of a node's arenas together */
+
 struct boot_frame {
     uint16_t version;
     uint16_t type;

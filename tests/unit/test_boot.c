@@ -792,6 +792,41 @@ static void no_descriptors_left(void **state)
     rig_close(&rig);
 }
 
+/* Sizes that a client would have to map are looked at before it tries. */
+static void welcome_sizes_are_checked(void **state)
+{
+    static const struct {
+        uint64_t page_bytes, arena_bytes;
+        uint32_t arena_count;
+        int result;
+    } rows[] = {
+        {4096, 1 << 20, 2, 0},
+        {4096, 0, 0, 0}, /* no arenas, no size */
+        {0, 1 << 20, 2, -EPROTO},
+        {UINT64_MAX, 1 << 20, 2, -EPROTO},
+        {4096, 0, 1, -EPROTO},
+        {4096, (1 << 20) + 1, 1, -EPROTO},
+        {4096, 1ull << 46, 1, 0},
+        {4096, 1ull << 46, 2, -EPROTO},
+        {4096, (1ull << 63) + 4096, 2, -EPROTO}, /* together 8 KiB, if one does not look */
+    };
+    struct pst_boot_welcome *w = calloc(1, sizeof(*w)), *back = calloc(1, sizeof(*back));
+    uint8_t buf[4096];
+
+    (void)state;
+    for (size_t i = 0; i < pst_count_of(rows); i++) {
+        *w = (struct pst_boot_welcome){.page_bytes = rows[i].page_bytes,
+                                       .arena_bytes = rows[i].arena_bytes,
+                                       .arena_count = rows[i].arena_count,
+                                       .shard_count = 1};
+        w->shards[0].bytes = 1;
+        boot_welcome_encode(w, buf, boot_welcome_bytes(w));
+        assert_int_equal(boot_welcome_decode(buf, boot_welcome_bytes(w), back), rows[i].result);
+    }
+    free(w);
+    free(back);
+}
+
 static void welcome_is_checked(void **state)
 {
     struct pst_boot_welcome *w = calloc(1, sizeof(*w)), *back = calloc(1, sizeof(*back));
@@ -800,6 +835,8 @@ static void welcome_is_checked(void **state)
 
     (void)state;
     w->token = 7;
+    w->page_bytes = 64 << 10;
+    w->arena_bytes = 1ull << 40;
     w->shard_count = 2;
     w->arena_count = 3;
     w->same_host = true;
@@ -849,6 +886,7 @@ int main(void)
         cmocka_unit_test(silent_stranger_times_out),
         cmocka_unit_test(no_descriptors_left),
         cmocka_unit_test(welcome_is_checked),
+        cmocka_unit_test(welcome_sizes_are_checked),
     };
 
     /* Valgrind keeps descriptors above the limit to itself, and closes a connection that it accepts there. */
