@@ -76,7 +76,8 @@ int pst_boot_address_parse(const char *text, struct pst_boot_address *out, const
     if (strncmp(text, "unix://", 7) == 0 && text[7] == '/')
         return parse_path(text + 7, out, fault);
     if (strncmp(text, "unix:/", 6) == 0 || !split(text, &host, &host_len, &port_text) ||
-        host_len >= sizeof(out->host) || memchr(host, '/', host_len)) {
+        host_len >= sizeof(out->host) || memchr(host, '/', host_len) || memchr(host, '[', host_len) ||
+        memchr(host, ']', host_len)) {
         *fault = fault_form;
         return -EINVAL;
     }

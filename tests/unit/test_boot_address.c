@@ -68,6 +68,8 @@ static void faults(void **state)
     expect_fault("[::1]", form);
     expect_fault("[::1", form);
     expect_fault("[]:80", form);
+    expect_fault("[[]:80", form);
+    expect_fault("a]:80", form);
     expect_fault("unix://relative", form);
     expect_fault("host:", port);
     expect_fault("host:http", port);
