@@ -11,7 +11,6 @@
 #include <sys/eventfd.h>
 
 enum {
-    HANDSHAKES_MAX = 64,
     CONTROL_MS_MAX = 1000,
     CONTROL_MS_ENDING = 20, /* while sessions wait for their shards */
 };
@@ -288,13 +287,15 @@ static int listen_on(struct pst_node *node, const char *text, bool open_to_netwo
 static int open_sockets(struct pst_node *node, const struct pst_node_settings *settings, char *fault)
 {
     static const struct pst_boot_server_ops ops = {on_welcome, on_connected, on_parted, on_ended, on_refused};
-    struct pst_boot_server_options options = {.secret = {node->secret, node->secret_bytes},
-                                              .sessions_max = node->sessions_max,
-                                              .handshakes_max = HANDSHAKES_MAX};
+    struct pst_boot_server_options options = {.secret = {node->secret, node->secret_bytes}};
     bool open_to_network = settings->fabric && node->secret_bytes;
     char text[300];
-    int r;
+    int r = pst_node_fit_descriptors(node, settings->listen.count + (settings->unix != NULL),
+                                     &options.handshakes_max, fault);
 
+    if (r < 0)
+        return r;
+    options.sessions_max = node->sessions_max;
     snprintf(fault, PST_FAULT_BYTES, "bootstrap socket");
     r = pst_boot_server_open(&options, &ops, node, &node->boot);
     for (uint32_t i = 0; r == 0 && i < settings->listen.count; i++)

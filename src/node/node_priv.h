@@ -209,6 +209,15 @@ struct pst_node {
 void pst_node_wake(struct pst_node *node);
 void pst_node_log(const struct pst_node *node, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* ---- descriptors.c ---- */
+
+/*
+ * Lowers the number of sessions to what the process has descriptors for, and says how many handshakes there
+ * may be at once. Called when all but the sockets is open. Return: 0 or -errno with the reason in @fault.
+ */
+int pst_node_fit_descriptors(struct pst_node *node, uint32_t listeners, uint32_t *handshakes_max,
+                             char *fault);
+
 /* ---- worker.c: a shard's thread ---- */
 
 int pst_worker_init(struct pst_worker *w, struct pst_node *node, uint32_t number);
