@@ -52,6 +52,10 @@ static void conn_end(struct boot_conn *conn, const char *why)
     struct pst_boot_server *server = conn->server;
 
     pst_assert(conn->magic == BOOT_CONN_MAGIC && conn->fd >= 0);
+    /* Closing would do, but for a child that was forked meanwhile: through its copy of the descriptor the
+     * connection would go on, and epoll with it. */
+    (void)epoll_ctl(server->epoll_fd, EPOLL_CTL_DEL, conn->fd, NULL);
+    shutdown(conn->fd, SHUT_RDWR);
     close(conn->fd);
     conn->fd = -1;
     pst_list_remove(&conn->link);

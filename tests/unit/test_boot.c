@@ -13,6 +13,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <signal.h>
+#include <sys/wait.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -792,6 +794,38 @@ static void no_descriptors_left(void **state)
     rig_close(&rig);
 }
 
+/* A process that serves may fork: the child's copies of the descriptors do not keep a connection going. */
+static void forked_child_holds_nothing_up(void **state)
+{
+    uint8_t byte = 'x';
+    struct rig rig;
+    pid_t child;
+    int fd;
+
+    (void)state;
+    rig_open(&rig, "s", 4, 4);
+    fd = raw_connect(&rig);
+    pst_boot_server_poll(rig.server, pst_now_ns());
+    child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        close(fd);
+        pause();
+        _exit(0);
+    }
+    assert_int_equal(send(fd, &byte, 1, 0), 1);
+    for (int i = 0; i < 4; i++) {
+        pst_boot_server_poll(rig.server, pst_now_ns());
+        (void)!send(fd, &byte, 1, MSG_NOSIGNAL);
+    }
+    assert_int_equal(rig.refusals, 1);
+    assert_int_equal(recv(fd, &byte, 1, 0), 0);
+    kill(child, SIGKILL);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    close(fd);
+    rig_close(&rig);
+}
+
 /* Sizes that a client would have to map are looked at before it tries. */
 static void welcome_sizes_are_checked(void **state)
 {
@@ -887,6 +921,7 @@ int main(void)
         cmocka_unit_test(no_descriptors_left),
         cmocka_unit_test(welcome_is_checked),
         cmocka_unit_test(welcome_sizes_are_checked),
+        cmocka_unit_test(forked_child_holds_nothing_up),
     };
 
     /* Valgrind keeps descriptors above the limit to itself, and closes a connection that it accepts there. */
