@@ -12,6 +12,8 @@
 
 enum {
     CONTROL_MS_MAX = 1000,
+    REFUSALS_NS = 1000000000,
+    REFUSALS_TOLD_MAX = 20,
     CONTROL_MS_ENDING = 20, /* while sessions wait for their shards */
 };
 
@@ -132,9 +134,20 @@ static void on_ended(void *ctx, void *arg, const char *why)
         pst_worker_note(&node->workers[i], session, PST_NOTE_END);
 }
 
+/* A flood at the door does not fill the log: so many refusals a second are told, the others counted. */
 static void on_refused(void *ctx, const char *peer, const char *why)
 {
-    pst_node_log(ctx, "refused %s: %s", peer, why);
+    struct pst_node *node = ctx;
+    uint64_t now_ns = pst_now_ns();
+
+    if (now_ns - node->refusals.since_ns > REFUSALS_NS) {
+        if (node->refusals.count > REFUSALS_TOLD_MAX)
+            pst_node_log(node, "refused %u more", node->refusals.count - REFUSALS_TOLD_MAX);
+        node->refusals.since_ns = now_ns;
+        node->refusals.count = 0;
+    }
+    if (++node->refusals.count <= REFUSALS_TOLD_MAX)
+        pst_node_log(node, "refused %s: %s", peer, why);
 }
 
 /* Ends sessions that a shard gave up, frees those that every shard has let go. Return: true while some wait

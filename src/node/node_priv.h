@@ -194,6 +194,10 @@ struct pst_node {
     _Atomic uint32_t session_count;
     pthread_t control;
     bool controlled;
+    struct {
+        uint64_t since_ns;
+        uint32_t count;
+    } refusals; /* control thread: of the last second in which there were any */
     int wake_fd;
     _Atomic bool stopping;
     _Atomic uint32_t commits; /* underway */

@@ -39,10 +39,12 @@ def arena_files(pid: int) -> list[pathlib.Path]:
 class Node:
     """penstockd as a child process, with its log. End it with stop() or kill()."""
 
-    def __init__(self, *arguments: str, environment: dict[str, str] | None = None) -> None:
+    def __init__(self, *arguments: str, environment: dict[str, str] | None = None,
+                 before_exec: Callable[[], None] | None = None) -> None:
         self.process = subprocess.Popen(
             [BUILD / "penstockd", *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, errors="replace", env=clean_environment(**(environment or {})))
+            stderr=subprocess.STDOUT, text=True, errors="replace", env=clean_environment(**(environment or {})),
+            preexec_fn=before_exec)
         self.pid = self.process.pid
         self.lines: collections.deque[str] = collections.deque(maxlen=10000)
         self.reader = threading.Thread(target=self._read, daemon=True)
@@ -96,9 +98,10 @@ class Node:
         self.kill()
 
 
-def start_node(*arguments: str, listeners: int = 1, environment: dict[str, str] | None = None) -> Node:
+def start_node(*arguments: str, listeners: int = 1, environment: dict[str, str] | None = None,
+               before_exec: Callable[[], None] | None = None) -> Node:
     """A node that listens."""
-    node = Node(*arguments, environment=environment)
+    node = Node(*arguments, environment=environment, before_exec=before_exec)
     try:
         node.wait_for("listening on ", listeners)
     except BaseException:
@@ -107,9 +110,10 @@ def start_node(*arguments: str, listeners: int = 1, environment: dict[str, str] 
     return node
 
 
-def fails_to_start(*arguments: str, environment: dict[str, str] | None = None) -> tuple[int, str]:
+def fails_to_start(*arguments: str, environment: dict[str, str] | None = None,
+                   before_exec: Callable[[], None] | None = None) -> tuple[int, str]:
     """Exit code and log of a node that must not start."""
-    with Node(*arguments, environment=environment) as node:
+    with Node(*arguments, environment=environment, before_exec=before_exec) as node:
         code = node.wait()
         assert code != 0, node.log()
         assert "listening on" not in node.log()

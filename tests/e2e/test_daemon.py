@@ -6,6 +6,7 @@ import os
 import pathlib
 import random
 import re
+import resource
 import signal
 import socket
 import stat
@@ -273,6 +274,25 @@ def test_session_limit() -> None:
             client.wait(support.WAIT_S)
         support.wait_until("room again", lambda: penstock("--url", node.tcp, "ping").returncode == 0)
         node.stop()
+
+
+def test_few_descriptors(tmp_path: pathlib.Path) -> None:
+    """Clients are bounded by what the process may open; without room for one it says so and ends."""
+    def limited(files: int) -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+
+    with start_node(*LOOPBACK, *SMALL, "--shards", "1", before_exec=lambda: limited(64)) as node:
+        assert re.search(r"the limit on open files leaves room for \d+ of 1024 sessions", node.log())
+        lives(node)
+        crowd = [support.bench(node.tcp + "?lane=tcp", "--op", "exists", "--seconds", "3") for _ in range(16)]
+        told = [client.communicate(timeout=60)[1] for client in crowd]
+        assert any(client.returncode == 0 for client in crowd)
+        for client, words in zip(crowd, told):
+            assert client.returncode == 0 or b"no room for another session" in words, words
+        lives(node)
+        node.stop()
+    _, log = fails_to_start(*LOOPBACK, *SMALL, "--shards", "1", before_exec=lambda: limited(36))
+    assert "RLIMIT_NOFILE" in log
 
 
 # ---- signals, and what is left behind
