@@ -14,7 +14,8 @@ demo: all
 
 test: all
 	@pkg-config --exists cmocka || { echo "make test needs libcmocka-dev; ./test installs it" >&2; exit 1; }
-	@ci/summary --e2e tests/e2e $(BUILD)
+	@if command -v clang >/dev/null; then ci/preset fuzz; ninja -C build-fuzz fuzzers; fi
+	@ci/summary --e2e tests/e2e --fuzz build-fuzz $(BUILD)
 
 # `make test`, and all that needs another compiler or more patience: `ci/install build test full` brings the tools.
 test-full: test check-format lint test-asan test-tsan test-valgrind test-fuzz
@@ -28,9 +29,11 @@ test-valgrind:
 	@ci/preset valgrind
 	@ci/summary --word valgrind build-valgrind --setup valgrind
 
+# Longer than within `make test`, where each fuzzer has ten seconds.
 test-fuzz:
-	@if ls tests/fuzz/fuzz_*.c >/dev/null 2>&1; then \
-	    ci/preset fuzz && ci/summary --word fuzz build-fuzz --suite fuzz; fi
+	@ci/preset fuzz
+	@ninja -C build-fuzz fuzzers
+	@PENSTOCK_FUZZ_S=$${PENSTOCK_FUZZ_S:-120} ci/summary --word fuzz --fuzz build-fuzz
 
 # Line coverage of every room by the whole suite, real daemons included; fails below 90 %.
 coverage:

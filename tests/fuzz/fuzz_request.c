@@ -1,0 +1,357 @@
+/*
+ * fuzz_request.c: what a client asks, through the node's checks to the store and back: requests and bulk
+ * messages, out of operations that the input describes and of its bytes. Whatever is asked, each operation
+ * has its result, each answer decodes, and when the session has ended and every key is deleted, nothing is
+ * left.
+ */
+#include "fuzz.h"
+#include "stub_net.h"
+
+#include "base/clock.h"
+#include "node/node_priv.h"
+
+#include <stdio.h>
+
+enum { MESSAGES_MAX = 24, BULK_BYTES_MAX = 300 << 10, KEYS = 8, PLACES = 4, USES_MAX = 1000 };
+
+static struct {
+    struct pst_node node;
+    struct pst_worker worker;
+    struct pst_session session;
+    struct pst_visitor *visitor;
+    struct stub_port *port;
+    uint32_t asked, answered; /* operations */
+    bool uncounted;           /* a request has come whose number is not one of ours */
+    uint32_t used[PLACES];    /* by place of a request: its number's uses so far */
+} n;
+
+/* What was decoded is written as it was read. */
+static void check_op(const struct pst_wire_op *op, const uint8_t *from, const uint8_t *to)
+{
+    size_t bytes = pst_wire_op_bytes(op);
+    uint8_t *again = malloc(bytes);
+
+    pst_assert(again && bytes == (size_t)(to - from));
+    pst_assert(pst_wire_put_op(again, op) == again + bytes && memcmp(again, from, bytes) == 0);
+    free(again);
+}
+
+static void check_result(const struct pst_wire_result *result, const uint8_t *from, const uint8_t *to)
+{
+    size_t bytes = (size_t)(to - from);
+    uint8_t *again = malloc(bytes);
+
+    pst_assert(again && pst_wire_put_result(again, result) == again + bytes);
+    pst_assert(memcmp(again, from, bytes) == 0);
+    free(again);
+}
+
+static void on_sent(void *ctx, struct pst_bytes header, struct pst_bytes data)
+{
+    const uint8_t *at = data.data, *end = at + data.len;
+    struct pst_wire_head head;
+    int r = pst_wire_get_head(header, &head);
+
+    (void)ctx;
+    pst_assert(r == 0 && head.token == n.session.token);
+    if (head.type != PST_WIRE_REPLY)
+        return;
+    for (uint32_t i = 0; i < head.count; i++) {
+        const uint8_t *from = at;
+        struct pst_wire_result result;
+
+        r = pst_wire_get_result(&at, end, &result);
+        pst_assert(r == 0);
+        check_result(&result, from, at);
+    }
+    pst_assert(at == end);
+    n.answered += head.count;
+}
+
+static void open_node(void)
+{
+    struct pst_store_options options = {
+        .arenas = {.bytes = 4 << 20, .page_bytes = 64 << 10, .arena_bytes = 2 << 20},
+        .shard_count = 1,
+        .watermark_percent = 90,
+    };
+    const char *prefix = "c", *fault;
+    int r;
+
+    options.cache_prefixes = &prefix;
+    options.cache_prefix_count = 1;
+    r = pst_store_open(&options, &n.node.store, &fault);
+    pst_assert(r == 0);
+    n.node.workers = &n.worker;
+    n.node.worker_count = 1;
+    n.node.requests_max = 4;
+    n.node.sessions_max = 1;
+    n.node.wake_fd = -1;
+    r = pst_worker_init(&n.worker, &n.node, 0);
+    pst_assert(r == 0);
+    n.node.wake_fd = n.worker.wake_fd;
+}
+
+static void begin(uint8_t how)
+{
+    struct pst_visitor *v = calloc(1, sizeof(*v));
+    int r;
+
+    pst_assert(v);
+    n.port = stub_port_open(on_sent, NULL);
+    n.worker.port = stub_port_base(n.port);
+    n.worker.now_ns = pst_now_ns();
+    n.session = (struct pst_session){
+        .token = 0x770000, .version = how & 2 ? PST_WIRE_VERSION_OLDEST : PST_WIRE_VERSION, .views = how & 1};
+    memset(n.used, 0, sizeof(n.used));
+    *v = (struct pst_visitor){.magic = PST_VISITOR_MAGIC, .worker = &n.worker, .session = &n.session};
+    pst_list_init(&v->link);
+    pst_list_init(&v->receiving);
+    pst_list_init(&v->requests);
+    pst_bulk_park_init(&v->park);
+    pst_holder_init(&v->holder, &n.session.quota);
+    r = pst_peer_open(n.worker.port, "", 1, v, &v->peer);
+    pst_assert(r == 0);
+    n.visitor = v;
+    n.uncounted = false;
+    n.asked = n.answered = 0;
+}
+
+static void poll_port(void)
+{
+    struct pst_net_event event;
+
+    while (pst_port_poll(n.worker.port, &event, 1) > 0) {
+        if (event.kind == PST_NET_RECEIVED)
+            pst_request_received(event.arg, event.status);
+        else
+            pst_assert(event.kind == PST_NET_PEER_GONE);
+    }
+}
+
+/* A request is carried out once: a later copy of it, or of an earlier one of its place, is dropped. */
+static bool number_is_fresh(uint32_t number)
+{
+    uint32_t place = number % PST_WIRE_PLACES, use = number / PST_WIRE_PLACES + 1;
+
+    if (place >= PLACES || use > USES_MAX)
+        n.uncounted = true;
+    if (n.uncounted || use <= n.used[place])
+        return false;
+    n.used[place] = use;
+    return true;
+}
+
+static uint32_t some_number(struct fuzz *in)
+{
+    uint32_t place = fuzz_below(in, PLACES), use = n.used[place];
+
+    return place + PST_WIRE_PLACES * (fuzz_below(in, 16) == 1 && use > 0 ? use - 1 : use);
+}
+
+static void deliver(struct pst_bytes header, struct pst_bytes data, enum pst_net_kind kind)
+{
+    struct pst_net_event event = stub_message(n.port, kind, header, data);
+    struct pst_wire_head head;
+
+    if (n.visitor->leaving || pst_wire_get_head(event.header, &head) < 0) {
+        pst_msg_free(event.msg);
+    } else if (kind == PST_NET_BULK && head.type == PST_WIRE_BULK) {
+        pst_request_bulk(n.visitor, &head, &event);
+    } else {
+        if (kind == PST_NET_EAGER && head.type == PST_WIRE_REQUEST) {
+            bool fresh = number_is_fresh(head.request);
+
+            pst_request_begin(n.visitor, &head, event.data);
+            n.asked += n.visitor->leaving || !fresh ? 0 : head.count;
+        }
+        pst_msg_free(event.msg);
+    }
+}
+
+static const char *const keys[KEYS] = {"", "a", "ab", "b", "c", "c1", "c2", "d"};
+
+/* An operation that is well-formed, with sizes that the store likes and does not like. */
+static uint8_t *put_some_op(struct fuzz *in, uint8_t *at)
+{
+    static const uint8_t zeros[PST_WIRE_INLINE_BYTES_MAX];
+    static const uint8_t codes[] = {1,  1,  1,  2,  2,  3,  4,  5,  6,  7,  16, 17,
+                                    18, 19, 20, 21, 22, 22, 23, 23, 24, 25, 26, 26};
+    const char *key = keys[fuzz_below(in, KEYS)], *end = keys[fuzz_below(in, KEYS)];
+    struct pst_wire_op op = {.code = codes[fuzz_below(in, pst_count_of(codes))],
+                             .flags = (uint8_t)fuzz_number(in, 1),
+                             .depth = (uint16_t)fuzz_number(in, 1),
+                             .key = {key, strlen(key)},
+                             .attrs = {end, strlen(end)}};
+
+    op.bytes = fuzz_number(in, 1 + (fuzz_below(in, 8) ? 1 : 7));
+    op.bytes *= op.flags & PST_WIRE_VALUE_IN_BULK ? 16 : 1;
+    op.if_generation = fuzz_number(in, 1);
+    op.offset = fuzz_number(in, op.flags & 1 ? 1 : 8);
+    op.crc = (uint32_t)fuzz_number(in, 1);
+    if ((op.code == PST_WIRE_PUT || op.code == PST_WIRE_SLOT_WRITE) && !(op.flags & PST_WIRE_VALUE_IN_BULK)) {
+        op.bytes = pst_min(op.bytes, sizeof(zeros));
+        op.value = zeros;
+    }
+    return pst_wire_put_op(at, &op);
+}
+
+static struct pst_wire_head head_of(struct fuzz *in, enum pst_wire_type type, uint32_t count)
+{
+    return (struct pst_wire_head){.type = (uint8_t)type,
+                                  .version = (uint8_t)n.session.version,
+                                  .count = (uint16_t)count,
+                                  .request = some_number(in),
+                                  .token = n.session.token,
+                                  .timeout_ms = (uint32_t)fuzz_number(in, 4)};
+}
+
+static void ask(struct fuzz *in)
+{
+    struct pst_wire_head head = head_of(in, PST_WIRE_REQUEST, fuzz_below(in, 20));
+    static uint8_t body[64 << 10];
+    const uint8_t *from = body;
+    uint8_t *at = body;
+
+    for (uint32_t i = 0; i < head.count; i++)
+        at = put_some_op(in, at);
+    for (uint32_t i = 0; i < head.count; i++) {
+        const uint8_t *begin_at = from;
+        struct pst_wire_op op;
+        int r = pst_wire_get_op(&from, at, &op);
+
+        pst_assert(r == 0);
+        check_op(&op, begin_at, from);
+    }
+    deliver((struct pst_bytes){&head, sizeof(head)}, (struct pst_bytes){body, (size_t)(at - body)},
+            PST_NET_EAGER);
+}
+
+/* The input's own bytes for operations. */
+static void ask_anything(struct fuzz *in)
+{
+    struct pst_wire_head head = head_of(in, PST_WIRE_REQUEST, fuzz_below(in, 4));
+    size_t bytes;
+    uint8_t *body = fuzz_take(in, fuzz_below(in, 5000), &bytes);
+    const uint8_t *at = body, *from = body;
+    struct pst_wire_op op;
+
+    while (pst_wire_get_op(&at, body + bytes, &op) == 0) {
+        check_op(&op, from, at);
+        from = at;
+    }
+    deliver((struct pst_bytes){&head, sizeof(head)}, (struct pst_bytes){body, bytes}, PST_NET_EAGER);
+    free(body);
+}
+
+/* What a write of a request underway waits for, or something near it. */
+static void send_value(struct fuzz *in)
+{
+    struct {
+        struct pst_wire_head head;
+        struct pst_wire_part parts[4];
+    } m = {.head = head_of(in, PST_WIRE_BULK, fuzz_below(in, 4) + 1)};
+    struct pst_request *q = NULL;
+    uint64_t sum = 0;
+
+    if (!pst_list_empty(&n.visitor->receiving))
+        q = pst_list_first(&n.visitor->receiving, struct pst_request, link);
+    m.head.bulk_count = fuzz_below(in, 8) == 1 ? fuzz_below(in, 4) : q ? q->bulks_next : 0;
+    if (q)
+        m.head.request = q->id;
+    for (uint32_t i = 0; i < m.head.count; i++) {
+        const struct pst_write *write = q && i < q->write_count ? &q->writes[i] : NULL;
+        uint8_t twist = (uint8_t)fuzz_number(in, 1);
+
+        if (write)
+            m.parts[i] =
+                (struct pst_wire_part){.op = write->op,
+                                       .offset = write->put.value_bytes - write->bytes_left,
+                                       .bytes = twist & 1 ? write->bytes_left : write->bytes_left / 2};
+        m.parts[i].op += twist == 2;
+        m.parts[i].offset += twist == 4;
+        m.parts[i].bytes += twist == 6;
+        sum += pst_min(m.parts[i].bytes, BULK_BYTES_MAX);
+    }
+    sum = pst_min(pst_max(sum + (fuzz_below(in, 32) == 1), 1), BULK_BYTES_MAX);
+    deliver((struct pst_bytes){&m, sizeof(m.head) + m.head.count * sizeof(m.parts[0])},
+            (struct pst_bytes){NULL, sum}, PST_NET_BULK);
+}
+
+static void deliver_anything(struct fuzz *in)
+{
+    enum pst_net_kind kind = fuzz_number(in, 1) & 1 ? PST_NET_EAGER : PST_NET_BULK;
+    size_t header_bytes, data_bytes;
+    uint8_t *header = fuzz_take(in, fuzz_below(in, 200), &header_bytes);
+    uint8_t *data = fuzz_take(in, fuzz_below(in, 2000) + 1, &data_bytes);
+
+    deliver((struct pst_bytes){header, header_bytes}, (struct pst_bytes){data, pst_max(data_bytes, 1)}, kind);
+    free(header);
+    free(data);
+}
+
+/* The session ends, the keys go: the store is as it was. */
+static void end(void)
+{
+    struct pst_visitor *v = n.visitor;
+    struct pst_shard *shard = n.worker.shard;
+    uint8_t answer[PST_SWEEP_BYTES_MAX];
+    struct pst_wire_sweep swept = {.done = 0};
+    struct pst_shard_stat stat;
+    struct pst_store_stat store;
+
+    if (!v->leaving)
+        pst_visitor_leave(v, "the end");
+    poll_port();
+    while (!pst_list_empty(&v->requests))
+        pst_request_abort(pst_list_first(&v->requests, struct pst_request, of_visitor));
+    pst_visitor_release_views(v);
+    pst_holder_end(shard, &v->holder);
+    free(v->used);
+    free(v);
+    pst_assert(stub_messages(n.port) == 0 && n.worker.underway == 0);
+    stub_port_close(n.port);
+    for (struct pst_range all = {.after = false}; !swept.done;) {
+        pst_shard_sweep(shard, &all, false, n.worker.now_ns, answer);
+        memcpy(&swept, answer, sizeof(swept));
+    }
+    pst_shard_stat(shard, &stat);
+    pst_store_stat(n.node.store, &store);
+    pst_assert(stat.keys == 0 && stat.value_bytes == 0 && stat.pinned == 0 && stat.slab_bytes == 0);
+    pst_assert(store.pages_used == 0);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    struct fuzz in = {data, bytes};
+
+    if (!n.node.store)
+        open_node();
+    begin((uint8_t)fuzz_number(&in, 1));
+    for (int i = 0; i < MESSAGES_MAX && in.left > 0; i++) {
+        switch (fuzz_number(&in, 1) & 7) {
+        case 0:
+            ask_anything(&in);
+            break;
+        case 1:
+            deliver_anything(&in);
+            break;
+        case 2:
+        case 3:
+            send_value(&in);
+            break;
+        case 4:
+            poll_port();
+            break;
+        default:
+            ask(&in);
+        }
+    }
+    /* Nothing waits for the transport here: a request without large puts has its answer. */
+    poll_port();
+    pst_assert(n.uncounted || n.answered <= n.asked);
+    pst_assert(n.uncounted || !pst_list_empty(&n.visitor->requests) || n.visitor->leaving ||
+               n.answered == n.asked);
+    end();
+    return 0;
+}
