@@ -59,6 +59,19 @@ def test_fault_soak_finds_what_is_planted(name: str, fault: str) -> None:
     assert code == 1 and not told["ok"] and told["violations"] >= 1, told
 
 
+def test_hostile_bootstrap_holds() -> None:
+    code, told = soak("--only", "hostile_bootstrap", "--for-s", "4")
+    assert code == 0 and told["ok"] and told["violations"] == 0, told
+    for name in ("served", "messages", "random", "cut_off", "changed", "wrong_proof", "replayed", "slow", "silent"):
+        assert told[name] > 0, name
+
+
+@pytest.mark.parametrize("fault", ["descriptor", "memory"])
+def test_hostile_bootstrap_finds_what_is_planted(fault: str) -> None:
+    code, told = soak("--only", "hostile_bootstrap", "--for-s", "4", "--plant", fault)
+    assert code == 1 and not told["ok"] and told["violations"] >= 1, told
+
+
 def test_unknown_names_are_refused() -> None:
     for arguments in (["--only", "idleness"], ["--only", "churn", "--plant", "nothing"]):
         done = subprocess.run([sys.executable, "-B", SOAK, *arguments], stdin=subprocess.DEVNULL, capture_output=True,
