@@ -144,15 +144,16 @@ const struct pst_option *pst_option_find(const struct pst_option *rows, size_t c
     return NULL;
 }
 
-void pst_options_preset(const struct pst_option *rows, size_t count, void *settings)
+int pst_options_preset(const struct pst_option *rows, size_t count, void *settings,
+                       char fault[PST_FAULT_BYTES])
 {
-    char fault[PST_FAULT_BYTES];
+    int r = 0;
 
-    for (size_t i = 0; i < count; i++) {
-        int r = *rows[i].preset ? set_row(&rows[i], settings, rows[i].preset, fault) : 0;
-
-        pst_assert(r == 0);
+    for (size_t i = 0; i < count && r == 0; i++) {
+        r = *rows[i].preset ? set_row(&rows[i], settings, rows[i].preset, fault) : 0;
+        pst_assert(r == 0 || r == -ENOMEM);
     }
+    return r;
 }
 
 void pst_options_free(const struct pst_option *rows, size_t count, void *settings)

@@ -51,7 +51,9 @@ struct pst_option {
 /* Faults are written as text that names setting and value. */
 enum { PST_FAULT_BYTES = 256 };
 
-void pst_options_preset(const struct pst_option *rows, size_t count, void *settings);
+/* The defaults. Return: 0 or -ENOMEM; @fault gets the text. */
+int pst_options_preset(const struct pst_option *rows, size_t count, void *settings,
+                       char fault[PST_FAULT_BYTES]);
 void pst_options_free(const struct pst_option *rows, size_t count, void *settings);
 /* The row called by the first @len bytes of @name, or NULL. */
 const struct pst_option *pst_option_find(const struct pst_option *rows, size_t count, const char *name,

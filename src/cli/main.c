@@ -187,9 +187,12 @@ int main(int argc, char **argv)
     pst_cleanup_free char **args = calloc((size_t)argc + 1, sizeof(*args));
     struct pst_cli cli = {0};
     char fault[PST_FAULT_BYTES];
-    int code;
+    int code, r;
 
-    pst_assert(args);
+    if (!args) {
+        fprintf(stderr, "penstock: out of memory\n");
+        return PST_EXIT_OTHER;
+    }
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--help") == 0)
             return help();
@@ -199,13 +202,13 @@ int main(int argc, char **argv)
             return 0;
         }
     }
-    pst_options_preset(options, pst_count_of(options), &cli);
-    if (getenv("PENSTOCK_URL"))
-        pst_options_set(options, pst_count_of(options), &cli, "url", getenv("PENSTOCK_URL"), fault);
-    if (getenv("PENSTOCK_SECRET_FILE"))
-        pst_options_set(options, pst_count_of(options), &cli, "secret_file", getenv("PENSTOCK_SECRET_FILE"),
-                        fault);
-    code = read_arguments(&cli, argc, argv, args);
+    r = pst_options_preset(options, pst_count_of(options), &cli, fault);
+    if (r == 0 && getenv("PENSTOCK_URL"))
+        r = pst_options_set(options, pst_count_of(options), &cli, "url", getenv("PENSTOCK_URL"), fault);
+    if (r == 0 && getenv("PENSTOCK_SECRET_FILE"))
+        r = pst_options_set(options, pst_count_of(options), &cli, "secret_file",
+                            getenv("PENSTOCK_SECRET_FILE"), fault);
+    code = r < 0 ? pst_cli_usage("%s", fault) : read_arguments(&cli, argc, argv, args);
     if (code == 0)
         code = args[0] ? run_command(&cli, args) : pst_cli_usage("no command");
     pst_options_free(options, pst_count_of(options), &cli);

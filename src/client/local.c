@@ -430,10 +430,11 @@ static int open_local(struct penstock *store, const struct local_settings *setti
 int pst_local_open(struct penstock *store, const char *query)
 {
     struct local_settings settings = {0};
-    int r;
+    char fault[PST_FAULT_BYTES];
+    int r = pst_options_preset(local_options, pst_count_of(local_options), &settings, fault);
 
-    pst_options_preset(local_options, pst_count_of(local_options), &settings);
-    r = pst_query_apply(local_options, pst_count_of(local_options), &settings, query);
+    r = r < 0 ? pst_fail(r, "%s", fault)
+              : pst_query_apply(local_options, pst_count_of(local_options), &settings, query);
     if (r == 0)
         r = open_local(store, &settings);
     pst_options_free(local_options, pst_count_of(local_options), &settings);

@@ -320,10 +320,11 @@ int pst_remote_open(struct penstock *store, const char *address, const char *que
                     const struct penstock_options *options)
 {
     struct remote_settings settings = {0};
-    int r;
+    char fault[PST_FAULT_BYTES];
+    int r = pst_options_preset(remote_options, pst_count_of(remote_options), &settings, fault);
 
-    pst_options_preset(remote_options, pst_count_of(remote_options), &settings);
-    r = pst_query_apply(remote_options, pst_count_of(remote_options), &settings, query);
+    r = r < 0 ? pst_fail(r, "%s", fault)
+              : pst_query_apply(remote_options, pst_count_of(remote_options), &settings, query);
     if (r == 0)
         r = open_remote(store, address, &settings, options);
     pst_options_free(remote_options, pst_count_of(remote_options), &settings);

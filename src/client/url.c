@@ -48,7 +48,7 @@ int pst_query_apply(const struct pst_option *rows, size_t count, void *settings,
         snprintf(pair, sizeof(pair), "%.*s", (int)len, query);
         r = *pair ? pst_options_set_pair(rows, count, settings, pair, fault) : 0;
         if (r < 0)
-            return pst_fail(-EINVAL, "%s", fault);
+            return pst_fail(r == -ENOMEM ? r : -EINVAL, "%s", fault);
         query += len + (query[len] == '&');
     }
     return 0;

@@ -86,8 +86,9 @@ static int read_settings(char **argv, struct pst_node_settings *settings, char *
     const char *config = getenv("PENSTOCK_CONFIG");
     int r;
 
-    pst_options_preset(pst_node_options, pst_node_option_count, settings);
-    r = read_flags(argv, NULL, &config, fault);
+    r = pst_options_preset(pst_node_options, pst_node_option_count, settings, fault);
+    if (r == 0)
+        r = read_flags(argv, NULL, &config, fault);
     if (r == 0 && config)
         r = pst_options_file(pst_node_options, pst_node_option_count, settings, config, fault);
     if (r == 0)

@@ -11,15 +11,11 @@ struct penstock_node {
 static int apply_settings(struct pst_node_settings *settings, const char *const *pairs)
 {
     char fault[PST_FAULT_BYTES];
+    int r = pst_options_preset(pst_node_options, pst_node_option_count, settings, fault);
 
-    pst_options_preset(pst_node_options, pst_node_option_count, settings);
-    for (; pairs && *pairs; pairs++) {
-        int r = pst_options_set_pair(pst_node_options, pst_node_option_count, settings, *pairs, fault);
-
-        if (r < 0)
-            return pst_fail(-EINVAL, "%s", fault);
-    }
-    return 0;
+    for (; r == 0 && pairs && *pairs; pairs++)
+        r = pst_options_set_pair(pst_node_options, pst_node_option_count, settings, *pairs, fault);
+    return r < 0 ? pst_fail(r == -ENOMEM ? r : -EINVAL, "%s", fault) : 0;
 }
 
 int penstock_node_open(const struct penstock_node_options *options, struct penstock_node **out)

@@ -46,6 +46,14 @@ static char *print_file(const struct pst_node_settings *settings)
     return text;
 }
 
+static void preset(struct pst_node_settings *settings)
+{
+    char fault[PST_FAULT_BYTES];
+    int r = pst_options_preset(pst_node_options, pst_node_option_count, settings, fault);
+
+    pst_assert(r == 0);
+}
+
 static void bounds_hold(const struct pst_node_settings *settings)
 {
     for (size_t i = 0; i < pst_node_option_count; i++) {
@@ -62,7 +70,7 @@ static void file(const char *text)
     struct pst_node_settings settings = {0}, again = {0};
     char *printed, *printed_again;
 
-    pst_options_preset(pst_node_options, pst_node_option_count, &settings);
+    preset(&settings);
     if (read_file(text, &settings) == 0) {
         bounds_hold(&settings);
         printed = print_file(&settings);
@@ -82,7 +90,7 @@ static void pairs(const char *text)
     char fault[PST_FAULT_BYTES] = "", line[256], *prefixes[PST_STRINGS_MAX];
     uint32_t count;
 
-    pst_options_preset(pst_node_options, pst_node_option_count, &settings);
+    preset(&settings);
     if (pst_options_set_pair(pst_node_options, pst_node_option_count, &settings, text, fault) == 0) {
         bounds_hold(&settings);
         pst_options_print(pst_node_options, pst_node_option_count, &settings, line, sizeof(line));

@@ -40,7 +40,7 @@ static int open_desk(void **state)
 {
     struct desk *d = calloc(1, sizeof(*d));
 
-    pst_options_preset(rows, ROW_COUNT, &d->settings);
+    assert_int_equal(pst_options_preset(rows, ROW_COUNT, &d->settings, d->fault), 0);
     snprintf(d->folder, sizeof(d->folder), "/tmp/pst_test_options.XXXXXX");
     if (!mkdtemp(d->folder))
         return -1;
