@@ -65,6 +65,10 @@ static inline void pst_close_fd(int *fd)
         close(*fd);
 }
 
+/* Eventfds (and, to clear, timers) that do not block: whoever polls @fd wakes, until it is cleared. */
+void pst_event_set(int fd);
+void pst_event_clear(int fd);
+
 #define pst_cleanup_free  __attribute__((cleanup(pst_free_ptr)))
 #define pst_cleanup_close __attribute__((cleanup(pst_close_fd)))
 

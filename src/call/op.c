@@ -5,8 +5,6 @@
 
 void pst_op_list_push(struct pst_op_list *list, struct penstock_op *op)
 {
-    uint64_t one = 1;
-
     op->reserved[OP_NEXT] = NULL;
     if (list->last)
         list->last->reserved[OP_NEXT] = op;
@@ -14,11 +12,8 @@ void pst_op_list_push(struct pst_op_list *list, struct penstock_op *op)
         list->first = op;
     list->last = op;
     list->count++;
-    if (list->wake_fd) {
-        ssize_t n = write(list->wake_fd, &one, sizeof(one));
-
-        pst_assert(n == sizeof(one) || errno == EAGAIN);
-    }
+    if (list->wake_fd)
+        pst_event_set(list->wake_fd);
 }
 
 struct penstock_op *pst_op_list_pop(struct pst_op_list *list)

@@ -24,6 +24,14 @@ int penstock_queue_open(struct penstock *store, struct penstock_queue **out)
     return 0;
 }
 
+static void close_descriptors(struct penstock_queue *queue)
+{
+    pst_close_fd(&queue->poll_fd);
+    pst_close_fd(&queue->timer_fd);
+    pst_close_fd(&queue->wake_fd);
+    queue->poll_fd = queue->timer_fd = queue->wake_fd = -1;
+}
+
 struct penstock_queue *penstock_queue_close(struct penstock_queue *queue)
 {
     struct penstock_op *ops[64];
@@ -33,9 +41,7 @@ struct penstock_queue *penstock_queue_close(struct penstock_queue *queue)
     pst_assert(queue->magic == PST_QUEUE_MAGIC);
     while (queue->underway && penstock_reap(queue, ops, (int)pst_count_of(ops), -1) > 0)
         ;
-    pst_close_fd(&queue->poll_fd);
-    pst_close_fd(&queue->timer_fd);
-    pst_close_fd(&queue->wake_fd);
+    close_descriptors(queue);
     free(queue);
     return NULL;
 }
@@ -51,16 +57,19 @@ static int open_descriptors(struct penstock_queue *queue)
 {
     const struct itimerspec every = {.it_interval.tv_nsec = TIMER_MS * 1000000,
                                      .it_value.tv_nsec = TIMER_MS * 1000000};
-    int r;
+    int r = 0;
 
-    queue->poll_fd = epoll_create1(EPOLL_CLOEXEC);
-    queue->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    queue->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-    if (queue->poll_fd < 0 || queue->wake_fd < 0 || queue->timer_fd < 0)
-        return -errno;
-    r = watch(queue, queue->wake_fd);
+    pst_assert(queue->poll_fd < 0 && queue->wake_fd < 0 && queue->timer_fd < 0);
+    if ((queue->poll_fd = epoll_create1(EPOLL_CLOEXEC)) < 0 ||
+        (queue->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0 ||
+        (queue->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)) < 0)
+        r = -errno;
+    if (r == 0)
+        r = watch(queue, queue->wake_fd);
     if (r == 0 && !queue->store->backend->locks_itself)
         r = timerfd_settime(queue->timer_fd, 0, &every, NULL) < 0 ? -errno : watch(queue, queue->timer_fd);
+    if (r < 0)
+        close_descriptors(queue);
     return r;
 }
 
@@ -79,20 +88,16 @@ int penstock_queue_fd(struct penstock_queue *queue)
     fd = queue->store->backend->fd(queue->store);
     if (fd >= 0 && fd != queue->port_fd) {
         r = watch(queue, fd);
-        queue->port_fd = fd;
+        queue->port_fd = r == 0 ? fd : -1;
     }
     return r < 0 ? pst_fail(r, "queue descriptor: %s", strerror(-r)) : queue->poll_fd;
 }
 
 void pst_queue_drained(struct penstock_queue *queue)
 {
-    uint64_t count;
-
     if (queue->poll_fd < 0)
         return;
-    if (read(queue->wake_fd, &count, sizeof(count)) < 0 && errno != EAGAIN)
-        return;
-    if (read(queue->timer_fd, &count, sizeof(count)) < 0 && errno != EAGAIN)
-        return;
+    pst_event_clear(queue->wake_fd);
+    pst_event_clear(queue->timer_fd);
     penstock_queue_fd(queue); /* a new connection has a new descriptor */
 }

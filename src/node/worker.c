@@ -115,10 +115,7 @@ void pst_worker_note(struct pst_worker *w, struct pst_session *session, enum pst
 
 void pst_worker_wake(struct pst_worker *w)
 {
-    uint64_t one = 1;
-    ssize_t n = write(w->wake_fd, &one, sizeof(one));
-
-    pst_assert(n == sizeof(one) || errno == EAGAIN);
+    pst_event_set(w->wake_fd);
 }
 
 void pst_worker_post(struct pst_worker *w, struct pst_mail *mail)
@@ -351,15 +348,11 @@ static void sleep_until_woken(struct pst_worker *w)
 {
     struct pollfd fds[] = {{.fd = pst_port_fd(w->port), .events = POLLIN},
                            {.fd = w->wake_fd, .events = POLLIN}};
-    uint64_t count;
 
     if (pst_port_arm(w->port) < 0)
         return;
-    if (poll(fds, pst_count_of(fds), w->underway ? SLEEP_UNDERWAY_MS : w->sleep_ms) > 0 && fds[1].revents) {
-        ssize_t n = read(w->wake_fd, &count, sizeof(count));
-
-        pst_assert(n == sizeof(count) || errno == EAGAIN);
-    }
+    if (poll(fds, pst_count_of(fds), w->underway ? SLEEP_UNDERWAY_MS : w->sleep_ms) > 0 && fds[1].revents)
+        pst_event_clear(w->wake_fd);
     w->tick_ns = 0;
 }
 
