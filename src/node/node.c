@@ -176,10 +176,7 @@ static bool sweep_sessions(struct pst_node *node)
 
 void pst_node_wake(struct pst_node *node)
 {
-    uint64_t one = 1;
-    ssize_t n = write(node->wake_fd, &one, sizeof(one));
-
-    pst_assert(n == sizeof(one) || errno == EAGAIN);
+    pst_event_set(node->wake_fd);
 }
 
 static void *control_main(void *arg)
@@ -190,15 +187,11 @@ static void *control_main(void *arg)
         struct pollfd fds[] = {{.fd = pst_boot_server_fd(node->boot), .events = POLLIN},
                                {.fd = node->wake_fd, .events = POLLIN}};
         int wait_ms = pst_boot_server_poll(node->boot, pst_now_ns());
-        uint64_t count;
 
         if (sweep_sessions(node))
             wait_ms = (int)pst_min(wait_ms, CONTROL_MS_ENDING);
-        if (poll(fds, pst_count_of(fds), (int)pst_min(wait_ms, CONTROL_MS_MAX)) > 0 && fds[1].revents) {
-            ssize_t n = read(node->wake_fd, &count, sizeof(count));
-
-            pst_assert(n == sizeof(count) || errno == EAGAIN);
-        }
+        if (poll(fds, pst_count_of(fds), (int)pst_min(wait_ms, CONTROL_MS_MAX)) > 0 && fds[1].revents)
+            pst_event_clear(node->wake_fd);
     }
     return NULL;
 }
@@ -234,8 +227,10 @@ static int open_store(struct pst_node *node, const struct pst_node_settings *set
 
 static int open_workers(struct pst_node *node, char *fault)
 {
-    node->worker_count = pst_store_shard_count(node->store);
-    node->workers = calloc(node->worker_count, sizeof(*node->workers));
+    uint32_t count = pst_store_shard_count(node->store);
+
+    node->workers = calloc(count, sizeof(*node->workers));
+    node->worker_count = node->workers ? count : 0;
     node->sessions = calloc(node->sessions_max, sizeof(struct pst_session *));
     snprintf(fault, PST_FAULT_BYTES, "shards could not be started");
     if (!node->workers || !node->sessions)
