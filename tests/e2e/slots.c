@@ -421,6 +421,43 @@ static void quotas(void **state)
     daemon_stop(&d);
 }
 
+/* More requests at once than a session may have underway: they are told busy, and done all the same. */
+static void requests_underway(void **state)
+{
+    enum { OPS = 400, BYTES = 20000 };
+    static const char *const args[] = {"--dram", "64M", "--shards", "1", "--session-requests", "16", NULL};
+    struct penstock_op *ops = calloc(OPS, sizeof(*ops)), *ended;
+    uint8_t *value = bytes_new(BYTES);
+    struct penstock_queue *queue;
+    struct penstock *store;
+    struct daemon d;
+    char keys[OPS][8];
+
+    (void)state;
+    if (fixture.kind == KIND_UNIX) {
+        daemon_start(&d, args);
+        assert_result(penstock_open(d.url_unix, NULL, &store), 0);
+        assert_result(penstock_queue_open(store, &queue), 0);
+        fill(value, BYTES, 1);
+        for (int i = 0; i < OPS; i++) {
+            snprintf(keys[i], sizeof(keys[i]), "r%d", i);
+            penstock_prep_put(&ops[i], keys[i], strlen(keys[i]), value, BYTES);
+            assert_result(penstock_submit(queue, &ops[i], 1), 0); /* a request each */
+        }
+        for (int i = 0; i < OPS; i++) {
+            assert_result(penstock_reap(queue, &ended, 1, -1), 1);
+            assert_result(ended->result, 0);
+        }
+        assert_int_equal(stat_of(store).keys, OPS);
+        expect_bytes(store, "r399", BYTES, 1);
+        penstock_queue_close(queue);
+        penstock_close(store);
+        daemon_stop(&d);
+    }
+    free(value);
+    free(ops);
+}
+
 /* ---- streams ---- */
 
 static struct penstock_stream *stream_of(const char *key, uint8_t flags, uint64_t if_generation)
@@ -525,6 +562,7 @@ static const struct CMUnitTest tests[] = {
     TEST_SINCE(2, dead_writers_leave_nothing),
     TEST_SINCE(2, slots_end_with_their_handle),
     TEST_SINCE(2, quotas),
+    TEST_SINCE(2, requests_underway),
     TEST_SINCE(2, streams_of_all_lengths),
     TEST_SINCE(2, streams_keep_conditions),
     TEST_SINCE(2, streams_run_out_of_space),
