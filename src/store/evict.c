@@ -144,7 +144,7 @@ bool pst_shard_evict(struct pst_shard *s, uint64_t now_ns)
         return false;
     s->stat.evictions++;
     s->stat.evicted_bytes += r->value_bytes;
-    pst_shard_unlink(s, r);
+    pst_shard_unlink_as(s, r, PST_WIRE_CHANGE_EVICTED);
     return true;
 }
 

@@ -415,7 +415,7 @@ static bool empty_slot(struct pst_shard *s, uint64_t offset)
         return false; /* no value need go for the sake of a page */
     s->stat.evictions++;
     s->stat.evicted_bytes += r->value_bytes;
-    pst_shard_unlink(s, r);
+    pst_shard_unlink_as(s, r, PST_WIRE_CHANGE_EVICTED);
     return true;
 }
 

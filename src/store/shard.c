@@ -233,9 +233,11 @@ void pst_shard_unname(struct pst_shard *s, struct pst_record *r)
     pst_assert(result == 0);
 }
 
-void pst_shard_unlink(struct pst_shard *s, struct pst_record *r)
+void pst_shard_unlink_as(struct pst_shard *s, struct pst_record *r, enum pst_wire_what what)
 {
     pst_shard_unname(s, r);
+    if (pst_unlikely(s->listener_count))
+        pst_shard_tell(s, r, what);
     pst_shard_drop(s, r);
 }
 
@@ -260,6 +262,8 @@ void pst_shard_expose(struct pst_shard *s, struct pst_record *r, struct pst_reco
         s->stat.cache_keys++;
         pst_recency_add(s, r, now_ns);
     }
+    if (pst_unlikely(s->listener_count))
+        pst_shard_tell(s, r, PST_WIRE_CHANGE_PUT);
     answer_with(answer, r);
 }
 

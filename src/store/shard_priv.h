@@ -18,6 +18,7 @@ enum {
 #define PST_OWNER_TAIL (1ull << 63)
 
 struct pst_pin;
+struct pst_listeners;
 
 struct pst_pins {
     struct pst_pin **buckets;
@@ -55,6 +56,9 @@ struct pst_shard {
     uint64_t doomed_count;
     uint32_t all_kept_ds; /* when eviction last found only records that someone keeps */
     uint32_t number;
+    uint32_t listener_count; /* waits and watches: whether anyone is to be told of a change */
+    uint32_t ready_count;    /* waits that are ready */
+    struct pst_listeners *listeners;
     struct pst_shard_stat stat;
     struct pst_shard_later stat_later;
     struct pst_run *runs; /* scratch, PST_RUNS_MAX */
@@ -149,8 +153,15 @@ void pst_record_seal(struct pst_shard *s, struct pst_record *r);
 
 int pst_shard_link(struct pst_shard *s, const struct pst_lookup *lookup, struct pst_record *r,
                    struct pst_record *old);
-/* Takes a record out of the indexes; its memory goes now or with its last reference. */
-void pst_shard_unlink(struct pst_shard *s, struct pst_record *r);
+/* Takes a record out of the indexes; its memory goes now or with its last reference. @what: what happened to
+ * its key. */
+void pst_shard_unlink_as(struct pst_shard *s, struct pst_record *r, enum pst_wire_what what);
+
+static inline void pst_shard_unlink(struct pst_shard *s, struct pst_record *r)
+{
+    pst_shard_unlink_as(s, r, PST_WIRE_CHANGE_DELETED);
+}
+
 /* Lets the record's memory go now or with its last reference; it is in no index any more. */
 void pst_shard_drop(struct pst_shard *s, struct pst_record *r);
 
@@ -170,6 +181,12 @@ bool pst_claim_find(struct pst_shard *s, const struct pst_lookup *lookup, enum p
  * slot's until it is taken. Return: 0, PST_BUSY, -EINVAL another key, -EMSGSIZE, -ENODATA. */
 int pst_slot_lend(struct pst_slot *slot, const struct pst_put *put, struct pst_record **out);
 void pst_slot_return(struct pst_shard *s, struct pst_slot *slot, bool taken);
+/* ---- watch.c ---- */
+
+int pst_listeners_open(struct pst_shard *s);
+void pst_listeners_close(struct pst_shard *s);
+/* Tells of a change while s->listener_count is above 0. */
+void pst_shard_tell(struct pst_shard *s, const struct pst_record *r, enum pst_wire_what what);
 
 /* ---- pins.c ---- */
 

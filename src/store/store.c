@@ -114,7 +114,9 @@ static int shard_init(struct pst_store *store, uint32_t number)
     s->runs = malloc(PST_RUNS_MAX * sizeof(*s->runs));
     if (!s->runs)
         return -ENOMEM;
-    r = pst_index_open(hash_of, s, &s->index);
+    r = pst_listeners_open(s);
+    if (r == 0)
+        r = pst_index_open(hash_of, s, &s->index);
     if (r == 0)
         r = pst_order_open(key_of, s, &s->order);
     if (r == 0)
@@ -124,6 +126,7 @@ static int shard_init(struct pst_store *store, uint32_t number)
 
 static void shard_fini(struct pst_shard *s)
 {
+    pst_listeners_close(s);
     pst_pins_fini(&s->pins);
     pst_slab_close(s->slab);
     pst_order_close(s->order);

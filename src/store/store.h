@@ -219,7 +219,9 @@ struct pst_shard_stat {
 #define PST_SHARD_LATER(X)                                                                                   \
     X(pinned_bytes, "bytes", "bytes of values with a pin or a reference")                                    \
     X(slots, "slots", "slots reserved and not yet committed")                                                \
-    X(slot_bytes, "bytes", "bytes of memory in them")
+    X(slot_bytes, "bytes", "bytes of memory in them")                                                        \
+    X(waits, "gets", "gets that wait for their key")                                                         \
+    X(watches, "watches", "watches of prefixes")
 
 struct pst_shard_later {
 #define X(name, unit, text) uint64_t name;

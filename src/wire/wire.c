@@ -87,10 +87,11 @@ static int get_bytes(const uint8_t **at, const uint8_t *end, size_t len, struct 
     return 0;
 }
 
-static bool code_known(uint8_t code)
+bool pst_wire_code_known(uint8_t code)
 {
     return (code >= PST_WIRE_PUT && code <= PST_WIRE_CHECK) ||
-           (code >= PST_WIRE_LIST && code <= PST_WIRE_CODE_MAX);
+           (code >= PST_WIRE_LIST && code <= PST_WIRE_CODE_MAX) ||
+           (code >= PST_WIRE_WATCH_OPEN && code <= PST_WIRE_WATCH_CLOSE);
 }
 
 int pst_wire_get_op(const uint8_t **from, const uint8_t *end, struct pst_wire_op *op)
@@ -100,7 +101,7 @@ int pst_wire_get_op(const uint8_t **from, const uint8_t *end, struct pst_wire_op
     struct pst_bytes value = {NULL, 0};
 
     GET(at, end, fixed);
-    if (!code_known(fixed.code) || fixed.key_bytes > PST_WIRE_KEY_BYTES_MAX ||
+    if (!pst_wire_code_known(fixed.code) || fixed.key_bytes > PST_WIRE_KEY_BYTES_MAX ||
         fixed.attr_bytes > PST_WIRE_KEY_BYTES_MAX)
         return -EPROTO;
     op->code = fixed.code;

@@ -57,6 +57,9 @@ enum pst_wire_code {
     PST_WIRE_SLOT_ABORT = 25,  /* if_generation: handle */
     PST_WIRE_COMMIT = 26,      /* bytes: how many of the operations behind it belong to it */
     PST_WIRE_CODE_MAX = 26,
+    PST_WIRE_WATCH_OPEN = 32,  /* of the prefix in key; result.generation is its handle */
+    PST_WIRE_WATCH_NEXT = 33,  /* if_generation: handle; offset: ms to wait; bytes: room. Data: changes */
+    PST_WIRE_WATCH_CLOSE = 34, /* if_generation: handle */
 };
 
 enum pst_wire_op_flag {
@@ -67,6 +70,7 @@ enum pst_wire_op_flag {
     PST_WIRE_EXACT = 16,
     PST_WIRE_VALUE_IN_BULK = 32, /* put: the value comes by BULK, not behind the operation */
     PST_WIRE_AFTER = 64,         /* list, sweep: the key itself is left out */
+    PST_WIRE_WAIT = 64,          /* get: of a key that is not there, for if_generation ms */
     PST_WIRE_SPARE = 128,        /* sweep: leave pinned keys; get: attributes are wanted */
     PST_WIRE_REPLACE = 128,      /* reserve: neither owns the key nor respects who does */
 };
@@ -135,6 +139,23 @@ struct pst_wire_entry {
 };
 _Static_assert(sizeof(struct pst_wire_entry) == 24, "wire entry");
 
+enum pst_wire_what {
+    PST_WIRE_CHANGE_PUT = 1,
+    PST_WIRE_CHANGE_DELETED = 2,
+    PST_WIRE_CHANGE_EVICTED = 3,
+    PST_WIRE_CHANGE_MISSED = 4, /* value_bytes changes came and went unread; no key */
+};
+
+/* Entry of a WATCH_NEXT's data: fixed part, then the key. */
+struct pst_wire_change {
+    uint64_t generation; /* of the value that came or went */
+    uint64_t value_bytes;
+    uint16_t key_bytes;
+    uint8_t what;
+    uint8_t spare[5];
+};
+_Static_assert(sizeof(struct pst_wire_change) == 24, "wire change");
+
 /* Data of a SWEEP, then the key to go on behind. */
 struct pst_wire_sweep {
     uint64_t deleted;
@@ -167,6 +188,13 @@ struct pst_wire_slot {
     uint16_t location_bytes;
 };
 _Static_assert(sizeof(struct pst_wire_slot) == 24, "wire slot");
+bool pst_wire_code_known(uint8_t code);
+
+/* True for operations that may be answered late, and so travel alone. */
+static inline bool pst_wire_waits(uint8_t code, uint8_t flags)
+{
+    return (code == PST_WIRE_GET && flags & PST_WIRE_WAIT) || code == PST_WIRE_WATCH_NEXT;
+}
 
 /* Encoders write at @at and return the end. The caller has made sure of the room (PST_WIRE_*_BYTES_MAX). */
 uint8_t *pst_wire_put_op(uint8_t *at, const struct pst_wire_op *op);
