@@ -113,6 +113,7 @@ enum penstock_flag {
     PENSTOCK_CHECKSUM = 4,      /* put: keep a crc32c of the value; every get of the whole value checks it */
     PENSTOCK_RANGE = 8,         /* get: bytes [offset, offset + bytes), all of them inside of the value */
     PENSTOCK_EXACT = 16,        /* get: the value must have exactly `bytes` */
+    PENSTOCK_WAIT = 64,         /* get: a key that is not there is waited for, `wait_ms` long */
     PENSTOCK_REPLACE = 128,     /* reserve: like any put, over what is there and beside other writers */
 };
 
@@ -131,7 +132,10 @@ struct penstock_op {
     uint64_t
         bytes; /* put: size of the value; get: room, or length of the range; pin: time in ms, 0 for ever */
     uint64_t offset; /* get with PENSTOCK_RANGE */
-    uint64_t if_generation;
+    union {
+        uint64_t if_generation;
+        uint64_t wait_ms; /* get with PENSTOCK_WAIT: 0: the store's timeout; 2^31 at the most */
+    };
     const struct iovec *iov; /* pieces in place of data, bytes in all; NULL: none */
     uint32_t iov_count;
     int32_t result;       /* out: 0, enum penstock_result, -errno */
@@ -354,6 +358,17 @@ PENSTOCK_API int penstock_put(struct penstock *store, const void *key, size_t ke
 /* Reads the value into @buf. *@value_bytes (may be NULL) gets its size, on -ENOBUFS too. */
 PENSTOCK_API int penstock_get(struct penstock *store, const void *key, size_t key_bytes, void *buf,
                               uint64_t room, uint64_t *value_bytes);
+/**
+ * penstock_get_wait() - read a value that may not be there yet
+ * @timeout_ms: how long to wait for the key; 0: not at all
+ * Waits without holding up other operations of the store, and ends with the first write of the key. With the
+ * PENSTOCK_WAIT flag any get of a batch or a queue does the same.
+ * Return: as penstock_get(): PENSTOCK_MISS when the key did not come; -EDQUOT when more gets wait than the
+ * node grants one session (--session-waits) or one handle has (512; embedded 4,096). A node that is gone is
+ * looked for until @timeout_ms and the store's timeout are over.
+ */
+PENSTOCK_API int penstock_get_wait(struct penstock *store, const void *key, size_t key_bytes, void *buf,
+                                   uint64_t room, uint64_t *value_bytes, uint32_t timeout_ms);
 PENSTOCK_API int penstock_get_range(struct penstock *store, const void *key, size_t key_bytes,
                                     uint64_t offset, void *buf, uint64_t bytes);
 /* PENSTOCK_OK or PENSTOCK_MISS. */
@@ -424,6 +439,51 @@ PENSTOCK_API int penstock_view(struct penstock *store, const void *key, size_t k
                                struct penstock_view *view);
 PENSTOCK_API void penstock_view_release(struct penstock *store, struct penstock_view *view);
 
+/* ---- watches: what happens to the keys of a prefix ---- */
+
+struct penstock_watch;
+
+enum penstock_event_what {
+    PENSTOCK_EVENT_PUT = 1,
+    PENSTOCK_EVENT_DELETED = 2,
+    PENSTOCK_EVENT_EVICTED = 3,
+    PENSTOCK_EVENT_MISSED = 4, /* too slow: `missed` events are gone; list the prefix again */
+    PENSTOCK_EVENT_RESET = 5,  /* the connection was lost: any number may be gone; list the prefix again */
+};
+
+struct penstock_event {
+    int what;
+    const void *key; /* borrowed until the next call on the watch */
+    size_t key_bytes;
+    uint64_t generation; /* of the value that came or went */
+    uint64_t value_bytes;
+    uint64_t missed;
+};
+
+/**
+ * penstock_watch_open() - be told of writes, deletions and evictions
+ * @prefix, @prefix_bytes: of the keys; 0 bytes: all keys
+ * @out: the watch, which belongs to one thread at a time; end with penstock_watch_close()
+ * From its return on, every change of such a key becomes one event; the events of one key come in order. The
+ * store keeps 64 KiB of them in each shard until they are fetched, and tells how many it dropped when that
+ * was not enough. Events of a shard that come after MISSED or RESET are newer than all that are gone: who
+ * lists the prefix then knows everything again. Return: 0, -EMFILE too many watches, -errno.
+ */
+PENSTOCK_API int penstock_watch_open(struct penstock *store, const void *prefix, size_t prefix_bytes,
+                                     struct penstock_watch **out);
+/**
+ * penstock_watch_next() - the next event
+ * @timeout_ms: how long to wait for it; 0: do not wait; -1: as long as it takes
+ * Return: 1 and *@event, 0 none came, -errno: the node could not be reached; a later call tries again.
+ */
+PENSTOCK_API int penstock_watch_next(struct penstock_watch *watch, int timeout_ms,
+                                     struct penstock_event *event);
+/* Becomes readable when there may be an event; call penstock_watch_next() with 0 until it returns 0 before
+ * waiting on it. */
+PENSTOCK_API int penstock_watch_fd(struct penstock_watch *watch);
+/* Close watches before their store. Returns NULL. */
+PENSTOCK_API struct penstock_watch *penstock_watch_close(struct penstock_watch *watch);
+
 /* ---- about the store ---- */
 
 /* Figures of the whole store. `size` in: sizeof(struct penstock_stat). */
@@ -439,6 +499,8 @@ struct penstock_stat {
     uint64_t pinned_bytes; /* of values with a pin, in transfer or viewed */
     uint64_t slots;        /* reserved and not yet committed */
     uint64_t slot_bytes;   /* of memory in them */
+    uint64_t waits;        /* gets that wait for their key */
+    uint64_t watches;      /* of prefixes, counted in every shard */
 };
 
 PENSTOCK_API int penstock_stat(struct penstock *store, struct penstock_stat *stat);

@@ -42,6 +42,12 @@ struct penstock_op *pst_op_list_pop(struct pst_op_list *list);
  */
 int pst_op_begin(struct penstock_op *op, int shard, struct pst_op_list *done);
 void pst_op_end(struct penstock_op *op, int result);
+/* The list that an operation underway will be pushed to. */
+struct pst_op_list *pst_op_done_list(const struct penstock_op *op);
+/* Writes to the list's descriptor, where it has one. */
+void pst_op_list_wake(const struct pst_op_list *list);
+/* How long an operation waits for what is not there yet; @preset_ms: unless it says. 0: it does not. */
+uint64_t pst_op_wait_ms(const struct penstock_op *op, uint64_t preset_ms);
 /* The @bytes at @offset of an operation's buffers. Return: pieces, or -E2BIG. */
 int pst_op_pieces(const struct penstock_op *op, uint64_t offset, uint64_t bytes, struct iovec *iov,
                   int iov_max);

@@ -8,6 +8,7 @@
 
 enum {
     CALLS_MAX = PST_WIRE_PLACES, /* requests in flight */
+    WAITS_MAX = 512,             /* of them gets that wait, each alone in its request */
     CALL_BODY_BYTES = PST_WIRE_BODY_BYTES_MAX + PST_WIRE_OP_BYTES_MAX,
     BULK_MESSAGES_MAX = 4096, /* transport operations in flight */
     PIECES_MAX = PST_OP_PIECES_MAX,
@@ -37,6 +38,7 @@ struct pst_call {
     enum call_state state;
     bool replied;
     bool values_in_bulk; /* puts whose values follow by BULK */
+    bool waits;          /* its one operation may be answered late */
     struct pst_bulk_cursor bulk_out;
     uint32_t bulks_out;  /* begun to be sent */
     uint32_t bulks_next; /* index of the one to be taken next */
@@ -86,6 +88,7 @@ struct pst_channel {
     uint32_t call_count;
     struct pst_list idle, unsent, sent;
     struct pst_call *filling[PST_BOOT_SHARDS_MAX]; /* the request that takes a shard's next operation */
+    uint32_t wait_count;                           /* gets that wait at the node */
     struct pst_op_list waiting;                    /* operations that no request could take yet */
     uint64_t waiting_until_ns;                     /* not before */
     uint64_t tick_ns;                              /* when timers are looked at next */
@@ -103,6 +106,11 @@ struct pst_channel *pst_channel_cast(void *p);
 void pst_channel_break(struct pst_channel *ch, int error);
 /* Looks at the session's socket, at deadlines and at what waits. */
 void pst_channel_tick(struct pst_channel *ch, uint64_t now_ns);
+
+/* ---- op.c ---- */
+
+/* True for operations on what ends with its session; *@result: how they end then. */
+bool pst_op_orphaned(const struct penstock_op *op, int *result);
 
 /* ---- request.c ---- */
 

@@ -219,14 +219,15 @@ static void settle_list(struct pst_list *list, uint64_t now_ns)
         pst_call_settle(pst_list_first(list, struct pst_call, link), now_ns);
 }
 
-/* A handle means another view, or none, in the next session. */
-static void forget_releases(struct pst_channel *ch)
+/* A handle means another view or watch, or none, in the next session. */
+static void forget_handles(struct pst_channel *ch)
 {
     for (size_t left = ch->waiting.count; left > 0; left--) {
         struct penstock_op *op = pst_op_list_pop(&ch->waiting);
+        int result;
 
-        if (op->code == PST_WIRE_RELEASE)
-            pst_op_end(op, 0);
+        if (pst_op_orphaned(op, &result))
+            pst_op_end(op, result);
         else
             pst_op_list_push(&ch->waiting, op);
     }
@@ -238,7 +239,7 @@ static void settle(struct pst_channel *ch, uint64_t now_ns)
     pst_assert(ch->state == CHANNEL_CLOSING && ch->peers_open == 0);
     settle_list(&ch->sent, now_ns);
     settle_list(&ch->unsent, now_ns);
-    forget_releases(ch);
+    forget_handles(ch);
     drop_session(ch);
     ch->retry_ns = now_ns;
 }

@@ -3,6 +3,12 @@
 
 #include "base/hash.h"
 
+void pst_op_list_wake(const struct pst_op_list *list)
+{
+    if (list->wake_fd)
+        pst_event_set(list->wake_fd);
+}
+
 void pst_op_list_push(struct pst_op_list *list, struct penstock_op *op)
 {
     op->reserved[OP_NEXT] = NULL;
@@ -12,8 +18,7 @@ void pst_op_list_push(struct pst_op_list *list, struct penstock_op *op)
         list->first = op;
     list->last = op;
     list->count++;
-    if (list->wake_fd)
-        pst_event_set(list->wake_fd);
+    pst_op_list_wake(list);
 }
 
 struct penstock_op *pst_op_list_pop(struct pst_op_list *list)
@@ -44,7 +49,7 @@ static int check_op(const struct penstock_op *op, int shard)
     uint64_t sum = 0;
 
     if (!pst_op_public(op))
-        return shard >= 0 && op->code >= PST_WIRE_LIST && op->code <= PST_WIRE_CODE_MAX ? 0 : -EINVAL;
+        return shard >= 0 && pst_wire_code_known(op->code) ? 0 : -EINVAL;
     if (op->code == 0 || op->key_bytes == 0 || !op->key)
         return -EINVAL;
     if (op->key_bytes > PENSTOCK_KEY_BYTES_MAX)
@@ -77,6 +82,28 @@ void pst_op_end(struct penstock_op *op, int result)
 {
     op->result = result;
     pst_op_list_push(op->reserved[OP_DONE_LIST], op);
+}
+
+uint64_t pst_op_wait_ms(const struct penstock_op *op, uint64_t preset_ms)
+{
+    if (!pst_wire_waits(op->code, op->flags))
+        return 0;
+    if (op->code == PST_WIRE_WATCH_NEXT)
+        return op->offset;
+    return op->wait_ms ? pst_min(op->wait_ms, INT32_MAX) : preset_ms;
+}
+
+bool pst_op_orphaned(const struct penstock_op *op, int *result)
+{
+    if (op->code != PST_WIRE_RELEASE && op->code != PST_WIRE_WATCH_NEXT && op->code != PST_WIRE_WATCH_CLOSE)
+        return false;
+    *result = op->code == PST_WIRE_WATCH_NEXT ? -ECONNRESET : 0;
+    return true;
+}
+
+struct pst_op_list *pst_op_done_list(const struct penstock_op *op)
+{
+    return op->reserved[OP_DONE_LIST];
 }
 
 int pst_op_pieces(const struct penstock_op *op, uint64_t offset, uint64_t bytes, struct iovec *iov,

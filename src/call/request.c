@@ -48,6 +48,7 @@ void pst_call_free(struct pst_call *call)
 {
     pst_assert(call->state != CALL_IDLE);
     call->state = CALL_IDLE;
+    call->channel->wait_count -= call->waits;
     pst_list_remove(&call->link);
     pst_list_push_front(&call->channel->idle, &call->link);
 }
@@ -63,14 +64,13 @@ static struct pst_call *call_begin(struct pst_channel *ch, uint32_t shard)
     call->count = 0;
     call->state = CALL_OPEN;
     call->replied = false;
-    call->values_in_bulk = false;
+    call->values_in_bulk = call->waits = false;
     call->bulks_out = call->bulks_next = 0;
     call->bulk_out = (struct pst_bulk_cursor){0, 0};
     call->sends = 0;
     call->bulks_expected = call->bulks_arrived = call->bulks_arriving = 0;
     call->deadline_ns = 0;
     call->body_bytes = 0;
-    ch->filling[shard] = call;
     return call;
 }
 
@@ -99,6 +99,28 @@ static void encode_slot(const struct penstock_op *op, struct pst_wire_op *wire)
         wire->crc = (uint32_t)op->offset;
 }
 
+static uint64_t timeout_of(const struct pst_channel *ch, const struct penstock_op *op)
+{
+    bool moves_bytes = op->code <= PENSTOCK_GET || op->code == PENSTOCK_SLOT_WRITE;
+
+    return (ch->options.timeout_ms + (moves_bytes ? op->bytes / BYTES_PER_MS : 0)) * 1000000;
+}
+
+/* The waiting that is left, in ms: an operation may be sent again in another session. */
+static void encode_wait(const struct pst_call *call, const struct penstock_op *op, struct pst_wire_op *wire)
+{
+    uint64_t end_ns = pst_op_deadline(op) - timeout_of(call->channel, op), now_ns = pst_now_ns();
+    uint64_t left_ms = end_ns > now_ns ? (end_ns - now_ns + 999999) / 1000000 : 0;
+
+    wire->flags |= PST_WIRE_IF_GENERATION;
+    if (op->code == PENSTOCK_GET) {
+        wire->if_generation = left_ms;
+        return;
+    }
+    wire->flags |= PST_WIRE_RANGE;
+    wire->offset = left_ms;
+}
+
 static void encode_op(struct pst_call *call, const struct penstock_op *op)
 {
     uint8_t scratch[PST_WIRE_INLINE_BYTES_MAX];
@@ -112,6 +134,8 @@ static void encode_op(struct pst_call *call, const struct penstock_op *op)
         .if_generation = op->if_generation,
     };
 
+    if (pst_unlikely(pst_wire_waits(op->code, op->flags)))
+        encode_wait(call, op, &wire);
     if (op->code == PENSTOCK_PUT && op->flags & PENSTOCK_CHECKSUM)
         wire.crc = pst_op_crc(op, op->bytes);
     if (op->code == PENSTOCK_PUT || op->code >= PST_WIRE_LIST)
@@ -143,6 +167,28 @@ static void add_op(struct pst_call *call, struct penstock_op *op)
     call->count++;
 }
 
+/* What may be answered late travels alone: a reply waits for all of its request. Return: false when no
+ * request is free. */
+static bool place_wait(struct pst_channel *ch, struct penstock_op *op, uint32_t shard)
+{
+    bool get = op->code == PENSTOCK_GET;
+    struct pst_call *call;
+
+    if (get && ch->wait_count == WAITS_MAX) { /* to wait for a place would hold up everything else */
+        pst_op_end(op, -EDQUOT);
+        return true;
+    }
+    call = call_begin(ch, shard);
+    if (!call)
+        return false;
+    call->waits = get;
+    ch->wait_count += get;
+    add_op(call, op);
+    call->deadline_ns = pst_op_deadline(op);
+    pst_call_send(call);
+    return true;
+}
+
 /* Return: false when no request is free. */
 static bool place_op(struct pst_channel *ch, struct penstock_op *op)
 {
@@ -165,13 +211,15 @@ static bool place_op(struct pst_channel *ch, struct penstock_op *op)
         pst_op_end(op, -EFBIG);
         return true;
     }
+    if (pst_unlikely(pst_wire_waits(op->code, op->flags)))
+        return place_wait(ch, op, (uint32_t)shard);
     call = ch->filling[shard];
     if (call && members) { /* it needs room for all of them */
         pst_call_send(call);
         call = NULL;
     }
     if (!call)
-        call = call_begin(ch, (uint32_t)shard);
+        call = ch->filling[shard] = call_begin(ch, (uint32_t)shard);
     if (!call)
         return false;
     add_op(call, op);
@@ -185,15 +233,17 @@ static bool place_op(struct pst_channel *ch, struct penstock_op *op)
 
 void pst_channel_submit(struct pst_channel *ch, struct penstock_op *op, int shard, struct pst_op_list *done)
 {
-    bool moves_bytes = op->code <= PENSTOCK_GET || op->code == PENSTOCK_SLOT_WRITE;
-    uint64_t timeout_ms = ch->options.timeout_ms + (moves_bytes ? op->bytes / BYTES_PER_MS : 0);
+    uint64_t timeout_ns = timeout_of(ch, op) + pst_op_wait_ms(op, ch->options.timeout_ms) * 1000000;
     uint64_t now_ns = pst_now_ns();
     int r = pst_op_begin(op, shard, done);
 
-    op->reserved[OP_DEADLINE] = (void *)(uintptr_t)(now_ns + timeout_ms * 1000000);
+    op->reserved[OP_DEADLINE] = (void *)(uintptr_t)(now_ns + timeout_ns);
     op->reserved[OP_SHARD] = (void *)(intptr_t)shard;
-    if (now_ns > ch->tick_ns + IDLE_NS) /* nobody has looked for a while: the session may be long gone */
-        pst_channel_tick(ch, now_ns);
+    if (now_ns > ch->tick_ns + IDLE_NS) { /* nobody has looked for a while: answers may lie there, and the
+                                             session may be long gone */
+        while (pst_channel_poll(ch))
+            ;
+    }
     if (r < 0)
         pst_op_end(op, r);
     else if (ch->state != CHANNEL_UP || ch->waiting.count || !place_op(ch, op))
@@ -351,7 +401,9 @@ static bool is_write(const struct penstock_op *op)
  * when that does not settle it. */
 static bool ends_with_session(const struct penstock_op *op, bool sent, int *result)
 {
-    if (op->code == PST_WIRE_RELEASE || op->code == PENSTOCK_SLOT_ABORT)
+    if (pst_op_orphaned(op, result))
+        return true;
+    if (op->code == PENSTOCK_SLOT_ABORT)
         *result = 0;
     else if (op->code == PENSTOCK_SLOT_WRITE)
         *result = PENSTOCK_MISS;

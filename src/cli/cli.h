@@ -27,6 +27,7 @@ enum pst_exit {
     X(NUMBER, timeout, "10000", 1, 86400000, "ms", "how long one call may take")                             \
     X(FLAG, json, "no", 0, 0, "", "machine-readable output")                                                 \
     X(FLAG, long_, "no", 0, 0, "", "ls: size, generation and class too")                                     \
+    X(STRING, wait, "", 0, 0, "[=MS]", "get: wait for the key, MS long or as long as a call may take")       \
     X(STRING, range, "", 0, 0, "FROM:BYTES", "get: only this part of the value")                             \
     X(STRING, prefix, "", 0, 0, "PREFIX", "rm: every key with it; put, get --files: in front of the path")   \
     X(STRING, files, "", 0, 0, "LIST", "put, get: every file that LIST names, one path a line")              \
@@ -90,6 +91,7 @@ int pst_cmd_clear(struct pst_cli *cli);
 int pst_cmd_bench(struct pst_cli *cli);
 int pst_cmd_dump(struct pst_cli *cli);
 int pst_cmd_load(struct pst_cli *cli);
+int pst_cmd_watch(struct pst_cli *cli);
 /* The many-files forms of put and get. */
 int pst_put_files(struct pst_cli *cli);
 int pst_get_files(struct pst_cli *cli);

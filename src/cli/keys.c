@@ -127,7 +127,7 @@ static int parse_range(const struct pst_cli *cli, uint64_t *from, uint64_t *byte
 
 /* Reads the value whatever its size: the second try has a buffer that fits, unless someone has overwritten it
  * meanwhile. */
-static int read_whole(struct pst_cli *cli, struct penstock_op *op, const char *key)
+static int read_whole(struct pst_cli *cli, struct penstock_op *op, const char *key, uint64_t wait_ms)
 {
     uint64_t room = 64 << 10;
 
@@ -137,6 +137,8 @@ static int read_whole(struct pst_cli *cli, struct penstock_op *op, const char *k
         penstock_prep_get(op, key, strlen(key), malloc(room), room);
         if (!op->data)
             return -ENOMEM;
+        op->flags |= cli->wait ? PENSTOCK_WAIT : 0;
+        op->wait_ms = wait_ms;
         penstock_batch(cli->store, op, 1);
         room = op->value_bytes;
     }
@@ -145,11 +147,13 @@ static int read_whole(struct pst_cli *cli, struct penstock_op *op, const char *k
 }
 
 static int read_range(struct pst_cli *cli, struct penstock_op *op, const char *key, uint64_t from,
-                      uint64_t bytes)
+                      uint64_t bytes, uint64_t wait_ms)
 {
     penstock_prep_get_range(op, key, strlen(key), from, malloc(bytes ? bytes : 1), bytes);
     if (!op->data)
         return -ENOMEM;
+    op->flags |= cli->wait ? PENSTOCK_WAIT : 0;
+    op->wait_ms = wait_ms;
     penstock_batch(cli->store, op, 1);
     return op->result;
 }
@@ -184,12 +188,14 @@ static int get_value(struct pst_cli *cli, struct penstock_op *op)
 {
     const char *key = cli->args[0], *path = cli->arg_count == 2 ? cli->args[1] : "-";
     bool to_stdout = strcmp(path, "-") == 0;
-    uint64_t from = 0, bytes = 0;
+    uint64_t from = 0, bytes = 0, wait_ms = 0;
     int r, code = cli->range ? parse_range(cli, &from, &bytes) : 0;
 
+    if (code == 0 && cli->wait && (pst_parse_size(cli->wait, &wait_ms) < 0 || wait_ms > INT32_MAX))
+        code = pst_cli_usage("wait: '%s' is not a number of milliseconds", cli->wait);
     if (code)
         return code;
-    r = cli->range ? read_range(cli, op, key, from, bytes) : read_whole(cli, op, key);
+    r = cli->range ? read_range(cli, op, key, from, bytes, wait_ms) : read_whole(cli, op, key, wait_ms);
     if (r == -ENOMEM && !op->data) {
         fprintf(stderr, "penstock: no memory for a value of %" PRIu64 " bytes\n", op->bytes);
         return PST_EXIT_OTHER;
@@ -351,6 +357,8 @@ static int stat_key(struct pst_cli *cli, const char *key)
     X(pinned_bytes, "bytes", "of them")                                                                      \
     X(slots, "", "slots reserved and not yet committed")                                                     \
     X(slot_bytes, "bytes", "of memory in them")                                                              \
+    X(waits, "", "gets that wait for their key")                                                             \
+    X(watches, "", "watches of prefixes, counted in every shard")                                            \
     X(puts, "", "values written")                                                                            \
     X(gets, "", "values asked for")                                                                          \
     X(hits, "", "of them found")                                                                             \

@@ -26,6 +26,7 @@ static const struct command {
     {"clear", "clear                   delete everything that is not pinned", pst_cmd_clear},
     {"dump", "dump [PREFIX] [FILE|-]  write all keys and values as one checked stream", pst_cmd_dump},
     {"load", "load [FILE|-]           store what dump wrote", pst_cmd_load},
+    {"watch", "watch [PREFIX]          print what happens to keys, a line each", pst_cmd_watch},
     {"bench", "bench                   measure", pst_cmd_bench},
 };
 
@@ -112,6 +113,8 @@ static int set_flag(struct pst_cli *cli, int argc, char **argv, int *i)
     snprintf(name, sizeof(name), "%.*s", (int)strcspn(flag, "="), flag);
     if (!value && option->type == PST_OPTION_FLAG)
         value = "yes";
+    if (!value && option->unit[0] == '[') /* which says that the value may be left out */
+        value = "0";
     if (!value && *i + 1 < argc)
         value = argv[++*i];
     if (!value)

@@ -25,8 +25,15 @@ struct pst_backend {
     void (*submit)(struct penstock *store, struct penstock_op *op, int shard, struct pst_op_list *done);
     void (*flush)(struct penstock *store);
     bool (*poll)(struct penstock *store); /* true: something happened */
-    int (*fd)(struct penstock *store);    /* -1: nothing to wait for */
-    int (*arm)(struct penstock *store);   /* 0: the descriptor wakes */
+    /*
+     * Of a backend that locks itself, in place of poll: does operations of @done that waited and are ready,
+     * and waits for more until it holds @count, nothing of it waits, or the deadline. Return: when the next
+     * one's time is over. NULL: poll.
+     */
+    uint64_t (*await)(struct penstock *store, const struct pst_op_list *done, size_t count,
+                      uint64_t deadline_ns);
+    int (*fd)(struct penstock *store);  /* -1: nothing to wait for */
+    int (*arm)(struct penstock *store); /* 0: the descriptor wakes */
     uint32_t (*shards)(struct penstock *store);
     uint32_t (*shard_of)(struct penstock *store, struct pst_bytes key);
     const char *(*lane)(struct penstock *store);
@@ -62,7 +69,8 @@ struct penstock {
     _Atomic uint32_t crowd;  /* threads that want the lock */
     struct pst_memory memory[MEMORY_MAX];
     uint32_t memory_count;
-    char url[320]; /* for people: cut off where it is longer */
+    uint32_t watch_sides; /* shards that its watches watch */
+    char url[320];        /* for people: cut off where it is longer */
     uint8_t secret[PST_BOOT_SECRET_BYTES_MAX];
 };
 
@@ -124,10 +132,12 @@ void pst_unstitch(struct penstock_view *view);
 
 /* Everything that had ended has been reaped: the descriptor waits for what comes next. */
 void pst_queue_drained(struct penstock_queue *queue);
+/* The descriptor is to wake at @ns; UINT64_MAX: never. */
+void pst_queue_until(struct penstock_queue *queue, uint64_t ns);
 
 /* ---- local.c, remote.c ---- */
 
-int pst_local_open(struct penstock *store, const char *query);
+int pst_local_open(struct penstock *store, const char *query, const struct penstock_options *options);
 int pst_remote_open(struct penstock *store, const char *address, const char *query,
                     const struct penstock_options *options);
 

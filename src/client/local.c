@@ -11,6 +11,8 @@
 
 #include <stdio.h>
 
+enum { TIMEOUT_MS = 10000 }; /* of a wait that names none */
+
 #define LOCAL_OPTIONS(X)                                                                                     \
     X(SIZE, dram, "1G", 1 << 20, 1ull << 44, "bytes", "memory for values")                                   \
     X(SIZE, page_size, "2M", 64 << 10, 1 << 30, "bytes", "page of the arenas")                               \
@@ -40,6 +42,10 @@ struct pst_shard *pst_local_lock(struct pst_local *l, uint32_t number)
 
 void pst_local_unlock(struct pst_local *l, uint32_t number)
 {
+    struct pst_shard *shard = pst_store_shard(l->store, number);
+
+    if (pst_unlikely(pst_shard_has_ready(shard)))
+        pst_local_wake(l, shard);
     pthread_mutex_unlock(&l->locks[number]);
 }
 
@@ -139,7 +145,7 @@ static int read_value(struct pst_local *l, uint32_t number, struct pst_shard *sh
     return checked && pst_op_crc(op, bytes) != crc ? -EBADMSG : 0;
 }
 
-static int get_op(struct pst_local *l, uint32_t number, struct penstock_op *op)
+static int get_op(struct pst_local *l, uint32_t number, struct penstock_op *op, uint64_t until_ns)
 {
     struct pst_shard *shard = pst_local_lock(l, number);
     struct pst_lookup lookup = pst_shard_lookup(shard, (struct pst_bytes){op->key, op->key_bytes});
@@ -149,6 +155,11 @@ static int get_op(struct pst_local *l, uint32_t number, struct penstock_op *op)
 
     pst_shard_tick(shard, now_ns); /* no thread does it: pins end by time when someone looks */
     record = pst_shard_find(shard, &lookup);
+    if (!record && now_ns < until_ns) {
+        r = pst_local_park(l, number, op, until_ns, &lookup, NULL);
+        pst_local_unlock(l, number);
+        return r;
+    }
     if (op->code == PENSTOCK_GET)
         pst_shard_count_read(shard, record != NULL);
     if (record) {
@@ -206,7 +217,7 @@ static uint32_t local_shard_of(struct penstock *store, struct pst_bytes key)
     return pst_route_shard(key, pst_store_slot_seed(store->local->store), store->local->shard_count);
 }
 
-static int other_op(struct pst_local *l, uint32_t number, struct penstock_op *op)
+static int other_op(struct pst_local *l, uint32_t number, struct penstock_op *op, uint64_t until_ns)
 {
     struct pst_shard *shard = pst_local_lock(l, number);
     struct pst_lookup lookup = pst_shard_lookup(shard, (struct pst_bytes){op->key, op->key_bytes});
@@ -252,6 +263,11 @@ static int other_op(struct pst_local *l, uint32_t number, struct penstock_op *op
     case PST_WIRE_RELEASE:
         pst_shard_unref(shard, (struct pst_record *)(uintptr_t)op->if_generation);
         break;
+    case PST_WIRE_WATCH_OPEN:
+    case PST_WIRE_WATCH_NEXT:
+    case PST_WIRE_WATCH_CLOSE:
+        r = pst_local_watch(l, number, op, until_ns);
+        break;
     default:
         pst_assert(op->code == PST_WIRE_PING);
     }
@@ -259,27 +275,35 @@ static int other_op(struct pst_local *l, uint32_t number, struct penstock_op *op
     return r;
 }
 
+int pst_local_apply(struct pst_local *l, uint32_t number, struct penstock_op *op, uint64_t until_ns)
+{
+    if (op->code == PENSTOCK_PUT)
+        return put_op(l, number, op);
+    if (op->code == PENSTOCK_GET || op->code == PENSTOCK_STAT_KEY)
+        return get_op(l, number, op, until_ns);
+    if (op->code >= PENSTOCK_RESERVE && op->code <= PENSTOCK_SLOT_ABORT)
+        return pst_local_slot_op(l, number, op);
+    if (op->code == PST_WIRE_COMMIT)
+        return pst_local_commit(l, op);
+    return other_op(l, number, op, until_ns);
+}
+
 static void local_submit(struct penstock *store, struct penstock_op *op, int shard, struct pst_op_list *done)
 {
     struct pst_local *l = store->local;
+    uint64_t wait_ms = pst_op_wait_ms(op, l->timeout_ms), until_ns = 0;
     uint32_t number;
     int r = pst_op_begin(op, shard, done);
 
     if (r == 0) {
         number =
             shard >= 0 ? (uint32_t)shard : local_shard_of(store, (struct pst_bytes){op->key, op->key_bytes});
-        if (op->code == PENSTOCK_PUT)
-            r = put_op(l, number, op);
-        else if (op->code == PENSTOCK_GET || op->code == PENSTOCK_STAT_KEY)
-            r = get_op(l, number, op);
-        else if (op->code >= PENSTOCK_RESERVE && op->code <= PENSTOCK_SLOT_ABORT)
-            r = pst_local_slot_op(l, number, op);
-        else if (op->code == PST_WIRE_COMMIT)
-            r = pst_local_commit(l, op);
-        else
-            r = other_op(l, number, op);
+        if (pst_unlikely(wait_ms))
+            until_ns = pst_now_ns() + wait_ms * 1000000;
+        r = pst_local_apply(l, number, op, until_ns);
     }
-    pst_op_end(op, r);
+    if (r != LOCAL_PARKED)
+        pst_op_end(op, r);
 }
 
 /* ---- the backend ---- */
@@ -366,6 +390,7 @@ static void local_close(struct penstock *store)
 {
     struct pst_local *l = store->local;
 
+    pst_local_waits_fini(l);
     for (uint32_t i = 0; l->locks && i < l->shard_count; i++)
         pthread_mutex_destroy(&l->locks[i]);
     for (uint32_t i = 0; l->holders && i < l->shard_count; i++)
@@ -381,6 +406,7 @@ const struct pst_backend pst_backend_local = {
     .submit = local_submit,
     .flush = local_flush,
     .poll = local_poll,
+    .await = pst_local_await,
     .fd = local_fd,
     .arm = local_arm,
     .shards = local_shards,
@@ -394,7 +420,7 @@ const struct pst_backend pst_backend_local = {
     .close = local_close,
 };
 
-static int open_local(struct penstock *store, const struct local_settings *settings)
+static int open_local(struct penstock *store, const struct local_settings *settings, uint32_t timeout_ms)
 {
     struct pst_store_options options = {
         .arenas = {.bytes = settings->dram,
@@ -411,6 +437,9 @@ static int open_local(struct penstock *store, const struct local_settings *setti
 
     if (!l)
         return pst_fail(-ENOMEM, "out of memory");
+    l->handle = store;
+    l->timeout_ms = timeout_ms ? timeout_ms : TIMEOUT_MS;
+    pst_local_waits_init(l);
     store->local = l;
     store->backend = &pst_backend_local;
     r = pst_store_open(&options, &l->store, &why);
@@ -427,7 +456,7 @@ static int open_local(struct penstock *store, const struct local_settings *setti
     return 0;
 }
 
-int pst_local_open(struct penstock *store, const char *query)
+int pst_local_open(struct penstock *store, const char *query, const struct penstock_options *options)
 {
     struct local_settings settings = {0};
     char fault[PST_FAULT_BYTES];
@@ -436,7 +465,7 @@ int pst_local_open(struct penstock *store, const char *query)
     r = r < 0 ? pst_fail(r, "%s", fault)
               : pst_query_apply(local_options, pst_count_of(local_options), &settings, query);
     if (r == 0)
-        r = open_local(store, &settings);
+        r = open_local(store, &settings, options->timeout_ms);
     pst_options_free(local_options, pst_count_of(local_options), &settings);
     return r;
 }

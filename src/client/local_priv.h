@@ -5,23 +5,37 @@
 #include "client/client_priv.h"
 #include "store/slot.h"
 #include "store/store.h"
+#include "store/watch.h"
 
 enum {
     COPY_LOCKED_BYTES_MAX = 64 << 10, /* longer copies let the lock go */
     PRESSURE_ROUNDS = 64,             /* tries of a write while other shards evict for it */
+    LOCAL_WAITS_MAX = 4096,           /* operations that wait */
+    LOCAL_WATCHES_MAX = 256,          /* in one shard */
+    LOCAL_PARKED = -EINPROGRESS,      /* the operation waits */
 };
 
 struct pst_local {
+    struct penstock *handle;
     struct pst_store *store;
     uint32_t shard_count;
     pthread_mutex_t *locks;
     struct pst_holder *holders; /* of slots: this process is one session */
+    uint32_t timeout_ms;        /* of a wait that names none */
+    /* Under the store's lock, which is taken inside of a shard's: */
+    struct pst_list waits;
+    uint32_t wait_count;
+    pthread_cond_t stirred; /* a wait has become ready */
 };
 
 struct pst_shard *pst_local_lock(struct pst_local *l, uint32_t shard);
 void pst_local_unlock(struct pst_local *l, uint32_t shard);
 /* Lets every shard evict for the one that found no room. */
 void pst_local_relieve(struct pst_local *l);
+
+/* Does an operation; with @until_ns in the future it may begin to wait. Return: its result or LOCAL_PARKED.
+ */
+int pst_local_apply(struct pst_local *l, uint32_t number, struct penstock_op *op, uint64_t until_ns);
 
 /* ---- local_slots.c ---- */
 
@@ -34,5 +48,21 @@ int pst_local_slot_memory(struct pst_local *l, uint32_t shard, uint64_t handle, 
 /* ---- local_commit.c ---- */
 
 int pst_local_commit(struct pst_local *l, struct penstock_op *op);
+
+/* ---- local_wait.c ---- */
+
+void pst_local_waits_init(struct pst_local *l);
+void pst_local_waits_fini(struct pst_local *l);
+/* Begins to wait for a key, or with @watch for that. The shard's lock is held. Return: LOCAL_PARKED,
+ * -EDQUOT, -ENOMEM. */
+int pst_local_park(struct pst_local *l, uint32_t number, struct penstock_op *op, uint64_t until_ns,
+                   const struct pst_lookup *lookup, struct pst_watch *watch);
+/* Tells whoever waits for them of waits that are ready. The shard's lock is held. */
+void pst_local_wake(struct pst_local *l, struct pst_shard *shard);
+/* Watches, by their address. The shard's lock is held. */
+int pst_local_watch(struct pst_local *l, uint32_t number, struct penstock_op *op, uint64_t until_ns);
+/* See struct pst_backend. */
+uint64_t pst_local_await(struct penstock *store, const struct pst_op_list *done, size_t count,
+                         uint64_t deadline_ns);
 
 #endif

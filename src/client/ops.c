@@ -32,6 +32,21 @@ int penstock_get(struct penstock *store, const void *key, size_t key_bytes, void
     return r;
 }
 
+int penstock_get_wait(struct penstock *store, const void *key, size_t key_bytes, void *buf, uint64_t room,
+                      uint64_t *value_bytes, uint32_t timeout_ms)
+{
+    struct penstock_op op = {0};
+    int r;
+
+    penstock_prep_get(&op, key, key_bytes, buf, room);
+    op.flags = timeout_ms ? PENSTOCK_WAIT : 0;
+    op.wait_ms = timeout_ms;
+    r = do_one(store, &op);
+    if (value_bytes)
+        *value_bytes = op.value_bytes;
+    return r;
+}
+
 int penstock_get_range(struct penstock *store, const void *key, size_t key_bytes, uint64_t offset, void *buf,
                        uint64_t bytes)
 {

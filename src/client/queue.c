@@ -66,30 +66,46 @@ static int open_descriptors(struct penstock_queue *queue)
         r = -errno;
     if (r == 0)
         r = watch(queue, queue->wake_fd);
+    if (r == 0)
+        r = watch(queue, queue->timer_fd);
     if (r == 0 && !queue->store->backend->locks_itself)
-        r = timerfd_settime(queue->timer_fd, 0, &every, NULL) < 0 ? -errno : watch(queue, queue->timer_fd);
+        r = timerfd_settime(queue->timer_fd, 0, &every, NULL) < 0 ? -errno : 0;
     if (r < 0)
         close_descriptors(queue);
     return r;
 }
 
-int penstock_queue_fd(struct penstock_queue *queue)
+/* A new connection has a new descriptor. */
+static int watch_port(struct penstock_queue *queue)
 {
-    int fd, r = 0;
+    int fd = queue->store->backend->fd(queue->store), r = 0;
 
-    if (!queue)
-        return pst_fail(-EINVAL, "no queue");
-    pst_assert(queue->magic == PST_QUEUE_MAGIC);
-    if (queue->poll_fd < 0)
-        r = open_descriptors(queue);
-    if (r < 0)
-        return pst_fail(r, "queue descriptor: %s", strerror(-r));
-    queue->done.wake_fd = queue->wake_fd;
-    fd = queue->store->backend->fd(queue->store);
     if (fd >= 0 && fd != queue->port_fd) {
         r = watch(queue, fd);
         queue->port_fd = r == 0 ? fd : -1;
     }
+    return r;
+}
+
+int penstock_queue_fd(struct penstock_queue *queue)
+{
+    int r;
+
+    if (!queue)
+        return pst_fail(-EINVAL, "no queue");
+    pst_assert(queue->magic == PST_QUEUE_MAGIC);
+    r = pst_store_check(queue->store);
+    if (r < 0)
+        return r;
+    pthread_mutex_lock(
+        &queue->store->lock); /* whoever ends an operation of the queue looks for the descriptor */
+    if (queue->poll_fd < 0)
+        r = open_descriptors(queue);
+    if (r == 0) {
+        queue->done.wake_fd = queue->wake_fd;
+        r = watch_port(queue);
+    }
+    pthread_mutex_unlock(&queue->store->lock);
     return r < 0 ? pst_fail(r, "queue descriptor: %s", strerror(-r)) : queue->poll_fd;
 }
 
@@ -99,5 +115,17 @@ void pst_queue_drained(struct penstock_queue *queue)
         return;
     pst_event_clear(queue->wake_fd);
     pst_event_clear(queue->timer_fd);
-    penstock_queue_fd(queue); /* a new connection has a new descriptor */
+    watch_port(queue);
+}
+
+void pst_queue_until(struct penstock_queue *queue, uint64_t ns)
+{
+    struct itimerspec at = {
+        .it_value = {.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)}};
+
+    if (queue->poll_fd < 0)
+        return;
+    if (ns == UINT64_MAX)
+        at = (struct itimerspec){0};
+    timerfd_settime(queue->timer_fd, TFD_TIMER_ABSTIME, &at, NULL);
 }

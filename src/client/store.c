@@ -74,7 +74,7 @@ const char *penstock_result_text(int result)
         {-EPROTONOSUPPORT, "a node of another version"},
         {-EOPNOTSUPP, "not possible on this store"},
         {-ECHILD, "opened before fork: open the store anew in the child"},
-        {-EMFILE, "too many views"},
+        {-EMFILE, "too many views or watches"},
         {-ESTALE, "the node serves its keys by another table"},
         {-ENOMEM, "out of memory"},
     };
@@ -121,7 +121,7 @@ static int open_url(struct penstock *store, const char *text, const struct penst
 
     if (r < 0)
         return r;
-    return url.embedded ? pst_local_open(store, url.query)
+    return url.embedded ? pst_local_open(store, url.query, options)
                         : pst_remote_open(store, url.address, url.query, options);
 }
 
@@ -249,9 +249,14 @@ static void lead(struct penstock *store, const struct pst_op_list *done, size_t 
     pthread_cond_broadcast(&store->progress);
 }
 
-/* Called and left with the lock held. */
+/* Called and left with the lock held, unless the backend locks itself. */
 void pst_wait(struct penstock *store, const struct pst_op_list *done, size_t count, uint64_t deadline_ns)
 {
+    if (store->backend->await) {
+        if (done->count < count)
+            store->backend->await(store, done, count, deadline_ns);
+        return;
+    }
     while (done->count < count && pst_now_ns() < deadline_ns) {
         if (!store->led) {
             lead(store, done, count, deadline_ns);
@@ -333,6 +338,10 @@ static void look(struct penstock_queue *queue)
     struct penstock *store = queue->store;
 
     pst_queue_drained(queue);
+    if (store->backend->await) {
+        pst_queue_until(queue, store->backend->await(store, &queue->done, 1, 0));
+        return;
+    }
     while (store->backend->poll(store))
         ;
     if (queue->poll_fd < 0)

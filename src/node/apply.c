@@ -345,6 +345,41 @@ void pst_visitor_release_views(struct pst_visitor *v)
     v->view_count = 0;
 }
 
+/* ---- watches ---- */
+
+static void apply_watch_open(struct pst_request *q, uint32_t index)
+{
+    struct pst_wire_result result = {0};
+    uint64_t handle = 0;
+
+    result.result = (int16_t)pst_visitor_watch_open(q->visitor, q->worker->ops[index].key, &handle);
+    result.generation = handle;
+    pst_reply_add(q, &result);
+}
+
+static void apply_watch_next(struct pst_request *q, uint32_t index)
+{
+    struct pst_worker *w = q->worker;
+    struct pst_watch *watch = pst_visitor_watch(q->visitor, w->ops[index].if_generation);
+    uint64_t room = pst_min(pst_min(w->ops[index].bytes, pst_reply_room(q, index)), SCRATCH_BYTES);
+    struct pst_wire_result result = {.data = w->scratch};
+    int64_t bytes = watch ? pst_watch_read(watch, w->scratch, room) : -EBADF;
+
+    if (bytes < 0)
+        result.result = (int16_t)bytes;
+    else
+        result.bytes = (uint32_t)bytes;
+    pst_reply_add(q, &result);
+}
+
+static void apply_watch_close(struct pst_request *q, uint32_t index)
+{
+    struct pst_wire_result result = {0};
+
+    result.result = (int16_t)pst_visitor_watch_close(q->visitor, q->worker->ops[index].if_generation);
+    pst_reply_add(q, &result);
+}
+
 /* ---- figures ---- */
 
 static void apply_stat(struct pst_request *q, uint32_t index)
@@ -406,6 +441,12 @@ static void apply_one(struct pst_request *q, uint32_t index)
         return pst_apply_slot_commit(q, index);
     case PST_WIRE_SLOT_ABORT:
         return pst_apply_slot_abort(q, index);
+    case PST_WIRE_WATCH_OPEN:
+        return apply_watch_open(q, index);
+    case PST_WIRE_WATCH_NEXT:
+        return apply_watch_next(q, index);
+    case PST_WIRE_WATCH_CLOSE:
+        return apply_watch_close(q, index);
     case PST_WIRE_PING:
         return pst_reply_add(q, &pong);
     default:

@@ -375,6 +375,10 @@ int pst_node_open(const struct pst_node_settings *settings, pst_log log, void *l
     node->quota = (struct pst_quota){.slots_max = settings->session_slots,
                                      .pins_max = settings->session_pins,
                                      .bytes_max = settings->session_pinned_bytes};
+    node->waits_max = (uint32_t)settings->waits;
+    node->session_waits_max = (uint32_t)settings->session_waits;
+    node->watches_max = (uint32_t)settings->watches;
+    node->session_watches_max = (uint32_t)settings->session_watches;
     node->spin_us = (uint32_t)settings->spin_us;
     node->start_ns = pst_now_ns();
     r = open_all(node, settings, fault);

@@ -31,6 +31,10 @@
     X(NUMBER, session_pins, "65536", 1, 1ull << 32, "pins", "pins without end that one client may make")     \
     X(SIZE, session_pinned_bytes, "0", 0, 1ull << 44, "bytes",                                               \
       "values that one client may keep in place by slots and views; 0: all of the memory")                   \
+    X(NUMBER, waits, "4096", 1, 1048576, "gets", "gets that wait for their key in one shard")                \
+    X(NUMBER, session_waits, "1024", 1, 1048576, "gets", "of them of one client")                            \
+    X(NUMBER, watches, "256", 1, 65536, "watches", "watches of prefixes in one shard, 64 KiB each")          \
+    X(NUMBER, session_watches, "32", 1, 65536, "watches", "of them of one client")                           \
     X(NUMBER, spin_us, "50", 0, 1000000, "us", "how long an idle shard polls before it sleeps")
 
 struct pst_node_settings {

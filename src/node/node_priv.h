@@ -9,6 +9,7 @@
 #include "node/node.h"
 #include "store/slot.h"
 #include "store/store.h"
+#include "store/watch.h"
 #include "wire/wire.h"
 
 #include <pthread.h>
@@ -80,6 +81,10 @@ struct pst_visitor {
     struct pst_holder holder;  /* its slots */
     struct pst_record **views; /* by handle - 1; NULL: free */
     uint32_t view_count;
+    struct pst_list late; /* requests that are answered later */
+    uint32_t waits;       /* gets among them */
+    struct pst_list watches;
+    uint32_t watch_count;
 };
 
 enum pst_step_result { PST_STEP_MORE, PST_STEP_WAIT, PST_STEP_END };
@@ -167,13 +172,20 @@ struct pst_worker {
     struct pst_list stalled;       /* requests that the transport was too busy for */
     uint32_t request_count;
     uint32_t underway;
-    uint64_t now_ns; /* of this round */
+    struct pst_list late; /* requests that are answered later */
+    struct pst_list due;  /* to be answered as soon as there is a request for them */
+    uint64_t late_ns;     /* the first whose time is over */
+    uint32_t waits;       /* gets among them */
+    uint32_t watches;
+    uint64_t watch_handle; /* the last one given; no session's is another's, nor an earlier node's */
+    uint64_t now_ns;       /* of this round */
     uint64_t tick_ns;
     int sleep_ms; /* at the longest, when idle */
     void *sink;   /* where refused bytes go */
     struct pst_wire_op ops[PST_WIRE_OPS_MAX];
     struct pst_lookup lookups[PST_WIRE_OPS_MAX];
     uint8_t scratch[SCRATCH_BYTES]; /* of the operation at hand */
+    uint8_t over_quota[16];         /* a result that says so; as `busy` */
     uint8_t busy[PST_WIRE_OPS_MAX]
                 [16]; /* results that say busy; written once, so that a send may borrow them */
 };
@@ -186,6 +198,8 @@ struct pst_node {
     uint32_t worker_count;
     uint32_t requests_max;
     uint32_t session_requests_max;
+    uint32_t waits_max, session_waits_max;
+    uint32_t watches_max, session_watches_max;
     uint32_t sessions_max;
     struct pst_quota quota; /* the limits of every session */
     uint32_t spin_us;
@@ -257,10 +271,33 @@ void pst_request_bulk(struct pst_visitor *v, const struct pst_wire_head *head, s
 void pst_request_received(void *incoming, int status);
 void pst_request_sent(struct pst_request *q);
 void pst_request_run(struct pst_request *q);
+/* Tells every operation of the request that the node is busy. */
+void pst_request_refuse(struct pst_visitor *v, const struct pst_wire_head *head);
+/* Tells a request's one operation that it goes beyond what its session may. */
+void pst_request_over_quota(struct pst_visitor *v, const struct pst_wire_head *head);
+/* Carries out an operation that has waited. Return: false when no request is free. */
+bool pst_request_deliver(struct pst_visitor *v, uint32_t id, uint64_t deadline_ns,
+                         const struct pst_wire_op *op);
 /* Gives up a request of a visitor that is gone; the transport has let go of it. */
 void pst_request_abort(struct pst_request *q);
 struct pst_request *pst_request_cast(void *p);
 void pst_requests_fini(struct pst_worker *w);
+
+/* ---- late.c: what is answered later ---- */
+
+/* The worker's first operation, alone in its request: keeps it when it has to wait. Return: false when it has
+ * not. */
+bool pst_late_begin(struct pst_visitor *v, const struct pst_wire_head *head);
+/* Answers what is ready or out of time. Return: true when there was something. */
+bool pst_late_run(struct pst_worker *w);
+void pst_visitor_drop_late(struct pst_visitor *v);
+/* By handle, or NULL. */
+struct pst_watch *pst_visitor_watch(struct pst_visitor *v, uint64_t handle);
+/* Return: 0, -EMFILE, -ENOMEM. */
+int pst_visitor_watch_open(struct pst_visitor *v, struct pst_bytes prefix, uint64_t *handle);
+/* Return: 0 or -EBADF. */
+int pst_visitor_watch_close(struct pst_visitor *v, uint64_t handle);
+void pst_visitor_close_watches(struct pst_visitor *v);
 
 /* ---- apply.c: what each operation does ---- */
 

@@ -143,19 +143,27 @@ static int remember(struct pst_visitor *v, uint32_t id)
     return 0;
 }
 
-/* No request is free: every operation is told so, and nothing is kept. */
-static void refuse_busy(struct pst_visitor *v, const struct pst_wire_head *head)
+static void reply_at_once(struct pst_visitor *v, const struct pst_wire_head *head, struct pst_bytes results)
 {
-    struct pst_worker *w = v->worker;
     struct pst_wire_head reply = {.type = PST_WIRE_REPLY,
                                   .version = head->version,
                                   .count = head->count,
                                   .request = head->request,
                                   .token = head->token};
-    struct pst_bytes body = {w->busy, head->count * sizeof(w->busy[0])};
 
     /* Should even that not leave at once, the client's deadline settles it. */
-    pst_peer_send(v->peer, (struct pst_bytes){&reply, sizeof(reply)}, body, NULL);
+    pst_peer_send(v->peer, (struct pst_bytes){&reply, sizeof(reply)}, results, NULL);
+}
+
+void pst_request_refuse(struct pst_visitor *v, const struct pst_wire_head *head)
+{
+    reply_at_once(v, head, (struct pst_bytes){v->worker->busy, head->count * sizeof(v->worker->busy[0])});
+}
+
+void pst_request_over_quota(struct pst_visitor *v, const struct pst_wire_head *head)
+{
+    pst_assert(head->count == 1);
+    reply_at_once(v, head, (struct pst_bytes){v->worker->over_quota, sizeof(v->worker->over_quota)});
 }
 
 static int decode(struct pst_worker *w, const struct pst_wire_head *head, struct pst_bytes body)
@@ -171,28 +179,14 @@ static int decode(struct pst_worker *w, const struct pst_wire_head *head, struct
     return at == end ? 0 : -EPROTO;
 }
 
-void pst_request_begin(struct pst_visitor *v, const struct pst_wire_head *head, struct pst_bytes body)
+/* Carries out the worker's decoded operations. */
+static void begin(struct pst_request *q, struct pst_visitor *v, uint32_t id, uint16_t count,
+                  uint64_t deadline_ns)
 {
-    struct pst_worker *w = v->worker;
-    struct pst_request *q;
-
-    if (!later(v, head->request))
-        return;
-    if (decode(w, head, body) < 0) {
-        pst_visitor_leave(v, "malformed request");
-        return;
-    }
-    q = remember(v, head->request) == 0 && v->underway < w->node->session_requests_max ? request_new(w)
-                                                                                       : NULL;
-    if (!q) {
-        pst_bulk_park_drop(&v->park, head->request);
-        refuse_busy(v, head);
-        return;
-    }
     q->visitor = v;
-    q->id = head->request;
-    q->count = head->count;
-    q->deadline_ns = w->now_ns + head->timeout_ms * 1000000ull;
+    q->id = id;
+    q->count = count;
+    q->deadline_ns = deadline_ns;
     q->sends = q->receives = q->bulk_count = q->bulks_next = 0;
     q->bulk_out = (struct pst_bulk_cursor){0, 0};
     q->write_count = q->writes_open = q->read_count = 0;
@@ -201,10 +195,52 @@ void pst_request_begin(struct pst_visitor *v, const struct pst_wire_head *head, 
     q->step = &steps[STEP_values];
     pst_list_push_back(&v->requests, &q->of_visitor);
     v->underway++;
-    w->underway++;
+    v->worker->underway++;
     pst_apply(q);
     take_parked(q);
     pst_request_run(q);
+}
+
+static bool may_be_late(const struct pst_worker *w, const struct pst_wire_head *head)
+{
+    return head->count == 1 && pst_wire_waits(w->ops[0].code, w->ops[0].flags);
+}
+
+void pst_request_begin(struct pst_visitor *v, const struct pst_wire_head *head, struct pst_bytes body)
+{
+    struct pst_worker *w = v->worker;
+    struct pst_request *q = NULL;
+
+    if (!later(v, head->request))
+        return;
+    if (decode(w, head, body) < 0) {
+        pst_visitor_leave(v, "malformed request");
+        return;
+    }
+    if (remember(v, head->request) == 0) {
+        if (pst_unlikely(may_be_late(w, head)) && pst_late_begin(v, head))
+            return;
+        if (v->underway < w->node->session_requests_max)
+            q = request_new(w);
+    }
+    if (q) {
+        begin(q, v, head->request, head->count, w->now_ns + head->timeout_ms * 1000000ull);
+    } else {
+        pst_bulk_park_drop(&v->park, head->request);
+        pst_request_refuse(v, head);
+    }
+}
+
+bool pst_request_deliver(struct pst_visitor *v, uint32_t id, uint64_t deadline_ns,
+                         const struct pst_wire_op *op)
+{
+    struct pst_request *q = request_new(v->worker);
+
+    if (!q)
+        return false;
+    v->worker->ops[0] = *op;
+    begin(q, v, id, 1, deadline_ns);
+    return true;
 }
 
 void pst_request_run(struct pst_request *q)

@@ -41,6 +41,8 @@ static int visitor_add(struct pst_worker *w, struct pst_session *session)
     v->session = session;
     pst_list_init(&v->receiving);
     pst_list_init(&v->requests);
+    pst_list_init(&v->late);
+    pst_list_init(&v->watches);
     pst_bulk_park_init(&v->park);
     pst_holder_init(&v->holder, &session->quota);
     pst_list_push_back(&w->visitors, &v->link);
@@ -56,6 +58,7 @@ static void visitor_quiet(struct pst_visitor *v)
     while (!pst_list_empty(&v->requests))
         pst_request_abort(pst_list_first(&v->requests, struct pst_request, of_visitor));
     pst_holder_end(v->worker->shard, &v->holder);
+    pst_visitor_close_watches(v);
 }
 
 /* Nor does its process look at anything. */
@@ -87,6 +90,7 @@ void pst_visitor_leave(struct pst_visitor *v, const char *why)
         return;
     v->leaving = true;
     pst_bulk_park_fini(&v->park);
+    pst_visitor_drop_late(v);
     if (v->peer)
         pst_peer_close(v->peer);
 }
@@ -348,10 +352,13 @@ static void sleep_until_woken(struct pst_worker *w)
 {
     struct pollfd fds[] = {{.fd = pst_port_fd(w->port), .events = POLLIN},
                            {.fd = w->wake_fd, .events = POLLIN}};
+    uint64_t wait_ms = w->underway ? SLEEP_UNDERWAY_MS : (uint64_t)w->sleep_ms;
 
+    if (w->late_ns != UINT64_MAX)
+        wait_ms = pst_min(wait_ms, (w->late_ns - w->now_ns) / 1000000 + 1);
     if (pst_port_arm(w->port) < 0)
         return;
-    if (poll(fds, pst_count_of(fds), w->underway ? SLEEP_UNDERWAY_MS : w->sleep_ms) > 0 && fds[1].revents)
+    if (poll(fds, pst_count_of(fds), (int)wait_ms) > 0 && fds[1].revents)
         pst_event_clear(w->wake_fd);
     w->tick_ns = 0;
 }
@@ -372,6 +379,7 @@ static void *worker_main(void *arg)
             w->now_ns = pst_now_ns();
         if (w->now_ns >= w->tick_ns)
             busy |= tick(w);
+        busy |= pst_late_run(w);
         if (busy)
             busy_ns = w->now_ns;
         else if (w->now_ns - busy_ns >= spin_ns && pst_list_empty(&w->stalled))
@@ -398,12 +406,17 @@ int pst_worker_init(struct pst_worker *w, struct pst_node *node, uint32_t number
     pst_list_init(&w->visitors);
     pst_list_init(&w->idle);
     pst_list_init(&w->stalled);
+    pst_list_init(&w->late);
+    pst_list_init(&w->due);
+    w->late_ns = UINT64_MAX;
+    w->watch_handle = pst_wall_ns();
     for (uint32_t i = 0; i < PST_WIRE_OPS_MAX; i++) {
         const struct pst_wire_result busy = {.result = PST_BUSY};
         uint8_t *end = pst_wire_put_result(w->busy[i], &busy);
 
         pst_assert(end == w->busy[i] + sizeof(w->busy[i]));
     }
+    pst_wire_put_result(w->over_quota, &(const struct pst_wire_result){.result = -EDQUOT});
     w->by_place = calloc(node->sessions_max, sizeof(struct pst_visitor *));
     if (!w->by_place)
         return -ENOMEM;

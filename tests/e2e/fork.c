@@ -8,12 +8,16 @@
 #include <unistd.h>
 
 /* Return: 0, or the number of the call that did not refuse. */
-static int copy_refuses(struct penstock *store, struct penstock_queue *queue)
+static int copy_refuses(struct penstock *store, struct penstock_queue *queue, struct penstock_list *open_list,
+                        struct penstock_watch *watch)
 {
     struct penstock_stat stat = {.size = sizeof(stat)};
     struct penstock_op op = {0}, *done[1];
     struct penstock_list *list;
     struct penstock_queue *other;
+    struct penstock_watch *other_watch;
+    struct penstock_event event;
+    struct penstock_entry entry;
     struct penstock_view view;
     uint8_t buf[16];
     size_t count;
@@ -24,6 +28,7 @@ static int copy_refuses(struct penstock *store, struct penstock_queue *queue)
         penstock_put(store, "k", 1, "child", 5),
         penstock_get(store, "k", 1, buf, sizeof(buf), NULL),
         penstock_get_range(store, "k", 1, 0, buf, 1),
+        penstock_get_wait(store, "k", 1, buf, sizeof(buf), NULL, 1000),
         penstock_exists(store, "k", 1),
         penstock_exists_consecutive(store, &key, 1, &count),
         penstock_delete(store, "k", 1),
@@ -36,7 +41,12 @@ static int copy_refuses(struct penstock *store, struct penstock_queue *queue)
         penstock_queue_open(store, &other),
         penstock_submit(queue, &op, 1),
         penstock_reap(queue, done, 1, 0),
+        penstock_queue_fd(queue),
         penstock_list_open(store, NULL, &list),
+        penstock_list_next(open_list, &entry),
+        penstock_watch_open(store, "k", 1, &other_watch),
+        penstock_watch_next(watch, -1, &event),
+        penstock_watch_fd(watch),
         penstock_view(store, "k", 1, &view),
         penstock_stat(store, &stat),
         penstock_ping(store, NULL),
@@ -72,7 +82,12 @@ static int child_opens_anew(void)
 static void child_refuses_parent_goes_on(void **state)
 {
     int *outcome = mmap(NULL, sizeof(*outcome), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct penstock_op wait = {0}, *done;
     struct penstock_queue *queue;
+    struct penstock_watch *watch;
+    struct penstock_event event;
+    struct penstock_list *list;
+    uint8_t buf[16];
     int status;
     pid_t pid;
 
@@ -81,15 +96,26 @@ static void child_refuses_parent_goes_on(void **state)
     *outcome = -1;
     put_value(STORE, "k", 70000, 1);
     assert_result(penstock_queue_open(STORE, &queue), 0);
+    assert_result(penstock_list_open(STORE, NULL, &list), 0);
+    assert_result(penstock_watch_open(STORE, "late", 4, &watch), 0);
+    assert_int_equal(penstock_watch_next(watch, 0, &event), 0);
+    penstock_prep_get(&wait, "late", 4, buf, sizeof(buf));
+    wait.flags = PENSTOCK_WAIT;
+    wait.wait_ms = 60000;
+    assert_result(penstock_submit(queue, &wait, 1), 0);
     pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
-        int wrong = copy_refuses(STORE, queue);
+        int wrong;
 
         alarm(20);
+        wrong = copy_refuses(STORE, queue, list, watch);
         if (!wrong && strcmp(penstock_lane(STORE), "none") != 0)
             wrong = 90;
-        penstock_close(STORE); /* drops the copy; the connection is the parent's */
+        penstock_watch_close(watch); /* drops copies; the connection is the parent's */
+        penstock_list_close(list);
+        penstock_queue_close(queue);
+        penstock_close(STORE);
         *outcome = wrong ? wrong : child_opens_anew();
         /* An orderly end would have valgrind count as lost what a dropped copy has to leave behind. */
         raise(SIGKILL);
@@ -104,6 +130,14 @@ static void child_refuses_parent_goes_on(void **state)
     expect_bytes(STORE, "k", 70000, 1);
     put_value(STORE, "k", 70000, 2);
     expect_bytes(STORE, "k", 70000, 2);
+    put_value(STORE, "late", 16, 3); /* what was underway at the fork ends as it would have */
+    assert_int_equal(penstock_reap(queue, &done, 1, -1), 1);
+    assert_result(wait.result, 0);
+    assert_true(filled(buf, 16, 3));
+    assert_int_equal(penstock_watch_next(watch, 30000, &event), 1);
+    assert_int_equal(event.what, PENSTOCK_EVENT_PUT);
+    assert_null(penstock_watch_close(watch));
+    assert_null(penstock_list_close(list));
     assert_null(penstock_queue_close(queue));
     assert_result(penstock_exists(STORE, "child", 5), place_is_private() ? PENSTOCK_MISS : PENSTOCK_OK);
 }

@@ -246,6 +246,85 @@ def test_load_refuses_a_newer_version(cli: Cli) -> None:
     assert b"version" in words and b"2; this one reads 1" in words
 
 
+# ---- waiting and watching
+
+
+def start(cli: Cli, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen([support.BUILD / "penstock", "--url", cli.url, *arguments], stdin=subprocess.DEVNULL,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1,
+                            env=support.clean_environment())
+
+
+def test_get_waits(cli: Cli) -> None:
+    assert b"key 'late': not found" in cli("get", "late", "--wait=100", code=NOT_FOUND)
+    getter = start(cli, "get", "late", "--wait")
+    support.wait_until("the wait", lambda: cli.json("stat")["waits"] == 1)
+    cli("put", "late", stdin=b"value")
+    assert getter.communicate(timeout=support.WAIT_S) == ("value", "") and getter.returncode == 0
+    assert cli("get", "late", "--wait", "--range", "1:3") == b"alu"
+    assert cli.json("stat")["waits"] == 0
+    assert b"wait: 'soon'" in cli("get", "late", "--wait=soon", code=USAGE)
+
+
+def test_watch(cli: Cli) -> None:
+    with start(cli, "watch", "w/", "--json") as watcher:
+        try:
+            assert watcher.stderr.readline() == "penstock: watching\n"
+            assert cli.json("stat")["watches"] == 2
+            first = cli.json("put", "w/a", stdin=b"12345")
+            cli("put", "other", stdin=b"x")
+            cli("rm", "w/a")
+            events = [json.loads(watcher.stdout.readline()) for _ in range(2)]
+            assert events == [{"event": what, "key": "w/a", "bytes": 5, "generation": first["generation"]}
+                              for what in ("put", "deleted")]
+            watcher.stdout.close()  # nobody reads: it ends by itself
+            cli("put", "w/b", stdin=b"x")
+            assert watcher.wait(support.WAIT_S) in (0, OTHER, -signal.SIGPIPE)
+        finally:
+            watcher.kill()
+    support.wait_until("the watch's end", lambda: cli.json("stat")["watches"] == 0)
+
+
+@pytest.mark.parametrize("shards", [1, 2, 3])
+def test_watch_outlives_the_node(tmp_path: pathlib.Path, shards: int) -> None:
+    """A watcher is told that the connection was lost, and then of what comes; a wait goes on as well."""
+    arguments = ("--unix", f"{tmp_path}/s", "--dram", "16M", "--shards")
+    cli = Cli(f"node+unix://{tmp_path}/s")
+    with support.start_node(*arguments, "2") as node, start(cli, "watch") as watcher, \
+            start(cli, "get", "after", "--wait=60000") as getter:
+        try:
+            assert watcher.stderr.readline() == "penstock: watching\n"
+            support.wait_until("the wait", lambda: cli.json("stat")["waits"] == 1)
+            cli("put", "before", stdin=b"x")
+            assert watcher.stdout.readline().split()[::3] == ["put", "before"]
+            node.kill()
+            with support.start_node(*arguments, str(shards)):
+                assert watcher.stdout.readline().startswith("reset ")
+                support.wait_until("the wait again", lambda: cli.json("stat")["waits"] == 1)
+                cli("put", "after", stdin=b"x")
+                assert watcher.stdout.readline().split()[::3] == ["put", "after"]
+                assert getter.communicate(timeout=support.WAIT_S)[0] == "x"
+        finally:
+            watcher.kill()
+            getter.kill()
+
+
+def test_waiting_for_a_node_that_is_gone(tmp_path: pathlib.Path) -> None:
+    with support.start_node("--unix", f"{tmp_path}/s", "--dram", "16M") as node:
+        cli = Cli(f"node+unix://{tmp_path}/s")
+        with start(cli, "get", "never", "--wait=500", "--timeout", "500") as getter, \
+                start(cli, "watch", "--timeout", "500") as watcher:
+            try:
+                assert watcher.stderr.readline() == "penstock: watching\n"
+                support.wait_until("the wait", lambda: cli.json("stat")["waits"] == 1)
+                node.kill()
+                assert getter.wait(support.WAIT_S) == UNREACHABLE
+                assert watcher.wait(support.WAIT_S) == UNREACHABLE
+            finally:
+                getter.kill()
+                watcher.kill()
+
+
 # ---- ls, rm, clear
 
 
@@ -390,6 +469,7 @@ def test_bench_until_full(cli: Cli) -> None:
     (["stat", "a", "b"], b"stat takes one KEY"),
     (["dump", "a", "b", "c"], b"dump takes"),
     (["load", "a", "b"], b"load takes"),
+    (["watch", "a", "b"], b"watch takes"),
     (["bench", "k"], b"bench takes options only"),
     (["bench", "--op", "dance"], b"'dance'"),
     (["bench", "--size", "big"], b"'big'"),
@@ -420,7 +500,7 @@ def test_bad_url(url: str, words: bytes) -> None:
 
 def test_help_and_version() -> None:
     text = penstock("--help").stdout.decode()
-    for word in ("put KEY", "get KEY", "ls", "rm", "stat", "ping", "clear", "dump [PREFIX]", "load [FILE|-]", "bench", "--url", "--json", "--range",
+    for word in ("put KEY", "get KEY", "ls", "rm", "stat", "ping", "clear", "dump [PREFIX]", "load [FILE|-]", "watch [PREFIX]", "bench", "--url", "--json", "--range",
                  "exit codes"):
         assert word in text
     assert penstock("--version").stdout.startswith(b"penstock ")

@@ -286,9 +286,9 @@ int main(int argc, char **argv)
 {
     static const char *const kinds[] = {"mem", "tcp", "node", "unix", "memory"};
     const unsigned kind_count = sizeof(kinds) / sizeof(kinds[0]);
-    static const struct part *const parts[] = {&part_values, &part_conditions, &part_batches, &part_threads,
-                                               &part_keys,   &part_space,      &part_views,   &part_fork,
-                                               &part_slots,  &part_commits};
+    static const struct part *const parts[] = {&part_values,  &part_conditions, &part_batches, &part_threads,
+                                               &part_keys,    &part_space,      &part_views,   &part_waits,
+                                               &part_watches, &part_fork,       &part_slots,   &part_commits};
     struct CMUnitTest tests[TESTS_MAX];
     size_t count = 0;
     char name[64];
