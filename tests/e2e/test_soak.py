@@ -72,6 +72,17 @@ def test_hostile_bootstrap_finds_what_is_planted(fault: str) -> None:
     assert code == 1 and not told["ok"] and told["violations"] >= 1, told
 
 
+def test_fail_nth_holds() -> None:
+    code, told = soak("--only", "fail_nth", "--for-s", "8")
+    assert code == 0 and told["ok"] and told["violations"] == 0, told
+    assert told["kinds"] == 4 and told["failed_calls"] > 100, told
+
+
+def test_fail_nth_finds_what_is_planted() -> None:
+    code, told = soak("--only", "fail_nth", "--for-s", "3", "--plant", "leak")
+    assert code == 1 and not told["ok"] and told["violations"] >= 1, told
+
+
 def test_unknown_names_are_refused() -> None:
     for arguments in (["--only", "idleness"], ["--only", "churn", "--plant", "nothing"]):
         done = subprocess.run([sys.executable, "-B", SOAK, *arguments], stdin=subprocess.DEVNULL, capture_output=True,
