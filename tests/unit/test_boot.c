@@ -758,6 +758,48 @@ static void silent_stranger_times_out(void **state)
     free(c);
 }
 
+/* Whoever listens takes no connection: its queue is full. */
+static void full_queues_time_out(void **state)
+{
+    struct pst_boot_client_options options = {0};
+    struct client *c = calloc(1, sizeof(*c));
+    int listener, waiting[16];
+    struct rig rig;
+
+    (void)state;
+    rig_open(&rig, "", 4, 4);
+    for (int over_unix = 0; over_unix < 2; over_unix++) {
+        struct sockaddr_un un = {.sun_family = AF_UNIX};
+        struct sockaddr_in in = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        socklen_t bytes = over_unix ? sizeof(un) : sizeof(in);
+        struct sockaddr *sa = over_unix ? (struct sockaddr *)&un : (struct sockaddr *)&in;
+        struct pst_boot_address address = over_unix ? rig.path : rig.tcp;
+
+        snprintf(un.sun_path, sizeof(un.sun_path), "/tmp/penstock-test-full-%d", (int)getpid());
+        listener = socket(sa->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        assert_int_equal(bind(listener, sa, bytes), 0);
+        assert_int_equal(getsockname(listener, sa, &bytes), 0);
+        assert_int_equal(listen(listener, 0), 0);
+        for (size_t i = 0; i < pst_count_of(waiting); i++) {
+            waiting[i] = socket(sa->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+            connect(waiting[i], sa, bytes);
+        }
+        strcpy(address.path, over_unix ? un.sun_path : "");
+        address.port = over_unix ? 0 : ntohs(in.sin_port);
+        options.deadline_ns = pst_now_ns() + SECOND_NS / 5;
+        assert_int_equal(pst_boot_connect(&address, &options, &c->welcome, c->fds, &c->link, &c->fault),
+                         -ETIMEDOUT);
+        assert_string_equal(c->fault, "no answer in time");
+        assert_true(pst_now_ns() >= options.deadline_ns);
+        for (size_t i = 0; i < pst_count_of(waiting); i++)
+            close(waiting[i]);
+        close(listener);
+        unlink(un.sun_path);
+    }
+    rig_close(&rig);
+    free(c);
+}
+
 static void no_descriptors_left(void **state)
 {
     struct rlimit saved, low;
@@ -918,6 +960,7 @@ int main(void)
         cmocka_unit_test(nothing_listens),
         cmocka_unit_test(strangers_are_told_apart),
         cmocka_unit_test(silent_stranger_times_out),
+        cmocka_unit_test(full_queues_time_out),
         cmocka_unit_test(no_descriptors_left),
         cmocka_unit_test(welcome_is_checked),
         cmocka_unit_test(welcome_sizes_are_checked),
