@@ -42,6 +42,7 @@ struct bench {
 
 static uint64_t next_random(struct bench *b)
 {
+    pst_assert(b->random != 0); /* it would stay so */
     b->random ^= b->random << 13;
     b->random ^= b->random >> 7;
     b->random ^= b->random << 17;
@@ -54,6 +55,7 @@ static int make_buffer(struct bench *b, uint64_t value_bytes)
 {
     uint64_t window = b->cli->batch * b->cli->inflight * value_bytes;
 
+    pst_assert(!b->buffer && b->cli->batch && b->cli->inflight);
     b->buffer_bytes = pst_max(window, pst_min(b->cli->keys * value_bytes, BUFFER_BYTES_MAX));
     b->buffer = aligned_alloc(4096, pst_round_up(b->buffer_bytes + 1, 4096));
     if (!b->buffer)
@@ -64,6 +66,7 @@ static int make_buffer(struct bench *b, uint64_t value_bytes)
 
 static void *next_buffer(struct bench *b, uint64_t bytes)
 {
+    pst_assert(b->buffer && bytes <= b->buffer_bytes && b->buffer_at <= b->buffer_bytes);
     void *at;
 
     if (b->buffer_at + bytes > b->buffer_bytes)
@@ -85,6 +88,7 @@ static int make_batches(struct bench *b)
 {
     uint64_t count = b->cli->inflight, ops = b->cli->batch;
 
+    pst_assert(!b->batches && count > 0 && ops > 0);
     b->batches = calloc(count, sizeof(*b->batches));
     b->samples_ns = malloc(SAMPLES_MAX * sizeof(*b->samples_ns));
     if (!b->batches || !b->samples_ns)
@@ -114,6 +118,8 @@ static uint32_t begin_batch(struct bench *b, struct batch *batch)
 {
     uint64_t count = b->cli->batch, size = b->cli->size;
 
+    pst_assert(batch->left == 0 && b->queue);
+    pst_assert(!b->cli->fill || b->next_key <= b->cli->keys);
     if (b->cli->fill)
         count = pst_min(count, b->cli->keys - b->next_key);
     for (uint64_t i = 0; i < count; i++) {
@@ -144,6 +150,7 @@ static void end_op(struct bench *b, const struct penstock_op *op)
 
 static void sample(struct bench *b, uint64_t ns)
 {
+    pst_assert(b->samples_ns);
     /* Past the room for them, samples replace earlier ones at random. */
     uint64_t at = b->sample_count < SAMPLES_MAX ? b->sample_count : next_random(b) % SAMPLES_MAX;
 
@@ -167,6 +174,7 @@ static int run_batches(struct bench *b)
         for (int i = 0; i < r; i++) {
             struct batch *batch = done[i]->user;
 
+            pst_assert(batch >= b->batches && batch < b->batches + b->cli->inflight && batch->left > 0);
             end_op(b, done[i]);
             if (--batch->left)
                 continue;
@@ -176,6 +184,7 @@ static int run_batches(struct bench *b)
                 underway--;
         }
     }
+    pst_assert(r < 0 || underway == 0);
     b->seconds = (double)(pst_now_ns() - begin_ns) / 1e9;
     penstock_queue_close(b->queue);
     return r < 0 ? r : 0;
@@ -188,6 +197,7 @@ static uint64_t walk(const struct penstock_view *view)
     const volatile uint8_t *at = view->data;
     uint64_t sum = 0;
 
+    pst_assert(view->bytes == 0 || view->data);
     for (uint64_t i = 0; i < view->bytes; i += 4096)
         sum += at[i];
     return sum;
@@ -200,6 +210,7 @@ static int run_walks(struct bench *b)
     volatile uint64_t sink = 0;
     char key[KEY_BYTES + 1] = "";
 
+    pst_assert(b->cli->keys > 0 && b->code == 0);
     while (pst_now_ns() < end_ns) {
         struct penstock_view view;
         uint64_t start_ns;
@@ -234,6 +245,7 @@ static int parse_mix(const char *text, struct mix *mix)
 {
     uint64_t sum = 0;
 
+    pst_assert(mix->count == 0 && mix->bytes_max == 0);
     while (*text && mix->count < MIX_MAX) {
         char item[64], *colon;
 
@@ -260,6 +272,7 @@ static uint64_t pick(struct bench *b, const struct mix *mix)
 
     while (at >= mix->percent[i])
         at -= mix->percent[i++];
+    pst_assert(i < mix->count); /* they sum to 100 */
     return mix->bytes[i];
 }
 
@@ -278,6 +291,7 @@ static int run_until_full(struct bench *b)
         char key[KEY_BYTES + 1] = "";
         uint64_t bytes = pick(b, &mix);
 
+        pst_assert(bytes <= b->buffer_bytes);
         print_key(key, keys);
         r = penstock_put(b->cli->store, key, KEY_BYTES, b->buffer, bytes);
         value_bytes += r == 0 ? bytes : 0;
@@ -302,6 +316,7 @@ static double percentile_us(const struct bench *b, uint64_t percent)
 {
     uint64_t count = pst_min(b->sample_count, SAMPLES_MAX);
 
+    pst_assert(percent <= 100);
     return count ? b->samples_ns[pst_min(count * percent / 100, count - 1)] / 1000.0 : 0;
 }
 
@@ -310,6 +325,7 @@ static void report(struct bench *b)
     const struct pst_cli *cli = b->cli;
     double rate = (double)b->ops / b->seconds;
 
+    pst_assert(b->ops >= b->misses + b->failures && b->samples_ns);
     qsort(b->samples_ns, pst_min(b->sample_count, SAMPLES_MAX), sizeof(*b->samples_ns), by_value);
     if (cli->json) {
         printf("{\"op\":\"%s\",\"size\":%" PRIu64 ",\"batch\":%" PRIu64 ",\"inflight\":%" PRIu64

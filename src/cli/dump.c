@@ -42,6 +42,7 @@ struct dump {
 
 static bool put_bytes(struct dump *d, const void *data, size_t len)
 {
+    pst_assert(d->out && !d->code);
     if (fwrite(data, 1, len, d->out) == len)
         return true;
     fprintf(stderr, "penstock: %s: %s\n", d->path, strerror(errno));
@@ -57,6 +58,7 @@ static bool put_record(struct dump *d, const struct penstock_op *op, uint64_t va
                                            .value_bytes = value_bytes,
                                            .depth = depth};
 
+    pst_assert(op->key_bytes > 0 && op->attr_bytes <= PENSTOCK_ATTR_BYTES_MAX);
     return put_bytes(d, names, pst_dump_put_record(&d->writer, &record, names));
 }
 
@@ -64,6 +66,7 @@ static bool put_piece(struct dump *d, const uint8_t *data, uint64_t len)
 {
     uint8_t element[PST_DUMP_SMALL_BYTES_MAX];
 
+    pst_assert(len > 0 && len <= PST_DUMP_PIECE_BYTES_MAX);
     d->value_bytes += len;
     return put_bytes(d, element,
                      pst_dump_put_piece(&d->writer, (struct pst_bytes){data, (size_t)len}, element)) &&
@@ -79,6 +82,7 @@ static bool put_done(struct dump *d, bool whole)
 
 static bool put_whole(struct dump *d, const struct penstock_op *op, const uint8_t *value, uint16_t depth)
 {
+    pst_assert(op->result == 0);
     if (!put_record(d, op, op->value_bytes, depth))
         return false;
     for (uint64_t at = 0, len; at < op->value_bytes; at += len) {
@@ -94,6 +98,7 @@ static bool put_whole(struct dump *d, const struct penstock_op *op, const uint8_
 /* Keeps the exit code of a read that failed; a key that is gone meanwhile is no failure. */
 static bool fail(struct dump *d, int result)
 {
+    pst_assert(result != 0);
     if (result != PENSTOCK_MISS)
         d->code = pst_cli_fail(result);
     return false;
@@ -105,6 +110,7 @@ static bool put_in_pieces(struct dump *d, const struct penstock_op *stat, uint16
     struct penstock_op op = {0};
     uint64_t len = 0;
 
+    pst_assert(stat->result == 0 && stat->code == PENSTOCK_STAT_KEY);
     *result = 0;
     if (!put_record(d, stat, stat->value_bytes, depth))
         return false;
@@ -132,6 +138,7 @@ static bool put_at_once(struct dump *d, const struct penstock_op *stat, uint16_t
     struct penstock_op op = {0};
     bool done = false;
 
+    pst_assert(stat->key_bytes > 0);
     op.result = -ENOBUFS;
     for (int tries = 0; tries < WHOLE_TRIES && op.result == -ENOBUFS; tries++) {
         free(value);
@@ -157,6 +164,7 @@ static bool dump_alone(struct dump *d, const char *key, size_t key_bytes, uint16
     struct penstock_op stat = {0};
     int result = 0;
 
+    pst_assert(key_bytes > 0 && key_bytes <= PENSTOCK_KEY_BYTES_MAX);
     for (int tries = 0; tries < PIECES_TRIES; tries++) {
         penstock_prep(&stat, PENSTOCK_STAT_KEY, key, key_bytes);
         stat.attrs = attrs;
@@ -166,7 +174,9 @@ static bool dump_alone(struct dump *d, const char *key, size_t key_bytes, uint16
             return fail(d, stat.result);
         if (put_in_pieces(d, &stat, depth, &result))
             return true;
-        if (result || d->code)
+        if (d->code) /* the output, named already */
+            return false;
+        if (result)
             return fail(d, result);
     }
     return put_at_once(d, &stat, depth);
@@ -176,6 +186,7 @@ static bool dump_alone(struct dump *d, const char *key, size_t key_bytes, uint16
 
 static void flush_window(struct dump *d)
 {
+    pst_assert(d->count <= WINDOW_KEYS && d->window_bytes <= WINDOW_BYTES);
     penstock_batch(d->cli->store, d->ops, d->count);
     for (uint32_t i = 0; i < d->count; i++) {
         struct penstock_op *op = &d->ops[i];
@@ -198,6 +209,7 @@ static void add_entry(struct dump *d, const struct penstock_entry *entry)
     struct item *item = &d->items[d->count];
     struct penstock_op *op = &d->ops[d->count];
 
+    pst_assert(entry->key_bytes > 0 && d->count <= WINDOW_KEYS);
     if (d->count == WINDOW_KEYS || d->window_bytes + entry->value_bytes > WINDOW_BYTES) {
         flush_window(d);
         item = &d->items[0];
@@ -216,6 +228,7 @@ static void add_entry(struct dump *d, const struct penstock_entry *entry)
         free(item->key);
         return;
     }
+    pst_assert(d->window_bytes + entry->value_bytes <= WINDOW_BYTES);
     penstock_prep_get(op, item->key, entry->key_bytes, d->buffer + d->window_bytes, entry->value_bytes);
     op->depth = entry->depth; /* a get does not look at it */
     op->attrs = item->attrs;
@@ -233,6 +246,7 @@ static void dump_keys(struct dump *d, const char *prefix)
     struct penstock_list *list;
     int r = penstock_list_open(d->cli->store, &options, &list);
 
+    pst_assert(d->writer.records == 0 && d->count == 0);
     if (r) {
         d->code = pst_cli_fail(r);
         return;
@@ -241,6 +255,7 @@ static void dump_keys(struct dump *d, const char *prefix)
     while (!d->code && (r = penstock_list_next(list, &entry)) == 1)
         add_entry(d, &entry);
     flush_window(d);
+    pst_assert(d->count == 0 && (r <= 0 || d->code));
     if (r < 0)
         d->code = pst_cli_fail(r);
     if (!d->code)
@@ -264,6 +279,7 @@ static int run(struct dump *d, const char *prefix)
     bool to_stdout = strcmp(d->path, "-") == 0;
     uint64_t begin_ns = pst_now_ns();
 
+    pst_assert(!d->out && !d->buffer && !d->code);
     d->out = to_stdout ? stdout : fopen(d->path, "we");
     d->buffer = malloc(WINDOW_BYTES);
     if (!d->out || !d->buffer) {

@@ -101,6 +101,7 @@ static bool window_open(const struct run *run)
 {
     size_t underway = run->begun - run->ended;
 
+    pst_assert(run->ended <= run->begun && run->begun <= run->count && underway <= WINDOW);
     if (run->begun == run->count || underway == WINDOW || run->code)
         return false;
     return underway == 0 || run->bytes_underway + run->files[run->begun].bytes <= WINDOW_BYTES_MAX;
@@ -108,6 +109,7 @@ static bool window_open(const struct run *run)
 
 static void fault(struct run *run, const struct file *file, const char *why, int code)
 {
+    pst_assert(code != PST_EXIT_OK);
     fprintf(stderr, "penstock: %s: %s\n", file->path, why);
     run->code = run->code ? run->code : code;
 }
@@ -135,6 +137,8 @@ static int drive(struct run *run, int (*begin)(struct run *, struct file *),
         for (int i = 0; i < r; i++) {
             struct file *file = (struct file *)(void *)done[i];
 
+            pst_assert(file >= run->files && file < run->files + run->begun);
+            pst_assert(run->ended < run->begun && run->bytes_underway >= file->bytes);
             run->ended++;
             run->bytes_underway -= file->bytes;
             run->bytes_done += file->bytes;
@@ -146,6 +150,7 @@ static int drive(struct run *run, int (*begin)(struct run *, struct file *),
         if (r <= 0)
             break;
     }
+    pst_assert(r < 0 || (run->begun == run->ended && run->bytes_underway == 0));
     penstock_queue_close(run->queue);
     return run->code;
 }
@@ -197,6 +202,7 @@ static int map_file(struct run *run, struct file *file)
     pst_cleanup_close int fd = open(file->path, O_RDONLY | O_CLOEXEC);
     struct stat st;
 
+    pst_assert(!file->data && file->path);
     if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
         fault(run, file, fd < 0 ? strerror(errno) : "not a regular file", PST_EXIT_OTHER);
         return -EINVAL;
@@ -227,6 +233,7 @@ static void end_put(struct run *run, struct file *file)
 {
     uint64_t from_ns = pst_now_ns();
 
+    pst_assert(!file->bytes || (file->data && file->data != MAP_FAILED));
     if (file->bytes)
         munmap(file->data, file->bytes);
     run->files_ns += pst_now_ns() - from_ns;
@@ -244,6 +251,7 @@ static int begin_get(struct run *run, struct file *file)
 {
     struct penstock_op *op = &file->op;
 
+    pst_assert(!file->data && file->key);
     penstock_prep(op, PENSTOCK_STAT_KEY, file->key, strlen(file->key));
     penstock_batch(run->cli->store, op, 1);
     if (op->result) {
@@ -265,6 +273,7 @@ static void print_digest(struct run *run, const struct file *file)
     unsigned char digest[EVP_MAX_MD_SIZE];
     unsigned int len = 0;
 
+    pst_assert(file->op.result == 0 && file->op.value_bytes <= file->bytes);
     if (EVP_Digest(file->data, file->op.value_bytes, digest, &len, EVP_sha256(), NULL) != 1) {
         fault(run, file, "no SHA-256 in this OpenSSL", PST_EXIT_OTHER);
         return;
@@ -279,6 +288,7 @@ static void write_back(struct run *run, const struct file *file)
     FILE *out = fopen(file->path, "we");
     bool ok = out && fwrite(file->data, 1, file->op.value_bytes, out) == file->op.value_bytes;
 
+    pst_assert(file->op.result == 0 && file->op.value_bytes <= file->bytes);
     if (out)
         ok = fclose(out) == 0 && ok;
     if (!ok)

@@ -85,6 +85,7 @@ int pst_cmd_put(struct pst_cli *cli)
     const char *path, *key;
     int r;
 
+    pst_assert(cli->store && cli->arg_count >= 0);
     if (cli->files)
         return cli->arg_count ? pst_cli_usage("put --files takes no key") : pst_put_files(cli);
     if (cli->arg_count < 1 || cli->arg_count > 2)
@@ -117,6 +118,7 @@ static int parse_range(const struct pst_cli *cli, uint64_t *from, uint64_t *byte
 {
     char *colon = NULL, *end = NULL;
 
+    pst_assert(cli->range);
     *from = strtoull(cli->range, &colon, 10);
     if (colon != cli->range && *colon == ':')
         *bytes = strtoull(colon + 1, &end, 10);
@@ -164,6 +166,7 @@ static int write_all(const char *path, const uint8_t *data, uint64_t len)
     FILE *out = to_stdout ? stdout : fopen(path, "we");
     bool ok = out && fwrite(data, 1, len, out) == len;
 
+    pst_assert(data || len == 0);
     if (out && !to_stdout)
         ok = fclose(out) == 0 && ok;
     if (!ok)
@@ -214,6 +217,7 @@ int pst_cmd_get(struct pst_cli *cli)
     struct penstock_op op = {0};
     int code;
 
+    pst_assert(cli->store && cli->arg_count >= 0);
     if (cli->files)
         return cli->arg_count ? pst_cli_usage("get --files takes no key") : pst_get_files(cli);
     if (cli->arg_count < 1 || cli->arg_count > 2)
@@ -227,6 +231,7 @@ int pst_cmd_get(struct pst_cli *cli)
 
 static void print_entry(const struct pst_cli *cli, const struct penstock_entry *e)
 {
+    pst_assert(e->key_bytes > 0 && e->key_bytes <= PENSTOCK_KEY_BYTES_MAX);
     if (cli->json) {
         printf("{\"key\":");
         pst_json_string(stdout, e->key, e->key_bytes);
@@ -250,6 +255,7 @@ int pst_cmd_ls(struct pst_cli *cli)
     struct penstock_list *list;
     int r;
 
+    pst_assert(cli->store && cli->arg_count >= 0);
     if (cli->arg_count > 1)
         return pst_cli_usage("ls takes one PREFIX");
     r = penstock_list_open(cli->store, &options, &list);
@@ -283,6 +289,7 @@ int pst_cmd_rm(struct pst_cli *cli)
     uint64_t deleted = 0;
     int code = 0, r;
 
+    pst_assert(cli->store && cli->arg_count >= 0);
     if (!cli->prefix == !cli->arg_count)
         return pst_cli_usage("rm needs keys, or --prefix");
     if (cli->prefix) {
@@ -329,6 +336,7 @@ static int stat_key(struct pst_cli *cli, const char *key)
     penstock_batch(cli->store, &op, 1);
     if (op.result == PENSTOCK_MISS)
         return pst_cli_missing(key);
+    pst_assert(op.result || op.attr_bytes <= sizeof(attrs));
     if (op.result)
         return pst_cli_fail(op.result);
     if (cli->json)

@@ -41,6 +41,7 @@ static void release(struct penstock_op *op)
 /* Puts the first @count operations. */
 static void flush_window(struct load *l)
 {
+    pst_assert(l->count <= WINDOW_KEYS);
     penstock_batch(l->cli->store, l->ops, l->count);
     for (uint32_t i = 0; i < l->count; i++) {
         struct penstock_op *op = &l->ops[i];
@@ -72,7 +73,9 @@ static int begin_record(struct load *l)
         flush_window(l);
     if (l->code)
         return -ECANCELED;
+    pst_assert(l->count < WINDOW_KEYS);
     op = &l->ops[l->count];
+    pst_assert(!op->data && !op->key); /* the one before was released */
     names = malloc(record->key.len + record->attrs.len);
     value = malloc(record->value_bytes ? record->value_bytes : 1);
     if (!names || !value) {
@@ -109,6 +112,8 @@ static void end_record(struct load *l, bool whole)
 {
     struct penstock_op *op = &l->ops[l->count];
 
+    pst_assert(l->count < WINDOW_KEYS && op->data);
+    pst_assert(!whole || l->value_at == op->bytes); /* the reader has seen to it */
     if (!whole) {
         release(op);
         return;
@@ -146,6 +151,7 @@ static void name_fault(struct load *l, int fault)
     const struct pst_dump_reader *r = &l->reader;
     const struct pst_dump_record *record = pst_dump_underway(r);
 
+    pst_assert(fault < 0 && r->fault);
     fprintf(stderr, "penstock: %s: record %" PRIu64 ", ", l->path, record ? r->records : r->records + 1);
     if (record) {
         fprintf(stderr, "key ");
@@ -164,6 +170,7 @@ static void run(struct load *l, uint8_t *buffer)
     int fault = 0;
     ssize_t len;
 
+    pst_assert(l->fd >= 0 && l->count == 0);
     do {
         len = read(l->fd, buffer, READ_BYTES);
         if (len < 0 && errno == EINTR)
@@ -182,6 +189,7 @@ static void run(struct load *l, uint8_t *buffer)
     if (fault)
         name_fault(l, fault);
     flush_window(l); /* what was whole before the fault */
+    pst_assert(l->code || fault || l->stored + l->skipped == l->reader.whole);
 }
 
 static int load_stream(struct load *l)
@@ -190,6 +198,7 @@ static int load_stream(struct load *l)
     uint64_t begin_ns = pst_now_ns();
     struct stat st;
 
+    pst_assert(l->cli && l->path && l->reader.records == 0);
     if (!buffer)
         return pst_cli_fail(-ENOMEM);
     if (fstat(l->fd, &st) == 0 && S_ISREG(st.st_mode))

@@ -64,6 +64,7 @@ int pst_cli_exit_code(int result)
 
 int pst_cli_missing(const char *key)
 {
+    pst_assert(key);
     fprintf(stderr, "penstock: key '%s': %s\n", key, penstock_result_text(PENSTOCK_MISS));
     return PST_EXIT_NOT_FOUND;
 }
@@ -72,6 +73,7 @@ int pst_cli_fail(int result)
 {
     const char *why = result < 0 ? penstock_error() : penstock_result_text(result);
 
+    pst_assert(result != PENSTOCK_OK); /* that is no failure */
     fprintf(stderr, "penstock: %s\n", *why ? why : penstock_result_text(result));
     return pst_cli_exit_code(result);
 }
@@ -108,6 +110,7 @@ static int set_flag(struct pst_cli *cli, int argc, char **argv, int *i)
         pst_option_find(options, pst_count_of(options), flag, strcspn(flag, "="));
     char fault[PST_FAULT_BYTES], name[64];
 
+    pst_assert(*i > 0 && *i < argc);
     if (!option)
         return pst_cli_usage("unknown option '%s'", argv[*i]);
     snprintf(name, sizeof(name), "%.*s", (int)strcspn(flag, "="), flag);
@@ -129,6 +132,7 @@ static int read_arguments(struct pst_cli *cli, int argc, char **argv, char **arg
 {
     bool only_args = false;
 
+    pst_assert(cli->arg_count == 0);
     for (int i = 1; i < argc; i++) {
         int r = 0;
 
@@ -151,6 +155,7 @@ static int open_store(struct pst_cli *cli)
     char path[108], url[140];
     int r;
 
+    pst_assert(!cli->store);
     pst_default_socket(path, sizeof(path));
     snprintf(url, sizeof(url), "node+unix://%s", path);
     r = penstock_open(cli->url ? cli->url : url, &opening, &cli->store);
@@ -165,6 +170,7 @@ static int open_store(struct pst_cli *cli)
 
 static int run_command(struct pst_cli *cli, char **args)
 {
+    pst_assert(args[0] && cli->arg_count > 0);
     for (size_t i = 0; i < pst_count_of(commands); i++) {
         int code;
 

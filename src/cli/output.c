@@ -7,6 +7,7 @@ void pst_json_string(FILE *out, const void *text, size_t len)
 {
     const unsigned char *at = text;
 
+    pst_assert(text || len == 0);
     fputc('"', out);
     for (size_t i = 0; i < len; i++) {
         if (at[i] == '"' || at[i] == '\\')
@@ -24,6 +25,7 @@ void pst_json_base64(FILE *out, const void *data, size_t len)
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     const unsigned char *at = data;
 
+    pst_assert(data || len == 0);
     fputc('"', out);
     for (; len > 0; at += 3, len -= pst_min(len, 3)) {
         unsigned word = (unsigned)at[0] << 16 | (len > 1 ? (unsigned)at[1] << 8 : 0) | (len > 2 ? at[2] : 0);
@@ -40,6 +42,7 @@ enum { BAR_CELLS = 40, REDRAW_NS = 100000000 };
 
 void pst_progress_begin(struct pst_progress *p, const char *what, uint64_t total_bytes)
 {
+    pst_assert(what && !p->on); /* one bar at a time */
     *p = (struct pst_progress){.what = what, .total_bytes = total_bytes, .on = isatty(STDERR_FILENO)};
 }
 
@@ -50,6 +53,7 @@ void pst_progress_show(struct pst_progress *p, uint64_t bytes)
 
     if (!p->on || (now_ns - p->shown_ns < REDRAW_NS && bytes < p->total_bytes))
         return;
+    pst_assert(now_ns >= p->shown_ns && p->what);
     p->shown_ns = now_ns;
     fprintf(stderr, "\r%s [", p->what);
     for (uint64_t i = 0; i < BAR_CELLS; i++)
