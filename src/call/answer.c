@@ -45,6 +45,7 @@ static bool slot_fits(const struct pst_wire_result *result)
 {
     struct pst_wire_slot slot;
 
+    pst_assert(result->result == 0);
     if (result->bytes < sizeof(slot))
         return false;
     memcpy(&slot, result->data, sizeof(slot));
@@ -82,6 +83,7 @@ static int take_result(struct pst_call *call, uint32_t index, const struct pst_w
     uint64_t room = answer_room(op);
     bool gets = op->code == PENSTOCK_GET, has_attrs = gets || op->code == PENSTOCK_STAT_KEY;
 
+    pst_assert(index < call->count && call->state == CALL_SENT);
     if (op->code == PENSTOCK_RESERVE && result->result == 0 && !slot_fits(result))
         return -EPROTO;
     if (result->bytes > room || (gets ? !read_fits(op, result) : result->flags & PST_WIRE_IN_BULK))
@@ -109,6 +111,7 @@ static int take_reply(struct pst_channel *ch, const struct pst_wire_head *head, 
     const uint8_t *at = body.data, *end = at + body.len;
     int r = call_of(ch, head->request, &call);
 
+    pst_assert(head->type == PST_WIRE_REPLY);
     if (r < 0 || !call || call->replied)
         return r;
     if (call->count != head->count || head->bulk_count < call->bulks_next)
@@ -129,6 +132,7 @@ static int take_reply(struct pst_channel *ch, const struct pst_wire_head *head, 
 
 static int take_welcome(struct pst_channel *ch, const struct pst_wire_head *head)
 {
+    pst_assert(head->type == PST_WIRE_WELCOME && ch->welcomed <= ch->welcome.shard_count);
     if (head->bulk_count >= ch->welcome.shard_count)
         return -EPROTO;
     ch->welcomed += !ch->welcomed_by[head->bulk_count];
@@ -141,6 +145,7 @@ void pst_channel_on_message(struct pst_channel *ch, struct pst_net_event *event)
     struct pst_wire_head head;
     int r = pst_wire_get_head(event->header, &head);
 
+    pst_assert(event->kind == PST_NET_EAGER);
     if (r == 0 && head.token == ch->welcome.token) {
         if (head.version != ch->welcome.version)
             r = -EPROTO;
@@ -162,6 +167,7 @@ static int scatter(struct pst_call *call, struct pst_bytes header, struct bulk_i
     uint64_t sum = 0;
     int count = 0, r;
 
+    pst_assert(in->part_count <= PST_WIRE_PARTS_MAX);
     for (uint32_t i = 0; i < in->part_count; i++) {
         struct pst_wire_part part = pst_wire_get_part(header, i);
         const struct penstock_op *op = part.op < call->count ? call->ops[part.op] : NULL;
@@ -198,6 +204,7 @@ static int receive(struct pst_call *call, const struct pst_wire_head *head, cons
     uint64_t sum = 0;
     int count;
 
+    pst_assert(call->state == CALL_SENT && call->bulks_next == head->bulk_count);
     if (!in)
         return -ENOMEM;
     in->magic = PST_BULK_IN_MAGIC;
@@ -231,6 +238,7 @@ static int take_bulk(struct pst_channel *ch, struct pst_wire_head *head, struct 
     struct pst_call *call;
     int r = call_of(ch, head->request, &call);
 
+    pst_assert(head->type == PST_WIRE_BULK && head->version == ch->welcome.version);
     if (r < 0)
         return r;
     if (call && head->version == 1) /* without an index: in the order of their coming */
@@ -255,6 +263,7 @@ void pst_channel_on_bulk(struct pst_channel *ch, struct pst_net_event *event)
     struct pst_wire_head head;
     int r = pst_wire_get_head(event->header, &head);
 
+    pst_assert(event->kind == PST_NET_BULK);
     if (ch->state != CHANNEL_UP) { /* the memory that it is for is about to be given back */
         pst_msg_free(event->msg);
         return;
@@ -274,6 +283,7 @@ void pst_channel_on_received(struct bulk_in *in, int status)
 {
     struct pst_call *call = in->call;
 
+    pst_assert(call->magic == PST_CALL_MAGIC && call->state == CALL_SENT && call->bulks_arriving > 0);
     if (in->bounce && status == 0) {
         const uint8_t *from = in->bounce;
 
@@ -291,5 +301,6 @@ void pst_channel_on_received(struct bulk_in *in, int status)
         return;
     }
     call->bulks_arrived++;
+    pst_assert(call->bulks_arrived <= call->bulks_next);
     pst_call_ready(call);
 }

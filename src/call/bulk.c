@@ -13,6 +13,7 @@ static bool pack_add(struct pack *pack, uint32_t op, uint64_t offset, struct iov
 {
     uint16_t count = pack->head.count;
 
+    pst_assert(count <= PST_WIRE_PARTS_MAX && piece.iov_len > 0);
     if (count == PST_WIRE_PARTS_MAX || (count && pack->bytes + piece.iov_len > PST_NET_PACK_BYTES_MAX))
         return false;
     pack->parts[count] = (struct pst_wire_part){.op = op, .offset = offset, .bytes = piece.iov_len};
@@ -29,12 +30,12 @@ static bool pack_fill(struct pack *pack, pst_bulk_next next, void *ctx, uint64_t
     struct iovec piece;
     uint32_t op;
 
+    pst_assert(piece_bytes_max > 0 && pack->head.type == PST_WIRE_BULK);
     pack->head.count = 0;
     pack->bytes = 0;
     while (next(ctx, cursor, &piece, &op)) {
         bool alone = piece.iov_len >= PST_BULK_ALONE_BYTES_MIN;
 
-        pst_assert(piece.iov_len > 0);
         if (alone && pack->head.count)
             break;
         piece.iov_len = pst_min(piece.iov_len, piece_bytes_max);
@@ -66,6 +67,7 @@ int pst_bulk_send(struct pst_peer *peer, const struct pst_wire_head *head, pst_b
         if (r < 0)
             return r;
         *underway += r == 0;
+        pst_assert(*underway <= PST_BULK_UNDERWAY_MAX);
         ++*messages;
         *cursor = behind;
         if (pack.head.count > 1)
@@ -133,8 +135,10 @@ bool pst_bulk_park_take(struct pst_bulk_park *park, uint32_t request, uint32_t i
 {
     struct parked *parked = park->count ? parked_find(park, request, index) : NULL;
 
+    pst_assert(park->count <= PST_BULK_PARKED_MAX);
     if (!parked)
         return false;
+    pst_assert(parked->event.kind == PST_NET_BULK && parked->head.request == request);
     *head = parked->head;
     *event = parked->event;
     parked_free(park, parked);

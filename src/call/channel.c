@@ -30,6 +30,7 @@ struct pst_channel *pst_channel_cast(void *p)
 
 static void close_arenas(struct pst_channel *ch)
 {
+    pst_assert(ch->arena_count <= PST_BOOT_ARENAS_MAX);
     for (uint32_t i = 0; i < ch->arena_count; i++)
         close(ch->arena_fds[i]);
     ch->arena_count = 0;
@@ -37,6 +38,7 @@ static void close_arenas(struct pst_channel *ch)
 
 static int open_peers(struct pst_channel *ch)
 {
+    pst_assert(ch->port && ch->peers_open == 0 && ch->welcome.shard_count <= PST_BOOT_SHARDS_MAX);
     for (uint32_t i = 0; i < ch->welcome.shard_count; i++) {
         int r = pst_peer_open(ch->port, ch->welcome.shards[i].data, ch->welcome.shards[i].bytes, ch,
                               &ch->peers[i]);
@@ -55,6 +57,7 @@ static bool poll_events(struct pst_channel *ch)
     struct pst_net_event events[EVENTS];
     int count = pst_port_poll(ch->port, events, EVENTS);
 
+    pst_assert(count <= EVENTS);
     for (int i = 0; i < count; i++)
         on_event(ch, &events[i]);
     return count > 0;
@@ -66,6 +69,7 @@ static int say_hello(struct pst_channel *ch, const char **fault)
     uint64_t end_ns = pst_now_ns() + HELLO_NS;
     uint8_t version = (uint8_t)ch->welcome.version;
 
+    pst_assert(ch->state == CHANNEL_UP && ch->peers_open == ch->welcome.shard_count);
     ch->welcomed = 0;
     memset(ch->welcomed_by, 0, sizeof(ch->welcomed_by));
     for (uint32_t i = 0; i < ch->welcome.shard_count; i++) {
@@ -105,6 +109,7 @@ static int connect_node(struct pst_channel *ch, uint64_t deadline_ns, const char
     uint8_t address[PST_NET_ADDRESS_BYTES_MAX];
     int r = pst_boot_connect(&ch->options.address, &options, &ch->welcome, ch->arena_fds, &ch->boot, fault);
 
+    pst_assert(ch->state != CHANNEL_UP);
     if (r < 0)
         return r;
     ch->arena_count = ch->welcome.arena_count;
@@ -124,6 +129,7 @@ static int connect_node(struct pst_channel *ch, uint64_t deadline_ns, const char
         drop_session(ch);
         return r;
     }
+    pst_assert(ch->state == CHANNEL_UP && ch->welcomed == ch->welcome.shard_count);
     ch->session++;
     ch->retry_ms = RETRY_MS_MIN;
     ch->down_error = 0;
@@ -200,11 +206,13 @@ void pst_channel_break(struct pst_channel *ch, int error)
 {
     if (ch->state != CHANNEL_UP)
         return;
+    pst_assert(error < 0 && ch->port);
     ch->state = CHANNEL_CLOSING;
     ch->down_error = error == -EPROTO ? -EPROTO : -ECONNRESET;
     for (uint32_t i = 0; i < ch->welcome.shard_count; i++) {
         struct pst_call *filling = ch->filling[i];
 
+        pst_assert(!filling || (filling->state == CALL_OPEN && filling->shard == i));
         if (filling)
             pst_list_push_back(&ch->unsent, &filling->link);
         ch->filling[i] = NULL;
@@ -222,6 +230,7 @@ static void settle_list(struct pst_list *list, uint64_t now_ns)
 /* A handle means another view or watch, or none, in the next session. */
 static void forget_handles(struct pst_channel *ch)
 {
+    pst_assert(ch->state == CHANNEL_CLOSING);
     for (size_t left = ch->waiting.count; left > 0; left--) {
         struct penstock_op *op = pst_op_list_pop(&ch->waiting);
         int result;
@@ -249,6 +258,7 @@ static void reconnect(struct pst_channel *ch, uint64_t now_ns)
     const char *fault;
     int r;
 
+    pst_assert(ch->state == CHANNEL_DOWN && !ch->port && pst_list_empty(&ch->sent));
     if (now_ns < ch->retry_ns || !ch->waiting.count)
         return;
     r = connect_node(ch, now_ns + RECONNECT_NS, &fault);
@@ -288,6 +298,7 @@ static void on_event(struct pst_channel *ch, struct pst_net_event *event)
         pst_channel_break(pst_channel_cast(event->arg), event->status ? event->status : -ECONNRESET);
         break;
     case PST_NET_PEER_GONE:
+        pst_assert(ch->peers_open > 0 && ch->state == CHANNEL_CLOSING);
         ch->peers_open--;
         break;
     }
@@ -297,6 +308,7 @@ static bool any_overdue(const struct pst_channel *ch, uint64_t now_ns)
 {
     const struct pst_list *lists[] = {&ch->sent, &ch->unsent};
 
+    pst_assert(ch->state == CHANNEL_UP);
     for (size_t i = 0; i < pst_count_of(lists); i++) {
         pst_list_each (it, lists[i]) {
             if (pst_list_entry(it, struct pst_call, link)->deadline_ns <= now_ns)
@@ -308,6 +320,7 @@ static bool any_overdue(const struct pst_channel *ch, uint64_t now_ns)
 
 void pst_channel_tick(struct pst_channel *ch, uint64_t now_ns)
 {
+    pst_assert(ch->magic == PST_CHANNEL_MAGIC);
     ch->tick_ns = now_ns + TICK_NS;
     if (ch->state == CHANNEL_UP && (any_overdue(ch, now_ns) || pst_boot_link_tick(ch->boot, now_ns) < 0))
         pst_channel_break(ch, -ETIMEDOUT);

@@ -11,6 +11,7 @@ void pst_op_list_wake(const struct pst_op_list *list)
 
 void pst_op_list_push(struct pst_op_list *list, struct penstock_op *op)
 {
+    pst_assert((list->count == 0) == (list->last == NULL));
     op->reserved[OP_NEXT] = NULL;
     if (list->last)
         list->last->reserved[OP_NEXT] = op;
@@ -27,10 +28,12 @@ struct penstock_op *pst_op_list_pop(struct pst_op_list *list)
 
     if (!op)
         return NULL;
+    pst_assert(list->count > 0 && list->last);
     list->first = op->reserved[OP_NEXT];
     if (!list->first)
         list->last = NULL;
     list->count--;
+    pst_assert((list->count == 0) == (list->first == NULL));
     return op;
 }
 
@@ -80,6 +83,7 @@ int pst_op_begin(struct penstock_op *op, int shard, struct pst_op_list *done)
 
 void pst_op_end(struct penstock_op *op, int result)
 {
+    pst_assert(op->reserved[OP_DONE_LIST]);
     op->result = result;
     pst_op_list_push(op->reserved[OP_DONE_LIST], op);
 }
@@ -112,6 +116,7 @@ int pst_op_pieces(const struct penstock_op *op, uint64_t offset, uint64_t bytes,
     uint64_t at = 0, end = offset + bytes;
     int count = 0;
 
+    pst_assert(end >= offset && end <= op->bytes);
     if (!op->iov) {
         if (iov_max < 1)
             return -E2BIG;
@@ -128,6 +133,7 @@ int pst_op_pieces(const struct penstock_op *op, uint64_t offset, uint64_t bytes,
         }
         at += len;
     }
+    pst_assert(at >= end); /* the pieces are as long as the value */
     return count;
 }
 
@@ -144,6 +150,7 @@ void pst_op_copy_in(const struct penstock_op *op, uint64_t offset, const void *f
         return;
     }
     count = pst_op_pieces(op, offset, bytes, pieces, PST_OP_PIECES_MAX);
+    pst_assert(count > 0); /* no operation has more pieces than fit */
     for (int i = 0; i < count; at += pieces[i++].iov_len)
         memcpy(pieces[i].iov_base, at, pieces[i].iov_len);
 }
@@ -161,6 +168,7 @@ void pst_op_copy_out(const struct penstock_op *op, uint64_t offset, void *to, ui
         return;
     }
     count = pst_op_pieces(op, offset, bytes, pieces, PST_OP_PIECES_MAX);
+    pst_assert(count > 0);
     for (int i = 0; i < count; at += pieces[i++].iov_len)
         memcpy(at, pieces[i].iov_base, pieces[i].iov_len);
 }

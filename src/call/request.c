@@ -57,6 +57,7 @@ static struct pst_call *call_begin(struct pst_channel *ch, uint32_t shard)
 {
     struct pst_call *call = call_new(ch);
 
+    pst_assert(shard < ch->welcome.shard_count && !ch->filling[shard]);
     if (!call)
         return NULL;
     call->id += CALLS_MAX; /* the same place in the table, a number that no late answer carries */
@@ -90,6 +91,7 @@ static bool value_in_bulk(const struct penstock_op *op)
 /* What slots want to know travels in fields that have other meanings elsewhere. */
 static void encode_slot(const struct penstock_op *op, struct pst_wire_op *wire)
 {
+    pst_assert(op->code >= PENSTOCK_RESERVE && op->code <= PENSTOCK_SLOT_ABORT);
     if (op->code == PENSTOCK_RESERVE)
         return;
     wire->flags |= PST_WIRE_IF_GENERATION;
@@ -155,6 +157,7 @@ static void encode_op(struct pst_call *call, const struct penstock_op *op)
         }
     }
     call->body_bytes = (size_t)(pst_wire_put_op(call->body + call->body_bytes, &wire) - call->body);
+    pst_assert(call->body_bytes <= CALL_BODY_BYTES);
 }
 
 static void add_op(struct pst_call *call, struct penstock_op *op)
@@ -196,6 +199,7 @@ static bool place_op(struct pst_channel *ch, struct penstock_op *op)
     uint32_t members = pst_op_members(op);
     struct pst_call *call;
 
+    pst_assert(ch->state == CHANNEL_UP);
     if (shard < 0)
         shard = (int)pst_channel_shard_of(ch, (struct pst_bytes){op->key, op->key_bytes});
     if ((uint32_t)shard >= ch->welcome.shard_count) { /* the node came back with fewer shards */
@@ -266,10 +270,12 @@ static struct iovec piece_at(const struct penstock_op *op, uint64_t offset)
     uint64_t at = 0;
     uint32_t i = 0;
 
+    pst_assert(offset < op->bytes);
     if (!op->iov)
         return (struct iovec){(uint8_t *)op->data + offset, op->bytes - offset};
     while (offset >= at + op->iov[i].iov_len)
         at += op->iov[i++].iov_len;
+    pst_assert(i < op->iov_count); /* they are as long as the value */
     return (struct iovec){(uint8_t *)op->iov[i].iov_base + (offset - at), op->iov[i].iov_len - (offset - at)};
 }
 
@@ -302,6 +308,7 @@ static bool send_values(struct pst_call *call)
     uint64_t piece_bytes_max = (PST_NET_BULK_IOV_MAX - 8) * ch->welcome.page_bytes;
     int r;
 
+    pst_assert(call->magic == PST_CALL_MAGIC && ch->state == CHANNEL_UP);
     if (!call->values_in_bulk || call->replied)
         return true;
     r = pst_bulk_send(ch->peers[call->shard], &head, next_piece, call, piece_bytes_max, &call->bulk_out, call,
@@ -326,6 +333,7 @@ static int send_body(struct pst_call *call)
     int r = pst_peer_send(ch->peers[call->shard], (struct pst_bytes){&head, sizeof(head)},
                           (struct pst_bytes){call->body, call->body_bytes}, call);
 
+    pst_assert(call->count > 0 && call->body_bytes > 0 && call->sends == 0);
     if (r == 0)
         call->sends++;
     return r;
@@ -336,6 +344,7 @@ void pst_call_send(struct pst_call *call)
     struct pst_channel *ch = call->channel;
     int r;
 
+    pst_assert(call->magic == PST_CALL_MAGIC && call->state == CALL_OPEN);
     if (ch->filling[call->shard] == call)
         ch->filling[call->shard] = NULL;
     pst_list_remove(&call->link);
@@ -458,6 +467,7 @@ void pst_call_settle(struct pst_call *call, uint64_t now_ns)
 {
     bool unsent = call->body_bytes > 0;
 
+    pst_assert(call->magic == PST_CALL_MAGIC);
     pst_assert(call->sends == 0 && call->bulks_arriving == 0);
     for (uint32_t i = 0, members; i < call->count; i += 1 + members) {
         struct penstock_op *op = call->ops[i];
