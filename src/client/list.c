@@ -6,6 +6,8 @@
 
 enum { PAGE_BYTES = 32 << 10 };
 
+#define LIST_MAGIC 0x6c697374u
+
 struct page {
     uint8_t *data;
     size_t at, bytes;
@@ -13,6 +15,7 @@ struct page {
 };
 
 struct penstock_list {
+    uint32_t magic;
     struct penstock *store;
     uint32_t shards;
     int64_t taken; /* the shard whose head the caller holds, -1: none */
@@ -40,6 +43,7 @@ static struct pst_wire_entry head_of(const struct page *page, struct pst_bytes *
 {
     struct pst_wire_entry entry;
 
+    pst_assert(page->at + sizeof(entry) <= page->bytes);
     memcpy(&entry, page->data + page->at, sizeof(entry));
     *key = (struct pst_bytes){page->data + page->at + sizeof(entry), entry.key_bytes};
     return entry;
@@ -52,6 +56,7 @@ static bool page_sound(const struct page *page, const struct pst_bytes *last)
     struct pst_bytes before = last ? *last : (struct pst_bytes){NULL, 0};
     size_t at = 0;
 
+    pst_assert(page->bytes <= PAGE_BYTES);
     while (at < page->bytes) {
         struct pst_wire_entry entry;
         struct pst_bytes key;
@@ -83,8 +88,10 @@ static int fetch(struct penstock_list *list, uint32_t shard, struct pst_bytes fr
                              .attr_bytes = (uint16_t)list->end_bytes,
                              .data = page->data,
                              .bytes = PAGE_BYTES};
-    int r = pst_run_one(list->store, &op, (int)shard);
+    int r;
 
+    pst_assert(shard < list->shards && from.len <= PENSTOCK_KEY_BYTES_MAX && page->data);
+    r = pst_run_one(list->store, &op, (int)shard);
     if (r)
         return r;
     page->at = 0;
@@ -103,6 +110,7 @@ static void set_bounds(struct penstock_list *list, const struct penstock_list_op
     uint8_t behind[PENSTOCK_KEY_BYTES_MAX];
     struct pst_bytes prefix_end = {behind, pst_prefix_end(prefix.data, prefix.len, behind)};
 
+    pst_assert(start.len <= PENSTOCK_KEY_BYTES_MAX && end.len <= PENSTOCK_KEY_BYTES_MAX);
     if (pst_bytes_compare(prefix, start) > 0)
         start = prefix;
     if (prefix_end.len && (!end.len || pst_bytes_compare(prefix_end, end) < 0))
@@ -121,6 +129,7 @@ int penstock_list_open(struct penstock *store, const struct penstock_list_option
     static const struct penstock_list_options everything = {.size = sizeof(everything)};
     const struct penstock_list_options *o = options ? options : &everything;
     struct penstock_list *list;
+    uint32_t shards;
     int r = pst_store_check(store);
 
     if (r < 0)
@@ -128,11 +137,13 @@ int penstock_list_open(struct penstock *store, const struct penstock_list_option
     if (o->start_bytes > PENSTOCK_KEY_BYTES_MAX || o->end_bytes > PENSTOCK_KEY_BYTES_MAX ||
         o->prefix_bytes > PENSTOCK_KEY_BYTES_MAX)
         return pst_fail(-ENAMETOOLONG, "%s: key longer than %d bytes", store->url, PENSTOCK_KEY_BYTES_MAX);
-    list = calloc(1, sizeof(*list) + pst_shards(store) * sizeof(list->pages[0]));
+    shards = pst_shards(store); /* once: a node may come back with others */
+    list = calloc(1, sizeof(*list) + shards * sizeof(list->pages[0]));
     if (!list)
         return pst_fail(-ENOMEM, "out of memory");
+    list->magic = LIST_MAGIC;
     list->store = store;
-    list->shards = pst_shards(store);
+    list->shards = shards;
     list->taken = -1;
     set_bounds(list, o);
     for (uint32_t i = 0; r == 0 && i < list->shards; i++) {
@@ -155,9 +166,11 @@ static int advance(struct penstock_list *list)
     uint32_t shard = (uint32_t)list->taken;
     struct pst_bytes key;
 
+    pst_assert(shard < list->shards && page->at < page->bytes);
     head_of(page, &key);
     list->taken = -1;
     page->at += sizeof(struct pst_wire_entry) + key.len;
+    pst_assert(page->at <= page->bytes); /* a page is looked at before it counts */
     if (page->at < page->bytes || page->end)
         return 0;
     memcpy(list->last, key.data, key.len);
@@ -172,6 +185,7 @@ int penstock_list_next(struct penstock_list *list, struct penstock_entry *out)
 
     if (!list || !out)
         return pst_fail(-EINVAL, "penstock_list_next: no listing");
+    pst_assert(list->magic == LIST_MAGIC);
     r = pst_store_check(list->store);
     if (r == 0 && list->taken >= 0)
         r = advance(list);
@@ -181,6 +195,7 @@ int penstock_list_next(struct penstock_list *list, struct penstock_entry *out)
         if (list->pages[i].at == list->pages[i].bytes)
             continue;
         head_of(&list->pages[i], &key);
+        pst_assert(list->pages[i].at < list->pages[i].bytes);
         if (list->taken < 0 || pst_bytes_compare(key, best) < 0) {
             list->taken = i;
             best = key;
@@ -202,6 +217,8 @@ struct penstock_list *penstock_list_close(struct penstock_list *list)
 {
     if (!list)
         return NULL;
+    pst_assert(list->magic == LIST_MAGIC);
+    list->magic = 0; /* a second close is found */
     for (uint32_t i = 0; i < list->shards; i++)
         free(list->pages[i].data);
     free(list);

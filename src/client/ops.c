@@ -61,6 +61,7 @@ static int keyed(struct penstock *store, enum penstock_code code, const void *ke
 {
     struct penstock_op op = {0};
 
+    pst_assert(code >= PENSTOCK_STAT_KEY && code <= PENSTOCK_UNPIN);
     penstock_prep(&op, code, key, key_bytes);
     op.bytes = bytes;
     return do_one(store, &op);
@@ -109,14 +110,14 @@ int penstock_exists_consecutive(struct penstock *store, const struct iovec *keys
 
 /* ---- one operation for every shard ---- */
 
-/* The same question to all shards: @answer_bytes of room each, in @answers. Return: 0 or the first bad
- * result. */
-static int ask_all(struct penstock *store, uint8_t code, void *answers, size_t answer_bytes)
+/* The same question to all @shards, as many as there were a moment ago: @answer_bytes of room each, in
+ * @answers. Return: 0 or the first bad result. */
+static int ask_all(struct penstock *store, uint32_t shards, uint8_t code, void *answers, size_t answer_bytes)
 {
-    uint32_t shards = pst_shards(store);
     pst_cleanup_free struct penstock_op *ops = calloc(shards, sizeof(*ops));
     pst_cleanup_free int *numbers = calloc(shards, sizeof(*numbers));
 
+    pst_assert(shards > 0 && code >= PST_WIRE_LIST);
     if (!ops || !numbers)
         return pst_fail(-ENOMEM, "out of memory");
     for (uint32_t i = 0; i < shards; i++) {
@@ -139,7 +140,7 @@ int penstock_ping(struct penstock *store, uint64_t *round_trip_ns)
     uint64_t begin_ns = pst_now_ns();
 
     if (r == 0)
-        r = ask_all(store, PST_WIRE_PING, NULL, 0);
+        r = ask_all(store, pst_shards(store), PST_WIRE_PING, NULL, 0);
     if (r == 0 && round_trip_ns)
         *round_trip_ns = pst_now_ns() - begin_ns;
     return r;
@@ -192,7 +193,7 @@ int penstock_stat(struct penstock *store, struct penstock_stat *stat)
     figures = calloc(shards, sizeof(*figures));
     if (!figures)
         return pst_fail(-ENOMEM, "out of memory");
-    r = ask_all(store, PST_WIRE_STAT, figures, sizeof(*figures));
+    r = ask_all(store, shards, PST_WIRE_STAT, figures, sizeof(*figures));
     if (r < 0)
         return r;
     for (uint32_t i = 0; i < shards; i++)

@@ -42,6 +42,7 @@ struct penstock_queue *penstock_queue_close(struct penstock_queue *queue)
     while (queue->underway && penstock_reap(queue, ops, (int)pst_count_of(ops), -1) > 0)
         ;
     close_descriptors(queue);
+    queue->magic = 0; /* a second close is found */
     free(queue);
     return NULL;
 }
@@ -50,6 +51,7 @@ static int watch(struct penstock_queue *queue, int fd)
 {
     struct epoll_event event = {.events = EPOLLIN};
 
+    pst_assert(queue->poll_fd >= 0 && fd >= 0);
     return epoll_ctl(queue->poll_fd, EPOLL_CTL_ADD, fd, &event) < 0 && errno != EEXIST ? -errno : 0;
 }
 
@@ -80,6 +82,7 @@ static int watch_port(struct penstock_queue *queue)
 {
     int fd = queue->store->backend->fd(queue->store), r = 0;
 
+    pst_assert(queue->magic == PST_QUEUE_MAGIC);
     if (fd >= 0 && fd != queue->port_fd) {
         r = watch(queue, fd);
         queue->port_fd = r == 0 ? fd : -1;
@@ -111,6 +114,7 @@ int penstock_queue_fd(struct penstock_queue *queue)
 
 void pst_queue_drained(struct penstock_queue *queue)
 {
+    pst_assert(queue->magic == PST_QUEUE_MAGIC);
     if (queue->poll_fd < 0)
         return;
     pst_event_clear(queue->wake_fd);
@@ -123,6 +127,7 @@ void pst_queue_until(struct penstock_queue *queue, uint64_t ns)
     struct itimerspec at = {
         .it_value = {.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)}};
 
+    pst_assert(queue->magic == PST_QUEUE_MAGIC);
     if (queue->poll_fd < 0)
         return;
     if (ns == UINT64_MAX)

@@ -30,6 +30,7 @@ int pst_stitch(const struct pst_wire_piece *pieces, const struct pst_piece_file 
             return -EOPNOTSUPP;
         }
     }
+    pst_assert(at == base + view->bytes); /* the pieces are as long as the value */
     view->data = view->reserved[VIEW_STITCH] = base;
     return 0;
 }

@@ -10,6 +10,7 @@ static int check_answer(const struct penstock_op *op, const struct answer *answe
 {
     uint64_t sum = 0;
 
+    pst_assert(op->code == PST_WIRE_VIEW && op->result == 0 && op->value_bytes <= sizeof(*answer));
     if (op->value_bytes < sizeof(answer->view) || answer->view.handle == 0 ||
         answer->view.piece_count > PST_VIEW_PIECES_MAX ||
         op->value_bytes != sizeof(answer->view) + answer->view.piece_count * sizeof(answer->pieces[0]))
@@ -25,6 +26,7 @@ static void release_handle(struct penstock *store, uint64_t handle, int shard)
     struct penstock_op op = {
         .code = PST_WIRE_RELEASE, .flags = PENSTOCK_IF_GENERATION, .if_generation = handle};
 
+    pst_assert(handle != 0 && shard >= 0);
     pst_run(store, &op, 1, &shard);
 }
 
@@ -63,6 +65,7 @@ int penstock_view(struct penstock *store, const void *key, size_t key_bytes, str
         release_handle(store, answer->view.handle, shard);
         return pst_explain(store, &op, r);
     }
+    pst_assert(made.data || made.bytes == 0);
     *view = made;
     return 0;
 }
@@ -78,6 +81,7 @@ void penstock_view_release(struct penstock *store, struct penstock_view *view)
     if (!handle)
         return;
     pthread_mutex_lock(&store->lock);
+    pst_assert(view->data || view->bytes == 0);
     lives = store->backend->view_lives(store, view);
     store->backend->unmap(store, view);
     pthread_mutex_unlock(&store->lock);
