@@ -79,13 +79,23 @@ static uint64_t namespace_of(const char *pid, const char *kind)
     return stat(path, &st) == 0 ? (uint64_t)st.st_ino : 0;
 }
 
+/* Both must be the same: root of a user namespace is not root. Return: 0 when either cannot be seen. */
+static uint64_t pid_and_user_namespace_of(const char *pid)
+{
+    uint64_t pid_ns = namespace_of(pid, "pid"), user_ns = pid_ns ? namespace_of(pid, "user") : 0;
+
+    if (pid_ns && !user_ns && errno == ENOENT) /* a kernel that has only one */
+        user_ns = 1;
+    return pid_ns && user_ns && pid_ns <= UINT32_MAX && user_ns <= UINT32_MAX ? pid_ns | user_ns << 32 : 0;
+}
+
 void boot_identity_own(struct boot_identity *out)
 {
     pst_cleanup_close int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
     ssize_t n;
 
     *out = (struct boot_identity){.uid = geteuid()};
-    out->pid_ns = namespace_of("self", "pid");
+    out->pid_ns = pid_and_user_namespace_of("self");
     out->ipc_ns = namespace_of("self", "ipc");
     n = fd >= 0 ? read(fd, out->boot_id, sizeof(out->boot_id) - 1) : -1;
     if (n <= 0) /* not known to be the same host as anyone */
@@ -106,7 +116,7 @@ void boot_identity_of_peer(int unix_fd, struct boot_identity *out)
     }
     snprintf(pid, sizeof(pid), "%d", (int)cred.pid);
     out->uid = cred.uid;
-    out->pid_ns = namespace_of(pid, "pid");
+    out->pid_ns = pid_and_user_namespace_of(pid);
     out->ipc_ns = namespace_of(pid, "ipc");
 }
 

@@ -159,6 +159,8 @@ static bool same_host(struct boot_conn *conn)
         return false;
     if (conn->unix_socket) /* the kernel knows better than the client says */
         boot_identity_of_peer(conn->fd, &peer);
+    else if (conn->version == 1 && peer.pid_ns) /* says no user namespace */
+        peer.pid_ns |= conn->server->identity.pid_ns & ~(uint64_t)UINT32_MAX;
     peer.boot_id[BOOT_ID_BYTES - 1] = 0;
     return boot_identity_same(&peer, &conn->server->identity);
 }

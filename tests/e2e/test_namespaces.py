@@ -1,0 +1,175 @@
+"""Clients that are not quite here: another user, namespaces of their own. Each works over what it is allowed."""
+from __future__ import annotations
+
+import errno
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Iterator
+
+import pytest
+import support
+
+OTHER_UID = 65534
+NOT_ALLOWED, UNREACHABLE = 4, 5
+SETTLE_S = 20
+
+AS_OTHER = ("setpriv", f"--reuid={OTHER_UID}", f"--regid={OTHER_UID}", "--clear-groups")
+NAMESPACES = {
+    "user": ("unshare", "--user", "--map-root-user"),
+    "pid": ("unshare", "--pid", "--fork"),
+    "ipc": ("unshare", "--ipc"),
+    "all": ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--ipc"),
+}
+
+# Opens a store, looks at a key in place, and says what came of it.
+VIEW = """
+import ctypes, sys
+lib = ctypes.CDLL(sys.argv[1])
+store, view = ctypes.c_void_p(), ctypes.create_string_buffer(64)
+assert lib.penstock_open(sys.argv[2].encode(), None, ctypes.byref(store)) == 0
+print(lib.penstock_view(store, b"key", 3, view))
+"""
+
+
+def permitted(*command: str) -> bool:
+    return subprocess.run([*command, "true"], capture_output=True, check=False).returncode == 0
+
+
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user"),
+    pytest.mark.skipif(not permitted(*NAMESPACES["all"]), reason="unshare is not permitted here"),
+]
+
+
+class Place:
+    """A node whose unix socket lies where everyone may look."""
+
+    def __init__(self, node: support.Node, path: pathlib.Path) -> None:
+        self.node = node
+        self.path = path
+        self.unix = f"node+unix://{path}"
+        self.tcp = node.tcp
+
+    def run(self, url: str, *arguments: str, within: tuple[str, ...] = ()) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run([*within, str(support.BUILD / "penstock"), "--url", url, *arguments], timeout=60,
+                              stdin=subprocess.DEVNULL, capture_output=True, check=False,
+                              env=support.clean_environment())
+
+    def lane(self, url: str, within: tuple[str, ...] = ()) -> str:
+        done = self.run(url, "ping", "--json", within=within)
+        assert done.returncode == 0, done
+        return json.loads(done.stdout.splitlines()[-1])["lane"]  # UCX may have warned of a missing network before
+
+    def view(self, url: str, within: tuple[str, ...] = ()) -> int:
+        done = subprocess.run([*within, sys.executable, "-c", VIEW, str(support.BUILD / "libpenstock.so"), url],
+                              timeout=60, capture_output=True, check=False, env=support.clean_environment())
+        assert done.returncode == 0, done
+        return int(done.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Place]:
+    with tempfile.TemporaryDirectory(prefix="penstock-ns-") as folder:
+        os.chmod(folder, 0o755)
+        path = pathlib.Path(folder) / "socket"
+        with support.start_node("--listen", "127.0.0.1:0", "--unix", str(path), "--dram", "16M", listeners=2) as node:
+            place = Place(node, path)
+            assert support.penstock("--url", place.unix, "put", "key", stdin=b"v" * 100_000).returncode == 0
+            yield place
+            node.stop()
+
+
+def arenas_of(pid: int) -> list[str]:
+    """Arenas that a process or its only child holds."""
+    children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    files = support.file_numbers(int(children[0]) if children else pid)
+    return [name for name in files if name.startswith((f"{support.SHM}/#", f"{support.SHM}/penstock-"))]
+
+
+def held_arenas(place: Place, url: str, within: tuple[str, ...] = ()) -> list[str]:
+    """Arenas that a client holds while it works."""
+    client = subprocess.Popen([*within, str(support.BUILD / "penstock"), "--url", url, "bench", "--op", "exists",
+                               "--seconds", "20"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                              stderr=subprocess.DEVNULL, env=support.clean_environment())
+
+    def sessions() -> int:
+        return json.loads(place.run(place.tcp, "stat", "--json").stdout)["sessions"]
+
+    try:
+        support.wait_until("the client's session", lambda: sessions() == 2)
+        time.sleep(0.1)
+        return arenas_of(client.pid)
+    finally:
+        for child in pathlib.Path(f"/proc/{client.pid}/task/{client.pid}/children").read_text().split():
+            os.kill(int(child), 9)
+        client.kill()
+        client.wait(support.WAIT_S)
+        support.wait_until("the session's end", lambda: sessions() == 1, SETTLE_S)
+
+
+def test_own_user_and_namespaces(place: Place) -> None:
+    assert place.lane(place.unix) == "posix" and place.lane(place.tcp) == "posix"
+    assert place.view(place.unix) == 0
+    assert held_arenas(place, place.unix)
+    assert held_arenas(place, place.tcp) == []
+
+
+@pytest.mark.parametrize("name", NAMESPACES)
+def test_other_namespaces(place: Place, name: str) -> None:
+    """The network's lane, no descriptor of an arena and no view, whatever the client says of itself."""
+    within = NAMESPACES[name]
+    assert place.lane(place.unix, within) == "tcp"
+    assert place.lane(place.tcp, within) == "tcp"
+    assert place.run(place.unix, "get", "key", within=within).stdout == b"v" * 100_000
+    assert place.view(place.unix, within) == -errno.EOPNOTSUPP
+    assert held_arenas(place, place.unix, within) == []
+
+
+def test_other_user(place: Place) -> None:
+    refused = place.run(place.unix, "ping", within=AS_OTHER)
+    assert refused.returncode == NOT_ALLOWED and b"no permission for the socket" in refused.stderr, refused
+    assert place.lane(place.tcp, AS_OTHER) == "tcp"
+    mode = place.path.stat().st_mode
+    place.path.chmod(0o666)  # an operator who lets others in
+    try:
+        assert place.lane(place.unix, AS_OTHER) == "tcp"
+        assert place.view(place.unix, AS_OTHER) == -errno.EOPNOTSUPP
+        assert held_arenas(place, place.unix, AS_OTHER) == []
+    finally:
+        place.path.chmod(mode)
+
+
+def test_other_network(place: Place) -> None:
+    """A unix socket leads out of a network namespace, and shared memory needs no network; TCP has no way."""
+    within = ("unshare", "--net")
+    assert place.lane(place.unix, within) == "posix"
+    assert place.view(place.unix, within) == 0
+    refused = place.run(place.tcp, "ping", within=within)
+    assert refused.returncode == UNREACHABLE and refused.stderr.startswith(b"penstock: "), refused
+
+
+def test_neither_network_nor_shared_memory(place: Place) -> None:
+    """Nothing leads to the node but its unix socket: that is said, within the time to connect."""
+    refused = place.run(place.unix, "ping", within=("unshare", "--net", "--ipc"))
+    assert refused.returncode == UNREACHABLE and b"UCX could not be set up" in refused.stderr, refused
+
+
+def test_sockets_of_clients_stay_on_loopback(place: Place) -> None:
+    """Without a trusted fabric no process listens on the network, whatever the environment asks of UCX."""
+    for url in (f"{place.tcp}?lane=tcp", place.tcp, place.unix):
+        client = subprocess.Popen([str(support.BUILD / "penstock"), "--url", url, "bench", "--op", "exists",
+                                   "--seconds", "20"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.DEVNULL, env=support.clean_environment(UCX_NET_DEVICES="all"))
+        try:
+            support.wait_until("a socket that listens", lambda: support.listening_addresses(client.pid))
+            time.sleep(0.3)
+            for address in support.listening_addresses(client.pid) + support.listening_addresses(place.node.pid):
+                assert support.is_loopback(address), (url, address)
+        finally:
+            client.kill()
+            client.wait(support.WAIT_S)
