@@ -377,7 +377,8 @@ PENSTOCK_API int penstock_exists(struct penstock *store, const void *key, size_t
 PENSTOCK_API int penstock_exists_consecutive(struct penstock *store, const struct iovec *keys,
                                              size_t key_count, size_t *count);
 PENSTOCK_API int penstock_delete(struct penstock *store, const void *key, size_t key_bytes);
-/* Keeps a key from eviction for @ttl_ms, or with 0 until as many unpins. */
+/* Keeps a key from eviction for @ttl_ms, or with 0 until as many unpins. The pin is the key's and outlives
+ * the session, but counts against the session that made it (-EDQUOT). */
 PENSTOCK_API int penstock_pin(struct penstock *store, const void *key, size_t key_bytes, uint64_t ttl_ms);
 PENSTOCK_API int penstock_unpin(struct penstock *store, const void *key, size_t key_bytes);
 
@@ -433,7 +434,7 @@ struct penstock_view {
  * embedded
  * ("mem:") and over a unix socket to a node of the same user and host. A value in several pieces is mapped
  * behind one another. Return: 0, PENSTOCK_MISS, -EOPNOTSUPP no shared memory with this store, -EMFILE too
- * many views, -errno.
+ * many views, -EDQUOT too many bytes in them, -errno.
  */
 PENSTOCK_API int penstock_view(struct penstock *store, const void *key, size_t key_bytes,
                                struct penstock_view *view);

@@ -11,7 +11,7 @@ enum {
     PST_STATE_RESERVED = 4,     /* record state: being written, in no index */
     PST_RUNS_MAX = 16384,       /* runs of one value; a store so scattered that it takes more says NO_SPACE */
     PST_OWNER_BYTES_MIN = 2048, /* slots from this size on carry an owner word */
-    PST_CLAIM_BUCKETS = 256,
+    PST_CLAIM_BUCKETS = 4096,
 };
 
 /* Owner words: the record's reference, and whether the slot is its tail. */

@@ -612,6 +612,24 @@ def test_corrupt(cli: Cli) -> None:
     assert cli("get", "sum") == value
 
 
+def peak_mib(cli: Cli, mib: int) -> float:
+    """Memory of a put of so many MiB from a pipe, at its peak."""
+    with subprocess.Popen([support.BUILD / "penstock", "--url", cli.url, "put", "piped"], stdin=subprocess.PIPE,
+                          env=support.clean_environment()) as process:
+        for _ in range(mib):
+            process.stdin.write(bytes(1 << 20))
+        process.stdin.close()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    return usage.ru_maxrss / 1024
+
+
+def test_put_from_a_pipe_is_never_held_as_a_whole(cli: Cli) -> None:
+    assert peak_mib(cli, 40) - peak_mib(cli, 1) < 20
+    assert cli("get", "piped") == bytes(1 << 20)
+
+
 def test_output_that_cannot_be_written(cli: Cli) -> None:
     cli("put", "k", stdin=binary(200_000))
     with open("/dev/full", "wb") as full:
