@@ -1,4 +1,5 @@
-/* acts.c: batches of operations on keys that all actors share, written down before and after. */
+/* acts.c: batches of operations, and commits, on keys that all actors share, written down before and after.
+ */
 #include "actor.h"
 
 #include <errno.h>
@@ -22,6 +23,7 @@ struct act {
     char key[32];
     uint64_t write;
     bool unsent;
+    bool called_off; /* by what another operation of its commit found */
 };
 
 size_t key_text(uint16_t key, char text[32])
@@ -71,9 +73,13 @@ static void prepare_delete(struct actor *a, struct act *act, uint16_t key)
     a->history->counts.deletes++;
 }
 
-static void prepare(struct actor *a, struct act *act, uint16_t key, uint8_t *buf)
+static void prepare(struct actor *a, struct act *act, uint16_t key, bool commit, uint8_t *buf)
 {
-    uint64_t dice = draw(a, 100), puts = a->focus == FOCUS_GET ? 10 : a->focus == FOCUS_ALL ? 40 : 80;
+    uint64_t dice = draw(a, commit ? 85 : 100);
+    uint64_t puts = a->focus == FOCUS_GET ? 10 : a->focus == FOCUS_ALL ? 40 : 80;
+
+    if (commit) /* changes only */
+        puts = 80;
 
     *act = (struct act){0};
     key_text(key, act->key);
@@ -173,6 +179,11 @@ static void settle(struct actor *a, struct act *act, struct record *record, uint
 {
     const struct penstock_op *op = &act->op;
 
+    if (act->called_off) { /* as good as busy: nothing was done, nothing was said of the key */
+        record->result = PENSTOCK_BUSY;
+        record->ended_ns = now_ns();
+        return;
+    }
     count_outcome(a, act);
     if (op->code == PENSTOCK_GET && op->result == 0)
         check_read(a, act, record->key, buf);
@@ -211,11 +222,22 @@ static enum focus kind_of(const struct act *acts, uint32_t count)
     return acts[0].op.bytes > 2048 ? FOCUS_LARGE : FOCUS_SMALL;
 }
 
-static void run(struct actor *a, struct act *acts, uint32_t count)
+/* One by one, or all or nothing. Return: whether they were done, each in its own way. */
+static bool send(struct actor *a, struct penstock_op *ops, uint32_t count, bool commit)
+{
+    int r = commit ? penstock_commit(a->store, ops, count) : penstock_batch(a->store, ops, count);
+
+    if (commit ? r == -EINVAL || r == -E2BIG : r < 0)
+        violation(a, "a %s was not begun: %s", commit ? "commit" : "batch", penstock_error());
+    return !commit || r == 0;
+}
+
+static void run(struct actor *a, struct act *acts, uint32_t count, bool commit)
 {
     uint64_t stalled_ns = pulse_stalled_ns(), begun_ns = now_ns(), bytes_max = 0;
     struct penstock_op ops[BATCH_MAX];
     uint32_t sent = 0;
+    bool done;
 
     for (uint32_t i = 0; i < count; i++) {
         if (!acts[i].unsent)
@@ -223,13 +245,14 @@ static void run(struct actor *a, struct act *acts, uint32_t count)
         bytes_max = acts[i].op.bytes > bytes_max ? acts[i].op.bytes : bytes_max;
     }
     a->history->counts.underway = kind_of(acts, count);
-    if (sent && penstock_batch(a->store, ops, sent) < 0)
-        violation(a, "a batch was not begun: %s", penstock_error());
+    done = !sent || send(a, ops, sent, commit);
     a->history->counts.underway = 0;
     sent = 0;
     for (uint32_t i = 0; i < count; i++) {
-        if (!acts[i].unsent)
-            acts[i].op = ops[sent++];
+        if (acts[i].unsent)
+            continue;
+        acts[i].op = ops[sent++];
+        acts[i].called_off = !done && acts[i].op.result == 0;
     }
     check_time(a, begun_ns, stalled_ns, bytes_max);
 }
@@ -245,14 +268,14 @@ static void make_lost(struct actor *a, struct act *act)
     act->op.generation = 0;
 }
 
-static void run_shared(struct actor *a, uint32_t count)
+static void run_shared(struct actor *a, uint32_t count, bool commit)
 {
     uint16_t first = (uint16_t)draw(a, KEYS), stride = (uint16_t)(2 * draw(a, KEYS / 2) + 1);
     struct record *records;
     struct act acts[BATCH_MAX];
 
     for (uint32_t i = 0; i < count; i++) {
-        prepare(a, &acts[i], (uint16_t)((first + i * stride) % KEYS), a->buffers[i]);
+        prepare(a, &acts[i], (uint16_t)((first + i * stride) % KEYS), commit, a->buffers[i]);
         make_lost(a, &acts[i]);
     }
     records = history_begin(a, count);
@@ -266,7 +289,7 @@ static void run_shared(struct actor *a, uint32_t count)
         atomic_thread_fence(memory_order_release);
         records[i].code = acts[i].op.code; /* last: without a code it was not sent */
     }
-    run(a, acts, count);
+    run(a, acts, count, commit);
     for (uint32_t i = 0; i < count; i++)
         settle(a, &acts[i], &records[i], a->buffers[i]);
 }
@@ -276,7 +299,7 @@ static void run_filler(struct actor *a)
     struct act act;
 
     prepare_filler(a, &act, a->buffers[0]);
-    run(a, &act, 1);
+    run(a, &act, 1, false);
     count_outcome(a, &act);
 }
 
@@ -285,11 +308,11 @@ void acts_step(struct actor *a)
     uint64_t dice = draw(a, 100);
 
     if (a->focus == FOCUS_BATCH || dice < 12)
-        run_shared(a, 2 + (uint32_t)draw(a, BATCH_MAX - 1));
+        run_shared(a, 2 + (uint32_t)draw(a, BATCH_MAX - 1), draw(a, 4) == 0);
     else if (dice < 24 && a->focus == FOCUS_ALL)
         run_filler(a);
     else
-        run_shared(a, 1);
+        run_shared(a, 1, false);
     if (a->focus == FOCUS_VIEW || dice % 4 == 0)
         views_open(a);
     views_tend(a, false);

@@ -198,7 +198,8 @@ static int coordinator(const struct commit *c)
     return (int)lowest;
 }
 
-/* The members' results are the operations', unless no answer came at all. */
+/* The members' results are the operations', unless no answer came at all. One that found its key locked,
+ * while another found what makes the commit impossible, has nothing to say. */
 static void take_results(struct commit *c, int outcome)
 {
     bool answered = outcome >= 0 && outcome != PENSTOCK_UNKNOWN;
@@ -206,9 +207,12 @@ static void take_results(struct commit *c, int outcome)
     for (size_t i = 0; i < c->count; i++)
         answered |= outcome < 0 && c->members[i].result == outcome;
     for (size_t i = 0; i < c->count; i++) {
-        c->ops[i].result = answered ? c->members[i].result : outcome;
-        c->ops[i].generation = c->members[i].generation;
-        c->ops[i].value_bytes = c->members[i].value_bytes;
+        const struct penstock_op *member = &c->members[i];
+        bool silent = member->result == PENSTOCK_BUSY && outcome != PENSTOCK_BUSY;
+
+        c->ops[i].result = !answered ? outcome : silent ? 0 : member->result;
+        c->ops[i].generation = member->generation;
+        c->ops[i].value_bytes = member->value_bytes;
     }
 }
 
