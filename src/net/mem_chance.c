@@ -6,7 +6,7 @@
 enum { MILLION = 1000000, BEHIND_NS = 1000000 };
 
 static struct {
-    uint64_t seed, drop, dup, reorder, delay_us;
+    uint64_t seed, drop, dup, reorder, delay_us, hold_us;
 } chance;
 
 int pst_memory_chance(const char *text)
@@ -14,11 +14,9 @@ int pst_memory_chance(const char *text)
     const struct {
         const char *name;
         uint64_t *value;
-    } settings[] = {{"seed", &chance.seed},
-                    {"drop", &chance.drop},
-                    {"dup", &chance.dup},
-                    {"reorder", &chance.reorder},
-                    {"delay_us", &chance.delay_us}};
+    } settings[] = {{"seed", &chance.seed},         {"drop", &chance.drop},
+                    {"dup", &chance.dup},           {"reorder", &chance.reorder},
+                    {"delay_us", &chance.delay_us}, {"hold_us", &chance.hold_us}};
     size_t wanted = *text != 0, found = 0;
 
     for (const char *at = text; *at; at++)
@@ -34,7 +32,7 @@ int pst_memory_chance(const char *text)
 
 bool mem_chance_slow(void)
 {
-    return chance.delay_us > 0;
+    return chance.delay_us > 0 || chance.hold_us > 0;
 }
 
 struct mem_fate mem_fate(struct mem_peer *peer)
@@ -52,6 +50,7 @@ struct mem_fate mem_fate(struct mem_peer *peer)
     fate.dup = dice[1] % MILLION < chance.dup;
     fate.reorder = dice[2] % MILLION < chance.reorder;
     fate.delay_ns = chance.delay_us ? dice[3] % (chance.delay_us * 1000) : 0;
+    fate.hold_ns = chance.hold_us ? chance.hold_us * 1000 : fate.delay_ns;
     fate.behind_ns = dice[4] % BEHIND_NS;
     return fate;
 }

@@ -86,6 +86,9 @@ void mem_deliver(struct mem_port *port, struct mem_packet *packet, uint64_t now_
     case MEM_COPY:
         copy_now(packet, now_ns);
         break;
+    case MEM_CUT:
+        mem_peer_cut(packet->peer);
+        break;
     }
     mem_packet_free(packet);
 }
@@ -131,7 +134,7 @@ static void receive_begin(struct mem_op *op, struct mem_transfer *transfer)
     pst_assert(packet);
     packet->op = op;
     op->copy = packet;
-    mem_post(op->port, packet, pst_now_ns() + transfer->delay_ns);
+    mem_post(op->port, packet, pst_now_ns() + transfer->hold_ns);
 }
 
 int mem_msg_receive(struct pst_msg *base, const struct iovec *iov, int iov_count, void *arg)

@@ -43,7 +43,7 @@ void mem_op_start(struct mem_op *op, struct mem_peer *peer)
 
 static void peer_settle(struct mem_peer *peer)
 {
-    if (!peer->base.closing || peer->ops_count > 0 || peer->gone)
+    if (!peer->cut || peer->ops_count > 0 || peer->gone)
         return;
     peer->gone = true;
     pst_port_ready(peer->base.port, &peer->node_gone);
@@ -125,5 +125,5 @@ void mem_transfer_end(struct mem_transfer *transfer, int status, uint64_t now_ns
     packet = mem_packet_new(MEM_ENDED, none, none, transfer);
     pst_assert(packet); /* a test transport may fall over without memory, as long as it says so */
     packet->status = status;
-    mem_post(transfer->op->port, packet, now_ns + transfer->delay_ns);
+    mem_post(transfer->op->port, packet, now_ns + transfer->hold_ns);
 }

@@ -3,6 +3,8 @@
 
 #include "base/clock.h"
 
+enum { CUT_NS = 20000000 };
+
 /* Names a port of this process; a forked child is another one. */
 struct mem_address {
     char magic[8];
@@ -79,19 +81,13 @@ void mem_peer_lose(struct mem_peer *peer)
     pst_port_ready(peer->base.port, &peer->node_lost);
 }
 
-void mem_peer_close_locked(struct mem_peer *peer)
+void mem_peer_cut(struct mem_peer *peer)
 {
     struct mem_port *port = mem_port_cast(peer->base.port);
     bool idle = peer->ops_count == 0;
 
     pst_assert(peer->base.closing && !peer->gone);
-    pst_port_unready(&port->base, &peer->node_lost);
-    pst_list_each (it, &port->msgs) {
-        struct mem_msg *msg = pst_list_entry(it, struct mem_msg, link);
-
-        if (msg->from == peer->to)
-            mem_msg_drop(msg);
-    }
+    peer->cut = true;
     pst_list_each_safe (it, &port->ops_live) {
         struct mem_op *op = pst_list_entry(it, struct mem_op, link);
 
@@ -104,16 +100,37 @@ void mem_peer_close_locked(struct mem_peer *peer)
     pst_port_ready(&port->base, &peer->node_gone);
 }
 
+/* What has been announced cannot be received any more. What is being received or sent goes on until the close
+ * takes effect, which is later where things take time: until then the memory is not its owner's. */
 void mem_peer_close(struct pst_peer *base)
 {
+    struct mem_peer *peer = mem_peer_cast(base);
+    struct mem_port *port = mem_port_cast(base->port);
+    const struct pst_bytes none = {NULL, 0};
+    struct mem_packet *packet;
+
     mem_lock();
-    mem_peer_close_locked(mem_peer_cast(base));
+    pst_port_unready(&port->base, &peer->node_lost);
+    pst_list_each (it, &port->msgs) {
+        struct mem_msg *msg = pst_list_entry(it, struct mem_msg, link);
+
+        if (msg->from == peer->to)
+            mem_msg_drop(msg);
+    }
+    if (mem_chance_slow()) {
+        packet = mem_packet_new(MEM_CUT, none, none, NULL);
+        pst_assert(packet);
+        packet->peer = peer;
+        mem_post(port, packet, pst_now_ns() + CUT_NS);
+    } else {
+        mem_peer_cut(peer);
+    }
     mem_unlock();
 }
 
 void mem_peer_forget(struct mem_peer *peer)
 {
-    pst_assert(peer->base.closing && peer->ops_count == 0);
+    pst_assert(peer->cut && peer->ops_count == 0);
     pst_port_unready(peer->base.port, &peer->node_gone);
     pst_list_remove(&peer->link);
     peer->base.magic = 0;
@@ -167,7 +184,7 @@ static struct mem_transfer *transfer_new(struct mem_op *op, const struct mem_fat
 
     pst_assert(transfer);
     transfer->op = op;
-    transfer->delay_ns = fate->delay_ns;
+    transfer->hold_ns = fate->hold_ns;
     op->transfer = mem_transfer_hold(transfer);
     return transfer;
 }

@@ -206,10 +206,9 @@ static void port_close(struct pst_port *base)
     pst_list_each (it, &port->peers) {
         struct mem_peer *peer = pst_list_entry(it, struct mem_peer, link);
 
-        if (!peer->base.closing) {
-            peer->base.closing = true;
-            mem_peer_close_locked(peer);
-        }
+        peer->base.closing = true;
+        if (!peer->gone)
+            mem_peer_cut(peer);
     }
     while (!pst_list_empty(&port->ops_live)) /* receives from peers that were never opened */
         mem_op_end(pst_list_first(&port->ops_live, struct mem_op, link), -ECANCELED);

@@ -22,6 +22,7 @@ enum mem_kind {
     MEM_BULK,
     MEM_ENDED, /* to the sender: its bytes have been taken, or never will be */
     MEM_COPY,  /* to the receiver itself: now the bytes arrive */
+    MEM_CUT,   /* to itself: a peer's close takes effect */
 };
 
 /* The bytes that a sender lends until its send has ended. */
@@ -29,7 +30,7 @@ struct mem_transfer {
     uint32_t holders;
     struct mem_op *op; /* the sender's; NULL once it has ended: the bytes are its owner's again */
     uint32_t copies;   /* of the announcement that may still be answered */
-    uint64_t delay_ns;
+    uint64_t hold_ns;
     bool taken; /* one of them was */
     bool lost;  /* the bytes do not arrive */
 };
@@ -42,6 +43,7 @@ struct mem_packet {
     uint64_t from;                 /* the sender's port */
     struct mem_transfer *transfer; /* NULL: eager data is in here */
     struct mem_op *op;             /* COPY: the receive */
+    struct mem_peer *peer;         /* CUT */
     size_t header_bytes, data_bytes;
     uint8_t bytes[];
 };
@@ -78,6 +80,7 @@ struct mem_peer {
     uint32_t ops_count;
     bool doomed; /* the other port has closed */
     bool lost;   /* and that was told */
+    bool cut;    /* its close has taken effect: nothing touches its operations' memory any more */
     bool gone;
     struct pst_event_node node_lost, node_gone;
 };
@@ -130,7 +133,7 @@ void mem_unpost(struct mem_port *port, struct mem_packet *packet);
 /* mem_peer.c */
 int mem_peer_open(struct pst_port *base, const void *address, size_t bytes, void *ctx, struct pst_peer **out);
 void mem_peer_close(struct pst_peer *base);
-void mem_peer_close_locked(struct mem_peer *peer);
+void mem_peer_cut(struct mem_peer *peer);
 void mem_peer_forget(struct mem_peer *peer);
 const char *mem_peer_lane(struct pst_peer *base);
 bool mem_peer_gathers(struct pst_peer *base);
@@ -165,10 +168,12 @@ void mem_msg_drop(struct mem_msg *msg);
 /* mem_chance.c */
 struct mem_fate {
     bool drop, dup, reorder, lost;
-    uint64_t delay_ns, behind_ns; /* of the message; of its copy, or of one that is overtaken, on top */
+    uint64_t delay_ns;  /* of the message */
+    uint64_t behind_ns; /* on top: of its copy, or of one that is overtaken */
+    uint64_t hold_ns;   /* of its bytes, and of its sender's being told */
 };
 struct mem_fate mem_fate(struct mem_peer *peer);
-/* Whether data is lent even where it could be copied. */
+/* Whether data is lent even where it could be copied, and a close takes its time. */
 bool mem_chance_slow(void);
 
 #endif

@@ -8,6 +8,9 @@
  *   dup      messages of a million that arrive a second time
  *   reorder  messages of a million that others overtake
  *   delay_us at the most, for each message and each end of a transfer
+ *   hold_us  for each end of a transfer, whatever delay_us says
+ *
+ * With one of the last two a peer's close takes a while, too.
  *
  * Which message is hit depends on the seed, on its direction between two ports and on its number there, so
  * the threads' timing does not change it.
