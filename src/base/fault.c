@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
-enum { TEXT_MAX = 1024, MILLION = 1000000 };
+enum { TEXT_MAX = 4096, MILLION = 1000000 };
 
 static const char *const names[] = {
 #define X(name) #name,
@@ -15,14 +15,13 @@ static const char *const names[] = {
 };
 
 struct point {
-    uint64_t nth;         /* 0: none */
-    uint64_t per_million; /* 0: none */
+    _Atomic uint64_t nth;         /* 0: none */
+    _Atomic uint64_t per_million; /* 0: none */
     _Atomic uint64_t passes, hits;
 };
 
-/* Armed while no other thread passes a point, or before there is one. */
 static struct point points[PST_FAULT_COUNT];
-static uint64_t seed;
+static _Atomic uint64_t seed;
 static _Atomic bool armed;
 
 uint64_t pst_fault_dice(uint64_t dice_seed, uint64_t stream, uint64_t number)
@@ -82,16 +81,18 @@ bool pst_fault_setting(const char *text, const char *name, uint64_t *out)
 static int arm_point(const char *text)
 {
     const char *colon = strchr(text, ':');
+    uint64_t number;
 
     for (size_t i = 0; colon && i < PST_FAULT_COUNT; i++) {
-        struct point *point = &points[i];
-
         if (strlen(names[i]) != (size_t)(colon - text) || strncmp(text, names[i], strlen(names[i])) != 0)
             continue;
-        return pst_fault_setting(colon + 1, "nth", &point->nth) ||
-                       pst_fault_setting(colon + 1, "per_million", &point->per_million)
-                   ? 0
-                   : -EINVAL;
+        if (pst_fault_setting(colon + 1, "nth", &number))
+            points[i].nth = number;
+        else if (pst_fault_setting(colon + 1, "per_million", &number))
+            points[i].per_million = number;
+        else
+            return -EINVAL;
+        return 0;
     }
     return -EINVAL;
 }
@@ -109,6 +110,7 @@ static void disarm(void)
 int pst_faults_arm(const char *text)
 {
     char copy[TEXT_MAX], *left = copy, *word;
+    uint64_t number;
     int r = 0;
 
     disarm();
@@ -116,7 +118,9 @@ int pst_faults_arm(const char *text)
         return -EINVAL;
     strcpy(copy, text);
     while (r == 0 && (word = strsep(&left, ","))) {
-        if (*word && !pst_fault_setting(word, "seed", &seed))
+        if (pst_fault_setting(word, "seed", &number))
+            seed = number;
+        else if (*word)
             r = arm_point(word);
     }
     if (r < 0)

@@ -85,7 +85,7 @@ struct part {
 };
 
 extern const struct part part_values, part_conditions, part_batches, part_threads, part_keys, part_space,
-    part_views, part_waits, part_watches, part_fork, part_serve, part_slots, part_commits;
+    part_views, part_waits, part_watches, part_fork, part_serve, part_slots, part_commits, part_stopped;
 
 int empty_store(void **state);
 

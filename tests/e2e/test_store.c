@@ -288,7 +288,8 @@ int main(int argc, char **argv)
     const unsigned kind_count = sizeof(kinds) / sizeof(kinds[0]);
     static const struct part *const parts[] = {&part_values,  &part_conditions, &part_batches, &part_threads,
                                                &part_keys,    &part_space,      &part_views,   &part_waits,
-                                               &part_watches, &part_fork,       &part_slots,   &part_commits};
+                                               &part_watches, &part_fork,       &part_slots,   &part_commits,
+                                               &part_stopped};
     struct CMUnitTest tests[TESTS_MAX];
     size_t count = 0;
     char name[64];

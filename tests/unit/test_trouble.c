@@ -15,7 +15,8 @@
 enum {
     KEYS = 10,
     BATCH = 6,
-    TIMEOUT_MS = 150,
+    TIMEOUT_MS = 150, /* where messages are lost or held back */
+    PATIENT_MS = 30000,
     MAYBE_MAX = 32,
     VALUE_BYTES_MAX = 3 << 20,
     SECONDS_MAX = 110,
@@ -270,7 +271,7 @@ static void settle_accounts(struct rig *rig, struct act *act, struct known *know
 }
 
 /* Random acts while the transport does @net and the points of @faults fail; then all must add up. */
-static uint32_t run_acts(const char *net, const char *faults, int batches)
+static uint32_t run_acts(uint32_t timeout_ms, const char *net, const char *faults, int batches)
 {
     struct act acts[BATCH];
     struct known known[KEYS];
@@ -280,7 +281,7 @@ static uint32_t run_acts(const char *net, const char *faults, int batches)
     acts_new(acts, BATCH);
     for (uint32_t key = 0; key < KEYS; key++)
         know(&known[key], 0);
-    rig_open(&rig, TIMEOUT_MS);
+    rig_open(&rig, timeout_ms);
     assert_int_equal(pst_memory_chance(net), 0);
     assert_int_equal(pst_faults_arm(faults), 0);
     for (int i = 0; i < batches; i++) {
@@ -299,17 +300,17 @@ static uint32_t run_acts(const char *net, const char *faults, int batches)
 static void copies_and_disorder_change_nothing(void **state)
 {
     (void)state;
-    assert_int_equal(run_acts("seed=1,dup=100000", "", 300), 0);
-    assert_int_equal(run_acts("seed=2,reorder=100000", "", 300), 0);
-    assert_int_equal(run_acts("seed=3,dup=100000,reorder=100000,delay_us=300", "", 300), 0);
+    assert_int_equal(run_acts(PATIENT_MS, "seed=1,dup=100000", "", 300), 0);
+    assert_int_equal(run_acts(PATIENT_MS, "seed=2,reorder=100000", "", 300), 0);
+    assert_int_equal(run_acts(PATIENT_MS, "seed=3,dup=100000,reorder=100000,delay_us=300", "", 300), 0);
 }
 
 static void losses_are_told(void **state)
 {
     (void)state;
-    assert_true(run_acts("seed=4,drop=10000", "", 100) > 0);
-    assert_true(run_acts("seed=5,drop=10000,dup=50000,reorder=50000,delay_us=300", "", 100) > 0);
-    assert_true(run_acts("seed=6,drop=100000", "", 20) > 0);
+    assert_true(run_acts(TIMEOUT_MS, "seed=4,drop=10000", "", 100) > 0);
+    assert_true(run_acts(TIMEOUT_MS, "seed=5,drop=10000,dup=50000,reorder=50000,delay_us=300", "", 100) > 0);
+    assert_true(run_acts(TIMEOUT_MS, "seed=6,drop=100000", "", 20) > 0);
 }
 
 /* Each point alone, then all of them. */
@@ -325,11 +326,11 @@ static void fault_points_are_told(void **state)
     (void)state;
     for (size_t i = 0; i < pst_count_of(names); i++) {
         snprintf(one, sizeof(one), "%s:per_million=20000,seed=%zu", names[i], i);
-        run_acts("", one, 30);
+        run_acts(TIMEOUT_MS, "", one, 30);
         snprintf(one, sizeof(one), ",%s:per_million=3000", names[i]);
         strcat(text, one);
     }
-    run_acts("", text, 100);
+    run_acts(TIMEOUT_MS, "", text, 100);
 }
 
 /* ---- memory that was given back ---- */
