@@ -4,6 +4,8 @@
 #include "base/clock.h"
 #include "wire/route.h"
 
+#include <sched.h>
+
 #include <fcntl.h>
 
 enum {
@@ -64,9 +66,9 @@ static bool poll_events(struct pst_channel *ch)
 }
 
 /* Every shard must answer over the transport before the session counts. */
-static int say_hello(struct pst_channel *ch, const char **fault)
+static int say_hello(struct pst_channel *ch, uint64_t hello_ns, const char **fault)
 {
-    uint64_t end_ns = pst_now_ns() + HELLO_NS;
+    uint64_t end_ns = pst_now_ns() + hello_ns;
     uint8_t version = (uint8_t)ch->welcome.version;
 
     pst_assert(ch->state == CHANNEL_UP && ch->peers_open == ch->welcome.shard_count);
@@ -82,7 +84,8 @@ static int say_hello(struct pst_channel *ch, const char **fault)
             return r;
     }
     while (ch->welcomed < ch->welcome.shard_count) {
-        poll_events(ch);
+        if (!poll_events(ch))
+            sched_yield(); /* the node may be waiting for this very core */
         if (ch->state != CHANNEL_UP || pst_now_ns() > end_ns) {
             *fault = "the node answers on its socket but not over UCX (UCX_NET_DEVICES, UCX_TLS, firewall?)";
             return -EHOSTUNREACH;
@@ -102,7 +105,7 @@ static void drop_session(struct pst_channel *ch)
     ch->state = CHANNEL_DOWN;
 }
 
-static int connect_node(struct pst_channel *ch, uint64_t deadline_ns, const char **fault)
+static int connect_node(struct pst_channel *ch, uint64_t deadline_ns, uint64_t hello_ns, const char **fault)
 {
     struct pst_boot_client_options options = {
         .secret = ch->options.secret, .network_only = ch->options.network_only, .deadline_ns = deadline_ns};
@@ -123,7 +126,7 @@ static int connect_node(struct pst_channel *ch, uint64_t deadline_ns, const char
         r = open_peers(ch);
     if (r == 0) {
         ch->state = CHANNEL_UP;
-        r = say_hello(ch, fault);
+        r = say_hello(ch, hello_ns, fault);
     }
     if (r < 0) {
         drop_session(ch);
@@ -136,13 +139,14 @@ static int connect_node(struct pst_channel *ch, uint64_t deadline_ns, const char
     return 0;
 }
 
-/* What passes by itself is tried again: a crowd at the node's door, a shard that opens its port anew. */
+/* What passes by itself is tried again: a crowd at the node's door, a shard that opens its port anew, and
+ * with more time each time a node that has no core for its shards. */
 static int connect_patiently(struct pst_channel *ch, uint64_t deadline_ns, const char **fault)
 {
     int r, hellos = 0;
 
     for (;;) {
-        r = connect_node(ch, deadline_ns, fault);
+        r = connect_node(ch, deadline_ns, HELLO_NS << hellos, fault);
         if ((r != -EBUSY && r != -EHOSTUNREACH) || pst_now_ns() + BUSY_US * 1000 >= deadline_ns)
             return r;
         if (r == -EHOSTUNREACH && ++hellos == HELLO_TRIES)
@@ -261,7 +265,7 @@ static void reconnect(struct pst_channel *ch, uint64_t now_ns)
     pst_assert(ch->state == CHANNEL_DOWN && !ch->port && pst_list_empty(&ch->sent));
     if (now_ns < ch->retry_ns || !ch->waiting.count)
         return;
-    r = connect_node(ch, now_ns + RECONNECT_NS, &fault);
+    r = connect_node(ch, now_ns + RECONNECT_NS, HELLO_NS, &fault);
     if (r < 0) {
         ch->down_error = r;
         ch->retry_ns = pst_now_ns() + ch->retry_ms * 1000000ull;
