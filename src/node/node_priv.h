@@ -251,6 +251,10 @@ void pst_worker_post(struct pst_worker *w, struct pst_mail *mail);
 struct pst_holder *pst_worker_holder(struct pst_worker *w, uint64_t token);
 /* Control thread: the port's address for a new session. */
 void pst_worker_address(struct pst_worker *w, bool network_only, void *buf, uint16_t *bytes);
+/* A session begins, its transport has let go of it, it ends. Return: 0 or -ENOMEM. */
+int pst_visitor_add(struct pst_worker *w, struct pst_session *session);
+void pst_visitor_peer_gone(struct pst_visitor *v);
+void pst_visitor_end(struct pst_visitor *v);
 /* Ends a visitor that broke the protocol or fell silent. */
 void pst_visitor_leave(struct pst_visitor *v, const char *why);
 

@@ -30,7 +30,7 @@ static struct pst_visitor *visitor_cast(void *p)
 
 /* ---- visitors ---- */
 
-static int visitor_add(struct pst_worker *w, struct pst_session *session)
+int pst_visitor_add(struct pst_worker *w, struct pst_session *session)
 {
     struct pst_visitor *v = pst_fault(PST_FAULT_node_visitor_enomem) ? NULL : calloc(1, sizeof(*v));
 
@@ -95,11 +95,18 @@ void pst_visitor_leave(struct pst_visitor *v, const char *why)
         pst_peer_close(v->peer);
 }
 
-static void visitor_end(struct pst_visitor *v)
+void pst_visitor_end(struct pst_visitor *v)
 {
     v->ended = true;
     pst_visitor_leave(v, NULL);
     if (!v->peer)
+        visitor_gone(v);
+}
+
+void pst_visitor_peer_gone(struct pst_visitor *v)
+{
+    visitor_quiet(v);
+    if (v->ended)
         visitor_gone(v);
 }
 
@@ -187,13 +194,13 @@ static void read_notes(struct pst_worker *w)
         struct pst_visitor *v = w->by_place[note->session->token & PLACE_MASK];
 
         pst_list_remove(&note->link);
-        if (note->kind == PST_NOTE_BEGIN && visitor_add(w, note->session) < 0) {
+        if (note->kind == PST_NOTE_BEGIN && pst_visitor_add(w, note->session) < 0) {
             atomic_store(&note->session->kick, "out of memory");
             atomic_fetch_sub(&note->session->shards_left, 1);
         } else if (note->kind == PST_NOTE_PART && v) {
             pst_visitor_leave(v, NULL);
         } else if (note->kind == PST_NOTE_END && v) {
-            visitor_end(v);
+            pst_visitor_end(v);
         }
     }
 }
@@ -257,8 +264,6 @@ static void on_message(struct pst_worker *w, struct pst_net_event *event)
 
 static void on_event(struct pst_worker *w, struct pst_net_event *event)
 {
-    struct pst_visitor *v;
-
     if (pst_probe_event(w, event))
         return;
     switch (event->kind) {
@@ -277,10 +282,7 @@ static void on_event(struct pst_worker *w, struct pst_net_event *event)
         pst_visitor_leave(visitor_cast(event->arg), "connection lost");
         break;
     case PST_NET_PEER_GONE:
-        v = visitor_cast(event->arg);
-        visitor_quiet(v);
-        if (v->ended)
-            visitor_gone(v);
+        pst_visitor_peer_gone(visitor_cast(event->arg));
         break;
     }
 }

@@ -94,22 +94,20 @@ static void open_node(void)
 
 static void begin(uint8_t how)
 {
-    struct pst_visitor *v = calloc(1, sizeof(*v));
+    struct pst_visitor *v;
     int r;
 
-    pst_assert(v);
     n.port = stub_port_open(on_sent, NULL);
     n.worker.port = stub_port_base(n.port);
     n.worker.now_ns = pst_now_ns();
-    n.session = (struct pst_session){
-        .token = 0x770000, .version = how & 2 ? PST_WIRE_VERSION_OLDEST : PST_WIRE_VERSION, .views = how & 1};
+    n.session = (struct pst_session){.token = 0x770000,
+                                     .version = how & 2 ? PST_WIRE_VERSION_OLDEST : PST_WIRE_VERSION,
+                                     .views = how & 1,
+                                     .shards_left = 1};
     memset(n.used, 0, sizeof(n.used));
-    *v = (struct pst_visitor){.magic = PST_VISITOR_MAGIC, .worker = &n.worker, .session = &n.session};
-    pst_list_init(&v->link);
-    pst_list_init(&v->receiving);
-    pst_list_init(&v->requests);
-    pst_bulk_park_init(&v->park);
-    pst_holder_init(&v->holder, &n.session.quota);
+    r = pst_visitor_add(&n.worker, &n.session);
+    pst_assert(r == 0);
+    v = n.worker.by_place[0];
     r = pst_peer_open(n.worker.port, "", 1, v, &v->peer);
     pst_assert(r == 0);
     n.visitor = v;
@@ -124,8 +122,8 @@ static void poll_port(void)
     while (pst_port_poll(n.worker.port, &event, 1) > 0) {
         if (event.kind == PST_NET_RECEIVED)
             pst_request_received(event.arg, event.status);
-        else
-            pst_assert(event.kind == PST_NET_PEER_GONE);
+        else if (event.kind == PST_NET_PEER_GONE)
+            pst_visitor_peer_gone(n.visitor);
     }
 }
 
@@ -175,8 +173,8 @@ static const char *const keys[KEYS] = {"", "a", "ab", "b", "c", "c1", "c2", "d"}
 static uint8_t *put_some_op(struct fuzz *in, uint8_t *at)
 {
     static const uint8_t zeros[PST_WIRE_INLINE_BYTES_MAX];
-    static const uint8_t codes[] = {1,  1,  1,  2,  2,  3,  4,  5,  6,  7,  16, 17,
-                                    18, 19, 20, 21, 22, 22, 23, 23, 24, 25, 26, 26};
+    static const uint8_t codes[] = {1,  1,  1,  2,  2,  3,  4,  5,  6,  7,  16, 17, 18, 19,
+                                    20, 21, 22, 22, 23, 23, 24, 25, 26, 26, 32, 33, 34};
     const char *key = keys[fuzz_below(in, KEYS)], *end = keys[fuzz_below(in, KEYS)];
     struct pst_wire_op op = {.code = codes[fuzz_below(in, pst_count_of(codes))],
                              .flags = (uint8_t)fuzz_number(in, 1),
@@ -293,22 +291,15 @@ static void deliver_anything(struct fuzz *in)
 /* The session ends, the keys go: the store is as it was. */
 static void end(void)
 {
-    struct pst_visitor *v = n.visitor;
     struct pst_shard *shard = n.worker.shard;
     uint8_t answer[PST_SWEEP_BYTES_MAX];
     struct pst_wire_sweep swept = {.done = 0};
     struct pst_shard_stat stat;
     struct pst_store_stat store;
 
-    if (!v->leaving)
-        pst_visitor_leave(v, "the end");
+    pst_visitor_end(n.visitor);
     poll_port();
-    while (!pst_list_empty(&v->requests))
-        pst_request_abort(pst_list_first(&v->requests, struct pst_request, of_visitor));
-    pst_visitor_release_views(v);
-    pst_holder_end(shard, &v->holder);
-    free(v->used);
-    free(v);
+    pst_assert(n.session.shards_left == 0 && !n.worker.by_place[0]);
     pst_assert(stub_messages(n.port) == 0 && n.worker.underway == 0);
     stub_port_close(n.port);
     for (struct pst_range all = {.after = false}; !swept.done;) {
