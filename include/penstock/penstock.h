@@ -328,6 +328,13 @@ enum { PENSTOCK_COMMIT_OPS_MAX = 255 };
  */
 PENSTOCK_API int penstock_commit(struct penstock *store, struct penstock_op *ops, size_t count);
 
+/*
+ * The request in which an operation that has ended was sent last; 0: it was not sent, or the store is
+ * embedded. In 12 hexadecimal digits it is how the node's log names requests that took long (--slow-ms), and
+ * how penstock_error() names one whose outcome is not known.
+ */
+PENSTOCK_API uint64_t penstock_request_id(const struct penstock_op *op);
+
 /* ---- queues: submit now, reap later ---- */
 
 struct penstock_queue;

@@ -42,6 +42,9 @@ struct penstock_op *pst_op_list_pop(struct pst_op_list *list);
  */
 int pst_op_begin(struct penstock_op *op, int shard, struct pst_op_list *done);
 void pst_op_end(struct penstock_op *op, int result);
+/* The request that it travelled in last: the session's place in the node, then the request's number in it. 0:
+ * none. */
+uint64_t pst_op_request(const struct penstock_op *op);
 /* The list that an operation underway will be pushed to. */
 struct pst_op_list *pst_op_done_list(const struct penstock_op *op);
 /* Writes to the list's descriptor, where it has one. */

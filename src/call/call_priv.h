@@ -27,6 +27,10 @@ enum call_state {
     CALL_SENT, /* answers may come */
 };
 
+/* OP_SHARD holds the shard, plus one, in its low 16 bits, and above them the number of the request that the
+ * operation was sent in last; the number stays when it has ended. */
+enum { OP_SHARD_BITS = 16 };
+
 /* One request to one shard: a message, its bulk messages in both directions, its reply. */
 struct pst_call {
     uint32_t magic;

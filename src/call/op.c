@@ -75,6 +75,7 @@ static int check_op(const struct penstock_op *op, int shard)
 int pst_op_begin(struct penstock_op *op, int shard, struct pst_op_list *done)
 {
     op->reserved[OP_DONE_LIST] = done;
+    op->reserved[OP_SHARD] = (void *)(uintptr_t)(shard + 1);
     op->result = 0;
     op->value_bytes = 0;
     op->generation = 0;
@@ -103,6 +104,11 @@ bool pst_op_orphaned(const struct penstock_op *op, int *result)
         return false;
     *result = op->code == PST_WIRE_WATCH_NEXT ? -ECONNRESET : 0;
     return true;
+}
+
+uint64_t pst_op_request(const struct penstock_op *op)
+{
+    return (uint64_t)(uintptr_t)op->reserved[OP_SHARD] >> OP_SHARD_BITS;
 }
 
 struct pst_op_list *pst_op_done_list(const struct penstock_op *op)

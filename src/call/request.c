@@ -160,10 +160,20 @@ static void encode_op(struct pst_call *call, const struct penstock_op *op)
     pst_assert(call->body_bytes <= CALL_BODY_BYTES);
 }
 
+/* Notes in which request it travels. */
+static void name_request(const struct pst_call *call, struct penstock_op *op)
+{
+    uint64_t number = (call->channel->welcome.token & 0xffff) << 32 | call->id;
+    uintptr_t shard = (uintptr_t)op->reserved[OP_SHARD] & ((1 << OP_SHARD_BITS) - 1);
+
+    op->reserved[OP_SHARD] = (void *)(number << OP_SHARD_BITS | shard);
+}
+
 static void add_op(struct pst_call *call, struct penstock_op *op)
 {
     pst_assert(call->count < PST_WIRE_OPS_MAX);
     encode_op(call, op);
+    name_request(call, op);
     call->ops[call->count] = op;
     call->crc_wanted[call->count] = call->attrs_came[call->count] = false;
     call->announced[call->count] = call->promised[call->count] = 0;
@@ -195,7 +205,7 @@ static bool place_wait(struct pst_channel *ch, struct penstock_op *op, uint32_t 
 /* Return: false when no request is free. */
 static bool place_op(struct pst_channel *ch, struct penstock_op *op)
 {
-    int shard = (int)(intptr_t)op->reserved[OP_SHARD];
+    int shard = (int)((uintptr_t)op->reserved[OP_SHARD] & ((1 << OP_SHARD_BITS) - 1)) - 1;
     uint32_t members = pst_op_members(op);
     struct pst_call *call;
 
@@ -242,7 +252,6 @@ void pst_channel_submit(struct pst_channel *ch, struct penstock_op *op, int shar
     int r = pst_op_begin(op, shard, done);
 
     op->reserved[OP_DEADLINE] = (void *)(uintptr_t)(now_ns + timeout_ns);
-    op->reserved[OP_SHARD] = (void *)(intptr_t)shard;
     if (now_ns > ch->tick_ns + IDLE_NS) { /* nobody has looked for a while: answers may lie there, and the
                                              session may be long gone */
         while (pst_channel_poll(ch))

@@ -86,8 +86,27 @@ const char *penstock_result_text(int result)
     return result < 0 ? strerror(-result) : "unknown result";
 }
 
+/* " (request ...)" where the node's log may know more of what went wrong. */
+static void print_request(const struct penstock_op *op, int result, char text[32])
+{
+    bool lost = result == -ETIMEDOUT || result == -ECONNRESET || result == PENSTOCK_UNKNOWN ||
+                result == PENSTOCK_BUSY;
+
+    text[0] = '\0';
+    if (lost && op && pst_op_request(op))
+        snprintf(text, 32, " (request %012" PRIx64 ")", pst_op_request(op));
+}
+
+uint64_t penstock_request_id(const struct penstock_op *op)
+{
+    return op ? pst_op_request(op) : 0;
+}
+
 int pst_explain(const struct penstock *store, const struct penstock_op *op, int result)
 {
+    char request[32];
+
+    print_request(op, result, request);
     if (result >= 0 && result != PENSTOCK_UNKNOWN && result != PENSTOCK_BUSY)
         return result;
     if (op && op->code == PENSTOCK_PUT && result == -EFBIG)
@@ -95,11 +114,11 @@ int pst_explain(const struct penstock *store, const struct penstock_op *op, int 
             result, "%s: key '%.*s': %" PRIu64 " bytes, larger than the store, which takes %" PRIu64,
             store->url, (int)pst_min(op->key_bytes, 100), (const char *)op->key, op->bytes, op->value_bytes);
     if (op && op->key && op->key_bytes)
-        return pst_fail(result, "%s: key '%.*s': %s", store->url, (int)pst_min(op->key_bytes, 100),
-                        (const char *)op->key, penstock_result_text(result));
+        return pst_fail(result, "%s: key '%.*s': %s%s", store->url, (int)pst_min(op->key_bytes, 100),
+                        (const char *)op->key, penstock_result_text(result), request);
     if (op && pst_op_public(op) && op->key_bytes == 0)
         return pst_fail(result, "%s: empty key", store->url);
-    return pst_fail(result, "%s: %s", store->url, penstock_result_text(result));
+    return pst_fail(result, "%s: %s%s", store->url, penstock_result_text(result), request);
 }
 
 int pst_store_check(struct penstock *store)

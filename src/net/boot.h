@@ -101,10 +101,10 @@ struct pst_boot_server_ops {
     /*
      * A peer has authenticated: fill *@welcome, and *@fds, *@fd_count (kept open by the node) when
      * @descriptors may be sent: the peer is of the same user, namespaces and host, on a unix socket.
-     * @same_host: shared memory addresses may be given. Return: 0 or -EBUSY.
+     * @peer: its printed address. @same_host: shared memory addresses may be given. Return: 0 or -EBUSY.
      */
-    int (*welcome)(void *ctx, bool same_host, bool descriptors, struct pst_boot_welcome *welcome,
-                   const int **fds, void **session);
+    int (*welcome)(void *ctx, const char *peer, bool same_host, bool descriptors,
+                   struct pst_boot_welcome *welcome, const int **fds, void **session);
     /* The peer's port address has come and was verified: sends are possible. Return: 0 or -errno (session
      * ends). */
     int (*connected)(void *ctx, void *session, const void *address, size_t bytes);

@@ -214,8 +214,8 @@ static void proof(struct boot_conn *conn, const struct boot_frame *frame)
     same = same_host(conn);
     memset(welcome, 0, sizeof(*welcome));
     welcome->version = conn->version;
-    if (server->ops->welcome(server->ctx, same, same && conn->unix_socket, welcome, &fds, &conn->session) <
-        0) {
+    if (server->ops->welcome(server->ctx, conn->peer, same, same && conn->unix_socket, welcome, &fds,
+                             &conn->session) < 0) {
         boot_session_refuse(conn, BOOT_REFUSED_BUSY, "the node is busy");
         return;
     }

@@ -469,6 +469,7 @@ void pst_apply(struct pst_request *q)
 {
     prefetch(q->worker, q->count);
     for (uint32_t i = 0; i < q->count; i++) {
+        q->trace.codes |= 1ull << q->worker->ops[i].code;
         if (pst_unlikely(q->worker->ops[i].code == PST_WIRE_COMMIT))
             i += pst_apply_commit(q, i);
         else

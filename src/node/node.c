@@ -64,8 +64,8 @@ static void session_free(struct pst_node *node, struct pst_session *session)
     free(session);
 }
 
-static int on_welcome(void *ctx, bool same_host, bool descriptors, struct pst_boot_welcome *welcome,
-                      const int **fds, void **out)
+static int on_welcome(void *ctx, const char *peer, bool same_host, bool descriptors,
+                      struct pst_boot_welcome *welcome, const int **fds, void **out)
 {
     struct pst_node *node = ctx;
     const struct pst_arenas *arenas = pst_store_arenas(node->store);
@@ -75,6 +75,7 @@ static int on_welcome(void *ctx, bool same_host, bool descriptors, struct pst_bo
         return -EBUSY;
     session->version = welcome->version;
     session->same_host = same_host;
+    snprintf(session->peer, sizeof(session->peer), "%s", peer);
     session->views = descriptors;
     welcome->token = session->token;
     welcome->slot_seed = pst_store_slot_seed(node->store);
@@ -375,6 +376,7 @@ int pst_node_open(const struct pst_node_settings *settings, pst_log log, void *l
     node->quota = (struct pst_quota){.slots_max = settings->session_slots,
                                      .pins_max = settings->session_pins,
                                      .bytes_max = settings->session_pinned_bytes};
+    node->slow_ns = settings->slow_ms * 1000000;
     node->waits_max = (uint32_t)settings->waits;
     node->session_waits_max = (uint32_t)settings->session_waits;
     node->watches_max = (uint32_t)settings->watches;

@@ -35,6 +35,8 @@
     X(NUMBER, session_waits, "1024", 1, 1048576, "gets", "of them of one client")                            \
     X(NUMBER, watches, "256", 1, 65536, "watches", "watches of prefixes in one shard, 64 KiB each")          \
     X(NUMBER, session_watches, "32", 1, 65536, "watches", "of them of one client")                           \
+    X(NUMBER, slow_ms, "1000", 0, 86400000, "ms",                                                            \
+      "requests that take longer are logged, one line each; 0: none")                                        \
     X(NUMBER, spin_us, "50", 0, 1000000, "us", "how long an idle shard polls before it sleeps")
 
 struct pst_node_settings {

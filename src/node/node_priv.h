@@ -38,6 +38,7 @@ struct pst_session {
     _Atomic(const char *) kick;   /* set by a shard: the control thread ends the session for this reason */
     uint8_t address[PST_NET_ADDRESS_BYTES_MAX];
     size_t address_bytes;
+    char peer[64]; /* for people */
 };
 
 /*
@@ -110,6 +111,26 @@ struct pst_read {
     uint32_t op;
 };
 
+/* A request's steps, in order: see request.c. */
+#define PST_REQUEST_STEPS(X) X(values) X(answers) X(reply) X(drain)
+
+enum {
+#define X(name) PST_STEP_##name,
+    PST_REQUEST_STEPS(X)
+#undef X
+        PST_STEP_COUNT
+};
+
+/* What the log will say of a request, should it take long. Times are those of the worker's rounds. */
+struct pst_trace {
+    uint64_t begin_ns, since_ns;
+    uint64_t step_ns[PST_STEP_COUNT];
+    uint64_t codes; /* a bit for each code among the operations */
+    uint64_t body_bytes;
+    uint32_t key_bytes;
+    uint8_t key[60]; /* of the first operation, its beginning */
+};
+
 struct pst_request {
     uint32_t magic;
     struct pst_list link; /* in the worker's idle, stalled or the visitor's receiving list */
@@ -131,6 +152,7 @@ struct pst_request {
     struct pst_commit *commit; /* that the reply waits for */
     struct pst_write *writes;  /* PST_WIRE_OPS_MAX, made when first needed */
     struct pst_read *reads;
+    struct pst_trace trace;
 };
 
 /*
@@ -198,6 +220,7 @@ struct pst_node {
     uint32_t worker_count;
     uint32_t requests_max;
     uint32_t session_requests_max;
+    uint64_t slow_ns; /* requests that take longer are logged; 0: none */
     uint32_t waits_max, session_waits_max;
     uint32_t watches_max, session_watches_max;
     uint32_t sessions_max;
@@ -286,6 +309,14 @@ bool pst_request_deliver(struct pst_visitor *v, uint32_t id, uint64_t deadline_n
 void pst_request_abort(struct pst_request *q);
 struct pst_request *pst_request_cast(void *p);
 void pst_requests_fini(struct pst_worker *w);
+
+/* ---- slow.c: requests that take long ---- */
+
+void pst_trace_begin(struct pst_request *q, size_t body_bytes);
+/* The request leaves this step. */
+void pst_trace_step(struct pst_request *q, int step);
+/* Logs it. */
+void pst_trace_end(struct pst_request *q);
 
 /* ---- late.c: what is answered later ---- */
 

@@ -15,23 +15,15 @@ struct pst_step {
     enum pst_step_result (*run)(struct pst_request *q);
 };
 
-#define REQUEST_STEPS(X) X(values) X(answers) X(reply) X(drain)
-
 #define X(name) static enum pst_step_result step_##name(struct pst_request *q);
-REQUEST_STEPS(X)
+PST_REQUEST_STEPS(X)
 #undef X
 
 static void take_parked(struct pst_request *q);
 
-enum {
-#define X(name) STEP_##name,
-    REQUEST_STEPS(X)
-#undef X
-};
-
 static const struct pst_step steps[] = {
 #define X(name) {#name, step_##name},
-    REQUEST_STEPS(X)
+    PST_REQUEST_STEPS(X)
 #undef X
 };
 
@@ -102,7 +94,13 @@ void pst_requests_fini(struct pst_worker *w)
 
 static void request_free(struct pst_request *q)
 {
+    const struct pst_node *node = q->worker->node;
+
     pst_assert(q->sends == 0 && q->receives == 0);
+    if (pst_unlikely(node->slow_ns && q->worker->now_ns - q->trace.begin_ns >= node->slow_ns)) {
+        pst_trace_step(q, PST_STEP_drain);
+        pst_trace_end(q);
+    }
     pst_list_remove(&q->link);
     pst_list_push_front(&q->worker->idle, &q->link);
     pst_list_remove(&q->of_visitor);
@@ -181,7 +179,7 @@ static int decode(struct pst_worker *w, const struct pst_wire_head *head, struct
 
 /* Carries out the worker's decoded operations. */
 static void begin(struct pst_request *q, struct pst_visitor *v, uint32_t id, uint16_t count,
-                  uint64_t deadline_ns)
+                  uint64_t deadline_ns, size_t body_bytes)
 {
     q->visitor = v;
     q->id = id;
@@ -192,10 +190,11 @@ static void begin(struct pst_request *q, struct pst_visitor *v, uint32_t id, uin
     q->write_count = q->writes_open = q->read_count = 0;
     q->reply_bytes = 0;
     q->commit = NULL;
-    q->step = &steps[STEP_values];
+    q->step = &steps[PST_STEP_values];
     pst_list_push_back(&v->requests, &q->of_visitor);
     v->underway++;
     v->worker->underway++;
+    pst_trace_begin(q, body_bytes);
     pst_apply(q);
     take_parked(q);
     pst_request_run(q);
@@ -224,7 +223,7 @@ void pst_request_begin(struct pst_visitor *v, const struct pst_wire_head *head, 
             q = request_new(w);
     }
     if (q) {
-        begin(q, v, head->request, head->count, w->now_ns + head->timeout_ms * 1000000ull);
+        begin(q, v, head->request, head->count, w->now_ns + head->timeout_ms * 1000000ull, body.len);
     } else {
         pst_bulk_park_drop(&v->park, head->request);
         pst_request_refuse(v, head);
@@ -239,7 +238,7 @@ bool pst_request_deliver(struct pst_visitor *v, uint32_t id, uint64_t deadline_n
     if (!q)
         return false;
     v->worker->ops[0] = *op;
-    begin(q, v, id, 1, deadline_ns);
+    begin(q, v, id, 1, deadline_ns, pst_wire_op_bytes(op));
     return true;
 }
 
@@ -256,6 +255,7 @@ void pst_request_run(struct pst_request *q)
 
 static enum pst_step_result go(struct pst_request *q, int step)
 {
+    pst_trace_step(q, (int)(q->step - steps));
     q->step = &steps[step];
     return PST_STEP_MORE;
 }
@@ -275,7 +275,7 @@ static enum pst_step_result step_values(struct pst_request *q)
     if (q->writes_open == 0 && q->receives == 0 && !q->commit) {
         pst_list_remove(&q->link);
         pst_bulk_park_drop(&q->visitor->park, q->id); /* of puts that were refused */
-        return go(q, STEP_answers);
+        return go(q, PST_STEP_answers);
     }
     if (pst_list_empty(&q->link))
         pst_list_push_back(&q->visitor->receiving, &q->link);
@@ -516,7 +516,7 @@ static enum pst_step_result step_answers(struct pst_request *q)
         return stall(q);
     if (r < 0)
         pst_visitor_leave(q->visitor, "sending a value failed");
-    return go(q, STEP_reply);
+    return go(q, PST_STEP_reply);
 }
 
 /* ---- reply ---- */
@@ -532,7 +532,7 @@ static enum pst_step_result step_reply(struct pst_request *q)
     int r;
 
     if (q->visitor->leaving)
-        return go(q, STEP_drain);
+        return go(q, PST_STEP_drain);
     r = pst_peer_send(q->visitor->peer, (struct pst_bytes){&head, sizeof(head)},
                       (struct pst_bytes){q->reply, q->reply_bytes}, q);
     if (r == -EBUSY)
@@ -540,7 +540,7 @@ static enum pst_step_result step_reply(struct pst_request *q)
     if (r < 0)
         pst_visitor_leave(q->visitor, "sending a reply failed");
     q->sends += r == 0;
-    return go(q, STEP_drain);
+    return go(q, PST_STEP_drain);
 }
 
 static enum pst_step_result step_drain(struct pst_request *q)
@@ -559,15 +559,15 @@ void pst_request_sent(struct pst_request *q)
 {
     pst_assert(q->sends > 0);
     q->sends--;
-    if (q->step == &steps[STEP_answers])
+    if (q->step == &steps[PST_STEP_answers])
         stall(q); /* goes on after a poll, once for however many sends that saw end */
-    else if (q->step == &steps[STEP_drain])
+    else if (q->step == &steps[PST_STEP_drain])
         pst_request_run(q);
 }
 
 void pst_request_abort(struct pst_request *q)
 {
     pst_assert(q->sends == 0 && q->receives == 0);
-    q->step = &steps[STEP_drain];
+    q->step = &steps[PST_STEP_drain];
     pst_request_run(q);
 }

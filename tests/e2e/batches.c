@@ -470,10 +470,41 @@ static void queue_descriptor(void **state)
     penstock_queue_close(queue);
 }
 
+static void operations_know_their_request(void **state)
+{
+    struct penstock_op ops[2] = {{0}}, bad = {0};
+    uint64_t first;
+
+    (void)state;
+    penstock_prep_put(&ops[0], "k", 1, "1", 1);
+    penstock_prep_get(&ops[1], "absent", 6, NULL, 0);
+    assert_result(run_op(STORE, &ops[0]), 0);
+    first = penstock_request_id(&ops[0]);
+    assert_result(run_op(STORE, &ops[0]), 0);
+    assert_int_equal(run_op(STORE, &ops[1]), PENSTOCK_MISS);
+    if (fixture.kind == KIND_MEM) {
+        assert_true(first == 0 && penstock_request_id(&ops[0]) == 0);
+    } else {
+        assert_true(first != 0 && penstock_request_id(&ops[0]) != first);
+        assert_true(penstock_request_id(&ops[1]) != penstock_request_id(&ops[0]));
+    }
+    penstock_prep_get(&bad, "", 0, NULL, 0);
+    assert_int_equal(run_op(STORE, &bad), -EINVAL);
+    assert_true(penstock_request_id(&bad) == 0);
+    assert_true(penstock_request_id(NULL) == 0);
+}
+
 static const struct CMUnitTest tests[] = {
-    TEST(mixed_batches),      TEST(mixed_queue),        TEST(batch_of_full_messages),
-    TEST(batch_of_long_keys), TEST(one_key_many_times), TEST(queue_many_in_flight),
-    TEST(queue_without_work), TEST(queue_closed_early), TEST(queue_descriptor),
+    TEST(operations_know_their_request),
+    TEST(mixed_batches),
+    TEST(mixed_queue),
+    TEST(batch_of_full_messages),
+    TEST(batch_of_long_keys),
+    TEST(one_key_many_times),
+    TEST(queue_many_in_flight),
+    TEST(queue_without_work),
+    TEST(queue_closed_early),
+    TEST(queue_descriptor),
 };
 
 PART(part_batches, tests);

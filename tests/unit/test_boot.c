@@ -39,11 +39,12 @@ struct rig {
     pthread_mutex_t lock;
 };
 
-static int on_welcome(void *ctx, bool same_host, bool descriptors, struct pst_boot_welcome *welcome,
-                      const int **fds, void **session)
+static int on_welcome(void *ctx, const char *peer, bool same_host, bool descriptors,
+                      struct pst_boot_welcome *welcome, const int **fds, void **session)
 {
     struct rig *rig = ctx;
 
+    assert_true(peer && *peer);
     if (rig->welcome_error)
         return rig->welcome_error;
     rig->same_host = same_host;
