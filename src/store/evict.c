@@ -99,10 +99,19 @@ static uint32_t depth_of(const struct pst_record *r)
     return r->depth == PST_DEPTH_NONE ? 0 : r->depth;
 }
 
+/* True for a while after all records were found to be kept, unless one was added or let go since. */
+static bool all_kept(const struct pst_shard *s, uint64_t now_ns)
+{
+    return atomic_load_explicit(&s->tail_ds, memory_order_relaxed) == UINT32_MAX &&
+           now_ds(s, now_ns) - s->all_kept_ds < TIE_DS;
+}
+
 /* The oldest loose record. Records that something keeps move to the young end, so that they are not looked at
  * again soon. */
 static struct pst_record *oldest_loose(struct pst_shard *s, uint64_t now_ns)
 {
+    if (all_kept(s, now_ns))
+        return NULL;
     for (uint64_t left = s->stat.cache_keys; left > 0 && s->oldest; left--) {
         struct pst_record *r = pst_ref_record(s, s->oldest);
 

@@ -130,15 +130,32 @@ int pst_shard_no_room(struct pst_shard *s, uint32_t pages, uint64_t now_ns)
     return PST_BUSY;
 }
 
+/* Others make room, not the value that the put's condition names: its commit would not find it any more. */
+static int take_by_evicting(struct pst_shard *s, const struct pst_put *put, bool cache, uint64_t now_ns,
+                            struct pst_record **out)
+{
+    struct pst_record *named = put->flags & PST_PUT_IF_GENERATION ? pst_shard_find(s, &put->lookup) : NULL;
+    int r = named ? pst_shard_ref(s, named) : 0;
+
+    if (r < 0)
+        return r;
+    r = -ENOSPC;
+    while (r == -ENOSPC && pst_shard_make_room(s, now_ns))
+        r = pst_record_take(s, put, cache, out);
+    if (named)
+        pst_shard_unref(s, named);
+    return r;
+}
+
 int pst_record_reserve(struct pst_shard *s, const struct pst_put *put, uint64_t now_ns,
                        struct pst_record **out)
 {
     bool cache = pst_key_evictable(s->store, put->lookup.key);
     uint32_t pages = (uint32_t)pst_div_up(put->value_bytes, s->store->arenas.page_bytes) + 1;
-    int r;
+    int r = pst_record_take(s, put, cache, out);
 
-    while ((r = pst_record_take(s, put, cache, out)) == -ENOSPC && pst_shard_make_room(s, now_ns))
-        ;
+    if (r == -ENOSPC)
+        r = take_by_evicting(s, put, cache, now_ns, out);
     return r == -ENOSPC ? pst_shard_no_room(s, pages, now_ns) : r;
 }
 
@@ -261,6 +278,7 @@ void pst_shard_expose(struct pst_shard *s, struct pst_record *r, struct pst_reco
     if (r->flags & PST_RECORD_CACHE) {
         s->stat.cache_keys++;
         pst_recency_add(s, r, now_ns);
+        pst_recency_loosened(s);
     }
     if (pst_unlikely(s->listener_count))
         pst_shard_tell(s, r, PST_WIRE_CHANGE_PUT);

@@ -273,6 +273,49 @@ static void ticks_are_bounded(void **state)
 
 /* ---- two shards ---- */
 
+/* A conditional put of a cache key makes room, and not by evicting the value that its condition names. */
+static void a_named_value_is_no_victim(void **state)
+{
+    struct engine e;
+    struct pst_put put;
+    struct pst_answer answer;
+
+    (void)state;
+    engine_open(&e, &small);
+    put_at(&e, e.shard, "c/named", 64 << 10, 0); /* the oldest */
+    for (uint32_t i = 0; engine_pages_used(&e) < small.pages; i++)
+        put_at(&e, e.shard, key_name("c/", i), 64 << 10, 0);
+    assert_int_equal(shard_stat(e.shard).evictions, 0);
+    put = put_of(e.shard, "c/named", 64 << 10);
+    put.flags = PST_PUT_IF_GENERATION;
+    put.if_generation = find(e.shard, "c/named")->generation;
+    assert_int_equal(pst_shard_put(e.shard, &put, pattern(2), e.now_ns, &answer), 0);
+    assert_value(e.shard, "c/named", 2, 64 << 10);
+    assert_int_equal(shard_stat(e.shard).pinned, 0);
+    engine_close(&e);
+}
+
+/* That all are kept is found out once, and forgotten when one is added. */
+static void a_new_value_is_found_among_kept_ones(void **state)
+{
+    struct engine e;
+
+    (void)state;
+    engine_open(&e, &small);
+    for (uint32_t i = 0; i < 10; i++) {
+        put_at(&e, e.shard, key_name("c/", i), 100, 0);
+        assert_int_equal(pin(&e, key_name("c/", i), 0), 0);
+    }
+    assert_false(pst_shard_make_room(e.shard, e.now_ns));
+    assert_false(evict_at(&e, 0));
+    put_at(&e, e.shard, "c/new", 100, 0);
+    assert_victims(&e, 0, VICTIMS("c/new"));
+    assert_false(pst_shard_make_room(e.shard, e.now_ns));
+    assert_int_equal(unpin(&e, key_name("c/", 3)), 0);
+    assert_victims(&e, 0, VICTIMS(key_name("c/", 3)));
+    engine_close(&e);
+}
+
 static void the_coldest_shard_evicts(void **state)
 {
     struct engine_shape shape = small;
@@ -603,6 +646,8 @@ int main(void)
         cmocka_unit_test(all_pinned_is_full),
         cmocka_unit_test(watermark_evicts_ahead_of_writes),
         cmocka_unit_test(ticks_are_bounded),
+        cmocka_unit_test(a_named_value_is_no_victim),
+        cmocka_unit_test(a_new_value_is_found_among_kept_ones),
         cmocka_unit_test(the_coldest_shard_evicts),
         cmocka_unit_test(a_hot_shard_of_one_key_is_not_cold),
         cmocka_unit_test(a_waiting_write_is_busy_until_others_evict),
