@@ -12,7 +12,7 @@ from pathlib import Path
 
 from history import FOCUSES, HEAD, History, check, read
 from ours import Node
-from procs import Process, Stage, run
+from procs import BenchError, Process, Stage, run
 from soaks import END_S_MAX, MIB, SETTLE_S_MAX, Findings, Order, Soak, check_empty, settled
 
 DRAM_BYTES = 48 * MIB
@@ -20,7 +20,6 @@ SHARDS = 2
 OPTIONS = ("--page-size", "64K", "--class", "c/=cache")
 LANES = ("tcp", "local")
 LIFE_S_MAX = 3600
-CLIENTS = 8
 
 
 @dataclass(eq=False)
@@ -232,6 +231,53 @@ def stop_clients(stage: Stage, order: Order) -> Findings:
     return findings
 
 
+# ---- kill_node
+
+CLIENTS = 8
+NODE_KILLS = 200
+NODE_LIFE_S = (0.05, 1.0)
+KILLED_TIMEOUT_MS = 3000
+CARRY_ON_S = 20.0
+
+
+def carry_on(actors: list[Actor], since_ns: int, findings: Findings, cast: Cast) -> None:
+    """Every actor works with the last node by itself; they end as soon as all do."""
+    time.sleep(1.0)
+    for number, history in enumerate(cast.bow(actors)):
+        done = sum(op.begun > since_ns and op.told for ops in history.ops.values() for op in ops)
+        findings.add({"checked": 1})
+        if not done:
+            findings.fault(f"client {number} has done nothing since the last restart")
+
+
+def kill_node(stage: Stage, order: Order) -> Findings:
+    """A node that is killed and started again, and clients that keep their handles."""
+    findings, dice = Findings(), random.Random(order.seed)
+    node = Node(stage, DRAM_BYTES, SHARDS, *OPTIONS)
+    cast = Cast(stage, node, order, findings)
+    actors = [cast.enter(LANES[i % 2], pause_us=2000, timeout_ms=KILLED_TIMEOUT_MS)
+              for i in range(CLIENTS)]
+    for actor in actors:
+        actor.await_begin()
+    resets: list[tuple[int, int]] = []
+    deadline = time.monotonic() + order.for_s
+    while len(resets) < NODE_KILLS and time.monotonic() < deadline:
+        time.sleep(dice.uniform(*NODE_LIFE_S))
+        begun = time.monotonic_ns()
+        if node.process.popen.poll() is not None:
+            raise BenchError(f"the node ended by itself: {node.process.text()[-1000:]}")
+        node.process.popen.kill()
+        node.process.popen.wait()
+        resets.append((begun, time.monotonic_ns()))
+        node.start_again()
+    findings.add({"kills": len(resets)})
+    carry_on(actors, time.monotonic_ns(), findings, cast)
+    cast.judge(resets)
+    check_exact(node, findings)
+    check_end(node, findings)
+    return findings
+
+
 # ---- linearizable
 
 
@@ -257,6 +303,8 @@ SOAKS = (
          ("torn", "leak"), kill_clients),
     Soak("stop_clients", "clients stopped 100 times and continued; others work",
          ("view", "late"), stop_clients),
+    Soak("kill_node", "a node killed and restarted 200 times under 8 clients",
+         ("lost", "late"), kill_node),
     Soak("linearizable", "8 clients on shared keys; all that they were told fits one order",
          ("stale", "lost", "torn"), linearizable),
 )

@@ -7,10 +7,12 @@ the operations underway have taken effect. What ended as unknown may take effect
 """
 
 import struct
+from bisect import bisect
 from collections import defaultdict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from itertools import accumulate
 from pathlib import Path
 
 # Of bench/actor/actor.h: the counts behind the number of records, the violations, the records.
@@ -27,7 +29,7 @@ IF_ABSENT, IF_GENERATION = 1, 2
 OK, MISS, EXISTS, STALE, UNKNOWN = 0, 1, 2, 3, 5
 
 NOTHING = 0  # a key's state: the number of the write that it has, or this
-LATER_NS = 5_000_000_000  # a write that ended as unknown happens within this, or never
+LATER_NS = 3_000_000_000  # a write that ended as unknown happens within this, or never
 CONFIGURATIONS_MAX = 50_000
 
 
@@ -149,10 +151,21 @@ class KeyCheck:
                                f"and {write:x}")
 
     def _needed(self, ops: list[Op]) -> list[Op]:
-        """All but unknown puts that nobody saw: nothing is explained by them."""
-        if any(op.generation and op.generation not in self.writes for op in ops):
-            return ops
-        return [op for op in ops if op.told or op.code != PUT or op.write in self.generations]
+        """All but unknown puts that nobody saw: they explain nothing but a generation of no known write.
+
+        Such a generation was given after all lower ones and before it was named.
+        """
+        named: dict[int, int] = {}
+        for op in ops:
+            if op.told and op.generation and op.generation not in self.writes:
+                named[op.generation] = min(op.ended, named.get(op.generation, op.ended))
+        known = sorted((op.generation, op.begun) for op in ops
+                       if op.told and op.result == OK and op.code == PUT and op.generation)
+        begun = list(accumulate((begun for _, begun in known), max, initial=0))
+        times = [(begun[bisect(known, (generation, 0))], ended)
+                 for generation, ended in named.items()]
+        return [op for op in ops if op.told or op.code != PUT or op.write in self.generations
+                or any(first < op.ended + LATER_NS and op.begun < last for first, last in times)]
 
     def _is(self, state: int, generation: int) -> bool:
         """Whether the value there can have this generation."""

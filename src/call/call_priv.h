@@ -99,6 +99,7 @@ struct pst_channel {
     uint32_t polls;
     uint64_t retry_ns; /* DOWN: when to connect next */
     uint32_t retry_ms;
+    uint64_t closing_ns; /* CLOSING: since when */
     int down_error;
 };
 

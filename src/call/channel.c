@@ -16,6 +16,8 @@ enum {
     RETRY_MS_MIN = 10,
     RETRY_MS_MAX = 500,
     RECONNECT_NS = 1000000000,
+    CLOSING_NS =
+        250000000, /* for the transport to let go of a session: it takes a millisecond, or for ever */
     EVENTS = 64,
     POLLS_PER_CLOCK = 256,
 };
@@ -212,6 +214,7 @@ void pst_channel_break(struct pst_channel *ch, int error)
         return;
     pst_assert(error < 0 && ch->port);
     ch->state = CHANNEL_CLOSING;
+    ch->closing_ns = pst_now_ns();
     ch->down_error = error == -EPROTO ? -EPROTO : -ECONNRESET;
     for (uint32_t i = 0; i < ch->welcome.shard_count; i++) {
         struct pst_call *filling = ch->filling[i];
@@ -255,6 +258,12 @@ static void settle(struct pst_channel *ch, uint64_t now_ns)
     forget_handles(ch);
     drop_session(ch);
     ch->retry_ns = now_ns;
+}
+
+static void abandon_port(struct pst_channel *ch)
+{
+    pst_bulk_park_fini(&ch->park);
+    pst_port_abandon(ch->port);
 }
 
 static void reconnect(struct pst_channel *ch, uint64_t now_ns)
@@ -330,6 +339,8 @@ void pst_channel_tick(struct pst_channel *ch, uint64_t now_ns)
         pst_channel_break(ch, -ETIMEDOUT);
     if (ch->state == CHANNEL_CLOSING && ch->peers_open == 0)
         settle(ch, now_ns);
+    else if (ch->state == CHANNEL_CLOSING && now_ns > ch->closing_ns + CLOSING_NS)
+        abandon_port(ch);
     if (ch->state == CHANNEL_DOWN)
         reconnect(ch, now_ns);
     if (ch->waiting.count)

@@ -84,6 +84,12 @@ int pst_port_open(struct pst_net *net, uint32_t events_max, struct pst_port **ou
     return r;
 }
 
+void pst_port_abandon(struct pst_port *port)
+{
+    if (ops_of(port)->port_abandon)
+        ops_of(port)->port_abandon(port);
+}
+
 struct pst_port *pst_port_close(struct pst_port *port)
 {
     struct pst_net *net;

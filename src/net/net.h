@@ -69,6 +69,12 @@ void pst_net_unregister(struct pst_net *net, void *handle);
  * are outstanding, sends and receives return -EBUSY. Return: 0 or -errno.
  */
 int pst_port_open(struct pst_net *net, uint32_t events_max, struct pst_port **out);
+/*
+ * For a port all of whose peers are closed, when some do not go: UCX does not end a transfer with a process
+ * that was killed while its shared-memory queue was full. The transport beneath the port ends here, and with
+ * it all that is underway: the ends of operations and peers come with the next polls, then nothing more.
+ */
+void pst_port_abandon(struct pst_port *port);
 /* Force-closes the peers that are left, drains, drops undelivered messages. */
 struct pst_port *pst_port_close(struct pst_port *port);
 

@@ -32,6 +32,7 @@ struct pst_net_ops {
     void (*net_unregister)(struct pst_net *net, void *handle);
     int (*port_open)(struct pst_net *net, uint32_t events_max, struct pst_port **out);
     void (*port_close)(struct pst_port *port);
+    void (*port_abandon)(struct pst_port *port); /* NULL: what is closed always ends */
     int (*port_address)(struct pst_port *port, bool network_only, void *buf, size_t cap);
     /* Works until there is an event in the queue or nothing more to do; bounded rounds. */
     void (*port_progress)(struct pst_port *port);

@@ -250,6 +250,7 @@ const struct pst_net_ops pst_net_ucx = {
     .net_unregister = net_unregister,
     .port_open = ucx_port_open,
     .port_close = ucx_port_close,
+    .port_abandon = ucx_port_abandon,
     .port_address = ucx_port_address,
     .port_progress = ucx_port_progress,
     .port_taken = ucx_port_taken,

@@ -284,10 +284,22 @@ int ucx_messages_open(struct ucx_port *port)
     return status == UCS_OK ? slab_add(port) : ucx_errno(status);
 }
 
+void ucx_messages_release(struct ucx_port *port)
+{
+    pst_list_each_safe (it, &port->msgs_live) {
+        struct ucx_msg *msg = pst_list_entry(it, struct ucx_msg, link);
+
+        desc_release(port, msg);
+        if (pst_list_empty(&msg->node.link))
+            continue; /* somebody has it, and will free it */
+        pst_port_unready(&port->base, &msg->node);
+        msg_give(port, msg);
+    }
+}
+
 void ucx_messages_close(struct ucx_port *port)
 {
-    pst_list_each (it, &port->msgs_live)
-        desc_release(port, pst_list_entry(it, struct ucx_msg, link));
+    ucx_messages_release(port);
     pst_list_each_safe (it, &port->slabs) {
         struct ucx_slab *slab = pst_list_entry(it, struct ucx_slab, link);
 

@@ -19,8 +19,9 @@ static void port_free(struct ucx_port *port)
 static int worker_open(struct ucx_port *port, ucp_context_h context)
 {
     ucp_worker_params_t params = {
-        .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
+        .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_FLAGS,
         .thread_mode = UCS_THREAD_MODE_SINGLE,
+        .flags = UCP_WORKER_FLAG_IGNORE_REQUEST_LEAK, /* see worker_end() */
     };
     ucp_worker_attr_t attr = {.field_mask = UCP_WORKER_ATTR_FIELD_MAX_AM_HEADER};
     ucs_status_t status = ucp_worker_create(context, &params, &port->worker);
@@ -90,6 +91,22 @@ int ucx_port_open(struct pst_net *net, uint32_t events_max, struct pst_port **ou
     return 0;
 }
 
+/*
+ * The end of a worker ends what its closed endpoints have underway. UCX aborts over what belongs to others: a
+ * receive from a peer that is not open here.
+ */
+static bool endable(const struct ucx_port *port)
+{
+    pst_list_each (it, &port->ops_live) {
+        const struct ucx_op *op = pst_list_entry(it, struct ucx_op, link);
+
+        pst_assert(op->magic == UCX_OP_MAGIC && (!op->peer || op->peer->base.closing));
+        if (!op->peer)
+            return false;
+    }
+    return true;
+}
+
 /* Return: true when UCX knows none of our operations any more. */
 static bool drain(struct ucx_port *port)
 {
@@ -102,11 +119,27 @@ static bool drain(struct ucx_port *port)
     return true;
 }
 
-void ucx_port_close(struct pst_port *base)
+static void worker_end(struct ucx_port *port)
+{
+    pst_assert(port->worker && endable(port));
+    ucx_messages_release(port);
+    ucp_worker_destroy(port->worker);
+    port->worker = NULL;
+    /* It tells the end of most. The others it forgets, and nobody is left to carry them on. */
+    while (!pst_list_empty(&port->ops_live))
+        ucx_op_end(pst_list_first(&port->ops_live, struct ucx_op, link), -ECANCELED);
+}
+
+void ucx_port_abandon(struct pst_port *base)
 {
     struct ucx_port *port = ucx_port_cast(base);
-    bool drained;
 
+    if (port->worker && endable(port))
+        worker_end(port);
+}
+
+static void close_peers(struct ucx_port *port)
+{
     for (int i = 0; i < UCX_PEER_BUCKETS; i++) {
         pst_list_each_safe (it, &port->peers[i]) {
             struct ucx_peer *peer = pst_list_entry(it, struct ucx_peer, link);
@@ -117,18 +150,25 @@ void ucx_port_close(struct pst_port *base)
             }
         }
     }
-    drained = drain(port);
-    pst_assert(!drained || pst_list_empty(&port->ops_live));
-    for (int i = 0; i < UCX_PEER_BUCKETS && drained; i++)
+}
+
+void ucx_port_close(struct pst_port *base)
+{
+    struct ucx_port *port = ucx_port_cast(base);
+
+    if (port->worker) {
+        close_peers(port);
+        if (!drain(port) && !endable(port)) {
+            /* Better to lose this memory than the process. */
+            ucx_net_cast(base->net)->shared->stuck = true;
+            return;
+        }
+        worker_end(port);
+    }
+    for (int i = 0; i < UCX_PEER_BUCKETS; i++)
         pst_list_each_safe (it, &port->peers[i])
             ucx_peer_forget(pst_list_entry(it, struct ucx_peer, link));
-    if (!drained) {
-        /* UCX aborts when a worker ends before its requests: better to lose this memory than the process. */
-        ucx_net_cast(base->net)->shared->stuck = true;
-        return;
-    }
     ucx_messages_close(port);
-    ucp_worker_destroy(port->worker);
     port_free(port);
 }
 
@@ -158,6 +198,8 @@ void ucx_port_progress(struct pst_port *base)
 {
     struct ucx_port *port = ucx_port_cast(base);
 
+    if (!port->worker)
+        return;
     /* Stops at the first event, so that answers leave before more is read. */
     for (int round = 0; round < UCX_PROGRESS_ROUNDS && base->ready_count == 0; round++)
         if (ucp_worker_progress(port->worker) == 0)
@@ -190,7 +232,8 @@ int ucx_port_fd(struct pst_port *base)
 
 int ucx_port_arm(struct pst_port *base)
 {
-    ucs_status_t status = ucp_worker_arm(ucx_port_cast(base)->worker);
+    struct ucx_port *port = ucx_port_cast(base);
+    ucs_status_t status = port->worker ? ucp_worker_arm(port->worker) : UCS_ERR_BUSY;
 
     return status == UCS_ERR_BUSY ? -EAGAIN : ucx_errno(status);
 }

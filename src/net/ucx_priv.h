@@ -106,7 +106,7 @@ struct ucx_peer {
 
 struct ucx_port {
     struct pst_port base;
-    ucp_worker_h worker;
+    ucp_worker_h worker; /* NULL: abandoned */
     int fd;
     uint32_t ops_max;
     struct ucx_op *ops; /* ops_max */
@@ -165,6 +165,7 @@ int ucx_errno(ucs_status_t status);
 /* ucx_port.c */
 int ucx_port_open(struct pst_net *net, uint32_t events_max, struct pst_port **out);
 void ucx_port_close(struct pst_port *base);
+void ucx_port_abandon(struct pst_port *base);
 int ucx_port_address(struct pst_port *base, bool network_only, void *buf, size_t cap);
 void ucx_port_progress(struct pst_port *base);
 void ucx_port_taken(struct pst_port *base, struct pst_event_node *node);
@@ -206,6 +207,8 @@ void ucx_peer_forget(struct ucx_peer *peer);
 
 /* ucx_message.c */
 int ucx_messages_open(struct ucx_port *port);
+/* Lets go of what UCX holds for messages, and of those that nobody has polled. */
+void ucx_messages_release(struct ucx_port *port);
 void ucx_messages_close(struct ucx_port *port);
 /* The endpoint is about to end: lets go of what it announced and nobody has received. */
 void ucx_messages_drop(struct ucx_port *port, ucp_ep_h ep);

@@ -73,6 +73,7 @@ struct pst_visitor {
     struct pst_peer *peer;     /* NULL before the hello and after the end */
     bool ended;                /* the session is over: goes when the peer has */
     bool leaving;              /* the peer is being closed; its requests end with it */
+    uint64_t leaving_ns;       /* since when */
     struct pst_list requests;  /* underway */
     struct pst_list receiving; /* requests whose values are awaited */
     struct pst_bulk_park park; /* values that came before their turn */
@@ -164,6 +165,8 @@ struct pst_probe {
     struct pst_peer *self;
     uint64_t token;
     uint64_t sent_ns; /* 0: none underway */
+    uint64_t look_ns; /* when to look for transfers that do not end */
+    uint64_t reopening_ns;
     bool due;
     bool reopening; /* the old port's peers are being closed */
 };

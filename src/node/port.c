@@ -1,5 +1,5 @@
 /* port.c: a worker's port: opened, watched, and opened anew when shared memory is left blocked by a client
- * that died. */
+ * that died, or a transfer with it does not end. */
 #include "node/node_priv.h"
 
 #include "base/clock.h"
@@ -9,6 +9,7 @@ enum {
     EVENTS_MAX = 16384, /* transport operations of a shard in flight */
     PROBE_NS = 200000000,
     PROBE_MS = 50,
+    STUCK_NS = 1000000000, /* a connection closed by force is gone in a millisecond, or never */
     IDLE_MS = 1000,
 };
 
@@ -63,17 +64,32 @@ static void send_probe(struct pst_worker *w)
     w->probe.sent_ns = w->now_ns;
 }
 
-static void begin_reopening(struct pst_worker *w)
+static void begin_reopening(struct pst_worker *w, const char *why)
 {
-    pst_node_log(w->node, "shard %u: shared memory is blocked by a client that died: clients connect anew",
-                 w->number);
+    pst_node_log(w->node, "shard %u: %s: clients connect anew", w->number, why);
     w->probe.reopening = true;
+    w->probe.reopening_ns = w->now_ns;
     w->probe.due = false;
     w->probe.sent_ns = 0;
     pst_list_each_safe (it, &w->visitors)
         pst_visitor_leave(pst_list_entry(it, struct pst_visitor, link), "shared memory was blocked");
     if (w->probe.self)
         pst_peer_close(w->probe.self);
+}
+
+/* A transfer with a client that was killed may never end, and with it neither do its pages nor the node. */
+static bool transfer_stuck(struct pst_worker *w)
+{
+    if (w->now_ns < w->probe.look_ns)
+        return false;
+    w->probe.look_ns = w->now_ns + PROBE_NS;
+    pst_list_each (it, &w->visitors) {
+        const struct pst_visitor *v = pst_list_entry(it, struct pst_visitor, link);
+
+        if (v->leaving && v->peer && w->now_ns > v->leaving_ns + STUCK_NS)
+            return true;
+    }
+    return false;
 }
 
 static bool peers_left(const struct pst_worker *w)
@@ -89,8 +105,11 @@ static void reopen(struct pst_worker *w)
 {
     int r;
 
-    if (peers_left(w))
+    if (peers_left(w)) {
+        if (w->now_ns > w->probe.reopening_ns + STUCK_NS)
+            pst_port_abandon(w->port); /* the peers' ends come with the next poll */
         return;
+    }
     w->port = pst_port_close(w->port);
     r = pst_worker_open_port(w);
     /* A process that cannot open what it opened before is out of descriptors or memory: better a restart than
@@ -106,7 +125,9 @@ int pst_probe_tick(struct pst_worker *w)
     if (probe->reopening)
         reopen(w);
     else if (probe->sent_ns && w->now_ns - probe->sent_ns > PROBE_NS)
-        begin_reopening(w);
+        begin_reopening(w, "shared memory is blocked by a client that died");
+    else if (transfer_stuck(w))
+        begin_reopening(w, "a transfer with a client that died does not end");
     else if (probe->due && !probe->sent_ns && probe->self)
         send_probe(w);
     return probe->reopening || probe->sent_ns || probe->due ? PROBE_MS : IDLE_MS;
@@ -122,7 +143,7 @@ bool pst_probe_event(struct pst_worker *w, struct pst_net_event *event)
     }
     if (event->arg == w && event->kind == PST_NET_PEER_LOST) {
         if (!w->probe.reopening)
-            begin_reopening(w);
+            begin_reopening(w, "the shard does not reach itself");
         return true;
     }
     if (event->kind != PST_NET_EAGER || pst_wire_get_head(event->header, &head) < 0 ||

@@ -89,6 +89,7 @@ void pst_visitor_leave(struct pst_visitor *v, const char *why)
     if (v->leaving)
         return;
     v->leaving = true;
+    v->leaving_ns = v->worker->now_ns;
     pst_bulk_park_fini(&v->park);
     pst_visitor_drop_late(v);
     if (v->peer)

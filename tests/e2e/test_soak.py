@@ -38,6 +38,7 @@ def test_churn_finds_what_is_planted(fault: str) -> None:
 FAULT_SOAKS = {
     "kill_clients": ("kills", "puts", "hits", "deletes", "views"),
     "stop_clients": ("stops", "puts", "hits", "deletes", "views", "evictions"),
+    "kill_node": ("kills", "puts", "hits", "deletes", "unknown"),
     "linearizable": ("puts", "hits", "deletes", "views", "in_histories"),
 }
 
@@ -52,6 +53,7 @@ def test_fault_soak_holds(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "fault"), [("kill_clients", "torn"), ("kill_clients", "leak"),
                                              ("stop_clients", "view"), ("stop_clients", "late"),
+                                             ("kill_node", "lost"), ("kill_node", "late"),
                                              ("linearizable", "stale"), ("linearizable", "lost"),
                                              ("linearizable", "torn")])
 def test_fault_soak_finds_what_is_planted(name: str, fault: str) -> None:

@@ -616,6 +616,37 @@ static void port_close_with_everything_underway(void **state)
     }
 }
 
+/* A receiver that takes nothing more: what is underway ends all the same, each once. */
+static void abandoned_port_tells_every_end(void **state)
+{
+    enum { SMALL = 300, BULKS = 3 };
+    struct pair *p = pair_open();
+    uint8_t *data = calloc(1, 4 << 20);
+    struct iovec iov = {.iov_base = data, .iov_len = 4 << 20};
+    int sent = 0, gone = 0;
+
+    (void)state;
+    send_whole(&p->a, &p->b, bytes_of("h", 1), bytes_of("d", 1));
+    pst_msg_free(await(&p->b, &p->a, PST_NET_EAGER).msg);
+    settle(&p->a, &p->b);
+    p->a.count = 0;
+    for (int i = 0; i < BULKS; i++)
+        assert_int_equal(pst_peer_send_bulk(p->a.peer, bytes_of("h", 1), &iov, 1, data), 0);
+    for (int i = 0; i < SMALL; i++)
+        assert_true(pst_peer_send(p->a.peer, bytes_of("h", 1), bytes_of(data, 1000), NULL) >= 0);
+    pst_peer_close(p->a.peer);
+    pst_port_abandon(p->a.port);
+    await(&p->a, NULL, PST_NET_PEER_GONE);
+    for (int i = 0; i < p->a.count; i++) {
+        sent += p->a.got[i].kind == PST_NET_SENT && p->a.got[i].arg == data;
+        gone += p->a.got[i].kind == PST_NET_PEER_GONE;
+    }
+    assert_int_equal(sent, BULKS);
+    assert_int_equal(gone, 0); /* the one that was awaited */
+    pair_close(p);
+    free(data);
+}
+
 static void arm_and_wake(void **state)
 {
     struct pair *p = pair_open();
@@ -1179,6 +1210,7 @@ static int run_memory(void)
         cmocka_unit_test(close_with_messages_held),
         cmocka_unit_test(messages_before_open),
         cmocka_unit_test(port_close_with_everything_underway),
+        cmocka_unit_test(abandoned_port_tells_every_end),
         cmocka_unit_test(arm_and_wake),
         cmocka_unit_test(transfer_asleep),
         cmocka_unit_test(descriptors_come_back),
