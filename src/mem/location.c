@@ -115,6 +115,7 @@ static int note_page(struct text_in *in, uint32_t page)
     }
     if (in->out.run_count == in->runs_max)
         return -E2BIG;
+    pst_assert(in->runs && in->out.run_count < in->runs_max);
     in->runs[in->out.run_count++] = (struct pst_run){.page = page, .count = 1};
     return 0;
 }

@@ -144,7 +144,7 @@ static int context_open(const struct pst_net_options *options, struct ucx_contex
         free(shared);
         return status == UCS_ERR_NO_MEMORY ? -ENOMEM : -ENODEV;
     }
-    strcpy(shared->devices, devices);
+    memcpy(shared->devices, devices, strlen(devices)); /* the zero behind it is there */
     shared->loopback_only = options->loopback_only;
     pst_list_init(&shared->link);
     *out = shared;

@@ -168,10 +168,12 @@ static bool any_busy(const struct part *part)
 static void part_prepare(struct pst_commit *commit, struct part *part)
 {
     struct pst_worker *w = part->worker;
-    bool ok = pst_changes_prepare(w->shard, pst_worker_holder(w, commit->token), part->first, commit->failed,
-                                  w->now_ns);
-    bool busy = !ok && any_busy(part), last = part == &commit->parts[commit->part_count - 1];
+    bool ok, busy, last = part == &commit->parts[commit->part_count - 1];
 
+    pst_assert(w && part->first);
+    ok = pst_changes_prepare(w->shard, pst_worker_holder(w, commit->token), part->first, commit->failed,
+                             w->now_ns);
+    busy = !ok && any_busy(part);
     part->prepared = ok && !commit->failed;
     commit->failed |= !ok;
     if (busy)
