@@ -134,6 +134,9 @@ int penstock_list_open(struct penstock *store, const struct penstock_list_option
 
     if (r < 0)
         return r;
+    if (!out || (o->prefix_bytes && !o->prefix) || (o->start_bytes && !o->start) || (o->end_bytes && !o->end))
+        return pst_fail(-EINVAL,
+                        "penstock_list_open: a bound without its bytes, or nowhere to put the listing");
     if (o->start_bytes > PENSTOCK_KEY_BYTES_MAX || o->end_bytes > PENSTOCK_KEY_BYTES_MAX ||
         o->prefix_bytes > PENSTOCK_KEY_BYTES_MAX)
         return pst_fail(-ENAMETOOLONG, "%s: key longer than %d bytes", store->url, PENSTOCK_KEY_BYTES_MAX);

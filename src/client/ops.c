@@ -95,6 +95,8 @@ int penstock_exists_consecutive(struct penstock *store, const struct iovec *keys
 
     if (r < 0)
         return r;
+    if (!count || (key_count && !keys))
+        return pst_fail(-EINVAL, "penstock_exists_consecutive: no keys, or nowhere to put their number");
     if (!ops)
         return pst_fail(-ENOMEM, "out of memory");
     for (size_t i = 0; i < key_count; i++)
@@ -271,6 +273,8 @@ static int sweep(struct penstock *store, struct pst_bytes start, struct pst_byte
 
     if (r < 0)
         return r;
+    if ((start.len && !start.data) || (end.len && !end.data))
+        return pst_fail(-EINVAL, "%s: a bound without its bytes", store->url);
     if (!s)
         return pst_fail(-ENOMEM, "out of memory");
     if (start.len > PENSTOCK_KEY_BYTES_MAX || end.len > PENSTOCK_KEY_BYTES_MAX)
@@ -296,7 +300,7 @@ int penstock_delete_range(struct penstock *store, const void *start, size_t star
 int penstock_delete_prefix(struct penstock *store, const void *prefix, size_t prefix_bytes, uint64_t *deleted)
 {
     uint8_t end[PENSTOCK_KEY_BYTES_MAX];
-    size_t end_bytes = pst_prefix_end(prefix, prefix_bytes, end);
+    size_t end_bytes = prefix ? pst_prefix_end(prefix, prefix_bytes, end) : 0;
 
     return penstock_delete_range(store, prefix, prefix_bytes, end, end_bytes, deleted);
 }

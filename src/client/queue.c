@@ -14,6 +14,8 @@ int penstock_queue_open(struct penstock *store, struct penstock_queue **out)
 
     if (r < 0)
         return r;
+    if (!out)
+        return pst_fail(-EINVAL, "penstock_queue_open: nowhere to put the queue");
     queue = calloc(1, sizeof(*queue));
     if (!queue)
         return pst_fail(-ENOMEM, "out of memory");

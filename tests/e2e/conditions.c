@@ -185,6 +185,34 @@ static void odd_keys(void **state)
     assert_int_equal(stat_of(STORE).keys, 8);
 }
 
+/* What is missing is named, and nothing is deleted for it. */
+static void missing_arguments(void **state)
+{
+    struct penstock_list_options from = {.size = sizeof(from), .start_bytes = 3};
+    struct penstock_list *list;
+    uint64_t deleted;
+    size_t count;
+
+    (void)state;
+    put_value(STORE, "k", 10, 1);
+    assert_result(penstock_queue_open(STORE, NULL), -EINVAL);
+    assert_result(penstock_list_open(STORE, NULL, NULL), -EINVAL);
+    assert_result(penstock_list_open(STORE, &from, &list), -EINVAL);
+    assert_result(penstock_list_next(NULL, NULL), -EINVAL);
+    assert_result(penstock_exists_consecutive(STORE, NULL, 1, &count), -EINVAL);
+    assert_result(penstock_exists_consecutive(STORE, NULL, 0, NULL), -EINVAL);
+    assert_result(penstock_delete_prefix(STORE, NULL, 3, &deleted), -EINVAL);
+    assert_result(penstock_delete_range(STORE, NULL, 3, NULL, 0, &deleted), -EINVAL);
+    assert_result(penstock_delete_range(STORE, NULL, 0, NULL, 3, &deleted), -EINVAL);
+    assert_result(penstock_view(STORE, "k", 1, NULL), -EINVAL);
+    assert_result(penstock_stat(STORE, NULL), -EINVAL);
+    assert_result(penstock_batch(STORE, NULL, 1), -EINVAL);
+    assert_result(penstock_submit(NULL, NULL, 0), -EINVAL);
+    assert_result(penstock_open(NULL, NULL, NULL), -EINVAL);
+    assert_result(penstock_node_open(NULL, NULL), -EINVAL);
+    assert_int_equal(stat_of(STORE).keys, 1);
+}
+
 static void bad_keys(void **state)
 {
     static const uint8_t key[70000] = {1, 2, 3};
@@ -307,8 +335,9 @@ static const struct CMUnitTest tests[] = {
     TEST(put_if_absent),    TEST(put_and_delete_if_generation),
     TEST(generations_rise), TEST(stated_size),
     TEST(small_buffer),     TEST(odd_keys),
-    TEST(bad_keys),         TEST(bad_operations),
-    TEST(bad_among_good),   TEST(bad_handles),
+    TEST(bad_keys),         TEST(missing_arguments),
+    TEST(bad_operations),   TEST(bad_among_good),
+    TEST(bad_handles),
 };
 
 PART(part_conditions, tests);
