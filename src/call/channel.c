@@ -341,8 +341,10 @@ void pst_channel_tick(struct pst_channel *ch, uint64_t now_ns)
         settle(ch, now_ns);
     else if (ch->state == CHANNEL_CLOSING && now_ns > ch->closing_ns + CLOSING_NS)
         abandon_port(ch);
-    if (ch->state == CHANNEL_DOWN)
+    if (ch->state == CHANNEL_DOWN) {
         reconnect(ch, now_ns);
+        now_ns = pst_now_ns(); /* what waits may have become overdue meanwhile */
+    }
     if (ch->waiting.count)
         pst_calls_retry_waiting(ch, now_ns);
 }
