@@ -34,13 +34,13 @@ static struct {
     uint8_t in[64 << 10];
 } client;
 
-static int on_welcome(void *ctx, bool same_host, bool descriptors, struct pst_boot_welcome *welcome,
-                      const int **fds, void **session)
+static int on_welcome(void *ctx, const char *peer, bool same_host, bool descriptors,
+                      struct pst_boot_welcome *welcome, const int **fds, void **session)
 {
     static int arenas[2] = {-1, -1};
 
     (void)ctx;
-    pst_assert(!descriptors || same_host);
+    pst_assert(*peer && (!descriptors || same_host));
     for (int i = 0; i < 2 && arenas[i] < 0; i++)
         arenas[i] = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (node.refuses)
