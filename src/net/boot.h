@@ -105,8 +105,8 @@ struct pst_boot_server_ops {
      */
     int (*welcome)(void *ctx, const char *peer, bool same_host, bool descriptors,
                    struct pst_boot_welcome *welcome, const int **fds, void **session);
-    /* The peer's port address has come and was verified: sends are possible. Return: 0 or -errno (session
-     * ends). */
+    /* The peer's port address has come and was verified: sends are possible. Return: 0, 1 the peer is to wait
+     * for pst_boot_server_ready(), or -errno (session ends). */
     int (*connected)(void *ctx, void *session, const void *address, size_t bytes);
     /* A peer that was given descriptors sends no more, but its process keeps the socket open: it may still
      * look at what it mapped. At most once a session, before ended(); NULL: such a session has ended. */
@@ -127,6 +127,8 @@ int pst_boot_server_fd(struct pst_boot_server *server);
 /* Does what is ready, answers heartbeats, ends handshakes that take too long. Never blocks. Return: ms until
  * it wants to be called again. */
 int pst_boot_server_poll(struct pst_boot_server *server, uint64_t now_ns);
+/* Tells a peer whose connected() returned 1 that it may use its port. */
+void pst_boot_server_ready(struct pst_boot_server *server, void *session);
 /* Ends a session from the node's side. One with descriptors is told to go, and ends when it has closed. */
 void pst_boot_server_end(struct pst_boot_server *server, void *session);
 struct pst_boot_server *pst_boot_server_close(struct pst_boot_server *server);

@@ -382,24 +382,40 @@ int pst_boot_server_poll(struct pst_boot_server *server, uint64_t now_ns)
     return count == EVENTS_MAX ? 0 : next_ms(server);
 }
 
-void pst_boot_server_end(struct pst_boot_server *server, void *session)
+static struct boot_conn *conn_of(struct pst_boot_server *server, const void *session)
 {
-    pst_assert(server->magic == BOOT_SERVER_MAGIC);
+    pst_assert(server->magic == BOOT_SERVER_MAGIC && session);
     pst_list_each (it, &server->sessions) {
         struct boot_conn *conn = pst_list_entry(it, struct boot_conn, link);
 
-        if (conn->session != session)
-            continue;
-        if (conn->shares) {
-            boot_session_dismiss(conn);
-            return;
-        }
-        /* The next poll finds the end of file and tells: the node may be in the middle of a callback now. */
-        if (!conn->ending)
-            conn->ending = "ended by the node";
-        shutdown(conn->fd, SHUT_RDWR);
+        if (conn->session == session)
+            return conn;
+    }
+    return NULL;
+}
+
+void pst_boot_server_ready(struct pst_boot_server *server, void *session)
+{
+    struct boot_conn *conn = conn_of(server, session);
+
+    if (conn && !conn->ending)
+        boot_session_ready(conn);
+}
+
+void pst_boot_server_end(struct pst_boot_server *server, void *session)
+{
+    struct boot_conn *conn = conn_of(server, session);
+
+    if (!conn)
+        return;
+    if (conn->shares) {
+        boot_session_dismiss(conn);
         return;
     }
+    /* The next poll finds the end of file and tells: the node may be in the middle of a callback now. */
+    if (!conn->ending)
+        conn->ending = "ended by the node";
+    shutdown(conn->fd, SHUT_RDWR);
 }
 
 struct pst_boot_server *pst_boot_server_close(struct pst_boot_server *server)

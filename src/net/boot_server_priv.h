@@ -95,6 +95,7 @@ void boot_session_flush(struct boot_conn *conn);
 /* Sends a refusal as far as the socket takes it and ends the connection. */
 void boot_session_refuse(struct boot_conn *conn, enum boot_refusal code, const char *why);
 /* Tells a client of a running session that the node is through with it. */
+void boot_session_ready(struct boot_conn *conn);
 void boot_session_dismiss(struct boot_conn *conn);
 
 /* boot_server.c: moves a proved connection from the handshakes to the sessions. */

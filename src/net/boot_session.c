@@ -119,6 +119,13 @@ void boot_session_dismiss(struct boot_conn *conn)
     (void)say(conn, BOOT_REFUSED, body, sizeof(body)); /* else it finds out over UCX */
 }
 
+void boot_session_ready(struct boot_conn *conn)
+{
+    pst_assert(conn->welcomed && conn->step == BOOT_STEP_PING);
+    if (!say(conn, BOOT_READY, NULL, 0))
+        misspoke(conn);
+}
+
 static void hello(struct boot_conn *conn, const struct boot_frame *frame)
 {
     struct boot_challenge challenge = {.flags = 0};
@@ -258,8 +265,8 @@ static void address(struct boot_conn *conn, const struct boot_frame *frame)
         return;
     }
     conn->step = BOOT_STEP_PING;
-    if (!say(conn, BOOT_READY, NULL, 0))
-        misspoke(conn);
+    if (r == 0)
+        boot_session_ready(conn);
 }
 
 static void ping(struct boot_conn *conn, const struct boot_frame *frame)

@@ -31,7 +31,8 @@ enum {
 };
 
 struct pst_net_options {
-    bool loopback_only;  /* confine the transport to the loopback device */
+    bool loopback_only; /* confine the transport to the loopback device */
+    bool serves; /* a node's: of two ports that connect to each other at once, the client's way stays */
     const char *devices; /* network devices to use, comma separated; NULL: the transport's choice */
 };
 

@@ -74,6 +74,13 @@ static int configure(const struct pst_net_options *options, ucp_config_t **out)
     /* A connect that blocks would stop the whole port for one dead host. */
     if (transport_allowed(tcp, pst_count_of(tcp)))
         option_default(config, "CONN_NB", "y", "UCX_TCP_CONN_NB", NULL);
+    /*
+     * Of two sockets between the same two ports UCX keeps the one from the lower address to the higher. A
+     * client that was forked accepts none, for want of UCX's thread, so the node's is to be the higher: above
+     * what the kernel gives to clients.
+     */
+    if (options->serves && transport_allowed(tcp, pst_count_of(tcp)))
+        option_default(config, "PORT_RANGE", "61000-65535", "UCX_TCP_PORT_RANGE", NULL);
     if (options->loopback_only) {
         option_default(config, "TLS", "tcp,posix", "UCX_TLS", NULL);
         status = ucp_config_modify(config, "NET_DEVICES", "lo");
@@ -114,7 +121,8 @@ static bool context_serves(const struct ucx_context *shared, const struct pst_ne
     const char *devices = options->devices ? options->devices : "";
 
     pst_assert(shared->refs > 0 && shared->context);
-    return shared->loopback_only == options->loopback_only && !strcmp(shared->devices, devices);
+    return shared->loopback_only == options->loopback_only && shared->serves == options->serves &&
+           !strcmp(shared->devices, devices);
 }
 
 static int context_open(const struct pst_net_options *options, struct ucx_context **out)
@@ -146,6 +154,7 @@ static int context_open(const struct pst_net_options *options, struct ucx_contex
     }
     memcpy(shared->devices, devices, strlen(devices)); /* the zero behind it is there */
     shared->loopback_only = options->loopback_only;
+    shared->serves = options->serves;
     pst_list_init(&shared->link);
     *out = shared;
     return 0;

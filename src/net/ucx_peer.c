@@ -4,6 +4,8 @@
  */
 #include "net/ucx_priv.h"
 
+#include "base/clock.h"
+
 #include <stdio.h>
 
 _Static_assert(sizeof(struct iovec) == sizeof(ucp_dt_iov_t) &&
@@ -36,10 +38,9 @@ static void failed(void *arg, ucp_ep_h ep, ucs_status_t status)
 
     (void)status;
     pst_assert(peer->ep == ep || peer->base.closing || !peer->ep);
-    if (peer->lost || peer->base.closing)
-        return;
+    if (!peer->lost && !peer->base.closing)
+        pst_port_ready(peer->base.port, &peer->node_lost);
     peer->lost = true;
-    pst_port_ready(peer->base.port, &peer->node_lost);
 }
 
 static void node_init(struct pst_event_node *node, enum pst_net_kind kind, void *ctx)
@@ -68,6 +69,7 @@ int ucx_peer_open(struct pst_port *base, const void *address, size_t bytes, void
     peer->base = (struct pst_peer){.magic = PST_PEER_MAGIC, .port = base, .ctx = ctx};
     node_init(&peer->node_lost, PST_NET_PEER_LOST, ctx);
     node_init(&peer->node_gone, PST_NET_PEER_GONE, ctx);
+    pst_list_init(&peer->parting);
     status = ucp_ep_create(port->worker, &params, &peer->ep);
     if (status != UCS_OK) {
         free(peer);
@@ -97,21 +99,55 @@ void ucx_peer_settle(struct ucx_peer *peer)
     pst_port_ready(peer->base.port, &peer->node_gone);
 }
 
-void ucx_peer_close(struct pst_peer *base)
+void ucx_peer_close_now(struct ucx_peer *peer)
 {
-    struct ucx_peer *peer = ucx_peer_cast(base);
+    struct pst_port *port = peer->base.port;
     ucp_request_param_t params = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
     ucs_status_ptr_t request;
 
-    pst_assert(base->closing && peer->ep);
-    pst_port_unready(base->port, &peer->node_lost);
-    ucx_messages_drop(ucx_port_cast(base->port), peer->ep);
+    pst_assert(peer->base.closing && peer->ep);
+    pst_list_remove(&peer->parting);
+    pst_port_unready(port, &peer->node_lost);
+    ucx_messages_drop(ucx_port_cast(port), peer->ep);
     request = ucp_ep_close_nbx(peer->ep, &params);
     pst_assert(!UCS_PTR_IS_ERR(request)); /* it is ours, in this error mode, and open */
     if (UCS_PTR_IS_PTR(request))
         ucp_request_free(request);
     peer->ep = NULL;
     ucx_peer_settle(peer);
+}
+
+/*
+ * A peer that has died may have left its request to connect in the socket. Should UCX find that behind the
+ * close, it makes a new endpoint, queues an answer there, and aborts the process when that cannot be sent. So
+ * an endpoint that may still be asked stays until UCX has read its socket to the end.
+ */
+void ucx_peer_close(struct pst_peer *base)
+{
+    struct ucx_peer *peer = ucx_peer_cast(base);
+
+    pst_assert(base->closing && pst_list_empty(&peer->parting));
+    if (peer->wired || peer->lost) {
+        ucx_peer_close_now(peer);
+        return;
+    }
+    peer->close_ns = pst_now_ns() + UCX_PARTING_MS * 1000000ull;
+    pst_list_push_back(&ucx_port_cast(base->port)->parting, &peer->parting);
+}
+
+void ucx_peers_part(struct ucx_port *port, bool all)
+{
+    uint64_t now_ns;
+
+    if (pst_list_empty(&port->parting))
+        return;
+    now_ns = pst_now_ns();
+    pst_list_each_safe (it, &port->parting) {
+        struct ucx_peer *peer = pst_list_entry(it, struct ucx_peer, parting);
+
+        if (all || peer->lost || now_ns >= peer->close_ns)
+            ucx_peer_close_now(peer);
+    }
 }
 
 void ucx_peer_forget(struct ucx_peer *peer)
@@ -203,6 +239,8 @@ static void sent(void *request, ucs_status_t status, void *arg)
     struct ucx_op *op = ucx_op_cast(arg);
 
     pst_assert(request && op->node.event.kind == PST_NET_SENT);
+    if (status == UCS_OK && op->peer)
+        op->peer->wired = true;
     ucp_request_free(request);
     ucx_op_end(op, ucx_errno(status));
 }
@@ -236,6 +274,7 @@ static int op_send(struct ucx_op *op, struct ucx_peer *peer, enum ucx_am am, con
         return 0;
     ucx_op_stop(op);
     ucx_op_give(op);
+    peer->wired |= !request;
     return request ? ucx_errno(UCS_PTR_STATUS(request)) : 1;
 }
 

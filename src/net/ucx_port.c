@@ -53,6 +53,7 @@ static struct ucx_port *port_new(struct pst_net *net, uint32_t events_max)
     pst_list_init(&port->msgs_free);
     pst_list_init(&port->msgs_live);
     pst_list_init(&port->slabs);
+    pst_list_init(&port->parting);
     for (int i = 0; i < UCX_PEER_BUCKETS; i++)
         pst_list_init(&port->peers[i]);
     pst_random(&port->parted_number, sizeof(port->parted_number));
@@ -122,6 +123,7 @@ static bool drain(struct ucx_port *port)
 static void worker_end(struct ucx_port *port)
 {
     pst_assert(port->worker && endable(port));
+    ucx_peers_part(port, true);
     ucx_messages_release(port);
     ucp_worker_destroy(port->worker);
     port->worker = NULL;
@@ -146,7 +148,7 @@ static void close_peers(struct ucx_port *port)
 
             if (!peer->base.closing) {
                 peer->base.closing = true;
-                ucx_peer_close(&peer->base);
+                ucx_peer_close_now(peer);
             }
         }
     }
@@ -157,6 +159,7 @@ void ucx_port_close(struct pst_port *base)
     struct ucx_port *port = ucx_port_cast(base);
 
     if (port->worker) {
+        ucx_peers_part(port, true);
         close_peers(port);
         if (!drain(port) && !endable(port)) {
             /* Better to lose this memory than the process. */
@@ -204,6 +207,7 @@ void ucx_port_progress(struct pst_port *base)
     for (int round = 0; round < UCX_PROGRESS_ROUNDS && base->ready_count == 0; round++)
         if (ucp_worker_progress(port->worker) == 0)
             break;
+    ucx_peers_part(port, false);
 }
 
 void ucx_port_taken(struct pst_port *base, struct pst_event_node *node)
@@ -233,7 +237,9 @@ int ucx_port_fd(struct pst_port *base)
 int ucx_port_arm(struct pst_port *base)
 {
     struct ucx_port *port = ucx_port_cast(base);
-    ucs_status_t status = port->worker ? ucp_worker_arm(port->worker) : UCS_ERR_BUSY;
+    ucs_status_t status = UCS_ERR_BUSY;
 
+    if (port->worker && pst_list_empty(&port->parting))
+        status = ucp_worker_arm(port->worker);
     return status == UCS_ERR_BUSY ? -EAGAIN : ucx_errno(status);
 }

@@ -29,7 +29,8 @@ enum {
     UCX_PACKS = 8,     /* staging buffers of PST_NET_PACK_BYTES_MAX a port */
     UCX_MSG_SLAB = 64, /* messages allocated at a time */
     UCX_PROGRESS_ROUNDS = 64,
-    UCX_DRAIN_MS = 5000, /* how long a closing port waits for its operations */
+    UCX_PARTING_MS = 250, /* how long an endpoint that is not wired waits for its peer's death */
+    UCX_DRAIN_MS = 5000,  /* how long a closing port waits for its operations */
     UCX_PEER_BUCKETS = 256,
 };
 
@@ -45,7 +46,7 @@ enum ucx_am {
 struct ucx_context {
     struct pst_list link;
     uint32_t refs;
-    bool loopback_only;
+    bool loopback_only, serves;
     _Atomic bool stuck; /* a port could not be drained: its worker still stands on the context */
     ucp_context_h context;
     char devices[];
@@ -94,11 +95,14 @@ struct ucx_msg {
 
 struct ucx_peer {
     struct pst_peer base;
-    struct pst_list link; /* a bucket of port->peers */
-    ucp_ep_h ep;          /* NULL once closed */
-    bool lost;            /* UCX reported it */
-    bool gone;            /* its last event is queued */
-    uint32_t ops_count;   /* underway at UCX */
+    struct pst_list link;    /* a bucket of port->peers */
+    ucp_ep_h ep;             /* NULL once closed */
+    bool lost;               /* UCX reported it */
+    bool wired;              /* something was sent: the endpoints know each other */
+    uint64_t close_ns;       /* closing, not wired: when at the latest */
+    struct pst_list parting; /* port->parting until then */
+    bool gone;               /* its last event is queued */
+    uint32_t ops_count;      /* underway at UCX */
     struct pst_event_node node_lost, node_gone;
     bool lane_known, gathers, direct;
     char lane[24];
@@ -117,6 +121,7 @@ struct ucx_port {
     size_t header_direct_max; /* user header that fits into every lane's first packet */
     uint64_t parted_number;
     struct pst_list peers[UCX_PEER_BUCKETS]; /* by endpoint */
+    struct pst_list parting;                 /* closing peers that are not wired yet */
     void *packs[UCX_PACKS];
     uint32_t packs_used; /* bit per staging buffer */
 };
@@ -193,6 +198,9 @@ void ucx_op_fini(struct ucx_op *op);
 /* ucx_peer.c */
 int ucx_peer_open(struct pst_port *base, const void *address, size_t bytes, void *ctx, struct pst_peer **out);
 void ucx_peer_close(struct pst_peer *base);
+void ucx_peer_close_now(struct ucx_peer *peer);
+/* Closes those whose close has waited long enough, or @all. */
+void ucx_peers_part(struct ucx_port *port, bool all);
 const char *ucx_peer_lane(struct pst_peer *base);
 bool ucx_peer_gathers(struct pst_peer *base);
 bool ucx_peer_direct(struct ucx_peer *peer);

@@ -102,11 +102,12 @@ static int on_connected(void *ctx, void *arg, const void *address, size_t bytes)
         return -EPROTO;
     memcpy(session->address, address, bytes);
     session->address_bytes = bytes;
+    session->shards_opening = node->worker_count;
     for (uint32_t i = 0; i < node->worker_count; i++) {
         session->shards_left++;
         pst_worker_note(&node->workers[i], session, PST_NOTE_BEGIN);
     }
-    return 0;
+    return 1;
 }
 
 /* The client has gone, or has to go; its views stay until its process lets go of the socket. */
@@ -151,8 +152,17 @@ static void on_refused(void *ctx, const char *peer, const char *why)
         pst_node_log(node, "refused %s: %s", peer, why);
 }
 
-/* Ends sessions that a shard gave up, frees those that every shard has let go. Return: true while some wait
- * for a shard. */
+/* Every shard has opened its way to the client. */
+static void begin_session(struct pst_node *node, struct pst_session *session)
+{
+    if (session->ready || session->ended || !session->address_bytes || session->shards_opening)
+        return;
+    session->ready = true;
+    pst_boot_server_ready(node->boot, session);
+}
+
+/* Begins sessions whose shards are ready, ends those that a shard gave up, frees those that every shard has
+ * let go. Return: true while some wait for a shard. */
 static bool sweep_sessions(struct pst_node *node)
 {
     bool waiting = false;
@@ -162,6 +172,7 @@ static bool sweep_sessions(struct pst_node *node)
 
         if (!session)
             continue;
+        begin_session(node, session);
         if (session->kick && !session->ended && !session->parted) {
             pst_boot_server_end(node->boot, session);
             if (session->views)
@@ -345,6 +356,7 @@ static int open_all(struct pst_node *node, const struct pst_node_settings *setti
     if (r < 0)
         return r;
     net.loopback_only = !settings->fabric || !node->secret_bytes;
+    net.serves = node->opens_first = net.loopback_only;
     snprintf(fault, PST_FAULT_BYTES, "UCX found no usable device");
     r = pst_net_open(&net, &node->net);
     if (r == 0)

@@ -31,11 +31,13 @@ struct pst_session {
     void *boot;             /* for pst_boot_server_end() */
     bool same_host;
     bool views;  /* has the arenas' descriptors */
+    bool ready;  /* the client may use its port */
     bool parted; /* over, but for its views */
     bool ended;
     struct pst_quota quota;
-    _Atomic uint32_t shards_left; /* that still use it */
-    _Atomic(const char *) kick;   /* set by a shard: the control thread ends the session for this reason */
+    _Atomic uint32_t shards_opening; /* that have yet to open their way to the client */
+    _Atomic uint32_t shards_left;    /* that still use it */
+    _Atomic(const char *) kick;      /* set by a shard: the control thread ends the session for this reason */
     uint8_t address[PST_NET_ADDRESS_BYTES_MAX];
     size_t address_bytes;
     char peer[64]; /* for people */
@@ -229,6 +231,7 @@ struct pst_node {
     uint32_t sessions_max;
     struct pst_quota quota; /* the limits of every session */
     uint32_t spin_us;
+    bool opens_first; /* shards open their way to a client before it may use its port */
     uint64_t start_ns;
     struct pst_session **sessions;
     _Atomic uint32_t session_count;

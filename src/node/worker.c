@@ -174,6 +174,36 @@ static bool read_mails(struct pst_worker *w)
     return true;
 }
 
+static void open_peer(struct pst_visitor *v)
+{
+    int r = 0;
+
+    if (!v->peer && !v->worker->probe.reopening) /* else the client asks again at the new address */
+        r = pst_peer_open(v->worker->port, v->session->address, v->session->address_bytes, v, &v->peer);
+    if (r < 0)
+        pst_visitor_leave(v, "no way back to the client over UCX");
+}
+
+/*
+ * Opens the way to the client before the client may poll its port. Where the client's request to connect came
+ * first, the transport would queue its answer until the client confirms the socket, and UCX 1.13 aborts the
+ * process when a client dies with that answer in the queue. Only on one host is it sure that the client's
+ * socket stays, as it must for a client that was forked; beyond, the way is opened when the hello has come.
+ */
+static void begin_visitor(struct pst_worker *w, struct pst_session *session)
+{
+    int r = pst_visitor_add(w, session);
+
+    if (r < 0)
+        atomic_store(&session->kick, "out of memory");
+    else if (w->node->opens_first)
+        open_peer(w->by_place[session->token & PLACE_MASK]);
+    if (atomic_fetch_sub(&session->shards_opening, 1) == 1)
+        pst_node_wake(w->node);
+    if (r < 0)
+        atomic_fetch_sub(&session->shards_left, 1);
+}
+
 static void read_notes(struct pst_worker *w)
 {
     struct pst_list notes;
@@ -195,9 +225,8 @@ static void read_notes(struct pst_worker *w)
         struct pst_visitor *v = w->by_place[note->session->token & PLACE_MASK];
 
         pst_list_remove(&note->link);
-        if (note->kind == PST_NOTE_BEGIN && pst_visitor_add(w, note->session) < 0) {
-            atomic_store(&note->session->kick, "out of memory");
-            atomic_fetch_sub(&note->session->shards_left, 1);
+        if (note->kind == PST_NOTE_BEGIN) {
+            begin_visitor(w, note->session);
         } else if (note->kind == PST_NOTE_PART && v) {
             pst_visitor_leave(v, NULL);
         } else if (note->kind == PST_NOTE_END && v) {
@@ -229,16 +258,11 @@ static void on_hello(struct pst_visitor *v)
                                  .version = (uint8_t)v->session->version,
                                  .token = v->session->token,
                                  .bulk_count = v->worker->number};
-    int r = 0;
 
-    if (v->worker->probe.reopening) /* the client asks again at the new address */
-        return;
-    if (!v->peer)
-        r = pst_peer_open(v->worker->port, v->session->address, v->session->address_bytes, v, &v->peer);
-    if (r == 0)
-        r = pst_peer_send(v->peer, (struct pst_bytes){&head, sizeof(head)}, (struct pst_bytes){NULL, 0},
-                          NULL);
-    if (r < 0)
+    open_peer(v);
+    if (v->peer && !v->leaving &&
+        pst_peer_send(v->peer, (struct pst_bytes){&head, sizeof(head)}, (struct pst_bytes){NULL, 0}, NULL) <
+            0)
         pst_visitor_leave(v, "no way back to the client over UCX");
 }
 

@@ -191,6 +191,7 @@ static void stopped_client(void **state)
         _exit(dup2(end[0], 0) < 0 || set_nonblocking(0) < 0 ? 9 : live(fixture.place.url, began[1], 0));
     }
     close(end[0]);
+    close(began[1]); /* so that the child's end is seen */
     for (int round = 0; round < 3; round++) {
         wait_for_signs_of_life(began[0]);
         stop(pid);
@@ -207,7 +208,6 @@ static void stopped_client(void **state)
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 0);
     close(began[0]);
-    close(began[1]);
     expect_unpinned(STORE);
     for (int i = 0; i < 500 && stat_of(STORE).sessions != 1; i++)
         usleep(10000);

@@ -367,6 +367,26 @@ LANES = ["?lane=tcp", ""]
 
 
 @pytest.mark.parametrize("lane", LANES)
+def test_clients_killed_while_they_connect(lane: str) -> None:
+    """At every moment from the first system call to the first answer."""
+    dice = random.Random(1)
+    with start_node(*LOOPBACK, *SMALL, "--shards", "4") as node:
+        begin = time.monotonic()
+        lives(node)
+        span_s = time.monotonic() - begin
+        for _ in range(30):
+            clients = [support.bench(node.tcp + lane, "--seconds", "30") for _ in range(3)]
+            for client in clients:
+                time.sleep(dice.uniform(0, span_s / 2))
+                client.kill()
+            for client in clients:
+                client.wait(support.WAIT_S)
+        lives(node)
+        support.wait_until("one session", lambda: figures(node.tcp)["sessions"] == 1)
+        node.stop()
+
+
+@pytest.mark.parametrize("lane", LANES)
 def test_client_killed_in_the_middle_of_puts(lane: str) -> None:
     """What a dead writer held comes back, and nothing half-written shows."""
     with start_node(*LOOPBACK, "--dram", "256M", "--shards", "2") as node:
