@@ -300,8 +300,18 @@ static int listen_on(struct pst_node *node, const char *text, bool open_to_netwo
     }
     snprintf(node->urls[node->url_count++], sizeof(node->urls[0]), "%s%s",
              address.path[0] ? "node+" : "node://", printed);
-    pst_node_log(node, "listening on %s, UCX worker ready", printed);
     return 0;
+}
+
+/* Said when every address is bound, so that whoever reads it may use any of them. */
+static void log_listening(const struct pst_node *node)
+{
+    for (int i = 0; i < node->url_count; i++) {
+        const char *url = node->urls[i];
+
+        pst_node_log(node, "listening on %s, UCX worker ready",
+                     url + strlen(strncmp(url, "node+", 5) == 0 ? "node+" : "node://"));
+    }
 }
 
 static int open_sockets(struct pst_node *node, const struct pst_node_settings *settings, char *fault)
@@ -324,6 +334,8 @@ static int open_sockets(struct pst_node *node, const struct pst_node_settings *s
         snprintf(text, sizeof(text), "unix://%s", settings->unix);
         r = listen_on(node, text, open_to_network, fault);
     }
+    if (r == 0)
+        log_listening(node);
     return r;
 }
 
