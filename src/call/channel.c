@@ -343,7 +343,7 @@ void pst_channel_tick(struct pst_channel *ch, uint64_t now_ns)
         abandon_port(ch);
     if (ch->state == CHANNEL_DOWN) {
         reconnect(ch, now_ns);
-        now_ns = pst_now_ns(); /* what waits may have become overdue meanwhile */
+        now_ns = pst_max(now_ns, pst_now_ns()); /* what waits may have become overdue meanwhile */
     }
     if (ch->waiting.count)
         pst_calls_retry_waiting(ch, now_ns);

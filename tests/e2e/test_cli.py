@@ -12,6 +12,7 @@ import shutil
 import signal
 import struct
 import subprocess
+import time
 from typing import Iterator
 
 import pytest
