@@ -79,10 +79,9 @@ struct penstock_queue {
     struct penstock *store;
     struct pst_op_list done;
     size_t underway;
-    int poll_fd; /* epoll over the three below, made when asked for; -1 */
+    int poll_fd; /* epoll over the two below and the port's, made when asked for; -1 */
     int timer_fd;
     int wake_fd;
-    int port_fd; /* that poll_fd knows */
 };
 
 /* A view's words. */
@@ -130,8 +129,12 @@ void pst_unstitch(struct penstock_view *view);
 
 /* ---- queue.c ---- */
 
-/* Everything that had ended has been reaped: the descriptor waits for what comes next. */
+/* Everything that had ended is about to be reaped: the descriptor waits for what comes next. */
 void pst_queue_drained(struct penstock_queue *queue);
+/* Has the descriptor wake for what the port has now, once, and for what comes: another thread may lead, and
+ * only it takes from the port what made the descriptor readable. Anew after each look, since a new connection
+ * has a new port, often with the number of the old one. Return: 0 or -errno. */
+int pst_queue_watch_port(struct penstock_queue *queue);
 /* The descriptor is to wake at @ns; UINT64_MAX: never. */
 void pst_queue_until(struct penstock_queue *queue, uint64_t ns);
 

@@ -21,7 +21,7 @@ int penstock_queue_open(struct penstock *store, struct penstock_queue **out)
         return pst_fail(-ENOMEM, "out of memory");
     queue->magic = PST_QUEUE_MAGIC;
     queue->store = store;
-    queue->poll_fd = queue->timer_fd = queue->wake_fd = queue->port_fd = -1;
+    queue->poll_fd = queue->timer_fd = queue->wake_fd = -1;
     *out = queue;
     return 0;
 }
@@ -49,12 +49,14 @@ struct penstock_queue *penstock_queue_close(struct penstock_queue *queue)
     return NULL;
 }
 
-static int watch(struct penstock_queue *queue, int fd)
+static int watch(struct penstock_queue *queue, int fd, uint32_t events)
 {
-    struct epoll_event event = {.events = EPOLLIN};
+    struct epoll_event event = {.events = events, .data.fd = fd};
 
     pst_assert(queue->poll_fd >= 0 && fd >= 0);
-    return epoll_ctl(queue->poll_fd, EPOLL_CTL_ADD, fd, &event) < 0 && errno != EEXIST ? -errno : 0;
+    if (epoll_ctl(queue->poll_fd, EPOLL_CTL_MOD, fd, &event) == 0)
+        return 0;
+    return epoll_ctl(queue->poll_fd, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
 }
 
 static int open_descriptors(struct penstock_queue *queue)
@@ -69,9 +71,9 @@ static int open_descriptors(struct penstock_queue *queue)
         (queue->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)) < 0)
         r = -errno;
     if (r == 0)
-        r = watch(queue, queue->wake_fd);
+        r = watch(queue, queue->wake_fd, EPOLLIN);
     if (r == 0)
-        r = watch(queue, queue->timer_fd);
+        r = watch(queue, queue->timer_fd, EPOLLIN);
     if (r == 0 && !queue->store->backend->locks_itself)
         r = timerfd_settime(queue->timer_fd, 0, &every, NULL) < 0 ? -errno : 0;
     if (r < 0)
@@ -79,17 +81,12 @@ static int open_descriptors(struct penstock_queue *queue)
     return r;
 }
 
-/* A new connection has a new descriptor. */
-static int watch_port(struct penstock_queue *queue)
+int pst_queue_watch_port(struct penstock_queue *queue)
 {
-    int fd = queue->store->backend->fd(queue->store), r = 0;
+    int fd = queue->store->backend->fd(queue->store);
 
     pst_assert(queue->magic == PST_QUEUE_MAGIC);
-    if (fd >= 0 && fd != queue->port_fd) {
-        r = watch(queue, fd);
-        queue->port_fd = r == 0 ? fd : -1;
-    }
-    return r;
+    return fd >= 0 ? watch(queue, fd, EPOLLIN | EPOLLET) : 0;
 }
 
 int penstock_queue_fd(struct penstock_queue *queue)
@@ -108,7 +105,7 @@ int penstock_queue_fd(struct penstock_queue *queue)
         r = open_descriptors(queue);
     if (r == 0) {
         queue->done.wake_fd = queue->wake_fd;
-        r = watch_port(queue);
+        r = pst_queue_watch_port(queue);
     }
     pthread_mutex_unlock(&queue->store->lock);
     return r < 0 ? pst_fail(r, "queue descriptor: %s", strerror(-r)) : queue->poll_fd;
@@ -116,12 +113,17 @@ int penstock_queue_fd(struct penstock_queue *queue)
 
 void pst_queue_drained(struct penstock_queue *queue)
 {
+    struct epoll_event events[4];
+    int count;
+
     pst_assert(queue->magic == PST_QUEUE_MAGIC);
     if (queue->poll_fd < 0)
         return;
-    pst_event_clear(queue->wake_fd);
-    pst_event_clear(queue->timer_fd);
-    watch_port(queue);
+    count = epoll_wait(queue->poll_fd, events, pst_count_of(events), 0);
+    for (int i = 0; i < count; i++) {
+        if (events[i].data.fd == queue->wake_fd || events[i].data.fd == queue->timer_fd)
+            pst_event_clear(events[i].data.fd);
+    }
 }
 
 void pst_queue_until(struct penstock_queue *queue, uint64_t ns)

@@ -367,6 +367,7 @@ static void look(struct penstock_queue *queue)
         return;
     while (!queue->done.count && store->backend->arm(store) == -EAGAIN && store->backend->poll(store))
         ;
+    pst_queue_watch_port(queue);
 }
 
 int penstock_reap(struct penstock_queue *queue, struct penstock_op **ops, int max, int timeout_ms)
@@ -387,6 +388,8 @@ int penstock_reap(struct penstock_queue *queue, struct penstock_op **ops, int ma
                  timeout_ms < 0 ? UINT64_MAX : pst_now_ns() + (uint64_t)timeout_ms * 1000000);
     else if (queue->underway && !store->led)
         look(queue);
+    else
+        pst_queue_drained(queue);
     while (count < max && (ops[count] = pst_op_list_pop(&queue->done)))
         pst_explain(store, ops[count], ops[count]->result), count++;
     queue->underway -= (size_t)count;
