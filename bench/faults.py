@@ -7,6 +7,7 @@ import signal
 import struct
 import subprocess
 import time
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -108,9 +109,23 @@ class Cast:
             self._findings.fault(fault)
 
 
-def descriptors(node: Node) -> int:
-    """The number of descriptors that the node has open."""
-    return len(os.listdir(f"/proc/{node.process.pid}/fd"))
+def descriptors(node: Node) -> Counter[str]:
+    """What the node's descriptors are, each socket with its addresses and its state."""
+    proc = Path(f"/proc/{node.process.pid}")
+    sockets = {}
+    for table, inode, *fields in (("tcp", 9, 1, 2, 3), ("tcp6", 9, 1, 2, 3), ("unix", 6, 4, 5, 7)):
+        for line in (proc / "net" / table).read_text().splitlines()[1:]:
+            words = line.split()
+            told = " ".join(words[field] for field in fields if field < len(words))
+            sockets[f"socket:[{words[inode]}]"] = f"{table} {told}"
+    open_now: Counter[str] = Counter()
+    for entry in (proc / "fd").iterdir():
+        try:
+            target = os.readlink(entry)
+        except FileNotFoundError:
+            continue
+        open_now[sockets.get(target, target)] += 1
+    return open_now
 
 
 def check_exact(node: Node, findings: Findings) -> None:
@@ -132,14 +147,18 @@ def check_exact(node: Node, findings: Findings) -> None:
     check_empty(node, findings)
 
 
-def check_descriptors(node: Node, findings: Findings, before: int) -> None:
+def check_descriptors(node: Node, findings: Findings, before: Counter[str]) -> None:
     """All descriptors that clients cost are back."""
     if findings.violations:
         return
     deadline = time.monotonic() + SETTLE_S_MAX
-    while descriptors(node) > before and time.monotonic() < deadline:
+    while (now := descriptors(node)).total() > before.total() and time.monotonic() < deadline:
         time.sleep(0.05)
-    findings.expect("descriptors", descriptors(node), before)
+    findings.add({"checked": 1})
+    if now.total() > before.total():
+        findings.fault(f"{now.total()} descriptors, {before.total()} before; new: "
+                       f"{', '.join((now - before).elements())}; gone: "
+                       f"{', '.join((before - now).elements())}")
 
 
 def check_end(node: Node, findings: Findings) -> None:
