@@ -132,28 +132,32 @@ static void *put_many_main(void *arg)
     return NULL;
 }
 
+/* Between operations that do not wait: they travel together, and the others alone. */
 static void a_batch_waits_for_all(void **state)
 {
-    struct penstock_op ops[MANY + 1] = {{0}};
+    struct penstock_op ops[2 * MANY] = {{0}};
     char keys[MANY][32];
     pthread_t thread;
 
     (void)state;
     for (int i = 0; i < MANY; i++) {
+        struct penstock_op *put = &ops[2 * i], *wait = put + 1;
         int len = snprintf(keys[i], sizeof(keys[i]), "many/%d", i);
 
-        penstock_prep_get(&ops[i], keys[i], (size_t)len, bytes_new(1000 * (uint64_t)i), 1000 * (uint64_t)i);
-        ops[i].flags = PENSTOCK_WAIT;
-        ops[i].wait_ms = LONG_MS;
+        penstock_prep_put(put, "between", 7, "them", 4);
+        penstock_prep_get(wait, keys[i], (size_t)len, bytes_new(1000 * (uint64_t)i), 1000 * (uint64_t)i);
+        wait->flags = PENSTOCK_WAIT;
+        wait->wait_ms = LONG_MS;
     }
-    penstock_prep_put(&ops[MANY], "put", 3, "with them", 9);
     assert_int_equal(pthread_create(&thread, NULL, put_many_main, NULL), 0);
-    assert_result(penstock_batch(STORE, ops, MANY + 1), 0);
+    assert_result(penstock_batch(STORE, ops, 2 * MANY), 0);
     assert_int_equal(pthread_join(thread, NULL), 0);
     for (int i = 0; i < MANY; i++) {
-        assert_int_equal(ops[i].value_bytes, 1000 * (uint64_t)i);
-        assert_true(filled(ops[i].data, ops[i].value_bytes, (uint64_t)i));
-        free(ops[i].data);
+        struct penstock_op *wait = &ops[2 * i + 1];
+
+        assert_int_equal(wait->value_bytes, 1000 * (uint64_t)i);
+        assert_true(filled(wait->data, wait->value_bytes, (uint64_t)i));
+        free(wait->data);
     }
     expect_waits(0);
 }
