@@ -303,7 +303,7 @@ static int listen_on(struct pst_node *node, const char *text, bool open_to_netwo
     return 0;
 }
 
-/* Said when every address is bound, so that whoever reads it may use any of them. */
+/* Said when every address is served, so that whoever reads it may use any of them. */
 static void log_listening(const struct pst_node *node)
 {
     for (int i = 0; i < node->url_count; i++) {
@@ -334,8 +334,6 @@ static int open_sockets(struct pst_node *node, const struct pst_node_settings *s
         snprintf(text, sizeof(text), "unix://%s", settings->unix);
         r = listen_on(node, text, open_to_network, fault);
     }
-    if (r == 0)
-        log_listening(node);
     return r;
 }
 
@@ -379,6 +377,10 @@ static int open_all(struct pst_node *node, const struct pst_node_settings *setti
         return r;
     r = -pthread_create(&node->control, NULL, control_main, node);
     node->controlled = r == 0;
+    if (r < 0)
+        snprintf(fault, PST_FAULT_BYTES, "control thread: %s", strerror(-r));
+    else
+        log_listening(node);
     return r;
 }
 
