@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import time
@@ -125,6 +126,7 @@ class Process:
         if self.popen.stdin:
             self.popen.stdin.close()
         self.popen.terminate()
+        self.popen.send_signal(signal.SIGCONT)  # one that is stopped would not hear of it
         try:
             self.popen.wait(STOP_S_MAX)
         except subprocess.TimeoutExpired:

@@ -266,8 +266,9 @@ def test_session_limit() -> None:
     with start_node(*LOOPBACK, *SMALL, "--sessions", "1") as node:
         client = support.bench(node.tcp + "?lane=tcp", "--op", "exists", "--seconds", "20")
         try:
-            support.wait_until("a refusal", lambda: penstock("--url", node.tcp, "ping").returncode != 0)
-            refused = penstock("--url", node.tcp, "ping")
+            impatient = node.tcp + "?connect_ms=1000"  # to be refused is tried again until then
+            support.wait_until("a refusal", lambda: penstock("--url", impatient, "ping").returncode != 0)
+            refused = penstock("--url", impatient, "ping")
             assert b"no room for another session" in refused.stderr
         finally:
             client.kill()
