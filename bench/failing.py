@@ -72,9 +72,9 @@ def judge(findings: Findings, cli: Cli, what: str, code: int, error: str, nth: i
 def put(findings: Findings, cli: Cli) -> None:
     """`penstock put`: what it says has become of the value is so."""
     for mode, nth in every_call(cli):
-        cli_code, _, _ = cli.run(["put", "key"], 0, mode, b"before")
-        if cli_code:
-            raise BenchError("a put that nothing disturbs fails")
+        code, _, error = cli.run(["put", "key"], 0, mode, b"before")
+        if code:
+            raise BenchError(f"a put that nothing disturbs ends with {code}: {error[-300:]}")
         code, _, error = cli.run(["put", "key"], nth, mode, VALUE)
         judge(findings, cli, "put", code, error, nth)
         name = cli.name()

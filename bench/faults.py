@@ -40,9 +40,11 @@ class Actor:
             return False
 
     def await_begin(self) -> None:
+        """Wait until it acts; raises BenchError when it does not."""
         self.process.wait_for(self.begun)
 
     def send(self, number: signal.Signals) -> None:
+        """Send it a signal."""
         self.process.popen.send_signal(number)
 
 
@@ -63,6 +65,13 @@ class Cast:
         self._count += 1
         words = [f"{name}={value}" for name, value in settings.items()]
         return Actor(self._stage.start([self._stage.program("soak_actor"), str(path), *words]), path)
+
+    def enter_all(self, count: int, **settings: object) -> list[Actor]:
+        """Start actors on both lanes in turn, and wait until all of them act."""
+        actors = [self.enter(LANES[i % 2], **settings) for i in range(count)]
+        for actor in actors:
+            actor.await_begin()
+        return actors
 
     def kill(self, actor: Actor) -> None:
         """End an actor in the middle of whatever it does."""
@@ -92,6 +101,7 @@ class Cast:
         return histories
 
     def _leave(self, actor: Actor) -> History:
+        """The history of an actor that has ended, its counts and violations told."""
         actor.process.stop()
         history = read(actor.path, actor.died_ns)
         actor.path.unlink()
@@ -274,10 +284,7 @@ def kill_node(stage: Stage, order: Order) -> Findings:
     findings, dice = Findings(), random.Random(order.seed)
     node = Node(stage, DRAM_BYTES, SHARDS, *OPTIONS)
     cast = Cast(stage, node, order, findings)
-    actors = [cast.enter(LANES[i % 2], pause_us=2000, timeout_ms=KILLED_TIMEOUT_MS)
-              for i in range(CLIENTS)]
-    for actor in actors:
-        actor.await_begin()
+    actors = cast.enter_all(CLIENTS, pause_us=2000, timeout_ms=KILLED_TIMEOUT_MS)
     resets: list[tuple[int, int]] = []
     deadline = time.monotonic() + order.for_s
     while len(resets) < NODE_KILLS and time.monotonic() < deadline:
@@ -305,10 +312,7 @@ def linearizable(stage: Stage, order: Order) -> Findings:
     findings = Findings()
     node = Node(stage, DRAM_BYTES, SHARDS, *OPTIONS)
     cast = Cast(stage, node, order, findings)
-    actors = [cast.enter(LANES[i % 2], pause_us=2000, calm=1, timeout_ms=20000)
-              for i in range(CLIENTS)]
-    for actor in actors:
-        actor.await_begin()
+    actors = cast.enter_all(CLIENTS, pause_us=2000, calm=1, timeout_ms=20000)
     time.sleep(order.for_s)
     cast.bow(actors)
     cast.judge([])
