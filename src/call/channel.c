@@ -47,8 +47,9 @@ static int open_peers(struct pst_channel *ch)
         int r = pst_peer_open(ch->port, ch->welcome.shards[i].data, ch->welcome.shards[i].bytes, ch,
                               &ch->peers[i]);
 
+        /* The shard may have opened its port anew since: its next welcome has another address. */
         if (r < 0)
-            return r;
+            return r == -ENOMEM ? r : -EHOSTUNREACH;
         ch->peers_open++;
     }
     return 0;
@@ -124,8 +125,10 @@ static int connect_node(struct pst_channel *ch, uint64_t deadline_ns, uint64_t h
         r = pst_port_address(ch->port, !ch->welcome.same_host, address, sizeof(address));
     if (r >= 0)
         r = pst_boot_link_address(ch->boot, address, (size_t)r, deadline_ns);
-    if (r == 0)
+    if (r == 0) {
+        *fault = "the node's UCX address leads nowhere (UCX_NET_DEVICES, UCX_TLS?)";
         r = open_peers(ch);
+    }
     if (r == 0) {
         ch->state = CHANNEL_UP;
         r = say_hello(ch, hello_ns, fault);

@@ -146,7 +146,7 @@ int pst_peer_open(struct pst_port *port, const void *address, size_t bytes, void
     if (bytes == 0 || bytes > PST_NET_ADDRESS_BYTES_MAX)
         return -EINVAL;
     if (pst_fault(PST_FAULT_net_open_fails))
-        return -ENOMEM;
+        return -ECONNRESET;
     return ops_of(port)->peer_open(port, address, bytes, ctx, out);
 }
 

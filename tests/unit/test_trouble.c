@@ -333,6 +333,33 @@ static void fault_points_are_told(void **state)
     run_acts(TIMEOUT_MS, "", text, 100);
 }
 
+/* As when a shard has opened its port anew since it told its address, which takes the client's session too.
+ */
+static void a_connection_is_tried_again(void **state)
+{
+    bool more = true;
+
+    (void)state;
+    for (int nth = 1; more; nth++) {
+        struct penstock_options options = {.size = sizeof(options), .connect_ms = 20000};
+        struct penstock *second;
+        struct rig rig;
+        char text[64];
+
+        rig_open(&rig, PATIENT_MS);
+        snprintf(text, sizeof(text), "net_open_fails:nth=%d", nth);
+        assert_int_equal(pst_faults_arm(text), 0);
+        assert_int_equal(penstock_open(penstock_node_url(rig.node, 0), &options, &second), 0);
+        assert_int_equal(penstock_put(second, "key", 3, "value", 5), 0);
+        more = pst_fault_hits(PST_FAULT_net_open_fails) > 0;
+        assert_int_equal(pst_faults_arm(""), 0);
+        assert_true(more || nth > 2); /* two shards to connect to, at least */
+        assert_true(nth < 20);
+        penstock_close(second);
+        rig_close(&rig);
+    }
+}
+
 /* ---- memory that was given back ---- */
 
 /*
@@ -413,6 +440,7 @@ int main(void)
         cmocka_unit_test(copies_and_disorder_change_nothing),
         cmocka_unit_test(losses_are_told),
         cmocka_unit_test(fault_points_are_told),
+        cmocka_unit_test(a_connection_is_tried_again),
         cmocka_unit_test(memory_is_left_alone),
     };
 
