@@ -53,19 +53,21 @@ static void node_init(struct pst_event_node *node, enum pst_net_kind kind, void 
 int ucx_peer_open(struct pst_port *base, const void *address, size_t bytes, void *ctx, struct pst_peer **out)
 {
     struct ucx_port *port = ucx_port_cast(base);
-    struct ucx_peer *peer = calloc(1, sizeof(*peer));
+    struct ucx_peer *peer = NULL;
     ucp_ep_params_t params = {
         .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                       UCP_EP_PARAM_FIELD_ERR_HANDLER,
         .address = address,
         .err_mode = UCP_ERR_HANDLING_MODE_PEER,
-        .err_handler = {.cb = failed, .arg = peer},
+        .err_handler = {.cb = failed},
     };
     ucs_status_t status;
 
+    if (!ucx_address_sound(&port->form, address, bytes))
+        return -EPROTO;
+    params.err_handler.arg = peer = calloc(1, sizeof(*peer));
     if (!peer)
         return -ENOMEM;
-    pst_assert(bytes > 0);
     peer->base = (struct pst_peer){.magic = PST_PEER_MAGIC, .port = base, .ctx = ctx};
     node_init(&peer->node_lost, PST_NET_PEER_LOST, ctx);
     node_init(&peer->node_gone, PST_NET_PEER_GONE, ctx);

@@ -70,6 +70,16 @@ static struct ucx_port *port_new(struct pst_net *net, uint32_t events_max)
     return port;
 }
 
+static int learn_address(struct ucx_port *port)
+{
+    uint8_t address[PST_NET_ADDRESS_BYTES_MAX];
+    int r = ucx_port_address(&port->base, false, address, sizeof(address));
+
+    if (r > 0)
+        ucx_address_learn(&port->form, address, (size_t)r);
+    return r < 0 ? r : 0;
+}
+
 int ucx_port_open(struct pst_net *net, uint32_t events_max, struct pst_port **out)
 {
     struct ucx_port *port = port_new(net, events_max);
@@ -79,6 +89,8 @@ int ucx_port_open(struct pst_net *net, uint32_t events_max, struct pst_port **ou
         return -ENOMEM;
     if (port->ops)
         r = worker_open(port, ucx_net_cast(net)->shared->context);
+    if (r == 0)
+        r = learn_address(port);
     if (r == 0)
         r = ucx_messages_open(port);
     if (r < 0) {

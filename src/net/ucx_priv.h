@@ -108,6 +108,21 @@ struct ucx_peer {
     char lane[24];
 };
 
+enum { UCX_LANES_KNOWN_MAX = 32 };
+
+struct ucx_lane_form {
+    uint16_t checksum; /* of the transport's name */
+    uint8_t device_bytes, bytes;
+    bool by_folder; /* of posix: neither a process nor a name says where the memory is */
+};
+
+/* What this side's own address has: another side's is held against it. */
+struct ucx_address_form {
+    bool known; /* our address reads as ucx_address.c expects; else it can judge nobody's */
+    uint32_t lane_count;
+    struct ucx_lane_form lanes[UCX_LANES_KNOWN_MAX];
+};
+
 struct ucx_port {
     struct pst_port base;
     ucp_worker_h worker; /* NULL: abandoned */
@@ -117,7 +132,8 @@ struct ucx_port {
     struct pst_list ops_free, ops_live;
     struct pst_list msgs_free, msgs_live;
     struct pst_list slabs;
-    uint32_t halves_count;    /* live messages that wait for their other half */
+    uint32_t halves_count; /* live messages that wait for their other half */
+    struct ucx_address_form form;
     size_t header_direct_max; /* user header that fits into every lane's first packet */
     uint64_t parted_number;
     struct pst_list peers[UCX_PEER_BUCKETS]; /* by endpoint */
@@ -176,6 +192,13 @@ void ucx_port_progress(struct pst_port *base);
 void ucx_port_taken(struct pst_port *base, struct pst_event_node *node);
 int ucx_port_fd(struct pst_port *base);
 int ucx_port_arm(struct pst_port *base);
+
+/* ucx_address.c: pure. */
+
+/* Reads our own address, which @form then stands for. */
+void ucx_address_learn(struct ucx_address_form *form, const void *address, size_t bytes);
+/* Whether UCX can be given @address; true also when @own is not known. */
+bool ucx_address_sound(const struct ucx_address_form *own, const void *address, size_t bytes);
 
 /* ucx_op.c: the pool of operations. */
 struct ucx_op *ucx_op_take(struct ucx_port *port);
