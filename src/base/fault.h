@@ -14,6 +14,7 @@
 
 /* Sorted. */
 #define PST_FAULTS(X)                                                                                        \
+    X(boot_mac_enomem)     /* OpenSSL has no memory for a proof */                                           \
     X(call_bulk_enomem)    /* a client has no memory to take a bulk message */                               \
     X(call_none_free)      /* a client has no request free */                                                \
     X(index_enomem)        /* the hash index cannot grow */                                                  \

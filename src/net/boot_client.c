@@ -276,7 +276,10 @@ static int prove(struct pst_boot_link *link, struct pst_boot_welcome *welcome, s
     struct boot_frame frame;
     int r;
 
-    boot_mac(link->secret, BOOT_LABEL_CLIENT, link->transcript, NULL, 0, mac);
+    *fault = "out of memory";
+    r = boot_mac(link->secret, BOOT_LABEL_CLIENT, link->transcript, NULL, 0, mac);
+    if (r < 0)
+        return r;
     *fault = "no answer in time";
     r = send_frame(link, BOOT_PROOF, mac, sizeof(mac), deadline_ns);
     if (r < 0)
@@ -287,10 +290,11 @@ static int prove(struct pst_boot_link *link, struct pst_boot_welcome *welcome, s
     *fault = "not a penstock node";
     if (frame.bytes < BOOT_MAC_BYTES)
         return -EPROTO;
-    if (!boot_mac_valid(link->secret, BOOT_LABEL_SERVER, link->transcript, frame.body + BOOT_MAC_BYTES,
-                        frame.bytes - BOOT_MAC_BYTES, frame.body)) {
-        *fault = "the node does not know the secret";
-        return -EACCES;
+    r = boot_mac_check(link->secret, BOOT_LABEL_SERVER, link->transcript, frame.body + BOOT_MAC_BYTES,
+                       frame.bytes - BOOT_MAC_BYTES, frame.body);
+    if (r < 0) {
+        *fault = r == -EACCES ? "the node does not know the secret" : "out of memory";
+        return r;
     }
     if (boot_welcome_decode(frame.body + BOOT_MAC_BYTES, frame.bytes - BOOT_MAC_BYTES, welcome) < 0)
         return -EPROTO;
@@ -361,7 +365,9 @@ int pst_boot_link_address(struct pst_boot_link *link, const void *address, size_
     pst_assert(link->magic == LINK_MAGIC);
     pst_assert(bytes >= 1 && bytes <= PST_NET_ADDRESS_BYTES_MAX);
     memcpy(body + BOOT_MAC_BYTES, address, bytes);
-    boot_mac(link->secret, BOOT_LABEL_ADDRESS, link->transcript, address, bytes, body);
+    r = boot_mac(link->secret, BOOT_LABEL_ADDRESS, link->transcript, address, bytes, body);
+    if (r < 0)
+        return r;
     r = send_frame(link, BOOT_ADDRESS, body, (uint32_t)(BOOT_MAC_BYTES + bytes), deadline_ns);
     if (r < 0)
         return r;

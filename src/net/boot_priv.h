@@ -134,12 +134,13 @@ enum boot_label {
     BOOT_LABEL_ADDRESS,
 };
 
-void boot_mac(struct pst_bytes secret, enum boot_label label, const uint8_t transcript[BOOT_TRANSCRIPT_BYTES],
-              const void *body, size_t bytes, uint8_t out[BOOT_MAC_BYTES]);
-/* In constant time. */
-bool boot_mac_valid(struct pst_bytes secret, enum boot_label label,
-                    const uint8_t transcript[BOOT_TRANSCRIPT_BYTES], const void *body, size_t bytes,
-                    const uint8_t mac[BOOT_MAC_BYTES]);
+/* Return: 0; -ENOMEM without memory or a working OpenSSL. */
+int boot_mac(struct pst_bytes secret, enum boot_label label, const uint8_t transcript[BOOT_TRANSCRIPT_BYTES],
+             const void *body, size_t bytes, uint8_t out[BOOT_MAC_BYTES]);
+/* In constant time. Return: 0, -EACCES another mac, -ENOMEM as above. */
+int boot_mac_check(struct pst_bytes secret, enum boot_label label,
+                   const uint8_t transcript[BOOT_TRANSCRIPT_BYTES], const void *body, size_t bytes,
+                   const uint8_t mac[BOOT_MAC_BYTES]);
 /* Return: a copy of @secret that boot_secret_free() wipes, or NULL without memory. */
 void *boot_secret_copy(struct pst_bytes secret);
 void boot_secret_free(struct pst_bytes secret);

@@ -1,6 +1,8 @@
 /* boot_proof.c: who has the secret, and who runs on this host. The one door to OpenSSL's HMAC. */
 #include "net/boot_priv.h"
 
+#include "base/fault.h"
+
 #include <fcntl.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
@@ -15,12 +17,12 @@ static const char labels[][16] = {
     [BOOT_LABEL_ADDRESS] = "pst address",
 };
 
-void boot_mac(struct pst_bytes secret, enum boot_label label, const uint8_t transcript[BOOT_TRANSCRIPT_BYTES],
-              const void *body, size_t bytes, uint8_t out[BOOT_MAC_BYTES])
+int boot_mac(struct pst_bytes secret, enum boot_label label, const uint8_t transcript[BOOT_TRANSCRIPT_BYTES],
+             const void *body, size_t bytes, uint8_t out[BOOT_MAC_BYTES])
 {
     char digest[] = "SHA256";
     OSSL_PARAM params[] = {OSSL_PARAM_construct_utf8_string("digest", digest, 0), OSSL_PARAM_construct_end()};
-    EVP_MAC *mac = EVP_MAC_fetch(NULL, "HMAC", NULL);
+    EVP_MAC *mac = pst_fault(PST_FAULT_boot_mac_enomem) ? NULL : EVP_MAC_fetch(NULL, "HMAC", NULL);
     EVP_MAC_CTX *ctx = mac ? EVP_MAC_CTX_new(mac) : NULL;
     const void *key = secret.len > 0 ? secret.data : ""; /* a key of no bytes still needs an address */
     size_t written = 0;
@@ -34,19 +36,22 @@ void boot_mac(struct pst_bytes secret, enum boot_label label, const uint8_t tran
          EVP_MAC_final(ctx, out, &written, BOOT_MAC_BYTES);
     EVP_MAC_CTX_free(ctx);
     EVP_MAC_free(mac);
-    /* Fails only without memory or without a working OpenSSL; an unproved connection must not come of it. */
-    pst_assert(ok && written == BOOT_MAC_BYTES);
+    pst_assert(!ok || written == BOOT_MAC_BYTES);
+    return ok ? 0 : -ENOMEM;
 }
 
-bool boot_mac_valid(struct pst_bytes secret, enum boot_label label,
-                    const uint8_t transcript[BOOT_TRANSCRIPT_BYTES], const void *body, size_t bytes,
-                    const uint8_t mac[BOOT_MAC_BYTES])
+int boot_mac_check(struct pst_bytes secret, enum boot_label label,
+                   const uint8_t transcript[BOOT_TRANSCRIPT_BYTES], const void *body, size_t bytes,
+                   const uint8_t mac[BOOT_MAC_BYTES])
 {
     uint8_t own[BOOT_MAC_BYTES];
+    int r;
 
     pst_assert(mac && transcript);
-    boot_mac(secret, label, transcript, body, bytes, own);
-    return CRYPTO_memcmp(own, mac, sizeof(own)) == 0;
+    r = boot_mac(secret, label, transcript, body, bytes, own);
+    if (r < 0)
+        return r;
+    return CRYPTO_memcmp(own, mac, sizeof(own)) == 0 ? 0 : -EACCES;
 }
 
 void *boot_secret_copy(struct pst_bytes secret)

@@ -184,8 +184,11 @@ static bool say_welcome(struct boot_conn *conn, const struct pst_boot_welcome *w
         return false;
     boot_frame_head(out, conn->version, BOOT_WELCOME, (uint32_t)(BOOT_MAC_BYTES + bytes));
     boot_welcome_encode(welcome, body, bytes);
-    boot_mac(conn->server->options.secret, BOOT_LABEL_SERVER, conn->transcript, body, bytes,
-             out + BOOT_HEAD_BYTES);
+    if (boot_mac(conn->server->options.secret, BOOT_LABEL_SERVER, conn->transcript, body, bytes,
+                 out + BOOT_HEAD_BYTES) < 0) {
+        free(out);
+        return false;
+    }
     conn->out_big = out;
     conn->out_bytes = frame_bytes;
     conn->fd_count = welcome->arena_count;
@@ -196,6 +199,20 @@ static bool say_welcome(struct boot_conn *conn, const struct pst_boot_welcome *w
     }
     boot_session_flush(conn);
     return true;
+}
+
+/* Checks a client's proof, which its frame begins with. Return: false when the connection ends. */
+static bool proved(struct boot_conn *conn, enum boot_label label, struct pst_bytes what, const uint8_t *mac,
+                   const char *why)
+{
+    int r = boot_mac_check(conn->server->options.secret, label, conn->transcript, what.data, what.len, mac);
+
+    pst_assert(conn->step == BOOT_STEP_PROOF || conn->step == BOOT_STEP_ADDRESS);
+    if (r == -EACCES)
+        boot_session_refuse(conn, BOOT_REFUSED_WRONG_SECRET, why);
+    else if (r < 0)
+        boot_session_refuse(conn, BOOT_REFUSED_FAILED, "out of memory");
+    return r == 0;
 }
 
 static void proof(struct boot_conn *conn, const struct boot_frame *frame)
@@ -210,10 +227,8 @@ static void proof(struct boot_conn *conn, const struct boot_frame *frame)
         misspoke(conn);
         return;
     }
-    if (!boot_mac_valid(server->options.secret, BOOT_LABEL_CLIENT, conn->transcript, NULL, 0, frame->body)) {
-        boot_session_refuse(conn, BOOT_REFUSED_WRONG_SECRET, "wrong secret");
+    if (!proved(conn, BOOT_LABEL_CLIENT, (struct pst_bytes){NULL, 0}, frame->body, "wrong secret"))
         return;
-    }
     if (server->session_count >= server->options.sessions_max) {
         boot_session_refuse(conn, BOOT_REFUSED_BUSY, "session limit");
         return;
@@ -250,12 +265,10 @@ static void address(struct boot_conn *conn, const struct boot_frame *frame)
         misspoke(conn);
         return;
     }
-    /* The transport aborts on addresses that it did not make itself: the proof comes first. */
-    if (!boot_mac_valid(server->options.secret, BOOT_LABEL_ADDRESS, conn->transcript, at, bytes,
-                        frame->body)) {
-        boot_session_refuse(conn, BOOT_REFUSED_WRONG_SECRET, "wrong proof of the address");
+    /* The transport believes what is in an address: the proof comes first. */
+    if (!proved(conn, BOOT_LABEL_ADDRESS, (struct pst_bytes){at, bytes}, frame->body,
+                "wrong proof of the address"))
         return;
-    }
     r = server->ops->connected(server->ctx, conn->session, at, bytes);
     if (conn->ending) /* by pst_boot_server_end() in there */
         return;

@@ -96,7 +96,7 @@ static void add_welcome(struct fuzz *in)
         body[fuzz_below(in, (uint32_t)bytes)] = (uint8_t)fuzz_number(in, 1);
     bytes -= fuzz_below(in, 64) == 1 ? fuzz_below(in, (uint32_t)bytes) : 0;
     boot_frame_head(frame, said.version, BOOT_WELCOME, (uint32_t)(BOOT_MAC_BYTES + bytes));
-    boot_mac(said.secret, BOOT_LABEL_SERVER, said.transcript, body, bytes, frame + BOOT_HEAD_BYTES);
+    (void)boot_mac(said.secret, BOOT_LABEL_SERVER, said.transcript, body, bytes, frame + BOOT_HEAD_BYTES);
     if (BOOT_HEAD_BYTES + BOOT_MAC_BYTES + bytes > sizeof(said.data) - said.bytes)
         return;
     said.welcome_at = said.bytes;

@@ -174,8 +174,8 @@ static void say_proved(struct fuzz *in, enum boot_type type, bool genuine)
 
     boot_frame_head(frame, client.version, type, BOOT_MAC_BYTES + bytes);
     memset(rest, 'a', bytes);
-    boot_mac(key, type == BOOT_ADDRESS ? BOOT_LABEL_ADDRESS : BOOT_LABEL_CLIENT, client.transcript, rest,
-             bytes, mac);
+    (void)boot_mac(key, type == BOOT_ADDRESS ? BOOT_LABEL_ADDRESS : BOOT_LABEL_CLIENT, client.transcript,
+                   rest, bytes, mac);
     say(in, frame, BOOT_HEAD_BYTES + BOOT_MAC_BYTES + bytes, genuine);
 }
 

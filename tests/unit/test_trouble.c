@@ -434,9 +434,46 @@ static void memory_is_left_alone(void **state)
     acts_free(&again, 1);
 }
 
+/* ---- a node in need ---- */
+
+static int try_open(struct rig *rig, uint32_t connect_ms, struct penstock **out)
+{
+    struct penstock_options options = {
+        .size = sizeof(options), .timeout_ms = PATIENT_MS, .connect_ms = connect_ms};
+
+    return penstock_open(penstock_node_url(rig->node, 0), &options, out);
+}
+
+/* One side of a handshake has no memory, at each of its proofs: that handshake ends, and nothing else. */
+static void proofs_without_memory_are_told(void **state)
+{
+    enum { PROOFS = 6 }; /* made and checked: the client's, the node's, the client's address' */
+    struct penstock *other;
+    struct rig rig;
+
+    (void)state;
+    rig_open(&rig, PATIENT_MS);
+    for (int nth = 1; nth <= PROOFS; nth++) {
+        char text[64];
+        int r;
+
+        snprintf(text, sizeof(text), "boot_mac_enomem:nth=%d", nth);
+        assert_int_equal(pst_faults_arm(text), 0);
+        r = try_open(&rig, PATIENT_MS, &other);
+        assert_int_equal(pst_fault_hits(PST_FAULT_boot_mac_enomem), 1);
+        assert_true(r == -ENOMEM || r == -ECONNRESET);
+        assert_int_equal(pst_faults_arm(""), 0);
+        assert_int_equal(try_open(&rig, PATIENT_MS, &other), 0);
+        penstock_close(other);
+    }
+    stat_of(&rig);
+    rig_close(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(proofs_without_memory_are_told),
         cmocka_unit_test(copies_and_disorder_change_nothing),
         cmocka_unit_test(losses_are_told),
         cmocka_unit_test(fault_points_are_told),
