@@ -24,6 +24,8 @@
     X(net_send_busy)       /* the transport takes no message for now */                                      \
     X(net_send_fails)      /* a connection breaks while something is sent */                                 \
     X(node_none_free)      /* a shard has no request free */                                                 \
+    X(node_port_fails)     /* a shard's port cannot be opened */                                             \
+    X(node_probe_lost)     /* a shard's message to itself is lost */                                         \
     X(node_session_enomem) /* a node has no memory for a session */                                          \
     X(node_visitor_enomem) /* a shard has no memory for a session */                                         \
     X(order_enomem)        /* the ordered index cannot grow */                                               \

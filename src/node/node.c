@@ -69,8 +69,16 @@ static int on_welcome(void *ctx, const char *peer, bool same_host, bool descript
 {
     struct pst_node *node = ctx;
     const struct pst_arenas *arenas = pst_store_arenas(node->store);
-    struct pst_session *session = session_new(node);
+    struct pst_session *session;
 
+    for (uint32_t i = 0; i < node->worker_count; i++) {
+        int r = pst_worker_address(&node->workers[i], !same_host, welcome->shards[i].data,
+                                   &welcome->shards[i].bytes);
+
+        if (r < 0)
+            return r;
+    }
+    session = session_new(node);
     if (!session)
         return -EBUSY;
     session->version = welcome->version;
@@ -85,9 +93,6 @@ static int on_welcome(void *ctx, const char *peer, bool same_host, bool descript
     welcome->shard_count = node->worker_count;
     welcome->arena_count = descriptors ? arenas->arena_count : 0;
     welcome->same_host = same_host;
-    for (uint32_t i = 0; i < node->worker_count; i++) {
-        pst_worker_address(&node->workers[i], !same_host, welcome->shards[i].data, &welcome->shards[i].bytes);
-    }
     *fds = arenas->fds_readonly;
     *out = session;
     return 0;

@@ -169,6 +169,8 @@ struct pst_probe {
     uint64_t sent_ns; /* 0: none underway */
     uint64_t look_ns; /* when to look for transfers that do not end */
     uint64_t reopening_ns;
+    uint64_t retry_ns; /* when to try to open the port again, should it be closed */
+    uint32_t retry_ms; /* since the last time; 0: it did not fail */
     bool due;
     bool reopening; /* the old port's peers are being closed */
 };
@@ -178,10 +180,10 @@ struct pst_worker {
     uint32_t number;
     struct pst_node *node;
     struct pst_shard *shard;
-    const uint32_t *locks; /* keys of the shard that commits have locked */
-    struct pst_port *port;
+    const uint32_t *locks;                         /* keys of the shard that commits have locked */
+    struct pst_port *port;                         /* NULL: closed, and not to be opened for now */
     uint8_t address[2][PST_NET_ADDRESS_BYTES_MAX]; /* with and without shared memory */
-    size_t address_bytes[2];
+    size_t address_bytes[2];                       /* 0: clients cannot connect now */
     pthread_t thread;
     bool running;
     int wake_fd;
@@ -279,7 +281,7 @@ void pst_worker_post(struct pst_worker *w, struct pst_mail *mail);
 /* The slots of a session in this shard; NULL: it has ended. */
 struct pst_holder *pst_worker_holder(struct pst_worker *w, uint64_t token);
 /* Control thread: the port's address for a new session. */
-void pst_worker_address(struct pst_worker *w, bool network_only, void *buf, uint16_t *bytes);
+int pst_worker_address(struct pst_worker *w, bool network_only, void *buf, uint16_t *bytes);
 /* A session begins, its transport has let go of it, it ends. Return: 0 or -ENOMEM. */
 int pst_visitor_add(struct pst_worker *w, struct pst_session *session);
 void pst_visitor_peer_gone(struct pst_visitor *v);

@@ -3,6 +3,7 @@
 #include "node/node_priv.h"
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/hash.h"
 
 enum {
@@ -11,6 +12,7 @@ enum {
     PROBE_MS = 50,
     STUCK_NS = 1000000000, /* a connection closed by force is gone in a millisecond, or never */
     IDLE_MS = 1000,
+    REOPEN_MS_MAX = 1000,
 };
 
 static int read_addresses(struct pst_worker *w)
@@ -26,24 +28,45 @@ static int read_addresses(struct pst_worker *w)
     return r < 0 ? r : 0;
 }
 
-int pst_worker_open_port(struct pst_worker *w)
+/* From here on clients are told that the node is busy. */
+static void forget_addresses(struct pst_worker *w)
 {
-    int r = pst_port_open(w->node->net, EVENTS_MAX, &w->port);
-
-    if (r == 0)
-        r = read_addresses(w);
-    if (r < 0)
-        return r;
-    pst_random(&w->probe.token, sizeof(w->probe.token));
-    return pst_peer_open(w->port, w->address[0], w->address_bytes[0], w, &w->probe.self);
+    pthread_mutex_lock(&w->notes_lock);
+    w->address_bytes[false] = w->address_bytes[true] = 0;
+    pthread_mutex_unlock(&w->notes_lock);
 }
 
-void pst_worker_address(struct pst_worker *w, bool network_only, void *buf, uint16_t *bytes)
+static void close_port(struct pst_worker *w)
+{
+    forget_addresses(w);
+    w->port = pst_port_close(w->port);
+    w->probe.self = NULL;
+}
+
+int pst_worker_open_port(struct pst_worker *w)
+{
+    int r;
+
+    pst_assert(!w->port && !w->probe.self);
+    r = pst_fault(PST_FAULT_node_port_fails) ? -ENOMEM : pst_port_open(w->node->net, EVENTS_MAX, &w->port);
+    if (r == 0)
+        r = read_addresses(w);
+    if (r == 0) {
+        pst_random(&w->probe.token, sizeof(w->probe.token));
+        r = pst_peer_open(w->port, w->address[0], w->address_bytes[0], w, &w->probe.self);
+    }
+    if (r < 0 && w->port)
+        close_port(w);
+    return r;
+}
+
+int pst_worker_address(struct pst_worker *w, bool network_only, void *buf, uint16_t *bytes)
 {
     pthread_mutex_lock(&w->notes_lock);
     *bytes = (uint16_t)w->address_bytes[network_only];
     memcpy(buf, w->address[network_only], *bytes);
     pthread_mutex_unlock(&w->notes_lock);
+    return *bytes > 0 ? 0 : -EBUSY;
 }
 
 void pst_probe_want(struct pst_worker *w)
@@ -55,8 +78,10 @@ static void send_probe(struct pst_worker *w)
 {
     struct pst_wire_head head = {
         .type = PST_WIRE_WELCOME, .version = PST_WIRE_VERSION, .token = w->probe.token};
-    int r = pst_peer_send(w->probe.self, (struct pst_bytes){&head, sizeof(head)}, (struct pst_bytes){NULL, 0},
-                          NULL);
+    int r = pst_fault(PST_FAULT_node_probe_lost)
+                ? 1
+                : pst_peer_send(w->probe.self, (struct pst_bytes){&head, sizeof(head)},
+                                (struct pst_bytes){NULL, 0}, NULL);
 
     if (r == -EBUSY)
         return; /* at the next tick */
@@ -66,7 +91,9 @@ static void send_probe(struct pst_worker *w)
 
 static void begin_reopening(struct pst_worker *w, const char *why)
 {
+    pst_assert(!w->probe.reopening);
     pst_node_log(w->node, "shard %u: %s: clients connect anew", w->number, why);
+    forget_addresses(w);
     w->probe.reopening = true;
     w->probe.reopening_ns = w->now_ns;
     w->probe.due = false;
@@ -101,21 +128,30 @@ static bool peers_left(const struct pst_worker *w)
     return w->probe.self != NULL;
 }
 
+/* A process that is out of descriptors or memory for the moment gets them back: the shard tries again. */
 static void reopen(struct pst_worker *w)
 {
+    struct pst_probe *probe = &w->probe;
     int r;
 
-    if (peers_left(w)) {
-        if (w->now_ns > w->probe.reopening_ns + STUCK_NS)
+    pst_assert(probe->reopening);
+    if (w->port && peers_left(w)) {
+        if (w->now_ns > probe->reopening_ns + STUCK_NS)
             pst_port_abandon(w->port); /* the peers' ends come with the next poll */
         return;
     }
-    w->port = pst_port_close(w->port);
+    if (w->port)
+        close_port(w);
+    if (w->now_ns < probe->retry_ns)
+        return;
     r = pst_worker_open_port(w);
-    /* A process that cannot open what it opened before is out of descriptors or memory: better a restart than
-     * a deaf shard. */
-    pst_assert(r == 0);
-    w->probe.reopening = false;
+    if (r < 0 && probe->retry_ms == 0)
+        pst_node_log(w->node, "shard %u: cannot open its port, tries again: %s", w->number, strerror(-r));
+    else if (r == 0 && probe->retry_ms > 0)
+        pst_node_log(w->node, "shard %u: its port is open again", w->number);
+    probe->retry_ms = r < 0 ? (uint32_t)pst_min(pst_max(2 * probe->retry_ms, PROBE_MS), REOPEN_MS_MAX) : 0;
+    probe->retry_ns = w->now_ns + probe->retry_ms * 1000000ull;
+    probe->reopening = r < 0;
 }
 
 int pst_probe_tick(struct pst_worker *w)

@@ -317,7 +317,7 @@ static void on_event(struct pst_worker *w, struct pst_net_event *event)
 static bool poll_port(struct pst_worker *w)
 {
     struct pst_net_event events[EVENTS];
-    int count = pst_port_poll(w->port, events, EVENTS);
+    int count = w->port ? pst_port_poll(w->port, events, EVENTS) : 0;
 
     if (count)
         w->now_ns = pst_now_ns();
@@ -377,13 +377,13 @@ static bool tick(struct pst_worker *w)
 
 static void sleep_until_woken(struct pst_worker *w)
 {
-    struct pollfd fds[] = {{.fd = pst_port_fd(w->port), .events = POLLIN},
+    struct pollfd fds[] = {{.fd = w->port ? pst_port_fd(w->port) : -1, .events = POLLIN},
                            {.fd = w->wake_fd, .events = POLLIN}};
     uint64_t wait_ms = w->underway ? SLEEP_UNDERWAY_MS : (uint64_t)w->sleep_ms;
 
     if (w->late_ns != UINT64_MAX)
         wait_ms = pst_min(wait_ms, (w->late_ns - w->now_ns) / 1000000 + 1);
-    if (pst_port_arm(w->port) < 0)
+    if (w->port && pst_port_arm(w->port) < 0)
         return;
     if (poll(fds, pst_count_of(fds), (int)wait_ms) > 0 && fds[1].revents)
         pst_event_clear(w->wake_fd);

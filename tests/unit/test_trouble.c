@@ -470,10 +470,42 @@ static void proofs_without_memory_are_told(void **state)
     rig_close(&rig);
 }
 
+/* A shard has to open its port anew, and cannot for a while: its node and its values stay. */
+static void a_port_is_opened_when_it_can_be(void **state)
+{
+    struct penstock *other;
+    struct known known;
+    struct act act;
+    struct rig rig;
+
+    (void)state;
+    acts_new(&act, 1);
+    rig_open(&rig, PATIENT_MS);
+    prepare(&act, 0, PENSTOCK_PUT);
+    assert_int_equal(penstock_batch(rig.store, &act.op, 1), 0);
+    know(&known, act.version);
+    assert_int_equal(try_open(&rig, PATIENT_MS, &other), 0);
+    assert_int_equal(
+        pst_faults_arm("node_probe_lost:per_million=1000000,node_port_fails:per_million=1000000"), 0);
+    penstock_close(other); /* each shard sends itself a message now */
+    while (pst_fault_hits(PST_FAULT_node_port_fails) < 6)
+        usleep(10000);
+    assert_int_equal(try_open(&rig, 300, &other), -EBUSY);
+    assert_int_equal(pst_faults_arm(""), 0);
+    assert_int_equal(try_open(&rig, PATIENT_MS, &other), 0);
+    penstock_close(other);
+    prepare(&act, 0, PENSTOCK_GET);
+    assert_int_equal(penstock_batch(rig.store, &act.op, 1), 0);
+    learn(&known, &act);
+    rig_close(&rig);
+    acts_free(&act, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(proofs_without_memory_are_told),
+        cmocka_unit_test(a_port_is_opened_when_it_can_be),
         cmocka_unit_test(copies_and_disorder_change_nothing),
         cmocka_unit_test(losses_are_told),
         cmocka_unit_test(fault_points_are_told),
