@@ -8,12 +8,12 @@
 
 #include "call/call_priv.h"
 
-enum { OPS_MAX = 12, ACTIONS_MAX = 48, TOKEN = 0x1234, BULK_BYTES_MAX = 64 << 10 };
+enum { OPS_MAX = 12, ACTIONS_MAX = 48, TOKEN = 0x1234, BULK_BYTES_MAX = 64 << 10, MEMBERS_MAX = 3 };
 
 struct asked {
     struct penstock_op op;
+    struct penstock_op members[MEMBERS_MAX]; /* of a commit */
     struct iovec pieces[2];
-    uint8_t room_at_first; /* of attributes */
     bool ended;
 };
 
@@ -72,6 +72,44 @@ static void open_channel(uint16_t version)
 
 /* ---- operations ---- */
 
+static struct asked *new_asked(uint8_t code, uint64_t bytes)
+{
+    struct asked *a = calloc(1, sizeof(*a));
+
+    pst_assert(a && client.asked_count < OPS_MAX);
+    penstock_prep(&a->op, (enum penstock_code)code, "key", 3);
+    a->op.bytes = bytes;
+    a->op.data = calloc(1, bytes ? bytes : 1);
+    client.asked[client.asked_count++] = a;
+    return a;
+}
+
+static void in_pieces(struct asked *a)
+{
+    uint8_t *data = a->op.data;
+    uint64_t bytes = a->op.bytes;
+
+    a->pieces[0] = (struct iovec){data, bytes / 3};
+    a->pieces[1] = (struct iovec){data + bytes / 3, bytes - bytes / 3};
+    a->op.iov = a->pieces;
+    a->op.iov_count = 2;
+}
+
+static void with_attrs(struct asked *a, struct fuzz *in)
+{
+    a->op.attr_bytes = (uint8_t)fuzz_number(in, 1);
+    a->op.attrs = calloc(1, a->op.attr_bytes ? a->op.attr_bytes : 1);
+}
+
+static void submit(struct asked *a, uint8_t how, bool flush)
+{
+    int shard = a->op.code >= PST_WIRE_LIST && !pst_op_public(&a->op) ? (how >> 4) & 1 : -1;
+
+    pst_channel_submit(client.channel, &a->op, shard, &client.done);
+    if (flush)
+        pst_channel_flush(client.channel);
+}
+
 static void ask(struct fuzz *in)
 {
     static const uint8_t codes[] = {PENSTOCK_PUT,    PENSTOCK_GET,  PENSTOCK_GET,  PENSTOCK_STAT_KEY,
@@ -79,35 +117,76 @@ static void ask(struct fuzz *in)
     uint8_t how = (uint8_t)fuzz_number(in, 1);
     uint64_t bytes = fuzz_number(in, 2);
     struct asked *a;
-    struct penstock_op *op;
-    int shard;
 
     if (client.asked_count == OPS_MAX)
         return;
-    a = calloc(1, sizeof(*a));
-    pst_assert(a);
-    op = &a->op;
-    penstock_prep(op, (enum penstock_code)codes[how % pst_count_of(codes)], "key", 3);
-    shard = op->code >= PST_WIRE_LIST ? (how >> 4) & 1 : -1;
-    op->bytes = bytes;
-    op->data = calloc(1, bytes ? bytes : 1);
-    if (op->code == PENSTOCK_GET && how & 0x40)
-        op->flags = PENSTOCK_RANGE;
-    if (op->code == PENSTOCK_GET && how & 0x20) {
-        a->pieces[0] = (struct iovec){op->data, bytes / 3};
-        a->pieces[1] = (struct iovec){(uint8_t *)op->data + bytes / 3, bytes - bytes / 3};
-        op->iov = a->pieces;
-        op->iov_count = 2;
+    a = new_asked(codes[how % pst_count_of(codes)], bytes);
+    if (a->op.code == PENSTOCK_GET && how & 0x40)
+        a->op.flags = PENSTOCK_RANGE;
+    if (a->op.code == PENSTOCK_GET && how & 0x20)
+        in_pieces(a);
+    if (how & 0x80)
+        with_attrs(a, in);
+    submit(a, how, how & 0x08);
+}
+
+/* The members are the caller's like the operation, which has them in place of data. */
+static void fill_commit(struct asked *a, struct fuzz *in)
+{
+    static const uint8_t codes[] = {PENSTOCK_PUT, PENSTOCK_DELETE, PENSTOCK_CHECK};
+
+    free(a->op.data);
+    a->op.data = a->members;
+    a->op.bytes = fuzz_below(in, MEMBERS_MAX) + 1;
+    for (uint64_t i = 0; i < a->op.bytes; i++) {
+        struct penstock_op *member = &a->members[i];
+
+        penstock_prep(member, (enum penstock_code)codes[fuzz_below(in, pst_count_of(codes))], "key", 3);
+        member->flags = PENSTOCK_IF_GENERATION;
+        if (member->code != PENSTOCK_PUT)
+            continue;
+        member->data = (void *)(uintptr_t) "value";
+        member->bytes = 5;
+        if (fuzz_below(in, 2) == 1) /* the value is in a slot */
+            member->flags |= PST_WIRE_VALUE_IN_BULK | PST_WIRE_RANGE;
     }
-    if (how & 0x80) {
-        a->room_at_first = (uint8_t)fuzz_number(in, 1);
-        op->attrs = calloc(1, a->room_at_first ? a->room_at_first : 1);
-        op->attr_bytes = a->room_at_first;
-    }
-    client.asked[client.asked_count++] = a;
-    pst_channel_submit(client.channel, op, shard, &client.done);
-    if (how & 0x08)
-        pst_channel_flush(client.channel);
+}
+
+/* What sessions have since version 2, as the client's calls ask for it. */
+static void ask_newer(struct fuzz *in)
+{
+    static const uint8_t codes[] = {PENSTOCK_RESERVE,    PENSTOCK_SLOT_WRITE, PENSTOCK_SLOT_COMMIT,
+                                    PENSTOCK_SLOT_ABORT, PENSTOCK_GET,        PST_WIRE_WATCH_OPEN,
+                                    PST_WIRE_WATCH_NEXT, PST_WIRE_COMMIT,     PST_WIRE_WATCH_CLOSE};
+    uint8_t how = (uint8_t)fuzz_number(in, 1), code = codes[(how & 0x0f) % pst_count_of(codes)];
+    uint64_t bytes = code == PENSTOCK_RESERVE ? sizeof(struct penstock_slot) : fuzz_number(in, 2);
+    struct asked *a;
+
+    if (client.asked_count == OPS_MAX)
+        return;
+    a = new_asked(code, bytes);
+    a->op.if_generation = fuzz_number(in, 1);
+    if (code == PENSTOCK_GET)
+        a->op.flags = PENSTOCK_WAIT;
+    if (code == PST_WIRE_WATCH_NEXT || code == PST_WIRE_WATCH_CLOSE)
+        a->op.flags = PST_WIRE_IF_GENERATION;
+    if (code == PENSTOCK_SLOT_WRITE || code == PST_WIRE_WATCH_NEXT)
+        a->op.offset = fuzz_number(in, 2);
+    if (how & 0x20 && (code == PENSTOCK_GET || code == PENSTOCK_SLOT_WRITE))
+        in_pieces(a);
+    if (how & 0x40 && (code == PENSTOCK_GET || code == PENSTOCK_RESERVE || code == PENSTOCK_SLOT_COMMIT))
+        with_attrs(a, in);
+    if (code == PST_WIRE_COMMIT)
+        fill_commit(a, in);
+    submit(a, how, how & 0x80);
+}
+
+static void check_slot(const struct penstock_op *op)
+{
+    const struct penstock_slot *slot = op->data;
+
+    pst_assert(slot->location_bytes <= PENSTOCK_SLOT_LOCATION_BYTES_MAX);
+    pst_assert(slot->location[slot->location_bytes] == '\0');
 }
 
 /* An ended operation is its caller's again, who frees it. */
@@ -123,9 +202,12 @@ static void reap(void)
         client.ended_count++;
         if (op->code == PENSTOCK_GET && op->result == 0 && !(op->flags & PENSTOCK_RANGE))
             pst_assert(op->value_bytes <= op->bytes);
-        if (op->code >= PST_WIRE_LIST && op->result == 0)
+        if (op->code >= PST_WIRE_LIST && op->result == 0 && !pst_op_public(op) && op->code != PST_WIRE_COMMIT)
             pst_assert(op->value_bytes <= op->bytes);
-        free(op->data);
+        if (op->code == PENSTOCK_RESERVE && op->result == 0)
+            check_slot(op);
+        if (op->code != PST_WIRE_COMMIT)
+            free(op->data);
         free(op->attrs);
         op->data = op->attrs = NULL;
         op->key = NULL;
@@ -155,6 +237,17 @@ static void deliver(enum pst_net_kind kind, struct pst_bytes header, struct pst_
         pst_channel_on_bulk(client.channel, &event);
 }
 
+/* Data that begin with an 's' are a slot's, its location as long as it says. */
+static void fit_slot(uint8_t *data, size_t bytes)
+{
+    struct pst_wire_slot slot = {.handle = 1};
+
+    if (bytes < sizeof(slot) || data[0] != 's')
+        return;
+    slot.location_bytes = (uint16_t)(bytes - sizeof(slot));
+    memcpy(data, &slot, sizeof(slot));
+}
+
 /* Results that fit their operations but for what the input says. */
 static void reply(struct fuzz *in)
 {
@@ -173,6 +266,7 @@ static void reply(struct fuzz *in)
 
         result.bytes = fuzz_below(in, 4096);
         filler = fuzz_take(in, result.bytes, &came);
+        fit_slot(filler, came);
         result.bytes = (uint32_t)came;
         result.data = filler;
         result.value_bytes = result.flags & 2 ? fuzz_number(in, 8) : result.bytes;
@@ -267,8 +361,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     for (int i = 0; i < ACTIONS_MAX && in.left > 0; i++) {
         switch (fuzz_number(&in, 1) & 7) {
         case 0:
-        case 1:
             ask(&in);
+            break;
+        case 1:
+            ask_newer(&in);
             break;
         case 2:
             pst_channel_flush(client.channel);
