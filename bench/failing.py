@@ -27,6 +27,7 @@ class Cli:
         self.program = stage.program("penstock_fail")
         self.report = stage.folder / "report"
         self.end = 0.0
+        self.complete = 0
 
     def run(self, arguments: list[str], nth: int, mode: str, stdin: bytes = b"",
             url: str | None = None) -> tuple[int, bytes, str]:
@@ -54,6 +55,7 @@ def every_call(cli: Cli) -> Iterator[tuple[str, int]]:
             yield mode, nth
             if not cli.hit():
                 break
+    cli.complete += 1
 
 
 def judge(findings: Findings, cli: Cli, what: str, code: int, error: str, nth: int) -> bool:
@@ -177,6 +179,7 @@ def fail_nth(stage: Stage, order: Order) -> Findings:
         command(findings, cli)
     cli.end = begin + order.for_s
     daemon(findings, cli, stage)
+    findings.add({"complete": cli.complete})
     node.stop()
     if node.popen.returncode != 0:
         findings.fault(f"the node ended with {node.popen.returncode}: {node.text()[-500:]}")
