@@ -346,6 +346,7 @@ int penstock_submit(struct penstock_queue *queue, struct penstock_op *ops, size_
         store->backend->submit(store, &ops[i], -1, &queue->done);
     store->backend->flush(store);
     queue->underway += count;
+    pst_op_list_wake(&queue->done); /* the port is armed when a reap has looked */
     pst_leave(store);
     return 0;
 }

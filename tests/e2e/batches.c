@@ -456,6 +456,7 @@ static void queue_descriptor(void **state)
             penstock_prep_put(&ops[i], keys[i], (size_t)snprintf(keys[i], 16, "fd/%d", i), values[i], bytes);
         }
         assert_result(penstock_submit(queue, ops, COUNT), 0);
+        assert_int_equal(poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 0), 1); /* to be looked at */
         assert_int_equal(reap_by_poll(queue, fd, COUNT), COUNT);
         memset(back, 0, sizeof(back));
         for (int i = 0; i < COUNT; i++)
