@@ -16,6 +16,7 @@ enum {
     RETRY_MS_MIN = 10,
     RETRY_MS_MAX = 500,
     RECONNECT_NS = 1000000000,
+    RECONNECT_NS_MIN = 50000000, /* or a client of short time-outs would never find its node again */
     CLOSING_NS =
         250000000, /* for the transport to let go of a session: it takes a millisecond, or for ever */
     EVENTS = 64,
@@ -69,9 +70,8 @@ static bool poll_events(struct pst_channel *ch)
 }
 
 /* Every shard must answer over the transport before the session counts. */
-static int say_hello(struct pst_channel *ch, uint64_t hello_ns, const char **fault)
+static int say_hello(struct pst_channel *ch, uint64_t end_ns, const char **fault)
 {
-    uint64_t end_ns = pst_now_ns() + hello_ns;
     uint8_t version = (uint8_t)ch->welcome.version;
 
     pst_assert(ch->state == CHANNEL_UP && ch->peers_open == ch->welcome.shard_count);
@@ -131,7 +131,7 @@ static int connect_node(struct pst_channel *ch, uint64_t deadline_ns, uint64_t h
     }
     if (r == 0) {
         ch->state = CHANNEL_UP;
-        r = say_hello(ch, hello_ns, fault);
+        r = say_hello(ch, pst_min(pst_now_ns() + hello_ns, deadline_ns), fault);
     }
     if (r < 0) {
         drop_session(ch);
@@ -269,6 +269,17 @@ static void abandon_port(struct pst_channel *ch)
     pst_port_abandon(ch->port);
 }
 
+/* Looking for a node keeps no operation past its deadline. */
+static uint64_t attempt_deadline(const struct pst_channel *ch, uint64_t now_ns)
+{
+    uint64_t deadline_ns = now_ns + RECONNECT_NS;
+
+    pst_assert(ch->waiting.count > 0);
+    for (const struct penstock_op *op = ch->waiting.first; op; op = op->reserved[OP_NEXT])
+        deadline_ns = pst_min(deadline_ns, pst_op_deadline(op));
+    return pst_max(deadline_ns, now_ns + RECONNECT_NS_MIN);
+}
+
 static void reconnect(struct pst_channel *ch, uint64_t now_ns)
 {
     const char *fault;
@@ -277,7 +288,7 @@ static void reconnect(struct pst_channel *ch, uint64_t now_ns)
     pst_assert(ch->state == CHANNEL_DOWN && !ch->port && pst_list_empty(&ch->sent));
     if (now_ns < ch->retry_ns || !ch->waiting.count)
         return;
-    r = connect_node(ch, now_ns + RECONNECT_NS, HELLO_NS, &fault);
+    r = connect_node(ch, attempt_deadline(ch, now_ns), HELLO_NS, &fault);
     if (r < 0) {
         ch->down_error = r;
         ch->retry_ns = pst_now_ns() + ch->retry_ms * 1000000ull;

@@ -5,8 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { LARGE_BYTES = 40 << 20 };
@@ -175,6 +178,69 @@ static void node_goes_and_comes_back(void **state)
     stop(&s);
 }
 
+/* Takes every connection and never says a word. */
+static int listen_silently(const char *path)
+{
+    struct sockaddr_un un = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    snprintf(un.sun_path, sizeof(un.sun_path), "%s", path);
+    assert_true(fd >= 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&un, sizeof(un)), 0);
+    assert_int_equal(listen(fd, 1024), 0);
+    return fd;
+}
+
+/* How long a call to such a node takes; the quickest of several, since a busy machine may add to any. */
+static long quickest_failure_ms(struct penstock *store)
+{
+    long quickest_ms = INT32_MAX;
+
+    for (int i = 0; i < 4; i++) {
+        struct timespec from, to;
+        long ms;
+
+        clock_gettime(CLOCK_MONOTONIC, &from);
+        assert_true(penstock_exists(store, "k", 1) < 0);
+        clock_gettime(CLOCK_MONOTONIC, &to);
+        ms = (to.tv_sec - from.tv_sec) * 1000 + (to.tv_nsec - from.tv_nsec) / 1000000;
+        quickest_ms = ms < quickest_ms ? ms : quickest_ms;
+    }
+    return quickest_ms;
+}
+
+/* An attempt to connect may last a second, an operation that waits for it only its own time. */
+static void looking_for_a_node_ends_in_time(void **state)
+{
+    struct penstock_options options = {.size = sizeof(options), .timeout_ms = 600};
+    struct penstock_options hasty = {.size = sizeof(hasty), .timeout_ms = 20};
+    char setting[128];
+    const char *const settings[] = {setting, "dram=16M", NULL};
+    struct penstock_node_options again = {.size = sizeof(again), .settings = settings};
+    struct penstock *store, *other;
+    struct served s;
+    int fd, r = -1;
+
+    (void)state;
+    serve(&s, "1");
+    assert_result(penstock_open(penstock_node_url(s.node, 2), &options, &store), 0);
+    assert_result(penstock_open(penstock_node_url(s.node, 2), &hasty, &other), 0);
+    assert_null(penstock_node_close(s.node));
+    fd = listen_silently(s.socket_path);
+    assert_true(quickest_failure_ms(store) < 1000);
+    assert_int_equal(unlink(s.socket_path), 0);
+    close(fd);
+    snprintf(setting, sizeof(setting), "unix=%s", s.socket_path);
+    assert_result(penstock_node_open(&again, &s.node), 0);
+    assert_result(penstock_exists(store, "k", 1), PENSTOCK_MISS);
+    for (int i = 0; r < 0 && i < 500; i++) /* whose time is shorter than most connects take */
+        r = penstock_exists(other, "k", 1);
+    assert_result(r, PENSTOCK_MISS);
+    assert_null(penstock_close(other));
+    assert_null(penstock_close(store));
+    stop(&s);
+}
+
 static void expect_fault(const char *setting, int wanted, const char *word)
 {
     const char *const settings[] = {"listen=127.0.0.1:0", "dram=16M", setting, NULL};
@@ -241,7 +307,7 @@ static void slow_requests_are_logged(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(same_process),     cmocka_unit_test(slow_requests_are_logged),
     cmocka_unit_test(forked_process),   cmocka_unit_test(node_goes_and_comes_back),
-    cmocka_unit_test(faults_are_named),
+    cmocka_unit_test(faults_are_named), cmocka_unit_test(looking_for_a_node_ends_in_time),
 };
 
 PART(part_serve, tests);
