@@ -51,13 +51,13 @@ static int set_number(const struct pst_option *row, uint64_t *to, const char *va
 
     if (pst_parse_size(value, &n) < 0 ||
         (row->type == PST_OPTION_NUMBER && !isdigit((unsigned char)value[strlen(value) - 1]))) {
-        snprintf(fault, PST_FAULT_BYTES, "%.*s: '%s' is not a %s", name_bytes(row), row->name, value,
+        snprintf(fault, PST_FAULT_BYTES, "%.*s: '%.100s' is not a %s", name_bytes(row), row->name, value,
                  row->type == PST_OPTION_SIZE ? "size like 64K, 2M or 4G" : "number");
         return -EINVAL;
     }
     if (n < row->min || n > row->max) {
-        snprintf(fault, PST_FAULT_BYTES, "%.*s: %s is outside of %llu to %llu %s", name_bytes(row), row->name,
-                 value, (unsigned long long)row->min, (unsigned long long)row->max, row->unit);
+        snprintf(fault, PST_FAULT_BYTES, "%.*s: %.100s is outside of %llu to %llu %s", name_bytes(row),
+                 row->name, value, (unsigned long long)row->min, (unsigned long long)row->max, row->unit);
         return -EINVAL;
     }
     *to = n;
@@ -76,7 +76,7 @@ static int set_flag(const struct pst_option *row, bool *to, const char *value, c
             }
         }
     }
-    snprintf(fault, PST_FAULT_BYTES, "%.*s: '%s' is not yes or no", name_bytes(row), row->name, value);
+    snprintf(fault, PST_FAULT_BYTES, "%.*s: '%.100s' is not yes or no", name_bytes(row), row->name, value);
     return -EINVAL;
 }
 
@@ -93,10 +93,20 @@ static int set_string(char **to, const char *value, char *fault)
     return 0;
 }
 
+static void free_strings(struct pst_strings *list)
+{
+    pst_assert(list->count <= PST_STRINGS_MAX);
+    while (list->count > 0)
+        free(list->items[--list->count]);
+}
+
 static int add_string(const struct pst_option *row, struct pst_strings *to, const char *value, char *fault)
 {
     int r;
 
+    if (to->inherited)
+        free_strings(to);
+    to->inherited = false;
     if (to->count == PST_STRINGS_MAX) {
         snprintf(fault, PST_FAULT_BYTES, "%.*s: more than %d of them", name_bytes(row), row->name,
                  PST_STRINGS_MAX);
@@ -128,87 +138,121 @@ static int set_row(const struct pst_option *row, void *settings, const char *val
     return -EINVAL;
 }
 
-const struct pst_option *pst_option_find(const struct pst_option *rows, size_t count, const char *name,
-                                         size_t len)
+static const struct pst_option *find(const struct pst_options *table, const char *name, size_t len)
 {
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < table->count; i++) {
         size_t at = 0;
 
-        if ((size_t)name_bytes(&rows[i]) != len)
+        if ((size_t)name_bytes(&table->rows[i]) != len)
             continue;
-        while (at < len && rows[i].name[at] == (name[at] == '-' ? '_' : name[at]))
+        while (at < len && table->rows[i].name[at] == (name[at] == '-' ? '_' : name[at]))
             at++;
         if (at == len)
-            return &rows[i];
+            return &table->rows[i];
     }
     return NULL;
 }
 
-int pst_options_preset(const struct pst_option *rows, size_t count, void *settings,
-                       char fault[PST_FAULT_BYTES])
+int pst_options_preset(const struct pst_options *table, void *settings, char fault[PST_FAULT_BYTES])
 {
     int r = 0;
 
-    for (size_t i = 0; i < count && r == 0; i++) {
-        r = *rows[i].preset ? set_row(&rows[i], settings, rows[i].preset, fault) : 0;
+    for (size_t i = 0; i < table->count && r == 0; i++) {
+        r = *table->rows[i].preset ? set_row(&table->rows[i], settings, table->rows[i].preset, fault) : 0;
         pst_assert(r == 0 || r == -ENOMEM);
     }
+    pst_options_next_source(table, settings);
     return r;
 }
 
-void pst_options_free(const struct pst_option *rows, size_t count, void *settings)
+void pst_options_free(const struct pst_options *table, void *settings)
 {
-    for (size_t i = 0; i < count; i++) {
-        if (rows[i].type == PST_OPTION_STRING)
-            set_string(member(&rows[i], settings), "", NULL);
-        if (rows[i].type == PST_OPTION_LIST) {
-            struct pst_strings *list = member(&rows[i], settings);
-
-            while (list->count > 0)
-                free(list->items[--list->count]);
-        }
+    for (size_t i = 0; i < table->count; i++) {
+        if (table->rows[i].type == PST_OPTION_STRING)
+            set_string(member(&table->rows[i], settings), "", NULL);
+        if (table->rows[i].type == PST_OPTION_LIST)
+            free_strings(member(&table->rows[i], settings));
     }
 }
 
-int pst_options_set(const struct pst_option *rows, size_t count, void *settings, const char *name,
-                    const char *value, char fault[PST_FAULT_BYTES])
+void pst_options_next_source(const struct pst_options *table, void *settings)
 {
-    const struct pst_option *row = pst_option_find(rows, count, name, strlen(name));
+    for (size_t i = 0; i < table->count; i++) {
+        if (table->rows[i].type == PST_OPTION_LIST)
+            ((struct pst_strings *)member(&table->rows[i], settings))->inherited = true;
+    }
+}
+
+int pst_options_set(const struct pst_options *table, void *settings, const char *name, const char *value,
+                    char fault[PST_FAULT_BYTES])
+{
+    const struct pst_option *row = find(table, name, strlen(name));
 
     if (row)
         return set_row(row, settings, value, fault);
-    snprintf(fault, PST_FAULT_BYTES, "unknown option '%s'", name);
+    snprintf(fault, PST_FAULT_BYTES, "unknown option '%.100s'", name);
     return -ENOENT;
 }
 
-int pst_options_set_pair(const struct pst_option *rows, size_t count, void *settings, const char *pair,
+int pst_options_set_pair(const struct pst_options *table, void *settings, const char *pair,
                          char fault[PST_FAULT_BYTES])
 {
     const char *equals = strchr(pair, '=');
     char name[64];
 
     if (!equals || (size_t)(equals - pair) >= sizeof(name)) {
-        snprintf(fault, PST_FAULT_BYTES, "'%s' is not name=value", pair);
+        snprintf(fault, PST_FAULT_BYTES, "'%.100s' is not name=value", pair);
         return -EINVAL;
     }
     snprintf(name, sizeof(name), "%.*s", (int)(equals - pair), pair);
-    return pst_options_set(rows, count, settings, name, equals + 1, fault);
+    return pst_options_set(table, settings, name, equals + 1, fault);
 }
 
-int pst_options_environment(const struct pst_option *rows, size_t count, void *settings,
-                            char fault[PST_FAULT_BYTES])
+int pst_options_set_flag(const struct pst_options *table, void *settings, char *const *argv,
+                         char fault[PST_FAULT_BYTES])
 {
-    for (size_t i = 0; i < count; i++) {
+    const char *name = argv[0] + 2, *value = NULL;
+    const struct pst_option *row;
+    size_t len = strcspn(argv[0], "=");
+    int used = 1, r;
+
+    if (strncmp(argv[0], "--", 2) != 0)
+        return 0;
+    row = find(table, name, len - 2);
+    if (!row) {
+        snprintf(fault, PST_FAULT_BYTES, "unknown option '%.100s'", argv[0]);
+        return -ENOENT;
+    }
+    if (argv[0][len])
+        value = argv[0] + len + 1;
+    else if (row->type == PST_OPTION_FLAG)
+        value = "yes";
+    else if (row->unit[0] == '[')
+        value = "0";
+    else
+        value = argv[used++];
+    if (!value) {
+        snprintf(fault, PST_FAULT_BYTES, "option '%s' needs a value", argv[0]);
+        return -EINVAL;
+    }
+    r = set_row(row, settings, value, fault);
+    return r < 0 ? r : used;
+}
+
+int pst_options_environment(const struct pst_options *table, void *settings, char fault[PST_FAULT_BYTES])
+{
+    pst_options_next_source(table, settings);
+    for (size_t i = 0; i < table->count; i++) {
         char name[80] = "PENSTOCK_";
         size_t at = strlen(name);
         const char *value;
         int r;
 
-        for (int c = 0; c < name_bytes(&rows[i]) && at + 1 < sizeof(name); c++)
-            name[at++] = (char)toupper((unsigned char)rows[i].name[c]);
+        for (int c = 0; c < name_bytes(&table->rows[i]) && at + 1 < sizeof(name); c++)
+            name[at++] = (char)toupper((unsigned char)table->rows[i].name[c]);
         name[at] = '\0';
         value = getenv(name);
-        r = value ? set_row(&rows[i], settings, value, fault) : 0;
+        r = value ? set_row(&table->rows[i], settings, value, fault) : 0;
         if (r < 0)
             return r;
     }
@@ -228,13 +272,14 @@ static char *trim(char *text)
     return text;
 }
 
-int pst_options_file(const struct pst_option *rows, size_t count, void *settings, const char *path,
+int pst_options_file(const struct pst_options *table, void *settings, const char *path,
                      char fault[PST_FAULT_BYTES])
 {
     FILE *file = fopen(path, "re");
     char line[4096], why[PST_FAULT_BYTES];
     int r = 0;
 
+    pst_options_next_source(table, settings);
     if (!file) {
         r = -errno;
         snprintf(fault, PST_FAULT_BYTES, "%s: %s", path, strerror(-r));
@@ -255,7 +300,7 @@ int pst_options_file(const struct pst_option *rows, size_t count, void *settings
             snprintf(why, sizeof(why), "a line of more than %zu bytes", sizeof(line) - 2);
         } else if (equals) {
             *equals = '\0';
-            r = pst_options_set(rows, count, settings, trim(name), trim(equals + 1), why);
+            r = pst_options_set(table, settings, trim(name), trim(equals + 1), why);
         } else {
             r = -EINVAL;
             snprintf(why, sizeof(why), "'%.100s' is not name = value", name);
@@ -271,41 +316,41 @@ int pst_options_file(const struct pst_option *rows, size_t count, void *settings
     return r;
 }
 
-void pst_options_help(const struct pst_option *rows, size_t count, FILE *out)
+void pst_options_help(const struct pst_options *table, FILE *out)
 {
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < table->count; i++) {
         char flag[64];
-        size_t at = (size_t)snprintf(flag, sizeof(flag), "--%.*s", name_bytes(&rows[i]), rows[i].name);
+        size_t at =
+            (size_t)snprintf(flag, sizeof(flag), "--%.*s", name_bytes(&table->rows[i]), table->rows[i].name);
 
         for (size_t c = 2; c < at; c++)
             flag[c] = flag[c] == '_' ? '-' : flag[c];
-        fprintf(out, "  %-18s %-10s %s", flag, rows[i].unit, rows[i].text);
-        fprintf(out, *rows[i].preset ? " [%s]\n" : "\n", rows[i].preset);
+        fprintf(out, "  %-18s %-10s %s", flag, table->rows[i].unit, table->rows[i].text);
+        fprintf(out, *table->rows[i].preset ? " [%s]\n" : "\n", table->rows[i].preset);
     }
 }
 
-void pst_options_print(const struct pst_option *rows, size_t count, const void *settings, char *buf,
-                       size_t cap)
+void pst_options_print(const struct pst_options *table, const void *settings, char *buf, size_t cap)
 {
     size_t at = 0;
 
     pst_assert(cap > 0);
     buf[0] = '\0';
-    for (size_t i = 0; i < count && at < cap; i++) {
-        const void *from = (const char *)settings + rows[i].offset;
+    for (size_t i = 0; i < table->count && at < cap; i++) {
+        const void *from = (const char *)settings + table->rows[i].offset;
         const struct pst_strings *list = from;
-        const char *gap = at ? " " : "", *name = rows[i].name;
-        int len = name_bytes(&rows[i]);
+        const char *gap = at ? " " : "", *name = table->rows[i].name;
+        int len = name_bytes(&table->rows[i]);
 
-        if (rows[i].type == PST_OPTION_STRING && *(char *const *)from)
+        if (table->rows[i].type == PST_OPTION_STRING && *(char *const *)from)
             at += (size_t)snprintf(buf + at, cap - at, "%s%.*s=%s", gap, len, name, *(char *const *)from);
-        else if (rows[i].type == PST_OPTION_FLAG)
+        else if (table->rows[i].type == PST_OPTION_FLAG)
             at += (size_t)snprintf(buf + at, cap - at, "%s%.*s=%s", gap, len, name,
                                    *(const bool *)from ? "yes" : "no");
-        else if (rows[i].type == PST_OPTION_SIZE || rows[i].type == PST_OPTION_NUMBER)
+        else if (table->rows[i].type == PST_OPTION_SIZE || table->rows[i].type == PST_OPTION_NUMBER)
             at += (size_t)snprintf(buf + at, cap - at, "%s%.*s=%llu", gap, len, name,
                                    *(const unsigned long long *)from);
-        for (uint32_t k = 0; rows[i].type == PST_OPTION_LIST && k < list->count && at < cap; k++)
+        for (uint32_t k = 0; table->rows[i].type == PST_OPTION_LIST && k < list->count && at < cap; k++)
             at += (size_t)snprintf(buf + at, cap - at, "%s%.*s=%s", at ? " " : "", len, name, list->items[k]);
     }
 }

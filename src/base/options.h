@@ -17,7 +17,7 @@ enum pst_option_type {
     PST_OPTION_STRING, /* char *, owned; NULL when empty */
     PST_OPTION_SIZE,   /* uint64_t bytes: 4096, 64K, 2M, 4G, 1T */
     PST_OPTION_NUMBER, /* uint64_t */
-    PST_OPTION_LIST,   /* struct pst_strings: each setting adds one */
+    PST_OPTION_LIST,   /* struct pst_strings: each setting adds one to those of its source */
     PST_OPTION_FLAG,   /* bool: yes, no */
 };
 
@@ -26,6 +26,7 @@ enum { PST_STRINGS_MAX = 64 };
 struct pst_strings {
     char *items[PST_STRINGS_MAX];
     uint32_t count;
+    bool inherited; /* from a source before: the next setting replaces them all */
 };
 
 struct pst_option {
@@ -38,9 +39,24 @@ struct pst_option {
     const char *text;
 };
 
-/* Rows: X(TYPE, name, default text, min, max, unit, text), members of the same name in the struct. */
-#define PST_OPTION_ROW(settings, TYPE, name, preset, min, max, unit, text)                                   \
-    {#name, PST_OPTION_##TYPE, offsetof(settings, name), preset, min, max, unit, text},
+struct pst_options {
+    const struct pst_option *rows;
+    size_t count;
+};
+
+/*
+ * Rows are an X-macro: ROWS(X) with X(TYPE, name, default text, min, max, unit, text).
+ * ROWS(PST_OPTION_MEMBER) makes the members of the settings struct, which PST_OPTION_SETTINGS names where
+ * PST_OPTION_TABLE(ROWS) makes a struct pst_options of them.
+ */
+#define PST_OPTION_MEMBER(TYPE, name, ...) PST_OPTION_MEMBER_##TYPE(name)
+#define PST_OPTION_ROW(TYPE, name, ...)                                                                      \
+    {#name, PST_OPTION_##TYPE, offsetof(PST_OPTION_SETTINGS, name), __VA_ARGS__},
+#define PST_OPTION_ROWS(ROWS) ((const struct pst_option[]){ROWS(PST_OPTION_ROW)})
+#define PST_OPTION_TABLE(ROWS)                                                                               \
+    {                                                                                                        \
+        PST_OPTION_ROWS(ROWS), pst_count_of(PST_OPTION_ROWS(ROWS))                                           \
+    }
 
 #define PST_OPTION_MEMBER_STRING(name) char *name;
 #define PST_OPTION_MEMBER_SIZE(name)   uint64_t name;
@@ -52,28 +68,31 @@ struct pst_option {
 enum { PST_FAULT_BYTES = 256 };
 
 /* The defaults. Return: 0 or -ENOMEM; @fault gets the text. */
-int pst_options_preset(const struct pst_option *rows, size_t count, void *settings,
-                       char fault[PST_FAULT_BYTES]);
-void pst_options_free(const struct pst_option *rows, size_t count, void *settings);
-/* The row called by the first @len bytes of @name, or NULL. */
-const struct pst_option *pst_option_find(const struct pst_option *rows, size_t count, const char *name,
-                                         size_t len);
+int pst_options_preset(const struct pst_options *table, void *settings, char fault[PST_FAULT_BYTES]);
+void pst_options_free(const struct pst_options *table, void *settings);
 /* Return: 0, -ENOENT no such setting, -EINVAL bad value; @fault gets the text. */
-int pst_options_set(const struct pst_option *rows, size_t count, void *settings, const char *name,
-                    const char *value, char fault[PST_FAULT_BYTES]);
+int pst_options_set(const struct pst_options *table, void *settings, const char *name, const char *value,
+                    char fault[PST_FAULT_BYTES]);
 /* "name=value". */
-int pst_options_set_pair(const struct pst_option *rows, size_t count, void *settings, const char *pair,
+int pst_options_set_pair(const struct pst_options *table, void *settings, const char *pair,
                          char fault[PST_FAULT_BYTES]);
-/* Every PENSTOCK_NAME that is set. */
-int pst_options_environment(const struct pst_option *rows, size_t count, void *settings,
-                            char fault[PST_FAULT_BYTES]);
-/* Lines "name = value"; '#' begins a comment. */
-int pst_options_file(const struct pst_option *rows, size_t count, void *settings, const char *path,
+/*
+ * "--name=value", or "--name" with the value behind it. Where there is a value without being said, "--name"
+ * stands alone: yes for a FLAG, 0 where the row's unit is in brackets. Return: how many of @argv that was, 0
+ * when it begins with something else, or as pst_options_set().
+ */
+int pst_options_set_flag(const struct pst_options *table, void *settings, char *const *argv,
+                         char fault[PST_FAULT_BYTES]);
+/* What follows comes from a source that wins over those before: its lists replace theirs. */
+void pst_options_next_source(const struct pst_options *table, void *settings);
+/* The next source: every PENSTOCK_NAME that is set. */
+int pst_options_environment(const struct pst_options *table, void *settings, char fault[PST_FAULT_BYTES]);
+/* The next source: lines "name = value"; '#' begins a comment. */
+int pst_options_file(const struct pst_options *table, void *settings, const char *path,
                      char fault[PST_FAULT_BYTES]);
-void pst_options_help(const struct pst_option *rows, size_t count, FILE *out);
+void pst_options_help(const struct pst_options *table, FILE *out);
 /* "name=value ..." of everything, on one line. */
-void pst_options_print(const struct pst_option *rows, size_t count, const void *settings, char *buf,
-                       size_t cap);
+void pst_options_print(const struct pst_options *table, const void *settings, char *buf, size_t cap);
 
 /* Reads a secret: a regular file that nobody else may read. Return: its length, or -errno with the reason in
  * @fault. */

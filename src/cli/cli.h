@@ -47,9 +47,7 @@ enum pst_exit {
     X(FLAG, until_full, "no", 0, 0, "", "bench: put until there is no space")
 
 struct pst_cli {
-#define X(TYPE, name, preset, min, max, unit, text) PST_OPTION_MEMBER_##TYPE(name)
-    PST_CLI_OPTIONS(X)
-#undef X
+    PST_CLI_OPTIONS(PST_OPTION_MEMBER)
     char *const *args; /* behind the command */
     int arg_count;
     struct penstock *store;

@@ -5,12 +5,8 @@
 
 #include <stdarg.h>
 
-static const struct pst_option options[] = {
-#define X(TYPE, name, preset, min, max, unit, text)                                                          \
-    PST_OPTION_ROW(struct pst_cli, TYPE, name, preset, min, max, unit, text)
-    PST_CLI_OPTIONS(X)
-#undef X
-};
+#define PST_OPTION_SETTINGS struct pst_cli
+static const struct pst_options options = PST_OPTION_TABLE(PST_CLI_OPTIONS);
 
 static const struct command {
     const char *name;
@@ -96,56 +92,49 @@ static int help(void)
     for (size_t i = 0; i < pst_count_of(commands); i++)
         printf("  %s\n", commands[i].usage);
     printf("\noptions:\n");
-    pst_options_help(options, pst_count_of(options), stdout);
+    pst_options_help(&options, stdout);
     printf("\nexit codes: 0 done, 1 not found, 2 usage, 3 no space, 4 not allowed, 5 unreachable, 6 corrupt, "
            "7 other\n");
     return 0;
 }
 
-/* Sets the flag at argv[*i]. Return: 0 or an exit code. */
-static int set_flag(struct pst_cli *cli, int argc, char **argv, int *i)
+/* Flags may stand anywhere, up to "--"; what remains goes to @args. */
+static int read_arguments(struct pst_cli *cli, char *const *argv, char **args, char fault[PST_FAULT_BYTES])
 {
-    const char *flag = argv[*i] + 2, *equals = strchr(flag, '='), *value = equals ? equals + 1 : NULL;
-    const struct pst_option *option =
-        pst_option_find(options, pst_count_of(options), flag, strcspn(flag, "="));
-    char fault[PST_FAULT_BYTES], name[64];
+    bool only_args = false;
+    int used = 1;
 
-    pst_assert(*i > 0 && *i < argc);
-    if (!option)
-        return pst_cli_usage("unknown option '%s'", argv[*i]);
-    snprintf(name, sizeof(name), "%.*s", (int)strcspn(flag, "="), flag);
-    if (!value && option->type == PST_OPTION_FLAG)
-        value = "yes";
-    if (!value && option->unit[0] == '[') /* which says that the value may be left out */
-        value = "0";
-    if (!value && *i + 1 < argc)
-        value = argv[++*i];
-    if (!value)
-        return pst_cli_usage("option '%s' needs a value", argv[*i]);
-    if (pst_options_set(options, pst_count_of(options), cli, name, value, fault) < 0)
-        return pst_cli_usage("%s", fault);
+    pst_assert(cli->arg_count == 0);
+    for (; *argv; argv += used) {
+        used = 1;
+        if (!only_args && strcmp(*argv, "--") == 0) {
+            only_args = true;
+            continue;
+        }
+        if (!only_args)
+            used = pst_options_set_flag(&options, cli, argv, fault);
+        if (used < 0)
+            return used;
+        if (only_args || used == 0) {
+            args[cli->arg_count++] = *argv;
+            used = 1;
+        }
+    }
     return 0;
 }
 
-/* Flags may stand anywhere; what remains goes to @args. */
-static int read_arguments(struct pst_cli *cli, int argc, char **argv, char **args)
+/* What scripts set once for all commands. */
+static int read_environment(struct pst_cli *cli, char fault[PST_FAULT_BYTES])
 {
-    bool only_args = false;
+    static const char *const names[][2] = {{"PENSTOCK_URL", "url"}, {"PENSTOCK_SECRET_FILE", "secret_file"}};
+    int r = 0;
 
-    pst_assert(cli->arg_count == 0);
-    for (int i = 1; i < argc; i++) {
-        int r = 0;
+    for (size_t i = 0; i < pst_count_of(names) && r == 0; i++) {
+        const char *value = getenv(names[i][0]);
 
-        if (only_args || strncmp(argv[i], "--", 2) != 0)
-            args[cli->arg_count++] = argv[i];
-        else if (!argv[i][2])
-            only_args = true;
-        else
-            r = set_flag(cli, argc, argv, &i);
-        if (r)
-            return r;
+        r = value ? pst_options_set(&options, cli, names[i][1], value, fault) : 0;
     }
-    return 0;
+    return r;
 }
 
 static int open_store(struct pst_cli *cli)
@@ -211,15 +200,15 @@ int main(int argc, char **argv)
             return 0;
         }
     }
-    r = pst_options_preset(options, pst_count_of(options), &cli, fault);
-    if (r == 0 && getenv("PENSTOCK_URL"))
-        r = pst_options_set(options, pst_count_of(options), &cli, "url", getenv("PENSTOCK_URL"), fault);
-    if (r == 0 && getenv("PENSTOCK_SECRET_FILE"))
-        r = pst_options_set(options, pst_count_of(options), &cli, "secret_file",
-                            getenv("PENSTOCK_SECRET_FILE"), fault);
-    code = r < 0 ? pst_cli_usage("%s", fault) : read_arguments(&cli, argc, argv, args);
-    if (code == 0)
+    r = pst_options_preset(&options, &cli, fault);
+    if (r == 0)
+        r = read_environment(&cli, fault);
+    if (r == 0)
+        r = read_arguments(&cli, argv + 1, args, fault);
+    if (r < 0)
+        code = pst_cli_usage("%s", fault);
+    else
         code = args[0] ? run_command(&cli, args) : pst_cli_usage("no command");
-    pst_options_free(options, pst_count_of(options), &cli);
+    pst_options_free(&options, &cli);
     return code;
 }

@@ -156,8 +156,8 @@ struct pst_url {
 /* Return: 0 or -EINVAL, explained. */
 int pst_url_parse(const char *text, struct pst_url *out);
 
-struct pst_option;
-/* Applies "a=b&c=d". Return: 0 or -errno, explained. */
-int pst_query_apply(const struct pst_option *rows, size_t count, void *settings, const char *query);
+struct pst_options;
+/* The defaults, and over them "a=b&c=d". Return: 0 or -errno, explained. */
+int pst_query_read(const struct pst_options *table, void *settings, const char *query);
 
 #endif

@@ -22,17 +22,11 @@ enum { TIMEOUT_MS = 10000 }; /* of a wait that names none */
     X(LIST, cache, "", 0, 0, "PREFIX", "keys with this prefix may be evicted")
 
 struct local_settings {
-#define X(TYPE, name, preset, min, max, unit, text) PST_OPTION_MEMBER_##TYPE(name)
-    LOCAL_OPTIONS(X)
-#undef X
+    LOCAL_OPTIONS(PST_OPTION_MEMBER)
 };
 
-static const struct pst_option local_options[] = {
-#define X(TYPE, name, preset, min, max, unit, text)                                                          \
-    PST_OPTION_ROW(struct local_settings, TYPE, name, preset, min, max, unit, text)
-    LOCAL_OPTIONS(X)
-#undef X
-};
+#define PST_OPTION_SETTINGS struct local_settings
+static const struct pst_options local_options = PST_OPTION_TABLE(LOCAL_OPTIONS);
 
 struct pst_shard *pst_local_lock(struct pst_local *l, uint32_t number)
 {
@@ -459,13 +453,10 @@ static int open_local(struct penstock *store, const struct local_settings *setti
 int pst_local_open(struct penstock *store, const char *query, const struct penstock_options *options)
 {
     struct local_settings settings = {0};
-    char fault[PST_FAULT_BYTES];
-    int r = pst_options_preset(local_options, pst_count_of(local_options), &settings, fault);
+    int r = pst_query_read(&local_options, &settings, query);
 
-    r = r < 0 ? pst_fail(r, "%s", fault)
-              : pst_query_apply(local_options, pst_count_of(local_options), &settings, query);
     if (r == 0)
         r = open_local(store, &settings, options->timeout_ms);
-    pst_options_free(local_options, pst_count_of(local_options), &settings);
+    pst_options_free(&local_options, &settings);
     return r;
 }

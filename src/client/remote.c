@@ -23,17 +23,11 @@ enum {
     X(NUMBER, connect_ms, "0", 0, 86400000, "ms", "time to connect")
 
 struct remote_settings {
-#define X(TYPE, name, preset, min, max, unit, text) PST_OPTION_MEMBER_##TYPE(name)
-    REMOTE_OPTIONS(X)
-#undef X
+    REMOTE_OPTIONS(PST_OPTION_MEMBER)
 };
 
-static const struct pst_option remote_options[] = {
-#define X(TYPE, name, preset, min, max, unit, text)                                                          \
-    PST_OPTION_ROW(struct remote_settings, TYPE, name, preset, min, max, unit, text)
-    REMOTE_OPTIONS(X)
-#undef X
-};
+#define PST_OPTION_SETTINGS struct remote_settings
+static const struct pst_options remote_options = PST_OPTION_TABLE(REMOTE_OPTIONS);
 
 /* The arenas of one session, read-only. Views keep it after the session has gone. */
 struct pst_arena_map {
@@ -320,13 +314,10 @@ int pst_remote_open(struct penstock *store, const char *address, const char *que
                     const struct penstock_options *options)
 {
     struct remote_settings settings = {0};
-    char fault[PST_FAULT_BYTES];
-    int r = pst_options_preset(remote_options, pst_count_of(remote_options), &settings, fault);
+    int r = pst_query_read(&remote_options, &settings, query);
 
-    r = r < 0 ? pst_fail(r, "%s", fault)
-              : pst_query_apply(remote_options, pst_count_of(remote_options), &settings, query);
     if (r == 0)
         r = open_remote(store, address, &settings, options);
-    pst_options_free(remote_options, pst_count_of(remote_options), &settings);
+    pst_options_free(&remote_options, &settings);
     return r;
 }

@@ -35,21 +35,19 @@ int pst_url_parse(const char *text, struct pst_url *out)
 
 enum { PAIR_BYTES = 4400 }; /* a setting with the longest path for its value */
 
-int pst_query_apply(const struct pst_option *rows, size_t count, void *settings, const char *query)
+int pst_query_read(const struct pst_options *table, void *settings, const char *query)
 {
     char fault[PST_FAULT_BYTES], pair[PAIR_BYTES];
+    int r = pst_options_preset(table, settings, fault);
 
-    while (*query) {
+    while (r == 0 && *query) {
         size_t len = strcspn(query, "&");
-        int r;
 
         if (len >= sizeof(pair))
             return pst_fail(-EINVAL, "'%.100s...' is too long for a setting", query);
         snprintf(pair, sizeof(pair), "%.*s", (int)len, query);
-        r = *pair ? pst_options_set_pair(rows, count, settings, pair, fault) : 0;
-        if (r < 0)
-            return pst_fail(r == -ENOMEM ? r : -EINVAL, "%s", fault);
+        r = *pair ? pst_options_set_pair(table, settings, pair, fault) : 0;
         query += len + (query[len] == '&');
     }
-    return 0;
+    return r < 0 ? pst_fail(r == -ENOMEM ? r : -EINVAL, "%s", fault) : 0;
 }

@@ -12,6 +12,16 @@
 
 enum { EXIT_USAGE = 2 };
 
+/* Of the daemon, not of the node. */
+#define DAEMON_OPTIONS(X) X(STRING, config, "", 0, 0, "FILE", "file with 'name = value' lines")
+
+struct daemon_settings {
+    DAEMON_OPTIONS(PST_OPTION_MEMBER)
+};
+
+#define PST_OPTION_SETTINGS struct daemon_settings
+static const struct pst_options daemon_options = PST_OPTION_TABLE(DAEMON_OPTIONS);
+
 static void log_line(void *ctx, const char *line)
 {
     struct timespec now;
@@ -31,25 +41,13 @@ static void help(void)
         "usage: penstockd [OPTION...]\n\n"
         "Serves this machine's memory as a store of named values.\n"
         "Options may also be set as PENSTOCK_NAME in the environment and as 'name = value' lines of a file;\n"
-        "the command line wins over the environment, the environment over the file; lists add up.\n\n");
-    pst_options_help(pst_node_options, pst_node_option_count, stdout);
-    printf("  --%-16s %-10s %s\n", "config", "FILE", "file with 'name = value' lines");
+        "the command line wins over the environment, the environment over the file; what may be repeated is\n"
+        "taken from one of them alone.\n\n");
+    pst_options_help(&pst_node_options, stdout);
+    pst_options_help(&daemon_options, stdout);
     printf("  --%-16s %-10s %s\n", "help", "", "this text");
     printf("  --%-16s %-10s %s\n", "version", "", "version");
     printf("\nSIGTERM and SIGINT end the node; SIGUSR1 logs how many keys it stores.\n");
-}
-
-/* Splits "--name=value" or "--name value". Return: the arguments used, 0 when it is neither. */
-static int split_flag(char **argv, char name[64], const char **value)
-{
-    const char *equals;
-
-    if (strncmp(argv[0], "--", 2) != 0)
-        return 0;
-    equals = strchr(argv[0], '=');
-    snprintf(name, 64, "%.*s", (int)(equals ? equals - argv[0] - 2 : 63), argv[0] + 2);
-    *value = equals ? equals + 1 : argv[1];
-    return equals ? 1 : *value ? 2 : 0;
 }
 
 static int usage(const char *fault)
@@ -58,49 +56,60 @@ static int usage(const char *fault)
     return EXIT_USAGE;
 }
 
-/* Two passes: the file that --config names comes first, what stands beside it wins. */
-static int read_flags(char **argv, struct pst_node_settings *settings, const char **config, char *fault)
+static int read_flags(char *const *argv, struct daemon_settings *own, struct pst_node_settings *settings,
+                      char *fault)
 {
-    for (char **at = argv + 1; *at;) {
-        const char *value;
-        char name[64];
-        int used = split_flag(at, name, &value), r = 0;
+    int used;
 
-        if (!used) {
-            snprintf(fault, PST_FAULT_BYTES, "'%.100s': not an option, or its value is missing", *at);
+    pst_options_next_source(&pst_node_options, settings);
+    for (; *argv; argv += used) {
+        used = pst_options_set_flag(&daemon_options, own, argv, fault);
+        if (used == -ENOENT)
+            used = pst_options_set_flag(&pst_node_options, settings, argv, fault);
+        if (used < 0)
+            return used;
+        if (used == 0) {
+            snprintf(fault, PST_FAULT_BYTES, "'%.100s' is not an option", *argv);
             return -EINVAL;
         }
-        if (strcmp(name, "config") == 0)
-            *config = value;
-        else if (settings)
-            r = pst_options_set(pst_node_options, pst_node_option_count, settings, name, value, fault);
-        if (r < 0)
-            return r;
-        at += used;
     }
     return 0;
 }
 
-static int read_settings(char **argv, struct pst_node_settings *settings, char *fault)
+/* Flags are read twice: they name the file, and win over it. */
+static int read_config_name(char *const *argv, struct daemon_settings *own, char *fault)
 {
-    const char *config = getenv("PENSTOCK_CONFIG");
-    int r;
+    struct pst_node_settings passed_over = {0};
+    int r = pst_options_preset(&daemon_options, own, fault);
 
-    r = pst_options_preset(pst_node_options, pst_node_option_count, settings, fault);
     if (r == 0)
-        r = read_flags(argv, NULL, &config, fault);
-    if (r == 0 && config)
-        r = pst_options_file(pst_node_options, pst_node_option_count, settings, config, fault);
+        r = pst_options_environment(&daemon_options, own, fault);
     if (r == 0)
-        r = pst_options_environment(pst_node_options, pst_node_option_count, settings, fault);
+        r = read_flags(argv, own, &passed_over, fault);
+    pst_options_free(&pst_node_options, &passed_over);
+    return r;
+}
+
+static int read_settings(char *const *argv, struct pst_node_settings *settings, char *fault)
+{
+    struct daemon_settings own = {0};
+    int r = read_config_name(argv, &own, fault);
+
     if (r == 0)
-        r = read_flags(argv, settings, &config, fault);
+        r = pst_options_preset(&pst_node_options, settings, fault);
+    if (r == 0 && own.config)
+        r = pst_options_file(&pst_node_options, settings, own.config, fault);
+    if (r == 0)
+        r = pst_options_environment(&pst_node_options, settings, fault);
+    if (r == 0)
+        r = read_flags(argv, &own, settings, fault);
     if (r == 0 && !settings->unix && !settings->listen.count) {
         char path[108];
 
         pst_default_socket(path, sizeof(path));
-        r = pst_options_set(pst_node_options, pst_node_option_count, settings, "unix", path, fault);
+        r = pst_options_set(&pst_node_options, settings, "unix", path, fault);
     }
+    pst_options_free(&daemon_options, &own);
     return r;
 }
 
@@ -162,8 +171,7 @@ static int run(const struct pst_node_settings *settings)
     signal(SIGPIPE, SIG_IGN);
     raise_descriptor_limit();
     report_inherited();
-    pst_options_print(pst_node_options, pst_node_option_count, settings, line + strlen(line),
-                      sizeof(line) - strlen(line));
+    pst_options_print(&pst_node_options, settings, line + strlen(line), sizeof(line) - strlen(line));
     log_line(NULL, line);
     r = pst_node_open(settings, log_line, NULL, &node, fault);
     if (r < 0) {
@@ -194,8 +202,8 @@ int main(int argc, char **argv)
             return 0;
         }
     }
-    r = read_settings(argv, &settings, fault);
+    r = read_settings(argv + 1, &settings, fault);
     r = r < 0 ? usage(fault) : run(&settings);
-    pst_options_free(pst_node_options, pst_node_option_count, &settings);
+    pst_options_free(&pst_node_options, &settings);
     return r;
 }

@@ -11,10 +11,10 @@ struct penstock_node {
 static int apply_settings(struct pst_node_settings *settings, const char *const *pairs)
 {
     char fault[PST_FAULT_BYTES];
-    int r = pst_options_preset(pst_node_options, pst_node_option_count, settings, fault);
+    int r = pst_options_preset(&pst_node_options, settings, fault);
 
     for (; r == 0 && pairs && *pairs; pairs++)
-        r = pst_options_set_pair(pst_node_options, pst_node_option_count, settings, *pairs, fault);
+        r = pst_options_set_pair(&pst_node_options, settings, *pairs, fault);
     return r < 0 ? pst_fail(r == -ENOMEM ? r : -EINVAL, "%s", fault) : 0;
 }
 
@@ -37,7 +37,7 @@ int penstock_node_open(const struct penstock_node_options *options, struct penst
         if (r < 0)
             pst_fail(r, "%s", fault);
     }
-    pst_options_free(pst_node_options, pst_node_option_count, &settings);
+    pst_options_free(&pst_node_options, &settings);
     if (r < 0) {
         free(node);
         return r;

@@ -40,13 +40,10 @@
     X(NUMBER, spin_us, "50", 0, 1000000, "us", "how long an idle shard polls before it sleeps")
 
 struct pst_node_settings {
-#define X(TYPE, name, preset, min, max, unit, text) PST_OPTION_MEMBER_##TYPE(name)
-    PST_NODE_OPTIONS(X)
-#undef X
+    PST_NODE_OPTIONS(PST_OPTION_MEMBER)
 };
 
-extern const struct pst_option pst_node_options[];
-extern const size_t pst_node_option_count;
+extern const struct pst_options pst_node_options;
 
 struct pst_node;
 

@@ -3,13 +3,8 @@
 
 #include <stdio.h>
 
-const struct pst_option pst_node_options[] = {
-#define X(TYPE, name, preset, min, max, unit, text)                                                          \
-    PST_OPTION_ROW(struct pst_node_settings, TYPE, name, preset, min, max, unit, text)
-    PST_NODE_OPTIONS(X)
-#undef X
-};
-const size_t pst_node_option_count = pst_count_of(pst_node_options);
+#define PST_OPTION_SETTINGS struct pst_node_settings
+const struct pst_options pst_node_options = PST_OPTION_TABLE(PST_NODE_OPTIONS);
 
 int pst_classes_parse(const struct pst_strings *classes, char *prefixes[PST_STRINGS_MAX], uint32_t *count,
                       char fault[PST_FAULT_BYTES])

@@ -69,8 +69,30 @@ def test_precedence(tmp_path: pathlib.Path) -> None:
         node.stop()
 
 
+def test_lists_come_from_one_source(tmp_path: pathlib.Path) -> None:
+    config = tmp_path / "config"
+    config.write_text("listen = 127.0.0.1:0\nlisten = 127.0.0.1:0\ndram = 16M\nclass = f/=cache\nclass = g/=cache\n"
+                      f"unix = {tmp_path}/socket\n")
+    by_file, by_environment = ["--config", str(config)], {"PENSTOCK_CLASS": "e/=cache"}
+    for arguments, environment, listeners, cached in (
+            ([], {}, 3, "fg"),
+            ([], by_environment, 3, "e"),
+            (["--class", "a/=cache", "--class=b/=cache"], by_environment, 3, "ab"),
+            (["--class="], by_environment, 3, ""),
+            (["--listen", "127.0.0.1:0"], {}, 2, "fg"),
+            ([], {"PENSTOCK_LISTEN": ""}, 1, "fg")):
+        with start_node(*by_file, *arguments, environment=environment, listeners=listeners) as node:
+            assert node.log().count("listening on ") == listeners, node.log()
+            url = f"node+unix://{tmp_path}/socket"
+            for name in "abefg":
+                assert penstock("--url", url, "put", f"{name}/", stdin=b"x").returncode == 0
+            rows = [json.loads(line) for line in penstock("--url", url, "ls", "--json").stdout.splitlines()]
+            assert [row["key"][0] for row in rows if row["class"] == "cache"] == list(cached)
+            node.stop()
+
+
 @pytest.mark.parametrize("arguments,words", [
-    (["--colour", "red"], "unknown option 'colour'"),
+    (["--colour", "red"], "unknown option '--colour'"),
     (["--dram"], "'--dram'"),
     (["fast"], "'fast'"),
     (["--dram", "lots"], "dram: 'lots' is not a size"),

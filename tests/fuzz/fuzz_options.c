@@ -16,7 +16,7 @@ static int read_file(const char *text, struct pst_node_settings *settings)
 
     pst_assert(fd >= 0 && write(fd, text, bytes) == (ssize_t)bytes);
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-    r = pst_options_file(pst_node_options, pst_node_option_count, settings, path, fault);
+    r = pst_options_file(&pst_node_options, settings, path, fault);
     pst_assert((r < 0) == (fault[0] != '\0'));
     close(fd);
     return r;
@@ -30,8 +30,8 @@ static char *print_file(const struct pst_node_settings *settings)
     FILE *out = open_memstream(&text, &bytes);
 
     pst_assert(out);
-    for (size_t i = 0; i < pst_node_option_count; i++) {
-        const struct pst_option *row = &pst_node_options[i];
+    for (size_t i = 0; i < pst_node_options.count; i++) {
+        const struct pst_option *row = &pst_node_options.rows[i];
         const void *from = (const char *)settings + row->offset;
         const struct pst_strings *list = from;
 
@@ -49,15 +49,15 @@ static char *print_file(const struct pst_node_settings *settings)
 static void preset(struct pst_node_settings *settings)
 {
     char fault[PST_FAULT_BYTES];
-    int r = pst_options_preset(pst_node_options, pst_node_option_count, settings, fault);
+    int r = pst_options_preset(&pst_node_options, settings, fault);
 
     pst_assert(r == 0);
 }
 
 static void bounds_hold(const struct pst_node_settings *settings)
 {
-    for (size_t i = 0; i < pst_node_option_count; i++) {
-        const struct pst_option *row = &pst_node_options[i];
+    for (size_t i = 0; i < pst_node_options.count; i++) {
+        const struct pst_option *row = &pst_node_options.rows[i];
         const void *from = (const char *)settings + row->offset;
 
         if (row->type == PST_OPTION_SIZE || row->type == PST_OPTION_NUMBER)
@@ -80,8 +80,8 @@ static void file(const char *text)
         free(printed);
         free(printed_again);
     }
-    pst_options_free(pst_node_options, pst_node_option_count, &settings);
-    pst_options_free(pst_node_options, pst_node_option_count, &again);
+    pst_options_free(&pst_node_options, &settings);
+    pst_options_free(&pst_node_options, &again);
 }
 
 static void pairs(const char *text)
@@ -91,16 +91,16 @@ static void pairs(const char *text)
     uint32_t count;
 
     preset(&settings);
-    if (pst_options_set_pair(pst_node_options, pst_node_option_count, &settings, text, fault) == 0) {
+    if (pst_options_set_pair(&pst_node_options, &settings, text, fault) == 0) {
         bounds_hold(&settings);
-        pst_options_print(pst_node_options, pst_node_option_count, &settings, line, sizeof(line));
+        pst_options_print(&pst_node_options, &settings, line, sizeof(line));
         pst_assert(memchr(line, 0, sizeof(line)));
         if (pst_classes_parse(&settings.class, prefixes, &count, fault) == 0)
             pst_classes_free(prefixes, count);
     } else {
         pst_assert(fault[0]);
     }
-    pst_options_free(pst_node_options, pst_node_option_count, &settings);
+    pst_options_free(&pst_node_options, &settings);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)

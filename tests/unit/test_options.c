@@ -13,21 +13,15 @@
     X(NUMBER, shards, "4", 1, 256, "threads", "how many shards")                                             \
     X(LIST, class_of, "", 0, 0, "PREFIX=CLASS", "classes of keys")                                           \
     X(FLAG, pre_fault, "yes", 0, 0, "", "touch memory first")                                                \
+    X(NUMBER, mood, "1", 0, 9, "[=N]", "whose value may be left out")                                        \
     X(NUMBER, case_, "7", 0, 9, "cases", "a word of C")
 
 struct settings {
-#define X(TYPE, name, ...) PST_OPTION_MEMBER_##TYPE(name)
-    ROWS(X)
-#undef X
+    ROWS(PST_OPTION_MEMBER)
 };
 
-static const struct pst_option rows[] = {
-#define X(TYPE, ...) PST_OPTION_ROW(struct settings, TYPE, __VA_ARGS__)
-    ROWS(X)
-#undef X
-};
-
-enum { ROW_COUNT = pst_count_of(rows) };
+#define PST_OPTION_SETTINGS struct settings
+static const struct pst_options table = PST_OPTION_TABLE(ROWS);
 
 struct desk {
     struct settings settings;
@@ -40,7 +34,7 @@ static int open_desk(void **state)
 {
     struct desk *d = calloc(1, sizeof(*d));
 
-    assert_int_equal(pst_options_preset(rows, ROW_COUNT, &d->settings, d->fault), 0);
+    assert_int_equal(pst_options_preset(&table, &d->settings, d->fault), 0);
     snprintf(d->folder, sizeof(d->folder), "/tmp/pst_test_options.XXXXXX");
     if (!mkdtemp(d->folder))
         return -1;
@@ -53,7 +47,7 @@ static int close_desk(void **state)
 {
     struct desk *d = *state;
 
-    pst_options_free(rows, ROW_COUNT, &d->settings);
+    pst_options_free(&table, &d->settings);
     unlink(d->path);
     rmdir(d->folder);
     free(d);
@@ -63,7 +57,7 @@ static int close_desk(void **state)
 static int set(struct desk *d, const char *name, const char *value)
 {
     d->fault[0] = '\0';
-    return pst_options_set(rows, ROW_COUNT, &d->settings, name, value, d->fault);
+    return pst_options_set(&table, &d->settings, name, value, d->fault);
 }
 
 static void assert_fault(const struct desk *d, const char *part)
@@ -230,6 +224,69 @@ static void lists_grow_to_their_bound(void **state)
     assert_int_equal(d->settings.class_of.count, PST_STRINGS_MAX);
 }
 
+/* A source's list is its own, whether it says one item, several or that there is none. */
+static void lists_are_those_of_the_last_source(void **state)
+{
+    struct desk *d = *state;
+    struct pst_strings *list = &d->settings.class_of;
+
+    for (int i = 0; i < 2; i++) {
+        pst_options_next_source(&table, &d->settings);
+        assert_int_equal(list->count, i ? 2 : 0); /* until the source says something */
+        assert_int_equal(set(d, "class_of", "a"), 0);
+        assert_int_equal(set(d, "class_of", "b"), 0);
+        assert_int_equal(list->count, 2);
+        assert_string_equal(list->items[1], "b");
+    }
+    pst_options_next_source(&table, &d->settings);
+    assert_int_equal(set(d, "class_of", ""), 0);
+    assert_int_equal(list->count, 0);
+    pst_options_next_source(&table, &d->settings);
+    assert_int_equal(set(d, "shards", "5"), 0);
+    pst_options_next_source(&table, &d->settings);
+    assert_int_equal(d->settings.shards, 5); /* what is no list stays until it is said again */
+}
+
+static void flags_say_how_much_they_took(void **state)
+{
+    static const struct {
+        const char *argv[3];
+        int result;
+        const char *fault;
+    } cases[] = {
+        {{"--shards", "9"}, 2, NULL},
+        {{"--shards=9", "8"}, 1, NULL},
+        {{"--pre-fault", "no"}, 1, NULL}, /* is yes alone; "no" is the next argument */
+        {{"--pre-fault=no"}, 1, NULL},
+        {{"--place", "--shards"}, 2, NULL},
+        {{"--mood"}, 1, NULL},
+        {{"--mood", "3"}, 1, NULL},
+        {{"shards"}, 0, NULL},
+        {{"-shards"}, 0, NULL},
+        {{"-"}, 0, NULL},
+        {{"--"}, -ENOENT, "unknown option '--'"},
+        {{"--="}, -ENOENT, "unknown option '--='"},
+        {{"--shard", "9"}, -ENOENT, "unknown option '--shard'"},
+        {{"--shards"}, -EINVAL, "option '--shards' needs a value"},
+        {{"--shards="}, -EINVAL, "shards: '' is not a number"},
+        {{"--pre-fault=maybe"}, -EINVAL, "pre_fault: 'maybe' is not yes or no"},
+    };
+    struct desk *d = *state;
+
+    for (size_t i = 0; i < pst_count_of(cases); i++) {
+        d->fault[0] = '\0';
+        assert_int_equal(
+            pst_options_set_flag(&table, &d->settings, (char *const *)(uintptr_t)cases[i].argv, d->fault),
+            cases[i].result);
+        if (cases[i].fault)
+            assert_string_equal(d->fault, cases[i].fault);
+    }
+    assert_int_equal(d->settings.shards, 9);
+    assert_false(d->settings.pre_fault);
+    assert_string_equal(d->settings.place, "--shards");
+    assert_int_equal(d->settings.mood, 0);
+}
+
 static void names_take_both_dashes(void **state)
 {
     static const char *const unknown[] = {"",          "pagesize", "page_siz", "page_sizes", "page size",
@@ -240,7 +297,6 @@ static void names_take_both_dashes(void **state)
     assert_int_equal(set(d, "page_size", "1M"), 0);
     assert_int_equal(set(d, "case", "1"), 0);
     assert_int_equal(d->settings.case_, 1);
-    assert_ptr_equal(pst_option_find(rows, ROW_COUNT, "pre-fault=no", 9), &rows[5]);
     for (size_t i = 0; i < pst_count_of(unknown); i++) {
         char want[64];
 
@@ -255,15 +311,15 @@ static void pairs_are_cut_at_the_first_equals(void **state)
     struct desk *d = *state;
     char long_name[200];
 
-    assert_int_equal(pst_options_set_pair(rows, ROW_COUNT, &d->settings, "class-of=kv/=cache", d->fault), 0);
+    assert_int_equal(pst_options_set_pair(&table, &d->settings, "class-of=kv/=cache", d->fault), 0);
     assert_string_equal(d->settings.class_of.items[0], "kv/=cache");
-    assert_int_equal(pst_options_set_pair(rows, ROW_COUNT, &d->settings, "shards", d->fault), -EINVAL);
+    assert_int_equal(pst_options_set_pair(&table, &d->settings, "shards", d->fault), -EINVAL);
     assert_fault(d, "'shards' is not name=value");
-    assert_int_equal(pst_options_set_pair(rows, ROW_COUNT, &d->settings, "colour=red", d->fault), -ENOENT);
+    assert_int_equal(pst_options_set_pair(&table, &d->settings, "colour=red", d->fault), -ENOENT);
     assert_fault(d, "unknown option 'colour'");
     memset(long_name, 'a', sizeof(long_name));
     memcpy(long_name + sizeof(long_name) - 3, "=1", 3);
-    assert_int_equal(pst_options_set_pair(rows, ROW_COUNT, &d->settings, long_name, d->fault), -EINVAL);
+    assert_int_equal(pst_options_set_pair(&table, &d->settings, long_name, d->fault), -EINVAL);
 }
 
 /* A fault is never longer than its room, whatever was typed. */
@@ -288,14 +344,14 @@ static void environment_is_read(void **state)
     setenv("PENSTOCK_PLACE", "/there", 1);
     setenv("PENSTOCK_PRE_FAULT", "off", 1);
     setenv("PENSTOCK_CASE", "3", 1);
-    assert_int_equal(pst_options_environment(rows, ROW_COUNT, &d->settings, d->fault), 0);
+    assert_int_equal(pst_options_environment(&table, &d->settings, d->fault), 0);
     assert_int_equal(d->settings.page_size, 128 << 10);
     assert_string_equal(d->settings.place, "/there");
     assert_false(d->settings.pre_fault);
     assert_int_equal(d->settings.case_, 3);
     assert_int_equal(d->settings.shards, 4);
     setenv("PENSTOCK_SHARDS", "none", 1);
-    assert_int_equal(pst_options_environment(rows, ROW_COUNT, &d->settings, d->fault), -EINVAL);
+    assert_int_equal(pst_options_environment(&table, &d->settings, d->fault), -EINVAL);
     assert_fault(d, "shards: 'none' is not a number");
     unsetenv("PENSTOCK_PAGE_SIZE");
     unsetenv("PENSTOCK_PLACE");
@@ -308,7 +364,7 @@ static int read_file(struct desk *d, const char *text)
 {
     write_file(d, text, strlen(text), 0644);
     d->fault[0] = '\0';
-    return pst_options_file(rows, ROW_COUNT, &d->settings, d->path, d->fault);
+    return pst_options_file(&table, &d->settings, d->path, d->fault);
 }
 
 static void files_are_read(void **state)
@@ -350,9 +406,9 @@ static void bad_lines_are_named(void **state)
     assert_fault(d, want);
     assert_int_equal(read_file(d, "= 3\n"), -ENOENT);
     unlink(d->path);
-    assert_int_equal(pst_options_file(rows, ROW_COUNT, &d->settings, d->path, d->fault), -ENOENT);
+    assert_int_equal(pst_options_file(&table, &d->settings, d->path, d->fault), -ENOENT);
     assert_fault(d, d->path);
-    assert_int_equal(pst_options_file(rows, ROW_COUNT, &d->settings, d->folder, d->fault), -EISDIR);
+    assert_int_equal(pst_options_file(&table, &d->settings, d->folder, d->fault), -EISDIR);
     assert_fault(d, d->folder);
 }
 
@@ -378,11 +434,11 @@ static void help_and_print_show_every_row(void **state)
     size_t len = 0;
     FILE *out = open_memstream(&help, &len);
 
-    pst_options_help(rows, ROW_COUNT, out);
+    pst_options_help(&table, out);
     fclose(out);
-    for (size_t i = 0; i < ROW_COUNT; i++) {
-        assert_non_null(strstr(help, rows[i].text));
-        assert_non_null(strstr(help, rows[i].unit));
+    for (size_t i = 0; i < table.count; i++) {
+        assert_non_null(strstr(help, table.rows[i].text));
+        assert_non_null(strstr(help, table.rows[i].unit));
     }
     assert_non_null(strstr(help, "--page-size "));
     assert_non_null(strstr(help, "--case "));
@@ -392,10 +448,10 @@ static void help_and_print_show_every_row(void **state)
     assert_int_equal(set(d, "place", "/p"), 0);
     assert_int_equal(set(d, "class_of", "a=cache"), 0);
     assert_int_equal(set(d, "class_of", "b=keep"), 0);
-    pst_options_print(rows, ROW_COUNT, &d->settings, printed, sizeof(printed));
+    pst_options_print(&table, &d->settings, printed, sizeof(printed));
     assert_string_equal(printed,
                         "place=/p mode=calm page_size=2097152 shards=4 class_of=a=cache class_of=b=keep "
-                        "pre_fault=yes case=7");
+                        "pre_fault=yes mood=1 case=7");
 }
 
 static void print_stays_in_its_room(void **state)
@@ -404,11 +460,11 @@ static void print_stays_in_its_room(void **state)
     char whole[1024];
 
     assert_int_equal(set(d, "class_of", "a=cache"), 0);
-    pst_options_print(rows, ROW_COUNT, &d->settings, whole, sizeof(whole));
+    pst_options_print(&table, &d->settings, whole, sizeof(whole));
     for (size_t cap = 1; cap <= strlen(whole) + 1; cap++) {
         char *exact = malloc(cap);
 
-        pst_options_print(rows, ROW_COUNT, &d->settings, exact, cap);
+        pst_options_print(&table, &d->settings, exact, cap);
         assert_int_equal(strlen(exact), cap - 1);
         assert_memory_equal(exact, whole, cap - 1);
         free(exact);
@@ -478,6 +534,8 @@ int main(void)
         DESK_TEST(numbers_are_bounded_and_have_no_units),
         DESK_TEST(flags_know_a_few_words),
         DESK_TEST(lists_grow_to_their_bound),
+        DESK_TEST(lists_are_those_of_the_last_source),
+        DESK_TEST(flags_say_how_much_they_took),
         DESK_TEST(names_take_both_dashes),
         DESK_TEST(pairs_are_cut_at_the_first_equals),
         DESK_TEST(faults_fit),
