@@ -60,6 +60,9 @@ int pst_cli_missing(const char *key);
 int pst_cli_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
 int pst_cli_exit_code(int result);
 
+/* Keeps what libraries print out of the command's output. */
+void pst_output_begin(void);
+
 /* A JSON string, quoted; bytes that are no text come as \u00XX. */
 void pst_json_string(FILE *out, const void *text, size_t len);
 

@@ -313,7 +313,7 @@ int pst_cmd_dump(struct pst_cli *cli)
         return pst_cli_fail(-ENOMEM);
     d->cli = cli;
     d->path = cli->arg_count == 2 ? cli->args[1] : "-";
-    if (strcmp(d->path, "-") == 0 && isatty(STDOUT_FILENO))
+    if (strcmp(d->path, "-") == 0 && isatty(fileno(stdout)))
         return pst_cli_usage("dump: name a FILE, or send standard output somewhere");
     return run(d, cli->arg_count ? cli->args[0] : "");
 }

@@ -191,6 +191,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "penstock: out of memory\n");
         return PST_EXIT_OTHER;
     }
+    pst_output_begin();
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--help") == 0)
             return help();

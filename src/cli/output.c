@@ -1,7 +1,28 @@
-/* output.c: JSON text, and the progress bar. */
+/* output.c: whose standard output is, JSON text, the progress bar. */
 #include "cli/cli.h"
 
 #include "base/clock.h"
+
+#include <fcntl.h>
+
+/*
+ * UCX took the stream called stdout for its log when it was loaded, before there was a main(). So the
+ * commands' output moves to a stream of its own, and the descriptor that UCX writes to becomes that of
+ * errors; unless the environment says where the log goes.
+ */
+void pst_output_begin(void)
+{
+    int fd = getenv("UCX_LOG_FILE") ? -1 : fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
+    FILE *own = fd < 0 ? NULL : fdopen(fd, "w");
+
+    pst_assert(stdout); /* nothing has been printed yet */
+    if (own && dup2(STDERR_FILENO, STDOUT_FILENO) >= 0)
+        stdout = own;
+    else if (own)
+        fclose(own);
+    else if (fd >= 0)
+        close(fd);
+}
 
 void pst_json_string(FILE *out, const void *text, size_t len)
 {

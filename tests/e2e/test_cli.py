@@ -539,6 +539,24 @@ def test_help_and_version() -> None:
     assert penstock("--version").stdout.startswith(b"penstock ")
 
 
+def test_the_transport_logs_elsewhere(cli: Cli, tmp_path: pathlib.Path) -> None:
+    value = binary(100_000)
+    cli("put", "k", stdin=value)
+
+    def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
+        done = penstock("--url", cli.url, *arguments, environment={"UCX_LOG_LEVEL": "info", **environment})
+        assert done.returncode == 0, done
+        return done
+
+    got = run("get", "k")
+    assert got.stdout == value and b"UCX  INFO" in got.stderr
+    assert json.loads(run("stat", "--json").stdout)["keys"] == 1
+    to_file = run("get", "k", UCX_LOG_FILE=str(tmp_path / "log"))  # who says where it goes has it there
+    assert to_file.stdout == value and b"UCX" not in to_file.stderr
+    assert b"UCX  INFO" in (tmp_path / "log").read_bytes()
+    assert b"UCX  INFO" in run("get", "k", UCX_LOG_FILE="stdout").stdout
+
+
 def test_unreachable(tmp_path: pathlib.Path) -> None:
     for url in ("node://127.0.0.1:1", f"node+unix://{tmp_path}/none",
                 "node://no-such-host.invalid:7000?fabric=trusted"):
