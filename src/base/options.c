@@ -15,18 +15,28 @@ static int name_bytes(const struct pst_option *row)
     return (int)(len && row->name[len - 1] == '_' ? len - 1 : len);
 }
 
-int pst_parse_size(const char *text, uint64_t *out)
+int pst_parse_digits(const char *text, const char **end, uint64_t *out)
 {
-    static const char units[] = "KMGT";
-    unsigned long long n;
-    uint64_t scale = 1;
-    char *end;
+    uint64_t n = 0;
 
     if (!isdigit((unsigned char)*text))
         return -EINVAL;
-    errno = 0;
-    n = strtoull(text, &end, 10);
-    if (errno)
+    for (; isdigit((unsigned char)*text); text++) {
+        if (__builtin_mul_overflow(n, 10, &n) || pst_add_overflows(n, (uint64_t)(*text - '0'), &n))
+            return -EINVAL;
+    }
+    *end = text;
+    *out = n;
+    return 0;
+}
+
+int pst_parse_size(const char *text, uint64_t *out)
+{
+    static const char units[] = "KMGT";
+    uint64_t n, scale = 1;
+    const char *end;
+
+    if (pst_parse_digits(text, &end, &n) < 0)
         return -EINVAL;
     if (*end) {
         const char *unit = strchr(units, toupper((unsigned char)*end));
@@ -126,6 +136,11 @@ static int set_row(const struct pst_option *row, void *settings, const char *val
 
     switch (row->type) {
     case PST_OPTION_STRING:
+        if (strlen(value) < row->min) {
+            snprintf(fault, PST_FAULT_BYTES, "%.*s: '%.100s' is too short", name_bytes(row), row->name,
+                     value);
+            return -EINVAL;
+        }
         return set_string(to, value, fault);
     case PST_OPTION_LIST:
         return add_string(row, to, value, fault);
@@ -297,7 +312,8 @@ int pst_options_file(const struct pst_options *table, void *settings, const char
         equals = strchr(name, '=');
         if (!whole) {
             r = -EINVAL;
-            snprintf(why, sizeof(why), "a line of more than %zu bytes", sizeof(line) - 2);
+            snprintf(why, sizeof(why), "a line of more than %zu bytes, or with a zero byte",
+                     sizeof(line) - 2);
         } else if (equals) {
             *equals = '\0';
             r = pst_options_set(table, settings, trim(name), trim(equals + 1), why);

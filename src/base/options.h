@@ -14,7 +14,7 @@
 #include <stdio.h>
 
 enum pst_option_type {
-    PST_OPTION_STRING, /* char *, owned; NULL when empty */
+    PST_OPTION_STRING, /* char *, owned; NULL when empty; of @min bytes when it is set */
     PST_OPTION_SIZE,   /* uint64_t bytes: 4096, 64K, 2M, 4G, 1T */
     PST_OPTION_NUMBER, /* uint64_t */
     PST_OPTION_LIST,   /* struct pst_strings: each setting adds one to those of its source */
@@ -98,7 +98,9 @@ void pst_options_print(const struct pst_options *table, const void *settings, ch
  * @fault. */
 int pst_secret_read(const char *path, void *buf, size_t cap, char fault[PST_FAULT_BYTES]);
 
-/* Return: 0 or -EINVAL. */
+/* A decimal number that begins with a digit, to *@end. Return: 0 or -EINVAL. */
+int pst_parse_digits(const char *text, const char **end, uint64_t *out);
+/* The same with nothing behind it, or K, M, G or T. Return: 0 or -EINVAL. */
 int pst_parse_size(const char *text, uint64_t *out);
 
 #endif

@@ -262,7 +262,7 @@ static int parse_mix(const char *text, struct mix *mix)
         text += strcspn(text, ",");
         text += *text == ',';
     }
-    return sum == 100 ? 0 : -EINVAL;
+    return sum == 100 && !*text ? 0 : -EINVAL;
 }
 
 static uint64_t pick(struct bench *b, const struct mix *mix)
@@ -284,7 +284,8 @@ static int run_until_full(struct bench *b)
     int r = 0;
 
     if (!b->cli->mix || parse_mix(b->cli->mix, &mix) < 0)
-        return pst_cli_usage("mix: SIZE:PERCENT,... with percents that sum to 100");
+        return pst_cli_usage("mix: '%.100s' is not up to %d SIZE:PERCENT,... with percents that sum to 100",
+                             b->cli->mix ? b->cli->mix : "", MIX_MAX);
     if (make_buffer(b, mix.bytes_max) < 0)
         return pst_cli_fail(-ENOMEM);
     for (; r == 0; keys++) {
@@ -370,6 +371,13 @@ static int measure(struct bench *b)
     r = make_batches(b);
     if (r == 0 && b->code)
         r = make_buffer(b, b->cli->size);
+    if (r == -ENOMEM) {
+        fprintf(stderr,
+                "penstock: no memory for the values of %" PRIu64 " batches of %" PRIu64 ", %" PRIu64
+                " bytes each\n",
+                b->cli->inflight, b->cli->batch, b->cli->size);
+        return PST_EXIT_OTHER;
+    }
     if (r == 0)
         r = b->code ? run_batches(b) : run_walks(b);
     if (r == 0 && b->failures)
@@ -385,8 +393,7 @@ int pst_cmd_bench(struct pst_cli *cli)
     struct bench b = {.cli = cli};
     int code;
 
-    if (cli->arg_count)
-        return pst_cli_usage("bench takes options only");
+    pst_assert(cli->store && cli->arg_count == 0);
     pst_random(&b.random, sizeof(b.random));
     b.random |= 1;
     code = measure(&b);

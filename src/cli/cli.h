@@ -27,23 +27,23 @@ enum pst_exit {
     X(NUMBER, timeout, "10000", 1, 86400000, "ms", "how long one call may take")                             \
     X(FLAG, json, "no", 0, 0, "", "machine-readable output")                                                 \
     X(FLAG, long_, "no", 0, 0, "", "ls: size, generation and class too")                                     \
-    X(STRING, wait, "", 0, 0, "[=MS]", "get: wait for the key, MS long or as long as a call may take")       \
-    X(STRING, range, "", 0, 0, "FROM:BYTES", "get: only this part of the value")                             \
-    X(STRING, prefix, "", 0, 0, "PREFIX", "rm: every key with it; put, get --files: in front of the path")   \
-    X(STRING, files, "", 0, 0, "LIST", "put, get: every file that LIST names, one path a line")              \
+    X(STRING, wait, "", 1, 0, "[=MS]", "get: wait for the key, MS long or as long as a call may take")       \
+    X(STRING, range, "", 1, 0, "FROM:BYTES", "get: only this part of the value")                             \
+    X(STRING, prefix, "", 1, 0, "PREFIX", "rm: every key with it; put, get --files: in front of the path")   \
+    X(STRING, files, "", 1, 0, "LIST", "put, get: every file that LIST names, one path a line")              \
     X(FLAG, sha256, "no", 0, 0, "", "get --files: print digests instead of writing files")                   \
     X(FLAG, if_absent, "no", 0, 0, "", "put, load: only when there is no such key")                          \
     X(FLAG, replace, "no", 0, 0, "", "load: over keys that are there, too (as without it)")                  \
-    X(STRING, if_generation, "", 0, 0, "N", "put, rm: only over this generation")                            \
+    X(STRING, if_generation, "", 1, 0, "N", "put, rm: only over this generation")                            \
     X(FLAG, checksum, "no", 0, 0, "", "put, load: keep a checksum that every get verifies")                  \
-    X(STRING, op, "get", 0, 0, "OP", "bench: get, put, exists, view-walk")                                   \
+    X(STRING, op, "get", 1, 0, "OP", "bench: get, put, exists, view-walk")                                   \
     X(SIZE, size, "64", 0, 1ull << 40, "bytes", "bench: size of a value")                                    \
     X(NUMBER, keys, "100000", 1, 1000000000, "keys", "bench: number of keys")                                \
     X(NUMBER, batch, "1", 1, 4096, "ops", "bench: operations submitted together")                            \
     X(NUMBER, inflight, "1", 1, 256, "batches", "bench: batches underway at once")                           \
     X(NUMBER, seconds, "3", 1, 3600, "s", "bench: how long")                                                 \
     X(FLAG, fill, "no", 0, 0, "", "bench: put every key once")                                               \
-    X(STRING, mix, "", 0, 0, "SIZE:PERCENT,...", "bench: put values of mixed sizes")                         \
+    X(STRING, mix, "", 1, 0, "SIZE:PERCENT,...", "bench: put values of mixed sizes")                         \
     X(FLAG, until_full, "no", 0, 0, "", "bench: put until there is no space")
 
 struct pst_cli {
@@ -55,8 +55,8 @@ struct pst_cli {
 
 /* Prints "penstock: what" and returns the exit code that belongs to @result. */
 int pst_cli_fail(int result);
-/* The same for a key that is not there. */
-int pst_cli_missing(const char *key);
+/* The same of an operation on @key. */
+int pst_cli_fail_key(const char *key, int result);
 int pst_cli_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
 int pst_cli_exit_code(int result);
 

@@ -307,8 +307,7 @@ int pst_cmd_dump(struct pst_cli *cli)
 {
     pst_cleanup_free struct dump *d = calloc(1, sizeof(*d));
 
-    if (cli->arg_count > 2)
-        return pst_cli_usage("dump takes one PREFIX and one FILE");
+    pst_assert(cli->store && cli->arg_count <= 2);
     if (!d)
         return pst_cli_fail(-ENOMEM);
     d->cli = cli;

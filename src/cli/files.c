@@ -78,6 +78,8 @@ static int read_list(struct run *run)
         if (len)
             r = add_file(run, line);
     }
+    if (r == 0 && ferror(list)) /* a folder, for one, opens but cannot be read */
+        r = errno ? -errno : -EIO;
     free(line);
     if (list)
         fclose(list);

@@ -12,13 +12,14 @@ enum { STREAM_BYTES = 4 << 20 };
 
 static int parse_generation(const struct pst_cli *cli, struct penstock_op *op)
 {
-    char *end;
+    const char *end;
 
     if (!cli->if_generation)
         return 0;
     op->flags |= PENSTOCK_IF_GENERATION;
-    op->if_generation = strtoull(cli->if_generation, &end, 10);
-    return *end ? pst_cli_usage("if-generation: '%s' is not a number", cli->if_generation) : 0;
+    if (pst_parse_digits(cli->if_generation, &end, &op->if_generation) < 0 || *end)
+        return pst_cli_usage("if-generation: '%.100s' is not a number", cli->if_generation);
+    return 0;
 }
 
 /* A file of its own is mapped: it has a length, and nothing is copied. */
@@ -87,9 +88,7 @@ int pst_cmd_put(struct pst_cli *cli)
 
     pst_assert(cli->store && cli->arg_count >= 0);
     if (cli->files)
-        return cli->arg_count ? pst_cli_usage("put --files takes no key") : pst_put_files(cli);
-    if (cli->arg_count < 1 || cli->arg_count > 2)
-        return pst_cli_usage("put needs KEY and may have FILE");
+        return pst_put_files(cli);
     key = cli->args[0];
     penstock_prep_put(&op, key, strlen(key), NULL, 0);
     op.flags = (uint8_t)((cli->if_absent ? PENSTOCK_IF_ABSENT : 0) | (cli->checksum ? PENSTOCK_CHECKSUM : 0));
@@ -103,7 +102,7 @@ int pst_cmd_put(struct pst_cli *cli)
         return PST_EXIT_OTHER;
     }
     if (op.result)
-        return pst_cli_fail(op.result);
+        return pst_cli_fail_key(key, op.result);
     if (cli->json) {
         printf("{\"key\":");
         pst_json_string(stdout, key, strlen(key));
@@ -116,14 +115,22 @@ int pst_cmd_put(struct pst_cli *cli)
 
 static int parse_range(const struct pst_cli *cli, uint64_t *from, uint64_t *bytes)
 {
-    char *colon = NULL, *end = NULL;
+    const char *end;
 
     pst_assert(cli->range);
-    *from = strtoull(cli->range, &colon, 10);
-    if (colon != cli->range && *colon == ':')
-        *bytes = strtoull(colon + 1, &end, 10);
-    if (!end || end == colon + 1 || *end)
-        return pst_cli_usage("range: '%s' is not FROM:BYTES", cli->range);
+    if (pst_parse_digits(cli->range, &end, from) < 0 || *end != ':' ||
+        pst_parse_digits(end + 1, &end, bytes) < 0 || *end)
+        return pst_cli_usage("range: '%.100s' is not FROM:BYTES", cli->range);
+    return 0;
+}
+
+static int parse_wait(const struct pst_cli *cli, uint64_t *wait_ms)
+{
+    const char *end;
+
+    pst_assert(cli->wait);
+    if (pst_parse_digits(cli->wait, &end, wait_ms) < 0 || *end || *wait_ms > INT32_MAX)
+        return pst_cli_usage("wait: '%.100s' is not a number of milliseconds up to %d", cli->wait, INT32_MAX);
     return 0;
 }
 
@@ -194,8 +201,8 @@ static int get_value(struct pst_cli *cli, struct penstock_op *op)
     uint64_t from = 0, bytes = 0, wait_ms = 0;
     int r, code = cli->range ? parse_range(cli, &from, &bytes) : 0;
 
-    if (code == 0 && cli->wait && (pst_parse_size(cli->wait, &wait_ms) < 0 || wait_ms > INT32_MAX))
-        code = pst_cli_usage("wait: '%s' is not a number of milliseconds", cli->wait);
+    if (code == 0 && cli->wait)
+        code = parse_wait(cli, &wait_ms);
     if (code)
         return code;
     r = cli->range ? read_range(cli, op, key, from, bytes, wait_ms) : read_whole(cli, op, key, wait_ms);
@@ -204,7 +211,7 @@ static int get_value(struct pst_cli *cli, struct penstock_op *op)
         return PST_EXIT_OTHER;
     }
     if (r)
-        return r == PENSTOCK_MISS ? pst_cli_missing(key) : pst_cli_fail(r);
+        return pst_cli_fail_key(key, r);
     if (!cli->json || !to_stdout)
         code = write_all(path, op->data, op->bytes);
     if (cli->json && code == 0)
@@ -219,9 +226,7 @@ int pst_cmd_get(struct pst_cli *cli)
 
     pst_assert(cli->store && cli->arg_count >= 0);
     if (cli->files)
-        return cli->arg_count ? pst_cli_usage("get --files takes no key") : pst_get_files(cli);
-    if (cli->arg_count < 1 || cli->arg_count > 2)
-        return pst_cli_usage("get needs KEY and may have FILE");
+        return pst_get_files(cli);
     code = get_value(cli, &op);
     free(op.data);
     return code;
@@ -255,9 +260,7 @@ int pst_cmd_ls(struct pst_cli *cli)
     struct penstock_list *list;
     int r;
 
-    pst_assert(cli->store && cli->arg_count >= 0);
-    if (cli->arg_count > 1)
-        return pst_cli_usage("ls takes one PREFIX");
+    pst_assert(cli->store && cli->arg_count <= 1);
     r = penstock_list_open(cli->store, &options, &list);
     if (r)
         return pst_cli_fail(r);
@@ -279,9 +282,7 @@ static int rm_one(struct pst_cli *cli, const char *key)
     if (code)
         return code;
     penstock_batch(cli->store, &op, 1);
-    if (op.result == PENSTOCK_MISS)
-        return pst_cli_missing(key);
-    return op.result ? pst_cli_fail(op.result) : 0;
+    return op.result ? pst_cli_fail_key(key, op.result) : 0;
 }
 
 int pst_cmd_rm(struct pst_cli *cli)
@@ -289,9 +290,9 @@ int pst_cmd_rm(struct pst_cli *cli)
     uint64_t deleted = 0;
     int code = 0, r;
 
-    pst_assert(cli->store && cli->arg_count >= 0);
-    if (!cli->prefix == !cli->arg_count)
-        return pst_cli_usage("rm needs keys, or --prefix");
+    pst_assert(cli->store && !cli->prefix == !!cli->arg_count);
+    if (cli->prefix && cli->if_generation)
+        return pst_cli_usage("rm: --if-generation is of one key, not of a prefix");
     if (cli->prefix) {
         r = penstock_delete_prefix(cli->store, cli->prefix, strlen(cli->prefix), &deleted);
         if (r)
@@ -334,11 +335,9 @@ static int stat_key(struct pst_cli *cli, const char *key)
     op.attrs = attrs;
     op.attr_bytes = sizeof(attrs);
     penstock_batch(cli->store, &op, 1);
-    if (op.result == PENSTOCK_MISS)
-        return pst_cli_missing(key);
-    pst_assert(op.result || op.attr_bytes <= sizeof(attrs));
     if (op.result)
-        return pst_cli_fail(op.result);
+        return pst_cli_fail_key(key, op.result);
+    pst_assert(op.attr_bytes <= sizeof(attrs));
     if (cli->json)
         printf("{\"bytes\":%" PRIu64 ",\"generation\":%" PRIu64 ",\"attributes\":", op.value_bytes,
                op.generation);
@@ -388,8 +387,7 @@ int pst_cmd_stat(struct pst_cli *cli)
     const char *gap = "{";
     int r;
 
-    if (cli->arg_count > 1)
-        return pst_cli_usage("stat takes one KEY");
+    pst_assert(cli->store && cli->arg_count <= 1);
     if (cli->arg_count == 1)
         return stat_key(cli, cli->args[0]);
     r = penstock_stat(cli->store, &s);

@@ -218,8 +218,7 @@ int pst_cmd_load(struct pst_cli *cli)
     const char *path = cli->arg_count ? cli->args[0] : "-";
     pst_cleanup_close int fd = -1;
 
-    if (cli->arg_count > 1)
-        return pst_cli_usage("load takes one FILE");
+    pst_assert(cli->store && cli->arg_count <= 1);
     if (cli->if_absent && cli->replace)
         return pst_cli_usage("load: either --if-absent or --replace");
     if (!l)

@@ -10,20 +10,26 @@ static const struct pst_options options = PST_OPTION_TABLE(PST_CLI_OPTIONS);
 
 static const struct command {
     const char *name;
-    const char *usage;
+    const char *arguments;
+    const char *text;
     int (*run)(struct pst_cli *cli);
+    int count_min, count_max; /* of arguments */
+    size_t instead;           /* a STRING of the flags that stands in for all of them; 0: none */
 } commands[] = {
-    {"put", "put KEY [FILE|-]        store a file or standard input under KEY", pst_cmd_put},
-    {"get", "get KEY [FILE|-]        write KEY's value to a file or standard output", pst_cmd_get},
-    {"ls", "ls [PREFIX]             list keys in order", pst_cmd_ls},
-    {"rm", "rm KEY...               delete keys, or with --prefix all that begin with it", pst_cmd_rm},
-    {"stat", "stat [KEY]              figures of the store, or of one value", pst_cmd_stat},
-    {"ping", "ping                    round trip to every shard", pst_cmd_ping},
-    {"clear", "clear                   delete everything that is not pinned", pst_cmd_clear},
-    {"dump", "dump [PREFIX] [FILE|-]  write all keys and values as one checked stream", pst_cmd_dump},
-    {"load", "load [FILE|-]           store what dump wrote", pst_cmd_load},
-    {"watch", "watch [PREFIX]          print what happens to keys, a line each", pst_cmd_watch},
-    {"bench", "bench                   measure", pst_cmd_bench},
+    {"put", "KEY [FILE|-]", "store a file or standard input under KEY", pst_cmd_put, 1, 2,
+     offsetof(struct pst_cli, files)},
+    {"get", "KEY [FILE|-]", "write KEY's value to a file or standard output", pst_cmd_get, 1, 2,
+     offsetof(struct pst_cli, files)},
+    {"ls", "[PREFIX]", "list keys in order", pst_cmd_ls, 0, 1, 0},
+    {"rm", "KEY...", "delete keys, or with --prefix all that begin with it", pst_cmd_rm, 1, INT32_MAX,
+     offsetof(struct pst_cli, prefix)},
+    {"stat", "[KEY]", "figures of the store, or of one value", pst_cmd_stat, 0, 1, 0},
+    {"ping", "", "round trip to every shard", pst_cmd_ping, 0, 0, 0},
+    {"clear", "", "delete everything that is not pinned", pst_cmd_clear, 0, 0, 0},
+    {"dump", "[PREFIX] [FILE|-]", "write all keys and values as one checked stream", pst_cmd_dump, 0, 2, 0},
+    {"load", "[FILE|-]", "store what dump wrote", pst_cmd_load, 0, 1, 0},
+    {"watch", "[PREFIX]", "print what happens to keys, a line each", pst_cmd_watch, 0, 1, 0},
+    {"bench", "", "measure", pst_cmd_bench, 0, 0, 0},
 };
 
 int pst_cli_exit_code(int result)
@@ -58,19 +64,21 @@ int pst_cli_exit_code(int result)
     }
 }
 
-int pst_cli_missing(const char *key)
-{
-    pst_assert(key);
-    fprintf(stderr, "penstock: key '%s': %s\n", key, penstock_result_text(PENSTOCK_MISS));
-    return PST_EXIT_NOT_FOUND;
-}
-
 int pst_cli_fail(int result)
 {
     const char *why = result < 0 ? penstock_error() : penstock_result_text(result);
 
     pst_assert(result != PENSTOCK_OK); /* that is no failure */
     fprintf(stderr, "penstock: %s\n", *why ? why : penstock_result_text(result));
+    return pst_cli_exit_code(result);
+}
+
+int pst_cli_fail_key(const char *key, int result)
+{
+    pst_assert(key && result != PENSTOCK_OK);
+    if (result < 0) /* the library's text names the key */
+        return pst_cli_fail(result);
+    fprintf(stderr, "penstock: key '%.100s': %s\n", key, penstock_result_text(result));
     return pst_cli_exit_code(result);
 }
 
@@ -90,7 +98,7 @@ static int help(void)
 {
     printf("usage: penstock COMMAND [OPTION...] [ARGUMENT...]\n\ncommands:\n");
     for (size_t i = 0; i < pst_count_of(commands); i++)
-        printf("  %s\n", commands[i].usage);
+        printf("  %-5s %-17s %s\n", commands[i].name, commands[i].arguments, commands[i].text);
     printf("\noptions:\n");
     pst_options_help(&options, stdout);
     printf("\nexit codes: 0 done, 1 not found, 2 usage, 3 no space, 4 not allowed, 5 unreachable, 6 corrupt, "
@@ -157,27 +165,57 @@ static int open_store(struct pst_cli *cli)
     return r < 0 ? pst_cli_fail(r) : 0;
 }
 
-static int run_command(struct pst_cli *cli, char **args)
+static bool arguments_fit(const struct pst_cli *cli, const struct command *command)
 {
-    pst_assert(args[0] && cli->arg_count > 0);
-    for (size_t i = 0; i < pst_count_of(commands); i++) {
-        int code;
+    const char *const *instead = (const void *)((const char *)cli + command->instead);
 
-        if (strcmp(args[0], commands[i].name) != 0)
-            continue;
-        cli->args = args + 1;
-        cli->arg_count--;
-        code = open_store(cli);
-        if (code == 0)
-            code = commands[i].run(cli);
-        if (fflush(stdout) != 0 && code == 0) {
-            fprintf(stderr, "penstock: standard output: %s\n", strerror(errno));
-            code = PST_EXIT_OTHER;
-        }
-        penstock_close(cli->store);
-        return code;
+    pst_assert(command->count_min <= command->count_max && cli->arg_count >= 0);
+    if (command->instead && *instead)
+        return cli->arg_count == 0;
+    return cli->arg_count >= command->count_min && cli->arg_count <= command->count_max;
+}
+
+static int run_command(struct pst_cli *cli, const struct command *command)
+{
+    int code = open_store(cli);
+
+    if (code == 0)
+        code = command->run(cli);
+    if (fflush(stdout) != 0 && code == 0) {
+        fprintf(stderr, "penstock: standard output: %s\n", strerror(errno));
+        code = PST_EXIT_OTHER;
     }
-    return pst_cli_usage("unknown command '%s'", args[0]);
+    penstock_close(cli->store);
+    return code;
+}
+
+static int refuse_arguments(const struct command *command)
+{
+    const char *flag = NULL;
+
+    for (size_t i = 0; command->instead && i < options.count; i++) {
+        if (options.rows[i].offset == command->instead)
+            flag = options.rows[i].name;
+    }
+    pst_assert(!flag == !command->instead);
+    return pst_cli_usage("%s takes %s%s%s", command->name,
+                         *command->arguments ? command->arguments : "no arguments", flag ? ", or --" : "",
+                         flag ? flag : "");
+}
+
+static int find_and_run(struct pst_cli *cli, char **args)
+{
+    if (!args[0])
+        return pst_cli_usage("no command");
+    pst_assert(cli->arg_count > 0);
+    cli->args = args + 1;
+    cli->arg_count--;
+    for (size_t i = 0; i < pst_count_of(commands); i++) {
+        if (strcmp(args[0], commands[i].name) == 0)
+            return arguments_fit(cli, &commands[i]) ? run_command(cli, &commands[i])
+                                                    : refuse_arguments(&commands[i]);
+    }
+    return pst_cli_usage("unknown command '%.100s'", args[0]);
 }
 
 int main(int argc, char **argv)
@@ -209,7 +247,7 @@ int main(int argc, char **argv)
     if (r < 0)
         code = pst_cli_usage("%s", fault);
     else
-        code = args[0] ? run_command(&cli, args) : pst_cli_usage("no command");
+        code = find_and_run(&cli, args);
     pst_options_free(&options, &cli);
     return code;
 }

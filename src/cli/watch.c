@@ -67,8 +67,7 @@ int pst_cmd_watch(struct pst_cli *cli)
     struct penstock_watch *watch;
     int r;
 
-    if (cli->arg_count > 1)
-        return pst_cli_usage("watch takes one PREFIX");
+    pst_assert(cli->store && cli->arg_count <= 1);
     r = penstock_watch_open(cli->store, prefix, strlen(prefix), &watch);
     if (r)
         return pst_cli_fail(r);

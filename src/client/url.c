@@ -13,7 +13,7 @@ int pst_url_parse(const char *text, struct pst_url *out)
     size_t len = strcspn(text, "?");
 
     *out = (struct pst_url){.query = text[len] ? text + len + 1 : text + len};
-    if (strncmp(text, "mem:", 4) == 0) {
+    if (len == 4 && strncmp(text, "mem:", 4) == 0) {
         out->embedded = true;
         return 0;
     }

@@ -153,7 +153,7 @@ int boot_dial(const struct pst_boot_address *address, uint64_t deadline_ns, cons
         return dial_unix(address, deadline_ns, fault);
     if (address->port == 0) {
         *fault = "invalid port number";
-        return -ECONNREFUSED;
+        return -EINVAL;
     }
     return dial_tcp(address, deadline_ns, fault);
 }

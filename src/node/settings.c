@@ -15,7 +15,7 @@ int pst_classes_parse(const struct pst_strings *classes, char *prefixes[PST_STRI
 
         if (equals && strcmp(equals, "=keep") == 0)
             continue; /* what every key is */
-        if (!equals || strcmp(equals, "=cache") != 0) {
+        if (!equals || strcmp(equals, "=cache") != 0 || equals - text > PST_KEY_BYTES_MAX) {
             snprintf(fault, PST_FAULT_BYTES, "class '%.200s' is not PREFIX=cache", text);
             pst_classes_free(prefixes, *count);
             return -EINVAL;
