@@ -1,6 +1,7 @@
 /*
- * load.c: a dump back into a store. A value is put when its record's checksum was right, never before; the
- * first fault ends the run and is named by record, key and place.
+ * load.c: a dump back into a store. A value is there when its record's checksum was right, never before:
+ * small ones are put in batches, a large one is streamed and committed with its record's end, so that memory
+ * stays bounded. The first fault ends the run and is named by record, key and place.
  */
 #include "cli/cli.h"
 
@@ -14,7 +15,7 @@
 enum {
     READ_BYTES = 4 << 20,
     WINDOW_KEYS = 128,
-    WINDOW_BYTES = 16 << 20,
+    WINDOW_BYTES = 16 << 20, /* a larger value is streamed */
 };
 
 struct load {
@@ -25,7 +26,8 @@ struct load {
     struct penstock_op ops[WINDOW_KEYS]; /* the records that wait to be put, and the one underway */
     uint32_t count;
     uint64_t window_bytes;
-    uint64_t value_at; /* of the record underway */
+    uint64_t value_at;              /* of the record underway */
+    struct penstock_stream *stream; /* its value, when it is larger than a window */
     uint64_t stored, skipped, value_bytes;
     struct pst_progress progress;
     int code;
@@ -38,25 +40,28 @@ static void release(struct penstock_op *op)
     *op = (struct penstock_op){0};
 }
 
+static void count_result(struct load *l, struct penstock_op *op)
+{
+    pst_assert(op->key);
+    if (op->result == 0)
+        l->stored++;
+    else if (op->result == PENSTOCK_EXISTS)
+        l->skipped++;
+    else if (!l->code) {
+        fprintf(stderr, "penstock: key '%.*s': %s\n", (int)pst_min(op->key_bytes, 100), (const char *)op->key,
+                penstock_result_text(op->result));
+        l->code = pst_cli_exit_code(op->result);
+    }
+    release(op);
+}
+
 /* Puts the first @count operations. */
 static void flush_window(struct load *l)
 {
-    pst_assert(l->count <= WINDOW_KEYS);
+    pst_assert(l->count <= WINDOW_KEYS && l->window_bytes <= WINDOW_BYTES);
     penstock_batch(l->cli->store, l->ops, l->count);
-    for (uint32_t i = 0; i < l->count; i++) {
-        struct penstock_op *op = &l->ops[i];
-
-        if (op->result == 0)
-            l->stored++;
-        else if (op->result == PENSTOCK_EXISTS)
-            l->skipped++;
-        else if (!l->code) {
-            fprintf(stderr, "penstock: key '%.*s': %s\n", (int)pst_min(op->key_bytes, 100),
-                    (const char *)op->key, penstock_result_text(op->result));
-            l->code = pst_cli_exit_code(op->result);
-        }
-        release(op);
-    }
+    for (uint32_t i = 0; i < l->count; i++)
+        count_result(l, &l->ops[i]);
     l->count = 0;
     l->window_bytes = 0;
 }
@@ -66,6 +71,7 @@ static void flush_window(struct load *l)
 static int begin_record(struct load *l)
 {
     const struct pst_dump_record *record = &l->reader.record;
+    bool streamed = record->value_bytes > WINDOW_BYTES;
     struct penstock_op *op;
     uint8_t *names, *value;
 
@@ -73,12 +79,12 @@ static int begin_record(struct load *l)
         flush_window(l);
     if (l->code)
         return -ECANCELED;
-    pst_assert(l->count < WINDOW_KEYS);
+    pst_assert(l->count < WINDOW_KEYS && !l->stream);
     op = &l->ops[l->count];
     pst_assert(!op->data && !op->key); /* the one before was released */
     names = malloc(record->key.len + record->attrs.len);
-    value = malloc(record->value_bytes ? record->value_bytes : 1);
-    if (!names || !value) {
+    value = streamed ? NULL : malloc(record->value_bytes ? record->value_bytes : 1);
+    if (!names || !(value || streamed)) {
         free(names);
         free(value);
         fprintf(stderr, "penstock: %s: no memory for a value of %" PRIu64 " bytes\n", l->path,
@@ -96,31 +102,49 @@ static int begin_record(struct load *l)
     op->flags =
         (uint8_t)((l->cli->if_absent ? PENSTOCK_IF_ABSENT : 0) | (l->cli->checksum ? PENSTOCK_CHECKSUM : 0));
     l->value_at = 0;
+    if (streamed)
+        op->result = penstock_stream_open(l->cli->store, op, &l->stream);
     return 0;
 }
 
-static void take_piece(struct load *l, struct pst_bytes piece)
+static int take_piece(struct load *l, struct pst_bytes piece)
 {
     struct penstock_op *op = &l->ops[l->count];
 
-    pst_assert(op->data && piece.len <= op->bytes - l->value_at);
-    memcpy((uint8_t *)op->data + l->value_at, piece.data, piece.len);
+    pst_assert(op->key && piece.len <= op->bytes - l->value_at);
+    if (op->data)
+        memcpy((uint8_t *)op->data + l->value_at, piece.data, piece.len);
+    else if (op->result == 0)
+        op->result = penstock_stream_write(l->stream, piece.data, piece.len);
     l->value_at += piece.len;
+    if (op->result == 0 || op->result == PENSTOCK_EXISTS) /* which skips the rest */
+        return 0;
+    l->stream = penstock_stream_abort(l->stream);
+    count_result(l, op);
+    return -ECANCELED;
 }
 
 static void end_record(struct load *l, bool whole)
 {
     struct penstock_op *op = &l->ops[l->count];
 
-    pst_assert(l->count < WINDOW_KEYS && op->data);
+    pst_assert(l->count < WINDOW_KEYS && op->key);
     pst_assert(!whole || l->value_at == op->bytes); /* the reader has seen to it */
     if (!whole) {
+        l->stream = penstock_stream_abort(l->stream);
         release(op);
         return;
     }
-    l->window_bytes += op->bytes;
     l->value_bytes += op->bytes;
-    l->count++;
+    if (op->data) {
+        l->window_bytes += op->bytes;
+        l->count++;
+        return;
+    }
+    if (l->stream)
+        op->result = penstock_stream_commit(l->stream, NULL);
+    l->stream = NULL;
+    count_result(l, op);
 }
 
 /* Return: 0, or what the reader found wrong. */
@@ -135,7 +159,7 @@ static int take(struct load *l, struct pst_bytes input)
         if (event == PST_DUMP_RECORD)
             event = begin_record(l);
         else if (event == PST_DUMP_PIECE)
-            take_piece(l, piece);
+            event = take_piece(l, piece);
         else if (event == PST_DUMP_DONE || event == PST_DUMP_VOID)
             end_record(l, event == PST_DUMP_DONE);
         if (event < 0)
@@ -183,6 +207,7 @@ static void run(struct load *l, uint8_t *buffer)
             pst_progress_show(&l->progress, l->reader.offset);
         }
     } while (len != 0 && !fault && !l->code);
+    l->stream = penstock_stream_abort(l->stream);
     if (l->count < WINDOW_KEYS) /* the record underway, if there is one */
         release(&l->ops[l->count]);
     pst_progress_end(&l->progress);

@@ -12,6 +12,7 @@ import shutil
 import signal
 import struct
 import subprocess
+import sys
 import time
 from typing import Iterator
 
@@ -252,6 +253,30 @@ def test_dump_while_values_change_all_the_time(cli: Cli) -> None:
         writer.communicate()
 
 
+def test_a_large_value_is_loaded_in_bounded_memory(cli: Cli, tmp_path: pathlib.Path) -> None:
+    """By a stream, which obeys the same rules as the puts of small values."""
+    value, stream = binary(40 << 20), tmp_path / "stream"
+    cli("put", "large", stdin=value)
+    cli("put", "small", stdin=b"small")
+    cli("dump", "", str(stream))
+    cli("clear")
+    assert peak_mib(cli, "load", stream) - peak_mib(cli, "stat", pathlib.Path("/dev/null")) < 20
+    assert cli("get", "large") == value and cli("get", "small") == b"small"
+    report = cli.json("load", "--if-absent", str(stream))
+    assert (report["stored"], report["skipped"]) == (0, 2)
+    damaged = bytearray(stream.read_bytes())
+    damaged[30 << 20] ^= 1
+    cli("clear")
+    assert b'key \"large\"' in cli("load", "--checksum", stdin=bytes(damaged), code=CORRUPT)
+    assert cli("ls") == b"" and cli.json("stat")["slots"] == 0
+    assert cli.json("load", "--checksum", str(stream))["stored"] == 2
+    assert cli("get", "large") == value
+    cli("clear")
+    cli("put", "in the way", stdin=bytes(30 << 20))
+    assert b"key 'large': no space" in cli("load", str(stream), code=NO_SPACE)
+    assert cli.json("stat")["slots"] == 0 and cli("ls") == b"in the way\n"
+
+
 def test_no_room_for_the_output(cli: Cli, tmp_path: pathlib.Path) -> None:
     cli("put", "key", stdin=b"v" * 3_000_000)
     cli("put", "large", stdin=b"v" * 9_000_000)  # written piece by piece
@@ -313,6 +338,68 @@ def test_watch(cli: Cli) -> None:
         finally:
             watcher.kill()
     support.wait_until("the watch's end", lambda: cli.json("stat")["watches"] == 0)
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_watch_tells_everything(tmp_path: pathlib.Path, form: list[str]) -> None:
+    """Puts, ends, evictions, what a slow reader missed, a lost connection; and ends when the node stays away."""
+    arguments = ("--unix", f"{tmp_path}/s", "--dram", "16M", "--shards", "1", "--page-size", "64K", "--class", "cached/=cache")
+    cli = Cli(f"node+unix://{tmp_path}/s")
+
+    def event() -> tuple[str, str]:
+        """What happened, and to which key or how often."""
+        line = watcher.stdout.readline()
+        assert line, watcher.stderr.read()
+        if form:
+            fields = json.loads(line)
+            return fields["event"], fields.get("key") or str(fields.get("missed", ""))
+        words = line.split()
+        return words[0], words[1] if words[0] == "missed" else words[3] if words[0] != "reset" else ""
+
+    def until(what: str) -> list[tuple[str, str]]:
+        events = [event()]
+        while events[-1][0] != what:
+            events.append(event())
+        return events
+
+    with support.start_node(*arguments) as node, start(cli, "watch", "--timeout", "500", *form) as watcher:
+        try:
+            assert watcher.stderr.readline() == "penstock: watching\n"
+            cli("put", "key", stdin=b"12345")
+            cli("rm", "key")
+            assert until("deleted") == [("put", "key"), ("deleted", "key")]
+            for number in range(5):
+                cli("put", f"cached/{number}", stdin=bytes(4 << 20))
+            assert ("evicted", "cached/0") in until("evicted")
+            watcher.send_signal(signal.SIGSTOP)
+            cli("bench", "--op", "put", "--fill", "--keys", "5000", "--batch", "100")
+            cli("put", "last", stdin=b"x")
+            watcher.send_signal(signal.SIGCONT)
+            events = until("missed")
+            missed = int(events[-1][1])
+            while events[-1] != ("put", "last"):
+                events.append(event())
+            came = [key for what, key in events if what == "put" and len(key) == 16]  # those of the bench
+            assert missed > 0 and len(set(came)) == len(came) and 5000 - missed <= len(came) < 5000
+            node.kill()
+            with support.start_node(*arguments):
+                assert until("reset")[-1] == ("reset", "")
+            assert watcher.wait(support.WAIT_S) == UNREACHABLE
+        finally:
+            watcher.kill()
+
+
+def test_watch_ends_with_its_reader(cli: Cli) -> None:
+    with subprocess.Popen([support.BUILD / "penstock", "--url", cli.url, "watch"], stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, restore_signals=False,  # SIGPIPE is ignored
+                          env=support.clean_environment()) as watcher:
+        try:
+            assert watcher.stderr.readline() == b"penstock: watching\n"
+            watcher.stdout.close()
+            cli("put", "k", stdin=b"x")
+            assert watcher.wait(support.WAIT_S) == 0 and watcher.stderr.read() == b""
+        finally:
+            watcher.kill()
 
 
 @pytest.mark.parametrize("shards", [1, 2, 3])
@@ -585,21 +672,22 @@ def test_corrupt(cli: Cli) -> None:
     assert cli("get", "sum") == value
 
 
-def peak_mib(cli: Cli, mib: int) -> float:
-    """Memory of a put of so many MiB from a pipe, at its peak."""
-    with subprocess.Popen([support.BUILD / "penstock", "--url", cli.url, "put", "piped"], stdin=subprocess.PIPE,
-                          env=support.clean_environment()) as process:
-        for _ in range(mib):
-            process.stdin.write(bytes(1 << 20))
-        process.stdin.close()
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    assert process.returncode == 0
-    return usage.ru_maxrss / 1024
+def peak_mib(cli: Cli, command: str, stdin: pathlib.Path) -> float:
+    """Memory of a command that reads a file through a pipe, at its peak."""
+    # A child counts from what its parent had when it forked: the parent is to be a small one.
+    measure = ("import resource, subprocess, sys; subprocess.run(sys.argv[1:], stdout=sys.stderr, check=True); "
+               "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)")
+    with subprocess.Popen(["cat", stdin], stdout=subprocess.PIPE) as pipe:
+        done = subprocess.run([sys.executable, "-c", measure, support.BUILD / "penstock", "--url", cli.url, *command.split()],
+                              stdin=pipe.stdout, capture_output=True, timeout=support.WAIT_S, env=support.clean_environment())
+    assert done.returncode == 0, done
+    return int(done.stdout) / 1024
 
 
-def test_put_from_a_pipe_is_never_held_as_a_whole(cli: Cli) -> None:
-    assert peak_mib(cli, 40) - peak_mib(cli, 1) < 20
+def test_put_from_a_pipe_is_never_held_as_a_whole(cli: Cli, tmp_path: pathlib.Path) -> None:
+    for mib in (1, 40):
+        (tmp_path / str(mib)).write_bytes(bytes(mib << 20))
+    assert peak_mib(cli, "put piped", tmp_path / "40") - peak_mib(cli, "put piped", tmp_path / "1") < 20
     assert cli("get", "piped") == bytes(1 << 20)
 
 
