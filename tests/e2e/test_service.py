@@ -33,6 +33,22 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return folder
 
 
+@pytest.mark.parametrize("tree", ["build folder", "installed"])
+def test_programs_find_the_header(installed: pathlib.Path, tmp_path: pathlib.Path, tree: str) -> None:
+    """The program of README.md, compiled with what pkg-config says."""
+    if not shutil.which("pkg-config") or not shutil.which("cc"):
+        pytest.skip("no pkg-config or no compiler here")
+    program = re.search(r"^```c\n(#include <penstock/.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert program
+    (tmp_path / "hello.c").write_text(program[1])
+    environment = {**os.environ, "PKG_CONFIG_LIBDIR": str(support.BUILD / "meson-uninstalled")}
+    if tree == "installed":
+        environment |= {"PKG_CONFIG_LIBDIR": str(next(installed.glob("**/pkgconfig"))), "PKG_CONFIG_SYSROOT_DIR": str(installed)}
+    flags = subprocess.run(["pkg-config", "--cflags", "penstock"], env=environment, check=True, capture_output=True,
+                           text=True, timeout=support.WAIT_S).stdout.split()
+    said_by("cc", "-Wall", "-Werror", "-c", tmp_path / "hello.c", "-o", tmp_path / "hello.o", *flags)
+
+
 def test_every_function_has_its_page(installed: pathlib.Path) -> None:
     names = re.findall(r" T (penstock_\w+)", said_by("nm", "-D", "--defined-only", support.BUILD / "libpenstock.so"))
     assert len(names) > 30
