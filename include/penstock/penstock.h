@@ -38,7 +38,7 @@ enum {
 enum penstock_result {
     PENSTOCK_OK = 0,
     PENSTOCK_MISS = 1,   /* no such key */
-    PENSTOCK_EXISTS = 2, /* if-absent: the key is there; the first writer won */
+    PENSTOCK_EXISTS = 2, /* if-absent: the key is there; unless-generation: nothing newer is */
     PENSTOCK_STALE = 3,  /* if-generation: the value has another generation */
     PENSTOCK_BUSY = 4,   /* too much at once, until the deadline; nothing was done */
     PENSTOCK_UNKNOWN =
@@ -108,13 +108,16 @@ enum penstock_code {
 };
 
 enum penstock_flag {
-    PENSTOCK_IF_ABSENT = 1,     /* put: only when there is no such key */
-    PENSTOCK_IF_GENERATION = 2, /* put, delete: only over this generation (put: 0 means absent) */
-    PENSTOCK_CHECKSUM = 4,      /* put: keep a crc32c of the value; every get of the whole value checks it */
-    PENSTOCK_RANGE = 8,         /* get: bytes [offset, offset + bytes), all of them inside of the value */
-    PENSTOCK_EXACT = 16,        /* get: the value must have exactly `bytes` */
-    PENSTOCK_WAIT = 64,         /* get: a key that is not there is waited for, `wait_ms` long */
-    PENSTOCK_REPLACE = 128,     /* reserve: like any put, over what is there and beside other writers */
+    PENSTOCK_IF_ABSENT = 1, /* put: only when there is no such key */
+    PENSTOCK_IF_GENERATION =
+        2, /* put, delete: only over this generation (put: 0 means absent); get: only of it */
+    PENSTOCK_UNLESS_GENERATION = 3, /* get: only when the value has another generation than this */
+    PENSTOCK_CHECKSUM = 4,  /* put: keep a crc32c of the value; every get of the whole value checks it */
+    PENSTOCK_FROM_END = 4,  /* get, beside RANGE: the range begins `offset` bytes before the value's end */
+    PENSTOCK_RANGE = 8,     /* get: bytes [offset, offset + bytes), all of them inside of the value */
+    PENSTOCK_EXACT = 16,    /* get: the value must have exactly `bytes` */
+    PENSTOCK_WAIT = 64,     /* get: a key that is not there is waited for, `wait_ms` long */
+    PENSTOCK_REPLACE = 128, /* reserve: like any put, over what is there and beside other writers */
 };
 
 /*

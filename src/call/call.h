@@ -51,6 +51,9 @@ struct pst_op_list *pst_op_done_list(const struct penstock_op *op);
 void pst_op_list_wake(const struct pst_op_list *list);
 /* How long an operation waits for what is not there yet; @preset_ms: unless it says. 0: it does not. */
 uint64_t pst_op_wait_ms(const struct penstock_op *op, uint64_t preset_ms);
+/* Where the range of a get begins, as in a message: from INT64_MAX + 1 on it counts back from the value's
+ * end. */
+uint64_t pst_op_range_offset(const struct penstock_op *op);
 /* The @bytes at @offset of an operation's buffers. Return: pieces, or -E2BIG. */
 int pst_op_pieces(const struct penstock_op *op, uint64_t offset, uint64_t bytes, struct iovec *iov,
                   int iov_max);

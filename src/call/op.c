@@ -47,6 +47,15 @@ static bool check_attrs(const struct penstock_op *op)
            (op->code != PENSTOCK_PUT && op->code != PENSTOCK_RESERVE);
 }
 
+static bool check_get(const struct penstock_op *op)
+{
+    if (op->flags & PENSTOCK_WAIT && op->flags & PENSTOCK_UNLESS_GENERATION)
+        return false; /* one member holds the time and the generation */
+    if (op->flags & PENSTOCK_RANGE && op->flags & PENSTOCK_FROM_END)
+        return op->offset > 0 && op->offset <= INT64_MAX;
+    return true;
+}
+
 static int check_op(const struct penstock_op *op, int shard)
 {
     uint64_t sum = 0;
@@ -57,6 +66,8 @@ static int check_op(const struct penstock_op *op, int shard)
         return -EINVAL;
     if (op->key_bytes > PENSTOCK_KEY_BYTES_MAX)
         return -ENAMETOOLONG;
+    if (op->code == PENSTOCK_GET && !check_get(op))
+        return -EINVAL;
     if (op->iov_count > PST_OP_PIECES_MAX || op->flags & PST_WIRE_VALUE_IN_BULK || !check_attrs(op))
         return -EINVAL;
     if (op->code == PENSTOCK_RESERVE)
@@ -114,6 +125,12 @@ uint64_t pst_op_request(const struct penstock_op *op)
 struct pst_op_list *pst_op_done_list(const struct penstock_op *op)
 {
     return op->reserved[OP_DONE_LIST];
+}
+
+uint64_t pst_op_range_offset(const struct penstock_op *op)
+{
+    pst_assert(op->code == PENSTOCK_GET);
+    return op->flags & PENSTOCK_FROM_END ? -op->offset : pst_min(op->offset, (uint64_t)INT64_MAX);
 }
 
 int pst_op_pieces(const struct penstock_op *op, uint64_t offset, uint64_t bytes, struct iovec *iov,

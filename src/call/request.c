@@ -123,6 +123,12 @@ static void encode_wait(const struct pst_call *call, const struct penstock_op *o
     wire->offset = left_ms;
 }
 
+static void encode_range(const struct penstock_op *op, struct pst_wire_op *wire)
+{
+    wire->flags &= (uint8_t)~PST_WIRE_FROM_END;
+    wire->offset = pst_op_range_offset(op);
+}
+
 static void encode_op(struct pst_call *call, const struct penstock_op *op)
 {
     uint8_t scratch[PST_WIRE_INLINE_BYTES_MAX];
@@ -138,6 +144,8 @@ static void encode_op(struct pst_call *call, const struct penstock_op *op)
 
     if (pst_unlikely(pst_wire_waits(op->code, op->flags)))
         encode_wait(call, op, &wire);
+    if (op->code == PENSTOCK_GET && op->flags & PENSTOCK_RANGE)
+        encode_range(op, &wire);
     if (op->code == PENSTOCK_PUT && op->flags & PENSTOCK_CHECKSUM)
         wire.crc = pst_op_crc(op, op->bytes);
     if (op->code == PENSTOCK_PUT || op->code >= PST_WIRE_LIST)

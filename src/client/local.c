@@ -121,9 +121,9 @@ static int read_value(struct pst_local *l, uint32_t number, struct pst_shard *sh
                       struct pst_record *record, struct penstock_op *op)
 {
     bool range = op->flags & PENSTOCK_RANGE, checked = record->flags & PST_RECORD_CHECKSUM && !range;
-    uint64_t bytes, offset = range ? op->offset : 0;
+    uint64_t bytes, at = range ? pst_op_range_offset(op) : 0, offset = pst_record_range_offset(record, at);
     uint32_t crc = record->value_crc;
-    int r = pst_record_plan(record, range, op->flags & PENSTOCK_EXACT, op->offset, op->bytes, &bytes);
+    int r = pst_record_plan(record, range, op->flags & PENSTOCK_EXACT, at, op->bytes, &bytes);
     bool unlocked;
 
     if (r < 0)
@@ -168,7 +168,9 @@ static int get_op(struct pst_local *l, uint32_t number, struct penstock_op *op, 
         r = 0;
         if (op->code == PENSTOCK_GET) {
             pst_shard_touch(shard, record, now_ns);
-            r = read_value(l, number, shard, record, op);
+            r = op->flags & PENSTOCK_WAIT ? 0 : pst_record_wanted(record, op->flags, op->if_generation);
+            if (r == 0)
+                r = read_value(l, number, shard, record, op);
         }
     }
     pst_local_unlock(l, number);

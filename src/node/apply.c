@@ -96,7 +96,8 @@ static void answer_value(struct pst_request *q, uint32_t index, struct pst_recor
                          struct pst_wire_result *result)
 {
     struct pst_worker *w = q->worker;
-    uint64_t offset = w->ops[index].flags & PST_WIRE_RANGE ? w->ops[index].offset : 0;
+    const struct pst_wire_op *op = &w->ops[index];
+    uint64_t offset = op->flags & PST_WIRE_RANGE ? pst_record_range_offset(record, op->offset) : 0;
     struct iovec piece;
 
     if (bytes <= PST_WIRE_INLINE_BYTES_MAX && bytes <= pst_reply_room(q, index) &&
@@ -114,6 +115,16 @@ static void answer_value(struct pst_request *q, uint32_t index, struct pst_recor
     result->flags |= PST_WIRE_IN_BULK;
     result->bulk_bytes = bytes;
     q->reads[q->read_count++] = (struct pst_read){record, offset, bytes, index};
+}
+
+/* What a get may read; flag 2 of one that waits is the time. */
+static int plan_get(const struct pst_wire_op *op, const struct pst_record *record, uint64_t *bytes)
+{
+    int r = op->flags & PST_WIRE_WAIT ? 0 : pst_record_wanted(record, op->flags, op->if_generation);
+
+    return r ? r
+             : pst_record_plan(record, op->flags & PST_WIRE_RANGE, op->flags & PST_WIRE_EXACT, op->offset,
+                               op->bytes, bytes);
 }
 
 static void apply_get(struct pst_request *q, uint32_t index)
@@ -139,9 +150,7 @@ static void apply_get(struct pst_request *q, uint32_t index)
                 result.flags |= PST_WIRE_CRC;
                 result.crc = record->value_crc;
             }
-            result.result =
-                (int16_t)pst_record_plan(record, op->flags & PST_WIRE_RANGE, op->flags & PST_WIRE_EXACT,
-                                         op->offset, op->bytes, &bytes);
+            result.result = (int16_t)plan_get(op, record, &bytes);
             pst_shard_touch(w->shard, record, w->now_ns);
             if (result.result == 0)
                 answer_value(q, index, record, bytes, &result);

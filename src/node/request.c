@@ -173,6 +173,8 @@ static int decode(struct pst_worker *w, const struct pst_wire_head *head, struct
 
         if (r < 0)
             return r;
+        if (head->version == 1) /* where no offset counts from the end */
+            w->ops[i].offset = pst_min(w->ops[i].offset, (uint64_t)INT64_MAX);
     }
     return at == end ? 0 : -EPROTO;
 }

@@ -53,6 +53,22 @@ struct pst_record *pst_shard_find(const struct pst_shard *s, const struct pst_lo
     return NULL;
 }
 
+uint64_t pst_record_range_offset(const struct pst_record *r, uint64_t offset)
+{
+    return offset <= INT64_MAX ? offset : r->value_bytes + offset;
+}
+
+int pst_record_wanted(const struct pst_record *r, uint8_t flags, uint64_t generation)
+{
+    bool same = r->generation == generation;
+
+    if (!(flags & PST_PUT_IF_GENERATION))
+        return 0;
+    if (flags & PST_PUT_IF_ABSENT)
+        return same ? PST_EXISTS : 0;
+    return same ? 0 : PST_STALE;
+}
+
 int pst_record_plan(const struct pst_record *r, bool range, bool exact, uint64_t offset, uint64_t bytes,
                     uint64_t *length)
 {
@@ -61,7 +77,7 @@ int pst_record_plan(const struct pst_record *r, bool range, bool exact, uint64_t
     if (exact && r->value_bytes != bytes)
         return -EMSGSIZE;
     if (range) {
-        if (pst_add_overflows(offset, bytes, &end) || end > r->value_bytes)
+        if (pst_add_overflows(pst_record_range_offset(r, offset), bytes, &end) || end > r->value_bytes)
             return -ERANGE;
         *length = bytes;
         return 0;

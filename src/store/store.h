@@ -94,6 +94,14 @@ void pst_record_location(const struct pst_shard *shard, const struct pst_record 
  */
 int pst_record_plan(const struct pst_record *record, bool range, bool exact, uint64_t offset, uint64_t bytes,
                     uint64_t *length);
+/* Where the @offset of a range lies: from INT64_MAX + 1 on it counts back from the end. Behind the value when
+ * it is before its beginning. */
+uint64_t pst_record_range_offset(const struct pst_record *record, uint64_t offset);
+/*
+ * Whether a read wants the value of this generation: with PST_PUT_IF_GENERATION only @generation, with
+ * PST_PUT_IF_ABSENT on top any other. Return: 0, PST_STALE it is another one, PST_EXISTS it is that one.
+ */
+int pst_record_wanted(const struct pst_record *record, uint8_t flags, uint64_t generation);
 
 enum pst_put_flag {
     PST_PUT_IF_ABSENT = 1,

@@ -196,8 +196,9 @@ bool pst_wire_knows(uint32_t version, uint8_t code, uint8_t flags)
     pst_assert(version >= PST_WIRE_VERSION_OLDEST && version <= PST_WIRE_VERSION);
     if (version > 1)
         return true;
-    if (code == PST_WIRE_GET) /* which only later took this flag */
-        return !(flags & PST_WIRE_AFTER);
+    if (code == PST_WIRE_GET) /* which only later took these flags */
+        return !(flags & (PST_WIRE_WAIT | PST_WIRE_IF_GENERATION)) &&
+               !(flags & PST_WIRE_RANGE && flags & PST_WIRE_FROM_END);
     return (code >= PST_WIRE_PUT && code <= PST_WIRE_UNPIN) ||
            (code >= PST_WIRE_LIST && code <= PST_WIRE_RELEASE);
 }

@@ -63,9 +63,10 @@ enum pst_wire_code {
 };
 
 enum pst_wire_op_flag {
-    PST_WIRE_IF_ABSENT = 1,
+    PST_WIRE_IF_ABSENT = 1,     /* get, beside IF_GENERATION: unless it has that generation */
     PST_WIRE_IF_GENERATION = 2, /* u64 if_generation follows */
     PST_WIRE_CHECKSUM = 4,      /* u32 crc32c follows */
+    PST_WIRE_FROM_END = 4,      /* get: PENSTOCK_FROM_END; never sent, the offset says it */
     PST_WIRE_RANGE = 8,         /* u64 offset follows */
     PST_WIRE_EXACT = 16,
     PST_WIRE_VALUE_IN_BULK = 32, /* put: the value comes by BULK, not behind the operation */

@@ -97,6 +97,55 @@ static void put_and_delete_if_generation(void **state)
     if_generation(LARGE);
 }
 
+static int get_if(const char *key, void *buf, uint64_t bytes, int flags, uint64_t generation,
+                  struct penstock_op *op)
+{
+    *op = (struct penstock_op){.if_generation = generation};
+    penstock_prep_get(op, key, strlen(key), buf, bytes);
+    op->flags = (uint8_t)flags;
+    return run_op(STORE, op);
+}
+
+/* A get that its condition refuses names what is there, and leaves the buffer alone. */
+static void conditional_gets(uint64_t bytes)
+{
+    uint8_t *buf = bytes_new(bytes);
+    struct penstock_op op;
+    uint64_t first, second;
+
+    assert_result(get_if("c", buf, bytes, PENSTOCK_UNLESS_GENERATION, 5, &op), PENSTOCK_MISS);
+    assert_result(get_if("c", buf, bytes, PENSTOCK_IF_GENERATION, 0, &op), PENSTOCK_MISS);
+    put_value(STORE, "c", bytes, 1);
+    assert_result(get_if("c", buf, bytes, PENSTOCK_UNLESS_GENERATION, 0, &op), 0);
+    first = op.generation;
+    put_value(STORE, "c", bytes, 2);
+    assert_result(get_if("c", buf, bytes, PENSTOCK_UNLESS_GENERATION, first, &op), 0);
+    assert_true(filled(buf, bytes, 2));
+    second = op.generation;
+    assert_true(second > first);
+    memset(buf, 0x77, bytes);
+    assert_result(get_if("c", buf, bytes, PENSTOCK_UNLESS_GENERATION, second, &op), PENSTOCK_EXISTS);
+    assert_int_equal(op.generation, second);
+    assert_int_equal(op.value_bytes, bytes);
+    assert_result(get_if("c", buf, bytes, PENSTOCK_IF_GENERATION, first, &op), PENSTOCK_STALE);
+    assert_int_equal(op.generation, second);
+    assert_result(get_if("c", buf, 0, PENSTOCK_IF_GENERATION, first, &op), PENSTOCK_STALE);
+    assert_result(get_if("c", buf, bytes, PENSTOCK_IF_GENERATION, 0, &op), PENSTOCK_STALE);
+    assert_true(buf[0] == 0x77 && buf[bytes - 1] == 0x77);
+    assert_result(get_if("c", buf, bytes, PENSTOCK_IF_GENERATION, second, &op), 0);
+    assert_true(filled(buf, bytes, 2));
+    assert_result(get_if("c", buf, bytes, PENSTOCK_WAIT | PENSTOCK_IF_GENERATION, second, &op), -EINVAL);
+    assert_result(penstock_delete(STORE, "c", 1), 0);
+    free(buf);
+}
+
+static void get_if_generation(void **state)
+{
+    (void)state;
+    conditional_gets(100);
+    conditional_gets(LARGE);
+}
+
 static void generations_rise(void **state)
 {
     uint64_t last = 0;
@@ -332,11 +381,17 @@ static void bad_handles(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    TEST(put_if_absent),    TEST(put_and_delete_if_generation),
-    TEST(generations_rise), TEST(stated_size),
-    TEST(small_buffer),     TEST(odd_keys),
-    TEST(bad_keys),         TEST(missing_arguments),
-    TEST(bad_operations),   TEST(bad_among_good),
+    TEST(put_if_absent),
+    TEST(put_and_delete_if_generation),
+    TEST_SINCE(2, get_if_generation),
+    TEST(generations_rise),
+    TEST(stated_size),
+    TEST(small_buffer),
+    TEST(odd_keys),
+    TEST(bad_keys),
+    TEST(missing_arguments),
+    TEST(bad_operations),
+    TEST(bad_among_good),
     TEST(bad_handles),
 };
 

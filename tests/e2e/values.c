@@ -227,6 +227,40 @@ static void ranges(void **state)
     free(buf);
 }
 
+static int get_from_end(uint64_t offset, void *buf, uint64_t bytes)
+{
+    struct penstock_op op = {0};
+
+    penstock_prep_get_range(&op, "r", 1, offset, buf, bytes);
+    op.flags |= PENSTOCK_FROM_END;
+    return run_op(STORE, &op);
+}
+
+static void ranges_from_the_end(void **state)
+{
+    static const uint64_t value_bytes[] = {1000, 65536, 5 * MIB};
+    uint8_t *buf = bytes_new(5 * MIB);
+
+    (void)state;
+    for (int v = 0; v < 3; v++) {
+        uint64_t bytes = value_bytes[v];
+
+        put_value(STORE, "r", bytes, 31);
+        assert_result(get_from_end(bytes, buf, bytes), 0);
+        assert_true(filled(buf, bytes, 31));
+        assert_result(get_from_end(bytes / 16 * 8, buf, bytes / 16 * 8), 0);
+        assert_true(filled_from(buf, bytes - bytes / 16 * 8, bytes / 16 * 8, 31));
+        assert_result(get_from_end(16, buf, 8), 0);
+        assert_true(filled_from(buf, bytes - 16, 8, 31));
+        assert_result(get_from_end(16, buf, 17), -ERANGE);
+        assert_result(get_from_end(bytes + 1, buf, 1), -ERANGE);
+        assert_result(get_from_end((uint64_t)INT64_MAX, buf, 1), -ERANGE);
+        assert_result(get_from_end(0, buf, 1), -EINVAL);
+        assert_result(get_from_end(UINT64_MAX, buf, 1), -EINVAL);
+    }
+    free(buf);
+}
+
 /* ---- attributes ---- */
 
 static void attributes(void **state)
@@ -396,6 +430,7 @@ static const struct CMUnitTest tests[] = {
     TEST(pieces_of_a_range),
     TEST(pieces_longer_than_the_value),
     TEST(ranges),
+    TEST_SINCE(2, ranges_from_the_end),
     TEST(attributes),
     TEST(attributes_bounds),
     TEST(checksum_holds),

@@ -170,8 +170,15 @@ static void reads_are_planned(void **state)
     assert_int_equal(plan(&r, true, false, 10, 91, &n), -ERANGE);
     assert_int_equal(plan(&r, true, false, 101, 0, &n), -ERANGE);
     assert_int_equal(plan(&r, true, false, 2, UINT64_MAX, &n), -ERANGE);
-    assert_int_equal(plan(&r, true, false, UINT64_MAX, 1, &n), -ERANGE);
+    assert_int_equal(plan(&r, true, false, UINT64_MAX, 2, &n), -ERANGE); /* one before the end */
+    assert_int_equal(plan(&r, true, false, UINT64_MAX, UINT64_MAX, &n), -ERANGE);
+    assert_int_equal(plan(&r, true, false, (uint64_t)-101, 1, &n), -ERANGE); /* before the beginning */
+    assert_int_equal(plan(&r, true, false, (uint64_t)INT64_MAX + 1, 1, &n), -ERANGE);
     assert_int_equal(n, 4711);
+    assert_int_equal(plan(&r, true, false, UINT64_MAX, 1, &n), 0);
+    assert_int_equal(n, 1);
+    assert_int_equal(plan(&r, true, false, (uint64_t)-100, 100, &n), 0);
+    assert_int_equal(n, 100);
 }
 
 /* What a location says, as text and back, finds the value's bytes. */

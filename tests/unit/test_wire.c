@@ -462,6 +462,9 @@ static void version_1_knows_what_it_had(void **state)
     }
     assert_true(pst_wire_knows(1, PST_WIRE_GET, PST_WIRE_RANGE | PST_WIRE_EXACT | PST_WIRE_SPARE));
     assert_false(pst_wire_knows(1, PST_WIRE_GET, 64)); /* wait */
+    assert_false(pst_wire_knows(1, PST_WIRE_GET, 2));  /* if it has this generation */
+    assert_false(pst_wire_knows(1, PST_WIRE_GET, 3));  /* unless it has it */
+    assert_false(pst_wire_knows(1, PST_WIRE_GET, PST_WIRE_RANGE | PST_WIRE_FROM_END));
     assert_true(pst_wire_knows(1, PST_WIRE_LIST, PST_WIRE_AFTER));
 }
 
