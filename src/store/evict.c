@@ -6,12 +6,13 @@
 #include "store/shard_priv.h"
 
 enum {
-    TIE_DS = 10,          /* uses this close together count as one moment */
+    TIE_MS = 1000,        /* uses this close together count as one moment */
     TIE_RECORDS_MAX = 32, /* how many of one moment are compared */
     TICK_EVICTIONS_MAX = 64,
     WANTED_NS = 500000000, /* a waiting write asks again sooner than this, however crowded the cores are */
     TAKE_BACK_EVERY = 256, /* evictions without a free page before a slab page is emptied */
     TAKE_BACK_PERCENT = 90,
+    WEIGHED_MAX = 4096, /* records that are looked at for what they would free; more are taken to be enough */
 };
 
 static struct pst_recency *recency_at(const struct pst_shard *s, uint64_t ref)
@@ -21,15 +22,15 @@ static struct pst_recency *recency_at(const struct pst_shard *s, uint64_t ref)
 
 static void publish_tail(struct pst_shard *s)
 {
-    uint32_t ds = s->oldest ? recency_at(s, s->oldest)->touched_ds : UINT32_MAX;
+    uint64_t ms = s->oldest ? recency_at(s, s->oldest)->touched_ms : UINT64_MAX;
 
-    if (atomic_load_explicit(&s->tail_ds, memory_order_relaxed) != ds)
-        atomic_store_explicit(&s->tail_ds, ds, memory_order_relaxed);
+    if (atomic_load_explicit(&s->tail_ms, memory_order_relaxed) != ms)
+        atomic_store_explicit(&s->tail_ms, ms, memory_order_relaxed);
 }
 
-static uint32_t now_ds(const struct pst_shard *s, uint64_t now_ns)
+static uint64_t now_ms(const struct pst_shard *s, uint64_t now_ns)
 {
-    return (uint32_t)((now_ns - s->store->start_ns) / 100000000);
+    return (now_ns - s->store->start_ns) / 1000000;
 }
 
 void pst_recency_add(struct pst_shard *s, struct pst_record *r, uint64_t now_ns)
@@ -37,7 +38,7 @@ void pst_recency_add(struct pst_shard *s, struct pst_record *r, uint64_t now_ns)
     uint64_t ref = pst_record_ref(s, r);
     struct pst_recency *rec = pst_record_recency(r);
 
-    *rec = (struct pst_recency){.older = s->newest, .touched_ds = now_ds(s, now_ns)};
+    *rec = (struct pst_recency){.older = s->newest, .touched_ms = now_ms(s, now_ns)};
     if (s->newest)
         recency_at(s, s->newest)->newer = ref;
     s->newest = ref;
@@ -79,7 +80,7 @@ void pst_shard_touch(struct pst_shard *s, struct pst_record *r, uint64_t now_ns)
     if (!(r->flags & PST_RECORD_CACHE))
         return;
     if (s->newest == ref) { /* its place stays, its time does not */
-        pst_record_recency(r)->touched_ds = now_ds(s, now_ns);
+        pst_record_recency(r)->touched_ms = now_ms(s, now_ns);
         if (s->oldest == ref)
             publish_tail(s);
         return;
@@ -90,7 +91,7 @@ void pst_shard_touch(struct pst_shard *s, struct pst_record *r, uint64_t now_ns)
 
 void pst_recency_loosened(struct pst_shard *s)
 {
-    if (s->oldest && atomic_load_explicit(&s->tail_ds, memory_order_relaxed) == UINT32_MAX)
+    if (s->oldest && atomic_load_explicit(&s->tail_ms, memory_order_relaxed) == UINT64_MAX)
         publish_tail(s);
 }
 
@@ -102,8 +103,8 @@ static uint32_t depth_of(const struct pst_record *r)
 /* True for a while after all records were found to be kept, unless one was added or let go since. */
 static bool all_kept(const struct pst_shard *s, uint64_t now_ns)
 {
-    return atomic_load_explicit(&s->tail_ds, memory_order_relaxed) == UINT32_MAX &&
-           now_ds(s, now_ns) - s->all_kept_ds < TIE_DS;
+    return atomic_load_explicit(&s->tail_ms, memory_order_relaxed) == UINT64_MAX &&
+           now_ms(s, now_ns) - s->all_kept_ms < TIE_MS;
 }
 
 /* The oldest loose record. Records that something keeps move to the young end, so that they are not looked at
@@ -126,17 +127,17 @@ static struct pst_record *oldest_loose(struct pst_shard *s, uint64_t now_ns)
 static struct pst_record *victim(struct pst_shard *s, uint64_t now_ns)
 {
     struct pst_record *best = oldest_loose(s, now_ns);
-    uint32_t limit_ds;
+    uint64_t limit_ms;
     uint64_t ref;
 
     if (!best)
         return NULL;
-    limit_ds = pst_record_recency(best)->touched_ds + TIE_DS;
+    limit_ms = pst_record_recency(best)->touched_ms + TIE_MS;
     ref = pst_record_recency(best)->newer;
     for (int i = 0; i < TIE_RECORDS_MAX && ref; i++) {
         struct pst_record *r = pst_ref_record(s, ref);
 
-        if (pst_record_recency(r)->touched_ds > limit_ds)
+        if (pst_record_recency(r)->touched_ms > limit_ms)
             break;
         if (depth_of(r) > depth_of(best) && pst_record_loose(s, r, now_ns))
             best = r;
@@ -157,26 +158,57 @@ bool pst_shard_evict(struct pst_shard *s, uint64_t now_ns)
     return true;
 }
 
-bool pst_shard_make_room(struct pst_shard *s, uint64_t now_ns)
+/* False when keys that stay hold too many of the store's pages. */
+static bool pages_obtainable(const struct pst_store *store, uint32_t pages)
 {
+    uint64_t cache = atomic_load_explicit(&store->cache_pages, memory_order_relaxed);
+    uint64_t used = atomic_load_explicit(&store->extent_pages, memory_order_relaxed);
+
+    return pages + used <= store->arenas.page_count + cache;
+}
+
+/* Whether the shard can free @pages together with what is free: slab pages are taken to be all freed. */
+static bool enough_loose(struct pst_shard *s, uint32_t pages, uint64_t now_ns)
+{
+    uint64_t freed = atomic_load_explicit(&s->store->pages.free_count, memory_order_relaxed), ref = s->oldest;
+    struct pst_slab_stat slab;
+
+    pst_slab_stat(s->slab, &slab);
+    freed += slab.pages;
+    for (int i = 0; freed < pages && ref && i < WEIGHED_MAX; i++) {
+        struct pst_record *r = pst_ref_record(s, ref);
+
+        if (pst_record_loose(s, r, now_ns))
+            freed += pst_record_pages(r);
+        ref = pst_record_recency(r)->newer;
+    }
+    return freed >= pages || ref;
+}
+
+bool pst_shard_make_room(struct pst_shard *s, uint32_t pages, uint64_t now_ns)
+{
+    if (!pages_obtainable(s->store, pages) || !enough_loose(s, pages, now_ns))
+        return false;
     if (pst_shard_evict(s, now_ns)) {
         if (s->stat.evictions % TAKE_BACK_EVERY == 0)
             pst_shard_take_back(s, TAKE_BACK_PERCENT);
         return true;
     }
     if (s->oldest) { /* all that is left is kept by someone: other shards need not wait for it */
-        atomic_store_explicit(&s->tail_ds, UINT32_MAX, memory_order_relaxed);
-        s->all_kept_ds = now_ds(s, now_ns);
+        atomic_store_explicit(&s->tail_ms, UINT64_MAX, memory_order_relaxed);
+        s->all_kept_ms = now_ms(s, now_ns);
     }
     return pst_shard_take_back(s, TAKE_BACK_PERCENT);
 }
 
-bool pst_store_evictable_elsewhere(const struct pst_shard *s)
+bool pst_store_evictable_elsewhere(const struct pst_shard *s, uint32_t pages)
 {
+    if (!pages_obtainable(s->store, pages))
+        return false;
     for (uint32_t i = 0; i < s->store->shard_count; i++) {
         const struct pst_shard *other = &s->store->shards[i];
 
-        if (other != s && atomic_load_explicit(&other->tail_ds, memory_order_relaxed) != UINT32_MAX)
+        if (other != s && atomic_load_explicit(&other->tail_ms, memory_order_relaxed) != UINT64_MAX)
             return true;
     }
     return false;
@@ -184,12 +216,12 @@ bool pst_store_evictable_elsewhere(const struct pst_shard *s)
 
 static bool coldest(const struct pst_shard *s)
 {
-    uint32_t mine = atomic_load_explicit(&s->tail_ds, memory_order_relaxed);
+    uint64_t mine = atomic_load_explicit(&s->tail_ms, memory_order_relaxed);
 
-    if (mine == UINT32_MAX)
+    if (mine == UINT64_MAX)
         return false;
     for (uint32_t i = 0; i < s->store->shard_count; i++) {
-        if (atomic_load_explicit(&s->store->shards[i].tail_ds, memory_order_relaxed) < mine)
+        if (atomic_load_explicit(&s->store->shards[i].tail_ms, memory_order_relaxed) < mine)
             return false;
     }
     return true;
@@ -200,7 +232,7 @@ bool pst_shard_tick(struct pst_shard *s, uint64_t now_ns)
     struct pst_store *store = s->store;
 
     pst_pins_expire(s, now_ns);
-    if (now_ds(s, now_ns) - s->all_kept_ds >= TIE_DS) /* pins end by time, too, and nobody says so */
+    if (now_ms(s, now_ns) - s->all_kept_ms >= TIE_MS) /* pins end by time, too, and nobody says so */
         pst_recency_loosened(s);
     for (int i = 0; i < TICK_EVICTIONS_MAX; i++) {
         uint32_t free_pages = atomic_load_explicit(&store->pages.free_count, memory_order_relaxed);
@@ -209,7 +241,7 @@ bool pst_shard_tick(struct pst_shard *s, uint64_t now_ns)
 
         if (free_pages >= pst_max(store->pages_low, wanted) || !coldest(s))
             return false;
-        if (!pst_shard_make_room(s, now_ns))
+        if (!pst_shard_make_room(s, 0, now_ns))
             return false;
     }
     return true;

@@ -20,8 +20,12 @@ uint32_t pst_record_check(const struct pst_record *r, uint32_t seed)
     return pst_crc32c(crc, (const uint8_t *)r + key_at, pst_record_bytes(r) - key_at);
 }
 
+/* @kind: extents from now on, or free. */
 static void mark_extents(struct pst_shard *s, const struct pst_run *runs, uint32_t run_count, uint8_t kind)
 {
+    uint32_t pages = 0;
+
+    pst_assert(kind == PST_PAGE_EXTENT || kind == PST_PAGE_FREE);
     for (uint32_t i = 0; i < run_count; i++) {
         for (uint32_t p = 0; p < runs[i].count; p++) {
             struct pst_page_desc *desc = pst_page_desc(&s->store->arenas, runs[i].page + p);
@@ -29,7 +33,12 @@ static void mark_extents(struct pst_shard *s, const struct pst_run *runs, uint32
             desc->kind = kind;
             desc->shard = (uint16_t)s->number;
         }
+        pages += runs[i].count;
     }
+    if (kind == PST_PAGE_EXTENT)
+        atomic_fetch_add_explicit(&s->store->extent_pages, pages, memory_order_relaxed);
+    else
+        atomic_fetch_sub_explicit(&s->store->extent_pages, pages, memory_order_relaxed);
 }
 
 struct shape {
@@ -51,6 +60,24 @@ static struct shape shape_of(const struct pst_shard *s, uint64_t value_bytes)
     else
         shape.tail_bytes = (uint32_t)rest;
     return shape;
+}
+
+uint32_t pst_value_pages(const struct pst_shard *s, uint64_t value_bytes)
+{
+    return value_bytes > PST_INLINE_BYTES_MAX ? shape_of(s, value_bytes).pages : 0;
+}
+
+uint32_t pst_record_pages(const struct pst_record *r)
+{
+    uint32_t pages = 0;
+
+    if (r->flags & PST_RECORD_EXTERNAL) {
+        const struct pst_external *e = pst_record_external(r);
+
+        for (uint32_t i = 0; i < e->run_count; i++)
+            pages += pst_external_runs(e)[i].count;
+    }
+    return pages;
 }
 
 static int take_value(struct pst_shard *s, struct shape shape, struct pst_external *out)

@@ -51,8 +51,7 @@ _Static_assert(sizeof(struct pst_record) == 32, "record layout");
 
 struct pst_recency {
     uint64_t newer, older; /* references, 0 at the ends */
-    uint32_t touched_ds;   /* tenths of a second since the store began */
-    uint32_t spare;
+    uint64_t touched_ms;   /* since the store began */
 };
 _Static_assert(sizeof(struct pst_recency) == 24, "recency layout");
 

@@ -137,11 +137,11 @@ int pst_put_check_shape(const struct pst_shard *s, const struct pst_put *put)
 
 int pst_shard_no_room(struct pst_shard *s, uint32_t pages, uint64_t now_ns)
 {
-    if (!pst_store_evictable_elsewhere(s)) {
+    if (!pst_store_evictable_elsewhere(s, pages)) {
         s->stat.no_space++;
         return -ENOSPC;
     }
-    atomic_store(&s->store->pages_wanted, pages);
+    atomic_store(&s->store->pages_wanted, pages + 1); /* in case that the record needs a slab page */
     atomic_store(&s->store->wanted_ns, now_ns);
     return PST_BUSY;
 }
@@ -156,7 +156,7 @@ static int take_by_evicting(struct pst_shard *s, const struct pst_put *put, bool
     if (r < 0)
         return r;
     r = -ENOSPC;
-    while (r == -ENOSPC && pst_shard_make_room(s, now_ns))
+    while (r == -ENOSPC && pst_shard_make_room(s, pst_value_pages(s, put->value_bytes), now_ns))
         r = pst_record_take(s, put, cache, out);
     if (named)
         pst_shard_unref(s, named);
@@ -167,12 +167,11 @@ int pst_record_reserve(struct pst_shard *s, const struct pst_put *put, uint64_t 
                        struct pst_record **out)
 {
     bool cache = pst_key_evictable(s->store, put->lookup.key);
-    uint32_t pages = (uint32_t)pst_div_up(put->value_bytes, s->store->arenas.page_bytes) + 1;
     int r = pst_record_take(s, put, cache, out);
 
     if (r == -ENOSPC)
         r = take_by_evicting(s, put, cache, now_ns, out);
-    return r == -ENOSPC ? pst_shard_no_room(s, pages, now_ns) : r;
+    return r == -ENOSPC ? pst_shard_no_room(s, pst_value_pages(s, put->value_bytes), now_ns) : r;
 }
 
 int pst_shard_reserve(struct pst_shard *s, const struct pst_put *put, uint64_t now_ns,
@@ -230,6 +229,7 @@ static void forget(struct pst_shard *s, struct pst_record *r)
     s->stat.value_bytes -= r->value_bytes;
     if (r->flags & PST_RECORD_CACHE) {
         s->stat.cache_keys--;
+        atomic_fetch_sub_explicit(&s->store->cache_pages, pst_record_pages(r), memory_order_relaxed);
         pst_recency_remove(s, r);
     }
 }
@@ -293,6 +293,7 @@ void pst_shard_expose(struct pst_shard *s, struct pst_record *r, struct pst_reco
     s->stat.value_bytes += r->value_bytes;
     if (r->flags & PST_RECORD_CACHE) {
         s->stat.cache_keys++;
+        atomic_fetch_add_explicit(&s->store->cache_pages, pst_record_pages(r), memory_order_relaxed);
         pst_recency_add(s, r, now_ns);
         pst_recency_loosened(s);
     }

@@ -54,7 +54,7 @@ struct pst_shard {
     uint64_t changes;        /* counts whatever a record's reference may not survive */
     uint64_t newest, oldest; /* recency list of cache records, as references */
     uint64_t doomed_count;
-    uint32_t all_kept_ds; /* when eviction last found only records that someone keeps */
+    uint64_t all_kept_ms; /* when eviction last found only records that someone keeps */
     uint32_t number;
     uint32_t listener_count; /* waits and watches: whether anyone is to be told of a change */
     uint32_t ready_count;    /* waits that are ready */
@@ -66,7 +66,7 @@ struct pst_shard {
     uint64_t slot_handle; /* the last one given */
 
     /* Read by other shards. */
-    _Atomic uint32_t tail_ds; /* when the oldest cache record was used; UINT32_MAX: nothing to evict */
+    _Atomic uint64_t tail_ms; /* when the oldest cache record was used; UINT64_MAX: nothing to evict */
 } __attribute__((aligned(128)));
 
 struct pst_store {
@@ -80,6 +80,8 @@ struct pst_store {
     uint32_t cache_prefix_count;
     struct pst_bytes cache_prefixes[PST_CLASSES_MAX];
     struct pst_shard *shards;
+    _Atomic uint32_t extent_pages; /* in use by values of their own pages, written and unfinished ones */
+    _Atomic uint32_t cache_pages;  /* those among them whose keys may be evicted */
     _Atomic uint32_t pages_wanted; /* a write was told to wait until this many pages are free */
     _Atomic uint64_t wanted_ns;    /* when; it asks again soon, or has given up */
 };
@@ -112,6 +114,10 @@ static inline uint64_t pst_record_ref(const struct pst_shard *s, const struct ps
 
 /* ---- memory.c: a record's memory ---- */
 
+/* How many whole pages a value takes at the least. */
+uint32_t pst_value_pages(const struct pst_shard *s, uint64_t value_bytes);
+/* How many pages of its own a record has. */
+uint32_t pst_record_pages(const struct pst_record *r);
 /* Takes slot, pages and tail for a record of this shape and fills all of it but the value. Return: 0 or
  * -ENOSPC, -ENOMEM. */
 int pst_record_take(struct pst_shard *s, const struct pst_put *put, bool cache, struct pst_record **out);
@@ -213,9 +219,13 @@ void pst_recency_moved(struct pst_shard *s, struct pst_record *r);
 void pst_recency_loosened(struct pst_shard *s);
 /* Evicts one record. Return: false when nothing can be. */
 bool pst_shard_evict(struct pst_shard *s, uint64_t now_ns);
-/* Makes room after an allocation failed. Return: true when it is worth trying again. */
-bool pst_shard_make_room(struct pst_shard *s, uint64_t now_ns);
-/* True when another shard has something to evict. */
-bool pst_store_evictable_elsewhere(const struct pst_shard *s);
+/*
+ * Makes room after an allocation failed that needs @pages pages at once (0: any room will do). Nothing goes
+ * for one that cannot have them even when all of the shard has gone. Return: true when it is worth trying
+ * again.
+ */
+bool pst_shard_make_room(struct pst_shard *s, uint32_t pages, uint64_t now_ns);
+/* True when other shards can make room for a write of @pages pages. */
+bool pst_store_evictable_elsewhere(const struct pst_shard *s, uint32_t pages);
 
 #endif

@@ -328,7 +328,7 @@ static int grow(struct pst_shard *s, struct pst_slot *slot, uint64_t bytes, uint
     if (r < 0)
         return r;
     while ((runs = pst_runs_take(s, more, s->runs, PST_RUNS_MAX - slot->run_count)) == -ENOSPC &&
-           pst_shard_make_room(s, now_ns))
+           pst_shard_make_room(s, more, now_ns))
         ;
     r = runs == -ENOSPC ? pst_shard_no_room(s, more, now_ns) : runs_room(slot, (uint32_t)runs);
     if (r != 0) {
@@ -450,10 +450,10 @@ static int settle(struct pst_shard *s, struct pst_slot *slot, uint64_t now_ns)
     slot->put.value_bytes = slot->span_count ? slot->spans[0].to : 0;
     while ((r = pst_record_take_pages(s, &slot->put, cache, slot->runs, slot->run_count,
                                       &slot->reservation.record)) == -ENOSPC &&
-           pst_shard_make_room(s, now_ns))
+           pst_shard_make_room(s, 0, now_ns))
         ;
     if (r == -ENOSPC)
-        return pst_shard_no_room(s, 1, now_ns);
+        return pst_shard_no_room(s, 0, now_ns);
     if (r < 0)
         return r;
     slot->run_count = 0;

@@ -208,6 +208,47 @@ static void cache_gives_way_to_writes(void **state)
     engine_close(&e);
 }
 
+/* What is evicted for a write that then does not fit would be lost for nothing. */
+static void a_hopeless_write_evicts_nothing(void **state)
+{
+    struct engine_shape shape = small;
+    struct pst_shard *other;
+    struct engine e;
+
+    (void)state;
+    shape.shards = 2;
+    engine_open(&e, &shape);
+    other = pst_store_shard(e.store, 1);
+    fill_pages(&e, e.shard, "keep", 12, 0);
+    fill_pages(&e, e.shard, "c/", 8, 1);
+    fill_pages(&e, other, "c/", 8, 2); /* keys that stay hold 12 of 32 pages */
+    assert_int_equal(try_put(e.shard, "wide", 1, 21 * 65536, e.now_ns + 3 * SECOND_NS), -ENOSPC);
+    assert_int_equal(try_put(e.shard, "c/wide", 1, 21 * 65536, e.now_ns + 3 * SECOND_NS), -ENOSPC);
+    assert_false(pst_shard_tick(other, e.now_ns + 3 * SECOND_NS)); /* nor was it asked to make room */
+    assert_int_equal(shard_stat(e.shard).evictions + shard_stat(other).evictions, 0);
+    assert_int_equal(shard_stat(e.shard).cache_keys + shard_stat(other).cache_keys, 16);
+    assert_int_equal(shard_stat(e.shard).no_space, 2);
+    engine_close(&e);
+}
+
+/* The same where it is pins that leave too little. */
+static void pinned_values_make_a_write_hopeless(void **state)
+{
+    struct engine e;
+
+    (void)state;
+    engine_open(&e, &small);
+    fill_pages(&e, e.shard, "c/", 31, 0);
+    for (uint32_t i = 0; i < 10; i++)
+        assert_int_equal(pin(&e, key_name("c/", 3 * i), 0), 0);
+    assert_int_equal(try_put(e.shard, "wide", 1, 23 * 65536, e.now_ns + SECOND_NS), -ENOSPC);
+    assert_int_equal(shard_stat(e.shard).evictions, 0);
+    assert_int_equal(shard_stat(e.shard).keys, 31);
+    assert_int_equal(try_put(e.shard, "wide", 1, 20 * 65536, e.now_ns + SECOND_NS), 0);
+    assert_in_range(shard_stat(e.shard).evictions, 20, 21); /* its record takes a page, too */
+    engine_close(&e);
+}
+
 static void all_pinned_is_full(void **state)
 {
     struct engine e;
@@ -306,11 +347,11 @@ static void a_new_value_is_found_among_kept_ones(void **state)
         put_at(&e, e.shard, key_name("c/", i), 100, 0);
         assert_int_equal(pin(&e, key_name("c/", i), 0), 0);
     }
-    assert_false(pst_shard_make_room(e.shard, e.now_ns));
+    assert_false(pst_shard_make_room(e.shard, 0, e.now_ns));
     assert_false(evict_at(&e, 0));
     put_at(&e, e.shard, "c/new", 100, 0);
     assert_victims(&e, 0, VICTIMS("c/new"));
-    assert_false(pst_shard_make_room(e.shard, e.now_ns));
+    assert_false(pst_shard_make_room(e.shard, 0, e.now_ns));
     assert_int_equal(unpin(&e, key_name("c/", 3)), 0);
     assert_victims(&e, 0, VICTIMS(key_name("c/", 3)));
     engine_close(&e);
@@ -469,10 +510,10 @@ static void a_write_that_gave_up_is_forgotten(void **state)
     fill_pages(&e, writer, "keep", 20, 0);
     fill_pages(&e, other, "c/", 10, 1);
     now_ns = e.now_ns + 10 * SECOND_NS;
-    assert_int_equal(try_put(writer, "wide", 3, 25 * 65536, now_ns), PST_BUSY);
+    assert_int_equal(try_put(writer, "wide", 3, 12 * 65536, now_ns), PST_BUSY);
     while (pst_shard_tick(other, now_ns))
         ;
-    assert_int_equal(try_put(writer, "wide", 3, 25 * 65536, now_ns), -ENOSPC);
+    assert_int_equal(try_put(writer, "wide", 3, 12 * 65536, now_ns), -ENOSPC);
     fill_pages(&e, other, "c/", 8, 20);
     for (int i = 0; i < 5; i++)
         pst_shard_tick(other, e.now_ns + 20 * SECOND_NS);
@@ -643,6 +684,8 @@ int main(void)
         cmocka_unit_test(kept_keys_are_no_victims),
         cmocka_unit_test(pins_add_up),
         cmocka_unit_test(cache_gives_way_to_writes),
+        cmocka_unit_test(a_hopeless_write_evicts_nothing),
+        cmocka_unit_test(pinned_values_make_a_write_hopeless),
         cmocka_unit_test(all_pinned_is_full),
         cmocka_unit_test(watermark_evicts_ahead_of_writes),
         cmocka_unit_test(ticks_are_bounded),
