@@ -200,8 +200,6 @@ static void begin_visitor(struct pst_worker *w, struct pst_session *session)
         open_peer(w->by_place[session->token & PLACE_MASK]);
     if (atomic_fetch_sub(&session->shards_opening, 1) == 1)
         pst_node_wake(w->node);
-    if (r < 0)
-        atomic_fetch_sub(&session->shards_left, 1);
 }
 
 static void read_notes(struct pst_worker *w)
@@ -231,6 +229,9 @@ static void read_notes(struct pst_worker *w)
             pst_visitor_leave(v, NULL);
         } else if (note->kind == PST_NOTE_END && v) {
             pst_visitor_end(v);
+        } else if (note->kind ==
+                   PST_NOTE_END) { /* there was no memory for a visitor; the last note is read */
+            atomic_fetch_sub(&note->session->shards_left, 1);
         }
     }
 }

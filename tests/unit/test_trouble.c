@@ -76,6 +76,13 @@ static struct penstock_stat stat_of(struct rig *rig)
     return stat;
 }
 
+static void expect_alone(struct rig *rig)
+{
+    for (int i = 0; i < 500 && stat_of(rig).sessions != 1; i++)
+        usleep(10000);
+    assert_int_equal(stat_of(rig).sessions, 1);
+}
+
 /* ---- values ---- */
 
 static uint64_t size_of(uint32_t key)
@@ -262,10 +269,8 @@ static void settle_accounts(struct rig *rig, struct act *act, struct known *know
     stat = stat_of(rig);
     assert_int_equal(stat.keys, keys);
     assert_int_equal(stat.value_bytes, value_bytes);
-    for (int i = 0; i < 500 && stat_of(rig).sessions != 1; i++)
-        usleep(10000);
+    expect_alone(rig);
     stat = stat_of(rig);
-    assert_int_equal(stat.sessions, 1);
     assert_int_equal(stat.pinned, 0);
     assert_int_equal(stat.slots, 0);
 }
@@ -331,6 +336,27 @@ static void fault_points_are_told(void **state)
         strcat(text, one);
     }
     run_acts(TIMEOUT_MS, "", text, 100);
+}
+
+/* A session that no shard has memory for ends when every shard has heard of its end. */
+static void no_memory_for_visitors(void **state)
+{
+    struct penstock_options options = {.size = sizeof(options), .connect_ms = 20000};
+    struct penstock *other = NULL;
+    struct rig rig;
+
+    (void)state;
+    rig_open(&rig, PATIENT_MS);
+    assert_int_equal(pst_faults_arm("node_visitor_enomem:per_million=1000000"), 0);
+    for (int i = 0; i < 20; i++) {
+        assert_true(penstock_open(penstock_node_url(rig.node, 0), &options, &other) < 0);
+        assert_null(other);
+    }
+    assert_int_equal(pst_faults_arm(""), 0);
+    assert_int_equal(penstock_open(penstock_node_url(rig.node, 0), &options, &other), 0);
+    penstock_close(other);
+    expect_alone(&rig);
+    rig_close(&rig);
 }
 
 /* As when a shard has opened its port anew since it told its address, which takes the client's session too.
@@ -509,6 +535,7 @@ int main(void)
         cmocka_unit_test(copies_and_disorder_change_nothing),
         cmocka_unit_test(losses_are_told),
         cmocka_unit_test(fault_points_are_told),
+        cmocka_unit_test(no_memory_for_visitors),
         cmocka_unit_test(a_connection_is_tried_again),
         cmocka_unit_test(memory_is_left_alone),
     };
