@@ -58,16 +58,22 @@ def every_call(cli: Cli) -> Iterator[tuple[str, int]]:
     cli.complete += 1
 
 
+def said(text: str) -> str:
+    """The end of what a process said, or what a sanitizer found."""
+    at = text.find("ERROR: ")
+    return text[-300:] if at < 0 else text[at:at + 2000]
+
+
 def judge(findings: Findings, cli: Cli, what: str, code: int, error: str, nth: int) -> bool:
     """Whether a command ended by itself and with a word where it failed."""
     findings.add({"checked": 1, "failed_calls": int(cli.hit())})
     where = f"{what}, call {nth} ({cli.name()})"
     if code < 0:
-        findings.fault(f"{where}: ended by signal {-code}: {error[-300:]}")
+        findings.fault(f"{where}: ended by signal {-code}: {said(error)}")
     elif code and not error.strip():
         findings.fault(f"{where}: exit {code} without a word")
     elif code and not cli.hit():
-        findings.fault(f"{where}: exit {code} though nothing failed: {error[-300:]}")
+        findings.fault(f"{where}: exit {code} though nothing failed: {said(error)}")
     return code == 0
 
 
@@ -76,7 +82,7 @@ def put(findings: Findings, cli: Cli) -> None:
     for mode, nth in every_call(cli):
         code, _, error = cli.run(["put", "key"], 0, mode, b"before")
         if code:
-            raise BenchError(f"a put that nothing disturbs ends with {code}: {error[-300:]}")
+            raise BenchError(f"a put that nothing disturbs ends with {code}: {said(error)}")
         code, _, error = cli.run(["put", "key"], nth, mode, VALUE)
         judge(findings, cli, "put", code, error, nth)
         name = cli.name()
@@ -86,7 +92,7 @@ def put(findings: Findings, cli: Cli) -> None:
         elif now not in (VALUE, b"before"):
             findings.fault(f"put, call {nth} ({name}): {len(now)} bytes that nobody put")
         elif code not in (0, OTHER_EXIT) and now != b"before":
-            findings.fault(f"put, call {nth} ({name}): exit {code}, and it is done: {error[-200:]}")
+            findings.fault(f"put, call {nth} ({name}): exit {code}, and it is done: {said(error)}")
 
 
 def get(findings: Findings, cli: Cli) -> None:
@@ -120,7 +126,7 @@ def daemon(findings: Findings, cli: Cli, stage: Stage) -> None:
             code = process.popen.wait(START_S_MAX)
             judge(findings, cli, "daemon", code, process.text(), nth)
             if started and code:
-                findings.fault(f"daemon, call {nth} ({cli.name()}): ended with {code}: {process.text()[-300:]}")
+                findings.fault(f"daemon, call {nth} ({cli.name()}): ended with {code}: {said(process.text())}")
         if left := [path.name for path in folder.iterdir()]:
             findings.fault(f"daemon, call {nth} ({cli.name()}): leaves {left}")
 
@@ -146,7 +152,7 @@ def library(findings: Findings, stage: Stage, order: Order, where: str, folder: 
     try:
         code = process.popen.wait(ms / 1000 + 200)
     except subprocess.TimeoutExpired:
-        findings.fault(f"{where}: does not end: {process.text()[-500:]}")
+        findings.fault(f"{where}: does not end: {said(process.text())}")
         return
     *told, last = process.text().strip().splitlines() or [""]
     for line in told:
@@ -155,7 +161,7 @@ def library(findings: Findings, stage: Stage, order: Order, where: str, folder: 
     try:
         counts = json.loads(last)
     except json.JSONDecodeError:
-        findings.fault(f"{where}: ended with {code}: {process.text()[-500:]}")
+        findings.fault(f"{where}: ended with {code}: {said(process.text())}")
         return
     complete = counts.pop("complete")
     findings.add(counts | {"complete": int(complete), "kinds": 1})
@@ -182,7 +188,7 @@ def fail_nth(stage: Stage, order: Order) -> Findings:
     findings.add({"complete": cli.complete})
     node.stop()
     if node.popen.returncode != 0:
-        findings.fault(f"the node ended with {node.popen.returncode}: {node.text()[-500:]}")
+        findings.fault(f"the node ended with {node.popen.returncode}: {said(node.text())}")
     return findings
 
 
