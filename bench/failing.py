@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from procs import BenchError, Process, Stage
+from procs import BenchError, Process, Stage, said
 from soaks import Findings, Order, Soak
 
 CALLS_MAX = 5000
@@ -56,12 +56,6 @@ def every_call(cli: Cli) -> Iterator[tuple[str, int]]:
             if not cli.hit():
                 break
     cli.complete += 1
-
-
-def said(text: str) -> str:
-    """The end of what a process said, or what a sanitizer found."""
-    at = text.find("ERROR: ")
-    return text[-300:] if at < 0 else text[at:at + 2000]
 
 
 def judge(findings: Findings, cli: Cli, what: str, code: int, error: str, nth: int) -> bool:
@@ -126,7 +120,7 @@ def daemon(findings: Findings, cli: Cli, stage: Stage) -> None:
             code = process.popen.wait(START_S_MAX)
             judge(findings, cli, "daemon", code, process.text(), nth)
             if started and code:
-                findings.fault(f"daemon, call {nth} ({cli.name()}): ended with {code}: {said(process.text())}")
+                findings.fault(f"daemon, call {nth} ({cli.name()}): ended with {code}: {process.said()}")
         if left := [path.name for path in folder.iterdir()]:
             findings.fault(f"daemon, call {nth} ({cli.name()}): leaves {left}")
 
@@ -152,7 +146,7 @@ def library(findings: Findings, stage: Stage, order: Order, where: str, folder: 
     try:
         code = process.popen.wait(ms / 1000 + 200)
     except subprocess.TimeoutExpired:
-        findings.fault(f"{where}: does not end: {said(process.text())}")
+        findings.fault(f"{where}: does not end: {process.said()}")
         return
     *told, last = process.text().strip().splitlines() or [""]
     for line in told:
@@ -161,7 +155,7 @@ def library(findings: Findings, stage: Stage, order: Order, where: str, folder: 
     try:
         counts = json.loads(last)
     except json.JSONDecodeError:
-        findings.fault(f"{where}: ended with {code}: {said(process.text())}")
+        findings.fault(f"{where}: ended with {code}: {process.said()}")
         return
     complete = counts.pop("complete")
     findings.add(counts | {"complete": int(complete), "kinds": 1})
@@ -188,7 +182,7 @@ def fail_nth(stage: Stage, order: Order) -> Findings:
     findings.add({"complete": cli.complete})
     node.stop()
     if node.popen.returncode != 0:
-        findings.fault(f"the node ended with {node.popen.returncode}: {said(node.text())}")
+        findings.fault(f"the node ended with {node.popen.returncode}: {node.said()}")
     return findings
 
 

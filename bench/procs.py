@@ -108,6 +108,10 @@ class Process:
     def text(self) -> str:
         return self.log.read_text(errors="replace")
 
+    def said(self) -> str:
+        """What its log says of its end."""
+        return said(self.text())
+
     def rss_bytes(self, field: str = "VmRSS") -> int:
         """One of the Rss fields of /proc/PID/status, in bytes."""
         status = Path(f"/proc/{self.pid}/status").read_text()
@@ -132,6 +136,12 @@ class Process:
         except subprocess.TimeoutExpired:
             self.popen.kill()
             self.popen.wait()
+
+
+def said(text: str) -> str:
+    """The end of what a process said; where it tells of its death, from there on."""
+    death = re.search(r"^.*(ERROR: |[Aa]ssertion |Fatal: |Caught signal).*$", text, re.MULTILINE)
+    return text[death.start():][:2000] if death else text[-300:]
 
 
 def listening(port: int) -> bool:

@@ -93,7 +93,7 @@ def await_client(client: Process, findings: Findings, deadline: float) -> None:
     try:
         code = client.popen.wait(max(deadline - time.monotonic(), 0.1))
     except subprocess.TimeoutExpired:
-        findings.fault(f"client {client.pid} does not end: {client.text()[-500:]}")
+        findings.fault(f"client {client.pid} does not end: {client.said()}")
         return
     *told, last = client.text().strip().splitlines() or [""]
     if told:
@@ -162,7 +162,7 @@ def churn(stage: Stage, order: Order) -> Findings:
         node.process.stop()
     code = node.process.popen.returncode
     if code != 0:
-        findings.fault(f"the node ended with {code}: {node.process.text()[-1000:]}")
+        findings.fault(f"the node ended with {code}: {node.process.said()}")
     elif not findings.counts.get("hits"):
         raise BenchError("the clients read nothing")
     return findings

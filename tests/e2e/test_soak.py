@@ -52,6 +52,7 @@ def test_fault_soak_holds(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "fault"), [("kill_clients", "torn"), ("kill_clients", "leak"),
+                                             ("kill_clients", "descriptor"),
                                              ("stop_clients", "view"), ("stop_clients", "late"),
                                              ("kill_node", "lost"), ("kill_node", "late"),
                                              ("linearizable", "stale"), ("linearizable", "lost"),
