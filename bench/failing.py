@@ -43,6 +43,7 @@ class Cli:
         return not self.report.exists() or self.report.read_text().startswith("1")
 
     def name(self) -> str:
+        """What the last command's report says of the call."""
         return self.report.read_text().strip() if self.report.exists() else "no report"
 
 

@@ -114,6 +114,7 @@ class Fewest:
         return True
 
     def all(self) -> list[Configuration]:
+        """Those that are left."""
         return [(*at, unknown) for at, sets in self._unknown.items() for unknown in sets]
 
 
@@ -236,6 +237,7 @@ class KeyCheck:
         return taken.all()
 
     def _events(self) -> list[tuple[int, int, int, Op]]:
+        """Begins and ends of the operations, in order of time."""
         events = []
         for number, op in enumerate(self.ops):
             events.append((op.begun, 0, number, op))

@@ -80,6 +80,7 @@ class Process:
 
     @property
     def pid(self) -> int:
+        """Its process id."""
         return self.popen.pid
 
     def wait_for(self, ready: Callable[[], Any]) -> Any:
@@ -106,6 +107,7 @@ class Process:
         self.wait_for(lambda: listening(port))
 
     def text(self) -> str:
+        """Its log so far."""
         return self.log.read_text(errors="replace")
 
     def said(self) -> str:

@@ -27,10 +27,12 @@ class Result:
 
     @property
     def ratio(self) -> float:
+        """How many times better ours is; 0 when it was not taken."""
         return 0.0 if self.error else self.figure.ratio(self.ours, self.peer)
 
     @property
     def good(self) -> bool:
+        """Whether it reaches its bar."""
         return not self.error and self.ratio >= self.figure.bar
 
     def json(self) -> dict[str, object]:

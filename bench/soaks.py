@@ -34,6 +34,7 @@ class Findings:
     faults: list[str] = field(default_factory=list)
 
     def add(self, counts: dict[str, int]) -> None:
+        """Add figures to those of the same names."""
         for name, count in counts.items():
             self.counts[name] = self.counts.get(name, 0) + count
 
@@ -49,6 +50,7 @@ class Findings:
 
     @property
     def violations(self) -> int:
+        """All of them: the clients' own and those in words."""
         return self.counts.get("violations", 0) + len(self.faults)
 
 
