@@ -120,13 +120,15 @@ static bool endable(const struct ucx_port *port)
     return true;
 }
 
-/* Return: true when UCX knows none of our operations any more. */
+/* What the end of the worker would end has had its chance soon: it takes a millisecond, or for ever. Return:
+ * true when UCX knows none of our operations any more. */
 static bool drain(struct ucx_port *port)
 {
-    uint64_t deadline_ns = pst_now_ns() + UCX_DRAIN_MS * 1000000ull;
+    uint64_t begun_ns = pst_now_ns();
 
     while (!pst_list_empty(&port->ops_live)) {
-        if (ucp_worker_progress(port->worker) == 0 && pst_now_ns() > deadline_ns)
+        if (ucp_worker_progress(port->worker) == 0 &&
+            pst_now_ns() - begun_ns > (endable(port) ? UCX_DRAIN_ENDABLE_MS : UCX_DRAIN_MS) * 1000000ull)
             return false;
     }
     return true;

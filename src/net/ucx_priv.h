@@ -31,6 +31,7 @@ enum {
     UCX_PROGRESS_ROUNDS = 64,
     UCX_PARTING_MS = 250, /* how long an endpoint that is not wired waits for its peer's death */
     UCX_DRAIN_MS = 5000,  /* how long a closing port waits for its operations */
+    UCX_DRAIN_ENDABLE_MS = 250,
     UCX_PEER_BUCKETS = 256,
 };
 
