@@ -75,7 +75,7 @@ struct pst_visitor {
     struct pst_peer *peer;     /* NULL before the hello and after the end */
     bool ended;                /* the session is over: goes when the peer has */
     bool leaving;              /* the peer is being closed; its requests end with it */
-    uint64_t leaving_ns;       /* since when */
+    uint64_t leaving_ns;       /* since when, of pst_probe's clock */
     struct pst_list requests;  /* underway */
     struct pst_list receiving; /* requests whose values are awaited */
     struct pst_bulk_park park; /* values that came before their turn */
@@ -166,8 +166,9 @@ struct pst_request {
 struct pst_probe {
     struct pst_peer *self;
     uint64_t token;
-    uint64_t sent_ns; /* 0: none underway */
-    uint64_t look_ns; /* when to look for transfers that do not end */
+    uint64_t awake_ns; /* a clock that stands still while the thread has no core to look at its port */
+    uint64_t ticked_ns;
+    uint64_t sent_ns; /* awake_ns then; 0: none underway */
     uint64_t reopening_ns;
     uint64_t retry_ns; /* when to try to open the port again, should it be closed */
     uint32_t retry_ms; /* since the last time; 0: it did not fail */
@@ -188,6 +189,7 @@ struct pst_worker {
     bool running;
     int wake_fd;
     struct pst_probe probe;
+    uint32_t parting; /* visitors whose peer is being closed */
     _Atomic bool noted;
     _Atomic uint64_t keys;      /* published for everyone */
     pthread_mutex_t notes_lock; /* of the notes and of the addresses */

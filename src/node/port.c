@@ -10,6 +10,7 @@ enum {
     EVENTS_MAX = 16384, /* transport operations of a shard in flight */
     PROBE_NS = 200000000,
     PROBE_MS = 50,
+    AWAKE_NS_MAX = 2 * PROBE_MS * 1000000, /* a longer time between two ticks was not the thread's own */
     STUCK_NS = 1000000000, /* a connection closed by force is gone in a millisecond, or never */
     IDLE_MS = 1000,
     REOPEN_MS_MAX = 1000,
@@ -86,7 +87,7 @@ static void send_probe(struct pst_worker *w)
     if (r == -EBUSY)
         return; /* at the next tick */
     w->probe.due = false;
-    w->probe.sent_ns = w->now_ns;
+    w->probe.sent_ns = w->probe.awake_ns;
 }
 
 static void begin_reopening(struct pst_worker *w, const char *why)
@@ -107,13 +108,12 @@ static void begin_reopening(struct pst_worker *w, const char *why)
 /* A transfer with a client that was killed may never end, and with it neither do its pages nor the node. */
 static bool transfer_stuck(struct pst_worker *w)
 {
-    if (w->now_ns < w->probe.look_ns)
+    if (!w->parting)
         return false;
-    w->probe.look_ns = w->now_ns + PROBE_NS;
     pst_list_each (it, &w->visitors) {
         const struct pst_visitor *v = pst_list_entry(it, struct pst_visitor, link);
 
-        if (v->leaving && v->peer && w->now_ns > v->leaving_ns + STUCK_NS)
+        if (v->leaving && v->peer && w->probe.awake_ns > v->leaving_ns + STUCK_NS)
             return true;
     }
     return false;
@@ -158,15 +158,17 @@ int pst_probe_tick(struct pst_worker *w)
 {
     struct pst_probe *probe = &w->probe;
 
+    probe->awake_ns += pst_min(w->now_ns - probe->ticked_ns, AWAKE_NS_MAX);
+    probe->ticked_ns = w->now_ns;
     if (probe->reopening)
         reopen(w);
-    else if (probe->sent_ns && w->now_ns - probe->sent_ns > PROBE_NS)
+    else if (probe->sent_ns && probe->awake_ns - probe->sent_ns > PROBE_NS)
         begin_reopening(w, "shared memory is blocked by a client that died");
     else if (transfer_stuck(w))
         begin_reopening(w, "a transfer with a client that died does not end");
     else if (probe->due && !probe->sent_ns && probe->self)
         send_probe(w);
-    return probe->reopening || probe->sent_ns || probe->due ? PROBE_MS : IDLE_MS;
+    return probe->reopening || probe->sent_ns || probe->due || w->parting ? PROBE_MS : IDLE_MS;
 }
 
 bool pst_probe_event(struct pst_worker *w, struct pst_net_event *event)

@@ -89,11 +89,14 @@ void pst_visitor_leave(struct pst_visitor *v, const char *why)
     if (v->leaving)
         return;
     v->leaving = true;
-    v->leaving_ns = v->worker->now_ns;
+    v->leaving_ns = v->worker->probe.awake_ns;
     pst_bulk_park_fini(&v->park);
     pst_visitor_drop_late(v);
-    if (v->peer)
-        pst_peer_close(v->peer);
+    if (!v->peer)
+        return;
+    pst_peer_close(v->peer);
+    v->worker->parting++;
+    v->worker->tick_ns = 0; /* the closing may need progress that no descriptor tells of */
 }
 
 void pst_visitor_end(struct pst_visitor *v)
@@ -106,6 +109,8 @@ void pst_visitor_end(struct pst_visitor *v)
 
 void pst_visitor_peer_gone(struct pst_visitor *v)
 {
+    pst_assert(v->worker->parting > 0);
+    v->worker->parting--;
     visitor_quiet(v);
     if (v->ended)
         visitor_gone(v);
