@@ -57,15 +57,6 @@ static int prepare_key(struct pst_shard *s, struct pst_change *c, bool look_only
     return r;
 }
 
-static void copy_value(const struct pst_shard *s, const struct pst_record *record, const uint8_t *value)
-{
-    struct iovec piece;
-
-    for (uint64_t at = 0; pst_record_piece(s, record, at, record->value_bytes - at, &piece);
-         at += piece.iov_len)
-        memcpy(piece.iov_base, value + at, piece.iov_len);
-}
-
 /* The new record: the slot's, or one that is made here. */
 static int take_fresh(struct pst_shard *s, const struct pst_holder *holder, struct pst_change *c,
                       uint64_t now_ns)
@@ -85,7 +76,7 @@ static int take_fresh(struct pst_shard *s, const struct pst_holder *holder, stru
     }
     r = pst_record_reserve(s, &c->put, now_ns, &c->fresh);
     if (r == 0)
-        copy_value(s, c->fresh, c->value);
+        pst_record_fill(s, c->fresh, c->value);
     return r;
 }
 

@@ -318,6 +318,15 @@ bool pst_record_piece(const struct pst_shard *s, const struct pst_record *r, uin
     }
 }
 
+void pst_record_fill(const struct pst_shard *s, const struct pst_record *r, const uint8_t *value)
+{
+    struct iovec piece;
+
+    pst_assert(r->state & PST_STATE_RESERVED);
+    for (uint64_t at = 0; pst_record_piece(s, r, at, r->value_bytes - at, &piece); at += piece.iov_len)
+        memcpy(piece.iov_base, value + at, piece.iov_len);
+}
+
 int pst_record_iov(const struct pst_shard *s, const struct pst_record *r, uint64_t offset, uint64_t bytes,
                    struct iovec *iov, int iov_max)
 {

@@ -343,22 +343,11 @@ int pst_shard_put(struct pst_shard *s, const struct pst_put *put, const void *va
                   struct pst_answer *answer)
 {
     struct pst_reservation reservation;
-    struct iovec iov[64];
-    const uint8_t *from = value;
-    int r = pst_shard_reserve(s, put, now_ns, &reservation, answer), pieces;
+    int r = pst_shard_reserve(s, put, now_ns, &reservation, answer);
 
     if (r != 0)
         return r;
-    for (uint64_t at = 0; at < put->value_bytes;) {
-        uint64_t window = pst_min(put->value_bytes - at, pst_count_of(iov) / 2 * s->store->arenas.page_bytes);
-
-        pieces = pst_record_iov(s, reservation.record, at, window, iov, pst_count_of(iov));
-        pst_assert(pieces > 0);
-        for (int i = 0; i < pieces; i++) {
-            memcpy(iov[i].iov_base, from + at, iov[i].iov_len);
-            at += iov[i].iov_len;
-        }
-    }
+    pst_record_fill(s, reservation.record, value);
     return pst_shard_commit(s, put, &reservation, now_ns, answer);
 }
 

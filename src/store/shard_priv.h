@@ -127,6 +127,8 @@ int pst_record_take(struct pst_shard *s, const struct pst_put *put, bool cache, 
  */
 int pst_record_take_pages(struct pst_shard *s, const struct pst_put *put, bool cache, struct pst_run *runs,
                           uint32_t run_count, struct pst_record **out);
+/* Copies the whole value into a record that is being written. */
+void pst_record_fill(const struct pst_shard *s, const struct pst_record *r, const uint8_t *value);
 /* The contiguous piece at @offset of pages that no record names yet, at most @bytes of it. */
 struct iovec pst_runs_piece(const struct pst_shard *s, const struct pst_run *runs, uint32_t run_count,
                             uint64_t offset, uint64_t bytes);
