@@ -7,8 +7,6 @@
 
 #include "base/fault.h"
 
-#include "wire/route.h"
-
 enum { RESULT_ROOM = PST_WIRE_RESULT_BYTES_MAX + 8 + PST_ATTR_BYTES_MAX };
 
 size_t pst_reply_room(const struct pst_request *q, uint32_t index)
@@ -22,6 +20,7 @@ size_t pst_reply_room(const struct pst_request *q, uint32_t index)
 void pst_reply_add(struct pst_request *q, const struct pst_wire_result *result)
 {
     q->reply_bytes = (size_t)(pst_wire_put_result(q->reply + q->reply_bytes, result) - q->reply);
+    pst_assert(q->reply_bytes <= REPLY_BYTES);
 }
 
 /* Errors of -errno and outcomes fit into 16 bits. */
@@ -45,6 +44,8 @@ static void begin_write(struct pst_request *q, const struct pst_put *put,
                         const struct pst_reservation *reservation, uint32_t index, bool refused)
 {
     struct pst_write *write = &q->writes[q->write_count++];
+
+    pst_assert(q->write_count <= q->count && refused == !reservation->record);
 
     *write = (struct pst_write){.put = *put,
                                 .bytes_left = put->value_bytes,
@@ -77,7 +78,7 @@ static void apply_put(struct pst_request *q, uint32_t index)
     struct pst_wire_result result;
     int r;
 
-    if (pst_route_shard(op->key, pst_store_slot_seed(w->node->store), w->node->worker_count) != w->number)
+    if (pst_node_route(w->node, op->key) != w->number)
         r = -ESTALE; /* the client routes by another table */
     else if (bulk)
         r = pst_shard_reserve(w->shard, &put, w->now_ns, &reservation, &answer);
@@ -114,6 +115,7 @@ static void answer_value(struct pst_request *q, uint32_t index, struct pst_recor
     }
     result->flags |= PST_WIRE_IN_BULK;
     result->bulk_bytes = bytes;
+    pst_assert(q->read_count < q->count);
     q->reads[q->read_count++] = (struct pst_read){record, offset, bytes, index};
 }
 

@@ -11,8 +11,6 @@
  */
 #include "node/node_priv.h"
 
-#include "wire/route.h"
-
 enum { COMMITS_MAX = 256 /* of one coordinator at a time */ };
 
 #define COMMIT_MAGIC 0x636f6d6du
@@ -218,11 +216,6 @@ static bool member_ok(const struct pst_wire_op *op)
     return op->code == PST_WIRE_PUT || op->code == PST_WIRE_CHECK || op->code == PST_WIRE_DELETE;
 }
 
-static uint32_t shard_of(const struct pst_node *node, const struct pst_wire_op *op)
-{
-    return pst_route_shard(op->key, pst_store_slot_seed(node->store), node->worker_count);
-}
-
 static struct pst_bytes copy(uint8_t **at, const void *data, size_t len)
 {
     struct pst_bytes out = {*at, len};
@@ -263,7 +256,7 @@ static void deal(struct pst_commit *commit, const struct pst_wire_op *ops)
         for (uint32_t i = 0; i < commit->change_count; i++) {
             struct pst_change *c = &commit->changes[i];
 
-            if (shard_of(commit->node, &ops[i]) != shard)
+            if (pst_node_route(commit->node, ops[i].key) != shard)
                 continue;
             *(part->last ? &part->last->next : &part->first) = c;
             part->last = c;

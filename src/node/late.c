@@ -30,6 +30,8 @@ static void late_free(struct pst_late *p)
     struct pst_worker *w = p->visitor->worker;
 
     pst_assert(p->magic == PST_LATE_MAGIC);
+    pst_assert(!of_get(p) || (w->waits > 0 && p->visitor->waits > 0));
+    p->magic = 0;
     pst_shard_unwait(w->shard, &p->wait);
     pst_list_remove(&p->link);
     pst_list_remove(&p->of_visitor);
@@ -55,6 +57,7 @@ static void begin_wait(struct pst_late *p, struct pst_lookup *lookup, struct pst
 {
     struct pst_worker *w = p->visitor->worker;
 
+    pst_assert(p->magic == PST_LATE_MAGIC && !watch == of_get(p));
     if (watch) {
         pst_watch_wait(watch, &p->wait);
     } else {
@@ -135,6 +138,7 @@ static bool serve(struct pst_late *p)
 
 static void make_due(struct pst_worker *w, struct pst_late *p)
 {
+    pst_assert(p->magic == PST_LATE_MAGIC);
     pst_list_remove(&p->link);
     pst_list_push_back(&w->due, &p->link);
 }
@@ -227,6 +231,7 @@ int pst_visitor_watch_open(struct pst_visitor *v, struct pst_bytes prefix, uint6
 
 static void watching_free(struct pst_visitor *v, struct pst_watching *at)
 {
+    pst_assert(v->watch_count > 0 && v->worker->watches > 0);
     pst_watch_close(at->watch);
     pst_list_remove(&at->link);
     v->watch_count--;

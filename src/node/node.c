@@ -32,6 +32,22 @@ void pst_node_log(const struct pst_node *node, const char *format, ...)
 
 /* ---- sessions ---- */
 
+static struct pst_node *node_cast(void *p)
+{
+    struct pst_node *node = p;
+
+    pst_assert(node && node->magic == PST_NODE_MAGIC);
+    return node;
+}
+
+static struct pst_session *session_cast(void *p)
+{
+    struct pst_session *session = p;
+
+    pst_assert(session && session->magic == PST_SESSION_MAGIC);
+    return session;
+}
+
 static struct pst_session *session_new(struct pst_node *node)
 {
     struct pst_session *session =
@@ -43,6 +59,7 @@ static struct pst_session *session_new(struct pst_node *node)
         if (node->sessions[place])
             continue;
         pst_random(&session->token, sizeof(session->token));
+        session->magic = PST_SESSION_MAGIC;
         session->token = (session->token & ~0xffffull) | place;
         session->quota = node->quota;
         node->sessions[place] = session;
@@ -57,8 +74,10 @@ static struct pst_session *session_new(struct pst_node *node)
 
 static void session_free(struct pst_node *node, struct pst_session *session)
 {
-    pst_assert(session->shards_left == 0);
+    pst_assert(session->magic == PST_SESSION_MAGIC && session->shards_left == 0);
+    pst_assert(node->sessions[session->token & 0xffff] == session && node->session_count > 0);
     node->sessions[session->token & 0xffff] = NULL;
+    session->magic = 0;
     node->session_count--;
     free(session->notes);
     free(session);
@@ -67,7 +86,7 @@ static void session_free(struct pst_node *node, struct pst_session *session)
 static int on_welcome(void *ctx, const char *peer, bool same_host, bool descriptors,
                       struct pst_boot_welcome *welcome, const int **fds, void **out)
 {
-    struct pst_node *node = ctx;
+    struct pst_node *node = node_cast(ctx);
     const struct pst_arenas *arenas = pst_store_arenas(node->store);
     struct pst_session *session;
 
@@ -100,9 +119,10 @@ static int on_welcome(void *ctx, const char *peer, bool same_host, bool descript
 
 static int on_connected(void *ctx, void *arg, const void *address, size_t bytes)
 {
-    struct pst_node *node = ctx;
-    struct pst_session *session = arg;
+    struct pst_node *node = node_cast(ctx);
+    struct pst_session *session = session_cast(arg);
 
+    pst_assert(!session->ended && session->address_bytes == 0 && session->shards_left == 0);
     if (bytes > sizeof(session->address))
         return -EPROTO;
     memcpy(session->address, address, bytes);
@@ -118,8 +138,8 @@ static int on_connected(void *ctx, void *arg, const void *address, size_t bytes)
 /* The client has gone, or has to go; its views stay until its process lets go of the socket. */
 static void on_parted(void *ctx, void *arg)
 {
-    struct pst_node *node = ctx;
-    struct pst_session *session = arg;
+    struct pst_node *node = node_cast(ctx);
+    struct pst_session *session = session_cast(arg);
 
     pst_assert(session->views && !session->ended);
     if (session->parted)
@@ -131,10 +151,11 @@ static void on_parted(void *ctx, void *arg)
 
 static void on_ended(void *ctx, void *arg, const char *why)
 {
-    struct pst_node *node = ctx;
-    struct pst_session *session = arg;
+    struct pst_node *node = node_cast(ctx);
+    struct pst_session *session = session_cast(arg);
     const char *kick = session->kick;
 
+    pst_assert(!session->ended);
     session->ended = true;
     pst_node_log(node, "session %04x ended: %s", (unsigned)(session->token & 0xffff), kick ? kick : why);
     for (uint32_t i = 0; i < node->worker_count && session->address_bytes; i++)
@@ -144,7 +165,7 @@ static void on_ended(void *ctx, void *arg, const char *why)
 /* A flood at the door does not fill the log: so many refusals a second are told, the others counted. */
 static void on_refused(void *ctx, const char *peer, const char *why)
 {
-    struct pst_node *node = ctx;
+    struct pst_node *node = node_cast(ctx);
     uint64_t now_ns = pst_now_ns();
 
     if (now_ns - node->refusals.since_ns > REFUSALS_NS) {
@@ -198,7 +219,7 @@ void pst_node_wake(struct pst_node *node)
 
 static void *control_main(void *arg)
 {
-    struct pst_node *node = arg;
+    struct pst_node *node = node_cast(arg);
 
     while (!node->stopping) {
         struct pollfd fds[] = {{.fd = pst_boot_server_fd(node->boot), .events = POLLIN},
@@ -398,6 +419,7 @@ int pst_node_open(const struct pst_node_settings *settings, pst_log log, void *l
     snprintf(fault, PST_FAULT_BYTES, "out of memory");
     if (!node)
         return -ENOMEM;
+    node->magic = PST_NODE_MAGIC;
     node->log = log;
     node->log_ctx = log_ctx;
     node->wake_fd = -1;
@@ -448,6 +470,7 @@ struct pst_node *pst_node_close(struct pst_node *node)
     pst_net_close(node->net);
     pst_store_close(node->store);
     pst_close_fd(&node->wake_fd);
+    node->magic = 0;
     explicit_bzero(node->secret, sizeof(node->secret));
     free(node);
     return NULL;

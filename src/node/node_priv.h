@@ -10,6 +10,7 @@
 #include "store/slot.h"
 #include "store/store.h"
 #include "store/watch.h"
+#include "wire/route.h"
 #include "wire/wire.h"
 
 #include <pthread.h>
@@ -25,6 +26,7 @@ enum {
 
 /* A client. Made and freed by the control thread; shards hold it until they have acknowledged its end. */
 struct pst_session {
+    uint32_t magic;
     struct pst_note *notes; /* one of each kind for each shard: none can fail for want of memory */
     uint64_t token;         /* the low 16 bits are its place in the node's table */
     uint32_t version;       /* of the protocol; messages of another one are dropped */
@@ -61,6 +63,8 @@ struct pst_mail {
     struct pst_commit *commit;
 };
 
+#define PST_NODE_MAGIC     0x6e6f6465u
+#define PST_SESSION_MAGIC  0x73657373u
 #define PST_VISITOR_MAGIC  0x76697369u
 #define PST_WORKER_MAGIC   0x776f726bu
 #define PST_REQUEST_MAGIC  0x72657175u
@@ -222,6 +226,7 @@ struct pst_worker {
 };
 
 struct pst_node {
+    uint32_t magic;
     struct pst_store *store;
     struct pst_net *net;
     struct pst_boot_server *boot;
@@ -255,6 +260,12 @@ struct pst_node {
     char urls[PST_STRINGS_MAX + 1][300];
     int url_count;
 };
+
+/* The shard that has the key. */
+static inline uint32_t pst_node_route(const struct pst_node *node, struct pst_bytes key)
+{
+    return pst_route_shard(key, pst_store_slot_seed(node->store), node->worker_count);
+}
 
 /* Wakes the control thread. */
 void pst_node_wake(struct pst_node *node);

@@ -45,6 +45,15 @@ struct pst_request *pst_request_cast(void *p)
 
 /* ---- the pool ---- */
 
+static void request_end(struct pst_request *q)
+{
+    q->magic = 0;
+    free(q->reply);
+    free(q->writes);
+    free(q->reads);
+    free(q);
+}
+
 static struct pst_request *request_new(struct pst_worker *w)
 {
     struct pst_request *q;
@@ -58,6 +67,7 @@ static struct pst_request *request_new(struct pst_worker *w)
     }
     if (w->request_count == w->node->requests_max)
         return NULL;
+    pst_assert(w->request_count < w->node->requests_max);
     q = calloc(1, sizeof(*q));
     if (!q)
         return NULL;
@@ -65,10 +75,7 @@ static struct pst_request *request_new(struct pst_worker *w)
     q->writes = malloc(PST_WIRE_OPS_MAX * sizeof(*q->writes));
     q->reads = malloc(PST_WIRE_OPS_MAX * sizeof(*q->reads));
     if (!q->reply || !q->writes || !q->reads) {
-        free(q->reply);
-        free(q->writes);
-        free(q->reads);
-        free(q);
+        request_end(q);
         return NULL;
     }
     q->magic = PST_REQUEST_MAGIC;
@@ -85,10 +92,7 @@ void pst_requests_fini(struct pst_worker *w)
         struct pst_request *q = pst_list_first(&w->idle, struct pst_request, link);
 
         pst_list_remove(&q->link);
-        free(q->reply);
-        free(q->writes);
-        free(q->reads);
-        free(q);
+        request_end(q);
     }
 }
 
@@ -96,7 +100,8 @@ static void request_free(struct pst_request *q)
 {
     const struct pst_node *node = q->worker->node;
 
-    pst_assert(q->sends == 0 && q->receives == 0);
+    pst_assert(q->step == &steps[PST_STEP_drain] && q->sends == 0 && q->receives == 0);
+    pst_assert(!q->commit && q->visitor->underway > 0 && q->worker->underway > 0);
     if (pst_unlikely(node->slow_ns && q->worker->now_ns - q->trace.begin_ns >= node->slow_ns)) {
         pst_trace_step(q, PST_STEP_drain);
         pst_trace_end(q);
@@ -183,6 +188,7 @@ static int decode(struct pst_worker *w, const struct pst_wire_head *head, struct
 static void begin(struct pst_request *q, struct pst_visitor *v, uint32_t id, uint16_t count,
                   uint64_t deadline_ns, size_t body_bytes)
 {
+    pst_assert(pst_list_empty(&q->of_visitor) && count <= PST_WIRE_OPS_MAX && !v->leaving);
     q->visitor = v;
     q->id = id;
     q->count = count;
@@ -248,6 +254,7 @@ void pst_request_run(struct pst_request *q)
 {
     enum pst_step_result next;
 
+    pst_assert(q->magic == PST_REQUEST_MAGIC && q->visitor->magic == PST_VISITOR_MAGIC);
     do
         next = q->step->run(q);
     while (next == PST_STEP_MORE);
@@ -274,6 +281,7 @@ static enum pst_step_result stall(struct pst_request *q)
 
 static enum pst_step_result step_values(struct pst_request *q)
 {
+    pst_assert(q->writes_open <= q->write_count && q->sends == 0);
     if (q->writes_open == 0 && q->receives == 0 && !q->commit) {
         pst_list_remove(&q->link);
         pst_bulk_park_drop(&q->visitor->park, q->id); /* of puts that were refused */
@@ -445,8 +453,10 @@ static void finish(struct pst_request *q, struct pst_write *write)
         pst_slot_written(shard, write->slot, write->offset, write->put.value_bytes, true);
         write->slot = NULL;
     } else {
+        pst_assert(write->reservation.record && !write->refused);
         r = pst_shard_commit(shard, &write->put, &write->reservation, q->worker->now_ns, &answer);
     }
+    pst_assert(q->writes_open > 0);
     fill_result(q, write, r, &answer);
     q->writes_open--;
 }
@@ -509,6 +519,7 @@ static enum pst_step_result step_answers(struct pst_request *q)
                                  .token = q->visitor->session->token};
     int r = 0;
 
+    pst_assert(q->receives == 0 && q->writes_open == 0 && q->read_count <= q->count);
     if (!q->visitor->leaving && q->bulk_out.item < q->read_count)
         r = pst_bulk_send(q->visitor->peer, &head, next_piece, q, UINT64_MAX, &q->bulk_out, q, &q->bulk_count,
                           &q->sends);

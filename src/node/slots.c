@@ -2,8 +2,6 @@
  * pst_write behind, as large puts do. */
 #include "node/node_priv.h"
 
-#include "wire/route.h"
-
 static void answer(struct pst_request *q, int result, const struct pst_answer *answer)
 {
     struct pst_wire_result wire = pst_reply_result(result, answer);
@@ -11,11 +9,6 @@ static void answer(struct pst_request *q, int result, const struct pst_answer *a
     if (result == PST_BUSY)
         pst_workers_relieve(q->worker);
     pst_reply_add(q, &wire);
-}
-
-static bool routed_here(const struct pst_worker *w, const struct pst_wire_op *op)
-{
-    return pst_route_shard(op->key, pst_store_slot_seed(w->node->store), w->node->worker_count) == w->number;
 }
 
 void pst_apply_reserve(struct pst_request *q, uint32_t index)
@@ -37,7 +30,7 @@ void pst_apply_reserve(struct pst_request *q, uint32_t index)
     struct pst_slot *slot;
     int r = PST_BUSY;
 
-    if (!routed_here(w, op))
+    if (pst_node_route(w->node, op->key) != w->number)
         r = -ESTALE;
     else if (pst_reply_room(q, index) >= sizeof(data))
         r = pst_slot_reserve(w->shard, &q->visitor->holder, &put, op->flags & PST_WIRE_REPLACE, w->now_ns,

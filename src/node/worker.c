@@ -36,6 +36,7 @@ int pst_visitor_add(struct pst_worker *w, struct pst_session *session)
 
     if (!v)
         return -ENOMEM;
+    pst_assert(!w->by_place[session->token & PLACE_MASK]);
     v->magic = PST_VISITOR_MAGIC;
     v->worker = w;
     v->session = session;
@@ -70,9 +71,12 @@ static void visitor_gone(struct pst_visitor *v)
     pst_visitor_release_views(v);
     if (session->same_host)
         pst_probe_want(v->worker);
+    pst_assert(v->worker->by_place[session->token & PLACE_MASK] == v && v->underway == 0);
+    pst_assert(v->waits == 0 && v->watch_count == 0 && session->shards_left > 0);
     v->worker->by_place[session->token & PLACE_MASK] = NULL;
     pst_list_remove(&v->link);
     pst_assert(v->park.count == 0);
+    v->magic = 0;
     free(v->used);
     free(v);
     atomic_fetch_sub(&session->shards_left, 1);
@@ -101,6 +105,7 @@ void pst_visitor_leave(struct pst_visitor *v, const char *why)
 
 void pst_visitor_end(struct pst_visitor *v)
 {
+    pst_assert(v->magic == PST_VISITOR_MAGIC && !v->ended);
     v->ended = true;
     pst_visitor_leave(v, NULL);
     if (!v->peer)
@@ -122,6 +127,7 @@ void pst_worker_note(struct pst_worker *w, struct pst_session *session, enum pst
 {
     struct pst_note *note = &session->notes[PST_NOTE_KINDS * w->number + kind];
 
+    pst_assert(session->magic == PST_SESSION_MAGIC && kind < PST_NOTE_KINDS);
     *note = (struct pst_note){.session = session, .kind = kind};
     pthread_mutex_lock(&w->notes_lock);
     pst_list_push_back(&w->notes, &note->link);
