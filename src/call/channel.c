@@ -99,6 +99,7 @@ static int say_hello(struct pst_channel *ch, uint64_t end_ns, const char **fault
 
 static void drop_session(struct pst_channel *ch)
 {
+    pst_assert(ch->magic == PST_CHANNEL_MAGIC);
     pst_bulk_park_fini(&ch->park);
     ch->port = pst_port_close(ch->port);
     ch->peers_open = 0;
@@ -265,6 +266,7 @@ static void settle(struct pst_channel *ch, uint64_t now_ns)
 
 static void abandon_port(struct pst_channel *ch)
 {
+    pst_assert(ch->state == CHANNEL_CLOSING && ch->port);
     pst_bulk_park_fini(&ch->park);
     pst_port_abandon(ch->port);
 }

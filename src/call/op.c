@@ -85,6 +85,7 @@ static int check_op(const struct penstock_op *op, int shard)
 
 int pst_op_begin(struct penstock_op *op, int shard, struct pst_op_list *done)
 {
+    pst_assert(shard < (1 << OP_SHARD_BITS) - 1);
     op->reserved[OP_DONE_LIST] = done;
     op->reserved[OP_SHARD] = (void *)(uintptr_t)(shard + 1);
     op->result = 0;
@@ -184,6 +185,7 @@ void pst_op_copy_out(const struct penstock_op *op, uint64_t offset, void *to, ui
     uint8_t *at = to;
     int count;
 
+    pst_assert(offset + bytes >= bytes && offset + bytes <= op->bytes);
     if (bytes == 0)
         return;
     if (pst_likely(!op->iov)) {
@@ -202,6 +204,7 @@ uint32_t pst_op_crc(const struct penstock_op *op, uint64_t bytes)
     int count = pst_op_pieces(op, 0, bytes, pieces, PST_OP_PIECES_MAX);
     uint32_t crc = 0;
 
+    pst_assert(count >= 0); /* no operation has more pieces than fit */
     for (int i = 0; i < count; i++)
         crc = pst_crc32c(crc, pieces[i].iov_base, pieces[i].iov_len);
     return crc;

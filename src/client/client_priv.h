@@ -101,6 +101,8 @@ void pst_leave(struct penstock *store);
 void pst_run(struct penstock *store, struct penstock_op *ops, size_t count, const int *shards);
 /* The same with a result: the operation's, with its fault kept for penstock_error(). */
 int pst_run_one(struct penstock *store, struct penstock_op *op, int shard);
+/* The same on a key, of whatever the caller says is a store. */
+int pst_do_one(struct penstock *store, struct penstock_op *op);
 /* Keeps a text for a bad result and returns it. */
 int pst_explain(const struct penstock *store, const struct penstock_op *op, int result);
 /* Waits until @done holds @count operations, or @deadline_ns has passed. */

@@ -36,6 +36,7 @@ static bool keys_differ(const struct commit *c)
 {
     struct penstock_op *sorted[PENSTOCK_COMMIT_OPS_MAX];
 
+    pst_assert(c->count <= PENSTOCK_COMMIT_OPS_MAX);
     for (size_t i = 0; i < c->count; i++)
         sorted[i] = &c->ops[i];
     qsort(sorted, c->count, sizeof(sorted[0]), by_key);
@@ -103,6 +104,7 @@ static void fill_member(struct commit *c, size_t i, uint8_t **flat)
 {
     struct penstock_op *member = &c->members[i];
 
+    pst_assert(i < c->count && (!c->slots[i].handle || wants_slot(c, &c->ops[i])));
     *member = c->ops[i];
     if (member->code == PENSTOCK_CHECK)
         member->flags |= PENSTOCK_IF_GENERATION;
@@ -125,6 +127,7 @@ static int run_steps(struct commit *c, const size_t *of, size_t count)
 {
     int r = 0;
 
+    pst_assert(count > 0 && count <= c->count);
     pst_run(c->store, c->steps, count, NULL);
     for (size_t i = 0; i < count; i++) {
         int result = c->steps[i].result;
@@ -151,6 +154,7 @@ static int fill_slots(struct commit *c)
         c->steps[count].depth = op->depth;
         c->steps[count].attrs = op->attrs;
         c->steps[count].attr_bytes = op->attr_bytes;
+        pst_assert(!c->slots[i].handle); /* those of a try before were dropped */
         of[count++] = i;
     }
     r = count ? run_steps(c, of, count) : 0;
@@ -195,6 +199,7 @@ static int coordinator(const struct commit *c)
         lowest = (uint32_t)pst_min(lowest, c->store->backend->shard_of(c->store, key));
     }
     pst_leave(c->store);
+    pst_assert(lowest <= INT32_MAX); /* there is a key */
     return (int)lowest;
 }
 
@@ -248,6 +253,7 @@ static struct commit *commit_new(struct penstock *store, struct penstock_op *ops
     struct commit *c = calloc(1, sizeof(*c) + count * (2 * sizeof(*ops) + sizeof(struct penstock_slot)));
     uint64_t flat_bytes = 0;
 
+    pst_assert(store && ops && count >= 1 && count <= PENSTOCK_COMMIT_OPS_MAX);
     if (!c)
         return NULL;
     c->store = store;

@@ -30,6 +30,7 @@ static const struct pst_options local_options = PST_OPTION_TABLE(LOCAL_OPTIONS);
 
 struct pst_shard *pst_local_lock(struct pst_local *l, uint32_t number)
 {
+    pst_assert(number < l->shard_count);
     pthread_mutex_lock(&l->locks[number]);
     return pst_store_shard(l->store, number);
 }
@@ -38,6 +39,7 @@ void pst_local_unlock(struct pst_local *l, uint32_t number)
 {
     struct pst_shard *shard = pst_store_shard(l->store, number);
 
+    pst_assert(number < l->shard_count);
     if (pst_unlikely(pst_shard_has_ready(shard)))
         pst_local_wake(l, shard);
     pthread_mutex_unlock(&l->locks[number]);
@@ -62,6 +64,7 @@ static void copy_value(struct pst_shard *shard, const struct pst_record *record,
 
     for (uint64_t at = 0; at < bytes; at += piece.iov_len) {
         pst_record_piece(shard, record, offset + at, bytes - at, &piece);
+        pst_assert(piece.iov_len > 0 && piece.iov_len <= bytes - at);
         if (into_store)
             pst_op_copy_out(op, at, piece.iov_base, piece.iov_len);
         else
@@ -128,6 +131,7 @@ static int read_value(struct pst_local *l, uint32_t number, struct pst_shard *sh
 
     if (r < 0)
         return r;
+    pst_assert(bytes <= op->bytes && offset + bytes <= record->value_bytes);
     unlocked = bytes > COPY_LOCKED_BYTES_MAX && pst_shard_ref(shard, record) == 0;
     if (unlocked)
         pst_local_unlock(l, number);
@@ -189,6 +193,7 @@ static int view_op(struct pst_shard *shard, const struct pst_lookup *lookup, con
     struct iovec piece;
     uint64_t at = 0;
 
+    pst_assert(op->bytes >= sizeof(*out));
     pst_shard_count_read(shard, record != NULL);
     if (!record)
         return PENSTOCK_MISS;
@@ -346,6 +351,7 @@ static int local_map(struct penstock *store, uint64_t session, const struct pst_
     struct pst_piece_file files[PST_VIEW_PIECES_MAX];
 
     (void)session;
+    pst_assert(count <= PST_VIEW_PIECES_MAX);
     if (count <= 1) {
         view->data = count ? arenas->base + pieces[0].offset : (const uint8_t *)"";
         return 0;
@@ -386,6 +392,7 @@ static void local_close(struct penstock *store)
 {
     struct pst_local *l = store->local;
 
+    pst_assert(l && l->handle == store);
     pst_local_waits_fini(l);
     for (uint32_t i = 0; l->locks && i < l->shard_count; i++)
         pthread_mutex_destroy(&l->locks[i]);
@@ -431,6 +438,7 @@ static int open_local(struct penstock *store, const struct local_settings *setti
     const char *why = "";
     int r;
 
+    pst_assert(!store->local && !store->backend);
     if (!l)
         return pst_fail(-ENOMEM, "out of memory");
     l->handle = store;

@@ -44,6 +44,7 @@ static void deal(struct commit *commit)
         struct pst_bytes key = {commit->members[i].key, commit->members[i].key_bytes};
         uint32_t shard = pst_route_shard(key, pst_store_slot_seed(l->store), l->shard_count);
 
+        pst_assert(shard < l->shard_count);
         fill_change(c, &commit->members[i]);
         c->put.lookup = pst_shard_lookup(pst_store_shard(l->store, shard), key);
         *(commit->last[shard] ? &commit->last[shard]->next : &commit->first[shard]) = c;
@@ -58,6 +59,7 @@ static bool change_all(struct commit *commit)
     uint64_t now_ns = pst_now_ns();
     bool prepared[PST_SHARDS_MAX] = {false}, ok = true;
 
+    pst_assert(l->shard_count <= PST_SHARDS_MAX);
     for (uint32_t i = 0; i < l->shard_count; i++) {
         if (commit->first[i])
             prepared[i] = pst_changes_prepare(pst_store_shard(l->store, i), &l->holders[i], commit->first[i],
@@ -113,6 +115,7 @@ static int commit_once(struct commit *commit)
             pst_local_unlock(l, i);
     }
     r = outcome_of(commit);
+    pst_assert(applied || r != PST_OK); /* what was not done has a reason */
     return applied ? PST_OK : r;
 }
 

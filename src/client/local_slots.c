@@ -18,6 +18,7 @@ static int reserve_once(struct pst_local *l, uint32_t number, struct penstock_op
     int r = pst_slot_reserve(shard, &l->holders[number], &put, op->flags & PENSTOCK_REPLACE, pst_now_ns(),
                              &slot, &answer);
 
+    pst_assert(out);
     if (r == 0) {
         *out = (struct penstock_slot){
             .handle = pst_slot_handle(slot), .bytes = op->bytes, .tier = PENSTOCK_TIER_DRAM};
@@ -39,6 +40,7 @@ static void copy_in(struct pst_local *l, struct pst_shard *shard, uint32_t numbe
          at += piece.iov_len) {
         bool unlocked = piece.iov_len > COPY_LOCKED_BYTES_MAX;
 
+        pst_assert(piece.iov_len > 0 && piece.iov_len <= op->bytes - at);
         if (unlocked)
             pst_local_unlock(l, number);
         pst_op_copy_out(op, at, piece.iov_base, piece.iov_len);
@@ -85,6 +87,7 @@ int pst_local_slot_op(struct pst_local *l, uint32_t number, struct penstock_op *
 {
     int r = PST_BUSY;
 
+    pst_assert(op->code >= PENSTOCK_RESERVE && op->code <= PENSTOCK_SLOT_ABORT);
     if (op->code == PENSTOCK_SLOT_ABORT) {
         pst_slot_abort(pst_local_lock(l, number), &l->holders[number], op->if_generation);
         pst_local_unlock(l, number);

@@ -56,6 +56,7 @@ int pst_local_park(struct pst_local *l, uint32_t number, struct penstock_op *op,
     struct local_wait *lw = calloc(1, sizeof(*lw));
     bool room;
 
+    pst_assert(!lookup != !watch); /* for the one or the other */
     if (!lw)
         return -ENOMEM;
     *lw = (struct local_wait){.magic = LOCAL_WAIT_MAGIC, .shard = number, .op = op, .until_ns = until_ns};
@@ -104,6 +105,7 @@ static struct local_wait *next_due(struct pst_local *l, const struct pst_op_list
     pst_list_each (it, &l->waits) {
         struct local_wait *lw = pst_list_entry(it, struct local_wait, link);
 
+        pst_assert(lw->magic == LOCAL_WAIT_MAGIC);
         if (pst_op_done_list(lw->op) != done)
             continue;
         if (lw->ready || lw->until_ns <= now_ns)
@@ -121,6 +123,7 @@ static void finish(struct pst_local *l, struct local_wait *lw)
     uint32_t number = lw->shard;
     int r;
 
+    pst_assert(lw->magic == LOCAL_WAIT_MAGIC && pst_list_empty(&lw->link));
     pst_shard_unwait(pst_local_lock(l, number), &lw->wait);
     pst_local_unlock(l, number);
     free(lw);

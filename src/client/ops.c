@@ -4,32 +4,18 @@
 #include "base/clock.h"
 #include "store/store.h"
 
-static int do_one(struct penstock *store, struct penstock_op *op)
-{
-    int r = pst_store_check(store);
-
-    return r < 0 ? r : pst_run_one(store, op, -1);
-}
-
 int penstock_put(struct penstock *store, const void *key, size_t key_bytes, const void *value, uint64_t bytes)
 {
     struct penstock_op op = {0};
 
     penstock_prep_put(&op, key, key_bytes, value, bytes);
-    return do_one(store, &op);
+    return pst_do_one(store, &op);
 }
 
 int penstock_get(struct penstock *store, const void *key, size_t key_bytes, void *buf, uint64_t room,
                  uint64_t *value_bytes)
 {
-    struct penstock_op op = {0};
-    int r;
-
-    penstock_prep_get(&op, key, key_bytes, buf, room);
-    r = do_one(store, &op);
-    if (value_bytes)
-        *value_bytes = op.value_bytes;
-    return r;
+    return penstock_get_wait(store, key, key_bytes, buf, room, value_bytes, 0);
 }
 
 int penstock_get_wait(struct penstock *store, const void *key, size_t key_bytes, void *buf, uint64_t room,
@@ -41,7 +27,7 @@ int penstock_get_wait(struct penstock *store, const void *key, size_t key_bytes,
     penstock_prep_get(&op, key, key_bytes, buf, room);
     op.flags = timeout_ms ? PENSTOCK_WAIT : 0;
     op.wait_ms = timeout_ms;
-    r = do_one(store, &op);
+    r = pst_do_one(store, &op);
     if (value_bytes)
         *value_bytes = op.value_bytes;
     return r;
@@ -53,7 +39,7 @@ int penstock_get_range(struct penstock *store, const void *key, size_t key_bytes
     struct penstock_op op = {0};
 
     penstock_prep_get_range(&op, key, key_bytes, offset, buf, bytes);
-    return do_one(store, &op);
+    return pst_do_one(store, &op);
 }
 
 static int keyed(struct penstock *store, enum penstock_code code, const void *key, size_t key_bytes,
@@ -64,7 +50,7 @@ static int keyed(struct penstock *store, enum penstock_code code, const void *ke
     pst_assert(code >= PENSTOCK_STAT_KEY && code <= PENSTOCK_UNPIN);
     penstock_prep(&op, code, key, key_bytes);
     op.bytes = bytes;
-    return do_one(store, &op);
+    return pst_do_one(store, &op);
 }
 
 int penstock_exists(struct penstock *store, const void *key, size_t key_bytes)

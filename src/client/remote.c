@@ -29,8 +29,11 @@ struct remote_settings {
 #define PST_OPTION_SETTINGS struct remote_settings
 static const struct pst_options remote_options = PST_OPTION_TABLE(REMOTE_OPTIONS);
 
+#define ARENA_MAP_MAGIC 0x616d6170u
+
 /* The arenas of one session, read-only. Views keep it after the session has gone. */
 struct pst_arena_map {
+    uint32_t magic;
     uint32_t refs; /* the store's and one for each view; under the store's lock */
     uint64_t session;
     uint8_t *base;
@@ -44,8 +47,10 @@ struct pst_arena_map {
 
 static void map_unref(struct pst_arena_map *map)
 {
+    pst_assert(!map || (map->magic == ARENA_MAP_MAGIC && map->refs > 0));
     if (!map || --map->refs)
         return;
+    map->magic = 0;
     if (map->bytes)
         munmap(map->base, map->bytes);
     for (uint32_t i = 0; i < map->count; i++)
@@ -61,6 +66,7 @@ static int map_arena(struct pst_arena_map *map, int fd)
     uint32_t index = map->count;
     void *at = map->base + index * map->stride;
 
+    pst_assert(index < PST_BOOT_ARENAS_MAX && (index + 1) * map->stride <= map->bytes);
     if (fstat(fd, &st) < 0)
         return -errno;
     if ((uint64_t)st.st_size > map->stride)
@@ -90,6 +96,7 @@ static int map_arenas(struct penstock *store)
     map = calloc(1, sizeof(*map));
     if (!map)
         return -ENOMEM;
+    map->magic = ARENA_MAP_MAGIC;
     map->refs = 1;
     map->hold_fd = pst_channel_hold(store->channel);
     if (map->hold_fd < 0) {
@@ -175,6 +182,7 @@ static int stitch(const struct pst_arena_map *map, const struct pst_wire_piece *
 {
     struct pst_piece_file files[PST_VIEW_PIECES_MAX];
 
+    pst_assert(count <= PST_VIEW_PIECES_MAX);
     for (uint32_t i = 0; i < count; i++)
         files[i] =
             (struct pst_piece_file){map->fds[pieces[i].offset / map->stride], pieces[i].offset % map->stride};
@@ -220,6 +228,7 @@ static bool remote_view_lives(struct penstock *store, const struct penstock_view
 {
     const struct pst_arena_map *map = view->reserved[VIEW_MAP];
 
+    pst_assert(!map || map->magic == ARENA_MAP_MAGIC);
     return map && map->session == pst_channel_session(store->channel);
 }
 

@@ -6,13 +6,6 @@
 
 /* ---- one operation ---- */
 
-static int do_one(struct penstock *store, struct penstock_op *op)
-{
-    int r = pst_store_check(store);
-
-    return r < 0 ? r : pst_run_one(store, op, -1);
-}
-
 int penstock_reserve(struct penstock *store, const void *key, size_t key_bytes, uint64_t bytes,
                      uint16_t depth, struct penstock_slot *slot)
 {
@@ -20,7 +13,7 @@ int penstock_reserve(struct penstock *store, const void *key, size_t key_bytes, 
 
     penstock_prep_reserve(&op, key, key_bytes, bytes, slot);
     op.depth = depth;
-    return do_one(store, &op);
+    return pst_do_one(store, &op);
 }
 
 int penstock_slot_write(struct penstock *store, const void *key, size_t key_bytes,
@@ -31,7 +24,7 @@ int penstock_slot_write(struct penstock *store, const void *key, size_t key_byte
     if (!slot)
         return pst_fail(-EINVAL, "penstock_slot_write: no slot");
     penstock_prep_slot_write(&op, key, key_bytes, slot, offset, data, bytes);
-    return do_one(store, &op);
+    return pst_do_one(store, &op);
 }
 
 int penstock_slot_commit(struct penstock *store, const void *key, size_t key_bytes,
@@ -43,7 +36,7 @@ int penstock_slot_commit(struct penstock *store, const void *key, size_t key_byt
     if (!slot)
         return pst_fail(-EINVAL, "penstock_slot_commit: no slot");
     penstock_prep_slot_commit(&op, key, key_bytes, slot);
-    r = do_one(store, &op);
+    r = pst_do_one(store, &op);
     if (generation)
         *generation = op.generation;
     return r;
@@ -57,7 +50,7 @@ int penstock_slot_abort(struct penstock *store, const void *key, size_t key_byte
     if (!slot)
         return pst_fail(-EINVAL, "penstock_slot_abort: no slot");
     penstock_prep_slot_abort(&op, key, key_bytes, slot);
-    return do_one(store, &op);
+    return pst_do_one(store, &op);
 }
 
 int penstock_slot_memory(struct penstock *store, const void *key, size_t key_bytes,
@@ -100,6 +93,7 @@ struct penstock_stream {
 
 static struct penstock_stream *stream_free(struct penstock_stream *stream)
 {
+    pst_assert(stream->buf);
     stream->magic = 0;
     free(stream->buf);
     free(stream);
@@ -145,6 +139,7 @@ int penstock_stream_open(struct penstock *store, const struct penstock_op *put, 
 
 static int append(struct penstock_stream *stream, const void *data, uint64_t bytes)
 {
+    pst_assert(stream->gathered == 0); /* bytes keep their order */
     if (stream->failed || !bytes)
         return stream->failed;
     if (stream->checksum)
@@ -159,6 +154,7 @@ static int append_gathered(struct penstock_stream *stream)
 {
     size_t bytes = stream->gathered;
 
+    pst_assert(bytes <= STREAM_BYTES);
     stream->gathered = 0;
     return append(stream, stream->buf, bytes);
 }
@@ -197,7 +193,7 @@ int penstock_stream_commit(struct penstock_stream *stream, uint64_t *generation)
     penstock_prep_slot_commit(&op, stream->buf + STREAM_BYTES, stream->key_bytes, &stream->slot);
     op.flags = stream->checksum ? PENSTOCK_CHECKSUM : 0;
     op.offset = stream->crc;
-    r = do_one(stream->store, &op);
+    r = pst_do_one(stream->store, &op);
     if (generation)
         *generation = op.generation;
     stream_free(stream);

@@ -223,6 +223,7 @@ static void leader_sleep(struct penstock *store, uint64_t deadline_ns)
 
     int armed = store->backend->arm(store);
 
+    pst_assert(store->led);
     if (armed == -EAGAIN)
         return;
     pthread_mutex_unlock(&store->lock);
@@ -238,6 +239,7 @@ static void lead(struct penstock *store, const struct pst_op_list *done, size_t 
 {
     uint64_t quiet_ns = 0;
 
+    pst_assert(!store->led && !store->backend->locks_itself);
     store->led = true;
     while (done->count < count) {
         bool stirred = false;
@@ -301,12 +303,20 @@ void pst_run(struct penstock *store, struct penstock_op *ops, size_t count, cons
     store->backend->flush(store);
     pst_wait(store, &done, count, UINT64_MAX);
     pst_leave(store);
+    pst_assert(done.count == count); /* each came back, once */
 }
 
 int pst_run_one(struct penstock *store, struct penstock_op *op, int shard)
 {
     pst_run(store, op, 1, &shard);
     return pst_explain(store, op, op->result);
+}
+
+int pst_do_one(struct penstock *store, struct penstock_op *op)
+{
+    int r = pst_store_check(store);
+
+    return r < 0 ? r : pst_run_one(store, op, -1);
 }
 
 int penstock_batch(struct penstock *store, struct penstock_op *ops, size_t count)

@@ -12,6 +12,7 @@ int pst_url_parse(const char *text, struct pst_url *out)
     } schemes[] = {{"node+unix://", "unix://"}, {"node://", ""}, {"unix://", "unix://"}};
     size_t len = strcspn(text, "?");
 
+    pst_assert(text && out);
     *out = (struct pst_url){.query = text[len] ? text + len + 1 : text + len};
     if (len == 4 && strncmp(text, "mem:", 4) == 0) {
         out->embedded = true;

@@ -47,6 +47,7 @@ static void submit(struct penstock_watch *w, struct side *side, uint8_t code, en
 {
     struct penstock *store = w->store;
 
+    pst_assert(w->magic == PST_EVENTS_MAGIC && side->state != SIDE_ASKING && side->state != SIDE_OPENING);
     side->op.code = code;
     side->state = state;
     pst_enter(store);
@@ -110,6 +111,7 @@ static void take_answer(struct penstock_watch *w, struct side *side)
 {
     int result = side->op.result;
 
+    pst_assert(side >= w->sides && side < w->sides + w->side_count);
     if (side->state == SIDE_OPENING) {
         side->state = result ? SIDE_CLOSED : SIDE_OPEN;
         side->handle = side->op.generation;
@@ -148,6 +150,7 @@ static bool next_event(struct penstock_watch *w, struct penstock_event *event)
         struct side *side = &w->sides[(w->next + i) % w->side_count];
         struct pst_wire_change change;
 
+        pst_assert(side->at <= side->bytes && side->bytes <= DATA_BYTES);
         if (side->at == side->bytes || side->state == SIDE_ASKING)
             continue;
         memcpy(&change, side->data + side->at, sizeof(change));
@@ -175,6 +178,7 @@ static bool account(struct penstock_watch *w, int64_t more)
     bool room;
 
     pthread_mutex_lock(&w->store->lock);
+    pst_assert(w->store->watch_sides + more >= 0);
     room = w->store->watch_sides + more <= SIDES_MAX;
     if (room)
         w->store->watch_sides = (uint32_t)(w->store->watch_sides + more);
@@ -227,6 +231,7 @@ static int fit_sides(struct penstock_watch *w)
 /* Nothing is underway: begins to open all that is not open. */
 static void open_anew(struct penstock_watch *w)
 {
+    pst_assert(!w->queue->underway);
     w->broken = false;
     w->fault = 0;
     for (uint32_t i = 0; i < w->side_count; i++) {
