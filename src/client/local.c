@@ -449,7 +449,7 @@ static int open_local(struct penstock *store, const struct local_settings *setti
     r = pst_store_open(&options, &l->store, &why);
     if (r < 0)
         return pst_fail(r, "%s: %s", store->url, why);
-    l->locks = calloc(options.shard_count, sizeof(*l->locks));
+    l->locks = calloc(options.shard_count, sizeof(pthread_mutex_t));
     l->holders = calloc(options.shard_count, sizeof(*l->holders));
     if (!l->locks || !l->holders)
         return pst_fail(-ENOMEM, "out of memory");
