@@ -139,7 +139,9 @@ def descriptors(node: Node) -> Counter[str]:
 
 
 def check_exact(node: Node, findings: Findings) -> None:
-    """The node's figures against a count of what it lists."""
+    """The node's figures against a count of what it lists; of one that has died the end tells."""
+    if node.process.popen.poll() is not None:
+        return
     stat = settled(node, ("pinned",))
     findings.expect("pinned", stat["pinned"], 0)
     findings.expect("sessions", stat["sessions"], 1)
@@ -159,7 +161,7 @@ def check_exact(node: Node, findings: Findings) -> None:
 
 def check_descriptors(node: Node, findings: Findings, before: Counter[str]) -> None:
     """All descriptors that clients cost are back."""
-    if findings.violations:
+    if findings.violations or node.process.popen.poll() is not None:
         return
     deadline = time.monotonic() + SETTLE_S_MAX
     while (now := descriptors(node)).total() > before.total() and time.monotonic() < deadline:
