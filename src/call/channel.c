@@ -109,27 +109,35 @@ static void drop_session(struct pst_channel *ch)
     ch->state = CHANNEL_DOWN;
 }
 
+static int exchange_addresses(struct pst_channel *ch, uint64_t deadline_ns, const char **fault)
+{
+    uint8_t address[PST_NET_ADDRESS_BYTES_MAX];
+    int r;
+
+    *fault = "UCX could not be set up";
+    r = pst_port_open(ch->net, BULK_MESSAGES_MAX, &ch->port);
+    if (r == 0)
+        r = pst_port_address(ch->port, !ch->welcome.same_host, address, sizeof(address));
+    if (r < 0)
+        return r;
+    r = pst_boot_link_address(ch->boot, address, (size_t)r, deadline_ns, fault);
+    if (r < 0)
+        return r;
+    *fault = "the node's UCX address leads nowhere (UCX_NET_DEVICES, UCX_TLS?)";
+    return open_peers(ch);
+}
+
 static int connect_node(struct pst_channel *ch, uint64_t deadline_ns, uint64_t hello_ns, const char **fault)
 {
     struct pst_boot_client_options options = {
         .secret = ch->options.secret, .network_only = ch->options.network_only, .deadline_ns = deadline_ns};
-    uint8_t address[PST_NET_ADDRESS_BYTES_MAX];
     int r = pst_boot_connect(&ch->options.address, &options, &ch->welcome, ch->arena_fds, &ch->boot, fault);
 
     pst_assert(ch->state != CHANNEL_UP);
     if (r < 0)
         return r;
     ch->arena_count = ch->welcome.arena_count;
-    *fault = "UCX could not be set up";
-    r = pst_port_open(ch->net, BULK_MESSAGES_MAX, &ch->port);
-    if (r == 0)
-        r = pst_port_address(ch->port, !ch->welcome.same_host, address, sizeof(address));
-    if (r >= 0)
-        r = pst_boot_link_address(ch->boot, address, (size_t)r, deadline_ns);
-    if (r == 0) {
-        *fault = "the node's UCX address leads nowhere (UCX_NET_DEVICES, UCX_TLS?)";
-        r = open_peers(ch);
-    }
+    r = exchange_addresses(ch, deadline_ns, fault);
     if (r == 0) {
         ch->state = CHANNEL_UP;
         r = say_hello(ch, pst_min(pst_now_ns() + hello_ns, deadline_ns), fault);

@@ -354,24 +354,26 @@ int pst_boot_connect(const struct pst_boot_address *address, const struct pst_bo
     return 0;
 }
 
-int pst_boot_link_address(struct pst_boot_link *link, const void *address, size_t bytes, uint64_t deadline_ns)
+int pst_boot_link_address(struct pst_boot_link *link, const void *address, size_t bytes, uint64_t deadline_ns,
+                          const char **fault)
 {
     uint8_t body[BOOT_MAC_BYTES + PST_NET_ADDRESS_BYTES_MAX];
     pst_cleanup_free uint8_t *buf = NULL;
     struct boot_frame frame;
-    const char *fault;
     int r;
 
-    pst_assert(link->magic == LINK_MAGIC);
+    pst_assert(link->magic == LINK_MAGIC && fault);
     pst_assert(bytes >= 1 && bytes <= PST_NET_ADDRESS_BYTES_MAX);
     memcpy(body + BOOT_MAC_BYTES, address, bytes);
+    *fault = "out of memory";
     r = boot_mac(link->secret, BOOT_LABEL_ADDRESS, link->transcript, address, bytes, body);
     if (r < 0)
         return r;
+    *fault = "the node closed the connection";
     r = send_frame(link, BOOT_ADDRESS, body, (uint32_t)(BOOT_MAC_BYTES + bytes), deadline_ns);
     if (r < 0)
         return r;
-    return read_frame(link, BOOT_READY, BOOT_FRAME_SMALL_MAX, NULL, deadline_ns, &buf, &frame, &fault);
+    return read_frame(link, BOOT_READY, BOOT_FRAME_SMALL_MAX, NULL, deadline_ns, &buf, &frame, fault);
 }
 
 /* Takes every whole frame out of the buffer: all that may come now are answers to pings. */

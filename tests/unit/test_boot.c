@@ -190,7 +190,7 @@ static int dial(struct client *c, const struct pst_boot_address *address, const 
 
 static int client_address(struct client *c)
 {
-    return pst_boot_link_address(c->link, "my address", 10, pst_now_ns() + 10 * SECOND_NS);
+    return pst_boot_link_address(c->link, "my address", 10, pst_now_ns() + 10 * SECOND_NS, &c->fault);
 }
 
 /* Waits until @count reached @wanted. */
