@@ -76,8 +76,8 @@ int pst_boot_connect(const struct pst_boot_address *address, const struct pst_bo
                      struct pst_boot_welcome *welcome, int arena_fds[PST_BOOT_ARENAS_MAX],
                      struct pst_boot_link **out, const char **fault);
 /* Sends this client's port address, MACed, and waits until the node has taken it. *@fault as above. */
-int pst_boot_link_address(struct pst_boot_link *link, const void *address, size_t bytes,
-                          uint64_t deadline_ns, const char **fault);
+int pst_boot_link_address(struct pst_boot_link *link, const void *address, size_t bytes, uint64_t deadline_ns,
+                          const char **fault);
 /* Reads what has come and sends a heartbeat when one is due. Return: 0, -ECONNRESET the node is gone,
  * -ETIMEDOUT silent for 10 s. */
 int pst_boot_link_tick(struct pst_boot_link *link, uint64_t now_ns);

@@ -24,8 +24,12 @@ static int worker_open(struct ucx_port *port, ucp_context_h context)
         .flags = UCP_WORKER_FLAG_IGNORE_REQUEST_LEAK, /* see worker_end() */
     };
     ucp_worker_attr_t attr = {.field_mask = UCP_WORKER_ATTR_FIELD_MAX_AM_HEADER};
-    ucs_status_t status = ucp_worker_create(context, &params, &port->worker);
+    struct ucx_numbers numbers;
+    ucs_status_t status;
 
+    ucx_numbers_hold(&numbers);
+    status = ucp_worker_create(context, &params, &port->worker);
+    ucx_numbers_release(&numbers);
     if (status != UCS_OK)
         return ucx_errno(status);
     pst_assert(port->worker);

@@ -201,6 +201,16 @@ void ucx_address_learn(struct ucx_address_form *form, const void *address, size_
 /* Whether UCX can be given @address; true also when @own is not known. */
 bool ucx_address_sound(const struct ucx_address_form *own, const void *address, size_t bytes);
 
+/* ucx_numbers.c: until the release, new descriptors get numbers that those of the last port did not have. */
+enum { UCX_NUMBERS_MAX = 512 };
+struct ucx_numbers {
+    int held[UCX_NUMBERS_MAX];
+    int count;
+};
+
+void ucx_numbers_hold(struct ucx_numbers *numbers);
+void ucx_numbers_release(struct ucx_numbers *numbers);
+
 /* ucx_op.c: the pool of operations. */
 struct ucx_op *ucx_op_take(struct ucx_port *port);
 void ucx_op_give(struct ucx_op *op);

@@ -10,6 +10,7 @@
 #include "net/net.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -731,6 +732,34 @@ static int descriptors_open(void)
     return count;
 }
 
+/* A peer that comes late with a port's address must not find the next port's memory under it. */
+static void numbers_do_not_come_back(void **state)
+{
+    enum { NUMBERS = 512, PORTS = 5 };
+    bool other[NUMBERS], had[NUMBERS] = {false};
+    struct pst_net *net = net_open();
+
+    (void)state;
+    for (int n = 0; n < NUMBERS; n++)
+        other[n] = fcntl(n, F_GETFD) >= 0;
+    for (int i = 0; i < PORTS; i++) {
+        bool has[NUMBERS];
+        struct pst_port *port;
+        int count = 0;
+
+        assert_int_equal(pst_port_open(net, EVENTS_MAX, &port), 0);
+        for (int n = 0; n < NUMBERS; n++) {
+            has[n] = !other[n] && fcntl(n, F_GETFD) >= 0;
+            count += has[n];
+            assert_false(has[n] && had[n]);
+        }
+        assert_true(count > 0);
+        memcpy(had, has, sizeof(had));
+        pst_port_close(port);
+    }
+    pst_net_close(net);
+}
+
 /* Clients that come and go leave nothing behind in a port that stays. */
 static void descriptors_come_back(void **state)
 {
@@ -1245,6 +1274,7 @@ int main(void)
         BOTH(descriptors_come_back),
         BOTH(nets_outlive_each_other),
         BOTH(addresses),
+        cmocka_unit_test(numbers_do_not_come_back),
         cmocka_unit_test(memory_is_registered),
         cmocka_unit_test(everything_listens_on_loopback),
         cmocka_unit_test(short_packets),
