@@ -179,6 +179,11 @@ def check_end(node: Node, findings: Findings) -> None:
     code = node.process.popen.returncode
     if code != 0:
         findings.fault(f"the node ended with {code}: {node.process.said()}")
+    if findings.violations:
+        print("what the node said:")
+        for line in node.process.text().splitlines():
+            if "connection closed" not in line:
+                print(f"  {line}")
 
 
 # ---- kill_clients
