@@ -39,6 +39,7 @@ struct pst_session {
     struct pst_quota quota;
     _Atomic uint32_t shards_opening; /* that have yet to open their way to the client */
     _Atomic uint32_t shards_left;    /* that still use it */
+    _Atomic bool overdue;            /* its client is too slow, or stopped, but lives */
     _Atomic(const char *) kick;      /* set by a shard: the control thread ends the session for this reason */
     uint8_t address[PST_NET_ADDRESS_BYTES_MAX];
     size_t address_bytes;

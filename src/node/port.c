@@ -16,6 +16,9 @@ enum {
     REOPEN_MS_MAX = 1000,
 };
 
+/* With a client that is only stopped it ends when the client goes on. */
+#define OVERDUE_NS 10000000000ull
+
 static int read_addresses(struct pst_worker *w)
 {
     int r = 0;
@@ -105,6 +108,11 @@ static void begin_reopening(struct pst_worker *w, const char *why)
         pst_peer_close(w->probe.self);
 }
 
+static uint64_t patience_ns(const struct pst_visitor *v)
+{
+    return v->session->overdue && !v->worker->node->stopping ? OVERDUE_NS : STUCK_NS;
+}
+
 /* A transfer with a client that was killed may never end, and with it neither do its pages nor the node. */
 static bool transfer_stuck(struct pst_worker *w)
 {
@@ -113,7 +121,7 @@ static bool transfer_stuck(struct pst_worker *w)
     pst_list_each (it, &w->visitors) {
         const struct pst_visitor *v = pst_list_entry(it, struct pst_visitor, link);
 
-        if (v->leaving && v->peer && w->probe.awake_ns > v->leaving_ns + STUCK_NS)
+        if (v->leaving && v->peer && w->probe.awake_ns > v->leaving_ns + patience_ns(v))
             return true;
     }
     return false;

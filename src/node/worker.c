@@ -365,6 +365,7 @@ static void check_deadlines(struct pst_worker *w)
 
         pst_list_each (at, &v->requests) {
             if (pst_list_entry(at, struct pst_request, of_visitor)->deadline_ns < w->now_ns) {
+                v->session->overdue = true;
                 pst_visitor_leave(v, "a request ran past its deadline");
                 break;
             }
