@@ -63,6 +63,6 @@ install: all
 	@meson install -C $(BUILD)
 
 clean:
-	@rm -rf build build-asan build-tsan build-fuzz build-valgrind build-coverage
+	@rm -rf build build-asan build-tsan build-fuzz build-valgrind build-coverage build-wheel
 
 .PHONY: all demo test test-full test-asan test-tsan test-valgrind test-fuzz coverage check-format format lint bench soak install clean

@@ -1,10 +1,13 @@
-/* main.c: penstockd: settings from a file, the environment and the command line, one node, signals. */
+/* main.c: penstockd: settings from a file, the environment and the command line, one node and its door,
+ * signals. */
 #include "base/options.h"
 #include "base/paths.h"
+#include "doors/doors.h"
 #include "node/node.h"
 
 #include <penstock/penstock.h>
 
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/resource.h>
@@ -12,7 +15,20 @@
 
 enum { EXIT_USAGE = 2 };
 
-/* Of the daemon, not of the node. */
+/* What is served. */
+struct settings {
+    struct pst_node_settings node;
+    struct pst_door_settings door;
+};
+
+#define NODE_ROW(TYPE, name, ...)                                                                            \
+    {#name, PST_OPTION_##TYPE, offsetof(struct settings, node.name), __VA_ARGS__},
+#define DOOR_ROW(TYPE, name, ...)                                                                            \
+    {#name, PST_OPTION_##TYPE, offsetof(struct settings, door.name), __VA_ARGS__},
+static const struct pst_option rows[] = {PST_NODE_OPTIONS(NODE_ROW) PST_DOOR_OPTIONS(DOOR_ROW)};
+static const struct pst_options options = {rows, pst_count_of(rows)};
+
+/* Of the daemon alone. */
 #define DAEMON_OPTIONS(X) X(STRING, config, "", 0, 0, "FILE", "file with 'name = value' lines")
 
 struct daemon_settings {
@@ -43,7 +59,7 @@ static void help(void)
         "Options may also be set as PENSTOCK_NAME in the environment and as 'name = value' lines of a file;\n"
         "the command line wins over the environment, the environment over the file; what may be repeated is\n"
         "taken from one of them alone.\n\n");
-    pst_options_help(&pst_node_options, stdout);
+    pst_options_help(&options, stdout);
     pst_options_help(&daemon_options, stdout);
     printf("  --%-16s %-10s %s\n", "help", "", "this text");
     printf("  --%-16s %-10s %s\n", "version", "", "version");
@@ -56,16 +72,15 @@ static int usage(const char *fault)
     return EXIT_USAGE;
 }
 
-static int read_flags(char *const *argv, struct daemon_settings *own, struct pst_node_settings *settings,
-                      char *fault)
+static int read_flags(char *const *argv, struct daemon_settings *own, struct settings *settings, char *fault)
 {
     int used;
 
-    pst_options_next_source(&pst_node_options, settings);
+    pst_options_next_source(&options, settings);
     for (; *argv; argv += used) {
         used = pst_options_set_flag(&daemon_options, own, argv, fault);
         if (used == -ENOENT)
-            used = pst_options_set_flag(&pst_node_options, settings, argv, fault);
+            used = pst_options_set_flag(&options, settings, argv, fault);
         if (used < 0)
             return used;
         if (used == 0) {
@@ -79,35 +94,35 @@ static int read_flags(char *const *argv, struct daemon_settings *own, struct pst
 /* Flags are read twice: they name the file, and win over it. */
 static int read_config_name(char *const *argv, struct daemon_settings *own, char *fault)
 {
-    struct pst_node_settings passed_over = {0};
+    struct settings passed_over = {0};
     int r = pst_options_preset(&daemon_options, own, fault);
 
     if (r == 0)
         r = pst_options_environment(&daemon_options, own, fault);
     if (r == 0)
         r = read_flags(argv, own, &passed_over, fault);
-    pst_options_free(&pst_node_options, &passed_over);
+    pst_options_free(&options, &passed_over);
     return r;
 }
 
-static int read_settings(char *const *argv, struct pst_node_settings *settings, char *fault)
+static int read_settings(char *const *argv, struct settings *settings, char *fault)
 {
     struct daemon_settings own = {0};
     int r = read_config_name(argv, &own, fault);
 
     if (r == 0)
-        r = pst_options_preset(&pst_node_options, settings, fault);
+        r = pst_options_preset(&options, settings, fault);
     if (r == 0 && own.config)
-        r = pst_options_file(&pst_node_options, settings, own.config, fault);
+        r = pst_options_file(&options, settings, own.config, fault);
     if (r == 0)
-        r = pst_options_environment(&pst_node_options, settings, fault);
+        r = pst_options_environment(&options, settings, fault);
     if (r == 0)
         r = read_flags(argv, &own, settings, fault);
-    if (r == 0 && !settings->unix && !settings->listen.count) {
+    if (r == 0 && !settings->node.unix && !settings->node.listen.count) {
         char path[108];
 
         pst_default_socket(path, sizeof(path));
-        r = pst_options_set(&pst_node_options, settings, "unix", path, fault);
+        r = pst_options_set(&options, settings, "unix", path, fault);
     }
     pst_options_free(&daemon_options, &own);
     return r;
@@ -156,10 +171,70 @@ static void serve(struct pst_node *node, const sigset_t *signals)
     }
 }
 
-static int run(const struct pst_node_settings *settings)
-{
+/* What is served, and by what. */
+struct served {
     struct pst_node *node;
-    char fault[PST_FAULT_BYTES], line[2048] = "settings: ";
+    struct pst_door *door; /* NULL: not asked for */
+};
+
+/* A door reads values in place, which takes a unix socket: one of its own where the node would have none. */
+static int name_socket(struct settings *settings, const struct pst_door *door, char *fault)
+{
+    const char *address = pst_door_address(door);
+    char path[PATH_MAX];
+
+    if (settings->node.unix)
+        return 0;
+    snprintf(path, sizeof(path), "%s/penstock-tsgrpc%s.sock", settings->node.folder, strrchr(address, ':'));
+    return pst_options_set(&options, settings, "unix", path, fault);
+}
+
+static int serve_door(struct served *served, const struct settings *settings, char *fault)
+{
+    const char *url = "";
+    char line[320];
+    int r;
+
+    for (int i = 0; url && strncmp(url, "node+", 5) != 0; i++)
+        url = pst_node_url(served->node, i);
+    pst_assert(url); /* its unix socket is among them */
+    r = pst_door_serve(served->door, url, settings->node.secret_file, fault);
+    if (r < 0)
+        return r;
+    snprintf(line, sizeof(line), "tsgrpc: listening on %s", pst_door_address(served->door));
+    log_line(NULL, line);
+    return 0;
+}
+
+static int open_all(struct settings *settings, struct served *served, char *fault)
+{
+    char line[2048] = "settings: ";
+    int r = 0;
+
+    if (settings->door.tsgrpc)
+        r = pst_door_open(&settings->door, &served->door, fault);
+    if (r == 0 && served->door)
+        r = name_socket(settings, served->door, fault);
+    if (r < 0)
+        return r;
+    pst_options_print(&options, settings, line + strlen(line), sizeof(line) - strlen(line));
+    log_line(NULL, line);
+    r = pst_node_open(&settings->node, log_line, NULL, &served->node, fault);
+    if (r == 0 && served->door)
+        r = serve_door(served, settings, fault);
+    return r;
+}
+
+static void close_all(struct served *served)
+{
+    pst_door_close(served->door);
+    pst_node_close(served->node);
+}
+
+static int run(struct settings *settings)
+{
+    struct served served = {0};
+    char fault[PST_FAULT_BYTES];
     sigset_t signals;
     int r;
 
@@ -171,23 +246,22 @@ static int run(const struct pst_node_settings *settings)
     signal(SIGPIPE, SIG_IGN);
     raise_descriptor_limit();
     report_inherited();
-    pst_options_print(&pst_node_options, settings, line + strlen(line), sizeof(line) - strlen(line));
-    log_line(NULL, line);
-    r = pst_node_open(settings, log_line, NULL, &node, fault);
+    r = open_all(settings, &served, fault);
     if (r < 0) {
         log_line(NULL, fault);
+        close_all(&served);
         return r == -EINVAL ? EXIT_USAGE : EXIT_FAILURE;
     }
-    serve(node, &signals);
+    serve(served.node, &signals);
     log_line(NULL, "stopping");
-    pst_node_close(node);
+    close_all(&served);
     log_line(NULL, "stopped");
     return 0;
 }
 
 int main(int argc, char **argv)
 {
-    struct pst_node_settings settings = {0};
+    struct settings settings = {0};
     char fault[PST_FAULT_BYTES];
     int r;
 
@@ -204,6 +278,6 @@ int main(int argc, char **argv)
     }
     r = read_settings(argv + 1, &settings, fault);
     r = r < 0 ? usage(fault) : run(&settings);
-    pst_options_free(&pst_node_options, &settings);
+    pst_options_free(&options, &settings);
     return r;
 }

@@ -1,0 +1,401 @@
+/* stream.c: one call of a client's, from its headers to its status; what it does is its method's. */
+#include "doors/door_priv.h"
+
+#include "base/clock.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+static const char service[] = "/tensorstore_grpc.kvstore.KvStoreService/";
+static const struct method *const methods[] = {&method_read, &method_write, &method_delete, &method_list};
+
+struct stream *stream_open(struct connection *c, int32_t id)
+{
+    struct pst_door *door = c->door;
+    struct stream *st = door->stream_count < STREAMS_MAX ? calloc(1, sizeof(*st)) : NULL;
+
+    if (!st)
+        return NULL;
+    st->magic = STREAM_MAGIC;
+    st->door = door;
+    st->connection = c;
+    st->id = id;
+    st->progress_ns = pst_now_ns();
+    pst_list_push_back(&c->streams, &st->link);
+    pst_list_init(&st->line_link);
+    pst_list_init(&st->want_link);
+    door->stream_count++;
+    return st;
+}
+
+/* ---- headers ---- */
+
+static bool equals(struct pst_bytes bytes, const char *text)
+{
+    return bytes.len == strlen(text) && memcmp(bytes.data, text, bytes.len) == 0;
+}
+
+static bool begins(struct pst_bytes bytes, const char *text)
+{
+    return bytes.len >= strlen(text) && memcmp(bytes.data, text, strlen(text)) == 0;
+}
+
+static const struct method *method_of(struct pst_bytes path)
+{
+    size_t skip = sizeof(service) - 1;
+
+    if (!begins(path, service))
+        return NULL;
+    for (size_t i = 0; i < pst_count_of(methods); i++) {
+        if (equals((struct pst_bytes){(const char *)path.data + skip, path.len - skip}, methods[i]->name))
+            return methods[i];
+    }
+    return NULL;
+}
+
+/* "100m": up to eight digits and a unit. Return: ns, 0 it is something else. */
+static uint64_t parse_timeout(struct pst_bytes text)
+{
+    static const struct {
+        char unit;
+        uint64_t ns;
+    } units[] = {{'H', 3600000000000}, {'M', 60000000000}, {'S', 1000000000},
+                 {'m', 1000000},       {'u', 1000},        {'n', 1}};
+    const char *at = text.data;
+    uint64_t number = 0;
+
+    if (text.len < 2 || text.len > 9)
+        return 0;
+    for (size_t i = 0; i + 1 < text.len; i++) {
+        if (at[i] < '0' || at[i] > '9')
+            return 0;
+        number = number * 10 + (uint64_t)(at[i] - '0');
+    }
+    for (size_t i = 0; i < pst_count_of(units); i++) {
+        if (at[text.len - 1] == units[i].unit)
+            return pst_max(number * units[i].ns, 1);
+    }
+    return 0;
+}
+
+void stream_header(struct stream *st, struct pst_bytes name, struct pst_bytes value)
+{
+    if (equals(name, ":path"))
+        st->method = method_of(value);
+    else if (equals(name, "content-type"))
+        st->is_call = begins(value, "application/grpc");
+    else if (equals(name, "grpc-timeout") && parse_timeout(value))
+        st->deadline_ns = pst_now_ns() + parse_timeout(value);
+}
+
+/* Something else than gRPC gets an answer in its own terms. */
+static void refuse(struct stream *st)
+{
+    const nghttp2_nv status = {(uint8_t *)":status", (uint8_t *)"415", 7, 3, 0};
+
+    st->finished = true;
+    nghttp2_submit_response(st->connection->session, st->id, &status, 1, NULL);
+}
+
+void stream_headers_end(struct stream *st)
+{
+    if (!st->deadline_ns)
+        st->deadline_ns = pst_now_ns() + CALL_MS_MAX * 1000000ull;
+    if (!st->is_call)
+        refuse(st);
+    else if (!st->method)
+        stream_fail(st, STATUS_UNIMPLEMENTED, "KvStoreService has Read, Write, Delete and List");
+}
+
+/* ---- what the client sends ---- */
+
+void stream_consume(struct stream *st, size_t bytes)
+{
+    if (st->connection && bytes) {
+        nghttp2_session_consume_stream(st->connection->session, st->id, bytes);
+        door_dirty(st->connection);
+    }
+}
+
+static int begin_message(struct stream *st, struct pst_bytes *data)
+{
+    int r = frame_head(&st->frame, data);
+
+    if (r < 0)
+        stream_fail(st, STATUS_UNIMPLEMENTED, "compressed messages are not understood");
+    if (r <= 0)
+        return r;
+    if (st->frame.left > PROTO_REQUEST_BYTES_MAX) {
+        stream_fail(st, STATUS_EXHAUSTED, "a request of %u bytes: %d are taken", st->frame.left,
+                    PROTO_REQUEST_BYTES_MAX);
+        return -EMSGSIZE;
+    }
+    st->request_room = st->frame.left;
+    st->request = malloc(st->request_room + 1);
+    if (!st->request) {
+        stream_fail(st, STATUS_EXHAUSTED, "out of memory");
+        return -ENOMEM;
+    }
+    return 1;
+}
+
+static void gather(struct stream *st, struct pst_bytes data)
+{
+    size_t count;
+
+    if (!st->request && begin_message(st, &data) <= 0)
+        return;
+    count = pst_min(data.len, st->request_room - st->request_bytes);
+    if (count)
+        memcpy(st->request + st->request_bytes, data.data, count);
+    st->request_bytes += (uint32_t)count;
+    if (count < data.len)
+        stream_fail(st, STATUS_INVALID, "more than one message");
+}
+
+void stream_data(struct stream *st, struct pst_bytes data)
+{
+    st->progress_ns = pst_now_ns();
+    if (!st->finished && st->method->input) {
+        st->method->input(st, data);
+        return;
+    }
+    if (!st->finished)
+        gather(st, data);
+    stream_consume(st, data.len);
+}
+
+void stream_input_end(struct stream *st)
+{
+    st->input_ended = true;
+    if (st->finished)
+        return;
+    st->wall_ns = pst_wall_ns();
+    if (st->method->input_end)
+        st->method->input_end(st);
+    else if (!st->request || st->request_bytes < st->request_room)
+        stream_fail(st, STATUS_INVALID, "the request ends within its message");
+    else
+        st->method->request(st, (struct pst_bytes){st->request, st->request_bytes});
+}
+
+/* ---- what the client gets ---- */
+
+static nghttp2_nv header(const char *name, const char *value)
+{
+    return (nghttp2_nv){(uint8_t *)name, (uint8_t *)value, strlen(name), strlen(value),
+                        NGHTTP2_NV_FLAG_NO_COPY_NAME};
+}
+
+static ssize_t on_read(nghttp2_session *session, int32_t id, uint8_t *buf, size_t room, uint32_t *flags,
+                       nghttp2_data_source *source, void *user);
+
+/* Percent-encodes what a header may not hold. */
+static void encode_message(const char *text, char *out, size_t room)
+{
+    size_t at = 0;
+
+    for (; *text && at + 4 < room; text++) {
+        uint8_t byte = (uint8_t)*text;
+
+        if (byte < 0x20 || byte > 0x7e || byte == '%')
+            at += (size_t)snprintf(out + at, room - at, "%%%02X", byte);
+        else
+            out[at++] = (char)byte;
+    }
+    out[at] = '\0';
+}
+
+/* Status and text; behind @count headers that are there already. Return: 0 or nghttp2's error. */
+static int submit_status(struct stream *st, bool alone)
+{
+    char code[8], message[3 * sizeof(st->message) + 8];
+    nghttp2_nv nv[4];
+    size_t count = 0;
+
+    if (alone) {
+        nv[count++] = header(":status", "200");
+        nv[count++] = header("content-type", "application/grpc");
+    }
+    snprintf(code, sizeof(code), "%d", st->status);
+    nv[count++] = header("grpc-status", code);
+    encode_message(st->message, message, sizeof(message));
+    if (message[0])
+        nv[count++] = header("grpc-message", message);
+    if (alone)
+        return nghttp2_submit_response(st->connection->session, st->id, nv, count, NULL);
+    return nghttp2_submit_trailer(st->connection->session, st->id, nv, count);
+}
+
+void stream_answer(struct stream *st)
+{
+    const nghttp2_nv nv[] = {header(":status", "200"), header("content-type", "application/grpc")};
+    const nghttp2_data_provider provider = {.source.ptr = st, .read_callback = on_read};
+
+    if (!st->connection || st->finished)
+        return;
+    if (!st->answered)
+        nghttp2_submit_response(st->connection->session, st->id, nv, pst_count_of(nv), &provider);
+    else if (st->idle)
+        nghttp2_session_resume_data(st->connection->session, st->id);
+    st->answered = true;
+    st->idle = false;
+    door_dirty(st->connection);
+}
+
+void stream_written(struct stream *st, struct generation generation)
+{
+    st->head_bytes = (uint32_t)proto_written(st->head, generation, st->wall_ns);
+    st->last = true;
+    stream_answer(st);
+    st->finished = true;
+}
+
+void stream_fail(struct stream *st, enum status_code status, const char *format, ...)
+{
+    va_list args;
+
+    if (!st->connection || st->finished)
+        return;
+    va_start(args, format);
+    vsnprintf(st->message, sizeof(st->message), format, args);
+    va_end(args);
+    st->status = status;
+    st->head_bytes = st->head_at = 0;
+    st->body_left = 0;
+    st->last = true;
+    if (!st->answered)
+        submit_status(st, true);
+    else if (st->idle)
+        nghttp2_session_resume_data(st->connection->session, st->id);
+    st->idle = false;
+    st->finished = true;
+    door_dirty(st->connection);
+}
+
+/* TensorStore tries again after EXHAUSTED, UNAVAILABLE and DEADLINE, so these are for what may pass. */
+static enum status_code status_of(int result)
+{
+    static const struct {
+        int result;
+        enum status_code status;
+    } table[] = {
+        {PENSTOCK_BUSY, STATUS_UNAVAILABLE},
+        {-EBUSY, STATUS_UNAVAILABLE},
+        {PENSTOCK_MISS, STATUS_UNAVAILABLE}, /* of a slot: lost with the connection */
+        {PENSTOCK_UNKNOWN, STATUS_UNKNOWN},
+        {PENSTOCK_STALE, STATUS_ABORTED},
+        {PENSTOCK_EXISTS, STATUS_ABORTED},
+        {-ENOSPC, STATUS_EXHAUSTED},
+        {-EFBIG, STATUS_INVALID},
+        {-EDQUOT, STATUS_EXHAUSTED},
+        {-EMFILE, STATUS_EXHAUSTED},
+        {-ENOMEM, STATUS_EXHAUSTED},
+        {-EINVAL, STATUS_INVALID},
+        {-ENAMETOOLONG, STATUS_INVALID},
+        {-ERANGE, STATUS_RANGE},
+        {-ETIMEDOUT, STATUS_DEADLINE},
+        {-ECONNREFUSED, STATUS_UNAVAILABLE},
+        {-ECONNRESET, STATUS_UNAVAILABLE},
+        {-EHOSTUNREACH, STATUS_UNAVAILABLE},
+        {-ESTALE, STATUS_UNAVAILABLE},
+        {-EACCES, STATUS_DENIED},
+        {-EBADMSG, STATUS_DATA_LOSS},
+    };
+
+    for (size_t i = 0; i < pst_count_of(table); i++) {
+        if (table[i].result == result)
+            return table[i].status;
+    }
+    return STATUS_INTERNAL;
+}
+
+void stream_fail_result(struct stream *st, int result, struct pst_bytes key)
+{
+    stream_fail(st, status_of(result), "key '%.*s': %s", (int)pst_min(key.len, 100), (const char *)key.data,
+                penstock_result_text(result));
+}
+
+/* Has the next bytes ready, if there are any now. */
+static void refill(struct stream *st)
+{
+    if (st->head_at < st->head_bytes || st->body_left || st->last)
+        return;
+    st->head_at = st->head_bytes = 0;
+    if (st->method->more)
+        st->method->more(st);
+    else
+        st->last = true;
+}
+
+static ssize_t on_read(nghttp2_session *session, int32_t id, uint8_t *buf, size_t room, uint32_t *flags,
+                       nghttp2_data_source *source, void *user)
+{
+    struct stream *st = stream_cast(source->ptr);
+    uint64_t left;
+
+    (void)session;
+    (void)buf;
+    (void)user;
+    pst_assert(st->id == id && st->connection);
+    refill(st);
+    left = st->head_bytes - st->head_at + st->body_left;
+    if (left == 0 && !st->last) {
+        st->idle = true;
+        return NGHTTP2_ERR_DEFERRED;
+    }
+    *flags |= NGHTTP2_DATA_FLAG_NO_COPY;
+    if (left <= room && st->last) {
+        *flags |= NGHTTP2_DATA_FLAG_EOF | NGHTTP2_DATA_FLAG_NO_END_STREAM;
+        if (submit_status(st, false) != 0)
+            return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+    }
+    return (ssize_t)pst_min(left, room);
+}
+
+/* ---- end ---- */
+
+void stream_release(struct stream *st)
+{
+    pst_assert(!st->connection && !st->underway);
+    pst_list_remove(&st->line_link);
+    if (st->method && st->method->drop && !st->method->drop(st))
+        return;
+    turn_give(st);
+    st->door->stream_count--;
+    st->magic = 0;
+    free(st->request);
+    free(st);
+}
+
+void stream_closed(struct stream *st)
+{
+    pst_assert(st->connection);
+    pst_list_remove(&st->link);
+    st->connection = NULL;
+    st->finished = true;
+    if (!st->underway)
+        stream_release(st);
+}
+
+void stream_ended(struct stream *st)
+{
+    pst_assert(st->underway);
+    st->underway = false;
+    st->progress_ns = pst_now_ns();
+    st->method->ended(st);
+    if (!st->connection && !st->underway)
+        stream_release(st);
+}
+
+void stream_tick(struct stream *st, uint64_t now_ns)
+{
+    bool waits_for_us = st->underway || !pst_list_empty(&st->line_link);
+
+    if (st->deadline_ns && now_ns > st->deadline_ns)
+        stream_fail(st, STATUS_DEADLINE, "the call's deadline has passed");
+    if (!waits_for_us && now_ns > st->progress_ns && now_ns - st->progress_ns > STALL_MS * 1000000ull) {
+        nghttp2_submit_rst_stream(st->connection->session, NGHTTP2_FLAG_NONE, st->id, NGHTTP2_CANCEL);
+        door_dirty(st->connection);
+    }
+}
