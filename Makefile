@@ -1,7 +1,7 @@
 # The short names for what developers and CI do. Meson does the building; ci/preset names the kinds of build.
-#   make demo | test | test-full | coverage | bench [ONLY=figure] | soak [ONLY=run] [FOR_S=seconds] | install | format | lint | clean
+#   make demo | test | test-full | test-tensorstore | coverage | bench [ONLY=figure] | soak [ONLY=run] [FOR_S=seconds] | install | format | lint | clean
 BUILD = build
-SOURCES = find src include tests bench -name '*.[ch]' -print0
+SOURCES = find src include tests bench integrations \( -name '*.[ch]' -o -name '*.cc' -o -name '*.hpp' \) -print0
 LINT = find src -name '*.c' -print0 | xargs -0 -r -n 1 -P 2 clang-tidy --quiet -p $(BUILD)
 MAKEFLAGS += --no-print-directory
 
@@ -15,7 +15,8 @@ demo: all
 test: all
 	@pkg-config --exists cmocka || { echo "make test needs libcmocka-dev; ./test installs it" >&2; exit 1; }
 	@if command -v clang >/dev/null; then ci/preset fuzz; ninja -C build-fuzz fuzzers; fi
-	@ci/summary --e2e tests/e2e --fuzz build-fuzz $(BUILD)
+	@if command -v cmake >/dev/null; then ci/tensorstore; fi
+	@ci/summary --e2e tests/e2e --fuzz build-fuzz --gtest build-tensorstore/driver $(BUILD)
 
 # `make test`, and all that needs another compiler or more patience: `ci/install build test full` brings the tools.
 test-full: test check-format lint test-asan test-tsan test-valgrind test-fuzz
@@ -28,6 +29,12 @@ test-asan test-tsan:
 test-valgrind:
 	@ci/preset valgrind
 	@ci/summary --word valgrind build-valgrind --setup valgrind
+
+# The TensorStore driver alone.
+test-tensorstore: all
+	@ci/install tensorstore
+	@ci/tensorstore
+	@ci/summary --word tensorstore --no-meson --gtest build-tensorstore/driver $(BUILD)
 
 # Longer than within `make test`, where each fuzzer has ten seconds.
 test-fuzz:
@@ -63,6 +70,6 @@ install: all
 	@meson install -C $(BUILD)
 
 clean:
-	@rm -rf build build-asan build-tsan build-fuzz build-valgrind build-coverage build-wheel
+	@rm -rf build build-asan build-tsan build-fuzz build-valgrind build-coverage build-wheel build-tensorstore
 
-.PHONY: all demo test test-full test-asan test-tsan test-valgrind test-fuzz coverage check-format format lint bench soak install clean
+.PHONY: all demo test test-full test-tensorstore test-asan test-tsan test-valgrind test-fuzz coverage check-format format lint bench soak install clean

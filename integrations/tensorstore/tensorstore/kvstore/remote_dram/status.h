@@ -1,0 +1,29 @@
+#ifndef TENSORSTORE_KVSTORE_REMOTE_DRAM_STATUS_H_
+#define TENSORSTORE_KVSTORE_REMOTE_DRAM_STATUS_H_
+
+#include <penstock/penstock.h>
+
+#include <string_view>
+
+#include "absl/status/status.h"
+
+namespace tensorstore {
+namespace internal_remote_dram {
+
+/// The code for a result of libpenstock's other than 0.
+absl::StatusCode StatusCodeOf(int result);
+
+/// What went wrong with `op`, which has ended: names the address, the key and,
+/// where the server's log may know more, the request.
+absl::Status OperationError(const penstock_op& op, std::string_view action,
+                            std::string_view address);
+
+/// What went wrong with a call that returned `result` just now, on this
+/// thread.
+absl::Status CallError(int result, std::string_view action,
+                       std::string_view address);
+
+}  // namespace internal_remote_dram
+}  // namespace tensorstore
+
+#endif  // TENSORSTORE_KVSTORE_REMOTE_DRAM_STATUS_H_
