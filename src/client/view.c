@@ -41,6 +41,8 @@ int penstock_view(struct penstock *store, const void *key, size_t key_bytes, str
         return r;
     if (!view || !key || !key_bytes)
         return pst_fail(-EINVAL, "%s: %s", store->url, view ? "empty key" : "no view");
+    if (key_bytes > PENSTOCK_KEY_BYTES_MAX)
+        return pst_fail(-ENAMETOOLONG, "%s: key longer than %d bytes", store->url, PENSTOCK_KEY_BYTES_MAX);
     if (!answer)
         return pst_fail(-ENOMEM, "out of memory");
     pst_enter(store);

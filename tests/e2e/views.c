@@ -38,9 +38,11 @@ static struct penstock_view open_view(const char *key, uint64_t bytes, uint64_t 
 static void view_contents(void **state)
 {
     static const uint64_t sizes[] = {0, 1, 63, 64, 2048, 2049, 65536, MIB + 1, 2 * MIB, 5 * MIB, 70 * MIB};
+    static const char long_key[PENSTOCK_KEY_BYTES_MAX + 1];
     struct penstock_view view;
 
     (void)state;
+    assert_result(penstock_view(STORE, long_key, sizeof(long_key), &view), -ENAMETOOLONG);
     if (!views_possible())
         return;
     assert_result(penstock_view(STORE, "absent", 6, &view), PENSTOCK_MISS);
