@@ -213,6 +213,7 @@ int connection_open(struct pst_door *door, int fd)
 
     if (!c) {
         close(fd);
+        door_hold(door);
         return -ENOMEM;
     }
     memset(c, 0, offsetof(struct connection, out));
@@ -247,6 +248,7 @@ void connection_close(struct connection *c)
     pst_list_remove(&c->dirty_link);
     c->door->connection_count--;
     close(c->fd);
+    door_hold(c->door);
     c->magic = 0;
     free(c);
 }

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "net/boot.h"
 
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -20,7 +21,8 @@ enum {
     ACCEPTS_A_ROUND = 16,
     TICK_MS = 100, /* deadlines are looked at this often */
     STORE_TIMEOUT_MS = 5000,
-    QUIET_MS = 10000, /* of a connection that may give way */
+    STORE_DESCRIPTORS = 40, /* of the door's store and queue */
+    QUIET_MS = 10000,       /* of a connection that may give way */
 };
 
 /* Operations that were submitted together; its memory is the store's until the last has ended. */
@@ -181,6 +183,38 @@ static void sweep(struct pst_door *door)
 
 /* ---- clients ---- */
 
+/*
+ * The transport does not survive that descriptors run out, so the node works out how many clients it may have
+ * by what is left when it starts. What the door may need later is therefore taken before, and given back as
+ * needed.
+ */
+void door_hold(struct pst_door *door)
+{
+    int fd = fcntl(door->stop_fd, F_DUPFD_CLOEXEC, 0);
+
+    if (fd >= 0)
+        door->held[door->held_count++] = fd;
+}
+
+static void let_go(struct pst_door *door, uint32_t count)
+{
+    for (; count && door->held_count; count--)
+        close(door->held[--door->held_count]);
+}
+
+static int hold_all(struct pst_door *door)
+{
+    uint32_t count = door->connections_max + STORE_DESCRIPTORS;
+
+    door->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    door->held = calloc(count, sizeof(*door->held));
+    if (door->stop_fd < 0 || !door->held)
+        return door->held ? -errno : -ENOMEM;
+    for (uint32_t i = 0; i < count; i++)
+        door_hold(door);
+    return door->held_count == count ? 0 : -EMFILE;
+}
+
 /* The one that has been quiet for longest gives way, if it has nothing underway. */
 static bool make_room(struct pst_door *door, uint64_t now_ns)
 {
@@ -214,10 +248,12 @@ static void accept_clients(struct pst_door *door, uint64_t now_ns)
                 listen_again(door, false); /* until the next tick */
             return;
         }
-        if (make_room(door, now_ns))
+        if (make_room(door, now_ns)) {
+            let_go(door, 1);
             connection_open(door, fd);
-        else
+        } else {
             close(fd);
+        }
     }
 }
 
@@ -389,7 +425,7 @@ int pst_door_open(const struct pst_door_settings *settings, struct pst_door **ou
 
     if (r < 0)
         return r;
-    snprintf(fault, PST_FAULT_BYTES, "out of memory");
+    snprintf(fault, PST_FAULT_BYTES, "tsgrpc: out of memory");
     door = calloc(1, sizeof(*door));
     if (!door)
         return -ENOMEM;
@@ -406,11 +442,12 @@ int pst_door_open(const struct pst_door_settings *settings, struct pst_door **ou
     pst_list_init(&door->sweeps);
     door->input = malloc(DOOR_INPUT_BYTES);
     r = door->input ? connection_callbacks(door) : -ENOMEM;
-    if (r == 0) {
+    if (r == 0)
         r = bind_address(door, &address);
-        if (r < 0)
-            snprintf(fault, PST_FAULT_BYTES, "tsgrpc %.120s: %s", settings->tsgrpc, strerror(-r));
-    }
+    if (r == 0)
+        r = hold_all(door);
+    if (r < 0)
+        snprintf(fault, PST_FAULT_BYTES, "tsgrpc %.120s: %s", settings->tsgrpc, strerror(-r));
     if (r < 0)
         pst_door_close(door);
     else
@@ -437,8 +474,7 @@ static int open_poll(struct pst_door *door)
     int r = 0;
 
     door->poll_fd = epoll_create1(EPOLL_CLOEXEC);
-    door->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (door->poll_fd < 0 || door->stop_fd < 0)
+    if (door->poll_fd < 0)
         return -errno;
     r = add(door, door->stop_fd, &door->stop_fd, EPOLLIN);
     if (r == 0)
@@ -454,8 +490,10 @@ int pst_door_serve(struct pst_door *door, const char *url, const char *secret_fi
 {
     const struct penstock_options options = {
         .size = sizeof(options), .secret_file = secret_file, .timeout_ms = STORE_TIMEOUT_MS};
-    int r = penstock_open(url, &options, &door->store);
+    int r;
 
+    let_go(door, STORE_DESCRIPTORS);
+    r = penstock_open(url, &options, &door->store);
     if (r == 0)
         r = penstock_queue_open(door->store, &door->queue);
     if (r < 0) {
@@ -489,6 +527,8 @@ struct pst_door *pst_door_close(struct pst_door *door)
     pst_close_fd(&door->listen_fd);
     pst_close_fd(&door->poll_fd);
     pst_close_fd(&door->stop_fd);
+    let_go(door, door->held_count);
+    free(door->held);
     while (door->spare_count)
         free(door->spare[--door->spare_count]);
     free(door->input);

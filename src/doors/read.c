@@ -90,13 +90,12 @@ static void read_in_place(struct stream *st)
 static bool prepare_get(struct stream *st)
 {
     const struct read_request *request = &st->reading->request;
-    uint64_t bytes = (uint64_t)(request->max - request->min);
-
     if (request->min == 0 && request->max == -1) {
         penstock_prep_get(&st->op, request->key.data, request->key.len, NULL, GET_BYTES_MAX);
-    } else if (request->min >= 0 && request->max > request->min && bytes <= GET_BYTES_MAX) {
+    } else if (request->min >= 0 && request->max > request->min &&
+               request->max - request->min <= GET_BYTES_MAX) {
         penstock_prep_get_range(&st->op, request->key.data, request->key.len, (uint64_t)request->min, NULL,
-                                bytes);
+                                (uint64_t)(request->max - request->min));
     } else {
         return false;
     }
@@ -114,6 +113,8 @@ static void read_requested(struct stream *st, struct pst_bytes message)
         stream_fail(st, STATUS_INVALID, "not a ReadRequest");
     else if (st->reading->request.key.len == 0) /* which no value has */
         answer_missing(st);
+    else if (st->reading->request.key.len > PROTO_KEY_BYTES_MAX)
+        stream_fail_result(st, -ENAMETOOLONG, st->reading->request.key);
     else if (prepare_get(st))
         door_begin(st);
     else

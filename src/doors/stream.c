@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+static const uint64_t TIMEOUT_NS_MAX = 1ull << 60; /* 36 years */
 static const char service[] = "/tensorstore_grpc.kvstore.KvStoreService/";
 static const struct method *const methods[] = {&method_read, &method_write, &method_delete, &method_list};
 
@@ -73,7 +74,7 @@ static uint64_t parse_timeout(struct pst_bytes text)
     }
     for (size_t i = 0; i < pst_count_of(units); i++) {
         if (at[text.len - 1] == units[i].unit)
-            return pst_max(number * units[i].ns, 1);
+            return pst_max(pst_min(number, TIMEOUT_NS_MAX / units[i].ns) * units[i].ns, 1);
     }
     return 0;
 }

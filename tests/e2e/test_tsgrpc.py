@@ -5,6 +5,7 @@ import json
 import pathlib
 import random
 import re
+import resource
 import signal
 import socket
 import struct
@@ -367,7 +368,8 @@ def never_reads(node: Node) -> None:
     for peer in peers:
         for stream in (1, 3, 5):
             peer.send(request(stream, "Read") + frame(DATA, END_STREAM, stream, message(b"\x0a\x08not read")))
-        peer.wait_for(HEADERS, 5)
+        peer.send(request(7, "List") + frame(DATA, END_STREAM, 7, message(b"")))
+        peer.wait_for(HEADERS, 7)
     for peer in peers:
         peer.close()
 
@@ -407,7 +409,8 @@ def test_abuse_leaves_nothing_behind(node: Node) -> None:
     for _ in range(3):
         all_of_it()
     support.wait_until("no more descriptors", lambda: len(support.file_numbers(node.pid)) <= descriptors)
-    assert resident_bytes(node) < bytes_before + (16 << 20)
+    if b"__asan_init" not in (support.BUILD / "penstockd").read_bytes():  # which keeps what was freed for a while
+        assert resident_bytes(node) < bytes_before + (16 << 20)
 
 
 def test_silent_clients_end(node: Node) -> None:
@@ -441,6 +444,25 @@ def test_bound_of_connections(tmp_path: pathlib.Path) -> None:
         for peer in peers:
             peer.close()
         node.stop()
+
+
+def test_few_descriptors(tmp_path: pathlib.Path) -> None:
+    """Connections of the door's that are yet to come are not sessions of the node's."""
+    def sessions(*arguments: str) -> int:
+        with start_node("--unix", f"{tmp_path}/socket", "--dram", "16M", "--shards", "1", *arguments,
+                        before_exec=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))) as node:
+            if arguments:
+                peers = [Peer(node) for _ in range(100)]
+                for peer in peers:
+                    peer.wait_for(SETTINGS, 0)
+                    peer.close()
+            node.stop()
+            return int(re.search(r"leaves room for (\d+) of 1024 sessions", node.log())[1])
+
+    assert sessions("--tsgrpc", LOOPBACK, "--tsgrpc-connections", "100") <= sessions() - 33
+    code, log = fails_to_start("--unix", f"{tmp_path}/socket", "--tsgrpc", LOOPBACK, "--tsgrpc-connections", "4096",
+                               before_exec=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256)))
+    assert code == FAILURE and "Too many open files" in log
 
 
 def _welcome(node: Node) -> bool:

@@ -212,6 +212,7 @@ def overwrite(address: str, times: str) -> None:
 # ---- calls that TensorStore does not make
 
 SERVICE = "/tensorstore_grpc.kvstore.KvStoreService/"
+LAST_TWO = b"\x08\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"  # a range
 
 
 def field(number: int, data: bytes) -> bytes:
@@ -237,6 +238,7 @@ def status_of(call: Iterator[bytes]) -> grpc.StatusCode:
 
 def statuses(address: str) -> None:
     code = grpc.StatusCode
+    open_keys(address)["key"] = b"value"
     with grpc.insecure_channel(address) as channel:
         for name, message, expected in (
                 ("Read", field(1, b"key"), code.OK),
@@ -244,6 +246,9 @@ def statuses(address: str) -> None:
                 ("Read", b"\x0a\x05key", code.INVALID_ARGUMENT),
                 ("Read", b"\xff" * 100, code.INVALID_ARGUMENT),
                 ("Read", field(1, b"k" * 5000), code.INVALID_ARGUMENT),
+                ("Read", field(1, b"k" * 5000) + field(5, LAST_TWO), code.INVALID_ARGUMENT),
+                ("Read", field(1, b"key") + field(5, b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"
+                                                  b"\x10\xff\xff\xff\xff\xff\xff\xff\xff\x7f"), code.OUT_OF_RANGE),
                 ("Read", field(1, b"k" * 100_000), code.RESOURCE_EXHAUSTED),
                 ("Delete", field(2, b"\x0a"), code.INVALID_ARGUMENT),
                 ("Delete", field(2, field(1, b"a" * 4097)), code.INVALID_ARGUMENT),
