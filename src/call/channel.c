@@ -121,6 +121,10 @@ static int exchange_addresses(struct pst_channel *ch, uint64_t deadline_ns, cons
     if (r < 0)
         return r;
     r = pst_boot_link_address(ch->boot, address, (size_t)r, deadline_ns, fault);
+    if (r == -ECONNRESET) {
+        *fault = "the node ended, or found no way back over UCX (UCX_NET_DEVICES, UCX_TLS, namespaces?)";
+        return -EHOSTUNREACH;
+    }
     if (r < 0)
         return r;
     *fault = "the node's UCX address leads nowhere (UCX_NET_DEVICES, UCX_TLS?)";

@@ -35,7 +35,7 @@ struct pst_session {
     bool views;  /* has the arenas' descriptors */
     bool ready;  /* the client may use its port */
     bool parted; /* over, but for its views */
-    bool ended;
+    _Atomic bool ended;
     struct pst_quota quota;
     _Atomic uint32_t shards_opening; /* that have yet to open their way to the client */
     _Atomic uint32_t shards_left;    /* that still use it */

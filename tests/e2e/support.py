@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import collections
+import json
 import os
 import pathlib
 import re
@@ -15,6 +16,12 @@ from typing import Callable
 BUILD = pathlib.Path(os.environ.get("PENSTOCK_BUILD", "build")).resolve()
 WAIT_S = 30
 SHM = pathlib.Path("/dev/shm")
+
+
+def sanitized() -> bool:
+    """Whether the build is instrumented by a sanitizer."""
+    options = json.loads((BUILD / "meson-info/intro-buildoptions.json").read_text())
+    return next(option["value"] for option in options if option["name"] == "b_sanitize") != "none"
 
 
 def clean_environment(**more: str) -> dict[str, str]:

@@ -41,6 +41,7 @@ def permitted(*command: str) -> bool:
 
 
 pytestmark = [
+    pytest.mark.skipif(support.sanitized(), reason="python cannot load a library that wants a sanitizer's runtime"),
     pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user"),
     pytest.mark.skipif(not permitted(*NAMESPACES["all"]), reason="unshare is not permitted here"),
 ]
@@ -156,7 +157,7 @@ def test_other_network(place: Place) -> None:
 def test_neither_network_nor_shared_memory(place: Place) -> None:
     """Nothing leads to the node but its unix socket: that is said, within the time to connect."""
     refused = place.run(place.unix, "ping", within=("unshare", "--net", "--ipc"))
-    assert refused.returncode == UNREACHABLE and b"UCX could not be set up" in refused.stderr, refused
+    assert refused.returncode == UNREACHABLE and b"(UCX_NET_DEVICES, UCX_TLS" in refused.stderr, refused
 
 
 def test_sockets_of_clients_stay_on_loopback(place: Place) -> None:

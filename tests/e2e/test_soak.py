@@ -9,6 +9,7 @@ import sys
 import pytest
 import support
 
+UNSANITIZED = pytest.mark.skipif(support.sanitized(), reason="a sanitizer adds memory, and descriptors, of its own")
 SOAK = pathlib.Path(__file__).resolve().parents[2] / "bench" / "soak"
 
 
@@ -62,6 +63,7 @@ def test_fault_soak_finds_what_is_planted(name: str, fault: str) -> None:
     assert code == 1 and not told["ok"] and told["violations"] >= 1, told
 
 
+@UNSANITIZED
 def test_hostile_bootstrap_holds() -> None:
     code, told = soak("--only", "hostile_bootstrap", "--for-s", "4")
     assert code == 0 and told["ok"] and told["violations"] == 0, told
@@ -69,6 +71,7 @@ def test_hostile_bootstrap_holds() -> None:
         assert told[name] > 0, name
 
 
+@UNSANITIZED
 @pytest.mark.parametrize("fault", ["descriptor", "memory"])
 def test_hostile_bootstrap_finds_what_is_planted(fault: str) -> None:
     code, told = soak("--only", "hostile_bootstrap", "--for-s", "4", "--plant", fault)

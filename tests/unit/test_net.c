@@ -25,13 +25,6 @@ enum {
     EVENTS_MAX = 256,
 };
 
-/* A forced close leaves some 80 bytes of UCX's own behind where a peer's queue was full. */
-__attribute__((visibility("default"))) const char *__lsan_default_suppressions(void);
-const char *__lsan_default_suppressions(void)
-{
-    return "leak:libucs\n";
-}
-
 static bool network; /* which of the two a group of tests runs over */
 
 /* A port with its one peer, and the events that nobody has asked for yet. */

@@ -487,7 +487,10 @@ static void proofs_without_memory_are_told(void **state)
         assert_int_equal(pst_faults_arm(text), 0);
         r = try_open(&rig, PATIENT_MS, &other);
         assert_int_equal(pst_fault_hits(PST_FAULT_boot_mac_enomem), 1);
-        assert_true(r == -ENOMEM || r == -ECONNRESET);
+        /* The last one, at the node, is taken for want of a way back, which is asked for again. */
+        assert_true(nth == PROOFS ? r == 0 : r == -ENOMEM || r == -ECONNRESET);
+        if (r == 0)
+            penstock_close(other);
         assert_int_equal(pst_faults_arm(""), 0);
         assert_int_equal(try_open(&rig, PATIENT_MS, &other), 0);
         penstock_close(other);

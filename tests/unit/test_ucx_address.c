@@ -14,13 +14,6 @@ enum { EVENTS_MAX = 16, CASES = 2000, CASES_A_PORT = 50, OPENED_MIN = 100, REFUS
 /* Where things lie in an address of the first version without a name, whose first lane is TCP's. */
 enum { AT_HEAD = 0, AT_INDEX = 9, AT_DEVICE_LENGTH = 10, AT_DEVICE = 11, COSTS_BEHIND_DEVICE = 2 };
 
-/* A connection that UCX begins to set up and cannot leaves some 100 bytes of its own behind. */
-__attribute__((visibility("default"))) const char *__lsan_default_suppressions(void);
-const char *__lsan_default_suppressions(void)
-{
-    return "leak:libuct\n";
-}
-
 struct place {
     struct pst_net *net;
     struct pst_port *here, *there;
