@@ -55,3 +55,11 @@ def test_previous_client_on_this_node(previous: pathlib.Path) -> None:
 
 def test_this_client_on_previous_node(previous: pathlib.Path) -> None:
     suite(support.BUILD, previous, E2E_NODE_VERSION=VERSION)
+
+
+def test_tensorstore_on_previous_node(previous: pathlib.Path) -> None:
+    """The driver reads in two steps what that node cannot do in one; atomic transactions it has not."""
+    program = ROOT / "build-tensorstore" / "driver" / "remote_dram_kvstore_test"
+    if not program.exists():
+        pytest.skip("the TensorStore driver is not built")
+    run(program, "--gtest_filter=Node.*-*.TransactionalWriteOps/*", env=dict(os.environ, PENSTOCK_BUILD=str(previous)))

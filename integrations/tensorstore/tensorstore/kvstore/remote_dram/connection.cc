@@ -37,6 +37,8 @@ namespace {
 constexpr size_t kIdleBufferBytes = size_t{64} << 20;
 constexpr size_t kBlockingThreads = 16;
 constexpr int kReapAtOnce = 64;
+// How long operations that come meanwhile may have to wait to be sent.
+constexpr int kReapMs = 1;
 // An operation that moves no more than this is soon over.
 constexpr uint64_t kSmallBytes = 16 << 10;
 // As many as this are worth a message of their own.
@@ -163,8 +165,8 @@ void Connection::Run() {
   std::vector<std::unique_ptr<Operation>> operations;
   while (TakePending(operations)) {
     if (!operations.empty()) Send(operations);
-    while (underway_ > 0 && Reap()) continue;
-    Sleep();
+    // The second look arms the descriptor that Sleep waits for.
+    if (!Reap(MaySend() ? 0 : kReapMs) && !Reap(0)) Sleep();
   }
 }
 
@@ -174,6 +176,11 @@ void Connection::Run() {
 size_t Connection::SendAt() const {
   if (underway_ >= concurrency_) return SIZE_MAX;
   return small_underway_ > 0 && small_underway_ == underway_ ? kFullMessage : 1;
+}
+
+bool Connection::MaySend() {
+  absl::MutexLock lock(mutex_);
+  return pending_.size() >= SendAt();
 }
 
 bool Connection::TakePending(
@@ -230,9 +237,12 @@ void Connection::Send(std::vector<std::unique_ptr<Operation>>& operations) {
   Dispatch(ended);
 }
 
-bool Connection::Reap() {
+// Waits for what ends soon: the library spins for it, and a transfer in pieces
+// needs us for each of them.  Returns whether something has ended.
+bool Connection::Reap(int timeout_ms) {
+  if (underway_ == 0) return false;
   penstock_op* ops[kReapAtOnce];
-  const int count = penstock_reap(queue_, ops, kReapAtOnce, 0);
+  const int count = penstock_reap(queue_, ops, kReapAtOnce, timeout_ms);
   if (count <= 0) return false;
   std::vector<Ended> ended;
   ended.reserve(count);

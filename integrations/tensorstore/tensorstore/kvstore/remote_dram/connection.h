@@ -74,8 +74,9 @@ class Connection {
   void Run();
   bool TakePending(std::vector<std::unique_ptr<Operation>>& operations);
   size_t SendAt() const;
+  bool MaySend();
   void Send(std::vector<std::unique_ptr<Operation>>& operations);
-  bool Reap();
+  bool Reap(int timeout_ms);
   void Dispatch(std::vector<Ended>& ended);
   void Sleep();
 
