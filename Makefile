@@ -30,11 +30,11 @@ test-valgrind:
 	@ci/preset valgrind
 	@ci/summary --word valgrind build-valgrind --setup valgrind
 
-# The TensorStore driver alone.
+# The TensorStore driver alone, and its door for longer than in `make test`.
 test-tensorstore: all
 	@ci/install tensorstore
 	@ci/tensorstore
-	@ci/summary --word tensorstore --no-meson --gtest build-tensorstore/driver $(BUILD)
+	@ci/summary --word tensorstore --no-meson --e2e tests/tensorstore --gtest build-tensorstore/driver $(BUILD)
 
 # Longer than within `make test`, where each fuzzer has ten seconds.
 test-fuzz:

@@ -252,6 +252,10 @@ def statuses(address: str) -> None:
                 ("Read", field(1, b"k" * 100_000), code.RESOURCE_EXHAUSTED),
                 ("Delete", field(2, b"\x0a"), code.INVALID_ARGUMENT),
                 ("Delete", field(2, field(1, b"a" * 4097)), code.INVALID_ARGUMENT),
+                ("Delete", field(2, field(1, b"x") + field(2, b"a")), code.OK),
+                ("Delete", field(1, b"key") + field(3, b"some other store's"), code.OK),
+                ("Delete", field(3, ABSENT), code.OK),
+                ("List", field(1, field(1, b"x") + field(2, b"a")), code.OK),
                 ("List", field(1, b"\x0a"), code.INVALID_ARGUMENT),
                 ("List", field(1, field(1, b"a" * 4097)), code.INVALID_ARGUMENT),
                 ("Write", field(1, b"key") + b"\x1a", code.INVALID_ARGUMENT),
@@ -260,6 +264,7 @@ def statuses(address: str) -> None:
                 ("Write", field(1, b"key") + field(3, b"a") + field(3, b"b"), code.INVALID_ARGUMENT),
                 ("Compact", b"", code.UNIMPLEMENTED)):
             assert status_of(calls(channel, name)(message)) == expected, (name, message[:20])
+        assert open_keys(address)["key"] == b"value"
         assert status_of(channel.unary_stream("/some.Service/Read")(b"")) == code.UNIMPLEMENTED
         assert status_of(channel.stream_stream(SERVICE + "Read")(iter([b"", b""]))) == code.INVALID_ARGUMENT
         assert status_of(channel.stream_stream(SERVICE + "Read")(iter([]))) == code.INVALID_ARGUMENT

@@ -184,6 +184,29 @@ static void wrong_writes(void **state)
     assert_int_equal(write_all(BYTES("\0\0\0\0\1\x1a\1a"), &whole), -EINVAL);        /* ends within a field */
     assert_int_equal(write_all(BYTES("\0\0\0\0\6\x1a\1a\x1a\1b"), &whole), -EINVAL); /* two parts in one */
     assert_int_equal(write_all(BYTES("\0\0\0\xff\xff\x0a\x81\x20"), &whole), -ENAMETOOLONG); /* 4,097 bytes */
+    /* Fields that nobody knows, of every type, are passed over. */
+    assert_int_equal(write_all(BYTES("\0\0\0\0\x18\x49"
+                                     "12345678"
+                                     "\x55"
+                                     "1234"
+                                     "\x60\xff\1"
+                                     "\x6a\0"
+                                     "\0a\1k"),
+                               &whole),
+                     -EINVAL); /* field 0, behind them */
+    assert_int_equal(write_all(BYTES("\0\0\0\0\x16\x49"
+                                     "12345678"
+                                     "\x55"
+                                     "1234"
+                                     "\x60\xff\1"
+                                     "\x6a\0"
+                                     "\x0a\1k"),
+                               &whole),
+                     0);
+    assert_true(whole);
+    assert_int_equal(write_all(BYTES("\0\0\0\0\1\x0b"), &whole), -EINVAL); /* a group */
+    assert_int_equal(write_all(BYTES("\0\0\0\0\x0b\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\1"), &whole),
+                     -EINVAL);
     assert_int_equal(write_all(BYTES("\0\0\0\0\0"), &whole), 0); /* no field at all is a message, too */
     assert_true(whole);
 }
