@@ -47,7 +47,6 @@ constexpr size_t kFullMessage = 64;
 // enough to leave work for other threads.
 constexpr uint64_t kTaskBytes = 128 << 10;
 constexpr size_t kTaskOperations = 32;
-constexpr absl::Duration kConnectMax = absl::Seconds(5);
 
 uint32_t Milliseconds(absl::Duration duration) {
   return static_cast<uint32_t>(std::clamp<int64_t>(
@@ -108,7 +107,7 @@ absl::Status Connection::Start(const ConnectionOptions& options) {
   settings.secret_file =
       options.secret_file.empty() ? nullptr : options.secret_file.c_str();
   settings.timeout_ms = Milliseconds(options.deadline);
-  settings.connect_ms = Milliseconds(std::min(options.deadline, kConnectMax));
+  settings.connect_ms = settings.timeout_ms;
   int r = penstock_open(options.url.c_str(), &settings, &store_);
   if (r == 0) r = penstock_queue_open(store_, &queue_);
   if (r != 0) {

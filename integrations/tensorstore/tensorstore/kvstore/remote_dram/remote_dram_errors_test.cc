@@ -17,8 +17,10 @@
 #include "absl/status/status.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "tensorstore/context.h"
 #include "tensorstore/kvstore/byte_range.h"
 #include "tensorstore/kvstore/generation.h"
 #include "tensorstore/kvstore/key_range.h"
@@ -362,6 +364,28 @@ TEST_F(RemoteDramValueTest, Cancelled) {
   store = {};
   KvStore other = OpenClient(node_.address());
   TENSORSTORE_EXPECT_OK(kvstore::Write(other, "k", value).result());
+}
+
+// Futures complete on TensorStore's threads: what runs there may wait for
+// others of the same store.
+TEST_F(RemoteDramValueTest, CallbackWaits) {
+  TENSORSTORE_ASSERT_OK_AND_ASSIGN(
+      auto context, tensorstore::Context::FromJson(
+                        {{"data_copy_concurrency", {{"limit", 4}}}}));
+  TENSORSTORE_ASSERT_OK_AND_ASSIGN(
+      auto store, kvstore::Open({{"driver", "remote_dram"},
+                                 {"remote_addr", node_.address()}},
+                                context)
+                      .result());
+  TENSORSTORE_ASSERT_OK(kvstore::Write(store, "k", absl::Cord("v")).result());
+  absl::Notification done;
+  kvstore::Read(store, "k")
+      .ExecuteWhenReady([&](tensorstore::ReadyFuture<kvstore::ReadResult>) {
+        EXPECT_THAT(kvstore::Read(store, "k").result(),
+                    MatchesKvsReadResult(absl::Cord("v")));
+        done.Notify();
+      });
+  EXPECT_TRUE(done.WaitForNotificationWithTimeout(absl::Seconds(20)));
 }
 
 // ---- servers that fail ----

@@ -156,29 +156,36 @@ void Server::StartLog() {
   log_thread_ = std::thread([this] { Log(); });
 }
 
+// Asked of the shards: the node's own count follows a moment later.
+uint64_t Server::KeysStored() {
+  struct penstock_stat stat = {};
+  stat.size = sizeof(stat);
+  return penstock_stat(log_store_, &stat) == 0 ? stat.keys
+                                               : penstock_node_keys(node_);
+}
+
+void Server::LogEvent(const penstock_event& event) {
+  if (event.what == PENSTOCK_EVENT_RESET) return;
+  if (event.what == PENSTOCK_EVENT_MISSED) {
+    ABSL_LOG(INFO) << "Server: " << event.missed
+                   << " changes came too fast to be logged, " << KeysStored()
+                   << " keys stored";
+    return;
+  }
+  const char* did = event.what == PENSTOCK_EVENT_PUT ? "stored" : "dropped";
+  std::string_view key(static_cast<const char*>(event.key), event.key_bytes);
+  ABSL_LOG(INFO) << "Server " << did
+                 << " key-value pair: key=" << QuoteString(key)
+                 << " bytes=" << event.value_bytes << ", " << KeysStored()
+                 << " keys stored";
+}
+
 void Server::Log() {
   pollfd fds[2] = {{penstock_watch_fd(watch_), POLLIN, 0},
                    {stop_fd_, POLLIN, 0}};
   do {
     penstock_event event;
-    while (penstock_watch_next(watch_, 0, &event) > 0) {
-      if (event.what == PENSTOCK_EVENT_MISSED) {
-        ABSL_LOG(INFO) << "Server: " << event.missed
-                       << " changes came too fast to be logged, "
-                       << penstock_node_keys(node_) << " keys stored";
-        continue;
-      }
-      if (event.what == PENSTOCK_EVENT_RESET) continue;
-      ABSL_LOG(INFO) << "Server "
-                     << (event.what == PENSTOCK_EVENT_PUT ? "stored"
-                                                          : "dropped")
-                     << " key-value pair: key="
-                     << QuoteString(std::string_view(
-                            static_cast<const char*>(event.key),
-                            event.key_bytes))
-                     << " bytes=" << event.value_bytes << ", "
-                     << penstock_node_keys(node_) << " keys stored";
-    }
+    while (penstock_watch_next(watch_, 0, &event) > 0) LogEvent(event);
     poll(fds, 2, -1);
   } while (!fds[1].revents);
 }

@@ -2,6 +2,7 @@
 #define TENSORSTORE_KVSTORE_REMOTE_DRAM_SERVER_H_
 
 #include <penstock/penstock.h>
+#include <stdint.h>
 
 #include <memory>
 #include <string>
@@ -40,6 +41,8 @@ class Server {
   std::vector<std::string> Settings();
   void StartLog();
   void Log();
+  void LogEvent(const penstock_event& event);
+  uint64_t KeysStored();
 
   ServerOptions options_;
   Address address_;
