@@ -171,10 +171,12 @@ void Connection::Run() {
 
 // How many have to be pending before they are sent: small operations wait for
 // those underway, whose answer is near, unless they fill a message by
-// themselves.
+// themselves, or the answer was not near after all.
 size_t Connection::SendAt() const {
   if (underway_ >= concurrency_) return SIZE_MAX;
-  return small_underway_ > 0 && small_underway_ == underway_ ? kFullMessage : 1;
+  return small_underway_ > 0 && small_underway_ == underway_ && !quiet_
+             ? kFullMessage
+             : 1;
 }
 
 bool Connection::MaySend() {
@@ -222,6 +224,7 @@ void Connection::Send(std::vector<std::unique_ptr<Operation>>& operations) {
   batch->underway = count;
   batch->self = batch;
   underway_ += count;
+  quiet_ = false;
   const int r = penstock_submit(queue_, batch->ops.data(), count);
   if (r == 0) return;
   // After a fork: nothing was begun.
@@ -242,6 +245,7 @@ bool Connection::Reap(int timeout_ms) {
   if (underway_ == 0) return false;
   penstock_op* ops[kReapAtOnce];
   const int count = penstock_reap(queue_, ops, kReapAtOnce, timeout_ms);
+  quiet_ = count <= 0 && (quiet_ || timeout_ms > 0);
   if (count <= 0) return false;
   std::vector<Ended> ended;
   ended.reserve(count);

@@ -91,6 +91,7 @@ class Connection {
   // The connection's thread alone.
   size_t underway_ = 0;
   size_t small_underway_ = 0;
+  bool quiet_ = false;  // nothing has ended for kReapMs
 
   absl::Mutex mutex_;
   std::vector<std::unique_ptr<Operation>> pending_ ABSL_GUARDED_BY(mutex_);
