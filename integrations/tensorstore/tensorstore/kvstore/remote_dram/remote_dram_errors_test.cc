@@ -53,7 +53,9 @@ using Json = ::nlohmann::json;
 constexpr size_t kMiB = size_t{1} << 20;
 
 KvStore OpenClient(const std::string& address, Json members = {}) {
-  Json spec = {{"driver", "remote_dram"}, {"remote_addr", address}};
+  Json spec = {{"driver", "remote_dram"},
+               {"remote_addr", address},
+               {"deadline", "60s"}};  // on a busy machine, too
   for (auto& [name, value] : members.items()) spec[name] = value;
   auto store = kvstore::Open(spec).result();
   EXPECT_TRUE(store.ok()) << store.status();
@@ -395,13 +397,14 @@ constexpr char kDeadline[] = "2s";
 // Reads under way when `signal` comes: each ends in time, with the value or
 // with an error that is none of "not found".
 void FailInMidRead(TestNode& node, int signal) {
+  // Only what fails is in a hurry, so that a busy machine passes.
+  KvStore patient = OpenClient(node.address());
   KvStore store = OpenClient(node.address(), {{"deadline", kDeadline}});
   const absl::Cord value(std::string(8 * kMiB, 'x'));
   for (int i = 0; i < 4; ++i) {
     TENSORSTORE_ASSERT_OK(
-        kvstore::Write(store, absl::StrCat("k", i), value).result());
+        kvstore::Write(patient, absl::StrCat("k", i), value).result());
   }
-  TENSORSTORE_ASSERT_OK(kvstore::Read(store, "k0").result());
   std::vector<tensorstore::Future<kvstore::ReadResult>> reads;
   for (int i = 0; i < 40; ++i) {
     reads.push_back(kvstore::Read(store, absl::StrCat("k", i % 4)));
