@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from arrays import against_files
 from ours import GIB, Node, bytes_per_key, idle_share, mixed_fill_bytes
 from peers import MIB, Cache, Mooncake, cache_bytes_per_key, memory, perftest_bytes_per_s
 from procs import Stage
@@ -169,6 +170,12 @@ REDIS_TCP, REDIS_UNIX = "redis, TCP", "redis, unix socket"
 PERFTEST, COPY, WALK = "ucx_perftest am, TCP", "cold memcpy, one thread", "a walk, private memory"
 MOONCAKE = "Mooncake, TCP"
 
+FILES = "TensorStore's file driver, tmpfs"
+TS_WRITE_1M = against_files("write", MIB, "bytes_per_s")
+TS_READ_1M = against_files("read", MIB, "bytes_per_s")
+TS_READ_64K = against_files("read", K64, "bytes_per_s")
+TS_READ_4K = against_files("get", 4 * KIB, "values_per_s")
+
 FIGURES = (
     Figure("get64_batch128_tcp", 5.0, "ops/s", "redis", REDIS_TCP, GET64_TCP),
     Figure("get64_batch128_local", 8.0, "ops/s", "redis", REDIS_UNIX, GET64_LOCAL),
@@ -187,5 +194,9 @@ FIGURES = (
     Figure("batch128x64k_get_tcp", 2.0, "B/s", "mooncake", MOONCAKE, BATCH_GET_64K),
     Figure("memory_per_key", 1.1, "B/key", "memcached", "memcached", memory_per_key, True),
     Figure("mixed_fill", 0.88, "B", "", "the arenas, 4 GiB", mixed_fill),
+    Figure("ts_write1m", 0.9, "B/s", "tensorstore", FILES, TS_WRITE_1M),
+    Figure("ts_read1m", 0.9, "B/s", "tensorstore", FILES, TS_READ_1M),
+    Figure("ts_read64k", 1.0, "B/s", "tensorstore", FILES, TS_READ_64K),
+    Figure("ts_read4k_pipelined", 1.5, "ops/s", "tensorstore", FILES, TS_READ_4K),
     Figure("idle_cpu", 1.0, "core", "", "1 % of a core", idle_cpu, True),
 )

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -42,6 +42,10 @@ class Stage:
 
     def __exit__(self, *unused: object) -> None:
         self._stack.close()
+
+    def keep(self, context: AbstractContextManager[Any]) -> Any:
+        """Enter a context that lasts as long as the stage; what it gives."""
+        return self._stack.enter_context(context)
 
     def sub(self) -> "Stage":
         """A stage for one run within a figure: to be entered, and left before the figure ends."""
