@@ -199,7 +199,6 @@ int pst_shard_unpin(struct pst_shard *s, const struct pst_lookup *lookup)
 {
     struct pst_record *r = pst_shard_find(s, lookup);
     struct pst_pin *pin;
-    bool doomed;
 
     if (!r)
         return PST_MISS;
@@ -207,10 +206,10 @@ int pst_shard_unpin(struct pst_shard *s, const struct pst_lookup *lookup)
     if (!pin || !pin->hard)
         return -EINVAL;
     pin->hard--;
-    doomed = pin->doomed;
-    pin_settle(s, r, pin);
-    if (doomed && !(r->state & PST_RECORD_PINNED))
-        pst_shard_unlink(s, r);
+    if (pin->doomed && !pin->hard && !pin->until_ns)
+        pst_shard_unlink(s, r); /* transfers and views keep its bytes, not its name */
+    else
+        pin_settle(s, r, pin);
     return 0;
 }
 
