@@ -4,7 +4,7 @@
 #   examples/run_2node_test.sh [port]
 set -eu
 port=${1:-12345}
-root=$(cd "$(dirname "$0")/.." && pwd)
+. "$(dirname "$0")/common.sh"
 [ "$(id -u)" -eq 0 ] || { echo "run_2node_test.sh: network namespaces need root" >&2; exit 2; }
 command -v ip >/dev/null || { echo "run_2node_test.sh: needs 'ip' (package iproute2)" >&2; exit 2; }
 work=$(mktemp -d)
@@ -12,7 +12,7 @@ one=pst-node1-$$
 two=pst-node2-$$
 server=
 cleanup() {
-    [ -z "$server" ] || { kill "$server" && wait "$server"; } 2>/dev/null || true
+    stop_server
     ip netns del "$one" 2>/dev/null || true
     ip netns del "$two" 2>/dev/null || true
     rm -rf "$work"
@@ -27,11 +27,7 @@ node() {
     ip netns exec "$name" unshare --pid --ipc --mount --fork --kill-child --mount-proc "$@"
 }
 
-echo "== Building the examples (the first time, TensorStore too) =="
-"$root/ci/install" build tensorstore
-make -C "$root" >/dev/null
-"$root/ci/tensorstore" --arrays >"$work/build" || { cat "$work/build" >&2; exit 1; }
-bin=$root/build-tensorstore/driver
+build_examples
 
 echo "== Two nodes: 10.77.0.1 and 10.77.0.2 =="
 ip netns add "$one"
@@ -49,15 +45,7 @@ echo "== Node 1: the server on 10.77.0.1:$port =="
 node "$one" "$bin/remote_dram_server" --listen_addr="10.77.0.1:$port" --secret_file="$work/secret" \
     --fabric=trusted --dram=1536M >"$work/server" 2>&1 &
 server=$!
-tries=0
-until grep -q 'ready to receive' "$work/server"; do
-    tries=$((tries + 1))
-    if [ "$tries" -gt 150 ] || ! kill -0 "$server" 2>/dev/null; then
-        cat "$work/server" >&2
-        exit 1
-    fi
-    sleep 0.2
-done
+await_server
 
 echo "== Node 2: the client =="
 before=$(ip netns exec "$two" cat /sys/class/net/veth0/statistics/tx_bytes)
@@ -66,12 +54,6 @@ node "$two" "$bin/remote_dram_client" --server_addr="10.77.0.1:$port" --secret_f
     --fabric=trusted --mebibytes="${MEBIBYTES:-1024}" >"$work/client" 2>&1 || code=$?
 after=$(ip netns exec "$two" cat /sys/class/net/veth0/statistics/tx_bytes)
 sleep 2 # for the server's last look at its keys
-for side in server client; do
-    echo
-    echo "---- $side ----"
-    cat "$work/$side"
-done
-echo
+show_both
 echo "node 2 sent $((after - before)) bytes over its network"
-[ "$code" -eq 0 ] && echo "PASSED" || echo "FAILED (exit code $code)"
-exit "$code"
+conclude "$code"

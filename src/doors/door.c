@@ -8,15 +8,12 @@
 #include "net/boot.h"
 
 #include <fcntl.h>
-#include <netdb.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
 enum {
-    BACKLOG = 128,
     EVENTS_A_ROUND = 64,
     ACCEPTS_A_ROUND = 16,
     TICK_MS = 100, /* deadlines are looked at this often */
@@ -367,51 +364,13 @@ static int parse(const struct pst_door_settings *settings, struct pst_boot_addre
     return r;
 }
 
-static int bind_one(const struct addrinfo *ai)
-{
-    int fd = socket(ai->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), one = 1, r;
-
-    if (fd < 0)
-        return -errno;
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-    if (bind(fd, ai->ai_addr, ai->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0)
-        return fd;
-    r = -errno;
-    close(fd);
-    return r;
-}
-
-static uint16_t port_of(int fd)
-{
-    union {
-        struct sockaddr any;
-        struct sockaddr_in v4;
-        struct sockaddr_in6 v6;
-    } address = {.any = {.sa_family = AF_UNSPEC}};
-    socklen_t bytes = sizeof(address);
-
-    if (getsockname(fd, &address.any, &bytes) < 0)
-        return 0;
-    return ntohs(address.any.sa_family == AF_INET6 ? address.v6.sin6_port : address.v4.sin_port);
-}
-
 static int bind_address(struct pst_door *door, struct pst_boot_address *address)
 {
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *list = NULL;
-    bool any = !address->host[0] || strcmp(address->host, "*") == 0;
-    char port[8];
-    int fd = -EADDRNOTAVAIL;
+    int fd = pst_boot_listen_tcp(address);
 
-    snprintf(port, sizeof(port), "%u", address->port);
-    if (getaddrinfo(any ? NULL : address->host, port, &hints, &list) != 0)
-        return -EADDRNOTAVAIL;
-    for (const struct addrinfo *ai = list; ai && fd < 0; ai = ai->ai_next)
-        fd = bind_one(ai);
-    freeaddrinfo(list);
     if (fd < 0)
         return fd;
     door->listen_fd = fd;
-    address->port = port_of(fd);
     pst_boot_address_print(address, door->address, sizeof(door->address));
     return 0;
 }

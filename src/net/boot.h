@@ -36,6 +36,9 @@ int pst_boot_address_parse(const char *text, struct pst_boot_address *out, const
 void pst_boot_address_print(const struct pst_boot_address *address, char *buf, size_t cap);
 bool pst_boot_address_loopback(const struct pst_boot_address *address); /* unix paths count as loopback */
 bool pst_boot_address_wildcard(const struct pst_boot_address *address); /* 0.0.0.0, ::, * or an empty host */
+/* Listens on a TCP address, and writes the port that it got where that was 0. Return: a descriptor that does
+ * not block, -errno. */
+int pst_boot_listen_tcp(struct pst_boot_address *address);
 
 /* What a node tells an authenticated client. Every port address is PST_NET_ADDRESS_BYTES_MAX at the most. */
 struct pst_boot_welcome {

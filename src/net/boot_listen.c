@@ -89,7 +89,7 @@ static uint16_t port_of(int fd)
     return ntohs(sa.any.sa_family == AF_INET6 ? sa.v6.sin6_port : sa.v4.sin_port);
 }
 
-static int listen_tcp(struct pst_boot_address *address)
+int pst_boot_listen_tcp(struct pst_boot_address *address)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *list = NULL;
     bool any = !address->host[0] || strcmp(address->host, "*") == 0;
@@ -112,7 +112,7 @@ int boot_listen(struct pst_boot_address *address, uint64_t *inode)
 {
     pst_assert(address && inode);
     *inode = 0;
-    return address->path[0] ? listen_unix(address, inode) : listen_tcp(address);
+    return address->path[0] ? listen_unix(address, inode) : pst_boot_listen_tcp(address);
 }
 
 void boot_unlisten(const struct boot_listener *listener)
