@@ -1,8 +1,8 @@
 # The short names for what developers and CI do. Meson does the building; ci/preset names the kinds of build.
 #   make demo | test | test-full | test-tensorstore | coverage | bench [ONLY=figure] | soak [ONLY=run] [FOR_S=seconds] | install | format | lint | clean
 BUILD = build
-SOURCES = find src include tests bench integrations \( -name '*.[ch]' -o -name '*.cc' -o -name '*.hpp' \) -print0
-LINT = find src -name '*.c' -print0 | xargs -0 -r -n 1 -P 2 clang-tidy --quiet -p $(BUILD)
+SOURCES = find src include python tests bench integrations \( -name '*.[ch]' -o -name '*.cc' -o -name '*.hpp' \) -print0
+LINT = find src python -name '*.c' -print0 | xargs -0 -r -n 1 -P 2 clang-tidy --quiet -p $(BUILD)
 MAKEFLAGS += --no-print-directory
 
 all:
@@ -16,7 +16,7 @@ test: all
 	@pkg-config --exists cmocka || { echo "make test needs libcmocka-dev; ./test installs it" >&2; exit 1; }
 	@if command -v clang >/dev/null; then ci/preset fuzz; ninja -C build-fuzz fuzzers; fi
 	@if command -v cmake >/dev/null; then ci/tensorstore; fi
-	@ci/summary --e2e tests/e2e --fuzz build-fuzz --gtest build-tensorstore/driver $(BUILD)
+	@ci/summary --e2e tests/e2e --e2e tests/python --fuzz build-fuzz --gtest build-tensorstore/driver $(BUILD)
 
 # `make test`, and all that needs another compiler or more patience: `ci/install build test full` brings the tools.
 test-full: test check-format lint test-asan test-tsan test-valgrind test-fuzz

@@ -1,0 +1,166 @@
+/*
+ * core.h: penstock._core, the Python extension: what its files share. It stands on the public header alone
+ * and on Python's limited API of 3.11, so that one build serves every later Python.
+ *
+ * Owns: the Python objects around a store's handles, and what they borrow while a call runs.
+ * Thread: any that holds the GIL; calls into the library run without it, and nothing of Python is touched
+ * there.
+ * Never: keeps a handle open that Python has closed and nobody uses, or ends one that a call, a view or a
+ * listing still uses.
+ */
+#ifndef CORE_H
+#define CORE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <penstock/penstock.h>
+
+#include <stdbool.h>
+#include <string.h>
+
+#define core_assert(x)                                                                                       \
+    do {                                                                                                     \
+        if (__builtin_expect(!(x), 0))                                                                       \
+            Py_FatalError("penstock: broken assertion: " #x);                                                \
+    } while (0)
+
+#define core_count_of(array) (sizeof(array) / sizeof((array)[0]))
+
+/* ---- module.c: classes, and errors ---- */
+
+/* Classes of penstock.errors, by the results that raise them; those written in Python of penstock.records. */
+#define CORE_ERRORS(X)                                                                                       \
+    X(Error)                                                                                                 \
+    X(NotFound)                                                                                              \
+    X(Exists)                                                                                                \
+    X(Stale)                                                                                                 \
+    X(Busy)                                                                                                  \
+    X(Unknown)                                                                                               \
+    X(NoSpace)                                                                                               \
+    X(LimitReached)                                                                                          \
+    X(NotAllowed)                                                                                            \
+    X(Corrupt)                                                                                               \
+    X(Unreachable)                                                                                           \
+    X(TimedOut)                                                                                              \
+    X(Unsupported)                                                                                           \
+    X(Invalid)                                                                                               \
+    X(ForkError)
+#define CORE_RECORDS(X)                                                                                      \
+    X(Entry)                                                                                                 \
+    X(KeyStat)                                                                                               \
+    X(Event)
+
+struct core_classes {
+#define X(name) PyObject *name;
+    CORE_ERRORS(X)
+    CORE_RECORDS(X)
+#undef X
+    PyTypeObject *Store, *View, *Listing;
+};
+extern struct core_classes core_classes;
+
+/* Raises what belongs to @result, with the library's text of this thread. @key may be NULL. Returns NULL. */
+PyObject *core_raise(int result, const Py_buffer *key);
+/* The same for an operation, with the generation in the way. */
+PyObject *core_raise_op(const struct penstock_op *op);
+/* The same for the first of @count that is not @but or 0, with a list of all results. */
+PyObject *core_raise_batch(const struct penstock_op *ops, size_t count, int but);
+/* Frees an object of one of these types. */
+void core_free(PyObject *self);
+
+/* ---- args.c: what Python passes ---- */
+
+enum { CORE_ARGS_MAX = 10 };
+
+/* A method's parameters: @positional of them may come by place, @required must be there. */
+struct core_call {
+    const char *name;
+    int required, positional;
+    const char *names[CORE_ARGS_MAX];
+    PyObject *interned[CORE_ARGS_MAX];
+};
+
+/* Sorts arguments of a fast call into @out (NULL: not given). Return: 0, or -1 with TypeError. */
+int core_args(struct core_call *call, PyObject *const *args, Py_ssize_t count, PyObject *keywords,
+              PyObject **out);
+/* An argument that is not given, or None. */
+static inline bool core_absent(const PyObject *arg)
+{
+    return !arg || arg == Py_None;
+}
+/* Return: 0, or -1 with TypeError or ValueError that names @name. */
+int core_flag(PyObject *arg, bool *out);
+int core_number(PyObject *arg, const char *name, uint64_t max, uint64_t *out);
+int core_signed(PyObject *arg, const char *name, int64_t *out);
+int core_seconds(PyObject *arg, const char *name, uint64_t *out_ms);
+int core_depth(PyObject *arg, uint16_t *out);
+/* TypeError "@name must be @wanted, not <type of arg>". Returns -1. */
+int core_type_error(const char *name, const char *wanted, PyObject *arg);
+
+/* What is borrowed comes as a Py_buffer, to be given back with PyBuffer_Release(); one without an owner is
+ * empty. Text and bytes are taken without the buffer protocol. */
+int core_borrow_key(PyObject *arg, const char *name, Py_buffer *out);
+/* A key's prefix, or a bound: None and nothing are empty. */
+int core_borrow_prefix(PyObject *arg, const char *name, Py_buffer *out);
+
+/* A value, or where one goes: one run of bytes, or pieces. */
+struct core_data {
+    Py_buffer whole;
+    Py_buffer *pieces; /* NULL: whole */
+    struct iovec *iov;
+    uint32_t count;
+    uint64_t bytes;
+};
+
+int core_borrow_data(PyObject *arg, const char *name, bool writable, struct core_data *out);
+void core_return_data(struct core_data *data);
+/* Has @op carry @data. */
+void core_set_data(struct penstock_op *op, const struct core_data *data);
+
+/* ---- store.c ---- */
+
+struct core_store {
+    PyObject ob_base;
+    struct penstock *handle; /* NULL: ended */
+    uint32_t users;          /* calls underway, views, listings: each keeps the handle */
+    bool closed;             /* by Python: no new users */
+    void *scratch;           /* for one batch at a time, kept between them */
+    size_t scratch_bytes;
+};
+
+/* One more user of the store's handle. Return: it, or NULL with an exception. */
+struct penstock *core_store_use(struct core_store *store);
+/* One user less; the last one of a closed store ends the handle. Keeps the exception that is set. */
+void core_store_leave(struct core_store *store);
+/* Does @op, whose arguments the caller has borrowed, without the GIL. Return: its result; the store was used
+ * before. */
+int core_run(struct core_store *store, struct penstock_op *op);
+
+/* ---- batch.c ---- */
+
+#define CORE_FAST(function) ((PyCFunction)(void (*)(void))(function))
+PyObject *core_put_many(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords);
+PyObject *core_get_many(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords);
+PyObject *core_get_into_many(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords);
+PyObject *core_exists_many(PyObject *self, PyObject *keys);
+PyObject *core_delete_many(PyObject *self, PyObject *keys);
+
+/* ---- about.c ---- */
+
+PyObject *core_head(PyObject *self, PyObject *key);
+PyObject *core_delete_prefix(PyObject *self, PyObject *prefix);
+PyObject *core_delete_range(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords);
+PyObject *core_clear(PyObject *self, PyObject *unused);
+PyObject *core_figures(PyObject *self, PyObject *unused);
+PyObject *core_ping(PyObject *self, PyObject *unused);
+PyObject *core_register(PyObject *self, PyObject *buffer);
+PyObject *core_deregister(PyObject *self, PyObject *buffer);
+
+/* ---- view.c, listing.c ---- */
+
+extern PyType_Spec core_store_spec, core_view_spec, core_listing_spec;
+PyObject *core_view_open(PyObject *self, PyObject *key);
+PyObject *core_list_open(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords);
+
+#endif

@@ -1,0 +1,551 @@
+/* store.c: a store: opening, closing while others still use it, and the operations on one key. */
+#include "core.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+enum {
+    SCRATCH_BYTES = 32 << 10, /* a value of unknown size is read here first */
+    GET_TRIES_MAX = 8,        /* while others write it with other sizes */
+    WAIT_SLICE_MS = 500,      /* how long a wait goes without looking for signals */
+};
+
+static struct core_store *store_of(PyObject *self)
+{
+    return (struct core_store *)self;
+}
+
+/* ---- the handle ---- */
+
+struct penstock *core_store_use(struct core_store *store)
+{
+    if (store->closed || !store->handle) {
+        PyErr_SetString(core_classes.Invalid, "the store is closed");
+        return NULL;
+    }
+    store->users++;
+    return store->handle;
+}
+
+static void end_handle(struct core_store *store)
+{
+    struct penstock *handle = store->handle;
+
+    core_assert(store->users == 0);
+    store->handle = NULL;
+    Py_BEGIN_ALLOW_THREADS;
+    penstock_close(handle);
+    Py_END_ALLOW_THREADS;
+}
+
+void core_store_leave(struct core_store *store)
+{
+    core_assert(store->users > 0);
+    if (--store->users || !store->closed)
+        return;
+    end_handle(store);
+}
+
+int core_run(struct core_store *store, struct penstock_op *op)
+{
+    struct penstock *handle = store->handle;
+    int r;
+
+    core_assert(store->users > 0 && handle);
+    Py_BEGIN_ALLOW_THREADS;
+    r = penstock_batch(handle, op, 1);
+    Py_END_ALLOW_THREADS;
+    if (r < 0)
+        op->result = r;
+    return op->result;
+}
+
+static PyObject *store_close(PyObject *self, PyObject *unused)
+{
+    struct core_store *store = store_of(self);
+
+    (void)unused;
+    if (!store->closed) {
+        store->closed = true;
+        if (store->users == 0)
+            end_handle(store);
+    }
+    Py_RETURN_NONE;
+}
+
+static int store_init(PyObject *self, PyObject *args, PyObject *keywords)
+{
+    static char *names[] = {"url", "secret_file", "timeout", "connect_timeout", NULL};
+    struct penstock_options options = {.size = sizeof(options)};
+    struct core_store *store = store_of(self);
+    PyObject *secret = NULL, *timeout = NULL, *connect = NULL;
+    struct penstock *handle = NULL;
+    uint64_t timeout_ms = 10000, connect_ms = 5000;
+    const char *url = "mem:";
+    int r;
+
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "|sO$OO", names, &url, &secret, &timeout, &connect))
+        return -1;
+    if (store->handle || store->closed) {
+        PyErr_SetString(core_classes.Invalid, "the store is open already");
+        return -1;
+    }
+    if ((timeout && core_seconds(timeout, "timeout", &timeout_ms) < 0) ||
+        (connect && core_seconds(connect, "connect_timeout", &connect_ms) < 0))
+        return -1;
+    if (core_absent(secret))
+        secret = NULL;
+    else if (!PyUnicode_FSConverter(secret, &secret))
+        return -1;
+    options.secret_file = secret ? PyBytes_AsString(secret) : NULL;
+    options.timeout_ms = timeout_ms ? (uint32_t)timeout_ms : 1;
+    options.connect_ms = connect_ms ? (uint32_t)connect_ms : 1;
+    Py_BEGIN_ALLOW_THREADS;
+    r = penstock_open(url, &options, &handle);
+    Py_END_ALLOW_THREADS;
+    Py_XDECREF(secret);
+    if (r) {
+        core_raise(r, NULL);
+        return -1;
+    }
+    store->handle = handle;
+    return 0;
+}
+
+static void store_dealloc(PyObject *self)
+{
+    struct core_store *store = store_of(self);
+    PyObject *type, *value, *trace;
+
+    PyErr_Fetch(&type, &value, &trace);
+    if (store->handle && store->users == 0)
+        end_handle(store);
+    PyMem_Free(store->scratch);
+    PyErr_Restore(type, value, trace);
+    core_free(self);
+}
+
+static PyObject *store_closed(PyObject *self, void *unused)
+{
+    (void)unused;
+    return PyBool_FromLong(store_of(self)->closed);
+}
+
+static PyObject *store_lane(PyObject *self, void *unused)
+{
+    struct penstock *handle = core_store_use(store_of(self));
+    const char *lane;
+
+    (void)unused;
+    if (!handle)
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS;
+    lane = penstock_lane(handle);
+    Py_END_ALLOW_THREADS;
+    core_store_leave(store_of(self));
+    return PyUnicode_FromString(lane);
+}
+
+/* ---- put ---- */
+
+enum { PUT_KEY, PUT_VALUE, PUT_IF_ABSENT, PUT_IF_GENERATION, PUT_CHECKSUM, PUT_DEPTH, PUT_ATTRS };
+static struct core_call put_call = {
+    "put", 2, 2, {"key", "value", "if_absent", "if_generation", "checksum", "depth", "attrs"}, {NULL}};
+
+/* Conditions, depth and attributes, of which there are mostly none. @attrs is to be given back. */
+static int put_options(PyObject **args, struct penstock_op *op, Py_buffer *attrs)
+{
+    bool if_absent, checksum;
+
+    if (core_flag(args[PUT_IF_ABSENT], &if_absent) < 0 || core_flag(args[PUT_CHECKSUM], &checksum) < 0 ||
+        core_depth(args[PUT_DEPTH], &op->depth) < 0)
+        return -1;
+    op->flags = (uint8_t)((if_absent ? PENSTOCK_IF_ABSENT : 0) | (checksum ? PENSTOCK_CHECKSUM : 0));
+    if (!core_absent(args[PUT_IF_GENERATION])) {
+        if (if_absent) {
+            PyErr_SetString(PyExc_ValueError, "if_absent and if_generation exclude each other");
+            return -1;
+        }
+        if (core_number(args[PUT_IF_GENERATION], "if_generation", UINT64_MAX, &op->if_generation) < 0)
+            return -1;
+        op->flags |= PENSTOCK_IF_GENERATION;
+    }
+    if (core_absent(args[PUT_ATTRS]))
+        return 0;
+    if (!PyObject_CheckBuffer(args[PUT_ATTRS]))
+        return core_type_error("attrs", "bytes-like", args[PUT_ATTRS]);
+    if (PyObject_GetBuffer(args[PUT_ATTRS], attrs, PyBUF_SIMPLE) < 0)
+        return -1;
+    if (attrs->len > PENSTOCK_ATTR_BYTES_MAX) {
+        PyErr_Format(PyExc_ValueError, "attrs has %zd bytes, more than %d", attrs->len,
+                     PENSTOCK_ATTR_BYTES_MAX);
+        return -1;
+    }
+    op->attrs = attrs->buf;
+    op->attr_bytes = (uint16_t)attrs->len;
+    return 0;
+}
+
+static PyObject *store_put(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
+{
+    struct core_store *store = store_of(self);
+    PyObject *given[CORE_ARGS_MAX], *out = NULL;
+    struct penstock_op op = {0};
+    Py_buffer key, attrs = {0};
+    struct core_data value;
+
+    if (core_args(&put_call, args, count, keywords, given) < 0 ||
+        core_borrow_key(given[PUT_KEY], "key", &key) < 0)
+        return NULL;
+    if (core_borrow_data(given[PUT_VALUE], "value", false, &value) == 0) {
+        penstock_prep(&op, PENSTOCK_PUT, key.buf, (size_t)key.len);
+        core_set_data(&op, &value);
+        if (put_options(given, &op, &attrs) == 0 && core_store_use(store)) {
+            out = core_run(store, &op) == 0 ? PyLong_FromUnsignedLongLong(op.generation) : core_raise_op(&op);
+            core_store_leave(store);
+        }
+        core_return_data(&value);
+        if (attrs.obj)
+            PyBuffer_Release(&attrs);
+    }
+    PyBuffer_Release(&key);
+    return out;
+}
+
+/* ---- get ---- */
+
+/* What of a value is asked for. */
+struct wanted {
+    bool range, waits;
+    int64_t offset;
+    uint64_t bytes;
+    bool to_end; /* the length is what is left behind the offset */
+    uint64_t wait_ms;
+};
+
+static int read_wanted(PyObject *offset, PyObject *length, PyObject *wait, struct wanted *out)
+{
+    *out = (struct wanted){.range = !core_absent(offset) || !core_absent(length), .to_end = true};
+    if (!core_absent(offset) && core_signed(offset, "offset", &out->offset) < 0)
+        return -1;
+    if (!core_absent(length)) {
+        if (core_number(length, "length", PY_SSIZE_T_MAX, &out->bytes) < 0)
+            return -1;
+        out->to_end = false;
+    }
+    out->waits = !core_absent(wait);
+    return out->waits ? core_seconds(wait, "wait", &out->wait_ms) : 0;
+}
+
+static void prepare(const struct wanted *wanted, const Py_buffer *key, struct penstock_op *op)
+{
+    *op = (struct penstock_op){0};
+    penstock_prep(op, PENSTOCK_GET, key->buf, (size_t)key->len);
+    if (!wanted->range)
+        return;
+    op->flags = PENSTOCK_RANGE | (wanted->offset < 0 ? PENSTOCK_FROM_END : 0);
+    op->offset = wanted->offset < 0 ? -(uint64_t)wanted->offset : (uint64_t)wanted->offset;
+    op->bytes = wanted->bytes;
+}
+
+/* A get that may wait for its key, in slices, so that an interrupt is seen. Return: the result, or 0 with an
+ * exception. */
+static int run_waiting(struct core_store *store, struct penstock_op *op, uint64_t wait_ms)
+{
+    int r = PENSTOCK_MISS;
+
+    for (uint64_t waited = 0; r == PENSTOCK_MISS && waited < wait_ms; waited += WAIT_SLICE_MS) {
+        op->flags |= PENSTOCK_WAIT;
+        op->wait_ms = wait_ms - waited < WAIT_SLICE_MS ? wait_ms - waited : WAIT_SLICE_MS;
+        r = core_run(store, op);
+        if (r == PENSTOCK_MISS && PyErr_CheckSignals() < 0)
+            return 0;
+    }
+    return wait_ms ? r : core_run(store, op);
+}
+
+/* Waits for the key where that is wanted, and learns how long the range is where that is left open. */
+static int begin_get(struct core_store *store, const Py_buffer *key, struct wanted *wanted)
+{
+    struct penstock_op op = {0};
+
+    if (wanted->waits) {
+        struct wanted nothing = {.range = true};
+
+        prepare(&nothing, key, &op);
+        if (run_waiting(store, &op, wanted->wait_ms) != 0)
+            core_raise_op(&op);
+        if (PyErr_Occurred())
+            return -1;
+    }
+    if (!wanted->range || !wanted->to_end)
+        return 0;
+    if (wanted->offset < 0) {
+        wanted->bytes = -(uint64_t)wanted->offset;
+        return 0;
+    }
+    penstock_prep(&op, PENSTOCK_STAT_KEY, key->buf, (size_t)key->len);
+    if (core_run(store, &op) != 0) {
+        core_raise_op(&op);
+        return -1;
+    }
+    /* Beyond the end: nothing is left, and the range itself is refused. */
+    wanted->bytes = op.value_bytes > (uint64_t)wanted->offset ? op.value_bytes - (uint64_t)wanted->offset : 0;
+    return 0;
+}
+
+/* Reads exactly @bytes into a new object. NULL with an exception, or without one when the size is another. */
+static PyObject *read_exact(struct core_store *store, struct penstock_op *op, uint64_t bytes)
+{
+    PyObject *out =
+        bytes <= PY_SSIZE_T_MAX ? PyBytes_FromStringAndSize(NULL, (Py_ssize_t)bytes) : PyErr_NoMemory();
+    int r;
+
+    if (!out)
+        return NULL;
+    op->data = PyBytes_AsString(out);
+    op->bytes = bytes;
+    r = core_run(store, op);
+    if (r == 0)
+        return out;
+    Py_DECREF(out);
+    return r == -EMSGSIZE ? NULL : core_raise_op(op);
+}
+
+static PyObject *read_whole(struct core_store *store, const Py_buffer *key)
+{
+    uint8_t scratch[SCRATCH_BYTES];
+    struct penstock_op op = {0};
+    PyObject *out = NULL;
+    int r;
+
+    penstock_prep_get(&op, key->buf, (size_t)key->len, scratch, sizeof(scratch));
+    r = core_run(store, &op);
+    if (r == 0)
+        return PyBytes_FromStringAndSize((const char *)scratch, (Py_ssize_t)op.value_bytes);
+    if (r != -ENOBUFS)
+        return core_raise_op(&op);
+    op.flags = PENSTOCK_EXACT;
+    for (int i = 0; i < GET_TRIES_MAX && !out && !PyErr_Occurred(); i++)
+        out = read_exact(store, &op, op.value_bytes);
+    return out || PyErr_Occurred() ? out : core_raise_op(&op);
+}
+
+enum { GET_KEY, GET_OFFSET, GET_LENGTH, GET_WAIT };
+static struct core_call get_call = {"get", 1, 1, {"key", "offset", "length", "wait"}, {NULL}};
+
+static PyObject *get_wanted(struct core_store *store, const Py_buffer *key, struct wanted *wanted)
+{
+    struct penstock_op op;
+
+    if (begin_get(store, key, wanted) < 0)
+        return NULL;
+    if (!wanted->range)
+        return read_whole(store, key);
+    prepare(wanted, key, &op);
+    return read_exact(store, &op, wanted->bytes);
+}
+
+static PyObject *store_get(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
+{
+    struct core_store *store = store_of(self);
+    PyObject *given[CORE_ARGS_MAX], *out = NULL;
+    struct wanted wanted;
+    Py_buffer key;
+
+    if (core_args(&get_call, args, count, keywords, given) < 0 ||
+        read_wanted(given[GET_OFFSET], given[GET_LENGTH], given[GET_WAIT], &wanted) < 0 ||
+        core_borrow_key(given[GET_KEY], "key", &key) < 0)
+        return NULL;
+    if (core_store_use(store)) {
+        out = get_wanted(store, &key, &wanted);
+        core_store_leave(store);
+    }
+    PyBuffer_Release(&key);
+    return out;
+}
+
+enum { INTO_KEY, INTO_BUFFER, INTO_OFFSET, INTO_WAIT };
+static struct core_call into_call = {"get_into", 2, 2, {"key", "buffer", "offset", "wait"}, {NULL}};
+
+/* The value, or with an offset as much of it as the buffer holds. */
+static PyObject *get_into(struct core_store *store, const Py_buffer *key, struct wanted *wanted,
+                          const struct core_data *buffer)
+{
+    struct penstock_op op;
+
+    wanted->to_end = false;
+    if (begin_get(store, key, wanted) < 0)
+        return NULL;
+    prepare(wanted, key, &op);
+    core_set_data(&op, buffer);
+    if (core_run(store, &op) != 0)
+        return core_raise_op(&op);
+    return PyLong_FromUnsignedLongLong(wanted->range ? op.bytes : op.value_bytes);
+}
+
+static PyObject *store_get_into(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
+{
+    struct core_store *store = store_of(self);
+    PyObject *given[CORE_ARGS_MAX], *out = NULL;
+    struct core_data buffer;
+    struct wanted wanted;
+    Py_buffer key;
+
+    if (core_args(&into_call, args, count, keywords, given) < 0 ||
+        read_wanted(given[INTO_OFFSET], NULL, given[INTO_WAIT], &wanted) < 0 ||
+        core_borrow_key(given[INTO_KEY], "key", &key) < 0)
+        return NULL;
+    if (core_borrow_data(given[INTO_BUFFER], "buffer", true, &buffer) == 0) {
+        if (core_store_use(store)) {
+            out = get_into(store, &key, &wanted, &buffer);
+            core_store_leave(store);
+        }
+        core_return_data(&buffer);
+    }
+    PyBuffer_Release(&key);
+    return out;
+}
+
+/* ---- the other operations on a key ---- */
+
+/* Does @op, of which code, flags and conditions are filled in, on @key. Return: 0, PENSTOCK_MISS, or -1 with
+ * an exception. */
+static int keyed(PyObject *self, PyObject *key, struct penstock_op *op)
+{
+    struct core_store *store = store_of(self);
+    Py_buffer borrowed;
+    int r = -1;
+
+    if (core_borrow_key(key, "key", &borrowed) < 0)
+        return -1;
+    if (core_store_use(store)) {
+        uint8_t code = op->code, flags = op->flags;
+
+        penstock_prep(op, (enum penstock_code)code, borrowed.buf, (size_t)borrowed.len);
+        op->flags = flags;
+        r = core_run(store, op);
+        if (r != 0 && r != PENSTOCK_MISS) {
+            core_raise_op(op);
+            r = -1;
+        }
+        core_store_leave(store);
+    }
+    PyBuffer_Release(&borrowed);
+    return r;
+}
+
+static int store_contains(PyObject *self, PyObject *key)
+{
+    struct penstock_op op = {.code = PENSTOCK_STAT_KEY};
+    int r = keyed(self, key, &op);
+
+    return r < 0 ? -1 : r == 0;
+}
+
+static PyObject *store_exists(PyObject *self, PyObject *key)
+{
+    int r = store_contains(self, key);
+
+    return r < 0 ? NULL : PyBool_FromLong(r);
+}
+
+static struct core_call delete_call = {"delete", 1, 1, {"key", "if_generation"}, {NULL}};
+
+static PyObject *store_delete(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
+{
+    struct penstock_op op = {.code = PENSTOCK_DELETE};
+    PyObject *given[CORE_ARGS_MAX];
+    int r;
+
+    if (core_args(&delete_call, args, count, keywords, given) < 0)
+        return NULL;
+    if (!core_absent(given[1])) {
+        if (core_number(given[1], "if_generation", UINT64_MAX, &op.if_generation) < 0)
+            return NULL;
+        op.flags = PENSTOCK_IF_GENERATION;
+    }
+    r = keyed(self, given[0], &op);
+    return r < 0 ? NULL : PyBool_FromLong(r == 0);
+}
+
+static PyObject *pin_or_not(PyObject *self, PyObject *key, struct penstock_op *op)
+{
+    int r = keyed(self, key, op);
+    Py_buffer borrowed;
+
+    if (r == 0)
+        Py_RETURN_NONE;
+    if (r > 0 && core_borrow_key(key, "key", &borrowed) == 0) {
+        core_raise(r, &borrowed);
+        PyBuffer_Release(&borrowed);
+    }
+    return NULL;
+}
+
+static struct core_call pin_call = {"pin", 1, 2, {"key", "seconds"}, {NULL}};
+
+static PyObject *store_pin(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
+{
+    struct penstock_op op = {.code = PENSTOCK_PIN};
+    PyObject *given[CORE_ARGS_MAX];
+
+    if (core_args(&pin_call, args, count, keywords, given) < 0 ||
+        (!core_absent(given[1]) && core_seconds(given[1], "seconds", &op.bytes) < 0))
+        return NULL;
+    return pin_or_not(self, given[0], &op);
+}
+
+static PyObject *store_unpin(PyObject *self, PyObject *key)
+{
+    struct penstock_op op = {.code = PENSTOCK_UNPIN};
+
+    return pin_or_not(self, key, &op);
+}
+
+/* ---- the type ---- */
+
+static PyMethodDef methods[] = {
+    {"put", CORE_FAST(store_put), METH_FASTCALL | METH_KEYWORDS, NULL},
+    {"get", CORE_FAST(store_get), METH_FASTCALL | METH_KEYWORDS, NULL},
+    {"get_into", CORE_FAST(store_get_into), METH_FASTCALL | METH_KEYWORDS, NULL},
+    {"exists", store_exists, METH_O, NULL},
+    {"delete", CORE_FAST(store_delete), METH_FASTCALL | METH_KEYWORDS, NULL},
+    {"pin", CORE_FAST(store_pin), METH_FASTCALL | METH_KEYWORDS, NULL},
+    {"unpin", store_unpin, METH_O, NULL},
+    {"view", core_view_open, METH_O, NULL},
+    {"put_many", CORE_FAST(core_put_many), METH_FASTCALL | METH_KEYWORDS, NULL},
+    {"get_many", CORE_FAST(core_get_many), METH_FASTCALL | METH_KEYWORDS, NULL},
+    {"get_into_many", CORE_FAST(core_get_into_many), METH_FASTCALL | METH_KEYWORDS, NULL},
+    {"exists_many", core_exists_many, METH_O, NULL},
+    {"delete_many", core_delete_many, METH_O, NULL},
+    {"head", core_head, METH_O, NULL},
+    {"list", CORE_FAST(core_list_open), METH_FASTCALL | METH_KEYWORDS, NULL},
+    {"delete_prefix", core_delete_prefix, METH_O, NULL},
+    {"delete_range", CORE_FAST(core_delete_range), METH_FASTCALL | METH_KEYWORDS, NULL},
+    {"clear", core_clear, METH_NOARGS, NULL},
+    {"figures", core_figures, METH_NOARGS, NULL},
+    {"ping", core_ping, METH_NOARGS, NULL},
+    {"register", core_register, METH_O, NULL},
+    {"deregister", core_deregister, METH_O, NULL},
+    {"close", store_close, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef getters[] = {
+    {"closed", store_closed, NULL, NULL, NULL},
+    {"lane", store_lane, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot slots[] = {
+    {Py_tp_init, (void *)store_init}, {Py_tp_dealloc, (void *)store_dealloc},   {Py_tp_methods, methods},
+    {Py_tp_getset, getters},          {Py_sq_contains, (void *)store_contains}, {0, NULL},
+};
+
+PyType_Spec core_store_spec = {
+    .name = "penstock._core.Store",
+    .basicsize = sizeof(struct core_store),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+    .slots = slots,
+};

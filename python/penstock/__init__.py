@@ -1,0 +1,16 @@
+"""penstock: pooled memory for tensors, one store of named byte values.
+
+``penstock.open()`` is a store inside this process; ``penstock.open("node://HOST:PORT")`` one that a node serves.
+"""
+from .errors import (Busy, Corrupt, Error, Exists, ForkError, Invalid, LimitReached, NoSpace, NotAllowed, NotFound,
+                     Stale, TimedOut, Unknown, Unreachable, Unsupported)
+from .records import Entry, Event, KeyStat
+from .store import Store, StoreStat, View, open
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Busy", "Corrupt", "Entry", "Error", "Event", "Exists", "ForkError", "Invalid", "KeyStat", "LimitReached",
+    "NoSpace", "NotAllowed", "NotFound", "Stale", "Store", "StoreStat", "TimedOut", "Unknown", "Unreachable",
+    "Unsupported", "View", "open",
+]

@@ -1,0 +1,213 @@
+"""The extension: C over libpenstock's public calls. Use it through the package."""
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Union
+
+from _typeshed import ReadableBuffer, WriteableBuffer
+
+from .records import Entry, KeyStat
+
+KEY_BYTES_MAX: int
+ATTR_BYTES_MAX: int
+
+Key = Union[str, ReadableBuffer]
+Address = tuple[int, int]
+"""Address and bytes of memory that outlives the call."""
+Readable = Union[ReadableBuffer, Address]
+Writable = Union[WriteableBuffer, Address]
+Value = Union[Readable, Sequence[Readable]]
+Room = Union[Writable, Sequence[Writable]]
+
+class View:
+    """A value read in place, as a read-only buffer: ``memoryview(view)``, ``numpy.frombuffer(view)``.
+
+    The bytes stay as they are whatever happens to the key. The pin that keeps them ends with the last buffer that was
+    handed out, once the view is released: by :meth:`release`, the end of its ``with`` block, or with the object.
+    Anything but :meth:`release` raises ValueError afterwards.
+    """
+
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def generation(self) -> int: ...
+    @property
+    def released(self) -> bool: ...
+    def release(self) -> None: ...
+    def __len__(self) -> int: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+    def __enter__(self) -> View: ...
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None, /) -> None: ...
+
+class Listing(Iterator[Entry]):
+    def __next__(self) -> Entry: ...
+
+class Store:
+    def __init__(self, url: str = "mem:", secret_file: str | os.PathLike[str] | None = None, *,
+                 timeout: float = 10.0, connect_timeout: float = 5.0) -> None: ...
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def lane(self) -> str:
+        """The way bytes travel: ``posix``, ``tcp``, ``memory``."""
+    def close(self) -> None:
+        """End the store for Python. Views, listings and calls of other threads that still use it end in peace; the
+        connection, or the memory of ``mem:``, goes with the last of them."""
+    def put(self, key: Key, value: Value, *, if_absent: bool = False, if_generation: int | None = None,
+            checksum: bool = False, depth: int | None = None, attrs: ReadableBuffer | None = None) -> int:
+        """Store a value, visible whole or not at all.
+
+        Parameters
+        ----------
+        if_absent : bool
+            Only when there is no such key.
+        if_generation : int, optional
+            Only over this generation; 0 means that the key must be absent.
+        checksum : bool
+            Keep a CRC-32C, which every get of the whole value checks.
+        depth : int, optional
+            Place in a prefix chain, for eviction: 0 to 65,534.
+        attrs : bytes-like, optional
+            Up to 256 bytes that :meth:`head` returns.
+
+        Returns
+        -------
+        int
+            The new value's generation.
+
+        Raises
+        ------
+        Exists, Stale
+            The condition does not hold.
+        NoSpace
+            The store is full.
+        Invalid
+            Key too long, or value larger than the store.
+        Unknown
+            The connection failed: the value may or may not have been stored.
+        """
+    def get(self, key: Key, *, offset: int | None = None, length: int | None = None,
+            wait: float | None = None) -> bytes:
+        """Read a value, or a range of it.
+
+        Parameters
+        ----------
+        offset : int, optional
+            First byte of the range; a negative one counts from the value's end.
+        length : int, optional
+            Bytes of the range, all of them inside of the value; without it, up to the end.
+        wait : float, optional
+            Seconds to wait for a key that is not there.
+
+        Raises
+        ------
+        NotFound
+            No such key, also after the wait.
+        Invalid
+            The range is not inside of the value.
+        Corrupt
+            The value's checksum is wrong.
+        """
+    def get_into(self, key: Key, buffer: Room, *, offset: int | None = None, wait: float | None = None) -> int:
+        """Read a value into memory; with `offset`, as many bytes of it as the memory holds.
+
+        Returns
+        -------
+        int
+            Bytes read.
+
+        Raises
+        ------
+        Invalid
+            The memory is smaller than the value, or the range is not inside of it.
+        ValueError
+            The memory is read-only, or not contiguous.
+        """
+    def view(self, key: Key) -> View:
+        """Look at a value in place, without a copy.
+
+        Raises
+        ------
+        NotFound
+            No such key.
+        Unsupported
+            No memory is shared with this store: only with ``mem:``, and with a node of the same user over a unix socket.
+        LimitReached
+            Too many views, or bytes in them.
+        """
+    def exists(self, key: Key) -> bool: ...
+    def __contains__(self, key: Key) -> bool: ...
+    def head(self, key: Key) -> KeyStat:
+        """What is known of a key, without its value.
+
+        Raises
+        ------
+        NotFound
+            No such key.
+        """
+    def delete(self, key: Key, *, if_generation: int | None = None) -> bool:
+        """Delete a key. Whether it was there.
+
+        Raises
+        ------
+        Stale
+            The value has another generation than `if_generation`.
+        """
+    def delete_prefix(self, prefix: Key) -> int:
+        """Delete every key with `prefix` (empty: all keys). How many there were."""
+    def delete_range(self, start: Key, end: Key | None = None) -> int:
+        """Delete keys from `start` on and before `end`. How many there were."""
+    def clear(self) -> int:
+        """Delete all but pinned keys. How many are left."""
+    def list(self, prefix: Key = "", *, start: Key | None = None, end: Key | None = None) -> Listing:
+        """Keys with `prefix`, from `start` on and before `end`, in the order of their bytes, fetched as they are asked
+        for. A key that is there throughout comes exactly once.
+
+        Returns
+        -------
+        Listing
+            An iterator of :class:`~penstock.Entry`.
+        """
+    def pin(self, key: Key, seconds: float | None = None) -> None:
+        """Keep a key from eviction, for some time or until as many unpins.
+
+        Raises
+        ------
+        NotFound
+            No such key.
+        LimitReached
+            More pins than the node grants one client.
+        """
+    def unpin(self, key: Key) -> None: ...
+    def put_many(self, items: Mapping[Key, Value] | Iterable[tuple[Key, Value]], *, if_absent: bool = False,
+                 checksum: bool = False, depth: int | None = None) -> list[int]:
+        """Store many values in one go. Each is stored or not by itself, in no order.
+
+        Returns
+        -------
+        list of int
+            Generations, in the order of `items`.
+
+        Raises
+        ------
+        Error
+            Of the first one that failed, after all have ended; its ``results`` has the result of each.
+        """
+    def get_many(self, keys: Iterable[Key], *,
+                 ranges: Sequence[tuple[int, int]] | None = None) -> list[bytes | None]:
+        """Read many values in one go, or of each a range ``(offset, length)``; None for keys that are not there."""
+    def get_into_many(self, keys: Iterable[Key], buffers: Iterable[Room], *,
+                      offsets: Sequence[int] | None = None) -> list[int | None]:
+        """Read many values into memory. Bytes read of each; None for keys that are not there."""
+    def exists_many(self, keys: Iterable[Key]) -> list[bool]: ...
+    def delete_many(self, keys: Iterable[Key]) -> list[bool]:
+        """Delete many keys. Whether each was there."""
+    def figures(self) -> dict[str, int]:
+        """What :meth:`stat` returns, as a dictionary."""
+    def ping(self) -> float:
+        """Seconds that a round trip to every shard took."""
+    def register(self, buffer: Writable) -> None:
+        """Tell the transport of memory that will be used for large transfers often. It must outlive
+        :meth:`deregister`, or the store."""
+    def deregister(self, buffer: Writable) -> None: ...

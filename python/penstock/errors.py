@@ -1,0 +1,79 @@
+"""What can go wrong. Every error of the store is an :class:`Error`, and a builtin one where Python has its like."""
+from __future__ import annotations
+
+
+class Error(Exception):
+    """Base of all errors.
+
+    Attributes
+    ----------
+    result : int
+        The C library's result: negative is ``-errno``, positive an outcome; 0 where there was none.
+    generation : int
+        Of the value in the way, with :class:`Exists` and :class:`Stale`.
+    results : list of int or None
+        Of a batch: every operation's result, in the batch's order. The error is that of the first which failed.
+    """
+
+    result: int = 0
+    generation: int = 0
+    results: list[int] | None = None
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+
+class NotFound(Error, KeyError):
+    """No such key."""
+
+
+class Exists(Error):
+    """The key is there already."""
+
+
+class Stale(Error):
+    """The value has another generation than the one named."""
+
+
+class Busy(Error):
+    """Too much at once, until the deadline. Nothing was done."""
+
+
+class Unknown(Error):
+    """The connection failed after a write was sent: it may or may not have been applied."""
+
+
+class NoSpace(Error):
+    """The store is full."""
+
+
+class LimitReached(Error):
+    """More slots, pins, views or watches than the node grants one client."""
+
+
+class NotAllowed(Error, PermissionError):
+    """Wrong or missing secret, or a file that may not be read."""
+
+
+class Corrupt(Error):
+    """The value's checksum is wrong."""
+
+
+class Unreachable(Error, ConnectionError):
+    """No node there, none of this version, or the connection was lost."""
+
+
+class TimedOut(Error, TimeoutError):
+    """The call took longer than the store's timeout."""
+
+
+class Unsupported(Error):
+    """Not possible on this kind of store."""
+
+
+class Invalid(Error, ValueError):
+    """An argument that no store takes: a key that is empty or too long, a value over the limit, a wrong range."""
+
+
+class ForkError(Error, RuntimeError):
+    """The store was opened before this process was forked: open it anew."""

@@ -1,0 +1,155 @@
+"""The store: named byte values, in this process or in a node."""
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Union
+
+from . import _core
+from .errors import NotFound
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+    Key = Union[str, ReadableBuffer]
+
+__all__ = ["Store", "StoreStat", "View", "open"]
+
+View = _core.View
+
+
+@dataclasses.dataclass(frozen=True)
+class StoreStat:
+    """Figures of a whole store, as :manpage:`penstock_stat(3)` names them. Sizes are in bytes."""
+
+    page_bytes: int
+    pages: int
+    pages_used: int
+    arenas: int
+    shards: int
+    keys: int
+    value_bytes: int
+    cache_keys: int
+    pinned: int
+    puts: int
+    gets: int
+    hits: int
+    misses: int
+    deletes: int
+    evictions: int
+    evicted_bytes: int
+    moved: int
+    no_space: int
+    slab_pages: int
+    slab_bytes: int
+    index_bytes: int
+    rss_anon_bytes: int
+    sessions: int
+    uptime_ms: int
+    pinned_bytes: int
+    slots: int
+    slot_bytes: int
+    waits: int
+    watches: int
+
+
+class Store(_core.Store):
+    """A store of named byte values.
+
+    Parameters
+    ----------
+    url : str
+        ``mem:`` (the default): a store inside this process, ``mem:?dram=4G&page_size=2M&shards=2&cache=PREFIX``;
+        ``node://HOST:PORT``, ``node+unix:///PATH``: a node.
+    secret_file : path, optional
+        File with the node's shared secret.
+    timeout, connect_timeout : float
+        Seconds that a call may take, and that connecting may take.
+
+    Raises
+    ------
+    Unreachable, TimedOut, NotAllowed
+        The node could not be reached, or wants another secret.
+    Invalid
+        The URL is none.
+
+    Notes
+    -----
+    Keys are ``str`` (UTF-8) or bytes-like, 1 to 4,096 bytes. Values are contiguous buffers of any kind, a pair
+    ``(address, bytes)`` of memory that outlives the call, or a list or tuple of these, stored behind one another.
+    Any number of threads may use one store. After a fork the child's copy raises :class:`ForkError`.
+
+    Examples
+    --------
+    >>> import penstock
+    >>> with penstock.open() as store:
+    ...     generation = store.put("greeting", b"hello")
+    ...     store.get("greeting", offset=1, length=3)
+    b'ell'
+    """
+
+    url: str
+    """What the store was opened with."""
+
+    def __init__(self, url: str = "mem:", *, secret_file: str | os.PathLike[str] | None = None, timeout: float = 10.0,
+                 connect_timeout: float = 5.0) -> None:
+        super().__init__(url, secret_file, timeout=timeout, connect_timeout=connect_timeout)
+        self.url = url
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.close()
+
+    # ---- the mapping protocol ----
+
+    def __getitem__(self, key: Key) -> bytes:
+        return self.get(key)
+
+    def __setitem__(self, key: Key, value: object) -> None:
+        self.put(key, value)
+
+    def __delitem__(self, key: Key) -> None:
+        if not self.delete(key):
+            raise NotFound(f"key {key!r}: not found")
+
+    def __len__(self) -> int:
+        return self.figures()["keys"]
+
+    def __bool__(self) -> bool:
+        return True  # a store without keys is a store
+
+    def __iter__(self) -> Iterator[str]:
+        return self.keys()
+
+    def keys(self, prefix: Key = "") -> Iterator[str]:
+        """Names of all keys with `prefix`, in order. Bytes that are no UTF-8 come as surrogates."""
+        return (entry.name for entry in self.list(prefix))
+
+    # ---- about the store ----
+
+    def stat(self) -> StoreStat:
+        """Figures of the whole store.
+
+        Returns
+        -------
+        StoreStat
+            Counts, and sizes in bytes.
+        """
+        return StoreStat(**self.figures())
+
+
+def open(url: str = "mem:", *, secret_file: str | os.PathLike[str] | None = None, timeout: float = 10.0,
+         connect_timeout: float = 5.0) -> Store:
+    """Open a store; its parameters are those of :class:`Store`.
+
+    Returns
+    -------
+    Store
+        To be closed, or used in a ``with`` block.
+    """
+    return Store(url, secret_file=secret_file, timeout=timeout, connect_timeout=connect_timeout)

@@ -1,0 +1,39 @@
+"""The package as the build has it, and stores of every kind to run it on."""
+from __future__ import annotations
+
+import pathlib
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "e2e"))
+
+import support  # noqa: E402
+
+sys.path.insert(0, str(support.BUILD / "python"))
+if not list((support.BUILD / "python").glob("penstock/_core.*")):
+    collect_ignore_glob = ["test_*.py"]  # built without Python's headers
+else:
+    import penstock
+
+KINDS = ("mem", "unix", "tcp")
+
+
+@pytest.fixture(scope="session")
+def urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """A URL of each kind; both kinds of node are one penstockd."""
+    socket = tmp_path_factory.mktemp("node") / "socket"
+    with support.start_node("--dram", "256M", "--shards", "2", "--unix", str(socket), "--listen", "127.0.0.1:0",
+                            "--class", "cache/=cache", listeners=2) as node:
+        yield {"mem": "mem:?dram=256M&shards=2&cache=cache/", "unix": f"node+unix://{socket}", "tcp": f"{node.tcp}?lane=tcp"}
+        node.stop()
+
+
+@pytest.fixture(params=KINDS)
+def store(request: pytest.FixtureRequest, urls: dict[str, str]) -> Iterator[penstock.Store]:
+    """An empty store of each kind in turn."""
+    with penstock.open(urls[request.param]) as store:
+        store.delete_prefix("")
+        yield store
