@@ -56,7 +56,7 @@ struct core_classes {
     CORE_ERRORS(X)
     CORE_RECORDS(X)
 #undef X
-    PyTypeObject *Store, *View, *Listing;
+    PyTypeObject *Store, *View, *Listing, *Stream;
 };
 extern struct core_classes core_classes;
 
@@ -136,6 +136,9 @@ void core_store_leave(struct core_store *store);
 /* Does @op, whose arguments the caller has borrowed, without the GIL. Return: its result; the store was used
  * before. */
 int core_run(struct core_store *store, struct penstock_op *op);
+/* Conditions, depth and attributes of a put, whose @args are as of Store.put(). @attrs is to be given back.
+ */
+int core_put_options(PyObject **args, struct penstock_op *op, Py_buffer *attrs);
 
 /* ---- batch.c ---- */
 
@@ -157,10 +160,11 @@ PyObject *core_ping(PyObject *self, PyObject *unused);
 PyObject *core_register(PyObject *self, PyObject *buffer);
 PyObject *core_deregister(PyObject *self, PyObject *buffer);
 
-/* ---- view.c, listing.c ---- */
+/* ---- view.c, listing.c, stream.c ---- */
 
-extern PyType_Spec core_store_spec, core_view_spec, core_listing_spec;
+extern PyType_Spec core_store_spec, core_view_spec, core_listing_spec, core_stream_spec;
 PyObject *core_view_open(PyObject *self, PyObject *key);
 PyObject *core_list_open(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords);
+PyObject *core_stream_open(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords);
 
 #endif

@@ -195,7 +195,8 @@ static int module_exec(PyObject *module)
     }
     if (take_classes() < 0 || add_type(module, &core_store_spec, &core_classes.Store) < 0 ||
         add_type(module, &core_view_spec, &core_classes.View) < 0 ||
-        add_type(module, &core_listing_spec, &core_classes.Listing) < 0)
+        add_type(module, &core_listing_spec, &core_classes.Listing) < 0 ||
+        add_type(module, &core_stream_spec, &core_classes.Stream) < 0)
         return -1;
     return PyModule_AddIntConstant(module, "KEY_BYTES_MAX", PENSTOCK_KEY_BYTES_MAX) < 0 ||
                    PyModule_AddIntConstant(module, "ATTR_BYTES_MAX", PENSTOCK_ATTR_BYTES_MAX) < 0

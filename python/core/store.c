@@ -152,8 +152,7 @@ enum { PUT_KEY, PUT_VALUE, PUT_IF_ABSENT, PUT_IF_GENERATION, PUT_CHECKSUM, PUT_D
 static struct core_call put_call = {
     "put", 2, 2, {"key", "value", "if_absent", "if_generation", "checksum", "depth", "attrs"}, {NULL}};
 
-/* Conditions, depth and attributes, of which there are mostly none. @attrs is to be given back. */
-static int put_options(PyObject **args, struct penstock_op *op, Py_buffer *attrs)
+int core_put_options(PyObject **args, struct penstock_op *op, Py_buffer *attrs)
 {
     bool if_absent, checksum;
 
@@ -200,7 +199,7 @@ static PyObject *store_put(PyObject *self, PyObject *const *args, Py_ssize_t cou
     if (core_borrow_data(given[PUT_VALUE], "value", false, &value) == 0) {
         penstock_prep(&op, PENSTOCK_PUT, key.buf, (size_t)key.len);
         core_set_data(&op, &value);
-        if (put_options(given, &op, &attrs) == 0 && core_store_use(store)) {
+        if (core_put_options(given, &op, &attrs) == 0 && core_store_use(store)) {
             out = core_run(store, &op) == 0 ? PyLong_FromUnsignedLongLong(op.generation) : core_raise_op(&op);
             core_store_leave(store);
         }
@@ -520,6 +519,7 @@ static PyMethodDef methods[] = {
     {"exists_many", core_exists_many, METH_O, NULL},
     {"delete_many", core_delete_many, METH_O, NULL},
     {"head", core_head, METH_O, NULL},
+    {"stream", CORE_FAST(core_stream_open), METH_FASTCALL | METH_KEYWORDS, NULL},
     {"list", CORE_FAST(core_list_open), METH_FASTCALL | METH_KEYWORDS, NULL},
     {"delete_prefix", core_delete_prefix, METH_O, NULL},
     {"delete_range", CORE_FAST(core_delete_range), METH_FASTCALL | METH_KEYWORDS, NULL},

@@ -43,6 +43,34 @@ class View:
 class Listing(Iterator[Entry]):
     def __next__(self) -> Entry: ...
 
+class Stream:
+    """A value that is written bit by bit, and visible whole with :meth:`commit`; without one it is as if nothing had
+    been written. One thread at a time. As a context manager it aborts what was not committed."""
+
+    def write(self, data: Value) -> int:
+        """Append bytes. How many.
+
+        Raises
+        ------
+        NotFound
+            The connection was lost, and with it what had been written.
+        NoSpace, Invalid
+            The store is full; it could not hold the value even when empty.
+        """
+    def commit(self) -> int:
+        """End the stream. The new value's generation.
+
+        Raises
+        ------
+        Exists, Stale
+            The condition does not hold any more.
+        """
+    def abort(self) -> None:
+        """End the stream without a trace. Does nothing after the end."""
+    def __enter__(self) -> Stream: ...
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None, /) -> None: ...
+
 class Store:
     def __init__(self, url: str = "mem:", secret_file: str | os.PathLike[str] | None = None, *,
                  timeout: float = 10.0, connect_timeout: float = 5.0) -> None: ...
@@ -136,6 +164,9 @@ class Store:
         LimitReached
             Too many views, or bytes in them.
         """
+    def stream(self, key: Key, *, if_absent: bool = False, if_generation: int | None = None, checksum: bool = False,
+               depth: int | None = None, attrs: ReadableBuffer | None = None) -> Stream:
+        """Begin to put a value whose length is not known yet; parameters as of :meth:`put`. Takes 1 MiB here."""
     def exists(self, key: Key) -> bool: ...
     def __contains__(self, key: Key) -> bool: ...
     def head(self, key: Key) -> KeyStat:
