@@ -214,7 +214,7 @@ static int explain_buffer(const char *name, bool writable)
 
 static int borrow_address(PyObject *pair, const char *name, Py_buffer *out)
 {
-    uint64_t address, bytes;
+    uint64_t address = 0, bytes = 0;
 
     if (core_number(PyTuple_GetItem(pair, 0), name, UINTPTR_MAX, &address) < 0 ||
         core_number(PyTuple_GetItem(pair, 1), name, INT64_MAX, &bytes) < 0)

@@ -44,6 +44,7 @@ static PyObject *class_of(int result)
     case -ESTALE:
         return core_classes.Unreachable;
     case -EOPNOTSUPP:
+    case -ELIBACC: /* no UCX here */
         return core_classes.Unsupported;
     case -EINVAL:
     case -ENAMETOOLONG:

@@ -195,8 +195,8 @@ int pst_channel_open(const struct pst_channel_options *options, struct pst_chann
     pst_list_init(&ch->unsent);
     pst_list_init(&ch->sent);
     pst_bulk_park_init(&ch->park);
-    *fault = "UCX found no usable device";
     r = pst_net_open(&net, &ch->net);
+    *fault = pst_net_fault(r);
     if (r == 0)
         r = connect_patiently(ch, pst_now_ns() + options->connect_ms * 1000000ull, fault);
     if (r < 0) {

@@ -36,6 +36,8 @@ static const struct pst_net_ops *msg_ops(const struct pst_msg *msg)
 
 int pst_net_open(const struct pst_net_options *options, struct pst_net **out)
 {
+    int r;
+
     pst_assert(options && out);
 #ifdef PST_FAULTS_ON
     static const char memory[] = "memory";
@@ -44,7 +46,14 @@ int pst_net_open(const struct pst_net_options *options, struct pst_net **out)
     if (wanted && strncmp(wanted, memory, strlen(memory)) == 0)
         return pst_mem_open(wanted + strlen(memory) + (wanted[strlen(memory)] == ':'), out);
 #endif
-    return pst_ucx_open(options, out);
+    r = pst_ucx_load();
+    return r < 0 ? r : pst_ucx_open(options, out);
+}
+
+const char *pst_net_fault(int result)
+{
+    pst_assert(result <= 0);
+    return result == -ELIBACC ? "UCX (libucp.so.0) is not installed" : "UCX found no usable device";
 }
 
 struct pst_net *pst_net_close(struct pst_net *net)

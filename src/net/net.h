@@ -56,8 +56,10 @@ struct pst_net_event {
     struct pst_bytes data; /* BULK: data.data is NULL and data.len the total announced */
 };
 
-/* Transport of one process. Return: 0, -ENODEV no usable device, -ENOMEM. */
+/* Transport of one process. Return: 0, -ENODEV no usable device, -ELIBACC no UCX, -ENOMEM. */
 int pst_net_open(const struct pst_net_options *options, struct pst_net **out);
+/* What such a failure means. */
+const char *pst_net_fault(int result);
 struct pst_net *pst_net_close(struct pst_net *net); /* every port closed before */
 
 /* Memory that bulk transfers will use often: registered once with devices that want it. Return: 0 or -errno.

@@ -80,6 +80,8 @@ struct pst_msg {
 
 extern const struct pst_net_ops pst_net_ucx;
 
+/* Before any of UCX is called: 0, or -ELIBACC where it was to be loaded and is not there. */
+int pst_ucx_load(void);
 /* The UCX transport's part of pst_net_open(). */
 int pst_ucx_open(const struct pst_net_options *options, struct pst_net **out);
 

@@ -393,8 +393,8 @@ static int open_all(struct pst_node *node, const struct pst_node_settings *setti
         return r;
     net.loopback_only = !settings->fabric || !node->secret_bytes;
     net.serves = node->opens_first = net.loopback_only;
-    snprintf(fault, PST_FAULT_BYTES, "UCX found no usable device");
     r = pst_net_open(&net, &node->net);
+    snprintf(fault, PST_FAULT_BYTES, "%s", pst_net_fault(r));
     if (r == 0)
         r = open_workers(node, fault);
     if (r == 0)
