@@ -56,7 +56,7 @@ struct core_classes {
     CORE_ERRORS(X)
     CORE_RECORDS(X)
 #undef X
-    PyTypeObject *Store, *View, *Listing, *Stream;
+    PyTypeObject *Store, *View, *Listing, *Stream, *Watch, *Node;
 };
 extern struct core_classes core_classes;
 
@@ -160,11 +160,14 @@ PyObject *core_ping(PyObject *self, PyObject *unused);
 PyObject *core_register(PyObject *self, PyObject *buffer);
 PyObject *core_deregister(PyObject *self, PyObject *buffer);
 
-/* ---- view.c, listing.c, stream.c ---- */
+/* ---- view.c, listing.c, stream.c, watch.c, node.c, commit.c ---- */
 
-extern PyType_Spec core_store_spec, core_view_spec, core_listing_spec, core_stream_spec;
+extern PyType_Spec core_store_spec, core_view_spec, core_listing_spec, core_stream_spec, core_watch_spec,
+    core_node_spec;
 PyObject *core_view_open(PyObject *self, PyObject *key);
 PyObject *core_list_open(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords);
+PyObject *core_watch_open(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords);
+PyObject *core_commit(PyObject *self, PyObject *const *args, Py_ssize_t count);
 PyObject *core_stream_open(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords);
 
 #endif

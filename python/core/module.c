@@ -189,16 +189,26 @@ static int add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **out)
 
 static int module_exec(PyObject *module)
 {
+    const struct {
+        PyType_Spec *spec;
+        PyTypeObject **out;
+    } types[] = {
+        {&core_store_spec, &core_classes.Store},     {&core_view_spec, &core_classes.View},
+        {&core_listing_spec, &core_classes.Listing}, {&core_stream_spec, &core_classes.Stream},
+        {&core_watch_spec, &core_classes.Watch},     {&core_node_spec, &core_classes.Node},
+    };
+
     /* The types are the process's: a second interpreter would take the first one's away. */
     if (core_classes.Store) {
         PyErr_SetString(PyExc_ImportError, "penstock: one interpreter of a process may import it");
         return -1;
     }
-    if (take_classes() < 0 || add_type(module, &core_store_spec, &core_classes.Store) < 0 ||
-        add_type(module, &core_view_spec, &core_classes.View) < 0 ||
-        add_type(module, &core_listing_spec, &core_classes.Listing) < 0 ||
-        add_type(module, &core_stream_spec, &core_classes.Stream) < 0)
+    if (take_classes() < 0)
         return -1;
+    for (size_t i = 0; i < core_count_of(types); i++) {
+        if (add_type(module, types[i].spec, types[i].out) < 0)
+            return -1;
+    }
     return PyModule_AddIntConstant(module, "KEY_BYTES_MAX", PENSTOCK_KEY_BYTES_MAX) < 0 ||
                    PyModule_AddIntConstant(module, "ATTR_BYTES_MAX", PENSTOCK_ATTR_BYTES_MAX) < 0
                ? -1

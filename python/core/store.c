@@ -521,6 +521,8 @@ static PyMethodDef methods[] = {
     {"head", core_head, METH_O, NULL},
     {"stream", CORE_FAST(core_stream_open), METH_FASTCALL | METH_KEYWORDS, NULL},
     {"list", CORE_FAST(core_list_open), METH_FASTCALL | METH_KEYWORDS, NULL},
+    {"watch", CORE_FAST(core_watch_open), METH_FASTCALL | METH_KEYWORDS, NULL},
+    {"commit_ops", CORE_FAST(core_commit), METH_FASTCALL, NULL},
     {"delete_prefix", core_delete_prefix, METH_O, NULL},
     {"delete_range", CORE_FAST(core_delete_range), METH_FASTCALL | METH_KEYWORDS, NULL},
     {"clear", core_clear, METH_NOARGS, NULL},

@@ -4,6 +4,7 @@
 """
 from .errors import (Busy, Corrupt, Error, Exists, ForkError, Invalid, LimitReached, NoSpace, NotAllowed, NotFound,
                      Stale, TimedOut, Unknown, Unreachable, Unsupported)
+from .node import Node
 from .records import Entry, Event, KeyStat
 from .store import Store, StoreStat, View, open
 
@@ -11,6 +12,6 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Busy", "Corrupt", "Entry", "Error", "Event", "Exists", "ForkError", "Invalid", "KeyStat", "LimitReached",
-    "NoSpace", "NotAllowed", "NotFound", "Stale", "Store", "StoreStat", "TimedOut", "Unknown", "Unreachable",
+    "Node", "NoSpace", "NotAllowed", "NotFound", "Stale", "Store", "StoreStat", "TimedOut", "Unknown", "Unreachable",
     "Unsupported", "View", "open",
 ]

@@ -1,4 +1,5 @@
 """The extension: C over libpenstock's public calls. Use it through the package."""
+import builtins
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -6,7 +7,7 @@ from typing import Union
 
 from _typeshed import ReadableBuffer, WriteableBuffer
 
-from .records import Entry, KeyStat
+from .records import Entry, Event, KeyStat
 
 KEY_BYTES_MAX: int
 ATTR_BYTES_MAX: int
@@ -70,6 +71,32 @@ class Stream:
     def __enter__(self) -> Stream: ...
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None, /) -> None: ...
+
+class Watch(Iterator[Event]):
+    """What happens to the keys of a prefix, as an iterator that waits for the next event. One thread at a time; another
+    may :meth:`close` it, which ends the iteration."""
+
+    def __next__(self) -> Event: ...
+    def poll(self, timeout: float = 0) -> Event | None:
+        """The next event, or None when none comes within `timeout` seconds."""
+    def fileno(self) -> int:
+        """Becomes readable when there may be an event; poll until there is none before waiting for it."""
+    def close(self) -> None: ...
+    def __enter__(self) -> Watch: ...
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None, /) -> None: ...
+
+class Node:
+    def __init__(self, settings: tuple[str, ...], log_fd: int, /) -> None: ...
+    @property
+    def urls(self) -> list[str]:
+        """Where it serves, as :func:`penstock.open` takes it."""
+    @property
+    def closed(self) -> bool: ...
+    def close(self) -> None:
+        """Stop serving. The values are gone."""
+    def __len__(self) -> int:
+        """The number of keys stored now."""
 
 class Store:
     def __init__(self, url: str = "mem:", secret_file: str | os.PathLike[str] | None = None, *,
@@ -200,6 +227,17 @@ class Store:
         Listing
             An iterator of :class:`~penstock.Entry`.
         """
+    def watch(self, prefix: Key = "") -> Watch:
+        """Be told of writes, deletions and evictions of keys with `prefix`, from now on.
+
+        Returns
+        -------
+        Watch
+            An iterator of :class:`~penstock.Event`. The store keeps 64 KiB of events; when that was not enough one says so.
+        """
+    def commit_ops(self, changes: builtins.list[tuple[Key, Value | None, int | None]],
+                   checks: builtins.list[tuple[Key, Value | None, int | None]], /) -> builtins.list[int]:
+        """What :meth:`commit` stands on: (key, value or None to delete, generation or None)."""
     def pin(self, key: Key, seconds: float | None = None) -> None:
         """Keep a key from eviction, for some time or until as many unpins.
 
@@ -212,7 +250,7 @@ class Store:
         """
     def unpin(self, key: Key) -> None: ...
     def put_many(self, items: Mapping[Key, Value] | Iterable[tuple[Key, Value]], *, if_absent: bool = False,
-                 checksum: bool = False, depth: int | None = None) -> list[int]:
+                 checksum: bool = False, depth: int | None = None) -> builtins.list[int]:
         """Store many values in one go. Each is stored or not by itself, in no order.
 
         Returns
@@ -226,13 +264,13 @@ class Store:
             Of the first one that failed, after all have ended; its ``results`` has the result of each.
         """
     def get_many(self, keys: Iterable[Key], *,
-                 ranges: Sequence[tuple[int, int]] | None = None) -> list[bytes | None]:
+                 ranges: Sequence[tuple[int, int]] | None = None) -> builtins.list[bytes | None]:
         """Read many values in one go, or of each a range ``(offset, length)``; None for keys that are not there."""
     def get_into_many(self, keys: Iterable[Key], buffers: Iterable[Room], *,
-                      offsets: Sequence[int] | None = None) -> list[int | None]:
+                      offsets: Sequence[int] | None = None) -> builtins.list[int | None]:
         """Read many values into memory. Bytes read of each; None for keys that are not there."""
-    def exists_many(self, keys: Iterable[Key]) -> list[bool]: ...
-    def delete_many(self, keys: Iterable[Key]) -> list[bool]:
+    def exists_many(self, keys: Iterable[Key]) -> builtins.list[bool]: ...
+    def delete_many(self, keys: Iterable[Key]) -> builtins.list[bool]:
         """Delete many keys. Whether each was there."""
     def figures(self) -> dict[str, int]:
         """What :meth:`stat` returns, as a dictionary."""

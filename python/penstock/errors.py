@@ -39,10 +39,6 @@ class Busy(Error):
     """Too much at once, until the deadline. Nothing was done."""
 
 
-class Unknown(Error):
-    """The connection failed after a write was sent: it may or may not have been applied."""
-
-
 class NoSpace(Error):
     """The store is full."""
 
@@ -61,6 +57,10 @@ class Corrupt(Error):
 
 class Unreachable(Error, ConnectionError):
     """No node there, none of this version, or the connection was lost."""
+
+
+class Unknown(Unreachable):
+    """The connection failed after a write was sent: it may or may not have been applied."""
 
 
 class TimedOut(Error, TimeoutError):

@@ -3,17 +3,15 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING
 
 from . import _core
 from .errors import NotFound
 
 if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
-
-    Key = Union[str, ReadableBuffer]
+    from ._core import Key, Value
 
 __all__ = ["Store", "StoreStat", "View", "open"]
 
@@ -110,7 +108,7 @@ class Store(_core.Store):
     def __getitem__(self, key: Key) -> bytes:
         return self.get(key)
 
-    def __setitem__(self, key: Key, value: object) -> None:
+    def __setitem__(self, key: Key, value: Value) -> None:
         self.put(key, value)
 
     def __delitem__(self, key: Key) -> None:
@@ -130,6 +128,42 @@ class Store(_core.Store):
         """Names of all keys with `prefix`, in order. Bytes that are no UTF-8 come as surrogates."""
         return (entry.name for entry in self.list(prefix))
 
+    # ---- several keys at once ----
+
+    def commit(self, puts: Mapping[Key, Value] | None = None, *, deletes: Iterable[Key] = (),
+               checks: Mapping[Key, int] | None = None) -> dict[Key, int]:
+        """Apply changes of several keys, all of them or none, in one moment.
+
+        Parameters
+        ----------
+        puts : mapping of keys to values, optional
+        deletes : iterable of keys
+        checks : mapping of keys to generations, optional
+            What must hold, of keys that are changed and of others: this generation, or with 0 that there is no such
+            key. Together at most 255 keys.
+
+        Returns
+        -------
+        dict
+            New generations, by the keys of `puts`.
+
+        Raises
+        ------
+        Stale, Exists, NotFound, NoSpace
+            Of the first key in the way, when nothing was applied; the error's ``results`` has one for each key of `puts`,
+            `deletes` and the other `checks`, in this order.
+        Unknown
+            The connection failed: all of it was applied, or nothing.
+        """
+        puts = puts or {}
+        wanted = {_raw(key): generation for key, generation in (checks or {}).items()}
+        changes: list[tuple[Key, Value | None, int | None]] = [
+            (key, value, wanted.pop(_raw(key), None)) for key, value in puts.items()]
+        changes += [(key, None, wanted.pop(_raw(key), None)) for key in deletes]
+        rest: list[tuple[Key, Value | None, int | None]] = [
+            (key, None, generation) for key, generation in wanted.items()]
+        return dict(zip(puts, self.commit_ops(changes, rest)))
+
     # ---- about the store ----
 
     def stat(self) -> StoreStat:
@@ -141,6 +175,11 @@ class Store(_core.Store):
             Counts, and sizes in bytes.
         """
         return StoreStat(**self.figures())
+
+
+def _raw(key: Key) -> bytes:
+    """A key's bytes, by which two spellings of it are one."""
+    return key.encode("utf-8", "surrogateescape") if isinstance(key, str) else bytes(key)
 
 
 def open(url: str = "mem:", *, secret_file: str | os.PathLike[str] | None = None, timeout: float = 10.0,

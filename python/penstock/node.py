@@ -1,0 +1,78 @@
+"""A node served from within this process."""
+from __future__ import annotations
+
+import atexit
+import weakref
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Protocol, Union
+
+from . import _core
+
+__all__ = ["Node"]
+
+Setting = Union[str, int, bool, Iterable[str]]
+
+
+class _HasDescriptor(Protocol):
+    def fileno(self) -> int: ...
+
+
+_nodes: weakref.WeakSet[Node] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """Nodes own files in a tmpfs: none may be left behind by a program that just ends."""
+    for node in list(_nodes):
+        node.close()
+
+
+class Node(_core.Node):
+    """Serve a node from within this process, on threads of its own, until it is closed.
+
+    Parameters
+    ----------
+    log : object with fileno(), optional
+        A file or socket that gets one line for each event, ``sys.stderr`` for instance; without it the node is silent.
+    **settings : str, int, bool, or iterable of str
+        What ``penstockd --help`` lists, with underscores: ``dram="4G"``, ``listen="127.0.0.1:0"``, ``unix="/run/p.sock"``,
+        ``shards=2``, ``class_=["kv/=cache"]``. An iterable repeats the setting.
+
+    Raises
+    ------
+    Invalid
+        A setting that no node has, or a value that it does not take.
+    Unsupported
+        UCX is not installed.
+
+    Examples
+    --------
+    >>> import penstock
+    >>> with penstock.Node(dram="64M", listen="127.0.0.1:0") as node, penstock.open(node.urls[0]) as store:
+    ...     generation = store.put("k", b"v")
+    ...     len(node)
+    1
+    """
+
+    def __init__(self, *, log: _HasDescriptor | None = None, **settings: Setting) -> None:
+        super().__init__(tuple(_pairs(settings)), log.fileno() if log else -1)
+        _nodes.add(self)
+
+    def __enter__(self) -> Node:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.close()
+
+
+def _pairs(settings: dict[str, Setting]) -> Iterable[str]:
+    for name, value in settings.items():
+        if isinstance(value, bool):
+            values: Iterable[str] = ["yes" if value else "no"]
+        elif isinstance(value, (str, int)):
+            values = [str(value)]
+        else:
+            values = value
+        yield from (f"{name.rstrip('_')}={one}" for one in values)
