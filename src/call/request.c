@@ -416,11 +416,12 @@ void pst_calls_retry_waiting(struct pst_channel *ch, uint64_t now_ns)
 
 /* ---- ends ---- */
 
+/* A view is none: what it pinned went with the session. */
 static bool is_write(const struct penstock_op *op)
 {
     return op->code == PENSTOCK_PUT || op->code == PENSTOCK_DELETE || op->code == PENSTOCK_PIN ||
-           op->code == PENSTOCK_UNPIN || op->code == PST_WIRE_SWEEP || op->code == PST_WIRE_VIEW ||
-           op->code == PST_WIRE_RELEASE || op->code == PENSTOCK_SLOT_COMMIT || op->code == PST_WIRE_COMMIT;
+           op->code == PENSTOCK_UNPIN || op->code == PST_WIRE_SWEEP || op->code == PST_WIRE_RELEASE ||
+           op->code == PENSTOCK_SLOT_COMMIT || op->code == PST_WIRE_COMMIT;
 }
 
 /* What an operation comes to when its session has ended, and with it all that the session held. Return: false
