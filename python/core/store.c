@@ -215,14 +215,15 @@ static PyObject *store_put(PyObject *self, PyObject *const *args, Py_ssize_t cou
 
 /* What of a value is asked for. */
 struct wanted {
-    bool range, waits;
+    bool range, waits, one_generation;
     int64_t offset;
     uint64_t bytes;
     bool to_end; /* the length is what is left behind the offset */
-    uint64_t wait_ms;
+    uint64_t wait_ms, generation;
 };
 
-static int read_wanted(PyObject *offset, PyObject *length, PyObject *wait, struct wanted *out)
+static int read_wanted(PyObject *offset, PyObject *length, PyObject *wait, PyObject *generation,
+                       struct wanted *out)
 {
     *out = (struct wanted){.range = !core_absent(offset) || !core_absent(length), .to_end = true};
     if (!core_absent(offset) && core_signed(offset, "offset", &out->offset) < 0)
@@ -232,6 +233,9 @@ static int read_wanted(PyObject *offset, PyObject *length, PyObject *wait, struc
             return -1;
         out->to_end = false;
     }
+    out->one_generation = !core_absent(generation);
+    if (out->one_generation && core_number(generation, "if_generation", UINT64_MAX, &out->generation) < 0)
+        return -1;
     out->waits = !core_absent(wait);
     return out->waits ? core_seconds(wait, "wait", &out->wait_ms) : 0;
 }
@@ -240,9 +244,11 @@ static void prepare(const struct wanted *wanted, const Py_buffer *key, struct pe
 {
     *op = (struct penstock_op){0};
     penstock_prep(op, PENSTOCK_GET, key->buf, (size_t)key->len);
+    op->flags = wanted->one_generation ? PENSTOCK_IF_GENERATION : 0;
+    op->if_generation = wanted->generation;
     if (!wanted->range)
         return;
-    op->flags = PENSTOCK_RANGE | (wanted->offset < 0 ? PENSTOCK_FROM_END : 0);
+    op->flags |= PENSTOCK_RANGE | (wanted->offset < 0 ? PENSTOCK_FROM_END : 0);
     op->offset = wanted->offset < 0 ? -(uint64_t)wanted->offset : (uint64_t)wanted->offset;
     op->bytes = wanted->bytes;
 }
@@ -311,27 +317,30 @@ static PyObject *read_exact(struct core_store *store, struct penstock_op *op, ui
     return r == -EMSGSIZE ? NULL : core_raise_op(op);
 }
 
-static PyObject *read_whole(struct core_store *store, const Py_buffer *key)
+static PyObject *read_whole(struct core_store *store, const Py_buffer *key, const struct wanted *wanted)
 {
     uint8_t scratch[SCRATCH_BYTES];
-    struct penstock_op op = {0};
+    struct penstock_op op;
     PyObject *out = NULL;
     int r;
 
-    penstock_prep_get(&op, key->buf, (size_t)key->len, scratch, sizeof(scratch));
+    prepare(wanted, key, &op);
+    op.data = scratch;
+    op.bytes = sizeof(scratch);
     r = core_run(store, &op);
     if (r == 0)
         return PyBytes_FromStringAndSize((const char *)scratch, (Py_ssize_t)op.value_bytes);
     if (r != -ENOBUFS)
         return core_raise_op(&op);
-    op.flags = PENSTOCK_EXACT;
+    op.flags |= PENSTOCK_EXACT;
     for (int i = 0; i < GET_TRIES_MAX && !out && !PyErr_Occurred(); i++)
         out = read_exact(store, &op, op.value_bytes);
     return out || PyErr_Occurred() ? out : core_raise_op(&op);
 }
 
-enum { GET_KEY, GET_OFFSET, GET_LENGTH, GET_WAIT };
-static struct core_call get_call = {"get", 1, 1, {"key", "offset", "length", "wait"}, {NULL}};
+enum { GET_KEY, GET_OFFSET, GET_LENGTH, GET_WAIT, GET_GENERATION };
+static struct core_call get_call = {
+    "get", 1, 1, {"key", "offset", "length", "wait", "if_generation"}, {NULL}};
 
 static PyObject *get_wanted(struct core_store *store, const Py_buffer *key, struct wanted *wanted)
 {
@@ -340,7 +349,7 @@ static PyObject *get_wanted(struct core_store *store, const Py_buffer *key, stru
     if (begin_get(store, key, wanted) < 0)
         return NULL;
     if (!wanted->range)
-        return read_whole(store, key);
+        return read_whole(store, key, wanted);
     prepare(wanted, key, &op);
     return read_exact(store, &op, wanted->bytes);
 }
@@ -353,7 +362,7 @@ static PyObject *store_get(PyObject *self, PyObject *const *args, Py_ssize_t cou
     Py_buffer key;
 
     if (core_args(&get_call, args, count, keywords, given) < 0 ||
-        read_wanted(given[GET_OFFSET], given[GET_LENGTH], given[GET_WAIT], &wanted) < 0 ||
+        read_wanted(given[GET_OFFSET], given[GET_LENGTH], given[GET_WAIT], given[GET_GENERATION], &wanted) < 0 ||
         core_borrow_key(given[GET_KEY], "key", &key) < 0)
         return NULL;
     if (core_store_use(store)) {
@@ -364,8 +373,9 @@ static PyObject *store_get(PyObject *self, PyObject *const *args, Py_ssize_t cou
     return out;
 }
 
-enum { INTO_KEY, INTO_BUFFER, INTO_OFFSET, INTO_WAIT };
-static struct core_call into_call = {"get_into", 2, 2, {"key", "buffer", "offset", "wait"}, {NULL}};
+enum { INTO_KEY, INTO_BUFFER, INTO_OFFSET, INTO_WAIT, INTO_GENERATION };
+static struct core_call into_call = {
+    "get_into", 2, 2, {"key", "buffer", "offset", "wait", "if_generation"}, {NULL}};
 
 /* The value, or with an offset as much of it as the buffer holds. */
 static PyObject *get_into(struct core_store *store, const Py_buffer *key, struct wanted *wanted,
@@ -392,7 +402,7 @@ static PyObject *store_get_into(PyObject *self, PyObject *const *args, Py_ssize_
     Py_buffer key;
 
     if (core_args(&into_call, args, count, keywords, given) < 0 ||
-        read_wanted(given[INTO_OFFSET], NULL, given[INTO_WAIT], &wanted) < 0 ||
+        read_wanted(given[INTO_OFFSET], NULL, given[INTO_WAIT], given[INTO_GENERATION], &wanted) < 0 ||
         core_borrow_key(given[INTO_KEY], "key", &key) < 0)
         return NULL;
     if (core_borrow_data(given[INTO_BUFFER], "buffer", true, &buffer) == 0) {

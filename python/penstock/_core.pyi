@@ -143,7 +143,7 @@ class Store:
             The connection failed: the value may or may not have been stored.
         """
     def get(self, key: Key, *, offset: int | None = None, length: int | None = None,
-            wait: float | None = None) -> bytes:
+            wait: float | None = None, if_generation: int | None = None) -> bytes:
         """Read a value, or a range of it.
 
         Parameters
@@ -154,17 +154,22 @@ class Store:
             Bytes of the range, all of them inside of the value; without it, up to the end.
         wait : float, optional
             Seconds to wait for a key that is not there.
+        if_generation : int, optional
+            Only of this generation.
 
         Raises
         ------
         NotFound
             No such key, also after the wait.
+        Stale
+            The value has another generation.
         Invalid
             The range is not inside of the value.
         Corrupt
             The value's checksum is wrong.
         """
-    def get_into(self, key: Key, buffer: Room, *, offset: int | None = None, wait: float | None = None) -> int:
+    def get_into(self, key: Key, buffer: Room, *, offset: int | None = None, wait: float | None = None,
+                 if_generation: int | None = None) -> int:
         """Read a value into memory; with `offset`, as many bytes of it as the memory holds.
 
         Returns

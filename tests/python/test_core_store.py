@@ -81,6 +81,21 @@ def test_addresses_name_memory(store: penstock.Store) -> None:
         store.put("k", (0, 8))
 
 
+def test_reads_of_one_generation(store: penstock.Store) -> None:
+    for size in (100, 3 << 20):
+        value = pattern(size)
+        old = store.put("k", value)
+        new = store.put("k", value)
+        assert store.get("k", if_generation=new) == value
+        assert store.get("k", offset=3, length=5, if_generation=new) == value[3:8]
+        room = bytearray(size)
+        assert store.get_into("k", room, if_generation=new) == size
+        for read in (lambda: store.get("k", if_generation=old), lambda: store.get("k", offset=1, if_generation=old),
+                     lambda: store.get_into("k", room, if_generation=old)):
+            with pytest.raises(penstock.Stale):
+                read()
+
+
 def test_ranges(store: penstock.Store) -> None:
     value = pattern(100_000)
     store.put("k", value)
