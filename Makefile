@@ -1,5 +1,5 @@
 # The short names for what developers and CI do. Meson does the building; ci/preset names the kinds of build.
-#   make demo | test | test-full | test-tensorstore | coverage | bench [ONLY=figure] | soak [ONLY=run] [FOR_S=seconds] | install | format | lint | clean
+#   make demo | test | test-full | test-tensorstore | test-python | coverage | bench [ONLY=figure] | soak [ONLY=run] [FOR_S=seconds] | install | format | lint | clean
 BUILD = build
 SOURCES = find src include python tests bench integrations \( -name '*.[ch]' -o -name '*.cc' -o -name '*.hpp' \) -print0
 LINT = find src python -name '*.c' -print0 | xargs -0 -r -n 1 -P 2 clang-tidy --quiet -p $(BUILD)
@@ -16,7 +16,8 @@ test: all
 	@pkg-config --exists cmocka || { echo "make test needs libcmocka-dev; ./test installs it" >&2; exit 1; }
 	@if command -v clang >/dev/null; then ci/preset fuzz; ninja -C build-fuzz fuzzers; fi
 	@if command -v cmake >/dev/null; then ci/tensorstore; fi
-	@ci/summary --e2e tests/e2e --e2e tests/python --fuzz build-fuzz --gtest build-tensorstore/driver $(BUILD)
+	@python=$$(ci/venv lean tests/python/requirements.txt) || echo "make test: without packages from PyPI, less of tests/python is run" >&2; \
+	ci/summary --e2e tests/e2e --e2e tests/python$${python:+=$$python} --fuzz build-fuzz --gtest build-tensorstore/driver $(BUILD)
 
 # `make test`, and all that needs another compiler or more patience: `ci/install build test full` brings the tools.
 test-full: test check-format lint test-asan test-tsan test-valgrind test-fuzz
@@ -35,6 +36,11 @@ test-tensorstore: all
 	@ci/install tensorstore
 	@ci/tensorstore
 	@ci/summary --word tensorstore --no-meson --e2e tests/tensorstore --gtest build-tensorstore/driver $(BUILD)
+
+# The Python package with all that it works with: torch, dask, pyarrow, scikit-learn and the peers of its figures, 2.9 GB from PyPI.
+test-python: all
+	@python=$$(ci/venv full tests/python/requirements-full.txt) && \
+	ci/summary --word python --no-meson --e2e tests/python=$$python $(BUILD)
 
 # Longer than within `make test`, where each fuzzer has ten seconds.
 test-fuzz:
@@ -70,6 +76,6 @@ install: all
 	@meson install -C $(BUILD)
 
 clean:
-	@rm -rf build build-asan build-tsan build-fuzz build-valgrind build-coverage build-wheel build-tensorstore
+	@rm -rf build build-asan build-tsan build-fuzz build-valgrind build-coverage build-venv build-tensorstore
 
-.PHONY: all demo test test-full test-tensorstore test-asan test-tsan test-valgrind test-fuzz coverage check-format format lint bench soak install clean
+.PHONY: all demo test test-full test-tensorstore test-python test-asan test-tsan test-valgrind test-fuzz coverage check-format format lint bench soak install clean
