@@ -12,6 +12,7 @@ from .errors import NotFound
 
 if TYPE_CHECKING:
     from ._core import Key, Value
+    from .arrays import Array
 
 __all__ = ["Store", "StoreStat", "View", "open"]
 
@@ -163,6 +164,19 @@ class Store(_core.Store):
         rest: list[tuple[Key, Value | None, int | None]] = [
             (key, None, generation) for key, generation in wanted.items()]
         return dict(zip(puts, self.commit_ops(changes, rest)))
+
+    # ---- arrays ----
+
+    def put_array(self, key: Key, array: object, *, if_absent: bool = False, if_generation: int | None = None,
+                  checksum: bool = False) -> int:
+        """Store a NumPy array, or what becomes one: :func:`penstock.arrays.put_array`."""
+        from .arrays import put_array
+        return put_array(self, key, array, if_absent=if_absent, if_generation=if_generation, checksum=checksum)
+
+    def get_array(self, key: Key, *, out: Array | None = None, copy: bool | None = None) -> Array:
+        """Read a NumPy array, in place where that is possible: :func:`penstock.arrays.get_array`."""
+        from .arrays import get_array
+        return get_array(self, key, out=out, copy=copy)
 
     # ---- about the store ----
 

@@ -1,0 +1,313 @@
+"""A zarr (v3) store in penstock.
+
+>>> import zarr
+>>> from penstock.zarr import PenstockStore
+>>> store = PenstockStore("node+unix:///run/penstock.sock", "experiment")
+>>> array = zarr.create_array(store, name="a", shape=(64, 1024), chunks=(1, 1024), dtype="f4")
+
+Chunks and metadata are keys below the prefix. What is asked for at the same time travels together: zarr's event loop
+collects requests, and one of a few threads carries a batch of them out. Whole chunks are read in place where the store
+shares memory; zarr's decoding is then the only copy.
+"""
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
+from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
+
+from . import Store as Handle
+from ._places import keep_or_warn, shared_store, view_or_none
+from ._tree import children, is_directory
+from .errors import Exists, Invalid
+
+__all__ = ["PenstockStore"]
+
+THREADS = 4
+BATCH_MAX = 5  # requests of one thread's turn
+LISTING_PAGE = 1000
+T = TypeVar("T")
+
+_threads = ThreadPoolExecutor(THREADS, thread_name_prefix="penstock-zarr")
+
+
+def _fresh_threads() -> None:
+    """A forked child has none of its parent's threads."""
+    global _threads
+    _threads = ThreadPoolExecutor(THREADS, thread_name_prefix="penstock-zarr")
+
+
+os.register_at_fork(after_in_child=_fresh_threads)
+
+
+class _Batches:
+    """Calls from one event loop; those of one of its turns are handed to threads a few at a time."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.waiting: list[tuple[Callable[[], Any], asyncio.Future[Any]]] = []
+
+    def call(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        future: asyncio.Future[T] = self.loop.create_future()
+        self.waiting.append((work, future))
+        if len(self.waiting) == 1:
+            self.loop.call_soon(self._hand_over)
+        return future
+
+    def _hand_over(self) -> None:
+        waiting, self.waiting = self.waiting, []
+        for first in range(0, len(waiting), BATCH_MAX):
+            _threads.submit(self._work, waiting[first:first + BATCH_MAX])
+
+    def _work(self, batch: list[tuple[Callable[[], Any], asyncio.Future[Any]]]) -> None:
+        ended: list[tuple[asyncio.Future[Any], Any, BaseException | None]] = []
+        for work, future in batch:
+            try:
+                ended.append((future, work(), None))
+            except BaseException as error:  # whatever it is belongs to who waits
+                ended.append((future, None, error))
+        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits
+            self.loop.call_soon_threadsafe(_settle, ended)
+
+
+def _settle(ended: list[tuple[asyncio.Future[Any], Any, BaseException | None]]) -> None:
+    for future, result, error in ended:
+        if future.done():  # cancelled
+            continue
+        if error is None:
+            future.set_result(result)
+        else:
+            future.set_exception(error)
+
+
+def _range_of(byte_range: ByteRequest) -> tuple[int, int | None]:
+    """Offset (negative: from the end) and length (None: all that is left)."""
+    if isinstance(byte_range, RangeByteRequest):
+        return byte_range.start, byte_range.end - byte_range.start
+    if isinstance(byte_range, OffsetByteRequest):
+        return byte_range.offset, None
+    if isinstance(byte_range, SuffixByteRequest):
+        return -byte_range.suffix, None
+    raise TypeError(f"Unexpected byte_range, got {byte_range}.")
+
+
+class PenstockStore(Store):
+    """Zarr arrays and groups in a penstock store, below a prefix.
+
+    Parameters
+    ----------
+    url : str
+        As of :func:`penstock.open`. Stores of one process with the same URL and options share one connection, or with
+        ``mem:`` one memory, as long as one of them is in use.
+    prefix : str
+        In front of all keys, with a slash behind it; empty: the whole store. Should be of class `keep`
+        (`CacheWarning` otherwise): an evicted chunk would read as the fill value.
+    read_only : bool
+    **options
+        `secret_file`, `timeout`, `connect_timeout`, as of :func:`penstock.open`.
+
+    Notes
+    -----
+    Pickled by URL: another process opens a connection of its own. With ``mem:`` only the process itself, and not
+    another one, can unpickle it.
+    """
+
+    supports_writes: bool = True
+    supports_deletes: bool = True
+    supports_listing: bool = True
+
+    def __init__(self, url: str = "mem:", prefix: str = "", *, read_only: bool = False, **options: Any) -> None:
+        super().__init__(read_only=read_only)
+        self.url = url
+        self.prefix = prefix.strip("/")
+        self._options = options
+        self._root = f"{self.prefix}/" if self.prefix else ""
+        self._embedded = url.startswith("mem:")
+        self._process = 0
+        self._views = True
+
+    @property
+    def _handle(self) -> Handle:
+        """The store of this process; after a fork the child's own."""
+        if self._process != os.getpid():
+            self._shared = shared_store(self.url, **self._options)
+            self._batches: dict[asyncio.AbstractEventLoop, _Batches] = {}
+            self._process = os.getpid()
+        return self._shared
+
+    def _call(self, work: Callable[[], T], *, short: bool = False) -> Awaitable[T]:
+        """Carry `work` out without holding the event loop up. What is `short` on a store in this process is done at once."""
+        self._handle
+        loop = asyncio.get_running_loop()
+        if short and self._embedded:
+            future: asyncio.Future[T] = loop.create_future()
+            future.set_result(work())
+            return future
+        batches = self._batches.get(loop)
+        if batches is None:
+            for gone in [one for one in self._batches if one.is_closed()]:
+                del self._batches[gone]
+            batches = self._batches[loop] = _Batches(loop)
+        return batches.call(work)
+
+    # ---- what it is
+
+    def with_read_only(self, read_only: bool = False) -> PenstockStore:
+        return type(self)(self.url, self.prefix, read_only=read_only, **self._options)
+
+    def __eq__(self, other: object) -> bool:
+        return (isinstance(other, type(self)) and self.url == other.url and self.prefix == other.prefix
+                and self._options == other._options)
+
+    def __str__(self) -> str:
+        return f"penstock+{self.url}#{self._root}"
+
+    def __repr__(self) -> str:
+        return f"PenstockStore({self.url!r}, {self.prefix!r})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {name: self.__dict__[name] for name in ("url", "prefix", "_options", "_read_only", "_is_open")}
+        return state | {"process": os.getpid()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if state["url"].startswith("mem:") and state["process"] != os.getpid():
+            raise ValueError(f"{state['url']!r} is memory of process {state['process']}: another one cannot open it")
+        self.__init__(state["url"], state["prefix"], **state["_options"])  # type: ignore[misc]
+        self._read_only, self._is_open = state["_read_only"], state["_is_open"]
+
+    def close(self) -> None:
+        super().close()
+        self.__dict__.pop("_shared", None)
+        self._process = 0
+
+    # ---- reading
+
+    def _view(self, key: str) -> Any:
+        """A view, or the value's bytes; KeyError when there is no such key."""
+        if self._views:
+            view = view_or_none(self._handle, key)
+            if view is not None:
+                return view
+            self._views = False
+        return self._handle.get(key)
+
+    def _range(self, key: str, offset: int, length: int | None) -> bytes:
+        """A range, or what of it is inside of the value."""
+        try:
+            return self._handle.get(key, offset=offset, length=length)
+        except Invalid:
+            value = self._handle.get(key)
+            start = max(0, len(value) + offset) if offset < 0 else offset
+            return value[start:] if length is None else value[start:start + length]
+
+    def get_sync(self, key: str, *, prototype: BufferPrototype | None = None,
+                 byte_range: ByteRequest | None = None) -> Buffer | None:
+        """What :meth:`get` does, in the calling thread."""
+        buffer = (prototype or default_buffer_prototype()).buffer
+        try:
+            if byte_range is None:
+                return buffer.from_bytes(self._view(self._root + key))
+            return buffer.from_bytes(self._range(self._root + key, *_range_of(byte_range)))
+        except KeyError:
+            return None
+
+    async def get(self, key: str, prototype: BufferPrototype | None = None,
+                  byte_range: ByteRequest | None = None) -> Buffer | None:
+        self._is_open = True
+        return await self._call(lambda: self.get_sync(key, prototype=prototype, byte_range=byte_range),
+                                short=byte_range is None)
+
+    async def get_partial_values(self, prototype: BufferPrototype,
+                                 key_ranges: Iterable[tuple[str, ByteRequest | None]]) -> list[Buffer | None]:
+        return list(await asyncio.gather(*(self.get(key, prototype, byte_range) for key, byte_range in key_ranges)))
+
+    async def exists(self, key: str) -> bool:
+        return await self._call(lambda: self._handle.exists(self._root + key), short=True)
+
+    async def getsize(self, key: str) -> int:
+        try:
+            return (await self._call(lambda: self._handle.head(self._root + key), short=True)).size
+        except KeyError:
+            raise FileNotFoundError(key) from None
+
+    async def getsize_prefix(self, prefix: str) -> int:
+        directory = self._directory(prefix)
+        return await self._call(lambda: sum(entry.size for entry in self._handle.list(directory)))
+
+    # ---- writing
+
+    def _put(self, key: str, value: Buffer, if_absent: bool = False) -> None:
+        if not isinstance(value, Buffer):
+            raise TypeError(f"value must be a zarr Buffer, not {type(value).__name__}")
+        name = self._root + key
+        self._handle.put(name, value.as_buffer_like(), if_absent=if_absent)
+        if key.endswith(".json"):  # one key of each node of the hierarchy says enough
+            keep_or_warn(self._handle, name)
+
+    def set_sync(self, key: str, value: Buffer) -> None:
+        """What :meth:`set` does, in the calling thread."""
+        self._check_writable()
+        self._is_open = True
+        self._put(key, value)
+
+    async def set(self, key: str, value: Buffer) -> None:
+        self._check_writable()
+        self._is_open = True
+        await self._call(lambda: self._put(key, value))
+
+    async def set_if_not_exists(self, key: str, value: Buffer) -> None:
+        self._check_writable()
+        with contextlib.suppress(Exists):
+            await self._call(lambda: self._put(key, value, if_absent=True))
+
+    def delete_sync(self, key: str) -> None:
+        """What :meth:`delete` does, in the calling thread."""
+        self._check_writable()
+        self._handle.delete(self._root + key)
+
+    async def delete(self, key: str) -> None:
+        self._check_writable()
+        await self._call(lambda: self._handle.delete(self._root + key), short=True)
+
+    async def delete_dir(self, prefix: str) -> None:
+        self._check_writable()
+        directory = self._directory(prefix)
+        await self._call(lambda: self._handle.delete_prefix(directory))
+
+    async def clear(self) -> None:
+        self._check_writable()
+        await self._call(lambda: self._handle.delete_prefix(self._root))
+
+    # ---- listing
+
+    def _directory(self, prefix: str) -> str:
+        prefix = prefix.strip("/")
+        return f"{self._root}{prefix}/" if prefix else self._root
+
+    async def is_empty(self, prefix: str) -> bool:
+        directory = self._directory(prefix).encode()
+        return not await self._call(lambda: is_directory(self._handle, directory))
+
+    async def _paged(self, names: Iterator[str]) -> AsyncIterator[str]:
+        while page := await self._call(lambda: list(itertools.islice(names, LISTING_PAGE))):
+            for name in page:
+                yield name
+
+    def list(self) -> AsyncIterator[str]:
+        return self.list_prefix("")
+
+    def list_prefix(self, prefix: str) -> AsyncIterator[str]:
+        skip = len(self._root.encode())
+        entries = self._handle.list(self._root + prefix)
+        return self._paged(entry.key[skip:].decode() for entry in entries)
+
+    def list_dir(self, prefix: str) -> AsyncIterator[str]:
+        directory = self._directory(prefix).encode()
+        names = (child.name.decode() for child in children(self._handle, directory))
+        return self._paged(name for name, _ in itertools.groupby(names))
