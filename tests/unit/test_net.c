@@ -506,14 +506,14 @@ static void close_with_sends_underway(void **state)
     for (int i = 0; i < 10; i++)
         bulk += pst_peer_send_bulk(p->a.peer, bytes_of("h", 1), &iov, 1, NULL) == 0;
     assert_int_equal(bulk, 10);
-    do { /* eager ones until they queue up: nobody reads */
+    do { /* eager ones until they queue up: nobody reads before the close */
         r = pst_peer_send(p->a.peer, bytes_of("h", 1), bytes_of(data, PST_NET_EAGER_BYTES_MAX), NULL);
         bulk += r == 0;
     } while (r >= 0);
     assert_int_equal(r, -EBUSY);
     assert_int_equal(bulk, EVENTS_MAX);
     pst_peer_close(p->a.peer);
-    await(&p->a, NULL, PST_NET_PEER_GONE);
+    await(&p->a, &p->b, PST_NET_PEER_GONE);
     assert_int_equal(p->a.count, EVENTS_MAX); /* each with an end, before the peer's */
     p->a.count = 0;
     settle(&p->a, &p->b);
@@ -1056,6 +1056,63 @@ static void peer_stopped_in_transfer(void **state)
     free(clean);
 }
 
+/* Reaches its parent's first port, announces a value to the second, and never looks at anything again. */
+static void deaf(int fd)
+{
+    static uint8_t value[1 << 20];
+    struct iovec iov = {.iov_base = value, .iov_len = sizeof(value)};
+    struct side *first, second = {0};
+    struct pst_net *net;
+
+    first = process_side(fd, &net);
+    assert_true(pst_peer_send(first->peer, bytes_of("in", 2), bytes_of("", 0), NULL) >= 0);
+    pst_msg_free(await(first, NULL, PST_NET_EAGER).msg);
+    second.port = first->port;
+    exchange(fd, &second);
+    assert_int_equal(pst_peer_send_bulk(second.peer, bytes_of("go", 2), &iov, 1, NULL), 0);
+    assert_int_equal(send(fd, "", 1, MSG_NOSIGNAL), 1);
+    for (;;)
+        pause();
+}
+
+/* An answer to a request to connect that does not fit into a dead peer's queue ends with its endpoint. */
+static void answer_to_the_dead(void **state)
+{
+    enum { SENDS_MAX = 10000 };
+    struct side first = {0}, second = {0};
+    struct pst_net *net;
+    int fds[2], sends = 0;
+    pid_t pid;
+    char told;
+
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0)
+        deaf(fds[1]);
+    net = net_open();
+    assert_int_equal(pst_port_open(net, EVENTS_MAX, &first.port), 0);
+    assert_int_equal(pst_port_open(net, EVENTS_MAX, &second.port), 0);
+    exchange(fds[0], &first);
+    pst_msg_free(await(&first, NULL, PST_NET_EAGER).msg);
+    send_whole(&first, NULL, bytes_of("out", 3), bytes_of("", 0));
+    exchange(fds[0], &second);
+    assert_int_equal(recv(fds[0], &told, 1, 0), 1);
+    while (pst_peer_send(first.peer, bytes_of("full", 4), bytes_of("", 0), NULL) == 1)
+        assert_true(sends++ < SENDS_MAX);
+    settle(&first, &second);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    pst_peer_close(second.peer);
+    await(&second, NULL, PST_NET_PEER_GONE);
+    pst_port_close(second.port);
+    pst_port_close(first.port);
+    pst_net_close(net);
+    close(fds[0]);
+    close(fds[1]);
+}
+
 /* ---- once ---- */
 
 static bool inode_is_ours(unsigned long inode)
@@ -1249,6 +1306,7 @@ int main(void)
         BOTH(two_processes), /* those that fork first: a child inherits no transport */
         BOTH(peer_killed_in_transfer),
         BOTH(peer_stopped_in_transfer),
+        {"posix: answer_to_the_dead", answer_to_the_dead, over_memory, NULL, NULL},
         BOTH(lanes),
         BOTH(eager_sizes),
         BOTH(eager_backlog),
