@@ -239,8 +239,10 @@ static int greet(struct pst_boot_link *link, const struct pst_boot_client_option
     if (options->secret.len > 0)
         hello.flags |= BOOT_HELLO_HAS_SECRET;
     boot_identity_own(&hello.identity);
-    if (link->version == 1) /* knows no user namespace */
+    if (link->version == 1) { /* knows no user and no network namespace */
         hello.identity.pid_ns &= UINT32_MAX;
+        hello.identity.ipc_ns &= UINT32_MAX;
+    }
     pst_random(hello.nonce, sizeof(hello.nonce));
     boot_hello_encode(&hello, body);
     boot_frame_head(at, link->version, BOOT_HELLO, sizeof(body));

@@ -92,7 +92,7 @@ struct boot_frame {
 /* Where a process runs; two that are equal may share memory. */
 struct boot_identity {
     uint32_t uid;
-    uint64_t pid_ns, ipc_ns; /* 0: unknown, equal to nothing. In pid_ns' upper half is the user namespace */
+    uint64_t pid_ns, ipc_ns; /* 0: unknown, equal to nothing. In the upper halves: the user, the network */
     char boot_id[BOOT_ID_BYTES];
 };
 

@@ -84,14 +84,24 @@ static uint64_t namespace_of(const char *pid, const char *kind)
     return stat(path, &st) == 0 ? (uint64_t)st.st_ino : 0;
 }
 
-/* Both must be the same: root of a user namespace is not root. Return: 0 when either cannot be seen. */
-static uint64_t pid_and_user_namespace_of(const char *pid)
+/* Two namespaces in one number. Return: 0 when either cannot be seen. */
+static uint64_t namespaces_of(const char *pid, const char *kind, const char *upper_kind)
 {
-    uint64_t pid_ns = namespace_of(pid, "pid"), user_ns = pid_ns ? namespace_of(pid, "user") : 0;
+    uint64_t lower = namespace_of(pid, kind), upper = lower ? namespace_of(pid, upper_kind) : 0;
 
-    if (pid_ns && !user_ns && errno == ENOENT) /* a kernel that has only one */
-        user_ns = 1;
-    return pid_ns && user_ns && pid_ns <= UINT32_MAX && user_ns <= UINT32_MAX ? pid_ns | user_ns << 32 : 0;
+    if (lower && !upper && errno == ENOENT) /* a kernel that has only the one */
+        upper = 1;
+    return lower && upper && lower <= UINT32_MAX && upper <= UINT32_MAX ? lower | upper << 32 : 0;
+}
+
+/*
+ * Root of a user namespace is not root; and UCX wakes who sleeps over shared memory through sockets that
+ * belong to the network namespace, without which the other side answers when it looks by itself.
+ */
+static void see_namespaces(const char *pid, struct boot_identity *out)
+{
+    out->pid_ns = namespaces_of(pid, "pid", "user");
+    out->ipc_ns = namespaces_of(pid, "ipc", "net");
 }
 
 void boot_identity_own(struct boot_identity *out)
@@ -100,8 +110,7 @@ void boot_identity_own(struct boot_identity *out)
     ssize_t n;
 
     *out = (struct boot_identity){.uid = geteuid()};
-    out->pid_ns = pid_and_user_namespace_of("self");
-    out->ipc_ns = namespace_of("self", "ipc");
+    see_namespaces("self", out);
     n = fd >= 0 ? read(fd, out->boot_id, sizeof(out->boot_id) - 1) : -1;
     if (n <= 0) /* not known to be the same host as anyone */
         memset(out->boot_id, 0, sizeof(out->boot_id));
@@ -121,8 +130,7 @@ void boot_identity_of_peer(int unix_fd, struct boot_identity *out)
     }
     snprintf(pid, sizeof(pid), "%d", (int)cred.pid);
     out->uid = cred.uid;
-    out->pid_ns = pid_and_user_namespace_of(pid);
-    out->ipc_ns = namespace_of(pid, "ipc");
+    see_namespaces(pid, out);
 }
 
 bool boot_identity_same(const struct boot_identity *a, const struct boot_identity *b)

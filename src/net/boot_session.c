@@ -158,18 +158,25 @@ static void hello(struct boot_conn *conn, const struct boot_frame *frame)
         misspoke(conn);
 }
 
+/* Version 1 says no user and no network namespace: they count as ours. */
+static uint64_t filled_up(const struct boot_conn *conn, uint64_t namespaces, uint64_t own)
+{
+    return conn->version == 1 && namespaces ? namespaces | (own & ~(uint64_t)UINT32_MAX) : namespaces;
+}
+
 static bool same_host(struct boot_conn *conn)
 {
+    const struct boot_identity *own = &conn->server->identity;
     struct boot_identity peer = conn->hello.identity;
 
     if (conn->hello.flags & BOOT_HELLO_NETWORK_ONLY)
         return false;
+    peer.pid_ns = filled_up(conn, peer.pid_ns, own->pid_ns);
+    peer.ipc_ns = filled_up(conn, peer.ipc_ns, own->ipc_ns);
     if (conn->unix_socket) /* the kernel knows better than the client says */
         boot_identity_of_peer(conn->fd, &peer);
-    else if (conn->version == 1 && peer.pid_ns) /* says no user namespace */
-        peer.pid_ns |= conn->server->identity.pid_ns & ~(uint64_t)UINT32_MAX;
     peer.boot_id[BOOT_ID_BYTES - 1] = 0;
-    return boot_identity_same(&peer, &conn->server->identity);
+    return boot_identity_same(&peer, own);
 }
 
 /* Queues the welcome, its proof and its descriptors. Return: false without memory. */

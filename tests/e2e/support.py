@@ -47,9 +47,9 @@ class Node:
     """penstockd as a child process, with its log. End it with stop() or kill()."""
 
     def __init__(self, *arguments: str, environment: dict[str, str] | None = None,
-                 before_exec: Callable[[], None] | None = None) -> None:
+                 before_exec: Callable[[], None] | None = None, within: tuple[str, ...] = ()) -> None:
         self.process = subprocess.Popen(
-            [BUILD / "penstockd", *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            [*within, BUILD / "penstockd", *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True, errors="replace", env=clean_environment(**(environment or {})),
             preexec_fn=before_exec)
         self.pid = self.process.pid
@@ -106,9 +106,9 @@ class Node:
 
 
 def start_node(*arguments: str, listeners: int = 1, environment: dict[str, str] | None = None,
-               before_exec: Callable[[], None] | None = None) -> Node:
+               before_exec: Callable[[], None] | None = None, within: tuple[str, ...] = ()) -> Node:
     """A node that listens."""
-    node = Node(*arguments, environment=environment, before_exec=before_exec)
+    node = Node(*arguments, environment=environment, before_exec=before_exec, within=within)
     try:
         node.wait_for("listening on ", listeners)
     except BaseException:

@@ -1,6 +1,7 @@
 """Clients that are not quite here: another user, namespaces of their own. Each works over what it is allowed."""
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -145,19 +146,56 @@ def test_other_user(place: Place) -> None:
         place.path.chmod(mode)
 
 
-def test_other_network(place: Place) -> None:
-    """A unix socket leads out of a network namespace, and shared memory needs no network; TCP has no way."""
-    within = ("unshare", "--net")
-    assert place.lane(place.unix, within) == "posix"
-    assert place.view(place.unix, within) == 0
+@pytest.mark.parametrize("name", [(), ("--ipc",)])
+def test_other_network(place: Place, name: tuple[str, ...]) -> None:
+    """A unix socket leads out of a network namespace, but UCX then has neither memory nor a network in common with
+    the node: that is said, within the time to connect."""
+    within = ("unshare", "--net", *name)
+    refused = place.run(place.unix, "ping", within=within)
+    assert refused.returncode == UNREACHABLE and b"(UCX_NET_DEVICES, UCX_TLS" in refused.stderr, refused
     refused = place.run(place.tcp, "ping", within=within)
     assert refused.returncode == UNREACHABLE and refused.stderr.startswith(b"penstock: "), refused
 
 
-def test_neither_network_nor_shared_memory(place: Place) -> None:
-    """Nothing leads to the node but its unix socket: that is said, within the time to connect."""
-    refused = place.run(place.unix, "ping", within=("unshare", "--net", "--ipc"))
-    assert refused.returncode == UNREACHABLE and b"(UCX_NET_DEVICES, UCX_TLS" in refused.stderr, refused
+@contextlib.contextmanager
+def two_networks() -> Iterator[tuple[tuple[str, ...], ...]]:
+    """Two network namespaces, 10.79.0.1 and 10.79.0.2, joined by a cable: what to run a command in either with."""
+    names = [f"penstock-{side}-{os.getpid()}" for side in "ab"]
+
+    def ip(words: str) -> str:
+        return subprocess.run(["ip", *words.split()], check=True, capture_output=True, text=True).stdout
+
+    try:
+        for name in names:
+            ip(f"netns add {name}")
+        ip(f"link add veth0 netns {names[0]} type veth peer name veth0 netns {names[1]}")
+        for number, name in enumerate(names, 1):
+            ip(f"-n {name} addr add 10.79.0.{number}/24 dev veth0")
+            ip(f"-n {name} link set veth0 up")
+            ip(f"-n {name} link set lo up")
+        for name in names:  # UCX looks once
+            support.wait_until("the cable", lambda: "state UP" in ip(f"-n {name} link show veth0"))
+        yield tuple(("ip", "netns", "exec", name) for name in names)
+    finally:
+        for name in names:
+            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
+
+
+@pytest.mark.skipif(not permitted("ip", "netns", "list"), reason="no iproute2 here")
+def test_networks_with_a_way(tmp_path: pathlib.Path) -> None:
+    """Another network namespace alone keeps shared memory out: UCX could not wake the other side there."""
+    secret = tmp_path / "secret"
+    secret.touch(mode=0o600)
+    secret.write_text("0123456789abcdef" * 2)
+    with two_networks() as (here, there):
+        with support.start_node("--listen", "10.79.0.1:0", "--unix", f"{tmp_path}/s", "--dram", "16M", "--fabric",
+                                "trusted", "--secret-file", str(secret), listeners=2, within=here) as node:
+            place = Place(node, tmp_path / "s")
+            for url in (place.unix, f"node://10.79.0.1:{node.ports()[0]}"):
+                url += f"?fabric=trusted&secret_file={secret}"
+                assert place.lane(url, here) == "posix"
+                assert place.lane(url, there) == "tcp"
+            node.stop()
 
 
 def test_sockets_of_clients_stay_on_loopback(place: Place) -> None:
