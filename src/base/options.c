@@ -223,17 +223,21 @@ int pst_options_set_pair(const struct pst_options *table, void *settings, const 
     return pst_options_set(table, settings, name, equals + 1, fault);
 }
 
+const struct pst_option *pst_options_find_flag(const struct pst_options *table, const char *flag)
+{
+    return strncmp(flag, "--", 2) == 0 ? find(table, flag + 2, strcspn(flag, "=") - 2) : NULL;
+}
+
 int pst_options_set_flag(const struct pst_options *table, void *settings, char *const *argv,
                          char fault[PST_FAULT_BYTES])
 {
-    const char *name = argv[0] + 2, *value = NULL;
-    const struct pst_option *row;
+    const struct pst_option *row = pst_options_find_flag(table, argv[0]);
     size_t len = strcspn(argv[0], "=");
+    const char *value = NULL;
     int used = 1, r;
 
     if (strncmp(argv[0], "--", 2) != 0)
         return 0;
-    row = find(table, name, len - 2);
     if (!row) {
         snprintf(fault, PST_FAULT_BYTES, "unknown option '%.100s'", argv[0]);
         return -ENOENT;

@@ -76,6 +76,8 @@ int pst_options_set(const struct pst_options *table, void *settings, const char 
 /* "name=value". */
 int pst_options_set_pair(const struct pst_options *table, void *settings, const char *pair,
                          char fault[PST_FAULT_BYTES]);
+/* The row that a flag "--name" or "--name=value" means; NULL when there is none. */
+const struct pst_option *pst_options_find_flag(const struct pst_options *table, const char *flag);
 /*
  * "--name=value", or "--name" with the value behind it. Where there is a value without being said, "--name"
  * stands alone: yes for a FLAG, 0 where the row's unit is in brackets. Return: how many of @argv that was, 0

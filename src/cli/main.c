@@ -8,6 +8,9 @@
 #define PST_OPTION_SETTINGS struct pst_cli
 static const struct pst_options options = PST_OPTION_TABLE(PST_CLI_OPTIONS);
 
+/* Flags that every command takes; a command's own are in its row. */
+#define FLAGS_OF_ALL "url secret_file timeout json"
+
 static const struct command {
     const char *name;
     const char *arguments;
@@ -15,21 +18,24 @@ static const struct command {
     int (*run)(struct pst_cli *cli);
     int count_min, count_max; /* of arguments */
     size_t instead;           /* a STRING of the flags that stands in for all of them; 0: none */
+    const char *flags;
 } commands[] = {
     {"put", "KEY [FILE|-]", "store a file or standard input under KEY", pst_cmd_put, 1, 2,
-     offsetof(struct pst_cli, files)},
+     offsetof(struct pst_cli, files), "files prefix if_absent if_generation checksum"},
     {"get", "KEY [FILE|-]", "write KEY's value to a file or standard output", pst_cmd_get, 1, 2,
-     offsetof(struct pst_cli, files)},
-    {"ls", "[PREFIX]", "list keys in order", pst_cmd_ls, 0, 1, 0},
+     offsetof(struct pst_cli, files), "files prefix sha256 wait range"},
+    {"ls", "[PREFIX]", "list keys in order", pst_cmd_ls, 0, 1, 0, "long_"},
     {"rm", "KEY...", "delete keys, or with --prefix all that begin with it", pst_cmd_rm, 1, INT32_MAX,
-     offsetof(struct pst_cli, prefix)},
-    {"stat", "[KEY]", "figures of the store, or of one value", pst_cmd_stat, 0, 1, 0},
-    {"ping", "", "round trip to every shard", pst_cmd_ping, 0, 0, 0},
-    {"clear", "", "delete everything that is not pinned", pst_cmd_clear, 0, 0, 0},
-    {"dump", "[PREFIX] [FILE|-]", "write all keys and values as one checked stream", pst_cmd_dump, 0, 2, 0},
-    {"load", "[FILE|-]", "store what dump wrote", pst_cmd_load, 0, 1, 0},
-    {"watch", "[PREFIX]", "print what happens to keys, a line each", pst_cmd_watch, 0, 1, 0},
-    {"bench", "", "measure", pst_cmd_bench, 0, 0, 0},
+     offsetof(struct pst_cli, prefix), "prefix if_generation"},
+    {"stat", "[KEY]", "figures of the store, or of one value", pst_cmd_stat, 0, 1, 0, ""},
+    {"ping", "", "round trip to every shard", pst_cmd_ping, 0, 0, 0, ""},
+    {"clear", "", "delete everything that is not pinned", pst_cmd_clear, 0, 0, 0, ""},
+    {"dump", "[PREFIX] [FILE|-]", "write all keys and values as one checked stream", pst_cmd_dump, 0, 2, 0,
+     ""},
+    {"load", "[FILE|-]", "store what dump wrote", pst_cmd_load, 0, 1, 0, "if_absent replace checksum"},
+    {"watch", "[PREFIX]", "print what happens to keys, a line each", pst_cmd_watch, 0, 1, 0, ""},
+    {"bench", "", "measure", pst_cmd_bench, 0, 0, 0,
+     "op size keys batch inflight seconds fill mix until_full"},
 };
 
 int pst_cli_exit_code(int result)
@@ -106,8 +112,9 @@ static int help(void)
     return 0;
 }
 
-/* Flags may stand anywhere, up to "--"; what remains goes to @args. */
-static int read_arguments(struct pst_cli *cli, char *const *argv, char **args, char fault[PST_FAULT_BYTES])
+/* Flags may stand anywhere, up to "--", and go to @flags; what remains goes to @args. */
+static int read_arguments(struct pst_cli *cli, char *const *argv, char **args, char **flags,
+                          char fault[PST_FAULT_BYTES])
 {
     bool only_args = false;
     int used = 1;
@@ -126,6 +133,8 @@ static int read_arguments(struct pst_cli *cli, char *const *argv, char **args, c
         if (only_args || used == 0) {
             args[cli->arg_count++] = *argv;
             used = 1;
+        } else {
+            *flags++ = *argv;
         }
     }
     return 0;
@@ -203,7 +212,41 @@ static int refuse_arguments(const struct command *command)
                          flag ? flag : "");
 }
 
-static int find_and_run(struct pst_cli *cli, char **args)
+static bool word_in(const char *list, const char *word)
+{
+    size_t len = strlen(word);
+
+    pst_assert(len > 0);
+    for (const char *at = list; *at; at += strcspn(at, " "), at += *at == ' ') {
+        if (strncmp(at, word, len) == 0 && (at[len] == ' ' || !at[len]))
+            return true;
+    }
+    return false;
+}
+
+/* Return: the first of @flags that @command does not take. */
+static const char *foreign_flag(const struct command *command, char *const *flags)
+{
+    for (; *flags; flags++) {
+        const struct pst_option *row = pst_options_find_flag(&options, *flags);
+
+        pst_assert(row); /* it has been read */
+        if (!word_in(FLAGS_OF_ALL, row->name) && !word_in(command->flags, row->name))
+            return *flags;
+    }
+    return NULL;
+}
+
+static int check_and_run(struct pst_cli *cli, const struct command *command, char *const *flags)
+{
+    const char *foreign = foreign_flag(command, flags);
+
+    if (foreign)
+        return pst_cli_usage("%s does not take %.*s", command->name, (int)strcspn(foreign, "="), foreign);
+    return arguments_fit(cli, command) ? run_command(cli, command) : refuse_arguments(command);
+}
+
+static int find_and_run(struct pst_cli *cli, char *const *args, char *const *flags)
 {
     if (!args[0])
         return pst_cli_usage("no command");
@@ -212,8 +255,7 @@ static int find_and_run(struct pst_cli *cli, char **args)
     cli->arg_count--;
     for (size_t i = 0; i < pst_count_of(commands); i++) {
         if (strcmp(args[0], commands[i].name) == 0)
-            return arguments_fit(cli, &commands[i]) ? run_command(cli, &commands[i])
-                                                    : refuse_arguments(&commands[i]);
+            return check_and_run(cli, &commands[i], flags);
     }
     return pst_cli_usage("unknown command '%.100s'", args[0]);
 }
@@ -221,11 +263,12 @@ static int find_and_run(struct pst_cli *cli, char **args)
 int main(int argc, char **argv)
 {
     pst_cleanup_free char **args = calloc((size_t)argc + 1, sizeof(*args));
+    pst_cleanup_free char **flags = calloc((size_t)argc + 1, sizeof(*flags));
     struct pst_cli cli = {0};
     char fault[PST_FAULT_BYTES];
     int code, r;
 
-    if (!args) {
+    if (!args || !flags) {
         fprintf(stderr, "penstock: out of memory\n");
         return PST_EXIT_OTHER;
     }
@@ -243,11 +286,11 @@ int main(int argc, char **argv)
     if (r == 0)
         r = read_environment(&cli, fault);
     if (r == 0)
-        r = read_arguments(&cli, argv + 1, args, fault);
+        r = read_arguments(&cli, argv + 1, args, flags, fault);
     if (r < 0)
         code = pst_cli_usage("%s", fault);
     else
-        code = find_and_run(&cli, args);
+        code = find_and_run(&cli, args, flags);
     pst_options_free(&options, &cli);
     return code;
 }

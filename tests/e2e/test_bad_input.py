@@ -136,6 +136,24 @@ def test_usage(url: str, folder: pathlib.Path, arguments: list[str | bytes], wor
     expect(arguments, USAGE, words, url, folder)
 
 
+FLAGS = {"--long": "ls", "--wait=1": "get", "--range=0:1": "get", "--prefix=x": "rm put get", "--files=x": "put get",
+         "--sha256": "get", "--if-absent": "put load", "--replace": "load", "--if-generation=1": "put rm",
+         "--checksum": "put load", "--op=get": "bench", "--size=1": "bench", "--keys=1": "bench", "--batch=1": "bench",
+         "--inflight=1": "bench", "--seconds=1": "bench", "--fill": "bench", "--mix=1:1": "bench", "--until-full": "bench"}
+COMMANDS = {"put": ["k", "-"], "get": ["old"], "ls": [], "rm": ["absent"], "stat": [], "ping": [], "clear": [],
+            "dump": ["", "/dev/null"], "load": ["/dev/null"], "watch": [], "bench": []}
+
+
+@pytest.mark.parametrize("flag", FLAGS)
+def test_flags_of_other_commands(url: str, folder: pathlib.Path, flag: str) -> None:
+    """They are refused by name, before anything is done, rather than passed over."""
+    name = flag.split("=")[0]
+    for command, arguments in COMMANDS.items():
+        if command not in FLAGS[flag].split():
+            expect([command, *arguments, flag], USAGE, [f"{command} does not take {name} "], url, folder)
+    assert set(FLAGS[flag].split()) < set(COMMANDS)
+
+
 @pytest.mark.parametrize("arguments,code,words", [
     *[(arguments, OTHER, [f"FOLDER/absent: No such file"]) for arguments in (
         ["put", "k", "FOLDER/absent"], ["put", "--files", "FOLDER/absent"], ["put", "--files", "FOLDER/list"],
