@@ -1,4 +1,4 @@
-"""Arrays through TensorStore: our driver against its file driver on tmpfs, the same program for both."""
+"""Arrays through TensorStore: our driver against its file driver on tmpfs, and against its wheel at our own door."""
 
 import json
 import tempfile
@@ -8,8 +8,16 @@ from pathlib import Path
 from ours import GIB, Node
 from procs import Stage, run_json
 
-PROGRAM = Path(__file__).parent.parent / "build-tensorstore" / "driver" / "ts_bench"
+ROOT = Path(__file__).parent.parent
+PROGRAM = ROOT / "build-tensorstore" / "driver" / "ts_bench"
+WHEEL = [str(ROOT / "build-wheel" / "bin" / "python"), str(ROOT / "bench" / "peers" / "tensorstore_peer.py")]
 RUN_S = 2
+
+
+def driver(node: Node, what: str, size: int) -> dict[str, float]:
+    """One run of our driver."""
+    store = {"driver": "remote_dram", "remote_addr": f"127.0.0.1:{node.port}"}
+    return run_json([str(PROGRAM), json.dumps(store), what, str(size), str(RUN_S)])
 
 
 def against_files(what: str, size: int, field: str) -> Callable[[Stage], tuple]:
@@ -20,10 +28,18 @@ def against_files(what: str, size: int, field: str) -> Callable[[Stage], tuple]:
     def prepare(stage: Stage) -> tuple[Callable[[], float], Callable[[], float]]:
         node = Node(stage, 2 * GIB)
         folder = stage.keep(tempfile.TemporaryDirectory(dir="/dev/shm", prefix="penstock-bench-"))
-        ours = {"driver": "remote_dram", "remote_addr": f"127.0.0.1:{node.port}"}
-        peer = {"driver": "file", "path": f"{folder}/"}
-
-        def take(store: dict[str, str]) -> float:
-            return run_json([str(PROGRAM), json.dumps(store), what, str(size), str(RUN_S)])[field]
-        return lambda: take(ours), lambda: take(peer)
+        peer = [str(PROGRAM), json.dumps({"driver": "file", "path": f"{folder}/"}), what, str(size), str(RUN_S)]
+        return lambda: driver(node, what, size)[field], lambda: run_json(peer)[field]
     return prepare
+
+
+def against_wheel(stage: Stage) -> tuple[Callable[[], float], Callable[[], float]]:
+    """Whole arrays of 256 MiB in chunks of 1 MiB: our driver, and PyPI's wheel through --tsgrpc, on one node.
+
+    On this machine the wheel opens four connections by itself.
+    """
+    node = Node(stage, 2 * GIB, 1, "--tsgrpc", "127.0.0.1:0")
+    door = node.process.wait_text(r"tsgrpc: listening on (\S+)")[1]
+    size = 1 << 20
+    peer = [*WHEEL, json.dumps({"driver": "tsgrpc_kvstore", "address": door}), str(size), str(RUN_S)]
+    return lambda: driver(node, "read", size)["bytes_per_s"], lambda: run_json(peer)["bytes_per_s"]

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from arrays import against_files
+from arrays import against_files, against_wheel
 from ours import GIB, Node, bytes_per_key, idle_share, mixed_fill_bytes
 from peers import MIB, Cache, Mooncake, cache_bytes_per_key, memory, perftest_bytes_per_s
 from procs import Stage
@@ -29,7 +29,7 @@ class Figure:
         The least ratio that is good enough.
     unit : str
     needs : str
-        The peer that bench/setup must have installed; empty for none.
+        The peers that bench/setup must have installed; empty for none.
     against : str
         The peer, in words for the table.
     prepare : Callable[[Stage], Takers]
@@ -170,7 +170,7 @@ REDIS_TCP, REDIS_UNIX = "redis, TCP", "redis, unix socket"
 PERFTEST, COPY, WALK = "ucx_perftest am, TCP", "cold memcpy, one thread", "a walk, private memory"
 MOONCAKE = "Mooncake, TCP"
 
-FILES = "TensorStore's file driver, tmpfs"
+FILES, WHEEL = "TensorStore's file driver, tmpfs", "TensorStore's wheel, --tsgrpc"
 TS_WRITE_1M = against_files("write", MIB, "bytes_per_s")
 TS_READ_1M = against_files("read", MIB, "bytes_per_s")
 TS_READ_64K = against_files("read", K64, "bytes_per_s")
@@ -198,5 +198,6 @@ FIGURES = (
     Figure("ts_read1m", 0.9, "B/s", "tensorstore", FILES, TS_READ_1M),
     Figure("ts_read64k", 1.0, "B/s", "tensorstore", FILES, TS_READ_64K),
     Figure("ts_read4k_pipelined", 1.5, "ops/s", "tensorstore", FILES, TS_READ_4K),
+    Figure("ts_tsgrpc_read1m", 2.0, "B/s", "tensorstore tensorstore-wheel", WHEEL, against_wheel),
     Figure("idle_cpu", 1.0, "core", "", "1 % of a core", idle_cpu, True),
 )
