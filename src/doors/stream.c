@@ -127,7 +127,7 @@ static int begin_message(struct stream *st, struct pst_bytes *data)
     if (r <= 0)
         return r;
     if (st->frame.left > PROTO_REQUEST_BYTES_MAX) {
-        stream_fail(st, STATUS_EXHAUSTED, "a request of %u bytes: %d are taken", st->frame.left,
+        stream_fail(st, STATUS_INVALID, "a request of %u bytes: %d are taken", st->frame.left,
                     PROTO_REQUEST_BYTES_MAX);
         return -EMSGSIZE;
     }
@@ -274,7 +274,8 @@ void stream_fail(struct stream *st, enum status_code status, const char *format,
     door_dirty(st->connection);
 }
 
-/* TensorStore tries again after EXHAUSTED, UNAVAILABLE and DEADLINE, so these are for what may pass. */
+/* TensorStore tries again for minutes after EXHAUSTED, UNAVAILABLE and DEADLINE, so these are for what passes by
+   itself; a full store does not. */
 static enum status_code status_of(int result)
 {
     static const struct {
@@ -287,7 +288,7 @@ static enum status_code status_of(int result)
         {PENSTOCK_UNKNOWN, STATUS_UNKNOWN},
         {PENSTOCK_STALE, STATUS_ABORTED},
         {PENSTOCK_EXISTS, STATUS_ABORTED},
-        {-ENOSPC, STATUS_EXHAUSTED},
+        {-ENOSPC, STATUS_PRECONDITION},
         {-EFBIG, STATUS_INVALID},
         {-EDQUOT, STATUS_EXHAUSTED},
         {-EMFILE, STATUS_EXHAUSTED},
