@@ -12,7 +12,7 @@ enum {
     ROOMS_BYTES = 1 << 20,            /* of one batch together, as far as the least allows */
     ROOM_GAP_BYTES = 64,              /* so that rooms do not all begin in one set of the cache */
     SCRATCH_KEPT_BYTES_MAX = 4 << 20, /* more is given back */
-    GET_TRIES_MAX = 8,                /* while others write values with other sizes */
+    GET_TRIES_MAX = 8,                /* while others write larger and larger values */
 };
 
 struct batch {
@@ -416,7 +416,7 @@ static int again_open(const struct batch *b, struct again *a)
 {
     *a = (struct again){0};
     for (size_t i = 0; i < b->count; i++)
-        a->count += b->ops[i].result == -ENOBUFS || b->ops[i].result == -EMSGSIZE;
+        a->count += b->ops[i].result == -ENOBUFS;
     a->ops = PyMem_Calloc(a->count + 1, sizeof(*a->ops));
     a->objects = PyMem_Calloc(a->count + 1, sizeof(*a->objects));
     a->places = PyMem_Calloc(a->count + 1, sizeof(*a->places));
@@ -426,53 +426,54 @@ static int again_open(const struct batch *b, struct again *a)
     return -1;
 }
 
-static int again_prepare(const struct batch *b, struct again *a)
+static int again_prepare(const struct batch *b, struct again *a, int tries)
 {
     size_t n = 0;
 
     for (size_t i = 0; i < b->count; i++) {
         const struct penstock_op *op = &b->ops[i];
 
-        if (op->result != -ENOBUFS && op->result != -EMSGSIZE)
+        if (op->result != -ENOBUFS)
             continue;
-        a->objects[n] = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)op->value_bytes);
+        a->objects[n] = core_room(op->value_bytes, tries);
         if (!a->objects[n])
             return -1;
         a->places[n] = i;
         penstock_prep_get(&a->ops[n], op->key, op->key_bytes, PyBytes_AsString(a->objects[n]),
-                          op->value_bytes);
-        a->ops[n++].flags = PENSTOCK_EXACT;
+                          (uint64_t)PyBytes_Size(a->objects[n]));
+        n++;
     }
     core_assert(n == a->count);
     return 0;
 }
 
 /* Reads them; what fits goes to @out. Return: 0, or -1 with an exception. */
-static int again_run(const struct batch *b, struct again *a, PyObject *out)
+static int again_run(const struct batch *b, struct again *a, int tries, PyObject *out)
 {
-    if (again_prepare(b, a) < 0 || run(b, a->ops, a->count) < 0)
+    if (again_prepare(b, a, tries) < 0 || run(b, a->ops, a->count) < 0)
         return -1;
     for (size_t n = 0; n < a->count; n++) {
         struct penstock_op *op = &b->ops[a->places[n]];
+        PyObject *one;
 
         op->result = a->ops[n].result;
         op->value_bytes = a->ops[n].value_bytes;
         if (op->result != 0)
             continue;
-        if (PyList_SetItem(out, (Py_ssize_t)a->places[n], a->objects[n]) < 0)
+        one = core_bytes_of(b->store, &a->ops[n], a->objects[n]);
+        if (!one || PyList_SetItem(out, (Py_ssize_t)a->places[n], one) < 0)
             return -1;
-        a->objects[n] = NULL; /* the list's now */
     }
     return 0;
 }
 
-static int read_again(const struct batch *b, PyObject *out)
+static int read_again(const struct batch *b, int tries, PyObject *out)
 {
     struct again a;
     int r = again_open(b, &a);
 
     if (r == 0 && a.count)
-        r = again_run(b, &a, out);
+        r = again_run(b, &a, tries, out);
     for (size_t n = 0; a.objects && n < a.count; n++)
         Py_XDECREF(a.objects[n]);
     PyMem_Free(a.ops);
@@ -509,7 +510,7 @@ static PyObject *get_whole(struct batch *b)
     if (!out || take_rooms(b, out) < 0)
         more = -1;
     for (int i = 0; i < GET_TRIES_MAX && failed > 0 && more > 0; i++)
-        more = read_again(b, out);
+        more = read_again(b, i, out);
     if (more >= 0 && failed > 0 && any_bad(b, PENSTOCK_MISS)) {
         core_raise_batch(b->ops, b->count, PENSTOCK_MISS);
         more = -1;

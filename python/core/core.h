@@ -56,7 +56,7 @@ struct core_classes {
     CORE_ERRORS(X)
     CORE_RECORDS(X)
 #undef X
-    PyTypeObject *Store, *View, *Listing, *Stream, *Watch, *Node;
+    PyTypeObject *Store, *View, *Listing, *Stream, *Watch, *Node, *Queue;
 };
 extern struct core_classes core_classes;
 
@@ -64,6 +64,8 @@ extern struct core_classes core_classes;
 PyObject *core_raise(int result, const Py_buffer *key);
 /* The same for an operation, with the generation in the way. */
 PyObject *core_raise_op(const struct penstock_op *op);
+/* The error of one of several operations, not raised; NULL with another one. */
+PyObject *core_error_of(const struct penstock_op *op);
 /* The same for the first of @count that is not @but or 0, with a list of all results. */
 PyObject *core_raise_batch(const struct penstock_op *ops, size_t count, int but);
 /* Frees an object of one of these types. */
@@ -125,6 +127,7 @@ struct core_store {
     struct penstock *handle; /* NULL: ended */
     uint32_t users;          /* calls underway, views, listings: each keeps the handle */
     bool closed;             /* by Python: no new users */
+    uint64_t guess_bytes;    /* size of the last value that was read whole */
     void *scratch;           /* for one batch at a time, kept between them */
     size_t scratch_bytes;
 };
@@ -136,6 +139,13 @@ void core_store_leave(struct core_store *store);
 /* Does @op, whose arguments the caller has borrowed, without the GIL. Return: its result; the store was used
  * before. */
 int core_run(struct core_store *store, struct penstock_op *op);
+/* New bytes, not filled, for a value that had @value_bytes when it was looked at last: for the next try, with
+ * room to grow. */
+PyObject *core_room(uint64_t value_bytes, int tries);
+enum { CORE_GUESS_BYTES_MAX = 64 << 20 };
+/* The value that @op has read whole: @object, whose bytes it was read into, where they are exactly these, or
+ * a new one. */
+PyObject *core_bytes_of(struct core_store *store, const struct penstock_op *op, PyObject *object);
 /* Conditions, depth and attributes of a put, whose @args are as of Store.put(). @attrs is to be given back.
  */
 int core_put_options(PyObject **args, struct penstock_op *op, Py_buffer *attrs);
@@ -160,13 +170,15 @@ PyObject *core_ping(PyObject *self, PyObject *unused);
 PyObject *core_register(PyObject *self, PyObject *buffer);
 PyObject *core_deregister(PyObject *self, PyObject *buffer);
 
-/* ---- view.c, listing.c, stream.c, watch.c, node.c, commit.c ---- */
+/* ---- view.c, listing.c, stream.c, watch.c, node.c, commit.c,
+ * queue.c ---- */
 
 extern PyType_Spec core_store_spec, core_view_spec, core_listing_spec, core_stream_spec, core_watch_spec,
-    core_node_spec;
+    core_node_spec, core_queue_spec;
 PyObject *core_view_open(PyObject *self, PyObject *key);
 PyObject *core_list_open(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords);
 PyObject *core_watch_open(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords);
+PyObject *core_queue_open(PyObject *self, PyObject *unused);
 PyObject *core_commit(PyObject *self, PyObject *const *args, Py_ssize_t count);
 PyObject *core_stream_open(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords);
 

@@ -64,12 +64,13 @@ static PyObject *class_of(int result)
     }
 }
 
-/* The library explains faults; of outcomes it says only what they are. */
-static PyObject *text_of(int result, const void *key, size_t key_bytes)
+/* The library explains the faults of a call, of many operations' only the last one's; what is said here of a
+ * fault or an outcome names the key. */
+static PyObject *text_of(int result, const void *key, size_t key_bytes, bool explained)
 {
-    bool explained = result < 0 || result == PENSTOCK_UNKNOWN || result == PENSTOCK_BUSY;
     PyObject *name, *text;
 
+    explained = explained && (result < 0 || result == PENSTOCK_UNKNOWN || result == PENSTOCK_BUSY);
     if (explained || !key)
         return PyUnicode_FromString(explained ? penstock_error() : penstock_result_text(result));
     name =
@@ -88,9 +89,9 @@ static int set_number(PyObject *error, const char *name, PyObject *number)
 }
 
 /* A new error of @result, or NULL with another exception. */
-static PyObject *error_of(int result, const void *key, size_t key_bytes)
+static PyObject *error_of(int result, const void *key, size_t key_bytes, bool explained)
 {
-    PyObject *text = text_of(result, key, key_bytes);
+    PyObject *text = text_of(result, key, key_bytes, explained);
     PyObject *error = text ? PyObject_CallFunctionObjArgs(class_of(result), text, NULL) : NULL;
 
     core_assert(result != 0);
@@ -111,12 +112,12 @@ static PyObject *raise(PyObject *error)
 
 PyObject *core_raise(int result, const Py_buffer *key)
 {
-    return raise(error_of(result, key ? key->buf : NULL, key ? (size_t)key->len : 0));
+    return raise(error_of(result, key ? key->buf : NULL, key ? (size_t)key->len : 0, true));
 }
 
-static PyObject *error_of_op(const struct penstock_op *op)
+static PyObject *error_of_op(const struct penstock_op *op, bool explained)
 {
-    PyObject *error = error_of(op->result, op->key, op->key_bytes);
+    PyObject *error = error_of(op->result, op->key, op->key_bytes, explained);
     bool in_the_way = op->result == PENSTOCK_EXISTS || op->result == PENSTOCK_STALE;
 
     if (error && in_the_way &&
@@ -127,7 +128,12 @@ static PyObject *error_of_op(const struct penstock_op *op)
 
 PyObject *core_raise_op(const struct penstock_op *op)
 {
-    return raise(error_of_op(op));
+    return raise(error_of_op(op, true));
+}
+
+PyObject *core_error_of(const struct penstock_op *op)
+{
+    return error_of_op(op, false);
 }
 
 PyObject *core_raise_batch(const struct penstock_op *ops, size_t count, int but)
@@ -140,7 +146,7 @@ PyObject *core_raise_batch(const struct penstock_op *ops, size_t count, int but)
 
         ok = number && PyList_SetItem(results, (Py_ssize_t)i, number) == 0;
         if (ok && !error && ops[i].result != 0 && ops[i].result != but) {
-            error = error_of_op(&ops[i]);
+            error = error_of_op(&ops[i], false);
             ok = error;
         }
     }
@@ -196,6 +202,7 @@ static int module_exec(PyObject *module)
         {&core_store_spec, &core_classes.Store},     {&core_view_spec, &core_classes.View},
         {&core_listing_spec, &core_classes.Listing}, {&core_stream_spec, &core_classes.Stream},
         {&core_watch_spec, &core_classes.Watch},     {&core_node_spec, &core_classes.Node},
+        {&core_queue_spec, &core_classes.Queue},
     };
 
     /* The types are the process's: a second interpreter would take the first one's away. */

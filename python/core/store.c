@@ -6,7 +6,7 @@
 
 enum {
     SCRATCH_BYTES = 32 << 10, /* a value of unknown size is read here first */
-    GET_TRIES_MAX = 8,        /* while others write it with other sizes */
+    GET_TRIES_MAX = 8,        /* while others write it larger and larger */
     WAIT_SLICE_MS = 500,      /* how long a wait goes without looking for signals */
 };
 
@@ -299,43 +299,59 @@ static int begin_get(struct core_store *store, const Py_buffer *key, struct want
     return 0;
 }
 
-/* Reads exactly @bytes into a new object. NULL with an exception, or without one when the size is another. */
-static PyObject *read_exact(struct core_store *store, struct penstock_op *op, uint64_t bytes)
+PyObject *core_bytes_of(struct core_store *store, const struct penstock_op *op, PyObject *object)
 {
-    PyObject *out =
-        bytes <= PY_SSIZE_T_MAX ? PyBytes_FromStringAndSize(NULL, (Py_ssize_t)bytes) : PyErr_NoMemory();
-    int r;
-
-    if (!out)
-        return NULL;
-    op->data = PyBytes_AsString(out);
-    op->bytes = bytes;
-    r = core_run(store, op);
-    if (r == 0)
-        return out;
-    Py_DECREF(out);
-    return r == -EMSGSIZE ? NULL : core_raise_op(op);
+    core_assert(op->result == 0 && op->value_bytes <= op->bytes);
+    store->guess_bytes = op->value_bytes <= CORE_GUESS_BYTES_MAX ? op->value_bytes : 0;
+    if (object && op->value_bytes == op->bytes)
+        return Py_NewRef(object);
+    return PyBytes_FromStringAndSize(op->data, (Py_ssize_t)op->value_bytes);
 }
 
+PyObject *core_room(uint64_t value_bytes, int tries)
+{
+    uint64_t room = value_bytes << (tries < 8 ? tries : 8);
+
+    if (value_bytes <= PY_SSIZE_T_MAX >> 8)
+        return PyBytes_FromStringAndSize(NULL, (Py_ssize_t)room);
+    PyErr_NoMemory();
+    return NULL;
+}
+
+/* Does the get @op into a new object of the op's size. Return: it, NULL where it failed. */
+static PyObject *read_into(struct core_store *store, struct penstock_op *op, PyObject *object)
+{
+    if (!object)
+        return NULL;
+    op->data = PyBytes_AsString(object);
+    op->bytes = (uint64_t)PyBytes_Size(object);
+    if (core_run(store, op) == 0)
+        return object;
+    Py_DECREF(object);
+    return NULL;
+}
+
+/* The first try has as much room as the last value took, the next ones as much as this one took then. */
 static PyObject *read_whole(struct core_store *store, const Py_buffer *key, const struct wanted *wanted)
 {
     uint8_t scratch[SCRATCH_BYTES];
     struct penstock_op op;
-    PyObject *out = NULL;
-    int r;
+    PyObject *object = NULL, *out;
 
     prepare(wanted, key, &op);
     op.data = scratch;
     op.bytes = sizeof(scratch);
-    r = core_run(store, &op);
-    if (r == 0)
-        return PyBytes_FromStringAndSize((const char *)scratch, (Py_ssize_t)op.value_bytes);
-    if (r != -ENOBUFS)
-        return core_raise_op(&op);
-    op.flags |= PENSTOCK_EXACT;
-    for (int i = 0; i < GET_TRIES_MAX && !out && !PyErr_Occurred(); i++)
-        out = read_exact(store, &op, op.value_bytes);
-    return out || PyErr_Occurred() ? out : core_raise_op(&op);
+    if (store->guess_bytes <= SCRATCH_BYTES)
+        core_run(store, &op);
+    else
+        object = read_into(store, &op, core_room(store->guess_bytes, 0));
+    for (int i = 0; i < GET_TRIES_MAX && op.result == -ENOBUFS && !PyErr_Occurred(); i++)
+        object = read_into(store, &op, core_room(op.value_bytes, i));
+    if (PyErr_Occurred())
+        return NULL;
+    out = op.result == 0 ? core_bytes_of(store, &op, object) : core_raise_op(&op);
+    Py_XDECREF(object);
+    return out;
 }
 
 enum { GET_KEY, GET_OFFSET, GET_LENGTH, GET_WAIT, GET_GENERATION };
@@ -345,13 +361,15 @@ static struct core_call get_call = {
 static PyObject *get_wanted(struct core_store *store, const Py_buffer *key, struct wanted *wanted)
 {
     struct penstock_op op;
+    PyObject *out;
 
     if (begin_get(store, key, wanted) < 0)
         return NULL;
     if (!wanted->range)
         return read_whole(store, key, wanted);
     prepare(wanted, key, &op);
-    return read_exact(store, &op, wanted->bytes);
+    out = read_into(store, &op, core_room(wanted->bytes, 0));
+    return out || PyErr_Occurred() ? out : core_raise_op(&op);
 }
 
 static PyObject *store_get(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
@@ -362,7 +380,8 @@ static PyObject *store_get(PyObject *self, PyObject *const *args, Py_ssize_t cou
     Py_buffer key;
 
     if (core_args(&get_call, args, count, keywords, given) < 0 ||
-        read_wanted(given[GET_OFFSET], given[GET_LENGTH], given[GET_WAIT], given[GET_GENERATION], &wanted) < 0 ||
+        read_wanted(given[GET_OFFSET], given[GET_LENGTH], given[GET_WAIT], given[GET_GENERATION], &wanted) <
+            0 ||
         core_borrow_key(given[GET_KEY], "key", &key) < 0)
         return NULL;
     if (core_store_use(store)) {
@@ -532,6 +551,7 @@ static PyMethodDef methods[] = {
     {"stream", CORE_FAST(core_stream_open), METH_FASTCALL | METH_KEYWORDS, NULL},
     {"list", CORE_FAST(core_list_open), METH_FASTCALL | METH_KEYWORDS, NULL},
     {"watch", CORE_FAST(core_watch_open), METH_FASTCALL | METH_KEYWORDS, NULL},
+    {"queue", core_queue_open, METH_NOARGS, NULL},
     {"commit_ops", CORE_FAST(core_commit), METH_FASTCALL, NULL},
     {"delete_prefix", core_delete_prefix, METH_O, NULL},
     {"delete_range", CORE_FAST(core_delete_range), METH_FASTCALL | METH_KEYWORDS, NULL},

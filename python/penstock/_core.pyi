@@ -3,7 +3,7 @@ import builtins
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Union
+from typing import Any, Union
 
 from _typeshed import ReadableBuffer, WriteableBuffer
 
@@ -85,6 +85,17 @@ class Watch(Iterator[Event]):
     def __enter__(self) -> Watch: ...
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None, /) -> None: ...
+
+class Queue:
+    """What :class:`penstock.aio.AsyncStore` stands on: add, flush, reap."""
+
+    def add(self, token: object, code: int, key: Key, data: object, a: int | None, b: int | None, wait: float | None,
+            /) -> None: ...
+    def flush(self) -> None: ...
+    def reap(self) -> list[tuple[Any, object]]: ...
+    def fileno(self) -> int: ...
+    @property
+    def underway(self) -> int: ...
 
 class Node:
     def __init__(self, settings: tuple[str, ...], log_fd: int, /) -> None: ...
@@ -240,6 +251,7 @@ class Store:
         Watch
             An iterator of :class:`~penstock.Event`. The store keeps 64 KiB of events; when that was not enough one says so.
         """
+    def queue(self) -> Queue: ...
     def commit_ops(self, changes: builtins.list[tuple[Key, Value | None, int | None]],
                    checks: builtins.list[tuple[Key, Value | None, int | None]], /) -> builtins.list[int]:
         """What :meth:`commit` stands on: (key, value or None to delete, generation or None)."""

@@ -1,13 +1,16 @@
 """The store: named byte values, in this process or in a node."""
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import os
+import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from . import _core
+from .aio import AsyncStore
 from .errors import NotFound
 
 if TYPE_CHECKING:
@@ -96,6 +99,7 @@ class Store(_core.Store):
                  connect_timeout: float = 5.0) -> None:
         super().__init__(url, secret_file, timeout=timeout, connect_timeout=connect_timeout)
         self.url = url
+        self._aio: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncStore] = weakref.WeakKeyDictionary()
 
     def __enter__(self) -> Store:
         return self
@@ -103,6 +107,14 @@ class Store(_core.Store):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:
         self.close()
+
+    @property
+    def aio(self) -> AsyncStore:
+        """The store's calls as coroutines, for the event loop that runs now."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._aio:
+            self._aio[loop] = AsyncStore(self)
+        return self._aio[loop]
 
     # ---- the mapping protocol ----
 

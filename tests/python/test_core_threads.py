@@ -57,6 +57,26 @@ def test_threads_see_whole_values_and_their_own(store: penstock.Store) -> None:
     in_threads(8, work)
 
 
+def test_a_value_that_grows_while_it_is_read(store: penstock.Store) -> None:
+    stop = threading.Event()
+
+    def grow() -> None:
+        turn = 0
+        while not stop.is_set():
+            turn = (turn + 1) % 40
+            store.put("k", bytes(100_000 * turn + 1))
+
+    store.put("k", b"")
+    thread = threading.Thread(target=grow)
+    thread.start()
+    try:
+        for _ in range(50):
+            assert not any(store.get("k")) and store.get_many(["k", "none"])[1] is None
+    finally:
+        stop.set()
+        thread.join(support.WAIT_S)
+
+
 def test_a_close_under_the_feet_of_threads(urls: dict[str, str]) -> None:
     for url in urls.values():
         store = penstock.open(url)

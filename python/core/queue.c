@@ -1,0 +1,493 @@
+/*
+ * queue.c: operations that an event loop begins and collects. What an operation borrows is kept until the
+ * library has given it back, whatever becomes of the future that waits for it. One thread at a time.
+ *
+ *   add()    checks arguments and borrows them; nothing travels yet
+ *   flush()  submits what was added, together
+ *   reap()   [(token, result or exception)] of what has ended
+ */
+#include "core.h"
+
+#include <errno.h>
+
+enum {
+    ROOM_BYTES = 4096, /* a value of unknown size is read here first, unless the last one was larger */
+    REAP_MAX = 64,
+    GET_TRIES_MAX = 8,
+};
+
+struct task {
+    struct penstock_op *op; /* in its group */
+    struct group *group;    /* once it is submitted */
+    PyObject *token, *bytes;
+    Py_buffer key;
+    struct core_data data;
+    int tries;
+    bool whole; /* a get of unknown size */
+    uint8_t room[];
+};
+
+/* Operations that were submitted together; it goes when all of them have ended. */
+struct group {
+    struct group *next, **back;
+    size_t count, room, left;
+    struct penstock_op ops[];
+};
+
+struct core_queue {
+    PyObject ob_base;
+    struct core_store *store;
+    struct penstock_queue *queue;
+    struct group *groups; /* submitted */
+    struct group *added;  /* not yet */
+    size_t underway;
+    bool running; /* a thread is in the library */
+};
+
+static struct core_queue *queue_of(PyObject *self)
+{
+    return (struct core_queue *)self;
+}
+
+/* ---- tasks and groups ---- */
+
+static void task_free(struct task *task)
+{
+    Py_XDECREF(task->token);
+    Py_XDECREF(task->bytes);
+    PyBuffer_Release(&task->key);
+    core_return_data(&task->data);
+    PyMem_Free(task);
+}
+
+static void group_free(struct group *group)
+{
+    for (size_t i = 0; group && i < group->count; i++) {
+        if (group->ops[i].user)
+            task_free(group->ops[i].user);
+    }
+    PyMem_Free(group);
+}
+
+/* A place among what was added, for an operation of @task. */
+static struct penstock_op *add_op(struct core_queue *q, struct task *task)
+{
+    struct group *group = q->added;
+    size_t room = group && group->count < group->room ? group->room : group ? group->room * 2 : 4;
+
+    if (!group || room != group->room) {
+        group = PyMem_Realloc(group, sizeof(*group) + room * sizeof(group->ops[0]));
+        if (!group) {
+            PyErr_NoMemory();
+            return NULL;
+        }
+        if (!q->added)
+            *group = (struct group){0};
+        group->room = room;
+        q->added = group;
+        for (size_t i = 0; i < group->count; i++)
+            ((struct task *)group->ops[i].user)->op = &group->ops[i];
+    }
+    task->op = &group->ops[group->count++];
+    *task->op = (struct penstock_op){.user = task};
+    return task->op;
+}
+
+/* ---- adding ---- */
+
+/* Where a get of unknown size goes at first. */
+static int prepare_whole(struct core_queue *q, struct task *task, struct penstock_op *op)
+{
+    uint64_t guess = q->store->guess_bytes;
+
+    task->whole = true;
+    op->data = task->room;
+    op->bytes = ROOM_BYTES;
+    if (guess <= ROOM_BYTES)
+        return 0;
+    task->bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)guess);
+    op->data = task->bytes ? PyBytes_AsString(task->bytes) : NULL;
+    op->bytes = guess;
+    return task->bytes ? 0 : -1;
+}
+
+enum { ADD_TOKEN, ADD_CODE, ADD_KEY, ADD_DATA, ADD_A, ADD_B, ADD_WAIT, ADD_ARGS };
+
+/* a: the offset, b: the length of bytes to be made; or None. */
+static int prepare_get(struct core_queue *q, struct task *task, PyObject *const *args)
+{
+    PyObject *offset = args[ADD_A];
+    struct penstock_op *op = task->op;
+    int64_t at;
+
+    if (args[ADD_WAIT] != Py_None) {
+        if (core_seconds(args[ADD_WAIT], "wait", &op->wait_ms) < 0)
+            return -1;
+        op->flags = op->wait_ms ? PENSTOCK_WAIT : 0;
+    }
+    if (offset != Py_None) {
+        if (core_signed(offset, "offset", &at) < 0)
+            return -1;
+        op->flags |= PENSTOCK_RANGE | (at < 0 ? PENSTOCK_FROM_END : 0);
+        op->offset = at < 0 ? -(uint64_t)at : (uint64_t)at;
+    }
+    if (args[ADD_DATA] != Py_None) /* into the caller's memory */
+        return 0;
+    if (offset == Py_None)
+        return prepare_whole(q, task, op);
+    if (core_number(args[ADD_B], "length", PY_SSIZE_T_MAX, &op->bytes) < 0)
+        return -1;
+    task->bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)op->bytes);
+    op->data = task->bytes ? PyBytes_AsString(task->bytes) : NULL;
+    return task->bytes ? 0 : -1;
+}
+
+static int prepare(struct core_queue *q, struct task *task, long code, PyObject *const *args)
+{
+    struct penstock_op *op = task->op;
+
+    penstock_prep(op, (enum penstock_code)code, task->key.buf, (size_t)task->key.len);
+    if (args[ADD_DATA] != Py_None)
+        core_set_data(op, &task->data);
+    if (code == PENSTOCK_GET)
+        return prepare_get(q, task, args);
+    if (args[ADD_A] != Py_None) { /* put, delete: if_generation */
+        if (core_number(args[ADD_A], "if_generation", UINT64_MAX, &op->if_generation) < 0)
+            return -1;
+        op->flags = PENSTOCK_IF_GENERATION;
+    }
+    if (args[ADD_B] != Py_None) { /* put: flags */
+        long flags = PyLong_AsLong(args[ADD_B]);
+
+        op->flags |= (uint8_t)(flags & (PENSTOCK_IF_ABSENT | PENSTOCK_CHECKSUM));
+    }
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+/* add(token, code, key, data or None, a, b, wait) */
+static PyObject *queue_add(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    struct core_queue *q = queue_of(self);
+    long code = count == ADD_ARGS ? PyLong_AsLong(args[ADD_CODE]) : 0;
+    bool gets = code == PENSTOCK_GET, has_data = count == ADD_ARGS && args[ADD_DATA] != Py_None;
+    struct task *task;
+
+    if (!gets && code != PENSTOCK_PUT && code != PENSTOCK_STAT_KEY && code != PENSTOCK_DELETE) {
+        PyErr_SetString(PyExc_TypeError, "add() takes a token, an operation and its arguments");
+        return NULL;
+    }
+    task = PyMem_Calloc(1, sizeof(*task) + (gets && !has_data ? ROOM_BYTES : 0));
+    if (!task)
+        return PyErr_NoMemory();
+    if (core_borrow_key(args[ADD_KEY], "key", &task->key) < 0 ||
+        (has_data && core_borrow_data(args[ADD_DATA], gets ? "buffer" : "value", gets, &task->data) < 0) ||
+        !add_op(q, task)) {
+        task_free(task);
+        return NULL;
+    }
+    task->token = Py_NewRef(args[ADD_TOKEN]);
+    if (prepare(q, task, code, args) < 0) {
+        q->added->count--; /* it was the last one */
+        task_free(task);
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+/* ---- submitting ---- */
+
+static int submit(struct core_queue *q)
+{
+    struct group *group = q->added;
+    struct penstock_queue *queue = q->queue;
+    int r;
+
+    if (!group || !group->count)
+        return 0;
+    q->added = NULL;
+    group->left = group->count;
+    for (size_t i = 0; i < group->count; i++)
+        ((struct task *)group->ops[i].user)->group = group;
+    group->next = q->groups;
+    group->back = &q->groups;
+    if (q->groups)
+        q->groups->back = &group->next;
+    q->groups = group;
+    q->underway += group->count;
+    q->running = true;
+    Py_BEGIN_ALLOW_THREADS;
+    r = penstock_submit(queue, group->ops, group->count);
+    Py_END_ALLOW_THREADS;
+    q->running = false;
+    if (r == 0)
+        return 0;
+    q->underway -= group->count; /* none was begun: they are the caller's to end */
+    q->groups = group->next;
+    if (q->groups)
+        q->groups->back = &q->groups;
+    group_free(group);
+    core_raise(r, NULL);
+    return -1;
+}
+
+static bool usable(const struct core_queue *q)
+{
+    if (q->running)
+        PyErr_SetString(PyExc_ValueError, "another thread is using the queue");
+    return !q->running;
+}
+
+/* Raises where nothing of it was begun. */
+static PyObject *queue_flush(PyObject *self, PyObject *unused)
+{
+    struct core_queue *q = queue_of(self);
+
+    (void)unused;
+    if (!usable(q))
+        return NULL;
+    if (q->store->closed) {
+        group_free(q->added);
+        q->added = NULL;
+        PyErr_SetString(core_classes.Invalid, "the store is closed");
+        return NULL;
+    }
+    if (submit(q) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+/* ---- collecting ---- */
+
+/* Takes an operation out of its group, and the group away with its last one. */
+static void take_out(struct core_queue *q, struct group *group, struct penstock_op *op)
+{
+    core_assert(op >= group->ops && op < group->ops + group->count && group->left > 0 && q->underway > 0);
+    op->user = NULL;
+    q->underway--;
+    if (--group->left)
+        return;
+    *group->back = group->next;
+    if (group->next)
+        group->next->back = group->back;
+    PyMem_Free(group);
+}
+
+/* A value that was larger than its room goes on its way again. Return: 1, 0 this was the end, -1. */
+static int try_again(struct core_queue *q, struct task *task)
+{
+    const struct penstock_op was = *task->op;
+    struct penstock_op *op;
+
+    if (!task->whole || was.result != -ENOBUFS || task->tries == GET_TRIES_MAX)
+        return 0;
+    Py_XDECREF(task->bytes);
+    task->bytes = core_room(was.value_bytes, task->tries++);
+    if (!task->bytes)
+        return -1;
+    op = add_op(q, task);
+    if (!op)
+        return -1;
+    penstock_prep_get(op, was.key, was.key_bytes, PyBytes_AsString(task->bytes),
+                      (uint64_t)PyBytes_Size(task->bytes));
+    return 1;
+}
+
+static PyObject *outcome(struct core_queue *q, const struct task *task)
+{
+    const struct penstock_op *op = task->op;
+
+    if (op->result == PENSTOCK_MISS && op->code != PENSTOCK_GET)
+        return Py_NewRef(Py_False);
+    if (op->result != 0)
+        return core_error_of(op);
+    if (op->code == PENSTOCK_PUT)
+        return PyLong_FromUnsignedLongLong(op->generation);
+    if (op->code != PENSTOCK_GET)
+        return Py_NewRef(Py_True);
+    if (task->whole)
+        return core_bytes_of(q->store, op, task->bytes);
+    if (task->bytes)
+        return Py_NewRef(task->bytes);
+    return PyLong_FromUnsignedLongLong(op->flags & PENSTOCK_RANGE ? op->bytes : op->value_bytes);
+}
+
+/* What is raised now, as an object. */
+static PyObject *caught(void)
+{
+    PyObject *type = NULL, *value = NULL, *trace = NULL;
+
+    PyErr_Fetch(&type, &value, &trace);
+    PyErr_NormalizeException(&type, &value, &trace);
+    Py_XDECREF(type);
+    Py_XDECREF(trace);
+    return value;
+}
+
+/* Appends (token, result or exception), unless the operation goes on. */
+static int take_result(struct core_queue *q, struct penstock_op *op, PyObject *out)
+{
+    struct task *task = op->user;
+    struct group *group = task->group;
+    int again = try_again(q, task), r = 0;
+
+    if (again <= 0) {
+        PyObject *result = again == 0 ? outcome(q, task) : NULL;
+        PyObject *pair;
+
+        if (!result)
+            result = caught();
+        pair = result ? PyTuple_Pack(2, task->token, result) : NULL;
+        r = pair ? PyList_Append(out, pair) : -1;
+        Py_XDECREF(pair);
+        Py_XDECREF(result);
+    }
+    take_out(q, group, op);
+    if (again <= 0)
+        task_free(task);
+    return r;
+}
+
+static PyObject *queue_reap(PyObject *self, PyObject *unused)
+{
+    struct core_queue *q = queue_of(self);
+    struct penstock_queue *queue = q->queue;
+    struct penstock_op *ops[REAP_MAX];
+    PyObject *out = usable(q) ? PyList_New(0) : NULL;
+    int count = 1, r = 0;
+
+    (void)unused;
+    while (out && count > 0) {
+        q->running = true;
+        Py_BEGIN_ALLOW_THREADS;
+        count = penstock_reap(queue, ops, REAP_MAX, 0);
+        Py_END_ALLOW_THREADS;
+        q->running = false;
+        if (count < 0)
+            core_raise(count, NULL);
+        for (int i = 0; i < count; i++)
+            r = take_result(q, ops[i], out) < 0 ? -1 : r;
+        if (count < 0 || r < 0 || submit(q) < 0)
+            Py_CLEAR(out);
+    }
+    return out;
+}
+
+static PyObject *queue_fileno(PyObject *self, PyObject *unused)
+{
+    int fd;
+
+    (void)unused;
+    if (!usable(queue_of(self)))
+        return NULL;
+    fd = penstock_queue_fd(queue_of(self)->queue);
+    return fd < 0 ? core_raise(fd, NULL) : PyLong_FromLong(fd);
+}
+
+static PyObject *queue_underway(PyObject *self, void *unused)
+{
+    (void)unused;
+    return PyLong_FromSize_t(queue_of(self)->underway);
+}
+
+/* ---- life ---- */
+
+PyObject *core_queue_open(PyObject *self, PyObject *unused)
+{
+    struct core_store *store = (struct core_store *)self;
+    struct core_queue *q = queue_of(PyType_GenericAlloc(core_classes.Queue, 0));
+    struct penstock *handle = q ? core_store_use(store) : NULL;
+    int r;
+
+    (void)unused;
+    if (handle) {
+        r = penstock_queue_open(handle, &q->queue);
+        if (r == 0) {
+            q->store = (struct core_store *)Py_NewRef(self);
+            return (PyObject *)q;
+        }
+        core_raise(r, NULL);
+        core_store_leave(store);
+    }
+    Py_XDECREF((PyObject *)q);
+    return NULL;
+}
+
+static int queue_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    struct core_queue *q = queue_of(self);
+
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT((PyObject *)q->store);
+    for (const struct group *group = q->groups; group; group = group->next) {
+        for (size_t i = 0; i < group->count; i++) {
+            if (group->ops[i].user)
+                Py_VISIT(((struct task *)group->ops[i].user)->token);
+        }
+    }
+    return 0;
+}
+
+/* Waits for what is underway: the library has its memory. */
+static void end_queue(struct core_queue *q)
+{
+    struct core_store *store = q->store;
+    struct penstock_queue *queue = q->queue;
+
+    if (!store)
+        return;
+    core_assert(!q->running);
+    q->store = NULL;
+    q->queue = NULL;
+    Py_BEGIN_ALLOW_THREADS;
+    penstock_queue_close(queue);
+    Py_END_ALLOW_THREADS;
+    while (q->groups) {
+        struct group *group = q->groups;
+
+        q->groups = group->next;
+        group_free(group);
+    }
+    group_free(q->added);
+    q->added = NULL;
+    core_store_leave(store);
+    Py_DECREF((PyObject *)store);
+}
+
+static void queue_dealloc(PyObject *self)
+{
+    PyObject *type, *value, *trace;
+
+    PyObject_GC_UnTrack(self);
+    PyErr_Fetch(&type, &value, &trace);
+    end_queue(queue_of(self));
+    PyErr_Restore(type, value, trace);
+    core_free(self);
+}
+
+static PyMethodDef methods[] = {
+    {"add", CORE_FAST(queue_add), METH_FASTCALL, NULL},
+    {"flush", queue_flush, METH_NOARGS, NULL},
+    {"reap", queue_reap, METH_NOARGS, NULL},
+    {"fileno", queue_fileno, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef getters[] = {
+    {"underway", queue_underway, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot slots[] = {
+    {Py_tp_dealloc, (void *)queue_dealloc},
+    {Py_tp_traverse, (void *)queue_traverse},
+    {Py_tp_methods, methods},
+    {Py_tp_getset, getters},
+    {0, NULL},
+};
+
+PyType_Spec core_queue_spec = {
+    .name = "penstock._core.Queue",
+    .basicsize = sizeof(struct core_queue),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = slots,
+};
