@@ -69,8 +69,7 @@ static bool poll_events(struct pst_channel *ch)
     return count > 0;
 }
 
-/* Every shard must answer over the transport before the session counts. */
-static int say_hello(struct pst_channel *ch, uint64_t end_ns, const char **fault)
+static int await_welcomes(struct pst_channel *ch, uint64_t end_ns, const char **fault)
 {
     uint8_t version = (uint8_t)ch->welcome.version;
 
@@ -95,6 +94,15 @@ static int say_hello(struct pst_channel *ch, uint64_t end_ns, const char **fault
         }
     }
     return 0;
+}
+
+/* Every shard must answer over the transport before the session counts. The second message to a peer makes
+ * the transport ready for bulk ones: better now than with requests in its queues. */
+static int say_hello(struct pst_channel *ch, uint64_t end_ns, const char **fault)
+{
+    int r = await_welcomes(ch, end_ns, fault);
+
+    return r < 0 ? r : await_welcomes(ch, end_ns, fault);
 }
 
 static void drop_session(struct pst_channel *ch)

@@ -84,12 +84,6 @@ static int configure(const struct pst_net_options *options, ucp_config_t **out)
     if (options->loopback_only) {
         option_default(config, "TLS", "tcp,posix", "UCX_TLS", NULL);
         status = ucp_config_modify(config, "NET_DEVICES", "lo");
-        /*
-         * Left to itself an endpoint asks to connect with the first message that wants an answer. What the
-         * other side then answers waits with its messages, and UCX 1.13 aborts when such an answer is left
-         * over at the end of an endpoint. Those that ask from the start keep answers apart.
-         */
-        option_default(config, "RESOLVE_REMOTE_EP_ID", "y", "UCX_RESOLVE_REMOTE_EP_ID", NULL);
     } else {
         /* Left to itself UCX takes System V segments, which outlive a killed process, before posix ones. */
         option_default(config, "TLS", "^sysv", "UCX_TLS", NULL);

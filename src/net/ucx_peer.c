@@ -309,6 +309,22 @@ static int send_joined(struct ucx_op *op, struct ucx_peer *peer, struct pst_byte
     return op_send(op, peer, UCX_AM_JOINED, op->header_small, sizeof(header_bytes), UCP_AM_SEND_FLAG_EAGER);
 }
 
+/*
+ * Endpoints that exchange bulk messages have to know each other. UCX asks for that with the first message
+ * that wants an answer, and aborts a process whose question, or whose answer to one, still waits for the
+ * transport when its endpoint ends. So one side asks, the one that does not serve, and it asks early: as soon
+ * as the way is open, with its second message, when no queue is full yet.
+ */
+static uint32_t eager_flags(struct ucx_peer *peer)
+{
+    const struct ucx_net *net = ucx_net_cast(peer->base.port->net);
+
+    if (!peer->wired || peer->asked || net->shared->serves)
+        return UCP_AM_SEND_FLAG_EAGER;
+    peer->asked = true;
+    return UCP_AM_SEND_FLAG_EAGER | UCP_AM_SEND_FLAG_REPLY;
+}
+
 int ucx_peer_send(struct pst_peer *base, struct pst_bytes header, struct pst_bytes data, void *arg)
 {
     struct ucx_peer *peer = ucx_peer_cast(base);
@@ -324,7 +340,7 @@ int ucx_peer_send(struct pst_peer *base, struct pst_bytes header, struct pst_byt
     ucx_op_header(op, header, UCX_HEADER_SMALL);
     op->iov_small[0] = (struct iovec){.iov_base = (void *)(uintptr_t)data.data, .iov_len = data.len};
     op->iov_count = 1;
-    return op_send(op, peer, UCX_AM_EAGER, op->header_small, header.len, UCP_AM_SEND_FLAG_EAGER);
+    return op_send(op, peer, UCX_AM_EAGER, op->header_small, header.len, eager_flags(peer));
 }
 
 /* A header longer than a first packet goes ahead as a message of its own. */

@@ -99,7 +99,8 @@ struct ucx_peer {
     struct pst_list link;    /* a bucket of port->peers */
     ucp_ep_h ep;             /* NULL once closed */
     bool lost;               /* UCX reported it */
-    bool wired;              /* something was sent: the endpoints know each other */
+    bool wired;              /* something was sent: the way is open */
+    bool asked;              /* the endpoints know each other, or are about to */
     uint64_t close_ns;       /* closing, not wired: when at the latest */
     struct pst_list parting; /* port->parting until then */
     bool gone;               /* its last event is queued */
