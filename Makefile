@@ -31,10 +31,10 @@ test-valgrind:
 	@ci/preset valgrind
 	@ci/summary --word valgrind build-valgrind --setup valgrind
 
-# The TensorStore driver alone, and its door for longer than in `make test`.
+# The TensorStore driver alone, with arrays and beside TensorStore's wheel, and its door for longer than in `make test`.
 test-tensorstore: all
 	@ci/install tensorstore
-	@ci/tensorstore
+	@ci/tensorstore --arrays
 	@ci/summary --word tensorstore --no-meson --e2e tests/tensorstore --gtest build-tensorstore/driver $(BUILD)
 
 # The Python package with all that it works with: torch, dask, pyarrow, scikit-learn and the peers of its figures, 2.9 GB from PyPI.

@@ -4,6 +4,7 @@ Runs in the environment that ci/wheel makes, for test_tsgrpc.py. Ends with 0 whe
 """
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -143,6 +144,23 @@ def arrays(address: str) -> None:
         assert (again[5:40, 100].read().result() == expected[5:40, 100]).all(), name
         again.resize(exclusive_max=[400, 200]).result()
         assert ts.open(dict(spec, metadata={}), open=True, context=cold()).result().shape == (400, 200), name
+
+
+def array_write(spec: str) -> None:
+    """What `ts_arrays write` does."""
+    array = ts.open(json.loads(spec), create=True).result()
+    rows, columns = array.shape
+    array.write(np.arange(rows, dtype=np.float32)[:, None] * 1000 + np.arange(columns, dtype=np.float32)).result()
+    array[10:20, 30:33] = 7
+
+
+def array_check(spec: str) -> None:
+    """What `ts_arrays check` does."""
+    array = ts.open(json.loads(spec), open=True, context=cold()).result()
+    rows, columns = array.shape
+    expected = np.arange(rows, dtype=np.float32)[:, None] * 1000 + np.arange(columns, dtype=np.float32)
+    expected[10:20, 30:33] = 7
+    assert (array.read().result() == expected).all()
 
 
 def transactions(address: str) -> None:

@@ -4,6 +4,7 @@
 #include <stddef.h>
 
 #include <string>
+#include <string_view>
 
 #include "absl/strings/cord.h"
 
@@ -13,8 +14,7 @@ class ByteFill {
  public:
   explicit ByteFill(size_t n, char c = '\0') : s_(n, c) {}
   void AppendTo(absl::Cord& d) const { d.Append(s_); }
-  explicit operator absl::Cord() const { return absl::Cord(s_); }
-  explicit operator std::string() const { return s_; }
+  operator std::string_view() const { return s_; }
 
  private:
   std::string s_;

@@ -73,12 +73,26 @@ class CordWriterBase : public Writer {
     return true;
   }
   using Writer::WriteSlow;
+  // Back to the beginning only: what is written then replaces what was.
+  bool SeekSlow(Position pos) override {
+    Sync();
+    if (pos != 0) return Writer::SeekSlow(pos);
+    replaced_ = std::move(cord());
+    cord().Clear();
+    start_pos_ = 0;
+    return true;
+  }
   void Done() override {
     Sync();
     set_buffer();
+    const size_t written = cord().size();
+    if (written < replaced_.size()) {
+      cord().Append(replaced_.Subcord(written, replaced_.size() - written));
+    }
   }
   std::unique_ptr<char[]> buffer_;
   size_t capacity_ = 0;
+  absl::Cord replaced_;
 };
 
 template <typename Dest = absl::Cord*>

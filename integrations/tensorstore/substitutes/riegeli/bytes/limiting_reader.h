@@ -57,6 +57,10 @@ class LimitingReader : public LimitingReaderBase {
   }
   Reader* src() const { return src_; }
   Position max_pos() const { return max_pos_; }
+  Options options() const {
+    return exact_ ? Options().set_exact_length(max_pos_ - pos())
+                  : Options().set_max_length(max_pos_ - pos());
+  }
   bool SupportsRewind() override { return src_ && src_->SupportsRewind(); }
   bool SupportsSize() override { return exact_; }
 

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/string_view.h"
 #include "riegeli/base/chain.h"
@@ -59,6 +60,7 @@ class Writer : public Object {
   bool Write(const absl::Cord& c) { return ok() && WriteSlow(c); }
   bool Write(ExternalRef r) { return ok() && WriteSlow(std::move(r).cord()); }
   void SetWriteSizeHint(std::optional<Position>) {}
+  bool Seek(Position pos) { return ok() && SeekSlow(pos); }
 
  protected:
   virtual bool PushSlow(size_t min_length, size_t recommended_length) = 0;
@@ -78,6 +80,9 @@ class Writer : public Object {
       if (!Write(std::string_view(chunk))) return false;
     }
     return true;
+  }
+  virtual bool SeekSlow(Position) {
+    return Fail(absl::UnimplementedError("Writer::Seek() not supported"));
   }
   void set_buffer(char* start = nullptr, size_t length = 0) {
     start_ = cursor_ = start;

@@ -26,6 +26,10 @@ class DigestingReader<Digester, LimitingReader<>> : public Reader {
  public:
   using DigestType = uint32_t;
   explicit DigestingReader(Closed) : Reader(kClosed), src_(kClosed) {}
+  DigestingReader(const LimitingReader<>& src, Digester digester)
+      : src_(src.src(), src.options()), digester_(std::move(digester)) {
+    limit_pos_ = src_.pos();
+  }
   template <typename... A>
   void Reset(MakerType<A...> m, Initializer<Digester> d) {
     ReOpen();
@@ -72,6 +76,10 @@ class DigestingReader<Digester, LimitingReader<>> : public Reader {
   Digester digester_;
   std::string buf_;
 };
+
+template <typename Digester>
+DigestingReader(const LimitingReader<>&, Digester)
+    -> DigestingReader<Digester, LimitingReader<>>;
 
 }  // namespace riegeli
 

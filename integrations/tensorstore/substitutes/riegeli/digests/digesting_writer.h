@@ -17,7 +17,8 @@ template <typename Digester, typename Dest = Writer*>
 class DigestingWriter : public Writer {
  public:
   using DigestType = uint32_t;
-  explicit DigestingWriter(Writer* dest) : dest_(dest) {}
+  explicit DigestingWriter(Writer* dest, Digester digester = Digester())
+      : dest_(dest), digester_(digester) {}
   Writer* dest() const { return dest_; }
   DigestType Digest() const { return digester_.Digest(); }
 
@@ -56,6 +57,9 @@ class DigestingWriter : public Writer {
   Digester digester_;
   std::string buf_;
 };
+
+template <typename Digester>
+DigestingWriter(Writer*, Digester) -> DigestingWriter<Digester>;
 
 }  // namespace riegeli
 

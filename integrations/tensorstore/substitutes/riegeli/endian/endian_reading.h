@@ -16,6 +16,15 @@ bool ReadLittleEndian(Reader& r, T& v) {
   return true;
 }
 
+template <typename T>
+bool ReadBigEndian(Reader& r, T& v) {
+  unsigned char b[sizeof(T)];
+  if (!r.Read(sizeof(T), reinterpret_cast<char*>(b))) return false;
+  v = 0;
+  for (size_t i = 0; i < sizeof(T); ++i) v = static_cast<T>(v << 8 | b[i]);
+  return true;
+}
+
 }  // namespace riegeli
 
 #endif  // PENSTOCK_RIEGELI_ENDIAN_ENDIAN_READING_H_
