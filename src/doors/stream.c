@@ -274,8 +274,7 @@ void stream_fail(struct stream *st, enum status_code status, const char *format,
     door_dirty(st->connection);
 }
 
-/* TensorStore tries again for minutes after EXHAUSTED, UNAVAILABLE and DEADLINE, so these are for what passes by
-   itself; a full store does not. */
+/* TensorStore tries again for minutes after EXHAUSTED, UNAVAILABLE and DEADLINE: these are for what passes. */
 static enum status_code status_of(int result)
 {
     static const struct {
