@@ -8,6 +8,7 @@ from arrays import against_files, against_wheel
 from ours import GIB, Node, bytes_per_key, idle_share, mixed_fill_bytes
 from peers import MIB, Cache, Mooncake, cache_bytes_per_key, memory, perftest_bytes_per_s
 from procs import Stage
+from pycalls import OVERHEAD_US_MAX, batches, overhead
 
 KIB = 1 << 10
 RUN_S = 2
@@ -199,5 +200,7 @@ FIGURES = (
     Figure("ts_read64k", 1.0, "B/s", "tensorstore", FILES, TS_READ_64K),
     Figure("ts_read4k_pipelined", 1.5, "ops/s", "tensorstore", FILES, TS_READ_4K),
     Figure("ts_tsgrpc_read1m", 2.0, "B/s", "tensorstore tensorstore-wheel", WHEEL, against_wheel),
+    Figure("py_batch128_local", 0.77, "ops/s", "", "the C library, mem:", batches),
+    Figure("py_get64_overhead", 1.0, "us", "", f"{OVERHEAD_US_MAX} us over the C library, mem:", overhead, True),
     Figure("idle_cpu", 1.0, "core", "", "1 % of a core", idle_cpu, True),
 )

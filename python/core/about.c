@@ -70,7 +70,7 @@ PyObject *core_head(PyObject *self, PyObject *key)
         out = head(store, &borrowed);
         core_store_leave(store);
     }
-    PyBuffer_Release(&borrowed);
+    core_return(&borrowed);
     return out;
 }
 
@@ -99,7 +99,7 @@ PyObject *core_delete_prefix(PyObject *self, PyObject *prefix)
         out = counted(r, deleted);
         core_store_leave(store_of(self));
     }
-    PyBuffer_Release(&borrowed);
+    core_return(&borrowed);
     return out;
 }
 
@@ -124,8 +124,8 @@ PyObject *core_delete_range(PyObject *self, PyObject *const *args, Py_ssize_t co
         out = counted(r, deleted);
         core_store_leave(store_of(self));
     }
-    PyBuffer_Release(&start);
-    PyBuffer_Release(&end);
+    core_return(&start);
+    core_return(&end);
     return out;
 }
 

@@ -142,6 +142,7 @@ static void borrow_raw(Py_buffer *out, PyObject *owner, const void *data, Py_ssi
     out->obj = Py_NewRef(owner);
     out->buf = (void *)(uintptr_t)data;
     out->len = bytes;
+    out->itemsize = CORE_PLAIN;
 }
 
 static int borrow_bytes(PyObject *arg, Py_buffer *out)
@@ -281,6 +282,11 @@ int core_borrow_data(PyObject *arg, const char *name, bool writable, struct core
     out->count = 0;
     out->bytes = 0;
     out->whole.obj = NULL;
+    if (!writable && PyBytes_Check(arg)) {
+        r = borrow_bytes(arg, &out->whole);
+        out->bytes = (uint64_t)out->whole.len;
+        return r;
+    }
     if ((PyList_Check(arg) || PyTuple_Check(arg)) && !is_address(arg)) {
         r = borrow_pieces(arg, name, writable, out);
         if (r < 0)
@@ -294,12 +300,11 @@ int core_borrow_data(PyObject *arg, const char *name, bool writable, struct core
 
 void core_return_data(struct core_data *data)
 {
-    if (data->whole.obj)
-        PyBuffer_Release(&data->whole);
-    for (uint32_t i = 0; data->pieces && i < data->count; i++) {
-        if (data->pieces[i].obj)
-            PyBuffer_Release(&data->pieces[i]);
-    }
+    core_return(&data->whole);
+    if (!data->pieces)
+        return;
+    for (uint32_t i = 0; i < data->count; i++)
+        core_return(&data->pieces[i]);
     PyMem_Free(data->pieces);
     PyMem_Free(data->iov);
     data->pieces = NULL;

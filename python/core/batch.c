@@ -61,7 +61,7 @@ static void give_memory(struct batch *b)
 static void batch_close(struct batch *b)
 {
     for (size_t i = 0; i < b->keys_borrowed; i++)
-        PyBuffer_Release(&b->keys[i]);
+        core_return(&b->keys[i]);
     for (size_t i = 0; i < b->data_borrowed; i++)
         core_return_data(&b->data[i]);
     give_memory(b);

@@ -14,7 +14,7 @@ struct commit {
 static void commit_free(struct commit *c)
 {
     for (size_t i = 0; i < c->count; i++) {
-        PyBuffer_Release(&c->keys[i]);
+        core_return(&c->keys[i]);
         core_return_data(&c->values[i]);
     }
     PyMem_Free(c);

@@ -100,8 +100,19 @@ int core_depth(PyObject *arg, uint16_t *out);
 /* TypeError "@name must be @wanted, not <type of arg>". Returns -1. */
 int core_type_error(const char *name, const char *wanted, PyObject *arg);
 
-/* What is borrowed comes as a Py_buffer, to be given back with PyBuffer_Release(); one without an owner is
- * empty. Text and bytes are taken without the buffer protocol. */
+/* What is borrowed comes as a Py_buffer, to be given back with core_return(); one without an owner is empty.
+ * Text and bytes are taken without the buffer protocol, which costs batches of small values more than the
+ * values. */
+enum { CORE_PLAIN = -1 }; /* as itemsize: a reference and no more */
+static inline void core_return(Py_buffer *buffer)
+{
+    if (!buffer->obj)
+        return;
+    if (buffer->itemsize == CORE_PLAIN)
+        Py_CLEAR(buffer->obj);
+    else
+        PyBuffer_Release(buffer);
+}
 int core_borrow_key(PyObject *arg, const char *name, Py_buffer *out);
 /* A key's prefix, or a bound: None and nothing are empty. */
 int core_borrow_prefix(PyObject *arg, const char *name, Py_buffer *out);

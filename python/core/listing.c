@@ -73,7 +73,7 @@ PyObject *core_list_open(PyObject *self, PyObject *const *args, Py_ssize_t count
     if (ok)
         out = open_list(self, bounds);
     for (int i = 0; i < LIST_BOUNDS; i++)
-        PyBuffer_Release(&bounds[i]);
+        core_return(&bounds[i]);
     return out;
 }
 

@@ -55,7 +55,7 @@ static void task_free(struct task *task)
 {
     Py_XDECREF(task->token);
     Py_XDECREF(task->bytes);
-    PyBuffer_Release(&task->key);
+    core_return(&task->key);
     core_return_data(&task->data);
     PyMem_Free(task);
 }

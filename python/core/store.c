@@ -204,10 +204,9 @@ static PyObject *store_put(PyObject *self, PyObject *const *args, Py_ssize_t cou
             core_store_leave(store);
         }
         core_return_data(&value);
-        if (attrs.obj)
-            PyBuffer_Release(&attrs);
+        core_return(&attrs);
     }
-    PyBuffer_Release(&key);
+    core_return(&key);
     return out;
 }
 
@@ -388,7 +387,7 @@ static PyObject *store_get(PyObject *self, PyObject *const *args, Py_ssize_t cou
         out = get_wanted(store, &key, &wanted);
         core_store_leave(store);
     }
-    PyBuffer_Release(&key);
+    core_return(&key);
     return out;
 }
 
@@ -431,7 +430,7 @@ static PyObject *store_get_into(PyObject *self, PyObject *const *args, Py_ssize_
         }
         core_return_data(&buffer);
     }
-    PyBuffer_Release(&key);
+    core_return(&key);
     return out;
 }
 
@@ -459,7 +458,7 @@ static int keyed(PyObject *self, PyObject *key, struct penstock_op *op)
         }
         core_store_leave(store);
     }
-    PyBuffer_Release(&borrowed);
+    core_return(&borrowed);
     return r;
 }
 
@@ -506,7 +505,7 @@ static PyObject *pin_or_not(PyObject *self, PyObject *key, struct penstock_op *o
         Py_RETURN_NONE;
     if (r > 0 && core_borrow_key(key, "key", &borrowed) == 0) {
         core_raise(r, &borrowed);
-        PyBuffer_Release(&borrowed);
+        core_return(&borrowed);
     }
     return NULL;
 }

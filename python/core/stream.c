@@ -25,7 +25,7 @@ static void leave(struct core_stream *stream)
     core_assert(store && !stream->running);
     stream->store = NULL;
     stream->stream = NULL;
-    PyBuffer_Release(&stream->key);
+    core_return(&stream->key);
     core_store_leave(store);
     Py_DECREF((PyObject *)store);
 }
@@ -94,10 +94,9 @@ PyObject *core_stream_open(PyObject *self, PyObject *const *args, Py_ssize_t cou
         penstock_prep(&op, PENSTOCK_PUT, stream->key.buf, (size_t)stream->key.len);
         if (core_put_options(given, &op, &attrs) == 0)
             r = open_under(stream, self, &op);
-        if (attrs.obj)
-            PyBuffer_Release(&attrs);
+        core_return(&attrs);
         if (r < 0)
-            PyBuffer_Release(&stream->key);
+            core_return(&stream->key);
     }
     if (r < 0)
         Py_CLEAR(stream);

@@ -59,7 +59,7 @@ PyObject *core_view_open(PyObject *self, PyObject *key)
             core_store_leave(store);
         }
     }
-    PyBuffer_Release(&borrowed);
+    core_return(&borrowed);
     if (!view->store)
         Py_CLEAR(view);
     return (PyObject *)view;

@@ -60,7 +60,7 @@ PyObject *core_watch_open(PyObject *self, PyObject *const *args, Py_ssize_t coun
             core_store_leave(store);
         }
     }
-    PyBuffer_Release(&prefix);
+    core_return(&prefix);
     if (w && !w->store)
         Py_CLEAR(w);
     return (PyObject *)w;
