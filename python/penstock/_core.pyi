@@ -107,7 +107,7 @@ class Node:
     def close(self) -> None:
         """Stop serving. The values are gone."""
     def __len__(self) -> int:
-        """The number of keys stored now."""
+        """The number of keys, as of a moment ago."""
 
 class Store:
     def __init__(self, url: str = "mem:", secret_file: str | os.PathLike[str] | None = None, *,

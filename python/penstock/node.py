@@ -51,8 +51,8 @@ class Node(_core.Node):
     >>> import penstock
     >>> with penstock.Node(dram="64M", listen="127.0.0.1:0") as node, penstock.open(node.urls[0]) as store:
     ...     generation = store.put("k", b"v")
-    ...     len(node)
-    1
+    ...     store.get("k")
+    b'v'
     """
 
     def __init__(self, *, log: _HasDescriptor | None = None, **settings: Setting) -> None:
