@@ -274,7 +274,8 @@ void stream_fail(struct stream *st, enum status_code status, const char *format,
     door_dirty(st->connection);
 }
 
-/* TensorStore tries again for minutes after EXHAUSTED, UNAVAILABLE and DEADLINE: these are for what passes. */
+/* TensorStore tries again for minutes after EXHAUSTED, UNAVAILABLE and DEADLINE: these are for what passes.
+ */
 static enum status_code status_of(int result)
 {
     static const struct {
