@@ -241,8 +241,6 @@ static int take_bulk(struct pst_channel *ch, struct pst_wire_head *head, struct 
     pst_assert(head->type == PST_WIRE_BULK && head->version == ch->welcome.version);
     if (r < 0)
         return r;
-    if (call && head->version == 1) /* without an index: in the order of their coming */
-        head->bulk_count = call->bulks_next;
     if (call && !wants_bulk(call, head->bulk_count))
         return -EPROTO;
     if (!call || head->bulk_count < call->bulks_next) {

@@ -60,7 +60,7 @@ int pst_bulk_send(struct pst_peer *peer, const struct pst_wire_head *head, pst_b
         struct pst_bytes header = {&pack, sizeof(pack.head) + pack.head.count * sizeof(pack.parts[0])};
         int r;
 
-        pack.head.bulk_count = head->version > 1 ? *messages : 0;
+        pack.head.bulk_count = *messages;
         r = *underway < PST_BULK_UNDERWAY_MAX
                 ? pst_peer_send_bulk(peer, header, pack.iov, pack.head.count, arg)
                 : -EAGAIN;

@@ -80,6 +80,7 @@ struct pst_channel {
     int arena_fds[PST_BOOT_ARENAS_MAX];
     uint32_t arena_count;
     struct pst_net *net;
+    bool short_packets; /* net's */
     struct pst_port *port;
     struct pst_peer *peers[PST_BOOT_SHARDS_MAX];
     uint32_t peers_open;

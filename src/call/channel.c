@@ -117,13 +117,30 @@ static void drop_session(struct pst_channel *ch)
     ch->state = CHANNEL_DOWN;
 }
 
+/* The transport as the node's version has it, which may be another one after a restart. */
+static int open_net(struct pst_channel *ch)
+{
+    struct pst_net_options options = {.loopback_only = !ch->options.fabric_trusted,
+                                      .short_packets = ch->welcome.version < PST_BOOT_VERSION_LONG_PACKETS};
+
+    pst_assert(!ch->port);
+    if (ch->net && ch->short_packets == options.short_packets)
+        return 0;
+    pst_net_close(ch->net);
+    ch->net = NULL;
+    ch->short_packets = options.short_packets;
+    return pst_net_open(&options, &ch->net);
+}
+
 static int exchange_addresses(struct pst_channel *ch, uint64_t deadline_ns, const char **fault)
 {
     uint8_t address[PST_NET_ADDRESS_BYTES_MAX];
     int r;
 
-    *fault = "UCX could not be set up";
-    r = pst_port_open(ch->net, BULK_MESSAGES_MAX, &ch->port);
+    r = open_net(ch);
+    *fault = r < 0 ? pst_net_fault(r) : "UCX could not be set up";
+    if (r == 0)
+        r = pst_port_open(ch->net, BULK_MESSAGES_MAX, &ch->port);
     if (r == 0)
         r = pst_port_address(ch->port, !ch->welcome.same_host, address, sizeof(address));
     if (r < 0)
@@ -184,7 +201,6 @@ static int connect_patiently(struct pst_channel *ch, uint64_t deadline_ns, const
 int pst_channel_open(const struct pst_channel_options *options, struct pst_channel **out, const char **fault)
 {
     struct pst_channel *ch = calloc(1, sizeof(*ch));
-    struct pst_net_options net = {.loopback_only = !options->fabric_trusted};
     int r;
 
     *fault = "out of memory";
@@ -203,10 +219,7 @@ int pst_channel_open(const struct pst_channel_options *options, struct pst_chann
     pst_list_init(&ch->unsent);
     pst_list_init(&ch->sent);
     pst_bulk_park_init(&ch->park);
-    r = pst_net_open(&net, &ch->net);
-    *fault = pst_net_fault(r);
-    if (r == 0)
-        r = connect_patiently(ch, pst_now_ns() + options->connect_ms * 1000000ull, fault);
+    r = connect_patiently(ch, pst_now_ns() + options->connect_ms * 1000000ull, fault);
     if (r < 0) {
         pst_channel_close(ch);
         return r;

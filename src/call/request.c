@@ -224,10 +224,6 @@ static bool place_op(struct pst_channel *ch, struct penstock_op *op)
         pst_op_end(op, -ECONNRESET);
         return true;
     }
-    if (pst_unlikely(!pst_wire_knows(ch->welcome.version, op->code, op->flags))) {
-        pst_op_end(op, -EOPNOTSUPP);
-        return true;
-    }
     if (pst_unlikely(op->code == PENSTOCK_PUT && op->bytes > ch->welcome.value_bytes_max)) {
         op->value_bytes = ch->welcome.value_bytes_max; /* for the error's text */
         pst_op_end(op, -EFBIG);

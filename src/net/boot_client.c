@@ -27,7 +27,6 @@ struct pst_boot_link {
     struct pst_bytes secret; /* our copy */
     bool spoke;              /* a valid frame has come: this is a penstock node */
     uint16_t version;        /* of the session; until the node's challenge, what is asked for */
-    uint16_t node_version;   /* of a node that refused ours; 0: it did not */
     uint8_t transcript[BOOT_TRANSCRIPT_BYTES];
     uint64_t ping_sent_ns; /* of the last one */
     uint64_t waiting_ns;   /* of the oldest one without an answer; 0: none */
@@ -171,10 +170,8 @@ static int judge_frame(struct pst_boot_link *link, enum boot_type type, const st
     if (frame->type == BOOT_REFUSED) {
         int r = boot_refused_decode(frame, fault);
 
-        if (r == -EPROTONOSUPPORT) {
-            link->node_version = frame->version;
+        if (r == -EPROTONOSUPPORT)
             *fault = version_fault(frame->version);
-        }
         return r;
     }
     if (frame->version != link->version && !settles) {
@@ -239,10 +236,6 @@ static int greet(struct pst_boot_link *link, const struct pst_boot_client_option
     if (options->secret.len > 0)
         hello.flags |= BOOT_HELLO_HAS_SECRET;
     boot_identity_own(&hello.identity);
-    if (link->version == 1) { /* knows no user and no network namespace */
-        hello.identity.pid_ns &= UINT32_MAX;
-        hello.identity.ipc_ns &= UINT32_MAX;
-    }
     pst_random(hello.nonce, sizeof(hello.nonce));
     boot_hello_encode(&hello, body);
     boot_frame_head(at, link->version, BOOT_HELLO, sizeof(body));
@@ -303,24 +296,6 @@ static int prove(struct pst_boot_link *link, struct pst_boot_welcome *welcome, s
     return passed->bad || passed->count != welcome->arena_count ? -EPROTO : 0;
 }
 
-/* A node of a version before ours refuses it and names its own: it is asked again for that one. */
-static int dial_and_greet(struct pst_boot_link *link, const struct pst_boot_address *address,
-                          const struct pst_boot_client_options *options, const char **fault)
-{
-    for (link->version = PST_BOOT_VERSION;;) {
-        int r = link->fd = boot_dial(address, options->deadline_ns, fault);
-
-        if (r < 0)
-            return r;
-        r = greet(link, options, fault);
-        if (r != -EPROTONOSUPPORT || link->node_version < PST_BOOT_VERSION_OLDEST ||
-            link->node_version >= link->version)
-            return r;
-        link->version = link->node_version;
-        close(link->fd);
-    }
-}
-
 int pst_boot_connect(const struct pst_boot_address *address, const struct pst_boot_client_options *options,
                      struct pst_boot_welcome *welcome, int arena_fds[PST_BOOT_ARENAS_MAX],
                      struct pst_boot_link **out, const char **fault)
@@ -334,14 +309,16 @@ int pst_boot_connect(const struct pst_boot_address *address, const struct pst_bo
     pst_assert(options->secret.len <= PST_BOOT_SECRET_BYTES_MAX);
     *fault = "out of memory";
     if (link)
-        *link = (struct pst_boot_link){.magic = LINK_MAGIC, .fd = -1};
+        *link = (struct pst_boot_link){.magic = LINK_MAGIC, .version = PST_BOOT_VERSION, .fd = -1};
     if (link && came)
         link->secret = (struct pst_bytes){boot_secret_copy(options->secret), options->secret.len};
     if (!link || !link->secret.data) {
         pst_boot_link_close(link);
         return -ENOMEM;
     }
-    r = dial_and_greet(link, address, options, fault);
+    r = link->fd = boot_dial(address, options->deadline_ns, fault);
+    if (r >= 0)
+        r = greet(link, options, fault);
     if (r == 0)
         r = prove(link, came, &passed, options->deadline_ns, fault);
     if (r < 0) {

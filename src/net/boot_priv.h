@@ -29,7 +29,7 @@
  * Label and nonces keep one proof from serving as another. No secret is the empty key: the same path. The
  * layout of REFUSED and of the 12 bytes above never changes, so that versions can tell each other apart.
  * HELLO carries the highest version of the client, every frame after it the lower one of that and the node's
- * highest. A node of version 1 refuses a higher one in words, and the client comes again with what it named.
+ * highest.
  */
 #ifndef PST_BOOT_PRIV_H
 #define PST_BOOT_PRIV_H

@@ -227,7 +227,7 @@ static void proof(struct boot_conn *conn, const struct boot_frame *frame)
     struct pst_boot_server *server = conn->server;
     struct pst_boot_welcome *welcome = &server->welcome;
     const int *fds = NULL;
-    bool same;
+    bool near, same;
 
     pst_assert(conn->step == BOOT_STEP_PROOF && !conn->welcomed);
     if (frame->bytes != BOOT_MAC_BYTES || conn->out_bytes > 0) {
@@ -240,10 +240,12 @@ static void proof(struct boot_conn *conn, const struct boot_frame *frame)
         boot_session_refuse(conn, BOOT_REFUSED_BUSY, "session limit");
         return;
     }
-    same = same_host(conn);
+    near = same_host(conn);
+    same =
+        near && conn->version >= PST_BOOT_VERSION_LONG_PACKETS; /* into its shared memory they do not fit */
     memset(welcome, 0, sizeof(*welcome));
     welcome->version = conn->version;
-    if (server->ops->welcome(server->ctx, conn->peer, same, same && conn->unix_socket, welcome, &fds,
+    if (server->ops->welcome(server->ctx, conn->peer, same, near && conn->unix_socket, welcome, &fds,
                              &conn->session) < 0) {
         boot_session_refuse(conn, BOOT_REFUSED_BUSY, "the node is busy");
         return;
@@ -252,7 +254,7 @@ static void proof(struct boot_conn *conn, const struct boot_frame *frame)
     boot_server_proved(conn);
     conn->step = BOOT_STEP_ADDRESS;
     welcome->same_host = same;
-    if (!same || !conn->unix_socket)
+    if (!near || !conn->unix_socket)
         welcome->arena_count = 0;
     pst_assert(welcome->arena_count == 0 || fds);
     conn->shares = welcome->arena_count > 0;

@@ -168,6 +168,12 @@ void pst_peer_close(struct pst_peer *peer)
     ops->peer_close(peer);
 }
 
+void pst_peer_short_packets(struct pst_peer *peer)
+{
+    pst_assert(peer->magic == PST_PEER_MAGIC && !peer->closing);
+    peer->short_packets = true;
+}
+
 const char *pst_peer_lane(struct pst_peer *peer)
 {
     return peer_ops(peer)->peer_lane(peer);

@@ -28,11 +28,13 @@ enum {
     PST_NET_BULK_IOV_MAX = 1024,         /* pieces of one bulk send or receive */
     PST_NET_PACK_BYTES_MAX = 256 << 10,  /* a bulk send of several pieces holds this much at the most */
     PST_NET_ADDRESS_BYTES_MAX = 2048,
+    PST_NET_SHORT_PIECE_BYTES_MAX = 4 << 20,
 };
 
 struct pst_net_options {
     bool loopback_only; /* confine the transport to the loopback device */
     bool serves; /* a node's: of two ports that connect to each other at once, the client's way stays */
+    bool short_packets;  /* for peers that have them: the packets of both ends must be of one size */
     const char *devices; /* network devices to use, comma separated; NULL: the transport's choice */
 };
 
@@ -97,6 +99,9 @@ int pst_peer_open(struct pst_port *port, const void *address, size_t bytes, void
 /* Starts a forced close; every outstanding operation ends first, then PST_NET_PEER_GONE comes and @peer is
  * gone. */
 void pst_peer_close(struct pst_peer *peer);
+/* Tells that the other end takes short packets only, where this one has long ones. Its address must lead over
+ * a network. No piece of a bulk message to it may be longer than PST_NET_SHORT_PIECE_BYTES_MAX. */
+void pst_peer_short_packets(struct pst_peer *peer);
 /* The lanes in use, for people: "posix", "tcp". */
 const char *pst_peer_lane(struct pst_peer *peer);
 /* True where a bulk send may gather pieces for free; false where it copies them into one first. */

@@ -67,7 +67,8 @@ struct pst_port {
 
 struct pst_peer {
     uint32_t magic;
-    bool closing; /* pst_peer_close() was called */
+    bool closing;       /* pst_peer_close() was called */
+    bool short_packets; /* it takes no others */
     struct pst_port *port;
     void *ctx;
 };

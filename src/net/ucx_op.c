@@ -164,6 +164,27 @@ int ucx_op_pack(struct ucx_op *op)
     return 0;
 }
 
+int ucx_op_shorten(struct ucx_op *op)
+{
+    int last = op->iov_count - 1, count = last;
+    struct iovec whole = op->iov_small[last];
+
+    pst_assert(last >= 0 && last < UCX_IOV_SMALL);
+    if (whole.iov_len <= UCX_IOV_SMALL * (size_t)UCX_SHORT_BYTES)
+        return 0;
+    pst_assert(whole.iov_len <= PST_NET_SHORT_PIECE_BYTES_MAX);
+    if (!op->iov_big)
+        op->iov_big = malloc(PST_NET_BULK_IOV_MAX * sizeof(*op->iov_big));
+    if (!op->iov_big)
+        return -ENOMEM;
+    memcpy(op->iov_big, op->iov_small, (size_t)last * sizeof(whole));
+    for (size_t at = 0; at < whole.iov_len; at += UCX_SHORT_BYTES)
+        op->iov_big[count++] = (struct iovec){.iov_base = (char *)whole.iov_base + at,
+                                              .iov_len = pst_min(whole.iov_len - at, UCX_SHORT_BYTES)};
+    op->iov_count = count;
+    return 0;
+}
+
 void ucx_op_fini(struct ucx_op *op)
 {
     pst_assert(op->magic == UCX_OP_MAGIC);

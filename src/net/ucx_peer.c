@@ -254,6 +254,7 @@ static void sent(void *request, ucs_status_t status, void *arg)
 static int op_send(struct ucx_op *op, struct ucx_peer *peer, enum ucx_am am, const void *header,
                    size_t header_bytes, uint32_t flags)
 {
+    int r = peer->base.short_packets ? ucx_op_shorten(op) : 0;
     struct iovec *iov = ucx_op_iov(op);
     bool gather = op->iov_count > 1;
     ucp_request_param_t params = {
@@ -270,6 +271,10 @@ static int op_send(struct ucx_op *op, struct ucx_peer *peer, enum ucx_am am, con
 
     pst_assert(op->iov_count >= 1 && op->iov_count <= PST_NET_BULK_IOV_MAX);
     pst_assert(peer->ep && !peer->base.closing);
+    if (r < 0) {
+        ucx_op_give(op);
+        return r;
+    }
     ucx_op_start(op, peer, peer->ep);
     request = ucp_am_send_nbx(peer->ep, am, header, header_bytes, buffer, count, &params);
     if (UCS_PTR_IS_PTR(request))

@@ -26,8 +26,9 @@ enum {
     UCX_HEADER_SMALL =
         256, /* headers up to this are copied in place, longer ones need a block of their own */
     UCX_IOV_SMALL = 4,
-    UCX_PACKS = 8,     /* staging buffers of PST_NET_PACK_BYTES_MAX a port */
-    UCX_MSG_SLAB = 64, /* messages allocated at a time */
+    UCX_SHORT_BYTES = 8 << 10, /* a short packet holds what UCX puts into one of these */
+    UCX_PACKS = 8,             /* staging buffers of PST_NET_PACK_BYTES_MAX a port */
+    UCX_MSG_SLAB = 64,         /* messages allocated at a time */
     UCX_PROGRESS_ROUNDS = 64,
     UCX_PARTING_MS = 250, /* how long an endpoint that is not wired waits for its peer's death */
     UCX_DRAIN_MS = 5000,  /* how long a closing port waits for its operations */
@@ -47,7 +48,7 @@ enum ucx_am {
 struct ucx_context {
     struct pst_list link;
     uint32_t refs;
-    bool loopback_only, serves;
+    bool loopback_only, serves, short_packets;
     _Atomic bool stuck; /* a port could not be drained: its worker still stands on the context */
     ucp_context_h context;
     char devices[];
@@ -228,6 +229,12 @@ int ucx_op_pieces(struct ucx_op *op, const struct iovec *iov, int iov_count);
 struct iovec *ucx_op_iov(struct ucx_op *op);
 /* Replaces several pieces by a staging buffer that holds them. Return: 0, -EBUSY, -EMSGSIZE, -ENOMEM. */
 int ucx_op_pack(struct ucx_op *op);
+/*
+ * For a peer with short packets: a long last piece is cut into many. UCX copies what has more pieces than it
+ * can gather, into packets of 8 KiB at the most (1.13), or puts as few into one as it can gather. Return: 0,
+ * -ENOMEM.
+ */
+int ucx_op_shorten(struct ucx_op *op);
 void ucx_op_fini(struct ucx_op *op);
 
 /* ucx_peer.c */

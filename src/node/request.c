@@ -178,8 +178,6 @@ static int decode(struct pst_worker *w, const struct pst_wire_head *head, struct
 
         if (r < 0)
             return r;
-        if (head->version == 1) /* where no offset counts from the end */
-            w->ops[i].offset = pst_min(w->ops[i].offset, (uint64_t)INT64_MAX);
     }
     return at == end ? 0 : -EPROTO;
 }
@@ -414,15 +412,14 @@ static void take_parked(struct pst_request *q)
 void pst_request_bulk(struct pst_visitor *v, const struct pst_wire_head *head, struct pst_net_event *event)
 {
     struct pst_request *q = receiving(v, head->request);
-    bool indexed = head->version > 1;
-    bool early = indexed && (q ? head->bulk_count > q->bulks_next : later(v, head->request));
+    bool early = q ? head->bulk_count > q->bulks_next : later(v, head->request);
 
     if (early) {
         if (pst_bulk_park_add(&v->park, head, event) == 0)
             return;
         pst_msg_free(event->msg);
         pst_visitor_leave(v, "too many bulk messages before their turn");
-    } else if (!q || (indexed && head->bulk_count < q->bulks_next)) {
+    } else if (!q || head->bulk_count < q->bulks_next) {
         /* A copy, or every put of the request was refused, and the reply says so. */
         pst_msg_free(event->msg);
     } else {
@@ -517,12 +514,14 @@ static enum pst_step_result step_answers(struct pst_request *q)
                                  .version = (uint8_t)q->visitor->session->version,
                                  .request = q->id,
                                  .token = q->visitor->session->token};
+    uint64_t piece_bytes_max =
+        head.version < PST_BOOT_VERSION_LONG_PACKETS ? PST_NET_SHORT_PIECE_BYTES_MAX : UINT64_MAX;
     int r = 0;
 
     pst_assert(q->receives == 0 && q->writes_open == 0 && q->read_count <= q->count);
     if (!q->visitor->leaving && q->bulk_out.item < q->read_count)
-        r = pst_bulk_send(q->visitor->peer, &head, next_piece, q, UINT64_MAX, &q->bulk_out, q, &q->bulk_count,
-                          &q->sends);
+        r = pst_bulk_send(q->visitor->peer, &head, next_piece, q, piece_bytes_max, &q->bulk_out, q,
+                          &q->bulk_count, &q->sends);
     if (r == -EAGAIN)
         return PST_STEP_WAIT;
     if (r == -EBUSY)

@@ -192,6 +192,8 @@ static void open_peer(struct pst_visitor *v)
     /* A client that has gone may have begun anew; one whose shard opens its port anew asks again. */
     if (!v->peer && !v->session->ended && !v->worker->probe.reopening)
         r = pst_peer_open(v->worker->port, v->session->address, v->session->address_bytes, v, &v->peer);
+    if (v->peer && v->session->version < PST_BOOT_VERSION_LONG_PACKETS)
+        pst_peer_short_packets(v->peer);
     if (r < 0)
         pst_visitor_leave(v, "no way back to the client over UCX");
 }

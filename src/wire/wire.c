@@ -191,18 +191,6 @@ int pst_wire_get_head(struct pst_bytes header, struct pst_wire_head *head)
     return header.len == sizeof(*head) + head->count * sizeof(struct pst_wire_part) ? 0 : -EPROTO;
 }
 
-bool pst_wire_knows(uint32_t version, uint8_t code, uint8_t flags)
-{
-    pst_assert(version >= PST_WIRE_VERSION_OLDEST && version <= PST_WIRE_VERSION);
-    if (version > 1)
-        return true;
-    if (code == PST_WIRE_GET) /* which only later took these flags */
-        return !(flags & (PST_WIRE_WAIT | PST_WIRE_IF_GENERATION)) &&
-               !(flags & PST_WIRE_RANGE && flags & PST_WIRE_FROM_END);
-    return (code >= PST_WIRE_PUT && code <= PST_WIRE_UNPIN) ||
-           (code >= PST_WIRE_LIST && code <= PST_WIRE_RELEASE);
-}
-
 struct pst_wire_part pst_wire_get_part(struct pst_bytes header, uint32_t index)
 {
     struct pst_wire_part part;

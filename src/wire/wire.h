@@ -13,8 +13,8 @@
 
 enum {
     /* Version of a session: the highest that both sides speak, agreed on the bootstrap socket. */
-    PST_WIRE_VERSION = 2,
-    PST_WIRE_VERSION_OLDEST = 1,
+    PST_WIRE_VERSION = 3,
+    PST_WIRE_VERSION_OLDEST = 2,
 
     PST_WIRE_OPS_MAX = 256, /* in one message */
     PST_WIRE_PLACES = 1024, /* of requests underway, in a session and shard */
@@ -213,9 +213,6 @@ int pst_wire_get_result(const uint8_t **at, const uint8_t *end, struct pst_wire_
 int pst_wire_get_head(struct pst_bytes header, struct pst_wire_head *head);
 /* Part @index of a BULK header that pst_wire_get_head() accepted. */
 struct pst_wire_part pst_wire_get_part(struct pst_bytes header, uint32_t index);
-
-/* Whether sessions of @version know the operation. */
-bool pst_wire_knows(uint32_t version, uint8_t code, uint8_t flags);
 /* Of two numbers of one place: whether @request was given out after @earlier. Counts wrap around. */
 static inline bool pst_wire_later(uint32_t request, uint32_t earlier)
 {

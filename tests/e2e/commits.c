@@ -461,14 +461,14 @@ static void killed_committers(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    TEST_SINCE(2, all_of_it),
-    TEST_SINCE(2, or_nothing),
-    TEST_SINCE(2, bad_commits),
-    TEST_SINCE(2, large_commits),
-    TEST_SINCE(2, no_space_for_all),
-    TEST_SINCE(2, transfers_keep_the_sum),
-    TEST_SINCE(2, who_sees_one_change_sees_all),
-    TEST_SINCE(2, killed_committers),
+    TEST(all_of_it),
+    TEST(or_nothing),
+    TEST(bad_commits),
+    TEST(large_commits),
+    TEST(no_space_for_all),
+    TEST(transfers_keep_the_sum),
+    TEST(who_sees_one_change_sees_all),
+    TEST(killed_committers),
 };
 
 PART(part_commits, tests);

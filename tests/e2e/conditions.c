@@ -381,18 +381,12 @@ static void bad_handles(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    TEST(put_if_absent),
-    TEST(put_and_delete_if_generation),
-    TEST_SINCE(2, get_if_generation),
-    TEST(generations_rise),
-    TEST(stated_size),
-    TEST(small_buffer),
-    TEST(odd_keys),
-    TEST(bad_keys),
-    TEST(missing_arguments),
-    TEST(bad_operations),
-    TEST(bad_among_good),
-    TEST(bad_handles),
+    TEST(put_if_absent),     TEST(put_and_delete_if_generation),
+    TEST(get_if_generation), TEST(generations_rise),
+    TEST(stated_size),       TEST(small_buffer),
+    TEST(odd_keys),          TEST(bad_keys),
+    TEST(missing_arguments), TEST(bad_operations),
+    TEST(bad_among_good),    TEST(bad_handles),
 };
 
 PART(part_conditions, tests);

@@ -91,10 +91,5 @@ int empty_store(void **state);
 
 #define PART(name, tests) const struct part name = {tests, sizeof(tests) / sizeof((tests)[0])}
 #define TEST(function)    cmocka_unit_test_setup(function, empty_store)
-/* Of something that nodes have since @version of the protocol: left out where the node is older. */
-#define TEST_SINCE(version, function)                                                                        \
-    {                                                                                                        \
-#function, function, empty_store, NULL, (void *)(version)                                            \
-    }
 
 #endif

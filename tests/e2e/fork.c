@@ -143,7 +143,7 @@ static void child_refuses_parent_goes_on(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    TEST_SINCE(2, child_refuses_parent_goes_on),
+    TEST(child_refuses_parent_goes_on),
 };
 
 PART(part_fork, tests);

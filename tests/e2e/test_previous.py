@@ -4,6 +4,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 
@@ -12,7 +13,7 @@ import support
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-COMMIT, VERSION = [line for line in (HERE / "previous.txt").read_text().splitlines() if not line.startswith("#")][0].split()
+COMMIT = [line for line in (HERE / "previous.txt").read_text().splitlines() if not line.startswith("#")][0]
 SUITE = pathlib.Path("tests/e2e/test_store")
 BUILD_S_MAX = 600
 
@@ -44,22 +45,28 @@ def previous() -> pathlib.Path:
     return build
 
 
-def suite(program: pathlib.Path, node: pathlib.Path, **environment: str) -> None:
-    """Runs @program's tests against the penstockd of @node."""
-    run(program / SUITE, "unix", "4", "64K", env=support.clean_environment(PENSTOCK_BUILD=str(node), **environment))
+def failures(program: pathlib.Path, node: pathlib.Path) -> set[str]:
+    """Runs @program's tests against the penstockd of @node; the names of those that fail."""
+    environment = support.clean_environment(PENSTOCK_BUILD=str(node), CMOCKA_MESSAGE_OUTPUT="TAP")
+    done = subprocess.run([program / SUITE, "unix", "4", "64K"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, errors="replace", timeout=BUILD_S_MAX, env=environment)
+    outcomes = re.findall(r"^(ok|not ok) \d+ - (\w+)", done.stdout, re.MULTILINE)
+    failed = {name for outcome, name in outcomes if outcome == "not ok"}
+    assert len(outcomes) > 90 and len(failed) == done.returncode, done.stdout[-8000:]
+    return failed
 
 
 def test_previous_client_on_this_node(previous: pathlib.Path) -> None:
-    suite(previous, support.BUILD)
+    # Its packets are shorter, so this node moves its bytes over TCP, where it expects shared memory.
+    assert failures(previous, support.BUILD) == {"lane_and_ping"}
 
 
 def test_this_client_on_previous_node(previous: pathlib.Path) -> None:
-    suite(support.BUILD, previous, E2E_NODE_VERSION=VERSION)
+    assert failures(support.BUILD, previous) == set()
 
 
 def test_tensorstore_on_previous_node(previous: pathlib.Path) -> None:
-    """The driver reads in two steps what that node cannot do in one; atomic transactions it has not."""
     program = ROOT / "build-tensorstore" / "driver" / "remote_dram_kvstore_test"
     if not program.exists():
         pytest.skip("the TensorStore driver is not built")
-    run(program, "--gtest_filter=Node.*-*.TransactionalWriteOps/*", env=dict(os.environ, PENSTOCK_BUILD=str(previous)))
+    run(program, "--gtest_filter=Node.*", env=dict(os.environ, PENSTOCK_BUILD=str(previous)))

@@ -257,20 +257,10 @@ static int close_fixture(void **state)
     return 0;
 }
 
-/* Version of the protocol that the node speaks: E2E_NODE_VERSION, or this one. */
-static size_t node_version(void)
-{
-    const char *version = getenv("E2E_NODE_VERSION");
-
-    return version ? (size_t)atoi(version) : SIZE_MAX;
-}
-
-/* Adds the tests that such a node can pass. Return: how many there are now. */
+/* Return: how many tests there are now. */
 static size_t add_part(const struct part *part, struct CMUnitTest *tests, size_t count)
 {
     for (size_t i = 0; i < part->count; i++) {
-        if ((size_t)part->tests[i].initial_state > node_version())
-            continue;
         assert_true(count < TESTS_MAX);
         tests[count++] = part->tests[i];
     }

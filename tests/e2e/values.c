@@ -430,7 +430,7 @@ static const struct CMUnitTest tests[] = {
     TEST(pieces_of_a_range),
     TEST(pieces_longer_than_the_value),
     TEST(ranges),
-    TEST_SINCE(2, ranges_from_the_end),
+    TEST(ranges_from_the_end),
     TEST(attributes),
     TEST(attributes_bounds),
     TEST(checksum_holds),

@@ -344,17 +344,17 @@ static void waits_race_with_puts(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    TEST_SINCE(2, a_put_ends_the_wait),
-    TEST_SINCE(2, another_client_ends_the_wait),
-    TEST_SINCE(2, a_key_that_is_there_is_not_waited_for),
-    TEST_SINCE(2, a_wait_ends_by_itself),
-    TEST_SINCE(2, a_batch_waits_for_all),
-    TEST_SINCE(2, a_queue_goes_on_meanwhile),
-    TEST_SINCE(2, a_descriptor_does_not_spin),
-    TEST_SINCE(2, ranges_and_attributes_wait_too),
-    TEST_SINCE(2, waits_are_bounded),
-    TEST_SINCE(2, a_dead_client_waits_no_longer),
-    TEST_SINCE(2, waits_race_with_puts),
+    TEST(a_put_ends_the_wait),
+    TEST(another_client_ends_the_wait),
+    TEST(a_key_that_is_there_is_not_waited_for),
+    TEST(a_wait_ends_by_itself),
+    TEST(a_batch_waits_for_all),
+    TEST(a_queue_goes_on_meanwhile),
+    TEST(a_descriptor_does_not_spin),
+    TEST(ranges_and_attributes_wait_too),
+    TEST(waits_are_bounded),
+    TEST(a_dead_client_waits_no_longer),
+    TEST(waits_race_with_puts),
 };
 
 PART(part_waits, tests);

@@ -270,13 +270,13 @@ static void bad_arguments_are_refused(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    TEST_SINCE(2, events_come_in_order),
-    TEST_SINCE(2, a_watcher_keeps_up),
-    TEST_SINCE(2, a_slow_watcher_is_told_what_it_missed),
-    TEST_SINCE(2, an_event_loop_waits_by_descriptor),
-    TEST_SINCE(2, evictions_are_told),
-    TEST_SINCE(2, watches_are_bounded),
-    TEST_SINCE(2, bad_arguments_are_refused),
+    TEST(events_come_in_order),
+    TEST(a_watcher_keeps_up),
+    TEST(a_slow_watcher_is_told_what_it_missed),
+    TEST(an_event_loop_waits_by_descriptor),
+    TEST(evictions_are_told),
+    TEST(watches_are_bounded),
+    TEST(bad_arguments_are_refused),
 };
 
 PART(part_watches, tests);

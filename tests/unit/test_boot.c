@@ -403,9 +403,10 @@ static void versions_are_agreed(void **state)
     rig_open(&rig, "s", 4, 4);
     rig_run(&rig);
     expect_version(&rig, 0, BOOT_REFUSED, PST_BOOT_VERSION);
-    expect_version(&rig, 1, BOOT_CHALLENGE, 1);
+    expect_version(&rig, 1, BOOT_REFUSED, PST_BOOT_VERSION);
     expect_version(&rig, 2, BOOT_CHALLENGE, 2);
-    expect_version(&rig, 3, BOOT_CHALLENGE, PST_BOOT_VERSION); /* a client of tomorrow */
+    expect_version(&rig, 3, BOOT_CHALLENGE, 3);
+    expect_version(&rig, 4, BOOT_CHALLENGE, PST_BOOT_VERSION); /* a client of tomorrow */
     expect_version(&rig, UINT16_MAX, BOOT_CHALLENGE, PST_BOOT_VERSION);
     expect_session(&rig, &rig.tcp, "s");
     rig_close(&rig);
@@ -722,16 +723,16 @@ static void strangers_are_told_apart(void **state)
     (void)state;
     expect_stranger(answer, 28, -EPROTO, "not a penstock node");
     expect_stranger(answer, 0, -EPROTO, "the node closed the connection");
-    boot_frame_head(answer, 3, BOOT_CHALLENGE, BOOT_CHALLENGE_BYTES);
+    boot_frame_head(answer, 4, BOOT_CHALLENGE, BOOT_CHALLENGE_BYTES);
     expect_stranger(answer, BOOT_HEAD_BYTES + BOOT_CHALLENGE_BYTES, -EPROTONOSUPPORT,
-                    "the node speaks version 3, this client 1 to 2");
+                    "the node speaks version 4, this client 2 to 3");
     boot_frame_head(answer, 0, BOOT_CHALLENGE, BOOT_CHALLENGE_BYTES);
     expect_stranger(answer, BOOT_HEAD_BYTES + BOOT_CHALLENGE_BYTES, -EPROTONOSUPPORT,
-                    "the node speaks version 0, this client 1 to 2");
+                    "the node speaks version 0, this client 2 to 3");
     boot_frame_head(answer, 9, BOOT_REFUSED, 4);
     boot_refused_encode(BOOT_REFUSED_VERSION, answer + BOOT_HEAD_BYTES);
     expect_stranger(answer, BOOT_HEAD_BYTES + 4, -EPROTONOSUPPORT,
-                    "the node speaks version 9, this client 1 to 2");
+                    "the node speaks version 9, this client 2 to 3");
     /* One that claims to know the secret, welcomes, and cannot prove it. */
     boot_frame_head(at, PST_BOOT_VERSION, BOOT_CHALLENGE, BOOT_CHALLENGE_BYTES);
     boot_challenge_encode(&challenge, at + BOOT_HEAD_BYTES);

@@ -442,30 +442,13 @@ static void wrong_heads_are_refused(void **state)
     head = good;
     for (uint32_t version = 0; version < 256; version++) {
         head.version = (uint8_t)version;
-        assert_int_equal(get_head(&head, sizeof(head), &out), version == 1 || version == 2 ? 0 : -EPROTO);
+        assert_int_equal(get_head(&head, sizeof(head), &out), version == 2 || version == 3 ? 0 : -EPROTO);
     }
     head = good;
     head.count = PST_WIRE_OPS_MAX + 1;
     assert_int_equal(get_head(&head, sizeof(head), &out), -EPROTO);
     head.count = UINT16_MAX;
     assert_int_equal(get_head(&head, sizeof(head), &out), -EPROTO);
-}
-
-static void version_1_knows_what_it_had(void **state)
-{
-    (void)state;
-    for (uint32_t code = 1; code < 256; code++) {
-        bool old = code <= PST_WIRE_UNPIN || (code >= PST_WIRE_LIST && code <= PST_WIRE_RELEASE);
-
-        assert_int_equal(pst_wire_knows(1, (uint8_t)code, 0), old);
-        assert_true(pst_wire_knows(2, (uint8_t)code, 0xff));
-    }
-    assert_true(pst_wire_knows(1, PST_WIRE_GET, PST_WIRE_RANGE | PST_WIRE_EXACT | PST_WIRE_SPARE));
-    assert_false(pst_wire_knows(1, PST_WIRE_GET, 64)); /* wait */
-    assert_false(pst_wire_knows(1, PST_WIRE_GET, 2));  /* if it has this generation */
-    assert_false(pst_wire_knows(1, PST_WIRE_GET, 3));  /* unless it has it */
-    assert_false(pst_wire_knows(1, PST_WIRE_GET, PST_WIRE_RANGE | PST_WIRE_FROM_END));
-    assert_true(pst_wire_knows(1, PST_WIRE_LIST, PST_WIRE_AFTER));
 }
 
 /* The numbers of a place grow by the size of the table, and begin again behind the last. */
@@ -549,7 +532,6 @@ int main(void)
         cmocka_unit_test(damaged_operations_are_read_within_their_bounds),
         cmocka_unit_test(heads_round_trip),
         cmocka_unit_test(wrong_heads_are_refused),
-        cmocka_unit_test(version_1_knows_what_it_had),
         cmocka_unit_test(numbers_of_requests_wrap_around),
         cmocka_unit_test(parts_round_trip),
         cmocka_unit_test(keys_spread_over_all_shards),
