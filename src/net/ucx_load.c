@@ -67,9 +67,14 @@ static int loaded; /* 0 or -ELIBACC */
 
 static void load(void)
 {
-    /* It has threads and hooks of its own, and stays. */
-    void *library = dlopen("libucp.so.0", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    Dl_info self;
+    void *library;
 
+    /* UCX is to find what ucx_sockets.c has for it, also where this library itself was opened by name. */
+    if (dladdr(&loaded, &self))
+        (void)dlopen(self.dli_fname, RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD);
+    /* It has threads and hooks of its own, and stays. */
+    library = dlopen("libucp.so.0", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     loaded = library ? 0 : -ELIBACC;
 #define X(type, name, parameters, arguments)                                                                 \
     if (loaded == 0) {                                                                                       \

@@ -1191,6 +1191,33 @@ static void everything_listens_on_loopback(void **state)
     unsetenv("UCX_NET_DEVICES");
 }
 
+/* A write that fails while there is something to read, in the middle of a packet: UCX's own way to write
+ * aborts here. */
+static void peer_ends_within_a_packet(void **state)
+{
+    uint8_t *data = calloc(1, 50000);
+
+    (void)state;
+    network = true;
+    setenv("UCX_TCP_SNDBUF", "16k", 1);
+    for (int round = 0; round < 20; round++) {
+        struct pair *p = pair_open();
+
+        for (int i = 0; i < 20; i++) {
+            assert_true(pst_peer_send(p->a.peer, bytes_of("h", 1), bytes_of(data, 50000), NULL) >= 0);
+            if (i == 0)
+                pst_msg_free(await(&p->b, &p->a, PST_NET_EAGER).msg);
+            assert_true(pst_peer_send(p->b.peer, bytes_of("h", 1), bytes_of(data, 1000), NULL) >= 0);
+        }
+        p->b.port = pst_port_close(p->b.port);
+        for (int i = 0; i < 50; i++)
+            side_poll(&p->a);
+        pair_close(p);
+    }
+    unsetenv("UCX_TCP_SNDBUF");
+    free(data);
+}
+
 /* A lane whose packets are too short for long headers: they travel apart. */
 static void short_packets(void **state)
 {
@@ -1343,6 +1370,7 @@ int main(void)
         cmocka_unit_test(numbers_do_not_come_back),
         cmocka_unit_test(memory_is_registered),
         cmocka_unit_test(everything_listens_on_loopback),
+        cmocka_unit_test(peer_ends_within_a_packet),
         cmocka_unit_test(short_packets),
         cmocka_unit_test(user_options_stay),
         cmocka_unit_test(unconfined_net),
