@@ -201,8 +201,16 @@ def check_end(node: Node, findings: Findings) -> None:
 
 RECEIVE_BUFFERS_MAX = 2  # that a port gets beyond those that it opens with
 VICTIMS = 6
+FLOODS = 3
 KILLS = 1000
 LIVES_S = (0.0, 0.08)
+
+
+def flood(stage: Stage, node: Node, *more: object) -> Process:
+    """A client with many large values on their way to it over TCP: most of a node's writes are cut short there."""
+    command = [node.client, "bench", "--url", node.urls["tcp"], "--size", MIB, "--keys", 8, "--batch", 1,
+               "--inflight", 16, *more]
+    return stage.start([str(word) for word in command])
 
 
 def kill_clients(stage: Stage, order: Order) -> Findings:
@@ -214,6 +222,8 @@ def kill_clients(stage: Stage, order: Order) -> Findings:
     cast = Cast(stage, node, order, findings)
     steady = [cast.enter(lane, pause_us=1000, timeout_ms=20000) for lane in LANES]
     victims: list[Actor] = []
+    flood(stage, node, "--op", "put", "--fill").popen.wait()
+    floods = [flood(stage, node, "--op", "get", "--seconds", LIFE_S_MAX) for _ in range(FLOODS)]
     deadline = time.monotonic() + order.for_s
     serial = 0
     while findings.counts.get("kills", 0) < KILLS and time.monotonic() < deadline:
@@ -225,6 +235,11 @@ def kill_clients(stage: Stage, order: Order) -> Findings:
         victim.await_begin()
         time.sleep(dice.uniform(*LIVES_S))
         cast.kill(victim)
+        floods.pop(0).stop()
+        findings.add({"kills": 1, "killed_flood": 1})
+        floods.append(flood(stage, node, "--op", "get", "--seconds", LIFE_S_MAX))
+    for process in floods:
+        process.stop()
     for victim in victims:
         victim.await_begin()
     if order.plant == "leak":

@@ -148,11 +148,11 @@ def perftest(size: int) -> Callable[[Stage], float]:
 
 M2, K64 = 2 * MIB, 64 * KIB
 
-# ucx_perftest moves one buffer over and over; its rows give ours 32 MiB of keys, which a cache
+# ucx_perftest moves one buffer over and over; its rows give ours 8 MiB of keys, which a cache
 # holds too. Rows against a cold copy walk through 1 GiB.
-GET2M_TCP = large("get", "tcp", M2, 16, 1, 4, perftest(M2))
-PUT2M_TCP = large("put", "tcp", M2, 16, 1, 4, perftest(M2))
-GET64K_TCP = large("get", "tcp", K64, 512, 32, 4, perftest(K64))
+GET2M_TCP = large("get", "tcp", M2, 4, 1, 4, perftest(M2))
+PUT2M_TCP = large("put", "tcp", M2, 4, 1, 4, perftest(M2))
+GET64K_TCP = large("get", "tcp", K64, 128, 32, 4, perftest(K64))
 PUT2M_LOCAL = large("put", "local", M2, 512, 1, 4, cold_copy)
 GET2M_LOCAL = large("get", "local", M2, 512, 1, 4, cold_copy)
 

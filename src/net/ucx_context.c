@@ -100,6 +100,9 @@ static int configure(const struct pst_net_options *options, ucp_config_t **out)
         option_default(config, "PORT_RANGE", "61000-65535", "UCX_TCP_PORT_RANGE", NULL);
     if (options->loopback_only) {
         option_default(config, "TLS", "tcp,posix", "UCX_TLS", NULL);
+        /* Within one host, more would only be read from farther away. */
+        if (transport_allowed(tcp, pst_count_of(tcp)))
+            option_default(config, "SNDBUF", "256k", "UCX_TCP_SNDBUF", NULL);
         status = ucp_config_modify(config, "NET_DEVICES", "lo");
     } else {
         /* Left to itself UCX takes System V segments, which outlive a killed process, before posix ones. */
