@@ -55,16 +55,15 @@ class AsyncStore:
         added, self._added = self._added, []
         try:
             self._queue.flush()
+            self._collect()
+            if self._queue.underway and not self._reading:
+                self._loop.add_reader(self._queue.fileno(), self._read)
+                self._reading = True
+                self._collect()  # what ended before there was a descriptor
         except Exception as error:
             for future in added:
                 if not future.done():
                     future.set_exception(error)
-            return
-        self._collect()
-        if self._queue.underway and not self._reading:
-            self._loop.add_reader(self._queue.fileno(), self._read)
-            self._reading = True
-            self._collect()  # what ended before there was a descriptor
 
     def _collect(self) -> int:
         ended = self._queue.reap()

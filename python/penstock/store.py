@@ -4,7 +4,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
-import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -99,7 +98,7 @@ class Store(_core.Store):
                  connect_timeout: float = 5.0) -> None:
         super().__init__(url, secret_file, timeout=timeout, connect_timeout=connect_timeout)
         self.url = url
-        self._aio: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncStore] = weakref.WeakKeyDictionary()
+        self._aio: dict[asyncio.AbstractEventLoop, AsyncStore] = {}
 
     def __enter__(self) -> Store:
         return self
@@ -113,6 +112,8 @@ class Store(_core.Store):
         """The store's calls as coroutines, for the event loop that runs now."""
         loop = asyncio.get_running_loop()
         if loop not in self._aio:
+            for ended in [one for one in list(self._aio) if one.is_closed()]:
+                self._aio.pop(ended, None)  # with its queue, once nothing of it is underway
             self._aio[loop] = AsyncStore(self)
         return self._aio[loop]
 

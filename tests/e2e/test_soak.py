@@ -89,6 +89,21 @@ def test_fail_nth_finds_what_is_planted() -> None:
     assert code == 1 and not told["ok"] and told["violations"] >= 1, told
 
 
+@UNSANITIZED
+def test_python_threads_hold() -> None:
+    code, told = soak("--only", "python_threads", "--for-s", "6", "--seed", "7")
+    assert code == 0 and told["ok"] and told["violations"] == 0, told
+    for name in ("checked", "puts", "hits", "views", "lists", "deletes", "refused", "coroutines"):
+        assert told[name] > 0, name
+
+
+@UNSANITIZED
+@pytest.mark.parametrize("fault", ["torn", "leak"])
+def test_python_threads_find_what_is_planted(fault: str) -> None:
+    code, told = soak("--only", "python_threads", "--for-s", "4", "--plant", fault)
+    assert code == 1 and not told["ok"] and told["violations"] >= 1, told
+
+
 def test_unknown_names_are_refused() -> None:
     for arguments in (["--only", "idleness"], ["--only", "churn", "--plant", "nothing"]):
         done = subprocess.run([sys.executable, "-B", SOAK, *arguments], stdin=subprocess.DEVNULL, capture_output=True,

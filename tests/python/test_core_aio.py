@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import pathlib
 import weakref
 
@@ -170,6 +171,23 @@ def test_a_loop_that_ends_with_calls_underway(store: penstock.Store) -> None:
     gc.collect()
     store.put("k", b"v")
     assert store.get("k") == b"v"
+
+
+def test_loops_that_have_ended_leave_nothing(store: penstock.Store) -> None:
+    async def main() -> None:
+        await store.aio.put("k", b"v")
+        cut_off = asyncio.ensure_future(store.aio.get("late", wait=0.01))
+        await asyncio.sleep(0)
+        cut_off.cancel()
+
+    def descriptors() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    asyncio.run(main())
+    before = descriptors()
+    for _ in range(150):
+        asyncio.run(main())
+    assert descriptors() <= before
 
 
 def test_a_node_that_dies(tmp_path: pathlib.Path) -> None:
