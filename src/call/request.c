@@ -416,8 +416,8 @@ void pst_calls_retry_waiting(struct pst_channel *ch, uint64_t now_ns)
 static bool is_write(const struct penstock_op *op)
 {
     return op->code == PENSTOCK_PUT || op->code == PENSTOCK_DELETE || op->code == PENSTOCK_PIN ||
-           op->code == PENSTOCK_UNPIN || op->code == PST_WIRE_SWEEP || op->code == PST_WIRE_RELEASE ||
-           op->code == PENSTOCK_SLOT_COMMIT || op->code == PST_WIRE_COMMIT;
+           op->code == PENSTOCK_UNPIN || op->code == PST_WIRE_SWEEP || op->code == PENSTOCK_SLOT_COMMIT ||
+           op->code == PST_WIRE_COMMIT;
 }
 
 /* What an operation comes to when its session has ended, and with it all that the session held. Return: false
@@ -426,7 +426,7 @@ static bool ends_with_session(const struct penstock_op *op, bool sent, int *resu
 {
     if (pst_op_orphaned(op, result))
         return true;
-    if (op->code == PENSTOCK_SLOT_ABORT)
+    if (op->code == PENSTOCK_SLOT_ABORT || op->code == PST_WIRE_RELEASE)
         *result = 0;
     else if (op->code == PENSTOCK_SLOT_WRITE)
         *result = PENSTOCK_MISS;

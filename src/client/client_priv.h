@@ -69,8 +69,10 @@ struct penstock {
     _Atomic uint32_t crowd;  /* threads that want the lock */
     struct pst_memory memory[MEMORY_MAX];
     uint32_t memory_count;
-    uint32_t watch_sides; /* shards that its watches watch */
-    char url[320];        /* for people: cut off where it is longer */
+    uint32_t watch_sides;        /* shards that its watches watch */
+    struct pst_op_list released; /* of views, heap; nobody waits for them */
+    size_t releases;             /* underway, or in that list */
+    char url[320];               /* for people: cut off where it is longer */
     uint8_t secret[PST_BOOT_SECRET_BYTES_MAX];
 };
 
@@ -108,6 +110,11 @@ int pst_explain(const struct penstock *store, const struct penstock_op *op, int 
 /* Waits until @done holds @count operations, or @deadline_ns has passed. */
 void pst_wait(struct penstock *store, const struct pst_op_list *done, size_t count, uint64_t deadline_ns);
 uint32_t pst_shards(struct penstock *store);
+
+/* ---- view.c ---- */
+
+/* Waits for the releases underway. The store is entered. */
+void pst_views_settle(struct penstock *store);
 
 /* ---- list.c ---- */
 

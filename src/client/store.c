@@ -177,8 +177,14 @@ struct penstock *penstock_close(struct penstock *store)
         return NULL;
     pst_assert(store->magic == PST_STORE_MAGIC);
     /* A forked child only drops its copy: the connection is the parent's. */
-    if (store->backend && store->forks == forks)
+    if (store->backend && store->forks == forks) {
+        if (store->releases) {
+            pst_enter(store);
+            pst_views_settle(store);
+            pst_leave(store);
+        }
         store->backend->close(store);
+    }
     pthread_cond_destroy(&store->progress);
     pthread_mutex_destroy(&store->lock);
     explicit_bzero(store->secret, sizeof(store->secret));

@@ -1,6 +1,8 @@
 /* view.c: values read in place: the store keeps the bytes where they are, this process maps them. */
 #include "client/client_priv.h"
 
+enum { RELEASES_MAX = 4096 };
+
 struct answer {
     struct pst_wire_view view;
     struct pst_wire_piece pieces[PST_VIEW_PIECES_MAX];
@@ -21,13 +23,48 @@ static int check_answer(const struct penstock_op *op, const struct answer *answe
     return sum == answer->view.value_bytes ? 0 : -EPROTO;
 }
 
+/* Those that have ended. */
+static void reap_releases(struct penstock *store)
+{
+    struct penstock_op *op;
+
+    while ((op = pst_op_list_pop(&store->released)) != NULL) {
+        pst_assert(store->releases > 0);
+        store->releases--;
+        free(op);
+    }
+}
+
+void pst_views_settle(struct penstock *store)
+{
+    if (store->releases)
+        pst_wait(store, &store->released, store->releases, UINT64_MAX);
+    reap_releases(store);
+    pst_assert(store->releases == 0);
+}
+
+/* Sends the release and does not wait for its answer: the memory is given up here already, and what becomes
+ * of the node's pin is the node's. An embedded store is done when it returns. */
 static void release_handle(struct penstock *store, uint64_t handle, int shard)
 {
-    struct penstock_op op = {
+    struct penstock_op release = {
         .code = PST_WIRE_RELEASE, .flags = PENSTOCK_IF_GENERATION, .if_generation = handle};
+    struct penstock_op *op = store->backend->locks_itself ? NULL : malloc(sizeof(*op));
 
     pst_assert(handle != 0 && shard >= 0);
-    pst_run(store, &op, 1, &shard);
+    if (!op) {
+        pst_run(store, &release, 1, &shard);
+        return;
+    }
+    *op = release;
+    pst_enter(store);
+    if (store->releases == RELEASES_MAX)
+        pst_views_settle(store);
+    reap_releases(store);
+    store->releases++;
+    store->backend->submit(store, op, shard, &store->released);
+    store->backend->flush(store);
+    pst_leave(store);
 }
 
 int penstock_view(struct penstock *store, const void *key, size_t key_bytes, struct penstock_view *view)
