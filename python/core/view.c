@@ -17,6 +17,8 @@ static struct core_view *view_of(PyObject *self)
     return (struct core_view *)self;
 }
 
+/* Keeps the GIL: the library waits for nobody here, and another package's thread that drops the last buffer
+ * when Python ends would not get it again. */
 static void end_pin(struct core_view *view)
 {
     struct core_store *store = view->store;
@@ -26,9 +28,7 @@ static void end_pin(struct core_view *view)
         return;
     core_assert(view->exports == 0 && handle);
     view->store = NULL;
-    Py_BEGIN_ALLOW_THREADS;
     penstock_view_release(handle, &view->view);
-    Py_END_ALLOW_THREADS;
     core_store_leave(store);
     Py_DECREF((PyObject *)store);
 }
