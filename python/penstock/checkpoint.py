@@ -98,7 +98,7 @@ def _from_json(text: bytes) -> Metadata:
 class _Place:
     """A checkpoint's keys in a store."""
 
-    def __init__(self, url: str, checkpoint_id: str | os.PathLike[str] | None, **options: Any) -> None:
+    def __init__(self, url: str, checkpoint_id: str | os.PathLike[str] | None = None, **options: Any) -> None:
         self.url, self._options = url, options
         self._id = "" if checkpoint_id is None else os.fspath(checkpoint_id).strip("/")
 

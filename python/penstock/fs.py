@@ -17,6 +17,7 @@ import os
 import urllib.parse
 from typing import TYPE_CHECKING, Any
 
+from fsspec import register_implementation
 from fsspec.callbacks import DEFAULT_CALLBACK
 from fsspec.spec import AbstractFileSystem, make_instance
 
@@ -397,3 +398,7 @@ class PenstockFileSystem(AbstractFileSystem):  # type: ignore[misc]
         path = self._strip_protocol(path)
         if not self.store.delete(path):
             raise FileNotFoundError(path)
+
+
+# An installed package is found by its entry point; one that is used from a build folder is not.
+register_implementation(PROTOCOL, PenstockFileSystem, clobber=True)

@@ -25,7 +25,7 @@ from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 from . import Store as Handle
 from ._places import keep_or_warn, shared_store, view_or_none
 from ._tree import children, is_directory
-from .errors import Exists, Invalid
+from .errors import Error, Exists, Invalid
 
 __all__ = ["PenstockStore"]
 
@@ -67,13 +67,35 @@ class _Batches:
 
     def _work(self, batch: list[tuple[Callable[[], Any], asyncio.Future[Any]]]) -> None:
         ended: list[tuple[asyncio.Future[Any], Any, BaseException | None]] = []
+        together = _put_together([work for work, _ in batch if isinstance(work, _Put)])
         for work, future in batch:
             try:
-                ended.append((future, work(), None))
+                ended.append((future, None if work in together else work(), None))
             except BaseException as error:  # whatever it is belongs to who waits
                 ended.append((future, None, error))
         with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits
             self.loop.call_soon_threadsafe(_settle, ended)
+
+
+class _Put:
+    """A value to be stored; alone, where it could not be with others."""
+
+    def __init__(self, store: PenstockStore, name: str, data: Any) -> None:
+        self.store, self.name, self.data = store, name, data
+
+    def __call__(self) -> None:
+        self.store._handle.put(self.name, self.data)
+
+
+def _put_together(puts: list[_Put]) -> list[_Put]:
+    """Store values in one go; those that are stored."""
+    if len(puts) < 2:
+        return []
+    try:
+        puts[0].store._handle.put_many([(put.name, put.data) for put in puts])
+    except Error:  # each alone tells its own
+        return []
+    return puts
 
 
 def _settle(ended: list[tuple[asyncio.Future[Any], Any, BaseException | None]]) -> None:
@@ -259,7 +281,10 @@ class PenstockStore(Store):
     async def set(self, key: str, value: Buffer) -> None:
         self._check_writable()
         self._is_open = True
-        await self._call(lambda: self._put(key, value))
+        if key.endswith(".json") or not isinstance(value, Buffer):
+            await self._call(lambda: self._put(key, value))
+        else:
+            await self._call(_Put(self, self._root + key, value.as_buffer_like()))
 
     async def set_if_not_exists(self, key: str, value: Buffer) -> None:
         self._check_writable()

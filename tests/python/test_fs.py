@@ -22,7 +22,6 @@ import penstock  # noqa: E402
 from penstock._places import CacheWarning  # noqa: E402
 from penstock.fs import PenstockFileSystem  # noqa: E402
 
-fsspec.register_implementation("penstock", PenstockFileSystem, clobber=True)
 LARGE = bytes(range(256)) * (3 << 13)
 
 
