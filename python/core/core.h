@@ -182,11 +182,13 @@ PyObject *core_register(PyObject *self, PyObject *buffer);
 PyObject *core_deregister(PyObject *self, PyObject *buffer);
 
 /* ---- view.c, listing.c, stream.c, watch.c, node.c, commit.c,
- * queue.c ---- */
+ * queue.c, dlpack.c ---- */
 
 extern PyType_Spec core_store_spec, core_view_spec, core_listing_spec, core_stream_spec, core_watch_spec,
     core_node_spec, core_queue_spec;
 PyObject *core_view_open(PyObject *self, PyObject *key);
+PyObject *core_dlpack(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords);
+PyObject *core_dlpack_device(PyObject *self, PyObject *unused);
 PyObject *core_list_open(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords);
 PyObject *core_watch_open(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords);
 PyObject *core_queue_open(PyObject *self, PyObject *unused);

@@ -1,5 +1,6 @@
 /* node.c: a node served from within this process, on threads of its own, which know nothing of Python. */
 #include "core.h"
+#include "docs.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -155,19 +156,24 @@ static PyObject *node_closed(PyObject *self, void *unused)
 }
 
 static PyMethodDef methods[] = {
-    {"close", node_close, METH_NOARGS, NULL},
+    {"close", node_close, METH_NOARGS, CORE_DOC_Node_close},
     {NULL, NULL, 0, NULL},
 };
 
 static PyGetSetDef getters[] = {
-    {"urls", node_urls, NULL, NULL, NULL},
-    {"closed", node_closed, NULL, NULL, NULL},
+    {"urls", node_urls, NULL, CORE_DOC_Node_urls, NULL},
+    {"closed", node_closed, NULL, CORE_DOC_Node_closed, NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
 static PyType_Slot slots[] = {
-    {Py_tp_init, (void *)node_init}, {Py_tp_dealloc, (void *)node_dealloc}, {Py_tp_methods, methods},
-    {Py_tp_getset, getters},         {Py_sq_length, (void *)node_keys},     {0, NULL},
+    {Py_tp_doc, CORE_DOC_Node},
+    {Py_tp_init, (void *)node_init},
+    {Py_tp_dealloc, (void *)node_dealloc},
+    {Py_tp_methods, methods},
+    {Py_tp_getset, getters},
+    {Py_sq_length, (void *)node_keys},
+    {0, NULL},
 };
 
 PyType_Spec core_node_spec = {

@@ -7,6 +7,7 @@
  *   reap()   [(token, result or exception)] of what has ended
  */
 #include "core.h"
+#include "docs.h"
 
 #include <errno.h>
 
@@ -465,19 +466,20 @@ static void queue_dealloc(PyObject *self)
 }
 
 static PyMethodDef methods[] = {
-    {"add", CORE_FAST(queue_add), METH_FASTCALL, NULL},
-    {"flush", queue_flush, METH_NOARGS, NULL},
-    {"reap", queue_reap, METH_NOARGS, NULL},
-    {"fileno", queue_fileno, METH_NOARGS, NULL},
+    {"add", CORE_FAST(queue_add), METH_FASTCALL, CORE_DOC_Queue_add},
+    {"flush", queue_flush, METH_NOARGS, CORE_DOC_Queue_flush},
+    {"reap", queue_reap, METH_NOARGS, CORE_DOC_Queue_reap},
+    {"fileno", queue_fileno, METH_NOARGS, CORE_DOC_Queue_fileno},
     {NULL, NULL, 0, NULL},
 };
 
 static PyGetSetDef getters[] = {
-    {"underway", queue_underway, NULL, NULL, NULL},
+    {"underway", queue_underway, NULL, CORE_DOC_Queue_underway, NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
 static PyType_Slot slots[] = {
+    {Py_tp_doc, CORE_DOC_Queue},
     {Py_tp_dealloc, (void *)queue_dealloc},
     {Py_tp_traverse, (void *)queue_traverse},
     {Py_tp_methods, methods},

@@ -1,5 +1,6 @@
 /* store.c: a store: opening, closing while others still use it, and the operations on one key. */
 #include "core.h"
+#include "docs.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -533,45 +534,52 @@ static PyObject *store_unpin(PyObject *self, PyObject *key)
 /* ---- the type ---- */
 
 static PyMethodDef methods[] = {
-    {"put", CORE_FAST(store_put), METH_FASTCALL | METH_KEYWORDS, NULL},
-    {"get", CORE_FAST(store_get), METH_FASTCALL | METH_KEYWORDS, NULL},
-    {"get_into", CORE_FAST(store_get_into), METH_FASTCALL | METH_KEYWORDS, NULL},
-    {"exists", store_exists, METH_O, NULL},
-    {"delete", CORE_FAST(store_delete), METH_FASTCALL | METH_KEYWORDS, NULL},
-    {"pin", CORE_FAST(store_pin), METH_FASTCALL | METH_KEYWORDS, NULL},
-    {"unpin", store_unpin, METH_O, NULL},
-    {"view", core_view_open, METH_O, NULL},
-    {"put_many", CORE_FAST(core_put_many), METH_FASTCALL | METH_KEYWORDS, NULL},
-    {"get_many", CORE_FAST(core_get_many), METH_FASTCALL | METH_KEYWORDS, NULL},
-    {"get_into_many", CORE_FAST(core_get_into_many), METH_FASTCALL | METH_KEYWORDS, NULL},
-    {"exists_many", core_exists_many, METH_O, NULL},
-    {"delete_many", core_delete_many, METH_O, NULL},
-    {"head", core_head, METH_O, NULL},
-    {"stream", CORE_FAST(core_stream_open), METH_FASTCALL | METH_KEYWORDS, NULL},
-    {"list", CORE_FAST(core_list_open), METH_FASTCALL | METH_KEYWORDS, NULL},
-    {"watch", CORE_FAST(core_watch_open), METH_FASTCALL | METH_KEYWORDS, NULL},
-    {"queue", core_queue_open, METH_NOARGS, NULL},
-    {"commit_ops", CORE_FAST(core_commit), METH_FASTCALL, NULL},
-    {"delete_prefix", core_delete_prefix, METH_O, NULL},
-    {"delete_range", CORE_FAST(core_delete_range), METH_FASTCALL | METH_KEYWORDS, NULL},
-    {"clear", core_clear, METH_NOARGS, NULL},
-    {"figures", core_figures, METH_NOARGS, NULL},
-    {"ping", core_ping, METH_NOARGS, NULL},
-    {"register", core_register, METH_O, NULL},
-    {"deregister", core_deregister, METH_O, NULL},
-    {"close", store_close, METH_NOARGS, NULL},
+    {"put", CORE_FAST(store_put), METH_FASTCALL | METH_KEYWORDS, CORE_DOC_Store_put},
+    {"get", CORE_FAST(store_get), METH_FASTCALL | METH_KEYWORDS, CORE_DOC_Store_get},
+    {"get_into", CORE_FAST(store_get_into), METH_FASTCALL | METH_KEYWORDS, CORE_DOC_Store_get_into},
+    {"exists", store_exists, METH_O, CORE_DOC_Store_exists},
+    {"delete", CORE_FAST(store_delete), METH_FASTCALL | METH_KEYWORDS, CORE_DOC_Store_delete},
+    {"pin", CORE_FAST(store_pin), METH_FASTCALL | METH_KEYWORDS, CORE_DOC_Store_pin},
+    {"unpin", store_unpin, METH_O, CORE_DOC_Store_unpin},
+    {"view", core_view_open, METH_O, CORE_DOC_Store_view},
+    {"put_many", CORE_FAST(core_put_many), METH_FASTCALL | METH_KEYWORDS, CORE_DOC_Store_put_many},
+    {"get_many", CORE_FAST(core_get_many), METH_FASTCALL | METH_KEYWORDS, CORE_DOC_Store_get_many},
+    {"get_into_many", CORE_FAST(core_get_into_many), METH_FASTCALL | METH_KEYWORDS,
+     CORE_DOC_Store_get_into_many},
+    {"exists_many", core_exists_many, METH_O, CORE_DOC_Store_exists_many},
+    {"delete_many", core_delete_many, METH_O, CORE_DOC_Store_delete_many},
+    {"head", core_head, METH_O, CORE_DOC_Store_head},
+    {"stream", CORE_FAST(core_stream_open), METH_FASTCALL | METH_KEYWORDS, CORE_DOC_Store_stream},
+    {"list", CORE_FAST(core_list_open), METH_FASTCALL | METH_KEYWORDS, CORE_DOC_Store_list},
+    {"watch", CORE_FAST(core_watch_open), METH_FASTCALL | METH_KEYWORDS, CORE_DOC_Store_watch},
+    {"queue", core_queue_open, METH_NOARGS, CORE_DOC_Store_queue},
+    {"commit_ops", CORE_FAST(core_commit), METH_FASTCALL, CORE_DOC_Store_commit_ops},
+    {"delete_prefix", core_delete_prefix, METH_O, CORE_DOC_Store_delete_prefix},
+    {"delete_range", CORE_FAST(core_delete_range), METH_FASTCALL | METH_KEYWORDS,
+     CORE_DOC_Store_delete_range},
+    {"clear", core_clear, METH_NOARGS, CORE_DOC_Store_clear},
+    {"figures", core_figures, METH_NOARGS, CORE_DOC_Store_figures},
+    {"ping", core_ping, METH_NOARGS, CORE_DOC_Store_ping},
+    {"register", core_register, METH_O, CORE_DOC_Store_register},
+    {"deregister", core_deregister, METH_O, CORE_DOC_Store_deregister},
+    {"close", store_close, METH_NOARGS, CORE_DOC_Store_close},
     {NULL, NULL, 0, NULL},
 };
 
 static PyGetSetDef getters[] = {
-    {"closed", store_closed, NULL, NULL, NULL},
-    {"lane", store_lane, NULL, NULL, NULL},
+    {"closed", store_closed, NULL, CORE_DOC_Store_closed, NULL},
+    {"lane", store_lane, NULL, CORE_DOC_Store_lane, NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
 static PyType_Slot slots[] = {
-    {Py_tp_init, (void *)store_init}, {Py_tp_dealloc, (void *)store_dealloc},   {Py_tp_methods, methods},
-    {Py_tp_getset, getters},          {Py_sq_contains, (void *)store_contains}, {0, NULL},
+    {Py_tp_doc, CORE_DOC_Store},
+    {Py_tp_init, (void *)store_init},
+    {Py_tp_dealloc, (void *)store_dealloc},
+    {Py_tp_methods, methods},
+    {Py_tp_getset, getters},
+    {Py_sq_contains, (void *)store_contains},
+    {0, NULL},
 };
 
 PyType_Spec core_store_spec = {

@@ -3,6 +3,7 @@
  * at a time; a stream that is left without a commit is aborted.
  */
 #include "core.h"
+#include "docs.h"
 
 struct core_stream {
     PyObject ob_base;
@@ -188,15 +189,16 @@ static void stream_dealloc(PyObject *self)
 }
 
 static PyMethodDef methods[] = {
-    {"write", stream_write, METH_O, NULL},
-    {"commit", stream_commit, METH_NOARGS, NULL},
-    {"abort", stream_abort, METH_NOARGS, NULL},
+    {"write", stream_write, METH_O, CORE_DOC_Stream_write},
+    {"commit", stream_commit, METH_NOARGS, CORE_DOC_Stream_commit},
+    {"abort", stream_abort, METH_NOARGS, CORE_DOC_Stream_abort},
     {"__enter__", stream_enter, METH_NOARGS, NULL},
     {"__exit__", CORE_FAST(stream_exit), METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };
 
 static PyType_Slot slots[] = {
+    {Py_tp_doc, CORE_DOC_Stream},
     {Py_tp_dealloc, (void *)stream_dealloc},
     {Py_tp_traverse, (void *)stream_traverse},
     {Py_tp_methods, methods},

@@ -3,6 +3,7 @@
  * buffer that was handed out, after release(), the end of a with block or of the object.
  */
 #include "core.h"
+#include "docs.h"
 
 struct core_view {
     PyObject ob_base;
@@ -162,20 +163,23 @@ static PyObject *view_released(PyObject *self, void *unused)
 }
 
 static PyMethodDef methods[] = {
-    {"release", view_release, METH_NOARGS, NULL},
+    {"release", view_release, METH_NOARGS, CORE_DOC_View_release},
+    {"__dlpack__", CORE_FAST(core_dlpack), METH_FASTCALL | METH_KEYWORDS, NULL},
+    {"__dlpack_device__", core_dlpack_device, METH_NOARGS, NULL},
     {"__enter__", view_enter, METH_NOARGS, NULL},
     {"__exit__", CORE_FAST(view_exit), METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };
 
 static PyGetSetDef getters[] = {
-    {"nbytes", view_nbytes, NULL, NULL, NULL},
-    {"generation", view_generation, NULL, NULL, NULL},
-    {"released", view_released, NULL, NULL, NULL},
+    {"nbytes", view_nbytes, NULL, CORE_DOC_View_nbytes, NULL},
+    {"generation", view_generation, NULL, CORE_DOC_View_generation, NULL},
+    {"released", view_released, NULL, CORE_DOC_View_released, NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
 static PyType_Slot slots[] = {
+    {Py_tp_doc, CORE_DOC_View},
     {Py_tp_dealloc, (void *)view_dealloc},
     {Py_tp_traverse, (void *)view_traverse},
     {Py_tp_methods, methods},

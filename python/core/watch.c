@@ -3,6 +3,7 @@
  * slices of a wait, and ends when another thread closes it.
  */
 #include "core.h"
+#include "docs.h"
 
 enum { SLICE_MS = 200 };
 
@@ -190,15 +191,16 @@ static void watch_dealloc(PyObject *self)
 }
 
 static PyMethodDef methods[] = {
-    {"poll", CORE_FAST(watch_poll), METH_FASTCALL | METH_KEYWORDS, NULL},
-    {"fileno", watch_fileno, METH_NOARGS, NULL},
-    {"close", watch_close, METH_NOARGS, NULL},
+    {"poll", CORE_FAST(watch_poll), METH_FASTCALL | METH_KEYWORDS, CORE_DOC_Watch_poll},
+    {"fileno", watch_fileno, METH_NOARGS, CORE_DOC_Watch_fileno},
+    {"close", watch_close, METH_NOARGS, CORE_DOC_Watch_close},
     {"__enter__", watch_enter, METH_NOARGS, NULL},
     {"__exit__", CORE_FAST(watch_exit), METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };
 
 static PyType_Slot slots[] = {
+    {Py_tp_doc, CORE_DOC_Watch},
     {Py_tp_dealloc, (void *)watch_dealloc},
     {Py_tp_traverse, (void *)watch_traverse},
     {Py_tp_iter, (void *)PyObject_SelfIter},

@@ -7,11 +7,12 @@ from .errors import (Busy, Corrupt, Error, Exists, ForkError, Invalid, LimitReac
 from .node import Node
 from .records import Entry, Event, KeyStat
 from .store import Store, StoreStat, View, open
+from .usage import PrefixUsage
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Busy", "Corrupt", "Entry", "Error", "Event", "Exists", "ForkError", "Invalid", "KeyStat", "LimitReached",
-    "Node", "NoSpace", "NotAllowed", "NotFound", "Stale", "Store", "StoreStat", "TimedOut", "Unknown", "Unreachable",
+    "Node", "NoSpace", "NotAllowed", "NotFound", "PrefixUsage", "Stale", "Store", "StoreStat", "TimedOut", "Unknown", "Unreachable",
     "Unsupported", "View", "open",
 ]

@@ -21,7 +21,7 @@ Value = Union[Readable, Sequence[Readable]]
 Room = Union[Writable, Sequence[Writable]]
 
 class View:
-    """A value read in place, as a read-only buffer: ``memoryview(view)``, ``numpy.frombuffer(view)``.
+    """A value read in place, as a read-only buffer: ``memoryview(view)``, ``numpy.frombuffer(view)``, ``numpy.from_dlpack(view)``.
 
     The bytes stay as they are whatever happens to the key. The pin that keeps them ends with the last buffer that was
     handed out, once the view is released: by :meth:`release`, the end of its ``with`` block, or with the object.
@@ -29,13 +29,20 @@ class View:
     """
 
     @property
-    def nbytes(self) -> int: ...
+    def nbytes(self) -> int:
+        """Bytes of the value."""
     @property
-    def generation(self) -> int: ...
+    def generation(self) -> int:
+        """Of the value that is seen."""
     @property
-    def released(self) -> bool: ...
-    def release(self) -> None: ...
+    def released(self) -> bool:
+        """Whether :meth:`release` was called."""
+    def release(self) -> None:
+        """Give the value up. Does nothing the second time."""
     def __len__(self) -> int: ...
+    def __dlpack__(self, *, stream: None = None, max_version: tuple[int, int] | None = None,
+                   dl_device: tuple[int, int] | None = None, copy: bool | None = None) -> object: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
     def __enter__(self) -> View: ...
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
@@ -81,7 +88,8 @@ class Watch(Iterator[Event]):
         """The next event, or None when none comes within `timeout` seconds."""
     def fileno(self) -> int:
         """Becomes readable when there may be an event; poll until there is none before waiting for it."""
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """End it. A thread that waits for an event ends its iteration."""
     def __enter__(self) -> Watch: ...
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None, /) -> None: ...
@@ -90,12 +98,17 @@ class Queue:
     """What :class:`penstock.aio.AsyncStore` stands on: add, flush, reap."""
 
     def add(self, token: object, code: int, key: Key, data: object, a: int | None, b: int | None, wait: float | None,
-            /) -> None: ...
-    def flush(self) -> None: ...
-    def reap(self) -> list[tuple[Any, object]]: ...
-    def fileno(self) -> int: ...
+            /) -> None:
+        """Prepare one operation of penstock.h: key, value or memory, and what its code takes. Nothing travels yet."""
+    def flush(self) -> None:
+        """Begin what was added, together."""
+    def reap(self) -> list[tuple[Any, object]]:
+        """Tokens of what has ended, each with its result or exception."""
+    def fileno(self) -> int:
+        """Becomes readable when there may be something to reap."""
     @property
-    def underway(self) -> int: ...
+    def underway(self) -> int:
+        """How many operations have begun and not ended."""
 
 class Node:
     def __init__(self, settings: tuple[str, ...], log_fd: int, /) -> None: ...
@@ -103,7 +116,8 @@ class Node:
     def urls(self) -> list[str]:
         """Where it serves, as :func:`penstock.open` takes it."""
     @property
-    def closed(self) -> bool: ...
+    def closed(self) -> bool:
+        """Whether it has stopped serving."""
     def close(self) -> None:
         """Stop serving. The values are gone."""
     def __len__(self) -> int:
@@ -113,7 +127,8 @@ class Store:
     def __init__(self, url: str = "mem:", secret_file: str | os.PathLike[str] | None = None, *,
                  timeout: float = 10.0, connect_timeout: float = 5.0) -> None: ...
     @property
-    def closed(self) -> bool: ...
+    def closed(self) -> bool:
+        """Whether :meth:`close` was called."""
     @property
     def lane(self) -> str:
         """The way bytes travel: ``posix``, ``tcp``, ``memory``."""
@@ -126,6 +141,8 @@ class Store:
 
         Parameters
         ----------
+        key : str or bytes-like
+        value : contiguous buffer, ``(address, bytes)``, or a list or tuple of these, in bytes
         if_absent : bool
             Only when there is no such key.
         if_generation : int, optional
@@ -210,7 +227,8 @@ class Store:
     def stream(self, key: Key, *, if_absent: bool = False, if_generation: int | None = None, checksum: bool = False,
                depth: int | None = None, attrs: ReadableBuffer | None = None) -> Stream:
         """Begin to put a value whose length is not known yet; parameters as of :meth:`put`. Takes 1 MiB here."""
-    def exists(self, key: Key) -> bool: ...
+    def exists(self, key: Key) -> bool:
+        """Whether there is such a key."""
     def __contains__(self, key: Key) -> bool: ...
     def head(self, key: Key) -> KeyStat:
         """What is known of a key, without its value.
@@ -251,7 +269,8 @@ class Store:
         Watch
             An iterator of :class:`~penstock.Event`. The store keeps 64 KiB of events; when that was not enough one says so.
         """
-    def queue(self) -> Queue: ...
+    def queue(self) -> Queue:
+        """A queue of its own for one event loop."""
     def commit_ops(self, changes: builtins.list[tuple[Key, Value | None, int | None]],
                    checks: builtins.list[tuple[Key, Value | None, int | None]], /) -> builtins.list[int]:
         """What :meth:`commit` stands on: (key, value or None to delete, generation or None)."""
@@ -265,7 +284,8 @@ class Store:
         LimitReached
             More pins than the node grants one client.
         """
-    def unpin(self, key: Key) -> None: ...
+    def unpin(self, key: Key) -> None:
+        """Take back one pin without a time."""
     def put_many(self, items: Mapping[Key, Value] | Iterable[tuple[Key, Value]], *, if_absent: bool = False,
                  checksum: bool = False, depth: int | None = None) -> builtins.list[int]:
         """Store many values in one go. Each is stored or not by itself, in no order.
@@ -286,7 +306,8 @@ class Store:
     def get_into_many(self, keys: Iterable[Key], buffers: Iterable[Room], *,
                       offsets: Sequence[int] | None = None) -> builtins.list[int | None]:
         """Read many values into memory. Bytes read of each; None for keys that are not there."""
-    def exists_many(self, keys: Iterable[Key]) -> builtins.list[bool]: ...
+    def exists_many(self, keys: Iterable[Key]) -> builtins.list[bool]:
+        """Whether there is each of many keys."""
     def delete_many(self, keys: Iterable[Key]) -> builtins.list[bool]:
         """Delete many keys. Whether each was there."""
     def figures(self) -> dict[str, int]:
@@ -296,4 +317,5 @@ class Store:
     def register(self, buffer: Writable) -> None:
         """Tell the transport of memory that will be used for large transfers often. It must outlive
         :meth:`deregister`, or the store."""
-    def deregister(self, buffer: Writable) -> None: ...
+    def deregister(self, buffer: Writable) -> None:
+        """Take back :meth:`register`, before the memory goes."""

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 from . import _core
 from .aio import AsyncStore
 from .errors import NotFound
+from .usage import StoreStat
 
 if TYPE_CHECKING:
     from ._core import Key, Value
@@ -19,41 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["Store", "StoreStat", "View", "open"]
 
 View = _core.View
-
-
-@dataclasses.dataclass(frozen=True)
-class StoreStat:
-    """Figures of a whole store, as :manpage:`penstock_stat(3)` names them. Sizes are in bytes."""
-
-    page_bytes: int
-    pages: int
-    pages_used: int
-    arenas: int
-    shards: int
-    keys: int
-    value_bytes: int
-    cache_keys: int
-    pinned: int
-    puts: int
-    gets: int
-    hits: int
-    misses: int
-    deletes: int
-    evictions: int
-    evicted_bytes: int
-    moved: int
-    no_space: int
-    slab_pages: int
-    slab_bytes: int
-    index_bytes: int
-    rss_anon_bytes: int
-    sessions: int
-    uptime_ms: int
-    pinned_bytes: int
-    slots: int
-    slot_bytes: int
-    waits: int
-    watches: int
 
 
 class Store(_core.Store):
@@ -199,9 +164,9 @@ class Store(_core.Store):
         Returns
         -------
         StoreStat
-            Counts, and sizes in bytes.
+            Counts, and sizes in bytes; in a notebook a table.
         """
-        return StoreStat(**self.figures())
+        return StoreStat(**self.figures(), store=self)
 
 
 def _raw(key: Key) -> bytes:

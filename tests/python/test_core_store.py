@@ -4,6 +4,7 @@ from __future__ import annotations
 import array
 import errno
 import gc
+import inspect
 import mmap
 import threading
 import time
@@ -257,6 +258,33 @@ def test_views(store: penstock.Store) -> None:
         assert bytes(empty) == b""
 
 
+def test_views_and_dlpack(store: penstock.Store) -> None:
+    if not has_views(store):
+        pytest.skip("no shared memory on this lane")
+    numpy = pytest.importorskip("numpy", "2.1", reason="older ones know no read-only DLPack")
+    value = pattern(3 << 20)
+    store.put("k", value)
+    view = store.view("k")
+    assert view.__dlpack_device__() == (1, 0)
+    array = numpy.from_dlpack(view)
+    plain = numpy.frombuffer(view, numpy.uint8)
+    assert array.__array_interface__["data"] == plain.__array_interface__["data"]
+    assert not array.flags.writeable and array.tobytes() == value
+    unused = view.__dlpack__(max_version=(1, 0))
+    view.release()
+    store.delete("k")
+    del plain, unused
+    gc.collect()
+    assert array.tobytes() == value and store.stat().pinned == 1
+    del array
+    assert store.stat().pinned == 0
+    store.put("k", b"v")
+    with store.view("k") as view:
+        for refused in ({}, {"max_version": (0, 8)}, {"max_version": (1, 0), "copy": True}):
+            with pytest.raises(BufferError):
+                view.__dlpack__(**refused)
+
+
 def test_views_end_with_the_object_and_outlive_a_close(store: penstock.Store) -> None:
     if not has_views(store):
         pytest.skip("no shared memory on this lane")
@@ -385,6 +413,30 @@ def test_figures(store: penstock.Store) -> None:
     assert stat.page_bytes * stat.pages == 256 << 20
     assert 0 < store.ping() < 10
     assert store.lane in ("memory", "posix", "tcp")
+
+
+def test_figures_show_as_a_table(store: penstock.Store) -> None:
+    assert "<table>" in store.stat()._repr_html_()
+    store.put_many([(f"<b>{i:02}/{j}", bytes(1000 * i)) for i in range(20) for j in range(3)])
+    store.put_many({"loose": bytes(5), b"\xff/x": b"", "cache/x": b"1"})
+    stat = store.stat()
+    prefixes, cut = stat.prefixes()
+    assert prefixes[0] == ("<b>19/", 3, 57_000) and ("", 1, 5) in prefixes and len(prefixes) == 23 and not cut
+    assert sum(one.size for one in prefixes) == stat.value_bytes
+    assert stat.prefixes(10)[1] is True
+    shown = stat._repr_html_()
+    assert "&lt;b&gt;19/" in shown and "<b>" not in shown and "12 largest of 23" in shown and "256.0 MiB" in shown
+    assert "62 keys kept, 1 that may be evicted" in shown
+    store.close()
+    assert "prefix" not in stat._repr_html_()
+
+
+def test_every_call_tells_what_it_does() -> None:
+    for kind in (penstock.Store, penstock.View, penstock.Node):
+        for name in dir(kind):
+            if not name.startswith("_") and name not in ("url",):
+                assert getattr(kind, name).__doc__, (kind, name)
+    assert str(inspect.signature(penstock.Store.get_into)).startswith("(self, /, key, buffer, *, offset=None")
 
 
 @pytest.mark.parametrize("url, error", [
