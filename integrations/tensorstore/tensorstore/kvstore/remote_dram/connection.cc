@@ -39,6 +39,9 @@ constexpr size_t kBlockingThreads = 16;
 constexpr int kReapAtOnce = 64;
 // How long operations that come meanwhile may have to wait to be sent.
 constexpr int kReapMs = 1;
+// Enough to keep a fabric busy.  What is asked for beyond would only take more
+// memory at once than the pool keeps, and than caches hold.
+constexpr uint64_t kBytesUnderway = 16 << 20;
 // An operation that moves no more than this is soon over.
 constexpr uint64_t kSmallBytes = 16 << 10;
 // As many as this are worth a message of their own.
@@ -76,7 +79,7 @@ struct Connection::Batch {
   explicit Batch(size_t count) : ops(count), operations(count) {}
   std::vector<penstock_op> ops;
   std::vector<std::unique_ptr<Operation>> operations;
-  std::vector<bool> small;
+  std::vector<uint64_t> bytes;
   size_t underway = 0;
   std::shared_ptr<Batch> self;  // while some are underway
 };
@@ -173,7 +176,9 @@ void Connection::Run() {
 // those underway, whose answer is near, unless they fill a message by
 // themselves, or the answer was not near after all.
 size_t Connection::SendAt() const {
-  if (underway_ >= concurrency_) return SIZE_MAX;
+  if (underway_ >= concurrency_ || bytes_underway_ >= kBytesUnderway) {
+    return SIZE_MAX;
+  }
   return small_underway_ > 0 && small_underway_ == underway_ && !quiet_
              ? kFullMessage
              : 1;
@@ -191,13 +196,12 @@ bool Connection::TakePending(
   if (pending_.size() < SendAt()) {
     return !(stopping_ && pending_.empty() && underway_ == 0);
   }
-  const size_t count = std::min(pending_.size(), concurrency_ - underway_);
-  if (count == pending_.size()) {
-    operations.swap(pending_);
-  } else {
-    operations.assign(std::make_move_iterator(pending_.begin()),
-                      std::make_move_iterator(pending_.begin() + count));
-    pending_.erase(pending_.begin(), pending_.begin() + count);
+  uint64_t bytes = bytes_underway_;
+  while (!pending_.empty() && bytes < kBytesUnderway &&
+         underway_ + operations.size() < concurrency_) {
+    bytes += pending_.front()->bytes();
+    operations.push_back(std::move(pending_.front()));
+    pending_.pop_front();
   }
   return true;
 }
@@ -210,9 +214,9 @@ void Connection::Send(std::vector<std::unique_ptr<Operation>>& operations) {
     op = penstock_op{};
     if (operation->Prepare(op)) {
       op.user = batch.get();
-      const bool small = op.bytes <= kSmallBytes;
-      batch->small.push_back(small);
-      small_underway_ += small;
+      batch->bytes.push_back(op.bytes);
+      small_underway_ += op.bytes <= kSmallBytes;
+      bytes_underway_ += op.bytes;
       batch->operations[count++] = std::move(operation);
     } else {
       // Its end may be the end of the driver, and so of this connection.
@@ -231,12 +235,17 @@ void Connection::Send(std::vector<std::unique_ptr<Operation>>& operations) {
   std::vector<Ended> ended;
   for (size_t i = 0; i < count; ++i) {
     batch->ops[i].result = r;
-    small_underway_ -= batch->small[i];
+    Forget(*batch, i);
     ended.push_back({batch, i});
   }
   underway_ -= count;
   batch->self = nullptr;
   Dispatch(ended);
+}
+
+void Connection::Forget(const Batch& batch, size_t index) {
+  small_underway_ -= batch.bytes[index] <= kSmallBytes;
+  bytes_underway_ -= batch.bytes[index];
 }
 
 // Waits for what ends soon: the library spins for it, and a transfer in pieces
@@ -253,7 +262,7 @@ bool Connection::Reap(int timeout_ms) {
     Batch* batch = static_cast<Batch*>(ops[i]->user);
     const size_t index = ops[i] - batch->ops.data();
     ended.push_back({batch->self, index});
-    small_underway_ -= batch->small[index];
+    Forget(*batch, index);
     if (--batch->underway == 0) batch->self = nullptr;
   }
   underway_ -= count;

@@ -8,7 +8,9 @@
 
 #include <penstock/penstock.h>
 #include <stddef.h>
+#include <stdint.h>
 
+#include <deque>
 #include <memory>
 #include <string>
 #include <thread>
@@ -43,6 +45,8 @@ class Operation {
   /// sent. Returns false when nobody wants the outcome any more; then it is not
   /// sent.
   virtual bool Prepare(penstock_op& op) = 0;
+  /// How many bytes of a value it moves, as far as that is known before.
+  virtual uint64_t bytes() const = 0;
   /// Takes the outcome.  Runs on `executor`.
   virtual void Done(const penstock_op& op, std::unique_ptr<Operation> self) = 0;
   /// Where `Done` runs, and where an operation that was not sent is destroyed.
@@ -74,6 +78,7 @@ class Connection {
   void Run();
   bool TakePending(std::vector<std::unique_ptr<Operation>>& operations);
   size_t SendAt() const;
+  void Forget(const Batch& batch, size_t index);
   bool MaySend();
   void Send(std::vector<std::unique_ptr<Operation>>& operations);
   bool Reap(int timeout_ms);
@@ -91,10 +96,11 @@ class Connection {
   // The connection's thread alone.
   size_t underway_ = 0;
   size_t small_underway_ = 0;
+  uint64_t bytes_underway_ = 0;
   bool quiet_ = false;  // nothing has ended for kReapMs
 
   absl::Mutex mutex_;
-  std::vector<std::unique_ptr<Operation>> pending_ ABSL_GUARDED_BY(mutex_);
+  std::deque<std::unique_ptr<Operation>> pending_ ABSL_GUARDED_BY(mutex_);
   // How many have to be pending for the thread to wake up; 0: it is awake.
   size_t wake_at_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

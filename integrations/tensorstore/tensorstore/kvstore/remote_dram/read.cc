@@ -77,6 +77,12 @@ class ReadOperation : public Operation {
     return true;
   }
 
+  uint64_t bytes() const override {
+    if (step_ == Step::kLook) return 0;
+    if (step_ == Step::kRange) return range_.size();
+    return options_.byte_range.IsFull() ? room_ : options_.byte_range.size();
+  }
+
   void Done(const penstock_op& op, std::unique_ptr<Operation> self) override {
     ABSL_LOG_IF(INFO, verbose_logging)
         << "ReadRemote: key=" << QuoteString(key_)

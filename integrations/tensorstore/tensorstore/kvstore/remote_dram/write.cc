@@ -62,6 +62,8 @@ class WriteOperation : public Operation {
     return true;
   }
 
+  uint64_t bytes() const override { return value_ ? value_->size() : 0; }
+
   void Done(const penstock_op& op, std::unique_ptr<Operation> self) override {
     ABSL_LOG_IF(INFO, verbose_logging)
         << "WriteRemote: key=" << QuoteString(key_)
