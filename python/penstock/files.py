@@ -1,0 +1,89 @@
+"""Files in and out, with a bar on a terminal where that takes a while and tqdm is installed."""
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ._core import Key
+    from .store import Store
+
+__all__ = ["get_file", "put_file"]
+
+LONG_BYTES = 64 << 20
+PIECE_BYTES = 16 << 20
+
+
+@contextlib.contextmanager
+def progress(what: str, total_bytes: int) -> Iterator[Callable[[int], object]]:
+    """What is called with each piece's bytes; without a terminal, without tqdm or for what is short it shows nothing."""
+    shown = total_bytes >= LONG_BYTES and sys.stderr.isatty()
+    try:
+        if shown:
+            from tqdm import tqdm
+    except ImportError:
+        shown = False
+    if not shown:
+        yield lambda count: None
+        return
+    with tqdm(desc=what, total=total_bytes, unit="B", unit_scale=True, unit_divisor=1024) as bar:
+        yield bar.update
+
+
+def put_file(store: Store, key: Key, path: str | os.PathLike[str], *, if_absent: bool = False,
+             if_generation: int | None = None, checksum: bool = False) -> int:
+    """Store a file, which is mapped rather than read.
+
+    Returns
+    -------
+    int
+        The value's generation.
+
+    Raises
+    ------
+    OSError
+        The file cannot be read.
+    Exists, Stale, NoSpace
+        As of :meth:`penstock.Store.put`.
+    """
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size == 0:
+            return store.put(key, b"", if_absent=if_absent, if_generation=if_generation, checksum=checksum)
+        with (mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as memory,
+              progress("put", size) as advance,
+              store.stream(key, if_absent=if_absent, if_generation=if_generation, checksum=checksum) as stream):
+            for at in range(0, size, PIECE_BYTES):
+                advance(stream.write(memory[at:at + PIECE_BYTES]))
+            return stream.commit()
+
+
+def get_file(store: Store, key: Key, path: str | os.PathLike[str]) -> int:
+    """Write a value to a file.
+
+    Returns
+    -------
+    int
+        Bytes written.
+
+    Raises
+    ------
+    NotFound
+        No such key; the file is not touched.
+    Stale
+        The value was overwritten meanwhile.
+    OSError
+        The file cannot be written.
+    """
+    stat = store.head(key)
+    room = memoryview(bytearray(min(stat.size, PIECE_BYTES)))
+    with open(path, "wb") as file, progress("get", stat.size) as advance:
+        for at in range(0, stat.size, PIECE_BYTES):
+            count = store.get_into(key, room[:min(stat.size - at, PIECE_BYTES)], offset=at, if_generation=stat.generation)
+            file.write(room[:count])
+            advance(count)
+    return stat.size

@@ -1,0 +1,76 @@
+"""Files in and out, and `python -m penstock` on a terminal."""
+from __future__ import annotations
+
+import fcntl
+import os
+import pathlib
+import pty
+import struct
+import subprocess
+import sys
+import termios
+
+import pytest
+
+import penstock
+import support
+from penstock import files
+
+LARGE = files.LONG_BYTES + 12345
+
+
+@pytest.mark.parametrize("size", [0, 1, files.PIECE_BYTES, 3 * files.PIECE_BYTES + 17])
+def test_a_file_goes_in_and_out(store: penstock.Store, tmp_path: pathlib.Path, size: int) -> None:
+    source, target = tmp_path / "in", tmp_path / "out"
+    source.write_bytes(os.urandom(size))
+    generation = files.put_file(store, "f", source, checksum=True)
+    assert store.head("f").generation == generation and store["f"] == source.read_bytes()
+    assert files.get_file(store, "f", target) == size
+    assert target.read_bytes() == source.read_bytes()
+    with pytest.raises(penstock.Exists):
+        files.put_file(store, "f", source, if_absent=True)
+    with pytest.raises(penstock.NotFound):
+        files.get_file(store, "none", tmp_path / "untouched")
+    assert not (tmp_path / "untouched").exists()
+
+
+def on_terminal(url: str, *arguments: str) -> tuple[int, str]:
+    """Exit code of `python -m penstock`, and what it says on the terminal that its errors go to."""
+    shown, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, 80, 0, 0))
+    environment = support.clean_environment(PYTHONPATH=str(support.BUILD / "python"), PENSTOCK_URL=url)
+    process = subprocess.Popen([sys.executable, "-m", "penstock", *arguments], stdin=subprocess.DEVNULL,
+                               stdout=subprocess.DEVNULL, stderr=theirs, env=environment)
+    os.close(theirs)
+    said = b""
+    while True:
+        try:
+            said += os.read(shown, 4096)
+        except OSError:  # its end is closed
+            break
+    os.close(shown)
+    return process.wait(support.WAIT_S), said.decode()
+
+
+def test_long_transfers_show_a_bar(urls: dict[str, str], tmp_path: pathlib.Path) -> None:
+    pytest.importorskip("tqdm")
+    source, target = tmp_path / "in", tmp_path / "out"
+    source.write_bytes(bytes(LARGE))
+    code, said = on_terminal(urls["unix"], "put", "bar", str(source))
+    assert code == 0 and "put: 100%" in said
+    code, said = on_terminal(urls["unix"], "get", "bar", str(target))
+    assert code == 0 and "get: 100%" in said and target.read_bytes() == source.read_bytes()
+    source.write_bytes(b"short")
+    assert on_terminal(urls["unix"], "put", "bar", str(source)) == (0, "")
+
+
+@pytest.mark.parametrize("arguments", [("get", "none", "/dev/null"), ("put", "k", "/no/such/file"), ("put", "k"),
+                                       ("get", "k" * 5000, "/dev/null"), ("put", "k", "/")])
+def test_a_terminal_changes_no_outcome(urls: dict[str, str], arguments: tuple[str, ...]) -> None:
+    code, said = on_terminal(urls["unix"], *arguments)
+    plain = support.penstock("--url", urls["unix"], *arguments)
+    assert (code, said.replace("\r\n", "\n")) == (plain.returncode, plain.stderr.decode())
+
+
+def test_a_terminal_changes_no_outcome_without_a_node() -> None:
+    assert on_terminal("node://127.0.0.1:1", "get", "k", "/dev/null")[0] == 5
