@@ -9,6 +9,7 @@ from ours import GIB, Node, bytes_per_key, idle_share, mixed_fill_bytes
 from peers import MIB, Cache, Mooncake, cache_bytes_per_key, memory, perftest_bytes_per_s
 from procs import Stage
 from pycalls import OVERHEAD_US_MAX, batches, overhead
+from pydata import ARRAY_BYTES, STATE_BYTES, against
 
 KIB = 1 << 10
 RUN_S = 2
@@ -200,6 +201,12 @@ FIGURES = (
     Figure("ts_read64k", 1.0, "B/s", "tensorstore", FILES, TS_READ_64K),
     Figure("ts_read4k_pipelined", 1.5, "ops/s", "tensorstore", FILES, TS_READ_4K),
     Figure("ts_tsgrpc_read1m", 2.0, "B/s", "tensorstore tensorstore-wheel", WHEEL, against_wheel),
+    Figure("zarr256m_write", 1.5, "B/s", "python", "zarr's LocalStore, tmpfs", against("zarr256m_write", ARRAY_BYTES)),
+    Figure("zarr256m_read", 1.5, "B/s", "python", "zarr's LocalStore, tmpfs", against("zarr256m_read", ARRAY_BYTES)),
+    Figure("zarr256m_read_fsspec", 3.0, "B/s", "redis python", "zarr over redis, unix socket", against("zarr256m_read_fsspec", ARRAY_BYTES)),
+    Figure("view100m", 3.0, "us", "python", "ray.get of 100 MB", against("view100m", 0), True),
+    Figure("statedict1g_load", 1.0, "B/s", "python", "safetensors' load_file and copy, tmpfs", against("statedict1g_load", STATE_BYTES)),
+    Figure("statedict1g_view", 1.5, "B/s", "python", "safetensors' load_file, tmpfs, every page read", against("statedict1g_view", STATE_BYTES)),
     Figure("py_batch128_local", 0.77, "ops/s", "", "the C library, mem:", batches),
     Figure("py_get64_overhead", 1.0, "us", "", f"{OVERHEAD_US_MAX} us over the C library, mem:", overhead, True),
     Figure("idle_cpu", 1.0, "core", "", "1 % of a core", idle_cpu, True),

@@ -328,7 +328,8 @@ class PenstockFileSystem(AbstractFileSystem):  # type: ignore[misc]
         path = self._strip_protocol(path)
         try:
             if start is None and end is None:
-                return self.store.get(path)
+                view = view_or_none(self.store, path)
+                return self.store.get(path) if view is None else bytes(memoryview(view))
             start = start or 0
             if start >= 0 and end is not None and end >= start:
                 try:
