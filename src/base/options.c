@@ -343,8 +343,10 @@ void pst_options_help(const struct pst_options *table, FILE *out)
         size_t at =
             (size_t)snprintf(flag, sizeof(flag), "--%.*s", name_bytes(&table->rows[i]), table->rows[i].name);
 
-        for (size_t c = 2; c < at; c++)
-            flag[c] = flag[c] == '_' ? '-' : flag[c];
+        for (size_t c = 2; c < at; c++) {
+            if (flag[c] == '_')
+                flag[c] = '-';
+        }
         fprintf(out, "  %-18s %-10s %s", flag, table->rows[i].unit, table->rows[i].text);
         fprintf(out, *table->rows[i].preset ? " [%s]\n" : "\n", table->rows[i].preset);
     }

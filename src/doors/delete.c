@@ -17,6 +17,7 @@ static void delete_key(struct stream *st, const struct delete_request *request)
     enum generation_kind kind = request->if_equal.kind;
     bool conditional = kind != GENERATION_UNKNOWN;
 
+    pst_assert(!request->ranged && !st->underway);
     if (kind == GENERATION_FOREIGN) {
         answer(st, GENERATION_UNKNOWN);
         return;
@@ -93,6 +94,7 @@ static int find_end(struct stream *st, uint8_t until[PROTO_KEY_BYTES_MAX], struc
             break;
     }
     if (r == 1) {
+        pst_assert(entry.key_bytes <= PROTO_KEY_BYTES_MAX);
         memcpy(until, entry.key, entry.key_bytes);
         *out = (struct pst_bytes){until, entry.key_bytes};
     }
@@ -105,8 +107,10 @@ bool delete_step(struct stream *st)
     struct delete_request *request = &st->deleting->request;
     struct pst_bytes until = request->end;
     uint8_t key[PROTO_KEY_BYTES_MAX];
-    int more = find_end(st, key, &until), r;
+    int more, r;
 
+    pst_assert(request->ranged && !st->underway);
+    more = find_end(st, key, &until);
     r = more < 0 ? more
                  : penstock_delete_range(st->door->store, request->start.data, request->start.len, until.data,
                                          until.len, NULL);

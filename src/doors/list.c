@@ -36,6 +36,7 @@ static void list_turn(struct stream *st)
                                                   .end_bytes = l->request.end.len};
     int r;
 
+    pst_assert(l && !l->list);
     if (!st->connection || st->finished)
         return;
     r = penstock_list_open(st->door->store, &options, &l->list);
@@ -50,6 +51,7 @@ static size_t put_entry(const struct listing *l, const struct penstock_entry *en
     uint64_t skip = pst_min(l->request.strip_bytes, entry->key_bytes);
     struct pst_bytes key = {(const uint8_t *)entry->key + skip, entry->key_bytes - skip};
 
+    pst_assert(entry->key_bytes <= PROTO_KEY_BYTES_MAX);
     return proto_entry(out, key, entry->value_bytes);
 }
 
@@ -60,6 +62,7 @@ static void list_more(struct stream *st)
     size_t at = 0;
     int r = l->list ? 1 : 0;
 
+    pst_assert(st->body_left == 0 && !st->last); /* what is in the page has been sent */
     while (r == 1 && PAGE_BYTES - at >= PROTO_ENTRY_BYTES_MAX) {
         r = penstock_list_next(l->list, &entry);
         if (r == 1)
@@ -69,6 +72,7 @@ static void list_more(struct stream *st)
         stream_fail_result(st, r, l->request.start);
         return;
     }
+    pst_assert(at <= PAGE_BYTES);
     st->last = r == 0;
     if (at == 0)
         return;

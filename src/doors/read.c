@@ -36,6 +36,7 @@ static uint32_t next_part(struct stream *st)
     struct reading *reading = st->reading;
     uint64_t part_bytes = pst_min(reading->left, PART_BYTES);
 
+    pst_assert(st->body_left == 0 && !st->last); /* the part before has been sent */
     st->body = reading->at;
     st->body_left = part_bytes;
     reading->at += part_bytes;
@@ -64,6 +65,7 @@ static void read_in_place(struct stream *st)
     uint64_t offset = 0, bytes = 0;
     int r = -ECONNRESET;
 
+    pst_assert(!reading->viewed && !st->underway);
     for (int i = 0; i < VIEW_TRIES && r == -ECONNRESET; i++)
         r = penstock_view(st->door->store, reading->request.key.data, reading->request.key.len, view);
     if (r == PENSTOCK_MISS) {
@@ -90,6 +92,8 @@ static void read_in_place(struct stream *st)
 static bool prepare_get(struct stream *st)
 {
     const struct read_request *request = &st->reading->request;
+
+    pst_assert(!st->reading->buf);
     if (request->min == 0 && request->max == -1) {
         penstock_prep_get(&st->op, request->key.data, request->key.len, NULL, GET_BYTES_MAX);
     } else if (request->min >= 0 && request->max > request->min &&

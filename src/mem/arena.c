@@ -73,6 +73,7 @@ static int lay_out(struct pst_arenas *a, const struct pst_arena_options *o)
     a->arena_pages = (uint32_t)(page_count / arena_count);
     a->page_count = a->arena_pages * a->arena_count;
     a->stride = stride_of(a->arena_pages, a->page_bytes);
+    pst_assert(a->page_count > 0 && a->page_count <= page_count && a->stride % a->page_bytes == 0);
     if (a->stride * arena_count > RANGE_BYTES_MAX)
         return refuse(-EINVAL, "arenas of %llu MiB asked, at most %llu MiB possible",
                       mib(a->stride * arena_count), mib(RANGE_BYTES_MAX));
@@ -133,6 +134,7 @@ static int reserve(struct pst_arenas *a)
  * another. */
 static int make_nameless(struct pst_arenas *a, uint32_t arena)
 {
+    pst_assert(arena < a->arena_count && a->fds[arena] < 0);
     a->fds[arena] = memfd_create("penstock", MFD_CLOEXEC);
     if (a->fds[arena] < 0 || ftruncate(a->fds[arena], (off_t)a->stride) < 0)
         return refuse(-errno, "memory file of %llu MiB: %s", mib(a->stride), strerror(errno));
@@ -170,6 +172,7 @@ static int make_file(struct pst_arenas *a, uint32_t arena, const char *folder, u
     char link[32], *path = a->paths[arena];
     int n, fd;
 
+    pst_assert(arena < a->arena_count && a->fds[arena] < 0 && !path[0]);
     n = snprintf(path, sizeof(a->paths[0]), "%s/" FILE_PREFIX "%d-%016llx-%u" FILE_SUFFIX, folder,
                  (int)getpid(), (unsigned long long)set_id, arena);
     if (n < 0 || (size_t)n >= sizeof(a->paths[0])) {
@@ -205,7 +208,7 @@ static int map_arena(struct pst_arenas *a, uint32_t arena)
     uint8_t *at = a->base + arena * a->stride;
     int fd = a->fds[arena];
 
-    pst_assert(fd >= 0);
+    pst_assert(fd >= 0 && arena < a->arena_count);
     if (mmap(at, a->stride, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd, 0) ==
         MAP_FAILED)
         return refuse(-errno, "mapping arena %u of %llu MiB: %s", arena, mib(a->stride), strerror(errno));

@@ -49,6 +49,7 @@ static struct pst_run next_run(const struct pst_pages *p, uint32_t from, uint32_
     end = ((uint64_t)run.page / p->arena_pages + 1) * p->arena_pages;
     end = pst_min(pst_min(end, to), (uint64_t)run.page + longest);
     run.count = find_bit(p->free_bits, run.page, (uint32_t)end, ~0ull) - run.page;
+    pst_assert(run.count > 0 && run.count <= longest && run.count <= to - run.page);
     return run;
 }
 
@@ -63,20 +64,22 @@ static uint32_t count_free(const struct pst_pages *p, uint32_t from, uint32_t to
 
 static void mark_taken(struct pst_pages *p, struct pst_run run)
 {
-    uint32_t end = run.page + run.count;
+    uint32_t end = run.page + run.count, free_before;
 
+    pst_assert(end >= run.page && end <= p->page_count);
     for (uint32_t at = run.page; at < end; at = (at / 64 + 1) * 64) {
         uint64_t mask = mask_between(at, end);
 
         pst_assert((p->free_bits[at / 64] & mask) == mask);
         p->free_bits[at / 64] &= ~mask;
     }
-    atomic_fetch_sub_explicit(&p->free_count, run.count, memory_order_relaxed);
+    free_before = atomic_fetch_sub_explicit(&p->free_count, run.count, memory_order_relaxed);
+    pst_assert(free_before >= run.count);
 }
 
 static uint32_t mark_free(struct pst_pages *p, struct pst_run run)
 {
-    uint32_t end = run.page + run.count, freed = 0;
+    uint32_t end = run.page + run.count, freed = 0, free_before;
 
     for (uint32_t at = run.page; at < end; at = (at / 64 + 1) * 64) {
         uint64_t mask = mask_between(at, end);
@@ -84,7 +87,8 @@ static uint32_t mark_free(struct pst_pages *p, struct pst_run run)
         freed += (uint32_t)__builtin_popcountll(mask & ~p->free_bits[at / 64]);
         p->free_bits[at / 64] |= mask;
     }
-    atomic_fetch_add_explicit(&p->free_count, freed, memory_order_relaxed);
+    free_before = atomic_fetch_add_explicit(&p->free_count, freed, memory_order_relaxed);
+    pst_assert(freed <= p->page_count - free_before);
     return freed;
 }
 
@@ -216,8 +220,12 @@ static int take_scattered(struct pst_pages *p, uint32_t count, struct pst_run *r
         n = list_runs(p, p->hint, p->page_count, count, any, runs, runs_max);
     if (n == -E2BIG)
         n = list_longest(p, count, runs, runs_max);
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
+        pst_assert(runs[i].count <= count); /* they make up what was asked for */
+        count -= runs[i].count;
         mark_taken(p, runs[i]);
+    }
+    pst_assert(n < 0 || count == 0);
     return n;
 }
 

@@ -18,6 +18,7 @@ int pst_slab_open(struct pst_arenas *arenas, struct pst_pages *pages, uint16_t s
     slab->shard = shard;
     slab->span_count = (uint32_t)pst_min(PST_PAGE_SPANS_MAX, page_bytes / (64 << 10));
     slab->span_bytes = (uint32_t)(page_bytes / slab->span_count / 4096 * 4096);
+    pst_assert(slab->span_count > 0 && (uint64_t)slab->span_count * slab->span_bytes <= page_bytes);
     slab->page_divisor = pst_divisor_of((uint32_t)(page_bytes / 4096));
     slab->span_divisor = pst_divisor_of(slab->span_bytes);
     pst_slab_classes_init(slab, page_bytes);
@@ -65,6 +66,7 @@ static void count_use(struct pst_slab *slab, struct pst_slab_page *page, uint32_
 {
     page->bytes_used += bytes; /* modulo 2^32: a give passes the negative */
     slab->stat.bytes_used += (uint64_t)(int32_t)bytes;
+    pst_assert(page->bytes_used <= slab->arenas->page_bytes);
     if (pst_unlikely(page->bytes_used - page->share_start >= page->share_bytes))
         pst_slab_page_shared(slab, page);
 }
@@ -94,6 +96,7 @@ int pst_slab_take(struct pst_slab *slab, uint64_t bytes, uint64_t *offset)
     for (word = block->word_hint; !block->words[word];)
         word++;
     slot = word * 64 + (uint32_t)__builtin_ctzll(block->words[word]);
+    pst_assert(slot < c->slot_count);
     block->words[word] &= block->words[word] - 1;
     block->word_hint = word;
     if (++block->used_count == c->slot_count)
@@ -156,6 +159,7 @@ void pst_slab_give(struct pst_slab *slab, uint64_t offset)
 
     pst_assert(found && slot.inside == 0);
     c = &slab->classes[block->slab_class];
+    pst_assert(block->used_count > 0 && block->used_count <= c->slot_count);
     owner = owner_of(slab, &slot);
     if (owner)
         *owner = 0;

@@ -53,8 +53,9 @@ static struct pst_session *session_new(struct pst_node *node)
     struct pst_session *session =
         pst_fault(PST_FAULT_node_session_enomem) ? NULL : calloc(1, sizeof(*session));
 
+    pst_assert(node->worker_count > 0);
     if (session)
-        session->notes = calloc(PST_NOTE_KINDS * node->worker_count, sizeof(*session->notes));
+        session->notes = calloc((size_t)PST_NOTE_KINDS * node->worker_count, sizeof(*session->notes));
     for (uint32_t place = 0; session && session->notes && place < node->sessions_max; place++) {
         if (node->sessions[place])
             continue;

@@ -157,7 +157,7 @@ static void reopen(struct pst_worker *w)
         pst_node_log(w->node, "shard %u: cannot open its port, tries again: %s", w->number, strerror(-r));
     else if (r == 0 && probe->retry_ms > 0)
         pst_node_log(w->node, "shard %u: its port is open again", w->number);
-    probe->retry_ms = r < 0 ? (uint32_t)pst_min(pst_max(2 * probe->retry_ms, PROBE_MS), REOPEN_MS_MAX) : 0;
+    probe->retry_ms = r < 0 ? (uint32_t)pst_min(pst_max(2ull * probe->retry_ms, PROBE_MS), REOPEN_MS_MAX) : 0;
     probe->retry_ns = w->now_ns + probe->retry_ms * 1000000ull;
     probe->reopening = r < 0;
 }
