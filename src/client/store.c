@@ -15,7 +15,7 @@
 
 enum {
     SPIN_NS = 50000,
-    SPIN_ALONE_NS = 20000,
+    SPIN_ALONE_NS = 4000,
     NAP_US = 200,  /* while a busy or broken connection is tried again */
     SLEEP_MS = 20, /* so that deadlines are looked at */
     BURST = 16,    /* polls under one lock */

@@ -17,7 +17,7 @@ enum {
     TICK_NS = 1000000,      /* timers and eviction, while busy */
     SLEEP_UNDERWAY_MS = 50, /* with requests that have a deadline */
     PLACE_MASK = 0xffff,
-    SPIN_ALONE_NS = 20000,
+    SPIN_ALONE_NS = 4000,
 };
 
 static struct pst_visitor *visitor_cast(void *p)
