@@ -3,6 +3,8 @@
 BUILD = build
 SOURCES = find src include python tests bench integrations \( -name '*.[ch]' -o -name '*.cc' -o -name '*.hpp' \) -print0
 LINT = find src python -name '*.c' -print0 | xargs -0 -r -n 1 -P 2 clang-tidy --quiet -p $(BUILD)
+# Python itself is not instrumented: the sanitizer comes before it, and does not count what an interpreter leaves at its end.
+PYTHON_ASAN = LD_PRELOAD=$$(gcc -print-file-name=libasan.so) ASAN_OPTIONS=abort_on_error=1:allocator_may_return_null=1:detect_leaks=0
 MAKEFLAGS += --no-print-directory
 
 all:
@@ -26,6 +28,7 @@ test-asan test-tsan:
 	@ci/preset $(@:test-%=%)
 	@ninja -C build-$(@:test-%=%)
 	@ci/summary --word $(@:test-%=%) --e2e tests/e2e build-$(@:test-%=%)
+	@if [ $@ = test-asan ]; then $(PYTHON_ASAN) ci/summary --word asan-python --no-meson --e2e tests/python build-asan; fi
 
 test-valgrind:
 	@ci/preset valgrind

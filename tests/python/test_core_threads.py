@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 
 import pytest
@@ -70,7 +71,7 @@ def test_a_value_that_grows_while_it_is_read(store: penstock.Store) -> None:
     thread = threading.Thread(target=grow)
     thread.start()
     try:
-        for _ in range(50):
+        for _ in range(20):
             assert not any(store.get("k")) and store.get_many(["k", "none"])[1] is None
     finally:
         stop.set()
@@ -109,7 +110,8 @@ def end_of_child(pid: int) -> int:
 
 
 def child_is_refused_and_opens_anew(store: penstock.Store, held: list[object], url: str) -> int:
-    """What a forked child does. 0, or which step failed."""
+    """What a forked child does. 0, or which step failed. (Forked from the midst of calls to a node, it may find a lock of
+    UCX's taken that nobody gives back: docs/python.md, Forks. So it opens `url` only where nobody was within UCX.)"""
     refused = (lambda: store.get("k"), lambda: store.put("k", b"child"), lambda: store.get_many(["k"]),
                lambda: store.put_many({"k": b""}), lambda: store.list(), store.stat, store.ping, store.clear,
                lambda: store.exists("k"), lambda: store.watch(), lambda: store.head("k"))
@@ -134,7 +136,8 @@ def child_is_refused_and_opens_anew(store: penstock.Store, held: list[object], u
         return 0 if own.get("child") == b"v" else 60
 
 
-@pytest.mark.parametrize("busy", [False, True])
+@pytest.mark.parametrize("busy", [False, pytest.param(True, marks=pytest.mark.skipif(
+    support.sanitized(), reason="a sanitizer's own locks do not outlive a fork of several threads"))])
 def test_a_forked_child_is_refused_and_opens_anew(store: penstock.Store, busy: bool) -> None:
     store.put("k", bytes(300_000))
     held: list[object] = [store.list(), store.watch("k")]
@@ -157,7 +160,9 @@ def test_a_forked_child_is_refused_and_opens_anew(store: penstock.Store, busy: b
             if pid == 0:
                 code = 99
                 try:
-                    code = child_is_refused_and_opens_anew(store, held, store.url)
+                    code = child_is_refused_and_opens_anew(store, held, "mem:" if busy else store.url)
+                except BaseException:
+                    traceback.print_exc()
                 finally:
                     os._exit(code)
             assert end_of_child(pid) == 0
