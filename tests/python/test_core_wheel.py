@@ -92,3 +92,11 @@ def test_the_command_line_comes_along(python: pathlib.Path, urls: dict[str, str]
     assert (missing.returncode, missing.stderr) == (1, b"penstock: key 'wheel/none': not found\n")
     assert command("get").returncode == 2
     assert os.access(python.parent / "penstock", os.X_OK)
+
+
+def test_fsspec_finds_the_filesystem(python: pathlib.Path) -> None:
+    said = run(python, """
+        import importlib.metadata
+        print([entry.value for entry in importlib.metadata.entry_points(group="fsspec.specs") if entry.name == "penstock"])
+    """)
+    assert said.strip() == "['penstock.fs:PenstockFileSystem']"
