@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stddef.h>
 
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -303,9 +304,10 @@ TEST_F(RemoteDramValueTest, ScatteredValue) {
   KvStore store = OpenClient(node_.address());
   absl::Cord value;
   for (int i = 0; i < 5000; ++i) {
-    value.Append(absl::MakeCordFromExternal(
-        *new std::string(1000 + i % 7, static_cast<char>('a' + i % 26)),
-        [](std::string_view) {}));
+    auto text = std::make_unique<std::string>(1000 + i % 7, 'a' + i % 26);
+    const std::string_view chunk = *text;
+    value.Append(
+        absl::MakeCordFromExternal(chunk, [text = std::move(text)] {}));
   }
   TENSORSTORE_ASSERT_OK(kvstore::Write(store, "k", value).result());
   EXPECT_THAT(kvstore::Read(store, "k").result(), MatchesKvsReadResult(value));
