@@ -212,6 +212,7 @@ def test_every_listening_address_is_loopback(tmp_path: pathlib.Path) -> None:
 
 HEAD = struct.Struct("<4sHHI")  # magic, version, type, length of the body
 HELLO, REFUSED = 1, 9
+VERSION = 3
 HELLO_BYTES = 108
 
 
@@ -233,7 +234,7 @@ def test_other_version_is_refused() -> None:
         for _ in range(4):
             answer = talk(node.ports()[0], HEAD.pack(b"PSTB", 0, HELLO, HELLO_BYTES) + bytes(HELLO_BYTES))
             magic, own, kind, length = HEAD.unpack(answer[:HEAD.size])
-            assert (magic, own, kind, length) == (b"PSTB", 2, REFUSED, 4)
+            assert (magic, own, kind, length) == (b"PSTB", VERSION, REFUSED, 4)
             assert answer[HEAD.size:] == struct.pack("<I", 1)  # because of the version
         node.wait_for("refused 127.0.0.1:", 4)
         assert "version 0 asked for, 1 to 2 spoken" in node.log()
