@@ -41,9 +41,8 @@ using ::tensorstore::kvstore::ReadResult;
 constexpr int kStepsMax = 100;
 
 // A read is one get where the get says it all.  Otherwise, for a range that
-// reaches from somewhere to an end that is not known, and with a server of
-// protocol version 1, it first asks for size and generation, and then gets a
-// range of just this generation.
+// reaches from somewhere to an end that is not known, it first asks for size
+// and generation, and then gets a range of just this generation.
 class ReadOperation : public Operation {
  public:
   ReadOperation(RemoteDramDriver& driver, Key key, ReadOptions options,
@@ -71,7 +70,7 @@ class ReadOperation : public Operation {
       PrepareGet(op);
     } else {
       PrepareRange(op, range_.inclusive_min, range_.size());
-      op.flags |= conditions_known_ ? PENSTOCK_IF_GENERATION : 0;
+      op.flags |= PENSTOCK_IF_GENERATION;
       op.if_generation = generation_;
     }
     return true;
@@ -153,17 +152,7 @@ class ReadOperation : public Operation {
       room_ = op.value_bytes;
       return true;
     }
-    if (step_ == Step::kGet && op.result == -EOPNOTSUPP) {
-      step_ = Step::kLook;  // a server that has neither conditions nor tails
-      return true;
-    }
-    if (step_ == Step::kRange && op.result == -EOPNOTSUPP) {
-      conditions_known_ = false;
-      return true;
-    }
-    const bool changed = op.result == PENSTOCK_STALE || op.result == -ERANGE ||
-                         (op.result == 0 && op.generation != generation_);
-    if (step_ == Step::kRange && changed) {
+    if (step_ == Step::kRange && op.result == PENSTOCK_STALE) {
       step_ = Step::kLook;
       return true;
     }
@@ -235,7 +224,6 @@ class ReadOperation : public Operation {
   absl::Time time_;
   ByteRange range_;          // found by a look
   uint64_t generation_ = 0;  // found by a look
-  bool conditions_known_ = true;
 };
 
 }  // namespace
