@@ -105,6 +105,19 @@ static int dial_unix(const struct pst_boot_address *address, uint64_t deadline_n
     return dial_errno(-r, fault);
 }
 
+/* On loopback the kernel may give a socket the very port that it connects to: with nobody else there, it
+ * reaches itself. */
+static bool reached_itself(int fd)
+{
+    struct sockaddr_storage own = {0}, other = {0};
+    socklen_t own_bytes = sizeof(own), other_bytes = sizeof(other);
+
+    pst_assert(fd >= 0);
+    return getsockname(fd, (struct sockaddr *)&own, &own_bytes) == 0 &&
+           getpeername(fd, (struct sockaddr *)&other, &other_bytes) == 0 && own_bytes == other_bytes &&
+           memcmp(&own, &other, own_bytes) == 0;
+}
+
 static int dial_one(const struct addrinfo *ai, uint64_t deadline_ns)
 {
     int fd = socket(ai->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -113,6 +126,8 @@ static int dial_one(const struct addrinfo *ai, uint64_t deadline_ns)
     if (fd < 0)
         return -errno;
     r = connect_by(fd, ai->ai_addr, ai->ai_addrlen, deadline_ns);
+    if (r == 0 && reached_itself(fd))
+        r = -ECONNREFUSED;
     if (r < 0) {
         close(fd);
         return r;

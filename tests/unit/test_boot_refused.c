@@ -259,6 +259,26 @@ static void strangers_are_told_apart(void **state)
     expect_stranger(answer, (size_t)(at - answer), -EACCES, "the node does not know the secret");
 }
 
+/* Ports of clients are handed out one after the other, so that within so many attempts one is the port asked
+ * for. */
+static void nobody_is_not_oneself(void **state)
+{
+    struct sockaddr_in sa = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct pst_boot_address address = {.host = "127.0.0.1"};
+    struct client *c = calloc(1, sizeof(*c));
+    socklen_t bytes = sizeof(sa);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+    (void)state;
+    assert_int_equal(bind(fd, (struct sockaddr *)&sa, bytes), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&sa, &bytes), 0);
+    close(fd);
+    address.port = (uint16_t)(ntohs(sa.sin_port) ^ 1); /* of those that are given to clients */
+    for (int i = 0; i < 60000; i++)
+        assert_int_equal(dial(c, &address, "", false), -ECONNREFUSED);
+    free(c);
+}
+
 static void silent_stranger_times_out(void **state)
 {
     struct pst_boot_client_options options = {.deadline_ns = pst_now_ns() + SECOND_NS / 5};
@@ -324,8 +344,9 @@ int main(void)
         cmocka_unit_test(garbage_is_survived),       cmocka_unit_test(long_frames_are_refused),
         cmocka_unit_test(slow_client_blocks_nobody), cmocka_unit_test(handshakes_are_limited),
         cmocka_unit_test(sessions_are_limited),      cmocka_unit_test(nothing_listens),
-        cmocka_unit_test(strangers_are_told_apart),  cmocka_unit_test(silent_stranger_times_out),
-        cmocka_unit_test(full_queues_time_out),      cmocka_unit_test(no_descriptors_left),
+        cmocka_unit_test(strangers_are_told_apart),  cmocka_unit_test(nobody_is_not_oneself),
+        cmocka_unit_test(silent_stranger_times_out), cmocka_unit_test(full_queues_time_out),
+        cmocka_unit_test(no_descriptors_left),
     };
 
     /* Valgrind keeps descriptors above the limit to itself, and closes a connection that it accepts there. */
