@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ours import GIB, Node
-from procs import Stage, run_json
+from procs import Stage, run, run_json
 
 ROOT = Path(__file__).parent.parent
 PROGRAM = ROOT / "build-tensorstore" / "driver" / "ts_bench"
-WHEEL = [str(ROOT / "build-wheel" / "bin" / "python"), str(ROOT / "bench" / "peers" / "tensorstore_peer.py")]
+WHEEL_PROGRAM = ROOT / "bench" / "peers" / "tensorstore_peer.py"
 RUN_S = 2
 
 
@@ -41,5 +41,6 @@ def against_wheel(stage: Stage) -> tuple[Callable[[], float], Callable[[], float
     node = Node(stage, 2 * GIB, 1, "--tsgrpc", "127.0.0.1:0")
     door = node.process.wait_text(r"tsgrpc: listening on (\S+)")[1]
     size = 1 << 20
-    peer = [*WHEEL, json.dumps({"driver": "tsgrpc_kvstore", "address": door}), str(size), str(RUN_S)]
+    python = run([str(ROOT / "ci" / "wheel")]).strip()
+    peer = [python, str(WHEEL_PROGRAM), json.dumps({"driver": "tsgrpc_kvstore", "address": door}), str(size), str(RUN_S)]
     return lambda: driver(node, "read", size)["bytes_per_s"], lambda: run_json(peer)["bytes_per_s"]
