@@ -174,6 +174,12 @@ void pst_peer_short_packets(struct pst_peer *peer)
     peer->short_packets = true;
 }
 
+uint64_t pst_peer_piece_bytes_max(const struct pst_peer *peer)
+{
+    pst_assert(peer->magic == PST_PEER_MAGIC);
+    return peer->short_packets ? PST_NET_SHORT_PIECE_BYTES_MAX : UINT64_MAX;
+}
+
 const char *pst_peer_lane(struct pst_peer *peer)
 {
     return peer_ops(peer)->peer_lane(peer);

@@ -100,8 +100,10 @@ int pst_peer_open(struct pst_port *port, const void *address, size_t bytes, void
  * gone. */
 void pst_peer_close(struct pst_peer *peer);
 /* Tells that the other end takes short packets only, where this one has long ones. Its address must lead over
- * a network. No piece of a bulk message to it may be longer than PST_NET_SHORT_PIECE_BYTES_MAX. */
+ * a network. */
 void pst_peer_short_packets(struct pst_peer *peer);
+/* The longest piece that a bulk message to it may have. */
+uint64_t pst_peer_piece_bytes_max(const struct pst_peer *peer);
 /* The lanes in use, for people: "posix", "tcp". */
 const char *pst_peer_lane(struct pst_peer *peer);
 /* True where a bulk send may gather pieces for free; false where it copies them into one first. */

@@ -118,15 +118,21 @@ static int pieces_join(const struct iovec *iov, int iov_count, struct iovec *out
     return count;
 }
 
+/* Room for as many pieces as there may be. */
+static int big_ready(struct ucx_op *op)
+{
+    if (!op->iov_big)
+        op->iov_big = malloc(PST_NET_BULK_IOV_MAX * sizeof(*op->iov_big));
+    return op->iov_big ? 0 : -ENOMEM;
+}
+
 int ucx_op_pieces(struct ucx_op *op, const struct iovec *iov, int iov_count)
 {
     struct iovec *out = op->iov_small;
 
     pst_assert(iov_count >= 1 && iov_count <= PST_NET_BULK_IOV_MAX);
     if (iov_count > UCX_IOV_SMALL) {
-        if (!op->iov_big)
-            op->iov_big = malloc(PST_NET_BULK_IOV_MAX * sizeof(*op->iov_big));
-        if (!op->iov_big)
+        if (big_ready(op) < 0)
             return -ENOMEM;
         out = op->iov_big;
     }
@@ -173,9 +179,7 @@ int ucx_op_shorten(struct ucx_op *op)
     if (whole.iov_len <= UCX_IOV_SMALL * (size_t)UCX_SHORT_BYTES)
         return 0;
     pst_assert(whole.iov_len <= PST_NET_SHORT_PIECE_BYTES_MAX);
-    if (!op->iov_big)
-        op->iov_big = malloc(PST_NET_BULK_IOV_MAX * sizeof(*op->iov_big));
-    if (!op->iov_big)
+    if (big_ready(op) < 0)
         return -ENOMEM;
     memcpy(op->iov_big, op->iov_small, (size_t)last * sizeof(whole));
     for (size_t at = 0; at < whole.iov_len; at += UCX_SHORT_BYTES)

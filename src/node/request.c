@@ -514,14 +514,12 @@ static enum pst_step_result step_answers(struct pst_request *q)
                                  .version = (uint8_t)q->visitor->session->version,
                                  .request = q->id,
                                  .token = q->visitor->session->token};
-    uint64_t piece_bytes_max =
-        head.version < PST_BOOT_VERSION_LONG_PACKETS ? PST_NET_SHORT_PIECE_BYTES_MAX : UINT64_MAX;
     int r = 0;
 
     pst_assert(q->receives == 0 && q->writes_open == 0 && q->read_count <= q->count);
     if (!q->visitor->leaving && q->bulk_out.item < q->read_count)
-        r = pst_bulk_send(q->visitor->peer, &head, next_piece, q, piece_bytes_max, &q->bulk_out, q,
-                          &q->bulk_count, &q->sends);
+        r = pst_bulk_send(q->visitor->peer, &head, next_piece, q, UINT64_MAX, &q->bulk_out, q, &q->bulk_count,
+                          &q->sends);
     if (r == -EAGAIN)
         return PST_STEP_WAIT;
     if (r == -EBUSY)
