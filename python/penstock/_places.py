@@ -8,6 +8,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from .errors import LimitReached, Unsupported
+from .records import key_bytes
 
 if TYPE_CHECKING:
     from . import Store, View
@@ -23,13 +24,9 @@ class CacheWarning(UserWarning):
     """Something that cannot be made anew lies in a `cache` prefix, from which the store may evict it."""
 
 
-def _bytes_of(key: Key) -> bytes:
-    return key.encode("utf-8", "surrogateescape") if isinstance(key, str) else bytes(key)
-
-
 def keep_or_warn(store: Store, key: Key) -> None:
     """Warn when `key`, which is there, belongs to a `cache` prefix. Asks once for each place (what is before the last slash)."""
-    place = _bytes_of(key).rpartition(b"/")[0]
+    place = key_bytes(key).rpartition(b"/")[0]
     with _lock:
         places = _checked.setdefault(store, set())
         if place in places or len(places) >= _PLACES_MAX:

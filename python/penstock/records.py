@@ -1,7 +1,15 @@
 """What the store says about keys and about itself."""
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from ._core import Key
+
+
+def key_bytes(key: Key) -> bytes:
+    """A key's bytes, by which two spellings of it are one."""
+    return key.encode("utf-8", "surrogateescape") if isinstance(key, str) else bytes(key)
 
 
 class Entry(NamedTuple):

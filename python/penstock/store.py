@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from . import _core
 from .aio import AsyncStore
 from .errors import NotFound
+from .records import key_bytes
 from .usage import StoreStat
 
 if TYPE_CHECKING:
@@ -135,10 +136,10 @@ class Store(_core.Store):
             The connection failed: all of it was applied, or nothing.
         """
         puts = puts or {}
-        wanted = {_raw(key): generation for key, generation in (checks or {}).items()}
+        wanted = {key_bytes(key): generation for key, generation in (checks or {}).items()}
         changes: list[tuple[Key, Value | None, int | None]] = [
-            (key, value, wanted.pop(_raw(key), None)) for key, value in puts.items()]
-        changes += [(key, None, wanted.pop(_raw(key), None)) for key in deletes]
+            (key, value, wanted.pop(key_bytes(key), None)) for key, value in puts.items()]
+        changes += [(key, None, wanted.pop(key_bytes(key), None)) for key in deletes]
         rest: list[tuple[Key, Value | None, int | None]] = [
             (key, None, generation) for key, generation in wanted.items()]
         return dict(zip(puts, self.commit_ops(changes, rest)))
@@ -167,11 +168,6 @@ class Store(_core.Store):
             Counts, and sizes in bytes; in a notebook a table.
         """
         return StoreStat(**self.figures(), store=self)
-
-
-def _raw(key: Key) -> bytes:
-    """A key's bytes, by which two spellings of it are one."""
-    return key.encode("utf-8", "surrogateescape") if isinstance(key, str) else bytes(key)
 
 
 def open(url: str = "mem:", *, secret_file: str | os.PathLike[str] | None = None, timeout: float = 10.0,
