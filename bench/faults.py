@@ -14,7 +14,7 @@ from pathlib import Path
 from history import FOCUSES, HEAD, History, check, read
 from ours import Node
 from procs import BenchError, Process, Stage, run
-from soaks import END_S_MAX, MIB, SETTLE_S_MAX, Findings, Order, Soak, check_empty, settled
+from soaks import END_S_MAX, MIB, SETTLE_S_MAX, Findings, Order, Soak, check_empty, check_end, settled
 
 DRAM_BYTES = 48 * MIB
 SHARDS = 2
@@ -182,19 +182,6 @@ def check_descriptors(node: Node, findings: Findings, before: Counter[str]) -> N
 def others(open_now: Counter[str]) -> int:
     """How many descriptors are not UCX's memory for messages."""
     return sum(count for name, count in open_now.items() if "/ucx_shm_posix_" not in name)
-
-
-def check_end(node: Node, findings: Findings) -> None:
-    """Stop the node, which must have lived until now."""
-    node.process.stop()
-    code = node.process.popen.returncode
-    if code != 0:
-        findings.fault(f"the node ended with {code}: {node.process.said()}")
-    if findings.violations:
-        print("what the node said:")
-        for line in node.process.text().splitlines():
-            if "connection closed" not in line:
-                print(f"  {line}")
 
 
 # ---- kill_clients

@@ -5,8 +5,8 @@ import time
 from pathlib import Path
 
 from ours import Node
-from procs import BenchError, Stage
-from soaks import END_S_MAX, MIB, Findings, Order, Soak, await_client
+from procs import Stage
+from soaks import END_S_MAX, MIB, Findings, Order, Soak, await_client, check_service
 
 CLIENT = Path(__file__).parent / "pythreads_client.py"
 DRAM_BYTES = 256 * MIB
@@ -23,11 +23,7 @@ def python_threads(stage: Stage, order: Order) -> Findings:
         client = stage.start([sys.executable, "-X", "faulthandler", str(CLIENT), url, str(order.for_s / len(urls)),
                               str(order.seed + number), order.plant or "none"], environment)
         await_client(client, findings, time.monotonic() + order.for_s + END_S_MAX)
-    node.process.stop()
-    if node.process.popen.returncode != 0:
-        findings.fault(f"the node ended with {node.process.popen.returncode}: {node.process.said()}")
-    elif not findings.counts.get("hits"):
-        raise BenchError("the clients read nothing")
+    check_service(node, findings)
     return findings
 
 

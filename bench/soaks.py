@@ -147,6 +147,26 @@ def start_clients(stage: Stage, node: Node, order: Order) -> list[Process]:
     return clients
 
 
+def check_end(node: Node, findings: Findings) -> None:
+    """Stop the node, which must have lived until now."""
+    node.process.stop()
+    code = node.process.popen.returncode
+    if code != 0:
+        findings.fault(f"the node ended with {code}: {node.process.said()}")
+    if findings.violations:
+        print("what the node said:")
+        for line in node.process.text().splitlines():
+            if "connection closed" not in line:
+                print(f"  {line}")
+
+
+def check_service(node: Node, findings: Findings) -> None:
+    """The node lived until now, and its clients read something."""
+    check_end(node, findings)
+    if node.process.popen.returncode == 0 and not findings.counts.get("hits"):
+        raise BenchError("the clients read nothing")
+
+
 def churn(stage: Stage, order: Order) -> Findings:
     """Clients that write, read, delete, list, pin and view, and a node with too little memory."""
     findings = Findings()
@@ -161,12 +181,7 @@ def churn(stage: Stage, order: Order) -> Findings:
             check_empty(node, findings)
         except BenchError as error:
             findings.fault(f"the node does not answer: {error}")
-        node.process.stop()
-    code = node.process.popen.returncode
-    if code != 0:
-        findings.fault(f"the node ended with {code}: {node.process.said()}")
-    elif not findings.counts.get("hits"):
-        raise BenchError("the clients read nothing")
+    check_service(node, findings)
     return findings
 
 
