@@ -1,11 +1,15 @@
-"""What arrays, tensors and files share: views where there are any, and a word where a value may be evicted."""
+"""What arrays, tensors and files share: views where there are any, a word where a value may be evicted, files that appear whole."""
 from __future__ import annotations
 
+import contextlib
 import os
+import pathlib
+import secrets
 import threading
 import warnings
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from .errors import LimitReached, Unsupported
 from .records import key_bytes
@@ -60,3 +64,27 @@ def shared_store(url: str, **options: Any) -> Store:
         if store is None or store.closed:
             store = _handles[name] = open_store(url, **options)
         return store
+
+
+@contextlib.contextmanager
+def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """A file to be read and written that takes the place of `path` at the block's end, and leaves no trace when the block fails.
+
+    A link stays one, as do a file's permissions. What is no regular file, such as a device, is written as it is.
+    """
+    target = pathlib.Path(path).resolve()
+    there = target.stat() if target.exists() else None
+    if there and not target.is_file():
+        with open(target, "wb") as file:
+            yield file
+        return
+    beside = target.with_name(f".penstock-{secrets.token_hex(8)}")
+    try:
+        with open(beside, "x+b") as file:
+            if there:
+                os.fchmod(file.fileno(), there.st_mode & 0o7777)
+            yield file
+        beside.replace(target)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from ._places import whole_file
+
 if TYPE_CHECKING:
     from ._core import Key
     from .store import Store
@@ -63,7 +65,7 @@ def put_file(store: Store, key: Key, path: str | os.PathLike[str], *, if_absent:
 
 
 def get_file(store: Store, key: Key, path: str | os.PathLike[str]) -> int:
-    """Write a value to a file.
+    """Write a value to a file, which appears whole under its name, or not at all.
 
     Returns
     -------
@@ -73,7 +75,7 @@ def get_file(store: Store, key: Key, path: str | os.PathLike[str]) -> int:
     Raises
     ------
     NotFound
-        No such key; the file is not touched.
+        No such key.
     Stale
         The value was overwritten meanwhile.
     OSError
@@ -81,7 +83,7 @@ def get_file(store: Store, key: Key, path: str | os.PathLike[str]) -> int:
     """
     stat = store.head(key)
     room = memoryview(bytearray(min(stat.size, PIECE_BYTES)))
-    with open(path, "wb") as file, progress("get", stat.size) as advance:
+    with whole_file(path) as file, progress("get", stat.size) as advance:
         for at in range(0, stat.size, PIECE_BYTES):
             count = store.get_into(key, room[:min(stat.size - at, PIECE_BYTES)], offset=at, if_generation=stat.generation)
             file.write(room[:count])

@@ -10,11 +10,9 @@ import json
 import math
 import mmap
 import os
-import pathlib
-import secrets
-from typing import TYPE_CHECKING, Any, Iterable, Mapping, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, Iterable, Mapping, NamedTuple
 
-from ._places import keep_or_warn, view_or_none
+from ._places import keep_or_warn, view_or_none, whole_file
 
 if TYPE_CHECKING:
     from . import Store
@@ -194,19 +192,17 @@ def put_safetensors(store: Store, key: Key, path: str | os.PathLike[str], *, if_
     return generation
 
 
-def _write_file(store: Store, key: Key, path: pathlib.Path) -> None:
+def _write_file(store: Store, key: Key, file: BinaryIO) -> int:
     view = view_or_none(store, key)
-    with open(path, "x+b") as file:
-        if view is not None:
-            with memoryview(view) as memory:
-                check_memory(memory)
-                file.write(memory)
-            return
-        generation, layout = read_layout(store, key)
-        size = layout.total_bytes
-        file.truncate(size)
-        with mmap.mmap(file.fileno(), size) as mapped, memoryview(mapped) as memory:
-            store.get_into(key, memory, if_generation=generation)
+    if view is not None:
+        with memoryview(view) as memory:
+            check_memory(memory)
+            return file.write(memory)
+    generation, layout = read_layout(store, key)
+    size = layout.total_bytes
+    file.truncate(size)
+    with mmap.mmap(file.fileno(), size) as mapped, memoryview(mapped) as memory:
+        return store.get_into(key, memory, if_generation=generation)
 
 
 def get_safetensors(store: Store, key: Key, path: str | os.PathLike[str]) -> int:
@@ -224,15 +220,8 @@ def get_safetensors(store: Store, key: Key, path: str | os.PathLike[str]) -> int
     FormatError
         The value is no safetensors file.
     """
-    target = pathlib.Path(path)
-    written = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
-    try:
-        _write_file(store, key, written)
-        written.replace(target)
-    except BaseException:
-        written.unlink(missing_ok=True)
-        raise
-    return target.stat().st_size
+    with whole_file(path) as file:
+        return _write_file(store, key, file)
 
 
 def runs(parts: Iterable[tuple[int, int]]) -> list[list[int]]:

@@ -34,6 +34,44 @@ def test_a_file_goes_in_and_out(store: penstock.Store, tmp_path: pathlib.Path, s
     assert not (tmp_path / "untouched").exists()
 
 
+def test_a_file_that_is_there_stays_until_the_new_one_is_whole(store: penstock.Store, tmp_path: pathlib.Path) -> None:
+    target, link = tmp_path / "there", tmp_path / "link"
+    target.write_bytes(b"as it was")
+    target.chmod(0o640)
+    link.symlink_to(target)
+
+    class Overwritten(penstock.Store):
+        """Its value is replaced after the first piece was read."""
+
+        def get_into(self, key: str, *arguments: object, **options: object) -> int:
+            count = super().get_into(key, *arguments, **options)
+            self.put(key, b"newer")
+            return count
+
+    with Overwritten(store.url) as other:
+        other["f"] = bytes(files.PIECE_BYTES + 1)
+        with pytest.raises(penstock.Stale):
+            files.get_file(other, "f", target)
+        assert target.read_bytes() == b"as it was" and sorted(tmp_path.iterdir()) == [link, target]
+        assert files.get_file(other, "f", link) == 5
+    assert target.read_bytes() == b"newer" and link.is_symlink() and target.stat().st_mode & 0o777 == 0o640
+    assert sorted(tmp_path.iterdir()) == [link, target]
+
+
+def test_what_is_no_file_is_written_as_it_is(store: penstock.Store, tmp_path: pathlib.Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    store["f"] = b"through a pipe"
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        assert files.get_file(store, "f", pipe) == 14 and os.read(reader, 99) == b"through a pipe"
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()
+    with pytest.raises(IsADirectoryError):
+        files.get_file(store, "f", tmp_path)
+
+
 def on_terminal(url: str, *arguments: str) -> tuple[int, str]:
     """Exit code of `python -m penstock`, and what it says on the terminal that its errors go to."""
     shown, theirs = pty.openpty()
