@@ -14,9 +14,13 @@
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
 
 enum {
     CHUNK_BYTES = 32 << 20, /* what a thread fills at a time */
+    HUGE_BYTES = 2 << 20,
     THREADS_MAX = 256,
 };
 
@@ -83,11 +87,29 @@ struct fill {
     uint64_t bytes;
     bool by_touching;
     _Atomic uint64_t next; /* first byte that no thread has yet */
+    _Atomic bool huge;     /* the system still gives huge pages */
     _Atomic int error;
 };
 
-static int fill_chunk(const struct fill *fill, uint64_t start, uint64_t bytes)
+/* Fills what it can with huge pages, also in a tmpfs that has none by itself: the kernel makes one of what is
+ * there, here of a single small page, which takes a quarter of the time of filling all of them. */
+static void fill_huge(struct fill *fill, uint64_t start, uint64_t bytes)
 {
+    uint64_t whole = bytes / HUGE_BYTES * HUGE_BYTES;
+
+    pst_assert(((uintptr_t)fill->base + start) % HUGE_BYTES == 0);
+    for (uint64_t i = 0; i < whole; i += HUGE_BYTES) {
+        if (madvise(fill->base + start + i, 1, MADV_POPULATE_WRITE) < 0)
+            return;
+    }
+    if (whole > 0 && madvise(fill->base + start, whole, MADV_COLLAPSE) < 0)
+        atomic_store(&fill->huge, false);
+}
+
+static int fill_chunk(struct fill *fill, uint64_t start, uint64_t bytes)
+{
+    if (!fill->by_touching && atomic_load(&fill->huge))
+        fill_huge(fill, start, bytes);
     if (!fill->by_touching)
         return madvise(fill->base + start, bytes, MADV_POPULATE_WRITE) < 0 ? -errno : 0;
     for (uint64_t i = 0; i < bytes; i += 4096)
@@ -133,7 +155,7 @@ static int prepare_touching(const struct pst_arenas *a)
 
 int pst_arenas_fill(const struct pst_arenas *arenas)
 {
-    struct fill fill = {.base = arenas->base, .bytes = arenas->stride * arenas->arena_count};
+    struct fill fill = {.base = arenas->base, .bytes = arenas->stride * arenas->arena_count, .huge = true};
     pthread_t threads[THREADS_MAX];
     uint32_t wanted = thread_count(fill.bytes), started = 0;
     int r;

@@ -141,6 +141,49 @@ static void files_are_private_and_go(void **state)
     assert_int_equal(entry_count(folder), 0);
 }
 
+/* What this process maps with huge pages of files in memory. */
+static long huge_kib(void)
+{
+    FILE *f = fopen("/proc/self/smaps_rollup", "re");
+    char line[256];
+    long kib = 0;
+
+    assert_non_null(f);
+    while (fgets(line, sizeof(line), f))
+        sscanf(line, "ShmemPmdMapped: %ld kB", &kib);
+    fclose(f);
+    return kib;
+}
+
+/* Whether this system makes a huge page of a small one. */
+static bool makes_huge_pages(void)
+{
+    struct pst_arenas a =
+        open_arenas((struct pst_arena_options){.bytes = 2 << 20, .page_bytes = 2 << 20, .folder = folder});
+    int r;
+
+    a.base[0] = 1;
+    r = madvise(a.base, 2 << 20, 25 /* MADV_COLLAPSE */);
+    pst_arenas_close(&a);
+    return r == 0;
+}
+
+static void filled_arenas_have_huge_pages(void **state)
+{
+    struct pst_arenas a;
+
+    (void)state;
+    if (!makes_huge_pages())
+        skip();
+    assert_int_equal(huge_kib(), 0);
+    a = open_arenas((struct pst_arena_options){
+        .bytes = 40 << 20, .page_bytes = 2 << 20, .folder = folder, .prefault = true});
+    assert_true(huge_kib() > 0);
+    for (uint64_t i = 0; i < a.arena_pages * a.page_bytes; i += 4096)
+        assert_int_equal(a.base[i], 0);
+    pst_arenas_close(&a);
+}
+
 static void readonly_descriptors_are(void **state)
 {
     struct pst_arenas a =
@@ -369,7 +412,7 @@ int main(void)
         cmocka_unit_test(readonly_descriptors_are),  cmocka_unit_test(trailer_tells_what_pages_held),
         cmocka_unit_test(bad_sizes_are_refused),     cmocka_unit_test(more_than_there_is_is_refused),
         cmocka_unit_test(bad_folders_are_refused),   cmocka_unit_test(limit_is_the_tightest_cgroup),
-        cmocka_unit_test(limit_knows_version_1),
+        cmocka_unit_test(limit_knows_version_1),     cmocka_unit_test(filled_arenas_have_huge_pages),
     };
 
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
