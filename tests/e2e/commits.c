@@ -213,7 +213,7 @@ static void no_space_for_all(void **state)
 
 /* ---- many at once ---- */
 
-enum { ACCOUNTS = 12, MONEY = 1000, MOVERS = 6, READERS = 2, MOVES = 150 };
+enum { ACCOUNTS = 12, ACCOUNT_KEY_BYTES = 24, MONEY = 1000, MOVERS = 6, READERS = 2, MOVES = 150 };
 
 struct account {
     int64_t money;
@@ -235,9 +235,9 @@ static void wrong(struct clerk *c, const char *what, int64_t number)
         snprintf(c->first, sizeof(c->first), "%s: %lld %s", what, (long long)number, penstock_error());
 }
 
-static void account_key(char key[16], int i)
+static void account_key(char key[ACCOUNT_KEY_BYTES], int i)
 {
-    snprintf(key, 16, "account%d", i);
+    snprintf(key, ACCOUNT_KEY_BYTES, "account%d", i);
 }
 
 static uint64_t account_bytes(uint64_t random)
@@ -250,7 +250,7 @@ static uint64_t look(struct penstock *store, struct clerk *c, int i, int64_t *mo
 {
     struct account account = {0};
     struct penstock_op op = {0};
-    char key[16];
+    char key[ACCOUNT_KEY_BYTES];
 
     account_key(key, i);
     penstock_prep_get(&op, key, strlen(key), &account, sizeof(account));
@@ -268,7 +268,7 @@ static int move(struct penstock *store, struct clerk *c)
     int64_t amount = (int64_t)(next_random(&c->random) % 10);
     struct account accounts[3] = {0};
     struct penstock_op ops[3];
-    char keys[3][16];
+    char keys[3][ACCOUNT_KEY_BYTES];
 
     for (int i = 0; i < count; i++) {
         int number = (first + i * 5) % ACCOUNTS;
@@ -303,7 +303,7 @@ static void *mover(void *arg)
 static bool audit(struct penstock *store, struct clerk *c, int64_t *sum)
 {
     struct penstock_op checks[ACCOUNTS];
-    char keys[ACCOUNTS][16];
+    char keys[ACCOUNTS][ACCOUNT_KEY_BYTES];
     int r;
 
     *sum = 0;
@@ -339,7 +339,7 @@ static void *auditor(void *arg)
 static void open_accounts(void)
 {
     struct account account = {.money = MONEY};
-    char key[16];
+    char key[ACCOUNT_KEY_BYTES];
 
     for (int i = 0; i < ACCOUNTS; i++) {
         account_key(key, i);

@@ -75,7 +75,7 @@ static void expect_one_of(struct penstock *store, int key, uint64_t seed, uint64
 {
     uint8_t *buf = bytes_new(size_of(key));
     uint64_t value_bytes;
-    char name[8];
+    char name[16];
     int r = -1;
 
     snprintf(name, sizeof(name), "k%d", key);
