@@ -67,6 +67,8 @@ static bool change_all(struct commit *commit)
                           ok;
         ok &= prepared[i] || !commit->first[i];
     }
+    if (ok)
+        pst_changes_decide(l->store, commit->changes, commit->count);
     for (uint32_t i = 0; i < l->shard_count; i++) {
         struct pst_shard *shard = pst_store_shard(l->store, i);
 

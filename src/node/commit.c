@@ -131,6 +131,8 @@ static void decide(struct pst_commit *commit, struct pst_worker *w)
     for (uint32_t i = 0; i < commit->part_count; i++)
         prepared += commit->parts[i].prepared;
     atomic_store(&commit->parts_left, prepared);
+    if (commit->applies)
+        pst_changes_decide(commit->node->store, commit->changes, commit->change_count);
     if (prepared == 0) {
         if (w == commit->coordinator)
             finish(commit);

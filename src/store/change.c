@@ -1,7 +1,8 @@
 /*
  * change.c: a shard's part in a commit over several keys. Preparing does all that can fail: a new key's
  * record enters the indexes at once, still reserved, which the lock on the key hides; references keep old and
- * new records in place, and make room for the pins that a new record inherits. Applying then only swaps.
+ * new records in place, and make room for the pins that a new record inherits. Then one step makes all new
+ * records whole and ends all old ones, in all shards; applying only tells the indexes.
  */
 #include "store/shard_priv.h"
 
@@ -94,6 +95,8 @@ static int prepare_value(struct pst_shard *s, const struct pst_holder *holder, s
         if (r < 0)
             pst_shard_unref(s, c->fresh);
     }
+    if (r == 0)
+        c->check = pst_record_number(s, c->fresh);
     if (r < 0) {
         if (c->slot)
             pst_slot_return(s, c->slot, false);
@@ -126,6 +129,20 @@ bool pst_changes_prepare(struct pst_shard *s, const struct pst_holder *holder, s
 
 /* ---- the end ---- */
 
+void pst_changes_decide(struct pst_store *store, const struct pst_change *changes, uint32_t count)
+{
+    (void)store;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct pst_change *c = &changes[i];
+
+        pst_assert(c->claimed && c->result == 0);
+        if (c->fresh)
+            pst_record_mark(c->fresh, c->check);
+        if (c->old && c->kind != PST_CHANGE_CHECK)
+            pst_record_mark(c->old, 0);
+    }
+}
+
 static void unlock(struct pst_shard *s, struct pst_change *c)
 {
     if (c->old)
@@ -140,7 +157,7 @@ static void apply_put(struct pst_shard *s, struct pst_change *c, uint64_t now_ns
 {
     int r = 0;
 
-    pst_record_seal(s, c->fresh);
+    pst_assert(c->fresh->check == c->check);
     if (!c->linked)
         r = pst_shard_link(s, &c->put.lookup, c->fresh, c->old);
     pst_assert(r == 0);

@@ -12,12 +12,14 @@ enum {
     PAGES_TRIED_MAX = 64,
 };
 
-uint32_t pst_record_check(const struct pst_record *r, uint32_t seed)
+uint32_t pst_record_check(const struct pst_record *r, uint32_t seed, uint64_t offset)
 {
     size_t key_at = pst_record_key_at(r->flags), state_at = offsetof(struct pst_record, state);
-    uint32_t crc = pst_crc32c(seed, &r->value_crc, state_at - offsetof(struct pst_record, value_crc));
+    uint32_t crc = seed ^ (uint32_t)(offset >> 4) ^ (uint32_t)(offset >> 36);
 
-    return pst_crc32c(crc, (const uint8_t *)r + key_at, pst_record_bytes(r) - key_at);
+    crc = pst_crc32c(crc, &r->value_crc, state_at - offsetof(struct pst_record, value_crc));
+    crc = pst_crc32c(crc, (const uint8_t *)r + key_at, pst_record_bytes(r) - key_at);
+    return crc ? crc : 1;
 }
 
 /* @kind: extents from now on, or free. */
@@ -278,12 +280,12 @@ void pst_record_give(struct pst_shard *s, struct pst_record *r)
     uint64_t offset = pst_record_offset(s, r);
 
     pst_assert(!(r->state & PST_RECORD_PINNED));
+    pst_record_mark(r, 0);
     if (r->flags & PST_RECORD_EXTERNAL) {
         struct pst_external *e = pst_record_external(r);
 
         give_value(s, e, pst_external_runs(e));
     }
-    r->check = 0;
     r->generation = 0;
     pst_slab_give(s->slab, offset);
 }
@@ -371,36 +373,31 @@ static int take_beside(struct pst_shard *s, uint64_t bytes, uint64_t *offset)
     return pst_slab_has_room(s->slab, bytes) ? pst_slab_take(s->slab, bytes, offset) : -ENOSPC;
 }
 
-/* Gives the tail another slot. Return: 0 or -ENOSPC. */
-static int move_tail(struct pst_shard *s, struct pst_record *r)
+/* A whole record at @offset, with its tail at @tail_offset if that is another one. */
+static struct pst_record *copy_record(struct pst_shard *s, const struct pst_record *r, uint64_t offset,
+                                      uint64_t tail_offset)
 {
-    struct pst_external *e = pst_record_external(r);
-    uint64_t to;
-    int result = take_beside(s, e->tail_bytes, &to);
+    struct pst_record *to = (struct pst_record *)(void *)(s->base + offset);
 
-    if (result < 0)
-        return result;
-    memcpy(s->base + to, s->base + e->tail_offset, e->tail_bytes);
-    pst_slab_give(s->slab, e->tail_offset);
-    e->tail_offset = to;
-    set_owner(s, to, pst_record_ref(s, r) | PST_OWNER_TAIL);
-    r->check = pst_record_check(r, s->store->check_seed);
-    return 0;
+    memcpy(to, r, pst_record_bytes(r));
+    if (tail_offset != PST_TAIL_STAYS) {
+        struct pst_external *e = pst_record_external(to);
+
+        memcpy(s->base + tail_offset, s->base + e->tail_offset, e->tail_bytes);
+        e->tail_offset = tail_offset;
+    }
+    pst_record_mark(to, pst_record_check(to, s->store->check_seed, offset));
+    return to;
 }
 
-/* Gives the record another slot and tells everyone who refers to it. Return: 0 or -ENOSPC. */
-static int move_record(struct pst_shard *s, struct pst_record *r)
+void pst_record_move(struct pst_shard *s, struct pst_record *r, uint64_t offset, uint64_t tail_offset,
+                     struct pst_slab *from_slab)
 {
-    size_t bytes = pst_record_bytes(r);
     struct pst_lookup lookup = pst_shard_lookup(s, pst_record_key(r));
-    uint64_t from = pst_record_ref(s, r), offset;
-    struct pst_record *to;
-    int result = take_beside(s, bytes, &offset);
+    uint64_t from = pst_record_ref(s, r);
+    struct pst_record *to = copy_record(s, r, offset, tail_offset);
+    int result;
 
-    if (result < 0)
-        return result;
-    to = (struct pst_record *)(void *)(s->base + offset);
-    memcpy(to, r, bytes);
     s->changes++;
     result = pst_index_replace(s->index, lookup.hash, from, pst_record_ref(s, to));
     pst_assert(result == 0);
@@ -411,10 +408,28 @@ static int move_record(struct pst_shard *s, struct pst_record *r)
     if (to->state & PST_RECORD_PINNED)
         pst_pins_rename(&s->pins, pst_pins_find(&s->pins, from), pst_record_ref(s, to));
     own_slots(s, to);
-    r->check = 0;
+    pst_record_mark(r, 0);
     r->generation = 0;
-    pst_slab_give(s->slab, pst_ref_offset(from));
-    return 0;
+    if (tail_offset != PST_TAIL_STAYS)
+        pst_slab_give(from_slab, pst_record_external(r)->tail_offset);
+    pst_slab_give(from_slab, pst_ref_offset(from));
+}
+
+/* Gives the record another slot, or its tail. The record goes with its tail: a change of the one where it
+ * lies would leave it broken for a moment. Return: 0 or -ENOSPC. */
+static int move_slot(struct pst_shard *s, struct pst_record *r, bool tail)
+{
+    uint64_t offset, tail_offset = PST_TAIL_STAYS;
+    int result = tail ? take_beside(s, pst_record_external(r)->tail_bytes, &tail_offset) : 0;
+
+    if (result < 0)
+        return result;
+    result = take_beside(s, pst_record_bytes(r), &offset);
+    if (result == 0)
+        pst_record_move(s, r, offset, tail_offset, s->slab);
+    else if (tail)
+        pst_slab_give(s->slab, tail_offset);
+    return result;
 }
 
 /* True when nobody holds an address inside the record. */
@@ -440,7 +455,7 @@ static bool empty_slot(struct pst_shard *s, uint64_t offset)
 
     if (!movable(s, r))
         return false;
-    result = owner & PST_OWNER_TAIL ? move_tail(s, r) : move_record(s, r);
+    result = move_slot(s, r, owner & PST_OWNER_TAIL);
     if (result == 0) {
         s->stat.moved++;
         return true;

@@ -9,8 +9,9 @@
  *   value                      value_bytes, or with PST_RECORD_EXTERNAL:
  *   struct pst_external        16 bytes, then run_count times struct pst_run
  *
- * `check` covers everything but itself, `state` and the recency links; it is written last and cleared first,
- * so that a reader of a dead process's arena never takes half a record for a whole one.
+ * `check` covers the record's offset and everything but itself, `state` and the recency links. It is written
+ * last and cleared first, so that a reader of a dead process's arena takes neither half a record for a whole
+ * one nor what is left of one, or a copy of its bytes, for one that is there.
  */
 #ifndef PST_RECORD_H
 #define PST_RECORD_H
@@ -116,7 +117,17 @@ static inline size_t pst_record_bytes(const struct pst_record *r)
     return body_at + sizeof(struct pst_external) + pst_record_external(r)->run_count * sizeof(struct pst_run);
 }
 
-/* The checksum a record should carry; @seed keeps stored bytes from posing as records. */
-uint32_t pst_record_check(const struct pst_record *r, uint32_t seed);
+/* The checksum that a record at @offset should carry, never 0; @seed keeps stored bytes from posing as
+ * records. */
+uint32_t pst_record_check(const struct pst_record *r, uint32_t seed, uint64_t offset);
+
+/* Says that the record is whole, or with 0 that it is gone: behind all that was written before, and before
+ * all that is done later, as far as this thread's end is concerned. */
+static inline void pst_record_mark(struct pst_record *r, uint32_t check)
+{
+    atomic_signal_fence(memory_order_seq_cst);
+    r->check = check;
+    atomic_signal_fence(memory_order_seq_cst);
+}
 
 #endif

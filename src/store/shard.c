@@ -238,6 +238,7 @@ void pst_shard_drop(struct pst_shard *s, struct pst_record *r)
 {
     struct pst_pin *pin = r->state & PST_RECORD_PINNED ? pst_pins_find(&s->pins, pst_record_ref(s, r)) : NULL;
 
+    pst_record_mark(r, 0); /* at once: its memory may be wanted for long, but not by a later process */
     forget(s, r);
     if (pin && pin->refs) {
         pin->hard = 0;
@@ -274,11 +275,11 @@ void pst_shard_unlink_as(struct pst_shard *s, struct pst_record *r, enum pst_wir
     pst_shard_drop(s, r);
 }
 
-void pst_record_seal(struct pst_shard *s, struct pst_record *r)
+uint32_t pst_record_number(struct pst_shard *s, struct pst_record *r)
 {
     s->generation += 256;
     r->generation = s->generation;
-    r->check = pst_record_check(r, s->store->check_seed);
+    return pst_record_check(r, s->store->check_seed, pst_record_offset(s, r));
 }
 
 void pst_shard_expose(struct pst_shard *s, struct pst_record *r, struct pst_record *old, uint64_t now_ns,
@@ -308,7 +309,7 @@ static int publish(struct pst_shard *s, const struct pst_put *put, struct pst_re
 {
     int result;
 
-    pst_record_seal(s, r);
+    pst_record_mark(r, pst_record_number(s, r));
     result = pst_shard_link(s, &put->lookup, r, old);
     if (result == 0)
         pst_shard_expose(s, r, old, now_ns, answer);

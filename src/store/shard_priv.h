@@ -14,6 +14,8 @@ enum {
     PST_CLAIM_BUCKETS = 4096,
 };
 
+#define PST_TAIL_STAYS UINT64_MAX
+
 /* Owner words: the record's reference, and whether the slot is its tail. */
 #define PST_OWNER_TAIL (1ull << 63)
 
@@ -137,6 +139,11 @@ int pst_runs_take(struct pst_shard *s, uint32_t pages, struct pst_run *runs, uin
 void pst_runs_give(struct pst_shard *s, const struct pst_run *runs, uint32_t run_count);
 /* Gives all of a record's memory back. */
 void pst_record_give(struct pst_shard *s, struct pst_record *r);
+/* Moves a record to the slot at @offset, and its tail to the one at @tail_offset if that does not stay: both
+ * are the shard's. Tells everyone who refers to it; those that it had go back to @from_slab. A process that
+ * ends meanwhile leaves one of the two whole, or both. */
+void pst_record_move(struct pst_shard *s, struct pst_record *r, uint64_t offset, uint64_t tail_offset,
+                     struct pst_slab *from_slab);
 /* Empties the sparsest slab page that can be, by moving or evicting what it holds. Return: true when a page
  * became free. */
 bool pst_shard_take_back(struct pst_shard *s, uint32_t used_percent);
@@ -156,8 +163,8 @@ int pst_put_check(const struct pst_put *put, const struct pst_record *old, struc
 /* Makes a reserved record, which the indexes name, its key's value; @old is what they named before. */
 void pst_shard_expose(struct pst_shard *s, struct pst_record *r, struct pst_record *old, uint64_t now_ns,
                       struct pst_answer *answer);
-/* Gives a record the generation and the checksum that it will be found with. */
-void pst_record_seal(struct pst_shard *s, struct pst_record *r);
+/* Gives a record the generation that it will be found with. Return: the checksum that makes it whole. */
+uint32_t pst_record_number(struct pst_shard *s, struct pst_record *r);
 
 int pst_shard_link(struct pst_shard *s, const struct pst_lookup *lookup, struct pst_record *r,
                    struct pst_record *old);

@@ -146,6 +146,7 @@ struct pst_change {
     /* The store's between prepare and the end. */
     struct pst_claim claim;
     struct pst_record *old, *fresh;
+    uint32_t check; /* makes @fresh whole */
     struct pst_slot *slot;
     bool claimed, linked;
 };
@@ -157,6 +158,9 @@ struct pst_change {
  */
 bool pst_changes_prepare(struct pst_shard *shard, const struct pst_holder *holder, struct pst_change *first,
                          bool look_only, uint64_t now_ns);
+/* All shards have prepared theirs: makes it so, in one step also for who finds the arenas later. Any of the
+ * shards' threads. Apply, then, in every shard. */
+void pst_changes_decide(struct pst_store *store, const struct pst_change *changes, uint32_t count);
 /* One of the two ends what was prepared, and unlocks. */
 void pst_changes_apply(struct pst_shard *shard, struct pst_change *first, uint64_t now_ns);
 void pst_changes_undo(struct pst_shard *shard, struct pst_change *first);

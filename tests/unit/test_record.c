@@ -231,9 +231,11 @@ static void check_sums_tell_damage(void **state)
         struct pst_record *r = find(e.shard, key_name("k", i));
         uint8_t *raw = (uint8_t *)r;
         uint32_t seed = e.store->check_seed;
+        uint64_t offset = pst_record_offset(e.shard, r);
 
-        assert_int_equal(r->check, pst_record_check(r, seed));
-        assert_int_not_equal(r->check, pst_record_check(r, seed + 1));
+        assert_int_equal(r->check, pst_record_check(r, seed, offset));
+        assert_int_not_equal(r->check, pst_record_check(r, seed + 1, offset));
+        assert_int_not_equal(r->check, pst_record_check(r, seed, offset + 16));
         for (size_t at = offsetof(struct pst_record, value_crc); at < pst_record_bytes(r); at++) {
             size_t key_at = pst_record_key_at(r->flags);
             bool covered = at < offsetof(struct pst_record, state) || at >= key_at;
@@ -245,7 +247,7 @@ static void check_sums_tell_damage(void **state)
                 at >= pst_record_body_at(r->flags, r->key_bytes, r->attr_bytes) + 12)
                 continue;
             raw[at] ^= 0x10;
-            assert_int_equal(r->check == pst_record_check(r, seed), !covered);
+            assert_int_equal(r->check == pst_record_check(r, seed, offset), !covered);
             raw[at] ^= 0x10;
         }
     }
@@ -302,7 +304,7 @@ static void records_do_not_depend_on_their_address(void **state)
             uint64_t offset = pst_record_offset(e.shard, find(e.shard, key_name("k", i)));
             const struct pst_record *r = (const struct pst_record *)(const void *)(copy + offset);
 
-            assert_int_equal(r->check, pst_record_check(r, e.store->check_seed));
+            assert_int_equal(r->check, pst_record_check(r, e.store->check_seed, offset));
             assert_int_equal(r->value_bytes, sizes[i]);
             assert_true(pst_bytes_equal(pst_record_key(r), bytes_of(key_name("k", i))));
             assert_copied(pst_store_arenas(e.store), copy, r, pattern(700 + i));
@@ -320,6 +322,7 @@ static void dead_records_have_no_check(void **state)
     struct pst_reservation reservation;
     struct pst_answer answer;
     const struct pst_record *dead;
+    struct pst_record *viewed;
 
     (void)state;
     engine_open(&e, &shapes[0]);
@@ -329,6 +332,13 @@ static void dead_records_have_no_check(void **state)
     assert_int_equal(delete_key(e.shard, "goes"), 0);
     assert_int_equal(dead->check, 0);
     assert_int_equal(dead->generation, 0);
+    put(&e, "viewed", 3, 100);
+    viewed = find(e.shard, "viewed");
+    assert_int_equal(pst_shard_ref(e.shard, viewed), 0);
+    put(&e, "viewed", 4, 100);
+    assert_int_equal(viewed->check, 0); /* though its bytes stay */
+    assert_range(e.shard, viewed, 0, 100, pattern(3));
+    pst_shard_unref(e.shard, viewed);
     half = put_of(e.shard, "half", 100);
     assert_int_equal(pst_shard_reserve(e.shard, &half, e.now_ns, &reservation, &answer), 0);
     assert_int_equal(reservation.record->check, 0);

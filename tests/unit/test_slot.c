@@ -209,6 +209,13 @@ static bool prepare(struct session *s, struct pst_change *first)
     return pst_changes_prepare(s->e.shard, &s->holder, first, false, s->e.now_ns);
 }
 
+/* @count changes in a row. */
+static void apply(struct session *s, struct pst_change *first, uint32_t count)
+{
+    pst_changes_decide(s->e.store, first, count);
+    pst_changes_apply(s->e.shard, first, s->e.now_ns);
+}
+
 static void changes_apply_together(void **state)
 {
     struct session s;
@@ -244,7 +251,7 @@ static void changes_apply_together(void **state)
     /* Nothing of it shows: neither the new key nor another count. */
     assert_int_equal(pst_shard_list(s.e.shard, &all, buf, sizeof(buf), &end), 3 * 24 + 7 + 4 + 3);
     assert_int_equal(shard_stat(s.e.shard).keys, 3);
-    pst_changes_apply(s.e.shard, changes, s.e.now_ns);
+    apply(&s, changes, 4);
     assert_int_equal(*pst_shard_locks(s.e.shard), 0);
     assert_value(s.e.shard, "old", 2, 200000);
     assert_value(s.e.shard, "fresh", 3, 30);
@@ -310,13 +317,13 @@ static void locks_exclude_each_other(void **state)
     assert_int_equal(write.result, PST_BUSY);
     pst_changes_undo(s.e.shard, &again);
     assert_false(prepare(&s, &write));
-    pst_changes_apply(s.e.shard, &check, s.e.now_ns);
+    apply(&s, &check, 1);
     assert_true(prepare(&s, &write));
     assert_false(prepare(&s, &again));
     pst_changes_undo(s.e.shard, &write);
     assert_null(find(s.e.shard, "k"));
     assert_true(prepare(&s, &again));
-    pst_changes_apply(s.e.shard, &again, s.e.now_ns);
+    apply(&s, &again, 1);
     session_close(&s);
 }
 
@@ -338,7 +345,7 @@ static void slots_are_lent_to_changes(void **state)
     pst_changes_undo(s.e.shard, &c); /* it is the slot's again */
     assert_true(prepare(&s, &c));
     pst_holder_end(s.e.shard, &s.holder); /* the session ends when the commit is decided */
-    pst_changes_apply(s.e.shard, &c, s.e.now_ns);
+    apply(&s, &c, 1);
     assert_value(s.e.shard, "k", 4, 100000);
     assert_int_equal(later_of(&s).slots, 0);
     assert_false(prepare(&s, &c));
@@ -357,7 +364,7 @@ static void pins_follow_changes(void **state)
     assert_int_equal(pin(&s.e, "k", 0), 0);
     c = put_change(&s, "k", 2, 20);
     assert_true(prepare(&s, &c));
-    pst_changes_apply(s.e.shard, &c, s.e.now_ns);
+    apply(&s, &c, 1);
     assert_value(s.e.shard, "k", 2, 20);
     assert_int_equal(later_of(&s).pinned_bytes, 20);
     assert_int_equal(unpin(&s.e, "k"), 0);
