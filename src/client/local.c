@@ -19,7 +19,8 @@ enum { TIMEOUT_MS = 10000 }; /* of a wait that names none */
     X(SIZE, arena_size, "0", 0, 1ull << 44, "bytes", "size of one arena")                                    \
     X(NUMBER, shards, "1", 1, 256, "shards", "parts that threads may use at once")                           \
     X(NUMBER, watermark, "95", 10, 100, "percent", "share of pages in use at which eviction starts")         \
-    X(LIST, cache, "", 0, 0, "PREFIX", "keys with this prefix may be evicted")
+    X(LIST, cache, "", 0, 0, "PREFIX", "keys with this prefix may be evicted")                               \
+    X(STRING, policy, "s3fifo", 0, 0, "POLICY", "which of them go first: s3fifo, prefix, lru")
 
 struct local_settings {
     LOCAL_OPTIONS(PST_OPTION_MEMBER)
@@ -433,6 +434,7 @@ static int open_local(struct penstock *store, const struct local_settings *setti
         .watermark_percent = (uint32_t)settings->watermark,
         .cache_prefixes = (const char *const *)settings->cache.items,
         .cache_prefix_count = settings->cache.count,
+        .policy = settings->policy,
     };
     struct pst_local *l = calloc(1, sizeof(*l));
     const char *why = "";

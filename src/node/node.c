@@ -248,11 +248,18 @@ static int open_store(struct pst_node *node, const struct pst_node_settings *set
                    .prefault = true},
         .watermark_percent = (uint32_t)settings->watermark,
         .cache_prefixes = (const char *const *)prefixes,
+        .policy = settings->policy,
     };
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     const char *why = "";
-    int r = pst_classes_parse(&settings->class, prefixes, &options.cache_prefix_count, fault);
+    int r;
 
+    if (!pst_policy_find(settings->policy)) {
+        snprintf(fault, PST_FAULT_BYTES, "policy '%.100s' is not one of s3fifo, prefix, lru",
+                 settings->policy);
+        return -EINVAL;
+    }
+    r = pst_classes_parse(&settings->class, prefixes, &options.cache_prefix_count, fault);
     if (r < 0)
         return r;
     options.shard_count =

@@ -404,7 +404,7 @@ void pst_record_move(struct pst_shard *s, struct pst_record *r, uint64_t offset,
     result = pst_order_replace(s->order, lookup.key, pst_record_ref(s, to));
     pst_assert(result == 0);
     if (to->flags & PST_RECORD_CACHE)
-        pst_recency_moved(s, to);
+        pst_recency_moved(s, to, from);
     if (to->state & PST_RECORD_PINNED)
         pst_pins_rename(&s->pins, pst_pins_find(&s->pins, from), pst_record_ref(s, to));
     own_slots(s, to);
@@ -464,9 +464,7 @@ static bool empty_slot(struct pst_shard *s, uint64_t offset)
         return false;
     if (atomic_load_explicit(&s->store->pages.free_count, memory_order_relaxed) > 0)
         return false; /* no value need go for the sake of a page */
-    s->stat.evictions++;
-    s->stat.evicted_bytes += r->value_bytes;
-    pst_shard_unlink_as(s, r, PST_WIRE_CHANGE_EVICTED);
+    pst_record_evict(s, r);
     return true;
 }
 

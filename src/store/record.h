@@ -51,10 +51,18 @@ struct pst_record {
 _Static_assert(sizeof(struct pst_record) == 32, "record layout");
 
 struct pst_recency {
-    uint64_t newer, older; /* references, 0 at the ends */
-    uint64_t touched_ms;   /* since the store began */
+    uint64_t newer, older;    /* references, 0 at the ends */
+    uint64_t touched_ms : 44; /* since the store began */
+    uint64_t uses : 4;        /* since it came to its place; the policy's */
+    uint64_t line : 4;        /* which of its group's */
+    uint64_t group : 12;      /* which of the shard's; see pst_lines */
 };
 _Static_assert(sizeof(struct pst_recency) == 24, "recency layout");
+
+static inline void pst_recency_touched(struct pst_recency *rec, uint64_t ms)
+{
+    rec->touched_ms = ms & ((1ull << 44) - 1); /* 557 years */
+}
 
 struct pst_external {
     uint64_t tail_offset; /* slab slot of the last bytes; meaningless when tail_bytes is 0 */

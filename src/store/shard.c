@@ -177,12 +177,17 @@ int pst_record_reserve(struct pst_shard *s, const struct pst_put *put, uint64_t 
 int pst_shard_reserve(struct pst_shard *s, const struct pst_put *put, uint64_t now_ns,
                       struct pst_reservation *reservation, struct pst_answer *answer)
 {
+    struct pst_record *old;
     int r = pst_put_check_shape(s, put);
 
     if (pst_unlikely(r == 0 && s->claims.locks && pst_shard_locked(s, &put->lookup, false)))
         r = PST_BUSY;
-    if (r == 0 && put->flags & (PST_PUT_IF_ABSENT | PST_PUT_IF_GENERATION))
-        r = pst_put_check(put, pst_shard_find(s, &put->lookup), answer);
+    if (r == 0 && put->flags & (PST_PUT_IF_ABSENT | PST_PUT_IF_GENERATION)) {
+        old = pst_shard_find(s, &put->lookup);
+        r = pst_put_check(put, old, answer);
+        if (r == PST_EXISTS) /* a page that is there already is wanted, too */
+            pst_shard_touch(s, old, now_ns);
+    }
     if (r == 0)
         r = pst_record_reserve(s, put, now_ns, &reservation->record);
     if (r == 0)
@@ -285,6 +290,8 @@ uint32_t pst_record_number(struct pst_shard *s, struct pst_record *r)
 void pst_shard_expose(struct pst_shard *s, struct pst_record *r, struct pst_record *old, uint64_t now_ns,
                       struct pst_answer *answer)
 {
+    bool again = old != NULL;
+
     pst_assert(r->state & PST_STATE_RESERVED && r->generation);
     r->state &= (uint8_t)~PST_STATE_RESERVED;
     if (old)
@@ -296,6 +303,8 @@ void pst_shard_expose(struct pst_shard *s, struct pst_record *r, struct pst_reco
         s->stat.cache_keys++;
         atomic_fetch_add_explicit(&s->store->cache_pages, pst_record_pages(r), memory_order_relaxed);
         pst_recency_add(s, r, now_ns);
+        if (again)
+            pst_shard_touch(s, r, now_ns);
         pst_recency_loosened(s);
     }
     if (pst_unlikely(s->listener_count))

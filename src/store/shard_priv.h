@@ -6,6 +6,7 @@
 #include "store/slot.h"
 #include "store/index.h"
 #include "store/order.h"
+#include "store/policy.h"
 
 enum {
     PST_STATE_RESERVED = 4,     /* record state: being written, in no index */
@@ -54,7 +55,7 @@ struct pst_shard {
     uint64_t hash_seed;
     uint64_t generation;     /* the last one given; the low byte is the shard */
     uint64_t changes;        /* counts whatever a record's reference may not survive */
-    uint64_t newest, oldest; /* recency list of cache records, as references */
+    struct pst_lines *lines; /* of cache records, one for each group */
     uint64_t doomed_count;
     uint64_t all_kept_ms; /* when eviction last found only records that someone keeps */
     uint32_t number;
@@ -68,7 +69,7 @@ struct pst_shard {
     uint64_t slot_handle; /* the last one given */
 
     /* Read by other shards. */
-    _Atomic uint64_t tail_ms; /* when the oldest cache record was used; UINT64_MAX: nothing to evict */
+    _Atomic uint64_t tail_ms; /* when the record at the cold end was used; UINT64_MAX: nothing to evict */
 } __attribute__((aligned(128)));
 
 struct pst_store {
@@ -79,6 +80,8 @@ struct pst_store {
     uint64_t slot_seed;
     uint32_t check_seed;
     uint64_t start_ns; /* monotonic: recency counts from here */
+    const struct pst_policy *policy;
+    uint32_t group_count; /* of lines in each shard */
     uint32_t cache_prefix_count;
     struct pst_bytes cache_prefixes[PST_CLASSES_MAX];
     struct pst_shard *shards;
@@ -102,6 +105,11 @@ static inline uint64_t pst_ref_offset(uint64_t ref)
 static inline struct pst_record *pst_ref_record(const struct pst_shard *s, uint64_t ref)
 {
     return (struct pst_record *)(void *)(s->base + pst_ref_offset(ref));
+}
+
+static inline uint64_t pst_shard_ms(const struct pst_shard *s, uint64_t now_ns)
+{
+    return (now_ns - s->store->start_ns) / 1000000;
 }
 
 static inline uint64_t pst_record_offset(const struct pst_shard *s, const struct pst_record *r)
@@ -218,16 +226,25 @@ int pst_pins_inherit(struct pst_shard *s, struct pst_record *from, struct pst_re
 /* Deletes doomed records whose pins are over. */
 void pst_pins_expire(struct pst_shard *s, uint64_t now_ns);
 
-/* ---- evict.c ---- */
+/* ---- recency.c ---- */
 
 void pst_recency_add(struct pst_shard *s, struct pst_record *r, uint64_t now_ns);
 void pst_recency_remove(struct pst_shard *s, struct pst_record *r);
-/* Corrects the neighbours after @r moved here. */
-void pst_recency_moved(struct pst_shard *s, struct pst_record *r);
+/* Corrects the neighbours after @r moved here from where @from named it. */
+void pst_recency_moved(struct pst_shard *s, struct pst_record *r, uint64_t from);
 /* Tells other shards that there may be something to evict here again. */
 void pst_recency_loosened(struct pst_shard *s);
+/* Tells other shards how cold this one's cold end is. */
+void pst_recency_publish(struct pst_shard *s);
+/* Puts a record that may not go to the young end of its line. */
+void pst_recency_spare(struct pst_shard *s, struct pst_record *r, uint64_t now_ns);
+
+/* ---- evict.c ---- */
+
 /* Evicts one record. Return: false when nothing can be. */
 bool pst_shard_evict(struct pst_shard *s, uint64_t now_ns);
+/* Evicts this one. */
+void pst_record_evict(struct pst_shard *s, struct pst_record *r);
 /*
  * Makes room after an allocation failed that needs @pages pages at once (0: any room will do). Nothing goes
  * for one that cannot have them even when all of the shard has gone. Return: true when it is worth trying

@@ -47,11 +47,16 @@ int pst_store_open(const struct pst_store_options *options, struct pst_store **o
     if (options->shard_count < 1 || options->shard_count > PST_SHARDS_MAX ||
         options->cache_prefix_count > PST_CLASSES_MAX || options->watermark_percent > 100)
         return -EINVAL;
+    *fault = "policy is not one of s3fifo, prefix, lru";
+    if (!pst_policy_find(options->policy))
+        return -EINVAL;
     *fault = "out of memory";
     store = calloc(1, sizeof(*store));
     if (!store)
         return -ENOMEM;
     store->start_ns = pst_now_ns();
+    store->policy = pst_policy_find(options->policy);
+    store->group_count = 1;
     pst_random(&store->slot_seed, sizeof(store->slot_seed));
     pst_random(&store->check_seed, sizeof(store->check_seed));
     r = pst_arenas_open(&store->arenas, &options->arenas, fault);
@@ -112,8 +117,11 @@ static int shard_init(struct pst_store *store, uint32_t number)
     s->tail_ms = UINT64_MAX;
     pst_random(&s->hash_seed, sizeof(s->hash_seed));
     s->runs = malloc(PST_RUNS_MAX * sizeof(*s->runs));
-    if (!s->runs)
+    s->lines = calloc(store->group_count, sizeof(*s->lines));
+    if (!s->runs || !s->lines)
         return -ENOMEM;
+    for (uint32_t i = 0; i < store->group_count; i++)
+        s->lines[i].tail_ms = UINT64_MAX;
     r = pst_listeners_open(s);
     if (r == 0)
         r = pst_index_open(hash_of, s, &s->index);
@@ -131,6 +139,9 @@ static void shard_fini(struct pst_shard *s)
     pst_slab_close(s->slab);
     pst_order_close(s->order);
     pst_index_close(s->index);
+    for (uint32_t i = 0; s->lines && i < s->store->group_count; i++)
+        pst_ghosts_fini(&s->lines[i].ghosts);
+    free(s->lines);
     free(s->runs);
 }
 

@@ -15,6 +15,7 @@
 #include "base/base.h"
 #include "mem/mem.h"
 #include "store/record.h"
+#include "store/policy.h"
 #include "wire/wire.h"
 
 #include <sys/uio.h>
@@ -43,6 +44,7 @@ struct pst_store_options {
     uint32_t watermark_percent;        /* eviction starts when more of the pages are in use */
     const char *const *cache_prefixes; /* keys that begin with one of them are `cache`; others are `keep` */
     uint32_t cache_prefix_count;
+    const char *policy; /* which of those goes first (policy.h); NULL: the default */
 };
 
 /* Return: 0, -EINVAL, -ENOMEM, -ENOSPC; *@fault names the reason (see pst_arenas_open()). */

@@ -34,6 +34,7 @@ struct engine_shape {
     uint32_t shards;      /* 0: one */
     uint32_t watermark_percent;
     const char *cache_prefix; /* NULL: all keys are kept */
+    const char *policy;       /* NULL: the default */
 };
 
 static inline uint64_t random_next(void)
@@ -71,6 +72,7 @@ static inline void engine_open(struct engine *e, const struct engine_shape *shap
         .watermark_percent = shape->watermark_percent ? shape->watermark_percent : 100,
         .cache_prefixes = &shape->cache_prefix,
         .cache_prefix_count = shape->cache_prefix ? 1 : 0,
+        .policy = shape->policy,
     };
     const char *fault = "";
 

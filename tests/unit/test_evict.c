@@ -1,6 +1,8 @@
 #include "engine.h"
 
-static const struct engine_shape small = {.page_bytes = 64 << 10, .pages = 32, .cache_prefix = "c/"};
+/* In order of use, where a test depends on which one goes; of other policies, test_policy.c. */
+static const struct engine_shape small = {
+    .page_bytes = 64 << 10, .pages = 32, .cache_prefix = "c/", .policy = "prefix"};
 
 static void put_at(struct engine *e, struct pst_shard *shard, const char *key, uint64_t bytes,
                    uint64_t second)
