@@ -415,8 +415,23 @@ void pst_record_move(struct pst_shard *s, struct pst_record *r, uint64_t offset,
     pst_slab_give(from_slab, pst_ref_offset(from));
 }
 
-/* Gives the record another slot, or its tail. The record goes with its tail: a change of the one where it
- * lies would leave it broken for a moment. Return: 0 or -ENOSPC. */
+/* Gives the tail another slot while its record stays, which is broken for a moment: a process that ends then
+ * loses the value. */
+static void move_tail(struct pst_shard *s, struct pst_record *r, uint64_t tail_offset)
+{
+    struct pst_external *e = pst_record_external(r);
+    uint64_t from = e->tail_offset;
+
+    memcpy(s->base + tail_offset, s->base + from, e->tail_bytes);
+    pst_record_mark(r, 0);
+    e->tail_offset = tail_offset;
+    pst_record_mark(r, pst_record_check(r, s->store->check_seed, pst_record_offset(s, r)));
+    own_slots(s, r);
+    pst_slab_give(s->slab, from);
+}
+
+/* Gives the record another slot, or its tail. The record goes with its tail, unless it has nowhere to go and
+ * is one that may be lost. Return: 0 or -ENOSPC. */
 static int move_slot(struct pst_shard *s, struct pst_record *r, bool tail)
 {
     uint64_t offset, tail_offset = PST_TAIL_STAYS;
@@ -425,10 +440,14 @@ static int move_slot(struct pst_shard *s, struct pst_record *r, bool tail)
     if (result < 0)
         return result;
     result = take_beside(s, pst_record_bytes(r), &offset);
-    if (result == 0)
+    if (result == 0) {
         pst_record_move(s, r, offset, tail_offset, s->slab);
-    else if (tail)
+    } else if (tail && r->flags & PST_RECORD_CACHE) {
+        move_tail(s, r, tail_offset);
+        result = 0;
+    } else if (tail) {
         pst_slab_give(s->slab, tail_offset);
+    }
     return result;
 }
 
