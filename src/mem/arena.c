@@ -23,7 +23,7 @@ static const uint64_t RANGE_ALIGN = 2 << 20;        /* a huge page */
 
 static _Thread_local char fault_text[512];
 
-static __attribute__((format(printf, 2, 3))) int refuse(int error, const char *format, ...)
+int pst_arena_refuse(int error, const char *format, ...)
 {
     va_list args;
 
@@ -42,7 +42,8 @@ static unsigned long long mib(uint64_t bytes)
 
 static uint64_t stride_of(uint64_t arena_pages, uint64_t page_bytes)
 {
-    return pst_round_up(arena_pages * (page_bytes + sizeof(struct pst_page_desc)) + PST_ARENA_HEADER_ROOM,
+    return pst_round_up(arena_pages * (page_bytes + sizeof(struct pst_page_desc)) + PST_ARENA_NOTES_BYTES +
+                            PST_ARENA_HEADER_ROOM,
                         page_bytes);
 }
 
@@ -53,20 +54,20 @@ static int lay_out(struct pst_arenas *a, const struct pst_arena_options *o)
     uint64_t arena_count = (uint64_t)__builtin_popcountll(pst_numa_nodes());
 
     if (o->bytes > RANGE_BYTES_MAX)
-        return refuse(-EINVAL, "%llu MiB asked, at most %llu MiB possible", mib(o->bytes),
-                      mib(RANGE_BYTES_MAX));
+        return pst_arena_refuse(-EINVAL, "%llu MiB asked, at most %llu MiB possible", mib(o->bytes),
+                                mib(RANGE_BYTES_MAX));
     if (page_count == 0)
-        return refuse(-EINVAL, "%llu bytes hold no page of %llu bytes", (unsigned long long)o->bytes,
-                      (unsigned long long)o->page_bytes);
+        return pst_arena_refuse(-EINVAL, "%llu bytes hold no page of %llu bytes",
+                                (unsigned long long)o->bytes, (unsigned long long)o->page_bytes);
     if (o->arena_bytes > 0 && o->arena_bytes < o->page_bytes)
-        return refuse(-EINVAL, "an arena of %llu bytes holds no page of %llu bytes",
-                      (unsigned long long)o->arena_bytes, (unsigned long long)o->page_bytes);
+        return pst_arena_refuse(-EINVAL, "an arena of %llu bytes holds no page of %llu bytes",
+                                (unsigned long long)o->arena_bytes, (unsigned long long)o->page_bytes);
     if (o->arena_bytes > 0)
         arena_count = pst_div_up(page_count, o->arena_bytes / o->page_bytes);
     arena_count = pst_min(pst_max(arena_count, 1), page_count);
     if (arena_count > PST_ARENAS_MAX)
-        return refuse(-EINVAL, "%llu arenas asked, at most %d possible: make arenas larger",
-                      (unsigned long long)arena_count, PST_ARENAS_MAX);
+        return pst_arena_refuse(-EINVAL, "%llu arenas asked, at most %d possible: make arenas larger",
+                                (unsigned long long)arena_count, PST_ARENAS_MAX);
 
     a->page_bytes = o->page_bytes;
     a->arena_count = (uint32_t)arena_count;
@@ -75,16 +76,16 @@ static int lay_out(struct pst_arenas *a, const struct pst_arena_options *o)
     a->stride = stride_of(a->arena_pages, a->page_bytes);
     pst_assert(a->page_count > 0 && a->page_count <= page_count && a->stride % a->page_bytes == 0);
     if (a->stride * arena_count > RANGE_BYTES_MAX)
-        return refuse(-EINVAL, "arenas of %llu MiB asked, at most %llu MiB possible",
-                      mib(a->stride * arena_count), mib(RANGE_BYTES_MAX));
+        return pst_arena_refuse(-EINVAL, "arenas of %llu MiB asked, at most %llu MiB possible",
+                                mib(a->stride * arena_count), mib(RANGE_BYTES_MAX));
     return 0;
 }
 
 static int check_options(const struct pst_arena_options *o)
 {
     if (o->page_bytes < PST_PAGE_BYTES_MIN || o->page_bytes > PST_PAGE_BYTES_MAX || o->page_bytes % 4096)
-        return refuse(-EINVAL, "page size %llu is not a multiple of 4096 from %d to %d",
-                      (unsigned long long)o->page_bytes, PST_PAGE_BYTES_MIN, PST_PAGE_BYTES_MAX);
+        return pst_arena_refuse(-EINVAL, "page size %llu is not a multiple of 4096 from %d to %d",
+                                (unsigned long long)o->page_bytes, PST_PAGE_BYTES_MIN, PST_PAGE_BYTES_MAX);
     return 0;
 }
 
@@ -95,16 +96,16 @@ static int check_room(const struct pst_arena_options *o, uint64_t bytes)
 
     pst_limit_read("", &limit);
     if (bytes > limit.left_bytes)
-        return refuse(-ENOMEM, "arenas need %llu MiB, only %llu MiB are left: %s", mib(bytes),
-                      mib(limit.left_bytes), limit.text);
+        return pst_arena_refuse(-ENOMEM, "arenas need %llu MiB, only %llu MiB are left: %s", mib(bytes),
+                                mib(limit.left_bytes), limit.text);
     if (!o->folder)
         return 0;
     if (statvfs(o->folder, &fs) < 0)
-        return refuse(-errno, "folder %s: %s", o->folder, strerror(errno));
+        return pst_arena_refuse(-errno, "folder %s: %s", o->folder, strerror(errno));
     if (bytes > (uint64_t)fs.f_bavail * fs.f_frsize)
-        return refuse(-ENOSPC, "arenas need %llu MiB, only %llu MiB of %llu MiB are free in %s", mib(bytes),
-                      mib((uint64_t)fs.f_bavail * fs.f_frsize), mib((uint64_t)fs.f_blocks * fs.f_frsize),
-                      o->folder);
+        return pst_arena_refuse(-ENOSPC, "arenas need %llu MiB, only %llu MiB of %llu MiB are free in %s",
+                                mib(bytes), mib((uint64_t)fs.f_bavail * fs.f_frsize),
+                                mib((uint64_t)fs.f_blocks * fs.f_frsize), o->folder);
     return 0;
 }
 
@@ -119,7 +120,8 @@ static int reserve(struct pst_arenas *a)
 
     p = mmap(NULL, bytes + align, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED)
-        return refuse(-errno, "reserving %llu MiB of addresses: %s", mib(bytes + align), strerror(errno));
+        return pst_arena_refuse(-errno, "reserving %llu MiB of addresses: %s", mib(bytes + align),
+                                strerror(errno));
     before = pst_round_up((uintptr_t)p, align) - (uintptr_t)p;
     if (before > 0)
         munmap(p, before);
@@ -137,7 +139,7 @@ static int make_nameless(struct pst_arenas *a, uint32_t arena)
     pst_assert(arena < a->arena_count && a->fds[arena] < 0);
     a->fds[arena] = memfd_create("penstock", MFD_CLOEXEC);
     if (a->fds[arena] < 0 || ftruncate(a->fds[arena], (off_t)a->stride) < 0)
-        return refuse(-errno, "memory file of %llu MiB: %s", mib(a->stride), strerror(errno));
+        return pst_arena_refuse(-errno, "memory file of %llu MiB: %s", mib(a->stride), strerror(errno));
     return 0;
 }
 
@@ -167,39 +169,46 @@ static void sweep_left_files(const char *folder)
         closedir(dir);
 }
 
-static int make_file(struct pst_arenas *a, uint32_t arena, const char *folder, uint64_t set_id)
+/* The name appears when the lock is held already: no other node's sweep takes the file for one that was left.
+ */
+static int name_file(struct pst_arenas *a, uint32_t arena, const char *folder, const char *link,
+                     uint64_t set_id)
+{
+    char *path = a->paths[arena];
+    int n = snprintf(path, PST_ARENA_PATH_BYTES, "%s/" FILE_PREFIX "%d-%016llx-%u" FILE_SUFFIX, folder,
+                     (int)getpid(), (unsigned long long)set_id, arena);
+    int error = n < PST_ARENA_PATH_BYTES ? 0 : ENAMETOOLONG;
+
+    if (!error && linkat(AT_FDCWD, link, AT_FDCWD, path, AT_SYMLINK_FOLLOW) < 0)
+        error = errno;
+    if (error)
+        path[0] = 0; /* not ours to unlink */
+    return error ? pst_arena_refuse(-error, "creating a file in %s: %s", folder, strerror(error)) : 0;
+}
+
+/* One that is kept gets its name when it is complete. */
+static int make_file(struct pst_arenas *a, uint32_t arena, const struct pst_arena_options *o, uint64_t set_id)
 {
     char link[32], *path = a->paths[arena];
-    int n, fd;
+    int r = 0, fd = open(o->folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 
     pst_assert(arena < a->arena_count && a->fds[arena] < 0 && !path[0]);
-    n = snprintf(path, sizeof(a->paths[0]), "%s/" FILE_PREFIX "%d-%016llx-%u" FILE_SUFFIX, folder,
-                 (int)getpid(), (unsigned long long)set_id, arena);
-    if (n < 0 || (size_t)n >= sizeof(a->paths[0])) {
-        path[0] = 0;
-        return refuse(-ENAMETOOLONG, "folder %s: name too long", folder);
-    }
-    fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     a->fds[arena] = fd;
     snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
-    /* The name appears when the lock is held already: no other node's sweep takes the file for one that was
-     * left. */
-    if (fd < 0 || flock(fd, LOCK_EX) < 0 || fchmod(fd, 0600) < 0 ||
-        linkat(AT_FDCWD, link, AT_FDCWD, path, AT_SYMLINK_FOLLOW) < 0) {
-        int error = -errno;
-
-        refuse(error, "creating %s: %s", path, strerror(errno));
-        path[0] = 0; /* not ours to unlink */
-        return error;
-    }
+    if (fd < 0 || flock(fd, LOCK_EX) < 0 || fchmod(fd, 0600) < 0)
+        return pst_arena_refuse(-errno, "creating a file in %s: %s", o->folder, strerror(errno));
+    if (!o->name)
+        r = name_file(a, arena, o->folder, link, set_id);
+    if (r < 0)
+        return r;
     if (ftruncate(fd, (off_t)a->stride) < 0)
-        return refuse(-errno, "sizing %s: %s", path, strerror(errno));
+        return pst_arena_refuse(-errno, "sizing a file in %s: %s", o->folder, strerror(errno));
     /* A new description of the same file: a duplicate would share the right to write. */
     a->fds_readonly[arena] = open(link, O_RDONLY | O_CLOEXEC);
     if (a->fds_readonly[arena] < 0)
         a->fds_readonly[arena] = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (a->fds_readonly[arena] < 0)
-        return refuse(-errno, "opening %s for reading: %s", path, strerror(errno));
+        return pst_arena_refuse(-errno, "opening a file in %s for reading: %s", o->folder, strerror(errno));
     return 0;
 }
 
@@ -211,7 +220,8 @@ static int map_arena(struct pst_arenas *a, uint32_t arena)
     pst_assert(fd >= 0 && arena < a->arena_count);
     if (mmap(at, a->stride, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd, 0) ==
         MAP_FAILED)
-        return refuse(-errno, "mapping arena %u of %llu MiB: %s", arena, mib(a->stride), strerror(errno));
+        return pst_arena_refuse(-errno, "mapping arena %u of %llu MiB: %s", arena, mib(a->stride),
+                                strerror(errno));
     madvise(at, a->stride, MADV_HUGEPAGE); /* as far as the system allows them */
     madvise(at, a->stride, MADV_DONTDUMP); /* a core file is not the place for everyone's values */
     return 0;
@@ -257,6 +267,7 @@ static void write_header(const struct pst_arenas *a, uint32_t arena, uint64_t se
         .arena_index = arena,
         .arena_count = a->arena_count,
         .set_id = set_id,
+        .seeds = {a->seeds[0], a->seeds[1]},
     };
     h->crc = header_crc(h);
 }
@@ -282,31 +293,75 @@ struct pst_page_desc *pst_page_desc(const struct pst_arenas *arenas, uint32_t pa
     return &descs[page % arenas->arena_pages];
 }
 
+void *pst_arenas_notes(const struct pst_arenas *arenas)
+{
+    return (uint8_t *)header_of(arenas, 0) - PST_ARENA_NOTES_BYTES;
+}
+
+/* For the message that another process gets. */
+static void write_holder(const struct pst_arenas *a)
+{
+    for (uint32_t i = 0; i < a->arena_count; i++) {
+        struct pst_arena_holder *holder = (void *)((uint8_t *)header_of(a, i) + PST_ARENA_HOLDER_AT);
+
+        holder->pid = (uint32_t)getpid();
+    }
+}
+
 /* ---- open, close ---- */
+
+static int map_all(struct pst_arenas *a)
+{
+    int r = reserve(a);
+
+    for (uint32_t i = 0; i < a->arena_count && r == 0; i++)
+        r = map_arena(a, i);
+    if (r == 0)
+        place_on_nodes(a);
+    return r;
+}
+
+static int fill(const struct pst_arenas *a, const struct pst_arena_options *o)
+{
+    int r = o->folder && o->prefault ? pst_arenas_fill(a) : 0;
+
+    return r < 0 ? pst_arena_refuse(r, "filling arenas of %llu MiB in %s: %s",
+                                    mib(a->stride * a->arena_count), o->folder, strerror(-r))
+                 : 0;
+}
 
 static int build(struct pst_arenas *a, const struct pst_arena_options *o)
 {
     uint64_t set_id;
-    int r = reserve(a);
+    int r = check_room(o, a->stride * a->arena_count);
 
     pst_random(&set_id, sizeof(set_id));
-    for (uint32_t i = 0; i < a->arena_count && r == 0; i++) {
-        r = o->folder ? make_file(a, i, o->folder, set_id) : make_nameless(a, i);
-        if (r == 0)
-            r = map_arena(a, i);
-    }
+    pst_random(a->seeds, sizeof(a->seeds));
+    for (uint32_t i = 0; i < a->arena_count && r == 0; i++)
+        r = o->folder ? make_file(a, i, o, set_id) : make_nameless(a, i);
+    if (r == 0)
+        r = map_all(a);
+    if (r == 0)
+        r = fill(a, o);
     if (r < 0)
         return r;
-    place_on_nodes(a);
-    if (o->folder && o->prefault) {
-        r = pst_arenas_fill(a);
-        if (r < 0)
-            return refuse(r, "filling arenas of %llu MiB in %s: %s", mib(a->stride * a->arena_count),
-                          o->folder, strerror(-r));
-    }
     for (uint32_t i = 0; i < a->arena_count; i++)
         write_header(a, i, set_id);
-    return 0;
+    write_holder(a);
+    return o->name ? pst_arenas_name(a, o) : 0;
+}
+
+static int take_up(struct pst_arenas *a, const struct pst_arena_options *o)
+{
+    int r = pst_arenas_take_up(a, o);
+
+    if (r == 0)
+        r = map_all(a);
+    if (r == 0 && a->holes)
+        r = fill(a, o);
+    if (r == 0)
+        write_holder(a);
+    return r;
 }
 
 int pst_arenas_open(struct pst_arenas *arenas, const struct pst_arena_options *options, const char **fault)
@@ -318,14 +373,13 @@ int pst_arenas_open(struct pst_arenas *arenas, const struct pst_arena_options *o
         a.fds[i] = a.fds_readonly[i] = -1;
     if (r == 0 && options->folder)
         sweep_left_files(options->folder);
-    /* Twice: first so that no absurd size reaches the layout's arithmetic, then with the trailers. */
-    if (r == 0)
+    if (r == 0 && !options->name) /* before the layout's arithmetic, which an absurd size should not reach */
         r = check_room(options, options->bytes);
     if (r == 0)
         r = lay_out(&a, options);
     if (r == 0)
-        r = check_room(options, a.stride * a.arena_count);
-    if (r == 0)
+        r = options->name ? take_up(&a, options) : -ENOENT;
+    if (r == -ENOENT)
         r = build(&a, options);
     if (r < 0) {
         pst_arenas_close(&a);
@@ -339,13 +393,14 @@ int pst_arenas_open(struct pst_arenas *arenas, const struct pst_arena_options *o
 
 void pst_arenas_close(struct pst_arenas *arenas)
 {
-    if (!arenas || !arenas->base)
+    if (!arenas || !arenas->arena_count)
         return;
-    munmap(arenas->base, arenas->stride * arenas->arena_count);
-    for (uint32_t i = 0; i < arenas->arena_count; i++) {
+    if (arenas->base)
+        munmap(arenas->base, arenas->stride * arenas->arena_count);
+    for (uint32_t i = 0; i < PST_ARENAS_MAX; i++) {
         pst_close_fd(&arenas->fds[i]);
         pst_close_fd(&arenas->fds_readonly[i]);
-        if (arenas->paths[i][0])
+        if (arenas->paths[i][0] && !arenas->kept)
             unlink(arenas->paths[i]);
     }
     memset(arenas, 0, sizeof(*arenas));

@@ -22,6 +22,8 @@ enum {
     PST_PAGE_BYTES_MIN = 64 << 10, /* a page is a multiple of 4 KiB, at least this */
     PST_ARENAS_MAX = 64,
     PST_PAGE_SPANS_MAX = 32, /* slab spans in a page */
+    PST_ARENA_PATH_BYTES = 256,
+    PST_ARENA_NOTES_BYTES = 12 << 10,
 };
 
 struct pst_arena_options {
@@ -29,6 +31,7 @@ struct pst_arena_options {
     uint64_t page_bytes;
     uint64_t arena_bytes; /* of one arena; 0: as few as possible, one a NUMA node */
     const char *folder;   /* tmpfs folder for the 0600 files; NULL: nameless memory files, not pre-faulted */
+    const char *name; /* the files outlive the process, for the next one with this name; NULL: they do not */
     bool prefault;
 };
 
@@ -52,17 +55,22 @@ struct pst_arenas {
     uint32_t page_count;              /* over all arenas */
     int fds[PST_ARENAS_MAX];          /* read-write */
     int fds_readonly[PST_ARENAS_MAX]; /* for same-host clients */
-    char paths[PST_ARENAS_MAX][256];
+    char paths[PST_ARENAS_MAX][PST_ARENA_PATH_BYTES];
+    uint64_t seeds[2]; /* random, and the same as long as the files live */
+    bool kept;         /* the files stay */
+    bool taken_up;     /* they are from an earlier process, with what it left in them */
+    bool holes;        /* not all of them is there */
 };
 
 /*
  * Checks @options against the cgroup limit (v1 and v2), the tmpfs's free size and free memory before anything
- * is touched, then creates, maps, pre-faults. Return: 0, -EINVAL bad page size, -ENOMEM or -ENOSPC with
- * *@fault naming limit and figures (a static thread-local text); other failures are forwarded, with such a
- * text too. Pages are divided equally: up to one fewer than there are arenas is left out.
+ * is touched, then creates, maps, pre-faults. With a name whose files are there it takes up those instead, if
+ * they are of just this size and no other process has them. Return: 0, -EINVAL bad page size, -ENOMEM or
+ * -ENOSPC with *@fault naming limit and figures (a static thread-local text); other failures are forwarded,
+ * with such a text too. Pages are divided equally: up to one fewer than there are arenas is left out.
  */
 int pst_arenas_open(struct pst_arenas *arenas, const struct pst_arena_options *options, const char **fault);
-/* Unmaps, closes and unlinks; harmless on a zeroed struct. */
+/* Unmaps, closes, and unlinks what has no name to be taken up by; harmless on a zeroed struct. */
 void pst_arenas_close(struct pst_arenas *arenas);
 
 static inline uint64_t pst_page_offset(const struct pst_arenas *a, uint32_t page)
@@ -76,6 +84,8 @@ static inline uint32_t pst_offset_page(const struct pst_arenas *a, uint64_t offs
 }
 
 struct pst_page_desc *pst_page_desc(const struct pst_arenas *arenas, uint32_t page);
+/* PST_ARENA_NOTES_BYTES in the first arena, zero at first, for whoever uses the arenas to find again. */
+void *pst_arenas_notes(const struct pst_arenas *arenas);
 
 /* ---- pages ---- */
 
@@ -162,6 +172,19 @@ bool pst_slab_has_room(const struct pst_slab *slab, uint64_t bytes);
 void pst_slab_give(struct pst_slab *slab, uint64_t offset);
 /* Size of the slot that holds @offset; 0 when it is no taken slot of this set. */
 uint32_t pst_slab_slot_bytes(const struct pst_slab *slab, uint64_t offset);
+
+/*
+ * What an earlier process left: how part @part of a page was cut, by the page's descriptor; one part, or with
+ * spans up to PST_PAGE_SPANS_MAX. Return: false: no slots of this set there.
+ */
+struct pst_slab_cut {
+    uint64_t offset; /* of the first slot */
+    uint32_t slot_bytes, slot_count;
+};
+bool pst_slab_cut(const struct pst_slab *slab, uint32_t page, uint32_t part, struct pst_slab_cut *out);
+/* Takes the slot that begins at @offset and holds @bytes. Return: 0, -EINVAL there is no such slot, -EEXIST
+ * it is taken, or its page is, -ENOMEM. */
+int pst_slab_claim(struct pst_slab *slab, uint64_t offset, uint64_t bytes);
 
 /*
  * Owners: a slot may carry a 64-bit word for whoever must be told when it moves (0: none). Only kept for

@@ -9,14 +9,15 @@
 
 /* ---- arena.c: the trailer ----
  *
- *   0                          arena_pages * page_bytes          stride - 4096      stride
- *   | page 0 | page 1 | ...    | desc 0 | desc 1 | ... | unused  | header | unused  |
+ *   0                          arena_pages * page_bytes         stride - 16 Ki  stride - 4 Ki stride | page 0
+ * | page 1 | ...    | desc 0 | desc 1 | ... | unused | notes         | header | holder | unused |
  *
  * The header's place follows from the file's size alone, so that a later process needs to know nothing else.
  */
 enum {
     PST_ARENA_HEADER_ROOM = 4096,
-    PST_ARENA_VERSION = 1,
+    PST_ARENA_HOLDER_AT = 256, /* in it */
+    PST_ARENA_VERSION = 2,
     PST_PAGE_BYTES_MAX = 1 << 30,
 };
 
@@ -33,15 +34,32 @@ struct pst_arena_header {
     uint32_t arena_count;
     uint32_t spare;
     uint64_t set_id; /* random, the same in all arenas of one range */
+    uint64_t seeds[2];
     uint32_t spare2;
     uint32_t crc; /* crc32c of all that precedes it */
 };
 
-_Static_assert(sizeof(struct pst_arena_header) == 64, "layout of arena files");
+_Static_assert(sizeof(struct pst_arena_header) == 80, "layout of arena files");
 _Static_assert(sizeof(struct pst_page_desc) == 64, "layout of arena files");
+
+/* Who has the arena open, or had last. */
+struct pst_arena_holder {
+    uint32_t pid;
+};
+
+/* Remembers the reason for people. Return: @error. */
+__attribute__((format(printf, 2, 3))) int pst_arena_refuse(int error, const char *format, ...);
 
 const struct pst_arena_header *pst_arena_header(const struct pst_arenas *arenas, uint32_t arena);
 bool pst_arena_header_ok(const struct pst_arena_header *header);
+
+/* ---- arena_keep.c ---- */
+
+/* Opens and locks the files of a name, as @arenas is laid out. Return: 0, -ENOENT there are none, or refused.
+ */
+int pst_arenas_take_up(struct pst_arenas *arenas, const struct pst_arena_options *options);
+/* Gives files that are complete their names, the first one's last. */
+int pst_arenas_name(struct pst_arenas *arenas, const struct pst_arena_options *options);
 
 /* ---- arena_fill.c ---- */
 
@@ -150,6 +168,10 @@ void pst_slab_classes_init(struct pst_slab *slab, uint64_t page_bytes);
 int pst_slab_grow(struct pst_slab *slab,
                   uint32_t slab_class); /* 0: the class has a partial block; -ENOSPC, -ENOMEM */
 void pst_slab_shrink(struct pst_slab *slab, struct pst_slab_block *empty);
+/* The block that a page's descriptor tells of, with page new in the set if need be. Return: 0, -EEXIST the
+ * page is someone else's, -ENOMEM. */
+int pst_slab_adopt(struct pst_slab *slab, uint32_t page, const struct pst_slab_cut *cut,
+                   struct pst_slab_block **out);
 void pst_slab_page_shared(struct pst_slab *slab, struct pst_slab_page *page); /* bytes_used left its share */
 void pst_slab_page_free(struct pst_slab_page *page);                          /* heap only */
 

@@ -106,6 +106,36 @@ int pst_slab_take(struct pst_slab *slab, uint64_t bytes, uint64_t *offset)
     return 0;
 }
 
+int pst_slab_claim(struct pst_slab *slab, uint64_t offset, uint64_t bytes)
+{
+    const struct pst_arenas *a = slab->arenas;
+    struct pst_slab_block *block;
+    struct pst_slab_cut cut;
+    uint32_t page, part, slot;
+    int r;
+
+    if (offset / a->stride >= a->arena_count || offset % a->stride / a->page_bytes >= a->arena_pages)
+        return -EINVAL;
+    page = pst_offset_page(a, offset);
+    part = (uint32_t)(offset - pst_page_offset(a, page)) / slab->span_bytes;
+    if (!pst_slab_cut(slab, page, pst_page_desc(a, page)->kind == PST_PAGE_SPANS ? part : 0, &cut) ||
+        offset < cut.offset || bytes > cut.slot_bytes)
+        return -EINVAL;
+    slot = (uint32_t)(offset - cut.offset) / cut.slot_bytes;
+    if (slot >= cut.slot_count || cut.offset + (uint64_t)slot * cut.slot_bytes != offset)
+        return -EINVAL;
+    r = pst_slab_adopt(slab, page, &cut, &block);
+    if (r < 0)
+        return r;
+    if (!pst_slab_is_free(block, slot))
+        return -EEXIST;
+    block->words[slot / 64] &= ~(1ull << (slot % 64));
+    if (++block->used_count == cut.slot_count)
+        pst_list_remove(&block->node);
+    count_use(slab, block->page, cut.slot_bytes);
+    return 0;
+}
+
 struct slot {
     struct pst_slab_block *block;
     uint32_t index;

@@ -21,22 +21,23 @@ void pst_slab_page_shared(struct pst_slab *slab, struct pst_slab_page *page)
     pst_list_push_front(share_list(slab, page), &page->share_node);
 }
 
-/* A page for @block_count blocks that together hold @bytes_max; nothing is in it yet. */
-static int page_new(struct pst_slab *slab, uint32_t block_count, uint32_t bytes_max,
+/* A page for @block_count blocks that together hold @bytes_max, or with @claimed just that page; nothing is
+ * in it yet. */
+static int page_new(struct pst_slab *slab, uint32_t block_count, uint32_t bytes_max, const uint32_t *claimed,
                     struct pst_slab_page **out)
 {
     struct pst_slab_page *page = calloc(1, sizeof(*page) + block_count * sizeof(page->blocks[0]));
-    struct pst_run run;
+    struct pst_run run = {.page = claimed ? *claimed : 0, .count = 1};
     int r;
 
     if (!page || pst_fault(PST_FAULT_slab_page_enomem)) {
         free(page);
         return -ENOMEM;
     }
-    r = pst_pages_take(slab->pages, 1, &run, 1);
+    r = claimed ? pst_pages_claim(slab->pages, run) : pst_pages_take(slab->pages, 1, &run, 1);
     if (r < 0) {
         free(page);
-        return -ENOSPC;
+        return claimed ? r : -ENOSPC;
     }
     page->page = run.page;
     page->offset = pst_page_offset(slab->arenas, run.page);
@@ -97,7 +98,7 @@ static int grow_page(struct pst_slab *slab, struct pst_slab_block *block)
 {
     const struct pst_slab_class *c = &slab->classes[block->slab_class];
     struct pst_slab_page *page;
-    int r = page_new(slab, 1, c->slot_count * c->slot_bytes, &page);
+    int r = page_new(slab, 1, c->slot_count * c->slot_bytes, NULL, &page);
 
     if (r < 0)
         return r;
@@ -111,6 +112,18 @@ static int grow_page(struct pst_slab *slab, struct pst_slab_block *block)
     return 0;
 }
 
+static int spans_page_new(struct pst_slab *slab, const uint32_t *claimed, struct pst_slab_page **out)
+{
+    int r = page_new(slab, slab->span_count, slab->span_count * slab->span_bytes, claimed, out);
+
+    if (r < 0)
+        return r;
+    (*out)->has_spans = true;
+    (*out)->spans_free = (uint32_t)((1ull << slab->span_count) - 1);
+    pst_list_push_front(&slab->spans_free, &(*out)->spans_node);
+    return 0;
+}
+
 static int spans_page(struct pst_slab *slab, struct pst_slab_page **out)
 {
     int r;
@@ -119,17 +132,27 @@ static int spans_page(struct pst_slab *slab, struct pst_slab_page **out)
         *out = pst_list_first(&slab->spans_free, struct pst_slab_page, spans_node);
         return 0;
     }
-    r = page_new(slab, slab->span_count, slab->span_count * slab->span_bytes, out);
-    if (r < 0)
-        return r;
-    *pst_page_desc(slab->arenas, (*out)->page) = (struct pst_page_desc){
-        .kind = PST_PAGE_SPANS,
-        .shard = slab->shard,
-    };
-    (*out)->has_spans = true;
-    (*out)->spans_free = (uint32_t)((1ull << slab->span_count) - 1);
-    pst_list_push_front(&slab->spans_free, &(*out)->spans_node);
-    return 0;
+    r = spans_page_new(slab, NULL, out);
+    if (r == 0)
+        *pst_page_desc(slab->arenas, (*out)->page) = (struct pst_page_desc){
+            .kind = PST_PAGE_SPANS,
+            .shard = slab->shard,
+        };
+    return r;
+}
+
+/* The span becomes the block's. */
+static void fill_span(struct pst_slab_page *page, uint32_t span, uint32_t span_bytes,
+                      struct pst_slab_block *block)
+{
+    pst_assert(page->spans_free >> span & 1 && !page->held);
+    block->span = (uint8_t)span;
+    block->start = span * span_bytes;
+    block->page = page;
+    page->blocks[span] = block;
+    page->spans_free &= ~(1u << span);
+    if (!page->spans_free)
+        pst_list_remove(&page->spans_node);
 }
 
 static int grow_span(struct pst_slab *slab, struct pst_slab_block *block)
@@ -139,14 +162,8 @@ static int grow_span(struct pst_slab *slab, struct pst_slab_block *block)
 
     if (r < 0)
         return r;
-    pst_assert(page->spans_free && !page->held);
-    block->span = (uint8_t)__builtin_ctz(page->spans_free);
-    block->start = block->span * slab->span_bytes;
-    block->page = page;
-    page->blocks[block->span] = block;
-    page->spans_free &= page->spans_free - 1;
-    if (!page->spans_free)
-        pst_list_remove(&page->spans_node);
+    pst_assert(page->spans_free);
+    fill_span(page, (uint32_t)__builtin_ctz(page->spans_free), slab->span_bytes, block);
     pst_page_desc(slab->arenas, page->page)->span_class[block->span] = (uint8_t)(block->slab_class + 1);
     return 0;
 }
@@ -184,6 +201,74 @@ void pst_slab_shrink(struct pst_slab *slab, struct pst_slab_block *empty)
     free(empty);
     if (!page->has_spans || page->spans_free == all)
         page_give(slab, page);
+}
+
+/* ---- what an earlier process left ---- */
+
+/* The class of part @part of a page as its descriptor has it, or -1. */
+static int class_of_part(const struct pst_slab *slab, const struct pst_page_desc *desc, uint32_t part)
+{
+    bool spans = desc->kind == PST_PAGE_SPANS;
+    uint32_t slab_class = spans ? desc->span_class[part] - 1u : desc->slab_class;
+
+    if (desc->shard != slab->shard || (!spans && desc->kind != PST_PAGE_SLAB) ||
+        part >= (spans ? slab->span_count : 1) || slab_class >= slab->class_count ||
+        spans != (slab_class < slab->span_classes))
+        return -1;
+    return (int)slab_class;
+}
+
+bool pst_slab_cut(const struct pst_slab *slab, uint32_t page, uint32_t part, struct pst_slab_cut *out)
+{
+    const struct pst_page_desc *desc = pst_page_desc(slab->arenas, page);
+    int slab_class = part < PST_PAGE_SPANS_MAX ? class_of_part(slab, desc, part) : -1;
+
+    if (slab_class < 0)
+        return false;
+    *out = (struct pst_slab_cut){
+        .offset = pst_page_offset(slab->arenas, page) +
+                  (desc->kind == PST_PAGE_SPANS ? (uint64_t)part * slab->span_bytes : 0),
+        .slot_bytes = slab->classes[slab_class].slot_bytes,
+        .slot_count = slab->classes[slab_class].slot_count,
+    };
+    return true;
+}
+
+int pst_slab_adopt(struct pst_slab *slab, uint32_t number, const struct pst_slab_cut *cut,
+                   struct pst_slab_block **out)
+{
+    struct pst_slab_page *page = pst_slab_page_at(slab, cut->offset);
+    bool spans = pst_page_desc(slab->arenas, number)->kind == PST_PAGE_SPANS;
+    uint32_t part =
+        spans ? (uint32_t)(cut->offset - pst_page_offset(slab->arenas, number)) / slab->span_bytes : 0;
+    uint32_t slab_class = pst_slab_class_of(slab, cut->slot_bytes);
+    struct pst_slab_block *block = page ? page->blocks[part] : NULL;
+    int r = 0;
+
+    if (block) {
+        *out = block;
+        return 0;
+    }
+    block = block_new(slab, slab_class);
+    if (!block)
+        return -ENOMEM;
+    if (!page && spans)
+        r = spans_page_new(slab, &number, &page);
+    else if (!page)
+        r = page_new(slab, 1, cut->slot_count * cut->slot_bytes, &number, &page);
+    if (r < 0) {
+        free(block);
+        return r;
+    }
+    if (spans) {
+        fill_span(page, part, slab->span_bytes, block);
+    } else {
+        page->blocks[0] = block;
+        block->page = page;
+    }
+    pst_list_push_front(&slab->classes[slab_class].partial, &block->node);
+    *out = block;
+    return 0;
 }
 
 /* ---- taking pages back ---- */

@@ -461,6 +461,58 @@ static void model_compare(struct model *m)
     free(offsets);
 }
 
+/* Forgets all that is on the heap, and claims every slot again from the descriptors. */
+static void model_restart(struct model *m)
+{
+    struct bench *b = &m->b;
+
+    assert_null(pst_slab_close(b->slab));
+    pst_pages_fini(&b->pages);
+    assert_int_equal(pst_pages_init(&b->pages, b->arenas.page_count, b->arenas.arena_pages), 0);
+    assert_int_equal(pst_slab_open(&b->arenas, &b->pages, 5, &b->slab), 0);
+    for (uint32_t i = 0; i < m->count; i++) {
+        uint64_t at = m->slots[i].offset, bytes = m->slots[i].bytes;
+
+        assert_int_equal(pst_slab_claim(b->slab, at + 8, 1), -EINVAL);
+        assert_int_equal(pst_slab_claim(b->slab, at, bytes + 1), -EINVAL);
+        assert_int_equal(pst_slab_claim(b->slab, at, bytes), 0);
+        assert_int_equal(pst_slab_claim(b->slab, at, bytes), -EEXIST);
+        pst_slab_set_owner(b->slab, at, m->slots[i].owner);
+    }
+    assert_int_equal(pst_slab_claim(b->slab, b->arenas.stride * b->arenas.arena_count, 1), -EINVAL);
+    assert_int_equal(pst_slab_claim(b->slab, b->arenas.arena_pages * b->arenas.page_bytes, 1), -EINVAL);
+    model_compare(m);
+}
+
+/* A descriptor that no slab set wrote, and a page that is someone else's. */
+static void claims_look_at_descriptors(void **state)
+{
+    struct pst_slab_cut cut;
+    struct bench b;
+    uint64_t at;
+
+    (void)state;
+    open_bench(&b, 64 << 10, 4, 4);
+    assert_int_equal(pst_slab_claim(b.slab, 0, 16), -EINVAL);
+    assert_false(pst_slab_cut(b.slab, 0, 0, &cut));
+    pst_page_desc(&b.arenas, 1)->kind = PST_PAGE_SLAB;
+    pst_page_desc(&b.arenas, 1)->shard = 5;
+    pst_page_desc(&b.arenas, 1)->slab_class = 250;
+    assert_false(pst_slab_cut(b.slab, 1, 0, &cut));
+    pst_page_desc(&b.arenas, 1)->slab_class = (uint8_t)pst_slab_class_of(b.slab, 30000);
+    assert_true(pst_slab_cut(b.slab, 1, 0, &cut));
+    assert_false(pst_slab_cut(b.slab, 1, 1, &cut));
+    assert_int_equal(cut.slot_count, 2);
+    assert_int_equal(pst_pages_claim(&b.pages, (struct pst_run){.page = 1, .count = 1}), 0);
+    assert_int_equal(pst_slab_claim(b.slab, cut.offset, 30000), -EEXIST);
+    pst_page_desc(&b.arenas, 1)->shard = 6;
+    assert_int_equal(pst_slab_claim(b.slab, cut.offset, 30000), -EINVAL);
+    at = take(&b, 100);
+    assert_int_equal(desc_of(&b, at)->kind, PST_PAGE_SPANS);
+    assert_false(pst_slab_cut(b.slab, pst_offset_page(&b.arenas, at), PST_PAGE_SPANS_MAX, &cut));
+    close_bench(&b);
+}
+
 static uint64_t random_bytes(uint64_t max)
 {
     uint64_t bits = (uint64_t)random() % (64 - (uint64_t)__builtin_clzll(max)) + 1;
@@ -490,6 +542,8 @@ static void model_run(uint64_t page_bytes)
         }
         if (round % 2000 == 0)
             model_compare(m);
+        if (round % 5000 == 4000 && held < 0)
+            model_restart(m);
     }
     while (m->count > 0)
         model_give(m, m->count - 1);
@@ -522,6 +576,7 @@ int main(void)
         cmocka_unit_test(a_held_page_goes_when_it_empties),
         cmocka_unit_test(shards_are_apart),
         cmocka_unit_test(book_keeping_is_lean),
+        cmocka_unit_test(claims_look_at_descriptors),
         cmocka_unit_test(model_check),
     };
 
