@@ -6,7 +6,6 @@
 
 enum {
     BUSY_RETRY_NS = 200000,
-    IDLE_NS = 100000000,
     BYTES_PER_MS = 64 << 10, /* extra time that a large value gets */
 };
 
@@ -256,8 +255,8 @@ void pst_channel_submit(struct pst_channel *ch, struct penstock_op *op, int shar
     int r = pst_op_begin(op, shard, done);
 
     op->reserved[OP_DEADLINE] = (void *)(uintptr_t)(now_ns + timeout_ns);
-    if (now_ns > ch->tick_ns + IDLE_NS) { /* nobody has looked for a while: answers may lie there, and the
-                                             session may be long gone */
+    if (now_ns > ch->tick_ns) { /* nobody has looked for a while: answers may lie there, and the session may
+                                   be gone, so that what is sent into it would end as "unknown" */
         while (pst_channel_poll(ch))
             ;
     }

@@ -12,6 +12,7 @@ import time
 import pytest
 
 import penstock
+import support
 
 SIZES = (0, 1, 64, 2048, 2049, 32 << 10, (32 << 10) + 1, 300_000, (2 << 20) + 7, 9 << 20)
 
@@ -449,8 +450,6 @@ def test_stores_that_do_not_open(url: str, error: type[penstock.Error]) -> None:
 
 
 def test_a_secret_opens_the_door(tmp_path) -> None:
-    import support
-
     secret, wrong = support.secret_file(tmp_path / "secret"), support.secret_file(tmp_path / "wrong", "another one\n")
     with support.start_node("--dram", "64M", "--listen", "127.0.0.1:0", "--secret-file", str(secret)) as node:
         with penstock.open(node.tcp, secret_file=secret) as store:
@@ -459,3 +458,16 @@ def test_a_secret_opens_the_door(tmp_path) -> None:
             penstock.open(node.tcp, secret_file=wrong)
         with pytest.raises(penstock.NotAllowed):
             penstock.open(node.tcp)
+
+
+def test_a_write_with_nothing_before_it_finds_the_next_node(tmp_path) -> None:
+    """Who had nothing underway when the node ended has nothing to lose: not "unknown"."""
+    socket = str(tmp_path / "socket")
+    with support.start_node("--dram", "64M", "--unix", socket) as node:
+        store = penstock.open(f"node+unix://{socket}")
+        store.put("key", b"value")
+        node.kill()
+    with store, support.start_node("--dram", "64M", "--unix", socket) as node:
+        store.put("key", b"again")
+        assert bytes(store.get("key")) == b"again"
+        node.stop()

@@ -458,6 +458,28 @@ TEST(RemoteDramFailureTest, StoppedInMidRead) {
   TENSORSTORE_EXPECT_OK(kvstore::Read(store, "k0").result());
 }
 
+// A client that had nothing underway when its server ended has lost nothing:
+// its next write finds the one that is there now.
+TEST(RemoteDramFailureTest, WritesAfterRestarts) {
+  TestNode node;
+  node.Start();
+  KvStore store = OpenClient(node.address());
+  for (int i = 0; i < 3; ++i) {
+    TENSORSTORE_EXPECT_OK(kvstore::Write(store, "k", absl::Cord("v")).result());
+    node.Stop();
+    node.Start();
+    TENSORSTORE_EXPECT_OK(kvstore::Write(store, "k", absl::Cord("w")).result());
+    EXPECT_THAT(kvstore::Read(store, "k").result(),
+                MatchesKvsReadResult(absl::Cord("w")));
+    node.Stop();
+    node.Start();
+    auto transaction = tensorstore::Transaction(tensorstore::atomic_isolated);
+    TENSORSTORE_ASSERT_OK(
+        kvstore::Write((store | transaction).value(), "t", absl::Cord("v")));
+    TENSORSTORE_EXPECT_OK(transaction.CommitAsync().result());
+  }
+}
+
 TEST(RemoteDramFailureTest, ListAndDeleteWithoutServer) {
   TestNode node;
   node.Start();

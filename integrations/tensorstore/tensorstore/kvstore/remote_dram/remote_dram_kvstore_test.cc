@@ -22,7 +22,6 @@
 #include "tensorstore/kvstore/operations.h"
 #include "tensorstore/kvstore/remote_dram/test_node.h"
 #include "tensorstore/kvstore/spec.h"
-#include "tensorstore/kvstore/test_matchers.h"
 #include "tensorstore/kvstore/test_util.h"
 #include "tensorstore/transaction.h"
 #include "tensorstore/util/status_testutil.h"
@@ -33,7 +32,6 @@ namespace kvstore = tensorstore::kvstore;
 using ::tensorstore::Context;
 using ::tensorstore::KvStore;
 using ::tensorstore::internal::KeyValueStoreOpsTestParameters;
-using ::tensorstore::internal::MatchesKvsReadResultNotFound;
 using ::tensorstore::internal_remote_dram::FreePort;
 using ::tensorstore::internal_remote_dram::TestFolder;
 using ::tensorstore::internal_remote_dram::TestNode;
@@ -70,9 +68,7 @@ void WithNodeOverTcp(Callback callback) {
   WithEmptyStore(spec, callback);
 }
 
-// The client connects to the new node by itself.  A read notices that the old
-// one is gone and is sent again; of a write that was sent to the old one nobody
-// knows what became of it, so the case does not begin with one.
+// The client connects to the new node by itself.
 void WithRestartedNode(Callback callback) {
   static TestNode* node = new TestNode;
   static KvStore* store = nullptr;
@@ -81,8 +77,6 @@ void WithRestartedNode(Callback callback) {
   if (!store) {
     store = new KvStore(kvstore::Open(ClientSpec(*node)).value());
   }
-  EXPECT_THAT(kvstore::Read(*store, "absent").result(),
-              MatchesKvsReadResultNotFound());
   callback(*store);
 }
 
