@@ -87,8 +87,8 @@ class ReadOperation : public Operation {
         << "ReadRemote: key=" << QuoteString(key_)
         << " bytes=" << op.value_bytes << " endpoint=" << connection().address()
         << " transport=" << connection().lane()
-        << " found=" << (op.result == 0 ? "yes" : "no") << " ("
-        << penstock_result_text(op.result) << ")";
+        << " found=" << (op.result == 0 ? "yes" : "no") << " "
+        << DescribeOutcome(op);
     if (Again(op)) {
       if (++steps_ < kStepsMax) return connection().Submit(std::move(self));
       promise_.SetResult(absl::AbortedError(

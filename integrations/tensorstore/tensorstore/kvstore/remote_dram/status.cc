@@ -73,6 +73,11 @@ absl::StatusCode StatusCodeOf(int result) {
   }
 }
 
+std::string DescribeOutcome(const penstock_op& op) {
+  return absl::StrFormat("request=%012x (%s)", penstock_request_id(&op),
+                         penstock_result_text(op.result));
+}
+
 absl::Status OperationError(const penstock_op& op, std::string_view action,
                             std::string_view address) {
   std::string message =

@@ -3,6 +3,7 @@
 
 #include <penstock/penstock.h>
 
+#include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
@@ -12,6 +13,10 @@ namespace internal_remote_dram {
 
 /// The code for a result of libpenstock's other than 0.
 absl::StatusCode StatusCodeOf(int result);
+
+/// The request that `op`, which has ended, travelled in, as the server's log
+/// names it, and its result: for the log.
+std::string DescribeOutcome(const penstock_op& op);
 
 /// What went wrong with `op`, which has ended: names the address, the key and,
 /// where the server's log may know more, the request.

@@ -69,8 +69,7 @@ class WriteOperation : public Operation {
         << "WriteRemote: key=" << QuoteString(key_)
         << (value_ ? " bytes=" : " deleted, bytes=") << op.bytes
         << " endpoint=" << connection().address()
-        << " transport=" << connection().lane() << " ("
-        << penstock_result_text(op.result) << ")";
+        << " transport=" << connection().lane() << " " << DescribeOutcome(op);
     promise_.SetResult(Outcome(op));
   }
 
