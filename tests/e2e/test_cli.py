@@ -429,7 +429,7 @@ def test_watch_outlives_the_node(tmp_path: pathlib.Path, shards: int) -> None:
 def test_waiting_for_a_node_that_is_gone(tmp_path: pathlib.Path) -> None:
     with support.start_node("--unix", f"{tmp_path}/s", "--dram", "16M") as node:
         cli = Cli(f"node+unix://{tmp_path}/s")
-        with start(cli, "get", "never", "--wait=500", "--timeout", "500") as getter, \
+        with start(cli, "get", "never", "--wait=5000", "--timeout", "500") as getter, \
                 start(cli, "watch", "--timeout", "500") as watcher:
             try:
                 assert watcher.stderr.readline() == "penstock: watching\n"
