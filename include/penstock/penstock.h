@@ -143,7 +143,9 @@ struct penstock_op {
     uint32_t iov_count;
     int32_t result;       /* out: 0, enum penstock_result, -errno */
     void *attrs;          /* user attributes; NULL: none */
-    uint64_t value_bytes; /* out: size of the whole value; put, on -EFBIG: of the largest that fits */
+    uint64_t value_bytes; /* out: size of the whole value; put, on -EFBIG: of the largest that fits;
+                             on -ENOSPC: what a quota allows keys with the first `generation` bytes of this
+                             one, 0: no quota's doing */
     uint64_t generation;  /* out: of the value written, read or in the way */
     void *user;           /* yours */
     void *reserved[4];    /* the library's while underway */

@@ -20,7 +20,8 @@ enum { TIMEOUT_MS = 10000 }; /* of a wait that names none */
     X(NUMBER, shards, "1", 1, 256, "shards", "parts that threads may use at once")                           \
     X(NUMBER, watermark, "95", 10, 100, "percent", "share of pages in use at which eviction starts")         \
     X(LIST, cache, "", 0, 0, "PREFIX", "keys with this prefix may be evicted")                               \
-    X(STRING, policy, "s3fifo", 0, 0, "POLICY", "which of them go first: s3fifo, prefix, lru")
+    X(STRING, policy, "s3fifo", 0, 0, "POLICY", "which of them go first: s3fifo, prefix, lru")               \
+    X(LIST, quota, "", 0, 0, "PREFIX=BYTES", "what keys with this prefix may hold at most")
 
 struct local_settings {
     LOCAL_OPTIONS(PST_OPTION_MEMBER)
@@ -426,6 +427,8 @@ const struct pst_backend pst_backend_local = {
 
 static int open_local(struct penstock *store, const struct local_settings *settings, uint32_t timeout_ms)
 {
+    struct pst_prefix_quota_option quotas[PST_STRINGS_MAX];
+    char fault[PST_FAULT_BYTES];
     struct pst_store_options options = {
         .arenas = {.bytes = settings->dram,
                    .page_bytes = settings->page_size,
@@ -435,12 +438,16 @@ static int open_local(struct penstock *store, const struct local_settings *setti
         .cache_prefixes = (const char *const *)settings->cache.items,
         .cache_prefix_count = settings->cache.count,
         .policy = settings->policy,
+        .quotas = quotas,
+        .quota_count = settings->quota.count,
     };
     struct pst_local *l = calloc(1, sizeof(*l));
     const char *why = "";
     int r;
 
     pst_assert(!store->local && !store->backend);
+    if (pst_prefix_quotas_parse(&settings->quota, quotas, fault) < 0)
+        return pst_fail(-EINVAL, "%s", fault);
     if (!l)
         return pst_fail(-ENOMEM, "out of memory");
     l->handle = store;

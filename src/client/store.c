@@ -113,6 +113,11 @@ int pst_explain(const struct penstock *store, const struct penstock_op *op, int 
         return pst_fail(
             result, "%s: key '%.*s': %" PRIu64 " bytes, larger than the store, which takes %" PRIu64,
             store->url, (int)pst_min(op->key_bytes, 100), (const char *)op->key, op->bytes, op->value_bytes);
+    if (op && op->key && result == -ENOSPC && op->value_bytes) /* a quota's doing */
+        return pst_fail(result, "%s: key '%.*s': no space: keys with '%.*s' may hold %" PRIu64 " bytes",
+                        store->url, (int)pst_min(op->key_bytes, 100), (const char *)op->key,
+                        (int)pst_min(pst_min(op->generation, op->key_bytes), 100), (const char *)op->key,
+                        op->value_bytes);
     if (op && op->key && op->key_bytes)
         return pst_fail(result, "%s: key '%.*s': %s%s", store->url, (int)pst_min(op->key_bytes, 100),
                         (const char *)op->key, penstock_result_text(result), request);

@@ -239,6 +239,7 @@ static void *control_main(void *arg)
 
 static int open_store(struct pst_node *node, const struct pst_node_settings *settings, char *fault)
 {
+    struct pst_prefix_quota_option quotas[PST_STRINGS_MAX];
     char *prefixes[PST_STRINGS_MAX];
     struct pst_store_options options = {
         .arenas = {.bytes = settings->dram,
@@ -249,6 +250,8 @@ static int open_store(struct pst_node *node, const struct pst_node_settings *set
         .watermark_percent = (uint32_t)settings->watermark,
         .cache_prefixes = (const char *const *)prefixes,
         .policy = settings->policy,
+        .quotas = quotas,
+        .quota_count = settings->quota.count,
     };
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     const char *why = "";
@@ -259,6 +262,9 @@ static int open_store(struct pst_node *node, const struct pst_node_settings *set
                  settings->policy);
         return -EINVAL;
     }
+    r = pst_prefix_quotas_parse(&settings->quota, quotas, fault);
+    if (r < 0)
+        return r;
     r = pst_classes_parse(&settings->class, prefixes, &options.cache_prefix_count, fault);
     if (r < 0)
         return r;

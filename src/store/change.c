@@ -75,7 +75,9 @@ static int take_fresh(struct pst_shard *s, const struct pst_holder *holder, stru
         }
         return r;
     }
-    r = pst_record_reserve(s, &c->put, now_ns, &c->fresh);
+    r = pst_prefix_quota_admit(s, &c->put, now_ns, &c->answer);
+    if (r == 0)
+        r = pst_record_reserve(s, &c->put, now_ns, &c->fresh);
     if (r == 0)
         pst_record_fill(s, c->fresh, c->value);
     return r;

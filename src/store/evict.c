@@ -56,6 +56,22 @@ void pst_record_evict(struct pst_shard *s, struct pst_record *r)
     pst_shard_unlink_as(s, r, PST_WIRE_CHANGE_EVICTED);
 }
 
+bool pst_group_evict(struct pst_shard *s, uint32_t group, const struct pst_record *spared, uint64_t now_ns)
+{
+    struct pst_lines *lines = &s->lines[group];
+
+    for (uint64_t left = lines->count; left > 0; left--) {
+        struct pst_record *r = s->store->policy->next(s, lines, pst_shard_ms(s, now_ns));
+
+        if (r != spared && pst_record_loose(s, r, now_ns)) {
+            pst_record_evict(s, r);
+            return true;
+        }
+        pst_recency_spare(s, r, now_ns);
+    }
+    return false;
+}
+
 bool pst_shard_evict(struct pst_shard *s, uint64_t now_ns)
 {
     struct pst_record *r = victim(s, now_ns);
@@ -154,6 +170,8 @@ bool pst_shard_tick(struct pst_shard *s, uint64_t now_ns)
     struct pst_store *store = s->store;
 
     pst_pins_expire(s, now_ns);
+    if (pst_prefix_quotas_tick(s, TICK_EVICTIONS_MAX, now_ns))
+        return true;
     if (pst_shard_ms(s, now_ns) - s->all_kept_ms >=
         ALL_KEPT_MS) /* pins end by time, too, and nobody says so */
         pst_recency_loosened(s);

@@ -177,6 +177,7 @@ static int make_record(struct pst_shard *s, const struct pst_put *put, bool cach
         memcpy(pst_external_runs(pst_record_external(record)), runs, external->run_count * sizeof(*runs));
     }
     own_slots(s, record);
+    pst_prefix_quota_count(s, record, true);
     *out = record;
     return 0;
 }
@@ -281,6 +282,8 @@ void pst_record_give(struct pst_shard *s, struct pst_record *r)
 
     pst_assert(!(r->state & PST_RECORD_PINNED));
     pst_record_mark(r, 0);
+    if (r->state & PST_STATE_RESERVED)
+        pst_prefix_quota_count(s, r, false);
     if (r->flags & PST_RECORD_EXTERNAL) {
         struct pst_external *e = pst_record_external(r);
 

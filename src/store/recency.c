@@ -50,6 +50,14 @@ void pst_recency_loosened(struct pst_shard *s)
 
 /* ---- lines ---- */
 
+/* Only this thread writes it. */
+static void count_changed(struct pst_lines *lines, uint64_t by)
+{
+    uint64_t count = atomic_load_explicit(&lines->count, memory_order_relaxed);
+
+    atomic_store_explicit(&lines->count, count + by, memory_order_relaxed);
+}
+
 /* @newer: the record behind which it comes; 0: none, it is the newest. */
 static void insert(struct pst_shard *s, struct pst_lines *lines, uint32_t number, struct pst_record *r,
                    uint64_t newer)
@@ -64,6 +72,7 @@ static void insert(struct pst_shard *s, struct pst_lines *lines, uint32_t number
     *(newer ? &recency_at(s, newer)->older : &line->newest) = ref;
     *(rec->older ? &recency_at(s, rec->older)->newer : &line->oldest) = ref;
     line->count++;
+    count_changed(lines, 1);
     if (!rec->older)
         tail_changed(s, lines);
 }
@@ -76,6 +85,7 @@ static void take_out(struct pst_shard *s, struct pst_lines *lines, struct pst_re
     *(rec->newer ? &recency_at(s, rec->newer)->older : &line->newest) = rec->older;
     *(rec->older ? &recency_at(s, rec->older)->newer : &line->oldest) = rec->newer;
     line->count--;
+    count_changed(lines, UINT64_MAX);
     if (lines->chain == pst_record_ref(s, r))
         lines->chain = rec->newer; /* the page before it, where it was of a chain */
     if (!rec->older)
@@ -122,7 +132,8 @@ void pst_line_move(struct pst_shard *s, struct pst_lines *lines, uint32_t line, 
 
 void pst_recency_add(struct pst_shard *s, struct pst_record *r, uint64_t now_ns)
 {
-    *pst_record_recency(r) = (struct pst_recency){0};
+    *pst_record_recency(r) =
+        (struct pst_recency){.group = pst_key_group(s->store, pst_record_key(r)) & 0xfff};
     s->store->policy->added(s, lines_of(s, r), r, pst_shard_ms(s, now_ns));
 }
 

@@ -189,6 +189,8 @@ int pst_shard_reserve(struct pst_shard *s, const struct pst_put *put, uint64_t n
             pst_shard_touch(s, old, now_ns);
     }
     if (r == 0)
+        r = pst_prefix_quota_admit(s, put, now_ns, answer);
+    if (r == 0)
         r = pst_record_reserve(s, put, now_ns, &reservation->record);
     if (r == 0)
         reservation->offset = pst_record_offset(s, reservation->record);
@@ -232,6 +234,7 @@ static void forget(struct pst_shard *s, struct pst_record *r)
 {
     s->stat.keys--;
     s->stat.value_bytes -= r->value_bytes;
+    pst_prefix_quota_count(s, r, false);
     if (r->flags & PST_RECORD_CACHE) {
         s->stat.cache_keys--;
         atomic_fetch_sub_explicit(&s->store->cache_pages, pst_record_pages(r), memory_order_relaxed);

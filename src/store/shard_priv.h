@@ -72,6 +72,14 @@ struct pst_shard {
     _Atomic uint64_t tail_ms; /* when the record at the cold end was used; UINT64_MAX: nothing to evict */
 } __attribute__((aligned(128)));
 
+struct pst_prefix_quota {
+    struct pst_bytes prefix;
+    uint64_t bytes_max;
+    _Atomic uint64_t bytes;     /* of values that are there or being written */
+    _Atomic uint64_t wanted;    /* a write was told to wait until there is room for so many more */
+    _Atomic uint64_t wanted_ns; /* when */
+};
+
 struct pst_store {
     struct pst_arenas arenas;
     struct pst_pages pages;
@@ -81,7 +89,9 @@ struct pst_store {
     uint32_t check_seed;
     uint64_t start_ns; /* monotonic: recency counts from here */
     const struct pst_policy *policy;
-    uint32_t group_count; /* of lines in each shard */
+    struct pst_prefix_quota *quotas;
+    uint32_t quota_count;
+    uint32_t group_count; /* of lines in each shard: those of no quota, then each quota's */
     uint32_t cache_prefix_count;
     struct pst_bytes cache_prefixes[PST_CLASSES_MAX];
     struct pst_shard *shards;
@@ -239,7 +249,26 @@ void pst_recency_publish(struct pst_shard *s);
 /* Puts a record that may not go to the young end of its line. */
 void pst_recency_spare(struct pst_shard *s, struct pst_record *r, uint64_t now_ns);
 
+/* ---- prefix_quota.c ---- */
+
+int pst_prefix_quotas_open(struct pst_store *store, const struct pst_prefix_quota_option *options,
+                           uint32_t count);
+void pst_prefix_quotas_close(struct pst_store *store);
+/* Which lines the key's record is in; 0: those of no quota. */
+uint32_t pst_key_group(const struct pst_store *store, struct pst_bytes key);
+/* Counts a record that comes or goes. */
+void pst_prefix_quota_count(struct pst_shard *s, const struct pst_record *r, bool comes);
+/* Makes room for a value among those of its quota. Return: 0, PST_BUSY other shards can, or -ENOSPC with
+ * *@answer: see pst_shard_reserve(). */
+int pst_prefix_quota_admit(struct pst_shard *s, const struct pst_put *put, uint64_t now_ns,
+                           struct pst_answer *answer);
+/* Evicts for writes in other shards. Return: true when there is more to do. */
+bool pst_prefix_quotas_tick(struct pst_shard *s, int evictions_max, uint64_t now_ns);
+
 /* ---- evict.c ---- */
+
+/* Evicts one record of a group, though not @spared. Return: false when nothing can be. */
+bool pst_group_evict(struct pst_shard *s, uint32_t group, const struct pst_record *spared, uint64_t now_ns);
 
 /* Evicts one record. Return: false when nothing can be. */
 bool pst_shard_evict(struct pst_shard *s, uint64_t now_ns);

@@ -440,7 +440,7 @@ static int check_named(const struct pst_shard *s, const struct pst_slot *slot,
 }
 
 /* A slot that has grown gets its record. Return: 0, -ENOSPC, PST_BUSY, -ENOMEM. */
-static int settle(struct pst_shard *s, struct pst_slot *slot, uint64_t now_ns)
+static int settle(struct pst_shard *s, struct pst_slot *slot, uint64_t now_ns, struct pst_answer *answer)
 {
     bool cache = pst_key_evictable(s->store, slot->put.lookup.key);
     int r;
@@ -448,6 +448,9 @@ static int settle(struct pst_shard *s, struct pst_slot *slot, uint64_t now_ns)
     if (!slot->grows)
         return 0;
     slot->put.value_bytes = slot->span_count ? slot->spans[0].to : 0;
+    r = pst_prefix_quota_admit(s, &slot->put, now_ns, answer);
+    if (r != 0)
+        return r;
     while ((r = pst_record_take_pages(s, &slot->put, cache, slot->runs, slot->run_count,
                                       &slot->reservation.record)) == -ENOSPC &&
            pst_shard_make_room(s, 0, now_ns))
@@ -497,7 +500,7 @@ int pst_slot_commit(struct pst_shard *s, struct pst_holder *holder, const struct
         return PST_BUSY;
     r = check_named(s, slot, named);
     if (r == 0)
-        r = settle(s, slot, now_ns);
+        r = settle(s, slot, now_ns, answer);
     if (r == PST_BUSY)
         return r;
     if (r == 0) {

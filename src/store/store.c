@@ -45,7 +45,8 @@ int pst_store_open(const struct pst_store_options *options, struct pst_store **o
 
     *fault = "bad number of shards or prefixes, or watermark above 100";
     if (options->shard_count < 1 || options->shard_count > PST_SHARDS_MAX ||
-        options->cache_prefix_count > PST_CLASSES_MAX || options->watermark_percent > 100)
+        options->cache_prefix_count > PST_CLASSES_MAX || options->quota_count > PST_CLASSES_MAX ||
+        options->watermark_percent > 100)
         return -EINVAL;
     *fault = "policy is not one of s3fifo, prefix, lru";
     if (!pst_policy_find(options->policy))
@@ -56,7 +57,7 @@ int pst_store_open(const struct pst_store_options *options, struct pst_store **o
         return -ENOMEM;
     store->start_ns = pst_now_ns();
     store->policy = pst_policy_find(options->policy);
-    store->group_count = 1;
+    store->group_count = 1 + options->quota_count;
     pst_random(&store->slot_seed, sizeof(store->slot_seed));
     pst_random(&store->check_seed, sizeof(store->check_seed));
     r = pst_arenas_open(&store->arenas, &options->arenas, fault);
@@ -64,6 +65,8 @@ int pst_store_open(const struct pst_store_options *options, struct pst_store **o
         r = pst_pages_init(&store->pages, store->arenas.page_count, store->arenas.arena_pages);
     if (r == 0)
         r = copy_prefixes(store, options);
+    if (r == 0)
+        r = pst_prefix_quotas_open(store, options->quotas, options->quota_count);
     if (r == 0)
         r = open_shards(store, options->shard_count);
     if (r < 0) {
@@ -85,6 +88,7 @@ struct pst_store *pst_store_close(struct pst_store *store)
     free(store->shards);
     for (uint32_t i = 0; i < store->cache_prefix_count; i++)
         free((void *)(uintptr_t)store->cache_prefixes[i].data);
+    pst_prefix_quotas_close(store);
     pst_pages_fini(&store->pages);
     pst_arenas_close(&store->arenas);
     free(store);

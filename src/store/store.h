@@ -13,6 +13,7 @@
 #define PST_STORE_H
 
 #include "base/base.h"
+#include "base/options.h"
 #include "mem/mem.h"
 #include "store/record.h"
 #include "store/policy.h"
@@ -38,6 +39,18 @@ enum pst_outcome {
     PST_OWNED = 6, /* a slot has the key */
 };
 
+/* What the keys with this prefix, and with no longer one of a quota, may hold at the most. */
+struct pst_prefix_quota_option {
+    struct pst_bytes prefix;
+    uint64_t bytes;
+};
+
+/* Reads "PREFIX=BYTES", each into one of @out, which borrows its prefix. Return: 0 or -EINVAL with the reason
+ * in
+ * @fault. */
+int pst_prefix_quotas_parse(const struct pst_strings *texts, struct pst_prefix_quota_option *out,
+                            char fault[PST_FAULT_BYTES]);
+
 struct pst_store_options {
     struct pst_arena_options arenas;
     uint32_t shard_count;
@@ -45,6 +58,8 @@ struct pst_store_options {
     const char *const *cache_prefixes; /* keys that begin with one of them are `cache`; others are `keep` */
     uint32_t cache_prefix_count;
     const char *policy; /* which of those goes first (policy.h); NULL: the default */
+    const struct pst_prefix_quota_option *quotas;
+    uint32_t quota_count;
 };
 
 /* Return: 0, -EINVAL, -ENOMEM, -ENOSPC; *@fault names the reason (see pst_arenas_open()). */
@@ -136,7 +151,8 @@ struct pst_reservation {
 /*
  * Checks the conditions (PST_EXISTS, PST_STALE: *@answer names the value that is there) and takes memory.
  * Return: 0, an outcome, PST_BUSY (other shards can free memory: run pst_shard_tick() there and try again),
- * -ENOSPC, -EFBIG larger than the store, -EINVAL empty key, -ENAMETOOLONG, -ENOMEM.
+ * -ENOSPC (where it is a quota's doing, *@answer has the length of its prefix and its bytes), -EFBIG larger
+ * than the store, -EINVAL empty key, -ENAMETOOLONG, -ENOMEM.
  */
 int pst_shard_reserve(struct pst_shard *shard, const struct pst_put *put, uint64_t now_ns,
                       struct pst_reservation *reservation, struct pst_answer *answer);

@@ -1,0 +1,157 @@
+/*
+ * prefix_quota.c: how much the keys of a prefix may hold, over all shards. What is counted are the bytes of
+ * values that are there or being written. Cache keys of a quota form a group of lines of their own, from
+ * which they make room for each other.
+ */
+#include "store/shard_priv.h"
+
+#include "base/options.h"
+
+#include <stdio.h>
+
+enum { WANTED_NS = 500000000 }; /* a waiting write asks again sooner than this */
+
+int pst_prefix_quotas_parse(const struct pst_strings *texts, struct pst_prefix_quota_option *out,
+                            char fault[PST_FAULT_BYTES])
+{
+    for (uint32_t i = 0; i < texts->count; i++) {
+        const char *text = texts->items[i], *equals = strrchr(text, '=');
+
+        if (!equals || equals - text > PST_KEY_BYTES_MAX || pst_parse_size(equals + 1, &out[i].bytes) < 0) {
+            snprintf(fault, PST_FAULT_BYTES, "quota '%.200s' is not PREFIX=BYTES", text);
+            return -EINVAL;
+        }
+        out[i].prefix = (struct pst_bytes){text, (size_t)(equals - text)};
+    }
+    return 0;
+}
+
+int pst_prefix_quotas_open(struct pst_store *store, const struct pst_prefix_quota_option *options,
+                           uint32_t count)
+{
+    store->quotas = calloc(count ? count : 1, sizeof(*store->quotas));
+    if (!store->quotas)
+        return -ENOMEM;
+    for (; store->quota_count < count; store->quota_count++) {
+        struct pst_prefix_quota *quota = &store->quotas[store->quota_count];
+        struct pst_bytes prefix = options[store->quota_count].prefix;
+        char *copy = malloc(prefix.len + 1);
+
+        if (!copy)
+            return -ENOMEM;
+        memcpy(copy, prefix.data, prefix.len);
+        quota->prefix = (struct pst_bytes){copy, prefix.len};
+        quota->bytes_max = options[store->quota_count].bytes;
+    }
+    return 0;
+}
+
+void pst_prefix_quotas_close(struct pst_store *store)
+{
+    for (uint32_t i = 0; i < store->quota_count; i++)
+        free((void *)(uintptr_t)store->quotas[i].prefix.data);
+    free(store->quotas);
+}
+
+uint32_t pst_key_group(const struct pst_store *store, struct pst_bytes key)
+{
+    uint32_t group = 0;
+    size_t longest = 0;
+
+    for (uint32_t i = 0; i < store->quota_count; i++) {
+        struct pst_bytes prefix = store->quotas[i].prefix;
+
+        if (key.len >= prefix.len && memcmp(key.data, prefix.data, prefix.len) == 0 &&
+            (!group || prefix.len > longest)) {
+            group = i + 1;
+            longest = prefix.len;
+        }
+    }
+    return group;
+}
+
+static struct pst_prefix_quota *quota_of(const struct pst_shard *s, struct pst_bytes key)
+{
+    uint32_t group = pst_key_group(s->store, key);
+
+    return group ? &s->store->quotas[group - 1] : NULL;
+}
+
+void pst_prefix_quota_count(struct pst_shard *s, const struct pst_record *r, bool comes)
+{
+    struct pst_prefix_quota *quota;
+
+    if (pst_likely(!s->store->quota_count))
+        return;
+    quota = quota_of(s, pst_record_key(r));
+    if (!quota)
+        return;
+    if (comes)
+        atomic_fetch_add_explicit(&quota->bytes, r->value_bytes, memory_order_relaxed);
+    else
+        atomic_fetch_sub_explicit(&quota->bytes, r->value_bytes, memory_order_relaxed);
+}
+
+static bool over(const struct pst_prefix_quota *quota, uint64_t more)
+{
+    return atomic_load_explicit(&quota->bytes, memory_order_relaxed) + more > quota->bytes_max;
+}
+
+/* True when other shards hold cache values of the quota, as far as can be told without asking them. */
+static bool others_hold(const struct pst_shard *s, uint32_t group)
+{
+    for (uint32_t i = 0; i < s->store->shard_count; i++) {
+        const struct pst_shard *other = &s->store->shards[i];
+
+        if (other != s && atomic_load_explicit(&other->lines[group].count, memory_order_relaxed))
+            return true;
+    }
+    return false;
+}
+
+int pst_prefix_quota_admit(struct pst_shard *s, const struct pst_put *put, uint64_t now_ns,
+                           struct pst_answer *answer)
+{
+    uint32_t group = s->store->quota_count ? pst_key_group(s->store, put->lookup.key) : 0;
+    struct pst_prefix_quota *quota = group ? &s->store->quotas[group - 1] : NULL;
+    const struct pst_record *old;
+    uint64_t more;
+
+    if (pst_likely(!quota))
+        return 0;
+    old = pst_shard_find(s, &put->lookup);
+    more = old && old->value_bytes < put->value_bytes ? put->value_bytes - old->value_bytes
+           : old                                      ? 0
+                                                      : put->value_bytes;
+    if (put->value_bytes <= quota->bytes_max) {
+        while (over(quota, more) && pst_group_evict(s, group, old, now_ns))
+            ;
+        if (!over(quota, more))
+            return 0;
+        if (others_hold(s, group)) {
+            atomic_store(&quota->wanted, more);
+            atomic_store(&quota->wanted_ns, now_ns);
+            return PST_BUSY;
+        }
+    }
+    s->stat.no_space++;
+    *answer = (struct pst_answer){quota->prefix.len, quota->bytes_max};
+    return -ENOSPC;
+}
+
+bool pst_prefix_quotas_tick(struct pst_shard *s, int evictions_max, uint64_t now_ns)
+{
+    for (uint32_t i = 0; i < s->store->quota_count; i++) {
+        struct pst_prefix_quota *quota = &s->store->quotas[i];
+
+        if (now_ns >= atomic_load_explicit(&quota->wanted_ns, memory_order_relaxed) + WANTED_NS)
+            continue;
+        while (over(quota, atomic_load_explicit(&quota->wanted, memory_order_relaxed))) {
+            if (evictions_max-- == 0)
+                return true;
+            if (!pst_group_evict(s, i + 1, NULL, now_ns))
+                break;
+        }
+    }
+    return false;
+}
