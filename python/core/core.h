@@ -56,7 +56,7 @@ struct core_classes {
     CORE_ERRORS(X)
     CORE_RECORDS(X)
 #undef X
-    PyTypeObject *Store, *View, *Listing, *Stream, *Watch, *Node, *Queue;
+    PyTypeObject *Store, *View, *Listing, *Stream, *Slot, *Watch, *Node, *Queue;
 };
 extern struct core_classes core_classes;
 
@@ -157,9 +157,9 @@ enum { CORE_GUESS_BYTES_MAX = 64 << 20 };
 /* The value that @op has read whole: @object, whose bytes it was read into, where they are exactly these, or
  * a new one. */
 PyObject *core_bytes_of(struct core_store *store, const struct penstock_op *op, PyObject *object);
-/* Conditions, depth and attributes of a put, whose @args are as of Store.put(). @attrs is to be given back.
- */
-int core_put_options(PyObject **args, struct penstock_op *op, Py_buffer *attrs);
+/* Sets conditions, depth and attributes of a put by @args: if_absent, if_generation, checksum, depth, attrs.
+ * @attrs is to be given back. */
+int core_put_options(PyObject *const *args, struct penstock_op *op, Py_buffer *attrs);
 
 /* ---- batch.c ---- */
 
@@ -181,11 +181,13 @@ PyObject *core_ping(PyObject *self, PyObject *unused);
 PyObject *core_register(PyObject *self, PyObject *buffer);
 PyObject *core_deregister(PyObject *self, PyObject *buffer);
 
-/* ---- view.c, listing.c, stream.c, watch.c, node.c, commit.c,
- * queue.c, dlpack.c ---- */
+/* ---- view.c, listing.c, stream.c, slot.c, watch.c, node.c, commit.c, queue.c, dlpack.c ---- */
 
-extern PyType_Spec core_store_spec, core_view_spec, core_listing_spec, core_stream_spec, core_watch_spec,
-    core_node_spec, core_queue_spec;
+extern PyType_Spec core_store_spec, core_view_spec, core_listing_spec, core_stream_spec, core_slot_spec,
+    core_watch_spec, core_node_spec, core_queue_spec;
+PyObject *core_reserve(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords);
+PyObject *core_reserve_pairs(PyObject *self, PyObject *const *args, Py_ssize_t count);
+PyObject *core_commit_many(PyObject *self, PyObject *slots);
 PyObject *core_view_open(PyObject *self, PyObject *key);
 PyObject *core_dlpack(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords);
 PyObject *core_dlpack_device(PyObject *self, PyObject *unused);

@@ -202,7 +202,7 @@ static int module_exec(PyObject *module)
         {&core_store_spec, &core_classes.Store},     {&core_view_spec, &core_classes.View},
         {&core_listing_spec, &core_classes.Listing}, {&core_stream_spec, &core_classes.Stream},
         {&core_watch_spec, &core_classes.Watch},     {&core_node_spec, &core_classes.Node},
-        {&core_queue_spec, &core_classes.Queue},
+        {&core_queue_spec, &core_classes.Queue},     {&core_slot_spec, &core_classes.Slot},
     };
 
     /* The types are the process's: a second interpreter would take the first one's away. */

@@ -149,32 +149,33 @@ static PyObject *store_lane(PyObject *self, void *unused)
 
 /* ---- put ---- */
 
-enum { PUT_KEY, PUT_VALUE, PUT_IF_ABSENT, PUT_IF_GENERATION, PUT_CHECKSUM, PUT_DEPTH, PUT_ATTRS };
+enum { PUT_KEY, PUT_VALUE, PUT_OPTIONS };
+enum { IF_ABSENT, IF_GENERATION, CHECKSUM, DEPTH, ATTRS };
 static struct core_call put_call = {
     "put", 2, 2, {"key", "value", "if_absent", "if_generation", "checksum", "depth", "attrs"}, {NULL}};
 
-int core_put_options(PyObject **args, struct penstock_op *op, Py_buffer *attrs)
+int core_put_options(PyObject *const *args, struct penstock_op *op, Py_buffer *attrs)
 {
     bool if_absent, checksum;
 
-    if (core_flag(args[PUT_IF_ABSENT], &if_absent) < 0 || core_flag(args[PUT_CHECKSUM], &checksum) < 0 ||
-        core_depth(args[PUT_DEPTH], &op->depth) < 0)
+    if (core_flag(args[IF_ABSENT], &if_absent) < 0 || core_flag(args[CHECKSUM], &checksum) < 0 ||
+        core_depth(args[DEPTH], &op->depth) < 0)
         return -1;
     op->flags = (uint8_t)((if_absent ? PENSTOCK_IF_ABSENT : 0) | (checksum ? PENSTOCK_CHECKSUM : 0));
-    if (!core_absent(args[PUT_IF_GENERATION])) {
+    if (!core_absent(args[IF_GENERATION])) {
         if (if_absent) {
             PyErr_SetString(PyExc_ValueError, "if_absent and if_generation exclude each other");
             return -1;
         }
-        if (core_number(args[PUT_IF_GENERATION], "if_generation", UINT64_MAX, &op->if_generation) < 0)
+        if (core_number(args[IF_GENERATION], "if_generation", UINT64_MAX, &op->if_generation) < 0)
             return -1;
         op->flags |= PENSTOCK_IF_GENERATION;
     }
-    if (core_absent(args[PUT_ATTRS]))
+    if (core_absent(args[ATTRS]))
         return 0;
-    if (!PyObject_CheckBuffer(args[PUT_ATTRS]))
-        return core_type_error("attrs", "bytes-like", args[PUT_ATTRS]);
-    if (PyObject_GetBuffer(args[PUT_ATTRS], attrs, PyBUF_SIMPLE) < 0)
+    if (!PyObject_CheckBuffer(args[ATTRS]))
+        return core_type_error("attrs", "bytes-like", args[ATTRS]);
+    if (PyObject_GetBuffer(args[ATTRS], attrs, PyBUF_SIMPLE) < 0)
         return -1;
     if (attrs->len > PENSTOCK_ATTR_BYTES_MAX) {
         PyErr_Format(PyExc_ValueError, "attrs has %zd bytes, more than %d", attrs->len,
@@ -200,7 +201,7 @@ static PyObject *store_put(PyObject *self, PyObject *const *args, Py_ssize_t cou
     if (core_borrow_data(given[PUT_VALUE], "value", false, &value) == 0) {
         penstock_prep(&op, PENSTOCK_PUT, key.buf, (size_t)key.len);
         core_set_data(&op, &value);
-        if (core_put_options(given, &op, &attrs) == 0 && core_store_use(store)) {
+        if (core_put_options(given + PUT_OPTIONS, &op, &attrs) == 0 && core_store_use(store)) {
             out = core_run(store, &op) == 0 ? PyLong_FromUnsignedLongLong(op.generation) : core_raise_op(&op);
             core_store_leave(store);
         }
@@ -549,6 +550,9 @@ static PyMethodDef methods[] = {
     {"exists_many", core_exists_many, METH_O, CORE_DOC_Store_exists_many},
     {"delete_many", core_delete_many, METH_O, CORE_DOC_Store_delete_many},
     {"head", core_head, METH_O, CORE_DOC_Store_head},
+    {"reserve", CORE_FAST(core_reserve), METH_FASTCALL | METH_KEYWORDS, CORE_DOC_Store_reserve},
+    {"reserve_pairs", CORE_FAST(core_reserve_pairs), METH_FASTCALL, CORE_DOC_Store_reserve_pairs},
+    {"commit_many", core_commit_many, METH_O, CORE_DOC_Store_commit_many},
     {"stream", CORE_FAST(core_stream_open), METH_FASTCALL | METH_KEYWORDS, CORE_DOC_Store_stream},
     {"list", CORE_FAST(core_list_open), METH_FASTCALL | METH_KEYWORDS, CORE_DOC_Store_list},
     {"watch", CORE_FAST(core_watch_open), METH_FASTCALL | METH_KEYWORDS, CORE_DOC_Store_watch},

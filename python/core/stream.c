@@ -81,19 +81,19 @@ static int open_under(struct core_stream *stream, PyObject *self, const struct p
 PyObject *core_stream_open(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
 {
     struct core_stream *stream;
-    PyObject *given[1 + CORE_ARGS_MAX]; /* as of a put, but for the value */
+    PyObject *given[CORE_ARGS_MAX];
     struct penstock_op op = {0};
     Py_buffer attrs = {0};
     int r = -1;
 
-    if (core_args(&stream_call, args, count, keywords, given + 1) < 0)
+    if (core_args(&stream_call, args, count, keywords, given) < 0)
         return NULL;
     stream = stream_of(PyType_GenericAlloc(core_classes.Stream, 0));
     if (!stream)
         return NULL;
-    if (core_borrow_key(given[1], "key", &stream->key) == 0) {
+    if (core_borrow_key(given[0], "key", &stream->key) == 0) {
         penstock_prep(&op, PENSTOCK_PUT, stream->key.buf, (size_t)stream->key.len);
-        if (core_put_options(given, &op, &attrs) == 0)
+        if (core_put_options(given + 1, &op, &attrs) == 0)
             r = open_under(stream, self, &op);
         core_return(&attrs);
         if (r < 0)

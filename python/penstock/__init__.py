@@ -6,13 +6,13 @@ from .errors import (Busy, Corrupt, Error, Exists, ForkError, Invalid, LimitReac
                      Stale, TimedOut, Unknown, Unreachable, Unsupported)
 from .node import Node
 from .records import Entry, Event, KeyStat
-from .store import Store, StoreStat, View, open
+from .store import Slot, Store, StoreStat, View, open
 from .usage import PrefixUsage
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Busy", "Corrupt", "Entry", "Error", "Event", "Exists", "ForkError", "Invalid", "KeyStat", "LimitReached",
-    "Node", "NoSpace", "NotAllowed", "NotFound", "PrefixUsage", "Stale", "Store", "StoreStat", "TimedOut", "Unknown", "Unreachable",
+    "Node", "NoSpace", "NotAllowed", "NotFound", "PrefixUsage", "Slot", "Stale", "Store", "StoreStat", "TimedOut", "Unknown", "Unreachable",
     "Unsupported", "View", "open",
 ]

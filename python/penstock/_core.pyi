@@ -79,6 +79,46 @@ class Stream:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None, /) -> None: ...
 
+class Slot:
+    """Memory for a key's next value, which nobody sees before :meth:`commit`; without one it is as if there had been
+    nothing. Bytes come by :meth:`write` or by slices, ``slot[0:4] = b"head"``, in any order and from several threads at
+    once. As a context manager it aborts what was not committed."""
+
+    @property
+    def nbytes(self) -> int | None:
+        """Bytes of the value to be; None for a slot that grows."""
+    @property
+    def location(self) -> str:
+        """Where its memory lies, as the store's other clients spell it; empty for a slot that grows."""
+    def write(self, data: Value, offset: int | None = None) -> int:
+        """Write bytes at `offset`, or behind those that were written last. How many.
+
+        Raises
+        ------
+        Invalid
+            They reach beyond the slot, or leave more than 32 gaps at a time.
+        NotFound
+            The connection was lost, and with it the slot.
+        """
+    def __setitem__(self, where: slice, data: Value) -> None: ...
+    def commit(self) -> int:
+        """Make it the key's value. The new value's generation.
+
+        Raises
+        ------
+        Invalid
+            Not all of it is written. It is given up.
+        Exists, Stale
+            The condition does not hold any more. It is given up.
+        Busy
+            Nothing was done; it may be tried again.
+        """
+    def abort(self) -> None:
+        """Give it up. Does nothing after the end."""
+    def __enter__(self) -> Slot: ...
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None, /) -> None: ...
+
 class Watch(Iterator[Event]):
     """What happens to the keys of a prefix, as an iterator that waits for the next event. One thread at a time; another
     may :meth:`close` it, which ends the iteration."""
@@ -227,6 +267,39 @@ class Store:
     def stream(self, key: Key, *, if_absent: bool = False, if_generation: int | None = None, checksum: bool = False,
                depth: int | None = None, attrs: ReadableBuffer | None = None) -> Stream:
         """Begin to put a value whose length is not known yet; parameters as of :meth:`put`. Takes 1 MiB here."""
+    def reserve(self, key: Key, nbytes: int | None = None, *, depth: int | None = None, attrs: ReadableBuffer | None = None,
+                if_generation: int | None = None, replace: bool = False) -> Slot:
+        """Take memory for a value that is written in several steps.
+
+        Parameters
+        ----------
+        nbytes : int, optional
+            Bytes of the value; without it the slot grows as it is written.
+        depth, attrs
+            As of :meth:`put`.
+        if_generation : int, optional
+            The key must have this generation, now and at the commit, rather than be absent.
+        replace : bool
+            Over what is there and beside other writers, like a put. Without it, the slot has the key for itself.
+
+        Raises
+        ------
+        Exists
+            There is such a key, or another slot has it.
+        NoSpace, LimitReached
+            The store is full; this client has too many slots.
+        """
+    def reserve_pairs(self, pairs: builtins.list[tuple[Key, int | None]], depth: int | None, replace: bool,
+                      /) -> builtins.list[Slot]:
+        """What :meth:`reserve_many` calls."""
+    def commit_many(self, slots: Iterable[Slot]) -> builtins.list[int]:
+        """Commit many slots in one go, each by itself. Generations, in the order of `slots`.
+
+        Raises
+        ------
+        Error
+            Of the first one that failed, after all have ended; its ``results`` has the result of each.
+        """
     def exists(self, key: Key) -> bool:
         """Whether there is such a key."""
     def __contains__(self, key: Key) -> bool: ...

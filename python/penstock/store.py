@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from ._core import Key, Value
     from .arrays import Array
 
-__all__ = ["Store", "StoreStat", "View", "open"]
+__all__ = ["Slot", "Store", "StoreStat", "View", "open"]
 
+Slot = _core.Slot
 View = _core.View
 
 
@@ -143,6 +144,27 @@ class Store(_core.Store):
         rest: list[tuple[Key, Value | None, int | None]] = [
             (key, None, generation) for key, generation in wanted.items()]
         return dict(zip(puts, self.commit_ops(changes, rest)))
+
+    def reserve_many(self, items: Mapping[Key, int | None] | Iterable[tuple[Key, int | None]], *, depth: int | None = None,
+                     replace: bool = False) -> list[Slot]:
+        """Take memory for many values in one go, for all of them or for none: :meth:`reserve`, :meth:`commit_many`.
+
+        Parameters
+        ----------
+        items : mapping of keys to sizes in bytes, or pairs of both; None for a slot that grows
+
+        Returns
+        -------
+        list of Slot
+            In the order of `items`.
+
+        Raises
+        ------
+        Error
+            Of the first that could not be had; its ``results`` has the result of each. None is kept.
+        """
+        pairs = list(items.items() if isinstance(items, Mapping) else items)
+        return self.reserve_pairs(pairs, depth, replace)
 
     # ---- arrays ----
 

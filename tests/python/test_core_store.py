@@ -433,7 +433,7 @@ def test_figures_show_as_a_table(store: penstock.Store) -> None:
 
 
 def test_every_call_tells_what_it_does() -> None:
-    for kind in (penstock.Store, penstock.View, penstock.Node):
+    for kind in (penstock.Store, penstock.View, penstock.Slot, penstock.Node):
         for name in dir(kind):
             if not name.startswith("_") and name not in ("url",):
                 assert getattr(kind, name).__doc__, (kind, name)
