@@ -44,6 +44,18 @@ static inline void pst_list_remove(struct pst_list *node)
     pst_list_init(node);
 }
 
+/* Moves all of @from's members to the end of @to. */
+static inline void pst_list_splice(struct pst_list *to, struct pst_list *from)
+{
+    if (pst_list_empty(from))
+        return;
+    from->next->prev = to->prev;
+    to->prev->next = from->next;
+    from->prev->next = to;
+    to->prev = from->prev;
+    pst_list_init(from);
+}
+
 #define pst_list_entry(node, type, member) pst_container_of(node, type, member)
 #define pst_list_first(head, type, member) pst_list_entry((head)->next, type, member)
 #define pst_list_each(it, head)            for (struct pst_list *it = (head)->next; it != (head); it = it->next)

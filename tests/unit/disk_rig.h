@@ -1,0 +1,52 @@
+/* disk_rig.h: a folder of its own for a test, and waiting for what a lane or a queue does. */
+#ifndef PST_TEST_DISK_RIG_H
+#define PST_TEST_DISK_RIG_H
+
+#include "cm.h"
+
+#include "base/base.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <unistd.h>
+
+enum { RIG_WAIT_MS = 60000 };
+
+static inline char *rig_folder(void)
+{
+    const char *base = getenv("TMPDIR");
+    char *path = NULL;
+
+    assert_true(asprintf(&path, "%s/penstock-disk-XXXXXX", base ? base : "/tmp") > 0);
+    assert_non_null(mkdtemp(path));
+    return path;
+}
+
+static inline void rig_remove(char *folder)
+{
+    char command[512];
+
+    snprintf(command, sizeof(command), "rm -rf '%s'", folder);
+    assert_int_equal(system(command), 0);
+    free(folder);
+}
+
+static inline void rig_sleep(int descriptor)
+{
+    struct pollfd p = {.fd = descriptor, .events = POLLIN};
+
+    assert_int_equal(poll(&p, 1, RIG_WAIT_MS), 1);
+}
+
+/* The same bytes for the same seed. */
+static inline void rig_fill(uint8_t *to, uint64_t bytes, uint64_t seed)
+{
+    uint64_t x = seed * 0x9e3779b97f4a7c15ull + 1;
+
+    for (uint64_t i = 0; i < bytes; i++) {
+        x = x * 6364136223846793005ull + 1442695040888963407ull;
+        to[i] = (uint8_t)(x >> 56);
+    }
+}
+
+#endif
