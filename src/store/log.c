@@ -1,0 +1,349 @@
+/* log.c: opening and closing a log and its lanes, what a lane's poll does, and figures. */
+#include "store/log_priv.h"
+#include "base/clock.h"
+#include "base/hash.h"
+
+#include <stdio.h>
+#include <sys/mman.h>
+
+enum {
+    MIB = 1 << 20,
+    SEGMENT_BYTES = 256 * MIB,
+    DEPTH_MAX = 1024,
+    POLL_ROUNDS_MAX = 64,
+};
+
+static const uint64_t GENERATIONS_AHEAD =
+    1ull << 46; /* nanoseconds, of a shard that writes without a pause: 19 h */
+
+uint64_t pst_log_key_hash(const struct pst_log *log, struct pst_bytes key)
+{
+    return pst_hash64(key.data, key.len, log->seed);
+}
+
+/* ---- open and close ---- */
+
+static int check_options(const struct pst_log_options *o, uint64_t segment_bytes)
+{
+    uint64_t count = o->bytes / segment_bytes;
+
+    if (o->folder_count == 0 || o->folder_count > PST_LOG_FOLDERS_MAX)
+        return pst_log_refuse(-EINVAL, "1 to %d folders, not %u", PST_LOG_FOLDERS_MAX, o->folder_count);
+    if (segment_bytes < MIB || segment_bytes > SEGMENT_BYTES || segment_bytes % MIB)
+        return pst_log_refuse(-EINVAL, "segments are of 1 to 256 whole MiB, not of %llu bytes",
+                              (unsigned long long)segment_bytes);
+    if (o->lane_count == 0 || o->lane_count > PST_LANES_MAX || o->depth == 0 || o->depth > DEPTH_MAX)
+        return pst_log_refuse(-EINVAL, "1 to %d lanes of depth 1 to %d, not %u of %u", PST_LANES_MAX,
+                              DEPTH_MAX, o->lane_count, o->depth);
+    if (count < 2 * (uint64_t)o->lane_count + 2 || count > PST_LOG_SEGMENTS_MAX)
+        return pst_log_refuse(
+            -EINVAL, "%llu MiB are %llu segments of %llu MiB: %u shards need %u at least, %d are possible",
+            (unsigned long long)o->bytes / MIB, (unsigned long long)count,
+            (unsigned long long)segment_bytes / MIB, o->lane_count, 2 * o->lane_count + 2,
+            PST_LOG_SEGMENTS_MAX);
+    return 0;
+}
+
+static int open_all(struct pst_log *log, const struct pst_log_options *options)
+{
+    int r = pst_log_folders_open(log, options);
+
+    if (r == 0)
+        r = pst_log_segments_open(log, options);
+    if (r < 0)
+        return r;
+    /* An epoch's sequences are its own, whatever of the last ones came to the disk. */
+    pst_assert(log->sequence >> 32 < log->epoch);
+    log->sequence = log->epoch << 32;
+    for (uint32_t i = 0; r == 0 && i < options->lane_count; i++)
+        r = pst_lane_open(log, i, options);
+    if (r == 0) {
+        const char *note = pst_disk_note(log->lanes[0]->disk);
+
+        snprintf(log->note, sizeof(log->note), "%s%s%s",
+                 log->buffered ? "the file system has no direct I/O" : "", log->buffered && *note ? "; " : "",
+                 note);
+    }
+    return r;
+}
+
+int pst_log_open(const struct pst_log_options *options, struct pst_log **out, const char **fault)
+{
+    uint64_t segment_bytes = options->segment_bytes ? options->segment_bytes : SEGMENT_BYTES;
+    struct pst_log *log;
+    int r = check_options(options, segment_bytes);
+
+    *fault = pst_log_fault();
+    if (r < 0)
+        return r;
+    log = calloc(1, sizeof(*log));
+    if (!log)
+        return pst_log_refuse(-ENOMEM, "no memory for a log");
+    pthread_mutex_init(&log->lock, NULL);
+    log->segment_bytes = segment_bytes;
+    log->segment_count = (uint32_t)(options->bytes / segment_bytes);
+    log->lane_count = options->lane_count;
+    log->segments = calloc(log->segment_count, sizeof(*log->segments));
+    log->fds = malloc(log->segment_count * sizeof(*log->fds));
+    log->lanes = calloc(log->lane_count, sizeof(struct pst_lane *));
+    for (uint32_t i = 0; log->fds && i < log->segment_count; i++)
+        log->fds[i] = -1;
+    r = log->segments && log->fds && log->lanes ? open_all(log, options)
+                                                : pst_log_refuse(-ENOMEM, "no memory for segments");
+    if (r < 0) {
+        pst_log_close(log);
+        return r;
+    }
+    *out = log;
+    return 0;
+}
+
+struct pst_log *pst_log_close(struct pst_log *log)
+{
+    bool whole;
+
+    if (!log)
+        return NULL;
+    whole = log->lanes && log->lanes[log->lane_count - 1];
+    for (uint32_t i = 0; log->lanes && i < log->lane_count; i++)
+        log->lanes[i] = pst_lane_close(log->lanes[i]);
+    /* An orderly end leaves no gap in the generations; where the marker cannot be written it does. */
+    if (whole && log->generation_highest > 0)
+        pst_log_marker_write(log, log->generation_highest);
+    for (uint32_t i = 0; log->fds && i < log->segment_count; i++)
+        pst_close_fd(&log->fds[i]);
+    pst_log_folders_close(log);
+    pthread_mutex_destroy(&log->lock);
+    free(log->segments);
+    free(log->fds);
+    free(log->lanes);
+    free(log);
+    return NULL;
+}
+
+const char *pst_log_note(const struct pst_log *log)
+{
+    return log->note;
+}
+
+uint64_t pst_log_value_bytes_max(const struct pst_log *log)
+{
+    /* Two heads, the group's head, the entry a second time in the index, the tail. */
+    return log->segment_bytes - PST_LOG_DATA_AT - PST_LOG_HEAD_BYTES_MAX - 3 * PST_LOG_ALIGN_BYTES;
+}
+
+uint64_t pst_log_generation_floor(const struct pst_log *log)
+{
+    return log->generation_floor;
+}
+
+int pst_log_generations(struct pst_log *log, uint64_t highest)
+{
+    uint64_t ceiling;
+    int r = 0;
+
+    if (highest > atomic_load(&log->generation_highest))
+        atomic_store(&log->generation_highest,
+                     highest); /* lanes may lower each other's a little: the ceiling holds */
+    if (highest + GENERATIONS_AHEAD / 2 < atomic_load(&log->generation_ceiling))
+        return 0;
+    pthread_mutex_lock(&log->lock);
+    ceiling = highest + GENERATIONS_AHEAD;
+    if (ceiling > atomic_load(&log->generation_ceiling)) {
+        r = pst_log_marker_write(log, ceiling);
+        if (r == 0)
+            atomic_store(&log->generation_ceiling, ceiling);
+    }
+    pthread_mutex_unlock(&log->lock);
+    return r;
+}
+
+struct pst_lane *pst_log_lane(struct pst_log *log, uint32_t index)
+{
+    pst_assert(index < log->lane_count);
+    return log->lanes[index];
+}
+
+/* ---- lanes ---- */
+
+/* One piece of memory for all buffers, so that it can be registered. */
+static int take_memory(struct pst_lane *lane, uint32_t depth)
+{
+    uint8_t *at;
+
+    lane->reading_room = depth;
+    lane->memory_bytes = (uint64_t)PST_LANE_GROUPS * PST_GROUP_BUFFER_BYTES +
+                         (uint64_t)depth * PST_READ_SMALL_BYTES +
+                         (uint64_t)PST_READ_LARGES * PST_READ_LARGE_BYTES;
+    at = mmap(NULL, lane->memory_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED)
+        return -ENOMEM;
+    lane->memory = at;
+    lane->readings = calloc(depth, sizeof(*lane->readings));
+    if (!lane->readings)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < PST_LANE_GROUPS; i++, at += PST_GROUP_BUFFER_BYTES) {
+        lane->groups[i].buffer = at;
+        pst_list_init(&lane->groups[i].appends);
+    }
+    for (uint32_t i = 0; i < PST_READ_LARGES; i++, at += PST_READ_LARGE_BYTES)
+        lane->larges[lane->large_count++] = at;
+    for (uint32_t i = 0; i < depth; i++, at += PST_READ_SMALL_BYTES)
+        lane->readings[i].small = at;
+    pst_assert(at == lane->memory + lane->memory_bytes);
+    return 0;
+}
+
+static int open_disk(struct pst_lane *lane, const struct pst_log_options *o)
+{
+    struct pst_log *log = lane->log;
+    pst_cleanup_free struct iovec *regions = calloc(o->region_count + 1, sizeof(*regions));
+    const char *fault = "";
+    struct pst_disk_options options = {
+        .driver = o->driver,
+        .depth =
+            3 * (o->depth + PST_LANE_GROUPS) + PST_LANE_DIRTY, /* never full: lanes count for themselves */
+        .regions = regions,
+        .region_count = o->region_count + 1,
+        .fds = log->fds,
+        .fd_count = log->segment_count,
+    };
+    int r;
+
+    if (!regions)
+        return pst_log_refuse(-ENOMEM, "no memory for a lane");
+    if (o->region_count > 0)
+        memcpy(regions, o->regions, o->region_count * sizeof(*regions));
+    regions[o->region_count] = (struct iovec){lane->memory, lane->memory_bytes};
+    r = pst_disk_open(&options, &lane->disk, &fault);
+    return r < 0 ? pst_log_refuse(r, "%s", fault) : 0;
+}
+
+int pst_lane_open(struct pst_log *log, uint32_t index, const struct pst_log_options *options)
+{
+    struct pst_lane *lane = calloc(1, sizeof(*lane));
+    int r;
+
+    if (!lane)
+        return pst_log_refuse(-ENOMEM, "no memory for a lane");
+    lane->log = log;
+    lane->index = index;
+    pst_list_init(&lane->flushes);
+    pst_list_init(&lane->waiting);
+    pst_list_init(&lane->done);
+    r = take_memory(lane, options->depth);
+    if (r < 0)
+        pst_log_refuse(r, "no memory for the buffers of a lane");
+    else
+        r = open_disk(lane, options);
+    if (r < 0) {
+        pst_lane_close(lane);
+        return r;
+    }
+    log->lanes[index] = lane;
+    return 0;
+}
+
+struct pst_lane *pst_lane_close(struct pst_lane *lane)
+{
+    if (!lane)
+        return NULL;
+    pst_assert(!lane->disk || pst_lane_idle(lane));
+    pst_disk_close(lane->disk);
+    free(lane->index_now.entries);
+    for (uint32_t i = 0; i < lane->seal_count; i++)
+        free(lane->seals[i].entries);
+    if (lane->memory)
+        munmap(lane->memory, lane->memory_bytes);
+    free(lane->tombstones);
+    free(lane->readings);
+    free(lane);
+    return NULL;
+}
+
+/* ---- polling ---- */
+
+void pst_lane_done(struct pst_lane *lane, struct pst_log_op *op, int result)
+{
+    pst_assert(result <= 0);
+    op->result = result;
+    lane->stat.failed += result == -EIO || result == -ENOSPC;
+    lane->stat.corrupt += result == -EBADMSG;
+    pst_list_push_back(&lane->done, &op->link);
+}
+
+static void io_ended(struct pst_lane *lane, struct pst_lane_io *io)
+{
+    switch (io->kind) {
+    case PST_IO_GROUP:
+        pst_group_io_ended(lane, io->owner, io->op.result);
+        return;
+    case PST_IO_SYNC:
+        pst_sync_io_ended(lane);
+        return;
+    default:
+        pst_assert(io->kind == PST_IO_READ);
+        pst_reading_io_ended(lane, io->owner, io->op.result);
+    }
+}
+
+uint32_t pst_lane_poll(struct pst_lane *lane, struct pst_list *done)
+{
+    uint32_t count = 0;
+
+    for (int round = 0; round < POLL_ROUNDS_MAX; round++) {
+        struct pst_list ended;
+
+        pst_list_init(&ended);
+        pst_lane_write_step(lane);
+        if (pst_disk_poll(lane->disk, &ended) == 0)
+            break;
+        pst_list_each_safe (link, &ended) {
+            struct pst_disk_op *op = pst_list_entry(link, struct pst_disk_op, link);
+
+            pst_list_remove(link);
+            io_ended(lane, pst_container_of(op, struct pst_lane_io, op));
+        }
+    }
+    pst_list_each (link, &lane->done)
+        count++;
+    pst_list_splice(done, &lane->done);
+    return count;
+}
+
+int pst_lane_descriptor(const struct pst_lane *lane)
+{
+    return pst_disk_descriptor(lane->disk);
+}
+
+/* Tombstones may wait for company, and full segments for their sync. */
+bool pst_lane_idle(const struct pst_lane *lane)
+{
+    return pst_disk_underway(lane->disk) == 0 && !lane->open && lane->issued == lane->written &&
+           lane->reading_count == 0 && pst_list_empty(&lane->flushes) && pst_list_empty(&lane->waiting) &&
+           pst_list_empty(&lane->done);
+}
+
+/* ---- figures ---- */
+
+void pst_log_stat(const struct pst_log *log, struct pst_log_stat *out)
+{
+    struct pst_log_stat sum = {.segments = log->segment_count, .segments_free = log->free_count};
+
+    for (uint32_t i = 0; i < log->segment_count; i++) {
+        sum.live_bytes += atomic_load(&log->segments[i].live_bytes);
+        sum.segments_failed += atomic_load(&log->segments[i].failed);
+    }
+    for (uint32_t i = 0; i < log->lane_count; i++) {
+        const struct pst_log_stat *s = &log->lanes[i]->stat;
+
+        sum.appended_bytes += s->appended_bytes;
+        sum.written_bytes += s->written_bytes;
+        sum.read_bytes += s->read_bytes;
+        sum.syncs += s->syncs;
+        sum.tombstones += s->tombstones;
+        sum.corrupt += s->corrupt;
+        sum.failed += s->failed;
+    }
+    *out = sum;
+}

@@ -1,0 +1,198 @@
+/*
+ * log_append.c: values on their way into a group: as they lie where they lie in whole blocks, else packed
+ * together; a value of several blocks has a group for itself.
+ */
+#include "store/log_priv.h"
+#include "base/hash.h"
+
+static bool pieces_aligned(const struct pst_log_append *a)
+{
+    for (uint32_t i = 0; i < a->iov_count; i++) {
+        if (!pst_log_is_whole((uintptr_t)a->iov[i].iov_base) ||
+            (!pst_log_is_whole(a->iov[i].iov_len) && i + 1 < a->iov_count))
+            return false;
+    }
+    return true;
+}
+
+static uint64_t pieces_bytes(const struct pst_log_append *a)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < a->iov_count; i++)
+        bytes += a->iov[i].iov_len;
+    return bytes;
+}
+
+static void gather(const struct pst_log_append *a, uint8_t *to)
+{
+    for (uint32_t i = 0; i < a->iov_count; i++) {
+        memcpy(to, a->iov[i].iov_base, a->iov[i].iov_len);
+        to += a->iov[i].iov_len;
+    }
+}
+
+/* One checksum for each block, whichever pieces it lies in. Return: how many. */
+static uint64_t checksums(const struct pst_log_append *a, uint32_t *crcs)
+{
+    uint64_t in_block = 0, count = 0;
+    uint32_t crc = 0;
+
+    for (uint32_t i = 0; i < a->iov_count; i++) {
+        const uint8_t *at = a->iov[i].iov_base;
+        uint64_t left = a->iov[i].iov_len;
+
+        while (left > 0) {
+            uint64_t bytes = pst_min(left, PST_LOG_BLOCK_BYTES - in_block);
+
+            crc = pst_crc32c(crc, at, bytes);
+            at += bytes;
+            left -= bytes;
+            in_block += bytes;
+            if (in_block == PST_LOG_BLOCK_BYTES) {
+                crcs[count++] = crc;
+                in_block = 0;
+                crc = 0;
+            }
+        }
+    }
+    if (in_block > 0 || count == 0)
+        crcs[count++] = crc;
+    return count;
+}
+
+static void add_entry(struct pst_group *g, struct pst_log_append *a)
+{
+    a->entry_at = (uint32_t)pst_group_head_bytes(g);
+    g->entries_bytes += (uint32_t)pst_log_entry_put(g->buffer + a->entry_at, &a->value, 0, a->crc);
+    g->entry_count++;
+    pst_list_push_back(&g->appends, &a->op.link);
+}
+
+static void add_packed(struct pst_group *g, struct pst_log_append *a)
+{
+    uint8_t *packed = g->buffer + PST_LOG_HEAD_BYTES_MAX;
+    uint32_t at = (uint32_t)pst_round_up(g->packed_bytes, PST_LOG_PACK_BYTES);
+
+    memset(packed + g->packed_bytes, 0, at - g->packed_bytes);
+    gather(a, packed + at);
+    a->packed = true;
+    a->data_at = at;
+    g->packed_bytes = at + (uint32_t)a->value.value_bytes;
+}
+
+/* The last block, where the value does not fill it, with zeros behind. */
+static void fill_last_block(const struct pst_log_append *a, uint8_t *to)
+{
+    const struct iovec *last = &a->iov[a->iov_count - 1];
+    uint64_t bytes = a->value.value_bytes % PST_LOG_ALIGN_BYTES;
+
+    memcpy(to, (const uint8_t *)last->iov_base + last->iov_len - bytes, bytes);
+    memset(to + bytes, 0, PST_LOG_ALIGN_BYTES - bytes);
+}
+
+static void add_direct(struct pst_group *g, struct pst_log_append *a)
+{
+    uint64_t rest = a->value.value_bytes % PST_LOG_ALIGN_BYTES;
+
+    a->packed = false;
+    a->data_at = g->direct_bytes;
+    for (uint32_t i = 0; i < a->iov_count; i++) {
+        uint64_t bytes = a->iov[i].iov_len - (i + 1 == a->iov_count ? rest : 0);
+
+        if (bytes > 0)
+            g->iov[g->iov_count++] = (struct iovec){a->iov[i].iov_base, bytes};
+    }
+    if (rest > 0) {
+        uint8_t *block = g->buffer + PST_GROUP_BUFFER_BYTES - (uint64_t)++g->end_blocks * PST_LOG_ALIGN_BYTES;
+
+        fill_last_block(a, block);
+        g->iov[g->iov_count++] = (struct iovec){block, PST_LOG_ALIGN_BYTES};
+    }
+    pst_assert(g->iov_count <= PST_GROUP_PIECES);
+    g->direct_bytes += (uint32_t)pst_log_whole(a->value.value_bytes);
+}
+
+static bool group_fits(const struct pst_group *g, const struct pst_log_append *a, bool packed)
+{
+    uint64_t packed_bytes = g->packed_bytes + (uint64_t)g->end_blocks * PST_LOG_ALIGN_BYTES;
+
+    packed_bytes += packed ? a->value.value_bytes + PST_LOG_PACK_BYTES : PST_LOG_ALIGN_BYTES;
+    return pst_group_head_bytes(g) + pst_log_entry_bytes(a->value.key.len, a->value.attrs.len) <=
+               PST_LOG_HEAD_BYTES_MAX &&
+           packed_bytes <= PST_GROUP_PACKED_BYTES && g->iov_count + a->iov_count + 1 <= PST_GROUP_PIECES &&
+           g->direct_bytes + g->packed_bytes < PST_GROUP_DATA_BYTES;
+}
+
+static int append_shared(struct pst_lane *lane, struct pst_log_append *a)
+{
+    bool odd = !pst_log_is_whole(a->value.value_bytes) && a->value.value_bytes <= PST_PACK_BYTES_MAX;
+    bool packed =
+        odd || a->value.value_bytes == 0 || a->iov_count > PST_GROUP_PIECES / 4 || !pieces_aligned(a);
+
+    if (lane->open && !group_fits(lane->open, a, packed) && pst_lane_close_open(lane) == -EBUSY)
+        return -EBUSY;
+    if (!lane->open)
+        lane->open = pst_group_take(lane);
+    if (!lane->open)
+        return -EBUSY;
+    checksums(a, &a->crc);
+    add_entry(lane->open, a);
+    if (packed)
+        add_packed(lane->open, a);
+    else
+        add_direct(lane->open, a);
+    return 0;
+}
+
+static int append_large(struct pst_lane *lane, struct pst_log_append *a)
+{
+    bool aligned = pieces_aligned(a);
+    struct pst_group *g;
+    uint64_t crcs_at, count;
+    uint32_t *crcs;
+    int r;
+
+    if (!aligned && a->value.value_bytes > PST_LOG_BOUNCE_BYTES_MAX)
+        return -EINVAL;
+    g = pst_lane_close_open(lane) != -EBUSY ? pst_group_take(lane) : NULL;
+    if (!g)
+        return -EBUSY;
+    g->large = true;
+    crcs_at = pst_group_head_bytes(g) + pst_log_entry_bytes(a->value.key.len, a->value.attrs.len);
+    crcs = (uint32_t *)(void *)(g->buffer + crcs_at);
+    count = checksums(a, crcs);
+    a->crc = pst_crc32c(0, crcs, 4 * count);
+    add_entry(g, a);
+    pst_assert(crcs_at == pst_group_head_bytes(g) &&
+               pst_log_whole(crcs_at + 4 * count) == pst_log_large_at(&a->value));
+    if (!aligned) {
+        add_packed(g, a);
+    } else {
+        g->direct_bytes = (uint32_t)pst_log_whole(a->value.value_bytes);
+        if (!pst_log_is_whole(a->value.value_bytes))
+            fill_last_block(a, g->buffer + PST_LOG_HEAD_BYTES_MAX);
+    }
+    r = pst_group_close(lane, g, 4 * count);
+    if (r < 0) {
+        pst_list_remove(&a->op.link);
+        g->state = PST_GROUP_FREE;
+    }
+    return r;
+}
+
+int pst_log_append(struct pst_lane *lane, struct pst_log_append *a)
+{
+    int r;
+
+    pst_assert(pieces_bytes(a) == a->value.value_bytes);
+    if (a->value.value_bytes > pst_log_value_bytes_max(lane->log))
+        return -EFBIG;
+    if (!pst_lane_has_room(lane, pst_log_disk_bytes(&a->value)))
+        return -ENOSPC;
+    a->op.verb = PST_LOG_APPEND;
+    r = pst_log_one_block(a->value.value_bytes) ? append_shared(lane, a) : append_large(lane, a);
+    if (r == 0)
+        lane->stat.appended_bytes += a->value.value_bytes;
+    return r;
+}

@@ -1,0 +1,681 @@
+/*
+ * log_write.c: groups: how values are gathered, laid out and written, and when they are durable. A group
+ * finds its place in a segment when it is closed. Tickets number the groups of a lane; they end in order, so
+ * that one number tells what is written and one what is synced. Heads and indexes of segments are written as
+ * groups without values.
+ */
+#include "store/log_priv.h"
+#include "base/hash.h"
+
+#include <stdio.h>
+
+enum {
+    GROUPS_BUSY = 4,       /* with so many underway small groups wait for company */
+    TOMBSTONES_ALONE = 90, /* so many are written without company */
+    INDEX_BYTES_MIN = 64 << 10,
+};
+
+static struct pst_segment *segment_of(struct pst_lane *lane, uint32_t segment)
+{
+    pst_assert(segment < lane->log->segment_count);
+    return &lane->log->segments[segment];
+}
+
+/* ---- groups ---- */
+
+struct pst_group *pst_group_take(struct pst_lane *lane)
+{
+    for (uint32_t i = 0; i < PST_LANE_GROUPS; i++) {
+        struct pst_group *g = &lane->groups[i];
+
+        if (g->state != PST_GROUP_FREE)
+            continue;
+        pst_assert(pst_list_empty(&g->appends));
+        g->state = PST_GROUP_OPEN;
+        g->large = false;
+        g->result = 0;
+        g->entry_count = g->entries_bytes = g->packed_bytes = g->direct_bytes = g->end_blocks = 0;
+        g->iov_count = 2;
+        g->image = NULL;
+        return g;
+    }
+    return NULL;
+}
+
+static uint32_t groups_busy(const struct pst_lane *lane)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < PST_LANE_GROUPS; i++)
+        count += lane->groups[i].state > PST_GROUP_OPEN;
+    return count;
+}
+
+static void submit(struct pst_lane *lane, struct pst_group *g, const struct iovec *iov, uint32_t iov_count,
+                   uint64_t offset, uint64_t bytes)
+{
+    struct pst_lane_io *io = &g->io[g->io_left++];
+    int r;
+
+    io->kind = PST_IO_GROUP;
+    io->owner = g;
+    io->op = (struct pst_disk_op){.verb = PST_DISK_WRITE,
+                                  .file = g->segment,
+                                  .offset = offset,
+                                  .bytes = bytes,
+                                  .iov = iov,
+                                  .iov_count = iov_count};
+    r = pst_disk_submit(lane->disk, &io->op);
+    pst_assert(r == 0);
+    lane->stat.written_bytes += bytes;
+}
+
+static void issue(struct pst_lane *lane, struct pst_group *g)
+{
+    pst_assert(g->state == PST_GROUP_OPEN);
+    g->state = PST_GROUP_WRITING;
+    g->ticket = ++lane->issued;
+    g->io_left = 0;
+}
+
+/* ---- the segment that is written ---- */
+
+/* Free segments that values leave alone: to move what lives elsewhere and for tombstones there is always one.
+ */
+static bool may_take(const struct pst_log *log, bool last_resort)
+{
+    return log->free_count > (last_resort ? 0 : log->lane_count);
+}
+
+static int take_segment(struct pst_lane *lane, bool last_resort, uint32_t *out)
+{
+    struct pst_log *log = lane->log;
+    int r = -ENOSPC;
+
+    pthread_mutex_lock(&log->lock);
+    /* From another start for each lane, so that folders are used alike. */
+    for (uint32_t n = 0; may_take(log, last_resort) && n < log->segment_count; n++) {
+        uint32_t i = (uint32_t)((log->sequence + n) % log->segment_count);
+        struct pst_segment *s = &log->segments[i];
+
+        if (s->state != PST_SEGMENT_FREE || s->failed || atomic_load(&s->readers) > 0)
+            continue;
+        s->state = PST_SEGMENT_OPEN;
+        s->lane = lane->index;
+        s->sequence = ++log->sequence;
+        s->live_bytes = 0;
+        log->free_count--;
+        *out = i;
+        r = 0;
+        break;
+    }
+    pthread_mutex_unlock(&log->lock);
+    return r;
+}
+
+static void write_segment_head(struct pst_lane *lane, struct pst_group *g, uint32_t segment)
+{
+    struct pst_segment_head head = {.sequence = segment_of(lane, segment)->sequence,
+                                    .version = PST_LOG_VERSION,
+                                    .segment = segment,
+                                    .in_use = 1,
+                                    .lane = lane->index};
+
+    pst_segment_head_seal(&head, lane->log->seed);
+    memset(g->buffer, 0, PST_LOG_DATA_AT);
+    memcpy(g->buffer, &head, sizeof(head));
+    memcpy(g->buffer + PST_LOG_ALIGN_BYTES, &head, sizeof(head));
+    g->iov[0] = (struct iovec){g->buffer, PST_LOG_DATA_AT};
+    g->segment = segment;
+    issue(lane, g);
+    submit(lane, g, g->iov, 1, 0, PST_LOG_DATA_AT);
+}
+
+/* Return: 0, -EBUSY, -ENOSPC, -ENOMEM. */
+static int open_segment(struct pst_lane *lane, bool last_resort)
+{
+    struct pst_group *g = pst_group_take(lane);
+    uint8_t *entries;
+    uint32_t segment;
+    int r;
+
+    pst_assert(!lane->index_now.entries);
+    if (!g)
+        return -EBUSY;
+    entries = aligned_alloc(PST_LOG_ALIGN_BYTES, INDEX_BYTES_MIN);
+    r = entries ? take_segment(lane, last_resort, &segment) : -ENOMEM;
+    if (r < 0) {
+        free(entries);
+        g->state = PST_GROUP_FREE;
+        return r;
+    }
+    lane->index_now = (struct pst_index){.entries = entries, .room = INDEX_BYTES_MIN, .segment = segment};
+    lane->at = PST_LOG_DATA_AT;
+    write_segment_head(lane, g, segment);
+    return 0;
+}
+
+/* ---- tombstones: they wait for company ---- */
+
+static int bury(struct pst_lane *lane, const struct pst_log_tombstone *tombstone)
+{
+    if (lane->tombstone_count == lane->tombstone_room) {
+        uint64_t room = pst_max(2 * lane->tombstone_room, 1024);
+        void *more = realloc(lane->tombstones, room * sizeof(*tombstone));
+
+        if (!more)
+            return -ENOMEM;
+        lane->tombstones = more;
+        lane->tombstone_room = room;
+    }
+    lane->tombstones[lane->tombstone_count++] = *tombstone;
+    return 0;
+}
+
+static void add_tombstones(struct pst_lane *lane, struct pst_group *g)
+{
+    while (lane->tombstone_count > 0 &&
+           pst_group_head_bytes(g) + sizeof(struct pst_log_tombstone) <= PST_LOG_HEAD_BYTES_MAX) {
+        memcpy(g->buffer + pst_group_head_bytes(g), &lane->tombstones[--lane->tombstone_count],
+               sizeof(*lane->tombstones));
+        g->entries_bytes += sizeof(*lane->tombstones);
+        g->entry_count++;
+        lane->stat.tombstones++;
+    }
+}
+
+void pst_log_forget(struct pst_lane *lane, const struct pst_log_value *value, struct pst_log_place place)
+{
+    uint64_t before =
+        atomic_fetch_sub(&segment_of(lane, place.segment)->live_bytes, pst_log_disk_bytes(value));
+
+    pst_assert(before >= pst_log_disk_bytes(value));
+}
+
+int pst_log_bury(struct pst_lane *lane, const struct pst_log_value *value, struct pst_log_place place)
+{
+    struct pst_log_tombstone tombstone = {.generation = value->generation,
+                                          .key_hash = pst_log_key_hash(lane->log, value->key),
+                                          .target_sequence = segment_of(lane, place.segment)->sequence,
+                                          .target_segment = place.segment,
+                                          .kind = PST_LOG_TOMBSTONE};
+    int r = bury(lane, &tombstone);
+
+    if (r == 0)
+        pst_log_forget(lane, value, place);
+    return r;
+}
+
+/* ---- full and failed segments ---- */
+
+static void mark_full(struct pst_lane *lane, uint32_t segment)
+{
+    pthread_mutex_lock(&lane->log->lock);
+    segment_of(lane, segment)->state = PST_SEGMENT_FULL;
+    pthread_mutex_unlock(&lane->log->lock);
+}
+
+static void bury_again(struct pst_lane *lane, const void *entries, uint64_t bytes)
+{
+    struct pst_bytes left = {entries, bytes};
+    struct pst_log_any any;
+    int kind;
+
+    while ((kind = pst_log_entry_next(&left, lane->log->segment_bytes, &any)) > 0) {
+        if (kind == PST_LOG_TOMBSTONE)
+            lane->stat.failed += bury(lane, &any.tombstone) < 0;
+    }
+    pst_assert(kind == 0);
+}
+
+/* It takes no more; what it holds stays. Its tombstones are written elsewhere. */
+static void fail_segment(struct pst_lane *lane, uint32_t segment)
+{
+    segment_of(lane, segment)->failed = true;
+    mark_full(lane, segment);
+    if (lane->index_now.entries && lane->index_now.segment == segment) {
+        bury_again(lane, lane->index_now.entries, lane->index_now.bytes);
+        free(lane->index_now.entries);
+        lane->index_now = (struct pst_index){0};
+    }
+    for (uint32_t i = 0; i < lane->seal_count; i++) {
+        if (lane->seals[i].segment != segment)
+            continue;
+        bury_again(lane, lane->seals[i].entries, lane->seals[i].bytes);
+        free(lane->seals[i].entries);
+        lane->seal_count--;
+        memmove(&lane->seals[i], &lane->seals[i + 1], (lane->seal_count - i) * sizeof(lane->seals[0]));
+        return;
+    }
+}
+
+/* Its index is written once all that it tells of is synced: what an index says may be believed. Return: 0,
+ * -EBUSY. */
+static int seal_segment(struct pst_lane *lane)
+{
+    if (lane->seal_count == PST_LANE_SEALS)
+        return -EBUSY;
+    lane->index_now.last_ticket = lane->issued;
+    lane->seals[lane->seal_count++] = lane->index_now;
+    lane->index_now = (struct pst_index){0};
+    return 0;
+}
+
+static bool index_fits(const struct pst_lane *lane, const struct pst_group *g, uint64_t group_bytes)
+{
+    uint64_t index_bytes = lane->index_now.bytes + g->entries_bytes;
+
+    return lane->at + group_bytes + pst_log_whole(index_bytes) + PST_LOG_ALIGN_BYTES <=
+           lane->log->segment_bytes;
+}
+
+static int index_room(struct pst_index *ix, uint64_t more)
+{
+    uint64_t room = ix->room;
+    uint8_t *entries;
+
+    while (room < ix->bytes + more + 2 * PST_LOG_ALIGN_BYTES)
+        room *= 2;
+    if (room == ix->room)
+        return 0;
+    entries = aligned_alloc(PST_LOG_ALIGN_BYTES, room);
+    if (!entries)
+        return -ENOMEM;
+    memcpy(entries, ix->entries, ix->bytes);
+    free(ix->entries);
+    ix->entries = entries;
+    ix->room = room;
+    return 0;
+}
+
+/* Return: 0 and the lane's segment has room for the group; -EBUSY, -ENOSPC, -ENOMEM. */
+static int find_room(struct pst_lane *lane, const struct pst_group *g, uint64_t group_bytes, bool last_resort)
+{
+    int r = 0;
+
+    if (lane->index_now.entries && !index_fits(lane, g, group_bytes))
+        r = seal_segment(lane);
+    if (r == 0 && !lane->index_now.entries)
+        r = open_segment(lane, last_resort);
+    if (r == 0)
+        r = index_room(&lane->index_now, g->entries_bytes);
+    pst_assert(r != 0 || index_fits(lane, g, group_bytes));
+    return r;
+}
+
+/* ---- closing a group ---- */
+
+static void place_values(struct pst_group *g, uint32_t offset, uint64_t packed_at, uint64_t direct_at)
+{
+    pst_list_each (link, &g->appends) {
+        struct pst_log_append *a = pst_list_entry(link, struct pst_log_append, op.link);
+        uint64_t at = g->large ? 0 : (a->packed ? packed_at : direct_at) + a->data_at;
+        uint32_t place = offset + (uint32_t)at;
+
+        a->place = (struct pst_log_place){g->segment, place};
+        memcpy(g->buffer + a->entry_at + offsetof(struct pst_log_entry, offset), &place, sizeof(place));
+    }
+}
+
+/* A large value's checksums lie behind its entry; they count for the head, not for the index. */
+static void seal_head(struct pst_lane *lane, struct pst_group *g, uint64_t used_bytes, uint64_t bytes,
+                      uint32_t offset)
+{
+    struct pst_group_head head = {.sequence = segment_of(lane, g->segment)->sequence,
+                                  .segment = g->segment,
+                                  .offset = offset,
+                                  .bytes = (uint32_t)bytes,
+                                  .used_bytes = (uint32_t)used_bytes,
+                                  .entries_bytes = g->entries_bytes,
+                                  .entry_count = g->entry_count};
+
+    memcpy(g->buffer, &head, sizeof(head));
+    memset(g->buffer + used_bytes, 0, pst_log_whole(used_bytes) - used_bytes);
+    pst_group_seal((struct pst_group_head *)(void *)g->buffer, lane->log->seed);
+}
+
+static void add_to_index(struct pst_lane *lane, const struct pst_group *g)
+{
+    struct pst_index *ix = &lane->index_now;
+
+    memcpy(ix->entries + ix->bytes, g->buffer + sizeof(struct pst_group_head), g->entries_bytes);
+    ix->bytes += g->entries_bytes;
+    ix->entry_count += g->entry_count;
+}
+
+static void submit_shared(struct pst_lane *lane, struct pst_group *g, uint64_t head_room,
+                          uint64_t packed_room, uint64_t offset, uint64_t bytes)
+{
+    struct iovec *iov = g->iov;
+
+    iov[0] = (struct iovec){g->buffer, head_room};
+    iov[1] = (struct iovec){g->buffer + PST_LOG_HEAD_BYTES_MAX, packed_room};
+    if (packed_room == 0) {
+        iov++;
+        iov[0] = g->iov[0];
+    }
+    submit(lane, g, iov, (uint32_t)(g->iov + g->iov_count - iov), offset, bytes);
+}
+
+/* The pieces of a large value are its owner's, as many as there are. */
+static void submit_large(struct pst_lane *lane, struct pst_group *g, const struct pst_log_append *a,
+                         uint64_t head_room, uint64_t offset)
+{
+    uint64_t whole = a->value.value_bytes / PST_LOG_ALIGN_BYTES * PST_LOG_ALIGN_BYTES;
+
+    g->iov[0] = (struct iovec){g->buffer, head_room};
+    submit(lane, g, g->iov, 1, offset, head_room);
+    submit(lane, g, a->iov, a->iov_count, offset + head_room, whole);
+    if (whole < a->value.value_bytes) {
+        g->iov[1] = (struct iovec){g->buffer + PST_LOG_HEAD_BYTES_MAX, PST_LOG_ALIGN_BYTES};
+        submit(lane, g, &g->iov[1], 1, offset + head_room + whole, PST_LOG_ALIGN_BYTES);
+    }
+}
+
+int pst_group_close(struct pst_lane *lane, struct pst_group *g, uint64_t crcs_bytes)
+{
+    uint64_t used = pst_group_head_bytes(g) + crcs_bytes, head_room = pst_log_whole(used);
+    uint64_t packed_room = pst_log_whole(g->packed_bytes);
+    uint64_t bytes = head_room + packed_room + g->direct_bytes;
+    uint64_t offset;
+    int r = find_room(lane, g, bytes, pst_list_empty(&g->appends));
+
+    if (r < 0)
+        return r;
+    offset = lane->at;
+    lane->at += bytes;
+    g->segment = lane->index_now.segment;
+    place_values(g, (uint32_t)offset, head_room, head_room + packed_room);
+    seal_head(lane, g, used, bytes, (uint32_t)offset);
+    add_to_index(lane, g);
+    memset(g->buffer + PST_LOG_HEAD_BYTES_MAX + g->packed_bytes, 0, packed_room - g->packed_bytes);
+    issue(lane, g);
+    if (g->large && g->direct_bytes > 0)
+        submit_large(lane, g, pst_list_first(&g->appends, struct pst_log_append, op.link), head_room, offset);
+    else
+        submit_shared(lane, g, head_room, packed_room, offset, bytes);
+    return 0;
+}
+
+static void end_appends(struct pst_lane *lane, struct pst_group *g, int result)
+{
+    pst_list_each_safe (link, &g->appends) {
+        pst_list_remove(link);
+        pst_lane_done(lane, pst_list_entry(link, struct pst_log_op, link), result);
+    }
+}
+
+int pst_lane_close_open(struct pst_lane *lane)
+{
+    struct pst_group *g = lane->open;
+    int r = g ? pst_group_close(lane, g, 0) : 0;
+
+    if (r == -EBUSY)
+        return r;
+    lane->open = NULL;
+    if (r < 0) {
+        g->state = PST_GROUP_FREE;
+        end_appends(lane, g, r);
+        bury_again(lane, g->buffer + sizeof(struct pst_group_head), g->entries_bytes);
+    }
+    return r;
+}
+
+bool pst_lane_has_room(const struct pst_lane *lane, uint64_t bytes)
+{
+    static const struct pst_group none;
+    const struct pst_group *g = lane->open;
+
+    bytes += 4 * PST_LOG_ALIGN_BYTES;
+    if (g)
+        bytes += pst_group_head_bytes(g) + g->packed_bytes + g->direct_bytes;
+    return (lane->index_now.entries && index_fits(lane, &none, bytes)) || may_take(lane->log, false);
+}
+
+void pst_log_flush(struct pst_lane *lane, struct pst_log_flush *flush)
+{
+    flush->op.verb = PST_LOG_FLUSH;
+    pst_list_push_back(&lane->flushes, &flush->op.link);
+}
+
+/* ---- what has been written ---- */
+
+void pst_group_io_ended(struct pst_lane *lane, struct pst_group *g, int result)
+{
+    (void)lane;
+    pst_assert(g->state == PST_GROUP_WRITING && g->io_left > 0);
+    if (result < 0)
+        g->result = result;
+    if (--g->io_left == 0)
+        g->state = PST_GROUP_WRITTEN;
+}
+
+static void mark_dirty(struct pst_lane *lane, uint32_t segment)
+{
+    for (uint32_t i = 0; i < lane->dirty_count; i++) {
+        if (lane->dirty[i] == segment)
+            return;
+    }
+    pst_assert(lane->dirty_count < pst_count_of(lane->dirty));
+    lane->dirty[lane->dirty_count++] = segment;
+}
+
+static void written_well(struct pst_lane *lane, struct pst_group *g)
+{
+    struct pst_segment *s = segment_of(lane, g->segment);
+
+    mark_dirty(lane, g->segment);
+    pst_list_each_safe (link, &g->appends) {
+        struct pst_log_append *a = pst_list_entry(link, struct pst_log_append, op.link);
+
+        atomic_fetch_add(&s->live_bytes, pst_log_disk_bytes(&a->value));
+        pst_list_remove(link);
+        a->op.ticket = g->ticket;
+        if (a->durable)
+            pst_list_push_back(&lane->waiting, link);
+        else
+            pst_lane_done(lane, &a->op, 0);
+    }
+    if (g->image)
+        mark_full(lane, g->segment);
+}
+
+static void written_badly(struct pst_lane *lane, struct pst_group *g, int result)
+{
+    end_appends(lane, g, result);
+    if (!g->image)
+        bury_again(lane, g->buffer + sizeof(struct pst_group_head), g->entries_bytes);
+    fail_segment(lane, g->segment);
+}
+
+static struct pst_group *next_written(struct pst_lane *lane)
+{
+    for (uint32_t i = 0; i < PST_LANE_GROUPS; i++) {
+        if (lane->groups[i].state == PST_GROUP_WRITTEN && lane->groups[i].ticket == lane->written + 1)
+            return &lane->groups[i];
+    }
+    return NULL;
+}
+
+static void retire_groups(struct pst_lane *lane)
+{
+    struct pst_group *g;
+
+    while ((g = next_written(lane))) {
+        int result = g->result == 0 && segment_of(lane, g->segment)->failed ? -EIO : g->result;
+
+        lane->written++;
+        if (result == 0)
+            written_well(lane, g);
+        else
+            written_badly(lane, g, result);
+        free(g->image);
+        g->image = NULL;
+        g->state = PST_GROUP_FREE;
+    }
+}
+
+/* ---- syncs: one at a time, for all that waits ---- */
+
+static bool sync_wanted(const struct pst_lane *lane)
+{
+    if (lane->written == lane->synced)
+        return false;
+    pst_list_each (link, &lane->waiting) {
+        if (pst_list_entry(link, struct pst_log_op, link)->ticket <= lane->written)
+            return true;
+    }
+    return lane->seal_count > 0 && lane->seals[0].last_ticket <= lane->written &&
+           lane->seals[0].last_ticket > lane->synced;
+}
+
+static void start_sync(struct pst_lane *lane)
+{
+    pst_assert(lane->sync_left == 0);
+    lane->sync_upto = lane->written;
+    lane->sync_count = lane->dirty_count;
+    for (uint32_t i = 0; i < lane->dirty_count; i++) {
+        struct pst_lane_io *io = &lane->sync_io[i];
+        int r;
+
+        io->kind = PST_IO_SYNC;
+        io->op = (struct pst_disk_op){.verb = PST_DISK_SYNC, .file = lane->dirty[i]};
+        r = pst_disk_submit(lane->disk, &io->op);
+        pst_assert(r == 0);
+        lane->sync_left++;
+        lane->stat.syncs++;
+    }
+    lane->dirty_count = 0;
+}
+
+/* Of what the last sync carried. */
+static bool sync_failed(const struct pst_lane *lane, bool any, uint32_t segment)
+{
+    for (uint32_t i = 0; i < lane->sync_count; i++) {
+        if (lane->sync_io[i].op.result < 0 && (any || lane->sync_io[i].op.file == segment))
+            return true;
+    }
+    return false;
+}
+
+static void end_sync(struct pst_lane *lane)
+{
+    lane->synced = lane->sync_upto;
+    pst_list_each_safe (link, &lane->waiting) {
+        struct pst_log_op *op = pst_list_entry(link, struct pst_log_op, link);
+        bool flush = op->verb == PST_LOG_FLUSH;
+
+        if (op->ticket > lane->synced)
+            continue;
+        pst_list_remove(link);
+        pst_lane_done(
+            lane, op,
+            sync_failed(lane, flush, flush ? 0 : ((struct pst_log_append *)op)->place.segment) ? -EIO : 0);
+    }
+    for (uint32_t i = 0; i < lane->sync_count; i++) {
+        if (lane->sync_io[i].op.result < 0)
+            fail_segment(lane, lane->sync_io[i].op.file);
+    }
+}
+
+void pst_sync_io_ended(struct pst_lane *lane)
+{
+    pst_assert(lane->sync_left > 0);
+    if (--lane->sync_left == 0)
+        end_sync(lane);
+}
+
+/* ---- a step ---- */
+
+/* Return: 0 or -EBUSY. */
+static int write_index(struct pst_lane *lane, struct pst_index *ix)
+{
+    struct pst_group *g = pst_group_take(lane);
+    uint64_t room = pst_log_whole(ix->bytes), bytes = room + PST_LOG_ALIGN_BYTES;
+    struct pst_segment_tail tail = {.sequence = segment_of(lane, ix->segment)->sequence,
+                                    .segment = ix->segment,
+                                    .index_bytes = (uint32_t)ix->bytes,
+                                    .entry_count = ix->entry_count};
+
+    if (!g)
+        return -EBUSY;
+    tail.index_offset = (uint32_t)(lane->log->segment_bytes - bytes);
+    tail.index_check = pst_log_index_check(ix->entries, ix->bytes, lane->log->seed);
+    pst_segment_tail_seal(&tail, lane->log->seed);
+    pst_assert(bytes <= ix->room);
+    memset(ix->entries + ix->bytes, 0, bytes - ix->bytes);
+    memcpy(ix->entries + room, &tail, sizeof(tail));
+    g->image = ix->entries;
+    g->segment = ix->segment;
+    g->iov[0] = (struct iovec){ix->entries, bytes};
+    issue(lane, g);
+    submit(lane, g, g->iov, 1, tail.index_offset, bytes);
+    return 0;
+}
+
+static void write_indexes(struct pst_lane *lane)
+{
+    while (lane->seal_count > 0 && lane->seals[0].last_ticket <= lane->synced &&
+           write_index(lane, &lane->seals[0]) == 0) {
+        lane->seal_count--;
+        memmove(lane->seals, lane->seals + 1, lane->seal_count * sizeof(lane->seals[0]));
+    }
+}
+
+/* What a flush waits for can go nowhere. */
+static void fail_flushes(struct pst_lane *lane, int result)
+{
+    while (!pst_list_empty(&lane->flushes)) {
+        struct pst_log_op *op = pst_list_first(&lane->flushes, struct pst_log_op, link);
+
+        pst_list_remove(&op->link);
+        pst_lane_done(lane, op, result);
+    }
+}
+
+static void write_open(struct pst_lane *lane)
+{
+    bool now = !pst_list_empty(&lane->flushes);
+    bool alone = now || lane->tombstone_count >= TOMBSTONES_ALONE;
+    int r = 0;
+
+    do {
+        if (!lane->open && lane->tombstone_count > 0 && alone)
+            lane->open = pst_group_take(lane);
+        if (!lane->open)
+            return;
+        add_tombstones(lane, lane->open);
+        if (!now && groups_busy(lane) >= GROUPS_BUSY)
+            return;
+        r = pst_lane_close_open(lane);
+    } while (r == 0 && alone && lane->tombstone_count > 0);
+    if (r < 0 && r != -EBUSY)
+        fail_flushes(lane, r);
+}
+
+/* A flush waits for what is numbered now, once nothing is without a number. */
+static void number_flushes(struct pst_lane *lane)
+{
+    if (lane->open || lane->tombstone_count > 0)
+        return;
+    while (!pst_list_empty(&lane->flushes)) {
+        struct pst_log_op *op = pst_list_first(&lane->flushes, struct pst_log_op, link);
+
+        pst_list_remove(&op->link);
+        op->ticket = lane->issued;
+        if (op->ticket <= lane->synced)
+            pst_lane_done(lane, op, 0);
+        else
+            pst_list_push_back(&lane->waiting, &op->link);
+    }
+}
+
+void pst_lane_write_step(struct pst_lane *lane)
+{
+    retire_groups(lane);
+    write_indexes(lane);
+    write_open(lane);
+    number_flushes(lane);
+    if (lane->sync_left == 0 && sync_wanted(lane))
+        start_sync(lane);
+}
