@@ -2,9 +2,10 @@
  * queue.c: operations that an event loop begins and collects. What an operation borrows is kept until the
  * library has given it back, whatever becomes of the future that waits for it. One thread at a time.
  *
- *   add()    checks arguments and borrows them; nothing travels yet
- *   flush()  submits what was added, together
- *   reap()   [(token, result or exception)] of what has ended
+ *   add()       checks arguments and borrows them; nothing travels yet
+ *   add_many()  the same for operations with one token, whose results come together when all have ended
+ *   flush()     submits what was added, together
+ *   reap()      [(token, result or exception)] of what has ended
  */
 #include "core.h"
 #include "docs.h"
@@ -12,19 +13,32 @@
 #include <errno.h>
 
 enum {
-    ROOM_BYTES = 4096, /* a value of unknown size is read here first, unless the last one was larger */
+    ROOM_BYTES = 4096,     /* a value of unknown size is read here first, unless the last one was larger */
+    ROOM_BYTES_MIN = 256,  /* in batches of many */
+    ROOMS_BYTES = 1 << 20, /* of one batch together, as far as the least allows */
     REAP_MAX = 64,
     GET_TRIES_MAX = 8,
+};
+
+/* Operations whose results come together. It goes with the last of their tasks. */
+struct batch {
+    PyObject *token, *out; /* a list; what a failed operation has in it is not shown */
+    PyObject *error;       /* of the first in order that failed */
+    size_t error_index, count, left;
+    int32_t results[];
 };
 
 struct task {
     struct penstock_op *op; /* in its group */
     struct group *group;    /* once it is submitted */
+    struct batch *batch;    /* NULL: the task has a token of its own */
+    size_t index;           /* in the batch */
     PyObject *token, *bytes;
     Py_buffer key;
     struct core_data data;
     int tries;
     bool whole; /* a get of unknown size */
+    size_t room_bytes;
     uint8_t room[];
 };
 
@@ -52,8 +66,21 @@ static struct core_queue *queue_of(PyObject *self)
 
 /* ---- tasks and groups ---- */
 
+static void batch_leave(struct batch *batch)
+{
+    core_assert(batch->left > 0);
+    if (--batch->left)
+        return;
+    Py_XDECREF(batch->token);
+    Py_XDECREF(batch->out);
+    Py_XDECREF(batch->error);
+    PyMem_Free(batch);
+}
+
 static void task_free(struct task *task)
 {
+    if (task->batch)
+        batch_leave(task->batch);
     Py_XDECREF(task->token);
     Py_XDECREF(task->bytes);
     core_return(&task->key);
@@ -103,8 +130,8 @@ static int prepare_whole(struct core_queue *q, struct task *task, struct penstoc
 
     task->whole = true;
     op->data = task->room;
-    op->bytes = ROOM_BYTES;
-    if (guess <= ROOM_BYTES)
+    op->bytes = task->room_bytes;
+    if (guess <= task->room_bytes || task->batch)
         return 0;
     task->bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)guess);
     op->data = task->bytes ? PyBytes_AsString(task->bytes) : NULL;
@@ -165,34 +192,127 @@ static int prepare(struct core_queue *q, struct task *task, long code, PyObject 
     return PyErr_Occurred() ? -1 : 0;
 }
 
-/* add(token, code, key, data or None, a, b, wait) */
-static PyObject *queue_add(PyObject *self, PyObject *const *args, Py_ssize_t count)
+static bool is_known(long code)
 {
-    struct core_queue *q = queue_of(self);
-    long code = count == ADD_ARGS ? PyLong_AsLong(args[ADD_CODE]) : 0;
-    bool gets = code == PENSTOCK_GET, has_data = count == ADD_ARGS && args[ADD_DATA] != Py_None;
-    struct task *task;
+    return code == PENSTOCK_GET || code == PENSTOCK_PUT || code == PENSTOCK_STAT_KEY ||
+           code == PENSTOCK_DELETE;
+}
 
-    if (!gets && code != PENSTOCK_PUT && code != PENSTOCK_STAT_KEY && code != PENSTOCK_DELETE) {
-        PyErr_SetString(PyExc_TypeError, "add() takes a token, an operation and its arguments");
-        return NULL;
+/* Adds one operation with @args as of add(); one of @batch, or with NULL one with a token of its own. Return:
+ * 0, or -1 with an exception. */
+static int add_task(struct core_queue *q, long code, PyObject *const *args, struct batch *batch,
+                    size_t room_bytes)
+{
+    bool gets = code == PENSTOCK_GET, has_data = args[ADD_DATA] != Py_None;
+    size_t room = gets && !has_data && args[ADD_A] == Py_None ? room_bytes : 0;
+    struct task *task = PyMem_Calloc(1, sizeof(*task) + room);
+
+    if (!task) {
+        PyErr_NoMemory();
+        return -1;
     }
-    task = PyMem_Calloc(1, sizeof(*task) + (gets && !has_data ? ROOM_BYTES : 0));
-    if (!task)
-        return PyErr_NoMemory();
+    task->room_bytes = room;
     if (core_borrow_key(args[ADD_KEY], "key", &task->key) < 0 ||
         (has_data && core_borrow_data(args[ADD_DATA], gets ? "buffer" : "value", gets, &task->data) < 0) ||
         !add_op(q, task)) {
         task_free(task);
+        return -1;
+    }
+    if (batch) {
+        task->batch = batch;
+        task->index = batch->left++ - 1;
+    } else {
+        task->token = Py_NewRef(args[ADD_TOKEN]);
+    }
+    if (prepare(q, task, code, args) == 0)
+        return 0;
+    q->added->count--; /* it was the last one */
+    task_free(task);
+    return -1;
+}
+
+/* add(token, code, key, data or None, a, b, wait) */
+static PyObject *queue_add(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    long code = count == ADD_ARGS ? PyLong_AsLong(args[ADD_CODE]) : 0;
+
+    if (!is_known(code)) {
+        PyErr_SetString(PyExc_TypeError, "add() takes a token, an operation and its arguments");
         return NULL;
     }
-    task->token = Py_NewRef(args[ADD_TOKEN]);
-    if (prepare(q, task, code, args) < 0) {
-        q->added->count--; /* it was the last one */
-        task_free(task);
+    if (add_task(queue_of(self), code, args, NULL, ROOM_BYTES) < 0)
         return NULL;
-    }
     Py_RETURN_NONE;
+}
+
+static struct batch *batch_open(PyObject *token, size_t count)
+{
+    struct batch *batch = PyMem_Calloc(1, sizeof(*batch) + count * sizeof(batch->results[0]));
+
+    if (!batch) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    batch->left = 1; /* for who adds */
+    batch->count = count;
+    batch->token = Py_NewRef(token);
+    batch->out = PyList_New((Py_ssize_t)count);
+    if (!batch->out) {
+        batch_leave(batch);
+        return NULL;
+    }
+    return batch;
+}
+
+/* Adds what @items say, each a tuple (key, data or None, a, b). Return: how many were added before an error.
+ */
+static size_t add_items(struct core_queue *q, long code, PyObject *items, struct batch *batch)
+{
+    size_t room_bytes = ROOMS_BYTES / batch->count, i;
+
+    room_bytes = room_bytes > ROOM_BYTES       ? ROOM_BYTES
+                 : room_bytes < ROOM_BYTES_MIN ? ROOM_BYTES_MIN
+                                               : room_bytes;
+    for (i = 0; i < batch->count; i++) {
+        PyObject *item = PyList_GetItem(items, (Py_ssize_t)i);
+        PyObject *args[ADD_ARGS] = {[ADD_WAIT] = Py_None};
+
+        if (!item || !PyTuple_Check(item) || PyTuple_Size(item) != ADD_WAIT - ADD_KEY) {
+            PyErr_SetString(PyExc_TypeError, "add_many() takes tuples (key, data, a, b)");
+            return i;
+        }
+        for (int j = ADD_KEY; j < ADD_WAIT; j++)
+            args[j] = PyTuple_GetItem(item, j - ADD_KEY);
+        if (add_task(q, code, args, batch, room_bytes) < 0)
+            return i;
+    }
+    return i;
+}
+
+/* add_many(token, code, list of (key, data or None, a, b)), which is not empty */
+static PyObject *queue_add_many(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    struct core_queue *q = queue_of(self);
+    long code = count == 3 && PyList_Check(args[2]) ? PyLong_AsLong(args[1]) : 0;
+    struct batch *batch;
+    size_t added;
+
+    if (!is_known(code) || PyList_Size(args[2]) == 0) {
+        PyErr_SetString(PyExc_TypeError, "add_many() takes a token, an operation and a list of arguments");
+        return NULL;
+    }
+    batch = batch_open(args[0], (size_t)PyList_Size(args[2]));
+    if (!batch)
+        return NULL;
+    added = add_items(q, code, args[2], batch);
+    if (added == batch->count) {
+        batch->left--;
+        Py_RETURN_NONE;
+    }
+    while (added-- > 0)
+        task_free(q->added->ops[--q->added->count].user);
+    batch_leave(batch);
+    return NULL;
 }
 
 /* ---- submitting ---- */
@@ -299,6 +419,8 @@ static PyObject *outcome(struct core_queue *q, const struct task *task)
 
     if (op->result == PENSTOCK_MISS && op->code != PENSTOCK_GET)
         return Py_NewRef(Py_False);
+    if (op->result == PENSTOCK_MISS && task->batch)
+        return Py_NewRef(Py_None);
     if (op->result != 0)
         return core_error_of(op);
     if (op->code == PENSTOCK_PUT)
@@ -324,6 +446,59 @@ static PyObject *caught(void)
     return value;
 }
 
+/* Appends (@token, @result), whose reference it takes; without a result what is raised now. */
+static int append(PyObject *out, PyObject *token, PyObject *result)
+{
+    PyObject *pair;
+    int r;
+
+    if (!result)
+        result = caught();
+    pair = result ? PyTuple_Pack(2, token, result) : NULL;
+    r = pair ? PyList_Append(out, pair) : -1;
+    Py_XDECREF(pair);
+    Py_XDECREF(result);
+    return r;
+}
+
+/* The list of a batch that has ended; or the error, with the results of all. */
+static PyObject *batch_outcome(const struct batch *batch)
+{
+    PyObject *results;
+
+    if (!batch->error)
+        return Py_NewRef(batch->out);
+    results = PyList_New((Py_ssize_t)batch->count);
+    for (size_t i = 0; results && i < batch->count; i++) {
+        PyObject *number = PyLong_FromLong(batch->results[i]);
+
+        if (!number || PyList_SetItem(results, (Py_ssize_t)i, number) < 0)
+            Py_CLEAR(results);
+    }
+    if (results && PyObject_SetAttrString(batch->error, "results", results) < 0)
+        PyErr_Clear(); /* MemoryError takes none */
+    Py_XDECREF(results);
+    return Py_NewRef(batch->error);
+}
+
+/* Puts a result into its batch, and appends the batch with its last one. */
+static int take_into_batch(struct task *task, PyObject *result, PyObject *out)
+{
+    struct batch *batch = task->batch;
+
+    if (!result)
+        result = caught();
+    batch->results[task->index] = task->op->result;
+    if (result && PyExceptionInstance_Check(result) && (!batch->error || task->index < batch->error_index)) {
+        Py_XDECREF(batch->error);
+        batch->error = Py_NewRef(result);
+        batch->error_index = task->index;
+    }
+    if (!result || PyList_SetItem(batch->out, (Py_ssize_t)task->index, result) < 0)
+        return -1;
+    return batch->left > 1 ? 0 : append(out, batch->token, batch_outcome(batch));
+}
+
 /* Appends (token, result or exception), unless the operation goes on. */
 static int take_result(struct core_queue *q, struct penstock_op *op, PyObject *out)
 {
@@ -333,14 +508,8 @@ static int take_result(struct core_queue *q, struct penstock_op *op, PyObject *o
 
     if (again <= 0) {
         PyObject *result = again == 0 ? outcome(q, task) : NULL;
-        PyObject *pair;
 
-        if (!result)
-            result = caught();
-        pair = result ? PyTuple_Pack(2, task->token, result) : NULL;
-        r = pair ? PyList_Append(out, pair) : -1;
-        Py_XDECREF(pair);
-        Py_XDECREF(result);
+        r = task->batch ? take_into_batch(task, result, out) : append(out, task->token, result);
     }
     take_out(q, group, op);
     if (again <= 0)
@@ -467,6 +636,7 @@ static void queue_dealloc(PyObject *self)
 
 static PyMethodDef methods[] = {
     {"add", CORE_FAST(queue_add), METH_FASTCALL, CORE_DOC_Queue_add},
+    {"add_many", CORE_FAST(queue_add_many), METH_FASTCALL, CORE_DOC_Queue_add_many},
     {"flush", queue_flush, METH_NOARGS, CORE_DOC_Queue_flush},
     {"reap", queue_reap, METH_NOARGS, CORE_DOC_Queue_reap},
     {"fileno", queue_fileno, METH_NOARGS, CORE_DOC_Queue_fileno},

@@ -140,6 +140,9 @@ class Queue:
     def add(self, token: object, code: int, key: Key, data: object, a: int | None, b: int | None, wait: float | None,
             /) -> None:
         """Prepare one operation of penstock.h: key, value or memory, and what its code takes. Nothing travels yet."""
+    def add_many(self, token: object, code: int, items: builtins.list[tuple[Key, object, int | None, int | None]],
+                 /) -> None:
+        """Prepare operations whose results come as one list, when all have ended: tuples (key, data, a, b)."""
     def flush(self) -> None:
         """Begin what was added, together."""
     def reap(self) -> list[tuple[Any, object]]:

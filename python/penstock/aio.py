@@ -30,8 +30,8 @@ class AsyncStore:
     Values and memory are borrowed until the operation has ended, also when the coroutine that waits for it is cancelled: a
     cancelled put may be applied, and the buffer of a cancelled ``get_into`` may be written until then.
 
-    Single operations go through a queue of the store. Batches, listings and what is rarely called run in threads; on
-    ``mem:`` so do puts and gets into memory of 1 MiB and more, which are copies there.
+    Operations and batches go through a queue of the store. Listings and what is rarely called run in threads; on ``mem:``
+    so do batches of puts and gets, and puts and gets into memory of 1 MiB and more, which are copies there.
     """
 
     def __init__(self, store: Store) -> None:
@@ -46,10 +46,21 @@ class AsyncStore:
                wait: float | None = None) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = self._loop.create_future()
         self._queue.add(future, code, key, data, a, b, wait)
+        self._add(future)
+        return future
+
+    async def _many(self, code: int, items: list[tuple[Key, object, int | None, int | None]]) -> list[Any]:
+        if not items:
+            return []
+        future: asyncio.Future[list[Any]] = self._loop.create_future()
+        self._queue.add_many(future, code, items)
+        self._add(future)
+        return await future
+
+    def _add(self, future: asyncio.Future[Any]) -> None:
         if not self._added:
             self._loop.call_soon(self._flush)
         self._added.append(future)
-        return future
 
     def _flush(self) -> None:
         added, self._added = self._added, []
@@ -140,24 +151,38 @@ class AsyncStore:
     async def put_many(self, items: Mapping[Key, Value] | Iterable[tuple[Key, Value]], *, if_absent: bool = False,
                        checksum: bool = False, depth: int | None = None) -> list[int]:
         """See :meth:`penstock.Store.put_many`."""
-        return await self._in_thread(self._store.put_many, items, if_absent=if_absent, checksum=checksum, depth=depth)
+        if self._copies or depth is not None:
+            return await self._in_thread(self._store.put_many, items, if_absent=if_absent, checksum=checksum, depth=depth)
+        flags = ((_IF_ABSENT if if_absent else 0) | (_CHECKSUM if checksum else 0)) or None
+        pairs = items.items() if isinstance(items, Mapping) else items
+        return await self._many(_PUT, [(key, value, None, flags) for key, value in pairs])
 
     async def get_many(self, keys: Iterable[Key], *, ranges: list[tuple[int, int]] | None = None) -> list[bytes | None]:
         """See :meth:`penstock.Store.get_many`."""
-        return await self._in_thread(self._store.get_many, keys, ranges=ranges)
+        if self._copies:
+            return await self._in_thread(self._store.get_many, keys, ranges=ranges)
+        if ranges is None:
+            return await self._many(_GET, [(key, None, None, None) for key in _each(keys)])
+        return await self._many(_GET, [(key, None, offset, length)
+                                       for key, (offset, length) in zip(_each(keys), ranges, strict=True)])
 
     async def get_into_many(self, keys: Iterable[Key], buffers: Iterable[Room], *,
                             offsets: list[int] | None = None) -> list[int | None]:
         """See :meth:`penstock.Store.get_into_many`."""
-        return await self._in_thread(self._store.get_into_many, keys, buffers, offsets=offsets)
+        if self._copies:
+            return await self._in_thread(self._store.get_into_many, keys, buffers, offsets=offsets)
+        places: Iterable[int | None] = itertools.repeat(None) if offsets is None else offsets
+        pairs = list(zip(_each(keys), buffers, strict=True))
+        return await self._many(_GET, [(key, buffer, offset, None) for (key, buffer), offset
+                                       in zip(pairs, places, strict=offsets is not None)])
 
     async def exists_many(self, keys: Iterable[Key]) -> list[bool]:
         """See :meth:`penstock.Store.exists_many`."""
-        return await self._in_thread(self._store.exists_many, keys)
+        return await self._many(_STAT_KEY, [(key, None, None, None) for key in _each(keys)])
 
     async def delete_many(self, keys: Iterable[Key]) -> list[bool]:
         """See :meth:`penstock.Store.delete_many`."""
-        return await self._in_thread(self._store.delete_many, keys)
+        return await self._many(_DELETE, [(key, None, None, None) for key in _each(keys)])
 
     async def delete_prefix(self, prefix: Key) -> int:
         """See :meth:`penstock.Store.delete_prefix`."""
@@ -188,6 +213,13 @@ class AsyncStore:
     async def stat(self) -> StoreStat:
         """See :meth:`penstock.Store.stat`."""
         return await self._in_thread(self._store.stat)
+
+
+def _each(keys: Iterable[Key]) -> Iterable[Key]:
+    """Text or bytes are one key, and no keys."""
+    if isinstance(keys, (str, bytes)):
+        raise TypeError(f"keys must be an iterable of keys, not {type(keys).__name__}")
+    return keys
 
 
 def _is_large(value: Any) -> bool:

@@ -5,6 +5,7 @@ import asyncio
 import gc
 import os
 import pathlib
+import signal
 import weakref
 
 import pytest
@@ -58,6 +59,106 @@ def test_what_begins_at_once_travels_together(store: penstock.Store) -> None:
     asyncio.run(main())
     asyncio.run(main())  # another loop
     assert len(store) == 0
+
+
+def test_batches(store: penstock.Store) -> None:
+    async def main() -> None:
+        aio = store.aio
+        if store.lane != "memory":  # where batches are copies
+            await asyncio.get_running_loop().shutdown_default_executor()
+        values = {f"k{i}": bytes([i % 256]) * (i * 37) for i in range(500)} | {"large": LARGE}
+        generations = await aio.put_many(values)
+        assert len(set(generations)) == 501 and store.head("k7").generation == generations[7]
+        assert await aio.get_many(values) == list(values.values())
+        assert await aio.get_many(["k3", "none", b"k4"]) == [values["k3"], None, values["k4"]]
+        assert await aio.get_many(["large", "none", "k9"], ranges=[(5, 4), (0, 1), (-3, 3)]) == [LARGE[5:9], None, b"\t\t\t"]
+        rooms = [bytearray(37), bytearray(1), bytearray(2)]
+        assert await aio.get_into_many(["k1", "none", "large"], rooms, offsets=[0, 0, -2]) == [37, None, 2]
+        assert rooms[0] == values["k1"] and rooms[2] == LARGE[-2:]
+        assert await aio.get_into_many(["k1"], [rooms[0]]) == [37]
+        several = await asyncio.gather(*(aio.get_many([f"k{i}", "none"]) for i in range(50)), aio.get("k1"))
+        assert several == [[values[f"k{i}"], None] for i in range(50)] + [values["k1"]]
+        assert await aio.exists_many(["none", *values]) == [False] + [True] * 501
+        assert await aio.delete_many(["none", "k1"]) == [False, True] and await aio.put_many([("k1", b"")], if_absent=True)
+        assert await aio.get_many([]) == await aio.put_many({}) == []
+
+    asyncio.run(main())
+
+
+def test_a_failed_batch_tells_each_result(store: penstock.Store) -> None:
+    async def main() -> None:
+        aio = store.aio
+        await aio.put_many([("a", b"12345"), ("b", b"1")])
+        for failing, bad in ((aio.put_many([("c", b""), ("a", b""), ("b", b"")], if_absent=True), [False, True, True]),
+                             (aio.get_into_many(["b", "none", "a"], [bytearray(3) for _ in range(3)]), [False, True, True]),
+                             (aio.get_many(["b", "a", "none"], ranges=[(0, 1), (4, 2), (0, 1)]), [False, True, True]),
+                             (aio.exists_many(["a", "l" * 5000]), [False, True])):
+            with pytest.raises(penstock.Error) as error:
+                await failing
+            assert [result != 0 for result in error.value.results] == bad
+        assert await aio.get("c") == b""
+
+    asyncio.run(main())
+
+
+def test_a_wrong_batch_begins_nothing(store: penstock.Store) -> None:
+    async def main() -> None:
+        aio = store.aio
+        there = asyncio.ensure_future(aio.put("there", b"1"))
+        await asyncio.sleep(0)
+        for wrong in (aio.put_many([("k", b""), ("l", b""), 5]), aio.put_many([("k", b""), ("l", "text")]), aio.get_many(["k", 5]),
+                      aio.get_many("text"), aio.get_many(["k"], ranges=[]), aio.get_into_many(["k"], [b"read-only"]),
+                      aio.get_into_many(["k", "l"], [bytearray(1)]), aio.delete_many(["there", None]), aio.exists_many(5)):
+            with pytest.raises((TypeError, ValueError)):
+                await wrong
+        await there
+        assert await aio.exists_many(["k", "l", "there"]) == [False, False, True]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("kind", ["unix", "tcp"])
+def test_a_cancelled_batch_keeps_its_memory_until_the_end(tmp_path: pathlib.Path, kind: str) -> None:
+    class Room(bytearray):
+        pass
+
+    async def main(store: penstock.Store, node: support.Node) -> None:
+        await store.aio.put_many([(f"k{i}", LARGE) for i in range(3)])
+        rooms, value = [Room(len(LARGE)) for _ in range(3)], Room(LARGE)
+        gone = weakref.ref(value)
+        node.process.send_signal(signal.SIGSTOP)
+        try:
+            batches = [asyncio.ensure_future(store.aio.get_into_many(["k0", "k1", "k2"], rooms)),
+                       asyncio.ensure_future(store.aio.put_many([("new", value), ("newer", value)]))]
+            await asyncio.sleep(0.05)
+            for batch in batches:
+                batch.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await batch
+            del value, batches, batch
+            gc.collect()
+            kept = gone()
+            assert kept is not None
+            for room in (*rooms, kept):
+                with pytest.raises(BufferError):
+                    room.extend(b"x")  # lent out
+        finally:
+            node.process.send_signal(signal.SIGCONT)
+        del kept, room
+        for _ in range(1000):
+            await asyncio.sleep(0.01)
+            if gone() is None and rooms == [LARGE] * 3:
+                break
+        assert gone() is None and rooms == [LARGE] * 3
+        assert await store.aio.get_many(["new", "newer"]) == [LARGE, LARGE]
+        for room in rooms:
+            room.extend(b"x")
+
+    socket = str(tmp_path / "socket")
+    with support.start_node("--dram", "64M", "--unix", socket, "--listen", "127.0.0.1:0", listeners=2) as node:
+        url = f"node+unix://{socket}" if kind == "unix" else f"{node.tcp}?lane=tcp"
+        with penstock.open(url, timeout=support.WAIT_S) as store:
+            asyncio.run(main(store, node))
 
 
 def test_errors_are_their_callers_own(store: penstock.Store) -> None:
