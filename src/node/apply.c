@@ -155,6 +155,8 @@ static void apply_get(struct pst_request *q, uint32_t index)
             result.result = (int16_t)plan_get(op, record, &bytes);
             pst_shard_touch(w->shard, record, w->now_ns);
             if (result.result == 0)
+                result.result = (int16_t)pst_record_verify(w->shard, record);
+            if (result.result == 0)
                 answer_value(q, index, record, bytes, &result);
         }
     }
@@ -305,8 +307,10 @@ static void apply_view(struct pst_request *q, uint32_t index)
         struct pst_wire_piece pieces[VIEW_PIECES_MAX];
     } data = {0};
     struct pst_wire_result result = {.result = PST_MISS};
-    int count = record ? open_view(q, index, record, pieces, &data.view.handle) : 0;
+    int count = record ? pst_record_verify(w->shard, record) : 0;
 
+    if (record && count == 0)
+        count = open_view(q, index, record, pieces, &data.view.handle);
     pst_shard_count_read(w->shard, record != NULL);
     if (record && data.view.handle) {
         pst_shard_touch(w->shard, record, w->now_ns);

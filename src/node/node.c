@@ -237,6 +237,18 @@ static void *control_main(void *arg)
 
 /* ---- beginning ---- */
 
+static void tell_restored(const struct pst_node *node, const char *name)
+{
+    const struct pst_restored *found = pst_store_restored(node->store);
+
+    if (found->taken_up)
+        pst_node_log(
+            node, "keep %s: %llu keys, %llu bytes found in %llu ms; %llu dropped, %llu moved to other shards",
+            name, (unsigned long long)found->keys, (unsigned long long)found->value_bytes,
+            (unsigned long long)found->ms, (unsigned long long)found->dropped,
+            (unsigned long long)found->moved);
+}
+
 static int open_store(struct pst_node *node, const struct pst_node_settings *settings, char *fault)
 {
     struct pst_prefix_quota_option quotas[PST_STRINGS_MAX];
@@ -246,6 +258,7 @@ static int open_store(struct pst_node *node, const struct pst_node_settings *set
                    .page_bytes = settings->page_size,
                    .arena_bytes = settings->arena_size,
                    .folder = settings->folder,
+                   .name = settings->keep,
                    .prefault = true},
         .watermark_percent = (uint32_t)settings->watermark,
         .cache_prefixes = (const char *const *)prefixes,
@@ -274,6 +287,8 @@ static int open_store(struct pst_node *node, const struct pst_node_settings *set
     pst_classes_free(prefixes, options.cache_prefix_count);
     if (r < 0)
         snprintf(fault, PST_FAULT_BYTES, "dram: %s", why);
+    else
+        tell_restored(node, settings->keep);
     return r;
 }
 

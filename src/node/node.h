@@ -24,6 +24,8 @@
     X(STRING, fabric, "", 0, 0, "trusted", "'trusted': UCX may use the network, not only loopback")          \
     X(STRING, devices, "", 0, 0, "DEVICES", "network devices for UCX with a trusted fabric")                 \
     X(STRING, folder, "/dev/shm", 0, 0, "FOLDER", "tmpfs folder for the arena files")                        \
+    X(STRING, keep, "", 0, 0, "NAME",                                                                        \
+      "the memory outlives the node; the next one with this name goes on with its values")                   \
     X(NUMBER, sessions, "1024", 1, 16384, "clients", "clients connected at once")                            \
     X(NUMBER, requests, "1024", 16, 65536, "requests",                                                       \
       "requests in flight in one shard; more are told busy")                                                 \

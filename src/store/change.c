@@ -133,16 +133,21 @@ bool pst_changes_prepare(struct pst_shard *s, const struct pst_holder *holder, s
 
 void pst_changes_decide(struct pst_store *store, const struct pst_change *changes, uint32_t count)
 {
-    (void)store;
+    const struct pst_shard *any = &store->shards[0];
+    struct pst_word words[2 * PST_WIRE_OPS_MAX];
+    uint32_t n = 0;
+
+    pst_assert(count <= PST_WIRE_OPS_MAX);
     for (uint32_t i = 0; i < count; i++) {
         const struct pst_change *c = &changes[i];
 
         pst_assert(c->claimed && c->result == 0);
         if (c->fresh)
-            pst_record_mark(c->fresh, c->check);
+            words[n++] = pst_record_word(any, c->fresh, c->check);
         if (c->old && c->kind != PST_CHANGE_CHECK)
-            pst_record_mark(c->old, 0);
+            words[n++] = pst_record_word(any, c->old, 0);
     }
+    pst_words_write(store, words, n);
 }
 
 static void unlock(struct pst_shard *s, struct pst_change *c)

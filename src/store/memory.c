@@ -12,14 +12,37 @@ enum {
     PAGES_TRIED_MAX = 64,
 };
 
-uint32_t pst_record_check(const struct pst_record *r, uint32_t seed, uint64_t offset)
+/* With @external in the place of the record's own. */
+static uint32_t check_with(const struct pst_record *r, uint32_t seed, uint64_t offset,
+                           const struct pst_external *external)
 {
     size_t key_at = pst_record_key_at(r->flags), state_at = offsetof(struct pst_record, state);
+    size_t body_at = pst_record_body_at(r->flags, r->key_bytes, r->attr_bytes), rest_at = body_at;
+    const uint8_t *bytes = (const uint8_t *)r;
     uint32_t crc = seed ^ (uint32_t)(offset >> 4) ^ (uint32_t)(offset >> 36);
 
     crc = pst_crc32c(crc, &r->value_crc, state_at - offsetof(struct pst_record, value_crc));
-    crc = pst_crc32c(crc, (const uint8_t *)r + key_at, pst_record_bytes(r) - key_at);
+    if (external) {
+        crc = pst_crc32c(crc, bytes + key_at, body_at - key_at);
+        crc = pst_crc32c(crc, external, sizeof(*external));
+        rest_at += sizeof(*external);
+    } else {
+        rest_at = key_at;
+    }
+    crc = pst_crc32c(crc, bytes + rest_at, pst_record_bytes(r) - rest_at);
     return crc ? crc : 1;
+}
+
+uint32_t pst_record_check(const struct pst_record *r, uint32_t seed, uint64_t offset)
+{
+    return check_with(r, seed, offset, NULL);
+}
+
+struct pst_word pst_record_word(const struct pst_shard *s, const struct pst_record *r, uint32_t check)
+{
+    _Static_assert(offsetof(struct pst_record, check) == 0 && offsetof(struct pst_record, value_crc) == 4,
+                   "the record's first word");
+    return (struct pst_word){pst_record_offset(s, r), (uint64_t)r->value_crc << 32 | check};
 }
 
 /* @kind: extents from now on, or free. */
@@ -120,8 +143,7 @@ static void set_owner(struct pst_shard *s, uint64_t slot_offset, uint64_t owner)
         pst_slab_set_owner(s->slab, slot_offset, owner);
 }
 
-/* Tells the record's slots whose they are. */
-static void own_slots(struct pst_shard *s, struct pst_record *r)
+void pst_record_own_slots(struct pst_shard *s, struct pst_record *r)
 {
     uint64_t ref = pst_record_ref(s, r);
 
@@ -176,7 +198,7 @@ static int make_record(struct pst_shard *s, const struct pst_put *put, bool cach
         *pst_record_external(record) = *external;
         memcpy(pst_external_runs(pst_record_external(record)), runs, external->run_count * sizeof(*runs));
     }
-    own_slots(s, record);
+    pst_record_own_slots(s, record);
     pst_prefix_quota_count(s, record, true);
     *out = record;
     return 0;
@@ -214,6 +236,27 @@ void pst_runs_give(struct pst_shard *s, const struct pst_run *runs, uint32_t run
 {
     mark_extents(s, runs, run_count, PST_PAGE_FREE);
     pst_pages_give(&s->store->pages, runs, (int)run_count);
+}
+
+int pst_runs_claim(struct pst_shard *s, const struct pst_run *runs, uint32_t run_count)
+{
+    uint32_t arena_pages = s->store->arenas.arena_pages, claimed = 0;
+    int r = 0;
+
+    for (; claimed < run_count; claimed++) {
+        struct pst_run run = runs[claimed];
+
+        r = run.count == 0 || run.count > arena_pages - run.page % arena_pages
+                ? -ERANGE
+                : pst_pages_claim(&s->store->pages, run);
+        if (r < 0)
+            break;
+    }
+    if (r < 0)
+        pst_pages_give(&s->store->pages, runs, (int)claimed);
+    else
+        mark_extents(s, runs, run_count, PST_PAGE_EXTENT);
+    return r;
 }
 
 struct iovec pst_runs_piece(const struct pst_shard *s, const struct pst_run *runs, uint32_t run_count,
@@ -410,7 +453,7 @@ void pst_record_move(struct pst_shard *s, struct pst_record *r, uint64_t offset,
         pst_recency_moved(s, to, from);
     if (to->state & PST_RECORD_PINNED)
         pst_pins_rename(&s->pins, pst_pins_find(&s->pins, from), pst_record_ref(s, to));
-    own_slots(s, to);
+    pst_record_own_slots(s, to);
     pst_record_mark(r, 0);
     r->generation = 0;
     if (tail_offset != PST_TAIL_STAYS)
@@ -418,40 +461,34 @@ void pst_record_move(struct pst_shard *s, struct pst_record *r, uint64_t offset,
     pst_slab_give(from_slab, pst_ref_offset(from));
 }
 
-/* Gives the tail another slot while its record stays, which is broken for a moment: a process that ends then
- * loses the value. */
-static void move_tail(struct pst_shard *s, struct pst_record *r, uint64_t tail_offset)
+/* Gives the record another slot. Return: 0 or -ENOSPC. */
+static int move_record(struct pst_shard *s, struct pst_record *r)
 {
-    struct pst_external *e = pst_record_external(r);
-    uint64_t from = e->tail_offset;
+    uint64_t offset;
+    int result = take_beside(s, pst_record_bytes(r), &offset);
 
-    memcpy(s->base + tail_offset, s->base + from, e->tail_bytes);
-    pst_record_mark(r, 0);
-    e->tail_offset = tail_offset;
-    pst_record_mark(r, pst_record_check(r, s->store->check_seed, pst_record_offset(s, r)));
-    own_slots(s, r);
-    pst_slab_give(s->slab, from);
+    if (result == 0)
+        pst_record_move(s, r, offset, PST_TAIL_STAYS, s->slab);
+    return result;
 }
 
-/* Gives the record another slot, or its tail. The record goes with its tail, unless it has nowhere to go and
- * is one that may be lost. Return: 0 or -ENOSPC. */
-static int move_slot(struct pst_shard *s, struct pst_record *r, bool tail)
+/* Gives the tail another slot; its record learns of it in one step. Return: 0 or -ENOSPC. */
+static int move_tail(struct pst_shard *s, struct pst_record *r)
 {
-    uint64_t offset, tail_offset = PST_TAIL_STAYS;
-    int result = tail ? take_beside(s, pst_record_external(r)->tail_bytes, &tail_offset) : 0;
+    struct pst_external *e = pst_record_external(r), moved = *e;
+    uint64_t offset = pst_record_offset(s, r), from = e->tail_offset;
+    int result = take_beside(s, e->tail_bytes, &moved.tail_offset);
+    struct pst_word words[2];
 
     if (result < 0)
         return result;
-    result = take_beside(s, pst_record_bytes(r), &offset);
-    if (result == 0) {
-        pst_record_move(s, r, offset, tail_offset, s->slab);
-    } else if (tail && r->flags & PST_RECORD_CACHE) {
-        move_tail(s, r, tail_offset);
-        result = 0;
-    } else if (tail) {
-        pst_slab_give(s->slab, tail_offset);
-    }
-    return result;
+    memcpy(s->base + moved.tail_offset, s->base + e->tail_offset, e->tail_bytes);
+    words[0] = (struct pst_word){(uint64_t)((uint8_t *)&e->tail_offset - s->base), moved.tail_offset};
+    words[1] = pst_record_word(s, r, check_with(r, s->store->check_seed, offset, &moved));
+    pst_words_write(s->store, words, 2);
+    pst_slab_give(s->slab, from);
+    set_owner(s, moved.tail_offset, pst_record_ref(s, r) | PST_OWNER_TAIL);
+    return 0;
 }
 
 /* True when nobody holds an address inside the record. */
@@ -477,7 +514,7 @@ static bool empty_slot(struct pst_shard *s, uint64_t offset)
 
     if (!movable(s, r))
         return false;
-    result = move_slot(s, r, owner & PST_OWNER_TAIL);
+    result = owner & PST_OWNER_TAIL ? move_tail(s, r) : move_record(s, r);
     if (result == 0) {
         s->stat.moved++;
         return true;

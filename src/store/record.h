@@ -35,6 +35,8 @@ enum { /* flags: kept */
 enum {                          /* state: of this process only */
        PST_RECORD_PINNED = 1,   /* the shard's pin table has an entry */
        PST_RECORD_UNLINKED = 2, /* no longer in the index; freed with its last reference */
+       PST_RECORD_UNVERIFIED =
+           8, /* of an earlier process; its bytes have not been checked against value_crc */
 };
 
 struct pst_record {

@@ -286,6 +286,8 @@ void pst_shard_unlink_as(struct pst_shard *s, struct pst_record *r, enum pst_wir
 uint32_t pst_record_number(struct pst_shard *s, struct pst_record *r)
 {
     s->generation += 256;
+    if (pst_unlikely(s->generation > s->generation_max))
+        s->generation_max = pst_generations_take(s->store, s->generation);
     r->generation = s->generation;
     return pst_record_check(r, s->store->check_seed, pst_record_offset(s, r));
 }

@@ -5,6 +5,7 @@
 #include "store/store.h"
 #include "store/slot.h"
 #include "store/index.h"
+#include "store/kept.h"
 #include "store/order.h"
 #include "store/policy.h"
 
@@ -54,6 +55,7 @@ struct pst_shard {
     struct pst_pins pins;
     uint64_t hash_seed;
     uint64_t generation;     /* the last one given; the low byte is the shard */
+    uint64_t generation_max; /* none above it yet: pst_generations_take() */
     uint64_t changes;        /* counts whatever a record's reference may not survive */
     struct pst_lines *lines; /* of cache records, one for each group */
     uint64_t doomed_count;
@@ -87,7 +89,11 @@ struct pst_store {
     uint32_t pages_low; /* fewer free pages than this start eviction */
     uint64_t slot_seed;
     uint32_t check_seed;
-    uint64_t start_ns; /* monotonic: recency counts from here */
+    uint64_t start_ns;     /* monotonic */
+    uint64_t epoch_ns;     /* recency counts from here; modulo 2^64, since it may be before the clock's 0 */
+    struct pst_kept *kept; /* NULL: the arenas end with the store */
+    pthread_mutex_t words_lock; /* of what is kept */
+    struct pst_restored restored;
     const struct pst_policy *policy;
     struct pst_prefix_quota *quotas;
     uint32_t quota_count;
@@ -119,7 +125,7 @@ static inline struct pst_record *pst_ref_record(const struct pst_shard *s, uint6
 
 static inline uint64_t pst_shard_ms(const struct pst_shard *s, uint64_t now_ns)
 {
-    return (now_ns - s->store->start_ns) / 1000000;
+    return (now_ns - s->store->epoch_ns) / 1000000;
 }
 
 static inline uint64_t pst_record_offset(const struct pst_shard *s, const struct pst_record *r)
@@ -155,6 +161,13 @@ struct iovec pst_runs_piece(const struct pst_shard *s, const struct pst_run *run
 /* Pages for a value that is still written, and back; with what the arena's trailer says of them. */
 int pst_runs_take(struct pst_shard *s, uint32_t pages, struct pst_run *runs, uint32_t runs_max);
 void pst_runs_give(struct pst_shard *s, const struct pst_run *runs, uint32_t run_count);
+/* Takes the pages that a record of an earlier process names. Return: 0, -ERANGE there are no such ones,
+ * -EEXIST. */
+int pst_runs_claim(struct pst_shard *s, const struct pst_run *runs, uint32_t run_count);
+/* Tells the record's slots whose they are. */
+void pst_record_own_slots(struct pst_shard *s, struct pst_record *r);
+/* The word by which the record becomes whole, or with 0 goes. */
+struct pst_word pst_record_word(const struct pst_shard *s, const struct pst_record *r, uint32_t check);
 /* Gives all of a record's memory back. */
 void pst_record_give(struct pst_shard *s, struct pst_record *r);
 /* Moves a record to the slot at @offset, and its tail to the one at @tail_offset if that does not stay: both
@@ -200,6 +213,11 @@ void pst_shard_drop(struct pst_shard *s, struct pst_record *r);
 
 /* Takes the key out of the indexes, not its record. */
 void pst_shard_unname(struct pst_shard *s, struct pst_record *r);
+
+/* ---- restore.c ---- */
+
+/* Finds what an earlier process left, and makes it this store's. Return: 0, -ENOMEM, -ENOSPC with *@fault. */
+int pst_store_restore(struct pst_store *store, const char **fault);
 
 /* ---- claims.c ---- */
 

@@ -55,12 +55,15 @@ int pst_store_open(const struct pst_store_options *options, struct pst_store **o
     store = calloc(1, sizeof(*store));
     if (!store)
         return -ENOMEM;
-    store->start_ns = pst_now_ns();
+    store->start_ns = store->epoch_ns = pst_now_ns();
+    pthread_mutex_init(&store->words_lock, NULL);
     store->policy = pst_policy_find(options->policy);
     store->group_count = 1 + options->quota_count;
-    pst_random(&store->slot_seed, sizeof(store->slot_seed));
-    pst_random(&store->check_seed, sizeof(store->check_seed));
     r = pst_arenas_open(&store->arenas, &options->arenas, fault);
+    store->slot_seed = store->arenas.seeds[0];
+    store->check_seed = (uint32_t)store->arenas.seeds[1];
+    if (r == 0 && store->arenas.kept)
+        store->kept = pst_arenas_notes(&store->arenas);
     if (r == 0)
         r = pst_pages_init(&store->pages, store->arenas.page_count, store->arenas.arena_pages);
     if (r == 0)
@@ -69,6 +72,10 @@ int pst_store_open(const struct pst_store_options *options, struct pst_store **o
         r = pst_prefix_quotas_open(store, options->quotas, options->quota_count);
     if (r == 0)
         r = open_shards(store, options->shard_count);
+    if (r == 0 && store->arenas.taken_up)
+        r = pst_store_restore(store, fault);
+    if (r == 0 && store->kept)
+        store->kept->shard_count = store->shard_count;
     if (r < 0) {
         pst_store_close(store);
         return r;
@@ -91,6 +98,7 @@ struct pst_store *pst_store_close(struct pst_store *store)
     pst_prefix_quotas_close(store);
     pst_pages_fini(&store->pages);
     pst_arenas_close(&store->arenas);
+    pthread_mutex_destroy(&store->words_lock);
     free(store);
     return NULL;
 }
@@ -168,6 +176,11 @@ const struct pst_arenas *pst_store_arenas(const struct pst_store *store)
 uint64_t pst_store_value_bytes_max(const struct pst_store *store)
 {
     return (uint64_t)store->arenas.page_count * store->arenas.page_bytes;
+}
+
+const struct pst_restored *pst_store_restored(const struct pst_store *store)
+{
+    return &store->restored;
 }
 
 uint64_t pst_store_slot_seed(const struct pst_store *store)

@@ -71,7 +71,17 @@ uint32_t pst_store_shard_count(const struct pst_store *store);
 const struct pst_arenas *pst_store_arenas(const struct pst_store *store);
 uint64_t pst_store_value_bytes_max(const struct pst_store *store);
 
-/* Keys the hash that routes keys to shards (wire/route.h); random for every store. */
+/* What was there when the store was opened. */
+struct pst_restored {
+    bool taken_up; /* there was something to look at */
+    uint64_t keys, value_bytes;
+    uint64_t dropped; /* records whose memory was not theirs alone */
+    uint64_t moved;   /* to another shard, since there is another number of them */
+    uint64_t ms;
+};
+const struct pst_restored *pst_store_restored(const struct pst_store *store);
+
+/* Keys the hash that routes keys to shards (wire/route.h); random, as long as the arenas live. */
 uint64_t pst_store_slot_seed(const struct pst_store *store);
 
 /* ---- one key ---- */
@@ -101,6 +111,13 @@ int pst_record_iov(const struct pst_shard *shard, const struct pst_record *recor
 /* The contiguous piece that begins at @offset, at most @bytes of it. Return: false when @bytes is 0. */
 bool pst_record_piece(const struct pst_shard *shard, const struct pst_record *record, uint64_t offset,
                       uint64_t bytes, struct iovec *piece);
+/* Whether a value that an earlier process left is what its writer's checksum says: looked at once, before the
+ * first read. Return: 0 or -EBADMSG. */
+int pst_record_verify_now(struct pst_shard *shard, struct pst_record *record);
+static inline int pst_record_verify(struct pst_shard *shard, struct pst_record *record)
+{
+    return pst_likely(!(record->state & PST_RECORD_UNVERIFIED)) ? 0 : pst_record_verify_now(shard, record);
+}
 /* Where a value lies, for people and for views: see struct pst_location. */
 void pst_record_location(const struct pst_shard *shard, const struct pst_record *record,
                          struct pst_location *out);
