@@ -32,6 +32,7 @@ test-asan test-tsan:
 
 test-valgrind:
 	@ci/preset valgrind
+	@ninja -C build-valgrind
 	@ci/summary --word valgrind build-valgrind --setup valgrind
 
 # The TensorStore driver alone, with arrays and beside TensorStore's wheel, and its door for longer than in `make test`.
