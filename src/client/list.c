@@ -123,6 +123,38 @@ static void set_bounds(struct penstock_list *list, const struct penstock_list_op
         memcpy(list->end, end.data, end.len);
 }
 
+/* The only shard that can have something in the range: the owner of the one key that fits into it. -1: any
+ * can. */
+static int64_t only_shard(struct penstock_list *list)
+{
+    struct pst_bytes key = {list->start, list->start_bytes};
+    int64_t shard;
+
+    if (!key.len || list->end_bytes != key.len + 1 || list->end[key.len] != 0 ||
+        memcmp(list->start, list->end, key.len) != 0)
+        return -1;
+    pst_enter(list->store);
+    shard = list->store->backend->shard_of(list->store, key);
+    pst_leave(list->store);
+    return shard < list->shards ? shard : -1;
+}
+
+/* Fetches the first pages. */
+static int begin(struct penstock_list *list)
+{
+    struct pst_bytes start = {list->start, list->start_bytes};
+    int64_t only = only_shard(list);
+    int r = 0;
+
+    for (uint32_t i = 0; r == 0 && i < list->shards; i++) {
+        if (only >= 0 && i != only)
+            continue;
+        list->pages[i].data = malloc(PAGE_BYTES);
+        r = list->pages[i].data ? fetch(list, i, start, false) : pst_fail(-ENOMEM, "out of memory");
+    }
+    return r;
+}
+
 int penstock_list_open(struct penstock *store, const struct penstock_list_options *options,
                        struct penstock_list **out)
 {
@@ -149,11 +181,7 @@ int penstock_list_open(struct penstock *store, const struct penstock_list_option
     list->shards = shards;
     list->taken = -1;
     set_bounds(list, o);
-    for (uint32_t i = 0; r == 0 && i < list->shards; i++) {
-        list->pages[i].data = malloc(PAGE_BYTES);
-        r = list->pages[i].data ? fetch(list, i, (struct pst_bytes){list->start, list->start_bytes}, false)
-                                : pst_fail(-ENOMEM, "out of memory");
-    }
+    r = begin(list);
     if (r) {
         penstock_list_close(list);
         return r;

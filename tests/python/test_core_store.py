@@ -179,6 +179,18 @@ def test_listing_is_lazy_ordered_and_bounded(store: penstock.Store) -> None:
     assert len(store) == 2999
 
 
+def test_a_listing_of_one_key(store: penstock.Store) -> None:
+    names = [f"k{i}" for i in range(40)] + ["k1/x", "k1\0"]
+    store.put_many((name, name.encode()) for name in names)
+    for name in (*names, "k", "none"):
+        there = [name] if name in names else []
+        assert [entry.name for entry in store.list(start=name, end=name + "\0")] == there
+        assert [entry.name for entry in store.list(name, end=name + "\0")] == there
+        assert [entry.name for entry in store.list("k", start=name, end=name + "\0")] == there
+    assert [entry.name for entry in store.list(start="k1", end="k1\1")] == ["k1", "k1\0"]
+    assert list(store.list("l", start="k1", end="k1\0")) == []
+
+
 def test_batches(store: penstock.Store) -> None:
     items = {f"k{i}": pattern(size) for i, size in enumerate(SIZES)}
     generations = store.put_many(items)
