@@ -75,6 +75,17 @@ def test_importing_loads_no_ucx(python: pathlib.Path) -> None:
     assert said == "[]\n"
 
 
+def test_what_few_machines_have_comes_along(python: pathlib.Path) -> None:
+    said = run(python, """
+        import pathlib, penstock, subprocess
+        folder = pathlib.Path(penstock.__file__).parent
+        print([line.split()[-1] for line in open("/proc/self/maps") if "libisal" in line and str(folder) not in line])
+        print((folder / "libisal.so.2").is_file(), str(folder / "libisal.so.2") in open("/proc/self/maps").read())
+        print(str(folder / "libisal.so.2") in subprocess.run(["ldd", folder / "penstock"], capture_output=True, text=True).stdout)
+    """)
+    assert said == "[]\nTrue True\nTrue\n"
+
+
 def test_the_command_line_comes_along(python: pathlib.Path, urls: dict[str, str], tmp_path: pathlib.Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(bytes(range(256)) * 5000)
