@@ -1,5 +1,5 @@
 # The short names for what developers and CI do. Meson does the building; ci/preset names the kinds of build.
-#   make demo | test | test-full | test-tensorstore | test-python | coverage | bench [ONLY=figure] | soak [ONLY=run] [FOR_S=seconds] | install | format | lint | clean
+#   make demo | test | test-full | test-tensorstore | tensorstore-wheel | test-python | coverage | bench [ONLY=figure] | soak [ONLY=run] [FOR_S=seconds] | install | format | lint | clean
 BUILD = build
 SOURCES = find src include python tests bench integrations \( -name '*.[ch]' -o -name '*.cc' -o -name '*.hpp' \) -print0
 LINT = find src python -name '*.c' -print0 | xargs -0 -r -n 1 -P 2 clang-tidy --quiet -p $(BUILD)
@@ -38,13 +38,18 @@ test-valgrind:
 # The TensorStore driver alone, with arrays and beside TensorStore's wheel, and its door for longer than in `make test`.
 test-tensorstore: all
 	@ci/install tensorstore
-	@ci/tensorstore --arrays
+	@ci/tensorstore --python
 	@ci/summary --word tensorstore --no-meson --e2e tests/tensorstore --gtest build-tensorstore/driver $(BUILD)
 
 # The Python package with all that it works with: torch, dask, pyarrow, scikit-learn and the peers of its figures, 2.9 GB from PyPI.
 test-python: all
 	@python=$$(ci/venv full tests/python/requirements-full.txt) && \
 	ci/summary --word python --no-meson --e2e tests/python=$$python $(BUILD)
+
+# A wheel of TensorStore's Python module with the driver in it, for this machine's Python: prints its name.
+tensorstore-wheel: all
+	@ci/install tensorstore
+	@ci/tensorstore --python
 
 # The driver's tests under valgrind: over TCP, since UCX's hello does not wait for shared memory to be set up there, and
 # not on nodes that are killed between the cases, which shows what the others show.
@@ -91,4 +96,4 @@ install: all
 clean:
 	@rm -rf build build-asan build-tsan build-fuzz build-valgrind build-coverage build-venv build-tensorstore
 
-.PHONY: all demo test test-full test-tensorstore test-python test-asan test-tsan test-valgrind test-fuzz coverage check-format format lint bench soak install clean
+.PHONY: all demo test test-full test-tensorstore test-tensorstore-valgrind tensorstore-wheel test-python test-asan test-tsan test-valgrind test-fuzz coverage check-format format lint bench soak install clean
