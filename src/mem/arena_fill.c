@@ -19,7 +19,7 @@
 #endif
 
 enum {
-    CHUNK_BYTES = 32 << 20, /* what a thread fills at a time */
+    CHUNK_BYTES = 128 << 20, /* what a thread fills at a time: each time it waits for every core once */
     HUGE_BYTES = 2 << 20,
     THREADS_MAX = 256,
 };
@@ -102,7 +102,8 @@ static void fill_huge(struct fill *fill, uint64_t start, uint64_t bytes)
         if (madvise(fill->base + start + i, 1, MADV_POPULATE_WRITE) < 0)
             return;
     }
-    if (whole > 0 && madvise(fill->base + start, whole, MADV_COLLAPSE) < 0)
+    /* EAGAIN: not all of them, this time. */
+    if (whole > 0 && madvise(fill->base + start, whole, MADV_COLLAPSE) < 0 && errno != EAGAIN)
         atomic_store(&fill->huge, false);
 }
 
