@@ -84,6 +84,36 @@ static bool usable(const struct core_view *view)
     return !view->released && view->store;
 }
 
+static void end_export(struct core_view *view)
+{
+    core_assert(view->exports > 0);
+    if (--view->exports == 0 && view->released)
+        end_pin(view);
+}
+
+enum { SHORT_COPY_BYTES = 16 << 10 }; /* takes less than another thread's turn with the GIL */
+
+static PyObject *view_tobytes(PyObject *self, PyObject *unused)
+{
+    struct core_view *view = view_of(self);
+    PyObject *out = usable(view) ? PyBytes_FromStringAndSize(NULL, (Py_ssize_t)view->view.bytes) : NULL;
+    char *to = out ? PyBytes_AsString(out) : NULL;
+
+    (void)unused;
+    if (!out || view->view.bytes == 0)
+        return out;
+    if (view->view.bytes <= SHORT_COPY_BYTES) {
+        memcpy(to, view->view.data, view->view.bytes);
+        return out;
+    }
+    view->exports++; /* the bytes stay until the copy is made, also if another thread releases the view */
+    Py_BEGIN_ALLOW_THREADS;
+    memcpy(to, view->view.data, view->view.bytes);
+    Py_END_ALLOW_THREADS;
+    end_export(view);
+    return out;
+}
+
 static int view_getbuffer(PyObject *self, Py_buffer *out, int flags)
 {
     struct core_view *view = view_of(self);
@@ -100,12 +130,8 @@ static int view_getbuffer(PyObject *self, Py_buffer *out, int flags)
 
 static void view_releasebuffer(PyObject *self, Py_buffer *buffer)
 {
-    struct core_view *view = view_of(self);
-
     (void)buffer;
-    core_assert(view->exports > 0);
-    if (--view->exports == 0 && view->released)
-        end_pin(view);
+    end_export(view_of(self));
 }
 
 static int view_traverse(PyObject *self, visitproc visit, void *arg)
@@ -164,6 +190,7 @@ static PyObject *view_released(PyObject *self, void *unused)
 
 static PyMethodDef methods[] = {
     {"release", view_release, METH_NOARGS, CORE_DOC_View_release},
+    {"tobytes", view_tobytes, METH_NOARGS, CORE_DOC_View_tobytes},
     {"__dlpack__", CORE_FAST(core_dlpack), METH_FASTCALL | METH_KEYWORDS, NULL},
     {"__dlpack_device__", core_dlpack_device, METH_NOARGS, NULL},
     {"__enter__", view_enter, METH_NOARGS, NULL},

@@ -39,6 +39,8 @@ class View:
         """Whether :meth:`release` was called."""
     def release(self) -> None:
         """Give the value up. Does nothing the second time."""
+    def tobytes(self) -> bytes:
+        """A copy of the value. Other threads run meanwhile, which they do not with ``bytes(view)``."""
     def __len__(self) -> int: ...
     def __dlpack__(self, *, stream: None = None, max_version: tuple[int, int] | None = None,
                    dl_device: tuple[int, int] | None = None, copy: bool | None = None) -> object: ...

@@ -329,7 +329,7 @@ class PenstockFileSystem(AbstractFileSystem):  # type: ignore[misc]
         try:
             if start is None and end is None:
                 view = view_or_none(self.store, path)
-                return self.store.get(path) if view is None else bytes(memoryview(view))
+                return self.store.get(path) if view is None else view.tobytes()
             start = start or 0
             if start >= 0 and end is not None and end >= start:
                 try:

@@ -6,7 +6,7 @@
 >>> array = zarr.create_array(store, name="a", shape=(64, 1024), chunks=(1, 1024), dtype="f4")
 
 Chunks and metadata are keys below the prefix. What is asked for at the same time travels together: zarr's event loop
-collects requests, and one of a few threads carries a batch of them out. Whole chunks are read in place where the store
+queues requests, and a few threads carry them out, as many at a time as wait. Whole chunks are read in place where the store
 shares memory; zarr's decoding is then the only copy.
 """
 from __future__ import annotations
@@ -15,6 +15,8 @@ import asyncio
 import contextlib
 import itertools
 import os
+import queue
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -30,51 +32,78 @@ from .errors import Error, Exists, Invalid
 __all__ = ["PenstockStore"]
 
 THREADS = 4
-BATCH_MAX = 5  # requests of one thread's turn
+BATCH_MAX = 5  # requests that one thread takes at a time
+LINGER_S = 0.01
 LISTING_PAGE = 1000
 T = TypeVar("T")
 
-_threads = ThreadPoolExecutor(THREADS, thread_name_prefix="penstock-zarr")
+_Call = tuple[asyncio.AbstractEventLoop, Callable[[], Any], "asyncio.Future[Any]"]
+
+
+class _Threads:
+    """A few threads that carry out what event loops ask for, in the order in which it comes.
+
+    Each takes what waits, up to a few calls, and stays a moment for more: to wake one costs an event loop less than to
+    hand work to a pool.
+    """
+
+    def __init__(self) -> None:
+        self.pool = ThreadPoolExecutor(THREADS, thread_name_prefix="penstock-zarr")
+        self.waiting: queue.SimpleQueue[_Call] = queue.SimpleQueue()
+        self.lock = threading.Lock()
+        self.working = 0
+
+    def call(self, loop: asyncio.AbstractEventLoop, work: Callable[[], T]) -> asyncio.Future[T]:
+        future: asyncio.Future[T] = loop.create_future()
+        with self.lock:
+            self.waiting.put((loop, work, future))
+            starts = self.working < THREADS
+            self.working += starts
+        if starts:
+            self.pool.submit(self._work)
+        return future
+
+    def _work(self) -> None:
+        while True:
+            try:
+                calls = [self.waiting.get(timeout=LINGER_S)]
+            except queue.Empty:
+                with self.lock:
+                    if self.waiting.empty():
+                        self.working -= 1
+                        return
+                continue
+            with contextlib.suppress(queue.Empty):
+                while len(calls) < BATCH_MAX:
+                    calls.append(self.waiting.get_nowait())
+            _carry_out(calls)
+            del calls  # and what they hold, while this waits
+
+
+def _carry_out(calls: list[_Call]) -> None:
+    ended: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any, BaseException | None]]] = {}
+    together = _put_together([work for _, work, _ in calls if isinstance(work, _Put)])
+    for loop, work, future in calls:
+        try:
+            outcome: tuple[Any, BaseException | None] = None if work in together else work(), None
+        except BaseException as error:  # whatever it is belongs to who waits
+            outcome = None, error
+        ended.setdefault(loop, []).append((future, *outcome))
+    for loop, futures in ended.items():
+        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits
+            loop.call_soon_threadsafe(_settle, futures)
+
+
+_threads = _Threads()
 
 
 def _fresh_threads() -> None:
     """A forked child has none of its parent's threads."""
     global _threads
-    _threads = ThreadPoolExecutor(THREADS, thread_name_prefix="penstock-zarr")
+    _threads = _Threads()
 
 
 os.register_at_fork(after_in_child=_fresh_threads)
-
-
-class _Batches:
-    """Calls from one event loop; those of one of its turns are handed to threads a few at a time."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop = loop
-        self.waiting: list[tuple[Callable[[], Any], asyncio.Future[Any]]] = []
-
-    def call(self, work: Callable[[], T]) -> asyncio.Future[T]:
-        future: asyncio.Future[T] = self.loop.create_future()
-        self.waiting.append((work, future))
-        if len(self.waiting) == 1:
-            self.loop.call_soon(self._hand_over)
-        return future
-
-    def _hand_over(self) -> None:
-        waiting, self.waiting = self.waiting, []
-        for first in range(0, len(waiting), BATCH_MAX):
-            _threads.submit(self._work, waiting[first:first + BATCH_MAX])
-
-    def _work(self, batch: list[tuple[Callable[[], Any], asyncio.Future[Any]]]) -> None:
-        ended: list[tuple[asyncio.Future[Any], Any, BaseException | None]] = []
-        together = _put_together([work for work, _ in batch if isinstance(work, _Put)])
-        for work, future in batch:
-            try:
-                ended.append((future, None if work in together else work(), None))
-            except BaseException as error:  # whatever it is belongs to who waits
-                ended.append((future, None, error))
-        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits
-            self.loop.call_soon_threadsafe(_settle, ended)
 
 
 class _Put:
@@ -88,8 +117,8 @@ class _Put:
 
 
 def _put_together(puts: list[_Put]) -> list[_Put]:
-    """Store values in one go; those that are stored."""
-    if len(puts) < 2:
+    """Store values in one go, where they go to one store; those that are stored."""
+    if len(puts) < 2 or any(put.store is not puts[0].store for put in puts):
         return []
     try:
         puts[0].store._handle.put_many([(put.name, put.data) for put in puts])
@@ -159,7 +188,6 @@ class PenstockStore(Store):
         """The store of this process; after a fork the child's own."""
         if self._process != os.getpid():
             self._shared = shared_store(self.url, **self._options)
-            self._batches: dict[asyncio.AbstractEventLoop, _Batches] = {}
             self._process = os.getpid()
         return self._shared
 
@@ -171,12 +199,7 @@ class PenstockStore(Store):
             future: asyncio.Future[T] = loop.create_future()
             future.set_result(work())
             return future
-        batches = self._batches.get(loop)
-        if batches is None:
-            for gone in [one for one in self._batches if one.is_closed()]:
-                del self._batches[gone]
-            batches = self._batches[loop] = _Batches(loop)
-        return batches.call(work)
+        return _threads.call(loop, work)
 
     # ---- what it is
 

@@ -255,10 +255,11 @@ def test_views(store: penstock.Store) -> None:
     assert memory == value  # pinned
     store.put("copy", view)
     assert store.get("copy") == value
+    assert view.tobytes() == value
     view.release()
     view.release()
     assert memory == value  # the last buffer keeps it
-    for use in (lambda: memoryview(view), lambda: len(view), lambda: view.generation, view.__enter__):
+    for use in (lambda: memoryview(view), view.tobytes, lambda: len(view), lambda: view.generation, view.__enter__):
         with pytest.raises(ValueError, match="released"):
             use()
     assert store.stat().pinned == 1

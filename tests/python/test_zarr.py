@@ -140,6 +140,19 @@ def test_every_loop_and_thread_may_use_one(url: str) -> None:
     assert len(shared_store(url)) == 200
 
 
+def test_what_goes_out_together_goes_where_it_belongs(urls: dict[str, str]) -> None:
+    stores = [PenstockStore(urls["mem"], "one"), PenstockStore(urls["unix"], "two"), PenstockStore(urls["unix"], "three")]
+
+    async def main() -> None:
+        await asyncio.gather(*(store.set(f"c/{i}", cpu.Buffer.from_bytes(f"{store.prefix}{i}".encode()))
+                               for i in range(50) for store in stores))
+        for store in stores:
+            assert [(await store.get(f"c/{i}")).to_bytes() for i in range(50)] == [f"{store.prefix}{i}".encode() for i in range(50)]
+
+    asyncio.run(main())
+    assert not shared_store(urls["mem"]).exists("two/c/0") and not shared_store(urls["unix"]).exists("one/c/0")
+
+
 def test_a_stopped_node_does_not_stop_the_loop(tmp_path: Any) -> None:
     """And a read that is given up does not hurt those that come after it."""
     with support.start_node("--unix", f"{tmp_path}/socket", "--dram", "64M") as node:
