@@ -85,7 +85,7 @@ lint: all
 
 # Each figure and each soak prints one JSON object as its last line; without ONLY, all of them run.
 bench: all
-	@PENSTOCK_BUILD="$$PWD/$(BUILD)" bench/run $(if $(ONLY),--only $(ONLY))
+	@PENSTOCK_BUILD="$$PWD/$(BUILD)" $(if $(PENSTOCK_TRACE),PENSTOCK_TRACE="$(PENSTOCK_TRACE)") bench/run $(if $(ONLY),--only $(ONLY))
 
 soak: all
 	@PENSTOCK_BUILD="$$PWD/$(BUILD)" bench/soak $(if $(ONLY),--only $(ONLY)) $(if $(FOR_S),--for-s $(FOR_S))

@@ -10,6 +10,7 @@ from peers import MIB, Cache, Mooncake, cache_bytes_per_key, memory, perftest_by
 from procs import Stage
 from pycalls import OVERHEAD_US_MAX, batches, overhead
 from pydata import ARRAY_BYTES, STATE_BYTES, against
+from traces import trace_hits
 
 KIB = 1 << 10
 RUN_S = 2
@@ -209,5 +210,7 @@ FIGURES = (
     Figure("statedict1g_view", 1.5, "B/s", "python", "safetensors' load_file, tmpfs, every page read", against("statedict1g_view", STATE_BYTES)),
     Figure("py_batch128_local", 0.77, "ops/s", "", "the C library, mem:", batches),
     Figure("py_get64_overhead", 1.0, "us", "", f"{OVERHEAD_US_MAX} us over the C library, mem:", overhead, True),
+    *(Figure(f"trace_hit_{percent}", 1.0, "%", "trace", f"LRU, {percent} % of the pages fit", trace_hits(percent))
+      for percent in (5, 10, 20, 40)),
     Figure("idle_cpu", 1.0, "core", "", "1 % of a core", idle_cpu, True),
 )

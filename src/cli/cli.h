@@ -44,7 +44,13 @@ enum pst_exit {
     X(NUMBER, seconds, "3", 1, 3600, "s", "bench: how long")                                                 \
     X(FLAG, fill, "no", 0, 0, "", "bench: put every key once")                                               \
     X(STRING, mix, "", 1, 0, "SIZE:PERCENT,...", "bench: put values of mixed sizes")                         \
-    X(FLAG, until_full, "no", 0, 0, "", "bench: put until there is no space")
+    X(FLAG, until_full, "no", 0, 0, "", "bench: put until there is no space")                                \
+    X(SIZE, page_size, "4K", 8, 1 << 30, "bytes", "replay: size of a page")                                  \
+    X(STRING, policy, "s3fifo", 1, 0, "POLICY,...", "replay: s3fifo, prefix, lru")                           \
+    X(STRING, capacity, "5%,10%,20%,40%", 1, 0, "N[%],...",                                                  \
+      "replay: pages that fit, or of those in the trace")                                                    \
+    X(FLAG, belady, "no", 0, 0, "", "replay: what would be possible, too")                                   \
+    X(STRING, plot, "", 1, 0, "FILE", "replay: draw hit rate over capacity, as SVG")
 
 struct pst_cli {
     PST_CLI_OPTIONS(PST_OPTION_MEMBER)
@@ -52,6 +58,9 @@ struct pst_cli {
     int arg_count;
     struct penstock *store;
 };
+
+/* Opens the store at @url. Return: 0 or the exit code of what was printed. */
+int pst_cli_open(struct pst_cli *cli, const char *url);
 
 /* Prints "penstock: what" and returns the exit code that belongs to @result. */
 int pst_cli_fail(int result);
@@ -92,6 +101,7 @@ int pst_cmd_clear(struct pst_cli *cli);
 int pst_cmd_bench(struct pst_cli *cli);
 int pst_cmd_dump(struct pst_cli *cli);
 int pst_cmd_load(struct pst_cli *cli);
+int pst_cmd_replay(struct pst_cli *cli);
 int pst_cmd_watch(struct pst_cli *cli);
 /* The many-files forms of put and get. */
 int pst_put_files(struct pst_cli *cli);

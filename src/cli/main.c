@@ -19,23 +19,26 @@ static const struct command {
     int count_min, count_max; /* of arguments */
     size_t instead;           /* a STRING of the flags that stands in for all of them; 0: none */
     const char *flags;
+    bool opens; /* opens stores itself */
 } commands[] = {
     {"put", "KEY [FILE|-]", "store a file or standard input under KEY", pst_cmd_put, 1, 2,
-     offsetof(struct pst_cli, files), "files prefix if_absent if_generation checksum"},
+     offsetof(struct pst_cli, files), "files prefix if_absent if_generation checksum", false},
     {"get", "KEY [FILE|-]", "write KEY's value to a file or standard output", pst_cmd_get, 1, 2,
-     offsetof(struct pst_cli, files), "files prefix sha256 wait range"},
-    {"ls", "[PREFIX]", "list keys in order", pst_cmd_ls, 0, 1, 0, "long_"},
+     offsetof(struct pst_cli, files), "files prefix sha256 wait range", false},
+    {"ls", "[PREFIX]", "list keys in order", pst_cmd_ls, 0, 1, 0, "long_", false},
     {"rm", "KEY...", "delete keys, or with --prefix all that begin with it", pst_cmd_rm, 1, INT32_MAX,
-     offsetof(struct pst_cli, prefix), "prefix if_generation"},
-    {"stat", "[KEY]", "figures of the store, or of one value", pst_cmd_stat, 0, 1, 0, ""},
-    {"ping", "", "round trip to every shard", pst_cmd_ping, 0, 0, 0, ""},
-    {"clear", "", "delete everything that is not pinned", pst_cmd_clear, 0, 0, 0, ""},
+     offsetof(struct pst_cli, prefix), "prefix if_generation", false},
+    {"stat", "[KEY]", "figures of the store, or of one value", pst_cmd_stat, 0, 1, 0, "", false},
+    {"ping", "", "round trip to every shard", pst_cmd_ping, 0, 0, 0, "", false},
+    {"clear", "", "delete everything that is not pinned", pst_cmd_clear, 0, 0, 0, "", false},
     {"dump", "[PREFIX] [FILE|-]", "write all keys and values as one checked stream", pst_cmd_dump, 0, 2, 0,
-     ""},
-    {"load", "[FILE|-]", "store what dump wrote", pst_cmd_load, 0, 1, 0, "if_absent replace checksum"},
-    {"watch", "[PREFIX]", "print what happens to keys, a line each", pst_cmd_watch, 0, 1, 0, ""},
+     "", false},
+    {"load", "[FILE|-]", "store what dump wrote", pst_cmd_load, 0, 1, 0, "if_absent replace checksum", false},
+    {"watch", "[PREFIX]", "print what happens to keys, a line each", pst_cmd_watch, 0, 1, 0, "", false},
     {"bench", "", "measure", pst_cmd_bench, 0, 0, 0,
-     "op size keys batch inflight seconds fill mix until_full"},
+     "op size keys batch inflight seconds fill mix until_full", false},
+    {"replay", "TRACE.jsonl", "play a trace of requests for pages, and tell how many hit", pst_cmd_replay, 1,
+     1, 0, "page_size policy capacity belady plot", true},
 };
 
 int pst_cli_exit_code(int result)
@@ -154,18 +157,18 @@ static int read_environment(struct pst_cli *cli, char fault[PST_FAULT_BYTES])
     return r;
 }
 
-static int open_store(struct pst_cli *cli)
+int pst_cli_open(struct pst_cli *cli, const char *url)
 {
     struct penstock_options opening = {
         .size = sizeof(opening), .secret_file = cli->secret_file, .timeout_ms = (uint32_t)cli->timeout};
-    char path[108], url[140];
+    char path[108], local[140];
     int r;
 
     pst_assert(!cli->store);
     pst_default_socket(path, sizeof(path));
-    snprintf(url, sizeof(url), "node+unix://%s", path);
-    r = penstock_open(cli->url ? cli->url : url, &opening, &cli->store);
-    if (!cli->url && r == -ECONNREFUSED) {
+    snprintf(local, sizeof(local), "node+unix://%s", path);
+    r = penstock_open(url ? url : local, &opening, &cli->store);
+    if (!url && r == -ECONNREFUSED) {
         fprintf(stderr,
                 "penstock: no node listens on %s: start penstockd, or say where with --url or PENSTOCK_URL\n",
                 path);
@@ -186,7 +189,7 @@ static bool arguments_fit(const struct pst_cli *cli, const struct command *comma
 
 static int run_command(struct pst_cli *cli, const struct command *command)
 {
-    int code = open_store(cli);
+    int code = command->opens ? 0 : pst_cli_open(cli, cli->url);
 
     if (code == 0)
         code = command->run(cli);

@@ -23,12 +23,11 @@ struct pst_line {
     uint64_t count;
 };
 
-/* Keys that went, by a part of their hash: a table of as many as there are records, in which the latest stay.
- */
+/* Keys that went, by a part of their hash. */
 struct pst_ghosts {
-    uint64_t *entries; /* tag and number; 0: none */
+    uint32_t *entries; /* tag and time; 0: none */
     uint32_t count;    /* a power of two, or 0 */
-    uint32_t number;   /* of the last one that went */
+    uint64_t evictions;
 };
 
 struct pst_lines {
@@ -66,11 +65,11 @@ void pst_line_move(struct pst_shard *s, struct pst_lines *lines, uint32_t line, 
 
 /* ---- ghosts.c ---- */
 
-/* Makes the table fit for @count keys; one that grows is empty, and without memory it stays as it is. */
-void pst_ghosts_fit(struct pst_ghosts *ghosts, uint64_t count);
+/* Makes the table fit for so many; one that grows is empty, and without memory it stays as it is. */
+void pst_ghosts_fit(struct pst_ghosts *ghosts, uint64_t records);
 void pst_ghosts_add(struct pst_ghosts *ghosts, uint64_t hash);
-/* Whether this key is among the last @count that went. It is forgotten. */
-bool pst_ghosts_take(struct pst_ghosts *ghosts, uint64_t hash, uint64_t count);
+/* Whether this key is among about the last @evictions that went. It is forgotten. */
+bool pst_ghosts_take(struct pst_ghosts *ghosts, uint64_t hash, uint64_t evictions);
 void pst_ghosts_fini(struct pst_ghosts *ghosts);
 
 #endif

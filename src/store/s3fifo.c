@@ -15,7 +15,8 @@ enum {
     LONG,
     SHORT_PERCENT = 20, /* of the records; measured in docs/performance.md */
     USES_MAX = 3,
-    TURNS_MAX = 256, /* of records at one eviction; uses pay for all others before */
+    TURNS_MAX = 4096, /* of records at one eviction, for which their uses have paid; rarely so many follow
+                         each other */
 };
 
 static uint64_t records(const struct pst_lines *lines)
@@ -42,7 +43,7 @@ static void used(struct pst_shard *s, struct pst_lines *lines, struct pst_record
     struct pst_recency *rec = pst_record_recency(r);
 
     (void)s;
-    (void)lines;
+    lines->chain = 0; /* what comes next goes on with what was used, not with what came last */
     pst_recency_touched(rec, now_ms);
     if (rec->uses < USES_MAX)
         rec->uses++;

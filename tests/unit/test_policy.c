@@ -164,14 +164,14 @@ static void s3fifo_gives_a_bounded_number_of_turns(void **state)
 
     (void)state;
     open_with(&e, "s3fifo");
-    for (uint32_t i = 0; i < 5000; i++) {
+    for (uint32_t i = 0; i < 15000; i++) {
         put(&e, key_name("c/", i), 1, 100);
         for (int use = 0; use < 5; use++)
             touch(&e, key_name("c/", i));
     }
-    for (uint64_t i = 1; i <= 5000; i++) {
+    for (uint64_t i = 1; i <= 15000; i++) {
         assert_true(pst_shard_evict(e.shard, e.now_ns));
-        assert_int_equal(shard_stat(e.shard).cache_keys, 5000 - i);
+        assert_int_equal(shard_stat(e.shard).cache_keys, 15000 - i);
     }
     engine_close(&e);
 }
@@ -267,32 +267,34 @@ static void ghosts_are_the_last_that_went(void **state)
     (void)state;
     pst_ghosts_add(&g, 1ull << 40); /* no table yet */
     assert_false(pst_ghosts_take(&g, 1ull << 40, 10));
-    pst_ghosts_fit(&g, 1000);
-    for (uint64_t i = 0; i < 1000; i++)
+    pst_ghosts_fit(&g, 5000);
+    for (uint64_t i = 0; i < 200000; i++)
         pst_ghosts_add(&g, i * 0x9e3779b97f4a7c15ull);
-    assert_false(pst_ghosts_take(&g, 1001 * 0x9e3779b97f4a7c15ull, 1000));
-    for (uint64_t i = 0; i < 1000; i++)
-        found += pst_ghosts_take(&g, i * 0x9e3779b97f4a7c15ull, 500);
-    assert_in_range(found, 400, 500); /* buckets overflow */
-    for (uint64_t i = 0; i < 1000; i++)
-        assert_false(pst_ghosts_take(&g, i * 0x9e3779b97f4a7c15ull, 1000));
+    for (uint64_t i = 195000; i < 200000; i++)
+        found += pst_ghosts_take(&g, i * 0x9e3779b97f4a7c15ull, 5000);
+    assert_in_range(found, 4950, 5000); /* few buckets overflow */
+    found = 0;
+    for (uint64_t i = 190000; i < 200000; i++)
+        found += pst_ghosts_take(&g, i * 0x9e3779b97f4a7c15ull, 5000);
+    assert_in_range(found, 0, 50); /* 195,000 and after are forgotten, those before went too long ago */
+    found = 0;
+    for (uint64_t i = 200000; i < 210000; i++)
+        found += pst_ghosts_take(&g, i * 0x9e3779b97f4a7c15ull, 5000);
+    assert_in_range(found, 0, 20); /* never were there */
     pst_ghosts_fini(&g);
 }
 
 static void ghosts_are_forgotten_as_the_table_grows(void **state)
 {
-    struct pst_ghosts g = {.number = UINT32_MAX - 2}; /* numbers begin again */
+    struct pst_ghosts g = {0};
 
     (void)state;
     pst_ghosts_fit(&g, 1);
-    for (uint64_t i = 1; i < 6; i++)
-        pst_ghosts_add(&g, i << 32);
-    for (uint64_t i = 1; i < 5; i++)
-        assert_true(pst_ghosts_take(&g, i << 32, 10));
-    pst_ghosts_fit(&g, g.count);
+    pst_ghosts_add(&g, 5ull << 32);
+    pst_ghosts_fit(&g, g.count / 2);
     assert_true(pst_ghosts_take(&g, 5ull << 32, 10));
     pst_ghosts_add(&g, 5ull << 32);
-    pst_ghosts_fit(&g, g.count + 1);
+    pst_ghosts_fit(&g, g.count / 2 + 1);
     assert_false(pst_ghosts_take(&g, 5ull << 32, 10));
     pst_ghosts_fini(&g);
 }

@@ -1,0 +1,445 @@
+/*
+ * replay.c: plays a request trace against a store, as a server of language models would: which pages of this
+ * prefix are there, read those, write the others. Requests follow one another as fast as they go. An embedded
+ * store is opened for each policy and capacity; any other one is taken as it is.
+ */
+#include "cli/cli.h"
+#include "cli/trace.h"
+
+#include "base/clock.h"
+
+#include <inttypes.h>
+
+#define PREFIX "penstock-replay/"
+
+enum {
+    KEY_BYTES = sizeof(PREFIX) - 1 + 8,
+    BATCH_MAX = 128,
+    BUFFER_BYTES_MAX = 64 << 20, /* of values underway, unless one is larger */
+    SAMPLES_MAX = 1 << 18,       /* of each kind; the last ones */
+    RUNS_MAX = 64,
+};
+
+enum kind { EXISTS, GET, PUT, KINDS };
+static const char *const kind_names[] = {"exists", "get", "put"};
+
+struct samples {
+    uint32_t *ns;
+    uint64_t count;
+};
+
+struct run {
+    char policy[16]; /* "": the store's own */
+    uint64_t capacity_pages;
+    uint64_t hits, written, refused; /* pages */
+    int64_t optimum;                 /* hits; -1: nobody asked */
+    uint64_t evictions;
+    double seconds;
+    double p50_us[KINDS], p99_us[KINDS];
+};
+
+struct replay {
+    struct pst_cli *cli;
+    struct pst_trace trace;
+    char (*keys)[KEY_BYTES + 1]; /* of one request's pages */
+    struct iovec *names;
+    struct penstock_op ops[BATCH_MAX];
+    uint8_t *buffer;
+    uint32_t batch;
+    struct samples samples[KINDS];
+    struct run runs[RUNS_MAX];
+    uint32_t run_count;
+    int64_t hits_max;
+};
+
+/* ---- one request ---- */
+
+static void sample(struct replay *p, enum kind kind, uint64_t begun_ns)
+{
+    struct samples *s = &p->samples[kind];
+
+    s->ns[s->count++ % SAMPLES_MAX] = (uint32_t)pst_min(pst_now_ns() - begun_ns, UINT32_MAX);
+}
+
+static void stamp(uint8_t *value, uint32_t page)
+{
+    memcpy(value, &page, sizeof(page));
+}
+
+/* Reads or writes pages [@from, @to) of a request, in their order. Return: 0 or why all of it failed. */
+static int move_pages(struct replay *p, enum kind kind, const uint32_t *pages, uint64_t from, uint64_t to,
+                      struct run *run)
+{
+    uint64_t page_bytes = p->cli->page_size;
+
+    for (uint64_t at = from; at < to; at += p->batch) {
+        uint64_t count = pst_min(p->batch, to - at), begun_ns;
+        int r;
+
+        for (uint64_t i = 0; i < count; i++) {
+            struct penstock_op *op = &p->ops[i];
+            uint8_t *value = p->buffer + i * page_bytes;
+
+            penstock_prep(op, kind == GET ? PENSTOCK_GET : PENSTOCK_PUT, p->keys[at + i], KEY_BYTES);
+            op->data = value;
+            op->bytes = page_bytes;
+            op->depth = (uint16_t)(at + i);
+            if (kind == PUT) {
+                op->flags = PENSTOCK_IF_ABSENT;
+                stamp(value, pages[at + i]);
+            }
+        }
+        begun_ns = pst_now_ns();
+        r = penstock_batch(p->cli->store, p->ops, count);
+        if (r < 0)
+            return r;
+        sample(p, kind, begun_ns);
+        for (uint64_t i = 0; i < count; i++) {
+            const struct penstock_op *op = &p->ops[i];
+
+            if (kind == PUT && (op->result == -ENOSPC || op->result == PENSTOCK_BUSY))
+                run->refused++;
+            else if (kind == PUT && op->result != PENSTOCK_EXISTS && op->result)
+                return op->result;
+            else if (kind == GET && op->result)
+                return op->result;
+            else if (kind == GET && memcmp(op->data, &pages[at + i], sizeof(pages[0])) != 0)
+                return -EBADMSG;
+            run->written += kind == PUT && op->result == 0;
+        }
+    }
+    return 0;
+}
+
+static int play_request(struct replay *p, uint64_t request, struct run *run)
+{
+    const uint32_t *pages = p->trace.pages + p->trace.starts[request];
+    uint64_t count = p->trace.starts[request + 1] - p->trace.starts[request], begun_ns;
+    size_t hits = 0;
+    int r;
+
+    if (count == 0)
+        return 0;
+    for (uint64_t i = 0; i < count; i++) {
+        snprintf(p->keys[i], sizeof(p->keys[i]), PREFIX "%08" PRIx32, pages[i]);
+        p->names[i] = (struct iovec){p->keys[i], KEY_BYTES};
+    }
+    begun_ns = pst_now_ns();
+    r = penstock_exists_consecutive(p->cli->store, p->names, count, &hits);
+    if (r < 0)
+        return r;
+    sample(p, EXISTS, begun_ns);
+    r = move_pages(p, GET, pages, 0, hits, run);
+    if (r == 0)
+        run->hits += hits;
+    return r ? r : move_pages(p, PUT, pages, hits, count, run);
+}
+
+/* ---- one run ---- */
+
+static int by_value(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+static void rank(struct replay *p, struct run *run)
+{
+    for (int kind = 0; kind < KINDS; kind++) {
+        struct samples *s = &p->samples[kind];
+        uint64_t count = pst_min(s->count, SAMPLES_MAX), middle = count / 2, late = count * 99 / 100;
+
+        qsort(s->ns, count, sizeof(*s->ns), by_value);
+        run->p50_us[kind] = count ? (double)s->ns[middle] / 1000 : 0;
+        run->p99_us[kind] = count ? (double)s->ns[late] / 1000 : 0;
+        s->count = 0;
+    }
+}
+
+static int play(struct replay *p, struct run *run)
+{
+    struct penstock_stat before = {.size = sizeof(before)}, after = {.size = sizeof(after)};
+    uint64_t begun_ns;
+    int r = penstock_delete_prefix(p->cli->store, PREFIX, sizeof(PREFIX) - 1, NULL);
+
+    if (r == 0)
+        r = penstock_stat(p->cli->store, &before);
+    begun_ns = pst_now_ns();
+    for (uint64_t i = 0; r == 0 && i < p->trace.request_count; i++)
+        r = play_request(p, i, run);
+    run->seconds = (double)(pst_now_ns() - begun_ns) / 1e9;
+    if (r == 0)
+        r = penstock_stat(p->cli->store, &after);
+    run->evictions = after.evictions - before.evictions;
+    rank(p, run);
+    if (r == 0)
+        r = penstock_delete_prefix(p->cli->store, PREFIX, sizeof(PREFIX) - 1, NULL);
+    return r ? pst_cli_fail(r) : 0;
+}
+
+/* An embedded store that holds just the pages of the run. */
+static int play_embedded(struct replay *p, struct run *run)
+{
+    const char *url = p->cli->url ? p->cli->url : "mem:";
+    uint64_t bytes = run->capacity_pages * p->cli->page_size;
+    char text[1024];
+    int code;
+
+    snprintf(text, sizeof(text),
+             "%s%cdram=%" PRIu64 "&cache=" PREFIX "&quota=" PREFIX "=%" PRIu64 "&policy=%s", url,
+             strchr(url, '?') ? '&' : '?', bytes + bytes / 2 + run->capacity_pages * 1024 + (64 << 20), bytes,
+             run->policy);
+    code = pst_cli_open(p->cli, text);
+    if (code == 0)
+        code = play(p, run);
+    p->cli->store = penstock_close(p->cli->store);
+    return code;
+}
+
+/* ---- which runs ---- */
+
+/* The next of a comma-separated list. */
+static bool next_item(const char **list, char item[64])
+{
+    size_t len = strcspn(*list, ",");
+
+    if (!**list)
+        return false;
+    snprintf(item, 64, "%.*s", (int)pst_min(len, 63), *list);
+    *list += len + ((*list)[len] == ',');
+    return true;
+}
+
+/* "5%" of the trace's pages, or a number of pages; 0: neither. */
+static uint64_t capacity_of(const struct replay *p, const char *text)
+{
+    const char *end;
+    uint64_t number;
+
+    if (pst_parse_digits(text, &end, &number) < 0 || (*end && strcmp(end, "%") != 0))
+        return 0;
+    if (number > (*end ? 100 : PST_TRACE_PAGES_MAX))
+        return 0;
+    return *end ? pst_max(1, number * p->trace.unique_count / 100) : number;
+}
+
+static int add_runs(struct replay *p, const char *capacity)
+{
+    const char *policies = p->cli->policy;
+    char policy[64];
+    uint64_t pages = capacity_of(p, capacity);
+
+    if (!pages)
+        return pst_cli_usage("capacity: '%s' is neither a percentage nor a number of pages", capacity);
+    while (next_item(&policies, policy)) {
+        if (p->run_count == RUNS_MAX || strlen(policy) >= sizeof(p->runs[0].policy))
+            return pst_cli_usage("policy: more than %d runs, or no policy: '%s'", RUNS_MAX, policy);
+        p->runs[p->run_count] = (struct run){.capacity_pages = pages, .optimum = -1};
+        memcpy(p->runs[p->run_count++].policy, policy, strlen(policy) + 1);
+    }
+    return 0;
+}
+
+static int plan(struct replay *p)
+{
+    const char *capacities = p->cli->capacity;
+    char capacity[64];
+    int code = 0;
+
+    while (code == 0 && next_item(&capacities, capacity))
+        code = add_runs(p, capacity);
+    if (code == 0 && p->run_count == 0)
+        code = pst_cli_usage("capacity or policy: none is named");
+    return code;
+}
+
+static bool embedded(const struct pst_cli *cli)
+{
+    return !cli->url || strcmp(cli->url, "mem:") == 0 || strncmp(cli->url, "mem:?", 5) == 0;
+}
+
+static int play_all(struct replay *p)
+{
+    int code;
+
+    if (!embedded(p->cli)) {
+        p->run_count = 1;
+        p->runs[0].optimum = -1;
+        code = pst_cli_open(p->cli, p->cli->url);
+        return code ? code : play(p, &p->runs[0]);
+    }
+    code = plan(p);
+    for (uint32_t i = 0; code == 0 && i < p->run_count; i++) {
+        struct run *run = &p->runs[i];
+
+        code = play_embedded(p, run);
+        if (code == 0 && p->cli->belady) {
+            bool same = i > 0 && p->runs[i - 1].capacity_pages == run->capacity_pages;
+
+            run->optimum = same ? p->runs[i - 1].optimum : pst_trace_optimum(&p->trace, run->capacity_pages);
+            code = run->optimum < 0 ? pst_cli_fail(-ENOMEM) : 0;
+        }
+    }
+    return code;
+}
+
+/* ---- the report ---- */
+
+static double share(const struct replay *p, uint64_t pages)
+{
+    return (double)pages / (double)p->trace.page_count;
+}
+
+static void print_json(const struct replay *p)
+{
+    uint64_t page_bytes = p->cli->page_size;
+
+    printf("{\"requests\":%" PRIu64 ",\"pages\":%" PRIu64 ",\"unique\":%" PRIu32 ",\"page_bytes\":%" PRIu64
+           ",\"hit_rate_max\":%.6f,\"runs\":[",
+           p->trace.request_count, p->trace.page_count, p->trace.unique_count, page_bytes,
+           share(p, (uint64_t)p->hits_max));
+    for (uint32_t i = 0; i < p->run_count; i++) {
+        const struct run *run = &p->runs[i];
+
+        printf("%s{", i ? "," : "");
+        if (*run->policy)
+            printf("\"policy\":\"%s\",\"capacity_pages\":%" PRIu64 ",", run->policy, run->capacity_pages);
+        if (run->optimum >= 0)
+            printf("\"hit_rate_optimum\":%.6f,", share(p, (uint64_t)run->optimum));
+        printf("\"hits\":%" PRIu64 ",\"hit_rate\":%.6f,\"hit_rate_memory\":%.6f,\"read_bytes\":%" PRIu64
+               ",\"written_bytes\":%" PRIu64 ",\"refused\":%" PRIu64 ",\"evictions\":%" PRIu64
+               ",\"seconds\":%.3f",
+               run->hits, share(p, run->hits), share(p, run->hits), run->hits * page_bytes,
+               run->written * page_bytes, run->refused, run->evictions, run->seconds);
+        for (int kind = 0; kind < KINDS; kind++)
+            printf(",\"%s_p50_us\":%.1f,\"%s_p99_us\":%.1f", kind_names[kind], run->p50_us[kind],
+                   kind_names[kind], run->p99_us[kind]);
+        printf("}");
+    }
+    printf("]}\n");
+}
+
+static void print_text(const struct replay *p)
+{
+    double page_mb = (double)p->cli->page_size / 1e6;
+
+    printf("%" PRIu64 " requests, %" PRIu64 " pages, %" PRIu32
+           " of them different; %.2f %% hit without an end\n",
+           p->trace.request_count, p->trace.page_count, p->trace.unique_count,
+           100 * share(p, (uint64_t)p->hits_max));
+    for (uint32_t i = 0; i < p->run_count; i++) {
+        const struct run *run = &p->runs[i];
+
+        if (*run->policy)
+            printf("%-8s %8" PRIu64 " pages (%.1f %%): ", run->policy, run->capacity_pages,
+                   100.0 * (double)run->capacity_pages / p->trace.unique_count);
+        printf("%.2f %% hit, all in memory", 100 * share(p, run->hits));
+        if (run->optimum >= 0)
+            printf(", %.2f %% at best", 100 * share(p, (uint64_t)run->optimum));
+        printf("; %.1f MB read, %.1f MB written, %" PRIu64 " pages refused, %.2f s",
+               (double)run->hits * page_mb, (double)run->written * page_mb, run->refused, run->seconds);
+        for (int kind = 0; kind < KINDS; kind++)
+            printf("%s%s %.0f/%.0f us", kind ? ", " : "; p50/p99: ", kind_names[kind], run->p50_us[kind],
+                   run->p99_us[kind]);
+        printf("\n");
+    }
+}
+
+static int plot(const struct replay *p)
+{
+    struct pst_curve curves[PST_CURVES_MAX] = {0};
+    uint32_t count = 0;
+    int r;
+
+    for (uint32_t i = 0; i < p->run_count; i++) {
+        const struct run *run = &p->runs[i];
+        const char *names[] = {run->optimum >= 0 ? "optimum" : NULL, run->policy};
+        const double rates[] = {run->optimum >= 0 ? share(p, (uint64_t)run->optimum) : 0,
+                                share(p, run->hits)};
+
+        for (size_t n = 0; n < pst_count_of(names); n++) {
+            double x = (double)run->capacity_pages / p->trace.unique_count;
+            uint32_t c = 0;
+
+            while (c < count && names[n] && strcmp(curves[c].name, names[n]) != 0)
+                c++;
+            if (!names[n] || c == PST_CURVES_MAX || (c < count && curves[c].x[curves[c].count - 1] == x))
+                continue;
+            count = (uint32_t)pst_max(count, c + 1);
+            curves[c].name = names[n];
+            curves[c].x[curves[c].count] = x;
+            curves[c].y[curves[c].count++] = rates[n];
+        }
+    }
+    r = pst_plot_write(p->cli->plot, curves, count);
+    if (r < 0)
+        fprintf(stderr, "penstock: %s: %s\n", p->cli->plot, strerror(-r));
+    return r < 0 ? PST_EXIT_OTHER : 0;
+}
+
+static int report(const struct replay *p)
+{
+    if (p->cli->json)
+        print_json(p);
+    else
+        print_text(p);
+    return p->cli->plot ? plot(p) : 0;
+}
+
+/* ---- the command ---- */
+
+static int prepare(struct replay *p)
+{
+    uint64_t longest = 0, page_bytes = p->cli->page_size;
+
+    for (uint64_t i = 0; i < p->trace.request_count; i++)
+        longest = pst_max(longest, p->trace.starts[i + 1] - p->trace.starts[i]);
+    p->batch = (uint32_t)pst_max(1, pst_min(BATCH_MAX, BUFFER_BYTES_MAX / page_bytes));
+    p->keys = calloc(longest, sizeof(*p->keys));
+    p->names = calloc(longest, sizeof(*p->names));
+    p->buffer = calloc(p->batch, page_bytes);
+    p->hits_max = pst_trace_optimum(&p->trace, p->trace.unique_count);
+    for (int kind = 0; kind < KINDS; kind++)
+        p->samples[kind].ns = malloc(SAMPLES_MAX * sizeof(uint32_t));
+    if (!p->keys || !p->names || !p->buffer || p->hits_max < 0)
+        return pst_cli_fail(-ENOMEM);
+    return p->samples[EXISTS].ns && p->samples[GET].ns && p->samples[PUT].ns ? 0 : pst_cli_fail(-ENOMEM);
+}
+
+static int replay(struct replay *p)
+{
+    char fault[PST_FAULT_BYTES];
+    int code;
+
+    if (!embedded(p->cli) && (p->cli->belady || p->cli->plot))
+        return pst_cli_usage("belady and plot are about embedded stores (mem:), whose capacity is known");
+    if (pst_trace_read(p->cli->args[0], &p->trace, fault) < 0) {
+        fprintf(stderr, "penstock: %s: %s\n", p->cli->args[0], fault);
+        return PST_EXIT_USAGE;
+    }
+    code = prepare(p);
+    if (code == 0)
+        code = play_all(p);
+    return code ? code : report(p);
+}
+
+int pst_cmd_replay(struct pst_cli *cli)
+{
+    struct replay *p = calloc(1, sizeof(*p));
+    int code;
+
+    pst_assert(!cli->store && cli->arg_count == 1);
+    if (!p)
+        return pst_cli_fail(-ENOMEM);
+    p->cli = cli;
+    code = replay(p);
+    for (int kind = 0; kind < KINDS; kind++)
+        free(p->samples[kind].ns);
+    pst_trace_fini(&p->trace);
+    free(p->keys);
+    free(p->names);
+    free(p->buffer);
+    free(p);
+    return code;
+}
