@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import json
 import os
 import pathlib
@@ -11,7 +12,7 @@ import socket
 import subprocess
 import threading
 import time
-from typing import Callable
+from typing import Callable, Iterator
 
 BUILD = pathlib.Path(os.environ.get("PENSTOCK_BUILD", "build")).resolve()
 WAIT_S = 30
@@ -97,6 +98,20 @@ class Node:
         self.wait()
         for path in arena_files(self.pid):
             path.unlink()
+
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[None]:
+        """None of its threads runs within the block: SIGSTOP, which takes effect in its own time, and SIGCONT."""
+        def states() -> set[str]:
+            stats = [stat.read_text() for stat in pathlib.Path(f"/proc/{self.pid}/task").glob("*/stat")]
+            return {stat.rpartition(")")[2].split()[0] for stat in stats}
+
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            wait_until("all threads stopped", lambda: states() == {"T"})
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
 
     def __enter__(self) -> Node:
         return self

@@ -5,7 +5,6 @@ import asyncio
 import gc
 import os
 import pathlib
-import signal
 import weakref
 
 import pytest
@@ -126,8 +125,7 @@ def test_a_cancelled_batch_keeps_its_memory_until_the_end(tmp_path: pathlib.Path
         await store.aio.put_many([(f"k{i}", LARGE) for i in range(3)])
         rooms, value = [Room(len(LARGE)) for _ in range(3)], Room(LARGE)
         gone = weakref.ref(value)
-        node.process.send_signal(signal.SIGSTOP)
-        try:
+        with node.stopped():
             batches = [asyncio.ensure_future(store.aio.get_into_many(["k0", "k1", "k2"], rooms)),
                        asyncio.ensure_future(store.aio.put_many([("new", value), ("newer", value)]))]
             await asyncio.sleep(0.05)
@@ -142,8 +140,6 @@ def test_a_cancelled_batch_keeps_its_memory_until_the_end(tmp_path: pathlib.Path
             for room in (*rooms, kept):
                 with pytest.raises(BufferError):
                     room.extend(b"x")  # lent out
-        finally:
-            node.process.send_signal(signal.SIGCONT)
         del kept, room
         for _ in range(1000):
             await asyncio.sleep(0.01)

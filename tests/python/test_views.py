@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import pathlib
-import signal
 import threading
 
 import penstock
@@ -15,14 +14,11 @@ def test_a_release_waits_for_nobody(tmp_path: pathlib.Path) -> None:
             store.put("k", bytes(1 << 20))
             views = [store.view("k") for _ in range(20)]
             assert store.stat().pinned_bytes > 0
-            node.process.send_signal(signal.SIGSTOP)
-            try:
+            with node.stopped():
                 releases = threading.Thread(target=lambda: [view.release() for view in views], daemon=True)
                 releases.start()
                 releases.join(support.WAIT_S)
                 assert not releases.is_alive()
-            finally:
-                node.process.send_signal(signal.SIGCONT)
             assert store.stat().pinned_bytes == 0
         node.stop()
 

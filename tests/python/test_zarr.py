@@ -6,7 +6,6 @@ import pickle
 import subprocess
 import sys
 import os
-import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -160,8 +159,7 @@ def test_a_stopped_node_does_not_stop_the_loop(tmp_path: Any) -> None:
         store.set_sync("k", cpu.Buffer.from_bytes(b"value"))
 
         async def read() -> None:
-            node.process.send_signal(signal.SIGSTOP)
-            try:
+            with node.stopped():
                 with pytest.raises(TimeoutError):
                     await asyncio.wait_for(store.get("k"), 0.2)
                 ticks = 0
@@ -170,8 +168,6 @@ def test_a_stopped_node_does_not_stop_the_loop(tmp_path: Any) -> None:
                     await asyncio.sleep(0.01)
                     ticks += not waiting.done()
                 assert ticks == 10
-            finally:
-                node.process.send_signal(signal.SIGCONT)
             assert (await waiting).to_bytes() == b"value"
 
         asyncio.run(read())
