@@ -321,7 +321,7 @@ static void dead_writers_leave_nothing(void **state)
     assert_true(pid >= 0);
     if (pid == 0) {
         struct penstock *own;
-        uint8_t *value = malloc(LARGE);
+        uint8_t *value = calloc(1, LARGE);
         char key[16];
 
         if (penstock_open(fixture.place.url, NULL, &own))

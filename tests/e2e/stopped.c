@@ -135,7 +135,8 @@ static int set_nonblocking(int fd)
 /* Return: 0 when all that happens to the child is documented. */
 static int live(const char *url, int began_fd, int end_fd)
 {
-    struct penstock_options options = {.size = sizeof(options), .timeout_ms = TIMEOUT_MS};
+    struct penstock_options options = {
+        .size = sizeof(options), .timeout_ms = TIMEOUT_MS, .connect_ms = 60000};
     uint8_t *value = malloc(LARGE), *back = malloc(LARGE);
     struct penstock *store;
     uint64_t value_bytes;

@@ -623,7 +623,8 @@ static void kills_lose_nothing(void **state)
         assert_true(child >= 0);
         if (child == 0)
             live(j, round);
-        usleep((useconds_t)(random_next() % 8000)); /* also before it has opened the store */
+        usleep(
+            (useconds_t)(random_next() % (8000ull * slowness()))); /* also before it has opened the store */
         kill(child, SIGKILL);
         assert_int_equal(waitpid(child, &status, 0), child);
         assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);

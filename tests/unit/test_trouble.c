@@ -543,6 +543,6 @@ int main(void)
         cmocka_unit_test(memory_is_left_alone),
     };
 
-    alarm(SECONDS_MAX * (getenv("TEST_SLOWNESS") ? (unsigned)atoi(getenv("TEST_SLOWNESS")) : 1));
+    alarm(SECONDS_MAX * slowness());
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
