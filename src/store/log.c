@@ -16,9 +16,13 @@ enum {
 static const uint64_t GENERATIONS_AHEAD =
     1ull << 46; /* nanoseconds, of a shard that writes without a pause: 19 h */
 
-uint64_t pst_log_key_hash(const struct pst_log *log, struct pst_bytes key)
+struct pst_log_tombstone pst_log_tombstone_of(const struct pst_log *log, struct pst_bytes key,
+                                              uint64_t generation)
 {
-    return pst_hash64(key.data, key.len, log->seed);
+    return (struct pst_log_tombstone){.generation = generation,
+                                      .key_hash = pst_hash64(key.data, key.len, log->seed),
+                                      .key_check = (uint32_t)pst_hash64(key.data, key.len, ~log->seed),
+                                      .kind = PST_LOG_TOMBSTONE};
 }
 
 /* ---- open and close ---- */
@@ -114,6 +118,8 @@ struct pst_log *pst_log_close(struct pst_log *log)
         pst_close_fd(&log->fds[i]);
     pst_log_folders_close(log);
     pthread_mutex_destroy(&log->lock);
+    for (uint32_t i = 0; log->segments && i < log->segment_count; i++)
+        free(log->segments[i].entries);
     free(log->segments);
     free(log->fds);
     free(log->lanes);
@@ -172,7 +178,7 @@ static int take_memory(struct pst_lane *lane, uint32_t depth)
     uint8_t *at;
 
     lane->reading_room = depth;
-    lane->memory_bytes = (uint64_t)PST_LANE_GROUPS * PST_GROUP_BUFFER_BYTES +
+    lane->memory_bytes = PST_LOG_DATA_AT + (uint64_t)PST_LANE_GROUPS * PST_GROUP_BUFFER_BYTES +
                          (uint64_t)depth * PST_READ_SMALL_BYTES +
                          (uint64_t)PST_READ_LARGES * PST_READ_LARGE_BYTES;
     at = mmap(NULL, lane->memory_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -186,6 +192,8 @@ static int take_memory(struct pst_lane *lane, uint32_t depth)
         lane->groups[i].buffer = at;
         pst_list_init(&lane->groups[i].appends);
     }
+    lane->free_head = at;
+    at += PST_LOG_DATA_AT;
     for (uint32_t i = 0; i < PST_READ_LARGES; i++, at += PST_READ_LARGE_BYTES)
         lane->larges[lane->large_count++] = at;
     for (uint32_t i = 0; i < depth; i++, at += PST_READ_SMALL_BYTES)
@@ -201,8 +209,8 @@ static int open_disk(struct pst_lane *lane, const struct pst_log_options *o)
     const char *fault = "";
     struct pst_disk_options options = {
         .driver = o->driver,
-        .depth =
-            3 * (o->depth + PST_LANE_GROUPS) + PST_LANE_DIRTY, /* never full: lanes count for themselves */
+        .depth = 3 * (o->depth + PST_LANE_GROUPS) + PST_LANE_DIRTY +
+                 1, /* never full: lanes count for themselves */
         .regions = regions,
         .region_count = o->region_count + 1,
         .fds = log->fds,
@@ -231,6 +239,7 @@ int pst_lane_open(struct pst_log *log, uint32_t index, const struct pst_log_opti
     pst_list_init(&lane->flushes);
     pst_list_init(&lane->waiting);
     pst_list_init(&lane->done);
+    pst_list_init(&lane->moves);
     r = take_memory(lane, options->depth);
     if (r < 0)
         pst_log_refuse(r, "no memory for the buffers of a lane");
@@ -267,9 +276,21 @@ void pst_lane_done(struct pst_lane *lane, struct pst_log_op *op, int result)
 {
     pst_assert(result <= 0);
     op->result = result;
-    lane->stat.failed += result == -EIO || result == -ENOSPC;
-    lane->stat.corrupt += result == -EBADMSG;
-    pst_list_push_back(&lane->done, &op->link);
+    switch (op->verb) {
+    case PST_LOG_RECLAIM_FLUSH:
+        pst_reclaim_flushed(lane, result);
+        return;
+    case PST_LOG_MOVE_READ:
+        pst_move_read(lane, pst_container_of(op, struct pst_log_move, read.op));
+        return;
+    case PST_LOG_MOVE_APPEND:
+        pst_move_appended(lane, pst_container_of(op, struct pst_log_move, append.op));
+        return;
+    default:
+        lane->stat.failed += result == -EIO || result == -ENOSPC;
+        lane->stat.corrupt += result == -EBADMSG;
+        pst_list_push_back(&lane->done, &op->link);
+    }
 }
 
 static void io_ended(struct pst_lane *lane, struct pst_lane_io *io)
@@ -281,34 +302,39 @@ static void io_ended(struct pst_lane *lane, struct pst_lane_io *io)
     case PST_IO_SYNC:
         pst_sync_io_ended(lane);
         return;
+    case PST_IO_RECLAIM:
+        pst_reclaim_io_ended(lane);
+        return;
     default:
         pst_assert(io->kind == PST_IO_READ);
         pst_reading_io_ended(lane, io->owner, io->op.result);
     }
 }
 
-uint32_t pst_lane_poll(struct pst_lane *lane, struct pst_list *done)
+bool pst_lane_poll(struct pst_lane *lane, struct pst_list *done)
 {
-    uint32_t count = 0;
+    bool any = false;
 
     for (int round = 0; round < POLL_ROUNDS_MAX; round++) {
         struct pst_list ended;
 
         pst_list_init(&ended);
+        pst_moves_step(lane);
         pst_lane_write_step(lane);
+        pst_reclaim_step(lane);
         if (pst_disk_poll(lane->disk, &ended) == 0)
             break;
-        pst_list_each_safe (link, &ended) {
-            struct pst_disk_op *op = pst_list_entry(link, struct pst_disk_op, link);
+        any = true;
+        while (!pst_list_empty(&ended)) {
+            struct pst_disk_op *op = pst_list_first(&ended, struct pst_disk_op, link);
 
-            pst_list_remove(link);
+            pst_list_remove(&op->link);
             io_ended(lane, pst_container_of(op, struct pst_lane_io, op));
         }
     }
-    pst_list_each (link, &lane->done)
-        count++;
+    any = any || !pst_list_empty(&lane->done);
     pst_list_splice(done, &lane->done);
-    return count;
+    return any;
 }
 
 int pst_lane_descriptor(const struct pst_lane *lane)
@@ -320,8 +346,8 @@ int pst_lane_descriptor(const struct pst_lane *lane)
 bool pst_lane_idle(const struct pst_lane *lane)
 {
     return pst_disk_underway(lane->disk) == 0 && !lane->open && lane->issued == lane->written &&
-           lane->reading_count == 0 && pst_list_empty(&lane->flushes) && pst_list_empty(&lane->waiting) &&
-           pst_list_empty(&lane->done);
+           lane->reading_count == 0 && lane->reclaim.stage == PST_RECLAIM_NONE &&
+           pst_list_empty(&lane->flushes) && pst_list_empty(&lane->waiting) && pst_list_empty(&lane->done);
 }
 
 /* ---- figures ---- */
@@ -340,6 +366,8 @@ void pst_log_stat(const struct pst_log *log, struct pst_log_stat *out)
         sum.appended_bytes += s->appended_bytes;
         sum.written_bytes += s->written_bytes;
         sum.read_bytes += s->read_bytes;
+        sum.moved_bytes += s->moved_bytes;
+        sum.reclaimed_segments += s->reclaimed_segments;
         sum.syncs += s->syncs;
         sum.tombstones += s->tombstones;
         sum.corrupt += s->corrupt;

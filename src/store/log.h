@@ -64,7 +64,7 @@ struct pst_lane *pst_log_lane(struct pst_log *log, uint32_t index);
 
 /* ---- what is done, in any lane ---- */
 
-enum pst_log_verb { PST_LOG_APPEND, PST_LOG_READ, PST_LOG_FLUSH };
+enum pst_log_verb { PST_LOG_APPEND, PST_LOG_READ, PST_LOG_FLUSH, PST_LOG_MOVE };
 
 /* First member of every operation: what a poll returns. */
 struct pst_log_op {
@@ -75,10 +75,10 @@ struct pst_log_op {
 };
 
 /*
- * Carries on what is underway; moves operations that are done to the end of @done. Return: how many. Call it
- * once a round, also after appends: it is what writes them.
+ * Carries on what is underway; moves operations that are done to the end of @done. Call it once a round, also
+ * after appends: it is what writes them. Return: whether anything happened: if not, sleep.
  */
-uint32_t pst_lane_poll(struct pst_lane *lane, struct pst_list *done);
+bool pst_lane_poll(struct pst_lane *lane, struct pst_list *done);
 int pst_lane_descriptor(const struct pst_lane *lane); /* to sleep on, as pst_disk_descriptor() */
 bool pst_lane_idle(const struct pst_lane *lane);      /* nothing underway, nothing waits to be written */
 
@@ -113,14 +113,16 @@ struct pst_log_append {
     uint32_t crc; /* of a value of one block: for pst_log_read */
 
     /* The lane's. */
-    uint32_t entry_at, data_at;
+    uint64_t key_hash;
+    uint32_t key_check, entry_at, data_at;
     bool packed;
 };
 
 /*
  * Return: 0 queued; -EBUSY poll first; -ENOSPC no segment is free (what is left is for reclaim); -EFBIG
  * larger than a segment; -EIO no segment takes writes any more; -EINVAL pieces that are neither aligned nor
- * few. The result may be -EIO or -ENOSPC: the value is not there, its segment takes no more, others do.
+ * few. The result may be -EIO or -ENOSPC: the value is not there, nor will it be after a restart; its segment
+ * takes no more, others do.
  */
 int pst_log_append(struct pst_lane *lane, struct pst_log_append *append);
 /* The largest value that a segment takes. */
@@ -192,7 +194,7 @@ struct pst_log_stat {
     uint64_t live_bytes;     /* of values, as they lie on disk */
     uint64_t appended_bytes; /* of values, by append */
     uint64_t written_bytes;  /* all that was written: written / appended is the write amplification */
-    uint64_t read_bytes, syncs, tombstones, corrupt, failed;
+    uint64_t read_bytes, moved_bytes, reclaimed_segments, syncs, tombstones, corrupt, failed;
 };
 void pst_log_stat(const struct pst_log *log, struct pst_log_stat *out);
 

@@ -181,18 +181,27 @@ static int append_large(struct pst_lane *lane, struct pst_log_append *a)
     return r;
 }
 
-int pst_log_append(struct pst_lane *lane, struct pst_log_append *a)
+int pst_lane_append(struct pst_lane *lane, struct pst_log_append *a, uint8_t verb)
 {
+    struct pst_log_tombstone tombstone;
     int r;
 
     pst_assert(pieces_bytes(a) == a->value.value_bytes);
     if (a->value.value_bytes > pst_log_value_bytes_max(lane->log))
         return -EFBIG;
-    if (!pst_lane_has_room(lane, pst_log_disk_bytes(&a->value)))
+    if (verb == PST_LOG_APPEND && !pst_lane_has_room(lane, pst_log_disk_bytes(&a->value)))
         return -ENOSPC;
-    a->op.verb = PST_LOG_APPEND;
+    a->op.verb = verb;
+    tombstone = pst_log_tombstone_of(lane->log, a->value.key, a->value.generation);
+    a->key_hash = tombstone.key_hash;
+    a->key_check = tombstone.key_check;
     r = pst_log_one_block(a->value.value_bytes) ? append_shared(lane, a) : append_large(lane, a);
-    if (r == 0)
+    if (r == 0 && verb == PST_LOG_APPEND)
         lane->stat.appended_bytes += a->value.value_bytes;
     return r;
+}
+
+int pst_log_append(struct pst_lane *lane, struct pst_log_append *append)
+{
+    return pst_lane_append(lane, append, PST_LOG_APPEND);
 }

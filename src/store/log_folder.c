@@ -336,7 +336,8 @@ static int read_head(struct pst_log *log, uint32_t segment, uint8_t *buffer)
         if (!pst_segment_head_good(&head, log->seed, segment))
             continue;
         s->sequence = head.sequence;
-        s->state = head.in_use ? PST_SEGMENT_FULL : PST_SEGMENT_FREE;
+        s->state = head.in_use == PST_SEGMENT_HEAD_USED ? PST_SEGMENT_FULL : PST_SEGMENT_FREE;
+        s->failed = head.in_use == PST_SEGMENT_HEAD_FAILED;
         log->sequence = pst_max(log->sequence, head.sequence);
         return 0;
     }
@@ -364,7 +365,7 @@ int pst_log_segments_open(struct pst_log *log, const struct pst_log_options *opt
                                name, log->segment_bytes >> 20, strerror(-log->fds[i]));
         else
             r = read_head(log, i, buffer);
-        log->free_count += r == 0 && log->segments[i].state == PST_SEGMENT_FREE;
+        log->free_count += r == 0 && log->segments[i].state == PST_SEGMENT_FREE && !log->segments[i].failed;
     }
     free(buffer);
     for (uint32_t i = 0; r == 0 && i < log->folder_count; i++) {

@@ -37,13 +37,19 @@ enum {
 #define PST_GROUP_MAGIC   0x707267747370ull /* "pstgrp" */
 #define PST_TAIL_MAGIC    0x786469747370ull /* "pstidx" */
 
+enum pst_segment_use {
+    PST_SEGMENT_HEAD_FREE, /* whatever lies behind */
+    PST_SEGMENT_HEAD_USED,
+    PST_SEGMENT_HEAD_FAILED, /* as free, but never to be used again */
+};
+
 struct pst_segment_head {
     uint64_t magic;
     uint64_t check; /* of what follows */
     uint64_t sequence;
     uint32_t version;
     uint32_t segment; /* its number: a file under another name is not believed */
-    uint32_t in_use;  /* 0: free, whatever lies behind */
+    uint32_t in_use;  /* enum pst_segment_use */
     uint32_t lane;
 };
 _Static_assert(sizeof(struct pst_segment_head) == 40, "segment head layout");
@@ -90,12 +96,15 @@ struct pst_log_entry {
 };
 _Static_assert(sizeof(struct pst_log_entry) == 40, "entry layout");
 
+enum { PST_TOMBSTONE_EXACT = 1 }; /* kills this generation alone, not those before it */
+
 struct pst_log_tombstone {
-    uint64_t generation; /* of the dead value */
+    uint64_t generation; /* of the dead value; older ones of its key are dead, too */
     uint64_t key_hash;
     uint64_t target_sequence; /* of the segment that has it */
     uint32_t target_segment;
-    uint32_t zero[2];
+    uint32_t key_check; /* another hash */
+    uint32_t zero;
     uint16_t zeros;
     uint8_t flags;
     uint8_t kind;

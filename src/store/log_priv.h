@@ -4,6 +4,7 @@
 
 #include "disk/disk.h"
 #include "store/log_format.h"
+#include "store/log_reclaim.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -37,7 +38,7 @@ static inline uint64_t pst_log_whole(uint64_t bytes)
 
 /* ---- segments: under the log's lock, but for what is atomic ---- */
 
-enum pst_segment_state { PST_SEGMENT_FREE, PST_SEGMENT_OPEN, PST_SEGMENT_FULL };
+enum pst_segment_state { PST_SEGMENT_FREE, PST_SEGMENT_OPEN, PST_SEGMENT_FULL, PST_SEGMENT_EMPTY };
 
 struct pst_segment {
     _Atomic uint64_t sequence;
@@ -45,8 +46,14 @@ struct pst_segment {
     _Atomic uint32_t readers; /* reads underway: it is not written anew */
     uint32_t lane;            /* whose keys lie here; PST_LANE_NONE: of several */
     uint8_t state;
-    bool repeated;       /* has copies of values that live elsewhere */
-    _Atomic bool failed; /* takes no writes any more */
+    bool repeated;                        /* may have copies of values that live elsewhere */
+    _Atomic bool failed;                  /* takes no writes any more */
+    _Atomic bool lost;                    /* what lies there cannot be told, nor the segment be freed */
+    uint64_t emptied[PST_LANES_MAX / 64]; /* of several lanes': which have moved what is theirs */
+    uint8_t *entries;                     /* its index, where none is written */
+    uint64_t entries_bytes, entries_room;
+    uint32_t entry_count;
+    uint32_t resume_at; /* where it can be written on, after a restart; 0: it cannot */
 };
 
 struct pst_log_folder {
@@ -65,7 +72,7 @@ struct pst_log {
     pthread_mutex_t lock;
     uint64_t sequence; /* the last one used; under the lock */
     _Atomic uint32_t free_count;
-    _Atomic uint32_t repeated_count; /* segments that have repeated values, or are being emptied */
+    uint32_t resume_count; /* segments that can be written on */
 
     /* From the markers. */
     uint8_t store_id[16];
@@ -92,11 +99,16 @@ static inline uint64_t pst_log_disk_bytes(const struct pst_log_value *v)
                : pst_log_large_at(v) + pst_round_up(v->value_bytes, PST_LOG_ALIGN_BYTES);
 }
 
-uint64_t pst_log_key_hash(const struct pst_log *log, struct pst_bytes key);
+/* A tombstone for one value; its target is the caller's to fill in. */
+struct pst_log_tombstone pst_log_tombstone_of(const struct pst_log *log, struct pst_bytes key,
+                                              uint64_t generation);
 
 /* ---- lanes ---- */
 
-enum pst_lane_io_kind { PST_IO_GROUP, PST_IO_SYNC, PST_IO_READ };
+enum pst_lane_io_kind { PST_IO_GROUP, PST_IO_SYNC, PST_IO_READ, PST_IO_RECLAIM };
+
+/* What a lane asks of itself. */
+enum { PST_LOG_RECLAIM_FLUSH = PST_LOG_MOVE + 1, PST_LOG_MOVE_READ, PST_LOG_MOVE_APPEND };
 
 struct pst_lane_io {
     struct pst_disk_op op;
@@ -141,6 +153,30 @@ struct pst_reading {
     int result;
 };
 
+enum pst_reclaim_stage {
+    PST_RECLAIM_NONE,
+    PST_RECLAIM_TAIL,  /* its last block is read */
+    PST_RECLAIM_INDEX, /* its index is read */
+    PST_RECLAIM_WALK,  /* the owner walks it */
+    PST_RECLAIM_FLUSH, /* what was moved becomes durable */
+    PST_RECLAIM_WAIT,  /* for readers */
+    PST_RECLAIM_HEAD,  /* its free head is written */
+    PST_RECLAIM_SYNC,
+};
+
+struct pst_reclaim {
+    uint8_t stage;
+    bool keep; /* it cannot be freed: something there would be lost */
+    uint32_t segment, moving;
+    bool keep_tombstones; /* there may be further copies of what they kill */
+    uint8_t *entries;
+    struct pst_bytes left;
+    struct pst_segment_tail tail;
+    struct iovec iov;
+    struct pst_lane_io io;
+    struct pst_log_flush flush;
+};
+
 struct pst_lane {
     struct pst_log *log;
     uint32_t index;
@@ -173,6 +209,11 @@ struct pst_lane {
     uint8_t *larges[PST_READ_LARGES];
     uint32_t large_count;
 
+    struct pst_reclaim reclaim;
+    struct pst_list moves; /* read, not yet appended */
+    uint64_t moving_bytes;
+    uint8_t *free_head;
+
     struct pst_list done;
     struct pst_log_stat stat;
 };
@@ -198,7 +239,19 @@ void pst_lane_write_step(struct pst_lane *lane);
 void pst_group_io_ended(struct pst_lane *lane, struct pst_group *group, int result);
 void pst_sync_io_ended(struct pst_lane *lane);
 
-/* log_read.c */
+int pst_lane_bury(struct pst_lane *lane, const struct pst_log_tombstone *tombstone); /* 0 or -ENOMEM */
+
+/* log_append.c, log_read.c: for the caller, or for a move. */
+int pst_lane_append(struct pst_lane *lane, struct pst_log_append *append, uint8_t verb);
+int pst_lane_read(struct pst_lane *lane, struct pst_log_read *read, uint8_t verb);
 void pst_reading_io_ended(struct pst_lane *lane, struct pst_reading *reading, int result);
+
+/* log_reclaim.c */
+void pst_moves_step(struct pst_lane *lane);   /* before pst_lane_write_step() */
+void pst_reclaim_step(struct pst_lane *lane); /* and after it */
+void pst_reclaim_io_ended(struct pst_lane *lane);
+void pst_reclaim_flushed(struct pst_lane *lane, int result);
+void pst_move_read(struct pst_lane *lane, struct pst_log_move *move);
+void pst_move_appended(struct pst_lane *lane, struct pst_log_move *move);
 
 #endif

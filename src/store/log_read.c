@@ -159,14 +159,14 @@ static bool within_value(const struct pst_log *log, const struct pst_log_read *r
            read->place.offset + pst_log_disk_bytes(&read->value) <= log->segment_bytes;
 }
 
-int pst_log_read(struct pst_lane *lane, struct pst_log_read *read)
+int pst_lane_read(struct pst_lane *lane, struct pst_log_read *read, uint8_t verb)
 {
     struct pst_segment *s;
     int r;
 
     if (!within_value(lane->log, read))
         return -EINVAL;
-    read->op.verb = PST_LOG_READ;
+    read->op.verb = verb;
     s = &lane->log->segments[read->place.segment];
     atomic_fetch_add(&s->readers, 1);
     if (read->bytes == 0) {
@@ -178,6 +178,11 @@ int pst_log_read(struct pst_lane *lane, struct pst_log_read *read)
     if (r < 0)
         atomic_fetch_sub(&s->readers, 1);
     return r;
+}
+
+int pst_log_read(struct pst_lane *lane, struct pst_log_read *read)
+{
+    return pst_lane_read(lane, read, PST_LOG_READ);
 }
 
 /* ---- checking ---- */

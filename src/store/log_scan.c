@@ -13,8 +13,12 @@ enum {
     GRAVES_MIN = 1 << 12,
 };
 
+/* A generation of a key that is dead; or, as generation 0, up to which generation all are. */
 struct grave {
-    uint64_t key_hash, generation; /* 0: none */
+    uint64_t key_hash, generation;
+    uint64_t target_sequence, upto;
+    uint32_t key_check;
+    bool used;
 };
 
 /* Entries of a segment: its index, as read or as gathered. */
@@ -26,15 +30,16 @@ struct image {
 
 struct pst_log_scan {
     struct pst_log *log;
-    uint32_t segment;        /* the next one */
-    struct image now, *kept; /* kept: by segment, of those that could not be closed */
-    struct pst_bytes left;   /* of `now` */
+    uint32_t segment; /* the next one */
+    struct image now;
+    struct pst_bytes left; /* of `now` */
     struct grave *graves;
     uint64_t grave_count, grave_room;
     uint8_t *window;
     uint64_t window_at, window_bytes;
     uint32_t window_segment;
     uint8_t *head; /* of the group that is walked */
+    uint32_t walked_to;
     struct pst_log_scanned told;
 };
 
@@ -209,52 +214,32 @@ static int walk(struct pst_log_scan *scan, uint32_t segment, struct image *im)
 
     im->bytes = 0;
     im->entry_count = 0;
+    scan->walked_to = PST_LOG_DATA_AT;
     while (r == 0 && at < end) {
         uint64_t bytes = PST_LOG_ALIGN_BYTES;
 
         if (group_at(scan, segment, at)) {
             bytes = ((const struct pst_group_head *)(const void *)scan->head)->bytes;
             r = add_group(scan, segment, im);
+            scan->walked_to = (uint32_t)(at + bytes);
         }
         at += bytes;
     }
     return r;
 }
 
-/* Return: 0, or -errno: the segment stays without an index. */
-static int write_index(struct pst_log_scan *scan, uint32_t segment, struct image *im)
-{
-    struct pst_log *log = scan->log;
-    uint64_t room = pst_round_up(im->bytes, PST_LOG_ALIGN_BYTES), bytes = room + PST_LOG_ALIGN_BYTES;
-    struct pst_segment_tail tail = {.sequence = log->segments[segment].sequence,
-                                    .segment = segment,
-                                    .index_offset = (uint32_t)(log->segment_bytes - bytes),
-                                    .index_bytes = (uint32_t)im->bytes,
-                                    .entry_count = im->entry_count,
-                                    .index_check = pst_log_index_check(im->entries, im->bytes, log->seed)};
-
-    pst_segment_tail_seal(&tail, log->seed);
-    memset(im->entries + im->bytes, 0, bytes - im->bytes);
-    memcpy(im->entries + room, &tail, sizeof(tail));
-    scan->window_bytes = 0;
-    /* First what it tells of: a killed process's writes may be in the disk's cache. */
-    if (fdatasync(log->fds[segment]) < 0 ||
-        pwrite(log->fds[segment], im->entries, bytes, tail.index_offset) != (ssize_t)bytes ||
-        fdatasync(log->fds[segment]) < 0)
-        return -EIO;
-    return 0;
-}
-
 /* ---- what is dead ---- */
 
-static struct grave *grave_of(const struct pst_log_scan *scan, uint64_t key_hash, uint64_t generation)
+static struct grave *grave_of(const struct pst_log_scan *scan, const struct pst_log_tombstone *t,
+                              uint64_t generation)
 {
-    uint64_t i = key_hash ^ generation * 0x9e3779b97f4a7c15ull;
+    uint64_t i = t->key_hash ^ generation * 0x9e3779b97f4a7c15ull;
 
     for (;; i++) {
         struct grave *g = &scan->graves[i & (scan->grave_room - 1)];
 
-        if (g->generation == 0 || (g->key_hash == key_hash && g->generation == generation))
+        if (!g->used ||
+            (g->key_hash == t->key_hash && g->key_check == t->key_check && g->generation == generation))
             return g;
     }
 }
@@ -268,9 +253,10 @@ static int graves_grow(struct pst_log_scan *scan)
         return -ENOMEM;
     for (uint64_t i = 0; i < scan->grave_room; i++) {
         const struct grave *g = &scan->graves[i];
+        struct pst_log_tombstone t = {.key_hash = g->key_hash, .key_check = g->key_check};
 
-        if (g->generation > 0)
-            *grave_of(&more, g->key_hash, g->generation) = *g;
+        if (g->used)
+            *grave_of(&more, &t, g->generation) = *g;
     }
     free(scan->graves);
     scan->graves = more.graves;
@@ -278,15 +264,26 @@ static int graves_grow(struct pst_log_scan *scan)
     return 0;
 }
 
+static void dig_one(struct pst_log_scan *scan, const struct pst_log_tombstone *t, uint64_t generation)
+{
+    struct grave *g = grave_of(scan, t, generation);
+
+    scan->grave_count += !g->used;
+    *g = (struct grave){.key_hash = t->key_hash,
+                        .generation = generation,
+                        .target_sequence = t->target_sequence,
+                        .upto = pst_max(g->upto, t->generation),
+                        .key_check = t->key_check,
+                        .used = true};
+}
+
 static int dig(struct pst_log_scan *scan, const struct pst_log_tombstone *t)
 {
-    struct grave *g;
-
-    if (4 * scan->grave_count >= 3 * scan->grave_room && graves_grow(scan) < 0)
+    if (4 * (scan->grave_count + 2) >= 3 * scan->grave_room && graves_grow(scan) < 0)
         return -ENOMEM;
-    g = grave_of(scan, t->key_hash, t->generation);
-    scan->grave_count += g->generation == 0;
-    *g = (struct grave){t->key_hash, t->generation};
+    dig_one(scan, t, t->generation);
+    if (!(t->flags & PST_TOMBSTONE_EXACT))
+        dig_one(scan, t, 0);
     return 0;
 }
 
@@ -311,6 +308,22 @@ static bool to_scan(const struct pst_log_scan *scan, uint32_t segment)
            scan->log->segments[segment].sequence > 0;
 }
 
+/* What a killed process wrote may be in the disk's cache still. */
+static void keep_index(struct pst_log_scan *scan, uint32_t segment)
+{
+    struct pst_segment *s = &scan->log->segments[segment];
+
+    s->failed = fdatasync(scan->log->fds[segment]) < 0;
+    s->resume_at = s->failed ? 0 : scan->walked_to;
+    scan->log->resume_count += s->resume_at > 0;
+    free(s->entries);
+    s->entries = scan->now.entries;
+    s->entries_bytes = scan->now.bytes;
+    s->entries_room = scan->now.room;
+    s->entry_count = scan->now.entry_count;
+    scan->now = (struct image){0};
+}
+
 static int first_round(struct pst_log_scan *scan)
 {
     for (uint32_t i = 0; i < scan->log->segment_count; i++) {
@@ -323,14 +336,13 @@ static int first_round(struct pst_log_scan *scan)
         r = read_index(scan, i, &scan->now);
         if (r == 0) {
             r = walk(scan, i, &scan->now);
-            if (r == 0 && write_index(scan, i, &scan->now) < 0) {
-                scan->log->segments[i].failed = true;
-                scan->kept[i] = scan->now;
-                scan->now = (struct image){0};
-            }
+            if (r == 0)
+                r = learn_dead(scan, &scan->now);
+            if (r == 0)
+                keep_index(scan, i);
+        } else if (r > 0) {
+            r = learn_dead(scan, &scan->now);
         }
-        if (r >= 0)
-            r = learn_dead(scan, scan->kept[i].entries ? &scan->kept[i] : &scan->now);
         if (r < 0)
             return r;
     }
@@ -348,8 +360,7 @@ int pst_log_scan_open(struct pst_log *log, struct pst_log_scan **out)
     scan->window_segment = UINT32_MAX;
     scan->window = aligned_alloc(PST_LOG_ALIGN_BYTES, WINDOW_BYTES);
     scan->head = malloc(PST_LOG_HEAD_BYTES_MAX);
-    scan->kept = calloc(log->segment_count, sizeof(*scan->kept));
-    if (scan->window && scan->head && scan->kept && graves_grow(scan) == 0)
+    if (scan->window && scan->head && graves_grow(scan) == 0)
         r = first_round(scan);
     if (r < 0) {
         pst_log_scan_close(scan, NULL);
@@ -364,25 +375,41 @@ static int next_segment(struct pst_log_scan *scan)
 {
     while (scan->segment < scan->log->segment_count) {
         uint32_t i = scan->segment++;
-        const struct image *im = &scan->now;
+        const struct pst_segment *s = &scan->log->segments[i];
         int r = 1;
 
         if (!to_scan(scan, i))
             continue;
-        if (scan->kept[i].entries)
-            im = &scan->kept[i];
-        else
-            r = read_index(scan, i, &scan->now);
+        scan->left = (struct pst_bytes){s->entries, s->entries_bytes};
+        if (s->entries)
+            return 1;
+        r = read_index(scan, i, &scan->now);
         if (r < 0)
             return r;
         if (r == 0) { /* it was there in the first round */
             scan->told.damaged_segments++;
+            scan->left = (struct pst_bytes){NULL, 0};
             continue;
         }
-        scan->left = (struct pst_bytes){im->entries, im->bytes};
+        scan->left = (struct pst_bytes){scan->now.entries, scan->now.bytes};
         return 1;
     }
     return 0;
+}
+
+/* A copy that no tombstone names as its target keeps those from being dropped that kill it. */
+static bool is_buried(struct pst_log_scan *scan, const struct pst_log_value *value)
+{
+    struct pst_segment *s = &scan->log->segments[scan->segment - 1];
+    struct pst_log_tombstone t = pst_log_tombstone_of(scan->log, value->key, value->generation);
+    const struct grave *this = grave_of(scan, &t, value->generation), *all = grave_of(scan, &t, 0);
+
+    if (!this->used && (!all->used || all->upto < value->generation))
+        return false;
+    if (!this->used || this->target_sequence != s->sequence)
+        s->repeated = true;
+    scan->told.buried++;
+    return true;
 }
 
 int pst_log_scan_next(struct pst_log_scan *scan, struct pst_log_found *found)
@@ -403,10 +430,8 @@ int pst_log_scan_next(struct pst_log_scan *scan, struct pst_log_found *found)
         if (kind != PST_LOG_VALUE)
             continue;
         log->generation_floor = pst_max(log->generation_floor, any.value.generation);
-        if (grave_of(scan, pst_log_key_hash(log, any.value.key), any.value.generation)->generation > 0) {
-            scan->told.buried++;
+        if (is_buried(scan, &any.value))
             continue;
-        }
         scan->told.values++;
         *found = (struct pst_log_found){any.value, {scan->segment - 1, any.offset}, any.crc};
         return 1;
@@ -419,10 +444,7 @@ struct pst_log_scan *pst_log_scan_close(struct pst_log_scan *scan, struct pst_lo
         return NULL;
     if (scanned)
         *scanned = scan->told;
-    for (uint32_t i = 0; scan->kept && i < scan->log->segment_count; i++)
-        image_fini(&scan->kept[i]);
     image_fini(&scan->now);
-    free(scan->kept);
     free(scan->graves);
     free(scan->window);
     free(scan->head);
@@ -437,8 +459,5 @@ void pst_log_adopt(struct pst_log *log, const struct pst_log_found *found)
 
 void pst_log_repeated(struct pst_log *log, const struct pst_log_found *found)
 {
-    struct pst_segment *s = &log->segments[found->place.segment];
-
-    log->repeated_count += !s->repeated;
-    s->repeated = true;
+    log->segments[found->place.segment].repeated = true;
 }

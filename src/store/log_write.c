@@ -118,7 +118,7 @@ static void write_segment_head(struct pst_lane *lane, struct pst_group *g, uint3
     struct pst_segment_head head = {.sequence = segment_of(lane, segment)->sequence,
                                     .version = PST_LOG_VERSION,
                                     .segment = segment,
-                                    .in_use = 1,
+                                    .in_use = PST_SEGMENT_HEAD_USED,
                                     .lane = lane->index};
 
     pst_segment_head_seal(&head, lane->log->seed);
@@ -129,6 +129,36 @@ static void write_segment_head(struct pst_lane *lane, struct pst_group *g, uint3
     g->segment = segment;
     issue(lane, g);
     submit(lane, g, g->iov, 1, 0, PST_LOG_DATA_AT);
+}
+
+/* A segment that an earlier process had begun. */
+static bool resume_segment(struct pst_lane *lane)
+{
+    struct pst_log *log = lane->log;
+    bool found = false;
+
+    pthread_mutex_lock(&log->lock);
+    for (uint32_t i = 0; !found && log->resume_count > 0 && i < log->segment_count; i++) {
+        struct pst_segment *s = &log->segments[i];
+
+        if (s->resume_at == 0)
+            continue;
+        log->resume_count--;
+        lane->at = s->resume_at;
+        s->resume_at = 0;
+        found = s->state == PST_SEGMENT_FULL && !s->failed && !s->repeated;
+        if (!found)
+            continue;
+        s->state = PST_SEGMENT_OPEN;
+        lane->index_now = (struct pst_index){.entries = s->entries,
+                                             .bytes = s->entries_bytes,
+                                             .room = s->entries_room,
+                                             .entry_count = s->entry_count,
+                                             .segment = i};
+        s->entries = NULL;
+    }
+    pthread_mutex_unlock(&log->lock);
+    return found;
 }
 
 /* Return: 0, -EBUSY, -ENOSPC, -ENOMEM. */
@@ -157,7 +187,7 @@ static int open_segment(struct pst_lane *lane, bool last_resort)
 
 /* ---- tombstones: they wait for company ---- */
 
-static int bury(struct pst_lane *lane, const struct pst_log_tombstone *tombstone)
+int pst_lane_bury(struct pst_lane *lane, const struct pst_log_tombstone *tombstone)
 {
     if (lane->tombstone_count == lane->tombstone_room) {
         uint64_t room = pst_max(2 * lane->tombstone_room, 1024);
@@ -192,14 +222,16 @@ void pst_log_forget(struct pst_lane *lane, const struct pst_log_value *value, st
     pst_assert(before >= pst_log_disk_bytes(value));
 }
 
+static int bury_at(struct pst_lane *lane, struct pst_log_tombstone tombstone, uint32_t segment)
+{
+    tombstone.target_sequence = segment_of(lane, segment)->sequence;
+    tombstone.target_segment = segment;
+    return pst_lane_bury(lane, &tombstone);
+}
+
 int pst_log_bury(struct pst_lane *lane, const struct pst_log_value *value, struct pst_log_place place)
 {
-    struct pst_log_tombstone tombstone = {.generation = value->generation,
-                                          .key_hash = pst_log_key_hash(lane->log, value->key),
-                                          .target_sequence = segment_of(lane, place.segment)->sequence,
-                                          .target_segment = place.segment,
-                                          .kind = PST_LOG_TOMBSTONE};
-    int r = bury(lane, &tombstone);
+    int r = bury_at(lane, pst_log_tombstone_of(lane->log, value->key, value->generation), place.segment);
 
     if (r == 0)
         pst_log_forget(lane, value, place);
@@ -223,30 +255,39 @@ static void bury_again(struct pst_lane *lane, const void *entries, uint64_t byte
 
     while ((kind = pst_log_entry_next(&left, lane->log->segment_bytes, &any)) > 0) {
         if (kind == PST_LOG_TOMBSTONE)
-            lane->stat.failed += bury(lane, &any.tombstone) < 0;
+            lane->stat.failed += pst_lane_bury(lane, &any.tombstone) < 0;
     }
     pst_assert(kind == 0);
+}
+
+/* What is known of a segment whose index will not be written. */
+static void keep_index(struct pst_lane *lane, struct pst_index *ix)
+{
+    struct pst_segment *s = segment_of(lane, ix->segment);
+
+    pst_assert(!s->entries);
+    bury_again(lane, ix->entries, ix->bytes);
+    s->entries = ix->entries;
+    s->entries_bytes = ix->bytes;
+    s->entry_count = ix->entry_count;
+    *ix = (struct pst_index){0};
 }
 
 /* It takes no more; what it holds stays. Its tombstones are written elsewhere. */
 static void fail_segment(struct pst_lane *lane, uint32_t segment)
 {
     segment_of(lane, segment)->failed = true;
-    mark_full(lane, segment);
-    if (lane->index_now.entries && lane->index_now.segment == segment) {
-        bury_again(lane, lane->index_now.entries, lane->index_now.bytes);
-        free(lane->index_now.entries);
-        lane->index_now = (struct pst_index){0};
-    }
+    if (lane->index_now.entries && lane->index_now.segment == segment)
+        keep_index(lane, &lane->index_now);
     for (uint32_t i = 0; i < lane->seal_count; i++) {
         if (lane->seals[i].segment != segment)
             continue;
-        bury_again(lane, lane->seals[i].entries, lane->seals[i].bytes);
-        free(lane->seals[i].entries);
+        keep_index(lane, &lane->seals[i]);
         lane->seal_count--;
         memmove(&lane->seals[i], &lane->seals[i + 1], (lane->seal_count - i) * sizeof(lane->seals[0]));
-        return;
+        break;
     }
+    mark_full(lane, segment);
 }
 
 /* Its index is written once all that it tells of is synced: what an index says may be believed. Return: 0,
@@ -294,6 +335,9 @@ static int find_room(struct pst_lane *lane, const struct pst_group *g, uint64_t 
     int r = 0;
 
     if (lane->index_now.entries && !index_fits(lane, g, group_bytes))
+        r = seal_segment(lane);
+    /* What is resumed may be all but full: then the next one. */
+    while (r == 0 && !lane->index_now.entries && resume_segment(lane) && !index_fits(lane, g, group_bytes))
         r = seal_segment(lane);
     if (r == 0 && !lane->index_now.entries)
         r = open_segment(lane, last_resort);
@@ -372,13 +416,23 @@ static void submit_large(struct pst_lane *lane, struct pst_group *g, const struc
     }
 }
 
+/* Tombstones and moves make room elsewhere. */
+static bool is_last_resort(const struct pst_group *g)
+{
+    bool moves = pst_list_empty(&g->appends);
+
+    pst_list_each (link, &g->appends)
+        moves = moves || pst_list_entry(link, struct pst_log_op, link)->verb == PST_LOG_MOVE_APPEND;
+    return moves;
+}
+
 int pst_group_close(struct pst_lane *lane, struct pst_group *g, uint64_t crcs_bytes)
 {
     uint64_t used = pst_group_head_bytes(g) + crcs_bytes, head_room = pst_log_whole(used);
     uint64_t packed_room = pst_log_whole(g->packed_bytes);
     uint64_t bytes = head_room + packed_room + g->direct_bytes;
     uint64_t offset;
-    int r = find_room(lane, g, bytes, pst_list_empty(&g->appends));
+    int r = find_room(lane, g, bytes, is_last_resort(g));
 
     if (r < 0)
         return r;
@@ -480,12 +534,34 @@ static void written_well(struct pst_lane *lane, struct pst_group *g)
         mark_full(lane, g->segment);
 }
 
+/* Its owner is told that it is not there: a restart must not find it. What it was to replace lives. */
+static void bury_failed(struct pst_lane *lane, const struct pst_log_append *a, uint32_t segment)
+{
+    struct pst_log_tombstone tombstone = {.generation = a->value.generation,
+                                          .key_hash = a->key_hash,
+                                          .key_check = a->key_check,
+                                          .flags = PST_TOMBSTONE_EXACT,
+                                          .kind = PST_LOG_TOMBSTONE};
+
+    lane->stat.failed += bury_at(lane, tombstone, segment) < 0;
+}
+
 static void written_badly(struct pst_lane *lane, struct pst_group *g, int result)
 {
+    pst_list_each (link, &g->appends) {
+        struct pst_log_append *a = pst_list_entry(link, struct pst_log_append, op.link);
+
+        if (a->op.verb == PST_LOG_APPEND) /* what was to be moved is still where it was */
+            bury_failed(lane, a, g->segment);
+    }
     end_appends(lane, g, result);
-    if (!g->image)
-        bury_again(lane, g->buffer + sizeof(struct pst_group_head), g->entries_bytes);
-    fail_segment(lane, g->segment);
+    fail_segment(lane, g->segment); /* buries again what its index has */
+    if (g->image) {
+        struct pst_index ix = {.entries = g->image, .bytes = g->entries_bytes, .segment = g->segment};
+
+        g->image = NULL;
+        keep_index(lane, &ix);
+    }
 }
 
 static struct pst_group *next_written(struct pst_lane *lane)
@@ -529,7 +605,58 @@ static bool sync_wanted(const struct pst_lane *lane)
            lane->seals[0].last_ticket > lane->synced;
 }
 
-static void start_sync(struct pst_lane *lane)
+/* Of what the last sync carried. */
+static bool sync_failed(const struct pst_lane *lane, bool any, uint32_t segment)
+{
+    for (uint32_t i = 0; i < lane->sync_count; i++) {
+        if (lane->sync_io[i].op.result < 0 && (any || lane->sync_io[i].op.file == segment))
+            return true;
+    }
+    return false;
+}
+
+static void end_waiting(struct pst_lane *lane, struct pst_log_op *op)
+{
+    struct pst_log_append *a = pst_list_entry(&op->link, struct pst_log_append, op.link);
+    bool flush = op->verb != PST_LOG_APPEND;
+
+    if (!sync_failed(lane, flush, flush ? 0 : a->place.segment)) {
+        pst_lane_done(lane, op, 0);
+        return;
+    }
+    if (!flush) {
+        bury_failed(lane, a, a->place.segment);
+        pst_log_forget(lane, &a->value, a->place);
+    }
+    pst_lane_done(lane, op, -EIO);
+}
+
+static void end_sync(struct pst_lane *lane)
+{
+    struct pst_list ended;
+
+    lane->synced = lane->sync_upto;
+    pst_list_init(&ended);
+    pst_list_each_safe (link, &lane->waiting) {
+        if (pst_list_entry(link, struct pst_log_op, link)->ticket > lane->synced)
+            continue;
+        pst_list_remove(link);
+        pst_list_push_back(&ended, link);
+    }
+    while (!pst_list_empty(&ended)) {
+        struct pst_log_op *op = pst_list_first(&ended, struct pst_log_op, link);
+
+        pst_list_remove(&op->link);
+        end_waiting(lane, op);
+    }
+    for (uint32_t i = 0; i < lane->sync_count; i++) {
+        if (lane->sync_io[i].op.result < 0)
+            fail_segment(lane, lane->sync_io[i].op.file);
+    }
+}
+
+/* Return: whether it is over already: all that it would carry has failed. */
+static bool start_sync(struct pst_lane *lane)
 {
     pst_assert(lane->sync_left == 0);
     lane->sync_upto = lane->written;
@@ -546,36 +673,10 @@ static void start_sync(struct pst_lane *lane)
         lane->stat.syncs++;
     }
     lane->dirty_count = 0;
-}
-
-/* Of what the last sync carried. */
-static bool sync_failed(const struct pst_lane *lane, bool any, uint32_t segment)
-{
-    for (uint32_t i = 0; i < lane->sync_count; i++) {
-        if (lane->sync_io[i].op.result < 0 && (any || lane->sync_io[i].op.file == segment))
-            return true;
-    }
-    return false;
-}
-
-static void end_sync(struct pst_lane *lane)
-{
-    lane->synced = lane->sync_upto;
-    pst_list_each_safe (link, &lane->waiting) {
-        struct pst_log_op *op = pst_list_entry(link, struct pst_log_op, link);
-        bool flush = op->verb == PST_LOG_FLUSH;
-
-        if (op->ticket > lane->synced)
-            continue;
-        pst_list_remove(link);
-        pst_lane_done(
-            lane, op,
-            sync_failed(lane, flush, flush ? 0 : ((struct pst_log_append *)op)->place.segment) ? -EIO : 0);
-    }
-    for (uint32_t i = 0; i < lane->sync_count; i++) {
-        if (lane->sync_io[i].op.result < 0)
-            fail_segment(lane, lane->sync_io[i].op.file);
-    }
+    if (lane->sync_left > 0)
+        return false;
+    end_sync(lane);
+    return true;
 }
 
 void pst_sync_io_ended(struct pst_lane *lane)
@@ -606,6 +707,7 @@ static int write_index(struct pst_lane *lane, struct pst_index *ix)
     memset(ix->entries + ix->bytes, 0, bytes - ix->bytes);
     memcpy(ix->entries + room, &tail, sizeof(tail));
     g->image = ix->entries;
+    g->entries_bytes = (uint32_t)ix->bytes;
     g->segment = ix->segment;
     g->iov[0] = (struct iovec){ix->entries, bytes};
     issue(lane, g);
@@ -672,10 +774,10 @@ static void number_flushes(struct pst_lane *lane)
 
 void pst_lane_write_step(struct pst_lane *lane)
 {
-    retire_groups(lane);
-    write_indexes(lane);
-    write_open(lane);
-    number_flushes(lane);
-    if (lane->sync_left == 0 && sync_wanted(lane))
-        start_sync(lane);
+    do {
+        retire_groups(lane);
+        write_indexes(lane);
+        write_open(lane);
+        number_flushes(lane);
+    } while (lane->sync_left == 0 && sync_wanted(lane) && start_sync(lane));
 }

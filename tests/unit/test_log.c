@@ -73,7 +73,7 @@ static void set_up(struct rig *rig)
 
 static void poll_lane(struct rig *rig, struct pst_list *done)
 {
-    if (pst_lane_poll(rig->lane, done) == 0 && !pst_lane_idle(rig->lane))
+    if (!pst_lane_poll(rig->lane, done) && !pst_lane_idle(rig->lane))
         rig_sleep(pst_lane_descriptor(rig->lane));
 }
 

@@ -1,0 +1,426 @@
+/*
+ * log_reclaim.c: from a segment's index to a free segment. What was moved is durable before the head says
+ * that the segment is free, and that is durable before it counts as free: a tombstone whose value was there
+ * may then be dropped. Until then values may lie in two places, and tombstones stay that kill either.
+ */
+#include "store/log_priv.h"
+
+enum { MOVING_BYTES_MAX = 32 << 20 };
+
+static struct pst_segment *segment_now(struct pst_lane *lane)
+{
+    return &lane->log->segments[lane->reclaim.segment];
+}
+
+/* ---- choosing ---- */
+
+static bool is_mine(const struct pst_lane *lane, const struct pst_segment *s)
+{
+    return s->lane == lane->index ||
+           (s->lane == PST_LANE_NONE && !(s->emptied[lane->index / 64] >> lane->index % 64 & 1));
+}
+
+/* The smaller the better; UINT64_MAX: not worth it. */
+static uint64_t rank(const struct pst_lane *lane, const struct pst_segment *s, uint32_t live_percent_max)
+{
+    uint64_t live = atomic_load(&s->live_bytes);
+
+    if (s->state != PST_SEGMENT_FULL || s->lost || !is_mine(lane, s))
+        return UINT64_MAX;
+    if (s->failed)
+        return 0;
+    if (s->repeated)
+        return 1;
+    return live * 100 <= (uint64_t)live_percent_max * lane->log->segment_bytes ? 2 + live : UINT64_MAX;
+}
+
+/* Whether another segment may have copies of values whose tombstones lie in the chosen one. */
+static bool copies_elsewhere(const struct pst_lane *lane, uint32_t chosen)
+{
+    const struct pst_log *log = lane->log;
+    bool mixed = log->segments[chosen].lane == PST_LANE_NONE;
+
+    for (uint32_t i = 0; i < log->segment_count; i++) {
+        const struct pst_segment *s = &log->segments[i];
+        bool ours = mixed || s->lane == PST_LANE_NONE || s->lane == lane->index;
+
+        if (i != chosen && s->state != PST_SEGMENT_FREE && (s->failed || (s->repeated && ours)))
+            return true;
+    }
+    return false;
+}
+
+static int read_block(struct pst_lane *lane, uint64_t offset, uint64_t bytes)
+{
+    struct pst_reclaim *rc = &lane->reclaim;
+    uint8_t *buffer = aligned_alloc(PST_LOG_ALIGN_BYTES, bytes);
+    int r;
+
+    if (!buffer)
+        return -ENOMEM;
+    free(rc->entries);
+    rc->entries = buffer;
+    rc->iov = (struct iovec){buffer, bytes};
+    rc->io.kind = PST_IO_RECLAIM;
+    rc->io.op = (struct pst_disk_op){.verb = PST_DISK_READ,
+                                     .file = rc->segment,
+                                     .offset = offset,
+                                     .bytes = bytes,
+                                     .iov = &rc->iov,
+                                     .iov_count = 1};
+    r = pst_disk_submit(lane->disk, &rc->io.op);
+    pst_assert(r == 0);
+    return 0;
+}
+
+int pst_log_reclaim_begin(struct pst_lane *lane, uint32_t live_percent_max)
+{
+    struct pst_log *log = lane->log;
+    struct pst_reclaim *rc = &lane->reclaim;
+    uint64_t best = UINT64_MAX;
+    int r = 0;
+
+    if (rc->stage != PST_RECLAIM_NONE)
+        return -EBUSY;
+    pthread_mutex_lock(&log->lock);
+    for (uint32_t i = 0; i < log->segment_count; i++) {
+        uint64_t value = rank(lane, &log->segments[i], live_percent_max);
+
+        if (value >= best)
+            continue;
+        best = value;
+        rc->segment = i;
+    }
+    if (best < UINT64_MAX) {
+        segment_now(lane)->repeated = true;
+        rc->keep_tombstones = copies_elsewhere(lane, rc->segment);
+    }
+    pthread_mutex_unlock(&log->lock);
+    if (best == UINT64_MAX)
+        return 0;
+    if (segment_now(lane)->entries) {
+        rc->left = (struct pst_bytes){segment_now(lane)->entries, segment_now(lane)->entries_bytes};
+        rc->stage = PST_RECLAIM_WALK;
+        return 1;
+    }
+    rc->stage = PST_RECLAIM_TAIL;
+    r = read_block(lane, log->segment_bytes - PST_LOG_ALIGN_BYTES, PST_LOG_ALIGN_BYTES);
+    if (r < 0)
+        rc->stage = PST_RECLAIM_NONE;
+    return r < 0 ? r : 1;
+}
+
+/* ---- reading its index ---- */
+
+static void finish(struct pst_lane *lane)
+{
+    struct pst_reclaim *rc = &lane->reclaim;
+
+    free(rc->entries);
+    *rc = (struct pst_reclaim){.stage = PST_RECLAIM_NONE};
+}
+
+/* What lies there cannot be told any more; it can be read as long as its owner knows where. */
+static void give_up(struct pst_lane *lane)
+{
+    segment_now(lane)->lost = true;
+    lane->stat.corrupt++;
+    lane->reclaim.left = (struct pst_bytes){NULL, 0};
+    lane->reclaim.stage = PST_RECLAIM_WALK;
+}
+
+static void tail_read(struct pst_lane *lane)
+{
+    struct pst_reclaim *rc = &lane->reclaim;
+
+    memcpy(&rc->tail, rc->entries, sizeof(rc->tail));
+    if (!pst_segment_tail_good(&rc->tail, lane->log->seed, rc->segment, lane->log->segment_bytes) ||
+        rc->tail.sequence != segment_now(lane)->sequence ||
+        (rc->tail.index_bytes > 0 &&
+         read_block(lane, rc->tail.index_offset, pst_log_whole(rc->tail.index_bytes)) < 0)) {
+        give_up(lane);
+        return;
+    }
+    rc->stage = rc->tail.index_bytes > 0 ? PST_RECLAIM_INDEX : PST_RECLAIM_WALK;
+}
+
+static void index_read(struct pst_lane *lane)
+{
+    struct pst_reclaim *rc = &lane->reclaim;
+
+    if (pst_log_index_check(rc->entries, rc->tail.index_bytes, lane->log->seed) != rc->tail.index_check) {
+        give_up(lane);
+        return;
+    }
+    rc->left = (struct pst_bytes){rc->entries, rc->tail.index_bytes};
+    rc->stage = PST_RECLAIM_WALK;
+}
+
+/* ---- what lies there ---- */
+
+/* The value that it kills may still be found. */
+static bool tombstone_needed(const struct pst_lane *lane, const struct pst_log_tombstone *t)
+{
+    const struct pst_log *log = lane->log;
+    const struct pst_segment *target = &log->segments[t->target_segment];
+
+    if (t->target_segment >= log->segment_count)
+        return false;
+    if (lane->reclaim.keep_tombstones)
+        return true;
+    return t->target_segment != lane->reclaim.segment && target->state != PST_SEGMENT_FREE &&
+           target->sequence == t->target_sequence;
+}
+
+/* Where several lanes walk a segment, one of them carries the tombstones on. */
+static bool carries_tombstones(struct pst_lane *lane)
+{
+    return segment_now(lane)->lane == lane->index ||
+           lane->reclaim.segment % lane->log->lane_count == lane->index;
+}
+
+int pst_log_reclaim_next(struct pst_lane *lane, struct pst_log_found *found)
+{
+    struct pst_reclaim *rc = &lane->reclaim;
+    struct pst_log_any any;
+    int kind;
+
+    pst_assert(rc->stage != PST_RECLAIM_NONE && rc->stage <= PST_RECLAIM_WALK);
+    if (rc->stage != PST_RECLAIM_WALK)
+        return -EAGAIN;
+    while ((kind = pst_log_entry_next(&rc->left, lane->log->segment_bytes, &any)) > 0) {
+        if (kind == PST_LOG_VALUE) {
+            *found = (struct pst_log_found){any.value, {rc->segment, any.offset}, any.crc};
+            return 1;
+        }
+        if (carries_tombstones(lane) && tombstone_needed(lane, &any.tombstone) &&
+            pst_lane_bury(lane, &any.tombstone) < 0)
+            rc->keep = true;
+    }
+    rc->keep = rc->keep || kind < 0;
+    return 0;
+}
+
+/* ---- freeing it ---- */
+
+void pst_log_reclaim_end(struct pst_lane *lane)
+{
+    struct pst_reclaim *rc = &lane->reclaim;
+
+    pst_assert(rc->stage == PST_RECLAIM_WALK && rc->moving == 0);
+    rc->stage = PST_RECLAIM_FLUSH;
+    pst_log_flush(lane, &rc->flush);
+    rc->flush.op.verb = PST_LOG_RECLAIM_FLUSH;
+}
+
+void pst_reclaim_flushed(struct pst_lane *lane, int result)
+{
+    struct pst_reclaim *rc = &lane->reclaim;
+    struct pst_log *log = lane->log;
+    struct pst_segment *s = segment_now(lane);
+    bool all = true;
+
+    pst_assert(rc->stage == PST_RECLAIM_FLUSH);
+    s->lost = s->lost || rc->keep;
+    if (result < 0 || s->lost) {
+        finish(lane);
+        return;
+    }
+    pthread_mutex_lock(&log->lock);
+    s->emptied[lane->index / 64] |= 1ull << lane->index % 64;
+    for (uint32_t i = 0; s->lane == PST_LANE_NONE && i < log->lane_count; i++)
+        all = all && (s->emptied[i / 64] >> i % 64 & 1);
+    /* Whoever comes last frees it. Values that its owners did not let go of keep it. */
+    if (all && atomic_load(&s->live_bytes) == 0 && s->state == PST_SEGMENT_FULL) {
+        s->state = PST_SEGMENT_EMPTY;
+        rc->stage = PST_RECLAIM_WAIT;
+    }
+    pthread_mutex_unlock(&log->lock);
+    if (rc->stage != PST_RECLAIM_WAIT)
+        finish(lane);
+}
+
+static void write_free_head(struct pst_lane *lane)
+{
+    struct pst_reclaim *rc = &lane->reclaim;
+    struct pst_segment_head head = {.sequence = segment_now(lane)->sequence,
+                                    .version = PST_LOG_VERSION,
+                                    .segment = rc->segment,
+                                    .in_use = segment_now(lane)->failed ? PST_SEGMENT_HEAD_FAILED
+                                                                        : PST_SEGMENT_HEAD_FREE,
+                                    .lane = lane->index};
+    int r;
+
+    pst_segment_head_seal(&head, lane->log->seed);
+    memset(lane->free_head, 0, PST_LOG_DATA_AT);
+    memcpy(lane->free_head, &head, sizeof(head));
+    memcpy(lane->free_head + PST_LOG_ALIGN_BYTES, &head, sizeof(head));
+    rc->iov = (struct iovec){lane->free_head, PST_LOG_DATA_AT};
+    rc->io.kind = PST_IO_RECLAIM;
+    rc->io.op = (struct pst_disk_op){.verb = PST_DISK_WRITE,
+                                     .file = rc->segment,
+                                     .bytes = PST_LOG_DATA_AT,
+                                     .iov = &rc->iov,
+                                     .iov_count = 1};
+    r = pst_disk_submit(lane->disk, &rc->io.op);
+    pst_assert(r == 0);
+    lane->stat.written_bytes += PST_LOG_DATA_AT;
+}
+
+static void sync_free_head(struct pst_lane *lane)
+{
+    struct pst_reclaim *rc = &lane->reclaim;
+    int r;
+
+    rc->io.op = (struct pst_disk_op){.verb = PST_DISK_SYNC, .file = rc->segment};
+    r = pst_disk_submit(lane->disk, &rc->io.op);
+    pst_assert(r == 0);
+    lane->stat.syncs++;
+}
+
+/* A failed one is not used again. */
+static void set_free(struct pst_lane *lane)
+{
+    struct pst_log *log = lane->log;
+    struct pst_segment *s = segment_now(lane);
+
+    pthread_mutex_lock(&log->lock);
+    s->state = PST_SEGMENT_FREE;
+    s->repeated = false;
+    memset(s->emptied, 0, sizeof(s->emptied));
+    log->free_count += !s->failed;
+    pthread_mutex_unlock(&log->lock);
+    free(s->entries);
+    s->entries = NULL;
+    s->resume_at = 0;
+    lane->stat.reclaimed_segments++;
+}
+
+void pst_reclaim_io_ended(struct pst_lane *lane)
+{
+    struct pst_reclaim *rc = &lane->reclaim;
+    int result = rc->io.op.result;
+
+    switch (rc->stage) {
+    case PST_RECLAIM_TAIL:
+    case PST_RECLAIM_INDEX:
+        if (result < 0)
+            give_up(lane);
+        else if (rc->stage == PST_RECLAIM_TAIL)
+            tail_read(lane);
+        else
+            index_read(lane);
+        return;
+    case PST_RECLAIM_HEAD:
+        if (result == 0) {
+            rc->stage = PST_RECLAIM_SYNC;
+            sync_free_head(lane);
+            return;
+        }
+        break;
+    default:
+        pst_assert(rc->stage == PST_RECLAIM_SYNC);
+        if (result == 0) {
+            set_free(lane);
+            finish(lane);
+            return;
+        }
+    }
+    segment_now(lane)->failed = segment_now(lane)->lost = true; /* empty, and of no use */
+    lane->stat.failed++;
+    finish(lane);
+}
+
+void pst_reclaim_step(struct pst_lane *lane)
+{
+    struct pst_reclaim *rc = &lane->reclaim;
+
+    if (rc->stage != PST_RECLAIM_WAIT || atomic_load(&segment_now(lane)->readers) > 0)
+        return;
+    rc->stage = PST_RECLAIM_HEAD;
+    write_free_head(lane);
+}
+
+/* ---- moves: a read, then an append ---- */
+
+static void move_done(struct pst_lane *lane, struct pst_log_move *move, int result)
+{
+    pst_assert(lane->reclaim.moving > 0);
+    lane->reclaim.moving--;
+    lane->moving_bytes -= move->value.value_bytes;
+    free(move->iov.iov_base);
+    move->iov.iov_base = NULL;
+    pst_lane_done(lane, &move->op, result);
+}
+
+int pst_log_move(struct pst_lane *lane, struct pst_log_move *move)
+{
+    uint64_t bytes = move->value.value_bytes;
+    int r;
+
+    pst_assert(lane->reclaim.stage == PST_RECLAIM_WALK);
+    if (lane->reclaim.moving > 0 && lane->moving_bytes + bytes > MOVING_BYTES_MAX)
+        return -EBUSY;
+    move->iov = (struct iovec){aligned_alloc(PST_LOG_ALIGN_BYTES, pst_log_whole(bytes + 1)), bytes};
+    if (!move->iov.iov_base)
+        return -ENOMEM;
+    move->op.verb = PST_LOG_MOVE;
+    move->read = (struct pst_log_read){.value = move->value,
+                                       .place = move->from,
+                                       .crc = move->crc,
+                                       .bytes = bytes,
+                                       .iov = &move->iov,
+                                       .iov_count = bytes > 0};
+    lane->reclaim.moving++;
+    lane->moving_bytes += bytes;
+    r = pst_lane_read(lane, &move->read, PST_LOG_MOVE_READ);
+    if (r < 0) {
+        lane->reclaim.moving--;
+        lane->moving_bytes -= bytes;
+        free(move->iov.iov_base);
+    }
+    return r;
+}
+
+void pst_move_read(struct pst_lane *lane, struct pst_log_move *move)
+{
+    if (move->read.op.result < 0)
+        move_done(lane, move, move->read.op.result);
+    else
+        pst_list_push_back(&lane->moves, &move->op.link);
+}
+
+static void append_moved(struct pst_lane *lane, struct pst_log_move *move)
+{
+    int r;
+
+    move->append = (struct pst_log_append){
+        .value = move->value, .iov = &move->iov, .iov_count = move->value.value_bytes > 0};
+    r = pst_lane_append(lane, &move->append, PST_LOG_MOVE_APPEND);
+    if (r == -EBUSY)
+        pst_list_push_back(&lane->moves, &move->op.link);
+    else if (r < 0)
+        move_done(lane, move, r);
+}
+
+void pst_moves_step(struct pst_lane *lane)
+{
+    struct pst_list moves;
+
+    pst_list_init(&moves);
+    pst_list_splice(&moves, &lane->moves);
+    while (!pst_list_empty(&moves)) {
+        struct pst_log_move *move = pst_list_first(&moves, struct pst_log_move, op.link);
+
+        pst_list_remove(&move->op.link);
+        append_moved(lane, move);
+    }
+}
+
+void pst_move_appended(struct pst_lane *lane, struct pst_log_move *move)
+{
+    move->to = move->append.place;
+    move->crc = move->append.crc;
+    lane->stat.moved_bytes += move->append.op.result == 0 ? move->value.value_bytes : 0;
+    move_done(lane, move, move->append.op.result);
+}
