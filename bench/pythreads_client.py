@@ -57,7 +57,7 @@ class Actor:
         self.room = bytearray(VALUE_BYTES_MAX + 8)
         self.acts: list[Callable[[], None]] = [
             self.put, self.put, self.get, self.get, self.get_into, self.put_many, self.get_many, self.view, self.list,
-            self.delete, self.stream, self.condition, self.refused]
+            self.delete, self.stream, self.slots, self.condition, self.refused]
         if number == 0:
             self.acts += [self.coroutines] * 3
 
@@ -131,6 +131,16 @@ class Actor:
             stream.commit()
         self.counts["puts"] += 1
 
+    def slots(self) -> None:
+        """Their ends are written first; some are left without a commit."""
+        values = {self.key(): self.value() for _ in range(self.dice.randrange(4))}
+        slots = self.store.reserve_many({key: len(value) for key, value in values.items()}, replace=True)
+        for slot, value in zip(slots, values.values()):
+            slot.write(value[len(value) // 2:], len(value) // 2)
+            slot[:len(value) // 2] = value[:len(value) // 2]
+        self.store.commit_many(slots[self.dice.randrange(2):])
+        self.counts["slots"] += len(slots)
+
     def condition(self) -> None:
         try:
             self.store.put(self.key(), self.value(), if_absent=True)
@@ -154,12 +164,18 @@ class Actor:
             for value in await asyncio.gather(*(aio.get(key) for key in keys), return_exceptions=True):
                 if isinstance(value, bytes):
                     self.check(value)
-            task = asyncio.ensure_future(aio.get_into(keys[0], bytearray(len(self.room))))
+            await aio.put_many([(key, self.value()) for key in keys[:5]])
+            for value in await aio.get_many(keys):
+                if value is not None:
+                    self.check(value)
+            tasks = [asyncio.ensure_future(aio.get_into(keys[0], bytearray(len(self.room)))),
+                     asyncio.ensure_future(aio.get_into_many(keys[:2], [bytearray(len(self.room)) for _ in range(2)]))]
             await asyncio.sleep(0)
-            task.cancel()
+            for task in tasks:
+                task.cancel()
 
         asyncio.run(read_some())
-        self.counts["coroutines"] += 22
+        self.counts["coroutines"] += 25
 
     def run_until(self, end: float) -> None:
         while time.monotonic() < end:
