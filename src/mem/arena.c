@@ -298,13 +298,17 @@ void *pst_arenas_notes(const struct pst_arenas *arenas)
     return (uint8_t *)header_of(arenas, 0) - PST_ARENA_NOTES_BYTES;
 }
 
-/* For the message that another process gets. */
-static void write_holder(const struct pst_arenas *a)
+/* For the message that another process gets, and for who comes next. */
+static void write_holder(struct pst_arenas *a)
 {
     for (uint32_t i = 0; i < a->arena_count; i++) {
         struct pst_arena_holder *holder = (void *)((uint8_t *)header_of(a, i) + PST_ARENA_HOLDER_AT);
 
         holder->pid = (uint32_t)getpid();
+        if (a->taken_up)
+            holder->turn++;
+        if (a->kept)
+            pst_arena_lock_turn(a, i, holder->turn);
     }
 }
 
@@ -347,8 +351,9 @@ static int build(struct pst_arenas *a, const struct pst_arena_options *o)
         return r;
     for (uint32_t i = 0; i < a->arena_count; i++)
         write_header(a, i, set_id);
+    a->kept = o->name != NULL;
     write_holder(a);
-    return o->name ? pst_arenas_name(a, o) : 0;
+    return a->kept ? pst_arenas_name(a, o) : 0;
 }
 
 static int take_up(struct pst_arenas *a, const struct pst_arena_options *o)

@@ -180,7 +180,26 @@ int pst_arenas_take_up(struct pst_arenas *a, const struct pst_arena_options *o)
     return 0;
 }
 
+void pst_arena_lock_turn(struct pst_arenas *a, uint32_t arena, uint32_t turn)
+{
+    struct flock own = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_start = turn, .l_len = 1};
+    struct flock earlier = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = turn};
+
+    /* Where there are no such locks nobody can tell, and the worst is assumed. */
+    if (turn > 0 && (fcntl(a->fds[arena], F_OFD_GETLK, &earlier) < 0 || earlier.l_type != F_UNLCK))
+        a->looked_at = true;
+    fcntl(a->fds_readonly[arena], F_OFD_SETLK, &own);
+}
+
 /* ---- making ---- */
+
+/* Takes the names of all arenas behind @last away again. Return: @error. */
+static int unname(const struct pst_arenas *a, uint32_t last, int error)
+{
+    for (uint32_t i = last + 1; i < a->arena_count; i++)
+        unlink(a->paths[i]);
+    return error;
+}
 
 int pst_arenas_name(struct pst_arenas *a, const struct pst_arena_options *o)
 {
@@ -192,9 +211,8 @@ int pst_arenas_name(struct pst_arenas *a, const struct pst_arena_options *o)
             return r;
         snprintf(link, sizeof(link), "/proc/self/fd/%d", a->fds[i]);
         if (linkat(AT_FDCWD, link, AT_FDCWD, path, AT_SYMLINK_FOLLOW) < 0)
-            return pst_arena_refuse(-errno, "creating %s: %s", path, strerror(errno));
+            return unname(a, i, pst_arena_refuse(-errno, "creating %s: %s", path, strerror(errno)));
         memcpy(a->paths[i], path, sizeof(path));
     }
-    a->kept = true;
     return 0;
 }

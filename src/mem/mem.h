@@ -43,7 +43,8 @@ struct pst_page_desc {
     uint8_t slab_class;                     /* SLAB */
     uint16_t shard;                         /* SLAB, SPANS */
     uint8_t span_class[PST_PAGE_SPANS_MAX]; /* SPANS: class of each span + 1, 0 free */
-    uint8_t spare[28];
+    uint32_t views;                         /* of what lies here, by clients that map the arena */
+    uint8_t spare[24];
 };
 
 struct pst_arenas {
@@ -59,6 +60,7 @@ struct pst_arenas {
     uint64_t seeds[2]; /* random, and the same as long as the files live */
     bool kept;         /* the files stay */
     bool taken_up;     /* they are from an earlier process, with what it left in them */
+    bool looked_at;    /* and clients of it have them mapped */
     bool holes;        /* not all of them is there */
 };
 
@@ -99,6 +101,7 @@ struct pst_run {
 struct pst_pages {
     pthread_mutex_t lock;
     uint64_t *free_bits; /* 1: free */
+    uint64_t *held_bits; /* 1: does not become free; NULL: there is none */
     uint32_t page_count;
     uint32_t arena_pages;
     uint32_t hint;               /* no page before it is free */
@@ -120,6 +123,9 @@ uint32_t pst_pages_give(struct pst_pages *pages, const struct pst_run *runs, int
 /* Marks pages taken (rebuild from the trailer, tests). Return: 0, -EEXIST when one is taken already, -ERANGE
  * when there is no such page (nothing done). */
 int pst_pages_claim(struct pst_pages *pages, struct pst_run run);
+
+/* The page stays taken, or becomes so, as long as this process lives. Return: 0 or -ENOMEM. */
+int pst_pages_hold(struct pst_pages *pages, uint32_t page);
 
 /* ---- locations ---- */
 
@@ -200,6 +206,8 @@ uint64_t pst_slab_owner(const struct pst_slab *slab, uint64_t offset);
  */
 int64_t pst_slab_sparse_page(struct pst_slab *slab, uint32_t used_percent);
 void pst_slab_page_keep(struct pst_slab *slab, uint32_t page);
+/* No slot of the page is taken any more. Harmless for one that is not the set's. */
+void pst_slab_page_hold(struct pst_slab *slab, uint32_t page);
 /* Offsets of taken slots of @page, at most @max, from the first on. Return: their number. */
 uint32_t pst_slab_page_slots(const struct pst_slab *slab, uint32_t page, uint64_t *offsets, uint32_t max);
 

@@ -84,6 +84,8 @@ static uint32_t mark_free(struct pst_pages *p, struct pst_run run)
     for (uint32_t at = run.page; at < end; at = (at / 64 + 1) * 64) {
         uint64_t mask = mask_between(at, end);
 
+        if (p->held_bits)
+            mask &= ~p->held_bits[at / 64];
         freed += (uint32_t)__builtin_popcountll(mask & ~p->free_bits[at / 64]);
         p->free_bits[at / 64] |= mask;
     }
@@ -119,7 +121,8 @@ void pst_pages_fini(struct pst_pages *pages)
         return;
     pthread_mutex_destroy(&pages->lock);
     free(pages->free_bits);
-    pages->free_bits = NULL;
+    free(pages->held_bits);
+    pages->free_bits = pages->held_bits = NULL;
 }
 
 static int take_contiguous(struct pst_pages *p, uint32_t count, struct pst_run *out)
@@ -263,6 +266,20 @@ uint32_t pst_pages_give(struct pst_pages *pages, const struct pst_run *runs, int
     }
     pthread_mutex_unlock(&pages->lock);
     return freed;
+}
+
+int pst_pages_hold(struct pst_pages *pages, uint32_t page)
+{
+    pst_assert(page < pages->page_count);
+    pthread_mutex_lock(&pages->lock);
+    if (!pages->held_bits)
+        pages->held_bits = calloc(pst_div_up(pages->page_count, 64), sizeof(uint64_t));
+    if (pages->held_bits && pages->free_bits[page / 64] >> (page % 64) & 1)
+        mark_taken(pages, (struct pst_run){.page = page, .count = 1});
+    if (pages->held_bits)
+        pages->held_bits[page / 64] |= 1ull << (page % 64);
+    pthread_mutex_unlock(&pages->lock);
+    return pages->held_bits ? 0 : -ENOMEM;
 }
 
 int pst_pages_claim(struct pst_pages *pages, struct pst_run run)

@@ -63,16 +63,18 @@ void pst_slab_page_free(struct pst_slab_page *page)
 static void page_give(struct pst_slab *slab, struct pst_slab_page *page)
 {
     struct pst_run run = {.page = page->page, .count = 1};
+    struct pst_page_desc *desc = pst_page_desc(slab->arenas, page->page);
+    bool viewed = desc->views > 0; /* by clients of an earlier process: then it is held */
     uint32_t freed;
 
     pst_assert(page->bytes_used == 0);
     /* Before the page is free for others, whose descriptor it is then. */
-    memset(pst_page_desc(slab->arenas, page->page), 0, sizeof(struct pst_page_desc));
+    *desc = (struct pst_page_desc){.views = desc->views};
     slab->frames[page->offset / slab->arenas->page_bytes] = NULL;
     slab->stat.pages--;
     pst_slab_page_free(page);
     freed = pst_pages_give(slab->pages, &run, 1);
-    pst_assert(freed == 1); /* else someone gave this set's page away */
+    pst_assert(freed == 1 || viewed); /* else someone gave this set's page away */
 }
 
 /* ---- blocks ---- */
@@ -297,6 +299,17 @@ static struct pst_slab_page *sparsest_in(const struct pst_list *pages)
     return best;
 }
 
+static void hold(struct pst_slab *slab, struct pst_slab_page *page)
+{
+    page->held = true;
+    pst_slab_page_shared(slab, page);
+    pst_list_remove(&page->spans_node);
+    for (uint32_t i = 0; i < (page->has_spans ? slab->span_count : 1); i++) {
+        if (page->blocks[i])
+            pst_list_remove(&page->blocks[i]->node);
+    }
+}
+
 int64_t pst_slab_sparse_page(struct pst_slab *slab, uint32_t used_percent)
 {
     struct pst_slab_page *page = NULL;
@@ -305,14 +318,16 @@ int64_t pst_slab_sparse_page(struct pst_slab *slab, uint32_t used_percent)
         page = sparsest_in(&slab->shares[i]);
     if (!page || (uint64_t)page->bytes_used * 100 > (uint64_t)page->bytes_max * used_percent)
         return -ENOENT;
-    page->held = true;
-    pst_slab_page_shared(slab, page);
-    pst_list_remove(&page->spans_node);
-    for (uint32_t i = 0; i < (page->has_spans ? slab->span_count : 1); i++) {
-        if (page->blocks[i])
-            pst_list_remove(&page->blocks[i]->node);
-    }
+    hold(slab, page);
     return page->page;
+}
+
+void pst_slab_page_hold(struct pst_slab *slab, uint32_t page_number)
+{
+    struct pst_slab_page *page = pst_slab_page_at(slab, pst_page_offset(slab->arenas, page_number));
+
+    if (page)
+        hold(slab, page);
 }
 
 void pst_slab_page_keep(struct pst_slab *slab, uint32_t page_number)

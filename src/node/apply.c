@@ -291,6 +291,7 @@ static int open_view(struct pst_request *q, uint32_t index, struct pst_record *r
         pst_quota_give_bytes(&v->session->quota, record->value_bytes);
         return -ENOMEM;
     }
+    pst_record_viewed(q->worker->shard, record, true);
     v->views[slot] = record;
     *handle = (uint64_t)slot + 1;
     return count;
@@ -332,6 +333,7 @@ static void apply_view(struct pst_request *q, uint32_t index)
 static void release_view(struct pst_visitor *v, uint64_t slot)
 {
     pst_quota_give_bytes(&v->session->quota, v->views[slot]->value_bytes);
+    pst_record_viewed(v->worker->shard, v->views[slot], false);
     pst_shard_unref(v->worker->shard, v->views[slot]);
     v->views[slot] = NULL;
 }
@@ -349,9 +351,11 @@ static void apply_release(struct pst_request *q, uint32_t index)
     pst_reply_add(q, &result);
 }
 
+/* Of a node that stops clients still look at what they view: its pins stay to the end, and the next node has
+ * to know. */
 void pst_visitor_release_views(struct pst_visitor *v)
 {
-    for (uint32_t i = 0; i < v->view_count; i++) {
+    for (uint32_t i = 0; i < v->view_count && !v->worker->node->stopping; i++) {
         if (v->views[i])
             release_view(v, i);
     }

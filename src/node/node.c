@@ -247,6 +247,9 @@ static void tell_restored(const struct pst_node *node, const char *name)
             name, (unsigned long long)found->keys, (unsigned long long)found->value_bytes,
             (unsigned long long)found->ms, (unsigned long long)found->dropped,
             (unsigned long long)found->moved);
+    if (found->held)
+        pst_node_log(node, "keep %s: %llu pages stay as they are for clients of an earlier node", name,
+                     (unsigned long long)found->held);
 }
 
 static int open_store(struct pst_node *node, const struct pst_node_settings *settings, char *fault)

@@ -391,6 +391,29 @@ int pst_record_iov(const struct pst_shard *s, const struct pst_record *r, uint64
     return count;
 }
 
+static void count_view(const struct pst_shard *s, uint32_t page, bool begins)
+{
+    struct pst_page_desc *desc = pst_page_desc(&s->store->arenas, page);
+
+    pst_assert(begins || desc->views > 0);
+    desc->views += begins ? 1 : -1u;
+}
+
+void pst_record_viewed(struct pst_shard *s, const struct pst_record *r, bool begins)
+{
+    const struct pst_arenas *a = &s->store->arenas;
+    const struct pst_external *e = r->flags & PST_RECORD_EXTERNAL ? pst_record_external(r) : NULL;
+
+    if (!s->store->kept)
+        return;
+    for (uint32_t i = 0; e && i < e->run_count; i++) {
+        for (uint32_t p = 0; p < pst_external_runs(e)[i].count; p++)
+            count_view(s, pst_external_runs(e)[i].page + p, begins);
+    }
+    if (!e || e->tail_bytes)
+        count_view(s, pst_offset_page(a, e ? e->tail_offset : pst_record_offset(s, r)), begins);
+}
+
 void pst_record_location(const struct pst_shard *s, const struct pst_record *r, struct pst_location *out)
 {
     const struct pst_arenas *a = &s->store->arenas;

@@ -308,10 +308,14 @@ static int each_stray(struct restore *re,
         struct set *set = &re->sets[n];
 
         for (size_t i = 0; i < set->strays.count && result == 0; i++) {
-            struct pst_record *r = pst_ref_record(&re->store->shards[0], set->strays.items[i]);
+            uint64_t *ref = &set->strays.items[i];
+            struct pst_record *r = *ref ? pst_ref_record(&re->store->shards[0], *ref) : NULL;
 
-            if (r->check) /* else a newer one was found */
+            if (r && r->check)
                 result = visit(set, &re->store->shards[route_of(re->store, r)], r);
+            if (r &&
+                !r->check) /* it has moved, or a newer one was found; its slot will hold something else */
+                *ref = 0;
         }
     }
     return result;
@@ -333,7 +337,7 @@ static int stray_claims(struct set *set, struct pst_shard *s, struct pst_record 
                : result;
 }
 
-static int stray_moves(struct set *set, struct pst_shard *s, struct pst_record *r)
+static int move_stray(struct set *set, struct pst_shard *s, struct pst_record *r)
 {
     uint64_t offset, tail_offset = PST_TAIL_STAYS;
     bool tail = r->flags & PST_RECORD_EXTERNAL && pst_record_external(r)->tail_bytes;
@@ -350,6 +354,51 @@ static int stray_moves(struct set *set, struct pst_shard *s, struct pst_record *
     pst_record_move(s, r, offset, tail_offset, set->slab);
     s->store->restored.moved++;
     return 0;
+}
+
+/* As pst_record_evict(), but the slots are another set's. */
+static void evict_stray(struct set *set, struct pst_shard *s, struct pst_record *r)
+{
+    const struct pst_external *e = r->flags & PST_RECORD_EXTERNAL ? pst_record_external(r) : NULL;
+
+    pst_shard_unname(s, r);
+    pst_record_mark(r, 0);
+    pst_recency_remove(s, r);
+    count_key(s, r, false);
+    s->stat.cache_keys--;
+    s->stat.evictions++;
+    s->stat.evicted_bytes += r->value_bytes;
+    atomic_fetch_sub_explicit(&s->store->cache_pages, pst_record_pages(r), memory_order_relaxed);
+    if (e)
+        pst_runs_give(s, pst_external_runs(e), e->run_count);
+    if (e && e->tail_bytes)
+        pst_slab_give(set->slab, e->tail_offset);
+    pst_slab_give(set->slab, pst_record_offset(s, r));
+}
+
+/* First those that may go: what is left of them is then where it belongs. */
+static int cache_stray_moves(struct set *set, struct pst_shard *s, struct pst_record *r)
+{
+    int result = r->flags & PST_RECORD_CACHE ? move_stray(set, s, r) : 0;
+
+    if (result != -ENOSPC)
+        return result;
+    evict_stray(set, s, r);
+    return 0;
+}
+
+static int keep_stray_moves(struct set *set, struct pst_shard *s, struct pst_record *r)
+{
+    struct pst_store *store = s->store;
+    int result = r->flags & PST_RECORD_CACHE ? 0 : move_stray(set, s, r);
+
+    for (uint32_t i = 0; result == -ENOSPC && i < store->shard_count;) {
+        if (pst_shard_evict(&store->shards[i], store->start_ns))
+            result = move_stray(set, s, r);
+        else
+            i++;
+    }
+    return result;
 }
 
 /* ---- recency ---- */
@@ -459,6 +508,30 @@ static int open_slabs(struct restore *re)
     return r;
 }
 
+/* What clients of an earlier process look at stays as it is as long as this one lives. Return: 0 or -ENOMEM.
+ */
+static int hold_viewed(struct restore *re)
+{
+    struct pst_store *store = re->store;
+    int r = 0;
+
+    for (uint32_t page = 0; page < store->arenas.page_count && r == 0; page++) {
+        struct pst_page_desc *desc = pst_page_desc(&store->arenas, page);
+
+        if (!desc->views)
+            continue;
+        if (!store->arenas.looked_at) {
+            desc->views = 0;
+            continue;
+        }
+        r = pst_pages_hold(&store->pages, page);
+        for (uint32_t n = 0; n < re->set_count; n++)
+            pst_slab_page_hold(re->sets[n].slab, page);
+        store->restored.held++;
+    }
+    return r;
+}
+
 /* Recency goes on from the latest use that was seen. */
 static void set_clocks(struct restore *re)
 {
@@ -525,7 +598,11 @@ static int restore_all(struct restore *re)
     if (r == 0)
         r = on_all_sets(re, give_gone);
     if (r == 0)
-        r = each_stray(re, stray_moves);
+        r = hold_viewed(re);
+    if (r == 0)
+        r = each_stray(re, cache_stray_moves);
+    if (r == 0)
+        r = each_stray(re, keep_stray_moves);
     return r;
 }
 

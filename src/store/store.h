@@ -77,6 +77,7 @@ struct pst_restored {
     uint64_t keys, value_bytes;
     uint64_t dropped; /* records whose memory was not theirs alone */
     uint64_t moved;   /* to another shard, since there is another number of them */
+    uint64_t held;    /* pages that stay as they are, since clients of the earlier process look at them */
     uint64_t ms;
 };
 const struct pst_restored *pst_store_restored(const struct pst_store *store);
@@ -188,6 +189,9 @@ int pst_shard_put(struct pst_shard *shard, const struct pst_put *put, const void
 int pst_shard_delete(struct pst_shard *shard, const struct pst_lookup *lookup, bool conditional,
                      uint64_t if_generation, struct pst_answer *answer);
 
+/* A client begins or ends to look at a referenced record in the arenas: noted there for a later process,
+ * which has to leave these bytes as they are. */
+void pst_record_viewed(struct pst_shard *shard, const struct pst_record *record, bool begins);
 /* Keeps a record's bytes in place. Return: 0 or -ENOMEM. */
 int pst_shard_ref(struct pst_shard *shard, struct pst_record *record);
 void pst_shard_unref(struct pst_shard *shard, struct pst_record *record);

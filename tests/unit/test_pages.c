@@ -318,6 +318,29 @@ static void threads_never_share_a_page(void **state)
     pst_pages_fini(&h.pages);
 }
 
+static void held_pages_stay_taken(void **state)
+{
+    struct pst_pages p;
+    struct pst_run run;
+
+    (void)state;
+    assert_int_equal(pst_pages_init(&p, 130, 65), 0);
+    assert_int_equal(pst_pages_take(&p, 2, &run, 1), 1);
+    assert_int_equal(pst_pages_hold(&p, 1), 0);
+    assert_int_equal(pst_pages_hold(&p, 2), 0);
+    assert_int_equal(pst_pages_hold(&p, 2), 0);
+    assert_int_equal(p.free_count, 127);
+    assert_int_equal(give(&p, 0, 2), 1);
+    assert_int_equal(give(&p, 1, 1), 0);
+    assert_int_equal(p.free_count, 128);
+    for (uint32_t i = 0; i < 128; i++) {
+        assert_int_equal(pst_pages_take(&p, 1, &run, 1), 1);
+        assert_run(run, i ? i + 2 : 0, 1);
+    }
+    assert_int_equal(pst_pages_take(&p, 1, &run, 1), -ENOSPC);
+    pst_pages_fini(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -326,7 +349,7 @@ int main(void)
         cmocka_unit_test(scattered_goes_over_arenas), cmocka_unit_test(refusals_take_nothing),
         cmocka_unit_test(few_runs_are_found),         cmocka_unit_test(giving_twice_is_harmless),
         cmocka_unit_test(claims_are_all_or_nothing),  cmocka_unit_test(model_check),
-        cmocka_unit_test(threads_never_share_a_page),
+        cmocka_unit_test(held_pages_stay_taken),      cmocka_unit_test(threads_never_share_a_page),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
