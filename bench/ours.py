@@ -29,19 +29,19 @@ class Node:
         self._options = ("--dram", str(dram_bytes), "--shards", str(shards), *more)
         self._start(0)
 
-    def _start(self, port: int) -> None:
+    def _start(self, port: int, *more: str) -> None:
         self.process: Process = self._stage.start([
             self._stage.program("penstockd"), "--listen", f"127.0.0.1:{port}",
-            "--unix", str(self._path), *self._options])
+            "--unix", str(self._path), *self._options, *more])
         port = int(self.process.wait_text(r"listening on 127\.0\.0\.1:(\d+)")[1])
         self.process.wait_text(r"listening on unix:")
         self.port = port
         self.urls = {"tcp": f"node://127.0.0.1:{port}?lane=tcp",
                      "local": f"node+unix://{self._path}"}
 
-    def start_again(self) -> None:
-        """A new process with the same options and addresses, when the last one has ended."""
-        self._start(self.port)
+    def start_again(self, *more: str) -> None:
+        """A new process with the same addresses and options, but for those, when the last one has ended."""
+        self._start(self.port, *more)
 
     def bench(self, lane: str, *args: object) -> dict[str, Any]:
         """One `penstock bench` over "tcp" or "local"; its JSON."""

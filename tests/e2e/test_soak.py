@@ -40,6 +40,7 @@ FAULT_SOAKS = {
     "kill_clients": ("kills", "puts", "hits", "deletes", "views"),
     "stop_clients": ("stops", "puts", "hits", "deletes", "views", "evictions"),
     "kill_node": ("kills", "puts", "hits", "deletes", "unknown"),
+    "warm_restart": ("kills", "puts", "hits", "deletes", "views", "found_keys"),
     "linearizable": ("puts", "hits", "deletes", "views", "in_histories"),
 }
 
@@ -56,6 +57,7 @@ def test_fault_soak_holds(name: str) -> None:
                                              ("kill_clients", "descriptor"),
                                              ("stop_clients", "view"), ("stop_clients", "late"),
                                              ("kill_node", "lost"), ("kill_node", "late"),
+                                             ("warm_restart", "cold"),
                                              ("linearizable", "stale"), ("linearizable", "lost"),
                                              ("linearizable", "torn")])
 def test_fault_soak_finds_what_is_planted(name: str, fault: str) -> None:
