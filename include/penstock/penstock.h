@@ -114,6 +114,7 @@ enum penstock_flag {
     PENSTOCK_UNLESS_GENERATION = 3, /* get: only when the value has another generation than this */
     PENSTOCK_CHECKSUM = 4,  /* put: keep a crc32c of the value; every get of the whole value checks it */
     PENSTOCK_FROM_END = 4,  /* get, beside RANGE: the range begins `offset` bytes before the value's end */
+    PENSTOCK_TTL = 8,       /* put, reserve: the value ends after `ttl_ms` */
     PENSTOCK_RANGE = 8,     /* get: bytes [offset, offset + bytes), all of them inside of the value */
     PENSTOCK_EXACT = 16,    /* get: the value must have exactly `bytes` */
     PENSTOCK_WAIT = 64,     /* get: a key that is not there is waited for, `wait_ms` long */
@@ -134,7 +135,10 @@ struct penstock_op {
     void *data; /* put: the value; get: where it goes. Unused with iov */
     uint64_t
         bytes; /* put: size of the value; get: room, or length of the range; pin: time in ms, 0 for ever */
-    uint64_t offset; /* get with PENSTOCK_RANGE */
+    union {
+        uint64_t offset; /* get with PENSTOCK_RANGE */
+        uint64_t ttl_ms; /* put, reserve with PENSTOCK_TTL; 0: what the store says of the key's prefix */
+    };
     union {
         uint64_t if_generation;
         uint64_t wait_ms; /* get with PENSTOCK_WAIT: 0: the store's timeout; 2^31 at the most */

@@ -150,9 +150,9 @@ static PyObject *store_lane(PyObject *self, void *unused)
 /* ---- put ---- */
 
 enum { PUT_KEY, PUT_VALUE, PUT_OPTIONS };
-enum { IF_ABSENT, IF_GENERATION, CHECKSUM, DEPTH, ATTRS };
+enum { IF_ABSENT, IF_GENERATION, CHECKSUM, DEPTH, ATTRS, TTL };
 static struct core_call put_call = {
-    "put", 2, 2, {"key", "value", "if_absent", "if_generation", "checksum", "depth", "attrs"}, {NULL}};
+    "put", 2, 2, {"key", "value", "if_absent", "if_generation", "checksum", "depth", "attrs", "ttl"}, {NULL}};
 
 int core_put_options(PyObject *const *args, struct penstock_op *op, Py_buffer *attrs)
 {
@@ -170,6 +170,12 @@ int core_put_options(PyObject *const *args, struct penstock_op *op, Py_buffer *a
         if (core_number(args[IF_GENERATION], "if_generation", UINT64_MAX, &op->if_generation) < 0)
             return -1;
         op->flags |= PENSTOCK_IF_GENERATION;
+    }
+    if (!core_absent(args[TTL])) {
+        if (core_seconds(args[TTL], "ttl", &op->ttl_ms) < 0)
+            return -1;
+        op->flags |= PENSTOCK_TTL;
+        op->ttl_ms += op->ttl_ms == 0; /* which would be no end at all */
     }
     if (core_absent(args[ATTRS]))
         return 0;

@@ -181,7 +181,8 @@ class Store:
         """End the store for Python. Views, listings and calls of other threads that still use it end in peace; the
         connection, or the memory of ``mem:``, goes with the last of them."""
     def put(self, key: Key, value: Value, *, if_absent: bool = False, if_generation: int | None = None,
-            checksum: bool = False, depth: int | None = None, attrs: ReadableBuffer | None = None) -> int:
+            checksum: bool = False, depth: int | None = None, attrs: ReadableBuffer | None = None,
+            ttl: float | None = None) -> int:
         """Store a value, visible whole or not at all.
 
         Parameters
@@ -198,6 +199,8 @@ class Store:
             Place in a prefix chain, for eviction: 0 to 65,534.
         attrs : bytes-like, optional
             Up to 256 bytes that :meth:`head` returns.
+        ttl : float, optional
+            Seconds after which the value is gone.
 
         Returns
         -------
@@ -270,7 +273,7 @@ class Store:
             Too many views, or bytes in them.
         """
     def stream(self, key: Key, *, if_absent: bool = False, if_generation: int | None = None, checksum: bool = False,
-               depth: int | None = None, attrs: ReadableBuffer | None = None) -> Stream:
+               depth: int | None = None, attrs: ReadableBuffer | None = None, ttl: float | None = None) -> Stream:
         """Begin to put a value whose length is not known yet; parameters as of :meth:`put`. Takes 1 MiB here."""
     def reserve(self, key: Key, nbytes: int | None = None, *, depth: int | None = None, attrs: ReadableBuffer | None = None,
                 if_generation: int | None = None, replace: bool = False) -> Slot:

@@ -99,12 +99,13 @@ class AsyncStore:
     # ---- one key ----
 
     async def put(self, key: Key, value: Value, *, if_absent: bool = False, if_generation: int | None = None,
-                  checksum: bool = False, depth: int | None = None, attrs: bytes | None = None) -> int:
+                  checksum: bool = False, depth: int | None = None, attrs: bytes | None = None,
+                  ttl: float | None = None) -> int:
         """See :meth:`penstock.Store.put`."""
-        rare = depth is not None or attrs is not None or (if_absent and if_generation is not None)
+        rare = depth is not None or attrs is not None or ttl is not None or (if_absent and if_generation is not None)
         if rare or (self._copies and _is_large(value)):
             return await self._in_thread(self._store.put, key, value, if_absent=if_absent, if_generation=if_generation,
-                                         checksum=checksum, depth=depth, attrs=attrs)
+                                         checksum=checksum, depth=depth, attrs=attrs, ttl=ttl)
         flags = (_IF_ABSENT if if_absent else 0) | (_CHECKSUM if checksum else 0)
         generation: int = await self._begin(_PUT, key, value, if_generation, flags or None)
         return generation

@@ -209,6 +209,14 @@ static bool place_wait(struct pst_channel *ch, struct penstock_op *op, uint32_t 
     return true;
 }
 
+/* True for what a node of an earlier version would not do, and not say so. */
+static bool too_new(const struct pst_channel *ch, const struct penstock_op *op)
+{
+    bool ttl = (op->code == PENSTOCK_PUT || op->code == PENSTOCK_RESERVE) && op->flags & PENSTOCK_TTL;
+
+    return ttl && ch->welcome.version < PST_WIRE_VERSION_TTL;
+}
+
 /* Return: false when no request is free. */
 static bool place_op(struct pst_channel *ch, struct penstock_op *op)
 {
@@ -221,6 +229,10 @@ static bool place_op(struct pst_channel *ch, struct penstock_op *op)
         shard = (int)pst_channel_shard_of(ch, (struct pst_bytes){op->key, op->key_bytes});
     if ((uint32_t)shard >= ch->welcome.shard_count) { /* the node came back with fewer shards */
         pst_op_end(op, -ECONNRESET);
+        return true;
+    }
+    if (pst_unlikely(too_new(ch, op))) {
+        pst_op_end(op, -EOPNOTSUPP);
         return true;
     }
     if (pst_unlikely(op->code == PENSTOCK_PUT && op->bytes > ch->welcome.value_bytes_max)) {

@@ -35,6 +35,7 @@ enum pst_exit {
     X(FLAG, if_absent, "no", 0, 0, "", "put, load: only when there is no such key")                          \
     X(FLAG, replace, "no", 0, 0, "", "load: over keys that are there, too (as without it)")                  \
     X(STRING, if_generation, "", 1, 0, "N", "put, rm: only over this generation")                            \
+    X(STRING, ttl, "", 1, 0, "MS", "put: the value ends after so long")                                      \
     X(FLAG, checksum, "no", 0, 0, "", "put, load: keep a checksum that every get verifies")                  \
     X(STRING, op, "get", 1, 0, "OP", "bench: get, put, exists, view-walk")                                   \
     X(SIZE, size, "64", 0, 1ull << 40, "bytes", "bench: size of a value")                                    \

@@ -80,6 +80,18 @@ static int put_path(struct pst_cli *cli, struct penstock_op *op, const char *pat
                                               : put_stream(cli, op, fd);
 }
 
+static int parse_ttl(const struct pst_cli *cli, struct penstock_op *op)
+{
+    const char *end;
+
+    if (!cli->ttl)
+        return 0;
+    if (pst_parse_digits(cli->ttl, &end, &op->ttl_ms) < 0 || *end || op->ttl_ms == 0)
+        return pst_cli_usage("ttl: '%s' is no number of milliseconds", cli->ttl);
+    op->flags |= PENSTOCK_TTL;
+    return 0;
+}
+
 int pst_cmd_put(struct pst_cli *cli)
 {
     struct penstock_op op = {0};
@@ -93,6 +105,8 @@ int pst_cmd_put(struct pst_cli *cli)
     penstock_prep_put(&op, key, strlen(key), NULL, 0);
     op.flags = (uint8_t)((cli->if_absent ? PENSTOCK_IF_ABSENT : 0) | (cli->checksum ? PENSTOCK_CHECKSUM : 0));
     r = parse_generation(cli, &op);
+    if (r == 0)
+        r = parse_ttl(cli, &op);
     if (r)
         return r;
     path = cli->arg_count == 2 ? cli->args[1] : "-";

@@ -22,7 +22,7 @@ static const struct command {
     bool opens; /* opens stores itself */
 } commands[] = {
     {"put", "KEY [FILE|-]", "store a file or standard input under KEY", pst_cmd_put, 1, 2,
-     offsetof(struct pst_cli, files), "files prefix if_absent if_generation checksum", false},
+     offsetof(struct pst_cli, files), "files prefix if_absent if_generation checksum ttl", false},
     {"get", "KEY [FILE|-]", "write KEY's value to a file or standard output", pst_cmd_get, 1, 2,
      offsetof(struct pst_cli, files), "files prefix sha256 wait range", false},
     {"ls", "[PREFIX]", "list keys in order", pst_cmd_ls, 0, 1, 0, "long_", false},

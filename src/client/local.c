@@ -21,7 +21,8 @@ enum { TIMEOUT_MS = 10000 }; /* of a wait that names none */
     X(NUMBER, watermark, "95", 10, 100, "percent", "share of pages in use at which eviction starts")         \
     X(LIST, cache, "", 0, 0, "PREFIX", "keys with this prefix may be evicted")                               \
     X(STRING, policy, "s3fifo", 0, 0, "POLICY", "which of them go first: s3fifo, prefix, lru")               \
-    X(LIST, quota, "", 0, 0, "PREFIX=BYTES", "what keys with this prefix may hold at most")
+    X(LIST, quota, "", 0, 0, "PREFIX=BYTES", "what keys with this prefix may hold at most")                  \
+    X(LIST, ttl, "", 0, 0, "PREFIX=MS", "how long values of this prefix live")
 
 struct local_settings {
     LOCAL_OPTIONS(PST_OPTION_MEMBER)
@@ -32,9 +33,14 @@ static const struct pst_options local_options = PST_OPTION_TABLE(LOCAL_OPTIONS);
 
 struct pst_shard *pst_local_lock(struct pst_local *l, uint32_t number)
 {
+    struct pst_shard *shard;
+
     pst_assert(number < l->shard_count);
     pthread_mutex_lock(&l->locks[number]);
-    return pst_store_shard(l->store, number);
+    shard = pst_store_shard(l->store, number);
+    if (pst_unlikely(pst_shard_expires(shard)))
+        pst_shard_time(shard, pst_now_ns());
+    return shard;
 }
 
 void pst_local_unlock(struct pst_local *l, uint32_t number)
@@ -102,6 +108,7 @@ static int put_op(struct pst_local *l, uint32_t number, struct penstock_op *op)
     struct pst_put put = {.attrs = {op->attrs, op->attrs ? op->attr_bytes : 0},
                           .value_bytes = op->bytes,
                           .if_generation = op->if_generation,
+                          .ttl_ms = op->flags & PENSTOCK_TTL ? op->ttl_ms : 0,
                           .depth = op->depth,
                           .flags =
                               op->flags & (PST_PUT_IF_ABSENT | PST_PUT_IF_GENERATION | PST_PUT_CHECKSUM)};
@@ -427,7 +434,7 @@ const struct pst_backend pst_backend_local = {
 
 static int open_local(struct penstock *store, const struct local_settings *settings, uint32_t timeout_ms)
 {
-    struct pst_prefix_quota_option quotas[PST_STRINGS_MAX];
+    struct pst_prefix_number quotas[PST_STRINGS_MAX], ttls[PST_STRINGS_MAX];
     char fault[PST_FAULT_BYTES];
     struct pst_store_options options = {
         .arenas = {.bytes = settings->dram,
@@ -440,13 +447,16 @@ static int open_local(struct penstock *store, const struct local_settings *setti
         .policy = settings->policy,
         .quotas = quotas,
         .quota_count = settings->quota.count,
+        .ttls = ttls,
+        .ttl_count = settings->ttl.count,
     };
     struct pst_local *l = calloc(1, sizeof(*l));
     const char *why = "";
     int r;
 
     pst_assert(!store->local && !store->backend);
-    if (pst_prefix_quotas_parse(&settings->quota, quotas, fault) < 0)
+    if (pst_prefix_numbers_parse(&settings->quota, "quota", quotas, fault) < 0 ||
+        pst_prefix_numbers_parse(&settings->ttl, "ttl", ttls, fault) < 0)
         return pst_fail(-EINVAL, "%s", fault);
     if (!l)
         return pst_fail(-ENOMEM, "out of memory");

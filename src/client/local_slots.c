@@ -10,6 +10,7 @@ static int reserve_once(struct pst_local *l, uint32_t number, struct penstock_op
                           .attrs = {op->attrs, op->attrs ? op->attr_bytes : 0},
                           .value_bytes = op->bytes,
                           .if_generation = op->if_generation,
+                          .ttl_ms = op->flags & PENSTOCK_TTL ? op->ttl_ms : 0,
                           .depth = op->depth,
                           .flags = op->flags & (PST_PUT_IF_ABSENT | PST_PUT_IF_GENERATION)};
     struct penstock_slot *out = op->data;

@@ -118,7 +118,9 @@ int penstock_stream_open(struct penstock *store, const struct penstock_op *put, 
         return pst_fail(-ENOMEM, "out of memory");
     }
     penstock_prep_reserve(&op, put->key, put->key_bytes, PENSTOCK_BYTES_UNKNOWN, &stream->slot);
-    op.flags = (uint8_t)((put->flags & (PENSTOCK_IF_ABSENT | PENSTOCK_IF_GENERATION)) | PENSTOCK_REPLACE);
+    op.flags = (uint8_t)((put->flags & (PENSTOCK_IF_ABSENT | PENSTOCK_IF_GENERATION | PENSTOCK_TTL)) |
+                         PENSTOCK_REPLACE);
+    op.ttl_ms = put->ttl_ms;
     op.if_generation = put->if_generation;
     op.depth = put->depth;
     op.attrs = put->attrs;

@@ -68,6 +68,7 @@ static void apply_put(struct pst_request *q, uint32_t index)
                           .attrs = op->attrs,
                           .value_bytes = op->bytes,
                           .if_generation = op->if_generation,
+                          .ttl_ms = op->flags & PST_WIRE_RANGE ? op->offset : 0,
                           .value_crc = op->crc,
                           .depth = op->depth,
                           .flags =

@@ -254,7 +254,7 @@ static void tell_restored(const struct pst_node *node, const char *name)
 
 static int open_store(struct pst_node *node, const struct pst_node_settings *settings, char *fault)
 {
-    struct pst_prefix_quota_option quotas[PST_STRINGS_MAX];
+    struct pst_prefix_number quotas[PST_STRINGS_MAX], ttls[PST_STRINGS_MAX];
     char *prefixes[PST_STRINGS_MAX];
     struct pst_store_options options = {
         .arenas = {.bytes = settings->dram,
@@ -268,6 +268,8 @@ static int open_store(struct pst_node *node, const struct pst_node_settings *set
         .policy = settings->policy,
         .quotas = quotas,
         .quota_count = settings->quota.count,
+        .ttls = ttls,
+        .ttl_count = settings->ttl.count,
     };
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     const char *why = "";
@@ -278,7 +280,9 @@ static int open_store(struct pst_node *node, const struct pst_node_settings *set
                  settings->policy);
         return -EINVAL;
     }
-    r = pst_prefix_quotas_parse(&settings->quota, quotas, fault);
+    r = pst_prefix_numbers_parse(&settings->quota, "quota", quotas, fault);
+    if (r == 0)
+        r = pst_prefix_numbers_parse(&settings->ttl, "ttl", ttls, fault);
     if (r < 0)
         return r;
     r = pst_classes_parse(&settings->class, prefixes, &options.cache_prefix_count, fault);

@@ -19,6 +19,8 @@
     X(LIST, class, "", 0, 0, "PREFIX=cache", "keys with this prefix may be evicted; may be repeated")        \
     X(STRING, policy, "s3fifo", 0, 0, "POLICY", "which of them go first: s3fifo, prefix, lru")               \
     X(LIST, quota, "", 0, 0, "PREFIX=BYTES", "what keys with this prefix may hold at most; may be repeated") \
+    X(LIST, ttl, "", 0, 0, "PREFIX=MS",                                                                      \
+      "how long values of this prefix live, unless their put says; may be repeated")                         \
     X(NUMBER, watermark, "95", 10, 100, "percent", "share of pages in use at which eviction starts")         \
     X(STRING, secret_file, "", 0, 0, "FILE", "shared secret that clients must know; mode 0600")              \
     X(STRING, fabric, "", 0, 0, "trusted", "'trusted': UCX may use the network, not only loopback")          \

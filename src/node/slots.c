@@ -19,6 +19,7 @@ void pst_apply_reserve(struct pst_request *q, uint32_t index)
                           .attrs = op->attrs,
                           .value_bytes = op->bytes,
                           .if_generation = op->if_generation,
+                          .ttl_ms = op->flags & PST_WIRE_RANGE ? op->offset : 0,
                           .depth = op->depth,
                           .flags = op->flags & (PST_PUT_IF_ABSENT | PST_PUT_IF_GENERATION)};
     struct {

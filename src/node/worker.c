@@ -334,8 +334,10 @@ static bool poll_port(struct pst_worker *w)
     struct pst_net_event events[EVENTS];
     int count = w->port ? pst_port_poll(w->port, events, EVENTS) : 0;
 
-    if (count)
+    if (count) {
         w->now_ns = pst_now_ns();
+        pst_shard_time(w->shard, w->now_ns);
+    }
     for (int i = 0; i < count; i++)
         on_event(w, &events[i]);
     return count > 0;
@@ -415,6 +417,7 @@ static void *worker_main(void *arg)
     while (!w->node->stopping || !pst_list_empty(&w->visitors) || w->node->commits) {
         bool busy = poll_port(w);
 
+        pst_shard_time(w->shard, w->now_ns);
         read_notes(w);
         busy |= read_mails(w);
         run_stalled(w);

@@ -115,6 +115,7 @@ bool pst_changes_prepare(struct pst_shard *s, const struct pst_holder *holder, s
 {
     bool ok = true;
 
+    pst_shard_time(s, now_ns);
     for (struct pst_change *c = first; c; c = c->next) {
         c->result = prepare_key(s, c, look_only);
         ok &= c->result == 0;

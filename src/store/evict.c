@@ -170,6 +170,9 @@ bool pst_shard_tick(struct pst_shard *s, uint64_t now_ns)
     struct pst_store *store = s->store;
 
     pst_pins_expire(s, now_ns);
+    pst_shard_time(s, now_ns);
+    if (pst_expiries_tick(s))
+        return true;
     if (pst_prefix_quotas_tick(s, TICK_EVICTIONS_MAX, now_ns))
         return true;
     if (pst_shard_ms(s, now_ns) - s->all_kept_ms >=

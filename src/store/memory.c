@@ -179,8 +179,10 @@ static int make_record(struct pst_shard *s, const struct pst_put *put, bool cach
                        const struct pst_external *external, const struct pst_run *runs,
                        struct pst_record **out)
 {
+    uint64_t expires_ms = pst_put_expires_ms(s, put);
     uint8_t flags = (uint8_t)((external ? PST_RECORD_EXTERNAL : 0) | (cache ? PST_RECORD_CACHE : 0) |
-                              (put->flags & PST_PUT_CHECKSUM ? PST_RECORD_CHECKSUM : 0));
+                              (put->flags & PST_PUT_CHECKSUM ? PST_RECORD_CHECKSUM : 0) |
+                              (expires_ms ? PST_RECORD_EXPIRES : 0));
     size_t bytes = pst_record_body_at(flags, put->lookup.key.len, put->attrs.len);
     struct pst_record *record;
     uint64_t offset;
@@ -190,10 +192,17 @@ static int make_record(struct pst_shard *s, const struct pst_put *put, bool cach
     r = bytes <= pst_slab_bytes_max(s->slab) && !pst_fault(PST_FAULT_record_enospc)
             ? pst_slab_take(s->slab, bytes, &offset)
             : -ENOSPC;
+    if (r == 0 && pst_unlikely(expires_ms)) {
+        r = pst_expiry_prepare(s);
+        if (r < 0)
+            pst_slab_give(s->slab, offset);
+    }
     if (r < 0)
         return r;
     record = (struct pst_record *)(void *)(s->base + offset);
     fill_record(record, put, flags);
+    if (pst_unlikely(expires_ms))
+        pst_record_set_expiry(record, expires_ms);
     if (external) {
         *pst_record_external(record) = *external;
         memcpy(pst_external_runs(pst_record_external(record)), runs, external->run_count * sizeof(*runs));
@@ -325,8 +334,11 @@ void pst_record_give(struct pst_shard *s, struct pst_record *r)
 
     pst_assert(!(r->state & PST_RECORD_PINNED));
     pst_record_mark(r, 0);
-    if (r->state & PST_STATE_RESERVED)
+    if (r->state & PST_STATE_RESERVED) {
         pst_prefix_quota_count(s, r, false);
+        if (r->flags & PST_RECORD_EXPIRES)
+            pst_expiry_abandon(s);
+    }
     if (r->flags & PST_RECORD_EXTERNAL) {
         struct pst_external *e = pst_record_external(r);
 

@@ -11,14 +11,14 @@
 
 enum { WANTED_NS = 500000000 }; /* a waiting write asks again sooner than this */
 
-int pst_prefix_quotas_parse(const struct pst_strings *texts, struct pst_prefix_quota_option *out,
-                            char fault[PST_FAULT_BYTES])
+int pst_prefix_numbers_parse(const struct pst_strings *texts, const char *what, struct pst_prefix_number *out,
+                             char fault[PST_FAULT_BYTES])
 {
     for (uint32_t i = 0; i < texts->count; i++) {
         const char *text = texts->items[i], *equals = strrchr(text, '=');
 
-        if (!equals || equals - text > PST_KEY_BYTES_MAX || pst_parse_size(equals + 1, &out[i].bytes) < 0) {
-            snprintf(fault, PST_FAULT_BYTES, "quota '%.200s' is not PREFIX=BYTES", text);
+        if (!equals || equals - text > PST_KEY_BYTES_MAX || pst_parse_size(equals + 1, &out[i].number) < 0) {
+            snprintf(fault, PST_FAULT_BYTES, "%s '%.200s' is not PREFIX=NUMBER", what, text);
             return -EINVAL;
         }
         out[i].prefix = (struct pst_bytes){text, (size_t)(equals - text)};
@@ -26,8 +26,27 @@ int pst_prefix_quotas_parse(const struct pst_strings *texts, struct pst_prefix_q
     return 0;
 }
 
-int pst_prefix_quotas_open(struct pst_store *store, const struct pst_prefix_quota_option *options,
-                           uint32_t count)
+int pst_prefix_numbers_copy(const struct pst_prefix_number *from, uint32_t count,
+                            struct pst_prefix_number **out)
+{
+    size_t bytes = count * sizeof(**out);
+    char *text;
+
+    for (uint32_t i = 0; i < count; i++)
+        bytes += from[i].prefix.len;
+    *out = malloc(pst_max(bytes, 1));
+    if (!*out)
+        return -ENOMEM;
+    text = (char *)(*out + count);
+    for (uint32_t i = 0; i < count; i++) {
+        (*out)[i] = (struct pst_prefix_number){{text, from[i].prefix.len}, from[i].number};
+        memcpy(text, from[i].prefix.data, from[i].prefix.len);
+        text += from[i].prefix.len;
+    }
+    return 0;
+}
+
+int pst_prefix_quotas_open(struct pst_store *store, const struct pst_prefix_number *options, uint32_t count)
 {
     store->quotas = calloc(count ? count : 1, sizeof(*store->quotas));
     if (!store->quotas)
@@ -41,7 +60,7 @@ int pst_prefix_quotas_open(struct pst_store *store, const struct pst_prefix_quot
             return -ENOMEM;
         memcpy(copy, prefix.data, prefix.len);
         quota->prefix = (struct pst_bytes){copy, prefix.len};
-        quota->bytes_max = options[store->quota_count].bytes;
+        quota->bytes_max = options[store->quota_count].number;
     }
     return 0;
 }

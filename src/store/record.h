@@ -5,7 +5,7 @@
  *   struct pst_recency         24 bytes, only with PST_RECORD_CACHE
  *   key                        key_bytes
  *   attributes                 attr_bytes
- *   (to the next multiple of 16)
+ *   (to the next multiple of 16; with PST_RECORD_EXPIRES the last 8 bytes of that are its time)
  *   value                      value_bytes, or with PST_RECORD_EXTERNAL:
  *   struct pst_external        16 bytes, then run_count times struct pst_run
  *
@@ -30,6 +30,7 @@ enum { /* flags: kept */
        PST_RECORD_EXTERNAL = 1,
        PST_RECORD_CACHE = 2,    /* may be evicted */
        PST_RECORD_CHECKSUM = 4, /* value_crc holds the writer's crc32c */
+       PST_RECORD_EXPIRES = 32, /* the last 8 bytes before the body are when, in ms of the real-time clock */
 };
 
 enum {                          /* state: of this process only */
@@ -99,12 +100,25 @@ static inline struct pst_bytes pst_record_attrs(const struct pst_record *r)
 /* Where the value or the external part begins, from the record's start. */
 static inline size_t pst_record_body_at(uint8_t flags, size_t key_bytes, size_t attr_bytes)
 {
-    return pst_round_up(pst_record_key_at(flags) + key_bytes + attr_bytes, 16);
+    return pst_round_up(
+        pst_record_key_at(flags) + key_bytes + attr_bytes + (flags & PST_RECORD_EXPIRES ? 8 : 0), 16);
 }
 
 static inline void *pst_record_body(const struct pst_record *r)
 {
     return (uint8_t *)(uintptr_t)r + pst_record_body_at(r->flags, r->key_bytes, r->attr_bytes);
+}
+
+static inline uint64_t pst_record_expires_ms(const struct pst_record *r)
+{
+    pst_assert(r->flags & PST_RECORD_EXPIRES);
+    return ((const uint64_t *)pst_record_body(r))[-1];
+}
+
+static inline void pst_record_set_expiry(struct pst_record *r, uint64_t ms)
+{
+    pst_assert(r->flags & PST_RECORD_EXPIRES);
+    ((uint64_t *)pst_record_body(r))[-1] = ms;
 }
 
 static inline struct pst_external *pst_record_external(const struct pst_record *r)

@@ -108,7 +108,7 @@ static int on_all_sets(struct restore *re, void (*work)(struct set *set))
 static bool whole(const struct pst_store *store, const struct pst_record *r, uint64_t offset,
                   uint32_t slot_bytes)
 {
-    const uint8_t known = PST_RECORD_EXTERNAL | PST_RECORD_CACHE | PST_RECORD_CHECKSUM;
+    const uint8_t known = PST_RECORD_EXTERNAL | PST_RECORD_CACHE | PST_RECORD_CHECKSUM | PST_RECORD_EXPIRES;
     size_t body_at, room;
 
     if (!r->check || slot_bytes < sizeof(*r) || r->flags & ~known || !r->key_bytes ||
@@ -146,6 +146,10 @@ static void count_key(struct pst_shard *s, const struct pst_record *r, bool come
     s->stat.keys += comes ? 1 : -1ull;
     s->stat.value_bytes += comes ? r->value_bytes : -r->value_bytes;
     pst_prefix_quota_count(s, r, comes);
+    if (r->flags & PST_RECORD_EXPIRES && comes)
+        pst_expiry_restored(s, r);
+    else if (r->flags & PST_RECORD_EXPIRES)
+        pst_expiry_remove(s);
 }
 
 /* The record, which lies in @set, goes. Return: 0 or -ENOMEM. */

@@ -38,7 +38,8 @@ int64_t pst_shard_list(struct pst_shard *s, const struct pst_range *range, void 
         *end = !r || past_end(pst_record_key(r), range->end);
         if (*end)
             return (int64_t)at;
-        if (pst_unlikely(r->state & PST_STATE_RESERVED)) { /* of a commit that has not ended */
+        if (pst_unlikely(r->state & PST_STATE_RESERVED) || /* of a commit that has not ended */
+            pst_record_expired(s, r)) {
             bytes = 1;
             continue;
         }

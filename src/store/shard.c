@@ -48,7 +48,7 @@ struct pst_record *pst_shard_find(const struct pst_shard *s, const struct pst_lo
         struct pst_record *r = pst_ref_record(s, refs[i]);
 
         if (pst_bytes_equal(pst_record_key(r), lookup->key))
-            return r;
+            return pst_record_expired(s, r) ? NULL : r;
     }
     return NULL;
 }
@@ -180,6 +180,7 @@ int pst_shard_reserve(struct pst_shard *s, const struct pst_put *put, uint64_t n
     struct pst_record *old;
     int r = pst_put_check_shape(s, put);
 
+    pst_shard_time(s, now_ns);
     if (pst_unlikely(r == 0 && s->claims.locks && pst_shard_locked(s, &put->lookup, false)))
         r = PST_BUSY;
     if (r == 0 && put->flags & (PST_PUT_IF_ABSENT | PST_PUT_IF_GENERATION)) {
@@ -220,6 +221,8 @@ int pst_shard_link(struct pst_shard *s, const struct pst_lookup *lookup, struct 
         pst_assert(result == 0);
         return 0;
     }
+    if (pst_unlikely(s->expiries.live))
+        pst_expiry_make_way(s, lookup);
     result = pst_index_insert(s->index, lookup->hash, ref);
     if (result < 0)
         return result;
@@ -235,6 +238,8 @@ static void forget(struct pst_shard *s, struct pst_record *r)
     s->stat.keys--;
     s->stat.value_bytes -= r->value_bytes;
     pst_prefix_quota_count(s, r, false);
+    if (pst_unlikely(r->flags & PST_RECORD_EXPIRES))
+        pst_expiry_remove(s);
     if (r->flags & PST_RECORD_CACHE) {
         s->stat.cache_keys--;
         atomic_fetch_sub_explicit(&s->store->cache_pages, pst_record_pages(r), memory_order_relaxed);
@@ -304,6 +309,8 @@ void pst_shard_expose(struct pst_shard *s, struct pst_record *r, struct pst_reco
     s->stat.keys++;
     s->stat.puts++;
     s->stat.value_bytes += r->value_bytes;
+    if (pst_unlikely(r->flags & PST_RECORD_EXPIRES))
+        pst_expiry_add(s, r);
     if (r->flags & PST_RECORD_CACHE) {
         s->stat.cache_keys++;
         atomic_fetch_add_explicit(&s->store->cache_pages, pst_record_pages(r), memory_order_relaxed);

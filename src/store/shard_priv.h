@@ -46,6 +46,15 @@ struct pst_claims {
     struct pst_claim *buckets[PST_CLAIM_BUCKETS];
 };
 
+/* Values with an end: expiry.c. */
+struct pst_expiries {
+    struct pst_expiry *heap;
+    uint64_t count, room;
+    uint64_t live;    /* records with a time that keys name */
+    uint64_t pending; /* that are being written, for which there is room */
+    uint64_t wall_ms; /* what time it is */
+};
+
 struct pst_shard {
     struct pst_store *store;
     uint8_t *base; /* of the arenas: offsets count from here */
@@ -68,6 +77,7 @@ struct pst_shard {
     struct pst_shard_later stat_later;
     struct pst_run *runs; /* scratch, PST_RUNS_MAX */
     struct pst_claims claims;
+    struct pst_expiries expiries;
     uint64_t slot_handle; /* the last one given */
 
     /* Read by other shards. */
@@ -95,6 +105,9 @@ struct pst_store {
     pthread_mutex_t words_lock; /* of what is kept */
     struct pst_restored restored;
     const struct pst_policy *policy;
+    uint64_t wall_offset_ms; /* from the monotonic clock to the real-time one, modulo 2^64 */
+    struct pst_prefix_number *ttls;
+    uint32_t ttl_count;
     struct pst_prefix_quota *quotas;
     uint32_t quota_count;
     uint32_t group_count; /* of lines in each shard: those of no quota, then each quota's */
@@ -269,8 +282,7 @@ void pst_recency_spare(struct pst_shard *s, struct pst_record *r, uint64_t now_n
 
 /* ---- prefix_quota.c ---- */
 
-int pst_prefix_quotas_open(struct pst_store *store, const struct pst_prefix_quota_option *options,
-                           uint32_t count);
+int pst_prefix_quotas_open(struct pst_store *store, const struct pst_prefix_number *options, uint32_t count);
 void pst_prefix_quotas_close(struct pst_store *store);
 /* Which lines the key's record is in; 0: those of no quota. */
 uint32_t pst_key_group(const struct pst_store *store, struct pst_bytes key);
@@ -282,6 +294,35 @@ int pst_prefix_quota_admit(struct pst_shard *s, const struct pst_put *put, uint6
                            struct pst_answer *answer);
 /* Evicts for writes in other shards. Return: true when there is more to do. */
 bool pst_prefix_quotas_tick(struct pst_shard *s, int evictions_max, uint64_t now_ns);
+
+int pst_prefix_numbers_copy(const struct pst_prefix_number *from, uint32_t count,
+                            struct pst_prefix_number **out);
+
+/* ---- expiry.c ---- */
+
+#define PST_TTL_MS_MAX (1ull << 40)
+
+/* When a value that is put now ends; 0: never. */
+uint64_t pst_put_expires_ms(const struct pst_shard *s, const struct pst_put *put);
+/* For a record with an end that is being written: what pst_expiry_add() will need. Return: 0 or -ENOMEM. */
+int pst_expiry_prepare(struct pst_shard *s);
+void pst_expiry_abandon(struct pst_shard *s);
+void pst_expiry_add(struct pst_shard *s, const struct pst_record *r);
+/* The same with a record that an earlier process left. */
+void pst_expiry_restored(struct pst_shard *s, const struct pst_record *r);
+/* One that was added is no key's any more. */
+void pst_expiry_remove(struct pst_shard *s);
+/* Takes an expired record of this key, which nobody finds, out of the indexes. */
+void pst_expiry_make_way(struct pst_shard *s, const struct pst_lookup *lookup);
+/* Return: true when there is more to do at once. */
+bool pst_expiries_tick(struct pst_shard *s);
+void pst_expiries_fini(struct pst_shard *s);
+
+static inline bool pst_record_expired(const struct pst_shard *s, const struct pst_record *r)
+{
+    return pst_unlikely(r->flags & PST_RECORD_EXPIRES) && !(r->state & PST_STATE_RESERVED) &&
+           pst_record_expires_ms(r) <= s->expiries.wall_ms;
+}
 
 /* ---- evict.c ---- */
 

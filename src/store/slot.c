@@ -448,6 +448,7 @@ static int settle(struct pst_shard *s, struct pst_slot *slot, uint64_t now_ns, s
     if (!slot->grows)
         return 0;
     slot->put.value_bytes = slot->span_count ? slot->spans[0].to : 0;
+    pst_shard_time(s, now_ns);
     r = pst_prefix_quota_admit(s, &slot->put, now_ns, answer);
     if (r != 0)
         return r;

@@ -46,7 +46,7 @@ int pst_store_open(const struct pst_store_options *options, struct pst_store **o
     *fault = "bad number of shards or prefixes, or watermark above 100";
     if (options->shard_count < 1 || options->shard_count > PST_SHARDS_MAX ||
         options->cache_prefix_count > PST_CLASSES_MAX || options->quota_count > PST_CLASSES_MAX ||
-        options->watermark_percent > 100)
+        options->ttl_count > PST_CLASSES_MAX || options->watermark_percent > 100)
         return -EINVAL;
     *fault = "policy is not one of s3fifo, prefix, lru";
     if (!pst_policy_find(options->policy))
@@ -58,6 +58,7 @@ int pst_store_open(const struct pst_store_options *options, struct pst_store **o
     store->start_ns = store->epoch_ns = pst_now_ns();
     pthread_mutex_init(&store->words_lock, NULL);
     store->policy = pst_policy_find(options->policy);
+    store->wall_offset_ms = pst_wall_ns() / 1000000 - store->start_ns / 1000000;
     store->group_count = 1 + options->quota_count;
     r = pst_arenas_open(&store->arenas, &options->arenas, fault);
     store->slot_seed = store->arenas.seeds[0];
@@ -70,6 +71,10 @@ int pst_store_open(const struct pst_store_options *options, struct pst_store **o
         r = copy_prefixes(store, options);
     if (r == 0)
         r = pst_prefix_quotas_open(store, options->quotas, options->quota_count);
+    if (r == 0)
+        r = pst_prefix_numbers_copy(options->ttls, options->ttl_count, &store->ttls);
+    if (r == 0)
+        store->ttl_count = options->ttl_count;
     if (r == 0)
         r = open_shards(store, options->shard_count);
     if (r == 0 && store->arenas.taken_up)
@@ -96,6 +101,7 @@ struct pst_store *pst_store_close(struct pst_store *store)
     for (uint32_t i = 0; i < store->cache_prefix_count; i++)
         free((void *)(uintptr_t)store->cache_prefixes[i].data);
     pst_prefix_quotas_close(store);
+    free(store->ttls);
     pst_pages_fini(&store->pages);
     pst_arenas_close(&store->arenas);
     pthread_mutex_destroy(&store->words_lock);
@@ -147,6 +153,7 @@ static int shard_init(struct pst_store *store, uint32_t number)
 static void shard_fini(struct pst_shard *s)
 {
     pst_listeners_close(s);
+    pst_expiries_fini(s);
     pst_pins_fini(&s->pins);
     pst_slab_close(s->slab);
     pst_order_close(s->order);

@@ -39,17 +39,17 @@ enum pst_outcome {
     PST_OWNED = 6, /* a slot has the key */
 };
 
-/* What the keys with this prefix, and with no longer one of a quota, may hold at the most. */
-struct pst_prefix_quota_option {
+/* Something about the keys with this prefix that have no longer one of the same kind. */
+struct pst_prefix_number {
     struct pst_bytes prefix;
-    uint64_t bytes;
+    uint64_t number;
 };
 
-/* Reads "PREFIX=BYTES", each into one of @out, which borrows its prefix. Return: 0 or -EINVAL with the reason
- * in
- * @fault. */
-int pst_prefix_quotas_parse(const struct pst_strings *texts, struct pst_prefix_quota_option *out,
-                            char fault[PST_FAULT_BYTES]);
+/* Reads "PREFIX=NUMBER", each into one of @out, which borrows its prefix. Return: 0 or -EINVAL with the
+ * reason in
+ * @fault, which calls it @what. */
+int pst_prefix_numbers_parse(const struct pst_strings *texts, const char *what, struct pst_prefix_number *out,
+                             char fault[PST_FAULT_BYTES]);
 
 struct pst_store_options {
     struct pst_arena_options arenas;
@@ -58,8 +58,10 @@ struct pst_store_options {
     const char *const *cache_prefixes; /* keys that begin with one of them are `cache`; others are `keep` */
     uint32_t cache_prefix_count;
     const char *policy; /* which of those goes first (policy.h); NULL: the default */
-    const struct pst_prefix_quota_option *quotas;
+    const struct pst_prefix_number *quotas;
     uint32_t quota_count;
+    const struct pst_prefix_number *ttls; /* in ms: how long values live that do not say so themselves */
+    uint32_t ttl_count;
 };
 
 /* Return: 0, -EINVAL, -ENOMEM, -ENOSPC; *@fault names the reason (see pst_arenas_open()). */
@@ -100,6 +102,10 @@ void pst_shard_prefetch(const struct pst_shard *shard,
                         const struct pst_lookup *lookup); /* first: the bucket */
 void pst_shard_prefetch_record(const struct pst_shard *shard,
                                struct pst_lookup *lookup); /* then: the record */
+/* Says what time it is: whatever expires before is not found any more. As pst_shard_tick() does. */
+void pst_shard_time(struct pst_shard *shard, uint64_t now_ns);
+/* True while some key has an end. */
+bool pst_shard_expires(const struct pst_shard *shard);
 /* Return: the record, or NULL. No side effect. Valid until the shard's next change. */
 struct pst_record *pst_shard_find(const struct pst_shard *shard, const struct pst_lookup *lookup);
 /* Counts as a use for eviction. */
@@ -150,6 +156,7 @@ struct pst_put {
     uint64_t value_bytes;
     uint64_t if_generation;
     uint32_t value_crc;
+    uint64_t ttl_ms; /* 0: what its prefix says */
     uint16_t depth;
     uint8_t flags;
 };

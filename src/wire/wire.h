@@ -13,7 +13,8 @@
 
 enum {
     /* Version of a session: the highest that both sides speak, agreed on the bootstrap socket. */
-    PST_WIRE_VERSION = 3,
+    PST_WIRE_VERSION = 4,
+    PST_WIRE_VERSION_TTL = 4, /* has puts with a TTL */
     PST_WIRE_VERSION_OLDEST = 2,
 
     PST_WIRE_OPS_MAX = 256, /* in one message */

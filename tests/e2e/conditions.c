@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { LARGE = 300000 };
 
@@ -48,6 +49,51 @@ static void put_if_absent(void **state)
     if_absent(100);
     assert_result(penstock_delete(STORE, "k", 1), 0);
     if_absent(LARGE);
+}
+
+/* Values that end: by a put and by a slot, small and large. */
+static void values_end(void **state)
+{
+    static const uint64_t sizes[] = {10, 5000, LARGE};
+    struct penstock_slot slot;
+    struct penstock_op op;
+    char key[8] = "ttl";
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        void *value = bytes_new(sizes[i]);
+
+        fill(value, sizes[i], (uint64_t)i);
+        key[3] = (char)('0' + i);
+        op = put_op(key, value, sizes[i], PENSTOCK_TTL, 0);
+        op.ttl_ms = 3600000;
+        assert_result(run_op(STORE, &op), 0);
+        expect_bytes(STORE, key, sizes[i], (uint64_t)i);
+        op = put_op(key, value, sizes[i], PENSTOCK_TTL, 0);
+        op.ttl_ms = 200;
+        assert_result(run_op(STORE, &op), 0);
+        free(value);
+    }
+    op = (struct penstock_op){0};
+    penstock_prep_reserve(&op, "ttl3", 4, 3, &slot);
+    op.flags |= PENSTOCK_TTL;
+    op.ttl_ms = 200;
+    assert_result(run_op(STORE, &op), 0);
+    assert_result(penstock_slot_write(STORE, "ttl3", 4, &slot, 0, "abc", 3), 0);
+    assert_result(penstock_slot_commit(STORE, "ttl3", 4, &slot, NULL), 0);
+    for (int i = 0; i < 4; i++) {
+        int r = 0;
+
+        key[3] = (char)('0' + i);
+        for (int tries = 0; r == 0 && tries < 20000; tries++) {
+            r = penstock_exists(STORE, key, 4);
+            if (r == 0)
+                usleep(1000);
+        }
+        assert_result(r, PENSTOCK_MISS);
+        op = put_op(key, "x", 1, PENSTOCK_IF_ABSENT, 0);
+        assert_result(run_op(STORE, &op), 0);
+    }
 }
 
 static void if_generation(uint64_t bytes)
@@ -381,12 +427,13 @@ static void bad_handles(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    TEST(put_if_absent),     TEST(put_and_delete_if_generation),
-    TEST(get_if_generation), TEST(generations_rise),
-    TEST(stated_size),       TEST(small_buffer),
-    TEST(odd_keys),          TEST(bad_keys),
-    TEST(missing_arguments), TEST(bad_operations),
-    TEST(bad_among_good),    TEST(bad_handles),
+    TEST(put_if_absent),    TEST(put_and_delete_if_generation),
+    TEST(values_end),       TEST(get_if_generation),
+    TEST(generations_rise), TEST(stated_size),
+    TEST(small_buffer),     TEST(odd_keys),
+    TEST(bad_keys),         TEST(missing_arguments),
+    TEST(bad_operations),   TEST(bad_among_good),
+    TEST(bad_handles),
 };
 
 PART(part_conditions, tests);

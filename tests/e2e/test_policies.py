@@ -4,6 +4,7 @@ from __future__ import annotations
 import json
 import pathlib
 import random
+import time
 import xml.etree.ElementTree
 
 import pytest
@@ -57,7 +58,7 @@ def test_a_keep_prefix_is_refused_more_than_its_quota(node: support.Node) -> Non
     assert len(keys(node.tcp, "tenant=a/")) == 5
 
 
-@pytest.mark.parametrize("flags, named", [(["--quota", "x"], "quota 'x' is not PREFIX=BYTES"),
+@pytest.mark.parametrize("flags, named", [(["--quota", "x"], "quota 'x' is not PREFIX=NUMBER"),
                                           (["--quota", "x=many"], "quota 'x=many'"),
                                           (["--policy", "fifo"], "policy 'fifo' is not one of s3fifo, prefix, lru")])
 def test_settings_that_are_none(flags: list[str], named: str) -> None:
@@ -65,6 +66,37 @@ def test_settings_that_are_none(flags: list[str], named: str) -> None:
     url = "mem:?dram=64M&" + "=".join(flag.removeprefix("--") for flag in flags)
     done = penstock("--url", url, "ls")
     assert done.returncode == USAGE and b" is not " in done.stderr
+
+
+def get(url: str, key: str) -> bytes | None:
+    done = penstock("--url", url, "get", key)
+    assert done.returncode in (0, 1), done
+    return done.stdout if done.returncode == 0 else None
+
+
+def test_a_value_ends(tmp_path: pathlib.Path) -> None:
+    value = tmp_path / "value"
+    value.write_bytes(b"y" * 100000)
+    with support.start_node("--listen", "127.0.0.1:0", "--dram", "64M", "--shards", "2", "--ttl", "t/=1000") as node:
+        assert put(node.tcp, "long", 100, "--ttl", "3600000") == 0
+        begin = time.monotonic()
+        for key in ("s1", "s2", "s3"):
+            assert put(node.tcp, key, 5000, "--ttl", "1000") == 0
+            assert penstock("--url", node.tcp, "put", key + "file", str(value), "--ttl", "1000").returncode == 0
+            assert put(node.tcp, "t/" + key, 10) == 0
+        there = get(node.tcp, "s1file")
+        assert there == b"y" * 100000 or time.monotonic() - begin > 1
+        support.wait_until("nine keys are gone", lambda: stat(node.tcp)["keys"] == 1)
+        assert time.monotonic() - begin > 0.9
+        assert keys(node.tcp, "") == ["long"] and get(node.tcp, "s1") is None
+        assert get(node.tcp, "long") == b"x" * 100
+        node.stop()
+
+
+@pytest.mark.parametrize("ttl", ["0", "soon", "-1", "1s"])
+def test_a_ttl_that_is_none(ttl: str) -> None:
+    done = penstock("--url", "mem:?dram=64M", "put", "k", "-", f"--ttl={ttl}")
+    assert done.returncode == USAGE and b"ttl" in done.stderr
 
 
 # ---- penstock replay ----

@@ -1,10 +1,10 @@
 #include "engine.h"
 
-static const struct pst_prefix_quota_option some[] = {
-    {.prefix = {"c/small/", 8}, .bytes = 10000},
-    {.prefix = {"k/", 2}, .bytes = 5000},
-    {.prefix = {"k/wide/", 7}, .bytes = 20000},
-    {.prefix = {"c/wide/", 7}, .bytes = 400000},
+static const struct pst_prefix_number some[] = {
+    {.prefix = {"c/small/", 8}, .number = 10000},
+    {.prefix = {"k/", 2}, .number = 5000},
+    {.prefix = {"k/wide/", 7}, .number = 20000},
+    {.prefix = {"c/wide/", 7}, .number = 400000},
 };
 
 static void open_with(struct engine *e, uint32_t shards)
@@ -34,23 +34,23 @@ static void texts_are_read(void **state)
 {
     static const char *const bad[] = {"", "x", "x=", "x=1Q", "x=-1", "=", "x=1=", NULL};
     struct pst_strings texts = {.count = 1};
-    struct pst_prefix_quota_option out[2];
+    struct pst_prefix_number out[2];
     char fault[PST_FAULT_BYTES];
 
     (void)state;
     for (int i = 0; bad[i]; i++) {
         texts.items[0] = (char *)(uintptr_t)bad[i];
-        assert_int_equal(pst_prefix_quotas_parse(&texts, out, fault), -EINVAL);
-        assert_non_null(strstr(fault, "PREFIX=BYTES"));
+        assert_int_equal(pst_prefix_numbers_parse(&texts, "quota", out, fault), -EINVAL);
+        assert_non_null(strstr(fault, "PREFIX=NUMBER"));
     }
     texts.items[0] = (char *)(uintptr_t) "a=b/=2K";
     texts.items[1] = (char *)(uintptr_t) "=7";
     texts.count = 2;
-    assert_int_equal(pst_prefix_quotas_parse(&texts, out, fault), 0);
+    assert_int_equal(pst_prefix_numbers_parse(&texts, "quota", out, fault), 0);
     assert_true(pst_bytes_equal(out[0].prefix, bytes_of("a=b/")));
-    assert_int_equal(out[0].bytes, 2048);
+    assert_int_equal(out[0].number, 2048);
     assert_int_equal(out[1].prefix.len, 0);
-    assert_int_equal(out[1].bytes, 7);
+    assert_int_equal(out[1].number, 7);
 }
 
 static void the_longest_prefix_counts(void **state)

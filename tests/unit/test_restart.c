@@ -37,7 +37,7 @@ static int remove_folder(void **state)
 
 static int try_open(struct engine *e, uint32_t shards, const char **fault)
 {
-    const struct pst_prefix_quota_option quota = {.prefix = bytes_of("c"), .bytes = PAGE_BYTES * PAGES};
+    const struct pst_prefix_number quota = {.prefix = bytes_of("c"), .number = PAGE_BYTES * PAGES};
     const char *prefix = "c";
     struct pst_store_options options = {
         .arenas = {.bytes = PAGE_BYTES * PAGES,
@@ -265,6 +265,37 @@ static void recency_survives(void **state)
 /* ---- between two steps ---- */
 
 /* An overwrite that ended before the old record went: both are whole. */
+/* What was to end goes on to end, at its time. */
+static void ends_survive(void **state)
+{
+    static const char *const keys[] = {"soon", "late", "c/soon", "c/late"};
+    struct engine e;
+
+    (void)state;
+    open_kept(&e, 1);
+    for (uint32_t i = 0; i < 4; i++) {
+        struct pst_shard *s = shard_of(&e, keys[i]);
+        struct pst_put put = put_of(s, keys[i], size_of(i + 3));
+        struct pst_answer answer;
+
+        put.ttl_ms = i % 2 ? 90000000 : 3600000;
+        assert_int_equal(pst_shard_put(s, &put, pattern(i + 3), e.now_ns, &answer), 0);
+    }
+    for (uint32_t shards = 1; shards <= 3; shards += 2) {
+        reopen(&e, shards);
+        for (uint32_t i = 0; i < 4; i++)
+            assert_true(holds(&e, keys[i], i + 3));
+    }
+    for (uint32_t i = 0; i < 3; i++)
+        assert_false(pst_shard_tick(pst_store_shard(e.store, i), e.now_ns + 3700 * SECOND_NS));
+    for (uint32_t i = 0; i < 4; i++)
+        assert_int_equal(holds(&e, keys[i], i + 3), i % 2);
+    for (uint32_t i = 0; i < 3; i++)
+        assert_false(pst_shard_tick(pst_store_shard(e.store, i), e.now_ns + 100000 * SECOND_NS));
+    assert_int_equal(engine_pages_used(&e), 0);
+    engine_close(&e);
+}
+
 static void the_newer_of_two_counts(void **state)
 {
     (void)state;
@@ -785,6 +816,7 @@ int main(void)
         cmocka_unit_test_teardown(what_went_stays_away, remove_files),
         cmocka_unit_test_teardown(generations_go_on, remove_files),
         cmocka_unit_test_teardown(recency_survives, remove_files),
+        cmocka_unit_test_teardown(ends_survive, remove_files),
         cmocka_unit_test_teardown(the_newer_of_two_counts, remove_files),
         cmocka_unit_test_teardown(one_of_two_alike_counts, remove_files),
         cmocka_unit_test_teardown(commits_come_whole, remove_files),
