@@ -161,6 +161,8 @@ static int live(const char *url, int began_fd, int end_fd)
             return 4;
     }
     penstock_close(store);
+    free(value);
+    free(back);
     return 0;
 }
 
