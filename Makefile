@@ -22,7 +22,7 @@ test: all
 	ci/summary --e2e tests/e2e --e2e tests/python$${python:+=$$python} --fuzz build-fuzz --gtest build-tensorstore/driver $(BUILD)
 
 # `make test`, and all that needs another compiler or more patience: `ci/install build test full` brings the tools.
-test-full: test check-format lint test-asan test-tsan test-valgrind test-fuzz
+test-full: test check-format lint test-asan test-tensorstore-asan test-tsan test-valgrind test-fuzz
 
 test-asan test-tsan:
 	@ci/preset $(@:test-%=%)
@@ -60,6 +60,14 @@ test-tensorstore-valgrind: all
 	    --under "valgrind --quiet --error-exitcode=99 --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite --suppressions=tests/valgrind/others.supp" \
 	    --gtest build-tensorstore/driver $(BUILD)
 
+# The driver and its tests with sanitizers, which takes TensorStore's libraries with them, too.
+test-tensorstore-asan:
+	@ci/install tensorstore
+	@ci/preset asan
+	@ninja -C build-asan
+	@ci/tensorstore --asan
+	@ci/summary --word tensorstore-asan --no-meson --gtest build-tensorstore/driver-asan build-asan
+
 # Longer than within `make test`, where each fuzzer has ten seconds.
 test-fuzz:
 	@ci/preset fuzz
@@ -96,4 +104,4 @@ install: all
 clean:
 	@rm -rf build build-asan build-tsan build-fuzz build-valgrind build-coverage build-venv build-tensorstore
 
-.PHONY: all demo test test-full test-tensorstore test-tensorstore-valgrind tensorstore-wheel test-python test-asan test-tsan test-valgrind test-fuzz coverage check-format format lint bench soak install clean
+.PHONY: all demo test test-full test-tensorstore test-tensorstore-asan test-tensorstore-valgrind tensorstore-wheel test-python test-asan test-tsan test-valgrind test-fuzz coverage check-format format lint bench soak install clean
