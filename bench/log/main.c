@@ -31,6 +31,7 @@ enum {
     READY_MS_MAX = 60000,
     FLIPS_A_ROUND = 24,
     ROUNDS_A_DISK = 10,
+    ROUNDS_MIN = 8,
 };
 
 struct order {
@@ -41,6 +42,12 @@ struct order {
 static uint64_t dice(const struct order *o, uint64_t stream, uint64_t number)
 {
     return pst_fault_dice(o->seed, stream, number);
+}
+
+/* However slow the machine, some rounds. */
+static bool goes_on(const struct model *m, const struct order *o, uint64_t round)
+{
+    return m->table->violations == 0 && (round < ROUNDS_MIN || pst_now_ns() < o->end_ns);
 }
 
 static struct model model_of(const struct order *o, const char *driver)
@@ -106,7 +113,7 @@ static int run_kill(const struct order *o)
     struct model m = model_of(o, NULL);
     uint64_t round = 0;
 
-    for (; m.table->violations == 0 && pst_now_ns() < o->end_ns; round++) {
+    for (; goes_on(&m, o, round); round++) {
         int status = 0;
         pid_t pid;
 
@@ -132,7 +139,7 @@ static int run_cut(const struct order *o)
     struct model m = model_of(o, "simulated:seed=1");
     uint64_t round = 0;
 
-    for (; m.table->violations == 0 && pst_now_ns() < o->end_ns; round++) {
+    for (; goes_on(&m, o, round); round++) {
         model_open(&m);
         model_read_all(&m);
         for (uint64_t i = dice(o, 1, round) % STEPS_A_ROUND; i > 0 && m.table->violations == 0; i--)
@@ -163,16 +170,16 @@ static int run_faults(const struct order *o)
     char text[256];
 
     m.failures_allowed = true;
-    for (; m.table->violations == 0 && pst_now_ns() < o->end_ns; round++) {
+    for (; goes_on(&m, o, round); round++) {
         model_open(&m);
         model_read_all(&m);
         snprintf(text, sizeof(text),
                  "disk_write_eio:per_million=%llu,disk_write_enospc:per_million=%llu,disk_sync_eio:per_"
                  "million=%llu,"
                  "disk_read_eio:per_million=3000,disk_short:per_million=50000,seed=%llu",
-                 (unsigned long long)(dice(o, 1, round) % 3 * 2000),
-                 (unsigned long long)(dice(o, 2, round) % 3 * 2000),
-                 (unsigned long long)(dice(o, 3, round) % 3 * 5000), (unsigned long long)round);
+                 (unsigned long long)(dice(o, 1, round) % 3 * 8000),
+                 (unsigned long long)(dice(o, 2, round) % 3 * 8000),
+                 (unsigned long long)(dice(o, 3, round) % 3 * 10000), (unsigned long long)round);
         pst_assert(pst_faults_arm(text) == 0);
         for (int i = 0; i < STEPS_A_ROUND && m.table->violations == 0; i++)
             model_step(&m);
@@ -240,7 +247,7 @@ static int run_flips(const struct order *o)
              o->folder, o->folder);
     pst_assert(system(command) == 0);
     m.losses_allowed = true;
-    for (; m.table->violations == 0 && pst_now_ns() < o->end_ns; round++) {
+    for (; goes_on(&m, o, round); round++) {
         struct flip flips[FLIPS_A_ROUND];
 
         turn_some(o, round, flips);

@@ -10,7 +10,7 @@
 #include <stdio.h>
 
 enum {
-    GROUPS_BUSY = 4,       /* with so many underway small groups wait for company */
+    GROUPS_BUSY = 2,       /* with so many underway small groups wait for company */
     TOMBSTONES_ALONE = 90, /* so many are written without company */
     INDEX_BYTES_MIN = 64 << 10,
 };

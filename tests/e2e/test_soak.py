@@ -111,3 +111,27 @@ def test_unknown_names_are_refused() -> None:
         done = subprocess.run([sys.executable, "-B", SOAK, *arguments], stdin=subprocess.DEVNULL, capture_output=True,
                               text=True, timeout=30)
         assert done.returncode == 2 and arguments[-1] in done.stderr, done.stderr
+
+
+# What a short run of each must have done.
+DISK_SOAKS = {
+    "crash_points": ("kill", "cut", "durable", "reads", "deletes"),
+    "bit_flips": ("flips", "reads", "lost"),
+    "disk_faults": ("faults", "durable", "reads", "failed"),
+    "recovery": ("found",),
+}
+
+
+@pytest.mark.parametrize("name", DISK_SOAKS)
+def test_disk_soak_holds(name: str) -> None:
+    code, told = soak("--only", name, "--for-s", "1" if name == "recovery" else "3", "--seed", "7")
+    assert code == 0 and told["ok"] and told["violations"] == 0, told
+    for figure in ("checked", *DISK_SOAKS[name]):
+        assert told[figure] > 0, figure
+
+
+@pytest.mark.parametrize(("name", "fault"), [("crash_points", "amnesia"), ("bit_flips", "byte"),
+                                             ("disk_faults", "byte"), ("recovery", "lost")])
+def test_disk_soak_finds_what_is_planted(name: str, fault: str) -> None:
+    code, told = soak("--only", name, "--for-s", "1", "--plant", fault)
+    assert code == 1 and not told["ok"] and told["violations"] >= 1, told
