@@ -228,7 +228,7 @@ static bool place_op(struct pst_channel *ch, struct penstock_op *op)
     if (shard < 0)
         shard = (int)pst_channel_shard_of(ch, (struct pst_bytes){op->key, op->key_bytes});
     if ((uint32_t)shard >= ch->welcome.shard_count) { /* the node came back with fewer shards */
-        pst_op_end(op, -ECONNRESET);
+        pst_op_end(op, -ESTALE);
         return true;
     }
     if (pst_unlikely(too_new(ch, op))) {

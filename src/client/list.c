@@ -94,6 +94,8 @@ static int fetch(struct penstock_list *list, uint32_t shard, struct pst_bytes fr
     r = pst_run_one(list->store, &op, (int)shard);
     if (r)
         return r;
+    if (pst_shards(list->store) != list->shards) /* keys have moved to where this listing does not look */
+        return pst_explain(list->store, NULL, -ESTALE);
     page->at = 0;
     page->bytes = pst_min(op.value_bytes, PAGE_BYTES);
     page->end = op.generation;
@@ -172,7 +174,7 @@ int penstock_list_open(struct penstock *store, const struct penstock_list_option
     if (o->start_bytes > PENSTOCK_KEY_BYTES_MAX || o->end_bytes > PENSTOCK_KEY_BYTES_MAX ||
         o->prefix_bytes > PENSTOCK_KEY_BYTES_MAX)
         return pst_fail(-ENAMETOOLONG, "%s: key longer than %d bytes", store->url, PENSTOCK_KEY_BYTES_MAX);
-    shards = pst_shards(store); /* once: a node may come back with others */
+    shards = pst_shards(store);
     list = calloc(1, sizeof(*list) + shards * sizeof(list->pages[0]));
     if (!list)
         return pst_fail(-ENOMEM, "out of memory");

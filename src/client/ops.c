@@ -193,6 +193,8 @@ int penstock_stat(struct penstock *store, struct penstock_stat *stat)
 
 /* ---- deleting many ---- */
 
+enum { SWEEPS_MAX = 8 };
+
 struct sweeper {
     uint8_t start[PENSTOCK_KEY_BYTES_MAX];
     uint8_t answer[PST_SWEEP_BYTES_MAX];
@@ -259,15 +261,21 @@ static int sweep(struct penstock *store, struct pst_bytes start, struct pst_byte
 
     if (r < 0)
         return r;
+    r = -ESTALE;
     if ((start.len && !start.data) || (end.len && !end.data))
         return pst_fail(-EINVAL, "%s: a bound without its bytes", store->url);
     if (!s)
         return pst_fail(-ENOMEM, "out of memory");
     if (start.len > PENSTOCK_KEY_BYTES_MAX || end.len > PENSTOCK_KEY_BYTES_MAX)
         return pst_fail(-ENAMETOOLONG, "%s: key longer than %d bytes", store->url, PENSTOCK_KEY_BYTES_MAX);
-    shards = pst_shards(store);
-    for (uint32_t i = 0; r == 0 && i < shards; i++)
-        r = sweep_shard(store, i, s, &first, deleted, spared);
+    for (int tries = 0; r == -ESTALE && tries < SWEEPS_MAX; tries++) {
+        shards = pst_shards(store);
+        r = 0;
+        for (uint32_t i = 0; r == 0 && i < shards; i++)
+            r = sweep_shard(store, i, s, &first, deleted, spared);
+        if (r == 0 && pst_shards(store) != shards) /* the node came back with others, which have other keys */
+            r = pst_explain(store, NULL, -ESTALE);
+    }
     return r;
 }
 

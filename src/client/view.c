@@ -1,7 +1,10 @@
 /* view.c: values read in place: the store keeps the bytes where they are, this process maps them. */
 #include "client/client_priv.h"
 
-enum { RELEASES_MAX = 4096 };
+enum {
+    RELEASES_MAX = 4096,
+    TRIES_MAX = 4,
+};
 
 struct answer {
     struct pst_wire_view view;
@@ -67,10 +70,30 @@ static void release_handle(struct penstock *store, uint64_t handle, int shard)
     pst_leave(store);
 }
 
+/* Asks the key's shard, whose number the view's release will need. A node that came back with other shards,
+ * while the question was on its way, says so. */
+static int ask(struct penstock *store, struct pst_bytes key, struct answer *answer, struct penstock_op *op,
+               int *shard)
+{
+    int r = -ESTALE;
+
+    for (int tries = 0; tries < TRIES_MAX && r == -ESTALE; tries++) {
+        pst_enter(store);
+        *shard = (int)store->backend->shard_of(store, key);
+        pst_leave(store);
+        *op = (struct penstock_op){0};
+        penstock_prep(op, (enum penstock_code)PST_WIRE_VIEW, key.data, key.len);
+        op->data = answer;
+        op->bytes = sizeof(*answer);
+        r = pst_run_one(store, op, *shard);
+    }
+    return r;
+}
+
 int penstock_view(struct penstock *store, const void *key, size_t key_bytes, struct penstock_view *view)
 {
     pst_cleanup_free struct answer *answer = malloc(sizeof(*answer));
-    struct penstock_op op = {0};
+    struct penstock_op op;
     struct penstock_view made;
     int shard, r = pst_store_check(store);
 
@@ -82,13 +105,7 @@ int penstock_view(struct penstock *store, const void *key, size_t key_bytes, str
         return pst_fail(-ENAMETOOLONG, "%s: key longer than %d bytes", store->url, PENSTOCK_KEY_BYTES_MAX);
     if (!answer)
         return pst_fail(-ENOMEM, "out of memory");
-    pst_enter(store);
-    shard = (int)store->backend->shard_of(store, (struct pst_bytes){key, key_bytes});
-    pst_leave(store);
-    penstock_prep(&op, (enum penstock_code)PST_WIRE_VIEW, key, key_bytes);
-    op.data = answer;
-    op.bytes = sizeof(*answer);
-    r = pst_run_one(store, &op, shard);
+    r = ask(store, (struct pst_bytes){key, key_bytes}, answer, &op, &shard);
     if (r)
         return r;
     r = check_answer(&op, answer);

@@ -327,6 +327,8 @@ static void apply_view(struct pst_request *q, uint32_t index)
             .bytes = (uint32_t)(sizeof(data.view) + (size_t)count * sizeof(data.pieces[0]))};
     } else if (record) {
         result.result = (int16_t)count;
+    } else if (pst_node_route(w->node, w->ops[index].key) != w->number) {
+        result.result = -ESTALE; /* the client routes by another table */
     }
     pst_reply_add(q, &result);
 }
