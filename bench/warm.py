@@ -73,7 +73,8 @@ def kill_and_restart(stage: Stage, order: Order, findings: Findings, folder: str
 
 def digest(node: Node) -> str:
     """Of all that the node stores, keys and values in order, as `penstock dump` writes it."""
-    with subprocess.Popen([node.client, "dump", "--url", node.urls["local"]], stdout=subprocess.PIPE) as dump:
+    with subprocess.Popen([node.client, "dump", "--url", node.urls["local"]], stdout=subprocess.PIPE,
+                          stderr=subprocess.DEVNULL) as dump:
         assert dump.stdout
         made = hashlib.file_digest(dump.stdout, "sha256").hexdigest()
     if dump.returncode:

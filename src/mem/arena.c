@@ -304,12 +304,12 @@ static void write_holder(struct pst_arenas *a)
     for (uint32_t i = 0; i < a->arena_count; i++) {
         struct pst_arena_holder *holder = (void *)((uint8_t *)header_of(a, i) + PST_ARENA_HOLDER_AT);
 
-        holder->pid = (uint32_t)getpid();
-        if (a->taken_up)
-            holder->turn++;
-        if (a->kept)
-            pst_arena_lock_turn(a, i, holder->turn);
+        if (i == 0)
+            a->turn = a->taken_up ? holder->turn + 1 : 0;
+        *holder = (struct pst_arena_holder){.pid = (uint32_t)getpid(), .turn = a->turn};
     }
+    if (a->kept)
+        pst_arenas_lock_turn(a);
 }
 
 /* ---- open, close ---- */

@@ -180,15 +180,28 @@ int pst_arenas_take_up(struct pst_arenas *a, const struct pst_arena_options *o)
     return 0;
 }
 
-void pst_arena_lock_turn(struct pst_arenas *a, uint32_t arena, uint32_t turn)
+void pst_arenas_lock_turn(const struct pst_arenas *a)
 {
-    struct flock own = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_start = turn, .l_len = 1};
-    struct flock earlier = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = turn};
+    struct flock own = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_start = a->turn, .l_len = 1};
 
-    /* Where there are no such locks nobody can tell, and the worst is assumed. */
-    if (turn > 0 && (fcntl(a->fds[arena], F_OFD_GETLK, &earlier) < 0 || earlier.l_type != F_UNLCK))
-        a->looked_at = true;
-    fcntl(a->fds_readonly[arena], F_OFD_SETLK, &own);
+    for (uint32_t i = 0; i < a->arena_count; i++)
+        fcntl(a->fds_readonly[i], F_OFD_SETLK, &own);
+}
+
+bool pst_arenas_in_use(const struct pst_arenas *a, uint32_t first_turn, uint32_t last_turn)
+{
+    pst_assert(first_turn <= last_turn);
+    for (uint32_t i = 0; i < a->arena_count; i++) {
+        struct flock lock = {.l_type = F_WRLCK,
+                             .l_whence = SEEK_SET,
+                             .l_start = first_turn,
+                             .l_len = (off_t)last_turn - first_turn + 1};
+
+        /* Where there are no such locks nobody can tell, and the worst is assumed. */
+        if (fcntl(a->fds[i], F_OFD_GETLK, &lock) < 0 || lock.l_type != F_UNLCK)
+            return true;
+    }
+    return false;
 }
 
 /* ---- making ---- */

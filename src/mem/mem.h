@@ -44,7 +44,8 @@ struct pst_page_desc {
     uint16_t shard;                         /* SLAB, SPANS */
     uint8_t span_class[PST_PAGE_SPANS_MAX]; /* SPANS: class of each span + 1, 0 free */
     uint32_t views;                         /* of what lies here, by clients that map the arena */
-    uint8_t spare[24];
+    uint32_t view_first, view_last;         /* the turns of the arena that had them */
+    uint8_t spare[16];
 };
 
 struct pst_arenas {
@@ -60,7 +61,7 @@ struct pst_arenas {
     uint64_t seeds[2]; /* random, and the same as long as the files live */
     bool kept;         /* the files stay */
     bool taken_up;     /* they are from an earlier process, with what it left in them */
-    bool looked_at;    /* and clients of it have them mapped */
+    uint32_t turn;     /* how many processes had them before */
     bool holes;        /* not all of them is there */
 };
 
@@ -84,6 +85,9 @@ static inline uint32_t pst_offset_page(const struct pst_arenas *a, uint64_t offs
 {
     return (uint32_t)(offset / a->stride) * a->arena_pages + (uint32_t)(offset % a->stride / a->page_bytes);
 }
+
+/* Whether clients of processes of these turns still have arenas open or mapped. */
+bool pst_arenas_in_use(const struct pst_arenas *arenas, uint32_t first_turn, uint32_t last_turn);
 
 struct pst_page_desc *pst_page_desc(const struct pst_arenas *arenas, uint32_t page);
 /* PST_ARENA_NOTES_BYTES in the first arena, zero at first, for whoever uses the arenas to find again. */

@@ -59,12 +59,9 @@ bool pst_arena_header_ok(const struct pst_arena_header *header);
 /* Opens and locks the files of a name, as @arenas is laid out. Return: 0, -ENOENT there are none, or refused.
  */
 int pst_arenas_take_up(struct pst_arenas *arenas, const struct pst_arena_options *options);
-/*
- * Locks the byte of this process's turn in the descriptor that clients get, and tells by those of earlier
- * turns whether clients of theirs are still there: such a lock lasts as long as anyone has the descriptor
- * open or mapped.
- */
-void pst_arena_lock_turn(struct pst_arenas *arenas, uint32_t arena, uint32_t turn);
+/* Locks the byte of this process's turn in the descriptors that clients get: such a lock lasts as long as
+ * anyone has one of them open or mapped. */
+void pst_arenas_lock_turn(const struct pst_arenas *arenas);
 /* Gives files that are complete their names, the first one's last. */
 int pst_arenas_name(struct pst_arenas *arenas, const struct pst_arena_options *options);
 

@@ -69,7 +69,8 @@ static void page_give(struct pst_slab *slab, struct pst_slab_page *page)
 
     pst_assert(page->bytes_used == 0);
     /* Before the page is free for others, whose descriptor it is then. */
-    *desc = (struct pst_page_desc){.views = desc->views};
+    *desc = (struct pst_page_desc){
+        .views = desc->views, .view_first = desc->view_first, .view_last = desc->view_last};
     slab->frames[page->offset / slab->arenas->page_bytes] = NULL;
     slab->stat.pages--;
     pst_slab_page_free(page);

@@ -408,6 +408,10 @@ static void count_view(const struct pst_shard *s, uint32_t page, bool begins)
     struct pst_page_desc *desc = pst_page_desc(&s->store->arenas, page);
 
     pst_assert(begins || desc->views > 0);
+    if (begins && desc->views == 0)
+        desc->view_first = s->store->arenas.turn;
+    if (begins)
+        desc->view_last = s->store->arenas.turn;
     desc->views += begins ? 1 : -1u;
 }
 

@@ -524,7 +524,8 @@ static int hold_viewed(struct restore *re)
 
         if (!desc->views)
             continue;
-        if (!store->arenas.looked_at) {
+        if (desc->view_first > desc->view_last ||
+            !pst_arenas_in_use(&store->arenas, desc->view_first, desc->view_last)) {
             desc->views = 0;
             continue;
         }

@@ -644,6 +644,39 @@ static void viewed_bytes_stay(void **state)
     engine_close(&e);
 }
 
+/* Who still looks at one value does not keep those that others looked at. */
+static void pages_wait_for_their_own_views(void **state)
+{
+    struct look look = {.seed = 12};
+    uint8_t *maps[2];
+    struct engine e;
+    uint64_t held;
+
+    (void)state;
+    open_kept(&e, 1);
+    for (uint32_t i = 0; i < 2; i++)
+        maps[i] =
+            mmap(NULL, e.store->arenas.stride, PROT_READ, MAP_SHARED, e.store->arenas.fds_readonly[i], 0);
+    assert_int_equal(put_key(&e, "k", look.seed), 0);
+    look_at(&e, maps, "k", &look);
+    reopen(&e, 1);
+    held = pst_store_restored(e.store)->held;
+    assert_in_range(held, 2, 3);
+    assert_int_equal(put_key(&e, "other", 12), 0);
+    assert_int_equal(pst_shard_ref(e.shard, find(e.shard, "other")), 0);
+    pst_record_viewed(e.shard, find(e.shard, "other"), true); /* by one that ends with this process */
+    for (int i = 0; i < 2; i++) {
+        reopen(&e, 1);
+        assert_int_equal(pst_store_restored(e.store)->held, held);
+    }
+    expect_look(&look);
+    for (uint32_t i = 0; i < 2; i++)
+        munmap(maps[i], e.store->arenas.stride);
+    reopen(&e, 1);
+    clear(&e);
+    engine_close(&e);
+}
+
 static void views_end_in_order(void **state)
 {
     struct engine e;
@@ -825,6 +858,7 @@ int main(void)
         cmocka_unit_test_teardown(shards_change_only_with_room, remove_files),
         cmocka_unit_test_teardown(cache_values_make_room, remove_files),
         cmocka_unit_test_teardown(viewed_bytes_stay, remove_files),
+        cmocka_unit_test_teardown(pages_wait_for_their_own_views, remove_files),
         cmocka_unit_test_teardown(views_end_in_order, remove_files),
         cmocka_unit_test_teardown(kills_lose_nothing, remove_files),
     };
