@@ -35,6 +35,8 @@ static const struct command {
      "", false},
     {"load", "[FILE|-]", "store what dump wrote", pst_cmd_load, 0, 1, 0, "if_absent replace checksum", false},
     {"watch", "[PREFIX]", "print what happens to keys, a line each", pst_cmd_watch, 0, 1, 0, "", false},
+    {"follow", "SOURCE [PREFIX]", "keep the store the same as the one at SOURCE", pst_cmd_follow, 1, 2, 0, "",
+     false},
     {"bench", "", "measure", pst_cmd_bench, 0, 0, 0,
      "op size keys batch inflight seconds fill mix until_full", false},
     {"replay", "TRACE.jsonl", "play a trace of requests for pages, and tell how many hit", pst_cmd_replay, 1,
