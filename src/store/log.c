@@ -1,5 +1,5 @@
 /* log.c: opening and closing a log and its lanes, what a lane's poll does, and figures. */
-#include "store/log_priv.h"
+#include "store/log_lane_priv.h"
 #include "base/clock.h"
 #include "base/hash.h"
 
@@ -361,17 +361,11 @@ void pst_log_stat(const struct pst_log *log, struct pst_log_stat *out)
         sum.segments_failed += atomic_load(&log->segments[i].failed);
     }
     for (uint32_t i = 0; i < log->lane_count; i++) {
-        const struct pst_log_stat *s = &log->lanes[i]->stat;
+        const struct pst_lane *lane = log->lanes[i];
 
-        sum.appended_bytes += s->appended_bytes;
-        sum.written_bytes += s->written_bytes;
-        sum.read_bytes += s->read_bytes;
-        sum.moved_bytes += s->moved_bytes;
-        sum.reclaimed_segments += s->reclaimed_segments;
-        sum.syncs += s->syncs;
-        sum.tombstones += s->tombstones;
-        sum.corrupt += s->corrupt;
-        sum.failed += s->failed;
+#define X(name) sum.name += lane->stat.name;
+        PST_LOG_COUNTERS(X)
+#undef X
     }
     *out = sum;
 }

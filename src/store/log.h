@@ -189,13 +189,25 @@ void pst_log_repeated(struct pst_log *log, const struct pst_log_found *found);
 
 /* ---- figures ---- */
 
+#define PST_LOG_COUNTERS(X)                                                                                  \
+    X(appended_bytes) /* of values, by append */                                                             \
+    X(written_bytes)  /* all that was written: written / appended is the write amplification */              \
+    X(read_bytes)                                                                                            \
+    X(moved_bytes)                                                                                           \
+    X(reclaimed_segments)                                                                                    \
+    X(syncs)                                                                                                 \
+    X(tombstones)                                                                                            \
+    X(corrupt)                                                                                               \
+    X(failed)
+
 struct pst_log_stat {
     uint64_t segments, segments_free, segments_failed;
-    uint64_t live_bytes;     /* of values, as they lie on disk */
-    uint64_t appended_bytes; /* of values, by append */
-    uint64_t written_bytes;  /* all that was written: written / appended is the write amplification */
-    uint64_t read_bytes, moved_bytes, reclaimed_segments, syncs, tombstones, corrupt, failed;
+    uint64_t live_bytes; /* of values, as they lie on disk */
+#define X(name) uint64_t name;
+    PST_LOG_COUNTERS(X)
+#undef X
 };
+/* Any thread. */
 void pst_log_stat(const struct pst_log *log, struct pst_log_stat *out);
 
 #endif

@@ -2,7 +2,7 @@
  * log_append.c: values on their way into a group: as they lie where they lie in whole blocks, else packed
  * together; a value of several blocks has a group for itself.
  */
-#include "store/log_priv.h"
+#include "store/log_lane_priv.h"
 #include "base/hash.h"
 
 static bool pieces_aligned(const struct pst_log_append *a)

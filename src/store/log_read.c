@@ -3,7 +3,7 @@
  * what wants to lie where no disk writes, through buffers of the lane. Nothing is handed out before its
  * checksum is right.
  */
-#include "store/log_priv.h"
+#include "store/log_lane_priv.h"
 #include "base/hash.h"
 
 void pst_log_span(uint64_t value_bytes, uint64_t *offset, uint64_t *bytes)

@@ -3,7 +3,7 @@
  * that the segment is free, and that is durable before it counts as free: a tombstone whose value was there
  * may then be dropped. Until then values may lie in two places, and tombstones stay that kill either.
  */
-#include "store/log_priv.h"
+#include "store/log_lane_priv.h"
 
 enum { MOVING_BYTES_MAX = 32 << 20 };
 

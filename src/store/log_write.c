@@ -4,7 +4,7 @@
  * that one number tells what is written and one what is synced. Heads and indexes of segments are written as
  * groups without values.
  */
-#include "store/log_priv.h"
+#include "store/log_lane_priv.h"
 #include "base/hash.h"
 
 #include <stdio.h>
