@@ -450,7 +450,7 @@ static int open_local(struct penstock *store, const struct local_settings *setti
         .ttls = ttls,
         .ttl_count = settings->ttl.count,
     };
-    struct pst_local *l = calloc(1, sizeof(*l));
+    struct pst_local *l;
     const char *why = "";
     int r;
 
@@ -458,6 +458,7 @@ static int open_local(struct penstock *store, const struct local_settings *setti
     if (pst_prefix_numbers_parse(&settings->quota, "quota", quotas, fault) < 0 ||
         pst_prefix_numbers_parse(&settings->ttl, "ttl", ttls, fault) < 0)
         return pst_fail(-EINVAL, "%s", fault);
+    l = calloc(1, sizeof(*l));
     if (!l)
         return pst_fail(-ENOMEM, "out of memory");
     l->handle = store;
