@@ -4,6 +4,7 @@
 
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 /* Stores that begin with what another left in the arenas: one that was closed, or killed in the midst of its
@@ -426,6 +427,47 @@ static void commits_come_whole(void **state)
         engine_close(&e);
         remove_files(NULL);
     }
+}
+
+/* Decides a commit over records of which the last cannot be written to. */
+static _Noreturn void die_deciding(void)
+{
+    struct pst_change changes[PARTS];
+    struct engine e;
+    uintptr_t at;
+
+    open_kept(&e, 4);
+    prepare_commit(&e, changes);
+    at = (uintptr_t)changes[PARTS - 1].fresh / 4096 * 4096;
+    signal(SIGSEGV, SIG_DFL); /* a sanitizer would have its say */
+    setrlimit(RLIMIT_CORE, &(struct rlimit){0});
+    if (mprotect((void *)at, 4096, PROT_READ) == 0)
+        pst_changes_decide(e.store, changes, PARTS);
+    _exit(0);
+}
+
+/* The process ends between two of the words that make the commit: then it has happened. */
+static void a_commit_that_was_cut_short_is_finished(void **state)
+{
+    struct engine e;
+    pid_t child;
+    int status;
+
+    (void)state;
+    open_kept(&e, 4);
+    assert_int_equal(put_key(&e, "old", 1) | put_key(&e, "gone", 2) | put_key(&e, "large", 12), 0);
+    engine_close(&e);
+    child = fork();
+    assert_true(child >= 0);
+    if (child == 0)
+        die_deciding();
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+    open_kept(&e, 4);
+    expect_commit(&e, true);
+    reopen(&e, 2);
+    expect_commit(&e, true);
+    engine_close(&e);
 }
 
 /* ---- what is not as it was ---- */
@@ -853,6 +895,7 @@ int main(void)
         cmocka_unit_test_teardown(the_newer_of_two_counts, remove_files),
         cmocka_unit_test_teardown(one_of_two_alike_counts, remove_files),
         cmocka_unit_test_teardown(commits_come_whole, remove_files),
+        cmocka_unit_test_teardown(a_commit_that_was_cut_short_is_finished, remove_files),
         cmocka_unit_test_teardown(damage_is_told_at_the_first_read, remove_files),
         cmocka_unit_test_teardown(memory_is_not_shared, remove_files),
         cmocka_unit_test_teardown(shards_change_only_with_room, remove_files),
