@@ -47,7 +47,7 @@ struct pst_log_options {
  * overwritten.
  */
 int pst_log_open(const struct pst_log_options *options, struct pst_log **out, const char **fault);
-/* Lanes must be idle (pst_lane_idle()). */
+/* Lanes must be idle (pst_lane_idle()). What was buried since the last flush may come back. */
 struct pst_log *pst_log_close(struct pst_log *log);
 /* What could not be had (io_uring, registered memory, direct I/O); "" when all could. */
 const char *pst_log_note(const struct pst_log *log);

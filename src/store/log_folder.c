@@ -215,6 +215,39 @@ static void unhex(const char *text, uint8_t *out, size_t bytes)
     }
 }
 
+static void segment_name(uint32_t segment, char name[NAME_BYTES_MAX])
+{
+    snprintf(name, NAME_BYTES_MAX, "segment-%05" PRIu32, segment);
+}
+
+static const struct pst_log_folder *folder_of(const struct pst_log *log, uint32_t segment)
+{
+    return &log->folders[segment % log->folder_count];
+}
+
+static bool segment_exists(const struct pst_log *log, uint32_t segment, uint64_t *bytes)
+{
+    char name[NAME_BYTES_MAX];
+    struct stat st;
+
+    segment_name(segment, name);
+    if (fstatat(folder_of(log, segment)->fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return false;
+    *bytes = (uint64_t)st.st_blocks * 512;
+    return true;
+}
+
+static bool has_segments(const struct pst_log *log)
+{
+    uint64_t bytes;
+
+    for (uint32_t i = 0; i < log->folder_count; i++) {
+        if (segment_exists(log, i, &bytes))
+            return true;
+    }
+    return false;
+}
+
 int pst_log_folders_open(struct pst_log *log, const struct pst_log_options *options)
 {
     struct marker markers[PST_LOG_FOLDERS_MAX] = {0}, *first = NULL;
@@ -232,9 +265,8 @@ int pst_log_folders_open(struct pst_log *log, const struct pst_log_options *opti
         log->epoch = pst_max(log->epoch, markers[i].epoch);
         log->generation_floor = pst_max(log->generation_floor, markers[i].generation);
     }
-    /* A first start that was cut short may have left some of the markers; a folder that was emptied is
-     * another thing. */
-    if (found > 0 && found < (int)log->folder_count && log->epoch > 1)
+    /* A first start that was cut short may have left some of the markers, but no segments. */
+    if (found > 0 && found < (int)log->folder_count && has_segments(log))
         return pst_log_refuse(-EINVAL, "of %u folders only %d have anything in them", log->folder_count,
                               found);
     for (uint32_t i = 0; first && i < log->folder_count; i++) {
@@ -262,28 +294,6 @@ void pst_log_folders_close(struct pst_log *log)
 }
 
 /* ---- segments ---- */
-
-static void segment_name(uint32_t segment, char name[NAME_BYTES_MAX])
-{
-    snprintf(name, NAME_BYTES_MAX, "segment-%05" PRIu32, segment);
-}
-
-static const struct pst_log_folder *folder_of(const struct pst_log *log, uint32_t segment)
-{
-    return &log->folders[segment % log->folder_count];
-}
-
-static bool segment_exists(const struct pst_log *log, uint32_t segment, uint64_t *bytes)
-{
-    char name[NAME_BYTES_MAX];
-    struct stat st;
-
-    segment_name(segment, name);
-    if (fstatat(folder_of(log, segment)->fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-        return false;
-    *bytes = (uint64_t)st.st_blocks * 512;
-    return true;
-}
 
 /* Before a byte is taken: a disk that fills up later would fail writes. */
 static int check_room(const struct pst_log *log)

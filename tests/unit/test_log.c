@@ -545,6 +545,41 @@ static void what_cannot_be_is_refused(void **state)
     tear_down(&rig);
 }
 
+/* Segments are dealt over them; both are needed, in their order. */
+static void two_folders_are_one_log(void **state)
+{
+    struct rig rig = {.folder = rig_folder()};
+    struct pst_log_options options = options_of(&rig);
+    char *second = rig_folder(), *third = rig_folder();
+    const char *both[] = {rig.folder, second}, *swapped[] = {second, rig.folder},
+               *other[] = {rig.folder, third};
+    const char *fault = "";
+    char path[256];
+
+    (void)state;
+    driver = NULL;
+    options.folders = both;
+    options.folder_count = 2;
+    assert_int_equal(pst_log_open(&options, &rig.log, &fault), 0);
+    pst_log_close(rig.log);
+    snprintf(path, sizeof(path), "%s/segment-00001", second);
+    assert_int_equal(access(path, F_OK), 0);
+    options.folders = swapped;
+    assert_int_equal(open_says(&options, "was number 2 of 2"), -EINVAL);
+    options.folders = other;
+    assert_int_equal(open_says(&options, "only 1 have anything"), -EINVAL);
+    options.folders = &both[1];
+    options.folder_count = 1;
+    assert_int_equal(open_says(&options, "was number 2 of 2"), -EINVAL);
+    options.folders = both;
+    options.folder_count = 2;
+    assert_int_equal(pst_log_open(&options, &rig.log, &fault), 0);
+    pst_log_close(rig.log);
+    rig_remove(rig.folder);
+    rig_remove(second);
+    rig_remove(third);
+}
+
 #define OVER(driver, test)                                                                                   \
     {                                                                                                        \
         driver ": " #test, test, NULL, NULL, driver                                                          \
@@ -561,6 +596,7 @@ int main(void)
         OVER("simulated:seed=2", a_power_cut_loses_nothing_durable),
         cmocka_unit_test(folders_that_are_not_ours_are_left_alone),
         cmocka_unit_test(what_cannot_be_is_refused),
+        cmocka_unit_test(two_folders_are_one_log),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
