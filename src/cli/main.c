@@ -109,7 +109,7 @@ static int help(void)
 {
     printf("usage: penstock COMMAND [OPTION...] [ARGUMENT...]\n\ncommands:\n");
     for (size_t i = 0; i < pst_count_of(commands); i++)
-        printf("  %-5s %-17s %s\n", commands[i].name, commands[i].arguments, commands[i].text);
+        printf("  %-6s %-17s %s\n", commands[i].name, commands[i].arguments, commands[i].text);
     printf("\noptions:\n");
     pst_options_help(&options, stdout);
     printf("\nexit codes: 0 done, 1 not found, 2 usage, 3 no space, 4 not allowed, 5 unreachable, 6 corrupt, "
