@@ -334,8 +334,7 @@ static void put(struct model *m, uint32_t key, bool durable)
     if (r == 0)
         r = wait_for(m, lane_of(m, key), &a.op);
     if (r < 0) {
-        k->later_count--; /* it is not there, now or ever */
-        failed(m, "an append", r);
+        failed(m, "an append", r); /* it is not there, nor after a restart, once a flush says so */
         return;
     }
     bury_current(m, key);
@@ -500,8 +499,11 @@ void model_step(struct model *m)
     uint64_t dice = roll(m, 100);
     struct pst_log_stat stat;
 
-    if (m->table->keys[key].later_count > MODEL_LATER_MAX - 4)
+    if (m->table->keys[key].later_count > MODEL_LATER_MAX - 4) {
         model_flush(m);
+        if (m->table->keys[key].later_count > MODEL_LATER_MAX - 4)
+            return; /* the log is full, or has failed */
+    }
     pst_log_stat(m->log, &stat);
     if (stat.segments_free < 2 * MODEL_LANES_MAX)
         reclaim(m, (uint32_t)(dice % m->lane_count));

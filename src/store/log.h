@@ -121,8 +121,8 @@ struct pst_log_append {
 /*
  * Return: 0 queued; -EBUSY poll first; -ENOSPC no segment is free (what is left is for reclaim); -EFBIG
  * larger than a segment; -EIO no segment takes writes any more; -EINVAL pieces that are neither aligned nor
- * few. The result may be -EIO or -ENOSPC: the value is not there, nor will it be after a restart; its segment
- * takes no more, others do.
+ * few. The result may be -EIO or -ENOSPC: the value is not there, nor will it be after a restart, once a
+ * flush says so; its segment takes no more, others do.
  */
 int pst_log_append(struct pst_lane *lane, struct pst_log_append *append);
 /* The largest value that a segment takes. */
