@@ -9,11 +9,11 @@
 
 enum { SEGMENTS = 24, STEPS = 150, ROUNDS = 8 };
 
-static struct model set_up(const char *driver)
+static struct model set_up(char *driver)
 {
     struct model m = {.table = calloc(1, sizeof(*m.table)),
                       .folder = rig_folder(),
-                      .driver = driver,
+                      .driver = rig_driver(driver),
                       .segment_bytes = 1 << 20,
                       .segment_count = SEGMENTS,
                       .seed = 11};

@@ -171,7 +171,7 @@ static void lanes_share_segments_only(void **state)
                                                             .bytes = (uint64_t)SEGMENTS * MIB,
                                                             .segment_bytes = MIB,
                                                             .lane_count = LANES,
-                                                            .driver = *state,
+                                                            .driver = rig_driver(*state),
                                                             .depth = 8},
                                   &log, &fault),
                      0);
