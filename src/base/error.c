@@ -2,16 +2,19 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 static _Thread_local char text[512];
 
 int pst_fail(int result, const char *format, ...)
 {
+    char fresh[sizeof(text)];
     va_list args;
 
     va_start(args, format);
-    vsnprintf(text, sizeof(text), format, args);
+    vsnprintf(fresh, sizeof(fresh), format, args);
     va_end(args);
+    strcpy(text, fresh);
     return result;
 }
 

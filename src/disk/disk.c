@@ -12,19 +12,6 @@
 
 enum { TRANSFER_BYTES_MAX = 8 << 20, ROUNDS_MAX = 64 };
 
-static _Thread_local char fault_text[256];
-
-int pst_disk_refuse(int error, const char *format, ...)
-{
-    va_list args;
-
-    pst_assert(error < 0);
-    va_start(args, format);
-    vsnprintf(fault_text, sizeof(fault_text), format, args);
-    va_end(args);
-    return error;
-}
-
 void pst_disk_add_note(struct pst_disk *disk, const char *format, ...)
 {
     size_t len = strlen(disk->note);
@@ -67,10 +54,10 @@ static int open_driver(struct pst_disk *disk, const struct pst_disk_options *opt
 
     disk->ops = options->driver ? find_driver(options->driver) : drivers[0];
     if (!disk->ops)
-        return pst_disk_refuse(-EINVAL, "no disk driver is named %s", options->driver);
+        return pst_fail(-EINVAL, "no disk driver is named %s", options->driver);
     r = disk->ops->open(disk, options);
     if (r < 0 && !options->driver && disk->ops != &pst_disk_posix) {
-        pst_disk_add_note(disk, "%s; posix instead", fault_text);
+        pst_disk_add_note(disk, "%s; posix instead", pst_error_text());
         disk->ops = &pst_disk_posix;
         r = disk->ops->open(disk, options);
     }
@@ -82,12 +69,12 @@ int pst_disk_open(const struct pst_disk_options *options, struct pst_disk **out,
     struct pst_disk *disk = calloc(1, sizeof(*disk));
     int r;
 
-    *fault = fault_text;
+    *fault = pst_error_text();
     if (disk)
         disk->fds = calloc(options->fd_count + 1, sizeof(*disk->fds));
     if (!disk || !disk->fds) {
         free(disk);
-        return pst_disk_refuse(-ENOMEM, "no memory for a disk queue");
+        return pst_fail(-ENOMEM, "no memory for a disk queue");
     }
     pst_list_init(&disk->ready);
     pst_list_init(&disk->done);
@@ -96,8 +83,8 @@ int pst_disk_open(const struct pst_disk_options *options, struct pst_disk **out,
     if (options->fd_count > 0)
         memcpy(disk->fds, options->fds, options->fd_count * sizeof(*disk->fds));
     r = options->depth == 0 || options->depth > PST_DISK_DEPTH_MAX
-            ? pst_disk_refuse(-EINVAL, "a disk queue takes 1 to %d operations, not %u", PST_DISK_DEPTH_MAX,
-                              options->depth)
+            ? pst_fail(-EINVAL, "a disk queue takes 1 to %d operations, not %u", PST_DISK_DEPTH_MAX,
+                       options->depth)
             : open_driver(disk, options);
     if (r < 0) {
         free(disk->fds);

@@ -3,10 +3,11 @@
 #define PST_DISK_PRIV_H
 
 #include "disk/disk.h"
+#include "base/error.h"
 
 struct pst_disk_ops {
     const char *name;
-    /* Makes the driver's part. Return: 0, or -errno with a text by pst_disk_refuse(). */
+    /* Makes the driver's part. Return: 0, or -errno with a text by pst_fail(). */
     int (*open)(struct pst_disk *disk, const struct pst_disk_options *options);
     void (*close)(struct pst_disk *disk);
     /* Begins to transfer op->now, or to sync. Return: 0, or -EBUSY: again at the next poll. */
@@ -28,8 +29,6 @@ struct pst_disk {
 
 extern const struct pst_disk_ops pst_disk_io_uring, pst_disk_posix, pst_disk_simulated;
 
-/* Keeps the text for pst_disk_open()'s @fault and returns @error. */
-int pst_disk_refuse(int error, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void pst_disk_add_note(struct pst_disk *disk, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* A started operation has ended: bytes transferred, or -errno. On the queue's thread. */

@@ -75,20 +75,19 @@ static int ring_open(struct pst_disk *disk, const struct pst_disk_options *optio
     int result;
 
     if (!r)
-        return pst_disk_refuse(-ENOMEM, "no memory for io_uring");
+        return pst_fail(-ENOMEM, "no memory for io_uring");
     result = io_uring_queue_init(disk->depth, &r->ring, IORING_SETUP_CLAMP);
     if (result < 0) {
         free(r);
-        return pst_disk_refuse(result, "io_uring is not to be had: %s%s", strerror(-result),
-                               result == -EPERM ? " (kernel.io_uring_disabled, or a container's filter)"
-                                                : "");
+        return pst_fail(result, "io_uring is not to be had: %s%s", strerror(-result),
+                        result == -EPERM ? " (kernel.io_uring_disabled, or a container's filter)" : "");
     }
     /* The window of a short transfer may change once the kernel has taken it; all kernels since 5.5 say so.
      */
     if (!(r->ring.features & IORING_FEAT_SUBMIT_STABLE)) {
         io_uring_queue_exit(&r->ring);
         free(r);
-        return pst_disk_refuse(-ENOSYS, "this kernel's io_uring is too old");
+        return pst_fail(-ENOSYS, "this kernel's io_uring is too old");
     }
     register_files(disk, r);
     register_memory(disk, r, options);

@@ -104,7 +104,7 @@ static int pool_open(struct pst_disk *disk, const struct pst_disk_options *optio
     int r;
 
     if (!p)
-        return pst_disk_refuse(-ENOMEM, "no memory for disk threads");
+        return pst_fail(-ENOMEM, "no memory for disk threads");
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->wanted, NULL);
     pst_list_init(&p->todo);
@@ -114,7 +114,7 @@ static int pool_open(struct pst_disk *disk, const struct pst_disk_options *optio
     r = p->event < 0 ? -errno : start_threads(p, (uint32_t)pst_min(options->depth, THREADS_MAX));
     if (r < 0) {
         pool_free(p);
-        return pst_disk_refuse(r, "disk threads: %s", strerror(-r));
+        return pst_fail(r, "disk threads: %s", strerror(-r));
     }
     disk->descriptor = p->event;
     disk->driver = p;

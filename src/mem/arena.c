@@ -8,7 +8,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -20,18 +19,6 @@ static const uint64_t RANGE_ALIGN = 2 << 20;        /* a huge page */
 
 #define FILE_PREFIX "penstock-"
 #define FILE_SUFFIX ".arena"
-
-static _Thread_local char fault_text[512];
-
-int pst_arena_refuse(int error, const char *format, ...)
-{
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(fault_text, sizeof(fault_text), format, args);
-    va_end(args);
-    return error;
-}
 
 static unsigned long long mib(uint64_t bytes)
 {
@@ -54,20 +41,20 @@ static int lay_out(struct pst_arenas *a, const struct pst_arena_options *o)
     uint64_t arena_count = (uint64_t)__builtin_popcountll(pst_numa_nodes());
 
     if (o->bytes > RANGE_BYTES_MAX)
-        return pst_arena_refuse(-EINVAL, "%llu MiB asked, at most %llu MiB possible", mib(o->bytes),
-                                mib(RANGE_BYTES_MAX));
+        return pst_fail(-EINVAL, "%llu MiB asked, at most %llu MiB possible", mib(o->bytes),
+                        mib(RANGE_BYTES_MAX));
     if (page_count == 0)
-        return pst_arena_refuse(-EINVAL, "%llu bytes hold no page of %llu bytes",
-                                (unsigned long long)o->bytes, (unsigned long long)o->page_bytes);
+        return pst_fail(-EINVAL, "%llu bytes hold no page of %llu bytes", (unsigned long long)o->bytes,
+                        (unsigned long long)o->page_bytes);
     if (o->arena_bytes > 0 && o->arena_bytes < o->page_bytes)
-        return pst_arena_refuse(-EINVAL, "an arena of %llu bytes holds no page of %llu bytes",
-                                (unsigned long long)o->arena_bytes, (unsigned long long)o->page_bytes);
+        return pst_fail(-EINVAL, "an arena of %llu bytes holds no page of %llu bytes",
+                        (unsigned long long)o->arena_bytes, (unsigned long long)o->page_bytes);
     if (o->arena_bytes > 0)
         arena_count = pst_div_up(page_count, o->arena_bytes / o->page_bytes);
     arena_count = pst_min(pst_max(arena_count, 1), page_count);
     if (arena_count > PST_ARENAS_MAX)
-        return pst_arena_refuse(-EINVAL, "%llu arenas asked, at most %d possible: make arenas larger",
-                                (unsigned long long)arena_count, PST_ARENAS_MAX);
+        return pst_fail(-EINVAL, "%llu arenas asked, at most %d possible: make arenas larger",
+                        (unsigned long long)arena_count, PST_ARENAS_MAX);
 
     a->page_bytes = o->page_bytes;
     a->arena_count = (uint32_t)arena_count;
@@ -76,16 +63,16 @@ static int lay_out(struct pst_arenas *a, const struct pst_arena_options *o)
     a->stride = stride_of(a->arena_pages, a->page_bytes);
     pst_assert(a->page_count > 0 && a->page_count <= page_count && a->stride % a->page_bytes == 0);
     if (a->stride * arena_count > RANGE_BYTES_MAX)
-        return pst_arena_refuse(-EINVAL, "arenas of %llu MiB asked, at most %llu MiB possible",
-                                mib(a->stride * arena_count), mib(RANGE_BYTES_MAX));
+        return pst_fail(-EINVAL, "arenas of %llu MiB asked, at most %llu MiB possible",
+                        mib(a->stride * arena_count), mib(RANGE_BYTES_MAX));
     return 0;
 }
 
 static int check_options(const struct pst_arena_options *o)
 {
     if (o->page_bytes < PST_PAGE_BYTES_MIN || o->page_bytes > PST_PAGE_BYTES_MAX || o->page_bytes % 4096)
-        return pst_arena_refuse(-EINVAL, "page size %llu is not a multiple of 4096 from %d to %d",
-                                (unsigned long long)o->page_bytes, PST_PAGE_BYTES_MIN, PST_PAGE_BYTES_MAX);
+        return pst_fail(-EINVAL, "page size %llu is not a multiple of 4096 from %d to %d",
+                        (unsigned long long)o->page_bytes, PST_PAGE_BYTES_MIN, PST_PAGE_BYTES_MAX);
     return 0;
 }
 
@@ -96,16 +83,16 @@ static int check_room(const struct pst_arena_options *o, uint64_t bytes)
 
     pst_limit_read("", &limit);
     if (bytes > limit.left_bytes)
-        return pst_arena_refuse(-ENOMEM, "arenas need %llu MiB, only %llu MiB are left: %s", mib(bytes),
-                                mib(limit.left_bytes), limit.text);
+        return pst_fail(-ENOMEM, "arenas need %llu MiB, only %llu MiB are left: %s", mib(bytes),
+                        mib(limit.left_bytes), limit.text);
     if (!o->folder)
         return 0;
     if (statvfs(o->folder, &fs) < 0)
-        return pst_arena_refuse(-errno, "folder %s: %s", o->folder, strerror(errno));
+        return pst_fail(-errno, "folder %s: %s", o->folder, strerror(errno));
     if (bytes > (uint64_t)fs.f_bavail * fs.f_frsize)
-        return pst_arena_refuse(-ENOSPC, "arenas need %llu MiB, only %llu MiB of %llu MiB are free in %s",
-                                mib(bytes), mib((uint64_t)fs.f_bavail * fs.f_frsize),
-                                mib((uint64_t)fs.f_blocks * fs.f_frsize), o->folder);
+        return pst_fail(-ENOSPC, "arenas need %llu MiB, only %llu MiB of %llu MiB are free in %s", mib(bytes),
+                        mib((uint64_t)fs.f_bavail * fs.f_frsize), mib((uint64_t)fs.f_blocks * fs.f_frsize),
+                        o->folder);
     return 0;
 }
 
@@ -120,8 +107,7 @@ static int reserve(struct pst_arenas *a)
 
     p = mmap(NULL, bytes + align, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED)
-        return pst_arena_refuse(-errno, "reserving %llu MiB of addresses: %s", mib(bytes + align),
-                                strerror(errno));
+        return pst_fail(-errno, "reserving %llu MiB of addresses: %s", mib(bytes + align), strerror(errno));
     before = pst_round_up((uintptr_t)p, align) - (uintptr_t)p;
     if (before > 0)
         munmap(p, before);
@@ -139,7 +125,7 @@ static int make_nameless(struct pst_arenas *a, uint32_t arena)
     pst_assert(arena < a->arena_count && a->fds[arena] < 0);
     a->fds[arena] = memfd_create("penstock", MFD_CLOEXEC);
     if (a->fds[arena] < 0 || ftruncate(a->fds[arena], (off_t)a->stride) < 0)
-        return pst_arena_refuse(-errno, "memory file of %llu MiB: %s", mib(a->stride), strerror(errno));
+        return pst_fail(-errno, "memory file of %llu MiB: %s", mib(a->stride), strerror(errno));
     return 0;
 }
 
@@ -183,7 +169,7 @@ static int name_file(struct pst_arenas *a, uint32_t arena, const char *folder, c
         error = errno;
     if (error)
         path[0] = 0; /* not ours to unlink */
-    return error ? pst_arena_refuse(-error, "creating a file in %s: %s", folder, strerror(error)) : 0;
+    return error ? pst_fail(-error, "creating a file in %s: %s", folder, strerror(error)) : 0;
 }
 
 /* One that is kept gets its name when it is complete. */
@@ -196,19 +182,19 @@ static int make_file(struct pst_arenas *a, uint32_t arena, const struct pst_aren
     a->fds[arena] = fd;
     snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
     if (fd < 0 || flock(fd, LOCK_EX) < 0 || fchmod(fd, 0600) < 0)
-        return pst_arena_refuse(-errno, "creating a file in %s: %s", o->folder, strerror(errno));
+        return pst_fail(-errno, "creating a file in %s: %s", o->folder, strerror(errno));
     if (!o->name)
         r = name_file(a, arena, o->folder, link, set_id);
     if (r < 0)
         return r;
     if (ftruncate(fd, (off_t)a->stride) < 0)
-        return pst_arena_refuse(-errno, "sizing a file in %s: %s", o->folder, strerror(errno));
+        return pst_fail(-errno, "sizing a file in %s: %s", o->folder, strerror(errno));
     /* A new description of the same file: a duplicate would share the right to write. */
     a->fds_readonly[arena] = open(link, O_RDONLY | O_CLOEXEC);
     if (a->fds_readonly[arena] < 0)
         a->fds_readonly[arena] = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (a->fds_readonly[arena] < 0)
-        return pst_arena_refuse(-errno, "opening a file in %s for reading: %s", o->folder, strerror(errno));
+        return pst_fail(-errno, "opening a file in %s for reading: %s", o->folder, strerror(errno));
     return 0;
 }
 
@@ -220,8 +206,7 @@ static int map_arena(struct pst_arenas *a, uint32_t arena)
     pst_assert(fd >= 0 && arena < a->arena_count);
     if (mmap(at, a->stride, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd, 0) ==
         MAP_FAILED)
-        return pst_arena_refuse(-errno, "mapping arena %u of %llu MiB: %s", arena, mib(a->stride),
-                                strerror(errno));
+        return pst_fail(-errno, "mapping arena %u of %llu MiB: %s", arena, mib(a->stride), strerror(errno));
     madvise(at, a->stride, MADV_HUGEPAGE); /* as far as the system allows them */
     madvise(at, a->stride, MADV_DONTDUMP); /* a core file is not the place for everyone's values */
     return 0;
@@ -329,8 +314,8 @@ static int fill(const struct pst_arenas *a, const struct pst_arena_options *o)
 {
     int r = o->folder && o->prefault ? pst_arenas_fill(a) : 0;
 
-    return r < 0 ? pst_arena_refuse(r, "filling arenas of %llu MiB in %s: %s",
-                                    mib(a->stride * a->arena_count), o->folder, strerror(-r))
+    return r < 0 ? pst_fail(r, "filling arenas of %llu MiB in %s: %s", mib(a->stride * a->arena_count),
+                            o->folder, strerror(-r))
                  : 0;
 }
 
@@ -389,7 +374,7 @@ int pst_arenas_open(struct pst_arenas *arenas, const struct pst_arena_options *o
     if (r < 0) {
         pst_arenas_close(&a);
         if (fault)
-            *fault = fault_text;
+            *fault = pst_error_text();
         return r;
     }
     *arenas = a;

@@ -21,10 +21,10 @@ static int check_name(const struct pst_arena_options *o)
                   *at == '-' || *at == '_' || *at == '.';
 
         if (!ok || len > NAME_BYTES_MAX)
-            return pst_arena_refuse(-EINVAL, "name '%.70s' is not up to %d letters, digits, '-', '_' and '.'",
-                                    o->name, NAME_BYTES_MAX);
+            return pst_fail(-EINVAL, "name '%.70s' is not up to %d letters, digits, '-', '_' and '.'",
+                            o->name, NAME_BYTES_MAX);
     }
-    return len && o->folder ? 0 : pst_arena_refuse(-EINVAL, "a name and a folder are needed to keep arenas");
+    return len && o->folder ? 0 : pst_fail(-EINVAL, "a name and a folder are needed to keep arenas");
 }
 
 /* Not as those of nameless arenas: a sweep of those leaves it alone. Return: 0 or -ENAMETOOLONG. */
@@ -35,7 +35,7 @@ static int path_of(const struct pst_arena_options *o, uint32_t arena, char path[
     if (n > 0 && n < PST_ARENA_PATH_BYTES)
         return 0;
     path[0] = 0;
-    return pst_arena_refuse(-ENAMETOOLONG, "folder %s: name too long", o->folder);
+    return pst_fail(-ENAMETOOLONG, "folder %s: name too long", o->folder);
 }
 
 /* ---- taking up ---- */
@@ -44,9 +44,9 @@ static int path_of(const struct pst_arena_options *o, uint32_t arena, char path[
 static int check_file(int fd, const char *path, struct stat *st)
 {
     if (fstat(fd, st) < 0)
-        return pst_arena_refuse(-errno, "%s: %s", path, strerror(errno));
+        return pst_fail(-errno, "%s: %s", path, strerror(errno));
     if (!S_ISREG(st->st_mode) || st->st_uid != geteuid() || st->st_mode & 077)
-        return pst_arena_refuse(-EPERM, "%s: not a file of this user that no other may use", path);
+        return pst_fail(-EPERM, "%s: not a file of this user that no other may use", path);
     return 0;
 }
 
@@ -57,26 +57,25 @@ static int lock_file(int fd, const char *path, const struct stat *st)
     if (flock(fd, LOCK_EX | LOCK_NB) == 0)
         return 0;
     if (errno != EWOULDBLOCK)
-        return pst_arena_refuse(-errno, "locking %s: %s", path, strerror(errno));
+        return pst_fail(-errno, "locking %s: %s", path, strerror(errno));
     if (st->st_size < PST_ARENA_HEADER_ROOM ||
         pread(fd, &holder, sizeof(holder), st->st_size - PST_ARENA_HEADER_ROOM + PST_ARENA_HOLDER_AT) !=
             sizeof(holder))
         holder.pid = 0;
-    return pst_arena_refuse(-EBUSY, "%s: in use by process %u", path, holder.pid);
+    return pst_fail(-EBUSY, "%s: in use by process %u", path, holder.pid);
 }
 
 static int check_header(const struct pst_arena_header *h, const char *path)
 {
     if (memcmp(h->magic, PST_ARENA_MAGIC, sizeof(h->magic)) != 0)
-        return pst_arena_refuse(-EBADMSG, "%s: not an arena of penstock's: move it away", path);
+        return pst_fail(-EBADMSG, "%s: not an arena of penstock's: move it away", path);
     if (h->version != PST_ARENA_VERSION)
-        return pst_arena_refuse(
-            -EPROTONOSUPPORT,
-            "%s: has layout version %u, this program knows %d: start the one that it is of, "
-            "or remove it",
-            path, h->version, PST_ARENA_VERSION);
+        return pst_fail(-EPROTONOSUPPORT,
+                        "%s: has layout version %u, this program knows %d: start the one that it is of, "
+                        "or remove it",
+                        path, h->version, PST_ARENA_VERSION);
     if (!pst_arena_header_ok(h))
-        return pst_arena_refuse(-EBADMSG, "%s: its header is damaged: move it away", path);
+        return pst_fail(-EBADMSG, "%s: its header is damaged: move it away", path);
     return 0;
 }
 
@@ -86,15 +85,14 @@ static int check_layout(const struct pst_arenas *a, const struct pst_arena_heade
 {
     if (h->page_bytes != a->page_bytes || h->arena_pages != a->arena_pages ||
         h->arena_count != a->arena_count)
-        return pst_arena_refuse(
-            -EINVAL,
-            "%s: of %u arenas of %u pages of %llu KiB, asked for are %u of %u of %llu KiB: give "
-            "the same dram, page_size and arena_size, or remove the files",
-            path, h->arena_count, h->arena_pages, (unsigned long long)h->page_bytes >> 10, a->arena_count,
-            a->arena_pages, (unsigned long long)a->page_bytes >> 10);
+        return pst_fail(-EINVAL,
+                        "%s: of %u arenas of %u pages of %llu KiB, asked for are %u of %u of %llu KiB: give "
+                        "the same dram, page_size and arena_size, or remove the files",
+                        path, h->arena_count, h->arena_pages, (unsigned long long)h->page_bytes >> 10,
+                        a->arena_count, a->arena_pages, (unsigned long long)a->page_bytes >> 10);
     if (h->stride != a->stride || file_bytes != a->stride)
-        return pst_arena_refuse(-EBADMSG, "%s: has %llu bytes instead of %llu: it was cut off; remove it",
-                                path, (unsigned long long)file_bytes, (unsigned long long)a->stride);
+        return pst_fail(-EBADMSG, "%s: has %llu bytes instead of %llu: it was cut off; remove it", path,
+                        (unsigned long long)file_bytes, (unsigned long long)a->stride);
     return 0;
 }
 
@@ -112,8 +110,8 @@ static int take_up_file(struct pst_arenas *a, const struct pst_arena_options *o,
     if (fd < 0 && errno == ENOENT)
         return -ENOENT;
     if (fd < 0)
-        return pst_arena_refuse(-errno, "%s: %s", path,
-                                errno == ELOOP ? "a symbolic link: remove it" : strerror(errno));
+        return pst_fail(-errno, "%s: %s", path,
+                        errno == ELOOP ? "a symbolic link: remove it" : strerror(errno));
     r = check_file(fd, path, &st);
     if (r == 0)
         r = lock_file(fd, path, &st);
@@ -132,9 +130,8 @@ static int take_up_file(struct pst_arenas *a, const struct pst_arena_options *o,
         a->fds_readonly[arena] = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     /* A file with holes is filled again, lest the tmpfs have no room for them when they are touched. */
     a->holes |= (uint64_t)st.st_blocks * 512 < a->stride;
-    return a->fds_readonly[arena] < 0
-               ? pst_arena_refuse(-errno, "opening %s for reading: %s", path, strerror(errno))
-               : 0;
+    return a->fds_readonly[arena] < 0 ? pst_fail(-errno, "opening %s for reading: %s", path, strerror(errno))
+                                      : 0;
 }
 
 static int check_member(const struct pst_arena_header *first, const struct pst_arena_header *h,
@@ -142,8 +139,8 @@ static int check_member(const struct pst_arena_header *first, const struct pst_a
 {
     if (h->arena_index == arena && h->set_id == first->set_id)
         return 0;
-    return pst_arena_refuse(-EBADMSG,
-                            "%s: belongs to other arenas than the first one of its name: remove them", path);
+    return pst_fail(-EBADMSG, "%s: belongs to other arenas than the first one of its name: remove them",
+                    path);
 }
 
 int pst_arenas_take_up(struct pst_arenas *a, const struct pst_arena_options *o)
@@ -158,8 +155,7 @@ int pst_arenas_take_up(struct pst_arenas *a, const struct pst_arena_options *o)
         int second = take_up_file(a, o, 1, &h);
 
         if (second == 0)
-            return pst_arena_refuse(-EBADMSG, "%s: the first arena of its name is gone: remove it",
-                                    a->paths[1]);
+            return pst_fail(-EBADMSG, "%s: the first arena of its name is gone: remove it", a->paths[1]);
         a->kept = false;
         a->paths[0][0] = a->paths[1][0] = 0;
         return second;
@@ -169,7 +165,7 @@ int pst_arenas_take_up(struct pst_arenas *a, const struct pst_arena_options *o)
     for (uint32_t i = 1; i < a->arena_count && r == 0; i++) {
         r = take_up_file(a, o, i, &h);
         if (r == -ENOENT)
-            return pst_arena_refuse(-EBADMSG, "%s: is missing: remove the others of its name", a->paths[i]);
+            return pst_fail(-EBADMSG, "%s: is missing: remove the others of its name", a->paths[i]);
         if (r == 0)
             r = check_member(&first, &h, i, a->paths[i]);
     }
@@ -224,7 +220,7 @@ int pst_arenas_name(struct pst_arenas *a, const struct pst_arena_options *o)
             return r;
         snprintf(link, sizeof(link), "/proc/self/fd/%d", a->fds[i]);
         if (linkat(AT_FDCWD, link, AT_FDCWD, path, AT_SYMLINK_FOLLOW) < 0)
-            return unname(a, i, pst_arena_refuse(-errno, "creating %s: %s", path, strerror(errno)));
+            return unname(a, i, pst_fail(-errno, "creating %s: %s", path, strerror(errno)));
         memcpy(a->paths[i], path, sizeof(path));
     }
     return 0;

@@ -6,6 +6,7 @@
 #define PST_MEM_PRIV_H
 
 #include "mem/mem.h"
+#include "base/error.h"
 
 /* ---- arena.c: the trailer ----
  *
@@ -47,9 +48,6 @@ struct pst_arena_holder {
     uint32_t pid;
     uint32_t turn; /* how many had it before */
 };
-
-/* Remembers the reason for people. Return: @error. */
-__attribute__((format(printf, 2, 3))) int pst_arena_refuse(int error, const char *format, ...);
 
 const struct pst_arena_header *pst_arena_header(const struct pst_arenas *arenas, uint32_t arena);
 bool pst_arena_header_ok(const struct pst_arena_header *header);

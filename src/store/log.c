@@ -32,19 +32,19 @@ static int check_options(const struct pst_log_options *o, uint64_t segment_bytes
     uint64_t count = o->bytes / segment_bytes;
 
     if (o->folder_count == 0 || o->folder_count > PST_LOG_FOLDERS_MAX)
-        return pst_log_refuse(-EINVAL, "1 to %d folders, not %u", PST_LOG_FOLDERS_MAX, o->folder_count);
+        return pst_fail(-EINVAL, "1 to %d folders, not %u", PST_LOG_FOLDERS_MAX, o->folder_count);
     if (segment_bytes < MIB || segment_bytes > SEGMENT_BYTES || segment_bytes % MIB)
-        return pst_log_refuse(-EINVAL, "segments are of 1 to 256 whole MiB, not of %llu bytes",
-                              (unsigned long long)segment_bytes);
+        return pst_fail(-EINVAL, "segments are of 1 to 256 whole MiB, not of %llu bytes",
+                        (unsigned long long)segment_bytes);
     if (o->lane_count == 0 || o->lane_count > PST_LANES_MAX || o->depth == 0 || o->depth > DEPTH_MAX)
-        return pst_log_refuse(-EINVAL, "1 to %d lanes of depth 1 to %d, not %u of %u", PST_LANES_MAX,
-                              DEPTH_MAX, o->lane_count, o->depth);
+        return pst_fail(-EINVAL, "1 to %d lanes of depth 1 to %d, not %u of %u", PST_LANES_MAX, DEPTH_MAX,
+                        o->lane_count, o->depth);
     if (count < 2 * (uint64_t)o->lane_count + 2 || count > PST_LOG_SEGMENTS_MAX)
-        return pst_log_refuse(
-            -EINVAL, "%llu MiB are %llu segments of %llu MiB: %u shards need %u at least, %d are possible",
-            (unsigned long long)o->bytes / MIB, (unsigned long long)count,
-            (unsigned long long)segment_bytes / MIB, o->lane_count, 2 * o->lane_count + 2,
-            PST_LOG_SEGMENTS_MAX);
+        return pst_fail(-EINVAL,
+                        "%llu MiB are %llu segments of %llu MiB: %u shards need %u at least, %d are possible",
+                        (unsigned long long)o->bytes / MIB, (unsigned long long)count,
+                        (unsigned long long)segment_bytes / MIB, o->lane_count, 2 * o->lane_count + 2,
+                        PST_LOG_SEGMENTS_MAX);
     return 0;
 }
 
@@ -77,12 +77,12 @@ int pst_log_open(const struct pst_log_options *options, struct pst_log **out, co
     struct pst_log *log;
     int r = check_options(options, segment_bytes);
 
-    *fault = pst_log_fault();
+    *fault = pst_error_text();
     if (r < 0)
         return r;
     log = calloc(1, sizeof(*log));
     if (!log)
-        return pst_log_refuse(-ENOMEM, "no memory for a log");
+        return pst_fail(-ENOMEM, "no memory for a log");
     pthread_mutex_init(&log->lock, NULL);
     log->segment_bytes = segment_bytes;
     log->segment_count = (uint32_t)(options->bytes / segment_bytes);
@@ -93,7 +93,7 @@ int pst_log_open(const struct pst_log_options *options, struct pst_log **out, co
     for (uint32_t i = 0; log->fds && i < log->segment_count; i++)
         log->fds[i] = -1;
     r = log->segments && log->fds && log->lanes ? open_all(log, options)
-                                                : pst_log_refuse(-ENOMEM, "no memory for segments");
+                                                : pst_fail(-ENOMEM, "no memory for segments");
     if (r < 0) {
         pst_log_close(log);
         return r;
@@ -219,12 +219,12 @@ static int open_disk(struct pst_lane *lane, const struct pst_log_options *o)
     int r;
 
     if (!regions)
-        return pst_log_refuse(-ENOMEM, "no memory for a lane");
+        return pst_fail(-ENOMEM, "no memory for a lane");
     if (o->region_count > 0)
         memcpy(regions, o->regions, o->region_count * sizeof(*regions));
     regions[o->region_count] = (struct iovec){lane->memory, lane->memory_bytes};
     r = pst_disk_open(&options, &lane->disk, &fault);
-    return r < 0 ? pst_log_refuse(r, "%s", fault) : 0;
+    return r < 0 ? pst_fail(r, "%s", fault) : 0;
 }
 
 int pst_lane_open(struct pst_log *log, uint32_t index, const struct pst_log_options *options)
@@ -233,7 +233,7 @@ int pst_lane_open(struct pst_log *log, uint32_t index, const struct pst_log_opti
     int r;
 
     if (!lane)
-        return pst_log_refuse(-ENOMEM, "no memory for a lane");
+        return pst_fail(-ENOMEM, "no memory for a lane");
     lane->log = log;
     lane->index = index;
     pst_list_init(&lane->flushes);
@@ -242,7 +242,7 @@ int pst_lane_open(struct pst_log *log, uint32_t index, const struct pst_log_opti
     pst_list_init(&lane->moves);
     r = take_memory(lane, options->depth);
     if (r < 0)
-        pst_log_refuse(r, "no memory for the buffers of a lane");
+        pst_fail(r, "no memory for the buffers of a lane");
     else
         r = open_disk(lane, options);
     if (r < 0) {

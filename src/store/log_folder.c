@@ -9,7 +9,6 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -21,29 +20,11 @@
 
 enum { MARKER_BYTES_MAX = 1024, NAME_BYTES_MAX = 32 };
 
-static _Thread_local char fault_text[512];
-
-int pst_log_refuse(int error, const char *format, ...)
-{
-    va_list args;
-
-    pst_assert(error < 0);
-    va_start(args, format);
-    vsnprintf(fault_text, sizeof(fault_text), format, args);
-    va_end(args);
-    return error;
-}
-
-const char *pst_log_fault(void)
-{
-    return fault_text;
-}
-
 static int refuse_errno(const struct pst_log_folder *f, const char *what)
 {
     int error = errno;
 
-    return pst_log_refuse(-error, "folder %s: %s: %s", f->path, what, strerror(error));
+    return pst_fail(-error, "folder %s: %s: %s", f->path, what, strerror(error));
 }
 
 /* ---- the marker: text, so that people may read it ---- */
@@ -58,17 +39,17 @@ struct marker {
 static int marker_parse(const struct pst_log_folder *f, const char *text, struct marker *m)
 {
     if (sscanf(text, "penstock ssd %u\n", &m->version) != 1)
-        return pst_log_refuse(-EEXIST, "folder %s: its file %s is not one of penstock's", f->path, MARKER);
+        return pst_fail(-EEXIST, "folder %s: its file %s is not one of penstock's", f->path, MARKER);
     if (m->version != PST_LOG_VERSION)
-        return pst_log_refuse(-EPROTONOSUPPORT, "folder %s has format %u, this penstock reads format %d",
-                              f->path, m->version, PST_LOG_VERSION);
+        return pst_fail(-EPROTONOSUPPORT, "folder %s has format %u, this penstock reads format %d", f->path,
+                        m->version, PST_LOG_VERSION);
     if (sscanf(text,
                "penstock ssd %u\nstore %32[0-9a-f]\nseed %" SCNx64 "\nfolder %" SCNu32 " of %" SCNu32
                "\nsegment_bytes %" SCNu64 "\nepoch %" SCNu64 "\ngeneration %" SCNu64 "\nend",
                &m->version, m->store, &m->seed, &m->folder, &m->folder_count, &m->segment_bytes, &m->epoch,
                &m->generation) != 8 ||
         strlen(m->store) != 32 || !strstr(text, "\nend\n"))
-        return pst_log_refuse(-EBADMSG, "folder %s: its file %s is damaged", f->path, MARKER);
+        return pst_fail(-EBADMSG, "folder %s: its file %s is damaged", f->path, MARKER);
     return 0;
 }
 
@@ -140,8 +121,8 @@ static int check_empty(const struct pst_log_folder *f)
         for (size_t i = 0; i < pst_count_of(harmless); i++)
             known = known || strcmp(entry->d_name, harmless[i]) == 0;
         if (!known)
-            r = pst_log_refuse(-EEXIST, "folder %s is not penstock's: it has %s and no marker", f->path,
-                               entry->d_name);
+            r = pst_fail(-EEXIST, "folder %s is not penstock's: it has %s and no marker", f->path,
+                         entry->d_name);
     }
     closedir(dir);
     return r;
@@ -159,7 +140,7 @@ static int take_lock(struct pst_log_folder *f)
         if (errno != EWOULDBLOCK || pread(f->lock_fd, pid, sizeof(pid) - 1, 0) < 0)
             return refuse_errno(f, LOCK);
         pid[strcspn(pid, "\n")] = '\0';
-        return pst_log_refuse(-EBUSY, "folder %s is in use by process %s", f->path, pid);
+        return pst_fail(-EBUSY, "folder %s is in use by process %s", f->path, pid);
     }
     len = snprintf(pid, sizeof(pid), "%d\n", (int)getpid());
     if (ftruncate(f->lock_fd, 0) < 0 || pwrite(f->lock_fd, pid, (size_t)len, 0) != len)
@@ -194,14 +175,13 @@ static int check_marker(const struct pst_log *log, uint32_t i, const struct mark
     const char *path = log->folders[i].path;
 
     if (strcmp(m->store, first->store) != 0)
-        return pst_log_refuse(-EINVAL, "folders %s and %s are of different stores", log->folders[0].path,
-                              path);
+        return pst_fail(-EINVAL, "folders %s and %s are of different stores", log->folders[0].path, path);
     if (m->folder_count != log->folder_count || m->folder != i)
-        return pst_log_refuse(-EINVAL, "folder %s was number %u of %u, now it is number %u of %u", path,
-                              m->folder + 1, m->folder_count, i + 1, log->folder_count);
+        return pst_fail(-EINVAL, "folder %s was number %u of %u, now it is number %u of %u", path,
+                        m->folder + 1, m->folder_count, i + 1, log->folder_count);
     if (m->segment_bytes != log->segment_bytes)
-        return pst_log_refuse(-EINVAL, "folder %s has segments of %" PRIu64 " bytes, not of %" PRIu64, path,
-                              m->segment_bytes, log->segment_bytes);
+        return pst_fail(-EINVAL, "folder %s has segments of %" PRIu64 " bytes, not of %" PRIu64, path,
+                        m->segment_bytes, log->segment_bytes);
     return 0;
 }
 
@@ -267,8 +247,7 @@ int pst_log_folders_open(struct pst_log *log, const struct pst_log_options *opti
     }
     /* A first start that was cut short may have left some of the markers, but no segments. */
     if (found > 0 && found < (int)log->folder_count && has_segments(log))
-        return pst_log_refuse(-EINVAL, "of %u folders only %d have anything in them", log->folder_count,
-                              found);
+        return pst_fail(-EINVAL, "of %u folders only %d have anything in them", log->folder_count, found);
     for (uint32_t i = 0; first && i < log->folder_count; i++) {
         r = markers[i].version == 0 ? 0 : check_marker(log, i, &markers[i], first);
         if (r < 0)
@@ -306,8 +285,8 @@ static int check_room(const struct pst_log *log)
         wanted[i % log->folder_count] += log->segment_bytes - pst_min(bytes, log->segment_bytes);
     }
     if (segment_exists(log, log->segment_count, &bytes))
-        return pst_log_refuse(-EINVAL, "folder %s has more than the %u segments asked: a log does not shrink",
-                              folder_of(log, log->segment_count)->path, log->segment_count);
+        return pst_fail(-EINVAL, "folder %s has more than the %u segments asked: a log does not shrink",
+                        folder_of(log, log->segment_count)->path, log->segment_count);
     for (uint32_t i = 0; i < log->folder_count; i++) {
         struct statvfs fs;
         uint64_t free_bytes;
@@ -316,11 +295,11 @@ static int check_room(const struct pst_log *log)
             return refuse_errno(&log->folders[i], "its file system");
         free_bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
         if (wanted[i] > free_bytes)
-            return pst_log_refuse(-ENOSPC,
-                                  "folder %s: %" PRIu64 " MiB more are needed, %" PRIu64 " MiB of %" PRIu64
-                                  " MiB are free",
-                                  log->folders[i].path, wanted[i] >> 20, free_bytes >> 20,
-                                  ((uint64_t)fs.f_blocks * fs.f_frsize) >> 20);
+            return pst_fail(-ENOSPC,
+                            "folder %s: %" PRIu64 " MiB more are needed, %" PRIu64 " MiB of %" PRIu64
+                            " MiB are free",
+                            log->folders[i].path, wanted[i] >> 20, free_bytes >> 20,
+                            ((uint64_t)fs.f_blocks * fs.f_frsize) >> 20);
     }
     return 0;
 }
@@ -363,7 +342,7 @@ int pst_log_segments_open(struct pst_log *log, const struct pst_log_options *opt
 
     (void)options;
     if (!buffer)
-        return pst_log_refuse(-ENOMEM, "no memory to read segments");
+        return pst_fail(-ENOMEM, "no memory to read segments");
     r = check_room(log);
     if (r == 0) /* from here on the folders are ours, also if this start is cut short */
         r = pst_log_marker_write(log, log->generation_floor);
@@ -371,8 +350,8 @@ int pst_log_segments_open(struct pst_log *log, const struct pst_log_options *opt
         segment_name(i, name);
         log->fds[i] = pst_disk_file_open(folder_of(log, i)->fd, name, log->segment_bytes, &log->buffered);
         if (log->fds[i] < 0)
-            r = pst_log_refuse(log->fds[i], "folder %s: %s of %" PRIu64 " MiB: %s", folder_of(log, i)->path,
-                               name, log->segment_bytes >> 20, strerror(-log->fds[i]));
+            r = pst_fail(log->fds[i], "folder %s: %s of %" PRIu64 " MiB: %s", folder_of(log, i)->path, name,
+                         log->segment_bytes >> 20, strerror(-log->fds[i]));
         else
             r = read_head(log, i, buffer);
         log->free_count += r == 0 && log->segments[i].state == PST_SEGMENT_FREE && !log->segments[i].failed;

@@ -3,6 +3,7 @@
 #ifndef PST_LOG_PRIV_H
 #define PST_LOG_PRIV_H
 
+#include "base/error.h"
 #include "disk/disk.h"
 #include "store/log_format.h"
 #include "store/log_reclaim.h"
@@ -84,13 +85,11 @@ struct pst_log {
     char note[512];
 };
 
-/* log_folder.c. Return: 0 or -errno with a text by pst_log_refuse(). */
+/* log_folder.c. Return: 0 or -errno with a text by pst_fail(). */
 int pst_log_folders_open(struct pst_log *log, const struct pst_log_options *options);
 int pst_log_marker_write(struct pst_log *log, uint64_t generation);
 int pst_log_segments_open(struct pst_log *log, const struct pst_log_options *options);
 void pst_log_folders_close(struct pst_log *log);
-int pst_log_refuse(int error, const char *format, ...) __attribute__((format(printf, 2, 3)));
-const char *pst_log_fault(void);
 
 /* Bytes that a value takes on disk, for what is live in a segment. */
 static inline uint64_t pst_log_disk_bytes(const struct pst_log_value *v)
