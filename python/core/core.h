@@ -157,9 +157,17 @@ enum { CORE_GUESS_BYTES_MAX = 64 << 20 };
 /* The value that @op has read whole: @object, whose bytes it was read into, where they are exactly these, or
  * a new one. */
 PyObject *core_bytes_of(struct core_store *store, const struct penstock_op *op, PyObject *object);
-/* Sets conditions, depth and attributes of a put by @args: if_absent, if_generation, checksum, depth, attrs.
- * @attrs is to be given back. */
-int core_put_options(PyObject *const *args, struct penstock_op *op, Py_buffer *attrs);
+enum {
+    CORE_IF_ABSENT,
+    CORE_IF_GENERATION,
+    CORE_CHECKSUM,
+    CORE_DEPTH,
+    CORE_ATTRS,
+    CORE_TTL,
+    CORE_PUT_OPTIONS
+};
+/* Sets what a put is told beside its value, by @args in that order. @attrs is to be given back. */
+int core_put_options(PyObject *const args[CORE_PUT_OPTIONS], struct penstock_op *op, Py_buffer *attrs);
 
 /* ---- batch.c ---- */
 

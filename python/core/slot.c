@@ -101,13 +101,26 @@ static int take_bytes(PyObject *arg, uint64_t *out)
     return core_absent(arg) ? 0 : core_number(arg, "nbytes", INT64_MAX, out);
 }
 
-enum { RESERVE_KEY, RESERVE_BYTES, RESERVE_DEPTH, RESERVE_ATTRS, RESERVE_GENERATION, RESERVE_REPLACE };
+enum {
+    RESERVE_KEY,
+    RESERVE_BYTES,
+    RESERVE_DEPTH,
+    RESERVE_ATTRS,
+    RESERVE_GENERATION,
+    RESERVE_REPLACE,
+    RESERVE_TTL
+};
 static struct core_call reserve_call = {
-    "reserve", 1, 2, {"key", "nbytes", "depth", "attrs", "if_generation", "replace"}, {NULL}};
+    "reserve", 1, 2, {"key", "nbytes", "depth", "attrs", "if_generation", "replace", "ttl"}, {NULL}};
 
 static int prepare_reserve(struct core_slot *slot, PyObject **given, struct penstock_op *op, Py_buffer *attrs)
 {
-    PyObject *options[] = {NULL, given[RESERVE_GENERATION], NULL, given[RESERVE_DEPTH], given[RESERVE_ATTRS]};
+    PyObject *options[CORE_PUT_OPTIONS] = {
+        [CORE_IF_GENERATION] = given[RESERVE_GENERATION],
+        [CORE_DEPTH] = given[RESERVE_DEPTH],
+        [CORE_ATTRS] = given[RESERVE_ATTRS],
+        [CORE_TTL] = given[RESERVE_TTL],
+    };
     uint64_t bytes;
     bool replace;
 

@@ -150,38 +150,37 @@ static PyObject *store_lane(PyObject *self, void *unused)
 /* ---- put ---- */
 
 enum { PUT_KEY, PUT_VALUE, PUT_OPTIONS };
-enum { IF_ABSENT, IF_GENERATION, CHECKSUM, DEPTH, ATTRS, TTL };
 static struct core_call put_call = {
     "put", 2, 2, {"key", "value", "if_absent", "if_generation", "checksum", "depth", "attrs", "ttl"}, {NULL}};
 
-int core_put_options(PyObject *const *args, struct penstock_op *op, Py_buffer *attrs)
+int core_put_options(PyObject *const args[CORE_PUT_OPTIONS], struct penstock_op *op, Py_buffer *attrs)
 {
     bool if_absent, checksum;
 
-    if (core_flag(args[IF_ABSENT], &if_absent) < 0 || core_flag(args[CHECKSUM], &checksum) < 0 ||
-        core_depth(args[DEPTH], &op->depth) < 0)
+    if (core_flag(args[CORE_IF_ABSENT], &if_absent) < 0 || core_flag(args[CORE_CHECKSUM], &checksum) < 0 ||
+        core_depth(args[CORE_DEPTH], &op->depth) < 0)
         return -1;
     op->flags = (uint8_t)((if_absent ? PENSTOCK_IF_ABSENT : 0) | (checksum ? PENSTOCK_CHECKSUM : 0));
-    if (!core_absent(args[IF_GENERATION])) {
+    if (!core_absent(args[CORE_IF_GENERATION])) {
         if (if_absent) {
             PyErr_SetString(PyExc_ValueError, "if_absent and if_generation exclude each other");
             return -1;
         }
-        if (core_number(args[IF_GENERATION], "if_generation", UINT64_MAX, &op->if_generation) < 0)
+        if (core_number(args[CORE_IF_GENERATION], "if_generation", UINT64_MAX, &op->if_generation) < 0)
             return -1;
         op->flags |= PENSTOCK_IF_GENERATION;
     }
-    if (!core_absent(args[TTL])) {
-        if (core_seconds(args[TTL], "ttl", &op->ttl_ms) < 0)
+    if (!core_absent(args[CORE_TTL])) {
+        if (core_seconds(args[CORE_TTL], "ttl", &op->ttl_ms) < 0)
             return -1;
         op->flags |= PENSTOCK_TTL;
         op->ttl_ms += op->ttl_ms == 0; /* which would be no end at all */
     }
-    if (core_absent(args[ATTRS]))
+    if (core_absent(args[CORE_ATTRS]))
         return 0;
-    if (!PyObject_CheckBuffer(args[ATTRS]))
-        return core_type_error("attrs", "bytes-like", args[ATTRS]);
-    if (PyObject_GetBuffer(args[ATTRS], attrs, PyBUF_SIMPLE) < 0)
+    if (!PyObject_CheckBuffer(args[CORE_ATTRS]))
+        return core_type_error("attrs", "bytes-like", args[CORE_ATTRS]);
+    if (PyObject_GetBuffer(args[CORE_ATTRS], attrs, PyBUF_SIMPLE) < 0)
         return -1;
     if (attrs->len > PENSTOCK_ATTR_BYTES_MAX) {
         PyErr_Format(PyExc_ValueError, "attrs has %zd bytes, more than %d", attrs->len,

@@ -276,14 +276,14 @@ class Store:
                depth: int | None = None, attrs: ReadableBuffer | None = None, ttl: float | None = None) -> Stream:
         """Begin to put a value whose length is not known yet; parameters as of :meth:`put`. Takes 1 MiB here."""
     def reserve(self, key: Key, nbytes: int | None = None, *, depth: int | None = None, attrs: ReadableBuffer | None = None,
-                if_generation: int | None = None, replace: bool = False) -> Slot:
+                if_generation: int | None = None, replace: bool = False, ttl: float | None = None) -> Slot:
         """Take memory for a value that is written in several steps.
 
         Parameters
         ----------
         nbytes : int, optional
             Bytes of the value; without it the slot grows as it is written.
-        depth, attrs
+        depth, attrs, ttl
             As of :meth:`put`.
         if_generation : int, optional
             The key must have this generation, now and at the commit, rather than be absent.
