@@ -19,7 +19,7 @@ test: all
 	@if command -v clang >/dev/null; then ci/preset fuzz; ninja -C build-fuzz fuzzers; fi
 	@if command -v cmake >/dev/null; then ci/tensorstore; fi
 	@python=$$(ci/venv lean tests/python/requirements.txt) || echo "make test: without packages from PyPI, less of tests/python is run" >&2; \
-	ci/summary --e2e tests/e2e --e2e tests/python$${python:+=$$python} --fuzz build-fuzz --gtest build-tensorstore/driver $(BUILD)
+	ci/summary --e2e tests/e2e --e2e "tests/python$${python:+=$$python}" --fuzz build-fuzz --gtest build-tensorstore/driver $(BUILD)
 
 # `make test`, and all that needs another compiler or more patience: `ci/install build test full` brings the tools.
 test-full: test check-format lint test-asan test-tensorstore-asan test-tsan test-valgrind test-fuzz
@@ -44,7 +44,7 @@ test-tensorstore: all
 # The Python package with all that it works with: torch, dask, pyarrow, scikit-learn and the peers of its figures, 2.9 GB from PyPI.
 test-python: all
 	@python=$$(ci/venv full tests/python/requirements-full.txt) && \
-	ci/summary --word python --no-meson --e2e tests/python=$$python $(BUILD)
+	ci/summary --word python --no-meson --e2e "tests/python=$$python" $(BUILD)
 
 # A wheel of TensorStore's Python module with the driver in it, for this machine's Python: prints its name.
 tensorstore-wheel: all
