@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import time
 
@@ -41,8 +42,9 @@ class Besieged:
             more = ["--secret-file", str(path)]
             self.environment["PENSTOCK_SECRET_FILE"] = str(path)
         preload = {}
-        if order.plant:
-            preload = {"LD_PRELOAD": stage.program("libsoak_leak.so"), "SOAK_LEAK": order.plant}
+        if order.plant:  # from where no path has a space: the list of what is preloaded cannot hold one
+            leak = shutil.copy(stage.program("libsoak_leak.so"), stage.folder)
+            preload = {"LD_PRELOAD": str(leak), "SOAK_LEAK": order.plant}
         self.path = str(stage.folder / "node.sock")
         self.node = stage.start([
             "prlimit", f"--nofile={NODE_FILES}:{NODE_FILES}", stage.program("penstockd"),

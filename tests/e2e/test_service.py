@@ -5,6 +5,7 @@ import ctypes
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 
@@ -44,8 +45,8 @@ def test_programs_find_the_header(installed: pathlib.Path, tmp_path: pathlib.Pat
     environment = {**os.environ, "PKG_CONFIG_LIBDIR": str(support.BUILD / "meson-uninstalled")}
     if tree == "installed":
         environment |= {"PKG_CONFIG_LIBDIR": str(next(installed.glob("**/pkgconfig"))), "PKG_CONFIG_SYSROOT_DIR": str(installed)}
-    flags = subprocess.run(["pkg-config", "--cflags", "penstock"], env=environment, check=True, capture_output=True,
-                           text=True, timeout=support.WAIT_S).stdout.split()
+    flags = shlex.split(subprocess.run(["pkg-config", "--cflags", "penstock"], env=environment, check=True,
+                                       capture_output=True, text=True, timeout=support.WAIT_S).stdout)
     said_by("cc", "-Wall", "-Werror", "-c", tmp_path / "hello.c", "-o", tmp_path / "hello.o", *flags)
 
 
