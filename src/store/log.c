@@ -270,6 +270,33 @@ struct pst_lane *pst_lane_close(struct pst_lane *lane)
     return NULL;
 }
 
+/* ---- what goes to the disk ---- */
+
+void pst_lane_submit(struct pst_lane *lane, struct pst_lane_io *io, enum pst_lane_io_kind kind, void *owner,
+                     const struct pst_disk_op *op)
+{
+    int r;
+
+    *io = (struct pst_lane_io){.op = *op, .kind = (uint8_t)kind, .owner = owner};
+    r = pst_disk_submit(lane->disk, &io->op);
+    pst_assert(r == 0);
+}
+
+void pst_lane_make_head(const struct pst_lane *lane, uint32_t segment, uint32_t in_use,
+                        uint8_t to[PST_LOG_DATA_AT])
+{
+    struct pst_segment_head head = {.sequence = lane->log->segments[segment].sequence,
+                                    .version = PST_LOG_VERSION,
+                                    .segment = segment,
+                                    .in_use = in_use,
+                                    .lane = lane->index};
+
+    pst_segment_head_seal(&head, lane->log->seed);
+    memset(to, 0, PST_LOG_DATA_AT);
+    memcpy(to, &head, sizeof(head));
+    memcpy(to + PST_LOG_ALIGN_BYTES, &head, sizeof(head));
+}
+
 /* ---- polling ---- */
 
 void pst_lane_done(struct pst_lane *lane, struct pst_log_op *op, int result)

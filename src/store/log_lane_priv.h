@@ -125,6 +125,13 @@ struct pst_lane {
 int pst_lane_open(struct pst_log *log, uint32_t index, const struct pst_log_options *options);
 struct pst_lane *pst_lane_close(struct pst_lane *lane);
 void pst_lane_done(struct pst_lane *lane, struct pst_log_op *op, int result);
+/* Hands @op over to the disk, in @io until its end, of which @owner is told by its @kind. The queue has room:
+ * it is as deep as a lane can have operations. */
+void pst_lane_submit(struct pst_lane *lane, struct pst_lane_io *io, enum pst_lane_io_kind kind, void *owner,
+                     const struct pst_disk_op *op);
+/* The head of a segment, twice, for its beginning. */
+void pst_lane_make_head(const struct pst_lane *lane, uint32_t segment, uint32_t in_use,
+                        uint8_t to[PST_LOG_DATA_AT]);
 
 /* log_write.c */
 static inline uint64_t pst_group_head_bytes(const struct pst_group *g)

@@ -64,19 +64,14 @@ static void reading_give(struct pst_lane *lane, struct pst_reading *g)
 static void submit(struct pst_lane *lane, struct pst_reading *g, const struct iovec *iov, uint32_t iov_count,
                    uint64_t offset, uint64_t bytes)
 {
-    struct pst_lane_io *io = &g->io[g->io_left++];
-    int r;
+    const struct pst_disk_op op = {.verb = PST_DISK_READ,
+                                   .file = g->read->place.segment,
+                                   .offset = offset,
+                                   .bytes = bytes,
+                                   .iov = iov,
+                                   .iov_count = iov_count};
 
-    io->kind = PST_IO_READ;
-    io->owner = g;
-    io->op = (struct pst_disk_op){.verb = PST_DISK_READ,
-                                  .file = g->read->place.segment,
-                                  .offset = offset,
-                                  .bytes = bytes,
-                                  .iov = iov,
-                                  .iov_count = iov_count};
-    r = pst_disk_submit(lane->disk, &io->op);
-    pst_assert(r == 0);
+    pst_lane_submit(lane, &g->io[g->io_left++], PST_IO_READ, g, &op);
     lane->stat.read_bytes += bytes;
 }
 

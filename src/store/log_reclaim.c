@@ -50,26 +50,31 @@ static bool copies_elsewhere(const struct pst_lane *lane, uint32_t chosen)
     return false;
 }
 
+/* Reads into, or writes from, the reclaim's piece. */
+static void submit(struct pst_lane *lane, enum pst_disk_verb verb, uint64_t offset)
+{
+    struct pst_reclaim *rc = &lane->reclaim;
+    const struct pst_disk_op op = {.verb = (uint8_t)verb,
+                                   .file = rc->segment,
+                                   .offset = offset,
+                                   .bytes = rc->iov.iov_len,
+                                   .iov = &rc->iov,
+                                   .iov_count = 1};
+
+    pst_lane_submit(lane, &rc->io, PST_IO_RECLAIM, NULL, &op);
+}
+
 static int read_block(struct pst_lane *lane, uint64_t offset, uint64_t bytes)
 {
     struct pst_reclaim *rc = &lane->reclaim;
     uint8_t *buffer = aligned_alloc(PST_LOG_ALIGN_BYTES, bytes);
-    int r;
 
     if (!buffer)
         return -ENOMEM;
     free(rc->entries);
     rc->entries = buffer;
     rc->iov = (struct iovec){buffer, bytes};
-    rc->io.kind = PST_IO_RECLAIM;
-    rc->io.op = (struct pst_disk_op){.verb = PST_DISK_READ,
-                                     .file = rc->segment,
-                                     .offset = offset,
-                                     .bytes = bytes,
-                                     .iov = &rc->iov,
-                                     .iov_count = 1};
-    r = pst_disk_submit(lane->disk, &rc->io.op);
-    pst_assert(r == 0);
+    submit(lane, PST_DISK_READ, offset);
     return 0;
 }
 
@@ -243,38 +248,20 @@ void pst_reclaim_flushed(struct pst_lane *lane, int result)
 static void write_free_head(struct pst_lane *lane)
 {
     struct pst_reclaim *rc = &lane->reclaim;
-    struct pst_segment_head head = {.sequence = segment_now(lane)->sequence,
-                                    .version = PST_LOG_VERSION,
-                                    .segment = rc->segment,
-                                    .in_use = segment_now(lane)->failed ? PST_SEGMENT_HEAD_FAILED
-                                                                        : PST_SEGMENT_HEAD_FREE,
-                                    .lane = lane->index};
-    int r;
 
-    pst_segment_head_seal(&head, lane->log->seed);
-    memset(lane->free_head, 0, PST_LOG_DATA_AT);
-    memcpy(lane->free_head, &head, sizeof(head));
-    memcpy(lane->free_head + PST_LOG_ALIGN_BYTES, &head, sizeof(head));
+    pst_lane_make_head(lane, rc->segment,
+                       segment_now(lane)->failed ? PST_SEGMENT_HEAD_FAILED : PST_SEGMENT_HEAD_FREE,
+                       lane->free_head);
     rc->iov = (struct iovec){lane->free_head, PST_LOG_DATA_AT};
-    rc->io.kind = PST_IO_RECLAIM;
-    rc->io.op = (struct pst_disk_op){.verb = PST_DISK_WRITE,
-                                     .file = rc->segment,
-                                     .bytes = PST_LOG_DATA_AT,
-                                     .iov = &rc->iov,
-                                     .iov_count = 1};
-    r = pst_disk_submit(lane->disk, &rc->io.op);
-    pst_assert(r == 0);
+    submit(lane, PST_DISK_WRITE, 0);
     lane->stat.written_bytes += PST_LOG_DATA_AT;
 }
 
 static void sync_free_head(struct pst_lane *lane)
 {
-    struct pst_reclaim *rc = &lane->reclaim;
-    int r;
+    const struct pst_disk_op op = {.verb = PST_DISK_SYNC, .file = lane->reclaim.segment};
 
-    rc->io.op = (struct pst_disk_op){.verb = PST_DISK_SYNC, .file = rc->segment};
-    r = pst_disk_submit(lane->disk, &rc->io.op);
-    pst_assert(r == 0);
+    pst_lane_submit(lane, &lane->reclaim.io, PST_IO_RECLAIM, NULL, &op);
     lane->stat.syncs++;
 }
 

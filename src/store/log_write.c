@@ -54,19 +54,14 @@ static uint32_t groups_busy(const struct pst_lane *lane)
 static void submit(struct pst_lane *lane, struct pst_group *g, const struct iovec *iov, uint32_t iov_count,
                    uint64_t offset, uint64_t bytes)
 {
-    struct pst_lane_io *io = &g->io[g->io_left++];
-    int r;
+    const struct pst_disk_op op = {.verb = PST_DISK_WRITE,
+                                   .file = g->segment,
+                                   .offset = offset,
+                                   .bytes = bytes,
+                                   .iov = iov,
+                                   .iov_count = iov_count};
 
-    io->kind = PST_IO_GROUP;
-    io->owner = g;
-    io->op = (struct pst_disk_op){.verb = PST_DISK_WRITE,
-                                  .file = g->segment,
-                                  .offset = offset,
-                                  .bytes = bytes,
-                                  .iov = iov,
-                                  .iov_count = iov_count};
-    r = pst_disk_submit(lane->disk, &io->op);
-    pst_assert(r == 0);
+    pst_lane_submit(lane, &g->io[g->io_left++], PST_IO_GROUP, g, &op);
     lane->stat.written_bytes += bytes;
 }
 
@@ -115,16 +110,7 @@ static int take_segment(struct pst_lane *lane, bool last_resort, uint32_t *out)
 
 static void write_segment_head(struct pst_lane *lane, struct pst_group *g, uint32_t segment)
 {
-    struct pst_segment_head head = {.sequence = segment_of(lane, segment)->sequence,
-                                    .version = PST_LOG_VERSION,
-                                    .segment = segment,
-                                    .in_use = PST_SEGMENT_HEAD_USED,
-                                    .lane = lane->index};
-
-    pst_segment_head_seal(&head, lane->log->seed);
-    memset(g->buffer, 0, PST_LOG_DATA_AT);
-    memcpy(g->buffer, &head, sizeof(head));
-    memcpy(g->buffer + PST_LOG_ALIGN_BYTES, &head, sizeof(head));
+    pst_lane_make_head(lane, segment, PST_SEGMENT_HEAD_USED, g->buffer);
     g->iov[0] = (struct iovec){g->buffer, PST_LOG_DATA_AT};
     g->segment = segment;
     issue(lane, g);
@@ -662,13 +648,9 @@ static bool start_sync(struct pst_lane *lane)
     lane->sync_upto = lane->written;
     lane->sync_count = lane->dirty_count;
     for (uint32_t i = 0; i < lane->dirty_count; i++) {
-        struct pst_lane_io *io = &lane->sync_io[i];
-        int r;
+        const struct pst_disk_op op = {.verb = PST_DISK_SYNC, .file = lane->dirty[i]};
 
-        io->kind = PST_IO_SYNC;
-        io->op = (struct pst_disk_op){.verb = PST_DISK_SYNC, .file = lane->dirty[i]};
-        r = pst_disk_submit(lane->disk, &io->op);
-        pst_assert(r == 0);
+        pst_lane_submit(lane, &lane->sync_io[i], PST_IO_SYNC, NULL, &op);
         lane->sync_left++;
         lane->stat.syncs++;
     }
