@@ -92,4 +92,9 @@ static inline bool pst_bytes_equal(struct pst_bytes a, struct pst_bytes b)
     return a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0);
 }
 
+static inline bool pst_bytes_begin(struct pst_bytes bytes, struct pst_bytes prefix)
+{
+    return bytes.len >= prefix.len && (prefix.len == 0 || memcmp(bytes.data, prefix.data, prefix.len) == 0);
+}
+
 #endif

@@ -38,8 +38,7 @@ uint64_t pst_put_expires_ms(const struct pst_shard *s, const struct pst_put *put
     for (uint32_t i = 0; !put->ttl_ms && i < s->store->ttl_count; i++) {
         const struct pst_prefix_number *ttl = &s->store->ttls[i];
 
-        if (put->lookup.key.len >= ttl->prefix.len && ttl->prefix.len >= longest &&
-            memcmp(put->lookup.key.data, ttl->prefix.data, ttl->prefix.len) == 0) {
+        if (ttl->prefix.len >= longest && pst_bytes_begin(put->lookup.key, ttl->prefix)) {
             ttl_ms = ttl->number;
             longest = ttl->prefix.len;
         }

@@ -48,28 +48,20 @@ int pst_prefix_numbers_copy(const struct pst_prefix_number *from, uint32_t count
 
 int pst_prefix_quotas_open(struct pst_store *store, const struct pst_prefix_number *options, uint32_t count)
 {
-    store->quotas = calloc(count ? count : 1, sizeof(*store->quotas));
-    if (!store->quotas)
-        return -ENOMEM;
-    for (; store->quota_count < count; store->quota_count++) {
-        struct pst_prefix_quota *quota = &store->quotas[store->quota_count];
-        struct pst_bytes prefix = options[store->quota_count].prefix;
-        char *copy = malloc(prefix.len + 1);
+    int r = pst_prefix_numbers_copy(options, count, &store->limits);
 
-        if (!copy)
-            return -ENOMEM;
-        memcpy(copy, prefix.data, prefix.len);
-        quota->prefix = (struct pst_bytes){copy, prefix.len};
-        quota->bytes_max = options[store->quota_count].number;
-    }
+    store->quotas = calloc(pst_max(count, 1), sizeof(*store->quotas));
+    if (r < 0 || !store->quotas)
+        return -ENOMEM;
+    for (; store->quota_count < count; store->quota_count++)
+        store->quotas[store->quota_count].limit = &store->limits[store->quota_count];
     return 0;
 }
 
 void pst_prefix_quotas_close(struct pst_store *store)
 {
-    for (uint32_t i = 0; i < store->quota_count; i++)
-        free((void *)(uintptr_t)store->quotas[i].prefix.data);
     free(store->quotas);
+    free(store->limits);
 }
 
 uint32_t pst_key_group(const struct pst_store *store, struct pst_bytes key)
@@ -78,10 +70,9 @@ uint32_t pst_key_group(const struct pst_store *store, struct pst_bytes key)
     size_t longest = 0;
 
     for (uint32_t i = 0; i < store->quota_count; i++) {
-        struct pst_bytes prefix = store->quotas[i].prefix;
+        struct pst_bytes prefix = store->limits[i].prefix;
 
-        if (key.len >= prefix.len && memcmp(key.data, prefix.data, prefix.len) == 0 &&
-            (!group || prefix.len > longest)) {
+        if ((!group || prefix.len > longest) && pst_bytes_begin(key, prefix)) {
             group = i + 1;
             longest = prefix.len;
         }
@@ -113,7 +104,7 @@ void pst_prefix_quota_count(struct pst_shard *s, const struct pst_record *r, boo
 
 static bool over(const struct pst_prefix_quota *quota, uint64_t more)
 {
-    return atomic_load_explicit(&quota->bytes, memory_order_relaxed) + more > quota->bytes_max;
+    return atomic_load_explicit(&quota->bytes, memory_order_relaxed) + more > quota->limit->number;
 }
 
 /* True when other shards hold cache values of the quota, as far as can be told without asking them. */
@@ -142,7 +133,7 @@ int pst_prefix_quota_admit(struct pst_shard *s, const struct pst_put *put, uint6
     more = old && old->value_bytes < put->value_bytes ? put->value_bytes - old->value_bytes
            : old                                      ? 0
                                                       : put->value_bytes;
-    if (put->value_bytes <= quota->bytes_max) {
+    if (put->value_bytes <= quota->limit->number) {
         while (over(quota, more) && pst_group_evict(s, group, old, now_ns))
             ;
         if (!over(quota, more))
@@ -154,7 +145,7 @@ int pst_prefix_quota_admit(struct pst_shard *s, const struct pst_put *put, uint6
         }
     }
     s->stat.no_space++;
-    *answer = (struct pst_answer){quota->prefix.len, quota->bytes_max};
+    *answer = (struct pst_answer){quota->limit->prefix.len, quota->limit->number};
     return -ENOSPC;
 }
 

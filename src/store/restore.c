@@ -12,12 +12,12 @@
 #include "store/shard_priv.h"
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/hash.h"
 #include "wire/route.h"
 
 #include <pthread.h>
 #include <sched.h>
-#include <stdio.h>
 
 enum { THREADS_MAX = 64 };
 
@@ -613,7 +613,6 @@ static int restore_all(struct restore *re)
 
 int pst_store_restore(struct pst_store *store, const char **fault)
 {
-    static _Thread_local char text[160];
     struct restore *re = calloc(1, sizeof(*re));
     int r;
 
@@ -625,10 +624,9 @@ int pst_store_restore(struct pst_store *store, const char **fault)
     if (r == 0)
         sum_up(re);
     if (r == -ENOSPC) {
-        snprintf(text, sizeof(text),
-                 "no room to move values to %u shards: start with %u as before, and make room",
+        pst_fail(r, "no room to move values to %u shards: start with %u as before, and make room",
                  store->shard_count, store->kept->shard_count);
-        *fault = text;
+        *fault = pst_error_text();
     }
     for (uint32_t n = 0; n < re->set_count; n++) {
         free(re->sets[n].kin.items);

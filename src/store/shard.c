@@ -98,9 +98,7 @@ void pst_shard_count_read(struct pst_shard *s, bool hit)
 bool pst_key_evictable(const struct pst_store *store, struct pst_bytes key)
 {
     for (uint32_t i = 0; i < store->cache_prefix_count; i++) {
-        struct pst_bytes prefix = store->cache_prefixes[i];
-
-        if (key.len >= prefix.len && memcmp(key.data, prefix.data, prefix.len) == 0)
+        if (pst_bytes_begin(key, store->cache_prefixes[i]))
             return true;
     }
     return false;

@@ -85,11 +85,10 @@ struct pst_shard {
 } __attribute__((aligned(128)));
 
 struct pst_prefix_quota {
-    struct pst_bytes prefix;
-    uint64_t bytes_max;
-    _Atomic uint64_t bytes;     /* of values that are there or being written */
-    _Atomic uint64_t wanted;    /* a write was told to wait until there is room for so many more */
-    _Atomic uint64_t wanted_ns; /* when */
+    const struct pst_prefix_number *limit; /* in bytes */
+    _Atomic uint64_t bytes;                /* of values that are there or being written */
+    _Atomic uint64_t wanted;               /* a write was told to wait until there is room for so many more */
+    _Atomic uint64_t wanted_ns;            /* when */
 };
 
 struct pst_store {
@@ -108,7 +107,8 @@ struct pst_store {
     uint64_t wall_offset_ms; /* from the monotonic clock to the real-time one, modulo 2^64 */
     struct pst_prefix_number *ttls;
     uint32_t ttl_count;
-    struct pst_prefix_quota *quotas;
+    struct pst_prefix_number *limits;
+    struct pst_prefix_quota *quotas; /* one for each limit */
     uint32_t quota_count;
     uint32_t group_count; /* of lines in each shard: those of no quota, then each quota's */
     uint32_t cache_prefix_count;

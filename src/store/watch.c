@@ -264,9 +264,8 @@ void pst_shard_tell(struct pst_shard *s, const struct pst_record *r, enum pst_wi
         tell_waits(s, r);
     pst_list_each (it, &l->watches) {
         struct pst_watch *watch = pst_list_entry(it, struct pst_watch, link);
-        struct pst_bytes prefix = watch->prefix;
 
-        if (key.len >= prefix.len && memcmp(key.data, prefix.data, prefix.len) == 0)
+        if (pst_bytes_begin(key, watch->prefix))
             append(watch, &change, key);
     }
 }
