@@ -103,18 +103,23 @@ static int put_once(struct pst_local *l, uint32_t number, struct penstock_op *op
     return r;
 }
 
+struct pst_put pst_local_put(const struct penstock_op *op)
+{
+    return (struct pst_put){.attrs = {op->attrs, op->attrs ? op->attr_bytes : 0},
+                            .value_bytes = op->bytes,
+                            .if_generation = op->if_generation,
+                            .ttl_ms = op->flags & PENSTOCK_TTL ? op->ttl_ms : 0,
+                            .depth = op->depth,
+                            .flags = op->flags & (PST_PUT_IF_ABSENT | PST_PUT_IF_GENERATION)};
+}
+
 static int put_op(struct pst_local *l, uint32_t number, struct penstock_op *op)
 {
-    struct pst_put put = {.attrs = {op->attrs, op->attrs ? op->attr_bytes : 0},
-                          .value_bytes = op->bytes,
-                          .if_generation = op->if_generation,
-                          .ttl_ms = op->flags & PENSTOCK_TTL ? op->ttl_ms : 0,
-                          .depth = op->depth,
-                          .flags =
-                              op->flags & (PST_PUT_IF_ABSENT | PST_PUT_IF_GENERATION | PST_PUT_CHECKSUM)};
+    struct pst_put put = pst_local_put(op);
     struct pst_answer answer = {0};
     int r = PST_BUSY;
 
+    put.flags |= op->flags & PST_PUT_CHECKSUM;
     if (op->flags & PENSTOCK_CHECKSUM)
         put.value_crc = pst_op_crc(op, op->bytes);
     for (int i = 0; i < PRESSURE_ROUNDS && r == PST_BUSY; i++) {

@@ -37,6 +37,9 @@ void pst_local_relieve(struct pst_local *l);
  */
 int pst_local_apply(struct pst_local *l, uint32_t number, struct penstock_op *op, uint64_t until_ns);
 
+/* What a put or a reserve asks of its shard; without its key and a put's checksum. */
+struct pst_put pst_local_put(const struct penstock_op *op);
+
 /* ---- local_slots.c ---- */
 
 /* An operation on a slot of this shard. Return: its result. */

@@ -6,18 +6,15 @@
 static int reserve_once(struct pst_local *l, uint32_t number, struct penstock_op *op)
 {
     struct pst_shard *shard = pst_local_lock(l, number);
-    struct pst_put put = {.lookup = pst_shard_lookup(shard, (struct pst_bytes){op->key, op->key_bytes}),
-                          .attrs = {op->attrs, op->attrs ? op->attr_bytes : 0},
-                          .value_bytes = op->bytes,
-                          .if_generation = op->if_generation,
-                          .ttl_ms = op->flags & PENSTOCK_TTL ? op->ttl_ms : 0,
-                          .depth = op->depth,
-                          .flags = op->flags & (PST_PUT_IF_ABSENT | PST_PUT_IF_GENERATION)};
+    struct pst_put put = pst_local_put(op);
     struct penstock_slot *out = op->data;
     struct pst_answer answer = {0};
     struct pst_slot *slot;
-    int r = pst_slot_reserve(shard, &l->holders[number], &put, op->flags & PENSTOCK_REPLACE, pst_now_ns(),
-                             &slot, &answer);
+    int r;
+
+    put.lookup = pst_shard_lookup(shard, (struct pst_bytes){op->key, op->key_bytes});
+    r = pst_slot_reserve(shard, &l->holders[number], &put, op->flags & PENSTOCK_REPLACE, pst_now_ns(), &slot,
+                         &answer);
 
     pst_assert(out);
     if (r == 0) {

@@ -60,25 +60,32 @@ static void begin_write(struct pst_request *q, const struct pst_put *put,
     q->writes_open++;
 }
 
+struct pst_put pst_asked_put(const struct pst_worker *w, uint32_t index)
+{
+    const struct pst_wire_op *op = &w->ops[index];
+
+    return (struct pst_put){.lookup = w->lookups[index],
+                            .attrs = op->attrs,
+                            .value_bytes = op->bytes,
+                            .if_generation = op->if_generation,
+                            .ttl_ms = op->flags & PST_WIRE_RANGE ? op->offset : 0,
+                            .depth = op->depth,
+                            .flags = op->flags & (PST_PUT_IF_ABSENT | PST_PUT_IF_GENERATION)};
+}
+
 static void apply_put(struct pst_request *q, uint32_t index)
 {
     struct pst_worker *w = q->worker;
     const struct pst_wire_op *op = &w->ops[index];
-    struct pst_put put = {.lookup = w->lookups[index],
-                          .attrs = op->attrs,
-                          .value_bytes = op->bytes,
-                          .if_generation = op->if_generation,
-                          .ttl_ms = op->flags & PST_WIRE_RANGE ? op->offset : 0,
-                          .value_crc = op->crc,
-                          .depth = op->depth,
-                          .flags =
-                              op->flags & (PST_PUT_IF_ABSENT | PST_PUT_IF_GENERATION | PST_PUT_CHECKSUM)};
+    struct pst_put put = pst_asked_put(w, index);
     bool bulk = op->flags & PST_WIRE_VALUE_IN_BULK;
     struct pst_reservation reservation = {0};
     struct pst_answer answer = {0};
     struct pst_wire_result result;
     int r;
 
+    put.value_crc = op->crc;
+    put.flags |= op->flags & PST_PUT_CHECKSUM;
     if (pst_node_route(w->node, op->key) != w->number)
         r = -ESTALE; /* the client routes by another table */
     else if (bulk)

@@ -364,6 +364,8 @@ void pst_reply_add(struct pst_request *q, const struct pst_wire_result *result);
 struct pst_wire_result pst_reply_result(int result, const struct pst_answer *answer);
 /* Someone else has to evict. */
 void pst_workers_relieve(struct pst_worker *w);
+/* What the worker's operation at @index, a put or a reserve, asks of the store; without a put's checksum. */
+struct pst_put pst_asked_put(const struct pst_worker *w, uint32_t index);
 /* Does the worker's decoded operations for @q and writes its reply as far as it is known. */
 void pst_apply(struct pst_request *q);
 void pst_visitor_release_views(struct pst_visitor *v);

@@ -15,13 +15,7 @@ void pst_apply_reserve(struct pst_request *q, uint32_t index)
 {
     struct pst_worker *w = q->worker;
     const struct pst_wire_op *op = &w->ops[index];
-    struct pst_put put = {.lookup = w->lookups[index],
-                          .attrs = op->attrs,
-                          .value_bytes = op->bytes,
-                          .if_generation = op->if_generation,
-                          .ttl_ms = op->flags & PST_WIRE_RANGE ? op->offset : 0,
-                          .depth = op->depth,
-                          .flags = op->flags & (PST_PUT_IF_ABSENT | PST_PUT_IF_GENERATION)};
+    struct pst_put put = pst_asked_put(w, index);
     struct {
         struct pst_wire_slot slot;
         char location[PST_SLOT_LOCATION_BYTES_MAX + 1];
