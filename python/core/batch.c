@@ -179,10 +179,9 @@ static int open_with_keys(PyObject *self, PyObject *keys, enum penstock_code cod
     return r;
 }
 
-/* Does all of @count operations. Return: how many failed, or -1 with an exception when none was begun. */
-static int run(const struct batch *b, struct penstock_op *ops, size_t count)
+int core_run_all(struct core_store *store, struct penstock_op *ops, size_t count)
 {
-    struct penstock *handle = b->store->handle;
+    struct penstock *handle = store->handle;
     int r;
 
     Py_BEGIN_ALLOW_THREADS;
@@ -230,7 +229,7 @@ static PyObject *found_result(const struct batch *b, size_t i)
 /* Runs the batch, closes it, and makes a list of its results; a result but 0 and @but raises. */
 static PyObject *finish(struct batch *b, int but, PyObject *(*result)(const struct batch *, size_t))
 {
-    int failed = run(b, b->ops, b->count);
+    int failed = core_run_all(b->store, b->ops, b->count);
     PyObject *out = NULL;
 
     if (failed > 0 && any_bad(b, but))
@@ -450,7 +449,7 @@ static int again_prepare(const struct batch *b, struct again *a, int tries)
 /* Reads them; what fits goes to @out. Return: 0, or -1 with an exception. */
 static int again_run(const struct batch *b, struct again *a, int tries, PyObject *out)
 {
-    if (again_prepare(b, a, tries) < 0 || run(b, a->ops, a->count) < 0)
+    if (again_prepare(b, a, tries) < 0 || core_run_all(b->store, a->ops, a->count) < 0)
         return -1;
     for (size_t n = 0; n < a->count; n++) {
         struct penstock_op *op = &b->ops[a->places[n]];
@@ -505,7 +504,7 @@ static PyObject *get_whole(struct batch *b)
         b->ops[i].data = room_of(b, i);
         b->ops[i].bytes = b->room_bytes;
     }
-    failed = run(b, b->ops, b->count);
+    failed = core_run_all(b->store, b->ops, b->count);
     out = failed < 0 ? NULL : PyList_New((Py_ssize_t)b->count);
     if (!out || take_rooms(b, out) < 0)
         more = -1;
@@ -552,7 +551,7 @@ static PyObject *ranges_list(struct batch *b, PyObject *ranges)
 static PyObject *get_ranges(struct batch *b, PyObject *ranges)
 {
     PyObject *out = ranges_list(b, ranges);
-    int failed = out ? run(b, b->ops, b->count) : -1;
+    int failed = out ? core_run_all(b->store, b->ops, b->count) : -1;
 
     if (failed > 0 && any_bad(b, PENSTOCK_MISS)) {
         core_raise_batch(b->ops, b->count, PENSTOCK_MISS);

@@ -150,6 +150,9 @@ void core_store_leave(struct core_store *store);
 /* Does @op, whose arguments the caller has borrowed, without the GIL. Return: its result; the store was used
  * before. */
 int core_run(struct core_store *store, struct penstock_op *op);
+/* The same with all of @count operations. Return: how many failed, or -1 with an exception when none was
+ * begun. */
+int core_run_all(struct core_store *store, struct penstock_op *ops, size_t count);
 /* New bytes, not filled, for a value that had @value_bytes when it was looked at last: for the next try, with
  * room to grow. */
 PyObject *core_room(uint64_t value_bytes, int tries);

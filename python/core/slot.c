@@ -156,20 +156,6 @@ PyObject *core_reserve(PyObject *self, PyObject *const *args, Py_ssize_t count, 
 
 /* ---- many at once ---- */
 
-/* Does all of @count operations on @store, which is in use. Return: how many failed, -1 with an exception. */
-static int run_all(struct core_store *store, struct penstock_op *ops, size_t count)
-{
-    struct penstock *handle = store->handle;
-    int r;
-
-    Py_BEGIN_ALLOW_THREADS;
-    r = penstock_batch(handle, ops, count);
-    Py_END_ALLOW_THREADS;
-    if (r < 0)
-        core_raise(r, NULL);
-    return r;
-}
-
 /* A slot that is to be reserved for each pair (key, nbytes or None) of @pairs. */
 static PyObject *make_all(struct core_store *store, PyObject *pairs, struct penstock_op *ops, uint16_t depth,
                           uint8_t flags)
@@ -221,7 +207,7 @@ PyObject *core_reserve_pairs(PyObject *self, PyObject *const *args, Py_ssize_t c
         out = make_all(store, args[0], ops, depth, replace ? PENSTOCK_REPLACE : 0);
     else
         PyErr_NoMemory();
-    r = out ? run_all(store, ops, n) : 0;
+    r = out ? core_run_all(store, ops, n) : 0;
     if (r > 0)
         core_raise_batch(ops, n, 0);
     if (r != 0)
@@ -400,7 +386,7 @@ PyObject *core_commit_many(PyObject *self, PyObject *slots)
         return NULL;
     }
     if (prepare_all(store, &c) == 0)
-        r = run_all(store, c.ops, c.count);
+        r = core_run_all(store, c.ops, c.count);
     if (r > 0)
         core_raise_batch(c.ops, c.count, 0);
     if (r == 0)
