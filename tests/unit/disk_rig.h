@@ -12,6 +12,13 @@
 
 enum { RIG_WAIT_MS = 60000 };
 
+/* A test whose state is the driver's name; the same test over each of them. */
+#define OVER(driver, test)                                                                                   \
+    {                                                                                                        \
+        driver ": " #test, test, NULL, NULL, driver                                                          \
+    }
+#define OVER_EACH(test) OVER("io_uring", test), OVER("posix", test), OVER("simulated:seed=1", test)
+
 static inline char *rig_folder(void)
 {
     const char *base = getenv("TMPDIR");

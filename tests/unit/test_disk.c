@@ -304,12 +304,6 @@ static void a_power_cut_forgets_what_was_not_synced(void **state)
     tear_down(&rig);
 }
 
-#define OVER(driver, test)                                                                                   \
-    {                                                                                                        \
-        driver ": " #test, test, NULL, NULL, driver                                                          \
-    }
-#define OVER_EACH(test) OVER("io_uring", test), OVER("posix", test), OVER("simulated:seed=1", test)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {

@@ -580,12 +580,6 @@ static void two_folders_are_one_log(void **state)
     rig_remove(third);
 }
 
-#define OVER(driver, test)                                                                                   \
-    {                                                                                                        \
-        driver ": " #test, test, NULL, NULL, driver                                                          \
-    }
-#define OVER_EACH(test) OVER("io_uring", test), OVER("posix", test), OVER("simulated:seed=1", test)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {

@@ -119,11 +119,6 @@ static void the_model_sees_what_it_should(void **state)
     }
 }
 
-#define OVER(driver, test)                                                                                   \
-    {                                                                                                        \
-        driver ": " #test, test, NULL, NULL, driver                                                          \
-    }
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
