@@ -4,7 +4,7 @@ import json
 import subprocess
 from collections.abc import Callable
 
-from procs import BenchError, Stage
+from procs import BenchError, Stage, closing
 from soaks import Findings, Order, Soak
 
 MIB = 1 << 20
@@ -18,12 +18,10 @@ DEPTH = 4
 
 def closing_line(findings: Findings, name: str, done: subprocess.CompletedProcess[str]) -> dict[str, int]:
     """The figures that a program printed last; without any it is a violation."""
-    *told, last = done.stdout.strip().splitlines() or [""]
+    told, counts = closing(done.stdout)
     if told:
         print("\n".join(told), flush=True)
-    try:
-        counts: dict[str, int] = json.loads(last)
-    except json.JSONDecodeError:
+    if counts is None:
         findings.fault(f"{name} ended with {done.returncode}: {done.stderr.strip()}")
         return {}
     if done.returncode not in (0, 1) or (done.returncode == 1) != bool(counts["violations"]):

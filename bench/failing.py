@@ -1,6 +1,5 @@
 """The soak fail_nth: each operation with its Nth allocation and its Nth system call failing."""
 
-import json
 import os
 import signal
 import subprocess
@@ -8,7 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from procs import BenchError, Process, Stage, said
+from procs import BenchError, Process, Stage, closing, said
 from soaks import Findings, Order, Soak
 
 CALLS_MAX = 5000
@@ -149,13 +148,11 @@ def library(findings: Findings, stage: Stage, order: Order, where: str, folder: 
     except subprocess.TimeoutExpired:
         findings.fault(f"{where}: does not end: {process.said()}")
         return
-    *told, last = process.text().strip().splitlines() or [""]
+    told, counts = closing(process.text())
     for line in told:
         if line.startswith("violation: "):
             print(f"{line} [{where}]", flush=True)
-    try:
-        counts = json.loads(last)
-    except json.JSONDecodeError:
+    if counts is None:
         findings.fault(f"{where}: ended with {code}: {process.said()}")
         return
     complete = counts.pop("complete")

@@ -181,6 +181,15 @@ def run(command: Sequence[str], env: dict[str, str] | None = None) -> str:
     return done.stdout
 
 
+def closing(text: str) -> tuple[list[str], dict[str, Any] | None]:
+    """The lines that a program printed, and the JSON object that is the last one; None: it is none."""
+    *told, last = text.strip().splitlines() or [""]
+    try:
+        return told, json.loads(last)
+    except json.JSONDecodeError:
+        return told, None
+
+
 def run_json(command: Sequence[str], env: dict[str, str] | None = None) -> dict[str, Any]:
     """The JSON object on the last line that a command prints; a miss in it is an error."""
     lines = run(command, env).strip().splitlines()

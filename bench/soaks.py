@@ -1,6 +1,5 @@
 """The soaks: what each has running, what it asks for, and what it looks for."""
 
-import json
 import random
 import signal
 import subprocess
@@ -10,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ours import Node
-from procs import BenchError, Process, Stage
+from procs import BenchError, Process, Stage, closing
 
 MIB = 1 << 20
 END_S_MAX = 60.0
@@ -97,13 +96,11 @@ def await_client(client: Process, findings: Findings, deadline: float) -> None:
     except subprocess.TimeoutExpired:
         findings.fault(f"client {client.pid} does not end: {client.said()}")
         return
-    *told, last = client.text().strip().splitlines() or [""]
+    told, counts = closing(client.text())
     if told:
         print("\n".join(told), flush=True)
-    try:
-        counts: dict[str, Any] = json.loads(last)
-    except json.JSONDecodeError:
-        findings.fault(f"a client ended with {code} and no figures: {last}")
+    if counts is None:
+        findings.fault(f"a client ended with {code} and no figures: {client.said()}")
         return
     findings.add({name: count for name, count in counts.items() if name != "client"})
     if code not in (0, 1) or (code == 1) != bool(counts["violations"]):
