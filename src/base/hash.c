@@ -12,6 +12,13 @@ uint64_t pst_hash64(const void *data, size_t len, uint64_t seed)
     return XXH3_64bits_withSeed(data, len, seed);
 }
 
+struct pst_hash128 pst_hash128(const void *data, size_t len, uint64_t seed)
+{
+    XXH128_hash_t hash = XXH3_128bits_withSeed(data, len, seed);
+
+    return (struct pst_hash128){.low = hash.low64, .high = hash.high64};
+}
+
 uint32_t pst_crc32c(uint32_t crc, const void *data, size_t len)
 {
     /* ISA-L takes an int length, does not invert, and never writes through its non-const pointer. */

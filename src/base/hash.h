@@ -8,6 +8,13 @@
 /* XXH3, 64 bits, keyed by @seed. */
 uint64_t pst_hash64(const void *data, size_t len, uint64_t seed);
 
+struct pst_hash128 {
+    uint64_t low, high;
+};
+
+/* XXH3, 128 bits, keyed by @seed: for tables that do not keep what they are asked for. */
+struct pst_hash128 pst_hash128(const void *data, size_t len, uint64_t seed);
+
 /* crc32c (Castagnoli) of @data; pass a previous result as @crc to go on, 0 to begin. */
 uint32_t pst_crc32c(uint32_t crc, const void *data, size_t len);
 
