@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from arrays import against_files, against_wheel
-from ours import GIB, Node, bytes_per_key, idle_share, mixed_fill_bytes
+from ours import GIB, Node, bytes_per_key, idle_share, lookups_per_s, mixed_fill_bytes
 from peers import MIB, Cache, Mooncake, cache_bytes_per_key, memory, perftest_bytes_per_s
 from procs import Stage
 from pycalls import OVERHEAD_US_MAX, batches, overhead
@@ -135,6 +135,11 @@ def idle_cpu(stage: Stage) -> Takers:
     return lambda: idle_share(stage, 5.0), lambda: 0.01
 
 
+def master_lookups(stage: Stage) -> Takers:
+    """Look-ups in batches of 128 among 10^7 keys, against a million a second."""
+    return lambda: lookups_per_s(stage, 10_000_000, 128, RUN_S), lambda: 1e6
+
+
 def perftest(size: int) -> Callable[[Stage], float]:
     """The peer of a TCP bandwidth figure.
 
@@ -212,5 +217,6 @@ FIGURES = (
     Figure("py_get64_overhead", 1.0, "us", "", f"{OVERHEAD_US_MAX} us over the C library, mem:", overhead, True),
     *(Figure(f"trace_hit_{percent}", 1.0, "%", "trace", f"LRU, {percent} % of the pages fit", trace_hits(percent))
       for percent in (5, 10, 20, 40)),
+    Figure("master_lookups", 1.0, "ops/s", "", "10^6 look-ups/s, one core", master_lookups),
     Figure("idle_cpu", 1.0, "core", "", "1 % of a core", idle_cpu, True),
 )

@@ -95,3 +95,10 @@ def idle_share(stage: Stage, seconds: float) -> float:
         run([node.client, "ping", "--url", node.urls["local"]])
         time.sleep(0.5)
         return node.cpu_share(seconds)
+
+
+def lookups_per_s(stage: Stage, keys: int, batch: int, seconds: float) -> float:
+    """Keys a second that one core finds in a directory of so many."""
+    said = run_json([stage.program("directory_figures"), str(keys), str(batch), str(seconds)])
+    print(f"  {said['bytes_per_key']} bytes a key, filled at {said['adds_per_s']:.3g} keys/s", flush=True)
+    return said["lookups_per_s"]

@@ -1,0 +1,75 @@
+/*
+ * keys.h: which member holds a key, in bounded bytes: one shard of the directory's table. One thread at a
+ * time. Advice only: a key that did not fit is missing, and nobody acts on a place before its owner has
+ * compared the whole key.
+ *
+ * An entry is a key at one member and tier, 32 bytes. It carries the member's *round*, a number that only
+ * grows; entries of a round before the oldest that counts are not there any more, whenever the sweep comes
+ * by. So a member's end costs one assignment, and a full report replaces what was known in one step.
+ */
+#ifndef PST_KEYS_H
+#define PST_KEYS_H
+
+#include "base/base.h"
+#include "base/hash.h"
+
+enum {
+    PST_PLACES_MAX = 6,          /* of one key; more are not remembered */
+    PST_KEYS_MEMBERS_MAX = 8192, /* members are numbered below */
+};
+
+/* A key's keyed hash, made by who names the key. */
+struct pst_fingerprint {
+    uint64_t word[2];
+};
+
+struct pst_place {
+    uint64_t generation;
+    uint16_t member;
+    uint8_t tier;
+};
+
+struct pst_places {
+    uint32_t count;
+    struct pst_place items[PST_PLACES_MAX];
+};
+
+static inline struct pst_fingerprint pst_fingerprint_of(struct pst_bytes key, uint64_t seed)
+{
+    return (struct pst_fingerprint){
+        {pst_hash64(key.data, key.len, seed), pst_hash64(key.data, key.len, ~seed)}};
+}
+
+struct pst_keys;
+
+/* @entries_max: the bound of what is remembered. Return: 0 or -ENOMEM. */
+int pst_keys_open(uint64_t entries_max, struct pst_keys **out);
+struct pst_keys *pst_keys_close(struct pst_keys *keys);
+
+/*
+ * The key is at @place; of two generations there the newer is kept. Return: 0, -ENOSPC at the bound, -EMLINK
+ * when PST_PLACES_MAX other places are known, -ENOMEM; what does not fit is not remembered.
+ */
+int pst_keys_add(struct pst_keys *keys, struct pst_fingerprint key, struct pst_place place);
+/* The key has left @place, with that generation and those before it. */
+void pst_keys_remove(struct pst_keys *keys, struct pst_fingerprint key, struct pst_place place);
+/* Writes the places of each key; touches nothing that another look-up would notice. */
+void pst_keys_look_up(const struct pst_keys *keys, const struct pst_fingerprint *fingerprints, uint32_t count,
+                      struct pst_places *places);
+
+/* What is added from now on belongs to a new picture of the member; what was known stays beside it ... */
+void pst_keys_begin(struct pst_keys *keys, uint16_t member);
+/* ... until the picture is complete and alone counts. */
+void pst_keys_complete(struct pst_keys *keys, uint16_t member);
+/* Nothing that was known of the member counts any more. */
+void pst_keys_forget(struct pst_keys *keys, uint16_t member);
+
+/* Gives back what no longer counts, looking at @entries_max places in the table. Return: false when there is
+ * nothing left to find. */
+bool pst_keys_sweep(struct pst_keys *keys, uint64_t entries_max);
+
+/* Entries, with those that no longer count until they are swept. */
+uint64_t pst_keys_count(const struct pst_keys *keys);
+uint64_t pst_keys_memory_bytes(const struct pst_keys *keys);
+
+#endif
