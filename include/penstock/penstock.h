@@ -117,6 +117,8 @@ enum penstock_flag {
     PENSTOCK_TTL = 8,       /* put, reserve: the value ends after `ttl_ms` */
     PENSTOCK_RANGE = 8,     /* get: bytes [offset, offset + bytes), all of them inside of the value */
     PENSTOCK_EXACT = 16,    /* get: the value must have exactly `bytes` */
+    PENSTOCK_DURABLE = 64,  /* put, slot commit: ends when a crash would not lose the value; wants an SSD, and
+                               no end of the value */
     PENSTOCK_WAIT = 64,     /* get: a key that is not there is waited for, `wait_ms` long */
     PENSTOCK_REPLACE = 128, /* reserve: like any put, over what is there and beside other writers */
 };
@@ -513,14 +515,28 @@ struct penstock_stat {
     uint64_t rss_anon_bytes; /* of the process that holds the store */
     uint64_t sessions;       /* connected to the node */
     uint64_t uptime_ms;
-    uint64_t pinned_bytes; /* of values with a pin, in transfer or viewed */
-    uint64_t slots;        /* reserved and not yet committed */
-    uint64_t slot_bytes;   /* of memory in them */
-    uint64_t waits;        /* gets that wait for their key */
-    uint64_t watches;      /* of prefixes, counted in every shard */
+    uint64_t pinned_bytes;        /* of values with a pin, in transfer or viewed */
+    uint64_t slots;               /* reserved and not yet committed */
+    uint64_t slot_bytes;          /* of memory in them */
+    uint64_t waits;               /* gets that wait for their key */
+    uint64_t watches;             /* of prefixes, counted in every shard */
+    uint64_t ssd_keys, ssd_bytes; /* whose values are on SSD alone, and bytes of them */
+    uint64_t demotions,
+        demoted_bytes;               /* values moved from memory to SSD, and bytes that were written for it */
+    uint64_t promotions;             /* values brought back into memory */
+    uint64_t fetches, fetched_bytes; /* reads of the SSD for values */
+    uint64_t ssd_corrupt;            /* values on SSD that were found damaged; never served */
+    uint64_t ssd_errors;             /* reads and writes that the SSD failed */
 };
 
 PENSTOCK_API int penstock_stat(struct penstock *store, struct penstock_stat *stat);
+
+/**
+ * penstock_flush() - make all that has been written durable
+ * Returns when every write and every delete that had ended before the call would survive a crash. Wants a
+ * store with an SSD. Return: 0, -EOPNOTSUPP the store has no SSD, -ENOSPC, -EIO the SSD failed, -errno.
+ */
+PENSTOCK_API int penstock_flush(struct penstock *store);
 /* Round trip to every shard of the store; *@round_trip_ns gets the slowest. */
 PENSTOCK_API int penstock_ping(struct penstock *store, uint64_t *round_trip_ns);
 /* The way bytes travel: "posix", "tcp", "memory". */

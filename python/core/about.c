@@ -176,7 +176,16 @@ PyObject *core_clear(PyObject *self, PyObject *unused)
     X(slots)                                                                                                 \
     X(slot_bytes)                                                                                            \
     X(waits)                                                                                                 \
-    X(watches)
+    X(watches)                                                                                               \
+    X(ssd_keys)                                                                                              \
+    X(ssd_bytes)                                                                                             \
+    X(demotions)                                                                                             \
+    X(demoted_bytes)                                                                                         \
+    X(promotions)                                                                                            \
+    X(fetches)                                                                                               \
+    X(fetched_bytes)                                                                                         \
+    X(ssd_corrupt)                                                                                           \
+    X(ssd_errors)
 
 static PyObject *figures_dict(const struct penstock_stat *stat)
 {

@@ -63,6 +63,15 @@ class StoreStat:
     slot_bytes: int
     waits: int
     watches: int
+    ssd_keys: int
+    ssd_bytes: int
+    demotions: int
+    demoted_bytes: int
+    promotions: int
+    fetches: int
+    fetched_bytes: int
+    ssd_corrupt: int
+    ssd_errors: int
     store: Store | None = dataclasses.field(default=None, repr=False, compare=False)
     """Where they are from, for :meth:`prefixes`."""
 

@@ -209,12 +209,16 @@ static bool place_wait(struct pst_channel *ch, struct penstock_op *op, uint32_t 
     return true;
 }
 
-/* True for what a node of an earlier version would not do, and not say so. */
+/* True for what a node of an earlier version would not know, or not do and not say so. */
 static bool too_new(const struct pst_channel *ch, const struct penstock_op *op)
 {
     bool ttl = (op->code == PENSTOCK_PUT || op->code == PENSTOCK_RESERVE) && op->flags & PENSTOCK_TTL;
+    bool durable =
+        op->code == PST_WIRE_FLUSH ||
+        ((op->code == PENSTOCK_PUT || op->code == PENSTOCK_SLOT_COMMIT) && op->flags & PENSTOCK_DURABLE);
 
-    return ttl && ch->welcome.version < PST_WIRE_VERSION_TTL;
+    return (ttl && ch->welcome.version < PST_WIRE_VERSION_TTL) ||
+           (durable && ch->welcome.version < PST_WIRE_VERSION_DURABLE);
 }
 
 /* Return: false when no request is free. */

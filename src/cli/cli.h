@@ -37,6 +37,7 @@ enum pst_exit {
     X(STRING, if_generation, "", 1, 0, "N", "put, rm: only over this generation")                            \
     X(STRING, ttl, "", 1, 0, "MS", "put: the value ends after so long")                                      \
     X(FLAG, checksum, "no", 0, 0, "", "put, load: keep a checksum that every get verifies")                  \
+    X(FLAG, durable, "no", 0, 0, "", "put: end when a crash would not lose the value; wants an SSD")         \
     X(STRING, op, "get", 1, 0, "OP", "bench: get, put, exists, view-walk")                                   \
     X(SIZE, size, "64", 0, 1ull << 40, "bytes", "bench: size of a value")                                    \
     X(NUMBER, keys, "100000", 1, 1000000000, "keys", "bench: number of keys")                                \
@@ -98,6 +99,7 @@ int pst_cmd_ls(struct pst_cli *cli);
 int pst_cmd_rm(struct pst_cli *cli);
 int pst_cmd_stat(struct pst_cli *cli);
 int pst_cmd_ping(struct pst_cli *cli);
+int pst_cmd_flush(struct pst_cli *cli);
 int pst_cmd_clear(struct pst_cli *cli);
 int pst_cmd_bench(struct pst_cli *cli);
 int pst_cmd_dump(struct pst_cli *cli);

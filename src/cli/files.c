@@ -227,7 +227,8 @@ static int begin_put(struct run *run, struct file *file)
     if (r < 0)
         return r;
     penstock_prep_put(&file->op, file->key, strlen(file->key), file->data, file->bytes);
-    file->op.flags = run->cli->checksum ? PENSTOCK_CHECKSUM : 0;
+    file->op.flags =
+        (uint8_t)((run->cli->checksum ? PENSTOCK_CHECKSUM : 0) | (run->cli->durable ? PENSTOCK_DURABLE : 0));
     return 0;
 }
 

@@ -88,6 +88,8 @@ static int parse_ttl(const struct pst_cli *cli, struct penstock_op *op)
         return 0;
     if (pst_parse_digits(cli->ttl, &end, &op->ttl_ms) < 0 || *end || op->ttl_ms == 0)
         return pst_cli_usage("ttl: '%s' is no number of milliseconds", cli->ttl);
+    if (cli->durable)
+        return pst_cli_usage("durable: a value that ends (--ttl) cannot be");
     op->flags |= PENSTOCK_TTL;
     return 0;
 }
@@ -103,7 +105,8 @@ int pst_cmd_put(struct pst_cli *cli)
         return pst_put_files(cli);
     key = cli->args[0];
     penstock_prep_put(&op, key, strlen(key), NULL, 0);
-    op.flags = (uint8_t)((cli->if_absent ? PENSTOCK_IF_ABSENT : 0) | (cli->checksum ? PENSTOCK_CHECKSUM : 0));
+    op.flags = (uint8_t)((cli->if_absent ? PENSTOCK_IF_ABSENT : 0) | (cli->checksum ? PENSTOCK_CHECKSUM : 0) |
+                         (cli->durable ? PENSTOCK_DURABLE : 0));
     r = parse_generation(cli, &op);
     if (r == 0)
         r = parse_ttl(cli, &op);
@@ -392,6 +395,15 @@ static int stat_key(struct pst_cli *cli, const char *key)
     X(slab_pages, "pages", "cut into slots")                                                                 \
     X(slab_bytes, "bytes", "of slots in use")                                                                \
     X(index_bytes, "bytes", "of indexes")                                                                    \
+    X(ssd_keys, "", "keys whose values are on SSD alone")                                                    \
+    X(ssd_bytes, "bytes", "of them")                                                                         \
+    X(demotions, "", "values moved from memory to SSD")                                                      \
+    X(demoted_bytes, "bytes", "written for it")                                                              \
+    X(promotions, "", "values brought back into memory")                                                     \
+    X(fetches, "", "reads of the SSD for values")                                                            \
+    X(fetched_bytes, "bytes", "read by them")                                                                \
+    X(ssd_corrupt, "", "values on SSD found damaged")                                                        \
+    X(ssd_errors, "", "reads and writes that the SSD failed")                                                \
     X(rss_anon_bytes, "bytes", "of private memory in the process")                                           \
     X(uptime_ms, "ms", "since the start")
 
@@ -419,6 +431,13 @@ int pst_cmd_stat(struct pst_cli *cli)
     STAT_ROWS(X)
 #undef X
     return 0;
+}
+
+int pst_cmd_flush(struct pst_cli *cli)
+{
+    int r = penstock_flush(cli->store);
+
+    return r ? pst_cli_fail(r) : 0;
 }
 
 int pst_cmd_ping(struct pst_cli *cli)

@@ -22,7 +22,7 @@ static const struct command {
     bool opens; /* opens stores itself */
 } commands[] = {
     {"put", "KEY [FILE|-]", "store a file or standard input under KEY", pst_cmd_put, 1, 2,
-     offsetof(struct pst_cli, files), "files prefix if_absent if_generation checksum ttl", false},
+     offsetof(struct pst_cli, files), "files prefix if_absent if_generation checksum ttl durable", false},
     {"get", "KEY [FILE|-]", "write KEY's value to a file or standard output", pst_cmd_get, 1, 2,
      offsetof(struct pst_cli, files), "files prefix sha256 wait range", false},
     {"ls", "[PREFIX]", "list keys in order", pst_cmd_ls, 0, 1, 0, "long_", false},
@@ -30,6 +30,8 @@ static const struct command {
      offsetof(struct pst_cli, prefix), "prefix if_generation", false},
     {"stat", "[KEY]", "figures of the store, or of one value", pst_cmd_stat, 0, 1, 0, "", false},
     {"ping", "", "round trip to every shard", pst_cmd_ping, 0, 0, 0, "", false},
+    {"flush", "", "end when a crash would lose nothing any more; wants an SSD", pst_cmd_flush, 0, 0, 0, "",
+     false},
     {"clear", "", "delete everything that is not pinned", pst_cmd_clear, 0, 0, 0, "", false},
     {"dump", "[PREFIX] [FILE|-]", "write all keys and values as one checked stream", pst_cmd_dump, 0, 2, 0,
      "", false},

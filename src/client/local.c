@@ -22,7 +22,11 @@ enum { TIMEOUT_MS = 10000 }; /* of a wait that names none */
     X(LIST, cache, "", 0, 0, "PREFIX", "keys with this prefix may be evicted")                               \
     X(STRING, policy, "s3fifo", 0, 0, "POLICY", "which of them go first: s3fifo, prefix, lru")               \
     X(LIST, quota, "", 0, 0, "PREFIX=BYTES", "what keys with this prefix may hold at most")                  \
-    X(LIST, ttl, "", 0, 0, "PREFIX=MS", "how long values of this prefix live")
+    X(LIST, ttl, "", 0, 0, "PREFIX=MS", "how long values of this prefix live")                               \
+    X(LIST, ssd, "", 0, 0, "FOLDER", "folder for values that memory has no room for; may be repeated")       \
+    X(SIZE, ssd_bytes, "0", 0, 1ull << 50, "bytes", "what they may take there, all folders together")        \
+    X(SIZE, ssd_segment, "256M", 1 << 20, 256 << 20, "bytes", "size of a file there")                        \
+    X(STRING, ssd_driver, "", 0, 0, "DRIVER", "'io_uring' or 'posix'; the first that works if not set")
 
 struct local_settings {
     LOCAL_OPTIONS(PST_OPTION_MEMBER)
@@ -48,7 +52,7 @@ void pst_local_unlock(struct pst_local *l, uint32_t number)
     struct pst_shard *shard = pst_store_shard(l->store, number);
 
     pst_assert(number < l->shard_count);
-    if (pst_unlikely(pst_shard_has_ready(shard)))
+    if (pst_unlikely(pst_shard_has_ready(shard) || pst_tier_has_ended(shard)))
         pst_local_wake(l, shard);
     pthread_mutex_unlock(&l->locks[number]);
 }
@@ -89,7 +93,9 @@ static int put_once(struct pst_local *l, uint32_t number, struct penstock_op *op
     int r;
 
     put->lookup = pst_shard_lookup(shard, (struct pst_bytes){op->key, op->key_bytes});
-    r = pst_shard_reserve(shard, put, pst_now_ns(), &reservation, answer);
+    r = op->flags & PENSTOCK_DURABLE && pst_put_expires(shard, put)
+            ? -EINVAL
+            : pst_shard_reserve(shard, put, pst_now_ns(), &reservation, answer);
     if (r == 0) {
         if (unlocked)
             pst_local_unlock(l, number);
@@ -98,6 +104,8 @@ static int put_once(struct pst_local *l, uint32_t number, struct penstock_op *op
             pst_local_lock(l, number);
         r = pst_shard_commit(shard, put, &reservation, pst_now_ns(), answer);
     }
+    if (r == 0 && pst_unlikely(op->flags & PENSTOCK_DURABLE))
+        r = pst_local_save(l, number, op, pst_shard_find(shard, &put->lookup));
     pst_shard_tick(shard, pst_now_ns());
     pst_local_unlock(l, number);
     return r;
@@ -116,17 +124,18 @@ struct pst_put pst_local_put(const struct penstock_op *op)
 static int put_op(struct pst_local *l, uint32_t number, struct penstock_op *op)
 {
     struct pst_put put = pst_local_put(op);
+    struct pst_local_tries tries = {0};
     struct pst_answer answer = {0};
-    int r = PST_BUSY;
+    int r;
 
+    if (op->flags & PENSTOCK_DURABLE && !pst_local_tiered(l))
+        return -EOPNOTSUPP;
     put.flags |= op->flags & PST_PUT_CHECKSUM;
     if (op->flags & PENSTOCK_CHECKSUM)
         put.value_crc = pst_op_crc(op, op->bytes);
-    for (int i = 0; i < PRESSURE_ROUNDS && r == PST_BUSY; i++) {
+    do
         r = put_once(l, number, op, &put, &answer);
-        if (r == PST_BUSY)
-            pst_local_relieve(l);
-    }
+    while (r == PST_BUSY && pst_local_again(l, &tries));
     op->generation = answer.generation;
     op->value_bytes = r == -EFBIG ? pst_store_value_bytes_max(l->store) : answer.value_bytes;
     return r;
@@ -143,7 +152,9 @@ static int read_value(struct pst_local *l, uint32_t number, struct pst_shard *sh
     int r = pst_record_plan(record, range, op->flags & PENSTOCK_EXACT, at, op->bytes, &bytes);
     bool unlocked;
 
-    if (r < 0)
+    if (r == 0)
+        r = pst_local_fetch(l, number, op, &record, &offset, bytes);
+    if (r != 0 || bytes == 0)
         return r;
     pst_assert(bytes <= op->bytes && offset + bytes <= record->value_bytes);
     unlocked = bytes > COPY_LOCKED_BYTES_MAX && pst_shard_ref(shard, record) == 0;
@@ -172,8 +183,6 @@ static int get_op(struct pst_local *l, uint32_t number, struct penstock_op *op, 
         pst_local_unlock(l, number);
         return r;
     }
-    if (op->code == PENSTOCK_GET)
-        pst_shard_count_read(shard, record != NULL);
     if (record) {
         op->generation = record->generation;
         op->value_bytes = record->value_bytes;
@@ -191,26 +200,32 @@ static int get_op(struct pst_local *l, uint32_t number, struct penstock_op *op, 
                 r = read_value(l, number, shard, record, op);
         }
     }
+    if (op->code == PENSTOCK_GET && r != LOCAL_PARKED)
+        pst_shard_count_read(shard, record != NULL);
     pst_local_unlock(l, number);
     return r;
 }
 
 /* ---- views ---- */
 
-static int view_op(struct pst_shard *shard, const struct pst_lookup *lookup, const uint8_t *base,
+static int view_op(struct pst_local *l, uint32_t number, const struct pst_lookup *lookup,
                    struct penstock_op *op)
 {
+    struct pst_shard *shard = pst_store_shard(l->store, number);
+    const uint8_t *base = pst_store_arenas(l->store)->base;
     struct pst_record *record = pst_shard_find(shard, lookup);
     struct pst_wire_view *out = op->data;
     struct pst_wire_piece *pieces = (struct pst_wire_piece *)(out + 1);
     uint32_t room = (uint32_t)((op->bytes - sizeof(*out)) / sizeof(*pieces));
     struct iovec piece;
     uint64_t at = 0;
+    int r = record ? pst_local_fetch(l, number, op, &record, &at, record->value_bytes) : PENSTOCK_MISS;
 
     pst_assert(op->bytes >= sizeof(*out));
-    pst_shard_count_read(shard, record != NULL);
-    if (!record)
-        return PENSTOCK_MISS;
+    if (r != LOCAL_PARKED)
+        pst_shard_count_read(shard, record != NULL);
+    if (r != 0)
+        return r;
     *out = (struct pst_wire_view){.handle = (uintptr_t)record, .value_bytes = record->value_bytes};
     for (; at < record->value_bytes; at += piece.iov_len) {
         if (out->piece_count == room)
@@ -273,10 +288,13 @@ static int other_op(struct pst_local *l, uint32_t number, struct penstock_op *op
         op->value_bytes = sizeof(struct pst_figures);
         break;
     case PST_WIRE_VIEW:
-        r = view_op(shard, &lookup, pst_store_arenas(l->store)->base, op);
+        r = view_op(l, number, &lookup, op);
         break;
     case PST_WIRE_RELEASE:
         pst_shard_unref(shard, (struct pst_record *)(uintptr_t)op->if_generation);
+        break;
+    case PST_WIRE_FLUSH:
+        r = pst_local_flush(l, number, op);
         break;
     case PST_WIRE_WATCH_OPEN:
     case PST_WIRE_WATCH_NEXT:
@@ -415,6 +433,7 @@ static void local_close(struct penstock *store)
     free(l->holders);
     free(l->locks);
     pst_store_close(l->store);
+    pst_close_fd(&l->wake_fd);
     free(l);
 }
 
@@ -454,6 +473,11 @@ static int open_local(struct penstock *store, const struct local_settings *setti
         .quota_count = settings->quota.count,
         .ttls = ttls,
         .ttl_count = settings->ttl.count,
+        .ssd = {.folders = (const char *const *)settings->ssd.items,
+                .folder_count = settings->ssd.count,
+                .bytes = settings->ssd_bytes,
+                .segment_bytes = settings->ssd_segment,
+                .driver = settings->ssd_driver},
     };
     struct pst_local *l;
     const char *why = "";
@@ -474,6 +498,9 @@ static int open_local(struct penstock *store, const struct local_settings *setti
     r = pst_store_open(&options, &l->store, &why);
     if (r < 0)
         return pst_fail(r, "%s: %s", store->url, why);
+    r = pst_local_tier_init(l);
+    if (r < 0)
+        return pst_fail(r, "%s: %s", store->url, strerror(-r));
     l->locks = calloc(options.shard_count, sizeof(pthread_mutex_t));
     l->holders = calloc(options.shard_count, sizeof(*l->holders));
     if (!l->locks || !l->holders)

@@ -124,7 +124,8 @@ static int commit_once(struct commit *commit)
 int pst_local_commit(struct pst_local *l, struct penstock_op *op)
 {
     pst_cleanup_free struct commit *commit = malloc(sizeof(*commit));
-    int r = PST_BUSY;
+    struct pst_local_tries tries = {0};
+    int r;
 
     if (!commit)
         return -ENOMEM;
@@ -132,10 +133,8 @@ int pst_local_commit(struct pst_local *l, struct penstock_op *op)
     commit->local = l;
     commit->members = op->data;
     commit->count = (uint32_t)op->bytes;
-    for (int i = 0; i < PRESSURE_ROUNDS && r == PST_BUSY; i++) {
+    do
         r = commit_once(commit);
-        if (r == PST_BUSY)
-            pst_local_relieve(l);
-    }
+    while (r == PST_BUSY && pst_local_again(l, &tries));
     return r;
 }

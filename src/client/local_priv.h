@@ -26,6 +26,14 @@ struct pst_local {
     struct pst_list waits;
     uint32_t wait_count;
     pthread_cond_t stirred; /* a wait has become ready */
+    bool disk_led;          /* a thread polls the disk for all */
+    int wake_fd;            /* wakes it; -1: no SSD */
+};
+
+/* How often a write has been tried that found no room. */
+struct pst_local_tries {
+    int count;
+    uint64_t until_ns;
 };
 
 struct pst_shard *pst_local_lock(struct pst_local *l, uint32_t shard);
@@ -52,10 +60,35 @@ int pst_local_slot_memory(struct pst_local *l, uint32_t shard, uint64_t handle, 
 
 int pst_local_commit(struct pst_local *l, struct penstock_op *op);
 
+/* ---- local_tier.c; the shard's lock is held where an operation is given ---- */
+
+int pst_local_tier_init(struct pst_local *l);
+bool pst_local_tiered(const struct pst_local *l);
+/* Finds bytes [*@offset, + @bytes) of a value that may be on SSD: in *@record, from *@offset on. Return: 0,
+ * LOCAL_PARKED until they are there, PENSTOCK_BUSY, -errno. */
+int pst_local_fetch(struct pst_local *l, uint32_t number, struct penstock_op *op, struct pst_record **record,
+                    uint64_t *offset, uint64_t bytes);
+/* Parks the operation until the record is durable, or all of the shard. Return: LOCAL_PARKED, -errno. */
+int pst_local_save(struct pst_local *l, uint32_t number, struct penstock_op *op, struct pst_record *record);
+int pst_local_flush(struct pst_local *l, uint32_t number, struct penstock_op *op);
+/* Carries on what the disk has underway, or sleeps until somebody has; the store's lock is held, and let go
+ * meanwhile. */
+void pst_local_tier_round(struct pst_local *l, uint64_t until_ns);
+/* A write found no room: lets others make some. No lock is held. Return: whether to try again. */
+bool pst_local_again(struct pst_local *l, struct pst_local_tries *tries);
+
 /* ---- local_wait.c ---- */
 
 void pst_local_waits_init(struct pst_local *l);
 void pst_local_waits_fini(struct pst_local *l);
+/* Begins to wait for the SSD; the shard's lock is held. Return: LOCAL_PARKED and *@wait to be begun, -EDQUOT,
+ * -ENOMEM. */
+int pst_local_park_tier(struct pst_local *l, uint32_t number, struct penstock_op *op,
+                        struct pst_tier_wait **wait);
+/* It cannot be begun after all. Return: @result. */
+int pst_local_unpark(struct pst_local *l, struct pst_tier_wait *wait, int result);
+/* Sleeps until something stirs; the store's lock is held, and let go meanwhile. */
+void pst_local_sleep(struct pst_local *l, uint64_t until_ns);
 /* Begins to wait for a key, or with @watch for that. The shard's lock is held. Return: LOCAL_PARKED,
  * -EDQUOT, -ENOMEM. */
 int pst_local_park(struct pst_local *l, uint32_t number, struct penstock_op *op, uint64_t until_ns,

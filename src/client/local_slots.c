@@ -72,8 +72,15 @@ static int commit_once(struct pst_local *l, uint32_t number, struct penstock_op 
                                    .tier = (uint8_t)pst_min(op->depth, UINT8_MAX),
                                    .checksum = op->flags & PENSTOCK_CHECKSUM};
     struct pst_answer answer = {0};
-    int r = pst_slot_commit(shard, &l->holders[number], &named, pst_now_ns(), &answer);
+    int r = op->flags & PENSTOCK_DURABLE && !pst_local_tiered(l)
+                ? -EOPNOTSUPP
+                : pst_slot_commit(shard, &l->holders[number], &named, pst_now_ns(), &answer);
 
+    if (r == 0 && op->flags & PENSTOCK_DURABLE) {
+        struct pst_lookup lookup = pst_shard_lookup(shard, named.key);
+
+        r = pst_local_save(l, number, op, pst_shard_find(shard, &lookup));
+    }
     op->generation = answer.generation;
     op->value_bytes = answer.value_bytes;
     pst_shard_tick(shard, pst_now_ns());
@@ -83,7 +90,8 @@ static int commit_once(struct pst_local *l, uint32_t number, struct penstock_op 
 
 int pst_local_slot_op(struct pst_local *l, uint32_t number, struct penstock_op *op)
 {
-    int r = PST_BUSY;
+    struct pst_local_tries tries = {0};
+    int r;
 
     pst_assert(op->code >= PENSTOCK_RESERVE && op->code <= PENSTOCK_SLOT_ABORT);
     if (op->code == PENSTOCK_SLOT_ABORT) {
@@ -91,13 +99,11 @@ int pst_local_slot_op(struct pst_local *l, uint32_t number, struct penstock_op *
         pst_local_unlock(l, number);
         return 0;
     }
-    for (int i = 0; i < PRESSURE_ROUNDS && r == PST_BUSY; i++) {
+    do
         r = op->code == PENSTOCK_RESERVE      ? reserve_once(l, number, op)
             : op->code == PENSTOCK_SLOT_WRITE ? write_once(l, number, op)
                                               : commit_once(l, number, op);
-        if (r == PST_BUSY)
-            pst_local_relieve(l);
-    }
+    while (r == PST_BUSY && pst_local_again(l, &tries));
     return r;
 }
 

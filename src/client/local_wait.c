@@ -12,7 +12,11 @@
 struct local_wait {
     uint32_t magic;
     uint32_t shard;
-    struct pst_wait wait; /* under the shard's lock */
+    bool of_tier;
+    union { /* under the shard's lock */
+        struct pst_wait wait;
+        struct pst_tier_wait tier;
+    };
     /* Under the store's lock: */
     struct pst_list link;
     struct penstock_op *op;
@@ -43,23 +47,27 @@ void pst_local_waits_fini(struct pst_local *l)
     while (!pst_list_empty(&l->waits)) {
         struct local_wait *lw = pst_list_first(&l->waits, struct local_wait, link);
 
-        pst_shard_unwait(pst_store_shard(l->store, lw->shard), &lw->wait);
+        if (lw->of_tier)
+            pst_tier_leave(pst_store_shard(l->store, lw->shard), &lw->tier);
+        else
+            pst_shard_unwait(pst_store_shard(l->store, lw->shard), &lw->wait);
         unlink_wait(l, lw);
         free(lw);
     }
     pthread_cond_destroy(&l->stirred);
 }
 
-int pst_local_park(struct pst_local *l, uint32_t number, struct penstock_op *op, uint64_t until_ns,
-                   const struct pst_lookup *lookup, struct pst_watch *watch)
+/* Return: LOCAL_PARKED, -EDQUOT, -ENOMEM. */
+static int wait_new(struct pst_local *l, uint32_t number, struct penstock_op *op, uint64_t until_ns,
+                    struct local_wait **out)
 {
     struct local_wait *lw = calloc(1, sizeof(*lw));
     bool room;
 
-    pst_assert(!lookup != !watch); /* for the one or the other */
     if (!lw)
         return -ENOMEM;
     *lw = (struct local_wait){.magic = LOCAL_WAIT_MAGIC, .shard = number, .op = op, .until_ns = until_ns};
+    pst_list_init(&lw->tier.link);
     pthread_mutex_lock(&l->handle->lock);
     room = l->wait_count < LOCAL_WAITS_MAX;
     if (room) {
@@ -71,6 +79,19 @@ int pst_local_park(struct pst_local *l, uint32_t number, struct penstock_op *op,
         free(lw);
         return -EDQUOT;
     }
+    *out = lw;
+    return LOCAL_PARKED;
+}
+
+int pst_local_park(struct pst_local *l, uint32_t number, struct penstock_op *op, uint64_t until_ns,
+                   const struct pst_lookup *lookup, struct pst_watch *watch)
+{
+    struct local_wait *lw;
+    int r = wait_new(l, number, op, until_ns, &lw);
+
+    pst_assert(!lookup != !watch); /* for the one or the other */
+    if (r != LOCAL_PARKED)
+        return r;
     if (watch)
         pst_watch_wait(watch, &lw->wait);
     else
@@ -78,18 +99,49 @@ int pst_local_park(struct pst_local *l, uint32_t number, struct penstock_op *op,
     return LOCAL_PARKED;
 }
 
+int pst_local_park_tier(struct pst_local *l, uint32_t number, struct penstock_op *op,
+                        struct pst_tier_wait **wait)
+{
+    struct local_wait *lw;
+    int r = wait_new(l, number, op, UINT64_MAX, &lw);
+
+    if (r == LOCAL_PARKED) {
+        lw->of_tier = true;
+        *wait = &lw->tier;
+    }
+    return r;
+}
+
+int pst_local_unpark(struct pst_local *l, struct pst_tier_wait *wait, int result)
+{
+    struct local_wait *lw = pst_container_of(wait, struct local_wait, tier);
+
+    pthread_mutex_lock(&l->handle->lock);
+    unlink_wait(l, lw);
+    pthread_mutex_unlock(&l->handle->lock);
+    free(lw);
+    return result;
+}
+
+static void ready(struct local_wait *lw)
+{
+    pst_assert(lw->magic == LOCAL_WAIT_MAGIC);
+    lw->ready = true;
+    pst_op_list_wake(pst_op_done_list(lw->op));
+}
+
 void pst_local_wake(struct pst_local *l, struct pst_shard *shard)
 {
+    struct pst_tier_wait *tier;
     struct pst_wait *wait;
 
     pthread_mutex_lock(&l->handle->lock);
-    while ((wait = pst_shard_ready(shard))) {
-        struct local_wait *lw = pst_container_of(wait, struct local_wait, wait);
-
-        pst_assert(lw->magic == LOCAL_WAIT_MAGIC);
-        lw->ready = true;
-        pst_op_list_wake(pst_op_done_list(lw->op));
-    }
+    while ((wait = pst_shard_ready(shard)))
+        ready(pst_container_of(wait, struct local_wait, wait));
+    while ((tier = pst_tier_ended(shard)))
+        ready(pst_container_of(tier, struct local_wait, tier));
+    if (l->disk_led)
+        pst_event_set(l->wake_fd);
     pthread_cond_broadcast(&l->stirred);
     pthread_mutex_unlock(&l->handle->lock);
 }
@@ -97,11 +149,13 @@ void pst_local_wake(struct pst_local *l, struct pst_shard *shard)
 /* ---- for those who wait ---- */
 
 /* A wait for @done that is ready or out of time. *@next_ns: when the first of the others will be. */
-static struct local_wait *next_due(struct pst_local *l, const struct pst_op_list *done, uint64_t *next_ns)
+static struct local_wait *next_due(struct pst_local *l, const struct pst_op_list *done, uint64_t *next_ns,
+                                   bool *on_disk)
 {
     uint64_t now_ns = pst_now_ns();
 
     *next_ns = UINT64_MAX;
+    *on_disk = false;
     pst_list_each (it, &l->waits) {
         struct local_wait *lw = pst_list_entry(it, struct local_wait, link);
 
@@ -111,8 +165,23 @@ static struct local_wait *next_due(struct pst_local *l, const struct pst_op_list
         if (lw->ready || lw->until_ns <= now_ns)
             return lw;
         *next_ns = pst_min(*next_ns, lw->until_ns);
+        *on_disk |= lw->of_tier;
     }
     return NULL;
+}
+
+/* What was fetched stays until the operation has been done with it; what was written ends the operation. */
+static void finish_tier(struct pst_local *l, struct local_wait *lw)
+{
+    int r = lw->tier.result;
+
+    if (r == 0 && lw->tier.fetch)
+        r = pst_local_apply(l, lw->shard, lw->op, 0);
+    pst_tier_leave(pst_local_lock(l, lw->shard), &lw->tier);
+    pst_local_unlock(l, lw->shard);
+    if (r != LOCAL_PARKED)
+        pst_op_end(lw->op, r);
+    free(lw);
 }
 
 /* Does the operation of a wait that is in no list any more: ends it, or waits on. */
@@ -124,6 +193,10 @@ static void finish(struct pst_local *l, struct local_wait *lw)
     int r;
 
     pst_assert(lw->magic == LOCAL_WAIT_MAGIC && pst_list_empty(&lw->link));
+    if (lw->of_tier) {
+        finish_tier(l, lw);
+        return;
+    }
     pst_shard_unwait(pst_local_lock(l, number), &lw->wait);
     pst_local_unlock(l, number);
     free(lw);
@@ -132,7 +205,7 @@ static void finish(struct pst_local *l, struct local_wait *lw)
         pst_op_end(op, r);
 }
 
-static void sleep_until(struct pst_local *l, uint64_t until_ns)
+void pst_local_sleep(struct pst_local *l, uint64_t until_ns)
 {
     struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000),
                              .tv_nsec = (long)(until_ns % 1000000000)};
@@ -148,20 +221,24 @@ uint64_t pst_local_await(struct penstock *store, const struct pst_op_list *done,
 {
     struct pst_local *l = store->local;
     uint64_t next_ns;
+    bool on_disk;
 
     pthread_mutex_lock(&store->lock);
     for (;;) {
-        struct local_wait *lw = next_due(l, done, &next_ns);
+        struct local_wait *lw = next_due(l, done, &next_ns, &on_disk);
 
         if (lw) {
             unlink_wait(l, lw);
             pthread_mutex_unlock(&store->lock);
             finish(l, lw);
             pthread_mutex_lock(&store->lock);
-        } else if (done->count >= count || next_ns == UINT64_MAX || pst_now_ns() >= deadline_ns) {
+        } else if (done->count >= count || (next_ns == UINT64_MAX && !on_disk) ||
+                   pst_now_ns() >= deadline_ns) {
             break;
+        } else if (on_disk) {
+            pst_local_tier_round(l, pst_min(next_ns, deadline_ns));
         } else {
-            sleep_until(l, pst_min(next_ns, deadline_ns));
+            pst_local_sleep(l, pst_min(next_ns, deadline_ns));
         }
     }
     pthread_mutex_unlock(&store->lock);

@@ -122,6 +122,13 @@ static int ask_all(struct penstock *store, uint32_t shards, uint8_t code, void *
     return 0;
 }
 
+int penstock_flush(struct penstock *store)
+{
+    int r = pst_store_check(store);
+
+    return r < 0 ? r : ask_all(store, pst_shards(store), PST_WIRE_FLUSH, NULL, 0);
+}
+
 int penstock_ping(struct penstock *store, uint64_t *round_trip_ns)
 {
     int r = pst_store_check(store);

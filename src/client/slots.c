@@ -82,7 +82,7 @@ struct penstock_stream {
     uint32_t magic;
     struct penstock *store;
     struct penstock_slot slot;
-    bool checksum;
+    bool checksum, durable;
     uint32_t crc;
     uint64_t offset; /* written into the slot */
     size_t gathered;
@@ -110,6 +110,8 @@ int penstock_stream_open(struct penstock *store, const struct penstock_op *put, 
         return r;
     if (!put || !out || put->code != PENSTOCK_PUT)
         return pst_fail(-EINVAL, "penstock_stream_open: no put, or nowhere to put the stream");
+    if (put->flags & PENSTOCK_DURABLE && put->flags & PENSTOCK_TTL)
+        return pst_fail(-EINVAL, "penstock_stream_open: a value that ends cannot be durable");
     stream = calloc(1, sizeof(*stream));
     if (stream)
         stream->buf = malloc(STREAM_BYTES + (size_t)put->key_bytes);
@@ -133,6 +135,7 @@ int penstock_stream_open(struct penstock *store, const struct penstock_op *put, 
     stream->magic = STREAM_MAGIC;
     stream->store = store;
     stream->checksum = put->flags & PENSTOCK_CHECKSUM;
+    stream->durable = put->flags & PENSTOCK_DURABLE;
     stream->key_bytes = put->key_bytes;
     memcpy(stream->buf + STREAM_BYTES, put->key, put->key_bytes);
     *out = stream;
@@ -193,7 +196,8 @@ int penstock_stream_commit(struct penstock_stream *stream, uint64_t *generation)
     }
     stream->slot.bytes = stream->offset;
     penstock_prep_slot_commit(&op, stream->buf + STREAM_BYTES, stream->key_bytes, &stream->slot);
-    op.flags = stream->checksum ? PENSTOCK_CHECKSUM : 0;
+    op.flags =
+        (uint8_t)((stream->checksum ? PENSTOCK_CHECKSUM : 0) | (stream->durable ? PENSTOCK_DURABLE : 0));
     op.offset = stream->crc;
     r = pst_do_one(stream->store, &op);
     if (generation)

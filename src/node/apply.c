@@ -51,7 +51,8 @@ static void begin_write(struct pst_request *q, const struct pst_put *put,
                                 .bytes_left = put->value_bytes,
                                 .op = index,
                                 .reply_at = (uint32_t)q->reply_bytes,
-                                .refused = refused};
+                                .refused = refused,
+                                .durable = q->worker->ops[index].flags & PST_WIRE_DURABLE};
     if (refused)
         return;
     write->reservation = *reservation;
@@ -78,7 +79,7 @@ static void apply_put(struct pst_request *q, uint32_t index)
     struct pst_worker *w = q->worker;
     const struct pst_wire_op *op = &w->ops[index];
     struct pst_put put = pst_asked_put(w, index);
-    bool bulk = op->flags & PST_WIRE_VALUE_IN_BULK;
+    bool bulk = op->flags & PST_WIRE_VALUE_IN_BULK, durable = op->flags & PST_WIRE_DURABLE;
     struct pst_reservation reservation = {0};
     struct pst_answer answer = {0};
     struct pst_wire_result result;
@@ -88,12 +89,18 @@ static void apply_put(struct pst_request *q, uint32_t index)
     put.flags |= op->flags & PST_PUT_CHECKSUM;
     if (pst_node_route(w->node, op->key) != w->number)
         r = -ESTALE; /* the client routes by another table */
+    else if (durable && !w->tiered)
+        r = -EOPNOTSUPP;
+    else if (durable && pst_put_expires(w->shard, &put))
+        r = -EINVAL;
     else if (bulk)
         r = pst_shard_reserve(w->shard, &put, w->now_ns, &reservation, &answer);
     else
         r = pst_shard_put(w->shard, &put, op->value, w->now_ns, &answer);
     if (bulk)
         begin_write(q, &put, &reservation, index, r != 0);
+    else if (r == 0 && durable)
+        r = pst_request_save(q, pst_shard_find(w->shard, &put.lookup), (uint32_t)q->reply_bytes);
     if (r == PST_BUSY)
         pst_workers_relieve(w);
     result = pst_reply_result(r, &answer);
@@ -101,19 +108,17 @@ static void apply_put(struct pst_request *q, uint32_t index)
 }
 
 /* Small values go into the reply while there is room in it. */
-static void answer_value(struct pst_request *q, uint32_t index, struct pst_record *record, uint64_t bytes,
-                         struct pst_wire_result *result)
+static void answer_value(struct pst_request *q, uint32_t index, struct pst_record *record, uint64_t offset,
+                         uint64_t bytes, struct pst_wire_result *result)
 {
     struct pst_worker *w = q->worker;
-    const struct pst_wire_op *op = &w->ops[index];
-    uint64_t offset = op->flags & PST_WIRE_RANGE ? pst_record_range_offset(record, op->offset) : 0;
     struct iovec piece;
 
     if (bytes <= PST_WIRE_INLINE_BYTES_MAX && bytes <= pst_reply_room(q, index) &&
         pst_record_iov(w->shard, record, offset, bytes, &piece, 1) >= 0) {
         result->bytes = (uint32_t)bytes;
         result->data = bytes ? piece.iov_base : NULL;
-        if (bytes == record->value_bytes)
+        if (bytes == result->value_bytes)
             result->flags &= (uint8_t)~PST_WIRE_SIZE;
         return;
     }
@@ -128,10 +133,12 @@ static void answer_value(struct pst_request *q, uint32_t index, struct pst_recor
 }
 
 /* What a get may read; flag 2 of one that waits is the time. */
-static int plan_get(const struct pst_wire_op *op, const struct pst_record *record, uint64_t *bytes)
+int pst_plan_get(const struct pst_wire_op *op, const struct pst_record *record, uint64_t *offset,
+                 uint64_t *bytes)
 {
     int r = op->flags & PST_WIRE_WAIT ? 0 : pst_record_wanted(record, op->flags, op->if_generation);
 
+    *offset = op->flags & PST_WIRE_RANGE ? pst_record_range_offset(record, op->offset) : 0;
     return r ? r
              : pst_record_plan(record, op->flags & PST_WIRE_RANGE, op->flags & PST_WIRE_EXACT, op->offset,
                                op->bytes, bytes);
@@ -143,7 +150,7 @@ static void apply_get(struct pst_request *q, uint32_t index)
     const struct pst_wire_op *op = &w->ops[index];
     struct pst_record *record = pst_shard_find(w->shard, &w->lookups[index]);
     struct pst_wire_result result = {.result = PST_MISS};
-    uint64_t bytes = 0;
+    uint64_t offset, from = 0, bytes = 0;
 
     if (record) {
         result = (struct pst_wire_result){
@@ -160,12 +167,14 @@ static void apply_get(struct pst_request *q, uint32_t index)
                 result.flags |= PST_WIRE_CRC;
                 result.crc = record->value_crc;
             }
-            result.result = (int16_t)plan_get(op, record, &bytes);
+            result.result = (int16_t)pst_plan_get(op, record, &offset, &bytes);
             pst_shard_touch(w->shard, record, w->now_ns);
+            if (pst_unlikely(pst_record_on_disk(record)) && result.result == 0 && bytes)
+                result.result = (int16_t)pst_tier_fetched(w->shard, record, offset, bytes, &record, &from);
             if (result.result == 0)
                 result.result = (int16_t)pst_record_verify(w->shard, record);
             if (result.result == 0)
-                answer_value(q, index, record, bytes, &result);
+                answer_value(q, index, record, offset - from, bytes, &result);
         }
     }
     pst_reply_add(q, &result);
@@ -316,7 +325,13 @@ static void apply_view(struct pst_request *q, uint32_t index)
         struct pst_wire_piece pieces[VIEW_PIECES_MAX];
     } data = {0};
     struct pst_wire_result result = {.result = PST_MISS};
-    int count = record ? pst_record_verify(w->shard, record) : 0;
+    uint64_t from, generation = record ? record->generation : 0;
+    int count = 0;
+
+    if (record && pst_record_on_disk(record) && record->value_bytes)
+        count = pst_tier_fetched(w->shard, record, 0, record->value_bytes, &record, &from);
+    if (record && count == 0)
+        count = pst_record_verify(w->shard, record);
 
     if (record && count == 0)
         count = open_view(q, index, record, pieces, &data.view.handle);
@@ -329,7 +344,7 @@ static void apply_view(struct pst_request *q, uint32_t index)
             data.pieces[i] =
                 (struct pst_wire_piece){(uint64_t)((uint8_t *)pieces[i].iov_base - base), pieces[i].iov_len};
         result = (struct pst_wire_result){
-            .generation = record->generation,
+            .generation = generation,
             .data = &data,
             .bytes = (uint32_t)(sizeof(data.view) + (size_t)count * sizeof(data.pieces[0]))};
     } else if (record) {
@@ -437,6 +452,13 @@ static bool locked(const struct pst_request *q, uint32_t index)
     return reads && pst_shard_locked(q->worker->shard, &q->worker->lookups[index], true);
 }
 
+static void apply_flush(struct pst_request *q)
+{
+    struct pst_wire_result result = {.result = (int16_t)pst_request_save(q, NULL, (uint32_t)q->reply_bytes)};
+
+    pst_reply_add(q, &result);
+}
+
 static void apply_one(struct pst_request *q, uint32_t index)
 {
     struct pst_wire_result pong = {0};
@@ -458,6 +480,8 @@ static void apply_one(struct pst_request *q, uint32_t index)
         return apply_sweep(q, index);
     case PST_WIRE_STAT:
         return apply_stat(q, index);
+    case PST_WIRE_FLUSH:
+        return apply_flush(q);
     case PST_WIRE_VIEW:
         return apply_view(q, index);
     case PST_WIRE_RELEASE:
@@ -484,7 +508,7 @@ static void apply_one(struct pst_request *q, uint32_t index)
 }
 
 /* Look-ups of a whole batch overlap: first all buckets, then all records. */
-static void prefetch(struct pst_worker *w, uint32_t count)
+void pst_apply_prefetch(struct pst_worker *w, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
         w->lookups[i] = pst_shard_lookup(w->shard, w->ops[i].key);
@@ -496,7 +520,6 @@ static void prefetch(struct pst_worker *w, uint32_t count)
 
 void pst_apply(struct pst_request *q)
 {
-    prefetch(q->worker, q->count);
     for (uint32_t i = 0; i < q->count; i++) {
         q->trace.codes |= 1ull << q->worker->ops[i].code;
         if (pst_unlikely(q->worker->ops[i].code == PST_WIRE_COMMIT))

@@ -270,6 +270,11 @@ static int open_store(struct pst_node *node, const struct pst_node_settings *set
         .quota_count = settings->quota.count,
         .ttls = ttls,
         .ttl_count = settings->ttl.count,
+        .ssd = {.folders = (const char *const *)settings->ssd.items,
+                .folder_count = settings->ssd.count,
+                .bytes = settings->ssd_bytes,
+                .segment_bytes = settings->ssd_segment,
+                .driver = settings->ssd_driver},
     };
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     const char *why = "";
@@ -293,9 +298,11 @@ static int open_store(struct pst_node *node, const struct pst_node_settings *set
     r = pst_store_open(&options, &node->store, &why);
     pst_classes_free(prefixes, options.cache_prefix_count);
     if (r < 0)
-        snprintf(fault, PST_FAULT_BYTES, "dram: %s", why);
+        snprintf(fault, PST_FAULT_BYTES, "%s%s", strncmp(why, "ssd: ", 5) == 0 ? "" : "dram: ", why);
     else
         tell_restored(node, settings->keep);
+    if (r == 0 && *pst_store_tier_note(node->store))
+        pst_node_log(node, "ssd: %s", pst_store_tier_note(node->store));
     return r;
 }
 

@@ -22,6 +22,10 @@
     X(LIST, ttl, "", 0, 0, "PREFIX=MS",                                                                      \
       "how long values of this prefix live, unless their put says; may be repeated")                         \
     X(NUMBER, watermark, "95", 10, 100, "percent", "share of pages in use at which eviction starts")         \
+    X(LIST, ssd, "", 0, 0, "FOLDER", "folder for values that memory has no room for; may be repeated")       \
+    X(SIZE, ssd_bytes, "0", 0, 1ull << 50, "bytes", "what they may take there, all folders together")        \
+    X(SIZE, ssd_segment, "256M", 1 << 20, 256 << 20, "bytes", "size of a file there")                        \
+    X(STRING, ssd_driver, "", 0, 0, "DRIVER", "'io_uring' or 'posix'; the first that works if not set")      \
     X(STRING, secret_file, "", 0, 0, "FILE", "shared secret that clients must know; mode 0600")              \
     X(STRING, fabric, "", 0, 0, "trusted", "'trusted': UCX may use the network, not only loopback")          \
     X(STRING, devices, "", 0, 0, "DEVICES", "network devices for UCX with a trusted fabric")                 \

@@ -108,7 +108,7 @@ struct pst_write {
     uint64_t bytes_landed;
     uint32_t op;
     uint32_t reply_at; /* of its result, to be filled in */
-    bool refused;
+    bool refused, durable;
 };
 
 /* A get whose value goes by bulk messages; holds a reference. */
@@ -119,8 +119,21 @@ struct pst_read {
     uint32_t op;
 };
 
+/* What a request waits for at the SSD. */
+struct pst_tiered {
+    struct pst_tier_wait wait;
+    struct pst_request *request;
+    uint32_t reply_at; /* of the result that fails with a write */
+    bool fetch;
+};
+
+struct pst_tiereds {
+    struct pst_tiered *items; /* PST_WIRE_OPS_MAX, made when first needed */
+    uint32_t count, left;
+};
+
 /* A request's steps, in order: see request.c. */
-#define PST_REQUEST_STEPS(X) X(values) X(answers) X(reply) X(drain)
+#define PST_REQUEST_STEPS(X) X(fetches) X(values) X(answers) X(reply) X(drain)
 
 enum {
 #define X(name) PST_STEP_##name,
@@ -157,8 +170,12 @@ struct pst_request {
     uint32_t write_count, writes_open, read_count;
     uint8_t *reply;
     size_t reply_bytes;
-    struct pst_commit *commit; /* that the reply waits for */
-    struct pst_write *writes;  /* PST_WIRE_OPS_MAX, made when first needed */
+    struct pst_commit *commit;  /* that the reply waits for */
+    struct pst_tiereds fetches; /* that it waits for before it is carried out */
+    struct pst_tiereds saves;   /* that the reply waits for */
+    uint8_t *body;              /* the message, while it waits for fetches */
+    size_t body_bytes;
+    struct pst_write *writes; /* PST_WIRE_OPS_MAX, made when first needed */
     struct pst_read *reads;
     struct pst_trace trace;
 };
@@ -211,6 +228,7 @@ struct pst_worker {
     struct pst_list late; /* requests that are answered later */
     struct pst_list due;  /* to be answered as soon as there is a request for them */
     uint64_t late_ns;     /* the first whose time is over */
+    bool tiered;          /* the store has an SSD */
     uint32_t waits;       /* gets among them */
     uint32_t watches;
     uint64_t watch_handle; /* the last one given; no session's is another's, nor an earlier node's */
@@ -320,6 +338,8 @@ void pst_request_bulk(struct pst_visitor *v, const struct pst_wire_head *head, s
 void pst_request_received(void *incoming, int status);
 void pst_request_sent(struct pst_request *q);
 void pst_request_run(struct pst_request *q);
+/* Decodes @body into the worker's operations. Return: 0 or -EPROTO. */
+int pst_request_decode(struct pst_worker *w, uint32_t count, struct pst_bytes body);
 /* Tells every operation of the request that the node is busy. */
 void pst_request_refuse(struct pst_visitor *v, const struct pst_wire_head *head);
 /* Tells a request's one operation that it goes beyond what its session may. */
@@ -377,6 +397,23 @@ uint32_t pst_apply_commit(struct pst_request *q, uint32_t index);
 void pst_commit_mail(struct pst_worker *w, struct pst_mail *mail);
 /* The request ends before its commit, which then is not applied unless that was decided already. */
 void pst_commit_call_off(struct pst_request *q);
+
+/* Which bytes a get of @record sends. Return: 0 and *@offset, *@bytes, or the get's result. */
+int pst_plan_get(const struct pst_wire_op *op, const struct pst_record *record, uint64_t *offset,
+                 uint64_t *bytes);
+void pst_apply_prefetch(struct pst_worker *w, uint32_t count);
+
+/* ---- fetch.c: what waits for the SSD ---- */
+
+/* Begins to fetch what the worker's operations read that is on SSD. Return: false: nothing to wait for. */
+bool pst_fetches_begin(struct pst_request *q, struct pst_bytes body);
+/* They have been carried out, or never will be. */
+void pst_tiereds_end(struct pst_request *q, struct pst_tiereds *t);
+/* Has the record written before the reply goes, whose result at @reply_at it becomes should it fail; of NULL
+ * all of the shard. Return: 0, -ENOMEM, -EOPNOTSUPP no SSD. */
+int pst_request_save(struct pst_request *q, struct pst_record *record, uint32_t reply_at);
+/* Goes on with requests whose waits have ended. Return: true when there were some. */
+bool pst_tiereds_run(struct pst_worker *w);
 
 /* ---- slots.c ---- */
 

@@ -1,6 +1,7 @@
 /*
  * request.c: a request from its message to its reply, as named steps with one driver.
  *
+ *   fetches  what it reads from SSD comes into memory; nothing has been carried out
  *   values   bytes of large puts arrive in reserved memory; each put commits when its last byte is there
  *   answers  large gets are sent from where they lie
  *   reply    results and small values, one message
@@ -51,6 +52,9 @@ static void request_end(struct pst_request *q)
     free(q->reply);
     free(q->writes);
     free(q->reads);
+    free(q->fetches.items);
+    free(q->saves.items);
+    free(q->body);
     free(q);
 }
 
@@ -169,11 +173,11 @@ void pst_request_over_quota(struct pst_visitor *v, const struct pst_wire_head *h
     reply_at_once(v, head, (struct pst_bytes){v->worker->over_quota, sizeof(v->worker->over_quota)});
 }
 
-static int decode(struct pst_worker *w, const struct pst_wire_head *head, struct pst_bytes body)
+int pst_request_decode(struct pst_worker *w, uint32_t count, struct pst_bytes body)
 {
     const uint8_t *at = body.data, *end = at + body.len;
 
-    for (uint32_t i = 0; i < head->count; i++) {
+    for (uint32_t i = 0; i < count; i++) {
         int r = pst_wire_get_op(&at, end, &w->ops[i]);
 
         if (r < 0)
@@ -182,9 +186,10 @@ static int decode(struct pst_worker *w, const struct pst_wire_head *head, struct
     return at == end ? 0 : -EPROTO;
 }
 
-/* Carries out the worker's decoded operations. */
+/* Carries out the worker's decoded operations. @body: they came in it; empty: it is gone, and they do not
+ * wait. */
 static void begin(struct pst_request *q, struct pst_visitor *v, uint32_t id, uint16_t count,
-                  uint64_t deadline_ns, size_t body_bytes)
+                  uint64_t deadline_ns, struct pst_bytes body)
 {
     pst_assert(pst_list_empty(&q->of_visitor) && count <= PST_WIRE_OPS_MAX && !v->leaving);
     q->visitor = v;
@@ -196,13 +201,17 @@ static void begin(struct pst_request *q, struct pst_visitor *v, uint32_t id, uin
     q->write_count = q->writes_open = q->read_count = 0;
     q->reply_bytes = 0;
     q->commit = NULL;
-    q->step = &steps[PST_STEP_values];
+    q->step = &steps[PST_STEP_fetches];
     pst_list_push_back(&v->requests, &q->of_visitor);
     v->underway++;
     v->worker->underway++;
-    pst_trace_begin(q, body_bytes);
-    pst_apply(q);
-    take_parked(q);
+    pst_trace_begin(q, body.len);
+    pst_apply_prefetch(v->worker, count);
+    if (pst_likely(!v->worker->tiered) || !pst_fetches_begin(q, body)) {
+        q->step = &steps[PST_STEP_values];
+        pst_apply(q);
+        take_parked(q);
+    }
     pst_request_run(q);
 }
 
@@ -218,7 +227,7 @@ void pst_request_begin(struct pst_visitor *v, const struct pst_wire_head *head, 
 
     if (!later(v, head->request))
         return;
-    if (decode(w, head, body) < 0) {
+    if (pst_request_decode(w, head->count, body) < 0) {
         pst_visitor_leave(v, "malformed request");
         return;
     }
@@ -229,7 +238,7 @@ void pst_request_begin(struct pst_visitor *v, const struct pst_wire_head *head, 
             q = request_new(w);
     }
     if (q) {
-        begin(q, v, head->request, head->count, w->now_ns + head->timeout_ms * 1000000ull, body.len);
+        begin(q, v, head->request, head->count, w->now_ns + head->timeout_ms * 1000000ull, body);
     } else {
         pst_bulk_park_drop(&v->park, head->request);
         pst_request_refuse(v, head);
@@ -244,7 +253,7 @@ bool pst_request_deliver(struct pst_visitor *v, uint32_t id, uint64_t deadline_n
     if (!q)
         return false;
     v->worker->ops[0] = *op;
-    begin(q, v, id, 1, deadline_ns, pst_wire_op_bytes(op));
+    begin(q, v, id, 1, deadline_ns, (struct pst_bytes){NULL, 0});
     return true;
 }
 
@@ -275,12 +284,30 @@ static enum pst_step_result stall(struct pst_request *q)
     return PST_STEP_WAIT;
 }
 
+/* ---- fetches ---- */
+
+static enum pst_step_result step_fetches(struct pst_request *q)
+{
+    struct pst_worker *w = q->worker;
+    int r;
+
+    if (q->fetches.left || q->visitor->leaving)
+        return PST_STEP_WAIT;
+    r = pst_request_decode(w, q->count, (struct pst_bytes){q->body, q->body_bytes});
+    pst_assert(r == 0); /* it was before */
+    go(q, PST_STEP_values);
+    pst_apply_prefetch(w, q->count);
+    pst_apply(q);
+    pst_tiereds_end(q, &q->fetches);
+    return PST_STEP_MORE;
+}
+
 /* ---- values ---- */
 
 static enum pst_step_result step_values(struct pst_request *q)
 {
     pst_assert(q->writes_open <= q->write_count && q->sends == 0);
-    if (q->writes_open == 0 && q->receives == 0 && !q->commit) {
+    if (q->writes_open == 0 && q->receives == 0 && !q->commit && q->saves.left == 0) {
         pst_list_remove(&q->link);
         pst_bulk_park_drop(&q->visitor->park, q->id); /* of puts that were refused */
         return go(q, PST_STEP_answers);
@@ -450,8 +477,12 @@ static void finish(struct pst_request *q, struct pst_write *write)
         pst_slot_written(shard, write->slot, write->offset, write->put.value_bytes, true);
         write->slot = NULL;
     } else {
-        pst_assert(write->reservation.record && !write->refused);
+        struct pst_record *record = write->reservation.record;
+
+        pst_assert(record && !write->refused);
         r = pst_shard_commit(shard, &write->put, &write->reservation, q->worker->now_ns, &answer);
+        if (r == 0 && write->durable)
+            r = pst_request_save(q, record, write->reply_at);
     }
     pst_assert(q->writes_open > 0);
     fill_result(q, write, r, &answer);
@@ -558,6 +589,8 @@ static enum pst_step_result step_drain(struct pst_request *q)
     if (q->sends || q->receives)
         return PST_STEP_WAIT;
     pst_commit_call_off(q);
+    pst_tiereds_end(q, &q->fetches);
+    pst_tiereds_end(q, &q->saves);
     for (uint32_t i = 0; i < q->read_count; i++)
         pst_shard_unref(q->worker->shard, q->reads[i].record);
     for (uint32_t i = 0; i < q->write_count; i++)

@@ -5,27 +5,17 @@
 #include <stdio.h>
 
 static const char *const words[] = {
-    [PST_WIRE_PUT] = "put",
-    [PST_WIRE_GET] = "get",
-    [PST_WIRE_STAT_KEY] = "stat",
-    [PST_WIRE_DELETE] = "delete",
-    [PST_WIRE_PIN] = "pin",
-    [PST_WIRE_UNPIN] = "unpin",
-    [PST_WIRE_CHECK] = "check",
-    [PST_WIRE_LIST] = "list",
-    [PST_WIRE_SWEEP] = "sweep",
-    [PST_WIRE_STAT] = "figures",
-    [PST_WIRE_PING] = "ping",
-    [PST_WIRE_VIEW] = "view",
-    [PST_WIRE_RELEASE] = "release",
-    [PST_WIRE_RESERVE] = "reserve",
-    [PST_WIRE_SLOT_WRITE] = "write",
-    [PST_WIRE_SLOT_COMMIT] = "slot-commit",
-    [PST_WIRE_SLOT_ABORT] = "abort",
-    [PST_WIRE_COMMIT] = "commit",
-    [PST_WIRE_WATCH_OPEN] = "watch",
-    [PST_WIRE_WATCH_NEXT] = "events",
-    [PST_WIRE_WATCH_CLOSE] = "unwatch",
+    [PST_WIRE_PUT] = "put",           [PST_WIRE_GET] = "get",
+    [PST_WIRE_STAT_KEY] = "stat",     [PST_WIRE_DELETE] = "delete",
+    [PST_WIRE_PIN] = "pin",           [PST_WIRE_UNPIN] = "unpin",
+    [PST_WIRE_CHECK] = "check",       [PST_WIRE_LIST] = "list",
+    [PST_WIRE_SWEEP] = "sweep",       [PST_WIRE_STAT] = "figures",
+    [PST_WIRE_PING] = "ping",         [PST_WIRE_VIEW] = "view",
+    [PST_WIRE_RELEASE] = "release",   [PST_WIRE_RESERVE] = "reserve",
+    [PST_WIRE_SLOT_WRITE] = "write",  [PST_WIRE_SLOT_COMMIT] = "slot-commit",
+    [PST_WIRE_SLOT_ABORT] = "abort",  [PST_WIRE_COMMIT] = "commit",
+    [PST_WIRE_FLUSH] = "flush",       [PST_WIRE_WATCH_OPEN] = "watch",
+    [PST_WIRE_WATCH_NEXT] = "events", [PST_WIRE_WATCH_CLOSE] = "unwatch",
 };
 
 void pst_trace_begin(struct pst_request *q, size_t body_bytes)

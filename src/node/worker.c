@@ -396,11 +396,14 @@ static bool tick(struct pst_worker *w)
 static void sleep_until_woken(struct pst_worker *w)
 {
     struct pollfd fds[] = {{.fd = w->port ? pst_port_fd(w->port) : -1, .events = POLLIN},
-                           {.fd = w->wake_fd, .events = POLLIN}};
+                           {.fd = w->wake_fd, .events = POLLIN},
+                           {.fd = pst_tier_descriptor(w->shard), .events = POLLIN}};
     uint64_t wait_ms = w->underway ? SLEEP_UNDERWAY_MS : (uint64_t)w->sleep_ms;
 
     if (w->late_ns != UINT64_MAX)
         wait_ms = pst_min(wait_ms, (w->late_ns - w->now_ns) / 1000000 + 1);
+    if (pst_unlikely(w->tiered) && pst_tier_impatient(w->shard))
+        wait_ms = pst_min(wait_ms, 1);
     if (w->port && pst_port_arm(w->port) < 0)
         return;
     if (poll(fds, pst_count_of(fds), (int)wait_ms) > 0 && fds[1].revents)
@@ -425,6 +428,7 @@ static void *worker_main(void *arg)
             w->now_ns = pst_now_ns();
         if (w->now_ns >= w->tick_ns)
             busy |= tick(w);
+        busy |= pst_tiereds_run(w);
         busy |= pst_late_run(w);
         if (busy)
             busy_ns = w->now_ns;
@@ -445,6 +449,7 @@ int pst_worker_init(struct pst_worker *w, struct pst_node *node, uint32_t number
     w->node = node;
     w->shard = pst_store_shard(node->store, number);
     w->locks = pst_shard_locks(w->shard);
+    w->tiered = pst_shard_tiered(w->shard);
     w->wake_fd = -1;
     pthread_mutex_init(&w->notes_lock, NULL);
     pst_list_init(&w->notes);

@@ -77,7 +77,7 @@ static int take_fresh(struct pst_shard *s, const struct pst_holder *holder, stru
     }
     r = pst_prefix_quota_admit(s, &c->put, now_ns, &c->answer);
     if (r == 0)
-        r = pst_record_reserve(s, &c->put, now_ns, &c->fresh);
+        r = pst_record_reserve(s, &c->put, false, now_ns, &c->fresh);
     if (r == 0)
         pst_record_fill(s, c->fresh, c->value);
     return r;
@@ -145,7 +145,7 @@ void pst_changes_decide(struct pst_store *store, const struct pst_change *change
         pst_assert(c->claimed && c->result == 0);
         if (c->fresh)
             words[n++] = pst_record_word(any, c->fresh, c->check);
-        if (c->old && c->kind != PST_CHANGE_CHECK)
+        if (c->old && c->kind != PST_CHANGE_CHECK && !pst_record_on_disk(c->old))
             words[n++] = pst_record_word(any, c->old, 0);
     }
     pst_words_write(store, words, n);

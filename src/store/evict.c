@@ -32,15 +32,21 @@ static struct pst_lines *coldest_lines(struct pst_shard *s)
     return coldest;
 }
 
+/* True when the record may be evicted or go to the log now. */
+static bool may_go(struct pst_shard *s, struct pst_record *r, uint64_t now_ns)
+{
+    return pst_record_loose(s, r, now_ns) && (r->flags & PST_RECORD_CACHE || pst_tier_takes(s->tier, r));
+}
+
 /* Records that something keeps move to the young end, so that they are not looked at again soon. */
 static struct pst_record *victim(struct pst_shard *s, uint64_t now_ns)
 {
     if (all_kept(s, now_ns))
         return NULL;
-    for (uint64_t left = s->stat.cache_keys; left > 0; left--) {
+    for (uint64_t left = s->listed; left > 0; left--) {
         struct pst_record *r = s->store->policy->next(s, coldest_lines(s), pst_shard_ms(s, now_ns));
 
-        if (!r || pst_record_loose(s, r, now_ns))
+        if (!r || may_go(s, r, now_ns))
             return r;
         pst_recency_spare(s, r, now_ns);
     }
@@ -51,7 +57,7 @@ void pst_record_evict(struct pst_shard *s, struct pst_record *r)
 {
     s->stat.evictions++;
     s->stat.evicted_bytes += r->value_bytes;
-    if (s->store->policy->evicted)
+    if (s->store->policy->evicted && pst_record_listed(r->flags))
         s->store->policy->evicted(s, r);
     pst_shard_unlink_as(s, r, PST_WIRE_CHANGE_EVICTED);
 }
@@ -63,7 +69,7 @@ bool pst_group_evict(struct pst_shard *s, uint32_t group, const struct pst_recor
     for (uint64_t left = lines->count; left > 0; left--) {
         struct pst_record *r = s->store->policy->next(s, lines, pst_shard_ms(s, now_ns));
 
-        if (r != spared && pst_record_loose(s, r, now_ns)) {
+        if (r != spared && r->flags & PST_RECORD_CACHE && pst_record_loose(s, r, now_ns)) {
             pst_record_evict(s, r);
             return true;
         }
@@ -76,18 +82,27 @@ bool pst_shard_evict(struct pst_shard *s, uint64_t now_ns)
 {
     struct pst_record *r = victim(s, now_ns);
 
-    if (r)
-        pst_record_evict(s, r);
-    return r != NULL;
+    if (!r)
+        return false;
+    if (pst_unlikely(s->tier) && pst_tier_takes(s->tier, r)) {
+        if (pst_tier_demote(s->tier, r, now_ns))
+            return true;
+        if (pst_tier_takes(s->tier, r) || !(r->flags & PST_RECORD_CACHE))
+            return false;
+    }
+    pst_record_evict(s, r);
+    return true;
 }
 
-/* False when keys that stay hold too many of the store's pages. */
-static bool pages_obtainable(const struct pst_store *store, uint32_t pages)
+bool pst_store_pages_obtainable(const struct pst_store *store, uint32_t pages)
 {
-    uint64_t cache = atomic_load_explicit(&store->cache_pages, memory_order_relaxed);
+    uint64_t loose = atomic_load_explicit(&store->cache_pages, memory_order_relaxed);
     uint64_t used = atomic_load_explicit(&store->extent_pages, memory_order_relaxed);
 
-    return pages + used <= store->arenas.page_count + cache;
+    if (!atomic_load_explicit(&store->ssd_full, memory_order_relaxed) ||
+        atomic_load_explicit(&store->reclaims, memory_order_relaxed))
+        loose += atomic_load_explicit(&store->spill_pages, memory_order_relaxed);
+    return pages + used <= store->arenas.page_count + loose;
 }
 
 /* Adds the pages that a line's loose records have to *@freed until they are @pages. Return: false when all of
@@ -100,7 +115,7 @@ static bool weigh(struct pst_shard *s, const struct pst_line *line, uint32_t pag
     for (; *freed < pages && ref && *left > 0; --*left) {
         struct pst_record *r = pst_ref_record(s, ref);
 
-        if (pst_record_loose(s, r, now_ns))
+        if (may_go(s, r, now_ns))
             *freed += pst_record_pages(r);
         ref = pst_record_recency(r)->newer;
     }
@@ -125,14 +140,16 @@ static bool enough_loose(struct pst_shard *s, uint32_t pages, uint64_t now_ns)
 
 bool pst_shard_make_room(struct pst_shard *s, uint32_t pages, uint64_t now_ns)
 {
-    if (!pages_obtainable(s->store, pages) || !enough_loose(s, pages, now_ns))
+    if (!pst_store_pages_obtainable(s->store, pages) || !enough_loose(s, pages, now_ns))
         return false;
     if (pst_shard_evict(s, now_ns)) {
         if (s->stat.evictions % TAKE_BACK_EVERY == 0)
             pst_shard_take_back(s, TAKE_BACK_PERCENT);
         return true;
     }
-    if (s->stat.cache_keys) { /* all that is left is kept by someone: other shards need not wait for it */
+    if (pst_tier_busy(s->tier))
+        return false;
+    if (s->listed) { /* all that is left is kept by someone: other shards need not wait for it */
         atomic_store_explicit(&s->tail_ms, UINT64_MAX, memory_order_relaxed);
         s->all_kept_ms = pst_shard_ms(s, now_ns);
     }
@@ -141,7 +158,7 @@ bool pst_shard_make_room(struct pst_shard *s, uint32_t pages, uint64_t now_ns)
 
 bool pst_store_evictable_elsewhere(const struct pst_shard *s, uint32_t pages)
 {
-    if (!pages_obtainable(s->store, pages))
+    if (!pst_store_pages_obtainable(s->store, pages))
         return false;
     for (uint32_t i = 0; i < s->store->shard_count; i++) {
         const struct pst_shard *other = &s->store->shards[i];
@@ -183,6 +200,7 @@ bool pst_shard_tick(struct pst_shard *s, uint64_t now_ns)
         bool asked = now_ns < atomic_load_explicit(&store->wanted_ns, memory_order_relaxed) + WANTED_NS;
         uint32_t wanted = asked ? atomic_load_explicit(&store->pages_wanted, memory_order_relaxed) : 0;
 
+        free_pages += atomic_load_explicit(&store->saving_pages, memory_order_relaxed);
         if (free_pages >= pst_max(store->pages_low, wanted) || !coldest(s))
             return false;
         if (!pst_shard_make_room(s, 0, now_ns))

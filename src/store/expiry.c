@@ -35,6 +35,8 @@ uint64_t pst_put_expires_ms(const struct pst_shard *s, const struct pst_put *put
     uint64_t ttl_ms = put->ttl_ms;
     size_t longest = 0;
 
+    if (put->flags & PST_PUT_FETCHED)
+        return 0;
     for (uint32_t i = 0; !put->ttl_ms && i < s->store->ttl_count; i++) {
         const struct pst_prefix_number *ttl = &s->store->ttls[i];
 
@@ -44,6 +46,11 @@ uint64_t pst_put_expires_ms(const struct pst_shard *s, const struct pst_put *put
         }
     }
     return ttl_ms ? s->expiries.wall_ms + pst_min(ttl_ms, PST_TTL_MS_MAX) : 0;
+}
+
+bool pst_put_expires(const struct pst_shard *s, const struct pst_put *put)
+{
+    return pst_put_expires_ms(s, put) != 0;
 }
 
 /* ---- the heap: the earliest on top ---- */

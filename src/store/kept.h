@@ -24,7 +24,7 @@ struct pst_kept {
     _Atomic uint64_t generation; /* none above it has been given */
     _Atomic uint64_t mark;       /* words that are being written: their number << 32 | crc32c; 0: none are */
     uint32_t shard_count;        /* of the store that has been here last */
-    uint32_t spare;
+    uint32_t tiered;             /* whether it had an SSD: its records have places in the log */
     struct pst_word words[PST_WORDS_MAX];
 };
 _Static_assert(sizeof(struct pst_kept) <= PST_ARENA_NOTES_BYTES, "layout of arena files");

@@ -5,7 +5,11 @@
  */
 #include "store/log_lane_priv.h"
 
-enum { MOVING_BYTES_MAX = 32 << 20 };
+enum {
+    MOVING_BYTES_MAX = 32 << 20,
+    RANKS = 16,
+    RANK_SHIFT = 56,
+};
 
 static struct pst_segment *segment_now(struct pst_lane *lane)
 {
@@ -20,7 +24,7 @@ static bool is_mine(const struct pst_lane *lane, const struct pst_segment *s)
            (s->lane == PST_LANE_NONE && !(s->emptied[lane->index / 64] >> lane->index % 64 & 1));
 }
 
-/* The smaller the better; UINT64_MAX: not worth it. */
+/* The smaller the better; UINT64_MAX: not worth it. Of those with about as much alive it is the oldest. */
 static uint64_t rank(const struct pst_lane *lane, const struct pst_segment *s, uint32_t live_percent_max)
 {
     uint64_t live = atomic_load(&s->live_bytes);
@@ -31,7 +35,9 @@ static uint64_t rank(const struct pst_lane *lane, const struct pst_segment *s, u
         return 0;
     if (s->repeated)
         return 1;
-    return live * 100 <= (uint64_t)live_percent_max * lane->log->segment_bytes ? 2 + live : UINT64_MAX;
+    if (live * 100 > (uint64_t)live_percent_max * lane->log->segment_bytes)
+        return UINT64_MAX;
+    return (1 + live * RANKS / lane->log->segment_bytes) << RANK_SHIFT | atomic_load(&s->sequence);
 }
 
 /* Whether another segment may have copies of values whose tombstones lie in the chosen one. */
@@ -216,6 +222,11 @@ void pst_log_reclaim_end(struct pst_lane *lane)
     rc->stage = PST_RECLAIM_FLUSH;
     pst_log_flush(lane, &rc->flush);
     rc->flush.op.verb = PST_LOG_RECLAIM_FLUSH;
+}
+
+bool pst_log_reclaim_over(const struct pst_lane *lane)
+{
+    return lane->reclaim.stage == PST_RECLAIM_NONE;
 }
 
 void pst_reclaim_flushed(struct pst_lane *lane, int result)

@@ -159,13 +159,15 @@ static void fill_record(struct pst_record *r, const struct pst_put *put, uint8_t
 
     *r = (struct pst_record){
         .value_crc = put->value_crc,
-        .value_bytes = put->value_bytes,
+        .value_bytes = put->value_bytes & PST_VALUE_BYTES_MASK,
         .key_bytes = (uint16_t)key.len,
         .attr_bytes = (uint16_t)put->attrs.len,
         .depth = put->depth,
         .flags = flags,
         .state = PST_STATE_RESERVED,
     };
+    if (flags & PST_RECORD_TIERED)
+        pst_record_set_place(r, (struct pst_log_place){0, 0});
     memcpy(at, key.data, key.len);
     if (put->attrs.len)
         memcpy(at + key.len, put->attrs.data, put->attrs.len);
@@ -182,7 +184,9 @@ static int make_record(struct pst_shard *s, const struct pst_put *put, bool cach
     uint64_t expires_ms = pst_put_expires_ms(s, put);
     uint8_t flags = (uint8_t)((external ? PST_RECORD_EXTERNAL : 0) | (cache ? PST_RECORD_CACHE : 0) |
                               (put->flags & PST_PUT_CHECKSUM ? PST_RECORD_CHECKSUM : 0) |
-                              (expires_ms ? PST_RECORD_EXPIRES : 0));
+                              (expires_ms ? PST_RECORD_EXPIRES
+                               : s->tier  ? PST_RECORD_TIERED
+                                          : 0));
     size_t bytes = pst_record_body_at(flags, put->lookup.key.len, put->attrs.len);
     struct pst_record *record;
     uint64_t offset;
@@ -328,6 +332,15 @@ int pst_record_take_pages(struct pst_shard *s, const struct pst_put *put, bool c
     return r;
 }
 
+void pst_record_give_value(struct pst_shard *s, const struct pst_record *r)
+{
+    if (r->flags & PST_RECORD_EXTERNAL) {
+        struct pst_external *e = pst_record_external(r);
+
+        give_value(s, e, pst_external_runs(e));
+    }
+}
+
 void pst_record_give(struct pst_shard *s, struct pst_record *r)
 {
     uint64_t offset = pst_record_offset(s, r);
@@ -339,11 +352,7 @@ void pst_record_give(struct pst_shard *s, struct pst_record *r)
         if (r->flags & PST_RECORD_EXPIRES)
             pst_expiry_abandon(s);
     }
-    if (r->flags & PST_RECORD_EXTERNAL) {
-        struct pst_external *e = pst_record_external(r);
-
-        give_value(s, e, pst_external_runs(e));
-    }
+    pst_record_give_value(s, r);
     r->generation = 0;
     pst_slab_give(s->slab, offset);
 }
@@ -355,6 +364,7 @@ bool pst_record_piece(const struct pst_shard *s, const struct pst_record *r, uin
     uint64_t at = 0;
 
     pst_assert(offset <= r->value_bytes && bytes <= r->value_bytes - offset);
+    pst_assert(!(r->flags & PST_RECORD_ON_DISK));
     if (bytes == 0)
         return false;
     if (!(r->flags & PST_RECORD_EXTERNAL)) {
@@ -488,7 +498,7 @@ void pst_record_move(struct pst_shard *s, struct pst_record *r, uint64_t offset,
     pst_assert(result == 0);
     result = pst_order_replace(s->order, lookup.key, pst_record_ref(s, to));
     pst_assert(result == 0);
-    if (to->flags & PST_RECORD_CACHE)
+    if (pst_record_listed(to->flags))
         pst_recency_moved(s, to, from);
     if (to->state & PST_RECORD_PINNED)
         pst_pins_rename(&s->pins, pst_pins_find(&s->pins, from), pst_record_ref(s, to));

@@ -132,7 +132,7 @@ static void pin_settle(struct pst_shard *s, struct pst_record *r, struct pst_pin
     s->doomed_count -= pin->doomed;
     pst_pins_remove(&s->pins, pin);
     r->state &= (uint8_t)~PST_RECORD_PINNED;
-    if (r->flags & PST_RECORD_CACHE)
+    if (pst_record_listed(r->flags))
         pst_recency_loosened(s);
 }
 

@@ -44,7 +44,7 @@ static void tail_changed(struct pst_shard *s, struct pst_lines *lines)
 
 void pst_recency_loosened(struct pst_shard *s)
 {
-    if (s->stat.cache_keys && atomic_load_explicit(&s->tail_ms, memory_order_relaxed) == UINT64_MAX)
+    if (s->listed && atomic_load_explicit(&s->tail_ms, memory_order_relaxed) == UINT64_MAX)
         pst_recency_publish(s);
 }
 
@@ -132,8 +132,10 @@ void pst_line_move(struct pst_shard *s, struct pst_lines *lines, uint32_t line, 
 
 void pst_recency_add(struct pst_shard *s, struct pst_record *r, uint64_t now_ns)
 {
-    *pst_record_recency(r) =
-        (struct pst_recency){.group = pst_key_group(s->store, pst_record_key(r)) & 0xfff};
+    /* What is only moved to the log makes no room in a quota. */
+    uint32_t group = r->flags & PST_RECORD_CACHE ? pst_key_group(s->store, pst_record_key(r)) : 0;
+
+    *pst_record_recency(r) = (struct pst_recency){.group = group & 0xfff};
     s->store->policy->added(s, lines_of(s, r), r, pst_shard_ms(s, now_ns));
 }
 
@@ -167,7 +169,7 @@ void pst_shard_touch(struct pst_shard *s, struct pst_record *r, uint64_t now_ns)
 {
     struct pst_lines *lines;
 
-    if (!(r->flags & PST_RECORD_CACHE))
+    if (!pst_record_listed(r->flags) || r->state & PST_RECORD_UNLINKED)
         return;
     lines = lines_of(s, r);
     s->store->policy->used(s, lines, r, pst_shard_ms(s, now_ns));

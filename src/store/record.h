@@ -2,22 +2,27 @@
  * record.h: how a value is described inside an arena. Little-endian, position independent, 16-byte aligned.
  *
  *   struct pst_record          32 bytes
- *   struct pst_recency         24 bytes, only with PST_RECORD_CACHE
+ *   struct pst_recency         24 bytes, only of those that pst_record_listed() names
+ *   struct pst_log_place       8 bytes, only with PST_RECORD_TIERED: where the log has a copy
  *   key                        key_bytes
  *   attributes                 attr_bytes
  *   (to the next multiple of 16; with PST_RECORD_EXPIRES the last 8 bytes of that are its time)
  *   value                      value_bytes, or with PST_RECORD_EXTERNAL:
  *   struct pst_external        16 bytes, then run_count times struct pst_run
  *
- * `check` covers the record's offset and everything but itself, `state` and the recency links. It is written
- * last and cleared first, so that a reader of a dead process's arena takes neither half a record for a whole
- * one nor what is left of one, or a copy of its bytes, for one that is there.
+ * `check` covers the record's offset and everything but itself, `state`, the recency links and the place. It
+ * is written last and cleared first, so that a reader of a dead process's arena takes neither half a record
+ * for a whole one nor what is left of one, or a copy of its bytes, for one that is there.
+ *
+ * A value that lies in the log alone has a *stub*, with PST_RECORD_ON_DISK: the record, whose checksum gives
+ * way to the place, key and attributes, and nothing else. A restart gets it back from the log.
  */
 #ifndef PST_RECORD_H
 #define PST_RECORD_H
 
 #include "base/base.h"
 #include "mem/mem.h"
+#include "store/log.h"
 
 enum {
     PST_KEY_BYTES_MAX = 4096,
@@ -26,10 +31,14 @@ enum {
     PST_DEPTH_NONE = 0xffff,
 };
 
+#define PST_VALUE_BYTES_MASK ((1ull << 48) - 1)
+
 enum { /* flags: kept */
        PST_RECORD_EXTERNAL = 1,
        PST_RECORD_CACHE = 2,    /* may be evicted */
        PST_RECORD_CHECKSUM = 4, /* value_crc holds the writer's crc32c */
+       PST_RECORD_ON_DISK = 8,  /* a stub */
+       PST_RECORD_TIERED = 16,  /* the store has a log, which takes it; not together with an end */
        PST_RECORD_EXPIRES = 32, /* the last 8 bytes before the body are when, in ms of the real-time clock */
 };
 
@@ -37,14 +46,20 @@ enum {                          /* state: of this process only */
        PST_RECORD_PINNED = 1,   /* the shard's pin table has an entry */
        PST_RECORD_UNLINKED = 2, /* no longer in the index; freed with its last reference */
        PST_RECORD_UNVERIFIED =
-           8, /* of an earlier process; its bytes have not been checked against value_crc */
+           8,                   /* of an earlier process; its bytes have not been checked against value_crc */
+       PST_RECORD_FETCHED = 16, /* of a stub: its value was wanted once, and not promoted */
 };
 
 struct pst_record {
-    uint32_t check;
-    uint32_t value_crc;
+    union {
+        uint32_t check;
+        uint32_t stub_offset;
+    };
+    uint32_t value_crc; /* with PST_RECORD_CHECKSUM the writer's; of a value of one block with a place: the
+                           log's */
     uint64_t generation;
-    uint64_t value_bytes;
+    uint64_t value_bytes : 48;
+    uint64_t stub_segment : 16;
     uint16_t key_bytes;
     uint16_t attr_bytes;
     uint16_t depth;
@@ -74,15 +89,60 @@ struct pst_external {
 };
 _Static_assert(sizeof(struct pst_external) == 16, "external layout");
 
+/* Whether the record is in its shard's recency list: it may be evicted, or go to the log. */
+static inline bool pst_record_listed(uint8_t flags)
+{
+    const uint8_t spills = PST_RECORD_TIERED | PST_RECORD_EXTERNAL;
+
+    return !(flags & PST_RECORD_ON_DISK) && (flags & PST_RECORD_CACHE || (flags & spills) == spills);
+}
+
 static inline struct pst_recency *pst_record_recency(const struct pst_record *r)
 {
-    pst_assert(r->flags & PST_RECORD_CACHE);
+    pst_assert(pst_record_listed(r->flags));
     return (struct pst_recency *)(r + 1);
+}
+
+static inline size_t pst_record_place_at(uint8_t flags)
+{
+    return sizeof(struct pst_record) + (pst_record_listed(flags) ? sizeof(struct pst_recency) : 0);
 }
 
 static inline size_t pst_record_key_at(uint8_t flags)
 {
-    return sizeof(struct pst_record) + (flags & PST_RECORD_CACHE ? sizeof(struct pst_recency) : 0);
+    bool place = flags & PST_RECORD_TIERED && !(flags & PST_RECORD_ON_DISK);
+
+    return pst_record_place_at(flags) + (place ? sizeof(struct pst_log_place) : 0);
+}
+
+/* Where the log has a copy of the value; {0, 0}: it has none. */
+static inline struct pst_log_place pst_record_place(const struct pst_record *r)
+{
+    struct pst_log_place place = {0};
+
+    if (r->flags & PST_RECORD_ON_DISK)
+        place = (struct pst_log_place){r->stub_segment, r->stub_offset};
+    else if (r->flags & PST_RECORD_TIERED)
+        memcpy(&place, (const uint8_t *)r + pst_record_place_at(r->flags), sizeof(place));
+    return place;
+}
+
+static inline void pst_record_set_place(struct pst_record *r, struct pst_log_place place)
+{
+    pst_assert(r->flags & PST_RECORD_TIERED && place.segment < PST_LOG_SEGMENTS_MAX);
+    if (r->flags & PST_RECORD_ON_DISK) {
+        r->stub_segment = (uint16_t)place.segment;
+        r->stub_offset = place.offset;
+    } else {
+        memcpy((uint8_t *)r + pst_record_place_at(r->flags), &place, sizeof(place));
+    }
+}
+
+static inline bool pst_record_placed(const struct pst_record *r)
+{
+    struct pst_log_place place = pst_record_place(r);
+
+    return place.segment || place.offset;
 }
 
 static inline struct pst_bytes pst_record_key(const struct pst_record *r)
@@ -132,10 +192,23 @@ static inline struct pst_run *pst_external_runs(const struct pst_external *e)
     return (struct pst_run *)(e + 1);
 }
 
+static inline struct pst_log_value pst_record_log_value(const struct pst_record *r)
+{
+    return (struct pst_log_value){.key = pst_record_key(r),
+                                  .attrs = pst_record_attrs(r),
+                                  .generation = r->generation,
+                                  .value_bytes = r->value_bytes,
+                                  .value_crc = r->flags & PST_RECORD_CHECKSUM ? r->value_crc : 0,
+                                  .depth = r->depth,
+                                  .flags = r->flags & PST_RECORD_CHECKSUM};
+}
+
 static inline size_t pst_record_bytes(const struct pst_record *r)
 {
     size_t body_at = pst_record_body_at(r->flags, r->key_bytes, r->attr_bytes);
 
+    if (r->flags & PST_RECORD_ON_DISK)
+        return body_at;
     if (!(r->flags & PST_RECORD_EXTERNAL))
         return body_at + r->value_bytes;
     return body_at + sizeof(struct pst_external) + pst_record_external(r)->run_count * sizeof(struct pst_run);
@@ -146,9 +219,11 @@ static inline size_t pst_record_bytes(const struct pst_record *r)
 uint32_t pst_record_check(const struct pst_record *r, uint32_t seed, uint64_t offset);
 
 /* Says that the record is whole, or with 0 that it is gone: behind all that was written before, and before
- * all that is done later, as far as this thread's end is concerned. */
+ * all that is done later, as far as this thread's end is concerned. A stub has no checksum. */
 static inline void pst_record_mark(struct pst_record *r, uint32_t check)
 {
+    if (pst_unlikely(r->flags & PST_RECORD_ON_DISK))
+        return;
     atomic_signal_fence(memory_order_seq_cst);
     r->check = check;
     atomic_signal_fence(memory_order_seq_cst);

@@ -108,7 +108,8 @@ static int on_all_sets(struct restore *re, void (*work)(struct set *set))
 static bool whole(const struct pst_store *store, const struct pst_record *r, uint64_t offset,
                   uint32_t slot_bytes)
 {
-    const uint8_t known = PST_RECORD_EXTERNAL | PST_RECORD_CACHE | PST_RECORD_CHECKSUM | PST_RECORD_EXPIRES;
+    const uint8_t known =
+        PST_RECORD_EXTERNAL | PST_RECORD_CACHE | PST_RECORD_CHECKSUM | PST_RECORD_TIERED | PST_RECORD_EXPIRES;
     size_t body_at, room;
 
     if (!r->check || slot_bytes < sizeof(*r) || r->flags & ~known || !r->key_bytes ||
@@ -144,7 +145,7 @@ static struct set *set_of(struct restore *re, uint64_t ref)
 static void count_key(struct pst_shard *s, const struct pst_record *r, bool comes)
 {
     s->stat.keys += comes ? 1 : -1ull;
-    s->stat.value_bytes += comes ? r->value_bytes : -r->value_bytes;
+    s->stat.value_bytes += comes ? r->value_bytes : -(uint64_t)r->value_bytes;
     pst_prefix_quota_count(s, r, comes);
     if (r->flags & PST_RECORD_EXPIRES && comes)
         pst_expiry_restored(s, r);
@@ -207,6 +208,8 @@ static int found(struct set *set, struct pst_record *r, uint64_t offset)
     r->state =
         (r->flags & PST_RECORD_EXTERNAL) && (r->flags & PST_RECORD_CHECKSUM) ? PST_RECORD_UNVERIFIED : 0;
     set->generation = pst_max(set->generation, r->generation);
+    if (r->flags & PST_RECORD_TIERED) /* the log says where, should it still have a copy */
+        pst_record_set_place(r, (struct pst_log_place){0, 0});
     if (route != set->number)
         return refs_add(&set->strays, pst_record_ref(s, r));
     result = link_newest(set->restore, s, r);
@@ -336,7 +339,7 @@ static int stray_claims(struct set *set, struct pst_shard *s, struct pst_record 
 {
     int result = claim_or_drop(set, s, r);
 
-    return result == 0 && r->check && r->flags & PST_RECORD_CACHE
+    return result == 0 && r->check && pst_record_listed(r->flags)
                ? refs_add(&set->restore->sets[s->number].kin, pst_record_ref(s, r))
                : result;
 }
@@ -367,12 +370,11 @@ static void evict_stray(struct set *set, struct pst_shard *s, struct pst_record 
 
     pst_shard_unname(s, r);
     pst_record_mark(r, 0);
-    pst_recency_remove(s, r);
+    pst_record_unlist(s, r);
     count_key(s, r, false);
     s->stat.cache_keys--;
     s->stat.evictions++;
     s->stat.evicted_bytes += r->value_bytes;
-    atomic_fetch_sub_explicit(&s->store->cache_pages, pst_record_pages(r), memory_order_relaxed);
     if (e)
         pst_runs_give(s, pst_external_runs(e), e->run_count);
     if (e && e->tail_bytes)
@@ -430,7 +432,7 @@ static int64_t list_uses(const struct set *set, const struct pst_shard *s, struc
     for (size_t i = 0; i < set->kin.count; i++) {
         const struct pst_record *r = pst_ref_record(s, set->kin.items[i]);
         const struct pst_recency *rec =
-            r->check && r->flags & PST_RECORD_CACHE ? pst_record_recency(r) : NULL;
+            r->check && pst_record_listed(r->flags) ? pst_record_recency(r) : NULL;
 
         if (rec)
             list[count++] = (struct use){.ms = rec->touched_ms < TOUCHED_MS_MAX ? rec->touched_ms : 0,
@@ -457,9 +459,8 @@ static void order_uses(struct set *set)
     for (int64_t i = 0; i < count; i++) {
         struct pst_record *r = pst_ref_record(s, list[i].ref);
 
-        s->stat.cache_keys++;
-        atomic_fetch_add_explicit(&store->cache_pages, pst_record_pages(r), memory_order_relaxed);
-        pst_recency_add(s, r, store->epoch_ns + list[i].ms * 1000000);
+        s->stat.cache_keys += !!(r->flags & PST_RECORD_CACHE);
+        pst_record_list(s, r, store->epoch_ns + list[i].ms * 1000000);
         pst_record_recency(r)->uses = list[i].uses & 15u;
     }
 }
@@ -550,7 +551,7 @@ static void set_clocks(struct restore *re)
         for (size_t i = 0; i < set->kin.count; i++) {
             const struct pst_record *r = pst_ref_record(&store->shards[0], set->kin.items[i]);
 
-            if (r->check && r->flags & PST_RECORD_CACHE && pst_record_recency(r)->touched_ms < TOUCHED_MS_MAX)
+            if (r->check && pst_record_listed(r->flags) && pst_record_recency(r)->touched_ms < TOUCHED_MS_MAX)
                 ms = pst_max(ms, pst_record_recency(r)->touched_ms);
         }
     }

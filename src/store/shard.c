@@ -135,18 +135,32 @@ int pst_put_check_shape(const struct pst_shard *s, const struct pst_put *put)
 
 int pst_shard_no_room(struct pst_shard *s, uint32_t pages, uint64_t now_ns)
 {
-    if (!pst_store_evictable_elsewhere(s, pages)) {
+    if (!pst_store_evictable_elsewhere(s, pages) && !pst_tier_relieves(s, pages)) {
         s->stat.no_space++;
         return -ENOSPC;
     }
-    atomic_store(&s->store->pages_wanted, pages + 1); /* in case that the record needs a slab page */
+    atomic_store(&s->store->pages_wanted,
+                 s->store->pages_spare + pages + 1); /* in case that the record needs a slab page */
     atomic_store(&s->store->wanted_ns, now_ns);
     return PST_BUSY;
 }
 
+/* A write leaves some pages free. */
+static int take(struct pst_shard *s, const struct pst_put *put, bool cache, bool fetch,
+                struct pst_record **out)
+{
+    uint32_t pages = pst_value_pages(s, put->value_bytes);
+
+    if (pst_unlikely(s->tier) && !fetch && (pages || !pst_slab_has_room(s->slab, put->value_bytes)) &&
+        atomic_load_explicit(&s->store->pages.free_count, memory_order_relaxed) <
+            s->store->pages_spare + pages)
+        return -ENOSPC;
+    return pst_record_take(s, put, cache, out);
+}
+
 /* Others make room, not the value that the put's condition names: its commit would not find it any more. */
-static int take_by_evicting(struct pst_shard *s, const struct pst_put *put, bool cache, uint64_t now_ns,
-                            struct pst_record **out)
+static int take_by_evicting(struct pst_shard *s, const struct pst_put *put, bool cache, bool fetch,
+                            uint64_t now_ns, struct pst_record **out)
 {
     struct pst_record *named = put->flags & PST_PUT_IF_GENERATION ? pst_shard_find(s, &put->lookup) : NULL;
     int r = named ? pst_shard_ref(s, named) : 0;
@@ -155,20 +169,20 @@ static int take_by_evicting(struct pst_shard *s, const struct pst_put *put, bool
         return r;
     r = -ENOSPC;
     while (r == -ENOSPC && pst_shard_make_room(s, pst_value_pages(s, put->value_bytes), now_ns))
-        r = pst_record_take(s, put, cache, out);
+        r = take(s, put, cache, fetch, out);
     if (named)
         pst_shard_unref(s, named);
     return r;
 }
 
-int pst_record_reserve(struct pst_shard *s, const struct pst_put *put, uint64_t now_ns,
+int pst_record_reserve(struct pst_shard *s, const struct pst_put *put, bool fetch, uint64_t now_ns,
                        struct pst_record **out)
 {
     bool cache = pst_key_evictable(s->store, put->lookup.key);
-    int r = pst_record_take(s, put, cache, out);
+    int r = take(s, put, cache, fetch, out);
 
     if (r == -ENOSPC)
-        r = take_by_evicting(s, put, cache, now_ns, out);
+        r = take_by_evicting(s, put, cache, fetch, now_ns, out);
     return r == -ENOSPC ? pst_shard_no_room(s, pst_value_pages(s, put->value_bytes), now_ns) : r;
 }
 
@@ -190,7 +204,7 @@ int pst_shard_reserve(struct pst_shard *s, const struct pst_put *put, uint64_t n
     if (r == 0)
         r = pst_prefix_quota_admit(s, put, now_ns, answer);
     if (r == 0)
-        r = pst_record_reserve(s, put, now_ns, &reservation->record);
+        r = pst_record_reserve(s, put, false, now_ns, &reservation->record);
     if (r == 0)
         reservation->offset = pst_record_offset(s, reservation->record);
     return r;
@@ -230,19 +244,44 @@ int pst_shard_link(struct pst_shard *s, const struct pst_lookup *lookup, struct 
     return result;
 }
 
+void pst_record_list(struct pst_shard *s, struct pst_record *r, uint64_t now_ns)
+{
+    struct pst_store *store = s->store;
+
+    if (!pst_record_listed(r->flags))
+        return;
+    s->listed++;
+    atomic_fetch_add_explicit(r->flags & PST_RECORD_CACHE ? &store->cache_pages : &store->spill_pages,
+                              pst_record_pages(r), memory_order_relaxed);
+    pst_recency_add(s, r, now_ns);
+    pst_recency_loosened(s);
+}
+
+void pst_record_unlist(struct pst_shard *s, struct pst_record *r)
+{
+    struct pst_store *store = s->store;
+
+    if (!pst_record_listed(r->flags))
+        return;
+    pst_assert(s->listed > 0);
+    s->listed--;
+    atomic_fetch_sub_explicit(r->flags & PST_RECORD_CACHE ? &store->cache_pages : &store->spill_pages,
+                              pst_record_pages(r), memory_order_relaxed);
+    pst_recency_remove(s, r);
+}
+
 /* What leaves with a record that no key names any more, whether or not its memory stays for a while. */
 static void forget(struct pst_shard *s, struct pst_record *r)
 {
     s->stat.keys--;
     s->stat.value_bytes -= r->value_bytes;
+    s->stat.cache_keys -= !!(r->flags & PST_RECORD_CACHE);
     pst_prefix_quota_count(s, r, false);
     if (pst_unlikely(r->flags & PST_RECORD_EXPIRES))
         pst_expiry_remove(s);
-    if (r->flags & PST_RECORD_CACHE) {
-        s->stat.cache_keys--;
-        atomic_fetch_sub_explicit(&s->store->cache_pages, pst_record_pages(r), memory_order_relaxed);
-        pst_recency_remove(s, r);
-    }
+    if (pst_unlikely(s->tier))
+        pst_tier_forget(s->tier, r);
+    pst_record_unlist(s, r);
 }
 
 void pst_shard_drop(struct pst_shard *s, struct pst_record *r)
@@ -307,16 +346,12 @@ void pst_shard_expose(struct pst_shard *s, struct pst_record *r, struct pst_reco
     s->stat.keys++;
     s->stat.puts++;
     s->stat.value_bytes += r->value_bytes;
+    s->stat.cache_keys += !!(r->flags & PST_RECORD_CACHE);
     if (pst_unlikely(r->flags & PST_RECORD_EXPIRES))
         pst_expiry_add(s, r);
-    if (r->flags & PST_RECORD_CACHE) {
-        s->stat.cache_keys++;
-        atomic_fetch_add_explicit(&s->store->cache_pages, pst_record_pages(r), memory_order_relaxed);
-        pst_recency_add(s, r, now_ns);
-        if (again)
-            pst_shard_touch(s, r, now_ns);
-        pst_recency_loosened(s);
-    }
+    pst_record_list(s, r, now_ns);
+    if (again)
+        pst_shard_touch(s, r, now_ns);
     if (pst_unlikely(s->listener_count))
         pst_shard_tell(s, r, PST_WIRE_CHANGE_PUT);
     answer_with(answer, r);

@@ -8,6 +8,7 @@
 #include "store/kept.h"
 #include "store/order.h"
 #include "store/policy.h"
+#include "store/tier.h"
 
 enum {
     PST_STATE_RESERVED = 4,     /* record state: being written, in no index */
@@ -22,6 +23,7 @@ enum {
 #define PST_OWNER_TAIL (1ull << 63)
 
 struct pst_pin;
+struct pst_tier;
 struct pst_listeners;
 
 struct pst_pins {
@@ -62,11 +64,14 @@ struct pst_shard {
     struct pst_order *order;
     struct pst_slab *slab;
     struct pst_pins pins;
+    struct pst_tier *tier; /* NULL: the store has no log */
     uint64_t hash_seed;
     uint64_t generation;     /* the last one given; the low byte is the shard */
     uint64_t generation_max; /* none above it yet: pst_generations_take() */
     uint64_t changes;        /* counts whatever a record's reference may not survive */
-    struct pst_lines *lines; /* of cache records, one for each group */
+    struct pst_lines *lines; /* of records that may go, one for each group */
+    uint64_t listed;         /* records in them */
+    uint64_t ssd_cache_keys; /* that may be evicted, and whose values are on SSD alone */
     uint64_t doomed_count;
     uint64_t all_kept_ms; /* when eviction last found only records that someone keeps */
     uint32_t number;
@@ -94,6 +99,7 @@ struct pst_prefix_quota {
 struct pst_store {
     struct pst_arenas arenas;
     struct pst_pages pages;
+    struct pst_log *log; /* NULL: none */
     uint32_t shard_count;
     uint32_t pages_low; /* fewer free pages than this start eviction */
     uint64_t slot_seed;
@@ -116,6 +122,12 @@ struct pst_store {
     struct pst_shard *shards;
     _Atomic uint32_t extent_pages; /* in use by values of their own pages, written and unfinished ones */
     _Atomic uint32_t cache_pages;  /* those among them whose keys may be evicted */
+    _Atomic uint32_t spill_pages;  /* of other values that may go to the log */
+    uint32_t pages_spare;   /* that writes leave free, so that what is on SSD can be read; 0: without a log */
+    _Atomic uint32_t saves; /* values on their way to the log, and back */
+    _Atomic uint32_t reclaims;     /* segments that shards take back */
+    _Atomic uint32_t saving_pages; /* of values on their way to the log, which will then go */
+    _Atomic bool ssd_full;         /* the log took no more when it was last asked */
     _Atomic uint32_t pages_wanted; /* a write was told to wait until this many pages are free */
     _Atomic uint64_t wanted_ns;    /* when; it asks again soon, or has given up */
 };
@@ -181,6 +193,8 @@ int pst_runs_claim(struct pst_shard *s, const struct pst_run *runs, uint32_t run
 void pst_record_own_slots(struct pst_shard *s, struct pst_record *r);
 /* The word by which the record becomes whole, or with 0 goes. */
 struct pst_word pst_record_word(const struct pst_shard *s, const struct pst_record *r, uint32_t check);
+/* Gives back what a record has outside of its slot. */
+void pst_record_give_value(struct pst_shard *s, const struct pst_record *r);
 /* Gives all of a record's memory back. */
 void pst_record_give(struct pst_shard *s, struct pst_record *r);
 /* Moves a record to the slot at @offset, and its tail to the one at @tail_offset if that does not stay: both
@@ -195,8 +209,9 @@ bool pst_shard_take_back(struct pst_shard *s, uint32_t used_percent);
 /* ---- shard.c: links ---- */
 
 bool pst_key_evictable(const struct pst_store *store, struct pst_bytes key);
-/* Takes a record's memory, making room as long as that helps. Return: 0, -ENOSPC, PST_BUSY, -ENOMEM. */
-int pst_record_reserve(struct pst_shard *s, const struct pst_put *put, uint64_t now_ns,
+/* Takes a record's memory, making room as long as that helps; @fetch: from what is spare, too. Return: 0,
+ * -ENOSPC, PST_BUSY, -ENOMEM. */
+int pst_record_reserve(struct pst_shard *s, const struct pst_put *put, bool fetch, uint64_t now_ns,
                        struct pst_record **out);
 /* No memory for a write of @pages pages: others may have to evict. Return: -ENOSPC or PST_BUSY. */
 int pst_shard_no_room(struct pst_shard *s, uint32_t pages, uint64_t now_ns);
@@ -224,6 +239,10 @@ static inline void pst_shard_unlink(struct pst_shard *s, struct pst_record *r)
 /* Lets the record's memory go now or with its last reference; it is in no index any more. */
 void pst_shard_drop(struct pst_shard *s, struct pst_record *r);
 
+/* A record enters its shard's recency list, or leaves it, should it be one of those. */
+void pst_record_list(struct pst_shard *s, struct pst_record *r, uint64_t now_ns);
+void pst_record_unlist(struct pst_shard *s, struct pst_record *r);
+
 /* Takes the key out of the indexes, not its record. */
 void pst_shard_unname(struct pst_shard *s, struct pst_record *r);
 
@@ -231,6 +250,23 @@ void pst_shard_unname(struct pst_shard *s, struct pst_record *r);
 
 /* Finds what an earlier process left, and makes it this store's. Return: 0, -ENOMEM, -ENOSPC with *@fault. */
 int pst_store_restore(struct pst_store *store, const char **fault);
+
+/* ---- tier.c: what the engine asks a shard's side of the log, @tier may be NULL where said ---- */
+
+int pst_tier_open(struct pst_store *store, const struct pst_tier_options *options, const char **fault);
+/* Makes all that can be durable, and lets go of the log. */
+void pst_tier_close(struct pst_store *store);
+/* True when the record's memory can be had by moving its value to the log, or is there already. May be NULL.
+ */
+bool pst_tier_takes(const struct pst_tier *tier, const struct pst_record *r);
+/* Does that, or begins to. Return: false: not now. */
+bool pst_tier_demote(struct pst_tier *tier, struct pst_record *r, uint64_t now_ns);
+/* True when there will be room for a write of @pages by itself. */
+bool pst_tier_relieves(const struct pst_shard *s, uint32_t pages);
+/* True when no more demotions can begin for now. May be NULL. */
+bool pst_tier_busy(const struct pst_tier *tier);
+/* The record's key has gone, or has another value. */
+void pst_tier_forget(struct pst_tier *tier, const struct pst_record *r);
 
 /* ---- claims.c ---- */
 
@@ -339,6 +375,8 @@ void pst_record_evict(struct pst_shard *s, struct pst_record *r);
  * again.
  */
 bool pst_shard_make_room(struct pst_shard *s, uint32_t pages, uint64_t now_ns);
+/* False when what stays holds too many of the store's pages for a write of @pages. */
+bool pst_store_pages_obtainable(const struct pst_store *store, uint32_t pages);
 /* True when other shards can make room for a write of @pages pages. */
 bool pst_store_evictable_elsewhere(const struct pst_shard *s, uint32_t pages);
 

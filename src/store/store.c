@@ -38,6 +38,29 @@ static int open_shards(struct pst_store *store, uint32_t count)
     return 0;
 }
 
+/* What an earlier process left, in memory and on SSD. */
+static int take_up(struct pst_store *store, const struct pst_store_options *options, const char **fault)
+{
+    bool tiered = options->ssd.folder_count > 0;
+    int r = 0;
+
+    if (store->arenas.taken_up && store->kept->tiered != tiered) {
+        *fault = tiered
+                     ? "what was kept is of a node without an SSD: start it as before, or under another name"
+                     : "what was kept is of a node with an SSD: start it as before, or under another name";
+        return -EINVAL;
+    }
+    if (store->arenas.taken_up)
+        r = pst_store_restore(store, fault);
+    if (r == 0 && store->kept) {
+        store->kept->shard_count = store->shard_count;
+        store->kept->tiered = tiered;
+    }
+    store->pages_low =
+        (uint32_t)((uint64_t)store->arenas.page_count * (100 - options->watermark_percent) / 100);
+    return r == 0 && tiered ? pst_tier_open(store, &options->ssd, fault) : r;
+}
+
 int pst_store_open(const struct pst_store_options *options, struct pst_store **out, const char **fault)
 {
     struct pst_store *store;
@@ -77,16 +100,12 @@ int pst_store_open(const struct pst_store_options *options, struct pst_store **o
         store->ttl_count = options->ttl_count;
     if (r == 0)
         r = open_shards(store, options->shard_count);
-    if (r == 0 && store->arenas.taken_up)
-        r = pst_store_restore(store, fault);
-    if (r == 0 && store->kept)
-        store->kept->shard_count = store->shard_count;
+    if (r == 0)
+        r = take_up(store, options, fault);
     if (r < 0) {
         pst_store_close(store);
         return r;
     }
-    store->pages_low =
-        (uint32_t)((uint64_t)store->arenas.page_count * (100 - options->watermark_percent) / 100);
     *out = store;
     return 0;
 }
@@ -95,6 +114,7 @@ struct pst_store *pst_store_close(struct pst_store *store)
 {
     if (!store)
         return NULL;
+    pst_tier_close(store);
     for (uint32_t i = 0; i < store->shard_count; i++)
         shard_fini(&store->shards[i]);
     free(store->shards);

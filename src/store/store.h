@@ -17,6 +17,7 @@
 #include "mem/mem.h"
 #include "store/record.h"
 #include "store/policy.h"
+#include "store/tier.h"
 #include "wire/wire.h"
 
 #include <sys/uio.h>
@@ -62,9 +63,10 @@ struct pst_store_options {
     uint32_t quota_count;
     const struct pst_prefix_number *ttls; /* in ms: how long values live that do not say so themselves */
     uint32_t ttl_count;
+    struct pst_tier_options ssd;
 };
 
-/* Return: 0, -EINVAL, -ENOMEM, -ENOSPC; *@fault names the reason (see pst_arenas_open()). */
+/* Return: 0, -EINVAL, -ENOMEM, -ENOSPC; *@fault names the reason (see pst_arenas_open(), pst_log_open()). */
 int pst_store_open(const struct pst_store_options *options, struct pst_store **out, const char **fault);
 struct pst_store *pst_store_close(struct pst_store *store);
 
@@ -148,6 +150,7 @@ enum pst_put_flag {
     PST_PUT_IF_ABSENT = 1,
     PST_PUT_IF_GENERATION = 2, /* if_generation 0: the key must be absent */
     PST_PUT_CHECKSUM = 4,
+    PST_PUT_FETCHED = 128, /* of a value that is there: no time of its prefix */
 };
 
 struct pst_put {
@@ -166,6 +169,9 @@ struct pst_answer {
     uint64_t generation;
     uint64_t value_bytes;
 };
+
+/* True when what the put writes will have an end: the log does not take it. */
+bool pst_put_expires(const struct pst_shard *shard, const struct pst_put *put);
 
 /* A value being written: memory that only its writer knows. */
 struct pst_reservation {
@@ -275,7 +281,16 @@ struct pst_shard_stat {
     X(slots, "slots", "slots reserved and not yet committed")                                                \
     X(slot_bytes, "bytes", "bytes of memory in them")                                                        \
     X(waits, "gets", "gets that wait for their key")                                                         \
-    X(watches, "watches", "watches of prefixes")
+    X(watches, "watches", "watches of prefixes")                                                             \
+    X(ssd_keys, "keys", "keys whose values are on SSD alone")                                                \
+    X(ssd_bytes, "bytes", "bytes of their values")                                                           \
+    X(demotions, "count", "values moved from memory to SSD")                                                 \
+    X(demoted_bytes, "bytes", "bytes of them that were written")                                             \
+    X(promotions, "count", "values brought back into memory")                                                \
+    X(fetches, "count", "reads of the SSD for values")                                                       \
+    X(fetched_bytes, "bytes", "bytes that they read")                                                        \
+    X(ssd_corrupt, "count", "values on SSD that were found damaged")                                         \
+    X(ssd_errors, "count", "reads and writes that the SSD failed")
 
 struct pst_shard_later {
 #define X(name, unit, text) uint64_t name;

@@ -16,6 +16,7 @@ enum {
     PST_WIRE_VERSION = 4,
     PST_WIRE_VERSION_TTL = 4, /* has puts with a TTL */
     PST_WIRE_VERSION_OLDEST = 2,
+    PST_WIRE_VERSION_DURABLE = 4, /* has FLUSH, and puts that are DURABLE */
 
     PST_WIRE_OPS_MAX = 256, /* in one message */
     PST_WIRE_PLACES = 1024, /* of requests underway, in a session and shard */
@@ -57,7 +58,8 @@ enum pst_wire_code {
     PST_WIRE_SLOT_COMMIT = 24, /* if_generation: handle; attrs: location; depth: tier; bytes */
     PST_WIRE_SLOT_ABORT = 25,  /* if_generation: handle */
     PST_WIRE_COMMIT = 26,      /* bytes: how many of the operations behind it belong to it */
-    PST_WIRE_CODE_MAX = 26,
+    PST_WIRE_FLUSH = 27,       /* until all of the shard is durable */
+    PST_WIRE_CODE_MAX = 27,
     PST_WIRE_WATCH_OPEN = 32,  /* of the prefix in key; result.generation is its handle */
     PST_WIRE_WATCH_NEXT = 33,  /* if_generation: handle; offset: ms to wait; bytes: room. Data: changes */
     PST_WIRE_WATCH_CLOSE = 34, /* if_generation: handle */
@@ -72,6 +74,7 @@ enum pst_wire_op_flag {
     PST_WIRE_EXACT = 16,
     PST_WIRE_VALUE_IN_BULK = 32, /* put: the value comes by BULK, not behind the operation */
     PST_WIRE_AFTER = 64,         /* list, sweep: the key itself is left out */
+    PST_WIRE_DURABLE = 64,       /* put: answered when a crash would not lose it */
     PST_WIRE_WAIT = 64,          /* get: of a key that is not there, for if_generation ms */
     PST_WIRE_SPARE = 128,        /* sweep: leave pinned keys; get: attributes are wanted */
     PST_WIRE_REPLACE = 128,      /* reserve: neither owns the key nor respects who does */

@@ -119,3 +119,15 @@ void daemon_stop(struct daemon *d)
     assert_int_equal(rmdir(d->folder), 0);
     close(d->log_fd);
 }
+
+void daemon_kill(struct daemon *d)
+{
+    int status;
+
+    assert_int_equal(kill(d->pid, SIGKILL), 0);
+    status = wait_for_child(d->pid, STOP_SECONDS);
+    assert_true(WIFSIGNALED(status));
+    unlink(d->socket_path);
+    assert_int_equal(rmdir(d->folder), 0);
+    close(d->log_fd);
+}

@@ -21,6 +21,9 @@ void daemon_start(struct daemon *d, const char *const *args);
 /* SIGTERM; the exit status must be 0 and the socket gone. */
 void daemon_stop(struct daemon *d);
 
+/* SIGKILL. */
+void daemon_kill(struct daemon *d);
+
 /* Waits for a child, for @seconds at the most. Return: its status as of waitpid(); a child that outlives the
  * time is killed and fails the test. */
 int wait_for_child(pid_t pid, int seconds);

@@ -26,7 +26,8 @@ struct place {
     struct daemon daemon;
     struct penstock_node *node; /* KIND_MEMORY */
     char folder[64];
-    char url[256];
+    char ssd[64], ssd_bytes[16]; /* folder of its SSD; "": none */
+    char url[320];
     struct penstock *store;
 };
 
@@ -44,6 +45,11 @@ extern struct fixture fixture;
 
 /* @dram: as an option. @cache_prefix: a class of keys that may be evicted, or NULL. */
 void place_open(struct place *place, enum kind kind, const char *dram, const char *cache_prefix);
+/* The same with an SSD in a folder of its own; place_again() ends store and node and begins them anew on that
+ * folder, as a crash would have left them or not. */
+void place_open_ssd(struct place *place, enum kind kind, const char *dram, const char *cache_prefix,
+                    const char *ssd_bytes);
+void place_again(struct place *place, const char *dram, const char *cache_prefix, bool crash);
 void place_close(struct place *place);
 /* One more handle on the same store; embedded, the same one, since there is only one. */
 struct penstock *place_handle(struct place *place);
@@ -85,7 +91,8 @@ struct part {
 };
 
 extern const struct part part_values, part_conditions, part_batches, part_threads, part_keys, part_space,
-    part_views, part_waits, part_watches, part_fork, part_serve, part_slots, part_commits, part_stopped;
+    part_views, part_waits, part_watches, part_fork, part_serve, part_slots, part_commits, part_stopped,
+    part_tiers;
 
 int empty_store(void **state);
 

@@ -298,7 +298,7 @@ static void slow_requests_are_logged(void **state)
     assert_int_equal(s.log.slow, 1);
     assert_non_null(strstr(s.log.last_slow, request));
     assert_non_null(strstr(s.log.last_slow, "1 operations (put), first key 'slow key', 419430"));
-    assert_non_null(strstr(s.log.last_slow, "ms: values "));
+    assert_non_null(strstr(s.log.last_slow, "ms: fetches 0, values "));
     assert_null(penstock_close(store));
     stop(&s);
     free(value);

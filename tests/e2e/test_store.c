@@ -21,13 +21,20 @@ struct fixture fixture;
 
 /* ---- the store ---- */
 
+/* Pages of a store that is to spill soon are small. */
+static const char *page_size(const struct place *place)
+{
+    return *place->ssd ? "64K" : fixture.page_size;
+}
+
 static void place_url(struct place *place, const char *dram, const char *cache_prefix)
 {
     switch (place->kind) {
     case KIND_MEM:
-        snprintf(place->url, sizeof(place->url), "mem:?dram=%s&shards=%u&page_size=%s%s%s", dram,
-                 fixture.shards, fixture.page_size, cache_prefix ? "&cache=" : "",
-                 cache_prefix ? cache_prefix : "");
+        snprintf(place->url, sizeof(place->url), "mem:?dram=%s&shards=%u&page_size=%s%s%s%s%s%s%s", dram,
+                 fixture.shards, page_size(place), cache_prefix ? "&cache=" : "",
+                 cache_prefix ? cache_prefix : "", *place->ssd ? "&ssd_segment=2M&ssd=" : "", place->ssd,
+                 *place->ssd ? "&ssd_bytes=" : "", place->ssd_bytes);
         break;
     case KIND_TCP:
         snprintf(place->url, sizeof(place->url), "%s?lane=tcp", place->daemon.url_tcp);
@@ -56,8 +63,10 @@ bool place_is_private(void)
 
 static void node_start(struct place *place, const char *dram, const char *class)
 {
-    char text[5][128];
-    const char *const settings[] = {text[0], text[1], text[2], text[3], text[4], NULL};
+    char text[7][128];
+    const char *const settings[] = {text[0], text[1],          text[2],
+                                    text[3], text[4],          *place->ssd ? text[5] : NULL,
+                                    text[6], "ssd_segment=2M", NULL};
     struct penstock_node_options options = {.size = sizeof(options), .settings = settings};
 
     strcpy(place->folder, "/tmp/penstock-e2e-XXXXXX");
@@ -65,18 +74,23 @@ static void node_start(struct place *place, const char *dram, const char *class)
     snprintf(text[0], sizeof(text[0]), "unix=%s/socket", place->folder);
     snprintf(text[1], sizeof(text[1]), "dram=%s", dram);
     snprintf(text[2], sizeof(text[2]), "shards=%u", fixture.shards);
-    snprintf(text[3], sizeof(text[3]), "page_size=%s", fixture.page_size);
+    snprintf(text[3], sizeof(text[3]), "page_size=%s", page_size(place));
     snprintf(text[4], sizeof(text[4]), "class=%s", class);
+    snprintf(text[5], sizeof(text[5]), "ssd=%s", place->ssd);
+    snprintf(text[6], sizeof(text[6]), "ssd_bytes=%s", place->ssd_bytes);
     assert_result(penstock_node_open(&options, &place->node), 0);
 }
 
-void place_open(struct place *place, enum kind kind, const char *dram, const char *cache_prefix)
+static void place_start(struct place *place, const char *dram, const char *cache_prefix)
 {
     char shards[16], class[64] = "none/=keep";
-    const char *const args[] = {"--dram",          dram,      "--shards", shards, "--page-size",
-                                fixture.page_size, "--class", class,      NULL};
+    enum kind kind = place->kind;
+    const char *const args[] = {"--dram",        dram,          "--shards",
+                                shards,          "--page-size", page_size(place),
+                                "--class",       class,         *place->ssd ? "--ssd" : NULL,
+                                place->ssd,      "--ssd-bytes", place->ssd_bytes,
+                                "--ssd-segment", "2M",          NULL};
 
-    *place = (struct place){.kind = kind};
     snprintf(shards, sizeof(shards), "%u", fixture.shards);
     if (cache_prefix)
         snprintf(class, sizeof(class), "%s=cache", cache_prefix);
@@ -88,7 +102,22 @@ void place_open(struct place *place, enum kind kind, const char *dram, const cha
     assert_result(penstock_open(place->url, NULL, &place->store), 0);
 }
 
-void place_close(struct place *place)
+void place_open(struct place *place, enum kind kind, const char *dram, const char *cache_prefix)
+{
+    *place = (struct place){.kind = kind};
+    place_start(place, dram, cache_prefix);
+}
+
+void place_open_ssd(struct place *place, enum kind kind, const char *dram, const char *cache_prefix,
+                    const char *ssd_bytes)
+{
+    *place = (struct place){.kind = kind, .ssd = "/var/tmp/penstock-ssd-XXXXXX"};
+    assert_non_null(mkdtemp(place->ssd));
+    snprintf(place->ssd_bytes, sizeof(place->ssd_bytes), "%s", ssd_bytes);
+    place_start(place, dram, cache_prefix);
+}
+
+static void place_stop(struct place *place)
 {
     assert_null(penstock_close(place->store));
     if (place->kind == KIND_MEMORY) {
@@ -97,6 +126,27 @@ void place_close(struct place *place)
     } else if (place->kind != KIND_MEM) {
         daemon_stop(&place->daemon);
     }
+}
+
+void place_again(struct place *place, const char *dram, const char *cache_prefix, bool crash)
+{
+    if (crash)
+        daemon_kill(&place->daemon);
+    if (crash)
+        assert_null(penstock_close(place->store));
+    else
+        place_stop(place);
+    place_start(place, dram, cache_prefix);
+}
+
+void place_close(struct place *place)
+{
+    char command[128];
+
+    place_stop(place);
+    snprintf(command, sizeof(command), "rm -r '%s'", place->ssd);
+    if (*place->ssd)
+        assert_int_equal(system(command), 0);
 }
 
 struct penstock *place_handle(struct place *place)
@@ -278,7 +328,7 @@ int main(int argc, char **argv)
     static const struct part *const parts[] = {&part_values,  &part_conditions, &part_batches, &part_threads,
                                                &part_keys,    &part_space,      &part_views,   &part_waits,
                                                &part_watches, &part_fork,       &part_slots,   &part_commits,
-                                               &part_stopped};
+                                               &part_stopped, &part_tiers};
     struct CMUnitTest tests[TESTS_MAX];
     size_t count = 0;
     char name[64];
@@ -297,8 +347,10 @@ int main(int argc, char **argv)
     }
     fixture =
         (struct fixture){.kind = (enum kind)kind, .shards = (unsigned)atoi(argv[2]), .page_size = argv[3]};
-    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
-        count = add_part(parts[i], tests, count);
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        if (parts[i] != &part_tiers || !getenv("TEST_WITHOUT_SSD")) /* the node is of a version without */
+            count = add_part(parts[i], tests, count);
+    }
     if (argc == 5)
         cmocka_set_test_filter(argv[4]);
     snprintf(name, sizeof(name), "store_%s_%u", kinds[kind], fixture.shards);

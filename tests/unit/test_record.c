@@ -241,7 +241,7 @@ static void check_sums_tell_damage(void **state)
             bool covered = at < offsetof(struct pst_record, state) || at >= key_at;
 
             /* Sizes say how much there is to look at: not to be changed under the test's own feet. */
-            if (at >= offsetof(struct pst_record, value_bytes) && at < key_at && covered)
+            if (at >= offsetof(struct pst_record, generation) + 8 && at < key_at && covered)
                 continue;
             if (r->flags & PST_RECORD_EXTERNAL &&
                 at >= pst_record_body_at(r->flags, r->key_bytes, r->attr_bytes) + 12)

@@ -1,0 +1,129 @@
+/*
+ * local_tier.c: the embedded store's SSD. Operations that have to wait for it are parked (local_wait.c). No
+ * thread of its own drives the disk: whoever waits does, one thread for all, woken by the disk or by a thread
+ * that came by and found its operation done.
+ */
+#include "client/local_priv.h"
+
+#include "base/clock.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+
+enum { ROUND_MS_MAX = 20 };
+
+int pst_local_tier_init(struct pst_local *l)
+{
+    l->wake_fd = -1;
+    if (!pst_shard_tiered(pst_store_shard(l->store, 0)))
+        return 0;
+    l->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    return l->wake_fd < 0 ? -errno : 0;
+}
+
+bool pst_local_tiered(const struct pst_local *l)
+{
+    return l->wake_fd >= 0;
+}
+
+int pst_local_fetch(struct pst_local *l, uint32_t number, struct penstock_op *op, struct pst_record **record,
+                    uint64_t *offset, uint64_t bytes)
+{
+    struct pst_shard *shard = pst_store_shard(l->store, number);
+    struct pst_tier_wait *wait;
+    uint64_t from = 0;
+    int r;
+
+    if (pst_likely(!pst_record_on_disk(*record)) || bytes == 0)
+        return 0;
+    r = pst_tier_fetched(shard, *record, *offset, bytes, record, &from);
+    *offset -= from;
+    if (r != PST_BUSY)
+        return r;
+    r = pst_local_park_tier(l, number, op, &wait);
+    if (r == LOCAL_PARKED && pst_tier_fetch(shard, *record, *offset, bytes, pst_now_ns(), wait) != 0)
+        r = pst_local_unpark(l, wait, PENSTOCK_BUSY);
+    return r;
+}
+
+int pst_local_save(struct pst_local *l, uint32_t number, struct penstock_op *op, struct pst_record *record)
+{
+    struct pst_tier_wait *wait;
+    int r;
+
+    if (!record || pst_record_on_disk(record)) /* it has another value by now, or is there already */
+        return pst_local_flush(l, number, op);
+    r = pst_local_park_tier(l, number, op, &wait);
+    if (r == LOCAL_PARKED && pst_tier_save(pst_store_shard(l->store, number), record, wait) < 0)
+        r = pst_local_unpark(l, wait, -ENOMEM);
+    return r;
+}
+
+int pst_local_flush(struct pst_local *l, uint32_t number, struct penstock_op *op)
+{
+    struct pst_tier_wait *wait;
+    int r = pst_local_tiered(l) ? pst_local_park_tier(l, number, op, &wait) : -EOPNOTSUPP;
+
+    if (r == LOCAL_PARKED)
+        pst_tier_flush(pst_store_shard(l->store, number), wait);
+    return r;
+}
+
+/* Return: true when something happened in one of the shards. */
+static bool poll_shards(struct pst_local *l)
+{
+    bool something = false;
+
+    for (uint32_t i = 0; i < l->shard_count; i++) {
+        struct pst_shard *shard = pst_local_lock(l, i);
+        uint64_t now_ns = pst_now_ns();
+
+        something |= pst_shard_poll(shard, now_ns);
+        pst_shard_tick(shard, now_ns); /* others may wait for its pages */
+        pst_local_unlock(l, i);
+    }
+    return something;
+}
+
+static void sleep_on_disks(struct pst_local *l, int ms)
+{
+    struct pollfd fds[PST_SHARDS_MAX + 1];
+
+    for (uint32_t i = 0; i < l->shard_count; i++)
+        fds[i] = (struct pollfd){.fd = pst_tier_descriptor(pst_store_shard(l->store, i)), .events = POLLIN};
+    fds[l->shard_count] = (struct pollfd){.fd = l->wake_fd, .events = POLLIN};
+    poll(fds, l->shard_count + 1, ms);
+}
+
+void pst_local_tier_round(struct pst_local *l, uint64_t until_ns)
+{
+    uint64_t now_ns = pst_now_ns();
+    uint64_t left_ms = until_ns > now_ns ? (until_ns - now_ns) / 1000000 + 1 : 0;
+
+    pst_assert(pst_local_tiered(l));
+    if (l->disk_led) {
+        pst_local_sleep(l, pst_min(until_ns, now_ns + ROUND_MS_MAX * 1000000ull));
+        return;
+    }
+    l->disk_led = true;
+    pst_event_clear(l->wake_fd);
+    pthread_mutex_unlock(&l->handle->lock);
+    if (!poll_shards(l))
+        sleep_on_disks(l, (int)pst_min(left_ms, ROUND_MS_MAX));
+    pthread_mutex_lock(&l->handle->lock);
+    l->disk_led = false;
+    pthread_cond_broadcast(&l->stirred);
+}
+
+bool pst_local_again(struct pst_local *l, struct pst_local_tries *tries)
+{
+    pst_local_relieve(l);
+    if (!pst_local_tiered(l))
+        return ++tries->count < PRESSURE_ROUNDS;
+    if (!tries->until_ns)
+        tries->until_ns = pst_now_ns() + l->timeout_ms * 1000000ull;
+    pthread_mutex_lock(&l->handle->lock);
+    pst_local_tier_round(l, tries->until_ns);
+    pthread_mutex_unlock(&l->handle->lock);
+    return pst_now_ns() < tries->until_ns;
+}

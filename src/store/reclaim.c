@@ -1,0 +1,233 @@
+/*
+ * reclaim.c: segments of the log that a shard takes back before the log is full, one at a time. Where much of
+ * one is dead, what lives is moved. Where nearly all of it lives, values that may be evicted fall off: so
+ * that a log that is full of them holds the latest. Where they may not, moving them is worth it only when the
+ * log takes nothing any more.
+ */
+#include "store/tier_priv.h"
+
+#include "wire/route.h"
+
+enum {
+    LOOK_NS = 10000000,   /* between looks at the log */
+    IDLE_NS = 200000000,  /* the same when nothing was worth it */
+    REST_NS = 2000000000, /* after one that gained nothing */
+    SPARE_SEGMENTS = 3,   /* fewer free ones than this, or one a lane, beside the log's own, start it */
+    SPARSE_PERCENT = 50,  /* alive in a segment that is moved in time */
+    FULL_PERCENT = 75,    /* the same when the log is full */
+    STEP_VALUES = 64,
+};
+
+/* The shard's record of what lies at that place, if that is the value it names; NULL: it is dead. */
+static struct pst_record *owner_of(struct pst_shard *s, const struct pst_log_value *value,
+                                   struct pst_log_place at)
+{
+    const struct pst_store *store = s->store;
+    struct pst_log_place place;
+    struct pst_lookup lookup;
+    struct pst_record *r;
+
+    if (pst_route_shard(value->key, store->slot_seed, store->shard_count) != s->number)
+        return NULL;
+    lookup = pst_shard_lookup(s, value->key);
+    r = pst_shard_find(s, &lookup);
+    if (!r || r->generation != value->generation)
+        return NULL;
+    place = pst_record_place(r);
+    return place.segment == at.segment && place.offset == at.offset ? r : NULL;
+}
+
+/* ---- one value ---- */
+
+/* The log has no copy of a value in memory any more. */
+static void unplace(struct pst_tier *t, struct pst_record *r)
+{
+    struct pst_log_value value = pst_record_log_value(r);
+
+    pst_log_forget(t->lane, &value, pst_record_place(r));
+    pst_record_set_place(r, (struct pst_log_place){0, 0});
+}
+
+/* Return: true when the value need not be moved. */
+static bool falls_off(struct pst_tier *t, struct pst_record *r, uint64_t now_ns)
+{
+    struct pst_shard *s = t->shard;
+
+    if (!t->reclaim.dense || !(r->flags & PST_RECORD_CACHE) || !pst_record_loose(s, r, now_ns))
+        return false;
+    if (r->flags & PST_RECORD_ON_DISK)
+        pst_record_evict(s, r);
+    else
+        unplace(t, r);
+    return true;
+}
+
+/* Return: 0, PST_BUSY. */
+static int take_one(struct pst_tier *t, uint64_t now_ns)
+{
+    struct pst_reclaiming *rc = &t->reclaim;
+    struct pst_record *r = owner_of(t->shard, &rc->found.value, rc->found.place);
+    struct pst_move *move;
+    int result;
+
+    if (!r || falls_off(t, r, now_ns))
+        return 0;
+    if (pst_list_empty(&rc->idle))
+        return PST_BUSY;
+    move = pst_list_first(&rc->idle, struct pst_move, link);
+    move->log =
+        (struct pst_log_move){.value = rc->found.value, .from = rc->found.place, .crc = rc->found.crc};
+    result = pst_log_move(t->lane, &move->log);
+    if (result == -EBUSY || (result < 0 && rc->moving > 0))
+        return PST_BUSY;
+    if (result < 0) { /* it stays, and its segment with it */
+        rc->failed = true;
+        return 0;
+    }
+    pst_list_remove(&move->link);
+    rc->moving++;
+    return 0;
+}
+
+/* What cannot be read there is lost, unless memory has it. */
+static void lost(struct pst_tier *t, struct pst_record *r, int result)
+{
+    struct pst_shard *s = t->shard;
+
+    s->stat_later.ssd_corrupt += result == -EBADMSG;
+    s->stat_later.ssd_errors += result != -EBADMSG;
+    if (r->flags & PST_RECORD_ON_DISK)
+        pst_shard_unlink_as(s, r, PST_WIRE_CHANGE_EVICTED);
+    else
+        unplace(t, r);
+}
+
+void pst_move_done(struct pst_tier *t, struct pst_move *move)
+{
+    const struct pst_log_move *log = &move->log;
+    struct pst_record *r = owner_of(t->shard, &log->value, log->from);
+    int result = log->op.result;
+
+    pst_assert(t->reclaim.moving > 0);
+    t->reclaim.moving--;
+    pst_list_push_back(&t->reclaim.idle, &move->link);
+    if (result == 0 && r) {
+        pst_record_set_place(r, log->to);
+        pst_log_forget(t->lane, &log->value, log->from);
+    } else if (result == 0) {
+        if (pst_log_bury(t->lane, &log->value, log->to) < 0)
+            t->shard->stat_later.ssd_errors++;
+    } else if (r && (result == -EBADMSG || result == -EIO)) {
+        lost(t, r, result);
+    } else {
+        t->reclaim.failed |= r != NULL;
+    }
+}
+
+/* ---- segments ---- */
+
+static void ended(struct pst_tier *t, uint64_t now_ns)
+{
+    struct pst_reclaiming *rc = &t->reclaim;
+    struct pst_log_stat stat;
+
+    rc->state = PST_RECLAIMING_NONE;
+    rc->look_ns = now_ns;
+    pst_log_stat(t->shard->store->log, &stat);
+    if (rc->failed || (!rc->sparse && stat.segments_free <= rc->free_before))
+        rc->rest_until_ns = now_ns + REST_NS;
+    atomic_fetch_sub_explicit(&t->shard->store->reclaims, 1, memory_order_relaxed);
+    if (t->full_until_ns)
+        t->full_until_ns = 1;
+}
+
+/* Return: what pst_log_reclaim_begin() says. */
+static int choose(struct pst_tier *t, bool full, uint64_t now_ns)
+{
+    int r = pst_log_reclaim_begin(t->lane, SPARSE_PERCENT);
+    bool cache = t->shard->ssd_cache_keys > 0;
+
+    t->reclaim.sparse = r > 0;
+    t->reclaim.dense = false;
+    if (r == 0 && (cache || full) && now_ns >= t->reclaim.rest_until_ns) {
+        t->reclaim.dense = cache;
+        r = pst_log_reclaim_begin(t->lane, cache ? 100 : FULL_PERCENT);
+    }
+    return r;
+}
+
+static bool begin(struct pst_tier *t, uint64_t now_ns)
+{
+    const struct pst_store *store = t->shard->store;
+    struct pst_log_stat stat;
+    int r;
+
+    if (t->closing || now_ns < t->reclaim.look_ns)
+        return false;
+    t->reclaim.look_ns = now_ns + LOOK_NS;
+    pst_log_stat(store->log, &stat);
+    if (stat.segments_free >= store->shard_count + pst_max(SPARE_SEGMENTS, store->shard_count))
+        return false;
+    r = choose(t, stat.segments_free <= store->shard_count, now_ns);
+    if (r <= 0) {
+        t->reclaim.look_ns = now_ns + IDLE_NS;
+        return false;
+    }
+    t->reclaim.state = PST_RECLAIMING_WALK;
+    t->reclaim.free_before = stat.segments_free;
+    t->reclaim.pending = t->reclaim.failed = false;
+    atomic_fetch_add_explicit(&t->shard->store->reclaims, 1, memory_order_relaxed);
+    return true;
+}
+
+static bool walk(struct pst_tier *t, uint64_t now_ns)
+{
+    struct pst_reclaiming *rc = &t->reclaim;
+    int i = 0;
+
+    for (; i < STEP_VALUES; i++) {
+        int r = rc->pending ? 1 : pst_log_reclaim_next(t->lane, &rc->found);
+
+        if (r == -EAGAIN)
+            break;
+        if (r == 0 || t->closing) {
+            rc->state = PST_RECLAIMING_MOVES;
+            return true;
+        }
+        rc->pending = take_one(t, now_ns) == PST_BUSY;
+        if (rc->pending)
+            break;
+    }
+    return i > 0;
+}
+
+bool pst_reclaim_run(struct pst_tier *t, uint64_t now_ns)
+{
+    struct pst_reclaiming *rc = &t->reclaim;
+
+    switch (rc->state) {
+    case PST_RECLAIMING_NONE:
+        return begin(t, now_ns);
+    case PST_RECLAIMING_WALK:
+        return walk(t, now_ns);
+    case PST_RECLAIMING_MOVES:
+        if (rc->moving > 0)
+            return false;
+        pst_log_reclaim_end(t->lane);
+        rc->state = PST_RECLAIMING_END;
+        return true;
+    default:
+        pst_assert(rc->state == PST_RECLAIMING_END);
+        if (!pst_log_reclaim_over(t->lane))
+            return false;
+        ended(t, now_ns);
+        return true;
+    }
+}
+
+void pst_reclaim_init(struct pst_tier *t)
+{
+    pst_list_init(&t->reclaim.idle);
+    for (int i = 0; i < PST_MOVES_MAX; i++)
+        pst_list_push_back(&t->reclaim.idle, &t->reclaim.moves[i].link);
+}

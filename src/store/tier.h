@@ -1,0 +1,76 @@
+/*
+ * tier.h: values on SSD. A store with a log moves values from its memory there, the least recently used
+ * first, and brings them back when they are used. A value on SSD keeps its record, as a stub (record.h): all
+ * that looks at keys alone works on it as on any. Whoever wants its bytes *fetches* it first.
+ *
+ * What takes time is a *wait*, in memory of the caller, who polls (pst_shard_poll()) until it has ended.
+ * Threads: the shard's.
+ */
+#ifndef PST_TIER_H
+#define PST_TIER_H
+
+#include "base/list.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct pst_shard;
+struct pst_store;
+struct pst_record;
+struct pst_fetch;
+
+struct pst_tier_options {
+    const char *const *folders;
+    uint32_t folder_count;  /* 0: no SSD */
+    uint64_t bytes;         /* of all folders together */
+    uint64_t segment_bytes; /* 0: the log's own choice */
+    const char *driver;     /* NULL: the best there is */
+};
+
+struct pst_tier_wait {
+    struct pst_list link;
+    struct pst_fetch *fetch;
+    struct pst_record *record; /* a save that has not begun */
+    bool ended;
+    int result; /* then: 0 or -errno */
+};
+
+bool pst_shard_tiered(const struct pst_shard *shard);
+/* What could not be had for the log, for people; "" when all could. */
+const char *pst_store_tier_note(const struct pst_store *store);
+
+/* True when an operation on this record needs its bytes fetched. */
+bool pst_record_on_disk(const struct pst_record *record);
+
+/*
+ * Begins to bring bytes [@offset, @offset + @bytes) of a value on disk into memory, or joins who does.
+ * Return: 0, and @wait is the tier's until pst_tier_leave(); -ENOMEM, PST_BUSY.
+ */
+int pst_tier_fetch(struct pst_shard *shard, struct pst_record *stub, uint64_t offset, uint64_t bytes,
+                   uint64_t now_ns, struct pst_tier_wait *wait);
+/*
+ * While such a wait has ended and not been left: *@record has the bytes from byte *@from of the value on.
+ * Return: 0; PST_BUSY they have not been fetched; -EBADMSG, -EIO.
+ */
+int pst_tier_fetched(struct pst_shard *shard, const struct pst_record *stub, uint64_t offset, uint64_t bytes,
+                     struct pst_record **record, uint64_t *from);
+
+/* Has the record's value written, and ends when a crash would not lose it any more. Return: 0, -ENOMEM,
+ * -EINVAL the value has an end. */
+int pst_tier_save(struct pst_shard *shard, struct pst_record *record, struct pst_tier_wait *wait);
+/* The same for all that was written or deleted before in this shard. */
+void pst_tier_flush(struct pst_shard *shard, struct pst_tier_wait *wait);
+/* Gives a wait up, ended or not; what it was for goes on. */
+void pst_tier_leave(struct pst_shard *shard, struct pst_tier_wait *wait);
+
+/* Carries on what is underway. Return: true when something happened. */
+bool pst_shard_poll(struct pst_shard *shard, uint64_t now_ns);
+/* The next wait that has ended since; NULL: none. */
+struct pst_tier_wait *pst_tier_ended(struct pst_shard *shard);
+bool pst_tier_has_ended(const struct pst_shard *shard);
+/* True when something waits for memory, so that a poll is due soon though no disk says so. */
+bool pst_tier_impatient(const struct pst_shard *shard);
+/* To sleep on; -1: there is nothing to wait for. */
+int pst_tier_descriptor(const struct pst_shard *shard);
+
+#endif

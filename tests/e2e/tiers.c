@@ -1,0 +1,464 @@
+/* tiers.c: a store with an SSD below its memory. Each test has one of its own, with little memory, and writes
+ * more than fits. */
+#include "e2e.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MIB (1ull << 20)
+
+enum { COUNT = 72 };
+
+static uint64_t size_of(int i)
+{
+    static const uint64_t some[] = {1 << 20, 700000, 65536, 4096, 300000, 65537, 100, 2049, 1 << 20};
+
+    return some[i % 9];
+}
+
+static const char *key_of(int i)
+{
+    static char key[4][32];
+    static int at;
+
+    at = (at + 1) % 4;
+    snprintf(key[at], sizeof(key[at]), "t/%03d", i);
+    return key[at];
+}
+
+static void open_small(struct place *place, const char *cache_prefix)
+{
+    place_open_ssd(place, fixture.kind, "16M", cache_prefix, "256M");
+}
+
+static void put_all(struct penstock *store, int seed)
+{
+    for (int i = 0; i < COUNT; i++)
+        put_value(store, key_of(i), size_of(i), seed + i);
+}
+
+static void expect_all(struct penstock *store, int seed)
+{
+    for (int i = 0; i < COUNT; i++)
+        expect_bytes(store, key_of(i), size_of(i), seed + i);
+}
+
+/* Puts 28 MB into 16 MiB, so that early values lie on SSD alone. */
+static void spill(struct place *place, int seed)
+{
+    put_all(place->store, seed);
+    assert_true(stat_of(place->store).ssd_keys > 0);
+}
+
+static void more_than_memory(void **state)
+{
+    struct penstock_stat stat;
+    struct place place;
+
+    (void)state;
+    open_small(&place, NULL);
+    spill(&place, 1);
+    expect_all(place.store, 1);
+    expect_all(place.store, 1);
+    stat = stat_of(place.store);
+    assert_int_equal(stat.keys, COUNT);
+    assert_int_equal(stat.evictions, 0);
+    assert_int_equal(stat.no_space, 0);
+    assert_true(stat.demotions > 0 && stat.fetches > 0 && stat.ssd_bytes > 4 * MIB);
+    assert_int_equal(stat.ssd_corrupt + stat.ssd_errors, 0);
+    expect_unpinned(place.store);
+    place_close(&place);
+}
+
+/* Values that come and go between the tiers without being changed are written once. */
+static void clean_values_are_not_written_again(void **state)
+{
+    struct place place;
+    uint64_t written;
+
+    (void)state;
+    open_small(&place, NULL);
+    spill(&place, 1);
+    assert_result(penstock_flush(place.store), 0);
+    written = stat_of(place.store).demoted_bytes;
+    for (int i = 0; i < 3; i++)
+        expect_all(place.store, 1);
+    assert_int_equal(stat_of(place.store).demoted_bytes, written);
+    place_close(&place);
+}
+
+static void overwritten_and_deleted(void **state)
+{
+    struct place place;
+
+    (void)state;
+    open_small(&place, NULL);
+    spill(&place, 1);
+    for (int i = 0; i < COUNT; i += 3)
+        put_value(place.store, key_of(i), size_of(i), 1000 + i);
+    for (int i = 1; i < COUNT; i += 3)
+        assert_result(penstock_delete(place.store, key_of(i), 5), 0);
+    for (int i = 0; i < COUNT; i++) {
+        if (i % 3 == 1)
+            assert_result(penstock_exists(place.store, key_of(i), 5), PENSTOCK_MISS);
+        else
+            expect_bytes(place.store, key_of(i), size_of(i), i % 3 ? 1 + i : 1000 + i);
+    }
+    assert_int_equal(stat_of(place.store).keys, COUNT - COUNT / 3);
+    assert_result(penstock_delete_prefix(place.store, "t/", 2, NULL), 0);
+    assert_int_equal(stat_of(place.store).keys, 0);
+    assert_int_equal(stat_of(place.store).ssd_keys, 0);
+    place_close(&place);
+}
+
+static void ranges(void **state)
+{
+    uint8_t *buf = bytes_new(MIB);
+    struct place place;
+    uint64_t random = 7;
+
+    (void)state;
+    open_small(&place, NULL);
+    spill(&place, 1);
+    for (int i = 0; i < 3 * COUNT; i++) {
+        uint64_t size = size_of(i % COUNT), from = next_random(&random) % size / 8 * 8;
+        uint64_t bytes = 1 + next_random(&random) % (size - from);
+        struct penstock_op op = {0};
+
+        penstock_prep_get_range(&op, key_of(i % COUNT), 5, from, buf, bytes);
+        assert_result(run_op(place.store, &op), 0);
+        assert_int_equal(op.value_bytes, size);
+        assert_true(filled_from(buf, from, bytes, 1 + i % COUNT));
+        penstock_prep_get_range(&op, key_of(i % COUNT), 5, size - 5, buf, 6);
+        assert_result(run_op(place.store, &op), -ERANGE);
+    }
+    place_close(&place);
+    free(buf);
+}
+
+/* Only the blocks that a range touches are read. */
+static void ranges_read_their_blocks(void **state)
+{
+    struct penstock_op op = {0};
+    struct penstock_stat before;
+    struct place place;
+    uint8_t buf[64];
+
+    (void)state;
+    open_small(&place, NULL);
+    spill(&place, 1);
+    before = stat_of(place.store);
+    for (int i = 0; i < COUNT; i += 9) {
+        penstock_prep_get_range(&op, key_of(i), 5, 500000 / 8 * 8, buf, sizeof(buf));
+        assert_result(run_op(place.store, &op), 0);
+    }
+    assert_true(stat_of(place.store).fetches > before.fetches);
+    assert_true(stat_of(place.store).fetched_bytes - before.fetched_bytes <=
+                (stat_of(place.store).fetches - before.fetches) * 65536);
+    place_close(&place);
+}
+
+static void conditions(void **state)
+{
+    struct place place;
+    struct penstock_op op = {0}, get = {0};
+    uint64_t generation;
+    uint8_t buf[100000];
+
+    (void)state;
+    open_small(&place, NULL);
+    spill(&place, 1);
+    penstock_prep(&op, PENSTOCK_STAT_KEY, "t/002", 5);
+    assert_result(run_op(place.store, &op), 0);
+    assert_int_equal(op.value_bytes, 65536);
+    generation = op.generation;
+    penstock_prep_put(&op, "t/002", 5, "new", 3);
+    op.flags = PENSTOCK_IF_ABSENT;
+    assert_result(run_op(place.store, &op), PENSTOCK_EXISTS);
+    penstock_prep_get(&get, "t/002", 5, buf, sizeof(buf));
+    get.flags = PENSTOCK_IF_GENERATION;
+    get.if_generation = generation;
+    assert_result(run_op(place.store, &get), 0);
+    assert_true(filled(buf, 65536, 3));
+    assert_int_equal(get.generation, generation); /* on its way between the tiers it stays the same value */
+    get.flags = PENSTOCK_UNLESS_GENERATION;
+    assert_result(run_op(place.store, &get), PENSTOCK_EXISTS);
+    penstock_prep_put(&op, "t/002", 5, "new", 3);
+    op.flags = PENSTOCK_IF_GENERATION;
+    op.if_generation = generation;
+    assert_result(run_op(place.store, &op), 0);
+    assert_result(run_op(place.store, &op), PENSTOCK_STALE);
+    place_close(&place);
+}
+
+static void listed_in_order(void **state)
+{
+    struct place place;
+    struct penstock_list *list;
+    struct penstock_entry entry;
+    int count = 0;
+
+    (void)state;
+    open_small(&place, NULL);
+    spill(&place, 1);
+    assert_result(penstock_list_open(place.store, NULL, &list), 0);
+    while (penstock_list_next(list, &entry) == 1) {
+        assert_int_equal(entry.key_bytes, 5);
+        assert_memory_equal(entry.key, key_of(count), 5);
+        assert_int_equal(entry.value_bytes, size_of(count));
+        count++;
+    }
+    penstock_list_close(list);
+    assert_int_equal(count, COUNT);
+    place_close(&place);
+}
+
+static void batches(void **state)
+{
+    struct penstock_op ops[COUNT] = {0};
+    uint8_t *bufs = bytes_new(COUNT * MIB);
+    struct place place;
+
+    (void)state;
+    open_small(&place, NULL);
+    spill(&place, 1);
+    for (int round = 0; round < 3; round++) {
+        char keys[COUNT][8];
+
+        for (int i = 0; i < COUNT; i++) {
+            strcpy(keys[i], key_of(i));
+            penstock_prep_get(&ops[i], keys[i], 5, bufs + i * MIB, MIB);
+        }
+        assert_int_equal(penstock_batch(place.store, ops, COUNT), 0);
+        for (int i = 0; i < COUNT; i++)
+            assert_true(ops[i].value_bytes == size_of(i) && filled(bufs + i * MIB, size_of(i), 1 + i));
+    }
+    place_close(&place);
+    free(bufs);
+}
+
+static void views(void **state)
+{
+    struct penstock_view view[COUNT];
+    struct place place;
+
+    (void)state;
+    if (!place_has_views())
+        return;
+    open_small(&place, NULL);
+    spill(&place, 1);
+    for (int i = 0; i < COUNT; i++) {
+        assert_result(penstock_view(place.store, key_of(i), 5, &view[i]), 0);
+        assert_true(view[i].bytes == size_of(i) && filled(view[i].data, view[i].bytes, 1 + i));
+        if (i >= 2) { /* two at a time stay whatever else comes and goes */
+            assert_true(filled(view[i - 2].data, view[i - 2].bytes, 1 + i - 2));
+            penstock_view_release(place.store, &view[i - 2]);
+        }
+    }
+    penstock_view_release(place.store, &view[COUNT - 2]);
+    penstock_view_release(place.store, &view[COUNT - 1]);
+    place_close(&place);
+}
+
+static void commits(void **state)
+{
+    struct penstock_op ops[3] = {0};
+    struct place place;
+
+    (void)state;
+    open_small(&place, NULL);
+    spill(&place, 1);
+    penstock_prep_put(&ops[0], "t/000", 5, "first", 5);
+    penstock_prep(&ops[1], PENSTOCK_DELETE, "t/001", 5);
+    penstock_prep_put(&ops[2], "t/new", 5, "third", 5);
+    assert_result(penstock_commit(place.store, ops, 3), 0);
+    assert_result(penstock_exists(place.store, "t/001", 5), PENSTOCK_MISS);
+    for (int i = 2; i < COUNT; i++)
+        expect_bytes(place.store, key_of(i), size_of(i), 1 + i);
+    place_close(&place);
+}
+
+/* What ends in order comes back whole, with its generations. */
+static void restart(void **state)
+{
+    struct penstock_op before = {0}, after = {0};
+    struct place place;
+
+    (void)state;
+    open_small(&place, NULL);
+    spill(&place, 1);
+    for (int i = 0; i < COUNT; i += 5)
+        put_value(place.store, key_of(i), size_of(i), 2000 + i);
+    for (int i = 1; i < COUNT; i += 5)
+        assert_result(penstock_delete(place.store, key_of(i), 5), 0);
+    penstock_prep(&before, PENSTOCK_STAT_KEY, "t/003", 5);
+    assert_result(run_op(place.store, &before), 0);
+    place_again(&place, "16M", NULL, false);
+    penstock_prep(&after, PENSTOCK_STAT_KEY, "t/003", 5);
+    assert_result(run_op(place.store, &after), 0);
+    assert_int_equal(after.generation, before.generation);
+    for (int i = 0; i < COUNT; i++) {
+        if (i % 5 == 1)
+            assert_result(penstock_exists(place.store, key_of(i), 5), PENSTOCK_MISS);
+        else
+            expect_bytes(place.store, key_of(i), size_of(i), i % 5 ? 1 + i : 2000 + i);
+    }
+    penstock_prep_put(&after, "t/003", 5, "x", 1);
+    assert_result(run_op(place.store, &after), 0);
+    assert_true(after.generation > before.generation);
+    place_close(&place);
+}
+
+/* What was acknowledged as durable is there after a crash, and what a flush saw deleted is not. */
+static void crash(void **state)
+{
+    struct penstock_op op = {0};
+    uint8_t *value = bytes_new(MIB);
+    struct place place;
+
+    (void)state;
+    if (fixture.kind == KIND_MEM || fixture.kind == KIND_MEMORY)
+        return; /* it would end with the store */
+    open_small(&place, NULL);
+    for (int i = 0; i < COUNT; i++) {
+        fill(value, size_of(i), 1 + i);
+        penstock_prep_put(&op, key_of(i), 5, value, size_of(i));
+        op.flags = PENSTOCK_DURABLE;
+        assert_result(run_op(place.store, &op), 0);
+    }
+    for (int i = 0; i < COUNT; i += 4)
+        assert_result(penstock_delete(place.store, key_of(i), 5), 0);
+    assert_result(penstock_flush(place.store), 0);
+    place_again(&place, "16M", NULL, true);
+    for (int i = 0; i < COUNT; i++) {
+        if (i % 4 == 0)
+            assert_result(penstock_exists(place.store, key_of(i), 5), PENSTOCK_MISS);
+        else
+            expect_bytes(place.store, key_of(i), size_of(i), 1 + i);
+    }
+    place_close(&place);
+    free(value);
+}
+
+/* Both tiers full: no space, and all that was there is there. */
+static void full(void **state)
+{
+    struct place place;
+    char key[32];
+    int count = 0, r = 0;
+
+    (void)state;
+    place_open_ssd(&place, fixture.kind, "16M", NULL, "96M");
+    for (; r == 0 && count < 600; count++) {
+        snprintf(key, sizeof(key), "f/%d", count);
+        r = put_filled(place.store, key, MIB / 4, count);
+    }
+    assert_result(r, -ENOSPC);
+    count--;
+    assert_in_range(count, 200, 450);
+    for (int i = 0; i < count; i++) {
+        snprintf(key, sizeof(key), "f/%d", i);
+        expect_bytes(place.store, key, MIB / 4, i);
+    }
+    place_close(&place);
+}
+
+/* A log that is small, but not too small for its shards. */
+static const char *little_ssd(void)
+{
+    return fixture.shards > 4 ? "128M" : "64M";
+}
+
+/* Many times what the SSD holds is written, while some values never change: they are moved out of the way. */
+static void overwritten_for_long(void **state)
+{
+    enum { KEYS = 40, ROUNDS = 16, STAYS = 5 };
+    struct place place;
+    uint64_t bytes = 400000;
+
+    (void)state;
+    place_open_ssd(&place, fixture.kind, "16M", NULL, little_ssd());
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int i = 0; i < KEYS; i++) {
+            if (round == 0 || i % STAYS)
+                put_value(place.store, key_of(i), bytes, i % STAYS ? 100 * round + i : i);
+        }
+        assert_result(penstock_flush(place.store), 0);
+    }
+    for (int again = 0; again < 2; again++) {
+        assert_int_equal(stat_of(place.store).keys, KEYS);
+        assert_int_equal(stat_of(place.store).ssd_corrupt + stat_of(place.store).ssd_errors, 0);
+        for (int i = 0; i < KEYS; i++)
+            expect_bytes(place.store, key_of(i), bytes, i % STAYS ? 100 * (ROUNDS - 1) + i : i);
+        if (again == 0)
+            place_again(&place, "16M", NULL, false);
+    }
+    place_close(&place);
+}
+
+/* Values that may be evicted fall off the SSD's end, the latest are there. */
+static void falls_off(void **state)
+{
+    enum { KEYS = 600, LATEST = 30 };
+    struct penstock_stat stat;
+    struct place place;
+    uint64_t bytes = 300000;
+    uint8_t *value = bytes_new(bytes);
+
+    (void)state;
+    place_open_ssd(&place, fixture.kind, "16M", "t/", little_ssd());
+    put_value(place.store, "keep", bytes, 7);
+    for (int i = 0; i < KEYS; i++)
+        put_value(place.store, key_of(i), bytes, i);
+    stat = stat_of(place.store);
+    assert_int_equal(stat.keys + stat.evictions, KEYS + 1);
+    assert_int_equal(stat.no_space, 0);
+    assert_in_range(stat.keys, 80, KEYS - 100);
+    for (int i = KEYS - LATEST; i < KEYS && fixture.shards == 1; i++)
+        expect_bytes(place.store, key_of(i), bytes, i);
+    for (int i = 0; i < KEYS; i++) { /* what comes back into memory may push others off */
+        int r = penstock_get(place.store, key_of(i), 5, value, bytes, NULL);
+
+        assert_true(r == PENSTOCK_MISS || (r == 0 && filled(value, bytes, i)));
+    }
+    expect_bytes(place.store, "keep", bytes, 7);
+    place_again(&place, "16M", "t/", false);
+    expect_bytes(place.store, "keep", bytes, 7);
+    place_close(&place);
+    free(value);
+}
+
+static void without_ssd(void **state)
+{
+    struct penstock_op op = {0};
+
+    (void)state;
+    penstock_prep_put(&op, "k", 1, "v", 1);
+    op.flags = PENSTOCK_DURABLE;
+    assert_result(run_op(STORE, &op), -EOPNOTSUPP);
+    assert_result(penstock_exists(STORE, "k", 1), PENSTOCK_MISS);
+    assert_result(penstock_flush(STORE), -EOPNOTSUPP);
+}
+
+static const struct CMUnitTest tests[] = {
+    TEST(more_than_memory),
+    TEST(clean_values_are_not_written_again),
+    TEST(overwritten_and_deleted),
+    TEST(ranges),
+    TEST(ranges_read_their_blocks),
+    TEST(conditions),
+    TEST(listed_in_order),
+    TEST(batches),
+    TEST(views),
+    TEST(commits),
+    TEST(restart),
+    TEST(crash),
+    TEST(full),
+    TEST(overwritten_for_long),
+    TEST(falls_off),
+    TEST(without_ssd),
+};
+
+PART(part_tiers, tests);
