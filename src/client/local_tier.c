@@ -49,14 +49,15 @@ int pst_local_fetch(struct pst_local *l, uint32_t number, struct penstock_op *op
 int pst_local_save(struct pst_local *l, uint32_t number, struct penstock_op *op, struct pst_record *record)
 {
     struct pst_tier_wait *wait;
-    int r;
+    int r, begun;
 
     if (!record || pst_record_on_disk(record)) /* it has another value by now, or is there already */
         return pst_local_flush(l, number, op);
     r = pst_local_park_tier(l, number, op, &wait);
-    if (r == LOCAL_PARKED && pst_tier_save(pst_store_shard(l->store, number), record, wait) < 0)
-        r = pst_local_unpark(l, wait, -ENOMEM);
-    return r;
+    if (r != LOCAL_PARKED)
+        return r;
+    begun = pst_tier_save(pst_store_shard(l->store, number), record, wait);
+    return begun < 0 ? pst_local_unpark(l, wait, begun) : r;
 }
 
 int pst_local_flush(struct pst_local *l, uint32_t number, struct penstock_op *op)
