@@ -218,7 +218,8 @@ static bool too_new(const struct pst_channel *ch, const struct penstock_op *op)
         ((op->code == PENSTOCK_PUT || op->code == PENSTOCK_SLOT_COMMIT) && op->flags & PENSTOCK_DURABLE);
 
     return (ttl && ch->welcome.version < PST_WIRE_VERSION_TTL) ||
-           (durable && ch->welcome.version < PST_WIRE_VERSION_DURABLE);
+           (durable && ch->welcome.version < PST_WIRE_VERSION_DURABLE) ||
+           (op->code >= PST_WIRE_ROLE_FIRST && ch->welcome.version < PST_WIRE_VERSION_POOL);
 }
 
 /* Return: false when no request is free. */

@@ -219,7 +219,7 @@ static int open_all(struct settings *settings, struct served *served, char *faul
         return r;
     pst_options_print(&options, settings, line + strlen(line), sizeof(line) - strlen(line));
     log_line(NULL, line);
-    r = pst_node_open(&settings->node, log_line, NULL, &served->node, fault);
+    r = pst_node_open(&settings->node, NULL, log_line, NULL, &served->node, fault);
     if (r == 0 && served->door)
         r = serve_door(served, settings, fault);
     return r;

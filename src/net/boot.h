@@ -16,7 +16,7 @@ enum {
     PST_BOOT_SHARDS_MAX = 256,
     PST_BOOT_ARENAS_MAX = 64,
     PST_BOOT_SECRET_BYTES_MAX = 4096,
-    PST_BOOT_VERSION = 4, /* of a session, here and over the transport: the highest that both sides speak */
+    PST_BOOT_VERSION = 5, /* of a session, here and over the transport: the highest that both sides speak */
     PST_BOOT_VERSION_OLDEST = 2,
     PST_BOOT_VERSION_LONG_PACKETS = 3, /* sessions before it move bytes in the packets of then */
 };

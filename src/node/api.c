@@ -33,7 +33,7 @@ int penstock_node_open(const struct penstock_node_options *options, struct penst
         return pst_fail(-ENOMEM, "out of memory");
     r = apply_settings(&settings, options->settings);
     if (r == 0) {
-        r = pst_node_open(&settings, options->log, options->log_ctx, &node->node, fault);
+        r = pst_node_open(&settings, NULL, options->log, options->log_ctx, &node->node, fault);
         if (r < 0)
             pst_fail(r, "%s", fault);
     }

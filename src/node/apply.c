@@ -440,6 +440,25 @@ static void apply_stat(struct pst_request *q, uint32_t index)
     pst_reply_add(q, &result);
 }
 
+/* ---- what the node is besides ---- */
+
+static void apply_role(struct pst_request *q, uint32_t index)
+{
+    struct pst_worker *w = q->worker;
+    const struct pst_node_role *role = &w->node->role;
+    uint64_t room = pst_min(pst_min(w->ops[index].bytes, pst_reply_room(q, index)), SCRATCH_BYTES);
+    struct pst_wire_result result = {.result = -EOPNOTSUPP};
+
+    if (role->carry_out) {
+        result = (struct pst_wire_result){.data = w->scratch};
+        role->carry_out(role->ctx, &w->ops[index], w->now_ns, w->scratch, room, &result);
+        pst_assert(result.bytes <= room);
+        if (result.result == -ENOBUFS && room < w->ops[index].bytes)
+            result.result = PST_BUSY; /* its neighbours in the batch take the room */
+    }
+    pst_reply_add(q, &result);
+}
+
 /* ---- a batch ---- */
 
 /* A commit underway keeps an operation on its keys waiting; the client tries again. */
@@ -466,6 +485,10 @@ static void apply_one(struct pst_request *q, uint32_t index)
     if (pst_unlikely(*q->worker->locks) && locked(q, index)) {
         pong.result = PST_BUSY;
         pst_reply_add(q, &pong);
+        return;
+    }
+    if (pst_unlikely(q->worker->ops[index].code >= PST_WIRE_ROLE_FIRST)) {
+        apply_role(q, index);
         return;
     }
     switch (q->worker->ops[index].code) {
@@ -521,7 +544,7 @@ void pst_apply_prefetch(struct pst_worker *w, uint32_t count)
 void pst_apply(struct pst_request *q)
 {
     for (uint32_t i = 0; i < q->count; i++) {
-        q->trace.codes |= 1ull << q->worker->ops[i].code;
+        q->trace.codes |= 1ull << pst_min(q->worker->ops[i].code, PST_TRACE_ROLE);
         if (pst_unlikely(q->worker->ops[i].code == PST_WIRE_COMMIT))
             i += pst_apply_commit(q, i);
         else

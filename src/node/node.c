@@ -453,8 +453,8 @@ static int open_all(struct pst_node *node, const struct pst_node_settings *setti
     return r;
 }
 
-int pst_node_open(const struct pst_node_settings *settings, pst_log log, void *log_ctx, struct pst_node **out,
-                  char fault[PST_FAULT_BYTES])
+int pst_node_open(const struct pst_node_settings *settings, const struct pst_node_role *role, pst_log log,
+                  void *log_ctx, struct pst_node **out, char fault[PST_FAULT_BYTES])
 {
     struct pst_node *node = calloc(1, sizeof(*node));
     int r;
@@ -463,6 +463,8 @@ int pst_node_open(const struct pst_node_settings *settings, pst_log log, void *l
     if (!node)
         return -ENOMEM;
     node->magic = PST_NODE_MAGIC;
+    if (role)
+        node->role = *role;
     node->log = log;
     node->log_ctx = log_ctx;
     node->wake_fd = -1;

@@ -56,12 +56,26 @@ struct pst_node_settings {
 extern const struct pst_options pst_node_options;
 
 struct pst_node;
+struct pst_wire_op;
+struct pst_wire_result;
+
+/* What a node is besides a store: who answers operations of the codes from PST_WIRE_ROLE_FIRST on. */
+struct pst_node_role {
+    void *ctx;
+    /*
+     * On any shard's thread, which it does not hold up. @to: gets the answer's data, @room bytes at the most,
+     * and result->bytes their number; without room enough it does nothing and says -ENOBUFS.
+     */
+    void (*carry_out)(void *ctx, const struct pst_wire_op *op, uint64_t now_ns, uint8_t *to, size_t room,
+                      struct pst_wire_result *result);
+};
 
 typedef void (*pst_log)(void *ctx, const char *line);
 
-/* @settings: borrowed during the call. Return: 0 or -errno with the reason in @fault. */
-int pst_node_open(const struct pst_node_settings *settings, pst_log log, void *log_ctx, struct pst_node **out,
-                  char fault[PST_FAULT_BYTES]);
+/* @settings: borrowed during the call; @role: NULL for a store alone. Return: 0 or -errno with the reason in
+ * @fault. */
+int pst_node_open(const struct pst_node_settings *settings, const struct pst_node_role *role, pst_log log,
+                  void *log_ctx, struct pst_node **out, char fault[PST_FAULT_BYTES]);
 /* Ends every session, then the threads. */
 struct pst_node *pst_node_close(struct pst_node *node);
 

@@ -142,11 +142,13 @@ enum {
         PST_STEP_COUNT
 };
 
+enum { PST_TRACE_ROLE = 63 };
+
 /* What the log will say of a request, should it take long. Times are those of the worker's rounds. */
 struct pst_trace {
     uint64_t begin_ns, since_ns;
     uint64_t step_ns[PST_STEP_COUNT];
-    uint64_t codes; /* a bit for each code among the operations */
+    uint64_t codes; /* a bit for each code among the operations, PST_TRACE_ROLE for all of a role's */
     uint64_t body_bytes;
     uint32_t key_bytes;
     uint8_t key[60]; /* of the first operation, its beginning */
@@ -271,7 +273,8 @@ struct pst_node {
     } refusals; /* control thread: of the last second in which there were any */
     int wake_fd;
     _Atomic bool stopping;
-    _Atomic uint32_t commits; /* underway */
+    _Atomic uint32_t commits;  /* underway */
+    struct pst_node_role role; /* carry_out NULL: none */
     pst_log log;
     void *log_ctx;
     uint8_t secret[PST_BOOT_SECRET_BYTES_MAX];

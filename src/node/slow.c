@@ -16,6 +16,7 @@ static const char *const words[] = {
     [PST_WIRE_SLOT_ABORT] = "abort",  [PST_WIRE_COMMIT] = "commit",
     [PST_WIRE_FLUSH] = "flush",       [PST_WIRE_WATCH_OPEN] = "watch",
     [PST_WIRE_WATCH_NEXT] = "events", [PST_WIRE_WATCH_CLOSE] = "unwatch",
+    [PST_TRACE_ROLE] = "pool",
 };
 
 void pst_trace_begin(struct pst_request *q, size_t body_bytes)

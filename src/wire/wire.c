@@ -91,7 +91,8 @@ bool pst_wire_code_known(uint8_t code)
 {
     return (code >= PST_WIRE_PUT && code <= PST_WIRE_CHECK) ||
            (code >= PST_WIRE_LIST && code <= PST_WIRE_CODE_MAX) ||
-           (code >= PST_WIRE_WATCH_OPEN && code <= PST_WIRE_WATCH_CLOSE);
+           (code >= PST_WIRE_WATCH_OPEN && code <= PST_WIRE_WATCH_CLOSE) ||
+           (code >= PST_WIRE_ROLE_FIRST && code <= PST_WIRE_ROLE_LAST);
 }
 
 int pst_wire_get_op(const uint8_t **from, const uint8_t *end, struct pst_wire_op *op)

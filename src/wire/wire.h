@@ -13,8 +13,9 @@
 
 enum {
     /* Version of a session: the highest that both sides speak, agreed on the bootstrap socket. */
-    PST_WIRE_VERSION = 4,
-    PST_WIRE_VERSION_TTL = 4, /* has puts with a TTL */
+    PST_WIRE_VERSION = 5,
+    PST_WIRE_VERSION_TTL = 4,  /* has puts with a TTL */
+    PST_WIRE_VERSION_POOL = 5, /* has the codes of pool.h */
     PST_WIRE_VERSION_OLDEST = 2,
     PST_WIRE_VERSION_DURABLE = 4, /* has FLUSH, and puts that are DURABLE */
 
@@ -63,6 +64,9 @@ enum pst_wire_code {
     PST_WIRE_WATCH_OPEN = 32,  /* of the prefix in key; result.generation is its handle */
     PST_WIRE_WATCH_NEXT = 33,  /* if_generation: handle; offset: ms to wait; bytes: room. Data: changes */
     PST_WIRE_WATCH_CLOSE = 34, /* if_generation: handle */
+    /* Of a node's role beside its store, in attrs; bytes: room. Data: the answer. See pool.h. */
+    PST_WIRE_ROLE_FIRST = 64,
+    PST_WIRE_ROLE_LAST = 95,
 };
 
 enum pst_wire_op_flag {
