@@ -278,6 +278,54 @@ int pst_options_environment(const struct pst_options *table, void *settings, cha
     return 0;
 }
 
+/* "0.95" times 100 is 95; what is left of a unit is cut off. */
+static int multiply(const char *text, uint64_t times, uint64_t *out)
+{
+    uint64_t n;
+
+    if (pst_parse_digits(text, &text, &n) < 0 || __builtin_mul_overflow(n, times, &n))
+        return -EINVAL;
+    for (text += *text == '.'; isdigit((unsigned char)*text); text++) {
+        times /= 10;
+        if (pst_add_overflows(n, (uint64_t)(*text - '0') * times, &n))
+            return -EINVAL;
+    }
+    *out = n;
+    return *text ? -EINVAL : 0;
+}
+
+static int set_alias(const struct pst_option *row, void *settings, const char *value, char *fault)
+{
+    char own[24];
+    uint64_t n;
+
+    if (row->alias_times == 0)
+        return set_row(row, settings, value, fault);
+    if (multiply(value, row->alias_times, &n) < 0) {
+        snprintf(fault, PST_FAULT_BYTES, "'%.100s' is not a number", value);
+        return -EINVAL;
+    }
+    snprintf(own, sizeof(own), "%llu", (unsigned long long)n);
+    return set_row(row, settings, own, fault);
+}
+
+int pst_options_aliases(const struct pst_options *table, void *settings, char fault[PST_FAULT_BYTES])
+{
+    pst_options_next_source(table, settings);
+    for (size_t i = 0; i < table->count; i++) {
+        const struct pst_option *row = &table->rows[i];
+        const char *value = row->alias ? getenv(row->alias) : NULL;
+        char why[PST_FAULT_BYTES];
+        int r = value && *value ? set_alias(row, settings, value, why) : 0;
+
+        if (r < 0) {
+            snprintf(fault, PST_FAULT_BYTES, "%.50s: %.200s", row->alias, why);
+            return r;
+        }
+    }
+    return 0;
+}
+
 /* Cuts blanks off both ends, in place. */
 static char *trim(char *text)
 {
@@ -339,16 +387,22 @@ int pst_options_file(const struct pst_options *table, void *settings, const char
 void pst_options_help(const struct pst_options *table, FILE *out)
 {
     for (size_t i = 0; i < table->count; i++) {
+        const struct pst_option *row = &table->rows[i];
         char flag[64];
-        size_t at =
-            (size_t)snprintf(flag, sizeof(flag), "--%.*s", name_bytes(&table->rows[i]), table->rows[i].name);
+        size_t at = (size_t)snprintf(flag, sizeof(flag), "--%.*s", name_bytes(row), row->name);
 
         for (size_t c = 2; c < at; c++) {
             if (flag[c] == '_')
                 flag[c] = '-';
         }
-        fprintf(out, "  %-18s %-10s %s", flag, table->rows[i].unit, table->rows[i].text);
-        fprintf(out, *table->rows[i].preset ? " [%s]\n" : "\n", table->rows[i].preset);
+        fprintf(out, "  %-18s %-10s %s", flag, row->unit, row->text);
+        if (*row->preset)
+            fprintf(out, " [%s]", row->preset);
+        if (row->alias)
+            fprintf(out, " (%s", row->alias);
+        if (row->alias_times)
+            fprintf(out, " times %llu", (unsigned long long)row->alias_times);
+        fputs(row->alias ? ")\n" : "\n", out);
     }
 }
 

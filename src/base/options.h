@@ -37,6 +37,8 @@ struct pst_option {
     uint64_t min, max;
     const char *unit;
     const char *text;
+    const char *alias;    /* another program's variable that says the same; NULL: none */
+    uint64_t alias_times; /* what it counts in, in ours, where the two differ: a power of ten */
 };
 
 struct pst_options {
@@ -45,13 +47,14 @@ struct pst_options {
 };
 
 /*
- * Rows are an X-macro: ROWS(X) with X(TYPE, name, default text, min, max, unit, text).
+ * Rows are an X-macro: ROWS(X) with X(TYPE, name, default text, min, max, unit, text), where an alias and its
+ * power of ten may follow.
  * ROWS(PST_OPTION_MEMBER) makes the members of the settings struct, which PST_OPTION_SETTINGS names where
  * PST_OPTION_TABLE(ROWS) makes a struct pst_options of them.
  */
 #define PST_OPTION_MEMBER(TYPE, name, ...) PST_OPTION_MEMBER_##TYPE(name)
 #define PST_OPTION_ROW(TYPE, name, ...)                                                                      \
-    {#name, PST_OPTION_##TYPE, offsetof(PST_OPTION_SETTINGS, name), __VA_ARGS__},
+    {#name, .type = PST_OPTION_##TYPE, offsetof(PST_OPTION_SETTINGS, name), __VA_ARGS__},
 #define PST_OPTION_ROWS(ROWS) ((const struct pst_option[]){ROWS(PST_OPTION_ROW)})
 #define PST_OPTION_TABLE(ROWS)                                                                               \
     {                                                                                                        \
@@ -87,6 +90,8 @@ int pst_options_set_flag(const struct pst_options *table, void *settings, char *
                          char fault[PST_FAULT_BYTES]);
 /* What follows comes from a source that wins over those before: its lists replace theirs. */
 void pst_options_next_source(const struct pst_options *table, void *settings);
+/* The next source, which knows some other names: every alias that is set, and not to nothing. */
+int pst_options_aliases(const struct pst_options *table, void *settings, char fault[PST_FAULT_BYTES]);
 /* The next source: every PENSTOCK_NAME that is set. */
 int pst_options_environment(const struct pst_options *table, void *settings, char fault[PST_FAULT_BYTES]);
 /* The next source: lines "name = value"; '#' begins a comment. */

@@ -22,9 +22,9 @@ struct settings {
 };
 
 #define NODE_ROW(TYPE, name, ...)                                                                            \
-    {#name, PST_OPTION_##TYPE, offsetof(struct settings, node.name), __VA_ARGS__},
+    {#name, .type = PST_OPTION_##TYPE, offsetof(struct settings, node.name), __VA_ARGS__},
 #define DOOR_ROW(TYPE, name, ...)                                                                            \
-    {#name, PST_OPTION_##TYPE, offsetof(struct settings, door.name), __VA_ARGS__},
+    {#name, .type = PST_OPTION_##TYPE, offsetof(struct settings, door.name), __VA_ARGS__},
 static const struct pst_option rows[] = {PST_NODE_OPTIONS(NODE_ROW) PST_DOOR_OPTIONS(DOOR_ROW)};
 static const struct pst_options options = {rows, pst_count_of(rows)};
 
@@ -58,7 +58,8 @@ static void help(void)
         "Serves this machine's memory as a store of named values.\n"
         "Options may also be set as PENSTOCK_NAME in the environment and as 'name = value' lines of a file;\n"
         "the command line wins over the environment, the environment over the file; what may be repeated is\n"
-        "taken from one of them alone.\n\n");
+        "taken from one of them alone. A variable in () is UMBP's for the same, and gives way to all of "
+        "them.\n\n");
     pst_options_help(&options, stdout);
     pst_options_help(&daemon_options, stdout);
     printf("  --%-16s %-10s %s\n", "help", "", "this text");
@@ -112,6 +113,8 @@ static int read_settings(char *const *argv, struct settings *settings, char *fau
 
     if (r == 0)
         r = pst_options_preset(&options, settings, fault);
+    if (r == 0)
+        r = pst_options_aliases(&options, settings, fault);
     if (r == 0 && own.config)
         r = pst_options_file(&options, settings, own.config, fault);
     if (r == 0)

@@ -12,7 +12,7 @@
 #define PST_NODE_OPTIONS(X)                                                                                  \
     X(LIST, listen, "", 0, 0, "ADDRESS", "HOST:PORT to serve on; port 0 picks one; may be repeated")         \
     X(STRING, unix, "", 0, 0, "PATH", "unix socket to serve on")                                             \
-    X(SIZE, dram, "1G", 1 << 20, 1ull << 44, "bytes", "memory for values")                                   \
+    X(SIZE, dram, "1G", 1 << 20, 1ull << 44, "bytes", "memory for values", "UMBP_DRAM_CAPACITY")             \
     X(SIZE, page_size, "2M", 64 << 10, 1 << 30, "bytes", "page of the arenas, a multiple of 4 KiB")          \
     X(SIZE, arena_size, "0", 0, 1ull << 44, "bytes", "size of one arena; 0: one for each NUMA node")         \
     X(NUMBER, shards, "0", 0, 256, "threads", "shards, a thread each; 0: half of the cores")                 \
@@ -21,7 +21,8 @@
     X(LIST, quota, "", 0, 0, "PREFIX=BYTES", "what keys with this prefix may hold at most; may be repeated") \
     X(LIST, ttl, "", 0, 0, "PREFIX=MS",                                                                      \
       "how long values of this prefix live, unless their put says; may be repeated")                         \
-    X(NUMBER, watermark, "95", 10, 100, "percent", "share of pages in use at which eviction starts")         \
+    X(NUMBER, watermark, "95", 10, 100, "percent", "share of pages in use at which eviction starts",         \
+      "UMBP_DRAM_HIGH_WM", 100)                                                                              \
     X(LIST, ssd, "", 0, 0, "FOLDER", "folder for values that memory has no room for; may be repeated")       \
     X(SIZE, ssd_bytes, "0", 0, 1ull << 50, "bytes", "what they may take there, all folders together")        \
     X(SIZE, ssd_segment, "256M", 1 << 20, 256 << 20, "bytes", "size of a file there")                        \

@@ -27,7 +27,7 @@ def sanitized() -> bool:
 
 def clean_environment(**more: str) -> dict[str, str]:
     """The environment without what would change the commands' defaults."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PENSTOCK_", "UCX_"))}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PENSTOCK_", "UMBP_", "UCX_"))}
     return kept | more
 
 

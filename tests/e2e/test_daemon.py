@@ -69,6 +69,22 @@ def test_precedence(tmp_path: pathlib.Path) -> None:
         node.stop()
 
 
+def test_variables_of_umbp(tmp_path: pathlib.Path) -> None:
+    config = tmp_path / "config"
+    config.write_text("watermark = 50\n")
+    umbp = {"UMBP_DRAM_CAPACITY": str(48 << 20), "UMBP_DRAM_HIGH_WM": "0.900000"}
+    for file, ours, dram, watermark in (
+            ([], {}, 48 << 20, 90),
+            (["--config", str(config)], {"PENSTOCK_DRAM": "32M"}, 32 << 20, 50)):
+        with start_node(*LOOPBACK, *file, environment=umbp | ours) as node:
+            assert f" dram={dram} " in node.lines[0] and f" watermark={watermark} " in node.lines[0]
+            node.stop()
+    code, log = fails_to_start(*LOOPBACK, environment={"UMBP_DRAM_HIGH_WM": "high"})
+    assert code == USAGE and "UMBP_DRAM_HIGH_WM: 'high'" in log
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "runtime-env-vars.md").read_text()
+    assert "| `PENSTOCK_WATERMARK` | `UMBP_DRAM_HIGH_WM` times 100 |" in page
+
+
 def test_lists_come_from_one_source(tmp_path: pathlib.Path) -> None:
     config = tmp_path / "config"
     config.write_text("listen = 127.0.0.1:0\nlisten = 127.0.0.1:0\ndram = 16M\nclass = f/=cache\nclass = g/=cache\n"

@@ -9,9 +9,9 @@
 #define ROWS(X)                                                                                              \
     X(STRING, place, "", 0, 0, "path", "where it lies")                                                      \
     X(STRING, mode, "calm", 0, 0, "", "how it goes")                                                         \
-    X(SIZE, page_size, "2M", 65536, 1ull << 30, "bytes", "bytes in a page")                                  \
-    X(NUMBER, shards, "4", 1, 256, "threads", "how many shards")                                             \
-    X(LIST, class_of, "", 0, 0, "PREFIX=CLASS", "classes of keys")                                           \
+    X(SIZE, page_size, "2M", 65536, 1ull << 30, "bytes", "bytes in a page", "OTHERS_PAGE")                   \
+    X(NUMBER, shards, "4", 1, 256, "threads", "how many shards", "OTHERS_SHARE", 100)                        \
+    X(LIST, class_of, "", 0, 0, "PREFIX=CLASS", "classes of keys", "OTHERS_CLASS")                           \
     X(FLAG, pre_fault, "yes", 0, 0, "", "touch memory first")                                                \
     X(NUMBER, mood, "1", 0, 9, "[=N]", "whose value may be left out")                                        \
     X(NUMBER, case_, "7", 0, 9, "cases", "a word of C")
@@ -360,6 +360,60 @@ static void environment_is_read(void **state)
     unsetenv("PENSTOCK_SHARDS");
 }
 
+static void assert_share(struct desk *d, const char *text, int expected)
+{
+    setenv("OTHERS_SHARE", text, 1);
+    d->settings.shards = 4;
+    d->fault[0] = '\0';
+    assert_int_equal(pst_options_aliases(&table, &d->settings, d->fault), expected < 0 ? expected : 0);
+    assert_int_equal(d->settings.shards, expected < 0 ? 4 : expected);
+    unsetenv("OTHERS_SHARE");
+}
+
+static void aliases_are_read(void **state)
+{
+    struct desk *d = *state;
+
+    setenv("OTHERS_PAGE", "131072", 1);
+    setenv("OTHERS_CLASS", "a/=cache", 1);
+    assert_int_equal(pst_options_aliases(&table, &d->settings, d->fault), 0);
+    assert_int_equal(d->settings.page_size, 128 << 10);
+    assert_int_equal(d->settings.class_of.count, 1);
+    setenv("PENSTOCK_PAGE_SIZE", "256K", 1);
+    setenv("PENSTOCK_CLASS_OF", "b/=cache", 1);
+    assert_int_equal(pst_options_environment(&table, &d->settings, d->fault), 0);
+    assert_int_equal(d->settings.page_size, 256 << 10);
+    assert_int_equal(d->settings.class_of.count, 1);
+    assert_string_equal(d->settings.class_of.items[0], "b/=cache");
+    unsetenv("PENSTOCK_PAGE_SIZE");
+    unsetenv("PENSTOCK_CLASS_OF");
+    setenv("OTHERS_PAGE", "", 1); /* not set */
+    setenv("OTHERS_CLASS", "", 1);
+    assert_int_equal(pst_options_aliases(&table, &d->settings, d->fault), 0);
+    setenv("OTHERS_PAGE", "two", 1);
+    assert_int_equal(pst_options_aliases(&table, &d->settings, d->fault), -EINVAL);
+    assert_fault(d, "OTHERS_PAGE: page_size: 'two' is not a size");
+    unsetenv("OTHERS_PAGE");
+    unsetenv("OTHERS_CLASS");
+}
+
+static void aliases_may_count_in_larger_units(void **state)
+{
+    static const char *const bad[] = {
+        ".9", "-1", "1,5", "0.5 ", "0.5K", "1e2", "0", "2.57", "184467440737095517", "184467440737095516.9"};
+    struct desk *d = *state;
+
+    assert_share(d, "0.9", 90);
+    assert_share(d, "0.959999", 95);
+    assert_share(d, "00.050000", 5);
+    assert_share(d, "2", 200);
+    assert_share(d, "1.", 100);
+    for (size_t i = 0; i < pst_count_of(bad); i++) {
+        assert_share(d, bad[i], -EINVAL);
+        assert_fault(d, "OTHERS_SHARE: ");
+    }
+}
+
 static int read_file(struct desk *d, const char *text)
 {
     write_file(d, text, strlen(text), 0644);
@@ -442,7 +496,8 @@ static void help_and_print_show_every_row(void **state)
     }
     assert_non_null(strstr(help, "--page-size "));
     assert_non_null(strstr(help, "--case "));
-    assert_non_null(strstr(help, "[2M]"));
+    assert_non_null(strstr(help, "[2M] (OTHERS_PAGE)\n"));
+    assert_non_null(strstr(help, "[4] (OTHERS_SHARE times 100)\n"));
     free(help);
 
     assert_int_equal(set(d, "place", "/p"), 0);
@@ -540,6 +595,8 @@ int main(void)
         DESK_TEST(pairs_are_cut_at_the_first_equals),
         DESK_TEST(faults_fit),
         DESK_TEST(environment_is_read),
+        DESK_TEST(aliases_are_read),
+        DESK_TEST(aliases_may_count_in_larger_units),
         DESK_TEST(files_are_read),
         DESK_TEST(bad_lines_are_named),
         DESK_TEST(long_lines_are_refused),
