@@ -354,8 +354,7 @@ static bool local_poll(struct penstock *store)
 
 static int local_fd(struct penstock *store)
 {
-    (void)store;
-    return -1;
+    return store->local->disks_fd;
 }
 
 static int local_arm(struct penstock *store)
@@ -433,7 +432,7 @@ static void local_close(struct penstock *store)
     free(l->holders);
     free(l->locks);
     pst_store_close(l->store);
-    pst_close_fd(&l->wake_fd);
+    pst_local_tier_fini(l);
     free(l);
 }
 
@@ -491,6 +490,7 @@ static int open_local(struct penstock *store, const struct local_settings *setti
     if (!l)
         return pst_fail(-ENOMEM, "out of memory");
     l->handle = store;
+    l->wake_fd = l->disks_fd = -1;
     l->timeout_ms = timeout_ms ? timeout_ms : TIMEOUT_MS;
     pst_local_waits_init(l);
     store->local = l;

@@ -13,6 +13,7 @@ enum {
     LOCAL_WAITS_MAX = 4096,           /* operations that wait */
     LOCAL_WATCHES_MAX = 256,          /* in one shard */
     LOCAL_PARKED = -EINPROGRESS,      /* the operation waits */
+    ROUND_MS_MAX = 20, /* operations that wait for the disk may wait for memory, which no descriptor tells */
 };
 
 struct pst_local {
@@ -28,6 +29,7 @@ struct pst_local {
     pthread_cond_t stirred; /* a wait has become ready */
     bool disk_led;          /* a thread polls the disk for all */
     int wake_fd;            /* wakes it; -1: no SSD */
+    int disks_fd;           /* readable when a shard's disk has something; -1: no SSD */
 };
 
 /* How often a write has been tried that found no room. */
@@ -63,6 +65,7 @@ int pst_local_commit(struct pst_local *l, struct penstock_op *op);
 /* ---- local_tier.c; the shard's lock is held where an operation is given ---- */
 
 int pst_local_tier_init(struct pst_local *l);
+void pst_local_tier_fini(struct pst_local *l);
 bool pst_local_tiered(const struct pst_local *l);
 /* Finds bytes [*@offset, + @bytes) of a value that may be on SSD: in *@record, from *@offset on. Return: 0,
  * LOCAL_PARKED until they are there, PENSTOCK_BUSY, -errno. */

@@ -8,17 +8,31 @@
 #include "base/clock.h"
 
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
-
-enum { ROUND_MS_MAX = 20 };
 
 int pst_local_tier_init(struct pst_local *l)
 {
-    l->wake_fd = -1;
     if (!pst_shard_tiered(pst_store_shard(l->store, 0)))
         return 0;
     l->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    return l->wake_fd < 0 ? -errno : 0;
+    l->disks_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (l->wake_fd < 0 || l->disks_fd < 0)
+        return -errno;
+    for (uint32_t i = 0; i < pst_store_shard_count(l->store); i++) {
+        struct epoll_event event = {.events = EPOLLIN};
+
+        if (epoll_ctl(l->disks_fd, EPOLL_CTL_ADD, pst_tier_descriptor(pst_store_shard(l->store, i)), &event) <
+            0)
+            return -errno;
+    }
+    return 0;
+}
+
+void pst_local_tier_fini(struct pst_local *l)
+{
+    pst_close_fd(&l->disks_fd);
+    pst_close_fd(&l->wake_fd);
 }
 
 bool pst_local_tiered(const struct pst_local *l)
@@ -88,12 +102,9 @@ static bool poll_shards(struct pst_local *l)
 
 static void sleep_on_disks(struct pst_local *l, int ms)
 {
-    struct pollfd fds[PST_SHARDS_MAX + 1];
+    struct pollfd fds[] = {{.fd = l->disks_fd, .events = POLLIN}, {.fd = l->wake_fd, .events = POLLIN}};
 
-    for (uint32_t i = 0; i < l->shard_count; i++)
-        fds[i] = (struct pollfd){.fd = pst_tier_descriptor(pst_store_shard(l->store, i)), .events = POLLIN};
-    fds[l->shard_count] = (struct pollfd){.fd = l->wake_fd, .events = POLLIN};
-    poll(fds, l->shard_count + 1, ms);
+    poll(fds, pst_count_of(fds), ms);
 }
 
 void pst_local_tier_round(struct pst_local *l, uint64_t until_ns)

@@ -221,7 +221,7 @@ uint64_t pst_local_await(struct penstock *store, const struct pst_op_list *done,
 {
     struct pst_local *l = store->local;
     uint64_t next_ns;
-    bool on_disk;
+    bool on_disk, looked = false;
 
     pthread_mutex_lock(&store->lock);
     for (;;) {
@@ -233,16 +233,17 @@ uint64_t pst_local_await(struct penstock *store, const struct pst_op_list *done,
             finish(l, lw);
             pthread_mutex_lock(&store->lock);
         } else if (done->count >= count || (next_ns == UINT64_MAX && !on_disk) ||
-                   pst_now_ns() >= deadline_ns) {
+                   (pst_now_ns() >= deadline_ns && (looked || !on_disk))) {
             break;
         } else if (on_disk) {
+            looked = true; /* who only looks in carries the disk's work on, too */
             pst_local_tier_round(l, pst_min(next_ns, deadline_ns));
         } else {
             pst_local_sleep(l, pst_min(next_ns, deadline_ns));
         }
     }
     pthread_mutex_unlock(&store->lock);
-    return next_ns;
+    return on_disk ? pst_min(next_ns, pst_now_ns() + ROUND_MS_MAX * 1000000ull) : next_ns;
 }
 
 /* ---- watches ---- */
