@@ -218,7 +218,8 @@ PENSTOCK_API int penstock_batch(struct penstock *store, struct penstock_op *ops,
  * -EMSGSIZE), when the slot is not fully written (-ENODATA), or when the conditions do not hold any more
  * (PENSTOCK_EXISTS, PENSTOCK_STALE), the slot is given up. To commit again what was committed answers as the
  * first time, for the last 256 of a session and shard. PENSTOCK_MISS: there is no such slot (any more): it
- * was aborted, or its session ended. Aborting what is gone succeeds.
+ * was aborted, or its session ended. Aborting what is gone succeeds. PENSTOCK_BUSY, and -EOPNOTSUPP of a
+ * durable commit: nothing was done, the slot is there.
  *
  * A slot belongs to its session. When that ends, by penstock_close(), with the process or with the
  * connection, its slots are given up.

@@ -202,7 +202,10 @@ int penstock_stream_commit(struct penstock_stream *stream, uint64_t *generation)
     r = pst_do_one(stream->store, &op);
     if (generation)
         *generation = op.generation;
-    stream_free(stream);
+    if (r == PENSTOCK_BUSY || r == -EOPNOTSUPP) /* nothing was done to its slot */
+        penstock_stream_abort(stream);
+    else
+        stream_free(stream);
     return r;
 }
 
