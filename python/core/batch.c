@@ -266,8 +266,9 @@ PyObject *core_delete_many(PyObject *self, PyObject *keys)
 
 /* ---- put ---- */
 
-enum { PUT_ITEMS, PUT_IF_ABSENT, PUT_CHECKSUM, PUT_DEPTH };
-static struct core_call put_call = {"put_many", 1, 1, {"items", "if_absent", "checksum", "depth"}, {NULL}};
+enum { PUT_ITEMS, PUT_IF_ABSENT, PUT_CHECKSUM, PUT_DEPTH, PUT_DURABLE };
+static struct core_call put_call = {
+    "put_many", 1, 1, {"items", "if_absent", "checksum", "depth", "durable"}, {NULL}};
 
 static int add_put(struct batch *b, PyObject *key, PyObject *value, uint8_t flags, uint16_t depth)
 {
@@ -314,7 +315,7 @@ static int add_dict(struct batch *b, PyObject *items, uint8_t flags, uint16_t de
 PyObject *core_put_many(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
 {
     PyObject *given[CORE_ARGS_MAX], *items;
-    bool if_absent, checksum;
+    bool if_absent, checksum, durable;
     uint16_t depth;
     struct batch b;
     uint8_t flags;
@@ -322,9 +323,10 @@ PyObject *core_put_many(PyObject *self, PyObject *const *args, Py_ssize_t count,
 
     if (core_args(&put_call, args, count, keywords, given) < 0 ||
         core_flag(given[PUT_IF_ABSENT], &if_absent) < 0 || core_flag(given[PUT_CHECKSUM], &checksum) < 0 ||
-        core_depth(given[PUT_DEPTH], &depth) < 0)
+        core_depth(given[PUT_DEPTH], &depth) < 0 || core_flag(given[PUT_DURABLE], &durable) < 0)
         return NULL;
-    flags = (uint8_t)((if_absent ? PENSTOCK_IF_ABSENT : 0) | (checksum ? PENSTOCK_CHECKSUM : 0));
+    flags = (uint8_t)((if_absent ? PENSTOCK_IF_ABSENT : 0) | (checksum ? PENSTOCK_CHECKSUM : 0) |
+                      (durable ? PENSTOCK_DURABLE : 0));
     items =
         PyDict_Check(given[PUT_ITEMS]) ? Py_NewRef(given[PUT_ITEMS]) : items_of(given[PUT_ITEMS], "items");
     if (!items)

@@ -167,6 +167,7 @@ enum {
     CORE_DEPTH,
     CORE_ATTRS,
     CORE_TTL,
+    CORE_DURABLE,
     CORE_PUT_OPTIONS
 };
 /* Sets what a put is told beside its value, by @args in that order. @attrs is to be given back. */
@@ -188,6 +189,7 @@ PyObject *core_delete_prefix(PyObject *self, PyObject *prefix);
 PyObject *core_delete_range(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords);
 PyObject *core_clear(PyObject *self, PyObject *unused);
 PyObject *core_figures(PyObject *self, PyObject *unused);
+PyObject *core_flush(PyObject *self, PyObject *unused);
 PyObject *core_ping(PyObject *self, PyObject *unused);
 PyObject *core_register(PyObject *self, PyObject *buffer);
 PyObject *core_deregister(PyObject *self, PyObject *buffer);
@@ -198,7 +200,7 @@ extern PyType_Spec core_store_spec, core_view_spec, core_listing_spec, core_stre
     core_watch_spec, core_node_spec, core_queue_spec;
 PyObject *core_reserve(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords);
 PyObject *core_reserve_pairs(PyObject *self, PyObject *const *args, Py_ssize_t count);
-PyObject *core_commit_many(PyObject *self, PyObject *slots);
+PyObject *core_commit_many(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords);
 PyObject *core_view_open(PyObject *self, PyObject *key);
 PyObject *core_dlpack(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords);
 PyObject *core_dlpack_device(PyObject *self, PyObject *unused);

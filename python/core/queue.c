@@ -187,7 +187,7 @@ static int prepare(struct core_queue *q, struct task *task, long code, PyObject 
     if (args[ADD_B] != Py_None) { /* put: flags */
         long flags = PyLong_AsLong(args[ADD_B]);
 
-        op->flags |= (uint8_t)(flags & (PENSTOCK_IF_ABSENT | PENSTOCK_CHECKSUM));
+        op->flags |= (uint8_t)(flags & (PENSTOCK_IF_ABSENT | PENSTOCK_CHECKSUM | PENSTOCK_DURABLE));
     }
     return PyErr_Occurred() ? -1 : 0;
 }

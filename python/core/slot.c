@@ -5,6 +5,8 @@
 #include "core.h"
 #include "docs.h"
 
+#include <errno.h>
+
 struct core_slot {
     PyObject ob_base;
     struct core_store *store; /* used until the end; then NULL */
@@ -71,12 +73,14 @@ static void leave(struct core_slot *slot)
     Py_DECREF((PyObject *)store);
 }
 
-static void prepare_commit(const struct core_slot *slot, struct penstock_slot *named, struct penstock_op *op)
+static void prepare_commit(const struct core_slot *slot, bool durable, struct penstock_slot *named,
+                           struct penstock_op *op)
 {
     *named = slot->slot;
     if (grows(slot))
         named->bytes = slot->end;
     penstock_prep_slot_commit(op, slot->key.buf, (size_t)slot->key.len, named);
+    op->flags = durable ? PENSTOCK_DURABLE : 0;
 }
 
 static void abort_slot(struct core_slot *slot)
@@ -301,25 +305,29 @@ static int slot_assign(PyObject *self, PyObject *slice, PyObject *value)
 
 /* ---- the end ---- */
 
-/* Ends a slot whose commit has the outcome @result; nothing was done to one for which the store was busy. */
+/* Ends a slot whose commit has the outcome @result; nothing was done to one for which the store was busy, or
+ * that it cannot make durable. */
 static void committed(struct core_slot *slot, int result)
 {
     slot->ending = false;
-    if (result != PENSTOCK_BUSY)
+    if (result != PENSTOCK_BUSY && result != -EOPNOTSUPP)
         leave(slot);
 }
 
-static PyObject *slot_commit(PyObject *self, PyObject *unused)
+static struct core_call commit_call = {"commit", 0, 0, {"durable"}, {NULL}};
+
+static PyObject *slot_commit(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
 {
     struct core_slot *slot = slot_of(self);
+    PyObject *given[CORE_ARGS_MAX], *out;
     struct penstock_slot named;
     struct penstock_op op = {0};
-    PyObject *out;
+    bool durable;
 
-    (void)unused;
-    if (!begin_end(slot))
+    if (core_args(&commit_call, args, count, keywords, given) < 0 || core_flag(given[0], &durable) < 0 ||
+        !begin_end(slot))
         return NULL;
-    prepare_commit(slot, &named, &op);
+    prepare_commit(slot, durable, &named, &op);
     core_run(slot->store, &op);
     out = op.result == 0 ? PyLong_FromUnsignedLongLong(op.generation) : core_raise_op(&op);
     committed(slot, op.result);
@@ -334,7 +342,7 @@ struct commits {
     struct penstock_slot *named;
 };
 
-static int prepare_all(struct core_store *store, struct commits *c)
+static int prepare_all(struct core_store *store, bool durable, struct commits *c)
 {
     size_t count = (size_t)PyList_Size(c->slots);
 
@@ -351,7 +359,7 @@ static int prepare_all(struct core_store *store, struct commits *c)
             return core_type_error("each of slots", "a Slot", item);
         if (!begin_end(slot_of(item))) /* also when it comes twice */
             return -1;
-        prepare_commit(slot_of(item), &c->named[c->count], &c->ops[c->count]);
+        prepare_commit(slot_of(item), durable, &c->named[c->count], &c->ops[c->count]);
         if (slot_of(item)->store != store) {
             slot_of(item)->ending = false;
             PyErr_SetString(PyExc_ValueError, "a slot of another store");
@@ -374,18 +382,24 @@ static PyObject *generations_of(const struct commits *c)
     return out;
 }
 
-PyObject *core_commit_many(PyObject *self, PyObject *slots)
+static struct core_call commit_many_call = {"commit_many", 1, 1, {"slots", "durable"}, {NULL}};
+
+PyObject *core_commit_many(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
 {
     struct core_store *store = (struct core_store *)self;
-    struct commits c = {.slots = PySequence_List(slots)};
-    PyObject *out = NULL;
+    PyObject *given[CORE_ARGS_MAX], *out = NULL;
+    struct commits c = {0};
+    bool durable;
     int r = -1;
 
+    if (core_args(&commit_many_call, args, count, keywords, given) < 0 || core_flag(given[1], &durable) < 0)
+        return NULL;
+    c.slots = PySequence_List(given[0]);
     if (!c.slots || !core_store_use(store)) {
         Py_XDECREF(c.slots);
         return NULL;
     }
-    if (prepare_all(store, &c) == 0)
+    if (prepare_all(store, durable, &c) == 0)
         r = core_run_all(store, c.ops, c.count);
     if (r > 0)
         core_raise_batch(c.ops, c.count, 0);
@@ -461,7 +475,7 @@ static void slot_dealloc(PyObject *self)
 
 static PyMethodDef methods[] = {
     {"write", CORE_FAST(slot_write), METH_FASTCALL | METH_KEYWORDS, CORE_DOC_Slot_write},
-    {"commit", slot_commit, METH_NOARGS, CORE_DOC_Slot_commit},
+    {"commit", CORE_FAST(slot_commit), METH_FASTCALL | METH_KEYWORDS, CORE_DOC_Slot_commit},
     {"abort", slot_abort, METH_NOARGS, CORE_DOC_Slot_abort},
     {"__enter__", slot_enter, METH_NOARGS, NULL},
     {"__exit__", CORE_FAST(slot_exit), METH_FASTCALL, NULL},

@@ -151,16 +151,21 @@ static PyObject *store_lane(PyObject *self, void *unused)
 
 enum { PUT_KEY, PUT_VALUE, PUT_OPTIONS };
 static struct core_call put_call = {
-    "put", 2, 2, {"key", "value", "if_absent", "if_generation", "checksum", "depth", "attrs", "ttl"}, {NULL}};
+    "put",
+    2,
+    2,
+    {"key", "value", "if_absent", "if_generation", "checksum", "depth", "attrs", "ttl", "durable"},
+    {NULL}};
 
 int core_put_options(PyObject *const args[CORE_PUT_OPTIONS], struct penstock_op *op, Py_buffer *attrs)
 {
-    bool if_absent, checksum;
+    bool if_absent, checksum, durable;
 
     if (core_flag(args[CORE_IF_ABSENT], &if_absent) < 0 || core_flag(args[CORE_CHECKSUM], &checksum) < 0 ||
-        core_depth(args[CORE_DEPTH], &op->depth) < 0)
+        core_flag(args[CORE_DURABLE], &durable) < 0 || core_depth(args[CORE_DEPTH], &op->depth) < 0)
         return -1;
-    op->flags = (uint8_t)((if_absent ? PENSTOCK_IF_ABSENT : 0) | (checksum ? PENSTOCK_CHECKSUM : 0));
+    op->flags = (uint8_t)((if_absent ? PENSTOCK_IF_ABSENT : 0) | (checksum ? PENSTOCK_CHECKSUM : 0) |
+                          (durable ? PENSTOCK_DURABLE : 0));
     if (!core_absent(args[CORE_IF_GENERATION])) {
         if (if_absent) {
             PyErr_SetString(PyExc_ValueError, "if_absent and if_generation exclude each other");
@@ -557,7 +562,7 @@ static PyMethodDef methods[] = {
     {"head", core_head, METH_O, CORE_DOC_Store_head},
     {"reserve", CORE_FAST(core_reserve), METH_FASTCALL | METH_KEYWORDS, CORE_DOC_Store_reserve},
     {"reserve_pairs", CORE_FAST(core_reserve_pairs), METH_FASTCALL, CORE_DOC_Store_reserve_pairs},
-    {"commit_many", core_commit_many, METH_O, CORE_DOC_Store_commit_many},
+    {"commit_many", CORE_FAST(core_commit_many), METH_FASTCALL | METH_KEYWORDS, CORE_DOC_Store_commit_many},
     {"stream", CORE_FAST(core_stream_open), METH_FASTCALL | METH_KEYWORDS, CORE_DOC_Store_stream},
     {"list", CORE_FAST(core_list_open), METH_FASTCALL | METH_KEYWORDS, CORE_DOC_Store_list},
     {"watch", CORE_FAST(core_watch_open), METH_FASTCALL | METH_KEYWORDS, CORE_DOC_Store_watch},
@@ -568,6 +573,7 @@ static PyMethodDef methods[] = {
      CORE_DOC_Store_delete_range},
     {"clear", core_clear, METH_NOARGS, CORE_DOC_Store_clear},
     {"figures", core_figures, METH_NOARGS, CORE_DOC_Store_figures},
+    {"flush", core_flush, METH_NOARGS, CORE_DOC_Store_flush},
     {"ping", core_ping, METH_NOARGS, CORE_DOC_Store_ping},
     {"register", core_register, METH_O, CORE_DOC_Store_register},
     {"deregister", core_deregister, METH_O, CORE_DOC_Store_deregister},

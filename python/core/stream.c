@@ -55,7 +55,11 @@ static bool usable(const struct core_stream *stream)
 }
 
 static struct core_call stream_call = {
-    "stream", 1, 1, {"key", "if_absent", "if_generation", "checksum", "depth", "attrs", "ttl"}, {NULL}};
+    "stream",
+    1,
+    1,
+    {"key", "if_absent", "if_generation", "checksum", "depth", "attrs", "ttl", "durable"},
+    {NULL}};
 
 /* Opens what is under @stream, which keeps the key. */
 static int open_under(struct core_stream *stream, PyObject *self, const struct penstock_op *op)

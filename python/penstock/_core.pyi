@@ -103,8 +103,8 @@ class Slot:
             The connection was lost, and with it the slot.
         """
     def __setitem__(self, where: slice, data: Value) -> None: ...
-    def commit(self) -> int:
-        """Make it the key's value. The new value's generation.
+    def commit(self, *, durable: bool = False) -> int:
+        """Make it the key's value. The new value's generation. `durable` as of :meth:`Store.put`.
 
         Raises
         ------
@@ -112,8 +112,8 @@ class Slot:
             Not all of it is written. It is given up.
         Exists, Stale
             The condition does not hold any more. It is given up.
-        Busy
-            Nothing was done; it may be tried again.
+        Busy, Unsupported
+            Nothing was done; it may be tried again, or without `durable` in a store that has no SSD.
         """
     def abort(self) -> None:
         """Give it up. Does nothing after the end."""
@@ -182,7 +182,7 @@ class Store:
         connection, or the memory of ``mem:``, goes with the last of them."""
     def put(self, key: Key, value: Value, *, if_absent: bool = False, if_generation: int | None = None,
             checksum: bool = False, depth: int | None = None, attrs: ReadableBuffer | None = None,
-            ttl: float | None = None) -> int:
+            ttl: float | None = None, durable: bool = False) -> int:
         """Store a value, visible whole or not at all.
 
         Parameters
@@ -201,6 +201,8 @@ class Store:
             Up to 256 bytes that :meth:`head` returns.
         ttl : float, optional
             Seconds after which the value is gone.
+        durable : bool
+            Return when a crash would not lose the value: wants a store with an SSD, and no `ttl`.
 
         Returns
         -------
@@ -214,7 +216,9 @@ class Store:
         NoSpace
             The store is full.
         Invalid
-            Key too long, or value larger than the store.
+            Key too long, or value larger than the store; durable, and with an end.
+        Unsupported
+            Durable, and the store has no SSD.
         Unknown
             The connection failed: the value may or may not have been stored.
         """
@@ -273,7 +277,8 @@ class Store:
             Too many views, or bytes in them.
         """
     def stream(self, key: Key, *, if_absent: bool = False, if_generation: int | None = None, checksum: bool = False,
-               depth: int | None = None, attrs: ReadableBuffer | None = None, ttl: float | None = None) -> Stream:
+               depth: int | None = None, attrs: ReadableBuffer | None = None, ttl: float | None = None,
+               durable: bool = False) -> Stream:
         """Begin to put a value whose length is not known yet; parameters as of :meth:`put`. Takes 1 MiB here."""
     def reserve(self, key: Key, nbytes: int | None = None, *, depth: int | None = None, attrs: ReadableBuffer | None = None,
                 if_generation: int | None = None, replace: bool = False, ttl: float | None = None) -> Slot:
@@ -300,8 +305,8 @@ class Store:
     def reserve_pairs(self, pairs: builtins.list[tuple[Key, int | None]], depth: int | None, replace: bool,
                       /) -> builtins.list[Slot]:
         """What :meth:`reserve_many` calls."""
-    def commit_many(self, slots: Iterable[Slot]) -> builtins.list[int]:
-        """Commit many slots in one go, each by itself. Generations, in the order of `slots`.
+    def commit_many(self, slots: Iterable[Slot], *, durable: bool = False) -> builtins.list[int]:
+        """Commit many slots in one go, each by itself. Generations, in the order of `slots`. `durable` as of :meth:`put`.
 
         Raises
         ------
@@ -368,8 +373,8 @@ class Store:
     def unpin(self, key: Key) -> None:
         """Take back one pin without a time."""
     def put_many(self, items: Mapping[Key, Value] | Iterable[tuple[Key, Value]], *, if_absent: bool = False,
-                 checksum: bool = False, depth: int | None = None) -> builtins.list[int]:
-        """Store many values in one go. Each is stored or not by itself, in no order.
+                 checksum: bool = False, depth: int | None = None, durable: bool = False) -> builtins.list[int]:
+        """Store many values in one go. Each is stored or not by itself, in no order. `durable` values share their syncs.
 
         Returns
         -------
@@ -393,6 +398,16 @@ class Store:
         """Delete many keys. Whether each was there."""
     def figures(self) -> dict[str, int]:
         """What :meth:`stat` returns, as a dictionary."""
+    def flush(self) -> None:
+        """Return when a crash would not undo any write or delete that had ended before.
+
+        Raises
+        ------
+        Unsupported
+            The store has no SSD.
+        NoSpace
+            The SSD is full: not all of it is there.
+        """
     def ping(self) -> float:
         """Seconds that a round trip to every shard took."""
     def register(self, buffer: Writable) -> None:

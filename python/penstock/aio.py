@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 # Operations and flags of penstock.h.
 _PUT, _GET, _STAT_KEY, _DELETE = 1, 2, 3, 4
-_IF_ABSENT, _CHECKSUM = 1, 4
+_IF_ABSENT, _CHECKSUM, _DURABLE = 1, 4, 64
 _LIST_ENTRIES = 512
 _COPY_BYTES = 1 << 20
 
@@ -100,14 +100,14 @@ class AsyncStore:
 
     async def put(self, key: Key, value: Value, *, if_absent: bool = False, if_generation: int | None = None,
                   checksum: bool = False, depth: int | None = None, attrs: bytes | None = None,
-                  ttl: float | None = None) -> int:
+                  ttl: float | None = None, durable: bool = False) -> int:
         """See :meth:`penstock.Store.put`."""
         rare = depth is not None or attrs is not None or ttl is not None or (if_absent and if_generation is not None)
         if rare or (self._copies and _is_large(value)):
             return await self._in_thread(self._store.put, key, value, if_absent=if_absent, if_generation=if_generation,
-                                         checksum=checksum, depth=depth, attrs=attrs, ttl=ttl)
-        flags = (_IF_ABSENT if if_absent else 0) | (_CHECKSUM if checksum else 0)
-        generation: int = await self._begin(_PUT, key, value, if_generation, flags or None)
+                                         checksum=checksum, depth=depth, attrs=attrs, ttl=ttl, durable=durable)
+        flags = _flags(if_absent, checksum, durable)
+        generation: int = await self._begin(_PUT, key, value, if_generation, flags)
         return generation
 
     async def get(self, key: Key, *, offset: int | None = None, length: int | None = None,
@@ -150,11 +150,12 @@ class AsyncStore:
     # ---- many keys ----
 
     async def put_many(self, items: Mapping[Key, Value] | Iterable[tuple[Key, Value]], *, if_absent: bool = False,
-                       checksum: bool = False, depth: int | None = None) -> list[int]:
+                       checksum: bool = False, depth: int | None = None, durable: bool = False) -> list[int]:
         """See :meth:`penstock.Store.put_many`."""
         if self._copies or depth is not None:
-            return await self._in_thread(self._store.put_many, items, if_absent=if_absent, checksum=checksum, depth=depth)
-        flags = ((_IF_ABSENT if if_absent else 0) | (_CHECKSUM if checksum else 0)) or None
+            return await self._in_thread(self._store.put_many, items, if_absent=if_absent, checksum=checksum, depth=depth,
+                                         durable=durable)
+        flags = _flags(if_absent, checksum, durable)
         pairs = items.items() if isinstance(items, Mapping) else items
         return await self._many(_PUT, [(key, value, None, flags) for key, value in pairs])
 
@@ -211,9 +212,18 @@ class AsyncStore:
             finally:
                 self._loop.remove_reader(watch.fileno())
 
+    async def flush(self) -> None:
+        """See :meth:`penstock.Store.flush`."""
+        await self._in_thread(self._store.flush)
+
     async def stat(self) -> StoreStat:
         """See :meth:`penstock.Store.stat`."""
         return await self._in_thread(self._store.stat)
+
+
+def _flags(if_absent: bool, checksum: bool, durable: bool) -> int | None:
+    """Of a put, as the queue takes them."""
+    return (_IF_ABSENT if if_absent else 0) | (_CHECKSUM if checksum else 0) | (_DURABLE if durable else 0) or None
 
 
 def _each(keys: Iterable[Key]) -> Iterable[Key]:
