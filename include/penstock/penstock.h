@@ -528,6 +528,13 @@ struct penstock_stat {
     uint64_t fetches, fetched_bytes; /* reads of the SSD for values */
     uint64_t ssd_corrupt;            /* values on SSD that were found damaged; never served */
     uint64_t ssd_errors;             /* reads and writes that the SSD failed */
+    uint64_t ssd_hits;               /* operations that found their value on SSD alone */
+    uint64_t ssd_capacity_bytes,
+        ssd_live_bytes; /* of the SSD's files; of values there, also of those in memory */
+    uint64_t ssd_appended_bytes, ssd_written_bytes; /* of values written there; written there in all */
+    uint64_t ssd_moved_bytes, ssd_reclaimed_bytes;  /* of values moved to make room; of segments taken back */
+    uint64_t restored_keys, restored_dropped;       /* found at the start; records that were not whole */
+    uint64_t restored_ms;                           /* how long that took */
 };
 
 PENSTOCK_API int penstock_stat(struct penstock *store, struct penstock_stat *stat);

@@ -185,7 +185,17 @@ PyObject *core_clear(PyObject *self, PyObject *unused)
     X(fetches)                                                                                               \
     X(fetched_bytes)                                                                                         \
     X(ssd_corrupt)                                                                                           \
-    X(ssd_errors)
+    X(ssd_errors)                                                                                            \
+    X(ssd_hits)                                                                                              \
+    X(ssd_capacity_bytes)                                                                                    \
+    X(ssd_live_bytes)                                                                                        \
+    X(ssd_appended_bytes)                                                                                    \
+    X(ssd_written_bytes)                                                                                     \
+    X(ssd_moved_bytes)                                                                                       \
+    X(ssd_reclaimed_bytes)                                                                                   \
+    X(restored_keys)                                                                                         \
+    X(restored_dropped)                                                                                      \
+    X(restored_ms)
 
 static PyObject *figures_dict(const struct penstock_stat *stat)
 {

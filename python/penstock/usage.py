@@ -72,8 +72,23 @@ class StoreStat:
     fetched_bytes: int
     ssd_corrupt: int
     ssd_errors: int
+    ssd_hits: int
+    ssd_capacity_bytes: int
+    ssd_live_bytes: int
+    ssd_appended_bytes: int
+    ssd_written_bytes: int
+    ssd_moved_bytes: int
+    ssd_reclaimed_bytes: int
+    restored_keys: int
+    restored_dropped: int
+    restored_ms: int
     store: Store | None = dataclasses.field(default=None, repr=False, compare=False)
     """Where they are from, for :meth:`prefixes`."""
+
+    @property
+    def write_amplification(self) -> float:
+        """Bytes written to the SSD for each byte of a value that went there; 0 when none has."""
+        return self.ssd_written_bytes / self.ssd_appended_bytes if self.ssd_appended_bytes else 0.0
 
     def prefixes(self, keys_max: int = KEYS_MAX) -> tuple[list[PrefixUsage], bool]:
         """Usage by prefix, from a listing of now.
@@ -102,8 +117,11 @@ class StoreStat:
 
     def _repr_html_(self) -> str:
         used, room = self.pages_used * self.page_bytes, self.pages * self.page_bytes
-        tiers = _table(("tier", "keys", "values", "memory used", "of", ""), [
-            ("DRAM", f"{self.keys:,}", _size(self.value_bytes), _size(used), _size(room), _bar(used, room))])
+        tiers = [("DRAM", f"{self.keys - self.ssd_keys:,}", _size(self.value_bytes - self.ssd_bytes), _size(used),
+                  _size(room), _bar(used, room))]
+        if self.ssd_capacity_bytes:
+            tiers.append(("SSD", f"{self.ssd_keys:,}", _size(self.ssd_bytes), _size(self.ssd_live_bytes),
+                          _size(self.ssd_capacity_bytes), _bar(self.ssd_live_bytes, self.ssd_capacity_bytes)))
         classes = (f"<p>{self.keys - self.cache_keys:,} keys kept, {self.cache_keys:,} that may be evicted, "
                    f"{self.pinned:,} pinned; {self.shards} shards, {self.sessions} sessions</p>")
         prefixes, cut = self.prefixes()
@@ -112,7 +130,8 @@ class StoreStat:
         by_prefix = _table(("prefix", "keys", "values", ""), rows) if rows else ""
         notes = [f"the {ROWS_MAX} largest of {len(prefixes):,} prefixes"] if len(prefixes) > ROWS_MAX else []
         notes += [f"from the first {KEYS_MAX:,} keys alone: there are more"] if cut else []
-        return tiers + classes + by_prefix + (f"<p>{'; '.join(notes)}</p>" if notes else "")
+        by_tier = _table(("tier", "keys", "values", "in use", "of", ""), tiers)
+        return by_tier + classes + by_prefix + (f"<p>{'; '.join(notes)}</p>" if notes else "")
 
 
 def _size(count: float) -> str:

@@ -404,6 +404,16 @@ static int stat_key(struct pst_cli *cli, const char *key)
     X(fetched_bytes, "bytes", "read by them")                                                                \
     X(ssd_corrupt, "", "values on SSD found damaged")                                                        \
     X(ssd_errors, "", "reads and writes that the SSD failed")                                                \
+    X(ssd_hits, "", "operations that found their value there alone")                                         \
+    X(ssd_capacity_bytes, "bytes", "of SSD for values")                                                      \
+    X(ssd_live_bytes, "bytes", "of values there, of those in memory, too")                                   \
+    X(ssd_appended_bytes, "bytes", "of values written there")                                                \
+    X(ssd_written_bytes, "bytes", "written there in all")                                                    \
+    X(ssd_moved_bytes, "bytes", "of values moved there to make room")                                        \
+    X(ssd_reclaimed_bytes, "bytes", "of segments taken back")                                                \
+    X(restored_keys, "", "keys that the start found in memory and on SSD")                                   \
+    X(restored_dropped, "", "records that it left out, as not whole")                                        \
+    X(restored_ms, "ms", "that this took")                                                                   \
     X(rss_anon_bytes, "bytes", "of private memory in the process")                                           \
     X(uptime_ms, "ms", "since the start")
 
@@ -411,6 +421,7 @@ int pst_cmd_stat(struct pst_cli *cli)
 {
     struct penstock_stat s = {.size = sizeof(s)};
     const char *gap = "{";
+    double amplification;
     int r;
 
     pst_assert(cli->store && cli->arg_count <= 1);
@@ -419,17 +430,20 @@ int pst_cmd_stat(struct pst_cli *cli)
     r = penstock_stat(cli->store, &s);
     if (r)
         return pst_cli_fail(r);
+    amplification = s.ssd_appended_bytes ? (double)s.ssd_written_bytes / (double)s.ssd_appended_bytes : 0;
     if (cli->json) {
 #define X(name, unit, text) printf("%s\"" #name "\":%" PRIu64, gap, s.name), gap = ",";
         STAT_ROWS(X)
 #undef X
-        printf(",\"lane\":\"%s\"}\n", penstock_lane(cli->store));
+        printf(",\"write_amplification\":%.3f,\"lane\":\"%s\"}\n", amplification, penstock_lane(cli->store));
         return 0;
     }
     printf("%" PRIu64 " keys stored, lane %s\n", s.keys, penstock_lane(cli->store));
-#define X(name, unit, text) printf("  %-15s %16" PRIu64 " %-5s %s\n", #name, s.name, unit, text);
+#define X(name, unit, text) printf("  %-19s %16" PRIu64 " %-5s %s\n", #name, s.name, unit, text);
     STAT_ROWS(X)
 #undef X
+    printf("  %-19s %16.3f %-5s %s\n", "write_amplification", amplification, "",
+           "ssd_written_bytes over ssd_appended_bytes");
     return 0;
 }
 

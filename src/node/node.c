@@ -250,6 +250,10 @@ static void tell_restored(const struct pst_node *node, const char *name)
     if (found->held)
         pst_node_log(node, "keep %s: %llu pages stay as they are for clients of an earlier node", name,
                      (unsigned long long)found->held);
+    if (found->ssd_keys + found->ssd_dropped > 0)
+        pst_node_log(node, "ssd: %llu keys found in %llu ms; %llu dropped",
+                     (unsigned long long)found->ssd_keys, (unsigned long long)found->ssd_ms,
+                     (unsigned long long)found->ssd_dropped);
 }
 
 static int open_store(struct pst_node *node, const struct pst_node_settings *settings, char *fault)

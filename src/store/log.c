@@ -381,7 +381,9 @@ bool pst_lane_idle(const struct pst_lane *lane)
 
 void pst_log_stat(const struct pst_log *log, struct pst_log_stat *out)
 {
-    struct pst_log_stat sum = {.segments = log->segment_count, .segments_free = log->free_count};
+    struct pst_log_stat sum = {.segments = log->segment_count,
+                               .segments_free = log->free_count,
+                               .segment_bytes = log->segment_bytes};
 
     for (uint32_t i = 0; i < log->segment_count; i++) {
         sum.live_bytes += atomic_load(&log->segments[i].live_bytes);

@@ -201,7 +201,7 @@ void pst_log_repeated(struct pst_log *log, const struct pst_log_found *found);
     X(failed)
 
 struct pst_log_stat {
-    uint64_t segments, segments_free, segments_failed;
+    uint64_t segments, segments_free, segments_failed, segment_bytes;
     uint64_t live_bytes; /* of values, as they lie on disk */
 #define X(name) uint64_t name;
     PST_LOG_COUNTERS(X)

@@ -265,6 +265,8 @@ bool pst_tier_demote(struct pst_tier *tier, struct pst_record *r, uint64_t now_n
 bool pst_tier_relieves(const struct pst_shard *s, uint32_t pages);
 /* True when no more demotions can begin for now. May be NULL. */
 bool pst_tier_busy(const struct pst_tier *tier);
+/* Adds what the log as a whole has to tell. */
+void pst_tier_figures(const struct pst_store *store, struct pst_shard_later *out);
 /* The record's key has gone, or has another value. */
 void pst_tier_forget(struct pst_tier *tier, const struct pst_record *r);
 

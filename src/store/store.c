@@ -238,12 +238,25 @@ static uint64_t rss_anon_bytes(void)
     return kib * 1024;
 }
 
+/* What is the whole store's. */
+static void store_figures(const struct pst_store *store, struct pst_shard_later *out)
+{
+    const struct pst_restored *restored = &store->restored;
+
+    out->restored_keys = restored->keys + restored->ssd_keys;
+    out->restored_dropped = restored->dropped + restored->ssd_dropped;
+    out->restored_ms = restored->ms + restored->ssd_ms;
+    pst_tier_figures(store, out);
+}
+
 void pst_figures_read(struct pst_store *store, struct pst_shard *shard, struct pst_figures *out)
 {
     memset(out, 0, sizeof(*out));
     pst_shard_stat(shard, &out->shard);
     pst_shard_stat_later(shard, &out->later);
     pst_store_stat(store, &out->store);
+    if (shard->number == 0) /* these are summed over the shards */
+        store_figures(store, &out->later);
     out->rss_anon_bytes = rss_anon_bytes();
     out->uptime_ms = (pst_now_ns() - store->start_ns) / 1000000;
 }

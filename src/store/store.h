@@ -83,6 +83,7 @@ struct pst_restored {
     uint64_t moved;   /* to another shard, since there is another number of them */
     uint64_t held;    /* pages that stay as they are, since clients of the earlier process look at them */
     uint64_t ms;
+    uint64_t ssd_keys, ssd_dropped, ssd_ms; /* the same of the log */
 };
 const struct pst_restored *pst_store_restored(const struct pst_store *store);
 
@@ -290,7 +291,17 @@ struct pst_shard_stat {
     X(fetches, "count", "reads of the SSD for values")                                                       \
     X(fetched_bytes, "bytes", "bytes that they read")                                                        \
     X(ssd_corrupt, "count", "values on SSD that were found damaged")                                         \
-    X(ssd_errors, "count", "reads and writes that the SSD failed")
+    X(ssd_errors, "count", "reads and writes that the SSD failed")                                           \
+    X(ssd_hits, "operations", "operations that found their value on SSD alone")                              \
+    X(ssd_capacity_bytes, "bytes", "bytes that the log may take")                                            \
+    X(ssd_live_bytes, "bytes", "bytes of values there, of those in memory, too")                             \
+    X(ssd_appended_bytes, "bytes", "bytes of values that were written there")                                \
+    X(ssd_written_bytes, "bytes", "all bytes that were written there")                                       \
+    X(ssd_moved_bytes, "bytes", "bytes of values moved to take segments back")                               \
+    X(ssd_reclaimed_bytes, "bytes", "bytes of segments taken back")                                          \
+    X(restored_keys, "keys", "keys that the start found in memory and on SSD")                               \
+    X(restored_dropped, "count", "records that it found and left out")                                       \
+    X(restored_ms, "ms", "how long that took")
 
 struct pst_shard_later {
 #define X(name, unit, text) uint64_t name;

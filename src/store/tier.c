@@ -117,6 +117,21 @@ void pst_tier_forget(struct pst_tier *t, const struct pst_record *r)
         t->shard->stat_later.ssd_errors++;
 }
 
+void pst_tier_figures(const struct pst_store *store, struct pst_shard_later *out)
+{
+    struct pst_log_stat log;
+
+    if (!store->log)
+        return;
+    pst_log_stat(store->log, &log);
+    out->ssd_capacity_bytes = log.segments * log.segment_bytes;
+    out->ssd_live_bytes = log.live_bytes;
+    out->ssd_appended_bytes = log.appended_bytes;
+    out->ssd_written_bytes = log.written_bytes;
+    out->ssd_moved_bytes = log.moved_bytes;
+    out->ssd_reclaimed_bytes = log.reclaimed_segments * log.segment_bytes;
+}
+
 void pst_tier_full(struct pst_tier *t, uint64_t now_ns)
 {
     t->full_until_ns = now_ns + FULL_NS;
@@ -144,6 +159,8 @@ bool pst_tier_hopes(struct pst_tier *t)
 void pst_tier_end_wait(struct pst_tier *t, struct pst_tier_wait *wait, int result)
 {
     pst_assert(!wait->ended);
+    if (wait->fetch && result == 0)
+        t->shard->stat_later.ssd_hits++;
     wait->ended = true;
     wait->result = result;
     pst_list_remove(&wait->link);
@@ -301,8 +318,9 @@ static int found_one(struct pst_store *store, const struct pst_log_found *found)
         return 0;
     }
     r = pst_stub_add(s, found, old);
-    if (r == -EBADMSG)
-        s->stat_later.ssd_corrupt++;
+    store->restored.ssd_keys += r == 0 && !old;
+    store->restored.ssd_dropped += r == -EBADMSG;
+    s->stat_later.ssd_corrupt += r == -EBADMSG;
     return r == -EBADMSG ? 0 : r;
 }
 
@@ -311,6 +329,7 @@ static int scan(struct pst_store *store)
     struct pst_log_scanned scanned;
     struct pst_log_found found;
     struct pst_log_scan *at;
+    uint64_t begun_ns = pst_now_ns();
     int r = pst_log_scan_open(store->log, &at);
 
     if (r < 0)
@@ -322,6 +341,8 @@ static int scan(struct pst_store *store)
     }
     pst_log_scan_close(at, &scanned);
     store->shards[0].stat_later.ssd_corrupt += scanned.damaged_groups;
+    store->restored.ssd_dropped += scanned.damaged_values + scanned.damaged_groups;
+    store->restored.ssd_ms = (pst_now_ns() - begun_ns) / 1000000;
     return r;
 }
 

@@ -72,6 +72,32 @@ static void more_than_memory(void **state)
     place_close(&place);
 }
 
+static void figures_of_tiers(void **state)
+{
+    struct penstock_stat stat;
+    struct place place;
+    uint64_t on_ssd;
+
+    (void)state;
+    open_small(&place, NULL);
+    assert_int_equal(stat_of(place.store).restored_keys + stat_of(place.store).ssd_appended_bytes, 0);
+    spill(&place, 1);
+    stat = stat_of(place.store);
+    on_ssd = stat.ssd_keys;
+    assert_int_equal(stat.ssd_hits, 0);
+    assert_in_range(stat.ssd_capacity_bytes, 255 * MIB, 256 * MIB);
+    assert_in_range(stat.ssd_live_bytes, stat.ssd_bytes, stat.ssd_appended_bytes + COUNT * 4096);
+    assert_in_range(stat.ssd_written_bytes, stat.ssd_appended_bytes, stat.ssd_appended_bytes * 5 / 4);
+    expect_all(place.store, 1);
+    assert_true(stat_of(place.store).ssd_hits >= on_ssd);
+    place_again(&place, "16M", NULL, false);
+    stat = stat_of(place.store);
+    assert_int_equal(stat.restored_keys, COUNT);
+    assert_int_equal(stat.restored_dropped, 0);
+    assert_int_equal(stat.ssd_hits + stat.ssd_appended_bytes, 0);
+    place_close(&place);
+}
+
 /* Values that come and go between the tiers without being changed are written once. */
 static void clean_values_are_not_written_again(void **state)
 {
@@ -445,6 +471,7 @@ static void without_ssd(void **state)
 
 static const struct CMUnitTest tests[] = {
     TEST(more_than_memory),
+    TEST(figures_of_tiers),
     TEST(clean_values_are_not_written_again),
     TEST(overwritten_and_deleted),
     TEST(ranges),

@@ -94,7 +94,10 @@ def test_values_come_back_from_the_ssd(tmp_path: pathlib.Path) -> None:
         assert there.keys == len(VALUES) and there.ssd_keys > 0 and there.demotions > 0
         assert store.get_many(VALUES) == list(VALUES.values())
         assert store.get("v/03", offset=-5) == bytes([3]) * 5
-        assert store.stat().fetches > 0
+        there = store.stat()
+        assert 0 < there.ssd_hits <= len(VALUES) + 1 and there.fetches >= there.ssd_hits
+        assert 1 <= there.write_amplification < 1.5 and there.ssd_live_bytes < there.ssd_capacity_bytes == 256 << 20
+        assert "<td>SSD</td>" in there._repr_html_()
 
         async def read() -> None:  # over a queue, in whose loop the disk has to go on
             for _ in range(2):
