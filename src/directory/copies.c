@@ -1,0 +1,326 @@
+/*
+ * copies.c: who has a slot. A primary is displaced only when all leases that it was granted have run out, by
+ * a copy that has all that it acknowledged; and it gets no lease before the view that says so is in effect.
+ */
+#include "directory/directory_priv.h"
+
+enum {
+    DEALT_PER_TICK = 512,  /* slots */
+    WANTS_LOOKED_AT = 512, /* slots, in one heartbeat */
+};
+
+/* A copy that may take over: its node is there, as far as one can know. */
+static bool is_fresh(const struct pst_directory *d, uint16_t member, uint64_t now_ns)
+{
+    return member_stays(d, member) && !member_lease_is_over(d, member, now_ns);
+}
+
+/* The place of a fresh copy besides @but; -1: there is none. */
+static int fresh_copy(const struct pst_directory *d, const struct pst_view_slot *slot, uint16_t but,
+                      uint64_t now_ns)
+{
+    for (int i = 0; i < slot->copy_count; i++)
+        if (slot->copies[i] != but && is_fresh(d, slot->copies[i], now_ns))
+            return i;
+    return -1;
+}
+
+static void take_out(struct pst_view_slot *slot, int at)
+{
+    pst_assert(at >= 0 && at < slot->copy_count);
+    slot->copy_count--;
+    memmove(&slot->copies[at], &slot->copies[at + 1], (size_t)(slot->copy_count - at) * sizeof(uint16_t));
+    slot->copies[slot->copy_count] = 0; /* so that equal slots are equal bytes */
+}
+
+static void to_front(struct pst_view_slot *slot, int at)
+{
+    uint16_t member = slot->copies[at];
+
+    memmove(&slot->copies[1], &slot->copies[0], (size_t)at * sizeof(uint16_t));
+    slot->copies[0] = member;
+}
+
+/* The slot as it is to be, in the draft: the next epoch, and its former primary waits for that view. */
+static void write_slot(struct pst_directory *d, uint32_t number, struct pst_view_slot next)
+{
+    struct pst_view *draft = directory_draft(d);
+    struct pst_view_slot *slot = &draft->slots[number];
+    bool served = slot->state == PST_VIEW_SERVED;
+
+    pst_assert((next.state == PST_VIEW_EMPTY) == (next.copy_count == 0));
+    next.epoch = slot->epoch + 1;
+    if (served && (next.state != PST_VIEW_SERVED || next.copies[0] != slot->copies[0]))
+        d->members[slot->copies[0]].lease_version = draft->version;
+    d->counters.promotions += served && next.state == PST_VIEW_SERVED && next.copies[0] != slot->copies[0];
+    d->counters.slots_incomplete += slot->state != next.state && next.state == PST_VIEW_INCOMPLETE;
+    *slot = next;
+}
+
+static void lose_slot(struct pst_directory *d, uint32_t number)
+{
+    write_slot(d, number, (struct pst_view_slot){.base = d->draft->slots[number].base, .lost = true});
+    d->counters.slots_lost++;
+}
+
+/* The copy at @at has all, and nobody serves: it does from now on, with those others that are members. */
+static void revive_slot(struct pst_directory *d, uint32_t number, int at)
+{
+    struct pst_view_slot next = d->draft->slots[number];
+
+    to_front(&next, at);
+    for (int i = next.copy_count - 1; i > 0; i--)
+        if (d->draft->members[next.copies[i]].gone)
+            take_out(&next, i);
+    next.state = PST_VIEW_SERVED;
+    write_slot(d, number, next);
+}
+
+/* ---- ends and returns ---- */
+
+/* Another copy is there: the slot goes on without @at. */
+static void go_on_without(struct pst_directory *d, uint32_t number, int at, int fresh)
+{
+    struct pst_view_slot next = d->draft->slots[number];
+    uint16_t heir = next.copies[fresh];
+
+    take_out(&next, at);
+    if (at == 0 && next.state == PST_VIEW_SERVED)
+        to_front(&next, pst_view_copy_at(&next, heir));
+    write_slot(d, number, next);
+}
+
+bool copies_leave(struct pst_directory *d, uint16_t member, uint64_t now_ns)
+{
+    bool waits = false;
+
+    for (uint32_t i = 0; i < PST_SLOTS; i++) {
+        const struct pst_view_slot *slot = &d->draft->slots[i];
+        int at = pst_view_copy_at(slot, member), fresh = fresh_copy(d, slot, member, now_ns);
+
+        if (at < 0)
+            continue;
+        if (slot->state == PST_VIEW_SERVED && fresh >= 0) {
+            go_on_without(d, i, at, fresh);
+            continue;
+        }
+        waits = true;
+        if (slot->state == PST_VIEW_SERVED) {
+            struct pst_view_slot next = *slot;
+
+            next.state = PST_VIEW_INCOMPLETE;
+            write_slot(d, i, next);
+            d->incomplete_ns[i] = now_ns;
+        }
+    }
+    return waits;
+}
+
+static void leave_behind(struct pst_directory *d, uint32_t number, int at, uint64_t now_ns)
+{
+    struct pst_view_slot next = d->draft->slots[number];
+
+    if (next.copy_count == 1) {
+        lose_slot(d, number);
+        return;
+    }
+    take_out(&next, at);
+    if (next.state == PST_VIEW_SERVED)
+        d->incomplete_ns[number] = now_ns;
+    next.state = PST_VIEW_INCOMPLETE;
+    write_slot(d, number, next);
+}
+
+void copies_return(struct pst_directory *d, uint16_t member, bool kept, uint64_t now_ns)
+{
+    for (uint32_t i = 0; i < PST_SLOTS; i++) {
+        const struct pst_view_slot *slot = &d->draft->slots[i];
+        int at = pst_view_copy_at(slot, member), fresh = fresh_copy(d, slot, member, now_ns);
+
+        if (at < 0)
+            continue;
+        if (slot->state == PST_VIEW_SERVED && fresh >= 0)
+            go_on_without(d, i, at, fresh);
+        else if (kept)
+            revive_slot(d, i, at);
+        else
+            leave_behind(d, i, at, now_ns);
+    }
+}
+
+/* ---- time ---- */
+
+/* Nobody waits any more for those that no slot names. */
+static void forget_gone(struct pst_directory *d)
+{
+    bool *named = calloc(d->settings.members_max, sizeof(*named));
+
+    if (!named)
+        return; /* the next time will do */
+    for (uint32_t i = 0; i < PST_SLOTS; i++)
+        for (uint32_t j = 0; j < d->draft->slots[i].copy_count; j++)
+            named[d->draft->slots[i].copies[j]] = true;
+    for (uint32_t i = 0; i < d->settings.members_max; i++)
+        if (d->draft->members[i].gone && !named[i])
+            directory_draft(d)->members[i] = (struct pst_view_member){.epoch = 0};
+    free(named);
+}
+
+static uint64_t score(uint64_t seed, uint32_t slot, uint64_t epoch)
+{
+    uint64_t x = seed ^ (slot + 1) * 0x9e3779b97f4a7c15 ^ epoch * 0xd6e8feb86659fd93;
+
+    x = (x ^ x >> 32) * 0xd6e8feb86659fd93;
+    x = (x ^ x >> 32) * 0xd6e8feb86659fd93;
+    return x ^ x >> 32;
+}
+
+static bool host_has_copy(const struct pst_view *view, const struct pst_view_slot *slot, uint16_t member)
+{
+    for (uint32_t i = 0; i < slot->copy_count; i++)
+        if (pst_id_equal(&view->members[slot->copies[i]].host, &view->members[member].host))
+            return true;
+    return false;
+}
+
+/* Who should be the slot's next copy: the same answer as long as the same members are there. */
+static uint16_t best_copy(const struct pst_directory *d, uint32_t number, const struct pst_view_slot *slot,
+                          uint64_t now_ns)
+{
+    uint16_t best = PST_VIEW_NONE;
+    uint64_t most = 0;
+
+    for (uint32_t i = 0; i < d->settings.members_max; i++) {
+        uint64_t points = score(d->view->seed, number, d->members[i].epoch);
+
+        if (points < most || !member_stays(d, (uint16_t)i) || d->members[i].sequence_next == 0 ||
+            member_is_suspect(d, (uint16_t)i, now_ns) || host_has_copy(d->draft, slot, (uint16_t)i))
+            continue;
+        best = (uint16_t)i;
+        most = points;
+    }
+    return best;
+}
+
+static void deal_slot(struct pst_directory *d, uint32_t number, uint32_t replicas, uint64_t now_ns)
+{
+    struct pst_view_slot next = d->draft->slots[number];
+
+    while (next.copy_count < replicas) {
+        uint16_t member = best_copy(d, number, &next, now_ns);
+
+        if (member == PST_VIEW_NONE)
+            break;
+        next.copies[next.copy_count++] = member;
+    }
+    if (next.copy_count == 0)
+        return;
+    next.state = PST_VIEW_SERVED;
+    next.base = next.epoch + 1;
+    write_slot(d, number, next);
+}
+
+static bool may_deal(const struct pst_directory *d, uint64_t now_ns)
+{
+    uint64_t count = 0;
+
+    for (uint32_t i = 0; i < d->settings.members_max; i++)
+        count += member_stays(d, (uint16_t)i) && d->members[i].sequence_next > 0 &&
+                 !member_is_suspect(d, (uint16_t)i, now_ns);
+    return count >= d->settings.nodes_min;
+}
+
+static void look_after(struct pst_directory *d, uint32_t number, uint64_t now_ns)
+{
+    const struct pst_view_slot *slot = &d->draft->slots[number];
+    int fresh;
+
+    if (slot->state == PST_VIEW_SERVED && member_stays(d, slot->copies[0]) &&
+        member_lease_is_over(d, slot->copies[0], now_ns)) {
+        fresh = fresh_copy(d, slot, slot->copies[0], now_ns);
+        if (fresh > 0)
+            go_on_without(d, number, 0, fresh);
+    } else if (slot->state == PST_VIEW_INCOMPLETE) {
+        fresh = fresh_copy(d, slot, PST_VIEW_NONE, now_ns);
+        if (fresh >= 0)
+            revive_slot(d, number, fresh);
+        else if (now_ns >= d->incomplete_ns[number] + d->settings.incomplete_ms * NS_PER_MS)
+            lose_slot(d, number);
+    }
+}
+
+void copies_tick(struct pst_directory *d, uint64_t now_ns)
+{
+    uint32_t replicas = pst_view_replicas(d->draft), left = DEALT_PER_TICK;
+    uint64_t version = d->draft->version;
+    bool deals = replicas > 0 && may_deal(d, now_ns);
+
+    for (uint32_t i = 0; i < PST_SLOTS; i++) {
+        look_after(d, i, now_ns);
+        if (d->draft->slots[i].state == PST_VIEW_EMPTY && deals && left > 0) {
+            deal_slot(d, i, replicas, now_ns);
+            left--;
+        }
+    }
+    if (d->draft->version != version)
+        forget_gone(d);
+}
+
+/* ---- what primaries ask for ---- */
+
+int pst_directory_change_copy(struct pst_directory *d, const struct pst_copy_request *request,
+                              uint64_t *version)
+{
+    struct pst_view_slot next;
+    int at;
+
+    directory_check(d);
+    if (request->slot >= PST_SLOTS || request->member >= d->settings.members_max ||
+        request->copy >= d->settings.members_max || request->copy == request->member ||
+        request->change > PST_COPY_JOIN)
+        return -EINVAL;
+    next = d->draft->slots[request->slot];
+    at = pst_view_copy_at(&next, request->copy);
+    if (!member_stays(d, request->member) || d->members[request->member].epoch != request->epoch ||
+        next.epoch != request->slot_epoch || next.state != PST_VIEW_SERVED ||
+        next.copies[0] != request->member || (request->change == PST_COPY_DROP) != (at > 0)) {
+        d->counters.slot_requests_stale++;
+        return -ESTALE;
+    }
+    if (request->change == PST_COPY_DROP) {
+        take_out(&next, at);
+    } else {
+        if (next.copy_count == PST_VIEW_COPIES_MAX)
+            return -EINVAL;
+        if (!member_stays(d, request->copy) || d->members[request->copy].epoch != request->copy_epoch)
+            return -ESTALE;
+        next.copies[next.copy_count++] = request->copy;
+    }
+    write_slot(d, request->slot, next);
+    *version = d->draft->version;
+    return 0;
+}
+
+void copies_wanted(struct pst_directory *d, uint16_t member, uint64_t now_ns,
+                   struct pst_heartbeat_answer *answer)
+{
+    uint32_t replicas = pst_view_replicas(d->view), searches = PST_WANTS_MAX;
+    struct member *m = &d->members[member];
+
+    for (uint32_t i = 0; i < WANTS_LOOKED_AT && searches > 0; i++) {
+        uint32_t number = m->want_at++ % PST_SLOTS;
+        const struct pst_view_slot *slot = &d->view->slots[number];
+        uint16_t copy;
+
+        if (slot->state != PST_VIEW_SERVED || slot->copies[0] != member || slot->copy_count >= replicas ||
+            slot->epoch != d->draft->slots[number].epoch)
+            continue;
+        searches--;
+        copy = best_copy(d, number, slot, now_ns);
+        if (copy != PST_VIEW_NONE)
+            answer->wants[answer->want_count++] = (struct pst_want){.slot = (uint16_t)number,
+                                                                    .member = copy,
+                                                                    .slot_epoch = slot->epoch,
+                                                                    .member_epoch = d->members[copy].epoch};
+    }
+}

@@ -1,0 +1,254 @@
+/* directory.c: a directory's beginning and end, the view and its drafts, the clock's ticks. */
+#include "directory/directory_priv.h"
+
+#include <stdio.h>
+
+enum { DIRECTORY_MAGIC = 0x4d2e5c70 };
+
+void directory_check(const struct pst_directory *d)
+{
+    pst_assert(d->magic == DIRECTORY_MAGIC);
+    pst_assert(d->draft->version >= d->view->version);
+}
+
+/* splitmix64 */
+uint64_t directory_draw(struct pst_directory *d)
+{
+    uint64_t x = d->dice += 0x9e3779b97f4a7c15;
+
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
+    x = (x ^ x >> 27) * 0x94d049bb133111eb;
+    return x ^ x >> 31;
+}
+
+void pst_directory_preset(struct pst_directory_settings *settings)
+{
+#define PST_OPTION_SETTINGS struct pst_directory_settings
+    const struct pst_options table = PST_OPTION_TABLE(PST_DIRECTORY_OPTIONS);
+    char fault[PST_FAULT_BYTES];
+    int r = pst_options_preset(&table, settings, fault);
+
+    pst_assert(r == 0); /* numbers alone */
+}
+
+/* ---- the view ---- */
+
+const struct pst_view *pst_directory_view(const struct pst_directory *d)
+{
+    directory_check(d);
+    return d->view;
+}
+
+/* What the draft begins from. */
+static uint64_t version_before_draft(const struct pst_directory *d)
+{
+    return d->storing_now ? d->storing->version : d->view->version;
+}
+
+struct pst_view *directory_draft(struct pst_directory *d)
+{
+    d->draft->version = version_before_draft(d) + 1;
+    return d->draft;
+}
+
+bool pst_directory_unstored(const struct pst_directory *d)
+{
+    directory_check(d);
+    return !d->storing_now && d->draft->version > d->view->version;
+}
+
+size_t pst_directory_store_begin(struct pst_directory *d, uint8_t *to, size_t cap, uint64_t *version)
+{
+    size_t bytes;
+
+    pst_assert(pst_directory_unstored(d));
+    pst_view_copy(d->storing, d->draft);
+    d->storing_now = true;
+    bytes = pst_view_encode(d->storing, to, cap);
+    pst_assert(bytes > 0);
+    *version = d->storing->version;
+    return bytes;
+}
+
+void pst_directory_stored(struct pst_directory *d, uint64_t version, uint64_t now_ns)
+{
+    struct pst_view *before = d->view;
+
+    directory_check(d);
+    pst_assert(d->storing_now && d->storing->version == version && version == before->version + 1);
+    d->view = d->storing;
+    d->storing = before;
+    d->storing_now = false;
+    d->counters.views++;
+    members_follow_view(d, now_ns);
+}
+
+/* Where the prefix is among those of the view, or belongs. */
+static uint32_t prefix_at(const struct pst_view *view, struct pst_bytes text, bool *found)
+{
+    uint32_t at = 0;
+    int order = 1;
+
+    for (; at < view->prefix_count; at++) {
+        const struct pst_view_prefix *prefix = &view->prefixes[at];
+
+        order = pst_bytes_compare((struct pst_bytes){prefix->text, prefix->bytes}, text);
+        if (order >= 0)
+            break;
+    }
+    *found = order == 0;
+    return at;
+}
+
+int pst_directory_place(struct pst_directory *d, struct pst_bytes text, enum pst_placement placement,
+                        uint32_t replicas, uint64_t *version)
+{
+    struct pst_view_prefix prefix = {.placement = (uint8_t)placement, .replicas = (uint8_t)replicas};
+    bool found;
+    uint32_t at = prefix_at(d->draft, text, &found);
+    struct pst_view_prefix *known = &d->draft->prefixes[at];
+
+    directory_check(d);
+    if (text.len > PST_VIEW_PREFIX_BYTES_MAX || placement > PST_PLACE_HOME || replicas < 1 ||
+        replicas > PST_VIEW_COPIES_MAX)
+        return -EINVAL;
+    *version = d->draft->version;
+    if (found && known->placement == placement && known->replicas == replicas)
+        return 0;
+    if (!found && d->draft->prefix_count == PST_VIEW_PREFIXES_MAX)
+        return -ENOSPC;
+    prefix.bytes = (uint8_t)text.len;
+    if (text.len > 0)
+        memcpy(prefix.text, text.data, text.len);
+    *version = directory_draft(d)->version;
+    if (!found)
+        memmove(known + 1, known, (d->draft->prefix_count++ - at) * sizeof(*known));
+    *known = prefix;
+    return 0;
+}
+
+void pst_directory_forgive(struct pst_directory *d, uint64_t *version)
+{
+    directory_check(d);
+    for (uint32_t i = 0; i < PST_SLOTS; i++)
+        if (d->draft->slots[i].lost)
+            directory_draft(d)->slots[i].lost = false;
+    *version = d->draft->version;
+}
+
+/* ---- beginning and end ---- */
+
+static int open_views(struct pst_directory *d, struct pst_bytes stored, uint64_t seed)
+{
+    uint32_t members_max = (uint32_t)d->settings.members_max;
+    int r = stored.len > 0 ? pst_view_decode(stored, members_max, &d->view)
+                           : pst_view_open(members_max, seed, &d->view);
+
+    if (r == 0)
+        r = pst_view_open(members_max, seed, &d->storing);
+    if (r == 0)
+        r = pst_view_open(members_max, seed, &d->draft);
+    if (r < 0)
+        return r;
+    pst_view_copy(d->draft, d->view);
+    d->term = ++directory_draft(d)->term;
+    return 0;
+}
+
+static int open_rest(struct pst_directory *d, struct pst_bytes stored, uint64_t seed)
+{
+    int r;
+
+    d->members = calloc(d->settings.members_max, sizeof(*d->members));
+    d->weights = calloc(d->settings.members_max, sizeof(*d->weights));
+    if (!d->members || !d->weights)
+        return -ENOMEM;
+    r = reserve_init(&d->reservations, (uint32_t)d->settings.reservations_max);
+    if (r == 0)
+        r = pst_keys_open(d->settings.entries_max, &d->keys);
+    return r == 0 ? open_views(d, stored, seed) : r;
+}
+
+int pst_directory_open(const struct pst_directory_settings *settings, struct pst_bytes stored, uint64_t seed,
+                       uint64_t now_ns, struct pst_directory **out)
+{
+    struct pst_directory *d = calloc(1, sizeof(*d));
+    int r;
+
+    pst_assert(settings->members_max >= 1 && settings->members_max <= PST_VIEW_MEMBERS_MAX);
+    if (!d)
+        return -ENOMEM;
+    d->magic = DIRECTORY_MAGIC;
+    d->settings = *settings;
+    d->dice = seed;
+    r = open_rest(d, stored, seed);
+    if (r < 0) {
+        pst_directory_close(d);
+        return r;
+    }
+    members_follow_view(d, now_ns);
+    for (uint32_t i = 0; i < settings->members_max; i++)
+        d->members[i].joined_ns = 0;
+    for (uint32_t i = 0; i < PST_SLOTS; i++)
+        d->incomplete_ns[i] = now_ns;
+    d->reap_ns = now_ns + settings->reaper_ms * NS_PER_MS;
+    *out = d;
+    return 0;
+}
+
+struct pst_directory *pst_directory_close(struct pst_directory *d)
+{
+    if (!d)
+        return NULL;
+    pst_assert(d->magic == DIRECTORY_MAGIC);
+    pst_view_close(d->view);
+    pst_view_close(d->storing);
+    pst_view_close(d->draft);
+    pst_keys_close(d->keys);
+    reserve_fini(&d->reservations);
+    free(d->members);
+    free(d->weights);
+    free(d);
+    return NULL;
+}
+
+void pst_directory_tick(struct pst_directory *d, uint64_t now_ns)
+{
+    directory_check(d);
+    members_tick(d, now_ns);
+    copies_tick(d, now_ns);
+    reserve_tick(d, now_ns);
+    (void)pst_keys_sweep(d->keys, d->settings.sweep_entries);
+}
+
+/* ---- figures ---- */
+
+const struct pst_directory_counters *pst_directory_counters(const struct pst_directory *d)
+{
+    directory_check(d);
+    return &d->counters;
+}
+
+void pst_directory_state(const struct pst_directory *d, uint64_t now_ns, struct pst_directory_state *out)
+{
+    struct pst_directory_state state = {.entries = pst_keys_count(d->keys),
+                                        .entries_bytes = pst_keys_memory_bytes(d->keys),
+                                        .reservations = d->reservations.live};
+
+    directory_check(d);
+    for (uint32_t i = 0; i < d->settings.members_max; i++) {
+        const struct member *m = &d->members[i];
+
+        if (!m->epoch)
+            continue;
+        state.members++;
+        state.members_reporting += !m->synced;
+        state.members_suspect += member_is_suspect(d, (uint16_t)i, now_ns);
+        for (uint32_t tier = 0; tier < PST_POOL_TIERS; tier++) {
+            state.tiers[tier].capacity_bytes += m->tiers[tier].capacity_bytes;
+            state.tiers[tier].used_bytes += m->tiers[tier].used_bytes;
+            state.reserved_bytes[tier] += m->tiers[tier].reserved_bytes;
+        }
+    }
+    *out = state;
+}

@@ -1,0 +1,105 @@
+/* directory_priv.h: what a directory consists of; its parts are directory.c, members.c, copies.c, route.c,
+ * reserve.c. */
+#ifndef PST_DIRECTORY_PRIV_H
+#define PST_DIRECTORY_PRIV_H
+
+#include "directory/directory.h"
+
+#define NS_PER_MS 1000000ull
+
+struct tier {
+    uint64_t capacity_bytes, used_bytes; /* the node's to say */
+    uint64_t reserved_bytes;             /* ours: given out to puts that the node has not reported */
+};
+
+/* What is known of a member of the view in effect, by its number there. */
+struct member {
+    uint64_t epoch; /* 0: the view has none */
+    uint64_t heard_ns;
+    uint64_t joined_ns; /* 0: so long ago that it is warm */
+    uint64_t suspect_until_ns;
+    uint64_t sequence_next; /* 0: only a full report is taken */
+    uint64_t lease_version; /* no lease before this view, which takes slots from it, is in effect */
+    uint32_t want_at;       /* the slot to look at next for missing copies */
+    bool synced;            /* it has reported in full */
+    bool filling;           /* it is about to */
+    struct tier tiers[PST_POOL_TIERS];
+};
+
+struct reservation {
+    struct pst_fingerprint key;
+    uint64_t bytes;
+    uint64_t expires_ns;
+    uint64_t epoch;
+    uint16_t member;
+    uint8_t tier; /* 0: met already */
+    uint32_t next;
+};
+
+/* In the order in which they expire, and by key; places are numbered from 1, modulo their number. */
+struct reservations {
+    struct reservation *items;
+    uint32_t *heads;
+    uint32_t max, head_mask;
+    uint32_t first, count;
+    uint64_t live;
+};
+
+struct pst_directory {
+    uint32_t magic;
+    bool storing_now;
+    struct pst_directory_settings settings;
+    uint64_t dice;
+    uint64_t term;                           /* of this directory; until it is stored, there are no leases */
+    uint64_t reap_ns;                        /* when to look for silent members */
+    struct pst_view *view, *storing, *draft; /* in effect; on its way to become so; the next one */
+    struct pst_keys *keys;
+    struct member *members;
+    uint64_t *weights; /* of members below and with a number, for one batch */
+    struct reservations reservations;
+    struct pst_directory_counters counters;
+    uint64_t incomplete_ns[PST_SLOTS]; /* since when */
+};
+
+/* ---- directory.c ---- */
+
+void directory_check(const struct pst_directory *d);
+/* The draft, for a change. */
+struct pst_view *directory_draft(struct pst_directory *d);
+uint64_t directory_draw(struct pst_directory *d);
+
+/* ---- members.c ---- */
+
+/* A member that the view has and the draft keeps. */
+bool member_stays(const struct pst_directory *d, uint16_t number);
+/* All leases that it was granted have run out. */
+bool member_lease_is_over(const struct pst_directory *d, uint16_t number, uint64_t now_ns);
+bool member_is_suspect(const struct pst_directory *d, uint16_t number, uint64_t now_ns);
+/* A view has taken effect. */
+void members_follow_view(struct pst_directory *d, uint64_t now_ns);
+void members_tick(struct pst_directory *d, uint64_t now_ns);
+bool members_have_reported(const struct pst_directory *d);
+
+/* ---- copies.c ---- */
+
+/* A member ends, in the draft: its slots go to others, or wait for it. Return: true when any does. */
+bool copies_leave(struct pst_directory *d, uint16_t member, uint64_t now_ns);
+/* A member of that number begins anew: slots that wait for it are its, if it has @kept what it had. */
+void copies_return(struct pst_directory *d, uint16_t member, bool kept, uint64_t now_ns);
+void copies_tick(struct pst_directory *d, uint64_t now_ns);
+void copies_wanted(struct pst_directory *d, uint16_t member, uint64_t now_ns,
+                   struct pst_heartbeat_answer *answer);
+
+/* ---- reserve.c ---- */
+
+int reserve_init(struct reservations *r, uint32_t max);
+void reserve_fini(struct reservations *r);
+void reserve_add(struct pst_directory *d, const struct pst_put *put, struct pst_place place, uint64_t now_ns);
+/* Where the key's puts underway go. */
+void reserve_find(const struct pst_directory *d, const struct pst_fingerprint *key,
+                  struct pst_places *places);
+/* The member has the key: what was reserved for it there is its use now. */
+void reserve_met(struct pst_directory *d, const struct pst_fingerprint *key, uint16_t member);
+void reserve_tick(struct pst_directory *d, uint64_t now_ns);
+
+#endif

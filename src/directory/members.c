@@ -1,0 +1,290 @@
+/* members.c: who is a member: registrations, heartbeats with what nodes report, and the end of the silent. */
+#include "directory/directory_priv.h"
+
+/* The one of that membership; NULL: it has ended, or is about to. */
+static struct member *member_of(const struct pst_directory *d, uint16_t number, uint64_t epoch)
+{
+    directory_check(d);
+    if (number >= d->settings.members_max || epoch == 0 || d->members[number].epoch != epoch)
+        return NULL;
+    return member_stays(d, number) ? &d->members[number] : NULL;
+}
+
+bool member_stays(const struct pst_directory *d, uint16_t number)
+{
+    const struct pst_view_member *next = &d->draft->members[number];
+
+    return d->members[number].epoch != 0 && next->epoch == d->members[number].epoch && !next->gone;
+}
+
+bool member_lease_is_over(const struct pst_directory *d, uint16_t number, uint64_t now_ns)
+{
+    uint64_t lease_ms = d->settings.lease_ms + d->settings.lease_margin_ms;
+
+    return now_ns >= d->members[number].heard_ns + lease_ms * NS_PER_MS;
+}
+
+bool member_is_suspect(const struct pst_directory *d, uint16_t number, uint64_t now_ns)
+{
+    const struct member *m = &d->members[number];
+    uint64_t late_ms = d->settings.heartbeat_ms * d->settings.heartbeats_missed;
+
+    return now_ns < m->suspect_until_ns || now_ns >= m->heard_ns + late_ms * NS_PER_MS;
+}
+
+void members_follow_view(struct pst_directory *d, uint64_t now_ns)
+{
+    for (uint32_t i = 0; i < d->settings.members_max; i++) {
+        const struct pst_view_member *now = &d->view->members[i];
+        uint64_t epoch = now->gone ? 0 : now->epoch;
+        struct member *m = &d->members[i];
+
+        if (m->epoch == epoch)
+            continue;
+        if (m->epoch)
+            pst_keys_forget(d->keys, (uint16_t)i);
+        /* What the draft takes from it already, it must not serve by the view in effect. */
+        *m = (struct member){
+            .epoch = epoch, .heard_ns = now_ns, .joined_ns = now_ns, .lease_version = d->draft->version};
+    }
+}
+
+bool members_have_reported(const struct pst_directory *d)
+{
+    for (uint32_t i = 0; i < d->settings.members_max; i++)
+        if (d->members[i].epoch && !d->members[i].synced)
+            return false;
+    return true;
+}
+
+static void end(struct pst_directory *d, uint16_t number, uint64_t now_ns)
+{
+    struct pst_view_member *member = &directory_draft(d)->members[number];
+
+    pst_assert(member_stays(d, number));
+    member->gone = true;
+    if (!copies_leave(d, number, now_ns))
+        *member = (struct pst_view_member){.epoch = 0};
+}
+
+void members_tick(struct pst_directory *d, uint64_t now_ns)
+{
+    if (now_ns < d->reap_ns)
+        return;
+    d->reap_ns = now_ns + d->settings.reaper_ms * NS_PER_MS;
+    for (uint32_t i = 0; i < d->settings.members_max; i++) {
+        if (!member_stays(d, (uint16_t)i) || !member_lease_is_over(d, (uint16_t)i, now_ns) ||
+            now_ns < d->members[i].heard_ns + d->settings.ttl_ms * NS_PER_MS)
+            continue;
+        end(d, (uint16_t)i, now_ns);
+        d->counters.deaths++;
+    }
+}
+
+/* ---- registrations ---- */
+
+static bool texts_fit(const struct pst_register *message)
+{
+    return strnlen(message->address, PST_VIEW_ADDRESS_BYTES) < PST_VIEW_ADDRESS_BYTES &&
+           strnlen(message->unix_path, PST_VIEW_ADDRESS_BYTES) < PST_VIEW_ADDRESS_BYTES &&
+           strnlen(message->tags, PST_VIEW_TAGS_BYTES) < PST_VIEW_TAGS_BYTES;
+}
+
+/* A number that no view refers to: neither the one in effect nor those to come. */
+static uint16_t free_number(const struct pst_directory *d)
+{
+    for (uint32_t i = 0; i < d->settings.members_max; i++)
+        if (!d->view->members[i].epoch && !d->draft->members[i].epoch &&
+            !(d->storing_now && d->storing->members[i].epoch))
+            return (uint16_t)i;
+    return PST_VIEW_NONE;
+}
+
+static void write_member(struct pst_directory *d, uint16_t number, const struct pst_register *message)
+{
+    struct pst_view *draft = directory_draft(d);
+    struct pst_view_member *member = &draft->members[number];
+
+    *member = (struct pst_view_member){.id = message->id,
+                                       .host = message->host,
+                                       .epoch = draft->epoch_next++,
+                                       .start = message->start,
+                                       .page_bytes = message->page_bytes};
+    memcpy(member->address, message->address, strlen(message->address));
+    memcpy(member->unix_path, message->unix_path, strlen(message->unix_path));
+    memcpy(member->tags, message->tags, strlen(message->tags));
+    d->counters.registrations++;
+}
+
+/* Whether the id's holder lets go of it. Return: 0, PST_ALREADY it is the one that asks, or an error. */
+enum { PST_ALREADY = 1 };
+
+static int take_over(struct pst_directory *d, uint16_t number, uint64_t start, uint64_t now_ns)
+{
+    const struct pst_view_member *holder = &d->draft->members[number];
+
+    if (holder->gone)
+        return d->members[number].epoch ? -EAGAIN : 0; /* until its end has taken effect */
+    if (holder->start == start)
+        return PST_ALREADY;
+    if (!member_stays(d, number))
+        return -EAGAIN;
+    if (!member_lease_is_over(d, number, now_ns)) {
+        d->counters.refused_twice++;
+        return -EEXIST;
+    }
+    return 0;
+}
+
+int pst_directory_register(struct pst_directory *d, const struct pst_register *message, uint64_t now_ns,
+                           struct pst_registered *out)
+{
+    uint16_t number = pst_view_find(d->draft, &message->id);
+    int r = 0;
+
+    directory_check(d);
+    if (!texts_fit(message))
+        return -EINVAL;
+    if (number != PST_VIEW_NONE)
+        r = take_over(d, number, message->start, now_ns);
+    else if ((number = free_number(d)) == PST_VIEW_NONE)
+        r = -ENOSPC;
+    if (r == -EEXIST)
+        out->holder = &d->draft->members[number];
+    if (r < 0)
+        return r;
+    if (r != PST_ALREADY) {
+        copies_return(d, number, message->kept, now_ns);
+        write_member(d, number, message);
+    }
+    *out = (struct pst_registered){.member = number,
+                                   .epoch = d->draft->members[number].epoch,
+                                   .version = d->draft->version,
+                                   .heartbeat_ms = d->settings.heartbeat_ms};
+    return 0;
+}
+
+int pst_directory_unregister(struct pst_directory *d, uint16_t number, uint64_t epoch, uint64_t now_ns,
+                             uint64_t *version)
+{
+    if (!member_of(d, number, epoch))
+        return -ESTALE;
+    end(d, number, now_ns);
+    *version = d->draft->version;
+    return 0;
+}
+
+int pst_directory_suspect(struct pst_directory *d, uint16_t number, uint64_t epoch, uint64_t now_ns)
+{
+    struct member *m = member_of(d, number, epoch);
+
+    if (!m)
+        return -ESTALE;
+    m->suspect_until_ns = now_ns + d->settings.suspect_ms * NS_PER_MS;
+    return 0;
+}
+
+/* ---- heartbeats ---- */
+
+static bool heartbeat_is_good(const struct member *m, const struct pst_heartbeat *message)
+{
+    bool begins = message->flags & PST_HEARTBEAT_BEGIN;
+
+    if (message->event_count > PST_HEARTBEAT_EVENTS_MAX || message->sequence == 0 ||
+        message->sequence == UINT64_MAX ||
+        message->flags & ~(uint32_t)(PST_HEARTBEAT_BEGIN | PST_HEARTBEAT_END))
+        return false;
+    if (message->flags & PST_HEARTBEAT_END && !begins && !m->filling && message->sequence == m->sequence_next)
+        return false;
+    for (uint32_t i = 0; i < message->event_count; i++)
+        if (message->events[i].kind > PST_EVENT_DEL || message->events[i].tier < PST_POOL_HBM ||
+            message->events[i].tier >= PST_POOL_TIERS)
+            return false;
+    return true;
+}
+
+/* Whether it is the next one. */
+static int in_order(const struct member *m, const struct pst_heartbeat *message)
+{
+    if (message->sequence < m->sequence_next)
+        return -EALREADY;
+    if (message->flags & PST_HEARTBEAT_BEGIN)
+        return 0;
+    return message->sequence == m->sequence_next ? 0 : -EILSEQ;
+}
+
+static void take_event(struct pst_directory *d, uint16_t number, const struct pst_event *event)
+{
+    struct pst_place place = {.generation = event->generation, .member = number, .tier = event->tier};
+
+    if (event->kind == PST_EVENT_DEL) {
+        pst_keys_remove(d->keys, event->key, place);
+        return;
+    }
+    if (pst_keys_add(d->keys, event->key, place) < 0)
+        d->counters.adds_dropped++;
+    reserve_met(d, &event->key, number);
+}
+
+static void take_events(struct pst_directory *d, struct member *m, const struct pst_heartbeat *message)
+{
+    m->sequence_next = message->sequence + 1;
+    if (message->flags & PST_HEARTBEAT_BEGIN) {
+        pst_keys_begin(d->keys, message->member);
+        m->filling = true;
+    }
+    for (uint32_t i = 0; i < message->event_count; i++)
+        take_event(d, message->member, &message->events[i]);
+    d->counters.events += message->event_count;
+    if (message->flags & PST_HEARTBEAT_END) {
+        pst_keys_complete(d->keys, message->member);
+        m->filling = false;
+        m->synced = true;
+        d->counters.syncs++;
+    }
+}
+
+static void take_tiers(struct member *m, const struct pst_heartbeat *message)
+{
+    for (uint32_t i = 0; i < PST_POOL_TIERS; i++) {
+        m->tiers[i].capacity_bytes = message->tiers[i].capacity_bytes;
+        m->tiers[i].used_bytes = message->tiers[i].used_bytes;
+    }
+}
+
+static int refuse(struct pst_directory *d, int r)
+{
+    d->counters.heartbeats_past += r == -EALREADY;
+    d->counters.heartbeats_bad += r == -EINVAL;
+    d->counters.heartbeats_stale += r == -ESTALE;
+    return r;
+}
+
+int pst_directory_heartbeat(struct pst_directory *d, const struct pst_heartbeat *message, uint64_t now_ns,
+                            struct pst_heartbeat_answer *answer)
+{
+    struct member *m = member_of(d, message->member, message->epoch);
+    int r;
+
+    if (!m)
+        return refuse(d, -ESTALE);
+    *answer = (struct pst_heartbeat_answer){
+        .sequence_next = m->sequence_next, .version = d->view->version, .term = d->view->term};
+    r = heartbeat_is_good(m, message) ? in_order(m, message) : -EINVAL;
+    if (r == -EALREADY || r == -EINVAL)
+        return refuse(d, r);
+    m->heard_ns = now_ns;
+    if (r == 0) {
+        take_events(d, m, message);
+        d->counters.heartbeats++;
+    } else {
+        d->counters.gaps++;
+    }
+    take_tiers(m, message);
+    answer->sequence_next = m->sequence_next;
+    answer->sync = r < 0;
+    if (m->lease_version <= d->view->version && d->term == d->view->term)
+        answer->lease_ms = d->settings.lease_ms;
+    copies_wanted(d, message->member, now_ns, answer);
+    return r;
+}

@@ -1,0 +1,119 @@
+/* reserve.c: room that was promised to puts which their nodes have not reported yet. A reservation ends when
+ * the node reports the key, or after a while; it never outlives its member's share of it. */
+#include "directory/directory_priv.h"
+
+int reserve_init(struct reservations *r, uint32_t max)
+{
+    uint32_t heads = 16;
+
+    while (heads < max)
+        heads *= 2;
+    r->max = max;
+    r->head_mask = heads - 1;
+    r->items = calloc(max, sizeof(*r->items));
+    r->heads = calloc(heads, sizeof(*r->heads));
+    return r->items && r->heads ? 0 : -ENOMEM;
+}
+
+void reserve_fini(struct reservations *r)
+{
+    free(r->items);
+    free(r->heads);
+}
+
+static uint32_t *head_of(const struct reservations *r, const struct pst_fingerprint *key)
+{
+    return &r->heads[key->word[0] & r->head_mask];
+}
+
+static bool is_of(const struct reservation *item, const struct pst_fingerprint *key)
+{
+    return item->key.word[0] == key->word[0] && item->key.word[1] == key->word[1];
+}
+
+/* The room is the member's to report now, or free. */
+static void release(struct pst_directory *d, uint32_t number)
+{
+    struct reservations *r = &d->reservations;
+    struct reservation *item = &r->items[number - 1];
+    struct member *m = &d->members[item->member];
+    uint32_t *link = head_of(r, &item->key);
+
+    while (*link != number)
+        link = &r->items[*link - 1].next;
+    *link = item->next;
+    if (m->epoch == item->epoch) {
+        pst_assert(m->tiers[item->tier].reserved_bytes >= item->bytes);
+        m->tiers[item->tier].reserved_bytes -= item->bytes;
+    }
+    item->tier = 0;
+    r->live--;
+}
+
+static void release_first(struct pst_directory *d)
+{
+    struct reservations *r = &d->reservations;
+
+    if (r->items[r->first].tier) {
+        release(d, r->first + 1);
+        d->counters.reservations_expired++;
+    }
+    r->first = (r->first + 1) % r->max;
+    r->count--;
+}
+
+void reserve_add(struct pst_directory *d, const struct pst_put *put, struct pst_place place, uint64_t now_ns)
+{
+    struct reservations *r = &d->reservations;
+    uint32_t *head = head_of(r, &put->key), at;
+
+    if (r->count == r->max)
+        release_first(d);
+    at = (r->first + r->count++) % r->max;
+    r->items[at] = (struct reservation){.key = put->key,
+                                        .bytes = put->bytes,
+                                        .expires_ns = now_ns + d->settings.reserve_ms * NS_PER_MS,
+                                        .epoch = d->members[place.member].epoch,
+                                        .member = place.member,
+                                        .tier = place.tier,
+                                        .next = *head};
+    *head = at + 1;
+    r->live++;
+    d->members[place.member].tiers[place.tier].reserved_bytes += put->bytes;
+    d->counters.reservations++;
+}
+
+void reserve_find(const struct pst_directory *d, const struct pst_fingerprint *key, struct pst_places *places)
+{
+    const struct reservations *r = &d->reservations;
+
+    places->count = 0;
+    for (uint32_t at = *head_of(r, key); at && places->count < PST_PLACES_MAX; at = r->items[at - 1].next)
+        if (is_of(&r->items[at - 1], key) &&
+            r->items[at - 1].epoch == d->members[r->items[at - 1].member].epoch)
+            places->items[places->count++] =
+                (struct pst_place){.member = r->items[at - 1].member, .tier = r->items[at - 1].tier};
+}
+
+void reserve_met(struct pst_directory *d, const struct pst_fingerprint *key, uint16_t member)
+{
+    const struct reservations *r = &d->reservations;
+
+    for (uint32_t at = *head_of(r, key), next; at; at = next) {
+        const struct reservation *item = &r->items[at - 1];
+
+        next = item->next;
+        if (!is_of(item, key) || item->member != member)
+            continue;
+        release(d, at);
+        d->counters.reservations_met++;
+    }
+}
+
+void reserve_tick(struct pst_directory *d, uint64_t now_ns)
+{
+    struct reservations *r = &d->reservations;
+
+    while (r->count > 0 && (!r->items[r->first].tier || now_ns >= r->items[r->first].expires_ns))
+        release_first(d);
+}

@@ -1,0 +1,377 @@
+#include "directory_rig.h"
+
+static const struct pst_directory_counters *counted(const struct rig *rig)
+{
+    return pst_directory_counters(rig->d);
+}
+
+static uint32_t places_of(struct rig *rig, uint64_t key)
+{
+    struct pst_fingerprint fingerprint = rig_key(key);
+    struct pst_places places;
+
+    pst_directory_look_up(rig->d, &fingerprint, 1, &places);
+    return places.count;
+}
+
+static enum pst_routed get_status(struct rig *rig, uint64_t key)
+{
+    struct pst_fingerprint fingerprint = rig_key(key);
+    struct pst_caller caller = {{{0}}};
+    struct pst_route route;
+
+    pst_directory_route_get(rig->d, &caller, &fingerprint, 1, rig->now_ns, &route);
+    return route.status;
+}
+
+/* ---- members ---- */
+
+static void an_id_belongs_to_one_living_process(void **state)
+{
+    struct rig *rig = rig_open();
+    struct pst_registered first, again, second;
+
+    (void)state;
+    assert_int_equal(rig_register(rig, 1, 1, 100, false, &first), 0);
+    assert_int_equal(rig_register(rig, 1, 1, 200, false, &second), -EAGAIN); /* the first is not stored yet */
+    rig_store(rig);
+    assert_int_equal(rig_register(rig, 1, 1, 100, false, &again), 0); /* its answer was lost */
+    assert_int_equal(again.epoch, first.epoch);
+    assert_int_equal(rig_register(rig, 1, 1, 200, false, &second), -EEXIST);
+    assert_string_equal(second.holder->address, "127.0.0.1:7000");
+    assert_int_equal(counted(rig)->refused_twice, 1);
+    rig->now_ns += 4000 * RIG_MS - 1; /* the lease and a second */
+    assert_int_equal(rig_register(rig, 1, 1, 200, false, &second), -EEXIST);
+    rig->now_ns++;
+    assert_int_equal(rig_register(rig, 1, 1, 200, false, &second), 0);
+    assert_true(second.epoch > first.epoch);
+    assert_int_equal(second.member, first.member);
+    rig_store(rig);
+    rig->sequences[first.member] = 0;
+    assert_int_equal(rig_beat(rig, (struct rig_node){first.member, first.epoch}, RIG_FULL, NULL, 0, NULL),
+                     -ESTALE);
+    assert_int_equal(counted(rig)->heartbeats_stale, 1);
+    rig_close(rig);
+}
+
+static void nobody_hears_of_what_is_not_stored(void **state)
+{
+    struct rig *rig = rig_open();
+    struct pst_heartbeat_answer answer;
+    struct pst_registered out;
+    uint64_t version;
+
+    (void)state;
+    assert_int_equal(rig_register(rig, 1, 1, 100, false, &out), 0);
+    assert_int_equal(pst_directory_view(rig->d)->version, 0);
+    assert_int_equal(out.version, 1);
+    assert_int_equal(rig_beat(rig, (struct rig_node){out.member, out.epoch}, RIG_FULL, NULL, 0, &answer),
+                     -ESTALE);
+    rig->stored_bytes = pst_directory_store_begin(rig->d, rig->stored, sizeof(rig->stored), &version);
+    assert_false(pst_directory_unstored(rig->d));
+    assert_int_equal(rig_register(rig, 2, 2, 100, false, &out), 0); /* goes into the next one */
+    assert_int_equal(out.version, 2);
+    pst_directory_stored(rig->d, version, rig->now_ns);
+    assert_int_equal(pst_directory_view(rig->d)->members[0].epoch, 1);
+    assert_int_equal(pst_directory_view(rig->d)->members[1].epoch, 0);
+    assert_true(pst_directory_unstored(rig->d));
+    rig_store(rig);
+    assert_int_equal(pst_directory_view(rig->d)->members[1].epoch, 2);
+    rig_restart(rig);
+    assert_int_equal(pst_directory_view(rig->d)->members[1].epoch, 2);
+    rig_close(rig);
+}
+
+static void a_member_leaves_or_is_taken_for_dead(void **state)
+{
+    struct rig *rig = rig_open();
+    struct rig_node nodes[3] = {rig_join(rig, 1, 1), rig_join(rig, 2, 2), rig_join(rig, 3, 3)};
+    struct pst_event events[] = {rig_add(1, 1)};
+    struct pst_directory_state figures;
+    uint64_t version;
+
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(rig_beat(rig, nodes[i], 0, events, 1, NULL), 0);
+    assert_int_equal(places_of(rig, 1), 3);
+    assert_int_equal(pst_directory_unregister(rig->d, nodes[0].member, nodes[0].epoch, rig->now_ns, &version),
+                     0);
+    assert_int_equal(places_of(rig, 1), 3); /* until it is stored */
+    rig_store(rig);
+    assert_int_equal(places_of(rig, 1), 2);
+    assert_int_equal(pst_directory_unregister(rig->d, nodes[0].member, nodes[0].epoch, rig->now_ns, &version),
+                     -ESTALE);
+    rig_wait(rig, 9500, &nodes[1], 1);
+    assert_int_equal(places_of(rig, 1), 2);
+    pst_directory_state(rig->d, rig->now_ns, &figures);
+    assert_int_equal(figures.members_suspect, 1);
+    rig_wait(rig, 6000, &nodes[1], 1);
+    assert_int_equal(places_of(rig, 1), 1);
+    assert_int_equal(counted(rig)->deaths, 1);
+    pst_directory_state(rig->d, rig->now_ns, &figures);
+    assert_int_equal(figures.members, 1);
+    assert_int_equal(figures.entries, 1); /* swept */
+    rig_close(rig);
+}
+
+static void the_number_of_members_is_bounded(void **state)
+{
+    struct rig *rig = rig_open();
+    struct pst_registered out;
+
+    (void)state;
+    for (uint8_t i = 0; i < RIG_MEMBERS; i++)
+        rig_join(rig, i + 1, i);
+    assert_int_equal(rig_register(rig, 99, 99, 1, false, &out), -ENOSPC);
+    rig_close(rig);
+}
+
+/* ---- heartbeats ---- */
+
+static void heartbeats_are_taken_in_order_or_not_at_all(void **state)
+{
+    struct rig *rig = rig_open();
+    struct rig_node node = rig_join(rig, 1, 1);
+    struct pst_event events[] = {rig_add(1, 1)}, bad[] = {rig_add(2, 1)};
+    struct pst_heartbeat_answer answer;
+
+    (void)state;
+    assert_int_equal(rig_beat(rig, node, 0, events, 1, &answer), 0);
+    assert_int_equal(answer.lease_ms, 3000);
+    rig->sequences[node.member]--; /* once more */
+    assert_int_equal(rig_beat(rig, node, 0, events, 1, &answer), -EALREADY);
+    assert_int_equal(answer.lease_ms, 0);
+    assert_int_equal(answer.sequence_next, 3);
+    rig->sequences[node.member]++; /* one is missing */
+    events[0].kind = PST_EVENT_DEL;
+    assert_int_equal(rig_beat(rig, node, 0, events, 1, &answer), -EILSEQ);
+    assert_true(answer.sync && answer.lease_ms > 0);
+    assert_int_equal(places_of(rig, 1), 1);
+    bad[0].tier = PST_POOL_TIERS;
+    assert_int_equal(rig_beat(rig, node, 0, bad, 1, &answer), -EINVAL);
+    bad[0].tier = 0;
+    assert_int_equal(rig_beat(rig, node, PST_HEARTBEAT_BEGIN, bad, 1, &answer), -EINVAL);
+    assert_int_equal(rig_beat(rig, node, 8, NULL, 0, &answer), -EINVAL);
+    assert_int_equal(rig_beat(rig, node, PST_HEARTBEAT_BEGIN, NULL, 0, &answer), 0);
+    assert_int_equal(counted(rig)->heartbeats_past, 1);
+    assert_int_equal(counted(rig)->gaps, 1);
+    assert_int_equal(counted(rig)->heartbeats_bad, 3);
+    rig_close(rig);
+}
+
+static void a_full_report_replaces_when_it_is_whole(void **state)
+{
+    struct rig *rig = rig_open();
+    struct rig_node node = rig_join(rig, 1, 1);
+    struct pst_event first[] = {rig_add(1, 1), rig_add(2, 1)}, second[] = {rig_add(2, 1), rig_add(3, 1)};
+
+    (void)state;
+    assert_int_equal(rig_beat(rig, node, 0, first, 2, NULL), 0);
+    assert_int_equal(rig_beat(rig, node, PST_HEARTBEAT_BEGIN, second, 1, NULL), 0);
+    assert_int_equal(places_of(rig, 1), 1); /* nothing vanishes in between */
+    assert_int_equal(rig_beat(rig, node, PST_HEARTBEAT_BEGIN, second, 1, NULL), 0); /* from the start again */
+    assert_int_equal(places_of(rig, 1), 1);
+    assert_int_equal(rig_beat(rig, node, PST_HEARTBEAT_END, second + 1, 1, NULL), 0);
+    assert_int_equal(places_of(rig, 1), 0);
+    assert_int_equal(places_of(rig, 2), 1);
+    assert_int_equal(places_of(rig, 3), 1);
+    rig_close(rig);
+}
+
+static void until_all_have_reported_nothing_is_a_miss(void **state)
+{
+    struct rig *rig = rig_open();
+    struct rig_node one = rig_join(rig, 1, 1), two = rig_join(rig, 2, 2);
+    struct pst_event events[] = {rig_add(1, 1)};
+    struct pst_heartbeat_answer answer;
+
+    (void)state;
+    assert_int_equal(rig_beat(rig, one, 0, events, 1, NULL), 0);
+    assert_int_equal(get_status(rig, 2), PST_ROUTE_MISS);
+    rig_restart(rig);
+    assert_int_equal(get_status(rig, 1), PST_ROUTE_INCOMPLETE);
+    assert_int_equal(rig_beat(rig, one, 0, NULL, 0, &answer), -EILSEQ);
+    assert_true(answer.sync);
+    assert_int_equal(rig_beat(rig, one, RIG_FULL, events, 1, NULL), 0);
+    assert_int_equal(get_status(rig, 1), PST_ROUTE_TO);
+    assert_int_equal(get_status(rig, 2), PST_ROUTE_INCOMPLETE);
+    assert_int_equal(rig_beat(rig, two, RIG_FULL, NULL, 0, NULL), 0);
+    assert_int_equal(get_status(rig, 2), PST_ROUTE_MISS);
+    rig_close(rig);
+}
+
+/* ---- puts and gets ---- */
+
+static struct pst_route put(struct rig *rig, uint8_t host, uint64_t key, uint64_t bytes, uint32_t replicas)
+{
+    struct pst_put one = {.key = rig_key(key), .bytes = bytes, .replicas = replicas};
+    struct pst_caller caller = {{{host}}};
+    struct pst_route route;
+
+    pst_directory_route_put(rig->d, &caller, &one, 1, rig->now_ns, &route);
+    return route;
+}
+
+static uint64_t reserved(struct rig *rig)
+{
+    struct pst_directory_state figures;
+
+    pst_directory_state(rig->d, rig->now_ns, &figures);
+    return figures.reserved_bytes[PST_POOL_DRAM];
+}
+
+static void room_that_is_promised_is_nobody_elses(void **state)
+{
+    struct rig *rig = rig_open();
+    struct rig_node node = rig_join(rig, 1, 1);
+    struct pst_event met = rig_add(1, 1);
+
+    (void)state;
+    assert_int_equal(put(rig, 9, 1, RIG_GIB / 2, 1).status, PST_ROUTE_TO);
+    assert_int_equal(put(rig, 9, 2, RIG_GIB / 2, 1).status, PST_ROUTE_TO);
+    assert_int_equal(put(rig, 9, 3, 1, 1).status, PST_ROUTE_UNAVAILABLE);
+    assert_int_equal(put(rig, 9, 2, RIG_GIB / 2, 1).status, PST_ROUTE_TO); /* the same again */
+    assert_int_equal(reserved(rig), RIG_GIB);
+    assert_int_equal(rig_beat(rig, node, 0, NULL, 0, NULL), 0); /* which says that nothing is used */
+    assert_int_equal(reserved(rig), RIG_GIB);
+    rig->used_bytes = RIG_GIB / 2;
+    assert_int_equal(rig_beat(rig, node, 0, &met, 1, NULL), 0);
+    assert_int_equal(reserved(rig), RIG_GIB / 2);
+    assert_int_equal(put(rig, 9, 3, 1, 1).status, PST_ROUTE_UNAVAILABLE);
+    assert_int_equal(put(rig, 9, 1, 1, 1).status, PST_ROUTE_EXISTS);
+    rig_wait(rig, 5000, &node, 1);
+    assert_int_equal(reserved(rig), 0);
+    assert_int_equal(put(rig, 9, 3, 1, 1).status, PST_ROUTE_TO);
+    assert_int_equal(counted(rig)->reservations, 3);
+    assert_int_equal(counted(rig)->reservations_met, 1);
+    assert_int_equal(counted(rig)->reservations_expired, 1);
+    rig_close(rig);
+}
+
+static void promises_end_with_their_member(void **state)
+{
+    struct rig *rig = rig_open();
+    struct rig_node node = rig_join(rig, 1, 1);
+    uint64_t version;
+
+    (void)state;
+    for (uint64_t key = 0; key < 2000; key++) /* twice the bound: the oldest end early */
+        assert_int_equal(put(rig, 9, key, 1000, 1).status, PST_ROUTE_TO);
+    assert_int_equal(reserved(rig), 1000 * 1000);
+    assert_int_equal(pst_directory_unregister(rig->d, node.member, node.epoch, rig->now_ns, &version), 0);
+    rig_store(rig);
+    assert_int_equal(put(rig, 9, 1, 1, 1).status, PST_ROUTE_UNAVAILABLE);
+    node = rig_join(rig, 2, 2);
+    assert_int_equal(node.member, 0);
+    assert_int_equal(reserved(rig), 0);
+    assert_int_equal(put(rig, 9, 5000, 10, 1).status, PST_ROUTE_TO);
+    rig_wait(rig, 6000, &node, 1);
+    assert_int_equal(reserved(rig), 0);
+    rig_close(rig);
+}
+
+static void replicas_lie_on_distinct_hosts(void **state)
+{
+    struct rig *rig = rig_open();
+    struct pst_route route;
+
+    (void)state;
+    for (uint8_t i = 0; i < 12; i++)
+        rig_join(rig, i + 1, i % 3);
+    for (uint64_t key = 0; key < 200; key++) {
+        uint32_t hosts = 0;
+
+        route = put(rig, 9, key, 1000, 4);
+        assert_int_equal(route.places.count, 3); /* as many as there are */
+        for (uint32_t i = 0; i < 3; i++)
+            hosts |= 1u << pst_directory_view(rig->d)->members[route.places.items[i].member].host.bytes[0];
+        assert_int_equal(hosts, 7);
+    }
+    route = put(rig, 2, 1000, 1000, 1); /* near who asks */
+    assert_int_equal(pst_directory_view(rig->d)->members[route.places.items[0].member].host.bytes[0], 2);
+    rig_close(rig);
+}
+
+static uint32_t share_of(struct rig *rig, uint16_t member, uint64_t *key)
+{
+    uint32_t count = 0;
+
+    for (int i = 0; i < 1000; i++)
+        count += put(rig, 99, (*key)++, 1, 1).places.items[0].member == member;
+    return count;
+}
+
+static void a_newcomer_and_a_suspect_draw_less(void **state)
+{
+    struct rig *rig = rig_open();
+    struct rig_node nodes[5];
+    uint64_t key = 0;
+
+    (void)state;
+    rig->used_bytes = RIG_GIB / 100 * 95;
+    for (uint8_t i = 0; i < 4; i++)
+        nodes[i] = rig_join(rig, i + 1, i);
+    rig_wait(rig, 40000, nodes, 4);
+    rig->used_bytes = 0;
+    nodes[4] = rig_join(rig, 9, 9);
+    assert_in_range(share_of(rig, nodes[4].member, &key), 50, 250); /* about a fifth of those of an equal */
+    rig->used_bytes = RIG_GIB / 100 * 95;
+    rig_wait(rig, 40000, nodes, 4); /* by now the newcomer has been forgotten */
+    assert_int_equal(counted(rig)->deaths, 1);
+    nodes[4] = rig_join(rig, 9, 9);
+    rig_wait(rig, 31000, nodes, 4 + 1);
+    assert_in_range(share_of(rig, nodes[4].member, &key), 120, 280);
+    assert_int_equal(pst_directory_suspect(rig->d, nodes[0].member, nodes[0].epoch, rig->now_ns), 0);
+    assert_int_equal(share_of(rig, nodes[0].member, &key), 0);
+    rig_wait(rig, 3000, &nodes[0], 4); /* the last is late by now */
+    assert_int_equal(share_of(rig, nodes[4].member, &key), 0);
+    assert_in_range(share_of(rig, nodes[0].member, &key), 150, 350);
+    rig_close(rig);
+}
+
+static void the_nearest_and_fastest_place_comes_first(void **state)
+{
+    struct rig *rig = rig_open();
+    struct rig_node nodes[3] = {rig_join(rig, 1, 1), rig_join(rig, 2, 2), rig_join(rig, 3, 3)};
+    struct pst_event event = rig_add(1, 1);
+    struct pst_fingerprint key = rig_key(1);
+    struct pst_caller caller = {{{1}}};
+    struct pst_route route;
+
+    (void)state;
+    event.tier = PST_POOL_SSD;
+    assert_int_equal(rig_beat(rig, nodes[0], 0, &event, 1, NULL), 0);
+    assert_int_equal(rig_beat(rig, nodes[1], 0, &event, 1, NULL), 0);
+    event.tier = PST_POOL_DRAM;
+    assert_int_equal(rig_beat(rig, nodes[1], 0, &event, 1, NULL), 0);
+    assert_int_equal(rig_beat(rig, nodes[2], 0, &event, 1, NULL), 0);
+    assert_int_equal(pst_directory_suspect(rig->d, nodes[1].member, nodes[1].epoch, rig->now_ns), 0);
+    pst_directory_route_get(rig->d, &caller, &key, 1, rig->now_ns, &route);
+    assert_int_equal(route.places.count, 4);
+    assert_int_equal(route.places.items[0].member, nodes[0].member);
+    assert_int_equal(route.places.items[1].member, nodes[2].member);
+    assert_int_equal(route.places.items[2].member, nodes[1].member);
+    assert_int_equal(route.places.items[2].tier, PST_POOL_DRAM);
+    assert_int_equal(route.places.items[3].tier, PST_POOL_SSD);
+    rig_close(rig);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_id_belongs_to_one_living_process),
+        cmocka_unit_test(nobody_hears_of_what_is_not_stored),
+        cmocka_unit_test(a_member_leaves_or_is_taken_for_dead),
+        cmocka_unit_test(the_number_of_members_is_bounded),
+        cmocka_unit_test(heartbeats_are_taken_in_order_or_not_at_all),
+        cmocka_unit_test(a_full_report_replaces_when_it_is_whole),
+        cmocka_unit_test(until_all_have_reported_nothing_is_a_miss),
+        cmocka_unit_test(room_that_is_promised_is_nobody_elses),
+        cmocka_unit_test(promises_end_with_their_member),
+        cmocka_unit_test(replicas_lie_on_distinct_hosts),
+        cmocka_unit_test(a_newcomer_and_a_suspect_draw_less),
+        cmocka_unit_test(the_nearest_and_fastest_place_comes_first),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
