@@ -11,7 +11,7 @@
 enum {
     LOOK_NS = 10000000,   /* between looks at the log */
     IDLE_NS = 200000000,  /* the same when nothing was worth it */
-    REST_NS = 2000000000, /* after one that gained nothing */
+    REST_NS = 2000000000, /* after one that gained too little */
     SPARE_SEGMENTS = 3,   /* fewer free ones than this, or one a lane, beside the log's own, start it */
     SPARSE_PERCENT = 50,  /* alive in a segment that is moved in time */
     FULL_PERCENT = 75,    /* the same when the log is full */
@@ -86,6 +86,7 @@ static int take_one(struct pst_tier *t, uint64_t now_ns)
     }
     pst_list_remove(&move->link);
     rc->moving++;
+    rc->moved_bytes += rc->found.value.value_bytes;
     return 0;
 }
 
@@ -134,7 +135,7 @@ static void ended(struct pst_tier *t, uint64_t now_ns)
     rc->state = PST_RECLAIMING_NONE;
     rc->look_ns = now_ns;
     pst_log_stat(t->shard->store->log, &stat);
-    if (rc->failed || (!rc->sparse && stat.segments_free <= rc->free_before))
+    if (rc->failed || rc->moved_bytes * 100 > FULL_PERCENT * stat.segment_bytes)
         rc->rest_until_ns = now_ns + REST_NS;
     atomic_fetch_sub_explicit(&t->shard->store->reclaims, 1, memory_order_relaxed);
     if (t->full_until_ns)
@@ -147,7 +148,6 @@ static int choose(struct pst_tier *t, bool full, uint64_t now_ns)
     int r = pst_log_reclaim_begin(t->lane, SPARSE_PERCENT);
     bool cache = t->shard->ssd_cache_keys > 0;
 
-    t->reclaim.sparse = r > 0;
     t->reclaim.dense = false;
     if (r == 0 && (cache || full) && now_ns >= t->reclaim.rest_until_ns) {
         t->reclaim.dense = cache;
@@ -174,7 +174,7 @@ static bool begin(struct pst_tier *t, uint64_t now_ns)
         return false;
     }
     t->reclaim.state = PST_RECLAIMING_WALK;
-    t->reclaim.free_before = stat.segments_free;
+    t->reclaim.moved_bytes = 0;
     t->reclaim.pending = t->reclaim.failed = false;
     atomic_fetch_add_explicit(&t->shard->store->reclaims, 1, memory_order_relaxed);
     return true;

@@ -80,14 +80,13 @@ enum pst_reclaiming_state {
 /* The segment that is taken back. */
 struct pst_reclaiming {
     uint8_t state;
-    bool sparse;  /* much of it is dead */
     bool dense;   /* values that may be evicted are, instead of being moved */
     bool pending; /* `found` could not be moved yet */
     bool failed;  /* a value stays there */
     uint32_t moving;
     uint64_t look_ns;       /* next */
-    uint64_t rest_until_ns; /* the last one gained nothing */
-    uint64_t free_before;   /* segments */
+    uint64_t rest_until_ns; /* the last one gained too little */
+    uint64_t moved_bytes;   /* of its values */
     struct pst_log_found found;
     struct pst_move moves[PST_MOVES_MAX];
     struct pst_list idle;
