@@ -51,6 +51,9 @@ enum pst_exit {
     X(STRING, policy, "s3fifo", 1, 0, "POLICY,...", "replay: s3fifo, prefix, lru")                           \
     X(STRING, capacity, "5%,10%,20%,40%", 1, 0, "N[%],...",                                                  \
       "replay: pages that fit, or of those in the trace")                                                    \
+    X(STRING, ssd, "", 1, 0, "FOLDER",                                                                       \
+      "replay: with an SSD below the memory, in this folder, which is empty")                                \
+    X(STRING, ssd_capacity, "40%", 1, 0, "N[%]", "replay: pages that fit there")                             \
     X(FLAG, belady, "no", 0, 0, "", "replay: what would be possible, too")                                   \
     X(STRING, plot, "", 1, 0, "FILE", "replay: draw hit rate over capacity, as SVG")
 

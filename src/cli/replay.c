@@ -9,6 +9,7 @@
 #include "base/clock.h"
 
 #include <inttypes.h>
+#include <limits.h>
 
 #define PREFIX "penstock-replay/"
 
@@ -18,6 +19,8 @@ enum {
     BUFFER_BYTES_MAX = 64 << 20, /* of values underway, unless one is larger */
     SAMPLES_MAX = 1 << 18,       /* of each kind; the last ones */
     RUNS_MAX = 64,
+    RECORD_BYTES = 128, /* at most, of memory for a page's record and key */
+    SEGMENTS = 32,      /* of an SSD, if they are not larger than they need be */
 };
 
 enum kind { EXISTS, GET, PUT, KINDS };
@@ -31,8 +34,10 @@ struct samples {
 struct run {
     char policy[16]; /* "": the store's own */
     uint64_t capacity_pages;
-    uint64_t hits, written, refused; /* pages */
-    int64_t optimum;                 /* hits; -1: nobody asked */
+    uint64_t hits, written, refused;            /* pages */
+    uint64_t hits_ssd, memory_pages, ssd_pages; /* of the hits; what is there at the end */
+    uint64_t appended_bytes, log_bytes;         /* of values written to the SSD; written there in all */
+    int64_t optimum;                            /* hits; -1: nobody asked */
     uint64_t evictions;
     double seconds;
     double p50_us[KINDS], p99_us[KINDS];
@@ -49,6 +54,7 @@ struct replay {
     struct samples samples[KINDS];
     struct run runs[RUNS_MAX];
     uint32_t run_count;
+    uint64_t ssd_pages; /* of its capacity; 0: none */
     int64_t hits_max;
 };
 
@@ -66,7 +72,29 @@ static void stamp(uint8_t *value, uint32_t page)
     memcpy(value, &page, sizeof(page));
 }
 
-/* Reads or writes pages [@from, @to) of a request, in their order. Return: 0 or why all of it failed. */
+/* Counts what came of operations on pages from @at on. Return: 0, PENSTOCK_MISS a page had gone before it was
+ * read, or why all of it failed. */
+static int count_results(struct replay *p, enum kind kind, const uint32_t *pages, uint64_t at, uint64_t count,
+                         struct run *run)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        const struct penstock_op *op = &p->ops[i];
+
+        if (kind == PUT && (op->result == -ENOSPC || op->result == PENSTOCK_BUSY))
+            run->refused++;
+        else if (kind == PUT && op->result == PENSTOCK_EXISTS)
+            continue;
+        else if (op->result)
+            return op->result;
+        else if (kind == GET && memcmp(op->data, &pages[at + i], sizeof(pages[0])) != 0)
+            return -EBADMSG;
+        else
+            *(kind == PUT ? &run->written : &run->hits) += 1;
+    }
+    return 0;
+}
+
+/* Reads or writes pages [@from, @to) of a request, in their order. Return: as count_results(). */
 static int move_pages(struct replay *p, enum kind kind, const uint32_t *pages, uint64_t from, uint64_t to,
                       struct run *run)
 {
@@ -94,19 +122,9 @@ static int move_pages(struct replay *p, enum kind kind, const uint32_t *pages, u
         if (r < 0)
             return r;
         sample(p, kind, begun_ns);
-        for (uint64_t i = 0; i < count; i++) {
-            const struct penstock_op *op = &p->ops[i];
-
-            if (kind == PUT && (op->result == -ENOSPC || op->result == PENSTOCK_BUSY))
-                run->refused++;
-            else if (kind == PUT && op->result != PENSTOCK_EXISTS && op->result)
-                return op->result;
-            else if (kind == GET && op->result)
-                return op->result;
-            else if (kind == GET && memcmp(op->data, &pages[at + i], sizeof(pages[0])) != 0)
-                return -EBADMSG;
-            run->written += kind == PUT && op->result == 0;
-        }
+        r = count_results(p, kind, pages, at, count, run);
+        if (r)
+            return r;
     }
     return 0;
 }
@@ -114,8 +132,8 @@ static int move_pages(struct replay *p, enum kind kind, const uint32_t *pages, u
 static int play_request(struct replay *p, uint64_t request, struct run *run)
 {
     const uint32_t *pages = p->trace.pages + p->trace.starts[request];
-    uint64_t count = p->trace.starts[request + 1] - p->trace.starts[request], begun_ns;
-    size_t hits = 0;
+    uint64_t count = p->trace.starts[request + 1] - p->trace.starts[request], before = run->hits, begun_ns;
+    size_t there = 0;
     int r;
 
     if (count == 0)
@@ -125,14 +143,14 @@ static int play_request(struct replay *p, uint64_t request, struct run *run)
         p->names[i] = (struct iovec){p->keys[i], KEY_BYTES};
     }
     begun_ns = pst_now_ns();
-    r = penstock_exists_consecutive(p->cli->store, p->names, count, &hits);
+    r = penstock_exists_consecutive(p->cli->store, p->names, count, &there);
     if (r < 0)
         return r;
     sample(p, EXISTS, begun_ns);
-    r = move_pages(p, GET, pages, 0, hits, run);
-    if (r == 0)
-        run->hits += hits;
-    return r ? r : move_pages(p, PUT, pages, hits, count, run);
+    r = move_pages(p, GET, pages, 0, there, run);
+    if (r && r != PENSTOCK_MISS)
+        return r;
+    return move_pages(p, PUT, pages, run->hits - before, count, run);
 }
 
 /* ---- one run ---- */
@@ -172,24 +190,47 @@ static int play(struct replay *p, struct run *run)
     if (r == 0)
         r = penstock_stat(p->cli->store, &after);
     run->evictions = after.evictions - before.evictions;
+    run->hits_ssd = pst_min(run->hits, after.ssd_hits - before.ssd_hits);
+    run->memory_pages = after.keys - after.ssd_keys;
+    run->ssd_pages = after.ssd_keys;
+    run->appended_bytes = after.ssd_appended_bytes - before.ssd_appended_bytes;
+    run->log_bytes = after.ssd_written_bytes - before.ssd_written_bytes;
     rank(p, run);
     if (r == 0)
         r = penstock_delete_prefix(p->cli->store, PREFIX, sizeof(PREFIX) - 1, NULL);
     return r ? pst_cli_fail(r) : 0;
 }
 
-/* An embedded store that holds just the pages of the run. */
+/* The embedded store of the run. Without an SSD a quota has it hold just so many pages; with one, whose
+ * values count, too, both tiers have just so many bytes, and the memory what describes the pages on top. */
+static int store_url(const struct replay *p, const struct run *run, char *out, size_t room)
+{
+    const char *url = p->cli->url ? p->cli->url : "mem:", *ssd = p->cli->ssd;
+    uint64_t bytes = run->capacity_pages * p->cli->page_size, ssd_bytes = p->ssd_pages * p->cli->page_size;
+    int n =
+        snprintf(out, room, "%s%ccache=" PREFIX "&policy=%s", url, strchr(url, '?') ? '&' : '?', run->policy);
+
+    if (n < 0 || (size_t)n >= room)
+        return -ENAMETOOLONG;
+    room -= (size_t)n;
+    out += n;
+    if (ssd)
+        n = snprintf(out, room, "&dram=%" PRIu64 "&ssd=%s&ssd_bytes=%" PRIu64 "&ssd_segment=%" PRIu64,
+                     bytes + (run->capacity_pages + p->ssd_pages) * RECORD_BYTES, ssd, ssd_bytes,
+                     pst_max(1, pst_min(256, ssd_bytes / SEGMENTS >> 20)) << 20);
+    else
+        n = snprintf(out, room, "&dram=%" PRIu64 "&quota=" PREFIX "=%" PRIu64,
+                     bytes + bytes / 2 + run->capacity_pages * 1024 + (64 << 20), bytes);
+    return n < 0 || (size_t)n >= room ? -ENAMETOOLONG : 0;
+}
+
 static int play_embedded(struct replay *p, struct run *run)
 {
-    const char *url = p->cli->url ? p->cli->url : "mem:";
-    uint64_t bytes = run->capacity_pages * p->cli->page_size;
-    char text[1024];
-    int code;
+    char text[PATH_MAX + 1024];
+    int code = store_url(p, run, text, sizeof(text));
 
-    snprintf(text, sizeof(text),
-             "%s%cdram=%" PRIu64 "&cache=" PREFIX "&quota=" PREFIX "=%" PRIu64 "&policy=%s", url,
-             strchr(url, '?') ? '&' : '?', bytes + bytes / 2 + run->capacity_pages * 1024 + (64 << 20), bytes,
-             run->policy);
+    if (code < 0)
+        return pst_cli_usage("url, ssd: too long");
     code = pst_cli_open(p->cli, text);
     if (code == 0)
         code = play(p, run);
@@ -251,6 +292,12 @@ static int plan(struct replay *p)
         code = add_runs(p, capacity);
     if (code == 0 && p->run_count == 0)
         code = pst_cli_usage("capacity or policy: none is named");
+    if (code == 0 && p->cli->ssd) {
+        p->ssd_pages = capacity_of(p, p->cli->ssd_capacity);
+        if (!p->ssd_pages)
+            code = pst_cli_usage("ssd_capacity: '%s' is neither a percentage nor a number of pages",
+                                 p->cli->ssd_capacity);
+    }
     return code;
 }
 
@@ -277,7 +324,8 @@ static int play_all(struct replay *p)
         if (code == 0 && p->cli->belady) {
             bool same = i > 0 && p->runs[i - 1].capacity_pages == run->capacity_pages;
 
-            run->optimum = same ? p->runs[i - 1].optimum : pst_trace_optimum(&p->trace, run->capacity_pages);
+            run->optimum = same ? p->runs[i - 1].optimum
+                                : pst_trace_optimum(&p->trace, run->capacity_pages + p->ssd_pages);
             code = run->optimum < 0 ? pst_cli_fail(-ENOMEM) : 0;
         }
     }
@@ -289,6 +337,11 @@ static int play_all(struct replay *p)
 static double share(const struct replay *p, uint64_t pages)
 {
     return (double)pages / (double)p->trace.page_count;
+}
+
+static double amplification(const struct run *run)
+{
+    return run->appended_bytes ? (double)run->log_bytes / (double)run->appended_bytes : 0;
 }
 
 static void print_json(const struct replay *p)
@@ -307,11 +360,14 @@ static void print_json(const struct replay *p)
             printf("\"policy\":\"%s\",\"capacity_pages\":%" PRIu64 ",", run->policy, run->capacity_pages);
         if (run->optimum >= 0)
             printf("\"hit_rate_optimum\":%.6f,", share(p, (uint64_t)run->optimum));
-        printf("\"hits\":%" PRIu64 ",\"hit_rate\":%.6f,\"hit_rate_memory\":%.6f,\"read_bytes\":%" PRIu64
-               ",\"written_bytes\":%" PRIu64 ",\"refused\":%" PRIu64 ",\"evictions\":%" PRIu64
-               ",\"seconds\":%.3f",
-               run->hits, share(p, run->hits), share(p, run->hits), run->hits * page_bytes,
-               run->written * page_bytes, run->refused, run->evictions, run->seconds);
+        printf("\"hits\":%" PRIu64 ",\"hit_rate\":%.6f,\"hit_rate_memory\":%.6f,\"hit_rate_ssd\":%.6f"
+               ",\"read_bytes\":%" PRIu64 ",\"written_bytes\":%" PRIu64 ",\"refused\":%" PRIu64
+               ",\"evictions\":%" PRIu64 ",\"seconds\":%.3f",
+               run->hits, share(p, run->hits), share(p, run->hits - run->hits_ssd), share(p, run->hits_ssd),
+               run->hits * page_bytes, run->written * page_bytes, run->refused, run->evictions, run->seconds);
+        printf(",\"memory_pages\":%" PRIu64 ",\"ssd_pages\":%" PRIu64 ",\"ssd_appended_bytes\":%" PRIu64
+               ",\"ssd_written_bytes\":%" PRIu64 ",\"write_amplification\":%.4f",
+               run->memory_pages, run->ssd_pages, run->appended_bytes, run->log_bytes, amplification(run));
         for (int kind = 0; kind < KINDS; kind++)
             printf(",\"%s_p50_us\":%.1f,\"%s_p99_us\":%.1f", kind_names[kind], run->p50_us[kind],
                    kind_names[kind], run->p99_us[kind]);
@@ -334,11 +390,17 @@ static void print_text(const struct replay *p)
         if (*run->policy)
             printf("%-8s %8" PRIu64 " pages (%.1f %%): ", run->policy, run->capacity_pages,
                    100.0 * (double)run->capacity_pages / p->trace.unique_count);
-        printf("%.2f %% hit, all in memory", 100 * share(p, run->hits));
+        printf("%.2f %% hit: %.2f %% in memory, %.2f %% on SSD", 100 * share(p, run->hits),
+               100 * share(p, run->hits - run->hits_ssd), 100 * share(p, run->hits_ssd));
         if (run->optimum >= 0)
             printf(", %.2f %% at best", 100 * share(p, (uint64_t)run->optimum));
         printf("; %.1f MB read, %.1f MB written, %" PRIu64 " pages refused, %.2f s",
                (double)run->hits * page_mb, (double)run->written * page_mb, run->refused, run->seconds);
+        if (run->appended_bytes)
+            printf("; %" PRIu64 " pages in memory and %" PRIu64
+                   " on SSD at the end, %.1f MB written there for %.1f MB of values: %.3f",
+                   run->memory_pages, run->ssd_pages, (double)run->log_bytes / 1e6,
+                   (double)run->appended_bytes / 1e6, amplification(run));
         for (int kind = 0; kind < KINDS; kind++)
             printf("%s%s %.0f/%.0f us", kind ? ", " : "; p50/p99: ", kind_names[kind], run->p50_us[kind],
                    run->p99_us[kind]);
@@ -412,8 +474,9 @@ static int replay(struct replay *p)
     char fault[PST_FAULT_BYTES];
     int code;
 
-    if (!embedded(p->cli) && (p->cli->belady || p->cli->plot))
-        return pst_cli_usage("belady and plot are about embedded stores (mem:), whose capacity is known");
+    if (!embedded(p->cli) && (p->cli->belady || p->cli->plot || p->cli->ssd))
+        return pst_cli_usage(
+            "belady, plot and ssd are about embedded stores (mem:), whose capacity is known");
     if (pst_trace_read(p->cli->args[0], &p->trace, fault) < 0) {
         fprintf(stderr, "penstock: %s: %s\n", p->cli->args[0], fault);
         return PST_EXIT_USAGE;

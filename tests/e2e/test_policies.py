@@ -187,6 +187,35 @@ def test_a_replay_against_a_node(node: support.Node, tmp_path: pathlib.Path) -> 
     assert "mem:" in replay(trace, "--url", node.tcp, "--belady", code=USAGE)["error"]
 
 
+def test_a_replay_tells_the_tiers_apart(tmp_path: pathlib.Path) -> None:
+    trace = write_trace(tmp_path / "trace.jsonl", conversations(400))
+    small = ["--url", "mem:?page_size=64K", "--page-size", "16K", "--capacity", "400,10000"]
+    alone = replay(trace, *small)["runs"]
+    assert all(run["hit_rate_memory"] == run["hit_rate"] > run["hit_rate_ssd"] == 0 for run in alone)
+    runs = replay(trace, *small, "--belady", "--ssd", str(tmp_path / "ssd"), "--ssd-capacity", "2000")["runs"]
+    little, much = runs
+    for run in runs:
+        assert abs(run["hit_rate_memory"] + run["hit_rate_ssd"] - run["hit_rate"]) < 2e-6
+        assert run["hit_rate"] <= run["hit_rate_optimum"]
+        assert run["memory_pages"] + run["ssd_pages"] == run["written_bytes"] // 16384 - run["evictions"]
+    assert little["hit_rate_ssd"] > 0 and little["hit_rate"] > alone[0]["hit_rate"]
+    assert 0 < little["memory_pages"] <= 400 and 0 < little["ssd_pages"] <= 2000
+    assert little["ssd_appended_bytes"] > 0 and 1 <= little["write_amplification"] <= 1.2
+    assert much["hit_rate_ssd"] == much["ssd_pages"] == much["write_amplification"] == 0  # all of it fits into memory
+
+
+def test_a_replay_tells_the_tiers_of_a_node_apart(tmp_path: pathlib.Path) -> None:
+    trace = write_trace(tmp_path / "trace.jsonl", conversations(200))
+    with support.start_node("--listen", "127.0.0.1:0", "--dram", "16M", "--page-size", "64K", "--ssd", str(tmp_path / "ssd"),
+                            "--ssd-bytes", "256M", "--ssd-segment", "4M") as node:
+        told = replay(trace, "--url", node.tcp, "--page-size", "32K")
+        node.stop()
+    run = told["runs"][0]
+    assert run["hit_rate"] == told["hit_rate_max"]  # nothing may be evicted
+    assert run["hit_rate_ssd"] > 0 and abs(run["hit_rate_memory"] + run["hit_rate_ssd"] - run["hit_rate"]) < 2e-6
+    assert run["ssd_pages"] > 0 and run["memory_pages"] + run["ssd_pages"] == told["unique"]
+
+
 def test_a_plot_has_a_curve_for_each_policy(tmp_path: pathlib.Path) -> None:
     trace = write_trace(tmp_path / "trace.jsonl", conversations(100))
     replay(trace, "--policy", "lru,s3fifo", "--belady", "--plot", str(tmp_path / "plot.svg"))
@@ -237,6 +266,8 @@ def test_what_else_a_line_holds_is_skipped(tmp_path: pathlib.Path) -> None:
                                             (["TRACE", "--capacity", "0"], "capacity: '0'"),
                                             (["TRACE", "--capacity", "101%"], "capacity: '101%'"),
                                             (["TRACE", "--capacity", ","], "capacity: ''"),
+                                            (["TRACE", "--ssd", "/x", "--ssd-capacity", "0"], "ssd_capacity: '0'"),
+                                            (["TRACE", "--ssd", "/dev/null", "--capacity", "10000"], "/dev/null"),
                                             (["TRACE", "--policy", "fifo"], "policy is not one of")])
 def test_arguments_that_make_no_replay(arguments: list[str], why: str, tmp_path: pathlib.Path) -> None:
     path = write_trace(tmp_path / "trace.jsonl", [[1, 2, 3]])
