@@ -174,18 +174,6 @@ static void take_in(struct pst_disk_op *op)
     op->fits = bytes == op->bytes && bytes <= TRANSFER_BYTES_MAX && i <= IOV_MAX;
 }
 
-int pst_disk_submit(struct pst_disk *disk, struct pst_disk_op *op)
-{
-    pst_assert(op->file < disk->fd_count && op->verb <= PST_DISK_SYNC);
-    if (disk->underway >= disk->depth)
-        return -EBUSY;
-    if (op->verb != PST_DISK_SYNC)
-        take_in(op);
-    pst_list_push_back(&disk->ready, &op->link);
-    disk->underway++;
-    return 0;
-}
-
 static void start_ready(struct pst_disk *disk)
 {
     while (!pst_list_empty(&disk->ready)) {
@@ -199,6 +187,19 @@ static void start_ready(struct pst_disk *disk)
         pst_list_push_front(&disk->ready, &op->link);
         return;
     }
+}
+
+int pst_disk_submit(struct pst_disk *disk, struct pst_disk_op *op)
+{
+    pst_assert(op->file < disk->fd_count && op->verb <= PST_DISK_SYNC);
+    if (disk->underway >= disk->depth)
+        return -EBUSY;
+    if (op->verb != PST_DISK_SYNC)
+        take_in(op);
+    pst_list_push_back(&disk->ready, &op->link);
+    disk->underway++;
+    start_ready(disk);
+    return 0;
 }
 
 uint32_t pst_disk_poll(struct pst_disk *disk, struct pst_list *done)

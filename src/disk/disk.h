@@ -71,7 +71,7 @@ struct pst_disk *pst_disk_close(struct pst_disk *disk);
 const char *pst_disk_driver(const struct pst_disk *disk);
 const char *pst_disk_note(const struct pst_disk *disk);
 
-/* Return: 0, or -EBUSY: the queue is full, poll first. The system hears of it at the next poll. */
+/* Return: 0, or -EBUSY: the queue is full, poll first. The system hears of it at once or at the next poll. */
 int pst_disk_submit(struct pst_disk *disk, struct pst_disk_op *op);
 /* Submits, and moves what is done to the end of @done. Return: how many. */
 uint32_t pst_disk_poll(struct pst_disk *disk, struct pst_list *done);

@@ -9,7 +9,8 @@
 enum {
     CHUNK_BYTES_MAX = 1 << 30, /* what the kernel registers as one buffer */
     CHUNKS_MAX = 1 << 14,
-    REAP_COUNT_MAX = 64,
+    SEND_COUNT = 4,     /* the disk begins before the last of many has been prepared */
+    REAP_COUNT_MAX = 8, /* and has new ones before what was done has all been looked at */
 };
 
 struct ring {
@@ -145,6 +146,16 @@ static void prepare(const struct ring *r, struct io_uring_sqe *sqe, int file, st
     }
 }
 
+static void ring_send(struct ring *r)
+{
+    int sent = io_uring_submit(&r->ring);
+
+    /* Nothing was taken (no memory, or completions first): the next one tries again. */
+    pst_assert(sent >= 0 || sent == -EAGAIN || sent == -EBUSY || sent == -EINTR || sent == -ENOMEM);
+    if (sent > 0)
+        r->unsent -= (uint32_t)sent;
+}
+
 static int ring_start(struct pst_disk *disk, struct pst_disk_op *op)
 {
     struct ring *r = disk->driver;
@@ -156,7 +167,8 @@ static int ring_start(struct pst_disk *disk, struct pst_disk_op *op)
     if (r->files_registered)
         io_uring_sqe_set_flags(sqe, IOSQE_FIXED_FILE);
     io_uring_sqe_set_data(sqe, op);
-    r->unsent++;
+    if (++r->unsent >= SEND_COUNT)
+        ring_send(r);
     return 0;
 }
 
@@ -166,14 +178,8 @@ static void ring_reap(struct pst_disk *disk)
     struct io_uring_cqe *cqes[REAP_COUNT_MAX];
     unsigned count;
 
-    if (r->unsent > 0) {
-        int sent = io_uring_submit(&r->ring);
-
-        /* Nothing was taken (no memory, or completions first): the next poll tries again. */
-        pst_assert(sent >= 0 || sent == -EAGAIN || sent == -EBUSY || sent == -EINTR || sent == -ENOMEM);
-        if (sent > 0)
-            r->unsent -= (uint32_t)sent;
-    }
+    if (r->unsent > 0)
+        ring_send(r);
     count = io_uring_peek_batch_cqe(&r->ring, cqes, REAP_COUNT_MAX);
     for (unsigned i = 0; i < count; i++)
         pst_disk_moved(disk, io_uring_cqe_get_data(cqes[i]), cqes[i]->res);

@@ -11,6 +11,7 @@ enum {
     SEGMENT_BYTES = 256 * MIB,
     DEPTH_MAX = 1024,
     POLL_ROUNDS_MAX = 64,
+    LOOK_BYTES = 256 << 10, /* checked in one go */
 };
 
 static const uint64_t GENERATIONS_AHEAD =
@@ -238,6 +239,7 @@ int pst_lane_open(struct pst_log *log, uint32_t index, const struct pst_log_opti
     lane->index = index;
     pst_list_init(&lane->flushes);
     pst_list_init(&lane->waiting);
+    pst_list_init(&lane->ended);
     pst_list_init(&lane->done);
     pst_list_init(&lane->moves);
     r = take_memory(lane, options->depth);
@@ -338,26 +340,34 @@ static void io_ended(struct pst_lane *lane, struct pst_lane_io *io)
     }
 }
 
+/* Some of what has ended. */
+static void look(struct pst_lane *lane)
+{
+    uint64_t read_bytes = 0;
+
+    while (!pst_list_empty(&lane->ended) && read_bytes < LOOK_BYTES) {
+        struct pst_disk_op *op = pst_list_first(&lane->ended, struct pst_disk_op, link);
+
+        pst_list_remove(&op->link);
+        read_bytes += op->verb == PST_DISK_READ ? op->bytes : 0;
+        io_ended(lane, pst_container_of(op, struct pst_lane_io, op));
+    }
+}
+
 bool pst_lane_poll(struct pst_lane *lane, struct pst_list *done)
 {
     bool any = false;
 
-    for (int round = 0; round < POLL_ROUNDS_MAX; round++) {
-        struct pst_list ended;
-
-        pst_list_init(&ended);
+    /* What is done goes back at once: its owner may have more for the disk before the rest is looked at. */
+    for (int round = 0; round < POLL_ROUNDS_MAX && pst_list_empty(&lane->done); round++) {
         pst_moves_step(lane);
         pst_lane_write_step(lane);
         pst_reclaim_step(lane);
-        if (pst_disk_poll(lane->disk, &ended) == 0)
+        pst_disk_poll(lane->disk, &lane->ended);
+        if (pst_list_empty(&lane->ended))
             break;
         any = true;
-        while (!pst_list_empty(&ended)) {
-            struct pst_disk_op *op = pst_list_first(&ended, struct pst_disk_op, link);
-
-            pst_list_remove(&op->link);
-            io_ended(lane, pst_container_of(op, struct pst_lane_io, op));
-        }
+        look(lane);
     }
     any = any || !pst_list_empty(&lane->done);
     pst_list_splice(done, &lane->done);
@@ -372,9 +382,10 @@ int pst_lane_descriptor(const struct pst_lane *lane)
 /* Tombstones may wait for company, and full segments for their sync. */
 bool pst_lane_idle(const struct pst_lane *lane)
 {
-    return pst_disk_underway(lane->disk) == 0 && !lane->open && lane->issued == lane->written &&
-           lane->reading_count == 0 && lane->reclaim.stage == PST_RECLAIM_NONE &&
-           pst_list_empty(&lane->flushes) && pst_list_empty(&lane->waiting) && pst_list_empty(&lane->done);
+    return pst_disk_underway(lane->disk) == 0 && pst_list_empty(&lane->ended) && !lane->open &&
+           lane->issued == lane->written && lane->reading_count == 0 &&
+           lane->reclaim.stage == PST_RECLAIM_NONE && pst_list_empty(&lane->flushes) &&
+           pst_list_empty(&lane->waiting) && pst_list_empty(&lane->done);
 }
 
 /* ---- figures ---- */

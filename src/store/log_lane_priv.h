@@ -114,6 +114,7 @@ struct pst_lane {
     uint64_t moving_bytes;
     uint8_t *free_head;
 
+    struct pst_list ended; /* at the disk: to be looked at */
     struct pst_list done;
     struct {
 #define X(name) _Atomic uint64_t name;
