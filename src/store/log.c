@@ -267,6 +267,7 @@ struct pst_lane *pst_lane_close(struct pst_lane *lane)
     if (lane->memory)
         munmap(lane->memory, lane->memory_bytes);
     free(lane->tombstones);
+    free(lane->laters);
     free(lane->readings);
     free(lane);
     return NULL;

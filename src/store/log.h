@@ -71,7 +71,7 @@ struct pst_log_op {
     struct pst_list link;
     uint8_t verb;
     int result;      /* once done: 0 or -errno */
-    uint64_t ticket; /* the lane's */
+    uint64_t ticket; /* the lane's; of an append that is done: see pst_log_bury_after() */
 };
 
 /*
@@ -157,6 +157,12 @@ void pst_log_flush(struct pst_lane *lane, struct pst_log_flush *flush);
  * Reads of it that are underway end as they would have. Return: 0 or -ENOMEM (nothing done).
  */
 int pst_log_bury(struct pst_lane *lane, const struct pst_log_value *value, struct pst_log_place place);
+/* The same once the append with that ticket is durable (pst_log_op), which has the key's newer value: until
+ * then a crash brings this one back. 0: now. */
+int pst_log_bury_after(struct pst_lane *lane, const struct pst_log_value *value, struct pst_log_place place,
+                       uint64_t ticket);
+/* The same for this generation alone: earlier ones of the key may be alive. */
+int pst_log_bury_alone(struct pst_lane *lane, const struct pst_log_value *value, struct pst_log_place place);
 /* The same for a value that may come back (evicted), or that lies elsewhere too (moved): nothing is written.
  */
 void pst_log_forget(struct pst_lane *lane, const struct pst_log_value *value, struct pst_log_place place);

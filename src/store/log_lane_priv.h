@@ -77,6 +77,12 @@ struct pst_reclaim {
     struct pst_log_flush flush;
 };
 
+/* A tombstone that may not be durable before what it makes room for is. */
+struct pst_later {
+    struct pst_log_tombstone tombstone;
+    uint64_t ticket;
+};
+
 struct pst_lane {
     struct pst_log *log;
     uint32_t index;
@@ -103,6 +109,8 @@ struct pst_lane {
 
     struct pst_log_tombstone *tombstones;
     uint64_t tombstone_count, tombstone_room;
+    struct pst_later *laters; /* tombstones that wait for a sync, in order of their tickets */
+    uint64_t later_count, later_room;
 
     struct pst_reading *readings;
     uint32_t reading_count, reading_room, reading_hint;
@@ -151,7 +159,16 @@ void pst_lane_write_step(struct pst_lane *lane);
 void pst_group_io_ended(struct pst_lane *lane, struct pst_group *group, int result);
 void pst_sync_io_ended(struct pst_lane *lane);
 
-int pst_lane_bury(struct pst_lane *lane, const struct pst_log_tombstone *tombstone); /* 0 or -ENOMEM */
+/* log_bury.c. Return: 0 or -ENOMEM. */
+int pst_lane_bury(struct pst_lane *lane, const struct pst_log_tombstone *tombstone);
+/* Of a value in that segment, once @ticket is synced. */
+int pst_lane_bury_at(struct pst_lane *lane, struct pst_log_tombstone tombstone, uint32_t segment,
+                     uint64_t ticket);
+void pst_lane_add_tombstones(struct pst_lane *lane, struct pst_group *group);
+/* After a sync: those whose time has come. */
+void pst_lane_laters_synced(struct pst_lane *lane, bool failed);
+/* A flush may have to sync twice: what they make room for, then them. */
+bool pst_lane_laters_wait(const struct pst_lane *lane);
 
 /* log_append.c, log_read.c: for the caller, or for a move. */
 int pst_lane_append(struct pst_lane *lane, struct pst_log_append *append, uint8_t verb);

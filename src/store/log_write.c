@@ -171,59 +171,6 @@ static int open_segment(struct pst_lane *lane, bool last_resort)
     return 0;
 }
 
-/* ---- tombstones: they wait for company ---- */
-
-int pst_lane_bury(struct pst_lane *lane, const struct pst_log_tombstone *tombstone)
-{
-    if (lane->tombstone_count == lane->tombstone_room) {
-        uint64_t room = pst_max(2 * lane->tombstone_room, 1024);
-        void *more = realloc(lane->tombstones, room * sizeof(*tombstone));
-
-        if (!more)
-            return -ENOMEM;
-        lane->tombstones = more;
-        lane->tombstone_room = room;
-    }
-    lane->tombstones[lane->tombstone_count++] = *tombstone;
-    return 0;
-}
-
-static void add_tombstones(struct pst_lane *lane, struct pst_group *g)
-{
-    while (lane->tombstone_count > 0 &&
-           pst_group_head_bytes(g) + sizeof(struct pst_log_tombstone) <= PST_LOG_HEAD_BYTES_MAX) {
-        memcpy(g->buffer + pst_group_head_bytes(g), &lane->tombstones[--lane->tombstone_count],
-               sizeof(*lane->tombstones));
-        g->entries_bytes += sizeof(*lane->tombstones);
-        g->entry_count++;
-        lane->stat.tombstones++;
-    }
-}
-
-void pst_log_forget(struct pst_lane *lane, const struct pst_log_value *value, struct pst_log_place place)
-{
-    uint64_t before =
-        atomic_fetch_sub(&segment_of(lane, place.segment)->live_bytes, pst_log_disk_bytes(value));
-
-    pst_assert(before >= pst_log_disk_bytes(value));
-}
-
-static int bury_at(struct pst_lane *lane, struct pst_log_tombstone tombstone, uint32_t segment)
-{
-    tombstone.target_sequence = segment_of(lane, segment)->sequence;
-    tombstone.target_segment = segment;
-    return pst_lane_bury(lane, &tombstone);
-}
-
-int pst_log_bury(struct pst_lane *lane, const struct pst_log_value *value, struct pst_log_place place)
-{
-    int r = bury_at(lane, pst_log_tombstone_of(lane->log, value->key, value->generation), place.segment);
-
-    if (r == 0)
-        pst_log_forget(lane, value, place);
-    return r;
-}
-
 /* ---- full and failed segments ---- */
 
 static void mark_full(struct pst_lane *lane, uint32_t segment)
@@ -529,7 +476,7 @@ static void bury_failed(struct pst_lane *lane, const struct pst_log_append *a, u
                                           .flags = PST_TOMBSTONE_EXACT,
                                           .kind = PST_LOG_TOMBSTONE};
 
-    lane->stat.failed += bury_at(lane, tombstone, segment) < 0;
+    lane->stat.failed += pst_lane_bury_at(lane, tombstone, segment, 0) < 0;
 }
 
 static void written_badly(struct pst_lane *lane, struct pst_group *g, int result)
@@ -587,6 +534,8 @@ static bool sync_wanted(const struct pst_lane *lane)
         if (pst_list_entry(link, struct pst_log_op, link)->ticket <= lane->written)
             return true;
     }
+    if (pst_lane_laters_wait(lane) && !pst_list_empty(&lane->flushes))
+        return true;
     return lane->seal_count > 0 && lane->seals[0].last_ticket <= lane->written &&
            lane->seals[0].last_ticket > lane->synced;
 }
@@ -639,6 +588,7 @@ static void end_sync(struct pst_lane *lane)
         if (lane->sync_io[i].op.result < 0)
             fail_segment(lane, lane->sync_io[i].op.file);
     }
+    pst_lane_laters_synced(lane, sync_failed(lane, true, 0));
 }
 
 /* Return: whether it is over already: all that it would carry has failed. */
@@ -728,7 +678,7 @@ static void write_open(struct pst_lane *lane)
             lane->open = pst_group_take(lane);
         if (!lane->open)
             return;
-        add_tombstones(lane, lane->open);
+        pst_lane_add_tombstones(lane, lane->open);
         if (!now && groups_busy(lane) >= GROUPS_BUSY)
             return;
         r = pst_lane_close_open(lane);
@@ -740,7 +690,7 @@ static void write_open(struct pst_lane *lane)
 /* A flush waits for what is numbered now, once nothing is without a number. */
 static void number_flushes(struct pst_lane *lane)
 {
-    if (lane->open || lane->tombstone_count > 0)
+    if (lane->open || lane->tombstone_count > 0 || pst_lane_laters_wait(lane))
         return;
     while (!pst_list_empty(&lane->flushes)) {
         struct pst_log_op *op = pst_list_first(&lane->flushes, struct pst_log_op, link);

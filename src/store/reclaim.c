@@ -18,23 +18,32 @@ enum {
     STEP_VALUES = 64,
 };
 
-/* The shard's record of what lies at that place, if that is the value it names; NULL: it is dead. */
-static struct pst_record *owner_of(struct pst_shard *s, const struct pst_log_value *value,
-                                   struct pst_log_place at)
+static bool same_place(struct pst_log_place a, struct pst_log_place b)
 {
+    return a.segment == b.segment && a.offset == b.offset;
+}
+
+/*
+ * The shard's record of what lies at that place, or of the newer value, with *@older, where that is not in
+ * the log yet; NULL: it is dead.
+ */
+static struct pst_record *owner_of(struct pst_tier *t, const struct pst_log_value *value,
+                                   struct pst_log_place at, struct pst_older **older)
+{
+    struct pst_shard *s = t->shard;
     const struct pst_store *store = s->store;
-    struct pst_log_place place;
     struct pst_lookup lookup;
     struct pst_record *r;
 
+    *older = NULL;
     if (pst_route_shard(value->key, store->slot_seed, store->shard_count) != s->number)
         return NULL;
     lookup = pst_shard_lookup(s, value->key);
     r = pst_shard_find(s, &lookup);
-    if (!r || r->generation != value->generation)
-        return NULL;
-    place = pst_record_place(r);
-    return place.segment == at.segment && place.offset == at.offset ? r : NULL;
+    *older = r ? pst_older_find(t, r->generation) : NULL;
+    if (*older)
+        return (*older)->generation == value->generation && same_place((*older)->place, at) ? r : NULL;
+    return r && r->generation == value->generation && same_place(pst_record_place(r), at) ? r : NULL;
 }
 
 /* ---- one value ---- */
@@ -49,13 +58,15 @@ static void unplace(struct pst_tier *t, struct pst_record *r)
 }
 
 /* Return: true when the value need not be moved. */
-static bool falls_off(struct pst_tier *t, struct pst_record *r, uint64_t now_ns)
+static bool falls_off(struct pst_tier *t, struct pst_record *r, struct pst_older *older, uint64_t now_ns)
 {
     struct pst_shard *s = t->shard;
 
     if (!t->reclaim.dense || !(r->flags & PST_RECORD_CACHE) || !pst_record_loose(s, r, now_ns))
         return false;
-    if (r->flags & PST_RECORD_ON_DISK)
+    if (older)
+        pst_older_forget(t, older, pst_record_key(r));
+    else if (r->flags & PST_RECORD_ON_DISK)
         pst_record_evict(s, r);
     else
         unplace(t, r);
@@ -66,11 +77,12 @@ static bool falls_off(struct pst_tier *t, struct pst_record *r, uint64_t now_ns)
 static int take_one(struct pst_tier *t, uint64_t now_ns)
 {
     struct pst_reclaiming *rc = &t->reclaim;
-    struct pst_record *r = owner_of(t->shard, &rc->found.value, rc->found.place);
+    struct pst_older *older;
+    struct pst_record *r = owner_of(t, &rc->found.value, rc->found.place, &older);
     struct pst_move *move;
     int result;
 
-    if (!r || falls_off(t, r, now_ns))
+    if (!r || falls_off(t, r, older, now_ns))
         return 0;
     if (pst_list_empty(&rc->idle))
         return PST_BUSY;
@@ -91,13 +103,15 @@ static int take_one(struct pst_tier *t, uint64_t now_ns)
 }
 
 /* What cannot be read there is lost, unless memory has it. */
-static void lost(struct pst_tier *t, struct pst_record *r, int result)
+static void lost(struct pst_tier *t, struct pst_record *r, struct pst_older *older, int result)
 {
     struct pst_shard *s = t->shard;
 
     s->stat_later.ssd_corrupt += result == -EBADMSG;
     s->stat_later.ssd_errors += result != -EBADMSG;
-    if (r->flags & PST_RECORD_ON_DISK)
+    if (older)
+        pst_older_forget(t, older, pst_record_key(r));
+    else if (r->flags & PST_RECORD_ON_DISK)
         pst_shard_unlink_as(s, r, PST_WIRE_CHANGE_EVICTED);
     else
         unplace(t, r);
@@ -106,20 +120,24 @@ static void lost(struct pst_tier *t, struct pst_record *r, int result)
 void pst_move_done(struct pst_tier *t, struct pst_move *move)
 {
     const struct pst_log_move *log = &move->log;
-    struct pst_record *r = owner_of(t->shard, &log->value, log->from);
+    struct pst_older *older;
+    struct pst_record *r = owner_of(t, &log->value, log->from, &older);
     int result = log->op.result;
 
     pst_assert(t->reclaim.moving > 0);
     t->reclaim.moving--;
     pst_list_push_back(&t->reclaim.idle, &move->link);
     if (result == 0 && r) {
-        pst_record_set_place(r, log->to);
+        if (older)
+            older->place = log->to;
+        else
+            pst_record_set_place(r, log->to);
         pst_log_forget(t->lane, &log->value, log->from);
     } else if (result == 0) {
         if (pst_log_bury(t->lane, &log->value, log->to) < 0)
             t->shard->stat_later.ssd_errors++;
     } else if (r && (result == -EBADMSG || result == -EIO)) {
-        lost(t, r, result);
+        lost(t, r, older, result);
     } else {
         t->reclaim.failed |= r != NULL;
     }

@@ -89,13 +89,15 @@ static int settle_copy(struct pst_tier *t, struct pst_save *save)
     if (damaged)
         s->stat_later.ssd_corrupt++;
     if (damaged || r->state & PST_RECORD_UNLINKED) {
-        if (pst_log_bury(t->lane, &value, save->append.place) < 0)
+        /* Alone: the log's copy of an earlier value may be what a crash is to bring back. */
+        if (pst_log_bury_alone(t->lane, &value, save->append.place) < 0)
             s->stat_later.ssd_errors++;
         return damaged ? -EBADMSG : 0;
     }
     if (pst_record_placed(r))
         pst_log_forget(t->lane, &value, pst_record_place(r));
     pst_record_clean(s, r, save->append.place, save->append.crc);
+    pst_older_bury(t, r, save->append.op.ticket);
     return 0;
 }
 
@@ -105,6 +107,18 @@ static bool only_ours(struct pst_shard *s, const struct pst_record *r)
 
     return !(r->state & PST_RECORD_UNLINKED) && pin->refs == 1 && !pin->hard && !pin->until_ns &&
            !pin->doomed;
+}
+
+/* What was to be durable has been overwritten or deleted meanwhile: then that has to be, or a crash might
+ * bring back what was there before either. */
+static void follow(struct pst_tier *t, struct pst_tier_wait *wait, const struct pst_record *r)
+{
+    struct pst_lookup lookup = pst_shard_lookup(t->shard, pst_record_key(r));
+    struct pst_record *now = pst_shard_find(t->shard, &lookup);
+
+    if (!now || now->state & PST_STATE_RESERVED || pst_record_placed(now) ||
+        pst_tier_save(t->shard, now, wait) < 0)
+        pst_tier_flush(t->shard, wait);
 }
 
 void pst_save_done(struct pst_tier *t, struct pst_save *save, uint64_t now_ns)
@@ -126,13 +140,15 @@ void pst_save_done(struct pst_tier *t, struct pst_save *save, uint64_t now_ns)
     goes = result == 0 && save->demotes && only_ours(s, r);
     if (result == 0 && save->demotes)
         s->stat_later.demoted_bytes += r->value_bytes;
+    if (save->wait && gone && result == 0)
+        follow(t, save->wait, r);
+    else if (save->wait)
+        pst_tier_end_wait(t, save->wait, result);
     pst_shard_unref(s, r);
     if (goes) {
         s->stat_later.demotions++;
         pst_stub_replace(s, r);
     }
-    if (save->wait)
-        pst_tier_end_wait(t, save->wait, result);
     if (save->of_flush) {
         t->flush.saves--;
         if (result == -ENOSPC && pst_tier_hopes(t)) {
@@ -166,8 +182,9 @@ static bool begin_wanted(struct pst_tier *t)
     while (!pst_list_empty(&t->wanted)) {
         struct pst_tier_wait *wait = pst_list_first(&t->wanted, struct pst_tier_wait, link);
         struct pst_record *r = wait->record;
+        bool gone = r->state & PST_RECORD_UNLINKED;
         struct pst_save *save;
-        int result = pst_save_begin(t, r, true, false, &save);
+        int result = gone ? 0 : pst_save_begin(t, r, true, false, &save);
 
         if (result == PST_BUSY || (result == -ENOSPC && pst_tier_hopes(t)))
             break;
@@ -175,7 +192,9 @@ static bool begin_wanted(struct pst_tier *t)
         wait->record = NULL;
         pst_list_remove(&wait->link);
         pst_list_init(&wait->link);
-        if (result < 0)
+        if (gone)
+            follow(t, wait, r);
+        else if (result < 0)
             pst_tier_end_wait(t, wait, result);
         else
             save->wait = wait;
@@ -228,9 +247,13 @@ static bool flush_one(struct pst_tier *t, struct pst_record *r)
     struct pst_save *save;
     int result;
 
-    if (!(r->flags & PST_RECORD_TIERED) || r->flags & PST_RECORD_ON_DISK || pst_record_placed(r) ||
-        r->state & PST_STATE_RESERVED || r->generation > t->flush.generation)
+    if (r->flags & PST_RECORD_ON_DISK || pst_record_placed(r) || r->state & PST_STATE_RESERVED ||
+        r->generation > t->flush.generation)
         return true;
+    if (!(r->flags & PST_RECORD_TIERED)) { /* it stays in memory, and what it overwrote must not come back */
+        pst_older_bury(t, r, 0);
+        return true;
+    }
     result = pst_save_begin(t, r, false, false, &save);
     if (result == PST_BUSY || (result == -ENOSPC && pst_tier_hopes(t)))
         return false;

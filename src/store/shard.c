@@ -341,6 +341,8 @@ void pst_shard_expose(struct pst_shard *s, struct pst_record *r, struct pst_reco
 
     pst_assert(r->state & PST_STATE_RESERVED && r->generation);
     r->state &= (uint8_t)~PST_STATE_RESERVED;
+    if (old && pst_unlikely(s->tier))
+        pst_tier_supersede(s->tier, old, r);
     if (old)
         pst_shard_drop(s, old);
     s->stat.keys++;

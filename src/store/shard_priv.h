@@ -268,6 +268,8 @@ bool pst_tier_busy(const struct pst_tier *tier);
 /* Adds what the log as a whole has to tell. */
 void pst_tier_figures(const struct pst_store *store, struct pst_shard_later *out);
 /* The record's key has gone, or has another value. */
+/* @r has taken @old's place: what the log has of @old stays until it has @r. */
+void pst_tier_supersede(struct pst_tier *tier, struct pst_record *old, const struct pst_record *r);
 void pst_tier_forget(struct pst_tier *tier, const struct pst_record *r);
 
 /* ---- claims.c ---- */

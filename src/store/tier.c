@@ -109,6 +109,7 @@ void pst_tier_forget(struct pst_tier *t, const struct pst_record *r)
 
     if (r->flags & PST_RECORD_ON_DISK)
         pst_stub_forgotten(t->shard, r);
+    pst_older_bury(t, r, 0);
     if (!pst_record_placed(r))
         return;
     if (t->full_until_ns)
@@ -297,6 +298,29 @@ static int shard_open(struct pst_shard *s, uint32_t number)
     return 0;
 }
 
+/* Memory that was kept over the restart has what the log does not: that one is behind it, the newest of them.
+ */
+static int found_older(struct pst_tier *t, const struct pst_record *r, const struct pst_log_found *found)
+{
+    struct pst_older *known = pst_older_find(t, r->generation);
+
+    if (known && known->generation == found->value.generation) {
+        pst_log_repeated(t->shard->store->log, found);
+        return 0;
+    }
+    pst_log_adopt(t->shard->store->log, found);
+    if (pst_record_placed(r) || (known && known->generation > found->value.generation))
+        return pst_log_bury_alone(t->lane, &found->value, found->place);
+    pst_older_bury(t, r, 0);
+    return pst_older_add(t, (struct pst_older){.newer = r->generation,
+                                               .generation = found->value.generation,
+                                               .place = found->place,
+                                               .value_bytes = found->value.value_bytes & PST_VALUE_BYTES_MASK,
+                                               .attr_bytes = found->value.attrs.len & 0xffff})
+               ? 0
+               : -ENOMEM;
+}
+
 /* The newest generation of a key wins, wherever it lies. Return: 0 or -errno. */
 static int found_one(struct pst_store *store, const struct pst_log_found *found)
 {
@@ -307,7 +331,7 @@ static int found_one(struct pst_store *store, const struct pst_log_found *found)
     int r;
 
     if (old && old->generation > found->value.generation)
-        return pst_log_bury(s->tier->lane, &found->value, found->place);
+        return found_older(s->tier, old, found);
     if (old && old->generation == found->value.generation && pst_record_placed(old)) {
         pst_log_repeated(store->log, found);
         return 0;
@@ -315,6 +339,7 @@ static int found_one(struct pst_store *store, const struct pst_log_found *found)
     pst_log_adopt(store->log, found);
     if (old && old->generation == found->value.generation) { /* kept in memory over the restart */
         pst_record_clean(s, old, found->place, found->crc);
+        pst_older_bury(s->tier, old, 0);
         return 0;
     }
     r = pst_stub_add(s, found, old);
@@ -414,6 +439,8 @@ void pst_tier_close(struct pst_store *store)
     for (uint32_t i = 0; i < store->shard_count; i++) {
         if (store->shards[i].tier)
             settle(&store->shards[i]);
+        if (store->shards[i].tier)
+            free(store->shards[i].tier->olders.slots);
         free(store->shards[i].tier);
         store->shards[i].tier = NULL;
     }

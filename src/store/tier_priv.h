@@ -92,6 +92,20 @@ struct pst_reclaiming {
     struct pst_list idle;
 };
 
+/* What the log has of a key whose newer value it does not have yet. */
+struct pst_older {
+    uint64_t newer; /* generation of the one in memory; 0: free */
+    uint64_t generation;
+    struct pst_log_place place;
+    uint64_t value_bytes : 48;
+    uint64_t attr_bytes : 16;
+};
+
+struct pst_olders {
+    struct pst_older *slots;
+    uint64_t room, count;
+};
+
 struct pst_tier {
     uint32_t magic;
     bool closing;
@@ -112,6 +126,7 @@ struct pst_tier {
     struct pst_list ended;
     struct pst_flush flush;
     struct pst_reclaiming reclaim;
+    struct pst_olders olders;
 };
 
 /* ---- tier.c ---- */
@@ -150,6 +165,18 @@ void pst_reclaim_init(struct pst_tier *t);
 void pst_move_done(struct pst_tier *t, struct pst_move *move);
 /* Takes segments back when few are free. Return: true when something happened. */
 bool pst_reclaim_run(struct pst_tier *t, uint64_t now_ns);
+
+/* ---- older.c ---- */
+
+/* What the log has behind the value in memory with generation @newer; NULL: nothing. */
+struct pst_older *pst_older_find(struct pst_tier *t, uint64_t newer);
+/* Return: false: no memory. */
+bool pst_older_add(struct pst_tier *t, struct pst_older older);
+struct pst_log_value pst_older_value(const struct pst_older *older, struct pst_bytes key);
+/* It is lost, or may be: nothing is written. */
+void pst_older_forget(struct pst_tier *t, struct pst_older *older, struct pst_bytes key);
+/* What is behind @r is dead: as soon as @ticket is durable, by which the log has @r; 0: at once. */
+void pst_older_bury(struct pst_tier *t, const struct pst_record *r, uint64_t ticket);
 
 /* ---- stub.c ---- */
 

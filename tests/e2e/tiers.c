@@ -369,6 +369,61 @@ static void crash(void **state)
     free(value);
 }
 
+static void put_durable(struct penstock *store, const char *key, uint64_t bytes, uint64_t seed)
+{
+    struct penstock_op op = {0};
+    uint8_t *value = bytes_new(bytes);
+
+    fill(value, bytes, seed);
+    penstock_prep_put(&op, key, strlen(key), value, bytes);
+    op.flags = PENSTOCK_DURABLE;
+    assert_result(run_op(store, &op), 0);
+    free(value);
+}
+
+static bool has_bytes(struct penstock *store, const char *key, uint64_t bytes, uint64_t seed)
+{
+    uint8_t *value = bytes_new(bytes);
+    bool has = penstock_get(store, key, strlen(key), value, bytes, NULL) == 0 && filled(value, bytes, seed);
+
+    free(value);
+    return has;
+}
+
+/* What a crash would bring back stays until what has overwritten it would come back. */
+static void crash_after_overwriting(void **state)
+{
+    struct place place;
+
+    (void)state;
+    if (place_is_private())
+        return;
+    open_small(&place, NULL);
+    for (int i = 0; i < COUNT; i++)
+        put_durable(place.store, key_of(i), 5000, 1 + i);
+    for (int i = 0; i < COUNT; i += 2)
+        put_value(place.store, key_of(i), 6000, 1000 + i);
+    for (int i = 1; i < COUNT; i += 2)
+        put_durable(place.store, key_of(i), 5000, 1 + i); /* durable, as would be word of what is dead */
+    place_again(&place, "16M", NULL, true);
+    for (int i = 0; i < COUNT; i++)
+        assert_true(has_bytes(place.store, key_of(i), 5000, 1 + i) ||
+                    (i % 2 == 0 && has_bytes(place.store, key_of(i), 6000, 1000 + i)));
+    for (int i = 0; i < COUNT; i += 2)
+        put_value(place.store, key_of(i), 6000, 1000 + i);
+    for (int i = 0; i < COUNT; i += 4)
+        assert_result(penstock_delete(place.store, key_of(i), 5), 0);
+    assert_result(penstock_flush(place.store), 0);
+    place_again(&place, "16M", NULL, true);
+    for (int i = 0; i < COUNT; i += 2) {
+        if (i % 4 == 0)
+            assert_result(penstock_exists(place.store, key_of(i), 5), PENSTOCK_MISS);
+        else
+            expect_bytes(place.store, key_of(i), 6000, 1000 + i);
+    }
+    place_close(&place);
+}
+
 /* Both tiers full: no space, and all that was there is there. */
 static void full(void **state)
 {
@@ -483,6 +538,7 @@ static const struct CMUnitTest tests[] = {
     TEST(commits),
     TEST(restart),
     TEST(crash),
+    TEST(crash_after_overwriting),
     TEST(full),
     TEST(overwritten_for_long),
     TEST(falls_off),

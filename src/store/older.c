@@ -1,0 +1,131 @@
+/*
+ * older.c: the log's copy of a value that was overwritten in memory. It is what a crash would bring back, so
+ * it stays alive until the log has the newer value and that is durable, or until the key is deleted. A table
+ * by the newer value's generation, with open addressing; most stores have a few entries at any time.
+ */
+#include "store/tier_priv.h"
+
+enum { ROOM_MIN = 64 };
+
+static uint64_t home_of(const struct pst_olders *o, uint64_t generation)
+{
+    return (generation * 0x9e3779b97f4a7c15ull >> 32) & (o->room - 1);
+}
+
+static struct pst_older *slot_of(const struct pst_olders *o, uint64_t newer)
+{
+    uint64_t i = home_of(o, newer);
+
+    while (o->slots[i].newer && o->slots[i].newer != newer)
+        i = (i + 1) & (o->room - 1);
+    return &o->slots[i];
+}
+
+static bool grow(struct pst_olders *o)
+{
+    struct pst_olders more = {.room = pst_max(2 * o->room, ROOM_MIN), .count = o->count};
+
+    if (4 * (o->count + 1) < 3 * o->room)
+        return true;
+    more.slots = calloc(more.room, sizeof(*more.slots));
+    if (!more.slots)
+        return false;
+    for (uint64_t i = 0; i < o->room; i++) {
+        if (o->slots[i].newer)
+            *slot_of(&more, o->slots[i].newer) = o->slots[i];
+    }
+    free(o->slots);
+    *o = more;
+    return true;
+}
+
+static void take_out(struct pst_olders *o, struct pst_older *slot)
+{
+    uint64_t hole = (uint64_t)(slot - o->slots), i = hole;
+
+    o->count--;
+    for (;;) { /* what would not be found any more moves up */
+        i = (i + 1) & (o->room - 1);
+        if (!o->slots[i].newer)
+            break;
+        if (((i - home_of(o, o->slots[i].newer)) & (o->room - 1)) < ((i - hole) & (o->room - 1)))
+            continue;
+        o->slots[hole] = o->slots[i];
+        hole = i;
+    }
+    o->slots[hole] = (struct pst_older){0};
+}
+
+struct pst_older *pst_older_find(struct pst_tier *t, uint64_t newer)
+{
+    struct pst_older *slot = t->olders.count ? slot_of(&t->olders, newer) : NULL;
+
+    return slot && slot->newer ? slot : NULL;
+}
+
+bool pst_older_add(struct pst_tier *t, struct pst_older older)
+{
+    pst_assert(older.newer > older.generation && !pst_older_find(t, older.newer));
+    if (!grow(&t->olders))
+        return false;
+    *slot_of(&t->olders, older.newer) = older;
+    t->olders.count++;
+    return true;
+}
+
+struct pst_log_value pst_older_value(const struct pst_older *older, struct pst_bytes key)
+{
+    return (struct pst_log_value){.key = key,
+                                  .attrs = {NULL, older->attr_bytes},
+                                  .generation = older->generation,
+                                  .value_bytes = older->value_bytes};
+}
+
+void pst_older_forget(struct pst_tier *t, struct pst_older *older, struct pst_bytes key)
+{
+    struct pst_log_value value = pst_older_value(older, key);
+
+    pst_log_forget(t->lane, &value, older->place);
+    take_out(&t->olders, older);
+}
+
+void pst_older_bury(struct pst_tier *t, const struct pst_record *r, uint64_t ticket)
+{
+    struct pst_older *older = pst_older_find(t, r->generation);
+    struct pst_log_value value;
+
+    if (!older)
+        return;
+    value = pst_older_value(older, pst_record_key(r));
+    if (pst_log_bury_after(t->lane, &value, older->place, ticket) < 0)
+        t->shard->stat_later.ssd_errors++;
+    take_out(&t->olders, older);
+}
+
+void pst_tier_supersede(struct pst_tier *t, struct pst_record *old, const struct pst_record *r)
+{
+    struct pst_older *before = pst_older_find(t, old->generation);
+    struct pst_older older = {.newer = r->generation,
+                              .generation = old->generation,
+                              .place = pst_record_place(old),
+                              .value_bytes = old->value_bytes & PST_VALUE_BYTES_MASK,
+                              .attr_bytes = old->attr_bytes};
+
+    pst_assert(!before || !pst_record_placed(old));
+    if (before) {
+        older = *before;
+        older.newer = r->generation;
+        take_out(&t->olders, before);
+    }
+    if (!older.place.segment && !older.place.offset)
+        return;
+    if (pst_older_add(t, older)) {
+        if (!before)
+            pst_record_set_place(old, (struct pst_log_place){0, 0}); /* not its business any more */
+    } else if (before) { /* without memory for it a crash may lose it */
+        struct pst_log_value value = pst_older_value(&older, pst_record_key(old));
+
+        if (pst_log_bury(t->lane, &value, older.place) < 0)
+            t->shard->stat_later.ssd_errors++;
+    }
+}
