@@ -186,6 +186,16 @@ int pst_record_reserve(struct pst_shard *s, const struct pst_put *put, bool fetc
     return r == -ENOSPC ? pst_shard_no_room(s, pst_value_pages(s, put->value_bytes), now_ns) : r;
 }
 
+/* This shard alone writes its count. */
+static void set_brief(struct pst_shard *s, struct pst_reservation *reservation, bool brief)
+{
+    uint32_t count = atomic_load_explicit(&s->puts_underway, memory_order_relaxed);
+
+    count += (uint32_t)brief - (uint32_t)reservation->brief;
+    reservation->brief = brief;
+    atomic_store_explicit(&s->puts_underway, count, memory_order_relaxed);
+}
+
 int pst_shard_reserve(struct pst_shard *s, const struct pst_put *put, uint64_t now_ns,
                       struct pst_reservation *reservation, struct pst_answer *answer)
 {
@@ -205,9 +215,17 @@ int pst_shard_reserve(struct pst_shard *s, const struct pst_put *put, uint64_t n
         r = pst_prefix_quota_admit(s, put, now_ns, answer);
     if (r == 0)
         r = pst_record_reserve(s, put, false, now_ns, &reservation->record);
-    if (r == 0)
-        reservation->offset = pst_record_offset(s, reservation->record);
-    return r;
+    if (r != 0)
+        return r;
+    reservation->offset = pst_record_offset(s, reservation->record);
+    reservation->brief = false;
+    set_brief(s, reservation, true);
+    return 0;
+}
+
+void pst_reservation_lasts(struct pst_shard *s, struct pst_reservation *reservation)
+{
+    set_brief(s, reservation, false);
 }
 
 int pst_reservation_iov(const struct pst_shard *s, const struct pst_reservation *reservation,
@@ -384,6 +402,7 @@ int pst_shard_commit(struct pst_shard *s, const struct pst_put *put, struct pst_
     if (r != 0)
         pst_record_give(s, reservation->record);
     reservation->record = NULL;
+    set_brief(s, reservation, false);
     return r;
 }
 
@@ -394,6 +413,7 @@ void pst_shard_abort(struct pst_shard *s, struct pst_reservation *reservation)
     pst_assert(reservation->record->state & PST_STATE_RESERVED);
     pst_record_give(s, reservation->record);
     reservation->record = NULL;
+    set_brief(s, reservation, false);
 }
 
 int pst_shard_put(struct pst_shard *s, const struct pst_put *put, const void *value, uint64_t now_ns,

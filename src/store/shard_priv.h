@@ -86,6 +86,7 @@ struct pst_shard {
     uint64_t slot_handle; /* the last one given */
 
     /* Read by other shards. */
+    _Atomic uint32_t puts_underway; /* their memory is taken, their values are still on the way */
     _Atomic uint64_t tail_ms; /* when the record at the cold end was used; UINT64_MAX: nothing to evict */
 } __attribute__((aligned(128)));
 

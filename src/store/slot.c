@@ -191,7 +191,11 @@ static int fill_slot(struct pst_shard *s, struct pst_slot *slot, uint64_t now_ns
     if (slot->grows)
         return 0;
     r = count_bytes(s, slot, slot->put.value_bytes);
-    return r == 0 ? pst_shard_reserve(s, &slot->put, now_ns, &slot->reservation, answer) : r;
+    if (r == 0)
+        r = pst_shard_reserve(s, &slot->put, now_ns, &slot->reservation, answer);
+    if (r == 0)
+        pst_reservation_lasts(s, &slot->reservation);
+    return r;
 }
 
 int pst_slot_reserve(struct pst_shard *s, struct pst_holder *holder, const struct pst_put *given,

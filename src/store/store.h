@@ -178,6 +178,7 @@ bool pst_put_expires(const struct pst_shard *shard, const struct pst_put *put);
 struct pst_reservation {
     struct pst_record *record;
     uint64_t offset;
+    bool brief; /* who finds no room waits for its end */
 };
 
 /*
@@ -188,6 +189,8 @@ struct pst_reservation {
  */
 int pst_shard_reserve(struct pst_shard *shard, const struct pst_put *put, uint64_t now_ns,
                       struct pst_reservation *reservation, struct pst_answer *answer);
+/* Its writer may take its time. */
+void pst_reservation_lasts(struct pst_shard *shard, struct pst_reservation *reservation);
 /* The pieces of a reservation's value, like pst_record_iov(). */
 int pst_reservation_iov(const struct pst_shard *shard, const struct pst_reservation *reservation,
                         struct iovec *iov, int iov_max);

@@ -96,9 +96,23 @@ bool pst_tier_demote(struct pst_tier *t, struct pst_record *r, uint64_t now_ns)
     return result == 0;
 }
 
+/* What is put now can go to the log when it is there. */
+static bool puts_underway(const struct pst_store *store)
+{
+    for (uint32_t i = 0; i < store->shard_count; i++) {
+        if (atomic_load_explicit(&store->shards[i].puts_underway, memory_order_relaxed) > 0)
+            return true;
+    }
+    return false;
+}
+
 bool pst_tier_relieves(const struct pst_shard *s, uint32_t pages)
 {
-    return s->tier && pst_store_pages_obtainable(s->store, pages) &&
+    if (!s->tier)
+        return false;
+    if (puts_underway(s->store))
+        return true;
+    return pst_store_pages_obtainable(s->store, pages) &&
            (s->tier->log_busy || atomic_load_explicit(&s->store->saves, memory_order_relaxed) > 0 ||
             atomic_load_explicit(&s->store->reclaims, memory_order_relaxed) > 0);
 }
