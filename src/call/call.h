@@ -49,6 +49,9 @@ uint64_t pst_op_request(const struct penstock_op *op);
 struct pst_op_list *pst_op_done_list(const struct penstock_op *op);
 /* Writes to the list's descriptor, where it has one. */
 void pst_op_list_wake(const struct pst_op_list *list);
+/* Until when an operation underway is tried again; 0: not set since its begin. */
+uint64_t pst_op_deadline(const struct penstock_op *op);
+void pst_op_set_deadline(struct penstock_op *op, uint64_t ns);
 /* How long an operation waits for what is not there yet; @preset_ms: unless it says. 0: it does not. */
 uint64_t pst_op_wait_ms(const struct penstock_op *op, uint64_t preset_ms);
 /* Where the range of a get begins, as in a message: from INT64_MAX + 1 on it counts back from the value's

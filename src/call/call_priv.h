@@ -120,7 +120,6 @@ bool pst_op_orphaned(const struct penstock_op *op, int *result);
 
 /* ---- request.c ---- */
 
-uint64_t pst_op_deadline(const struct penstock_op *op);
 void pst_call_ready(struct pst_call *call); /* looks whether the request is complete */
 void pst_call_settle(struct pst_call *call,
                      uint64_t now_ns); /* after a break: ends or keeps its operations */

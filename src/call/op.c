@@ -87,6 +87,7 @@ int pst_op_begin(struct penstock_op *op, int shard, struct pst_op_list *done)
 {
     pst_assert(shard < (1 << OP_SHARD_BITS) - 1);
     op->reserved[OP_DONE_LIST] = done;
+    op->reserved[OP_DEADLINE] = NULL;
     op->reserved[OP_SHARD] = (void *)(uintptr_t)(shard + 1);
     op->result = 0;
     op->value_bytes = 0;
@@ -99,6 +100,16 @@ void pst_op_end(struct penstock_op *op, int result)
     pst_assert(op->reserved[OP_DONE_LIST]);
     op->result = result;
     pst_op_list_push(op->reserved[OP_DONE_LIST], op);
+}
+
+void pst_op_set_deadline(struct penstock_op *op, uint64_t ns)
+{
+    op->reserved[OP_DEADLINE] = (void *)(uintptr_t)ns;
+}
+
+uint64_t pst_op_deadline(const struct penstock_op *op)
+{
+    return (uint64_t)(uintptr_t)op->reserved[OP_DEADLINE];
 }
 
 uint64_t pst_op_wait_ms(const struct penstock_op *op, uint64_t preset_ms)

@@ -9,11 +9,6 @@ enum {
     BYTES_PER_MS = 64 << 10, /* extra time that a large value gets */
 };
 
-uint64_t pst_op_deadline(const struct penstock_op *op)
-{
-    return (uint64_t)(uintptr_t)op->reserved[OP_DEADLINE];
-}
-
 static struct pst_call *call_new(struct pst_channel *ch)
 {
     struct pst_call *call;
@@ -271,7 +266,7 @@ void pst_channel_submit(struct pst_channel *ch, struct penstock_op *op, int shar
     uint64_t now_ns = pst_now_ns();
     int r = pst_op_begin(op, shard, done);
 
-    op->reserved[OP_DEADLINE] = (void *)(uintptr_t)(now_ns + timeout_ns);
+    pst_op_set_deadline(op, now_ns + timeout_ns);
     if (now_ns > ch->tick_ns) { /* nobody has looked for a while: answers may lie there, and the session may
                                    be gone, so that what is sent into it would end as "unknown" */
         while (pst_channel_poll(ch))

@@ -321,6 +321,11 @@ int pst_local_apply(struct pst_local *l, uint32_t number, struct penstock_op *op
     return other_op(l, number, op, until_ns);
 }
 
+static bool reads(const struct penstock_op *op)
+{
+    return op->code == PENSTOCK_GET || op->code == PST_WIRE_VIEW;
+}
+
 static void local_submit(struct penstock *store, struct penstock_op *op, int shard, struct pst_op_list *done)
 {
     struct pst_local *l = store->local;
@@ -334,6 +339,10 @@ static void local_submit(struct penstock *store, struct penstock_op *op, int sha
         if (pst_unlikely(wait_ms))
             until_ns = pst_now_ns() + wait_ms * 1000000;
         r = pst_local_apply(l, number, op, until_ns);
+        while (pst_unlikely(r == PENSTOCK_BUSY) && reads(op) && pst_local_once_more(l, op)) {
+            pst_local_await(store, done, SIZE_MAX, 0); /* memory comes back as those before it end */
+            r = pst_local_apply(l, number, op, until_ns);
+        }
     }
     if (r != LOCAL_PARKED)
         pst_op_end(op, r);

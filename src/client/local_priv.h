@@ -10,7 +10,7 @@
 enum {
     COPY_LOCKED_BYTES_MAX = 64 << 10, /* longer copies let the lock go */
     PRESSURE_ROUNDS = 64,             /* tries of a write while other shards evict for it */
-    LOCAL_WAITS_MAX = 4096,           /* operations that wait */
+    LOCAL_WAITS_MAX = 4096,           /* operations that wait for keys and changes */
     LOCAL_WATCHES_MAX = 256,          /* in one shard */
     LOCAL_PARKED = -EINPROGRESS,      /* the operation waits */
     ROUND_MS_MAX = 20, /* operations that wait for the disk may wait for memory, which no descriptor tells */
@@ -79,13 +79,14 @@ int pst_local_flush(struct pst_local *l, uint32_t number, struct penstock_op *op
 void pst_local_tier_round(struct pst_local *l, uint64_t until_ns);
 /* A write found no room: lets others make some. No lock is held. Return: whether to try again. */
 bool pst_local_again(struct pst_local *l, struct pst_local_tries *tries);
+/* A read found no memory to fetch into. Return: whether to try again. */
+bool pst_local_once_more(const struct pst_local *l, struct penstock_op *op);
 
 /* ---- local_wait.c ---- */
 
 void pst_local_waits_init(struct pst_local *l);
 void pst_local_waits_fini(struct pst_local *l);
-/* Begins to wait for the SSD; the shard's lock is held. Return: LOCAL_PARKED and *@wait to be begun, -EDQUOT,
- * -ENOMEM. */
+/* Begins to wait for the SSD; the shard's lock is held. Return: LOCAL_PARKED and *@wait to be begun, -ENOMEM. */
 int pst_local_park_tier(struct pst_local *l, uint32_t number, struct penstock_op *op,
                         struct pst_tier_wait **wait);
 /* It cannot be begun after all. Return: @result. */

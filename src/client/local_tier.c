@@ -139,3 +139,12 @@ bool pst_local_again(struct pst_local *l, struct pst_local_tries *tries)
     pthread_mutex_unlock(&l->handle->lock);
     return pst_now_ns() < tries->until_ns;
 }
+
+bool pst_local_once_more(const struct pst_local *l, struct penstock_op *op)
+{
+    uint64_t now_ns = pst_now_ns();
+
+    if (!pst_op_deadline(op))
+        pst_op_set_deadline(op, now_ns + l->timeout_ms * 1000000ull);
+    return pst_local_tiered(l) && now_ns < pst_op_deadline(op);
+}

@@ -37,9 +37,9 @@ void pst_local_waits_init(struct pst_local *l)
 
 static void unlink_wait(struct pst_local *l, struct local_wait *lw)
 {
-    pst_assert(lw->magic == LOCAL_WAIT_MAGIC && l->wait_count > 0);
+    pst_assert(lw->magic == LOCAL_WAIT_MAGIC && (lw->of_tier || l->wait_count > 0));
     pst_list_remove(&lw->link);
-    l->wait_count--;
+    l->wait_count -= !lw->of_tier;
 }
 
 void pst_local_waits_fini(struct pst_local *l)
@@ -57,21 +57,22 @@ void pst_local_waits_fini(struct pst_local *l)
     pthread_cond_destroy(&l->stirred);
 }
 
-/* Return: LOCAL_PARKED, -EDQUOT, -ENOMEM. */
+/* Waits for the disk end by themselves and are not counted. Return: LOCAL_PARKED, -EDQUOT, -ENOMEM. */
 static int wait_new(struct pst_local *l, uint32_t number, struct penstock_op *op, uint64_t until_ns,
-                    struct local_wait **out)
+                    bool of_tier, struct local_wait **out)
 {
     struct local_wait *lw = calloc(1, sizeof(*lw));
     bool room;
 
     if (!lw)
         return -ENOMEM;
-    *lw = (struct local_wait){.magic = LOCAL_WAIT_MAGIC, .shard = number, .op = op, .until_ns = until_ns};
+    *lw = (struct local_wait){
+        .magic = LOCAL_WAIT_MAGIC, .shard = number, .of_tier = of_tier, .op = op, .until_ns = until_ns};
     pst_list_init(&lw->tier.link);
     pthread_mutex_lock(&l->handle->lock);
-    room = l->wait_count < LOCAL_WAITS_MAX;
+    room = of_tier || l->wait_count < LOCAL_WAITS_MAX;
     if (room) {
-        l->wait_count++;
+        l->wait_count += !of_tier;
         pst_list_push_back(&l->waits, &lw->link);
     }
     pthread_mutex_unlock(&l->handle->lock);
@@ -87,7 +88,7 @@ int pst_local_park(struct pst_local *l, uint32_t number, struct penstock_op *op,
                    const struct pst_lookup *lookup, struct pst_watch *watch)
 {
     struct local_wait *lw;
-    int r = wait_new(l, number, op, until_ns, &lw);
+    int r = wait_new(l, number, op, until_ns, false, &lw);
 
     pst_assert(!lookup != !watch); /* for the one or the other */
     if (r != LOCAL_PARKED)
@@ -103,12 +104,10 @@ int pst_local_park_tier(struct pst_local *l, uint32_t number, struct penstock_op
                         struct pst_tier_wait **wait)
 {
     struct local_wait *lw;
-    int r = wait_new(l, number, op, UINT64_MAX, &lw);
+    int r = wait_new(l, number, op, UINT64_MAX, true, &lw);
 
-    if (r == LOCAL_PARKED) {
-        lw->of_tier = true;
+    if (r == LOCAL_PARKED)
         *wait = &lw->tier;
-    }
     return r;
 }
 
@@ -173,12 +172,16 @@ static struct local_wait *next_due(struct pst_local *l, const struct pst_op_list
 /* What was fetched stays until the operation has been done with it; what was written ends the operation. */
 static void finish_tier(struct pst_local *l, struct local_wait *lw)
 {
+    bool fetched = lw->tier.fetch;
     int r = lw->tier.result;
 
-    if (r == 0 && lw->tier.fetch)
+    if (r == 0 && fetched)
         r = pst_local_apply(l, lw->shard, lw->op, 0);
     pst_tier_leave(pst_local_lock(l, lw->shard), &lw->tier);
     pst_local_unlock(l, lw->shard);
+    if (r == PST_BUSY && fetched &&
+        pst_local_once_more(l, lw->op)) /* there was no memory: others are done with theirs */
+        r = pst_local_apply(l, lw->shard, lw->op, 0);
     if (r != LOCAL_PARKED)
         pst_op_end(lw->op, r);
     free(lw);

@@ -28,7 +28,7 @@ static struct pst_fetch *find(struct pst_tier *t, const struct pst_record *stub,
     pst_list_each (it, bucket_of(t, stub)) {
         struct pst_fetch *f = pst_list_entry(it, struct pst_fetch, link);
 
-        if (covers(f, stub, offset, bytes))
+        if (covers(f, stub, offset, bytes) && !(f->ended && f->result == PST_BUSY))
             return f;
     }
     return NULL;

@@ -265,6 +265,38 @@ static void batches(void **state)
     free(bufs);
 }
 
+/* One batch reads more values on SSD than may be underway, and than there is memory for. */
+static void thousands_in_a_batch(void **state)
+{
+    enum { MANY = 6000, BYTES = 4096 };
+    struct penstock_op *ops = calloc(MANY, sizeof(*ops));
+    char(*keys)[8] = calloc(MANY, sizeof(*keys));
+    uint8_t *values = bytes_new((uint64_t)MANY * BYTES);
+    struct place place;
+
+    (void)state;
+    assert_true(ops && keys);
+    open_small(&place, NULL);
+    for (int i = 0; i < MANY; i++) {
+        snprintf(keys[i], sizeof(keys[i]), "m/%d", i);
+        fill(values + (uint64_t)i * BYTES, BYTES, i);
+        penstock_prep_put(&ops[i], keys[i], strlen(keys[i]), values + (uint64_t)i * BYTES, BYTES);
+    }
+    assert_int_equal(penstock_batch(place.store, ops, MANY), 0);
+    place_again(&place, "16M", NULL, false);
+    assert_int_equal(stat_of(place.store).ssd_keys, MANY);
+    memset(values, 0, (uint64_t)MANY * BYTES);
+    for (int i = 0; i < MANY; i++)
+        penstock_prep_get(&ops[i], keys[i], strlen(keys[i]), values + (uint64_t)i * BYTES, BYTES);
+    assert_int_equal(penstock_batch(place.store, ops, MANY), 0);
+    for (int i = 0; i < MANY; i++)
+        assert_true(ops[i].value_bytes == BYTES && filled(values + (uint64_t)i * BYTES, BYTES, i));
+    place_close(&place);
+    free(values);
+    free(keys);
+    free(ops);
+}
+
 static void views(void **state)
 {
     struct penstock_view view[COUNT];
@@ -534,6 +566,7 @@ static const struct CMUnitTest tests[] = {
     TEST(conditions),
     TEST(listed_in_order),
     TEST(batches),
+    TEST(thousands_in_a_batch),
     TEST(views),
     TEST(commits),
     TEST(restart),
