@@ -86,7 +86,8 @@ bool pst_local_once_more(const struct pst_local *l, struct penstock_op *op);
 
 void pst_local_waits_init(struct pst_local *l);
 void pst_local_waits_fini(struct pst_local *l);
-/* Begins to wait for the SSD; the shard's lock is held. Return: LOCAL_PARKED and *@wait to be begun, -ENOMEM. */
+/* Begins to wait for the SSD; the shard's lock is held. Return: LOCAL_PARKED and *@wait to be begun, -ENOMEM.
+ */
 int pst_local_park_tier(struct pst_local *l, uint32_t number, struct penstock_op *op,
                         struct pst_tier_wait **wait);
 /* It cannot be begun after all. Return: @result. */
