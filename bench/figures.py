@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from arrays import against_files, against_wheel
-from ours import GIB, Node, bytes_per_key, idle_share, lookups_per_s, mixed_fill_bytes
+from ours import GIB, Node, bytes_per_key, idle_share, lookups_per_s, mixed_fill_bytes, ssd_bytes_per_key
 from peers import MIB, Cache, Mooncake, cache_bytes_per_key, memory, perftest_bytes_per_s
 from procs import Stage
 from pycalls import OVERHEAD_US_MAX, batches, overhead
@@ -123,6 +123,11 @@ def memory_per_key(stage: Stage) -> Takers:
             lambda: cache_bytes_per_key(stage, "memcached", SMALL_KEYS, SMALL_BYTES))
 
 
+def ssd_memory_per_key(stage: Stage) -> Takers:
+    """Memory that a key takes beside its own 16 bytes, its value on SSD, against 64 bytes."""
+    return lambda: ssd_bytes_per_key(stage, SMALL_KEYS, 2049, 16), lambda: 64.0
+
+
 def mixed_fill(stage: Stage) -> Takers:
     """Value bytes that 4 GiB and 8 shards hold at the first NO_SPACE, against the 4 GiB."""
     dram_bytes = 4 * GIB
@@ -201,6 +206,7 @@ FIGURES = (
     Figure("batch128x64k_put_tcp", 2.0, "B/s", "mooncake", MOONCAKE, BATCH_PUT_64K),
     Figure("batch128x64k_get_tcp", 2.0, "B/s", "mooncake", MOONCAKE, BATCH_GET_64K),
     Figure("memory_per_key", 1.1, "B/key", "memcached", "memcached", memory_per_key, True),
+    Figure("ssd_bytes_a_key", 1.0, "B/key", "", "64 B beside the key", ssd_memory_per_key, True),
     Figure("mixed_fill", 0.88, "B", "", "the arenas, 4 GiB", mixed_fill),
     Figure("ts_write1m", 0.9, "B/s", "tensorstore", FILES, TS_WRITE_1M),
     Figure("ts_read1m", 0.9, "B/s", "tensorstore", FILES, TS_READ_1M),

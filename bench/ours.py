@@ -81,6 +81,22 @@ def bytes_per_key(stage: Stage, keys: int, value_bytes: int) -> float:
         return (node.used_bytes() - empty) / keys
 
 
+def ssd_bytes_per_key(stage: Stage, keys: int, value_bytes: int, key_bytes: int) -> float:
+    """Memory for a key beyond its own bytes, where its value is on SSD alone: of the record, its slot, both indexes."""
+    with stage.sub() as own:
+        node = Node(own, 160 << 20, 1, "--ssd", str(own.folder / "ssd"), "--ssd-bytes", str(2 * keys * value_bytes),
+                    "--ssd-segment", "64M")
+        empty = node.used_bytes()
+        node.fill("local", value_bytes, keys, 128)
+        node.process.stop()
+        node.start_again()
+        there = node.stat()
+        if there["ssd_keys"] != keys:
+            raise BenchError(f"the node says that {there['ssd_keys']} values are on SSD, not {keys}")
+        print(f"  by its own account: {(there['slab_bytes'] + there['index_bytes']) / keys - key_bytes:.1f}", flush=True)
+        return (node.used_bytes() - empty) / keys - key_bytes
+
+
 def mixed_fill_bytes(stage: Stage, dram_bytes: int, shards: int, mix: str) -> float:
     """Value bytes that a fresh node holds when it first says that there is no space."""
     with stage.sub() as own:
