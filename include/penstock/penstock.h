@@ -47,14 +47,14 @@ enum penstock_result {
 };
 
 /*
- * Errors that are told apart: -ENOSPC the store is full; -EFBIG larger than the whole store; -EACCES not
- * allowed; -EBADMSG the value's checksum is wrong; -ERANGE the range is not inside of the value; -EMSGSIZE
- * the value has another size than stated; -ENOBUFS the buffer is smaller than the value; -EINVAL empty key or
- * bad argument; -ENAMETOOLONG key over 4,096 bytes; -ESTALE the node routes keys by another table;
- * -EDQUOT more slots, pins or pinned bytes than the node grants one session; -ENODATA a slot that is not
- * fully written; -E2BIG too many pieces, gaps or keys; -ECONNREFUSED, -EHOSTUNREACH, -ECONNRESET no node
- * there; -ETIMEDOUT; -EPROTO, -EPROTONOSUPPORT no penstock node, or another version; -EOPNOTSUPP not possible
- * on this kind of store; -ECHILD used after fork.
+ * Errors that are told apart: -ENOSPC the store is full; -EFBIG larger than the whole store, or than can be
+ * durable; -EACCES not allowed; -EBADMSG the value's checksum is wrong; -ERANGE the range is not inside of
+ * the value; -EMSGSIZE the value has another size than stated; -ENOBUFS the buffer is smaller than the value;
+ * -EINVAL empty key or bad argument; -ENAMETOOLONG key over 4,096 bytes; -ESTALE the node routes keys by
+ * another table; -EDQUOT more slots, pins or pinned bytes than the node grants one session; -ENODATA a slot
+ * that is not fully written; -E2BIG too many pieces, gaps or keys; -ECONNREFUSED, -EHOSTUNREACH, -ECONNRESET
+ * no node there; -ETIMEDOUT; -EPROTO, -EPROTONOSUPPORT no penstock node, or another version; -EOPNOTSUPP not
+ * possible on this kind of store; -ECHILD used after fork.
  */
 
 struct penstock;
@@ -218,8 +218,8 @@ PENSTOCK_API int penstock_batch(struct penstock *store, struct penstock_op *ops,
  * -EMSGSIZE), when the slot is not fully written (-ENODATA), or when the conditions do not hold any more
  * (PENSTOCK_EXISTS, PENSTOCK_STALE), the slot is given up. To commit again what was committed answers as the
  * first time, for the last 256 of a session and shard. PENSTOCK_MISS: there is no such slot (any more): it
- * was aborted, or its session ended. Aborting what is gone succeeds. PENSTOCK_BUSY, and -EOPNOTSUPP of a
- * durable commit: nothing was done, the slot is there.
+ * was aborted, or its session ended. Aborting what is gone succeeds. PENSTOCK_BUSY, and -EOPNOTSUPP
+ * and -EFBIG of a durable commit: nothing was done, the slot is there.
  *
  * A slot belongs to its session. When that ends, by penstock_close(), with the process or with the
  * connection, its slots are given up.
@@ -542,7 +542,8 @@ PENSTOCK_API int penstock_stat(struct penstock *store, struct penstock_stat *sta
 /**
  * penstock_flush() - make all that has been written durable
  * Returns when every write and every delete that had ended before the call would survive a crash. Wants a
- * store with an SSD. Return: 0, -EOPNOTSUPP the store has no SSD, -ENOSPC, -EIO the SSD failed, -errno.
+ * store with an SSD. Return: 0, -EOPNOTSUPP the store has no SSD, -EFBIG all but values larger than its
+ * segments, -ENOSPC, -EIO the SSD failed, -errno.
  */
 PENSTOCK_API int penstock_flush(struct penstock *store);
 /* Round trip to every shard of the store; *@round_trip_ns gets the slowest. */

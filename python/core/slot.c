@@ -310,7 +310,7 @@ static int slot_assign(PyObject *self, PyObject *slice, PyObject *value)
 static void committed(struct core_slot *slot, int result)
 {
     slot->ending = false;
-    if (result != PENSTOCK_BUSY && result != -EOPNOTSUPP)
+    if (result != PENSTOCK_BUSY && result != -EOPNOTSUPP && result != -EFBIG)
         leave(slot);
 }
 

@@ -90,12 +90,16 @@ static int put_once(struct pst_local *l, uint32_t number, struct penstock_op *op
     struct pst_shard *shard = pst_local_lock(l, number);
     struct pst_reservation reservation;
     bool unlocked = op->bytes > COPY_LOCKED_BYTES_MAX;
-    int r;
+    int r = 0;
 
     put->lookup = pst_shard_lookup(shard, (struct pst_bytes){op->key, op->key_bytes});
-    r = op->flags & PENSTOCK_DURABLE && pst_put_expires(shard, put)
-            ? -EINVAL
-            : pst_shard_reserve(shard, put, pst_now_ns(), &reservation, answer);
+    if (pst_unlikely(op->flags & PENSTOCK_DURABLE))
+        r = pst_put_check_durable(shard, put, answer);
+    if (r == 0) {
+        r = pst_shard_reserve(shard, put, pst_now_ns(), &reservation, answer);
+        if (r == -EFBIG)
+            answer->value_bytes = pst_store_value_bytes_max(l->store);
+    }
     if (r == 0) {
         if (unlocked)
             pst_local_unlock(l, number);
@@ -128,8 +132,6 @@ static int put_op(struct pst_local *l, uint32_t number, struct penstock_op *op)
     struct pst_answer answer = {0};
     int r;
 
-    if (op->flags & PENSTOCK_DURABLE && !pst_local_tiered(l))
-        return -EOPNOTSUPP;
     put.flags |= op->flags & PST_PUT_CHECKSUM;
     if (op->flags & PENSTOCK_CHECKSUM)
         put.value_crc = pst_op_crc(op, op->bytes);
@@ -137,7 +139,7 @@ static int put_op(struct pst_local *l, uint32_t number, struct penstock_op *op)
         r = put_once(l, number, op, &put, &answer);
     while (r == PST_BUSY && pst_local_again(l, &tries));
     op->generation = answer.generation;
-    op->value_bytes = r == -EFBIG ? pst_store_value_bytes_max(l->store) : answer.value_bytes;
+    op->value_bytes = answer.value_bytes;
     return r;
 }
 

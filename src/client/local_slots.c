@@ -70,11 +70,10 @@ static int commit_once(struct pst_local *l, uint32_t number, struct penstock_op 
                                    .bytes = op->bytes,
                                    .crc = (uint32_t)op->offset,
                                    .tier = (uint8_t)pst_min(op->depth, UINT8_MAX),
-                                   .checksum = op->flags & PENSTOCK_CHECKSUM};
+                                   .checksum = op->flags & PENSTOCK_CHECKSUM,
+                                   .durable = op->flags & PENSTOCK_DURABLE};
     struct pst_answer answer = {0};
-    int r = op->flags & PENSTOCK_DURABLE && !pst_local_tiered(l)
-                ? -EOPNOTSUPP
-                : pst_slot_commit(shard, &l->holders[number], &named, pst_now_ns(), &answer);
+    int r = pst_slot_commit(shard, &l->holders[number], &named, pst_now_ns(), &answer);
 
     if (r == 0 && op->flags & PENSTOCK_DURABLE) {
         struct pst_lookup lookup = pst_shard_lookup(shard, named.key);

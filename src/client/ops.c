@@ -126,7 +126,11 @@ int penstock_flush(struct penstock *store)
 {
     int r = pst_store_check(store);
 
-    return r < 0 ? r : ask_all(store, pst_shards(store), PST_WIRE_FLUSH, NULL, 0);
+    if (r == 0)
+        r = ask_all(store, pst_shards(store), PST_WIRE_FLUSH, NULL, 0);
+    return r == -EFBIG ? pst_fail(r, "%s: a value is larger than the SSD's segments; all others are durable",
+                                  store->url)
+                       : r;
 }
 
 int penstock_ping(struct penstock *store, uint64_t *round_trip_ns)

@@ -202,7 +202,7 @@ int penstock_stream_commit(struct penstock_stream *stream, uint64_t *generation)
     r = pst_do_one(stream->store, &op);
     if (generation)
         *generation = op.generation;
-    if (r == PENSTOCK_BUSY || r == -EOPNOTSUPP) /* nothing was done to its slot */
+    if (r == PENSTOCK_BUSY || r == -EOPNOTSUPP || r == -EFBIG) /* nothing was done to its slot */
         penstock_stream_abort(stream);
     else
         stream_free(stream);

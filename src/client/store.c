@@ -58,7 +58,7 @@ const char *penstock_result_text(int result)
         {-E2BIG, "too many pieces"},
         {-ENOENT, "no such slot"},
         {-ENOSPC, "no space"},
-        {-EFBIG, "larger than the store"},
+        {-EFBIG, "larger than the store takes"},
         {-EACCES, "not allowed"},
         {-EBADMSG, "corrupt: the checksum is wrong"},
         {-ERANGE, "range outside of the value"},
@@ -109,10 +109,11 @@ int pst_explain(const struct penstock *store, const struct penstock_op *op, int 
     print_request(op, result, request);
     if (result >= 0 && result != PENSTOCK_UNKNOWN && result != PENSTOCK_BUSY)
         return result;
-    if (op && op->code == PENSTOCK_PUT && result == -EFBIG)
-        return pst_fail(
-            result, "%s: key '%.*s': %" PRIu64 " bytes, larger than the store, which takes %" PRIu64,
-            store->url, (int)pst_min(op->key_bytes, 100), (const char *)op->key, op->bytes, op->value_bytes);
+    if (op && (op->code == PENSTOCK_PUT || op->code == PENSTOCK_SLOT_COMMIT) && result == -EFBIG)
+        return pst_fail(result, "%s: key '%.*s': %" PRIu64 " bytes, larger than %s %" PRIu64, store->url,
+                        (int)pst_min(op->key_bytes, 100), (const char *)op->key, op->bytes,
+                        op->flags & PENSTOCK_DURABLE ? "what can be durable here," : "the store, which takes",
+                        op->value_bytes);
     if (op && op->key && result == -ENOSPC && op->value_bytes) /* a quota's doing */
         return pst_fail(result, "%s: key '%.*s': no space: keys with '%.*s' may hold %" PRIu64 " bytes",
                         store->url, (int)pst_min(op->key_bytes, 100), (const char *)op->key,

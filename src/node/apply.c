@@ -83,19 +83,15 @@ static void apply_put(struct pst_request *q, uint32_t index)
     struct pst_reservation reservation = {0};
     struct pst_answer answer = {0};
     struct pst_wire_result result;
-    int r;
+    int r = durable ? pst_put_check_durable(w->shard, &put, &answer) : 0;
 
     put.value_crc = op->crc;
     put.flags |= op->flags & PST_PUT_CHECKSUM;
     if (pst_node_route(w->node, op->key) != w->number)
         r = -ESTALE; /* the client routes by another table */
-    else if (durable && !w->tiered)
-        r = -EOPNOTSUPP;
-    else if (durable && pst_put_expires(w->shard, &put))
-        r = -EINVAL;
-    else if (bulk)
+    else if (r == 0 && bulk)
         r = pst_shard_reserve(w->shard, &put, w->now_ns, &reservation, &answer);
-    else
+    else if (r == 0)
         r = pst_shard_put(w->shard, &put, op->value, w->now_ns, &answer);
     if (bulk)
         begin_write(q, &put, &reservation, index, r != 0);

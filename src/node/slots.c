@@ -85,13 +85,12 @@ void pst_apply_slot_commit(struct pst_request *q, uint32_t index)
                                    .bytes = op->bytes,
                                    .crc = op->crc,
                                    .tier = (uint8_t)pst_min(op->depth, UINT8_MAX),
-                                   .checksum = op->flags & PST_WIRE_CHECKSUM};
+                                   .checksum = op->flags & PST_WIRE_CHECKSUM,
+                                   .durable = op->flags & PST_WIRE_DURABLE};
     struct pst_answer value = {0};
-    bool durable = op->flags & PST_WIRE_DURABLE;
-    int r = durable && !w->tiered ? -EOPNOTSUPP
-                                  : pst_slot_commit(w->shard, &q->visitor->holder, &named, w->now_ns, &value);
+    int r = pst_slot_commit(w->shard, &q->visitor->holder, &named, w->now_ns, &value);
 
-    if (r == 0 && durable)
+    if (r == 0 && named.durable)
         r = pst_request_save(q, pst_shard_find(w->shard, &w->lookups[index]), (uint32_t)q->reply_bytes);
     answer(q, r, &value);
 }

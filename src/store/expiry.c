@@ -48,11 +48,6 @@ uint64_t pst_put_expires_ms(const struct pst_shard *s, const struct pst_put *put
     return ttl_ms ? s->expiries.wall_ms + pst_min(ttl_ms, PST_TTL_MS_MAX) : 0;
 }
 
-bool pst_put_expires(const struct pst_shard *s, const struct pst_put *put)
-{
-    return pst_put_expires_ms(s, put) != 0;
-}
-
 /* ---- the heap: the earliest on top ---- */
 
 static void sift_up(struct pst_expiry *heap, uint64_t at)

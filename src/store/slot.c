@@ -493,17 +493,32 @@ static int commit_again(const struct pst_shard *s, const struct pst_holder *hold
     return PST_MISS;
 }
 
+static int check_durable(const struct pst_shard *s, const struct pst_slot *slot,
+                         const struct pst_slot_named *named, struct pst_answer *answer)
+{
+    struct pst_put put = slot->put;
+
+    put.value_bytes = named->bytes;
+    return pst_put_check_durable(s, &put, answer);
+}
+
 int pst_slot_commit(struct pst_shard *s, struct pst_holder *holder, const struct pst_slot_named *named,
                     uint64_t now_ns, struct pst_answer *answer)
 {
     struct pst_slot *slot = pst_slot_find(holder, named->handle);
     int r;
 
+    if (named->durable && !s->tier)
+        return -EOPNOTSUPP;
     if (!slot)
         return commit_again(s, holder, named, answer);
     if (slot->users || pst_shard_locked(s, &slot->put.lookup, false))
         return PST_BUSY;
-    r = check_named(s, slot, named);
+    r = named->durable ? check_durable(s, slot, named, answer) : 0;
+    if (r == -EFBIG)
+        return r;
+    if (r == 0)
+        r = check_named(s, slot, named);
     if (r == 0)
         r = settle(s, slot, now_ns, answer);
     if (r == PST_BUSY)

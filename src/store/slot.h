@@ -117,13 +117,14 @@ struct pst_slot_named {
     uint64_t bytes;
     uint32_t crc; /* with @checksum */
     uint8_t tier;
-    bool checksum;
+    bool checksum, durable;
 };
 
 /*
- * Makes a slot's value visible. Anything but PST_OK and PST_BUSY has given the slot up: PST_EXISTS,
- * PST_STALE; PST_MISS no such slot; -EMSGSIZE another size, -EINVAL another key, location or tier, -ENODATA
- * not all of it is written. Committing again what was committed lately answers as the first time.
+ * Makes a slot's value visible. Nothing is done with PST_BUSY, and where it cannot be durable: -EOPNOTSUPP,
+ * -EFBIG. Anything else but PST_OK has given the slot up: PST_EXISTS, PST_STALE; PST_MISS no such slot;
+ * -EMSGSIZE another size, -EINVAL another key, location or tier, or durable with an end, -ENODATA not all of
+ * it is written. Committing again what was committed lately answers as the first time.
  */
 int pst_slot_commit(struct pst_shard *shard, struct pst_holder *holder, const struct pst_slot_named *named,
                     uint64_t now_ns, struct pst_answer *answer);

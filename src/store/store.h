@@ -171,8 +171,10 @@ struct pst_answer {
     uint64_t value_bytes;
 };
 
-/* True when what the put writes will have an end: the log does not take it. */
-bool pst_put_expires(const struct pst_shard *shard, const struct pst_put *put);
+/* Whether what the put writes can be durable. Return: 0; -EOPNOTSUPP there is no log, -EINVAL the value will
+ * have an end, -EFBIG it is larger than the log takes: *@answer says what that is. */
+int pst_put_check_durable(const struct pst_shard *shard, const struct pst_put *put,
+                          struct pst_answer *answer);
 
 /* A value being written: memory that only its writer knows. */
 struct pst_reservation {

@@ -69,6 +69,18 @@ bool pst_tier_takes(const struct pst_tier *t, const struct pst_record *r)
     return pst_record_placed(r) || (!t->full_until_ns && r->value_bytes <= t->value_bytes_max);
 }
 
+int pst_put_check_durable(const struct pst_shard *s, const struct pst_put *put, struct pst_answer *answer)
+{
+    if (!s->tier)
+        return -EOPNOTSUPP;
+    if (pst_put_expires_ms(s, put))
+        return -EINVAL;
+    if (put->value_bytes <= s->tier->value_bytes_max)
+        return 0;
+    *answer = (struct pst_answer){.value_bytes = s->tier->value_bytes_max};
+    return -EFBIG;
+}
+
 bool pst_tier_busy(const struct pst_tier *t)
 {
     return t && (t->log_busy || t->saves_underway == PST_SAVES_MAX);

@@ -546,6 +546,49 @@ static void falls_off(void **state)
     free(value);
 }
 
+/* What a segment is too short for, and what has an end, stays in memory and cannot be durable. */
+static void what_the_log_does_not_take(void **state)
+{
+    enum { LARGE = 3 << 20 };
+    uint8_t *value = bytes_new(LARGE);
+    struct penstock_op op = {0};
+    struct penstock_slot slot;
+    struct place place;
+
+    (void)state;
+    open_small(&place, NULL);
+    put_value(place.store, "large", LARGE, 1);
+    fill(value, LARGE, 2);
+    penstock_prep_put(&op, "large", 5, value, LARGE);
+    op.flags = PENSTOCK_DURABLE;
+    assert_result(run_op(place.store, &op), -EFBIG);
+    assert_in_range(op.value_bytes, MIB, 2 * MIB);
+    assert_result(penstock_reserve(place.store, "slot", 4, LARGE, PENSTOCK_DEPTH_NONE, &slot), 0);
+    assert_result(penstock_slot_write(place.store, "slot", 4, &slot, 0, value, LARGE), 0);
+    penstock_prep_slot_commit(&op, "slot", 4, &slot);
+    op.flags = PENSTOCK_DURABLE;
+    assert_result(run_op(place.store, &op), -EFBIG);
+    assert_result(penstock_slot_commit(place.store, "slot", 4, &slot, NULL), 0);
+    op = (struct penstock_op){.ttl_ms = 3600000};
+    penstock_prep_put(&op, "ends", 4, value, MIB / 2);
+    op.flags = PENSTOCK_DURABLE | PENSTOCK_TTL;
+    assert_result(run_op(place.store, &op), -EINVAL);
+    op.flags = PENSTOCK_TTL;
+    assert_result(run_op(place.store, &op), 0);
+    spill(&place, 1);
+    assert_result(penstock_flush(place.store), -EFBIG);
+    expect_bytes(place.store, "large", LARGE, 1); /* as it was before what was refused */
+    expect_bytes(place.store, "slot", LARGE, 2);
+    expect_bytes(place.store, "ends", MIB / 2, 2);
+    assert_int_equal(stat_of(place.store).ssd_hits, 0);
+    assert_result(penstock_delete(place.store, "large", 5), 0);
+    assert_result(penstock_delete(place.store, "slot", 4), 0);
+    assert_result(penstock_flush(place.store), 0);
+    expect_all(place.store, 1);
+    place_close(&place);
+    free(value);
+}
+
 static void without_ssd(void **state)
 {
     struct penstock_op op = {0};
@@ -577,6 +620,7 @@ static const struct CMUnitTest tests[] = {
     TEST(full),
     TEST(overwritten_for_long),
     TEST(falls_off),
+    TEST(what_the_log_does_not_take),
     TEST(without_ssd),
 };
 

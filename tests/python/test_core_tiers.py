@@ -141,11 +141,31 @@ def test_without_an_ssd_nothing_is_durable(store: penstock.Store) -> None:
 
 
 def test_a_value_that_ends_is_not_durable(tmp_path: pathlib.Path) -> None:
-    with penstock.open(mem_url(tmp_path / "ssd")) as store:
-        for put in (store.put, store.stream):
+    with penstock.open(mem_url(tmp_path / "ssd") + "&ttl=ends/=60000") as store:
+        refused: list[Callable[[], object]] = [
+            lambda: store.put("k", b"v", ttl=60, durable=True), lambda: store.stream("k", ttl=60, durable=True),
+            lambda: store.put("ends/k", b"v", durable=True), lambda: store.put("ends/k", bytes(100_000), durable=True)]
+        for put in refused:
             with pytest.raises(penstock.Invalid):
-                put("k", *([b"v"] if put == store.put else []), ttl=60, durable=True)
+                put()
+        with pytest.raises(penstock.Invalid), store.reserve("ends/k", 1) as slot:
+            slot.write(b"v")
+            slot.commit(durable=True)
+        assert not store.exists("k") and not store.exists("ends/k")
+        store.flush()
+
+
+def test_a_value_that_is_too_large_to_be_durable(tmp_path: pathlib.Path) -> None:
+    large = bytes(3_000_000)  # a segment has 2 MiB
+    with penstock.open(mem_url(tmp_path / "ssd")) as store:
+        for call in (lambda: store.put("k", large, durable=True), lambda: store.put_many({"k": large}, durable=True)):
+            with pytest.raises(penstock.Invalid, match="larger than the store takes"):
+                call()
         assert not store.exists("k")
+        store["k"] = large
+        with pytest.raises(penstock.Invalid, match="all others are durable"):
+            store.flush()
+        assert store["k"] == large
 
 
 def test_a_folder_that_cannot_be_had(tmp_path: pathlib.Path) -> None:
