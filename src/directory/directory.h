@@ -35,7 +35,7 @@
 #define PST_DIRECTORY_OPTIONS(X)                                                                             \
     X(NUMBER, heartbeat_ms, "1000", 10, 60000, "ms", "time between two heartbeats of a node")                \
     X(NUMBER, heartbeats_missed, "3", 1, 100, "heartbeats", "late by so many, a node is given no new keys")  \
-    X(NUMBER, ttl_ms, "10000", 50, 600000, "ms", "silent for so long, a node is a member no more")           \
+    X(NUMBER, member_ttl_ms, "10000", 50, 600000, "ms", "silent for so long, a node is a member no more")    \
     X(NUMBER, reaper_ms, "5000", 10, 60000, "ms", "time between two looks for such nodes")                   \
     X(NUMBER, lease_ms, "3000", 30, 60000, "ms", "a primary may serve for so long after a heartbeat")        \
     X(NUMBER, lease_margin_ms, "1000", 10, 60000, "ms", "so much later another takes its place")             \

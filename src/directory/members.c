@@ -74,7 +74,7 @@ void members_tick(struct pst_directory *d, uint64_t now_ns)
     d->reap_ns = now_ns + d->settings.reaper_ms * NS_PER_MS;
     for (uint32_t i = 0; i < d->settings.members_max; i++) {
         if (!member_stays(d, (uint16_t)i) || !member_lease_is_over(d, (uint16_t)i, now_ns) ||
-            now_ns < d->members[i].heard_ns + d->settings.ttl_ms * NS_PER_MS)
+            now_ns < d->members[i].heard_ns + d->settings.member_ttl_ms * NS_PER_MS)
             continue;
         end(d, (uint16_t)i, now_ns);
         d->counters.deaths++;

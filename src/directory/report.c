@@ -62,6 +62,12 @@ void pst_report_event(struct pst_report *report, const struct pst_event *event)
     report->ring[(report->first + report->count++) % report->max] = *event;
 }
 
+void pst_report_lost(struct pst_report *report)
+{
+    pst_assert(report->magic == REPORT_MAGIC);
+    report->sync = true;
+}
+
 static void take_ring(struct pst_report *report, uint32_t room)
 {
     while (report->count > 0 && report->message.event_count < room) {

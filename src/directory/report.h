@@ -26,6 +26,8 @@ struct pst_report *pst_report_close(struct pst_report *report);
 void pst_report_join(struct pst_report *report, uint16_t member, uint64_t epoch);
 /* A key came or went. */
 void pst_report_event(struct pst_report *report, const struct pst_event *event);
+/* Events were lost before they came here: the report has to be full. */
+void pst_report_lost(struct pst_report *report);
 /*
  * The heartbeat to send: the last one, unchanged, while it has not been answered. Valid until the next call.
  * @sent_ns: when it was first made, from which a lease counts.
