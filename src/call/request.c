@@ -243,7 +243,8 @@ static bool place_op(struct pst_channel *ch, struct penstock_op *op)
     if (pst_unlikely(pst_wire_waits(op->code, op->flags)))
         return place_wait(ch, op, (uint32_t)shard);
     call = ch->filling[shard];
-    if (call && members) { /* it needs room for all of them */
+    if (call && (members || (op->code >= PST_WIRE_ROLE_FIRST &&
+                             call->body_bytes + op->attr_bytes > PST_WIRE_BODY_BYTES_MAX))) {
         pst_call_send(call);
         call = NULL;
     }

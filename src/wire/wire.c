@@ -49,6 +49,11 @@ static uint8_t *put_bytes(uint8_t *at, const void *data, size_t len)
     return at + len;
 }
 
+static size_t attrs_max(uint8_t code)
+{
+    return code >= PST_WIRE_ROLE_FIRST ? PST_WIRE_QUESTION_BYTES_MAX : PST_WIRE_KEY_BYTES_MAX;
+}
+
 size_t pst_wire_op_bytes(const struct pst_wire_op *op)
 {
     return sizeof(struct op_fixed) + (op->flags & PST_WIRE_IF_GENERATION ? 8 : 0) +
@@ -61,7 +66,7 @@ uint8_t *pst_wire_put_op(uint8_t *at, const struct pst_wire_op *op)
     struct op_fixed fixed = {op->code,  op->flags, (uint16_t)op->key.len, (uint16_t)op->attrs.len,
                              op->depth, op->bytes};
 
-    pst_assert(op->key.len <= PST_WIRE_KEY_BYTES_MAX && op->attrs.len <= PST_WIRE_KEY_BYTES_MAX);
+    pst_assert(op->key.len <= PST_WIRE_KEY_BYTES_MAX && op->attrs.len <= attrs_max(op->code));
     PUT(at, fixed);
     if (op->flags & PST_WIRE_IF_GENERATION)
         PUT(at, op->if_generation);
@@ -103,7 +108,7 @@ int pst_wire_get_op(const uint8_t **from, const uint8_t *end, struct pst_wire_op
 
     GET(at, end, fixed);
     if (!pst_wire_code_known(fixed.code) || fixed.key_bytes > PST_WIRE_KEY_BYTES_MAX ||
-        fixed.attr_bytes > PST_WIRE_KEY_BYTES_MAX)
+        fixed.attr_bytes > attrs_max(fixed.code))
         return -EPROTO;
     op->code = fixed.code;
     op->flags = fixed.flags;

@@ -25,6 +25,7 @@ enum {
     PST_WIRE_INLINE_BYTES_MAX = 2048, /* larger values travel in bulk messages */
     PST_WIRE_PARTS_MAX = 128,         /* in one bulk message */
     PST_WIRE_KEY_BYTES_MAX = 4096,
+    PST_WIRE_QUESTION_BYTES_MAX = 60 << 10, /* attrs of an operation for a role */
     PST_WIRE_OP_BYTES_MAX =
         40 + 2 * PST_WIRE_KEY_BYTES_MAX + PST_WIRE_INLINE_BYTES_MAX, /* encoded request op */
     PST_WIRE_RESULT_BYTES_MAX = 38, /* encoded result, without attributes and data */

@@ -227,6 +227,8 @@ static void bounds_of_operations_hold(void **state)
     assert_int_equal(decode_fixed(PST_WIRE_GET, 0, 65535, 0, 0), -EPROTO);
     assert_int_equal(decode_fixed(PST_WIRE_LIST, 0, 1, PST_WIRE_KEY_BYTES_MAX, 0), 0);
     assert_int_equal(decode_fixed(PST_WIRE_LIST, 0, 1, PST_WIRE_KEY_BYTES_MAX + 1, 0), -EPROTO);
+    assert_int_equal(decode_fixed(PST_WIRE_ROLE_FIRST, 0, 1, PST_WIRE_QUESTION_BYTES_MAX, 0), 0);
+    assert_int_equal(decode_fixed(PST_WIRE_ROLE_FIRST, 0, 1, PST_WIRE_QUESTION_BYTES_MAX + 1, 0), -EPROTO);
     assert_int_equal(decode_fixed(PST_WIRE_PUT, 0, 1, 0, PST_WIRE_INLINE_BYTES_MAX), 0);
     assert_int_equal(decode_fixed(PST_WIRE_PUT, 0, 1, 0, PST_WIRE_INLINE_BYTES_MAX + 1), -EPROTO);
     assert_int_equal(decode_fixed(PST_WIRE_PUT, 0, 1, 0, UINT64_MAX), -EPROTO);
