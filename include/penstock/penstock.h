@@ -538,6 +538,9 @@ struct penstock_stat {
 };
 
 PENSTOCK_API int penstock_stat(struct penstock *store, struct penstock_stat *stat);
+/* What the node counts as a pool's master: a line for each figure, its name, a blank and its value, and a
+ * NUL. Return: 0, -EOPNOTSUPP the node is a store alone, -ENOBUFS more than @room (8 KiB suffice), -errno. */
+PENSTOCK_API int penstock_pool_stat(struct penstock *store, char *text, size_t room);
 
 /**
  * penstock_flush() - make all that has been written durable

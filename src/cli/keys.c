@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-enum { STREAM_BYTES = 4 << 20 };
+enum { STREAM_BYTES = 4 << 20, POOL_TEXT_BYTES = 16 << 10 };
 
 /* ---- put ---- */
 
@@ -417,6 +417,27 @@ static int stat_key(struct pst_cli *cli, const char *key)
     X(rss_anon_bytes, "bytes", "of private memory in the process")                                           \
     X(uptime_ms, "ms", "since the start")
 
+/* What a pool's master counts, where the store is one. */
+static void print_pool(const struct pst_cli *cli)
+{
+    char text[POOL_TEXT_BYTES], *state = NULL;
+    const char *gap = "";
+
+    if (penstock_pool_stat(cli->store, text, sizeof(text)) < 0)
+        return;
+    printf(cli->json ? ",\"pool\":{" : "of the pool:\n");
+    for (const char *name = strtok_r(text, " ", &state); name; name = strtok_r(NULL, " ", &state)) {
+        const char *value = strtok_r(NULL, "\n", &state);
+
+        if (cli->json)
+            printf("%s\"%s\":%s", gap, name, value ? value : "0");
+        else
+            printf("  %-27s %8s\n", name, value ? value : "0");
+        gap = ",";
+    }
+    printf(cli->json ? "}" : "");
+}
+
 int pst_cmd_stat(struct pst_cli *cli)
 {
     struct penstock_stat s = {.size = sizeof(s)};
@@ -435,7 +456,9 @@ int pst_cmd_stat(struct pst_cli *cli)
 #define X(name, unit, text) printf("%s\"" #name "\":%" PRIu64, gap, s.name), gap = ",";
         STAT_ROWS(X)
 #undef X
-        printf(",\"write_amplification\":%.3f,\"lane\":\"%s\"}\n", amplification, penstock_lane(cli->store));
+        printf(",\"write_amplification\":%.3f,\"lane\":\"%s\"", amplification, penstock_lane(cli->store));
+        print_pool(cli);
+        printf("}\n");
         return 0;
     }
     printf("%" PRIu64 " keys stored, lane %s\n", s.keys, penstock_lane(cli->store));
@@ -444,6 +467,7 @@ int pst_cmd_stat(struct pst_cli *cli)
 #undef X
     printf("  %-19s %16.3f %-5s %s\n", "write_amplification", amplification, "",
            "ssd_written_bytes over ssd_appended_bytes");
+    print_pool(cli);
     return 0;
 }
 

@@ -1,5 +1,6 @@
 /* ops.c: the simple calls: one operation each, or one for every shard. */
 #include "client/client_priv.h"
+#include "wire/pool.h"
 
 #include "base/clock.h"
 #include "store/store.h"
@@ -142,6 +143,21 @@ int penstock_ping(struct penstock *store, uint64_t *round_trip_ns)
         r = ask_all(store, pst_shards(store), PST_WIRE_PING, NULL, 0);
     if (r == 0 && round_trip_ns)
         *round_trip_ns = pst_now_ns() - begin_ns;
+    return r;
+}
+
+int penstock_pool_stat(struct penstock *store, char *text, size_t room)
+{
+    struct penstock_op op = {.code = PST_POOL_FIGURES, .data = text, .bytes = room ? room - 1 : 0};
+    int r = pst_store_check(store);
+
+    if (r < 0)
+        return r;
+    if (!text || room == 0)
+        return pst_fail(-EINVAL, "penstock_pool_stat: nowhere to put the text");
+    r = store->local ? pst_explain(store, NULL, -EOPNOTSUPP) : pst_run_one(store, &op, 0);
+    if (r == 0)
+        text[op.value_bytes] = '\0';
     return r;
 }
 

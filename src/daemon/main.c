@@ -1,8 +1,10 @@
-/* main.c: penstockd: settings from a file, the environment and the command line, one node and its door,
- * signals. */
+/* main.c: penstockd: settings from a file, the environment and the command line, one node with its door and
+ * its part in a pool, signals. */
 #include "base/options.h"
 #include "base/paths.h"
 #include "doors/doors.h"
+#include "master/master.h"
+#include "master/member.h"
 #include "node/node.h"
 
 #include <penstock/penstock.h>
@@ -15,17 +17,35 @@
 
 enum { EXIT_USAGE = 2 };
 
+#define MASTER_DRAM "64M" /* unless the operator says: what its clients put is not for it to keep */
+
+#define PST_ROLE_OPTIONS(X)                                                                                  \
+    X(STRING, role, "", 0, 0, "ROLE", "'master': knows a pool's nodes and keys, and has few values itself")
+
+struct pst_role_settings {
+    PST_ROLE_OPTIONS(PST_OPTION_MEMBER)
+};
+
 /* What is served. */
 struct settings {
     struct pst_node_settings node;
     struct pst_door_settings door;
+    struct pst_member_settings member;
+    struct pst_role_settings role;
+    struct pst_master_settings master;
 };
 
-#define NODE_ROW(TYPE, name, ...)                                                                            \
-    {#name, .type = PST_OPTION_##TYPE, offsetof(struct settings, node.name), __VA_ARGS__},
-#define DOOR_ROW(TYPE, name, ...)                                                                            \
-    {#name, .type = PST_OPTION_##TYPE, offsetof(struct settings, door.name), __VA_ARGS__},
-static const struct pst_option rows[] = {PST_NODE_OPTIONS(NODE_ROW) PST_DOOR_OPTIONS(DOOR_ROW)};
+#define ROW(PART, TYPE, name, ...)                                                                           \
+    {#name, .type = PST_OPTION_##TYPE, offsetof(struct settings, PART.name), __VA_ARGS__},
+#define NODE_ROW(...)      ROW(node, __VA_ARGS__)
+#define DOOR_ROW(...)      ROW(door, __VA_ARGS__)
+#define MEMBER_ROW(...)    ROW(member, __VA_ARGS__)
+#define ROLE_ROW(...)      ROW(role, __VA_ARGS__)
+#define MASTER_ROW(...)    ROW(master, __VA_ARGS__)
+#define DIRECTORY_ROW(...) ROW(master.directory, __VA_ARGS__)
+static const struct pst_option rows[] = {
+    PST_NODE_OPTIONS(NODE_ROW) PST_DOOR_OPTIONS(DOOR_ROW) PST_MEMBER_OPTIONS(MEMBER_ROW)
+        PST_ROLE_OPTIONS(ROLE_ROW) PST_MASTER_OPTIONS(MASTER_ROW) PST_DIRECTORY_OPTIONS(DIRECTORY_ROW)};
 static const struct pst_options options = {rows, pst_count_of(rows)};
 
 /* Of the daemon alone. */
@@ -106,13 +126,16 @@ static int read_config_name(char *const *argv, struct daemon_settings *own, char
     return r;
 }
 
-static int read_settings(char *const *argv, struct settings *settings, char *fault)
+/* @dram: in place of the default, unless it is NULL. */
+static int read_sources(char *const *argv, struct settings *settings, const char *dram, char *fault)
 {
     struct daemon_settings own = {0};
     int r = read_config_name(argv, &own, fault);
 
     if (r == 0)
         r = pst_options_preset(&options, settings, fault);
+    if (r == 0 && dram)
+        r = pst_options_set(&options, settings, "dram", dram, fault);
     if (r == 0)
         r = pst_options_aliases(&options, settings, fault);
     if (r == 0 && own.config)
@@ -121,13 +144,24 @@ static int read_settings(char *const *argv, struct settings *settings, char *fau
         r = pst_options_environment(&options, settings, fault);
     if (r == 0)
         r = read_flags(argv, &own, settings, fault);
+    pst_options_free(&daemon_options, &own);
+    return r;
+}
+
+static int read_settings(char *const *argv, struct settings *settings, char *fault)
+{
+    int r = read_sources(argv, settings, NULL, fault);
+
+    if (r == 0 && settings->role.role && strcmp(settings->role.role, "master") == 0) {
+        pst_options_free(&options, settings);
+        r = read_sources(argv, settings, MASTER_DRAM, fault);
+    }
     if (r == 0 && !settings->node.unix && !settings->node.listen.count) {
         char path[108];
 
         pst_default_socket(path, sizeof(path));
         r = pst_options_set(&options, settings, "unix", path, fault);
     }
-    pst_options_free(&daemon_options, &own);
     return r;
 }
 
@@ -177,31 +211,42 @@ static void serve(struct pst_node *node, const sigset_t *signals)
 /* What is served, and by what. */
 struct served {
     struct pst_node *node;
-    struct pst_door *door; /* NULL: not asked for */
+    struct pst_door *door; /* NULL: not asked for, as the next two */
+    struct pst_master *master;
+    struct pst_member *member;
 };
 
-/* A door reads values in place, which takes a unix socket: one of its own where the node would have none. */
+/* A door reads values in place, which takes a unix socket, and a member talks to its node over one: one of
+ * its own where the node would have none. */
 static int name_socket(struct settings *settings, const struct pst_door *door, char *fault)
 {
-    const char *address = pst_door_address(door);
     char path[PATH_MAX];
 
     if (settings->node.unix)
         return 0;
-    snprintf(path, sizeof(path), "%s/penstock-tsgrpc%s.sock", settings->node.folder, strrchr(address, ':'));
+    if (door)
+        snprintf(path, sizeof(path), "%s/penstock-tsgrpc%s.sock", settings->node.folder,
+                 strrchr(pst_door_address(door), ':'));
+    else
+        snprintf(path, sizeof(path), "%s/penstock-member-%d.sock", settings->node.folder, (int)getpid());
     return pst_options_set(&options, settings, "unix", path, fault);
+}
+
+static const char *unix_url(const struct served *served)
+{
+    const char *url = "";
+
+    for (int i = 0; url && strncmp(url, "node+", 5) != 0; i++)
+        url = pst_node_url(served->node, i);
+    pst_assert(url); /* name_socket() */
+    return url;
 }
 
 static int serve_door(struct served *served, const struct settings *settings, char *fault)
 {
-    const char *url = "";
     char line[320];
-    int r;
+    int r = pst_door_serve(served->door, unix_url(served), settings->node.secret_file, fault);
 
-    for (int i = 0; url && strncmp(url, "node+", 5) != 0; i++)
-        url = pst_node_url(served->node, i);
-    pst_assert(url); /* its unix socket is among them */
-    r = pst_door_serve(served->door, url, settings->node.secret_file, fault);
     if (r < 0)
         return r;
     snprintf(line, sizeof(line), "tsgrpc: listening on %s", pst_door_address(served->door));
@@ -209,29 +254,69 @@ static int serve_door(struct served *served, const struct settings *settings, ch
     return 0;
 }
 
+static int join_pool(struct served *served, const struct settings *settings, char *fault)
+{
+    const char *first = pst_node_url(served->node, 0);
+    struct pst_member_node node = {
+        .url = unix_url(served),
+        .address = strncmp(first, "node://", 7) == 0 ? first + 7 : "",
+        .unix_path = settings->node.unix,
+        .secret_file = settings->node.secret_file,
+        .fabric_trusted = settings->node.fabric && settings->node.secret_file,
+    };
+
+    return pst_member_open(&settings->member, &node, log_line, NULL, &served->member, fault);
+}
+
+static int open_master(struct served *served, const struct settings *settings, char *fault)
+{
+    const char *role = settings->role.role;
+
+    if (!role)
+        return 0;
+    if (strcmp(role, "master") != 0) {
+        snprintf(fault, PST_FAULT_BYTES, "role: '%.100s' is not 'master'", role);
+        return -EINVAL;
+    }
+    if (settings->member.master.count) {
+        snprintf(fault, PST_FAULT_BYTES, "master: a pool's master joins none");
+        return -EINVAL;
+    }
+    return pst_master_open(&settings->master, log_line, NULL, &served->master, fault);
+}
+
 static int open_all(struct settings *settings, struct served *served, char *fault)
 {
-    char line[2048] = "settings: ";
+    struct pst_node_role role = {.carry_out = pst_master_carry_out};
+    char line[4096] = "settings: ";
     int r = 0;
 
     if (settings->door.tsgrpc)
         r = pst_door_open(&settings->door, &served->door, fault);
-    if (r == 0 && served->door)
+    if (r == 0 && (served->door || settings->member.master.count))
         r = name_socket(settings, served->door, fault);
     if (r < 0)
         return r;
     pst_options_print(&options, settings, line + strlen(line), sizeof(line) - strlen(line));
     log_line(NULL, line);
-    r = pst_node_open(&settings->node, NULL, log_line, NULL, &served->node, fault);
+    r = open_master(served, settings, fault);
+    role.ctx = served->master;
+    if (r == 0)
+        r = pst_node_open(&settings->node, served->master ? &role : NULL, log_line, NULL, &served->node,
+                          fault);
     if (r == 0 && served->door)
         r = serve_door(served, settings, fault);
+    if (r == 0 && settings->member.master.count)
+        r = join_pool(served, settings, fault);
     return r;
 }
 
 static void close_all(struct served *served)
 {
+    pst_member_close(served->member);
     pst_door_close(served->door);
     pst_node_close(served->node);
+    pst_master_close(served->master);
 }
 
 static int run(struct settings *settings)

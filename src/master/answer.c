@@ -1,0 +1,400 @@
+/* answer.c: each question to the master: decoded, put to the directory, its answer encoded. The lock is held.
+ */
+#include "master/master_priv.h"
+
+#include "base/clock.h"
+
+enum { BUSY = 4 }; /* penstock.h's: asked again by whoever asks */
+
+/* A question and its answer. */
+struct question {
+    struct pst_master *master;
+    const struct pst_wire_op *op;
+    uint64_t now_ns;
+    uint8_t *to;
+    size_t room;
+    struct pst_wire_result *result;
+};
+
+static int answer(struct question *q, const void *data, size_t bytes)
+{
+    if (bytes > q->room)
+        return -ENOBUFS;
+    memcpy(q->to, data, bytes);
+    q->result->bytes = (uint32_t)bytes;
+    return 0;
+}
+
+static struct pst_id id_of(const uint8_t bytes[PST_POOL_ID_BYTES])
+{
+    struct pst_id id;
+
+    memcpy(id.bytes, bytes, sizeof(id.bytes));
+    return id;
+}
+
+static bool in_effect(const struct pst_master *m, uint64_t version)
+{
+    return pst_directory_view(m->directory)->version >= version;
+}
+
+/* ---- members ---- */
+
+static int call_join(struct question *q)
+{
+    struct pst_master *m = q->master;
+    struct pst_pool_join join;
+    struct pst_registered registered = {0};
+    struct pst_pool_joined joined;
+    struct pst_register message;
+    int r = pst_pool_get_join(q->op->attrs, &join);
+
+    if (r < 0)
+        return r;
+    message = (struct pst_register){.id = id_of(join.id),
+                                    .host = id_of(join.host),
+                                    .start = join.start,
+                                    .page_bytes = join.page_bytes,
+                                    .kept = join.kept,
+                                    .address = join.address,
+                                    .unix_path = join.unix_path,
+                                    .tags = join.tags};
+    r = pst_directory_register(m->directory, &message, q->now_ns, &registered);
+    if (r == -EEXIST)
+        answer(q, registered.holder->address, strlen(registered.holder->address));
+    if (r == -EAGAIN || (r == 0 && !in_effect(m, registered.version)))
+        return BUSY;
+    if (r < 0)
+        return r;
+    joined = (struct pst_pool_joined){.epoch = registered.epoch,
+                                      .version = registered.version,
+                                      .seed = pst_directory_view(m->directory)->seed,
+                                      .heartbeat_ms = (uint32_t)registered.heartbeat_ms,
+                                      .member = registered.member};
+    return answer(q, &joined, sizeof(joined));
+}
+
+static int call_leave(struct question *q)
+{
+    struct pst_pool_member member;
+    uint64_t version = 0;
+    int r = pst_pool_get(q->op->attrs, &member, sizeof(member));
+
+    if (r == 0)
+        r = pst_directory_unregister(q->master->directory, member.member, member.epoch, q->now_ns, &version);
+    /* One that is about to be removed is none already; whether it has taken effect is for the thread to see.
+     */
+    return r;
+}
+
+static int call_suspect(struct question *q)
+{
+    struct pst_pool_member member;
+    int r = pst_pool_get(q->op->attrs, &member, sizeof(member));
+
+    return r < 0 ? r : pst_directory_suspect(q->master->directory, member.member, member.epoch, q->now_ns);
+}
+
+static int answer_beat(struct question *q, const struct pst_pool_heartbeat *beat,
+                       const struct pst_heartbeat_answer *said)
+{
+    struct pst_pool_want wants[PST_WANTS_MAX];
+    struct pst_pool_beat out = {.sequence_next = said->sequence_next,
+                                .sent_ns = beat->sent_ns,
+                                .version = said->version,
+                                .term = said->term,
+                                .lease_ms = (uint32_t)said->lease_ms,
+                                .sync = said->sync,
+                                .want_count = (uint8_t)said->want_count};
+    uint8_t bytes[sizeof(out) + sizeof(wants)];
+
+    _Static_assert((int)PST_WANTS_MAX <= (int)PST_POOL_WANT_COUNT_MAX, "wants of a heartbeat");
+    for (uint32_t i = 0; i < said->want_count; i++)
+        wants[i] = (struct pst_pool_want){.slot_epoch = said->wants[i].slot_epoch,
+                                          .member_epoch = said->wants[i].member_epoch,
+                                          .slot = said->wants[i].slot,
+                                          .member = said->wants[i].member};
+    return answer(q, bytes, pst_pool_put_beat(bytes, &out, wants));
+}
+
+static int call_heartbeat(struct question *q)
+{
+    struct pst_pool_event told[PST_POOL_EVENTS_MAX];
+    struct pst_event events[PST_POOL_EVENTS_MAX];
+    struct pst_heartbeat_answer said = {0};
+    struct pst_pool_heartbeat beat;
+    struct pst_heartbeat message;
+    int r = pst_pool_get_heartbeat(q->op->attrs, &beat, told);
+
+    if (r == 0 && q->room < sizeof(struct pst_pool_beat) + PST_WANTS_MAX * sizeof(struct pst_pool_want))
+        r = -ENOBUFS;
+    if (r < 0)
+        return r;
+    for (uint32_t i = 0; i < beat.event_count; i++)
+        events[i] = (struct pst_event){.key = {{told[i].key.low, told[i].key.high}},
+                                       .generation = told[i].generation,
+                                       .kind = told[i].kind,
+                                       .tier = told[i].tier};
+    message = (struct pst_heartbeat){.member = beat.member,
+                                     .epoch = beat.epoch,
+                                     .sequence = beat.sequence,
+                                     .flags = beat.flags,
+                                     .event_count = beat.event_count,
+                                     .events = events};
+    for (uint32_t i = 0; i < PST_POOL_TIER_COUNT; i++)
+        message.tiers[i + 1] = (struct pst_tier_use){beat.tiers[i].capacity_bytes, beat.tiers[i].used_bytes};
+    r = pst_directory_heartbeat(q->master->directory, &message, q->now_ns, &said);
+    if (r != -ESTALE)
+        answer_beat(q, &beat, &said);
+    return r;
+}
+
+/* A piece of the view from the operation's offset on, when it is newer than what the asker has. */
+static int call_view(struct question *q)
+{
+    struct pst_master *m = q->master;
+    const struct pst_view *view = pst_directory_view(m->directory);
+    struct pst_pool_view head = {.view_bytes = q->op->if_generation == view->version ? 0 : m->view_bytes};
+    uint64_t piece = 0;
+
+    q->result->generation = view->version;
+    if (q->room < sizeof(head) + 1 || q->op->offset > m->view_bytes)
+        return q->room < sizeof(head) + 1 ? -ENOBUFS : -EINVAL;
+    if (head.view_bytes)
+        piece = pst_min(m->view_bytes - q->op->offset, q->room - sizeof(head));
+    memcpy(q->to, &head, sizeof(head));
+    memcpy(q->to + sizeof(head), m->view + q->op->offset, piece);
+    q->result->bytes = (uint32_t)(sizeof(head) + piece);
+    return 0;
+}
+
+/* ---- keys ---- */
+
+static const uint8_t statuses[] = {
+    [PST_ROUTE_TO] = PST_POOL_ROUTED,
+    [PST_ROUTE_EXISTS] = PST_POOL_EXISTS,
+    [PST_ROUTE_UNAVAILABLE] = PST_POOL_UNAVAILABLE,
+    [PST_ROUTE_MISS] = PST_POOL_MISS,
+    [PST_ROUTE_INCOMPLETE] = PST_POOL_INCOMPLETE,
+};
+
+static void answer_routes(struct question *q, const struct pst_route *routes, uint32_t count)
+{
+    uint8_t *at = q->to;
+
+    _Static_assert((int)PST_PLACES_MAX <= (int)PST_POOL_ROUTE_PLACES_MAX, "places of a route");
+    pst_assert(count * PST_POOL_ROUTE_BYTES_MAX <= q->room);
+    for (uint32_t i = 0; i < count; i++) {
+        struct pst_pool_route route = {.status = statuses[routes[i].status],
+                                       .place_count = (uint8_t)routes[i].places.count};
+
+        for (uint32_t p = 0; p < routes[i].places.count; p++)
+            route.places[p] = (struct pst_pool_place){.generation = routes[i].places.items[p].generation,
+                                                      .member = routes[i].places.items[p].member,
+                                                      .tier = routes[i].places.items[p].tier};
+        at = pst_pool_put_route(at, &route);
+    }
+    q->result->bytes = (uint32_t)(at - q->to);
+}
+
+static int call_locate(struct question *q)
+{
+    struct pst_hash128 hashes[PST_POOL_LOCATE_MAX];
+    struct pst_fingerprint keys[PST_POOL_LOCATE_MAX];
+    struct pst_route routes[PST_POOL_LOCATE_MAX];
+    struct pst_caller caller;
+    int count = pst_pool_get_items(q->op->attrs, &caller.host, sizeof(caller.host), hashes, sizeof(hashes[0]),
+                                   PST_POOL_LOCATE_MAX);
+
+    if (count < 0 || (size_t)count * PST_POOL_ROUTE_BYTES_MAX > q->room)
+        return count < 0 ? count : -ENOBUFS;
+    for (int i = 0; i < count; i++)
+        keys[i] = (struct pst_fingerprint){{hashes[i].low, hashes[i].high}};
+    pst_directory_route_get(q->master->directory, &caller, keys, (uint32_t)count, q->now_ns, routes);
+    q->master->located += (uint64_t)count;
+    for (int i = 0; i < count; i++)
+        q->master->location_hits += routes[i].status == PST_ROUTE_TO;
+    answer_routes(q, routes, (uint32_t)count);
+    return 0;
+}
+
+static int call_place(struct question *q)
+{
+    struct pst_pool_want_place wanted[PST_POOL_PLACE_MAX];
+    struct pst_put puts[PST_POOL_PLACE_MAX];
+    struct pst_route routes[PST_POOL_PLACE_MAX];
+    struct pst_caller caller;
+    int count = pst_pool_get_items(q->op->attrs, &caller.host, sizeof(caller.host), wanted, sizeof(wanted[0]),
+                                   PST_POOL_PLACE_MAX);
+
+    if (count < 0 || (size_t)count * PST_POOL_ROUTE_BYTES_MAX > q->room)
+        return count < 0 ? count : -ENOBUFS;
+    for (int i = 0; i < count; i++) {
+        puts[i] = (struct pst_put){.key = {{wanted[i].key.low, wanted[i].key.high}},
+                                   .bytes = wanted[i].bytes,
+                                   .replicas = wanted[i].replicas,
+                                   .evictable = wanted[i].evictable != 0};
+        if (puts[i].replicas < 1 || puts[i].replicas > PST_PLACES_MAX)
+            return -EINVAL;
+    }
+    pst_directory_route_put(q->master->directory, &caller, puts, (uint32_t)count, q->now_ns, routes);
+    answer_routes(q, routes, (uint32_t)count);
+    return 0;
+}
+
+/* ---- blocks that engines hold ---- */
+
+/* The head of a question about a node's blocks, and that node's number. Return: hashes, -ESTALE no such
+ * member, -EPROTO. */
+static int read_blocks(const struct question *q, struct pst_pool_blocks *head, struct pst_hash128 *hashes,
+                       uint16_t *member)
+{
+    int count =
+        pst_pool_get_items(q->op->attrs, head, sizeof(*head), hashes, sizeof(*hashes), PST_POOL_REPORT_MAX);
+    struct pst_id id = id_of(head->id);
+
+    if (count < 0)
+        return count;
+    *member = pst_view_find(pst_directory_view(q->master->directory), &id);
+    return *member == PST_VIEW_NONE || !q->master->external_epochs[*member] ? -ESTALE : count;
+}
+
+/* The result's generation is how many were refused for want of room. */
+static int call_report(struct question *q)
+{
+    struct pst_hash128 hashes[PST_POOL_REPORT_MAX];
+    struct pst_pool_blocks head;
+    uint16_t member;
+    int count = read_blocks(q, &head, hashes, &member);
+
+    if (count < 0)
+        return count;
+    q->result->generation =
+        pst_external_report(q->master->external, member, head.tier, hashes, (uint32_t)count);
+    return 0;
+}
+
+/* The result's generation is how many went; of a tier or a node so many at a time. */
+static int call_revoke(struct question *q)
+{
+    struct pst_hash128 hashes[PST_POOL_REPORT_MAX];
+    struct pst_external *x = q->master->external;
+    struct pst_pool_blocks head;
+    uint16_t member;
+    int count = read_blocks(q, &head, hashes, &member);
+
+    if (count < 0)
+        return count;
+    if (head.scope == PST_POOL_OF_HASHES)
+        q->result->generation = pst_external_revoke(x, member, head.tier, hashes, (uint32_t)count);
+    else if (head.scope == PST_POOL_OF_TIER)
+        q->result->generation = pst_external_revoke_tier(x, member, head.tier, PST_POOL_REVOKE_MAX);
+    else if (head.scope == PST_POOL_OF_NODE)
+        q->result->generation = pst_external_revoke_node(x, member, PST_POOL_REVOKE_MAX);
+    else
+        return -EPROTO;
+    return 0;
+}
+
+static int read_hashes(const struct question *q, struct pst_hash128 hashes[PST_POOL_MATCH_MAX])
+{
+    uint8_t none;
+
+    return pst_pool_get_items(q->op->attrs, &none, 0, hashes, sizeof(*hashes), PST_POOL_MATCH_MAX);
+}
+
+/* The result's generation is how many nodes have any, however many rows there was room for. */
+static int call_match(struct question *q)
+{
+    enum { ROWS = 64 };
+    struct pst_hash128 hashes[PST_POOL_MATCH_MAX];
+    struct pst_external_match rows[ROWS];
+    const struct pst_view *view = pst_directory_view(q->master->directory);
+    uint32_t rows_max = (uint32_t)pst_min(ROWS, q->room / sizeof(struct pst_pool_match));
+    int count = read_hashes(q, hashes);
+
+    _Static_assert((int)PST_EXTERNAL_QUERY_MAX == (int)PST_POOL_MATCH_MAX &&
+                       (int)PST_EXTERNAL_TIERS == (int)PST_POOL_BLOCK_TIERS,
+                   "rows of a match");
+    if (count < 0 || rows_max == 0)
+        return count < 0 ? count : -ENOBUFS;
+    q->result->generation = pst_external_match(q->master->external, hashes, (uint32_t)count, q->now_ns,
+                                               q->op->depth == 1, rows, rows_max);
+    rows_max = (uint32_t)pst_min(rows_max, q->result->generation);
+    for (uint32_t i = 0; i < rows_max; i++) {
+        struct pst_pool_match row = {.hash_count = rows[i].hash_count, .member = (uint16_t)rows[i].node};
+
+        memcpy(row.id, view->members[rows[i].node].id.bytes, sizeof(row.id));
+        memcpy(row.tiers, rows[i].tiers, sizeof(row.tiers));
+        memcpy(q->to + i * sizeof(row), &row, sizeof(row));
+    }
+    q->result->bytes = (uint32_t)(rows_max * sizeof(struct pst_pool_match));
+    return 0;
+}
+
+static int call_hits(struct question *q)
+{
+    struct pst_hash128 hashes[PST_POOL_MATCH_MAX];
+    uint32_t hits[PST_POOL_MATCH_MAX];
+    int count = read_hashes(q, hashes);
+
+    if (count < 0)
+        return count;
+    pst_external_hit_counts(q->master->external, hashes, (uint32_t)count, q->now_ns, hits);
+    return answer(q, hits, (size_t)count * sizeof(hits[0]));
+}
+
+/* ---- all of them ---- */
+
+static int call_figures(struct question *q)
+{
+    q->result->bytes = (uint32_t)pst_master_figures(q->master, q->now_ns, (char *)q->to, q->room);
+    return q->result->bytes ? 0 : -ENOBUFS;
+}
+
+static const struct {
+    uint8_t code;
+    int (*run)(struct question *q);
+} calls[PST_MASTER_CALL_COUNT] = {
+#define X(code, name) [PST_MASTER_CALL_##name] = {code, call_##name},
+    PST_MASTER_CALLS(X)
+#undef X
+};
+
+static void count(struct pst_master_call *call, uint64_t begin_ns, int r)
+{
+    uint64_t us = (pst_now_ns() - begin_ns) / 1000;
+    uint32_t bucket = 0;
+
+    while (bucket < PST_MASTER_BUCKETS - 1 && us >> bucket > 0)
+        bucket++;
+    call->us[bucket]++;
+    call->count++;
+    call->failed += r < 0;
+}
+
+void pst_master_carry_out(void *ctx, const struct pst_wire_op *op, uint64_t now_ns, uint8_t *to, size_t room,
+                          struct pst_wire_result *result)
+{
+    struct pst_master *m = ctx;
+    uint64_t begin_ns = pst_now_ns();
+    struct question q = {.master = m, .op = op, .to = to, .room = room, .result = result};
+    int r = -EOPNOTSUPP;
+
+    (void)now_ns; /* another shard may have asked with a later one already */
+    pst_assert(m->magic == PST_MASTER_MAGIC);
+    pthread_mutex_lock(&m->lock);
+    q.now_ns = pst_now_ns();
+    for (uint32_t i = 0; i < PST_MASTER_CALL_COUNT; i++) {
+        if (calls[i].code != op->code)
+            continue;
+        r = calls[i].run(&q);
+        m->malformed += r == -EPROTO;
+        count(&m->calls[i], begin_ns, r);
+        break;
+    }
+    if (pst_directory_unstored(m->directory))
+        pthread_cond_signal(&m->stir);
+    pthread_mutex_unlock(&m->lock);
+    result->result = (int16_t)(r == -EPROTO ? -EINVAL : r);
+}

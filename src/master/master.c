@@ -1,0 +1,253 @@
+/* master.c: a master's life, and its thread, which stores views before anyone hears of them. */
+#include "master/master_priv.h"
+
+#include "base/clock.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+enum { RETRY_MS = 1000 };
+
+void pst_master_log(const struct pst_master *m, const char *format, ...)
+{
+    char line[512];
+    va_list args;
+
+    if (!m->log)
+        return;
+    va_start(args, format);
+    vsnprintf(line, sizeof(line), format, args);
+    va_end(args);
+    m->log(m->log_ctx, line);
+}
+
+/* ---- views ---- */
+
+/* Others get in between. */
+static void revoke_all(struct pst_master *m, uint32_t member)
+{
+    while (pst_external_revoke_node(m->external, member, PST_POOL_REVOKE_MAX) == PST_POOL_REVOKE_MAX) {
+        pthread_mutex_unlock(&m->lock);
+        pthread_mutex_lock(&m->lock);
+    }
+}
+
+/* Members that came or went with the view; what engines told of those that went goes too. */
+static void follow_view(struct pst_master *m)
+{
+    const struct pst_view *view = pst_directory_view(m->directory);
+
+    for (uint32_t i = 0; i < m->members_max; i++) {
+        const struct pst_view_member *member = &view->members[i];
+        uint64_t epoch = member->gone ? 0 : member->epoch;
+
+        if (m->external_epochs[i] == epoch)
+            continue;
+        if (m->external_epochs[i]) {
+            revoke_all(m, i);
+            pst_master_log(m, "member %u ended", i);
+        }
+        if (epoch)
+            pst_master_log(m, "member %u is %s%s%s, epoch %" PRIu64, i, member->address,
+                           *member->address ? "" : "unix:", *member->address ? "" : member->unix_path, epoch);
+        m->external_epochs[i] = epoch;
+    }
+}
+
+/* Called and left with the lock held; others get in while the disk works. Return: 0 or -errno. */
+static int store_view(struct pst_master *m)
+{
+    uint64_t version;
+    size_t bytes = pst_directory_store_begin(m->directory, m->view_next, m->view_room, &version);
+    uint8_t *before = m->view;
+    int r;
+
+    for (;;) {
+        pthread_mutex_unlock(&m->lock);
+        r = pst_view_file_swap(m->file, version - 1, version, (struct pst_bytes){m->view_next, bytes});
+        pthread_mutex_lock(&m->lock);
+        if (r == 0)
+            break;
+        if (!m->failing)
+            pst_master_log(m, "view %" PRIu64 " could not be stored, and changes nothing: %s", version,
+                           strerror(-r));
+        m->failing = true;
+        if (m->stopping || !m->running)
+            return r;
+        pthread_mutex_unlock(&m->lock);
+        usleep(RETRY_MS * 1000);
+        pthread_mutex_lock(&m->lock);
+    }
+    m->failing = false;
+    m->view = m->view_next;
+    m->view_next = before;
+    m->view_bytes = bytes;
+    pst_directory_stored(m->directory, version, pst_now_ns());
+    follow_view(m);
+    return 0;
+}
+
+static struct timespec after_ms(uint64_t ms)
+{
+    struct timespec at;
+
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    at.tv_sec += (time_t)(ms / 1000);
+    at.tv_nsec += (long)(ms % 1000) * 1000000;
+    at.tv_sec += at.tv_nsec / 1000000000;
+    at.tv_nsec %= 1000000000;
+    return at;
+}
+
+static void *master_main(void *arg)
+{
+    struct pst_master *m = arg;
+
+    pthread_mutex_lock(&m->lock);
+    while (!m->stopping) {
+        struct timespec until = after_ms(m->tick_ms);
+
+        pst_directory_tick(m->directory, pst_now_ns());
+        while (!m->stopping && pst_directory_unstored(m->directory) && store_view(m) == 0)
+            ;
+        if (!m->stopping)
+            pthread_cond_timedwait(&m->stir, &m->lock, &until);
+    }
+    pthread_mutex_unlock(&m->lock);
+    return NULL;
+}
+
+/* ---- life ---- */
+
+static int open_directory(struct pst_master *m, const struct pst_master_settings *settings,
+                          struct pst_bytes stored, char *fault)
+{
+    uint64_t seed;
+    int r;
+
+    pst_random(&seed, sizeof(seed));
+    r = pst_directory_open(&settings->directory, stored, seed, pst_now_ns(), &m->directory);
+    if (r == -EPROTONOSUPPORT)
+        snprintf(fault, PST_FAULT_BYTES, "view %.150s has a format that this program does not know",
+                 settings->view);
+    else if (r == -E2BIG)
+        snprintf(fault, PST_FAULT_BYTES, "view %.150s has more members than members_max", settings->view);
+    else if (r == -EBADMSG)
+        snprintf(fault, PST_FAULT_BYTES, "view %.150s is damaged, or not a pool's view", settings->view);
+    else if (r < 0)
+        snprintf(fault, PST_FAULT_BYTES, "directory: %s", strerror(-r));
+    return r;
+}
+
+static int open_tables(struct pst_master *m, const struct pst_master_settings *settings, char *fault)
+{
+    const struct pst_external_settings external = {.nodes_max = m->members_max,
+                                                   .entries_max = (uint32_t)settings->blocks_max,
+                                                   .hits_max = (uint32_t)settings->block_hits_max,
+                                                   .hit_ttl_ns = settings->block_hit_ttl_ms * 1000000};
+
+    snprintf(fault, PST_FAULT_BYTES, "out of memory");
+    m->view_room = pst_view_bytes_max(m->members_max);
+    m->view = malloc(m->view_room);
+    m->view_next = malloc(m->view_room);
+    m->external_epochs = calloc(m->members_max, sizeof(*m->external_epochs));
+    if (!m->view || !m->view_next || !m->external_epochs)
+        return -ENOMEM;
+    return pst_external_open(&external, &m->external);
+}
+
+/* Nobody is answered before the view is stored that this directory begins with. */
+static int begin(struct pst_master *m, char *fault)
+{
+    int r = 0;
+
+    pthread_mutex_lock(&m->lock);
+    while (r == 0 && pst_directory_unstored(m->directory))
+        r = store_view(m);
+    pthread_mutex_unlock(&m->lock);
+    if (r < 0) {
+        snprintf(fault, PST_FAULT_BYTES, "view: %s", strerror(-r));
+        return r;
+    }
+    m->running = true;
+    r = -pthread_create(&m->thread, NULL, master_main, m);
+    m->running = r == 0;
+    if (r < 0)
+        snprintf(fault, PST_FAULT_BYTES, "master's thread: %s", strerror(-r));
+    return r;
+}
+
+static int open_all(struct pst_master *m, const struct pst_master_settings *settings, char *fault)
+{
+    struct pst_bytes stored = {NULL, 0};
+    int r;
+
+    if (!settings->view) {
+        snprintf(fault, PST_FAULT_BYTES, "a master needs a file for the view: set view");
+        return -EINVAL;
+    }
+    r = open_tables(m, settings, fault);
+    if (r == 0)
+        r = pst_view_file_open(settings->view, m->view_room, &m->file, &stored, fault);
+    if (r == 0)
+        r = open_directory(m, settings, stored, fault);
+    free((void *)(uintptr_t)stored.data);
+    return r == 0 ? begin(m, fault) : r;
+}
+
+int pst_master_open(const struct pst_master_settings *settings, void (*log)(void *ctx, const char *line),
+                    void *log_ctx, struct pst_master **out, char fault[PST_FAULT_BYTES])
+{
+    struct pst_master *m = calloc(1, sizeof(*m));
+    pthread_condattr_t monotonic;
+    int r;
+
+    snprintf(fault, PST_FAULT_BYTES, "out of memory");
+    if (!m)
+        return -ENOMEM;
+    m->magic = PST_MASTER_MAGIC;
+    m->log = log;
+    m->log_ctx = log_ctx;
+    m->members_max = (uint32_t)settings->directory.members_max;
+    m->heartbeat_ms = settings->directory.heartbeat_ms;
+    m->tick_ms = pst_max(pst_min(settings->directory.lease_margin_ms / 4, settings->directory.reaper_ms), 1);
+    m->start_ns = pst_now_ns();
+    pthread_mutex_init(&m->lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&m->stir, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    r = open_all(m, settings, fault);
+    if (r < 0) {
+        pst_master_close(m);
+        return r;
+    }
+    *out = m;
+    return 0;
+}
+
+struct pst_master *pst_master_close(struct pst_master *m)
+{
+    if (!m)
+        return NULL;
+    pst_assert(m->magic == PST_MASTER_MAGIC);
+    if (m->running) {
+        pthread_mutex_lock(&m->lock);
+        m->stopping = true;
+        pthread_cond_signal(&m->stir);
+        pthread_mutex_unlock(&m->lock);
+        pthread_join(m->thread, NULL);
+    }
+    m->file = pst_view_file_close(m->file);
+    pst_directory_close(m->directory);
+    pst_external_close(m->external);
+    pthread_cond_destroy(&m->stir);
+    pthread_mutex_destroy(&m->lock);
+    free(m->external_epochs);
+    free(m->view_next);
+    free(m->view);
+    m->magic = 0;
+    free(m);
+    return NULL;
+}

@@ -1,0 +1,44 @@
+/*
+ * master.h: a pool's master: drives directory/ for whoever asks over a node's sessions, and keeps the view.
+ * What it knows beyond the view comes from the nodes, and goes with it.
+ *
+ * The shards of the node that it is ask it, each from its thread; one lock lets one question through at a
+ * time, each of a bounded number of keys. A thread of its own stores views and looks after time. A question
+ * whose answer has to wait for a view to be stored is told "busy", and asked again.
+ */
+#ifndef PST_MASTER_H
+#define PST_MASTER_H
+
+#include "base/options.h"
+#include "directory/directory.h"
+#include "wire/pool.h"
+
+/* X(TYPE, name, default, min, max, unit, text) */
+#define PST_MASTER_OPTIONS(X)                                                                                \
+    X(STRING, view, "", 0, 0, "FILE", "where a master keeps the pool's view")                                \
+    X(NUMBER, blocks_max, "1048576", 1024, 2147483647, "blocks",                                             \
+      "bound of what engines report of memory of their own, each block on each of its places")               \
+    X(NUMBER, block_hits_max, "262144", 1024, 2147483647, "blocks", "bound of those whose hits are counted") \
+    X(NUMBER, block_hit_ttl_ms, "3600000", 10, 604800000, "ms", "hits are forgotten so long after the last")
+
+struct pst_master_settings {
+    PST_MASTER_OPTIONS(PST_OPTION_MEMBER)
+    struct pst_directory_settings directory;
+};
+
+struct pst_master;
+
+/*
+ * Takes the view's file, and stores a first view when there is none. @settings: borrowed during the call;
+ * @log: told of members that come and go, from any thread. Return: 0 or -errno with the reason in @fault.
+ */
+int pst_master_open(const struct pst_master_settings *settings, void (*log)(void *ctx, const char *line),
+                    void *log_ctx, struct pst_master **out, char fault[PST_FAULT_BYTES]);
+/* Nobody asks any more. Returns NULL. */
+struct pst_master *pst_master_close(struct pst_master *master);
+
+/* A node's role (node.h); @ctx is the master. */
+void pst_master_carry_out(void *ctx, const struct pst_wire_op *op, uint64_t now_ns, uint8_t *to, size_t room,
+                          struct pst_wire_result *result);
+
+#endif

@@ -1,0 +1,73 @@
+/* master_priv.h: what the files of the master share. */
+#ifndef PST_MASTER_PRIV_H
+#define PST_MASTER_PRIV_H
+
+#include "directory/external.h"
+#include "master/master.h"
+#include "master/view_file.h"
+
+#include <pthread.h>
+
+#define PST_MASTER_MAGIC 0x6d617374u
+
+/* X(code, name) */
+#define PST_MASTER_CALLS(X)                                                                                  \
+    X(PST_POOL_JOIN, join)                                                                                   \
+    X(PST_POOL_LEAVE, leave)                                                                                 \
+    X(PST_POOL_HEARTBEAT, heartbeat)                                                                         \
+    X(PST_POOL_VIEW, view)                                                                                   \
+    X(PST_POOL_SUSPECT, suspect)                                                                             \
+    X(PST_POOL_LOCATE, locate)                                                                               \
+    X(PST_POOL_PLACE, place)                                                                                 \
+    X(PST_POOL_FIGURES, figures)                                                                             \
+    X(PST_POOL_REPORT, report)                                                                               \
+    X(PST_POOL_REVOKE, revoke)                                                                               \
+    X(PST_POOL_MATCH, match)                                                                                 \
+    X(PST_POOL_HITS, hits)
+
+enum {
+#define X(code, name) PST_MASTER_CALL_##name,
+    PST_MASTER_CALLS(X)
+#undef X
+        PST_MASTER_CALL_COUNT,
+    PST_MASTER_BUCKETS = 16, /* of latencies, each twice the one before; the first is 1 us */
+};
+
+struct pst_master_call {
+    uint64_t count;
+    uint64_t failed; /* answered with an error */
+    uint64_t us[PST_MASTER_BUCKETS];
+};
+
+struct pst_master {
+    uint32_t magic;
+    struct pst_directory *directory;
+    struct pst_external *external;
+    uint64_t *external_epochs; /* of the members whose blocks these are, by their numbers */
+    struct pst_view_file *file;
+    void (*log)(void *ctx, const char *line);
+    void *log_ctx;
+    uint32_t members_max;
+    uint64_t heartbeat_ms, tick_ms;
+    uint8_t *view, *view_next; /* the one in effect as bytes; where the next one is made */
+    size_t view_bytes, view_room;
+    pthread_mutex_t lock;
+    pthread_cond_t stir; /* there is a view to store, or the end has come */
+    pthread_t thread;
+    bool running, stopping;
+    bool failing; /* to store views; said once */
+    uint64_t start_ns;
+    uint64_t malformed; /* questions that no decoder took */
+    uint64_t located, location_hits;
+    struct pst_master_call calls[PST_MASTER_CALL_COUNT];
+};
+
+void pst_master_log(const struct pst_master *m, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* ---- figures.c ---- */
+
+/* "name value" lines. Return: bytes, 0 when they do not fit. */
+size_t pst_master_figures(const struct pst_master *m, uint64_t now_ns, char *to, size_t room);
+
+#endif

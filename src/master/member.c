@@ -1,0 +1,542 @@
+/* member.c: a member's life and its thread: connect, join, tell, wait; and from the beginning when one fails.
+ */
+#include "master/member.h"
+
+#include "base/base.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "call/call.h"
+#include "directory/report.h"
+#include "wire/pool.h"
+
+#include <penstock/penstock.h>
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <sys/eventfd.h>
+
+enum {
+    STORE_MS = 5000,
+    CONNECT_MS_MAX = 1000,
+    RETRY_MS = 200,   /* after a master that could not be reached, or would not have us */
+    SLEEP_MS = 20,    /* while an answer is awaited, so that deadlines are looked at */
+    RING_MAX = 65536, /* events that wait to be told; more make a full report */
+    ANSWER_BYTES = 1024,
+    DIGITS = 2 * PST_POOL_ID_BYTES,
+};
+
+#define MEMBER_MAGIC 0x6d656d62u
+
+struct pst_member {
+    uint32_t magic;
+    struct penstock *store; /* its node */
+    struct penstock_watch *watch;
+    char walked[PENSTOCK_KEY_BYTES_MAX]; /* a full report has come so far */
+    size_t walked_bytes;
+    struct pst_report *report;
+    bool walking;       /* a full report is underway */
+    bool missed;        /* changes: another one is due, but not at once ... */
+    uint64_t walk_ns;   /* ... when one has begun then, */
+    uint64_t missed_ns; /* only from then on */
+    struct pst_boot_address masters[PST_STRINGS_MAX];
+    uint32_t master_count, master_at;
+    struct pst_channel_options options;
+    uint8_t secret[PST_BOOT_SECRET_BYTES_MAX];
+    struct pst_channel *channel; /* to masters[master_at]; NULL: none */
+    struct pst_pool_join self;
+    bool joined;
+    struct pst_pool_joined as;
+    struct pst_tier_use tiers[PST_POOL_TIERS];
+    uint64_t report_ms;
+    uint64_t beat_ns;           /* when the next heartbeat is due */
+    uint64_t stat_ns;           /* when to look at the node's memory again */
+    char told[PST_FAULT_BYTES]; /* the last trouble that was logged; it is once */
+    struct pst_pool_event events[PST_HEARTBEAT_EVENTS_MAX];
+    uint8_t question[PST_WIRE_QUESTION_BYTES_MAX];
+    uint8_t answer[ANSWER_BYTES];
+    int stop_fd;
+    _Atomic bool stopping;
+    pthread_t thread;
+    bool running;
+    void (*log)(void *ctx, const char *line);
+    void *log_ctx;
+};
+
+static void say(const struct pst_member *m, const char *text)
+{
+    char line[PST_FAULT_BYTES + 300];
+
+    snprintf(line, sizeof(line), "pool: %s", text);
+    if (m->log)
+        m->log(m->log_ctx, line);
+}
+
+/* What goes wrong is said once, until something else does or it goes well again. */
+static void trouble(struct pst_member *m, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static void trouble(struct pst_member *m, const char *format, ...)
+{
+    char address[280], text[PST_FAULT_BYTES], line[PST_FAULT_BYTES + 290];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    if (strcmp(text, m->told) == 0)
+        return;
+    memcpy(m->told, text, sizeof(m->told));
+    pst_boot_address_print(&m->masters[m->master_at], address, sizeof(address));
+    snprintf(line, sizeof(line), "master %.250s: %s", address, text);
+    say(m, line);
+}
+
+/* Sleeps until the end, @fd (or -1), or @ms have passed. */
+static void nap(struct pst_member *m, int fd, uint64_t ms)
+{
+    struct pollfd fds[] = {{.fd = m->stop_fd, .events = POLLIN}, {.fd = fd, .events = POLLIN}};
+
+    poll(fds, pst_count_of(fds), (int)pst_min(ms, 60000));
+}
+
+/* ---- asking the master ---- */
+
+static void hang_up(struct pst_member *m)
+{
+    m->channel = pst_channel_close(m->channel);
+    m->master_at = (m->master_at + 1) % m->master_count;
+}
+
+static bool dial(struct pst_member *m)
+{
+    const char *fault = "";
+    int r;
+
+    m->options.address = m->masters[m->master_at];
+    r = pst_channel_open(&m->options, &m->channel, &fault);
+    if (r == 0)
+        return true;
+    trouble(m, "%s", *fault ? fault : strerror(-r));
+    m->master_at = (m->master_at + 1) % m->master_count;
+    return false;
+}
+
+/*
+ * Asks, with @bytes of the question, and waits for the answer. Return: the result, its data *@answer_bytes
+ * long; after an error of the connection there is none any more.
+ */
+static int ask(struct pst_member *m, uint8_t code, size_t bytes, size_t *answer_bytes)
+{
+    struct penstock_op op = {.code = code,
+                             .attrs = m->question,
+                             .attr_bytes = (uint16_t)bytes,
+                             .data = m->answer,
+                             .bytes = sizeof(m->answer)};
+    int shard = (int)(m->self.start % pst_channel_shards(m->channel)); /* one, so that order stays */
+    struct pst_op_list done = {0};
+
+    pst_channel_submit(m->channel, &op, shard, &done);
+    pst_channel_flush(m->channel);
+    while (!done.count) {
+        if (pst_channel_poll(m->channel) || pst_channel_arm(m->channel) == -EAGAIN)
+            continue;
+        struct pollfd fd = {.fd = pst_channel_fd(m->channel), .events = POLLIN};
+
+        if (!done.count)
+            poll(&fd, 1, fd.fd >= 0 ? SLEEP_MS : 1);
+    }
+    *answer_bytes = op.value_bytes;
+    if (op.result == -ETIMEDOUT || op.result == -ECONNRESET || op.result == -ECONNREFUSED ||
+        op.result == -EHOSTUNREACH || op.result == -EPROTO || op.result == -EPROTONOSUPPORT ||
+        op.result == -EACCES || op.result == PENSTOCK_BUSY) {
+        trouble(m, "%s", penstock_result_text(op.result));
+        hang_up(m);
+        return -ECONNRESET;
+    }
+    return op.result;
+}
+
+/* ---- joining ---- */
+
+static bool join(struct pst_member *m)
+{
+    char line[128];
+    size_t bytes = 0;
+    int r = ask(m, PST_POOL_JOIN, pst_pool_put_join(m->question, &m->self), &bytes);
+
+    if (r == 0 && pst_pool_get((struct pst_bytes){m->answer, bytes}, &m->as, sizeof(m->as)) == 0) {
+        m->joined = true;
+        m->told[0] = '\0';
+        m->self.kept = 1; /* what it is asked to keep from now on it has as long as it lives */
+        pst_report_join(m->report, m->as.member, m->as.epoch);
+        m->beat_ns = m->stat_ns = 0;
+        snprintf(line, sizeof(line), "joined as member %u, epoch %" PRIu64, m->as.member, m->as.epoch);
+        say(m, line);
+        return true;
+    }
+    if (r == -EEXIST)
+        trouble(m, "the id is a living node's, at %.*s", (int)pst_min(bytes, 128), (const char *)m->answer);
+    else if (r == -EOPNOTSUPP)
+        trouble(m, "not a master of this version");
+    else if (r != -ECONNRESET)
+        trouble(m, "it would not take the node in: %s", penstock_result_text(r == 0 ? -EPROTO : r));
+    if (m->channel && r != -EEXIST)
+        hang_up(m);
+    return false;
+}
+
+static void leave(struct pst_member *m)
+{
+    struct pst_pool_member member = {.epoch = m->as.epoch, .member = m->as.member};
+    size_t bytes;
+
+    memcpy(m->question, &member, sizeof(member));
+    ask(m, PST_POOL_LEAVE, sizeof(member), &bytes);
+}
+
+/* ---- telling ---- */
+
+static struct pst_event event_of(const struct pst_member *m, const void *key, size_t key_bytes,
+                                 uint64_t generation, enum pst_event_kind kind)
+{
+    struct pst_hash128 hash = pst_hash128(key, key_bytes, m->as.seed);
+
+    return (struct pst_event){.key = {{hash.low, hash.high}},
+                              .generation = generation,
+                              .kind = (uint8_t)kind,
+                              .tier = PST_POOL_DRAM};
+}
+
+/*
+ * Each portion is a listing of its own: what it shows is there when it is told. One that was fetched before,
+ * and waits, would name keys whose end has been told meanwhile.
+ */
+static uint32_t walk(void *ctx, bool again, struct pst_event *to, uint32_t room)
+{
+    struct pst_member *m = ctx;
+    struct penstock_list_options from = {.size = sizeof(from), .start = m->walked};
+    struct penstock_list *list = NULL;
+    struct penstock_entry entry;
+    uint32_t count = 0;
+    int r;
+
+    if (again) {
+        m->walked_bytes = 0;
+        m->walk_ns = pst_now_ns();
+    }
+    from.start_bytes = m->walked_bytes;
+    r = penstock_list_open(m->store, &from, &list);
+    while (r == 0 && count < room && (r = penstock_list_next(list, &entry)) == 1) {
+        to[count++] = event_of(m, entry.key, entry.key_bytes, entry.generation, PST_EVENT_ADD);
+        memcpy(m->walked, entry.key, entry.key_bytes);
+        m->walked_bytes = entry.key_bytes;
+        r = 0;
+    }
+    penstock_list_close(list);
+    m->missed |= r < 0;
+    m->walking = count == room;
+    if (m->walking && m->walked_bytes < sizeof(m->walked))
+        m->walked[m->walked_bytes++] = '\0'; /* the first key behind it */
+    if (!m->walking)
+        m->missed_ns = 2 * pst_now_ns() - m->walk_ns;
+    return count;
+}
+
+static void take_changes(struct pst_member *m)
+{
+    struct penstock_event event;
+
+    for (int i = 0; i < RING_MAX && penstock_watch_next(m->watch, 0, &event) == 1; i++) {
+        struct pst_event out;
+
+        if (event.what == PENSTOCK_EVENT_MISSED || event.what == PENSTOCK_EVENT_RESET) {
+            m->missed = true;
+            continue;
+        }
+        out = event_of(m, event.key, event.key_bytes, event.generation,
+                       event.what == PENSTOCK_EVENT_PUT ? PST_EVENT_ADD : PST_EVENT_DEL);
+        pst_report_event(m->report, &out);
+    }
+    if (m->missed && !m->walking && pst_now_ns() >= m->missed_ns) {
+        pst_report_lost(m->report);
+        m->missed = false;
+    }
+}
+
+static void look_at_memory(struct pst_member *m, uint64_t now_ns)
+{
+    struct penstock_stat stat = {.size = sizeof(stat)};
+
+    if (now_ns < m->stat_ns || penstock_stat(m->store, &stat) < 0)
+        return;
+    m->stat_ns = now_ns + m->as.heartbeat_ms * 1000000ull;
+    m->tiers[PST_POOL_DRAM] =
+        (struct pst_tier_use){stat.pages * stat.page_bytes, stat.pages_used * stat.page_bytes};
+    m->tiers[PST_POOL_SSD] = (struct pst_tier_use){stat.ssd_capacity_bytes, stat.ssd_live_bytes};
+}
+
+static size_t put_heartbeat(struct pst_member *m, const struct pst_heartbeat *message, uint64_t sent_ns)
+{
+    struct pst_pool_heartbeat beat = {.epoch = message->epoch,
+                                      .sequence = message->sequence,
+                                      .sent_ns = sent_ns,
+                                      .member = message->member,
+                                      .event_count = (uint16_t)message->event_count,
+                                      .flags = message->flags};
+
+    _Static_assert((int)PST_HEARTBEAT_EVENTS_MAX <= (int)PST_POOL_EVENTS_MAX, "events of a heartbeat");
+    for (uint32_t i = 0; i < message->event_count; i++) {
+        const struct pst_event *event = &message->events[i];
+
+        m->events[i] = (struct pst_pool_event){.key = {event->key.word[0], event->key.word[1]},
+                                               .generation = event->generation,
+                                               .kind = event->kind,
+                                               .tier = event->tier};
+    }
+    for (uint32_t i = 0; i < PST_POOL_TIER_COUNT; i++)
+        beat.tiers[i] =
+            (struct pst_pool_use){message->tiers[i + 1].capacity_bytes, message->tiers[i + 1].used_bytes};
+    return pst_pool_put_heartbeat(m->question, &beat, m->events);
+}
+
+static void tell(struct pst_member *m, uint64_t now_ns)
+{
+    struct pst_pool_want wants[PST_POOL_WANT_COUNT_MAX];
+    struct pst_heartbeat_answer answer = {0};
+    const struct pst_heartbeat *message;
+    struct pst_pool_beat beat;
+    uint64_t sent_ns, sequence;
+    size_t bytes;
+    int r;
+
+    look_at_memory(m, now_ns);
+    message = pst_report_next(m->report, m->tiers, now_ns, &sent_ns);
+    sequence = message->sequence;
+    r = ask(m, PST_POOL_HEARTBEAT, put_heartbeat(m, message, sent_ns), &bytes);
+    if (r == -ECONNRESET)
+        return; /* the same message again, when there is a master */
+    if (r != -ESTALE && pst_pool_get_beat((struct pst_bytes){m->answer, bytes}, &beat, wants) == 0)
+        answer = (struct pst_heartbeat_answer){.sequence_next = beat.sequence_next, .sync = beat.sync};
+    else if (r != -ESTALE)
+        trouble(m, "an answer that makes no sense, %d", r);
+    if (pst_report_answered(m->report, sequence, r, &answer) == -ESTALE) {
+        m->joined = false;
+        say(m, "the master knows this node no more");
+    }
+    m->beat_ns = now_ns + m->as.heartbeat_ms * 1000000ull;
+}
+
+/* ---- the loop ---- */
+
+/* Waits for something to tell, and then a little, for what comes with it. */
+static void wait_for_changes(struct pst_member *m, uint64_t now_ns)
+{
+    struct pollfd changed = {.fd = penstock_watch_fd(m->watch), .events = POLLIN};
+
+    nap(m, changed.fd, m->beat_ns > now_ns ? (m->beat_ns - now_ns) / 1000000 + 1 : 0);
+    if (m->report_ms && changed.fd >= 0 && poll(&changed, 1, 0) > 0)
+        nap(m, -1, m->report_ms);
+}
+
+static void *member_main(void *arg)
+{
+    struct pst_member *m = arg;
+
+    pst_assert(m->magic == MEMBER_MAGIC);
+    while (!m->stopping) {
+        uint64_t now_ns;
+
+        take_changes(m);
+        if ((!m->channel && !dial(m)) || (!m->joined && !join(m))) {
+            nap(m, -1, RETRY_MS);
+            continue;
+        }
+        now_ns = pst_now_ns();
+        if (pst_report_is_behind(m->report) || now_ns >= m->beat_ns)
+            tell(m, now_ns);
+        else
+            wait_for_changes(m, now_ns);
+    }
+    if (m->joined && m->channel)
+        leave(m);
+    return NULL;
+}
+
+/* ---- beginning and end ---- */
+
+static bool parse_id(const char *text, uint8_t id[PST_POOL_ID_BYTES])
+{
+    if (strspn(text, "0123456789abcdefABCDEF") < DIGITS || (text[DIGITS] && text[DIGITS] != '\n'))
+        return false;
+    for (int i = 0; i < PST_POOL_ID_BYTES; i++) {
+        unsigned byte = 0;
+
+        sscanf(text + 2 * i, "%2x", &byte);
+        id[i] = (uint8_t)byte;
+    }
+    return true;
+}
+
+/* The file's id, or a new one that it gets. */
+static int id_file(const char *path, uint8_t id[PST_POOL_ID_BYTES], char *fault)
+{
+    pst_cleanup_close int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    char text[DIGITS + 2] = "";
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+
+    if (n > 0) {
+        if (parse_id(text, id))
+            return 0;
+        snprintf(fault, PST_FAULT_BYTES, "node_id: %.150s does not hold %d hexadecimal digits", path, DIGITS);
+        return -EINVAL;
+    }
+    pst_random(id, PST_POOL_ID_BYTES);
+    for (int i = 0; i < PST_POOL_ID_BYTES; i++)
+        snprintf(text + 2 * i, 3, "%02x", id[i]);
+    text[DIGITS] = '\n';
+    if (n == 0 && write(fd, text, DIGITS + 1) == DIGITS + 1 && fsync(fd) == 0)
+        return 0;
+    snprintf(fault, PST_FAULT_BYTES, "node_id: %.150s: %s", path, strerror(errno));
+    return -errno;
+}
+
+static void boot_id(char text[64])
+{
+    pst_cleanup_close int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? 0 : read(fd, text, 63);
+
+    text[n > 0 ? n : 0] = '\0';
+}
+
+static int describe(struct pst_member *m, const struct pst_member_settings *settings,
+                    const struct pst_member_node *node, char *fault)
+{
+    struct pst_pool_join *self = &m->self;
+    struct pst_hash128 host;
+    char boot[64];
+    int r = 0;
+
+    boot_id(boot);
+    host = pst_hash128(settings->host ? settings->host : boot, strlen(settings->host ? settings->host : boot),
+                       0);
+    memcpy(self->host, &host, sizeof(self->host));
+    pst_random(&self->start, sizeof(self->start));
+    if (!settings->node_id)
+        pst_random(self->id, sizeof(self->id));
+    else if (strlen(settings->node_id) != DIGITS || !parse_id(settings->node_id, self->id))
+        r = id_file(settings->node_id, self->id, fault);
+    if (r < 0)
+        return r;
+    if ((size_t)snprintf(self->address, sizeof(self->address), "%s",
+                         settings->advertise ? settings->advertise : node->address) >=
+            sizeof(self->address) ||
+        (size_t)snprintf(self->unix_path, sizeof(self->unix_path), "%s", node->unix_path) >=
+            sizeof(self->unix_path) ||
+        (size_t)snprintf(self->tags, sizeof(self->tags), "%s", settings->tags ? settings->tags : "") >=
+            sizeof(self->tags)) {
+        snprintf(fault, PST_FAULT_BYTES, "advertise or tags: longer than %d bytes", PST_POOL_TAGS_BYTES - 1);
+        return -EINVAL;
+    }
+    return 0;
+}
+
+static int open_store(struct pst_member *m, const struct pst_member_node *node, char *fault)
+{
+    struct penstock_options options = {.size = sizeof(options),
+                                       .secret_file = node->secret_file,
+                                       .timeout_ms = STORE_MS,
+                                       .connect_ms = STORE_MS};
+    struct penstock_stat stat = {.size = sizeof(stat)};
+    int r = penstock_open(node->url, &options, &m->store);
+
+    if (r == 0)
+        r = penstock_watch_open(m->store, NULL, 0, &m->watch);
+    if (r == 0)
+        r = penstock_stat(m->store, &stat);
+    if (r < 0)
+        snprintf(fault, PST_FAULT_BYTES, "pool: %.200s", penstock_error());
+    m->self.page_bytes = stat.page_bytes;
+    return r;
+}
+
+static int read_settings(struct pst_member *m, const struct pst_member_settings *settings,
+                         const struct pst_member_node *node, char *fault)
+{
+    const char *why = "";
+    int r = 0;
+
+    m->master_count = settings->master.count;
+    m->report_ms = settings->report_ms;
+    m->options =
+        (struct pst_channel_options){.fabric_trusted = node->fabric_trusted,
+                                     .connect_ms = (uint32_t)pst_min(settings->shutdown_ms, CONNECT_MS_MAX),
+                                     .timeout_ms = (uint32_t)settings->shutdown_ms};
+    for (uint32_t i = 0; i < m->master_count; i++) {
+        r = pst_boot_address_parse(settings->master.items[i], &m->masters[i], &why);
+        if (r < 0) {
+            snprintf(fault, PST_FAULT_BYTES, "master %.150s: %s", settings->master.items[i], why);
+            return r;
+        }
+    }
+    if (node->secret_file)
+        r = pst_secret_read(node->secret_file, m->secret, sizeof(m->secret), fault);
+    m->options.secret = (struct pst_bytes){m->secret, r > 0 ? (size_t)r : 0};
+    return r < 0 ? r : describe(m, settings, node, fault);
+}
+
+int pst_member_open(const struct pst_member_settings *settings, const struct pst_member_node *node,
+                    void (*log)(void *ctx, const char *line), void *log_ctx, struct pst_member **out,
+                    char fault[PST_FAULT_BYTES])
+{
+    struct pst_member *m = calloc(1, sizeof(*m));
+    int r;
+
+    pst_assert(settings->master.count > 0);
+    snprintf(fault, PST_FAULT_BYTES, "out of memory");
+    if (!m)
+        return -ENOMEM;
+    m->magic = MEMBER_MAGIC;
+    m->log = log;
+    m->log_ctx = log_ctx;
+    m->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    r = m->stop_fd < 0 ? -errno : read_settings(m, settings, node, fault);
+    if (r == 0)
+        r = pst_report_open(RING_MAX, walk, m, &m->report);
+    if (r == 0)
+        r = open_store(m, node, fault);
+    if (r == 0) {
+        r = -pthread_create(&m->thread, NULL, member_main, m);
+        m->running = r == 0;
+    }
+    if (r < 0) {
+        pst_member_close(m);
+        return r;
+    }
+    *out = m;
+    return 0;
+}
+
+struct pst_member *pst_member_close(struct pst_member *m)
+{
+    if (!m)
+        return NULL;
+    pst_assert(m->magic == MEMBER_MAGIC);
+    m->stopping = true;
+    if (m->running) {
+        pst_event_set(m->stop_fd);
+        pthread_join(m->thread, NULL);
+    }
+    pst_channel_close(m->channel);
+    pst_report_close(m->report);
+    penstock_watch_close(m->watch);
+    penstock_close(m->store);
+    pst_close_fd(&m->stop_fd);
+    explicit_bzero(m->secret, sizeof(m->secret));
+    m->magic = 0;
+    free(m);
+    return NULL;
+}

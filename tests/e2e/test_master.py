@@ -1,0 +1,301 @@
+"""penstockd --role master and the nodes that join it: real processes, asked over the real protocol."""
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import pathlib
+import signal
+import subprocess
+from typing import Any, Iterator
+
+import pytest
+import support
+from support import penstock, start_node, wait_until
+from test_previous import previous  # noqa: F401: a fixture
+
+TIMES = ("--heartbeat-ms=100", "--lease-ms=200", "--lease-margin-ms=100", "--reaper-ms=100", "--member-ttl-ms=2000")
+ROUTED, EXISTS, UNAVAILABLE, MISS, INCOMPLETE = range(5)
+HEARTBEAT = 66
+DRAM = 2
+
+
+class Master:
+    """A master, which may end and come back at the same address with the same view."""
+
+    def __init__(self, folder: pathlib.Path, *more: str) -> None:
+        self.view_file = folder / "view"
+        self.more = more
+        self.node = start_node("--role=master", "--listen=127.0.0.1:0", "--shards=2", f"--view={self.view_file}", *TIMES,
+                               *more)
+        self.address = f"127.0.0.1:{self.node.ports()[0]}"
+
+    def back(self) -> None:
+        self.node = start_node("--role=master", f"--listen={self.address}", "--shards=2", f"--view={self.view_file}",
+                               *TIMES, *self.more)
+
+    def ask(self, *question: object, secret: str | None = None) -> dict[str, Any]:
+        said = subprocess.run([support.BUILD / "tests/e2e/pool_ask", self.address, *([secret] if secret else []), "--",
+                               *map(str, question)], capture_output=True, timeout=support.WAIT_S, check=True)
+        return json.loads(said.stdout)
+
+    def figures(self) -> dict[str, int]:
+        said = penstock("--url", f"node://{self.address}", "stat", "--json")
+        assert said.returncode == 0, said.stderr
+        return json.loads(said.stdout)["pool"]
+
+    def members(self) -> list[dict[str, Any]]:
+        return self.ask("view")["members"]
+
+    def has(self, count: int) -> None:
+        wait_until(f"{count} members", lambda: len(self.members()) == count)
+        wait_until("all reported", lambda: self.figures()["members_reporting"] == 0)
+
+    def statuses(self, *keys: str) -> list[int]:
+        return [route["status"] for route in self.ask("locate", *keys)["routes"]]
+
+
+@contextlib.contextmanager
+def master(folder: pathlib.Path, *more: str) -> Iterator[Master]:
+    m = Master(folder, *more)
+    try:
+        yield m
+    finally:
+        m.node.kill()
+
+
+def member(m: Master, *more: str) -> support.Node:
+    return start_node("--listen=127.0.0.1:0", "--dram=64M", "--shards=2", f"--master={m.address}", "--report-ms=5", *more,
+                      listeners=2)
+
+
+def put(node: support.Node, key: str, value: bytes = b"value") -> None:
+    assert penstock("--url", node.tcp, "put", key, stdin=value).returncode == 0
+
+
+def test_join_locate_leave(tmp_path: pathlib.Path) -> None:
+    with master(tmp_path) as m, member(m, "--tags=rack=7") as node:
+        m.has(1)
+        seen = m.members()[0]
+        assert seen["address"] == f"127.0.0.1:{node.ports()[0]}" and seen["tags"] == "rack=7"
+        assert m.statuses("a", "b") == [MISS, MISS]
+        put(node, "a")
+        put(node, "b")
+        wait_until("both located", lambda: m.statuses("a", "b", "c") == [ROUTED, ROUTED, MISS])
+        place = m.ask("locate", "a")["routes"][0]["places"]
+        assert [(p["member"], p["tier"]) for p in place] == [(seen["member"], DRAM)] and place[0]["generation"] > 0
+        assert [route["status"] for route in m.ask("place", 1000, "a", "new")["routes"]] == [EXISTS, ROUTED]
+        assert m.ask("place", 1 << 40, "huge")["routes"][0]["status"] == UNAVAILABLE
+        assert penstock("--url", node.tcp, "rm", "a").returncode == 0
+        wait_until("its end is known", lambda: m.statuses("a", "b") == [MISS, ROUTED])
+        figures = m.figures()
+        assert figures["members"] == figures["registrations"] == 1 and figures["heartbeats"] > 0
+        assert figures["dram_capacity_bytes"] == 64 << 20 and figures["location_hits"] >= 3
+        assert figures["call_locate"] == sum(v for k, v in figures.items() if k.startswith("call_locate_us_"))
+        node.stop()
+        wait_until("it has left", lambda: m.members() == [])
+        assert m.statuses("b") == [MISS] and m.figures()["deaths"] == 0
+        m.node.stop()
+
+
+def test_what_was_there_before(tmp_path: pathlib.Path) -> None:
+    """A full report tells of the keys from before, and goes on where changes were too many to be told one by one."""
+    with master(tmp_path) as m, member(m, "--class=x=cache", "--report-ms=1000") as node:
+        def known() -> bool:
+            return m.figures()["keys"] == json.loads(penstock("--url", node.tcp, "stat", "--json").stdout)["keys"]
+
+        m.has(1)
+        subprocess.run([support.BUILD / "penstock", "--url", node.tcp, "bench", "--op=put", "--size=100", "--keys=12000",
+                        "--batch=128", "--inflight=8", "--seconds=1"], check=True, capture_output=True)
+        wait_until("all are known", known)
+        assert m.figures()["keys"] > 5000
+        subprocess.run([support.BUILD / "penstock", "--url", node.tcp, "clear"], check=True, capture_output=True)
+        wait_until("none are left", lambda: m.figures()["keys"] == 0)
+        for i in range(60):  # more than there is room for
+            put(node, f"x{i}", bytes(2 << 20))
+        names = [f"x{i}" for i in range(60)]
+        listed = penstock("--url", node.tcp, "ls").stdout.decode().split()
+        assert 0 < len(listed) < 60
+        there = [ROUTED if name in listed else MISS for name in names]
+        wait_until("what was evicted is known", lambda: m.statuses(*names) == there)
+
+
+def test_killed_node_is_reaped(tmp_path: pathlib.Path) -> None:
+    with master(tmp_path) as m, member(m) as one, member(m) as two:
+        m.has(2)
+        put(one, "one")
+        put(two, "two")
+        wait_until("both located", lambda: m.statuses("one", "two") == [ROUTED, ROUTED])
+        one.kill()
+        wait_until("one is gone", lambda: len(m.members()) == 1)
+        assert m.statuses("one", "two") == [MISS, ROUTED]
+        assert m.figures()["deaths"] == 1
+        assert m.members()[0]["address"] == f"127.0.0.1:{two.ports()[0]}"
+
+
+def test_two_nodes_with_one_id(tmp_path: pathlib.Path) -> None:
+    name = tmp_path / "id"
+    with master(tmp_path) as m, member(m, f"--node-id={name}") as one:
+        m.has(1)
+        digits = name.read_text().strip()
+        assert m.members()[0]["id"] == digits
+        with member(m, f"--node-id={digits}") as two:
+            two.wait_for(f"the id is a living node's, at 127.0.0.1:{one.ports()[0]}")
+            assert m.figures()["refused_twice"] > 0 and len(m.members()) == 1
+            one.kill()
+            two.wait_for("joined as member")
+            m.has(1)
+            assert m.members()[0]["address"] == f"127.0.0.1:{two.ports()[0]}"
+
+
+def test_wrong_secret(tmp_path: pathlib.Path) -> None:
+    for name in ("right", "wrong"):
+        (tmp_path / name).write_text(f"{name} secret of the pool\n")
+        (tmp_path / name).chmod(0o600)
+    with master(tmp_path, f"--secret-file={tmp_path}/right") as m, member(m, f"--secret-file={tmp_path}/wrong") as node:
+        node.wait_for(f"pool: master {m.address}: ")
+        assert "secret" in node.log().rpartition("pool: master")[2]
+        m.node.wait_for("secret")
+        with member(m, f"--secret-file={tmp_path}/right") as good:
+            good.wait_for("joined as member")
+            assert len(m.ask("view", secret=f"{tmp_path}/right")["members"]) == 1
+
+
+def test_wrong_heartbeats(tmp_path: pathlib.Path) -> None:
+    with master(tmp_path) as m, member(m) as node:
+        m.has(1)
+        put(node, "k")
+        wait_until("located", lambda: m.statuses("k") == [ROUTED])
+        who, epoch = m.members()[0]["member"], m.members()[0]["epoch"]
+        assert m.ask("beat", who, epoch, 1, 0)["result"] == -errno.EALREADY
+        assert m.ask("beat", who, epoch + 1, 1000, 0)["result"] == -errno.ESTALE
+        assert m.ask("beat", 5000, epoch, 1, 0)["result"] == -errno.ESTALE
+        assert m.ask("raw", HEARTBEAT, 50000)["result"] == -errno.EINVAL
+        assert m.ask("raw", HEARTBEAT, 3)["result"] == -errno.EINVAL
+        assert m.ask("raw", 95, 3)["result"] == -errno.EOPNOTSUPP
+        figures = m.figures()
+        assert (figures["heartbeats_past"], figures["heartbeats_stale"], figures["malformed"]) == (1, 2, 2)
+        assert figures["gaps"] == 0
+        said = m.ask("beat", who, epoch, 1 << 40, 0)
+        assert said["result"] == -errno.EILSEQ and said["sync"] == 1
+        assert m.figures()["gaps"] == 1 and m.statuses("k") == [ROUTED]
+
+
+def test_master_comes_back(tmp_path: pathlib.Path) -> None:
+    with master(tmp_path) as m, member(m) as one, member(m) as two:
+        m.has(2)
+        put(one, "one")
+        put(two, "two")
+        wait_until("both located", lambda: m.statuses("one", "two") == [ROUTED, ROUTED])
+        before = m.ask("view")
+        m.node.kill()
+        put(one, "meanwhile")
+        m.back()
+        assert [e["epoch"] for e in m.members()] == [e["epoch"] for e in before["members"]]
+        wait_until("all located", lambda: m.statuses("one", "two", "meanwhile", "never") == [ROUTED, ROUTED, ROUTED, MISS])
+        after = m.ask("view")
+        assert after["members"] == before["members"] and after["term"] == before["term"] + 1
+        assert one.log().count("joined") == two.log().count("joined") == 1
+        m.node.process.send_signal(signal.SIGKILL)
+        m.node.wait()
+        one.kill()
+        m.back()  # until it may be dead, what is not found may be its
+        assert m.statuses("two") in ([INCOMPLETE], [ROUTED])
+        wait_until("one is gone", lambda: len(m.members()) == 1)
+        wait_until("two has reported", lambda: m.statuses("one", "two") == [MISS, ROUTED])
+
+
+def test_view_is_one_masters(tmp_path: pathlib.Path) -> None:
+    with master(tmp_path) as m:
+        code, log = support.fails_to_start("--role=master", "--listen=127.0.0.1:0", f"--view={m.view_file}")
+        assert code == 1 and f"in use by process {m.node.pid}" in log, log
+        m.node.stop()
+    stored = m.view_file.read_bytes()
+    for damaged, why in ((b"something else", "damaged, or not a pool's view"), (stored[:-1], "damaged"),
+                         (stored[:4] + b"\xff\x7f" + stored[6:], "format"), (b"", "not a pool's view")):
+        m.view_file.write_bytes(damaged)
+        code, log = support.fails_to_start("--role=master", "--listen=127.0.0.1:0", f"--view={m.view_file}")
+        assert code == 1 and why in log, log
+        assert m.view_file.read_bytes() == damaged
+    code, log = support.fails_to_start("--role=master", "--listen=127.0.0.1:0")
+    assert code == 2 and "set view" in log
+    code, log = support.fails_to_start("--role=servant", "--listen=127.0.0.1:0")
+    assert code == 2 and "'servant' is not 'master'" in log
+
+
+def test_a_node_is_no_master() -> None:
+    with start_node("--listen=127.0.0.1:0", "--dram=16M") as plain:
+        address = f"127.0.0.1:{plain.ports()[0]}"
+        with start_node("--listen=127.0.0.1:0", "--dram=16M", f"--master={address}", listeners=2) as node:
+            node.wait_for(f"pool: master {address}: not a master of this version")
+            put(node, "k")  # it serves all the same
+            node.stop()
+        assert "pool" not in json.loads(penstock("--url", plain.tcp, "stat", "--json").stdout)
+
+
+def test_previous_version_is_no_master(previous: pathlib.Path) -> None:  # noqa: F811
+    with subprocess.Popen([previous / "penstockd", "--listen=127.0.0.1:0", "--dram=16M"], stderr=subprocess.PIPE, text=True,
+                          env=support.clean_environment()) as process:
+        try:
+            assert process.stderr
+            address = next(line for line in process.stderr if "listening on" in line).split("on ")[1].split(",")[0]
+            with start_node("--listen=127.0.0.1:0", "--dram=16M", f"--master={address}", listeners=2) as node:
+                node.wait_for(f"pool: master {address}: not a master of this version")
+        finally:
+            process.kill()
+
+
+def test_end_without_a_master(tmp_path: pathlib.Path) -> None:
+    """A node ends although its master is stopped, gone, or never was."""
+    with master(tmp_path) as m, member(m, "--shutdown-ms=300") as one, member(m, "--shutdown-ms=300") as two:
+        m.has(2)
+        with m.node.stopped():
+            one.stop()
+        m.node.kill()
+        two.stop()
+    with start_node("--listen=127.0.0.1:0", "--dram=16M", f"--master={m.address}", listeners=2) as node:
+        node.wait_for(f"pool: master {m.address}: ")
+        put(node, "k")
+        node.stop()
+
+
+def test_the_next_master(tmp_path: pathlib.Path) -> None:
+    """Of several masters the one that is there is found."""
+    with master(tmp_path) as m:
+        with start_node("--listen=127.0.0.1:0", "--dram=16M", "--master=127.0.0.1:1", f"--master={m.address}",
+                        listeners=2) as node:
+            node.wait_for("joined as member")
+            m.has(1)
+
+
+def test_blocks_of_engines(tmp_path: pathlib.Path) -> None:
+    with master(tmp_path) as m, member(m) as one, member(m) as two:
+        m.has(2)
+        ids = [next(e["id"] for e in m.members() if e["address"].endswith(f":{n.ports()[0]}")) for n in (one, two)]
+        unknown, hbm, dram = 0, 1, 2
+        of_hashes, of_tier, of_node = 0, 1, 2
+
+        def match(*hashes: str) -> dict[str, tuple[int, list[int]]]:
+            return {e["id"]: (e["count"], e["tiers"]) for e in m.ask("match", *hashes)["nodes"]}
+
+        assert m.ask("report", ids[0], hbm, 0, "a", "b")["result"] == 0
+        assert m.ask("report", ids[0], dram, 0, "b", "c")["result"] == 0
+        assert m.ask("report", ids[0], unknown, 0, "b", "d")["result"] == 0
+        assert m.ask("report", ids[1], dram, 0, "a")["result"] == 0
+        assert m.ask("report", "00" * 16, dram, 0, "a")["result"] == -errno.ESTALE
+        assert match("a", "b", "c", "d") == {ids[0]: (4, [8, 3, 6, 0]), ids[1]: (1, [0, 0, 1, 0])}
+        assert match("none") == {}
+        assert m.ask("hits", "a", "c", "none")["hits"] == [1, 1, 0]
+        assert m.ask("revoke", ids[0], hbm, of_hashes, "b", "none")["generation"] == 1
+        assert match("a", "b")[ids[0]] == (2, [0, 1, 2, 0])
+        assert m.ask("revoke", ids[0], dram, of_tier)["generation"] == 2
+        assert match("a", "b", "c")[ids[0]] == (2, [2, 1, 0, 0])
+        assert m.ask("revoke", ids[0], 0, of_node)["generation"] == 3
+        assert match("a", "b", "c", "d") == {ids[1]: (1, [0, 0, 1, 0])}
+        two.stop()
+        wait_until("its blocks went with it", lambda: match("a") == {})
+        assert m.figures()["blocks"] == 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(pytest.main([__file__]))
