@@ -228,6 +228,7 @@ static int view_op(struct pst_local *l, uint32_t number, const struct pst_lookup
         pst_shard_count_read(shard, record != NULL);
     if (r != 0)
         return r;
+    pst_assert(record);
     *out = (struct pst_wire_view){.handle = (uintptr_t)record, .value_bytes = record->value_bytes};
     for (; at < record->value_bytes; at += piece.iov_len) {
         if (out->piece_count == room)

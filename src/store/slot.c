@@ -308,6 +308,7 @@ static void add_run(const struct pst_shard *s, struct pst_slot *slot, struct pst
 {
     struct pst_run *last = slot->run_count ? &slot->runs[slot->run_count - 1] : NULL;
 
+    pst_assert(slot->runs && slot->run_count < slot->run_room);
     if (last && last->page + last->count == run.page && run.page % s->store->arenas.arena_pages)
         last->count += run.count;
     else
