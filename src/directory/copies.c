@@ -4,10 +4,7 @@
  */
 #include "directory/directory_priv.h"
 
-enum {
-    DEALT_PER_TICK = 512,  /* slots */
-    WANTS_LOOKED_AT = 512, /* slots, in one heartbeat */
-};
+enum { DEALT_PER_TICK = 512 }; /* slots */
 
 /* A copy that may take over: its node is there, as far as one can know. */
 static bool is_fresh(const struct pst_directory *d, uint16_t member, uint64_t now_ns)
@@ -283,12 +280,13 @@ int pst_directory_change_copy(struct pst_directory *d, const struct pst_copy_req
     at = pst_view_copy_at(&next, request->copy);
     if (!member_stays(d, request->member) || d->members[request->member].epoch != request->epoch ||
         next.epoch != request->slot_epoch || next.state != PST_VIEW_SERVED ||
-        next.copies[0] != request->member || (request->change == PST_COPY_DROP) != (at > 0)) {
+        next.copies[0] != request->member || (request->change == PST_COPY_JOIN && at >= 0)) {
         d->counters.slot_requests_stale++;
         return -ESTALE;
     }
     if (request->change == PST_COPY_DROP) {
-        take_out(&next, at);
+        if (at > 0)
+            take_out(&next, at);
     } else {
         if (next.copy_count == PST_VIEW_COPIES_MAX)
             return -EINVAL;
@@ -307,7 +305,7 @@ void copies_wanted(struct pst_directory *d, uint16_t member, uint64_t now_ns,
     uint32_t replicas = pst_view_replicas(d->view), searches = PST_WANTS_MAX;
     struct member *m = &d->members[member];
 
-    for (uint32_t i = 0; i < WANTS_LOOKED_AT && searches > 0; i++) {
+    for (uint32_t i = 0; i < PST_SLOTS && searches > 0; i++) {
         uint32_t number = m->want_at++ % PST_SLOTS;
         const struct pst_view_slot *slot = &d->view->slots[number];
         uint16_t copy;

@@ -151,7 +151,7 @@ static int open_views(struct pst_directory *d, struct pst_bytes stored, uint64_t
     if (r < 0)
         return r;
     pst_view_copy(d->draft, d->view);
-    d->term = ++directory_draft(d)->term;
+    directory_draft(d)->term++;
     return 0;
 }
 

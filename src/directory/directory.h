@@ -125,7 +125,8 @@ struct pst_register {
     struct pst_id id, host;
     uint64_t start; /* drawn by the process: asking again is not another node */
     uint64_t page_bytes;
-    bool kept;           /* it still has every value that it acknowledged in its last membership */
+    uint64_t
+        kept_epoch; /* a membership: of all that it acknowledged in that one, it has lost nothing; or 0 */
     const char *address; /* texts: shorter than the view's bounds */
     const char *unix_path;
     const char *tags;
@@ -145,7 +146,8 @@ struct pst_registered {
  */
 int pst_directory_register(struct pst_directory *d, const struct pst_register *message, uint64_t now_ns,
                            struct pst_registered *out);
-/* A node leaves and serves no more. Return: 0 (@version: answer then), -ESTALE. */
+/* A node leaves and serves no more: it has dropped its lease, and registers with another @start when it comes
+ * back, since this may be heard late. Return: 0 (@version: answer then), -ESTALE. */
 int pst_directory_unregister(struct pst_directory *d, uint16_t member, uint64_t epoch, uint64_t now_ns,
                              uint64_t *version);
 /* A client could not reach it: no new keys for a while, and last among places to read from. -ESTALE. */
@@ -170,7 +172,7 @@ enum pst_heartbeat_flag {
 
 enum {
     PST_HEARTBEAT_EVENTS_MAX = 2048,
-    PST_WANTS_MAX = 16,
+    PST_WANTS_MAX = 256,
     PST_DIRECTORY_BATCH_MAX = 256,
 };
 
@@ -200,7 +202,8 @@ struct pst_heartbeat_answer {
     uint64_t sequence_next; /* that is taken; 0: only one with BEGIN is */
     bool sync;              /* report in full: what is known may not be what is there */
     uint64_t lease_ms;      /* from the sending on; 0: none for now */
-    uint64_t version;       /* of the view in effect: the lease needs it */
+    uint64_t lease_version; /* of the view that the lease needs: the last that took a slot from the node */
+    uint64_t version;       /* of the view in effect */
     uint64_t term;
     uint32_t want_count;
     struct pst_want wants[PST_WANTS_MAX];
@@ -221,7 +224,9 @@ void pst_directory_tick(struct pst_directory *d, uint64_t now_ns);
 /* ---- slots ---- */
 
 enum pst_copy_change {
-    PST_COPY_DROP, /* the copy does not answer: acknowledge without it from the new epoch on */
+    /* The copy does not answer: acknowledge without it from the new epoch on. One that was asked to join and
+     * may not have is dropped as well: the new epoch sees to it that it never will by the old request. */
+    PST_COPY_DROP,
     PST_COPY_JOIN, /* the copy has all; the primary already waits for it before it acknowledges */
 };
 

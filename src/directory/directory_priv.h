@@ -19,7 +19,7 @@ struct member {
     uint64_t joined_ns; /* 0: so long ago that it is warm */
     uint64_t suspect_until_ns;
     uint64_t sequence_next; /* 0: only a full report is taken */
-    uint64_t lease_version; /* no lease before this view, which takes slots from it, is in effect */
+    uint64_t lease_version; /* no lease before this view is in effect, and none by one before it */
     uint32_t want_at;       /* the slot to look at next for missing copies */
     bool synced;            /* it has reported in full */
     bool filling;           /* it is about to */
@@ -50,7 +50,6 @@ struct pst_directory {
     bool storing_now;
     struct pst_directory_settings settings;
     uint64_t dice;
-    uint64_t term;                           /* of this directory; until it is stored, there are no leases */
     uint64_t reap_ns;                        /* when to look for silent members */
     struct pst_view *view, *storing, *draft; /* in effect; on its way to become so; the next one */
     struct pst_keys *keys;

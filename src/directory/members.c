@@ -43,7 +43,7 @@ void members_follow_view(struct pst_directory *d, uint64_t now_ns)
             continue;
         if (m->epoch)
             pst_keys_forget(d->keys, (uint16_t)i);
-        /* What the draft takes from it already, it must not serve by the view in effect. */
+        /* What the draft takes from it already, or a directory before this one has, it must not serve. */
         *m = (struct member){
             .epoch = epoch, .heard_ns = now_ns, .joined_ns = now_ns, .lease_version = d->draft->version};
     }
@@ -154,7 +154,8 @@ int pst_directory_register(struct pst_directory *d, const struct pst_register *m
     if (r < 0)
         return r;
     if (r != PST_ALREADY) {
-        copies_return(d, number, message->kept, now_ns);
+        /* One that began empty, and was never a member since, does not know the epoch. */
+        copies_return(d, number, message->kept_epoch == d->draft->members[number].epoch, now_ns);
         write_member(d, number, message);
     }
     *out = (struct pst_registered){.member = number,
@@ -283,7 +284,8 @@ int pst_directory_heartbeat(struct pst_directory *d, const struct pst_heartbeat 
     take_tiers(m, message);
     answer->sequence_next = m->sequence_next;
     answer->sync = r < 0;
-    if (m->lease_version <= d->view->version && d->term == d->view->term)
+    answer->lease_version = m->lease_version;
+    if (m->lease_version <= d->view->version)
         answer->lease_ms = d->settings.lease_ms;
     copies_wanted(d, message->member, now_ns, answer);
     return r;

@@ -1,14 +1,12 @@
 /* report.c: events in a ring, and the one message that is underway. */
 #include "directory/report.h"
 
-enum {
-    REPORT_MAGIC = 0x2b90e6f3,
-    WALK_EVENTS_MIN = PST_HEARTBEAT_EVENTS_MAX / 2, /* of a message, so that a full report ends */
-};
+enum { REPORT_MAGIC = 0x2b90e6f3 };
 
 struct pst_report {
     uint32_t magic;
     uint32_t first, count, max; /* of the ring */
+    uint32_t message_max;
     pst_report_walk walk;
     void *ctx;
     uint64_t sent_ns;
@@ -20,15 +18,17 @@ struct pst_report {
     struct pst_event ring[];
 };
 
-int pst_report_open(uint32_t events_max, pst_report_walk walk, void *ctx, struct pst_report **out)
+int pst_report_open(uint32_t events_max, uint32_t message_max, pst_report_walk walk, void *ctx,
+                    struct pst_report **out)
 {
     struct pst_report *report = calloc(1, sizeof(*report) + events_max * sizeof(report->ring[0]));
 
-    pst_assert(events_max > 0);
+    pst_assert(events_max > 0 && message_max > 1 && message_max <= PST_HEARTBEAT_EVENTS_MAX);
     if (!report)
         return -ENOMEM;
     report->magic = REPORT_MAGIC;
     report->max = events_max;
+    report->message_max = message_max;
     report->walk = walk;
     report->ctx = ctx;
     *out = report;
@@ -45,7 +45,8 @@ struct pst_report *pst_report_close(struct pst_report *report)
 void pst_report_join(struct pst_report *report, uint16_t member, uint64_t epoch)
 {
     pst_assert(report->magic == REPORT_MAGIC && epoch > 0);
-    report->message = (struct pst_heartbeat){.member = member, .epoch = epoch};
+    if (report->message.epoch != epoch) /* else it was told twice, and its heartbeats count on */
+        report->message = (struct pst_heartbeat){.member = member, .epoch = epoch};
     report->underway = report->walking = false;
     report->sync = true;
 }
@@ -79,7 +80,7 @@ static void take_ring(struct pst_report *report, uint32_t room)
 
 static void take_walk(struct pst_report *report, bool again)
 {
-    uint32_t room = PST_HEARTBEAT_EVENTS_MAX - report->message.event_count;
+    uint32_t room = report->message_max - report->message.event_count;
     uint32_t count = report->walk(report->ctx, again, report->events + report->message.event_count, room);
 
     pst_assert(count <= room);
@@ -106,7 +107,8 @@ const struct pst_heartbeat *pst_report_next(struct pst_report *report,
             report->count = 0;
         report->sync = false;
         report->walking |= again;
-        take_ring(report, PST_HEARTBEAT_EVENTS_MAX - (report->walking ? WALK_EVENTS_MIN : 0));
+        /* Half of a message is the walk's, so that a full report ends. */
+        take_ring(report, report->walking ? report->message_max / 2 : report->message_max);
         if (report->walking)
             take_walk(report, again);
         report->sent_ns = now_ns;
@@ -125,7 +127,10 @@ int pst_report_answered(struct pst_report *report, uint64_t sequence, int result
     report->underway = false;
     if (result == -ESTALE)
         return -ESTALE;
+    /* From the past, and not the answer to this one that was lost: another has spoken in this name. */
+    report->sync |= result == -EALREADY && answer->sequence_next != sequence + 1;
     report->sync |= answer->sync || result == -EINVAL;
+    report->message.sequence = pst_max(sequence + 1, answer->sequence_next) - 1;
     return 0;
 }
 

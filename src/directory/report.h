@@ -18,8 +18,10 @@ struct pst_report;
  */
 typedef uint32_t (*pst_report_walk)(void *ctx, bool again, struct pst_event *to, uint32_t room);
 
-/* Return: 0 or -ENOMEM. */
-int pst_report_open(uint32_t events_max, pst_report_walk walk, void *ctx, struct pst_report **out);
+/* @events_max: in the queue; @message_max: in one message, up to PST_HEARTBEAT_EVENTS_MAX. Return: 0 or
+ * -ENOMEM. */
+int pst_report_open(uint32_t events_max, uint32_t message_max, pst_report_walk walk, void *ctx,
+                    struct pst_report **out);
 struct pst_report *pst_report_close(struct pst_report *report);
 
 /* A membership begins: with a full report. */

@@ -73,14 +73,14 @@ static void rig_tick(struct rig *rig)
     rig_store(rig);
 }
 
-static int rig_register(struct rig *rig, uint8_t id, uint8_t host, uint64_t start, bool kept,
+static int rig_register(struct rig *rig, uint8_t id, uint8_t host, uint64_t start, uint64_t kept_epoch,
                         struct pst_registered *out)
 {
     struct pst_register message = {.id = {{id}},
                                    .host = {{host}},
                                    .start = start,
                                    .page_bytes = 2 << 20,
-                                   .kept = kept,
+                                   .kept_epoch = kept_epoch,
                                    .address = "127.0.0.1:7000",
                                    .unix_path = "",
                                    .tags = ""};
@@ -111,7 +111,7 @@ static struct rig_node rig_join(struct rig *rig, uint8_t id, uint8_t host)
 {
     struct pst_registered out;
 
-    assert_int_equal(rig_register(rig, id, host, rig->now_ns + id, false, &out), 0);
+    assert_int_equal(rig_register(rig, id, host, rig->now_ns + id, 0, &out), 0);
     rig_store(rig);
     rig->sequences[out.member] = 0;
     assert_int_equal(rig_beat(rig, (struct rig_node){out.member, out.epoch}, RIG_FULL, NULL, 0, NULL), 0);

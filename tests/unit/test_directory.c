@@ -32,18 +32,18 @@ static void an_id_belongs_to_one_living_process(void **state)
     struct pst_registered first, again, second;
 
     (void)state;
-    assert_int_equal(rig_register(rig, 1, 1, 100, false, &first), 0);
-    assert_int_equal(rig_register(rig, 1, 1, 200, false, &second), -EAGAIN); /* the first is not stored yet */
+    assert_int_equal(rig_register(rig, 1, 1, 100, 0, &first), 0);
+    assert_int_equal(rig_register(rig, 1, 1, 200, 0, &second), -EAGAIN); /* the first is not stored yet */
     rig_store(rig);
-    assert_int_equal(rig_register(rig, 1, 1, 100, false, &again), 0); /* its answer was lost */
+    assert_int_equal(rig_register(rig, 1, 1, 100, 0, &again), 0); /* its answer was lost */
     assert_int_equal(again.epoch, first.epoch);
-    assert_int_equal(rig_register(rig, 1, 1, 200, false, &second), -EEXIST);
+    assert_int_equal(rig_register(rig, 1, 1, 200, 0, &second), -EEXIST);
     assert_string_equal(second.holder->address, "127.0.0.1:7000");
     assert_int_equal(counted(rig)->refused_twice, 1);
     rig->now_ns += 4000 * RIG_MS - 1; /* the lease and a second */
-    assert_int_equal(rig_register(rig, 1, 1, 200, false, &second), -EEXIST);
+    assert_int_equal(rig_register(rig, 1, 1, 200, 0, &second), -EEXIST);
     rig->now_ns++;
-    assert_int_equal(rig_register(rig, 1, 1, 200, false, &second), 0);
+    assert_int_equal(rig_register(rig, 1, 1, 200, 0, &second), 0);
     assert_true(second.epoch > first.epoch);
     assert_int_equal(second.member, first.member);
     rig_store(rig);
@@ -62,14 +62,14 @@ static void nobody_hears_of_what_is_not_stored(void **state)
     uint64_t version;
 
     (void)state;
-    assert_int_equal(rig_register(rig, 1, 1, 100, false, &out), 0);
+    assert_int_equal(rig_register(rig, 1, 1, 100, 0, &out), 0);
     assert_int_equal(pst_directory_view(rig->d)->version, 0);
     assert_int_equal(out.version, 1);
     assert_int_equal(rig_beat(rig, (struct rig_node){out.member, out.epoch}, RIG_FULL, NULL, 0, &answer),
                      -ESTALE);
     rig->stored_bytes = pst_directory_store_begin(rig->d, rig->stored, sizeof(rig->stored), &version);
     assert_false(pst_directory_unstored(rig->d));
-    assert_int_equal(rig_register(rig, 2, 2, 100, false, &out), 0); /* goes into the next one */
+    assert_int_equal(rig_register(rig, 2, 2, 100, 0, &out), 0); /* goes into the next one */
     assert_int_equal(out.version, 2);
     pst_directory_stored(rig->d, version, rig->now_ns);
     assert_int_equal(pst_directory_view(rig->d)->members[0].epoch, 1);
@@ -122,7 +122,7 @@ static void the_number_of_members_is_bounded(void **state)
     (void)state;
     for (uint8_t i = 0; i < RIG_MEMBERS; i++)
         rig_join(rig, i + 1, i);
-    assert_int_equal(rig_register(rig, 99, 99, 1, false, &out), -ENOSPC);
+    assert_int_equal(rig_register(rig, 99, 99, 1, 0, &out), -ENOSPC);
     rig_close(rig);
 }
 

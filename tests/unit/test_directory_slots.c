@@ -100,7 +100,7 @@ static void a_backup_takes_over_when_the_lease_is_long_over(void **state)
     pst_directory_stored(rig->d, version, rig->now_ns);
     assert_int_equal(rig_beat(rig, primary, 0, NULL, 0, &answer), 0);
     assert_int_equal(answer.lease_ms, 3000);
-    assert_int_equal(answer.version, version); /* and that view says: */
+    assert_int_equal(answer.lease_version, version); /* and that view says: */
     assert_int_equal(primary_of(rig, 7).member, before.copies[1]);
     assert_int_equal(slot_of(rig, 7)->epoch, before.epoch + 1);
     assert_int_equal(slot_of(rig, 7)->base, before.base);
@@ -141,7 +141,10 @@ static void the_primary_alone_changes_its_copies(void **state)
     third = nodes[3 - primary.member - backup.member];
     assert_int_equal(change(rig, PST_COPY_DROP, 9, epoch, backup, primary), -ESTALE);
     assert_int_equal(change(rig, PST_COPY_DROP, 9, epoch - 1, primary, backup), -ESTALE);
-    assert_int_equal(change(rig, PST_COPY_DROP, 9, epoch, primary, third), -ESTALE);
+    assert_int_equal(change(rig, PST_COPY_JOIN, 9, epoch, primary, backup), -ESTALE); /* it is a copy */
+    assert_int_equal(change(rig, PST_COPY_DROP, 9, epoch, primary, third),
+                     0); /* it is none, and will not be */
+    assert_int_equal(change(rig, PST_COPY_JOIN, 9, epoch++, primary, third), -ESTALE);
     assert_int_equal(change(rig, PST_COPY_DROP, 9, epoch, primary, primary), -EINVAL);
     assert_int_equal(change(rig, PST_COPY_DROP, 9, epoch, primary, backup), 0);
     assert_int_equal(change(rig, PST_COPY_DROP, 9, epoch, primary, backup), -ESTALE); /* done already */
@@ -178,7 +181,7 @@ static void the_last_copy_may_come_back(void **state)
     assert_int_equal(slot_of(rig, 3)->state, PST_VIEW_INCOMPLETE);
     assert_true(pst_directory_view(rig->d)->members[lost.member].gone);
     rig_restart(rig); /* the view remembers whom it waits for */
-    assert_int_equal(rig_register(rig, (uint8_t)(lost.member + 1), 1, 777, true, &out), 0);
+    assert_int_equal(rig_register(rig, (uint8_t)(lost.member + 1), 1, 777, lost.epoch, &out), 0);
     assert_int_equal(out.member, lost.member);
     rig_store(rig);
     assert_int_equal(slot_of(rig, 3)->state, PST_VIEW_SERVED);
