@@ -135,3 +135,15 @@ def test_disk_soak_holds(name: str) -> None:
 def test_disk_soak_finds_what_is_planted(name: str, fault: str) -> None:
     code, told = soak("--only", name, "--for-s", "1", "--plant", fault)
     assert code == 1 and not told["ok"] and told["violations"] >= 1, told
+
+
+def test_simulated_pool_holds() -> None:
+    code, told = soak("--only", "simulated_pool", "--for-s", "2", "--seed", "7")
+    assert code == 0 and told["ok"] and told["violations"] == 0 and told["seed"] == 7, told
+    for name in ("checked", "runs", "writes", "crashes"):
+        assert told[name] > 0, name
+
+
+def test_simulated_pool_finds_what_is_planted() -> None:
+    code, told = soak("--only", "simulated_pool", "--for-s", "4", "--plant", "hearsay")
+    assert code == 1 and not told["ok"] and told["violations"] >= 1, told

@@ -1,0 +1,47 @@
+"""tests/sim: a pool in one thread and out of one seed keeps its promises, and breaks them when a rule is broken."""
+from __future__ import annotations
+
+import json
+import pathlib
+import subprocess
+
+import pytest
+import support
+
+SIMULATOR = pathlib.Path(support.BUILD) / "tests" / "sim" / "sim_pool"
+RULES = ["no_lease", "slow_clock", "early_answer", "empty_join", "deaf_to_gaps", "hearsay"]
+
+
+def simulate(*arguments: str) -> tuple[int, list[str], dict]:
+    """Exit status, the lines and the figures of a run."""
+    done = subprocess.run([SIMULATOR, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=110,
+                          check=False, env=support.clean_environment())
+    assert done.stdout, done.stderr
+    *lines, last = done.stdout.splitlines()
+    return done.returncode, lines, json.loads(last)
+
+
+def test_promises_hold() -> None:
+    code, lines, told = simulate("--seed", "1", "--runs", "12")
+    assert code == 0 and told["violations"] == 0 and told["runs"] == 12, lines
+    for name in ("checked", "heartbeats", "writes", "reads", "puts", "crashes", "leaves", "master_crashes", "freezes", "cuts",
+                 "jumps", "slots_lost"):
+        assert told[name] > 0, name
+
+
+def test_a_large_pool_holds() -> None:
+    code, lines, told = simulate("--seed", "3", "--nodes", "1000", "--simulated-ms", "10000")
+    assert code == 0 and told["violations"] == 0 and told["heartbeats"] > 50000, lines
+
+
+def test_a_seed_replays_its_run() -> None:
+    first, again, other = (simulate("--seed", seed)[1][-1] for seed in ("77", "77", "78"))
+    assert first.startswith("digest ") and first == again and first != other
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_broken_rule_is_found(rule: str) -> None:
+    code, lines, told = simulate("--seed", "1", "--runs", "60", "--plant", rule)
+    assert code == 1 and told["violations"] > 0 and lines[0].startswith("violation: seed "), lines
+    seed = lines[0].removeprefix("violation: seed ").split()[0]
+    assert simulate("--seed", seed, "--plant", rule)[1][0] == lines[0]

@@ -1,0 +1,202 @@
+/* check.c: what must never be, and what must be when nothing has gone wrong for a while. */
+#include "sim.h"
+
+struct pst_fingerprint key_of(uint32_t key)
+{
+    return pst_fingerprint_of((struct pst_bytes){&key, sizeof(key)}, 7);
+}
+
+uint32_t holders_of(const struct sim *s, uint32_t key)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < s->node_count; i++)
+        count += s->nodes[i].held[key] != 0;
+    return count;
+}
+
+/* ---- views ---- */
+
+static void check_slot(struct sim *s, uint32_t number, const struct pst_view_slot *before,
+                       const struct pst_view_slot *after)
+{
+    if (after->epoch < before->epoch || after->base < before->base)
+        violation(s, "slot %u goes back from epoch %llu to %llu", number, (unsigned long long)before->epoch,
+                  (unsigned long long)after->epoch);
+    if (after->epoch == before->epoch && memcmp(after->copies, before->copies, sizeof(after->copies)) != 0)
+        violation(s, "slot %u has other copies in the same epoch", number);
+}
+
+static void count_loss(struct sim *s, uint32_t used, const struct pst_view_slot *before,
+                       const struct pst_view_slot *after)
+{
+    if (!after->lost || before->state == PST_VIEW_EMPTY ||
+        after->base + (after->state == PST_VIEW_EMPTY) == before->base)
+        return;
+    for (uint32_t key = 0; key < SLOT_KEYS; key++) {
+        if (s->gentle && s->floors[used][key])
+            violation(s, "slot %u is given up with what was acknowledged", used);
+        s->floors[used][key] = 0;
+    }
+    s->losses[used]++;
+    s->counts.losses++;
+}
+
+static void note_slot(struct sim *s, uint32_t used, const struct pst_view *view)
+{
+    const struct pst_view_slot *slot = &view->slots[slot_of_used(used)];
+    int nodes[PST_VIEW_COPIES_MAX];
+
+    for (int i = 0; i < PST_VIEW_COPIES_MAX; i++)
+        nodes[i] = i < slot->copy_count ? node_of_member(s, view, slot->copies[i]) : -1;
+    note(s, "version %llu: slot %u epoch %llu base %llu %s%s: %d %d %d %d", (unsigned long long)view->version,
+         used, (unsigned long long)slot->epoch, (unsigned long long)slot->base,
+         slot->state == PST_VIEW_SERVED  ? "served"
+         : slot->state == PST_VIEW_EMPTY ? "empty"
+                                         : "incomplete",
+         slot->lost ? ", lost" : "", nodes[0], nodes[1], nodes[2], nodes[3]);
+}
+
+void check_view(struct sim *s, const struct pst_view *before, const struct pst_view *after)
+{
+    s->checked++;
+    if (!before)
+        return;
+    if (after->version < before->version || after->term < before->term ||
+        after->epoch_next < before->epoch_next)
+        violation(s, "version %llu follows %llu", (unsigned long long)after->version,
+                  (unsigned long long)before->version);
+    for (uint32_t i = 0; i < after->members_max; i++)
+        if (after->members[i].epoch && before->members[i].epoch > after->members[i].epoch)
+            violation(s, "member %u goes back in its epoch", i);
+    for (uint32_t i = 0; i < PST_SLOTS; i++)
+        check_slot(s, i, &before->slots[i], &after->slots[i]);
+    for (uint32_t i = 0; i < USED; i++)
+        if (after->slots[slot_of_used(i)].epoch > before->slots[slot_of_used(i)].epoch) {
+            note_slot(s, i, after);
+            count_loss(s, i, &before->slots[slot_of_used(i)], &after->slots[slot_of_used(i)]);
+        }
+}
+
+void check_leases(struct sim *s)
+{
+    for (uint32_t used = 0; used < USED; used++) {
+        int serving = -1;
+
+        for (uint32_t i = 0; i < s->node_count; i++) {
+            if (!home_serves(s, &s->nodes[i], used))
+                continue;
+            if (serving >= 0)
+                violation(s, "nodes %d and %u both serve slot %u", serving, i, used);
+            serving = (int)i;
+        }
+        s->checked++;
+    }
+}
+
+/* All that clients use has its copies, and nothing is the matter with any node. */
+bool healthy(const struct sim *s)
+{
+    uint32_t copies = (uint32_t)pst_min(s->replicas, s->host_count);
+
+    for (uint32_t i = 0; i < s->node_count; i++) {
+        const struct node *n = &s->nodes[i];
+
+        if (!n->up || !n->epoch || s->now_ns < n->frozen_until_ns || s->now_ns < n->cut_until_ns ||
+            s->now_ns < n->peer_cut_until_ns ||
+            s->now_ns > n->granted_ns + (s->settings.heartbeat_ms + 500) * MS)
+            return false;
+    }
+    for (uint32_t i = 0; s->current && i < USED; i++) {
+        const struct pst_view_slot *slot = &s->current->view->slots[slot_of_used(i)];
+
+        if (slot->state != PST_VIEW_SERVED || slot->copy_count < copies)
+            return false;
+    }
+    return s->current && s->directory;
+}
+
+/* ---- the end ---- */
+
+/* What the directory says is what nodes hold; where it had no room for a place, at least nothing else. */
+static void check_keys(struct sim *s)
+{
+    bool complete = pst_directory_counters(s->directory)->adds_dropped == 0;
+
+    for (uint32_t key = 0; key < KEYS_MAX; key++) {
+        struct pst_fingerprint fingerprint = key_of(key);
+        struct pst_places places;
+        uint32_t holders = holders_of(s, key);
+
+        pst_directory_look_up(s->directory, &fingerprint, 1, &places);
+        if (places.count > holders || (complete && places.count < holders))
+            violation(s, "key %u is at %u nodes, and known at %u", key, holders, places.count);
+        for (uint32_t i = 0; i < places.count; i++) {
+            int number = node_of_member(s, s->current->view, places.items[i].member);
+
+            if (number < 0 || s->nodes[number].held[key] != places.items[i].generation)
+                violation(s, "key %u is not at node %d in that generation", key, number);
+        }
+        s->checked++;
+    }
+}
+
+static void check_figures(struct sim *s)
+{
+    struct pst_directory_state state;
+    uint64_t held = 0;
+
+    pst_directory_state(s->directory, master_now(s), &state);
+    for (uint32_t i = 0; i < s->node_count; i++)
+        held += s->nodes[i].held_count;
+    s->checked++;
+    if (state.members != s->node_count || state.members_reporting || state.members_suspect)
+        violation(s, "%u members, %u of them reporting, %u suspect", state.members, state.members_reporting,
+                  state.members_suspect);
+    if (state.reservations || state.reserved_bytes[PST_POOL_DRAM])
+        violation(s, "%llu reservations of %llu bytes are left", (unsigned long long)state.reservations,
+                  (unsigned long long)state.reserved_bytes[PST_POOL_DRAM]);
+    if (state.tiers[PST_POOL_DRAM].used_bytes != held * KEY_BYTES)
+        violation(s, "%llu bytes are used, and nodes hold %llu",
+                  (unsigned long long)state.tiers[PST_POOL_DRAM].used_bytes,
+                  (unsigned long long)held * KEY_BYTES);
+    if (state.entries > held || state.entries_bytes > 64 * held + (256 << 10))
+        violation(s, "%llu entries in %llu bytes for %llu keys", (unsigned long long)state.entries,
+                  (unsigned long long)state.entries_bytes, (unsigned long long)held);
+}
+
+void check_end(struct sim *s)
+{
+    if (!healthy(s)) {
+        for (uint32_t i = 0; s->current && i < USED; i++) {
+            const struct pst_view_slot *slot = &s->current->view->slots[slot_of_used(i)];
+
+            note(s, "slot %u: state %u, %u copies, epoch %llu", i, slot->state, slot->copy_count,
+                 (unsigned long long)slot->epoch);
+        }
+        violation(s, "the pool has not recovered");
+        return;
+    }
+    check_keys(s);
+    check_figures(s);
+    for (uint32_t i = 0; i < USED; i++) {
+        const struct pst_view_slot *slot = &s->current->view->slots[slot_of_used(i)];
+        int number = node_of_member(s, s->current->view, slot->copies[0]);
+
+        s->checked++;
+        if (!home_serves(s, &s->nodes[number], i))
+            violation(s,
+                      "slot %u has a primary, node %d, that does not serve: its lease ends in %.3f s and "
+                      "needs view "
+                      "%llu of term %llu; it has view %llu",
+                      i, number,
+                      ((double)s->nodes[number].lease.until_ns - (double)node_now(s, &s->nodes[number])) /
+                          1e9,
+                      (unsigned long long)s->nodes[number].lease.version,
+                      (unsigned long long)s->nodes[number].lease.term,
+                      (unsigned long long)node_view(&s->nodes[number])->version);
+        for (uint32_t key = 0; key < SLOT_KEYS; key++)
+            if (s->nodes[number].homes[i].values[key].number < s->floors[i][key])
+                violation(s, "slot %u key %u has lost what was acknowledged", i, key);
+    }
+}

@@ -1,0 +1,417 @@
+/*
+ * home.c: a node's part in the slots that clients use. A primary that begins an epoch gives its copies what
+ * it has; then it serves. A write is told to all copies, and exposed and acknowledged when all have it and
+ * the lease still holds. Who is to join gets the state while no write is underway, counts like a copy from
+ * then on, and only then is the directory asked.
+ */
+#include "sim.h"
+
+uint32_t slot_of_used(uint32_t used)
+{
+    return used * (PST_SLOTS / USED) + 5;
+}
+
+static const struct pst_view_slot *view_slot(const struct node *n, uint32_t used)
+{
+    return &node_view(n)->slots[slot_of_used(used)];
+}
+
+static bool is_primary(const struct node *n, uint32_t used)
+{
+    const struct pst_view *view = node_view(n);
+
+    return view && n->epoch && view_slot(n, used)->state == PST_VIEW_SERVED &&
+           view_slot(n, used)->copies[0] == n->member && view->members[n->member].epoch == n->epoch;
+}
+
+bool home_serves(const struct sim *s, const struct node *n, uint32_t used)
+{
+    const struct pst_view *view = node_view(n);
+
+    if (!n->up || !n->epoch || !view || s->now_ns < n->frozen_until_ns)
+        return false;
+    if (s->plant == PLANT_no_lease)
+        return is_primary(n, used);
+    return pst_lease_serve(&n->lease, view, n->member, n->epoch, slot_of_used(used), node_now(s, n)) ==
+           PST_SERVE_YES;
+}
+
+/* It has begun the epoch of its view, and its copies have what it has. */
+static bool is_ready(const struct node *n, uint32_t used)
+{
+    const struct home *home = &n->homes[used];
+
+    return home->led_epoch == view_slot(n, used)->epoch &&
+           !(home->state_busy && home->joining == PST_VIEW_NONE);
+}
+
+void home_follow_view(struct sim *s, struct node *n)
+{
+    (void)s;
+    for (uint32_t i = 0; i < USED; i++) {
+        const struct pst_view_slot *slot = view_slot(n, i);
+        struct home *home = &n->homes[i];
+
+        if (slot->base > home->data_epoch) { /* dealt out anew, to whoever: what was before is void */
+            memset(home->values, 0, sizeof(home->values));
+            home->data_epoch = slot->base;
+        }
+        if (home->led_epoch != slot->epoch) {
+            home->led_epoch = 0;
+            memset(home->pending, 0, sizeof(home->pending));
+        }
+    }
+}
+
+/* ---- messages to other nodes ---- */
+
+static void tell_member(struct sim *s, int number, uint16_t member, enum kind kind, uint32_t used,
+                        const struct message *like)
+{
+    struct node *n = &s->nodes[number];
+    const struct pst_view *view = node_view(n);
+    struct message *m;
+    int to = node_of_member(s, view, member);
+
+    if (to < 0)
+        return;
+    m = message_new(kind, number, to);
+    m->home = like->home;
+    m->session = view->members[member].epoch;
+    m->home.used = used;
+    m->home.member = n->member;
+    m->home.epoch = view_slot(n, used)->epoch;
+    send(s, m);
+}
+
+static void tell_state(struct sim *s, int number, uint32_t used)
+{
+    struct home *home = &s->nodes[number].homes[used];
+    struct message like = {.home = {.attempt = home->attempt}};
+
+    memcpy(like.home.values, home->values, sizeof(home->values));
+    for (uint32_t i = 0; i < home->waiting_count; i++)
+        tell_member(s, number, home->waiting[i], NODE_STATE, used, &like);
+}
+
+static void tell_write(struct sim *s, int number, uint32_t used, uint32_t key)
+{
+    struct pending *pending = &s->nodes[number].homes[used].pending[key];
+    struct message like = {.home = {.key = key, .values = {pending->value}}};
+
+    for (uint32_t i = 0; i < pending->waiting_count; i++)
+        tell_member(s, number, pending->waiting[i], NODE_WRITE, used, &like);
+}
+
+static void ask_change(struct sim *s, int number, uint32_t used, enum pst_copy_change change, uint16_t copy)
+{
+    struct node *n = &s->nodes[number];
+    struct message *m = message_new(TO_CHANGE, number, MASTER);
+
+    m->session = n->process;
+    m->change = (struct pst_copy_request){.member = n->member,
+                                          .epoch = n->epoch,
+                                          .change = change,
+                                          .slot = (uint16_t)slot_of_used(used),
+                                          .slot_epoch = view_slot(n, used)->epoch,
+                                          .copy = copy,
+                                          .copy_epoch = n->homes[used].joining == copy
+                                                            ? n->homes[used].joining_epoch
+                                                            : node_view(n)->members[copy].epoch};
+    s->counts.drops += change == PST_COPY_DROP;
+    s->counts.joins += change == PST_COPY_JOIN;
+    send(s, m);
+}
+
+static void strike(uint16_t *waiting, uint32_t *count, uint16_t member)
+{
+    for (uint32_t i = 0; i < *count; i++)
+        if (waiting[i] == member)
+            waiting[i--] = waiting[--*count];
+}
+
+/* ---- a primary ---- */
+
+static void begin_epoch(struct sim *s, int number, uint32_t used)
+{
+    struct node *n = &s->nodes[number];
+    const struct pst_view_slot *slot = view_slot(n, used);
+    struct home *home = &n->homes[used];
+
+    home->led_epoch = home->data_epoch = slot->epoch;
+    home->attempt++;
+    home->joining = PST_VIEW_NONE;
+    home->joined = false;
+    home->since_ns = s->now_ns;
+    memset(home->pending, 0, sizeof(home->pending));
+    home->waiting_count = s->plant == PLANT_empty_join ? 0 : slot->copy_count - 1u;
+    memcpy(home->waiting, slot->copies + 1, home->waiting_count * sizeof(uint16_t));
+    home->state_busy = home->waiting_count > 0;
+    tell_state(s, number, used);
+}
+
+static void expose(struct sim *s, int number, uint32_t used, uint32_t key)
+{
+    struct node *n = &s->nodes[number];
+    struct pending *pending = &n->homes[used].pending[key];
+    struct message *m;
+
+    if (!home_serves(s, n, used))
+        return;
+    n->homes[used].values[key] = pending->value;
+    m = message_new(TOLD_WRITE, number, pending->client);
+    m->request = pending->request;
+    m->home.values[0] = pending->value;
+    pending->busy = false;
+    send(s, m);
+}
+
+static void press_write(struct sim *s, int number, uint32_t used, uint32_t key)
+{
+    struct pending *pending = &s->nodes[number].homes[used].pending[key];
+
+    if (!pending->busy)
+        return;
+    if (pending->waiting_count == 0) {
+        expose(s, number, used, key);
+        return;
+    }
+    tell_write(s, number, used, key);
+    if (s->now_ns >= pending->since_ns + 1000 * MS)
+        ask_change(s, number, used, PST_COPY_DROP, pending->waiting[0]);
+}
+
+void home_step(struct sim *s, int number, uint32_t used)
+{
+    struct node *n = &s->nodes[number];
+    struct home *home = &n->homes[used];
+
+    if (!is_primary(n, used))
+        return;
+    if (home->led_epoch != view_slot(n, used)->epoch) {
+        begin_epoch(s, number, used);
+        return;
+    }
+    if (home->state_busy) {
+        tell_state(s, number, used);
+        if (s->now_ns < home->since_ns + 1000 * MS)
+            return;
+        if (home->joining == PST_VIEW_NONE) {
+            ask_change(s, number, used, PST_COPY_DROP, home->waiting[0]);
+        } else { /* the directory has not been asked yet */
+            home->joining = PST_VIEW_NONE;
+            home->state_busy = false;
+        }
+        return;
+    }
+    if (home->joined && s->now_ns >= home->since_ns + 500 * MS) {
+        home->since_ns = s->now_ns;
+        ask_change(s, number, used, PST_COPY_JOIN, home->joining);
+    }
+    for (uint32_t key = 0; key < SLOT_KEYS; key++)
+        press_write(s, number, used, key);
+}
+
+void home_changed(struct sim *s, int number, const struct message *m)
+{
+    (void)m;
+    if (s->nodes[number].epoch)
+        node_fetch(s, number);
+}
+
+/* ---- joins ---- */
+
+static void join_unused(struct sim *s, int number, const struct pst_want *want)
+{
+    struct node *n = &s->nodes[number];
+    struct message *m;
+
+    if (draw(s, 16) > 0) /* most slots stay as they are, so that a run is not all about them */
+        return;
+    m = message_new(TO_CHANGE, number, MASTER);
+    m->session = n->process;
+    m->change = (struct pst_copy_request){.member = n->member,
+                                          .epoch = n->epoch,
+                                          .change = PST_COPY_JOIN,
+                                          .slot = want->slot,
+                                          .slot_epoch = want->slot_epoch,
+                                          .copy = want->member,
+                                          .copy_epoch = want->member_epoch};
+    send(s, m);
+}
+
+void home_wanted(struct sim *s, int number, const struct pst_want *want)
+{
+    struct node *n = &s->nodes[number];
+    const struct pst_view *view = node_view(n);
+    uint32_t used = want->slot / (PST_SLOTS / USED);
+    struct home *home = &n->homes[used];
+
+    if (slot_of_used(used) != want->slot) {
+        join_unused(s, number, want);
+        return;
+    }
+    if (!is_primary(n, used) || !is_ready(n, used) || home->joining != PST_VIEW_NONE ||
+        home->led_epoch != want->slot_epoch || view->members[want->member].epoch != want->member_epoch)
+        return;
+    for (uint32_t key = 0; key < SLOT_KEYS; key++)
+        if (home->pending[key].busy)
+            return;
+    home->joining = want->member;
+    home->joining_epoch = want->member_epoch;
+    home->joined = s->plant == PLANT_empty_join;
+    home->attempt++;
+    home->state_busy = !home->joined;
+    home->since_ns = s->now_ns;
+    home->waiting[0] = want->member;
+    home->waiting_count = 1;
+    if (home->joined)
+        ask_change(s, number, used, PST_COPY_JOIN, home->joining);
+    else
+        tell_state(s, number, used);
+}
+
+static void take_state_taken(struct sim *s, int number, const struct message *m)
+{
+    struct node *n = &s->nodes[number];
+    struct home *home = &n->homes[m->home.used];
+
+    if (!is_primary(n, m->home.used) || home->led_epoch != m->home.epoch ||
+        home->attempt != m->home.attempt || !home->state_busy)
+        return;
+    strike(home->waiting, &home->waiting_count, m->home.member);
+    if (home->waiting_count > 0)
+        return;
+    home->state_busy = false;
+    if (home->joining == PST_VIEW_NONE)
+        return;
+    home->joined = true;
+    home->since_ns = s->now_ns;
+    ask_change(s, number, m->home.used, PST_COPY_JOIN, home->joining);
+}
+
+/* ---- a copy ---- */
+
+/* Whether a message is from the primary of the epoch that we know of. */
+static bool is_from_primary(struct sim *s, int number, const struct message *m)
+{
+    struct node *n = &s->nodes[number];
+    const struct pst_view *view = node_view(n);
+    enum pst_epoch epoch;
+
+    if (!view || m->session != n->epoch)
+        return false;
+    epoch = pst_lease_epoch(view, slot_of_used(m->home.used), m->home.epoch);
+    if (epoch == PST_EPOCH_NEW)
+        node_fetch(s, number);
+    return epoch == PST_EPOCH_SAME && view_slot(n, m->home.used)->copies[0] == m->home.member;
+}
+
+static void take_state(struct sim *s, int number, const struct message *m)
+{
+    struct home *home = &s->nodes[number].homes[m->home.used];
+
+    if (!is_from_primary(s, number, m) ||
+        (home->taken_epoch == m->home.epoch && home->taken_attempt > m->home.attempt))
+        return;
+    if (home->taken_epoch != m->home.epoch || home->taken_attempt != m->home.attempt) {
+        memcpy(home->values, m->home.values, sizeof(home->values));
+        home->data_epoch = home->taken_epoch = m->home.epoch;
+        home->taken_attempt = m->home.attempt;
+    }
+    tell_member(s, number, m->home.member, NODE_STATE_TAKEN, m->home.used, m);
+}
+
+static void take_write(struct sim *s, int number, const struct message *m)
+{
+    struct home *home = &s->nodes[number].homes[m->home.used];
+    struct value *value = &home->values[m->home.key];
+
+    if (!is_from_primary(s, number, m))
+        return;
+    if (s->plant != PLANT_empty_join && home->taken_epoch != m->home.epoch)
+        return; /* a write to what it does not have */
+    if (m->home.values[0].number > value->number)
+        *value = m->home.values[0];
+    tell_member(s, number, m->home.member, NODE_WRITTEN, m->home.used, m);
+}
+
+static void take_written(struct sim *s, int number, const struct message *m)
+{
+    struct node *n = &s->nodes[number];
+    struct pending *pending = &n->homes[m->home.used].pending[m->home.key];
+
+    if (!is_primary(n, m->home.used) || !pending->busy || pending->value.number != m->home.values[0].number)
+        return;
+    strike(pending->waiting, &pending->waiting_count, m->home.member);
+    if (pending->waiting_count == 0)
+        expose(s, number, m->home.used, m->home.key);
+}
+
+/* ---- clients ---- */
+
+static void ask_write(struct sim *s, int number, const struct message *m)
+{
+    struct node *n = &s->nodes[number];
+    struct home *home = &n->homes[m->home.used];
+    struct pending *pending = &home->pending[m->home.key];
+    const struct pst_view_slot *slot;
+
+    if (!home_serves(s, n, m->home.used) || !is_ready(n, m->home.used) || home->state_busy || pending->busy)
+        return;
+    slot = view_slot(n, m->home.used);
+    *pending = (struct pending){.busy = true,
+                                .client = m->from,
+                                .request = m->request,
+                                .value = {slot->epoch << 32 | ++home->counter, ++s->value_id},
+                                .since_ns = s->now_ns,
+                                .waiting_count = slot->copy_count - 1u};
+    memcpy(pending->waiting, slot->copies + 1, pending->waiting_count * sizeof(uint16_t));
+    if (home->joined)
+        pending->waiting[pending->waiting_count++] = home->joining;
+    tell_write(s, number, m->home.used, m->home.key);
+    if (s->plant == PLANT_early_answer)
+        pending->waiting_count = 0;
+    press_write(s, number, m->home.used, m->home.key);
+}
+
+static void ask_read(struct sim *s, int number, const struct message *m)
+{
+    struct node *n = &s->nodes[number];
+    struct message *told;
+
+    if (!home_serves(s, n, m->home.used) || !is_ready(n, m->home.used))
+        return;
+    told = message_new(TOLD_READ, number, m->from);
+    told->request = m->request;
+    told->home.values[0] = n->homes[m->home.used].values[m->home.key];
+    if (told->home.values[0].number == 0)
+        told->home.told = view_slot(n, m->home.used)->lost ? TOLD_LOST : TOLD_MISS;
+    send(s, told);
+}
+
+void home_take(struct sim *s, int number, struct message *m)
+{
+    switch (m->kind) {
+    case NODE_STATE:
+        take_state(s, number, m);
+        break;
+    case NODE_STATE_TAKEN:
+        take_state_taken(s, number, m);
+        break;
+    case NODE_WRITE:
+        take_write(s, number, m);
+        break;
+    case NODE_WRITTEN:
+        take_written(s, number, m);
+        break;
+    case ASK_WRITE:
+        ask_write(s, number, m);
+        break;
+    case ASK_READ:
+        ask_read(s, number, m);
+        break;
+    default:
+        pst_assert(!"a message for a node");
+    }
+}

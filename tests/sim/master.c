@@ -1,0 +1,240 @@
+/* master.c: what drives a directory: messages in, answers out when their view is stored, a file that is
+ * written in its own time, and sudden ends. */
+#include "sim.h"
+
+/* An answer that waits for its version. */
+struct held {
+    struct held *next;
+    uint64_t version;
+    struct message *message;
+};
+
+uint64_t master_now(const struct sim *s)
+{
+    return s->now_ns + s->master_offset_ns;
+}
+
+static void follow_disk(struct sim *s)
+{
+    const struct pst_view *stored = pst_directory_view(s->directory);
+    struct snapshot *snapshot = calloc(1, sizeof(*snapshot));
+    int r;
+
+    pst_assert(snapshot);
+    r = pst_view_open(stored->members_max, 0, &snapshot->view);
+    pst_assert(r == 0);
+    pst_view_copy(snapshot->view, stored);
+    snapshot->refs = 1;
+    check_view(s, s->current ? s->current->view : NULL, stored);
+    snapshot_drop(s->current);
+    s->current = snapshot;
+}
+
+void master_start(struct sim *s)
+{
+    uint64_t version;
+    int r;
+
+    s->master_session++;
+    s->master_offset_ns = draw(s, 1000000) * MS; /* another machine's clock */
+    r = pst_directory_open(&s->settings, (struct pst_bytes){s->disk, s->disk_bytes}, draw(s, UINT32_MAX),
+                           master_now(s), &s->directory);
+    pst_assert(r == 0);
+    note(s, "master starts with version %llu", (unsigned long long)pst_directory_view(s->directory)->version);
+    s->storing_version = 0;
+    if (s->disk_bytes == 0) {
+        r = pst_directory_place(s->directory, (struct pst_bytes){"h/", 2}, PST_PLACE_HOME, s->replicas,
+                                &version);
+        pst_assert(r == 0);
+    } else {
+        follow_disk(s);
+    }
+    timer(s, MASTER, s->master_session, MS);
+}
+
+static void let_go(struct sim *s, uint64_t version)
+{
+    struct held **link = &s->answers;
+
+    while (*link) {
+        struct held *held = *link;
+
+        if (held->version > version) {
+            link = &held->next;
+            continue;
+        }
+        *link = held->next;
+        send(s, held->message);
+        free(held);
+    }
+}
+
+void master_crash(struct sim *s)
+{
+    if (!s->directory)
+        return;
+    if (s->storing_version && draw(s, 2)) { /* it was written, and nobody learns that */
+        memcpy(s->disk, s->disk_next, s->disk_next_bytes);
+        s->disk_bytes = s->disk_next_bytes;
+        s->durable_version = s->storing_version;
+    }
+    note(s, "master crashes");
+    s->directory = pst_directory_close(s->directory);
+    s->master_session++;
+    while (s->answers) {
+        struct held *held = s->answers;
+
+        s->answers = held->next;
+        message_drop(held->message);
+        free(held);
+    }
+}
+
+/* ---- the file ---- */
+
+static void store(struct sim *s)
+{
+    struct message *done;
+
+    if (s->storing_version || !pst_directory_unstored(s->directory))
+        return;
+    s->disk_next_bytes =
+        pst_directory_store_begin(s->directory, s->disk_next, s->disk_cap, &s->storing_version);
+    if (s->plant == PLANT_hearsay)
+        let_go(s, s->storing_version);
+    done = message_new(TIMER, MASTER, MASTER);
+    done->session = s->master_session;
+    done->request = s->storing_version;
+    send_after(s, done, MS + draw(s, chance(s, 20000) ? 2000 * MS : 20 * MS));
+}
+
+static void stored(struct sim *s)
+{
+    uint64_t version = s->storing_version;
+
+    memcpy(s->disk, s->disk_next, s->disk_next_bytes);
+    s->disk_bytes = s->disk_next_bytes;
+    s->durable_version = version;
+    s->storing_version = 0;
+    pst_directory_stored(s->directory, version, master_now(s));
+    follow_disk(s);
+    let_go(s, version);
+}
+
+static void on_timer(struct sim *s, const struct message *m)
+{
+    if (m->request) {
+        stored(s);
+    } else {
+        timer(s, MASTER, s->master_session, 20 * MS);
+        if (s->now_ns >= s->tick_ns) {
+            pst_directory_tick(s->directory, master_now(s));
+            s->tick_ns = s->now_ns + 100 * MS + draw(s, 150 * MS);
+        }
+    }
+    store(s);
+}
+
+/* ---- messages ---- */
+
+static struct message *answer_to(const struct message *m, enum kind kind, int result)
+{
+    struct message *answer = message_new(kind, MASTER, m->from);
+
+    answer->session = m->session;
+    answer->request = m->request;
+    answer->result = result;
+    return answer;
+}
+
+static void send_when_stored(struct sim *s, struct message *answer, uint64_t version)
+{
+    struct held *held;
+
+    if (pst_directory_view(s->directory)->version >= version) {
+        send(s, answer);
+        return;
+    }
+    held = calloc(1, sizeof(*held));
+    pst_assert(held);
+    *held = (struct held){s->answers, version, answer};
+    s->answers = held;
+}
+
+static void take_register(struct sim *s, const struct message *m)
+{
+    struct pst_registered out = {.version = 0};
+    int r = pst_directory_register(s->directory, &m->registration, master_now(s), &out);
+    struct message *answer = answer_to(m, IS_REGISTERED, r);
+
+    answer->registered = out;
+    send_when_stored(s, answer, r == 0 ? out.version : 0);
+}
+
+static void take_heartbeat(struct sim *s, const struct message *m)
+{
+    struct message *answer = answer_to(m, IS_BEAT, 0);
+
+    answer->beat.sequence = m->heartbeat.sequence;
+    answer->result =
+        pst_directory_heartbeat(s->directory, &m->heartbeat, master_now(s), &answer->beat.answer);
+    s->counts.beats++;
+    send(s, answer);
+}
+
+static void take_change(struct sim *s, const struct message *m)
+{
+    uint64_t version = 0;
+    int r = pst_directory_change_copy(s->directory, &m->change, &version);
+    struct message *answer = answer_to(m, IS_CHANGED, r);
+
+    answer->change = m->change;
+    send_when_stored(s, answer, version);
+}
+
+static void take_route(struct sim *s, const struct message *m)
+{
+    struct pst_caller caller = {{{(uint8_t)draw(s, 255)}}};
+    struct message *answer = answer_to(m, m->kind == TO_ROUTE_PUT ? IS_ROUTED : IS_FOUND, 0);
+
+    answer->any.key = m->any.key;
+    if (m->kind == TO_ROUTE_PUT)
+        pst_directory_route_put(s->directory, &caller, &m->any.put, 1, master_now(s), &answer->any.route);
+    else
+        pst_directory_route_get(s->directory, &caller, &m->any.put.key, 1, master_now(s), &answer->any.route);
+    answer->snapshot = snapshot_ref(s->current);
+    send(s, answer);
+}
+
+void master_take(struct sim *s, struct message *m)
+{
+    if (!s->directory) {
+        if (m->kind == TIMER && m->session == s->master_session)
+            master_start(s);
+        return;
+    }
+    if (m->kind == TIMER) {
+        if (m->session == s->master_session)
+            on_timer(s, m);
+    } else if (m->kind == TO_REGISTER) {
+        take_register(s, m);
+    } else if (m->kind == TO_HEARTBEAT) {
+        take_heartbeat(s, m);
+    } else if (m->kind == TO_CHANGE) {
+        take_change(s, m);
+    } else if (m->kind == TO_FETCH) {
+        struct message *answer = answer_to(m, IS_VIEW, 0);
+
+        answer->snapshot = snapshot_ref(s->current);
+        send(s, answer);
+    } else if (m->kind == TO_SUSPECT) {
+        (void)pst_directory_suspect(s->directory, m->member.number, m->member.epoch, master_now(s));
+    } else if (m->kind == TO_UNREGISTER) {
+        uint64_t version;
+
+        (void)pst_directory_unregister(s->directory, m->member.number, m->member.epoch, master_now(s),
+                                       &version);
+    } else if (s->current) {
+        take_route(s, m);
+    }
+}

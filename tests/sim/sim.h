@@ -1,0 +1,278 @@
+/*
+ * sim.h: a pool in one thread and out of one seed: a directory, nodes and clients, a network that loses,
+ * delays, doubles and reorders, processes that crash, freeze and return, clocks that run and jump as they
+ * like. The directory, the nodes' reports and their leases are the product's; what is around them is drawn.
+ *
+ * world.c  time, chance, the network and the run      master.c  drives the directory, stores its view
+ * node.c   membership, heartbeats, keys anywhere      home.c    slots: primaries, backups, joins
+ * client.c what users ask for                         check.c   what must never be, and what must be in the
+ * end fault.c  what goes wrong, and when
+ */
+#ifndef PST_SIM_H
+#define PST_SIM_H
+
+#include "directory/directory.h"
+#include "directory/lease.h"
+#include "directory/report.h"
+
+#define MS 1000000ull
+
+enum {
+    USED = 16,      /* slots that clients use */
+    SLOT_KEYS = 2,  /* in each */
+    KEYS_MAX = 400, /* that may lie anywhere */
+    KEY_BYTES = 1000,
+    NODE_BYTES = 150 * KEY_BYTES,
+    CLIENTS = 12,
+    MASTER = -1,
+    REPORT_EVENTS = 12, /* a node's queue, small enough to overflow */
+    MESSAGE_EVENTS = 8,
+};
+
+/* Rules that a run breaks, so that a violation must be found. */
+#define PLANTS(X)                                                                                            \
+    X(none, "nothing")                                                                                       \
+    X(no_lease, "primaries serve without asking for their lease")                                            \
+    X(slow_clock, "clocks of nodes run at half speed")                                                       \
+    X(early_answer, "primaries acknowledge before their backups have the value")                             \
+    X(empty_join, "primaries have copies join that they did not fill")                                       \
+    X(deaf_to_gaps, "nodes do not report in full when they are asked to")                                    \
+    X(hearsay, "views are heard of before they are stored")
+
+enum plant {
+#define X(name, text) PLANT_##name,
+    PLANTS(X)
+#undef X
+        PLANT_COUNT
+};
+
+enum kind {
+    TO_REGISTER, /* to the master */
+    TO_HEARTBEAT,
+    TO_FETCH,
+    TO_CHANGE,
+    TO_ROUTE_PUT,
+    TO_ROUTE_GET,
+    TO_SUSPECT,
+    TO_UNREGISTER,
+    IS_REGISTERED, /* from it */
+    IS_BEAT,
+    IS_VIEW,
+    IS_CHANGED,
+    IS_ROUTED,
+    IS_FOUND,
+    NODE_STATE, /* between nodes, about a slot */
+    NODE_STATE_TAKEN,
+    NODE_WRITE,
+    NODE_WRITTEN,
+    ASK_WRITE, /* a client of a node */
+    ASK_READ,
+    ASK_STORE,
+    TOLD_WRITE, /* and back */
+    TOLD_READ,
+    TIMER, /* someone's own */
+    KIND_COUNT,
+};
+
+struct snapshot { /* of a view that was stored */
+    uint32_t refs;
+    struct pst_view *view;
+};
+
+struct value {
+    uint64_t number; /* epoch and counter: later writes have higher ones; 0: there is none */
+    uint64_t id;
+};
+
+enum told { TOLD_VALUE, TOLD_MISS, TOLD_LOST };
+
+struct message {
+    uint32_t refs;
+    enum kind kind;
+    int from, to;     /* nodes from 0, MASTER, clients below it */
+    uint64_t session; /* of the process or the membership that it is for; 0: whoever is there */
+    uint64_t request; /* of a client: which of its requests */
+    int result;
+    struct snapshot *snapshot;
+    struct pst_event *events;
+    union {
+        struct pst_register registration;
+        struct pst_registered registered;
+        struct pst_heartbeat heartbeat;
+        struct {
+            struct pst_heartbeat_answer answer;
+            uint64_t sequence;
+        } beat;
+        struct pst_copy_request change;
+        struct {
+            uint16_t number;
+            uint64_t epoch;
+        } member;
+        struct {
+            uint32_t used, key;
+            uint16_t member; /* who sends */
+            uint64_t epoch, attempt;
+            enum told told;
+            struct value values[SLOT_KEYS]; /* of a write: the first */
+        } home;
+        struct {
+            uint32_t key;
+            struct pst_put put;
+            struct pst_route route;
+        } any;
+    };
+};
+
+struct pending {
+    bool busy;
+    int client;
+    uint64_t request;
+    struct value value;
+    uint64_t since_ns;
+    uint32_t waiting_count;
+    uint16_t waiting[PST_VIEW_COPIES_MAX + 1];
+};
+
+/* A node's part in a slot. */
+struct home {
+    struct value values[SLOT_KEYS];
+    uint64_t data_epoch; /* of what it has */
+    uint64_t taken_epoch, taken_attempt;
+    uint64_t led_epoch; /* as primary: which it has begun */
+    uint64_t attempt, counter;
+    bool state_busy; /* state is on its way to @waiting: copies in a new epoch, or who is to join */
+    uint64_t since_ns;
+    uint32_t waiting_count;
+    uint16_t waiting[PST_VIEW_COPIES_MAX + 1];
+    uint16_t joining; /* PST_VIEW_NONE: nobody */
+    uint64_t joining_epoch;
+    bool joined; /* it has all, and the directory has been asked */
+    struct pending pending[SLOT_KEYS];
+};
+
+struct node {
+    bool up;
+    uint64_t kept_epoch;                    /* the last membership, unless its memory was lost since */
+    uint64_t restart_ns;                    /* while it is down */
+    uint64_t frozen_until_ns, cut_until_ns; /* cut off from the master */
+    uint64_t peer_cut_until_ns;             /* and from other nodes */
+    uint64_t process;                       /* which messages and timers are for */
+    uint64_t start;                         /* drawn anew by a process that has left */
+    double rate;
+    uint64_t clock_ns, clock_at_ns, jumped_back_ns;
+    uint16_t member;
+    uint64_t epoch, member_ns;
+    struct pst_lease lease;
+    struct pst_report *report;
+    uint64_t beat_ns, sent_ns; /* when the last one was sent; first, by its own clock */
+    uint64_t granted_ns;       /* when the last grant of a lease came */
+    bool hurries;
+    uint64_t fetch_ns;
+    struct snapshot *snapshot;
+    uint64_t held[KEYS_MAX]; /* generations */
+    uint32_t held_count, walk_at;
+    struct home homes[USED];
+};
+
+struct client {
+    uint64_t request, since_ns;
+    enum kind kind;
+    uint32_t used, key;
+    uint64_t floor, losses; /* when it began */
+    struct pst_fingerprint found;
+};
+
+struct sim {
+    uint64_t seed, dice, now_ns, end_ns, quiet_ns; /* from quiet_ns on nothing goes wrong any more */
+    enum plant plant;
+    bool gentle; /* one loss at a time: nothing that was acknowledged may be lost */
+    bool trace;
+    uint32_t node_count, host_count, key_count, replicas;
+    uint32_t drop_per_million, double_per_million;
+    uint64_t slow_ms; /* the longest delay */
+    struct heap *heap;
+    uint64_t digest, events;
+    struct node *nodes;
+    struct client clients[CLIENTS];
+    /* the master */
+    struct pst_directory_settings settings;
+    struct pst_directory *directory;
+    uint64_t master_offset_ns, master_session, tick_ns;
+    struct held *answers; /* until their version is stored */
+    uint8_t *disk, *disk_next;
+    size_t disk_bytes, disk_next_bytes, disk_cap;
+    uint64_t storing_version, durable_version;
+    struct snapshot *current;
+    uint64_t term;
+    /* the model */
+    uint64_t generation, value_id;
+    uint64_t floors[USED][SLOT_KEYS]; /* highest number that anyone was told */
+    uint64_t losses[USED];
+    uint64_t bases[USED];
+    uint64_t fault_ns;
+    uint64_t checked, violations;
+    struct {
+        uint64_t writes, reads, puts, crashes, leaves, master_crashes, freezes, cuts, jumps, joins, drops,
+            losses, beats;
+    } counts;
+};
+
+/* ---- world.c ---- */
+uint64_t draw(struct sim *s, uint64_t limit);
+bool chance(struct sim *s, uint32_t per_million);
+struct message *message_new(enum kind kind, int from, int to);
+void message_drop(struct message *m);
+/* Takes the message. */
+void send(struct sim *s, struct message *m);
+void send_after(struct sim *s, struct message *m, uint64_t ns);
+void timer(struct sim *s, int who, uint64_t session, uint64_t ns);
+void snapshot_drop(struct snapshot *snapshot);
+struct snapshot *snapshot_ref(struct snapshot *snapshot);
+struct sim *sim_open(uint64_t seed, uint32_t nodes, uint64_t ms, enum plant plant);
+void sim_run(struct sim *s);
+void sim_close(struct sim *s);
+void note(struct sim *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void violation(struct sim *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* ---- master.c ---- */
+void master_start(struct sim *s);
+void master_crash(struct sim *s);
+void master_take(struct sim *s, struct message *m);
+uint64_t master_now(const struct sim *s);
+
+/* ---- node.c ---- */
+void node_start(struct sim *s, int number);
+void node_crash(struct sim *s, int number, bool kept);
+void node_take(struct sim *s, int number, struct message *m);
+void node_leave(struct sim *s, int number);
+void node_close(struct node *n);
+uint64_t node_now(const struct sim *s, const struct node *n);
+const struct pst_view *node_view(const struct node *n);
+int node_of_member(const struct sim *s, const struct pst_view *view, uint16_t member);
+bool node_reaches_master(const struct sim *s, int number);
+void node_fetch(struct sim *s, int number);
+
+/* ---- home.c ---- */
+uint32_t slot_of_used(uint32_t used);
+bool home_serves(const struct sim *s, const struct node *n, uint32_t used);
+void home_follow_view(struct sim *s, struct node *n);
+void home_step(struct sim *s, int number, uint32_t used);
+void home_take(struct sim *s, int number, struct message *m);
+void home_wanted(struct sim *s, int number, const struct pst_want *want);
+void home_changed(struct sim *s, int number, const struct message *m);
+
+/* ---- client.c ---- */
+void client_take(struct sim *s, int number, struct message *m);
+
+/* ---- fault.c ---- */
+void faults_step(struct sim *s);
+
+/* ---- check.c ---- */
+struct pst_fingerprint key_of(uint32_t key);
+void check_view(struct sim *s, const struct pst_view *before, const struct pst_view *after);
+void check_leases(struct sim *s);
+void check_end(struct sim *s);
+bool healthy(const struct sim *s);
+uint32_t holders_of(const struct sim *s, uint32_t key); /* nodes that have it */
+
+#endif
