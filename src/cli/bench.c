@@ -11,7 +11,8 @@
 #include <inttypes.h>
 
 enum {
-    KEY_BYTES = 16,
+    NUMBER_BYTES = 16, /* of a key, behind its prefix */
+    KEY_BYTES_MAX = 128,
     BUFFER_BYTES_MAX = 1 << 30,
     SAMPLES_MAX = 1 << 20,
     MIX_MAX = 16,
@@ -19,7 +20,7 @@ enum {
 
 struct batch {
     struct penstock_op *ops;
-    char (*keys)[KEY_BYTES + 1];
+    char (*keys)[KEY_BYTES_MAX];
     uint64_t begun_ns;
     uint32_t left;
 };
@@ -31,6 +32,8 @@ struct bench {
     enum penstock_code code;
     uint8_t *buffer;
     uint64_t buffer_bytes, buffer_at;
+    const char *prefix;
+    uint32_t key_bytes;
     uint64_t random;
     uint64_t next_key; /* with fill: each once */
     uint64_t ops, misses, failures;
@@ -76,10 +79,13 @@ static void *next_buffer(struct bench *b, uint64_t bytes)
     return at;
 }
 
-static void print_key(char *key, uint64_t number)
+static void make_key(const struct bench *b, char *key, uint64_t number)
 {
-    for (int i = KEY_BYTES - 1; i >= 0; i--, number /= 10)
-        key[i] = (char)('0' + number % 10);
+    uint32_t begin = b->key_bytes - NUMBER_BYTES;
+
+    memcpy(key, b->prefix, begin);
+    for (uint32_t i = b->key_bytes; i > begin; number /= 10)
+        key[--i] = (char)('0' + number % 10);
 }
 
 /* ---- batches ---- */
@@ -125,8 +131,8 @@ static uint32_t begin_batch(struct bench *b, struct batch *batch)
     for (uint64_t i = 0; i < count; i++) {
         struct penstock_op *op = &batch->ops[i];
 
-        print_key(batch->keys[i], b->cli->fill ? b->next_key++ : next_random(b) % b->cli->keys);
-        penstock_prep(op, b->code, batch->keys[i], KEY_BYTES);
+        make_key(b, batch->keys[i], b->cli->fill ? b->next_key++ : next_random(b) % b->cli->keys);
+        penstock_prep(op, b->code, batch->keys[i], b->key_bytes);
         op->user = batch;
         op->bytes = b->code == PENSTOCK_STAT_KEY ? 0 : size;
         op->data = b->code == PENSTOCK_STAT_KEY ? NULL : next_buffer(b, size);
@@ -208,7 +214,7 @@ static int run_walks(struct bench *b)
 {
     uint64_t begin_ns = pst_now_ns(), end_ns = begin_ns + b->cli->seconds * 1000000000ull;
     volatile uint64_t sink = 0;
-    char key[KEY_BYTES + 1] = "";
+    char key[KEY_BYTES_MAX];
 
     pst_assert(b->cli->keys > 0 && b->code == 0);
     while (pst_now_ns() < end_ns) {
@@ -216,8 +222,8 @@ static int run_walks(struct bench *b)
         uint64_t start_ns;
         int r;
 
-        print_key(key, next_random(b) % b->cli->keys);
-        r = penstock_view(b->cli->store, key, KEY_BYTES, &view);
+        make_key(b, key, next_random(b) % b->cli->keys);
+        r = penstock_view(b->cli->store, key, b->key_bytes, &view);
         if (r)
             return r;
         for (int pass = 0; pass < 16; pass++) {
@@ -289,12 +295,12 @@ static int run_until_full(struct bench *b)
     if (make_buffer(b, mix.bytes_max) < 0)
         return pst_cli_fail(-ENOMEM);
     for (; r == 0; keys++) {
-        char key[KEY_BYTES + 1] = "";
+        char key[KEY_BYTES_MAX];
         uint64_t bytes = pick(b, &mix);
 
         pst_assert(bytes <= b->buffer_bytes);
-        print_key(key, keys);
-        r = penstock_put(b->cli->store, key, KEY_BYTES, b->buffer, bytes);
+        make_key(b, key, keys);
+        r = penstock_put(b->cli->store, key, b->key_bytes, b->buffer, bytes);
         value_bytes += r == 0 ? bytes : 0;
     }
     if (r != -ENOSPC)
@@ -364,6 +370,8 @@ static int measure(struct bench *b)
 {
     int r = parse_op(b);
 
+    if (r == 0 && b->key_bytes > KEY_BYTES_MAX)
+        r = pst_cli_usage("prefix: more than %d bytes", KEY_BYTES_MAX - NUMBER_BYTES);
     if (r)
         return r;
     if (b->cli->until_full)
@@ -390,10 +398,11 @@ static int measure(struct bench *b)
 
 int pst_cmd_bench(struct pst_cli *cli)
 {
-    struct bench b = {.cli = cli};
+    struct bench b = {.cli = cli, .prefix = cli->prefix ? cli->prefix : ""};
     int code;
 
     pst_assert(cli->store && cli->arg_count == 0);
+    b.key_bytes = (uint32_t)pst_min(strlen(b.prefix), KEY_BYTES_MAX) + NUMBER_BYTES;
     pst_random(&b.random, sizeof(b.random));
     b.random |= 1;
     code = measure(&b);

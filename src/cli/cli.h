@@ -29,7 +29,8 @@ enum pst_exit {
     X(FLAG, long_, "no", 0, 0, "", "ls: size, generation and class too")                                     \
     X(STRING, wait, "", 1, 0, "[=MS]", "get: wait for the key, MS long or as long as a call may take")       \
     X(STRING, range, "", 1, 0, "FROM:BYTES", "get: only this part of the value")                             \
-    X(STRING, prefix, "", 1, 0, "PREFIX", "rm: every key with it; put, get --files: in front of the path")   \
+    X(STRING, prefix, "", 1, 0, "PREFIX",                                                                    \
+      "rm: every key with it; put, get --files: in front of the path; bench: of its keys")                   \
     X(STRING, files, "", 1, 0, "LIST", "put, get: every file that LIST names, one path a line")              \
     X(FLAG, sha256, "no", 0, 0, "", "get --files: print digests instead of writing files")                   \
     X(FLAG, if_absent, "no", 0, 0, "", "put, load: only when there is no such key")                          \

@@ -40,7 +40,7 @@ static const struct command {
     {"follow", "SOURCE [PREFIX]", "keep the store the same as the one at SOURCE", pst_cmd_follow, 1, 2, 0, "",
      false},
     {"bench", "", "measure", pst_cmd_bench, 0, 0, 0,
-     "op size keys batch inflight seconds fill mix until_full", false},
+     "op prefix size keys batch inflight seconds fill mix until_full", false},
     {"replay", "TRACE.jsonl", "play a trace of requests for pages, and tell how many hit", pst_cmd_replay, 1,
      1, 0, "page_size policy capacity ssd ssd_capacity belady plot", true},
 };

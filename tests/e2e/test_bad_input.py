@@ -109,6 +109,7 @@ def expect(arguments: list[str | bytes], code: int, words: list[str], url: str, 
     (["put", "old", "--if-absent=perhaps"], ["if_absent: 'perhaps'"]),
     (["ping", "--json=2"], ["json: '2'"]),
     (["bench", "--op="], ["op: ''"]),
+    (["bench", "--prefix", 200 * "p"], ["prefix: ", "112"]),
     (["bench", "--op", "dance"], ["op: 'dance'"]),
     (["put", "--files="], ["files: ''"]),
     (["rm", "--prefix="], ["prefix: ''"]),
@@ -137,7 +138,7 @@ def test_usage(url: str, folder: pathlib.Path, arguments: list[str | bytes], wor
     expect(arguments, USAGE, words, url, folder)
 
 
-FLAGS = {"--long": "ls", "--wait=1": "get", "--range=0:1": "get", "--prefix=x": "rm put get", "--files=x": "put get",
+FLAGS = {"--long": "ls", "--wait=1": "get", "--range=0:1": "get", "--prefix=x": "rm put get bench", "--files=x": "put get",
          "--sha256": "get", "--if-absent": "put load", "--replace": "load", "--if-generation=1": "put rm",
          "--checksum": "put load", "--op=get": "bench", "--size=1": "bench", "--keys=1": "bench", "--batch=1": "bench",
          "--inflight=1": "bench", "--seconds=1": "bench", "--fill": "bench", "--mix=1:1": "bench", "--until-full": "bench"}

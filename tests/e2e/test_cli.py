@@ -553,6 +553,15 @@ def test_bench(cli: Cli, op: str, more: list[str]) -> None:
     assert figures["ops_per_s"] == pytest.approx(figures["ops"] / figures["seconds"], rel=0.01)
 
 
+def test_bench_prefix(cli: Cli) -> None:
+    """Two of them at one store stay apart."""
+    for prefix, size in (("a/", "1K"), ("b/", "5K")):
+        cli("bench", "--op", "put", "--fill", "--prefix", prefix, "--keys", "3", "--size", size)
+    assert cli("ls", "a/").split() == [b"a/%016d" % i for i in range(3)]
+    assert cli.json("bench", "--prefix", "a/", "--keys", "3", "--size", "1K", "--seconds", "1")["misses"] == 0
+    assert cli.json("stat", "b/%016d" % 2)["bytes"] == 5 << 10
+
+
 def test_bench_views(node: support.Node) -> None:
     cli = Cli(node.socket)
     cli("clear")
