@@ -474,7 +474,8 @@ static int open_local(struct penstock *store, const struct local_settings *setti
     struct pst_store_options options = {
         .arenas = {.bytes = settings->dram,
                    .page_bytes = settings->page_size,
-                   .arena_bytes = settings->arena_size},
+                   .arena_bytes = settings->arena_size,
+                   .prefault = settings->ssd.count > 0}, /* all of it is the disk's; huge pages if it may */
         .shard_count = (uint32_t)settings->shards,
         .watermark_percent = (uint32_t)settings->watermark,
         .cache_prefixes = (const char *const *)settings->cache.items,

@@ -312,10 +312,10 @@ static int map_all(struct pst_arenas *a)
 
 static int fill(const struct pst_arenas *a, const struct pst_arena_options *o)
 {
-    int r = o->folder && o->prefault ? pst_arenas_fill(a) : 0;
+    int r = o->prefault ? pst_arenas_fill(a) : 0;
 
     return r < 0 ? pst_fail(r, "filling arenas of %llu MiB in %s: %s", mib(a->stride * a->arena_count),
-                            o->folder, strerror(-r))
+                            o->folder ? o->folder : "memory", strerror(-r))
                  : 0;
 }
 

@@ -30,7 +30,7 @@ struct pst_arena_options {
     uint64_t bytes; /* of all arenas together; rounded down to whole pages */
     uint64_t page_bytes;
     uint64_t arena_bytes; /* of one arena; 0: as few as possible, one a NUMA node */
-    const char *folder;   /* tmpfs folder for the 0600 files; NULL: nameless memory files, not pre-faulted */
+    const char *folder;   /* tmpfs folder for the 0600 files; NULL: nameless memory files */
     const char *name; /* the files outlive the process, for the next one with this name; NULL: they do not */
     bool prefault;
 };

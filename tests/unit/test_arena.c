@@ -46,6 +46,18 @@ static struct pst_arenas open_arenas(struct pst_arena_options options)
     return a;
 }
 
+static uint64_t resident_bytes(void *base, uint64_t bytes)
+{
+    uint8_t *resident = malloc(bytes / 4096);
+    uint64_t count = 0;
+
+    assert_int_equal(mincore(base, bytes, resident), 0);
+    for (uint64_t i = 0; i < bytes / 4096; i++)
+        count += resident[i] & 1;
+    free(resident);
+    return count * 4096;
+}
+
 static void anonymous_memory(void **state)
 {
     struct pst_arenas a = open_arenas((struct pst_arena_options){
@@ -59,6 +71,7 @@ static void anonymous_memory(void **state)
     assert_int_equal((uintptr_t)a.base % (2 << 20), 0);
     assert_true(a.fds[0] >= 0);
     assert_int_equal(a.paths[0][0], 0);
+    assert_int_equal(resident_bytes(a.base, a.stride * a.arena_count), a.stride * a.arena_count);
     for (uint32_t p = 0; p < a.page_count; p++) {
         assert_int_equal(pst_offset_page(&a, pst_page_offset(&a, p)), p);
         assert_int_equal(pst_offset_page(&a, pst_page_offset(&a, p) + a.page_bytes - 1), p);
