@@ -55,7 +55,7 @@ static int call_join(struct question *q)
                                     .host = id_of(join.host),
                                     .start = join.start,
                                     .page_bytes = join.page_bytes,
-                                    .kept = join.kept,
+                                    .kept_epoch = join.kept_epoch,
                                     .address = join.address,
                                     .unix_path = join.unix_path,
                                     .tags = join.tags};
@@ -101,11 +101,12 @@ static int answer_beat(struct question *q, const struct pst_pool_heartbeat *beat
     struct pst_pool_want wants[PST_WANTS_MAX];
     struct pst_pool_beat out = {.sequence_next = said->sequence_next,
                                 .sent_ns = beat->sent_ns,
+                                .lease_version = said->lease_version,
                                 .version = said->version,
                                 .term = said->term,
                                 .lease_ms = (uint32_t)said->lease_ms,
                                 .sync = said->sync,
-                                .want_count = (uint8_t)said->want_count};
+                                .want_count = (uint16_t)said->want_count};
     uint8_t bytes[sizeof(out) + sizeof(wants)];
 
     _Static_assert((int)PST_WANTS_MAX <= (int)PST_POOL_WANT_COUNT_MAX, "wants of a heartbeat");

@@ -26,7 +26,7 @@ enum {
     RETRY_MS = 200,   /* after a master that could not be reached, or would not have us */
     SLEEP_MS = 20,    /* while an answer is awaited, so that deadlines are looked at */
     RING_MAX = 65536, /* events that wait to be told; more make a full report */
-    ANSWER_BYTES = 1024,
+    ANSWER_BYTES = 8192,
     DIGITS = 2 * PST_POOL_ID_BYTES,
 };
 
@@ -171,7 +171,7 @@ static bool join(struct pst_member *m)
     if (r == 0 && pst_pool_get((struct pst_bytes){m->answer, bytes}, &m->as, sizeof(m->as)) == 0) {
         m->joined = true;
         m->told[0] = '\0';
-        m->self.kept = 1; /* what it is asked to keep from now on it has as long as it lives */
+        m->self.kept_epoch = m->as.epoch; /* as long as it lives it has what it is asked to keep */
         pst_report_join(m->report, m->as.member, m->as.epoch);
         m->beat_ns = m->stat_ns = 0;
         snprintf(line, sizeof(line), "joined as member %u, epoch %" PRIu64, m->as.member, m->as.epoch);
@@ -505,7 +505,7 @@ int pst_member_open(const struct pst_member_settings *settings, const struct pst
     m->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     r = m->stop_fd < 0 ? -errno : read_settings(m, settings, node, fault);
     if (r == 0)
-        r = pst_report_open(RING_MAX, walk, m, &m->report);
+        r = pst_report_open(RING_MAX, PST_HEARTBEAT_EVENTS_MAX, walk, m, &m->report);
     if (r == 0)
         r = open_store(m, node, fault);
     if (r == 0) {

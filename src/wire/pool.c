@@ -8,11 +8,11 @@ struct join_fixed {
     uint8_t host[PST_POOL_ID_BYTES];
     uint64_t start;
     uint64_t page_bytes;
-    uint8_t kept;
+    uint64_t kept_epoch;
     uint8_t address_bytes, unix_bytes, tags_bytes;
-    uint32_t spare;
+    uint8_t spare[5];
 };
-_Static_assert(sizeof(struct join_fixed) == 56, "pool join");
+_Static_assert(sizeof(struct join_fixed) == 64, "pool join");
 
 _Static_assert(sizeof(struct pst_pool_heartbeat) + PST_POOL_EVENTS_MAX * PST_POOL_EVENT_BYTES <=
                    PST_WIRE_QUESTION_BYTES_MAX,
@@ -38,7 +38,8 @@ static uint8_t *put_text(uint8_t *at, const char *text, size_t cap, uint8_t *byt
 
 size_t pst_pool_put_join(uint8_t *to, const struct pst_pool_join *join)
 {
-    struct join_fixed fixed = {.start = join->start, .page_bytes = join->page_bytes, .kept = join->kept};
+    struct join_fixed fixed = {
+        .start = join->start, .page_bytes = join->page_bytes, .kept_epoch = join->kept_epoch};
     uint8_t *at = to + sizeof(fixed);
 
     memcpy(fixed.id, join->id, sizeof(fixed.id));
@@ -78,7 +79,7 @@ int pst_pool_get_join(struct pst_bytes from, struct pst_pool_join *join)
     memcpy(join->host, fixed.host, sizeof(fixed.host));
     join->start = fixed.start;
     join->page_bytes = fixed.page_bytes;
-    join->kept = fixed.kept != 0;
+    join->kept_epoch = fixed.kept_epoch;
     at = get_text(at, fixed.address_bytes, join->address, sizeof(join->address));
     at = get_text(at, fixed.unix_bytes, join->unix_path, sizeof(join->unix_path));
     at = get_text(at, fixed.tags_bytes, join->tags, sizeof(join->tags));

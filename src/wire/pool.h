@@ -31,7 +31,7 @@ enum {
     PST_POOL_TIER_COUNT = 3, /* tier 1 HBM, 2 DRAM, 3 SSD */
     PST_POOL_EVENTS_MAX = 2048,
     PST_POOL_EVENT_BYTES = 26, /* on the wire, without what is spare */
-    PST_POOL_WANT_COUNT_MAX = 16,
+    PST_POOL_WANT_COUNT_MAX = 256,
     PST_POOL_LOCATE_MAX = 256,
     PST_POOL_PLACE_MAX = 256,
     PST_POOL_ROUTE_PLACES_MAX = 6,
@@ -48,7 +48,7 @@ struct pst_pool_join {
     uint8_t host[PST_POOL_ID_BYTES];
     uint64_t start; /* drawn by the process */
     uint64_t page_bytes;
-    uint8_t kept; /* it has every value of its last membership */
+    uint64_t kept_epoch; /* a membership of which it has lost nothing that it acknowledged; or 0 */
     char address[PST_POOL_ADDRESS_BYTES];
     char unix_path[PST_POOL_ADDRESS_BYTES];
     char tags[PST_POOL_TAGS_BYTES];
@@ -111,14 +111,15 @@ _Static_assert(sizeof(struct pst_pool_want) == 24, "pool want");
 struct pst_pool_beat {
     uint64_t sequence_next; /* 0: only one with BEGIN is taken */
     uint64_t sent_ns;
+    uint64_t lease_version; /* of the view that the lease needs */
     uint64_t version, term;
     uint32_t lease_ms;
+    uint16_t want_count;
     uint8_t sync; /* report in full */
-    uint8_t want_count;
-    uint16_t spare;
+    uint8_t spare;
     /* on the wire that many wants follow */
 };
-_Static_assert(sizeof(struct pst_pool_beat) == 40, "pool beat");
+_Static_assert(sizeof(struct pst_pool_beat) == 48, "pool beat");
 
 /* Answer to a VIEW; a piece of the view's bytes follows. */
 struct pst_pool_view {

@@ -17,7 +17,7 @@ static struct pst_pool_join a_join(void)
                                   .host = {4},
                                   .start = 5,
                                   .page_bytes = 2 << 20,
-                                  .kept = 1,
+                                  .kept_epoch = 6,
                                   .address = "[::1]:7000",
                                   .unix_path = "/run/penstock.sock",
                                   .tags = "rack=7"};
@@ -109,14 +109,15 @@ static void beats(void **state)
     for (uint32_t count = 0; count <= PST_POOL_WANT_COUNT_MAX; count++) {
         size_t len;
 
-        beat.want_count = (uint8_t)count;
+        beat.want_count = (uint16_t)count;
         len = pst_pool_put_beat(bytes, &beat, in);
         assert_int_equal(pst_pool_get_beat(first(len), &read, out), 0);
         assert_memory_equal(&beat, &read, sizeof(beat));
         assert_memory_equal(in, out, count * sizeof(in[0]));
         assert_int_equal(pst_pool_get_beat(first(len - 1), &read, out), -EPROTO);
     }
-    bytes[offsetof(struct pst_pool_beat, want_count)] = PST_POOL_WANT_COUNT_MAX + 1;
+    beat.want_count = PST_POOL_WANT_COUNT_MAX + 1;
+    memcpy(bytes, &beat, sizeof(beat));
     assert_int_equal(pst_pool_get_beat(first(sizeof(beat) + sizeof(in) + sizeof(in[0])), &read, out),
                      -EPROTO);
 }
