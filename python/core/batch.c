@@ -400,6 +400,117 @@ PyObject *core_get_into_many(PyObject *self, PyObject *const *args, Py_ssize_t c
     return finish(&b, PENSTOCK_MISS, bytes_result);
 }
 
+/* ---- puts and gets by address ---- */
+
+enum { MOVE_KEYS, MOVE_PTRS, MOVE_SIZES, MOVE_DEPTHS, MOVE_PUTS };
+static struct core_call move_call = {"move_many", 5, 5, {"keys", "ptrs", "sizes", "depths", "puts"}, {NULL}};
+
+static int check_keys(const struct batch *b)
+{
+    for (size_t i = 0; i < b->count; i++) {
+        Py_ssize_t bytes = b->keys[i].len;
+
+        if (bytes > 0 && bytes <= PENSTOCK_KEY_BYTES_MAX)
+            continue;
+        PyErr_Format(PyExc_ValueError, "keys[%zu] has %zd bytes, not 1 to %d", i, bytes,
+                     PENSTOCK_KEY_BYTES_MAX);
+        return -1;
+    }
+    return 0;
+}
+
+/* The @i-th of @items, which is neither 0 nor above @max. */
+static int count_at(PyObject *items, size_t i, const char *name, uint64_t max, uint64_t *out)
+{
+    PyObject *one = item(items, i);
+
+    if (!one || core_number(one, name, max, out) < 0)
+        return -1;
+    if (*out)
+        return 0;
+    PyErr_Format(PyExc_ValueError, "%s[%zu] is %s", name, i, strcmp(name, "ptrs") == 0 ? "null" : "0");
+    return -1;
+}
+
+static int depth_at(PyObject *depths, size_t i, uint16_t *out)
+{
+    PyObject *one = item(depths, i);
+    int64_t depth;
+
+    if (!one || core_signed(one, "depths", &depth) < 0)
+        return -1;
+    *out = depth < 0 ? PENSTOCK_DEPTH_NONE : (uint16_t)depth;
+    if (depth >= -1 && depth < PENSTOCK_DEPTH_NONE)
+        return 0;
+    PyErr_Format(PyExc_ValueError, "depths[%zu] is %lld, not -1 to %d", i, (long long)depth,
+                 PENSTOCK_DEPTH_NONE - 1);
+    return -1;
+}
+
+static int add_addresses(struct batch *b, PyObject *const *given, bool puts)
+{
+    PyObject *ptrs = items_like_keys(given[MOVE_PTRS], "ptrs", b);
+    PyObject *sizes = ptrs ? items_like_keys(given[MOVE_SIZES], "sizes", b) : NULL;
+    PyObject *depths =
+        sizes && !core_absent(given[MOVE_DEPTHS]) ? items_like_keys(given[MOVE_DEPTHS], "depths", b) : NULL;
+    int r = sizes && !PyErr_Occurred() ? check_keys(b) : -1;
+
+    for (size_t i = 0; r == 0 && i < b->count; i++) {
+        struct penstock_op *op = &b->ops[i];
+        uint64_t address = 0;
+
+        r = count_at(ptrs, i, "ptrs", UINTPTR_MAX, &address);
+        if (r == 0)
+            r = count_at(sizes, i, "sizes", INT64_MAX, &op->bytes);
+        if (r == 0 && depths)
+            r = depth_at(depths, i, &op->depth);
+        op->data = (void *)(uintptr_t)address;
+        op->flags = puts ? PENSTOCK_IF_ABSENT : PENSTOCK_EXACT;
+    }
+    Py_XDECREF(ptrs);
+    Py_XDECREF(sizes);
+    Py_XDECREF(depths);
+    return r;
+}
+
+/* What is there already was put; what is not there is no failure. */
+static PyObject *moved(const struct batch *b, bool puts)
+{
+    PyObject *done = PyList_New((Py_ssize_t)b->count), *error = NULL;
+
+    for (size_t i = 0; done && i < b->count; i++) {
+        int result = b->ops[i].result;
+        bool there = result == 0 || (puts && result == PENSTOCK_EXISTS);
+
+        if (PyList_SetItem(done, (Py_ssize_t)i, PyBool_FromLong(there)) < 0)
+            Py_CLEAR(done);
+        if (done && !error && !there && result != PENSTOCK_MISS) {
+            error = core_error_of(&b->ops[i]);
+            if (!error)
+                Py_CLEAR(done);
+        }
+    }
+    if (done)
+        return Py_BuildValue("(NN)", done, error ? error : Py_NewRef(Py_None));
+    Py_XDECREF(error);
+    return NULL;
+}
+
+PyObject *core_move_many(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
+{
+    PyObject *given[CORE_ARGS_MAX], *out = NULL;
+    struct batch b;
+    bool puts;
+
+    if (core_args(&move_call, args, count, keywords, given) < 0 || core_flag(given[MOVE_PUTS], &puts) < 0 ||
+        open_with_keys(self, given[MOVE_KEYS], puts ? PENSTOCK_PUT : PENSTOCK_GET, false, &b) < 0)
+        return NULL;
+    if (add_addresses(&b, given, puts) == 0 && core_run_all(b.store, b.ops, b.count) >= 0)
+        out = moved(&b, puts);
+    batch_close(&b);
+    return out;
+}
+
 /* ---- get ---- */
 
 enum { GET_KEYS, GET_RANGES };

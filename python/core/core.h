@@ -179,6 +179,7 @@ int core_put_options(PyObject *const args[CORE_PUT_OPTIONS], struct penstock_op 
 PyObject *core_put_many(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords);
 PyObject *core_get_many(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords);
 PyObject *core_get_into_many(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords);
+PyObject *core_move_many(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords);
 PyObject *core_exists_many(PyObject *self, PyObject *keys);
 PyObject *core_delete_many(PyObject *self, PyObject *keys);
 

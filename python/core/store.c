@@ -557,6 +557,7 @@ static PyMethodDef methods[] = {
     {"get_many", CORE_FAST(core_get_many), METH_FASTCALL | METH_KEYWORDS, CORE_DOC_Store_get_many},
     {"get_into_many", CORE_FAST(core_get_into_many), METH_FASTCALL | METH_KEYWORDS,
      CORE_DOC_Store_get_into_many},
+    {"move_many", CORE_FAST(core_move_many), METH_FASTCALL | METH_KEYWORDS, CORE_DOC_Store_move_many},
     {"exists_many", core_exists_many, METH_O, CORE_DOC_Store_exists_many},
     {"delete_many", core_delete_many, METH_O, CORE_DOC_Store_delete_many},
     {"head", core_head, METH_O, CORE_DOC_Store_head},

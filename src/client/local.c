@@ -20,6 +20,7 @@ enum { TIMEOUT_MS = 10000 }; /* of a wait that names none */
     X(NUMBER, shards, "1", 1, 256, "shards", "parts that threads may use at once")                           \
     X(NUMBER, watermark, "95", 10, 100, "percent", "share of pages in use at which eviction starts")         \
     X(LIST, cache, "", 0, 0, "PREFIX", "keys with this prefix may be evicted")                               \
+    X(FLAG, cache_all, "no", 0, 0, "", "all keys may be evicted")                                            \
     X(STRING, policy, "s3fifo", 0, 0, "POLICY", "which of them go first: s3fifo, prefix, lru")               \
     X(LIST, quota, "", 0, 0, "PREFIX=BYTES", "what keys with this prefix may hold at most")                  \
     X(LIST, ttl, "", 0, 0, "PREFIX=MS", "how long values of this prefix live")                               \
@@ -469,6 +470,7 @@ const struct pst_backend pst_backend_local = {
 
 static int open_local(struct penstock *store, const struct local_settings *settings, uint32_t timeout_ms)
 {
+    static const char *const every_prefix[] = {""};
     struct pst_prefix_number quotas[PST_STRINGS_MAX], ttls[PST_STRINGS_MAX];
     char fault[PST_FAULT_BYTES];
     struct pst_store_options options = {
@@ -478,8 +480,8 @@ static int open_local(struct penstock *store, const struct local_settings *setti
                    .prefault = settings->ssd.count > 0}, /* all of it is the disk's; huge pages if it may */
         .shard_count = (uint32_t)settings->shards,
         .watermark_percent = (uint32_t)settings->watermark,
-        .cache_prefixes = (const char *const *)settings->cache.items,
-        .cache_prefix_count = settings->cache.count,
+        .cache_prefixes = settings->cache_all ? every_prefix : (const char *const *)settings->cache.items,
+        .cache_prefix_count = settings->cache_all ? 1 : settings->cache.count,
         .policy = settings->policy,
         .quotas = quotas,
         .quota_count = settings->quota.count,

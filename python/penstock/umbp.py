@@ -1,0 +1,320 @@
+"""The calls of UMBP, the pool of ROCm's mori, on a store: what was written for ``mori.umbp`` runs on this module.
+
+Memory is named by addresses: ints, of memory that outlives the call and is moved from and to as it lies there.
+"""
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeVar
+
+from .errors import Error, ForkError, Invalid, Unsupported
+from .store import Store
+
+if TYPE_CHECKING:
+    import os
+
+    from ._core import Key
+
+__all__ = ["UMBPClient", "UMBPConfig", "UMBPDistributedConfig", "UMBPDramConfig", "UMBPEvictionConfig",
+           "UMBPIoEngineConfig", "UMBPMasterClientConfig", "UMBPSsdConfig", "create_umbp_client"]
+
+T = TypeVar("T")
+
+_POLICIES = {"lru": "lru", "prefix_aware_lru": "prefix", "s3fifo": "s3fifo"}
+_MISUSE = (Invalid, Unsupported, ForkError)
+
+
+@dataclasses.dataclass(slots=True)
+class UMBPDramConfig:
+    """Memory of a store inside this process.
+
+    Attributes
+    ----------
+    capacity_bytes : int
+    high_watermark : float
+        Share of it in use at which blocks are evicted.
+    """
+
+    capacity_bytes: int = 4 << 30
+    high_watermark: float = 0.9
+
+
+@dataclasses.dataclass(slots=True)
+class UMBPSsdConfig:
+    """SSD below that memory. Unlike UMBP's it is in use only when switched on.
+
+    Attributes
+    ----------
+    enabled : bool
+    storage_dir : str
+        A folder, or several with commas between them.
+    capacity_bytes : int
+        All folders together.
+    segment_size_bytes : int
+        Of a file there.
+    """
+
+    enabled: bool = False
+    storage_dir: str = ""
+    capacity_bytes: int = 32 << 30
+    segment_size_bytes: int = 256 << 20
+
+
+@dataclasses.dataclass(slots=True)
+class UMBPEvictionConfig:
+    """Which blocks of a store inside this process go first.
+
+    Attributes
+    ----------
+    policy : str
+        ``lru``; ``prefix_aware_lru``, which has the end of a chain go before its beginning, by the depths of puts;
+        ``s3fifo``.
+    """
+
+    policy: str = "lru"
+
+
+@dataclasses.dataclass(slots=True)
+class UMBPMasterClientConfig:
+    """Where the pool is.
+
+    Attributes
+    ----------
+    master_address : str
+        ``HOST:PORT`` of the pool's master, of several with commas between them; or the URL of any store,
+        ``node+unix:///run/penstock.sock``.
+    node_id : str
+        For whom blocks are reported that an engine keeps by itself: the ``--node-id`` of a node of the pool, 32 hexadecimal digits.
+    node_address, auto_heartbeat
+        As UMBP has them, and not used: nodes are processes of their own, which tell the master.
+    """
+
+    master_address: str = ""
+    node_id: str = ""
+    node_address: str = ""
+    auto_heartbeat: bool = True
+
+
+@dataclasses.dataclass(slots=True)
+class UMBPIoEngineConfig:
+    """As UMBP has it, and not used: UCX finds its way."""
+
+    host: str = ""
+    port: int = 0
+
+
+@dataclasses.dataclass(slots=True)
+class UMBPDistributedConfig:
+    """A pool.
+
+    Attributes
+    ----------
+    master_config : UMBPMasterClientConfig
+    io_engine : UMBPIoEngineConfig
+    dram_page_size : int
+        Bytes of a page that the caller counts on; 0 takes what the nodes have (``penstockd --page-size``). Values of any size
+        fit whichever it is.
+    """
+
+    master_config: UMBPMasterClientConfig = dataclasses.field(default_factory=UMBPMasterClientConfig)
+    io_engine: UMBPIoEngineConfig = dataclasses.field(default_factory=UMBPIoEngineConfig)
+    dram_page_size: int = 2 << 20
+
+
+@dataclasses.dataclass(slots=True)
+class UMBPConfig:
+    """What a client stands on.
+
+    Attributes
+    ----------
+    dram : UMBPDramConfig
+    ssd : UMBPSsdConfig
+    eviction : UMBPEvictionConfig
+    distributed : UMBPDistributedConfig, optional
+        Without it the store is one inside this process, as the others say; with it they count for nothing.
+    """
+
+    dram: UMBPDramConfig = dataclasses.field(default_factory=UMBPDramConfig)
+    ssd: UMBPSsdConfig = dataclasses.field(default_factory=UMBPSsdConfig)
+    eviction: UMBPEvictionConfig = dataclasses.field(default_factory=UMBPEvictionConfig)
+    distributed: UMBPDistributedConfig | None = None
+
+
+def _embedded_url(config: UMBPConfig) -> str:
+    if config.eviction.policy not in _POLICIES:
+        raise ValueError(f"eviction.policy is {config.eviction.policy!r}, not one of {', '.join(_POLICIES)}")
+    settings: list[tuple[str, object]] = [
+        ("dram", config.dram.capacity_bytes), ("watermark", round(config.dram.high_watermark * 100)),
+        ("cache_all", "yes"), ("policy", _POLICIES[config.eviction.policy])]
+    if config.ssd.enabled:
+        folders = [folder for folder in config.ssd.storage_dir.split(",") if folder]
+        if not folders or any(sign in config.ssd.storage_dir for sign in "?&"):
+            raise ValueError(f"ssd.storage_dir is {config.ssd.storage_dir!r}: a folder, without '?' and '&'")
+        settings += [("ssd", folder) for folder in folders]
+        settings += [("ssd_bytes", config.ssd.capacity_bytes), ("ssd_segment", config.ssd.segment_size_bytes)]
+    return "mem:?" + "&".join(f"{name}={value}" for name, value in settings)
+
+
+def _url(config: UMBPConfig) -> str:
+    if config.distributed is None:
+        return _embedded_url(config)
+    address = config.distributed.master_config.master_address
+    if not address:
+        raise ValueError("distributed.master_config.master_address is empty")
+    return address if "://" in address else f"pool://{address}"
+
+
+class UMBPClient:
+    """A client with the calls of UMBP's.
+
+    Keys are text or bytes. What could not be done is False, and :attr:`failure` says why; what is wrong with a call
+    raises: TypeError or ValueError, which name the argument, and :class:`penstock.Invalid` after :meth:`close`. Threads may
+    share a client; others run during its calls.
+
+    Attributes
+    ----------
+    store : Store
+        What it stands on.
+    failure : Error or None
+        Why the last answer of False was none better; None when keys were only not there.
+    """
+
+    def __init__(self, config: UMBPConfig | None = None, *, secret_file: str | os.PathLike[str] | None = None,
+                 timeout: float = 10.0) -> None:
+        self._config = config or UMBPConfig()
+        self.failure: Exception | None = None
+        self.store = Store(_url(self._config), secret_file=secret_file, timeout=timeout)
+
+    def __enter__(self) -> UMBPClient:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.close()
+
+    def is_distributed(self) -> bool:
+        """Whether the store is elsewhere than in this process."""
+        return self._config.distributed is not None
+
+    def close(self) -> None:
+        """End the client. Does nothing the second time."""
+        self.store.close()
+
+    # ---- values ----
+
+    def put_from_ptr(self, key: Key, src: int, size: int) -> bool:
+        """Put `size` bytes at `src` under `key`. Whether they are there; a value that was there already stays."""
+        return self.batch_put_from_ptr([key], [src], [size])[0]
+
+    def get_into_ptr(self, key: Key, dst: int, size: int) -> bool:
+        """Read a value of exactly `size` bytes to `dst`. Whether it is there; memory keeps its bytes otherwise."""
+        return self.batch_get_into_ptr([key], [dst], [size])[0]
+
+    def batch_put_from_ptr(self, keys: Iterable[Key], ptrs: Iterable[int], sizes: Iterable[int]) -> list[bool]:
+        """:meth:`put_from_ptr` for many in one go, each by itself."""
+        return self._moved(self.store.move_many(keys, ptrs, sizes, None, True))
+
+    def batch_put_from_ptr_with_depth(self, keys: Iterable[Key], ptrs: Iterable[int], sizes: Iterable[int],
+                                      depths: Iterable[int]) -> list[bool]:
+        """The same with the place of each block in its chain, 0 for the first; -1: in none, it goes by recency alone."""
+        return self._moved(self.store.move_many(keys, ptrs, sizes, depths, True))
+
+    def batch_get_into_ptr(self, keys: Iterable[Key], ptrs: Iterable[int], sizes: Iterable[int]) -> list[bool]:
+        """:meth:`get_into_ptr` for many in one go, each by itself."""
+        return self._moved(self.store.move_many(keys, ptrs, sizes, None, False))
+
+    def exists(self, key: Key) -> bool:
+        """Whether there is a value."""
+        return self.batch_exists([key])[0]
+
+    def batch_exists(self, keys: Iterable[Key]) -> list[bool]:
+        """Whether there is each of many, in one round."""
+        keys = list(keys)
+        return self._tried(lambda: self.store.exists_many(keys), [False] * len(keys))
+
+    def batch_exists_consecutive(self, keys: Iterable[Key]) -> int:
+        """How many are there from the first on, up to the first that is not."""
+        found = self.batch_exists(keys)
+        return found.index(False) if False in found else len(found)
+
+    def clear(self) -> bool:
+        """Delete all values. True when none is left; what is pinned goes when its last pin does: call again."""
+        return self._tried(lambda: self.store.clear() == 0, False)
+
+    def flush(self) -> bool:
+        """Return when what was put survives a crash, in a store with an SSD. True also where there is none: nothing waits to
+        be written."""
+        try:
+            return self._done(self.store.flush)
+        except Unsupported:
+            return True
+
+    # ---- memory ----
+
+    def register_memory(self, ptr: int, size: int) -> bool:
+        """Tell the transport of memory that is used often, so that it need not do so for each transfer."""
+        region = _region(ptr, size)
+        return self._done(lambda: self.store.register(region))
+
+    def deregister_memory(self, ptr: int) -> None:
+        """Take :meth:`register_memory` back, before the memory goes.
+
+        Raises
+        ------
+        Invalid
+            It was not registered.
+        """
+        self.store.deregister(_region(ptr, 1))
+
+    # ---- answers ----
+
+    def _moved(self, moved: tuple[list[bool], Exception | None]) -> list[bool]:
+        done, self.failure = moved
+        return done
+
+    def _done(self, call: Callable[[], object]) -> bool:
+        return self._tried(lambda: call() is None, False)
+
+    def _tried(self, call: Callable[[], T], otherwise: T) -> T:
+        self.failure = None
+        try:
+            return call()
+        except _MISUSE:
+            raise
+        except Error as error:
+            self.failure = error
+            return otherwise
+
+
+def _region(ptr: int, size: int) -> tuple[int, int]:
+    for name, value in (("ptr", ptr), ("size", size)):
+        if not isinstance(value, int):
+            raise TypeError(f"{name} must be an int, not {type(value).__name__}")
+        if value <= 0:
+            raise ValueError(f"{name} is {value}")
+    return ptr, size
+
+
+def create_umbp_client(config: UMBPConfig | None = None, *, secret_file: str | os.PathLike[str] | None = None,
+                       timeout: float = 10.0) -> UMBPClient:
+    """Open what `config` describes.
+
+    Parameters
+    ----------
+    config : UMBPConfig, optional
+        A store inside this process by default.
+    secret_file : path, optional
+        File with the nodes' shared secret.
+    timeout : float
+        Seconds that a call may take.
+
+    Raises
+    ------
+    Unreachable, TimedOut, NotAllowed
+        Neither a master nor a node could be reached, or wants another secret.
+    ValueError
+        Something in `config` is not possible.
+    """
+    return UMBPClient(config, secret_file=secret_file, timeout=timeout)

@@ -1,0 +1,280 @@
+"""UMBP's calls: their names, what they answer, and what they refuse, on stores of every kind."""
+from __future__ import annotations
+
+import ctypes
+import inspect
+import pathlib
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+import penstock
+import support
+from penstock import umbp
+
+CALLS = {
+    "put_from_ptr": ["key", "src", "size"],
+    "get_into_ptr": ["key", "dst", "size"],
+    "batch_put_from_ptr": ["keys", "ptrs", "sizes"],
+    "batch_put_from_ptr_with_depth": ["keys", "ptrs", "sizes", "depths"],
+    "batch_get_into_ptr": ["keys", "ptrs", "sizes"],
+    "exists": ["key"],
+    "batch_exists": ["keys"],
+    "batch_exists_consecutive": ["keys"],
+    "clear": [],
+    "flush": [],
+    "close": [],
+    "is_distributed": [],
+    "register_memory": ["ptr", "size"],
+    "deregister_memory": ["ptr"],
+}
+KEYS = [f"block/{i}" for i in range(9)]
+SIZES = [1, 100, 2048, 2049, 65536, 300_000, 1 << 20, 3, 70_001]
+
+
+class Memory:
+    """Blocks of SIZES behind one another, by address."""
+
+    def __init__(self, fill: int | None = None) -> None:
+        self.bytes = (ctypes.c_ubyte * sum(SIZES))()
+        self.at = [ctypes.addressof(self.bytes) + sum(SIZES[:i]) for i in range(len(SIZES))]
+        for i, size in enumerate(SIZES):
+            ctypes.memset(self.at[i], i + 1 if fill is None else fill, size)
+
+    def block(self, i: int) -> bytes:
+        return ctypes.string_at(self.at[i], SIZES[i])
+
+
+def config_of(url: str) -> umbp.UMBPConfig:
+    config = umbp.UMBPConfig()
+    if url.startswith("mem:"):
+        config.dram.capacity_bytes = 64 << 20
+    else:
+        config.distributed = umbp.UMBPDistributedConfig()
+        config.distributed.master_config.master_address = url
+    return config
+
+
+@pytest.fixture(params=["mem", "unix", "tcp"])
+def client(request: pytest.FixtureRequest, urls: dict[str, str]) -> Iterator[umbp.UMBPClient]:
+    with umbp.create_umbp_client(config_of(urls[request.param])) as client:
+        assert client.is_distributed() == (request.param != "mem")
+        client.clear()
+        yield client
+
+
+def test_names() -> None:
+    found = {name: list(inspect.signature(call).parameters)[1:]
+             for name, call in inspect.getmembers(umbp.UMBPClient, inspect.isfunction) if not name.startswith("_")}
+    assert found == CALLS
+    assert umbp.UMBPDistributedConfig().dram_page_size == 2 << 20
+    with pytest.raises(AttributeError):
+        setattr(umbp.UMBPConfig(), "dramm", None)
+
+
+def test_blocks_come_back(client: umbp.UMBPClient) -> None:
+    source, into = Memory(), Memory(fill=0)
+    assert client.put_from_ptr(KEYS[0], source.at[0], SIZES[0])
+    assert client.batch_put_from_ptr(KEYS, source.at, SIZES) == [True] * 9
+    assert client.batch_get_into_ptr(KEYS, into.at, SIZES) == [True] * 9
+    assert bytes(into.bytes) == bytes(source.bytes)
+    assert client.get_into_ptr(KEYS[4], into.at[4], SIZES[4]) and into.block(4) == source.block(4)
+    assert client.failure is None
+    assert client.batch_put_from_ptr([], [], []) == [] and client.batch_get_into_ptr([], [], []) == []
+
+
+def test_what_is_there_stays(client: umbp.UMBPClient) -> None:
+    first, second = Memory(), Memory(fill=0xff)
+    assert client.put_from_ptr("k", first.at[6], SIZES[6])
+    before = client.store.head("k").generation
+    assert client.batch_put_from_ptr(["k", "new"], [second.at[6], second.at[1]], [SIZES[6], SIZES[1]]) == [True, True]
+    assert client.failure is None
+    assert client.store.head("k").generation == before
+    assert client.store.get("k") == first.block(6) and client.store.get("new") == second.block(1)
+
+
+def test_what_is_not_there_leaves_memory_alone(client: umbp.UMBPClient) -> None:
+    source, into = Memory(), Memory(fill=0xee)
+    untouched = bytes(into.bytes)
+    assert not client.get_into_ptr("none", into.at[6], SIZES[6]) and client.failure is None
+    for i in (1, 6):
+        assert client.put_from_ptr(f"{i}", source.at[i], SIZES[i])
+        for other in (SIZES[i] - 1, SIZES[i] + 1):  # neither a part of the value, nor a stale end behind it
+            assert not client.get_into_ptr(f"{i}", into.at[i] - 5, other)
+            assert "size" in str(client.failure)
+    assert bytes(into.bytes) == untouched
+    assert client.batch_get_into_ptr(["none", "1"], into.at[:2], [100, 100]) == [False, True]
+    assert client.failure is None and into.block(1) == source.block(1)
+
+
+def test_exists(client: umbp.UMBPClient) -> None:
+    source = Memory()
+    there = KEYS[:4] + KEYS[5:]
+    client.batch_put_from_ptr(there, [source.at[1]] * 8, [100] * 8)
+    assert client.exists(KEYS[0]) and not client.exists(KEYS[4])
+    assert client.batch_exists(KEYS) == [key in there for key in KEYS]
+    assert client.batch_exists(iter(KEYS[3:6])) == [True, False, True]
+    assert client.batch_exists_consecutive(KEYS) == 4
+    assert client.batch_exists_consecutive(KEYS[5:]) == 4
+    assert client.batch_exists_consecutive(KEYS[4:]) == client.batch_exists_consecutive([]) == 0
+
+
+def test_clear_is_true_once_nothing_is_left(client: umbp.UMBPClient) -> None:
+    source = Memory()
+    client.batch_put_from_ptr(KEYS[:3], source.at[:3], SIZES[:3])
+    client.store.pin(KEYS[1])
+    assert not client.clear()
+    assert client.batch_exists(KEYS[:3]).count(True) <= 1 and not client.clear()
+    client.store.unpin(KEYS[1])
+    assert client.clear() and client.batch_exists_consecutive(KEYS[1:2]) == 0
+
+
+def test_memory(client: umbp.UMBPClient) -> None:
+    source = Memory()
+    assert client.register_memory(source.at[0], sum(SIZES))
+    assert client.batch_put_from_ptr(KEYS, source.at, SIZES) == [True] * 9
+    client.deregister_memory(source.at[0])
+    with pytest.raises(penstock.Invalid):
+        client.deregister_memory(source.at[0])
+    for ptr, size, name in ((0, 8, "ptr"), (source.at[0], 0, "size"), (-1, 8, "ptr")):
+        with pytest.raises(ValueError, match=name):
+            client.register_memory(ptr, size)
+    with pytest.raises(ValueError, match="ptr"):
+        client.deregister_memory(0)
+
+
+def test_what_is_wrong_is_named_and_moves_nothing(client: umbp.UMBPClient) -> None:
+    source = Memory()
+    at, size = source.at[1], SIZES[1]
+    cases: list[tuple[list[object], str, str]] = [
+        ([["a", "b"], [at, 0], [size, size]], "ValueError", r"ptrs\[1\] is null"),
+        ([["a", "b"], [at, at], [size, 0]], "ValueError", r"sizes\[1\] is 0"),
+        ([["a", "b"], [at], [size, size]], "ValueError", "2 keys and 1 ptrs"),
+        ([["a", "b"], [at, at], [size]], "ValueError", "2 keys and 1 sizes"),
+        ([["a"], [at], [-1]], "ValueError", "sizes must be"),
+        ([["a"], [-at], [size]], "ValueError", "ptrs must be"),
+        ([["a"], [1 << 64], [size]], "ValueError", "ptrs must be"),
+        ([["a"], [1.5], [size]], "TypeError", "ptrs must be an int"),
+        ([["a"], at, [size]], "TypeError", "ptrs must be an iterable"),
+        (["ab", [at, at], [size, size]], "TypeError", "keys must be an iterable"),
+        ([["a", ""], [at, at], [size, size]], "ValueError", r"keys\[1\] has 0 bytes"),
+        ([["k" * 4097], [at], [size]], "ValueError", r"keys\[0\] has 4097 bytes"),
+        ([[7], [at], [size]], "TypeError", "key must be"),
+    ]
+    for arguments, kind, text in cases:
+        for call in (client.batch_put_from_ptr, client.batch_get_into_ptr):
+            with pytest.raises({"ValueError": ValueError, "TypeError": TypeError}[kind], match=text):
+                call(*arguments)  # type: ignore[arg-type]
+    for depths, text in (([0], "2 keys and 1 depths"), ([0, -2], r"depths\[1\] is -2"), ([0, 65535], r"depths\[1\]")):
+        with pytest.raises(ValueError, match=text):
+            client.batch_put_from_ptr_with_depth(["a", "b"], [at, at], [size, size], depths)
+    assert client.batch_exists(["a", "b"]) == [False, False]
+
+
+def test_what_does_not_fit_is_false_and_says_why(client: umbp.UMBPClient) -> None:
+    source = Memory()
+    size = 1 << 40  # of which no byte is looked at
+    assert client.batch_put_from_ptr(["huge", "a"], [source.at[0]] * 2, [size, 1]) == [False, True]
+    assert isinstance(client.failure, penstock.Invalid) and "huge" in str(client.failure)
+    assert client.put_from_ptr("a", source.at[0], 1) and client.failure is None
+
+
+def test_closed(urls: dict[str, str]) -> None:
+    client = umbp.create_umbp_client(config_of(urls["unix"]))
+    client.close()
+    client.close()
+    for call in (lambda: client.exists("k"), client.clear, client.flush, lambda: client.put_from_ptr("k", 8, 8)):
+        with pytest.raises(penstock.Invalid, match="closed"):
+            call()
+
+
+def test_a_node_that_goes_is_no_error_of_the_caller(tmp_path: pathlib.Path) -> None:
+    source = Memory()
+    socket = tmp_path / "socket"
+    with support.start_node("--dram", "64M", "--unix", str(socket)) as node:
+        with umbp.create_umbp_client(config_of(f"node+unix://{socket}"), timeout=0.5) as client:
+            assert client.put_from_ptr("k", source.at[0], 1)
+            node.kill()
+            assert client.batch_exists(["k", "l"]) == [False, False]
+            assert isinstance(client.failure, (penstock.Unreachable, penstock.TimedOut))
+            assert not client.put_from_ptr("l", source.at[0], 1) and client.failure is not None
+            assert not client.clear() and client.failure is not None
+
+
+def test_others_run_while_bytes_move(client: umbp.UMBPClient) -> None:
+    source, into = Memory(), Memory(fill=0)
+    wrong = []
+
+    def work(name: str) -> None:
+        for turn in range(20):
+            keys = [f"{name}/{turn}/{key}" for key in KEYS]
+            if not all(client.batch_put_from_ptr(keys, source.at, SIZES)):
+                wrong.append(client.failure)
+
+    threads = [threading.Thread(target=work, args=(str(i),)) for i in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert client.batch_get_into_ptr([f"2/19/{key}" for key in KEYS], into.at, SIZES) == [True] * 9
+    assert bytes(into.bytes) == bytes(source.bytes)
+
+
+# ---- a store inside this process ----
+
+def test_all_blocks_may_go(tmp_path: pathlib.Path) -> None:
+    block = ctypes.create_string_buffer(b"b" * 500_000, 500_000)
+    config = umbp.UMBPConfig()
+    config.dram.capacity_bytes = 16 << 20
+    with umbp.create_umbp_client(config) as client:
+        for i in range(100):  # 50 MB
+            assert client.put_from_ptr(f"{i}", ctypes.addressof(block), 500_000), client.failure
+        assert client.exists("99") and not client.exists("0")
+
+
+def test_the_end_of_a_chain_goes_first() -> None:
+    block = ctypes.create_string_buffer(b"b" * 500_000, 500_000)
+    config = umbp.UMBPConfig(eviction=umbp.UMBPEvictionConfig("prefix_aware_lru"))
+    config.dram.capacity_bytes = 16 << 20
+    chain = [f"chain/{i}" for i in range(20)]
+    with umbp.create_umbp_client(config) as client:
+        at = [ctypes.addressof(block)] * 20
+        assert all(client.batch_put_from_ptr_with_depth(chain, at, [500_000] * 20, range(20)))
+        assert client.store.head(chain[7]).depth == 7
+        assert client.batch_put_from_ptr_with_depth(["recent"], at[:1], [500_000], [-1]) == [True]
+        assert client.store.head("recent").depth is None
+        for i in range(18):
+            assert client.put_from_ptr(f"more/{i}", at[0], 500_000)
+        kept = client.batch_exists(chain)
+        assert kept[0] and not all(kept) and kept == sorted(kept, reverse=True)
+
+
+def test_ssd(tmp_path: pathlib.Path) -> None:
+    source, into = Memory(), Memory(fill=0)
+    config = umbp.UMBPConfig()
+    config.dram.capacity_bytes = 16 << 20
+    config.ssd = umbp.UMBPSsdConfig(enabled=True, storage_dir=f"{tmp_path / 'a'},{tmp_path / 'b'}",
+                                    capacity_bytes=64 << 20, segment_size_bytes=2 << 20)
+    with umbp.create_umbp_client(config) as client:
+        assert client.batch_put_from_ptr(KEYS, source.at, SIZES) == [True] * 9
+        assert client.flush()
+        assert client.store.stat().ssd_capacity_bytes == 64 << 20
+    with umbp.create_umbp_client(config) as client:
+        assert client.batch_get_into_ptr(KEYS, into.at, SIZES) == [True] * 9
+    assert bytes(into.bytes) == bytes(source.bytes)
+
+
+def test_flush_without_an_ssd(client: umbp.UMBPClient) -> None:
+    assert client.flush() and client.failure is None
+
+
+def test_configurations_that_cannot_be() -> None:
+    none = umbp.UMBPConfig(distributed=umbp.UMBPDistributedConfig())
+    policy = umbp.UMBPConfig(eviction=umbp.UMBPEvictionConfig("random"))
+    folder = umbp.UMBPConfig(ssd=umbp.UMBPSsdConfig(enabled=True))
+    small = umbp.UMBPConfig(dram=umbp.UMBPDramConfig(capacity_bytes=7))
+    for config, text in ((none, "master_address"), (policy, "eviction.policy"), (folder, "storage_dir"), (small, "dram")):
+        with pytest.raises(ValueError, match=text):
+            umbp.create_umbp_client(config)
