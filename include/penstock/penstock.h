@@ -8,9 +8,9 @@
  * Results: 0 is success. Positive numbers (enum penstock_result) are outcomes that every caller must expect.
  * Negative numbers are -errno; penstock_error() then names the fault of this thread's last failed call.
  *
- * Threads: a store may be used by any number of threads at once. Nothing runs in the background: whoever
- * waits in a call or in penstock_reap() makes progress for all threads that use the store. After fork() the
- * child gets -ECHILD and opens its own.
+ * Threads: a store may be used by any number of threads at once. But for a follower nothing runs in the
+ * background: whoever waits in a call or in penstock_reap() makes progress for all threads that use the
+ * store. After fork() the child gets -ECHILD and opens its own.
  */
 #ifndef PENSTOCK_H
 #define PENSTOCK_H
@@ -503,6 +503,39 @@ PENSTOCK_API int penstock_watch_next(struct penstock_watch *watch, int timeout_m
 PENSTOCK_API int penstock_watch_fd(struct penstock_watch *watch);
 /* Close watches before their store. Returns NULL. */
 PENSTOCK_API struct penstock_watch *penstock_watch_close(struct penstock_watch *watch);
+
+/* ---- followers: a store that has what another one has ---- */
+
+struct penstock_follow;
+
+/* Zero every member that is not meant; `size` is sizeof(struct penstock_follow_options). */
+struct penstock_follow_options {
+    size_t size;
+    const char *url;         /* of the store that is followed */
+    const char *secret_file; /* its secret; NULL: none */
+    uint32_t timeout_ms;     /* of a call to it; 0: 2 s */
+    const void *prefix;      /* of the keys that are followed; 0 bytes: all keys */
+    size_t prefix_bytes;
+    void (*log)(void *ctx, const char *line); /* one event a line, from the follower's thread; NULL: silent */
+    void *log_ctx;
+};
+
+/**
+ * penstock_follow_open() - make a store the same as another one, and keep it so
+ * @mirror: gets the values, attributes and depths of all keys with the prefix, and loses its other keys that
+ * have it; borrowed until penstock_follow_close()
+ * @options: borrowed during the call
+ * Nothing is written to the store that is followed. What that evicts is deleted here; what @mirror evicts is
+ * its own affair. Where changes may have been missed both listings are compared, and every value is read
+ * again: at the start, and whenever either store was away. Values that @mirror has no room for stay out.
+ * Times (PENSTOCK_TTL) are not copied. This is done by a thread of its own, which looks for a store that is
+ * not there until it comes. "mem:?follow=URL&prefix=PREFIX" does the same from open to close. Return: 0,
+ * -EINVAL no URL, or that of @mirror itself, -ENAMETOOLONG, -ENOMEM, -EAGAIN no thread.
+ */
+PENSTOCK_API int penstock_follow_open(struct penstock *mirror, const struct penstock_follow_options *options,
+                                      struct penstock_follow **out);
+/* Ends it, once the call that it is in has ended. NULL is fine. Returns NULL. */
+PENSTOCK_API struct penstock_follow *penstock_follow_close(struct penstock_follow *follow);
 
 /* ---- about the store ---- */
 

@@ -69,10 +69,11 @@ struct penstock {
     _Atomic uint32_t crowd;  /* threads that want the lock */
     struct pst_memory memory[MEMORY_MAX];
     uint32_t memory_count;
-    uint32_t watch_sides;        /* shards that its watches watch */
-    struct pst_op_list released; /* of views, heap; nobody waits for them */
-    size_t releases;             /* underway, or in that list */
-    char url[320];               /* for people: cut off where it is longer */
+    uint32_t watch_sides;           /* shards that its watches watch */
+    struct pst_op_list released;    /* of views, heap; nobody waits for them */
+    size_t releases;                /* underway, or in that list */
+    struct penstock_follow *follow; /* of its URL; NULL: none */
+    char url[320];                  /* for people: cut off where it is longer */
     uint8_t secret[PST_BOOT_SECRET_BYTES_MAX];
 };
 

@@ -27,7 +27,9 @@ enum { TIMEOUT_MS = 10000 }; /* of a wait that names none */
     X(LIST, ssd, "", 0, 0, "FOLDER", "folder for values that memory has no room for; may be repeated")       \
     X(SIZE, ssd_bytes, "0", 0, 1ull << 50, "bytes", "what they may take there, all folders together")        \
     X(SIZE, ssd_segment, "256M", 1 << 20, 256 << 20, "bytes", "size of a file there")                        \
-    X(STRING, ssd_driver, "", 0, 0, "DRIVER", "'io_uring' or 'posix'; the first that works if not set")
+    X(STRING, ssd_driver, "", 0, 0, "DRIVER", "'io_uring' or 'posix'; the first that works if not set")      \
+    X(STRING, follow, "", 0, 0, "URL", "have what that store has")                                           \
+    X(STRING, prefix, "", 0, 0, "PREFIX", "as far as keys begin with it")
 
 struct local_settings {
     LOCAL_OPTIONS(PST_OPTION_MEMBER)
@@ -527,6 +529,19 @@ static int open_local(struct penstock *store, const struct local_settings *setti
     return 0;
 }
 
+static int follow_another(struct penstock *store, const struct local_settings *settings,
+                          const struct penstock_options *options)
+{
+    const struct penstock_follow_options follow = {.size = sizeof(follow),
+                                                   .url = settings->follow,
+                                                   .secret_file = options->secret_file,
+                                                   .prefix = settings->prefix,
+                                                   .prefix_bytes =
+                                                       settings->prefix ? strlen(settings->prefix) : 0};
+
+    return penstock_follow_open(store, &follow, &store->follow);
+}
+
 int pst_local_open(struct penstock *store, const char *query, const struct penstock_options *options)
 {
     struct local_settings settings = {0};
@@ -534,6 +549,8 @@ int pst_local_open(struct penstock *store, const char *query, const struct penst
 
     if (r == 0)
         r = open_local(store, &settings, options->timeout_ms);
+    if (r == 0 && settings.follow)
+        r = follow_another(store, &settings, options);
     pst_options_free(&local_options, &settings);
     return r;
 }

@@ -184,6 +184,7 @@ struct penstock *penstock_close(struct penstock *store)
     pst_assert(store->magic == PST_STORE_MAGIC);
     /* A forked child only drops its copy: the connection is the parent's. */
     if (store->backend && store->forks == forks) {
+        penstock_follow_close(store->follow);
         if (store->releases) {
             pst_enter(store);
             pst_views_settle(store);

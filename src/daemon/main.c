@@ -26,6 +26,15 @@ struct pst_role_settings {
     PST_ROLE_OPTIONS(PST_OPTION_MEMBER)
 };
 
+#define FOLLOW_OPTIONS(X)                                                                                    \
+    X(STRING, follow, "", 0, 0, "URL", "have what that store has, and what changes there")                   \
+    X(STRING, follow_prefix, "", 0, 0, "PREFIX", "as far as keys begin with it")                             \
+    X(STRING, follow_secret_file, "", 0, 0, "FILE", "its secret; the node's own if not set")
+
+struct follow_settings {
+    FOLLOW_OPTIONS(PST_OPTION_MEMBER)
+};
+
 /* What is served. */
 struct settings {
     struct pst_node_settings node;
@@ -33,6 +42,7 @@ struct settings {
     struct pst_member_settings member;
     struct pst_role_settings role;
     struct pst_master_settings master;
+    struct follow_settings follow;
 };
 
 #define ROW(PART, TYPE, name, ...)                                                                           \
@@ -43,9 +53,10 @@ struct settings {
 #define ROLE_ROW(...)      ROW(role, __VA_ARGS__)
 #define MASTER_ROW(...)    ROW(master, __VA_ARGS__)
 #define DIRECTORY_ROW(...) ROW(master.directory, __VA_ARGS__)
-static const struct pst_option rows[] = {
-    PST_NODE_OPTIONS(NODE_ROW) PST_DOOR_OPTIONS(DOOR_ROW) PST_MEMBER_OPTIONS(MEMBER_ROW)
-        PST_ROLE_OPTIONS(ROLE_ROW) PST_MASTER_OPTIONS(MASTER_ROW) PST_DIRECTORY_OPTIONS(DIRECTORY_ROW)};
+#define FOLLOW_ROW(...)    ROW(follow, __VA_ARGS__)
+static const struct pst_option rows[] = {PST_NODE_OPTIONS(NODE_ROW) PST_DOOR_OPTIONS(
+    DOOR_ROW) PST_MEMBER_OPTIONS(MEMBER_ROW) PST_ROLE_OPTIONS(ROLE_ROW) PST_MASTER_OPTIONS(MASTER_ROW)
+                                             PST_DIRECTORY_OPTIONS(DIRECTORY_ROW) FOLLOW_OPTIONS(FOLLOW_ROW)};
 static const struct pst_options options = {rows, pst_count_of(rows)};
 
 /* Of the daemon alone. */
@@ -214,10 +225,12 @@ struct served {
     struct pst_door *door; /* NULL: not asked for, as the next two */
     struct pst_master *master;
     struct pst_member *member;
+    struct penstock *mirror; /* this node, for what it follows */
+    struct penstock_follow *follow;
 };
 
-/* A door reads values in place, which takes a unix socket, and a member talks to its node over one: one of
- * its own where the node would have none. */
+/* A door reads values in place, which takes a unix socket, and a member or a follower talks to its node over
+ * one: one of its own where the node would have none. */
 static int name_socket(struct settings *settings, const struct pst_door *door, char *fault)
 {
     char path[PATH_MAX];
@@ -268,6 +281,34 @@ static int join_pool(struct served *served, const struct settings *settings, cha
     return pst_member_open(&settings->member, &node, log_line, NULL, &served->member, fault);
 }
 
+static int follow_another(struct served *served, const struct settings *settings, char *fault)
+{
+    const struct penstock_options opening = {.size = sizeof(opening),
+                                             .secret_file = settings->node.secret_file};
+    const struct follow_settings *from = &settings->follow;
+    const struct penstock_follow_options options = {
+        .size = sizeof(options),
+        .url = from->follow,
+        .secret_file = from->follow_secret_file ? from->follow_secret_file : settings->node.secret_file,
+        .prefix = from->follow_prefix,
+        .prefix_bytes = from->follow_prefix ? strlen(from->follow_prefix) : 0,
+        .log = log_line};
+    int r = 0;
+
+    for (int i = 0; r == 0 && pst_node_url(served->node, i); i++)
+        r = strcmp(pst_node_url(served->node, i), from->follow) == 0 ? -EINVAL : 0;
+    if (r < 0) {
+        snprintf(fault, PST_FAULT_BYTES, "follow: %s: a node cannot follow itself", from->follow);
+        return r;
+    }
+    r = penstock_open(unix_url(served), &opening, &served->mirror);
+    if (r == 0)
+        r = penstock_follow_open(served->mirror, &options, &served->follow);
+    if (r < 0)
+        snprintf(fault, PST_FAULT_BYTES, "follow: %s", penstock_error());
+    return r;
+}
+
 static int open_master(struct served *served, const struct settings *settings, char *fault)
 {
     const char *role = settings->role.role;
@@ -293,7 +334,7 @@ static int open_all(struct settings *settings, struct served *served, char *faul
 
     if (settings->door.tsgrpc)
         r = pst_door_open(&settings->door, &served->door, fault);
-    if (r == 0 && (served->door || settings->member.master.count))
+    if (r == 0 && (served->door || settings->member.master.count || settings->follow.follow))
         r = name_socket(settings, served->door, fault);
     if (r < 0)
         return r;
@@ -308,11 +349,15 @@ static int open_all(struct settings *settings, struct served *served, char *faul
         r = serve_door(served, settings, fault);
     if (r == 0 && settings->member.master.count)
         r = join_pool(served, settings, fault);
+    if (r == 0 && settings->follow.follow)
+        r = follow_another(served, settings, fault);
     return r;
 }
 
 static void close_all(struct served *served)
 {
+    penstock_follow_close(served->follow);
+    penstock_close(served->mirror);
     pst_member_close(served->member);
     pst_door_close(served->door);
     pst_node_close(served->node);

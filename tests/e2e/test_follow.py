@@ -81,6 +81,31 @@ def test_a_mirror_follows(tmp_path: pathlib.Path) -> None:
         copy.stop()
 
 
+def test_a_node_follows_by_itself(tmp_path: pathlib.Path) -> None:
+    source, mirror = (f"node+unix://{tmp_path}/{name}" for name in ("source", "mirror"))
+    secret = str(support.secret_file(tmp_path / "secret"))
+    follow = ("--class", "=cache", "--follow", source, "--follow-prefix", "a/", "--follow-secret-file", secret)
+    with start(tmp_path, "mirror", *follow) as copy:  # before there is a source
+        copy.wait_for("follow: ")
+        with start(tmp_path, "source", "--secret-file", secret) as origin:
+            for key in ("a/1", "b/1"):
+                assert penstock("--url", source, "--secret-file", secret, "put", key, "-", stdin=b"1").returncode == 0
+            support.wait_until("a/1", lambda: listing(mirror) == ["1 a/1"])
+            copy.wait_for("keys of node+unix://")
+            copy.stop()
+            with start(tmp_path, "mirror", *follow) as again:  # it has nothing, and gets everything
+                support.wait_until("a/1 again", lambda: listing(mirror) == ["1 a/1"])
+                origin.stop()
+                again.stop()
+    # Listening on TCP alone it has a socket for itself.
+    with support.start_node("--listen", "127.0.0.1:0", "--dram", "64M", "--follow", source) as copy:
+        copy.wait_for("follow: ")
+        copy.stop()
+    for url, why in ((mirror, "a node cannot follow itself"), ("mem:", "only a node can be followed")):
+        with support.Node("--unix", str(tmp_path / "mirror"), "--dram", "64M", "--follow", url) as copy:
+            assert copy.wait() == USAGE and why in copy.log()
+
+
 def test_a_prefix_is_followed(tmp_path: pathlib.Path) -> None:
     source, mirror = (f"node+unix://{tmp_path}/{name}" for name in ("source", "mirror"))
     with start(tmp_path, "source") as origin, start(tmp_path, "mirror") as copy:
