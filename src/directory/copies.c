@@ -305,6 +305,8 @@ void copies_wanted(struct pst_directory *d, uint16_t member, uint64_t now_ns,
     uint32_t replicas = pst_view_replicas(d->view), searches = PST_WANTS_MAX;
     struct member *m = &d->members[member];
 
+    if (replicas < 2)
+        return;
     for (uint32_t i = 0; i < PST_SLOTS && searches > 0; i++) {
         uint32_t number = m->want_at++ % PST_SLOTS;
         const struct pst_view_slot *slot = &d->view->slots[number];

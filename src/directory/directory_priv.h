@@ -53,6 +53,7 @@ struct pst_directory {
     uint64_t reap_ns;                        /* when to look for silent members */
     struct pst_view *view, *storing, *draft; /* in effect; on its way to become so; the next one */
     struct pst_keys *keys;
+    uint32_t unreported; /* members that have not reported in full */
     struct member *members;
     uint64_t *weights; /* of members below and with a number, for one batch */
     struct reservations reservations;
@@ -77,7 +78,6 @@ bool member_is_suspect(const struct pst_directory *d, uint16_t number, uint64_t 
 /* A view has taken effect. */
 void members_follow_view(struct pst_directory *d, uint64_t now_ns);
 void members_tick(struct pst_directory *d, uint64_t now_ns);
-bool members_have_reported(const struct pst_directory *d);
 
 /* ---- copies.c ---- */
 

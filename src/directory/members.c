@@ -34,27 +34,23 @@ bool member_is_suspect(const struct pst_directory *d, uint16_t number, uint64_t 
 
 void members_follow_view(struct pst_directory *d, uint64_t now_ns)
 {
+    d->unreported = 0;
     for (uint32_t i = 0; i < d->settings.members_max; i++) {
         const struct pst_view_member *now = &d->view->members[i];
         uint64_t epoch = now->gone ? 0 : now->epoch;
         struct member *m = &d->members[i];
 
-        if (m->epoch == epoch)
+        if (m->epoch == epoch) {
+            d->unreported += epoch && !m->synced;
             continue;
+        }
+        d->unreported += epoch != 0;
         if (m->epoch)
             pst_keys_forget(d->keys, (uint16_t)i);
         /* What the draft takes from it already, or a directory before this one has, it must not serve. */
         *m = (struct member){
             .epoch = epoch, .heard_ns = now_ns, .joined_ns = now_ns, .lease_version = d->draft->version};
     }
-}
-
-bool members_have_reported(const struct pst_directory *d)
-{
-    for (uint32_t i = 0; i < d->settings.members_max; i++)
-        if (d->members[i].epoch && !d->members[i].synced)
-            return false;
-    return true;
 }
 
 static void end(struct pst_directory *d, uint16_t number, uint64_t now_ns)
@@ -240,6 +236,7 @@ static void take_events(struct pst_directory *d, struct member *m, const struct 
     if (message->flags & PST_HEARTBEAT_END) {
         pst_keys_complete(d->keys, message->member);
         m->filling = false;
+        d->unreported -= !m->synced;
         m->synced = true;
         d->counters.syncs++;
     }

@@ -207,7 +207,7 @@ void pst_directory_route_get(struct pst_directory *d, const struct pst_caller *c
                              struct pst_route *routes)
 {
     struct pst_places places[PST_DIRECTORY_BATCH_MAX];
-    enum pst_routed missing = members_have_reported(d) ? PST_ROUTE_MISS : PST_ROUTE_INCOMPLETE;
+    enum pst_routed missing = d->unreported ? PST_ROUTE_INCOMPLETE : PST_ROUTE_MISS;
 
     pst_assert(count <= PST_DIRECTORY_BATCH_MAX);
     pst_directory_look_up(d, keys, count, places);
