@@ -94,6 +94,24 @@ void check_leases(struct sim *s)
     }
 }
 
+/* What the directory knows of a key, whose membership has not ended. */
+void check_places(struct sim *s)
+{
+    for (uint32_t key = 0; s->directory && s->current && key < s->key_count; key++) {
+        struct pst_fingerprint fingerprint = key_of(key);
+        struct pst_places places;
+
+        pst_directory_look_up(s->directory, &fingerprint, 1, &places);
+        for (uint32_t i = 0; i < places.count; i++) {
+            const struct pst_view_member *member = &s->current->view->members[places.items[i].member];
+
+            if (!member->epoch || member->gone)
+                violation(s, "key %u is said to be at member %u, which is none", key, places.items[i].member);
+        }
+    }
+    s->checked++;
+}
+
 /* All that clients use has its copies, and nothing is the matter with any node. */
 bool healthy(const struct sim *s)
 {

@@ -214,9 +214,16 @@ void home_step(struct sim *s, int number, uint32_t used)
 
 void home_changed(struct sim *s, int number, const struct message *m)
 {
-    (void)m;
-    if (s->nodes[number].epoch)
-        node_fetch(s, number);
+    const struct node *n = &s->nodes[number];
+    uint32_t used = m->change.slot / (PST_SLOTS / USED);
+
+    if (!n->epoch)
+        return;
+    node_fetch(s, number);
+    /* Who was to join is another one now: it never will, and a new epoch makes sure of it. */
+    if (m->result == -ESTALE && m->change.change == PST_COPY_JOIN && m->change.slot == slot_of_used(used) &&
+        is_primary(n, used) && n->homes[used].joined && n->homes[used].led_epoch == m->change.slot_epoch)
+        ask_change(s, number, used, PST_COPY_DROP, m->change.copy);
 }
 
 /* ---- joins ---- */

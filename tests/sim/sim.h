@@ -271,6 +271,7 @@ void faults_step(struct sim *s);
 struct pst_fingerprint key_of(uint32_t key);
 void check_view(struct sim *s, const struct pst_view *before, const struct pst_view *after);
 void check_leases(struct sim *s);
+void check_places(struct sim *s);
 void check_end(struct sim *s);
 bool healthy(const struct sim *s);
 uint32_t holders_of(const struct sim *s, uint32_t key); /* nodes that have it */

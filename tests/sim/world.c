@@ -269,6 +269,8 @@ void sim_run(struct sim *s)
         }
         if (s->now_ns >= check_ns) {
             check_leases(s);
+            if (check_ns / (1000 * MS) != s->now_ns / (1000 * MS))
+                check_places(s);
             faults_step(s);
             check_ns = s->now_ns + 50 * MS;
         }
