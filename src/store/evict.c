@@ -8,7 +8,7 @@ enum {
     ALL_KEPT_MS = 1000, /* pins are looked at again after this long */
     TICK_EVICTIONS_MAX = 64,
     WANTED_NS = 500000000, /* a waiting write asks again sooner than this, however crowded the cores are */
-    TAKE_BACK_EVERY = 256, /* evictions without a free page before a slab page is emptied */
+    TAKE_BACK_EVERY = 256, /* values that went, to the log as well, before a slab page is emptied */
     TAKE_BACK_PERCENT = 90,
     WEIGHED_MAX = 4096, /* records that are looked at for what they would free; more are taken to be enough */
 };
@@ -143,7 +143,7 @@ bool pst_shard_make_room(struct pst_shard *s, uint32_t pages, uint64_t now_ns)
     if (!pst_store_pages_obtainable(s->store, pages) || !enough_loose(s, pages, now_ns))
         return false;
     if (pst_shard_evict(s, now_ns)) {
-        if (s->stat.evictions % TAKE_BACK_EVERY == 0)
+        if (++s->gone_count % TAKE_BACK_EVERY == 0)
             pst_shard_take_back(s, TAKE_BACK_PERCENT);
         return true;
     }

@@ -74,6 +74,7 @@ struct pst_shard {
     uint64_t ssd_cache_keys; /* that may be evicted, and whose values are on SSD alone */
     uint64_t doomed_count;
     uint64_t all_kept_ms; /* when eviction last found only records that someone keeps */
+    uint64_t gone_count;  /* values that made room */
     uint32_t number;
     uint32_t listener_count; /* waits and watches: whether anyone is to be told of a change */
     uint32_t ready_count;    /* waits that are ready */
