@@ -1,13 +1,15 @@
 /*
  * fetch.c: values on their way back from the log, into a record that nobody knows. Who wants the same bytes
  * shares a fetch. A whole value then takes its stub's place, unless it is too large or memory too short for
- * one that has been wanted only once; what does not goes with the last operation that waited for it.
+ * one that is used once in a long time; what does not goes with the last operation that waited for it.
  */
 #include "store/tier_priv.h"
 
 enum {
     PROMOTED_SHARE = 8, /* a value of more than one part of so many of the memory is never promoted */
     RUN_MAX = 64,
+    TURNS = 15,
+    TURN_MIN = 64,           /* fetches */
     ROOM_NS = 2000000000,    /* how long one waits for memory */
     ROOM_IDLE_NS = 20000000, /* the same when nothing is underway that would free some */
 };
@@ -197,6 +199,25 @@ bool pst_fetch_run(struct pst_tier *t, uint64_t now_ns)
 
 /* ---- end ---- */
 
+/* In this turn or in the last one. */
+static bool used_lately(const struct pst_tier *t, const struct pst_record *stub)
+{
+    uint32_t turn = stub->state / PST_RECORD_USED_AT;
+
+    return turn && (turn == t->turn || turn % TURNS + 1 == t->turn);
+}
+
+static void note_use(struct pst_tier *t, struct pst_record *stub)
+{
+    if (t->turn_left == 0) {
+        t->turn = (uint8_t)(t->turn % TURNS + 1);
+        t->turn_left = pst_max(t->shard->listed, TURN_MIN);
+    }
+    t->turn_left--;
+    stub->state = (uint8_t)(stub->state % PST_RECORD_USED_AT + t->turn * PST_RECORD_USED_AT);
+}
+
+/* Where memory is short a value's place is worth more than one use in a long time. */
 static bool wants_promotion(const struct pst_fetch *f)
 {
     const struct pst_store *store = f->tier->shard->store;
@@ -204,7 +225,7 @@ static bool wants_promotion(const struct pst_fetch *f)
 
     if (!f->whole || pst_record_pages(f->record) > store->arenas.page_count / PROMOTED_SHARE)
         return false;
-    return free_pages > store->pages_low || f->stub->state & PST_RECORD_FETCHED;
+    return free_pages >= 2 * store->pages_low || used_lately(f->tier, f->stub);
 }
 
 /* The bytes are there and checked. */
@@ -220,7 +241,7 @@ static void settle(struct pst_fetch *f, uint64_t now_ns)
     if (wants_promotion(f) && pst_stub_promote(s, f->stub, f->record, now_ns)) {
         s->stat_later.promotions++;
     } else {
-        f->stub->state |= PST_RECORD_FETCHED;
+        note_use(f->tier, f->stub);
         f->record->state = (uint8_t)((f->record->state & ~PST_STATE_RESERVED) | PST_RECORD_UNLINKED);
     }
     finish(f, 0);

@@ -47,7 +47,8 @@ enum {                          /* state: of this process only */
        PST_RECORD_UNLINKED = 2, /* no longer in the index; freed with its last reference */
        PST_RECORD_UNVERIFIED =
            8,                   /* of an earlier process; its bytes have not been checked against value_crc */
-       PST_RECORD_FETCHED = 16, /* of a stub: its value was wanted once, and not promoted */
+       PST_RECORD_USED_AT = 16, /* of a stub, in the upper half: when its value was in memory last, or wanted
+                                   and not promoted, as pst_tier.turn; 0: not yet */
 };
 
 struct pst_record {

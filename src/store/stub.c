@@ -63,6 +63,7 @@ void pst_stub_replace(struct pst_shard *s, struct pst_record *r)
         pst_record_give_value(s, r);
         write_stub(stub, r);
     }
+    stub->state = (uint8_t)(s->tier->turn * PST_RECORD_USED_AT);
     pst_record_own_slots(s, stub);
     count_stub(s, stub, true);
 }

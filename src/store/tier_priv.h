@@ -123,6 +123,8 @@ struct pst_tier {
     struct pst_list fetches[PST_FETCH_BUCKETS];
     struct pst_list todo; /* fetches that have not begun */
     uint32_t fetch_count;
+    uint8_t turn;       /* 1 to 15: a turn is as many fetches without promotion as memory has values */
+    uint64_t turn_left; /* of them */
     struct pst_list ended;
     struct pst_flush flush;
     struct pst_reclaiming reclaim;

@@ -72,6 +72,30 @@ static void more_than_memory(void **state)
     place_close(&place);
 }
 
+/* What is read once in a long time does not take the place of what is read often. */
+static void read_once_and_read_again(void **state)
+{
+    const int count = 600;
+    struct penstock_stat before, once;
+    struct place place;
+
+    (void)state;
+    place_open_ssd(&place, fixture.kind, "64M", NULL, "512M");
+    for (int i = 0; i < count; i++)
+        put_value(place.store, key_of(i), 256 << 10, i);
+    before = stat_of(place.store);
+    for (int i = 0; i < count / 4; i++)
+        expect_bytes(place.store, key_of(i), 256 << 10, i);
+    once = stat_of(place.store);
+    assert_true(once.fetches - before.fetches >= (uint64_t)count / 5);
+    assert_true(once.promotions - before.promotions <= (uint64_t)count / 20);
+    for (int i = 0; i < 3; i++)
+        expect_bytes(place.store, key_of(count / 4 - 1), 256 << 10, count / 4 - 1);
+    assert_int_equal(stat_of(place.store).promotions, once.promotions + 1);
+    assert_int_equal(stat_of(place.store).fetches, once.fetches + 1);
+    place_close(&place);
+}
+
 static void figures_of_tiers(void **state)
 {
     struct penstock_stat stat;
@@ -603,6 +627,7 @@ static void without_ssd(void **state)
 
 static const struct CMUnitTest tests[] = {
     TEST(more_than_memory),
+    TEST(read_once_and_read_again),
     TEST(figures_of_tiers),
     TEST(clean_values_are_not_written_again),
     TEST(overwritten_and_deleted),
