@@ -474,9 +474,38 @@ static void apply_flush(struct pst_request *q)
     pst_reply_add(q, &result);
 }
 
+/* On a key; a slot's abort and a view's release only give something back. */
+static bool on_key(uint8_t code)
+{
+    return code <= PST_WIRE_CHECK || code == PST_WIRE_VIEW ||
+           (code >= PST_WIRE_RESERVE && code <= PST_WIRE_SLOT_COMMIT);
+}
+
+/* The node's role has it answered so, in place of the store; a value that comes for it is let go by. */
+static void refuse(struct pst_request *q, uint32_t index, int r)
+{
+    const struct pst_wire_op *op = &q->worker->ops[index];
+    const struct pst_put put = {.value_bytes = op->bytes};
+    const struct pst_reservation none = {0};
+    struct pst_wire_result result = {.result = (int16_t)r};
+
+    if ((op->code == PST_WIRE_PUT || op->code == PST_WIRE_SLOT_WRITE) && op->flags & PST_WIRE_VALUE_IN_BULK)
+        begin_write(q, &put, &none, index, true);
+    pst_reply_add(q, &result);
+}
+
 static void apply_one(struct pst_request *q, uint32_t index)
 {
     struct pst_wire_result pong = {0};
+    int r;
+
+    if (pst_unlikely(q->worker->node->role.may_serve) && on_key(q->worker->ops[index].code)) {
+        r = pst_node_may_serve(q->worker->node, q->worker->ops[index].key);
+        if (r != 0) {
+            refuse(q, index, r);
+            return;
+        }
+    }
 
     if (pst_unlikely(*q->worker->locks) && locked(q, index)) {
         pong.result = PST_BUSY;

@@ -354,6 +354,8 @@ uint32_t pst_apply_commit(struct pst_request *q, uint32_t index)
 
     for (uint32_t i = 0; i < count; i++)
         r = member_ok(&ops[i]) ? r : -EINVAL;
+    for (uint32_t i = 0; i < count && r == 0; i++)
+        r = pst_node_may_serve(w->node, ops[i].key);
     if (r == 0 && (q->commit || !may_begin(w)))
         r = PST_BUSY;
     else if (r == 0 && !(commit = commit_new(q, ops, count))) {

@@ -60,15 +60,21 @@ struct pst_node;
 struct pst_wire_op;
 struct pst_wire_result;
 
-/* What a node is besides a store: who answers operations of the codes from PST_WIRE_ROLE_FIRST on. */
+/* What a node is besides a store. Either function may be NULL. */
 struct pst_node_role {
     void *ctx;
     /*
-     * On any shard's thread, which it does not hold up. @to: gets the answer's data, @room bytes at the most,
-     * and result->bytes their number; without room enough it does nothing and says -ENOBUFS.
+     * Answers operations of the codes from PST_WIRE_ROLE_FIRST on, on any shard's thread, which it does not
+     * hold up. @to: gets the answer's data, @room bytes at the most, and result->bytes their number; without
+     * room enough it does nothing and says -ENOBUFS.
      */
     void (*carry_out)(void *ctx, const struct pst_wire_op *op, uint64_t now_ns, uint8_t *to, size_t room,
                       struct pst_wire_result *result);
+    /*
+     * On any shard's thread: whether an operation on @key may be carried out. Asked before it is, and of a
+     * large put once more before it becomes visible. Return: 0, or the operation's result.
+     */
+    int (*may_serve)(void *ctx, struct pst_bytes key);
 };
 
 typedef void (*pst_log)(void *ctx, const char *line);

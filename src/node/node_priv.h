@@ -273,8 +273,8 @@ struct pst_node {
     } refusals; /* control thread: of the last second in which there were any */
     int wake_fd;
     _Atomic bool stopping;
-    _Atomic uint32_t commits;  /* underway */
-    struct pst_node_role role; /* carry_out NULL: none */
+    _Atomic uint32_t commits; /* underway */
+    struct pst_node_role role;
     pst_log log;
     void *log_ctx;
     uint8_t secret[PST_BOOT_SECRET_BYTES_MAX];
@@ -287,6 +287,13 @@ struct pst_node {
 static inline uint32_t pst_node_route(const struct pst_node *node, struct pst_bytes key)
 {
     return pst_route_shard(key, pst_store_slot_seed(node->store), node->worker_count);
+}
+
+/* Whether the node's role lets an operation on the key be carried out. Return: 0 or the operation's result.
+ */
+static inline int pst_node_may_serve(const struct pst_node *node, struct pst_bytes key)
+{
+    return pst_likely(!node->role.may_serve) ? 0 : node->role.may_serve(node->role.ctx, key);
 }
 
 /* Wakes the control thread. */

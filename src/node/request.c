@@ -480,7 +480,11 @@ static void finish(struct pst_request *q, struct pst_write *write)
         struct pst_record *record = write->reservation.record;
 
         pst_assert(record && !write->refused);
-        r = pst_shard_commit(shard, &write->put, &write->reservation, q->worker->now_ns, &answer);
+        r = pst_node_may_serve(q->worker->node, write->put.lookup.key);
+        if (r == 0)
+            r = pst_shard_commit(shard, &write->put, &write->reservation, q->worker->now_ns, &answer);
+        else
+            pst_shard_abort(shard, &write->reservation);
         if (r == 0 && write->durable)
             r = pst_request_save(q, record, write->reply_at);
     }

@@ -5,6 +5,7 @@
 #include "call/call.h"
 #include "node/node.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -33,9 +34,19 @@ static void echo(void *ctx, const struct pst_wire_op *op, uint64_t now_ns, uint8
     result->bytes = (uint32_t)(2 * op->attrs.len);
 }
 
+enum { REFUSAL = 7 };
+
+static _Atomic int refused_from; /* keys that begin with 'n' are refused from this question on */
+
+static int may_serve(void *ctx, struct pst_bytes key)
+{
+    assert_ptr_equal(ctx, &echo);
+    return *(const char *)key.data == 'n' && atomic_fetch_sub(&refused_from, 1) <= 0 ? REFUSAL : 0;
+}
+
 static void rig_open(struct rig *rig, bool role)
 {
-    static const struct pst_node_role echoes = {(void *)&echo, echo};
+    static const struct pst_node_role echoes = {(void *)&echo, echo, may_serve};
     struct pst_channel_options options = {.connect_ms = TIMEOUT_MS, .timeout_ms = TIMEOUT_MS};
     struct pst_node_settings settings = {0};
     char fault[PST_FAULT_BYTES], path[96];
@@ -70,6 +81,15 @@ static void run(struct rig *rig, struct penstock_op *ops, size_t count)
         pst_channel_poll(rig->channel);
     while (pst_op_list_pop(&rig->done))
         ;
+}
+
+static void run_by_key(struct rig *rig, struct penstock_op *op)
+{
+    pst_channel_submit(rig->channel, op, -1, &rig->done);
+    pst_channel_flush(rig->channel);
+    while (!rig->done.count)
+        pst_channel_poll(rig->channel);
+    pst_op_list_pop(&rig->done);
 }
 
 static void answers_come_back(void **state)
@@ -132,12 +152,87 @@ static void a_store_alone_says_so(void **state)
     rig_close(&rig);
 }
 
+/* Of all operations on keys, and of nothing else; a large value that comes all the same is let go by. */
+static void keys_are_refused(void **state)
+{
+    static char value[300000], slot[512];
+    static const uint8_t all[] = {PST_WIRE_GET,   PST_WIRE_STAT_KEY, PST_WIRE_DELETE,      PST_WIRE_PIN,
+                                  PST_WIRE_UNPIN, PST_WIRE_RESERVE,  PST_WIRE_SLOT_COMMIT, PST_WIRE_PUT};
+    struct penstock_op ops[2] = {{.code = PST_WIRE_PING},
+                                 {.code = PST_WIRE_LIST, .data = value, .bytes = 1000}};
+    struct rig rig;
+
+    (void)state;
+    rig_open(&rig, true);
+    for (uint32_t i = 0; i < 2 * pst_count_of(all); i++) {
+        bool yes = i % 2;
+        struct penstock_op op = {.code = all[i / 2],
+                                 .key = yes ? "yes" : "no",
+                                 .key_bytes = yes ? 3 : 2,
+                                 .data = all[i / 2] == PST_WIRE_PUT ? value : slot,
+                                 .bytes = all[i / 2] == PST_WIRE_PUT ? sizeof(value) : sizeof(slot)};
+
+        refused_from = 0;
+        run_by_key(&rig, &op);
+        if (yes)
+            assert_int_not_equal(op.result, REFUSAL);
+        else
+            assert_int_equal(op.result, REFUSAL);
+    }
+    run(&rig, ops, 2);
+    assert_int_equal(ops[0].result, 0);
+    assert_int_equal(ops[1].result, 0);
+    rig_close(&rig);
+}
+
+/* A large put is asked about when it begins and when all of it is there. */
+static void a_put_is_asked_about_twice(void **state)
+{
+    static char value[300000];
+    struct rig rig;
+
+    (void)state;
+    rig_open(&rig, true);
+    for (int asked = 0; asked < 3; asked++) {
+        struct penstock_op put = {
+            .code = PST_WIRE_PUT, .key = "no", .key_bytes = 2, .data = value, .bytes = sizeof(value)};
+        struct penstock_op look = {.code = PST_WIRE_STAT_KEY, .key = "no", .key_bytes = 2};
+
+        refused_from = asked;
+        run_by_key(&rig, &put);
+        assert_int_equal(put.result, asked < 2 ? REFUSAL : 0);
+        refused_from = 1;
+        run_by_key(&rig, &look);
+        assert_int_equal(look.result, asked < 2 ? PENSTOCK_MISS : 0);
+    }
+    rig_close(&rig);
+}
+
+static void commits_are_refused(void **state)
+{
+    struct penstock_op changes[2] = {
+        {.code = PST_WIRE_PUT, .key = "yes", .key_bytes = 3, .data = "v", .bytes = 1},
+        {.code = PST_WIRE_PUT, .key = "no", .key_bytes = 2, .data = "v", .bytes = 1}};
+    struct penstock_op commit = {.code = PST_WIRE_COMMIT, .data = changes, .bytes = 2};
+    struct penstock_op look = {.code = PST_WIRE_STAT_KEY, .key = "yes", .key_bytes = 3};
+    struct rig rig;
+
+    (void)state;
+    rig_open(&rig, true);
+    refused_from = 0;
+    run(&rig, &commit, 1);
+    assert_int_equal(commit.result, REFUSAL);
+    run_by_key(&rig, &look);
+    assert_int_equal(look.result, PENSTOCK_MISS);
+    rig_close(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(answers_come_back),
-        cmocka_unit_test(too_little_room_is_said),
-        cmocka_unit_test(a_store_alone_says_so),
+        cmocka_unit_test(answers_come_back),          cmocka_unit_test(too_little_room_is_said),
+        cmocka_unit_test(a_store_alone_says_so),      cmocka_unit_test(keys_are_refused),
+        cmocka_unit_test(a_put_is_asked_about_twice), cmocka_unit_test(commits_are_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
