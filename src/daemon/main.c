@@ -224,6 +224,7 @@ struct served {
     struct pst_node *node;
     struct pst_door *door; /* NULL: not asked for, as the next two */
     struct pst_master *master;
+    struct pst_gate *gate;
     struct pst_member *member;
     struct penstock *mirror; /* this node, for what it follows */
     struct penstock_follow *follow;
@@ -276,6 +277,7 @@ static int join_pool(struct served *served, const struct settings *settings, cha
         .unix_path = settings->node.unix,
         .secret_file = settings->node.secret_file,
         .fabric_trusted = settings->node.fabric && settings->node.secret_file,
+        .gate = served->gate,
     };
 
     return pst_member_open(&settings->member, &node, log_line, NULL, &served->member, fault);
@@ -309,12 +311,21 @@ static int follow_another(struct served *served, const struct settings *settings
     return r;
 }
 
-static int open_master(struct served *served, const struct settings *settings, char *fault)
+/* What the node is besides: a pool's master, a member of one, or nothing. */
+static int open_role(struct served *served, const struct settings *settings, struct pst_node_role *out,
+                     char *fault)
 {
     const char *role = settings->role.role;
+    int r;
 
-    if (!role)
+    if (!role && settings->member.master.count == 0)
         return 0;
+    if (!role) {
+        snprintf(fault, PST_FAULT_BYTES, "out of memory");
+        r = pst_gate_open(&served->gate);
+        *out = (struct pst_node_role){.ctx = served->gate, .may_serve = pst_gate_may_serve};
+        return r;
+    }
     if (strcmp(role, "master") != 0) {
         snprintf(fault, PST_FAULT_BYTES, "role: '%.100s' is not 'master'", role);
         return -EINVAL;
@@ -323,12 +334,14 @@ static int open_master(struct served *served, const struct settings *settings, c
         snprintf(fault, PST_FAULT_BYTES, "master: a pool's master joins none");
         return -EINVAL;
     }
-    return pst_master_open(&settings->master, log_line, NULL, &served->master, fault);
+    r = pst_master_open(&settings->master, log_line, NULL, &served->master, fault);
+    *out = (struct pst_node_role){.ctx = served->master, .carry_out = pst_master_carry_out};
+    return r;
 }
 
 static int open_all(struct settings *settings, struct served *served, char *fault)
 {
-    struct pst_node_role role = {.carry_out = pst_master_carry_out};
+    struct pst_node_role role = {.ctx = NULL};
     char line[4096] = "settings: ";
     int r = 0;
 
@@ -340,11 +353,9 @@ static int open_all(struct settings *settings, struct served *served, char *faul
         return r;
     pst_options_print(&options, settings, line + strlen(line), sizeof(line) - strlen(line));
     log_line(NULL, line);
-    r = open_master(served, settings, fault);
-    role.ctx = served->master;
+    r = open_role(served, settings, &role, fault);
     if (r == 0)
-        r = pst_node_open(&settings->node, served->master ? &role : NULL, log_line, NULL, &served->node,
-                          fault);
+        r = pst_node_open(&settings->node, &role, log_line, NULL, &served->node, fault);
     if (r == 0 && served->door)
         r = serve_door(served, settings, fault);
     if (r == 0 && settings->member.master.count)
@@ -362,6 +373,7 @@ static void close_all(struct served *served)
     pst_door_close(served->door);
     pst_node_close(served->node);
     pst_master_close(served->master);
+    pst_gate_close(served->gate);
 }
 
 static int run(struct settings *settings)

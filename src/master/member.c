@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "call/call.h"
+#include "directory/lease.h"
 #include "directory/report.h"
 #include "wire/pool.h"
 
@@ -26,7 +27,8 @@ enum {
     RETRY_MS = 200,   /* after a master that could not be reached, or would not have us */
     SLEEP_MS = 20,    /* while an answer is awaited, so that deadlines are looked at */
     RING_MAX = 65536, /* events that wait to be told; more make a full report */
-    ANSWER_BYTES = 8192,
+    ANSWER_BYTES = 60 << 10,
+    VIEW_TRIES = 8, /* another one may come while its pieces are fetched */
     DIGITS = 2 * PST_POOL_ID_BYTES,
 };
 
@@ -53,6 +55,9 @@ struct pst_member {
     struct pst_pool_joined as;
     struct pst_tier_use tiers[PST_POOL_TIERS];
     uint64_t report_ms;
+    struct pst_gate *gate;
+    uint64_t version; /* of the view that the gate has */
+    struct pst_lease lease;
     uint64_t beat_ns;           /* when the next heartbeat is due */
     uint64_t stat_ns;           /* when to look at the node's memory again */
     char told[PST_FAULT_BYTES]; /* the last trouble that was logged; it is once */
@@ -126,20 +131,19 @@ static bool dial(struct pst_member *m)
 }
 
 /*
- * Asks, with @bytes of the question, and waits for the answer. Return: the result, its data *@answer_bytes
+ * Asks, with @bytes of the question, and waits for the answer. Return: the result, its data op->value_bytes
  * long; after an error of the connection there is none any more.
  */
-static int ask(struct pst_member *m, uint8_t code, size_t bytes, size_t *answer_bytes)
+static int ask(struct pst_member *m, struct penstock_op *op, size_t bytes)
 {
-    struct penstock_op op = {.code = code,
-                             .attrs = m->question,
-                             .attr_bytes = (uint16_t)bytes,
-                             .data = m->answer,
-                             .bytes = sizeof(m->answer)};
     int shard = (int)(m->self.start % pst_channel_shards(m->channel)); /* one, so that order stays */
     struct pst_op_list done = {0};
 
-    pst_channel_submit(m->channel, &op, shard, &done);
+    op->attrs = m->question;
+    op->attr_bytes = (uint16_t)bytes;
+    op->data = m->answer;
+    op->bytes = sizeof(m->answer);
+    pst_channel_submit(m->channel, op, shard, &done);
     pst_channel_flush(m->channel);
     while (!done.count) {
         if (pst_channel_poll(m->channel) || pst_channel_arm(m->channel) == -EAGAIN)
@@ -149,15 +153,19 @@ static int ask(struct pst_member *m, uint8_t code, size_t bytes, size_t *answer_
         if (!done.count)
             poll(&fd, 1, fd.fd >= 0 ? SLEEP_MS : 1);
     }
-    *answer_bytes = op.value_bytes;
-    if (op.result == -ETIMEDOUT || op.result == -ECONNRESET || op.result == -ECONNREFUSED ||
-        op.result == -EHOSTUNREACH || op.result == -EPROTO || op.result == -EPROTONOSUPPORT ||
-        op.result == -EACCES || op.result == PENSTOCK_BUSY) {
-        trouble(m, "%s", penstock_result_text(op.result));
+    if (op->result == -ETIMEDOUT || op->result == -ECONNRESET || op->result == -ECONNREFUSED ||
+        op->result == -EHOSTUNREACH || op->result == -EPROTO || op->result == -EPROTONOSUPPORT ||
+        op->result == -EACCES || op->result == PENSTOCK_BUSY) {
+        trouble(m, "%s", penstock_result_text(op->result));
         hang_up(m);
         return -ECONNRESET;
     }
-    return op.result;
+    return op->result;
+}
+
+static struct pst_bytes answer_of(const struct pst_member *m, const struct penstock_op *op)
+{
+    return (struct pst_bytes){m->answer, op->value_bytes};
 }
 
 /* ---- joining ---- */
@@ -165,11 +173,15 @@ static int ask(struct pst_member *m, uint8_t code, size_t bytes, size_t *answer_
 static bool join(struct pst_member *m)
 {
     char line[128];
-    size_t bytes = 0;
-    int r = ask(m, PST_POOL_JOIN, pst_pool_put_join(m->question, &m->self), &bytes);
+    struct penstock_op op = {.code = PST_POOL_JOIN};
+    int r = ask(m, &op, pst_pool_put_join(m->question, &m->self));
 
-    if (r == 0 && pst_pool_get((struct pst_bytes){m->answer, bytes}, &m->as, sizeof(m->as)) == 0) {
+    if (r == 0 && pst_pool_get(answer_of(m, &op), &m->as, sizeof(m->as)) == 0 &&
+        m->as.member < PST_VIEW_MEMBERS_MAX) {
         m->joined = true;
+        m->version = 0;
+        m->lease = (struct pst_lease){0};
+        pst_gate_lease(m->gate, 0);
         m->told[0] = '\0';
         m->self.kept_epoch = m->as.epoch; /* as long as it lives it has what it is asked to keep */
         pst_report_join(m->report, m->as.member, m->as.epoch);
@@ -179,7 +191,8 @@ static bool join(struct pst_member *m)
         return true;
     }
     if (r == -EEXIST)
-        trouble(m, "the id is a living node's, at %.*s", (int)pst_min(bytes, 128), (const char *)m->answer);
+        trouble(m, "the id is a living node's, at %.*s", (int)pst_min(op.value_bytes, 128),
+                (const char *)m->answer);
     else if (r == -EOPNOTSUPP)
         trouble(m, "not a master of this version");
     else if (r != -ECONNRESET)
@@ -192,10 +205,94 @@ static bool join(struct pst_member *m)
 static void leave(struct pst_member *m)
 {
     struct pst_pool_member member = {.epoch = m->as.epoch, .member = m->as.member};
-    size_t bytes;
+    struct penstock_op op = {.code = PST_POOL_LEAVE};
 
+    pst_gate_lease(m->gate, 0); /* others may have its slots as soon as the master has heard */
     memcpy(m->question, &member, sizeof(member));
-    ask(m, PST_POOL_LEAVE, sizeof(member), &bytes);
+    ask(m, &op, sizeof(member));
+}
+
+/* ---- the view ---- */
+
+/* Adds the piece that has come to *@bytes, @at of *@total being there. Return: its length, 0 when another
+ * view began meanwhile or nothing came, -errno. */
+static int64_t take_piece(const struct pst_member *m, const struct penstock_op *op, uint64_t at,
+                          uint8_t **bytes, uint64_t *total)
+{
+    struct pst_pool_view head;
+    uint64_t piece = op->value_bytes - sizeof(head);
+
+    if (op->value_bytes < sizeof(head))
+        return -EPROTO;
+    memcpy(&head, m->answer, sizeof(head));
+    if (at == 0) {
+        uint8_t *larger = NULL;
+
+        if (head.view_bytes <= pst_view_bytes_max(PST_VIEW_MEMBERS_MAX))
+            larger = realloc(*bytes, pst_max(head.view_bytes, 1));
+        if (!larger)
+            return -ENOMEM;
+        *bytes = larger;
+        *total = head.view_bytes;
+    }
+    if (head.view_bytes != *total)
+        return 0;
+    if (piece > *total - at)
+        return -EPROTO;
+    memcpy(*bytes + at, m->answer + sizeof(head), piece);
+    return (int64_t)piece;
+}
+
+/* Return: 0 the gate has the master's view, or -errno. */
+static int fetch_view(struct pst_member *m)
+{
+    pst_cleanup_free uint8_t *bytes = NULL;
+    struct pst_view *view;
+    uint64_t at = 0, total = 1, version = 0;
+    int r = 0, tries = 0;
+
+    while (r == 0 && at < total) {
+        struct penstock_op op = {.code = PST_POOL_VIEW,
+                                 .flags = PST_WIRE_IF_GENERATION | PST_WIRE_RANGE,
+                                 .offset = at,
+                                 .if_generation = m->version};
+        int64_t piece = ask(m, &op, 0);
+
+        if (piece == 0)
+            piece = take_piece(m, &op, at, &bytes, &total);
+        if (piece < 0)
+            return (int)piece;
+        if (total == 0)
+            return 0; /* it is the one that is there */
+        if (piece == 0 || (at > 0 && op.generation != version)) {
+            at = 0;
+            r = ++tries == VIEW_TRIES ? -EAGAIN : 0;
+            continue;
+        }
+        version = op.generation;
+        at += (uint64_t)piece;
+    }
+    if (r == 0)
+        r = pst_view_decode((struct pst_bytes){bytes, total}, PST_VIEW_MEMBERS_MAX, &view);
+    if (r < 0)
+        return r;
+    r = pst_gate_view(m->gate, view, m->as.member, m->as.epoch);
+    if (r == 0)
+        m->version = view->version;
+    pst_view_close(view);
+    return r;
+}
+
+/* The lease that an answer grants, to a heartbeat sent at @sent_ns; behind the view that it needs. */
+static void take_lease(struct pst_member *m, const struct pst_pool_beat *beat, uint64_t sent_ns)
+{
+    int r = beat->version == m->version ? 0 : fetch_view(m);
+
+    if (r < 0 && r != -ECONNRESET)
+        trouble(m, "its view: %s", strerror(-r));
+    if (r < 0 || !pst_lease_grant(&m->lease, sent_ns, beat->lease_ms, beat->lease_version, beat->term))
+        return;
+    pst_gate_lease(m->gate, m->version >= m->lease.version ? m->lease.until_ns : 0);
 }
 
 /* ---- telling ---- */
@@ -308,24 +405,27 @@ static void tell(struct pst_member *m, uint64_t now_ns)
     struct pst_pool_want wants[PST_POOL_WANT_COUNT_MAX];
     struct pst_heartbeat_answer answer = {0};
     const struct pst_heartbeat *message;
-    struct pst_pool_beat beat;
+    struct penstock_op op = {.code = PST_POOL_HEARTBEAT};
+    struct pst_pool_beat beat = {.version = 0};
     uint64_t sent_ns, sequence;
-    size_t bytes;
     int r;
 
     look_at_memory(m, now_ns);
-    message = pst_report_next(m->report, m->tiers, now_ns, &sent_ns);
+    message = pst_report_next(m->report, m->tiers, pst_clock_read_ns(CLOCK_BOOTTIME), &sent_ns);
     sequence = message->sequence;
-    r = ask(m, PST_POOL_HEARTBEAT, put_heartbeat(m, message, sent_ns), &bytes);
+    r = ask(m, &op, put_heartbeat(m, message, sent_ns));
     if (r == -ECONNRESET)
         return; /* the same message again, when there is a master */
-    if (r != -ESTALE && pst_pool_get_beat((struct pst_bytes){m->answer, bytes}, &beat, wants) == 0)
+    if (r != -ESTALE && pst_pool_get_beat(answer_of(m, &op), &beat, wants) == 0)
         answer = (struct pst_heartbeat_answer){.sequence_next = beat.sequence_next, .sync = beat.sync};
     else if (r != -ESTALE)
         trouble(m, "an answer that makes no sense, %d", r);
     if (pst_report_answered(m->report, sequence, r, &answer) == -ESTALE) {
         m->joined = false;
+        pst_gate_lease(m->gate, 0);
         say(m, "the master knows this node no more");
+    } else if (beat.version) {
+        take_lease(m, &beat, sent_ns);
     }
     m->beat_ns = now_ns + m->as.heartbeat_ms * 1000000ull;
 }
@@ -502,6 +602,7 @@ int pst_member_open(const struct pst_member_settings *settings, const struct pst
     m->magic = MEMBER_MAGIC;
     m->log = log;
     m->log_ctx = log_ctx;
+    m->gate = node->gate;
     m->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     r = m->stop_fd < 0 ? -errno : read_settings(m, settings, node, fault);
     if (r == 0)

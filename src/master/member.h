@@ -10,6 +10,7 @@
 #define PST_MEMBER_H
 
 #include "base/options.h"
+#include "master/gate.h"
 
 /* X(TYPE, name, default, min, max, unit, text) */
 #define PST_MEMBER_OPTIONS(X)                                                                                \
@@ -36,6 +37,7 @@ struct pst_member_node {
     const char *unix_path; /* "" when it has none */
     const char *secret_file;
     bool fabric_trusted;
+    struct pst_gate *gate; /* the node's; told of the view and the lease */
 };
 
 struct pst_member;

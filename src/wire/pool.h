@@ -37,6 +37,7 @@ enum {
     PST_POOL_ROUTE_PLACES_MAX = 6,
     PST_POOL_REPORT_MAX = 256,
     PST_POOL_MATCH_MAX = 256,
+    PST_POOL_NO_PRIMARY = 7, /* result of an operation on a key: all copies of its slot are gone, for now */
     PST_POOL_REVOKE_MAX = 16384, /* that go at a time; as many: there may be more, ask again */
     PST_POOL_BLOCK_TIERS = 4,    /* of what engines hold: 0 unknown, 1 HBM, 2 DRAM, 3 SSD */
 };

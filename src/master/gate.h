@@ -1,0 +1,31 @@
+/*
+ * gate.h: which keys a node of a pool may serve at this moment, by the view that it has and the lease that it
+ * was granted (directory/lease.h): all of those that may lie anywhere, and of those with a home the ones
+ * whose primary it is. The member's thread tells; the shards' threads ask, without a lock.
+ *
+ * Closed until there is a view: a node that begins anew does not know what was moved away from it.
+ */
+#ifndef PST_GATE_H
+#define PST_GATE_H
+
+#include "directory/view.h"
+
+struct pst_gate;
+
+/* Return: 0 or -ENOMEM. */
+int pst_gate_open(struct pst_gate **out);
+/* Nobody asks any more. Returns NULL. */
+struct pst_gate *pst_gate_close(struct pst_gate *gate);
+
+/*
+ * A node's role (node.h); @ctx is the gate. Return: 0, or what an operation on the key is answered: busy (no
+ * lease, or no view), -ESTALE another member is the key's primary, PST_POOL_NO_PRIMARY.
+ */
+int pst_gate_may_serve(void *ctx, struct pst_bytes key);
+
+/* The node has this view, as that member. Return: 0 or -ENOMEM: nothing has changed. */
+int pst_gate_view(struct pst_gate *gate, const struct pst_view *view, uint16_t member, uint64_t epoch);
+/* The lease holds until then, of CLOCK_BOOTTIME; 0: there is none. Behind the view that it needs. */
+void pst_gate_lease(struct pst_gate *gate, uint64_t until_ns);
+
+#endif
