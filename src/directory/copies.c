@@ -150,17 +150,14 @@ void copies_return(struct pst_directory *d, uint16_t member, bool kept, uint64_t
 /* Nobody waits any more for those that no slot names. */
 static void forget_gone(struct pst_directory *d)
 {
-    bool *named = calloc(d->settings.members_max, sizeof(*named));
-
-    if (!named)
-        return; /* the next time will do */
+    for (uint32_t i = 0; i < d->settings.members_max; i++)
+        d->members[i].named = false;
     for (uint32_t i = 0; i < PST_SLOTS; i++)
         for (uint32_t j = 0; j < d->draft->slots[i].copy_count; j++)
-            named[d->draft->slots[i].copies[j]] = true;
+            d->members[d->draft->slots[i].copies[j]].named = true;
     for (uint32_t i = 0; i < d->settings.members_max; i++)
-        if (d->draft->members[i].gone && !named[i])
+        if (d->draft->members[i].gone && !d->members[i].named)
             directory_draft(d)->members[i] = (struct pst_view_member){.epoch = 0};
-    free(named);
 }
 
 static uint64_t score(uint64_t seed, uint32_t slot, uint64_t epoch)
@@ -249,7 +246,6 @@ static void look_after(struct pst_directory *d, uint32_t number, uint64_t now_ns
 void copies_tick(struct pst_directory *d, uint64_t now_ns)
 {
     uint32_t replicas = pst_view_replicas(d->draft), left = DEALT_PER_TICK;
-    uint64_t version = d->draft->version;
     bool deals = replicas > 0 && may_deal(d, now_ns);
 
     for (uint32_t i = 0; i < PST_SLOTS; i++) {
@@ -259,8 +255,7 @@ void copies_tick(struct pst_directory *d, uint64_t now_ns)
             left--;
         }
     }
-    if (d->draft->version != version)
-        forget_gone(d);
+    forget_gone(d);
 }
 
 /* ---- what primaries ask for ---- */

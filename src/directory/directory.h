@@ -27,61 +27,9 @@
 #ifndef PST_DIRECTORY_H
 #define PST_DIRECTORY_H
 
-#include "base/options.h"
 #include "directory/keys.h"
+#include "directory/tables.h"
 #include "directory/view.h"
-
-/* TYPE, name, default, min, max, unit, text */
-#define PST_DIRECTORY_OPTIONS(X)                                                                             \
-    X(NUMBER, heartbeat_ms, "1000", 10, 60000, "ms", "time between two heartbeats of a node")                \
-    X(NUMBER, heartbeats_missed, "3", 1, 100, "heartbeats", "late by so many, a node is given no new keys")  \
-    X(NUMBER, member_ttl_ms, "10000", 50, 600000, "ms", "silent for so long, a node is a member no more")    \
-    X(NUMBER, reaper_ms, "5000", 10, 60000, "ms", "time between two looks for such nodes")                   \
-    X(NUMBER, lease_ms, "3000", 30, 60000, "ms", "a primary may serve for so long after a heartbeat")        \
-    X(NUMBER, lease_margin_ms, "1000", 10, 60000, "ms", "so much later another takes its place")             \
-    X(NUMBER, incomplete_ms, "60000", 0, 86400000, "ms", "a slot without a copy waits so long for one")      \
-    X(NUMBER, suspect_ms, "3000", 10, 60000, "ms", "a node that clients complain of is given no new keys")   \
-    X(NUMBER, reserve_ms, "5000", 10, 600000, "ms", "room for a routed put is kept so long")                 \
-    X(NUMBER, warm_up_ms, "30000", 0, 3600000, "ms", "until a new node gets its full share of puts")         \
-    X(NUMBER, nodes_min, "1", 1, 1024, "nodes", "slots are dealt out when so many nodes are there")          \
-    X(NUMBER, members_max, "1024", 1, 8192, "nodes", "bound of members")                                     \
-    X(NUMBER, entries_max, "16777216", 1024, 17179869184, "entries", "bound of keys, each of its places")    \
-    X(NUMBER, reservations_max, "65536", 16, 16777216, "reservations", "bound of puts underway")             \
-    X(NUMBER, sweep_entries, "65536", 64, 1073741824, "entries", "of those of a lost node, given back a tick")
-
-struct pst_directory_settings {
-    PST_DIRECTORY_OPTIONS(PST_OPTION_MEMBER)
-};
-
-/* name, text */
-#define PST_DIRECTORY_COUNTERS(X)                                                                            \
-    X(registrations, "nodes that became members")                                                            \
-    X(refused_twice, "registrations refused since a living member has the id")                               \
-    X(heartbeats, "heartbeats taken")                                                                        \
-    X(heartbeats_stale, "heartbeats of a former membership, refused")                                        \
-    X(heartbeats_past, "heartbeats that had come before, refused")                                           \
-    X(heartbeats_bad, "heartbeats that say what cannot be, refused")                                         \
-    X(gaps, "heartbeats with one missing before them")                                                       \
-    X(syncs, "full reports completed")                                                                       \
-    X(events, "additions and removals taken")                                                                \
-    X(adds_dropped, "additions for which there was no room")                                                 \
-    X(deaths, "members that ended without a word")                                                           \
-    X(promotions, "slots that got another primary")                                                          \
-    X(slots_incomplete, "slots that lost their last copy")                                                   \
-    X(slots_lost, "of them, given up")                                                                       \
-    X(slot_requests_stale, "changes of slots asked for under an old epoch, refused")                         \
-    X(reservations, "places given out to puts")                                                              \
-    X(reservations_met, "of them, reported as filled")                                                       \
-    X(reservations_expired, "of them, not filled in time")                                                   \
-    X(puts_unavailable, "puts for which no node had room")                                                   \
-    X(lookups, "keys looked up")                                                                             \
-    X(views, "views stored")
-
-struct pst_directory_counters {
-#define X(name, text) uint64_t name;
-    PST_DIRECTORY_COUNTERS(X)
-#undef X
-};
 
 enum pst_pool_tier { /* fastest first; the numbers are the wire's */
                      PST_POOL_HBM = 1,

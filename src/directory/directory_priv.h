@@ -23,6 +23,7 @@ struct member {
     uint32_t want_at;       /* the slot to look at next for missing copies */
     bool synced;            /* it has reported in full */
     bool filling;           /* it is about to */
+    bool named;             /* by a slot, as far as a tick has come */
     struct tier tiers[PST_POOL_TIERS];
 };
 

@@ -258,6 +258,19 @@ static int refuse(struct pst_directory *d, int r)
     return r;
 }
 
+/* What it wants is left as it is: most answers want nothing. */
+static void begin_answer(const struct pst_directory *d, const struct member *m,
+                         struct pst_heartbeat_answer *answer)
+{
+    answer->sequence_next = m->sequence_next;
+    answer->sync = false;
+    answer->lease_ms = 0;
+    answer->lease_version = m->lease_version;
+    answer->version = d->view->version;
+    answer->term = d->view->term;
+    answer->want_count = 0;
+}
+
 int pst_directory_heartbeat(struct pst_directory *d, const struct pst_heartbeat *message, uint64_t now_ns,
                             struct pst_heartbeat_answer *answer)
 {
@@ -266,8 +279,7 @@ int pst_directory_heartbeat(struct pst_directory *d, const struct pst_heartbeat 
 
     if (!m)
         return refuse(d, -ESTALE);
-    *answer = (struct pst_heartbeat_answer){
-        .sequence_next = m->sequence_next, .version = d->view->version, .term = d->view->term};
+    begin_answer(d, m, answer);
     r = heartbeat_is_good(m, message) ? in_order(m, message) : -EINVAL;
     if (r == -EALREADY || r == -EINVAL)
         return refuse(d, r);
@@ -281,7 +293,6 @@ int pst_directory_heartbeat(struct pst_directory *d, const struct pst_heartbeat 
     take_tiers(m, message);
     answer->sequence_next = m->sequence_next;
     answer->sync = r < 0;
-    answer->lease_version = m->lease_version;
     if (m->lease_version <= d->view->version)
         answer->lease_ms = d->settings.lease_ms;
     copies_wanted(d, message->member, now_ns, answer);
