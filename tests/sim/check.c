@@ -6,15 +6,6 @@ struct pst_fingerprint key_of(uint32_t key)
     return pst_fingerprint_of((struct pst_bytes){&key, sizeof(key)}, 7);
 }
 
-uint32_t holders_of(const struct sim *s, uint32_t key)
-{
-    uint32_t count = 0;
-
-    for (uint32_t i = 0; i < s->node_count; i++)
-        count += s->nodes[i].held[key] != 0;
-    return count;
-}
-
 /* ---- views ---- */
 
 static void check_slot(struct sim *s, uint32_t number, const struct pst_view_slot *before,
@@ -144,7 +135,7 @@ static void check_keys(struct sim *s)
     for (uint32_t key = 0; key < KEYS_MAX; key++) {
         struct pst_fingerprint fingerprint = key_of(key);
         struct pst_places places;
-        uint32_t holders = holders_of(s, key);
+        uint32_t holders = s->holders[key];
 
         pst_directory_look_up(s->directory, &fingerprint, 1, &places);
         if (places.count > holders || (complete && places.count < holders))
@@ -163,11 +154,16 @@ static void check_figures(struct sim *s)
 {
     struct pst_directory_state state;
     uint64_t held = 0;
+    uint32_t named = 0;
 
     pst_directory_state(s->directory, master_now(s), &state);
     for (uint32_t i = 0; i < s->node_count; i++)
         held += s->nodes[i].held_count;
+    for (uint32_t i = 0; i < s->current->view->members_max; i++)
+        named += s->current->view->members[i].epoch != 0;
     s->checked++;
+    if (named != s->node_count)
+        violation(s, "the view has %u members, and there are %u nodes", named, s->node_count);
     if (state.members != s->node_count || state.members_reporting || state.members_suspect)
         violation(s, "%u members, %u of them reporting, %u suspect", state.members, state.members_reporting,
                   state.members_suspect);

@@ -175,9 +175,10 @@ static void take_heartbeat(struct sim *s, const struct message *m)
 {
     struct message *answer = answer_to(m, IS_BEAT, 0);
 
-    answer->beat.sequence = m->heartbeat.sequence;
-    answer->result =
-        pst_directory_heartbeat(s->directory, &m->heartbeat, master_now(s), &answer->beat.answer);
+    answer->answer = calloc(1, sizeof(*answer->answer));
+    pst_assert(answer->answer);
+    answer->sequence = m->heartbeat.sequence;
+    answer->result = pst_directory_heartbeat(s->directory, &m->heartbeat, master_now(s), answer->answer);
     s->counts.beats++;
     send(s, answer);
 }

@@ -74,6 +74,8 @@ void node_crash(struct sim *s, int number, bool kept)
     if (kept)
         return;
     n->kept_epoch = 0;
+    for (uint32_t i = 0; i < KEYS_MAX; i++)
+        s->holders[i] -= n->held[i] != 0;
     memset(n->held, 0, sizeof(n->held));
     n->held_count = 0;
 }
@@ -95,8 +97,9 @@ static void tell_key(struct node *n, uint32_t key, enum pst_event_kind kind)
         pst_report_event(n->report, &event);
 }
 
-static void let_key_go(struct node *n, uint32_t key)
+static void let_key_go(struct sim *s, struct node *n, uint32_t key)
 {
+    s->holders[key]--;
     tell_key(n, key, PST_EVENT_DEL);
     n->held[key] = 0;
     n->held_count--;
@@ -109,9 +112,10 @@ static void take_key(struct sim *s, struct node *n, uint32_t key)
     for (uint32_t i = (uint32_t)draw(s, KEYS_MAX); (n->held_count + 1) * KEY_BYTES > NODE_BYTES;
          i = (i + 1) % KEYS_MAX)
         if (n->held[i])
-            let_key_go(n, i);
+            let_key_go(s, n, i);
     n->held[key] = ++s->generation;
     n->held_count++;
+    s->holders[key]++;
     tell_key(n, key, PST_EVENT_ADD);
     s->counts.puts++;
 }
@@ -123,8 +127,8 @@ static void churn(struct sim *s, struct node *n)
         uint32_t key = (uint32_t)draw(s, s->key_count);
 
         if (n->held[key])
-            let_key_go(n, key);
-        else if (holders_of(s, key) < PST_PLACES_MAX && draw(s, 3) == 0)
+            let_key_go(s, n, key);
+        else if (s->holders[key] < PST_PLACES_MAX && draw(s, 3) == 0)
             take_key(s, n, key);
     }
 }
@@ -252,7 +256,7 @@ void node_leave(struct sim *s, int number)
 static void take_beat(struct sim *s, int number, struct message *m)
 {
     struct node *n = &s->nodes[number];
-    struct pst_heartbeat_answer *answer = &m->beat.answer;
+    struct pst_heartbeat_answer *answer = m->answer;
     const struct pst_view *view = node_view(n);
     int r;
 
@@ -260,7 +264,7 @@ static void take_beat(struct sim *s, int number, struct message *m)
         return;
     if (s->plant == PLANT_deaf_to_gaps)
         answer->sync = false;
-    r = pst_report_answered(n->report, m->beat.sequence, m->result, answer);
+    r = pst_report_answered(n->report, m->sequence, m->result, answer);
     if (r == -ESTALE) {
         note(s, "node %d is no member any more", number);
         leave(n);

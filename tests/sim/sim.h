@@ -95,14 +95,12 @@ struct message {
     int result;
     struct snapshot *snapshot;
     struct pst_event *events;
+    struct pst_heartbeat_answer *answer;
     union {
         struct pst_register registration;
         struct pst_registered registered;
         struct pst_heartbeat heartbeat;
-        struct {
-            struct pst_heartbeat_answer answer;
-            uint64_t sequence;
-        } beat;
+        uint64_t sequence; /* which the answer is to */
         struct pst_copy_request change;
         struct {
             uint16_t number;
@@ -206,6 +204,7 @@ struct sim {
     uint64_t term;
     /* the model */
     uint64_t generation, value_id;
+    uint32_t holders[KEYS_MAX];       /* nodes that have a key */
     uint64_t floors[USED][SLOT_KEYS]; /* highest number that anyone was told */
     uint64_t losses[USED];
     uint64_t bases[USED];
@@ -274,6 +273,5 @@ void check_leases(struct sim *s);
 void check_places(struct sim *s);
 void check_end(struct sim *s);
 bool healthy(const struct sim *s);
-uint32_t holders_of(const struct sim *s, uint32_t key); /* nodes that have it */
 
 #endif

@@ -85,6 +85,7 @@ void message_drop(struct message *m)
         return;
     snapshot_drop(m->snapshot);
     free(m->events);
+    free(m->answer);
     free(m);
 }
 
