@@ -112,9 +112,9 @@ static void write_member(struct pst_directory *d, uint16_t number, const struct 
     d->counters.registrations++;
 }
 
-/* Whether the id's holder lets go of it. Return: 0, PST_ALREADY it is the one that asks, or an error. */
 enum { PST_ALREADY = 1 };
 
+/* Whether the id's holder lets go of it. Return: 0, PST_ALREADY it is the one that asks, or an error. */
 static int take_over(struct pst_directory *d, uint16_t number, uint64_t start, uint64_t now_ns)
 {
     const struct pst_view_member *holder = &d->draft->members[number];

@@ -107,7 +107,7 @@ static int rig_beat(struct rig *rig, struct rig_node node, uint32_t flags, const
 enum { RIG_FULL = PST_HEARTBEAT_BEGIN | PST_HEARTBEAT_END };
 
 /* A node that holds nothing joins. */
-static struct rig_node rig_join(struct rig *rig, uint8_t id, uint8_t host)
+static inline struct rig_node rig_join(struct rig *rig, uint8_t id, uint8_t host)
 {
     struct pst_registered out;
 
@@ -119,7 +119,7 @@ static struct rig_node rig_join(struct rig *rig, uint8_t id, uint8_t host)
 }
 
 /* Time goes by in steps of half a second, in each of which those nodes send a heartbeat. */
-static void rig_wait(struct rig *rig, uint64_t ms, const struct rig_node *nodes, uint32_t count)
+static inline void rig_wait(struct rig *rig, uint64_t ms, const struct rig_node *nodes, uint32_t count)
 {
     for (uint64_t end_ns = rig->now_ns + ms * RIG_MS; rig->now_ns < end_ns;) {
         rig->now_ns = pst_min(end_ns, rig->now_ns + 500 * RIG_MS);
