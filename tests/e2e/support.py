@@ -97,7 +97,7 @@ class Node:
             self.process.kill()
         self.wait()
         for path in arena_files(self.pid):
-            path.unlink()
+            path.unlink(missing_ok=True)  # another node that starts clears away what killed ones left
 
     @contextlib.contextmanager
     def stopped(self) -> Iterator[None]:
