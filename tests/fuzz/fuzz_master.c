@@ -1,0 +1,118 @@
+/*
+ * fuzz_master.c: questions to a pool's master, out of codes, members and bytes that the input names, some of
+ * them right. Whatever is asked, the answer keeps to its room and decodes, and the master goes on.
+ */
+#include "fuzz.h"
+
+#include "master/master.h"
+
+#include <stdio.h>
+
+enum { MEMBERS = 8, QUESTIONS_MAX = 64, ROOM = 64 << 10 };
+
+static struct pst_master *master;
+static char folder[] = "/dev/shm/penstock-fuzz-XXXXXX";
+
+static void close_master(void)
+{
+    static const char *const names[] = {"view", "view.lock", "view.new"};
+    char path[64];
+
+    master = pst_master_close(master);
+    for (size_t i = 0; i < pst_count_of(names); i++) {
+        snprintf(path, sizeof(path), "%s/%s", folder, names[i]);
+        unlink(path);
+    }
+    rmdir(folder);
+}
+
+static void open_master(void)
+{
+    struct pst_master_settings settings = {
+        .blocks_max = 1024, .block_hits_max = 1024, .block_hit_ttl_ms = 10};
+    char path[64], fault[PST_FAULT_BYTES];
+
+    pst_assert(mkdtemp(folder) && atexit(close_master) == 0);
+    snprintf(path, sizeof(path), "%s/view", folder);
+    pst_directory_preset(&settings.directory);
+    settings.directory.members_max = MEMBERS;
+    settings.directory.entries_max = settings.directory.reservations_max = 1024;
+    settings.view = path;
+    pst_assert(pst_master_open(&settings, NULL, NULL, &master, fault) == 0);
+}
+
+/* The beginning of a question that a member asks of, with its number and epoch where they belong. */
+static size_t put_right(struct fuzz *in, uint8_t code, uint8_t *to)
+{
+    struct pst_pool_heartbeat beat = {.epoch = fuzz_below(in, 16), .sequence = fuzz_below(in, 16)};
+    struct pst_pool_join join = {.start = fuzz_below(in, 4), .address = "a:1"};
+    struct pst_pool_member member = {.epoch = fuzz_below(in, 16),
+                                     .member = (uint16_t)fuzz_below(in, MEMBERS)};
+
+    join.id[0] = (uint8_t)fuzz_below(in, 4);
+    beat.member = member.member;
+    beat.flags = fuzz_below(in, 4);
+    if (code == PST_POOL_JOIN)
+        return pst_pool_put_join(to, &join);
+    if (code == PST_POOL_HEARTBEAT)
+        return pst_pool_put_heartbeat(to, &beat, NULL);
+    if (code == PST_POOL_LEAVE || code == PST_POOL_SUSPECT) {
+        memcpy(to, &member, sizeof(member));
+        return sizeof(member);
+    }
+    memset(to, 0, PST_POOL_ID_BYTES);
+    to[0] = join.id[0];
+    return PST_POOL_ID_BYTES;
+}
+
+static void check(const struct pst_wire_op *op, const uint8_t *answer, const struct pst_wire_result *result)
+{
+    const uint8_t *at = answer, *end = answer + result->bytes;
+    struct pst_pool_route route;
+    struct pst_pool_want wants[PST_POOL_WANT_COUNT_MAX];
+    struct pst_pool_beat beat;
+
+    if (op->code == PST_POOL_HEARTBEAT && result->bytes)
+        pst_assert(pst_pool_get_beat((struct pst_bytes){answer, result->bytes}, &beat, wants) == 0);
+    while ((op->code == PST_POOL_LOCATE || op->code == PST_POOL_PLACE) && result->result == 0 && at < end)
+        pst_assert(pst_pool_get_route(&at, end, &route) == 0);
+}
+
+static void ask(struct fuzz *in)
+{
+    struct pst_wire_op op = {.code = (uint8_t)(PST_WIRE_ROLE_FIRST + fuzz_below(in, 32))};
+    struct pst_wire_result result = {.result = 0};
+    size_t room = fuzz_below(in, 2) ? ROOM : fuzz_below(in, 600), right, more;
+    uint8_t *answer = malloc(room ? room : 1), *question = malloc(1024), *exact;
+
+    pst_assert(answer && question);
+    op.depth = (uint16_t)fuzz_below(in, 2);
+    op.if_generation = fuzz_below(in, 4);
+    op.offset = fuzz_number(in, fuzz_below(in, 2) ? 8 : 1);
+    right = fuzz_below(in, 2) ? put_right(in, op.code, question) : 0;
+    more = pst_min(fuzz_below(in, 256), in->left);
+    memcpy(question + right, in->at, more);
+    in->at += more;
+    in->left -= more;
+    exact = malloc(right + more ? right + more : 1);
+    pst_assert(exact);
+    memcpy(exact, question, right + more);
+    op.attrs = (struct pst_bytes){exact, right + more};
+    pst_master_carry_out(master, &op, 0, answer, room, &result);
+    pst_assert(result.bytes <= room);
+    check(&op, answer, &result);
+    free(exact);
+    free(question);
+    free(answer);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    struct fuzz in = {data, bytes};
+
+    if (!master)
+        open_master();
+    for (int i = 0; i < QUESTIONS_MAX && in.left > 0; i++)
+        ask(&in);
+    return 0;
+}
