@@ -288,8 +288,8 @@ static int follow_another(struct served *served, const struct settings *settings
     const struct penstock_options opening = {.size = sizeof(opening),
                                              .secret_file = settings->node.secret_file};
     const struct follow_settings *from = &settings->follow;
-    const struct penstock_follow_options options = {
-        .size = sizeof(options),
+    const struct penstock_follow_options following = {
+        .size = sizeof(following),
         .url = from->follow,
         .secret_file = from->follow_secret_file ? from->follow_secret_file : settings->node.secret_file,
         .prefix = from->follow_prefix,
@@ -305,7 +305,7 @@ static int follow_another(struct served *served, const struct settings *settings
     }
     r = penstock_open(unix_url(served), &opening, &served->mirror);
     if (r == 0)
-        r = penstock_follow_open(served->mirror, &options, &served->follow);
+        r = penstock_follow_open(served->mirror, &following, &served->follow);
     if (r < 0)
         snprintf(fault, PST_FAULT_BYTES, "follow: %s", penstock_error());
     return r;
