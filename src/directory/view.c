@@ -1,6 +1,8 @@
 /* view.c: views, and views as bytes. */
 #include "directory/view.h"
 
+#include "base/reader.h"
+
 enum {
     VIEW_MAGIC = 0x76747370, /* "pstv" */
     VIEW_FORMAT = 1,
@@ -174,58 +176,20 @@ size_t pst_view_encode(const struct pst_view *view, uint8_t *to, size_t cap)
 
 /* ---- from bytes ---- */
 
-struct reader {
-    const uint8_t *at;
-    size_t left;
-    bool bad;   /* and nothing more is read */
-    bool large; /* since a member's number is */
-};
-
-static const uint8_t *take(struct reader *in, size_t bytes)
-{
-    const uint8_t *at = in->at;
-
-    if (in->bad || in->left < bytes) {
-        in->bad = true;
-        return NULL;
-    }
-    in->at += bytes;
-    in->left -= bytes;
-    return at;
-}
-
-static uint64_t take_number(struct reader *in, size_t bytes)
-{
-    const uint8_t *at = take(in, bytes);
-    uint64_t number = 0;
-
-    for (size_t i = 0; at && i < bytes; i++)
-        number |= (uint64_t)at[i] << 8 * i;
-    return number;
-}
-
 /* A number that may be @most. */
-static uint64_t take_below(struct reader *in, size_t bytes, uint64_t most)
+static uint64_t take_below(struct pst_reader *in, size_t bytes, uint64_t most)
 {
-    uint64_t number = take_number(in, bytes);
+    uint64_t number = pst_read_number(in, bytes);
 
     in->bad |= number > most;
     return in->bad ? 0 : number;
 }
 
-static void take_bytes(struct reader *in, void *to, size_t bytes)
-{
-    const uint8_t *at = take(in, bytes);
-
-    if (at)
-        memcpy(to, at, bytes);
-}
-
 /* Text without a NUL in it, which gets one. */
-static void take_text(struct reader *in, char *to, size_t cap)
+static void take_text(struct pst_reader *in, char *to, size_t cap)
 {
     size_t bytes = take_below(in, 1, cap - 1);
-    const uint8_t *at = take(in, bytes);
+    const uint8_t *at = pst_read_bytes(in, bytes);
 
     if (!at)
         return;
@@ -238,35 +202,36 @@ static struct pst_bytes prefix_text(const struct pst_view_prefix *prefix)
     return (struct pst_bytes){prefix->text, prefix->bytes};
 }
 
-static void take_prefix(struct reader *in, struct pst_view *view, uint32_t at)
+static void take_prefix(struct pst_reader *in, struct pst_view *view, uint32_t at)
 {
     struct pst_view_prefix *prefix = &view->prefixes[at];
 
     prefix->placement = (uint8_t)take_below(in, 1, PST_PLACE_HOME);
     prefix->replicas = (uint8_t)take_below(in, 1, PST_VIEW_COPIES_MAX);
-    prefix->bytes = (uint8_t)take_number(in, 1);
-    take_bytes(in, prefix->text, prefix->bytes);
+    prefix->bytes = (uint8_t)pst_read_number(in, 1);
+    pst_read_copy(in, prefix->text, prefix->bytes);
     in->bad |= prefix->replicas == 0;
     in->bad |= at > 0 && pst_bytes_compare(prefix_text(prefix - 1), prefix_text(prefix)) >= 0;
 }
 
-/* Members come in the order of their numbers, from @least on. Return: the least of the next. */
-static uint32_t take_member(struct reader *in, struct pst_view *view, uint32_t least)
+/* Members come in the order of their numbers, from @least on; *@large: this one's goes beyond the bound.
+ * Return: the least of the next. */
+static uint32_t take_member(struct pst_reader *in, struct pst_view *view, uint32_t least, bool *large)
 {
-    uint32_t number = (uint32_t)take_number(in, 2);
+    uint32_t number = (uint32_t)pst_read_number(in, 2);
     struct pst_view_member *member = &view->members[number];
 
-    in->large = number >= view->members_max;
-    in->bad |= number < least || in->large;
+    *large = number >= view->members_max;
+    in->bad |= number < least || *large;
     if (in->bad)
         return least;
     member->gone = take_below(in, 1, 1);
-    take_bytes(in, &member->id, sizeof(member->id));
-    take_bytes(in, &member->host, sizeof(member->host));
+    pst_read_copy(in, &member->id, sizeof(member->id));
+    pst_read_copy(in, &member->host, sizeof(member->host));
     in->bad |= pst_view_find(view, &member->id) != PST_VIEW_NONE;
     member->epoch = take_below(in, 8, view->epoch_next - 1);
-    member->start = take_number(in, 8);
-    member->page_bytes = take_number(in, 8);
+    member->start = pst_read_number(in, 8);
+    member->page_bytes = pst_read_number(in, 8);
     take_text(in, member->address, sizeof(member->address));
     take_text(in, member->unix_path, sizeof(member->unix_path));
     take_text(in, member->tags, sizeof(member->tags));
@@ -292,60 +257,63 @@ static bool slot_is_good(const struct pst_view *view, const struct pst_view_slot
     return true;
 }
 
-static void take_slot(struct reader *in, const struct pst_view *view, struct pst_view_slot *slot)
+static void take_slot(struct pst_reader *in, const struct pst_view *view, struct pst_view_slot *slot)
 {
-    slot->epoch = take_number(in, 8);
-    slot->base = take_number(in, 8);
+    slot->epoch = pst_read_number(in, 8);
+    slot->base = pst_read_number(in, 8);
     slot->state = (uint8_t)take_below(in, 1, PST_VIEW_INCOMPLETE);
     slot->lost = take_below(in, 1, 1);
     slot->copy_count = (uint8_t)take_below(in, 1, PST_VIEW_COPIES_MAX);
     for (uint32_t i = 0; i < slot->copy_count; i++)
-        slot->copies[i] = (uint16_t)take_number(in, 2);
+        slot->copies[i] = (uint16_t)pst_read_number(in, 2);
     in->bad |= !slot_is_good(view, slot);
 }
 
-static void take_view(struct reader *in, uint32_t prefixes, uint32_t members, struct pst_view *view)
+static void take_view(struct pst_reader *in, uint32_t prefixes, uint32_t members, struct pst_view *view,
+                      bool *large)
 {
     uint32_t least = 0;
 
-    view->version = take_number(in, 8);
-    view->term = take_number(in, 8);
-    view->epoch_next = take_number(in, 8);
-    view->seed = take_number(in, 8);
+    view->version = pst_read_number(in, 8);
+    view->term = pst_read_number(in, 8);
+    view->epoch_next = pst_read_number(in, 8);
+    view->seed = pst_read_number(in, 8);
     view->prefix_count = prefixes;
     in->bad |= view->epoch_next == 0 || prefixes > PST_VIEW_PREFIXES_MAX;
     for (uint32_t i = 0; i < prefixes && !in->bad; i++)
         take_prefix(in, view, i);
     for (uint32_t i = 0; i < members && !in->bad; i++)
-        least = take_member(in, view, least);
+        least = take_member(in, view, least, large);
     for (uint32_t i = 0; i < PST_SLOTS && !in->bad; i++)
         take_slot(in, view, &view->slots[i]);
 }
 
 int pst_view_decode(struct pst_bytes from, uint32_t members_max, struct pst_view **out)
 {
-    struct reader in = {.at = from.data, .left = from.len};
+    struct pst_reader in = {.at = from.data, .left = from.len};
     uint32_t prefixes, members, crc;
+    bool large = false;
     struct pst_view *view;
     int r;
 
-    if (from.len < HEAD_BYTES + sizeof(crc) || take_number(&in, 4) != VIEW_MAGIC)
+    if (from.len < HEAD_BYTES + sizeof(crc) || pst_read_number(&in, 4) != VIEW_MAGIC)
         return -EBADMSG;
-    if (take_number(&in, 2) != VIEW_FORMAT)
+    if (pst_read_number(&in, 2) != VIEW_FORMAT)
         return -EPROTONOSUPPORT;
     in.left -= sizeof(crc);
-    crc = (uint32_t)take_number(&(struct reader){.at = in.at + in.left, .left = sizeof(crc)}, sizeof(crc));
+    crc = (uint32_t)pst_read_number(&(struct pst_reader){.at = in.at + in.left, .left = sizeof(crc)},
+                                    sizeof(crc));
     if (pst_crc32c(0, from.data, from.len - sizeof(crc)) != crc)
         return -EBADMSG;
-    prefixes = (uint32_t)take_number(&in, 2);
-    members = (uint32_t)take_number(&in, 4);
+    prefixes = (uint32_t)pst_read_number(&in, 2);
+    members = (uint32_t)pst_read_number(&in, 4);
     r = pst_view_open(members_max, 0, &view);
     if (r < 0)
         return r;
-    take_view(&in, prefixes, members, view);
+    take_view(&in, prefixes, members, view, &large);
     if (in.bad || in.left > 0) {
         pst_view_close(view);
-        return in.large ? -E2BIG : -EBADMSG;
+        return large ? -E2BIG : -EBADMSG;
     }
     *out = view;
     return 0;

@@ -1,46 +1,9 @@
 /* boot_frame.c: the bootstrap's frames to and from bytes. Pure; every length is checked before it is used. */
 #include "net/boot_priv.h"
 
-/* Reads little-endian fields; past the end it yields zeros and remembers that. */
-struct reader {
-    const uint8_t *at;
-    size_t left;
-    bool bad;
-};
+#include "base/reader.h"
 
-static const uint8_t *read_bytes(struct reader *r, size_t n)
-{
-    const uint8_t *at = r->at;
-
-    if (r->bad || n > r->left) {
-        r->bad = true;
-        return NULL;
-    }
-    r->at += n;
-    r->left -= n;
-    return at;
-}
-
-static uint64_t read_number(struct reader *r, size_t bytes)
-{
-    const uint8_t *at = read_bytes(r, bytes);
-    uint64_t n = 0;
-
-    pst_assert(bytes <= sizeof(n));
-    for (size_t i = 0; at && i < bytes; i++)
-        n |= (uint64_t)at[i] << 8 * i;
-    return n;
-}
-
-static void read_copy(struct reader *r, void *out, size_t n)
-{
-    const uint8_t *at = read_bytes(r, n);
-
-    if (at)
-        memcpy(out, at, n);
-}
-
-static int read_end(const struct reader *r)
+static int read_end(const struct pst_reader *r)
 {
     return r->bad || r->left > 0 ? -EPROTO : 0;
 }
@@ -69,7 +32,7 @@ static void write_number(struct writer *w, uint64_t n, size_t bytes)
 
 int boot_frame_parse(const uint8_t *data, size_t len, size_t max, struct boot_frame *out)
 {
-    struct reader r = {.at = data, .left = len};
+    struct pst_reader r = {.at = data, .left = len};
     uint32_t magic = BOOT_MAGIC, bytes;
 
     pst_assert(max >= BOOT_HEAD_BYTES && max <= BOOT_FRAME_WELCOME_MAX);
@@ -78,10 +41,10 @@ int boot_frame_parse(const uint8_t *data, size_t len, size_t max, struct boot_fr
         return -EPROTO;
     if (len < BOOT_HEAD_BYTES)
         return 0;
-    read_number(&r, sizeof(magic));
-    out->version = (uint16_t)read_number(&r, 2);
-    out->type = (uint16_t)read_number(&r, 2);
-    bytes = (uint32_t)read_number(&r, 4);
+    pst_read_number(&r, sizeof(magic));
+    out->version = (uint16_t)pst_read_number(&r, 2);
+    out->type = (uint16_t)pst_read_number(&r, 2);
+    bytes = (uint32_t)pst_read_number(&r, 4);
     if (bytes > max - BOOT_HEAD_BYTES)
         return -EPROTO;
     out->bytes = bytes;
@@ -116,15 +79,15 @@ void boot_hello_encode(const struct boot_hello *hello, uint8_t out[BOOT_HELLO_BY
 
 int boot_hello_decode(const struct boot_frame *frame, struct boot_hello *out)
 {
-    struct reader r = {.at = frame->body, .left = frame->bytes};
+    struct pst_reader r = {.at = frame->body, .left = frame->bytes};
 
     pst_assert(frame->type == BOOT_HELLO);
-    out->flags = (uint32_t)read_number(&r, 4);
-    out->identity.uid = (uint32_t)read_number(&r, 4);
-    out->identity.pid_ns = read_number(&r, 8);
-    out->identity.ipc_ns = read_number(&r, 8);
-    read_copy(&r, out->identity.boot_id, BOOT_ID_BYTES);
-    read_copy(&r, out->nonce, BOOT_NONCE_BYTES);
+    out->flags = (uint32_t)pst_read_number(&r, 4);
+    out->identity.uid = (uint32_t)pst_read_number(&r, 4);
+    out->identity.pid_ns = pst_read_number(&r, 8);
+    out->identity.ipc_ns = pst_read_number(&r, 8);
+    pst_read_copy(&r, out->identity.boot_id, BOOT_ID_BYTES);
+    pst_read_copy(&r, out->nonce, BOOT_NONCE_BYTES);
     return read_end(&r);
 }
 
@@ -139,11 +102,11 @@ void boot_challenge_encode(const struct boot_challenge *challenge, uint8_t out[B
 
 int boot_challenge_decode(const struct boot_frame *frame, struct boot_challenge *out)
 {
-    struct reader r = {.at = frame->body, .left = frame->bytes};
+    struct pst_reader r = {.at = frame->body, .left = frame->bytes};
 
     pst_assert(frame->type == BOOT_CHALLENGE);
-    out->flags = (uint32_t)read_number(&r, 4);
-    read_copy(&r, out->nonce, BOOT_NONCE_BYTES);
+    out->flags = (uint32_t)pst_read_number(&r, 4);
+    pst_read_copy(&r, out->nonce, BOOT_NONCE_BYTES);
     return read_end(&r);
 }
 
@@ -167,8 +130,8 @@ int boot_refused_decode(const struct boot_frame *frame, const char **fault)
         [BOOT_REFUSED_BUSY] = {-EBUSY, "the node has no room for another session"},
         [BOOT_REFUSED_FAILED] = {-ECONNRESET, "the node could not open the session"},
     };
-    struct reader r = {.at = frame->body, .left = frame->bytes};
-    uint64_t code = read_number(&r, 4);
+    struct pst_reader r = {.at = frame->body, .left = frame->bytes};
+    uint64_t code = pst_read_number(&r, 4);
 
     if (r.bad || code == 0 || code >= pst_count_of(refusals)) {
         *fault = "not a penstock node";
@@ -211,17 +174,17 @@ void boot_welcome_encode(const struct pst_boot_welcome *welcome, uint8_t *out, s
 
 int boot_welcome_decode(const uint8_t *body, size_t bytes, struct pst_boot_welcome *out)
 {
-    struct reader r = {.at = body, .left = bytes};
+    struct pst_reader r = {.at = body, .left = bytes};
     uint32_t same_host;
 
-    out->token = read_number(&r, 8);
-    out->slot_seed = read_number(&r, 8);
-    out->page_bytes = read_number(&r, 8);
-    out->arena_bytes = read_number(&r, 8);
-    out->value_bytes_max = read_number(&r, 8);
-    out->shard_count = (uint32_t)read_number(&r, 4);
-    out->arena_count = (uint32_t)read_number(&r, 4);
-    same_host = (uint32_t)read_number(&r, 4);
+    out->token = pst_read_number(&r, 8);
+    out->slot_seed = pst_read_number(&r, 8);
+    out->page_bytes = pst_read_number(&r, 8);
+    out->arena_bytes = pst_read_number(&r, 8);
+    out->value_bytes_max = pst_read_number(&r, 8);
+    out->shard_count = (uint32_t)pst_read_number(&r, 4);
+    out->arena_count = (uint32_t)pst_read_number(&r, 4);
+    same_host = (uint32_t)pst_read_number(&r, 4);
     if (r.bad || out->shard_count < 1 || out->shard_count > PST_BOOT_SHARDS_MAX ||
         out->arena_count > PST_BOOT_ARENAS_MAX || same_host > 1)
         return -EPROTO;
@@ -233,12 +196,12 @@ int boot_welcome_decode(const uint8_t *body, size_t bytes, struct pst_boot_welco
         return -EPROTO;
     out->same_host = same_host;
     for (uint32_t i = 0; i < out->shard_count; i++) {
-        uint64_t address_bytes = read_number(&r, 2);
+        uint64_t address_bytes = pst_read_number(&r, 2);
 
         if (r.bad || address_bytes < 1 || address_bytes > PST_NET_ADDRESS_BYTES_MAX)
             return -EPROTO;
         out->shards[i].bytes = (uint16_t)address_bytes;
-        read_copy(&r, out->shards[i].data, address_bytes);
+        pst_read_copy(&r, out->shards[i].data, address_bytes);
     }
     return read_end(&r);
 }
