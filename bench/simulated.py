@@ -28,6 +28,6 @@ def pool(stage: Stage, order: Order) -> Findings:
 
 SOAKS = (
     Soak("simulated_pool", "a directory, nodes and clients on a network that loses, doubles and reorders, with crashes,"
-         " freezes and clocks that jump", ("early_answer", "no_lease", "slow_clock", "empty_join", "deaf_to_gaps",
-                                           "hearsay"), pool),
+         " freezes and clocks that jump", ("early_answer", "no_lease", "slow_clock", "empty_join", "two_minds",
+                                           "deaf_to_gaps", "hearsay"), pool),
 )

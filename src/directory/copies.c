@@ -260,35 +260,48 @@ void copies_tick(struct pst_directory *d, uint64_t now_ns)
 
 /* ---- what primaries ask for ---- */
 
+/* What the primary may ask for, done. Return: 0, -ESTALE, -EINVAL. */
+static int change_slot(const struct pst_directory *d, const struct pst_copy_request *request,
+                       struct pst_view_slot *slot)
+{
+    int at = pst_view_copy_at(slot, request->copy);
+
+    if (request->change == PST_COPY_DROP) {
+        if (at > 0)
+            take_out(slot, at);
+        return 0;
+    }
+    if ((at < 0) != (request->change == PST_COPY_JOIN) || !member_stays(d, request->copy) ||
+        d->members[request->copy].epoch != request->copy_epoch)
+        return -ESTALE;
+    if (request->change == PST_COPY_LEAD)
+        to_front(slot, at);
+    else if (slot->copy_count < PST_VIEW_COPIES_MAX)
+        slot->copies[slot->copy_count++] = request->copy;
+    else
+        return -EINVAL;
+    return 0;
+}
+
 int pst_directory_change_copy(struct pst_directory *d, const struct pst_copy_request *request,
                               uint64_t *version)
 {
     struct pst_view_slot next;
-    int at;
+    int r = -ESTALE;
 
     directory_check(d);
     if (request->slot >= PST_SLOTS || request->member >= d->settings.members_max ||
         request->copy >= d->settings.members_max || request->copy == request->member ||
-        request->change > PST_COPY_JOIN)
+        request->change > PST_COPY_LEAD)
         return -EINVAL;
     next = d->draft->slots[request->slot];
-    at = pst_view_copy_at(&next, request->copy);
-    if (!member_stays(d, request->member) || d->members[request->member].epoch != request->epoch ||
-        next.epoch != request->slot_epoch || next.state != PST_VIEW_SERVED ||
-        next.copies[0] != request->member || (request->change == PST_COPY_JOIN && at >= 0)) {
-        d->counters.slot_requests_stale++;
-        return -ESTALE;
-    }
-    if (request->change == PST_COPY_DROP) {
-        if (at > 0)
-            take_out(&next, at);
-    } else {
-        if (next.copy_count == PST_VIEW_COPIES_MAX)
-            return -EINVAL;
-        if (!member_stays(d, request->copy) || d->members[request->copy].epoch != request->copy_epoch)
-            return -ESTALE;
-        next.copies[next.copy_count++] = request->copy;
-    }
+    if (member_stays(d, request->member) && d->members[request->member].epoch == request->epoch &&
+        next.epoch == request->slot_epoch && next.state == PST_VIEW_SERVED &&
+        next.copies[0] == request->member)
+        r = change_slot(d, request, &next);
+    d->counters.slot_requests_stale += r == -ESTALE;
+    if (r < 0)
+        return r;
     write_slot(d, request->slot, next);
     *version = d->draft->version;
     return 0;

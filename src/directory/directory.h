@@ -176,6 +176,9 @@ enum pst_copy_change {
      * may not have is dropped as well: the new epoch sees to it that it never will by the old request. */
     PST_COPY_DROP,
     PST_COPY_JOIN, /* the copy has all; the primary already waits for it before it acknowledges */
+    /* The copy shall be primary. Who asks serves the slot no more, whatever its lease says, until the slot
+     * has another epoch: if nothing comes of it, that of a DROP. */
+    PST_COPY_LEAD,
 };
 
 struct pst_copy_request {

@@ -30,6 +30,8 @@ bool home_serves(const struct sim *s, const struct node *n, uint32_t used)
 
     if (!n->up || !n->epoch || !view || s->now_ns < n->frozen_until_ns)
         return false;
+    if (n->homes[used].leaving && s->plant != PLANT_two_minds)
+        return false;
     if (s->plant == PLANT_no_lease)
         return is_primary(n, used);
     return pst_lease_serve(&n->lease, view, n->member, n->epoch, slot_of_used(used), node_now(s, n)) ==
@@ -58,6 +60,7 @@ void home_follow_view(struct sim *s, struct node *n)
         }
         if (home->led_epoch != slot->epoch) {
             home->led_epoch = 0;
+            home->leaving = false;
             memset(home->pending, 0, sizeof(home->pending));
         }
     }
@@ -109,15 +112,15 @@ static void ask_change(struct sim *s, int number, uint32_t used, enum pst_copy_c
     struct message *m = message_new(TO_CHANGE, number, MASTER);
 
     m->session = n->process;
-    m->change = (struct pst_copy_request){.member = n->member,
-                                          .epoch = n->epoch,
-                                          .change = change,
-                                          .slot = (uint16_t)slot_of_used(used),
-                                          .slot_epoch = view_slot(n, used)->epoch,
-                                          .copy = copy,
-                                          .copy_epoch = n->homes[used].joining == copy
-                                                            ? n->homes[used].joining_epoch
-                                                            : node_view(n)->members[copy].epoch};
+    m->change =
+        (struct pst_copy_request){.member = n->member,
+                                  .epoch = n->epoch,
+                                  .change = change,
+                                  .slot = (uint16_t)slot_of_used(used),
+                                  .slot_epoch = view_slot(n, used)->epoch,
+                                  .copy = copy,
+                                  .copy_epoch = change == PST_COPY_JOIN ? n->homes[used].joining_epoch
+                                                                        : node_view(n)->members[copy].epoch};
     s->counts.drops += change == PST_COPY_DROP;
     s->counts.joins += change == PST_COPY_JOIN;
     send(s, m);
@@ -141,7 +144,7 @@ static void begin_epoch(struct sim *s, int number, uint32_t used)
     home->led_epoch = home->data_epoch = slot->epoch;
     home->attempt++;
     home->joining = PST_VIEW_NONE;
-    home->joined = false;
+    home->joined = home->leaving = false;
     home->since_ns = s->now_ns;
     memset(home->pending, 0, sizeof(home->pending));
     home->waiting_count = s->plant == PLANT_empty_join ? 0 : slot->copy_count - 1u;
@@ -181,6 +184,31 @@ static void press_write(struct sim *s, int number, uint32_t used, uint32_t key)
         ask_change(s, number, used, PST_COPY_DROP, pending->waiting[0]);
 }
 
+/* Hands the slot over now and then. When nothing comes of it, a new epoch without the heir ends it. */
+static void hand_over(struct sim *s, int number, uint32_t used)
+{
+    struct node *n = &s->nodes[number];
+    const struct pst_view_slot *slot = view_slot(n, used);
+    struct home *home = &n->homes[used];
+
+    if (home->leaving) {
+        ask_change(s, number, used, PST_COPY_LEAD, home->heir);
+        if (s->now_ns >= home->leaving_ns + 1000 * MS)
+            ask_change(s, number, used, PST_COPY_DROP, home->heir);
+        return;
+    }
+    if (slot->copy_count < 2 || home->joining != PST_VIEW_NONE || draw(s, 1000) > 0 ||
+        s->now_ns >= s->quiet_ns)
+        return;
+    for (uint32_t key = 0; key < SLOT_KEYS; key++)
+        if (home->pending[key].busy)
+            return;
+    home->leaving = true;
+    home->leaving_ns = s->now_ns;
+    home->heir = slot->copies[1 + draw(s, slot->copy_count - 1u)];
+    s->counts.hand_overs++;
+}
+
 void home_step(struct sim *s, int number, uint32_t used)
 {
     struct node *n = &s->nodes[number];
@@ -210,6 +238,7 @@ void home_step(struct sim *s, int number, uint32_t used)
     }
     for (uint32_t key = 0; key < SLOT_KEYS; key++)
         press_write(s, number, used, key);
+    hand_over(s, number, used);
 }
 
 void home_changed(struct sim *s, int number, const struct message *m)
@@ -258,7 +287,7 @@ void home_wanted(struct sim *s, int number, const struct pst_want *want)
         join_unused(s, number, want);
         return;
     }
-    if (!is_primary(n, used) || !is_ready(n, used) || home->joining != PST_VIEW_NONE ||
+    if (!is_primary(n, used) || !is_ready(n, used) || home->joining != PST_VIEW_NONE || home->leaving ||
         home->led_epoch != want->slot_epoch || view->members[want->member].epoch != want->member_epoch)
         return;
     for (uint32_t key = 0; key < SLOT_KEYS; key++)

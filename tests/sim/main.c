@@ -20,7 +20,8 @@ struct wish {
 
 struct sum {
     uint64_t runs, checked, violations, events, digest, simulated_s;
-    uint64_t writes, reads, puts, beats, crashes, leaves, master_crashes, freezes, cuts, jumps, losses;
+    uint64_t writes, reads, puts, beats, crashes, leaves, master_crashes, freezes, cuts, jumps, losses,
+        hand_overs;
 };
 
 static const char *const plants[] = {
@@ -102,6 +103,7 @@ static void run(const struct wish *wish, uint64_t seed, struct sum *sum)
     sum->freezes += s->counts.freezes;
     sum->cuts += s->counts.cuts;
     sum->jumps += s->counts.jumps;
+    sum->hand_overs += s->counts.hand_overs;
     sum->losses += s->counts.losses;
     sim_close(s);
 }
@@ -127,6 +129,7 @@ static void print(const struct wish *wish, const struct sum *sum)
                   {"freezes", sum->freezes},
                   {"cuts", sum->cuts},
                   {"jumps", sum->jumps},
+                  {"hand_overs", sum->hand_overs},
                   {"slots_lost", sum->losses}};
 
     printf("digest %016llx\n{", (unsigned long long)sum->digest);

@@ -36,6 +36,7 @@ enum {
     X(slow_clock, "clocks of nodes run at half speed")                                                       \
     X(early_answer, "primaries acknowledge before their backups have the value")                             \
     X(empty_join, "primaries have copies join that they did not fill")                                       \
+    X(two_minds, "primaries go on serving what they hand over")                                              \
     X(deaf_to_gaps, "nodes do not report in full when they are asked to")                                    \
     X(hearsay, "views are heard of before they are stored")
 
@@ -144,7 +145,10 @@ struct home {
     uint16_t waiting[PST_VIEW_COPIES_MAX + 1];
     uint16_t joining; /* PST_VIEW_NONE: nobody */
     uint64_t joining_epoch;
-    bool joined; /* it has all, and the directory has been asked */
+    bool joined;  /* it has all, and the directory has been asked */
+    bool leaving; /* the directory has been asked to make another one primary */
+    uint16_t heir;
+    uint64_t leaving_ns;
     struct pending pending[SLOT_KEYS];
 };
 
@@ -212,7 +216,7 @@ struct sim {
     uint64_t checked, violations;
     struct {
         uint64_t writes, reads, puts, crashes, leaves, master_crashes, freezes, cuts, jumps, joins, drops,
-            losses, beats;
+            losses, beats, hand_overs;
     } counts;
 };
 

@@ -166,6 +166,35 @@ static void the_primary_alone_changes_its_copies(void **state)
     rig_close(rig);
 }
 
+static void a_primary_hands_its_slot_over(void **state)
+{
+    struct rig_node nodes[3];
+    struct rig *rig = rig_with(nodes, 3, 2);
+    struct rig_node primary = primary_of(rig, 9), backup = node_of(rig, slot_of(rig, 9)->copies[1]);
+    struct rig_node third = nodes[3 - primary.member - backup.member];
+    uint64_t epoch = slot_of(rig, 9)->epoch;
+    struct pst_heartbeat_answer answer;
+
+    (void)state;
+    assert_int_equal(change(rig, PST_COPY_LEAD, 9, epoch, backup, primary), -ESTALE);
+    assert_int_equal(change(rig, PST_COPY_LEAD, 9, epoch, primary, third), -ESTALE);
+    backup.epoch++;
+    assert_int_equal(change(rig, PST_COPY_LEAD, 9, epoch, primary, backup), -ESTALE);
+    backup.epoch--;
+    assert_int_equal(change(rig, PST_COPY_LEAD, 9, epoch, primary, backup), 0);
+    /* Of what it still has, it gets a lease once the view says what that is. */
+    assert_int_equal(rig_beat(rig, primary, 0, NULL, 0, &answer), 0);
+    assert_int_equal(answer.lease_ms, 0);
+    rig_store(rig);
+    assert_int_equal(rig_beat(rig, primary, 0, NULL, 0, &answer), 0);
+    assert_int_equal(answer.lease_ms, 3000);
+    assert_int_equal(answer.lease_version, pst_directory_view(rig->d)->version);
+    assert_int_equal(slot_of(rig, 9)->copies[0], backup.member);
+    assert_int_equal(slot_of(rig, 9)->copies[1], primary.member);
+    assert_int_equal(slot_of(rig, 9)->epoch, epoch + 1);
+    rig_close(rig);
+}
+
 /* ---- the last copy ---- */
 
 static void the_last_copy_may_come_back(void **state)
@@ -314,6 +343,7 @@ int main(void)
         cmocka_unit_test(slots_are_dealt_out_over_hosts),
         cmocka_unit_test(a_backup_takes_over_when_the_lease_is_long_over),
         cmocka_unit_test(the_primary_alone_changes_its_copies),
+        cmocka_unit_test(a_primary_hands_its_slot_over),
         cmocka_unit_test(the_last_copy_may_come_back),
         cmocka_unit_test(a_last_copy_that_kept_nothing_is_lost),
         cmocka_unit_test(after_a_while_nobody_waits_for_the_last_copy),
