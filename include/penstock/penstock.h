@@ -537,6 +537,58 @@ PENSTOCK_API int penstock_follow_open(struct penstock *mirror, const struct pens
 /* Ends it, once the call that it is in has ended. NULL is fine. Returns NULL. */
 PENSTOCK_API struct penstock_follow *penstock_follow_close(struct penstock_follow *follow);
 
+/* ---- blocks that engines hold in memory of their own ---- */
+
+/*
+ * An engine says which blocks of its cache it holds, and on which tier; a router asks who has how much of a
+ * prompt. The store is a pool's master, opened as a node ("node://HOST:PORT"); others: -EOPNOTSUPP. Names are
+ * any bytes, mostly digests. What the master knows of a member ends with its membership, and all of it with
+ * the master. It is advice: two names in 2^64 may be taken for one.
+ */
+enum penstock_block_tier {
+    PENSTOCK_BLOCK_UNKNOWN,
+    PENSTOCK_BLOCK_HBM,
+    PENSTOCK_BLOCK_DRAM,
+    PENSTOCK_BLOCK_SSD,
+    PENSTOCK_BLOCK_TIERS
+};
+
+struct penstock_block_node {
+    uint8_t id[16];       /* of the member, as in --node-id */
+    char address[128];    /* "host:port"; "" where it has none */
+    uint32_t block_count; /* of those asked for, on whichever tier */
+};
+
+/**
+ * penstock_blocks_report() - a member of the pool holds blocks on a tier, too
+ * @node_id: of the member
+ * @refused: gets how many the master has no room for; NULL is fine
+ * Return: 0, -EHOSTUNREACH there is no such member, -EINVAL an empty name or no such tier, -errno.
+ */
+PENSTOCK_API int penstock_blocks_report(struct penstock *store, const uint8_t node_id[16], int tier,
+                                        const struct iovec *names, size_t count, size_t *refused);
+/* It no longer does; other tiers keep theirs. Names that were not reported, and those of no member, are fine.
+ */
+PENSTOCK_API int penstock_blocks_revoke(struct penstock *store, const uint8_t node_id[16], int tier,
+                                        const struct iovec *names, size_t count);
+/* The same for all that it holds on the tier. */
+PENSTOCK_API int penstock_blocks_revoke_tier(struct penstock *store, const uint8_t node_id[16], int tier);
+/**
+ * penstock_blocks_match() - who has which of these blocks
+ * @is_hit: whether this is for a user's request, which counts for each block that somebody has
+ * @nodes: those that have any; of each 256 names 64 nodes at the most, those that have the first
+ * @tiers: @count bytes for each of the nodes: bit 1 << tier of byte i is set when it has name i there. A name
+ * that comes twice may be answered once
+ * @node_count: in: how many nodes and rows of @tiers there is room for; out: how many have any
+ * Return: 0, PENSTOCK_BUSY, -errno.
+ */
+PENSTOCK_API int penstock_blocks_match(struct penstock *store, const struct iovec *names, size_t count,
+                                       int is_hit, struct penstock_block_node *nodes, uint8_t *tiers,
+                                       size_t *node_count);
+/* How often each was a hit lately; 0 where nothing is remembered. Asking is none. Return: 0 or -errno. */
+PENSTOCK_API int penstock_blocks_hits(struct penstock *store, const struct iovec *names, size_t count,
+                                      uint32_t *hits);
+
 /* ---- about the store ---- */
 
 /* Figures of the whole store. `size` in: sizeof(struct penstock_stat). */

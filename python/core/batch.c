@@ -109,8 +109,7 @@ static uint8_t *room_of(const struct batch *b, size_t i)
 
 /* ---- arguments ---- */
 
-/* A list or a tuple, made from what else can be gone through; a new reference. */
-static PyObject *items_of(PyObject *arg, const char *name)
+PyObject *core_items(PyObject *arg, const char *name)
 {
     PyObject *iterator, *items;
 
@@ -163,7 +162,7 @@ static int add_data(struct batch *b, PyObject *data, const char *name, bool writ
 static int open_with_keys(PyObject *self, PyObject *keys, enum penstock_code code, bool rooms,
                           struct batch *b)
 {
-    PyObject *items = items_of(keys, "keys");
+    PyObject *items = core_items(keys, "keys");
     int r;
 
     if (!items)
@@ -328,7 +327,7 @@ PyObject *core_put_many(PyObject *self, PyObject *const *args, Py_ssize_t count,
     flags = (uint8_t)((if_absent ? PENSTOCK_IF_ABSENT : 0) | (checksum ? PENSTOCK_CHECKSUM : 0) |
                       (durable ? PENSTOCK_DURABLE : 0));
     items =
-        PyDict_Check(given[PUT_ITEMS]) ? Py_NewRef(given[PUT_ITEMS]) : items_of(given[PUT_ITEMS], "items");
+        PyDict_Check(given[PUT_ITEMS]) ? Py_NewRef(given[PUT_ITEMS]) : core_items(given[PUT_ITEMS], "items");
     if (!items)
         return NULL;
     r = batch_open(self, PyObject_Size(items), false, &b);
@@ -360,7 +359,7 @@ static int set_range(struct penstock_op *op, PyObject *offset)
 /* As many items as there are keys, or ValueError. */
 static PyObject *items_like_keys(PyObject *arg, const char *name, const struct batch *b)
 {
-    PyObject *items = items_of(arg, name);
+    PyObject *items = core_items(arg, name);
 
     if (items && PySequence_Size(items) != (Py_ssize_t)b->count) {
         PyErr_Format(PyExc_ValueError, "%zu keys and %zd %s", b->count, PySequence_Size(items), name);

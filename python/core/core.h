@@ -176,12 +176,21 @@ int core_put_options(PyObject *const args[CORE_PUT_OPTIONS], struct penstock_op 
 /* ---- batch.c ---- */
 
 #define CORE_FAST(function) ((PyCFunction)(void (*)(void))(function))
+/* A list or a tuple, made from what else can be gone through; a new reference. */
+PyObject *core_items(PyObject *arg, const char *name);
 PyObject *core_put_many(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords);
 PyObject *core_get_many(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords);
 PyObject *core_get_into_many(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords);
 PyObject *core_move_many(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords);
 PyObject *core_exists_many(PyObject *self, PyObject *keys);
 PyObject *core_delete_many(PyObject *self, PyObject *keys);
+
+/* ---- blocks.c ---- */
+
+PyObject *core_report_blocks(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords);
+PyObject *core_revoke_blocks(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords);
+PyObject *core_match_blocks(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords);
+PyObject *core_block_hits(PyObject *self, PyObject *names);
 
 /* ---- about.c ---- */
 

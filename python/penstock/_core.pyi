@@ -412,6 +412,29 @@ class Store:
         NoSpace
             The SSD is full: not all of it is there.
         """
+    def report_blocks(self, node_id: ReadableBuffer, tier: int, names: Iterable[Key]) -> int:
+        """Say that a member of the pool holds blocks, in memory of its own, on a tier: 0 unknown, 1 HBM, 2 DRAM, 3 SSD. The
+        store is the pool's master. How many of them it has no room for.
+
+        Parameters
+        ----------
+        node_id : bytes
+            The member's 16.
+
+        Raises
+        ------
+        Unsupported
+            The store is no pool's master.
+        Unreachable
+            There is no such member.
+        """
+    def revoke_blocks(self, node_id: ReadableBuffer, tier: int, names: Iterable[Key] | None = None) -> None:
+        """Take :meth:`report_blocks` back, for these or for all that the member holds on the tier."""
+    def match_blocks(self, names: Iterable[Key], *, hit: bool = False) -> builtins.list[tuple[bytes, str, int, bytes]]:
+        """Who has which of these blocks: members by id and address, the number of those that each has, and for each name a
+        byte whose bits are the tiers. `hit`: this is for a user's request, and counts."""
+    def block_hits(self, names: Iterable[Key]) -> builtins.list[int]:
+        """How often each block was a hit lately."""
     def ping(self) -> float:
         """Seconds that a round trip to every shard took."""
     def register(self, buffer: Writable) -> None:

@@ -5,11 +5,12 @@ Memory is named by addresses: ints, of memory that outlives the call and is move
 from __future__ import annotations
 
 import dataclasses
+import enum
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
-from .errors import Error, ForkError, Invalid, Unsupported
+from .errors import Error, ForkError, Invalid, NoSpace, Unsupported
 from .store import Store
 
 if TYPE_CHECKING:
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from ._core import Key
 
 __all__ = ["UMBPClient", "UMBPConfig", "UMBPDistributedConfig", "UMBPDramConfig", "UMBPEvictionConfig",
-           "UMBPIoEngineConfig", "UMBPMasterClientConfig", "UMBPSsdConfig", "create_umbp_client"]
+           "UMBPExternalKvHitCountEntry", "UMBPExternalKvNodeMatch", "UMBPIoEngineConfig", "UMBPMasterClientConfig", "UMBPSsdConfig",
+           "UMBPTierType", "create_umbp_client"]
 
 T = TypeVar("T")
 
@@ -140,6 +142,48 @@ class UMBPConfig:
     ssd: UMBPSsdConfig = dataclasses.field(default_factory=UMBPSsdConfig)
     eviction: UMBPEvictionConfig = dataclasses.field(default_factory=UMBPEvictionConfig)
     distributed: UMBPDistributedConfig | None = None
+
+
+class UMBPTierType(enum.IntEnum):
+    """Where an engine holds a block."""
+
+    Unknown = 0
+    HBM = 1
+    DRAM = 2
+    SSD = 3
+
+
+_FASTEST_FIRST = (UMBPTierType.HBM, UMBPTierType.DRAM, UMBPTierType.SSD, UMBPTierType.Unknown)
+
+
+@dataclasses.dataclass(slots=True)
+class UMBPExternalKvNodeMatch:
+    """What one node holds of the blocks that were asked for.
+
+    Attributes
+    ----------
+    node_id : str
+    peer_address : str
+        ``HOST:PORT``, empty where the node has none.
+    hashes_by_tier : dict of UMBPTierType to list of str
+        In the order of the question, on every tier that has any, the fastest first; Unknown only where no tier is known.
+    """
+
+    node_id: str = ""
+    peer_address: str = ""
+    hashes_by_tier: dict[UMBPTierType, list[str]] = dataclasses.field(default_factory=dict)
+
+    def matched_hash_count(self) -> int:
+        """How many blocks the node holds: one on two tiers counts once."""
+        return len({one for hashes in self.hashes_by_tier.values() for one in hashes})
+
+
+@dataclasses.dataclass(slots=True)
+class UMBPExternalKvHitCountEntry:
+    """How often a block was a hit."""
+
+    hash: str = ""
+    hit_count_total: int = 0
 
 
 def _embedded_url(config: UMBPConfig) -> str:
@@ -268,6 +312,57 @@ class UMBPClient:
         """
         self.store.deregister(_region(ptr, 1))
 
+    # ---- blocks that engines hold in memory of their own ----
+
+    def report_external_kv_blocks(self, hashes: Iterable[str], tier: UMBPTierType) -> bool:
+        """Say that the node of the configuration's `node_id` holds blocks on a tier, too. Whether the master has noted all.
+
+        Raises
+        ------
+        Unsupported
+            The store has no master: nobody else could ask.
+        ValueError
+            The configuration has no `node_id`, of 32 hexadecimal digits.
+        """
+        hashes, node, tier = list(hashes), self._node_id(), UMBPTierType(tier)
+        refused = self._tried(lambda: self.store.report_blocks(node, tier, hashes), len(hashes))
+        if refused and self.failure is None:
+            self.failure = NoSpace(f"the master has no room for {refused} of {len(hashes)} blocks")
+        return self.failure is None
+
+    def revoke_external_kv_blocks(self, hashes: Iterable[str], tier: UMBPTierType) -> bool:
+        """Take a report back for this tier; what is on others stays."""
+        hashes, node, tier = list(hashes), self._node_id(), UMBPTierType(tier)
+        return self._done(lambda: self.store.revoke_blocks(node, tier, hashes))
+
+    def revoke_all_external_kv_blocks_at_tier(self, tier: UMBPTierType) -> bool:
+        """Take back all that was reported for the node on this tier."""
+        node, tier = self._node_id(), UMBPTierType(tier)
+        return self._done(lambda: self.store.revoke_blocks(node, tier))
+
+    def match_external_kv(self, hashes: Iterable[str], count_as_hit: bool = False) -> list[UMBPExternalKvNodeMatch]:
+        """Who holds which of these blocks; who holds none is not among them. `count_as_hit` belongs to users' requests alone."""
+        names = list(dict.fromkeys(hashes))
+        none: list[tuple[bytes, str, int, bytes]] = []
+        found = self._tried(lambda: self.store.match_blocks(names, hit=count_as_hit), none)
+        return [UMBPExternalKvNodeMatch(node.hex(), address, _by_tier(names, tiers)) for node, address, _, tiers in found]
+
+    def get_external_kv_hit_counts(self, hashes: Iterable[str]) -> list[UMBPExternalKvHitCountEntry]:
+        """How often blocks were hits lately; those that were none are left out."""
+        names = list(dict.fromkeys(hashes))
+        hits = self._tried(lambda: self.store.block_hits(names), [0] * len(names))
+        return [UMBPExternalKvHitCountEntry(name, count) for name, count in zip(names, hits) if count]
+
+    def _node_id(self) -> bytes:
+        text = self._config.distributed.master_config.node_id if self._config.distributed else ""
+        try:
+            node = bytes.fromhex(text)
+        except ValueError:
+            node = b""
+        if len(node) != 16:
+            raise ValueError(f"distributed.master_config.node_id is {text!r}, not 32 hexadecimal digits")
+        return node
+
     # ---- answers ----
 
     def _moved(self, moved: tuple[list[bool], Exception | None]) -> list[bool]:
@@ -286,6 +381,11 @@ class UMBPClient:
         except Error as error:
             self.failure = error
             return otherwise
+
+
+def _by_tier(names: list[str], tiers: bytes) -> dict[UMBPTierType, list[str]]:
+    held = {tier: [name for name, bits in zip(names, tiers) if bits >> tier & 1] for tier in _FASTEST_FIRST}
+    return {tier: hashes for tier, hashes in held.items() if hashes}
 
 
 def _region(ptr: int, size: int) -> tuple[int, int]:

@@ -69,6 +69,7 @@ struct penstock {
     _Atomic uint32_t crowd;  /* threads that want the lock */
     struct pst_memory memory[MEMORY_MAX];
     uint32_t memory_count;
+    struct pst_view *view;          /* of the pool that the node is the master of; NULL: not asked for yet */
     uint32_t watch_sides;           /* shards that its watches watch */
     struct pst_op_list released;    /* of views, heap; nobody waits for them */
     size_t releases;                /* underway, or in that list */

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/options.h"
 #include "base/paths.h"
+#include "directory/view.h"
 
 #include <inttypes.h>
 #include <poll.h>
@@ -194,6 +195,7 @@ struct penstock *penstock_close(struct penstock *store)
     }
     pthread_cond_destroy(&store->progress);
     pthread_mutex_destroy(&store->lock);
+    pst_view_close(store->view);
     explicit_bzero(store->secret, sizeof(store->secret));
     free(store);
     return NULL;

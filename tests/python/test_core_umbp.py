@@ -12,6 +12,8 @@ import pytest
 import penstock
 import support
 from penstock import umbp
+from penstock.umbp import UMBPTierType
+from test_master import Master, master, member
 
 CALLS = {
     "put_from_ptr": ["key", "src", "size"],
@@ -28,6 +30,11 @@ CALLS = {
     "is_distributed": [],
     "register_memory": ["ptr", "size"],
     "deregister_memory": ["ptr"],
+    "report_external_kv_blocks": ["hashes", "tier"],
+    "revoke_external_kv_blocks": ["hashes", "tier"],
+    "revoke_all_external_kv_blocks_at_tier": ["tier"],
+    "match_external_kv": ["hashes", "count_as_hit"],
+    "get_external_kv_hit_counts": ["hashes"],
 }
 KEYS = [f"block/{i}" for i in range(9)]
 SIZES = [1, 100, 2048, 2049, 65536, 300_000, 1 << 20, 3, 70_001]
@@ -68,7 +75,9 @@ def test_names() -> None:
     found = {name: list(inspect.signature(call).parameters)[1:]
              for name, call in inspect.getmembers(umbp.UMBPClient, inspect.isfunction) if not name.startswith("_")}
     assert found == CALLS
+    assert inspect.signature(umbp.UMBPClient.match_external_kv).parameters["count_as_hit"].default is False
     assert umbp.UMBPDistributedConfig().dram_page_size == 2 << 20
+    assert [tier.name for tier in umbp.UMBPTierType] == ["Unknown", "HBM", "DRAM", "SSD"]
     with pytest.raises(AttributeError):
         setattr(umbp.UMBPConfig(), "dramm", None)
 
@@ -220,6 +229,91 @@ def test_others_run_while_bytes_move(client: umbp.UMBPClient) -> None:
     assert not wrong
     assert client.batch_get_into_ptr([f"2/19/{key}" for key in KEYS], into.at, SIZES) == [True] * 9
     assert bytes(into.bytes) == bytes(source.bytes)
+
+
+# ---- blocks that engines hold in memory of their own ----
+
+IDS = ["a1" * 16, "b2" * 16]
+HASHES = [f"{i:064x}" for i in range(600)]  # three questions
+
+
+def engine(m: Master, node_id: str, timeout: float = 10.0) -> umbp.UMBPClient:
+    config = config_of(f"node://{m.address}")
+    assert config.distributed
+    config.distributed.master_config.node_id = node_id
+    return umbp.create_umbp_client(config, timeout=timeout)
+
+
+def test_blocks_of_engines(tmp_path: pathlib.Path) -> None:
+    HBM, DRAM, SSD, UNKNOWN = UMBPTierType.HBM, UMBPTierType.DRAM, UMBPTierType.SSD, UMBPTierType.Unknown
+    with (master(tmp_path) as m, member(m, f"--node-id={IDS[0]}") as one, member(m, f"--node-id={IDS[1]}") as two,
+          engine(m, IDS[0]) as first, engine(m, IDS[1]) as second):
+        m.has(2)
+        assert second.match_external_kv(HASHES) == [] and first.get_external_kv_hit_counts(HASHES) == []
+        assert first.report_external_kv_blocks(HASHES[:500], HBM)
+        assert first.report_external_kv_blocks(HASHES[250:300], DRAM)
+        assert first.report_external_kv_blocks(HASHES[250:301] + HASHES[550:560], UNKNOWN)  # shadows no known tier
+        assert second.report_external_kv_blocks(HASHES[:3], SSD)
+        assert first.report_external_kv_blocks([], HBM)
+
+        found = {match.node_id: match for match in second.match_external_kv(HASHES)}
+        assert sorted(found) == IDS
+        assert found[IDS[0]].peer_address == f"127.0.0.1:{one.ports()[0]}"
+        assert found[IDS[1]].peer_address == f"127.0.0.1:{two.ports()[0]}"
+        assert list(found[IDS[0]].hashes_by_tier.items()) == [
+            (HBM, HASHES[:500]), (DRAM, HASHES[250:300]), (UNKNOWN, HASHES[550:560])]
+        assert found[IDS[0]].matched_hash_count() == 510
+        assert found[IDS[1]].hashes_by_tier == {SSD: HASHES[:3]} and found[IDS[1]].matched_hash_count() == 3
+        assert first.match_external_kv([]) == []
+
+        assert first.revoke_external_kv_blocks(HASHES[100:], HBM)
+        assert first.revoke_external_kv_blocks(HASHES[:1], SSD)  # that the other one has there
+        assert first.revoke_all_external_kv_blocks_at_tier(UNKNOWN)
+        match, = [match for match in first.match_external_kv(HASHES) if match.node_id == IDS[0]]
+        assert match.hashes_by_tier == {HBM: HASHES[:100], DRAM: HASHES[250:300]}
+
+        two.stop()
+        m.has(1)
+        assert [match.node_id for match in first.match_external_kv(HASHES)] == [IDS[0]]
+        assert second.revoke_external_kv_blocks(HASHES[:3], SSD)
+        assert not second.report_external_kv_blocks(HASHES[:3], SSD)
+        assert isinstance(second.failure, penstock.Unreachable) and "member" in str(second.failure)
+
+
+def test_hits(tmp_path: pathlib.Path) -> None:
+    with master(tmp_path, "--blocks-max=1024") as m, member(m, f"--node-id={IDS[0]}"), engine(m, IDS[0]) as client:
+        m.has(1)
+        assert client.report_external_kv_blocks(HASHES[:300], UMBPTierType.DRAM)
+        client.match_external_kv(HASHES)
+        for _ in range(2):
+            client.match_external_kv(HASHES[200:400] + HASHES[299:301], count_as_hit=True)
+        client.match_external_kv(HASHES[299:301], True)
+        counts = {entry.hash: entry.hit_count_total for entry in client.get_external_kv_hit_counts(HASHES + HASHES[:9])}
+        assert counts == {**dict.fromkeys(HASHES[200:299], 2), HASHES[299]: 3}
+
+        assert not client.report_external_kv_blocks([f"more/{i}" for i in range(1000)], UMBPTierType.HBM)
+        assert isinstance(client.failure, penstock.NoSpace) and "no room" in str(client.failure)
+        with engine(m, IDS[0], timeout=0.2) as hasty:
+            m.node.kill()
+            assert hasty.match_external_kv(HASHES) == [] and hasty.failure is not None
+            assert not hasty.revoke_all_external_kv_blocks_at_tier(UMBPTierType.HBM)
+        m.back()
+        m.has(1)  # what engines hold went with the master, the pool's hashes did not
+        assert client.match_external_kv(HASHES) == [] and client.failure is None
+        assert client.report_external_kv_blocks(HASHES[:1], UMBPTierType.HBM)
+
+
+def test_blocks_without_a_master(client: umbp.UMBPClient) -> None:
+    with pytest.raises(ValueError, match="node_id"):
+        client.report_external_kv_blocks(HASHES[:1], UMBPTierType.HBM)
+    for call in (lambda: client.match_external_kv(HASHES[:1]), lambda: client.get_external_kv_hit_counts(HASHES[:1]),
+                 lambda: client.store.report_blocks(bytes(16), 1, ["h"]), lambda: client.store.revoke_blocks(bytes(16), 1)):
+        with pytest.raises(penstock.Unsupported, match="master"):
+            call()
+    for arguments, text in (((bytes(15), 1, ["h"]), "node_id has 15"), ((bytes(16), 4, ["h"]), "tier must be"),
+                            ((bytes(16), 1, ["h", ""]), "block 1 is empty")):
+        with pytest.raises(ValueError, match=text):
+            client.store.report_blocks(*arguments)
 
 
 # ---- a store inside this process ----
