@@ -277,6 +277,7 @@ static int join_pool(struct served *served, const struct settings *settings, cha
         .unix_path = settings->node.unix,
         .secret_file = settings->node.secret_file,
         .fabric_trusted = settings->node.fabric && settings->node.secret_file,
+        .memory = pst_node_memory(served->node),
         .gate = served->gate,
     };
 

@@ -8,6 +8,7 @@
 #include "call/call.h"
 #include "directory/lease.h"
 #include "directory/report.h"
+#include "master/identity.h"
 #include "wire/pool.h"
 
 #include <penstock/penstock.h>
@@ -29,7 +30,6 @@ enum {
     RING_MAX = 65536, /* events that wait to be told; more make a full report */
     ANSWER_BYTES = 60 << 10,
     VIEW_TRIES = 8, /* another one may come while its pieces are fetched */
-    DIGITS = 2 * PST_POOL_ID_BYTES,
 };
 
 #define MEMBER_MAGIC 0x6d656d62u
@@ -50,6 +50,7 @@ struct pst_member {
     struct pst_channel_options options;
     uint8_t secret[PST_BOOT_SECRET_BYTES_MAX];
     struct pst_channel *channel; /* to masters[master_at]; NULL: none */
+    struct pst_identity identity;
     struct pst_pool_join self;
     bool joined;
     struct pst_pool_joined as;
@@ -174,7 +175,7 @@ static bool join(struct pst_member *m)
 {
     char line[128];
     struct penstock_op op = {.code = PST_POOL_JOIN};
-    int r = ask(m, &op, pst_pool_put_join(m->question, &m->self));
+    int bytes, r = ask(m, &op, pst_pool_put_join(m->question, &m->self));
 
     if (r == 0 && pst_pool_get(answer_of(m, &op), &m->as, sizeof(m->as)) == 0 &&
         m->as.member < PST_VIEW_MEMBERS_MAX) {
@@ -183,11 +184,18 @@ static bool join(struct pst_member *m)
         m->lease = (struct pst_lease){0};
         pst_gate_lease(m->gate, 0);
         m->told[0] = '\0';
-        m->self.kept_epoch = m->as.epoch; /* as long as it lives it has what it is asked to keep */
         pst_report_join(m->report, m->as.member, m->as.epoch);
         m->beat_ns = m->stat_ns = 0;
-        snprintf(line, sizeof(line), "joined as member %u, epoch %" PRIu64, m->as.member, m->as.epoch);
+        bytes =
+            snprintf(line, sizeof(line), "joined as member %u, epoch %" PRIu64, m->as.member, m->as.epoch);
+        if (m->self.kept_epoch && m->self.kept_epoch != m->as.epoch)
+            snprintf(line + bytes, sizeof(line) - (size_t)bytes, ", with all of epoch %" PRIu64,
+                     m->self.kept_epoch);
         say(m, line);
+        m->self.kept_epoch = m->as.epoch; /* as long as it lives it has what it is asked to keep */
+        r = pst_identity_note(&m->identity, m->as.epoch);
+        if (r < 0)
+            trouble(m, "writing node_id: %s", strerror(-r));
         return true;
     }
     if (r == -EEXIST)
@@ -468,42 +476,6 @@ static void *member_main(void *arg)
 
 /* ---- beginning and end ---- */
 
-static bool parse_id(const char *text, uint8_t id[PST_POOL_ID_BYTES])
-{
-    if (strspn(text, "0123456789abcdefABCDEF") < DIGITS || (text[DIGITS] && text[DIGITS] != '\n'))
-        return false;
-    for (int i = 0; i < PST_POOL_ID_BYTES; i++) {
-        unsigned byte = 0;
-
-        sscanf(text + 2 * i, "%2x", &byte);
-        id[i] = (uint8_t)byte;
-    }
-    return true;
-}
-
-/* The file's id, or a new one that it gets. */
-static int id_file(const char *path, uint8_t id[PST_POOL_ID_BYTES], char *fault)
-{
-    pst_cleanup_close int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    char text[DIGITS + 2] = "";
-    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-
-    if (n > 0) {
-        if (parse_id(text, id))
-            return 0;
-        snprintf(fault, PST_FAULT_BYTES, "node_id: %.150s does not hold %d hexadecimal digits", path, DIGITS);
-        return -EINVAL;
-    }
-    pst_random(id, PST_POOL_ID_BYTES);
-    for (int i = 0; i < PST_POOL_ID_BYTES; i++)
-        snprintf(text + 2 * i, 3, "%02x", id[i]);
-    text[DIGITS] = '\n';
-    if (n == 0 && write(fd, text, DIGITS + 1) == DIGITS + 1 && fsync(fd) == 0)
-        return 0;
-    snprintf(fault, PST_FAULT_BYTES, "node_id: %.150s: %s", path, strerror(errno));
-    return -errno;
-}
-
 static void boot_id(char text[64])
 {
     pst_cleanup_close int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
@@ -516,21 +488,28 @@ static int describe(struct pst_member *m, const struct pst_member_settings *sett
                     const struct pst_member_node *node, char *fault)
 {
     struct pst_pool_join *self = &m->self;
+    struct pst_boot_address first;
     struct pst_hash128 host;
+    const char *why;
     char boot[64];
-    int r = 0;
+    int r;
 
     boot_id(boot);
     host = pst_hash128(settings->host ? settings->host : boot, strlen(settings->host ? settings->host : boot),
                        0);
     memcpy(self->host, &host, sizeof(self->host));
     pst_random(&self->start, sizeof(self->start));
-    if (!settings->node_id)
-        pst_random(self->id, sizeof(self->id));
-    else if (strlen(settings->node_id) != DIGITS || !parse_id(settings->node_id, self->id))
-        r = id_file(settings->node_id, self->id, fault);
+    r = pst_identity_init(&m->identity, settings->node_id, node->memory, fault);
     if (r < 0)
         return r;
+    memcpy(self->id, m->identity.id, sizeof(self->id));
+    self->kept_epoch = m->identity.epoch;
+    if (!settings->advertise && pst_boot_address_parse(node->address, &first, &why) == 0 &&
+        pst_boot_address_wildcard(&first)) {
+        snprintf(fault, PST_FAULT_BYTES,
+                 "advertise: %.100s is every address: set the one that the pool is to use", node->address);
+        return -EINVAL;
+    }
     if ((size_t)snprintf(self->address, sizeof(self->address), "%s",
                          settings->advertise ? settings->advertise : node->address) >=
             sizeof(self->address) ||
@@ -603,6 +582,7 @@ int pst_member_open(const struct pst_member_settings *settings, const struct pst
     m->log = log;
     m->log_ctx = log_ctx;
     m->gate = node->gate;
+    m->identity.fd = -1;
     m->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     r = m->stop_fd < 0 ? -errno : read_settings(m, settings, node, fault);
     if (r == 0)
@@ -635,6 +615,7 @@ struct pst_member *pst_member_close(struct pst_member *m)
     pst_report_close(m->report);
     penstock_watch_close(m->watch);
     penstock_close(m->store);
+    pst_identity_fini(&m->identity);
     pst_close_fd(&m->stop_fd);
     explicit_bzero(m->secret, sizeof(m->secret));
     m->magic = 0;

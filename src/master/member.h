@@ -37,6 +37,7 @@ struct pst_member_node {
     const char *unix_path; /* "" when it has none */
     const char *secret_file;
     bool fabric_trusted;
+    uint64_t memory;       /* names the node's memory (identity.h) */
     struct pst_gate *gate; /* the node's; told of the view and the lease */
 };
 

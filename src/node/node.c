@@ -485,6 +485,7 @@ int pst_node_open(const struct pst_node_settings *settings, const struct pst_nod
     node->session_watches_max = (uint32_t)settings->session_watches;
     node->spin_us = (uint32_t)settings->spin_us;
     node->start_ns = pst_now_ns();
+    node->keeps = settings->keep != NULL;
     r = open_all(node, settings, fault);
     if (r < 0) {
         pst_node_close(node);
@@ -528,6 +529,14 @@ struct pst_node *pst_node_close(struct pst_node *node)
 const char *pst_node_url(const struct pst_node *node, int index)
 {
     return index >= 0 && index < node->url_count ? node->urls[index] : NULL;
+}
+
+uint64_t pst_node_memory(const struct pst_node *node)
+{
+    const struct pst_restored *found = pst_store_restored(node->store);
+
+    return node->keeps && found->dropped == 0 && found->ssd_dropped == 0 ? pst_store_slot_seed(node->store)
+                                                                         : 0;
 }
 
 uint64_t pst_node_keys(const struct pst_node *node)

@@ -86,6 +86,9 @@ int pst_node_open(const struct pst_node_settings *settings, const struct pst_nod
 /* Ends every session, then the threads. */
 struct pst_node *pst_node_close(struct pst_node *node);
 
+/* Names the memory that --keep keeps, as long as it lives; 0: it ends with the node, or not all of it was
+ * found whole. */
+uint64_t pst_node_memory(const struct pst_node *node);
 const char *pst_node_url(const struct pst_node *node, int index);
 uint64_t pst_node_keys(const struct pst_node *node);
 

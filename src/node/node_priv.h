@@ -261,6 +261,7 @@ struct pst_node {
     uint32_t sessions_max;
     struct pst_quota quota; /* the limits of every session */
     uint32_t spin_us;
+    bool keeps;       /* its memory outlives it */
     bool opens_first; /* shards open their way to a client before it may use its port */
     uint64_t start_ns;
     struct pst_session **sessions;

@@ -4,7 +4,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import os
 import pathlib
+import re
 import signal
 import subprocess
 from typing import Any, Iterator
@@ -144,7 +146,7 @@ def test_two_nodes_with_one_id(tmp_path: pathlib.Path) -> None:
     name = tmp_path / "id"
     with master(tmp_path) as m, member(m, f"--node-id={name}") as one:
         m.has(1)
-        digits = name.read_text().strip()
+        digits = name.read_text().split()[0]
         assert m.members()[0]["id"] == digits
         with member(m, f"--node-id={digits}") as two:
             two.wait_for(f"the id is a living node's, at 127.0.0.1:{one.ports()[0]}")
@@ -166,6 +168,9 @@ def test_wrong_secret(tmp_path: pathlib.Path) -> None:
         with member(m, f"--secret-file={tmp_path}/right") as good:
             good.wait_for("joined as member")
             assert len(m.ask("view", secret=f"{tmp_path}/right")["members"]) == 1
+        everywhere = ("--listen=0.0.0.0:0", "--dram=16M", "--fabric=trusted", f"--secret-file={tmp_path}/right")
+        with support.Node(*everywhere, f"--master={m.address}") as node:
+            assert node.wait() == 2 and "advertise: 0.0.0.0:" in node.log(), node.log()
 
 
 def test_wrong_heartbeats(tmp_path: pathlib.Path) -> None:
@@ -210,6 +215,36 @@ def test_master_comes_back(tmp_path: pathlib.Path) -> None:
         assert m.statuses("two") in ([INCOMPLETE], [ROUTED])
         wait_until("one is gone", lambda: len(m.members()) == 1)
         wait_until("two has reported", lambda: m.statuses("one", "two") == [MISS, ROUTED])
+
+
+def test_memory_that_was_kept(tmp_path: pathlib.Path) -> None:
+    """A node that comes back with its memory says which membership's values it has; with other memory it does not."""
+    names = [f"master-{os.getpid()}-{letter}" for letter in "ab"]
+    identity = f"--node-id={tmp_path}/id"
+    try:
+        with master(tmp_path) as m:
+            with member(m, identity, f"--keep={names[0]}") as node:
+                node.wait_for("joined as member")
+                assert "with all of" not in node.log()
+                put(node, "k")
+            first = int(re.findall(r"epoch (\d+)", node.log())[-1])
+            with member(m, identity, f"--keep={names[0]}") as node:
+                node.wait_for(f", with all of epoch {first}")
+                wait_until("located", lambda: m.statuses("k") == [ROUTED])
+            for other in (f"--keep={names[1]}", f"--tags={names[1]}"):
+                with member(m, identity, other) as node:
+                    node.wait_for("joined as member")
+                    assert "with all of" not in node.log()
+            with member(m, identity, f"--keep={names[0]}") as node:  # somebody else was there meanwhile
+                node.wait_for("joined as member")
+                assert "with all of" not in node.log()
+            (tmp_path / "id").write_text("no digits\n")
+            with support.Node("--listen=127.0.0.1:0", "--dram=16M", f"--master={m.address}", identity) as node:
+                assert node.wait() == 2 and "does not hold 32 hexadecimal digits" in node.log()
+    finally:
+        for name in names:
+            for path in support.SHM.glob(f"penstock-*{name}*"):
+                path.unlink()
 
 
 def test_view_is_one_masters(tmp_path: pathlib.Path) -> None:
