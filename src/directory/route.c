@@ -42,9 +42,9 @@ static uint64_t share(const struct pst_directory *d, const struct member *m, uin
     uint64_t kib = (tier->capacity_bytes / 4 >> 10) + (tier_free_bytes(tier) >> 10) * 3 / 4;
     uint64_t age_ms = (now_ns - m->joined_ns) / NS_PER_MS, warm_ms = d->settings.warm_up_ms;
 
-    if (m->joined_ns == 0 || age_ms >= warm_ms)
-        return kib;
-    return kib / WARM_UP_SHARES + (kib - kib / WARM_UP_SHARES) / warm_ms * age_ms;
+    if (m->joined_ns && age_ms < warm_ms)
+        kib = kib / WARM_UP_SHARES + (kib - kib / WARM_UP_SHARES) / warm_ms * age_ms;
+    return kib + 1; /* however small, it can be drawn */
 }
 
 /* ---- puts ---- */

@@ -1,5 +1,7 @@
 #include "directory_rig.h"
 
+#include <stdio.h>
+
 static const struct pst_directory_counters *counted(const struct rig *rig)
 {
     return pst_directory_counters(rig->d);
@@ -126,6 +128,57 @@ static void the_number_of_members_is_bounded(void **state)
     rig_close(rig);
 }
 
+static int place(struct rig *rig, const char *prefix, uint32_t replicas, uint64_t *version)
+{
+    return pst_directory_place(rig->d, (struct pst_bytes){prefix, strlen(prefix)}, PST_PLACE_HOME, replicas,
+                               version);
+}
+
+static void placements_are_kept_in_order(void **state)
+{
+    struct rig *rig = rig_open();
+    char text[PST_VIEW_PREFIX_BYTES_MAX + 2];
+    uint64_t version, before;
+
+    (void)state;
+    for (int i = 0; i < PST_VIEW_PREFIXES_MAX; i++) {
+        (void)snprintf(text, sizeof(text), "p%02d/", i * 37 % PST_VIEW_PREFIXES_MAX);
+        assert_int_equal(place(rig, text, 2, &version), 0);
+    }
+    assert_int_equal(place(rig, "q/", 2, &version), -ENOSPC);
+    rig_store(rig);
+    before = pst_directory_view(rig->d)->version;
+    assert_int_equal(place(rig, "p05/", 2, &version), 0); /* it has that */
+    assert_int_equal(version, before);
+    assert_int_equal(place(rig, "p05/", 3, &version), 0);
+    assert_int_equal(version, before + 1);
+    rig_store(rig);
+    assert_int_equal(pst_view_prefix_of(pst_directory_view(rig->d), (struct pst_bytes){"p05/a", 5})->replicas,
+                     3);
+    assert_int_equal(place(rig, "p05/", 0, &version), -EINVAL);
+    assert_int_equal(place(rig, "p05/", PST_VIEW_COPIES_MAX + 1, &version), -EINVAL);
+    memset(text, 'a', sizeof(text) - 1);
+    text[sizeof(text) - 1] = '\0';
+    assert_int_equal(place(rig, text, 1, &version), -EINVAL);
+    rig_restart(rig); /* in order, or the view would be refused */
+    assert_int_equal(pst_directory_view(rig->d)->prefix_count, PST_VIEW_PREFIXES_MAX);
+    rig_close(rig);
+}
+
+static void a_directory_begins_from_no_damaged_view(void **state)
+{
+    struct rig *rig = rig_open();
+    struct pst_directory *d;
+
+    (void)state;
+    rig_store(rig);
+    rig->stored[rig->stored_bytes / 2] ^= 1;
+    assert_int_equal(
+        pst_directory_open(&rig->settings, (struct pst_bytes){rig->stored, rig->stored_bytes}, 1, 1, &d),
+        -EBADMSG);
+    rig_close(rig);
+}
+
 /* ---- heartbeats ---- */
 
 static void heartbeats_are_taken_in_order_or_not_at_all(void **state)
@@ -248,6 +301,29 @@ static void room_that_is_promised_is_nobody_elses(void **state)
     rig_close(rig);
 }
 
+static void what_memory_has_no_room_for_goes_to_the_ssd(void **state)
+{
+    struct rig *rig = rig_open();
+    struct rig_node node = rig_join(rig, 1, 1);
+    struct pst_heartbeat message = {.member = node.member, .epoch = node.epoch, .sequence = 2};
+    struct pst_put evictable = {.key = rig_key(9), .bytes = 200, .replicas = 1, .evictable = true};
+    struct pst_heartbeat_answer answer;
+    struct pst_caller caller = {{{9}}};
+    struct pst_route route;
+
+    (void)state;
+    message.tiers[PST_POOL_DRAM] = (struct pst_tier_use){1000, 900};
+    message.tiers[PST_POOL_SSD] = (struct pst_tier_use){300, 0};
+    assert_int_equal(pst_directory_heartbeat(rig->d, &message, rig->now_ns, &answer), 0);
+    assert_int_equal(put(rig, 9, 1, 100, 1).places.items[0].tier, PST_POOL_DRAM);
+    assert_int_equal(put(rig, 9, 2, 200, 1).places.items[0].tier, PST_POOL_SSD);
+    assert_int_equal(put(rig, 9, 3, 200, 1).status, PST_ROUTE_UNAVAILABLE);
+    pst_directory_route_put(rig->d, &caller, &evictable, 1, rig->now_ns, &route);
+    assert_int_equal(route.status, PST_ROUTE_TO); /* the node makes room */
+    assert_int_equal(route.places.items[0].tier, PST_POOL_DRAM);
+    rig_close(rig);
+}
+
 static void promises_end_with_their_member(void **state)
 {
     struct rig *rig = rig_open();
@@ -363,10 +439,13 @@ int main(void)
         cmocka_unit_test(nobody_hears_of_what_is_not_stored),
         cmocka_unit_test(a_member_leaves_or_is_taken_for_dead),
         cmocka_unit_test(the_number_of_members_is_bounded),
+        cmocka_unit_test(placements_are_kept_in_order),
+        cmocka_unit_test(a_directory_begins_from_no_damaged_view),
         cmocka_unit_test(heartbeats_are_taken_in_order_or_not_at_all),
         cmocka_unit_test(a_full_report_replaces_when_it_is_whole),
         cmocka_unit_test(until_all_have_reported_nothing_is_a_miss),
         cmocka_unit_test(room_that_is_promised_is_nobody_elses),
+        cmocka_unit_test(what_memory_has_no_room_for_goes_to_the_ssd),
         cmocka_unit_test(promises_end_with_their_member),
         cmocka_unit_test(replicas_lie_on_distinct_hosts),
         cmocka_unit_test(a_newcomer_and_a_suspect_draw_less),
