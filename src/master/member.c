@@ -5,6 +5,7 @@
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/host.h"
 #include "call/call.h"
 #include "directory/lease.h"
 #include "directory/report.h"
@@ -476,28 +477,15 @@ static void *member_main(void *arg)
 
 /* ---- beginning and end ---- */
 
-static void boot_id(char text[64])
-{
-    pst_cleanup_close int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? 0 : read(fd, text, 63);
-
-    text[n > 0 ? n : 0] = '\0';
-}
-
 static int describe(struct pst_member *m, const struct pst_member_settings *settings,
                     const struct pst_member_node *node, char *fault)
 {
     struct pst_pool_join *self = &m->self;
     struct pst_boot_address first;
-    struct pst_hash128 host;
     const char *why;
-    char boot[64];
     int r;
 
-    boot_id(boot);
-    host = pst_hash128(settings->host ? settings->host : boot, strlen(settings->host ? settings->host : boot),
-                       0);
-    memcpy(self->host, &host, sizeof(self->host));
+    pst_host_id(settings->host, self->host);
     pst_random(&self->start, sizeof(self->start));
     r = pst_identity_init(&m->identity, settings->node_id, node->memory, fault);
     if (r < 0)
