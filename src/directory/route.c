@@ -212,6 +212,8 @@ void pst_directory_route_get(struct pst_directory *d, const struct pst_caller *c
     pst_assert(count <= PST_DIRECTORY_BATCH_MAX);
     pst_directory_look_up(d, keys, count, places);
     for (uint32_t i = 0; i < count; i++) {
+        if (places[i].count == 0) /* put perhaps, and not reported yet: its reader finds out */
+            reserve_find(d, &keys[i], &places[i]);
         sort_places(d, caller, now_ns, &places[i]);
         routes[i] = (struct pst_route){places[i].count > 0 ? PST_ROUTE_TO : missing, places[i]};
     }

@@ -280,7 +280,9 @@ static void room_that_is_promised_is_nobody_elses(void **state)
     struct pst_event met = rig_add(1, 1);
 
     (void)state;
+    assert_int_equal(get_status(rig, 1), PST_ROUTE_MISS);
     assert_int_equal(put(rig, 9, 1, RIG_GIB / 2, 1).status, PST_ROUTE_TO);
+    assert_int_equal(get_status(rig, 1), PST_ROUTE_TO); /* it may be there before the node has said so */
     assert_int_equal(put(rig, 9, 2, RIG_GIB / 2, 1).status, PST_ROUTE_TO);
     assert_int_equal(put(rig, 9, 3, 1, 1).status, PST_ROUTE_UNAVAILABLE);
     assert_int_equal(put(rig, 9, 2, RIG_GIB / 2, 1).status, PST_ROUTE_TO); /* the same again */
@@ -294,6 +296,8 @@ static void room_that_is_promised_is_nobody_elses(void **state)
     assert_int_equal(put(rig, 9, 1, 1, 1).status, PST_ROUTE_EXISTS);
     rig_wait(rig, 5000, &node, 1);
     assert_int_equal(reserved(rig), 0);
+    assert_int_equal(get_status(rig, 1), PST_ROUTE_TO);
+    assert_int_equal(get_status(rig, 2), PST_ROUTE_MISS);
     assert_int_equal(put(rig, 9, 3, 1, 1).status, PST_ROUTE_TO);
     assert_int_equal(counted(rig)->reservations, 3);
     assert_int_equal(counted(rig)->reservations_met, 1);
