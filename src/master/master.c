@@ -157,6 +157,30 @@ static int open_tables(struct pst_master *m, const struct pst_master_settings *s
     return pst_external_open(&external, &m->external);
 }
 
+/* "PREFIX=home", "PREFIX=anywhere:2". */
+static int read_place(struct pst_directory *d, const char *text, char *fault)
+{
+    static const char *const words[] = {[PST_PLACE_ANYWHERE] = "anywhere", [PST_PLACE_HOME] = "home"};
+    const char *equals = strrchr(text, '='), *word = equals ? equals + 1 : "", *end;
+    uint64_t copies = 1, version;
+    size_t len = strcspn(word, ":");
+    int r = -EINVAL;
+
+    for (uint32_t i = 0; i < pst_count_of(words); i++) {
+        bool named = len == strlen(words[i]) && strncmp(word, words[i], len) == 0;
+
+        if (named && (!word[len] || (pst_parse_digits(word + len + 1, &end, &copies) == 0 && !*end)))
+            r = pst_directory_place(d, (struct pst_bytes){text, (size_t)(equals - text)}, i,
+                                    (uint32_t)pst_min(copies, UINT32_MAX), &version);
+    }
+    if (r < 0)
+        snprintf(fault, PST_FAULT_BYTES,
+                 "place '%.150s': PREFIX=home or PREFIX=anywhere, with :COPIES behind it; "
+                 "%d prefixes at the most",
+                 text, PST_VIEW_PREFIXES_MAX);
+    return r;
+}
+
 /* Nobody is answered before the view is stored that this directory begins with. */
 static int begin(struct pst_master *m, char *fault)
 {
@@ -193,6 +217,8 @@ static int open_all(struct pst_master *m, const struct pst_master_settings *sett
     if (r == 0)
         r = open_directory(m, settings, stored, fault);
     free((void *)(uintptr_t)stored.data);
+    for (uint32_t i = 0; i < settings->place.count && r == 0; i++)
+        r = read_place(m->directory, settings->place.items[i], fault);
     return r == 0 ? begin(m, fault) : r;
 }
 
