@@ -45,6 +45,9 @@ void pst_op_end(struct penstock_op *op, int result);
 /* The request that it travelled in last: the session's place in the node, then the request's number in it. 0:
  * none. */
 uint64_t pst_op_request(const struct penstock_op *op);
+/* @op ends with what @sent brought, which was sent for it; @copies of a value were written. */
+void pst_op_end_as(struct penstock_op *op, const struct penstock_op *sent, int result, uint32_t copies);
+uint32_t pst_op_copies(const struct penstock_op *op);
 /* The list that an operation underway will be pushed to. */
 struct pst_op_list *pst_op_done_list(const struct penstock_op *op);
 /* Writes to the list's descriptor, where it has one. */
@@ -85,6 +88,8 @@ struct pst_channel_options {
     struct pst_bytes secret; /* borrowed while the channel lives */
     bool network_only;
     bool fabric_trusted; /* UCX may leave the loopback device */
+    bool impatient;      /* who asks can go elsewhere: what the node is too busy for ends as that, and what
+                            waits for a session ends with the first attempt that fails */
     uint32_t connect_ms;
     uint32_t timeout_ms; /* of an operation; large ones get more */
 };
@@ -111,6 +116,8 @@ uint32_t pst_channel_shard_of(const struct pst_channel *channel, struct pst_byte
 const char *pst_channel_lane(const struct pst_channel *channel);
 /* The node's arenas, when its welcome brought them. Return: their number; descriptors stay the channel's. */
 uint32_t pst_channel_arenas(const struct pst_channel *channel, const int **fds, uint64_t *stride);
+/* Messages with operations in them that were sent. */
+uint64_t pst_channel_requests(const struct pst_channel *channel);
 /* Counts sessions: changes when the channel has connected anew, and views of an older session are gone. */
 uint64_t pst_channel_session(const struct pst_channel *channel);
 

@@ -19,7 +19,7 @@ enum {
 #define PST_BULK_IN_MAGIC 0x62756c6bu
 
 /* The library's words in an operation that is underway. */
-enum { OP_NEXT, OP_DONE_LIST, OP_DEADLINE, OP_SHARD };
+enum { OP_NEXT, OP_DONE_LIST, OP_DEADLINE, OP_SHARD, OP_COPIES = OP_DEADLINE /* of one that has ended */ };
 
 enum call_state {
     CALL_IDLE, /* ended: what still comes for its number comes late */
@@ -85,6 +85,7 @@ struct pst_channel {
     struct pst_peer *peers[PST_BOOT_SHARDS_MAX];
     uint32_t peers_open;
     uint64_t session;
+    uint64_t requests; /* sent */
     uint32_t welcomed; /* shards that answered the hello */
     bool welcomed_by[PST_BOOT_SHARDS_MAX];
     struct pst_bulk_park park; /* bulk messages before their turn */

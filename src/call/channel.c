@@ -317,6 +317,7 @@ static uint64_t attempt_deadline(const struct pst_channel *ch, uint64_t now_ns)
 
 static void reconnect(struct pst_channel *ch, uint64_t now_ns)
 {
+    struct penstock_op *op;
     const char *fault;
     int r;
 
@@ -324,11 +325,13 @@ static void reconnect(struct pst_channel *ch, uint64_t now_ns)
     if (now_ns < ch->retry_ns || !ch->waiting.count)
         return;
     r = connect_node(ch, attempt_deadline(ch, now_ns), HELLO_NS, &fault);
-    if (r < 0) {
-        ch->down_error = r;
-        ch->retry_ns = pst_now_ns() + ch->retry_ms * 1000000ull;
-        ch->retry_ms = (uint32_t)pst_min(2 * ch->retry_ms, RETRY_MS_MAX);
-    }
+    if (r == 0)
+        return;
+    ch->down_error = r;
+    ch->retry_ns = pst_now_ns() + ch->retry_ms * 1000000ull;
+    ch->retry_ms = (uint32_t)pst_min(2 * ch->retry_ms, RETRY_MS_MAX);
+    while (ch->options.impatient && (op = pst_op_list_pop(&ch->waiting)))
+        pst_op_end(op, r);
 }
 
 /* ---- progress ---- */
@@ -450,6 +453,11 @@ uint32_t pst_channel_arenas(const struct pst_channel *ch, const int **fds, uint6
     *fds = ch->arena_fds;
     *stride = ch->welcome.arena_bytes;
     return ch->arena_count;
+}
+
+uint64_t pst_channel_requests(const struct pst_channel *ch)
+{
+    return ch->requests;
 }
 
 uint64_t pst_channel_session(const struct pst_channel *ch)

@@ -99,6 +99,7 @@ void pst_op_end(struct penstock_op *op, int result)
 {
     pst_assert(op->reserved[OP_DONE_LIST]);
     op->result = result;
+    op->reserved[OP_COPIES] = (void *)(uintptr_t)(result == 0);
     pst_op_list_push(op->reserved[OP_DONE_LIST], op);
 }
 
@@ -110,6 +111,27 @@ void pst_op_set_deadline(struct penstock_op *op, uint64_t ns)
 uint64_t pst_op_deadline(const struct penstock_op *op)
 {
     return (uint64_t)(uintptr_t)op->reserved[OP_DEADLINE];
+}
+
+void pst_op_end_as(struct penstock_op *op, const struct penstock_op *sent, int result, uint32_t copies)
+{
+    uintptr_t shard = (uintptr_t)op->reserved[OP_SHARD] & ((1 << OP_SHARD_BITS) - 1);
+
+    pst_assert(op != sent);
+    op->reserved[OP_SHARD] = (void *)(uintptr_t)(pst_op_request(sent) << OP_SHARD_BITS | shard);
+    if (op->code == sent->code)
+        op->attr_bytes = sent->attr_bytes;
+    if (op->code == PST_WIRE_VIEW)
+        op->if_generation = sent->if_generation; /* its session */
+    op->value_bytes = sent->value_bytes;
+    op->generation = sent->generation;
+    pst_op_end(op, result);
+    op->reserved[OP_COPIES] = (void *)(uintptr_t)copies;
+}
+
+uint32_t pst_op_copies(const struct penstock_op *op)
+{
+    return (uint32_t)(uintptr_t)op->reserved[OP_COPIES];
 }
 
 uint64_t pst_op_wait_ms(const struct penstock_op *op, uint64_t preset_ms)

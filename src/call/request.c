@@ -380,6 +380,7 @@ void pst_call_send(struct pst_call *call)
     }
     pst_list_push_back(&ch->sent, &call->link);
     call->state = CALL_SENT;
+    ch->requests += r >= 0;
     call->body_bytes = 0; /* sent: a write in it can no longer be called off */
     if (r < 0)
         pst_channel_break(ch, r);
@@ -474,7 +475,7 @@ void pst_call_ready(struct pst_call *call)
         struct penstock_op *op = call->ops[i];
 
         members = pst_op_members(op);
-        if (op->result == PENSTOCK_BUSY) {
+        if (op->result == PENSTOCK_BUSY && !ch->options.impatient) {
             if (!ch->waiting.count)
                 ch->waiting_until_ns = pst_now_ns() + BUSY_RETRY_NS;
             pst_op_list_push(&ch->waiting, op);
