@@ -44,6 +44,9 @@ enum penstock_result {
     PENSTOCK_UNKNOWN =
         5, /* the connection failed after the write was sent: it may or may not have been applied */
     PENSTOCK_OWNED = 6, /* reserve: another slot has the key */
+    /* Of a pool alone, where it cannot say that there is no such key: */
+    PENSTOCK_INCOMPLETE = 7, /* not all nodes that may have it can be asked yet */
+    PENSTOCK_LOST = 8,       /* no node has it, and one that may have had it is gone */
 };
 
 /*
@@ -79,7 +82,9 @@ struct penstock_options {
  * penstock_open() - open a store
  * @url: "mem:" or NULL: a store inside this process ("mem:?dram=4G&page_size=2M&shards=2&cache=PREFIX");
  * "node://HOST:PORT", "node://[V6]:PORT", "node+unix:///PATH": a node ("?lane=tcp" keeps shared memory out;
- * off loopback it takes "?fabric=trusted")
+ * off loopback it takes "?fabric=trusted"); "pool://HOST:PORT[,HOST:PORT...]": a pool of nodes, by its
+masters
+("?replicas=R": values that may lie on any node are put on that many hosts; "host=NAME": the client's)
  * @options: NULL for defaults; borrowed during the call
  * @out: the store, written on success; end with penstock_close()
  * Return: 0 or -errno.
@@ -346,6 +351,9 @@ PENSTOCK_API int penstock_commit(struct penstock *store, struct penstock_op *ops
  * how penstock_error() names one whose outcome is not known.
  */
 PENSTOCK_API uint64_t penstock_request_id(const struct penstock_op *op);
+/* Of a put that succeeded: how many copies of the value there are known to be, each on a host of its own
+ * where they were asked for (pool:// with replicas); 1 on other stores. */
+PENSTOCK_API uint32_t penstock_copies(const struct penstock_op *op);
 
 /* ---- queues: submit now, reap later ---- */
 
@@ -620,6 +628,14 @@ struct penstock_stat {
     uint64_t ssd_moved_bytes, ssd_reclaimed_bytes;  /* of values moved to make room; of segments taken back */
     uint64_t restored_keys, restored_dropped;       /* found at the start; records that were not whole */
     uint64_t restored_ms;                           /* how long that took */
+    uint64_t nodes;                                 /* of the pool */
+    /* What this handle did over a pool: */
+    uint64_t pool_master_requests, pool_node_requests; /* messages sent */
+    uint64_t pool_located;                             /* keys whose place was known without a master */
+    uint64_t pool_existed;                             /* puts of what was there, of which no byte was sent */
+    uint64_t pool_put_bytes;                           /* of values sent to nodes */
+    uint64_t pool_retries;                             /* operations tried again */
+    uint64_t pool_failovers;                           /* operations that went on to another node */
 };
 
 PENSTOCK_API int penstock_stat(struct penstock *store, struct penstock_stat *stat);

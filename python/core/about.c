@@ -195,7 +195,15 @@ PyObject *core_clear(PyObject *self, PyObject *unused)
     X(ssd_reclaimed_bytes)                                                                                   \
     X(restored_keys)                                                                                         \
     X(restored_dropped)                                                                                      \
-    X(restored_ms)
+    X(restored_ms)                                                                                           \
+    X(nodes)                                                                                                 \
+    X(pool_master_requests)                                                                                  \
+    X(pool_node_requests)                                                                                    \
+    X(pool_located)                                                                                          \
+    X(pool_existed)                                                                                          \
+    X(pool_put_bytes)                                                                                        \
+    X(pool_retries)                                                                                          \
+    X(pool_failovers)
 
 static PyObject *figures_dict(const struct penstock_stat *stat)
 {

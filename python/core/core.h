@@ -37,6 +37,8 @@
     X(Stale)                                                                                                 \
     X(Busy)                                                                                                  \
     X(Unknown)                                                                                               \
+    X(Incomplete)                                                                                            \
+    X(Lost)                                                                                                  \
     X(NoSpace)                                                                                               \
     X(LimitReached)                                                                                          \
     X(NotAllowed)                                                                                            \

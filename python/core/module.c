@@ -21,6 +21,10 @@ static PyObject *class_of(int result)
         return core_classes.Busy;
     case PENSTOCK_UNKNOWN:
         return core_classes.Unknown;
+    case PENSTOCK_INCOMPLETE:
+        return core_classes.Incomplete;
+    case PENSTOCK_LOST:
+        return core_classes.Lost;
     case -ENOSPC:
         return core_classes.NoSpace;
     case -EDQUOT:

@@ -2,8 +2,8 @@
 
 ``penstock.open()`` is a store inside this process; ``penstock.open("node://HOST:PORT")`` one that a node serves.
 """
-from .errors import (Busy, Corrupt, Error, Exists, ForkError, Invalid, LimitReached, NoSpace, NotAllowed, NotFound,
-                     Stale, TimedOut, Unknown, Unreachable, Unsupported)
+from .errors import (Busy, Corrupt, Error, Exists, ForkError, Incomplete, Invalid, LimitReached, Lost, NoSpace,
+                     NotAllowed, NotFound, Stale, TimedOut, Unknown, Unreachable, Unsupported)
 from .node import Node
 from .records import Entry, Event, KeyStat
 from .store import Slot, Store, StoreStat, View, open
@@ -12,7 +12,7 @@ from .usage import PrefixUsage
 __version__ = "0.1.0"
 
 __all__ = [
-    "Busy", "Corrupt", "Entry", "Error", "Event", "Exists", "ForkError", "Invalid", "KeyStat", "LimitReached",
-    "Node", "NoSpace", "NotAllowed", "NotFound", "PrefixUsage", "Slot", "Stale", "Store", "StoreStat", "TimedOut", "Unknown", "Unreachable",
+    "Busy", "Corrupt", "Entry", "Error", "Event", "Exists", "ForkError", "Incomplete", "Invalid", "KeyStat",
+    "LimitReached", "Lost", "Node", "NoSpace", "NotAllowed", "NotFound", "PrefixUsage", "Slot", "Stale", "Store", "StoreStat", "TimedOut", "Unknown", "Unreachable",
     "Unsupported", "View", "open",
 ]

@@ -63,6 +63,14 @@ class Unknown(Unreachable):
     """The connection failed after a write was sent: it may or may not have been applied."""
 
 
+class Incomplete(Unreachable):
+    """Not all nodes of the pool that may have the key can be asked yet."""
+
+
+class Lost(Error):
+    """No node of the pool has the key, and one that may have had it is gone."""
+
+
 class TimedOut(Error, TimeoutError):
     """The call took longer than the store's timeout."""
 

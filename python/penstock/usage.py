@@ -82,6 +82,14 @@ class StoreStat:
     restored_keys: int
     restored_dropped: int
     restored_ms: int
+    nodes: int
+    pool_master_requests: int
+    pool_node_requests: int
+    pool_located: int
+    pool_existed: int
+    pool_put_bytes: int
+    pool_retries: int
+    pool_failovers: int
     store: Store | None = dataclasses.field(default=None, repr=False, compare=False)
     """Where they are from, for :meth:`prefixes`."""
 

@@ -414,6 +414,7 @@ static int stat_key(struct pst_cli *cli, const char *key)
     X(restored_keys, "", "keys that the start found in memory and on SSD")                                   \
     X(restored_dropped, "", "records that it left out, as not whole")                                        \
     X(restored_ms, "ms", "that this took")                                                                   \
+    X(nodes, "", "of the pool that was asked")                                                               \
     X(rss_anon_bytes, "bytes", "of private memory in the process")                                           \
     X(uptime_ms, "ms", "since the start")
 

@@ -15,6 +15,7 @@
 #define PST_STORE_MAGIC 0x73746f72u
 #define PST_QUEUE_MAGIC 0x71756575u
 
+struct pool;
 struct pst_local;
 struct penstock;
 
@@ -36,6 +37,16 @@ struct pst_backend {
     int (*arm)(struct penstock *store); /* 0: the descriptor wakes */
     uint32_t (*shards)(struct penstock *store);
     uint32_t (*shard_of)(struct penstock *store, struct pst_bytes key);
+    /*
+     * Of a store of several nodes; NULL: there is one. Shards keep their numbers, so some lead nowhere:
+     * shard_at is a shard's place in its node, or -1. refresh, which takes the lock itself, brings what is
+     * known of the nodes up to date, and finds a way to each; one_owner says whether one node can see to all
+     * of a commit. Return of both: 0 or -errno, explained.
+     */
+    int (*shard_at)(struct penstock *store, uint32_t shard);
+    int (*refresh)(struct penstock *store);
+    int (*one_owner)(struct penstock *store, const struct penstock_op *ops, size_t count);
+    void (*stat)(struct penstock *store, struct penstock_stat *stat); /* adds what it knows itself */
     const char *(*lane)(struct penstock *store);
     /* Makes [piece.offset, + piece.bytes) of the arenas readable here, as @session named them. Return: 0 or
      * -errno. */
@@ -61,6 +72,7 @@ struct penstock {
     uint32_t forks; /* of this process when the store was opened */
     const struct pst_backend *backend;
     struct pst_local *local;
+    struct pool *pool;
     struct pst_channel *channel;
     struct pst_arena_map *arena_map; /* of the channel's present session */
     pthread_mutex_t lock;
@@ -112,6 +124,11 @@ int pst_explain(const struct penstock *store, const struct penstock_op *op, int 
 /* Waits until @done holds @count operations, or @deadline_ns has passed. */
 void pst_wait(struct penstock *store, const struct pst_op_list *done, size_t count, uint64_t deadline_ns);
 uint32_t pst_shards(struct penstock *store);
+/* Its place in its node; -1: nobody has that number any more. */
+int pst_shard_at(struct penstock *store, uint32_t shard);
+/* Before all shards are asked: they are those of the nodes that there are now. Return: 0 or -errno,
+ * explained. */
+int pst_refresh(struct penstock *store);
 
 /* ---- view.c ---- */
 
@@ -149,18 +166,25 @@ int pst_queue_watch_port(struct penstock_queue *queue);
 /* The descriptor is to wake at @ns; UINT64_MAX: never. */
 void pst_queue_until(struct penstock_queue *queue, uint64_t ns);
 
-/* ---- local.c, remote.c ---- */
+/* ---- local.c, remote.c, pool.c ---- */
+
+struct pst_url;
 
 int pst_local_open(struct penstock *store, const char *query, const struct penstock_options *options);
-int pst_remote_open(struct penstock *store, const char *address, const char *query,
+int pst_remote_open(struct penstock *store, const struct pst_url *url,
                     const struct penstock_options *options);
+/* @addresses: of masters, with commas between them. @replicas: copies of what may lie anywhere, at the least.
+ */
+int pst_pool_open(struct penstock *store, const char *addresses, const struct pst_channel_options *options,
+                  const char *host, uint32_t replicas);
 
 /* ---- url.c ---- */
 
 /* A store's URL, taken apart. */
 struct pst_url {
     bool embedded;
-    char address[300]; /* of a node, as pst_boot_address_parse() takes it */
+    bool pool;
+    char address[300]; /* of a node, as pst_boot_address_parse() takes it; of a pool's masters */
     const char *query; /* behind the '?', inside the URL; "" without one */
 };
 

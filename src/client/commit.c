@@ -277,6 +277,11 @@ static int commit_run(struct commit *c)
     bool slots_lost = true;
     int r = check_ops(c);
 
+    if (r == 0 && c->store->backend->one_owner) {
+        pst_enter(c->store);
+        r = c->store->backend->one_owner(c->store, c->ops, c->count);
+        pst_leave(c->store);
+    }
     if (r < 0)
         return r;
     if (request_bytes(c) > PST_WIRE_BODY_BYTES_MAX)

@@ -149,7 +149,7 @@ static int begin(struct penstock_list *list)
     int r = 0;
 
     for (uint32_t i = 0; r == 0 && i < list->shards; i++) {
-        if (only >= 0 && i != only)
+        if ((only >= 0 && i != only) || pst_shard_at(list->store, i) < 0)
             continue;
         list->pages[i].data = malloc(PAGE_BYTES);
         r = list->pages[i].data ? fetch(list, i, start, false) : pst_fail(-ENOMEM, "out of memory");
@@ -174,6 +174,9 @@ int penstock_list_open(struct penstock *store, const struct penstock_list_option
     if (o->start_bytes > PENSTOCK_KEY_BYTES_MAX || o->end_bytes > PENSTOCK_KEY_BYTES_MAX ||
         o->prefix_bytes > PENSTOCK_KEY_BYTES_MAX)
         return pst_fail(-ENAMETOOLONG, "%s: key longer than %d bytes", store->url, PENSTOCK_KEY_BYTES_MAX);
+    r = pst_refresh(store);
+    if (r < 0)
+        return r;
     shards = pst_shards(store);
     list = calloc(1, sizeof(*list) + shards * sizeof(list->pages[0]));
     if (!list)
@@ -192,22 +195,39 @@ int penstock_list_open(struct penstock *store, const struct penstock_list_option
     return 0;
 }
 
-/* Steps over the entry that the caller has seen. */
-static int advance(struct penstock_list *list)
+/* Steps over a shard's first entry. */
+static int advance(struct penstock_list *list, uint32_t shard)
 {
-    struct page *page = &list->pages[list->taken];
-    uint32_t shard = (uint32_t)list->taken;
+    struct page *page = &list->pages[shard];
     struct pst_bytes key;
 
     pst_assert(shard < list->shards && page->at < page->bytes);
     head_of(page, &key);
-    list->taken = -1;
     page->at += sizeof(struct pst_wire_entry) + key.len;
     pst_assert(page->at <= page->bytes); /* a page is looked at before it counts */
     if (page->at < page->bytes || page->end)
         return 0;
     memcpy(list->last, key.data, key.len);
     return fetch(list, shard, (struct pst_bytes){list->last, key.len}, true);
+}
+
+/* Steps over the entry that the caller has seen, wherever there are copies of the value. */
+static int advance_all(struct penstock_list *list)
+{
+    uint32_t taken = (uint32_t)list->taken;
+    struct pst_bytes seen, key;
+    int r = 0;
+
+    head_of(&list->pages[taken], &seen);
+    list->taken = -1;
+    for (uint32_t i = 0; list->store->backend->shard_at && i < list->shards && r == 0; i++) {
+        if (i == taken || list->pages[i].at == list->pages[i].bytes)
+            continue;
+        head_of(&list->pages[i], &key);
+        if (pst_bytes_equal(seen, key))
+            r = advance(list, i);
+    }
+    return r ? r : advance(list, taken);
 }
 
 int penstock_list_next(struct penstock_list *list, struct penstock_entry *out)
@@ -221,7 +241,7 @@ int penstock_list_next(struct penstock_list *list, struct penstock_entry *out)
     pst_assert(list->magic == LIST_MAGIC);
     r = pst_store_check(list->store);
     if (r == 0 && list->taken >= 0)
-        r = advance(list);
+        r = advance_all(list);
     if (r)
         return r;
     for (uint32_t i = 0; i < list->shards; i++) {

@@ -100,23 +100,26 @@ int penstock_exists_consecutive(struct penstock *store, const struct iovec *keys
 /* ---- one operation for every shard ---- */
 
 /* The same question to all @shards, as many as there were a moment ago: @answer_bytes of room each, in
- * @answers. Return: 0 or the first bad result. */
+ * @answers; what is of nobody stays empty. Return: 0 or the first bad result. */
 static int ask_all(struct penstock *store, uint32_t shards, uint8_t code, void *answers, size_t answer_bytes)
 {
     pst_cleanup_free struct penstock_op *ops = calloc(shards, sizeof(*ops));
     pst_cleanup_free int *numbers = calloc(shards, sizeof(*numbers));
+    uint32_t count = 0;
 
-    pst_assert(shards > 0 && code >= PST_WIRE_LIST);
-    if (!ops || !numbers)
+    pst_assert(code >= PST_WIRE_LIST);
+    if (shards && (!ops || !numbers))
         return pst_fail(-ENOMEM, "out of memory");
     for (uint32_t i = 0; i < shards; i++) {
-        ops[i].code = code;
-        ops[i].data = (uint8_t *)answers + i * answer_bytes;
-        ops[i].bytes = answer_bytes;
-        numbers[i] = (int)i;
+        if (pst_shard_at(store, i) < 0)
+            continue;
+        ops[count].code = code;
+        ops[count].data = (uint8_t *)answers + i * answer_bytes;
+        ops[count].bytes = answer_bytes;
+        numbers[count++] = (int)i;
     }
-    pst_run(store, ops, shards, numbers);
-    for (uint32_t i = 0; i < shards; i++) {
+    pst_run(store, ops, count, numbers);
+    for (uint32_t i = 0; i < count; i++) {
         if (ops[i].result)
             return pst_explain(store, NULL, ops[i].result);
     }
@@ -128,6 +131,8 @@ int penstock_flush(struct penstock *store)
     int r = pst_store_check(store);
 
     if (r == 0)
+        r = pst_refresh(store);
+    if (r == 0)
         r = ask_all(store, pst_shards(store), PST_WIRE_FLUSH, NULL, 0);
     return r == -EFBIG ? pst_fail(r, "%s: a value is larger than the SSD's segments; all others are durable",
                                   store->url)
@@ -137,8 +142,11 @@ int penstock_flush(struct penstock *store)
 int penstock_ping(struct penstock *store, uint64_t *round_trip_ns)
 {
     int r = pst_store_check(store);
-    uint64_t begin_ns = pst_now_ns();
+    uint64_t begin_ns;
 
+    if (r == 0)
+        r = pst_refresh(store);
+    begin_ns = pst_now_ns();
     if (r == 0)
         r = ask_all(store, pst_shards(store), PST_WIRE_PING, NULL, 0);
     if (r == 0 && round_trip_ns)
@@ -183,14 +191,19 @@ static void add_figures(struct penstock_stat *stat, const struct pst_figures *f)
 #define X(name, unit, text) stat->name += f->later.name;
     PST_SHARD_LATER(X)
 #undef X
-    stat->page_bytes = f->store.page_bytes;
-    stat->pages = f->store.pages;
-    stat->pages_used = f->store.pages_used;
-    stat->arenas = f->store.arenas;
-    stat->rss_anon_bytes = f->rss_anon_bytes;
-    stat->sessions = f->sessions;
-    stat->uptime_ms = f->uptime_ms;
     stat->shards++;
+}
+
+/* What every shard of a node says alike. */
+static void add_node(struct penstock_stat *stat, const struct pst_figures *f)
+{
+    stat->page_bytes = f->store.page_bytes;
+    stat->pages += f->store.pages;
+    stat->pages_used += f->store.pages_used;
+    stat->arenas += f->store.arenas;
+    stat->rss_anon_bytes += f->rss_anon_bytes;
+    stat->sessions += f->sessions;
+    stat->uptime_ms = pst_max(stat->uptime_ms, f->uptime_ms);
 }
 
 int penstock_stat(struct penstock *store, struct penstock_stat *stat)
@@ -204,15 +217,29 @@ int penstock_stat(struct penstock *store, struct penstock_stat *stat)
         return r;
     if (!stat || stat->size < sizeof(size_t))
         return pst_fail(-EINVAL, "penstock_stat: its size is not set");
+    r = pst_refresh(store);
+    if (r < 0)
+        return r;
     shards = pst_shards(store);
-    figures = calloc(shards, sizeof(*figures));
+    figures = calloc(shards ? shards : 1, sizeof(*figures));
     if (!figures)
         return pst_fail(-ENOMEM, "out of memory");
     r = ask_all(store, shards, PST_WIRE_STAT, figures, sizeof(*figures));
     if (r < 0)
         return r;
-    for (uint32_t i = 0; i < shards; i++)
-        add_figures(&sum, &figures[i]);
+    for (uint32_t i = 0; i < shards; i++) {
+        int at = pst_shard_at(store, i);
+
+        if (at >= 0)
+            add_figures(&sum, &figures[i]);
+        if (at == 0)
+            add_node(&sum, &figures[i]);
+    }
+    if (store->backend->stat) {
+        pst_enter(store);
+        store->backend->stat(store, &sum);
+        pst_leave(store);
+    }
     sum.size = stat->size;
     memcpy(stat, &sum, pst_min(stat->size, sizeof(sum)));
     return 0;
@@ -296,10 +323,10 @@ static int sweep(struct penstock *store, struct pst_bytes start, struct pst_byte
     if (start.len > PENSTOCK_KEY_BYTES_MAX || end.len > PENSTOCK_KEY_BYTES_MAX)
         return pst_fail(-ENAMETOOLONG, "%s: key longer than %d bytes", store->url, PENSTOCK_KEY_BYTES_MAX);
     for (int tries = 0; r == -ESTALE && tries < SWEEPS_MAX; tries++) {
+        r = pst_refresh(store);
         shards = pst_shards(store);
-        r = 0;
         for (uint32_t i = 0; r == 0 && i < shards; i++)
-            r = sweep_shard(store, i, s, &first, deleted, spared);
+            r = pst_shard_at(store, i) < 0 ? 0 : sweep_shard(store, i, s, &first, deleted, spared);
         if (r == 0 && pst_shards(store) != shards) /* the node came back with others, which have other keys */
             r = pst_explain(store, NULL, -ESTALE);
     }

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/options.h"
+#include "directory/view.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -20,7 +21,10 @@ enum {
     X(STRING, fabric, "", 0, 0, "trusted", "'trusted': UCX may use the network")                             \
     X(STRING, secret_file, "", 0, 0, "FILE", "shared secret")                                                \
     X(NUMBER, timeout_ms, "0", 0, 86400000, "ms", "a call's time to its end")                                \
-    X(NUMBER, connect_ms, "0", 0, 86400000, "ms", "time to connect")
+    X(NUMBER, connect_ms, "0", 0, 86400000, "ms", "time to connect")                                         \
+    X(NUMBER, replicas, "1", 1, PST_VIEW_COPIES_MAX, "copies",                                               \
+      "pool: of values that may lie on any node, each on a host of its own")                                 \
+    X(STRING, host, "", 0, 0, "NAME", "pool: the client's machine; by its boot if not set")
 
 struct remote_settings {
     REMOTE_OPTIONS(PST_OPTION_MEMBER)
@@ -290,28 +294,36 @@ static int read_secret(struct penstock *store, const char *path, struct pst_byte
     return 0;
 }
 
-static int open_remote(struct penstock *store, const char *address, const struct remote_settings *settings,
-                       const struct penstock_options *options)
+/* What every channel of the store has in common. */
+static int read_channel_options(struct penstock *store, const struct remote_settings *settings,
+                                const struct penstock_options *options, struct pst_channel_options *out)
 {
-    struct pst_channel_options channel = {
+    int r;
+
+    *out = (struct pst_channel_options){
         .connect_ms = first_set(settings->connect_ms, options->connect_ms, CONNECT_MS),
         .timeout_ms = first_set(settings->timeout_ms, options->timeout_ms, TIMEOUT_MS),
     };
-    const char *fault = "";
-    int r = read_secret(store, settings->secret_file ? settings->secret_file : options->secret_file,
-                        &channel.secret);
-
+    r = read_secret(store, settings->secret_file ? settings->secret_file : options->secret_file,
+                    &out->secret);
     if (r < 0)
         return r;
     if (settings->lane && strcmp(settings->lane, "tcp") != 0)
         return pst_fail(-EINVAL, "%s: lane '%s' is not 'tcp'", store->url, settings->lane);
     if (settings->fabric && strcmp(settings->fabric, "trusted") != 0)
         return pst_fail(-EINVAL, "%s: fabric '%s' is not 'trusted'", store->url, settings->fabric);
-    channel.network_only = settings->lane != NULL;
-    channel.fabric_trusted = settings->fabric != NULL;
-    r = pst_boot_address_parse(address, &channel.address, &fault);
+    out->network_only = settings->lane != NULL;
+    out->fabric_trusted = settings->fabric != NULL;
+    return 0;
+}
+
+static int open_node(struct penstock *store, const char *address, struct pst_channel_options *options)
+{
+    const char *fault = "";
+    int r = pst_boot_address_parse(address, &options->address, &fault);
+
     if (r == 0)
-        r = pst_channel_open(&channel, &store->channel, &fault);
+        r = pst_channel_open(options, &store->channel, &fault);
     if (r < 0)
         return pst_fail(r, "%s: %s", store->url, fault);
     store->backend = &pst_backend_node;
@@ -319,14 +331,18 @@ static int open_remote(struct penstock *store, const char *address, const struct
     return r < 0 ? pst_fail(r, "%s: mapping the node's memory: %s", store->url, strerror(-r)) : 0;
 }
 
-int pst_remote_open(struct penstock *store, const char *address, const char *query,
-                    const struct penstock_options *options)
+int pst_remote_open(struct penstock *store, const struct pst_url *url, const struct penstock_options *options)
 {
     struct remote_settings settings = {0};
-    int r = pst_query_read(&remote_options, &settings, query);
+    struct pst_channel_options channel;
+    int r = pst_query_read(&remote_options, &settings, url->query);
 
     if (r == 0)
-        r = open_remote(store, address, &settings, options);
+        r = read_channel_options(store, &settings, options, &channel);
+    if (r == 0)
+        r = url->pool
+                ? pst_pool_open(store, url->address, &channel, settings.host, (uint32_t)settings.replicas)
+                : open_node(store, url->address, &channel);
     pst_options_free(&remote_options, &settings);
     return r;
 }

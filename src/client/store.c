@@ -54,6 +54,8 @@ const char *penstock_result_text(int result)
         {PENSTOCK_BUSY, "busy"},
         {PENSTOCK_UNKNOWN, "unknown: the connection failed after the write was sent"},
         {PENSTOCK_OWNED, "another slot has the key"},
+        {PENSTOCK_INCOMPLETE, "not found, and not all of the pool has reported"},
+        {PENSTOCK_LOST, "lost: the node that had it is gone"},
         {-EDQUOT, "more than one session may hold"},
         {-ENODATA, "the slot is not fully written"},
         {-E2BIG, "too many pieces"},
@@ -103,6 +105,11 @@ uint64_t penstock_request_id(const struct penstock_op *op)
     return op ? pst_op_request(op) : 0;
 }
 
+uint32_t penstock_copies(const struct penstock_op *op)
+{
+    return op ? pst_op_copies(op) : 0;
+}
+
 int pst_explain(const struct penstock *store, const struct penstock_op *op, int result)
 {
     char request[32];
@@ -147,8 +154,7 @@ static int open_url(struct penstock *store, const char *text, const struct penst
 
     if (r < 0)
         return r;
-    return url.embedded ? pst_local_open(store, url.query, options)
-                        : pst_remote_open(store, url.address, url.query, options);
+    return url.embedded ? pst_local_open(store, url.query, options) : pst_remote_open(store, &url, options);
 }
 
 int penstock_open(const char *url, const struct penstock_options *options, struct penstock **out)
@@ -209,6 +215,23 @@ uint32_t pst_shards(struct penstock *store)
     shards = store->backend->shards(store);
     pst_leave(store);
     return shards;
+}
+
+int pst_shard_at(struct penstock *store, uint32_t shard)
+{
+    int at;
+
+    if (!store->backend->shard_at)
+        return (int)shard;
+    pst_enter(store);
+    at = store->backend->shard_at(store, shard);
+    pst_leave(store);
+    return at;
+}
+
+int pst_refresh(struct penstock *store)
+{
+    return store->backend->refresh ? store->backend->refresh(store) : 0;
 }
 
 /* ---- waiting ---- */

@@ -9,7 +9,13 @@ int pst_url_parse(const char *text, struct pst_url *out)
 {
     static const struct {
         const char *scheme, *address;
-    } schemes[] = {{"node+unix://", "unix://"}, {"node://", ""}, {"unix://", "unix://"}};
+        bool pool;
+    } schemes[] = {
+        {"node+unix://", "unix://", false},
+        {"node://", "", false},
+        {"unix://", "unix://", false},
+        {"pool://", "", true},
+    };
     size_t len = strcspn(text, "?");
 
     pst_assert(text && out);
@@ -29,9 +35,11 @@ int pst_url_parse(const char *text, struct pst_url *out)
         if (n < 0 || (size_t)n >= sizeof(out->address))
             return pst_fail(-EINVAL, "%.100s...: address longer than %zu bytes", text,
                             sizeof(out->address) - 1);
+        out->pool = schemes[i].pool;
         return 0;
     }
-    return pst_fail(-EINVAL, "%.200s: a store's URL begins with mem:, node:// or node+unix://", text);
+    return pst_fail(-EINVAL, "%.200s: a store's URL begins with mem:, node://, node+unix:// or pool://",
+                    text);
 }
 
 enum { PAIR_BYTES = 4400 }; /* a setting with the longest path for its value */

@@ -211,10 +211,13 @@ static int add_sides(struct penstock_watch *w, uint32_t count)
 /* One side for each shard of the store as it is now; nothing is underway. Return: 0 or -errno. */
 static int fit_sides(struct penstock_watch *w)
 {
-    uint32_t count = pst_shards(w->store), had = w->side_count;
-    int r = 0;
+    uint32_t count, had = w->side_count;
+    int r = pst_refresh(w->store);
 
     pst_assert(!w->queue->underway);
+    if (r < 0)
+        return r;
+    count = pst_shards(w->store);
     if (!account(w, (int64_t)count - had))
         return -EMFILE;
     drop_sides(w, count);
@@ -235,7 +238,7 @@ static void open_anew(struct penstock_watch *w)
     w->broken = false;
     w->fault = 0;
     for (uint32_t i = 0; i < w->side_count; i++) {
-        if (w->sides[i].state == SIDE_CLOSED)
+        if (w->sides[i].state == SIDE_CLOSED && pst_shard_at(w->store, i) >= 0)
             ask_to_open(w, &w->sides[i]);
     }
 }
@@ -243,7 +246,7 @@ static void open_anew(struct penstock_watch *w)
 static bool all_open(const struct penstock_watch *w)
 {
     for (uint32_t i = 0; i < w->side_count; i++) {
-        if (w->sides[i].state < SIDE_OPEN)
+        if (w->sides[i].state < SIDE_OPEN && pst_shard_at(w->store, i) >= 0)
             return false;
     }
     return !w->broken;

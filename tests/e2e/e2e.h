@@ -17,6 +17,7 @@ enum kind {
     KIND_TCP,    /* node://HOST:PORT?lane=tcp */
     KIND_NODE,   /* node://HOST:PORT */
     KIND_UNIX,   /* node+unix://PATH */
+    KIND_POOL,   /* pool://HOST:PORT, of one node */
     KIND_MEMORY, /* the same, of a node in this process, over the transport that PENSTOCK_NET names */
 };
 
@@ -24,6 +25,8 @@ enum kind {
 struct place {
     enum kind kind;
     struct daemon daemon;
+    struct daemon master;       /* KIND_POOL */
+    char view[64];              /* its file */
     struct penstock_node *node; /* KIND_MEMORY */
     char folder[64];
     char ssd[64], ssd_bytes[16]; /* folder of its SSD; "": none */

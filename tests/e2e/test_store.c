@@ -1,7 +1,7 @@
 /*
  * test_store.c: the end-to-end suite: `test_store KIND SHARDS PAGE_SIZE [PATTERN]` with KIND mem, tcp, node,
- * unix or memory runs every test (named like PATTERN) on that kind of store; `test_store serve` runs the
- * tests of a node inside the test's own process.
+ * unix, pool or memory runs every test (named like PATTERN) on that kind of store; `test_store serve` runs
+ * the tests of a node inside the test's own process.
  */
 #include "e2e.h"
 
@@ -45,6 +45,9 @@ static void place_url(struct place *place, const char *dram, const char *cache_p
     case KIND_UNIX:
         snprintf(place->url, sizeof(place->url), "%s", place->daemon.url_unix);
         break;
+    case KIND_POOL:
+        snprintf(place->url, sizeof(place->url), "pool%s", place->master.url_tcp + strlen("node"));
+        break;
     case KIND_MEMORY:
         snprintf(place->url, sizeof(place->url), "%s", penstock_node_url(place->node, 0));
         break;
@@ -81,25 +84,66 @@ static void node_start(struct place *place, const char *dram, const char *class)
     assert_result(penstock_node_open(&options, &place->node), 0);
 }
 
+/* All keys lie home: what they promise is what a node alone promises. */
+static void master_start(struct place *place)
+{
+    const char *const args[] = {
+        "--role", "master",     "--view", place->view,         "--place", "=home", "--heartbeat-ms",
+        "50",     "--lease-ms", "200",    "--lease-margin-ms", "20",      NULL};
+    static unsigned count;
+
+    snprintf(place->view, sizeof(place->view), "/tmp/penstock-view-%d-%u", (int)getpid(), count++);
+    daemon_start(&place->master, args);
+}
+
+/* Opens the store; a pool's, when its node has joined. */
+static void store_open(struct place *place)
+{
+    struct penstock_stat stat = {.size = sizeof(stat)};
+
+    assert_result(penstock_open(place->url, NULL, &place->store), 0);
+    for (int i = 0; place->kind == KIND_POOL && stat.nodes == 0 && i < 2000; i++) {
+        assert_result(penstock_stat(place->store, &stat), 0);
+        usleep(stat.nodes ? 0 : 5000);
+    }
+}
+
 static void place_start(struct place *place, const char *dram, const char *cache_prefix)
 {
     char shards[16], class[64] = "none/=keep";
     enum kind kind = place->kind;
-    const char *const args[] = {"--dram",        dram,          "--shards",
-                                shards,          "--page-size", page_size(place),
-                                "--class",       class,         *place->ssd ? "--ssd" : NULL,
-                                place->ssd,      "--ssd-bytes", place->ssd_bytes,
-                                "--ssd-segment", "2M",          NULL};
+    char master[64] = "";
+    const char *const args[] = {"--dram",
+                                dram,
+                                "--shards",
+                                shards,
+                                "--page-size",
+                                page_size(place),
+                                "--class",
+                                class,
+                                kind == KIND_POOL ? "--master" : "--class",
+                                kind == KIND_POOL ? master : class,
+                                *place->ssd ? "--ssd" : NULL,
+                                place->ssd,
+                                "--ssd-bytes",
+                                place->ssd_bytes,
+                                "--ssd-segment",
+                                "2M",
+                                NULL};
 
     snprintf(shards, sizeof(shards), "%u", fixture.shards);
     if (cache_prefix)
         snprintf(class, sizeof(class), "%s=cache", cache_prefix);
+    if (kind == KIND_POOL) {
+        master_start(place);
+        snprintf(master, sizeof(master), "%s", place->master.url_tcp + strlen("node://"));
+    }
     if (kind == KIND_MEMORY)
         node_start(place, dram, class);
     else if (kind != KIND_MEM)
         daemon_start(&place->daemon, args);
     place_url(place, dram, cache_prefix);
-    assert_result(penstock_open(place->url, NULL, &place->store), 0);
+    store_open(place);
 }
 
 void place_open(struct place *place, enum kind kind, const char *dram, const char *cache_prefix)
@@ -117,6 +161,16 @@ void place_open_ssd(struct place *place, enum kind kind, const char *dram, const
     place_start(place, dram, cache_prefix);
 }
 
+static void master_stop(struct place *place)
+{
+    char lock[80];
+
+    daemon_stop(&place->master);
+    snprintf(lock, sizeof(lock), "%s.lock", place->view);
+    unlink(place->view);
+    unlink(lock);
+}
+
 static void place_stop(struct place *place)
 {
     assert_null(penstock_close(place->store));
@@ -126,6 +180,8 @@ static void place_stop(struct place *place)
     } else if (place->kind != KIND_MEM) {
         daemon_stop(&place->daemon);
     }
+    if (place->kind == KIND_POOL)
+        master_stop(place);
 }
 
 void place_again(struct place *place, const char *dram, const char *cache_prefix, bool crash)
@@ -134,7 +190,9 @@ void place_again(struct place *place, const char *dram, const char *cache_prefix
         daemon_kill(&place->daemon);
     if (crash)
         assert_null(penstock_close(place->store));
-    else
+    if (crash && place->kind == KIND_POOL)
+        master_stop(place);
+    if (!crash)
         place_stop(place);
     place_start(place, dram, cache_prefix);
 }
@@ -280,6 +338,10 @@ struct penstock_stat stat_of(struct penstock *store)
     struct penstock_stat stat = {.size = sizeof(stat)};
 
     assert_result(penstock_stat(store, &stat), 0);
+    if (fixture.kind == KIND_POOL) { /* the node's own, by which it knows what to report */
+        stat.sessions--;
+        stat.watches -= stat.shards;
+    }
     return stat;
 }
 
@@ -323,7 +385,7 @@ static int run_serve(void)
 
 int main(int argc, char **argv)
 {
-    static const char *const kinds[] = {"mem", "tcp", "node", "unix", "memory"};
+    static const char *const kinds[] = {"mem", "tcp", "node", "unix", "pool", "memory"};
     const unsigned kind_count = sizeof(kinds) / sizeof(kinds[0]);
     static const struct part *const parts[] = {&part_values,  &part_conditions, &part_batches, &part_threads,
                                                &part_keys,    &part_space,      &part_views,   &part_waits,
@@ -340,9 +402,8 @@ int main(int argc, char **argv)
     while (argc >= 4 && kind < kind_count && strcmp(argv[1], kinds[kind]) != 0)
         kind++;
     if (argc < 4 || argc > 5 || kind == kind_count) {
-        fprintf(
-            stderr,
-            "usage: test_store mem|tcp|node|unix|memory SHARDS PAGE_SIZE [PATTERN], or test_store serve\n");
+        fprintf(stderr, "usage: test_store mem|tcp|node|unix|pool|memory SHARDS PAGE_SIZE [PATTERN], or "
+                        "test_store serve\n");
         return 2;
     }
     fixture =

@@ -226,7 +226,7 @@ static void registered_memory(void **state)
 
 static void lane_and_ping(void **state)
 {
-    static const char *const lanes[] = {"memory", "tcp", "posix", "posix", "memory"};
+    static const char *const lanes[] = {"memory", "tcp", "posix", "posix", "posix", "memory"};
     uint64_t ns = 0;
 
     (void)state;

@@ -1,0 +1,228 @@
+/* pool_end.c: the processes of a pool that the client talks to: their channels, the nodes as the view names
+ * them, and the numbers by which their shards are known. */
+#include "client/pool_priv.h"
+
+#include "base/clock.h"
+
+#include <stdio.h>
+
+/* Each attempt costs its full time. */
+#define SUSPECT_NS 5000000000ull
+
+enum {
+    RETRY_MS_MIN = 20,
+    RETRY_MS_MAX = 1000,
+    MASTER_MS = 3000,
+};
+
+/* ---- ends ---- */
+
+void pst_pool_end_failed(struct pool_end *end, int error)
+{
+    pst_assert(error < 0);
+    end->retry_ms = (uint32_t)pst_min(pst_max(2 * end->retry_ms, RETRY_MS_MIN), RETRY_MS_MAX);
+    end->retry_ns = pst_now_ns() + end->retry_ms * 1000000ull;
+    if (error == -ETIMEDOUT)
+        end->suspect_ns = pst_now_ns() + SUSPECT_NS;
+    end->error = error;
+}
+
+static bool is_master(const struct pool *pool, const struct pool_end *end)
+{
+    return end >= pool->masters && end < pool->masters + POOL_MASTERS_MAX;
+}
+
+/* Over its unix socket where that is in reach: views, and shared memory, want it. */
+static int open_channel(const struct pool *pool, struct pool_end *end, const char **fault)
+{
+    struct pst_channel_options options = pool->options;
+    int r = -EHOSTUNREACH;
+
+    if (is_master(pool, end)) { /* the next one is to have its turn within an operation's time */
+        options.timeout_ms = (uint32_t)pst_min(options.timeout_ms, MASTER_MS);
+        options.connect_ms = (uint32_t)pst_min(options.connect_ms, MASTER_MS);
+    }
+
+    if (*end->near.path) {
+        options.address = end->near;
+        r = pst_channel_open(&options, &end->channel, fault);
+    }
+    if (r == 0 || r == -EACCES || r == -ETIMEDOUT)
+        return r;
+    options.address = end->at;
+    return pst_channel_open(&options, &end->channel, fault);
+}
+
+int pst_pool_end_open(struct pool *pool, struct pool_end *end)
+{
+    const char *fault = "";
+    int r;
+
+    if (pst_now_ns() < end->retry_ns)
+        return end->error;
+    if (end->channel)
+        return 0;
+    r = open_channel(pool, end, &fault);
+    if (r < 0) {
+        char text[300];
+
+        pst_pool_end_failed(end, r);
+        pst_boot_address_print(&end->at, text, sizeof(text));
+        return pst_fail(r, "%s: %s: %s", pool->store->url, text, fault);
+    }
+    return 0;
+}
+
+void pst_pool_end_submit(struct pool *pool, struct pool_end *end, struct penstock_op *op, int shard,
+                         struct pst_op_list *done)
+{
+    pst_assert(end->channel);
+    if (end->underway++ == 0)
+        pst_list_push_back(&pool->busy, &end->link);
+    end->dirty = true;
+    pst_channel_submit(end->channel, op, shard, done);
+}
+
+void pst_pool_end_back(struct pool *pool, struct pool_end *end)
+{
+    pst_assert(end->underway > 0 && pool->magic == PST_POOL_MAGIC);
+    if (--end->underway == 0)
+        pst_list_remove(&end->link);
+}
+
+void pst_pool_end_close(struct pool *pool, struct pool_end *end)
+{
+    pst_assert(end->underway == 0);
+    if (end->channel)
+        pool->counts_closed[!is_master(pool, end)] += pst_channel_requests(end->channel);
+    end->channel = pst_channel_close(end->channel);
+}
+
+/* ---- nodes ---- */
+
+struct pool_node *pst_pool_node(struct pool *pool, uint16_t member)
+{
+    return member < PST_VIEW_MEMBERS_MAX ? pool->nodes[member] : NULL;
+}
+
+static void node_free(struct pool *pool, struct pool_node *node)
+{
+    pst_assert(node->ended);
+    pst_list_remove(&node->link);
+    pst_pool_end_close(pool, &node->end);
+    free(node);
+}
+
+void pst_pool_node_back(struct pool *pool, struct pool_node *node)
+{
+    pst_pool_end_back(pool, &node->end);
+    if (node->ended && node->end.underway == 0)
+        node_free(pool, node);
+}
+
+static void forget_sides(struct pool *pool, struct pool_node *node)
+{
+    for (uint32_t i = 0; i < node->side_count; i++) {
+        pst_assert(pool->sides[node->side_first + i].node == node);
+        pool->sides[node->side_first + i].node = NULL;
+    }
+    node->side_count = 0;
+}
+
+static void node_end(struct pool *pool, struct pool_node *node)
+{
+    pst_assert(!node->ended && pool->nodes[node->member] == node);
+    pool->nodes[node->member] = NULL;
+    pool->node_count--;
+    forget_sides(pool, node);
+    node->ended = true;
+    pst_list_push_back(&pool->ended_nodes, &node->link);
+    if (node->end.underway == 0)
+        node_free(pool, node);
+}
+
+/* Its addresses are a peer's words: one that cannot be parsed is nowhere. */
+static void node_begin(struct pool *pool, uint16_t number)
+{
+    const struct pst_view_member *member = &pool->view->members[number];
+    struct pool_node *node = calloc(1, sizeof(*node));
+    char path[PST_VIEW_ADDRESS_BYTES + 8];
+    const char *fault;
+
+    if (!node || pst_boot_address_parse(member->address, &node->end.at, &fault) < 0) {
+        free(node); /* as a node that cannot be reached: the next view brings it again */
+        return;
+    }
+    snprintf(path, sizeof(path), "unix://%s", member->unix_path);
+    if (!*member->unix_path || !pst_id_equal(&member->host, &pool->host) ||
+        pst_boot_address_parse(path, &node->end.near, &fault) < 0)
+        node->end.near = (struct pst_boot_address){0};
+    node->id = member->id;
+    node->host = member->host;
+    node->epoch = member->epoch;
+    node->member = number;
+    pst_list_init(&node->link);
+    pst_list_init(&node->end.link);
+    pool->nodes[number] = node;
+    pool->node_count++;
+}
+
+/* A node that came back to its place keeps its channel, which connects anew by itself. */
+static bool node_stays(const struct pool_node *node, const struct pst_view_member *member)
+{
+    struct pst_boot_address at;
+    const char *fault;
+
+    return member->epoch && !member->gone && pst_id_equal(&member->id, &node->id) &&
+           pst_boot_address_parse(member->address, &at, &fault) == 0 && at.port == node->end.at.port &&
+           strcmp(at.host, node->end.at.host) == 0;
+}
+
+void pst_pool_nodes_take(struct pool *pool)
+{
+    const struct pst_view *view = pool->view;
+
+    for (uint32_t i = 0; i < PST_VIEW_MEMBERS_MAX; i++) {
+        static const struct pst_view_member none;
+        const struct pst_view_member *member = i < view->members_max ? &view->members[i] : &none;
+        struct pool_node *node = pool->nodes[i];
+
+        if (node && !node_stays(node, member)) {
+            node_end(pool, node);
+            node = NULL;
+        }
+        if (node && node->epoch != member->epoch) { /* it registered anew: it may be reached again */
+            node->epoch = member->epoch;
+            node->end.retry_ns = 0;
+        }
+        if (!node && member->epoch && !member->gone)
+            node_begin(pool, (uint16_t)i);
+    }
+}
+
+int pst_pool_node_sides(struct pool *pool, struct pool_node *node)
+{
+    int r = pst_pool_end_open(pool, &node->end);
+    uint32_t shards = r < 0 ? 0 : pst_channel_shards(node->end.channel);
+
+    if (r < 0 || node->side_count == shards)
+        return r;
+    forget_sides(pool, node); /* it came back with others */
+    if (pool->side_count + shards > POOL_SIDES_MAX)
+        return pst_fail(-EMFILE, "%s: more than %d shards in the pool so far: open it anew", pool->store->url,
+                        POOL_SIDES_MAX);
+    node->side_first = pool->side_count;
+    node->side_count = shards;
+    for (uint32_t i = 0; i < shards; i++)
+        pool->sides[pool->side_count++] = (struct pool_side){node, i};
+    return 0;
+}
+
+void pst_pool_nodes_close(struct pool *pool)
+{
+    for (uint32_t i = 0; i < PST_VIEW_MEMBERS_MAX; i++) {
+        if (pool->nodes[i])
+            node_end(pool, pool->nodes[i]);
+    }
+    pst_assert(pst_list_empty(&pool->ended_nodes) && pool->node_count == 0);
+}

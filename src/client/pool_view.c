@@ -1,0 +1,329 @@
+/* pool_view.c: what the client asks the master: for the view, where keys are, where values are to go. One
+ * that does not answer gives way to the next of the URL; when none does, what is known goes on. */
+#include "client/pool_priv.h"
+
+#include "base/clock.h"
+
+enum {
+    ITEMS_MAX = 127,            /* keys in a question */
+    FETCH_NS = 5000000,         /* views are not asked for more often, unless someone waits for one */
+    MEMBERS_MAX = 1024,         /* of a view, at first */
+    VIEW_BYTES_MAX = 64u << 20, /* no view is as large */
+};
+
+_Static_assert((int)ITEMS_MAX <= (int)PST_POOL_PLACE_MAX && (int)ITEMS_MAX <= (int)PST_POOL_LOCATE_MAX,
+               "keys in a question");
+
+/* Some trips' keys, on the way to a master and back; it frees itself. */
+struct question {
+    struct penstock_op op; /* its `user` is the question, or NULL for one that nobody waits for */
+    struct pool_end *master;
+    uint32_t count;
+    struct trip *trips[ITEMS_MAX];
+    uint8_t asks[PST_WIRE_QUESTION_BYTES_MAX];
+    uint8_t answer[ITEMS_MAX * PST_POOL_ROUTE_BYTES_MAX];
+};
+
+/* ---- masters ---- */
+
+/* The one that answered last, or the next that can be reached. NULL: none, and *@error is why. */
+static struct pool_end *find_master(struct pool *pool, int *error)
+{
+    *error = -EHOSTUNREACH;
+    for (uint32_t i = 0; i < pool->master_count; i++) {
+        struct pool_end *end = &pool->masters[pool->master];
+        int r = pst_pool_end_open(pool, end);
+
+        if (r == 0)
+            return end;
+        *error = r;
+        pool->master = (pool->master + 1) % pool->master_count;
+    }
+    return NULL;
+}
+
+/* An answer, or what stands for it. Return: whether the master is there. */
+static bool master_answered(struct pool_end *end, int result)
+{
+    bool there = result >= 0 || result == -EINVAL || result == -ENOBUFS || result == -ESTALE;
+
+    if (there)
+        end->retry_ms = 0;
+    else
+        pst_pool_end_failed(end, result);
+    return there;
+}
+
+/* ---- the view ---- */
+
+static void fetch_end(struct pool *pool, int result)
+{
+    struct pst_op_list askers = pool->fetch.askers;
+    struct penstock_op *op;
+
+    pool->fetch.underway = false;
+    pool->fetch.askers = (struct pst_op_list){0};
+    while ((op = pst_op_list_pop(&askers)) != NULL)
+        pst_op_end(op, result);
+}
+
+static void fetch_piece(struct pool *pool)
+{
+    struct pool_fetch *f = &pool->fetch;
+    int error;
+    struct pool_end *master = find_master(pool, &error);
+
+    pst_assert(f->underway);
+    if (!master) {
+        fetch_end(pool, error);
+        return;
+    }
+    f->op = (struct penstock_op){.code = PST_POOL_VIEW,
+                                 .flags = PST_WIRE_IF_GENERATION | PST_WIRE_RANGE,
+                                 .if_generation = pool->view ? pool->view->version : 0,
+                                 .offset = f->at,
+                                 .data = f->piece,
+                                 .bytes = sizeof(f->piece),
+                                 .user = master};
+    pst_pool_end_submit(pool, master, &f->op, 0, &pool->answered);
+}
+
+static void fetch_begin(struct pool *pool)
+{
+    pool->fetch.underway = true;
+    pool->fetch.again = false;
+    pool->fetch.begun_ns = pst_now_ns();
+    pool->fetch.at = 0;
+    fetch_piece(pool);
+}
+
+void pst_pool_view_fetch(struct pool *pool)
+{
+    if (!pool->fetch.underway && pst_now_ns() > pool->fetch.begun_ns + FETCH_NS)
+        fetch_begin(pool);
+}
+
+void pst_pool_view_ask(struct pool *pool, struct penstock_op *asker)
+{
+    bool underway = pool->fetch.underway;
+
+    pst_op_list_push(&pool->fetch.askers, asker);
+    if (underway)
+        pool->fetch.again = true; /* it may be of a moment before this */
+    else
+        fetch_begin(pool);
+}
+
+static int take_view(struct pool *pool, size_t bytes)
+{
+    struct pst_bytes from = {pool->fetch.bytes, bytes};
+    struct pst_view *view;
+    int r = pst_view_decode(from, MEMBERS_MAX, &view);
+
+    if (r == -E2BIG)
+        r = pst_view_decode(from, PST_VIEW_MEMBERS_MAX, &view);
+    if (r < 0)
+        return r;
+    if (pool->view && view->version < pool->view->version) { /* of a master that has lost its pool */
+        pst_view_close(view);
+        return 0;
+    }
+    pst_view_close(pool->view);
+    pool->view = view;
+    pst_pool_nodes_take(pool);
+    return 0;
+}
+
+/* Adds a piece to those before. Return: 1 there is more, 0 the view is here, -errno. */
+static int add_piece(struct pool *pool)
+{
+    struct pool_fetch *f = &pool->fetch;
+    struct pst_pool_view head;
+    size_t bytes = f->op.value_bytes - sizeof(head);
+    uint8_t *larger;
+
+    if (f->op.value_bytes < sizeof(head))
+        return -EPROTO;
+    memcpy(&head, f->piece, sizeof(head));
+    if (head.view_bytes == 0)
+        return 0;
+    if (f->at && f->op.generation != f->version) { /* another one by now: from its beginning */
+        f->at = 0;
+        return 1;
+    }
+    if (head.view_bytes > VIEW_BYTES_MAX || bytes == 0 || bytes > head.view_bytes - f->at)
+        return -EPROTO;
+    larger = realloc(f->bytes, head.view_bytes);
+    if (!larger)
+        return -ENOMEM;
+    f->bytes = larger;
+    memcpy(f->bytes + f->at, f->piece + sizeof(head), bytes);
+    f->version = f->op.generation;
+    f->at += bytes;
+    return f->at < head.view_bytes ? 1 : take_view(pool, f->at);
+}
+
+static void view_answered(struct pool *pool)
+{
+    struct pool_fetch *f = &pool->fetch;
+    struct pool_end *master = f->op.user;
+    int r = f->op.result;
+
+    pst_pool_end_back(pool, master);
+    if (!master_answered(master, r) || r == PENSTOCK_BUSY) {
+        f->at = 0;
+        fetch_piece(pool); /* from the next one */
+        return;
+    }
+    r = r ? r : add_piece(pool);
+    if (r > 0)
+        fetch_piece(pool);
+    else if (f->again && r == 0)
+        fetch_begin(pool);
+    else
+        fetch_end(pool, r);
+}
+
+/* ---- where keys are ---- */
+
+static void ask_items(struct pool *pool, struct question *q, uint8_t code)
+{
+    struct pst_pool_want_place wanted[ITEMS_MAX];
+    struct pst_hash128 keys[ITEMS_MAX];
+    bool place = code == PST_POOL_PLACE;
+    size_t bytes;
+
+    for (uint32_t i = 0; i < q->count; i++) {
+        const struct trip *trip = q->trips[i];
+
+        keys[i] = trip->key;
+        wanted[i] = (struct pst_pool_want_place){
+            .key = trip->key, .bytes = trip->op->bytes, .replicas = trip->wanted};
+    }
+    bytes =
+        pst_pool_put_items(q->asks, &pool->host, sizeof(pool->host), place ? (void *)wanted : (void *)keys,
+                           place ? sizeof(wanted[0]) : sizeof(keys[0]), q->count);
+    q->op = (struct penstock_op){.code = code,
+                                 .attrs = q->asks,
+                                 .attr_bytes = (uint16_t)bytes,
+                                 .data = q->answer,
+                                 .bytes = q->count * PST_POOL_ROUTE_BYTES_MAX,
+                                 .user = q};
+    pst_pool_end_submit(pool, q->master, &q->op, 0, &pool->answered);
+}
+
+/* Nobody can be asked: what the trips do then. */
+static void unrouted(struct pool *pool, struct pst_list *trips, int error)
+{
+    struct pst_list these;
+
+    pst_list_init(&these);
+    pst_list_splice(&these, trips); /* some ask again */
+    while (!pst_list_empty(&these)) {
+        struct trip *trip = pst_list_first(&these, struct trip, link);
+
+        pst_list_remove(&trip->link);
+        pst_pool_routed(pool, trip, NULL, error);
+    }
+}
+
+static void ask(struct pool *pool, struct pst_list *trips, uint8_t code)
+{
+    while (!pst_list_empty(trips)) {
+        struct question *q = NULL;
+        int error;
+        struct pool_end *master = find_master(pool, &error);
+
+        if (master && !(q = malloc(sizeof(*q))))
+            error = -ENOMEM;
+        if (!q) {
+            unrouted(pool, trips, error);
+            return;
+        }
+        q->master = master;
+        for (q->count = 0; q->count < ITEMS_MAX && !pst_list_empty(trips); q->count++) {
+            q->trips[q->count] = pst_list_first(trips, struct trip, link);
+            pst_list_remove(&q->trips[q->count]->link);
+        }
+        ask_items(pool, q, code);
+    }
+}
+
+void pst_pool_ask(struct pool *pool)
+{
+    ask(pool, &pool->locating, PST_POOL_LOCATE);
+    ask(pool, &pool->placing, PST_POOL_PLACE);
+}
+
+static void question_answered(struct pool *pool, struct question *q)
+{
+    const uint8_t *at = q->answer, *end = at + pst_min(q->op.value_bytes, sizeof(q->answer));
+    bool there = master_answered(q->master, q->op.result), sound = there && q->op.result == 0;
+
+    pst_pool_end_back(pool, q->master);
+    for (uint32_t i = 0; i < q->count; i++) {
+        struct pst_pool_route route;
+
+        if (!there || q->op.result == PENSTOCK_BUSY ||
+            q->op.result == -ENOBUFS) { /* again, or another master */
+            pst_list_push_back(q->op.code == PST_POOL_PLACE ? &pool->placing : &pool->locating,
+                               &q->trips[i]->link);
+            continue;
+        }
+        sound = sound && pst_pool_get_route(&at, end, &route) == 0;
+        pst_pool_routed(pool, q->trips[i], sound ? &route : NULL, q->op.result ? q->op.result : -EPROTO);
+    }
+    free(q);
+}
+
+/* ---- what nobody waits for ---- */
+
+struct note {
+    struct penstock_op op;
+    struct pst_list link;
+    struct pool_end *master;
+    struct pst_pool_member member;
+};
+
+void pst_pool_suspect(struct pool *pool, const struct pool_node *node)
+{
+    int error;
+    struct pool_end *master = find_master(pool, &error);
+    struct note *note = master ? malloc(sizeof(*note)) : NULL;
+
+    if (!note)
+        return;
+    *note = (struct note){.master = master, .member = {.epoch = node->epoch, .member = node->member}};
+    note->op = (struct penstock_op){
+        .code = PST_POOL_SUSPECT, .attrs = &note->member, .attr_bytes = sizeof(note->member), .user = note};
+    pst_list_push_back(&pool->noted, &note->link);
+    pst_pool_end_submit(pool, master, &note->op, 0, &pool->answered);
+}
+
+static void note_answered(struct pool *pool, struct note *note)
+{
+    master_answered(note->master, note->op.result);
+    pst_pool_end_back(pool, note->master);
+    pst_list_remove(&note->link);
+    free(note);
+}
+
+void pst_pool_notes_free(struct pool *pool)
+{
+    while (!pst_list_empty(&pool->noted)) {
+        struct note *note = pst_list_first(&pool->noted, struct note, link);
+
+        pst_list_remove(&note->link);
+        free(note);
+    }
+}
+
+void pst_pool_answered(struct pool *pool, struct penstock_op *op)
+{
+    if (op->code == PST_POOL_VIEW)
+        view_answered(pool);
+    else if (op->code == PST_POOL_SUSPECT)
+        note_answered(pool, op->user);
+    else
+        question_answered(pool, op->user);
+}

@@ -1,0 +1,181 @@
+"""pool://: several nodes and a master, all of them processes, behind one store. What messages were sent, its figures say."""
+from __future__ import annotations
+
+import contextlib
+import pathlib
+from collections.abc import Iterator
+
+import penstock
+import pytest
+import support
+from support import wait_until
+from test_master import Master, master, member
+
+HOSTS = ("a", "b", "c")
+PAGES = {f"page/{i:03}": bytes([i]) * (4096 + 997 * i) for i in range(128)}
+BATCH_BYTES = sum(map(len, PAGES.values()))
+
+
+def url_of(m: Master, **settings: object) -> str:
+    return f"pool://{m.address}" + "".join(f"{'&' if i else '?'}{k}={v}" for i, (k, v) in enumerate(settings.items()))
+
+
+class Pool:
+    """A master, and a node for each of HOSTS."""
+
+    def __init__(self, m: Master, nodes: dict[str, support.Node]) -> None:
+        self.m = m
+        self.nodes = nodes
+
+    def open(self, host: str = "elsewhere", timeout: float = 10, **settings: object) -> penstock.Store:
+        return penstock.open(url_of(self.m, host=host, **settings), timeout=timeout)
+
+    def keys_of(self, host: str) -> list[str]:
+        return list(penstock.open(self.nodes[host].tcp))
+
+
+@contextlib.contextmanager
+def pool(folder: pathlib.Path, *more: str) -> Iterator[Pool]:
+    with contextlib.ExitStack() as stack:
+        m = stack.enter_context(master(folder, *more))
+        nodes = {host: stack.enter_context(member(m, f"--host={host}", "--page-size=64K")) for host in HOSTS}
+        m.has(len(HOSTS))
+        yield Pool(m, nodes)
+
+
+class Figures:
+    """What a store's figures grew by since they were last asked for; asking is a message to the master and each node."""
+
+    def __init__(self, store: penstock.Store) -> None:
+        self.store = store
+        self.last = store.stat()
+
+    def grew(self) -> dict[str, int]:
+        last, self.last = self.last, self.store.stat()
+        grown = {name: getattr(self.last, f"pool_{name}") - getattr(last, f"pool_{name}")
+                 for name in ("master_requests", "node_requests", "located", "existed", "put_bytes", "failovers")}
+        shards = self.last.shards
+        return grown | {"master_requests": grown["master_requests"] - 1, "node_requests": grown["node_requests"] - shards}
+
+
+def test_a_batch_is_a_message(tmp_path: pathlib.Path) -> None:
+    """One to the master where it has to be asked at all, and one to each shard with something to do."""
+    with pool(tmp_path) as p, p.open(host="b") as store, p.open(host="c") as other:
+        figures, others = Figures(store), Figures(other)
+        shards = 2  # of each node
+
+        store.put_many(PAGES)
+        grown = figures.grew()
+        assert (grown["master_requests"], grown["node_requests"]) == (1, shards), grown
+        assert grown["put_bytes"] == BATCH_BYTES and grown["existed"] == 0
+        assert sorted(p.keys_of("b")) == sorted(PAGES) and p.keys_of("a") == p.keys_of("c") == []  # the near one
+
+        assert all(store.exists_many(PAGES))  # at once: its own writes
+        assert store.get_many(PAGES) == list(PAGES.values())
+        grown = figures.grew()
+        assert (grown["master_requests"], grown["node_requests"]) == (0, 3 * shards), grown  # sizes, then values
+        assert grown["located"] >= 2 * len(PAGES)
+
+        assert other.get_many(PAGES) == list(PAGES.values())  # whether the node has reported them, or not yet
+        assert others.grew()["master_requests"] <= 2  # some keys of one batch may be asked for again
+        other.put_many(PAGES)
+        grown = others.grew()
+        assert (grown["master_requests"], grown["node_requests"]) == (0, shards), grown
+        assert grown["put_bytes"] == 0 and grown["existed"] == len(PAGES)
+        with pytest.raises(penstock.Exists):
+            other.put("page/000", b"x", if_absent=True)
+        assert list(other) == sorted(PAGES)
+        other.delete("page/000")
+        assert not store.exists("page/000") and not other.exists("page/000")
+
+
+def test_copies_on_distinct_hosts_survive_a_node(tmp_path: pathlib.Path) -> None:
+    with pool(tmp_path) as p, p.open(host="a", replicas=2) as store, p.open(host="b") as other:
+        store.put_many(PAGES)
+        held = {host: set(p.keys_of(host)) for host in HOSTS}
+        assert held["a"] == set(PAGES) and held["b"] | held["c"] == set(PAGES) and not held["b"] & held["c"]
+        assert list(store) == sorted(PAGES)  # each once
+        wait_until("all are reported", lambda: p.m.figures()["keys"] == 2 * len(PAGES))
+        figures = Figures(store)
+        p.nodes["a"].kill()
+        assert store.get_many(PAGES) == list(PAGES.values())
+        assert other.get_many(PAGES) == list(PAGES.values())
+        store.put_many({f"new/{i}": bytes([i]) * 5000 for i in range(20)})
+        assert store.get_many([f"new/{i}" for i in range(20)]) == [bytes([i]) * 5000 for i in range(20)]
+        wait_until("the dead one is no member", lambda: len(p.m.members()) == 2)
+        assert figures.grew()["failovers"] > 0
+        assert len(list(store)) == len(PAGES) + 20
+        assert not store.exists("never")
+
+
+def test_a_master_that_is_gone(tmp_path: pathlib.Path) -> None:
+    """What is known is read, puts go to nodes of the view, and the store closes; one that is back goes on as before."""
+    with pool(tmp_path) as p:
+        with p.open(host="a") as store, p.open(host="a") as late:
+            store.put_many(PAGES)
+            assert late.exists("page/001")
+            p.m.node.kill()
+            assert store.get_many(PAGES) == list(PAGES.values())
+            store.put("without", b"a master")
+            assert store.get("without") == b"a master"
+            with pytest.raises(penstock.Unreachable):
+                late.get("page/002")
+        with pytest.raises(penstock.Unreachable):
+            p.open()
+        p.m.back()
+        p.m.has(len(HOSTS))
+        with p.open() as store:
+            wait_until("all are known again", lambda: all(store.exists_many([*PAGES, "without"])))
+            assert store.get_many(PAGES) == list(PAGES.values())
+
+
+def test_the_next_master_of_the_url(tmp_path: pathlib.Path) -> None:
+    with pool(tmp_path) as p, penstock.open(f"pool://127.0.0.1:1,{p.m.address}") as store:
+        store.put("k", b"v")
+        assert store.get("k") == b"v"
+
+
+def test_a_stopped_node(tmp_path: pathlib.Path) -> None:
+    with pool(tmp_path) as p, p.open(host="a", replicas=2, timeout=1) as store:
+        store.put_many(PAGES)
+        with p.nodes["a"].stopped():
+            assert store.get_many(PAGES) == list(PAGES.values())
+            assert store.get_many(PAGES) == list(PAGES.values())
+        assert store.get_many(PAGES) == list(PAGES.values())
+
+
+def test_home(tmp_path: pathlib.Path) -> None:
+    """One node decides about a key, whatever its conditions are; what is asked of all nodes is put together."""
+    with pool(tmp_path, "--place=h/=home", "--nodes-min=3") as p, p.open() as store, p.open() as other:
+        values = {f"h/{key}": value for key, value in PAGES.items()}
+        store.put_many(values)
+        held = [p.keys_of(host) for host in HOSTS]
+        assert sum(map(len, held)) == len(PAGES) and all(held)  # each is somewhere, and all have some
+        other.put("h/page/000", b"second")
+        assert store.get("h/page/000") == b"second"
+        with pytest.raises(penstock.Exists):
+            other.put("h/page/000", b"third", if_absent=True)
+        store.put("elsewhere", b"x")
+        assert list(other.keys("h/")) == sorted(values) and list(other) == sorted([*values, "elsewhere"])
+        figures = Figures(other)
+        assert other.get_many(list(values)[1:]) == list(values.values())[1:]
+        assert figures.grew()["master_requests"] == 0
+        mates = held[0][:2]
+        store.commit({mates[0]: b"1", mates[1]: b"2"})
+        assert other.get_many(mates) == [b"1", b"2"]
+        for keys in ([mates[0], held[1][0]], [mates[0], "elsewhere"]):
+            with pytest.raises(penstock.Unsupported):
+                store.commit(dict.fromkeys(keys, b"3"))
+        assert other.get(mates[0]) == b"1"
+        assert store.delete_prefix("h/") == len(values)
+        assert list(other) == ["elsewhere"]
+
+
+def test_not_a_pool(tmp_path: pathlib.Path) -> None:
+    with support.start_node("--listen=127.0.0.1:0", "--dram=64M") as node:
+        with pytest.raises(penstock.Unreachable, match="no master"):
+            penstock.open(node.tcp.replace("node:", "pool:"))
+    for url, error in (("pool://", penstock.Invalid), ("pool://127.0.0.1", penstock.Invalid),
+                       ("pool://127.0.0.1:1?replicas=9", penstock.Invalid), ("pool://127.0.0.1:1", penstock.Unreachable)):
+        with pytest.raises(error):
+            penstock.open(url)
