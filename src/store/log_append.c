@@ -5,6 +5,8 @@
 #include "store/log_lane_priv.h"
 #include "base/hash.h"
 
+enum { GROUPS_A_SEGMENT = 4 }; /* at least, however small it is */
+
 static bool pieces_aligned(const struct pst_log_append *a)
 {
     for (uint32_t i = 0; i < a->iov_count; i++) {
@@ -113,15 +115,17 @@ static void add_direct(struct pst_group *g, struct pst_log_append *a)
     g->direct_bytes += (uint32_t)pst_log_whole(a->value.value_bytes);
 }
 
-static bool group_fits(const struct pst_group *g, const struct pst_log_append *a, bool packed)
+static bool group_fits(const struct pst_lane *lane, const struct pst_log_append *a, bool packed)
 {
+    const struct pst_group *g = lane->open;
+    uint64_t data_bytes = pst_min(PST_GROUP_DATA_BYTES, lane->log->segment_bytes / GROUPS_A_SEGMENT);
     uint64_t packed_bytes = g->packed_bytes + (uint64_t)g->end_blocks * PST_LOG_ALIGN_BYTES;
 
     packed_bytes += packed ? a->value.value_bytes + PST_LOG_PACK_BYTES : PST_LOG_ALIGN_BYTES;
     return pst_group_head_bytes(g) + pst_log_entry_bytes(a->value.key.len, a->value.attrs.len) <=
                PST_LOG_HEAD_BYTES_MAX &&
            packed_bytes <= PST_GROUP_PACKED_BYTES && g->iov_count + a->iov_count + 1 <= PST_GROUP_PIECES &&
-           g->direct_bytes + g->packed_bytes < PST_GROUP_DATA_BYTES;
+           g->direct_bytes + g->packed_bytes < data_bytes;
 }
 
 static int append_shared(struct pst_lane *lane, struct pst_log_append *a)
@@ -130,7 +134,7 @@ static int append_shared(struct pst_lane *lane, struct pst_log_append *a)
     bool packed =
         odd || a->value.value_bytes == 0 || a->iov_count > PST_GROUP_PIECES / 4 || !pieces_aligned(a);
 
-    if (lane->open && !group_fits(lane->open, a, packed) && pst_lane_close_open(lane) == -EBUSY)
+    if (lane->open && !group_fits(lane, a, packed) && pst_lane_close_open(lane) == -EBUSY)
         return -EBUSY;
     if (!lane->open)
         lane->open = pst_group_take(lane);
