@@ -277,13 +277,22 @@ static void dig_one(struct pst_log_scan *scan, const struct pst_log_tombstone *t
                         .used = true};
 }
 
+/* Stands for a generation in one segment: a value that could not be written there may lie elsewhere since. */
+static uint64_t copy_of(uint64_t generation, uint64_t sequence)
+{
+    return ~generation ^ sequence * 0x9e3779b97f4a7c15ull;
+}
+
 static int dig(struct pst_log_scan *scan, const struct pst_log_tombstone *t)
 {
     if (4 * (scan->grave_count + 2) >= 3 * scan->grave_room && graves_grow(scan) < 0)
         return -ENOMEM;
-    dig_one(scan, t, t->generation);
-    if (!(t->flags & PST_TOMBSTONE_EXACT))
+    if (t->flags & PST_TOMBSTONE_EXACT) {
+        dig_one(scan, t, copy_of(t->generation, t->target_sequence));
+    } else {
+        dig_one(scan, t, t->generation);
         dig_one(scan, t, 0);
+    }
     return 0;
 }
 
@@ -404,8 +413,12 @@ static bool is_buried(struct pst_log_scan *scan, const struct pst_log_value *val
     struct pst_log_tombstone t = pst_log_tombstone_of(scan->log, value->key, value->generation);
     const struct grave *this = grave_of(scan, &t, value->generation), *all = grave_of(scan, &t, 0);
 
-    if (!this->used && (!all->used || all->upto < value->generation))
-        return false;
+    if (!this->used && (!all->used || all->upto < value->generation)) {
+        bool buried = grave_of(scan, &t, copy_of(value->generation, s->sequence))->used;
+
+        scan->told.buried += buried;
+        return buried;
+    }
     if (!this->used || this->target_sequence != s->sequence)
         s->repeated = true;
     scan->told.buried++;
