@@ -17,6 +17,16 @@ static void count_pages(struct pst_save *save, bool more)
     atomic_fetch_add_explicit(&store->saves, more ? 1 : -1u, memory_order_relaxed);
 }
 
+/* One copy of a value is enough, and a second would outlive the word of the first one's death. */
+static struct pst_save *underway_of(struct pst_tier *t, const struct pst_record *r)
+{
+    for (int i = 0; r->state & PST_RECORD_PINNED && i < PST_SAVES_MAX; i++) {
+        if (t->saves[i].record == r)
+            return &t->saves[i];
+    }
+    return NULL;
+}
+
 static void give(struct pst_tier *t, struct pst_save *save)
 {
     pst_tier_pieces_free(&save->pieces);
@@ -94,8 +104,7 @@ static int settle_copy(struct pst_tier *t, struct pst_save *save)
             s->stat_later.ssd_errors++;
         return damaged ? -EBADMSG : 0;
     }
-    if (pst_record_placed(r))
-        pst_log_forget(t->lane, &value, pst_record_place(r));
+    pst_assert(!pst_record_placed(r));
     pst_record_clean(s, r, save->append.place, save->append.crc);
     pst_older_bury(t, r, save->append.op.ticket);
     return 0;
@@ -126,9 +135,10 @@ void pst_save_done(struct pst_tier *t, struct pst_save *save, uint64_t now_ns)
     struct pst_shard *s = t->shard;
     struct pst_record *r = save->record;
     int result = save->append.op.result;
-    bool goes, gone = r->state & PST_RECORD_UNLINKED;
+    bool goes, gone;
 
     pst_assert(t->saves_underway > 0 && r);
+    gone = r->state & PST_RECORD_UNLINKED;
     t->saves_underway--;
     count_pages(save, false);
     if (result == -ENOSPC)
@@ -182,9 +192,9 @@ static bool begin_wanted(struct pst_tier *t)
     while (!pst_list_empty(&t->wanted)) {
         struct pst_tier_wait *wait = pst_list_first(&t->wanted, struct pst_tier_wait, link);
         struct pst_record *r = wait->record;
-        bool gone = r->state & PST_RECORD_UNLINKED;
-        struct pst_save *save;
-        int result = gone ? 0 : pst_save_begin(t, r, true, false, &save);
+        bool gone = r->state & PST_RECORD_UNLINKED || pst_record_placed(r);
+        struct pst_save *save = gone ? NULL : underway_of(t, r);
+        int result = gone ? 0 : save ? PST_BUSY : pst_save_begin(t, r, true, false, &save);
 
         if (result == PST_BUSY || (result == -ENOSPC && pst_tier_hopes(t)))
             break;
@@ -252,6 +262,12 @@ static bool flush_one(struct pst_tier *t, struct pst_record *r)
         return true;
     if (!(r->flags & PST_RECORD_TIERED)) { /* it stays in memory, and what it overwrote must not come back */
         pst_older_bury(t, r, 0);
+        return true;
+    }
+    save = underway_of(t, r);
+    if (save) {
+        t->flush.saves += !save->of_flush;
+        save->of_flush = true;
         return true;
     }
     result = pst_save_begin(t, r, false, false, &save);
