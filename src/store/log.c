@@ -400,6 +400,7 @@ void pst_log_stat(const struct pst_log *log, struct pst_log_stat *out)
     for (uint32_t i = 0; i < log->segment_count; i++) {
         sum.live_bytes += atomic_load(&log->segments[i].live_bytes);
         sum.segments_failed += atomic_load(&log->segments[i].failed);
+        sum.segments_unsynced += pst_segment_doubtful(&log->segments[i]);
     }
     for (uint32_t i = 0; i < log->lane_count; i++) {
         const struct pst_lane *lane = log->lanes[i];

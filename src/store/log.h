@@ -208,7 +208,8 @@ void pst_log_repeated(struct pst_log *log, const struct pst_log_found *found);
 
 struct pst_log_stat {
     uint64_t segments, segments_free, segments_failed, segment_bytes;
-    uint64_t live_bytes; /* of values, as they lie on disk */
+    uint64_t segments_unsynced; /* whose sync failed, and that have not been emptied since */
+    uint64_t live_bytes;        /* of values, as they lie on disk */
 #define X(name) uint64_t name;
     PST_LOG_COUNTERS(X)
 #undef X

@@ -118,6 +118,8 @@ struct pst_lane {
     uint32_t large_count;
 
     struct pst_reclaim reclaim;
+    bool reclaim_failed; /* the last one */
+    bool sync_has_failed;
     struct pst_list moves; /* read, not yet appended */
     uint64_t moving_bytes;
     uint8_t *free_head;

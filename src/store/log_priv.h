@@ -50,6 +50,7 @@ struct pst_segment {
     _Atomic uint8_t state;
     _Atomic bool repeated;                /* may have copies of values that live elsewhere */
     _Atomic bool failed;                  /* takes no writes any more */
+    _Atomic bool unsynced;                /* a sync failed: what lives there may not outlive a crash */
     _Atomic bool lost;                    /* what lies there cannot be told, nor the segment be freed */
     uint64_t emptied[PST_LANES_MAX / 64]; /* of several lanes': which have moved what is theirs */
     uint8_t *entries;                     /* its index, where none is written */
@@ -57,6 +58,12 @@ struct pst_segment {
     uint32_t entry_count;
     uint32_t resume_at; /* where it can be written on, after a restart; 0: it cannot */
 };
+
+static inline bool pst_segment_doubtful(const struct pst_segment *s)
+{
+    return atomic_load_explicit(&s->unsynced, memory_order_relaxed) && !s->lost &&
+           atomic_load(&s->live_bytes) > 0;
+}
 
 struct pst_log_folder {
     int fd, lock_fd;

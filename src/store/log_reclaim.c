@@ -93,6 +93,7 @@ int pst_log_reclaim_begin(struct pst_lane *lane, uint32_t live_percent_max)
 
     if (rc->stage != PST_RECLAIM_NONE)
         return -EBUSY;
+    lane->reclaim_failed = false;
     pthread_mutex_lock(&log->lock);
     for (uint32_t i = 0; i < log->segment_count; i++) {
         uint64_t value = rank(lane, &log->segments[i], live_percent_max);
@@ -135,6 +136,7 @@ static void finish(struct pst_lane *lane)
 static void give_up(struct pst_lane *lane)
 {
     segment_now(lane)->lost = true;
+    lane->reclaim_failed = true;
     lane->stat.corrupt++;
     lane->reclaim.left = (struct pst_bytes){NULL, 0};
     lane->reclaim.stage = PST_RECLAIM_WALK;
@@ -229,6 +231,11 @@ bool pst_log_reclaim_over(const struct pst_lane *lane)
     return lane->reclaim.stage == PST_RECLAIM_NONE;
 }
 
+bool pst_log_reclaim_failed(const struct pst_lane *lane)
+{
+    return lane->reclaim_failed;
+}
+
 void pst_reclaim_flushed(struct pst_lane *lane, int result)
 {
     struct pst_reclaim *rc = &lane->reclaim;
@@ -239,6 +246,7 @@ void pst_reclaim_flushed(struct pst_lane *lane, int result)
     pst_assert(rc->stage == PST_RECLAIM_FLUSH);
     s->lost = s->lost || rc->keep;
     if (result < 0 || s->lost) {
+        lane->reclaim_failed = true;
         finish(lane);
         return;
     }
@@ -284,7 +292,7 @@ static void set_free(struct pst_lane *lane)
 
     pthread_mutex_lock(&log->lock);
     s->state = PST_SEGMENT_FREE;
-    s->repeated = false;
+    s->repeated = s->unsynced = false;
     memset(s->emptied, 0, sizeof(s->emptied));
     log->free_count += !s->failed;
     pthread_mutex_unlock(&log->lock);
@@ -325,6 +333,7 @@ void pst_reclaim_io_ended(struct pst_lane *lane)
         }
     }
     segment_now(lane)->failed = segment_now(lane)->lost = true; /* empty, and of no use */
+    lane->reclaim_failed = true;
     lane->stat.failed++;
     finish(lane);
 }

@@ -24,6 +24,8 @@ int pst_log_reclaim_next(struct pst_lane *lane, struct pst_log_found *found);
 void pst_log_reclaim_end(struct pst_lane *lane);
 /* Whether that has been seen to, well or badly: the next one may begin. */
 bool pst_log_reclaim_over(const struct pst_lane *lane);
+/* Whether the last one that is over ended badly. */
+bool pst_log_reclaim_failed(const struct pst_lane *lane);
 
 /*
  * Copies a value to the lane's own segment, checked on the way. Done with 0: where the owner still has it at

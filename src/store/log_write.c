@@ -550,13 +550,27 @@ static bool sync_failed(const struct pst_lane *lane, bool any, uint32_t segment)
     return false;
 }
 
+/* What a failed sync left, another one would not carry: it is to be moved first. */
+static int flush_result(const struct pst_lane *lane, const struct pst_log_op *op)
+{
+    const struct pst_log *log = lane->log;
+    bool doubtful = false;
+
+    if (op->verb == PST_LOG_RECLAIM_FLUSH || !lane->sync_has_failed)
+        return 0;
+    for (uint32_t i = 0; i < log->segment_count; i++)
+        doubtful =
+            doubtful || (log->segments[i].lane == lane->index && pst_segment_doubtful(&log->segments[i]));
+    return doubtful ? -EIO : 0;
+}
+
 static void end_waiting(struct pst_lane *lane, struct pst_log_op *op)
 {
     struct pst_log_append *a = pst_list_entry(&op->link, struct pst_log_append, op.link);
     bool flush = op->verb != PST_LOG_APPEND;
 
     if (!sync_failed(lane, flush, flush ? 0 : a->place.segment)) {
-        pst_lane_done(lane, op, 0);
+        pst_lane_done(lane, op, flush ? flush_result(lane, op) : 0);
         return;
     }
     if (!flush) {
@@ -585,8 +599,10 @@ static void end_sync(struct pst_lane *lane)
         end_waiting(lane, op);
     }
     for (uint32_t i = 0; i < lane->sync_count; i++) {
-        if (lane->sync_io[i].op.result < 0)
-            fail_segment(lane, lane->sync_io[i].op.file);
+        if (lane->sync_io[i].op.result >= 0)
+            continue;
+        fail_segment(lane, lane->sync_io[i].op.file);
+        segment_of(lane, lane->sync_io[i].op.file)->unsynced = lane->sync_has_failed = true;
     }
     pst_lane_laters_synced(lane, sync_failed(lane, true, 0));
 }
@@ -698,7 +714,7 @@ static void number_flushes(struct pst_lane *lane)
         pst_list_remove(&op->link);
         op->ticket = lane->issued;
         if (op->ticket <= lane->synced)
-            pst_lane_done(lane, op, 0);
+            pst_lane_done(lane, op, flush_result(lane, op));
         else
             pst_list_push_back(&lane->waiting, &op->link);
     }

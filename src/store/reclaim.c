@@ -155,7 +155,9 @@ static void ended(struct pst_tier *t, uint64_t now_ns)
     pst_log_stat(t->shard->store->log, &stat);
     if (rc->failed || rc->moved_bytes * 100 > FULL_PERCENT * stat.segment_bytes)
         rc->rest_until_ns = now_ns + REST_NS;
-    atomic_fetch_sub_explicit(&t->shard->store->reclaims, 1, memory_order_relaxed);
+    if (rc->counted)
+        atomic_fetch_sub_explicit(&t->shard->store->reclaims, 1, memory_order_relaxed);
+    rc->vain = rc->failed || pst_log_reclaim_failed(t->lane);
     if (t->full_until_ns)
         t->full_until_ns = 1;
 }
@@ -166,7 +168,6 @@ static int choose(struct pst_tier *t, bool full, uint64_t now_ns)
     int r = pst_log_reclaim_begin(t->lane, SPARSE_PERCENT);
     bool cache = t->shard->ssd_cache_keys > 0;
 
-    t->reclaim.dense = false;
     if (r == 0 && (cache || full) && now_ns >= t->reclaim.rest_until_ns) {
         t->reclaim.dense = cache;
         r = pst_log_reclaim_begin(t->lane, cache ? 100 : FULL_PERCENT);
@@ -178,15 +179,19 @@ static bool begin(struct pst_tier *t, uint64_t now_ns)
 {
     const struct pst_store *store = t->shard->store;
     struct pst_log_stat stat;
+    bool enough;
     int r;
 
     if (t->closing || now_ns < t->reclaim.look_ns)
         return false;
     t->reclaim.look_ns = now_ns + LOOK_NS;
     pst_log_stat(store->log, &stat);
-    if (stat.segments_free >= store->shard_count + pst_max(SPARE_SEGMENTS, store->shard_count))
+    enough = stat.segments_free >= store->shard_count + pst_max(SPARE_SEGMENTS, store->shard_count);
+    if (enough && stat.segments_unsynced == 0)
         return false;
-    r = choose(t, stat.segments_free <= store->shard_count, now_ns);
+    t->reclaim.dense = false;
+    r = enough ? pst_log_reclaim_begin(t->lane, 0)
+               : choose(t, stat.segments_free <= store->shard_count, now_ns);
     if (r <= 0) {
         t->reclaim.look_ns = now_ns + IDLE_NS;
         return false;
@@ -194,7 +199,9 @@ static bool begin(struct pst_tier *t, uint64_t now_ns)
     t->reclaim.state = PST_RECLAIMING_WALK;
     t->reclaim.moved_bytes = 0;
     t->reclaim.pending = t->reclaim.failed = false;
-    atomic_fetch_add_explicit(&t->shard->store->reclaims, 1, memory_order_relaxed);
+    t->reclaim.counted = !t->reclaim.vain; /* on a disk that fails there is nothing to wait for */
+    if (t->reclaim.counted)
+        atomic_fetch_add_explicit(&t->shard->store->reclaims, 1, memory_order_relaxed);
     return true;
 }
 

@@ -442,29 +442,49 @@ int pst_tier_open(struct pst_store *store, const struct pst_tier_options *option
 
 /* ---- end ---- */
 
-/* Runs the shard's log until nothing is underway. */
-static void settle(struct pst_shard *s)
+static bool settled(const struct pst_tier *t, const struct pst_tier_wait *wait)
 {
-    struct pst_tier *t = s->tier;
-    struct pst_tier_wait wait = {0};
+    return wait->ended && pst_flush_idle(t) && pst_lane_idle(t->lane) && !t->saves_underway &&
+           t->reclaim.state == PST_RECLAIMING_NONE;
+}
 
-    t->closing = true;
-    pst_tier_flush(s, &wait);
-    while (!wait.ended || !pst_flush_idle(t) || !pst_lane_idle(t->lane) || t->saves_underway ||
-           t->reclaim.state != PST_RECLAIMING_NONE) {
-        struct pollfd fd = {.fd = pst_lane_descriptor(t->lane), .events = POLLIN};
+/* Runs the shards' logs until nothing is underway: all of them, since one may wait for a segment of
+ * another's. */
+static void settle(struct pst_store *store)
+{
+    struct pst_tier_wait waits[PST_SHARDS_MAX];
+    struct pollfd fds[PST_SHARDS_MAX];
+    uint32_t left = store->shard_count;
 
-        if (!pst_shard_poll(s, pst_now_ns()))
-            poll(&fd, 1, CLOSE_POLL_MS);
+    for (uint32_t i = 0; i < store->shard_count; i++) {
+        store->shards[i].tier->closing = true;
+        fds[i] = (struct pollfd){.fd = pst_lane_descriptor(store->shards[i].tier->lane), .events = POLLIN};
+        pst_tier_flush(&store->shards[i], &waits[i]);
     }
-    pst_tier_leave(s, &wait);
+    while (left > 0) {
+        bool something = false;
+
+        left = 0;
+        for (uint32_t i = 0; i < store->shard_count; i++) {
+            something |= pst_shard_poll(&store->shards[i], pst_now_ns());
+            left += !settled(store->shards[i].tier, &waits[i]);
+        }
+        if (left > 0 && !something)
+            poll(fds, store->shard_count, CLOSE_POLL_MS);
+    }
+    for (uint32_t i = 0; i < store->shard_count; i++)
+        pst_tier_leave(&store->shards[i], &waits[i]);
 }
 
 void pst_tier_close(struct pst_store *store)
 {
+    bool all = store->log != NULL;
+
+    for (uint32_t i = 0; i < store->shard_count; i++)
+        all = all && store->shards[i].tier;
+    if (all)
+        settle(store);
     for (uint32_t i = 0; i < store->shard_count; i++) {
-        if (store->shards[i].tier)
-            settle(&store->shards[i]);
         if (store->shards[i].tier)
             free(store->shards[i].tier->olders.slots);
         free(store->shards[i].tier);

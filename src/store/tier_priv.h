@@ -82,6 +82,8 @@ struct pst_reclaiming {
     uint8_t state;
     bool dense;   /* values that may be evicted are, instead of being moved */
     bool pending; /* `found` could not be moved yet */
+    bool counted; /* among those that the store hopes for */
+    bool vain;    /* the last one ended badly */
     bool failed;  /* a value stays there */
     uint32_t moving;
     uint64_t look_ns;       /* next */
