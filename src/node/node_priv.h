@@ -215,6 +215,7 @@ struct pst_worker {
     struct pst_probe probe;
     uint32_t parting; /* visitors whose peer is being closed */
     _Atomic bool noted;
+    _Atomic bool stopping;
     _Atomic uint64_t keys;      /* published for everyone */
     pthread_mutex_t notes_lock; /* of the notes and of the addresses */
     struct pst_list notes;

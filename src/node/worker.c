@@ -417,7 +417,7 @@ static void *worker_main(void *arg)
     uint64_t busy_ns = pst_now_ns(), spin_ns = w->node->spin_us * 1000ull;
 
     pst_assert(w->magic == PST_WORKER_MAGIC);
-    while (!w->node->stopping || !pst_list_empty(&w->visitors) || w->node->commits) {
+    while (!w->stopping || w->noted || !pst_list_empty(&w->visitors) || w->node->commits) {
         bool busy = poll_port(w);
 
         pst_shard_time(w->shard, w->now_ns);
@@ -491,6 +491,7 @@ void pst_worker_stop(struct pst_worker *w)
     if (!w->running)
         return;
     pst_assert(w->node->stopping);
+    w->stopping = true; /* all sessions have been told that they end: there will be no further note */
     pst_worker_wake(w);
     pthread_join(w->thread, NULL);
     w->running = false;
