@@ -490,7 +490,7 @@ static void reclaim(struct model *m, uint32_t index)
     }
     while (!all_moved())
         poll_lane(m, lane, NULL);
-    pst_log_reclaim_end(lane);
+    pst_log_reclaim_end(lane, false);
 }
 
 void model_step(struct model *m)

@@ -204,6 +204,7 @@ void pst_log_repeated(struct pst_log *log, const struct pst_log_found *found);
     X(syncs)                                                                                                 \
     X(tombstones)                                                                                            \
     X(corrupt)                                                                                               \
+    X(upkeep_failed) /* syncs, and what reclaim reads and writes, for no value in particular */              \
     X(failed)
 
 struct pst_log_stat {

@@ -216,11 +216,12 @@ int pst_log_reclaim_next(struct pst_lane *lane, struct pst_log_found *found)
 
 /* ---- freeing it ---- */
 
-void pst_log_reclaim_end(struct pst_lane *lane)
+void pst_log_reclaim_end(struct pst_lane *lane, bool stays)
 {
     struct pst_reclaim *rc = &lane->reclaim;
 
     pst_assert(rc->stage == PST_RECLAIM_WALK && rc->moving == 0);
+    rc->keep = rc->keep || stays;
     rc->stage = PST_RECLAIM_FLUSH;
     pst_log_flush(lane, &rc->flush);
     rc->flush.op.verb = PST_LOG_RECLAIM_FLUSH;
@@ -245,6 +246,8 @@ void pst_reclaim_flushed(struct pst_lane *lane, int result)
 
     pst_assert(rc->stage == PST_RECLAIM_FLUSH);
     s->lost = s->lost || rc->keep;
+    if (rc->keep)
+        s->failed = true;
     if (result < 0 || s->lost) {
         lane->reclaim_failed = true;
         finish(lane);
@@ -310,6 +313,7 @@ void pst_reclaim_io_ended(struct pst_lane *lane)
     switch (rc->stage) {
     case PST_RECLAIM_TAIL:
     case PST_RECLAIM_INDEX:
+        lane->stat.upkeep_failed += result < 0;
         if (result < 0)
             give_up(lane);
         else if (rc->stage == PST_RECLAIM_TAIL)
@@ -334,7 +338,7 @@ void pst_reclaim_io_ended(struct pst_lane *lane)
     }
     segment_now(lane)->failed = segment_now(lane)->lost = true; /* empty, and of no use */
     lane->reclaim_failed = true;
-    lane->stat.failed++;
+    lane->stat.upkeep_failed++;
     finish(lane);
 }
 

@@ -20,8 +20,9 @@ int pst_log_reclaim_begin(struct pst_lane *lane, uint32_t live_percent_max);
  */
 int pst_log_reclaim_next(struct pst_lane *lane, struct pst_log_found *found);
 /* Once all moves are done. The segment is free when what was moved is durable and nobody reads there any
- * more. */
-void pst_log_reclaim_end(struct pst_lane *lane);
+ * more. With @stays there is something that cannot be read and is not given up: it counts as one that failed,
+ * and is not chosen again. */
+void pst_log_reclaim_end(struct pst_lane *lane, bool stays);
 /* Whether that has been seen to, well or badly: the next one may begin. */
 bool pst_log_reclaim_over(const struct pst_lane *lane);
 /* Whether the last one that is over ended badly. */

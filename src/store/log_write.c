@@ -429,10 +429,10 @@ void pst_log_flush(struct pst_lane *lane, struct pst_log_flush *flush)
 
 void pst_group_io_ended(struct pst_lane *lane, struct pst_group *g, int result)
 {
-    (void)lane;
     pst_assert(g->state == PST_GROUP_WRITING && g->io_left > 0);
-    if (result < 0)
-        g->result = result;
+    (void)lane;
+    if (result < 0) /* its file was all there: to the owner -ENOSPC would say that the log is full */
+        g->result = result == -ENOSPC ? -EIO : result;
     if (--g->io_left == 0)
         g->state = PST_GROUP_WRITTEN;
 }
@@ -601,6 +601,7 @@ static void end_sync(struct pst_lane *lane)
     for (uint32_t i = 0; i < lane->sync_count; i++) {
         if (lane->sync_io[i].op.result >= 0)
             continue;
+        lane->stat.upkeep_failed++;
         fail_segment(lane, lane->sync_io[i].op.file);
         segment_of(lane, lane->sync_io[i].op.file)->unsynced = lane->sync_has_failed = true;
     }

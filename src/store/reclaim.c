@@ -102,19 +102,29 @@ static int take_one(struct pst_tier *t, uint64_t now_ns)
     return 0;
 }
 
-/* What cannot be read there is lost, unless memory has it. */
-static void lost(struct pst_tier *t, struct pst_record *r, struct pst_older *older, int result)
+/*
+ * What could not be moved. What cannot be read there goes where it may be evicted, or where it is known to be
+ * damaged and not the only copy. Any other stays, and its segment with it: the disk may read it another time,
+ * and until somebody deletes it its reads tell what is wrong.
+ */
+static void not_moved(struct pst_tier *t, struct pst_record *r, struct pst_older *older,
+                      const struct pst_log_move *log)
 {
     struct pst_shard *s = t->shard;
+    bool damaged = log->op.result == -EBADMSG, stub = r->flags & PST_RECORD_ON_DISK;
 
-    s->stat_later.ssd_corrupt += result == -EBADMSG;
-    s->stat_later.ssd_errors += result != -EBADMSG;
-    if (older)
+    s->stat_later.ssd_corrupt += damaged;
+    s->stat_later.ssd_errors += log->op.result == -EIO;
+    if (log->read.op.result == 0)
+        t->reclaim.failed = true;
+    else if (older && damaged)
         pst_older_forget(t, older, pst_record_key(r));
-    else if (r->flags & PST_RECORD_ON_DISK)
+    else if (!older && stub && r->flags & PST_RECORD_CACHE)
         pst_shard_unlink_as(s, r, PST_WIRE_CHANGE_EVICTED);
-    else
+    else if (!older && !stub && damaged)
         unplace(t, r);
+    else
+        t->reclaim.stays = true;
 }
 
 void pst_move_done(struct pst_tier *t, struct pst_move *move)
@@ -136,10 +146,8 @@ void pst_move_done(struct pst_tier *t, struct pst_move *move)
     } else if (result == 0) {
         if (pst_log_bury(t->lane, &log->value, log->to) < 0)
             t->shard->stat_later.ssd_errors++;
-    } else if (r && (result == -EBADMSG || result == -EIO)) {
-        lost(t, r, older, result);
-    } else {
-        t->reclaim.failed |= r != NULL;
+    } else if (r) {
+        not_moved(t, r, older, log);
     }
 }
 
@@ -198,7 +206,7 @@ static bool begin(struct pst_tier *t, uint64_t now_ns)
     }
     t->reclaim.state = PST_RECLAIMING_WALK;
     t->reclaim.moved_bytes = 0;
-    t->reclaim.pending = t->reclaim.failed = false;
+    t->reclaim.pending = t->reclaim.failed = t->reclaim.stays = false;
     t->reclaim.counted = !t->reclaim.vain; /* on a disk that fails there is nothing to wait for */
     if (t->reclaim.counted)
         atomic_fetch_add_explicit(&t->shard->store->reclaims, 1, memory_order_relaxed);
@@ -238,7 +246,7 @@ bool pst_reclaim_run(struct pst_tier *t, uint64_t now_ns)
     case PST_RECLAIMING_MOVES:
         if (rc->moving > 0)
             return false;
-        pst_log_reclaim_end(t->lane);
+        pst_log_reclaim_end(t->lane, rc->stays);
         rc->state = PST_RECLAIMING_END;
         return true;
     default:

@@ -151,6 +151,7 @@ void pst_tier_figures(const struct pst_store *store, struct pst_shard_later *out
     if (!store->log)
         return;
     pst_log_stat(store->log, &log);
+    out->ssd_errors += log.upkeep_failed;
     out->ssd_capacity_bytes = log.segments * log.segment_bytes;
     out->ssd_live_bytes = log.live_bytes;
     out->ssd_appended_bytes = log.appended_bytes;

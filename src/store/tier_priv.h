@@ -84,7 +84,8 @@ struct pst_reclaiming {
     bool pending; /* `found` could not be moved yet */
     bool counted; /* among those that the store hopes for */
     bool vain;    /* the last one ended badly */
-    bool failed;  /* a value stays there */
+    bool failed;  /* a value could not be moved now */
+    bool stays;   /* one could not be read */
     uint32_t moving;
     uint64_t look_ns;       /* next */
     uint64_t rest_until_ns; /* the last one gained too little */
