@@ -1,4 +1,4 @@
-"""The soaks of values on disk: the log by itself, which is killed, cut off, failed and damaged."""
+"""The soaks of values on disk: a node, an embedded store and the log by itself, killed, cut off, failed, damaged."""
 
 import json
 import subprocess
@@ -13,6 +13,7 @@ RECOVERY_MIB = 10 << 10
 RECOVERY_S_MAX = 10.0
 RECOVERY_MIB_S = 1000  # of a short run: what is written in a second or so
 VALUE_BYTES = 2 * MIB
+FAULTY = "tests/faulty/penstockd"  # a node with fault points
 DEPTH = 4
 
 
@@ -29,23 +30,30 @@ def closing_line(findings: Findings, name: str, done: subprocess.CompletedProces
     return counts
 
 
-def runs(*names: str) -> Callable[[Stage, Order], Findings]:
-    """A soak of these runs of soak_log, with the same time for each."""
+def command_of(stage: Stage, order: Order, program: str, name: str, ms: int) -> list[str]:
+    """One run of soak_tier, a store with an SSD, or of soak_log, the log alone."""
+    nodes = [stage.program("penstockd"), str(stage.build / FAULTY)] if program == "soak_tier" else []
+    return [stage.program(program), name, str(stage.folder / f"{program}-{name}"), str(order.seed), str(ms), *nodes,
+            *([order.plant] if order.plant else [])]
+
+
+def runs(*shares: tuple[str, str, float]) -> Callable[[Stage, Order], Findings]:
+    """A soak of these runs of these programs, with these shares of the time."""
     def soak(stage: Stage, order: Order) -> Findings:
         findings = Findings()
-        for name in names:
-            ms = int(order.for_s * 1000 / len(names))
-            command = [stage.program("soak_log"), name, str(stage.folder / name), str(order.seed),
-                       str(ms), *([order.plant] if order.plant else [])]
+        for program, name, share in shares:
+            ms = int(order.for_s * 1000 * share)
             try:
-                done = subprocess.run(command, capture_output=True, text=True, check=False,
-                                      timeout=ms / 1000 + END_S_MAX, stdin=subprocess.DEVNULL)
+                done = subprocess.run(command_of(stage, order, program, name, ms), capture_output=True,
+                                      text=True, check=False, timeout=ms / 1000 + END_S_MAX,
+                                      stdin=subprocess.DEVNULL)
             except subprocess.TimeoutExpired:
-                findings.fault(f"{name} does not end")
+                findings.fault(f"{program} {name} does not end")
                 continue
-            counts = closing_line(findings, name, done)
+            counts = closing_line(findings, f"{program} {name}", done)
             findings.add(counts)
-            findings.add({name: counts.get("checked", 0)})
+            if program == "soak_log":
+                findings.add({f"log_{name}": counts.get("checked", 0)})
         return findings
     return soak
 
@@ -69,10 +77,13 @@ def recovery(stage: Stage, order: Order) -> Findings:
 
 
 SOAKS = (
-    Soak("crash_points", "a log on disk whose process is killed, whose disk forgets what was not synced",
-         ("amnesia", "byte"), runs("kill", "cut")),
-    Soak("bit_flips", "a log on disk with bits turned in its segments", ("byte",), runs("flips")),
-    Soak("disk_faults", "a log on disk whose reads, writes and syncs fail", ("byte",), runs("faults")),
+    Soak("crash_points", "a node with an SSD that is killed, a store whose disk forgets what was not synced",
+         ("amnesia", "byte"), runs(("soak_tier", "kill", 0.7), ("soak_tier", "cut", 0.1),
+                                   ("soak_log", "kill", 0.1), ("soak_log", "cut", 0.1))),
+    Soak("bit_flips", "a node with bits turned on its SSD", ("byte",),
+         runs(("soak_tier", "flips", 0.8), ("soak_log", "flips", 0.2))),
+    Soak("disk_faults", "a node and a store whose disk's reads, writes and syncs fail", ("byte",),
+         runs(("soak_tier", "faults", 0.8), ("soak_log", "faults", 0.2))),
     Soak("recovery", f"{RECOVERY_MIB >> 10} GiB of values on disk, found again within {RECOVERY_S_MAX:g} s",
          ("lost",), recovery),
 )

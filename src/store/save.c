@@ -192,10 +192,15 @@ static bool begin_wanted(struct pst_tier *t)
     while (!pst_list_empty(&t->wanted)) {
         struct pst_tier_wait *wait = pst_list_first(&t->wanted, struct pst_tier_wait, link);
         struct pst_record *r = wait->record;
-        bool gone = r->state & PST_RECORD_UNLINKED || pst_record_placed(r);
-        struct pst_save *save = gone ? NULL : underway_of(t, r);
-        int result = gone ? 0 : save ? PST_BUSY : pst_save_begin(t, r, true, false, &save);
+        struct pst_save *save;
+        int result = 0;
+        bool gone;
 
+        pst_assert(r);
+        gone = r->state & PST_RECORD_UNLINKED || pst_record_placed(r);
+        save = gone ? NULL : underway_of(t, r);
+        if (!gone)
+            result = save ? PST_BUSY : pst_save_begin(t, r, true, false, &save);
         if (result == PST_BUSY || (result == -ENOSPC && pst_tier_hopes(t)))
             break;
         something = true;

@@ -115,8 +115,8 @@ def test_unknown_names_are_refused() -> None:
 
 # What a short run of each must have done.
 DISK_SOAKS = {
-    "crash_points": ("kill", "cut", "durable", "reads", "deletes"),
-    "bit_flips": ("flips", "reads", "lost"),
+    "crash_points": ("kills", "cuts", "log_kill", "log_cut", "durable", "reads", "deletes", "verified"),
+    "bit_flips": ("noticed", "anywhere", "log_flips", "reads"),
     "disk_faults": ("faults", "durable", "reads", "failed"),
     "recovery": ("found",),
 }
