@@ -172,6 +172,8 @@ static int append_large(struct pst_lane *lane, struct pst_log_append *a)
                pst_log_whole(crcs_at + 4 * count) == pst_log_large_at(&a->value));
     if (!aligned) {
         add_packed(g, a);
+    } else if (a->iov_count + 3 <= PST_GROUP_PIECES) {
+        add_direct(g, a); /* one write with the head */
     } else {
         g->direct_bytes = (uint32_t)pst_log_whole(a->value.value_bytes);
         if (!pst_log_is_whole(a->value.value_bytes))

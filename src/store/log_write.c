@@ -334,7 +334,7 @@ static void submit_shared(struct pst_lane *lane, struct pst_group *g, uint64_t h
     submit(lane, g, iov, (uint32_t)(g->iov + g->iov_count - iov), offset, bytes);
 }
 
-/* The pieces of a large value are its owner's, as many as there are. */
+/* The pieces of a large value are its owner's, where there are too many for one write with the head. */
 static void submit_large(struct pst_lane *lane, struct pst_group *g, const struct pst_log_append *a,
                          uint64_t head_room, uint64_t offset)
 {
@@ -377,7 +377,7 @@ int pst_group_close(struct pst_lane *lane, struct pst_group *g, uint64_t crcs_by
     add_to_index(lane, g);
     memset(g->buffer + PST_LOG_HEAD_BYTES_MAX + g->packed_bytes, 0, packed_room - g->packed_bytes);
     issue(lane, g);
-    if (g->large && g->direct_bytes > 0)
+    if (g->direct_bytes > 0 && g->iov_count == 2)
         submit_large(lane, g, pst_list_first(&g->appends, struct pst_log_append, op.link), head_room, offset);
     else
         submit_shared(lane, g, head_room, packed_room, offset, bytes);
