@@ -43,7 +43,9 @@ int pst_save_begin(struct pst_tier *t, struct pst_record *r, bool durable, bool 
     struct pst_save *save;
     int result;
 
-    if (pst_list_empty(&t->saves_idle))
+    if (demotes && t->demoted_bytes >= PST_DEMOTED_BYTES_MAX)
+        t->log_busy = true;
+    if (pst_list_empty(&t->saves_idle) || (demotes && t->log_busy))
         return PST_BUSY;
     save = pst_list_first(&t->saves_idle, struct pst_save, link);
     result = pst_tier_pieces(s, r, &save->pieces);
@@ -66,6 +68,7 @@ int pst_save_begin(struct pst_tier *t, struct pst_record *r, bool durable, bool 
     }
     save->record = r;
     save->demotes = demotes;
+    t->demoted_bytes += demotes ? r->value_bytes : 0;
     save->of_flush = false;
     save->wait = NULL;
     save->pages = demotes ? pst_record_pages(r) : 0;

@@ -253,6 +253,7 @@ bool pst_shard_poll(struct pst_shard *s, uint64_t now_ns)
     pst_assert(t->magic == PST_TIER_MAGIC);
     pst_list_init(&done);
     t->log_busy = false;
+    t->demoted_bytes = 0;
     if (t->full_until_ns && now_ns >= t->full_until_ns) {
         t->full_until_ns = 0;
         atomic_store_explicit(&s->store->ssd_full, false, memory_order_relaxed);

@@ -11,6 +11,8 @@ enum {
     PST_FETCH_BUCKETS = 256,
     PST_MOVES_MAX = 32,
     PST_TIER_PIECES = 8, /* of a value; more are allocated */
+    PST_DEMOTED_BYTES_MAX =
+        1 << 20, /* begun in one go, rounded up to whole values: requests wait meanwhile */
 };
 
 #define PST_TIER_MAGIC 0x74696572u
@@ -122,6 +124,7 @@ struct pst_tier {
     struct pst_list saves_idle;
     uint32_t saves_underway, reads_underway;
     bool log_busy;          /* it took no more until the next poll */
+    uint64_t demoted_bytes; /* since the last one */
     struct pst_list wanted; /* waits for saves that have not begun */
     struct pst_list fetches[PST_FETCH_BUCKETS];
     struct pst_list todo; /* fetches that have not begun */
