@@ -549,9 +549,9 @@ PENSTOCK_API struct penstock_follow *penstock_follow_close(struct penstock_follo
 
 /*
  * An engine says which blocks of its cache it holds, and on which tier; a router asks who has how much of a
- * prompt. The store is a pool's master, opened as a node ("node://HOST:PORT"); others: -EOPNOTSUPP. Names are
- * any bytes, mostly digests. What the master knows of a member ends with its membership, and all of it with
- * the master. It is advice: two names in 2^64 may be taken for one.
+ * prompt. The store is a pool, or its master, opened as a node; others: -EOPNOTSUPP. Names are any bytes,
+ * mostly digests. What the master knows of a member ends with its membership, and all of it with the master.
+ * It is advice: two names in 2^64 may be taken for one.
  */
 enum penstock_block_tier {
     PENSTOCK_BLOCK_UNKNOWN,

@@ -3,9 +3,7 @@
  * for by name; what travels is a hash, keyed as the pool's view says, and the answers' bits are names again
  * by their places in the question.
  */
-#include "client/client_priv.h"
-#include "directory/view.h"
-#include "wire/pool.h"
+#include "client/pool_priv.h"
 
 #include <stdio.h>
 
@@ -18,7 +16,7 @@ enum {
 
 static int ask(struct penstock *store, struct penstock_op *op)
 {
-    int shard = 0;
+    int shard = store->pool ? POOL_SHARD_OF_MASTER : 0;
 
     pst_run(store, op, 1, &shard);
     if (op->result == -EOPNOTSUPP)
@@ -88,16 +86,20 @@ static int fetch_view(struct penstock *store, struct fetch *f, uint64_t known, s
     return r == 0 ? 0 : pst_explain(store, NULL, r < 0 ? r : PENSTOCK_BUSY);
 }
 
-/* Learns of the pool as it is now, and how its blocks are hashed. */
-static int learn(struct penstock *store, uint64_t *seed)
+/* The store is entered. */
+static const struct pst_view *view_of(const struct penstock *store)
+{
+    return store->pool ? store->pool->view : store->view;
+}
+
+/* The same where the store is the master itself. */
+static int learn_by_itself(struct penstock *store)
 {
     struct pst_view *view;
     struct fetch *f;
     uint64_t known;
-    int r = pst_store_check(store);
+    int r;
 
-    if (r < 0)
-        return r;
     if (!store->channel)
         return pst_fail(-EOPNOTSUPP, "%s: no pool's master, which alone knows what engines hold", store->url);
     f = calloc(1, sizeof(*f));
@@ -113,18 +115,39 @@ static int learn(struct penstock *store, uint64_t *seed)
             pst_view_close(store->view);
             store->view = view;
         }
-        *seed = store->view ? store->view->seed : 0;
-        r = store->view ? 0 : -EPROTO;
         pst_leave(store);
-        r = pst_explain(store, NULL, r);
     }
     free(f->bytes);
     free(f);
     return r;
 }
 
+/* Learns of the pool as it is now, and how its blocks are hashed. */
+static int learn(struct penstock *store, uint64_t *seed)
+{
+    int r = pst_store_check(store);
+
+    if (r < 0)
+        return r;
+    if (store->pool) {
+        struct penstock_op op = {.code = PST_POOL_VIEW};
+
+        r = ask(store, &op);
+    } else {
+        r = learn_by_itself(store);
+    }
+    if (r != 0)
+        return r;
+    pst_enter(store);
+    r = view_of(store) ? 0 : -EPROTO;
+    *seed = r == 0 ? view_of(store)->seed : 0;
+    pst_leave(store);
+    return pst_explain(store, NULL, r);
+}
+
 static void name_node(struct penstock *store, const uint8_t id[16], struct penstock_block_node *node)
 {
+    const struct pst_view *view;
     struct pst_id member;
     uint16_t number;
 
@@ -133,9 +156,10 @@ static void name_node(struct penstock *store, const uint8_t id[16], struct penst
     memcpy(node->id, id, sizeof(node->id));
     memcpy(&member, id, sizeof(member));
     pst_enter(store);
-    number = pst_view_find(store->view, &member);
+    view = view_of(store);
+    number = pst_view_find(view, &member);
     if (number != PST_VIEW_NONE)
-        memcpy(node->address, store->view->members[number].address, sizeof(node->address));
+        memcpy(node->address, view->members[number].address, sizeof(node->address));
     pst_leave(store);
 }
 

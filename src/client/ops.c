@@ -1,6 +1,5 @@
 /* ops.c: the simple calls: one operation each, or one for every shard. */
-#include "client/client_priv.h"
-#include "wire/pool.h"
+#include "client/pool_priv.h"
 
 #include "base/clock.h"
 #include "store/store.h"
@@ -163,7 +162,9 @@ int penstock_pool_stat(struct penstock *store, char *text, size_t room)
         return r;
     if (!text || room == 0)
         return pst_fail(-EINVAL, "penstock_pool_stat: nowhere to put the text");
-    r = store->local ? pst_explain(store, NULL, -EOPNOTSUPP) : pst_run_one(store, &op, 0);
+    if (store->local)
+        return pst_explain(store, NULL, -EOPNOTSUPP);
+    r = pst_run_one(store, &op, store->pool ? POOL_SHARD_OF_MASTER : 0);
     if (r == 0)
         text[op.value_bytes] = '\0';
     return r;

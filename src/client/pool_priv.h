@@ -183,6 +183,8 @@ void pst_pool_view_fetch(struct pool *pool);
 void pst_pool_view_ask(struct pool *pool, struct penstock_op *asker);
 /* Sends what trips want to know. */
 void pst_pool_ask(struct pool *pool);
+/* @asker ends with what a master answers to it: of what only the caller and the master understand. */
+void pst_pool_relay(struct pool *pool, struct penstock_op *asker);
 void pst_pool_answered(struct pool *pool, struct penstock_op *op);
 /* The master is told that a member does not answer. */
 void pst_pool_suspect(struct pool *pool, const struct pool_node *node);

@@ -757,8 +757,10 @@ void pst_pool_submit(struct penstock *store, struct penstock_op *op, int shard, 
 
     if (r < 0)
         pst_op_end(op, r);
-    else if (shard == POOL_SHARD_OF_MASTER)
+    else if (shard == POOL_SHARD_OF_MASTER && op->code == PST_POOL_VIEW)
         pst_pool_view_ask(pool, op);
+    else if (shard == POOL_SHARD_OF_MASTER)
+        pst_pool_relay(pool, op);
     else if (shard >= 0)
         submit_to_side(pool, op, shard);
     else

@@ -276,6 +276,58 @@ static void question_answered(struct pool *pool, struct question *q)
     free(q);
 }
 
+/* ---- what is between the caller and the master ---- */
+
+/* A caller's operation on its way to a master and back; it frees itself. */
+struct relay {
+    struct penstock_op op; /* its `user` is the relay */
+    struct penstock_op *asker;
+    struct pool_end *master;
+    uint32_t masters_left;
+};
+
+static void relay_send(struct pool *pool, struct relay *relay)
+{
+    int error;
+
+    relay->master = find_master(pool, &error);
+    if (!relay->master) {
+        pst_op_end(relay->asker, error);
+        free(relay);
+        return;
+    }
+    relay->op = *relay->asker;
+    relay->op.user = relay;
+    pst_pool_end_submit(pool, relay->master, &relay->op, 0, &pool->answered);
+}
+
+void pst_pool_relay(struct pool *pool, struct penstock_op *asker)
+{
+    struct relay *relay = malloc(sizeof(*relay));
+
+    if (!relay) {
+        pst_op_end(asker, -ENOMEM);
+        return;
+    }
+    *relay = (struct relay){.asker = asker, .masters_left = pool->master_count};
+    relay_send(pool, relay);
+}
+
+static void relay_answered(struct pool *pool, struct relay *relay)
+{
+    bool there = master_answered(relay->master, relay->op.result);
+
+    pst_pool_end_back(pool, relay->master);
+    if (!there && --relay->masters_left > 0) {
+        relay_send(pool, relay);
+        return;
+    }
+    relay->asker->value_bytes = relay->op.value_bytes;
+    relay->asker->generation = relay->op.generation;
+    pst_op_end(relay->asker, relay->op.result);
+    free(relay);
+}
+
 /* ---- what nobody waits for ---- */
 
 struct note {
@@ -324,6 +376,8 @@ void pst_pool_answered(struct pool *pool, struct penstock_op *op)
         view_answered(pool);
     else if (op->code == PST_POOL_SUSPECT)
         note_answered(pool, op->user);
-    else
+    else if (op->code == PST_POOL_LOCATE || op->code == PST_POOL_PLACE)
         question_answered(pool, op->user);
+    else
+        relay_answered(pool, op->user);
 }

@@ -63,9 +63,19 @@ def config_of(url: str) -> umbp.UMBPConfig:
     return config
 
 
-@pytest.fixture(params=["mem", "unix", "tcp"])
+@pytest.fixture(scope="session")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a master with two nodes."""
+    patient = ("--member-ttl-ms=10000", "--lease-ms=3000", "--lease-margin-ms=1000")
+    with (master(tmp_path_factory.mktemp("pool"), *patient) as m, member(m, "--dram=128M"), member(m, "--dram=128M")):
+        m.has(2)
+        yield m.address
+
+
+@pytest.fixture(params=["mem", "unix", "tcp", "pool"])
 def client(request: pytest.FixtureRequest, urls: dict[str, str]) -> Iterator[umbp.UMBPClient]:
-    with umbp.create_umbp_client(config_of(urls[request.param])) as client:
+    url = request.getfixturevalue("pool") if request.param == "pool" else urls[request.param]
+    with umbp.create_umbp_client(config_of(url)) as client:
         assert client.is_distributed() == (request.param != "mem")
         client.clear()
         yield client
@@ -237,17 +247,18 @@ IDS = ["a1" * 16, "b2" * 16]
 HASHES = [f"{i:064x}" for i in range(600)]  # three questions
 
 
-def engine(m: Master, node_id: str, timeout: float = 10.0) -> umbp.UMBPClient:
-    config = config_of(f"node://{m.address}")
+def engine(m: Master, node_id: str, timeout: float = 10.0, kind: str = "pool") -> umbp.UMBPClient:
+    config = config_of(f"{kind}://{m.address}")
     assert config.distributed
     config.distributed.master_config.node_id = node_id
     return umbp.create_umbp_client(config, timeout=timeout)
 
 
-def test_blocks_of_engines(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("kind", ["node", "pool"])
+def test_blocks_of_engines(tmp_path: pathlib.Path, kind: str) -> None:
     HBM, DRAM, SSD, UNKNOWN = UMBPTierType.HBM, UMBPTierType.DRAM, UMBPTierType.SSD, UMBPTierType.Unknown
     with (master(tmp_path) as m, member(m, f"--node-id={IDS[0]}") as one, member(m, f"--node-id={IDS[1]}") as two,
-          engine(m, IDS[0]) as first, engine(m, IDS[1]) as second):
+          engine(m, IDS[0], kind=kind) as first, engine(m, IDS[1], kind=kind) as second):
         m.has(2)
         assert second.match_external_kv(HASHES) == [] and first.get_external_kv_hit_counts(HASHES) == []
         assert first.report_external_kv_blocks(HASHES[:500], HBM)
@@ -303,6 +314,7 @@ def test_hits(tmp_path: pathlib.Path) -> None:
         assert client.report_external_kv_blocks(HASHES[:1], UMBPTierType.HBM)
 
 
+@pytest.mark.parametrize("client", ["mem", "unix"], indirect=True)
 def test_blocks_without_a_master(client: umbp.UMBPClient) -> None:
     with pytest.raises(ValueError, match="node_id"):
         client.report_external_kv_blocks(HASHES[:1], UMBPTierType.HBM)
