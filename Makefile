@@ -1,5 +1,5 @@
 # The short names for what developers and CI do. Meson does the building; ci/preset names the kinds of build.
-#   make demo | test | test-full | test-tensorstore | tensorstore-wheel | test-python | coverage | bench [ONLY=figure] | soak [ONLY=run] [FOR_S=seconds] | install | format | lint | clean
+#   make demo | demo-pool | test | test-full | test-tensorstore | tensorstore-wheel | test-python | coverage | bench [ONLY=figure] | soak [ONLY=run] [FOR_S=seconds] | install | format | lint | clean
 BUILD = build
 SOURCES = find src include python tests bench integrations \( -name '*.[ch]' -o -name '*.cc' -o -name '*.hpp' \) -print0
 LINT = find src python -name '*.c' -print0 | xargs -0 -r -n 1 -P 2 clang-tidy --quiet -p $(BUILD)
@@ -13,6 +13,9 @@ all:
 
 demo: all
 	@ci/demo $(BUILD)
+
+demo-pool: all
+	@ci/demo-pool $(BUILD)
 
 test: all
 	@pkg-config --exists cmocka || { echo "make test needs libcmocka-dev; ./test installs it" >&2; exit 1; }
@@ -104,4 +107,4 @@ install: all
 clean:
 	@rm -rf build build-asan build-tsan build-fuzz build-valgrind build-coverage build-venv build-tensorstore
 
-.PHONY: all demo test test-full test-tensorstore test-tensorstore-asan test-tensorstore-valgrind tensorstore-wheel test-python test-asan test-tsan test-valgrind test-fuzz coverage check-format format lint bench soak install clean
+.PHONY: all demo demo-pool test test-full test-tensorstore test-tensorstore-asan test-tensorstore-valgrind tensorstore-wheel test-python test-asan test-tsan test-valgrind test-fuzz coverage check-format format lint bench soak install clean
