@@ -247,6 +247,22 @@ def test_memory_that_was_kept(tmp_path: pathlib.Path) -> None:
                 path.unlink()
 
 
+def test_view_that_cannot_be_stored(tmp_path: pathlib.Path) -> None:
+    """Nobody is a member before the view that says so is on the disk."""
+    with master(tmp_path) as m:
+        before = m.ask("view")
+        in_the_way = tmp_path / "view.new"
+        in_the_way.mkdir()
+        with member(m) as node:
+            m.node.wait_for("could not be stored, and changes nothing")
+            wait_until("it has asked", lambda: m.figures()["call_join"] > 1)
+            assert m.ask("view") == before and "joined" not in node.log()
+            in_the_way.rmdir()
+            node.wait_for("joined as member")
+            m.has(1)
+            assert m.ask("view")["version"] > before["version"]
+
+
 def test_view_is_one_masters(tmp_path: pathlib.Path) -> None:
     with master(tmp_path) as m:
         code, log = support.fails_to_start("--role=master", "--listen=127.0.0.1:0", f"--view={m.view_file}")
