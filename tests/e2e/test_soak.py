@@ -80,6 +80,18 @@ def test_hostile_bootstrap_finds_what_is_planted(fault: str) -> None:
     assert code == 1 and not told["ok"] and told["violations"] >= 1, told
 
 
+def test_kill_masters_holds() -> None:
+    code, told = soak("--only", "kill_masters", "--for-s", "3", "--seed", "7")
+    assert code == 0 and told["ok"] and told["violations"] == 0, told
+    assert told["kills"] > 0 and told["checked"] >= 200 and told["keys"] == 10000, told
+
+
+@pytest.mark.parametrize("fault", ["view", "lost"])
+def test_kill_masters_finds_what_is_planted(fault: str) -> None:
+    code, told = soak("--only", "kill_masters", "--for-s", "2", "--plant", fault)
+    assert code == 1 and not told["ok"] and told["violations"] >= 1, told
+
+
 def test_fail_nth_holds() -> None:
     code, told = soak("--only", "fail_nth", "--for-s", "8")
     assert code == 0 and told["ok"] and told["violations"] == 0, told
