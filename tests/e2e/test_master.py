@@ -247,6 +247,30 @@ def test_memory_that_was_kept(tmp_path: pathlib.Path) -> None:
                 path.unlink()
 
 
+def test_keys_that_have_a_home(tmp_path: pathlib.Path) -> None:
+    """Only its slot's primary serves such a key, and without a master only as long as its lease."""
+    def served(node: support.Node, key: str) -> str:
+        said = penstock("--url", node.tcp, "--timeout", "300", "put", key, stdin=b"value")
+        return said.stderr.decode() if said.returncode else "done"
+
+    keys = [f"home/{i}" for i in range(12)]
+    with master(tmp_path, "--place=home/=home", "--nodes-min=2") as m, member(m) as one, member(m) as two:
+        m.has(2)
+
+        def one_each() -> bool:
+            said = [[served(node, key) for node in (one, two)] for key in keys]
+            return all(sorted(answers)[0] == "done" and "by another table" in "".join(answers) for answers in said)
+
+        wait_until("each key has one primary", one_each)
+        assert 0 < sum(served(one, key) == "done" for key in keys) < len(keys)
+        mine = next(key for key in keys if served(one, key) == "done")
+        with m.node.stopped():
+            wait_until("the lease is over", lambda: "busy" in served(one, mine))
+            assert served(one, "anywhere") == "done"
+            assert penstock("--url", one.tcp, "ls").returncode == 0
+        wait_until("there is a lease again", lambda: served(one, mine) == "done")
+
+
 def test_view_that_cannot_be_stored(tmp_path: pathlib.Path) -> None:
     """Nobody is a member before the view that says so is on the disk."""
     with master(tmp_path) as m:
