@@ -10,6 +10,7 @@ from peers import MIB, Cache, Mooncake, cache_bytes_per_key, memory, perftest_by
 from procs import Stage
 from pycalls import OVERHEAD_US_MAX, batches, overhead
 from pydata import ARRAY_BYTES, STATE_BYTES, against
+from ssd import gets_while_spilling, reads, spill
 from traces import trace_hits
 
 KIB = 1 << 10
@@ -39,6 +40,8 @@ class Figure:
         Starts and fills both sides; returns what takes one value of ours and one of the peer's.
     less_is_better : bool
         Times and memory: ratio = peer / ours; otherwise ours / peer.
+    runs : int
+        Pairs of values; more where one differs much from the next.
     """
 
     name: str
@@ -48,6 +51,7 @@ class Figure:
     against: str
     prepare: Callable[[Stage], Takers]
     less_is_better: bool = False
+    runs: int = 3
 
     def ratio(self, ours: float, peer: float) -> float:
         """How many times better ours is."""
@@ -224,5 +228,10 @@ FIGURES = (
     *(Figure(f"trace_hit_{percent}", 1.0, "%", "trace", f"LRU, {percent} % of the pages fit", trace_hits(percent))
       for percent in (5, 10, 20, 40)),
     Figure("master_lookups", 1.0, "ops/s", "", "10^6 look-ups/s, one core", master_lookups),
+    Figure("ssd_get2m", 0.9, "B/s", "fio", "fio, random reads, 4 underway", reads(M2, 4), runs=7),
+    Figure("ssd_get64k_q16", 0.9, "B/s", "fio", "fio, random reads, 16 underway", reads(K64, 16), runs=7),
+    Figure("ssd_get4k_q32", 0.8, "B/s", "fio", "fio, random reads, 32 underway", reads(4 * KIB, 32), runs=7),
+    Figure("ssd_spill", 0.85, "B/s", "fio", "fio, writes of 2 MiB, 8 underway", spill),
+    Figure("dram_p99_spilling", 0.66, "us", "", "the same without a client that spills", gets_while_spilling, True, 5),
     Figure("idle_cpu", 1.0, "core", "", "1 % of a core", idle_cpu, True),
 )

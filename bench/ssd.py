@@ -1,0 +1,114 @@
+"""Values on SSD against fio: the same blocks, as many underway, in the same file system, in turn with ours."""
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from ours import Node
+from procs import BenchError, Stage, run, run_json
+
+MIB = 1 << 20
+GIB = 1 << 30
+RUN_S = 1
+FILE_BYTES = 2 * GIB
+DRAM_BYTES = 64 * MIB
+SPILL_DRAM_BYTES = 256 * MIB
+SPILL_DEPTH = 8
+HOT = ("--prefix", "hot/", "--size", 64 << 10, "--keys", 1000)
+
+Takers = tuple[Callable[[], float], Callable[[], float]]
+
+
+def disk_folder(stage: Stage) -> Path:
+    """A folder for the stage in PENSTOCK_BENCH_SSD, else in /var/tmp; in memory it would measure nothing."""
+    root = os.environ.get("PENSTOCK_BENCH_SSD", "/var/tmp")
+    folder = Path(stage.keep(TemporaryDirectory(prefix="penstock-bench-", dir=root)))
+    kind = run(["stat", "--file-system", "--format", "%T", str(folder)]).strip()
+    if kind in ("tmpfs", "ramfs"):
+        raise BenchError(f"{root} is a {kind}: PENSTOCK_BENCH_SSD names a folder on a disk")
+    free = shutil.disk_usage(folder).free
+    if free < 4 * FILE_BYTES:
+        raise BenchError(f"{root} has {free / 1e9:.1f} GB free, and {4 * FILE_BYTES / 1e9:.1f} are needed")
+    print(f"  in {root}, {kind}", flush=True)
+    return folder
+
+
+def fio(folder: Path, kind: str, block: int, depth: int, seconds: float = 0) -> dict[str, Any]:
+    """What fio tells of one pass over its file, or of `seconds` in it; with registered files and memory, as ours has them."""
+    limit = ["--time_based", f"--runtime={seconds}"] if seconds else []
+    told = run(["fio", "--name=peer", f"--filename={folder}/fio", f"--size={FILE_BYTES}", f"--rw={kind}",
+                f"--bs={block}", f"--iodepth={depth}", "--ioengine=io_uring", "--direct=1", "--fixedbufs=1",
+                "--registerfiles=1", "--norandommap", "--randrepeat=0", "--invalidate=0",
+                "--output-format=json", *limit])
+    return json.loads(told)["jobs"][0]["read" if "read" in kind else "write"]
+
+
+def reads(size: int, depth: int) -> Callable[[Stage], Takers]:
+    """Gets from an embedded store of values that are on SSD alone, `depth` underway, against fio's random reads."""
+    def prepare(stage: Stage) -> Takers:
+        folder = disk_folder(stage)
+        url = f"mem:?dram={DRAM_BYTES}&ssd={folder}/ours&ssd_bytes={2 * FILE_BYTES}"
+        bench = [stage.program("penstock"), "bench", "--url", url, "--json", "--size", str(size),
+                 "--keys", str(FILE_BYTES // size)]
+        run_json([*bench, "--op", "put", "--fill", "--batch", "16", "--inflight", "4"])
+        fio(folder, "write", 2 * MIB, SPILL_DEPTH)
+
+        def ours() -> float:
+            told = run_json([*bench, "--op", "get", "--inflight", str(depth), "--seconds", str(RUN_S)])
+            return told["bytes_per_s"] * (1 - DRAM_BYTES / FILE_BYTES)  # no more than that was in memory
+
+        return ours, lambda: fio(folder, "randread", size, depth, RUN_S)["bw_bytes"]
+    return prepare
+
+
+def ssd_node(stage: Stage, folder: Path, dram_bytes: int) -> Node:
+    """A node with an SSD, in a folder of its own, as a first use of a disk has it."""
+    return Node(stage, dram_bytes, 1, "--ssd", str(folder / "ours"), "--ssd-bytes", str(4 * FILE_BYTES))
+
+
+def spill(stage: Stage) -> Takers:
+    """What puts of 2 MiB through a node with little memory have written by their end, against fio's writes."""
+    folder = disk_folder(stage)
+
+    def ours() -> float:
+        with stage.sub() as own:
+            node = ssd_node(own, folder, SPILL_DRAM_BYTES)
+            told = node.bench("local", "--fill", "--op", "put", "--size", 2 * MIB, "--keys", FILE_BYTES // (2 * MIB),
+                              "--inflight", SPILL_DEPTH)
+            written = node.stat()["ssd_written_bytes"]
+        shutil.rmtree(folder / "ours")
+        return written / told["seconds"]
+
+    def peer() -> float:
+        (folder / "fio").unlink(missing_ok=True)
+        return fio(folder, "write", 2 * MIB, SPILL_DEPTH)["bw_bytes"]
+
+    return ours, peer
+
+
+def gets_while_spilling(stage: Stage) -> Takers:
+    """p99 of gets of values in memory while another client's puts go to the SSD, against the same without that."""
+    node = ssd_node(stage, disk_folder(stage), GIB)
+    node.bench("local", "--fill", "--op", "put", *HOT)
+
+    def p99_us() -> float:
+        return node.bench("local", "--op", "get", *HOT, "--seconds", RUN_S)["p99_us"]
+
+    def spilling() -> float:
+        before = node.stat()["ssd_appended_bytes"]
+        command = [node.client, "bench", "--url", node.urls["local"], "--op", "put", "--size", str(2 * MIB),
+                   "--keys", "1500", "--seconds", str(RUN_S + 2)]
+        with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as other:
+            time.sleep(1.5)  # its memory is full by then
+            value = p99_us()
+        if other.returncode != 0 or node.stat()["ssd_appended_bytes"] == before:
+            raise BenchError("nothing was spilled meanwhile")
+        return value
+
+    return spilling, p99_us
