@@ -122,7 +122,7 @@ bool healthy(const struct sim *s)
         if (slot->state != PST_VIEW_SERVED || slot->copy_count < copies)
             return false;
     }
-    return s->current && s->directory;
+    return s->current && s->directory && s->now_ns >= s->drop_ns + 5000 * MS;
 }
 
 /* ---- the end ---- */

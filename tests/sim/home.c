@@ -121,8 +121,8 @@ static void ask_change(struct sim *s, int number, uint32_t used, enum pst_copy_c
                                   .copy = copy,
                                   .copy_epoch = change == PST_COPY_JOIN ? n->homes[used].joining_epoch
                                                                         : node_view(n)->members[copy].epoch};
-    s->counts.drops += change == PST_COPY_DROP;
-    s->counts.joins += change == PST_COPY_JOIN;
+    if (change == PST_COPY_DROP)
+        s->drop_ns = s->now_ns;
     send(s, m);
 }
 

@@ -213,10 +213,11 @@ struct sim {
     uint64_t losses[USED];
     uint64_t bases[USED];
     uint64_t fault_ns;
+    uint64_t drop_ns; /* when a copy was last asked to be dropped, which may be granted later */
     uint64_t checked, violations;
     struct {
-        uint64_t writes, reads, puts, crashes, leaves, master_crashes, freezes, cuts, jumps, joins, drops,
-            losses, beats, hand_overs;
+        uint64_t writes, reads, puts, crashes, leaves, master_crashes, freezes, cuts, jumps, losses, beats,
+            hand_overs;
     } counts;
 };
 
