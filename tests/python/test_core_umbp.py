@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import ctypes
 import inspect
+import json
 import pathlib
 import threading
 from collections.abc import Iterator
@@ -248,7 +249,7 @@ HASHES = [f"{i:064x}" for i in range(600)]  # three questions
 
 
 def engine(m: Master, node_id: str, timeout: float = 10.0, kind: str = "pool") -> umbp.UMBPClient:
-    config = config_of(f"{kind}://{m.address}")
+    config = config_of({"node": f"node://{m.address}", "pool": f"127.0.0.1:1,{m.address}"}[kind])  # nobody is at the first
     assert config.distributed
     config.distributed.master_config.node_id = node_id
     return umbp.create_umbp_client(config, timeout=timeout)
@@ -301,6 +302,9 @@ def test_hits(tmp_path: pathlib.Path) -> None:
         client.match_external_kv(HASHES[299:301], True)
         counts = {entry.hash: entry.hit_count_total for entry in client.get_external_kv_hit_counts(HASHES + HASHES[:9])}
         assert counts == {**dict.fromkeys(HASHES[200:299], 2), HASHES[299]: 3}
+
+        figures = json.loads(support.penstock("--url", f"pool://127.0.0.1:1,{m.address}", "stat", "--json").stdout)["pool"]
+        assert figures["call_match"] >= 6 and figures["call_hits"] >= 3 and figures["call_match_failed"] == 0
 
         assert not client.report_external_kv_blocks([f"more/{i}" for i in range(1000)], UMBPTierType.HBM)
         assert isinstance(client.failure, penstock.NoSpace) and "no room" in str(client.failure)
