@@ -1,0 +1,112 @@
+"""--ssd and mem:?ssd=: what cannot be had is refused by name, and nothing of it is overwritten."""
+from __future__ import annotations
+
+import hashlib
+import pathlib
+import shutil
+
+import pytest
+import support
+
+KINDS = ("penstockd", "mem:")
+
+
+def node_options(path: pathlib.Path, size: str = "64M") -> list[str]:
+    return ["--unix", f"{path.parent}/socket", "--dram", "8M", "--page-size", "64K", "--ssd", str(path), "--ssd-bytes",
+            size, "--ssd-segment", "2M"]
+
+
+def url(path: pathlib.Path, size: str = "64M") -> str:
+    return f"mem:?dram=8M&page_size=64K&ssd={path}&ssd_bytes={size}&ssd_segment=2M"
+
+
+def contents(path: pathlib.Path) -> dict[str, str]:
+    """What lies in a folder, but for the lock, which names the process that looked last."""
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in path.iterdir() if file.name != "lock"}
+
+
+def refused(kind: str, path: pathlib.Path, size: str = "64M") -> str:
+    """What is said of a folder that cannot be had; nothing in it has changed then."""
+    before = contents(path)
+    if kind == "penstockd":
+        code, said = support.fails_to_start(*node_options(path, size))
+    else:
+        done = support.penstock("--url", url(path, size), "stat")
+        code, said = done.returncode, done.stderr.decode()
+    assert code != 0 and str(path) in said, said
+    assert contents(path) == before
+    return said
+
+
+@pytest.fixture
+def ours(tmp_path: pathlib.Path) -> pathlib.Path:
+    """A folder of ours with a value in it."""
+    path = tmp_path / "ssd"
+    done = support.penstock("--url", url(path), "put", "k", "--durable", stdin=b"v" * 5000)
+    assert done.returncode == 0, done
+    return path
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_folder_of_others_is_left_alone(kind: str, tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "ssd"
+    path.mkdir()
+    (path / "letters").write_text("dear")
+    assert "letters" in refused(kind, path)
+    (path / "letters").unlink()
+    (path / "penstock").write_text("something else\n")
+    assert "is not one of penstock's" in refused(kind, path)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_another_format_is_left_alone(kind: str, ours: pathlib.Path) -> None:
+    marker = ours / "penstock"
+    text = marker.read_text()
+    version = text.split("\n")[0].split()[-1]
+    marker.write_text(text.replace(f"penstock ssd {version}\n", "penstock ssd 999\n", 1))
+    said = refused(kind, ours)
+    assert "format 999" in said and f"format {version}" in said
+    marker.write_text(text.replace("seed", "sead", 1))
+    assert "damaged" in refused(kind, ours)
+    marker.write_text(text)
+    assert support.penstock("--url", url(ours), "get", "k").stdout == b"v" * 5000
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_more_than_the_disk_has_is_refused(kind: str, tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "ssd"
+    path.mkdir()
+    said = refused(kind, path, str((shutil.disk_usage(path).free >> 21 << 21) + (10 << 30)))
+    assert "MiB more are needed" in said
+    assert not list(path.glob("segment-*"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_log_does_not_shrink(kind: str, ours: pathlib.Path) -> None:
+    assert "does not shrink" in refused(kind, ours, "32M")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_folder_has_one_store_at_a_time(kind: str, tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "ssd"
+    with support.start_node("--listen", "127.0.0.1:0", *node_options(path)[2:]) as node:
+        done = support.penstock("--url", node.tcp, "put", "k", "--durable", stdin=b"v" * 5000)
+        assert done.returncode == 0, done
+        assert f"in use by process {node.pid}" in refused(kind, path)
+        assert support.penstock("--url", node.tcp, "get", "k").stdout == b"v" * 5000
+        node.stop()
+
+
+def test_a_value_with_an_end_is_not_durable(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "ssd"
+    with support.start_node("--listen", "127.0.0.1:0", "--ttl", "soon/=3600000", *node_options(path)[2:]) as node:
+        for key, more, why in (("k", ["--ttl", "3600000"], "durable"), ("soon/k", [], "soon/k")):
+            done = support.penstock("--url", node.tcp, "put", key, "--durable", *more, stdin=b"v" * 5000)
+            assert done.returncode != 0 and why in done.stderr.decode(), done
+        assert support.penstock("--url", node.tcp, "exists", "k").returncode != 0
+        done = support.penstock("--url", node.tcp, "put", "soon/k", stdin=b"v" * 5000)
+        assert done.returncode == 0, done
+        done = support.penstock("--url", node.tcp, "flush")
+        assert done.returncode == 0, done
+        node.kill()
+    assert support.penstock("--url", url(path), "exists", "soon/k").returncode != 0  # it was in memory alone
