@@ -17,12 +17,15 @@
     X(boot_mac_enomem)     /* OpenSSL has no memory for a proof */                                           \
     X(call_bulk_enomem)    /* a client has no memory to take a bulk message */                               \
     X(call_none_free)      /* a client has no request free */                                                \
+    X(disk_open_eio)       /* a file cannot be opened */                                                     \
     X(disk_read_eio)       /* a file cannot be read */                                                       \
+    X(disk_room_enospc)    /* a file cannot have its bytes */                                                \
     X(disk_short)          /* the system moves a part of what was asked */                                   \
     X(disk_sync_eio)       /* a file cannot be synced */                                                     \
     X(disk_write_eio)      /* a file cannot be written */                                                    \
     X(disk_write_enospc)   /* the file system is full */                                                     \
     X(index_enomem)        /* the hash index cannot grow */                                                  \
+    X(log_marker_eio)      /* a log's folder cannot be marked */                                             \
     X(net_bulk_busy)       /* the transport takes no bulk message for now */                                 \
     X(net_open_fails)      /* a connection cannot be opened */                                               \
     X(net_receive_busy)    /* the transport cannot begin to receive for now */                               \

@@ -291,6 +291,10 @@ int pst_disk_file_open(int folder_fd, const char *name, uint64_t bytes, bool *bu
     r = fallocate(fd, 0, 0, (off_t)bytes) < 0 ? -errno : 0;
     if (r == -EOPNOTSUPP)
         r = ftruncate(fd, (off_t)bytes) < 0 ? -errno : 0;
+    if (pst_fault(PST_FAULT_disk_open_eio))
+        r = -EIO;
+    if (pst_fault(PST_FAULT_disk_room_enospc))
+        r = -ENOSPC;
     if (r < 0) {
         close(fd);
         return r;

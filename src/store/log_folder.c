@@ -4,6 +4,7 @@
  */
 #include "store/log_priv.h"
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/hash.h"
 
 #include <dirent.h>
@@ -85,6 +86,10 @@ static int marker_put(const struct pst_log *log, uint32_t folder, uint64_t gener
                    PST_LOG_VERSION, store, log->seed, folder, log->folder_count, log->segment_bytes,
                    log->epoch, generation);
     pst_assert(len > 0 && (size_t)len < sizeof(text));
+    if (pst_fault(PST_FAULT_log_marker_eio)) {
+        errno = EIO;
+        return refuse_errno(f, "writing its marker");
+    }
     fd = openat(f->fd, MARKER_NEW, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0 || write(fd, text, (size_t)len) != len || fsync(fd) < 0 ||
         renameat(f->fd, MARKER_NEW, f->fd, MARKER) < 0 || fsync(f->fd) < 0)

@@ -14,15 +14,21 @@ enum { BYTES = 200000, KEYS = 60, ROUNDS_MAX = 400 };
 
 static char folder[64];
 
-static struct penstock *open_store(const char *driver)
+static int try_open(const char *driver, struct penstock **store)
 {
     struct penstock_options options = {.size = sizeof(options), .timeout_ms = 20000};
-    struct penstock *store;
     char url[300];
 
     snprintf(url, sizeof(url), "mem:?dram=8M&page_size=64K&ssd=%s&ssd_bytes=48M&ssd_segment=2M&ssd_driver=%s",
              folder, driver);
-    if (penstock_open(url, &options, &store) != 0)
+    return penstock_open(url, &options, store);
+}
+
+static struct penstock *open_store(const char *driver)
+{
+    struct penstock *store;
+
+    if (try_open(driver, &store) != 0)
         fail_msg("%s", penstock_error());
     return store;
 }
@@ -237,6 +243,35 @@ static void a_durable_write_is_tried_again(void **state)
     penstock_close(store);
 }
 
+/* Whatever fails while it opens is told with the folder's name, and the next one opens what was there. */
+static void an_opening_fails(void **state)
+{
+    static const struct {
+        const char *name;
+        int result;
+    } faults[] = {{"disk_open_eio", -EIO}, {"disk_room_enospc", -ENOSPC}, {"log_marker_eio", -EIO}};
+    struct penstock *store;
+    char text[64];
+
+    (void)state;
+    for (size_t i = 0; i < pst_count_of(faults); i++) {
+        for (int nth = 1; nth < 24; nth *= 3) {
+            snprintf(text, sizeof(text), "%s:nth=%d", faults[i].name, nth);
+            assert_int_equal(pst_faults_arm(text), 0);
+            if (strcmp(faults[i].name, "log_marker_eio") == 0 && nth > 1)
+                break;
+            assert_int_equal(try_open("posix", &store), faults[i].result);
+            assert_non_null(strstr(penstock_error(), folder));
+            pst_faults_arm("");
+            store = open_store("posix");
+            if (i > 0 || nth > 1)
+                assert_int_equal(get(store, 1, 5000, 1), 0);
+            assert_int_equal(put(store, 1, 5000, 1, true), 0);
+            penstock_close(store);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -247,6 +282,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(deleted_on_its_way, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_sync_fails, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_durable_write_is_tried_again, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(an_opening_fails, set_up, tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
