@@ -27,6 +27,7 @@ class Master:
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
+        self._asker, self._client = stage.program("pool_ask"), stage.program("penstock")
         self.view = stage.folder / "view"
         self.address = "127.0.0.1:0"
         self.start()
@@ -40,11 +41,11 @@ class Master:
 
     def ask(self, *question: str) -> dict[str, Any]:
         """What it answers."""
-        return json.loads(run([self._stage.program("pool_ask"), self.address, "--", *question]))
+        return json.loads(run([self._asker, self.address, "--", *question]))
 
     def reporting(self) -> int:
         """Members whose report is not complete."""
-        stat = run([self._stage.program("penstock"), "stat", "--url", f"node://{self.address}", "--json"])
+        stat = run([self._client, "stat", "--url", f"node://{self.address}", "--json"])
         return json.loads(stat)["pool"]["members_reporting"]
 
 
@@ -52,7 +53,8 @@ class Share:
     """One node of the pool, and some of its keys: what is there, and what is there no more."""
 
     def __init__(self, stage: Stage, master: Master, keys: int, dice: random.Random) -> None:
-        self.node = Node(stage, GIB if keys == MANY else GIB // 8, 1, "--master", master.address)
+        self.node = Node(stage, GIB if keys == MANY else GIB // 8, 1, "--master", master.address,
+                         "--shutdown-ms", "500")
         self.node.bench("local", "--fill", "--op", "put", "--size", 64, "--keys", keys, "--batch", 128, "--inflight", 4,
                         "--prefix", f"{self.node.port}/")  # no two nodes have the same keys
         self.there = dice.sample(self._run("ls").split(), SAMPLE)
