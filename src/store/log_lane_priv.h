@@ -41,6 +41,7 @@ struct pst_index {
     uint32_t entry_count;
     uint32_t segment;
     uint64_t last_ticket; /* of what it tells of */
+    bool spare;           /* one of the last: for what makes room elsewhere */
 };
 
 struct pst_reading {

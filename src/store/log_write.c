@@ -165,7 +165,10 @@ static int open_segment(struct pst_lane *lane, bool last_resort)
         g->state = PST_GROUP_FREE;
         return r;
     }
-    lane->index_now = (struct pst_index){.entries = entries, .room = INDEX_BYTES_MIN, .segment = segment};
+    lane->index_now = (struct pst_index){.entries = entries,
+                                         .room = INDEX_BYTES_MIN,
+                                         .segment = segment,
+                                         .spare = lane->log->free_count < lane->log->lane_count};
     lane->at = PST_LOG_DATA_AT;
     write_segment_head(lane, g, segment);
     return 0;
@@ -416,7 +419,9 @@ bool pst_lane_has_room(const struct pst_lane *lane, uint64_t bytes)
     bytes += 4 * PST_LOG_ALIGN_BYTES;
     if (g)
         bytes += pst_group_head_bytes(g) + g->packed_bytes + g->direct_bytes;
-    return (lane->index_now.entries && index_fits(lane, &none, bytes)) || may_take(lane->log, false);
+    if (may_take(lane->log, false))
+        return true;
+    return lane->index_now.entries && !lane->index_now.spare && index_fits(lane, &none, bytes);
 }
 
 void pst_log_flush(struct pst_lane *lane, struct pst_log_flush *flush)
