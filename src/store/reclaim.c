@@ -166,8 +166,7 @@ static void ended(struct pst_tier *t, uint64_t now_ns)
     if (rc->counted)
         atomic_fetch_sub_explicit(&t->shard->store->reclaims, 1, memory_order_relaxed);
     rc->vain = rc->failed || pst_log_reclaim_failed(t->lane);
-    if (t->full_until_ns)
-        t->full_until_ns = 1;
+    pst_tier_ask_again(t);
 }
 
 /* Return: what pst_log_reclaim_begin() says. */

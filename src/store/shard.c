@@ -135,7 +135,7 @@ int pst_put_check_shape(const struct pst_shard *s, const struct pst_put *put)
 
 int pst_shard_no_room(struct pst_shard *s, uint32_t pages, uint64_t now_ns)
 {
-    if (!pst_store_evictable_elsewhere(s, pages) && !pst_tier_relieves(s, pages)) {
+    if (!pst_store_evictable_elsewhere(s, pages) && !pst_tier_relieves(s, pages, now_ns)) {
         s->stat.no_space++;
         return -ENOSPC;
     }

@@ -264,7 +264,7 @@ bool pst_tier_takes(const struct pst_tier *tier, const struct pst_record *r);
 /* Does that, or begins to. Return: false: not now. */
 bool pst_tier_demote(struct pst_tier *tier, struct pst_record *r, uint64_t now_ns);
 /* True when there will be room for a write of @pages by itself. */
-bool pst_tier_relieves(const struct pst_shard *s, uint32_t pages);
+bool pst_tier_relieves(const struct pst_shard *s, uint32_t pages, uint64_t now_ns);
 /* True when no more demotions can begin for now. May be NULL. */
 bool pst_tier_busy(const struct pst_tier *tier);
 /* Adds what the log as a whole has to tell. */

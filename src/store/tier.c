@@ -118,12 +118,14 @@ static bool puts_underway(const struct pst_store *store)
     return false;
 }
 
-bool pst_tier_relieves(const struct pst_shard *s, uint32_t pages)
+bool pst_tier_relieves(const struct pst_shard *s, uint32_t pages, uint64_t now_ns)
 {
     if (!s->tier)
         return false;
     if (puts_underway(s->store))
         return true;
+    if (s->tier->full_until_ns && s->tier->full_until_ns <= now_ns && !s->tier->reclaim.vain)
+        return true; /* the next poll asks the log again */
     return pst_store_pages_obtainable(s->store, pages) &&
            (s->tier->log_busy || atomic_load_explicit(&s->store->saves, memory_order_relaxed) > 0 ||
             atomic_load_explicit(&s->store->reclaims, memory_order_relaxed) > 0);
@@ -138,8 +140,7 @@ void pst_tier_forget(struct pst_tier *t, const struct pst_record *r)
     pst_older_bury(t, r, 0);
     if (!pst_record_placed(r))
         return;
-    if (t->full_until_ns)
-        t->full_until_ns = 1;
+    pst_tier_ask_again(t);
     if (pst_log_bury(t->lane, &value, pst_record_place(r)) < 0)
         t->shard->stat_later.ssd_errors++;
 }
@@ -167,6 +168,14 @@ void pst_tier_full(struct pst_tier *t, uint64_t now_ns)
     if (t->reclaim.state == PST_RECLAIMING_NONE)
         pst_reclaim_run(t, now_ns);
     atomic_store_explicit(&t->shard->store->ssd_full, true, memory_order_relaxed);
+}
+
+void pst_tier_ask_again(struct pst_tier *t)
+{
+    if (!t->full_until_ns)
+        return;
+    t->full_until_ns = 1;
+    atomic_store_explicit(&t->shard->store->ssd_full, false, memory_order_relaxed);
 }
 
 bool pst_tier_hopes(struct pst_tier *t)

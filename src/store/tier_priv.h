@@ -144,6 +144,8 @@ int pst_tier_pieces(struct pst_shard *s, const struct pst_record *r, struct pst_
 void pst_tier_pieces_free(struct pst_tier_iov *pieces);
 /* The log takes no more for now. */
 void pst_tier_full(struct pst_tier *t, uint64_t now_ns);
+/* It has more room than when it was asked last: the next poll asks it again. */
+void pst_tier_ask_again(struct pst_tier *t);
 /* Whether it may take more again soon: segments are being taken back, or may be. */
 bool pst_tier_hopes(struct pst_tier *t);
 void pst_tier_end_wait(struct pst_tier *t, struct pst_tier_wait *wait, int result);

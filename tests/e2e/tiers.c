@@ -538,6 +538,28 @@ static void overwritten_for_long(void **state)
     place_close(&place);
 }
 
+/* Faster than the disk takes it, and with half of the SSD alive: who writes waits for room, and it comes. */
+static void overwritten_at_once(void **state)
+{
+    enum { KEYS = 76, ROUNDS = 10 };
+    struct place place;
+    uint64_t random = 3, bytes = 400000;
+    int seeds[KEYS];
+
+    (void)state;
+    place_open_ssd(&place, fixture.kind, "16M", NULL, little_ssd());
+    for (int i = 0; i < KEYS * ROUNDS; i++) {
+        int key = i < KEYS ? i : (int)(next_random(&random) % KEYS);
+
+        put_value(place.store, key_of(key), bytes, i);
+        seeds[key] = i;
+    }
+    assert_int_equal(stat_of(place.store).no_space, 0);
+    for (int i = 0; i < KEYS; i++)
+        expect_bytes(place.store, key_of(i), bytes, seeds[i]);
+    place_close(&place);
+}
+
 /* Values that may be evicted fall off the SSD's end, the latest are there. */
 static void falls_off(void **state)
 {
@@ -644,6 +666,7 @@ static const struct CMUnitTest tests[] = {
     TEST(crash_after_overwriting),
     TEST(full),
     TEST(overwritten_for_long),
+    TEST(overwritten_at_once),
     TEST(falls_off),
     TEST(what_the_log_does_not_take),
     TEST(without_ssd),
