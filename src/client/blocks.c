@@ -29,8 +29,8 @@ static int ask(struct penstock *store, struct penstock_op *op)
 /* A view on its way here. */
 struct fetch {
     uint8_t piece[PIECE_BYTES];
-    uint8_t *bytes;
-    uint64_t at, version;
+    uint8_t *bytes; /* view_bytes of them, of which there are `at` */
+    uint64_t at, view_bytes, version;
 };
 
 /* Return: 1 there is more, 0 the view is here, or known (no bytes); -errno. */
@@ -53,10 +53,11 @@ static int take_piece(struct fetch *f, const struct penstock_op *op)
     if (f->at == 0) {
         free(f->bytes);
         f->bytes = malloc(head.view_bytes);
+        f->view_bytes = head.view_bytes;
         f->version = op->generation;
     }
-    if (!f->bytes)
-        return -ENOMEM;
+    if (!f->bytes || head.view_bytes != f->view_bytes)
+        return f->bytes ? -EPROTO : -ENOMEM;
     memcpy(f->bytes + f->at, f->piece + sizeof(head), got);
     f->at += got;
     return f->at < head.view_bytes;
@@ -92,7 +93,7 @@ static const struct pst_view *view_of(const struct penstock *store)
     return store->pool ? store->pool->view : store->view;
 }
 
-/* The same where the store is the master itself. */
+/* Asks the store itself, which may be the master. */
 static int learn_by_itself(struct penstock *store)
 {
     struct pst_view *view;
