@@ -13,7 +13,7 @@ RECOVERY_MIB = 10 << 10
 RECOVERY_S_MAX = 10.0
 RECOVERY_MIB_S = 1000  # of a short run: what is written in a second or so
 VALUE_BYTES = 2 * MIB
-FAULTY = "tests/faulty/penstockd"  # a node with fault points
+FAULTY = "tests/faulty/penstockd"  # a node with fault points, in builds without them
 DEPTH = 4
 
 
@@ -32,7 +32,8 @@ def closing_line(findings: Findings, name: str, done: subprocess.CompletedProces
 
 def command_of(stage: Stage, order: Order, program: str, name: str, ms: int) -> list[str]:
     """One run of soak_tier, a store with an SSD, or of soak_log, the log alone."""
-    nodes = [stage.program("penstockd"), str(stage.build / FAULTY)] if program == "soak_tier" else []
+    plain, faulty = stage.program("penstockd"), stage.build / FAULTY
+    nodes = [plain, str(faulty) if faulty.exists() else plain] if program == "soak_tier" else []
     return [stage.program(program), name, str(stage.folder / f"{program}-{name}"), str(order.seed), str(ms), *nodes,
             *([order.plant] if order.plant else [])]
 
