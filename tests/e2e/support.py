@@ -98,6 +98,7 @@ class Node:
         self.wait()
         for path in arena_files(self.pid):
             path.unlink(missing_ok=True)  # another node that starts clears away what killed ones left
+        (SHM / f"penstock-member-{self.pid}.sock").unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def stopped(self) -> Iterator[None]:
