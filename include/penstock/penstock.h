@@ -459,9 +459,9 @@ struct penstock_view {
  * penstock_view() - look at a value without copying it
  * The bytes stay as they are until penstock_view_release(), whatever happens to key and session. Possible
  * embedded
- * ("mem:") and over a unix socket to a node of the same user and host. A value in several pieces is mapped
- * behind one another. Return: 0, PENSTOCK_MISS, -EOPNOTSUPP no shared memory with this store, -EMFILE too
- * many views, -EDQUOT too many bytes in them, -errno.
+ * ("mem:"), over a unix socket to a node of the same user and host, and in a pool of values on such a node. A
+ * value in several pieces is mapped behind one another. Return: 0, PENSTOCK_MISS, -EOPNOTSUPP no shared
+ * memory with this store, -EMFILE too many views, -EDQUOT too many bytes in them, -errno.
  */
 PENSTOCK_API int penstock_view(struct penstock *store, const void *key, size_t key_bytes,
                                struct penstock_view *view);

@@ -48,10 +48,13 @@ struct pst_backend {
     int (*one_owner)(struct penstock *store, const struct penstock_op *ops, size_t count);
     void (*stat)(struct penstock *store, struct penstock_stat *stat); /* adds what it knows itself */
     const char *(*lane)(struct penstock *store);
-    /* Makes [piece.offset, + piece.bytes) of the arenas readable here, as @session named them. Return: 0 or
-     * -errno. */
-    int (*map)(struct penstock *store, uint64_t session, const struct pst_wire_piece *pieces, uint32_t count,
-               struct penstock_view *view);
+    /* The shard to ask for a value that is to be looked at. Takes the lock itself. NULL: shard_of. Return: 0,
+     * or what a look-up of the key came to, explained. */
+    int (*shard_to_view)(struct penstock *store, struct pst_bytes key, int *shard);
+    /* Makes [piece.offset, + piece.bytes) of the shard's arenas readable here, as @session named them.
+     * Return: 0 or -errno. */
+    int (*map)(struct penstock *store, int shard, uint64_t session, const struct pst_wire_piece *pieces,
+               uint32_t count, struct penstock_view *view);
     void (*unmap)(struct penstock *store, struct penstock_view *view);
     /* True while the session that gave the view lives. */
     bool (*view_lives)(struct penstock *store, const struct penstock_view *view);
@@ -154,6 +157,24 @@ enum { PST_VIEW_PIECES_MAX = 1024 };
 int pst_stitch(const struct pst_wire_piece *pieces, const struct pst_piece_file *files, uint32_t count,
                struct penstock_view *view);
 void pst_unstitch(struct penstock_view *view);
+
+/* ---- arenas.c: a node's arenas, mapped for views ---- */
+
+struct pst_arena_map;
+
+/* Maps those of the channel's present session at *@map. Return: 0 (NULL when it brought none) or -errno. */
+int pst_arena_map_open(struct pst_arena_map **map, struct pst_channel *channel);
+/* Makes pieces readable that were named in @session. Return: 0 or -errno. */
+int pst_arena_map_view(struct pst_arena_map **map, struct pst_channel *channel, uint64_t session,
+                       const struct pst_wire_piece *pieces, uint32_t count, struct penstock_view *view);
+void pst_arena_map_unview(struct penstock_view *view);
+/* True while the session that gave the view lives. */
+bool pst_arena_map_live(const struct penstock_view *view, const struct pst_channel *channel);
+/* Lets go of those of a session that is over: their views alone hold its socket then. */
+void pst_arena_map_check(struct pst_arena_map **map, const struct pst_channel *channel);
+void pst_arena_map_drop(struct pst_arena_map **map);
+/* Views go with their store, released or not. */
+void pst_arena_map_close(struct pst_arena_map **map);
 
 /* ---- queue.c ---- */
 

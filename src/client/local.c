@@ -390,9 +390,10 @@ static const char *local_lane(struct penstock *store)
 }
 
 /* Pieces are offsets into the arenas, as everywhere. */
-static int local_map(struct penstock *store, uint64_t session, const struct pst_wire_piece *pieces,
+static int local_map(struct penstock *store, int shard, uint64_t session, const struct pst_wire_piece *pieces,
                      uint32_t count, struct penstock_view *view)
 {
+    (void)shard;
     const struct pst_arenas *arenas = pst_store_arenas(store->local->store);
     struct pst_piece_file files[PST_VIEW_PIECES_MAX];
 

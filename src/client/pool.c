@@ -181,22 +181,54 @@ static const char *pool_lane(struct penstock *store)
 
 /* ---- memory ---- */
 
-static int pool_map(struct penstock *store, uint64_t session, const struct pst_wire_piece *pieces,
+/* Where a look-up finds it, near ones first: a value that lies anywhere may be on this host, too. */
+static int pool_shard_to_view(struct penstock *store, struct pst_bytes key, int *shard)
+{
+    struct pool *pool = pst_pool_of(store);
+    struct penstock_op op = {0};
+    struct pool_node *node;
+    bool home;
+
+    pst_enter(store);
+    home = pst_pool_key_home(pool, key);
+    *shard = (int)pool_shard_of(store, key);
+    pst_leave(store);
+    if (home)
+        return 0;
+    penstock_prep(&op, PENSTOCK_STAT_KEY, key.data, key.len);
+    pst_run(store, &op, 1, NULL);
+    if (op.result)
+        return pst_explain(store, &op, op.result);
+    pst_enter(store);
+    node = pst_pool_place_of(pool, key);
+    if (node && pst_pool_node_sides(pool, node) == 0)
+        *shard = (int)(node->side_first + pst_channel_shard_of(node->end.channel, key));
+    pst_leave(store);
+    return 0;
+}
+
+static int pool_map(struct penstock *store, int shard, uint64_t session, const struct pst_wire_piece *pieces,
                     uint32_t count, struct penstock_view *view)
 {
-    (void)store, (void)session, (void)pieces, (void)count, (void)view;
-    return -EOPNOTSUPP;
+    struct pool_node *node = pst_pool_of(store)->sides[shard].node;
+
+    if (!node || !node->end.channel)
+        return -ECONNRESET;
+    return pst_arena_map_view(&node->arena_map, node->end.channel, session, pieces, count, view);
 }
 
 static void pool_unmap(struct penstock *store, struct penstock_view *view)
 {
-    (void)store, (void)view;
+    (void)store;
+    pst_arena_map_unview(view);
 }
 
 static bool pool_view_lives(struct penstock *store, const struct penstock_view *view)
 {
-    (void)store, (void)view;
-    return false;
+    const struct pool_node *node = pst_pool_of(store)->sides[(intptr_t)view->reserved[VIEW_SHARD]].node;
+
+    return node && node->end.channel && node->arena_map == view->reserved[VIEW_MAP] &&
+           pst_arena_map_live(view, node->end.channel);
 }
 
 static int pool_add_memory(struct penstock *store, void *addr, size_t bytes, void **handle)
@@ -280,6 +312,7 @@ const struct pst_backend pst_backend_pool = {
     .shards = pool_shards,
     .shard_of = pool_shard_of,
     .shard_at = pool_shard_at,
+    .shard_to_view = pool_shard_to_view,
     .refresh = pool_refresh,
     .one_owner = pool_one_owner,
     .stat = pool_stat,

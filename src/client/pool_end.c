@@ -58,7 +58,7 @@ int pst_pool_end_open(struct pool *pool, struct pool_end *end)
     const char *fault = "";
     int r;
 
-    if (pst_now_ns() < end->retry_ns)
+    if (end->retry_ns && pst_now_ns() < end->retry_ns)
         return end->error;
     if (end->channel)
         return 0;
@@ -109,6 +109,7 @@ static void node_free(struct pool *pool, struct pool_node *node)
 {
     pst_assert(node->ended);
     pst_list_remove(&node->link);
+    pst_arena_map_drop(&node->arena_map); /* views that are left keep it */
     pst_pool_end_close(pool, &node->end);
     free(node);
 }
@@ -116,6 +117,8 @@ static void node_free(struct pool *pool, struct pool_node *node)
 void pst_pool_node_back(struct pool *pool, struct pool_node *node)
 {
     pst_pool_end_back(pool, &node->end);
+    if (node->end.channel)
+        pst_arena_map_check(&node->arena_map, node->end.channel);
     if (node->ended && node->end.underway == 0)
         node_free(pool, node);
 }
@@ -221,8 +224,10 @@ int pst_pool_node_sides(struct pool *pool, struct pool_node *node)
 void pst_pool_nodes_close(struct pool *pool)
 {
     for (uint32_t i = 0; i < PST_VIEW_MEMBERS_MAX; i++) {
-        if (pool->nodes[i])
-            node_end(pool, pool->nodes[i]);
+        if (!pool->nodes[i])
+            continue;
+        pst_arena_map_close(&pool->nodes[i]->arena_map);
+        node_end(pool, pool->nodes[i]);
     }
     pst_assert(pst_list_empty(&pool->ended_nodes) && pool->node_count == 0);
 }

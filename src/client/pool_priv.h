@@ -54,6 +54,7 @@ struct pool_node {
     uint16_t member;
     bool ended; /* a member no more; closed when nothing is underway */
     uint32_t side_first, side_count;
+    struct pst_arena_map *arena_map; /* of its present session, where it is on this host */
 };
 
 /* A shard of a node, by a number that stays its own. */
@@ -203,6 +204,8 @@ bool pst_pool_trips_set_out(struct pool *pool);
 bool pst_pool_trips_due(struct pool *pool);
 void pst_pool_trips_free(struct pool *pool);
 bool pst_pool_key_home(const struct pool *pool, struct pst_bytes key);
+/* The nearest node that is known to have a key that may lie anywhere; NULL: none is. */
+struct pool_node *pst_pool_place_of(struct pool *pool, struct pst_bytes key);
 /* The node with the key's slot; NULL: there is none. */
 struct pool_node *pst_pool_primary(struct pool *pool, struct pst_bytes key);
 

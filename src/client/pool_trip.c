@@ -87,7 +87,7 @@ static void leg_send(struct pool *pool, struct leg *leg, struct trip *trip, stru
     leg->trip = trip;
     leg->node = node;
     leg->shard = shard;
-    leg->patient_ns = pst_now_ns() + PATIENT_NS;
+    leg->patient_ns = 0;
     pst_list_init(&leg->link);
     if (trip->kind == TRIP_PUT)
         leg->op.flags |= PENSTOCK_IF_ABSENT;
@@ -318,6 +318,15 @@ static void read_next(struct pool *pool, struct trip *trip, const struct leg *le
         later(pool, trip, leg, trip->result);
     else
         finish(pool, trip, leg, trip->result ? trip->result : PENSTOCK_MISS);
+}
+
+struct pool_node *pst_pool_place_of(struct pool *pool, struct pst_bytes key)
+{
+    struct trip trip = {.key = pst_hash128(key.data, key.len, pool->view->seed)};
+
+    trip.place_count = (uint8_t)pst_pool_cache_find(pool->cache, &trip.key, trip.places);
+    sort_places(pool, &trip);
+    return trip.place_count ? pst_pool_node(pool, trip.places[0]) : NULL;
 }
 
 static void read_begin(struct pool *pool, struct trip *trip)
@@ -600,9 +609,13 @@ void pst_pool_routed(struct pool *pool, struct trip *trip, const struct pst_pool
         read_routed(pool, trip, route, error);
 }
 
-static bool is_patient(const struct leg *leg)
+/* Counts from the first time that the node was busy. */
+static bool is_patient(struct leg *leg)
 {
-    return leg->node->end.channel && pst_now_ns() < leg->patient_ns;
+    uint64_t now_ns = pst_now_ns();
+
+    leg->patient_ns = leg->patient_ns ? leg->patient_ns : now_ns + PATIENT_NS;
+    return leg->node->end.channel && now_ns < leg->patient_ns;
 }
 
 static void send_refused(struct pool *pool)
@@ -705,15 +718,15 @@ static bool senseless(const struct trip *trip)
     return writes && trip->op->flags & PENSTOCK_IF_GENERATION;
 }
 
-static uint64_t until_ns(const struct pool *pool, const struct penstock_op *op)
+static uint64_t until_ns(const struct pool *pool, const struct penstock_op *op, uint64_t now_ns)
 {
     bool moves_bytes = op->code <= PENSTOCK_GET || op->code == PENSTOCK_SLOT_WRITE;
 
-    return pst_now_ns() + 1000000 * (pool->options.timeout_ms + (moves_bytes ? op->bytes / BYTES_PER_MS : 0) +
-                                     pst_op_wait_ms(op, pool->options.timeout_ms));
+    return now_ns + 1000000 * (pool->options.timeout_ms + (moves_bytes ? op->bytes / BYTES_PER_MS : 0) +
+                               pst_op_wait_ms(op, pool->options.timeout_ms));
 }
 
-static void set_out(struct pool *pool, struct trip *trip, struct penstock_op *op)
+static void set_out(struct pool *pool, struct trip *trip, struct penstock_op *op, uint64_t now_ns)
 {
     const struct pst_view_prefix *prefix =
         pst_view_prefix_of(pool->view, (struct pst_bytes){op->key, op->key_bytes});
@@ -722,7 +735,7 @@ static void set_out(struct pool *pool, struct trip *trip, struct penstock_op *op
     trip->first.op = *op; /* what it says when no node was asked */
     trip->kind = kind_of(pool, op);
     trip->key = pst_hash128(op->key, op->key_bytes, pool->view->seed);
-    trip->until_ns = until_ns(pool, op);
+    trip->until_ns = until_ns(pool, op, now_ns);
     trip->wanted =
         (uint8_t)pst_min(pst_max(pool->replicas, prefix ? prefix->replicas : 1), PST_VIEW_COPIES_MAX);
     trip->wanted = trip->wanted ? trip->wanted : 1;
@@ -746,7 +759,7 @@ static void submit_to_side(struct pool *pool, struct penstock_op *op, int shard)
     trip->op = op;
     trip->first.op = *op;
     trip->side = (uint32_t)shard;
-    trip->until_ns = until_ns(pool, op);
+    trip->until_ns = until_ns(pool, op, pst_now_ns());
     trip_begin(pool, trip);
 }
 
@@ -769,6 +782,7 @@ void pst_pool_submit(struct penstock *store, struct penstock_op *op, int shard, 
 
 bool pst_pool_trips_set_out(struct pool *pool)
 {
+    uint64_t now_ns = pool->pending.count ? pst_now_ns() : 0;
     bool any = false;
 
     while (pool->pending.count && (!pst_list_empty(&pool->idle) || pool->trip_count < POOL_TRIPS_MAX)) {
@@ -776,7 +790,7 @@ bool pst_pool_trips_set_out(struct pool *pool)
         struct trip *trip = trip_take(pool);
 
         if (trip)
-            set_out(pool, trip, op);
+            set_out(pool, trip, op, now_ns);
         else
             pst_op_end(op, -ENOMEM);
         any = true;

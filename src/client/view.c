@@ -70,6 +70,16 @@ static void release_handle(struct penstock *store, uint64_t handle, int shard)
     pst_leave(store);
 }
 
+static int shard_to_view(struct penstock *store, struct pst_bytes key, int *shard)
+{
+    if (store->backend->shard_to_view)
+        return store->backend->shard_to_view(store, key, shard);
+    pst_enter(store);
+    *shard = (int)store->backend->shard_of(store, key);
+    pst_leave(store);
+    return 0;
+}
+
 /* Asks the key's shard, whose number the view's release will need. A node that came back with other shards,
  * while the question was on its way, says so. */
 static int ask(struct penstock *store, struct pst_bytes key, struct answer *answer, struct penstock_op *op,
@@ -78,9 +88,9 @@ static int ask(struct penstock *store, struct pst_bytes key, struct answer *answ
     int r = -ESTALE;
 
     for (int tries = 0; tries < TRIES_MAX && r == -ESTALE; tries++) {
-        pst_enter(store);
-        *shard = (int)store->backend->shard_of(store, key);
-        pst_leave(store);
+        r = shard_to_view(store, key, shard);
+        if (r)
+            return r;
         *op = (struct penstock_op){0};
         penstock_prep(op, (enum penstock_code)PST_WIRE_VIEW, key.data, key.len);
         op->data = answer;
@@ -115,7 +125,7 @@ int penstock_view(struct penstock *store, const void *key, size_t key_bytes, str
     made.reserved[VIEW_HANDLE] = (void *)(uintptr_t)answer->view.handle;
     made.reserved[VIEW_SHARD] = (void *)(intptr_t)shard;
     pthread_mutex_lock(&store->lock);
-    r = store->backend->map(store, op.if_generation, answer->pieces, answer->view.piece_count, &made);
+    r = store->backend->map(store, shard, op.if_generation, answer->pieces, answer->view.piece_count, &made);
     pthread_mutex_unlock(&store->lock);
     if (r < 0) {
         release_handle(store, answer->view.handle, shard);

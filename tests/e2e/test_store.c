@@ -56,7 +56,7 @@ static void place_url(struct place *place, const char *dram, const char *cache_p
 
 bool place_has_views(void)
 {
-    return fixture.kind == KIND_MEM || fixture.kind == KIND_UNIX || fixture.kind == KIND_MEMORY;
+    return fixture.kind != KIND_TCP && fixture.kind != KIND_NODE;
 }
 
 bool place_is_private(void)

@@ -129,6 +129,19 @@ def test_a_master_that_is_gone(tmp_path: pathlib.Path) -> None:
             assert store.get_many(PAGES) == list(PAGES.values())
 
 
+def test_looked_at_in_place(tmp_path: pathlib.Path) -> None:
+    """Where the value lies on a node of the same host; elsewhere it is read."""
+    with pool(tmp_path) as p, p.open(host="a") as store, p.open() as far:
+        store.put_many(PAGES)
+        for key in ("page/001", "page/127"):
+            with store.view(key) as view:
+                assert bytes(view) == PAGES[key]
+        with pytest.raises(penstock.NotFound):
+            store.view("never")
+        with pytest.raises(penstock.Unsupported):
+            far.view("page/001")
+
+
 def test_the_next_master_of_the_url(tmp_path: pathlib.Path) -> None:
     with pool(tmp_path) as p, penstock.open(f"pool://127.0.0.1:1,{p.m.address}") as store:
         store.put("k", b"v")
