@@ -486,6 +486,7 @@ static void bury_failed(struct pst_lane *lane, const struct pst_log_append *a, u
 
 static void written_badly(struct pst_lane *lane, struct pst_group *g, int result)
 {
+    lane->stat.upkeep_failed += pst_list_empty(&g->appends);
     pst_list_each (link, &g->appends) {
         struct pst_log_append *a = pst_list_entry(link, struct pst_log_append, op.link);
 
