@@ -10,7 +10,7 @@
 
 static int lock(struct pst_shard *s, struct pst_change *c)
 {
-    bool shared = c->kind == PST_CHANGE_CHECK;
+    bool shared = c->kind == PST_CHANGE_CHECK || c->kind == PST_CHANGE_KEEP;
 
     if (pst_shard_locked(s, &c->put.lookup, shared))
         return PST_BUSY;
@@ -34,6 +34,8 @@ static int check(struct pst_change *c, const struct pst_record *old)
         return c->put.if_generation == c->answer.generation ? PST_OK : PST_STALE;
     case PST_CHANGE_PUT:
         return pst_put_check(&c->put, old, &c->answer);
+    case PST_CHANGE_KEEP:
+        return old ? PST_OK : PST_MISS;
     default:
         if (!old)
             return conditional ? PST_MISS : PST_OK;
@@ -75,12 +77,27 @@ static int take_fresh(struct pst_shard *s, const struct pst_holder *holder, stru
         }
         return r;
     }
+    if (c->reservation.record) {
+        c->fresh = c->reservation.record;
+        return 0;
+    }
     r = pst_prefix_quota_admit(s, &c->put, now_ns, &c->answer);
     if (r == 0)
         r = pst_record_reserve(s, &c->put, false, now_ns, &c->fresh);
     if (r == 0)
         pst_record_fill(s, c->fresh, c->value);
     return r;
+}
+
+/* Nobody refers to it. */
+static void give_fresh(struct pst_shard *s, struct pst_change *c)
+{
+    if (c->slot)
+        pst_slot_return(s, c->slot, false);
+    else if (!c->reservation.record)
+        pst_record_give(s, c->fresh);
+    c->slot = NULL;
+    c->fresh = NULL;
 }
 
 static int prepare_value(struct pst_shard *s, const struct pst_holder *holder, struct pst_change *c,
@@ -98,15 +115,11 @@ static int prepare_value(struct pst_shard *s, const struct pst_holder *holder, s
             pst_shard_unref(s, c->fresh);
     }
     if (r == 0)
-        c->check = pst_record_number(s, c->fresh);
-    if (r < 0) {
-        if (c->slot)
-            pst_slot_return(s, c->slot, false);
-        else
-            pst_record_give(s, c->fresh);
-        c->slot = NULL;
-        c->fresh = NULL;
-    }
+        c->check = pst_record_number(s, c->fresh, 0);
+    if (r == 0)
+        c->generation = c->fresh->generation;
+    else
+        give_fresh(s, c);
     return r;
 }
 
@@ -123,6 +136,8 @@ bool pst_changes_prepare(struct pst_shard *s, const struct pst_holder *holder, s
     for (struct pst_change *c = first; c && ok && !look_only; c = c->next) {
         if (c->kind == PST_CHANGE_PUT)
             c->result = prepare_value(s, holder, c, now_ns);
+        else
+            c->generation = s->generation;
         ok &= c->result == 0;
     }
     if (!ok)
@@ -145,7 +160,8 @@ void pst_changes_decide(struct pst_store *store, const struct pst_change *change
         pst_assert(c->claimed && c->result == 0);
         if (c->fresh)
             words[n++] = pst_record_word(any, c->fresh, c->check);
-        if (c->old && c->kind != PST_CHANGE_CHECK && !pst_record_on_disk(c->old))
+        if (c->old && (c->kind == PST_CHANGE_PUT || c->kind == PST_CHANGE_DELETE) &&
+            !pst_record_on_disk(c->old))
             words[n++] = pst_record_word(any, c->old, 0);
     }
     pst_words_write(store, words, n);
@@ -173,6 +189,7 @@ static void apply_put(struct pst_shard *s, struct pst_change *c, uint64_t now_ns
     pst_shard_unref(s, c->fresh);
     if (c->slot)
         pst_slot_return(s, c->slot, true);
+    pst_reservation_taken(s, &c->reservation);
     c->fresh = NULL;
     c->slot = NULL;
     c->linked = false;
@@ -199,12 +216,7 @@ static void undo_put(struct pst_shard *s, struct pst_change *c)
     if (c->linked)
         pst_shard_unname(s, c->fresh);
     pst_shard_unref(s, c->fresh);
-    if (c->slot)
-        pst_slot_return(s, c->slot, false);
-    else
-        pst_record_give(s, c->fresh);
-    c->fresh = NULL;
-    c->slot = NULL;
+    give_fresh(s, c);
     c->linked = false;
 }
 
@@ -213,6 +225,7 @@ void pst_changes_undo(struct pst_shard *s, struct pst_change *first)
     for (struct pst_change *c = first; c; c = c->next) {
         if (c->fresh)
             undo_put(s, c);
+        pst_shard_abort(s, &c->reservation);
         unlock(s, c);
     }
 }

@@ -25,6 +25,11 @@ void pst_shard_time(struct pst_shard *s, uint64_t now_ns)
     s->expiries.wall_ms = wall_ms(s, now_ns);
 }
 
+uint64_t pst_shard_wall_ms(const struct pst_shard *s)
+{
+    return s->expiries.wall_ms;
+}
+
 bool pst_shard_expires(const struct pst_shard *s)
 {
     return s->expiries.live > 0;

@@ -22,7 +22,6 @@
 enum { THREADS_MAX = 64 };
 
 static const uint64_t TOUCHED_MS_MAX = 1ull << 43;
-static const uint64_t GENERATION_MAX = 1ull << 63; /* the clock gets there in 2262 */
 
 struct refs {
     uint64_t *items;
@@ -114,7 +113,7 @@ static bool whole(const struct pst_store *store, const struct pst_record *r, uin
 
     if (!r->check || slot_bytes < sizeof(*r) || r->flags & ~known || !r->key_bytes ||
         r->key_bytes > PST_KEY_BYTES_MAX || r->attr_bytes > PST_ATTR_BYTES_MAX || !r->generation ||
-        r->generation >= GENERATION_MAX)
+        r->generation >= PST_GENERATION_MAX)
         return false;
     body_at = pst_record_body_at(r->flags, r->key_bytes, r->attr_bytes);
     if (body_at > slot_bytes)
@@ -555,7 +554,7 @@ static void set_clocks(struct restore *re)
                 ms = pst_max(ms, pst_record_recency(r)->touched_ms);
         }
     }
-    if (generation >= GENERATION_MAX)
+    if (generation >= PST_GENERATION_MAX)
         generation = 0;
     store->epoch_ns = store->start_ns - ms * 1000000;
     for (uint32_t i = 0; i < store->shard_count; i++) {

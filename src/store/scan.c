@@ -90,6 +90,12 @@ size_t pst_shard_sweep(struct pst_shard *s, const struct pst_range *range, bool 
         out.done = !r || past_end(pst_record_key(r), range->end);
         if (out.done)
             break;
+        if (range->wanted && !range->wanted(range->ctx, pst_record_key(r))) {
+            memcpy(resume, pst_record_key(r).data, r->key_bytes);
+            out.resume_bytes = r->key_bytes;
+            after = true;
+            continue;
+        }
         if (pst_unlikely(s->claims.locks) && locked(s, pst_record_key(r))) {
             if (i == 0)
                 return 0;

@@ -113,7 +113,7 @@ int pst_put_check(const struct pst_put *put, const struct pst_record *old, struc
 {
     int outcome = PST_OK;
 
-    if (put->flags & PST_PUT_IF_ABSENT && old)
+    if (old && (put->flags & PST_PUT_IF_ABSENT || (put->generation && old->generation >= put->generation)))
         outcome = PST_EXISTS;
     else if (put->flags & PST_PUT_IF_GENERATION && put->if_generation != (old ? old->generation : 0))
         outcome = PST_STALE;
@@ -205,7 +205,7 @@ int pst_shard_reserve(struct pst_shard *s, const struct pst_put *put, uint64_t n
     pst_shard_time(s, now_ns);
     if (pst_unlikely(r == 0 && s->claims.locks && pst_shard_locked(s, &put->lookup, false)))
         r = PST_BUSY;
-    if (r == 0 && put->flags & (PST_PUT_IF_ABSENT | PST_PUT_IF_GENERATION)) {
+    if (r == 0 && (put->generation || put->flags & (PST_PUT_IF_ABSENT | PST_PUT_IF_GENERATION))) {
         old = pst_shard_find(s, &put->lookup);
         r = pst_put_check(put, old, answer);
         if (r == PST_EXISTS) /* a page that is there already is wanted, too */
@@ -343,12 +343,19 @@ void pst_shard_unlink_as(struct pst_shard *s, struct pst_record *r, enum pst_wir
     pst_shard_drop(s, r);
 }
 
-uint32_t pst_record_number(struct pst_shard *s, struct pst_record *r)
+/* Later values will have later generations. */
+static void pass_generation(struct pst_shard *s, uint64_t generation)
 {
-    s->generation += 256;
+    pst_assert(generation < PST_GENERATION_MAX);
+    s->generation = pst_max(s->generation, ((generation | 0xff) + 1) | s->number);
     if (pst_unlikely(s->generation > s->generation_max))
         s->generation_max = pst_generations_take(s->store, s->generation);
-    r->generation = s->generation;
+}
+
+uint32_t pst_record_number(struct pst_shard *s, struct pst_record *r, uint64_t generation)
+{
+    pass_generation(s, generation ? generation : s->generation);
+    r->generation = generation ? generation : s->generation;
     return pst_record_check(r, s->store->check_seed, pst_record_offset(s, r));
 }
 
@@ -383,7 +390,7 @@ static int publish(struct pst_shard *s, const struct pst_put *put, struct pst_re
 {
     int result;
 
-    pst_record_mark(r, pst_record_number(s, r));
+    pst_record_mark(r, pst_record_number(s, r, put->generation));
     result = pst_shard_link(s, &put->lookup, r, old);
     if (result == 0)
         pst_shard_expose(s, r, old, now_ns, answer);
@@ -416,6 +423,14 @@ void pst_shard_abort(struct pst_shard *s, struct pst_reservation *reservation)
     set_brief(s, reservation, false);
 }
 
+void pst_reservation_taken(struct pst_shard *s, struct pst_reservation *reservation)
+{
+    if (!reservation->record)
+        return;
+    reservation->record = NULL;
+    set_brief(s, reservation, false);
+}
+
 int pst_shard_put(struct pst_shard *s, const struct pst_put *put, const void *value, uint64_t now_ns,
                   struct pst_answer *answer)
 {
@@ -443,6 +458,17 @@ int pst_shard_delete(struct pst_shard *s, const struct pst_lookup *lookup, bool 
     pst_shard_unlink(s, r);
     s->stat.deletes++;
     return PST_OK;
+}
+
+int pst_shard_delete_copy(struct pst_shard *s, const struct pst_lookup *lookup, uint64_t generation)
+{
+    const struct pst_record *r = pst_shard_find(s, lookup);
+    struct pst_answer none;
+
+    pass_generation(s, generation);
+    if (!r || r->generation > generation)
+        return PST_MISS;
+    return pst_shard_delete(s, lookup, false, 0, &none);
 }
 
 void pst_shard_stat_later(const struct pst_shard *s, struct pst_shard_later *out)

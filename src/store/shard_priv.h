@@ -224,8 +224,11 @@ int pst_put_check(const struct pst_put *put, const struct pst_record *old, struc
 /* Makes a reserved record, which the indexes name, its key's value; @old is what they named before. */
 void pst_shard_expose(struct pst_shard *s, struct pst_record *r, struct pst_record *old, uint64_t now_ns,
                       struct pst_answer *answer);
-/* Gives a record the generation that it will be found with. Return: the checksum that makes it whole. */
-uint32_t pst_record_number(struct pst_shard *s, struct pst_record *r);
+/* A change has made its record the key's. */
+void pst_reservation_taken(struct pst_shard *s, struct pst_reservation *reservation);
+/* Gives a record the generation that it will be found with; 0: the next one. Return: the checksum that makes
+ * it whole. */
+uint32_t pst_record_number(struct pst_shard *s, struct pst_record *r, uint64_t generation);
 
 int pst_shard_link(struct pst_shard *s, const struct pst_lookup *lookup, struct pst_record *r,
                    struct pst_record *old);

@@ -503,16 +503,12 @@ static int check_durable(const struct pst_shard *s, const struct pst_slot *slot,
     return pst_put_check_durable(s, &put, answer);
 }
 
-int pst_slot_commit(struct pst_shard *s, struct pst_holder *holder, const struct pst_slot_named *named,
-                    uint64_t now_ns, struct pst_answer *answer)
+/* Whether it can become the key's value. Anything but 0, PST_BUSY, -EOPNOTSUPP and -EFBIG gives it up. */
+static int make_ready(struct pst_shard *s, struct pst_slot *slot, const struct pst_slot_named *named,
+                      uint64_t now_ns, struct pst_answer *answer)
 {
-    struct pst_slot *slot = pst_slot_find(holder, named->handle);
     int r;
 
-    if (named->durable && !s->tier)
-        return -EOPNOTSUPP;
-    if (!slot)
-        return commit_again(s, holder, named, answer);
     if (slot->users || pst_shard_locked(s, &slot->put.lookup, false))
         return PST_BUSY;
     r = named->durable ? check_durable(s, slot, named, answer) : 0;
@@ -524,17 +520,50 @@ int pst_slot_commit(struct pst_shard *s, struct pst_holder *holder, const struct
         r = settle(s, slot, now_ns, answer);
     if (r == PST_BUSY)
         return r;
-    if (r == 0) {
-        if (named->checksum) {
-            slot->reservation.record->flags |= PST_RECORD_CHECKSUM;
-            slot->reservation.record->value_crc = named->crc;
-        }
-        r = pst_shard_commit(s, &slot->put, &slot->reservation, now_ns, answer);
+    if (r == 0 && named->checksum) {
+        slot->reservation.record->flags |= PST_RECORD_CHECKSUM;
+        slot->reservation.record->value_crc = named->crc;
     }
+    if (r != 0)
+        give_up(s, slot);
+    return r;
+}
+
+int pst_slot_commit(struct pst_shard *s, struct pst_holder *holder, const struct pst_slot_named *named,
+                    uint64_t now_ns, struct pst_answer *answer)
+{
+    struct pst_slot *slot = pst_slot_find(holder, named->handle);
+    int r;
+
+    if (named->durable && !s->tier)
+        return -EOPNOTSUPP;
+    if (!slot)
+        return commit_again(s, holder, named, answer);
+    r = make_ready(s, slot, named, now_ns, answer);
+    if (r != 0)
+        return r;
+    r = pst_shard_commit(s, &slot->put, &slot->reservation, now_ns, answer);
     if (r == 0)
         remember(holder, slot, answer);
     give_up(s, slot);
     return r;
+}
+
+int pst_slot_take(struct pst_shard *s, struct pst_holder *holder, const struct pst_slot_named *named,
+                  uint64_t now_ns, struct pst_put *put, struct pst_reservation *reservation,
+                  struct pst_answer *answer)
+{
+    struct pst_slot *slot = pst_slot_find(holder, named->handle);
+    int r = slot ? make_ready(s, slot, named, now_ns, answer) : PST_MISS;
+
+    if (r != 0)
+        return r;
+    *put = slot->put;
+    put->lookup.key = named->key;
+    *reservation = slot->reservation;
+    slot->reservation = (struct pst_reservation){0};
+    give_up(s, slot);
+    return 0;
 }
 
 void pst_slot_abort(struct pst_shard *s, struct pst_holder *holder, uint64_t handle)

@@ -128,12 +128,21 @@ struct pst_slot_named {
  */
 int pst_slot_commit(struct pst_shard *shard, struct pst_holder *holder, const struct pst_slot_named *named,
                     uint64_t now_ns, struct pst_answer *answer);
+/* The same up to where it becomes visible: with 0 the record is the caller's, for a struct pst_change. */
+int pst_slot_take(struct pst_shard *shard, struct pst_holder *holder, const struct pst_slot_named *named,
+                  uint64_t now_ns, struct pst_put *put, struct pst_reservation *reservation,
+                  struct pst_answer *answer);
 /* Harmless when there is none (any more). */
 void pst_slot_abort(struct pst_shard *shard, struct pst_holder *holder, uint64_t handle);
 
 /* ---- changes ---- */
 
-enum pst_change_kind { PST_CHANGE_CHECK, PST_CHANGE_PUT, PST_CHANGE_DELETE };
+enum pst_change_kind {
+    PST_CHANGE_CHECK,
+    PST_CHANGE_PUT,
+    PST_CHANGE_DELETE,
+    PST_CHANGE_KEEP, /* the value that is there stays until the commit has ended; PST_MISS: there is none */
+};
 
 struct pst_change {
     struct pst_change *next; /* of the same shard */
@@ -141,13 +150,16 @@ struct pst_change {
     struct pst_put put;   /* key and conditions; of a put also its value's shape */
     const void *value;    /* to be copied, unless a slot has it */
     uint64_t slot_handle; /* 0: none */
-    int result;           /* why it fails */
+    struct pst_reservation
+        reservation; /* of a put whose value is written: its record; given up in any case */
+    int result;      /* why it fails */
     struct pst_answer answer;
 
     /* The store's between prepare and the end. */
     struct pst_claim claim;
     struct pst_record *old, *fresh;
-    uint32_t check; /* makes @fresh whole */
+    uint64_t generation; /* of @fresh; of a delete: up to which values go */
+    uint32_t check;      /* makes @fresh whole */
     struct pst_slot *slot;
     bool claimed, linked;
 };

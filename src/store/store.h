@@ -25,6 +25,8 @@
 struct pst_store;
 struct pst_shard;
 
+#define PST_GENERATION_MAX (1ull << 63) /* the clock gets there in 2262 */
+
 enum {
     PST_SHARDS_MAX = 256,
     PST_CLASSES_MAX = 64,
@@ -160,7 +162,9 @@ struct pst_put {
     uint64_t value_bytes;
     uint64_t if_generation;
     uint32_t value_crc;
-    uint64_t ttl_ms; /* 0: what its prefix says */
+    uint64_t ttl_ms;     /* 0: what its prefix says */
+    uint64_t generation; /* another store's, for a copy of its value: PST_EXISTS when one as late is there; 0:
+                            a new one */
     uint16_t depth;
     uint8_t flags;
 };
@@ -211,6 +215,10 @@ int pst_shard_delete(struct pst_shard *shard, const struct pst_lookup *lookup, b
 /* A client begins or ends to look at a referenced record in the arenas: noted there for a later process,
  * which has to leave these bytes as they are. */
 void pst_record_viewed(struct pst_shard *shard, const struct pst_record *record, bool begins);
+/* Deletes a value of @generation or before, as another store did. Return: 0, PST_MISS, PST_BUSY. */
+int pst_shard_delete_copy(struct pst_shard *shard, const struct pst_lookup *lookup, uint64_t generation);
+/* What the clock says of a value with an end, and back: ms since 1970. */
+uint64_t pst_shard_wall_ms(const struct pst_shard *shard);
 /* Keeps a record's bytes in place. Return: 0 or -ENOMEM. */
 int pst_shard_ref(struct pst_shard *shard, struct pst_record *record);
 void pst_shard_unref(struct pst_shard *shard, struct pst_record *record);
@@ -229,6 +237,8 @@ struct pst_range {
     struct pst_bytes start;
     struct pst_bytes end;
     bool after;
+    bool (*wanted)(void *ctx, struct pst_bytes key); /* a sweep leaves other keys alone; NULL: all are */
+    void *ctx;
 };
 
 /*

@@ -80,10 +80,10 @@ static void ranges_have_ends(void **state)
     assert_int_equal(count_range(e.shard, "a/2", "a/2"), 0);
     assert_int_equal(count_range(e.shard, "b", "a"), 0);
     assert_int_equal(count_range(e.shard, "c", ""), 0);
-    assert_int_equal(
-        list(e.shard, (struct pst_range){bytes_of("a/2"), bytes_of(""), true}, &(struct listing){.room = 99}),
-        5);
-    assert_int_equal(list(e.shard, (struct pst_range){bytes_of("a/21"), bytes_of(""), true},
+    assert_int_equal(list(e.shard, (struct pst_range){.start = bytes_of("a/2"), .after = true},
+                          &(struct listing){.room = 99}),
+                     5);
+    assert_int_equal(list(e.shard, (struct pst_range){.start = bytes_of("a/21"), .after = true},
                           &(struct listing){.room = 99}),
                      5);
     assert_int_equal(list(e.shard, (struct pst_range){.start = {NULL, 0}}, &(struct listing){.room = 99}), 9);
@@ -166,9 +166,10 @@ static void keys_are_ordered_as_bytes(void **state)
     memset(longest, 0xff, sizeof(longest));
     put_bytes_key(&e, (struct pst_bytes){longest, sizeof(longest)});
     assert_int_equal(list(e.shard, range_of("", ""), &l), 256 * 19 + 1);
-    assert_int_equal(list(e.shard, (struct pst_range){{"\0", 1}, {"\0\xff", 2}, false}, &l), 18);
-    assert_int_equal(list(e.shard, (struct pst_range){{"\xff", 1}, {NULL, 0}, true}, &l), 19);
-    assert_int_equal(list(e.shard, (struct pst_range){{longest, sizeof(longest)}, {NULL, 0}, true}, &l), 0);
+    assert_int_equal(list(e.shard, (struct pst_range){.start = {"\0", 1}, .end = {"\0\xff", 2}}, &l), 18);
+    assert_int_equal(list(e.shard, (struct pst_range){.start = {"\xff", 1}, .after = true}, &l), 19);
+    assert_int_equal(
+        list(e.shard, (struct pst_range){.start = {longest, sizeof(longest)}, .after = true}, &l), 0);
     engine_close(&e);
 }
 
@@ -313,7 +314,11 @@ static void sweeps_go_in_bounded_steps(void **state)
     for (uint32_t i = 0; i < 10000; i += 2)
         assert_value(e.shard, key_name("z/", i), i, 30);
     assert_int_equal(
-        sweep_all(&e, (struct pst_range){bytes_of("z/0000000"), bytes_of("z/0000010"), true}, false).deleted,
+        sweep_all(
+            &e,
+            (struct pst_range){.start = bytes_of("z/0000000"), .end = bytes_of("z/0000010"), .after = true},
+            false)
+            .deleted,
         4);
     assert_int_equal(sweep_all(&e, (struct pst_range){.start = {NULL, 0}}, false).deleted, 4996);
     assert_int_equal(engine_pages_used(&e), 0);

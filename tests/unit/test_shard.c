@@ -64,6 +64,43 @@ static void puts_name_a_generation(void **state)
     engine_close(&e);
 }
 
+static int put_copy(struct pst_shard *shard, uint32_t seed, uint64_t generation)
+{
+    struct pst_put put = put_of(shard, "k", 5000);
+    struct pst_answer answer;
+
+    put.generation = generation;
+    return pst_shard_put(shard, &put, pattern(seed), pst_now_ns(), &answer);
+}
+
+static void copies_keep_their_generation(void **state)
+{
+    struct engine e;
+    struct pst_answer own;
+    struct pst_lookup lookup;
+    uint64_t later;
+
+    (void)state;
+    engine_open(&e, &plain);
+    assert_int_equal(put_if(e.shard, "k", 1, 10, 0, 0, &own), PST_OK);
+    later = own.generation + (1ull << 40);
+    assert_int_equal(put_copy(e.shard, 2, later), PST_OK);
+    assert_int_equal(find(e.shard, "k")->generation, later);
+    assert_int_equal(put_copy(e.shard, 3, later), PST_EXISTS);
+    assert_int_equal(put_copy(e.shard, 3, later - 1), PST_EXISTS);
+    assert_value(e.shard, "k", 2, 5000);
+    assert_int_equal(put_if(e.shard, "k", 4, 10, 0, 0, &own), PST_OK);
+    assert_true(own.generation > later);
+    lookup = lookup_of(e.shard, "k");
+    assert_int_equal(pst_shard_delete_copy(e.shard, &lookup, own.generation - 1), PST_MISS);
+    assert_int_equal(pst_shard_delete_copy(e.shard, &lookup, own.generation + (1ull << 40)), PST_OK);
+    assert_null(find(e.shard, "k"));
+    later = own.generation + (1ull << 40);
+    assert_int_equal(put_if(e.shard, "k", 5, 10, 0, 0, &own), PST_OK);
+    assert_true(own.generation > later);
+    engine_close(&e);
+}
+
 static void deletes_name_a_generation(void **state)
 {
     struct engine e;
@@ -736,6 +773,7 @@ int main(void)
         cmocka_unit_test(commits_see_deletes),
         cmocka_unit_test(references_keep_bytes),
         cmocka_unit_test(references_come_and_go),
+        cmocka_unit_test(copies_keep_their_generation),
         cmocka_unit_test(prefetched_lookups_see_changes),
         cmocka_unit_test(random_steps_match_a_model),
         cmocka_unit_test(stores_refuse_bad_options),
