@@ -29,7 +29,8 @@ static int call_of(struct pst_channel *ch, uint32_t id, struct pst_call **out)
 /* An operation that is the library's own: its data are the answer, whatever their size. */
 static bool asks_store(const struct penstock_op *op)
 {
-    return op->code >= PST_WIRE_LIST && (op->code < PST_WIRE_RESERVE || op->code > PST_WIRE_COMMIT);
+    return op->code >= PST_WIRE_LIST && op->code != PST_WIRE_COPY &&
+           (op->code < PST_WIRE_RESERVE || op->code > PST_WIRE_COMMIT);
 }
 
 /* How much data the answer to an operation may bring. */

@@ -72,8 +72,7 @@ static struct pst_call *call_begin(struct pst_channel *ch, uint32_t shard)
 /* A commit's members have large values in slots. */
 static bool carries_value(const struct penstock_op *op)
 {
-    return (op->code == PENSTOCK_PUT || op->code == PENSTOCK_SLOT_WRITE) &&
-           !(op->flags & PST_WIRE_VALUE_IN_BULK);
+    return pst_wire_writes(op->code) && !(op->flags & PST_WIRE_VALUE_IN_BULK);
 }
 
 /* Its value follows by BULK. */
@@ -97,7 +96,7 @@ static void encode_slot(const struct penstock_op *op, struct pst_wire_op *wire)
 
 static uint64_t timeout_of(const struct pst_channel *ch, const struct penstock_op *op)
 {
-    bool moves_bytes = op->code <= PENSTOCK_GET || op->code == PENSTOCK_SLOT_WRITE;
+    bool moves_bytes = op->code <= PENSTOCK_GET || pst_wire_writes(op->code);
 
     return (ch->options.timeout_ms + (moves_bytes ? op->bytes / BYTES_PER_MS : 0)) * 1000000;
 }
@@ -214,7 +213,9 @@ static bool too_new(const struct pst_channel *ch, const struct penstock_op *op)
 
     return (ttl && ch->welcome.version < PST_WIRE_VERSION_TTL) ||
            (durable && ch->welcome.version < PST_WIRE_VERSION_DURABLE) ||
-           (op->code >= PST_WIRE_ROLE_FIRST && ch->welcome.version < PST_WIRE_VERSION_POOL);
+           ((op->code >= PST_WIRE_ROLE_FIRST ||
+             (op->code >= PST_WIRE_COPY && op->code <= PST_WIRE_COPY_CLEAR)) &&
+            ch->welcome.version < PST_WIRE_VERSION_POOL);
 }
 
 /* Return: false when no request is free. */
@@ -430,7 +431,7 @@ static bool is_write(const struct penstock_op *op)
 {
     return op->code == PENSTOCK_PUT || op->code == PENSTOCK_DELETE || op->code == PENSTOCK_PIN ||
            op->code == PENSTOCK_UNPIN || op->code == PST_WIRE_SWEEP || op->code == PENSTOCK_SLOT_COMMIT ||
-           op->code == PST_WIRE_COMMIT;
+           op->code == PST_WIRE_COMMIT || op->code == PST_WIRE_COPY;
 }
 
 /* What an operation comes to when its session has ended, and with it all that the session held. Return: false

@@ -42,6 +42,7 @@ struct settings {
     struct pst_member_settings member;
     struct pst_role_settings role;
     struct pst_master_settings master;
+    struct pst_copies_settings copying;
     struct follow_settings follow;
 };
 
@@ -54,9 +55,11 @@ struct settings {
 #define MASTER_ROW(...)    ROW(master, __VA_ARGS__)
 #define DIRECTORY_ROW(...) ROW(master.directory, __VA_ARGS__)
 #define FOLLOW_ROW(...)    ROW(follow, __VA_ARGS__)
-static const struct pst_option rows[] = {PST_NODE_OPTIONS(NODE_ROW) PST_DOOR_OPTIONS(
-    DOOR_ROW) PST_MEMBER_OPTIONS(MEMBER_ROW) PST_ROLE_OPTIONS(ROLE_ROW) PST_MASTER_OPTIONS(MASTER_ROW)
-                                             PST_DIRECTORY_OPTIONS(DIRECTORY_ROW) FOLLOW_OPTIONS(FOLLOW_ROW)};
+#define COPIES_ROW(...)    ROW(copying, __VA_ARGS__)
+static const struct pst_option rows[] = {
+    PST_NODE_OPTIONS(NODE_ROW) PST_DOOR_OPTIONS(DOOR_ROW) PST_MEMBER_OPTIONS(MEMBER_ROW)
+        PST_COPIES_OPTIONS(COPIES_ROW) PST_ROLE_OPTIONS(ROLE_ROW) PST_MASTER_OPTIONS(MASTER_ROW)
+            PST_DIRECTORY_OPTIONS(DIRECTORY_ROW) FOLLOW_OPTIONS(FOLLOW_ROW)};
 static const struct pst_options options = {rows, pst_count_of(rows)};
 
 /* Of the daemon alone. */
@@ -278,6 +281,7 @@ static int join_pool(struct served *served, const struct settings *settings, cha
         .secret_file = settings->node.secret_file,
         .fabric_trusted = settings->node.fabric && settings->node.secret_file,
         .memory = pst_node_memory(served->node),
+        .copying = &settings->copying,
         .gate = served->gate,
     };
 
@@ -324,7 +328,13 @@ static int open_role(struct served *served, const struct settings *settings, str
     if (!role) {
         snprintf(fault, PST_FAULT_BYTES, "out of memory");
         r = pst_gate_open(&served->gate);
-        *out = (struct pst_node_role){.ctx = served->gate, .may_serve = pst_gate_may_serve};
+        *out = (struct pst_node_role){.ctx = served->gate,
+                                      .may_serve = pst_gate_may_serve,
+                                      .copied = pst_gate_copied,
+                                      .replicate = pst_gate_replicate,
+                                      .replicated = pst_gate_replicated,
+                                      .may_copy = pst_gate_may_copy,
+                                      .slot_of = pst_gate_slot_of};
         return r;
     }
     if (strcmp(role, "master") != 0) {

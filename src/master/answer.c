@@ -150,6 +150,28 @@ static int call_heartbeat(struct question *q)
     return r;
 }
 
+static int call_copies(struct question *q)
+{
+    struct pst_pool_copy copies[PST_POOL_COPIES_MAX];
+    uint8_t none;
+    int count = pst_pool_get_items(q->op->attrs, &none, 0, copies, sizeof(copies[0]), PST_POOL_COPIES_MAX);
+
+    for (int i = 0; i < count; i++) {
+        const struct pst_copy_request request = {
+            .member = copies[i].member,
+            .epoch = copies[i].epoch,
+            .change = copies[i].change == PST_POOL_COPY_JOIN ? PST_COPY_JOIN : PST_COPY_DROP,
+            .slot = copies[i].slot,
+            .slot_epoch = copies[i].slot_epoch,
+            .copy = copies[i].copy,
+            .copy_epoch = copies[i].copy_epoch};
+        uint64_t version;
+
+        pst_directory_change_copy(q->master->directory, &request, &version); /* counts what it refuses */
+    }
+    return count < 0 ? count : 0;
+}
+
 /* A piece of the view from the operation's offset on, when it is newer than what the asker has. */
 static int call_view(struct question *q)
 {

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "directory/lease.h"
+#include "master/copies.h"
 #include "wire/pool.h"
 
 #include <stdatomic.h>
@@ -22,18 +23,42 @@ struct pst_gate {
     _Atomic(struct prefixes *) prefixes; /* NULL: no view has come */
     _Atomic uint64_t until_ns;
     _Atomic uint64_t ours[WORDS], nobodys[WORDS]; /* slots; a lease of later goes with these or later ones */
+    _Atomic uint64_t held[WORDS];                 /* ours, and not to be served yet */
+    _Atomic uint64_t copied[WORDS];               /* others hold them, too */
+    _Atomic uint64_t epochs[PST_SLOTS];
+    _Atomic bool behind;               /* somebody has a newer view */
+    _Atomic int wake_fd;               /* of who fetches one; -1: nobody */
+    struct pst_copies *_Atomic copies; /* NULL: not there */
 };
+
+static bool has(const _Atomic uint64_t *bits, uint32_t slot)
+{
+    return atomic_load(&bits[slot / 64]) >> slot % 64 & 1;
+}
+
+static void set(_Atomic uint64_t *bits, uint32_t slot, bool on)
+{
+    if (on)
+        atomic_fetch_or(&bits[slot / 64], 1ull << slot % 64);
+    else
+        atomic_fetch_and(&bits[slot / 64], ~(1ull << slot % 64));
+}
 
 int pst_gate_open(struct pst_gate **out)
 {
     *out = calloc(1, sizeof(**out));
-    return *out ? 0 : -ENOMEM;
+    if (!*out)
+        return -ENOMEM;
+    (*out)->wake_fd = -1;
+    return 0;
 }
 
 struct pst_gate *pst_gate_close(struct pst_gate *gate)
 {
     struct prefixes *p = gate ? gate->prefixes : NULL;
 
+    if (gate)
+        pst_copies_close(gate->copies);
     while (p) {
         struct prefixes *older = p->older;
 
@@ -65,9 +90,86 @@ int pst_gate_may_serve(void *ctx, struct pst_bytes key)
     slot = pst_view_slot_of(p->view, key);
     bit = 1ull << slot % 64;
     if (atomic_load_explicit(&gate->ours[slot / 64], memory_order_relaxed) & bit)
-        return pst_clock_read_ns(CLOCK_BOOTTIME) < until_ns ? 0 : BUSY;
+        return pst_clock_read_ns(CLOCK_BOOTTIME) < until_ns && !has(gate->held, slot) ? 0 : BUSY;
     return atomic_load_explicit(&gate->nobodys[slot / 64], memory_order_relaxed) & bit ? PST_POOL_NO_PRIMARY
                                                                                        : -ESTALE;
+}
+
+/* The slot of a key that has a home; PST_SLOTS: it has none. */
+uint32_t pst_gate_slot_of(void *ctx, struct pst_bytes key)
+{
+    struct pst_gate *gate = ctx;
+    const struct prefixes *p = atomic_load_explicit(&gate->prefixes, memory_order_acquire);
+    const struct pst_view_prefix *prefix = p ? pst_view_prefix_of(p->view, key) : NULL;
+
+    return prefix && prefix->placement == PST_PLACE_HOME ? pst_view_slot_of(p->view, key) : PST_SLOTS;
+}
+
+bool pst_gate_copied(void *ctx, struct pst_bytes key)
+{
+    const struct pst_gate *gate = ctx;
+    uint32_t slot = pst_gate_slot_of(ctx, key);
+
+    return slot < PST_SLOTS && has(gate->copied, slot);
+}
+
+int pst_gate_may_copy(void *ctx, uint32_t slot, uint64_t slot_epoch)
+{
+    struct pst_gate *gate = ctx;
+    uint64_t epoch = slot < PST_SLOTS ? atomic_load(&gate->epochs[slot]) : 0;
+
+    if (slot < PST_SLOTS && slot_epoch > epoch) {
+        atomic_store(&gate->behind, true);
+        if (gate->wake_fd >= 0)
+            pst_event_set(gate->wake_fd);
+        return BUSY;
+    }
+    return slot_epoch < epoch || slot >= PST_SLOTS || has(gate->ours, slot) ? -ESTALE : 0;
+}
+
+void pst_gate_hold(struct pst_gate *gate, uint32_t slot, bool held)
+{
+    set(gate->held, slot, held);
+}
+
+bool pst_gate_held(const struct pst_gate *gate, uint32_t slot)
+{
+    return has(gate->held, slot);
+}
+
+void pst_gate_copy(struct pst_gate *gate, uint32_t slot, bool copied)
+{
+    set(gate->copied, slot, copied);
+}
+
+void pst_gate_copies(struct pst_gate *gate, struct pst_copies *copies)
+{
+    gate->copies = copies;
+}
+
+void pst_gate_replicate(void *ctx, struct pst_replica *replica)
+{
+    struct pst_gate *gate = ctx;
+
+    pst_assert(gate->copies); /* who says that a slot has copies */
+    pst_copies_replicate(gate->copies, replica);
+}
+
+void pst_gate_replicated(void *ctx, struct pst_replica *replica)
+{
+    struct pst_gate *gate = ctx;
+
+    pst_copies_replicated(gate->copies, replica);
+}
+
+bool pst_gate_behind(struct pst_gate *gate)
+{
+    return atomic_exchange(&gate->behind, false);
+}
+
+void pst_gate_wakes(struct pst_gate *gate, int fd)
+{
+    gate->wake_fd = fd;
 }
 
 static bool same_prefixes(const struct prefixes *p, const struct pst_view *view)
@@ -111,6 +213,8 @@ int pst_gate_view(struct pst_gate *gate, const struct pst_view *view, uint16_t m
             ours |= (uint64_t)(serve == PST_SERVE_YES) << i;
             nobodys |= (uint64_t)(serve == PST_SERVE_INCOMPLETE) << i;
         }
+        for (uint32_t i = 0; i < 64; i++)
+            atomic_store(&gate->epochs[64 * word + i], view->slots[64 * word + i].epoch);
         atomic_store_explicit(&gate->ours[word], ours, memory_order_relaxed);
         atomic_store_explicit(&gate->nobodys[word], nobodys, memory_order_relaxed);
     }

@@ -23,6 +23,29 @@ struct pst_gate *pst_gate_close(struct pst_gate *gate);
  */
 int pst_gate_may_serve(void *ctx, struct pst_bytes key);
 
+/* Also of the role: the key's slot in the pool, PST_SLOTS it has no home; whether others hold its value, too;
+ * whether the primary of the slot's epoch may change values here: busy until this node has heard of it,
+ * -ESTALE it has been succeeded. */
+uint32_t pst_gate_slot_of(void *ctx, struct pst_bytes key);
+bool pst_gate_copied(void *ctx, struct pst_bytes key);
+int pst_gate_may_copy(void *ctx, uint32_t slot, uint64_t slot_epoch);
+
+struct pst_copies;
+struct pst_replica;
+
+/* Who sends writes to copies; and the role's part in it. */
+void pst_gate_copies(struct pst_gate *gate, struct pst_copies *copies);
+void pst_gate_replicate(void *ctx, struct pst_replica *replica);
+void pst_gate_replicated(void *ctx, struct pst_replica *replica);
+/* A slot is not served, although it is this node's. */
+void pst_gate_hold(struct pst_gate *gate, uint32_t slot, bool held);
+bool pst_gate_held(const struct pst_gate *gate, uint32_t slot);
+/* Its writes go to others first. */
+void pst_gate_copy(struct pst_gate *gate, uint32_t slot, bool copied);
+/* Somebody has a newer view, since this was asked last; @fd is written to when that happens, -1: none. */
+bool pst_gate_behind(struct pst_gate *gate);
+void pst_gate_wakes(struct pst_gate *gate, int fd);
+
 /* The node has this view, as that member. Return: 0 or -ENOMEM: nothing has changed. */
 int pst_gate_view(struct pst_gate *gate, const struct pst_view *view, uint16_t member, uint64_t epoch);
 /* The lease holds until then, of CLOCK_BOOTTIME; 0: there is none. Behind the view that it needs. */

@@ -58,6 +58,8 @@ struct pst_member {
     struct pst_tier_use tiers[PST_POOL_TIERS];
     uint64_t report_ms;
     struct pst_gate *gate;
+    struct pst_copies *copies;
+    int changed_fd;   /* the gate, or the copies, have something for the master */
     uint64_t version; /* of the view that the gate has */
     struct pst_lease lease;
     uint64_t beat_ns;           /* when the next heartbeat is due */
@@ -105,7 +107,9 @@ static void trouble(struct pst_member *m, const char *format, ...)
 /* Sleeps until the end, @fd (or -1), or @ms have passed. */
 static void nap(struct pst_member *m, int fd, uint64_t ms)
 {
-    struct pollfd fds[] = {{.fd = m->stop_fd, .events = POLLIN}, {.fd = fd, .events = POLLIN}};
+    struct pollfd fds[] = {{.fd = m->stop_fd, .events = POLLIN},
+                           {.fd = m->changed_fd, .events = POLLIN},
+                           {.fd = fd, .events = POLLIN}};
 
     poll(fds, pst_count_of(fds), (int)pst_min(ms, 60000));
 }
@@ -285,7 +289,9 @@ static int fetch_view(struct pst_member *m)
         r = pst_view_decode((struct pst_bytes){bytes, total}, PST_VIEW_MEMBERS_MAX, &view);
     if (r < 0)
         return r;
-    r = pst_gate_view(m->gate, view, m->as.member, m->as.epoch);
+    r = pst_copies_view(m->copies, view, m->as.member, m->as.epoch);
+    if (r == 0)
+        r = pst_gate_view(m->gate, view, m->as.member, m->as.epoch);
     if (r == 0)
         m->version = view->version;
     pst_view_close(view);
@@ -435,8 +441,25 @@ static void tell(struct pst_member *m, uint64_t now_ns)
         say(m, "the master knows this node no more");
     } else if (beat.version) {
         take_lease(m, &beat, sent_ns);
+        pst_copies_wants(m->copies, wants, beat.want_count);
     }
     m->beat_ns = now_ns + m->as.heartbeat_ms * 1000000ull;
+}
+
+/* What is to change of slots' copies; the view tells that it has. */
+static void tell_copies(struct pst_member *m)
+{
+    struct pst_pool_copy changes[PST_POOL_COPIES_MAX];
+    struct penstock_op op = {.code = PST_POOL_COPIES};
+    uint32_t count;
+    int r = 0;
+
+    pst_event_clear(m->changed_fd);
+    count = pst_copies_changes(m->copies, changes);
+    if (count)
+        r = ask(m, &op, pst_pool_put_items(m->question, NULL, 0, changes, sizeof(changes[0]), count));
+    if (r == 0 && (pst_gate_behind(m->gate) || count))
+        fetch_view(m);
 }
 
 /* ---- the loop ---- */
@@ -464,6 +487,9 @@ static void *member_main(void *arg)
             nap(m, -1, RETRY_MS);
             continue;
         }
+        tell_copies(m);
+        if (!m->channel)
+            continue;
         now_ns = pst_now_ns();
         if (pst_report_is_behind(m->report) || now_ns >= m->beat_ns)
             tell(m, now_ns);
@@ -530,6 +556,23 @@ static int open_store(struct pst_member *m, const struct pst_member_node *node, 
     return r;
 }
 
+static int open_copies(struct pst_member *m, const struct pst_member_node *node, char *fault)
+{
+    struct pst_channel_options options = m->options;
+    const char *why = "";
+    int r = pst_boot_address_parse(node->url + strlen("node+"), &options.address, &why);
+
+    if (r == 0)
+        r = pst_copies_open(node->copying, &options, m->gate, m->changed_fd, &m->copies);
+    if (r < 0) {
+        snprintf(fault, PST_FAULT_BYTES, "copies: %s", strerror(-r));
+        return r;
+    }
+    pst_gate_wakes(m->gate, m->changed_fd);
+    pst_gate_copies(m->gate, m->copies);
+    return 0;
+}
+
 static int read_settings(struct pst_member *m, const struct pst_member_settings *settings,
                          const struct pst_member_node *node, char *fault)
 {
@@ -572,11 +615,14 @@ int pst_member_open(const struct pst_member_settings *settings, const struct pst
     m->gate = node->gate;
     m->identity.fd = -1;
     m->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    r = m->stop_fd < 0 ? -errno : read_settings(m, settings, node, fault);
+    m->changed_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    r = m->stop_fd < 0 || m->changed_fd < 0 ? -errno : read_settings(m, settings, node, fault);
     if (r == 0)
         r = pst_report_open(RING_MAX, PST_HEARTBEAT_EVENTS_MAX, walk, m, &m->report);
     if (r == 0)
         r = open_store(m, node, fault);
+    if (r == 0)
+        r = open_copies(m, node, fault);
     if (r == 0) {
         r = -pthread_create(&m->thread, NULL, member_main, m);
         m->running = r == 0;
@@ -599,11 +645,14 @@ struct pst_member *pst_member_close(struct pst_member *m)
         pst_event_set(m->stop_fd);
         pthread_join(m->thread, NULL);
     }
+    pst_gate_wakes(m->gate, -1);
+    pst_copies_stop(m->copies); /* the gate's to close */
     pst_channel_close(m->channel);
     pst_report_close(m->report);
     penstock_watch_close(m->watch);
     penstock_close(m->store);
     pst_identity_fini(&m->identity);
+    pst_close_fd(&m->changed_fd);
     pst_close_fd(&m->stop_fd);
     explicit_bzero(m->secret, sizeof(m->secret));
     m->magic = 0;

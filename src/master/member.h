@@ -10,6 +10,7 @@
 #define PST_MEMBER_H
 
 #include "base/options.h"
+#include "master/copies.h"
 #include "master/gate.h"
 
 /* X(TYPE, name, default, min, max, unit, text) */
@@ -37,7 +38,8 @@ struct pst_member_node {
     const char *unix_path; /* "" when it has none */
     const char *secret_file;
     bool fabric_trusted;
-    uint64_t memory;       /* names the node's memory (identity.h) */
+    uint64_t memory; /* names the node's memory (identity.h) */
+    const struct pst_copies_settings *copying;
     struct pst_gate *gate; /* the node's; told of the view and the lease */
 };
 

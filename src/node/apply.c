@@ -40,8 +40,8 @@ void pst_workers_relieve(struct pst_worker *w)
 
 /* ---- one key ---- */
 
-static void begin_write(struct pst_request *q, const struct pst_put *put,
-                        const struct pst_reservation *reservation, uint32_t index, bool refused)
+void pst_begin_write(struct pst_request *q, const struct pst_put *put,
+                     const struct pst_reservation *reservation, uint32_t index, bool refused)
 {
     struct pst_write *write = &q->writes[q->write_count++];
 
@@ -85,6 +85,14 @@ static void apply_put(struct pst_request *q, uint32_t index)
     struct pst_wire_result result;
     int r = durable ? pst_put_check_durable(w->shard, &put, &answer) : 0;
 
+    if (pst_node_copied(w->node, op->key)) {
+        if (!bulk && !durable) {
+            pst_apply_alone(q, index);
+            return;
+        }
+        r = durable ? -EOPNOTSUPP : r; /* its copies are elsewhere */
+    }
+
     put.value_crc = op->crc;
     put.flags |= op->flags & PST_PUT_CHECKSUM;
     if (pst_node_route(w->node, op->key) != w->number)
@@ -94,7 +102,7 @@ static void apply_put(struct pst_request *q, uint32_t index)
     else if (r == 0)
         r = pst_shard_put(w->shard, &put, op->value, w->now_ns, &answer);
     if (bulk)
-        begin_write(q, &put, &reservation, index, r != 0);
+        pst_begin_write(q, &put, &reservation, index, r != 0);
     else if (r == 0 && durable)
         r = pst_request_save(q, pst_shard_find(w->shard, &put.lookup), (uint32_t)q->reply_bytes);
     if (r == PST_BUSY)
@@ -208,6 +216,10 @@ static void apply_small(struct pst_request *q, uint32_t index)
     struct pst_wire_result result;
     int r = -EOPNOTSUPP;
 
+    if (op->code == PST_WIRE_DELETE && pst_node_copied(w->node, op->key)) {
+        pst_apply_alone(q, index);
+        return;
+    }
     if (op->code == PST_WIRE_DELETE)
         r = pst_shard_delete(w->shard, lookup, op->flags & PST_WIRE_IF_GENERATION, op->if_generation,
                              &answer);
@@ -252,6 +264,10 @@ static void apply_sweep(struct pst_request *q, uint32_t index)
     struct pst_range range = range_of(op);
     struct pst_wire_result result = {.result = PST_BUSY, .data = w->scratch};
 
+    if (w->node->role.copied) {
+        range.wanted = pst_sweeps;
+        range.ctx = w->node;
+    }
     if (pst_reply_room(q, index) >= PST_SWEEP_BYTES_MAX && op->bytes >= PST_SWEEP_BYTES_MAX) {
         result.bytes =
             (uint32_t)pst_shard_sweep(w->shard, &range, op->flags & PST_WIRE_SPARE, w->now_ns, w->scratch);
@@ -490,7 +506,7 @@ static void refuse(struct pst_request *q, uint32_t index, int r)
     struct pst_wire_result result = {.result = (int16_t)r};
 
     if ((op->code == PST_WIRE_PUT || op->code == PST_WIRE_SLOT_WRITE) && op->flags & PST_WIRE_VALUE_IN_BULK)
-        begin_write(q, &put, &none, index, true);
+        pst_begin_write(q, &put, &none, index, true);
     pst_reply_add(q, &result);
 }
 
@@ -548,6 +564,12 @@ static void apply_one(struct pst_request *q, uint32_t index)
         return apply_watch_next(q, index);
     case PST_WIRE_WATCH_CLOSE:
         return apply_watch_close(q, index);
+    case PST_WIRE_COPY:
+        return pst_apply_copy(q, index);
+    case PST_WIRE_COPY_SEND:
+        return pst_apply_alone(q, index);
+    case PST_WIRE_COPY_CLEAR:
+        return pst_apply_copy_clear(q, index);
     case PST_WIRE_PING:
         return pst_reply_add(q, &pong);
     default:

@@ -8,10 +8,18 @@
  * client tries again; the commit with the highest lock always goes on.
  *
  * A commit outlives its request, should the session end meanwhile: mail is always read, so it ends soon.
+ *
+ * Where other nodes hold the keys as well, what is prepared goes to them before it is decided, and shows when
+ * they have it. From then on it is not called off: one of them may be asked for it. Every write of such a key
+ * is a commit, if of this key alone.
  */
 #include "node/node_priv.h"
 
-enum { COMMITS_MAX = 256 /* of one coordinator at a time */ };
+#include "call/replica.h"
+
+#include <penstock/penstock.h>
+
+enum { COMMITS_MAX = 1024 /* of one coordinator at a time */ };
 
 #define COMMIT_MAGIC 0x636f6d6du
 
@@ -27,12 +35,19 @@ struct pst_commit {
     struct pst_node *node;
     struct pst_worker *coordinator;
     struct pst_request *request; /* NULL: it has ended; the coordinator's */
-    bool inside;                 /* the request is still being begun */
-    _Atomic bool called_off;     /* nobody waits for it any more */
+    struct pst_list of_request;
+    bool alone;              /* the answer is that to its one change */
+    bool inside;             /* the request is still being begun */
+    _Atomic bool called_off; /* nobody waits for it any more */
     uint64_t token;
     uint64_t deadline_ns;
     size_t reply_at;
     bool failed, applies;
+    bool copied, sent;          /* to other nodes */
+    int verdict;                /* why it is not applied, although it could have been prepared */
+    struct pst_worker *decider; /* of one that was sent */
+    struct pst_mail arrived;
+    struct pst_replica replica;
     _Atomic uint32_t parts_left; /* to be applied or undone */
     struct pst_mail ended;
     uint32_t part_count, change_count;
@@ -54,6 +69,8 @@ static int outcome_of(const struct pst_commit *commit)
 {
     int outcome = commit->applies ? PST_OK : PST_BUSY;
 
+    if (commit->verdict)
+        return commit->verdict;
     for (uint32_t i = 0; i < commit->change_count && !commit->applies; i++) {
         int result = commit->changes[i].result;
 
@@ -67,17 +84,32 @@ static void fill_results(const struct pst_commit *commit)
 {
     struct pst_answer none = {0};
     struct pst_wire_result result = pst_reply_result(outcome_of(commit), &none);
-    uint8_t *at = pst_wire_put_result(commit->request->reply + commit->reply_at, &result);
+    uint8_t *at = commit->request->reply + commit->reply_at;
 
+    if (!commit->alone)
+        at = pst_wire_put_result(at, &result);
     for (uint32_t i = 0; i < commit->change_count; i++) {
-        result = pst_reply_result(commit->changes[i].result, &commit->changes[i].answer);
+        const struct pst_change *c = &commit->changes[i];
+        int outcome = c->result || commit->applies || !commit->alone ? c->result : outcome_of(commit);
+
+        result = pst_reply_result(outcome, &c->answer);
         at = pst_wire_put_result(at, &result);
     }
+}
+
+static void writes_free(struct pst_commit *commit)
+{
+    for (uint32_t i = 0; i < commit->replica.write_count; i++)
+        free(commit->replica.writes[i].pieces);
+    free(commit->replica.writes);
 }
 
 static void commit_free(struct pst_commit *commit)
 {
     pst_assert(commit->parts_left == 0);
+    if (commit->sent)
+        commit->node->role.replicated(commit->node->role.ctx, &commit->replica);
+    writes_free(commit);
     commit->coordinator->commits--;
     atomic_fetch_sub(&commit->node->commits, 1);
     commit->magic = 0;
@@ -95,7 +127,7 @@ static void finish(struct pst_commit *commit)
 
     if (q) {
         fill_results(commit);
-        q->commit = NULL;
+        pst_list_remove(&commit->of_request);
     }
     commit_free(commit);
     if (q && !inside)
@@ -120,6 +152,11 @@ static void part_end(struct pst_commit *commit, struct part *part)
         pst_worker_post(commit->coordinator, &commit->ended);
 }
 
+static bool may_go_on(const struct pst_commit *commit, const struct pst_worker *w)
+{
+    return !commit->failed && !commit->called_off && w->now_ns <= commit->deadline_ns;
+}
+
 /* @w has prepared the last part, or found that the commit cannot be: this is the moment at which it happens,
  * or does not. */
 static void decide(struct pst_commit *commit, struct pst_worker *w)
@@ -127,7 +164,7 @@ static void decide(struct pst_commit *commit, struct pst_worker *w)
     struct part *own = NULL;
     uint32_t prepared = 0;
 
-    commit->applies = !commit->failed && !commit->called_off && w->now_ns <= commit->deadline_ns;
+    commit->applies = !commit->failed && !commit->verdict && (commit->sent || may_go_on(commit, w));
     for (uint32_t i = 0; i < commit->part_count; i++)
         prepared += commit->parts[i].prepared;
     atomic_store(&commit->parts_left, prepared);
@@ -156,6 +193,102 @@ static void decide(struct pst_commit *commit, struct pst_worker *w)
         part_end(commit, own);
 }
 
+/* ---- copies ---- */
+
+/* What the others are told of a record. Return: 0, -ENOMEM. */
+static int describe(const struct pst_shard *shard, const struct pst_record *r, struct pst_replica_write *out)
+{
+    struct iovec piece;
+    uint64_t at;
+    int count = 0;
+
+    for (at = 0; pst_record_piece(shard, r, at, r->value_bytes - at, &piece); at += piece.iov_len)
+        count++;
+    out->pieces = malloc(((size_t)count + 1) * sizeof(*out->pieces));
+    if (!out->pieces)
+        return -ENOMEM;
+    for (at = 0; pst_record_piece(shard, r, at, r->value_bytes - at, &piece); at += piece.iov_len)
+        out->pieces[out->piece_count++] = piece;
+    out->attrs = pst_record_attrs(r);
+    out->value_bytes = r->value_bytes;
+    out->generation = r->generation;
+    out->expires_ms = r->flags & PST_RECORD_EXPIRES ? pst_record_expires_ms(r) : 0;
+    out->checksum = r->flags & PST_RECORD_CHECKSUM;
+    out->crc = r->value_crc;
+    out->depth = r->depth;
+    return 0;
+}
+
+static int describe_kept(struct pst_shard *shard, struct pst_record *r, struct pst_replica_write *out)
+{
+    int result = pst_record_on_disk(r) ? -EOPNOTSUPP : pst_record_verify(shard, r);
+
+    return result ? result : describe(shard, r, out);
+}
+
+static int describe_all(struct pst_commit *commit, struct pst_shard *shard)
+{
+    struct pst_replica *replica = &commit->replica;
+    int r = 0;
+
+    replica->writes = calloc(commit->change_count, sizeof(*replica->writes));
+    if (!replica->writes)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < commit->change_count && r == 0; i++) {
+        struct pst_change *c = &commit->changes[i];
+        struct pst_replica_write *write = &replica->writes[replica->write_count];
+
+        if (c->kind == PST_CHANGE_CHECK)
+            continue;
+        *write = (struct pst_replica_write){.key = c->put.lookup.key,
+                                            .what = c->kind == PST_CHANGE_PUT      ? PST_REPLICA_PUT
+                                                    : c->kind == PST_CHANGE_DELETE ? PST_REPLICA_DELETE
+                                                                                   : PST_REPLICA_SEND,
+                                            .generation = c->generation};
+        replica->write_count++;
+        if (c->kind == PST_CHANGE_PUT)
+            r = describe(shard, c->fresh, write);
+        else if (c->kind == PST_CHANGE_KEEP)
+            r = describe_kept(shard, c->old, write);
+    }
+    return r;
+}
+
+static void on_arrival(struct pst_replica *replica, int result)
+{
+    struct pst_commit *commit = commit_cast(pst_container_of(replica, struct pst_commit, replica));
+
+    commit->verdict = result;
+    pst_worker_post(commit->decider, &commit->arrived);
+}
+
+/* All parts are prepared. */
+static void send_copies(struct pst_commit *commit, struct pst_worker *w)
+{
+    commit->verdict = describe_all(commit, w->shard);
+    if (commit->verdict) {
+        decide(commit, w);
+        return;
+    }
+    commit->decider = w;
+    commit->sent = true;
+    commit->replica.done = on_arrival;
+    commit->node->role.replicate(commit->node->role.ctx, &commit->replica);
+}
+
+/* The copies hold it, or it is not known; whether this node still has a say decides. */
+static void take_arrival(struct pst_commit *commit)
+{
+    for (uint32_t i = 0; i < commit->change_count && !commit->verdict; i++) {
+        if (commit->changes[i].kind != PST_CHANGE_KEEP &&
+            pst_node_may_serve(commit->node, commit->changes[i].put.lookup.key) != 0)
+            commit->verdict = PENSTOCK_UNKNOWN;
+    }
+    decide(commit, commit->decider);
+}
+
+/* ---- preparing ---- */
+
 static bool any_busy(const struct part *part)
 {
     const struct pst_change *c = part->first;
@@ -178,7 +311,9 @@ static void part_prepare(struct pst_commit *commit, struct part *part)
     commit->failed |= !ok;
     if (busy)
         pst_workers_relieve(w);
-    if (busy || last)
+    if (last && commit->copied && may_go_on(commit, w))
+        send_copies(commit, w);
+    else if (busy || last)
         decide(commit, w);
     else
         pst_worker_post(part[1].worker, &part[1].mail);
@@ -193,6 +328,10 @@ void pst_commit_mail(struct pst_worker *w, struct pst_mail *mail)
         finish(commit);
         return;
     }
+    if (mail == &commit->arrived) {
+        take_arrival(commit);
+        return;
+    }
     pst_assert(part->worker == w);
     if (part->prepared)
         part_end(commit, part);
@@ -202,11 +341,13 @@ void pst_commit_mail(struct pst_worker *w, struct pst_mail *mail)
 
 void pst_commit_call_off(struct pst_request *q)
 {
-    if (!q->commit)
-        return;
-    commit_cast(q->commit)->called_off = true;
-    q->commit->request = NULL;
-    q->commit = NULL;
+    while (!pst_list_empty(&q->commits)) {
+        struct pst_commit *commit = pst_list_first(&q->commits, struct pst_commit, of_request);
+
+        commit_cast(commit)->called_off = true;
+        commit->request = NULL;
+        pst_list_remove(&commit->of_request);
+    }
 }
 
 /* ---- begin ---- */
@@ -233,9 +374,10 @@ static void fill_change(struct pst_change *c, const struct pst_wire_op *op, uint
     bool put = op->code == PST_WIRE_PUT, slot = put && op->flags & PST_WIRE_VALUE_IN_BULK;
 
     *c = (struct pst_change){
-        .kind = put                           ? PST_CHANGE_PUT
-                : op->code == PST_WIRE_DELETE ? PST_CHANGE_DELETE
-                                              : PST_CHANGE_CHECK,
+        .kind = put                              ? PST_CHANGE_PUT
+                : op->code == PST_WIRE_DELETE    ? PST_CHANGE_DELETE
+                : op->code == PST_WIRE_COPY_SEND ? PST_CHANGE_KEEP
+                                                 : PST_CHANGE_CHECK,
         .put = {.lookup.key = copy(at, op->key.data, op->key.len),
                 .attrs = put ? copy(at, op->attrs.data, op->attrs.len) : (struct pst_bytes){NULL, 0},
                 .value_bytes = put ? op->bytes : 0,
@@ -245,7 +387,7 @@ static void fill_change(struct pst_change *c, const struct pst_wire_op *op, uint
                 .flags = op->flags & (PST_PUT_IF_ABSENT | PST_PUT_IF_GENERATION | PST_PUT_CHECKSUM)},
         .slot_handle = slot ? op->offset : 0,
     };
-    if (put && !slot)
+    if (put && op->value)
         c->value = copy(at, op->value, op->bytes).data;
 }
 
@@ -307,10 +449,13 @@ static struct pst_commit *commit_new(struct pst_request *q, const struct pst_wir
     commit->request = q;
     commit->token = q->visitor->session->token;
     commit->deadline_ns = q->deadline_ns;
-    commit->ended.commit = commit;
+    commit->ended.commit = commit->arrived.commit = commit;
+    pst_list_init(&commit->of_request);
     commit->change_count = count;
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < count; i++) {
         fill_change(&commit->changes[i], &ops[i], &at);
+        commit->copied |= pst_node_copied(node, ops[i].key);
+    }
     deal(commit, ops);
     return commit;
 }
@@ -331,14 +476,80 @@ static void begin(struct pst_request *q, struct pst_commit *commit)
 {
     struct part *first = &commit->parts[0];
 
-    q->commit = commit;
+    pst_list_push_front(&q->commits, &commit->of_request);
     commit->inside = true;
     if (first->worker == q->worker)
         part_prepare(commit, first);
     else
         pst_worker_post(first->worker, &first->mail);
-    if (q->commit) /* else it is over already, and gone */
-        q->commit->inside = false;
+    if (!pst_list_empty(&q->commits) && pst_list_first(&q->commits, struct pst_commit, of_request) == commit)
+        commit->inside = false; /* else it is over already, and gone */
+}
+
+/* Return: 0, PST_BUSY, -ENOMEM. */
+static int commit_open(struct pst_request *q, const struct pst_wire_op *ops, uint32_t count,
+                       struct pst_commit **out)
+{
+    struct pst_worker *w = q->worker;
+
+    if (!may_begin(w))
+        return PST_BUSY;
+    *out = commit_new(q, ops, count);
+    if (*out)
+        return 0;
+    w->commits--;
+    atomic_fetch_sub(&w->node->commits, 1);
+    return -ENOMEM;
+}
+
+void pst_apply_alone(struct pst_request *q, uint32_t index)
+{
+    struct pst_wire_op op = q->worker->ops[index];
+    uint64_t ttl_ms = op.code == PST_WIRE_PUT && op.flags & PST_WIRE_RANGE ? op.offset : 0;
+    struct pst_answer none = {0};
+    struct pst_wire_result result;
+    struct pst_commit *commit = NULL;
+    size_t reply_at = q->reply_bytes;
+    int r = 0;
+
+    op.flags &= (uint8_t)~PST_WIRE_RANGE;
+    if (!q->worker->node->role.copied)
+        r = -EOPNOTSUPP;
+    else if (op.key.len == 0 || pst_node_route(q->worker->node, op.key) != q->worker->number)
+        r = op.key.len ? -ESTALE : -EINVAL; /* the client routes by another table */
+    else
+        r = commit_open(q, &op, 1, &commit);
+    result = pst_reply_result(r, &none);
+    pst_reply_add(q, &result);
+    if (!commit)
+        return;
+    commit->alone = commit->copied = true;
+    commit->reply_at = reply_at;
+    commit->changes[0].put.ttl_ms = ttl_ms;
+    begin(q, commit);
+}
+
+int pst_commit_write(struct pst_request *q, struct pst_write *write)
+{
+    const struct pst_put *put = &write->put;
+    const struct pst_wire_op op = {.code = PST_WIRE_PUT,
+                                   .flags = put->flags,
+                                   .depth = put->depth,
+                                   .crc = put->value_crc,
+                                   .key = put->lookup.key,
+                                   .bytes = put->value_bytes,
+                                   .if_generation = put->if_generation};
+    struct pst_commit *commit = NULL;
+    int r = commit_open(q, &op, 1, &commit);
+
+    if (r != 0)
+        return r;
+    commit->alone = commit->copied = true;
+    commit->reply_at = write->reply_at;
+    commit->changes[0].reservation = write->reservation;
+    write->reservation = (struct pst_reservation){0};
+    begin(q, commit);
+    return 0;
 }
 
 uint32_t pst_apply_commit(struct pst_request *q, uint32_t index)
@@ -356,13 +567,8 @@ uint32_t pst_apply_commit(struct pst_request *q, uint32_t index)
         r = member_ok(&ops[i]) ? r : -EINVAL;
     for (uint32_t i = 0; i < count && r == 0; i++)
         r = pst_node_may_serve(w->node, ops[i].key);
-    if (r == 0 && (q->commit || !may_begin(w)))
-        r = PST_BUSY;
-    else if (r == 0 && !(commit = commit_new(q, ops, count))) {
-        w->commits--;
-        atomic_fetch_sub(&w->node->commits, 1);
-        r = -ENOMEM;
-    }
+    if (r == 0)
+        r = commit_open(q, ops, count, &commit);
     result = pst_reply_result(r, &none);
     for (uint32_t i = 0; i <= count; i++)
         pst_reply_add(q, &result);

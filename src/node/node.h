@@ -59,8 +59,9 @@ extern const struct pst_options pst_node_options;
 struct pst_node;
 struct pst_wire_op;
 struct pst_wire_result;
+struct pst_replica;
 
-/* What a node is besides a store. Either function may be NULL. */
+/* What a node is besides a store. Functions may be NULL; those behind may_serve are there together. */
 struct pst_node_role {
     void *ctx;
     /*
@@ -75,6 +76,15 @@ struct pst_node_role {
      * large put once more before it becomes visible. Return: 0, or the operation's result.
      */
     int (*may_serve)(void *ctx, struct pst_bytes key);
+    /* On any shard's thread: whether other nodes hold the key's value, too. */
+    bool (*copied)(void *ctx, struct pst_bytes key);
+    /* Sends a change to those, and calls its done() in any case; then hears that it has ended. */
+    void (*replicate)(void *ctx, struct pst_replica *replica);
+    void (*replicated)(void *ctx, struct pst_replica *replica);
+    /* Whether the slot's primary of that epoch may change values here. Return: 0, or the result. */
+    int (*may_copy)(void *ctx, uint32_t slot, uint64_t slot_epoch);
+    /* The key's slot in the pool. */
+    uint32_t (*slot_of)(void *ctx, struct pst_bytes key);
 };
 
 typedef void (*pst_log)(void *ctx, const char *line);

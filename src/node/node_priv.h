@@ -104,6 +104,7 @@ struct pst_write {
     struct pst_reservation reservation;
     struct pst_slot *slot; /* that is written from `offset` on; NULL: a put */
     uint64_t offset;
+    uint64_t slot_epoch; /* of a copy */
     uint64_t bytes_left; /* not yet announced */
     uint64_t bytes_landed;
     uint32_t op;
@@ -172,7 +173,7 @@ struct pst_request {
     uint32_t write_count, writes_open, read_count;
     uint8_t *reply;
     size_t reply_bytes;
-    struct pst_commit *commit;  /* that the reply waits for */
+    struct pst_list commits;    /* that the reply waits for */
     struct pst_tiereds fetches; /* that it waits for before it is carried out */
     struct pst_tiereds saves;   /* that the reply waits for */
     uint8_t *body;              /* the message, while it waits for fetches */
@@ -298,6 +299,12 @@ static inline int pst_node_may_serve(const struct pst_node *node, struct pst_byt
     return pst_likely(!node->role.may_serve) ? 0 : node->role.may_serve(node->role.ctx, key);
 }
 
+/* Whether a write of the key shows only when other nodes have it. */
+static inline bool pst_node_copied(const struct pst_node *node, struct pst_bytes key)
+{
+    return pst_unlikely(node->role.copied) && node->role.copied(node->role.ctx, key);
+}
+
 /* Wakes the control thread. */
 void pst_node_wake(struct pst_node *node);
 void pst_node_log(const struct pst_node *node, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -406,9 +413,25 @@ void pst_visitor_release_views(struct pst_visitor *v);
 
 /* Begins the commit at @index of the request's operations. Return: how many behind it belong to it. */
 uint32_t pst_apply_commit(struct pst_request *q, uint32_t index);
+/* The same with the one change that the operation at @index makes; the result is its own. */
+void pst_apply_alone(struct pst_request *q, uint32_t index);
+/* And with a large put whose value is there. Return: 0, or why not: the reservation is given up. */
+int pst_commit_write(struct pst_request *q, struct pst_write *write);
 void pst_commit_mail(struct pst_worker *w, struct pst_mail *mail);
-/* The request ends before its commit, which then is not applied unless that was decided already. */
+/* The request ends before its commits, which then are not applied unless that was decided already. */
 void pst_commit_call_off(struct pst_request *q);
+
+/* ---- copy.c: what a slot's primary has other nodes do ---- */
+
+void pst_apply_copy(struct pst_request *q, uint32_t index);
+/* Makes a large one visible. Return: 0 or its result; the reservation is given up. */
+int pst_copy_landed(struct pst_request *q, struct pst_write *write, struct pst_answer *answer);
+void pst_apply_copy_clear(struct pst_request *q, uint32_t index);
+/* Whether a client's sweep takes the key. @node. */
+bool pst_sweeps(void *node, struct pst_bytes key);
+/* A put with its result to come, whose value comes by bulk messages. */
+void pst_begin_write(struct pst_request *q, const struct pst_put *put,
+                     const struct pst_reservation *reservation, uint32_t index, bool refused);
 
 /* Which bytes a get of @record sends. Return: 0 and *@offset, *@bytes, or the get's result. */
 int pst_plan_get(const struct pst_wire_op *op, const struct pst_record *record, uint64_t *offset,

@@ -105,7 +105,7 @@ static void request_free(struct pst_request *q)
     const struct pst_node *node = q->worker->node;
 
     pst_assert(q->step == &steps[PST_STEP_drain] && q->sends == 0 && q->receives == 0);
-    pst_assert(!q->commit && q->visitor->underway > 0 && q->worker->underway > 0);
+    pst_assert(pst_list_empty(&q->commits) && q->visitor->underway > 0 && q->worker->underway > 0);
     if (pst_unlikely(node->slow_ns && q->worker->now_ns - q->trace.begin_ns >= node->slow_ns)) {
         pst_trace_step(q, PST_STEP_drain);
         pst_trace_end(q);
@@ -200,7 +200,7 @@ static void begin(struct pst_request *q, struct pst_visitor *v, uint32_t id, uin
     q->bulk_out = (struct pst_bulk_cursor){0, 0};
     q->write_count = q->writes_open = q->read_count = 0;
     q->reply_bytes = 0;
-    q->commit = NULL;
+    pst_list_init(&q->commits);
     q->step = &steps[PST_STEP_fetches];
     pst_list_push_back(&v->requests, &q->of_visitor);
     v->underway++;
@@ -307,7 +307,7 @@ static enum pst_step_result step_fetches(struct pst_request *q)
 static enum pst_step_result step_values(struct pst_request *q)
 {
     pst_assert(q->writes_open <= q->write_count && q->sends == 0);
-    if (q->writes_open == 0 && q->receives == 0 && !q->commit && q->saves.left == 0) {
+    if (q->writes_open == 0 && q->receives == 0 && pst_list_empty(&q->commits) && q->saves.left == 0) {
         pst_list_remove(&q->link);
         pst_bulk_park_drop(&q->visitor->park, q->id); /* of puts that were refused */
         return go(q, PST_STEP_answers);
@@ -466,31 +466,47 @@ static void fill_result(struct pst_request *q, const struct pst_write *write, in
     pst_wire_put_result(q->reply + write->reply_at, &wire);
 }
 
+/* A put makes it visible. Return: its result; @later_on: when other nodes have it, and not known yet. */
+static int show(struct pst_request *q, struct pst_write *write, struct pst_answer *answer, bool *later_on)
+{
+    struct pst_worker *w = q->worker;
+    const struct pst_record *record = write->reservation.record;
+    struct pst_bytes key = write->put.lookup.key;
+    int r;
+
+    pst_assert(record && !write->refused);
+    if (write->put.generation)
+        return pst_copy_landed(q, write, answer);
+    r = pst_node_may_serve(w->node, key);
+    *later_on = r == 0 && pst_node_copied(w->node, key);
+    if (*later_on)
+        r = pst_commit_write(q, write);
+    else if (r == 0)
+        return pst_shard_commit(w->shard, &write->put, &write->reservation, w->now_ns, answer);
+    *later_on &= r == 0;
+    if (r != 0)
+        pst_shard_abort(w->shard, &write->reservation);
+    return r;
+}
+
 /* All of it is there: a put makes it visible, a slot keeps it. */
 static void finish(struct pst_request *q, struct pst_write *write)
 {
-    struct pst_shard *shard = q->worker->shard;
+    struct pst_record *record = write->reservation.record;
     struct pst_answer answer = {0};
+    bool later_on = false;
     int r = 0;
 
     if (write->slot) {
-        pst_slot_written(shard, write->slot, write->offset, write->put.value_bytes, true);
+        pst_slot_written(q->worker->shard, write->slot, write->offset, write->put.value_bytes, true);
         write->slot = NULL;
     } else {
-        struct pst_record *record = write->reservation.record;
-
-        pst_assert(record && !write->refused);
-        r = pst_node_may_serve(q->worker->node, write->put.lookup.key);
-        if (r == 0)
-            r = pst_shard_commit(shard, &write->put, &write->reservation, q->worker->now_ns, &answer);
-        else
-            pst_shard_abort(shard, &write->reservation);
+        r = show(q, write, &answer, &later_on);
         if (r == 0 && write->durable)
             r = pst_request_save(q, record, write->reply_at);
     }
-    pst_assert(q->writes_open > 0);
-    fill_result(q, write, r, &answer);
-    q->writes_open--;
+    if (!later_on)
+        fill_result(q, write, r, &answer);
 }
 
 static void abandon(struct pst_request *q, struct pst_write *write)
@@ -517,8 +533,11 @@ void pst_request_received(void *incoming, int status)
         struct pst_write *write = write_of(q, in->parts[i].op);
 
         write->bytes_landed += in->parts[i].bytes;
-        if (!write->refused && write->bytes_landed == write->put.value_bytes)
+        if (!write->refused && write->bytes_landed == write->put.value_bytes) {
+            pst_assert(q->writes_open > 0);
+            q->writes_open--;
             finish(q, write);
+        }
     }
     free(in);
     pst_request_run(q);

@@ -75,6 +75,28 @@ void pst_apply_slot_write(struct pst_request *q, uint32_t index)
     answer(q, r, &none);
 }
 
+/* Other nodes have to have it first. */
+static void commit_copied(struct pst_request *q, const struct pst_slot_named *named)
+{
+    struct pst_worker *w = q->worker;
+    struct pst_write write = {.reply_at = (uint32_t)q->reply_bytes};
+    struct pst_answer value = {0};
+    int r = -EOPNOTSUPP;
+
+    if (!named->durable)
+        r = pst_slot_take(w->shard, &q->visitor->holder, named, w->now_ns, &write.put, &write.reservation,
+                          &value);
+    answer(q, r, &value);
+    if (r != 0)
+        return;
+    r = pst_commit_write(q, &write);
+    if (r != 0) {
+        pst_shard_abort(w->shard, &write.reservation);
+        q->reply_bytes = write.reply_at;
+        answer(q, r, &value);
+    }
+}
+
 void pst_apply_slot_commit(struct pst_request *q, uint32_t index)
 {
     struct pst_worker *w = q->worker;
@@ -88,7 +110,13 @@ void pst_apply_slot_commit(struct pst_request *q, uint32_t index)
                                    .checksum = op->flags & PST_WIRE_CHECKSUM,
                                    .durable = op->flags & PST_WIRE_DURABLE};
     struct pst_answer value = {0};
-    int r = pst_slot_commit(w->shard, &q->visitor->holder, &named, w->now_ns, &value);
+    int r;
+
+    if (pst_node_copied(w->node, op->key)) {
+        commit_copied(q, &named);
+        return;
+    }
+    r = pst_slot_commit(w->shard, &q->visitor->holder, &named, w->now_ns, &value);
 
     if (r == 0 && named.durable)
         r = pst_request_save(q, pst_shard_find(w->shard, &w->lookups[index]), (uint32_t)q->reply_bytes);

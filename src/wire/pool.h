@@ -18,6 +18,7 @@ enum pst_pool_code {
     PST_POOL_LOCATE,
     PST_POOL_PLACE,
     PST_POOL_FIGURES, /* no question; the answer is text, "name value" lines */
+    PST_POOL_COPIES,  /* of slots: struct pst_pool_copy, in any number. No answer: the view tells */
     PST_POOL_REPORT = 80,
     PST_POOL_REVOKE,
     PST_POOL_MATCH, /* depth 1: counts as a hit. The question is hashes, as that of the next */
@@ -38,6 +39,7 @@ enum {
     PST_POOL_REPORT_MAX = 256,
     PST_POOL_MATCH_MAX = 256,
     PST_POOL_NO_PRIMARY = 7, /* result of an operation on a key: all copies of its slot are gone, for now */
+    PST_POOL_COPIES_MAX = 1024,
     PST_POOL_REVOKE_MAX = 16384, /* that go at a time; as many: there may be more, ask again */
     PST_POOL_BLOCK_TIERS = 4,    /* of what engines hold: 0 unknown, 1 HBM, 2 DRAM, 3 SSD */
 };
@@ -76,6 +78,21 @@ _Static_assert(sizeof(struct pst_pool_member) == 16, "pool member");
 struct pst_pool_use {
     uint64_t capacity_bytes, used_bytes;
 };
+
+enum pst_pool_copy_change { PST_POOL_COPY_DROP, PST_POOL_COPY_JOIN };
+
+/* What a primary asks for. */
+struct pst_pool_copy {
+    uint64_t epoch; /* of the primary's membership */
+    uint64_t slot_epoch;
+    uint64_t copy_epoch;
+    uint16_t member;
+    uint16_t slot;
+    uint16_t copy;
+    uint8_t change;
+    uint8_t spare;
+};
+_Static_assert(sizeof(struct pst_pool_copy) == 32, "pool copy");
 
 enum pst_pool_beat_flag {
     PST_POOL_BEGIN = 1, /* a full report begins ... */

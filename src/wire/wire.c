@@ -38,8 +38,7 @@ _Static_assert(sizeof(struct result_fixed) == 16, "result layout");
 
 static bool value_inline(const struct pst_wire_op *op)
 {
-    return (op->code == PST_WIRE_PUT || op->code == PST_WIRE_SLOT_WRITE) &&
-           !(op->flags & PST_WIRE_VALUE_IN_BULK);
+    return pst_wire_writes(op->code) && !(op->flags & PST_WIRE_VALUE_IN_BULK);
 }
 
 static uint8_t *put_bytes(uint8_t *at, const void *data, size_t len)
@@ -90,6 +89,11 @@ static int get_bytes(const uint8_t **at, const uint8_t *end, size_t len, struct 
     *out = (struct pst_bytes){*at, len};
     *at += len;
     return 0;
+}
+
+bool pst_wire_writes(uint8_t code)
+{
+    return code == PST_WIRE_PUT || code == PST_WIRE_SLOT_WRITE || code == PST_WIRE_COPY;
 }
 
 bool pst_wire_code_known(uint8_t code)

@@ -61,7 +61,10 @@ enum pst_wire_code {
     PST_WIRE_SLOT_ABORT = 25,  /* if_generation: handle */
     PST_WIRE_COMMIT = 26,      /* bytes: how many of the operations behind it belong to it */
     PST_WIRE_FLUSH = 27,       /* until all of the shard is durable */
-    PST_WIRE_CODE_MAX = 27,
+    PST_WIRE_COPY = 28,        /* attrs: struct pst_wire_copy and what the value has; the value as of a put */
+    PST_WIRE_COPY_SEND = 29,   /* the key's value is sent to who joins its slot */
+    PST_WIRE_COPY_CLEAR = 30,  /* from key on; attrs: struct pst_wire_cleared. Data as of SWEEP */
+    PST_WIRE_CODE_MAX = 30,
     PST_WIRE_WATCH_OPEN = 32,  /* of the prefix in key; result.generation is its handle */
     PST_WIRE_WATCH_NEXT = 33,  /* if_generation: handle; offset: ms to wait; bytes: room. Data: changes */
     PST_WIRE_WATCH_CLOSE = 34, /* if_generation: handle */
@@ -118,6 +121,28 @@ struct pst_wire_op {
     uint64_t if_generation;
     const void *value; /* put without VALUE_IN_BULK: bytes of it */
 };
+
+enum pst_wire_copied { PST_WIRE_COPIED_PUT, PST_WIRE_COPIED_DELETE };
+
+/* What the primary of a slot tells its copies: a value of its, or that values up to a generation are gone. */
+struct pst_wire_copy {
+    uint64_t slot_epoch;
+    uint64_t generation;
+    uint64_t expires_ms; /* of the real-time clock; 0: never */
+    uint32_t crc;
+    uint8_t what;
+    uint8_t checksum; /* crc is the value's */
+    uint8_t spare[2];
+};
+_Static_assert(sizeof(struct pst_wire_copy) == 32, "wire copy");
+
+/* A slot of which a copy is to have nothing. */
+struct pst_wire_cleared {
+    uint64_t slot_epoch;
+    uint16_t slot;
+    uint8_t spare[6];
+};
+_Static_assert(sizeof(struct pst_wire_cleared) == 16, "wire cleared");
 
 enum pst_wire_result_flag {
     PST_WIRE_SIZE = 1,    /* u64 value_bytes follows; else it is `bytes` */
@@ -198,6 +223,8 @@ struct pst_wire_slot {
     uint16_t location_bytes;
 };
 _Static_assert(sizeof(struct pst_wire_slot) == 24, "wire slot");
+/* Whether operations of the code bring a value. */
+bool pst_wire_writes(uint8_t code);
 bool pst_wire_code_known(uint8_t code);
 
 /* True for operations that may be answered late, and so travel alone. */

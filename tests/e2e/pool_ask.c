@@ -116,6 +116,36 @@ static void ask_view(char **args)
     printf("],\"result\":0}\n");
 }
 
+/* slots: how many are in which state, and have how many copies */
+static void ask_slots(char **args)
+{
+    uint32_t states[3] = {0}, copies[PST_VIEW_COPIES_MAX + 1] = {0}, lost = 0;
+
+    (void)args;
+    for (uint32_t i = 0; i < PST_SLOTS; i++) {
+        states[view->slots[i].state]++;
+        copies[view->slots[i].copy_count]++;
+        lost += view->slots[i].lost;
+    }
+    printf("{\"empty\":%u,\"served\":%u,\"incomplete\":%u,\"lost\":%u,\"copies\":[%u,%u,%u,%u,%u],\"result\":"
+           "0}\n",
+           states[PST_VIEW_EMPTY], states[PST_VIEW_SERVED], states[PST_VIEW_INCOMPLETE], lost, copies[0],
+           copies[1], copies[2], copies[3], copies[4]);
+}
+
+/* slot KEY: the members that have it, its primary first */
+static void ask_slot(char **args)
+{
+    const struct pst_view_slot *slot =
+        &view->slots[pst_view_slot_of(view, (struct pst_bytes){args[0], strlen(args[0])})];
+
+    printf("{\"epoch\":%" PRIu64 ",\"state\":%u,\"lost\":%d,\"copies\":[", slot->epoch, slot->state,
+           slot->lost);
+    for (uint32_t i = 0; i < slot->copy_count; i++)
+        printf("%s%u", i ? "," : "", slot->copies[i]);
+    printf("],\"result\":0}\n");
+}
+
 static void print_routes(const struct penstock_op *op)
 {
     const uint8_t *at = answer, *end = at + op->value_bytes;
@@ -275,9 +305,9 @@ static const struct {
     const char *name;
     void (*run)(char **args);
 } questions[] = {
-    {"view", ask_view},   {"locate", ask_locate}, {"place", ask_place},
-    {"beat", ask_beat},   {"report", ask_report}, {"revoke", ask_revoke},
-    {"match", ask_match}, {"hits", ask_hits},     {"raw", ask_raw},
+    {"view", ask_view},   {"slots", ask_slots}, {"slot", ask_slot},     {"locate", ask_locate},
+    {"place", ask_place}, {"beat", ask_beat},   {"report", ask_report}, {"revoke", ask_revoke},
+    {"match", ask_match}, {"hits", ask_hits},   {"raw", ask_raw},
 };
 
 int main(int argc, char **argv)

@@ -173,8 +173,8 @@ static const char *const keys[KEYS] = {"", "a", "ab", "b", "c", "c1", "c2", "d"}
 static uint8_t *put_some_op(struct fuzz *in, uint8_t *at)
 {
     static const uint8_t zeros[PST_WIRE_INLINE_BYTES_MAX];
-    static const uint8_t codes[] = {1,  1,  1,  2,  2,  3,  4,  5,  6,  7,  16, 17, 18, 19,
-                                    20, 21, 22, 22, 23, 23, 24, 25, 26, 26, 32, 33, 34};
+    static const uint8_t codes[] = {1,  1,  1,  2,  2,  3,  4,  5,  6,  7,  16, 17, 18, 19, 20,
+                                    21, 22, 22, 23, 23, 24, 25, 26, 26, 28, 29, 30, 32, 33, 34};
     const char *key = keys[fuzz_below(in, KEYS)], *end = keys[fuzz_below(in, KEYS)];
     struct pst_wire_op op = {.code = codes[fuzz_below(in, pst_count_of(codes))],
                              .flags = (uint8_t)fuzz_number(in, 1),
@@ -187,7 +187,7 @@ static uint8_t *put_some_op(struct fuzz *in, uint8_t *at)
     op.if_generation = fuzz_number(in, 1);
     op.offset = fuzz_number(in, op.flags & 1 ? 1 : 8);
     op.crc = (uint32_t)fuzz_number(in, 1);
-    if ((op.code == PST_WIRE_PUT || op.code == PST_WIRE_SLOT_WRITE) && !(op.flags & PST_WIRE_VALUE_IN_BULK)) {
+    if (pst_wire_writes(op.code) && !(op.flags & PST_WIRE_VALUE_IN_BULK)) {
         op.bytes = pst_min(op.bytes, sizeof(zeros));
         op.value = zeros;
     }

@@ -46,7 +46,8 @@ static int may_serve(void *ctx, struct pst_bytes key)
 
 static void rig_open(struct rig *rig, bool role)
 {
-    static const struct pst_node_role echoes = {(void *)&echo, echo, may_serve};
+    static const struct pst_node_role echoes = {
+        .ctx = (void *)&echo, .carry_out = echo, .may_serve = may_serve};
     struct pst_channel_options options = {.connect_ms = TIMEOUT_MS, .timeout_ms = TIMEOUT_MS};
     struct pst_node_settings settings = {0};
     char fault[PST_FAULT_BYTES], path[96];

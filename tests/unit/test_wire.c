@@ -10,7 +10,8 @@ static const uint8_t codes[] = {
     PST_WIRE_UNPIN,       PST_WIRE_LIST,       PST_WIRE_SWEEP,      PST_WIRE_STAT,       PST_WIRE_PING,
     PST_WIRE_VIEW,        PST_WIRE_RELEASE,    PST_WIRE_CHECK,      PST_WIRE_RESERVE,    PST_WIRE_SLOT_WRITE,
     PST_WIRE_SLOT_COMMIT, PST_WIRE_SLOT_ABORT, PST_WIRE_COMMIT,     PST_WIRE_WATCH_OPEN, PST_WIRE_WATCH_NEXT,
-    PST_WIRE_WATCH_CLOSE, PST_WIRE_FLUSH,      PST_WIRE_ROLE_FIRST, PST_WIRE_ROLE_LAST,
+    PST_WIRE_WATCH_CLOSE, PST_WIRE_FLUSH,      PST_WIRE_ROLE_FIRST, PST_WIRE_ROLE_LAST,  PST_WIRE_COPY,
+    PST_WIRE_COPY_SEND,   PST_WIRE_COPY_CLEAR,
 };
 
 static const uint8_t result_flags_all = PST_WIRE_SIZE | PST_WIRE_CRC | PST_WIRE_ATTRS | PST_WIRE_IN_BULK;
@@ -48,7 +49,7 @@ static void assert_bytes_equal(struct pst_bytes a, struct pst_bytes b)
 
 static bool value_inline(const struct pst_wire_op *op)
 {
-    return (op->code == PST_WIRE_PUT || op->code == PST_WIRE_SLOT_WRITE) &&
+    return (op->code == PST_WIRE_PUT || op->code == PST_WIRE_SLOT_WRITE || op->code == PST_WIRE_COPY) &&
            !(op->flags & PST_WIRE_VALUE_IN_BULK);
 }
 

@@ -1,0 +1,46 @@
+/*
+ * replica.h: what other nodes have to have before it shows. A shard's thread prepares a change and hands it
+ * over; whoever sends it (master/) says when the copies hold it, and is told when it shows, or never will.
+ * The memory is the shard's, and stays as it is in between.
+ */
+#ifndef PST_REPLICA_H
+#define PST_REPLICA_H
+
+#include "base/base.h"
+#include "base/list.h"
+
+#include <sys/uio.h>
+
+enum pst_replica_what {
+    PST_REPLICA_PUT,
+    PST_REPLICA_DELETE,
+    PST_REPLICA_SEND, /* a value that shows already; to who joins alone */
+};
+
+struct pst_replica_write {
+    struct pst_bytes key, attrs;
+    struct iovec *pieces; /* of the value */
+    int piece_count;
+    uint64_t value_bytes;
+    uint64_t generation;
+    uint64_t expires_ms; /* of the real-time clock; 0: never */
+    uint32_t crc;
+    uint16_t depth;
+    uint8_t what;
+    bool checksum; /* crc is the value's */
+};
+
+struct pst_replica {
+    struct pst_list link, queue; /* the sender's, as the next six */
+    uint64_t number;
+    uint32_t sends;
+    int refusal;
+    bool lost, waits, again;
+    struct pst_replica_write *writes;
+    uint32_t write_count;
+    /* Once, on any thread. @result: 0 the copies hold it; -errno none of them took it; else it is not known.
+     */
+    void (*done)(struct pst_replica *replica, int result);
+};
+
+#endif

@@ -1,0 +1,135 @@
+/* copies_priv.h: what copies.c and copies_join.c share. All of it is the thread's, but for what `lock`
+ * covers.
+ */
+#ifndef PST_COPIES_PRIV_H
+#define PST_COPIES_PRIV_H
+
+#include "master/copies.h"
+
+#include "base/clock.h"
+
+#include <penstock/penstock.h>
+
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/eventfd.h>
+
+enum {
+    PEERS_MAX = 64,
+    JOIN_SLOTS_MAX = PST_POOL_WANT_COUNT_MAX,
+    JOIN_SENDS_MAX = 32,
+    LIST_BYTES = 60 << 10,
+    ATTRS_MAX = 256,
+};
+
+/* A node that holds copies, or is this one. */
+struct peer {
+    uint16_t member;
+    uint64_t epoch; /* of its membership; 0: none */
+    struct pst_channel *channel;
+    struct pst_op_list done;
+    uint32_t underway;
+    bool failed; /* it goes when nothing is underway any more */
+};
+
+enum phase { JOIN_NONE, JOIN_FILLS, JOIN_ASKED };
+
+struct slot {
+    uint64_t seen_epoch;    /* of the view that the rest is about */
+    uint64_t dropped_epoch; /* the copy is to be dropped under this one; nothing is sent until it is */
+    uint64_t join_epoch;    /* of the membership of who joins */
+    uint64_t since_ns;
+    uint16_t dropped, joining;
+    uint8_t phase;
+};
+
+/* One operation underway. */
+struct send {
+    struct penstock_op op;
+    struct peer *peer;
+    void (*ended)(struct pst_copies *c, struct send *send);
+    struct pst_replica *replica; /* NULL: part of a join */
+    uint32_t slot;
+    uint64_t slot_epoch;
+    void *flat; /* a value of more pieces than an operation takes */
+    struct pst_wire_copy head;
+    uint8_t attrs[ATTRS_MAX];
+};
+
+enum step { STEP_IDLE, STEP_CLEAR, STEP_DRAIN, STEP_LIST, STEP_SEND };
+
+/* Slots that one member is filled with, all together. */
+struct join {
+    enum step step;
+    struct peer *peer;
+    uint16_t member;
+    uint64_t epoch;
+    uint32_t slot_count;
+    struct pst_wire_cleared slots[JOIN_SLOTS_MAX];
+    uint32_t shard;     /* at which it is */
+    uint64_t mark;      /* what was begun before does not go to it */
+    uint64_t pace_ns;   /* not to send before */
+    uint32_t sends;     /* of keys, underway */
+    bool waits, failed; /* for the answer to its one request; the rest is not done */
+    bool shard_ended;   /* the list has */
+    uint8_t resume[PST_WIRE_KEY_BYTES_MAX];
+    size_t resume_bytes;
+    uint8_t data[LIST_BYTES];
+    size_t data_bytes, data_at;
+};
+
+struct pst_copies {
+    pthread_mutex_t lock;
+    struct pst_list inbox;    /* lock: replicas by `queue` */
+    struct pst_list underway; /* lock: all that have not ended, by `link`, in their order */
+    uint64_t number;          /* lock: of the last one */
+    struct pst_view *next;    /* lock: a view that came */
+    uint16_t next_member;
+    uint64_t next_epoch;
+    struct pst_pool_want wants[PST_POOL_WANT_COUNT_MAX]; /* lock */
+    uint32_t want_count;
+    struct pst_pool_copy changes[PST_POOL_COPIES_MAX]; /* lock */
+    uint32_t change_count;
+    bool stopping; /* lock */
+
+    struct pst_view *known; /* the member's: the last one */
+    uint16_t known_member;
+    uint64_t known_epoch;
+
+    struct pst_view *view; /* NULL: none */
+    uint16_t member;
+    uint64_t epoch;
+    struct pst_list waiting; /* for another view */
+    struct peer peers[PEERS_MAX];
+    struct peer self;
+    struct slot slots[PST_SLOTS];
+    struct join join;
+    uint64_t changes_ns; /* when to ask again for what was not done */
+    struct pst_copies_settings settings;
+    struct pst_channel_options node;
+    struct pst_gate *gate;
+    int wake_fd, changed_fd;
+    pthread_t thread;
+    bool running, quit;
+};
+
+/* This node is primary of the slot, by the view. */
+bool copies_primary(const struct pst_copies *c, uint32_t slot);
+/* Its channel is there. */
+struct peer *copies_peer(struct pst_copies *c, uint16_t member, uint64_t epoch);
+struct send *copies_send_new(struct peer *peer);
+void copies_submit(struct send *send, int shard);
+/* The slot's copy is to be dropped. */
+void copies_drop(struct pst_copies *c, uint32_t slot, uint16_t member);
+
+/* ---- copies_join.c ---- */
+
+void join_take_wants(struct pst_copies *c, const struct pst_pool_want *wants, uint32_t count);
+void join_step(struct pst_copies *c, uint64_t now_ns);
+/* Another view: what of it is joined, what is void. */
+void join_follow_view(struct pst_copies *c, uint32_t slot, bool changed);
+/* A write did not get to who joins. */
+void join_fail(struct pst_copies *c, uint32_t slot);
+
+#endif

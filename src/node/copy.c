@@ -1,0 +1,151 @@
+/*
+ * copy.c: what the primary of a slot has this node do, which holds a copy: values under the generations that
+ * they have there. The primary has one write of a key underway at a time, so they come in its order; what
+ * comes twice, or from a primary of before, changes nothing.
+ */
+#include "node/node_priv.h"
+
+/* Reads what is in front of the value's attributes. Return: 0, or the operation's result. */
+static int read_copy(const struct pst_worker *w, uint32_t index, struct pst_wire_copy *copy)
+{
+    const struct pst_wire_op *op = &w->ops[index];
+    const struct pst_node_role *role = &w->node->role;
+
+    if (!role->may_copy)
+        return -EOPNOTSUPP;
+    if (op->attrs.len < sizeof(*copy))
+        return -EPROTO;
+    memcpy(copy, op->attrs.data, sizeof(*copy));
+    if (copy->what > PST_WIRE_COPIED_DELETE || copy->generation == 0 ||
+        copy->generation >= PST_GENERATION_MAX || op->key.len == 0)
+        return -EPROTO;
+    if (pst_node_route(w->node, op->key) != w->number)
+        return -ESTALE;
+    return role->may_copy(role->ctx, role->slot_of(role->ctx, op->key), copy->slot_epoch);
+}
+
+static struct pst_put put_of(const struct pst_worker *w, uint32_t index, const struct pst_wire_copy *copy)
+{
+    const struct pst_wire_op *op = &w->ops[index];
+    uint64_t now_ms = pst_shard_wall_ms(w->shard);
+
+    return (struct pst_put){
+        .lookup = w->lookups[index],
+        .attrs = {(const uint8_t *)op->attrs.data + sizeof(*copy), op->attrs.len - sizeof(*copy)},
+        .value_bytes = op->bytes,
+        .value_crc = copy->crc,
+        .ttl_ms = copy->expires_ms > now_ms ? copy->expires_ms - now_ms : copy->expires_ms > 0,
+        .generation = copy->generation,
+        .depth = op->depth,
+        .flags = (copy->checksum ? PST_PUT_CHECKSUM : 0) | (copy->expires_ms ? 0 : PST_PUT_FETCHED),
+    };
+}
+
+void pst_apply_copy(struct pst_request *q, uint32_t index)
+{
+    struct pst_worker *w = q->worker;
+    const struct pst_wire_op *op = &w->ops[index];
+    bool bulk = op->flags & PST_WIRE_VALUE_IN_BULK;
+    struct pst_reservation reservation = {0};
+    struct pst_answer answer = {0};
+    struct pst_wire_copy copy = {0};
+    struct pst_wire_result result;
+    struct pst_put put = {.value_bytes = op->bytes};
+    int r = read_copy(w, index, &copy);
+
+    if (r == 0 && copy.what == PST_WIRE_COPIED_DELETE) {
+        r = pst_shard_delete_copy(w->shard, &w->lookups[index], copy.generation);
+        r = r == PST_MISS ? 0 : r;
+    } else if (r == 0) {
+        put = put_of(w, index, &copy);
+        r = bulk ? pst_shard_reserve(w->shard, &put, w->now_ns, &reservation, &answer)
+                 : pst_shard_put(w->shard, &put, op->value, w->now_ns, &answer);
+    }
+    if (bulk)
+        pst_begin_write(q, &put, &reservation, index, !reservation.record);
+    if (bulk && reservation.record)
+        q->writes[q->write_count - 1].slot_epoch = copy.slot_epoch;
+    if (r == PST_BUSY)
+        pst_workers_relieve(w);
+    result = pst_reply_result(r == PST_EXISTS ? 0 : r, &answer);
+    pst_reply_add(q, &result);
+}
+
+int pst_copy_landed(struct pst_request *q, struct pst_write *write, struct pst_answer *answer)
+{
+    struct pst_worker *w = q->worker;
+    const struct pst_node_role *role = &w->node->role;
+    int r = role->may_copy(role->ctx, role->slot_of(role->ctx, write->put.lookup.key), write->slot_epoch);
+
+    if (r != 0) {
+        pst_shard_abort(w->shard, &write->reservation);
+        return r;
+    }
+    r = pst_shard_commit(w->shard, &write->put, &write->reservation, w->now_ns, answer);
+    return r == PST_EXISTS ? 0 : r;
+}
+
+/* ---- what goes ---- */
+
+struct cleared {
+    const struct pst_node *node;
+    struct pst_bytes slots; /* struct pst_wire_cleared, in any number */
+};
+
+/* Whether the key's slot is among those that are cleared. */
+static bool is_cleared(void *ctx, struct pst_bytes key)
+{
+    const struct cleared *cleared = ctx;
+    const struct pst_node_role *role = &cleared->node->role;
+    uint32_t slot = role->slot_of(role->ctx, key);
+
+    for (size_t at = 0; at < cleared->slots.len; at += sizeof(struct pst_wire_cleared)) {
+        struct pst_wire_cleared one;
+
+        memcpy(&one, (const uint8_t *)cleared->slots.data + at, sizeof(one));
+        if (one.slot == slot)
+            return true;
+    }
+    return false;
+}
+
+static int may_clear(const struct pst_node *node, struct pst_bytes slots)
+{
+    const struct pst_node_role *role = &node->role;
+    int r = role->may_copy ? 0 : -EOPNOTSUPP;
+
+    if (slots.len % sizeof(struct pst_wire_cleared) != 0)
+        return -EPROTO;
+    for (size_t at = 0; at < slots.len && r == 0; at += sizeof(struct pst_wire_cleared)) {
+        struct pst_wire_cleared one;
+
+        memcpy(&one, (const uint8_t *)slots.data + at, sizeof(one));
+        r = one.slot < PST_SLOTS ? role->may_copy(role->ctx, one.slot, one.slot_epoch) : -EPROTO;
+    }
+    return r;
+}
+
+void pst_apply_copy_clear(struct pst_request *q, uint32_t index)
+{
+    struct pst_worker *w = q->worker;
+    const struct pst_wire_op *op = &w->ops[index];
+    struct cleared cleared = {w->node, op->attrs};
+    struct pst_range range = {
+        .start = op->key, .after = op->flags & PST_WIRE_AFTER, .wanted = is_cleared, .ctx = &cleared};
+    struct pst_wire_result result = {.data = w->scratch};
+    int r = may_clear(w->node, op->attrs);
+
+    if (r == 0 && (pst_reply_room(q, index) < PST_SWEEP_BYTES_MAX || op->bytes < PST_SWEEP_BYTES_MAX))
+        r = PST_BUSY;
+    if (r == 0)
+        result.bytes = (uint32_t)pst_shard_sweep(w->shard, &range, false, w->now_ns, w->scratch);
+    result.result = (int16_t)(r == 0 && result.bytes == 0 ? PST_BUSY : r);
+    pst_reply_add(q, &result);
+}
+
+bool pst_sweeps(void *ctx, struct pst_bytes key)
+{
+    const struct pst_node *node = ctx;
+
+    return pst_node_may_serve(node, key) == 0 && !pst_node_copied(node, key);
+}

@@ -1,0 +1,180 @@
+"""Values that have a home, and copies on other nodes: what was acknowledged outlives the node that did."""
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+from typing import Any, Iterator
+
+import support
+from support import penstock, wait_until
+from test_master import Master, member
+
+CLIENT = pathlib.Path(__file__).resolve().parents[2] / "bench" / "kill_nodes_client.py"
+INCOMPLETE, LOST = b"not all of the pool has reported", b"lost: the node that had it is gone"
+
+
+class Pool:
+    """A master and three nodes, each on a host of its own."""
+
+    def __init__(self, folder: pathlib.Path, copies: int, *more: str) -> None:
+        self.master = Master(folder, f"--place==home:{copies}", "--nodes-min=3", "--lease-ms=500", *more)
+        self.copies = copies
+        self.url = f"pool://{self.master.address}"
+        self.nodes = [self.node(i) for i in range(3)]
+        self.settled(3)
+
+    def node(self, number: int) -> support.Node:
+        return member(self.master, f"--host=h{number}", "--replica-ms=1000")
+
+    def has_copies(self, nodes: int) -> bool:
+        """So many nodes are known, and all slots have all copies that these can hold."""
+        said = self.master.ask("slots")
+        return (len(self.master.members()) == nodes and said["copies"][min(self.copies, nodes)] == 4096
+                and said["served"] == 4096)
+
+    def settled(self, nodes: int) -> None:
+        wait_until("all slots have their copies", lambda: self.has_copies(nodes))
+
+    def kill(self, at: int, nodes: int = 3) -> None:
+        """Kills one that is not the only holder of anything: a slow machine may have made it one for a moment."""
+        def stopped_at_a_good_moment() -> bool:
+            self.settled(nodes)
+            os.kill(self.nodes[at].pid, signal.SIGSTOP)
+            good = self.has_copies(nodes)
+            if not good:
+                os.kill(self.nodes[at].pid, signal.SIGCONT)
+            return good
+
+        wait_until("there are copies of all that it has", stopped_at_a_good_moment)
+        self.nodes[at].kill()
+
+    def holders(self, key: str) -> list[int]:
+        """Nodes by their places in `nodes`, the primary first."""
+        addresses = {m["member"]: m["address"] for m in self.master.members()}
+        ports = [node.ports()[0] for node in self.nodes]
+        return [ports.index(int(addresses[m].rpartition(":")[2])) for m in self.master.ask("slot", key)["copies"]]
+
+    def put(self, key: str, value: bytes) -> None:
+        said = penstock("--url", self.url, "put", key, stdin=value)
+        assert said.returncode == 0, said.stderr
+
+    def get(self, key: str) -> bytes:
+        said = penstock("--url", self.url, "get", key)
+        assert said.returncode == 0, said.stderr
+        return said.stdout
+
+    @contextlib.contextmanager
+    def load(self) -> Iterator[dict[str, Any]]:
+        """Clients that write, delete and read until the end, and check what they are told."""
+        told: dict[str, Any] = {}
+        env = support.clean_environment(PYTHONPATH=str(support.BUILD / "python"))
+        with subprocess.Popen([sys.executable, "-B", CLIENT, self.url, "60", "7", "none"], stdin=subprocess.PIPE,
+                              stdout=subprocess.PIPE, env=env, text=True) as client:
+            assert client.stdout and client.stdout.readline() == "acting\n"
+            try:
+                yield told
+            finally:
+                said = client.communicate(timeout=60)[0]
+            assert client.returncode == 0, said
+            told.update(json.loads(said.splitlines()[-1]))
+
+    def close(self) -> None:
+        for node in self.nodes:
+            node.kill()
+        self.master.node.kill()
+
+
+@contextlib.contextmanager
+def pool(folder: pathlib.Path, copies: int, *more: str) -> Iterator[Pool]:
+    p = Pool(folder, copies, *more)
+    try:
+        yield p
+    finally:
+        p.close()
+
+
+def keys_of(node: support.Node) -> set[str]:
+    return set(penstock("--url", node.tcp, "ls").stdout.decode().split())
+
+
+def test_killed_nodes_lose_nothing(tmp_path: pathlib.Path) -> None:
+    """The one that a key is asked of, and then the one that has its copy, while others write."""
+    with pool(tmp_path, 2) as p, p.load() as told:
+        p.put("key", b"before")
+        for which in (0, 1):
+            at = p.holders("key")[which]
+            p.kill(at)
+            p.put("key", b"%d" % which)
+            p.settled(2)
+            p.nodes[at] = p.node(at)
+            p.settled(3)
+            assert p.get("key") == b"%d" % which
+    for what in ("puts", "hits", "deletes", "checked"):
+        assert told[what] > 0, told
+
+
+def test_a_stopped_node_is_fenced(tmp_path: pathlib.Path) -> None:
+    """One that wakes up neither shows what it had, nor takes writes, before it has caught up."""
+    with pool(tmp_path, 2) as p:
+        p.put("key", b"before")
+        at = p.holders("key")[0]
+        node = p.nodes[at]
+        os.kill(node.process.pid, signal.SIGSTOP)
+        p.put("key", b"after")
+        os.kill(node.process.pid, signal.SIGCONT)
+        assert penstock("--url", node.tcp, "get", "key").stdout != b"before"
+        assert p.get("key") == b"after"
+        p.settled(3)
+
+
+def test_copies_are_where_they_should_be(tmp_path: pathlib.Path) -> None:
+    """Every write gets to the copies, whatever its form, and a node that joins has only what is there."""
+    with pool(tmp_path, 2) as p:
+        for i in range(30):
+            p.put(f"k{i}", b"x" * (1 << i % 20))
+        for i in range(0, 30, 3):
+            assert penstock("--url", p.url, "rm", f"k{i}").returncode == 0
+        left = {f"k{i}" for i in range(30) if i % 3}
+        for key in sorted(left)[:4]:
+            here = {i for i, node in enumerate(p.nodes) if key in keys_of(node)}
+            assert here == set(p.holders(key)), key
+        assert sum(len(keys_of(node)) for node in p.nodes) == 2 * len(left)
+        p.kill(0)
+        p.settled(2)
+        assert keys_of(p.nodes[1]) == keys_of(p.nodes[2]) == left
+        for i in range(1, 30, 3):
+            assert penstock("--url", p.url, "rm", f"k{i}").returncode == 0
+        p.nodes[0] = p.node(0)
+        p.settled(3)
+        for i in range(2, 30, 3):
+            assert p.get(f"k{i}") == b"x" * (1 << i % 20)
+
+
+def test_without_copies_values_are_lost_and_said_to_be(tmp_path: pathlib.Path) -> None:
+    with pool(tmp_path, 1, "--incomplete-ms=1500") as p:
+        p.put("key", b"value")
+        at = p.holders("key")[0]
+        p.nodes[at].kill()
+
+        def said() -> bytes:
+            return penstock("--url", p.url, "--timeout=300", "get", "key").stderr.lower()
+
+        wait_until("it is not known whether it comes back", lambda: INCOMPLETE in said())
+        p.nodes[at] = p.node(at)
+        wait_until("it is lost", lambda: LOST in said())
+
+
+def test_three_copies_survive_two_nodes(tmp_path: pathlib.Path) -> None:
+    with pool(tmp_path, 3) as p:
+        p.put("key", b"one")
+        p.kill(p.holders("key")[0])
+        p.settled(2)
+        p.put("key", b"two")
+        p.kill(p.holders("key")[0], 2)
+        p.settled(1)
+        assert p.get("key") == b"two"
