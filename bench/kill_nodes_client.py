@@ -3,7 +3,8 @@
 Each of four threads has keys of its own and knows what may be there: the last value that was acknowledged, and those
 that were sent behind it with an end that nobody knows. Whatever is read must be one of these. Values
 say their key and number, and are as small as a record or larger than a message.
-Ends early at an end of its standard input. Prints its figures as one JSON line; exit status 1 when something was violated.
+Ends early at an end of its standard input. Prints its figures as one JSON line; exit status 1 when something was
+violated.
 """
 
 import collections

@@ -92,6 +92,11 @@ def test_kill_masters_finds_what_is_planted(fault: str) -> None:
     assert code == 1 and not told["ok"] and told["violations"] >= 1, told
 
 
+def test_kill_nodes_finds_what_is_planted() -> None:
+    code, told = soak("--only", "kill_nodes", "--for-s", "2", "--plant", "lost")
+    assert code == 1 and not told["ok"] and told["violations"] >= 1 and told["kills"] > 0, told
+
+
 def test_fail_nth_holds() -> None:
     code, told = soak("--only", "fail_nth", "--for-s", "8")
     assert code == 0 and told["ok"] and told["violations"] == 0, told

@@ -1,0 +1,101 @@
+"""The soak kill_nodes: one of three nodes of a pool is killed, again and again, while clients write and read."""
+
+import json
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from procs import BenchError, Process, Stage, run_json
+from soaks import END_S_MAX, Findings, Order, Soak, await_client
+
+CLIENT = Path(__file__).parent / "kill_nodes_client.py"
+KILLS_MAX, NODES, COPIES, SLOTS = 300, 3, 2, 4096
+REPAIR_S_MAX = 30.0
+TIMES = ("--heartbeat-ms=100", "--lease-ms=500", "--lease-margin-ms=100", "--reaper-ms=100", "--member-ttl-ms=1000")
+
+
+class Pool:
+    """A master and nodes on hosts of their own, as far as the pool knows."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage, self._program = stage, stage.program("pool_ask")
+        master = stage.start([stage.program("penstockd"), "--role=master", "--listen=127.0.0.1:0", "--shards=2",
+                              f"--view={stage.folder / 'view'}", f"--place==home:{COPIES}", f"--nodes-min={NODES}", *TIMES])
+        self.address = "127.0.0.1:" + master.wait_text(r"listening on 127\.0\.0\.1:(\d+)")[1]
+        self.nodes = [self.start(i) for i in range(NODES)]
+        self.await_copies()
+
+    def start(self, number: int) -> Process:
+        """A node with nothing in it."""
+        node = self._stage.start([self._stage.program("penstockd"), "--listen=127.0.0.1:0", "--dram=64M", "--shards=2",
+                                  f"--master={self.address}", f"--host=h{number}", "--replica-ms=1000"])
+        node.wait_text("joined as member")
+        return node
+
+    def await_copies(self) -> None:
+        """Wait until all is as it should be; raises BenchError when that takes too long."""
+        deadline = time.monotonic() + REPAIR_S_MAX
+        while not self.has_copies():
+            if time.monotonic() > deadline:
+                raise BenchError(f"not repaired within {REPAIR_S_MAX:.0f} s: {json.dumps(self._ask('slots'))}")
+            time.sleep(0.02)
+
+    def has_copies(self) -> bool:
+        """Whether the pool has these nodes, and every slot all of its copies."""
+        alive = sorted(node.wait_text(r"listening on (127\.0\.0\.1:\d+)")[1] for node in self.nodes)
+        said = self._ask("slots")
+        members = sorted(member["address"] for member in self._ask("view")["members"])
+        return members == alive and said["copies"][COPIES] == SLOTS and said["served"] == SLOTS
+
+    def _ask(self, question: str) -> dict[str, Any]:
+        """What the master answers."""
+        return run_json([self._program, self.address, "--", question])
+
+    def kill(self, number: int) -> None:
+        """End a node in the middle of whatever it does, when it is not the only one that has a slot.
+
+        It is stopped first: a node that was slow for a moment, and is to be filled anew, would make it one.
+        """
+        node = self.nodes[number].popen
+        while True:
+            self.await_copies()
+            node.send_signal(signal.SIGSTOP)
+            if self.has_copies():
+                break
+            node.send_signal(signal.SIGCONT)
+        node.kill()
+        node.wait()
+
+
+def kill_nodes(stage: Stage, order: Order) -> Findings:
+    """What was acknowledged is there, and nothing else is, as long as one node is gone at a time."""
+    findings = Findings()
+    pool = Pool(stage)
+    dice = random.Random(order.seed)
+    environment = {"PYTHONPATH": str(stage.build / "python")}
+    client = stage.start([sys.executable, "-B", str(CLIENT), f"pool://{pool.address}", "86400", str(order.seed),
+                          order.plant or "none"], environment, hold_stdin=True)
+    client.wait_text("acting")
+    end = time.monotonic() + order.for_s
+    kills = 0
+    while kills < KILLS_MAX and time.monotonic() < end and client.popen.poll() is None:
+        number = dice.randrange(NODES)
+        pool.kill(number)
+        kills += 1
+        time.sleep(dice.uniform(0, 0.6))  # the next one may be back before the pool has seen it go, or long after
+        pool.nodes[number] = pool.start(number)
+    if client.popen.stdin:
+        client.popen.stdin.close()
+        client.popen.stdin = None
+    await_client(client, findings, time.monotonic() + END_S_MAX)
+    findings.add({"kills": kills})
+    return findings
+
+
+SOAKS = (
+    Soak("kill_nodes", f"one of {NODES} nodes killed {KILLS_MAX} times under load, {COPIES} copies of each value; "
+         "nothing acknowledged is lost, nothing comes back", ("lost",), kill_nodes),
+)
