@@ -130,7 +130,7 @@ static void part_place(struct part *part, const struct entry *entry)
         part->count++;
         return;
     }
-    pst_assert(!"a part with room");
+    pst_assert(false); /* the part has room */
 }
 
 static uint32_t part_counting(const struct pst_keys *keys, const struct part *part)

@@ -133,6 +133,12 @@ static int set_nonblocking(int fd)
     return fcntl(fd, F_SETFL, O_NONBLOCK);
 }
 
+/* What an operation says whose node had no time for it until its deadline. */
+static bool may_fail(int result)
+{
+    return result == -ETIMEDOUT || result == -ECONNRESET || result == -EHOSTUNREACH;
+}
+
 /* Return: 0 when all that happens to the child is documented. */
 static int live(const char *url, int began_fd, int end_fd)
 {
@@ -151,12 +157,12 @@ static int live(const char *url, int began_fd, int end_fd)
 
         fill(value, bytes, round);
         r = penstock_put(store, "child", 5, value, bytes);
-        if (r < 0 && r != -ETIMEDOUT && r != -ECONNRESET)
+        if (r < 0 && !may_fail(r))
             return 2;
         if (write(began_fd, "", 1) != 1 || r != PENSTOCK_OK)
             continue;
         r = penstock_get(store, "child", 5, back, LARGE, &value_bytes);
-        if (r != PENSTOCK_OK && r != -ETIMEDOUT && r != -ECONNRESET)
+        if (r != PENSTOCK_OK && !may_fail(r))
             return 3;
         if (r == PENSTOCK_OK && (value_bytes != bytes || !filled(back, bytes, round)))
             return 4;

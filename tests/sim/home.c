@@ -448,6 +448,6 @@ void home_take(struct sim *s, int number, struct message *m)
         ask_read(s, number, m);
         break;
     default:
-        pst_assert(!"a message for a node");
+        pst_assert(false); /* a message for a node */
     }
 }
