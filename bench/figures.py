@@ -7,6 +7,7 @@ from typing import Any
 from arrays import against_files, against_wheel
 from ours import GIB, Node, bytes_per_key, idle_share, lookups_per_s, mixed_fill_bytes, ssd_bytes_per_key
 from peers import MIB, Cache, Mooncake, cache_bytes_per_key, memory, perftest_bytes_per_s
+from pools import beside_direct, beside_mooncake
 from procs import Stage
 from pycalls import OVERHEAD_US_MAX, batches, overhead
 from pydata import ARRAY_BYTES, STATE_BYTES, against
@@ -186,6 +187,7 @@ GET64_P50_LOCAL = small("get", "local", 1, 1, "p50_us")
 REDIS_TCP, REDIS_UNIX = "redis, TCP", "redis, unix socket"
 PERFTEST, COPY, WALK = "ucx_perftest am, TCP", "cold memcpy, one thread", "a walk, private memory"
 MOONCAKE = "Mooncake, TCP"
+DIRECT = "the pool's one node, asked directly"
 
 FILES, WHEEL = "TensorStore's file driver, tmpfs", "TensorStore's wheel, --tsgrpc"
 TS_WRITE_1M = against_files("write", MIB, "bytes_per_s")
@@ -209,6 +211,11 @@ FIGURES = (
     Figure("batch128x2m_get_tcp", 1.8, "B/s", "mooncake", MOONCAKE, BATCH_GET_2M),
     Figure("batch128x64k_put_tcp", 2.0, "B/s", "mooncake", MOONCAKE, BATCH_PUT_64K),
     Figure("batch128x64k_get_tcp", 2.0, "B/s", "mooncake", MOONCAKE, BATCH_GET_64K),
+    Figure("pool_batch128x2m_put", 0.9, "B/s", "", DIRECT, beside_direct("put", M2, 512)),
+    Figure("pool_batch128x2m_get", 0.9, "B/s", "", DIRECT, beside_direct("get", M2, 512)),
+    Figure("pool_mooncake_put", 1.7, "B/s", "mooncake", MOONCAKE, beside_mooncake("put", M2, 512, "bytes_per_s")),
+    Figure("pool_mooncake_get", 1.7, "B/s", "mooncake", MOONCAKE, beside_mooncake("get", M2, 512, "bytes_per_s")),
+    Figure("pool_exists128", 2.0, "ops/s", "mooncake", MOONCAKE, beside_mooncake("exists", K64, 8192, "ops_per_s")),
     Figure("memory_per_key", 1.1, "B/key", "memcached", "memcached", memory_per_key, True),
     Figure("ssd_bytes_a_key", 1.0, "B/key", "", "64 B beside the key", ssd_memory_per_key, True),
     Figure("mixed_fill", 0.88, "B", "", "the arenas, 4 GiB", mixed_fill),

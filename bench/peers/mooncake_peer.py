@@ -11,7 +11,7 @@ import json
 import mmap
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from mooncake.store import MooncakeDistributedStore
 
@@ -71,6 +71,12 @@ class Batches:
         if lengths != self.sizes:
             raise RuntimeError(f"get failed: {sorted(set(lengths))}")
 
+    def exist(self, index: int) -> None:
+        """Ask for one batch; raises RuntimeError when a value is not there."""
+        found = self.store.batch_is_exist(self.keys[index])
+        if any(code != 1 for code in found):
+            raise RuntimeError(f"exist failed: {sorted(set(found))}")
+
 
 def put_times(batches: Batches) -> Iterator[float]:
     """Seconds of each put; the key space is emptied, outside of the time, whenever it is full."""
@@ -82,12 +88,12 @@ def put_times(batches: Batches) -> Iterator[float]:
             yield time.perf_counter() - start
 
 
-def get_times(batches: Batches) -> Iterator[float]:
-    """Seconds of each get, round and round the filled key space."""
+def times_of(ask: Callable[[int], None], count: int) -> Iterator[float]:
+    """Seconds of each question, round and round the filled key space of `count` batches."""
     while True:
-        for index in range(len(batches.keys)):
+        for index in range(count):
             start = time.perf_counter()
-            batches.get(index)
+            ask(index)
             yield time.perf_counter() - start
 
 
@@ -98,7 +104,8 @@ def measure(args: argparse.Namespace) -> None:
     store.remove_all(True)
     for index in range(len(batches.keys)):
         batches.put(index)
-    source = put_times(batches) if args.op == "put" else get_times(batches)
+    ask = batches.get if args.op == "get" else batches.exist
+    source = put_times(batches) if args.op == "put" else times_of(ask, len(batches.keys))
     next(source)
     times: list[float] = []
     while sum(times) < args.seconds:
@@ -121,7 +128,7 @@ def main() -> None:
     parser.add_argument("role", choices=("store", "client"))
     parser.add_argument("--master", required=True, metavar="HOST:PORT")
     parser.add_argument("--segment", type=int, default=3 << 30, metavar="BYTES")
-    parser.add_argument("--op", choices=("put", "get"), default="get")
+    parser.add_argument("--op", choices=("put", "get", "exists"), default="get")
     parser.add_argument("--size", type=int, default=2 << 20, metavar="BYTES")
     parser.add_argument("--keys", type=int, default=1024)
     parser.add_argument("--batch", type=int, default=128)
