@@ -58,12 +58,13 @@ static uint32_t shard_of(struct penstock *store, struct pst_bytes key)
 }
 
 /* The node's word is taken for the places; remote.c compares them with the arenas. */
-static int map(struct penstock *store, uint64_t session, const struct pst_wire_piece *pieces, uint32_t count,
-               struct penstock_view *view)
+static int map(struct penstock *store, int shard, uint64_t session, const struct pst_wire_piece *pieces,
+               uint32_t count, struct penstock_view *view)
 {
     uint64_t sum = 0;
 
     (void)store;
+    (void)shard;
     (void)session;
     pst_assert(count <= PST_VIEW_PIECES_MAX);
     for (uint32_t i = 0; i < count; i++) {
