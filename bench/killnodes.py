@@ -46,8 +46,8 @@ class Pool:
     def has_copies(self) -> bool:
         """Whether the pool has these nodes, and every slot all of its copies."""
         alive = sorted(node.wait_text(r"listening on (127\.0\.0\.1:\d+)")[1] for node in self.nodes)
-        said = self._ask("slots")
         members = sorted(member["address"] for member in self._ask("view")["members"])
+        said = self._ask("slots")  # behind it: they are those of these members, or of later ones
         return members == alive and said["copies"][COPIES] == SLOTS and said["served"] == SLOTS
 
     def _ask(self, question: str) -> dict[str, Any]:

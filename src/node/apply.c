@@ -262,17 +262,20 @@ static void apply_sweep(struct pst_request *q, uint32_t index)
     struct pst_worker *w = q->worker;
     const struct pst_wire_op *op = &w->ops[index];
     struct pst_range range = range_of(op);
+    struct pst_swept swept = {.node = w->node};
     struct pst_wire_result result = {.result = PST_BUSY, .data = w->scratch};
 
     if (w->node->role.copied) {
         range.wanted = pst_sweeps;
-        range.ctx = w->node;
+        range.ctx = &swept;
     }
     if (pst_reply_room(q, index) >= PST_SWEEP_BYTES_MAX && op->bytes >= PST_SWEEP_BYTES_MAX) {
         result.bytes =
             (uint32_t)pst_shard_sweep(w->shard, &range, op->flags & PST_WIRE_SPARE, w->now_ns, w->scratch);
         result.result = result.bytes ? PST_OK : PST_BUSY;
     }
+    if (swept.copied)
+        result = (struct pst_wire_result){.result = -EOPNOTSUPP};
     pst_reply_add(q, &result);
 }
 

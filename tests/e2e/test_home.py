@@ -33,9 +33,9 @@ class Pool:
 
     def has_copies(self, nodes: int) -> bool:
         """So many nodes are known, and all slots have all copies that these can hold."""
+        known = len(self.master.members())  # first: slots are those of whoever is known then, or later
         said = self.master.ask("slots")
-        return (len(self.master.members()) == nodes and said["copies"][min(self.copies, nodes)] == 4096
-                and said["served"] == 4096)
+        return known == nodes and said["copies"][min(self.copies, nodes)] == said["served"] == 4096
 
     def settled(self, nodes: int) -> None:
         wait_until("all slots have their copies", lambda: self.has_copies(nodes))
@@ -140,6 +140,7 @@ def test_copies_are_where_they_should_be(tmp_path: pathlib.Path) -> None:
         for i in range(0, 30, 3):
             assert penstock("--url", p.url, "rm", f"k{i}").returncode == 0
         left = {f"k{i}" for i in range(30) if i % 3}
+        assert penstock("--url", p.url, "clear").stderr.endswith(b"not possible on this store\n")
         for key in sorted(left)[:4]:
             here = {i for i, node in enumerate(p.nodes) if key in keys_of(node)}
             assert here == set(p.holders(key)), key
