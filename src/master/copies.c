@@ -121,10 +121,12 @@ static void ask_changes(struct pst_copies *c, uint64_t now_ns)
     pthread_mutex_lock(&c->lock);
     c->change_count = 0;
     for (uint32_t i = 0; i < PST_SLOTS; i++) {
-        const struct slot *s = &c->slots[i];
+        struct slot *s = &c->slots[i];
 
         if (!copies_primary(c, i))
             continue;
+        if (s->phase == JOIN_ASKED && c->view->members[s->joining].epoch != s->join_epoch)
+            s->phase = JOIN_NONE; /* it has ended, and will not join any more */
         if (s->dropped_epoch == c->view->slots[i].epoch)
             add_change(c, i, s->dropped, 0, PST_POOL_COPY_DROP);
         else if (s->phase == JOIN_ASKED)
@@ -346,7 +348,9 @@ static void take_all(struct pst_copies *c)
     c->want_count = 0;
     if (viewed)
         follow_view(c);
-    if (viewed || c->quit) {
+    /* Another view is what they wait for; that it has come must not depend on having seen each. */
+    if (viewed || c->quit || pst_now_ns() >= c->again_ns) {
+        c->again_ns = pst_now_ns() + ASK_AGAIN_NS;
         while (!pst_list_empty(&c->waiting)) {
             struct pst_list *first = c->waiting.next;
 
@@ -382,6 +386,7 @@ int pst_copies_view(struct pst_copies *c, const struct pst_view *view, uint16_t 
     }
     pst_view_copy(copy, view);
     pst_view_copy(known, view);
+    pthread_mutex_lock(&c->lock); /* the thread looks at one view and what is held by it at a time */
     for (uint32_t i = 0; i < PST_SLOTS; i++) {
         const struct pst_view_slot *s = &view->slots[i];
         const struct pst_view_slot *before = c->known ? &c->known->slots[i] : NULL;
@@ -399,7 +404,6 @@ int pst_copies_view(struct pst_copies *c, const struct pst_view *view, uint16_t 
     c->known = known;
     c->known_member = member;
     c->known_epoch = epoch;
-    pthread_mutex_lock(&c->lock);
     pst_view_close(c->next);
     c->next = copy;
     c->next_member = member;

@@ -105,6 +105,7 @@ struct pst_copies {
     struct peer self;
     struct slot slots[PST_SLOTS];
     struct join join;
+    uint64_t again_ns;   /* when to look at what waits, view or not */
     uint64_t changes_ns; /* when to ask again for what was not done */
     struct pst_copies_settings settings;
     struct pst_channel_options node;

@@ -213,10 +213,10 @@ int pst_gate_view(struct pst_gate *gate, const struct pst_view *view, uint16_t m
             ours |= (uint64_t)(serve == PST_SERVE_YES) << i;
             nobodys |= (uint64_t)(serve == PST_SERVE_INCOMPLETE) << i;
         }
-        for (uint32_t i = 0; i < 64; i++)
-            atomic_store(&gate->epochs[64 * word + i], view->slots[64 * word + i].epoch);
         atomic_store_explicit(&gate->ours[word], ours, memory_order_relaxed);
         atomic_store_explicit(&gate->nobodys[word], nobodys, memory_order_relaxed);
+        for (uint32_t i = 0; i < 64; i++) /* behind whose they are: what is asked under one finds that, too */
+            atomic_store(&gate->epochs[64 * word + i], view->slots[64 * word + i].epoch);
     }
     return take_prefixes(gate, view);
 }
