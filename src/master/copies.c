@@ -4,6 +4,7 @@
 enum {
     ASK_AGAIN_NS = 100000000,
     SLEEP_MS = 20,
+    POLLS_MAX = 64, /* of one peer in a round */
 };
 
 bool copies_primary(const struct pst_copies *c, uint32_t slot)
@@ -474,7 +475,7 @@ static bool poll_peer(struct pst_copies *c, struct peer *p, struct pollfd *fd, i
     if (!p->channel)
         return false;
     pst_channel_flush(p->channel);
-    while (pst_channel_poll(p->channel))
+    for (int i = 0; i < POLLS_MAX && pst_channel_poll(p->channel); i++)
         busy = true;
     while (p->done.count && (op = pst_op_list_pop(&p->done))) {
         struct send *send = op->user;
