@@ -11,9 +11,9 @@
 #include <stdio.h>
 
 enum {
-    FULL_NS = 500000000,     /* a full log is asked again after this, or when a value on it has gone */
-    TELL_NS = 100000000,     /* between looks at the generations that were given out */
-    PATIENCE_NS = 300000000, /* until another shard has had the time to take a segment back */
+    FULL_NS = 500000000,      /* a full log is asked again after this, or when a value on it has gone */
+    TELL_NS = 100000000,      /* between looks at the generations that were given out */
+    PATIENCE_NS = 1500000000, /* until another shard has taken a segment back, on a busy machine, too */
     STARVED_NS = 2000000000,
     DEPTH = 64, /* operations underway in each lane */
     CLOSE_POLL_MS = 100,
