@@ -300,7 +300,7 @@ static void cache_keeps_the_front_of_a_chain(void **state)
         free(value);
     }
     clock_gettime(CLOCK_MONOTONIC, &end);
-    one_moment = (end.tv_sec - begun.tv_sec) * 1000 + (end.tv_nsec - begun.tv_nsec) / 1000000 < 1000;
+    one_moment = (end.tv_sec - begun.tv_sec) * 1000 + (end.tv_nsec - begun.tv_nsec) / 1000000 < 300;
     for (int i = 0; i < COUNT; i++) {
         bool there = penstock_exists(place.store, key, (size_t)snprintf(key, sizeof(key), "c/chain/%d", i)) ==
                      PENSTOCK_OK;
