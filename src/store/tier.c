@@ -251,23 +251,13 @@ static void op_done(struct pst_tier *t, struct pst_log_op *op, uint64_t now_ns)
     }
 }
 
-bool pst_shard_poll(struct pst_shard *s, uint64_t now_ns)
+/* Return: true when something happened. */
+static bool poll_lane(struct pst_tier *t, uint64_t now_ns)
 {
-    struct pst_tier *t = s->tier;
     struct pst_list done;
     bool something;
 
-    if (!t)
-        return false;
-    pst_assert(t->magic == PST_TIER_MAGIC);
     pst_list_init(&done);
-    t->log_busy = false;
-    t->demoted_bytes = 0;
-    if (t->full_until_ns && now_ns >= t->full_until_ns) {
-        t->full_until_ns = 0;
-        atomic_store_explicit(&s->store->ssd_full, false, memory_order_relaxed);
-        pst_recency_loosened(s);
-    }
     something = pst_lane_poll(t->lane, &done);
     while (!pst_list_empty(&done)) {
         struct pst_log_op *op = pst_list_first(&done, struct pst_log_op, link);
@@ -275,17 +265,30 @@ bool pst_shard_poll(struct pst_shard *s, uint64_t now_ns)
         pst_list_remove(&op->link);
         op_done(t, op, now_ns);
     }
+    return something;
+}
+
+bool pst_shard_poll(struct pst_shard *s, uint64_t now_ns)
+{
+    struct pst_tier *t = s->tier;
+    bool something;
+
+    if (!t)
+        return false;
+    pst_assert(t->magic == PST_TIER_MAGIC);
+    t->log_busy = false;
+    t->demoted_bytes = 0;
+    if (t->full_until_ns && now_ns >= t->full_until_ns) {
+        t->full_until_ns = 0;
+        atomic_store_explicit(&s->store->ssd_full, false, memory_order_relaxed);
+        pst_recency_loosened(s);
+    }
+    something = poll_lane(t, now_ns);
     something |= pst_save_run(t);
     something |= pst_fetch_run(t, now_ns);
     something |= pst_reclaim_run(t, now_ns);
     if (something)
-        pst_lane_poll(t->lane, &done); /* what has begun is on its way before anybody sleeps */
-    while (!pst_list_empty(&done)) {
-        struct pst_log_op *op = pst_list_first(&done, struct pst_log_op, link);
-
-        pst_list_remove(&op->link);
-        op_done(t, op, now_ns);
-    }
+        poll_lane(t, now_ns); /* what has begun is on its way before anybody sleeps */
     tell_generations(t, now_ns);
     return something;
 }
