@@ -131,7 +131,7 @@ struct pst_put pst_local_put(const struct penstock_op *op)
 static int put_op(struct pst_local *l, uint32_t number, struct penstock_op *op)
 {
     struct pst_put put = pst_local_put(op);
-    struct pst_local_tries tries = {0};
+    int tries = 0;
     struct pst_answer answer = {0};
     int r;
 
@@ -140,7 +140,7 @@ static int put_op(struct pst_local *l, uint32_t number, struct penstock_op *op)
         put.value_crc = pst_op_crc(op, op->bytes);
     do
         r = put_once(l, number, op, &put, &answer);
-    while (r == PST_BUSY && pst_local_again(l, &tries));
+    while (r == PST_BUSY && pst_local_again(l, op, &tries));
     op->generation = answer.generation;
     op->value_bytes = answer.value_bytes;
     return r;

@@ -124,7 +124,7 @@ static int commit_once(struct commit *commit)
 int pst_local_commit(struct pst_local *l, struct penstock_op *op)
 {
     pst_cleanup_free struct commit *commit = malloc(sizeof(*commit));
-    struct pst_local_tries tries = {0};
+    int tries = 0;
     int r;
 
     if (!commit)
@@ -135,6 +135,6 @@ int pst_local_commit(struct pst_local *l, struct penstock_op *op)
     commit->count = (uint32_t)op->bytes;
     do
         r = commit_once(commit);
-    while (r == PST_BUSY && pst_local_again(l, &tries));
+    while (r == PST_BUSY && pst_local_again(l, op, &tries));
     return r;
 }

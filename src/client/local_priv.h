@@ -32,12 +32,6 @@ struct pst_local {
     int disks_fd;           /* readable when a shard's disk has something; -1: no SSD */
 };
 
-/* How often a write has been tried that found no room. */
-struct pst_local_tries {
-    int count;
-    uint64_t until_ns;
-};
-
 struct pst_shard *pst_local_lock(struct pst_local *l, uint32_t shard);
 void pst_local_unlock(struct pst_local *l, uint32_t shard);
 /* Lets every shard evict for the one that found no room. */
@@ -77,8 +71,9 @@ int pst_local_flush(struct pst_local *l, uint32_t number, struct penstock_op *op
 /* Carries on what the disk has underway, or sleeps until somebody has; the store's lock is held, and let go
  * meanwhile. */
 void pst_local_tier_round(struct pst_local *l, uint64_t until_ns);
-/* A write found no room: lets others make some. No lock is held. Return: whether to try again. */
-bool pst_local_again(struct pst_local *l, struct pst_local_tries *tries);
+/* A write found no room, and was tried *@tries times before: lets others make some. No lock is held. Return:
+ * whether to try again. */
+bool pst_local_again(struct pst_local *l, struct penstock_op *op, int *tries);
 /* A read found no memory to fetch into. Return: whether to try again. */
 bool pst_local_once_more(const struct pst_local *l, struct penstock_op *op);
 

@@ -89,7 +89,7 @@ static int commit_once(struct pst_local *l, uint32_t number, struct penstock_op 
 
 int pst_local_slot_op(struct pst_local *l, uint32_t number, struct penstock_op *op)
 {
-    struct pst_local_tries tries = {0};
+    int tries = 0;
     int r;
 
     pst_assert(op->code >= PENSTOCK_RESERVE && op->code <= PENSTOCK_SLOT_ABORT);
@@ -102,7 +102,7 @@ int pst_local_slot_op(struct pst_local *l, uint32_t number, struct penstock_op *
         r = op->code == PENSTOCK_RESERVE      ? reserve_once(l, number, op)
             : op->code == PENSTOCK_SLOT_WRITE ? write_once(l, number, op)
                                               : commit_once(l, number, op);
-    while (r == PST_BUSY && pst_local_again(l, &tries));
+    while (r == PST_BUSY && pst_local_again(l, op, &tries));
     return r;
 }
 

@@ -127,19 +127,6 @@ void pst_local_tier_round(struct pst_local *l, uint64_t until_ns)
     pthread_cond_broadcast(&l->stirred);
 }
 
-bool pst_local_again(struct pst_local *l, struct pst_local_tries *tries)
-{
-    pst_local_relieve(l);
-    if (!pst_local_tiered(l))
-        return ++tries->count < PRESSURE_ROUNDS;
-    if (!tries->until_ns)
-        tries->until_ns = pst_now_ns() + l->timeout_ms * 1000000ull;
-    pthread_mutex_lock(&l->handle->lock);
-    pst_local_tier_round(l, tries->until_ns);
-    pthread_mutex_unlock(&l->handle->lock);
-    return pst_now_ns() < tries->until_ns;
-}
-
 bool pst_local_once_more(const struct pst_local *l, struct penstock_op *op)
 {
     uint64_t now_ns = pst_now_ns();
@@ -147,4 +134,17 @@ bool pst_local_once_more(const struct pst_local *l, struct penstock_op *op)
     if (!pst_op_deadline(op))
         pst_op_set_deadline(op, now_ns + l->timeout_ms * 1000000ull);
     return pst_local_tiered(l) && now_ns < pst_op_deadline(op);
+}
+
+bool pst_local_again(struct pst_local *l, struct penstock_op *op, int *tries)
+{
+    pst_local_relieve(l);
+    if (!pst_local_tiered(l))
+        return ++*tries < PRESSURE_ROUNDS;
+    if (!pst_local_once_more(l, op))
+        return false;
+    pthread_mutex_lock(&l->handle->lock);
+    pst_local_tier_round(l, pst_op_deadline(op));
+    pthread_mutex_unlock(&l->handle->lock);
+    return pst_local_once_more(l, op);
 }
