@@ -19,9 +19,9 @@ static uint64_t draw(uint64_t *state)
     return *state;
 }
 
-static struct pst_fingerprint name(uint64_t key)
+static struct pst_hash128 name(uint64_t key)
 {
-    return pst_fingerprint_of((struct pst_bytes){&key, sizeof(key)}, SEED);
+    return pst_hash128(&key, sizeof(key), SEED);
 }
 
 static void fill(struct pst_keys *keys, uint64_t count)
@@ -36,7 +36,7 @@ static void fill(struct pst_keys *keys, uint64_t count)
 /* Looks up batches until the time is over, all of them keys that are there. Return: look-ups. */
 static uint64_t look_up(const struct pst_keys *keys, uint64_t count, uint32_t batch, uint64_t until_ns)
 {
-    static struct pst_fingerprint fingerprints[BATCH_MAX];
+    static struct pst_hash128 fingerprints[BATCH_MAX];
     static struct pst_places places[BATCH_MAX];
     uint64_t state = 0x9e3779b97f4a7c15, looked = 0;
 

@@ -2,6 +2,7 @@
 #ifndef PST_HASH_H
 #define PST_HASH_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -14,6 +15,11 @@ struct pst_hash128 {
 
 /* XXH3, 128 bits, keyed by @seed: for tables that do not keep what they are asked for. */
 struct pst_hash128 pst_hash128(const void *data, size_t len, uint64_t seed);
+
+static inline bool pst_hash128_equal(const struct pst_hash128 *a, const struct pst_hash128 *b)
+{
+    return a->low == b->low && a->high == b->high;
+}
 
 /* crc32c (Castagnoli) of @data; pass a previous result as @crc to go on, 0 to begin. */
 uint32_t pst_crc32c(uint32_t crc, const void *data, size_t len);

@@ -107,7 +107,7 @@ enum pst_event_kind {
 };
 
 struct pst_event {
-    struct pst_fingerprint key;
+    struct pst_hash128 key;
     uint64_t generation;
     uint8_t kind;
     uint8_t tier;
@@ -206,7 +206,7 @@ enum pst_routed {
 };
 
 struct pst_put {
-    struct pst_fingerprint key;
+    struct pst_hash128 key;
     uint64_t bytes;
     uint32_t replicas; /* wanted, on distinct hosts */
     bool evictable;    /* a full node makes room */
@@ -230,10 +230,10 @@ void pst_directory_route_put(struct pst_directory *d, const struct pst_caller *c
 /* Places in the order in which to try them: the caller's host, then the rest; each fastest tier first; who is
  * suspected, last. */
 void pst_directory_route_get(struct pst_directory *d, const struct pst_caller *caller,
-                             const struct pst_fingerprint *keys, uint32_t count, uint64_t now_ns,
+                             const struct pst_hash128 *keys, uint32_t count, uint64_t now_ns,
                              struct pst_route *routes);
 /* The places alone; any number of keys. */
-void pst_directory_look_up(struct pst_directory *d, const struct pst_fingerprint *keys, uint32_t count,
+void pst_directory_look_up(struct pst_directory *d, const struct pst_hash128 *keys, uint32_t count,
                            struct pst_places *places);
 
 /* ---- figures ---- */

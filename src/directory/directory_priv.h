@@ -28,7 +28,7 @@ struct member {
 };
 
 struct reservation {
-    struct pst_fingerprint key;
+    struct pst_hash128 key;
     uint64_t bytes;
     uint64_t expires_ns;
     uint64_t epoch;
@@ -96,10 +96,9 @@ int reserve_init(struct reservations *r, uint32_t max);
 void reserve_fini(struct reservations *r);
 void reserve_add(struct pst_directory *d, const struct pst_put *put, struct pst_place place, uint64_t now_ns);
 /* Where the key's puts underway go. */
-void reserve_find(const struct pst_directory *d, const struct pst_fingerprint *key,
-                  struct pst_places *places);
+void reserve_find(const struct pst_directory *d, const struct pst_hash128 *key, struct pst_places *places);
 /* The member has the key: what was reserved for it there is its use now. */
-void reserve_met(struct pst_directory *d, const struct pst_fingerprint *key, uint16_t member);
+void reserve_met(struct pst_directory *d, const struct pst_hash128 *key, uint16_t member);
 void reserve_tick(struct pst_directory *d, uint64_t now_ns);
 
 #endif

@@ -115,7 +115,7 @@ static uint32_t *pair_find(struct pst_external *x, const struct pst_hash128 *has
         struct entry *e = &x->entries[*at];
 
         x->stats.steps++;
-        if (e->owner == owner && pst_external_same(&e->hash, hash))
+        if (e->owner == owner && pst_hash128_equal(&e->hash, hash))
             break;
         at = &e->pair_next;
     }
@@ -291,7 +291,7 @@ static bool match_one(struct pst_external *x, struct answer *a, const struct pst
         struct pst_external_match *row;
 
         x->stats.steps++;
-        if (!pst_external_same(&e->hash, hash))
+        if (!pst_hash128_equal(&e->hash, hash))
             continue;
         found = true;
         row = row_of(x, a, e->owner / PST_EXTERNAL_TIERS);
@@ -324,7 +324,7 @@ static bool came_before(const struct pst_hash128 *hashes, uint32_t position, uin
     uint16_t *head = &heads[hashes[position].low % QUERY_HEADS];
 
     for (uint32_t i = *head; i; i = chain[i - 1])
-        if (pst_external_same(&hashes[i - 1], &hashes[position]))
+        if (pst_hash128_equal(&hashes[i - 1], &hashes[position]))
             return true;
     chain[position] = *head;
     *head = (uint16_t)(position + 1);

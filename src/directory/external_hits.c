@@ -42,7 +42,7 @@ static uint32_t *hit_find(const struct pst_external_hits *h, const struct pst_ha
 {
     uint32_t *at = &h->heads[pst_external_head(hash->low, h->count_max)];
 
-    while (*at && !pst_external_same(&h->hits[*at].hash, hash))
+    while (*at && !pst_hash128_equal(&h->hits[*at].hash, hash))
         at = &h->hits[*at].chain_next;
     return at;
 }

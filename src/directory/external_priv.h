@@ -15,11 +15,6 @@ static inline uint32_t pst_external_head(uint64_t hash, uint32_t count)
     return (uint32_t)((hash >> 32) * count >> 32);
 }
 
-static inline bool pst_external_same(const struct pst_hash128 *a, const struct pst_hash128 *b)
-{
-    return a->low == b->low && a->high == b->high;
-}
-
 /* Embedded; external_hits.c. */
 struct pst_external_hits {
     struct pst_external_hit *hits;

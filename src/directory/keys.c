@@ -23,7 +23,7 @@ enum {
 };
 
 struct entry {
-    struct pst_fingerprint key;
+    struct pst_hash128 key;
     uint64_t generation;
     uint32_t round;
     uint16_t member;
@@ -81,24 +81,19 @@ static inline uint32_t tags_match(const uint8_t *tags, uint8_t tag)
 #endif
 }
 
-static inline uint8_t key_tag(const struct pst_fingerprint *key)
+static inline uint8_t key_tag(const struct pst_hash128 *key)
 {
-    return (uint8_t)(TAG_TAKEN | (key->word[1] & 0x7f));
+    return (uint8_t)(TAG_TAKEN | (key->high & 0x7f));
 }
 
-static inline uint32_t key_group(const struct pst_fingerprint *key, uint32_t group_count)
+static inline uint32_t key_group(const struct pst_hash128 *key, uint32_t group_count)
 {
-    return (uint32_t)((key->word[0] >> 32) * group_count >> 32);
+    return (uint32_t)((key->low >> 32) * group_count >> 32);
 }
 
-static inline struct part *keys_part(const struct pst_keys *keys, const struct pst_fingerprint *key)
+static inline struct part *keys_part(const struct pst_keys *keys, const struct pst_hash128 *key)
 {
-    return (struct part *)&keys->parts[key->word[1] >> 1 >> (63 - keys->part_bits)];
-}
-
-static inline bool keys_equal(const struct pst_fingerprint *a, const struct pst_fingerprint *b)
-{
-    return a->word[0] == b->word[0] && a->word[1] == b->word[1];
+    return (struct part *)&keys->parts[key->high >> 1 >> (63 - keys->part_bits)];
 }
 
 static inline bool entry_counts(const struct pst_keys *keys, const struct entry *entry)
@@ -186,7 +181,7 @@ static void part_take_out(struct pst_keys *keys, struct part *part, uint32_t at)
 
 struct search {
     const struct part *part;
-    const struct pst_fingerprint *key;
+    const struct pst_hash128 *key;
     uint32_t group, groups_left;
     uint32_t mask; /* candidates left in the group */
     bool last;     /* the group ends the search */
@@ -200,7 +195,7 @@ static void search_group(struct search *s)
     s->last = tags_match(tags, TAG_FREE) != 0;
 }
 
-static inline struct search search_begin(const struct part *part, const struct pst_fingerprint *key)
+static inline struct search search_begin(const struct part *part, const struct pst_hash128 *key)
 {
     struct search s = {.part = part, .key = key, .groups_left = part->group_count, .last = true};
 
@@ -219,7 +214,7 @@ static inline uint32_t search_next(struct search *s)
             uint32_t at = s->group * GROUP + (uint32_t)__builtin_ctz(s->mask);
 
             s->mask &= s->mask - 1;
-            if (keys_equal(&s->part->entries[at].key, s->key))
+            if (pst_hash128_equal(&s->part->entries[at].key, s->key))
                 return at;
         }
         if (s->last || --s->groups_left == 0)
@@ -230,7 +225,7 @@ static inline uint32_t search_next(struct search *s)
 }
 
 /* The entry of the key at a place, whether it counts or not; @others: places elsewhere that count. */
-static struct entry *find(const struct pst_keys *keys, struct part *part, const struct pst_fingerprint *key,
+static struct entry *find(const struct pst_keys *keys, struct part *part, const struct pst_hash128 *key,
                           struct pst_place place, uint32_t *others)
 {
     struct search s = search_begin(part, key);
@@ -279,7 +274,7 @@ struct pst_keys *pst_keys_close(struct pst_keys *keys)
     return NULL;
 }
 
-int pst_keys_add(struct pst_keys *keys, struct pst_fingerprint key, struct pst_place place)
+int pst_keys_add(struct pst_keys *keys, struct pst_hash128 key, struct pst_place place)
 {
     struct part *part = keys_part(keys, &key);
     struct entry entry = {.key = key,
@@ -315,7 +310,7 @@ int pst_keys_add(struct pst_keys *keys, struct pst_fingerprint key, struct pst_p
     return 0;
 }
 
-void pst_keys_remove(struct pst_keys *keys, struct pst_fingerprint key, struct pst_place place)
+void pst_keys_remove(struct pst_keys *keys, struct pst_hash128 key, struct pst_place place)
 {
     struct part *part = keys_part(keys, &key);
     uint32_t others;
@@ -329,8 +324,7 @@ void pst_keys_remove(struct pst_keys *keys, struct pst_fingerprint key, struct p
         (void)part_rebuild(keys, part, 0); /* without memory it stays large */
 }
 
-static void look_up_one(const struct pst_keys *keys, const struct pst_fingerprint *key,
-                        struct pst_places *places)
+static void look_up_one(const struct pst_keys *keys, const struct pst_hash128 *key, struct pst_places *places)
 {
     struct search s = search_begin(keys_part(keys, key), key);
 
@@ -346,7 +340,7 @@ static void look_up_one(const struct pst_keys *keys, const struct pst_fingerprin
 }
 
 /* Asks memory for the tags of all keys, then for the entries that they name, and only then waits for one. */
-void pst_keys_look_up(const struct pst_keys *keys, const struct pst_fingerprint *fingerprints, uint32_t count,
+void pst_keys_look_up(const struct pst_keys *keys, const struct pst_hash128 *fingerprints, uint32_t count,
                       struct pst_places *places)
 {
     pst_assert(keys->magic == KEYS_MAGIC);

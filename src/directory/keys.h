@@ -1,7 +1,7 @@
 /*
  * keys.h: which member holds a key, in bounded bytes: one shard of the directory's table. One thread at a
- * time. Advice only: a key that did not fit is missing, and nobody acts on a place before its owner has
- * compared the whole key.
+ * time. A key is named by its *fingerprint*, a pst_hash128() keyed by the pool's seed. Advice only: a key
+ * that did not fit is missing, and nobody acts on a place before its owner has compared the whole key.
  *
  * An entry is a key at one member and tier, 32 bytes. It carries the member's *round*, a number that only
  * grows; entries of a round before the oldest that counts are not there any more, whenever the sweep comes
@@ -18,11 +18,6 @@ enum {
     PST_KEYS_MEMBERS_MAX = 8192, /* members are numbered below */
 };
 
-/* A key's keyed hash, made by who names the key. */
-struct pst_fingerprint {
-    uint64_t word[2];
-};
-
 struct pst_place {
     uint64_t generation;
     uint16_t member;
@@ -34,12 +29,6 @@ struct pst_places {
     struct pst_place items[PST_PLACES_MAX];
 };
 
-static inline struct pst_fingerprint pst_fingerprint_of(struct pst_bytes key, uint64_t seed)
-{
-    return (struct pst_fingerprint){
-        {pst_hash64(key.data, key.len, seed), pst_hash64(key.data, key.len, ~seed)}};
-}
-
 struct pst_keys;
 
 /* @entries_max: the bound of what is remembered. Return: 0 or -ENOMEM. */
@@ -50,11 +39,11 @@ struct pst_keys *pst_keys_close(struct pst_keys *keys);
  * The key is at @place; of two generations there the newer is kept. Return: 0, -ENOSPC at the bound, -EMLINK
  * when PST_PLACES_MAX other places are known, -ENOMEM; what does not fit is not remembered.
  */
-int pst_keys_add(struct pst_keys *keys, struct pst_fingerprint key, struct pst_place place);
+int pst_keys_add(struct pst_keys *keys, struct pst_hash128 key, struct pst_place place);
 /* The key has left @place, with that generation and those before it. */
-void pst_keys_remove(struct pst_keys *keys, struct pst_fingerprint key, struct pst_place place);
+void pst_keys_remove(struct pst_keys *keys, struct pst_hash128 key, struct pst_place place);
 /* Writes the places of each key; touches nothing that another look-up would notice. */
-void pst_keys_look_up(const struct pst_keys *keys, const struct pst_fingerprint *fingerprints, uint32_t count,
+void pst_keys_look_up(const struct pst_keys *keys, const struct pst_hash128 *fingerprints, uint32_t count,
                       struct pst_places *places);
 
 /* What is added from now on belongs to a new picture of the member; what was known stays beside it ... */

@@ -21,14 +21,14 @@ void reserve_fini(struct reservations *r)
     free(r->heads);
 }
 
-static uint32_t *head_of(const struct reservations *r, const struct pst_fingerprint *key)
+static uint32_t *head_of(const struct reservations *r, const struct pst_hash128 *key)
 {
-    return &r->heads[key->word[0] & r->head_mask];
+    return &r->heads[key->low & r->head_mask];
 }
 
-static bool is_of(const struct reservation *item, const struct pst_fingerprint *key)
+static bool is_of(const struct reservation *item, const struct pst_hash128 *key)
 {
-    return item->key.word[0] == key->word[0] && item->key.word[1] == key->word[1];
+    return pst_hash128_equal(&item->key, key);
 }
 
 /* The room is the member's to report now, or free. */
@@ -83,7 +83,7 @@ void reserve_add(struct pst_directory *d, const struct pst_put *put, struct pst_
     d->counters.reservations++;
 }
 
-void reserve_find(const struct pst_directory *d, const struct pst_fingerprint *key, struct pst_places *places)
+void reserve_find(const struct pst_directory *d, const struct pst_hash128 *key, struct pst_places *places)
 {
     const struct reservations *r = &d->reservations;
 
@@ -95,7 +95,7 @@ void reserve_find(const struct pst_directory *d, const struct pst_fingerprint *k
                 (struct pst_place){.member = r->items[at - 1].member, .tier = r->items[at - 1].tier};
 }
 
-void reserve_met(struct pst_directory *d, const struct pst_fingerprint *key, uint16_t member)
+void reserve_met(struct pst_directory *d, const struct pst_hash128 *key, uint16_t member)
 {
     const struct reservations *r = &d->reservations;
 

@@ -165,7 +165,7 @@ void pst_directory_route_put(struct pst_directory *d, const struct pst_caller *c
                              struct pst_route *routes)
 {
     struct routing w = {.d = d, .caller = caller, .now_ns = now_ns};
-    struct pst_fingerprint keys[PST_DIRECTORY_BATCH_MAX];
+    struct pst_hash128 keys[PST_DIRECTORY_BATCH_MAX];
     struct pst_places known[PST_DIRECTORY_BATCH_MAX];
 
     pst_assert(count <= PST_DIRECTORY_BATCH_MAX);
@@ -203,7 +203,7 @@ static void sort_places(const struct pst_directory *d, const struct pst_caller *
 }
 
 void pst_directory_route_get(struct pst_directory *d, const struct pst_caller *caller,
-                             const struct pst_fingerprint *keys, uint32_t count, uint64_t now_ns,
+                             const struct pst_hash128 *keys, uint32_t count, uint64_t now_ns,
                              struct pst_route *routes)
 {
     struct pst_places places[PST_DIRECTORY_BATCH_MAX];
@@ -219,7 +219,7 @@ void pst_directory_route_get(struct pst_directory *d, const struct pst_caller *c
     }
 }
 
-void pst_directory_look_up(struct pst_directory *d, const struct pst_fingerprint *keys, uint32_t count,
+void pst_directory_look_up(struct pst_directory *d, const struct pst_hash128 *keys, uint32_t count,
                            struct pst_places *places)
 {
     directory_check(d);

@@ -132,10 +132,8 @@ static int call_heartbeat(struct question *q)
     if (r < 0)
         return r;
     for (uint32_t i = 0; i < beat.event_count; i++)
-        events[i] = (struct pst_event){.key = {{told[i].key.low, told[i].key.high}},
-                                       .generation = told[i].generation,
-                                       .kind = told[i].kind,
-                                       .tier = told[i].tier};
+        events[i] = (struct pst_event){
+            .key = told[i].key, .generation = told[i].generation, .kind = told[i].kind, .tier = told[i].tier};
     message = (struct pst_heartbeat){.member = beat.member,
                                      .epoch = beat.epoch,
                                      .sequence = beat.sequence,
@@ -220,19 +218,24 @@ static void answer_routes(struct question *q, const struct pst_route *routes, ui
     q->result->bytes = (uint32_t)(at - q->to);
 }
 
+/* Who asks, and about what. Return: items, -EPROTO, -ENOBUFS their routes may not fit into the answer. */
+static int read_items(const struct question *q, struct pst_caller *caller, void *items, size_t item_bytes,
+                      uint32_t max)
+{
+    int count = pst_pool_get_items(q->op->attrs, &caller->host, sizeof(caller->host), items, item_bytes, max);
+
+    return count > 0 && (size_t)count * PST_POOL_ROUTE_BYTES_MAX > q->room ? -ENOBUFS : count;
+}
+
 static int call_locate(struct question *q)
 {
-    struct pst_hash128 hashes[PST_POOL_LOCATE_MAX];
-    struct pst_fingerprint keys[PST_POOL_LOCATE_MAX];
+    struct pst_hash128 keys[PST_POOL_LOCATE_MAX];
     struct pst_route routes[PST_POOL_LOCATE_MAX];
     struct pst_caller caller;
-    int count = pst_pool_get_items(q->op->attrs, &caller.host, sizeof(caller.host), hashes, sizeof(hashes[0]),
-                                   PST_POOL_LOCATE_MAX);
+    int count = read_items(q, &caller, keys, sizeof(keys[0]), PST_POOL_LOCATE_MAX);
 
-    if (count < 0 || (size_t)count * PST_POOL_ROUTE_BYTES_MAX > q->room)
-        return count < 0 ? count : -ENOBUFS;
-    for (int i = 0; i < count; i++)
-        keys[i] = (struct pst_fingerprint){{hashes[i].low, hashes[i].high}};
+    if (count < 0)
+        return count;
     pst_directory_route_get(q->master->directory, &caller, keys, (uint32_t)count, q->now_ns, routes);
     q->master->located += (uint64_t)count;
     for (int i = 0; i < count; i++)
@@ -247,13 +250,12 @@ static int call_place(struct question *q)
     struct pst_put puts[PST_POOL_PLACE_MAX];
     struct pst_route routes[PST_POOL_PLACE_MAX];
     struct pst_caller caller;
-    int count = pst_pool_get_items(q->op->attrs, &caller.host, sizeof(caller.host), wanted, sizeof(wanted[0]),
-                                   PST_POOL_PLACE_MAX);
+    int count = read_items(q, &caller, wanted, sizeof(wanted[0]), PST_POOL_PLACE_MAX);
 
-    if (count < 0 || (size_t)count * PST_POOL_ROUTE_BYTES_MAX > q->room)
-        return count < 0 ? count : -ENOBUFS;
+    if (count < 0)
+        return count;
     for (int i = 0; i < count; i++) {
-        puts[i] = (struct pst_put){.key = {{wanted[i].key.low, wanted[i].key.high}},
+        puts[i] = (struct pst_put){.key = wanted[i].key,
                                    .bytes = wanted[i].bytes,
                                    .replicas = wanted[i].replicas,
                                    .evictable = wanted[i].evictable != 0};

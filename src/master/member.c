@@ -317,10 +317,8 @@ static struct pst_event event_of(const struct pst_member *m, const void *key, si
 {
     struct pst_hash128 hash = pst_hash128(key, key_bytes, m->as.seed);
 
-    return (struct pst_event){.key = {{hash.low, hash.high}},
-                              .generation = generation,
-                              .kind = (uint8_t)kind,
-                              .tier = PST_POOL_DRAM};
+    return (struct pst_event){
+        .key = hash, .generation = generation, .kind = (uint8_t)kind, .tier = PST_POOL_DRAM};
 }
 
 /*
@@ -404,10 +402,8 @@ static size_t put_heartbeat(struct pst_member *m, const struct pst_heartbeat *me
     for (uint32_t i = 0; i < message->event_count; i++) {
         const struct pst_event *event = &message->events[i];
 
-        m->events[i] = (struct pst_pool_event){.key = {event->key.word[0], event->key.word[1]},
-                                               .generation = event->generation,
-                                               .kind = event->kind,
-                                               .tier = event->tier};
+        m->events[i] = (struct pst_pool_event){
+            .key = event->key, .generation = event->generation, .kind = event->kind, .tier = event->tier};
     }
     for (uint32_t i = 0; i < PST_POOL_TIER_COUNT; i++)
         beat.tiers[i] =

@@ -1,9 +1,9 @@
 /* check.c: what must never be, and what must be when nothing has gone wrong for a while. */
 #include "sim.h"
 
-struct pst_fingerprint key_of(uint32_t key)
+struct pst_hash128 key_of(uint32_t key)
 {
-    return pst_fingerprint_of((struct pst_bytes){&key, sizeof(key)}, 7);
+    return pst_hash128(&key, sizeof(key), 7);
 }
 
 /* ---- views ---- */
@@ -89,7 +89,7 @@ void check_leases(struct sim *s)
 void check_places(struct sim *s)
 {
     for (uint32_t key = 0; s->directory && s->current && key < s->key_count; key++) {
-        struct pst_fingerprint fingerprint = key_of(key);
+        struct pst_hash128 fingerprint = key_of(key);
         struct pst_places places;
 
         pst_directory_look_up(s->directory, &fingerprint, 1, &places);
@@ -133,7 +133,7 @@ static void check_keys(struct sim *s)
     bool complete = pst_directory_counters(s->directory)->adds_dropped == 0;
 
     for (uint32_t key = 0; key < KEYS_MAX; key++) {
-        struct pst_fingerprint fingerprint = key_of(key);
+        struct pst_hash128 fingerprint = key_of(key);
         struct pst_places places;
         uint32_t holders = s->holders[key];
 

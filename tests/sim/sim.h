@@ -181,7 +181,7 @@ struct client {
     enum kind kind;
     uint32_t used, key;
     uint64_t floor, losses; /* when it began */
-    struct pst_fingerprint found;
+    struct pst_hash128 found;
 };
 
 struct sim {
@@ -272,7 +272,7 @@ void client_take(struct sim *s, int number, struct message *m);
 void faults_step(struct sim *s);
 
 /* ---- check.c ---- */
-struct pst_fingerprint key_of(uint32_t key);
+struct pst_hash128 key_of(uint32_t key);
 void check_view(struct sim *s, const struct pst_view *before, const struct pst_view *after);
 void check_leases(struct sim *s);
 void check_places(struct sim *s);

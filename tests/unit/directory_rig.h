@@ -129,9 +129,9 @@ static inline void rig_wait(struct rig *rig, uint64_t ms, const struct rig_node 
     }
 }
 
-static inline struct pst_fingerprint rig_key(uint64_t key)
+static inline struct pst_hash128 rig_key(uint64_t key)
 {
-    return pst_fingerprint_of((struct pst_bytes){&key, sizeof(key)}, 7);
+    return pst_hash128(&key, sizeof(key), 7);
 }
 
 static inline struct pst_event rig_add(uint64_t key, uint64_t generation)

@@ -9,7 +9,7 @@ static const struct pst_directory_counters *counted(const struct rig *rig)
 
 static uint32_t places_of(struct rig *rig, uint64_t key)
 {
-    struct pst_fingerprint fingerprint = rig_key(key);
+    struct pst_hash128 fingerprint = rig_key(key);
     struct pst_places places;
 
     pst_directory_look_up(rig->d, &fingerprint, 1, &places);
@@ -18,7 +18,7 @@ static uint32_t places_of(struct rig *rig, uint64_t key)
 
 static enum pst_routed get_status(struct rig *rig, uint64_t key)
 {
-    struct pst_fingerprint fingerprint = rig_key(key);
+    struct pst_hash128 fingerprint = rig_key(key);
     struct pst_caller caller = {{{0}}};
     struct pst_route route;
 
@@ -414,7 +414,7 @@ static void the_nearest_and_fastest_place_comes_first(void **state)
     struct rig *rig = rig_open();
     struct rig_node nodes[3] = {rig_join(rig, 1, 1), rig_join(rig, 2, 2), rig_join(rig, 3, 3)};
     struct pst_event event = rig_add(1, 1);
-    struct pst_fingerprint key = rig_key(1);
+    struct pst_hash128 key = rig_key(1);
     struct pst_caller caller = {{{1}}};
     struct pst_route route;
 

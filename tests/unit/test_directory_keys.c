@@ -22,9 +22,9 @@ static uint64_t draw(struct model *m, uint64_t limit)
     return m->state % limit;
 }
 
-static struct pst_fingerprint name(uint64_t key)
+static struct pst_hash128 name(uint64_t key)
 {
-    return pst_fingerprint_of((struct pst_bytes){&key, sizeof(key)}, 7);
+    return pst_hash128(&key, sizeof(key), 7);
 }
 
 static uint32_t known_places(const struct model *m, uint64_t key)
@@ -87,7 +87,7 @@ static void picture(struct model *m, int member)
 
 static void look(const struct model *m, uint64_t key)
 {
-    struct pst_fingerprint fingerprint = name(key);
+    struct pst_hash128 fingerprint = name(key);
     struct pst_places places;
 
     pst_keys_look_up(m->keys, &fingerprint, 1, &places);
@@ -177,7 +177,7 @@ static void a_members_end_gives_its_memory_back(void **state)
 {
     const uint64_t most = 200 * 1000;
     uint64_t empty_bytes, full_bytes, looked = 0;
-    struct pst_fingerprint fingerprint = name(1), other = name(0);
+    struct pst_hash128 fingerprint = name(1), other = name(0);
     struct pst_places places;
     struct pst_keys *keys;
 
