@@ -1,5 +1,5 @@
 /* arenas.c: the arenas of a node on this host, mapped read-only, and values looked at in them. */
-#include "client/client_priv.h"
+#include "client/view_priv.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>

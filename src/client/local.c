@@ -4,6 +4,7 @@
  * record that a reference keeps.
  */
 #include "client/local_priv.h"
+#include "client/view_priv.h"
 
 #include "base/clock.h"
 #include "base/options.h"

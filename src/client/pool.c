@@ -1,5 +1,6 @@
 /* pool.c: a store of many nodes: the backend over channels to them and to a master, and how it is opened. */
 #include "client/pool_priv.h"
+#include "client/view_priv.h"
 
 #include "base/clock.h"
 #include "base/host.h"

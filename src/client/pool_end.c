@@ -1,6 +1,7 @@
 /* pool_end.c: the processes of a pool that the client talks to: their channels, the nodes as the view names
  * them, and the numbers by which their shards are known. */
 #include "client/pool_priv.h"
+#include "client/view_priv.h"
 
 #include "base/clock.h"
 

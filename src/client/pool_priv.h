@@ -1,7 +1,6 @@
 /*
- * pool_priv.h: a pool of nodes as its files see it. An operation on a key makes a *trip*: its place is looked
- * up, *legs* of it, copies of the operation, are sent to nodes, and how they end decides what is next.
- * Everything runs on the thread that leads the store, with the store's lock held.
+ * pool_priv.h: a pool of nodes as its files see it: the processes that are talked to, and what is known of
+ * them. Everything runs on the thread that leads the store, with the store's lock held.
  */
 #ifndef PST_POOL_PRIV_H
 #define PST_POOL_PRIV_H
@@ -13,7 +12,6 @@
 #include "wire/pool.h"
 
 #define PST_POOL_MAGIC 0x706f6f6cu
-#define PST_TRIP_MAGIC 0x74726970u
 
 enum {
     POOL_MASTERS_MAX = 8,
@@ -63,47 +61,7 @@ struct pool_side {
     uint32_t shard;
 };
 
-enum trip_kind {
-    TRIP_SIDE,   /* to the shard that the operation names */
-    TRIP_HOME,   /* to the primary of the key's slot */
-    TRIP_STICKY, /* of slots that lie anywhere: to one node, by the key */
-    TRIP_READ,   /* anywhere: to the first place that has it */
-    TRIP_PUT,    /* anywhere: to new places, unless there is one */
-    TRIP_ALL,    /* anywhere: to all nodes */
-};
-
-struct trip;
-
-struct leg {
-    struct penstock_op op; /* its `user` is the leg */
-    struct pst_list link;  /* alone, or among those whose node was busy */
-    struct trip *trip;
-    struct pool_node *node;
-    int shard;
-    uint64_t patient_ns; /* how long a busy node is asked again */
-    bool asks;           /* whether a value to be put is there */
-};
-
-struct trip {
-    uint32_t magic;
-    enum trip_kind kind;
-    struct pst_list link; /* idle, waiting for its time, or on its way to the master */
-    struct penstock_op *op;
-    struct pst_hash128 key;
-    uint64_t until_ns, due_ns;
-    uint32_t delay_us;
-    uint32_t side;
-    uint64_t generation; /* a put: of a copy */
-    uint32_t legs;       /* underway */
-    struct leg first;    /* the others are made when there are more than one */
-    int result;          /* what it comes to when nothing better does */
-    bool cached, asked;  /* whence the places are */
-    bool written;        /* a put: by us, rather than found */
-    uint8_t wanted, copies;
-    uint8_t place_at, place_count, tried_count;
-    uint16_t places[PST_POOL_ROUTE_PLACES_MAX];
-    uint16_t tried[POOL_TRIED_MAX];
-};
+struct trip; /* pool_trip_priv.h */
 
 /* The view on its way here, piece by piece. */
 struct pool_fetch {
@@ -203,11 +161,14 @@ bool pst_pool_trips_set_out(struct pool *pool);
 /* Those whose time has come. Return: true when there were any. */
 bool pst_pool_trips_due(struct pool *pool);
 void pst_pool_trips_free(struct pool *pool);
+
+/* ---- pool_home.c, pool_anywhere.c ---- */
+
 bool pst_pool_key_home(const struct pool *pool, struct pst_bytes key);
-/* The nearest node that is known to have a key that may lie anywhere; NULL: none is. */
-struct pool_node *pst_pool_place_of(struct pool *pool, struct pst_bytes key);
 /* The node with the key's slot; NULL: there is none. */
 struct pool_node *pst_pool_primary(struct pool *pool, struct pst_bytes key);
+/* The nearest node that is known to have a key that may lie anywhere; NULL: none is. */
+struct pool_node *pst_pool_place_of(struct pool *pool, struct pst_bytes key);
 
 /* ---- pool_cache.c: where keys were found or put ---- */
 

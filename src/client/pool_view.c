@@ -1,6 +1,6 @@
 /* pool_view.c: what the client asks the master: for the view, where keys are, where values are to go. One
  * that does not answer gives way to the next of the URL; when none does, what is known goes on. */
-#include "client/pool_priv.h"
+#include "client/pool_trip_priv.h"
 
 #include "base/clock.h"
 

@@ -1,5 +1,5 @@
 /* remote.c: a store that a node serves: the backend over a channel. */
-#include "client/client_priv.h"
+#include "client/view_priv.h"
 
 #include "base/clock.h"
 #include "base/options.h"

@@ -1,6 +1,6 @@
 /* stitch.c: a value in several pieces, mapped behind one another so that it reads as one. Nothing is copied.
  */
-#include "client/client_priv.h"
+#include "client/view_priv.h"
 
 #include <sys/mman.h>
 

@@ -1,5 +1,5 @@
 /* view.c: values read in place: the store keeps the bytes where they are, this process maps them. */
-#include "client/client_priv.h"
+#include "client/view_priv.h"
 
 enum {
     RELEASES_MAX = 4096,
