@@ -54,7 +54,7 @@ const char *penstock_result_text(int result)
         {PENSTOCK_BUSY, "busy"},
         {PENSTOCK_UNKNOWN, "unknown: the connection failed after the write was sent"},
         {PENSTOCK_OWNED, "another slot has the key"},
-        {PENSTOCK_INCOMPLETE, "not found, and not all of the pool has reported"},
+        {PENSTOCK_INCOMPLETE, "not all of the pool has reported, and who has not may have it"},
         {PENSTOCK_LOST, "lost: the node that had it is gone"},
         {-EDQUOT, "more than one session may hold"},
         {-ENODATA, "the slot is not fully written"},

@@ -55,6 +55,23 @@ static void follow_view(struct pst_master *m)
     }
 }
 
+/* Slots whose keys nobody can be asked for: when they are more than they were, and when there are none again.
+ */
+static void tell_of_slots(struct pst_master *m)
+{
+    const struct pst_view *view = pst_directory_view(m->directory);
+    uint32_t incomplete = 0;
+
+    for (uint32_t i = 0; i < PST_SLOTS; i++)
+        incomplete += view->slots[i].state == PST_VIEW_INCOMPLETE;
+    if (incomplete > m->slots_incomplete)
+        pst_master_log(m, "none of the nodes that had the keys of %u of %u slots is there", incomplete,
+                       PST_SLOTS);
+    else if (m->slots_incomplete > 0 && incomplete == 0)
+        pst_master_log(m, "all slots have a node again");
+    m->slots_incomplete = incomplete;
+}
+
 /* Called and left with the lock held; others get in while the disk works. Return: 0 or -errno. */
 static int store_view(struct pst_master *m)
 {
@@ -85,6 +102,7 @@ static int store_view(struct pst_master *m)
     m->view_bytes = bytes;
     pst_directory_stored(m->directory, version, pst_now_ns());
     follow_view(m);
+    tell_of_slots(m);
     return 0;
 }
 

@@ -49,6 +49,7 @@ struct pst_master {
     void (*log)(void *ctx, const char *line);
     void *log_ctx;
     uint32_t members_max;
+    uint32_t slots_incomplete; /* in the view in effect */
     uint64_t heartbeat_ms, tick_ms;
     uint8_t *view, *view_next; /* the one in effect as bytes; where the next one is made */
     size_t view_bytes, view_room;

@@ -169,8 +169,10 @@ def test_without_copies_values_are_lost_and_said_to_be(tmp_path: pathlib.Path) -
             return penstock("--url", p.url, "--timeout=300", "get", "key").stderr.lower()
 
         wait_until("it is not known whether it comes back", lambda: INCOMPLETE in said())
+        p.master.node.wait_for("none of the nodes that had the keys of")
         p.nodes[at] = p.node(at)
         wait_until("it is lost", lambda: LOST in said())
+        p.master.node.wait_for("all slots have a node again")
 
 
 def test_three_copies_survive_two_nodes(tmp_path: pathlib.Path) -> None:
