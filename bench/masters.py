@@ -36,7 +36,7 @@ class Master:
         """A process, at the address of the last one."""
         self.process: Process = self._stage.start([
             self._stage.program("penstockd"), "--role", "master", "--listen", self.address, "--view", str(self.view),
-            "--member-ttl-ms", str(MEMBER_TTL_MS), *TIMES])
+            "--place", "=anywhere", "--member-ttl-ms", str(MEMBER_TTL_MS), *TIMES])
         self.address = self.process.wait_text(r"listening on (127\.0\.0\.1:\d+)")[1]
 
     def ask(self, *question: str) -> dict[str, Any]:

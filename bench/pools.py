@@ -16,7 +16,7 @@ class Pool(Node):
     def __init__(self, stage: Stage, dram_bytes: int) -> None:
         master = stage.start([
             stage.program("penstockd"), "--role", "master", "--listen", "127.0.0.1:0",
-            "--view", str(stage.folder / "view"), "--place", "=home"])
+            "--view", str(stage.folder / "view")])
         address = master.wait_text(r"listening on (127\.0\.0\.1:\d+)")[1]
         super().__init__(stage, dram_bytes, 1, "--master", address)
         self.urls["pool"] = f"pool://{address}?lane=tcp"

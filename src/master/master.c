@@ -235,6 +235,8 @@ static int open_all(struct pst_master *m, const struct pst_master_settings *sett
     if (r == 0)
         r = open_directory(m, settings, stored, fault);
     free((void *)(uintptr_t)stored.data);
+    if (r == 0 && !pst_view_prefix_of(pst_directory_view(m->directory), (struct pst_bytes){"", 0}))
+        r = read_place(m->directory, "=home", fault);
     for (uint32_t i = 0; i < settings->place.count && r == 0; i++)
         r = read_place(m->directory, settings->place.items[i], fault);
     return r == 0 ? begin(m, fault) : r;

@@ -17,8 +17,8 @@
 #define PST_MASTER_OPTIONS(X)                                                                                \
     X(STRING, view, "", 0, 0, "FILE", "where a master keeps the pool's view")                                \
     X(LIST, place, "", 0, 0, "PREFIX=PLACE",                                                                 \
-      "'home': values of this prefix belong to one node; 'anywhere': they are what their name says, on any " \
-      "nodes, 'anywhere:N' on N; may be repeated")                                                           \
+      "'home:N': values of this prefix belong to one node, and N have them, as others do on one; "           \
+      "'anywhere:N': they are what their name says, on any N nodes; may be repeated")                        \
     X(NUMBER, blocks_max, "1048576", 1024, 2147483647, "blocks",                                             \
       "bound of what engines report of memory of their own, each block on each of its places")               \
     X(NUMBER, block_hits_max, "262144", 1024, 2147483647, "blocks", "bound of those whose hits are counted") \

@@ -25,11 +25,11 @@ DRAM = 2
 class Master:
     """A master, which may end and come back at the same address with the same view."""
 
-    def __init__(self, folder: pathlib.Path, *more: str) -> None:
+    def __init__(self, folder: pathlib.Path, *more: str, place: str | None = "=anywhere") -> None:
         self.view_file = folder / "view"
-        self.more = more
+        self.more = (*([f"--place={place}"] if place else []), *more)
         self.node = start_node("--role=master", "--listen=127.0.0.1:0", "--shards=2", f"--view={self.view_file}", *TIMES,
-                               *more)
+                               *self.more)
         self.address = f"127.0.0.1:{self.node.ports()[0]}"
 
     def back(self) -> None:
@@ -58,8 +58,8 @@ class Master:
 
 
 @contextlib.contextmanager
-def master(folder: pathlib.Path, *more: str) -> Iterator[Master]:
-    m = Master(folder, *more)
+def master(folder: pathlib.Path, *more: str, place: str | None = "=anywhere") -> Iterator[Master]:
+    m = Master(folder, *more, place=place)
     try:
         yield m
     finally:
@@ -247,12 +247,14 @@ def test_memory_that_was_kept(tmp_path: pathlib.Path) -> None:
                 path.unlink()
 
 
+def served(node: support.Node, key: str) -> str:
+    """A put that only that node is asked for: what it said."""
+    said = penstock("--url", node.tcp, "--timeout", "300", "put", key, stdin=b"value")
+    return said.stderr.decode() if said.returncode else "done"
+
+
 def test_keys_that_have_a_home(tmp_path: pathlib.Path) -> None:
     """Only its slot's primary serves such a key, and without a master only as long as its lease."""
-    def served(node: support.Node, key: str) -> str:
-        said = penstock("--url", node.tcp, "--timeout", "300", "put", key, stdin=b"value")
-        return said.stderr.decode() if said.returncode else "done"
-
     keys = [f"home/{i}" for i in range(12)]
     with master(tmp_path, "--place=home/=home", "--nodes-min=2") as m, member(m) as one, member(m) as two:
         m.has(2)
@@ -269,6 +271,25 @@ def test_keys_that_have_a_home(tmp_path: pathlib.Path) -> None:
             assert served(one, "anywhere") == "done"
             assert penstock("--url", one.tcp, "ls").returncode == 0
         wait_until("there is a lease again", lambda: served(one, mine) == "done")
+
+
+def test_what_no_prefix_covers_has_a_home(tmp_path: pathlib.Path) -> None:
+    """So the second value of a key is its value. Where an operator says otherwise, that stays with the view."""
+    with master(tmp_path, place=None) as m, member(m) as one, member(m) as two:
+        m.has(2)
+        pool = f"pool://{m.address}"
+        for value in (b"first", b"second"):
+            for key in ("a", "b", "c"):
+                assert penstock("--url", pool, "put", key, stdin=value).returncode == 0
+        assert [penstock("--url", pool, "get", key).stdout for key in ("a", "b", "c")] == 3 * [b"second"]
+        assert sum("done" in served(node, "a") for node in (one, two)) == 1
+    with master(tmp_path, place="=anywhere") as m:
+        m.node.kill()
+        m.more = ()
+        m.back()
+        with member(m) as one, member(m) as two:
+            m.has(2)
+            assert [served(node, "a") for node in (one, two)] == ["done", "done"]
 
 
 def test_view_that_cannot_be_stored(tmp_path: pathlib.Path) -> None:
