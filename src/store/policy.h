@@ -32,9 +32,10 @@ struct pst_ghosts {
 
 struct pst_lines {
     struct pst_line line[PST_LINES];
-    uint64_t tail_ms;       /* when the coldest of the lines' ends was used; UINT64_MAX: they are empty */
+    uint64_t tail_ms;       /* of the coldest of the lines' ends; UINT64_MAX: they are empty */
     _Atomic uint64_t count; /* of records, for other shards to read */
     uint64_t chain;         /* the record that came last: deeper ones of its chain come behind it */
+    uint64_t chain_ms;      /* when one came last, to stay or not */
     struct pst_ghosts ghosts;
 };
 

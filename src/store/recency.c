@@ -5,7 +5,7 @@
  */
 #include "store/shard_priv.h"
 
-enum { MOMENT_MS = 1000 }; /* what comes this soon after may be of one chain */
+enum { MOMENT_MS = 10000 }; /* what comes this soon after what came last may be of its chain */
 
 static struct pst_recency *recency_at(const struct pst_shard *s, uint64_t ref)
 {
@@ -105,9 +105,21 @@ static uint64_t chain_end(const struct pst_shard *s, const struct pst_lines *lin
 
     if (!last || depth_of(r) <= depth_of(last))
         return 0;
-    if (pst_record_recency(last)->line != line || now_ms - pst_record_recency(last)->touched_ms > MOMENT_MS)
+    if (pst_record_recency(last)->line != line || now_ms - lines->chain_ms > MOMENT_MS)
         return 0;
     return lines->chain;
+}
+
+/*
+ * In a chain a step deeper counts as a ms older, so that times fall towards the cold end as in the rest of
+ * the line: else the shard that lost the end of its part would have the coldest end again, and lose all of
+ * it.
+ */
+static uint64_t behind_ms(const struct pst_shard *s, uint64_t newer, const struct pst_record *r)
+{
+    uint64_t ms = recency_at(s, newer)->touched_ms;
+
+    return ms - pst_min(ms, depth_of(r) - depth_of(pst_ref_record(s, newer)));
 }
 
 void pst_line_add(struct pst_shard *s, struct pst_lines *lines, uint32_t line, struct pst_record *r,
@@ -116,9 +128,10 @@ void pst_line_add(struct pst_shard *s, struct pst_lines *lines, uint32_t line, s
     uint64_t newer = chained ? chain_end(s, lines, line, r, now_ms) : 0;
 
     pst_assert(line < PST_LINES);
-    pst_recency_touched(pst_record_recency(r), now_ms);
+    pst_recency_touched(pst_record_recency(r), newer ? behind_ms(s, newer, r) : now_ms);
     insert(s, lines, line, r, newer);
     lines->chain = pst_record_ref(s, r);
+    lines->chain_ms = now_ms;
 }
 
 void pst_line_move(struct pst_shard *s, struct pst_lines *lines, uint32_t line, struct pst_record *r)

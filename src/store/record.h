@@ -71,12 +71,14 @@ _Static_assert(sizeof(struct pst_record) == 32, "record layout");
 
 struct pst_recency {
     uint64_t newer, older;    /* references, 0 at the ends */
-    uint64_t touched_ms : 44; /* since the store began */
+    uint64_t touched_ms : 44; /* when it was used, or a page of its chain; recency's clock */
     uint64_t uses : 4;        /* since it came to its place; the policy's */
     uint64_t line : 4;        /* which of its group's */
     uint64_t group : 12;      /* which of the shard's; see pst_lines */
 };
 _Static_assert(sizeof(struct pst_recency) == 24, "recency layout");
+
+enum { PST_RECENCY_MS_MIN = 1 << 16 }; /* now is later: pages of a chain are older than its first */
 
 static inline void pst_recency_touched(struct pst_recency *rec, uint64_t ms)
 {

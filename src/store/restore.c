@@ -556,7 +556,7 @@ static void set_clocks(struct restore *re)
     }
     if (generation >= PST_GENERATION_MAX)
         generation = 0;
-    store->epoch_ns = store->start_ns - ms * 1000000;
+    store->epoch_ns = store->start_ns - pst_max(ms, PST_RECENCY_MS_MIN) * 1000000;
     for (uint32_t i = 0; i < store->shard_count; i++) {
         struct pst_shard *s = &store->shards[i];
 

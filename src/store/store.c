@@ -78,7 +78,8 @@ int pst_store_open(const struct pst_store_options *options, struct pst_store **o
     store = calloc(1, sizeof(*store));
     if (!store)
         return -ENOMEM;
-    store->start_ns = store->epoch_ns = pst_now_ns();
+    store->start_ns = pst_now_ns();
+    store->epoch_ns = store->start_ns - PST_RECENCY_MS_MIN * 1000000ull;
     pthread_mutex_init(&store->words_lock, NULL);
     store->policy = pst_policy_find(options->policy);
     store->wall_offset_ms = pst_wall_ns() / 1000000 - store->start_ns / 1000000;

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #define MIB (1ull << 20)
@@ -281,14 +280,11 @@ static void cache_keeps_the_front_of_a_chain(void **state)
 {
     enum { COUNT = 400, BYTES = 200000 };
     int front = 0, back = 0;
-    struct timespec begun, end;
     struct place place;
-    bool one_moment;
     char key[32];
 
     (void)state;
     place_open(&place, fixture.kind, "64M", "c/");
-    clock_gettime(CLOCK_MONOTONIC, &begun);
     for (int i = 0; i < COUNT; i++) {
         struct penstock_op op = {0};
         uint8_t *value = bytes_new(BYTES);
@@ -299,15 +295,13 @@ static void cache_keeps_the_front_of_a_chain(void **state)
         assert_result(run_op(place.store, &op), 0);
         free(value);
     }
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    one_moment = (end.tv_sec - begun.tv_sec) * 1000 + (end.tv_nsec - begun.tv_nsec) / 1000000 < 300;
     for (int i = 0; i < COUNT; i++) {
         bool there = penstock_exists(place.store, key, (size_t)snprintf(key, sizeof(key), "c/chain/%d", i)) ==
                      PENSTOCK_OK;
 
         *(i < COUNT / 2 ? &front : &back) += there;
     }
-    assert_true(front > back || !one_moment); /* a machine this busy made it many */
+    assert_true(front > back);
     place_close(&place);
 }
 

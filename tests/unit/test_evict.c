@@ -104,7 +104,7 @@ static void the_deepest_of_one_moment_goes_first(void **state)
     put_deep(&e, "c/mid", 5, e.now_ns + 10 * SECOND_NS + 1000);
     put_deep(&e, "c/leaf", 9, e.now_ns + 10 * SECOND_NS + SECOND_NS / 2);
     put_deep(&e, "c/none", PST_DEPTH_NONE, e.now_ns + 10 * SECOND_NS + SECOND_NS / 2);
-    put_deep(&e, "c/later", 100, e.now_ns + 20 * SECOND_NS); /* deep, but of another moment */
+    put_deep(&e, "c/later", 100, e.now_ns + 25 * SECOND_NS); /* deep, but of another moment */
     assert_victims(&e, 30, VICTIMS("c/leaf", "c/mid", "c/root", "c/none", "c/later"));
     engine_close(&e);
 }

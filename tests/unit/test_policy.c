@@ -121,6 +121,66 @@ static void chains_lose_their_end(void **state)
     }
 }
 
+/* Also of one that takes its time, while it comes and when its end has gone. */
+static void slow_chains_lose_their_end(void **state)
+{
+    (void)state;
+    for (size_t p = 1; p < pst_count_of(policies); p++) {
+        struct engine e;
+
+        open_with(&e, policies[p]);
+        for (uint16_t i = 0; i < 100; i++, e.now_ns += 2 * SECOND_NS) {
+            put_deep(&e, key_name("c/", i), i);
+            if (i >= 50)
+                assert_true(pst_shard_evict(e.shard, e.now_ns));
+        }
+        for (uint16_t i = 0; i < 50; i++)
+            assert_non_null(find(e.shard, key_name("c/", i)));
+        engine_close(&e);
+    }
+}
+
+static struct pst_shard *coldest_shard(const struct engine *e)
+{
+    struct pst_shard *coldest = e->shard;
+
+    for (uint32_t i = 1; i < pst_store_shard_count(e->store); i++) {
+        struct pst_shard *s = pst_store_shard(e->store, i);
+
+        if (s->tail_ms < coldest->tail_ms)
+            coldest = s;
+    }
+    return coldest;
+}
+
+/* A chain lies in all shards, and all of them lose of its end: none is left without its front. */
+static void shards_lose_the_end_together(void **state)
+{
+    enum { SHARDS = 16, PAGES = 800, KEPT = 400 };
+
+    (void)state;
+    for (size_t p = 1; p < pst_count_of(policies); p++) {
+        uint32_t front = 0;
+        struct engine e;
+
+        engine_open(&e, &(struct engine_shape){.page_bytes = 64 << 10,
+                                               .pages = 256,
+                                               .shards = SHARDS,
+                                               .cache_prefix = "c/",
+                                               .policy = policies[p]});
+        for (uint32_t i = 0; i < PAGES; i++, e.now_ns += 5000000) {
+            e.shard = pst_store_shard(e.store, i * 7 % SHARDS);
+            put_deep(&e, key_name("c/", i), (uint16_t)i);
+            if (i >= KEPT)
+                assert_true(pst_shard_evict(coldest_shard(&e), e.now_ns));
+        }
+        for (uint32_t i = 0; i < KEPT; i++)
+            front += !!find(pst_store_shard(e.store, i * 7 % SHARDS), key_name("c/", i));
+        assert_in_range(front, KEPT - KEPT / 10, KEPT);
+        engine_close(&e);
+    }
+}
+
 /* Many that are used once push nothing out that was used more. */
 static void s3fifo_withstands_scans(void **state)
 {
@@ -306,6 +366,8 @@ int main(void)
         cmocka_unit_test(lru_knows_no_depth),
         cmocka_unit_test(chains_go_from_their_end),
         cmocka_unit_test(chains_lose_their_end),
+        cmocka_unit_test(slow_chains_lose_their_end),
+        cmocka_unit_test(shards_lose_the_end_together),
         cmocka_unit_test(s3fifo_withstands_scans),
         cmocka_unit_test(s3fifo_remembers_who_went),
         cmocka_unit_test(s3fifo_gives_a_bounded_number_of_turns),
