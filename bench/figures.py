@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from arrays import against_files, against_wheel
+from links import stripes, three_nodes
 from ours import GIB, Node, bytes_per_key, idle_share, lookups_per_s, mixed_fill_bytes, ssd_bytes_per_key
 from peers import MIB, Cache, Mooncake, cache_bytes_per_key, memory, perftest_bytes_per_s
 from pools import beside_direct, beside_mooncake
@@ -187,6 +188,7 @@ GET64_P50_LOCAL = small("get", "local", 1, 1, "p50_us")
 REDIS_TCP, REDIS_UNIX = "redis, TCP", "redis, unix socket"
 PERFTEST, COPY, WALK = "ucx_perftest am, TCP", "cold memcpy, one thread", "a walk, private memory"
 MOONCAKE = "Mooncake, TCP"
+LINK = "what TCP can carry over the link, 1 Gbit/s, 5 ms of queue"
 DIRECT = "the pool's one node, asked directly"
 
 FILES, WHEEL = "TensorStore's file driver, tmpfs", "TensorStore's wheel, --tsgrpc"
@@ -216,6 +218,10 @@ FIGURES = (
     Figure("pool_mooncake_put", 1.7, "B/s", "mooncake", MOONCAKE, beside_mooncake("put", M2, 512, "bytes_per_s")),
     Figure("pool_mooncake_get", 1.7, "B/s", "mooncake", MOONCAKE, beside_mooncake("get", M2, 512, "bytes_per_s")),
     Figure("pool_exists128", 2.0, "ops/s", "mooncake", MOONCAKE, beside_mooncake("exists", K64, 8192, "ops_per_s")),
+    Figure("pool_shaped3", 2.7, "B/s", "namespaces", "one node, links of 1 Gbit/s", three_nodes),
+    Figure("shaped_stripe", 0.95, "B/s", "namespaces", LINK, stripes("get", 64 * MIB, 8, 1)),
+    Figure("shaped_stripe_put", 0.95, "B/s", "namespaces", LINK, stripes("put", 64 * MIB, 8, 1)),
+    Figure("shaped_stripe_batch", 0.95, "B/s", "namespaces", LINK, stripes("get", M2, 64, 32)),
     Figure("memory_per_key", 1.1, "B/key", "memcached", "memcached", memory_per_key, True),
     Figure("ssd_bytes_a_key", 1.0, "B/key", "", "64 B beside the key", ssd_memory_per_key, True),
     Figure("mixed_fill", 0.88, "B", "", "the arenas, 4 GiB", mixed_fill),

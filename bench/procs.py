@@ -59,10 +59,10 @@ class Stage:
         raise BenchError(f"{name} is not built below {self.build}")
 
     def start(self, command: Sequence[str], env: dict[str, str] | None = None,
-              hold_stdin: bool = False) -> "Process":
+              hold_stdin: bool = False, kill: bool = False) -> "Process":
         """Start a server; its output goes to a log in the folder.
 
-        With `hold_stdin` its standard input stays open until it is stopped.
+        With `hold_stdin` its standard input stays open until it is stopped; with `kill` it is stopped by force.
         """
         self._serial += 1
         log = self.folder / f"{self._serial}-{Path(command[0]).name}.log"
@@ -71,7 +71,7 @@ class Stage:
                 command, stdin=subprocess.PIPE if hold_stdin else subprocess.DEVNULL, stdout=out,
                 stderr=subprocess.STDOUT, env=os.environ | (env or {}))
         process = Process(popen, log)
-        self._stack.callback(process.stop)
+        self._stack.callback(process.kill if kill else process.stop)
         return process
 
 
@@ -131,6 +131,11 @@ class Process:
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
+    def kill(self) -> None:
+        """End the process by force."""
+        self.popen.kill()
+        self.popen.wait()
+
     def stop(self) -> None:
         """End the process by its pid, by force when need be; harmless when it has ended."""
         if self.popen.stdin:
@@ -140,8 +145,7 @@ class Process:
         try:
             self.popen.wait(STOP_S_MAX)
         except subprocess.TimeoutExpired:
-            self.popen.kill()
-            self.popen.wait()
+            self.kill()
 
 
 def said(text: str) -> str:
