@@ -44,10 +44,8 @@ struct peer *copies_peer(struct pst_copies *c, uint16_t member, uint64_t epoch)
 
         if (p->epoch == epoch && !p->failed)
             return p;
-        if (p->epoch && p->underway == 0 && p->failed && c->join.peer != p)
-            peer_close(p);
         if (!p->epoch)
-            free_one = p;
+            free_one = p; /* failed ones are closed by who polls them: they may be the caller's caller */
     }
     if (!free_one || m->epoch != epoch || m->gone ||
         peer_dial(c, free_one, *m->address ? m->address : m->unix_path) < 0)
