@@ -248,7 +248,19 @@ int penstock_stat(struct penstock *store, struct penstock_stat *stat)
 
 /* ---- deleting many ---- */
 
-enum { SWEEPS_MAX = 8 };
+enum {
+    SWEEPS_MAX = 8,
+    DELETES_MAX = 128, /* at a time, of keys of DELETES_BYTES_MAX together */
+    DELETES_BYTES_MAX = 64 << 10,
+    SWEEP_AGAIN_US = 10000,
+    SWEEP_S = 10, /* for what a first round has left */
+};
+
+/* What came of keys. */
+struct sweep {
+    uint64_t deleted, spared;
+    uint64_t left; /* to be deleted one by one, or by who has them */
+};
 
 struct sweeper {
     uint8_t start[PENSTOCK_KEY_BYTES_MAX];
@@ -259,7 +271,7 @@ struct sweeper {
  * Takes a shard's answer: where to go on, which is further on, so that a sweep comes to its end. Return: 1
  * when the shard is done, 0, or -EPROTO.
  */
-static int sweep_on(struct penstock_op *op, struct sweeper *s, uint64_t *deleted, uint64_t *spared)
+static int sweep_on(struct penstock_op *op, struct sweeper *s, struct sweep *sum)
 {
     struct pst_bytes from = {s->start, op->key_bytes}, to = {s->answer + sizeof(struct pst_wire_sweep), 0};
     struct pst_wire_sweep out;
@@ -272,8 +284,9 @@ static int sweep_on(struct penstock_op *op, struct sweeper *s, uint64_t *deleted
     to.len = out.resume_bytes;
     if (!out.done && pst_bytes_compare(from, to) >= (op->flags & PST_WIRE_AFTER ? 0 : 1))
         return -EPROTO;
-    *deleted += out.deleted;
-    *spared += out.spared;
+    sum->deleted += out.deleted;
+    sum->spared += out.spared;
+    sum->left += out.left;
     memcpy(s->start, to.data, to.len);
     op->key_bytes = out.resume_bytes;
     op->flags |= PST_WIRE_AFTER;
@@ -282,7 +295,7 @@ static int sweep_on(struct penstock_op *op, struct sweeper *s, uint64_t *deleted
 
 /* Sweeps one shard to its end. */
 static int sweep_shard(struct penstock *store, uint32_t shard, struct sweeper *s,
-                       const struct penstock_op *first, uint64_t *deleted, uint64_t *spared)
+                       const struct penstock_op *first, struct sweep *sum)
 {
     struct penstock_op op = *first;
     int r;
@@ -296,13 +309,14 @@ static int sweep_shard(struct penstock *store, uint32_t shard, struct sweeper *s
         r = pst_run_one(store, &op, (int)shard);
         if (r)
             return r;
-        r = sweep_on(&op, s, deleted, spared);
+        r = sweep_on(&op, s, sum);
     } while (r == 0);
     return r < 0 ? pst_explain(store, NULL, r) : 0;
 }
 
-static int sweep(struct penstock *store, struct pst_bytes start, struct pst_bytes end, uint8_t flags,
-                 uint64_t *deleted, uint64_t *spared)
+/* Sweeps all shards. */
+static int sweep_all(struct penstock *store, struct pst_bytes start, struct pst_bytes end, uint8_t flags,
+                     struct sweep *sum)
 {
     struct penstock_op first = {.code = PST_WIRE_SWEEP,
                                 .flags = flags,
@@ -312,37 +326,132 @@ static int sweep(struct penstock *store, struct pst_bytes start, struct pst_byte
                                 .attr_bytes = (uint16_t)end.len};
     pst_cleanup_free struct sweeper *s = malloc(sizeof(*s));
     uint32_t shards;
-    int r = pst_store_check(store);
+    int r = -ESTALE;
 
-    if (r < 0)
-        return r;
-    r = -ESTALE;
-    if ((start.len && !start.data) || (end.len && !end.data))
-        return pst_fail(-EINVAL, "%s: a bound without its bytes", store->url);
     if (!s)
         return pst_fail(-ENOMEM, "out of memory");
-    if (start.len > PENSTOCK_KEY_BYTES_MAX || end.len > PENSTOCK_KEY_BYTES_MAX)
-        return pst_fail(-ENAMETOOLONG, "%s: key longer than %d bytes", store->url, PENSTOCK_KEY_BYTES_MAX);
     for (int tries = 0; r == -ESTALE && tries < SWEEPS_MAX; tries++) {
         r = pst_refresh(store);
         shards = pst_shards(store);
         for (uint32_t i = 0; r == 0 && i < shards; i++)
-            r = pst_shard_at(store, i) < 0 ? 0 : sweep_shard(store, i, s, &first, deleted, spared);
+            r = pst_shard_at(store, i) < 0 ? 0 : sweep_shard(store, i, s, &first, sum);
         if (r == 0 && pst_shards(store) != shards) /* the node came back with others, which have other keys */
             r = pst_explain(store, NULL, -ESTALE);
     }
     return r;
 }
 
+/* Keys that go by themselves, because others have copies of them. */
+struct deletes {
+    struct penstock_op ops[DELETES_MAX];
+    uint32_t count;
+    size_t key_bytes;
+    uint8_t keys[DELETES_BYTES_MAX];
+};
+
+/* Deletes what has been gathered; whether it was done is for the next sweep to see. */
+static int delete_gathered(struct penstock *store, struct deletes *d, struct sweep *sum)
+{
+    int r = 0;
+
+    pst_run(store, d->ops, d->count, NULL);
+    for (uint32_t i = 0; i < d->count && r == 0; i++) {
+        int result = d->ops[i].result;
+
+        sum->deleted += result == 0;
+        sum->spared += result == PENSTOCK_EXISTS;
+        if (result != 0 && result != PENSTOCK_MISS && result != PENSTOCK_EXISTS && result != PENSTOCK_UNKNOWN)
+            r = pst_explain(store, &d->ops[i], result);
+    }
+    d->count = 0;
+    d->key_bytes = 0;
+    return r;
+}
+
+static int gather(struct penstock *store, struct deletes *d, const struct penstock_entry *entry,
+                  uint8_t flags, struct sweep *sum)
+{
+    uint8_t *key;
+    int r = 0;
+
+    if (d->count == DELETES_MAX || d->key_bytes + entry->key_bytes > sizeof(d->keys))
+        r = delete_gathered(store, d, sum);
+    key = d->keys + d->key_bytes;
+    memcpy(key, entry->key, entry->key_bytes);
+    d->ops[d->count++] = (struct penstock_op){
+        .code = PENSTOCK_DELETE, .flags = flags, .key = key, .key_bytes = (uint16_t)entry->key_bytes};
+    d->key_bytes += entry->key_bytes;
+    return r;
+}
+
+/* Deletes one by one all that is listed; @sum->left: so many. */
+static int delete_listed(struct penstock *store, struct pst_bytes start, struct pst_bytes end, uint8_t flags,
+                         struct sweep *sum)
+{
+    const struct penstock_list_options range = {.size = sizeof(range),
+                                                .start = start.data,
+                                                .start_bytes = start.len,
+                                                .end = end.data,
+                                                .end_bytes = end.len};
+    pst_cleanup_free struct deletes *d = calloc(1, sizeof(*d));
+    struct penstock_list *list = NULL;
+    struct penstock_entry entry;
+    int r = d ? penstock_list_open(store, &range, &list) : pst_fail(-ENOMEM, "out of memory");
+
+    while (r == 0 && (r = penstock_list_next(list, &entry)) == 1) {
+        sum->left++;
+        r = gather(store, d, &entry, flags, sum);
+    }
+    if (r == 0)
+        r = delete_gathered(store, d, sum);
+    penstock_list_close(list);
+    return r;
+}
+
+/*
+ * Until nothing is left but what pins keep. In a pool with copies a node leaves what is not its alone: that
+ * goes with the primary's, or is swept as soon as the node knows that it has no copy any more.
+ */
+static int sweep(struct penstock *store, struct pst_bytes start, struct pst_bytes end, uint8_t flags,
+                 struct sweep *sum)
+{
+    uint64_t until_ns = 0;
+    int r = pst_store_check(store);
+
+    if (r < 0)
+        return r;
+    if ((start.len && !start.data) || (end.len && !end.data))
+        return pst_fail(-EINVAL, "%s: a bound without its bytes", store->url);
+    if (start.len > PENSTOCK_KEY_BYTES_MAX || end.len > PENSTOCK_KEY_BYTES_MAX)
+        return pst_fail(-ENAMETOOLONG, "%s: key longer than %d bytes", store->url, PENSTOCK_KEY_BYTES_MAX);
+    for (;;) {
+        struct sweep swept = {0}, listed = {0};
+
+        r = sweep_all(store, start, end, flags, &swept);
+        sum->deleted += swept.deleted;
+        sum->spared = swept.spared;
+        if (r != 0 || swept.left == 0)
+            return r;
+        r = delete_listed(store, start, end, flags, &listed);
+        sum->deleted += listed.deleted;
+        sum->spared = listed.spared;
+        if (r != 0 || (listed.left > 0 && listed.spared == listed.left))
+            return r;
+        until_ns = until_ns ? until_ns : pst_now_ns() + SWEEP_S * 1000000000ull;
+        if (pst_now_ns() > until_ns)
+            return pst_explain(store, NULL, PENSTOCK_BUSY);
+        usleep(SWEEP_AGAIN_US);
+    }
+}
+
 int penstock_delete_range(struct penstock *store, const void *start, size_t start_bytes, const void *end,
                           size_t end_bytes, uint64_t *deleted)
 {
-    uint64_t gone = 0, spared = 0;
-    int r = sweep(store, (struct pst_bytes){start, start_bytes}, (struct pst_bytes){end, end_bytes}, 0, &gone,
-                  &spared);
+    struct sweep sum = {0};
+    int r = sweep(store, (struct pst_bytes){start, start_bytes}, (struct pst_bytes){end, end_bytes}, 0, &sum);
 
     if (deleted)
-        *deleted = gone;
+        *deleted = sum.deleted;
     return r;
 }
 
@@ -356,12 +465,12 @@ int penstock_delete_prefix(struct penstock *store, const void *prefix, size_t pr
 
 int penstock_clear(struct penstock *store, uint64_t *remaining)
 {
-    uint64_t gone = 0, spared = 0;
+    struct sweep sum = {0};
     struct pst_bytes all = {NULL, 0};
-    int r = sweep(store, all, all, PST_WIRE_SPARE, &gone, &spared);
+    int r = sweep(store, all, all, PST_WIRE_SPARE, &sum);
 
     if (remaining)
-        *remaining = spared;
+        *remaining = sum.spared;
     return r;
 }
 

@@ -334,6 +334,7 @@ static int open_role(struct served *served, const struct settings *settings, str
                                       .replicate = pst_gate_replicate,
                                       .replicated = pst_gate_replicated,
                                       .may_copy = pst_gate_may_copy,
+                                      .stranded = pst_gate_stranded,
                                       .slot_of = pst_gate_slot_of};
         return r;
     }

@@ -25,10 +25,12 @@ struct pst_gate {
     _Atomic uint64_t ours[WORDS], nobodys[WORDS]; /* slots; a lease of later goes with these or later ones */
     _Atomic uint64_t held[WORDS];                 /* ours, and not to be served yet */
     _Atomic uint64_t copied[WORDS];               /* others hold them, too */
+    _Atomic uint64_t kept[WORDS];                 /* this node is among those that have them */
     _Atomic uint64_t epochs[PST_SLOTS];
-    _Atomic bool behind;               /* somebody has a newer view */
-    _Atomic int wake_fd;               /* of who fetches one; -1: nobody */
-    struct pst_copies *_Atomic copies; /* NULL: not there */
+    _Atomic uint64_t filled[PST_SLOTS]; /* the last epoch in which another node wrote here */
+    _Atomic bool behind;                /* somebody has a newer view */
+    _Atomic int wake_fd;                /* of who fetches one; -1: nobody */
+    struct pst_copies *_Atomic copies;  /* NULL: not there */
 };
 
 static bool has(const _Atomic uint64_t *bits, uint32_t slot)
@@ -124,7 +126,20 @@ int pst_gate_may_copy(void *ctx, uint32_t slot, uint64_t slot_epoch)
             pst_event_set(gate->wake_fd);
         return BUSY;
     }
-    return slot_epoch < epoch || slot >= PST_SLOTS || has(gate->ours, slot) ? -ESTALE : 0;
+    if (slot_epoch < epoch || slot >= PST_SLOTS || has(gate->ours, slot))
+        return -ESTALE;
+    atomic_store(&gate->filled[slot], slot_epoch);
+    return 0;
+}
+
+bool pst_gate_stranded(void *ctx, struct pst_bytes key)
+{
+    struct pst_gate *gate = ctx;
+    uint32_t slot = pst_gate_slot_of(ctx, key);
+
+    /* What is written here under an epoch is written behind its being noted: the note is looked at last. */
+    return slot < PST_SLOTS && !has(gate->kept, slot) &&
+           atomic_load(&gate->filled[slot]) < atomic_load(&gate->epochs[slot]);
 }
 
 void pst_gate_hold(struct pst_gate *gate, uint32_t slot, bool held)
@@ -205,14 +220,16 @@ int pst_gate_view(struct pst_gate *gate, const struct pst_view *view, uint16_t m
     const struct pst_lease for_ever = {.until_ns = UINT64_MAX};
 
     for (uint32_t word = 0; word < WORDS; word++) {
-        uint64_t ours = 0, nobodys = 0;
+        uint64_t ours = 0, nobodys = 0, kept = 0;
 
         for (uint32_t i = 0; i < 64; i++) {
             enum pst_serve serve = pst_lease_serve(&for_ever, view, member, epoch, 64 * word + i, 0);
 
             ours |= (uint64_t)(serve == PST_SERVE_YES) << i;
             nobodys |= (uint64_t)(serve == PST_SERVE_INCOMPLETE) << i;
+            kept |= (uint64_t)(pst_view_copy_at(&view->slots[64 * word + i], member) >= 0) << i;
         }
+        atomic_store(&gate->kept[word], kept);
         atomic_store_explicit(&gate->ours[word], ours, memory_order_relaxed);
         atomic_store_explicit(&gate->nobodys[word], nobodys, memory_order_relaxed);
         for (uint32_t i = 0; i < 64; i++) /* behind whose they are: what is asked under one finds that, too */

@@ -29,6 +29,8 @@ int pst_gate_may_serve(void *ctx, struct pst_bytes key);
 uint32_t pst_gate_slot_of(void *ctx, struct pst_bytes key);
 bool pst_gate_copied(void *ctx, struct pst_bytes key);
 int pst_gate_may_copy(void *ctx, uint32_t slot, uint64_t slot_epoch);
+/* Whether the key has a home, which is elsewhere, with all copies that there are or are made. */
+bool pst_gate_stranded(void *ctx, struct pst_bytes key);
 
 struct pst_copies;
 struct pst_replica;

@@ -214,13 +214,17 @@ static void apply_small(struct pst_request *q, uint32_t index)
     const struct pst_lookup *lookup = &w->lookups[index];
     struct pst_answer answer = {0};
     struct pst_wire_result result;
+    bool spares = op->code == PST_WIRE_DELETE && op->flags & PST_WIRE_SPARE &&
+                  pst_shard_pinned(w->shard, lookup, w->now_ns);
     int r = -EOPNOTSUPP;
 
-    if (op->code == PST_WIRE_DELETE && pst_node_copied(w->node, op->key)) {
+    if (op->code == PST_WIRE_DELETE && !spares && pst_node_copied(w->node, op->key)) {
         pst_apply_alone(q, index);
         return;
     }
-    if (op->code == PST_WIRE_DELETE)
+    if (spares)
+        r = PST_EXISTS;
+    else if (op->code == PST_WIRE_DELETE)
         r = pst_shard_delete(w->shard, lookup, op->flags & PST_WIRE_IF_GENERATION, op->if_generation,
                              &answer);
     else if (op->code == PST_WIRE_PIN)
@@ -262,20 +266,17 @@ static void apply_sweep(struct pst_request *q, uint32_t index)
     struct pst_worker *w = q->worker;
     const struct pst_wire_op *op = &w->ops[index];
     struct pst_range range = range_of(op);
-    struct pst_swept swept = {.node = w->node};
     struct pst_wire_result result = {.result = PST_BUSY, .data = w->scratch};
 
     if (w->node->role.copied) {
         range.wanted = pst_sweeps;
-        range.ctx = &swept;
+        range.ctx = w->node;
     }
     if (pst_reply_room(q, index) >= PST_SWEEP_BYTES_MAX && op->bytes >= PST_SWEEP_BYTES_MAX) {
         result.bytes =
             (uint32_t)pst_shard_sweep(w->shard, &range, op->flags & PST_WIRE_SPARE, w->now_ns, w->scratch);
         result.result = result.bytes ? PST_OK : PST_BUSY;
     }
-    if (swept.copied)
-        result = (struct pst_wire_result){.result = -EOPNOTSUPP};
     pst_reply_add(q, &result);
 }
 

@@ -145,9 +145,8 @@ void pst_apply_copy_clear(struct pst_request *q, uint32_t index)
 
 bool pst_sweeps(void *ctx, struct pst_bytes key)
 {
-    struct pst_swept *swept = ctx;
-    bool ours = pst_node_may_serve(swept->node, key) == 0;
+    const struct pst_node *node = ctx;
 
-    swept->copied |= ours && pst_node_copied(swept->node, key);
-    return ours && !swept->copied;
+    return (pst_node_may_serve(node, key) == 0 && !pst_node_copied(node, key)) ||
+           node->role.stranded(node->role.ctx, key);
 }

@@ -83,6 +83,9 @@ struct pst_node_role {
     void (*replicated)(void *ctx, struct pst_replica *replica);
     /* Whether the slot's primary of that epoch may change values here. Return: 0, or the result. */
     int (*may_copy)(void *ctx, uint32_t slot, uint64_t slot_epoch);
+    /* On any shard's thread: whether the key belongs to other nodes alone, so that nobody looks for it here.
+     */
+    bool (*stranded)(void *ctx, struct pst_bytes key);
     /* The key's slot in the pool. */
     uint32_t (*slot_of)(void *ctx, struct pst_bytes key);
 };

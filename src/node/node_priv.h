@@ -427,13 +427,9 @@ void pst_apply_copy(struct pst_request *q, uint32_t index);
 /* Makes a large one visible. Return: 0 or its result; the reservation is given up. */
 int pst_copy_landed(struct pst_request *q, struct pst_write *write, struct pst_answer *answer);
 void pst_apply_copy_clear(struct pst_request *q, uint32_t index);
-/* Of a client's sweep: a key that copies have, too, ends it, since they would not hear of it. */
-struct pst_swept {
-    const struct pst_node *node;
-    bool copied;
-};
-/* Whether it takes the key. @swept: a struct pst_swept. */
-bool pst_sweeps(void *swept, struct pst_bytes key);
+/* Whether a client's sweep takes the key: not one that copies have, too, since they would not hear of it.
+ * @node: a struct pst_node. */
+bool pst_sweeps(void *node, struct pst_bytes key);
 /* A put with its result to come, whose value comes by bulk messages. */
 void pst_begin_write(struct pst_request *q, const struct pst_put *put,
                      const struct pst_reservation *reservation, uint32_t index, bool refused);

@@ -49,16 +49,31 @@ int64_t pst_shard_list(struct pst_shard *s, const struct pst_range *range, void 
     return at ? (int64_t)at : -ENOBUFS;
 }
 
+/* The pin that keeps the key; transfers and views alone do not: its name goes, the bytes with the last of
+ * them.
+ */
+static struct pst_pin *kept_by(struct pst_shard *s, struct pst_record *r, uint64_t now_ns)
+{
+    struct pst_pin *pin =
+        pst_record_loose(s, r, now_ns) ? NULL : pst_pins_find(&s->pins, pst_record_ref(s, r));
+
+    return pin && (pin->hard || pin->until_ns) ? pin : NULL;
+}
+
+bool pst_shard_pinned(struct pst_shard *s, const struct pst_lookup *lookup, uint64_t now_ns)
+{
+    struct pst_record *r = pst_shard_find(s, lookup);
+
+    return r && kept_by(s, r, now_ns);
+}
+
 /* Keys that a pin keeps go when it ends. Return: false when nothing keeps the record. */
 static bool spare(struct pst_shard *s, struct pst_record *r, uint64_t now_ns)
 {
-    struct pst_pin *pin;
+    struct pst_pin *pin = kept_by(s, r, now_ns);
 
-    if (pst_record_loose(s, r, now_ns))
+    if (!pin)
         return false;
-    pin = pst_pins_find(&s->pins, pst_record_ref(s, r));
-    if (!pin->hard && !pin->until_ns)
-        return false; /* only transfers and views: the name goes at once, the bytes with the last of them */
     s->doomed_count += !pin->doomed;
     pin->doomed = true;
     return true;
@@ -94,6 +109,7 @@ size_t pst_shard_sweep(struct pst_shard *s, const struct pst_range *range, bool 
             memcpy(resume, pst_record_key(r).data, r->key_bytes);
             out.resume_bytes = r->key_bytes;
             after = true;
+            out.left++;
             continue;
         }
         if (pst_unlikely(s->claims.locks) && locked(s, pst_record_key(r))) {

@@ -229,6 +229,7 @@ void pst_shard_unref(struct pst_shard *shard, struct pst_record *record);
  */
 int pst_shard_pin(struct pst_shard *shard, const struct pst_lookup *lookup, uint64_t ttl_ms, uint64_t now_ns);
 int pst_shard_unpin(struct pst_shard *shard, const struct pst_lookup *lookup);
+bool pst_shard_pinned(struct pst_shard *shard, const struct pst_lookup *lookup, uint64_t now_ns);
 
 /* ---- many keys ---- */
 
@@ -237,7 +238,8 @@ struct pst_range {
     struct pst_bytes start;
     struct pst_bytes end;
     bool after;
-    bool (*wanted)(void *ctx, struct pst_bytes key); /* a sweep leaves other keys alone; NULL: all are */
+    bool (*wanted)(void *ctx,
+                   struct pst_bytes key); /* a sweep leaves other keys, and counts them; NULL: all are */
     void *ctx;
 };
 

@@ -84,7 +84,7 @@ enum pst_wire_op_flag {
     PST_WIRE_AFTER = 64,         /* list, sweep: the key itself is left out */
     PST_WIRE_DURABLE = 64,       /* put: answered when a crash would not lose it */
     PST_WIRE_WAIT = 64,          /* get: of a key that is not there, for if_generation ms */
-    PST_WIRE_SPARE = 128,        /* sweep: leave pinned keys; get: attributes are wanted */
+    PST_WIRE_SPARE = 128,        /* sweep, delete: leave pinned keys; get: attributes are wanted */
     PST_WIRE_REPLACE = 128,      /* reserve: neither owns the key nor respects who does */
 };
 
@@ -198,7 +198,7 @@ struct pst_wire_sweep {
     uint8_t done;
     uint8_t spare;
     uint16_t resume_bytes;
-    uint32_t spare2;
+    uint32_t left; /* that are not this node's to delete */
 };
 _Static_assert(sizeof(struct pst_wire_sweep) == 24, "wire sweep");
 
