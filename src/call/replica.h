@@ -28,6 +28,7 @@ struct pst_replica_write {
     uint16_t depth;
     uint8_t what;
     bool checksum; /* crc is the value's */
+    bool durable;  /* who has it says so when a crash would not lose it */
 };
 
 struct pst_replica {

@@ -157,7 +157,8 @@ static void settle(struct pst_copies *c, struct pst_replica *replica)
 
 static bool is_refusal(int result)
 {
-    return result == -ENOSPC || result == -EFBIG || result == -EDQUOT || result == -ENOMEM;
+    return result == -ENOSPC || result == -EFBIG || result == -EDQUOT || result == -ENOMEM ||
+           result == -EOPNOTSUPP;
 }
 
 /* One of a write's sends has failed, or could not be. */
@@ -217,6 +218,7 @@ static int fill_send(struct send *send, const struct pst_replica_write *write)
     if (write->attrs.len)
         memcpy(send->attrs, write->attrs.data, write->attrs.len);
     *op = (struct penstock_op){.code = PST_WIRE_COPY,
+                               .flags = write->durable ? PST_WIRE_DURABLE : 0,
                                .key = write->key.data,
                                .key_bytes = (uint16_t)write->key.len,
                                .attrs = &send->head,

@@ -164,7 +164,8 @@ static bool self_dial(struct pst_copies *c)
     struct pst_channel_options options = c->node;
     const char *fault;
 
-    options.connect_ms = options.timeout_ms = (uint32_t)pst_max(c->settings.replica_ms, 1000);
+    options.connect_ms = (uint32_t)pst_max(c->settings.replica_ms, 1000);
+    options.timeout_ms = SEND_MS + (uint32_t)c->settings.replica_ms;
     return c->self.channel || pst_channel_open(&options, &c->self.channel, &fault) == 0;
 }
 

@@ -21,6 +21,7 @@ enum {
     JOIN_SENDS_MAX = 32,
     LIST_BYTES = 60 << 10,
     ATTRS_MAX = 256,
+    SEND_MS = 10000, /* for a value that comes from a busy SSD */
 };
 
 /* A node that holds copies, or is this one. */

@@ -85,14 +85,10 @@ static void apply_put(struct pst_request *q, uint32_t index)
     struct pst_wire_result result;
     int r = durable ? pst_put_check_durable(w->shard, &put, &answer) : 0;
 
-    if (pst_node_copied(w->node, op->key)) {
-        if (!bulk && !durable) {
-            pst_apply_alone(q, index);
-            return;
-        }
-        r = durable ? -EOPNOTSUPP : r; /* its copies are elsewhere */
+    if (r == 0 && !bulk && pst_node_copied(w->node, op->key)) {
+        pst_apply_alone(q, index);
+        return;
     }
-
     put.value_crc = op->crc;
     put.flags |= op->flags & PST_PUT_CHECKSUM;
     if (pst_node_route(w->node, op->key) != w->number)

@@ -36,7 +36,8 @@ struct pst_commit {
     struct pst_worker *coordinator;
     struct pst_request *request; /* NULL: it has ended; the coordinator's */
     struct pst_list of_request;
-    bool alone;              /* the answer is that to its one change */
+    bool alone;              /* the answer is that to its one change ... */
+    bool durable;            /* ... and waits until a crash would not lose it */
     bool inside;             /* the request is still being begun */
     _Atomic bool called_off; /* nobody waits for it any more */
     uint64_t token;
@@ -119,6 +120,17 @@ static void commit_free(struct pst_commit *commit)
     free(commit);
 }
 
+/* The copies have it for good already. */
+static void save(struct pst_commit *commit)
+{
+    struct pst_request *q = commit->request;
+    struct pst_record *record = pst_shard_find(q->worker->shard, &commit->changes[0].put.lookup);
+    int16_t r = (int16_t)pst_request_save(q, record, (uint32_t)commit->reply_at);
+
+    if (r != 0)
+        memcpy(q->reply + commit->reply_at, &r, sizeof(r));
+}
+
 /* The coordinator: every part has ended. */
 static void finish(struct pst_commit *commit)
 {
@@ -127,6 +139,8 @@ static void finish(struct pst_commit *commit)
 
     if (q) {
         fill_results(commit);
+        if (commit->durable && commit->applies)
+            save(commit);
         pst_list_remove(&commit->of_request);
     }
     commit_free(commit);
@@ -219,11 +233,34 @@ static int describe(const struct pst_shard *shard, const struct pst_record *r, s
     return 0;
 }
 
-static int describe_kept(struct pst_shard *shard, struct pst_record *r, struct pst_replica_write *out)
+/* A value on SSD: the request has fetched it, and lets go of it when this has been prepared. */
+static int take_fetched(struct pst_shard *shard, struct pst_change *c)
 {
-    int result = pst_record_on_disk(r) ? -EOPNOTSUPP : pst_record_verify(shard, r);
+    struct pst_record *fetched;
+    uint64_t from;
+    int r = pst_tier_fetched(shard, c->old, 0, c->old->value_bytes, &fetched, &from);
 
-    return result ? result : describe(shard, r, out);
+    if (r == 0)
+        r = pst_shard_ref(shard, fetched);
+    if (r != 0)
+        return r;
+    pst_assert(from == 0);
+    pst_shard_unref(shard, c->old);
+    c->old = fetched;
+    return 0;
+}
+
+static int describe_kept(struct pst_shard *shard, struct pst_change *c, struct pst_replica_write *out)
+{
+    uint64_t generation = c->old->generation; /* of what was fetched it is not said */
+    int r = pst_record_on_disk(c->old) && c->old->value_bytes ? take_fetched(shard, c) : 0;
+
+    if (r == 0)
+        r = pst_record_verify(shard, c->old);
+    if (r == 0)
+        r = describe(shard, c->old, out);
+    out->generation = generation;
+    return r;
 }
 
 static int describe_all(struct pst_commit *commit, struct pst_shard *shard)
@@ -244,12 +281,13 @@ static int describe_all(struct pst_commit *commit, struct pst_shard *shard)
                                             .what = c->kind == PST_CHANGE_PUT      ? PST_REPLICA_PUT
                                                     : c->kind == PST_CHANGE_DELETE ? PST_REPLICA_DELETE
                                                                                    : PST_REPLICA_SEND,
-                                            .generation = c->generation};
+                                            .generation = c->generation,
+                                            .durable = commit->durable};
         replica->write_count++;
         if (c->kind == PST_CHANGE_PUT)
             r = describe(shard, c->fresh, write);
         else if (c->kind == PST_CHANGE_KEEP)
-            r = describe_kept(shard, c->old, write);
+            r = describe_kept(shard, c, write);
     }
     return r;
 }
@@ -524,6 +562,7 @@ void pst_apply_alone(struct pst_request *q, uint32_t index)
     if (!commit)
         return;
     commit->alone = commit->copied = true;
+    commit->durable = op.code == PST_WIRE_PUT && op.flags & PST_WIRE_DURABLE;
     commit->reply_at = reply_at;
     commit->changes[0].put.ttl_ms = ttl_ms;
     begin(q, commit);
@@ -545,6 +584,7 @@ int pst_commit_write(struct pst_request *q, struct pst_write *write)
     if (r != 0)
         return r;
     commit->alone = commit->copied = true;
+    commit->durable = write->durable;
     commit->reply_at = write->reply_at;
     commit->changes[0].reservation = write->reservation;
     write->reservation = (struct pst_reservation){0};

@@ -41,11 +41,22 @@ static struct pst_put put_of(const struct pst_worker *w, uint32_t index, const s
     };
 }
 
+/* @record: NULL when what is there is as late. It has been written: any failure is this node's, and none that
+ * would let the primary refuse the write. */
+static int save(struct pst_request *q, struct pst_record *record, uint32_t reply_at)
+{
+    int r = pst_request_save(q, record, reply_at);
+
+    if (r == 0)
+        q->saves.items[q->saves.count - 1].copy = true;
+    return r == 0 ? 0 : -EIO;
+}
+
 void pst_apply_copy(struct pst_request *q, uint32_t index)
 {
     struct pst_worker *w = q->worker;
     const struct pst_wire_op *op = &w->ops[index];
-    bool bulk = op->flags & PST_WIRE_VALUE_IN_BULK;
+    bool bulk = op->flags & PST_WIRE_VALUE_IN_BULK, durable = op->flags & PST_WIRE_DURABLE;
     struct pst_reservation reservation = {0};
     struct pst_answer answer = {0};
     struct pst_wire_copy copy = {0};
@@ -58,9 +69,13 @@ void pst_apply_copy(struct pst_request *q, uint32_t index)
         r = r == PST_MISS ? 0 : r;
     } else if (r == 0) {
         put = put_of(w, index, &copy);
+        r = durable ? pst_put_check_durable(w->shard, &put, &answer) : 0;
+    }
+    if (r == 0 && copy.what == PST_WIRE_COPIED_PUT)
         r = bulk ? pst_shard_reserve(w->shard, &put, w->now_ns, &reservation, &answer)
                  : pst_shard_put(w->shard, &put, op->value, w->now_ns, &answer);
-    }
+    if (durable && (r == PST_EXISTS || (r == 0 && !bulk)))
+        r = save(q, r == 0 ? pst_shard_find(w->shard, &put.lookup) : NULL, (uint32_t)q->reply_bytes);
     if (bulk)
         pst_begin_write(q, &put, &reservation, index, !reservation.record);
     if (bulk && reservation.record)
@@ -75,6 +90,7 @@ int pst_copy_landed(struct pst_request *q, struct pst_write *write, struct pst_a
 {
     struct pst_worker *w = q->worker;
     const struct pst_node_role *role = &w->node->role;
+    struct pst_record *record = write->reservation.record;
     int r = role->may_copy(role->ctx, role->slot_of(role->ctx, write->put.lookup.key), write->slot_epoch);
 
     if (r != 0) {
@@ -82,6 +98,9 @@ int pst_copy_landed(struct pst_request *q, struct pst_write *write, struct pst_a
         return r;
     }
     r = pst_shard_commit(w->shard, &write->put, &write->reservation, w->now_ns, answer);
+    if (write->durable && (r == 0 || r == PST_EXISTS))
+        r = save(q, r == 0 ? record : NULL, write->reply_at);
+    write->durable = false; /* seen to */
     return r == PST_EXISTS ? 0 : r;
 }
 

@@ -38,7 +38,7 @@ static bool reads_disk(struct pst_worker *w, uint32_t index, struct pst_record *
 {
     const struct pst_wire_op *op = &w->ops[index];
 
-    if (op->code != PST_WIRE_GET && op->code != PST_WIRE_VIEW)
+    if (op->code != PST_WIRE_GET && op->code != PST_WIRE_VIEW && op->code != PST_WIRE_COPY_SEND)
         return false;
     *record = pst_shard_find(w->shard, &w->lookups[index]);
     if (!*record || !pst_record_on_disk(*record))
@@ -126,7 +126,7 @@ int pst_request_save(struct pst_request *q, struct pst_record *record, uint32_t 
 /* The write itself was done: what it says is that it may not last. */
 static void settle(struct pst_request *q, const struct pst_tiered *item)
 {
-    int16_t result = (int16_t)item->wait.result;
+    int16_t result = (int16_t)(item->wait.result < 0 && item->copy ? -EIO : item->wait.result);
 
     if (result)
         memcpy(q->reply + item->reply_at, &result, sizeof(result));

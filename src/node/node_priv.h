@@ -126,6 +126,7 @@ struct pst_tiered {
     struct pst_request *request;
     uint32_t reply_at; /* of the result that fails with a write */
     bool fetch;
+    bool copy; /* the write is a primary's, who has to know that it was done, whatever becomes of it */
 };
 
 struct pst_tiereds {

@@ -502,7 +502,7 @@ static void finish(struct pst_request *q, struct pst_write *write)
         write->slot = NULL;
     } else {
         r = show(q, write, &answer, &later_on);
-        if (r == 0 && write->durable)
+        if (r == 0 && write->durable && !later_on)
             r = pst_request_save(q, record, write->reply_at);
     }
     if (!later_on)

@@ -79,13 +79,11 @@ void pst_apply_slot_write(struct pst_request *q, uint32_t index)
 static void commit_copied(struct pst_request *q, const struct pst_slot_named *named)
 {
     struct pst_worker *w = q->worker;
-    struct pst_write write = {.reply_at = (uint32_t)q->reply_bytes};
+    struct pst_write write = {.reply_at = (uint32_t)q->reply_bytes, .durable = named->durable};
     struct pst_answer value = {0};
-    int r = -EOPNOTSUPP;
-
-    if (!named->durable)
-        r = pst_slot_take(w->shard, &q->visitor->holder, named, w->now_ns, &write.put, &write.reservation,
+    int r = pst_slot_take(w->shard, &q->visitor->holder, named, w->now_ns, &write.put, &write.reservation,
                           &value);
+
     answer(q, r, &value);
     if (r != 0)
         return;

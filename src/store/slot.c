@@ -554,8 +554,12 @@ int pst_slot_take(struct pst_shard *s, struct pst_holder *holder, const struct p
                   struct pst_answer *answer)
 {
     struct pst_slot *slot = pst_slot_find(holder, named->handle);
-    int r = slot ? make_ready(s, slot, named, now_ns, answer) : PST_MISS;
+    int r = PST_MISS;
 
+    if (named->durable && !s->tier)
+        return -EOPNOTSUPP;
+    if (slot)
+        r = make_ready(s, slot, named, now_ns, answer);
     if (r != 0)
         return r;
     *put = slot->put;

@@ -8,7 +8,7 @@ import pathlib
 import signal
 import subprocess
 import sys
-from typing import Any, Iterator
+from typing import Any, Callable, Iterator
 
 import pytest
 import support
@@ -102,9 +102,23 @@ class Pool:
         self.master.node.kill()
 
 
+class SsdPool(Pool):
+    """With an SSD for each node, which it finds again, and less memory."""
+
+    def __init__(self, folder: pathlib.Path, copies: int) -> None:
+        self.folder = folder
+        super().__init__(folder, copies)
+
+    def ssd(self, number: int) -> tuple[str, ...]:
+        return ("--dram=8M", "--page-size=64K", f"--ssd={self.folder}/{number}", "--ssd-bytes=64M", "--ssd-segment=2M")
+
+    def node(self, number: int) -> support.Node:
+        return member(self.master, f"--host=h{number}", "--replica-ms=5000", *self.ssd(number))
+
+
 @contextlib.contextmanager
-def pool(folder: pathlib.Path, copies: int, *more: str) -> Iterator[Pool]:
-    p = Pool(folder, copies, *more)
+def pool(folder: pathlib.Path, copies: int, *more: str, kind: Callable[..., Pool] = Pool) -> Iterator[Pool]:
+    p = kind(folder, copies, *more)
     try:
         yield p
     finally:
@@ -195,6 +209,47 @@ def test_all_of_many_keys_go(tmp_path: pathlib.Path) -> None:
             assert everywhere() == {files[1]}
         assert penstock("--url", p.url, "clear").returncode == 0
         assert everywhere() == set()
+
+
+def test_durable_values_are_so_at_all_their_nodes(tmp_path: pathlib.Path) -> None:
+    """Whatever their form: each node that has a copy finds it again, alone."""
+    values = {str(tmp_path / "small"): b"s" * 100, str(tmp_path / "large"): b"l" * 300_000, "stream": b"t" * 70_000}
+    for name in list(values)[:2]:
+        pathlib.Path(name).write_bytes(values[name])
+    (tmp_path / "list").write_text("\n".join(list(values)[:2]) + "\n")
+    with pool(tmp_path, 2, kind=SsdPool) as p:
+        assert penstock("--url", p.url, "put", "--files", str(tmp_path / "list"), "--durable").returncode == 0
+        assert penstock("--url", p.url, "put", "stream", "--durable", stdin=values["stream"]).returncode == 0
+        holders = {key: p.holders(key) for key in values}
+        for node in p.nodes:
+            os.kill(node.pid, signal.SIGSTOP)
+        for node in p.nodes:
+            node.kill()
+        for number in range(3):
+            with support.start_node("--listen=127.0.0.1:0", "--shards=2", *p.ssd(number)) as node:
+                for key in (key for key in values if number in holders[key]):
+                    assert penstock("--url", node.tcp, "get", key).stdout == values[key], (key, number)
+        assert sum(len(found) for found in holders.values()) == 6
+
+
+def test_values_on_ssd_are_sent_to_who_joins(tmp_path: pathlib.Path) -> None:
+    files = [str(tmp_path / f"v{i}") for i in range(40)]
+    for i, name in enumerate(files):
+        pathlib.Path(name).write_bytes(bytes([i]) * 500_000)
+    (tmp_path / "list").write_text("\n".join(files) + "\n")
+    with pool(tmp_path, 2, kind=SsdPool) as p:
+        assert penstock("--url", p.url, "put", "--files", str(tmp_path / "list")).returncode == 0
+        for node in p.nodes:
+            assert json.loads(penstock("--url", node.tcp, "stat", "--json").stdout)["ssd_keys"] > 0
+        p.kill(0)
+        p.settled(2)
+        assert keys_of(p.nodes[1]) == keys_of(p.nodes[2]) == set(files)
+        p.nodes[0] = p.node(0)  # with what it had on its SSD, which it is to forget
+        p.settled(3)
+        p.kill(1)
+        p.settled(2)
+        for i, name in enumerate(files):
+            assert p.get(name) == bytes([i]) * 500_000
 
 
 def test_without_copies_values_are_lost_and_said_to_be(tmp_path: pathlib.Path) -> None:
