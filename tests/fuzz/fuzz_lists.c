@@ -6,6 +6,7 @@
 #include "fuzz.h"
 
 #include "client/client_priv.h"
+#include "client/view_priv.h"
 
 enum { ANSWERS_MAX = 64, ENTRIES_MAX = 2000 };
 
