@@ -85,7 +85,8 @@ static inline uint32_t pst_op_members(const struct penstock_op *op)
 
 struct pst_channel_options {
     struct pst_boot_address address;
-    struct pst_bytes secret; /* borrowed while the channel lives */
+    struct pst_boot_address near; /* a unix socket that is tried first; no path: none */
+    struct pst_bytes secret;      /* borrowed while the channel lives */
     bool network_only;
     bool fabric_trusted; /* UCX may leave the loopback device */
     bool impatient;      /* who asks can go elsewhere: what the node is too busy for ends as that, and what
@@ -94,7 +95,12 @@ struct pst_channel_options {
     uint32_t timeout_ms; /* of an operation; large ones get more */
 };
 
-/* Return: 0 or -errno of pst_boot_connect(); *@fault: a static text. */
+/* A channel that connects when it is polled and has something to carry. Return: 0, -ENOMEM, -EACCES the
+ * address is not on loopback; *@fault: a static text. */
+int pst_channel_begin(const struct pst_channel_options *options, struct pst_channel **out,
+                      const char **fault);
+/* One that is connected. Return: 0, or as above, or -errno of net/boot.h; *@fault: valid until the thread
+ * opens another. */
 int pst_channel_open(const struct pst_channel_options *options, struct pst_channel **out, const char **fault);
 /* Every operation has ended before. */
 struct pst_channel *pst_channel_close(struct pst_channel *channel);
@@ -111,6 +117,11 @@ bool pst_channel_poll(struct pst_channel *channel);
 int pst_channel_fd(struct pst_channel *channel);
 int pst_channel_arm(struct pst_channel *channel);
 
+/* Without a session, and something waits for one. */
+bool pst_channel_connecting(const struct pst_channel *channel);
+/* Why the last attempt failed; "" when none did. */
+const char *pst_channel_fault(const struct pst_channel *channel);
+/* 0 before the first session. */
 uint32_t pst_channel_shards(const struct pst_channel *channel);
 uint32_t pst_channel_shard_of(const struct pst_channel *channel, struct pst_bytes key);
 const char *pst_channel_lane(const struct pst_channel *channel);

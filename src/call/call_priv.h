@@ -69,7 +69,28 @@ struct bulk_in {
     uint32_t part_count;
 };
 
-enum channel_state { CHANNEL_UP, CHANNEL_CLOSING, CHANNEL_DOWN };
+/* Behind DOWN: on the way up, in their order. */
+enum channel_state {
+    CHANNEL_UP,
+    CHANNEL_CLOSING,
+    CHANNEL_DOWN,
+    CHANNEL_PAUSE,   /* until it is tried again */
+    CHANNEL_WELCOME, /* the node's socket: reached, authenticated */
+    CHANNEL_READY,   /* ... and addresses swapped */
+    CHANNEL_HELLO,   /* every shard answers over the transport */
+};
+
+enum { FAULT_BYTES = 160 };
+
+/* To connect, until it is given up. */
+struct connect_attempt {
+    uint64_t begun_ns, deadline_ns;
+    uint64_t until_ns; /* of a pause, or of the shards' answers */
+    uint32_t hellos;   /* that nobody answered */
+    bool second;       /* of two hellos */
+    bool far;          /* at the address, or nothing is nearer */
+    int error;         /* of the transport, while hellos are on their way */
+};
 
 struct pst_channel {
     uint32_t magic;
@@ -103,6 +124,8 @@ struct pst_channel {
     uint32_t retry_ms;
     uint64_t closing_ns; /* CLOSING: since when */
     int down_error;
+    char fault[FAULT_BYTES]; /* of the last attempt, in words */
+    struct connect_attempt attempt;
 };
 
 struct pst_channel *pst_channel_cast(void *p);
@@ -113,6 +136,21 @@ struct pst_channel *pst_channel_cast(void *p);
 void pst_channel_break(struct pst_channel *ch, int error);
 /* Looks at the session's socket, at deadlines and at what waits. */
 void pst_channel_tick(struct pst_channel *ch, uint64_t now_ns);
+
+/* ---- connect.c ---- */
+
+void pst_connect_begin(struct pst_channel *ch, uint64_t now_ns);
+/* As far as what has come allows: it is UP then, DOWN with down_error, or still on its way. */
+void pst_connect_step(struct pst_channel *ch, uint64_t now_ns);
+/* For a moment, for who has nothing else to do. */
+void pst_connect_wait(const struct pst_channel *ch);
+/* Closes what there is of a session: the channel is DOWN. */
+void pst_session_drop(struct pst_channel *ch);
+
+static inline bool pst_connecting(const struct pst_channel *ch)
+{
+    return ch->state > CHANNEL_DOWN;
+}
 
 /* ---- op.c ---- */
 

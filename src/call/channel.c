@@ -4,19 +4,13 @@
 #include "base/clock.h"
 #include "wire/route.h"
 
-#include <sched.h>
-
 #include <fcntl.h>
 
 enum {
-    HELLO_NS = 500000000,
-    HELLO_TRIES = 3,
-    BUSY_US = 50000,
     TICK_NS = 10000000,
     RETRY_MS_MIN = 10,
     RETRY_MS_MAX = 500,
-    RECONNECT_NS = 1000000000,
-    RECONNECT_NS_MIN = 50000000, /* or a client of short time-outs would never find its node again */
+    LOOK_NS = 50000000,
     CLOSING_NS =
         250000000, /* for the transport to let go of a session: it takes a millisecond, or for ever */
     EVENTS = 64,
@@ -31,177 +25,11 @@ struct pst_channel *pst_channel_cast(void *p)
     return ch;
 }
 
-/* ---- connecting ---- */
+/* ---- opening and closing ---- */
 
-static void close_arenas(struct pst_channel *ch)
-{
-    pst_assert(ch->arena_count <= PST_BOOT_ARENAS_MAX);
-    for (uint32_t i = 0; i < ch->arena_count; i++)
-        close(ch->arena_fds[i]);
-    ch->arena_count = 0;
-}
-
-static int open_peers(struct pst_channel *ch)
-{
-    pst_assert(ch->port && ch->peers_open == 0 && ch->welcome.shard_count <= PST_BOOT_SHARDS_MAX);
-    for (uint32_t i = 0; i < ch->welcome.shard_count; i++) {
-        int r = pst_peer_open(ch->port, ch->welcome.shards[i].data, ch->welcome.shards[i].bytes, ch,
-                              &ch->peers[i]);
-
-        /* The shard may have opened its port anew since: its next welcome has another address. */
-        if (r < 0)
-            return r == -ENOMEM ? r : -EHOSTUNREACH;
-        ch->peers_open++;
-    }
-    return 0;
-}
-
-static void on_event(struct pst_channel *ch, struct pst_net_event *event);
-
-static bool poll_events(struct pst_channel *ch)
-{
-    struct pst_net_event events[EVENTS];
-    int count = pst_port_poll(ch->port, events, EVENTS);
-
-    pst_assert(count <= EVENTS);
-    for (int i = 0; i < count; i++)
-        on_event(ch, &events[i]);
-    return count > 0;
-}
-
-static int await_welcomes(struct pst_channel *ch, uint64_t end_ns, const char **fault)
-{
-    uint8_t version = (uint8_t)ch->welcome.version;
-
-    pst_assert(ch->state == CHANNEL_UP && ch->peers_open == ch->welcome.shard_count);
-    ch->welcomed = 0;
-    memset(ch->welcomed_by, 0, sizeof(ch->welcomed_by));
-    for (uint32_t i = 0; i < ch->welcome.shard_count; i++) {
-        struct pst_wire_head head = {
-            .type = PST_WIRE_HELLO, .version = version, .token = ch->welcome.token, .bulk_count = i};
-        int r = pst_peer_send(ch->peers[i], (struct pst_bytes){&head, sizeof(head)},
-                              (struct pst_bytes){NULL, 0}, NULL);
-
-        if (r < 0)
-            return r;
-    }
-    while (ch->welcomed < ch->welcome.shard_count) {
-        if (!poll_events(ch))
-            sched_yield(); /* the node may be waiting for this very core */
-        if (ch->state != CHANNEL_UP || pst_now_ns() > end_ns) {
-            *fault = "the node answers on its socket but not over UCX (UCX_NET_DEVICES, UCX_TLS, firewall?)";
-            return -EHOSTUNREACH;
-        }
-    }
-    return 0;
-}
-
-/* Every shard must answer over the transport before the session counts. The second message to a peer makes
- * the transport ready for bulk ones: better now than with requests in its queues. */
-static int say_hello(struct pst_channel *ch, uint64_t end_ns, const char **fault)
-{
-    int r = await_welcomes(ch, end_ns, fault);
-
-    return r < 0 ? r : await_welcomes(ch, end_ns, fault);
-}
-
-static void drop_session(struct pst_channel *ch)
-{
-    pst_assert(ch->magic == PST_CHANNEL_MAGIC);
-    pst_bulk_park_fini(&ch->park);
-    ch->port = pst_port_close(ch->port);
-    ch->peers_open = 0;
-    memset(ch->peers, 0, sizeof(ch->peers));
-    ch->boot = pst_boot_link_close(ch->boot);
-    close_arenas(ch);
-    ch->state = CHANNEL_DOWN;
-}
-
-/* The transport as the node's version has it, which may be another one after a restart. */
-static int open_net(struct pst_channel *ch)
-{
-    struct pst_net_options options = {.loopback_only = !ch->options.fabric_trusted,
-                                      .short_packets = ch->welcome.version < PST_BOOT_VERSION_LONG_PACKETS};
-
-    pst_assert(!ch->port);
-    if (ch->net && ch->short_packets == options.short_packets)
-        return 0;
-    pst_net_close(ch->net);
-    ch->net = NULL;
-    ch->short_packets = options.short_packets;
-    return pst_net_open(&options, &ch->net);
-}
-
-static int exchange_addresses(struct pst_channel *ch, uint64_t deadline_ns, const char **fault)
-{
-    uint8_t address[PST_NET_ADDRESS_BYTES_MAX];
-    int r;
-
-    r = open_net(ch);
-    *fault = r < 0 ? pst_net_fault(r) : "UCX could not be set up";
-    if (r == 0)
-        r = pst_port_open(ch->net, BULK_MESSAGES_MAX, &ch->port);
-    if (r == 0)
-        r = pst_port_address(ch->port, !ch->welcome.same_host, address, sizeof(address));
-    if (r < 0)
-        return r;
-    r = pst_boot_link_address(ch->boot, address, (size_t)r, deadline_ns, fault);
-    if (r == -ECONNRESET) {
-        *fault = "the node ended, or found no way back over UCX (UCX_NET_DEVICES, UCX_TLS, namespaces?)";
-        return -EHOSTUNREACH;
-    }
-    if (r < 0)
-        return r;
-    *fault = "the node's UCX address leads nowhere (UCX_NET_DEVICES, UCX_TLS?)";
-    return open_peers(ch);
-}
-
-static int connect_node(struct pst_channel *ch, uint64_t deadline_ns, uint64_t hello_ns, const char **fault)
-{
-    struct pst_boot_client_options options = {
-        .secret = ch->options.secret, .network_only = ch->options.network_only, .deadline_ns = deadline_ns};
-    int r = pst_boot_connect(&ch->options.address, &options, &ch->welcome, ch->arena_fds, &ch->boot, fault);
-
-    pst_assert(ch->state != CHANNEL_UP);
-    if (r < 0)
-        return r;
-    ch->arena_count = ch->welcome.arena_count;
-    r = exchange_addresses(ch, deadline_ns, fault);
-    if (r == 0) {
-        ch->state = CHANNEL_UP;
-        r = say_hello(ch, pst_min(pst_now_ns() + hello_ns, deadline_ns), fault);
-    }
-    if (r < 0) {
-        drop_session(ch);
-        return r;
-    }
-    pst_assert(ch->state == CHANNEL_UP && ch->welcomed == ch->welcome.shard_count);
-    ch->session++;
-    ch->retry_ms = RETRY_MS_MIN;
-    ch->down_error = 0;
-    return 0;
-}
-
-/* What passes by itself is tried again: a crowd at the node's door, a shard that opens its port anew, and
- * with more time each time a node that has no core for its shards. */
-static int connect_patiently(struct pst_channel *ch, uint64_t deadline_ns, const char **fault)
-{
-    int r, hellos = 0;
-
-    for (;;) {
-        r = connect_node(ch, deadline_ns, HELLO_NS << hellos, fault);
-        if ((r != -EBUSY && r != -EHOSTUNREACH) || pst_now_ns() + BUSY_US * 1000 >= deadline_ns)
-            return r;
-        if (r == -EHOSTUNREACH && ++hellos == HELLO_TRIES)
-            return r;
-        usleep(BUSY_US);
-    }
-}
-
-int pst_channel_open(const struct pst_channel_options *options, struct pst_channel **out, const char **fault)
+int pst_channel_begin(const struct pst_channel_options *options, struct pst_channel **out, const char **fault)
 {
     struct pst_channel *ch = calloc(1, sizeof(*ch));
-    int r;
 
     *fault = "out of memory";
     if (!ch)
@@ -219,8 +47,27 @@ int pst_channel_open(const struct pst_channel_options *options, struct pst_chann
     pst_list_init(&ch->unsent);
     pst_list_init(&ch->sent);
     pst_bulk_park_init(&ch->park);
-    r = connect_patiently(ch, pst_now_ns() + options->connect_ms * 1000000ull, fault);
-    if (r < 0) {
+    *out = ch;
+    return 0;
+}
+
+int pst_channel_open(const struct pst_channel_options *options, struct pst_channel **out, const char **fault)
+{
+    static _Thread_local char text[FAULT_BYTES];
+    struct pst_channel *ch;
+    int r = pst_channel_begin(options, &ch, fault);
+
+    if (r < 0)
+        return r;
+    pst_connect_begin(ch, pst_now_ns());
+    while (pst_connecting(ch)) {
+        pst_channel_poll(ch);
+        pst_connect_wait(ch);
+    }
+    if (ch->state != CHANNEL_UP) {
+        r = ch->down_error;
+        memcpy(text, ch->fault, sizeof(text));
+        *fault = text;
         pst_channel_close(ch);
         return r;
     }
@@ -233,7 +80,7 @@ struct pst_channel *pst_channel_close(struct pst_channel *ch)
     if (!ch)
         return NULL;
     pst_assert(ch->magic == PST_CHANNEL_MAGIC);
-    drop_session(ch);
+    pst_session_drop(ch);
     pst_net_close(ch->net);
     for (uint32_t i = 0; i < ch->call_count; i++) {
         free(ch->calls[i]->body);
@@ -247,6 +94,8 @@ struct pst_channel *pst_channel_close(struct pst_channel *ch)
 
 void pst_channel_break(struct pst_channel *ch, int error)
 {
+    if (ch->state == CHANNEL_HELLO)
+        ch->attempt.error = error;
     if (ch->state != CHANNEL_UP)
         return;
     pst_assert(error < 0 && ch->port);
@@ -293,7 +142,7 @@ static void settle(struct pst_channel *ch, uint64_t now_ns)
     settle_list(&ch->sent, now_ns);
     settle_list(&ch->unsent, now_ns);
     forget_handles(ch);
-    drop_session(ch);
+    pst_session_drop(ch);
     ch->retry_ns = now_ns;
 }
 
@@ -304,34 +153,25 @@ static void abandon_port(struct pst_channel *ch)
     pst_port_abandon(ch->port);
 }
 
-/* Looking for a node keeps no operation past its deadline. */
-static uint64_t attempt_deadline(const struct pst_channel *ch, uint64_t now_ns)
-{
-    uint64_t deadline_ns = now_ns + RECONNECT_NS;
-
-    pst_assert(ch->waiting.count > 0);
-    for (const struct penstock_op *op = ch->waiting.first; op; op = op->reserved[OP_NEXT])
-        deadline_ns = pst_min(deadline_ns, pst_op_deadline(op));
-    return pst_max(deadline_ns, now_ns + RECONNECT_NS_MIN);
-}
+/* ---- finding the node again ---- */
 
 static void reconnect(struct pst_channel *ch, uint64_t now_ns)
 {
     struct penstock_op *op;
-    const char *fault;
-    int r;
 
-    pst_assert(ch->state == CHANNEL_DOWN && !ch->port && pst_list_empty(&ch->sent));
-    if (now_ns < ch->retry_ns || !ch->waiting.count)
+    if (ch->state == CHANNEL_DOWN && ch->waiting.count && now_ns >= ch->retry_ns)
+        pst_connect_begin(ch, now_ns);
+    if (!pst_connecting(ch))
         return;
-    r = connect_node(ch, attempt_deadline(ch, now_ns), HELLO_NS, &fault);
-    if (r == 0)
+    pst_connect_step(ch, now_ns);
+    if (ch->state == CHANNEL_UP)
+        ch->retry_ms = RETRY_MS_MIN;
+    if (ch->state != CHANNEL_DOWN)
         return;
-    ch->down_error = r;
-    ch->retry_ns = pst_now_ns() + ch->retry_ms * 1000000ull;
+    ch->retry_ns = now_ns + ch->retry_ms * 1000000ull;
     ch->retry_ms = (uint32_t)pst_min(2 * ch->retry_ms, RETRY_MS_MAX);
     while (ch->options.impatient && (op = pst_op_list_pop(&ch->waiting)))
-        pst_op_end(op, r);
+        pst_op_end(op, ch->down_error);
 }
 
 /* ---- progress ---- */
@@ -393,12 +233,22 @@ void pst_channel_tick(struct pst_channel *ch, uint64_t now_ns)
         settle(ch, now_ns);
     else if (ch->state == CHANNEL_CLOSING && now_ns > ch->closing_ns + CLOSING_NS)
         abandon_port(ch);
-    if (ch->state == CHANNEL_DOWN) {
+    if (ch->state != CHANNEL_UP && ch->state != CHANNEL_CLOSING)
         reconnect(ch, now_ns);
-        now_ns = pst_max(now_ns, pst_now_ns()); /* what waits may have become overdue meanwhile */
-    }
-    if (ch->waiting.count)
+    /* Time for a look at least, or a client of short time-outs would never find its node again. */
+    if (ch->waiting.count && !(pst_connecting(ch) && now_ns < ch->attempt.begun_ns + LOOK_NS))
         pst_calls_retry_waiting(ch, now_ns);
+}
+
+static bool poll_events(struct pst_channel *ch)
+{
+    struct pst_net_event events[EVENTS];
+    int count = pst_port_poll(ch->port, events, EVENTS);
+
+    pst_assert(count <= EVENTS);
+    for (int i = 0; i < count; i++)
+        on_event(ch, &events[i]);
+    return count > 0;
 }
 
 bool pst_channel_poll(struct pst_channel *ch)
@@ -453,6 +303,16 @@ uint32_t pst_channel_arenas(const struct pst_channel *ch, const int **fds, uint6
     *fds = ch->arena_fds;
     *stride = ch->welcome.arena_bytes;
     return ch->arena_count;
+}
+
+bool pst_channel_connecting(const struct pst_channel *ch)
+{
+    return ch->state != CHANNEL_UP && (pst_connecting(ch) || ch->waiting.count);
+}
+
+const char *pst_channel_fault(const struct pst_channel *ch)
+{
+    return ch->fault;
 }
 
 uint64_t pst_channel_requests(const struct pst_channel *ch)

@@ -357,9 +357,11 @@ static int first_view(struct pool *pool)
     pst_run(pool->store, &op, 1, &shard);
     if (op.result == -EOPNOTSUPP)
         return pst_fail(-EPROTO, "%s: a node answers there, and no master", pool->store->url);
-    if (op.result < 0 && (op.result == -EPROTO || pool->masters[0].channel))
-        return pst_explain(pool->store, NULL, op.result);
-    return op.result; /* the attempt to connect has said why */
+    for (uint32_t i = 0; i < pool->master_count && op.result < 0; i++) {
+        if (pool->masters[i].error == op.result && pool->masters[i].channel)
+            return pst_pool_end_explain(pool, &pool->masters[i], op.result);
+    }
+    return op.result; /* why there is not even a channel has been said */
 }
 
 int pst_pool_open(struct penstock *store, const char *addresses, const struct pst_channel_options *options,

@@ -34,24 +34,32 @@ static bool is_master(const struct pool *pool, const struct pool_end *end)
 }
 
 /* Over its unix socket where that is in reach: views, and shared memory, want it. */
-static int open_channel(const struct pool *pool, struct pool_end *end, const char **fault)
+static int begin_channel(const struct pool *pool, struct pool_end *end, const char **fault)
 {
     struct pst_channel_options options = pool->options;
-    int r = -EHOSTUNREACH;
 
+    options.address = end->at;
+    options.near = end->near;
     if (is_master(pool, end)) { /* the next one is to have its turn within an operation's time */
         options.timeout_ms = (uint32_t)pst_min(options.timeout_ms, MASTER_MS);
         options.connect_ms = (uint32_t)pst_min(options.connect_ms, MASTER_MS);
     }
+    return pst_channel_begin(&options, &end->channel, fault);
+}
 
-    if (*end->near.path) {
-        options.address = end->near;
-        r = pst_channel_open(&options, &end->channel, fault);
-    }
-    if (r == 0 || r == -EACCES || r == -ETIMEDOUT)
-        return r;
-    options.address = end->at;
-    return pst_channel_open(&options, &end->channel, fault);
+static int explain(const struct pool *pool, const struct pool_end *end, int error, const char *fault)
+{
+    char text[300];
+
+    pst_boot_address_print(&end->at, text, sizeof(text));
+    return pst_fail(error, "%s: %s: %s", pool->store->url, text, fault);
+}
+
+int pst_pool_end_explain(const struct pool *pool, const struct pool_end *end, int error)
+{
+    const char *fault = end->channel ? pst_channel_fault(end->channel) : "";
+
+    return explain(pool, end, error, *fault ? fault : penstock_result_text(error));
 }
 
 int pst_pool_end_open(struct pool *pool, struct pool_end *end)
@@ -63,13 +71,10 @@ int pst_pool_end_open(struct pool *pool, struct pool_end *end)
         return end->error;
     if (end->channel)
         return 0;
-    r = open_channel(pool, end, &fault);
+    r = begin_channel(pool, end, &fault);
     if (r < 0) {
-        char text[300];
-
         pst_pool_end_failed(end, r);
-        pst_boot_address_print(&end->at, text, sizeof(text));
-        return pst_fail(r, "%s: %s: %s", pool->store->url, text, fault);
+        return explain(pool, end, r, fault);
     }
     return 0;
 }
@@ -204,13 +209,38 @@ void pst_pool_nodes_take(struct pool *pool)
     }
 }
 
+/* Its first session says how many shards it has. Lets go of the store's lock meanwhile. */
+static int first_session(struct pool *pool, struct pool_node *node)
+{
+    struct penstock_op op = {.code = PST_WIRE_PING};
+    struct pst_op_list done = {0};
+    int r;
+
+    pst_pool_end_submit(pool, &node->end, &op, 0, &done);
+    pst_wait(pool->store, &done, 1, UINT64_MAX);
+    r = pst_channel_shards(node->end.channel) ? 0 : op.result < 0 ? op.result : -ECONNRESET;
+    if (r < 0) {
+        pst_pool_end_failed(&node->end, r);
+        pst_pool_end_explain(pool, &node->end, r);
+    }
+    if (node->ended)
+        r = -ECONNRESET;
+    pst_pool_node_back(pool, node);
+    return r;
+}
+
 int pst_pool_node_sides(struct pool *pool, struct pool_node *node)
 {
     int r = pst_pool_end_open(pool, &node->end);
-    uint32_t shards = r < 0 ? 0 : pst_channel_shards(node->end.channel);
+    uint32_t shards;
 
-    if (r < 0 || node->side_count == shards)
+    if (r == 0 && !pst_channel_shards(node->end.channel))
+        r = first_session(pool, node);
+    if (r < 0)
         return r;
+    shards = pst_channel_shards(node->end.channel);
+    if (node->side_count == shards)
+        return 0;
     forget_sides(pool, node); /* it came back with others */
     if (pool->side_count + shards > POOL_SIDES_MAX)
         return pst_fail(-EMFILE, "%s: more than %d shards in the pool so far: open it anew", pool->store->url,

@@ -116,8 +116,11 @@ struct pool *pst_pool_of(struct penstock *store);
 
 /* ---- pool_end.c: ends, nodes and sides ---- */
 
-/* Opens its channel, unless it failed a moment ago. Return: 0 or -errno. */
+/* Sees that it has a channel, which connects by itself, unless that failed a moment ago. Return: 0 or -errno.
+ */
 int pst_pool_end_open(struct pool *pool, struct pool_end *end);
+/* Keeps a text for what its channel came to, and returns it. */
+int pst_pool_end_explain(const struct pool *pool, const struct pool_end *end, int error);
 /* Its channel fails: it is left alone for a while. */
 void pst_pool_end_failed(struct pool_end *end, int error);
 void pst_pool_end_submit(struct pool *pool, struct pool_end *end, struct penstock_op *op, int shard,
@@ -130,7 +133,8 @@ void pst_pool_nodes_take(struct pool *pool);
 /* The node of a member; NULL: it is none. */
 struct pool_node *pst_pool_node(struct pool *pool, uint16_t member);
 void pst_pool_node_back(struct pool *pool, struct pool_node *node);
-/* The number of its first shard. Return: 0 or -errno. */
+/* Sees that its shards have numbers, for which it may have to be reached first: then the store's lock was let
+ * go. Return: 0 or -errno, explained. */
 int pst_pool_node_sides(struct pool *pool, struct pool_node *node);
 void pst_pool_nodes_close(struct pool *pool);
 

@@ -2,9 +2,9 @@
  * boot.h: the bootstrap socket. It authenticates a peer, and only then swaps transport addresses; afterwards
  * it carries heartbeats and tells by its end of file that the peer is gone.
  *
- * Server side: non-blocking, one thread, driven by pst_boot_server_poll(). Client side: blocking with a
- * deadline until the session stands, then pst_boot_link_* calls that never block. Frames and the transcript:
- * docs/protocol.md, "Bootstrap".
+ * Both sides: one thread, and nothing blocks, but for the client's name service. The server is driven by
+ * pst_boot_server_poll(), a client's link by the calls below. Frames and the transcript: docs/protocol.md,
+ * "Bootstrap".
  */
 #ifndef PST_BOOT_H
 #define PST_BOOT_H
@@ -69,21 +69,24 @@ struct pst_boot_client_options {
 };
 
 /*
- * Connects, authenticates and brings the node's welcome. Then the caller opens its port and calls
- * pst_boot_link_address() with its own address. *@fault is set to a text that names the fault on failure,
- * valid until the thread connects again. Return: 0, -ECONNREFUSED nothing listens, -EHOSTUNREACH no such
- * host, -ETIMEDOUT, -EACCES wrong or missing secret (either side), -EPROTO not a penstock node,
- * -EPROTONOSUPPORT no version in common, -EBUSY session limit.
- * @arena_fds receives welcome->arena_count read-only descriptors, which the caller then owns.
+ * A link to a node: pst_boot_link_welcome() until that has come, then the caller opens its port, offers its
+ * address, and asks for pst_boot_link_ready() until the node has taken it. Return of all: 0, -EAGAIN not yet
+ * (the two that are asked again), or, with *@fault a text that names it, valid until the thread's next link:
+ * -ECONNREFUSED nothing listens, -EHOSTUNREACH no such host, -ETIMEDOUT, -EACCES wrong or missing secret
+ * (either side), -EPROTO not a penstock node, -EPROTONOSUPPORT no version in common, -EBUSY session limit.
  */
-int pst_boot_connect(const struct pst_boot_address *address, const struct pst_boot_client_options *options,
-                     struct pst_boot_welcome *welcome, int arena_fds[PST_BOOT_ARENAS_MAX],
-                     struct pst_boot_link **out, const char **fault);
-/* Sends this client's port address, MACed, and waits until the node has taken it. *@fault as above. */
-int pst_boot_link_address(struct pst_boot_link *link, const void *address, size_t bytes, uint64_t deadline_ns,
-                          const char **fault);
-/* Reads what has come and sends a heartbeat when one is due. Return: 0, -ECONNRESET the node is gone,
- * -ETIMEDOUT silent for 10 s. */
+int pst_boot_link_open(const struct pst_boot_address *address, const struct pst_boot_client_options *options,
+                       struct pst_boot_link **out, const char **fault);
+/* @arena_fds receives welcome->arena_count read-only descriptors, which the caller then owns. */
+int pst_boot_link_welcome(struct pst_boot_link *link, struct pst_boot_welcome *welcome,
+                          int arena_fds[PST_BOOT_ARENAS_MAX], const char **fault);
+/* This client's port address, MACed. */
+int pst_boot_link_offer(struct pst_boot_link *link, const void *address, size_t bytes, uint64_t deadline_ns);
+int pst_boot_link_ready(struct pst_boot_link *link, const char **fault);
+/* Until there may be more to do for either, or until then. */
+void pst_boot_link_wait(const struct pst_boot_link *link, uint64_t until_ns);
+/* Of a session: reads what has come and sends a heartbeat when one is due. Return: 0, -ECONNRESET the node is
+ * gone, -ETIMEDOUT silent for 10 s. */
 int pst_boot_link_tick(struct pst_boot_link *link, uint64_t now_ns);
 int pst_boot_link_fd(struct pst_boot_link *link);
 /* A duplicate of the link's descriptor, the caller's, tells the node that the process still looks at the

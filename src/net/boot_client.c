@@ -1,6 +1,6 @@
 /*
- * boot_client.c: the client's end of the bootstrap socket. Blocking with a deadline until the session stands,
- * then driven by ticks. One thread. The node proves that it knows the secret before anything it says is used.
+ * boot_client.c: the client's end of the bootstrap socket: driven step by step until the session stands, then
+ * by ticks. One thread. The node proves that it knows the secret before anything it says is used.
  */
 #include "net/boot_dial.h"
 #include "base/clock.h"
@@ -21,18 +21,30 @@ struct passed {
     bool bad; /* more than there may be */
 };
 
+/* In their order; the caller's turn is between the last two. */
+enum link_step { LINK_DIAL, LINK_CHALLENGE, LINK_WELCOME, LINK_WELCOMED, LINK_READY, LINK_UP };
+
 struct pst_boot_link {
     uint32_t magic;
+    enum link_step step;
     int fd;
+    uint64_t deadline_ns; /* of the steps */
+    struct boot_dial dial;
     struct pst_bytes secret; /* our copy */
-    bool spoke;              /* a valid frame has come: this is a penstock node */
-    uint16_t version;        /* of the session; until the node's challenge, what is asked for */
+    bool network_only;
+    bool spoke;       /* a valid frame has come: this is a penstock node */
+    uint16_t version; /* of the session; until the node's challenge, what is asked for */
     uint8_t transcript[BOOT_TRANSCRIPT_BYTES];
     uint64_t ping_sent_ns; /* of the last one */
     uint64_t waiting_ns;   /* of the oldest one without an answer; 0: none */
     uint32_t ping_left;    /* bytes of a ping that the socket did not take yet */
+    struct passed passed;
+    struct pst_boot_welcome *welcome; /* until the caller has it */
+    uint32_t out_at, out_bytes;       /* a frame that the socket has not taken all of yet */
+    uint8_t out[BOOT_FRAME_SMALL_MAX];
     uint32_t in_bytes;
     uint8_t in[BOOT_FRAME_SMALL_MAX];
+    uint8_t *large; /* a frame that is longer, in place of in */
 };
 
 static void passed_close(struct passed *passed)
@@ -91,63 +103,46 @@ static ssize_t read_some(int fd, void *buf, size_t cap, struct passed *passed)
     return n < 0 ? -errno : n;
 }
 
-static int read_all(int fd, uint8_t *buf, size_t bytes, struct passed *passed, uint64_t deadline_ns)
+/* Return: 0 when @bytes are there, -EAGAIN not yet, -ECONNRESET, -errno. */
+static int fill(struct pst_boot_link *link, uint8_t *buf, size_t bytes, struct passed *passed)
 {
-    size_t done = 0;
+    while (link->in_bytes < bytes) {
+        ssize_t n = read_some(link->fd, buf + link->in_bytes, bytes - link->in_bytes, passed);
 
-    while (done < bytes) {
-        ssize_t n = read_some(fd, buf + done, bytes - done, passed);
-        int r = 0;
-
-        pst_assert(n <= (ssize_t)(bytes - done));
+        pst_assert(n <= (ssize_t)(bytes - link->in_bytes));
         if (n > 0)
-            done += (size_t)n;
+            link->in_bytes += (uint32_t)n;
         else if (n == 0)
             return -ECONNRESET;
-        else if (n == -EAGAIN)
-            r = boot_wait(fd, POLLIN, deadline_ns);
         else if (n != -EINTR)
             return (int)n;
-        if (r < 0)
-            return r;
     }
     return 0;
 }
 
-static int write_all(int fd, const uint8_t *buf, size_t bytes, uint64_t deadline_ns)
+static int flush_out(struct pst_boot_link *link)
 {
-    size_t done = 0;
-
-    while (done < bytes) {
-        ssize_t n = send(fd, buf + done, bytes - done, MSG_NOSIGNAL);
-        int r = 0;
+    while (link->out_at < link->out_bytes) {
+        ssize_t n = send(link->fd, link->out + link->out_at, link->out_bytes - link->out_at, MSG_NOSIGNAL);
 
         if (n > 0)
-            done += (size_t)n;
-        else if (errno == EAGAIN)
-            r = boot_wait(fd, POLLOUT, deadline_ns);
+            link->out_at += (uint32_t)n;
+        else if (errno == EPIPE || errno == ECONNRESET) /* one that refuses; its reason may be there still */
+            link->out_at = link->out_bytes;
         else if (errno != EINTR)
             return -errno;
-        if (r < 0)
-            return r;
     }
     return 0;
 }
 
-static int send_frame(struct pst_boot_link *link, enum boot_type type, const uint8_t *body, uint32_t bytes,
-                      uint64_t deadline_ns)
+/* It is on its way when the next step has flushed it. */
+static void put_frame(struct pst_boot_link *link, enum boot_type type, const uint8_t *body, uint32_t bytes)
 {
-    uint8_t frame[BOOT_FRAME_SMALL_MAX];
-    int r;
-
-    pst_assert(bytes <= sizeof(frame) - BOOT_HEAD_BYTES);
-    pst_assert(link->magic == LINK_MAGIC && link->fd >= 0);
-    boot_frame_head(frame, link->version, type, bytes);
-    if (bytes > 0)
-        memcpy(frame + BOOT_HEAD_BYTES, body, bytes);
-    r = write_all(link->fd, frame, BOOT_HEAD_BYTES + bytes, deadline_ns);
-    /* A node that refuses closes its end; its reason may still be there to be read. */
-    return r == -EPIPE || r == -ECONNRESET ? 0 : r;
+    pst_assert(bytes <= sizeof(link->out) - BOOT_HEAD_BYTES && link->out_at == link->out_bytes);
+    boot_frame_head(link->out, link->version, type, bytes);
+    memcpy(link->out + BOOT_HEAD_BYTES, body, bytes);
+    link->out_at = 0;
+    link->out_bytes = BOOT_HEAD_BYTES + bytes;
 }
 
 static const char *version_fault(uint16_t node_version)
@@ -183,103 +178,98 @@ static int judge_frame(struct pst_boot_link *link, enum boot_type type, const st
 }
 
 /*
- * Reads one frame of type @type of any length up to @max into a buffer that the caller frees. Return: 0, or
- * what pst_boot_connect() returns, with *@fault set.
+ * Reads one frame of type @type of any length up to @max; it stays until the next is read. Return: 0, -EAGAIN
+ * not yet, or what pst_boot_link_welcome() returns, with *@fault set.
  */
 static int read_frame(struct pst_boot_link *link, enum boot_type type, size_t max, struct passed *passed,
-                      uint64_t deadline_ns, uint8_t **out, struct boot_frame *frame, const char **fault)
+                      struct boot_frame *frame, const char **fault)
 {
-    uint8_t head[BOOT_HEAD_BYTES], *buf;
-    int r = read_all(link->fd, head, sizeof(head), passed, deadline_ns);
+    int r = link->in_bytes < BOOT_HEAD_BYTES ? fill(link, link->in, BOOT_HEAD_BYTES, passed) : 0;
+    uint8_t *buf = link->in;
 
-    pst_assert(link->magic == LINK_MAGIC && out && frame);
-    *fault = r == -ETIMEDOUT ? "no answer in time" : "the node closed the connection";
+    *fault = "the node closed the connection";
     if (r < 0)
         return r == -ECONNRESET && !link->spoke ? -EPROTO : r;
     *fault = "not a penstock node";
-    r = boot_frame_parse(head, sizeof(head), max, frame);
+    r = boot_frame_parse(link->in, BOOT_HEAD_BYTES, max, frame);
     if (r < 0)
         return r;
-    buf = malloc(BOOT_HEAD_BYTES + frame->bytes);
-    if (!buf) {
+    if (BOOT_HEAD_BYTES + frame->bytes > sizeof(link->in)) {
         *fault = "out of memory";
-        return -ENOMEM;
+        buf = link->large = link->large ? link->large : malloc(BOOT_HEAD_BYTES + frame->bytes);
+        if (!buf)
+            return -ENOMEM;
+        memcpy(buf, link->in, BOOT_HEAD_BYTES);
     }
-    memcpy(buf, head, sizeof(head));
-    r = read_all(link->fd, buf + sizeof(head), frame->bytes, passed, deadline_ns);
-    frame->body = buf + sizeof(head);
+    *fault = "the node closed the connection";
+    r = fill(link, buf, BOOT_HEAD_BYTES + frame->bytes, passed);
     if (r < 0)
-        *fault = r == -ETIMEDOUT ? "no answer in time" : "the node closed the connection";
-    else
-        r = judge_frame(link, type, frame, fault);
-    if (r < 0) {
-        free(buf);
         return r;
-    }
-    link->spoke = true;
-    *out = buf;
-    return 0;
+    link->in_bytes = 0;
+    frame->body = buf + BOOT_HEAD_BYTES;
+    *fault = "not a penstock node";
+    r = judge_frame(link, type, frame, fault);
+    link->spoke |= r == 0;
+    return r;
 }
 
-static int greet(struct pst_boot_link *link, const struct pst_boot_client_options *options,
-                 const char **fault)
+/* ---- steps. Return: 0 done, -EAGAIN not yet, or what pst_boot_link_welcome() returns ---- */
+
+static int dial_step(struct pst_boot_link *link, const char **fault)
 {
     struct boot_hello hello = {.flags = 0};
-    uint8_t body[BOOT_HELLO_BYTES], *at = link->transcript;
-    pst_cleanup_free uint8_t *buf = NULL;
-    struct boot_challenge challenge;
-    struct boot_frame frame;
-    int r;
+    uint8_t body[BOOT_HELLO_BYTES];
+    int fd = boot_dial_step(&link->dial, fault);
 
-    if (options->network_only)
+    if (fd < 0)
+        return fd;
+    link->fd = fd;
+    if (link->network_only)
         hello.flags |= BOOT_HELLO_NETWORK_ONLY;
-    if (options->secret.len > 0)
+    if (link->secret.len > 0)
         hello.flags |= BOOT_HELLO_HAS_SECRET;
     boot_identity_own(&hello.identity);
     pst_random(hello.nonce, sizeof(hello.nonce));
     boot_hello_encode(&hello, body);
-    boot_frame_head(at, link->version, BOOT_HELLO, sizeof(body));
-    memcpy(at + BOOT_HEAD_BYTES, body, sizeof(body));
-    *fault = "no answer in time";
-    r = send_frame(link, BOOT_HELLO, body, sizeof(body), options->deadline_ns);
-    if (r < 0)
-        return r;
-    r = read_frame(link, BOOT_CHALLENGE, BOOT_FRAME_SMALL_MAX, NULL, options->deadline_ns, &buf, &frame,
-                   fault);
+    put_frame(link, BOOT_HELLO, body, sizeof(body));
+    memcpy(link->transcript, link->out, BOOT_HEAD_BYTES + BOOT_HELLO_BYTES);
+    return 0;
+}
+
+static int challenge_step(struct pst_boot_link *link, const char **fault)
+{
+    struct boot_challenge challenge;
+    struct boot_frame frame;
+    uint8_t mac[BOOT_MAC_BYTES];
+    int r = read_frame(link, BOOT_CHALLENGE, BOOT_FRAME_SMALL_MAX, NULL, &frame, fault);
+
     if (r < 0)
         return r;
     *fault = "not a penstock node";
     if (boot_challenge_decode(&frame, &challenge) < 0)
         return -EPROTO;
-    memcpy(at + BOOT_HEAD_BYTES + BOOT_HELLO_BYTES, buf, BOOT_HEAD_BYTES + BOOT_CHALLENGE_BYTES);
-    if (!(challenge.flags & BOOT_CHALLENGE_SECRET) && options->secret.len > 0) {
+    memcpy(link->transcript + BOOT_HEAD_BYTES + BOOT_HELLO_BYTES, link->in,
+           BOOT_HEAD_BYTES + BOOT_CHALLENGE_BYTES);
+    if (!(challenge.flags & BOOT_CHALLENGE_SECRET) && link->secret.len > 0) {
         *fault = "the node does not know the secret";
         return -EACCES;
     }
-    if (challenge.flags & BOOT_CHALLENGE_SECRET && options->secret.len == 0) {
+    if (challenge.flags & BOOT_CHALLENGE_SECRET && link->secret.len == 0) {
         *fault = "the node wants a secret";
         return -EACCES;
     }
-    return 0;
-}
-
-static int prove(struct pst_boot_link *link, struct pst_boot_welcome *welcome, struct passed *passed,
-                 uint64_t deadline_ns, const char **fault)
-{
-    pst_cleanup_free uint8_t *buf = NULL;
-    uint8_t mac[BOOT_MAC_BYTES];
-    struct boot_frame frame;
-    int r;
-
     *fault = "out of memory";
     r = boot_mac(link->secret, BOOT_LABEL_CLIENT, link->transcript, NULL, 0, mac);
-    if (r < 0)
-        return r;
-    *fault = "no answer in time";
-    r = send_frame(link, BOOT_PROOF, mac, sizeof(mac), deadline_ns);
-    if (r < 0)
-        return r;
-    r = read_frame(link, BOOT_WELCOME, BOOT_FRAME_WELCOME_MAX, passed, deadline_ns, &buf, &frame, fault);
+    if (r == 0)
+        put_frame(link, BOOT_PROOF, mac, sizeof(mac));
+    return r;
+}
+
+static int welcome_step(struct pst_boot_link *link, const char **fault)
+{
+    struct boot_frame frame;
+    int r = read_frame(link, BOOT_WELCOME, BOOT_FRAME_WELCOME_MAX, &link->passed, &frame, fault);
+
     if (r < 0)
         return r;
     *fault = "not a penstock node";
@@ -291,68 +281,126 @@ static int prove(struct pst_boot_link *link, struct pst_boot_welcome *welcome, s
         *fault = r == -EACCES ? "the node does not know the secret" : "out of memory";
         return r;
     }
-    if (boot_welcome_decode(frame.body + BOOT_MAC_BYTES, frame.bytes - BOOT_MAC_BYTES, welcome) < 0)
+    if (boot_welcome_decode(frame.body + BOOT_MAC_BYTES, frame.bytes - BOOT_MAC_BYTES, link->welcome) < 0)
         return -EPROTO;
-    return passed->bad || passed->count != welcome->arena_count ? -EPROTO : 0;
+    link->welcome->version = link->version;
+    return link->passed.bad || link->passed.count != link->welcome->arena_count ? -EPROTO : 0;
 }
 
-int pst_boot_connect(const struct pst_boot_address *address, const struct pst_boot_client_options *options,
-                     struct pst_boot_welcome *welcome, int arena_fds[PST_BOOT_ARENAS_MAX],
-                     struct pst_boot_link **out, const char **fault)
+static int ready_step(struct pst_boot_link *link, const char **fault)
 {
-    struct passed passed = {.count = 0};
-    pst_cleanup_free struct pst_boot_welcome *came = calloc(1, sizeof(*came));
+    struct boot_frame frame;
+
+    return read_frame(link, BOOT_READY, BOOT_FRAME_SMALL_MAX, NULL, &frame, fault);
+}
+
+/* Takes steps until @target is the next. */
+static int go_to(struct pst_boot_link *link, enum link_step target, const char **fault)
+{
+    static int (*const steps[])(struct pst_boot_link *, const char **) = {
+        [LINK_DIAL] = dial_step,
+        [LINK_CHALLENGE] = challenge_step,
+        [LINK_WELCOME] = welcome_step,
+        [LINK_READY] = ready_step,
+    };
+
+    pst_assert(link->magic == LINK_MAGIC && fault && link->step <= target);
+    while (link->step < target) {
+        int r;
+
+        *fault = "cannot send to the node";
+        r = flush_out(link);
+        if (r == 0)
+            r = steps[link->step](link, fault);
+        if (r == -EAGAIN && pst_now_ns() >= link->deadline_ns) {
+            *fault = "no answer in time";
+            r = -ETIMEDOUT;
+        }
+        if (r < 0)
+            return r;
+        link->step++;
+    }
+    return 0;
+}
+
+int pst_boot_link_open(const struct pst_boot_address *address, const struct pst_boot_client_options *options,
+                       struct pst_boot_link **out, const char **fault)
+{
     struct pst_boot_link *link = calloc(1, sizeof(*link));
     int r;
 
-    pst_assert(address && options && welcome && arena_fds && out && fault);
+    pst_assert(address && options && out && fault);
     pst_assert(options->secret.len <= PST_BOOT_SECRET_BYTES_MAX);
     *fault = "out of memory";
-    if (link)
-        *link = (struct pst_boot_link){.magic = LINK_MAGIC, .version = PST_BOOT_VERSION, .fd = -1};
-    if (link && came)
-        link->secret = (struct pst_bytes){boot_secret_copy(options->secret), options->secret.len};
-    if (!link || !link->secret.data) {
-        pst_boot_link_close(link);
+    if (!link)
         return -ENOMEM;
-    }
-    r = link->fd = boot_dial(address, options->deadline_ns, fault);
-    if (r >= 0)
-        r = greet(link, options, fault);
-    if (r == 0)
-        r = prove(link, came, &passed, options->deadline_ns, fault);
+    link->magic = LINK_MAGIC;
+    link->fd = link->dial.fd = -1;
+    link->version = PST_BOOT_VERSION;
+    link->deadline_ns = options->deadline_ns;
+    link->network_only = options->network_only;
+    link->secret = (struct pst_bytes){boot_secret_copy(options->secret), options->secret.len};
+    link->welcome = calloc(1, sizeof(*link->welcome));
+    r = !link->secret.data || !link->welcome
+            ? -ENOMEM
+            : boot_dial_init(&link->dial, address, options->deadline_ns, fault);
     if (r < 0) {
-        passed_close(&passed);
         pst_boot_link_close(link);
         return r;
     }
-    *welcome = *came;
-    welcome->version = link->version;
-    memcpy(arena_fds, passed.fds, passed.count * sizeof(int));
     *out = link;
     return 0;
 }
 
-int pst_boot_link_address(struct pst_boot_link *link, const void *address, size_t bytes, uint64_t deadline_ns,
-                          const char **fault)
+int pst_boot_link_welcome(struct pst_boot_link *link, struct pst_boot_welcome *welcome,
+                          int arena_fds[PST_BOOT_ARENAS_MAX], const char **fault)
+{
+    int r = go_to(link, LINK_WELCOMED, fault);
+
+    if (r < 0)
+        return r;
+    pst_assert(link->welcome);
+    *welcome = *link->welcome;
+    memcpy(arena_fds, link->passed.fds, link->passed.count * sizeof(int));
+    link->passed.count = 0;
+    free(link->welcome);
+    free(link->large);
+    link->welcome = NULL;
+    link->large = NULL;
+    return 0;
+}
+
+int pst_boot_link_offer(struct pst_boot_link *link, const void *address, size_t bytes, uint64_t deadline_ns)
 {
     uint8_t body[BOOT_MAC_BYTES + PST_NET_ADDRESS_BYTES_MAX];
-    pst_cleanup_free uint8_t *buf = NULL;
-    struct boot_frame frame;
     int r;
 
-    pst_assert(link->magic == LINK_MAGIC && fault);
+    pst_assert(link->step == LINK_WELCOMED && !link->welcome);
     pst_assert(bytes >= 1 && bytes <= PST_NET_ADDRESS_BYTES_MAX);
     memcpy(body + BOOT_MAC_BYTES, address, bytes);
-    *fault = "out of memory";
     r = boot_mac(link->secret, BOOT_LABEL_ADDRESS, link->transcript, address, bytes, body);
     if (r < 0)
         return r;
-    *fault = "the node closed the connection";
-    r = send_frame(link, BOOT_ADDRESS, body, (uint32_t)(BOOT_MAC_BYTES + bytes), deadline_ns);
-    if (r < 0)
-        return r;
-    return read_frame(link, BOOT_READY, BOOT_FRAME_SMALL_MAX, NULL, deadline_ns, &buf, &frame, fault);
+    put_frame(link, BOOT_ADDRESS, body, (uint32_t)(BOOT_MAC_BYTES + bytes));
+    link->deadline_ns = deadline_ns;
+    link->step = LINK_READY;
+    return 0;
+}
+
+int pst_boot_link_ready(struct pst_boot_link *link, const char **fault)
+{
+    pst_assert(link->step >= LINK_READY);
+    return go_to(link, LINK_UP, fault);
+}
+
+void pst_boot_link_wait(const struct pst_boot_link *link, uint64_t until_ns)
+{
+    pst_assert(link->magic == LINK_MAGIC);
+    until_ns = pst_min(until_ns, link->deadline_ns);
+    if (link->step == LINK_DIAL)
+        boot_dial_wait(&link->dial, until_ns);
+    else
+        boot_wait(link->fd, link->out_at < link->out_bytes ? POLLOUT : POLLIN, until_ns);
 }
 
 /* Takes every whole frame out of the buffer: all that may come now are answers to pings. */
@@ -426,7 +474,7 @@ int pst_boot_link_tick(struct pst_boot_link *link, uint64_t now_ns)
 {
     int r;
 
-    pst_assert(link->magic == LINK_MAGIC);
+    pst_assert(link->magic == LINK_MAGIC && link->step == LINK_UP);
     r = link_read(link);
     if (r == 0)
         r = link_ping(link, now_ns);
@@ -454,7 +502,11 @@ struct pst_boot_link *pst_boot_link_close(struct pst_boot_link *link)
         shutdown(link->fd, SHUT_WR); /* the session ends even where a duplicate stays open */
         close(link->fd);
     }
+    boot_dial_fini(&link->dial);
+    passed_close(&link->passed);
     boot_secret_free(link->secret);
+    free(link->welcome);
+    free(link->large);
     link->magic = 0;
     free(link);
     return NULL;

@@ -1,5 +1,5 @@
-/* boot_dial.c: opening the client's socket before a deadline. Blocks, but never past it, name service aside.
- */
+/* boot_dial.c: opening the client's socket: each address of the node's name in its turn. Waits for nobody but
+ * the name service. */
 #include "net/boot_dial.h"
 #include "base/clock.h"
 
@@ -18,22 +18,12 @@ static int ms_left(uint64_t deadline_ns)
     return now_ns >= deadline_ns ? 0 : (int)pst_min(pst_div_up(deadline_ns - now_ns, 1000000), 1000000);
 }
 
-int boot_wait(int fd, short what, uint64_t deadline_ns)
+void boot_wait(int fd, short what, uint64_t until_ns)
 {
     struct pollfd p = {.fd = fd, .events = what};
 
     pst_assert(fd >= 0);
-    for (;;) {
-        int ms = ms_left(deadline_ns);
-        int n = poll(&p, 1, ms);
-
-        if (n > 0)
-            return 0;
-        if (n < 0 && errno != EINTR)
-            return -errno;
-        if (n == 0 && ms_left(deadline_ns) == 0)
-            return -ETIMEDOUT;
-    }
+    poll(&p, 1, ms_left(until_ns));
 }
 
 static int dial_errno(int error, const char **fault)
@@ -63,46 +53,49 @@ static int dial_errno(int error, const char **fault)
     }
 }
 
-static int connect_by(int fd, const struct sockaddr *sa, socklen_t bytes, uint64_t deadline_ns)
-{
-    socklen_t error_bytes = sizeof(int);
-    int error = 0, r;
-
-    pst_assert(fd >= 0 && sa && bytes > 0);
-    for (;;) {
-        if (connect(fd, sa, bytes) == 0)
-            return 0;
-        /* A unix socket whose queue is full says EAGAIN and cannot be waited for. */
-        if (errno != EAGAIN)
-            break;
-        if (ms_left(deadline_ns) == 0)
-            return -ETIMEDOUT;
-        poll(NULL, 0, 2);
-    }
-    if (errno != EINPROGRESS)
-        return -errno;
-    r = boot_wait(fd, POLLOUT, deadline_ns);
-    if (r < 0)
-        return r;
-    if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &error_bytes) != 0)
-        return -errno;
-    return -error;
-}
-
-static int dial_unix(const struct pst_boot_address *address, uint64_t deadline_ns, const char **fault)
+static int add_unix(struct boot_dial *dial, const struct pst_boot_address *address)
 {
     struct sockaddr_un un;
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+    _Static_assert(sizeof(un) <= sizeof(dial->at[0]), "room for a path");
+    boot_address_unix(address, &un);
+    memcpy(&dial->at[0], &un, sizeof(un));
+    dial->bytes[0] = sizeof(un);
+    dial->count = 1;
+    return 0;
+}
+
+static int add_tcp(struct boot_dial *dial, const struct pst_boot_address *address)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
+    char port[8];
+
+    pst_assert(address->port > 0);
+    snprintf(port, sizeof(port), "%u", address->port);
+    if (getaddrinfo(address->host[0] ? address->host : NULL, port, &hints, &list) != 0)
+        return -EHOSTUNREACH;
+    for (struct addrinfo *ai = list; ai && dial->count < BOOT_DIAL_MAX; ai = ai->ai_next, dial->count++) {
+        pst_assert(ai->ai_addrlen <= sizeof(dial->at[0]));
+        memcpy(&dial->at[dial->count], ai->ai_addr, ai->ai_addrlen);
+        dial->bytes[dial->count] = ai->ai_addrlen;
+    }
+    freeaddrinfo(list);
+    return dial->count ? 0 : -EHOSTUNREACH;
+}
+
+int boot_dial_init(struct boot_dial *dial, const struct pst_boot_address *address, uint64_t deadline_ns,
+                   const char **fault)
+{
     int r;
 
-    if (fd < 0)
-        return dial_errno(errno, fault);
-    boot_address_unix(address, &un);
-    r = connect_by(fd, (const struct sockaddr *)&un, sizeof(un), deadline_ns);
-    if (r == 0)
-        return fd;
-    close(fd);
-    return dial_errno(-r, fault);
+    pst_assert(dial && address && fault);
+    *dial = (struct boot_dial){.fd = -1, .deadline_ns = deadline_ns, .error = EHOSTUNREACH};
+    if (!address->path[0] && address->port == 0) {
+        *fault = "invalid port number";
+        return -EINVAL;
+    }
+    r = address->path[0] ? add_unix(dial, address) : add_tcp(dial, address);
+    return r < 0 ? dial_errno(-r, fault) : 0;
 }
 
 /* On loopback the kernel may give a socket the very port that it connects to: with nobody else there, it
@@ -118,57 +111,63 @@ static bool reached_itself(int fd)
            memcmp(&own, &other, own_bytes) == 0;
 }
 
-static int dial_one(const struct addrinfo *ai, uint64_t deadline_ns)
+/* The time is shared out, so that a silent first address leaves some for the second. */
+static int next_socket(struct boot_dial *dial)
 {
-    int fd = socket(ai->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    int one = 1, r;
+    uint64_t now_ns = pst_now_ns(), left_ns = dial->deadline_ns > now_ns ? dial->deadline_ns - now_ns : 0;
 
-    if (fd < 0)
-        return -errno;
-    r = connect_by(fd, ai->ai_addr, ai->ai_addrlen, deadline_ns);
-    if (r == 0 && reached_itself(fd))
-        r = -ECONNREFUSED;
-    if (r < 0) {
-        close(fd);
+    dial->until_ns = now_ns + left_ns / (dial->count - dial->next);
+    dial->fd = socket(dial->at[dial->next].ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    return dial->fd < 0 ? -errno : 0;
+}
+
+/* Return: 0, -EAGAIN not yet, -errno. */
+static int connect_once(struct boot_dial *dial)
+{
+    bool local = dial->at[dial->next].ss_family == AF_UNIX;
+    int one = 1, r = connect(dial->fd, (struct sockaddr *)&dial->at[dial->next], dial->bytes[dial->next]);
+
+    r = r < 0 && errno != EISCONN ? -errno : 0;
+    if (r == -EINPROGRESS || r == -EALREADY || r == -EINTR || r == -EAGAIN)
+        return pst_now_ns() < dial->until_ns ? -EAGAIN : -ETIMEDOUT;
+    if (r < 0 || local)
         return r;
-    }
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-    return fd;
+    setsockopt(dial->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+    return reached_itself(dial->fd) ? -ECONNREFUSED : 0;
 }
 
-static int dial_tcp(const struct pst_boot_address *address, uint64_t deadline_ns, const char **fault)
+int boot_dial_step(struct boot_dial *dial, const char **fault)
 {
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
-    int left = 0, r = -EHOSTUNREACH;
-    char port[8];
+    for (; dial->next < dial->count; dial->next++) {
+        int r = dial->fd < 0 ? next_socket(dial) : 0;
 
-    pst_assert(address->port > 0);
-    snprintf(port, sizeof(port), "%u", address->port);
-    if (getaddrinfo(address->host[0] ? address->host : NULL, port, &hints, &list) != 0 || !list) {
-        *fault = "no such host";
-        return -EHOSTUNREACH;
-    }
-    for (struct addrinfo *ai = list; ai; ai = ai->ai_next)
-        left++;
-    /* The time is shared out, so that a silent first address leaves some for the second. */
-    for (struct addrinfo *ai = list; ai && r < 0; ai = ai->ai_next, left--) {
-        uint64_t now_ns = pst_now_ns();
-        uint64_t share_ns = deadline_ns > now_ns ? (deadline_ns - now_ns) / (uint64_t)left : 0;
+        if (r == 0)
+            r = connect_once(dial);
+        if (r == 0) {
+            int fd = dial->fd;
 
-        r = dial_one(ai, now_ns + share_ns);
+            dial->fd = -1;
+            return fd;
+        }
+        if (r == -EAGAIN)
+            return r;
+        dial->error = -r;
+        boot_dial_fini(dial);
     }
-    freeaddrinfo(list);
-    return r < 0 ? dial_errno(-r, fault) : r;
+    return dial_errno(dial->error, fault);
 }
 
-int boot_dial(const struct pst_boot_address *address, uint64_t deadline_ns, const char **fault)
+void boot_dial_wait(const struct boot_dial *dial, uint64_t until_ns)
 {
-    pst_assert(address && fault);
-    if (address->path[0])
-        return dial_unix(address, deadline_ns, fault);
-    if (address->port == 0) {
-        *fault = "invalid port number";
-        return -EINVAL;
-    }
-    return dial_tcp(address, deadline_ns, fault);
+    if (dial->fd >= 0 && dial->at[dial->next].ss_family != AF_UNIX)
+        boot_wait(dial->fd, POLLOUT, pst_min(until_ns, dial->until_ns));
+    else
+        poll(NULL, 0, 2); /* a unix socket whose queue is full cannot be waited for */
+}
+
+void boot_dial_fini(struct boot_dial *dial)
+{
+    if (dial->fd >= 0)
+        close(dial->fd);
+    dial->fd = -1;
 }

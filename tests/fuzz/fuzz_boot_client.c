@@ -29,17 +29,16 @@ static struct {
 static int client_end;
 
 void __wrap_pst_random(void *out, size_t len);
-int __wrap_boot_dial(const struct pst_boot_address *address, uint64_t deadline_ns, const char **fault);
+int __wrap_boot_dial_step(struct boot_dial *dial, const char **fault);
 
 void __wrap_pst_random(void *out, size_t len)
 {
     memset(out, 0x5a, len);
 }
 
-int __wrap_boot_dial(const struct pst_boot_address *address, uint64_t deadline_ns, const char **fault)
+int __wrap_boot_dial_step(struct boot_dial *dial, const char **fault)
 {
-    (void)address;
-    (void)deadline_ns;
+    (void)dial;
     *fault = "the fuzzer has no socket";
     return client_end;
 }
@@ -199,12 +198,13 @@ static void use_link(struct pst_boot_link *link, uint64_t deadline_ns)
 {
     uint64_t now_ns = 20000000000ull;
     const char *fault = NULL;
-    int r = pst_boot_link_address(link, "address", 7, deadline_ns, &fault);
+    int r = pst_boot_link_offer(link, "address", 7, deadline_ns);
 
-    pst_assert(r == 0 || (r < 0 && fault));
+    if (r == 0)
+        r = pst_boot_link_ready(link, &fault); /* all that is said has come */
+    pst_assert(r == 0 || (r < 0 && r != -EAGAIN && fault));
     for (int i = 0; i < 4 && r == 0; i++, now_ns += 4000000000ull)
         r = pst_boot_link_tick(link, now_ns);
-    pst_boot_link_close(link);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
@@ -224,12 +224,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     compose(&in);
     other = speak();
     options.secret = said.secret;
-    r = pst_boot_connect(&address, &options, &welcome, fds, &link, &fault);
-    pst_assert(r == 0 ? link != NULL : fault && *fault);
+    r = pst_boot_link_open(&address, &options, &link, &fault);
+    if (r == 0)
+        r = pst_boot_link_welcome(link, &welcome, fds, &fault);
+    pst_assert(r == 0 || (r != -EAGAIN && fault && *fault));
     for (uint32_t i = 0; r == 0 && i < welcome.arena_count; i++)
         close(fds[i]);
     if (r == 0)
         use_link(link, options.deadline_ns);
+    pst_boot_link_close(link);
     close(other);
     close(before);
     after = dup(0);

@@ -1,6 +1,7 @@
 """pool://: several nodes and a master, all of them processes, behind one store. What messages were sent, its figures say."""
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import pathlib
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ import penstock
 import pytest
 import support
 from support import wait_until
-from test_master import Master, master, member
+from test_master import ROUTED, Master, master, member
 
 HOSTS = ("a", "b", "c")
 PAGES = {f"page/{i:03}": bytes([i]) * (4096 + 997 * i) for i in range(128)}
@@ -155,6 +156,25 @@ def test_a_stopped_node(tmp_path: pathlib.Path) -> None:
             assert store.get_many(PAGES) == list(PAGES.values())
             assert store.get_many(PAGES) == list(PAGES.values())
         assert store.get_many(PAGES) == list(PAGES.values())
+
+
+def test_a_stopped_node_holds_up_its_own_values_alone(tmp_path: pathlib.Path) -> None:
+    """While a node does not answer who connects to it, the others of the pool are read over the same store."""
+    with pool(tmp_path) as p, p.open(connect_ms=30000, timeout=30) as store:
+        for host in ("a", "b"):
+            with p.open(host=host) as near:
+                near.put(f"of {host}", host.encode())
+        wait_until("both are known", lambda: p.m.statuses("of a", "of b") == [ROUTED, ROUTED])
+
+        async def main() -> None:
+            with p.nodes["b"].stopped():
+                waiting = asyncio.create_task(store.aio.get("of b"))
+                for _ in range(32):
+                    assert await store.aio.get("of a") == b"a"
+                assert not waiting.done()
+            assert await waiting == b"b"
+
+        asyncio.run(main())
 
 
 def test_home(tmp_path: pathlib.Path) -> None:

@@ -138,20 +138,41 @@ void rig_close(struct rig *rig)
         close(rig->arena_fd);
 }
 
+int dial_with(struct client *c, const struct pst_boot_address *address,
+              const struct pst_boot_client_options *options)
+{
+    int r;
+
+    c->link = NULL;
+    c->fault = NULL;
+    r = pst_boot_link_open(address, options, &c->link, &c->fault);
+    if (r < 0)
+        return r;
+    while ((r = pst_boot_link_welcome(c->link, &c->welcome, c->fds, &c->fault)) == -EAGAIN)
+        pst_boot_link_wait(c->link, UINT64_MAX);
+    if (r < 0)
+        c->link = pst_boot_link_close(c->link);
+    return r;
+}
+
 int dial(struct client *c, const struct pst_boot_address *address, const char *secret, bool network_only)
 {
     struct pst_boot_client_options options = {.secret = {secret, strlen(secret)},
                                               .network_only = network_only,
                                               .deadline_ns = pst_now_ns() + 10 * SECOND_NS};
 
-    c->link = NULL;
-    c->fault = NULL;
-    return pst_boot_connect(address, &options, &c->welcome, c->fds, &c->link, &c->fault);
+    return dial_with(c, address, &options);
 }
 
 int client_address(struct client *c)
 {
-    return pst_boot_link_address(c->link, "my address", 10, pst_now_ns() + 10 * SECOND_NS, &c->fault);
+    int r = pst_boot_link_offer(c->link, "my address", 10, pst_now_ns() + 10 * SECOND_NS);
+
+    while (r == 0 && (r = pst_boot_link_ready(c->link, &c->fault)) == -EAGAIN) {
+        pst_boot_link_wait(c->link, UINT64_MAX);
+        r = 0;
+    }
+    return r;
 }
 
 void await_count(const atomic_int *count, int wanted)

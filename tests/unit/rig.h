@@ -43,6 +43,8 @@ void rig_run(struct rig *rig);
 void rig_halt(struct rig *rig);
 void rig_open(struct rig *rig, const char *secret, uint32_t sessions_max, uint32_t handshakes_max);
 void rig_close(struct rig *rig);
+int dial_with(struct client *c, const struct pst_boot_address *address,
+              const struct pst_boot_client_options *options);
 int dial(struct client *c, const struct pst_boot_address *address, const char *secret, bool network_only);
 int client_address(struct client *c);
 /* Waits until @count reached @wanted. */

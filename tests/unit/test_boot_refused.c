@@ -287,11 +287,9 @@ static void silent_stranger_times_out(void **state)
 
     (void)state;
     rig_open(&rig, "", 4, 4); /* nobody polls it: connects, and says nothing */
-    assert_int_equal(pst_boot_connect(&rig.tcp, &options, &c->welcome, c->fds, &c->link, &c->fault),
-                     -ETIMEDOUT);
+    assert_int_equal(dial_with(c, &rig.tcp, &options), -ETIMEDOUT);
     options.deadline_ns = pst_now_ns() + SECOND_NS / 5;
-    assert_int_equal(pst_boot_connect(&rig.path, &options, &c->welcome, c->fds, &c->link, &c->fault),
-                     -ETIMEDOUT);
+    assert_int_equal(dial_with(c, &rig.path, &options), -ETIMEDOUT);
     rig_close(&rig);
     free(c);
 }
@@ -325,8 +323,7 @@ static void full_queues_time_out(void **state)
         strcpy(address.path, over_unix ? un.sun_path : "");
         address.port = over_unix ? 0 : ntohs(in.sin_port);
         options.deadline_ns = pst_now_ns() + SECOND_NS / 5;
-        assert_int_equal(pst_boot_connect(&address, &options, &c->welcome, c->fds, &c->link, &c->fault),
-                         -ETIMEDOUT);
+        assert_int_equal(dial_with(c, &address, &options), -ETIMEDOUT);
         assert_string_equal(c->fault, "no answer in time");
         assert_true(pst_now_ns() >= options.deadline_ns);
         for (size_t i = 0; i < pst_count_of(waiting); i++)

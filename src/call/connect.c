@@ -1,0 +1,263 @@
+/*
+ * connect.c: how a session comes about: the node's socket, addresses swapped, a hello to each shard and back.
+ * A step goes as far as what has come allows, so that nobody waits who has other channels to look after.
+ */
+#include "call/call_priv.h"
+
+#include "base/clock.h"
+
+#include <sched.h>
+#include <stdio.h>
+
+enum {
+    HELLO_NS = 500000000,
+    HELLO_TRIES = 3,
+    PAUSE_NS = 50000000,
+    RECONNECT_NS = 1000000000,
+    MOMENT_NS = 10000000,
+};
+
+/* ---- the node's socket ---- */
+
+static int link_open(struct pst_channel *ch, const char **fault)
+{
+    struct connect_attempt *attempt = &ch->attempt;
+    struct pst_boot_client_options options = {.secret = ch->options.secret,
+                                              .network_only = ch->options.network_only,
+                                              .deadline_ns = attempt->deadline_ns};
+
+    pst_assert(!ch->boot && !ch->port);
+    return pst_boot_link_open(attempt->far ? &ch->options.address : &ch->options.near, &options, &ch->boot,
+                              fault);
+}
+
+/* The transport as the node's version has it, which may be another one after a restart. */
+static int open_net(struct pst_channel *ch)
+{
+    struct pst_net_options options = {.loopback_only = !ch->options.fabric_trusted,
+                                      .short_packets = ch->welcome.version < PST_BOOT_VERSION_LONG_PACKETS};
+
+    pst_assert(!ch->port);
+    if (ch->net && ch->short_packets == options.short_packets)
+        return 0;
+    pst_net_close(ch->net);
+    ch->net = NULL;
+    ch->short_packets = options.short_packets;
+    return pst_net_open(&options, &ch->net);
+}
+
+static int offer_address(struct pst_channel *ch, const char **fault)
+{
+    uint8_t address[PST_NET_ADDRESS_BYTES_MAX];
+    int r;
+
+    r = open_net(ch);
+    *fault = r < 0 ? pst_net_fault(r) : "UCX could not be set up";
+    if (r == 0)
+        r = pst_port_open(ch->net, BULK_MESSAGES_MAX, &ch->port);
+    if (r == 0)
+        r = pst_port_address(ch->port, !ch->welcome.same_host, address, sizeof(address));
+    if (r < 0)
+        return r;
+    *fault = "out of memory";
+    return pst_boot_link_offer(ch->boot, address, (size_t)r, ch->attempt.deadline_ns);
+}
+
+static int welcome_step(struct pst_channel *ch, uint64_t now_ns, const char **fault)
+{
+    int r = pst_boot_link_welcome(ch->boot, &ch->welcome, ch->arena_fds, fault);
+
+    (void)now_ns;
+    if (r < 0)
+        return r;
+    ch->arena_count = ch->welcome.arena_count;
+    return offer_address(ch, fault);
+}
+
+/* ---- the transport ---- */
+
+static int open_peers(struct pst_channel *ch)
+{
+    pst_assert(ch->port && ch->peers_open == 0 && ch->welcome.shard_count <= PST_BOOT_SHARDS_MAX);
+    for (uint32_t i = 0; i < ch->welcome.shard_count; i++) {
+        int r = pst_peer_open(ch->port, ch->welcome.shards[i].data, ch->welcome.shards[i].bytes, ch,
+                              &ch->peers[i]);
+
+        /* The shard may have opened its port anew since: its next welcome has another address. */
+        if (r < 0)
+            return r == -ENOMEM ? r : -EHOSTUNREACH;
+        ch->peers_open++;
+    }
+    return 0;
+}
+
+static int send_hellos(struct pst_channel *ch)
+{
+    uint8_t version = (uint8_t)ch->welcome.version;
+
+    pst_assert(ch->peers_open == ch->welcome.shard_count);
+    ch->welcomed = 0;
+    memset(ch->welcomed_by, 0, sizeof(ch->welcomed_by));
+    for (uint32_t i = 0; i < ch->welcome.shard_count; i++) {
+        struct pst_wire_head head = {
+            .type = PST_WIRE_HELLO, .version = version, .token = ch->welcome.token, .bulk_count = i};
+        int r = pst_peer_send(ch->peers[i], (struct pst_bytes){&head, sizeof(head)},
+                              (struct pst_bytes){NULL, 0}, NULL);
+
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+static int ready_step(struct pst_channel *ch, uint64_t now_ns, const char **fault)
+{
+    int r = pst_boot_link_ready(ch->boot, fault);
+
+    if (r == -ECONNRESET) {
+        *fault = "the node ended, or found no way back over UCX (UCX_NET_DEVICES, UCX_TLS, namespaces?)";
+        return -EHOSTUNREACH;
+    }
+    if (r < 0)
+        return r;
+    *fault = "the node's UCX address leads nowhere (UCX_NET_DEVICES, UCX_TLS?)";
+    r = open_peers(ch);
+    ch->attempt.second = false;
+    ch->attempt.error = 0;
+    ch->attempt.until_ns =
+        pst_min(now_ns + ((uint64_t)HELLO_NS << ch->attempt.hellos), ch->attempt.deadline_ns);
+    return r < 0 ? r : send_hellos(ch);
+}
+
+/* Every shard must answer over the transport before the session counts. The second message to a peer makes
+ * the transport ready for bulk ones: better now than with requests in its queues. */
+static int hello_step(struct pst_channel *ch, uint64_t now_ns, const char **fault)
+{
+    bool all = ch->welcomed == ch->welcome.shard_count;
+    int r;
+
+    *fault = "the node answers on its socket but not over UCX (UCX_NET_DEVICES, UCX_TLS, firewall?)";
+    if (ch->attempt.error || (!all && now_ns > ch->attempt.until_ns))
+        return -EHOSTUNREACH;
+    if (!all)
+        return -EAGAIN;
+    if (ch->attempt.second)
+        return 0;
+    ch->attempt.second = true;
+    r = send_hellos(ch);
+    return r < 0 ? r : -EAGAIN;
+}
+
+/* ---- attempts ---- */
+
+static void close_arenas(struct pst_channel *ch)
+{
+    pst_assert(ch->arena_count <= PST_BOOT_ARENAS_MAX);
+    for (uint32_t i = 0; i < ch->arena_count; i++)
+        close(ch->arena_fds[i]);
+    ch->arena_count = 0;
+}
+
+void pst_session_drop(struct pst_channel *ch)
+{
+    pst_assert(ch->magic == PST_CHANNEL_MAGIC);
+    pst_bulk_park_fini(&ch->park);
+    ch->port = pst_port_close(ch->port);
+    ch->peers_open = 0;
+    memset(ch->peers, 0, sizeof(ch->peers));
+    ch->boot = pst_boot_link_close(ch->boot);
+    close_arenas(ch);
+    ch->state = CHANNEL_DOWN;
+}
+
+/*
+ * What passes by itself is tried again: a crowd at the node's door, a shard that opens its port anew, and
+ * with more time each time a node that has no core for its shards. Then there may be another address. Return:
+ * false when it is over.
+ */
+static bool once_more(struct pst_channel *ch, uint64_t now_ns, int error)
+{
+    struct connect_attempt *attempt = &ch->attempt;
+    bool passes = error == -EBUSY || (error == -EHOSTUNREACH && ++attempt->hellos < HELLO_TRIES);
+
+    if (now_ns + PAUSE_NS >= attempt->deadline_ns)
+        return false;
+    if (!passes && (attempt->far || error == -EACCES || error == -ETIMEDOUT))
+        return false;
+    if (!passes) {
+        attempt->far = true;
+        attempt->hellos = 0;
+    }
+    attempt->until_ns = passes ? now_ns + PAUSE_NS : now_ns;
+    ch->state = CHANNEL_PAUSE;
+    return true;
+}
+
+static void attempt_failed(struct pst_channel *ch, uint64_t now_ns, int error, const char *fault)
+{
+    pst_assert(error < 0 && error != -EAGAIN && fault);
+    snprintf(ch->fault, sizeof(ch->fault), "%s", fault);
+    pst_session_drop(ch);
+    if (!once_more(ch, now_ns, error))
+        ch->down_error = error;
+}
+
+static void is_up(struct pst_channel *ch)
+{
+    pst_assert(ch->boot && ch->port && ch->welcomed == ch->welcome.shard_count);
+    ch->state = CHANNEL_UP;
+    ch->session++;
+    ch->down_error = 0;
+}
+
+static int pause_step(struct pst_channel *ch, uint64_t now_ns, const char **fault)
+{
+    return now_ns < ch->attempt.until_ns ? -EAGAIN : link_open(ch, fault);
+}
+
+void pst_connect_begin(struct pst_channel *ch, uint64_t now_ns)
+{
+    pst_assert(ch->state == CHANNEL_DOWN && !ch->port && pst_list_empty(&ch->sent));
+    ch->attempt = (struct connect_attempt){
+        .begun_ns = now_ns,
+        .deadline_ns = now_ns + (ch->session ? RECONNECT_NS : ch->options.connect_ms * 1000000ull),
+        .far = !*ch->options.near.path,
+    };
+    ch->state = CHANNEL_PAUSE;
+}
+
+void pst_connect_step(struct pst_channel *ch, uint64_t now_ns)
+{
+    static int (*const steps[])(struct pst_channel *, uint64_t, const char **) = {
+        [CHANNEL_PAUSE] = pause_step,
+        [CHANNEL_WELCOME] = welcome_step,
+        [CHANNEL_READY] = ready_step,
+        [CHANNEL_HELLO] = hello_step,
+    };
+
+    while (pst_connecting(ch)) {
+        const char *fault = "";
+        int r = steps[ch->state](ch, now_ns, &fault);
+
+        if (r == -EAGAIN)
+            return;
+        if (r < 0)
+            attempt_failed(ch, now_ns, r, fault);
+        else if (ch->state == CHANNEL_HELLO)
+            is_up(ch);
+        else
+            ch->state++;
+    }
+}
+
+void pst_connect_wait(const struct pst_channel *ch)
+{
+    uint64_t until_ns = pst_now_ns() + MOMENT_NS;
+
+    if (ch->state == CHANNEL_WELCOME || ch->state == CHANNEL_READY)
+        pst_boot_link_wait(ch->boot, until_ns);
+    else if (ch->state == CHANNEL_PAUSE)
+        usleep(1000);
+    else
+        sched_yield(); /* the node may be waiting for this very core */
+}
