@@ -41,11 +41,10 @@ void pst_home_ended(struct pool *pool, struct trip *trip, struct leg *leg, int r
 
     if (result == PENSTOCK_MISS && reads && slot->lost)
         result = PENSTOCK_LOST;
-    if (result == -ESTALE || pst_trip_unreachable(result)) { /* another may have the slot by now */
-        pst_pool_view_fetch(pool);
-        pst_trip_later(pool, trip, leg, result);
-    } else if (result == PENSTOCK_BUSY || result == PENSTOCK_INCOMPLETE) {
-        pst_pool_view_fetch(pool); /* it may have lost the slot without knowing to whom */
+    if (result == -ESTALE) /* another has it: no fault of the caller's, if no master says who in time */
+        result = PENSTOCK_BUSY;
+    if (result == PENSTOCK_BUSY || result == PENSTOCK_INCOMPLETE || pst_trip_unreachable(result)) {
+        pst_pool_view_fetch(pool); /* another may have the slot by now, known to this one or not */
         pst_trip_later(pool, trip, leg, result);
     } else {
         pst_trip_finish(pool, trip, leg, result);

@@ -130,6 +130,12 @@ def in_python(code: str) -> None:
     subprocess.run([sys.executable, "-B", "-c", "import penstock; " + code], env=env, check=True, timeout=support.WAIT_S)
 
 
+def member_of(p: Pool, at: int) -> int:
+    """The number of a node in the pool, once it has one; -1 before."""
+    port = p.nodes[at].ports()[0]
+    return next((m["member"] for m in p.master.members() if m["address"].endswith(f":{port}")), -1)
+
+
 def keys_of(node: support.Node) -> set[str]:
     return set(penstock("--url", node.tcp, "ls").stdout.decode().split())
 
@@ -163,6 +169,36 @@ def test_a_stopped_node_is_fenced(tmp_path: pathlib.Path) -> None:
         assert penstock("--url", node.tcp, "get", "key").stdout != b"before"
         assert p.get("key") == b"after"
         p.settled(3)
+
+
+# Reads a key, and writes it when told to; prints what came of that.
+WRITER = """
+import penstock, sys
+store = penstock.open(sys.argv[1], timeout=0.5)
+print(store.get("key").decode(), flush=True)
+sys.stdin.readline()
+try:
+    store.put("key", b"late")
+except penstock.Error as error:
+    print(type(error).__name__)
+"""
+
+
+def test_a_client_that_cannot_learn_of_a_new_home_is_told_busy(tmp_path: pathlib.Path) -> None:
+    """It asks the node that had the slot before, and no master says who has it now."""
+    with pool(tmp_path, 2) as p:
+        p.put("key", b"before")
+        env = support.clean_environment(PYTHONPATH=str(support.BUILD / "python"))
+        with subprocess.Popen([sys.executable, "-c", WRITER, p.url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env,
+                              text=True) as writer:
+            assert writer.stdout and writer.stdout.readline() == "before\n"
+            at = p.holders("key")[0]
+            os.kill(p.nodes[at].pid, signal.SIGSTOP)
+            wait_until("another has it", lambda: p.master.ask("slot", "key")["copies"][0] != member_of(p, at))
+            os.kill(p.nodes[at].pid, signal.SIGCONT)
+            p.settled(3)
+            p.master.node.kill()
+            assert writer.communicate("now\n", timeout=30)[0] == "Busy\n"
 
 
 def test_copies_are_where_they_should_be(tmp_path: pathlib.Path) -> None:
