@@ -33,7 +33,8 @@ enum {
 
 struct pst_net_options {
     bool loopback_only; /* confine the transport to the loopback device */
-    bool serves; /* a node's: of two ports that connect to each other at once, the client's way stays */
+    bool serves; /* a node's: what it connects, it connects before it polls; of two ports that connect to each
+                    other at once, on one host, the client's way stays */
     bool short_packets;  /* for peers that have them: the packets of both ends must be of one size */
     const char *devices; /* network devices to use, comma separated; NULL: the transport's choice */
 };

@@ -96,7 +96,7 @@ static int configure(const struct pst_net_options *options, ucp_config_t **out)
      * client that was forked accepts none, for want of UCX's thread, so the node's is to be the higher: above
      * what the kernel gives to clients.
      */
-    if (options->serves && transport_allowed(tcp, pst_count_of(tcp)))
+    if (options->serves && options->loopback_only && transport_allowed(tcp, pst_count_of(tcp)))
         option_default(config, "PORT_RANGE", "61000-65535", "UCX_TCP_PORT_RANGE", NULL);
     if (options->loopback_only) {
         option_default(config, "TLS", "tcp,posix", "UCX_TLS", NULL);

@@ -29,6 +29,7 @@
     X(ucs_status_ptr_t, ucp_ep_close_nbx, (ucp_ep_h ep, const ucp_request_param_t *param), (ep, param))      \
     X(ucs_status_t, ucp_ep_create, (ucp_worker_h worker, const ucp_ep_params_t *params, ucp_ep_h *out),      \
       (worker, params, out))                                                                                 \
+    X(ucs_status_ptr_t, ucp_ep_flush_nbx, (ucp_ep_h ep, const ucp_request_param_t *param), (ep, param))      \
     X(void, ucp_ep_print_info, (ucp_ep_h ep, FILE * stream), (ep, stream))                                   \
     X(ucs_status_t, ucp_init_version,                                                                        \
       (unsigned major, unsigned minor, const ucp_params_t *params, const ucp_config_t *config,               \

@@ -53,6 +53,7 @@ void ucx_op_stop(struct ucx_op *op)
 
     pst_assert(!pst_list_empty(&op->link));
     pst_list_remove(&op->link);
+    pst_list_remove(&op->held);
     op->peer = NULL;
     if (!peer)
         return;

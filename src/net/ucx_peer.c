@@ -72,6 +72,8 @@ int ucx_peer_open(struct pst_port *base, const void *address, size_t bytes, void
     node_init(&peer->node_lost, PST_NET_PEER_LOST, ctx);
     node_init(&peer->node_gone, PST_NET_PEER_GONE, ctx);
     pst_list_init(&peer->parting);
+    pst_list_init(&peer->held);
+    pst_list_init(&peer->opened);
     status = ucp_ep_create(port->worker, &params, &peer->ep);
     if (status != UCS_OK) {
         free(peer);
@@ -109,6 +111,9 @@ void ucx_peer_close_now(struct ucx_peer *peer)
 
     pst_assert(peer->base.closing && peer->ep);
     pst_list_remove(&peer->parting);
+    pst_list_remove(&peer->opened);
+    while (!pst_list_empty(&peer->held))
+        ucx_op_end(pst_list_first(&peer->held, struct ucx_op, held), -ECANCELED);
     pst_port_unready(port, &peer->node_lost);
     ucx_messages_drop(ucx_port_cast(port), peer->ep);
     request = ucp_ep_close_nbx(peer->ep, &params);
@@ -247,6 +252,88 @@ static void sent(void *request, ucs_status_t status, void *arg)
     ucx_op_end(op, ucx_errno(status));
 }
 
+/* Return: 1 done, 0 underway; else -errno. */
+static int send_now(struct ucx_op *op)
+{
+    struct iovec *iov = ucx_op_iov(op);
+    bool gather = op->iov_count > 1;
+    ucp_request_param_t params = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS |
+                        UCP_OP_ATTR_FIELD_DATATYPE,
+        .flags = op->flags,
+        .datatype = gather ? ucp_dt_make_iov() : ucp_dt_make_contig(1),
+        .cb.send = sent,
+        .user_data = op,
+    };
+    void *buffer = gather ? iov : iov[0].iov_base;
+    size_t count = gather ? (size_t)op->iov_count : iov[0].iov_len;
+    ucs_status_ptr_t request =
+        ucp_am_send_nbx(op->ep, op->am, op->header, op->header_bytes, buffer, count, &params);
+
+    if (UCS_PTR_IS_PTR(request))
+        return 0;
+    op->peer->wired |= !request;
+    return request ? ucx_errno(UCS_PTR_STATUS(request)) : 1;
+}
+
+void ucx_peer_opened(struct ucx_peer *peer, bool well)
+{
+    pst_assert(peer->opening && peer->ops_count > 0);
+    peer->opening = false;
+    peer->ops_count--;
+    if (well && peer->ep)
+        pst_list_push_back(&ucx_port_cast(peer->base.port)->opened, &peer->opened);
+    ucx_peer_settle(peer);
+}
+
+static void way_opened(void *request, ucs_status_t status, void *arg)
+{
+    ucp_request_free(request);
+    ucx_peer_opened(ucx_peer_cast(arg), status == UCS_OK); /* else it fails, or is being closed */
+}
+
+/*
+ * UCX asks a peer for its endpoint with whatever cannot leave at once, and what is asked so, or answered,
+ * before a socket has been confirmed aborts the process when that socket fails (1.13). So nothing is sent
+ * before the way is open. Return: whether it is, -errno.
+ */
+static int way_open(struct ucx_peer *peer)
+{
+    ucp_request_param_t params = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
+                                  .cb.send = way_opened,
+                                  .user_data = peer};
+    ucs_status_ptr_t request;
+
+    if (peer->wired)
+        return 1;
+    if (peer->opening || !pst_list_empty(&peer->held))
+        return 0;
+    request = ucp_ep_flush_nbx(peer->ep, &params);
+    if (!UCS_PTR_IS_PTR(request))
+        return request ? ucx_errno(UCS_PTR_STATUS(request)) : 1;
+    peer->opening = true;
+    peer->ops_count++;
+    return 0;
+}
+
+void ucx_peers_begin(struct ucx_port *port)
+{
+    while (!pst_list_empty(&port->opened)) {
+        struct ucx_peer *peer = pst_list_first(&port->opened, struct ucx_peer, opened);
+
+        pst_list_remove(&peer->opened);
+        while (!pst_list_empty(&peer->held)) {
+            struct ucx_op *op = pst_list_first(&peer->held, struct ucx_op, held);
+            int r;
+
+            pst_list_remove(&op->held);
+            r = send_now(op);
+            if (r)
+                ucx_op_end(op, r < 0 ? r : 0);
+        }
+    }
+}
+
 /*
  * Sends @op's pieces (none: no data). Return: 1 done, 0 underway; else -errno. @op is its pool's again unless
  * it is underway.
@@ -255,34 +342,29 @@ static int op_send(struct ucx_op *op, struct ucx_peer *peer, enum ucx_am am, con
                    size_t header_bytes, uint32_t flags)
 {
     int r = peer->base.short_packets ? ucx_op_shorten(op) : 0;
-    struct iovec *iov = ucx_op_iov(op);
-    bool gather = op->iov_count > 1;
-    ucp_request_param_t params = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS |
-                        UCP_OP_ATTR_FIELD_DATATYPE,
-        .flags = flags,
-        .datatype = gather ? ucp_dt_make_iov() : ucp_dt_make_contig(1),
-        .cb.send = sent,
-        .user_data = op,
-    };
-    void *buffer = gather ? iov : iov[0].iov_base;
-    size_t count = gather ? (size_t)op->iov_count : iov[0].iov_len;
-    ucs_status_ptr_t request;
 
     pst_assert(op->iov_count >= 1 && op->iov_count <= PST_NET_BULK_IOV_MAX);
     pst_assert(peer->ep && !peer->base.closing);
+    r = r < 0 ? r : way_open(peer);
     if (r < 0) {
         ucx_op_give(op);
         return r;
     }
+    op->am = am;
+    op->header = header;
+    op->header_bytes = (uint32_t)header_bytes;
+    op->flags = flags;
     ucx_op_start(op, peer, peer->ep);
-    request = ucp_am_send_nbx(peer->ep, am, header, header_bytes, buffer, count, &params);
-    if (UCS_PTR_IS_PTR(request))
+    if (r == 0) {
+        pst_list_push_back(&peer->held, &op->held);
         return 0;
-    ucx_op_stop(op);
-    ucx_op_give(op);
-    peer->wired |= !request;
-    return request ? ucx_errno(UCS_PTR_STATUS(request)) : 1;
+    }
+    r = send_now(op);
+    if (r != 0) {
+        ucx_op_stop(op);
+        ucx_op_give(op);
+    }
+    return r;
 }
 
 static struct ucx_op *send_begin(struct ucx_peer *peer, void *arg)

@@ -43,6 +43,19 @@ static int worker_open(struct ucx_port *port, ucp_context_h context)
     return ucx_errno(status);
 }
 
+static unsigned worker_progress(struct ucx_port *port)
+{
+    bool serves = ucx_net_cast(port->base.net)->shared->serves;
+    unsigned count;
+
+    if (serves)
+        ucx_sockets_answering(true);
+    count = ucp_worker_progress(port->worker);
+    if (serves)
+        ucx_sockets_answering(false);
+    return count;
+}
+
 static struct ucx_port *port_new(struct pst_net *net, uint32_t events_max)
 {
     struct ucx_port *port = calloc(1, sizeof(*port));
@@ -58,6 +71,7 @@ static struct ucx_port *port_new(struct pst_net *net, uint32_t events_max)
     pst_list_init(&port->msgs_live);
     pst_list_init(&port->slabs);
     pst_list_init(&port->parting);
+    pst_list_init(&port->opened);
     for (int i = 0; i < UCX_PEER_BUCKETS; i++)
         pst_list_init(&port->peers[i]);
     pst_random(&port->parted_number, sizeof(port->parted_number));
@@ -69,6 +83,7 @@ static struct ucx_port *port_new(struct pst_net *net, uint32_t events_max)
         op->port = port;
         op->pack = -1;
         pst_list_init(&op->node.link);
+        pst_list_init(&op->held);
         pst_list_push_back(&port->ops_free, &op->link);
     }
     return port;
@@ -131,7 +146,7 @@ static bool drain(struct ucx_port *port)
     uint64_t begun_ns = pst_now_ns();
 
     while (!pst_list_empty(&port->ops_live)) {
-        if (ucp_worker_progress(port->worker) == 0 &&
+        if (worker_progress(port) == 0 &&
             pst_now_ns() - begun_ns > (endable(port) ? UCX_DRAIN_ENDABLE_MS : UCX_DRAIN_MS) * 1000000ull)
             return false;
     }
@@ -148,6 +163,14 @@ static void worker_end(struct ucx_port *port)
     /* It tells the end of most. The others it forgets, and nobody is left to carry them on. */
     while (!pst_list_empty(&port->ops_live))
         ucx_op_end(pst_list_first(&port->ops_live, struct ucx_op, link), -ECANCELED);
+    for (int i = 0; i < UCX_PEER_BUCKETS; i++) {
+        pst_list_each (it, &port->peers[i]) {
+            struct ucx_peer *peer = pst_list_entry(it, struct ucx_peer, link);
+
+            if (peer->opening)
+                ucx_peer_opened(peer, false);
+        }
+    }
 }
 
 void ucx_port_abandon(struct pst_port *base)
@@ -223,8 +246,9 @@ void ucx_port_progress(struct pst_port *base)
         return;
     /* Stops at the first event, so that answers leave before more is read. */
     for (int round = 0; round < UCX_PROGRESS_ROUNDS && base->ready_count == 0; round++)
-        if (ucp_worker_progress(port->worker) == 0)
+        if (worker_progress(port) == 0)
             break;
+    ucx_peers_begin(port);
     ucx_peers_part(port, false);
 }
 

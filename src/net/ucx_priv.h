@@ -70,6 +70,9 @@ struct ucx_op {
     struct ucx_peer
         *peer; /* whose end waits for this; NULL for a receive from a peer that is not open here */
     ucp_ep_h ep;
+    struct pst_list held; /* peer->held, a send until the way is open; how it is to be sent then: */
+    const void *header;
+    uint32_t header_bytes, am, flags;
     int iov_count;
     struct iovec iov_small[UCX_IOV_SMALL];
     struct iovec *iov_big; /* PST_NET_BULK_IOV_MAX of them, allocated when first needed, kept */
@@ -101,6 +104,9 @@ struct ucx_peer {
     ucp_ep_h ep;             /* NULL once closed */
     bool lost;               /* UCX reported it */
     bool wired;              /* something was sent: the way is open */
+    bool opening;            /* UCX will say when it is */
+    struct pst_list held;    /* sends that wait for that */
+    struct pst_list opened;  /* port->opened, when it has and they can go */
     bool asked;              /* the endpoints know each other, or are about to */
     uint64_t close_ns;       /* closing, not wired: when at the latest */
     struct pst_list parting; /* port->parting until then */
@@ -141,6 +147,7 @@ struct ucx_port {
     uint64_t parted_number;
     struct pst_list peers[UCX_PEER_BUCKETS]; /* by endpoint */
     struct pst_list parting;                 /* closing peers that are not wired yet */
+    struct pst_list opened;                  /* peers whose first sends can go */
     void *packs[UCX_PACKS];
     uint32_t packs_used; /* bit per staging buffer */
 };
@@ -213,6 +220,9 @@ struct ucx_numbers {
 void ucx_numbers_hold(struct ucx_numbers *numbers);
 void ucx_numbers_release(struct ucx_numbers *numbers);
 
+/* ucx_sockets.c: this thread polls a port that serves, from now on, or no more. */
+void ucx_sockets_answering(bool now);
+
 /* ucx_op.c: the pool of operations. */
 struct ucx_op *ucx_op_take(struct ucx_port *port);
 void ucx_op_give(struct ucx_op *op);
@@ -241,6 +251,10 @@ void ucx_op_fini(struct ucx_op *op);
 int ucx_peer_open(struct pst_port *base, const void *address, size_t bytes, void *ctx, struct pst_peer **out);
 void ucx_peer_close(struct pst_peer *base);
 void ucx_peer_close_now(struct ucx_peer *peer);
+/* UCX has told, or will not tell any more, whether the way is open. */
+void ucx_peer_opened(struct ucx_peer *peer, bool well);
+/* Sends what waited for ways that are open now. */
+void ucx_peers_begin(struct ucx_port *port);
 /* Closes those whose close has waited long enough, or @all. */
 void ucx_peers_part(struct ucx_port *port, bool all);
 const char *ucx_peer_lane(struct pst_peer *base);

@@ -439,7 +439,8 @@ static int open_all(struct pst_node *node, const struct pst_node_settings *setti
     if (r < 0)
         return r;
     net.loopback_only = !settings->fabric || !node->secret_bytes;
-    net.serves = node->opens_first = net.loopback_only;
+    net.serves = true;
+    node->opens_first = net.loopback_only;
     r = pst_net_open(&net, &node->net);
     snprintf(fault, PST_FAULT_BYTES, "%s", pst_net_fault(r));
     if (r == 0)
