@@ -351,8 +351,8 @@ PENSTOCK_API int penstock_commit(struct penstock *store, struct penstock_op *ops
  * how penstock_error() names one whose outcome is not known.
  */
 PENSTOCK_API uint64_t penstock_request_id(const struct penstock_op *op);
-/* Of a put that succeeded: how many copies of the value there are known to be, each on a host of its own
- * where they were asked for (pool:// with replicas); 1 on other stores. */
+/* Of a put that succeeded: how many copies of the value there are known to be, each on a host of its own:
+ * over a pool as many of those asked for as were achieved, or as its home had then; 1 on other stores. */
 PENSTOCK_API uint32_t penstock_copies(const struct penstock_op *op);
 
 /* ---- queues: submit now, reap later ---- */

@@ -47,6 +47,8 @@ void pst_op_end(struct penstock_op *op, int result);
 uint64_t pst_op_request(const struct penstock_op *op);
 /* @op ends with what @sent brought, which was sent for it; @copies of a value were written. */
 void pst_op_end_as(struct penstock_op *op, const struct penstock_op *sent, int result, uint32_t copies);
+/* Of one that has ended. */
+void pst_op_set_copies(struct penstock_op *op, uint32_t copies);
 uint32_t pst_op_copies(const struct penstock_op *op);
 /* The list that an operation underway will be pushed to. */
 struct pst_op_list *pst_op_done_list(const struct penstock_op *op);

@@ -126,6 +126,11 @@ void pst_op_end_as(struct penstock_op *op, const struct penstock_op *sent, int r
     op->value_bytes = sent->value_bytes;
     op->generation = sent->generation;
     pst_op_end(op, result);
+    pst_op_set_copies(op, copies);
+}
+
+void pst_op_set_copies(struct penstock_op *op, uint32_t copies)
+{
     op->reserved[OP_COPIES] = (void *)(uintptr_t)copies;
 }
 

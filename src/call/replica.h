@@ -32,10 +32,11 @@ struct pst_replica_write {
 };
 
 struct pst_replica {
-    struct pst_list link, queue; /* the sender's, as the next six */
+    struct pst_list link, queue; /* the sender's, as the next seven */
     uint64_t number;
     uint32_t sends;
     int refusal;
+    uint8_t copies; /* that have it when it is done, this node's among them */
     bool lost, waits, again;
     struct pst_replica_write *writes;
     uint32_t write_count;

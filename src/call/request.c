@@ -487,6 +487,8 @@ void pst_call_ready(struct pst_call *call)
         if (call->crc_wanted[i] && op->result == 0 && pst_op_crc(op, op->value_bytes) != call->crcs[i])
             op->result = -EBADMSG;
         pst_op_end(op, op->result);
+        if (op->result == 0 && call->copies[i])
+            pst_op_set_copies(op, call->copies[i]);
     }
     pst_call_free(call);
 }

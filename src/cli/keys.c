@@ -123,7 +123,10 @@ int pst_cmd_put(struct pst_cli *cli)
     if (cli->json) {
         printf("{\"key\":");
         pst_json_string(stdout, key, strlen(key));
-        printf(",\"bytes\":%" PRIu64 ",\"generation\":%" PRIu64 "}\n", op.bytes, op.generation);
+        printf(",\"bytes\":%" PRIu64 ",\"generation\":%" PRIu64, op.bytes, op.generation);
+        if (penstock_copies(&op)) /* nobody counts those of a stream */
+            printf(",\"copies\":%" PRIu32, penstock_copies(&op));
+        printf("}\n");
     }
     return 0;
 }

@@ -47,6 +47,7 @@ void pst_home_ended(struct pool *pool, struct trip *trip, struct leg *leg, int r
         pst_pool_view_fetch(pool); /* another may have the slot by now, known to this one or not */
         pst_trip_later(pool, trip, leg, result);
     } else {
+        trip->copies = (uint8_t)pst_op_copies(&leg->op);
         pst_trip_finish(pool, trip, leg, result);
     }
 }

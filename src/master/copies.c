@@ -283,6 +283,7 @@ static void send_all(struct pst_copies *c, struct pst_replica *replica, const st
         replica->waits = true;
         return;
     }
+    replica->copies = (uint8_t)pst_min(replica->copies, s->copy_count);
     for (uint32_t i = 1; i < s->copy_count && write->what != PST_REPLICA_SEND; i++)
         send_write(c, replica, write, slot, s->copies[i], c->view->members[s->copies[i]].epoch);
     if (c->slots[slot].phase != JOIN_NONE)
@@ -293,6 +294,7 @@ static void attempt(struct pst_copies *c, struct pst_replica *replica)
 {
     replica->lost = replica->waits = replica->again = false;
     replica->refusal = 0;
+    replica->copies = PST_VIEW_COPIES_MAX;
     replica->sends = 1;
     if (!c->view || c->quit)
         replica->lost = true;

@@ -94,6 +94,7 @@ static void fill_results(const struct pst_commit *commit)
         int outcome = c->result || commit->applies || !commit->alone ? c->result : outcome_of(commit);
 
         result = pst_reply_result(outcome, &c->answer);
+        result.copies = commit->sent && commit->applies ? commit->replica.copies : 0;
         at = pst_wire_put_result(at, &result);
     }
 }

@@ -30,7 +30,7 @@ _Static_assert(sizeof(struct op_fixed) == 16, "op layout");
 struct result_fixed {
     int16_t result;
     uint8_t flags;
-    uint8_t spare;
+    uint8_t copies;
     uint32_t bytes;
     uint64_t generation;
 };
@@ -140,7 +140,8 @@ int pst_wire_get_op(const uint8_t **from, const uint8_t *end, struct pst_wire_op
 
 uint8_t *pst_wire_put_result(uint8_t *at, const struct pst_wire_result *result)
 {
-    struct result_fixed fixed = {result->result, result->flags, 0, result->bytes, result->generation};
+    struct result_fixed fixed = {result->result, result->flags, result->copies, result->bytes,
+                                 result->generation};
 
     PUT(at, fixed);
     if (result->flags & PST_WIRE_SIZE)
@@ -168,6 +169,7 @@ int pst_wire_get_result(const uint8_t **from, const uint8_t *end, struct pst_wir
     GET(at, end, fixed);
     *result = (struct pst_wire_result){.result = fixed.result,
                                        .flags = fixed.flags,
+                                       .copies = fixed.copies,
                                        .bytes = fixed.bytes,
                                        .generation = fixed.generation,
                                        .value_bytes = fixed.bytes};

@@ -154,6 +154,7 @@ enum pst_wire_result_flag {
 struct pst_wire_result {
     int16_t result;
     uint8_t flags;
+    uint8_t copies; /* of a write that was done: nodes that have it; 0: the one that answers */
     uint32_t bytes; /* of data here; with IN_BULK u64 of the same name */
     uint32_t crc;
     uint64_t generation;

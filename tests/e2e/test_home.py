@@ -23,8 +23,8 @@ class Pool:
     """A master and three nodes, each on a host of its own."""
 
     def __init__(self, folder: pathlib.Path, copies: int, *more: str) -> None:
+        self.copies, self.folder = copies, folder
         self.master = Master(folder, "--nodes-min=3", "--lease-ms=500", *more, place=f"=home:{copies}")
-        self.copies = copies
         self.url = f"pool://{self.master.address}"
         self.nodes = [self.node(i) for i in range(3)]
         self.settled(3)
@@ -76,6 +76,14 @@ class Pool:
         said = penstock("--url", self.url, "put", key, stdin=value)
         assert said.returncode == 0, said.stderr
 
+    def put_file(self, key: str, value: bytes) -> int:
+        """How many copies there are."""
+        file = self.folder / "value"
+        file.write_bytes(value)
+        said = penstock("--url", self.url, "--json", "put", key, str(file))
+        assert said.returncode == 0, said.stderr
+        return int(json.loads(said.stdout)["copies"])
+
     def get(self, key: str) -> bytes:
         said = penstock("--url", self.url, "get", key)
         assert said.returncode == 0, said.stderr
@@ -104,10 +112,6 @@ class Pool:
 
 class SsdPool(Pool):
     """With an SSD for each node, which it finds again, and less memory."""
-
-    def __init__(self, folder: pathlib.Path, copies: int) -> None:
-        self.folder = folder
-        super().__init__(folder, copies)
 
     def ssd(self, number: int) -> tuple[str, ...]:
         return ("--dram=8M", "--page-size=64K", f"--ssd={self.folder}/{number}", "--ssd-bytes=64M", "--ssd-segment=2M")
@@ -290,26 +294,48 @@ def test_values_on_ssd_are_sent_to_who_joins(tmp_path: pathlib.Path) -> None:
 
 def test_without_copies_values_are_lost_and_said_to_be(tmp_path: pathlib.Path) -> None:
     with pool(tmp_path, 1, "--incomplete-ms=1500") as p:
-        p.put("key", b"value")
-        at = p.holders("key")[0]
-        p.nodes[at].kill()
+        at = {}
+        for key in (f"k{i}" for i in range(20)):
+            p.put(key, key.encode())
+            at[key] = p.holders(key)[0]
+        gone = at["k0"]
+        p.nodes[gone].kill()
 
-        def said() -> bytes:
-            return penstock("--url", p.url, "--timeout=300", "get", "key").stderr.lower()
+        def said(key: str) -> bytes:
+            return penstock("--url", p.url, "--timeout=300", "get", key).stderr.lower()
 
-        wait_until("it is not known whether it comes back", lambda: INCOMPLETE in said())
+        wait_until("it is not known whether it comes back", lambda: INCOMPLETE in said("k0"))
         p.master.node.wait_for("none of the nodes that had the keys of")
-        p.nodes[at] = p.node(at)
-        wait_until("it is lost", lambda: LOST in said())
+        p.nodes[gone] = p.node(gone)
         p.master.node.wait_for("all slots have a node again")
+        for key in at:
+            if at[key] == gone:
+                wait_until(f"{key} is lost", lambda key=key: LOST in said(key))
+            else:
+                assert p.get(key) == key.encode()
 
 
 def test_three_copies_survive_two_nodes(tmp_path: pathlib.Path) -> None:
+    """One after the other, and an answer says how many copies there were."""
     with pool(tmp_path, 3) as p:
-        p.put("key", b"one")
-        p.kill(p.holders("key")[0])
+        assert p.put_file("key", b"one") == 3
+        p.kill(p.holder("key", 0))
         p.settled(2)
-        p.put("key", b"two")
-        p.kill(p.holders("key")[0], 2)
+        assert p.put_file("key", b"two") == 2
+        p.kill(p.holder("key", 0), 2)
         p.settled(1)
         assert p.get("key") == b"two"
+        assert p.put_file("key", b"three") == 1
+
+
+def test_three_copies_survive_two_nodes_at_once(tmp_path: pathlib.Path) -> None:
+    with pool(tmp_path, 3) as p:
+        p.put("key", b"one")
+        p.put("key", b"two")
+        p.settled(3)
+        first, heir, last = p.holders("key")
+        for at in (first, heir):
+            os.kill(p.nodes[at].pid, signal.SIGKILL)
+        p.settled(1)
+        assert p.get("key") == b"two"
+        assert p.nodes[last].process.poll() is None
