@@ -177,6 +177,25 @@ def test_a_stopped_node_holds_up_its_own_values_alone(tmp_path: pathlib.Path) ->
         asyncio.run(main())
 
 
+@pytest.mark.parametrize("gone", ("stopped", "killed"))
+def test_nobody_waits_for_a_master(tmp_path: pathlib.Path, gone: str) -> None:
+    """What it is asked ends long before an hour, and so do the store and a member that have something to tell it."""
+    with pool(tmp_path, "--member-ttl-ms=60000") as p, p.open(host="a", timeout=3600) as store, contextlib.ExitStack() as stack:
+        store.put_many(PAGES)
+        if gone == "stopped":
+            stack.enter_context(p.m.node.stopped())
+        else:
+            p.m.node.kill()
+        with pytest.raises(penstock.Error):
+            store.exists("never")
+        assert store.get_many(PAGES) == list(PAGES.values())
+        p.nodes["a"].kill()
+        with pytest.raises(penstock.Error):
+            store.get("page/000")
+        store.close()
+        p.nodes["b"].stop()
+
+
 def test_home(tmp_path: pathlib.Path) -> None:
     """One node decides about a key, whatever its conditions are; what is asked of all nodes is put together."""
     with pool(tmp_path, "--place=h/=home", "--nodes-min=3") as p, p.open() as store, p.open() as other:
