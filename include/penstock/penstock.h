@@ -438,6 +438,7 @@ struct penstock_entry {
     uint64_t generation;
     int cache; /* may be evicted */
     uint16_t depth;
+    uint8_t on_ssd; /* not in memory */
 };
 
 PENSTOCK_API int penstock_list_open(struct penstock *store, const struct penstock_list_options *options,
@@ -477,10 +478,12 @@ enum penstock_event_what {
     PENSTOCK_EVENT_EVICTED = 3,
     PENSTOCK_EVENT_MISSED = 4, /* too slow: `missed` events are gone; list the prefix again */
     PENSTOCK_EVENT_RESET = 5,  /* the connection was lost: any number may be gone; list the prefix again */
+    PENSTOCK_EVENT_MOVED = 6,  /* for PENSTOCK_WATCH_MOVES: to the SSD, or back; the value is the same */
 };
 
 struct penstock_event {
     int what;
+    int on_ssd;      /* where the value lies, or lay: on the SSD alone, not in memory */
     const void *key; /* borrowed until the next call on the watch */
     size_t key_bytes;
     uint64_t generation; /* of the value that came or went */
@@ -499,6 +502,22 @@ struct penstock_event {
  */
 PENSTOCK_API int penstock_watch_open(struct penstock *store, const void *prefix, size_t prefix_bytes,
                                      struct penstock_watch **out);
+
+enum penstock_watch_flag {
+    PENSTOCK_WATCH_MOVES = 1, /* values that move between memory and SSD are events, too */
+};
+
+struct penstock_watch_options {
+    size_t size;
+    const void *prefix; /* of the keys */
+    size_t prefix_bytes;
+    uint32_t flags;
+};
+
+/* penstock_watch_open() with flags. Zero-initialise @options, set `size`. -EINVAL: unknown flags. */
+PENSTOCK_API int penstock_watch_open_with(struct penstock *store,
+                                          const struct penstock_watch_options *options,
+                                          struct penstock_watch **out);
 /**
  * penstock_watch_next() - the next event
  * @timeout_ms: how long to wait for it; 0: do not wait; -1: as long as it takes

@@ -262,7 +262,8 @@ int penstock_list_next(struct penstock_list *list, struct penstock_entry *out)
                                    .value_bytes = entry.value_bytes,
                                    .generation = entry.generation,
                                    .cache = entry.cache,
-                                   .depth = entry.depth};
+                                   .depth = entry.depth,
+                                   .on_ssd = entry.on_ssd != 0};
     return 1;
 }
 

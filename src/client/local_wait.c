@@ -284,7 +284,8 @@ int pst_local_watch(struct pst_local *l, uint32_t number, struct penstock_op *op
         pst_shard_stat_later(shard, &later);
         if (later.watches == LOCAL_WATCHES_MAX)
             return -EMFILE;
-        r = pst_watch_open(shard, (struct pst_bytes){op->key, op->key_bytes}, &watch);
+        r = pst_watch_open(shard, (struct pst_bytes){op->key, op->key_bytes}, op->flags & PST_WIRE_MOVES,
+                           &watch);
         op->generation = (uintptr_t)watch;
         return r;
     case PST_WIRE_WATCH_NEXT:

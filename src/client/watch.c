@@ -37,6 +37,7 @@ struct penstock_watch {
     bool broken;   /* a side is lost: all are opened anew once nothing is underway */
     bool told;     /* of the loss before that: the caller has been told */
     int fault;     /* why it could not be opened anew */
+    bool moves;
     size_t prefix_bytes;
     uint8_t prefix[];
 };
@@ -59,7 +60,10 @@ static void submit(struct penstock_watch *w, struct side *side, uint8_t code, en
 
 static void ask_to_open(struct penstock_watch *w, struct side *side)
 {
-    side->op = (struct penstock_op){.key = w->prefix, .key_bytes = (uint16_t)w->prefix_bytes, .user = side};
+    side->op = (struct penstock_op){.flags = w->moves ? PST_WIRE_MOVES : 0,
+                                    .key = w->prefix,
+                                    .key_bytes = (uint16_t)w->prefix_bytes,
+                                    .user = side};
     submit(w, side, PST_WIRE_WATCH_OPEN, SIDE_OPENING);
 }
 
@@ -87,8 +91,14 @@ static void ask_to_close(struct penstock_watch *w, struct side *side, struct pen
 
 /* ---- answers ---- */
 
+static bool what_known(const struct penstock_watch *w, uint8_t what)
+{
+    return (what >= PST_WIRE_CHANGE_PUT && what <= PST_WIRE_CHANGE_MISSED) ||
+           (what == PST_WIRE_CHANGE_MOVED && w->moves);
+}
+
 /* Checks that the answer holds whole events, since it came from elsewhere. */
-static bool events_whole(const struct side *side)
+static bool events_whole(const struct penstock_watch *w, const struct side *side)
 {
     size_t at = 0;
 
@@ -99,8 +109,7 @@ static bool events_whole(const struct side *side)
             return false;
         memcpy(&change, side->data + at, sizeof(change));
         at += sizeof(change);
-        if (change.what < PST_WIRE_CHANGE_PUT || change.what > PST_WIRE_CHANGE_MISSED ||
-            side->bytes - at < change.key_bytes)
+        if (!what_known(w, change.what) || side->bytes - at < change.key_bytes)
             return false;
         at += change.key_bytes;
     }
@@ -123,7 +132,7 @@ static void take_answer(struct penstock_watch *w, struct side *side)
     side->state = SIDE_OPEN;
     side->at = 0;
     side->bytes = result ? 0 : pst_min(side->op.value_bytes, DATA_BYTES);
-    if (result || !events_whole(side)) {
+    if (result || !events_whole(w, side)) {
         side->bytes = 0;
         side->state = SIDE_CLOSED;
         w->broken = true;
@@ -155,6 +164,7 @@ static bool next_event(struct penstock_watch *w, struct penstock_event *event)
             continue;
         memcpy(&change, side->data + side->at, sizeof(change));
         *event = (struct penstock_event){.what = change.what,
+                                         .on_ssd = change.on_ssd != 0,
                                          .key = side->data + side->at + sizeof(change),
                                          .key_bytes = change.key_bytes,
                                          .generation = change.generation,
@@ -254,27 +264,40 @@ static bool all_open(const struct penstock_watch *w)
 
 /* ---- the calls ---- */
 
-int penstock_watch_open(struct penstock *store, const void *prefix, size_t prefix_bytes,
-                        struct penstock_watch **out)
+static int check_options(const struct penstock *store, const struct penstock_watch_options *options)
+{
+    if (options->size < sizeof(*options) || options->flags & ~(uint32_t)PENSTOCK_WATCH_MOVES)
+        return pst_fail(-EINVAL, "penstock_watch_open_with: options without their size, or unknown flags");
+    if (options->prefix_bytes && !options->prefix)
+        return pst_fail(-EINVAL, "penstock_watch_open: no prefix");
+    if (options->prefix_bytes > PENSTOCK_KEY_BYTES_MAX)
+        return pst_fail(-ENAMETOOLONG, "%s: prefix longer than %d bytes", store->url, PENSTOCK_KEY_BYTES_MAX);
+    return 0;
+}
+
+int penstock_watch_open_with(struct penstock *store, const struct penstock_watch_options *options,
+                             struct penstock_watch **out)
 {
     struct penstock_watch *w;
     int r = pst_store_check(store);
 
     if (r < 0)
         return r;
-    if (!out || (prefix_bytes && !prefix))
-        return pst_fail(-EINVAL, "penstock_watch_open: no prefix, or nowhere to put the watch");
-    if (prefix_bytes > PENSTOCK_KEY_BYTES_MAX)
-        return pst_fail(-ENAMETOOLONG, "%s: prefix longer than %d bytes", store->url, PENSTOCK_KEY_BYTES_MAX);
-    w = calloc(1, sizeof(*w) + prefix_bytes);
+    if (!out || !options)
+        return pst_fail(-EINVAL, "penstock_watch_open: no options, or nowhere to put the watch");
+    r = check_options(store, options);
+    if (r < 0)
+        return r;
+    w = calloc(1, sizeof(*w) + options->prefix_bytes);
     if (!w)
         return pst_fail(-ENOMEM, "out of memory");
     w->magic = PST_EVENTS_MAGIC;
     w->store = store;
     w->told = true;
-    w->prefix_bytes = prefix_bytes;
-    if (prefix_bytes)
-        memcpy(w->prefix, prefix, prefix_bytes);
+    w->moves = options->flags & PENSTOCK_WATCH_MOVES;
+    w->prefix_bytes = options->prefix_bytes;
+    if (options->prefix_bytes)
+        memcpy(w->prefix, options->prefix, options->prefix_bytes);
     r = penstock_queue_open(store, &w->queue);
     if (r == 0)
         r = fit_sides(w);
@@ -290,6 +313,15 @@ int penstock_watch_open(struct penstock *store, const void *prefix, size_t prefi
     }
     *out = w;
     return 0;
+}
+
+int penstock_watch_open(struct penstock *store, const void *prefix, size_t prefix_bytes,
+                        struct penstock_watch **out)
+{
+    struct penstock_watch_options options = {
+        .size = sizeof(options), .prefix = prefix, .prefix_bytes = prefix_bytes};
+
+    return penstock_watch_open_with(store, &options, out);
 }
 
 /* Brings the watch in order when all of its questions have been answered. Return: 0 or -errno. */

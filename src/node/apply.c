@@ -408,7 +408,7 @@ static void apply_watch_open(struct pst_request *q, uint32_t index)
     struct pst_wire_result result = {0};
     uint64_t handle = 0;
 
-    result.result = (int16_t)pst_visitor_watch_open(q->visitor, q->worker->ops[index].key, &handle);
+    result.result = (int16_t)pst_visitor_watch_open(q->visitor, &q->worker->ops[index], &handle);
     result.generation = handle;
     pst_reply_add(q, &result);
 }

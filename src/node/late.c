@@ -206,7 +206,7 @@ struct pst_watch *pst_visitor_watch(struct pst_visitor *v, uint64_t handle)
     return at ? at->watch : NULL;
 }
 
-int pst_visitor_watch_open(struct pst_visitor *v, struct pst_bytes prefix, uint64_t *handle)
+int pst_visitor_watch_open(struct pst_visitor *v, const struct pst_wire_op *op, uint64_t *handle)
 {
     struct pst_worker *w = v->worker;
     struct pst_watching *at;
@@ -217,7 +217,7 @@ int pst_visitor_watch_open(struct pst_visitor *v, struct pst_bytes prefix, uint6
     at = calloc(1, sizeof(*at));
     if (!at)
         return -ENOMEM;
-    r = pst_watch_open(w->shard, prefix, &at->watch);
+    r = pst_watch_open(w->shard, op->key, op->flags & PST_WIRE_MOVES, &at->watch);
     if (r < 0) {
         free(at);
         return r;

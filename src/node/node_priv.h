@@ -391,7 +391,7 @@ void pst_visitor_drop_late(struct pst_visitor *v);
 /* By handle, or NULL. */
 struct pst_watch *pst_visitor_watch(struct pst_visitor *v, uint64_t handle);
 /* Return: 0, -EMFILE, -ENOMEM. */
-int pst_visitor_watch_open(struct pst_visitor *v, struct pst_bytes prefix, uint64_t *handle);
+int pst_visitor_watch_open(struct pst_visitor *v, const struct pst_wire_op *op, uint64_t *handle);
 /* Return: 0 or -EBADF. */
 int pst_visitor_watch_close(struct pst_visitor *v, uint64_t handle);
 void pst_visitor_close_watches(struct pst_visitor *v);

@@ -17,7 +17,8 @@ static size_t put_entry(const struct pst_record *r, uint8_t *at, size_t room)
                                    .value_bytes = r->value_bytes,
                                    .key_bytes = r->key_bytes,
                                    .depth = r->depth,
-                                   .cache = !!(r->flags & PST_RECORD_CACHE)};
+                                   .cache = !!(r->flags & PST_RECORD_CACHE),
+                                   .on_ssd = pst_record_on_disk(r)};
 
     if (room < sizeof(entry) + key.len)
         return 0;

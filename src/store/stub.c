@@ -44,6 +44,12 @@ static void count_stub(struct pst_shard *s, const struct pst_record *stub, bool 
     s->stat_later.ssd_bytes += more ? stub->value_bytes : -(uint64_t)stub->value_bytes;
 }
 
+static void tell_moved(struct pst_shard *s, const struct pst_record *r)
+{
+    if (pst_unlikely(s->listener_count))
+        pst_shard_tell(s, r, PST_WIRE_CHANGE_MOVED);
+}
+
 void pst_stub_replace(struct pst_shard *s, struct pst_record *r)
 {
     size_t bytes = pst_record_body_at(stub_flags(r), r->key_bytes, r->attr_bytes);
@@ -66,6 +72,7 @@ void pst_stub_replace(struct pst_shard *s, struct pst_record *r)
     stub->state = (uint8_t)(s->tier->turn * PST_RECORD_USED_AT);
     pst_record_own_slots(s, stub);
     count_stub(s, stub, true);
+    tell_moved(s, stub);
 }
 
 /* A commit underway keeps the record that it found; a doomed stub goes with its pins. */
@@ -91,6 +98,7 @@ bool pst_stub_promote(struct pst_shard *s, struct pst_record *stub, struct pst_r
     swap_in_indexes(s, stub, r);
     pst_record_list(s, r, now_ns);
     count_stub(s, stub, false);
+    tell_moved(s, r);
     stub->state |= PST_RECORD_UNLINKED; /* goes with the fetch's reference */
     return true;
 }

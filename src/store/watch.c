@@ -20,6 +20,7 @@ struct pst_watch {
     struct pst_list link;
     struct pst_shard *shard;
     struct pst_wait *wait;
+    bool moves;
     uint64_t missed;     /* pushed out before they were read */
     uint64_t head, tail; /* bytes ever read and written; their places are these modulo the ring's size */
     struct pst_bytes prefix;
@@ -135,7 +136,7 @@ static void tell_waits(struct pst_shard *s, const struct pst_record *r)
 
 /* ---- watches ---- */
 
-int pst_watch_open(struct pst_shard *s, struct pst_bytes prefix, struct pst_watch **out)
+int pst_watch_open(struct pst_shard *s, struct pst_bytes prefix, bool moves, struct pst_watch **out)
 {
     struct pst_watch *watch = malloc(sizeof(*watch) + prefix.len);
 
@@ -144,6 +145,7 @@ int pst_watch_open(struct pst_shard *s, struct pst_bytes prefix, struct pst_watc
     watch->magic = WATCH_MAGIC;
     watch->shard = s;
     watch->wait = NULL;
+    watch->moves = moves;
     watch->missed = watch->head = watch->tail = 0;
     watch->prefix = (struct pst_bytes){watch->prefix_bytes, prefix.len};
     if (prefix.len)
@@ -257,7 +259,8 @@ void pst_shard_tell(struct pst_shard *s, const struct pst_record *r, enum pst_wi
     const struct pst_wire_change change = {.generation = r->generation,
                                            .value_bytes = r->value_bytes,
                                            .key_bytes = r->key_bytes,
-                                           .what = (uint8_t)what};
+                                           .what = (uint8_t)what,
+                                           .on_ssd = pst_record_on_disk(r)};
 
     pst_assert(l && l->magic == LISTENERS_MAGIC);
     if (what == PST_WIRE_CHANGE_PUT && s->stat_later.waits)
@@ -265,7 +268,7 @@ void pst_shard_tell(struct pst_shard *s, const struct pst_record *r, enum pst_wi
     pst_list_each (it, &l->watches) {
         struct pst_watch *watch = pst_list_entry(it, struct pst_watch, link);
 
-        if (pst_bytes_begin(key, watch->prefix))
+        if ((watch->moves || what != PST_WIRE_CHANGE_MOVED) && pst_bytes_begin(key, watch->prefix))
             append(watch, &change, key);
     }
 }

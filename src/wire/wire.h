@@ -84,6 +84,7 @@ enum pst_wire_op_flag {
     PST_WIRE_AFTER = 64,         /* list, sweep: the key itself is left out */
     PST_WIRE_DURABLE = 64,       /* put: answered when a crash would not lose it */
     PST_WIRE_WAIT = 64,          /* get: of a key that is not there, for if_generation ms */
+    PST_WIRE_MOVES = 64,         /* watch: of values that move between memory and SSD, too */
     PST_WIRE_SPARE = 128,        /* sweep, delete: leave pinned keys; get: attributes are wanted */
     PST_WIRE_REPLACE = 128,      /* reserve: neither owns the key nor respects who does */
 };
@@ -171,7 +172,8 @@ struct pst_wire_entry {
     uint16_t key_bytes;
     uint16_t depth;
     uint8_t cache;
-    uint8_t spare[3];
+    uint8_t on_ssd;
+    uint8_t spare[2];
 };
 _Static_assert(sizeof(struct pst_wire_entry) == 24, "wire entry");
 
@@ -180,6 +182,7 @@ enum pst_wire_what {
     PST_WIRE_CHANGE_DELETED = 2,
     PST_WIRE_CHANGE_EVICTED = 3,
     PST_WIRE_CHANGE_MISSED = 4, /* value_bytes changes came and went unread; no key */
+    PST_WIRE_CHANGE_MOVED = 6,  /* 5 is the library's own */
 };
 
 /* Entry of a WATCH_NEXT's data: fixed part, then the key. */
@@ -188,7 +191,8 @@ struct pst_wire_change {
     uint64_t value_bytes;
     uint16_t key_bytes;
     uint8_t what;
-    uint8_t spare[5];
+    uint8_t on_ssd; /* where the value lies, or lay */
+    uint8_t spare[4];
 };
 _Static_assert(sizeof(struct pst_wire_change) == 24, "wire change");
 

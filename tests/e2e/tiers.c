@@ -72,6 +72,73 @@ static void more_than_memory(void **state)
     place_close(&place);
 }
 
+struct moves {
+    uint64_t down, up;
+};
+
+static void take_events(struct penstock_watch *watch, struct moves *moves)
+{
+    struct penstock_event event;
+    int r;
+
+    while ((r = penstock_watch_next(watch, 50, &event)) == 1) {
+        moves->down += event.what == PENSTOCK_EVENT_MOVED && event.on_ssd;
+        moves->up += event.what == PENSTOCK_EVENT_MOVED && !event.on_ssd;
+        assert_true(event.what == PENSTOCK_EVENT_MOVED || event.what == PENSTOCK_EVENT_DELETED ||
+                    (event.what == PENSTOCK_EVENT_PUT && !event.on_ssd));
+    }
+    assert_int_equal(r, 0);
+}
+
+static uint64_t listed_on_ssd(struct penstock *store)
+{
+    struct penstock_entry entry;
+    struct penstock_list *list;
+    uint64_t on_ssd = 0;
+
+    assert_result(penstock_list_open(store, NULL, &list), 0);
+    while (penstock_list_next(list, &entry) == 1)
+        on_ssd += entry.on_ssd;
+    penstock_list_close(list);
+    return on_ssd;
+}
+
+/* A watch that asks for it is told what goes down and what comes back; a listing says where values lie. */
+static void moves_are_told(void **state)
+{
+    const struct penstock_watch_options options = {.size = sizeof(options), .flags = PENSTOCK_WATCH_MOVES};
+    const struct penstock_watch_options wrong = {.size = sizeof(wrong), .flags = 2};
+    struct moves moves = {0}, others_moves = {0};
+    struct penstock_watch *watch, *others;
+    struct place place;
+    uint64_t gone = 0;
+
+    (void)state;
+    open_small(&place, NULL);
+    assert_result(penstock_watch_open_with(place.store, &wrong, &watch), -EINVAL);
+    assert_result(penstock_watch_open_with(place.store, &options, &watch), 0);
+    assert_result(penstock_watch_open(place.store, NULL, 0, &others), 0);
+    spill(&place, 1);
+    for (int i = 0; i < 200 && (!moves.down || moves.down != stat_of(place.store).demotions); i++)
+        take_events(watch, &moves);
+    assert_true(moves.down > 0);
+    assert_int_equal(listed_on_ssd(place.store), moves.down - moves.up);
+    for (int i = COUNT / 3; i < COUNT; i++) /* so that there is room to come back to */
+        assert_result(penstock_delete(place.store, key_of(i), strlen(key_of(i))), 0);
+    gone = moves.down - moves.up - stat_of(place.store).ssd_keys;
+    for (int i = 0; i < COUNT / 3; i++)
+        expect_bytes(place.store, key_of(i), size_of(i), 1 + i);
+    take_events(watch, &moves);
+    assert_true(moves.up > 0);
+    assert_int_equal(moves.up, stat_of(place.store).promotions);
+    assert_int_equal(listed_on_ssd(place.store), moves.down - moves.up - gone);
+    take_events(others, &others_moves);
+    assert_int_equal(others_moves.down + others_moves.up, 0);
+    penstock_watch_close(others);
+    penstock_watch_close(watch);
+    place_close(&place);
+}
+
 /* What is read once in a long time does not take the place of what is read often. */
 static void read_once_and_read_again(void **state)
 {
@@ -649,6 +716,7 @@ static void without_ssd(void **state)
 
 static const struct CMUnitTest tests[] = {
     TEST(more_than_memory),
+    TEST(moves_are_told),
     TEST(read_once_and_read_again),
     TEST(figures_of_tiers),
     TEST(clean_values_are_not_written_again),

@@ -170,8 +170,8 @@ static void a_watch_tells_of_its_prefix(void **state)
 
     (void)state;
     write_key("a/before", 1);
-    assert_int_equal(pst_watch_open(e.shard, text("a/"), &watch), 0);
-    assert_int_equal(pst_watch_open(e.shard, text(""), &all), 0);
+    assert_int_equal(pst_watch_open(e.shard, text("a/"), false, &watch), 0);
+    assert_int_equal(pst_watch_open(e.shard, text(""), false, &all), 0);
     assert_int_equal(figures().watches, 2);
     first = write_key("a/x", 10);
     other = write_key("b", 5);
@@ -199,7 +199,7 @@ static void evictions_are_told_as_such(void **state)
     uint64_t evicted = 0;
 
     (void)state;
-    assert_int_equal(pst_watch_open(e.shard, text("cache/"), &watch), 0);
+    assert_int_equal(pst_watch_open(e.shard, text("cache/"), false, &watch), 0);
     for (int i = 0; i < 600; i++) {
         snprintf(key, sizeof(key), "cache/%d", i);
         write_key(key, 50000);
@@ -220,7 +220,7 @@ static void what_does_not_fit_is_counted(void **state)
     char key[64];
 
     (void)state;
-    assert_int_equal(pst_watch_open(e.shard, text("k"), &watch), 0);
+    assert_int_equal(pst_watch_open(e.shard, text("k"), false, &watch), 0);
     for (int i = 0; i < MANY; i++) {
         snprintf(key, sizeof(key), "k%d", i % 100);
         generations[i] = write_key(key, 1);
@@ -246,7 +246,7 @@ static void long_keys_wrap_around(void **state)
 
     (void)state;
     memset(key, 'k', sizeof(key));
-    assert_int_equal(pst_watch_open(e.shard, text("k"), &watch), 0);
+    assert_int_equal(pst_watch_open(e.shard, text("k"), false, &watch), 0);
     for (size_t len = 2; len <= PST_KEY_BYTES_MAX; len += 61) {
         const struct pst_put change_it = {.lookup = pst_shard_lookup(e.shard, (struct pst_bytes){key, len}),
                                           .depth = PST_DEPTH_NONE};
@@ -273,7 +273,7 @@ static void a_wait_for_a_watch(void **state)
     uint8_t buf[256];
 
     (void)state;
-    assert_int_equal(pst_watch_open(e.shard, text("w"), &watch), 0);
+    assert_int_equal(pst_watch_open(e.shard, text("w"), false, &watch), 0);
     pst_watch_wait(watch, &wait);
     assert_false(pst_watch_free(watch));
     write_key("v", 1);
