@@ -224,9 +224,9 @@ static inline uint32_t search_next(struct search *s)
     }
 }
 
-/* The entry of the key at a place, whether it counts or not; @others: places elsewhere that count. */
+/* The entry of the key at a member, whether it counts or not; @others: places elsewhere that count. */
 static struct entry *find(const struct pst_keys *keys, struct part *part, const struct pst_hash128 *key,
-                          struct pst_place place, uint32_t *others)
+                          uint16_t member, uint32_t *others)
 {
     struct search s = search_begin(part, key);
     struct entry *found = NULL;
@@ -235,7 +235,7 @@ static struct entry *find(const struct pst_keys *keys, struct part *part, const 
     for (uint32_t at; (at = search_next(&s)) != UINT32_MAX;) {
         struct entry *entry = &part->entries[at];
 
-        if (entry->member == place.member && entry->tier == place.tier)
+        if (entry->member == member)
             found = entry;
         else
             *others += entry_counts(keys, entry);
@@ -283,13 +283,16 @@ int pst_keys_add(struct pst_keys *keys, struct pst_hash128 key, struct pst_place
                           .member = place.member,
                           .tier = place.tier};
     uint32_t others;
-    struct entry *known = find(keys, part, &key, place, &others);
+    struct entry *known = find(keys, part, &key, place.member, &others);
     int r;
 
     pst_assert(keys->magic == KEYS_MAGIC && place.member < PST_KEYS_MEMBERS_MAX);
     if (known && entry_counts(keys, known)) {
-        known->generation = pst_max(known->generation, place.generation);
-        known->round = entry.round;
+        if (place.generation < known->generation) { /* told late: where the newer one lies is known */
+            entry.generation = known->generation;
+            entry.tier = known->tier;
+        }
+        *known = entry;
         return 0;
     }
     if (others >= PST_PLACES_MAX)
@@ -314,7 +317,7 @@ void pst_keys_remove(struct pst_keys *keys, struct pst_hash128 key, struct pst_p
 {
     struct part *part = keys_part(keys, &key);
     uint32_t others;
-    struct entry *known = find(keys, part, &key, place, &others);
+    struct entry *known = find(keys, part, &key, place.member, &others);
 
     pst_assert(keys->magic == KEYS_MAGIC);
     if (!known || known->generation > place.generation)

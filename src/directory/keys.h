@@ -3,9 +3,10 @@
  * time. A key is named by its *fingerprint*, a pst_hash128() keyed by the pool's seed. Advice only: a key
  * that did not fit is missing, and nobody acts on a place before its owner has compared the whole key.
  *
- * An entry is a key at one member and tier, 32 bytes. It carries the member's *round*, a number that only
- * grows; entries of a round before the oldest that counts are not there any more, whenever the sweep comes
- * by. So a member's end costs one assignment, and a full report replaces what was known in one step.
+ * An entry is a key at one member, on the tier that was told last, 32 bytes. It carries the member's *round*,
+ * a number that only grows; entries of a round before the oldest that counts are not there any more, whenever
+ * the sweep comes by. So a member's end costs one assignment, and a full report replaces what was known in
+ * one step.
  */
 #ifndef PST_KEYS_H
 #define PST_KEYS_H
@@ -36,11 +37,12 @@ int pst_keys_open(uint64_t entries_max, struct pst_keys **out);
 struct pst_keys *pst_keys_close(struct pst_keys *keys);
 
 /*
- * The key is at @place; of two generations there the newer is kept. Return: 0, -ENOSPC at the bound, -EMLINK
- * when PST_PLACES_MAX other places are known, -ENOMEM; what does not fit is not remembered.
+ * The key is at @place, and on no other tier of this member; of two generations there the newer is kept.
+ * Return: 0, -ENOSPC at the bound, -EMLINK when PST_PLACES_MAX other places are known, -ENOMEM; what does not
+ * fit is not remembered.
  */
 int pst_keys_add(struct pst_keys *keys, struct pst_hash128 key, struct pst_place place);
-/* The key has left @place, with that generation and those before it. */
+/* The key has left the place's member, whatever its tier, with that generation and those before it. */
 void pst_keys_remove(struct pst_keys *keys, struct pst_hash128 key, struct pst_place place);
 /* Writes the places of each key; touches nothing that another look-up would notice. */
 void pst_keys_look_up(const struct pst_keys *keys, const struct pst_hash128 *fingerprints, uint32_t count,

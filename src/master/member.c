@@ -313,12 +313,12 @@ static void take_lease(struct pst_member *m, const struct pst_pool_beat *beat, u
 /* ---- telling ---- */
 
 static struct pst_event event_of(const struct pst_member *m, const void *key, size_t key_bytes,
-                                 uint64_t generation, enum pst_event_kind kind)
+                                 uint64_t generation, bool on_ssd)
 {
-    struct pst_hash128 hash = pst_hash128(key, key_bytes, m->as.seed);
-
-    return (struct pst_event){
-        .key = hash, .generation = generation, .kind = (uint8_t)kind, .tier = PST_POOL_DRAM};
+    return (struct pst_event){.key = pst_hash128(key, key_bytes, m->as.seed),
+                              .generation = generation,
+                              .kind = PST_EVENT_ADD,
+                              .tier = on_ssd ? PST_POOL_SSD : PST_POOL_DRAM};
 }
 
 /*
@@ -341,7 +341,7 @@ static uint32_t walk(void *ctx, bool again, struct pst_event *to, uint32_t room)
     from.start_bytes = m->walked_bytes;
     r = penstock_list_open(m->store, &from, &list);
     while (r == 0 && count < room && (r = penstock_list_next(list, &entry)) == 1) {
-        to[count++] = event_of(m, entry.key, entry.key_bytes, entry.generation, PST_EVENT_ADD);
+        to[count++] = event_of(m, entry.key, entry.key_bytes, entry.generation, entry.on_ssd);
         memcpy(m->walked, entry.key, entry.key_bytes);
         m->walked_bytes = entry.key_bytes;
         r = 0;
@@ -367,8 +367,9 @@ static void take_changes(struct pst_member *m)
             m->missed = true;
             continue;
         }
-        out = event_of(m, event.key, event.key_bytes, event.generation,
-                       event.what == PENSTOCK_EVENT_PUT ? PST_EVENT_ADD : PST_EVENT_DEL);
+        out = event_of(m, event.key, event.key_bytes, event.generation, event.on_ssd);
+        if (event.what == PENSTOCK_EVENT_DELETED || event.what == PENSTOCK_EVENT_EVICTED)
+            out.kind = PST_EVENT_DEL;
         pst_report_event(m->report, &out);
     }
     if (m->missed && !m->walking && pst_now_ns() >= m->missed_ns) {
@@ -539,11 +540,12 @@ static int open_store(struct pst_member *m, const struct pst_member_node *node, 
                                        .secret_file = node->secret_file,
                                        .timeout_ms = STORE_MS,
                                        .connect_ms = STORE_MS};
+    const struct penstock_watch_options all = {.size = sizeof(all), .flags = PENSTOCK_WATCH_MOVES};
     struct penstock_stat stat = {.size = sizeof(stat)};
     int r = penstock_open(node->url, &options, &m->store);
 
     if (r == 0)
-        r = penstock_watch_open(m->store, NULL, 0, &m->watch);
+        r = penstock_watch_open_with(m->store, &all, &m->watch);
     if (r == 0)
         r = penstock_stat(m->store, &stat);
     if (r < 0)

@@ -19,7 +19,7 @@ from test_previous import previous  # noqa: F401: a fixture
 TIMES = ("--heartbeat-ms=100", "--lease-ms=200", "--lease-margin-ms=100", "--reaper-ms=100", "--member-ttl-ms=2000")
 ROUTED, EXISTS, UNAVAILABLE, MISS, INCOMPLETE = range(5)
 HEARTBEAT = 66
-DRAM = 2
+DRAM, SSD = 2, 3
 
 
 class Master:
@@ -127,6 +127,45 @@ def test_what_was_there_before(tmp_path: pathlib.Path) -> None:
         assert 0 < len(listed) < 60
         there = [ROUTED if name in listed else MISS for name in names]
         wait_until("what was evicted is known", lambda: m.statuses(*names) == there)
+
+
+def test_the_tier_where_a_key_lies(tmp_path: pathlib.Path) -> None:
+    """A node with little memory reports what goes down to its SSD, what comes back, and in full where each lies."""
+    keys = [f"k{i:02}" for i in range(24)]
+    (tmp_path / "ssd").mkdir()
+    ssd = (f"--ssd={tmp_path}/ssd", "--ssd-bytes=256M", "--ssd-segment=4M", "--dram=16M", "--page-size=64K")
+
+    def tiers(m: Master, of: list[str]) -> list[int]:
+        routes = m.ask("locate", *of)["routes"]
+        assert all(len(route["places"]) == 1 for route in routes), routes  # on one tier at a time
+        return [route["places"][0]["tier"] for route in routes]
+
+    def on_ssd() -> int:
+        return json.loads(penstock("--url", node.tcp, "stat", "--json").stdout)["ssd_keys"]
+
+    with master(tmp_path) as m, member(m, *ssd) as node:
+        m.has(1)
+        put(node, keys[0], bytes(1 << 20))
+        wait_until("the first is known", lambda: m.statuses(keys[0]) == [ROUTED])
+        assert tiers(m, keys[:1]) == [DRAM]
+        for key in keys[1:]:
+            put(node, key, bytes(1 << 20))
+        wait_until("all are known", lambda: m.statuses(*keys) == [ROUTED] * len(keys))
+        wait_until("the first went down", lambda: tiers(m, keys[:1]) == [SSD])
+        wait_until("as many on the SSD as are there", lambda: tiers(m, keys).count(SSD) == on_ssd() > 0)
+        figures = m.figures()
+        assert figures["ssd_used_bytes"] > 0 and 0 < figures["ssd_capacity_bytes"] <= 256 << 20
+        for key in keys[1:-1]:
+            assert penstock("--url", node.tcp, "rm", key).returncode == 0
+        assert penstock("--url", node.tcp, "get", keys[0]).stdout == bytes(1 << 20)
+        wait_until("the first came back", lambda: tiers(m, keys[:1]) == [DRAM])
+
+        for key in keys:
+            put(node, key, bytes(1 << 20))
+        m.node.kill()
+        m.back()
+        m.has(1)
+        wait_until("it tells them apart", lambda: tiers(m, keys).count(SSD) == on_ssd() > 0)
 
 
 def test_killed_node_is_reaped(tmp_path: pathlib.Path) -> None:

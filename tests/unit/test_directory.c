@@ -420,19 +420,50 @@ static void the_nearest_and_fastest_place_comes_first(void **state)
 
     (void)state;
     event.tier = PST_POOL_SSD;
-    assert_int_equal(rig_beat(rig, nodes[0], 0, &event, 1, NULL), 0);
-    assert_int_equal(rig_beat(rig, nodes[1], 0, &event, 1, NULL), 0);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(rig_beat(rig, nodes[i], 0, &event, 1, NULL), 0);
     event.tier = PST_POOL_DRAM;
-    assert_int_equal(rig_beat(rig, nodes[1], 0, &event, 1, NULL), 0);
     assert_int_equal(rig_beat(rig, nodes[2], 0, &event, 1, NULL), 0);
-    assert_int_equal(pst_directory_suspect(rig->d, nodes[1].member, nodes[1].epoch, rig->now_ns), 0);
     pst_directory_route_get(rig->d, &caller, &key, 1, rig->now_ns, &route);
-    assert_int_equal(route.places.count, 4);
-    assert_int_equal(route.places.items[0].member, nodes[0].member);
+    assert_int_equal(route.places.count, 3);
+    assert_int_equal(route.places.items[0].member, nodes[0].member); /* of the caller's host */
     assert_int_equal(route.places.items[1].member, nodes[2].member);
+    assert_int_equal(route.places.items[1].tier, PST_POOL_DRAM);
     assert_int_equal(route.places.items[2].member, nodes[1].member);
-    assert_int_equal(route.places.items[2].tier, PST_POOL_DRAM);
-    assert_int_equal(route.places.items[3].tier, PST_POOL_SSD);
+    assert_int_equal(pst_directory_suspect(rig->d, nodes[2].member, nodes[2].epoch, rig->now_ns), 0);
+    pst_directory_route_get(rig->d, &caller, &key, 1, rig->now_ns, &route);
+    assert_int_equal(route.places.items[1].member, nodes[1].member);
+    assert_int_equal(route.places.items[2].member, nodes[2].member);
+    rig_close(rig);
+}
+
+static void a_key_that_moved_is_where_it_was_told_last(void **state)
+{
+    struct rig *rig = rig_open();
+    struct rig_node node = rig_join(rig, 1, 1);
+    struct pst_event down = rig_add(1, 5), late = rig_add(1, 4), gone = rig_add(1, 5);
+    struct pst_caller caller = {{{1}}};
+    struct pst_hash128 key = rig_key(1);
+    struct pst_event up = rig_add(1, 5);
+    struct pst_route route;
+
+    (void)state;
+    down.tier = PST_POOL_SSD;
+    gone.kind = PST_EVENT_DEL;
+    assert_int_equal(rig_beat(rig, node, 0, &up, 1, NULL), 0);
+    assert_int_equal(rig_beat(rig, node, 0, &down, 1, NULL), 0);
+    assert_int_equal(rig_beat(rig, node, 0, &late, 1, NULL), 0);
+    pst_directory_route_get(rig->d, &caller, &key, 1, rig->now_ns, &route);
+    assert_int_equal(route.places.count, 1);
+    assert_int_equal(route.places.items[0].tier, PST_POOL_SSD);
+    assert_int_equal(route.places.items[0].generation, 5);
+    assert_int_equal(rig_beat(rig, node, 0, &up, 1, NULL), 0);
+    pst_directory_route_get(rig->d, &caller, &key, 1, rig->now_ns, &route);
+    assert_int_equal(route.places.count, 1);
+    assert_int_equal(route.places.items[0].tier, PST_POOL_DRAM);
+    assert_int_equal(rig_beat(rig, node, 0, &down, 1, NULL), 0);
+    assert_int_equal(rig_beat(rig, node, 0, &gone, 1, NULL), 0); /* from wherever it lay */
+    assert_int_equal(get_status(rig, 1), PST_ROUTE_MISS);
     rig_close(rig);
 }
 
@@ -454,6 +485,7 @@ int main(void)
         cmocka_unit_test(replicas_lie_on_distinct_hosts),
         cmocka_unit_test(a_newcomer_and_a_suspect_draw_less),
         cmocka_unit_test(the_nearest_and_fastest_place_comes_first),
+        cmocka_unit_test(a_key_that_moved_is_where_it_was_told_last),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,13 +4,14 @@
 
 /* ---- keys that are numbers, at members that are numbers; a table of what should be known ---- */
 
-enum { KEYS = 3000, MEMBERS = 5, TIERS = 2, STEPS = 300000 };
+enum { KEYS = 2000, MEMBERS = 8, TIERS = 2, STEPS = 300000 };
 
 struct model {
     struct pst_keys *keys;
     uint64_t state;
-    uint64_t generations[KEYS][MEMBERS][TIERS]; /* 0: not there */
-    bool fresh[KEYS][MEMBERS][TIERS];           /* reported since the picture began */
+    uint64_t generations[KEYS][MEMBERS]; /* 0: not there */
+    uint8_t tiers[KEYS][MEMBERS];
+    bool fresh[KEYS][MEMBERS]; /* reported since the picture began */
     bool filling[MEMBERS];
 };
 
@@ -31,26 +32,28 @@ static uint32_t known_places(const struct model *m, uint64_t key)
 {
     uint32_t count = 0;
 
-    for (int i = 0; i < MEMBERS * TIERS; i++)
-        count += m->generations[key][i / TIERS][i % TIERS] != 0;
+    for (int i = 0; i < MEMBERS; i++)
+        count += m->generations[key][i] != 0;
     return count;
 }
 
 static void add(struct model *m, uint64_t key, struct pst_place place)
 {
-    uint64_t *generation = &m->generations[key][place.member][place.tier];
+    uint64_t *generation = &m->generations[key][place.member];
     int expected = *generation == 0 && known_places(m, key) == PST_PLACES_MAX ? -EMLINK : 0;
 
     assert_int_equal(pst_keys_add(m->keys, name(key), place), expected);
     if (expected < 0)
         return;
+    if (place.generation >= *generation)
+        m->tiers[key][place.member] = place.tier;
     *generation = pst_max(*generation, place.generation);
-    m->fresh[key][place.member][place.tier] = true;
+    m->fresh[key][place.member] = true;
 }
 
 static void take_out(struct model *m, uint64_t key, struct pst_place place)
 {
-    uint64_t *generation = &m->generations[key][place.member][place.tier];
+    uint64_t *generation = &m->generations[key][place.member];
 
     pst_keys_remove(m->keys, name(key), place);
     if (*generation <= place.generation)
@@ -60,9 +63,9 @@ static void take_out(struct model *m, uint64_t key, struct pst_place place)
 /* Drops what the model knows of a member: all of it, or what the picture did not name. */
 static void drop(struct model *m, int member, bool all)
 {
-    for (int i = 0; i < KEYS * TIERS; i++)
-        if (all || !m->fresh[i / TIERS][member][i % TIERS])
-            m->generations[i / TIERS][member][i % TIERS] = 0;
+    for (int i = 0; i < KEYS; i++)
+        if (all || !m->fresh[i][member])
+            m->generations[i][member] = 0;
 }
 
 static void picture(struct model *m, int member)
@@ -79,8 +82,8 @@ static void picture(struct model *m, int member)
         m->filling[member] = false;
     } else {
         pst_keys_begin(m->keys, (uint16_t)member);
-        for (int i = 0; i < KEYS * TIERS; i++)
-            m->fresh[i / TIERS][member][i % TIERS] = false;
+        for (int i = 0; i < KEYS; i++)
+            m->fresh[i][member] = false;
         m->filling[member] = true;
     }
 }
@@ -95,7 +98,8 @@ static void look(const struct model *m, uint64_t key)
     for (uint32_t i = 0; i < places.count; i++) {
         const struct pst_place *place = &places.items[i];
 
-        assert_int_equal(place->generation, m->generations[key][place->member][place->tier]);
+        assert_int_equal(place->generation, m->generations[key][place->member]);
+        assert_int_equal(place->tier, m->tiers[key][place->member]);
     }
 }
 
