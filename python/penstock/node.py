@@ -37,7 +37,8 @@ class Node(_core.Node):
         A file or socket that gets one line for each event, ``sys.stderr`` for instance; without it the node is silent.
     **settings : str, int, bool, or iterable of str
         What ``penstockd --help`` lists, with underscores: ``dram="4G"``, ``listen="127.0.0.1:0"``, ``unix="/run/p.sock"``,
-        ``shards=2``, ``class_=["kv/=cache"]``. An iterable repeats the setting.
+        ``shards=2``, ``class_=["kv/=cache"]``. An iterable repeats the setting. With ``master="HOST:PORT"`` the node is one of
+        that master's pool until it is closed. Roles, doors and followers are ``penstockd``'s alone.
 
     Raises
     ------

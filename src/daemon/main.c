@@ -4,12 +4,10 @@
 #include "base/paths.h"
 #include "doors/doors.h"
 #include "master/master.h"
-#include "master/member.h"
-#include "node/node.h"
+#include "serve/serve.h"
 
 #include <penstock/penstock.h>
 
-#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/resource.h>
@@ -37,25 +35,23 @@ struct follow_settings {
 
 /* What is served. */
 struct settings {
-    struct pst_node_settings node;
+    struct pst_serve_settings serve;
     struct pst_door_settings door;
-    struct pst_member_settings member;
     struct pst_role_settings role;
     struct pst_master_settings master;
-    struct pst_copies_settings copying;
     struct follow_settings follow;
 };
 
 #define ROW(PART, TYPE, name, ...)                                                                           \
     {#name, .type = PST_OPTION_##TYPE, offsetof(struct settings, PART.name), __VA_ARGS__},
-#define NODE_ROW(...)      ROW(node, __VA_ARGS__)
+#define NODE_ROW(...)      ROW(serve.node, __VA_ARGS__)
 #define DOOR_ROW(...)      ROW(door, __VA_ARGS__)
-#define MEMBER_ROW(...)    ROW(member, __VA_ARGS__)
+#define MEMBER_ROW(...)    ROW(serve.member, __VA_ARGS__)
 #define ROLE_ROW(...)      ROW(role, __VA_ARGS__)
 #define MASTER_ROW(...)    ROW(master, __VA_ARGS__)
 #define DIRECTORY_ROW(...) ROW(master.directory, __VA_ARGS__)
 #define FOLLOW_ROW(...)    ROW(follow, __VA_ARGS__)
-#define COPIES_ROW(...)    ROW(copying, __VA_ARGS__)
+#define COPIES_ROW(...)    ROW(serve.copying, __VA_ARGS__)
 static const struct pst_option rows[] = {
     PST_NODE_OPTIONS(NODE_ROW) PST_DOOR_OPTIONS(DOOR_ROW) PST_MEMBER_OPTIONS(MEMBER_ROW)
         PST_COPIES_OPTIONS(COPIES_ROW) PST_ROLE_OPTIONS(ROLE_ROW) PST_MASTER_OPTIONS(MASTER_ROW)
@@ -170,7 +166,7 @@ static int read_settings(char *const *argv, struct settings *settings, char *fau
         pst_options_free(&options, settings);
         r = read_sources(argv, settings, MASTER_DRAM, fault);
     }
-    if (r == 0 && !settings->node.unix && !settings->node.listen.count) {
+    if (r == 0 && !settings->serve.node.unix && !settings->serve.node.listen.count) {
         char path[108];
 
         pst_default_socket(path, sizeof(path));
@@ -224,45 +220,30 @@ static void serve(struct pst_node *node, const sigset_t *signals)
 
 /* What is served, and by what. */
 struct served {
-    struct pst_node *node;
-    struct pst_door *door; /* NULL: not asked for, as the next two */
+    struct pst_served *node;
+    struct pst_door *door; /* NULL: not asked for, as the rest */
     struct pst_master *master;
-    struct pst_gate *gate;
-    struct pst_member *member;
     struct penstock *mirror; /* this node, for what it follows */
     struct penstock_follow *follow;
 };
 
-/* A door reads values in place, which takes a unix socket, and a member or a follower talks to its node over
- * one: one of its own where the node would have none. */
+/* A door reads values in place, and a follower talks to its node, over a unix socket. */
 static int name_socket(struct settings *settings, const struct pst_door *door, char *fault)
 {
-    char path[PATH_MAX];
+    char name[64];
 
-    if (settings->node.unix)
-        return 0;
     if (door)
-        snprintf(path, sizeof(path), "%s/penstock-tsgrpc%s.sock", settings->node.folder,
-                 strrchr(pst_door_address(door), ':'));
+        snprintf(name, sizeof(name), "tsgrpc%s", strrchr(pst_door_address(door), ':'));
     else
-        snprintf(path, sizeof(path), "%s/penstock-member-%d.sock", settings->node.folder, (int)getpid());
-    return pst_options_set(&options, settings, "unix", path, fault);
-}
-
-static const char *unix_url(const struct served *served)
-{
-    const char *url = "";
-
-    for (int i = 0; url && strncmp(url, "node+", 5) != 0; i++)
-        url = pst_node_url(served->node, i);
-    pst_assert(url); /* name_socket() */
-    return url;
+        snprintf(name, sizeof(name), "follower-%d", (int)getpid());
+    return pst_serve_name_socket(&settings->serve, name, fault);
 }
 
 static int serve_door(struct served *served, const struct settings *settings, char *fault)
 {
     char line[320];
-    int r = pst_door_serve(served->door, unix_url(served), settings->node.secret_file, fault);
+    int r = pst_door_serve(served->door, pst_serve_unix_url(served->node), settings->serve.node.secret_file,
+                           fault);
 
     if (r < 0)
         return r;
@@ -271,44 +252,28 @@ static int serve_door(struct served *served, const struct settings *settings, ch
     return 0;
 }
 
-static int join_pool(struct served *served, const struct settings *settings, char *fault)
-{
-    const char *first = pst_node_url(served->node, 0);
-    struct pst_member_node node = {
-        .url = unix_url(served),
-        .address = strncmp(first, "node://", 7) == 0 ? first + 7 : "",
-        .unix_path = settings->node.unix,
-        .secret_file = settings->node.secret_file,
-        .fabric_trusted = settings->node.fabric && settings->node.secret_file,
-        .memory = pst_node_memory(served->node),
-        .copying = &settings->copying,
-        .gate = served->gate,
-    };
-
-    return pst_member_open(&settings->member, &node, log_line, NULL, &served->member, fault);
-}
-
 static int follow_another(struct served *served, const struct settings *settings, char *fault)
 {
     const struct penstock_options opening = {.size = sizeof(opening),
-                                             .secret_file = settings->node.secret_file};
+                                             .secret_file = settings->serve.node.secret_file};
     const struct follow_settings *from = &settings->follow;
     const struct penstock_follow_options following = {
         .size = sizeof(following),
         .url = from->follow,
-        .secret_file = from->follow_secret_file ? from->follow_secret_file : settings->node.secret_file,
+        .secret_file = from->follow_secret_file ? from->follow_secret_file : settings->serve.node.secret_file,
         .prefix = from->follow_prefix,
         .prefix_bytes = from->follow_prefix ? strlen(from->follow_prefix) : 0,
         .log = log_line};
+    const struct pst_node *node = pst_serve_node(served->node);
     int r = 0;
 
-    for (int i = 0; r == 0 && pst_node_url(served->node, i); i++)
-        r = strcmp(pst_node_url(served->node, i), from->follow) == 0 ? -EINVAL : 0;
+    for (int i = 0; r == 0 && pst_node_url(node, i); i++)
+        r = strcmp(pst_node_url(node, i), from->follow) == 0 ? -EINVAL : 0;
     if (r < 0) {
         snprintf(fault, PST_FAULT_BYTES, "follow: %s: a node cannot follow itself", from->follow);
         return r;
     }
-    r = penstock_open(unix_url(served), &opening, &served->mirror);
+    r = penstock_open(pst_serve_unix_url(served->node), &opening, &served->mirror);
     if (r == 0)
         r = penstock_follow_open(served->mirror, &following, &served->follow);
     if (r < 0)
@@ -316,62 +281,42 @@ static int follow_another(struct served *served, const struct settings *settings
     return r;
 }
 
-/* What the node is besides: a pool's master, a member of one, or nothing. */
-static int open_role(struct served *served, const struct settings *settings, struct pst_node_role *out,
-                     char *fault)
+/* A pool's master is a node, too, and in no pool itself. */
+static int open_master(struct served *served, const struct settings *settings, char *fault)
 {
-    const char *role = settings->role.role;
-    int r;
-
-    if (!role && settings->member.master.count == 0)
-        return 0;
-    if (!role) {
-        snprintf(fault, PST_FAULT_BYTES, "out of memory");
-        r = pst_gate_open(&served->gate);
-        *out = (struct pst_node_role){.ctx = served->gate,
-                                      .may_serve = pst_gate_may_serve,
-                                      .copied = pst_gate_copied,
-                                      .replicate = pst_gate_replicate,
-                                      .replicated = pst_gate_replicated,
-                                      .may_copy = pst_gate_may_copy,
-                                      .stranded = pst_gate_stranded,
-                                      .slot_of = pst_gate_slot_of};
-        return r;
-    }
-    if (strcmp(role, "master") != 0) {
-        snprintf(fault, PST_FAULT_BYTES, "role: '%.100s' is not 'master'", role);
+    if (strcmp(settings->role.role, "master") != 0) {
+        snprintf(fault, PST_FAULT_BYTES, "role: '%.100s' is not 'master'", settings->role.role);
         return -EINVAL;
     }
-    if (settings->member.master.count) {
+    if (settings->serve.member.master.count) {
         snprintf(fault, PST_FAULT_BYTES, "master: a pool's master joins none");
         return -EINVAL;
     }
-    r = pst_master_open(&settings->master, log_line, NULL, &served->master, fault);
-    *out = (struct pst_node_role){.ctx = served->master, .carry_out = pst_master_carry_out};
-    return r;
+    return pst_master_open(&settings->master, log_line, NULL, &served->master, fault);
 }
 
 static int open_all(struct settings *settings, struct served *served, char *fault)
 {
-    struct pst_node_role role = {.ctx = NULL};
+    struct pst_node_role role = {.carry_out = pst_master_carry_out};
     char line[4096] = "settings: ";
     int r = 0;
 
     if (settings->door.tsgrpc)
         r = pst_door_open(&settings->door, &served->door, fault);
-    if (r == 0 && (served->door || settings->member.master.count || settings->follow.follow))
+    if (r == 0 && (served->door || settings->follow.follow))
         r = name_socket(settings, served->door, fault);
     if (r < 0)
         return r;
     pst_options_print(&options, settings, line + strlen(line), sizeof(line) - strlen(line));
     log_line(NULL, line);
-    r = open_role(served, settings, &role, fault);
+    if (settings->role.role)
+        r = open_master(served, settings, fault);
+    role.ctx = served->master;
     if (r == 0)
-        r = pst_node_open(&settings->node, &role, log_line, NULL, &served->node, fault);
+        r = pst_serve_open(&settings->serve, served->master ? &role : NULL, log_line, NULL, &served->node,
+                           fault);
     if (r == 0 && served->door)
         r = serve_door(served, settings, fault);
-    if (r == 0 && settings->member.master.count)
-        r = join_pool(served, settings, fault);
     if (r == 0 && settings->follow.follow)
         r = follow_another(served, settings, fault);
     return r;
@@ -381,11 +326,9 @@ static void close_all(struct served *served)
 {
     penstock_follow_close(served->follow);
     penstock_close(served->mirror);
-    pst_member_close(served->member);
     pst_door_close(served->door);
-    pst_node_close(served->node);
+    pst_serve_close(served->node);
     pst_master_close(served->master);
-    pst_gate_close(served->gate);
 }
 
 static int run(struct settings *settings)
@@ -409,7 +352,7 @@ static int run(struct settings *settings)
         close_all(&served);
         return r == -EINVAL ? EXIT_USAGE : EXIT_FAILURE;
     }
-    serve(served.node, &signals);
+    serve(pst_serve_node(served.node), &signals);
     log_line(NULL, "stopping");
     close_all(&served);
     log_line(NULL, "stopped");

@@ -98,7 +98,8 @@ class Node:
         self.wait()
         for path in arena_files(self.pid):
             path.unlink(missing_ok=True)  # another node that starts clears away what killed ones left
-        (SHM / f"penstock-member-{self.pid}.sock").unlink(missing_ok=True)
+        for who in (f"member-{self.pid}", f"follower-{self.pid}"):
+            (SHM / f"penstock-{who}.sock").unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def stopped(self) -> Iterator[None]:

@@ -1,26 +1,26 @@
-/* api.c: a node inside any process: the public calls over node.h. */
+/* api.c: a node inside any process: the public calls over serve.h. */
 #include "base/error.h"
-#include "node/node.h"
+#include "serve/serve.h"
 
 #include <penstock/penstock.h>
 
 struct penstock_node {
-    struct pst_node *node;
+    struct pst_served *served;
 };
 
-static int apply_settings(struct pst_node_settings *settings, const char *const *pairs)
+static int apply_settings(struct pst_serve_settings *settings, const char *const *pairs)
 {
     char fault[PST_FAULT_BYTES];
-    int r = pst_options_preset(&pst_node_options, settings, fault);
+    int r = pst_options_preset(&pst_serve_options, settings, fault);
 
     for (; r == 0 && pairs && *pairs; pairs++)
-        r = pst_options_set_pair(&pst_node_options, settings, *pairs, fault);
+        r = pst_options_set_pair(&pst_serve_options, settings, *pairs, fault);
     return r < 0 ? pst_fail(r == -ENOMEM ? r : -EINVAL, "%s", fault) : 0;
 }
 
 int penstock_node_open(const struct penstock_node_options *options, struct penstock_node **out)
 {
-    struct pst_node_settings settings = {0};
+    struct pst_serve_settings settings = {.node = {.unix = NULL}};
     struct penstock_node *node;
     char fault[PST_FAULT_BYTES];
     int r;
@@ -33,11 +33,11 @@ int penstock_node_open(const struct penstock_node_options *options, struct penst
         return pst_fail(-ENOMEM, "out of memory");
     r = apply_settings(&settings, options->settings);
     if (r == 0) {
-        r = pst_node_open(&settings, NULL, options->log, options->log_ctx, &node->node, fault);
+        r = pst_serve_open(&settings, NULL, options->log, options->log_ctx, &node->served, fault);
         if (r < 0)
             pst_fail(r, "%s", fault);
     }
-    pst_options_free(&pst_node_options, &settings);
+    pst_options_free(&pst_serve_options, &settings);
     if (r < 0) {
         free(node);
         return r;
@@ -48,18 +48,18 @@ int penstock_node_open(const struct penstock_node_options *options, struct penst
 
 const char *penstock_node_url(struct penstock_node *node, int index)
 {
-    return node ? pst_node_url(node->node, index) : NULL;
+    return node ? pst_node_url(pst_serve_node(node->served), index) : NULL;
 }
 
 uint64_t penstock_node_keys(struct penstock_node *node)
 {
-    return node ? pst_node_keys(node->node) : 0;
+    return node ? pst_node_keys(pst_serve_node(node->served)) : 0;
 }
 
 struct penstock_node *penstock_node_close(struct penstock_node *node)
 {
     if (node)
-        pst_node_close(node->node);
+        pst_serve_close(node->served);
     free(node);
     return NULL;
 }

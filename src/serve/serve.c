@@ -1,0 +1,135 @@
+/* serve.c: a node, and the member that it may be, opened in order and closed the other way round. */
+#include "serve/serve.h"
+
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#define SERVED_MAGIC 0x73657276u
+
+struct pst_served {
+    uint32_t magic;
+    struct pst_node *node;
+    struct pst_gate *gate; /* NULL: in no pool, as the next */
+    struct pst_member *member;
+};
+
+#define ROW(PART, TYPE, name, ...)                                                                           \
+    {#name, .type = PST_OPTION_##TYPE, offsetof(struct pst_serve_settings, PART.name), __VA_ARGS__},
+#define NODE_ROW(...)   ROW(node, __VA_ARGS__)
+#define MEMBER_ROW(...) ROW(member, __VA_ARGS__)
+#define COPIES_ROW(...) ROW(copying, __VA_ARGS__)
+static const struct pst_option rows[] = {PST_NODE_OPTIONS(NODE_ROW) PST_MEMBER_OPTIONS(MEMBER_ROW)
+                                             PST_COPIES_OPTIONS(COPIES_ROW)};
+const struct pst_options pst_serve_options = {rows, pst_count_of(rows)};
+
+int pst_serve_name_socket(struct pst_serve_settings *settings, const char *name, char fault[PST_FAULT_BYTES])
+{
+    char path[PATH_MAX];
+
+    if (settings->node.unix)
+        return 0;
+    snprintf(path, sizeof(path), "%s/penstock-%s.sock", settings->node.folder, name);
+    return pst_options_set(&pst_serve_options, settings, "unix", path, fault);
+}
+
+/* A member talks to its node over a unix socket: one of its own where the node would have none. */
+static int name_member_socket(struct pst_serve_settings *settings, char *fault)
+{
+    static _Atomic uint32_t members;
+    char name[64];
+
+    snprintf(name, sizeof(name), "member-%d-%u", (int)getpid(), members++);
+    return pst_serve_name_socket(settings, name, fault);
+}
+
+static struct pst_node_role role_of(struct pst_gate *gate)
+{
+    return (struct pst_node_role){.ctx = gate,
+                                  .may_serve = pst_gate_may_serve,
+                                  .copied = pst_gate_copied,
+                                  .replicate = pst_gate_replicate,
+                                  .replicated = pst_gate_replicated,
+                                  .may_copy = pst_gate_may_copy,
+                                  .stranded = pst_gate_stranded,
+                                  .slot_of = pst_gate_slot_of};
+}
+
+static int join_pool(struct pst_served *served, const struct pst_serve_settings *settings, pst_log log,
+                     void *log_ctx, char *fault)
+{
+    const char *first = pst_node_url(served->node, 0);
+    struct pst_member_node node = {
+        .url = pst_serve_unix_url(served),
+        .address = strncmp(first, "node://", 7) == 0 ? first + 7 : "",
+        .unix_path = settings->node.unix,
+        .secret_file = settings->node.secret_file,
+        .fabric_trusted = settings->node.fabric && settings->node.secret_file,
+        .memory = pst_node_memory(served->node),
+        .copying = &settings->copying,
+        .gate = served->gate,
+    };
+
+    return pst_member_open(&settings->member, &node, log, log_ctx, &served->member, fault);
+}
+
+int pst_serve_open(struct pst_serve_settings *settings, const struct pst_node_role *role, pst_log log,
+                   void *log_ctx, struct pst_served **out, char fault[PST_FAULT_BYTES])
+{
+    bool joins = settings->member.master.count > 0;
+    struct pst_served *served = calloc(1, sizeof(*served));
+    struct pst_node_role member_role;
+    int r = 0;
+
+    pst_assert(!joins || !role);
+    snprintf(fault, PST_FAULT_BYTES, "out of memory");
+    if (!served)
+        return -ENOMEM;
+    served->magic = SERVED_MAGIC;
+    if (joins) {
+        r = pst_gate_open(&served->gate);
+        member_role = role_of(served->gate);
+        role = &member_role;
+    }
+    if (r == 0 && joins)
+        r = name_member_socket(settings, fault);
+    if (r == 0)
+        r = pst_node_open(&settings->node, role, log, log_ctx, &served->node, fault);
+    if (r == 0 && joins)
+        r = join_pool(served, settings, log, log_ctx, fault);
+    if (r < 0) {
+        pst_serve_close(served);
+        return r;
+    }
+    *out = served;
+    return 0;
+}
+
+struct pst_served *pst_serve_close(struct pst_served *served)
+{
+    if (!served)
+        return NULL;
+    pst_assert(served->magic == SERVED_MAGIC);
+    pst_member_close(served->member);
+    pst_node_close(served->node);
+    pst_gate_close(served->gate);
+    free(served);
+    return NULL;
+}
+
+struct pst_node *pst_serve_node(const struct pst_served *served)
+{
+    pst_assert(served->magic == SERVED_MAGIC);
+    return served->node;
+}
+
+const char *pst_serve_unix_url(const struct pst_served *served)
+{
+    const char *url = "";
+
+    for (int i = 0; url && strncmp(url, "node+", 5) != 0; i++)
+        url = pst_node_url(served->node, i);
+    pst_assert(url);
+    return url;
+}
