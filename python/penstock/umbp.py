@@ -6,20 +6,22 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import hashlib
+import os
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import parse_qs, urlsplit
 
 from .errors import Error, ForkError, Invalid, NoSpace, Unsupported
+from .node import Node
 from .store import Store
 
 if TYPE_CHECKING:
-    import os
-
     from ._core import Key
 
 __all__ = ["UMBPClient", "UMBPConfig", "UMBPDistributedConfig", "UMBPDramConfig", "UMBPEvictionConfig",
-           "UMBPExternalKvHitCountEntry", "UMBPExternalKvNodeMatch", "UMBPIoEngineConfig", "UMBPMasterClientConfig", "UMBPSsdConfig",
+           "UMBPExternalKvHitCountEntry", "UMBPExternalKvMatch", "UMBPExternalKvNodeMatch", "UMBPIoEngineConfig", "UMBPMasterClientConfig", "UMBPSsdConfig",
            "UMBPTierType", "create_umbp_client"]
 
 T = TypeVar("T")
@@ -30,7 +32,7 @@ _MISUSE = (Invalid, Unsupported, ForkError)
 
 @dataclasses.dataclass(slots=True)
 class UMBPDramConfig:
-    """Memory of a store inside this process.
+    """Memory of a store inside this process, or of the node that it is of a pool.
 
     Attributes
     ----------
@@ -66,7 +68,7 @@ class UMBPSsdConfig:
 
 @dataclasses.dataclass(slots=True)
 class UMBPEvictionConfig:
-    """Which blocks of a store inside this process go first.
+    """Which blocks of this process go first.
 
     Attributes
     ----------
@@ -88,15 +90,22 @@ class UMBPMasterClientConfig:
         ``HOST:PORT`` of the pool's master, of several with commas between them; or the URL of any store,
         ``node+unix:///run/penstock.sock``.
     node_id : str
-        For whom blocks are reported that an engine keeps by itself: the ``--node-id`` of a node of the pool, 32 hexadecimal digits.
-    node_address, auto_heartbeat
-        As UMBP has them, and not used: nodes are processes of their own, which tell the master.
+        Name of this process's node, or of the one for which blocks are reported that an engine keeps by itself. 32 hexadecimal
+        digits are a node's ``--node-id``; other text is one made of it, and comes back as it is when it has up to 15 bytes.
+    node_address : str
+        The host where others reach this process: with it the process is a node of the pool, and `dram`, `ssd` and `eviction` of
+        :class:`UMBPConfig` say what it brings along. Without it the process is a client, and memory is that of ``penstockd``.
+    auto_heartbeat : bool
+        False: a client alone, whatever `node_address` says.
+    tags : list of str
+        What the pool's view says of the node, 63 bytes together.
     """
 
     master_address: str = ""
     node_id: str = ""
     node_address: str = ""
     auto_heartbeat: bool = True
+    tags: list[str] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass(slots=True)
@@ -116,13 +125,16 @@ class UMBPDistributedConfig:
     master_config : UMBPMasterClientConfig
     io_engine : UMBPIoEngineConfig
     dram_page_size : int
-        Bytes of a page that the caller counts on; 0 takes what the nodes have (``penstockd --page-size``). Values of any size
-        fit whichever it is.
+        Bytes of a page of the memory that this process brings along; 0: what nodes have unless told otherwise. Values of any
+        size fit whichever it is.
+    peer_service_port : int
+        Where its node listens; 0: on a port that is free.
     """
 
     master_config: UMBPMasterClientConfig = dataclasses.field(default_factory=UMBPMasterClientConfig)
     io_engine: UMBPIoEngineConfig = dataclasses.field(default_factory=UMBPIoEngineConfig)
     dram_page_size: int = 2 << 20
+    peer_service_port: int = 0
 
 
 @dataclasses.dataclass(slots=True)
@@ -135,7 +147,8 @@ class UMBPConfig:
     ssd : UMBPSsdConfig
     eviction : UMBPEvictionConfig
     distributed : UMBPDistributedConfig, optional
-        Without it the store is one inside this process, as the others say; with it they count for nothing.
+        Without it the store is one inside this process, as the others say; with it a pool, to which they are added where this
+        process is a node of it.
     """
 
     dram: UMBPDramConfig = dataclasses.field(default_factory=UMBPDramConfig)
@@ -178,6 +191,9 @@ class UMBPExternalKvNodeMatch:
         return len({one for hashes in self.hashes_by_tier.values() for one in hashes})
 
 
+UMBPExternalKvMatch = UMBPExternalKvNodeMatch  # UMBP has one for its clients, and one for those of its master alone
+
+
 @dataclasses.dataclass(slots=True)
 class UMBPExternalKvHitCountEntry:
     """How often a block was a hit."""
@@ -186,19 +202,24 @@ class UMBPExternalKvHitCountEntry:
     hit_count_total: int = 0
 
 
-def _embedded_url(config: UMBPConfig) -> str:
-    if config.eviction.policy not in _POLICIES:
+def _settings(config: UMBPConfig) -> dict[str, str | int | list[str]]:
+    """What a store in this process and a node of it are both told."""
+    policy = _POLICIES.get(config.eviction.policy)
+    if policy is None:
         raise ValueError(f"eviction.policy is {config.eviction.policy!r}, not one of {', '.join(_POLICIES)}")
-    settings: list[tuple[str, object]] = [
-        ("dram", config.dram.capacity_bytes), ("watermark", round(config.dram.high_watermark * 100)),
-        ("cache_all", "yes"), ("policy", _POLICIES[config.eviction.policy])]
+    settings: dict[str, str | int | list[str]] = {
+        "dram": config.dram.capacity_bytes, "watermark": round(config.dram.high_watermark * 100), "policy": policy}
     if config.ssd.enabled:
         folders = [folder for folder in config.ssd.storage_dir.split(",") if folder]
         if not folders or any(sign in config.ssd.storage_dir for sign in "?&"):
             raise ValueError(f"ssd.storage_dir is {config.ssd.storage_dir!r}: a folder, without '?' and '&'")
-        settings += [("ssd", folder) for folder in folders]
-        settings += [("ssd_bytes", config.ssd.capacity_bytes), ("ssd_segment", config.ssd.segment_size_bytes)]
-    return "mem:?" + "&".join(f"{name}={value}" for name, value in settings)
+        settings |= {"ssd": folders, "ssd_bytes": config.ssd.capacity_bytes, "ssd_segment": config.ssd.segment_size_bytes}
+    return settings
+
+
+def _embedded_url(config: UMBPConfig) -> str:
+    pairs = [(name, one) for name, value in _settings(config).items() for one in (value if isinstance(value, list) else [value])]
+    return "mem:?cache_all=yes&" + "&".join(f"{name}={value}" for name, value in pairs)
 
 
 def _url(config: UMBPConfig) -> str:
@@ -208,6 +229,46 @@ def _url(config: UMBPConfig) -> str:
     if not address:
         raise ValueError("distributed.master_config.master_address is empty")
     return address if "://" in address else f"pool://{address}"
+
+
+def _node_of(config: UMBPConfig, secret_file: str | os.PathLike[str] | None) -> Node | None:
+    """The node that this process is of its pool; None: it is a client alone."""
+    pool = config.distributed
+    if pool is None or not pool.master_config.node_address or not pool.master_config.auto_heartbeat:
+        return None
+    master = pool.master_config
+    url = urlsplit(_url(config))
+    if url.scheme != "pool":
+        raise ValueError(f"distributed.master_config.master_address is {master.master_address!r}: a node joins a pool alone")
+    settings = _settings(config)
+    if pool.dram_page_size:
+        settings["page_size"] = pool.dram_page_size
+    if master.node_id:
+        settings["node_id"] = _node_bytes(master.node_id).hex()
+    if master.tags:
+        settings["tags"] = ",".join(master.tags)
+    if secret_file is not None:
+        settings["secret_file"] = os.fspath(secret_file)
+    if "trusted" in parse_qs(url.query).get("fabric", []):
+        settings["fabric"] = "trusted"
+    return Node(master=url.netloc.split(","), listen=f"{master.node_address}:{pool.peer_service_port}", class_="=cache", **settings)
+
+
+def _node_bytes(name: str) -> bytes:
+    """A node's id: 32 hexadecimal digits, a name that fits and ends with a zero, or what stands for a longer one."""
+    try:
+        if len(name) == 32:
+            return bytes.fromhex(name)
+    except ValueError:
+        pass
+    raw = name.encode()
+    return raw.ljust(16, b"\0") if len(raw) < 16 else hashlib.blake2b(raw, digest_size=16).digest()
+
+
+def _node_name(node: bytes) -> str:
+    """The other way round."""
+    name = node.rstrip(b"\0").decode(errors="replace")
+    return name if name and _node_bytes(name) == node and name.isprintable() else node.hex()
 
 
 class UMBPClient:
@@ -221,6 +282,8 @@ class UMBPClient:
     ----------
     store : Store
         What it stands on.
+    node : Node or None
+        What this process brings along to the pool, if it does.
     failure : Error or None
         Why the last answer of False was none better; None when keys were only not there.
     """
@@ -229,7 +292,13 @@ class UMBPClient:
                  timeout: float = 10.0) -> None:
         self._config = config or UMBPConfig()
         self.failure: Exception | None = None
-        self.store = Store(_url(self._config), secret_file=secret_file, timeout=timeout)
+        url = _url(self._config)
+        self.node = _node_of(self._config, secret_file)
+        try:
+            self.store = Store(url, secret_file=secret_file, timeout=timeout)
+        except BaseException:
+            self._leave()
+            raise
 
     def __enter__(self) -> UMBPClient:
         return self
@@ -243,8 +312,13 @@ class UMBPClient:
         return self._config.distributed is not None
 
     def close(self) -> None:
-        """End the client. Does nothing the second time."""
+        """End the client, and leave the pool with what this process brought along. Does nothing the second time."""
         self.store.close()
+        self._leave()
+
+    def _leave(self) -> None:
+        if self.node is not None:
+            self.node.close()
 
     # ---- values ----
 
@@ -322,7 +396,7 @@ class UMBPClient:
         Unsupported
             The store has no master: nobody else could ask.
         ValueError
-            The configuration has no `node_id`, of 32 hexadecimal digits.
+            The configuration has no `node_id`.
         """
         hashes, node, tier = list(hashes), self._node_id(), UMBPTierType(tier)
         refused = self._tried(lambda: self.store.report_blocks(node, tier, hashes), len(hashes))
@@ -345,7 +419,7 @@ class UMBPClient:
         names = list(dict.fromkeys(hashes))
         none: list[tuple[bytes, str, int, bytes]] = []
         found = self._tried(lambda: self.store.match_blocks(names, hit=count_as_hit), none)
-        return [UMBPExternalKvNodeMatch(node.hex(), address, _by_tier(names, tiers)) for node, address, _, tiers in found]
+        return [UMBPExternalKvNodeMatch(_node_name(node), address, _by_tier(names, tiers)) for node, address, _, tiers in found]
 
     def get_external_kv_hit_counts(self, hashes: Iterable[str]) -> list[UMBPExternalKvHitCountEntry]:
         """How often blocks were hits lately; those that were none are left out."""
@@ -354,14 +428,10 @@ class UMBPClient:
         return [UMBPExternalKvHitCountEntry(name, count) for name, count in zip(names, hits) if count]
 
     def _node_id(self) -> bytes:
-        text = self._config.distributed.master_config.node_id if self._config.distributed else ""
-        try:
-            node = bytes.fromhex(text)
-        except ValueError:
-            node = b""
-        if len(node) != 16:
-            raise ValueError(f"distributed.master_config.node_id is {text!r}, not 32 hexadecimal digits")
-        return node
+        name = self._config.distributed.master_config.node_id if self._config.distributed else ""
+        if not name:
+            raise ValueError("distributed.master_config.node_id is empty")
+        return _node_bytes(name)
 
     # ---- answers ----
 
@@ -412,6 +482,8 @@ def create_umbp_client(config: UMBPConfig | None = None, *, secret_file: str | o
 
     Raises
     ------
+    Invalid
+        This process cannot be the node that `config` describes: an address that is in use, no room in memory.
     Unreachable, TimedOut, NotAllowed
         Neither a master nor a node could be reached, or wants another secret.
     ValueError

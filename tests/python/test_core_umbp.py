@@ -4,7 +4,10 @@ from __future__ import annotations
 import ctypes
 import inspect
 import json
+import os
 import pathlib
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -292,6 +295,125 @@ def test_blocks_of_engines(tmp_path: pathlib.Path, kind: str) -> None:
         assert isinstance(second.failure, penstock.Unreachable) and "member" in str(second.failure)
 
 
+# ---- processes that bring memory along ----
+
+PROCESS = """
+import ctypes, sys
+from penstock import umbp
+
+config = umbp.UMBPConfig(dram=umbp.UMBPDramConfig(capacity_bytes=64 << 20))
+config.distributed = umbp.UMBPDistributedConfig(
+    umbp.UMBPMasterClientConfig(sys.argv[1], "second", "127.0.0.1"), dram_page_size=65536)
+with umbp.create_umbp_client(config) as client:
+    print(client.node.urls[0], flush=True)
+    for line in sys.stdin:
+        what, first, end = line.split()
+        numbers = range(int(first), int(end))
+        values = b"".join(b"%08d" % i * 1000 for i in numbers)
+        memory = ctypes.create_string_buffer(values if what == "put" else b"", len(values))
+        call = client.batch_put_from_ptr if what == "put" else client.batch_get_into_ptr
+        at = ctypes.addressof(memory)
+        done = call([f"block/{i}" for i in numbers], [at + 8000 * i for i in range(len(numbers))], [8000] * len(numbers))
+        print(sum(done) if memory.raw == values else "other bytes", flush=True)
+"""
+
+
+def block(i: int) -> bytes:
+    return b"%08d" % i * 1000
+
+
+def bringing(m: Master, name: str, bytes_of: int = 64 << 20) -> umbp.UMBPConfig:
+    config = umbp.UMBPConfig(dram=umbp.UMBPDramConfig(capacity_bytes=bytes_of))
+    config.distributed = umbp.UMBPDistributedConfig(
+        umbp.UMBPMasterClientConfig(m.address, name, "127.0.0.1", tags=["role=prefill", "rack=7"]), dram_page_size=65536)
+    return config
+
+
+def test_processes_that_are_the_pool(tmp_path: pathlib.Path) -> None:
+    """Each has what the other put, in memory of both. One is killed: what it had is gone, the rest goes on."""
+    keys, sizes, values = [f"block/{i}" for i in range(200)], [8000] * 200, b"".join(map(block, range(200)))
+    memory = ctypes.create_string_buffer(values, len(values))
+    ptrs = [ctypes.addressof(memory) + 8000 * i for i in range(200)]
+    env = support.clean_environment(PYTHONPATH=str(support.BUILD / "python"))
+    with (master(tmp_path, "--incomplete-ms=500", "--nodes-min=2", place=None) as m,
+          umbp.create_umbp_client(bringing(m, "first"), timeout=4) as first,
+          subprocess.Popen([sys.executable, "-c", PROCESS, m.address], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                           env=env) as second):
+        def say(what: str, start: int, end: int) -> str:
+            assert second.stdin and second.stdout
+            second.stdin.write(f"{what} {start} {end}\n")
+            second.stdin.flush()
+            return second.stdout.readline().strip()
+
+        assert second.stdout and first.node is not None
+        address = second.stdout.readline().strip()
+        m.has(2)
+        assert {one["id"]: one["address"] for one in m.members()} == {
+            b"first".ljust(16, b"\0").hex(): first.node.urls[0].removeprefix("node://"),
+            b"second".ljust(16, b"\0").hex(): address.removeprefix("node://")}
+        assert "role=prefill,rack=7" in [one["tags"] for one in m.members()]
+        assert say("put", 100, 200) == "100"
+        assert first.batch_put_from_ptr(keys[:100], ptrs[:100], sizes[:100]) == [True] * 100
+        ctypes.memset(memory, 0, len(memory))
+        assert first.batch_get_into_ptr(keys, ptrs, sizes) == [True] * 200, first.failure
+        assert memory.raw == values
+        assert say("get", 0, 200) == "200"
+        here = len(first.node)
+        with penstock.open(address) as there:
+            assert 0 < here < 200 and here + len(list(there)) == 200
+
+        second.kill()
+        second.wait()
+        assert sum(first.batch_get_into_ptr(keys, ptrs, sizes)) == here  # within a call's time, and a cache may lose
+        with umbp.create_umbp_client(bringing(m, "third")) as third:
+            support.wait_until("its place is taken", lambda: third.batch_put_from_ptr(keys, ptrs, sizes) == [True] * 200)
+            ctypes.memset(memory, 0, len(memory))
+            assert first.batch_get_into_ptr(keys, ptrs, sizes) == [True] * 200
+
+
+def test_what_a_process_brings_along(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "ssd").mkdir()
+    with master(tmp_path, place=None) as m:
+        config = bringing(m, "a name of more than fifteen bytes", 16 << 20)
+        config.ssd = umbp.UMBPSsdConfig(True, str(tmp_path / "ssd"), 64 << 20, 4 << 20)
+        with umbp.create_umbp_client(config) as client:
+            m.has(1)
+            assert client.is_distributed() and client.report_external_kv_blocks(HASHES[:3], UMBPTierType.HBM)
+            match, = client.match_external_kv(HASHES)
+            assert match.node_id == m.members()[0]["id"] and len(match.node_id) == 32
+            assert client.node is not None and match.peer_address == client.node.urls[0].removeprefix("node://")
+            figures = m.figures()
+            assert figures["dram_capacity_bytes"] == 16 << 20 and 0 < figures["ssd_capacity_bytes"] <= 64 << 20
+        support.wait_until("it has left", lambda: m.members() == [])
+        assert client.node.closed
+        client.close()
+        with umbp.create_umbp_client(bringing(m, "short")) as client:
+            m.has(1)
+            assert client.report_external_kv_blocks(HASHES[:3], UMBPTierType.DRAM)
+            assert [match.node_id for match in client.match_external_kv(HASHES)] == ["short"]
+            taken = bringing(m, "other")
+            assert taken.distributed and client.node is not None
+            taken.distributed.peer_service_port = int(client.node.urls[0].rpartition(":")[2])
+            with pytest.raises(penstock.Error, match="in use"):
+                umbp.create_umbp_client(taken)
+        alone = bringing(m, "alone")
+        assert alone.distributed
+        alone.distributed.master_config.auto_heartbeat = False
+        with umbp.create_umbp_client(alone) as client:
+            assert client.node is None
+
+
+def test_a_process_ends_without_its_master(tmp_path: pathlib.Path) -> None:
+    with master(tmp_path, place=None) as m:
+        client = umbp.create_umbp_client(bringing(m, "one"))
+        m.has(1)
+        m.node.kill()
+        client.close()
+        with pytest.raises(penstock.Unreachable):
+            umbp.create_umbp_client(bringing(m, "one"), timeout=1)
+    assert not list(pathlib.Path("/dev/shm").glob(f"penstock-member-{os.getpid()}-*"))
+
+
 def test_hits(tmp_path: pathlib.Path) -> None:
     with master(tmp_path, "--blocks-max=1024") as m, member(m, f"--node-id={IDS[0]}"), engine(m, IDS[0]) as client:
         m.has(1)
@@ -385,6 +507,11 @@ def test_configurations_that_cannot_be() -> None:
     policy = umbp.UMBPConfig(eviction=umbp.UMBPEvictionConfig("random"))
     folder = umbp.UMBPConfig(ssd=umbp.UMBPSsdConfig(enabled=True))
     small = umbp.UMBPConfig(dram=umbp.UMBPDramConfig(capacity_bytes=7))
-    for config, text in ((none, "master_address"), (policy, "eviction.policy"), (folder, "storage_dir"), (small, "dram")):
+    node = umbp.UMBPConfig(distributed=umbp.UMBPDistributedConfig(umbp.UMBPMasterClientConfig("node://127.0.0.1:1", "a", "127.0.0.1")))
+    nowhere = umbp.UMBPConfig(distributed=umbp.UMBPDistributedConfig(umbp.UMBPMasterClientConfig("127.0.0.1:1", "a", "no host")))
+    for config, text in ((none, "master_address"), (policy, "eviction.policy"), (folder, "storage_dir"), (small, "dram"),
+                         (node, "joins a pool")):
         with pytest.raises(ValueError, match=text):
             umbp.create_umbp_client(config)
+    with pytest.raises(penstock.NotAllowed, match="no host:0"):
+        umbp.create_umbp_client(nowhere)
