@@ -8,8 +8,10 @@
 #include "stub_net.h"
 
 #include "base/clock.h"
+#include "call/replica.h"
 #include "node/node_priv.h"
 
+#include <penstock/penstock.h>
 #include <stdio.h>
 
 enum { MESSAGES_MAX = 24, BULK_BYTES_MAX = 300 << 10, KEYS = 8, PLACES = 4, USES_MAX = 1000 };
@@ -68,6 +70,55 @@ static void on_sent(void *ctx, struct pst_bytes header, struct pst_bytes data)
     n.answered += head.count;
 }
 
+/* ---- the node's part in a pool: a member that has copies of slots, as of epoch 1 ---- */
+
+static int may_serve(void *ctx, struct pst_bytes key)
+{
+    (void)ctx;
+    return key.len == 2 ? PENSTOCK_BUSY : 0;
+}
+
+static bool is_copied(void *ctx, struct pst_bytes key)
+{
+    (void)ctx;
+    return key.len == 1 && *(const char *)key.data == 'd';
+}
+
+static bool is_stranded(void *ctx, struct pst_bytes key)
+{
+    (void)ctx;
+    return key.len == 3;
+}
+
+/* The copies have it, refuse it, or nobody knows. */
+static void replicate(void *ctx, struct pst_replica *replica)
+{
+    static const int results[] = {0, 0, -EHOSTUNREACH, PENSTOCK_UNKNOWN};
+
+    (void)ctx;
+    pst_assert(replica->write_count > 0);
+    replica->done(replica, results[replica->writes[0].value_bytes % pst_count_of(results)]);
+}
+
+static void replicated(void *ctx, struct pst_replica *replica)
+{
+    (void)ctx;
+    (void)replica;
+}
+
+static int may_copy(void *ctx, uint32_t slot, uint64_t slot_epoch)
+{
+    (void)ctx;
+    (void)slot;
+    return slot_epoch == 1 ? 0 : slot_epoch > 1 ? PENSTOCK_BUSY : -ESTALE;
+}
+
+static uint32_t slot_of(void *ctx, struct pst_bytes key)
+{
+    (void)ctx;
+    return (uint32_t)key.len;
+}
+
 static void open_node(void)
 {
     struct pst_store_options options = {
@@ -87,6 +138,13 @@ static void open_node(void)
     n.node.requests_max = 4;
     n.node.sessions_max = 1;
     n.node.wake_fd = -1;
+    n.node.role = (struct pst_node_role){.may_serve = may_serve,
+                                         .copied = is_copied,
+                                         .replicate = replicate,
+                                         .replicated = replicated,
+                                         .may_copy = may_copy,
+                                         .stranded = is_stranded,
+                                         .slot_of = slot_of};
     r = pst_worker_init(&n.worker, &n.node, 0);
     pst_assert(r == 0);
     n.node.wake_fd = n.worker.wake_fd;
@@ -119,6 +177,12 @@ static void poll_port(void)
 {
     struct pst_net_event event;
 
+    while (!pst_list_empty(&n.worker.mails)) {
+        struct pst_mail *mail = pst_list_first(&n.worker.mails, struct pst_mail, link);
+
+        pst_list_remove(&mail->link);
+        pst_commit_mail(&n.worker, mail);
+    }
     while (pst_port_poll(n.worker.port, &event, 1) > 0) {
         if (event.kind == PST_NET_RECEIVED)
             pst_request_received(event.arg, event.status);
@@ -169,19 +233,49 @@ static void deliver(struct pst_bytes header, struct pst_bytes data, enum pst_net
 
 static const char *const keys[KEYS] = {"", "a", "ab", "b", "c", "c1", "c2", "d"};
 
+static uint64_t some_epoch(struct fuzz *in)
+{
+    uint32_t dice = fuzz_below(in, 8);
+
+    return dice < 3 ? dice : 1;
+}
+
+/* What a primary says of a value, or of slots. Return: its length. */
+static size_t put_from_primary(struct fuzz *in, uint8_t code, uint8_t *to)
+{
+    struct pst_wire_cleared cleared[] = {{some_epoch(in), (uint16_t)fuzz_below(in, 5), {0}},
+                                         {some_epoch(in), (uint16_t)fuzz_number(in, 2), {0}}};
+    struct pst_wire_copy copy = {.slot_epoch = some_epoch(in),
+                                 .generation = fuzz_number(in, fuzz_below(in, 8) ? 2 : 8),
+                                 .expires_ms = fuzz_below(in, 4) ? 0 : fuzz_number(in, 8),
+                                 .what = (uint8_t)fuzz_below(in, 3),
+                                 .checksum = (uint8_t)fuzz_below(in, 2)};
+
+    if (code == PST_WIRE_COPY_CLEAR) {
+        memcpy(to, cleared, sizeof(cleared));
+        return sizeof(cleared[0]) * (1 + fuzz_below(in, 2));
+    }
+    memcpy(to, &copy, sizeof(copy));
+    memcpy(to + sizeof(copy), "attrs", 5);
+    return sizeof(copy) + fuzz_below(in, 6);
+}
+
 /* An operation that is well-formed, with sizes that the store likes and does not like. */
 static uint8_t *put_some_op(struct fuzz *in, uint8_t *at)
 {
     static const uint8_t zeros[PST_WIRE_INLINE_BYTES_MAX];
-    static const uint8_t codes[] = {1,  1,  1,  2,  2,  3,  4,  5,  6,  7,  16, 17, 18, 19, 20,
-                                    21, 22, 22, 23, 23, 24, 25, 26, 26, 28, 29, 30, 32, 33, 34};
+    static const uint8_t codes[] = {1,  1,  1,  2,  2,  3,  4,  5,  6,  7,  16, 17, 18, 19, 20, 21,
+                                    22, 22, 23, 23, 24, 25, 26, 26, 28, 28, 28, 29, 30, 32, 33, 34};
     const char *key = keys[fuzz_below(in, KEYS)], *end = keys[fuzz_below(in, KEYS)];
+    uint8_t said[64];
     struct pst_wire_op op = {.code = codes[fuzz_below(in, pst_count_of(codes))],
                              .flags = (uint8_t)fuzz_number(in, 1),
                              .depth = (uint16_t)fuzz_number(in, 1),
                              .key = {key, strlen(key)},
                              .attrs = {end, strlen(end)}};
 
+    if (op.code == PST_WIRE_COPY || op.code == PST_WIRE_COPY_CLEAR)
+        op.attrs = (struct pst_bytes){said, put_from_primary(in, op.code, said)};
     op.bytes = fuzz_number(in, 1 + (fuzz_below(in, 8) ? 1 : 7));
     op.bytes *= op.flags & PST_WIRE_VALUE_IN_BULK ? 16 : 1;
     op.if_generation = fuzz_number(in, 1);
