@@ -120,6 +120,14 @@ class SsdPool(Pool):
         return member(self.master, f"--host=h{number}", "--replica-ms=5000", *self.ssd(number))
 
 
+class CachePool(Pool):
+    """Values of one prefix may be evicted, and one node has little memory."""
+
+    def node(self, number: int) -> support.Node:
+        little = () if number else ("--dram=16M",)
+        return member(self.master, f"--host=h{number}", "--replica-ms=1000", "--class=c/=cache", "--page-size=64K", *little)
+
+
 @contextlib.contextmanager
 def pool(folder: pathlib.Path, copies: int, *more: str, kind: Callable[..., Pool] = Pool) -> Iterator[Pool]:
     p = kind(folder, copies, *more)
@@ -339,3 +347,32 @@ def test_three_copies_survive_two_nodes_at_once(tmp_path: pathlib.Path) -> None:
         p.settled(1)
         assert p.get("key") == b"two"
         assert p.nodes[last].process.poll() is None
+
+
+def test_what_a_primary_evicted(tmp_path: pathlib.Path) -> None:
+    """Its copies may still have it: until it is deleted or written anew, and never again from then on."""
+    with pool(tmp_path, 2, kind=CachePool) as p:
+        keys = [f"c/{i}" for i in range(64)]
+        for key in keys:
+            p.put(key, b"first" * 100_000)
+        there = keys_of(p.nodes[0])
+        evicted = [key for key in keys if key not in there and p.holders(key)[0] == 0]
+        assert len(evicted) >= 3
+        deleted, again, left = evicted[:3]
+        for key in evicted[:3]:
+            said = penstock("--url", p.url, "get", key)
+            assert said.returncode != 0 and b"not found" in said.stderr, said.stderr
+            assert key in keys_of(p.nodes[p.holders(key)[1]])
+        assert penstock("--url", p.url, "rm", deleted).returncode != 0  # it is not there, they say
+        p.put(again, b"second")
+        p.kill(0)
+        p.settled(2)
+        assert penstock("--url", p.url, "get", deleted).returncode != 0
+        assert p.get(again) == b"second" and p.get(left) == b"first" * 100_000
+        p.nodes[0] = p.node(0)
+        p.settled(3)
+        assert p.get(again) == b"second"
+        for i in range(64):
+            p.put(f"c/more/{i}", b"more" * 100_000)
+        assert penstock("--url", p.url, "clear").returncode == 0
+        assert [keys_of(node) for node in p.nodes] == [set()] * 3
