@@ -13,21 +13,29 @@ sys.path.insert(0, str(HERE.parent / "e2e"))
 import support  # noqa: E402
 
 sys.path.insert(0, str(support.BUILD / "python"))
+from test_master import master, member  # noqa: E402
+
 if not list((support.BUILD / "python").glob("penstock/_core.*")):
     collect_ignore_glob = ["test_*.py"]  # built without Python's headers
 else:
     import penstock
 
-KINDS = ("mem", "unix", "tcp")
+KINDS = ("mem", "unix", "tcp", "pool")
 
 
 @pytest.fixture(scope="session")
 def urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """A URL of each kind; both kinds of node are one penstockd."""
-    socket = tmp_path_factory.mktemp("node") / "socket"
-    with support.start_node("--dram", "256M", "--shards", "2", "--unix", str(socket), "--listen", "127.0.0.1:0",
-                            "--class", "cache/=cache", listeners=2) as node:
-        yield {"mem": "mem:?dram=256M&shards=2&cache=cache/", "unix": f"node+unix://{socket}", "tcp": f"{node.tcp}?lane=tcp"}
+    """A URL of each kind; both kinds of node are one penstockd, a pool is two, where every key has a home."""
+    folder = tmp_path_factory.mktemp("node")
+    socket, cache = folder / "socket", ("--class", "cache/=cache")
+    half = ("--dram=128M", "--shards=1")
+    patient = ("--member-ttl-ms=10000", "--lease-ms=3000", "--lease-margin-ms=1000")
+    with (support.start_node("--dram", "256M", "--shards", "2", "--unix", str(socket), "--listen", "127.0.0.1:0", *cache,
+                             listeners=2) as node,
+          master(folder, *patient, "--nodes-min=2", place=None) as m, member(m, *half, *cache), member(m, *half, *cache)):
+        m.has(2)
+        yield {"mem": "mem:?dram=256M&shards=2&cache=cache/", "unix": f"node+unix://{socket}", "tcp": f"{node.tcp}?lane=tcp",
+               "pool": f"pool://{m.address}"}
         node.stop()
 
 
