@@ -159,28 +159,41 @@ def library(findings: Findings, stage: Stage, order: Order, where: str, folder: 
     findings.add(counts | {"complete": int(complete), "kinds": 1})
 
 
+def pool(stage: Stage) -> tuple[str, Process]:
+    """URL of a master and a node, for keys with a home but those of batches, which may lie anywhere; and the node."""
+    master = stage.start([stage.program("penstockd"), "--role", "master", "--listen", "127.0.0.1:0",
+                          "--view", str(stage.folder / "view"), "--place", "many/=anywhere", "--place", "put/=anywhere"])
+    address = master.wait_text(r"listening on (127\.0\.0\.1:\d+)")[1]
+    node = stage.start([stage.program("penstockd"), "--listen", "127.0.0.1:0", "--dram", "16M", "--page-size", "64K",
+                        "--shards", "2", "--master", address])
+    node.wait_text("joined as member")
+    return f"pool://{address}", node
+
+
 def fail_nth(stage: Stage, order: Order) -> Findings:
-    """Every public operation on every kind of store, a node in the process, the commands."""
+    """Every public operation on every kind of store, a node in the process, a pool, the commands."""
     findings = Findings()
     socket = stage.folder / "node.sock"
     node = stage.start([stage.program("penstockd"), "--listen", "127.0.0.1:0", "--unix", str(socket),
                         "--dram", "16M", "--page-size", "64K", "--shards", "2"])
     port = node.wait_text(r"listening on 127\.0\.0\.1:(\d+)")[1]
     node.wait_text(r"listening on unix:")
+    url, member = pool(stage)
     begin = time.monotonic()
-    wheres = (EMBEDDED, f"node+unix://{socket}", f"node://127.0.0.1:{port}?lane=tcp", "serve")
+    wheres = (EMBEDDED, f"node+unix://{socket}", f"node://127.0.0.1:{port}?lane=tcp", "serve", url)
     for number, where in enumerate(wheres, 1):
-        library(findings, stage, order, where, stage.folder, begin + order.for_s * number / 6)
+        library(findings, stage, order, where, stage.folder, begin + order.for_s * number / 7)
     cli = Cli(stage, f"node+unix://{socket}")
     for number, command in enumerate((put, get), 1):
-        cli.end = begin + order.for_s * (8 + number) / 12
+        cli.end = begin + order.for_s * (10 + number) / 14
         command(findings, cli)
     cli.end = begin + order.for_s
     daemon(findings, cli, stage)
     findings.add({"complete": cli.complete})
-    node.stop()
-    if node.popen.returncode != 0:
-        findings.fault(f"the node ended with {node.popen.returncode}: {node.said()}")
+    for process in (node, member):
+        process.stop()
+        if process.popen.returncode != 0:
+            findings.fault(f"the node ended with {process.popen.returncode}: {process.said()}")
     return findings
 
 

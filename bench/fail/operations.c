@@ -263,6 +263,64 @@ static void after_batch(struct world *w, int result)
     expect(result <= MANY, "a batch fails as many operations as it has at the most");
 }
 
+/* ... of a store that does not know yet where they are. */
+static int run_open_batch(struct world *w)
+{
+    int r = penstock_open(w->url, &options, &w->store);
+
+    if (r == 0 && strncmp(w->url, "mem:", 4) != 0) /* which is empty anew */
+        r = run_batch(w);
+    w->store = penstock_close(w->store);
+    return r;
+}
+
+static void before_open_batch(struct world *w)
+{
+    expect(penstock_open(w->url, &options, &w->store) == 0, "the store opens while nothing fails");
+    before_many(w);
+    w->store = penstock_close(w->store);
+}
+
+static int put_results[MANY];
+
+static int run_put_batch(struct world *w)
+{
+    static struct penstock_op ops[MANY];
+    static char keys[MANY][16];
+    int failed;
+
+    memset(ops, 0, sizeof(ops));
+    for (int i = 0; i < MANY; i++) {
+        snprintf(keys[i], sizeof(keys[i]), "put/%02d", i);
+        fill(w->buf + i * 6000, 6000, (uint8_t)i);
+        penstock_prep_put(&ops[i], keys[i], strlen(keys[i]), w->buf + i * 6000, 6000);
+    }
+    failed = penstock_batch(w->store, ops, MANY);
+    for (int i = 0; i < MANY; i++)
+        put_results[i] = failed < 0 ? failed : ops[i].result;
+    return failed;
+}
+
+static void after_put_batch(struct world *w, int result)
+{
+    char key[16];
+    int failed = 0;
+
+    for (int i = 0; i < MANY; i++) {
+        int r = put_results[i], there;
+
+        snprintf(key, sizeof(key), "put/%02d", i);
+        there = penstock_exists(w->store, key, strlen(key));
+        failed += r != 0;
+        if (r == 0)
+            expect(has_value(w, key, 6000, (uint8_t)i), "a put of a batch that succeeded is there");
+        else if (r != PENSTOCK_UNKNOWN)
+            expect(there == PENSTOCK_MISS, "a put of a batch that failed is not there");
+    }
+    expect(result < 0 || result == failed, "a batch counts what failed");
+    expect(penstock_delete_prefix(w->store, "put/", 4, NULL) == 0, "a sweep while nothing fails");
+}
+
 static int run_list(struct world *w)
 {
     struct penstock_list_options prefix = {.size = sizeof(prefix), .prefix = "many/", .prefix_bytes = 5};
@@ -377,6 +435,8 @@ const struct operation operations[] = {
     {"stat", false, before_put_small, run_stat, after_any},
     {"ping", false, before_put_small, run_ping, after_any},
     {"batch", false, before_many, run_batch, after_batch},
+    {"open_batch", true, before_open_batch, run_open_batch, after_batch},
+    {"put_batch", false, before_put_small, run_put_batch, after_put_batch},
     {"list", false, before_many, run_list, after_any},
     {"sweep", false, before_many, run_sweep, after_sweep},
     {"view", false, before_put_large, run_view, after_any},

@@ -100,7 +100,7 @@ def test_kill_nodes_finds_what_is_planted() -> None:
 def test_fail_nth_holds() -> None:
     code, told = soak("--only", "fail_nth", "--for-s", "8")
     assert code == 0 and told["ok"] and told["violations"] == 0, told
-    assert told["kinds"] == 4 and told["failed_calls"] > 100, told
+    assert told["kinds"] == 5 and told["failed_calls"] > 100, told
 
 
 def test_fail_nth_finds_what_is_planted() -> None:
