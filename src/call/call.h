@@ -111,6 +111,9 @@ struct pst_channel *pst_channel_close(struct pst_channel *channel);
  * next flush. */
 void pst_channel_submit(struct pst_channel *channel, struct penstock_op *op, int shard,
                         struct pst_op_list *done);
+/* The same with a deadline, where the channel's own is not sooner. */
+void pst_channel_submit_until(struct pst_channel *channel, struct penstock_op *op, int shard,
+                              struct pst_op_list *done, uint64_t until_ns);
 void pst_channel_flush(struct pst_channel *channel);
 /* Makes progress. Return: true when something happened. */
 bool pst_channel_poll(struct pst_channel *channel);

@@ -264,11 +264,17 @@ static bool place_op(struct pst_channel *ch, struct penstock_op *op)
 
 void pst_channel_submit(struct pst_channel *ch, struct penstock_op *op, int shard, struct pst_op_list *done)
 {
+    pst_channel_submit_until(ch, op, shard, done, UINT64_MAX);
+}
+
+void pst_channel_submit_until(struct pst_channel *ch, struct penstock_op *op, int shard,
+                              struct pst_op_list *done, uint64_t until_ns)
+{
     uint64_t timeout_ns = timeout_of(ch, op) + pst_op_wait_ms(op, ch->options.timeout_ms) * 1000000;
     uint64_t now_ns = pst_now_ns();
     int r = pst_op_begin(op, shard, done);
 
-    pst_op_set_deadline(op, now_ns + timeout_ns);
+    pst_op_set_deadline(op, pst_min(now_ns + timeout_ns, until_ns));
     if (now_ns > ch->tick_ns) { /* nobody has looked for a while: answers may lie there, and the session may
                                    be gone, so that what is sent into it would end as "unknown" */
         while (pst_channel_poll(ch))

@@ -80,13 +80,13 @@ int pst_pool_end_open(struct pool *pool, struct pool_end *end)
 }
 
 void pst_pool_end_submit(struct pool *pool, struct pool_end *end, struct penstock_op *op, int shard,
-                         struct pst_op_list *done)
+                         struct pst_op_list *done, uint64_t until_ns)
 {
     pst_assert(end->channel);
     if (end->underway++ == 0)
         pst_list_push_back(&pool->busy, &end->link);
     end->dirty = true;
-    pst_channel_submit(end->channel, op, shard, done);
+    pst_channel_submit_until(end->channel, op, shard, done, until_ns);
 }
 
 void pst_pool_end_back(struct pool *pool, struct pool_end *end)
@@ -216,7 +216,7 @@ static int first_session(struct pool *pool, struct pool_node *node)
     struct pst_op_list done = {0};
     int r;
 
-    pst_pool_end_submit(pool, &node->end, &op, 0, &done);
+    pst_pool_end_submit(pool, &node->end, &op, 0, &done, UINT64_MAX);
     pst_wait(pool->store, &done, 1, UINT64_MAX);
     r = pst_channel_shards(node->end.channel) ? 0 : op.result < 0 ? op.result : -ECONNRESET;
     if (r < 0) {

@@ -19,6 +19,8 @@ enum {
     POOL_TRIPS_MAX = 16384, /* operations on keys; more wait for their turn */
     POOL_TRIED_MAX = 8,
     POOL_SHARD_OF_MASTER = 0xfff0, /* a number of no node's */
+    POOL_GRACE_NS =
+        700000000, /* behind an operation's deadline: for another node, when the first said nothing */
 };
 
 /* name, text; members of struct penstock_stat with "pool_" before the name */
@@ -124,7 +126,7 @@ int pst_pool_end_explain(const struct pool *pool, const struct pool_end *end, in
 /* Its channel fails: it is left alone for a while. */
 void pst_pool_end_failed(struct pool_end *end, int error);
 void pst_pool_end_submit(struct pool *pool, struct pool_end *end, struct penstock_op *op, int shard,
-                         struct pst_op_list *done);
+                         struct pst_op_list *done, uint64_t until_ns);
 /* One of its operations has ended. */
 void pst_pool_end_back(struct pool *pool, struct pool_end *end);
 void pst_pool_end_close(struct pool *pool, struct pool_end *end);

@@ -95,7 +95,7 @@ void pst_leg_send(struct pool *pool, struct leg *leg, struct trip *trip, struct 
     }
     trip->legs++;
     if (r == 0) {
-        pst_pool_end_submit(pool, &node->end, &leg->op, shard, &pool->ended);
+        pst_pool_end_submit(pool, &node->end, &leg->op, shard, &pool->ended, trip->until_ns + POOL_GRACE_NS);
         return;
     }
     node->end.underway++; /* its end gives that back */
@@ -206,7 +206,8 @@ static void send_refused(struct pool *pool)
         pst_list_remove(&leg->link);
         pool->counters.retries++;
         leg->node->end.dirty = true;
-        pst_channel_submit(leg->node->end.channel, &leg->op, leg->shard, &pool->ended);
+        pst_channel_submit_until(leg->node->end.channel, &leg->op, leg->shard, &pool->ended,
+                                 leg->trip->until_ns + POOL_GRACE_NS);
     }
 }
 

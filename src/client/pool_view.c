@@ -85,7 +85,7 @@ static void fetch_piece(struct pool *pool)
                                  .data = f->piece,
                                  .bytes = sizeof(f->piece),
                                  .user = master};
-    pst_pool_end_submit(pool, master, &f->op, 0, &pool->answered);
+    pst_pool_end_submit(pool, master, &f->op, 0, &pool->answered, UINT64_MAX);
 }
 
 static void fetch_begin(struct pool *pool)
@@ -191,12 +191,14 @@ static void ask_items(struct pool *pool, struct question *q, uint8_t code)
     struct pst_pool_want_place wanted[ITEMS_MAX];
     struct pst_hash128 keys[ITEMS_MAX];
     bool place = code == PST_POOL_PLACE;
+    uint64_t until_ns = UINT64_MAX;
     size_t bytes;
 
     for (uint32_t i = 0; i < q->count; i++) {
         const struct trip *trip = q->trips[i];
 
         keys[i] = trip->key;
+        until_ns = pst_min(until_ns, trip->until_ns + POOL_GRACE_NS);
         wanted[i] = (struct pst_pool_want_place){
             .key = trip->key, .bytes = trip->op->bytes, .replicas = trip->wanted};
     }
@@ -209,7 +211,7 @@ static void ask_items(struct pool *pool, struct question *q, uint8_t code)
                                  .data = q->answer,
                                  .bytes = q->count * PST_POOL_ROUTE_BYTES_MAX,
                                  .user = q};
-    pst_pool_end_submit(pool, q->master, &q->op, 0, &pool->answered);
+    pst_pool_end_submit(pool, q->master, &q->op, 0, &pool->answered, until_ns);
 }
 
 /* Nobody can be asked: what the trips do then. */
@@ -298,7 +300,7 @@ static void relay_send(struct pool *pool, struct relay *relay)
     }
     relay->op = *relay->asker;
     relay->op.user = relay;
-    pst_pool_end_submit(pool, relay->master, &relay->op, 0, &pool->answered);
+    pst_pool_end_submit(pool, relay->master, &relay->op, 0, &pool->answered, UINT64_MAX);
 }
 
 void pst_pool_relay(struct pool *pool, struct penstock_op *asker)
@@ -349,7 +351,7 @@ void pst_pool_suspect(struct pool *pool, const struct pool_node *node)
     note->op = (struct penstock_op){
         .code = PST_POOL_SUSPECT, .attrs = &note->member, .attr_bytes = sizeof(note->member), .user = note};
     pst_list_push_back(&pool->noted, &note->link);
-    pst_pool_end_submit(pool, master, &note->op, 0, &pool->answered);
+    pst_pool_end_submit(pool, master, &note->op, 0, &pool->answered, UINT64_MAX);
 }
 
 static void note_answered(struct pool *pool, struct note *note)
