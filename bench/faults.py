@@ -8,6 +8,7 @@ import struct
 import subprocess
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,8 +52,8 @@ class Actor:
 class Cast:
     """The actors of a soak, those that have left, and what their histories say."""
 
-    def __init__(self, stage: Stage, node: Node, order: Order, findings: Findings) -> None:
-        self._stage, self._node, self._order, self._findings = stage, node, order, findings
+    def __init__(self, stage: Stage, urls: dict[str, str], order: Order, findings: Findings, within: Sequence[str] = ()) -> None:
+        self._stage, self._urls, self._order, self._findings, self._within = stage, urls, order, findings, within
         self._count = 0
         self._histories: list[History] = []
 
@@ -60,15 +61,16 @@ class Cast:
         """Start an actor; the first of all has the planted fault."""
         path = self._stage.folder / f"history-{self._count}"
         plant = self._order.plant if self._count == 0 and self._order.plant else "none"
-        settings = {"number": self._count, "seed": self._order.seed, "url": self._node.urls[lane],
+        settings = {"number": self._count, "seed": self._order.seed, "url": self._urls[lane],
                     "for_ms": LIFE_S_MAX * 1000, "timeout_ms": 10000, "plant": plant} | settings
         self._count += 1
         words = [f"{name}={value}" for name, value in settings.items()]
-        return Actor(self._stage.start([self._stage.program("soak_actor"), str(path), *words]), path)
+        return Actor(self._stage.start([*self._within, self._stage.program("soak_actor"), str(path), *words]), path)
 
     def enter_all(self, count: int, **settings: object) -> list[Actor]:
-        """Start actors on both lanes in turn, and wait until all of them act."""
-        actors = [self.enter(LANES[i % 2], **settings) for i in range(count)]
+        """Start actors on all lanes in turn, and wait until all of them act."""
+        lanes = list(self._urls)
+        actors = [self.enter(lanes[i % len(lanes)], **settings) for i in range(count)]
         for actor in actors:
             actor.await_begin()
         return actors
@@ -111,9 +113,9 @@ class Cast:
         self._histories.append(history)
         return history
 
-    def judge(self, resets: list[tuple[int, int]]) -> None:
+    def judge(self, resets: list[tuple[int, int]], pool: bool = False) -> None:
         """Whether one store could have answered all that was answered."""
-        checked, faults = check(self._histories, resets)
+        checked, faults = check(self._histories, resets, pool)
         self._findings.add({"checked": checked, "in_histories": checked})
         for fault in faults:
             self._findings.fault(fault)
@@ -206,7 +208,7 @@ def kill_clients(stage: Stage, order: Order) -> Findings:
     node = Node(stage, DRAM_BYTES, SHARDS, *OPTIONS)
     node.stat()
     before = descriptors(node)
-    cast = Cast(stage, node, order, findings)
+    cast = Cast(stage, node.urls, order, findings)
     steady = [cast.enter(lane, pause_us=1000, timeout_ms=20000) for lane in LANES]
     victims: list[Actor] = []
     flood(stage, node, "--op", "put", "--fill").popen.wait()
@@ -255,7 +257,7 @@ def stop_clients(stage: Stage, order: Order) -> Findings:
     """Clients that are stopped in the middle of what they do and go on later."""
     findings, dice = Findings(), random.Random(order.seed)
     node = Node(stage, DRAM_BYTES, SHARDS, *OPTIONS)
-    cast = Cast(stage, node, order, findings)
+    cast = Cast(stage, node.urls, order, findings)
     crew = [cast.enter("tcp" if i % 3 == 2 else "local", timeout_ms=STOPPED_TIMEOUT_MS)
             for i in range(STOPPED)]
     calm = [cast.enter(lane, pause_us=1000, timeout_ms=20000, calm=1) for lane in LANES]
@@ -306,7 +308,7 @@ def kill_node(stage: Stage, order: Order) -> Findings:
     """A node that is killed and started again, and clients that keep their handles."""
     findings, dice = Findings(), random.Random(order.seed)
     node = Node(stage, DRAM_BYTES, SHARDS, *OPTIONS)
-    cast = Cast(stage, node, order, findings)
+    cast = Cast(stage, node.urls, order, findings)
     actors = cast.enter_all(CLIENTS, pause_us=2000, timeout_ms=KILLED_TIMEOUT_MS)
     resets: list[tuple[int, int]] = []
     deadline = time.monotonic() + order.for_s
@@ -334,7 +336,7 @@ def linearizable(stage: Stage, order: Order) -> Findings:
     """Clients that are left alone: one order explains all that they were told."""
     findings = Findings()
     node = Node(stage, DRAM_BYTES, SHARDS, *OPTIONS)
-    cast = Cast(stage, node, order, findings)
+    cast = Cast(stage, node.urls, order, findings)
     actors = cast.enter_all(CLIENTS, pause_us=2000, calm=1, timeout_ms=20000)
     time.sleep(order.for_s)
     cast.bow(actors)

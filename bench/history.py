@@ -29,7 +29,8 @@ IF_ABSENT, IF_GENERATION = 1, 2
 OK, MISS, EXISTS, STALE, UNKNOWN = 0, 1, 2, 3, 5
 
 NOTHING = 0  # a key's state: the number of the write that it has, or this
-LATER_NS = 3_000_000_000  # a write that ended as unknown happens within this, or never
+LATER_NS = 3_000_000_000  # a write that ended as unknown happens within this, or never,
+POOL_LATER_NS = 10_000_000_000  # in a pool, whose nodes stop, and whose links are cut
 CONFIGURATIONS_MAX = 50_000
 
 
@@ -129,11 +130,14 @@ class KeyCheck:
         Whether the value may vanish at any time.
     resets : list of (int, int)
         Times between which the store lost everything.
+    later_ns : int
+        A write that ended as unknown happens within this, or never.
     """
 
-    def __init__(self, ops: list[Op], evictable: bool, resets: Iterable[tuple[int, int]]) -> None:
+    def __init__(self, ops: list[Op], evictable: bool, resets: Iterable[tuple[int, int]], later_ns: int) -> None:
         self.faults: list[str] = []
         self.evictable = evictable
+        self.later_ns = later_ns
         self.generations: dict[int, int] = {}
         self.writes: dict[int, int] = {}
         ops = [op for op in ops if counts_for(op)]
@@ -166,7 +170,7 @@ class KeyCheck:
         times = [(begun[bisect(known, (generation, 0))], ended)
                  for generation, ended in named.items()]
         return [op for op in ops if op.told or op.code != PUT or op.write in self.generations
-                or any(first < op.ended + LATER_NS and op.begun < last for first, last in times)]
+                or any(first < op.ended + self.later_ns and op.begun < last for first, last in times)]
 
     def _is(self, state: int, generation: int) -> bool:
         """Whether the value there can have this generation."""
@@ -241,7 +245,7 @@ class KeyCheck:
         events = []
         for number, op in enumerate(self.ops):
             events.append((op.begun, 0, number, op))
-            events.append((op.ended + (0 if op.told else LATER_NS), 1, number, op))
+            events.append((op.ended + (0 if op.told else self.later_ns), 1, number, op))
         events.sort(key=lambda event: event[:3])
         return events
 
@@ -291,15 +295,29 @@ class KeyCheck:
         return self.faults
 
 
-def check(histories: Iterable[History], resets: Iterable[tuple[int, int]] = ()) -> tuple[int, list[str]]:
-    """The number of operations judged, and the violations in words."""
+def unwritten(ops: list[Op]) -> list[str]:
+    """Reads of what nobody had begun to write, of a key whose writes have no order."""
+    begun = {op.write: op.begun for op in ops if op.code == PUT}
+    return [f"write {op.write:x} was read, which " + ("came later" if op.write in begun else "nobody made")
+            for op in ops if op.code == GET and op.result == OK and op.ended < begun.get(op.write, op.ended + 1)]
+
+
+def check(histories: Iterable[History], resets: Iterable[tuple[int, int]] = (), pool: bool = False) -> tuple[int, list[str]]:
+    """The number of operations judged, and the violations in words.
+
+    Odd keys are of the class that is evicted; in a pool they lie anywhere, where each node has its own order.
+    """
     ops: dict[int, list[Op]] = defaultdict(list)
     for history in histories:
         for key, some in history.ops.items():
             ops[key] += some
     faults, checked, resets = [], 0, list(resets)
     for key, some in sorted(ops.items()):
-        judge = KeyCheck(some, key % 2 == 1, resets)
+        if pool and key % 2 == 1:
+            checked += len(some)
+            faults += [f"key {key}: {fault}" for fault in unwritten(some)]
+            continue
+        judge = KeyCheck(some, key % 2 == 1, resets, POOL_LATER_NS if pool else LATER_NS)
         checked += len(judge.ops)
         faults += [f"key {key}: {fault}" for fault in judge.run()]
     return checked, faults

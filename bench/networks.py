@@ -8,10 +8,12 @@ since unshare(1), which stands in between, keeps other signals from it.
 import os
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 BURST_BYTES = 128 << 10
+CUTS = ("down", "mute")
+NOWHERE = "02:00:00:00:00:00"  # an address of no machine's
 # Of a full packet, link layer and all, as tc counts, what TCP carries: behind headers with time stamps.
 PAYLOAD_SHARE = 1448 / 1514
 WITHIN = ("unshare", "--ipc", "--pid", "--mount-proc", "--fork", "--kill-child", "sh", "-c",
@@ -27,12 +29,15 @@ class Machine:
         Its address.
     within : tuple[str, ...]
         What to put in front of a command that is to run there.
+    signalled : tuple[str, ...]
+        The same for one that is to get signals: it has a network and IPC namespace, and its PID is known here.
     """
 
     def __init__(self, number: int, switch: str) -> None:
         self.host = f"10.77.77.{number}"
         self.name = f"psd-{os.getpid()}-{number}"
         self.within = ("ip", "netns", "exec", self.name, *WITHIN)
+        self.signalled = ("ip", "netns", "exec", self.name, "unshare", "--ipc")
         self._ends = ((self.name, "eth0"), (switch, f"port{number}"))
 
     def connect(self) -> None:
@@ -50,6 +55,20 @@ class Machine:
         for name, device in self._ends:
             call(f"tc -n {name} qdisc replace dev {device} root tbf rate {bits_per_s}bit burst {BURST_BYTES} "
                  f"latency {queue_ms}ms")
+
+    def cut(self, how: str, others: Sequence["Machine"]) -> None:
+        """Nothing gets through, silently: "down", in neither direction; "mute", from here to the others."""
+        if how == "down":
+            call("ip -n {} link set {} down".format(*self._ends[1]))
+        for other in others if how == "mute" else ():
+            call(f"ip -n {self.name} neigh replace {other.host} lladdr {NOWHERE} dev eth0 nud permanent")
+
+    def mend(self, how: str, others: Sequence["Machine"]) -> None:
+        """Undo that."""
+        if how == "down":
+            call("ip -n {} link set {} up".format(*self._ends[1]))
+        for other in others if how == "mute" else ():
+            call(f"ip -n {self.name} neigh del {other.host} dev eth0")
 
 
 def call(command: str) -> str:

@@ -47,7 +47,7 @@ def kill_and_restart(stage: Stage, order: Order, findings: Findings, folder: str
     """Clients keep their handles; what they were told must fit one store that was never restarted."""
     dice = random.Random(order.seed)
     node = Node(stage, DRAM_BYTES, 2, *OPTIONS, *keeping(folder))
-    cast = Cast(stage, node, replace(order, plant=None if order.plant == "cold" else order.plant), findings)
+    cast = Cast(stage, node.urls, replace(order, plant=None if order.plant == "cold" else order.plant), findings)
     actors = cast.enter_all(CLIENTS, pause_us=2000, timeout_ms=KILLED_TIMEOUT_MS)
     deadline, kills = time.monotonic() + order.for_s, 0
     while kills < KILLS and time.monotonic() < deadline:

@@ -100,6 +100,7 @@ struct actor {
     enum focus focus;
     enum plant plant;
     bool calm; /* nothing disturbs this one: every operation must succeed */
+    bool pool; /* of many nodes: odd keys lie anywhere, even ones at home */
     bool views;
     uint64_t random;
     uint64_t writes;

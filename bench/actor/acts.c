@@ -42,6 +42,12 @@ static enum value_class class_of(struct actor *a)
     return dice < 45 ? VALUE_SMALL : dice < 85 ? VALUE_MIDDLE : VALUE_LARGE;
 }
 
+/* Has a generation for each place where it is, and none that could be a condition. */
+static bool unordered(const struct actor *a, uint16_t key)
+{
+    return a->pool && key % 2;
+}
+
 static void prepare_put(struct actor *a, struct act *act, uint16_t key, uint8_t *buf)
 {
     act->write = value_number(a, class_of(a));
@@ -58,6 +64,8 @@ static void prepare_put(struct actor *a, struct act *act, uint16_t key, uint8_t 
     default:
         break;
     }
+    if (unordered(a, key))
+        act->op.flags &= ~PENSTOCK_IF_GENERATION;
     if (draw(a, 4) == 0)
         act->op.flags |= PENSTOCK_CHECKSUM;
     a->history->counts.puts++;
@@ -66,7 +74,7 @@ static void prepare_put(struct actor *a, struct act *act, uint16_t key, uint8_t 
 static void prepare_delete(struct actor *a, struct act *act, uint16_t key)
 {
     penstock_prep(&act->op, PENSTOCK_DELETE, act->key, strlen(act->key));
-    if (a->seen[key] && draw(a, 2)) {
+    if (a->seen[key] && !unordered(a, key) && draw(a, 2)) {
         act->op.flags = PENSTOCK_IF_GENERATION;
         act->op.if_generation = a->seen[key];
     }
@@ -120,6 +128,9 @@ static bool documented(const struct actor *a, const struct penstock_op *op)
         return op->flags & PENSTOCK_IF_GENERATION;
     case PENSTOCK_UNKNOWN:
         return op->code != PENSTOCK_GET && !a->calm;
+    case PENSTOCK_INCOMPLETE:
+    case -EPROTO: /* of a node that was killed before its first word */
+        return a->pool;
     case PENSTOCK_BUSY:
     case -ETIMEDOUT:
     case -ECONNRESET:
@@ -308,8 +319,8 @@ void acts_step(struct actor *a)
     uint64_t dice = draw(a, 100);
 
     if (a->focus == FOCUS_BATCH || dice < 12)
-        run_shared(a, 2 + (uint32_t)draw(a, BATCH_MAX - 1), draw(a, 4) == 0);
-    else if (dice < 24 && a->focus == FOCUS_ALL)
+        run_shared(a, 2 + (uint32_t)draw(a, BATCH_MAX - 1), draw(a, 4) == 0 && !a->pool);
+    else if (dice < 24 && a->focus == FOCUS_ALL && !a->pool)
         run_filler(a);
     else
         run_shared(a, 1, false);

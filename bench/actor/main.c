@@ -1,6 +1,7 @@
 /*
  * main.c: soak_actor HISTORY NAME=VALUE...: acts on the store at url= for for_ms=, or until SIGTERM. Numbers:
- * number seed for_ms timeout_ms pause_us calm; words: url, focus (all small large get batch view), plant.
+ * number seed for_ms timeout_ms pause_us calm pool; words: url, focus (all small large get batch view),
+ * plant.
  */
 #include "actor.h"
 
@@ -79,7 +80,8 @@ static bool set_up(struct actor *a, char **argv)
     a->timeout_ms = (uint32_t)number(argv, "timeout_ms");
     a->pause_us = (uint32_t)number(argv, "pause_us");
     a->calm = number(argv, "calm");
-    a->views = true;
+    a->pool = number(argv, "pool");
+    a->views = !a->pool;
     a->focus = (enum focus)choose(word(argv, "focus"), focuses, count_of(focuses));
     a->plant = (enum plant)choose(word(argv, "plant"), plants, count_of(plants));
     for (size_t i = 0; i < BATCH_MAX; i++) {

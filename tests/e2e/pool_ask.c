@@ -323,6 +323,7 @@ int main(int argc, char **argv)
         r = pst_secret_read(argv[at++], secret, sizeof(secret), text);
         pst_assert(r > 0);
         options.secret = (struct pst_bytes){secret, (size_t)r};
+        options.fabric_trusted = true; /* it may be asked from elsewhere */
     }
     r = pst_channel_open(&options, &channel, &fault);
     if (r < 0)

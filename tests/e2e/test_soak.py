@@ -9,7 +9,11 @@ import sys
 import pytest
 import support
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
+from networks import refused
+
 UNSANITIZED = pytest.mark.skipif(support.sanitized(), reason="a sanitizer adds memory, and descriptors, of its own")
+NETWORKS = pytest.mark.skipif(bool(refused()), reason=refused())
 SOAK = pathlib.Path(__file__).resolve().parents[2] / "bench" / "soak"
 
 
@@ -95,6 +99,25 @@ def test_kill_masters_finds_what_is_planted(fault: str) -> None:
 def test_kill_nodes_finds_what_is_planted() -> None:
     code, told = soak("--only", "kill_nodes", "--for-s", "2", "--plant", "lost")
     assert code == 1 and not told["ok"] and told["violations"] >= 1 and told["kills"] > 0, told
+
+
+# What a short run of each must have seen.
+POOL_SOAKS = {"freeze_and_drop": ("stops", "drops"), "pool_linearizable": ("kills", "master_kills", "restarts", "stops", "drops")}
+
+
+@NETWORKS
+@pytest.mark.parametrize("name", POOL_SOAKS)
+def test_pool_soak_holds(name: str) -> None:
+    code, told = soak("--only", name, "--for-s", "4", "--seed", "7")
+    assert code == 0 and told["ok"] and told["violations"] == 0, told
+    assert told["hits"] > 0 and told["in_histories"] > 0 and any(told.get(figure) for figure in POOL_SOAKS[name]), told
+
+
+@NETWORKS
+@pytest.mark.parametrize(("name", "fault"), [("freeze_and_drop", "zombie"), ("pool_linearizable", "lost")])
+def test_pool_soak_finds_what_is_planted(name: str, fault: str) -> None:
+    code, told = soak("--only", name, "--for-s", "5", "--plant", fault)
+    assert code == 1 and not told["ok"] and told["violations"] >= 1, told
 
 
 def test_fail_nth_holds() -> None:
