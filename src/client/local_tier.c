@@ -1,7 +1,7 @@
 /*
  * local_tier.c: the embedded store's SSD. Operations that have to wait for it are parked (local_wait.c). No
  * thread of its own drives the disk: whoever waits does, one thread for all, woken by the disk or by a thread
- * that came by and found its operation done.
+ * that came by and found its operation done. Who asks for figures carries on what nobody waits for.
  */
 #include "client/local_priv.h"
 
