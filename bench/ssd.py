@@ -20,6 +20,9 @@ FILE_BYTES = 2 * GIB
 DRAM_BYTES = 64 * MIB
 SPILL_DRAM_BYTES = 256 * MIB
 SPILL_DEPTH = 8
+COLD_DRAM_BYTES = 6 * GIB
+COLD = ("--prefix", "cold/", "--size", 2 * MIB, "--keys", 2400)
+SOON_S = 0.1
 HOT = ("--prefix", "hot/", "--size", 64 << 10, "--keys", 1000)
 
 Takers = tuple[Callable[[], float], Callable[[], float]]
@@ -33,8 +36,8 @@ def disk_folder(stage: Stage) -> Path:
     if kind in ("tmpfs", "ramfs"):
         raise BenchError(f"{root} is a {kind}: PENSTOCK_BENCH_SSD names a folder on a disk")
     free = shutil.disk_usage(folder).free
-    if free < 4 * FILE_BYTES:
-        raise BenchError(f"{root} has {free / 1e9:.1f} GB free, and {4 * FILE_BYTES / 1e9:.1f} are needed")
+    if free < 8 * FILE_BYTES:
+        raise BenchError(f"{root} has {free / 1e9:.1f} GB free, and {8 * FILE_BYTES / 1e9:.1f} are needed")
     print(f"  in {root}, {kind}", flush=True)
     return folder
 
@@ -69,7 +72,7 @@ def reads(size: int, depth: int) -> Callable[[Stage], Takers]:
 
 def ssd_node(stage: Stage, folder: Path, dram_bytes: int) -> Node:
     """A node with an SSD, in a folder of its own, as a first use of a disk has it."""
-    return Node(stage, dram_bytes, 1, "--ssd", str(folder / "ours"), "--ssd-bytes", str(4 * FILE_BYTES))
+    return Node(stage, dram_bytes, 1, "--ssd", str(folder / "ours"), "--ssd-bytes", str(6 * FILE_BYTES))
 
 
 def spill(stage: Stage) -> Takers:
@@ -92,23 +95,42 @@ def spill(stage: Stage) -> Takers:
     return ours, peer
 
 
+def gets_beside(node: Node, other: list[object], wait_s: float) -> float:
+    """p99 of gets while another client's command runs, from `wait_s` after its start on."""
+    client = subprocess.Popen([node.client, *map(str, other), "--url", node.urls["local"]], stdin=subprocess.DEVNULL,
+                              stdout=subprocess.DEVNULL)
+    try:
+        time.sleep(wait_s)
+        value = node.bench("local", "--op", "get", *HOT, "--seconds", RUN_S)["p99_us"]
+        if client.poll() is not None:
+            raise BenchError("the other client ended before the gets")
+    finally:
+        client.wait()
+    if client.returncode != 0:
+        raise BenchError(f"the other client ended with {client.returncode}")
+    return value
+
+
 def gets_while_spilling(stage: Stage) -> Takers:
-    """p99 of gets of values in memory while another client's puts go to the SSD, against the same without that."""
-    node = ssd_node(stage, disk_folder(stage), GIB)
+    """p99 of gets of values in memory while the node writes all others to the SSD as fast as it takes them, against the same without that.
+
+    The others were put before, and did not spill: a client that puts large values meanwhile would take its share of
+    the cores, and of the shard, whether they go to an SSD or not (`gets_while_putting`).
+    """
+    node = ssd_node(stage, disk_folder(stage), COLD_DRAM_BYTES)
     node.bench("local", "--fill", "--op", "put", *HOT)
 
-    def p99_us() -> float:
-        return node.bench("local", "--op", "get", *HOT, "--seconds", RUN_S)["p99_us"]
-
     def spilling() -> float:
-        before = node.stat()["ssd_appended_bytes"]
-        command = [node.client, "bench", "--url", node.urls["local"], "--op", "put", "--size", str(2 * MIB),
-                   "--keys", "1500", "--seconds", str(RUN_S + 2)]
-        with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as other:
-            time.sleep(1.5)  # its memory is full by then
-            value = p99_us()
-        if other.returncode != 0 or node.stat()["ssd_appended_bytes"] == before:
-            raise BenchError("nothing was spilled meanwhile")
-        return value
+        node.bench("local", "--fill", "--op", "put", *COLD)
+        return gets_beside(node, ["flush"], SOON_S)
 
-    return spilling, p99_us
+    return spilling, lambda: node.bench("local", "--op", "get", *HOT, "--seconds", RUN_S)["p99_us"]
+
+
+def gets_while_putting(stage: Stage) -> Takers:
+    """p99 of gets while another client puts values of 2 MiB into memory, without an SSD, against the same without that."""
+    node = Node(stage, GIB)
+    node.bench("local", "--fill", "--op", "put", *HOT)
+    put = ["bench", "--op", "put", "--prefix", "cold/", "--size", 2 * MIB, "--keys", 300, "--seconds", RUN_S + 1]
+    return (lambda: gets_beside(node, put, SOON_S),
+            lambda: node.bench("local", "--op", "get", *HOT, "--seconds", RUN_S)["p99_us"])
