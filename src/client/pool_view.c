@@ -145,13 +145,14 @@ static int add_piece(struct pool *pool)
     if (f->op.value_bytes < sizeof(head))
         return -EPROTO;
     memcpy(&head, f->piece, sizeof(head));
-    if (head.view_bytes == 0)
-        return 0;
+    if (head.view_bytes == 0) /* it is the one that is there */
+        return pool->view ? 0 : -EPROTO;
     if (f->at && f->op.generation != f->version) { /* another one by now: from its beginning */
         f->at = 0;
         return 1;
     }
-    if (head.view_bytes > VIEW_BYTES_MAX || bytes == 0 || bytes > head.view_bytes - f->at)
+    if (head.view_bytes > VIEW_BYTES_MAX || bytes == 0 || head.view_bytes < f->at ||
+        bytes > head.view_bytes - f->at)
         return -EPROTO;
     larger = realloc(f->bytes, head.view_bytes);
     if (!larger)
