@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from ._core import Key
 
 __all__ = ["UMBPClient", "UMBPConfig", "UMBPDistributedConfig", "UMBPDramConfig", "UMBPEvictionConfig",
-           "UMBPExternalKvHitCountEntry", "UMBPExternalKvMatch", "UMBPExternalKvNodeMatch", "UMBPIoEngineConfig", "UMBPMasterClientConfig", "UMBPSsdConfig",
-           "UMBPTierType", "create_umbp_client"]
+           "UMBPExternalKvHitCountEntry", "UMBPExternalKvMatch", "UMBPExternalKvNodeMatch", "UMBPIoEngineConfig",
+           "UMBPMasterClientConfig", "UMBPSsdConfig", "UMBPTierType", "create_umbp_client"]
 
 T = TypeVar("T")
 
@@ -251,7 +251,8 @@ def _node_of(config: UMBPConfig, secret_file: str | os.PathLike[str] | None) -> 
         settings["secret_file"] = os.fspath(secret_file)
     if "trusted" in parse_qs(url.query).get("fabric", []):
         settings["fabric"] = "trusted"
-    return Node(master=url.netloc.split(","), listen=f"{master.node_address}:{pool.peer_service_port}", class_="=cache", **settings)
+    return Node(log=None, master=url.netloc.split(","), listen=f"{master.node_address}:{pool.peer_service_port}", class_="=cache",
+                **settings)
 
 
 def _node_bytes(name: str) -> bytes:
