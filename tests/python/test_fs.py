@@ -25,7 +25,7 @@ from penstock.fs import PenstockFileSystem  # noqa: E402
 LARGE = bytes(range(256)) * (3 << 13)
 
 
-@pytest.fixture(params=("mem", "unix", "tcp"))
+@pytest.fixture(params=("mem", "unix", "tcp", "pool"))
 def filesystem(request: pytest.FixtureRequest, urls: dict[str, str]) -> PenstockFileSystem:
     """A filesystem without files, of each kind of store in turn."""
     fs = PenstockFileSystem(urls[request.param])

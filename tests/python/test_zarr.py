@@ -29,7 +29,7 @@ from penstock.zarr import PenstockStore  # noqa: E402
 pytestmark = pytest.mark.filterwarnings("ignore:Consolidated metadata")
 
 
-@pytest.fixture(params=("mem", "unix", "tcp"))
+@pytest.fixture(params=("mem", "unix", "tcp", "pool"))
 def url(request: pytest.FixtureRequest, urls: dict[str, str]) -> Iterator[str]:
     """A store without keys, and a handle that keeps `mem:` alive."""
     handle = shared_store(urls[request.param])
