@@ -38,7 +38,8 @@ void pst_op_list_push(struct pst_op_list *list, struct penstock_op *op);
 struct penstock_op *pst_op_list_pop(struct pst_op_list *list);
 /*
  * Clears what earlier use left in @op and checks it. @shard: negative to go by key, as all operations of the
- * public interface do; the codes that are not public name their shard. Return: 0, -EINVAL, -ENAMETOOLONG.
+ * public interface do; the codes that are not public name their shard, but for
+ * COPY. Return: 0, -EINVAL, -ENAMETOOLONG.
  */
 int pst_op_begin(struct penstock_op *op, int shard, struct pst_op_list *done);
 void pst_op_end(struct penstock_op *op, int result);

@@ -31,7 +31,7 @@ static int peer_dial(struct pst_copies *c, struct peer *p, const char *address)
     int r = pst_boot_address_parse(address, &options.address, &fault);
 
     options.connect_ms = options.timeout_ms = (uint32_t)c->settings.replica_ms;
-    return r < 0 ? r : pst_channel_open(&options, &p->channel, &fault);
+    return r < 0 ? r : pst_channel_begin(&options, &p->channel, &fault);
 }
 
 struct peer *copies_peer(struct pst_copies *c, uint16_t member, uint64_t epoch)
@@ -263,7 +263,7 @@ static void send_write(struct pst_copies *c, struct pst_replica *replica,
         return;
     }
     replica->sends++;
-    copies_submit(send, (int)pst_channel_shard_of(peer->channel, write->key));
+    copies_submit(send, -1); /* by its key, as soon as it is known who serves that */
 }
 
 /* To whoever holds the slot by this view, and to who joins. */

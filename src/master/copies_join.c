@@ -166,7 +166,7 @@ static bool self_dial(struct pst_copies *c)
 
     options.connect_ms = (uint32_t)pst_max(c->settings.replica_ms, 1000);
     options.timeout_ms = SEND_MS + (uint32_t)c->settings.replica_ms;
-    return c->self.channel || pst_channel_open(&options, &c->self.channel, &fault) == 0;
+    return c->self.channel || pst_channel_begin(&options, &c->self.channel, &fault) == 0;
 }
 
 static void listed(struct pst_copies *c, struct send *send)
