@@ -655,6 +655,9 @@ struct penstock_stat {
     uint64_t pool_put_bytes;                           /* of values sent to nodes */
     uint64_t pool_retries;                             /* operations tried again */
     uint64_t pool_failovers;                           /* operations that went on to another node */
+    /* Whom the node did not let in, for its secret, its version, want of room, or as no client of ours: */
+    uint64_t refused_secret, refused_version, refused_busy, refused_other;
+    uint64_t malformed; /* messages that broke the protocol; their sessions end */
 };
 
 PENSTOCK_API int penstock_stat(struct penstock *store, struct penstock_stat *stat);

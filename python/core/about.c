@@ -203,7 +203,12 @@ PyObject *core_clear(PyObject *self, PyObject *unused)
     X(pool_existed)                                                                                          \
     X(pool_put_bytes)                                                                                        \
     X(pool_retries)                                                                                          \
-    X(pool_failovers)
+    X(pool_failovers)                                                                                        \
+    X(refused_secret)                                                                                        \
+    X(refused_version)                                                                                       \
+    X(refused_busy)                                                                                          \
+    X(refused_other)                                                                                         \
+    X(malformed)
 
 static PyObject *figures_dict(const struct penstock_stat *stat)
 {

@@ -90,6 +90,11 @@ class StoreStat:
     pool_put_bytes: int
     pool_retries: int
     pool_failovers: int
+    refused_secret: int
+    refused_version: int
+    refused_busy: int
+    refused_other: int
+    malformed: int
     store: Store | None = dataclasses.field(default=None, repr=False, compare=False)
     """Where they are from, for :meth:`prefixes`."""
 

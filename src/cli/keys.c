@@ -417,6 +417,11 @@ static int stat_key(struct pst_cli *cli, const char *key)
     X(restored_keys, "", "keys that the start found in memory and on SSD")                                   \
     X(restored_dropped, "", "records that it left out, as not whole")                                        \
     X(restored_ms, "ms", "that this took")                                                                   \
+    X(refused_secret, "", "clients refused: a wrong secret, or none")                                        \
+    X(refused_version, "", "clients refused: no version that both speak")                                    \
+    X(refused_busy, "", "clients refused: no room for another session")                                      \
+    X(refused_other, "", "clients refused: too slow, or none of ours")                                       \
+    X(malformed, "", "messages that broke the protocol")                                                     \
     X(nodes, "", "of the pool that was asked")                                                               \
     X(rss_anon_bytes, "bytes", "of private memory in the process")                                           \
     X(uptime_ms, "ms", "since the start")

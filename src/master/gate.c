@@ -8,8 +8,11 @@
 #include "directory/lease.h"
 #include "master/copies.h"
 #include "wire/pool.h"
+#include "wire/wire.h"
 
+#include <inttypes.h>
 #include <stdatomic.h>
+#include <stdio.h>
 
 enum { BUSY = 4, WORDS = PST_SLOTS / 64 };
 
@@ -31,6 +34,7 @@ struct pst_gate {
     _Atomic bool behind;                /* somebody has a newer view */
     _Atomic int wake_fd;                /* of who fetches one; -1: nobody */
     struct pst_copies *_Atomic copies;  /* NULL: not there */
+    _Atomic uint64_t counters[PST_GATE_COUNTER_COUNT];
 };
 
 static bool has(const _Atomic uint64_t *bits, uint32_t slot)
@@ -241,4 +245,32 @@ int pst_gate_view(struct pst_gate *gate, const struct pst_view *view, uint16_t m
 void pst_gate_lease(struct pst_gate *gate, uint64_t until_ns)
 {
     atomic_store_explicit(&gate->until_ns, until_ns, memory_order_release);
+}
+
+void pst_gate_count(struct pst_gate *gate, enum pst_gate_counter counter)
+{
+    pst_assert(counter < PST_GATE_COUNTER_COUNT);
+    gate->counters[counter]++;
+}
+
+void pst_gate_carry_out(void *ctx, const struct pst_wire_op *op, uint64_t now_ns, uint8_t *to, size_t room,
+                        struct pst_wire_result *result)
+{
+    static const char *const names[] = {
+#define X(name, text) #name,
+        PST_GATE_COUNTERS(X)
+#undef X
+    };
+    const struct pst_gate *gate = ctx;
+    size_t bytes = 0;
+
+    (void)now_ns;
+    result->result = op->code == PST_POOL_FIGURES ? 0 : -EOPNOTSUPP;
+    for (uint32_t i = 0; i < PST_GATE_COUNTER_COUNT && result->result == 0; i++) {
+        bytes += (size_t)snprintf((char *)to + bytes, room - bytes, "%s %" PRIu64 "\n", names[i],
+                                  atomic_load(&gate->counters[i]));
+        if (bytes >= room) /* with the zero behind the text, which is not of it */
+            result->result = -ENOBUFS;
+    }
+    result->bytes = result->result == 0 ? (uint32_t)bytes : 0;
 }

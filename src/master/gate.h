@@ -11,6 +11,21 @@
 #include "directory/view.h"
 
 struct pst_gate;
+struct pst_wire_op;
+struct pst_wire_result;
+
+/* What the member's attempts came to. */
+#define PST_GATE_COUNTERS(X)                                                                                 \
+    X(joins, "times that a master took the node in")                                                         \
+    X(joins_refused, "times that one would not, or was none")                                                \
+    X(masters_unreached, "times that none was reached, or would talk to the node")
+
+enum pst_gate_counter {
+#define X(name, text) PST_GATE_##name,
+    PST_GATE_COUNTERS(X)
+#undef X
+        PST_GATE_COUNTER_COUNT
+};
 
 /* Return: 0 or -ENOMEM. */
 int pst_gate_open(struct pst_gate **out);
@@ -47,6 +62,11 @@ void pst_gate_copy(struct pst_gate *gate, uint32_t slot, bool copied);
 /* Somebody has a newer view, since this was asked last; @fd is written to when that happens, -1: none. */
 bool pst_gate_behind(struct pst_gate *gate);
 void pst_gate_wakes(struct pst_gate *gate, int fd);
+
+void pst_gate_count(struct pst_gate *gate, enum pst_gate_counter counter);
+/* The role's carry_out(): tells the counters to whom asks for a pool's figures, and does nothing else. */
+void pst_gate_carry_out(void *ctx, const struct pst_wire_op *op, uint64_t now_ns, uint8_t *to, size_t room,
+                        struct pst_wire_result *result);
 
 /* The node has this view, as that member. Return: 0 or -ENOMEM: nothing has changed. */
 int pst_gate_view(struct pst_gate *gate, const struct pst_view *view, uint16_t member, uint64_t epoch);

@@ -131,6 +131,7 @@ static bool dial(struct pst_member *m)
     r = pst_channel_open(&m->options, &m->channel, &fault);
     if (r == 0)
         return true;
+    pst_gate_count(m->gate, PST_GATE_masters_unreached);
     trouble(m, "%s", *fault ? fault : strerror(-r));
     m->master_at = (m->master_at + 1) % m->master_count;
     return false;
@@ -186,6 +187,7 @@ static bool join(struct pst_member *m)
         m->as.member < PST_VIEW_MEMBERS_MAX) {
         m->joined = true;
         m->version = 0;
+        pst_gate_count(m->gate, PST_GATE_joins);
         m->lease = (struct pst_lease){0};
         pst_gate_lease(m->gate, 0);
         m->told[0] = '\0';
@@ -203,6 +205,8 @@ static bool join(struct pst_member *m)
             trouble(m, "writing node_id: %s", strerror(-r));
         return true;
     }
+    if (r != -ECONNRESET)
+        pst_gate_count(m->gate, PST_GATE_joins_refused);
     if (r == -EEXIST)
         trouble(m, "the id is a living node's, at %.*s", (int)pst_min(op.value_bytes, 128),
                 (const char *)m->answer);

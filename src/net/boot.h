@@ -103,6 +103,15 @@ struct pst_boot_server_options {
     uint32_t handshakes_max; /* not yet authenticated; older ones than 5 s are dropped */
 };
 
+/* Why a peer was refused, as far as it is counted. */
+enum pst_boot_refusal {
+    PST_BOOT_REFUSED_SECRET, /* missing or wrong */
+    PST_BOOT_REFUSED_VERSION,
+    PST_BOOT_REFUSED_BUSY,
+    PST_BOOT_REFUSED_OTHER, /* too slow, or no client of ours */
+    PST_BOOT_REFUSALS
+};
+
 /* The node's part: called by pst_boot_server_poll() on its thread. */
 struct pst_boot_server_ops {
     /*
@@ -120,8 +129,8 @@ struct pst_boot_server_ops {
     void (*parted)(void *ctx, void *session);
     /* The socket ended, or its host is gone. Called once per welcome that returned 0. */
     void (*ended)(void *ctx, void *session, const char *why);
-    /* A peer was refused: for the log. @peer is its printed address. */
-    void (*refused)(void *ctx, const char *peer, const char *why);
+    /* A peer was refused. @peer: its printed address, @why: for the log. */
+    void (*refused)(void *ctx, const char *peer, enum pst_boot_refusal kind, const char *why);
 };
 
 int pst_boot_server_open(const struct pst_boot_server_options *options, const struct pst_boot_server_ops *ops,

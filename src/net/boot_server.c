@@ -25,13 +25,13 @@ static uint64_t ns(uint64_t ms)
     return ms * 1000000;
 }
 
-void boot_server_refused(struct boot_conn *conn, const char *why)
+void boot_server_refused(struct boot_conn *conn, enum pst_boot_refusal kind, const char *why)
 {
     struct pst_boot_server *server = conn->server;
 
     pst_assert(server->magic == BOOT_SERVER_MAGIC);
     if (server->ops->refused)
-        server->ops->refused(server->ctx, conn->peer, why);
+        server->ops->refused(server->ctx, conn->peer, kind, why);
 }
 
 void boot_server_proved(struct boot_conn *conn)
@@ -163,7 +163,7 @@ static bool handshake_room(struct pst_boot_server *server)
     oldest = pst_list_first(&server->handshakes, struct boot_conn, link);
     if (server->now_ns < oldest->heard_ns + ns(EVICT_MS))
         return false;
-    boot_server_refused(oldest, "too slow a handshake");
+    boot_server_refused(oldest, PST_BOOT_REFUSED_OTHER, "too slow a handshake");
     conn_end(oldest, "too slow a handshake");
     return true;
 }
@@ -252,7 +252,7 @@ static void expire_handshakes(struct pst_boot_server *server)
 
         if (server->now_ns < conn->heard_ns + ns(BOOT_HANDSHAKE_MS))
             break;
-        boot_server_refused(conn, "too slow a handshake");
+        boot_server_refused(conn, PST_BOOT_REFUSED_OTHER, "too slow a handshake");
         conn_end(conn, "too slow a handshake");
     }
 }

@@ -101,7 +101,7 @@ void boot_session_dismiss(struct boot_conn *conn);
 /* boot_server.c: moves a proved connection from the handshakes to the sessions. */
 void boot_server_proved(struct boot_conn *conn);
 /* Tells the node about a connection that did not become a session. */
-void boot_server_refused(struct boot_conn *conn, const char *why);
+void boot_server_refused(struct boot_conn *conn, enum pst_boot_refusal kind, const char *why);
 
 /* boot_listen.c: sockets that listen. */
 int boot_listen(struct pst_boot_address *address, uint64_t *inode);

@@ -23,7 +23,7 @@ static void end(struct boot_conn *conn, const char *why)
 static void misspoke(struct boot_conn *conn)
 {
     if (!conn->welcomed && !conn->ending)
-        boot_server_refused(conn, why_protocol);
+        boot_server_refused(conn, PST_BOOT_REFUSED_OTHER, why_protocol);
     end(conn, why_protocol);
 }
 
@@ -92,13 +92,20 @@ static bool say(struct boot_conn *conn, enum boot_type type, const void *body, u
 
 void boot_session_refuse(struct boot_conn *conn, enum boot_refusal code, const char *why)
 {
+    static const enum pst_boot_refusal kinds[] = {
+        [BOOT_REFUSED_VERSION] = PST_BOOT_REFUSED_VERSION,
+        [BOOT_REFUSED_NO_SECRET] = PST_BOOT_REFUSED_SECRET,
+        [BOOT_REFUSED_WRONG_SECRET] = PST_BOOT_REFUSED_SECRET,
+        [BOOT_REFUSED_BUSY] = PST_BOOT_REFUSED_BUSY,
+        [BOOT_REFUSED_FAILED] = PST_BOOT_REFUSED_OTHER,
+    };
     uint8_t body[4];
 
     pst_assert(!conn->ending && why);
     boot_refused_encode(code, body);
     say(conn, BOOT_REFUSED, body, sizeof(body));
     if (!conn->welcomed)
-        boot_server_refused(conn, why);
+        boot_server_refused(conn, kinds[code], why);
     conn->ending = why;
 }
 

@@ -438,6 +438,20 @@ static void apply_watch_close(struct pst_request *q, uint32_t index)
 
 /* ---- figures ---- */
 
+/* What clients were told at the door is the node's: its first shard says so for all. */
+static void add_refusals(const struct pst_worker *w, struct pst_shard_later *out)
+{
+    const _Atomic uint64_t *refused = w->node->refused;
+
+    out->malformed = w->malformed;
+    if (w->number > 0)
+        return;
+    out->refused_secret = refused[PST_BOOT_REFUSED_SECRET];
+    out->refused_version = refused[PST_BOOT_REFUSED_VERSION];
+    out->refused_busy = refused[PST_BOOT_REFUSED_BUSY];
+    out->refused_other = refused[PST_BOOT_REFUSED_OTHER];
+}
+
 static void apply_stat(struct pst_request *q, uint32_t index)
 {
     struct pst_worker *w = q->worker;
@@ -447,6 +461,7 @@ static void apply_stat(struct pst_request *q, uint32_t index)
 
     pst_figures_read(w->node->store, w->shard, &figures);
     figures.sessions = w->node->session_count;
+    add_refusals(w, &figures.later);
     if (bytes < PST_FIGURES_BYTES_MIN || pst_reply_room(q, index) < bytes)
         result = (struct pst_wire_result){.result = -ENOBUFS};
     pst_reply_add(q, &result);

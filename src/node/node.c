@@ -164,11 +164,13 @@ static void on_ended(void *ctx, void *arg, const char *why)
 }
 
 /* A flood at the door does not fill the log: so many refusals a second are told, the others counted. */
-static void on_refused(void *ctx, const char *peer, const char *why)
+static void on_refused(void *ctx, const char *peer, enum pst_boot_refusal kind, const char *why)
 {
     struct pst_node *node = node_cast(ctx);
     uint64_t now_ns = pst_now_ns();
 
+    pst_assert(kind < PST_BOOT_REFUSALS);
+    node->refused[kind]++;
     if (now_ns - node->refusals.since_ns > REFUSALS_NS) {
         if (node->refusals.count > REFUSALS_TOLD_MAX)
             pst_node_log(node, "refused %u more", node->refusals.count - REFUSALS_TOLD_MAX);

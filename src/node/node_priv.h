@@ -215,7 +215,8 @@ struct pst_worker {
     bool running;
     int wake_fd;
     struct pst_probe probe;
-    uint32_t parting; /* visitors whose peer is being closed */
+    uint32_t parting;   /* visitors whose peer is being closed */
+    uint64_t malformed; /* messages that broke the protocol */
     _Atomic bool noted;
     _Atomic bool stopping;
     _Atomic uint64_t keys;      /* published for everyone */
@@ -275,6 +276,7 @@ struct pst_node {
         uint64_t since_ns;
         uint32_t count;
     } refusals; /* control thread: of the last second in which there were any */
+    _Atomic uint64_t refused[PST_BOOT_REFUSALS];
     int wake_fd;
     _Atomic bool stopping;
     _Atomic uint32_t commits; /* underway */
@@ -340,6 +342,8 @@ void pst_visitor_peer_gone(struct pst_visitor *v);
 void pst_visitor_end(struct pst_visitor *v);
 /* Ends a visitor that broke the protocol or fell silent. */
 void pst_visitor_leave(struct pst_visitor *v, const char *why);
+/* The same for one whose message broke the protocol, which is counted. */
+void pst_visitor_misspoke(struct pst_visitor *v, const char *why);
 
 /* ---- port.c: a worker's port, and whether it still hears ---- */
 

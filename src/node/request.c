@@ -228,7 +228,7 @@ void pst_request_begin(struct pst_visitor *v, const struct pst_wire_head *head, 
     if (!later(v, head->request))
         return;
     if (pst_request_decode(w, head->count, body) < 0) {
-        pst_visitor_leave(v, "malformed request");
+        pst_visitor_misspoke(v, "malformed request");
         return;
     }
     if (remember(v, head->request) == 0) {
@@ -421,9 +421,10 @@ static void take_bulk(struct pst_request *q, const struct pst_wire_head *head,
     }
     free(in);
     pst_msg_free(event->msg);
-    if (count != 0)
-        pst_visitor_leave(v, count < 0 ? "malformed or unexpected bulk message"
-                                       : "a value could not be received");
+    if (count == -EPROTO)
+        pst_visitor_misspoke(v, "malformed or unexpected bulk message");
+    else if (count != 0)
+        pst_visitor_leave(v, "a value could not be received");
 }
 
 static void take_parked(struct pst_request *q)
@@ -445,7 +446,7 @@ void pst_request_bulk(struct pst_visitor *v, const struct pst_wire_head *head, s
         if (pst_bulk_park_add(&v->park, head, event) == 0)
             return;
         pst_msg_free(event->msg);
-        pst_visitor_leave(v, "too many bulk messages before their turn");
+        pst_visitor_misspoke(v, "too many bulk messages before their turn");
     } else if (!q || head->bulk_count < q->bulks_next) {
         /* A copy, or every put of the request was refused, and the reply says so. */
         pst_msg_free(event->msg);

@@ -103,6 +103,12 @@ void pst_visitor_leave(struct pst_visitor *v, const char *why)
     v->worker->tick_ns = 0; /* the closing may need progress that no descriptor tells of */
 }
 
+void pst_visitor_misspoke(struct pst_visitor *v, const char *why)
+{
+    v->worker->malformed++;
+    pst_visitor_leave(v, why);
+}
+
 void pst_visitor_end(struct pst_visitor *v)
 {
     pst_assert(v->magic == PST_VISITOR_MAGIC && !v->ended);
@@ -285,10 +291,18 @@ static void on_message(struct pst_worker *w, struct pst_net_event *event)
 {
     struct pst_wire_head head;
     struct pst_visitor *v = NULL;
+    int r = pst_wire_get_head(event->header, &head);
 
-    if (pst_wire_get_head(event->header, &head) == 0)
+    if (r == 0 || event->header.len >= sizeof(head))
         v = visitor_of(w, head.token, head.version);
-
+    if (r < 0) {
+        if (v)
+            pst_visitor_misspoke(v, "malformed message");
+        else /* nobody knows whose: the sender's deadline tells it */
+            w->malformed++;
+        pst_msg_free(event->msg);
+        return;
+    }
     if (v && event->kind == PST_NET_BULK && head.type == PST_WIRE_BULK && v->peer) {
         pst_request_bulk(v, &head, event);
         return;
@@ -298,7 +312,7 @@ static void on_message(struct pst_worker *w, struct pst_net_event *event)
     else if (v && event->kind == PST_NET_EAGER && head.type == PST_WIRE_REQUEST && v->peer)
         pst_request_begin(v, &head, event->data);
     else if (v)
-        pst_visitor_leave(v, "unexpected message");
+        pst_visitor_misspoke(v, "unexpected message");
     pst_msg_free(event->msg);
 }
 

@@ -47,6 +47,7 @@ static int name_member_socket(struct pst_serve_settings *settings, char *fault)
 static struct pst_node_role role_of(struct pst_gate *gate)
 {
     return (struct pst_node_role){.ctx = gate,
+                                  .carry_out = pst_gate_carry_out,
                                   .may_serve = pst_gate_may_serve,
                                   .copied = pst_gate_copied,
                                   .replicate = pst_gate_replicate,

@@ -318,7 +318,12 @@ struct pst_shard_stat {
     X(ssd_reclaimed_bytes, "bytes", "bytes of segments taken back")                                          \
     X(restored_keys, "keys", "keys that the start found in memory and on SSD")                               \
     X(restored_dropped, "count", "records that it found and left out")                                       \
-    X(restored_ms, "ms", "how long that took")
+    X(restored_ms, "ms", "how long that took")                                                               \
+    X(refused_secret, "clients", "clients refused: a wrong secret, or none")                                 \
+    X(refused_version, "clients", "clients refused: no version that both speak")                             \
+    X(refused_busy, "clients", "clients refused: no room for another session, or not now")                   \
+    X(refused_other, "clients", "clients refused: too slow, or none of ours")                                \
+    X(malformed, "count", "messages that broke the protocol; their sessions end")
 
 struct pst_shard_later {
 #define X(name, unit, text) uint64_t name;
@@ -347,7 +352,7 @@ struct pst_figures {
 /* What an answer of the first version holds. */
 enum { PST_FIGURES_BYTES_MIN = offsetof(struct pst_figures, later) };
 
-/* Fills all but `sessions`. */
+/* Fills all but `sessions`, and what a node has refused. */
 void pst_figures_read(struct pst_store *store, struct pst_shard *shard, struct pst_figures *out);
 
 #endif

@@ -6,7 +6,7 @@
  */
 #include "base/clock.h"
 #include "base/options.h"
-#include "call/call.h"
+#include "call/call_priv.h"
 #include "directory/view.h"
 #include "wire/pool.h"
 
@@ -301,13 +301,32 @@ static void ask_raw(char **args)
     end_result(&op);
 }
 
+/* oversized OPS: a request that says it has so many; what the node did to the session */
+static void ask_oversized(char **args)
+{
+    struct pst_wire_head head = {.type = PST_WIRE_REQUEST,
+                                 .version = (uint8_t)channel->welcome.version,
+                                 .count = (uint16_t)atoi(args[0]),
+                                 .request = CALLS_MAX + 5, /* a number that none had */
+                                 .token = channel->welcome.token,
+                                 .timeout_ms = MS};
+    uint64_t end_ns = pst_now_ns() + MS * 1000000ull;
+    int r = pst_peer_send(channel->peers[0], (struct pst_bytes){&head, sizeof(head)},
+                          (struct pst_bytes){"", 1}, NULL);
+
+    pst_assert(r >= 0);
+    while (channel->state == CHANNEL_UP && pst_now_ns() < end_ns)
+        pst_channel_poll(channel);
+    printf("{\"ended\":%d}\n", channel->state != CHANNEL_UP);
+}
+
 static const struct {
     const char *name;
     void (*run)(char **args);
 } questions[] = {
     {"view", ask_view},   {"slots", ask_slots}, {"slot", ask_slot},     {"locate", ask_locate},
     {"place", ask_place}, {"beat", ask_beat},   {"report", ask_report}, {"revoke", ask_revoke},
-    {"match", ask_match}, {"hits", ask_hits},   {"raw", ask_raw},
+    {"match", ask_match}, {"hits", ask_hits},   {"raw", ask_raw},       {"oversized", ask_oversized},
 };
 
 int main(int argc, char **argv)
@@ -329,7 +348,7 @@ int main(int argc, char **argv)
     if (r < 0)
         return fail(fault, r);
     r = read_view();
-    if (r && strcmp(argv[at + 1], "raw") != 0)
+    if (r && strcmp(argv[at + 1], "raw") != 0 && strcmp(argv[at + 1], "oversized") != 0)
         r = fail("no view", r);
     for (size_t i = 0; r <= 0 && i < pst_count_of(questions); i++) {
         if (strcmp(questions[i].name, argv[at + 1]) == 0)

@@ -313,6 +313,7 @@ def test_session_limit() -> None:
             client.kill()
             client.wait(support.WAIT_S)
         support.wait_until("room again", lambda: penstock("--url", node.tcp, "ping").returncode == 0)
+        assert figures(node.tcp)["refused_busy"] > 0
         node.stop()
 
 

@@ -8,6 +8,8 @@ import os
 import pathlib
 import re
 import signal
+import socket
+import struct
 import subprocess
 from typing import Any, Iterator
 
@@ -18,8 +20,16 @@ from test_previous import previous  # noqa: F401: a fixture
 
 TIMES = ("--heartbeat-ms=100", "--lease-ms=200", "--lease-margin-ms=100", "--reaper-ms=100", "--member-ttl-ms=2000")
 ROUTED, EXISTS, UNAVAILABLE, MISS, INCOMPLETE = range(5)
-HEARTBEAT = 66
+HEARTBEAT, LOCATE, PLACE = 66, 69, 70
+HELLO, OTHER_VERSION = 1, 1
+UNREACHABLE, OTHER = 5, 7
 DRAM, SSD = 2, 3
+
+
+def figures(url: str) -> dict[str, Any]:
+    said = penstock("--url", url, "stat", "--json")
+    assert said.returncode == 0, said.stderr
+    return json.loads(said.stdout)
 
 
 class Master:
@@ -42,9 +52,7 @@ class Master:
         return json.loads(said.stdout)
 
     def figures(self) -> dict[str, int]:
-        said = penstock("--url", f"node://{self.address}", "stat", "--json")
-        assert said.returncode == 0, said.stderr
-        return json.loads(said.stdout)["pool"]
+        return figures(f"node://{self.address}")["pool"]
 
     def members(self) -> list[dict[str, Any]]:
         return self.ask("view")["members"]
@@ -190,6 +198,7 @@ def test_two_nodes_with_one_id(tmp_path: pathlib.Path) -> None:
         with member(m, f"--node-id={digits}") as two:
             two.wait_for(f"the id is a living node's, at 127.0.0.1:{one.ports()[0]}")
             assert m.figures()["refused_twice"] > 0 and len(m.members()) == 1
+            assert figures(two.tcp)["pool"]["joins_refused"] > 0 and figures(one.tcp)["pool"]["joins_refused"] == 0
             one.kill()
             two.wait_for("joined as member")
             m.has(1)
@@ -207,6 +216,9 @@ def test_wrong_secret(tmp_path: pathlib.Path) -> None:
         with member(m, f"--secret-file={tmp_path}/right") as good:
             good.wait_for("joined as member")
             assert len(m.ask("view", secret=f"{tmp_path}/right")["members"]) == 1
+        assert figures(f"node://{m.address}?secret_file={tmp_path}/right")["refused_secret"] > 0
+        seen = figures(f"{node.tcp}?secret_file={tmp_path}/wrong")
+        assert seen["pool"]["masters_unreached"] > 0 and seen["pool"]["joins"] == 0
         everywhere = ("--listen=0.0.0.0:0", "--dram=16M", "--fabric=trusted", f"--secret-file={tmp_path}/right")
         with support.Node(*everywhere, f"--master={m.address}") as node:
             assert node.wait() == 2 and "advertise: 0.0.0.0:" in node.log(), node.log()
@@ -224,12 +236,55 @@ def test_wrong_heartbeats(tmp_path: pathlib.Path) -> None:
         assert m.ask("raw", HEARTBEAT, 50000)["result"] == -errno.EINVAL
         assert m.ask("raw", HEARTBEAT, 3)["result"] == -errno.EINVAL
         assert m.ask("raw", 95, 3)["result"] == -errno.EOPNOTSUPP
-        figures = m.figures()
-        assert (figures["heartbeats_past"], figures["heartbeats_stale"], figures["malformed"]) == (1, 2, 2)
-        assert figures["gaps"] == 0
+        for code in (LOCATE, PLACE):  # more keys than one may ask about
+            assert m.ask("raw", code, 50000)["result"] == -errno.EINVAL
+        seen = m.figures()
+        assert (seen["heartbeats_past"], seen["heartbeats_stale"], seen["malformed"]) == (1, 2, 4)
+        assert seen["gaps"] == 0
         said = m.ask("beat", who, epoch, 1 << 40, 0)
         assert said["result"] == -errno.EILSEQ and said["sync"] == 1
         assert m.figures()["gaps"] == 1 and m.statuses("k") == [ROUTED]
+
+
+def test_oversized_requests(tmp_path: pathlib.Path) -> None:
+    """One with more operations than it may have, or than come, ends its session alone."""
+    with master(tmp_path) as m, member(m) as node:
+        m.has(1)
+        address = m.address
+        for bystander in (m.node, node):
+            m.address = f"127.0.0.1:{bystander.ports()[0]}"
+            assert m.ask("oversized", 257) == m.ask("oversized", 256) == {"ended": 1}
+            bystander.wait_for("malformed message")
+            bystander.wait_for("malformed request")
+            assert figures(f"node://{m.address}")["malformed"] == 2
+        m.address = address
+        put(node, "k")
+        wait_until("located", lambda: m.statuses("k") == [ROUTED])
+
+
+def test_version_of_long_ago(tmp_path: pathlib.Path) -> None:
+    with master(tmp_path) as m, socket.create_connection(m.address.split(":")) as client:
+        client.sendall(struct.pack("<4sHHI96x", b"PSTB", 1, HELLO, 96))
+        assert client.recv(64)[-4:] == struct.pack("<I", OTHER_VERSION)
+        m.node.wait_for(": version 1 asked for, 2 to ")
+        assert figures(f"node://{m.address}")["refused_version"] == 1
+
+
+def test_wrong_masters() -> None:
+    """Nothing that listens there, and a node that is none: a node and a client are told which."""
+    with start_node("--listen=127.0.0.1:0", "--dram=16M") as plain, socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        cases = (f"127.0.0.1:{taken.getsockname()[1]}", "nothing listens there", "masters_unreached"), \
+                (f"127.0.0.1:{plain.ports()[0]}", "not a master of this version", "joins_refused")
+        for address, why, counter in cases:
+            with start_node("--listen=127.0.0.1:0", "--dram=16M", f"--master={address}", listeners=2) as node:
+                node.wait_for(f"pool: master {address}: {why}")
+                wait_until("it is counted", lambda: figures(node.tcp)["pool"][counter] > 0)
+                assert figures(node.tcp)["pool"]["joins"] == 0
+                has_no_pool(node)
+            said = penstock("--url", f"pool://{address}", "--timeout", "1000", "get", "k")
+            assert said.returncode in (UNREACHABLE, OTHER) and address.encode() in said.stderr, said.stderr
+        assert "pool" not in figures(plain.tcp)
 
 
 def test_master_comes_back(tmp_path: pathlib.Path) -> None:
@@ -365,16 +420,6 @@ def test_view_is_one_masters(tmp_path: pathlib.Path) -> None:
     assert code == 2 and "'servant' is not 'master'" in log
 
 
-def test_a_node_is_no_master() -> None:
-    with start_node("--listen=127.0.0.1:0", "--dram=16M") as plain:
-        address = f"127.0.0.1:{plain.ports()[0]}"
-        with start_node("--listen=127.0.0.1:0", "--dram=16M", f"--master={address}", listeners=2) as node:
-            node.wait_for(f"pool: master {address}: not a master of this version")
-            has_no_pool(node)
-            node.stop()
-        assert "pool" not in json.loads(penstock("--url", plain.tcp, "stat", "--json").stdout)
-
-
 def test_previous_version_is_no_master(previous: pathlib.Path) -> None:  # noqa: F811
     with subprocess.Popen([previous / "penstockd", "--listen=127.0.0.1:0", "--dram=16M"], stderr=subprocess.PIPE, text=True,
                           env=support.clean_environment()) as process:
@@ -383,6 +428,7 @@ def test_previous_version_is_no_master(previous: pathlib.Path) -> None:  # noqa:
             address = next(line for line in process.stderr if "listening on" in line).split("on ")[1].split(",")[0]
             with start_node("--listen=127.0.0.1:0", "--dram=16M", f"--master={address}", listeners=2) as node:
                 node.wait_for(f"pool: master {address}: not a master of this version")
+                assert figures(node.tcp)["pool"]["joins_refused"] > 0
         finally:
             process.kill()
 

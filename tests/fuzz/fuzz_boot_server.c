@@ -72,10 +72,10 @@ static void on_ended(void *ctx, void *session, const char *why)
     node.sessions--;
 }
 
-static void on_refused(void *ctx, const char *peer, const char *why)
+static void on_refused(void *ctx, const char *peer, enum pst_boot_refusal kind, const char *why)
 {
     (void)ctx;
-    pst_assert(*peer && *why);
+    pst_assert(*peer && *why && kind < PST_BOOT_REFUSALS);
 }
 
 static void remove_socket(void)

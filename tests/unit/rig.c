@@ -59,11 +59,11 @@ static void on_ended(void *ctx, void *session, const char *why)
     rig->ends++;
 }
 
-static void on_refused(void *ctx, const char *peer, const char *why)
+static void on_refused(void *ctx, const char *peer, enum pst_boot_refusal kind, const char *why)
 {
     struct rig *rig = ctx;
 
-    assert_true(strlen(peer) > 0);
+    assert_true(strlen(peer) > 0 && kind < PST_BOOT_REFUSALS);
     pthread_mutex_lock(&rig->lock);
     snprintf(rig->why, sizeof(rig->why), "%s", why);
     pthread_mutex_unlock(&rig->lock);
