@@ -40,6 +40,9 @@ bool pst_boot_address_wildcard(const struct pst_boot_address *address); /* 0.0.0
 /* Listens on a TCP address, and writes the port that it got where that was 0. Return: a descriptor that does
  * not block, -errno. */
 int pst_boot_listen_tcp(struct pst_boot_address *address);
+/* Removes this user's unix sockets of the folder whose name begins so and that nobody serves, and did not a
+ * minute ago. */
+void pst_boot_sweep(const char *folder, const char *prefix);
 
 /* What a node tells an authenticated client. Every port address is PST_NET_ADDRESS_BYTES_MAX at the most. */
 struct pst_boot_welcome {

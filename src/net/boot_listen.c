@@ -1,15 +1,18 @@
 /* boot_listen.c: listening sockets for the bootstrap: TCP, and unix with what a dead server left behind. */
 #include "net/boot_server_priv.h"
 
+#include <dirent.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 
 enum {
     LISTEN_BACKLOG = 256,
+    SWEPT_AFTER_S = 60, /* between its bind and its listen a server's socket looks like one that was left */
 };
 
 /* Whether @un is a socket that nobody serves any more. Return: 1 it is, 0 nothing is there, -EADDRINUSE,
@@ -56,6 +59,26 @@ static int listen_unix(const struct pst_boot_address *address, uint64_t *inode)
     }
     *inode = st.st_ino;
     return fd;
+}
+
+void pst_boot_sweep(const char *folder, const char *prefix)
+{
+    struct dirent *entry;
+    DIR *dir = opendir(folder);
+
+    pst_assert(*prefix);
+    while (dir && (entry = readdir(dir))) {
+        struct sockaddr_un un = {.sun_family = AF_UNIX};
+        struct stat st;
+        int n = snprintf(un.sun_path, sizeof(un.sun_path), "%s/%s", folder, entry->d_name);
+
+        if (strncmp(entry->d_name, prefix, strlen(prefix)) == 0 && (size_t)n < sizeof(un.sun_path) &&
+            lstat(un.sun_path, &st) == 0 && st.st_uid == geteuid() &&
+            st.st_mtime + SWEPT_AFTER_S < time(NULL) && path_stale(&un) == 1)
+            unlink(un.sun_path);
+    }
+    if (dir)
+        closedir(dir);
 }
 
 static int listen_one(const struct addrinfo *ai)

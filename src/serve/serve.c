@@ -1,6 +1,8 @@
 /* serve.c: a node, and the member that it may be, opened in order and closed the other way round. */
 #include "serve/serve.h"
 
+#include "net/boot.h"
+
 #include <limits.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -40,6 +42,8 @@ static int name_member_socket(struct pst_serve_settings *settings, char *fault)
     static _Atomic uint32_t members;
     char name[64];
 
+    if (!settings->node.unix)
+        pst_boot_sweep(settings->node.folder, "penstock-member-"); /* of members that were killed */
     snprintf(name, sizeof(name), "member-%d-%u", (int)getpid(), members++);
     return pst_serve_name_socket(settings, name, fault);
 }

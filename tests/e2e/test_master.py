@@ -11,6 +11,7 @@ import signal
 import socket
 import struct
 import subprocess
+import tempfile
 from typing import Any, Iterator
 
 import pytest
@@ -431,6 +432,26 @@ def test_previous_version_is_no_master(previous: pathlib.Path) -> None:  # noqa:
                 assert figures(node.tcp)["pool"]["joins_refused"] > 0
         finally:
             process.kill()
+
+
+def test_sockets_of_killed_members_go(tmp_path: pathlib.Path) -> None:
+    """The next member removes those that nobody serves, but for new ones, whose server may just begin."""
+    with tempfile.TemporaryDirectory(dir=support.SHM) as name, master(tmp_path) as m, contextlib.ExitStack() as stack:
+        folder = pathlib.Path(name)
+        for file, served, aged in (("left", False, True), ("served", True, True), ("new", False, False)):
+            with contextlib.ExitStack() as own:
+                server = own.enter_context(socket.socket(socket.AF_UNIX))
+                server.bind(f"{folder}/penstock-member-{file}.sock")
+                if served:
+                    server.listen()
+                    stack.enter_context(own.pop_all())
+            if aged:
+                os.utime(f"{folder}/penstock-member-{file}.sock", (0, 0))
+        with member(m, f"--folder={folder}") as node:
+            node.wait_for("joined as member")
+            assert sorted(p.name for p in folder.glob("penstock-member-*[a-z].sock")) == [
+                "penstock-member-new.sock", "penstock-member-served.sock"]
+            assert (folder / f"penstock-member-{node.pid}-0.sock").is_socket()
 
 
 def test_end_without_a_master(tmp_path: pathlib.Path) -> None:
