@@ -14,7 +14,7 @@
 enum pst_replica_what {
     PST_REPLICA_PUT,
     PST_REPLICA_DELETE,
-    PST_REPLICA_SEND, /* a value that shows already; to who joins alone */
+    PST_REPLICA_SEND, /* a value that shows already; to who joins, or to `member`, alone */
 };
 
 struct pst_replica_write {
@@ -40,6 +40,8 @@ struct pst_replica {
     bool lost, waits, again;
     struct pst_replica_write *writes;
     uint32_t write_count;
+    bool addressed; /* a SEND of what may lie anywhere, to `member` */
+    uint16_t member;
     /* Once, on any thread. @result: 0 the copies hold it; -errno none of them took it; else it is not known.
      */
     void (*done)(struct pst_replica *replica, int result);

@@ -192,6 +192,7 @@ int pst_directory_open(const struct pst_directory_settings *settings, struct pst
     for (uint32_t i = 0; i < PST_SLOTS; i++)
         d->incomplete_ns[i] = now_ns;
     d->reap_ns = now_ns + settings->reaper_ms * NS_PER_MS;
+    d->repair_due_ns = UINT64_MAX;
     *out = d;
     return 0;
 }
@@ -217,6 +218,7 @@ void pst_directory_tick(struct pst_directory *d, uint64_t now_ns)
     directory_check(d);
     members_tick(d, now_ns);
     copies_tick(d, now_ns);
+    repair_tick(d, now_ns);
     reserve_tick(d, now_ns);
     (void)pst_keys_sweep(d->keys, d->settings.sweep_entries);
 }

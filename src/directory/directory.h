@@ -153,6 +153,7 @@ struct pst_heartbeat_answer {
     uint64_t lease_version; /* of the view that the lease needs: the last that took a slot from the node */
     uint64_t version;       /* of the view in effect */
     uint64_t term;
+    uint64_t repair; /* which time that nodes are to look for keys with too few copies; 0: never yet */
     uint32_t want_count;
     struct pst_want wants[PST_WANTS_MAX];
 };
@@ -232,6 +233,23 @@ void pst_directory_route_put(struct pst_directory *d, const struct pst_caller *c
 void pst_directory_route_get(struct pst_directory *d, const struct pst_caller *caller,
                              const struct pst_hash128 *keys, uint32_t count, uint64_t now_ns,
                              struct pst_route *routes);
+struct pst_repair {
+    uint16_t member;
+    uint64_t epoch;
+    uint64_t repair;       /* of the heartbeat's answer */
+    uint32_t done, failed; /* of what it was told to send, since it last asked */
+    uint64_t bytes;
+};
+
+/*
+ * What a node with these keys sends where, so that each has as many copies as it was put to have, or as @keys
+ * says where nobody knows. Up to PST_DIRECTORY_BATCH_MAX keys. Of all that have a key one is to send it.
+ * Statuses: TO, EXISTS (nothing to do for this node), UNAVAILABLE (no node has room). Return: 0, -ESTALE no
+ * such membership, or it is for another time.
+ */
+int pst_directory_repair(struct pst_directory *d, const struct pst_repair *message,
+                         const struct pst_put *keys, uint32_t count, uint64_t now_ns,
+                         struct pst_route *routes);
 /* The places alone; any number of keys. */
 void pst_directory_look_up(struct pst_directory *d, const struct pst_hash128 *keys, uint32_t count,
                            struct pst_places *places);

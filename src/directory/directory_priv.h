@@ -1,5 +1,5 @@
-/* directory_priv.h: what a directory consists of; its parts are directory.c, members.c, copies.c, route.c,
- * reserve.c. */
+/* directory_priv.h: what a directory consists of; its parts are directory.c, members.c, copies.c, repair.c,
+ * route.c, reserve.c. */
 #ifndef PST_DIRECTORY_PRIV_H
 #define PST_DIRECTORY_PRIV_H
 
@@ -33,7 +33,8 @@ struct reservation {
     uint64_t expires_ns;
     uint64_t epoch;
     uint16_t member;
-    uint8_t tier; /* 0: met already */
+    uint8_t tier;   /* 0: met already */
+    uint8_t copies; /* that the key is to have */
     uint32_t next;
 };
 
@@ -54,7 +55,10 @@ struct pst_directory {
     uint64_t reap_ns;                        /* when to look for silent members */
     struct pst_view *view, *storing, *draft; /* in effect; on its way to become so; the next one */
     struct pst_keys *keys;
-    uint32_t unreported; /* members that have not reported in full */
+    uint32_t unreported;    /* members that have not reported in full */
+    uint64_t repair;        /* counts when nodes are to look for keys with too few copies */
+    uint64_t repair_due_ns; /* when to count on, UINT64_MAX: not */
+    bool copies_wanted;     /* more than one of some keys */
     struct member *members;
     uint64_t *weights; /* of members below and with a number, for one batch */
     struct reservations reservations;
@@ -90,6 +94,34 @@ void copies_tick(struct pst_directory *d, uint64_t now_ns);
 void copies_wanted(struct pst_directory *d, uint16_t member, uint64_t now_ns,
                    struct pst_heartbeat_answer *answer);
 
+/* ---- repair.c ---- */
+
+/* Members came or went. */
+void repair_all(struct pst_directory *d);
+/* Copies were wanted, and are not there for now. */
+void repair_later(struct pst_directory *d, uint64_t now_ns);
+void repair_tick(struct pst_directory *d, uint64_t now_ns);
+/* Which time it is; 0: nobody needs to look. */
+uint64_t repair_time(const struct pst_directory *d);
+
+/* ---- route.c ---- */
+
+/* A batch of puts that is being routed. */
+struct routing {
+    struct pst_directory *d;
+    const struct pst_caller *caller;
+    uint64_t now_ns;
+    uint64_t weight; /* of all members */
+    uint16_t near[PST_PLACES_MAX];
+    uint32_t near_count;
+};
+
+/* Behind this, @w->d's weights are those of the batch. */
+void route_begin(struct routing *w);
+/* Adds a place to the route, on a host that it does not name yet, and reserves room there. Return: whether
+ * there is one. */
+bool route_find_place(struct routing *w, const struct pst_put *put, struct pst_route *route);
+
 /* ---- reserve.c ---- */
 
 int reserve_init(struct reservations *r, uint32_t max);
@@ -97,8 +129,9 @@ void reserve_fini(struct reservations *r);
 void reserve_add(struct pst_directory *d, const struct pst_put *put, struct pst_place place, uint64_t now_ns);
 /* Where the key's puts underway go. */
 void reserve_find(const struct pst_directory *d, const struct pst_hash128 *key, struct pst_places *places);
-/* The member has the key: what was reserved for it there is its use now. */
-void reserve_met(struct pst_directory *d, const struct pst_hash128 *key, uint16_t member);
+/* The member has the key: what was reserved for it there is its use now. Return: how many copies its puts
+ * underway are to make; 0: there are none. */
+uint8_t reserve_met(struct pst_directory *d, const struct pst_hash128 *key, uint16_t member);
 void reserve_tick(struct pst_directory *d, uint64_t now_ns);
 
 #endif

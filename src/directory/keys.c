@@ -28,7 +28,7 @@ struct entry {
     uint32_t round;
     uint16_t member;
     uint8_t tier;
-    uint8_t spare;
+    uint8_t copies; /* wanted */
 };
 _Static_assert(sizeof(struct entry) == 32, "a line of cache holds two");
 
@@ -281,7 +281,8 @@ int pst_keys_add(struct pst_keys *keys, struct pst_hash128 key, struct pst_place
                           .generation = place.generation,
                           .round = keys->rounds[place.member].now,
                           .member = place.member,
-                          .tier = place.tier};
+                          .tier = place.tier,
+                          .copies = place.copies};
     uint32_t others;
     struct entry *known = find(keys, part, &key, place.member, &others);
     int r;
@@ -292,6 +293,7 @@ int pst_keys_add(struct pst_keys *keys, struct pst_hash128 key, struct pst_place
             entry.generation = known->generation;
             entry.tier = known->tier;
         }
+        entry.copies = place.copies ? place.copies : known->copies;
         *known = entry;
         return 0;
     }
@@ -316,12 +318,15 @@ int pst_keys_add(struct pst_keys *keys, struct pst_hash128 key, struct pst_place
 void pst_keys_remove(struct pst_keys *keys, struct pst_hash128 key, struct pst_place place)
 {
     struct part *part = keys_part(keys, &key);
+    struct search s = search_begin(part, &key);
     uint32_t others;
     struct entry *known = find(keys, part, &key, place.member, &others);
 
     pst_assert(keys->magic == KEYS_MAGIC);
     if (!known || known->generation > place.generation)
         return;
+    for (uint32_t at; (at = search_next(&s)) != UINT32_MAX;)
+        part->entries[at].copies = 1;
     part_take_out(keys, part, (uint32_t)(known - part->entries));
     if ((uint64_t)part->count * 4 < (uint64_t)part->group_count * GROUP)
         (void)part_rebuild(keys, part, 0); /* without memory it stays large */
@@ -338,7 +343,7 @@ static void look_up_one(const struct pst_keys *keys, const struct pst_hash128 *k
         if (!entry_counts(keys, entry))
             continue;
         places->items[places->count++] =
-            (struct pst_place){.generation = entry->generation, .member = entry->member, .tier = entry->tier};
+            (struct pst_place){entry->generation, entry->member, entry->tier, entry->copies};
     }
 }
 

@@ -23,6 +23,7 @@ struct pst_place {
     uint64_t generation;
     uint16_t member;
     uint8_t tier;
+    uint8_t copies; /* that the key was put to have; 0: nobody has said */
 };
 
 struct pst_places {
@@ -42,7 +43,9 @@ struct pst_keys *pst_keys_close(struct pst_keys *keys);
  * fit is not remembered.
  */
 int pst_keys_add(struct pst_keys *keys, struct pst_hash128 key, struct pst_place place);
-/* The key has left the place's member, whatever its tier, with that generation and those before it. */
+/* The key has left the place's member, whatever its tier, with that generation and those before it. Where
+ * else it is one copy is enough from now on: its node let go of it, since it was deleted, or is of the kind
+ * that may be evicted. */
 void pst_keys_remove(struct pst_keys *keys, struct pst_hash128 key, struct pst_place place);
 /* Writes the places of each key; touches nothing that another look-up would notice. */
 void pst_keys_look_up(const struct pst_keys *keys, const struct pst_hash128 *fingerprints, uint32_t count,

@@ -44,6 +44,7 @@ void members_follow_view(struct pst_directory *d, uint64_t now_ns)
             d->unreported += epoch && !m->synced;
             continue;
         }
+        d->repair++;
         d->unreported += epoch != 0;
         if (m->epoch)
             pst_keys_forget(d->keys, (uint16_t)i);
@@ -218,12 +219,13 @@ static void take_event(struct pst_directory *d, uint16_t number, const struct ps
         pst_keys_remove(d->keys, event->key, place);
         return;
     }
+    place.copies = reserve_met(d, &event->key, number);
     if (pst_keys_add(d->keys, event->key, place) < 0)
         d->counters.adds_dropped++;
-    reserve_met(d, &event->key, number);
 }
 
-static void take_events(struct pst_directory *d, struct member *m, const struct pst_heartbeat *message)
+static void take_events(struct pst_directory *d, struct member *m, const struct pst_heartbeat *message,
+                        uint64_t now_ns)
 {
     m->sequence_next = message->sequence + 1;
     if (message->flags & PST_HEARTBEAT_BEGIN) {
@@ -239,6 +241,7 @@ static void take_events(struct pst_directory *d, struct member *m, const struct 
         d->unreported -= !m->synced;
         m->synced = true;
         d->counters.syncs++;
+        repair_later(d, now_ns); /* who was to send a key may not have had it */
     }
 }
 
@@ -268,6 +271,7 @@ static void begin_answer(const struct pst_directory *d, const struct member *m,
     answer->lease_version = m->lease_version;
     answer->version = d->view->version;
     answer->term = d->view->term;
+    answer->repair = repair_time(d);
     answer->want_count = 0;
 }
 
@@ -285,13 +289,14 @@ int pst_directory_heartbeat(struct pst_directory *d, const struct pst_heartbeat 
         return refuse(d, r);
     m->heard_ns = now_ns;
     if (r == 0) {
-        take_events(d, m, message);
+        take_events(d, m, message, now_ns);
         d->counters.heartbeats++;
     } else {
         d->counters.gaps++;
     }
     take_tiers(m, message);
     answer->sequence_next = m->sequence_next;
+    answer->repair = repair_time(d);
     answer->sync = r < 0;
     if (m->lease_version <= d->view->version)
         answer->lease_ms = d->settings.lease_ms;

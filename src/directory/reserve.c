@@ -50,11 +50,12 @@ static void release(struct pst_directory *d, uint32_t number)
     r->live--;
 }
 
-static void release_first(struct pst_directory *d)
+static void release_first(struct pst_directory *d, uint64_t now_ns)
 {
     struct reservations *r = &d->reservations;
 
     if (r->items[r->first].tier) {
+        repair_later(d, now_ns); /* it counted as a copy */
         release(d, r->first + 1);
         d->counters.reservations_expired++;
     }
@@ -68,7 +69,7 @@ void reserve_add(struct pst_directory *d, const struct pst_put *put, struct pst_
     uint32_t *head = head_of(r, &put->key), at;
 
     if (r->count == r->max)
-        release_first(d);
+        release_first(d, now_ns);
     at = (r->first + r->count++) % r->max;
     r->items[at] = (struct reservation){.key = put->key,
                                         .bytes = put->bytes,
@@ -76,6 +77,7 @@ void reserve_add(struct pst_directory *d, const struct pst_put *put, struct pst_
                                         .epoch = d->members[place.member].epoch,
                                         .member = place.member,
                                         .tier = place.tier,
+                                        .copies = (uint8_t)pst_min(put->replicas, PST_PLACES_MAX),
                                         .next = *head};
     *head = at + 1;
     r->live++;
@@ -95,19 +97,24 @@ void reserve_find(const struct pst_directory *d, const struct pst_hash128 *key, 
                 (struct pst_place){.member = r->items[at - 1].member, .tier = r->items[at - 1].tier};
 }
 
-void reserve_met(struct pst_directory *d, const struct pst_hash128 *key, uint16_t member)
+uint8_t reserve_met(struct pst_directory *d, const struct pst_hash128 *key, uint16_t member)
 {
     const struct reservations *r = &d->reservations;
+    uint8_t copies = 0;
 
     for (uint32_t at = *head_of(r, key), next; at; at = next) {
         const struct reservation *item = &r->items[at - 1];
 
         next = item->next;
-        if (!is_of(item, key) || item->member != member)
+        if (!is_of(item, key))
+            continue;
+        copies = item->copies > copies ? item->copies : copies;
+        if (item->member != member)
             continue;
         release(d, at);
         d->counters.reservations_met++;
     }
+    return copies;
 }
 
 void reserve_tick(struct pst_directory *d, uint64_t now_ns)
@@ -115,5 +122,5 @@ void reserve_tick(struct pst_directory *d, uint64_t now_ns)
     struct reservations *r = &d->reservations;
 
     while (r->count > 0 && (!r->items[r->first].tier || now_ns >= r->items[r->first].expires_ns))
-        release_first(d);
+        release_first(d, now_ns);
 }

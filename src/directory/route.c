@@ -49,17 +49,7 @@ static uint64_t share(const struct pst_directory *d, const struct member *m, uin
 
 /* ---- puts ---- */
 
-/* A batch of puts that is being routed. */
-struct routing {
-    struct pst_directory *d;
-    const struct pst_caller *caller;
-    uint64_t now_ns;
-    uint64_t weight; /* of all */
-    uint16_t near[PST_PLACES_MAX];
-    uint32_t near_count;
-};
-
-static void weigh(struct routing *w)
+void route_begin(struct routing *w)
 {
     struct pst_directory *d = w->d;
 
@@ -107,7 +97,7 @@ static bool add_place(struct routing *w, const struct pst_put *put, uint16_t mem
     return true;
 }
 
-static bool find_place(struct routing *w, const struct pst_put *put, struct pst_route *route)
+bool route_find_place(struct routing *w, const struct pst_put *put, struct pst_route *route)
 {
     uint32_t count = (uint32_t)w->d->settings.members_max, at = 0;
 
@@ -152,8 +142,11 @@ static void route_one(struct routing *w, const struct pst_put *put, const struct
     route->status = PST_ROUTE_TO;
     reserve_find(w->d, &put->key, &route->places);
     keep_good(w->d, &route->places, w->now_ns);
-    while (route->places.count < replicas && find_place(w, put, route))
+    while (route->places.count < replicas && route_find_place(w, put, route))
         continue;
+    w->d->copies_wanted |= replicas > 1;
+    if (route->places.count < replicas)
+        repair_later(w->d, w->now_ns);
     if (route->places.count == 0) {
         route->status = PST_ROUTE_UNAVAILABLE;
         w->d->counters.puts_unavailable++;
@@ -173,7 +166,7 @@ void pst_directory_route_put(struct pst_directory *d, const struct pst_caller *c
         keys[i] = puts[i].key;
     pst_directory_look_up(d, keys, count, known);
     reserve_tick(d, now_ns);
-    weigh(&w);
+    route_begin(&w);
     for (uint32_t i = 0; i < count; i++)
         route_one(&w, &puts[i], &known[i], &routes[i]);
 }

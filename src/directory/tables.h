@@ -15,6 +15,8 @@
     X(NUMBER, incomplete_ms, "60000", 0, 86400000, "ms", "a slot without a copy waits so long for one")      \
     X(NUMBER, suspect_ms, "3000", 10, 60000, "ms", "a node that clients complain of is given no new keys")   \
     X(NUMBER, reserve_ms, "5000", 10, 600000, "ms", "room for a routed put is kept so long")                 \
+    X(NUMBER, repair_again_ms, "10000", 10, 3600000, "ms",                                                   \
+      "nodes look again for keys with too few copies so long after some could not be helped")                \
     X(NUMBER, warm_up_ms, "30000", 0, 3600000, "ms", "until a new node gets its full share of puts")         \
     X(NUMBER, nodes_min, "1", 1, 1024, "nodes", "slots are dealt out when so many nodes are there")          \
     X(NUMBER, members_max, "1024", 1, 8192, "nodes", "bound of members")                                     \
@@ -43,6 +45,11 @@ struct pst_directory_settings {
     X(slots_incomplete, "slots that lost their last copy")                                                   \
     X(slots_lost, "of them, given up")                                                                       \
     X(slot_requests_stale, "changes of slots asked for under an old epoch, refused")                         \
+    X(repairs, "copies of keys that nodes were told to send to others")                                      \
+    X(repairs_none, "copies that no node had room for")                                                      \
+    X(repairs_done, "copies that were sent, or were there")                                                  \
+    X(repairs_failed, "copies that could not be sent")                                                       \
+    X(repair_bytes, "of values sent")                                                                        \
     X(reservations, "places given out to puts")                                                              \
     X(reservations_met, "of them, reported as filled")                                                       \
     X(reservations_expired, "of them, not filled in time")                                                   \

@@ -104,6 +104,7 @@ static int answer_beat(struct question *q, const struct pst_pool_heartbeat *beat
                                 .lease_version = said->lease_version,
                                 .version = said->version,
                                 .term = said->term,
+                                .repair = said->repair,
                                 .lease_ms = (uint32_t)said->lease_ms,
                                 .sync = said->sync,
                                 .want_count = (uint16_t)said->want_count};
@@ -244,6 +245,20 @@ static int call_locate(struct question *q)
     return 0;
 }
 
+/* Return: 0 or -EINVAL. */
+static int puts_of(const struct pst_pool_want_place *wanted, uint32_t count, struct pst_put *puts)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        puts[i] = (struct pst_put){.key = wanted[i].key,
+                                   .bytes = wanted[i].bytes,
+                                   .replicas = wanted[i].replicas,
+                                   .evictable = wanted[i].evictable != 0};
+        if (puts[i].replicas < 1 || puts[i].replicas > PST_PLACES_MAX)
+            return -EINVAL;
+    }
+    return 0;
+}
+
 static int call_place(struct question *q)
 {
     struct pst_pool_want_place wanted[PST_POOL_PLACE_MAX];
@@ -252,19 +267,37 @@ static int call_place(struct question *q)
     struct pst_caller caller;
     int count = read_items(q, &caller, wanted, sizeof(wanted[0]), PST_POOL_PLACE_MAX);
 
-    if (count < 0)
-        return count;
-    for (int i = 0; i < count; i++) {
-        puts[i] = (struct pst_put){.key = wanted[i].key,
-                                   .bytes = wanted[i].bytes,
-                                   .replicas = wanted[i].replicas,
-                                   .evictable = wanted[i].evictable != 0};
-        if (puts[i].replicas < 1 || puts[i].replicas > PST_PLACES_MAX)
-            return -EINVAL;
-    }
+    if (count < 0 || puts_of(wanted, (uint32_t)count, puts) < 0)
+        return count < 0 ? count : -EINVAL;
     pst_directory_route_put(q->master->directory, &caller, puts, (uint32_t)count, q->now_ns, routes);
     answer_routes(q, routes, (uint32_t)count);
     return 0;
+}
+
+static int call_repair(struct question *q)
+{
+    struct pst_pool_want_place wanted[PST_POOL_PLACE_MAX];
+    struct pst_put puts[PST_POOL_PLACE_MAX];
+    struct pst_route routes[PST_POOL_PLACE_MAX];
+    struct pst_pool_repair head;
+    struct pst_repair message;
+    int r, count = pst_pool_get_items(q->op->attrs, &head, sizeof(head), wanted, sizeof(wanted[0]),
+                                      PST_POOL_PLACE_MAX);
+
+    if (count > 0 && (size_t)count * PST_POOL_ROUTE_BYTES_MAX > q->room)
+        return -ENOBUFS;
+    if (count < 0 || puts_of(wanted, (uint32_t)count, puts) < 0)
+        return count < 0 ? count : -EINVAL;
+    message = (struct pst_repair){.member = head.member,
+                                  .epoch = head.epoch,
+                                  .repair = head.repair,
+                                  .done = head.done,
+                                  .failed = head.failed,
+                                  .bytes = head.bytes};
+    r = pst_directory_repair(q->master->directory, &message, puts, (uint32_t)count, q->now_ns, routes);
+    if (r == 0)
+        answer_routes(q, routes, (uint32_t)count);
+    return r;
 }
 
 /* ---- blocks that engines hold ---- */

@@ -167,6 +167,10 @@ static void write_failed(struct pst_copies *c, struct pst_replica *replica, uint
 {
     const struct pst_view_slot *s = &c->view->slots[slot];
 
+    if (slot == PST_SLOTS) {
+        replica->refusal = result < 0 ? result : -EAGAIN;
+        return;
+    }
     if (!copies_primary(c, slot) || s->epoch != slot_epoch) {
         replica->again = true; /* under the view that is */
         return;
@@ -247,7 +251,7 @@ static void send_write(struct pst_copies *c, struct pst_replica *replica,
                        uint64_t member_epoch)
 {
     struct peer *peer = copies_peer(c, member, member_epoch);
-    uint64_t slot_epoch = c->view->slots[slot].epoch;
+    uint64_t slot_epoch = slot < PST_SLOTS ? c->view->slots[slot].epoch : 0;
     struct send *send = peer ? copies_send_new(peer) : NULL;
 
     if (send) {
@@ -272,7 +276,13 @@ static void send_all(struct pst_copies *c, struct pst_replica *replica, const st
     uint32_t slot = pst_gate_slot_of(c->gate, write->key);
     const struct pst_view_slot *s;
 
-    if (slot == PST_SLOTS)
+    if (replica->addressed) {
+        if (slot < PST_SLOTS || replica->member >= c->view->members_max)
+            replica->refusal = -ESTALE;
+        else
+            send_write(c, replica, write, slot, replica->member, c->view->members[replica->member].epoch);
+    }
+    if (slot == PST_SLOTS || replica->addressed)
         return;
     if (!copies_primary(c, slot)) {
         replica->lost = true;
@@ -425,6 +435,18 @@ void pst_copies_wants(struct pst_copies *c, const struct pst_pool_want *wants, u
     pthread_mutex_unlock(&c->lock);
     if (count)
         pst_event_set(c->wake_fd);
+}
+
+bool pst_copies_may_send(struct pst_copies *c, uint64_t bytes, uint64_t now_ns)
+{
+    bool may;
+
+    pthread_mutex_lock(&c->lock);
+    may = now_ns >= c->pace_ns;
+    if (may)
+        c->pace_ns = now_ns + bytes * 1000000000 / c->settings.repair_bytes;
+    pthread_mutex_unlock(&c->lock);
+    return may;
 }
 
 uint32_t pst_copies_changes(struct pst_copies *c, struct pst_pool_copy changes[PST_POOL_COPIES_MAX])

@@ -41,6 +41,9 @@ struct pst_copies *pst_copies_close(struct pst_copies *copies);
 void pst_copies_replicate(struct pst_copies *copies, struct pst_replica *replica);
 void pst_copies_replicated(struct pst_copies *copies, struct pst_replica *replica);
 
+/* Whether so many bytes may be sent to give others copies, by repair_bytes: they count if so. Any thread. */
+bool pst_copies_may_send(struct pst_copies *copies, uint64_t bytes, uint64_t now_ns);
+
 /* ---- the member's thread ---- */
 
 /* In front of pst_gate_view(), with the same. Return: 0 or -ENOMEM. */

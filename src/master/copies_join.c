@@ -41,7 +41,7 @@ void join_follow_view(struct pst_copies *c, uint32_t slot, bool changed)
 
 static void end(struct pst_copies *c)
 {
-    c->join = (struct join){.step = STEP_IDLE, .pace_ns = c->join.pace_ns};
+    c->join = (struct join){.step = STEP_IDLE};
 }
 
 void join_take_wants(struct pst_copies *c, const struct pst_pool_want *wants, uint32_t count)
@@ -197,7 +197,7 @@ static bool fills(const struct pst_copies *c, struct pst_bytes key)
            c->slots[slot].join_epoch == c->join.epoch;
 }
 
-static void send_key(struct pst_copies *c, struct pst_bytes key, uint64_t value_bytes, uint64_t now_ns)
+static void send_key(struct pst_copies *c, struct pst_bytes key)
 {
     struct join *j = &c->join;
     struct send *send = copies_send_new(&c->self);
@@ -210,7 +210,6 @@ static void send_key(struct pst_copies *c, struct pst_bytes key, uint64_t value_
         (struct penstock_op){.code = PST_WIRE_COPY_SEND, .key = key.data, .key_bytes = (uint16_t)key.len};
     send->ended = sent;
     j->sends++;
-    j->pace_ns = pst_max(j->pace_ns, now_ns) + value_bytes * 1000000000 / c->settings.repair_bytes;
     copies_submit(send, (int)j->shard);
 }
 
@@ -224,7 +223,7 @@ static void send_keys(struct pst_copies *c, uint64_t now_ns)
         const uint8_t *at = j->data + j->data_at;
         struct pst_bytes key = {at + sizeof(entry), 0};
 
-        if (j->sends >= JOIN_SENDS_MAX || now_ns < j->pace_ns)
+        if (j->sends >= JOIN_SENDS_MAX)
             return;
         if (j->data_bytes - j->data_at < sizeof(entry))
             break;
@@ -232,8 +231,11 @@ static void send_keys(struct pst_copies *c, uint64_t now_ns)
         key.len = entry.key_bytes;
         if (key.len > j->data_bytes - j->data_at - sizeof(entry) || key.len > sizeof(j->resume))
             break;
-        if (fills(c, key))
-            send_key(c, key, entry.value_bytes, now_ns);
+        if (fills(c, key)) {
+            if (!pst_copies_may_send(c, entry.value_bytes, now_ns))
+                return;
+            send_key(c, key);
+        }
         memcpy(j->resume, key.data, key.len);
         j->resume_bytes = key.len;
         j->data_at += sizeof(entry) + key.len;

@@ -70,7 +70,6 @@ struct join {
     struct pst_wire_cleared slots[JOIN_SLOTS_MAX];
     uint32_t shard;     /* at which it is */
     uint64_t mark;      /* what was begun before does not go to it */
-    uint64_t pace_ns;   /* not to send before */
     uint32_t sends;     /* of keys, underway */
     bool waits, failed; /* for the answer to its one request; the rest is not done */
     bool shard_ended;   /* the list has */
@@ -92,7 +91,8 @@ struct pst_copies {
     uint32_t want_count;
     struct pst_pool_copy changes[PST_POOL_COPIES_MAX]; /* lock */
     uint32_t change_count;
-    bool stopping; /* lock */
+    bool stopping;    /* lock */
+    uint64_t pace_ns; /* lock: nobody is given a copy before */
 
     struct pst_view *known; /* the member's: the last one */
     uint16_t known_member;

@@ -111,6 +111,14 @@ uint32_t pst_gate_slot_of(void *ctx, struct pst_bytes key)
     return prefix && prefix->placement == PST_PLACE_HOME ? pst_view_slot_of(p->view, key) : PST_SLOTS;
 }
 
+uint32_t pst_gate_replicas(const struct pst_gate *gate, struct pst_bytes key)
+{
+    const struct prefixes *p = atomic_load_explicit(&gate->prefixes, memory_order_acquire);
+    const struct pst_view_prefix *prefix = p ? pst_view_prefix_of(p->view, key) : NULL;
+
+    return prefix ? prefix->replicas : 1;
+}
+
 bool pst_gate_copied(void *ctx, struct pst_bytes key)
 {
     const struct pst_gate *gate = ctx;
@@ -124,6 +132,8 @@ int pst_gate_may_copy(void *ctx, uint32_t slot, uint64_t slot_epoch)
     struct pst_gate *gate = ctx;
     uint64_t epoch = slot < PST_SLOTS ? atomic_load(&gate->epochs[slot]) : 0;
 
+    if (slot_epoch == 0)
+        return slot < PST_SLOTS ? -ESTALE : atomic_load(&gate->prefixes) ? 0 : BUSY;
     if (slot < PST_SLOTS && slot_epoch > epoch) {
         atomic_store(&gate->behind, true);
         if (gate->wake_fd >= 0)

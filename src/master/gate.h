@@ -40,8 +40,10 @@ int pst_gate_may_serve(void *ctx, struct pst_bytes key);
 
 /* Also of the role: the key's slot in the pool, PST_SLOTS it has no home; whether others hold its value, too;
  * whether the primary of the slot's epoch may change values here: busy until this node has heard of it,
- * -ESTALE it has been succeeded. */
+ * -ESTALE it has been succeeded. Epoch 0: whether the key is one that may lie anywhere. */
 uint32_t pst_gate_slot_of(void *ctx, struct pst_bytes key);
+/* Copies that the view wants of a key. */
+uint32_t pst_gate_replicas(const struct pst_gate *gate, struct pst_bytes key);
 bool pst_gate_copied(void *ctx, struct pst_bytes key);
 int pst_gate_may_copy(void *ctx, uint32_t slot, uint64_t slot_epoch);
 /* Whether the key has a home, which is elsewhere, with all copies that there are or are made. */

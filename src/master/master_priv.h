@@ -21,6 +21,7 @@
     X(PST_POOL_PLACE, place)                                                                                 \
     X(PST_POOL_FIGURES, figures)                                                                             \
     X(PST_POOL_COPIES, copies)                                                                               \
+    X(PST_POOL_REPAIR, repair)                                                                               \
     X(PST_POOL_REPORT, report)                                                                               \
     X(PST_POOL_REVOKE, revoke)                                                                               \
     X(PST_POOL_MATCH, match)                                                                                 \

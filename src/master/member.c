@@ -10,6 +10,7 @@
 #include "directory/lease.h"
 #include "directory/report.h"
 #include "master/identity.h"
+#include "master/repair.h"
 #include "wire/pool.h"
 
 #include <penstock/penstock.h>
@@ -59,6 +60,7 @@ struct pst_member {
     uint64_t report_ms;
     struct pst_gate *gate;
     struct pst_copies *copies;
+    struct pst_repairer *repairer;
     int changed_fd;   /* the gate, or the copies, have something for the master */
     uint64_t version; /* of the view that the gate has */
     struct pst_lease lease;
@@ -443,6 +445,11 @@ static void tell(struct pst_member *m, uint64_t now_ns)
     } else if (beat.version) {
         take_lease(m, &beat, sent_ns);
         pst_copies_wants(m->copies, wants, beat.want_count);
+        pst_repairer_tell(m->repairer, &(struct pst_repair_time){.repair = beat.repair,
+                                                                 .epoch = m->as.epoch,
+                                                                 .seed = m->as.seed,
+                                                                 .member = m->as.member,
+                                                                 .master = m->masters[m->master_at]});
     }
     m->beat_ns = now_ns + m->as.heartbeat_ms * 1000000ull;
 }
@@ -572,7 +579,10 @@ static int open_copies(struct pst_member *m, const struct pst_member_node *node,
     }
     pst_gate_wakes(m->gate, m->changed_fd);
     pst_gate_copies(m->gate, m->copies);
-    return 0;
+    r = pst_repairer_open(&options, m->store, m->gate, m->copies, m->options.timeout_ms, &m->repairer);
+    if (r < 0)
+        snprintf(fault, PST_FAULT_BYTES, "repair: %s", strerror(-r));
+    return r;
 }
 
 static int read_settings(struct pst_member *m, const struct pst_member_settings *settings,
@@ -643,10 +653,12 @@ struct pst_member *pst_member_close(struct pst_member *m)
         return NULL;
     pst_assert(m->magic == MEMBER_MAGIC);
     m->stopping = true;
+    pst_repairer_stop(m->repairer);
     if (m->running) {
         pst_event_set(m->stop_fd);
         pthread_join(m->thread, NULL);
     }
+    pst_repairer_close(m->repairer);
     pst_gate_wakes(m->gate, -1);
     pst_copies_stop(m->copies); /* the gate's to close */
     pst_channel_close(m->channel);

@@ -495,6 +495,13 @@ static struct pst_commit *commit_new(struct pst_request *q, const struct pst_wir
         fill_change(&commit->changes[i], &ops[i], &at);
         commit->copied |= pst_node_copied(node, ops[i].key);
     }
+    if (ops[0].code == PST_WIRE_COPY_SEND && ops[0].attrs.len > 0) {
+        struct pst_wire_target target;
+
+        memcpy(&target, ops[0].attrs.data, sizeof(target));
+        commit->replica.addressed = commit->copied = true;
+        commit->replica.member = target.member;
+    }
     deal(commit, ops);
     return commit;
 }
@@ -554,6 +561,9 @@ void pst_apply_alone(struct pst_request *q, uint32_t index)
     op.flags &= (uint8_t)~PST_WIRE_RANGE;
     if (!q->worker->node->role.copied)
         r = -EOPNOTSUPP;
+    else if (op.code == PST_WIRE_COPY_SEND && op.attrs.len > 0 &&
+             op.attrs.len != sizeof(struct pst_wire_target))
+        r = -EINVAL;
     else if (op.key.len == 0 || pst_node_route(q->worker->node, op.key) != q->worker->number)
         r = op.key.len ? -ESTALE : -EINVAL; /* the client routes by another table */
     else

@@ -19,8 +19,8 @@ static int read_copy(const struct pst_worker *w, uint32_t index, struct pst_wire
     if (op->attrs.len < sizeof(*copy))
         return -EPROTO;
     memcpy(copy, op->attrs.data, sizeof(*copy));
-    if (copy->what > PST_WIRE_COPIED_DELETE || copy->generation == 0 || copy->generation >= GENERATION_MAX ||
-        op->key.len == 0)
+    if (copy->what > (copy->slot_epoch ? PST_WIRE_COPIED_DELETE : PST_WIRE_COPIED_PUT) ||
+        copy->generation == 0 || copy->generation >= GENERATION_MAX || op->key.len == 0)
         return -EPROTO;
     if (pst_node_route(w->node, op->key) != w->number)
         return -ESTALE;
@@ -38,9 +38,10 @@ static struct pst_put put_of(const struct pst_worker *w, uint32_t index, const s
         .value_bytes = op->bytes,
         .value_crc = copy->crc,
         .ttl_ms = copy->expires_ms > now_ms ? copy->expires_ms - now_ms : copy->expires_ms > 0,
-        .generation = copy->generation,
+        .generation = copy->slot_epoch ? copy->generation : 0,
         .depth = op->depth,
-        .flags = (copy->checksum ? PST_PUT_CHECKSUM : 0) | (copy->expires_ms ? 0 : PST_PUT_FETCHED),
+        .flags = (copy->checksum ? PST_PUT_CHECKSUM : 0) | (copy->expires_ms ? 0 : PST_PUT_FETCHED) |
+                 (copy->slot_epoch ? 0 : PST_PUT_IF_ABSENT),
     };
 }
 

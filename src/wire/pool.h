@@ -19,6 +19,7 @@ enum pst_pool_code {
     PST_POOL_PLACE,
     PST_POOL_FIGURES, /* no question; the answer is text, "name value" lines */
     PST_POOL_COPIES,  /* of slots: struct pst_pool_copy, in any number. No answer: the view tells */
+    PST_POOL_REPAIR,  /* a node's keys: what of them is to be sent where */
     PST_POOL_REPORT = 80,
     PST_POOL_REVOKE,
     PST_POOL_MATCH, /* depth 1: counts as a hit. The question is hashes, as that of the next */
@@ -131,13 +132,14 @@ struct pst_pool_beat {
     uint64_t sent_ns;
     uint64_t lease_version; /* of the view that the lease needs */
     uint64_t version, term;
+    uint64_t repair; /* which time that keys with too few copies are looked for; 0: never yet */
     uint32_t lease_ms;
     uint16_t want_count;
     uint8_t sync; /* report in full */
     uint8_t spare;
     /* on the wire that many wants follow */
 };
-_Static_assert(sizeof(struct pst_pool_beat) == 48, "pool beat");
+_Static_assert(sizeof(struct pst_pool_beat) == 56, "pool beat");
 
 /* Answer to a VIEW; a piece of the view's bytes follows. */
 struct pst_pool_view {
@@ -177,6 +179,17 @@ struct pst_pool_place {
     uint8_t spare[5];
 };
 _Static_assert(sizeof(struct pst_pool_place) == 16, "pool place of a key");
+
+/* In front of a node's keys, struct pst_pool_want_place. */
+struct pst_pool_repair {
+    uint64_t epoch;
+    uint64_t repair; /* of the heartbeat's answer */
+    uint64_t bytes;
+    uint32_t done, failed; /* of what it was told to send, since it last asked */
+    uint16_t member;
+    uint8_t spare[6];
+};
+_Static_assert(sizeof(struct pst_pool_repair) == 40, "pool repair");
 
 enum pst_pool_status {
     PST_POOL_ROUTED = 0,      /* put: there; get: read there */

@@ -62,8 +62,9 @@ enum pst_wire_code {
     PST_WIRE_COMMIT = 26,      /* bytes: how many of the operations behind it belong to it */
     PST_WIRE_FLUSH = 27,       /* until all of the shard is durable */
     PST_WIRE_COPY = 28,        /* attrs: struct pst_wire_copy and what the value has; the value as of a put */
-    PST_WIRE_COPY_SEND = 29,   /* the key's value is sent to who joins its slot */
-    PST_WIRE_COPY_CLEAR = 30,  /* from key on; attrs: struct pst_wire_cleared. Data as of SWEEP */
+    PST_WIRE_COPY_SEND =
+        29, /* the key's value is sent to who joins its slot; attrs: pst_wire_target, or none */
+    PST_WIRE_COPY_CLEAR = 30, /* from key on; attrs: struct pst_wire_cleared. Data as of SWEEP */
     PST_WIRE_CODE_MAX = 30,
     PST_WIRE_WATCH_OPEN = 32,  /* of the prefix in key; result.generation is its handle */
     PST_WIRE_WATCH_NEXT = 33,  /* if_generation: handle; offset: ms to wait; bytes: room. Data: changes */
@@ -127,7 +128,7 @@ enum pst_wire_copied { PST_WIRE_COPIED_PUT, PST_WIRE_COPIED_DELETE };
 
 /* What the primary of a slot tells its copies: a value of its, or that values up to a generation are gone. */
 struct pst_wire_copy {
-    uint64_t slot_epoch;
+    uint64_t slot_epoch; /* 0: the key may lie anywhere, and what is there stays */
     uint64_t generation;
     uint64_t expires_ms; /* of the real-time clock; 0: never */
     uint32_t crc;
@@ -136,6 +137,13 @@ struct pst_wire_copy {
     uint8_t spare[2];
 };
 _Static_assert(sizeof(struct pst_wire_copy) == 32, "wire copy");
+
+/* Whom a value that may lie anywhere is sent to. */
+struct pst_wire_target {
+    uint16_t member;
+    uint8_t spare[6];
+};
+_Static_assert(sizeof(struct pst_wire_target) == 8, "wire target");
 
 /* A slot of which a copy is to have nothing. */
 struct pst_wire_cleared {

@@ -48,6 +48,8 @@ static size_t put_right(struct fuzz *in, uint8_t code, uint8_t *to)
     struct pst_pool_join join = {.start = fuzz_below(in, 4), .address = "a:1"};
     struct pst_pool_member member = {.epoch = fuzz_below(in, 16),
                                      .member = (uint16_t)fuzz_below(in, MEMBERS)};
+    struct pst_pool_repair repair = {
+        .epoch = member.epoch, .member = member.member, .repair = 1ull << 32 | fuzz_below(in, 16)};
 
     join.id[0] = (uint8_t)fuzz_below(in, 4);
     beat.member = member.member;
@@ -59,6 +61,10 @@ static size_t put_right(struct fuzz *in, uint8_t code, uint8_t *to)
     if (code == PST_POOL_LEAVE || code == PST_POOL_SUSPECT) {
         memcpy(to, &member, sizeof(member));
         return sizeof(member);
+    }
+    if (code == PST_POOL_REPAIR) {
+        memcpy(to, &repair, sizeof(repair));
+        return sizeof(repair);
     }
     memset(to, 0, PST_POOL_ID_BYTES);
     to[0] = join.id[0];
@@ -74,7 +80,8 @@ static void check(const struct pst_wire_op *op, const uint8_t *answer, const str
 
     if (op->code == PST_POOL_HEARTBEAT && result->bytes)
         pst_assert(pst_pool_get_beat((struct pst_bytes){answer, result->bytes}, &beat, wants) == 0);
-    while ((op->code == PST_POOL_LOCATE || op->code == PST_POOL_PLACE) && result->result == 0 && at < end)
+    while ((op->code == PST_POOL_LOCATE || op->code == PST_POOL_PLACE || op->code == PST_POOL_REPAIR) &&
+           result->result == 0 && at < end)
         pst_assert(pst_pool_get_route(&at, end, &route) == 0);
 }
 

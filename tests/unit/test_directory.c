@@ -381,6 +381,113 @@ static uint32_t share_of(struct rig *rig, uint16_t member, uint64_t *key)
     return count;
 }
 
+/* ---- repair ---- */
+
+/* What the node is told of the key, which has one copy as far as it knows. */
+static struct pst_route ask_repair(struct rig *rig, struct rig_node node, uint64_t key)
+{
+    const struct pst_put put = {.key = rig_key(key), .bytes = 1000, .replicas = 1};
+    struct pst_heartbeat_answer answer;
+    struct pst_repair message = {.member = node.member, .epoch = node.epoch};
+    struct pst_route route;
+
+    assert_int_equal(rig_beat(rig, node, 0, NULL, 0, &answer), 0);
+    message.repair = answer.repair;
+    assert_int_equal(pst_directory_repair(rig->d, &message, &put, 1, rig->now_ns, &route), 0);
+    message.repair++;
+    assert_int_equal(pst_directory_repair(rig->d, &message, &put, 1, rig->now_ns, &route), -ESTALE);
+    message.repair--;
+    message.epoch++;
+    assert_int_equal(pst_directory_repair(rig->d, &message, &put, 1, rig->now_ns, &route), -ESTALE);
+    return route;
+}
+
+/* A key that is put on two of three nodes, and reported by them: the first two of @nodes behind this. */
+static void put_on_two(struct rig *rig, struct rig_node nodes[3])
+{
+    const struct pst_put put = {.key = rig_key(1), .bytes = 1000, .replicas = 2};
+    const struct pst_event added = rig_add(1, 5);
+    const struct pst_caller caller = {.host = {{9}}};
+    struct pst_route route;
+
+    for (uint8_t i = 0; i < 3; i++)
+        nodes[i] = rig_join(rig, i + 1, i + 1);
+    pst_directory_route_put(rig->d, &caller, &put, 1, rig->now_ns, &route);
+    assert_int_equal(route.places.count, 2);
+    for (uint32_t i = 0; i < 2; i++) {
+        uint32_t at = i;
+        struct rig_node other = nodes[i];
+
+        while (nodes[at].member != route.places.items[i].member)
+            at++;
+        nodes[i] = nodes[at];
+        nodes[at] = other;
+        assert_int_equal(rig_beat(rig, nodes[i], 0, &added, 1, NULL), 0);
+    }
+}
+
+static void copies_of_a_lost_member_are_made_again_once(void **state)
+{
+    struct rig *rig = rig_open();
+    struct rig_node nodes[3];
+    struct pst_route route;
+    uint64_t version;
+
+    (void)state;
+    put_on_two(rig, nodes);
+    assert_int_equal(ask_repair(rig, nodes[1], 1).status, PST_ROUTE_EXISTS);
+    assert_int_equal(pst_directory_unregister(rig->d, nodes[0].member, nodes[0].epoch, rig->now_ns, &version),
+                     0);
+    rig_store(rig);
+    route = ask_repair(rig, nodes[1], 1);
+    assert_int_equal(route.status, PST_ROUTE_TO);
+    assert_int_equal(route.places.count, 1);
+    assert_int_equal(route.places.items[0].member, nodes[2].member);
+    assert_int_equal(ask_repair(rig, nodes[1], 1).status, PST_ROUTE_EXISTS); /* it is underway */
+    rig_close(rig);
+}
+
+static void copies_that_nobody_has_room_for_are_looked_at_again(void **state)
+{
+    struct rig *rig = rig_open();
+    struct pst_heartbeat_answer before, after;
+    struct rig_node nodes[3];
+    uint64_t version;
+
+    (void)state;
+    put_on_two(rig, nodes);
+    rig->used_bytes = rig->capacity_bytes;
+    assert_int_equal(pst_directory_unregister(rig->d, nodes[0].member, nodes[0].epoch, rig->now_ns, &version),
+                     0);
+    rig_store(rig);
+    rig_wait(rig, 500, nodes + 1, 2);
+    assert_int_equal(ask_repair(rig, nodes[1], 1).status, PST_ROUTE_UNAVAILABLE);
+    assert_int_equal(rig_beat(rig, nodes[1], 0, NULL, 0, &before), 0);
+    rig->used_bytes = 0;
+    rig_wait(rig, rig->settings.repair_again_ms + 1000, nodes + 1, 2);
+    assert_int_equal(rig_beat(rig, nodes[1], 0, NULL, 0, &after), 0);
+    assert_int_equal(after.repair, before.repair + 1);
+    assert_int_equal(ask_repair(rig, nodes[1], 1).status, PST_ROUTE_TO);
+    rig_close(rig);
+}
+
+static void what_a_node_let_go_of_is_not_brought_back(void **state)
+{
+    struct rig *rig = rig_open();
+    struct pst_event gone = rig_add(1, 5);
+    struct pst_heartbeat_answer answer;
+    struct rig_node nodes[3];
+
+    (void)state;
+    assert_int_equal(rig_beat(rig, rig_join(rig, 9, 2), 0, NULL, 0, &answer), 0);
+    assert_int_equal(answer.repair, 0); /* nobody wants copies */
+    put_on_two(rig, nodes);
+    gone.kind = PST_EVENT_DEL;
+    assert_int_equal(rig_beat(rig, nodes[0], 0, &gone, 1, NULL), 0);
+    assert_int_equal(ask_repair(rig, nodes[1], 1).status, PST_ROUTE_EXISTS);
+    rig_close(rig);
+}
+
 static void a_newcomer_and_a_suspect_draw_less(void **state)
 {
     struct rig *rig = rig_open();
@@ -483,6 +590,9 @@ int main(void)
         cmocka_unit_test(what_memory_has_no_room_for_goes_to_the_ssd),
         cmocka_unit_test(promises_end_with_their_member),
         cmocka_unit_test(replicas_lie_on_distinct_hosts),
+        cmocka_unit_test(copies_of_a_lost_member_are_made_again_once),
+        cmocka_unit_test(copies_that_nobody_has_room_for_are_looked_at_again),
+        cmocka_unit_test(what_a_node_let_go_of_is_not_brought_back),
         cmocka_unit_test(a_newcomer_and_a_suspect_draw_less),
         cmocka_unit_test(the_nearest_and_fastest_place_comes_first),
         cmocka_unit_test(a_key_that_moved_is_where_it_was_told_last),

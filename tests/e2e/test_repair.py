@@ -1,0 +1,110 @@
+"""Values that may lie anywhere: what had copies has them again when a node has gone."""
+from __future__ import annotations
+
+import collections
+import contextlib
+import hashlib
+import pathlib
+from typing import Iterator
+
+import support
+from support import penstock, wait_until
+from test_home import keys_of
+from test_master import Master, member
+
+
+class Pool:
+    """A master and three nodes, each on a host of its own."""
+
+    def __init__(self, folder: pathlib.Path, *places: str) -> None:
+        self.master = Master(folder, *(f"--place={place}" for place in places), "--repair-again-ms=500")
+        self.file = folder / "value"
+        self.nodes = [self.node(i) for i in range(3)]
+        self.master.has(3)
+
+    def node(self, number: int) -> support.Node:
+        return member(self.master, f"--host=h{number}", "--class=c/=cache")
+
+    def put(self, names: list[str], replicas: int = 0) -> dict[str, str]:
+        """Puts a value under each name, from 1 byte to 1 MiB. Return: their digests."""
+        url = f"pool://{self.master.address}" + (f"?replicas={replicas}" if replicas else "")
+        digests = {}
+        for i, name in enumerate(names):
+            value = name.encode() * (1 << i % 18)
+            self.file.write_bytes(value)
+            said = penstock("--url", url, "put", name, self.file)
+            assert said.returncode == 0, said.stderr
+            digests[name] = hashlib.sha256(value).hexdigest()
+        return digests
+
+    def living(self) -> list[support.Node]:
+        return [node for node in self.nodes if node.process.poll() is None]
+
+    def copies(self) -> dict[str, int]:
+        """By key, how many nodes have it."""
+        return dict(collections.Counter(key for node in self.living() for key in keys_of(node)))
+
+    def check(self, digests: dict[str, str]) -> None:
+        """Every node has the right bytes of what it has."""
+        for node in self.living():
+            for key in keys_of(node):
+                value = penstock("--url", node.tcp, "get", key).stdout
+                assert hashlib.sha256(value).hexdigest() == digests[key], key
+
+    def close(self) -> None:
+        for node in self.nodes:
+            node.kill()
+        self.master.node.kill()
+
+
+@contextlib.contextmanager
+def pool(folder: pathlib.Path, *places: str) -> Iterator[Pool]:
+    p = Pool(folder, *places)
+    try:
+        yield p
+    finally:
+        p.close()
+
+
+def test_a_killed_nodes_copies_are_made_again(tmp_path: pathlib.Path) -> None:
+    """By the prefix, and by what the client asked for; what a node let go of by itself is not."""
+    with pool(tmp_path, "two/=anywhere:2", "one/=anywhere", "c/=anywhere:2") as p:
+        two = [f"two/{i}" for i in range(19)]
+        asked = [f"one/asked{i}" for i in range(5)]
+        digests = p.put(two) | p.put(asked, 2) | p.put([f"one/{i}" for i in range(5)]) | p.put(["c/kept", "c/dropped"])
+        placed = p.copies()
+        assert all(placed[name] == 2 for name in [*two, *asked, "c/kept", "c/dropped"]), placed
+        one_of = next(node for node in p.nodes if "c/dropped" in keys_of(node))
+        assert penstock("--url", one_of.tcp, "rm", "c/dropped").returncode == 0
+        placed["c/dropped"] = 1
+        wait_until("all is known", lambda: p.master.figures()["keys"] == sum(placed.values()))
+        p.nodes[0].kill()
+        wait_until("there are two again", lambda: {*two, *asked, "c/kept"} <= {k for k, n in p.copies().items() if n == 2})
+        assert all(count <= placed[name] for name, count in p.copies().items())
+        p.check(digests)
+
+        def told() -> bool:
+            figures = p.master.figures()
+            return figures["repairs_done"] == figures["repairs"] > 0 and figures["repair_bytes"] > 0
+
+        wait_until("the master has heard of it", told)
+        assert p.master.figures()["repairs_failed"] == 0
+        assert penstock("--url", f"pool://{p.master.address}", "rm", "two/1").returncode == 0
+        assert "two/1" not in p.copies()
+
+
+def test_copies_wait_for_a_host(tmp_path: pathlib.Path) -> None:
+    """With nowhere to go they are made when there is; also by a master that has begun anew."""
+    with pool(tmp_path, "two/=anywhere:2") as p:
+        digests = p.put([f"two/{i}" for i in range(20)])
+        wait_until("all is known", lambda: p.master.figures()["keys"] == 40)
+        p.nodes[1].kill()
+        p.nodes[2].kill()
+        p.master.has(1)
+        left = p.copies()
+        p.master.node.kill()
+        p.master.back()
+        p.master.has(1)
+        p.nodes[2] = p.node(2)
+        wait_until("all that is left has two copies", lambda: p.copies() == dict.fromkeys(left, 2))
+        p.check(digests)
