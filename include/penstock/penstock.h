@@ -665,6 +665,31 @@ PENSTOCK_API int penstock_stat(struct penstock *store, struct penstock_stat *sta
  * NUL. Return: 0, -EOPNOTSUPP the node is a store alone, -ENOBUFS more than @room (8 KiB suffice), -errno. */
 PENSTOCK_API int penstock_pool_stat(struct penstock *store, char *text, size_t room);
 
+enum penstock_pool_node_flag {
+    PENSTOCK_NODE_DRAINS = 1,  /* it is to be needed for nothing any more ... */
+    PENSTOCK_NODE_DRAINED = 2, /* ... and is not: nothing is lost when it stops */
+    PENSTOCK_NODE_SUSPECT = 4, /* it has not been heard of lately */
+};
+
+struct penstock_pool_node {
+    uint8_t id[16];     /* as in --node-id */
+    char address[128];  /* "host:port", or a unix socket's path */
+    uint32_t member;    /* its number, while it is one */
+    uint32_t flags;     /* enum penstock_pool_node_flag */
+    uint32_t primaries; /* slots of the pool's 4,096 that it serves, */
+    uint32_t copies;    /* and of which it has copies */
+    uint64_t keys_left; /* of one that drains: of those that may lie anywhere, that too few others have */
+    uint64_t capacity_bytes, used_bytes; /* of its memory */
+};
+
+/* The members of a pool, as its master sees them. The store is a pool, or its master, opened as a node.
+ * *@count: in: how many there is room for; out: how many there are. Return: 0, -EOPNOTSUPP, -errno. */
+PENSTOCK_API int penstock_pool_nodes(struct penstock *store, struct penstock_pool_node *nodes, size_t *count);
+/* From now on the node is given nothing new, and what it has goes to others; with @drains 0 no more so. It
+ * goes on serving meanwhile. Ends with its membership. Return: 0, -EHOSTUNREACH there is no such member,
+ * -EOPNOTSUPP, -errno. */
+PENSTOCK_API int penstock_pool_drain(struct penstock *store, const uint8_t node_id[16], int drains);
+
 /**
  * penstock_flush() - make all that has been written durable
  * Returns when every write and every delete that had ended before the call would survive a crash. Wants a

@@ -111,6 +111,7 @@ int pst_cmd_load(struct pst_cli *cli);
 int pst_cmd_replay(struct pst_cli *cli);
 int pst_cmd_follow(struct pst_cli *cli);
 int pst_cmd_watch(struct pst_cli *cli);
+int pst_cmd_node(struct pst_cli *cli);
 /* The many-files forms of put and get. */
 int pst_put_files(struct pst_cli *cli);
 int pst_get_files(struct pst_cli *cli);

@@ -39,6 +39,8 @@ static const struct command {
     {"watch", "[PREFIX]", "print what happens to keys, a line each", pst_cmd_watch, 0, 1, 0, "", false},
     {"follow", "SOURCE [PREFIX]", "keep the store the same as the one at SOURCE", pst_cmd_follow, 1, 2, 0, "",
      false},
+    {"node", "ACTION [NODE]", "list the nodes of a pool; drain or undrain one", pst_cmd_node, 1, 2, 0, "",
+     false},
     {"bench", "", "measure", pst_cmd_bench, 0, 0, 0,
      "op prefix size keys batch inflight seconds fill mix until_full", false},
     {"replay", "TRACE.jsonl", "play a trace of requests for pages, and tell how many hit", pst_cmd_replay, 1,

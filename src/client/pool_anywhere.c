@@ -20,7 +20,8 @@ static struct pool_node *sticky_node(struct pool *pool, const struct trip *trip)
         if (!pool->nodes[i])
             continue;
         left--;
-        score = pst_hash64(&pool->nodes[i]->id, sizeof(struct pst_id), trip->key.low);
+        score = pst_hash64(&pool->nodes[i]->id, sizeof(struct pst_id), trip->key.low) >> 1;
+        score |= (uint64_t)!pool->nodes[i]->drains << 63;
         if (!best || score > most) {
             best = pool->nodes[i];
             most = score;

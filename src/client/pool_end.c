@@ -206,6 +206,8 @@ void pst_pool_nodes_take(struct pool *pool)
         }
         if (!node && member->epoch && !member->gone)
             node_begin(pool, (uint16_t)i);
+        if (pool->nodes[i])
+            pool->nodes[i]->drains = member->drains;
     }
 }
 

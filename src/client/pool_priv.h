@@ -52,7 +52,8 @@ struct pool_node {
     struct pst_id id, host;
     uint64_t epoch;
     uint16_t member;
-    bool ended; /* a member no more; closed when nothing is underway */
+    bool ended;  /* a member no more; closed when nothing is underway */
+    bool drains; /* it is given nothing new */
     uint32_t side_first, side_count;
     struct pst_arena_map *arena_map; /* of its present session, where it is on this host */
 };

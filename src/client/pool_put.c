@@ -48,7 +48,8 @@ static struct pool_node *spare_node(struct pool *pool, const struct trip *trip)
         if (!node)
             continue;
         left--;
-        if (was_tried(trip, node->member) || now_ns < pst_max(node->end.retry_ns, node->end.suspect_ns) ||
+        if (node->drains || was_tried(trip, node->member) ||
+            now_ns < pst_max(node->end.retry_ns, node->end.suspect_ns) ||
             (trip->copies > 0 && host_taken(pool, trip, node)))
             continue;
         score = pst_hash64(&node->id, sizeof(node->id), trip->key.low) >> 1;

@@ -172,7 +172,8 @@ static uint64_t score(uint64_t seed, uint32_t slot, uint64_t epoch)
 static bool host_has_copy(const struct pst_view *view, const struct pst_view_slot *slot, uint16_t member)
 {
     for (uint32_t i = 0; i < slot->copy_count; i++)
-        if (pst_id_equal(&view->members[slot->copies[i]].host, &view->members[member].host))
+        if (!view->members[slot->copies[i]].drains &&
+            pst_id_equal(&view->members[slot->copies[i]].host, &view->members[member].host))
             return true;
     return false;
 }
@@ -188,7 +189,8 @@ static uint16_t best_copy(const struct pst_directory *d, uint32_t number, const 
         uint64_t points = score(d->view->seed, number, d->members[i].epoch);
 
         if (points < most || !member_stays(d, (uint16_t)i) || d->members[i].sequence_next == 0 ||
-            member_is_suspect(d, (uint16_t)i, now_ns) || host_has_copy(d->draft, slot, (uint16_t)i))
+            member_is_suspect(d, (uint16_t)i, now_ns) || member_drains(d, (uint16_t)i) ||
+            pst_view_copy_at(slot, (uint16_t)i) >= 0 || host_has_copy(d->draft, slot, (uint16_t)i))
             continue;
         best = (uint16_t)i;
         most = points;
@@ -211,6 +213,42 @@ static void deal_slot(struct pst_directory *d, uint32_t number, uint32_t replica
         return;
     next.state = PST_VIEW_SERVED;
     next.base = next.epoch + 1;
+    write_slot(d, number, next);
+}
+
+/* Its copies that do not drain. */
+static uint32_t lasting_copies(const struct pst_directory *d, const struct pst_view_slot *slot)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < slot->copy_count; i++)
+        count += !member_drains(d, slot->copies[i]);
+    return count;
+}
+
+/* The place of a backup that drains, and is not needed; -1: there is none. */
+static int spare_copy(const struct pst_directory *d, const struct pst_view_slot *slot, uint32_t replicas)
+{
+    uint32_t lasting = lasting_copies(d, slot);
+
+    if (lasting < replicas && slot->copy_count < PST_VIEW_COPIES_MAX)
+        return -1;
+    for (int i = 1; i < slot->copy_count; i++)
+        if (member_drains(d, slot->copies[i]))
+            return i;
+    return -1;
+}
+
+/* Its primary goes on without it, once it has heard of that; until then it has one copy more than it needs.
+ */
+static void let_go(struct pst_directory *d, uint32_t number, uint32_t replicas)
+{
+    struct pst_view_slot next = d->draft->slots[number];
+    int at = next.state == PST_VIEW_SERVED ? spare_copy(d, &next, replicas) : -1;
+
+    if (at < 0)
+        return;
+    take_out(&next, at);
     write_slot(d, number, next);
 }
 
@@ -250,6 +288,7 @@ void copies_tick(struct pst_directory *d, uint64_t now_ns)
 
     for (uint32_t i = 0; i < PST_SLOTS; i++) {
         look_after(d, i, now_ns);
+        let_go(d, i, replicas);
         if (d->draft->slots[i].state == PST_VIEW_EMPTY && deals && left > 0) {
             deal_slot(d, i, replicas, now_ns);
             left--;
@@ -307,27 +346,42 @@ int pst_directory_change_copy(struct pst_directory *d, const struct pst_copy_req
     return 0;
 }
 
+/* Who is to be primary in place of one that drains. */
+static uint16_t heir(const struct pst_directory *d, const struct pst_view_slot *slot, uint64_t now_ns)
+{
+    for (uint32_t i = 1; i < slot->copy_count; i++)
+        if (!member_drains(d, slot->copies[i]) && is_fresh(d, slot->copies[i], now_ns) &&
+            !member_is_suspect(d, slot->copies[i], now_ns))
+            return slot->copies[i];
+    return PST_VIEW_NONE;
+}
+
 void copies_wanted(struct pst_directory *d, uint16_t member, uint64_t now_ns,
                    struct pst_heartbeat_answer *answer)
 {
     uint32_t replicas = pst_view_replicas(d->view), searches = PST_WANTS_MAX;
     struct member *m = &d->members[member];
 
-    if (replicas < 2)
+    if (replicas < 2 && !member_drains(d, member))
         return;
     for (uint32_t i = 0; i < PST_SLOTS && searches > 0; i++) {
         uint32_t number = m->want_at++ % PST_SLOTS;
         const struct pst_view_slot *slot = &d->view->slots[number];
         uint16_t copy;
+        bool lacks;
 
-        if (slot->state != PST_VIEW_SERVED || slot->copies[0] != member || slot->copy_count >= replicas ||
+        if (slot->state != PST_VIEW_SERVED || slot->copies[0] != member ||
             slot->epoch != d->draft->slots[number].epoch)
             continue;
+        lacks = lasting_copies(d, slot) < replicas && slot->copy_count < PST_VIEW_COPIES_MAX;
+        if (!lacks && !member_drains(d, member))
+            continue;
         searches--;
-        copy = best_copy(d, number, slot, now_ns);
+        copy = lacks ? best_copy(d, number, slot, now_ns) : heir(d, slot, now_ns);
         if (copy != PST_VIEW_NONE)
             answer->wants[answer->want_count++] = (struct pst_want){.slot = (uint16_t)number,
                                                                     .member = copy,
+                                                                    .leads = !lacks,
                                                                     .slot_epoch = slot->epoch,
                                                                     .member_epoch = d->members[copy].epoch};
     }

@@ -254,3 +254,39 @@ void pst_directory_state(const struct pst_directory *d, uint64_t now_ns, struct 
     }
     *out = state;
 }
+
+static void count_slots(const struct pst_view *view, struct pst_directory_node *node)
+{
+    for (uint32_t i = 0; i < PST_SLOTS; i++) {
+        int at = pst_view_copy_at(&view->slots[i], node->member);
+
+        node->primaries += at == 0;
+        node->copies += at > 0;
+    }
+}
+
+uint32_t pst_directory_nodes(const struct pst_directory *d, uint32_t first, uint64_t now_ns,
+                             struct pst_directory_node *nodes, uint32_t max)
+{
+    uint32_t count = 0;
+
+    directory_check(d);
+    for (uint32_t i = first; i < d->settings.members_max && count < max; i++) {
+        const struct member *m = &d->members[i];
+        struct pst_directory_node *node = &nodes[count];
+
+        if (!m->epoch || !member_stays(d, (uint16_t)i))
+            continue;
+        *node = (struct pst_directory_node){.member = (uint16_t)i,
+                                            .drains = d->view->members[i].drains,
+                                            .suspect = member_is_suspect(d, (uint16_t)i, now_ns),
+                                            .keys_left = m->keys_left};
+        count_slots(d->view, node);
+        node->drained = node->drains && m->looked && m->keys_left == 0 && node->primaries + node->copies == 0;
+        for (uint32_t tier = 0; tier < PST_POOL_TIERS; tier++)
+            node->tiers[tier] =
+                (struct pst_tier_use){m->tiers[tier].capacity_bytes, m->tiers[tier].used_bytes};
+        count++;
+    }
+    return count;
+}

@@ -98,6 +98,12 @@ int pst_directory_register(struct pst_directory *d, const struct pst_register *m
  * back, since this may be heard late. Return: 0 (@version: answer then), -ESTALE. */
 int pst_directory_unregister(struct pst_directory *d, uint16_t member, uint64_t epoch, uint64_t now_ns,
                              uint64_t *version);
+/*
+ * Whether the node is to be needed for nothing any more: it is given no new keys, others get its slots and
+ * copies of its keys. That ends with its membership. Return: 0 (@version: answer then), -ESTALE no member has
+ * the id.
+ */
+int pst_directory_drain(struct pst_directory *d, const struct pst_id *id, bool drains, uint64_t *version);
 /* A client could not reach it: no new keys for a while, and last among places to read from. -ESTALE. */
 int pst_directory_suspect(struct pst_directory *d, uint16_t member, uint64_t epoch, uint64_t now_ns);
 
@@ -139,10 +145,12 @@ struct pst_heartbeat {
     struct pst_tier_use tiers[PST_POOL_TIERS];
 };
 
-/* A copy that a slot lacks: its primary is asked to fill the member, and then to have it join. */
+/* What the primary of a slot is asked for. */
 struct pst_want {
     uint16_t slot;
     uint16_t member;
+    bool leads; /* a copy shall be primary in its place; else one is lacking: it fills the member, which joins
+                 */
     uint64_t slot_epoch, member_epoch;
 };
 
@@ -233,10 +241,16 @@ void pst_directory_route_put(struct pst_directory *d, const struct pst_caller *c
 void pst_directory_route_get(struct pst_directory *d, const struct pst_caller *caller,
                              const struct pst_hash128 *keys, uint32_t count, uint64_t now_ns,
                              struct pst_route *routes);
+enum pst_repair_flag {
+    PST_REPAIR_BEGIN = 1, /* these are the first of the node's keys */
+    PST_REPAIR_END = 2,   /* all have been asked about */
+};
+
 struct pst_repair {
     uint16_t member;
     uint64_t epoch;
-    uint64_t repair;       /* of the heartbeat's answer */
+    uint64_t repair; /* of the heartbeat's answer */
+    uint32_t flags;
     uint32_t done, failed; /* of what it was told to send, since it last asked */
     uint64_t bytes;
 };
@@ -264,6 +278,19 @@ struct pst_directory_state {
     uint64_t reserved_bytes[PST_POOL_TIERS];
 };
 
+/* One member. */
+struct pst_directory_node {
+    uint16_t member;
+    bool drains, suspect;
+    bool drained;               /* nothing is needed from it: it may stop, and nothing is lost */
+    uint32_t primaries, copies; /* slots */
+    uint64_t keys_left; /* of those that lie anywhere: too few others have them, as far as it has looked */
+    struct pst_tier_use tiers[PST_POOL_TIERS];
+};
+
+/* Those from number @first on, @max at the most. Return: how many. */
+uint32_t pst_directory_nodes(const struct pst_directory *d, uint32_t first, uint64_t now_ns,
+                             struct pst_directory_node *nodes, uint32_t max);
 const struct pst_directory_counters *pst_directory_counters(const struct pst_directory *d);
 void pst_directory_state(const struct pst_directory *d, uint64_t now_ns, struct pst_directory_state *out);
 

@@ -24,6 +24,9 @@ struct member {
     bool synced;            /* it has reported in full */
     bool filling;           /* it is about to */
     bool named;             /* by a slot, as far as a tick has come */
+    bool looked;            /* since it drains it has been through its keys, */
+    uint64_t keys_left;     /* which found so many that are needed, */
+    uint64_t keys_found;    /* and now, so far, so many */
     struct tier tiers[PST_POOL_TIERS];
 };
 
@@ -77,6 +80,8 @@ uint64_t directory_draw(struct pst_directory *d);
 
 /* A member that the view has and the draft keeps. */
 bool member_stays(const struct pst_directory *d, uint16_t number);
+/* Nothing is to be left to it. */
+bool member_drains(const struct pst_directory *d, uint16_t number);
 /* All leases that it was granted have run out. */
 bool member_lease_is_over(const struct pst_directory *d, uint16_t number, uint64_t now_ns);
 bool member_is_suspect(const struct pst_directory *d, uint16_t number, uint64_t now_ns);

@@ -17,6 +17,11 @@ bool member_stays(const struct pst_directory *d, uint16_t number)
     return d->members[number].epoch != 0 && next->epoch == d->members[number].epoch && !next->gone;
 }
 
+bool member_drains(const struct pst_directory *d, uint16_t number)
+{
+    return d->draft->members[number].drains;
+}
+
 bool member_lease_is_over(const struct pst_directory *d, uint16_t number, uint64_t now_ns)
 {
     uint64_t lease_ms = d->settings.lease_ms + d->settings.lease_margin_ms;
@@ -169,6 +174,24 @@ int pst_directory_unregister(struct pst_directory *d, uint16_t number, uint64_t 
         return -ESTALE;
     end(d, number, now_ns);
     *version = d->draft->version;
+    return 0;
+}
+
+int pst_directory_drain(struct pst_directory *d, const struct pst_id *id, bool drains, uint64_t *version)
+{
+    uint16_t number = pst_view_find(d->draft, id);
+
+    directory_check(d);
+    if (number == PST_VIEW_NONE || !member_stays(d, number))
+        return -ESTALE;
+    if (member_drains(d, number) != drains) {
+        directory_draft(d)->members[number].drains = drains;
+        d->members[number].looked = false;
+        d->members[number].keys_left = 0;
+        d->repair++;
+    }
+    /* Who asks again is not to wait for what others change meanwhile. */
+    *version = d->view->members[number].drains == drains ? d->view->version : d->draft->version;
     return 0;
 }
 

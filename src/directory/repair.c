@@ -21,11 +21,13 @@ void repair_tick(struct pst_directory *d, uint64_t now_ns)
     d->repair++;
 }
 
-/* The prefixes that the view names, and what puts asked for. */
+/* By who drains, the prefixes that the view names, and what puts asked for. */
 static bool copies_are_wanted(const struct pst_directory *d)
 {
     bool wanted = d->copies_wanted;
 
+    for (uint32_t i = 0; i < d->settings.members_max && !wanted; i++)
+        wanted = member_stays(d, (uint16_t)i) && member_drains(d, (uint16_t)i);
     for (uint32_t i = 0; i < d->view->prefix_count; i++)
         wanted |= d->view->prefixes[i].placement == PST_PLACE_ANYWHERE && d->view->prefixes[i].replicas > 1;
     return wanted;
@@ -51,7 +53,8 @@ static bool has_host(const struct pst_directory *d, const struct pst_places *pla
 static void add_copies(const struct pst_directory *d, const struct pst_places *from, struct pst_places *to)
 {
     for (uint32_t i = 0; i < from->count && to->count < PST_PLACES_MAX; i++)
-        if (member_stays(d, from->items[i].member) && !has_host(d, to, from->items[i].member))
+        if (member_stays(d, from->items[i].member) && !member_drains(d, from->items[i].member) &&
+            !has_host(d, to, from->items[i].member))
             to->items[to->count++] = from->items[i];
 }
 
@@ -82,7 +85,8 @@ static uint16_t sender(const struct pst_directory *d, const struct pst_places *k
 static bool could_be_more(const struct pst_directory *d, const struct pst_places *places)
 {
     for (uint32_t i = 0; i < d->settings.members_max; i++)
-        if (member_stays(d, (uint16_t)i) && !has_host(d, places, (uint16_t)i))
+        if (member_stays(d, (uint16_t)i) && !member_drains(d, (uint16_t)i) &&
+            !has_host(d, places, (uint16_t)i))
             return true;
     return false;
 }
@@ -98,6 +102,7 @@ static void repair_one(struct routing *w, const struct pst_put *key, const struc
     *route = (struct pst_route){.status = PST_ROUTE_EXISTS};
     put.replicas = copies_of(known, key->replicas);
     add_copies(d, known, &route->places);
+    d->members[asker].keys_found += route->places.count < put.replicas;
     reserve_find(d, &key->key, &underway);
     add_copies(d, &underway, &route->places);
     there = route->places.count;
@@ -113,6 +118,20 @@ static void repair_one(struct routing *w, const struct pst_put *key, const struc
     }
     route->places.count -= there;
     memmove(route->places.items, route->places.items + there, route->places.count * sizeof(struct pst_place));
+}
+
+/* One that drains looks on: soon while that helps, until nothing is left, and then for what comes still. */
+static void end_of_keys(struct pst_directory *d, struct member *m, uint64_t now_ns)
+{
+    bool helps = m->keys_found > 0 && (!m->looked || m->keys_found < m->keys_left);
+
+    m->keys_left = m->keys_found;
+    m->looked = true;
+    if (!member_drains(d, (uint16_t)(m - d->members)))
+        return;
+    repair_later(d, now_ns);
+    if (helps)
+        d->repair_due_ns = pst_min(d->repair_due_ns, now_ns + d->settings.heartbeat_ms * NS_PER_MS);
 }
 
 int pst_directory_repair(struct pst_directory *d, const struct pst_repair *message,
@@ -141,7 +160,11 @@ int pst_directory_repair(struct pst_directory *d, const struct pst_repair *messa
     pst_directory_look_up(d, hashes, count, known);
     reserve_tick(d, now_ns);
     route_begin(&w);
+    if (message->flags & PST_REPAIR_BEGIN)
+        d->members[message->member].keys_found = 0;
     for (uint32_t i = 0; i < count; i++)
         repair_one(&w, &keys[i], &known[i], message->member, &routes[i]);
+    if (message->flags & PST_REPAIR_END)
+        end_of_keys(d, &d->members[message->member], now_ns);
     return 0;
 }

@@ -15,7 +15,7 @@ static uint64_t tier_free_bytes(const struct tier *tier)
 
 static bool may_be_given_keys(const struct pst_directory *d, uint16_t member, uint64_t now_ns)
 {
-    return member_stays(d, member) && !member_is_suspect(d, member, now_ns);
+    return member_stays(d, member) && !member_is_suspect(d, member, now_ns) && !member_drains(d, member);
 }
 
 /* The fastest tier with room for the put; 0: none has. HBM is filled by its owner alone. */

@@ -6,6 +6,8 @@
 enum {
     VIEW_MAGIC = 0x76747370, /* "pstv" */
     VIEW_FORMAT = 1,
+    MEMBER_GONE = 1, /* flags */
+    MEMBER_DRAINS = 2,
     HEAD_BYTES = 44,
     SLOT_BYTES_MAX = 19 + 2 * PST_VIEW_COPIES_MAX,
     MEMBER_BYTES_MAX = 62 + 2 * PST_VIEW_ADDRESS_BYTES + PST_VIEW_TAGS_BYTES,
@@ -123,7 +125,7 @@ static void put_head(uint8_t **at, const struct pst_view *view)
 static void put_member(uint8_t **at, const struct pst_view_member *member, uint32_t number)
 {
     put_number(at, number, 2);
-    put_number(at, member->gone, 1);
+    put_number(at, (member->gone ? MEMBER_GONE : 0) | (member->drains ? MEMBER_DRAINS : 0), 1);
     put_bytes(at, &member->id, sizeof(member->id));
     put_bytes(at, &member->host, sizeof(member->host));
     put_number(at, member->epoch, 8);
@@ -220,12 +222,15 @@ static uint32_t take_member(struct pst_reader *in, struct pst_view *view, uint32
 {
     uint32_t number = (uint32_t)pst_read_number(in, 2);
     struct pst_view_member *member = &view->members[number];
+    uint64_t flags;
 
     *large = number >= view->members_max;
     in->bad |= number < least || *large;
     if (in->bad)
         return least;
-    member->gone = take_below(in, 1, 1);
+    flags = take_below(in, 1, MEMBER_GONE | MEMBER_DRAINS);
+    member->gone = flags & MEMBER_GONE;
+    member->drains = flags & MEMBER_DRAINS;
     pst_read_copy(in, &member->id, sizeof(member->id));
     pst_read_copy(in, &member->host, sizeof(member->host));
     in->bad |= pst_view_find(view, &member->id) != PST_VIEW_NONE;

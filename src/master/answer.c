@@ -95,6 +95,51 @@ static int call_suspect(struct question *q)
     return r < 0 ? r : pst_directory_suspect(q->master->directory, member.member, member.epoch, q->now_ns);
 }
 
+static int call_drain(struct question *q)
+{
+    struct pst_pool_drain drain;
+    uint64_t version = 0;
+    struct pst_id id;
+    int r = pst_pool_get(q->op->attrs, &drain, sizeof(drain));
+
+    if (r < 0)
+        return r;
+    id = id_of(drain.id);
+    r = pst_directory_drain(q->master->directory, &id, drain.drains != 0, &version);
+    return r == 0 && !in_effect(q->master, version) ? BUSY : r;
+}
+
+static int call_nodes(struct question *q)
+{
+    struct pst_directory_node nodes[PST_POOL_NODES_MAX];
+    const struct pst_view *view = pst_directory_view(q->master->directory);
+    uint32_t max = (uint32_t)pst_min(PST_POOL_NODES_MAX, q->room / sizeof(struct pst_pool_node));
+    uint32_t first = (uint32_t)pst_min(q->op->offset, UINT32_MAX), count;
+
+    if (max == 0)
+        return -ENOBUFS;
+    count = pst_directory_nodes(q->master->directory, first, q->now_ns, nodes, max);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct pst_directory_node *node = &nodes[i];
+        const struct pst_view_member *member = &view->members[node->member];
+        const struct pst_tier_use *dram = &node->tiers[PST_POOL_DRAM];
+        struct pst_pool_node row = {.keys_left = node->keys_left,
+                                    .dram = {dram->capacity_bytes, dram->used_bytes},
+                                    .primaries = node->primaries,
+                                    .copies = node->copies,
+                                    .member = node->member};
+
+        row.flags = (uint8_t)((node->drains ? PST_POOL_NODE_DRAINS : 0) |
+                              (node->drained ? PST_POOL_NODE_DRAINED : 0) |
+                              (node->suspect ? PST_POOL_NODE_SUSPECT : 0));
+        memcpy(row.id, member->id.bytes, sizeof(row.id));
+        memcpy(row.address, *member->address ? member->address : member->unix_path, sizeof(row.address));
+        memcpy(q->to + i * sizeof(row), &row, sizeof(row));
+    }
+    q->result->bytes = (uint32_t)(count * sizeof(struct pst_pool_node));
+    return 0;
+}
+
 static int answer_beat(struct question *q, const struct pst_pool_heartbeat *beat,
                        const struct pst_heartbeat_answer *said)
 {
@@ -115,7 +160,8 @@ static int answer_beat(struct question *q, const struct pst_pool_heartbeat *beat
         wants[i] = (struct pst_pool_want){.slot_epoch = said->wants[i].slot_epoch,
                                           .member_epoch = said->wants[i].member_epoch,
                                           .slot = said->wants[i].slot,
-                                          .member = said->wants[i].member};
+                                          .member = said->wants[i].member,
+                                          .leads = said->wants[i].leads};
     return answer(q, bytes, pst_pool_put_beat(bytes, &out, wants));
 }
 
@@ -156,14 +202,16 @@ static int call_copies(struct question *q)
     int count = pst_pool_get_items(q->op->attrs, &none, 0, copies, sizeof(copies[0]), PST_POOL_COPIES_MAX);
 
     for (int i = 0; i < count; i++) {
-        const struct pst_copy_request request = {
-            .member = copies[i].member,
-            .epoch = copies[i].epoch,
-            .change = copies[i].change == PST_POOL_COPY_JOIN ? PST_COPY_JOIN : PST_COPY_DROP,
-            .slot = copies[i].slot,
-            .slot_epoch = copies[i].slot_epoch,
-            .copy = copies[i].copy,
-            .copy_epoch = copies[i].copy_epoch};
+        const struct pst_copy_request request = {.member = copies[i].member,
+                                                 .epoch = copies[i].epoch,
+                                                 .change =
+                                                     copies[i].change == PST_POOL_COPY_JOIN   ? PST_COPY_JOIN
+                                                     : copies[i].change == PST_POOL_COPY_LEAD ? PST_COPY_LEAD
+                                                                                              : PST_COPY_DROP,
+                                                 .slot = copies[i].slot,
+                                                 .slot_epoch = copies[i].slot_epoch,
+                                                 .copy = copies[i].copy,
+                                                 .copy_epoch = copies[i].copy_epoch};
         uint64_t version;
 
         pst_directory_change_copy(q->master->directory, &request, &version); /* counts what it refuses */
@@ -291,6 +339,7 @@ static int call_repair(struct question *q)
     message = (struct pst_repair){.member = head.member,
                                   .epoch = head.epoch,
                                   .repair = head.repair,
+                                  .flags = head.flags,
                                   .done = head.done,
                                   .failed = head.failed,
                                   .bytes = head.bytes};

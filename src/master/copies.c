@@ -15,6 +15,12 @@ bool copies_primary(const struct pst_copies *c, uint32_t slot)
            c->view->members[c->member].epoch == c->epoch;
 }
 
+bool copies_ended(const struct pst_copies *c, uint64_t mark)
+{
+    return pst_list_empty(&c->underway) ||
+           pst_list_first(&c->underway, struct pst_replica, link)->number > mark;
+}
+
 /* ---- peers ---- */
 
 static void peer_close(struct peer *p)
@@ -128,6 +134,8 @@ static void ask_changes(struct pst_copies *c, uint64_t now_ns)
             s->phase = JOIN_NONE; /* it has ended, and will not join any more */
         if (s->dropped_epoch == c->view->slots[i].epoch)
             add_change(c, i, s->dropped, 0, PST_POOL_COPY_DROP);
+        else if (lead_is_ready(c, i))
+            add_change(c, i, s->heir, s->heir_epoch, PST_POOL_COPY_LEAD);
         else if (s->phase == JOIN_ASKED)
             add_change(c, i, s->joining, s->join_epoch, PST_POOL_COPY_JOIN);
     }
@@ -289,7 +297,8 @@ static void send_all(struct pst_copies *c, struct pst_replica *replica, const st
         return;
     }
     s = &c->view->slots[slot];
-    if (c->slots[slot].dropped_epoch == s->epoch && write->what != PST_REPLICA_SEND) {
+    if ((c->slots[slot].dropped_epoch == s->epoch || lead_stops(c, slot, replica)) &&
+        write->what != PST_REPLICA_SEND) {
         replica->waits = true;
         return;
     }
@@ -320,13 +329,14 @@ static void follow_view(struct pst_copies *c)
 {
     for (uint32_t i = 0; i < PST_SLOTS; i++) {
         const struct pst_view_slot *s = &c->view->slots[i];
-        bool changed = c->slots[i].seen_epoch != s->epoch;
+        bool changed = c->slots[i].seen_epoch != s->epoch, lead;
 
         c->slots[i].seen_epoch = s->epoch;
         join_follow_view(c, i, changed);
-        if (pst_gate_held(c->gate, i) && copies_primary(c, i) && s->copy_count > 1)
+        lead = lead_follow_view(c, i);
+        if (!lead && pst_gate_held(c->gate, i) && copies_primary(c, i) && s->copy_count > 1)
             copies_drop(c, i, s->copies[1]); /* it may have more than this node, or less */
-        else
+        else if (!lead)
             pst_gate_hold(c->gate, i, false);
         pst_gate_copy(c->gate, i,
                       copies_primary(c, i) && (s->copy_count > 1 || c->slots[i].phase != JOIN_NONE));
@@ -379,6 +389,7 @@ static void take_all(struct pst_copies *c)
     }
     pthread_mutex_unlock(&c->lock);
     join_take_wants(c, wants, want_count);
+    lead_take_wants(c, wants, want_count);
     while (!pst_list_empty(&inbox)) {
         struct pst_replica *replica = pst_list_first(&inbox, struct pst_replica, queue);
 
@@ -410,7 +421,9 @@ int pst_copies_view(struct pst_copies *c, const struct pst_view *view, uint16_t 
         if (!ours || s->copy_count < 2)
             continue;
         pst_gate_copy(c->gate, i, true);
-        if (!was && s->base != s->epoch)
+        if (c->known_epoch == epoch && lead_was_handed(c, s, before))
+            pst_gate_hold(c->gate, i, false);
+        else if (!was && s->base != s->epoch)
             pst_gate_hold(c->gate, i, true);
     }
     pst_view_close(c->known);

@@ -54,9 +54,10 @@ void join_take_wants(struct pst_copies *c, const struct pst_pool_want *wants, ui
         const struct pst_pool_want *want = &wants[i];
         uint32_t slot = want->slot;
 
-        if (slot >= PST_SLOTS || want->member >= c->view->members_max || !copies_primary(c, slot) ||
-            pst_gate_held(c->gate, slot) || c->view->slots[slot].epoch != want->slot_epoch ||
-            c->slots[slot].phase != JOIN_NONE || c->slots[slot].dropped_epoch == want->slot_epoch ||
+        if (want->leads || slot >= PST_SLOTS || want->member >= c->view->members_max ||
+            !copies_primary(c, slot) || pst_gate_held(c->gate, slot) ||
+            c->view->slots[slot].epoch != want->slot_epoch || c->slots[slot].phase != JOIN_NONE ||
+            c->slots[slot].led_epoch || c->slots[slot].dropped_epoch == want->slot_epoch ||
             c->view->members[want->member].epoch != want->member_epoch ||
             (j->slot_count && j->epoch != want->member_epoch))
             continue;
@@ -153,8 +154,7 @@ static bool drained(struct pst_copies *c)
     bool is;
 
     pthread_mutex_lock(&c->lock);
-    is = pst_list_empty(&c->underway) ||
-         pst_list_first(&c->underway, struct pst_replica, link)->number > c->join.mark;
+    is = copies_ended(c, c->join.mark);
     pthread_mutex_unlock(&c->lock);
     return is;
 }

@@ -39,9 +39,12 @@ enum phase { JOIN_NONE, JOIN_FILLS, JOIN_ASKED };
 struct slot {
     uint64_t seen_epoch;    /* of the view that the rest is about */
     uint64_t dropped_epoch; /* the copy is to be dropped under this one; nothing is sent until it is */
+    uint64_t led_epoch;     /* the heir is to have it from this one; it is held until it has another */
+    uint64_t led_mark;      /* writes that began later are not sent */
+    uint64_t heir_epoch;    /* of the heir's membership */
     uint64_t join_epoch;    /* of the membership of who joins */
     uint64_t since_ns;
-    uint16_t dropped, joining;
+    uint16_t dropped, joining, heir;
     uint8_t phase;
 };
 
@@ -122,8 +125,25 @@ bool copies_primary(const struct pst_copies *c, uint32_t slot);
 struct peer *copies_peer(struct pst_copies *c, uint16_t member, uint64_t epoch);
 struct send *copies_send_new(struct peer *peer);
 void copies_submit(struct send *send, int shard);
+/* No write is underway that began up to @mark. The lock is held. */
+bool copies_ended(const struct pst_copies *c, uint64_t mark);
 /* The slot's copy is to be dropped. */
 void copies_drop(struct pst_copies *c, uint32_t slot, uint16_t member);
+
+/* ---- copies_lead.c ---- */
+
+/* Of what the master wants, slots that a copy is to have. */
+void lead_take_wants(struct pst_copies *c, const struct pst_pool_want *wants, uint32_t count);
+/* The slot goes to its heir, and is not served: writes that began later are not to be sent. */
+bool lead_stops(const struct pst_copies *c, uint32_t slot, const struct pst_replica *replica);
+/* Nothing that its heir must have is underway: it may be asked for. The lock is held. */
+bool lead_is_ready(const struct pst_copies *c, uint32_t slot);
+/* Another view. Return: true: whether the slot is held is settled. */
+bool lead_follow_view(struct pst_copies *c, uint32_t slot);
+/* Whether by @view this node has a slot from its former primary, which handed it over with all that it had.
+ */
+bool lead_was_handed(const struct pst_copies *c, const struct pst_view_slot *slot,
+                     const struct pst_view_slot *before);
 
 /* ---- copies_join.c ---- */
 

@@ -2,6 +2,7 @@
 #include "master/repair.h"
 
 #include "base/clock.h"
+#include "directory/directory.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -47,7 +48,7 @@ struct pst_repairer {
     struct pst_pool_repair head; /* what has been done since the master heard of it */
     uint8_t resume[PST_WIRE_KEY_BYTES_MAX];
     size_t resume_bytes;
-    bool more;
+    bool begun, more;
     uint32_t key_count, send_count;
     struct pst_bytes keys[KEYS_MAX];
     struct pst_pool_want_place wanted[KEYS_MAX];
@@ -197,12 +198,14 @@ static int ask(struct pst_repairer *r)
     r->head.member = r->time.member;
     r->head.epoch = r->time.epoch;
     r->head.repair = r->time.repair;
+    r->head.flags = (uint8_t)((r->begun ? 0 : PST_REPAIR_BEGIN) | (r->more ? 0 : PST_REPAIR_END));
     op.attr_bytes = (uint16_t)pst_pool_put_items(r->question, &r->head, sizeof(r->head), r->wanted,
                                                  sizeof(r->wanted[0]), r->key_count);
     pst_channel_submit(r->master, &op, 0, &done);
     pst_channel_flush(r->master);
     while (!done.count)
         progress(r->master, &done, SLEEP_MS);
+    r->begun |= op.result == 0;
     if (op.result == 0 || op.result == -ESTALE)
         r->head = (struct pst_pool_repair){.done = 0};
     else
@@ -268,16 +271,19 @@ static int go_through(struct pst_repairer *r)
 
     r->resume_bytes = 0;
     r->more = true;
+    r->begun = false;
     while (r->more && error == 0) {
         error = is_over(r) ? -ESTALE : list_keys(r);
-        if (error == 0 && r->key_count > 0)
+        if (error == 0 && (r->key_count > 0 || !r->more))
             error = ask(r);
         if (error == 0 && r->send_count > 0)
             error = send_all(r);
     }
     r->key_count = 0;
-    if (error == 0 && (r->head.done || r->head.failed))
+    if (error == 0 && (r->head.done || r->head.failed)) {
+        r->more = true; /* the end has been told */
         error = ask(r);
+    }
     return error;
 }
 

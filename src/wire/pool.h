@@ -20,6 +20,8 @@ enum pst_pool_code {
     PST_POOL_FIGURES, /* no question; the answer is text, "name value" lines */
     PST_POOL_COPIES,  /* of slots: struct pst_pool_copy, in any number. No answer: the view tells */
     PST_POOL_REPAIR,  /* a node's keys: what of them is to be sent where */
+    PST_POOL_DRAIN,   /* struct pst_pool_drain. No answer */
+    PST_POOL_NODES,   /* offset: the first member's number. Answer: struct pst_pool_node, in any number */
     PST_POOL_REPORT = 80,
     PST_POOL_REVOKE,
     PST_POOL_MATCH, /* depth 1: counts as a hit. The question is hashes, as that of the next */
@@ -37,6 +39,7 @@ enum {
     PST_POOL_LOCATE_MAX = 256,
     PST_POOL_PLACE_MAX = 256,
     PST_POOL_ROUTE_PLACES_MAX = 6,
+    PST_POOL_NODES_MAX = 128, /* in one answer */
     PST_POOL_REPORT_MAX = 256,
     PST_POOL_MATCH_MAX = 256,
     PST_POOL_NO_PRIMARY = 7, /* result of an operation on a key: all copies of its slot are gone, for now */
@@ -80,7 +83,7 @@ struct pst_pool_use {
     uint64_t capacity_bytes, used_bytes;
 };
 
-enum pst_pool_copy_change { PST_POOL_COPY_DROP, PST_POOL_COPY_JOIN };
+enum pst_pool_copy_change { PST_POOL_COPY_DROP, PST_POOL_COPY_JOIN, PST_POOL_COPY_LEAD };
 
 /* What a primary asks for. */
 struct pst_pool_copy {
@@ -94,6 +97,32 @@ struct pst_pool_copy {
     uint8_t spare;
 };
 _Static_assert(sizeof(struct pst_pool_copy) == 32, "pool copy");
+
+/* Whether a node is to be needed for nothing any more. */
+struct pst_pool_drain {
+    uint8_t id[PST_POOL_ID_BYTES];
+    uint8_t drains;
+    uint8_t spare[7];
+};
+_Static_assert(sizeof(struct pst_pool_drain) == 24, "pool drain");
+
+enum pst_pool_node_flag {
+    PST_POOL_NODE_DRAINS = 1,
+    PST_POOL_NODE_DRAINED = 2,
+    PST_POOL_NODE_SUSPECT = 4,
+};
+
+struct pst_pool_node {
+    uint8_t id[PST_POOL_ID_BYTES];
+    char address[PST_POOL_ADDRESS_BYTES]; /* "host:port", or a unix socket's path; with its NUL */
+    uint64_t keys_left;                   /* of one that drains: that lie on it, and on too few others */
+    struct pst_pool_use dram;
+    uint32_t primaries, copies; /* slots */
+    uint16_t member;
+    uint8_t flags;
+    uint8_t spare[5];
+};
+_Static_assert(sizeof(struct pst_pool_node) == 184, "pool node");
 
 enum pst_pool_beat_flag {
     PST_POOL_BEGIN = 1, /* a full report begins ... */
@@ -123,7 +152,8 @@ _Static_assert(offsetof(struct pst_pool_event, spare) == PST_POOL_EVENT_BYTES, "
 struct pst_pool_want {
     uint64_t slot_epoch, member_epoch;
     uint16_t slot, member;
-    uint32_t spare;
+    uint8_t leads; /* the member shall be primary; else it lacks a copy */
+    uint8_t spare[3];
 };
 _Static_assert(sizeof(struct pst_pool_want) == 24, "pool want");
 
@@ -187,7 +217,8 @@ struct pst_pool_repair {
     uint64_t bytes;
     uint32_t done, failed; /* of what it was told to send, since it last asked */
     uint16_t member;
-    uint8_t spare[6];
+    uint8_t flags; /* enum pst_repair_flag's */
+    uint8_t spare[5];
 };
 _Static_assert(sizeof(struct pst_pool_repair) == 40, "pool repair");
 

@@ -1,12 +1,14 @@
-"""Values that may lie anywhere: what had copies has them again when a node has gone."""
+"""What had copies has them again when a node has gone, and a node that drains can go."""
 from __future__ import annotations
 
 import collections
 import contextlib
 import hashlib
+import json
 import pathlib
-from typing import Iterator
+from typing import Any, Iterator
 
+import pytest
 import support
 from support import penstock, wait_until
 from test_home import keys_of
@@ -17,7 +19,8 @@ class Pool:
     """A master and three nodes, each on a host of its own."""
 
     def __init__(self, folder: pathlib.Path, *places: str) -> None:
-        self.master = Master(folder, *(f"--place={place}" for place in places), "--repair-again-ms=500")
+        self.master = Master(folder, *(f"--place={place}" for place in places), "--repair-again-ms=500", "--nodes-min=3",
+                             place=None)
         self.file = folder / "value"
         self.nodes = [self.node(i) for i in range(3)]
         self.master.has(3)
@@ -108,3 +111,57 @@ def test_copies_wait_for_a_host(tmp_path: pathlib.Path) -> None:
         p.nodes[2] = p.node(2)
         wait_until("all that is left has two copies", lambda: p.copies() == dict.fromkeys(left, 2))
         p.check(digests)
+
+
+def state(p: Pool, at: int) -> dict[str, Any]:
+    """What the list says of the node."""
+    said = penstock("--url", f"pool://{p.master.address}", "node", "list", "--json")
+    assert said.returncode == 0, said.stderr
+    rows = [json.loads(line) for line in said.stdout.splitlines()]
+    return next(row for row in rows if row["address"] == f"127.0.0.1:{p.nodes[at].ports()[0]}")
+
+
+def drain(p: Pool, at: int, word: str = "drain") -> None:
+    said = penstock("--url", f"pool://{p.master.address}", "node", word, f"127.0.0.1:{p.nodes[at].ports()[0]}")
+    assert said.returncode == 0, said.stderr
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+def test_a_drained_node_can_stop(tmp_path: pathlib.Path, copies: int) -> None:
+    """Under load, what lies anywhere and what has a home goes to others; when the list says so nothing is left."""
+    with pool(tmp_path, f"any/=anywhere:{copies}", f"=home:{copies}") as p:
+        wait_until("slots are dealt out", lambda: p.master.ask("slots")["served"] == 4096)
+        digests = p.put([f"any/{i}" for i in range(19)] + [f"home/{i}" for i in range(19)])
+        url = f"pool://{p.master.address}"
+        with support.bench(url, "--op=put", "--prefix=load/", "--keys=300", "--size=5000", "--seconds=60") as load:
+            drain(p, 0)
+            wait_until("it is drained", lambda: state(p, 0)["state"] == "drained", 60)
+            assert load.poll() is None, load.stderr.read() if load.stderr else ""
+            row = state(p, 0)
+            assert row["primaries"] == row["copies"] == row["keys_left"] == 0, row
+            p.nodes[0].stop()
+            p.master.has(2)
+            load.kill()
+        for name, digest in digests.items():
+            said = penstock("--url", url, "get", name)
+            assert said.returncode == 0 and hashlib.sha256(said.stdout).hexdigest() == digest, (name, said.stderr)
+        assert p.master.ask("slots")["incomplete"] == 0
+
+
+def test_what_drains_is_given_nothing(tmp_path: pathlib.Path) -> None:
+    """Also after the master began anew; and once it drains no more it is."""
+    with pool(tmp_path, "any/=anywhere") as p:
+        drain(p, 0)
+        p.master.node.kill()
+        p.master.back()
+        p.master.has(3)
+        assert state(p, 0)["state"] in ("draining", "drained")
+        p.put([f"any/{i}" for i in range(19)])
+        assert keys_of(p.nodes[0]) == set()
+        assert penstock("--url", f"pool://{p.master.address}", "node", "drain", "127.0.0.1:1").returncode == 1
+        drain(p, 0, "undrain")
+        assert state(p, 0)["state"] == "serving"
+        drain(p, 1)
+        drain(p, 2)
+        p.put([f"any/again{i}" for i in range(5)])
+        assert keys_of(p.nodes[0]) >= {f"any/again{i}" for i in range(5)}
