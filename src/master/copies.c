@@ -297,6 +297,10 @@ static void send_all(struct pst_copies *c, struct pst_replica *replica, const st
         return;
     }
     s = &c->view->slots[slot];
+    if (lead_stops(c, slot, replica) && replica->write_count == 1) {
+        replica->refusal = -ESTALE; /* another has it in a moment */
+        return;
+    }
     if ((c->slots[slot].dropped_epoch == s->epoch || lead_stops(c, slot, replica)) &&
         write->what != PST_REPLICA_SEND) {
         replica->waits = true;

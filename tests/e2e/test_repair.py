@@ -131,7 +131,7 @@ def test_a_drained_node_can_stop(tmp_path: pathlib.Path, copies: int) -> None:
     """Under load, what lies anywhere and what has a home goes to others; when the list says so nothing is left."""
     with pool(tmp_path, f"any/=anywhere:{copies}", f"=home:{copies}") as p:
         wait_until("slots are dealt out", lambda: p.master.ask("slots")["served"] == 4096)
-        digests = p.put([f"any/{i}" for i in range(19)] + [f"home/{i}" for i in range(19)])
+        digests = p.put([f"any/{i}" for i in range(10)] + [f"home/{i}" for i in range(10)])
         url = f"pool://{p.master.address}"
         with support.bench(url, "--op=put", "--prefix=load/", "--keys=300", "--size=5000", "--seconds=60") as load:
             drain(p, 0)

@@ -66,6 +66,12 @@ static size_t put_right(struct fuzz *in, uint8_t code, uint8_t *to)
         memcpy(to, &repair, sizeof(repair));
         return sizeof(repair);
     }
+    if (code == PST_POOL_DRAIN) {
+        struct pst_pool_drain drain = {.id = {join.id[0]}, .drains = (uint8_t)fuzz_below(in, 2)};
+
+        memcpy(to, &drain, sizeof(drain));
+        return sizeof(drain);
+    }
     memset(to, 0, PST_POOL_ID_BYTES);
     to[0] = join.id[0];
     return PST_POOL_ID_BYTES;

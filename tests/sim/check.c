@@ -150,6 +150,32 @@ static void check_keys(struct sim *s)
     }
 }
 
+/* What was put to have copies has them, but where a node has let go of one or was full. */
+static void check_copies(struct sim *s)
+{
+    const struct pst_view *view = s->current->view;
+
+    for (uint32_t key = 0; key < KEYS_MAX; key++) {
+        struct pst_hash128 fingerprint = key_of(key);
+        uint32_t wanted = 1, hosts = 0;
+        struct pst_places places;
+
+        pst_directory_look_up(s->directory, &fingerprint, 1, &places);
+        for (uint32_t i = 0; i < places.count; i++) {
+            bool first = true;
+
+            wanted = places.items[i].copies > wanted ? places.items[i].copies : wanted;
+            for (uint32_t j = 0; j < i; j++)
+                first &= !pst_id_equal(&view->members[places.items[i].member].host,
+                                       &view->members[places.items[j].member].host);
+            hosts += first;
+        }
+        s->checked++;
+        if (places.count > 0 && hosts < pst_min(wanted, s->host_count))
+            violation(s, "key %u is on %u hosts, and was put to be on %u", key, hosts, wanted);
+    }
+}
+
 static void check_figures(struct sim *s)
 {
     struct pst_directory_state state;
@@ -192,6 +218,7 @@ void check_end(struct sim *s)
         return;
     }
     check_keys(s);
+    check_copies(s);
     check_figures(s);
     for (uint32_t i = 0; i < USED; i++) {
         const struct pst_view_slot *slot = &s->current->view->slots[slot_of_used(i)];

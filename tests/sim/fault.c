@@ -62,6 +62,20 @@ static void lose_node(struct sim *s)
     }
 }
 
+/* As whoever runs the pool says. */
+static void drain(struct sim *s, uint32_t number, bool drains)
+{
+    const struct pst_view_member *member =
+        s->current && s->nodes[number].epoch ? &s->current->view->members[s->nodes[number].member] : NULL;
+    uint64_t version;
+
+    if (!s->directory || !member || !member->epoch || member->drains == drains ||
+        node_of_member(s, s->current->view, s->nodes[number].member) != (int)number)
+        return;
+    note(s, "node %u %s", number, drains ? "is to drain" : "drains no more");
+    s->counts.drains += pst_directory_drain(s->directory, &member->id, drains, &version) == 0 && drains;
+}
+
 static void go_wrong(struct sim *s)
 {
     uint64_t dice = draw(s, 20);
@@ -75,6 +89,8 @@ static void go_wrong(struct sim *s)
 
         if (n->up)
             jump(s, n);
+    } else if (dice < 9) {
+        drain(s, (uint32_t)draw(s, s->node_count), draw(s, 2));
     } else {
         lose_node(s);
     }
@@ -87,8 +103,10 @@ void faults_step(struct sim *s)
     for (uint32_t i = 0; i < s->node_count; i++) {
         struct node *n = &s->nodes[i];
 
-        if (quiet)
+        if (quiet) {
             n->cut_until_ns = n->peer_cut_until_ns = 0;
+            drain(s, i, false);
+        }
         if (!n->up && (quiet || s->now_ns >= n->restart_ns))
             node_start(s, (int)i);
     }

@@ -184,6 +184,14 @@ static void press_write(struct sim *s, int number, uint32_t used, uint32_t key)
         ask_change(s, number, used, PST_COPY_DROP, pending->waiting[0]);
 }
 
+static void begin_to_leave(struct sim *s, struct home *home, uint16_t heir)
+{
+    home->leaving = true;
+    home->leaving_ns = s->now_ns;
+    home->heir = heir;
+    s->counts.hand_overs++;
+}
+
 /* Hands the slot over now and then. When nothing comes of it, a new epoch without the heir ends it. */
 static void hand_over(struct sim *s, int number, uint32_t used)
 {
@@ -203,10 +211,7 @@ static void hand_over(struct sim *s, int number, uint32_t used)
     for (uint32_t key = 0; key < SLOT_KEYS; key++)
         if (home->pending[key].busy)
             return;
-    home->leaving = true;
-    home->leaving_ns = s->now_ns;
-    home->heir = slot->copies[1 + draw(s, slot->copy_count - 1u)];
-    s->counts.hand_overs++;
+    begin_to_leave(s, home, slot->copies[1 + draw(s, slot->copy_count - 1u)]);
 }
 
 void home_step(struct sim *s, int number, uint32_t used)
@@ -268,7 +273,7 @@ static void join_unused(struct sim *s, int number, const struct pst_want *want)
     m->session = n->process;
     m->change = (struct pst_copy_request){.member = n->member,
                                           .epoch = n->epoch,
-                                          .change = PST_COPY_JOIN,
+                                          .change = want->leads ? PST_COPY_LEAD : PST_COPY_JOIN,
                                           .slot = want->slot,
                                           .slot_epoch = want->slot_epoch,
                                           .copy = want->member,
@@ -293,6 +298,10 @@ void home_wanted(struct sim *s, int number, const struct pst_want *want)
     for (uint32_t key = 0; key < SLOT_KEYS; key++)
         if (home->pending[key].busy)
             return;
+    if (want->leads) {
+        begin_to_leave(s, home, want->member);
+        return;
+    }
     home->joining = want->member;
     home->joining_epoch = want->member_epoch;
     home->joined = s->plant == PLANT_empty_join;

@@ -21,7 +21,7 @@ struct wish {
 struct sum {
     uint64_t runs, checked, violations, events, digest, simulated_s;
     uint64_t writes, reads, puts, beats, crashes, leaves, master_crashes, freezes, cuts, jumps, losses,
-        hand_overs;
+        hand_overs, drains, repairs;
 };
 
 static const char *const plants[] = {
@@ -104,6 +104,8 @@ static void run(const struct wish *wish, uint64_t seed, struct sum *sum)
     sum->cuts += s->counts.cuts;
     sum->jumps += s->counts.jumps;
     sum->hand_overs += s->counts.hand_overs;
+    sum->drains += s->counts.drains;
+    sum->repairs += s->counts.repairs;
     sum->losses += s->counts.losses;
     sim_close(s);
 }
@@ -130,6 +132,8 @@ static void print(const struct wish *wish, const struct sum *sum)
                   {"cuts", sum->cuts},
                   {"jumps", sum->jumps},
                   {"hand_overs", sum->hand_overs},
+                  {"drains", sum->drains},
+                  {"repairs", sum->repairs},
                   {"slots_lost", sum->losses}};
 
     printf("digest %016llx\n{", (unsigned long long)sum->digest);

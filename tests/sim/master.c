@@ -207,6 +207,19 @@ static void take_route(struct sim *s, const struct message *m)
     send(s, answer);
 }
 
+static void take_repair(struct sim *s, const struct message *m)
+{
+    struct message *answer = answer_to(m, IS_REPAIRED, 0);
+
+    answer->repair = m->repair;
+    answer->routes = calloc(REPAIR_KEYS, sizeof(*answer->routes));
+    pst_assert(answer->routes);
+    answer->result = pst_directory_repair(s->directory, &m->repair.head, m->keys, m->repair.count,
+                                          master_now(s), answer->routes);
+    answer->snapshot = s->current ? snapshot_ref(s->current) : NULL;
+    send(s, answer);
+}
+
 void master_take(struct sim *s, struct message *m)
 {
     if (!s->directory) {
@@ -228,6 +241,8 @@ void master_take(struct sim *s, struct message *m)
 
         answer->snapshot = snapshot_ref(s->current);
         send(s, answer);
+    } else if (m->kind == TO_REPAIR) {
+        take_repair(s, m);
     } else if (m->kind == TO_SUSPECT) {
         (void)pst_directory_suspect(s->directory, m->member.number, m->member.epoch, master_now(s));
     } else if (m->kind == TO_UNREGISTER) {

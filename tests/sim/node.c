@@ -133,6 +133,64 @@ static void churn(struct sim *s, struct node *n)
     }
 }
 
+/* Asks about the next of its keys, when the directory says that it is time. */
+void node_repair(struct sim *s, int number)
+{
+    struct node *n = &s->nodes[number];
+    struct message *m;
+
+    if (s->plant == PLANT_no_repair || !n->epoch || n->repair == 0 || n->repair == n->repaired ||
+        s->now_ns < n->repair_ns + 1000 * MS)
+        return;
+    m = message_new(TO_REPAIR, number, MASTER);
+    m->session = n->process;
+    m->keys = calloc(REPAIR_KEYS, sizeof(*m->keys));
+    pst_assert(m->keys);
+    m->repair.head = (struct pst_repair){.member = n->member,
+                                         .epoch = n->epoch,
+                                         .repair = n->repair,
+                                         .flags = n->repair_at == 0 ? PST_REPAIR_BEGIN : 0};
+    for (uint32_t key = n->repair_at; key < KEYS_MAX && m->repair.count < REPAIR_KEYS; key++) {
+        if (!n->held[key])
+            continue;
+        m->repair.numbers[m->repair.count] = key;
+        m->keys[m->repair.count++] =
+            (struct pst_put){.key = key_of(key), .bytes = KEY_BYTES, .replicas = 1, .evictable = true};
+    }
+    m->repair.head.flags |= m->repair.count < REPAIR_KEYS ? PST_REPAIR_END : 0;
+    n->repair_ns = s->now_ns;
+    send(s, m);
+}
+
+static void take_repaired(struct sim *s, int number, const struct message *m)
+{
+    struct node *n = &s->nodes[number];
+
+    if (m->result != 0 || m->repair.head.epoch != n->epoch || m->repair.head.repair != n->repair ||
+        !m->snapshot)
+        return;
+    for (uint32_t i = 0; i < m->repair.count; i++) {
+        const struct pst_route *route = &m->routes[i];
+
+        n->repair_at = m->repair.numbers[i] + 1;
+        for (uint32_t p = 0; p < route->places.count && n->held[m->repair.numbers[i]]; p++) {
+            int to = node_of_member(s, m->snapshot->view, route->places.items[p].member);
+            struct message *copy;
+
+            if (to < 0)
+                continue;
+            copy = message_new(NODE_COPY, number, to);
+            copy->any.key = m->repair.numbers[i];
+            send(s, copy);
+            s->counts.repairs++;
+        }
+    }
+    if (m->repair.head.flags & PST_REPAIR_END)
+        n->repaired = n->repair;
+    n->repair_ns = 0;
+    node_repair(s, number);
+}
+
 /* ---- membership ---- */
 
 static void ask_to_register(struct sim *s, int number)
@@ -272,6 +330,12 @@ static void take_beat(struct sim *s, int number, struct message *m)
     if (r < 0 ||
         !pst_lease_grant(&n->lease, n->sent_ns, answer->lease_ms, answer->lease_version, answer->term))
         return;
+    if (answer->repair != n->repair || n->repair_epoch != n->epoch) {
+        n->repair = answer->repair;
+        n->repair_epoch = n->epoch;
+        n->repaired = n->repair_ns = n->repair_at = 0;
+    }
+    node_repair(s, number);
     n->hurries = pst_report_is_behind(n->report);
     n->granted_ns = answer->lease_ms ? s->now_ns : n->granted_ns;
     if (!view || view->version < answer->version)
@@ -317,6 +381,11 @@ void node_take(struct sim *s, int number, struct message *m)
         if (m->session == n->process)
             home_changed(s, number, m);
         break;
+    case IS_REPAIRED:
+        if (m->session == n->process)
+            take_repaired(s, number, m);
+        break;
+    case NODE_COPY:
     case ASK_STORE:
         if (n->epoch)
             take_key(s, n, m->any.key);

@@ -27,6 +27,7 @@ enum {
     MASTER = -1,
     REPORT_EVENTS = 12, /* a node's queue, small enough to overflow */
     MESSAGE_EVENTS = 8,
+    REPAIR_KEYS = 40,
 };
 
 /* Rules that a run breaks, so that a violation must be found. */
@@ -37,6 +38,7 @@ enum {
     X(early_answer, "primaries acknowledge before their backups have the value")                             \
     X(empty_join, "primaries have copies join that they did not fill")                                       \
     X(two_minds, "primaries go on serving what they hand over")                                              \
+    X(no_repair, "nodes do not look for keys with too few copies")                                           \
     X(deaf_to_gaps, "nodes do not report in full when they are asked to")                                    \
     X(hearsay, "views are heard of before they are stored")
 
@@ -55,6 +57,7 @@ enum kind {
     TO_ROUTE_PUT,
     TO_ROUTE_GET,
     TO_SUSPECT,
+    TO_REPAIR,
     TO_UNREGISTER,
     IS_REGISTERED, /* from it */
     IS_BEAT,
@@ -62,10 +65,12 @@ enum kind {
     IS_CHANGED,
     IS_ROUTED,
     IS_FOUND,
+    IS_REPAIRED,
     NODE_STATE, /* between nodes, about a slot */
     NODE_STATE_TAKEN,
     NODE_WRITE,
     NODE_WRITTEN,
+    NODE_COPY, /* of a key that may lie anywhere */
     ASK_WRITE, /* a client of a node */
     ASK_READ,
     ASK_STORE,
@@ -97,10 +102,17 @@ struct message {
     struct snapshot *snapshot;
     struct pst_event *events;
     struct pst_heartbeat_answer *answer;
+    struct pst_put *keys;     /* of a node that looks for those with too few copies, */
+    struct pst_route *routes; /* and where they are to go */
     union {
         struct pst_register registration;
         struct pst_registered registered;
         struct pst_heartbeat heartbeat;
+        struct {
+            struct pst_repair head;
+            uint32_t count;
+            uint32_t numbers[REPAIR_KEYS];
+        } repair;
         uint64_t sequence; /* which the answer is to */
         struct pst_copy_request change;
         struct {
@@ -173,6 +185,10 @@ struct node {
     struct snapshot *snapshot;
     uint64_t held[KEYS_MAX]; /* generations */
     uint32_t held_count, walk_at;
+    uint64_t repair, repaired; /* which time it is, and the last that all keys were asked about */
+    uint64_t repair_epoch;     /* of the membership that this is about */
+    uint32_t repair_at;        /* the first key that is not */
+    uint64_t repair_ns;        /* when it asked */
     struct home homes[USED];
 };
 
@@ -217,7 +233,7 @@ struct sim {
     uint64_t checked, violations;
     struct {
         uint64_t writes, reads, puts, crashes, leaves, master_crashes, freezes, cuts, jumps, losses, beats,
-            hand_overs;
+            hand_overs, drains, repairs;
     } counts;
 };
 
@@ -248,6 +264,7 @@ uint64_t master_now(const struct sim *s);
 void node_start(struct sim *s, int number);
 void node_crash(struct sim *s, int number, bool kept);
 void node_take(struct sim *s, int number, struct message *m);
+void node_repair(struct sim *s, int number);
 void node_leave(struct sim *s, int number);
 void node_close(struct node *n);
 uint64_t node_now(const struct sim *s, const struct node *n);

@@ -86,6 +86,8 @@ void message_drop(struct message *m)
     snapshot_drop(m->snapshot);
     free(m->events);
     free(m->answer);
+    free(m->keys);
+    free(m->routes);
     free(m);
 }
 
@@ -228,6 +230,7 @@ static void choose(struct sim *s, uint32_t nodes)
     s->settings.reservations_max = 256;
     s->settings.nodes_min = pst_min(s->replicas, s->host_count);
     s->settings.incomplete_ms = draw(s, 30000);
+    s->settings.repair_again_ms = 500;
 }
 
 struct sim *sim_open(uint64_t seed, uint32_t nodes, uint64_t ms, enum plant plant)

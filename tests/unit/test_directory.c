@@ -447,6 +447,50 @@ static void copies_of_a_lost_member_are_made_again_once(void **state)
     rig_close(rig);
 }
 
+/* One that has a key which nobody else needs to have is not done before another has it. */
+static void what_drains_is_needed_until_others_have_its_keys(void **state)
+{
+    const struct pst_event added = rig_add(1, 5);
+    struct rig *rig = rig_open();
+    struct rig_node nodes[2] = {rig_join(rig, 1, 1), rig_join(rig, 2, 2)};
+    struct pst_put put = {.key = rig_key(1), .bytes = 1000, .replicas = 1};
+    struct pst_repair message = {
+        .member = nodes[0].member, .epoch = nodes[0].epoch, .flags = PST_REPAIR_BEGIN | PST_REPAIR_END};
+    const struct pst_id id = {{1}}, nobody = {{9}};
+    const struct pst_caller caller = {.host = {{1}}};
+    struct pst_heartbeat_answer answer;
+    struct pst_directory_node node;
+    struct pst_route route;
+    uint64_t version;
+
+    (void)state;
+    assert_int_equal(rig_beat(rig, nodes[0], 0, &added, 1, NULL), 0);
+    assert_int_equal(pst_directory_drain(rig->d, &nobody, true, &version), -ESTALE);
+    assert_int_equal(pst_directory_drain(rig->d, &id, true, &version), 0);
+    rig_store(rig);
+    assert_true(pst_directory_view(rig->d)->members[nodes[0].member].drains);
+    for (int round = 0; round < 3; round++) {
+        assert_int_equal(pst_directory_nodes(rig->d, 0, rig->now_ns, &node, 1), 1);
+        assert_true(node.drains && !node.drained);
+        rig_wait(rig, round ? 12000 : 0, nodes, 2); /* what was underway to the other is so no more */
+        assert_int_equal(rig_beat(rig, nodes[0], 0, NULL, 0, &answer), 0);
+        message.repair = answer.repair;
+        assert_int_equal(pst_directory_repair(rig->d, &message, &put, 1, rig->now_ns, &route), 0);
+        assert_int_equal(route.status, round < 2 ? PST_ROUTE_TO : PST_ROUTE_EXISTS);
+        if (round == 1)
+            assert_int_equal(rig_beat(rig, nodes[1], 0, &added, 1, NULL), 0);
+    }
+    assert_int_equal(pst_directory_nodes(rig->d, 0, rig->now_ns, &node, 1), 1);
+    assert_true(node.drained && node.keys_left == 0);
+    put.key = rig_key(2);
+    pst_directory_route_put(rig->d, &caller, &put, 1, rig->now_ns, &route);
+    assert_int_equal(route.places.items[0].member, nodes[1].member); /* farther, but it stays */
+    assert_int_equal(pst_directory_drain(rig->d, &id, false, &version), 0);
+    rig_store(rig);
+    pst_directory_route_put(rig->d, &caller, &put, 1, rig->now_ns, &route);
+    rig_close(rig);
+}
+
 static void copies_that_nobody_has_room_for_are_looked_at_again(void **state)
 {
     struct rig *rig = rig_open();
@@ -591,6 +635,7 @@ int main(void)
         cmocka_unit_test(promises_end_with_their_member),
         cmocka_unit_test(replicas_lie_on_distinct_hosts),
         cmocka_unit_test(copies_of_a_lost_member_are_made_again_once),
+        cmocka_unit_test(what_drains_is_needed_until_others_have_its_keys),
         cmocka_unit_test(copies_that_nobody_has_room_for_are_looked_at_again),
         cmocka_unit_test(what_a_node_let_go_of_is_not_brought_back),
         cmocka_unit_test(a_newcomer_and_a_suspect_draw_less),
