@@ -98,7 +98,7 @@ class Node:
         self.wait()
         for path in arena_files(self.pid):
             path.unlink(missing_ok=True)  # another node that starts clears away what killed ones left
-        for who in (f"member-{self.pid}", f"follower-{self.pid}"):
+        for who in (f"member-{self.pid}-0", f"follower-{self.pid}"):
             (SHM / f"penstock-{who}.sock").unlink(missing_ok=True)
 
     @contextlib.contextmanager
