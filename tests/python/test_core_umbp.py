@@ -364,6 +364,7 @@ def test_processes_that_are_the_pool(tmp_path: pathlib.Path) -> None:
 
         second.kill()
         second.wait()
+        (support.SHM / f"penstock-member-{second.pid}-0.sock").unlink()
         assert sum(first.batch_get_into_ptr(keys, ptrs, sizes)) == here  # within a call's time, and a cache may lose
         with umbp.create_umbp_client(bringing(m, "third")) as third:
             support.wait_until("its place is taken", lambda: third.batch_put_from_ptr(keys, ptrs, sizes) == [True] * 200)
