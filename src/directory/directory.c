@@ -11,16 +11,6 @@ void directory_check(const struct pst_directory *d)
     pst_assert(d->draft->version >= d->view->version);
 }
 
-/* splitmix64 */
-uint64_t directory_draw(struct pst_directory *d)
-{
-    uint64_t x = d->dice += 0x9e3779b97f4a7c15;
-
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
-    x = (x ^ x >> 27) * 0x94d049bb133111eb;
-    return x ^ x >> 31;
-}
-
 void pst_directory_preset(struct pst_directory_settings *settings)
 {
 #define PST_OPTION_SETTINGS struct pst_directory_settings
@@ -180,7 +170,6 @@ int pst_directory_open(const struct pst_directory_settings *settings, struct pst
         return -ENOMEM;
     d->magic = DIRECTORY_MAGIC;
     d->settings = *settings;
-    d->dice = seed;
     r = open_rest(d, stored, seed);
     if (r < 0) {
         pst_directory_close(d);

@@ -54,7 +54,6 @@ struct pst_directory {
     uint32_t magic;
     bool storing_now;
     struct pst_directory_settings settings;
-    uint64_t dice;
     uint64_t reap_ns;                        /* when to look for silent members */
     struct pst_view *view, *storing, *draft; /* in effect; on its way to become so; the next one */
     struct pst_keys *keys;
@@ -74,7 +73,6 @@ struct pst_directory {
 void directory_check(const struct pst_directory *d);
 /* The draft, for a change. */
 struct pst_view *directory_draft(struct pst_directory *d);
-uint64_t directory_draw(struct pst_directory *d);
 
 /* ---- members.c ---- */
 

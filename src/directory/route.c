@@ -64,9 +64,11 @@ void route_begin(struct routing *w)
     }
 }
 
-static uint16_t draw_member(const struct routing *w)
+/* By the key: what was evicted comes back to the node whose policy remembers it, as long as shares change
+ * little. */
+static uint16_t draw_member(const struct routing *w, const struct pst_hash128 *key, uint64_t again)
 {
-    uint64_t at = directory_draw(w->d) % w->weight;
+    uint64_t at = (uint64_t)((unsigned __int128)pst_hash64(key, sizeof(*key), again) * w->weight >> 64);
     uint32_t low = 0, high = (uint32_t)w->d->settings.members_max - 1;
 
     while (low < high) {
@@ -107,7 +109,7 @@ bool route_find_place(struct routing *w, const struct pst_put *put, struct pst_r
     if (w->weight == 0)
         return false;
     for (uint32_t i = 0; i < DRAWS_MAX; i++) {
-        at = draw_member(w);
+        at = draw_member(w, &put->key, i);
         if (add_place(w, put, (uint16_t)at, route))
             return true;
     }
