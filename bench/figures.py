@@ -13,7 +13,7 @@ from procs import Stage
 from pycalls import OVERHEAD_US_MAX, batches, overhead
 from pydata import ARRAY_BYTES, STATE_BYTES, against
 from ssd import gets_while_putting, gets_while_spilling, reads, spill
-from traces import trace_hits
+from traces import CLIENTS, NODES, PERCENT, pool_hits, trace_hits
 
 KIB = 1 << 10
 RUN_S = 2
@@ -240,6 +240,8 @@ FIGURES = (
     Figure("py_get64_overhead", 1.0, "us", "", f"{OVERHEAD_US_MAX} us over the C library, mem:", overhead, True),
     *(Figure(f"trace_hit_{percent}", 1.0, "%", "trace", f"LRU, {percent} % of the pages fit", trace_hits(percent))
       for percent in (5, 10, 20, 40)),
+    Figure("pool_trace_hit", 1.0, "%", "trace", f"one node less 2 points, {CLIENTS} clients, {NODES} nodes, {PERCENT} % of the pages fit",
+           pool_hits(2.0)),
     Figure("master_lookups", 1.0, "ops/s", "", "10^6 look-ups/s, one core", master_lookups),
     Figure("ssd_get2m", 0.9, "B/s", "fio", "fio, random reads, 4 underway", reads(M2, 4), runs=7),
     Figure("ssd_get64k_q16", 0.9, "B/s", "fio", "fio, random reads, 16 underway", reads(K64, 16), runs=7),

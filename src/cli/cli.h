@@ -55,6 +55,7 @@ enum pst_exit {
     X(STRING, ssd, "", 1, 0, "FOLDER",                                                                       \
       "replay: with an SSD below the memory, in this folder, which is empty")                                \
     X(STRING, ssd_capacity, "40%", 1, 0, "N[%]", "replay: pages that fit there")                             \
+    X(NUMBER, clients, "1", 1, 64, "clients", "replay: so many at once, of a node or a pool")                \
     X(FLAG, belady, "no", 0, 0, "", "replay: what would be possible, too")                                   \
     X(STRING, plot, "", 1, 0, "FILE", "replay: draw hit rate over capacity, as SVG")
 

@@ -44,7 +44,7 @@ static const struct command {
     {"bench", "", "measure", pst_cmd_bench, 0, 0, 0,
      "op prefix size keys batch inflight seconds fill mix until_full", false},
     {"replay", "TRACE.jsonl", "play a trace of requests for pages, and tell how many hit", pst_cmd_replay, 1,
-     1, 0, "page_size policy capacity ssd ssd_capacity belady plot", true},
+     1, 0, "page_size policy capacity ssd ssd_capacity clients belady plot", true},
 };
 
 int pst_cli_exit_code(int result)

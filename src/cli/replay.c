@@ -1,7 +1,8 @@
 /*
  * replay.c: plays a request trace against a store, as a server of language models would: which pages of this
  * prefix are there, read those, write the others. Requests follow one another as fast as they go. An embedded
- * store is opened for each policy and capacity; any other one is taken as it is.
+ * store is opened for each policy and capacity; any other one is taken as it is, by several clients if so
+ * told, each of which plays the next request that none has begun.
  */
 #include "cli/cli.h"
 #include "cli/trace.h"
@@ -10,6 +11,8 @@
 
 #include <inttypes.h>
 #include <limits.h>
+#include <pthread.h>
+#include <stdatomic.h>
 
 #define PREFIX "penstock-replay/"
 
@@ -28,7 +31,7 @@ static const char *const kind_names[] = {"exists", "get", "put"};
 
 struct samples {
     uint32_t *ns;
-    uint64_t count;
+    _Atomic uint64_t count;
 };
 
 struct run {
@@ -43,13 +46,24 @@ struct run {
     double p50_us[KINDS], p99_us[KINDS];
 };
 
-struct replay {
-    struct pst_cli *cli;
-    struct pst_trace trace;
+/* A client of the store, with a thread of its own if there are several. */
+struct player {
+    struct replay *p;
+    struct penstock *store;
     char (*keys)[KEY_BYTES + 1]; /* of one request's pages */
     struct iovec *names;
     struct penstock_op ops[BATCH_MAX];
     uint8_t *buffer;
+    struct run run;
+    int result;
+    pthread_t thread;
+};
+
+struct replay {
+    struct pst_cli *cli;
+    struct pst_trace trace;
+    _Atomic uint64_t next; /* request */
+    uint64_t longest;      /* pages */
     uint32_t batch;
     struct samples samples[KINDS];
     struct run runs[RUNS_MAX];
@@ -64,7 +78,8 @@ static void sample(struct replay *p, enum kind kind, uint64_t begun_ns)
 {
     struct samples *s = &p->samples[kind];
 
-    s->ns[s->count++ % SAMPLES_MAX] = (uint32_t)pst_min(pst_now_ns() - begun_ns, UINT32_MAX);
+    s->ns[atomic_fetch_add(&s->count, 1) % SAMPLES_MAX] =
+        (uint32_t)pst_min(pst_now_ns() - begun_ns, UINT32_MAX);
 }
 
 static void stamp(uint8_t *value, uint32_t page)
@@ -74,11 +89,12 @@ static void stamp(uint8_t *value, uint32_t page)
 
 /* Counts what came of operations on pages from @at on. Return: 0, PENSTOCK_MISS a page had gone before it was
  * read, or why all of it failed. */
-static int count_results(struct replay *p, enum kind kind, const uint32_t *pages, uint64_t at, uint64_t count,
-                         struct run *run)
+static int count_results(struct player *c, enum kind kind, const uint32_t *pages, uint64_t at, uint64_t count)
 {
+    struct run *run = &c->run;
+
     for (uint64_t i = 0; i < count; i++) {
-        const struct penstock_op *op = &p->ops[i];
+        const struct penstock_op *op = &c->ops[i];
 
         if (kind == PUT && (op->result == -ENOSPC || op->result == PENSTOCK_BUSY))
             run->refused++;
@@ -95,9 +111,9 @@ static int count_results(struct replay *p, enum kind kind, const uint32_t *pages
 }
 
 /* Reads or writes pages [@from, @to) of a request, in their order. Return: as count_results(). */
-static int move_pages(struct replay *p, enum kind kind, const uint32_t *pages, uint64_t from, uint64_t to,
-                      struct run *run)
+static int move_pages(struct player *c, enum kind kind, const uint32_t *pages, uint64_t from, uint64_t to)
 {
+    struct replay *p = c->p;
     uint64_t page_bytes = p->cli->page_size;
 
     for (uint64_t at = from; at < to; at += p->batch) {
@@ -105,10 +121,10 @@ static int move_pages(struct replay *p, enum kind kind, const uint32_t *pages, u
         int r;
 
         for (uint64_t i = 0; i < count; i++) {
-            struct penstock_op *op = &p->ops[i];
-            uint8_t *value = p->buffer + i * page_bytes;
+            struct penstock_op *op = &c->ops[i];
+            uint8_t *value = c->buffer + i * page_bytes;
 
-            penstock_prep(op, kind == GET ? PENSTOCK_GET : PENSTOCK_PUT, p->keys[at + i], KEY_BYTES);
+            penstock_prep(op, kind == GET ? PENSTOCK_GET : PENSTOCK_PUT, c->keys[at + i], KEY_BYTES);
             op->data = value;
             op->bytes = page_bytes;
             op->depth = (uint16_t)(at + i);
@@ -118,39 +134,140 @@ static int move_pages(struct replay *p, enum kind kind, const uint32_t *pages, u
             }
         }
         begun_ns = pst_now_ns();
-        r = penstock_batch(p->cli->store, p->ops, count);
+        r = penstock_batch(c->store, c->ops, count);
         if (r < 0)
             return r;
         sample(p, kind, begun_ns);
-        r = count_results(p, kind, pages, at, count, run);
+        r = count_results(c, kind, pages, at, count);
         if (r)
             return r;
     }
     return 0;
 }
 
-static int play_request(struct replay *p, uint64_t request, struct run *run)
+static int play_request(struct player *c, uint64_t request)
 {
+    struct replay *p = c->p;
     const uint32_t *pages = p->trace.pages + p->trace.starts[request];
-    uint64_t count = p->trace.starts[request + 1] - p->trace.starts[request], before = run->hits, begun_ns;
+    uint64_t count = p->trace.starts[request + 1] - p->trace.starts[request], before = c->run.hits, begun_ns;
     size_t there = 0;
     int r;
 
     if (count == 0)
         return 0;
     for (uint64_t i = 0; i < count; i++) {
-        snprintf(p->keys[i], sizeof(p->keys[i]), PREFIX "%08" PRIx32, pages[i]);
-        p->names[i] = (struct iovec){p->keys[i], KEY_BYTES};
+        snprintf(c->keys[i], sizeof(c->keys[i]), PREFIX "%08" PRIx32, pages[i]);
+        c->names[i] = (struct iovec){c->keys[i], KEY_BYTES};
     }
     begun_ns = pst_now_ns();
-    r = penstock_exists_consecutive(p->cli->store, p->names, count, &there);
+    r = penstock_exists_consecutive(c->store, c->names, count, &there);
     if (r < 0)
         return r;
     sample(p, EXISTS, begun_ns);
-    r = move_pages(p, GET, pages, 0, there, run);
+    r = move_pages(c, GET, pages, 0, there);
     if (r && r != PENSTOCK_MISS)
         return r;
-    return move_pages(p, PUT, pages, run->hits - before, count, run);
+    return move_pages(c, PUT, pages, c->run.hits - before, count);
+}
+
+/* ---- clients ---- */
+
+static int player_init(struct player *c, struct replay *p)
+{
+    c->p = p;
+    c->keys = calloc(p->longest, sizeof(*c->keys));
+    c->names = calloc(p->longest, sizeof(*c->names));
+    c->buffer = calloc(p->batch, p->cli->page_size);
+    return c->keys && c->names && c->buffer ? 0 : -ENOMEM;
+}
+
+static void player_fini(struct player *c)
+{
+    free(c->keys);
+    free(c->names);
+    free(c->buffer);
+}
+
+/* Plays what is left until another one has failed, or it has. */
+static void *player_main(void *arg)
+{
+    struct player *c = arg;
+    struct replay *p = c->p;
+
+    for (;;) {
+        uint64_t request = atomic_fetch_add(&p->next, 1);
+
+        if (request >= p->trace.request_count)
+            return NULL;
+        c->result = play_request(c, request);
+        if (c->result)
+            atomic_store(&p->next, p->trace.request_count);
+    }
+}
+
+/* All but the first, who works here, open the store anew. Return: 0, or the exit code of what was printed. */
+static int open_stores(struct replay *p, struct player *players, uint32_t count)
+{
+    int code = 0;
+
+    players[0].store = p->cli->store;
+    for (uint32_t i = 1; i < count && code == 0; i++) {
+        struct pst_cli cli = *p->cli;
+
+        cli.store = NULL;
+        code = pst_cli_open(&cli, cli.url);
+        players[i].store = cli.store;
+    }
+    return code;
+}
+
+static void play_together(struct replay *p, struct player *players, uint32_t count)
+{
+    uint32_t begun = 1;
+
+    atomic_store(&p->next, 0);
+    for (; begun < count; begun++) {
+        players[0].result = -pthread_create(&players[begun].thread, NULL, player_main, &players[begun]);
+        if (players[0].result) {
+            atomic_store(&p->next, p->trace.request_count);
+            break;
+        }
+    }
+    if (!players[0].result)
+        player_main(&players[0]);
+    while (--begun > 0)
+        pthread_join(players[begun].thread, NULL);
+}
+
+/* Return: 0, or the exit code of what was printed. */
+static int play_requests(struct replay *p, struct run *run)
+{
+    uint32_t count = (uint32_t)p->cli->clients;
+    struct player *players = calloc(count, sizeof(*players));
+    int r = players ? 0 : -ENOMEM, code = 0;
+    uint64_t begun_ns;
+
+    for (uint32_t i = 0; i < count && r == 0; i++)
+        r = player_init(&players[i], p);
+    if (r == 0)
+        code = open_stores(p, players, count);
+    begun_ns = pst_now_ns();
+    if (r == 0 && code == 0)
+        play_together(p, players, count);
+    run->seconds = (double)(pst_now_ns() - begun_ns) / 1e9;
+    for (uint32_t i = 0; players && i < count; i++) {
+        struct player *c = &players[i];
+
+        r = r ? r : c->result;
+        run->hits += c->run.hits;
+        run->written += c->run.written;
+        run->refused += c->run.refused;
+        if (i > 0)
+            penstock_close(c->store);
+        player_fini(c);
+    }
+    free(players);
+    return r ? pst_cli_fail(r) : code;
 }
 
 /* ---- one run ---- */
@@ -166,29 +283,28 @@ static void rank(struct replay *p, struct run *run)
 {
     for (int kind = 0; kind < KINDS; kind++) {
         struct samples *s = &p->samples[kind];
-        uint64_t count = pst_min(s->count, SAMPLES_MAX), middle = count / 2, late = count * 99 / 100;
+        uint64_t count = pst_min(atomic_exchange(&s->count, 0), SAMPLES_MAX), middle = count / 2,
+                 late = count * 99 / 100;
 
         qsort(s->ns, count, sizeof(*s->ns), by_value);
         run->p50_us[kind] = count ? (double)s->ns[middle] / 1000 : 0;
         run->p99_us[kind] = count ? (double)s->ns[late] / 1000 : 0;
-        s->count = 0;
     }
 }
 
 static int play(struct replay *p, struct run *run)
 {
     struct penstock_stat before = {.size = sizeof(before)}, after = {.size = sizeof(after)};
-    uint64_t begun_ns;
-    int r = penstock_delete_prefix(p->cli->store, PREFIX, sizeof(PREFIX) - 1, NULL);
+    int r = penstock_delete_prefix(p->cli->store, PREFIX, sizeof(PREFIX) - 1, NULL), code;
 
     if (r == 0)
         r = penstock_stat(p->cli->store, &before);
-    begun_ns = pst_now_ns();
-    for (uint64_t i = 0; r == 0 && i < p->trace.request_count; i++)
-        r = play_request(p, i, run);
-    run->seconds = (double)(pst_now_ns() - begun_ns) / 1e9;
-    if (r == 0)
-        r = penstock_stat(p->cli->store, &after);
+    if (r)
+        return pst_cli_fail(r);
+    code = play_requests(p, run);
+    if (code)
+        return code;
+    r = penstock_stat(p->cli->store, &after);
     run->evictions = after.evictions - before.evictions;
     run->hits_ssd = pst_min(run->hits, after.ssd_hits - before.ssd_hits);
     run->memory_pages = after.keys - after.ssd_keys;
@@ -453,18 +569,13 @@ static int report(const struct replay *p)
 
 static int prepare(struct replay *p)
 {
-    uint64_t longest = 0, page_bytes = p->cli->page_size;
-
     for (uint64_t i = 0; i < p->trace.request_count; i++)
-        longest = pst_max(longest, p->trace.starts[i + 1] - p->trace.starts[i]);
-    p->batch = (uint32_t)pst_max(1, pst_min(BATCH_MAX, BUFFER_BYTES_MAX / page_bytes));
-    p->keys = calloc(longest, sizeof(*p->keys));
-    p->names = calloc(longest, sizeof(*p->names));
-    p->buffer = calloc(p->batch, page_bytes);
+        p->longest = pst_max(p->longest, p->trace.starts[i + 1] - p->trace.starts[i]);
+    p->batch = (uint32_t)pst_max(1, pst_min(BATCH_MAX, BUFFER_BYTES_MAX / p->cli->page_size));
     p->hits_max = pst_trace_optimum(&p->trace, p->trace.unique_count);
     for (int kind = 0; kind < KINDS; kind++)
         p->samples[kind].ns = malloc(SAMPLES_MAX * sizeof(uint32_t));
-    if (!p->keys || !p->names || !p->buffer || p->hits_max < 0)
+    if (p->hits_max < 0)
         return pst_cli_fail(-ENOMEM);
     return p->samples[EXISTS].ns && p->samples[GET].ns && p->samples[PUT].ns ? 0 : pst_cli_fail(-ENOMEM);
 }
@@ -477,6 +588,8 @@ static int replay(struct replay *p)
     if (!embedded(p->cli) && (p->cli->belady || p->cli->plot || p->cli->ssd))
         return pst_cli_usage(
             "belady, plot and ssd are about embedded stores (mem:), whose capacity is known");
+    if (embedded(p->cli) && p->cli->clients > 1)
+        return pst_cli_usage("clients are of a node or a pool; an embedded store (mem:) has one");
     if (pst_trace_read(p->cli->args[0], &p->trace, fault) < 0) {
         fprintf(stderr, "penstock: %s: %s\n", p->cli->args[0], fault);
         return PST_EXIT_USAGE;
@@ -500,9 +613,6 @@ int pst_cmd_replay(struct pst_cli *cli)
     for (int kind = 0; kind < KINDS; kind++)
         free(p->samples[kind].ns);
     pst_trace_fini(&p->trace);
-    free(p->keys);
-    free(p->names);
-    free(p->buffer);
     free(p);
     return code;
 }

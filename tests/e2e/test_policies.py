@@ -187,6 +187,14 @@ def test_a_replay_against_a_node(node: support.Node, tmp_path: pathlib.Path) -> 
     assert "mem:" in replay(trace, "--url", node.tcp, "--belady", code=USAGE)["error"]
 
 
+def test_clients_share_a_replay(node: support.Node, tmp_path: pathlib.Path) -> None:
+    """Each request is one client's, so what is written in all is what one alone writes."""
+    trace = write_trace(tmp_path / "trace.jsonl", [[i, i + 1, i + 2] for i in range(0, 1500, 3)])
+    told = replay(trace, "--url", node.tcp, "--page-size", "1K", "--clients", "4")
+    assert told["runs"][0]["written_bytes"] == 1500 * 1024 and told["runs"][0]["hits"] == 0
+    assert "clients" in replay(trace, "--clients", "2", code=USAGE)["error"]
+
+
 def test_a_replay_tells_the_tiers_apart(tmp_path: pathlib.Path) -> None:
     trace = write_trace(tmp_path / "trace.jsonl", conversations(400))
     small = ["--url", "mem:?page_size=64K", "--page-size", "16K", "--capacity", "400,10000"]
