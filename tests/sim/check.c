@@ -150,7 +150,8 @@ static void check_keys(struct sim *s)
     }
 }
 
-/* What was put to have copies has them, but where a node has let go of one or was full. */
+/* What was put to have copies has them, but where a node has let go of one, or no more places are remembered.
+ */
 static void check_copies(struct sim *s)
 {
     const struct pst_view *view = s->current->view;
@@ -171,7 +172,7 @@ static void check_copies(struct sim *s)
             hosts += first;
         }
         s->checked++;
-        if (places.count > 0 && hosts < pst_min(wanted, s->host_count))
+        if (places.count > 0 && places.count < PST_PLACES_MAX && hosts < pst_min(wanted, s->host_count))
             violation(s, "key %u is on %u hosts, and was put to be on %u", key, hosts, wanted);
     }
 }
