@@ -81,12 +81,14 @@ static void take_ring(struct pst_report *report, uint32_t room)
 static void take_walk(struct pst_report *report, bool again)
 {
     uint32_t room = report->message_max - report->message.event_count;
-    uint32_t count = report->walk(report->ctx, again, report->events + report->message.event_count, room);
+    bool ended = false;
+    uint32_t count =
+        report->walk(report->ctx, again, report->events + report->message.event_count, room, &ended);
 
     pst_assert(count <= room);
     report->message.event_count += count;
-    report->walking = count == room;
-    if (!report->walking)
+    report->walking = !ended;
+    if (ended)
         report->message.flags |= PST_HEARTBEAT_END;
 }
 

@@ -11,12 +11,11 @@
 struct pst_report;
 
 /*
- * Writes up to @room of the keys that the node has as PST_EVENT_ADD, going on where the last call ended, or
- * with
- * @again from the beginning. A key that is there throughout has to come; others may. Return: their number,
- * less than @room at the end.
+ * Writes up to @room of the keys that the node has to tell of as PST_EVENT_ADD, going on where the last call
+ * ended, or with @again from the beginning. A key that is there throughout has to come; others may. *@ended:
+ * there are no more. Return: their number, which may be 0 before the end, too.
  */
-typedef uint32_t (*pst_report_walk)(void *ctx, bool again, struct pst_event *to, uint32_t room);
+typedef uint32_t (*pst_report_walk)(void *ctx, bool again, struct pst_event *to, uint32_t room, bool *ended);
 
 /* @events_max: in the queue; @message_max: in one message, up to PST_HEARTBEAT_EVENTS_MAX. Return: 0 or
  * -ENOMEM. */

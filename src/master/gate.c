@@ -19,6 +19,7 @@ enum { BUSY = 4, WORDS = PST_SLOTS / 64 };
 /* Of a view without members and slots. */
 struct prefixes {
     struct prefixes *older;
+    uint32_t number;
     struct pst_view *view;
 };
 
@@ -225,8 +226,16 @@ static int take_prefixes(struct pst_gate *gate, const struct pst_view *view)
     p->view->prefix_count = view->prefix_count;
     memcpy(p->view->prefixes, view->prefixes, sizeof(view->prefixes));
     p->older = older;
+    p->number = older ? older->number + 1 : 1;
     atomic_store_explicit(&gate->prefixes, p, memory_order_release);
     return 0;
+}
+
+uint32_t pst_gate_placements(const struct pst_gate *gate)
+{
+    const struct prefixes *p = gate->prefixes;
+
+    return p ? p->number : 0;
 }
 
 int pst_gate_view(struct pst_gate *gate, const struct pst_view *view, uint16_t member, uint64_t epoch)

@@ -70,6 +70,8 @@ void pst_gate_count(struct pst_gate *gate, enum pst_gate_counter counter);
 void pst_gate_carry_out(void *ctx, const struct pst_wire_op *op, uint64_t now_ns, uint8_t *to, size_t room,
                         struct pst_wire_result *result);
 
+/* How often the placement of keys has been another one than before. The thread that tells of views. */
+uint32_t pst_gate_placements(const struct pst_gate *gate);
 /* The node has this view, as that member. Return: 0 or -ENOMEM: nothing has changed. */
 int pst_gate_view(struct pst_gate *gate, const struct pst_view *view, uint16_t member, uint64_t epoch);
 /* The lease holds until then, of CLOCK_BOOTTIME; 0: there is none. Behind the view that it needs. */

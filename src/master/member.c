@@ -31,7 +31,8 @@ enum {
     SLEEP_MS = 20,    /* while an answer is awaited, so that deadlines are looked at */
     RING_MAX = 65536, /* events that wait to be told; more make a full report */
     ANSWER_BYTES = 60 << 10,
-    VIEW_TRIES = 8, /* another one may come while its pieces are fetched */
+    VIEW_TRIES = 8,     /* another one may come while its pieces are fetched */
+    SCANNED_MAX = 4096, /* for a portion of a report, of keys that have a home */
 };
 
 #define MEMBER_MAGIC 0x6d656d62u
@@ -61,8 +62,9 @@ struct pst_member {
     struct pst_gate *gate;
     struct pst_copies *copies;
     struct pst_repairer *repairer;
-    int changed_fd;   /* the gate, or the copies, have something for the master */
-    uint64_t version; /* of the view that the gate has */
+    int changed_fd;      /* the gate, or the copies, have something for the master */
+    uint64_t version;    /* of the view that the gate has */
+    uint32_t placements; /* as the gate counts them, of what is reported */
     struct pst_lease lease;
     uint64_t beat_ns;           /* when the next heartbeat is due */
     uint64_t stat_ns;           /* when to look at the node's memory again */
@@ -300,6 +302,8 @@ static int fetch_view(struct pst_member *m)
         r = pst_gate_view(m->gate, view, m->as.member, m->as.epoch);
     if (r == 0)
         m->version = view->version;
+    m->missed |= m->placements != pst_gate_placements(m->gate);
+    m->placements = pst_gate_placements(m->gate);
     pst_view_close(view);
     return r;
 }
@@ -327,17 +331,23 @@ static struct pst_event event_of(const struct pst_member *m, const void *key, si
                               .tier = on_ssd ? PST_POOL_SSD : PST_POOL_DRAM};
 }
 
+/* Where a key with a home is, the view says. */
+static bool is_told(const struct pst_member *m, const void *key, size_t key_bytes)
+{
+    return pst_gate_slot_of(m->gate, (struct pst_bytes){key, key_bytes}) == PST_SLOTS;
+}
+
 /*
  * Each portion is a listing of its own: what it shows is there when it is told. One that was fetched before,
  * and waits, would name keys whose end has been told meanwhile.
  */
-static uint32_t walk(void *ctx, bool again, struct pst_event *to, uint32_t room)
+static uint32_t walk(void *ctx, bool again, struct pst_event *to, uint32_t room, bool *ended)
 {
     struct pst_member *m = ctx;
     struct penstock_list_options from = {.size = sizeof(from), .start = m->walked};
     struct penstock_list *list = NULL;
     struct penstock_entry entry;
-    uint32_t count = 0;
+    uint32_t count = 0, scanned = 0;
     int r;
 
     if (again) {
@@ -346,19 +356,22 @@ static uint32_t walk(void *ctx, bool again, struct pst_event *to, uint32_t room)
     }
     from.start_bytes = m->walked_bytes;
     r = penstock_list_open(m->store, &from, &list);
-    while (r == 0 && count < room && (r = penstock_list_next(list, &entry)) == 1) {
-        to[count++] = event_of(m, entry.key, entry.key_bytes, entry.generation, entry.on_ssd);
+    while (r == 0 && count < room && scanned < SCANNED_MAX && (r = penstock_list_next(list, &entry)) == 1) {
+        scanned++;
+        if (is_told(m, entry.key, entry.key_bytes))
+            to[count++] = event_of(m, entry.key, entry.key_bytes, entry.generation, entry.on_ssd);
         memcpy(m->walked, entry.key, entry.key_bytes);
         m->walked_bytes = entry.key_bytes;
         r = 0;
     }
     penstock_list_close(list);
     m->missed |= r < 0;
-    m->walking = count == room;
+    m->walking = count == room || scanned == SCANNED_MAX;
     if (m->walking && m->walked_bytes < sizeof(m->walked))
         m->walked[m->walked_bytes++] = '\0'; /* the first key behind it */
     if (!m->walking)
         m->missed_ns = 2 * pst_now_ns() - m->walk_ns;
+    *ended = !m->walking;
     return count;
 }
 
@@ -373,6 +386,8 @@ static void take_changes(struct pst_member *m)
             m->missed = true;
             continue;
         }
+        if (!is_told(m, event.key, event.key_bytes))
+            continue;
         out = event_of(m, event.key, event.key_bytes, event.generation, event.on_ssd);
         if (event.what == PENSTOCK_EVENT_DELETED || event.what == PENSTOCK_EVENT_EVICTED)
             out.kind = PST_EVENT_DEL;
@@ -482,6 +497,16 @@ static void wait_for_changes(struct pst_member *m, uint64_t now_ns)
         nap(m, -1, m->report_ms);
 }
 
+/* The report that begins with a membership is full, and depends on where keys lie. Return: the master is
+ * there still. */
+static bool take_first_view(struct pst_member *m)
+{
+    pst_assert(m->joined);
+    fetch_view(m);
+    m->missed = false;
+    return m->channel != NULL;
+}
+
 static void *member_main(void *arg)
 {
     struct pst_member *m = arg;
@@ -491,7 +516,7 @@ static void *member_main(void *arg)
         uint64_t now_ns;
 
         take_changes(m);
-        if ((!m->channel && !dial(m)) || (!m->joined && !join(m))) {
+        if ((!m->channel && !dial(m)) || (!m->joined && (!join(m) || !take_first_view(m)))) {
             nap(m, -1, RETRY_MS);
             continue;
         }

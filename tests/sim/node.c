@@ -22,7 +22,7 @@ int node_of_member(const struct sim *s, const struct pst_view *view, uint16_t me
     return (int)number - 1;
 }
 
-static uint32_t walk(void *ctx, bool again, struct pst_event *to, uint32_t room)
+static uint32_t walk(void *ctx, bool again, struct pst_event *to, uint32_t room, bool *ended)
 {
     struct node *n = ctx;
     uint32_t count = 0;
@@ -35,6 +35,7 @@ static uint32_t walk(void *ctx, bool again, struct pst_event *to, uint32_t room)
                                              .generation = n->held[n->walk_at],
                                              .kind = PST_EVENT_ADD,
                                              .tier = PST_POOL_DRAM};
+    *ended = n->walk_at == KEYS_MAX;
     return count;
 }
 
