@@ -111,11 +111,11 @@ static void repair_one(struct routing *w, const struct pst_put *key, const struc
             continue;
         route->status = route->places.count > there ? PST_ROUTE_TO : PST_ROUTE_UNAVAILABLE;
         d->counters.repairs += route->places.count - there;
-        if (route->places.count < put.replicas && could_be_more(d, &route->places)) {
-            d->counters.repairs_none++;
-            repair_later(d, w->now_ns);
-        }
+        d->counters.repairs_none += route->places.count < put.replicas && could_be_more(d, &route->places);
     }
+    /* Who is to send it may have asked when another one was: before the last copy came, say. */
+    if (route->places.count < put.replicas && could_be_more(d, &route->places))
+        repair_later(d, w->now_ns);
     route->places.count -= there;
     memmove(route->places.items, route->places.items + there, route->places.count * sizeof(struct pst_place));
 }

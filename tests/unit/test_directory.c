@@ -537,6 +537,39 @@ static void copies_that_nobody_has_room_for_are_looked_at_again(void **state)
     rig_close(rig);
 }
 
+/* Two have the key, and one of them is to send it. Who that is changes when both are asking. */
+static void copies_that_nobody_was_told_to_send_are_looked_at_again(void **state)
+{
+    const struct pst_put put = {.key = rig_key(1), .bytes = 1000, .replicas = 3};
+    const struct pst_event added = rig_add(1, 5);
+    const struct pst_caller caller = {.host = {{9}}};
+    struct pst_heartbeat_answer before, after;
+    struct rig *rig = rig_open();
+    struct rig_node nodes[4];
+    struct pst_route route;
+    uint32_t sender;
+
+    (void)state;
+    for (uint8_t i = 0; i < 4; i++)
+        nodes[i] = rig_join(rig, i + 1, i + 1);
+    pst_directory_route_put(rig->d, &caller, &put, 1, rig->now_ns, &route);
+    for (uint32_t i = 0; i < 2; i++)
+        assert_int_equal(rig_beat(rig, nodes[i], 0, &added, 1, NULL), 0);
+    rig_wait(rig, 12000, nodes, 4); /* the client has died before there was a third */
+    sender = ask_repair(rig, nodes[0], 1).status == PST_ROUTE_TO ? 0 : 1;
+    rig_wait(rig, 24000, nodes, 4); /* and the node, what it sent: that has been looked at again */
+    assert_int_equal(ask_repair(rig, nodes[1 - sender], 1).status, PST_ROUTE_EXISTS);
+    assert_int_equal(pst_directory_suspect(rig->d, nodes[sender].member, nodes[sender].epoch, rig->now_ns),
+                     0);
+    assert_int_equal(ask_repair(rig, nodes[sender], 1).status, PST_ROUTE_EXISTS);
+    assert_int_equal(rig_beat(rig, nodes[0], 0, NULL, 0, &before), 0);
+    rig_wait(rig, rig->settings.repair_again_ms + 1000, nodes, 4);
+    assert_int_equal(rig_beat(rig, nodes[0], 0, NULL, 0, &after), 0);
+    assert_int_equal(after.repair, before.repair + 1);
+    assert_int_equal(ask_repair(rig, nodes[sender], 1).status, PST_ROUTE_TO);
+    rig_close(rig);
+}
+
 static void what_a_node_let_go_of_is_not_brought_back(void **state)
 {
     struct rig *rig = rig_open();
@@ -659,6 +692,7 @@ int main(void)
         cmocka_unit_test(copies_of_a_lost_member_are_made_again_once),
         cmocka_unit_test(what_drains_is_needed_until_others_have_its_keys),
         cmocka_unit_test(copies_that_nobody_has_room_for_are_looked_at_again),
+        cmocka_unit_test(copies_that_nobody_was_told_to_send_are_looked_at_again),
         cmocka_unit_test(what_a_node_let_go_of_is_not_brought_back),
         cmocka_unit_test(a_newcomer_and_a_suspect_draw_less),
         cmocka_unit_test(a_key_goes_where_it_was),
