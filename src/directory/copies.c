@@ -6,8 +6,7 @@
 
 enum { DEALT_PER_TICK = 512 }; /* slots */
 
-/* A copy that may take over: its node is there, as far as one can know. */
-static bool is_fresh(const struct pst_directory *d, uint16_t member, uint64_t now_ns)
+bool copy_is_fresh(const struct pst_directory *d, uint16_t member, uint64_t now_ns)
 {
     return member_stays(d, member) && !member_lease_is_over(d, member, now_ns);
 }
@@ -17,7 +16,7 @@ static int fresh_copy(const struct pst_directory *d, const struct pst_view_slot 
                       uint64_t now_ns)
 {
     for (int i = 0; i < slot->copy_count; i++)
-        if (slot->copies[i] != but && is_fresh(d, slot->copies[i], now_ns))
+        if (slot->copies[i] != but && copy_is_fresh(d, slot->copies[i], now_ns))
             return i;
     return -1;
 }
@@ -147,19 +146,6 @@ void copies_return(struct pst_directory *d, uint16_t member, bool kept, uint64_t
 
 /* ---- time ---- */
 
-/* Nobody waits any more for those that no slot names. */
-static void forget_gone(struct pst_directory *d)
-{
-    for (uint32_t i = 0; i < d->settings.members_max; i++)
-        d->members[i].named = false;
-    for (uint32_t i = 0; i < PST_SLOTS; i++)
-        for (uint32_t j = 0; j < d->draft->slots[i].copy_count; j++)
-            d->members[d->draft->slots[i].copies[j]].named = true;
-    for (uint32_t i = 0; i < d->settings.members_max; i++)
-        if (d->draft->members[i].gone && !d->members[i].named)
-            directory_draft(d)->members[i] = (struct pst_view_member){.epoch = 0};
-}
-
 static uint64_t score(uint64_t seed, uint32_t slot, uint64_t epoch)
 {
     uint64_t x = seed ^ (slot + 1) * 0x9e3779b97f4a7c15 ^ epoch * 0xd6e8feb86659fd93;
@@ -216,8 +202,7 @@ static void deal_slot(struct pst_directory *d, uint32_t number, uint32_t replica
     write_slot(d, number, next);
 }
 
-/* Its copies that do not drain. */
-static uint32_t lasting_copies(const struct pst_directory *d, const struct pst_view_slot *slot)
+uint32_t copies_lasting(const struct pst_directory *d, const struct pst_view_slot *slot)
 {
     uint32_t count = 0;
 
@@ -226,27 +211,28 @@ static uint32_t lasting_copies(const struct pst_directory *d, const struct pst_v
     return count;
 }
 
-/* The place of a backup that drains, and is not needed; -1: there is none. */
-static int spare_copy(const struct pst_directory *d, const struct pst_view_slot *slot, uint32_t replicas)
+/* The place of a backup that drains, and is not needed, or of another that is too many; -1: there is none. */
+static int spare_copy(const struct pst_directory *d, const struct pst_view_slot *slot, uint32_t replicas,
+                      uint64_t now_ns)
 {
-    uint32_t lasting = lasting_copies(d, slot);
+    uint32_t lasting = copies_lasting(d, slot);
 
     if (lasting < replicas && slot->copy_count < PST_VIEW_COPIES_MAX)
         return -1;
     for (int i = 1; i < slot->copy_count; i++)
         if (member_drains(d, slot->copies[i]))
             return i;
-    return -1;
+    return balance_spare(d, slot, replicas, now_ns);
 }
 
 /* Its primary goes on without it, once it has heard of that; until then it has one copy more than it needs.
  */
-static void let_go(struct pst_directory *d, uint32_t number, uint32_t replicas)
+static void let_go(struct pst_directory *d, uint32_t number, uint32_t replicas, uint64_t now_ns)
 {
     struct pst_view_slot next = d->draft->slots[number];
-    int at = next.state == PST_VIEW_SERVED ? spare_copy(d, &next, replicas) : -1;
+    int at = next.state == PST_VIEW_SERVED ? spare_copy(d, &next, replicas, now_ns) : -1;
 
-    if (at < 0)
+    if (at < 1)
         return;
     take_out(&next, at);
     write_slot(d, number, next);
@@ -288,13 +274,13 @@ void copies_tick(struct pst_directory *d, uint64_t now_ns)
 
     for (uint32_t i = 0; i < PST_SLOTS; i++) {
         look_after(d, i, now_ns);
-        let_go(d, i, replicas);
+        let_go(d, i, replicas, now_ns);
         if (d->draft->slots[i].state == PST_VIEW_EMPTY && deals && left > 0) {
             deal_slot(d, i, replicas, now_ns);
             left--;
         }
     }
-    forget_gone(d);
+    balance_tick(d, now_ns);
 }
 
 /* ---- what primaries ask for ---- */
@@ -350,7 +336,7 @@ int pst_directory_change_copy(struct pst_directory *d, const struct pst_copy_req
 static uint16_t heir(const struct pst_directory *d, const struct pst_view_slot *slot, uint64_t now_ns)
 {
     for (uint32_t i = 1; i < slot->copy_count; i++)
-        if (!member_drains(d, slot->copies[i]) && is_fresh(d, slot->copies[i], now_ns) &&
+        if (!member_drains(d, slot->copies[i]) && copy_is_fresh(d, slot->copies[i], now_ns) &&
             !member_is_suspect(d, slot->copies[i], now_ns))
             return slot->copies[i];
     return PST_VIEW_NONE;
@@ -373,7 +359,7 @@ void copies_wanted(struct pst_directory *d, uint16_t member, uint64_t now_ns,
         if (slot->state != PST_VIEW_SERVED || slot->copies[0] != member ||
             slot->epoch != d->draft->slots[number].epoch)
             continue;
-        lacks = lasting_copies(d, slot) < replicas && slot->copy_count < PST_VIEW_COPIES_MAX;
+        lacks = copies_lasting(d, slot) < replicas && slot->copy_count < PST_VIEW_COPIES_MAX;
         if (!lacks && !member_drains(d, member))
             continue;
         searches--;

@@ -1,5 +1,5 @@
 /* directory_priv.h: what a directory consists of; its parts are directory.c, members.c, copies.c, repair.c,
- * route.c, reserve.c. */
+ * balance.c, route.c, reserve.c. */
 #ifndef PST_DIRECTORY_PRIV_H
 #define PST_DIRECTORY_PRIV_H
 
@@ -23,7 +23,8 @@ struct member {
     uint32_t want_at;       /* the slot to look at next for missing copies */
     bool synced;            /* it has reported in full */
     bool filling;           /* it is about to */
-    bool named;             /* by a slot, as far as a tick has come */
+    uint32_t slots;         /* that it has by the last tick's draft, once those that move have moved; */
+    uint32_t primaries;     /* of them, as their primary */
     bool looked;            /* since it drains it has been through its keys, */
     uint64_t keys_left;     /* which found so many that are needed, */
     uint64_t keys_found;    /* and now, so far, so many */
@@ -50,6 +51,15 @@ struct reservations {
     uint64_t live;
 };
 
+/* A slot that its primary is asked to share with the member, or, if that is a copy, to hand over to it. */
+struct move {
+    uint64_t slot_epoch, member_epoch; /* it has ended when the slot has another */
+    uint64_t until_ns;
+    uint16_t slot, from, member;
+};
+
+enum { MOVES_MAX = 256 };
+
 struct pst_directory {
     uint32_t magic;
     bool storing_now;
@@ -62,7 +72,11 @@ struct pst_directory {
     uint64_t repair_due_ns; /* when to count on, UINT64_MAX: not */
     bool copies_wanted;     /* more than one of some keys */
     struct member *members;
-    uint64_t *weights; /* of members below and with a number, for one batch */
+    struct move moves[MOVES_MAX];
+    uint32_t move_count;
+    uint32_t surplus;    /* slots with a copy too many, by the last tick */
+    uint32_t balance_at; /* the slot to look at next */
+    uint64_t *weights;   /* of members below and with a number, for one batch */
     struct reservations reservations;
     struct pst_directory_counters counters;
     uint64_t incomplete_ns[PST_SLOTS]; /* since when */
@@ -96,6 +110,22 @@ void copies_return(struct pst_directory *d, uint16_t member, bool kept, uint64_t
 void copies_tick(struct pst_directory *d, uint64_t now_ns);
 void copies_wanted(struct pst_directory *d, uint16_t member, uint64_t now_ns,
                    struct pst_heartbeat_answer *answer);
+
+/* A copy that may take over: its node is there, as far as one can know. */
+bool copy_is_fresh(const struct pst_directory *d, uint16_t member, uint64_t now_ns);
+/* How many of its copies do not drain. */
+uint32_t copies_lasting(const struct pst_directory *d, const struct pst_view_slot *slot);
+
+/* ---- balance.c ---- */
+
+/* Counts who has what; then finds slots that would better be another's. */
+void balance_tick(struct pst_directory *d, uint64_t now_ns);
+/* The place of the copy that goes, of a slot with one too many; -1: none for now. */
+int balance_spare(const struct pst_directory *d, const struct pst_view_slot *slot, uint32_t replicas,
+                  uint64_t now_ns);
+/* What the member is asked for. */
+void balance_wanted(const struct pst_directory *d, uint16_t member, uint64_t now_ns,
+                    struct pst_heartbeat_answer *answer);
 
 /* ---- repair.c ---- */
 

@@ -324,5 +324,6 @@ int pst_directory_heartbeat(struct pst_directory *d, const struct pst_heartbeat 
     if (m->lease_version <= d->view->version)
         answer->lease_ms = d->settings.lease_ms;
     copies_wanted(d, message->member, now_ns, answer);
+    balance_wanted(d, message->member, now_ns, answer);
     return r;
 }

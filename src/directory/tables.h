@@ -19,6 +19,8 @@
       "nodes look again for keys with too few copies so long after some could not be helped")                \
     X(NUMBER, warm_up_ms, "30000", 0, 3600000, "ms", "until a new node gets its full share of puts")         \
     X(NUMBER, nodes_min, "1", 1, 1024, "nodes", "slots are dealt out when so many nodes are there")          \
+    X(NUMBER, balance_slots, "64", 0, 256, "slots",                                                          \
+      "so many at a time move to nodes that have fewer than others; 0: none does")                           \
     X(NUMBER, members_max, "1024", 1, 8192, "nodes", "bound of members")                                     \
     X(NUMBER, entries_max, "16777216", 1024, 17179869184, "entries", "bound of keys, each of its places")    \
     X(NUMBER, reservations_max, "65536", 16, 16777216, "reservations", "bound of puts underway")             \
@@ -42,6 +44,7 @@ struct pst_directory_settings {
     X(adds_dropped, "additions for which there was no room")                                                 \
     X(deaths, "members that ended without a word")                                                           \
     X(promotions, "slots that got another primary")                                                          \
+    X(balanced, "slots given to a node since it had fewer than others")                                      \
     X(slots_incomplete, "slots that lost their last copy")                                                   \
     X(slots_lost, "of them, given up")                                                                       \
     X(slot_requests_stale, "changes of slots asked for under an old epoch, refused")                         \

@@ -206,6 +206,26 @@ static void check_figures(struct sim *s)
                   (unsigned long long)state.entries_bytes, (unsigned long long)held);
 }
 
+/* Nobody has many more slots than another, where each could have any. */
+static void check_balance(struct sim *s)
+{
+    uint32_t fair = PST_SLOTS * s->replicas / s->node_count, least = UINT32_MAX, most = 0;
+
+    for (uint32_t i = 0; i < s->current->view->members_max; i++) {
+        uint32_t slots = 0;
+
+        for (uint32_t j = 0; j < PST_SLOTS; j++)
+            slots += pst_view_copy_at(&s->current->view->slots[j], (uint16_t)i) >= 0;
+        if (!s->current->view->members[i].epoch)
+            continue;
+        least = (uint32_t)pst_min(least, slots);
+        most = (uint32_t)pst_max(most, slots);
+    }
+    s->checked++;
+    if (s->host_count == s->node_count && most > least + fair / 8 + 16)
+        violation(s, "one node has %u slots and another %u", most, least);
+}
+
 void check_end(struct sim *s)
 {
     if (!healthy(s)) {
@@ -221,6 +241,7 @@ void check_end(struct sim *s)
     check_keys(s);
     check_copies(s);
     check_figures(s);
+    check_balance(s);
     for (uint32_t i = 0; i < USED; i++) {
         const struct pst_view_slot *slot = &s->current->view->slots[slot_of_used(i)];
         int number = node_of_member(s, s->current->view, slot->copies[0]);

@@ -267,7 +267,7 @@ static void join_unused(struct sim *s, int number, const struct pst_want *want)
     struct node *n = &s->nodes[number];
     struct message *m;
 
-    if (draw(s, 16) > 0) /* most slots stay as they are, so that a run is not all about them */
+    if (s->now_ns < s->quiet_ns && draw(s, 4) > 0) /* most stay as they are: a run is not all about them */
         return;
     m = message_new(TO_CHANGE, number, MASTER);
     m->session = n->process;

@@ -21,7 +21,7 @@ struct wish {
 struct sum {
     uint64_t runs, checked, violations, events, digest, simulated_s;
     uint64_t writes, reads, puts, beats, crashes, leaves, master_crashes, freezes, cuts, jumps, losses,
-        hand_overs, drains, repairs;
+        hand_overs, drains, repairs, balanced;
 };
 
 static const char *const plants[] = {
@@ -106,6 +106,7 @@ static void run(const struct wish *wish, uint64_t seed, struct sum *sum)
     sum->hand_overs += s->counts.hand_overs;
     sum->drains += s->counts.drains;
     sum->repairs += s->counts.repairs;
+    sum->balanced += s->counts.balanced + (s->directory ? pst_directory_counters(s->directory)->balanced : 0);
     sum->losses += s->counts.losses;
     sim_close(s);
 }
@@ -134,6 +135,7 @@ static void print(const struct wish *wish, const struct sum *sum)
                   {"hand_overs", sum->hand_overs},
                   {"drains", sum->drains},
                   {"repairs", sum->repairs},
+                  {"balanced", sum->balanced},
                   {"slots_lost", sum->losses}};
 
     printf("digest %016llx\n{", (unsigned long long)sum->digest);

@@ -73,6 +73,7 @@ void master_crash(struct sim *s)
 {
     if (!s->directory)
         return;
+    s->counts.balanced += pst_directory_counters(s->directory)->balanced;
     if (s->storing_version && draw(s, 2)) { /* it was written, and nobody learns that */
         memcpy(s->disk, s->disk_next, s->disk_next_bytes);
         s->disk_bytes = s->disk_next_bytes;

@@ -38,6 +38,7 @@ enum {
     X(early_answer, "primaries acknowledge before their backups have the value")                             \
     X(empty_join, "primaries have copies join that they did not fill")                                       \
     X(two_minds, "primaries go on serving what they hand over")                                              \
+    X(no_balance, "slots stay where they are")                                                               \
     X(no_repair, "nodes do not look for keys with too few copies")                                           \
     X(deaf_to_gaps, "nodes do not report in full when they are asked to")                                    \
     X(hearsay, "views are heard of before they are stored")
@@ -233,7 +234,7 @@ struct sim {
     uint64_t checked, violations;
     struct {
         uint64_t writes, reads, puts, crashes, leaves, master_crashes, freezes, cuts, jumps, losses, beats,
-            hand_overs, drains, repairs;
+            hand_overs, drains, repairs, balanced;
     } counts;
 };
 

@@ -231,6 +231,7 @@ static void choose(struct sim *s, uint32_t nodes)
     s->settings.nodes_min = pst_min(s->replicas, s->host_count);
     s->settings.incomplete_ms = draw(s, 30000);
     s->settings.repair_again_ms = 500;
+    s->settings.balance_slots = s->plant == PLANT_no_balance ? 0 : 256;
 }
 
 struct sim *sim_open(uint64_t seed, uint32_t nodes, uint64_t ms, enum plant plant)

@@ -197,6 +197,85 @@ static void a_primary_hands_its_slot_over(void **state)
 
 /* ---- the last copy ---- */
 
+/* The nodes do at once what they are asked for. Return: the most that anyone was asked for at a time. */
+static uint32_t follow_wants(struct rig *rig, const struct rig_node *nodes, uint32_t count, uint32_t rounds)
+{
+    static struct pst_heartbeat_answer answer;
+    uint32_t most = 0;
+
+    for (uint32_t round = 0; round < rounds; round++) {
+        rig_wait(rig, 500, nodes, count);
+        for (uint32_t i = 0; i < count; i++) {
+            assert_int_equal(rig_beat(rig, nodes[i], 0, NULL, 0, &answer), 0);
+            most = (uint32_t)pst_max(most, answer.want_count);
+            for (uint32_t j = 0; j < answer.want_count; j++) {
+                const struct pst_want *want = &answer.wants[j];
+                const struct pst_copy_request request = {.member = nodes[i].member,
+                                                         .epoch = nodes[i].epoch,
+                                                         .change =
+                                                             want->leads ? PST_COPY_LEAD : PST_COPY_JOIN,
+                                                         .slot = want->slot,
+                                                         .slot_epoch = want->slot_epoch,
+                                                         .copy = want->member,
+                                                         .copy_epoch = want->member_epoch};
+                uint64_t version;
+
+                assert_int_equal(pst_directory_change_copy(rig->d, &request, &version), 0);
+            }
+            rig_store(rig);
+        }
+    }
+    return most;
+}
+
+static uint32_t served_by(const struct rig *rig, struct rig_node node)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < PST_SLOTS; i++)
+        count += slot_of(rig, i)->copies[0] == node.member && slot_of(rig, i)->copy_count == 1;
+    return count;
+}
+
+static bool any_lacks(const struct rig *rig, uint32_t replicas)
+{
+    bool lacks = false;
+
+    for (uint32_t i = 0; i < PST_SLOTS; i++)
+        lacks |= slot_of(rig, i)->copy_count < replicas;
+    return lacks;
+}
+
+static void who_joins_gets_a_share_and_then_nothing_moves(void **state)
+{
+    struct rig_node nodes[3];
+    struct rig *rig = rig_with(nodes, 1, 1);
+    const struct pst_id third = {{3}};
+    uint64_t version, balanced;
+
+    (void)state;
+    nodes[1] = rig_join(rig, 2, 2);
+    assert_int_equal(follow_wants(rig, nodes, 2, 200), rig->settings.balance_slots);
+    assert_in_range(served_by(rig, nodes[0]), PST_SLOTS / 2, PST_SLOTS / 2 + 160);
+    assert_int_equal(served_by(rig, nodes[0]) + served_by(rig, nodes[1]), PST_SLOTS);
+    balanced = pst_directory_counters(rig->d)->balanced;
+    assert_in_range(balanced, PST_SLOTS / 2 - 160, PST_SLOTS / 2);
+    assert_int_equal(follow_wants(rig, nodes, 2, 20), 0);
+    nodes[2] = rig_join(rig, 3, 3);
+    assert_int_equal(pst_directory_drain(rig->d, &third, true, &version), 0);
+    assert_int_equal(follow_wants(rig, nodes, 3, 20), 0);
+    assert_int_equal(pst_directory_drain(rig->d, &third, false, &version), 0);
+    place_home(rig, 3); /* what lacks copies gets them; until then nothing moves */
+    for (int i = 0; i < 100 && any_lacks(rig, 3); i++) {
+        assert_int_equal(pst_directory_counters(rig->d)->balanced, balanced);
+        follow_wants(rig, nodes, 3, 1);
+    }
+    assert_false(any_lacks(rig, 3));
+    follow_wants(rig, nodes, 3, 200);
+    assert_true(pst_directory_counters(rig->d)->balanced > balanced); /* who serves what all have */
+    rig_close(rig);
+}
+
 static void the_last_copy_may_come_back(void **state)
 {
     struct rig_node nodes[2];
@@ -344,6 +423,7 @@ int main(void)
         cmocka_unit_test(a_backup_takes_over_when_the_lease_is_long_over),
         cmocka_unit_test(the_primary_alone_changes_its_copies),
         cmocka_unit_test(a_primary_hands_its_slot_over),
+        cmocka_unit_test(who_joins_gets_a_share_and_then_nothing_moves),
         cmocka_unit_test(the_last_copy_may_come_back),
         cmocka_unit_test(a_last_copy_that_kept_nothing_is_lost),
         cmocka_unit_test(after_a_while_nobody_waits_for_the_last_copy),
