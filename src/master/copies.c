@@ -61,6 +61,16 @@ struct peer *copies_peer(struct pst_copies *c, uint16_t member, uint64_t epoch)
     return free_one;
 }
 
+bool copies_self(struct pst_copies *c)
+{
+    struct pst_channel_options options = c->node;
+    const char *fault;
+
+    options.connect_ms = (uint32_t)pst_max(c->settings.replica_ms, 1000);
+    options.timeout_ms = SEND_MS + (uint32_t)c->settings.replica_ms;
+    return c->self.channel || pst_channel_begin(&options, &c->self.channel, &fault) == 0;
+}
+
 struct send *copies_send_new(struct peer *peer)
 {
     struct send *send = calloc(1, sizeof(*send));
@@ -337,6 +347,7 @@ static void follow_view(struct pst_copies *c)
 
         c->slots[i].seen_epoch = s->epoch;
         join_follow_view(c, i, changed);
+        tidy_follow_view(c, i);
         lead = lead_follow_view(c, i);
         if (!lead && pst_gate_held(c->gate, i) && copies_primary(c, i) && s->copy_count > 1)
             copies_drop(c, i, s->copies[1]); /* it may have more than this node, or less */
@@ -564,6 +575,7 @@ static void *copies_main(void *arg)
         pst_event_clear(c->wake_fd);
         take_all(c);
         join_step(c, pst_now_ns());
+        tidy_step(c, pst_now_ns());
         for (uint32_t i = 0; i < PEERS_MAX; i++)
             busy |= poll_peer(c, &c->peers[i], &fds[i], &sleep_ms);
         busy |= poll_peer(c, &c->self, &fds[PEERS_MAX], &sleep_ms);

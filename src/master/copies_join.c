@@ -159,16 +159,6 @@ static bool drained(struct pst_copies *c)
     return is;
 }
 
-static bool self_dial(struct pst_copies *c)
-{
-    struct pst_channel_options options = c->node;
-    const char *fault;
-
-    options.connect_ms = (uint32_t)pst_max(c->settings.replica_ms, 1000);
-    options.timeout_ms = SEND_MS + (uint32_t)c->settings.replica_ms;
-    return c->self.channel || pst_channel_begin(&options, &c->self.channel, &fault) == 0;
-}
-
 static void listed(struct pst_copies *c, struct send *send)
 {
     struct join *j = &c->join;
@@ -281,7 +271,7 @@ void join_step(struct pst_copies *c, uint64_t now_ns)
             cleared);
     else if (j->step == STEP_DRAIN && drained(c))
         j->step = STEP_LIST;
-    else if (j->step == STEP_LIST && !self_dial(c))
+    else if (j->step == STEP_LIST && !copies_self(c))
         abandon(c);
     else if (j->step == STEP_LIST)
         ask(c, &c->self, (struct penstock_op){.code = PST_WIRE_LIST}, listed);

@@ -1,6 +1,5 @@
-/* copies_priv.h: what copies.c and copies_join.c share. All of it is the thread's, but for what `lock`
- * covers.
- */
+/* copies_priv.h: what copies.c, copies_join.c, copies_lead.c and copies_tidy.c share. All of it is the
+ * thread's, but for what `lock` covers. */
 #ifndef PST_COPIES_PRIV_H
 #define PST_COPIES_PRIV_H
 
@@ -44,8 +43,11 @@ struct slot {
     uint64_t heir_epoch;    /* of the heir's membership */
     uint64_t join_epoch;    /* of the membership of who joins */
     uint64_t since_ns;
+    uint64_t kept_base; /* of the view that `kept` is about */
     uint16_t dropped, joining, heir;
     uint8_t phase;
+    bool kept;        /* this node is the primary, or a copy */
+    bool left_behind; /* it was, and others go on without it */
 };
 
 /* One operation underway. */
@@ -82,6 +84,17 @@ struct join {
     size_t data_bytes, data_at;
 };
 
+/* Slots that are cleared here, all together. */
+struct tidy {
+    uint64_t due_ns; /* 0: there are none */
+    uint32_t slot_count, shard;
+    bool waits;
+    struct pst_wire_cleared slots[JOIN_SLOTS_MAX];
+    uint8_t resume[PST_WIRE_KEY_BYTES_MAX];
+    size_t resume_bytes;
+    uint8_t data[LIST_BYTES];
+};
+
 struct pst_copies {
     pthread_mutex_t lock;
     struct pst_list inbox;    /* lock: replicas by `queue` */
@@ -109,6 +122,7 @@ struct pst_copies {
     struct peer self;
     struct slot slots[PST_SLOTS];
     struct join join;
+    struct tidy tidy;
     uint64_t again_ns;   /* when to look at what waits, view or not */
     uint64_t changes_ns; /* when to ask again for what was not done */
     struct pst_copies_settings settings;
@@ -123,6 +137,8 @@ struct pst_copies {
 bool copies_primary(const struct pst_copies *c, uint32_t slot);
 /* Its channel is there. */
 struct peer *copies_peer(struct pst_copies *c, uint16_t member, uint64_t epoch);
+/* There is a channel to this node. */
+bool copies_self(struct pst_copies *c);
 struct send *copies_send_new(struct peer *peer);
 void copies_submit(struct send *send, int shard);
 /* No write is underway that began up to @mark. The lock is held. */
@@ -144,6 +160,12 @@ bool lead_follow_view(struct pst_copies *c, uint32_t slot);
  */
 bool lead_was_handed(const struct pst_copies *c, const struct pst_view_slot *slot,
                      const struct pst_view_slot *before);
+
+/* ---- copies_tidy.c ---- */
+
+/* Another view: whether this node has the slot no more. */
+void tidy_follow_view(struct pst_copies *c, uint32_t slot);
+void tidy_step(struct pst_copies *c, uint64_t now_ns);
 
 /* ---- copies_join.c ---- */
 

@@ -127,7 +127,7 @@ static bool is_cleared(void *ctx, struct pst_bytes key)
 
         memcpy(&one, (const uint8_t *)cleared->slots.data + at, sizeof(one));
         if (one.slot == slot)
-            return true;
+            return one.slot_epoch > 0 || role->stranded(role->ctx, key);
     }
     return false;
 }
@@ -143,7 +143,10 @@ static int may_clear(const struct pst_node *node, struct pst_bytes slots)
         struct pst_wire_cleared one;
 
         memcpy(&one, (const uint8_t *)slots.data + at, sizeof(one));
-        r = one.slot < PST_SLOTS ? role->may_copy(role->ctx, one.slot, one.slot_epoch) : -EPROTO;
+        if (one.slot >= PST_SLOTS)
+            r = -EPROTO;
+        else if (one.slot_epoch > 0)
+            r = role->may_copy(role->ctx, one.slot, one.slot_epoch);
     }
     return r;
 }

@@ -145,7 +145,7 @@ struct pst_wire_target {
 };
 _Static_assert(sizeof(struct pst_wire_target) == 8, "wire target");
 
-/* A slot of which a copy is to have nothing. */
+/* A slot of which a copy is to have nothing; epoch 0: a node that has it no more. */
 struct pst_wire_cleared {
     uint64_t slot_epoch;
     uint16_t slot;
