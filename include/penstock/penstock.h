@@ -689,6 +689,10 @@ PENSTOCK_API int penstock_pool_nodes(struct penstock *store, struct penstock_poo
  * goes on serving meanwhile. Ends with its membership. Return: 0, -EHOSTUNREACH there is no such member,
  * -EOPNOTSUPP, -errno. */
 PENSTOCK_API int penstock_pool_drain(struct penstock *store, const uint8_t node_id[16], int drains);
+/* What was lost is known, and taken as deleted: from now on a key that is not found where it may have been is
+ * a MISS rather than LOST. What is lost later is LOST again. A store that has said LOST before may say it
+ * once more. Return: 0, -EOPNOTSUPP, -errno. */
+PENSTOCK_API int penstock_pool_forgive(struct penstock *store);
 
 /**
  * penstock_flush() - make all that has been written durable

@@ -1,4 +1,5 @@
-/* node.c: the nodes of a pool: which there are, and that one is to be needed no more. */
+/* node.c: the nodes of a pool: which there are, that one is to be needed no more, that one is missed no more.
+ */
 #include "cli/cli.h"
 
 #include <inttypes.h>
@@ -71,14 +72,20 @@ static int drain(struct pst_cli *cli, const struct penstock_pool_node *nodes, si
 int pst_cmd_node(struct pst_cli *cli)
 {
     bool lists = strcmp(cli->args[0], "list") == 0, drains = strcmp(cli->args[0], "drain") == 0;
+    bool forgives = strcmp(cli->args[0], "forgive") == 0;
     pst_cleanup_free struct penstock_pool_node *nodes = NULL;
     size_t count = NODES_MAX;
     int r;
 
-    if (!lists && !drains && strcmp(cli->args[0], "undrain") != 0)
-        return pst_cli_usage("node: list, drain or undrain, not '%.100s'", cli->args[0]);
-    if (cli->arg_count != (lists ? 1 : 2))
-        return pst_cli_usage("node %s takes %s", cli->args[0], lists ? "no more arguments" : "a node");
+    if (!lists && !drains && !forgives && strcmp(cli->args[0], "undrain") != 0)
+        return pst_cli_usage("node: list, drain, undrain or forgive, not '%.100s'", cli->args[0]);
+    if (cli->arg_count != (lists || forgives ? 1 : 2))
+        return pst_cli_usage("node %s takes %s", cli->args[0],
+                             lists || forgives ? "no more arguments" : "a node");
+    if (forgives) {
+        r = penstock_pool_forgive(cli->store);
+        return r == 0 ? PST_EXIT_OK : pst_cli_fail(r);
+    }
     nodes = calloc(NODES_MAX, sizeof(*nodes));
     if (!nodes)
         return pst_cli_fail(-ENOMEM);

@@ -39,8 +39,10 @@ void pst_home_ended(struct pool *pool, struct trip *trip, struct leg *leg, int r
     const struct pst_view_slot *slot = &pool->view->slots[pst_view_slot_of(pool->view, key_of(trip))];
     bool reads = trip->op->code == PENSTOCK_GET || trip->op->code == PENSTOCK_STAT_KEY;
 
-    if (result == PENSTOCK_MISS && reads && slot->lost)
+    if (result == PENSTOCK_MISS && reads && slot->lost) {
+        pst_pool_view_fetch(pool); /* it may be forgiven by now, which the next one is to hear of */
         result = PENSTOCK_LOST;
+    }
     if (result == -ESTALE) /* another has it: no fault of the caller's, if no master says who in time */
         result = PENSTOCK_BUSY;
     if (result == PENSTOCK_BUSY || result == PENSTOCK_INCOMPLETE || pst_trip_unreachable(result)) {

@@ -74,6 +74,23 @@ int penstock_pool_nodes(struct penstock *store, struct penstock_pool_node *nodes
     return 0;
 }
 
+/* Until the view that says so is stored. */
+static int ask_until_stored(struct penstock *store, struct penstock_op *op)
+{
+    int r;
+
+    for (int i = 0; (r = ask(store, op)) == PENSTOCK_BUSY && i < TRIES_MAX; i++)
+        usleep(TRY_US);
+    return r;
+}
+
+int penstock_pool_forgive(struct penstock *store)
+{
+    struct penstock_op op = {.code = PST_POOL_FORGIVE};
+
+    return ask_until_stored(store, &op);
+}
+
 int penstock_pool_drain(struct penstock *store, const uint8_t node_id[16], int drains)
 {
     struct pst_pool_drain drain = {.drains = drains != 0};
@@ -83,7 +100,6 @@ int penstock_pool_drain(struct penstock *store, const uint8_t node_id[16], int d
     if (!node_id)
         return pst_fail(-EINVAL, "penstock_pool_drain: which node is not said");
     memcpy(drain.id, node_id, sizeof(drain.id));
-    for (int i = 0; (r = ask(store, &op)) == PENSTOCK_BUSY && i < TRIES_MAX; i++)
-        usleep(TRY_US); /* until the view that says so is stored */
+    r = ask_until_stored(store, &op);
     return r == -ESTALE ? pst_fail(-EHOSTUNREACH, "%s: no member of the pool has that id", store->url) : r;
 }

@@ -119,11 +119,16 @@ int pst_directory_place(struct pst_directory *d, struct pst_bytes text, enum pst
 
 void pst_directory_forgive(struct pst_directory *d, uint64_t *version)
 {
+    bool known = true;
+
     directory_check(d);
-    for (uint32_t i = 0; i < PST_SLOTS; i++)
+    for (uint32_t i = 0; i < PST_SLOTS; i++) {
+        known &= !d->view->slots[i].lost;
         if (d->draft->slots[i].lost)
             directory_draft(d)->slots[i].lost = false;
-    *version = d->draft->version;
+    }
+    /* Who asks again is not to wait for what others change meanwhile. */
+    *version = known ? d->view->version : d->draft->version;
 }
 
 /* ---- beginning and end ---- */

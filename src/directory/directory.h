@@ -65,7 +65,7 @@ void pst_directory_stored(struct pst_directory *d, uint64_t version, uint64_t no
 int pst_directory_place(struct pst_directory *d, struct pst_bytes prefix, enum pst_placement placement,
                         uint32_t replicas, uint64_t *version);
 /* What was lost is known: keys of lost slots that are not found are missing from now on. */
-void pst_directory_forgive(struct pst_directory *d, uint64_t *version);
+void pst_directory_forgive(struct pst_directory *d, uint64_t *version); /* answer then */
 
 /* ---- members ---- */
 

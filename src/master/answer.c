@@ -109,6 +109,14 @@ static int call_drain(struct question *q)
     return r == 0 && !in_effect(q->master, version) ? BUSY : r;
 }
 
+static int call_forgive(struct question *q)
+{
+    uint64_t version = 0;
+
+    pst_directory_forgive(q->master->directory, &version);
+    return in_effect(q->master, version) ? 0 : BUSY;
+}
+
 static int call_nodes(struct question *q)
 {
     struct pst_directory_node nodes[PST_POOL_NODES_MAX];

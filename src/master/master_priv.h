@@ -24,6 +24,7 @@
     X(PST_POOL_REPAIR, repair)                                                                               \
     X(PST_POOL_DRAIN, drain)                                                                                 \
     X(PST_POOL_NODES, nodes)                                                                                 \
+    X(PST_POOL_FORGIVE, forgive)                                                                             \
     X(PST_POOL_REPORT, report)                                                                               \
     X(PST_POOL_REVOKE, revoke)                                                                               \
     X(PST_POOL_MATCH, match)                                                                                 \

@@ -22,6 +22,7 @@ enum pst_pool_code {
     PST_POOL_REPAIR,  /* a node's keys: what of them is to be sent where */
     PST_POOL_DRAIN,   /* struct pst_pool_drain. No answer */
     PST_POOL_NODES,   /* offset: the first member's number. Answer: struct pst_pool_node, in any number */
+    PST_POOL_FORGIVE, /* no question, no answer: slots that lost values are like others */
     PST_POOL_REPORT = 80,
     PST_POOL_REVOKE,
     PST_POOL_MATCH, /* depth 1: counts as a hit. The question is hashes, as that of the next */

@@ -321,6 +321,12 @@ def test_without_copies_values_are_lost_and_said_to_be(tmp_path: pathlib.Path) -
                 wait_until(f"{key} is lost", lambda key=key: LOST in said(key))
             else:
                 assert p.get(key) == key.encode()
+        assert penstock("--url", p.url, "node", "forgive").returncode == 0
+        for key in at:
+            if at[key] == gone:
+                assert b"not found" in said(key)
+            else:
+                assert p.get(key) == key.encode()
 
 
 def test_three_copies_survive_two_nodes(tmp_path: pathlib.Path) -> None:
