@@ -18,7 +18,10 @@ static int ask(struct penstock *store, struct penstock_op *op)
 
     if (r < 0)
         return r;
-    pst_run(store, op, 1, &shard);
+    if (store->local)
+        op->result = -EOPNOTSUPP;
+    else
+        pst_run(store, op, 1, &shard);
     if (op->result == -EOPNOTSUPP)
         return pst_fail(op->result, "%s: no pool, nor its master", store->url);
     return pst_explain(store, op, op->result);

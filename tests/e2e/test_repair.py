@@ -165,3 +165,10 @@ def test_what_drains_is_given_nothing(tmp_path: pathlib.Path) -> None:
         drain(p, 2)
         p.put([f"any/again{i}" for i in range(5)])
         assert keys_of(p.nodes[0]) >= {f"any/again{i}" for i in range(5)}
+
+
+@pytest.mark.parametrize("words", [["list"], ["drain", "127.0.0.1:1"], ["forgive"]])
+def test_one_store_has_no_nodes(words: list[str]) -> None:
+    """Also one within the process, where there is nobody to ask."""
+    said = penstock("--url", "mem:", "node", *words)
+    assert said.returncode > 0 and b"no pool" in said.stderr, said
