@@ -210,6 +210,9 @@ static PyObject *number_result(const struct penstock_op *op, uint64_t number)
 
 static PyObject *generation_result(const struct batch *b, size_t i)
 {
+    uint32_t copies = penstock_copies(&b->ops[i]);
+
+    b->store->copies = i == 0 || copies < b->store->copies ? copies : b->store->copies;
     return number_result(&b->ops[i], b->ops[i].generation);
 }
 

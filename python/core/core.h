@@ -51,7 +51,8 @@
 #define CORE_RECORDS(X)                                                                                      \
     X(Entry)                                                                                                 \
     X(KeyStat)                                                                                               \
-    X(Event)
+    X(Event)                                                                                                 \
+    X(PoolNode)
 
 struct core_classes {
 #define X(name) PyObject *name;
@@ -140,6 +141,7 @@ struct core_store {
     struct penstock *handle; /* NULL: ended */
     uint32_t users;          /* calls underway, views, listings: each keeps the handle */
     bool closed;             /* by Python: no new users */
+    uint32_t copies;         /* of what was put last */
     uint64_t guess_bytes;    /* size of the last value that was read whole */
     void *scratch;           /* for one batch at a time, kept between them */
     size_t scratch_bytes;
@@ -193,6 +195,12 @@ PyObject *core_report_blocks(PyObject *self, PyObject *const *args, Py_ssize_t c
 PyObject *core_revoke_blocks(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords);
 PyObject *core_match_blocks(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords);
 PyObject *core_block_hits(PyObject *self, PyObject *names);
+
+/* ---- pool.c ---- */
+
+PyObject *core_nodes(PyObject *self, PyObject *unused);
+PyObject *core_drain_id(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords);
+PyObject *core_forgive(PyObject *self, PyObject *unused);
 
 /* ---- about.c ---- */
 

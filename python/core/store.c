@@ -147,6 +147,12 @@ static PyObject *store_lane(PyObject *self, void *unused)
     return PyUnicode_FromString(lane);
 }
 
+static PyObject *store_copies(PyObject *self, void *unused)
+{
+    (void)unused;
+    return PyLong_FromUnsignedLong(store_of(self)->copies);
+}
+
 /* ---- put ---- */
 
 enum { PUT_KEY, PUT_VALUE, PUT_OPTIONS };
@@ -213,6 +219,7 @@ static PyObject *store_put(PyObject *self, PyObject *const *args, Py_ssize_t cou
         core_set_data(&op, &value);
         if (core_put_options(given + PUT_OPTIONS, &op, &attrs) == 0 && core_store_use(store)) {
             out = core_run(store, &op) == 0 ? PyLong_FromUnsignedLongLong(op.generation) : core_raise_op(&op);
+            store->copies = out ? penstock_copies(&op) : store->copies;
             core_store_leave(store);
         }
         core_return_data(&value);
@@ -583,6 +590,9 @@ static PyMethodDef methods[] = {
     {"match_blocks", CORE_FAST(core_match_blocks), METH_FASTCALL | METH_KEYWORDS,
      CORE_DOC_Store_match_blocks},
     {"block_hits", core_block_hits, METH_O, CORE_DOC_Store_block_hits},
+    {"nodes", core_nodes, METH_NOARGS, CORE_DOC_Store_nodes},
+    {"drain_id", CORE_FAST(core_drain_id), METH_FASTCALL | METH_KEYWORDS, CORE_DOC_Store_drain_id},
+    {"forgive", core_forgive, METH_NOARGS, CORE_DOC_Store_forgive},
     {"register", core_register, METH_O, CORE_DOC_Store_register},
     {"deregister", core_deregister, METH_O, CORE_DOC_Store_deregister},
     {"close", store_close, METH_NOARGS, CORE_DOC_Store_close},
@@ -592,6 +602,7 @@ static PyMethodDef methods[] = {
 static PyGetSetDef getters[] = {
     {"closed", store_closed, NULL, CORE_DOC_Store_closed, NULL},
     {"lane", store_lane, NULL, CORE_DOC_Store_lane, NULL},
+    {"copies", store_copies, NULL, CORE_DOC_Store_copies, NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -5,7 +5,7 @@
 from .errors import (Busy, Corrupt, Error, Exists, ForkError, Incomplete, Invalid, LimitReached, Lost, NoSpace,
                      NotAllowed, NotFound, Stale, TimedOut, Unknown, Unreachable, Unsupported)
 from .node import Node
-from .records import Entry, Event, KeyStat
+from .records import Entry, Event, KeyStat, PoolNode
 from .store import Slot, Store, StoreStat, View, open
 from .usage import PrefixUsage
 
@@ -13,6 +13,6 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Busy", "Corrupt", "Entry", "Error", "Event", "Exists", "ForkError", "Incomplete", "Invalid", "KeyStat",
-    "LimitReached", "Lost", "Node", "NoSpace", "NotAllowed", "NotFound", "PrefixUsage", "Slot", "Stale", "Store", "StoreStat", "TimedOut", "Unknown", "Unreachable",
+    "LimitReached", "Lost", "Node", "NoSpace", "NotAllowed", "NotFound", "PoolNode", "PrefixUsage", "Slot", "Stale", "Store", "StoreStat", "TimedOut", "Unknown", "Unreachable",
     "Unsupported", "View", "open",
 ]

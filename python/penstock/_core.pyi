@@ -7,7 +7,7 @@ from typing import Any, Union
 
 from _typeshed import ReadableBuffer, WriteableBuffer
 
-from .records import Entry, Event, KeyStat
+from .records import Entry, Event, KeyStat, PoolNode
 
 KEY_BYTES_MAX: int
 ATTR_BYTES_MAX: int
@@ -177,6 +177,10 @@ class Store:
     @property
     def lane(self) -> str:
         """The way bytes travel: ``posix``, ``tcp``, ``memory``."""
+    @property
+    def copies(self) -> int:
+        """How many copies the last :meth:`put` of this store made, the least of the last :meth:`put_many`: over a pool as many
+        as were achieved of those asked for, elsewhere 1; 0 before the first. Threads that look at it want a store each."""
     def close(self) -> None:
         """End the store for Python. Views, listings and calls of other threads that still use it end in peace; the
         connection, or the memory of ``mem:``, goes with the last of them."""
@@ -435,6 +439,25 @@ class Store:
         byte whose bits are the tiers. `hit`: this is for a user's request, and counts."""
     def block_hits(self, names: Iterable[Key]) -> builtins.list[int]:
         """How often each block was a hit lately."""
+    def nodes(self) -> builtins.list[PoolNode]:
+        """The nodes of the pool, as its master sees them.
+
+        Raises
+        ------
+        Unsupported
+            The store is no pool.
+        """
+    def drain_id(self, node_id: ReadableBuffer, drains: bool) -> None:
+        """What :meth:`drain` and :meth:`undrain` call."""
+    def forgive(self) -> None:
+        """Say that what was lost with nodes of the pool is known: keys that are not found raise :class:`NotFound` from now on,
+        rather than :class:`Lost`. Other stores may raise the latter once more.
+
+        Raises
+        ------
+        Unsupported
+            The store is no pool.
+        """
     def ping(self) -> float:
         """Seconds that a round trip to every shard took."""
     def register(self, buffer: Writable) -> None:

@@ -43,6 +43,26 @@ class KeyStat(NamedTuple):
     """Place in a prefix chain, for eviction."""
 
 
+class PoolNode(NamedTuple):
+    """A node of a pool, as its master sees it."""
+
+    id: bytes
+    address: str
+    """``HOST:PORT``, or a unix socket's path."""
+    state: str
+    """``serving``, ``draining``, ``drained`` (it may be stopped, and nothing is lost), ``silent``."""
+    member: int
+    primaries: int
+    """Slots of the pool's 4,096 that it serves."""
+    copies: int
+    """Slots of which it has copies."""
+    keys_left: int
+    """Of one that drains: keys that may lie anywhere, and that too few others have."""
+    capacity: int
+    """Bytes of its memory, and how many are used."""
+    used: int
+
+
 class Event(NamedTuple):
     """A change of a watched key."""
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from . import _core
 from .aio import AsyncStore
-from .errors import NotFound
-from .records import key_bytes
+from .errors import NotFound, Unreachable
+from .records import PoolNode, key_bytes
 from .usage import StoreStat
 
 if TYPE_CHECKING:
@@ -178,6 +178,37 @@ class Store(_core.Store):
         """Read a NumPy array, in place where that is possible: :func:`penstock.arrays.get_array`."""
         from .arrays import get_array
         return get_array(self, key, out=out, copy=copy)
+
+    # ---- the nodes of a pool ----
+
+    def drain(self, node: PoolNode | str) -> None:
+        """Say that a node of the pool is to go: it is given nothing new, and what it has goes to others while it serves on.
+
+        It is done when its state in :meth:`nodes` is ``drained``.
+
+        Parameters
+        ----------
+        node : PoolNode or str
+            One of :meth:`nodes`, or its address there.
+
+        Raises
+        ------
+        Unreachable
+            There is no such node in the pool.
+        """
+        self.drain_id(self._node_id(node), True)
+
+    def undrain(self, node: PoolNode | str) -> None:
+        """Take :meth:`drain` back."""
+        self.drain_id(self._node_id(node), False)
+
+    def _node_id(self, node: PoolNode | str) -> bytes:
+        if isinstance(node, PoolNode):
+            return node.id
+        for known in self.nodes():
+            if known.address == node:
+                return known.id
+        raise Unreachable(f"no node {node!r} in the pool")
 
     # ---- about the store ----
 

@@ -223,6 +223,64 @@ def test_home(tmp_path: pathlib.Path) -> None:
         assert list(other) == ["elsewhere"]
 
 
+def test_nodes_and_copies(tmp_path: pathlib.Path) -> None:
+    """A node goes without a loss, and a put says how many have its value."""
+    with pool(tmp_path, "--place=h/=home:2", "--nodes-min=3") as p, p.open(replicas=2) as store:
+        wait_until("slots are dealt out", lambda: p.m.ask("slots")["served"] == 4096)
+        assert store.copies == 0
+        store.put("two", b"x")
+        assert store.copies == 2
+        with p.open() as other:
+            other.put_many({"one": b"x"})
+            assert other.copies == 1
+        store.put_many({"two/a": b"x", "two/b": b"x", "h/c": b"x"})
+        assert store.copies == 2
+        nodes = {node.address: node for node in store.nodes()}
+        address = f"127.0.0.1:{p.nodes['a'].ports()[0]}"
+        assert len(nodes) == len(HOSTS) and {node.state for node in nodes.values()} == {"serving"}
+        assert sum(node.primaries for node in nodes.values()) == sum(node.copies for node in nodes.values()) == 4096
+        assert nodes[address].capacity > 0 and len(nodes[address].id) == 16
+
+        def state() -> str:
+            return next(node.state for node in store.nodes() if node.address == address)
+
+        store.drain(address)
+        wait_until("it is drained", lambda: state() == "drained", 60)
+        assert set(p.keys_of("a")) <= {*p.keys_of("b"), *p.keys_of("c")}
+        store.undrain(nodes[address])
+        assert state() == "serving"
+        with pytest.raises(penstock.Unreachable, match="no node"):
+            store.drain("127.0.0.1:1")
+        with pytest.raises(penstock.Unreachable):
+            store.drain_id(bytes(16), True)
+        with pytest.raises(ValueError, match="16"):
+            store.drain_id(b"id", True)
+    with penstock.open() as alone:
+        alone.put("key", b"x")
+        assert alone.copies == 1
+        for call in (alone.nodes, alone.forgive):
+            with pytest.raises(penstock.Unsupported):
+                call()
+
+
+def test_a_loss_is_forgiven(tmp_path: pathlib.Path) -> None:
+    """What was lost is not found, once that is said; a store that was told of the loss hears of it."""
+    with pool(tmp_path, "--place=h/=home", "--incomplete-ms=100", "--balance-slots=0") as p, p.open(timeout=1) as store:
+        store.put("h/key", b"x")
+        p.nodes[next(host for host in HOSTS if "h/key" in p.keys_of(host))].kill()
+
+        def raised() -> type[Exception] | None:
+            try:
+                store.get("h/key")
+            except penstock.Error as error:
+                return type(error)
+            return None
+
+        wait_until("it is lost", lambda: raised() is penstock.Lost)
+        store.forgive()
+        wait_until("it is not found", lambda: raised() is penstock.NotFound)
+
+
 def test_not_a_pool(tmp_path: pathlib.Path) -> None:
     with support.start_node("--listen=127.0.0.1:0", "--dram=64M") as node:
         with pytest.raises(penstock.Unreachable, match="no master"):
