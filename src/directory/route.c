@@ -102,9 +102,10 @@ static bool add_place(struct routing *w, const struct pst_put *put, uint16_t mem
 bool route_find_place(struct routing *w, const struct pst_put *put, struct pst_route *route)
 {
     uint32_t count = (uint32_t)w->d->settings.members_max, at = 0;
+    uint64_t first = pst_hash64(&put->key, sizeof(put->key), 0);
 
     for (uint32_t i = 0; i < w->near_count; i++)
-        if (add_place(w, put, w->near[i], route))
+        if (add_place(w, put, w->near[(first + i) % w->near_count], route))
             return true;
     if (w->weight == 0)
         return false;

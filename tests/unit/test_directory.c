@@ -350,6 +350,27 @@ static void promises_end_with_their_member(void **state)
     rig_close(rig);
 }
 
+static void nodes_of_one_host_share_its_puts(void **state)
+{
+    struct rig *rig = rig_open();
+    struct rig_node nodes[3];
+    uint32_t counts[3] = {0};
+
+    (void)state;
+    for (uint8_t i = 0; i < 3; i++)
+        nodes[i] = rig_join(rig, i + 1, i < 2 ? 1 : 2);
+    for (uint64_t key = 0; key < 100; key++) {
+        struct pst_route route = put(rig, 1, key, 10, 1);
+
+        assert_int_equal(route.places.count, 1);
+        for (int i = 0; i < 3; i++)
+            counts[i] += route.places.items[0].member == nodes[i].member;
+    }
+    assert_in_range(counts[0], 25, 75);
+    assert_int_equal(counts[0] + counts[1], 100);
+    rig_close(rig);
+}
+
 static void replicas_lie_on_distinct_hosts(void **state)
 {
     struct rig *rig = rig_open();
@@ -688,6 +709,7 @@ int main(void)
         cmocka_unit_test(room_that_is_promised_is_nobody_elses),
         cmocka_unit_test(what_memory_has_no_room_for_goes_to_the_ssd),
         cmocka_unit_test(promises_end_with_their_member),
+        cmocka_unit_test(nodes_of_one_host_share_its_puts),
         cmocka_unit_test(replicas_lie_on_distinct_hosts),
         cmocka_unit_test(copies_of_a_lost_member_are_made_again_once),
         cmocka_unit_test(what_drains_is_needed_until_others_have_its_keys),
