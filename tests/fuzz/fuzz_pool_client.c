@@ -96,8 +96,8 @@ static int some_result(void)
 int __wrap_pst_channel_begin(const struct pst_channel_options *options, struct pst_channel **out,
                              const char **fault);
 struct pst_channel *__wrap_pst_channel_close(struct pst_channel *channel);
-void __wrap_pst_channel_submit(struct pst_channel *channel, struct penstock_op *op, int shard,
-                               struct pst_op_list *done);
+void __wrap_pst_channel_submit_until(struct pst_channel *channel, struct penstock_op *op, int shard,
+                                     struct pst_op_list *done, uint64_t until_ns);
 void __wrap_pst_channel_flush(struct pst_channel *channel);
 bool __wrap_pst_channel_poll(struct pst_channel *channel);
 int __wrap_pst_channel_fd(struct pst_channel *channel);
@@ -129,11 +129,12 @@ struct pst_channel *__wrap_pst_channel_close(struct pst_channel *channel)
     return NULL;
 }
 
-void __wrap_pst_channel_submit(struct pst_channel *channel, struct penstock_op *op, int shard,
-                               struct pst_op_list *done)
+void __wrap_pst_channel_submit_until(struct pst_channel *channel, struct penstock_op *op, int shard,
+                                     struct pst_op_list *done, uint64_t until_ns)
 {
     int r = pst_op_begin(op, shard, done);
 
+    (void)until_ns;
     channel->requests++;
     if (r == 0 && answers_left-- <= 0)
         r = -ECONNRESET;
