@@ -86,6 +86,17 @@ static void go_on_without(struct pst_directory *d, uint32_t number, int at, int 
     write_slot(d, number, next);
 }
 
+/* The primary is silent: the copy at @at serves. The other stays a copy until its successor has it dropped,
+ * which shows that this one lives: of two, one slow and one dead, either may be it. */
+static void take_over(struct pst_directory *d, uint32_t number, int at)
+{
+    struct pst_view_slot next = d->draft->slots[number];
+
+    to_front(&next, at);
+    directory_draft(d)->slots[number].epoch++; /* one more: it was not handed over, and is known by that */
+    write_slot(d, number, next);
+}
+
 bool copies_leave(struct pst_directory *d, uint16_t member, uint64_t now_ns)
 {
     bool waits = false;
@@ -257,7 +268,7 @@ static void look_after(struct pst_directory *d, uint32_t number, uint64_t now_ns
         member_lease_is_over(d, slot->copies[0], now_ns)) {
         fresh = fresh_copy(d, slot, slot->copies[0], now_ns);
         if (fresh > 0)
-            go_on_without(d, number, 0, fresh);
+            take_over(d, number, fresh);
     } else if (slot->state == PST_VIEW_INCOMPLETE) {
         fresh = fresh_copy(d, slot, PST_VIEW_NONE, now_ns);
         if (fresh >= 0)

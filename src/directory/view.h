@@ -45,7 +45,7 @@ enum pst_view_state {
 };
 
 struct pst_view_slot {
-    uint64_t epoch; /* one more with every change */
+    uint64_t epoch; /* more with every change */
     uint64_t base;  /* the epoch in which it was dealt out empty: what was written before is void */
     uint8_t state;
     bool lost; /* values were: a key that is not found is LOST */

@@ -102,9 +102,32 @@ static void a_backup_takes_over_when_the_lease_is_long_over(void **state)
     assert_int_equal(answer.lease_ms, 3000);
     assert_int_equal(answer.lease_version, version); /* and that view says: */
     assert_int_equal(primary_of(rig, 7).member, before.copies[1]);
-    assert_int_equal(slot_of(rig, 7)->epoch, before.epoch + 1);
+    assert_int_equal(slot_of(rig, 7)->epoch, before.epoch + 2);
     assert_int_equal(slot_of(rig, 7)->base, before.base);
+    assert_int_equal(slot_of(rig, 7)->copies[1], primary.member); /* until the new one has it dropped */
+    rig_close(rig);
+}
+
+/* Who takes over may have died a moment ago; who was silent has all, and may be back. */
+static void a_slow_primary_has_its_slot_again_when_its_successor_is_dead(void **state)
+{
+    struct rig_node nodes[3], left[2];
+    struct rig *rig = rig_with(nodes, 3, 2);
+    struct pst_view_slot before = *slot_of(rig, 7);
+    struct rig_node slow = primary_of(rig, 7);
+    uint16_t dead = before.copies[1];
+
+    (void)state;
+    others(nodes, 3, slow.member, left);
+    rig_wait(rig, 1000, left, 2);
+    others(nodes, 3, dead, left);
+    rig_wait(rig, 3500, left[0].member == slow.member ? &left[1] : &left[0], 1);
+    assert_int_equal(primary_of(rig, 7).member, dead);
+    rig_wait(rig, 20000, left, 2);
+    assert_int_equal(slot_of(rig, 7)->state, PST_VIEW_SERVED);
+    assert_int_equal(primary_of(rig, 7).member, slow.member);
     assert_int_equal(slot_of(rig, 7)->copy_count, 1);
+    assert_int_equal(slot_of(rig, 7)->base, before.base);
     rig_close(rig);
 }
 
@@ -421,6 +444,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(slots_are_dealt_out_over_hosts),
         cmocka_unit_test(a_backup_takes_over_when_the_lease_is_long_over),
+        cmocka_unit_test(a_slow_primary_has_its_slot_again_when_its_successor_is_dead),
         cmocka_unit_test(the_primary_alone_changes_its_copies),
         cmocka_unit_test(a_primary_hands_its_slot_over),
         cmocka_unit_test(who_joins_gets_a_share_and_then_nothing_moves),
