@@ -185,6 +185,7 @@ int pst_directory_open(const struct pst_directory_settings *settings, struct pst
         d->members[i].joined_ns = 0;
     for (uint32_t i = 0; i < PST_SLOTS; i++)
         d->incomplete_ns[i] = now_ns;
+    d->awake_ns = now_ns;
     d->reap_ns = now_ns + settings->reaper_ms * NS_PER_MS;
     d->repair_due_ns = UINT64_MAX;
     *out = d;
@@ -210,6 +211,7 @@ struct pst_directory *pst_directory_close(struct pst_directory *d)
 void pst_directory_tick(struct pst_directory *d, uint64_t now_ns)
 {
     directory_check(d);
+    members_wake(d, now_ns);
     members_tick(d, now_ns);
     copies_tick(d, now_ns);
     repair_tick(d, now_ns);

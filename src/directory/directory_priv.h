@@ -64,6 +64,7 @@ struct pst_directory {
     uint32_t magic;
     bool storing_now;
     struct pst_directory_settings settings;
+    uint64_t awake_ns;                       /* when it was asked something, or ticked */
     uint64_t reap_ns;                        /* when to look for silent members */
     struct pst_view *view, *storing, *draft; /* in effect; on its way to become so; the next one */
     struct pst_keys *keys;
@@ -97,6 +98,8 @@ bool member_drains(const struct pst_directory *d, uint16_t number);
 /* All leases that it was granted have run out. */
 bool member_lease_is_over(const struct pst_directory *d, uint16_t number, uint64_t now_ns);
 bool member_is_suspect(const struct pst_directory *d, uint16_t number, uint64_t now_ns);
+/* Before anything that looks at who is silent: while the directory did not run it could hear nobody. */
+void members_wake(struct pst_directory *d, uint64_t now_ns);
 /* A view has taken effect. */
 void members_follow_view(struct pst_directory *d, uint64_t now_ns);
 void members_tick(struct pst_directory *d, uint64_t now_ns);

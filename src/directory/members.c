@@ -29,12 +29,29 @@ bool member_lease_is_over(const struct pst_directory *d, uint16_t number, uint64
     return now_ns >= d->members[number].heard_ns + lease_ms * NS_PER_MS;
 }
 
+static uint64_t late_ns(const struct pst_directory *d)
+{
+    return d->settings.heartbeat_ms * d->settings.heartbeats_missed * NS_PER_MS;
+}
+
 bool member_is_suspect(const struct pst_directory *d, uint16_t number, uint64_t now_ns)
 {
     const struct member *m = &d->members[number];
-    uint64_t late_ms = d->settings.heartbeat_ms * d->settings.heartbeats_missed;
 
-    return now_ns < m->suspect_until_ns || now_ns >= m->heard_ns + late_ms * NS_PER_MS;
+    return now_ns < m->suspect_until_ns || now_ns >= m->heard_ns + late_ns(d);
+}
+
+void members_wake(struct pst_directory *d, uint64_t now_ns)
+{
+    /* Threads read the clock, and then wait for each other. */
+    uint64_t slept_ns = now_ns > d->awake_ns ? now_ns - d->awake_ns : 0;
+
+    d->awake_ns += slept_ns;
+    if (slept_ns < late_ns(d))
+        return;
+    d->counters.pauses++;
+    for (uint32_t i = 0; i < d->settings.members_max; i++)
+        d->members[i].heard_ns = pst_min(d->members[i].heard_ns + slept_ns, now_ns);
 }
 
 void members_follow_view(struct pst_directory *d, uint64_t now_ns)
@@ -304,6 +321,7 @@ int pst_directory_heartbeat(struct pst_directory *d, const struct pst_heartbeat 
     struct member *m = member_of(d, message->member, message->epoch);
     int r;
 
+    members_wake(d, now_ns);
     if (!m)
         return refuse(d, -ESTALE);
     begin_answer(d, m, answer);

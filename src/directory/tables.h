@@ -43,6 +43,7 @@ struct pst_directory_settings {
     X(events, "additions and removals taken")                                                                \
     X(adds_dropped, "additions for which there was no room")                                                 \
     X(deaths, "members that ended without a word")                                                           \
+    X(pauses, "times that the master did not run for so long that all nodes would be late")                  \
     X(promotions, "slots that got another primary")                                                          \
     X(balanced, "slots given to a node since it had fewer than others")                                      \
     X(slots_incomplete, "slots that lost their last copy")                                                   \

@@ -80,7 +80,11 @@ static void go_wrong(struct sim *s)
 {
     uint64_t dice = draw(s, 20);
 
-    if (dice == 0 && s->directory) {
+    if (dice == 0 && draw(s, 3) == 0) {
+        s->master_frozen_until_ns = for_a_while(s);
+        note(s, "master freezes until %.3f", (double)s->master_frozen_until_ns / 1e9);
+        s->counts.freezes++;
+    } else if (dice == 0 && s->directory) {
         master_crash(s);
         timer(s, MASTER, s->master_session, draw(s, 8000) * MS + MS);
         s->counts.master_crashes++;

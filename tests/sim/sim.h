@@ -216,6 +216,7 @@ struct sim {
     /* the master */
     struct pst_directory_settings settings;
     struct pst_directory *directory;
+    uint64_t master_frozen_until_ns;
     uint64_t master_offset_ns, master_session, tick_ns;
     struct held *answers; /* until their version is stored */
     uint8_t *disk, *disk_next;

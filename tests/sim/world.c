@@ -198,10 +198,13 @@ static void digest(struct sim *s, const struct message *m)
 static void deliver(struct sim *s, struct message *m)
 {
     struct node *n = m->to >= 0 ? &s->nodes[m->to] : NULL;
+    uint64_t frozen_until_ns = m->to == MASTER ? s->master_frozen_until_ns
+                               : n && n->up    ? n->frozen_until_ns
+                                               : 0;
 
-    if (n && n->up && s->now_ns < n->frozen_until_ns) {
+    if (s->now_ns < frozen_until_ns) {
         m->refs++;
-        heap_push(s->heap, n->frozen_until_ns, m);
+        heap_push(s->heap, frozen_until_ns, m);
     } else if (n) {
         if (n->up)
             node_take(s, m->to, m);

@@ -408,6 +408,29 @@ static void a_new_directory_moves_nothing_before_old_leases_end(void **state)
     rig_close(rig);
 }
 
+/* Nobody was heard while it was stopped: that is no silence of theirs. */
+static void a_directory_that_was_stopped_moves_nothing(void **state)
+{
+    struct rig_node nodes[3], left[2];
+    struct rig *rig = rig_with(nodes, 3, 2);
+    struct rig_node primary = primary_of(rig, 7);
+    uint64_t version = pst_directory_view(rig->d)->version;
+
+    (void)state;
+    rig->now_ns += 60000 * RIG_MS;
+    rig_tick(rig);
+    rig_wait(rig, 500, nodes, 3);
+    assert_int_equal(pst_directory_view(rig->d)->version, version);
+    rig->now_ns += 60000 * RIG_MS;
+    rig_wait(rig, 500, nodes, 3); /* heartbeats that had come meanwhile are the first that it sees */
+    assert_int_equal(pst_directory_view(rig->d)->version, version);
+    assert_int_equal(pst_directory_counters(rig->d)->pauses, 2);
+    others(nodes, 3, primary.member, left);
+    rig_wait(rig, 4500, left, 2);
+    assert_int_not_equal(primary_of(rig, 7).member, primary.member);
+    rig_close(rig);
+}
+
 static void a_node_serves_by_lease_view_and_epoch(void **state)
 {
     struct rig_node nodes[2];
@@ -453,6 +476,7 @@ int main(void)
         cmocka_unit_test(after_a_while_nobody_waits_for_the_last_copy),
         cmocka_unit_test(silent_copies_are_all_waited_for),
         cmocka_unit_test(a_new_directory_moves_nothing_before_old_leases_end),
+        cmocka_unit_test(a_directory_that_was_stopped_moves_nothing),
         cmocka_unit_test(a_node_serves_by_lease_view_and_epoch),
     };
 
