@@ -173,8 +173,13 @@ int pst_directory_register(struct pst_directory *d, const struct pst_register *m
     if (r < 0)
         return r;
     if (r != PST_ALREADY) {
-        /* One that began empty, and was never a member since, does not know the epoch. */
-        copies_return(d, number, message->kept_epoch == d->draft->members[number].epoch, now_ns);
+        const struct pst_view_member *before = &d->draft->members[number];
+
+        /* One that began empty, and was never a member since, does not know the epoch. Nor does one that
+         * never heard that it was taken in; but that is the same process. */
+        bool kept = message->kept_epoch == before->epoch || message->start == before->start;
+
+        copies_return(d, number, kept, now_ns);
         write_member(d, number, message);
     }
     *out = (struct pst_registered){.member = number,

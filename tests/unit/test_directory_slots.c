@@ -323,6 +323,30 @@ static void the_last_copy_may_come_back(void **state)
     rig_close(rig);
 }
 
+/* It was taken in, and its membership ended before the answer came: it knows the one before alone. */
+static void a_process_that_never_heard_of_its_membership_has_what_it_had(void **state)
+{
+    struct rig_node nodes[2];
+    struct rig *rig = rig_with(nodes, 2, 1);
+    struct rig_node lost = primary_of(rig, 3), kept = nodes[1 - lost.member];
+    struct pst_registered out;
+
+    (void)state;
+    for (int round = 0; round < 2; round++) {
+        rig_wait(rig, 16000, &kept, 1);
+        assert_int_equal(slot_of(rig, 3)->state, PST_VIEW_INCOMPLETE);
+        assert_int_equal(rig_register(rig, (uint8_t)(lost.member + 1), 1, 777, lost.epoch, &out), 0);
+        rig_store(rig);
+        assert_int_equal(slot_of(rig, 3)->state, PST_VIEW_SERVED);
+        assert_int_equal(slot_of(rig, 3)->copies[0], lost.member);
+    }
+    rig_wait(rig, 16000, &kept, 1); /* and another process may have lost what it was given in between */
+    assert_int_equal(rig_register(rig, (uint8_t)(lost.member + 1), 1, 778, lost.epoch, &out), 0);
+    rig_store(rig);
+    assert_true(slot_of(rig, 3)->lost);
+    rig_close(rig);
+}
+
 static void a_last_copy_that_kept_nothing_is_lost(void **state)
 {
     struct rig_node nodes[2], again;
@@ -472,6 +496,7 @@ int main(void)
         cmocka_unit_test(a_primary_hands_its_slot_over),
         cmocka_unit_test(who_joins_gets_a_share_and_then_nothing_moves),
         cmocka_unit_test(the_last_copy_may_come_back),
+        cmocka_unit_test(a_process_that_never_heard_of_its_membership_has_what_it_had),
         cmocka_unit_test(a_last_copy_that_kept_nothing_is_lost),
         cmocka_unit_test(after_a_while_nobody_waits_for_the_last_copy),
         cmocka_unit_test(silent_copies_are_all_waited_for),
