@@ -101,7 +101,14 @@ class Pool:
         return members.get(copies[0], "") if copies else ""
 
     def kill(self, number: int) -> None:
-        """End a node in the middle of whatever it does, when it is not the only one that has a slot.
+        """End a node in the middle of whatever it does, when it is not the only one that has a slot."""
+        self.freeze(number)
+        node = self.nodes[number].popen
+        node.kill()
+        node.wait()
+
+    def freeze(self, number: int) -> None:
+        """Stop a node when it is not the only one that has a slot.
 
         It is stopped first: a node that was slow for a moment, and is to be filled anew, would make it one.
         """
@@ -110,10 +117,8 @@ class Pool:
             self.await_copies()
             node.send_signal(signal.SIGSTOP)
             if self.has_copies():
-                break
+                return
             node.send_signal(signal.SIGCONT)
-        node.kill()
-        node.wait()
 
 
 def listens(process: Process) -> str:

@@ -216,6 +216,8 @@ def kill_node(ordeal: Ordeal) -> None:
 def restart_node(ordeal: Ordeal) -> None:
     """It leaves in order, and another comes."""
     who = ordeal.dice.randrange(NODES)
+    ordeal.pool.freeze(who)
+    ordeal.process(who).popen.send_signal(signal.SIGCONT)
     ordeal.process(who).stop()
     if ordeal.process(who).popen.returncode != 0:
         ordeal.findings.fault(f"a node ended with {ordeal.process(who).popen.returncode}: {ordeal.process(who).said()}")
