@@ -87,7 +87,12 @@ static int configure(const struct pst_net_options *options, ucp_config_t **out)
     /* Without this UCX drops shared memory silently where endpoints handle errors. */
     if (transport_allowed(shared_memory, pst_count_of(shared_memory)))
         option_default(config, "MM_ERROR_HANDLING", "y", "UCX_MM_ERROR_HANDLING", "UCX_POSIX_ERROR_HANDLING");
-    option_default(config, "KEEPALIVE_INTERVAL", "1s", "UCX_KEEPALIVE_INTERVAL", NULL);
+    /*
+     * Who has ended the session's socket tells. UCX's own messages fill the queue of a peer on this host that
+     * does not poll, since it has nothing to ask, in a minute, and from then on keep whoever sends them
+     * awake.
+     */
+    option_default(config, "KEEPALIVE_INTERVAL", "inf", "UCX_KEEPALIVE_INTERVAL", NULL);
     /* A connect that blocks would stop the whole port for one dead host. */
     if (transport_allowed(tcp, pst_count_of(tcp)))
         option_default(config, "CONN_NB", "y", "UCX_TCP_CONN_NB", NULL);

@@ -7,6 +7,7 @@ import pathlib
 import random
 import re
 import resource
+import shutil
 import signal
 import socket
 import stat
@@ -338,6 +339,24 @@ def test_few_descriptors(tmp_path: pathlib.Path) -> None:
 
 
 # ---- signals, and what is left behind
+
+
+@pytest.mark.skipif(not shutil.which("strace") or support.sanitized(), reason="no strace, or a process that cannot be traced")
+def test_idle_clients_are_left_alone(tmp_path: pathlib.Path) -> None:
+    """UCX's keepalive looks at each client of this host; one that does not poll keeps the node awake in the end."""
+    trace = tmp_path / "trace"
+    with start_node(f"--unix={tmp_path}/socket", "--dram=64M") as node:
+        url = f"node+unix://{tmp_path}/socket"
+        client = subprocess.Popen([support.BUILD / "penstock", "--url", url, "watch"], env=support.clean_environment())
+        support.wait_until("the client is there", lambda: figures(url)["watches"] > 0)
+        tracer = subprocess.Popen(["strace", "-f", "-qq", "-o", trace, "-e", "trace=openat", "-p", str(node.pid)])
+        time.sleep(4)
+        assert penstock("--url", url, "ping").returncode == 0
+        for process in (tracer, client):
+            process.terminate()
+            process.wait()
+    assert "openat" in trace.read_text(), "the ping's session opens something"
+    assert f"/proc/{client.pid}/stat" not in trace.read_text()
 
 
 def test_signals_and_traces(tmp_path: pathlib.Path) -> None:
