@@ -106,6 +106,8 @@ static void repair_one(struct routing *w, const struct pst_put *key, const struc
     reserve_find(d, &key->key, &underway);
     add_copies(d, &underway, &route->places);
     there = route->places.count;
+    if (known->count == PST_PLACES_MAX) /* one more would not be remembered, and sent again and again */
+        put.replicas = there;
     if (there < put.replicas && sender(d, known, &key->key, asker, w->now_ns) == asker) {
         while (route->places.count < put.replicas && route_find_place(w, &put, route))
             continue;

@@ -591,6 +591,28 @@ static void copies_that_nobody_was_told_to_send_are_looked_at_again(void **state
     rig_close(rig);
 }
 
+/* Six places are remembered, and all of them are on too few hosts. */
+static void copies_that_would_not_be_remembered_are_not_made(void **state)
+{
+    const struct pst_put put = {.key = rig_key(1), .bytes = 1000, .replicas = 3};
+    const struct pst_event added = rig_add(1, 5);
+    const struct pst_caller caller = {.host = {{9}}};
+    struct rig_node nodes[PST_PLACES_MAX + 1];
+    struct rig *rig = rig_open();
+    struct pst_route route;
+
+    (void)state;
+    for (uint8_t i = 0; i <= PST_PLACES_MAX; i++)
+        nodes[i] = rig_join(rig, i + 1, i < PST_PLACES_MAX ? i % 2 + 1 : 3);
+    pst_directory_route_put(rig->d, &caller, &put, 1, rig->now_ns, &route);
+    for (uint32_t i = 0; i < PST_PLACES_MAX; i++)
+        assert_int_equal(rig_beat(rig, nodes[i], 0, &added, 1, NULL), 0);
+    rig_wait(rig, 12000, nodes, PST_PLACES_MAX + 1);
+    for (uint32_t i = 0; i < PST_PLACES_MAX; i++)
+        assert_int_equal(ask_repair(rig, nodes[i], 1).status, PST_ROUTE_EXISTS);
+    rig_close(rig);
+}
+
 static void what_a_node_let_go_of_is_not_brought_back(void **state)
 {
     struct rig *rig = rig_open();
@@ -715,6 +737,7 @@ int main(void)
         cmocka_unit_test(what_drains_is_needed_until_others_have_its_keys),
         cmocka_unit_test(copies_that_nobody_has_room_for_are_looked_at_again),
         cmocka_unit_test(copies_that_nobody_was_told_to_send_are_looked_at_again),
+        cmocka_unit_test(copies_that_would_not_be_remembered_are_not_made),
         cmocka_unit_test(what_a_node_let_go_of_is_not_brought_back),
         cmocka_unit_test(a_newcomer_and_a_suspect_draw_less),
         cmocka_unit_test(a_key_goes_where_it_was),
