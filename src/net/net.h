@@ -44,7 +44,8 @@ enum pst_net_kind {
     PST_NET_BULK,      /* msg, header, bytes: answer with pst_msg_receive() or pst_msg_free() */
     PST_NET_SENT,      /* arg, status: a send ended */
     PST_NET_RECEIVED,  /* arg, status: a pst_msg_receive() ended; its msg is gone */
-    PST_NET_PEER_LOST, /* arg is the peer's context: its connection failed; close it */
+    PST_NET_PEER_LOST, /* arg is the peer's context: its connection failed; close it. Not told of one on this
+                          host that was killed */
     PST_NET_PEER_GONE, /* arg is the peer's context: pst_peer_close() ended, all of its sends and receives
                           before it */
 };
