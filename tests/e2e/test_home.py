@@ -16,6 +16,7 @@ from support import penstock, wait_until
 from test_master import Master, member
 
 CLIENT = pathlib.Path(__file__).resolve().parents[2] / "bench" / "kill_nodes_client.py"
+IN_PYTHON = pytest.mark.skipif(support.sanitized(), reason="its clients are in Python, which has no sanitizer")
 INCOMPLETE, LOST = b"not all of the pool has reported", b"lost: the node that had it is gone"
 
 
@@ -152,7 +153,7 @@ def keys_of(node: support.Node) -> set[str]:
     return set(penstock("--url", node.tcp, "ls").stdout.decode().split())
 
 
-@pytest.mark.skipif(support.sanitized(), reason="its clients are in Python, which has no sanitizer")
+@IN_PYTHON
 def test_killed_nodes_lose_nothing(tmp_path: pathlib.Path) -> None:
     """The one that a key is asked of, and then the one that has its copy, while others write."""
     with pool(tmp_path, 2) as p, p.load() as told:
@@ -196,6 +197,7 @@ except penstock.Error as error:
 """
 
 
+@IN_PYTHON
 def test_a_client_that_cannot_learn_of_a_new_home_is_told_busy(tmp_path: pathlib.Path) -> None:
     """It asks the node that had the slot before, and no master says who has it now."""
     with pool(tmp_path, 2) as p:
