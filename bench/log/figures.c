@@ -36,6 +36,7 @@ struct run {
     uint32_t depth;
     uint8_t *memory;
     struct place *places;
+    struct pst_list done; /* operations that have ended and were not looked at */
     struct slot slots[DEPTH_MAX];
 };
 
@@ -53,6 +54,7 @@ static void open_log(struct run *run)
     if (r < 0)
         fail(fault, r);
     run->lane = pst_log_lane(run->log, 0);
+    pst_list_init(&run->done);
 }
 
 static struct pst_log_value value_of(struct run *run, struct slot *s, uint64_t number)
@@ -68,13 +70,8 @@ static void start_append(struct run *run, struct slot *s, uint64_t number)
     int r;
 
     s->append = (struct pst_log_append){.value = value_of(run, s, number), .iov = &s->iov, .iov_count = 1};
-    while ((r = pst_log_append(run->lane, &s->append)) == -EBUSY) {
-        struct pst_list none;
-
-        pst_list_init(&none);
-        pst_lane_poll(run->lane, &none);
-        pst_assert(pst_list_empty(&none));
-    }
+    while ((r = pst_log_append(run->lane, &s->append)) == -EBUSY)
+        pst_lane_poll(run->lane, &run->done);
     if (r < 0)
         fail("append", r);
 }
@@ -95,17 +92,17 @@ static void start_read(struct run *run, struct slot *s, uint64_t number)
 }
 
 /* The next slot that is done; its place is kept after an append. */
-static struct slot *take_done(struct run *run, struct pst_list *done)
+static struct slot *take_done(struct run *run)
 {
     struct pollfd p = {.fd = pst_lane_descriptor(run->lane), .events = POLLIN};
     struct pst_log_op *op;
     struct slot *s;
 
-    while (pst_list_empty(done)) {
-        if (!pst_lane_poll(run->lane, done))
+    while (pst_list_empty(&run->done)) {
+        if (!pst_lane_poll(run->lane, &run->done))
             poll(&p, 1, WAIT_MS);
     }
-    op = pst_list_first(done, struct pst_log_op, link);
+    op = pst_list_first(&run->done, struct pst_log_op, link);
     pst_list_remove(&op->link);
     if (op->result < 0)
         fail(op->verb == PST_LOG_READ ? "read" : "append", op->result);
@@ -120,22 +117,21 @@ static double write_all(struct run *run)
 {
     struct pst_log_flush flush = {0};
     uint64_t begin = pst_now_ns(), next = 0;
-    struct pst_list done;
 
-    pst_list_init(&done);
     while (next < pst_min(run->depth, run->count)) {
         start_append(run, &run->slots[next], next);
         next++;
     }
     for (uint64_t ended = 0; ended < run->count; ended++) {
-        struct slot *s = take_done(run, &done);
+        struct slot *s = take_done(run);
 
         if (next < run->count)
             start_append(run, s, next++);
     }
     pst_log_flush(run->lane, &flush);
-    while (pst_list_empty(&done))
-        pst_lane_poll(run->lane, &done);
+    while (pst_list_empty(&run->done))
+        pst_lane_poll(run->lane, &run->done);
+    pst_list_remove(&flush.op.link);
     return (double)(pst_now_ns() - begin) / 1e9;
 }
 
@@ -143,13 +139,11 @@ static double read_some(struct run *run, uint64_t *count)
 {
     uint64_t begin = pst_now_ns(), end = begin + READ_S * 1000000000ull, dice = 1;
     uint32_t underway = 0;
-    struct pst_list done;
 
-    pst_list_init(&done);
     for (*count = 0; underway < run->depth; underway++)
         start_read(run, &run->slots[underway], underway % run->count);
     while (underway > 0) {
-        struct slot *s = take_done(run, &done);
+        struct slot *s = take_done(run);
 
         ++*count;
         underway--;
@@ -164,12 +158,8 @@ static double read_some(struct run *run, uint64_t *count)
 
 static void close_log(struct run *run)
 {
-    while (!pst_lane_idle(run->lane)) {
-        struct pst_list done;
-
-        pst_list_init(&done);
-        pst_lane_poll(run->lane, &done);
-    }
+    while (!pst_lane_idle(run->lane))
+        pst_lane_poll(run->lane, &run->done);
     run->log = pst_log_close(run->log);
 }
 
