@@ -20,8 +20,8 @@ FILE_BYTES = 2 * GIB
 DRAM_BYTES = 64 * MIB
 SPILL_DRAM_BYTES = 256 * MIB
 SPILL_DEPTH = 8
-COLD_DRAM_BYTES = 6 * GIB
-COLD = ("--prefix", "cold/", "--size", 2 * MIB, "--keys", 2400)
+COLD_DRAM_BYTES = 8 * GIB
+COLD = ("--prefix", "cold/", "--size", 2 * MIB, "--keys", 3200)
 SOON_S = 0.1
 HOT = ("--prefix", "hot/", "--size", 64 << 10, "--keys", 1000)
 
@@ -36,8 +36,8 @@ def disk_folder(stage: Stage) -> Path:
     if kind in ("tmpfs", "ramfs"):
         raise BenchError(f"{root} is a {kind}: PENSTOCK_BENCH_SSD names a folder on a disk")
     free = shutil.disk_usage(folder).free
-    if free < 8 * FILE_BYTES:
-        raise BenchError(f"{root} has {free / 1e9:.1f} GB free, and {8 * FILE_BYTES / 1e9:.1f} are needed")
+    if free < 12 * FILE_BYTES:
+        raise BenchError(f"{root} has {free / 1e9:.1f} GB free, and {12 * FILE_BYTES / 1e9:.1f} are needed")
     print(f"  in {root}, {kind}", flush=True)
     return folder
 
@@ -72,7 +72,7 @@ def reads(size: int, depth: int) -> Callable[[Stage], Takers]:
 
 def ssd_node(stage: Stage, folder: Path, dram_bytes: int) -> Node:
     """A node with an SSD, in a folder of its own, as a first use of a disk has it."""
-    return Node(stage, dram_bytes, 1, "--ssd", str(folder / "ours"), "--ssd-bytes", str(6 * FILE_BYTES))
+    return Node(stage, dram_bytes, 1, "--ssd", str(folder / "ours"), "--ssd-bytes", str(10 * FILE_BYTES))
 
 
 def spill(stage: Stage) -> Takers:
