@@ -88,7 +88,7 @@ struct join {
 struct tidy {
     uint64_t due_ns; /* 0: there are none */
     uint32_t slot_count, shard;
-    bool waits;
+    bool waits, spared; /* for an answer; keys in use have stayed */
     struct pst_wire_cleared slots[JOIN_SLOTS_MAX];
     uint8_t resume[PST_WIRE_KEY_BYTES_MAX];
     size_t resume_bytes;

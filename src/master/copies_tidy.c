@@ -22,19 +22,44 @@ void tidy_follow_view(struct pst_copies *c, uint32_t slot)
     s->kept_base = now->base;
 }
 
-/* Return: whether there are any. */
-static bool gather(struct pst_copies *c)
+/* Those that the gate knows to be others': the view may have come here first. Return: whether there are any;
+ * without, it is due when the rest is. */
+static bool gather(struct pst_copies *c, uint64_t now_ns)
 {
     struct tidy *t = &c->tidy;
+    bool later = false;
 
     t->shard = 0;
     t->resume_bytes = 0;
+    t->spared = false;
     for (uint32_t i = 0; i < PST_SLOTS && t->slot_count < JOIN_SLOTS_MAX; i++) {
-        if (c->slots[i].left_behind && !c->slots[i].kept)
-            t->slots[t->slot_count++] = (struct pst_wire_cleared){.slot = (uint16_t)i};
-        c->slots[i].left_behind = false;
+        struct slot *s = &c->slots[i];
+
+        s->left_behind &= !s->kept;
+        if (!s->left_behind)
+            continue;
+        if (!pst_gate_elsewhere(c->gate, i)) {
+            later = true;
+            continue;
+        }
+        t->slots[t->slot_count++] = (struct pst_wire_cleared){.slot = (uint16_t)i};
+        s->left_behind = false;
     }
+    if (!t->slot_count)
+        t->due_ns = later ? now_ns + TIDY_NS : 0;
     return t->slot_count > 0;
+}
+
+/* All shards have been gone through. What was in use goes another time. */
+static void end(struct pst_copies *c)
+{
+    struct tidy *t = &c->tidy;
+
+    for (uint32_t i = 0; i < t->slot_count && t->spared; i++)
+        c->slots[t->slots[i].slot].left_behind = true;
+    if (t->spared)
+        t->due_ns = pst_now_ns() + TIDY_NS;
+    t->slot_count = 0;
 }
 
 static void cleared(struct pst_copies *c, struct send *send)
@@ -48,12 +73,13 @@ static void cleared(struct pst_copies *c, struct send *send)
         return;
     }
     memcpy(&swept, t->data, sizeof(swept));
+    t->spared |= swept.spared > 0;
     t->resume_bytes = 0;
     if (!swept.done && swept.resume_bytes <= send->op.value_bytes - sizeof(swept)) {
         memcpy(t->resume, t->data + sizeof(swept), swept.resume_bytes);
         t->resume_bytes = swept.resume_bytes;
     } else if (++t->shard >= pst_channel_shards(c->self.channel)) {
-        t->slot_count = 0;
+        end(c);
     }
 }
 
@@ -64,10 +90,8 @@ void tidy_step(struct pst_copies *c, uint64_t now_ns)
 
     if (!t->due_ns || now_ns < t->due_ns || t->waits || !c->view || c->quit)
         return;
-    if (!t->slot_count && !gather(c)) {
-        t->due_ns = 0;
+    if (!t->slot_count && !gather(c, now_ns))
         return;
-    }
     send = copies_self(c) ? copies_send_new(&c->self) : NULL;
     if (!send) {
         t->due_ns = now_ns + TIDY_NS;

@@ -147,14 +147,17 @@ int pst_gate_may_copy(void *ctx, uint32_t slot, uint64_t slot_epoch)
     return 0;
 }
 
+bool pst_gate_elsewhere(const struct pst_gate *gate, uint32_t slot)
+{
+    /* What is written here under an epoch is written behind its being noted: the note is looked at last. */
+    return !has(gate->kept, slot) && atomic_load(&gate->filled[slot]) < atomic_load(&gate->epochs[slot]);
+}
+
 bool pst_gate_stranded(void *ctx, struct pst_bytes key)
 {
-    struct pst_gate *gate = ctx;
     uint32_t slot = pst_gate_slot_of(ctx, key);
 
-    /* What is written here under an epoch is written behind its being noted: the note is looked at last. */
-    return slot < PST_SLOTS && !has(gate->kept, slot) &&
-           atomic_load(&gate->filled[slot]) < atomic_load(&gate->epochs[slot]);
+    return slot < PST_SLOTS && pst_gate_elsewhere(ctx, slot);
 }
 
 void pst_gate_hold(struct pst_gate *gate, uint32_t slot, bool held)

@@ -48,6 +48,8 @@ bool pst_gate_copied(void *ctx, struct pst_bytes key);
 int pst_gate_may_copy(void *ctx, uint32_t slot, uint64_t slot_epoch);
 /* Whether the key has a home, which is elsewhere, with all copies that there are or are made. */
 bool pst_gate_stranded(void *ctx, struct pst_bytes key);
+/* Whether the slot is, as far as shards have heard. */
+bool pst_gate_elsewhere(const struct pst_gate *gate, uint32_t slot);
 
 struct pst_copies;
 struct pst_replica;

@@ -8,6 +8,7 @@ import pathlib
 import pytest
 import support
 from support import penstock, wait_until
+from test_home import keys_of
 from test_master import Master, master, member
 
 NEARLY_HALF = 1800  # of 4,096 slots: less than an eighth and some is no difference
@@ -44,6 +45,8 @@ def test_who_joins_gets_its_share(tmp_path: pathlib.Path, copies: int) -> None:
             for name, digest in digests.items():
                 said = penstock("--url", url, "get", name)
                 assert said.returncode == 0 and hashlib.sha256(said.stdout).hexdigest() == digest, (name, said.stderr)
+            wait_until("nothing is left behind", lambda: sum(len(keys_of(node)) for node in nodes) == copies * len(
+                set().union(*map(keys_of, nodes))), 30)
             assert m.figures()["balanced"] > share
         finally:
             for node in nodes:
