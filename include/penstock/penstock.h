@@ -685,6 +685,8 @@ struct penstock_pool_node {
 /* The members of a pool, as its master sees them. The store is a pool, or its master, opened as a node.
  * *@count: in: how many there is room for; out: how many there are. Return: 0, -EOPNOTSUPP, -errno. */
 PENSTOCK_API int penstock_pool_nodes(struct penstock *store, struct penstock_pool_node *nodes, size_t *count);
+/* What its flags say, in a word: "serving", "draining", "drained", "silent". */
+PENSTOCK_API const char *penstock_pool_node_state(const struct penstock_pool_node *node);
 /* From now on the node is given nothing new, and what it has goes to others; with @drains 0 no more so. It
  * goes on serving meanwhile. Ends with its membership. Return: 0, -EHOSTUNREACH there is no such member,
  * -EOPNOTSUPP, -errno. */

@@ -242,19 +242,24 @@ PyObject *core_figures(PyObject *self, PyObject *unused)
     return r == 0 ? figures_dict(&stat) : core_raise(r, NULL);
 }
 
-PyObject *core_flush(PyObject *self, PyObject *unused)
+PyObject *core_call(PyObject *self, int (*call)(struct penstock *store))
 {
     struct penstock *handle = core_store_use(store_of(self));
     int r;
 
-    (void)unused;
     if (!handle)
         return NULL;
     Py_BEGIN_ALLOW_THREADS;
-    r = penstock_flush(handle);
+    r = call(handle);
     Py_END_ALLOW_THREADS;
     core_store_leave(store_of(self));
     return r == 0 ? Py_NewRef(Py_None) : core_raise(r, NULL);
+}
+
+PyObject *core_flush(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    return core_call(self, penstock_flush);
 }
 
 PyObject *core_ping(PyObject *self, PyObject *unused)

@@ -151,6 +151,8 @@ struct core_store {
 struct penstock *core_store_use(struct core_store *store);
 /* One user less; the last one of a closed store ends the handle. Keeps the exception that is set. */
 void core_store_leave(struct core_store *store);
+/* Of a method: what @call came to, None or an exception. */
+PyObject *core_call(PyObject *self, int (*call)(struct penstock *store));
 /* Does @op, whose arguments the caller has borrowed, without the GIL. Return: its result; the store was used
  * before. */
 int core_run(struct core_store *store, struct penstock_op *op);

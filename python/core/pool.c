@@ -8,15 +8,6 @@ static struct core_store *store_of(PyObject *self)
     return (struct core_store *)self;
 }
 
-static const char *state_of(const struct penstock_pool_node *node)
-{
-    if (node->flags & PENSTOCK_NODE_SUSPECT)
-        return "silent";
-    if (node->flags & PENSTOCK_NODE_DRAINED)
-        return "drained";
-    return node->flags & PENSTOCK_NODE_DRAINS ? "draining" : "serving";
-}
-
 static PyObject *list_of(const struct penstock_pool_node *nodes, size_t count)
 {
     PyObject *out = PyList_New((Py_ssize_t)count);
@@ -25,7 +16,7 @@ static PyObject *list_of(const struct penstock_pool_node *nodes, size_t count)
         const struct penstock_pool_node *node = &nodes[i];
         PyObject *one = PyObject_CallFunction(
             core_classes.PoolNode, "y#ssIIIKKK", (const char *)node->id, (Py_ssize_t)sizeof(node->id),
-            node->address, state_of(node), node->member, node->primaries, node->copies,
+            node->address, penstock_pool_node_state(node), node->member, node->primaries, node->copies,
             (unsigned long long)node->keys_left, (unsigned long long)node->capacity_bytes,
             (unsigned long long)node->used_bytes);
 
@@ -93,15 +84,6 @@ PyObject *core_drain_id(PyObject *self, PyObject *const *args, Py_ssize_t count,
 
 PyObject *core_forgive(PyObject *self, PyObject *unused)
 {
-    struct penstock *handle = core_store_use(store_of(self));
-    int r;
-
     (void)unused;
-    if (!handle)
-        return NULL;
-    Py_BEGIN_ALLOW_THREADS;
-    r = penstock_pool_forgive(handle);
-    Py_END_ALLOW_THREADS;
-    core_store_leave(store_of(self));
-    return r == 0 ? Py_NewRef(Py_None) : core_raise(r, NULL);
+    return core_call(self, penstock_pool_forgive);
 }

@@ -6,15 +6,6 @@
 
 enum { NODES_MAX = 8192 };
 
-static const char *state_of(const struct penstock_pool_node *node)
-{
-    if (node->flags & PENSTOCK_NODE_SUSPECT)
-        return "silent";
-    if (node->flags & PENSTOCK_NODE_DRAINED)
-        return "drained";
-    return node->flags & PENSTOCK_NODE_DRAINS ? "draining" : "serving";
-}
-
 static void hex_of(const struct penstock_pool_node *node, char hex[33])
 {
     for (size_t i = 0; i < sizeof(node->id); i++)
@@ -30,7 +21,7 @@ static void print_json(const struct penstock_pool_node *node)
     pst_json_string(stdout, node->address, strlen(node->address));
     printf(",\"state\":\"%s\",\"primaries\":%" PRIu32 ",\"copies\":%" PRIu32 ",\"keys_left\":%" PRIu64
            ",\"used_bytes\":%" PRIu64 ",\"capacity_bytes\":%" PRIu64 "}\n",
-           state_of(node), node->primaries, node->copies, node->keys_left, node->used_bytes,
+           penstock_pool_node_state(node), node->primaries, node->copies, node->keys_left, node->used_bytes,
            node->capacity_bytes);
 }
 
@@ -40,7 +31,7 @@ static void print_line(const struct penstock_pool_node *node)
 
     hex_of(node, hex);
     printf("%s  %-24s %-8s  slots %4" PRIu32 " + %4" PRIu32 "  keys left %8" PRIu64 "  used %5.1f %%\n", hex,
-           node->address, state_of(node), node->primaries, node->copies, node->keys_left,
+           node->address, penstock_pool_node_state(node), node->primaries, node->copies, node->keys_left,
            node->capacity_bytes ? 100.0 * (double)node->used_bytes / (double)node->capacity_bytes : 0.0);
 }
 

@@ -87,6 +87,15 @@ static int ask_until_stored(struct penstock *store, struct penstock_op *op)
     return r;
 }
 
+const char *penstock_pool_node_state(const struct penstock_pool_node *node)
+{
+    if (node->flags & PENSTOCK_NODE_SUSPECT)
+        return "silent";
+    if (node->flags & PENSTOCK_NODE_DRAINED)
+        return "drained";
+    return node->flags & PENSTOCK_NODE_DRAINS ? "draining" : "serving";
+}
+
 int penstock_pool_forgive(struct penstock *store)
 {
     struct penstock_op op = {.code = PST_POOL_FORGIVE};
