@@ -276,10 +276,10 @@ static void answer_routes(struct question *q, const struct pst_route *routes, ui
 }
 
 /* Who asks, and about what. Return: items, -EPROTO, -ENOBUFS their routes may not fit into the answer. */
-static int read_items(const struct question *q, struct pst_caller *caller, void *items, size_t item_bytes,
+static int read_items(const struct question *q, void *head, size_t head_bytes, void *items, size_t item_bytes,
                       uint32_t max)
 {
-    int count = pst_pool_get_items(q->op->attrs, &caller->host, sizeof(caller->host), items, item_bytes, max);
+    int count = pst_pool_get_items(q->op->attrs, head, head_bytes, items, item_bytes, max);
 
     return count > 0 && (size_t)count * PST_POOL_ROUTE_BYTES_MAX > q->room ? -ENOBUFS : count;
 }
@@ -289,7 +289,7 @@ static int call_locate(struct question *q)
     struct pst_hash128 keys[PST_POOL_LOCATE_MAX];
     struct pst_route routes[PST_POOL_LOCATE_MAX];
     struct pst_caller caller;
-    int count = read_items(q, &caller, keys, sizeof(keys[0]), PST_POOL_LOCATE_MAX);
+    int count = read_items(q, &caller.host, sizeof(caller.host), keys, sizeof(keys[0]), PST_POOL_LOCATE_MAX);
 
     if (count < 0)
         return count;
@@ -301,10 +301,14 @@ static int call_locate(struct question *q)
     return 0;
 }
 
-/* Return: 0 or -EINVAL. */
-static int puts_of(const struct pst_pool_want_place *wanted, uint32_t count, struct pst_put *puts)
+/* The same of keys that are to be placed. Return: as read_items(), or -EINVAL. */
+static int read_puts(const struct question *q, void *head, size_t head_bytes,
+                     struct pst_put puts[PST_POOL_PLACE_MAX])
 {
-    for (uint32_t i = 0; i < count; i++) {
+    struct pst_pool_want_place wanted[PST_POOL_PLACE_MAX];
+    int count = read_items(q, head, head_bytes, wanted, sizeof(wanted[0]), PST_POOL_PLACE_MAX);
+
+    for (int i = 0; i < count; i++) {
         puts[i] = (struct pst_put){.key = wanted[i].key,
                                    .bytes = wanted[i].bytes,
                                    .replicas = wanted[i].replicas,
@@ -312,19 +316,18 @@ static int puts_of(const struct pst_pool_want_place *wanted, uint32_t count, str
         if (puts[i].replicas < 1 || puts[i].replicas > PST_PLACES_MAX)
             return -EINVAL;
     }
-    return 0;
+    return count;
 }
 
 static int call_place(struct question *q)
 {
-    struct pst_pool_want_place wanted[PST_POOL_PLACE_MAX];
     struct pst_put puts[PST_POOL_PLACE_MAX];
     struct pst_route routes[PST_POOL_PLACE_MAX];
     struct pst_caller caller;
-    int count = read_items(q, &caller, wanted, sizeof(wanted[0]), PST_POOL_PLACE_MAX);
+    int count = read_puts(q, &caller.host, sizeof(caller.host), puts);
 
-    if (count < 0 || puts_of(wanted, (uint32_t)count, puts) < 0)
-        return count < 0 ? count : -EINVAL;
+    if (count < 0)
+        return count;
     pst_directory_route_put(q->master->directory, &caller, puts, (uint32_t)count, q->now_ns, routes);
     answer_routes(q, routes, (uint32_t)count);
     return 0;
@@ -332,18 +335,14 @@ static int call_place(struct question *q)
 
 static int call_repair(struct question *q)
 {
-    struct pst_pool_want_place wanted[PST_POOL_PLACE_MAX];
     struct pst_put puts[PST_POOL_PLACE_MAX];
     struct pst_route routes[PST_POOL_PLACE_MAX];
     struct pst_pool_repair head;
     struct pst_repair message;
-    int r, count = pst_pool_get_items(q->op->attrs, &head, sizeof(head), wanted, sizeof(wanted[0]),
-                                      PST_POOL_PLACE_MAX);
+    int r, count = read_puts(q, &head, sizeof(head), puts);
 
-    if (count > 0 && (size_t)count * PST_POOL_ROUTE_BYTES_MAX > q->room)
-        return -ENOBUFS;
-    if (count < 0 || puts_of(wanted, (uint32_t)count, puts) < 0)
-        return count < 0 ? count : -EINVAL;
+    if (count < 0)
+        return count;
     message = (struct pst_repair){.member = head.member,
                                   .epoch = head.epoch,
                                   .repair = head.repair,
