@@ -251,13 +251,33 @@ void pst_directory_state(const struct pst_directory *d, uint64_t now_ns, struct 
     *out = state;
 }
 
-static void count_slots(const struct pst_view *view, struct pst_directory_node *node)
+/* NULL: it is not among them. They are in the order of their numbers. */
+static struct pst_directory_node *node_of(struct pst_directory_node *nodes, uint32_t count, uint16_t member)
+{
+    uint32_t low = 0, high = count;
+
+    while (low < high) {
+        uint32_t middle = (low + high) / 2;
+
+        if (nodes[middle].member < member)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < count && nodes[low].member == member ? &nodes[low] : NULL;
+}
+
+static void count_slots(const struct pst_view *view, struct pst_directory_node *nodes, uint32_t count)
 {
     for (uint32_t i = 0; i < PST_SLOTS; i++) {
-        int at = pst_view_copy_at(&view->slots[i], node->member);
+        for (uint32_t at = 0; at < view->slots[i].copy_count; at++) {
+            struct pst_directory_node *node = node_of(nodes, count, view->slots[i].copies[at]);
 
-        node->primaries += at == 0;
-        node->copies += at > 0;
+            if (node && at == 0)
+                node->primaries++;
+            else if (node)
+                node->copies++;
+        }
     }
 }
 
@@ -277,12 +297,14 @@ uint32_t pst_directory_nodes(const struct pst_directory *d, uint32_t first, uint
                                             .drains = d->view->members[i].drains,
                                             .suspect = member_is_suspect(d, (uint16_t)i, now_ns),
                                             .keys_left = m->keys_left};
-        count_slots(d->view, node);
-        node->drained = node->drains && m->looked && m->keys_left == 0 && node->primaries + node->copies == 0;
         for (uint32_t tier = 0; tier < PST_POOL_TIERS; tier++)
             node->tiers[tier] =
                 (struct pst_tier_use){m->tiers[tier].capacity_bytes, m->tiers[tier].used_bytes};
         count++;
     }
+    count_slots(d->view, nodes, count);
+    for (uint32_t i = 0; i < count; i++)
+        nodes[i].drained = nodes[i].drains && d->members[nodes[i].member].looked && nodes[i].keys_left == 0 &&
+                           nodes[i].primaries + nodes[i].copies == 0;
     return count;
 }

@@ -152,6 +152,8 @@ struct routing {
     uint32_t near_count;
 };
 
+/* Whether one of the places is on the member's host. */
+bool route_has_host(const struct pst_directory *d, const struct pst_places *places, uint16_t member);
 /* Behind this, @w->d's weights are those of the batch. */
 void route_begin(struct routing *w);
 /* Adds a place to the route, on a host that it does not name yet, and reserves room there. Return: whether

@@ -41,20 +41,12 @@ uint64_t repair_time(const struct pst_directory *d)
     return looks ? d->view->term << TERM_SHIFT | (uint32_t)d->repair : 0;
 }
 
-static bool has_host(const struct pst_directory *d, const struct pst_places *places, uint16_t member)
-{
-    for (uint32_t i = 0; i < places->count; i++)
-        if (pst_id_equal(&d->view->members[places->items[i].member].host, &d->view->members[member].host))
-            return true;
-    return false;
-}
-
 /* What counts as a copy: one on each host, with those that are underway. */
 static void add_copies(const struct pst_directory *d, const struct pst_places *from, struct pst_places *to)
 {
     for (uint32_t i = 0; i < from->count && to->count < PST_PLACES_MAX; i++)
         if (member_stays(d, from->items[i].member) && !member_drains(d, from->items[i].member) &&
-            !has_host(d, to, from->items[i].member))
+            !route_has_host(d, to, from->items[i].member))
             to->items[to->count++] = from->items[i];
 }
 
@@ -86,7 +78,7 @@ static bool could_be_more(const struct pst_directory *d, const struct pst_places
 {
     for (uint32_t i = 0; i < d->settings.members_max; i++)
         if (member_stays(d, (uint16_t)i) && !member_drains(d, (uint16_t)i) &&
-            !has_host(d, places, (uint16_t)i))
+            !route_has_host(d, places, (uint16_t)i))
             return true;
     return false;
 }

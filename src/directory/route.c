@@ -82,18 +82,22 @@ static uint16_t draw_member(const struct routing *w, const struct pst_hash128 *k
     return (uint16_t)low;
 }
 
+bool route_has_host(const struct pst_directory *d, const struct pst_places *places, uint16_t member)
+{
+    for (uint32_t i = 0; i < places->count; i++)
+        if (pst_id_equal(&d->view->members[places->items[i].member].host, &d->view->members[member].host))
+            return true;
+    return false;
+}
+
 /* Adds the member to the route when it has room, on a host that has none yet. */
 static bool add_place(struct routing *w, const struct pst_put *put, uint16_t member, struct pst_route *route)
 {
     struct pst_directory *d = w->d;
     struct pst_place place = {.member = member, .tier = tier_for(&d->members[member], put)};
 
-    if (!place.tier || !may_be_given_keys(d, member, w->now_ns))
+    if (!place.tier || !may_be_given_keys(d, member, w->now_ns) || route_has_host(d, &route->places, member))
         return false;
-    for (uint32_t i = 0; i < route->places.count; i++)
-        if (pst_id_equal(&d->view->members[route->places.items[i].member].host,
-                         &d->view->members[member].host))
-            return false;
     route->places.items[route->places.count++] = place;
     reserve_add(d, put, place, w->now_ns);
     return true;
