@@ -122,6 +122,8 @@ bool pst_channel_poll(struct pst_channel *channel);
  * -EBUSY: poll again soon. */
 int pst_channel_fd(struct pst_channel *channel);
 int pst_channel_arm(struct pst_channel *channel);
+/* Makes progress, or waits for some, @ms at the most, unless @done has an operation. */
+void pst_channel_wait(struct pst_channel *channel, const struct pst_op_list *done, int ms);
 
 /* Without a session, and something waits for one. */
 bool pst_channel_connecting(const struct pst_channel *channel);

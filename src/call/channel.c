@@ -5,6 +5,7 @@
 #include "wire/route.h"
 
 #include <fcntl.h>
+#include <poll.h>
 
 enum {
     TICK_NS = 10000000,
@@ -279,6 +280,16 @@ int pst_channel_arm(struct pst_channel *ch)
     if (ch->state != CHANNEL_UP || ch->waiting.count)
         return -EBUSY; /* a matter of time, not of events */
     return pst_list_empty(&ch->unsent) ? pst_port_arm(ch->port) : -EAGAIN;
+}
+
+void pst_channel_wait(struct pst_channel *ch, const struct pst_op_list *done, int ms)
+{
+    struct pollfd fd;
+
+    if (pst_channel_poll(ch) || pst_channel_arm(ch) == -EAGAIN || done->count)
+        return;
+    fd = (struct pollfd){.fd = pst_channel_fd(ch), .events = POLLIN};
+    poll(&fd, 1, fd.fd >= 0 ? ms : 1);
 }
 
 /* ---- about it ---- */

@@ -156,14 +156,8 @@ static int ask(struct pst_member *m, struct penstock_op *op, size_t bytes)
     op->bytes = sizeof(m->answer);
     pst_channel_submit(m->channel, op, shard, &done);
     pst_channel_flush(m->channel);
-    while (!done.count) {
-        if (pst_channel_poll(m->channel) || pst_channel_arm(m->channel) == -EAGAIN)
-            continue;
-        struct pollfd fd = {.fd = pst_channel_fd(m->channel), .events = POLLIN};
-
-        if (!done.count)
-            poll(&fd, 1, fd.fd >= 0 ? SLEEP_MS : 1);
-    }
+    while (!done.count)
+        pst_channel_wait(m->channel, &done, SLEEP_MS);
     if (op->result == -ETIMEDOUT || op->result == -ECONNRESET || op->result == -ECONNREFUSED ||
         op->result == -EHOSTUNREACH || op->result == -EPROTO || op->result == -EPROTONOSUPPORT ||
         op->result == -EACCES || op->result == PENSTOCK_BUSY) {

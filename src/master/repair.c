@@ -4,7 +4,6 @@
 #include "base/clock.h"
 #include "directory/directory.h"
 
-#include <poll.h>
 #include <pthread.h>
 
 enum {
@@ -91,17 +90,6 @@ static int open_master(struct pst_repairer *r)
     r->master_at = options.address = r->time.master;
     options.connect_ms = options.timeout_ms = (uint32_t)r->ask_ms;
     return pst_channel_open(&options, &r->master, &fault);
-}
-
-/* Makes progress, or waits for some, @ms at the most. */
-static void progress(struct pst_channel *channel, const struct pst_op_list *done, int ms)
-{
-    struct pollfd fd;
-
-    if (pst_channel_poll(channel) || pst_channel_arm(channel) == -EAGAIN || done->count)
-        return;
-    fd = (struct pollfd){.fd = pst_channel_fd(channel), .events = POLLIN};
-    poll(&fd, 1, fd.fd >= 0 ? ms : 1);
 }
 
 /* ---- a portion of the keys ---- */
@@ -204,7 +192,7 @@ static int ask(struct pst_repairer *r)
     pst_channel_submit(r->master, &op, 0, &done);
     pst_channel_flush(r->master);
     while (!done.count)
-        progress(r->master, &done, SLEEP_MS);
+        pst_channel_wait(r->master, &done, SLEEP_MS);
     r->begun |= op.result == 0;
     if (op.result == 0 || op.result == -ESTALE)
         r->head = (struct pst_pool_repair){.done = 0};
@@ -256,7 +244,7 @@ static int send_all(struct pst_repairer *r)
             underway++;
         }
         pst_channel_flush(r->self);
-        progress(r->self, &done, next < r->send_count ? 1 : SLEEP_MS);
+        pst_channel_wait(r->self, &done, next < r->send_count ? 1 : SLEEP_MS);
         take_ended(r, &done, &underway);
     }
     return 0;
