@@ -11,7 +11,7 @@
 enum {
     FILLER_KEY = 0xffff,
     FILLER_KEYS = 48, /* of each actor: more than the node has room for */
-    PLANT_EVERY = 40,
+    PLANT_EVERY = 8,
     EARLY_READS = 200,
     LATE_NS = 1000000000, /* past the deadline, and past what the process was kept from running */
     PULSE_US = 30000,
