@@ -194,6 +194,12 @@ static void write_failed(struct pst_copies *c, struct pst_replica *replica, uint
         return;
     }
     if (pst_view_copy_at(s, member) < 0) {
+        if (result == -EOPNOTSUPP && replica->writes[0].what == PST_REPLICA_SEND &&
+            replica->writes[0].durable) {
+            replica->writes[0].durable = false; /* who joins has no SSD, and promises nothing */
+            replica->again = true;
+            return;
+        }
         join_fail(c, slot);
         /* Once it was asked to join it may be counted: not before the slot has another epoch is it not. */
         replica->waits |= c->slots[slot].dropped_epoch == s->epoch;

@@ -285,10 +285,12 @@ static int describe_all(struct pst_commit *commit, struct pst_shard *shard)
                                             .generation = c->generation,
                                             .durable = commit->durable};
         replica->write_count++;
-        if (c->kind == PST_CHANGE_PUT)
+        if (c->kind == PST_CHANGE_PUT) {
             r = describe(shard, c->fresh, write);
-        else if (c->kind == PST_CHANGE_KEEP)
+        } else if (c->kind == PST_CHANGE_KEEP) {
+            write->durable = !replica->addressed && pst_tier_saves(shard, c->old);
             r = describe_kept(shard, c, write);
+        }
     }
     return r;
 }

@@ -113,6 +113,7 @@ int pst_copy_landed(struct pst_request *q, struct pst_write *write, struct pst_a
 struct cleared {
     const struct pst_node *node;
     struct pst_bytes slots; /* struct pst_wire_cleared, in any number */
+    bool joins;             /* this node is to have copies of them: what was here must not come back */
 };
 
 /* Whether the key's slot is among those that are cleared. */
@@ -132,9 +133,10 @@ static bool is_cleared(void *ctx, struct pst_bytes key)
     return false;
 }
 
-static int may_clear(const struct pst_node *node, struct pst_bytes slots)
+static int may_clear(struct cleared *cleared)
 {
-    const struct pst_node_role *role = &node->role;
+    const struct pst_node_role *role = &cleared->node->role;
+    struct pst_bytes slots = cleared->slots;
     int r = role->may_copy ? 0 : -EOPNOTSUPP;
 
     if (slots.len % sizeof(struct pst_wire_cleared) != 0)
@@ -147,6 +149,7 @@ static int may_clear(const struct pst_node *node, struct pst_bytes slots)
             r = -EPROTO;
         else if (one.slot_epoch > 0)
             r = role->may_copy(role->ctx, one.slot, one.slot_epoch);
+        cleared->joins |= one.slot_epoch > 0;
     }
     return r;
 }
@@ -155,16 +158,18 @@ void pst_apply_copy_clear(struct pst_request *q, uint32_t index)
 {
     struct pst_worker *w = q->worker;
     const struct pst_wire_op *op = &w->ops[index];
-    struct cleared cleared = {w->node, op->attrs};
+    struct cleared cleared = {.node = w->node, .slots = op->attrs};
     struct pst_range range = {
         .start = op->key, .after = op->flags & PST_WIRE_AFTER, .wanted = is_cleared, .ctx = &cleared};
     struct pst_wire_result result = {.data = w->scratch};
-    int r = may_clear(w->node, op->attrs);
+    int r = may_clear(&cleared);
 
     if (r == 0 && (pst_reply_room(q, index) < PST_SWEEP_BYTES_MAX || op->bytes < PST_SWEEP_BYTES_MAX))
         r = PST_BUSY;
     if (r == 0)
         result.bytes = (uint32_t)pst_shard_sweep(w->shard, &range, false, w->now_ns, w->scratch);
+    if (r == 0 && cleared.joins && result.bytes > 0)
+        r = pst_request_sync(q, (uint32_t)q->reply_bytes);
     result.result = (int16_t)(r == 0 && result.bytes == 0 ? PST_BUSY : r);
     pst_reply_add(q, &result);
 }

@@ -123,6 +123,19 @@ int pst_request_save(struct pst_request *q, struct pst_record *record, uint32_t 
     return r;
 }
 
+int pst_request_sync(struct pst_request *q, uint32_t reply_at)
+{
+    struct pst_tiered *item = q->worker->tiered ? next_item(q, &q->saves, false) : NULL;
+
+    if (!item)
+        return q->worker->tiered ? -ENOMEM : 0;
+    item->reply_at = reply_at;
+    pst_tier_sync(q->worker->shard, &item->wait);
+    q->saves.count++;
+    q->saves.left++;
+    return 0;
+}
+
 /* The write itself was done: what it says is that it may not last. */
 static void settle(struct pst_request *q, const struct pst_tiered *item)
 {

@@ -453,6 +453,8 @@ void pst_tiereds_end(struct pst_request *q, struct pst_tiereds *t);
 /* Has the record written before the reply goes, whose result at @reply_at it becomes should it fail; of NULL
  * all of the shard. Return: 0, -ENOMEM, -EOPNOTSUPP no SSD. */
 int pst_request_save(struct pst_request *q, struct pst_record *record, uint32_t reply_at);
+/* The same of what was deleted in the shard. Return: 0, also without an SSD; -ENOMEM. */
+int pst_request_sync(struct pst_request *q, uint32_t reply_at);
 /* Goes on with requests whose waits have ended. Return: true when there were some. */
 bool pst_tiereds_run(struct pst_worker *w);
 

@@ -164,10 +164,10 @@ void pst_save_done(struct pst_tier *t, struct pst_save *save, uint64_t now_ns)
     }
     if (save->of_flush) {
         t->flush.saves--;
-        if (result == -ENOSPC && pst_tier_hopes(t)) {
+        if (t->flush.walks && result == -ENOSPC && pst_tier_hopes(t)) {
             t->flush.walked = false;
             t->flush.key_bytes = 0;
-        } else if (!gone) {
+        } else if (t->flush.walks && !gone) {
             t->flush.result = t->flush.result ? t->flush.result : result;
         }
     }
@@ -221,13 +221,34 @@ static bool begin_wanted(struct pst_tier *t)
     return something;
 }
 
+bool pst_tier_saves(const struct pst_shard *s, const struct pst_record *r)
+{
+    struct pst_tier *t = s->tier;
+
+    if (!t || r->flags & PST_RECORD_EXPIRES)
+        return false;
+    if (pst_record_on_disk(r) || pst_record_placed(r) || pst_older_find(t, r->generation) ||
+        underway_of(t, r))
+        return true;
+    for (const struct pst_list *link = t->wanted.next; link != &t->wanted; link = link->next)
+        if (pst_container_of(link, struct pst_tier_wait, link)->record == r)
+            return true;
+    return false;
+}
+
 /* ---- flush ---- */
 
-void pst_tier_flush(struct pst_shard *s, struct pst_tier_wait *wait)
+void pst_tier_sync(struct pst_shard *s, struct pst_tier_wait *wait)
 {
     pst_assert(s->tier);
     *wait = (struct pst_tier_wait){0};
     pst_list_push_back(&s->tier->flush.waits_next, &wait->link);
+}
+
+void pst_tier_flush(struct pst_shard *s, struct pst_tier_wait *wait)
+{
+    pst_tier_sync(s, wait);
+    s->tier->flush.walks_next = true;
 }
 
 bool pst_flush_idle(const struct pst_tier *t)
@@ -246,7 +267,9 @@ static void flush_begin(struct pst_tier *t)
         pst_list_push_back(&f->waits, first);
     }
     f->underway = true;
-    f->walked = f->syncing = false;
+    f->walks = f->walks_next;
+    f->walked = !f->walks;
+    f->walks_next = f->syncing = false;
     f->result = 0;
     f->key_bytes = 0;
     f->generation = t->shard->generation;

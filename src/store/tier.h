@@ -60,6 +60,10 @@ int pst_tier_fetched(struct pst_shard *shard, const struct pst_record *stub, uin
 int pst_tier_save(struct pst_shard *shard, struct pst_record *record, struct pst_tier_wait *wait);
 /* The same for all that was written or deleted before in this shard. */
 void pst_tier_flush(struct pst_shard *shard, struct pst_tier_wait *wait);
+/* The same for what was deleted and was on SSD: nothing is written but the word of its end. */
+void pst_tier_sync(struct pst_shard *shard, struct pst_tier_wait *wait);
+/* Whether a crash would bring back this value of the key, or an earlier one, or is about to. */
+bool pst_tier_saves(const struct pst_shard *shard, const struct pst_record *record);
 /* Gives a wait up, ended or not; what it was for goes on. */
 void pst_tier_leave(struct pst_shard *shard, struct pst_tier_wait *wait);
 

@@ -58,6 +58,7 @@ struct pst_flush {
     struct pst_list waits;      /* of this one */
     struct pst_list waits_next; /* that came while it was underway */
     bool underway, walked, syncing;
+    bool walks, walks_next; /* it is more than a sync; so is the next one */
     uint32_t saves;
     int result;
     uint64_t generation; /* later ones are not its business */

@@ -282,6 +282,29 @@ def test_durable_values_are_so_at_all_their_nodes(tmp_path: pathlib.Path) -> Non
         assert sum(len(found) for found in holders.values()) == 6
 
 
+def test_who_joins_has_durable_values_for_good(tmp_path: pathlib.Path) -> None:
+    """And of what it had before, nothing comes back: neither what was deleted meanwhile nor what was overwritten."""
+    with pool(tmp_path, 2, kind=SsdPool) as p:
+        values = {f"k{i}": b"%d" % i * (10 if i % 2 else 30_000) for i in range(8)}
+        gone = [f"gone{i}" for i in range(8)]
+        for key in (*values, *gone):
+            assert penstock("--url", p.url, "put", key, "--durable", stdin=b"old").returncode == 0
+        p.kill(0)
+        p.settled(2)
+        assert penstock("--url", p.url, "rm", *gone).returncode == 0
+        for key, value in values.items():
+            assert penstock("--url", p.url, "put", key, "--durable", stdin=value).returncode == 0
+        p.nodes[0] = p.node(0)
+        p.settled(3)
+        p.kill(1)
+        p.settled(2)
+        p.nodes[0].kill()
+        with support.start_node("--listen=127.0.0.1:0", "--shards=2", *p.ssd(0)) as node:
+            assert keys_of(node) == set(values)
+            for key, value in values.items():
+                assert penstock("--url", node.tcp, "get", key).stdout == value, key
+
+
 def test_values_on_ssd_are_sent_to_who_joins(tmp_path: pathlib.Path) -> None:
     files = [str(tmp_path / f"v{i}") for i in range(40)]
     for i, name in enumerate(files):
