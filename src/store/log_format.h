@@ -97,8 +97,9 @@ struct pst_log_entry {
 _Static_assert(sizeof(struct pst_log_entry) == 40, "entry layout");
 
 enum {
-    PST_TOMBSTONE_EXACT = 1
-}; /* kills this copy alone: neither earlier generations nor one that lies elsewhere */
+    PST_TOMBSTONE_EXACT = 1,  /* kills this copy alone: neither earlier generations nor one elsewhere */
+    PST_TOMBSTONE_FAILED = 2, /* its segment takes no more: a later copy there would be dead, too */
+};
 
 struct pst_log_tombstone {
     uint64_t generation; /* of the dead value; older ones of its key are dead, too */

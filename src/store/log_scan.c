@@ -283,12 +283,23 @@ static uint64_t copy_of(uint64_t generation, uint64_t sequence)
     return ~generation ^ sequence * 0x9e3779b97f4a7c15ull;
 }
 
+/* What failed there may live elsewhere, and is not to be moved to where this would kill it. */
+static void close_failed(const struct pst_log_scan *scan, const struct pst_log_tombstone *t)
+{
+    struct pst_log *log = scan->log;
+
+    if (t->flags & PST_TOMBSTONE_FAILED && t->target_segment < log->segment_count &&
+        log->segments[t->target_segment].sequence == t->target_sequence)
+        log->segments[t->target_segment].repeated = true;
+}
+
 static int dig(struct pst_log_scan *scan, const struct pst_log_tombstone *t)
 {
     if (4 * (scan->grave_count + 2) >= 3 * scan->grave_room && graves_grow(scan) < 0)
         return -ENOMEM;
     if (t->flags & PST_TOMBSTONE_EXACT) {
         dig_one(scan, t, copy_of(t->generation, t->target_sequence));
+        close_failed(scan, t);
     } else {
         dig_one(scan, t, t->generation);
         dig_one(scan, t, 0);

@@ -478,7 +478,7 @@ static void bury_failed(struct pst_lane *lane, const struct pst_log_append *a, u
     struct pst_log_tombstone tombstone = {.generation = a->value.generation,
                                           .key_hash = a->key_hash,
                                           .key_check = a->key_check,
-                                          .flags = PST_TOMBSTONE_EXACT,
+                                          .flags = PST_TOMBSTONE_EXACT | PST_TOMBSTONE_FAILED,
                                           .kind = PST_LOG_TOMBSTONE};
 
     lane->stat.failed += pst_lane_bury_at(lane, tombstone, segment, 0) < 0;
