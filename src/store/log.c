@@ -362,6 +362,8 @@ bool pst_lane_poll(struct pst_lane *lane, struct pst_list *done)
     /* What is done goes back at once: its owner may have more for the disk before the rest is looked at. */
     for (int round = 0; round < POLL_ROUNDS_MAX && pst_list_empty(&lane->done); round++) {
         pst_moves_step(lane);
+        if (round == 0) /* one slice, and then the owner's turn */
+            any = pst_lane_sum_step(lane);
         pst_lane_write_step(lane);
         pst_reclaim_step(lane);
         pst_disk_poll(lane->disk, &lane->ended);
@@ -384,7 +386,7 @@ int pst_lane_descriptor(const struct pst_lane *lane)
 bool pst_lane_idle(const struct pst_lane *lane)
 {
     return pst_disk_underway(lane->disk) == 0 && pst_list_empty(&lane->ended) && !lane->open &&
-           lane->issued == lane->written && lane->reading_count == 0 &&
+           !lane->summing.group && lane->issued == lane->written && lane->reading_count == 0 &&
            lane->reclaim.stage == PST_RECLAIM_NONE && pst_list_empty(&lane->flushes) &&
            pst_list_empty(&lane->waiting) && pst_list_empty(&lane->done);
 }

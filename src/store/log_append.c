@@ -5,7 +5,10 @@
 #include "store/log_lane_priv.h"
 #include "base/hash.h"
 
-enum { GROUPS_A_SEGMENT = 4 }; /* at least, however small it is */
+enum {
+    GROUPS_A_SEGMENT = 4,    /* at least, however small it is */
+    SLICE_BYTES = 512 << 10, /* of a value, whose checksums are computed in one go: some 15 us */
+};
 
 static bool pieces_aligned(const struct pst_log_append *a)
 {
@@ -32,35 +35,6 @@ static void gather(const struct pst_log_append *a, uint8_t *to)
         memcpy(to, a->iov[i].iov_base, a->iov[i].iov_len);
         to += a->iov[i].iov_len;
     }
-}
-
-/* One checksum for each block, whichever pieces it lies in. Return: how many. */
-static uint64_t checksums(const struct pst_log_append *a, uint32_t *crcs)
-{
-    uint64_t in_block = 0, count = 0;
-    uint32_t crc = 0;
-
-    for (uint32_t i = 0; i < a->iov_count; i++) {
-        const uint8_t *at = a->iov[i].iov_base;
-        uint64_t left = a->iov[i].iov_len;
-
-        while (left > 0) {
-            uint64_t bytes = pst_min(left, PST_LOG_BLOCK_BYTES - in_block);
-
-            crc = pst_crc32c(crc, at, bytes);
-            at += bytes;
-            left -= bytes;
-            in_block += bytes;
-            if (in_block == PST_LOG_BLOCK_BYTES) {
-                crcs[count++] = crc;
-                in_block = 0;
-                crc = 0;
-            }
-        }
-    }
-    if (in_block > 0 || count == 0)
-        crcs[count++] = crc;
-    return count;
 }
 
 static void add_entry(struct pst_group *g, struct pst_log_append *a)
@@ -140,7 +114,7 @@ static int append_shared(struct pst_lane *lane, struct pst_log_append *a)
         lane->open = pst_group_take(lane);
     if (!lane->open)
         return -EBUSY;
-    checksums(a, &a->crc);
+    a->crc = pst_cursor_crc(&(struct pst_cursor){a->iov, 0}, a->value.value_bytes);
     add_entry(lane->open, a);
     if (packed)
         add_packed(lane->open, a);
@@ -149,28 +123,49 @@ static int append_shared(struct pst_lane *lane, struct pst_log_append *a)
     return 0;
 }
 
+/* Return: 0: it is written when its checksums are there; -EBUSY, -EINVAL. */
 static int append_large(struct pst_lane *lane, struct pst_log_append *a)
 {
-    bool aligned = pieces_aligned(a);
-    struct pst_group *g;
-    uint64_t crcs_at, count;
-    uint32_t *crcs;
-    int r;
+    struct pst_group *g = NULL;
 
-    if (!aligned && a->value.value_bytes > PST_LOG_BOUNCE_BYTES_MAX)
+    if (!pieces_aligned(a) && a->value.value_bytes > PST_LOG_BOUNCE_BYTES_MAX)
         return -EINVAL;
-    g = pst_lane_close_open(lane) != -EBUSY ? pst_group_take(lane) : NULL;
+    if (!lane->summing.group && pst_lane_close_open(lane) != -EBUSY)
+        g = pst_group_take(lane);
     if (!g)
         return -EBUSY;
     g->large = true;
-    crcs_at = pst_group_head_bytes(g) + pst_log_entry_bytes(a->value.key.len, a->value.attrs.len);
-    crcs = (uint32_t *)(void *)(g->buffer + crcs_at);
-    count = checksums(a, crcs);
-    a->crc = pst_crc32c(0, crcs, 4 * count);
+    a->crc = 0;
     add_entry(g, a);
-    pst_assert(crcs_at == pst_group_head_bytes(g) &&
-               pst_log_whole(crcs_at + 4 * count) == pst_log_large_at(&a->value));
-    if (!aligned) {
+    lane->summing = (struct pst_summing){.group = g,
+                                         .append = a,
+                                         .at = {a->iov, 0},
+                                         .crcs = (uint32_t *)(void *)(g->buffer + pst_group_head_bytes(g)),
+                                         .left_bytes = a->value.value_bytes};
+    return 0;
+}
+
+static void sum_slice(struct pst_summing *sum)
+{
+    uint64_t bytes = pst_min(sum->left_bytes, SLICE_BYTES);
+
+    sum->left_bytes -= bytes;
+    for (uint64_t n; bytes > 0; bytes -= n) {
+        n = pst_min(bytes, PST_LOG_BLOCK_BYTES);
+        sum->crcs[sum->count++] = pst_cursor_crc(&sum->at, n);
+    }
+}
+
+/* The value's checksums are there: so are its entry and its data. */
+static void fill_large(const struct pst_summing *sum)
+{
+    struct pst_log_append *a = sum->append;
+    struct pst_group *g = sum->group;
+
+    a->crc = pst_crc32c(0, sum->crcs, 4 * sum->count);
+    memcpy(g->buffer + a->entry_at + offsetof(struct pst_log_entry, crc), &a->crc, sizeof(a->crc));
+    pst_assert(pst_log_whole(pst_group_head_bytes(g) + 4 * sum->count) == pst_log_large_at(&a->value));
+    if (!pieces_aligned(a)) {
         add_packed(g, a);
     } else if (a->iov_count + 3 <= PST_GROUP_PIECES) {
         add_direct(g, a); /* one write with the head */
@@ -179,12 +174,28 @@ static int append_large(struct pst_lane *lane, struct pst_log_append *a)
         if (!pst_log_is_whole(a->value.value_bytes))
             fill_last_block(a, g->buffer + PST_LOG_HEAD_BYTES_MAX);
     }
-    r = pst_group_close(lane, g, 4 * count);
-    if (r < 0) {
-        pst_list_remove(&a->op.link);
-        g->state = PST_GROUP_FREE;
+}
+
+bool pst_lane_sum_step(struct pst_lane *lane)
+{
+    struct pst_summing *sum = &lane->summing;
+    int r;
+
+    if (!sum->group)
+        return false;
+    if (sum->left_bytes > 0) {
+        sum_slice(sum);
+        if (sum->left_bytes > 0)
+            return true;
+        fill_large(sum);
     }
-    return r;
+    r = pst_group_close(lane, sum->group, 4 * sum->count);
+    if (r == -EBUSY)
+        return false;
+    if (r < 0)
+        pst_group_fail(lane, sum->group, r);
+    sum->group = NULL;
+    return true;
 }
 
 int pst_lane_append(struct pst_lane *lane, struct pst_log_append *a, uint8_t verb)

@@ -34,6 +34,21 @@ struct pst_group {
     uint32_t io_left;
 };
 
+/* Pieces of memory, one after the other. */
+struct pst_cursor {
+    const struct iovec *iov;
+    uint64_t skip;
+};
+
+/* A value of several blocks whose group waits for its checksums, which are computed a slice at a time. */
+struct pst_summing {
+    struct pst_group *group; /* NULL: none */
+    struct pst_log_append *append;
+    struct pst_cursor at;
+    uint32_t *crcs;
+    uint64_t count, left_bytes;
+};
+
 /* The index of a segment that is written, or waits to be closed with it. */
 struct pst_index {
     uint8_t *entries;
@@ -94,6 +109,7 @@ struct pst_lane {
     /* Writing. Tickets number groups; they end in order. */
     struct pst_group groups[PST_LANE_GROUPS];
     struct pst_group *open;           /* takes values */
+    struct pst_summing summing;       /* will be written next */
     uint64_t issued, written, synced; /* tickets */
     struct pst_index index_now;       /* of the segment that is written; entries NULL: none is */
     uint64_t at;                      /* in it */
@@ -154,6 +170,8 @@ static inline uint64_t pst_group_head_bytes(const struct pst_group *g)
 struct pst_group *pst_group_take(struct pst_lane *lane); /* NULL: all are underway */
 /* Sends the group on its way. Return: 0, -EBUSY (again later), or it can go nowhere: -ENOSPC, -ENOMEM. */
 int pst_group_close(struct pst_lane *lane, struct pst_group *group, uint64_t checksums_bytes);
+/* It can go nowhere: its appends end with @result. */
+void pst_group_fail(struct pst_lane *lane, struct pst_group *group, int result);
 /* Return: -EBUSY; else nothing is open any more, with an error because it could go nowhere. */
 int pst_lane_close_open(struct pst_lane *lane);
 /* Whether a value may hope for a segment: none of those that are kept for moves and tombstones. */
@@ -175,6 +193,10 @@ bool pst_lane_laters_wait(const struct pst_lane *lane);
 
 /* log_append.c, log_read.c: for the caller, or for a move. */
 int pst_lane_append(struct pst_lane *lane, struct pst_log_append *append, uint8_t verb);
+/* Carries on with the value whose checksums are missing. Return: whether it did. */
+bool pst_lane_sum_step(struct pst_lane *lane);
+/* The checksum of the next @bytes. */
+uint32_t pst_cursor_crc(struct pst_cursor *c, uint64_t bytes);
 int pst_lane_read(struct pst_lane *lane, struct pst_log_read *read, uint8_t verb);
 void pst_reading_io_ended(struct pst_lane *lane, struct pst_reading *reading, int result);
 

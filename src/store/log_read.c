@@ -182,13 +182,7 @@ int pst_log_read(struct pst_lane *lane, struct pst_log_read *read)
 
 /* ---- checking ---- */
 
-/* What was read, as pieces: where its checksum is computed. */
-struct cursor {
-    const struct iovec *iov;
-    uint64_t skip;
-};
-
-static uint32_t crc_of(struct cursor *c, uint64_t bytes)
+uint32_t pst_cursor_crc(struct pst_cursor *c, uint64_t bytes)
 {
     uint32_t crc = 0;
 
@@ -233,16 +227,16 @@ static int check(const struct pst_log *log, const struct pst_reading *g)
 {
     const struct pst_log_read *read = g->read;
     struct iovec bounce = {g->bounce, read->bytes};
-    struct cursor c = {g->bounce ? &bounce : read->iov, 0};
+    struct pst_cursor c = {g->bounce ? &bounce : read->iov, 0};
     const uint32_t *crcs;
 
     if (pst_log_one_block(read->value.value_bytes))
-        return crc_of(&c, read->bytes) == read->crc ? 0 : -EBADMSG;
+        return pst_cursor_crc(&c, read->bytes) == read->crc ? 0 : -EBADMSG;
     crcs = checksums_of(log, g);
     if (!crcs)
         return -EBADMSG;
     for (uint64_t at = 0; at < read->bytes; at += PST_LOG_BLOCK_BYTES) {
-        if (crc_of(&c, pst_min(read->bytes - at, PST_LOG_BLOCK_BYTES)) !=
+        if (pst_cursor_crc(&c, pst_min(read->bytes - at, PST_LOG_BLOCK_BYTES)) !=
             crcs[(read->offset + at) / PST_LOG_BLOCK_BYTES])
             return -EBADMSG;
     }

@@ -395,6 +395,13 @@ static void end_appends(struct pst_lane *lane, struct pst_group *g, int result)
     }
 }
 
+void pst_group_fail(struct pst_lane *lane, struct pst_group *g, int result)
+{
+    g->state = PST_GROUP_FREE;
+    end_appends(lane, g, result);
+    bury_again(lane, g->buffer + sizeof(struct pst_group_head), g->entries_bytes);
+}
+
 int pst_lane_close_open(struct pst_lane *lane)
 {
     struct pst_group *g = lane->open;
@@ -403,11 +410,8 @@ int pst_lane_close_open(struct pst_lane *lane)
     if (r == -EBUSY)
         return r;
     lane->open = NULL;
-    if (r < 0) {
-        g->state = PST_GROUP_FREE;
-        end_appends(lane, g, r);
-        bury_again(lane, g->buffer + sizeof(struct pst_group_head), g->entries_bytes);
-    }
+    if (r < 0)
+        pst_group_fail(lane, g, r);
     return r;
 }
 
@@ -419,6 +423,8 @@ bool pst_lane_has_room(const struct pst_lane *lane, uint64_t bytes)
     bytes += 4 * PST_LOG_ALIGN_BYTES;
     if (g)
         bytes += pst_group_head_bytes(g) + g->packed_bytes + g->direct_bytes;
+    if (lane->summing.group)
+        bytes += pst_log_disk_bytes(&lane->summing.append->value) + PST_LOG_ALIGN_BYTES;
     if (may_take(lane->log, false))
         return true;
     return lane->index_now.entries && !lane->index_now.spare && index_fits(lane, &none, bytes);
@@ -713,7 +719,7 @@ static void write_open(struct pst_lane *lane)
 /* A flush waits for what is numbered now, once nothing is without a number. */
 static void number_flushes(struct pst_lane *lane)
 {
-    if (lane->open || lane->tombstone_count > 0 || pst_lane_laters_wait(lane))
+    if (lane->open || lane->summing.group || lane->tombstone_count > 0 || pst_lane_laters_wait(lane))
         return;
     while (!pst_list_empty(&lane->flushes)) {
         struct pst_log_op *op = pst_list_first(&lane->flushes, struct pst_log_op, link);

@@ -302,6 +302,40 @@ static void values_of_all_sizes_come_back(void **state)
     tear_down(&rig);
 }
 
+/* However large a value is, no poll computes more than a part of its checksums; a flush waits for it all the
+ * same. */
+static void a_large_value_is_no_long_turn(void **state)
+{
+    enum { BYTES = 2 * MIB, POLLS_MIN = 4 };
+    struct kept k = {.key = "large", .generation = 1};
+    struct pst_log_flush f = {0};
+    struct pst_log_stat stat;
+    struct pst_list done;
+    struct rig rig;
+    struct iovec piece;
+    struct pst_log_append a = {.iov = &piece, .iov_count = 1}, other = a;
+    int polls = 0;
+
+    driver = *state;
+    set_up(&rig);
+    pst_list_init(&done);
+    piece = (struct iovec){rig.memory, BYTES};
+    a.value = other.value = value_of(&k, BYTES);
+    assert_int_equal(pst_log_append(rig.lane, &a), 0);
+    assert_int_equal(pst_log_append(rig.lane, &other), -EBUSY);
+    pst_log_flush(rig.lane, &f);
+    for (pst_log_stat(rig.log, &stat); stat.written_bytes == 0; pst_log_stat(rig.log, &stat)) {
+        assert_true(pst_lane_poll(rig.lane, &done));
+        assert_true(pst_list_empty(&done));
+        polls++;
+    }
+    assert_true(polls >= POLLS_MIN);
+    assert_true(f.op.ticket > 0); /* it does not wait for what comes now */
+    assert_int_equal(wait_all(&rig, 2), 0);
+    assert_true(a.op.ticket > 0 && a.place.offset > 0);
+    tear_down(&rig);
+}
+
 /* A third overwritten, a third deleted; over a flush, and a second start. */
 static void a_restart_finds_what_was_flushed(void **state)
 {
@@ -645,6 +679,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         OVER_EACH(values_of_all_sizes_come_back),
+        OVER_EACH(a_large_value_is_no_long_turn),
         OVER_EACH(a_restart_finds_what_was_flushed),
         OVER_EACH(a_full_log_says_so),
         OVER_EACH(failures_hit_what_they_hit),
