@@ -161,6 +161,9 @@ int pst_log_bury(struct pst_lane *lane, const struct pst_log_value *value, struc
  * then a crash brings this one back. 0: now. */
 int pst_log_bury_after(struct pst_lane *lane, const struct pst_log_value *value, struct pst_log_place place,
                        uint64_t ticket);
+/* The same for the new place of a value that died while it was moved: not before all that was written since
+ * is durable, which may have the key's newer value. */
+int pst_log_bury_moved(struct pst_lane *lane, const struct pst_log_value *value, struct pst_log_place to);
 /* The same for this generation alone: earlier ones of the key may be alive. */
 int pst_log_bury_alone(struct pst_lane *lane, const struct pst_log_value *value, struct pst_log_place place);
 /* The same for a value that may come back (evicted), or that lies elsewhere too (moved): nothing is written.

@@ -109,6 +109,11 @@ int pst_log_bury_after(struct pst_lane *lane, const struct pst_log_value *value,
     return bury(lane, value, place, 0, ticket);
 }
 
+int pst_log_bury_moved(struct pst_lane *lane, const struct pst_log_value *value, struct pst_log_place to)
+{
+    return bury(lane, value, to, 0, lane->written);
+}
+
 int pst_log_bury_alone(struct pst_lane *lane, const struct pst_log_value *value, struct pst_log_place place)
 {
     return bury(lane, value, place, PST_TOMBSTONE_EXACT, 0);

@@ -30,8 +30,8 @@ bool pst_log_reclaim_failed(const struct pst_lane *lane);
 
 /*
  * Copies a value to the lane's own segment, checked on the way. Done with 0: where the owner still has it at
- * `from`, it puts `to` and `crc` in its place and forgets `from`; else it buries `to`. Done with an error: it
- * is lost where that is -EBADMSG or -EIO (forget `from`, and say so).
+ * `from`, it puts `to` and `crc` in its place and forgets `from`; else it buries `to` (pst_log_bury_moved()).
+ * Done with an error: it is lost where that is -EBADMSG or -EIO (forget `from`, and say so).
  */
 struct pst_log_move {
     struct pst_log_op op;

@@ -144,7 +144,7 @@ void pst_move_done(struct pst_tier *t, struct pst_move *move)
             pst_record_set_place(r, log->to);
         pst_log_forget(t->lane, &log->value, log->from);
     } else if (result == 0) {
-        if (pst_log_bury(t->lane, &log->value, log->to) < 0)
+        if (pst_log_bury_moved(t->lane, &log->value, log->to) < 0)
             t->shard->stat_later.ssd_errors++;
     } else if (r) {
         not_moved(t, r, older, log);

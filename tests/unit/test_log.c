@@ -32,6 +32,7 @@ struct kept {
     uint64_t generation;
     struct pst_log_place place;
     uint32_t crc;
+    uint64_t ticket;
     bool there, found;
 };
 
@@ -183,6 +184,7 @@ static int append(struct rig *rig, struct kept *k, uint64_t generation, bool dur
     if (r == 0) {
         k->place = a.place;
         k->crc = a.crc;
+        k->ticket = a.op.ticket;
         k->there = true;
     }
     return r;
@@ -563,6 +565,50 @@ static void a_power_cut_loses_nothing_durable(void **state)
     }
 }
 
+/* A durable value is overwritten while it is moved, and power fails before the newer one is durable. */
+static void what_dies_while_it_is_moved_may_come_back(void **state)
+{
+    struct kept kept[VALUES];
+    struct rig rig;
+
+    driver = *state;
+    for (uint64_t seed = 0; seed < 16; seed++) {
+        struct pst_log_found found;
+        struct pst_log_move move;
+        struct pst_log_scan *again;
+        int r, count = 0;
+
+        set_up(&rig);
+        name_all(kept);
+        for (int i = 0; i < 5; i++) /* its segment is full then */
+            assert_int_equal(append(&rig, &kept[i], i ? 1006 : 1005, true), 0);
+        assert_int_equal(pst_log_reclaim_begin(rig.lane, 100), 1);
+        while ((r = pst_log_reclaim_next(rig.lane, &found)) == -EAGAIN)
+            poll_idly(&rig);
+        assert_true(r == 1 && found.value.generation == 1005);
+        move = (struct pst_log_move){.value = found.value, .from = found.place, .crc = found.crc};
+        assert_int_equal(pst_log_move(rig.lane, &move), 0);
+        assert_int_equal(wait_one(&rig, &move.op), 0);
+        assert_int_equal(append(&rig, &kept[0], 2000, false), 0);
+        assert_int_equal(pst_log_bury_after(rig.lane, &move.value, move.from, kept[0].ticket), 0);
+        assert_int_equal(pst_log_bury_moved(rig.lane, &move.value, move.to), 0);
+        assert_int_equal(append(&rig, &kept[5], 1010, false), 0); /* tombstones go along */
+        pst_simulated_cut(seed);
+        pst_log_reclaim_end(rig.lane, false);
+        while (!pst_log_reclaim_over(rig.lane))
+            poll_idly(&rig);
+        close_log(&rig);
+        pst_simulated_restore();
+        open_log(&rig);
+        assert_int_equal(pst_log_scan_open(rig.log, &again), 0);
+        while (pst_log_scan_next(again, &found) == 1)
+            count += strncmp((const char *)found.value.key.data, "key-0", 5) == 0;
+        pst_log_scan_close(again, NULL);
+        assert_true(count > 0);
+        tear_down(&rig);
+    }
+}
+
 /* ---- folders ---- */
 
 static int open_says(const struct pst_log_options *options, const char *part)
@@ -685,6 +731,7 @@ int main(void)
         OVER_EACH(failures_hit_what_they_hit),
         OVER_EACH(what_failed_is_not_moved_to_its_grave),
         OVER("simulated:seed=2", a_power_cut_loses_nothing_durable),
+        OVER("simulated:seed=2", what_dies_while_it_is_moved_may_come_back),
         cmocka_unit_test(folders_that_are_not_ours_are_left_alone),
         cmocka_unit_test(what_cannot_be_is_refused),
         cmocka_unit_test(two_folders_are_one_log),
