@@ -2,8 +2,8 @@
  * index.c: extendible hashing with two-choice buckets. Owns the directory and its segments; never sees a key.
  * One thread.
  *
- *   hash   63 .. 40 directory (its top `depth` bits)   33 .. 24 first bucket   23 .. 0 tag
- *   entry  63 .. 40 tag                                39 .. 0  reference, 0: free
+ *   hash   63 .. 40 directory (its top `depth` bits, skewed)   33 .. 24 first bucket   23 .. 0 tag
+ *   entry  63 .. 40 tag                                        39 .. 0  reference, 0: free
  *
  * Bucket and tag come from other bits than the directory does, so a split or a join of segments leaves every
  * entry in its bucket: a split only asks hash_of() for one bit of each, a join asks nothing.
@@ -56,6 +56,20 @@ struct pst_index {
 };
 
 /* ---- hashes and entries ---- */
+
+/*
+ * Moves the hash's top bits, u of [0, 1), to u (1 + u) / 2, where keys lie three times as dense at the lower
+ * end as at the upper. So segments do not all split within the same few keys: at any time they are from half
+ * to quite full, and an entry costs 11 to 12.5 bytes, where it would cost 8 before such a time and 16 after
+ * it.
+ */
+static inline uint64_t hash_skew(uint64_t hash)
+{
+    uint64_t u = hash >> REF_BITS;
+
+    _Static_assert(REF_BITS + DEPTH_MAX == 64, "the directory has the bits above the reference");
+    return u * ((1ull << DEPTH_MAX) + u) >> (DEPTH_MAX + 1) << REF_BITS | (hash & PST_INDEX_REF_MAX);
+}
 
 static inline size_t directory_at(uint64_t hash, uint32_t depth)
 {
@@ -302,7 +316,7 @@ static void split_buckets(struct pst_index *index, struct segment *lower, struct
     pst_assert(upper->depth == lower->depth + 1);
     pst_assert(from % (ROUND / BUCKET_ENTRIES) == 0);
     for (uint32_t i = 0; i < ROUND; i++)
-        hashes[i] = entries[i] ? index->hash_of(index->ctx, entry_ref(entries[i])) : 0;
+        hashes[i] = entries[i] ? hash_skew(index->hash_of(index->ctx, entry_ref(entries[i]))) : 0;
     for (uint32_t i = 0; i < ROUND; i++) {
         if (entries[i] == 0)
             continue;
@@ -447,7 +461,7 @@ struct pst_index *pst_index_close(struct pst_index *index)
 
 void pst_index_prefetch(const struct pst_index *index, uint64_t hash)
 {
-    const struct segment *segment = index_segment(index, hash);
+    const struct segment *segment = index_segment(index, hash_skew(hash));
     uint32_t first = bucket_first(hash);
 
     __builtin_prefetch(&segment->buckets[first]);
@@ -457,7 +471,7 @@ void pst_index_prefetch(const struct pst_index *index, uint64_t hash)
 int pst_index_candidates(const struct pst_index *index, uint64_t hash,
                          uint64_t refs[PST_INDEX_CANDIDATES_MAX])
 {
-    const struct segment *segment = index_segment(index, hash);
+    const struct segment *segment = index_segment(index, hash_skew(hash));
     uint64_t entry = entry_make(hash, 0);
     const struct bucket *buckets[2];
     int count = 0;
@@ -483,6 +497,7 @@ int pst_index_insert(struct pst_index *index, uint64_t hash, uint64_t ref)
 
     pst_assert(ref >= 1);
     pst_assert(ref <= PST_INDEX_REF_MAX);
+    hash = hash_skew(hash);
     for (int splits = 0; splits <= SPLITS_MAX; splits++) {
         struct segment *segment = index_segment(index, hash);
         int r;
@@ -502,8 +517,9 @@ int pst_index_insert(struct pst_index *index, uint64_t hash, uint64_t ref)
 
 int pst_index_remove(struct pst_index *index, uint64_t hash, uint64_t ref)
 {
-    struct segment *segment = index_segment(index, hash);
-    uint64_t *entry = segment_entry(segment, hash, ref);
+    uint64_t skewed = hash_skew(hash);
+    struct segment *segment = index_segment(index, skewed);
+    uint64_t *entry = segment_entry(segment, skewed, ref);
 
     if (!entry)
         return -ENOENT;
@@ -513,13 +529,13 @@ int pst_index_remove(struct pst_index *index, uint64_t hash, uint64_t ref)
     segment->count--;
     index->count--;
     if (segment->count <= JOIN_ENTRIES_MAX && segment->count % JOIN_TRY_ENTRIES == 0)
-        segments_join(index, hash);
+        segments_join(index, skewed);
     return 0;
 }
 
 int pst_index_replace(struct pst_index *index, uint64_t hash, uint64_t old_ref, uint64_t new_ref)
 {
-    uint64_t *entry = segment_entry(index_segment(index, hash), hash, old_ref);
+    uint64_t *entry = segment_entry(index_segment(index, hash_skew(hash)), hash, old_ref);
 
     pst_assert(new_ref >= 1);
     pst_assert(new_ref <= PST_INDEX_REF_MAX);
