@@ -7,6 +7,7 @@ from typing import Any
 from procs import BenchError, Process, Stage, run, run_json
 
 GIB = 1 << 30
+NUMBER_BYTES = 16  # of a key of `penstock bench`, behind its prefix
 
 
 class Node:
@@ -82,19 +83,29 @@ def bytes_per_key(stage: Stage, keys: int, value_bytes: int) -> float:
 
 
 def ssd_bytes_per_key(stage: Stage, keys: int, value_bytes: int, key_bytes: int) -> float:
-    """Memory for a key beyond its own bytes, where its value is on SSD alone: of the record, its slot, both indexes."""
+    """Memory for a key beyond its own bytes, where its value is on SSD alone: of the record, its slot, both indexes.
+
+    Against the same node with few keys, begun again as well: what a log has open is no key's.
+    """
     with stage.sub() as own:
-        node = Node(own, 160 << 20, 1, "--ssd", str(own.folder / "ssd"), "--ssd-bytes", str(2 * keys * value_bytes),
-                    "--ssd-segment", "64M")
-        empty = node.used_bytes()
-        node.fill("local", value_bytes, keys, 128)
-        node.process.stop()
-        node.start_again()
-        there = node.stat()
-        if there["ssd_keys"] != keys:
-            raise BenchError(f"the node says that {there['ssd_keys']} values are on SSD, not {keys}")
-        print(f"  by its own account: {(there['slab_bytes'] + there['index_bytes']) / keys - key_bytes:.1f}", flush=True)
-        return (node.used_bytes() - empty) / keys - key_bytes
+        node = Node(own, 256 << 20, 1, "--page-size", "256K", "--ssd", str(own.folder / "ssd"),
+                    "--ssd-bytes", str(2 * keys * value_bytes), "--ssd-segment", "4M")
+
+        def used_with(count: int) -> int:
+            node.bench("local", "--fill", "--op", "put", "--size", value_bytes, "--keys", count, "--batch", 128,
+                       "--inflight", 4, "--prefix", "k" * (key_bytes - NUMBER_BYTES))
+            node.process.stop()
+            node.start_again()
+            there = node.stat()
+            if there["ssd_keys"] != count:
+                raise BenchError(f"the node says that {there['ssd_keys']} values are on SSD, not {count}")
+            print(f"  {count} keys, by its own account: "
+                  f"{(there['slab_bytes'] + there['index_bytes']) / count - key_bytes:.1f}", flush=True)
+            return node.used_bytes()
+
+        few = keys // 50
+        empty = used_with(few)
+        return (used_with(keys) - empty) / (keys - few) - key_bytes
 
 
 def mixed_fill_bytes(stage: Stage, dram_bytes: int, shards: int, mix: str) -> float:

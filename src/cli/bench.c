@@ -12,7 +12,7 @@
 
 enum {
     NUMBER_BYTES = 16, /* of a key, behind its prefix */
-    KEY_BYTES_MAX = 128,
+    KEY_BYTES_MAX = 256,
     BUFFER_BYTES_MAX = 1 << 30,
     SAMPLES_MAX = 1 << 20,
     MIX_MAX = 16,

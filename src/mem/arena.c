@@ -14,8 +14,9 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
-static const uint64_t RANGE_BYTES_MAX = 1ull << 44; /* offsets / 4096 fit in 32 bits */
-static const uint64_t RANGE_ALIGN = 2 << 20;        /* a huge page */
+static const uint64_t RANGE_BYTES_MAX = 1ull << 44;      /* offsets / 4096 fit in 32 bits */
+static const uint64_t RANGE_FINE_BYTES_MAX = 1ull << 43; /* offsets / 8 fit in the indexes' 40 bits */
+static const uint64_t RANGE_ALIGN = 2 << 20;             /* a huge page */
 
 #define FILE_PREFIX "penstock-"
 #define FILE_SUFFIX ".arena"
@@ -65,6 +66,7 @@ static int lay_out(struct pst_arenas *a, const struct pst_arena_options *o)
     if (a->stride * arena_count > RANGE_BYTES_MAX)
         return pst_fail(-EINVAL, "arenas of %llu MiB asked, at most %llu MiB possible",
                         mib(a->stride * arena_count), mib(RANGE_BYTES_MAX));
+    a->slot_shift = a->stride * arena_count <= RANGE_FINE_BYTES_MAX ? 3 : 4;
     return 0;
 }
 

@@ -54,8 +54,9 @@ struct pst_arenas {
     uint64_t page_bytes;
     uint32_t arena_pages; /* pages in each arena */
     uint32_t arena_count;
-    uint32_t page_count;              /* over all arenas */
-    int fds[PST_ARENAS_MAX];          /* read-write */
+    uint32_t page_count;     /* over all arenas */
+    uint32_t slot_shift;     /* slots begin at multiples of 1 << slot_shift: 8, in a large range 16 */
+    int fds[PST_ARENAS_MAX]; /* read-write */
     int fds_readonly[PST_ARENAS_MAX]; /* for same-host clients */
     char paths[PST_ARENAS_MAX][PST_ARENA_PATH_BYTES];
     uint64_t seeds[2]; /* random, and the same as long as the files live */
@@ -158,10 +159,11 @@ int pst_location_parse(const char *text, uint32_t arena_pages, uint32_t page_cou
 
 /*
  * Slots for records and values of half a page and less. One shard owns a slab set; one thread.
- * Classes: 16-byte steps to 128, then eight steps an octave ((8+i) << k) to half a page: every multiple of 4
- * KiB up to 64 KiB is a class, and slots of such classes are 4 KiB aligned. Classes of a span's sixteenth and
- * less are carved from *spans* (64 KiB parts of a page), larger ones from whole pages. All book-keeping is on
- * the heap and in the page descriptors: no header in the page.
+ * Classes: 8-byte steps to 288, then eight steps an octave ((8+i) << k) to half a page: every multiple of 4
+ * KiB up to 64 KiB is a class, and slots of such classes are 4 KiB aligned. (With a slot_shift of 4 16-byte
+ * steps to 576.) Classes of a span's sixteenth and less are carved from *spans* (64 KiB parts of a page),
+ * larger ones from whole pages. All book-keeping is on the heap and in the page descriptors: no header in the
+ * page.
  */
 struct pst_slab;
 

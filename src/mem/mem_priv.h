@@ -18,7 +18,7 @@
 enum {
     PST_ARENA_HEADER_ROOM = 4096,
     PST_ARENA_HOLDER_AT = 256, /* in it */
-    PST_ARENA_VERSION = 2,
+    PST_ARENA_VERSION = 3,
     PST_PAGE_BYTES_MAX = 1 << 30,
 };
 
@@ -89,7 +89,7 @@ void pst_limit_read(const char *root, struct pst_limit *out);
  * slot; its first block serves until it is full. A set finds the page of an offset by offset / page_bytes.
  */
 enum {
-    PST_SLAB_CLASSES_MAX = 192,      /* half of the largest page is class 183 */
+    PST_SLAB_CLASSES_MAX = 208,      /* half of the largest page is class 202 */
     PST_SLAB_OWNED_BYTES_MIN = 2048, /* slots from here on carry an owner */
     PST_SLAB_SHARES = 64,            /* lists of pages by used share */
 };
@@ -148,6 +148,7 @@ struct pst_slab {
     struct pst_arenas *arenas;
     struct pst_pages *pages;
     uint16_t shard;
+    uint32_t slot_shift;
     uint32_t class_count;
     uint32_t span_classes; /* classes below this come from spans */
     uint32_t span_count;   /* in a page */

@@ -1,16 +1,20 @@
 /*
- * slab_class.c: the sizes that slots come in. Pure arithmetic, counted in units of 16 bytes: 1 to 8, then
- * eight steps from one power of two to the next, so that at most an eighth of a slot is left over.
+ * slab_class.c: the sizes that slots come in. Pure arithmetic, counted in units of 1 << slot_shift bytes: 1
+ * to 36, then eight steps from one power of two to the next, so that at most an eighth of a slot is left
+ * over. 36 units of 8 bytes hold the stub of a key of 256 bytes.
  */
 #include "mem/mem_priv.h"
 
-enum { UNIT = 16 };
+enum {
+    LINEAR_UNITS = 36,
+    STEPS_SKIPPED = 25, /* of eight an octave, those up to 36 units */
+};
 
-static uint64_t bytes_of(uint32_t slab_class)
+static uint64_t units_of(uint32_t slab_class)
 {
-    if (slab_class < 8)
-        return (slab_class + 1) * UNIT;
-    return (uint64_t)(slab_class % 8 + 9) << (slab_class / 8 - 1) << 4;
+    uint32_t step = slab_class - LINEAR_UNITS + STEPS_SKIPPED;
+
+    return slab_class < LINEAR_UNITS ? slab_class + 1 : (uint64_t)(step % 8 + 9) << (step / 8 - 1);
 }
 
 void pst_slab_classes_init(struct pst_slab *slab, uint64_t page_bytes)
@@ -23,7 +27,7 @@ void pst_slab_classes_init(struct pst_slab *slab, uint64_t page_bytes)
 
         pst_assert(n < PST_SLAB_CLASSES_MAX);
         /* Half an odd page is no step: the last class is cut to it, lest a page hold only one slot. */
-        bytes = pst_min(bytes_of(n), bytes_max);
+        bytes = pst_min(units_of(n) << slab->slot_shift, bytes_max);
         c->slot_bytes = (uint32_t)bytes;
         c->divisor = pst_divisor_of((uint32_t)bytes);
         pst_list_init(&c->partial);
@@ -40,14 +44,14 @@ void pst_slab_classes_init(struct pst_slab *slab, uint64_t page_bytes)
 
 uint32_t pst_slab_class_of(const struct pst_slab *slab, uint64_t bytes)
 {
-    uint64_t units = (bytes + UNIT - 1) / UNIT;
+    uint64_t units = (bytes + (1u << slab->slot_shift) - 1) >> slab->slot_shift;
     uint32_t octave;
 
     pst_assert(bytes <= pst_slab_bytes_max(slab));
-    if (units <= 8)
+    if (units <= LINEAR_UNITS)
         return units ? (uint32_t)units - 1 : 0;
     octave = 60 - (uint32_t)__builtin_clzll(units - 1);
-    return octave * 8 + (uint32_t)((units - 1) >> octave);
+    return LINEAR_UNITS - STEPS_SKIPPED + octave * 8 + (uint32_t)((units - 1) >> octave);
 }
 
 uint32_t pst_slab_class_bytes(const struct pst_slab *slab, uint32_t slab_class)

@@ -16,7 +16,7 @@ enum {
 
 static struct pst_list *bucket_of(struct pst_tier *t, const struct pst_record *stub)
 {
-    return &t->fetches[((uintptr_t)stub >> 4) * 0x9e3779b97f4a7c15ull >> 56];
+    return &t->fetches[((uintptr_t)stub >> 3) * 0x9e3779b97f4a7c15ull >> 56];
 }
 
 static bool covers(const struct pst_fetch *f, const struct pst_record *stub, uint64_t offset, uint64_t bytes)

@@ -19,7 +19,7 @@ static uint32_t check_with(const struct pst_record *r, uint32_t seed, uint64_t o
     size_t key_at = pst_record_key_at(r->flags), state_at = offsetof(struct pst_record, state);
     size_t body_at = pst_record_body_at(r->flags, r->key_bytes, r->attr_bytes), rest_at = body_at;
     const uint8_t *bytes = (const uint8_t *)r;
-    uint32_t crc = seed ^ (uint32_t)(offset >> 4) ^ (uint32_t)(offset >> 36);
+    uint32_t crc = seed ^ (uint32_t)(offset >> 3) ^ (uint32_t)(offset >> 35);
 
     crc = pst_crc32c(crc, &r->value_crc, state_at - offsetof(struct pst_record, value_crc));
     if (external) {
@@ -147,7 +147,7 @@ void pst_record_own_slots(struct pst_shard *s, struct pst_record *r)
 {
     uint64_t ref = pst_record_ref(s, r);
 
-    set_owner(s, pst_ref_offset(ref), ref);
+    set_owner(s, pst_ref_offset(s, ref), ref);
     if (r->flags & PST_RECORD_EXTERNAL && pst_record_external(r)->tail_bytes)
         set_owner(s, pst_record_external(r)->tail_offset, ref | PST_OWNER_TAIL);
 }
@@ -507,7 +507,7 @@ void pst_record_move(struct pst_shard *s, struct pst_record *r, uint64_t offset,
     r->generation = 0;
     if (tail_offset != PST_TAIL_STAYS)
         pst_slab_give(from_slab, pst_record_external(r)->tail_offset);
-    pst_slab_give(from_slab, pst_ref_offset(from));
+    pst_slab_give(from_slab, pst_ref_offset(s, from));
 }
 
 /* Gives the record another slot. Return: 0 or -ENOSPC. */
@@ -557,7 +557,7 @@ static bool empty_slot(struct pst_shard *s, uint64_t offset)
 {
     uint64_t owner = pst_slab_slot_bytes(s->slab, offset) >= PST_OWNER_BYTES_MIN
                          ? pst_slab_owner(s->slab, offset)
-                         : pst_ref_of_offset(offset);
+                         : pst_ref_of_offset(s, offset);
     struct pst_record *r = pst_ref_record(s, owner & ~PST_OWNER_TAIL);
     int result;
 

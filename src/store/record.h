@@ -1,12 +1,12 @@
 /*
- * record.h: how a value is described inside an arena. Little-endian, position independent, 16-byte aligned.
+ * record.h: how a value is described inside an arena. Little-endian, position independent, 8-byte aligned.
  *
  *   struct pst_record          32 bytes
  *   struct pst_recency         24 bytes, only of those that pst_record_listed() names
  *   struct pst_log_place       8 bytes, only with PST_RECORD_TIERED: where the log has a copy
  *   key                        key_bytes
  *   attributes                 attr_bytes
- *   (to the next multiple of 16; with PST_RECORD_EXPIRES the last 8 bytes of that are its time)
+ *   (to the next multiple of 8; with PST_RECORD_EXPIRES the last 8 bytes of that are its time)
  *   value                      value_bytes, or with PST_RECORD_EXTERNAL:
  *   struct pst_external        16 bytes, then run_count times struct pst_run
  *
@@ -164,7 +164,7 @@ static inline struct pst_bytes pst_record_attrs(const struct pst_record *r)
 static inline size_t pst_record_body_at(uint8_t flags, size_t key_bytes, size_t attr_bytes)
 {
     return pst_round_up(
-        pst_record_key_at(flags) + key_bytes + attr_bytes + (flags & PST_RECORD_EXPIRES ? 8 : 0), 16);
+        pst_record_key_at(flags) + key_bytes + attr_bytes + (flags & PST_RECORD_EXPIRES ? 8 : 0), 8);
 }
 
 static inline void *pst_record_body(const struct pst_record *r)

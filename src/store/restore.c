@@ -138,7 +138,7 @@ static struct set *set_of(struct restore *re, uint64_t ref)
 {
     const struct pst_arenas *a = &re->store->arenas;
 
-    return &re->sets[pst_page_desc(a, pst_offset_page(a, pst_ref_offset(ref)))->shard];
+    return &re->sets[pst_page_desc(a, pst_offset_page(a, pst_ref_offset(re->store->shards, ref)))->shard];
 }
 
 static void count_key(struct pst_shard *s, const struct pst_record *r, bool comes)
@@ -163,7 +163,7 @@ static int let_go(struct set *set, struct pst_record *r)
 static void give_gone(struct set *set)
 {
     for (size_t i = 0; i < set->gone.count; i++)
-        pst_slab_give(set->slab, pst_ref_offset(set->gone.items[i]));
+        pst_slab_give(set->slab, pst_ref_offset(set->restore->store->shards, set->gone.items[i]));
 }
 
 /* Makes a record, whose slot is claimed, its key's, unless there is a newer one. Return: 0, PST_STALE,

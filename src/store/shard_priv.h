@@ -59,7 +59,8 @@ struct pst_expiries {
 
 struct pst_shard {
     struct pst_store *store;
-    uint8_t *base; /* of the arenas: offsets count from here */
+    uint8_t *base;       /* of the arenas: offsets count from here */
+    uint32_t slot_shift; /* the arenas' */
     struct pst_index *index;
     struct pst_order *order;
     struct pst_slab *slab;
@@ -134,20 +135,20 @@ struct pst_store {
     _Atomic uint64_t wanted_ns;    /* when; it asks again soon, or has given up */
 };
 
-/* References name records in the indexes: offset / 16 + 1, so that 0 is none. */
-static inline uint64_t pst_ref_of_offset(uint64_t offset)
+/* References name records in the indexes: the offset in units of slots' starts + 1, so that 0 is none. */
+static inline uint64_t pst_ref_of_offset(const struct pst_shard *s, uint64_t offset)
 {
-    return offset / 16 + 1;
+    return (offset >> s->slot_shift) + 1;
 }
 
-static inline uint64_t pst_ref_offset(uint64_t ref)
+static inline uint64_t pst_ref_offset(const struct pst_shard *s, uint64_t ref)
 {
-    return (ref - 1) * 16;
+    return (ref - 1) << s->slot_shift;
 }
 
 static inline struct pst_record *pst_ref_record(const struct pst_shard *s, uint64_t ref)
 {
-    return (struct pst_record *)(void *)(s->base + pst_ref_offset(ref));
+    return (struct pst_record *)(void *)(s->base + pst_ref_offset(s, ref));
 }
 
 static inline uint64_t pst_shard_ms(const struct pst_shard *s, uint64_t now_ns)
@@ -162,7 +163,7 @@ static inline uint64_t pst_record_offset(const struct pst_shard *s, const struct
 
 static inline uint64_t pst_record_ref(const struct pst_shard *s, const struct pst_record *r)
 {
-    return pst_ref_of_offset(pst_record_offset(s, r));
+    return pst_ref_of_offset(s, pst_record_offset(s, r));
 }
 
 /* ---- memory.c: a record's memory ---- */

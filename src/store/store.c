@@ -150,6 +150,7 @@ static int shard_init(struct pst_store *store, uint32_t number)
 
     s->store = store;
     s->base = store->arenas.base;
+    s->slot_shift = store->arenas.slot_shift;
     s->number = number;
     s->generation = (pst_wall_ns() & ~0xffull) | number;
     s->slot_handle = s->generation; /* no handle of an earlier run means anything */

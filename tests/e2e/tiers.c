@@ -188,7 +188,7 @@ static void figures_of_tiers(void **state)
     assert_int_equal(stat.restored_dropped, 0);
     assert_int_equal(stat.ssd_hits + stat.ssd_appended_bytes, 0);
     assert_int_equal(stat.ssd_keys, COUNT);
-    assert_int_equal(stat.slab_bytes, COUNT * 48); /* 32 beside a key of 5, in steps of 16 */
+    assert_int_equal(stat.slab_bytes, COUNT * 40); /* 32 beside a key of 5, in steps of 8 */
     place_close(&place);
 }
 

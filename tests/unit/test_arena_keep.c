@@ -231,7 +231,7 @@ static void damaged_sets_are_refused(void **state)
     pst_arenas_close(&a);
     pst_arenas_close(&b);
     scribble(path_of("n", 0), -4096 + (off_t)offsetof(struct pst_arena_header, version), &version, 4);
-    refused(options_of("n"), -EPROTONOSUPPORT, "layout version 3, this program knows 2");
+    refused(options_of("n"), -EPROTONOSUPPORT, "layout version 4, this program knows 3");
     scribble(path_of("n", 0), -4096, &h, sizeof(h));
     scribble(path_of("n", 0), -4096 + (off_t)offsetof(struct pst_arena_header, seeds), &version, 4);
     refused(options_of("n"), -EBADMSG, "damaged");

@@ -49,6 +49,27 @@ static void assert_all_sizes(const struct engine *e, uint64_t page_bytes, uint32
         assert_value(e->shard, key_name("k", i), seed + i, sizes[i]);
 }
 
+/* Beside a key of up to 256 bytes its stub takes 41 bytes at the most: with indexes at 23, the two stay
+ * below 64. */
+static void stubs_take_little_beside_their_keys(void **state)
+{
+    const struct engine_shape shape = {.page_bytes = 2 << 20, .pages = 4};
+    const uint32_t span_bytes = 64 << 10;
+    struct engine e;
+
+    (void)state;
+    engine_open(&e, &shape);
+    for (size_t key_bytes = 1; key_bytes <= 256; key_bytes++) {
+        size_t bytes = pst_record_body_at(PST_RECORD_TIERED | PST_RECORD_ON_DISK, key_bytes, 0);
+        uint32_t slot_class = pst_slab_class_of(e.shard->slab, bytes);
+        uint32_t slot_bytes = pst_slab_class_bytes(e.shard->slab, slot_class);
+        uint32_t slots = span_bytes / slot_bytes;
+
+        assert_true(span_bytes <= slots * (key_bytes + 41));
+    }
+    engine_close(&e);
+}
+
 /* No value's bytes touch another's: all are there after all are written, after all are overwritten, and as
  * they go one by one. */
 static void sizes_are_stored_apart(void **state)
@@ -398,6 +419,7 @@ static void values_scatter(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(stubs_take_little_beside_their_keys),
         cmocka_unit_test(sizes_are_stored_apart),
         cmocka_unit_test(reservations_are_written_between_guards),
         cmocka_unit_test(ranges_are_read_in_pieces),

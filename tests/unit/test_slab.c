@@ -13,7 +13,8 @@ struct bench {
 
 static const uint64_t page_sizes[] = {64 << 10, 68 << 10, 1536 << 10, 2 << 20, 4 << 20};
 
-static void open_bench(struct bench *b, uint64_t page_bytes, uint32_t page_count, uint32_t arena_pages)
+static void open_bench_of(struct bench *b, uint64_t page_bytes, uint32_t page_count, uint32_t arena_pages,
+                          uint32_t slot_shift)
 {
     struct pst_arena_options options = {
         .bytes = page_bytes * page_count, .page_bytes = page_bytes, .arena_bytes = page_bytes * arena_pages};
@@ -21,8 +22,15 @@ static void open_bench(struct bench *b, uint64_t page_bytes, uint32_t page_count
 
     if (pst_arenas_open(&b->arenas, &options, &fault) < 0)
         fail_msg("%s", fault);
+    assert_int_equal(b->arenas.slot_shift, 3);
+    b->arenas.slot_shift = slot_shift;
     assert_int_equal(pst_pages_init(&b->pages, b->arenas.page_count, b->arenas.arena_pages), 0);
     assert_int_equal(pst_slab_open(&b->arenas, &b->pages, 5, &b->slab), 0);
+}
+
+static void open_bench(struct bench *b, uint64_t page_bytes, uint32_t page_count, uint32_t arena_pages)
+{
+    open_bench_of(b, page_bytes, page_count, arena_pages, 3);
 }
 
 static void close_bench(struct bench *b)
@@ -61,32 +69,38 @@ static void assert_all_given_back(const struct bench *b)
     }
 }
 
+static void classes_of(uint64_t page_bytes, uint32_t slot_shift)
+{
+    const uint64_t unit = 1u << slot_shift;
+    struct bench b;
+    uint32_t last = 0;
+
+    open_bench_of(&b, page_bytes, 4, 4, slot_shift);
+    assert_int_equal(pst_slab_bytes_max(b.slab), page_bytes / 2);
+    assert_int_equal(pst_slab_class_of(b.slab, 0), 0);
+    for (uint64_t n = 1; n <= page_bytes / 2; n += n < 5000 ? 1 : 13) {
+        uint32_t class = pst_slab_class_of(b.slab, n), bytes = pst_slab_class_bytes(b.slab, class);
+
+        assert_true(class == last || class == last + 1);
+        assert_true(bytes >= n && bytes % unit == 0);
+        assert_true(class == 0 || pst_slab_class_bytes(b.slab, class - 1) < n);
+        assert_true(n <= 36 * unit || bytes - n <= n / 8 + 1);
+        last = class;
+    }
+    for (uint64_t n = unit; n <= 36 * unit; n += unit)
+        assert_int_equal(pst_slab_class_bytes(b.slab, pst_slab_class_of(b.slab, n)), n);
+    for (uint64_t n = 4096; n <= pst_min(64 << 10, page_bytes / 2); n += 4096)
+        assert_int_equal(pst_slab_class_bytes(b.slab, pst_slab_class_of(b.slab, n)), n);
+    assert_int_equal(pst_slab_class_bytes(b.slab, pst_slab_class_of(b.slab, page_bytes / 2)), page_bytes / 2);
+    close_bench(&b);
+}
+
 static void classes_hold_and_waste_little(void **state)
 {
     (void)state;
     for (size_t i = 0; i < pst_count_of(page_sizes); i++) {
-        struct bench b;
-        uint32_t last = 0;
-
-        open_bench(&b, page_sizes[i], 4, 4);
-        assert_int_equal(pst_slab_bytes_max(b.slab), page_sizes[i] / 2);
-        assert_int_equal(pst_slab_class_of(b.slab, 0), 0);
-        for (uint64_t n = 1; n <= page_sizes[i] / 2; n += n < 5000 ? 1 : 13) {
-            uint32_t class = pst_slab_class_of(b.slab, n), bytes = pst_slab_class_bytes(b.slab, class);
-
-            assert_true(class == last || class == last + 1);
-            assert_true(bytes >= n && bytes % 16 == 0);
-            assert_true(class == 0 || pst_slab_class_bytes(b.slab, class - 1) < n);
-            assert_true(n <= 128 || bytes - n <= n / 8 + 1);
-            last = class;
-        }
-        for (uint64_t n = 16; n <= 128; n += 16)
-            assert_int_equal(pst_slab_class_bytes(b.slab, pst_slab_class_of(b.slab, n)), n);
-        for (uint64_t n = 4096; n <= pst_min(64 << 10, page_sizes[i] / 2); n += 4096)
-            assert_int_equal(pst_slab_class_bytes(b.slab, pst_slab_class_of(b.slab, n)), n);
-        assert_int_equal(pst_slab_class_bytes(b.slab, pst_slab_class_of(b.slab, page_sizes[i] / 2)),
-                         page_sizes[i] / 2);
-        close_bench(&b);
+        classes_of(page_sizes[i], 3);
+        classes_of(page_sizes[i], 4);
     }
 }
 
@@ -98,7 +112,7 @@ static void slots_are_aligned(void **state)
 
         open_bench(&b, page_sizes[i], 32, 8);
         for (uint64_t n = 16; n <= page_sizes[i] / 2; n += 4080) {
-            uint64_t unit = n % 4096 == 0 && n <= (64 << 10) ? 4096 : n % 64 == 0 && n < 1024 ? 64 : 16;
+            uint64_t unit = n % 4096 == 0 && n <= (64 << 10) ? 4096 : n % 64 == 0 && n < 1024 ? 64 : 8;
             uint64_t at[20];
 
             for (int k = 0; k < 20; k++) {
@@ -225,9 +239,9 @@ static void what_an_offset_holds(void **state)
     assert_int_equal(pst_slab_slot_bytes(b.slab, 0), 0);
     at = take(&b, 100);
     page_start = at / (2 << 20) * (2 << 20);
-    assert_int_equal(pst_slab_slot_bytes(b.slab, at), 112);
-    assert_int_equal(pst_slab_slot_bytes(b.slab, at + 111), 112);
-    assert_int_equal(pst_slab_slot_bytes(b.slab, at + 112), 0);
+    assert_int_equal(pst_slab_slot_bytes(b.slab, at), 104);
+    assert_int_equal(pst_slab_slot_bytes(b.slab, at + 103), 104);
+    assert_int_equal(pst_slab_slot_bytes(b.slab, at + 104), 0);
     assert_int_equal(pst_slab_slot_bytes(b.slab, page_start + (64 << 10) - 1), 0);  /* after the last slot */
     assert_int_equal(pst_slab_slot_bytes(b.slab, page_start + (128 << 10) + 1), 0); /* in a free span */
     assert_int_equal(pst_slab_slot_bytes(b.slab, page_start + (2 << 20)), 0);
@@ -345,7 +359,7 @@ static void a_held_page_goes_when_it_empties(void **state)
     assert_int_equal(pst_slab_sparse_page(b.slab, 50), pst_offset_page(&b.arenas, a));
     pst_slab_give(b.slab, c);
     pst_slab_page_keep(b.slab, pst_offset_page(&b.arenas, a));
-    assert_int_equal(take(&b, 100), a + 112);
+    assert_int_equal(take(&b, 100), a + 104);
     assert_int_equal(take(&b, 1000), c);
     assert_int_equal(b.pages.free_count, 7);
     close_bench(&b);
@@ -384,11 +398,11 @@ static void book_keeping_is_lean(void **state)
 
 /* ---- model check ---- */
 
-enum { MODEL_SLOTS = 3000, UNIT = 16 };
+enum { MODEL_SLOTS = 3000, UNIT = 8 };
 
 struct model {
     struct bench b;
-    uint8_t *taken; /* one byte for each 16 bytes of the range */
+    uint8_t *taken; /* one byte for each 8 bytes of the range */
     struct {
         uint64_t offset, bytes, owner;
     } slots[MODEL_SLOTS];
@@ -473,7 +487,7 @@ static void model_restart(struct model *m)
     for (uint32_t i = 0; i < m->count; i++) {
         uint64_t at = m->slots[i].offset, bytes = m->slots[i].bytes;
 
-        assert_int_equal(pst_slab_claim(b->slab, at + 8, 1), -EINVAL);
+        assert_int_equal(pst_slab_claim(b->slab, at + 4, 1), -EINVAL);
         assert_int_equal(pst_slab_claim(b->slab, at, bytes + 1), -EINVAL);
         assert_int_equal(pst_slab_claim(b->slab, at, bytes), 0);
         assert_int_equal(pst_slab_claim(b->slab, at, bytes), -EEXIST);
