@@ -21,9 +21,15 @@ static int fresh_copy(const struct pst_directory *d, const struct pst_view_slot 
     return -1;
 }
 
+static bool is_sparse(const struct pst_view_slot *slot, int at)
+{
+    return at >= slot->copy_count - slot->sparse;
+}
+
 static void take_out(struct pst_view_slot *slot, int at)
 {
     pst_assert(at >= 0 && at < slot->copy_count);
+    slot->sparse -= is_sparse(slot, at);
     slot->copy_count--;
     memmove(&slot->copies[at], &slot->copies[at + 1], (size_t)(slot->copy_count - at) * sizeof(uint16_t));
     slot->copies[slot->copy_count] = 0; /* so that equal slots are equal bytes */
@@ -59,17 +65,24 @@ static void lose_slot(struct pst_directory *d, uint32_t number)
     d->counters.slots_lost++;
 }
 
-/* The copy at @at has all, and nobody serves: it does from now on, with those others that are members. */
+/* Nobody serves. The copy at @at does from now on, with those others that are members; or alone, if it has
+ * but what was durable. */
 static void revive_slot(struct pst_directory *d, uint32_t number, int at)
 {
     struct pst_view_slot next = d->draft->slots[number];
+    uint16_t member = next.copies[at];
+    bool sparse = is_sparse(&next, at);
 
-    to_front(&next, at);
-    for (int i = next.copy_count - 1; i > 0; i--)
-        if (d->draft->members[next.copies[i]].gone)
+    for (int i = next.copy_count - 1; i >= 0; i--)
+        if (next.copies[i] != member &&
+            (sparse || is_sparse(&next, i) || d->draft->members[next.copies[i]].gone))
             take_out(&next, i);
+    to_front(&next, pst_view_copy_at(&next, member));
+    next.sparse = 0;
+    next.lost |= sparse;
     next.state = PST_VIEW_SERVED;
     write_slot(d, number, next);
+    d->counters.slots_recovered += sparse;
 }
 
 /* ---- ends and returns ---- */
@@ -138,7 +151,42 @@ static void leave_behind(struct pst_directory *d, uint32_t number, int at, uint6
     write_slot(d, number, next);
 }
 
-void copies_return(struct pst_directory *d, uint16_t member, bool kept, uint64_t now_ns)
+/* It has but what was durable: others may have more, and it waits for them behind those. */
+static void wait_behind(struct pst_directory *d, uint32_t number, int at, uint64_t now_ns)
+{
+    struct pst_view_slot next = d->draft->slots[number];
+    uint16_t member = next.copies[at];
+
+    if (next.state == PST_VIEW_SERVED)
+        d->incomplete_ns[number] = now_ns;
+    next.state = PST_VIEW_INCOMPLETE;
+    take_out(&next, at);
+    next.copies[next.copy_count++] = member;
+    next.sparse++;
+    write_slot(d, number, next);
+}
+
+bool copies_are_told(const struct pst_directory *d, uint16_t member, uint64_t now_ns)
+{
+    uint64_t lease_ns = (d->settings.lease_ms + d->settings.lease_margin_ms) * NS_PER_MS;
+
+    for (uint32_t i = 0; i < PST_SLOTS; i++) {
+        const struct pst_view_slot *slot = &d->draft->slots[i];
+        bool fresh = false, heard = false;
+
+        for (int at = 0; at < slot->copy_count && pst_view_copy_at(slot, member) >= 0; at++) {
+            bool lives = slot->copies[at] != member && copy_is_fresh(d, slot->copies[at], now_ns);
+
+            fresh |= lives;
+            heard |= lives && d->members[slot->copies[at]].heard_ns > d->members[member].heard_ns + lease_ns;
+        }
+        if (slot->state == PST_VIEW_SERVED && fresh && !heard)
+            return false;
+    }
+    return true;
+}
+
+void copies_return(struct pst_directory *d, uint16_t member, enum kept kept, uint64_t now_ns)
 {
     for (uint32_t i = 0; i < PST_SLOTS; i++) {
         const struct pst_view_slot *slot = &d->draft->slots[i];
@@ -148,10 +196,12 @@ void copies_return(struct pst_directory *d, uint16_t member, bool kept, uint64_t
             continue;
         if (slot->state == PST_VIEW_SERVED && fresh >= 0)
             go_on_without(d, i, at, fresh);
-        else if (kept)
-            revive_slot(d, i, at);
-        else
+        else if (kept == KEPT_NOTHING)
             leave_behind(d, i, at, now_ns);
+        else if (kept == KEPT_DURABLE || is_sparse(slot, at))
+            wait_behind(d, i, at, now_ns);
+        else
+            revive_slot(d, i, at);
     }
 }
 
@@ -270,10 +320,12 @@ static void look_after(struct pst_directory *d, uint32_t number, uint64_t now_ns
         if (fresh > 0)
             take_over(d, number, fresh);
     } else if (slot->state == PST_VIEW_INCOMPLETE) {
-        fresh = fresh_copy(d, slot, PST_VIEW_NONE, now_ns);
-        if (fresh >= 0)
+        bool late = now_ns >= d->incomplete_ns[number] + d->settings.incomplete_ms * NS_PER_MS;
+
+        fresh = fresh_copy(d, slot, PST_VIEW_NONE, now_ns); /* of those that may have all, if there is one */
+        if (fresh >= 0 && (late || slot->sparse == slot->copy_count || !is_sparse(slot, fresh)))
             revive_slot(d, number, fresh);
-        else if (now_ns >= d->incomplete_ns[number] + d->settings.incomplete_ms * NS_PER_MS)
+        else if (late)
             lose_slot(d, number);
     }
 }

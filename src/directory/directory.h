@@ -74,7 +74,8 @@ struct pst_register {
     uint64_t start; /* drawn by the process: asking again is not another node */
     uint64_t page_bytes;
     uint64_t
-        kept_epoch; /* a membership: of all that it acknowledged in that one, it has lost nothing; or 0 */
+        kept_epoch;    /* a membership: of all that it acknowledged in that one, it has lost nothing; or 0 */
+    bool kept_durable; /* nothing that was durable, that is */
     const char *address; /* texts: shorter than the view's bounds */
     const char *unix_path;
     const char *tags;
@@ -90,7 +91,8 @@ struct pst_registered {
 
 /*
  * Return: 0, -EEXIST another process has the id and its lease may not have ended, -EAGAIN one is about to be
- * registered or removed, -ENOSPC no number free, -EINVAL.
+ * registered or removed, or it is not known yet whether others have more than it, -ENOSPC no number free,
+ * -EINVAL.
  */
 int pst_directory_register(struct pst_directory *d, const struct pst_register *message, uint64_t now_ns,
                            struct pst_registered *out);

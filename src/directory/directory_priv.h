@@ -108,8 +108,14 @@ void members_tick(struct pst_directory *d, uint64_t now_ns);
 
 /* A member ends, in the draft: its slots go to others, or wait for it. Return: true when any does. */
 bool copies_leave(struct pst_directory *d, uint16_t member, uint64_t now_ns);
+/* Whether of each slot of a member, which is silent, another copy has been heard of since its lease ended, or
+ * none may live: of those that fail together each seems to have outlived those heard before it. */
+bool copies_are_told(const struct pst_directory *d, uint16_t member, uint64_t now_ns);
+
+enum kept { KEPT_NOTHING, KEPT_DURABLE, KEPT_ALL };
+
 /* A member of that number begins anew: slots that wait for it are its, if it has @kept what it had. */
-void copies_return(struct pst_directory *d, uint16_t member, bool kept, uint64_t now_ns);
+void copies_return(struct pst_directory *d, uint16_t member, enum kept kept, uint64_t now_ns);
 void copies_tick(struct pst_directory *d, uint64_t now_ns);
 void copies_wanted(struct pst_directory *d, uint16_t member, uint64_t now_ns,
                    struct pst_heartbeat_answer *answer);

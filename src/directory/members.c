@@ -155,6 +155,17 @@ static int take_over(struct pst_directory *d, uint16_t number, uint64_t start, u
     return 0;
 }
 
+/* One that began empty, and was never a member since, does not know the epoch. Nor does one that never heard
+ * that it was taken in; but that is the same process. */
+static enum kept kept_of(const struct pst_view_member *before, const struct pst_register *message)
+{
+    if (message->start == before->start)
+        return KEPT_ALL;
+    if (message->kept_epoch != before->epoch)
+        return KEPT_NOTHING;
+    return message->kept_durable ? KEPT_DURABLE : KEPT_ALL;
+}
+
 int pst_directory_register(struct pst_directory *d, const struct pst_register *message, uint64_t now_ns,
                            struct pst_registered *out)
 {
@@ -173,12 +184,10 @@ int pst_directory_register(struct pst_directory *d, const struct pst_register *m
     if (r < 0)
         return r;
     if (r != PST_ALREADY) {
-        const struct pst_view_member *before = &d->draft->members[number];
+        enum kept kept = kept_of(&d->draft->members[number], message);
 
-        /* One that began empty, and was never a member since, does not know the epoch. Nor does one that
-         * never heard that it was taken in; but that is the same process. */
-        bool kept = message->kept_epoch == before->epoch || message->start == before->start;
-
+        if (kept == KEPT_DURABLE && !copies_are_told(d, number, now_ns))
+            return -EAGAIN;
         copies_return(d, number, kept, now_ns);
         write_member(d, number, message);
     }

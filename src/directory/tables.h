@@ -48,6 +48,7 @@ struct pst_directory_settings {
     X(balanced, "slots given to a node since it had fewer than others")                                      \
     X(slots_incomplete, "slots that lost their last copy")                                                   \
     X(slots_lost, "of them, given up")                                                                       \
+    X(slots_recovered, "of them, served again with what was durable")                                        \
     X(slot_requests_stale, "changes of slots asked for under an old epoch, refused")                         \
     X(repairs, "copies of keys that nodes were told to send to others")                                      \
     X(repairs_none, "copies that no node had room for")                                                      \

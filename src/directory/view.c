@@ -8,6 +8,8 @@ enum {
     VIEW_FORMAT = 1,
     MEMBER_GONE = 1, /* flags */
     MEMBER_DRAINS = 2,
+    SLOT_LOST = 1, /* and how many are sparse, in the bits above */
+    SLOT_SPARSE = 2,
     HEAD_BYTES = 44,
     SLOT_BYTES_MAX = 19 + 2 * PST_VIEW_COPIES_MAX,
     MEMBER_BYTES_MAX = 62 + 2 * PST_VIEW_ADDRESS_BYTES + PST_VIEW_TAGS_BYTES,
@@ -141,7 +143,7 @@ static void put_slot(uint8_t **at, const struct pst_view_slot *slot)
     put_number(at, slot->epoch, 8);
     put_number(at, slot->base, 8);
     put_number(at, slot->state, 1);
-    put_number(at, slot->lost, 1);
+    put_number(at, (slot->lost ? SLOT_LOST : 0) | slot->sparse * SLOT_SPARSE, 1);
     put_number(at, slot->copy_count, 1);
     for (uint32_t i = 0; i < slot->copy_count; i++)
         put_number(at, slot->copies[i], 2);
@@ -246,7 +248,8 @@ static uint32_t take_member(struct pst_reader *in, struct pst_view *view, uint32
 
 static bool slot_is_good(const struct pst_view *view, const struct pst_view_slot *slot)
 {
-    if (slot->base > slot->epoch || (slot->state == PST_VIEW_EMPTY) != (slot->copy_count == 0))
+    if (slot->base > slot->epoch || (slot->state == PST_VIEW_EMPTY) != (slot->copy_count == 0) ||
+        slot->sparse > (slot->state == PST_VIEW_INCOMPLETE ? slot->copy_count : 0))
         return false;
     for (uint32_t i = 0; i < slot->copy_count; i++) {
         const struct pst_view_member *member;
@@ -264,10 +267,14 @@ static bool slot_is_good(const struct pst_view *view, const struct pst_view_slot
 
 static void take_slot(struct pst_reader *in, const struct pst_view *view, struct pst_view_slot *slot)
 {
+    uint64_t flags;
+
     slot->epoch = pst_read_number(in, 8);
     slot->base = pst_read_number(in, 8);
     slot->state = (uint8_t)take_below(in, 1, PST_VIEW_INCOMPLETE);
-    slot->lost = take_below(in, 1, 1);
+    flags = take_below(in, 1, SLOT_LOST + PST_VIEW_COPIES_MAX * SLOT_SPARSE);
+    slot->lost = flags & SLOT_LOST;
+    slot->sparse = (uint8_t)(flags / SLOT_SPARSE);
     slot->copy_count = (uint8_t)take_below(in, 1, PST_VIEW_COPIES_MAX);
     for (uint32_t i = 0; i < slot->copy_count; i++)
         slot->copies[i] = (uint16_t)pst_read_number(in, 2);

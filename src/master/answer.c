@@ -56,6 +56,7 @@ static int call_join(struct question *q)
                                     .start = join.start,
                                     .page_bytes = join.page_bytes,
                                     .kept_epoch = join.kept_epoch,
+                                    .kept_durable = join.kept_durable,
                                     .address = join.address,
                                     .unix_path = join.unix_path,
                                     .tags = join.tags};

@@ -1,4 +1,4 @@
-/* identity.c: the file's two lines have fixed lengths, so that each is written in its place. */
+/* identity.c: the file's lines have fixed lengths, so that each is written in its place. */
 #include "master/identity.h"
 
 #include <fcntl.h>
@@ -7,7 +7,8 @@
 
 enum {
     DIGITS = 2 * PST_POOL_ID_BYTES,
-    LINE_BYTES = sizeof("epoch 00000000000000000007 memory 89abcdef01234567\n") - 1,
+    MEMORY_BYTES = sizeof("epoch 00000000000000000007 memory 89abcdef01234567\n") - 1,
+    DISK_BYTES = sizeof("epoch 00000000000000000007 disk 89abcdef01234567\n") - 1,
 };
 
 static bool parse_id(const char *text, uint8_t id[PST_POOL_ID_BYTES])
@@ -34,10 +35,25 @@ static int write_new(struct pst_identity *self)
     return write(self->fd, text, DIGITS + 1) == DIGITS + 1 && fsync(self->fd) == 0 ? 0 : -errno;
 }
 
+/* The lines behind the id, as far as they are there. */
+static void read_memberships(struct pst_identity *self, const char *text, size_t bytes)
+{
+    uint64_t epoch, name;
+
+    if (bytes >= MEMORY_BYTES && self->memory &&
+        sscanf(text, "epoch %20" SCNu64 " memory %16" SCNx64, &epoch, &name) == 2 && name == self->memory) {
+        self->epoch = epoch;
+    } else if (bytes >= MEMORY_BYTES + DISK_BYTES && self->disk &&
+               sscanf(text + MEMORY_BYTES, "epoch %20" SCNu64 " disk %16" SCNx64, &epoch, &name) == 2 &&
+               name == self->disk) {
+        self->epoch = epoch;
+        self->durable = true;
+    }
+}
+
 static int open_file(struct pst_identity *self, const char *path, char *fault)
 {
-    char text[DIGITS + 1 + LINE_BYTES + 1] = "";
-    uint64_t epoch, memory;
+    char text[DIGITS + 1 + MEMORY_BYTES + DISK_BYTES + 1] = "";
     ssize_t n;
     int r;
 
@@ -52,17 +68,15 @@ static int open_file(struct pst_identity *self, const char *path, char *fault)
         snprintf(fault, PST_FAULT_BYTES, "node_id: %.150s does not hold %d hexadecimal digits", path, DIGITS);
         return -EINVAL;
     }
-    if (n == DIGITS + 1 + LINE_BYTES && self->memory &&
-        sscanf(text + DIGITS + 1, "epoch %20" SCNu64 " memory %16" SCNx64, &epoch, &memory) == 2 &&
-        memory == self->memory)
-        self->epoch = epoch;
+    if (n > DIGITS + 1)
+        read_memberships(self, text + DIGITS + 1, (size_t)n - DIGITS - 1);
     return 0;
 }
 
-int pst_identity_init(struct pst_identity *self, const char *text, uint64_t memory,
+int pst_identity_init(struct pst_identity *self, const char *text, uint64_t memory, uint64_t disk,
                       char fault[PST_FAULT_BYTES])
 {
-    *self = (struct pst_identity){.memory = memory, .fd = -1};
+    *self = (struct pst_identity){.memory = memory, .disk = disk, .fd = -1};
     if (text && (strlen(text) != DIGITS || !parse_id(text, self->id)))
         return open_file(self, text, fault);
     if (!text)
@@ -78,11 +92,16 @@ void pst_identity_fini(struct pst_identity *self)
 
 int pst_identity_note(struct pst_identity *self, uint64_t epoch)
 {
-    char line[LINE_BYTES + 1];
+    char lines[MEMORY_BYTES + DISK_BYTES + 1];
 
     self->epoch = epoch;
+    self->durable = false;
     if (self->fd < 0)
         return 0;
-    snprintf(line, sizeof(line), "epoch %020" PRIu64 " memory %016" PRIx64 "\n", epoch, self->memory);
-    return pwrite(self->fd, line, LINE_BYTES, DIGITS + 1) == LINE_BYTES && fsync(self->fd) == 0 ? 0 : -errno;
+    snprintf(lines, sizeof(lines),
+             "epoch %020" PRIu64 " memory %016" PRIx64 "\nepoch %020" PRIu64 " disk %016" PRIx64 "\n", epoch,
+             self->memory, epoch, self->disk);
+    return pwrite(self->fd, lines, sizeof(lines) - 1, DIGITS + 1) == sizeof(lines) - 1 && fsync(self->fd) == 0
+               ? 0
+               : -errno;
 }

@@ -194,10 +194,11 @@ static bool join(struct pst_member *m)
         bytes =
             snprintf(line, sizeof(line), "joined as member %u, epoch %" PRIu64, m->as.member, m->as.epoch);
         if (m->self.kept_epoch && m->self.kept_epoch != m->as.epoch)
-            snprintf(line + bytes, sizeof(line) - (size_t)bytes, ", with all of epoch %" PRIu64,
-                     m->self.kept_epoch);
+            snprintf(line + bytes, sizeof(line) - (size_t)bytes, ", with all %sof epoch %" PRIu64,
+                     m->self.kept_durable ? "that was durable " : "", m->self.kept_epoch);
         say(m, line);
         m->self.kept_epoch = m->as.epoch; /* as long as it lives it has what it is asked to keep */
+        m->self.kept_durable = false;
         r = pst_identity_note(&m->identity, m->as.epoch);
         if (r < 0)
             trouble(m, "writing node_id: %s", strerror(-r));
@@ -540,11 +541,12 @@ static int describe(struct pst_member *m, const struct pst_member_settings *sett
 
     pst_host_id(settings->host, self->host);
     pst_random(&self->start, sizeof(self->start));
-    r = pst_identity_init(&m->identity, settings->node_id, node->memory, fault);
+    r = pst_identity_init(&m->identity, settings->node_id, node->memory, node->disk, fault);
     if (r < 0)
         return r;
     memcpy(self->id, m->identity.id, sizeof(self->id));
     self->kept_epoch = m->identity.epoch;
+    self->kept_durable = m->identity.durable;
     if (!settings->advertise && pst_boot_address_parse(node->address, &first, &why) == 0 &&
         pst_boot_address_wildcard(&first)) {
         snprintf(fault, PST_FAULT_BYTES,

@@ -38,7 +38,7 @@ struct pst_member_node {
     const char *unix_path; /* "" when it has none */
     const char *secret_file;
     bool fabric_trusted;
-    uint64_t memory; /* names the node's memory (identity.h) */
+    uint64_t memory, disk; /* name the node's memory and SSD (identity.h) */
     const struct pst_copies_settings *copying;
     struct pst_gate *gate; /* the node's; told of the view and the lease */
 };

@@ -542,6 +542,11 @@ uint64_t pst_node_memory(const struct pst_node *node)
                                                                          : 0;
 }
 
+uint64_t pst_node_disk(const struct pst_node *node)
+{
+    return pst_store_tier_name(node->store);
+}
+
 uint64_t pst_node_keys(const struct pst_node *node)
 {
     uint64_t keys = 0;

@@ -102,6 +102,8 @@ struct pst_node *pst_node_close(struct pst_node *node);
 /* Names the memory that --keep keeps, as long as it lives; 0: it ends with the node, or not all of it was
  * found whole. */
 uint64_t pst_node_memory(const struct pst_node *node);
+/* Names its SSD, whatever was found there: what a crash left half written was not durable. 0: it has none. */
+uint64_t pst_node_disk(const struct pst_node *node);
 const char *pst_node_url(const struct pst_node *node, int index);
 uint64_t pst_node_keys(const struct pst_node *node);
 

@@ -72,6 +72,7 @@ static int join_pool(struct pst_served *served, const struct pst_serve_settings 
         .secret_file = settings->node.secret_file,
         .fabric_trusted = settings->node.fabric && settings->node.secret_file,
         .memory = pst_node_memory(served->node),
+        .disk = pst_node_disk(served->node),
         .copying = &settings->copying,
         .gate = served->gate,
     };

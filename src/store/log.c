@@ -128,6 +128,11 @@ struct pst_log *pst_log_close(struct pst_log *log)
     return NULL;
 }
 
+uint64_t pst_log_name(const struct pst_log *log)
+{
+    return pst_hash64(log->store_id, sizeof(log->store_id), 0);
+}
+
 const char *pst_log_note(const struct pst_log *log)
 {
     return log->note;

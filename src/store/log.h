@@ -51,6 +51,8 @@ int pst_log_open(const struct pst_log_options *options, struct pst_log **out, co
 struct pst_log *pst_log_close(struct pst_log *log);
 /* What could not be had (io_uring, registered memory, direct I/O); "" when all could. */
 const char *pst_log_note(const struct pst_log *log);
+/* Drawn when the folders were made. */
+uint64_t pst_log_name(const struct pst_log *log);
 
 /*
  * Generations that may have been given out before: count on above it. pst_log_generations() wants to hear now

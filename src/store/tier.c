@@ -308,6 +308,11 @@ const char *pst_store_tier_note(const struct pst_store *store)
     return store->log ? pst_log_note(store->log) : "";
 }
 
+uint64_t pst_store_tier_name(const struct pst_store *store)
+{
+    return store->log ? pst_log_name(store->log) : 0;
+}
+
 /* ---- beginning ---- */
 
 static int shard_open(struct pst_shard *s, uint32_t number)

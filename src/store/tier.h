@@ -38,6 +38,8 @@ struct pst_tier_wait {
 bool pst_shard_tiered(const struct pst_shard *shard);
 /* What could not be had for the log, for people; "" when all could. */
 const char *pst_store_tier_note(const struct pst_store *store);
+/* Drawn with its SSD's folders; 0: it has none. */
+uint64_t pst_store_tier_name(const struct pst_store *store);
 
 /* True when an operation on this record needs its bytes fetched. */
 bool pst_record_on_disk(const struct pst_record *record);

@@ -36,10 +36,14 @@ static uint8_t *put_text(uint8_t *at, const char *text, size_t cap, uint8_t *byt
     return put(at, text, len);
 }
 
+/* Part of the number, so that a master which does not know of it takes it for none that it knows. */
+#define KEPT_DURABLE (1ull << 63)
+
 size_t pst_pool_put_join(uint8_t *to, const struct pst_pool_join *join)
 {
-    struct join_fixed fixed = {
-        .start = join->start, .page_bytes = join->page_bytes, .kept_epoch = join->kept_epoch};
+    struct join_fixed fixed = {.start = join->start,
+                               .page_bytes = join->page_bytes,
+                               .kept_epoch = join->kept_epoch | (join->kept_durable ? KEPT_DURABLE : 0)};
     uint8_t *at = to + sizeof(fixed);
 
     memcpy(fixed.id, join->id, sizeof(fixed.id));
@@ -79,7 +83,8 @@ int pst_pool_get_join(struct pst_bytes from, struct pst_pool_join *join)
     memcpy(join->host, fixed.host, sizeof(fixed.host));
     join->start = fixed.start;
     join->page_bytes = fixed.page_bytes;
-    join->kept_epoch = fixed.kept_epoch;
+    join->kept_epoch = fixed.kept_epoch & ~KEPT_DURABLE;
+    join->kept_durable = fixed.kept_epoch & KEPT_DURABLE;
     at = get_text(at, fixed.address_bytes, join->address, sizeof(join->address));
     at = get_text(at, fixed.unix_bytes, join->unix_path, sizeof(join->unix_path));
     at = get_text(at, fixed.tags_bytes, join->tags, sizeof(join->tags));

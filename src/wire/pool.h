@@ -57,6 +57,7 @@ struct pst_pool_join {
     uint64_t start; /* drawn by the process */
     uint64_t page_bytes;
     uint64_t kept_epoch; /* a membership of which it has lost nothing that it acknowledged; or 0 */
+    bool kept_durable;   /* nothing that was durable, that is */
     char address[PST_POOL_ADDRESS_BYTES];
     char unix_path[PST_POOL_ADDRESS_BYTES];
     char tags[PST_POOL_TAGS_BYTES];

@@ -121,6 +121,14 @@ class SsdPool(Pool):
         return member(self.master, f"--host=h{number}", "--replica-ms=5000", *self.ssd(number))
 
 
+class NamedPool(SsdPool):
+    """Whose nodes are the same ones in the pool after a crash."""
+
+    def node(self, number: int) -> support.Node:
+        return member(self.master, f"--host=h{number}", "--replica-ms=5000", f"--node-id={self.folder}/id{number}",
+                      *self.ssd(number))
+
+
 class CachePool(Pool):
     """Values of one prefix may be evicted, and one node has little memory."""
 
@@ -284,7 +292,7 @@ def test_durable_values_are_so_at_all_their_nodes(tmp_path: pathlib.Path) -> Non
 
 def test_who_joins_has_durable_values_for_good(tmp_path: pathlib.Path) -> None:
     """And of what it had before, nothing comes back: neither what was deleted meanwhile nor what was overwritten."""
-    with pool(tmp_path, 2, kind=SsdPool) as p:
+    with pool(tmp_path, 2, "--balance-slots=0", kind=SsdPool) as p:
         values = {f"k{i}": b"%d" % i * (10 if i % 2 else 30_000) for i in range(8)}
         gone = [f"gone{i}" for i in range(8)]
         for key in (*values, *gone):
@@ -303,6 +311,42 @@ def test_who_joins_has_durable_values_for_good(tmp_path: pathlib.Path) -> None:
             assert keys_of(node) == set(values)
             for key, value in values.items():
                 assert penstock("--url", node.tcp, "get", key).stdout == value, key
+
+
+@pytest.mark.parametrize("case", ["all", "with the master", "one stays away", "one was dropped"])
+def test_durable_values_outlive_a_power_failure(tmp_path: pathlib.Path, case: str) -> None:
+    """And who asks for others is told that they may have been lost."""
+    durable = {f"d{i}": b"%d" % i * (10 if i % 2 else 30_000) for i in range(8)}
+    with pool(tmp_path, 2, "--incomplete-ms=3000", kind=NamedPool) as p:
+        for key in durable:
+            assert penstock("--url", p.url, "put", key, "--durable", stdin=b"old").returncode == 0
+        if case == "one was dropped":
+            p.kill(2)
+            p.settled(2)
+        for key, value in durable.items():
+            assert penstock("--url", p.url, "put", key, "--durable", stdin=value).returncode == 0
+        for i in range(4):
+            p.put(f"m{i}", b"in memory")
+        for node in p.nodes:
+            if node.process.poll() is None:
+                os.kill(node.pid, signal.SIGSTOP)
+        for node in p.nodes:
+            node.kill()
+        if case == "with the master":
+            p.master.node.kill()
+            p.master.back()
+        p.nodes = [p.node(i) for i in ([0, 1] if case == "one stays away" else [2, 1, 0])]
+        p.settled(len(p.nodes))
+        for key, value in durable.items():
+            assert p.get(key) == value, key
+        for i in range(4):
+            assert LOST in penstock("--url", p.url, "get", f"m{i}").stderr.lower()
+        assert p.master.figures()["slots_recovered"] > 0
+        assert penstock("--url", p.url, "node", "forgive").returncode == 0
+        for i in range(4):
+            assert b"not found" in penstock("--url", p.url, "get", f"m{i}").stderr.lower()
+        for key, value in durable.items():
+            assert p.get(key) == value, key
 
 
 def test_values_on_ssd_are_sent_to_who_joins(tmp_path: pathlib.Path) -> None:

@@ -10,7 +10,7 @@ import support
 
 SIMULATOR = pathlib.Path(support.BUILD) / "tests" / "sim" / "sim_pool"
 RULES = ["no_lease", "slow_clock", "early_answer", "empty_join", "two_minds", "deaf_to_gaps", "hearsay", "no_repair",
-         "no_balance"]
+         "no_balance", "memory_join", "old_disk"]
 
 
 def simulate(*arguments: str) -> tuple[int, list[str], dict]:
@@ -26,7 +26,8 @@ def test_promises_hold() -> None:
     code, lines, told = simulate("--seed", "1", "--runs", "12")
     assert code == 0 and told["violations"] == 0 and told["runs"] == 12, lines
     for name in ("checked", "heartbeats", "writes", "reads", "puts", "crashes", "leaves", "master_crashes", "freezes", "cuts",
-                 "jumps", "hand_overs", "drains", "repairs", "balanced", "slots_lost"):
+                 "jumps", "hand_overs", "drains", "repairs", "balanced", "slots_lost", "power_failures",
+                 "slots_recovered"):
         assert told[name] > 0, name
 
 

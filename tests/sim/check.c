@@ -27,10 +27,37 @@ static void count_loss(struct sim *s, uint32_t used, const struct pst_view_slot 
     for (uint32_t key = 0; key < SLOT_KEYS; key++) {
         if (s->gentle && s->floors[used][key])
             violation(s, "slot %u is given up with what was acknowledged", used);
-        s->floors[used][key] = 0;
+        s->floors[used][key] = s->durable[used][key] = 0;
     }
     s->losses[used]++;
     s->counts.losses++;
+}
+
+/* Who has the slot came back to it with its disk alone: what was durable is there. */
+static void count_recovery(struct sim *s, uint32_t used, const struct pst_view *view,
+                           const struct pst_view_slot *before, const struct pst_view_slot *after)
+{
+    int at = pst_view_copy_at(before, after->copies[0]), number;
+
+    if (before->state != PST_VIEW_INCOMPLETE || after->state != PST_VIEW_SERVED || at < 0)
+        return;
+    number = node_of_member(s, view, after->copies[0]);
+    if (at < before->copy_count - before->sparse) {
+        if (s->nodes[number].up && s->nodes[number].start == view->members[after->copies[0]].start &&
+            s->nodes[number].homes[used].sparse && s->nodes[number].homes[used].data_epoch >= after->base)
+            violation(s, "slot %u is node %d's as if it had all, and it has its disk alone", used, number);
+        return;
+    }
+    s->nodes[number].homes[used].sparse = false;
+    for (uint32_t key = 0; key < SLOT_KEYS; key++) {
+        if (s->gentle && s->floors[used][key] > s->durable[used][key])
+            violation(s, "slot %u is taken up with less than what was acknowledged", used);
+        s->floors[used][key] = s->durable[used][key];
+    }
+    if (!after->lost)
+        violation(s, "slot %u is taken up with what was durable, and nobody is told", used);
+    s->losses[used]++;
+    s->counts.recovered++;
 }
 
 static void note_slot(struct sim *s, uint32_t used, const struct pst_view *view)
@@ -66,6 +93,7 @@ void check_view(struct sim *s, const struct pst_view *before, const struct pst_v
         if (after->slots[slot_of_used(i)].epoch > before->slots[slot_of_used(i)].epoch) {
             note_slot(s, i, after);
             count_loss(s, i, &before->slots[slot_of_used(i)], &after->slots[slot_of_used(i)]);
+            count_recovery(s, i, after, &before->slots[slot_of_used(i)], &after->slots[slot_of_used(i)]);
         }
 }
 

@@ -105,6 +105,8 @@ static void judge(struct sim *s, const struct client *c, const struct message *m
     if (number == 0 && m->home.told == TOLD_MISS && c->losses > 0)
         violation(s, "slot %u key %u: a miss, and values were lost", c->used, c->key);
     *floor = pst_max(*floor, number);
+    if (is_durable(m->home.values[0]))
+        s->durable[c->used][c->key] = pst_max(s->durable[c->used][c->key], number);
     s->counts.writes += m->kind == TOLD_WRITE;
     s->counts.reads += m->kind == TOLD_READ;
 }

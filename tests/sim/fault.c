@@ -28,9 +28,23 @@ static void crash(struct sim *s, int number)
 {
     struct node *n = &s->nodes[number];
 
-    node_crash(s, number, !s->gentle && draw(s, 3) == 0);
+    node_crash(s, number, s->gentle ? (enum left)draw(s, 2) : (enum left)draw(s, 3));
     n->restart_ns = for_a_while(s);
     s->counts.crashes++;
+}
+
+/* Of all nodes at once, and their disks stay, but now and then one does not. */
+static void fail_power(struct sim *s)
+{
+    uint32_t lucky = (uint32_t)draw(s, 4);
+
+    for (uint32_t i = 0; i < s->node_count; i++) {
+        if (!s->nodes[i].up)
+            continue;
+        node_crash(s, (int)i, lucky || draw(s, 4) ? LEFT_DISK : LEFT_NOTHING);
+        s->nodes[i].restart_ns = for_a_while(s);
+    }
+    s->counts.power_failures++;
 }
 
 static void lose_node(struct sim *s)
@@ -88,6 +102,8 @@ static void go_wrong(struct sim *s)
         master_crash(s);
         timer(s, MASTER, s->master_session, draw(s, 8000) * MS + MS);
         s->counts.master_crashes++;
+    } else if (dice == 1 && !s->gentle && draw(s, 2) == 0) {
+        fail_power(s);
     } else if (dice < 6) {
         struct node *n = &s->nodes[draw(s, s->node_count)];
 

@@ -38,6 +38,24 @@ bool home_serves(const struct sim *s, const struct node *n, uint32_t used)
            PST_SERVE_YES;
 }
 
+static void take_value(struct home *home, uint32_t key, struct value value)
+{
+    if (value.number > home->values[key].number)
+        home->values[key] = value;
+    if (is_durable(value) && value.number > home->disk[key].number)
+        home->disk[key] = value;
+}
+
+void home_crash(struct home *home, enum left left)
+{
+    struct home next = {.data_epoch = home->data_epoch, .counter = home->counter, .sparse = home->sparse};
+
+    memcpy(next.disk, home->disk, sizeof(next.disk));
+    memcpy(next.values, left == LEFT_ALL ? home->values : home->disk, sizeof(next.values));
+    next.sparse |= left == LEFT_DISK;
+    *home = left == LEFT_NOTHING ? (struct home){.data_epoch = 0} : next;
+}
+
 /* It has begun the epoch of its view, and its copies have what it has. */
 static bool is_ready(const struct node *n, uint32_t used)
 {
@@ -56,6 +74,8 @@ void home_follow_view(struct sim *s, struct node *n)
 
         if (slot->base > home->data_epoch) { /* dealt out anew, to whoever: what was before is void */
             memset(home->values, 0, sizeof(home->values));
+            memset(home->disk, 0, sizeof(home->disk));
+            home->sparse = false;
             home->data_epoch = slot->base;
         }
         if (home->led_epoch != slot->epoch) {
@@ -93,6 +113,7 @@ static void tell_state(struct sim *s, int number, uint32_t used)
     struct message like = {.home = {.attempt = home->attempt}};
 
     memcpy(like.home.values, home->values, sizeof(home->values));
+    memcpy(like.home.disk, home->disk, sizeof(home->disk));
     for (uint32_t i = 0; i < home->waiting_count; i++)
         tell_member(s, number, home->waiting[i], NODE_STATE, used, &like);
 }
@@ -161,7 +182,7 @@ static void expose(struct sim *s, int number, uint32_t used, uint32_t key)
 
     if (!home_serves(s, n, used))
         return;
-    n->homes[used].values[key] = pending->value;
+    take_value(&n->homes[used], key, pending->value);
     m = message_new(TOLD_WRITE, number, pending->client);
     m->request = pending->request;
     m->home.values[0] = pending->value;
@@ -361,6 +382,9 @@ static void take_state(struct sim *s, int number, const struct message *m)
         return;
     if (home->taken_epoch != m->home.epoch || home->taken_attempt != m->home.attempt) {
         memcpy(home->values, m->home.values, sizeof(home->values));
+        if (s->plant != PLANT_memory_join)
+            memcpy(home->disk, m->home.disk, sizeof(home->disk));
+        home->sparse = false;
         home->data_epoch = home->taken_epoch = m->home.epoch;
         home->taken_attempt = m->home.attempt;
     }
@@ -370,14 +394,12 @@ static void take_state(struct sim *s, int number, const struct message *m)
 static void take_write(struct sim *s, int number, const struct message *m)
 {
     struct home *home = &s->nodes[number].homes[m->home.used];
-    struct value *value = &home->values[m->home.key];
 
     if (!is_from_primary(s, number, m))
         return;
     if (s->plant != PLANT_empty_join && home->taken_epoch != m->home.epoch)
         return; /* a write to what it does not have */
-    if (m->home.values[0].number > value->number)
-        *value = m->home.values[0];
+    take_value(home, m->home.key, m->home.values[0]);
     tell_member(s, number, m->home.member, NODE_WRITTEN, m->home.used, m);
 }
 

@@ -21,7 +21,7 @@ struct wish {
 struct sum {
     uint64_t runs, checked, violations, events, digest, simulated_s;
     uint64_t writes, reads, puts, beats, crashes, leaves, master_crashes, freezes, cuts, jumps, losses,
-        hand_overs, drains, repairs, balanced;
+        hand_overs, drains, repairs, balanced, power_failures, recovered;
 };
 
 static const char *const plants[] = {
@@ -108,6 +108,8 @@ static void run(const struct wish *wish, uint64_t seed, struct sum *sum)
     sum->repairs += s->counts.repairs;
     sum->balanced += s->counts.balanced + (s->directory ? pst_directory_counters(s->directory)->balanced : 0);
     sum->losses += s->counts.losses;
+    sum->power_failures += s->counts.power_failures;
+    sum->recovered += s->counts.recovered;
     sim_close(s);
 }
 
@@ -136,7 +138,9 @@ static void print(const struct wish *wish, const struct sum *sum)
                   {"drains", sum->drains},
                   {"repairs", sum->repairs},
                   {"balanced", sum->balanced},
-                  {"slots_lost", sum->losses}};
+                  {"slots_lost", sum->losses},
+                  {"power_failures", sum->power_failures},
+                  {"slots_recovered", sum->recovered}};
 
     printf("digest %016llx\n{", (unsigned long long)sum->digest);
     for (uint32_t i = 0; i < pst_count_of(counts); i++)

@@ -53,28 +53,25 @@ void node_start(struct sim *s, int number)
     timer(s, number, n->process, draw(s, 300 * MS));
 }
 
-/* What the process knew is gone; what it held is, unless it is @kept. */
-void node_crash(struct sim *s, int number, bool kept)
+/* What the process knew is gone, and of what it held all but what is @left. */
+void node_crash(struct sim *s, int number, enum left left)
 {
+    static const char *const words[] = {"", ", its disk stays", ", its memory stays"};
     struct node *n = &s->nodes[number];
 
-    note(s, "node %d crashes%s", number, kept ? ", its memory stays" : "");
+    note(s, "node %d crashes%s", number, words[left]);
     node_close(n);
     n->up = false;
     n->snapshot = NULL;
     n->report = NULL;
     n->epoch = n->frozen_until_ns = n->beat_ns = 0;
     n->lease = (struct pst_lease){.until_ns = 0};
-    for (uint32_t i = 0; i < USED; i++) {
-        struct home *home = &n->homes[i];
-        struct home left = {.data_epoch = home->data_epoch, .counter = home->counter};
-
-        memcpy(left.values, home->values, sizeof(left.values));
-        *home = kept ? left : (struct home){.data_epoch = 0};
-    }
-    if (kept)
+    for (uint32_t i = 0; i < USED; i++)
+        home_crash(&n->homes[i], left);
+    if (left == LEFT_ALL)
         return;
-    n->kept_epoch = 0;
+    n->kept_durable = left == LEFT_DISK || s->plant == PLANT_old_disk;
+    n->kept_epoch = n->kept_durable ? n->kept_epoch : 0;
     for (uint32_t i = 0; i < KEYS_MAX; i++)
         s->holders[i] -= n->held[i] != 0;
     memset(n->held, 0, sizeof(n->held));
@@ -204,6 +201,7 @@ static void ask_to_register(struct sim *s, int number)
     m->registration = (struct pst_register){.start = n->start,
                                             .page_bytes = 4096,
                                             .kept_epoch = n->kept_epoch,
+                                            .kept_durable = n->kept_durable,
                                             .address = "",
                                             .unix_path = "",
                                             .tags = ""};
@@ -279,6 +277,7 @@ static void take_registered(struct sim *s, int number, const struct message *m)
     n->member = m->registered.member;
     n->epoch = m->registered.epoch;
     n->kept_epoch = n->epoch;
+    n->kept_durable = false;
     n->member_ns = s->now_ns;
     n->hurries = true;
     pst_lease_drop(&n->lease);

@@ -37,6 +37,8 @@ enum {
     X(slow_clock, "clocks of nodes run at half speed")                                                       \
     X(early_answer, "primaries acknowledge before their backups have the value")                             \
     X(empty_join, "primaries have copies join that they did not fill")                                       \
+    X(memory_join, "who joins has what is durable in memory alone")                                          \
+    X(old_disk, "nodes whose disk is another one say that it is the one that they had")                      \
     X(two_minds, "primaries go on serving what they hand over")                                              \
     X(no_balance, "slots stay where they are")                                                               \
     X(no_repair, "nodes do not look for keys with too few copies")                                           \
@@ -93,6 +95,14 @@ struct value {
 
 enum told { TOLD_VALUE, TOLD_MISS, TOLD_LOST };
 
+enum left { LEFT_NOTHING, LEFT_DISK, LEFT_ALL }; /* by a crash */
+
+/* Every other write is. */
+static inline bool is_durable(struct value value)
+{
+    return value.id & 1;
+}
+
 struct message {
     uint32_t refs;
     enum kind kind;
@@ -126,6 +136,7 @@ struct message {
             uint64_t epoch, attempt;
             enum told told;
             struct value values[SLOT_KEYS]; /* of a write: the first */
+            struct value disk[SLOT_KEYS];
         } home;
         struct {
             uint32_t key;
@@ -147,7 +158,8 @@ struct pending {
 
 /* A node's part in a slot. */
 struct home {
-    struct value values[SLOT_KEYS];
+    struct value values[SLOT_KEYS], disk[SLOT_KEYS];
+    bool sparse;         /* its disk alone was left, and it has not been filled since */
     uint64_t data_epoch; /* of what it has */
     uint64_t taken_epoch, taken_attempt;
     uint64_t led_epoch; /* as primary: which it has begun */
@@ -167,7 +179,8 @@ struct home {
 
 struct node {
     bool up;
-    uint64_t kept_epoch;                    /* the last membership, unless its memory was lost since */
+    uint64_t kept_epoch;                    /* the last membership, unless it has lost all since */
+    bool kept_durable;                      /* it has lost its memory, and has its disk */
     uint64_t restart_ns;                    /* while it is down */
     uint64_t frozen_until_ns, cut_until_ns; /* cut off from the master */
     uint64_t peer_cut_until_ns;             /* and from other nodes */
@@ -226,8 +239,9 @@ struct sim {
     uint64_t term;
     /* the model */
     uint64_t generation, value_id;
-    uint32_t holders[KEYS_MAX];       /* nodes that have a key */
-    uint64_t floors[USED][SLOT_KEYS]; /* highest number that anyone was told */
+    uint32_t holders[KEYS_MAX];        /* nodes that have a key */
+    uint64_t floors[USED][SLOT_KEYS];  /* highest number that anyone was told, */
+    uint64_t durable[USED][SLOT_KEYS]; /* and of a value that is durable */
     uint64_t losses[USED];
     uint64_t bases[USED];
     uint64_t fault_ns;
@@ -235,7 +249,7 @@ struct sim {
     uint64_t checked, violations;
     struct {
         uint64_t writes, reads, puts, crashes, leaves, master_crashes, freezes, cuts, jumps, losses, beats,
-            hand_overs, drains, repairs, balanced;
+            hand_overs, drains, repairs, balanced, power_failures, recovered;
     } counts;
 };
 
@@ -264,7 +278,7 @@ uint64_t master_now(const struct sim *s);
 
 /* ---- node.c ---- */
 void node_start(struct sim *s, int number);
-void node_crash(struct sim *s, int number, bool kept);
+void node_crash(struct sim *s, int number, enum left left);
 void node_take(struct sim *s, int number, struct message *m);
 void node_repair(struct sim *s, int number);
 void node_leave(struct sim *s, int number);
@@ -278,6 +292,7 @@ void node_fetch(struct sim *s, int number);
 /* ---- home.c ---- */
 uint32_t slot_of_used(uint32_t used);
 bool home_serves(const struct sim *s, const struct node *n, uint32_t used);
+void home_crash(struct home *home, enum left left);
 void home_follow_view(struct sim *s, struct node *n);
 void home_step(struct sim *s, int number, uint32_t used);
 void home_take(struct sim *s, int number, struct message *m);

@@ -369,6 +369,125 @@ static void a_last_copy_that_kept_nothing_is_lost(void **state)
     rig_close(rig);
 }
 
+/* Comes back with its disk alone. */
+static uint64_t come_back(struct rig *rig, struct rig_node node)
+{
+    struct pst_register message = {.id = {{(uint8_t)(node.member + 1)}},
+                                   .host = {{(uint8_t)(node.member + 1)}},
+                                   .start = rig->now_ns,
+                                   .kept_epoch = node.epoch,
+                                   .kept_durable = true,
+                                   .address = "127.0.0.1:7000",
+                                   .unix_path = "",
+                                   .tags = ""};
+    struct pst_registered out;
+
+    assert_int_equal(pst_directory_register(rig->d, &message, rig->now_ns, &out), 0);
+    assert_int_equal(out.member, node.member);
+    rig_store(rig);
+    rig->sequences[out.member] = 0;
+    assert_int_equal(rig_beat(rig, (struct rig_node){out.member, out.epoch}, RIG_FULL, NULL, 0, NULL), 0);
+    return out.epoch;
+}
+
+static void what_was_durable_waits_for_more(void **state)
+{
+    struct rig_node nodes[3];
+    struct rig *rig = rig_with(nodes, 3, 2);
+    struct rig_node primary = primary_of(rig, 5), backup = node_of(rig, slot_of(rig, 5)->copies[1]);
+    struct rig_node third = nodes[3 - primary.member - backup.member];
+    uint64_t base = slot_of(rig, 5)->base;
+    struct pst_registered out;
+
+    (void)state;
+    rig_wait(rig, 16000, &third, 1);
+    primary.epoch = come_back(rig, primary);
+    assert_int_equal(slot_of(rig, 5)->state, PST_VIEW_INCOMPLETE);
+    assert_int_equal(slot_of(rig, 5)->sparse, 1);
+    assert_int_equal(slot_of(rig, 5)->copies[0], backup.member);
+    rig_restart(rig); /* the view remembers who has less */
+    assert_int_equal(rig_beat(rig, third, PST_HEARTBEAT_BEGIN, NULL, 0, NULL), 0);
+    assert_int_equal(rig_beat(rig, primary, PST_HEARTBEAT_BEGIN, NULL, 0, NULL), 0);
+    rig_wait(rig, 2000, (struct rig_node[]){third, primary}, 2);
+    assert_int_equal(slot_of(rig, 5)->state, PST_VIEW_INCOMPLETE);
+    assert_int_equal(rig_register(rig, (uint8_t)(backup.member + 1), (uint8_t)(backup.member + 1), 777,
+                                  backup.epoch, &out),
+                     0);
+    rig_store(rig);
+    assert_int_equal(slot_of(rig, 5)->state, PST_VIEW_SERVED);
+    assert_int_equal(slot_of(rig, 5)->copy_count, 1);
+    assert_int_equal(slot_of(rig, 5)->copies[0], backup.member);
+    assert_true(slot_of(rig, 5)->base == base && !slot_of(rig, 5)->lost && !slot_of(rig, 5)->sparse);
+    rig_close(rig);
+}
+
+static void what_was_durable_is_taken_up(void **state)
+{
+    struct rig_node nodes[3];
+    struct rig *rig = rig_with(nodes, 3, 2);
+    struct rig_node primary = primary_of(rig, 5), backup = node_of(rig, slot_of(rig, 5)->copies[1]);
+    struct rig_node third = nodes[3 - primary.member - backup.member];
+    uint64_t base = slot_of(rig, 5)->base;
+
+    (void)state;
+    rig_wait(rig, 16000, &third, 1);
+    primary.epoch = come_back(rig, primary);
+    rig_wait(rig, 1000, (struct rig_node[]){third, primary}, 2);
+    backup.epoch = come_back(rig, backup); /* nobody has more */
+    rig_wait(rig, 1000, (struct rig_node[]){third, primary, backup}, 3);
+    assert_int_equal(slot_of(rig, 5)->state, PST_VIEW_SERVED);
+    assert_int_equal(slot_of(rig, 5)->copy_count, 1);
+    assert_true(slot_of(rig, 5)->lost && slot_of(rig, 5)->base == base && !slot_of(rig, 5)->sparse);
+    rig_close(rig);
+}
+
+/* The other one was heard a moment later, and then no more. */
+static void who_failed_last_is_not_taken_for_alive(void **state)
+{
+    struct rig_node nodes[3];
+    struct rig *rig = rig_with(nodes, 3, 2);
+    struct rig_node primary = primary_of(rig, 5), backup = node_of(rig, slot_of(rig, 5)->copies[1]);
+    struct rig_node third = nodes[3 - primary.member - backup.member];
+    struct pst_register message = {.id = {{(uint8_t)(primary.member + 1)}},
+                                   .start = 777,
+                                   .kept_epoch = primary.epoch,
+                                   .kept_durable = true,
+                                   .address = "127.0.0.1:7000",
+                                   .unix_path = "",
+                                   .tags = ""};
+    struct pst_registered out;
+
+    (void)state;
+    rig_wait(rig, 500, (struct rig_node[]){third, backup}, 2);
+    rig_wait(rig, 3500, &third, 1);
+    assert_int_equal(pst_directory_register(rig->d, &message, rig->now_ns, &out), -EAGAIN);
+    rig_wait(rig, 500, &third, 1);
+    assert_int_equal(pst_directory_register(rig->d, &message, rig->now_ns, &out), 0);
+    rig_store(rig);
+    assert_int_equal(slot_of(rig, 5)->state, PST_VIEW_INCOMPLETE);
+    assert_int_equal(slot_of(rig, 5)->copy_count, 2);
+    rig_close(rig);
+}
+
+static void nobody_waits_for_ever_for_more_than_was_durable(void **state)
+{
+    struct rig_node nodes[3];
+    struct rig *rig = rig_with(nodes, 3, 2);
+    struct rig_node primary = primary_of(rig, 5), backup = node_of(rig, slot_of(rig, 5)->copies[1]);
+    struct rig_node third = nodes[3 - primary.member - backup.member];
+
+    (void)state;
+    rig_wait(rig, 16000, &third, 1);
+    primary.epoch = come_back(rig, primary);
+    rig_wait(rig, 40000, (struct rig_node[]){third, primary}, 2);
+    assert_int_equal(slot_of(rig, 5)->state, PST_VIEW_INCOMPLETE);
+    rig_wait(rig, 25000, (struct rig_node[]){third, primary}, 2);
+    assert_int_equal(slot_of(rig, 5)->state, PST_VIEW_SERVED);
+    assert_int_equal(slot_of(rig, 5)->copies[0], primary.member);
+    assert_true(slot_of(rig, 5)->lost);
+    rig_close(rig);
+}
+
 static void after_a_while_nobody_waits_for_the_last_copy(void **state)
 {
     struct rig_node nodes[2];
@@ -498,6 +617,10 @@ int main(void)
         cmocka_unit_test(the_last_copy_may_come_back),
         cmocka_unit_test(a_process_that_never_heard_of_its_membership_has_what_it_had),
         cmocka_unit_test(a_last_copy_that_kept_nothing_is_lost),
+        cmocka_unit_test(what_was_durable_waits_for_more),
+        cmocka_unit_test(what_was_durable_is_taken_up),
+        cmocka_unit_test(who_failed_last_is_not_taken_for_alive),
+        cmocka_unit_test(nobody_waits_for_ever_for_more_than_was_durable),
         cmocka_unit_test(after_a_while_nobody_waits_for_the_last_copy),
         cmocka_unit_test(silent_copies_are_all_waited_for),
         cmocka_unit_test(a_new_directory_moves_nothing_before_old_leases_end),

@@ -18,6 +18,7 @@ static struct pst_pool_join a_join(void)
                                   .start = 5,
                                   .page_bytes = 2 << 20,
                                   .kept_epoch = 6,
+                                  .kept_durable = true,
                                   .address = "[::1]:7000",
                                   .unix_path = "/run/penstock.sock",
                                   .tags = "rack=7"};

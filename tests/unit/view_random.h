@@ -45,6 +45,8 @@ static void view_random_slot(struct pst_view *view, struct pst_view_slot *slot, 
     for (uint32_t i = 0; i < slot->copy_count; i++)
         if (view->members[slot->copies[i]].gone)
             slot->state = PST_VIEW_INCOMPLETE;
+    if (slot->state == PST_VIEW_INCOMPLETE)
+        slot->sparse = (uint8_t)view_draw(state, slot->copy_count + 1u);
 }
 
 static struct pst_view *view_random(uint32_t members_max, uint64_t seed)
