@@ -168,8 +168,10 @@ void pst_apply_copy_clear(struct pst_request *q, uint32_t index)
         r = PST_BUSY;
     if (r == 0)
         result.bytes = (uint32_t)pst_shard_sweep(w->shard, &range, false, w->now_ns, w->scratch);
-    if (r == 0 && cleared.joins && result.bytes > 0)
+    if (r == 0 && cleared.joins && result.bytes > 0) {
+        pst_tier_new_era(w->shard);
         r = pst_request_sync(q, (uint32_t)q->reply_bytes);
+    }
     result.result = (int16_t)(r == 0 && result.bytes == 0 ? PST_BUSY : r);
     pst_reply_add(q, &result);
 }

@@ -23,6 +23,7 @@ struct pst_log_tombstone pst_log_tombstone_of(const struct pst_log *log, struct 
     return (struct pst_log_tombstone){.generation = generation,
                                       .key_hash = pst_hash64(key.data, key.len, log->seed),
                                       .key_check = (uint32_t)pst_hash64(key.data, key.len, ~log->seed),
+                                      .era = log->era,
                                       .kind = PST_LOG_TOMBSTONE};
 }
 
@@ -131,6 +132,11 @@ struct pst_log *pst_log_close(struct pst_log *log)
 uint64_t pst_log_name(const struct pst_log *log)
 {
     return pst_hash64(log->store_id, sizeof(log->store_id), 0);
+}
+
+void pst_log_new_era(struct pst_log *log)
+{
+    atomic_fetch_add(&log->era, 1);
 }
 
 const char *pst_log_note(const struct pst_log *log)

@@ -99,6 +99,7 @@ struct pst_log_value {
     uint64_t generation;
     uint64_t value_bytes;
     uint32_t value_crc;
+    uint32_t era; /* the log's: pst_log_new_era() */
     uint16_t depth;
     uint8_t flags;
 };
@@ -166,11 +167,16 @@ int pst_log_bury_after(struct pst_lane *lane, const struct pst_log_value *value,
 /* The same for the new place of a value that died while it was moved: not before all that was written since
  * is durable, which may have the key's newer value. */
 int pst_log_bury_moved(struct pst_lane *lane, const struct pst_log_value *value, struct pst_log_place to);
-/* The same for this generation alone: earlier ones of the key may be alive. */
+/* The same for this generation alone, of the era that @value says: earlier ones of the key may be alive. */
 int pst_log_bury_alone(struct pst_lane *lane, const struct pst_log_value *value, struct pst_log_place place);
 /* The same for a value that may come back (evicted), or that lies elsewhere too (moved): nothing is written.
  */
 void pst_log_forget(struct pst_lane *lane, const struct pst_log_value *value, struct pst_log_place place);
+/*
+ * What is buried before has no say over what is appended from now on, be it of the same or an earlier
+ * generation: a key that was given up here may come again as another store has it. Any thread.
+ */
+void pst_log_new_era(struct pst_log *log);
 
 /* ---- after a restart ---- */
 

@@ -85,13 +85,15 @@ int pst_lane_bury_at(struct pst_lane *lane, struct pst_log_tombstone tombstone, 
     return ticket > lane->synced ? bury_later(lane, &tombstone, ticket) : pst_lane_bury(lane, &tombstone);
 }
 
+/* @era: of the copy, where it was made before the value died and came there after; or what it is now. */
 static int bury(struct pst_lane *lane, const struct pst_log_value *value, struct pst_log_place place,
-                uint8_t flags, uint64_t ticket)
+                uint8_t flags, uint32_t era, uint64_t ticket)
 {
     struct pst_log_tombstone tombstone = pst_log_tombstone_of(lane->log, value->key, value->generation);
     int r;
 
     tombstone.flags = flags;
+    tombstone.era = era;
     r = pst_lane_bury_at(lane, tombstone, place.segment, ticket);
     if (r == 0)
         pst_log_forget(lane, value, place);
@@ -100,21 +102,21 @@ static int bury(struct pst_lane *lane, const struct pst_log_value *value, struct
 
 int pst_log_bury(struct pst_lane *lane, const struct pst_log_value *value, struct pst_log_place place)
 {
-    return bury(lane, value, place, 0, 0);
+    return bury(lane, value, place, 0, lane->log->era, 0);
 }
 
 int pst_log_bury_after(struct pst_lane *lane, const struct pst_log_value *value, struct pst_log_place place,
                        uint64_t ticket)
 {
-    return bury(lane, value, place, 0, ticket);
+    return bury(lane, value, place, 0, lane->log->era, ticket);
 }
 
 int pst_log_bury_moved(struct pst_lane *lane, const struct pst_log_value *value, struct pst_log_place to)
 {
-    return bury(lane, value, to, 0, lane->written);
+    return bury(lane, value, to, 0, value->era, lane->written);
 }
 
 int pst_log_bury_alone(struct pst_lane *lane, const struct pst_log_value *value, struct pst_log_place place)
 {
-    return bury(lane, value, place, PST_TOMBSTONE_EXACT, 0);
+    return bury(lane, value, place, PST_TOMBSTONE_EXACT, value->era, 0);
 }

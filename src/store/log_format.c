@@ -68,6 +68,7 @@ uint64_t pst_log_entry_put(void *to, const struct pst_log_value *value, uint32_t
         .offset = offset,
         .crc = crc,
         .value_crc = value->value_crc,
+        .era = value->era,
         .key_bytes = (uint16_t)value->key.len,
         .attr_bytes = (uint16_t)value->attrs.len,
         .depth = value->depth,
@@ -103,6 +104,7 @@ static int next_value(struct pst_bytes *entries, uint64_t segment_bytes, struct 
         .generation = e.generation,
         .value_bytes = e.value_bytes,
         .value_crc = e.value_crc,
+        .era = e.era,
         .depth = e.depth,
         .flags = e.flags,
     };

@@ -87,7 +87,7 @@ struct pst_log_entry {
     uint32_t offset; /* the place's: the value's, or with checksums the group's */
     uint32_t crc;    /* of the value; with checksums, of these */
     uint32_t value_crc;
-    uint32_t zero;
+    uint32_t era;
     uint16_t key_bytes;
     uint16_t attr_bytes;
     uint16_t depth;
@@ -102,12 +102,12 @@ enum {
 };
 
 struct pst_log_tombstone {
-    uint64_t generation; /* of the dead value; older ones of its key are dead, too */
+    uint64_t generation; /* of the dead value; older ones of its key are dead, too, in its era and before */
     uint64_t key_hash;
     uint64_t target_sequence; /* of the segment that has it */
     uint32_t target_segment;
     uint32_t key_check; /* another hash */
-    uint32_t zero;
+    uint32_t era;       /* later ones' copies it does not kill */
     uint16_t zeros;
     uint8_t flags;
     uint8_t kind;

@@ -88,6 +88,7 @@ struct pst_log {
     uint64_t seed, epoch;
     _Atomic uint64_t generation_ceiling, generation_highest;
     uint64_t generation_floor;
+    _Atomic uint32_t era; /* of what is appended, and of what is buried; see pst_log_new_era() */
     bool buffered;
     char note[512];
 };

@@ -13,11 +13,12 @@ enum {
     GRAVES_MIN = 1 << 12,
 };
 
-/* A generation of a key that is dead; or, as generation 0, up to which generation all are. */
+/* A generation of a key that is dead, up to an era; or, as generation 0, for an era up to which generation
+ * all are. */
 struct grave {
     uint64_t key_hash, generation;
     uint64_t target_sequence, upto;
-    uint32_t key_check;
+    uint32_t key_check, era;
     bool used;
 };
 
@@ -230,6 +231,11 @@ static int walk(struct pst_log_scan *scan, uint32_t segment, struct image *im)
 
 /* ---- what is dead ---- */
 
+static bool of_key(const struct grave *g, const struct pst_log_tombstone *t)
+{
+    return g->key_hash == t->key_hash && g->key_check == t->key_check;
+}
+
 static struct grave *grave_of(const struct pst_log_scan *scan, const struct pst_log_tombstone *t,
                               uint64_t generation)
 {
@@ -238,9 +244,21 @@ static struct grave *grave_of(const struct pst_log_scan *scan, const struct pst_
     for (;; i++) {
         struct grave *g = &scan->graves[i & (scan->grave_room - 1)];
 
-        if (!g->used ||
-            (g->key_hash == t->key_hash && g->key_check == t->key_check && g->generation == generation))
+        if (!g->used || (of_key(g, t) && g->generation == generation && (generation || g->era == t->era)))
             return g;
+    }
+}
+
+/* Whether all of the key are dead, up to this generation and this era at least. */
+static bool all_buried(const struct pst_log_scan *scan, const struct pst_log_tombstone *t)
+{
+    for (uint64_t i = t->key_hash;; i++) {
+        const struct grave *g = &scan->graves[i & (scan->grave_room - 1)];
+
+        if (!g->used)
+            return false;
+        if (of_key(g, t) && g->generation == 0 && g->era >= t->era && g->upto >= t->generation)
+            return true;
     }
 }
 
@@ -253,7 +271,7 @@ static int graves_grow(struct pst_log_scan *scan)
         return -ENOMEM;
     for (uint64_t i = 0; i < scan->grave_room; i++) {
         const struct grave *g = &scan->graves[i];
-        struct pst_log_tombstone t = {.key_hash = g->key_hash, .key_check = g->key_check};
+        struct pst_log_tombstone t = {.key_hash = g->key_hash, .key_check = g->key_check, .era = g->era};
 
         if (g->used)
             *grave_of(&more, &t, g->generation) = *g;
@@ -274,6 +292,7 @@ static void dig_one(struct pst_log_scan *scan, const struct pst_log_tombstone *t
                         .target_sequence = t->target_sequence,
                         .upto = pst_max(g->upto, t->generation),
                         .key_check = t->key_check,
+                        .era = (uint32_t)pst_max(g->era, t->era),
                         .used = true};
 }
 
@@ -307,6 +326,11 @@ static int dig(struct pst_log_scan *scan, const struct pst_log_tombstone *t)
     return 0;
 }
 
+static void see_era(struct pst_log *log, uint32_t era)
+{
+    log->era = (uint32_t)pst_max(log->era, era);
+}
+
 static int learn_dead(struct pst_log_scan *scan, const struct image *im)
 {
     struct pst_bytes left = {im->entries, im->bytes};
@@ -314,6 +338,7 @@ static int learn_dead(struct pst_log_scan *scan, const struct image *im)
     int kind, r = 0;
 
     while (r == 0 && (kind = pst_log_entry_next(&left, scan->log->segment_bytes, &any)) > 0) {
+        see_era(scan->log, kind == PST_LOG_TOMBSTONE ? any.tombstone.era : any.value.era);
         if (kind == PST_LOG_TOMBSTONE && any.tombstone.generation > 0)
             r = dig(scan, &any.tombstone);
     }
@@ -417,20 +442,27 @@ static int next_segment(struct pst_log_scan *scan)
     return 0;
 }
 
+/* An earlier copy of this value's generation may have been buried there. */
+static bool is_in(const struct grave *grave, const struct pst_log_value *value)
+{
+    return grave->used && grave->era >= value->era;
+}
+
 /* A copy that no tombstone names as its target keeps those from being dropped that kill it. */
 static bool is_buried(struct pst_log_scan *scan, const struct pst_log_value *value)
 {
     struct pst_segment *s = &scan->log->segments[scan->segment - 1];
     struct pst_log_tombstone t = pst_log_tombstone_of(scan->log, value->key, value->generation);
-    const struct grave *this = grave_of(scan, &t, value->generation), *all = grave_of(scan, &t, 0);
+    const struct grave *this = grave_of(scan, &t, value->generation);
+    bool buried = is_in(this, value);
 
-    if (!this->used && (!all->used || all->upto < value->generation)) {
-        bool buried = grave_of(scan, &t, copy_of(value->generation, s->sequence))->used;
-
+    t.era = value->era;
+    if (!buried && !all_buried(scan, &t)) {
+        buried = is_in(grave_of(scan, &t, copy_of(value->generation, s->sequence)), value);
         scan->told.buried += buried;
         return buried;
     }
-    if (!this->used || this->target_sequence != s->sequence)
+    if (!buried || this->target_sequence != s->sequence)
         s->repeated = true;
     scan->told.buried++;
     return true;

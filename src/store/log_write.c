@@ -484,6 +484,7 @@ static void bury_failed(struct pst_lane *lane, const struct pst_log_append *a, u
     struct pst_log_tombstone tombstone = {.generation = a->value.generation,
                                           .key_hash = a->key_hash,
                                           .key_check = a->key_check,
+                                          .era = a->value.era,
                                           .flags = PST_TOMBSTONE_EXACT | PST_TOMBSTONE_FAILED,
                                           .kind = PST_LOG_TOMBSTONE};
 

@@ -102,6 +102,7 @@ static int settle_copy(struct pst_tier *t, struct pst_save *save)
     if (damaged)
         s->stat_later.ssd_corrupt++;
     if (damaged || r->state & PST_RECORD_UNLINKED) {
+        value.era = save->append.value.era;
         /* Alone: the log's copy of an earlier value may be what a crash is to bring back. */
         if (pst_log_bury_alone(t->lane, &value, save->append.place) < 0)
             s->stat_later.ssd_errors++;
@@ -243,6 +244,12 @@ void pst_tier_sync(struct pst_shard *s, struct pst_tier_wait *wait)
     pst_assert(s->tier);
     *wait = (struct pst_tier_wait){0};
     pst_list_push_back(&s->tier->flush.waits_next, &wait->link);
+}
+
+void pst_tier_new_era(struct pst_shard *s)
+{
+    if (s->tier)
+        pst_log_new_era(s->store->log);
 }
 
 void pst_tier_flush(struct pst_shard *s, struct pst_tier_wait *wait)

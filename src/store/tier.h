@@ -64,6 +64,8 @@ int pst_tier_save(struct pst_shard *shard, struct pst_record *record, struct pst
 void pst_tier_flush(struct pst_shard *shard, struct pst_tier_wait *wait);
 /* The same for what was deleted and was on SSD: nothing is written but the word of its end. */
 void pst_tier_sync(struct pst_shard *shard, struct pst_tier_wait *wait);
+/* Keys that were deleted here may be put again under generations that are no later (pst_log_new_era()). */
+void pst_tier_new_era(struct pst_shard *shard);
 /* Whether a crash would bring back this value of the key, or an earlier one, or is about to. */
 bool pst_tier_saves(const struct pst_shard *shard, const struct pst_record *record);
 /* Gives a wait up, ended or not; what it was for goes on. */

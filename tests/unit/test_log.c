@@ -493,6 +493,55 @@ static void what_failed_is_not_moved_to_its_grave(void **state)
     }
 }
 
+static void bury(struct rig *rig, struct kept *k)
+{
+    struct pst_log_value value = value_of(k, bytes_of(k->generation));
+
+    assert_int_equal(pst_log_bury(rig->lane, &value, k->place), 0);
+    k->there = false;
+}
+
+static void restart(struct rig *rig, struct kept *kept)
+{
+    flush(rig);
+    close_log(rig);
+    open_log(rig);
+    scan(rig, kept, NULL);
+}
+
+/* A key that was given up comes again, with the generation that it had, or an earlier one. */
+static void what_comes_again_in_another_era_lives(void **state)
+{
+    struct kept kept[VALUES];
+    struct rig rig;
+
+    driver = *state;
+    for (int other = 0; other < 2; other++) {
+        set_up(&rig);
+        name_all(kept);
+        for (int i = 0; i < 20; i++)
+            assert_int_equal(append(&rig, &kept[i], 1020, true), 0);
+        for (int i = 0; i < 20; i++)
+            bury(&rig, &kept[i]);
+        if (other)
+            pst_log_new_era(rig.log);
+        for (int i = 0; i < 20; i++) {
+            assert_int_equal(append(&rig, &kept[i], i % 2 ? 1020 : 1010, true), 0);
+            kept[i].there = other;
+        }
+        restart(&rig, kept);
+        if (other) {
+            reclaim(&rig, kept);
+            restart(&rig, kept);
+            for (int i = 0; i < 10; i++)
+                bury(&rig, &kept[i]);
+            restart(&rig, kept);
+        }
+        assert_all(&rig, kept);
+        tear_down(&rig);
+    }
+}
+
 static void read_whole(struct rig *rig, const struct pst_log_found *found, uint64_t seed)
 {
     struct iovec iov = {rig->memory + MEMORY_BYTES, found->value.value_bytes};
@@ -730,6 +779,7 @@ int main(void)
         OVER_EACH(a_full_log_says_so),
         OVER_EACH(failures_hit_what_they_hit),
         OVER_EACH(what_failed_is_not_moved_to_its_grave),
+        OVER_EACH(what_comes_again_in_another_era_lives),
         OVER("simulated:seed=2", a_power_cut_loses_nothing_durable),
         OVER("simulated:seed=2", what_dies_while_it_is_moved_may_come_back),
         cmocka_unit_test(folders_that_are_not_ours_are_left_alone),
