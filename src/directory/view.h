@@ -108,10 +108,15 @@ static inline bool pst_id_equal(const struct pst_id *a, const struct pst_id *b)
  * length and that many bytes.
  *
  *   u32 "pstv"  u16 format, 1  u16 prefixes  u32 members  u64 version, term, epoch_next, seed
+ *
  *   each prefix: u8 placement, replicas  text
- *   each member: u16 number  u8 1 gone, 2 drains  16 id  16 host  u64 epoch, start, page_bytes  text address,
- * unix path, tags 4096 slots:  u64 epoch, base  u8 state  u8 1 lost, 2 * sparse  u8 copies  u16 each copy u32
- * crc32c of all before
+ *
+ *   each member: u16 number  u8 1 gone, 2 drains  16 id  16 host  u64 epoch, start, page_bytes
+ *                texts: address, unix path, tags
+ *
+ *   4096 slots:  u64 epoch, base  u8 state  u8 1 lost, 2 * sparse  u8 copies  u16 each copy
+ *
+ *   u32 crc32c of all before
  */
 size_t pst_view_encode(const struct pst_view *view, uint8_t *to, size_t cap); /* 0: @cap is too small */
 size_t pst_view_bytes_max(uint32_t members_max);
