@@ -174,6 +174,7 @@ static void figures_of_tiers(void **state)
     open_small(&place, NULL);
     assert_int_equal(stat_of(place.store).restored_keys + stat_of(place.store).ssd_appended_bytes, 0);
     spill(&place, 1);
+    assert_result(penstock_flush(place.store), 0); /* what was appended is written then */
     stat = stat_of(place.store);
     on_ssd = stat.ssd_keys;
     assert_int_equal(stat.ssd_hits, 0);
