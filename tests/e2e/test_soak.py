@@ -14,6 +14,7 @@ from networks import refused
 
 UNSANITIZED = pytest.mark.skipif(support.sanitized(), reason="a sanitizer adds memory, and descriptors, of its own")
 NETWORKS = pytest.mark.skipif(bool(refused()), reason=refused())
+NO_PYTHON = pytest.mark.skipif(support.sanitized(), reason="its clients are in Python, which has no sanitizer")
 SOAK = pathlib.Path(__file__).resolve().parents[2] / "bench" / "soak"
 
 
@@ -96,7 +97,7 @@ def test_kill_masters_finds_what_is_planted(fault: str) -> None:
     assert code == 1 and not told["ok"] and told["violations"] >= 1, told
 
 
-@pytest.mark.skipif(support.sanitized(), reason="its clients are in Python, which has no sanitizer")
+@NO_PYTHON
 def test_kill_nodes_finds_what_is_planted() -> None:
     code, told = soak("--only", "kill_nodes", "--for-s", "2", "--plant", "lost")
     assert code == 1 and not told["ok"] and told["violations"] >= 1 and told["kills"] > 0, told
@@ -107,7 +108,7 @@ POOL_SOAKS = {"freeze_and_drop": ("stops", "drops"), "pool_linearizable": ("kill
 
 
 @NETWORKS
-@pytest.mark.parametrize("name", POOL_SOAKS)
+@pytest.mark.parametrize("name", [pytest.param("freeze_and_drop", marks=NO_PYTHON), "pool_linearizable"])
 def test_pool_soak_holds(name: str) -> None:
     code, told = soak("--only", name, "--for-s", "4", "--seed", "7")
     assert code == 0 and told["ok"] and told["violations"] == 0, told
@@ -115,7 +116,7 @@ def test_pool_soak_holds(name: str) -> None:
 
 
 @NETWORKS
-@pytest.mark.parametrize(("name", "fault"), [("freeze_and_drop", "zombie"), ("pool_linearizable", "lost")])
+@pytest.mark.parametrize(("name", "fault"), [pytest.param("freeze_and_drop", "zombie", marks=NO_PYTHON), ("pool_linearizable", "lost")])
 def test_pool_soak_finds_what_is_planted(name: str, fault: str) -> None:
     code, told = soak("--only", name, "--for-s", "5", "--plant", fault)
     assert code == 1 and not told["ok"] and told["violations"] >= 1, told
