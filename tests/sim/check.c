@@ -33,16 +33,19 @@ static void count_loss(struct sim *s, uint32_t used, const struct pst_view_slot 
     s->counts.losses++;
 }
 
-/* Who has the slot came back to it with its disk alone: what was durable is there. */
+/* Who has the slot came back to it with its disk alone: what was durable is there. It may have gone again
+ * before a view was stored. */
 static void count_recovery(struct sim *s, uint32_t used, const struct pst_view *view,
                            const struct pst_view_slot *before, const struct pst_view_slot *after)
 {
     int at = pst_view_copy_at(before, after->copies[0]), number;
+    bool sparse = at >= before->copy_count - before->sparse;
 
-    if (before->state != PST_VIEW_INCOMPLETE || after->state != PST_VIEW_SERVED || at < 0)
+    if (before->state != PST_VIEW_INCOMPLETE || at < 0 || after->base != before->base ||
+        (sparse ? after->sparse == after->copy_count : after->state != PST_VIEW_SERVED))
         return;
     number = node_of_member(s, view, after->copies[0]);
-    if (at < before->copy_count - before->sparse) {
+    if (!sparse) {
         if (s->nodes[number].up && s->nodes[number].start == view->members[after->copies[0]].start &&
             s->nodes[number].homes[used].sparse && s->nodes[number].homes[used].data_epoch >= after->base)
             violation(s, "slot %u is node %d's as if it had all, and it has its disk alone", used, number);
