@@ -55,7 +55,8 @@ static void write_slot(struct pst_directory *d, uint32_t number, struct pst_view
     if (served && (next.state != PST_VIEW_SERVED || next.copies[0] != slot->copies[0]))
         d->members[slot->copies[0]].lease_version = draft->version;
     d->counters.promotions += served && next.state == PST_VIEW_SERVED && next.copies[0] != slot->copies[0];
-    d->counters.slots_incomplete += slot->state != next.state && next.state == PST_VIEW_INCOMPLETE;
+    d->counters.slots_incomplete +=
+        slot->state != next.state && next.state == PST_VIEW_INCOMPLETE && !pst_view_slot_dealt(&next);
     *slot = next;
 }
 
@@ -63,6 +64,14 @@ static void lose_slot(struct pst_directory *d, uint32_t number)
 {
     write_slot(d, number, (struct pst_view_slot){.base = d->draft->slots[number].base, .lost = true});
     d->counters.slots_lost++;
+}
+
+/* It was not taken: nothing is lost with it. */
+static void take_back(struct pst_directory *d, uint32_t number)
+{
+    const struct pst_view_slot *slot = &d->draft->slots[number];
+
+    write_slot(d, number, (struct pst_view_slot){.base = slot->base, .lost = slot->lost});
 }
 
 /* Nobody serves. The copy at @at does from now on, with those others that are members; or alone, if it has
@@ -122,6 +131,10 @@ bool copies_leave(struct pst_directory *d, uint16_t member, uint64_t now_ns)
             continue;
         if (slot->state == PST_VIEW_SERVED && fresh >= 0) {
             go_on_without(d, i, at, fresh);
+            continue;
+        }
+        if (pst_view_slot_dealt(slot)) {
+            take_back(d, i);
             continue;
         }
         waits = true;
@@ -196,6 +209,8 @@ void copies_return(struct pst_directory *d, uint16_t member, enum kept kept, uin
             continue;
         if (slot->state == PST_VIEW_SERVED && fresh >= 0)
             go_on_without(d, i, at, fresh);
+        else if (pst_view_slot_dealt(slot))
+            take_back(d, i);
         else if (kept == KEPT_NOTHING)
             leave_behind(d, i, at, now_ns);
         else if (kept == KEPT_DURABLE || is_sparse(slot, at))
@@ -245,11 +260,14 @@ static uint16_t best_copy(const struct pst_directory *d, uint32_t number, const 
     return best;
 }
 
+/* Of a slot that was dealt out before any member may have values, from then. It goes to one, which drops
+ * them first; the other copies join that one. */
 static void deal_slot(struct pst_directory *d, uint32_t number, uint32_t replicas, uint64_t now_ns)
 {
     struct pst_view_slot next = d->draft->slots[number];
+    bool anew = next.epoch > 0;
 
-    while (next.copy_count < replicas) {
+    while (next.copy_count < (anew ? 1 : replicas)) {
         uint16_t member = best_copy(d, number, &next, now_ns);
 
         if (member == PST_VIEW_NONE)
@@ -258,7 +276,7 @@ static void deal_slot(struct pst_directory *d, uint32_t number, uint32_t replica
     }
     if (next.copy_count == 0)
         return;
-    next.state = PST_VIEW_SERVED;
+    next.state = anew ? PST_VIEW_INCOMPLETE : PST_VIEW_SERVED;
     next.base = next.epoch + 1;
     write_slot(d, number, next);
 }
@@ -319,6 +337,9 @@ static void look_after(struct pst_directory *d, uint32_t number, uint64_t now_ns
         fresh = fresh_copy(d, slot, slot->copies[0], now_ns);
         if (fresh > 0)
             take_over(d, number, fresh);
+    } else if (pst_view_slot_dealt(slot)) {
+        if (!copy_is_fresh(d, slot->copies[0], now_ns))
+            take_back(d, number);
     } else if (slot->state == PST_VIEW_INCOMPLETE) {
         bool late = now_ns >= d->incomplete_ns[number] + d->settings.incomplete_ms * NS_PER_MS;
 
@@ -348,12 +369,20 @@ void copies_tick(struct pst_directory *d, uint64_t now_ns)
 
 /* ---- what primaries ask for ---- */
 
-/* What the primary may ask for, done. Return: 0, -ESTALE, -EINVAL. */
+/* What the slot's first copy may ask for, done. Return: 0, -ESTALE, -EINVAL. */
 static int change_slot(const struct pst_directory *d, const struct pst_copy_request *request,
                        struct pst_view_slot *slot)
 {
     int at = pst_view_copy_at(slot, request->copy);
 
+    if (request->change == PST_COPY_TAKE) {
+        if (!pst_view_slot_dealt(slot))
+            return -ESTALE;
+        slot->state = PST_VIEW_SERVED;
+        return 0;
+    }
+    if (slot->state != PST_VIEW_SERVED)
+        return -ESTALE;
     if (request->change == PST_COPY_DROP) {
         if (at > 0)
             take_out(slot, at);
@@ -379,13 +408,12 @@ int pst_directory_change_copy(struct pst_directory *d, const struct pst_copy_req
 
     directory_check(d);
     if (request->slot >= PST_SLOTS || request->member >= d->settings.members_max ||
-        request->copy >= d->settings.members_max || request->copy == request->member ||
-        request->change > PST_COPY_LEAD)
+        request->copy >= d->settings.members_max || request->change > PST_COPY_TAKE ||
+        (request->copy == request->member) != (request->change == PST_COPY_TAKE))
         return -EINVAL;
     next = d->draft->slots[request->slot];
     if (member_stays(d, request->member) && d->members[request->member].epoch == request->epoch &&
-        next.epoch == request->slot_epoch && next.state == PST_VIEW_SERVED &&
-        next.copies[0] == request->member)
+        next.epoch == request->slot_epoch && next.copies[0] == request->member)
         r = change_slot(d, request, &next);
     d->counters.slot_requests_stale += r == -ESTALE;
     if (r < 0)

@@ -190,6 +190,8 @@ enum pst_copy_change {
     /* The copy shall be primary. Who asks serves the slot no more, whatever its lease says, until the slot
      * has another epoch: if nothing comes of it, that of a DROP. */
     PST_COPY_LEAD,
+    /* A slot that was dealt out anew: who asks, which is its copy, has dropped what it had, for good. */
+    PST_COPY_TAKE,
 };
 
 struct pst_copy_request {

@@ -41,7 +41,8 @@ struct pst_view_member {
 enum pst_view_state {
     PST_VIEW_EMPTY,      /* nobody has it */
     PST_VIEW_SERVED,     /* by copies[0], with a lease; the others have all that it acknowledged */
-    PST_VIEW_INCOMPLETE, /* all copies are gone or silent; any of them may come back with what it kept */
+    PST_VIEW_INCOMPLETE, /* all copies are gone or silent; any of them may come back with what it kept. Or
+                            it was dealt out anew, and is not taken yet: pst_view_slot_dealt() */
 };
 
 struct pst_view_slot {
@@ -96,6 +97,13 @@ int pst_view_copy_at(const struct pst_view_slot *slot, uint16_t member);
 static inline uint32_t pst_view_slot_of(const struct pst_view *view, struct pst_bytes key)
 {
     return (uint32_t)pst_hash64(key.data, key.len, view->seed) & (PST_SLOTS - 1);
+}
+
+/* It was given up, and dealt out anew to its one copy, which takes it when it has dropped what it had of
+ * before. */
+static inline bool pst_view_slot_dealt(const struct pst_view_slot *slot)
+{
+    return slot->state == PST_VIEW_INCOMPLETE && slot->base == slot->epoch;
 }
 
 static inline bool pst_id_equal(const struct pst_id *a, const struct pst_id *b)

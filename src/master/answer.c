@@ -210,13 +210,14 @@ static int call_copies(struct question *q)
     uint8_t none;
     int count = pst_pool_get_items(q->op->attrs, &none, 0, copies, sizeof(copies[0]), PST_POOL_COPIES_MAX);
 
+    _Static_assert(
+        (int)PST_POOL_COPY_DROP == (int)PST_COPY_DROP && (int)PST_POOL_COPY_JOIN == (int)PST_COPY_JOIN &&
+            (int)PST_POOL_COPY_LEAD == (int)PST_COPY_LEAD && (int)PST_POOL_COPY_TAKE == (int)PST_COPY_TAKE,
+        "changes of a slot");
     for (int i = 0; i < count; i++) {
         const struct pst_copy_request request = {.member = copies[i].member,
                                                  .epoch = copies[i].epoch,
-                                                 .change =
-                                                     copies[i].change == PST_POOL_COPY_JOIN   ? PST_COPY_JOIN
-                                                     : copies[i].change == PST_POOL_COPY_LEAD ? PST_COPY_LEAD
-                                                                                              : PST_COPY_DROP,
+                                                 .change = (enum pst_copy_change)copies[i].change,
                                                  .slot = copies[i].slot,
                                                  .slot_epoch = copies[i].slot_epoch,
                                                  .copy = copies[i].copy,

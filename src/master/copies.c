@@ -138,6 +138,8 @@ static void ask_changes(struct pst_copies *c, uint64_t now_ns)
     for (uint32_t i = 0; i < PST_SLOTS; i++) {
         struct slot *s = &c->slots[i];
 
+        if (tidy_takes(c, i) && s->cleared_epoch == c->view->slots[i].epoch)
+            add_change(c, i, c->member, c->epoch, PST_POOL_COPY_TAKE);
         if (!copies_primary(c, i))
             continue;
         if (s->phase == JOIN_ASKED && c->view->members[s->joining].epoch != s->join_epoch)

@@ -43,7 +43,8 @@ struct slot {
     uint64_t heir_epoch;    /* of the heir's membership */
     uint64_t join_epoch;    /* of the membership of who joins */
     uint64_t since_ns;
-    uint64_t kept_base; /* of the view that `kept` is about */
+    uint64_t kept_base;     /* of the view that `kept` is about */
+    uint64_t cleared_epoch; /* in which what was here of before it was dealt out anew has gone */
     uint16_t dropped, joining, heir;
     uint8_t phase;
     bool kept;        /* this node is the primary, or a copy */
@@ -88,7 +89,7 @@ struct join {
 struct tidy {
     uint64_t due_ns; /* 0: there are none */
     uint32_t slot_count, shard;
-    bool waits, spared; /* for an answer; keys in use have stayed */
+    bool waits; /* for an answer */
     struct pst_wire_cleared slots[JOIN_SLOTS_MAX];
     uint8_t resume[PST_WIRE_KEY_BYTES_MAX];
     size_t resume_bytes;
@@ -166,6 +167,8 @@ bool lead_was_handed(const struct pst_copies *c, const struct pst_view_slot *slo
 /* Another view: whether this node has the slot no more. */
 void tidy_follow_view(struct pst_copies *c, uint32_t slot);
 void tidy_step(struct pst_copies *c, uint64_t now_ns);
+/* Whether by the view this node is dealt the slot anew. */
+bool tidy_takes(const struct pst_copies *c, uint32_t slot);
 
 /* ---- copies_join.c ---- */
 

@@ -63,7 +63,7 @@ static void tell_of_slots(struct pst_master *m)
     uint32_t incomplete = 0;
 
     for (uint32_t i = 0; i < PST_SLOTS; i++)
-        incomplete += view->slots[i].state == PST_VIEW_INCOMPLETE;
+        incomplete += view->slots[i].state == PST_VIEW_INCOMPLETE && !pst_view_slot_dealt(&view->slots[i]);
     if (incomplete > m->slots_incomplete)
         pst_master_log(m, "none of the nodes that had the keys of %u of %u slots is there", incomplete,
                        PST_SLOTS);

@@ -85,7 +85,12 @@ struct pst_pool_use {
     uint64_t capacity_bytes, used_bytes;
 };
 
-enum pst_pool_copy_change { PST_POOL_COPY_DROP, PST_POOL_COPY_JOIN, PST_POOL_COPY_LEAD };
+enum pst_pool_copy_change {
+    PST_POOL_COPY_DROP,
+    PST_POOL_COPY_JOIN,
+    PST_POOL_COPY_LEAD,
+    PST_POOL_COPY_TAKE,
+};
 
 /* What a primary asks for. */
 struct pst_pool_copy {

@@ -352,6 +352,40 @@ def test_durable_values_outlive_a_power_failure(tmp_path: pathlib.Path, case: st
             assert p.get(key) == value, key
 
 
+def test_a_slot_that_is_dealt_out_anew_is_empty(tmp_path: pathlib.Path) -> None:
+    """A node that was dropped comes back with its SSD, and alone: what it has was overwritten since, and is nobody's."""
+    files = [str(tmp_path / f"k{i}") for i in range(16)]
+    (tmp_path / "list").write_text("\n".join(files) + "\n")
+    with pool(tmp_path, 2, "--incomplete-ms=1000", "--nodes-min=1", kind=NamedPool) as p:
+        def put(value: bytes) -> None:
+            for i, name in enumerate(files):
+                pathlib.Path(name).write_bytes(value * (1 if i % 2 else 30_000))
+            command = ("--url", p.url, "put", "--files", str(tmp_path / "list"), "--durable")
+            wait_until("all are there", lambda: penstock(*command).returncode == 0)
+
+        def is_lost(key: str) -> bool:
+            said = penstock("--url", p.url, "--timeout=1000", "get", key)
+            assert said.returncode != 0, said.stdout[:9]
+            return LOST in said.stderr.lower()
+
+        put(b"old")
+        p.kill(0)
+        p.settled(2)
+        put(b"new")
+        for node in p.nodes[1:]:
+            os.kill(node.pid, signal.SIGSTOP)
+        for node in p.nodes[1:]:
+            node.kill()
+        wait_until("their slots are given up", lambda: p.master.ask("slots")["empty"] == 4096)
+        for _ in range(2):  # of what it has dropped a crash brings nothing back
+            p.nodes[0] = p.node(0)
+            wait_until("it has all slots", lambda: p.master.ask("slots")["served"] == 4096)
+            for name in files:
+                wait_until("it is said to be lost", lambda name=name: is_lost(name))
+            assert keys_of(p.nodes[0]) == set()
+            p.nodes[0].kill()
+
+
 def test_values_on_ssd_are_sent_to_who_joins(tmp_path: pathlib.Path) -> None:
     files = [str(tmp_path / f"v{i}") for i in range(40)]
     for i, name in enumerate(files):

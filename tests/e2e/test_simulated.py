@@ -10,7 +10,7 @@ import support
 
 SIMULATOR = pathlib.Path(support.BUILD) / "tests" / "sim" / "sim_pool"
 RULES = ["no_lease", "slow_clock", "early_answer", "empty_join", "two_minds", "deaf_to_gaps", "hearsay", "no_repair",
-         "no_balance", "memory_join", "old_disk"]
+         "no_balance", "memory_join", "old_disk", "old_deal"]
 
 
 def simulate(*arguments: str) -> tuple[int, list[str], dict]:

@@ -21,7 +21,7 @@ static void check_slot(struct sim *s, uint32_t number, const struct pst_view_slo
 static void count_loss(struct sim *s, uint32_t used, const struct pst_view_slot *before,
                        const struct pst_view_slot *after)
 {
-    if (!after->lost || before->state == PST_VIEW_EMPTY ||
+    if (!after->lost || before->state == PST_VIEW_EMPTY || pst_view_slot_dealt(before) ||
         after->base + (after->state == PST_VIEW_EMPTY) == before->base)
         return;
     for (uint32_t key = 0; key < SLOT_KEYS; key++) {

@@ -102,6 +102,9 @@ static void judge(struct sim *s, const struct client *c, const struct message *m
         violation(s, "slot %u key %u: a %s is told %llx by node %d, and %llx was told before", c->used,
                   c->key, m->kind == TOLD_WRITE ? "write" : "read", (unsigned long long)number, m->from,
                   (unsigned long long)c->floor);
+    if (number > 0 && number >> 32 < s->current->view->slots[slot_of_used(c->used)].base)
+        violation(s, "slot %u key %u: node %d tells %llx, of before the slot was dealt out anew", c->used,
+                  c->key, m->from, (unsigned long long)number);
     if (number == 0 && m->home.told == TOLD_MISS && c->losses > 0)
         violation(s, "slot %u key %u: a miss, and values were lost", c->used, c->key);
     *floor = pst_max(*floor, number);

@@ -72,12 +72,6 @@ void home_follow_view(struct sim *s, struct node *n)
         const struct pst_view_slot *slot = view_slot(n, i);
         struct home *home = &n->homes[i];
 
-        if (slot->base > home->data_epoch) { /* dealt out anew, to whoever: what was before is void */
-            memset(home->values, 0, sizeof(home->values));
-            memset(home->disk, 0, sizeof(home->disk));
-            home->sparse = false;
-            home->data_epoch = slot->base;
-        }
         if (home->led_epoch != slot->epoch) {
             home->led_epoch = 0;
             home->leaving = false;
@@ -152,6 +146,44 @@ static void strike(uint16_t *waiting, uint32_t *count, uint16_t member)
     for (uint32_t i = 0; i < *count; i++)
         if (waiting[i] == member)
             waiting[i--] = waiting[--*count];
+}
+
+/* ---- what is dealt out anew ---- */
+
+static void forget(struct home *home)
+{
+    memset(home->values, 0, sizeof(home->values));
+    memset(home->disk, 0, sizeof(home->disk));
+    home->sparse = false;
+}
+
+/* Of all slots that are dealt to the node anew it drops what it has of before, and asks for them. */
+void home_take_up(struct sim *s, int number)
+{
+    struct node *n = &s->nodes[number];
+    const struct pst_view *view = node_view(n);
+
+    for (uint32_t i = 0; i < PST_SLOTS && n->epoch; i++) {
+        const struct pst_view_slot *slot = &view->slots[i];
+        uint32_t used = i / (PST_SLOTS / USED);
+        struct message *m;
+
+        if (!pst_view_slot_dealt(slot) || slot->copies[0] != n->member ||
+            view->members[n->member].epoch != n->epoch)
+            continue;
+        if (slot_of_used(used) == i && s->plant != PLANT_old_deal)
+            forget(&n->homes[used]);
+        m = message_new(TO_CHANGE, number, MASTER);
+        m->session = n->process;
+        m->change = (struct pst_copy_request){.member = n->member,
+                                              .epoch = n->epoch,
+                                              .change = PST_COPY_TAKE,
+                                              .slot = (uint16_t)i,
+                                              .slot_epoch = slot->epoch,
+                                              .copy = n->member,
+                                              .copy_epoch = n->epoch};
+        send(s, m);
+    }
 }
 
 /* ---- a primary ---- */

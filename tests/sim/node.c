@@ -349,11 +349,14 @@ static void take_view(struct sim *s, int number, struct message *m)
     struct node *n = &s->nodes[number];
     const struct pst_view *view = node_view(n);
 
-    if (!m->snapshot || (view && view->version >= m->snapshot->view->version))
+    if (!m->snapshot)
         return;
-    snapshot_drop(n->snapshot);
-    n->snapshot = snapshot_ref(m->snapshot);
-    home_follow_view(s, n);
+    if (!view || view->version < m->snapshot->view->version) {
+        snapshot_drop(n->snapshot);
+        n->snapshot = snapshot_ref(m->snapshot);
+        home_follow_view(s, n);
+    }
+    home_take_up(s, number);
 }
 
 /* Messages are for a process, those of other nodes for a membership; others have to do with one before. */

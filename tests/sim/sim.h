@@ -38,6 +38,7 @@ enum {
     X(early_answer, "primaries acknowledge before their backups have the value")                             \
     X(empty_join, "primaries have copies join that they did not fill")                                       \
     X(memory_join, "who joins has what is durable in memory alone")                                          \
+    X(old_deal, "who is dealt a slot anew keeps what it had of it")                                          \
     X(old_disk, "nodes whose disk is another one say that it is the one that they had")                      \
     X(two_minds, "primaries go on serving what they hand over")                                              \
     X(no_balance, "slots stay where they are")                                                               \
@@ -243,7 +244,6 @@ struct sim {
     uint64_t floors[USED][SLOT_KEYS];  /* highest number that anyone was told, */
     uint64_t durable[USED][SLOT_KEYS]; /* and of a value that is durable */
     uint64_t losses[USED];
-    uint64_t bases[USED];
     uint64_t fault_ns;
     uint64_t drop_ns; /* when a copy was last asked to be dropped, which may be granted later */
     uint64_t checked, violations;
@@ -294,6 +294,7 @@ uint32_t slot_of_used(uint32_t used);
 bool home_serves(const struct sim *s, const struct node *n, uint32_t used);
 void home_crash(struct home *home, enum left left);
 void home_follow_view(struct sim *s, struct node *n);
+void home_take_up(struct sim *s, int number);
 void home_step(struct sim *s, int number, uint32_t used);
 void home_take(struct sim *s, int number, struct message *m);
 void home_wanted(struct sim *s, int number, const struct pst_want *want);

@@ -347,6 +347,62 @@ static void a_process_that_never_heard_of_its_membership_has_what_it_had(void **
     rig_close(rig);
 }
 
+/* Whom it is dealt to anew has dropped what it had. */
+static void take(struct rig *rig, uint32_t slot)
+{
+    struct rig_node by = primary_of(rig, slot);
+
+    assert_true(pst_view_slot_dealt(slot_of(rig, slot)));
+    assert_int_equal(slot_of(rig, slot)->copy_count, 1);
+    assert_int_equal(change(rig, PST_COPY_TAKE, slot, slot_of(rig, slot)->epoch, by, by), 0);
+    rig_store(rig);
+    assert_int_equal(slot_of(rig, slot)->state, PST_VIEW_SERVED);
+}
+
+/* As long as it is not, nobody serves it, and nobody has anything of it: not who returns either. */
+static void what_is_dealt_anew_is_taken_first(void **state)
+{
+    struct rig_node nodes[3];
+    struct rig *rig = rig_with(nodes, 3, 2);
+    struct rig_node to, other;
+    struct pst_registered out;
+    uint64_t epoch, version;
+
+    (void)state;
+    rig_wait(rig, 80000, NULL, 0);
+    assert_int_equal(pst_directory_counters(rig->d)->slots_lost, PST_SLOTS);
+    for (uint16_t i = 0; i < 3; i++)
+        nodes[i] = rig_join(rig, (uint8_t)(i + 1), (uint8_t)(i + 1));
+    rig_wait(rig, 5000, nodes, 3);
+    to = primary_of(rig, 3);
+    other = nodes[to.member == nodes[0].member ? 1 : 0];
+    epoch = slot_of(rig, 3)->epoch;
+    assert_int_equal(change(rig, PST_COPY_TAKE, 3, epoch, other, other), -ESTALE);
+    assert_int_equal(change(rig, PST_COPY_TAKE, 3, epoch, to, other), -EINVAL);
+    assert_int_equal(change(rig, PST_COPY_TAKE, 3, epoch - 1, to, to), -ESTALE);
+    assert_int_equal(change(rig, PST_COPY_JOIN, 3, epoch, to, other), -ESTALE);
+    rig_restart(rig);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(rig_beat(rig, nodes[i], PST_HEARTBEAT_BEGIN, NULL, 0, NULL), 0);
+    rig_wait(rig, 80000, nodes, 3); /* it is waited for, as long as it is there */
+    assert_int_equal(slot_of(rig, 3)->epoch, epoch);
+    rig->now_ns += 4500 * RIG_MS;
+    assert_int_equal(rig_register(rig, (uint8_t)(to.member + 1), 1, 777, to.epoch, &out), 0);
+    rig_store(rig);
+    assert_int_equal(slot_of(rig, 3)->state, PST_VIEW_EMPTY);
+    nodes[to.member].epoch = out.epoch;
+    rig->sequences[to.member] = 0;
+    assert_int_equal(rig_beat(rig, nodes[to.member], RIG_FULL, NULL, 0, NULL), 0);
+    rig_wait(rig, 5000, nodes, 3);
+    to = primary_of(rig, 3);
+    assert_true(pst_view_slot_dealt(slot_of(rig, 3)));
+    assert_int_equal(pst_directory_unregister(rig->d, to.member, to.epoch, rig->now_ns, &version), 0);
+    rig_store(rig);
+    assert_int_equal(slot_of(rig, 3)->state, PST_VIEW_EMPTY);
+    assert_int_equal(pst_directory_counters(rig->d)->slots_lost, 0); /* there was nothing to lose */
+    rig_close(rig);
+}
+
 static void a_last_copy_that_kept_nothing_is_lost(void **state)
 {
     struct rig_node nodes[2], again;
@@ -361,7 +417,7 @@ static void a_last_copy_that_kept_nothing_is_lost(void **state)
     assert_true(slot_of(rig, 3)->lost);
     nodes[lost.member] = again;
     rig_wait(rig, 5000, nodes, 2);
-    assert_int_equal(slot_of(rig, 3)->state, PST_VIEW_SERVED);
+    take(rig, 3);
     assert_true(slot_of(rig, 3)->lost && slot_of(rig, 3)->base > base);
     pst_directory_forgive(rig->d, &version);
     rig_store(rig);
@@ -501,7 +557,7 @@ static void after_a_while_nobody_waits_for_the_last_copy(void **state)
     rig_restart(rig);
     assert_int_equal(rig_beat(rig, kept, PST_HEARTBEAT_BEGIN, NULL, 0, NULL), 0);
     rig_wait(rig, 75000, &kept, 1);
-    assert_int_equal(slot_of(rig, 3)->state, PST_VIEW_SERVED);
+    take(rig, 3);
     assert_int_equal(slot_of(rig, 3)->copies[0], kept.member);
     assert_true(slot_of(rig, 3)->lost);
     assert_int_equal(pst_directory_view(rig->d)->members[lost.member].epoch, 0); /* nothing refers to it */
@@ -616,6 +672,7 @@ int main(void)
         cmocka_unit_test(who_joins_gets_a_share_and_then_nothing_moves),
         cmocka_unit_test(the_last_copy_may_come_back),
         cmocka_unit_test(a_process_that_never_heard_of_its_membership_has_what_it_had),
+        cmocka_unit_test(what_is_dealt_anew_is_taken_first),
         cmocka_unit_test(a_last_copy_that_kept_nothing_is_lost),
         cmocka_unit_test(what_was_durable_waits_for_more),
         cmocka_unit_test(what_was_durable_is_taken_up),
