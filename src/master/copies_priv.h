@@ -45,10 +45,11 @@ struct slot {
     uint64_t since_ns;
     uint64_t kept_base;     /* of the view that `kept` is about */
     uint64_t cleared_epoch; /* in which what was here of before it was dealt out anew has gone */
+    uint64_t given_up;      /* the last epoch of a filling that ended without this node being a copy */
     uint16_t dropped, joining, heir;
     uint8_t phase;
     bool kept;        /* this node is the primary, or a copy */
-    bool left_behind; /* it was, and others go on without it */
+    bool left_behind; /* it was, or was to be, and others go on without it */
 };
 
 /* One operation underway. */

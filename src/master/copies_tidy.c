@@ -1,8 +1,8 @@
 /*
  * copies_tidy.c: what this node has of slots and should not. Of those that others have without it, which were
- * its own, it goes a moment later: it would be listed, and take room. Of a slot that was given up it stays,
- * since no other has it, until the slot is dealt out anew to this node: then it goes first, for good, since
- * it may be older than what was lost; and only then is the slot asked for.
+ * its own or were being filled here, it goes a moment later: it would be listed, and take room. Of a slot
+ * that was given up it stays, since no other has it, until the slot is dealt out anew to this node: then it
+ * goes first, for good, since it may be older than what was lost; and only then is the slot asked for.
  */
 #include "master/copies_priv.h"
 
@@ -12,14 +12,17 @@ void tidy_follow_view(struct pst_copies *c, uint32_t slot)
 {
     const struct pst_view_slot *now = &c->view->slots[slot];
     struct slot *s = &c->slots[slot];
+    uint64_t filled = pst_gate_filled(c->gate, slot);
     bool keeps = pst_view_copy_at(now, c->member) >= 0;
 
     if (tidy_takes(c, slot) && s->cleared_epoch != now->epoch)
         c->tidy.due_ns = pst_now_ns();
     if (!keeps && now->state != PST_VIEW_SERVED)
         return;
-    if (!keeps && s->kept && s->kept_base == now->base) {
+    if (!keeps && ((s->kept && s->kept_base == now->base) ||
+                   (filled > s->given_up && filled >= now->base && filled < now->epoch))) {
         s->left_behind = true;
+        s->given_up = pst_min(filled, now->epoch - 1);
         c->tidy.due_ns = c->tidy.due_ns ? c->tidy.due_ns : pst_now_ns() + TIDY_NS;
     }
     s->kept = keeps;

@@ -147,6 +147,11 @@ int pst_gate_may_copy(void *ctx, uint32_t slot, uint64_t slot_epoch)
     return 0;
 }
 
+uint64_t pst_gate_filled(const struct pst_gate *gate, uint32_t slot)
+{
+    return atomic_load(&gate->filled[slot]);
+}
+
 bool pst_gate_elsewhere(const struct pst_gate *gate, uint32_t slot)
 {
     /* What is written here under an epoch is written behind its being noted: the note is looked at last. */

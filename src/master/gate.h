@@ -46,6 +46,8 @@ uint32_t pst_gate_slot_of(void *ctx, struct pst_bytes key);
 uint32_t pst_gate_replicas(const struct pst_gate *gate, struct pst_bytes key);
 bool pst_gate_copied(void *ctx, struct pst_bytes key);
 int pst_gate_may_copy(void *ctx, uint32_t slot, uint64_t slot_epoch);
+/* The last slot epoch in which another node was let change values here; 0: none has. */
+uint64_t pst_gate_filled(const struct pst_gate *gate, uint32_t slot);
 /* Whether the key has a home, which is elsewhere, with all copies that there are or are made. */
 bool pst_gate_stranded(void *ctx, struct pst_bytes key);
 /* Whether the slot is, as far as shards have heard. */

@@ -51,3 +51,44 @@ def test_who_joins_gets_its_share(tmp_path: pathlib.Path, copies: int) -> None:
         finally:
             for node in nodes:
                 node.kill()
+
+
+def test_what_was_not_filled_to_the_end_goes(tmp_path: pathlib.Path) -> None:
+    """The primary that fills a node dies, and that node is not to have the slots any more."""
+    names = [str(tmp_path / f"key{i}") for i in range(1500)]
+    for name in names:
+        pathlib.Path(name).write_bytes(b"v" * 10000)
+    (tmp_path / "list").write_text("\n".join(names) + "\n")
+    with master(tmp_path, "--nodes-min=2", "--lease-ms=1000", place="=home:2") as m:
+        url = f"pool://{m.address}"
+        nodes = [member(m, f"--host=h{i}", "--repair-bytes=1K") for i in range(2)]
+        try:
+            wait_until("slots are dealt out", lambda: m.ask("slots")["copies"][2] == 4096)
+            command = ("--url", url, "put", "--files", str(tmp_path / "list"))
+            wait_until("all are there", lambda: penstock(*command).returncode == 0)
+            nodes.append(member(m, "--host=h2"))
+            m.has(3)
+            numbers = {int(seen["address"].rpartition(":")[2]): seen["member"] for seen in m.members()}
+            members = [numbers[node.ports()[0]] for node in nodes]
+
+            primaries_of: dict[str, int] = {}
+
+            def underway() -> bool:
+                """Of what it has, there is what two others have."""
+                primaries_of.clear()
+                for key in keys_of(nodes[2]):
+                    copies = m.ask("slot", key)["copies"]
+                    if len(copies) == 2 and members[2] not in copies:
+                        primaries_of[key] = members.index(copies[0])
+                return bool(primaries_of)
+
+            wait_until("it is being filled", underway)
+            assert penstock("--url", url, "node", "drain", f"127.0.0.1:{nodes[2].ports()[0]}").returncode == 0
+            wait_until("it is being filled", underway)
+            key, primary = next(iter(primaries_of.items()))
+            nodes[primary].kill()
+            wait_until("what there is of it goes", lambda: key not in keys_of(nodes[2]))
+            assert penstock("--url", url, "get", key).stdout == b"v" * 10000
+        finally:
+            for node in nodes:
+                node.kill()
