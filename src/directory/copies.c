@@ -317,17 +317,19 @@ static void let_go(struct pst_directory *d, uint32_t number, uint32_t replicas, 
     write_slot(d, number, next);
 }
 
-static bool may_deal(const struct pst_directory *d, uint64_t now_ns)
+/* Members to whom slots may be dealt. */
+static uint64_t members_there(const struct pst_directory *d, uint64_t now_ns)
 {
     uint64_t count = 0;
 
     for (uint32_t i = 0; i < d->settings.members_max; i++)
         count += member_stays(d, (uint16_t)i) && d->members[i].sequence_next > 0 &&
                  !member_is_suspect(d, (uint16_t)i, now_ns);
-    return count >= d->settings.nodes_min;
+    return count;
 }
 
-static void look_after(struct pst_directory *d, uint32_t number, uint64_t now_ns)
+/* With nobody @there no time counts, and with too few to deal to nothing is given up. */
+static void look_after(struct pst_directory *d, uint32_t number, uint64_t there, uint64_t now_ns)
 {
     const struct pst_view_slot *slot = &d->draft->slots[number];
     int fresh;
@@ -341,12 +343,15 @@ static void look_after(struct pst_directory *d, uint32_t number, uint64_t now_ns
         if (!copy_is_fresh(d, slot->copies[0], now_ns))
             take_back(d, number);
     } else if (slot->state == PST_VIEW_INCOMPLETE) {
-        bool late = now_ns >= d->incomplete_ns[number] + d->settings.incomplete_ms * NS_PER_MS;
+        bool late;
 
+        if (there == 0)
+            d->incomplete_ns[number] = now_ns;
+        late = now_ns >= d->incomplete_ns[number] + d->settings.incomplete_ms * NS_PER_MS;
         fresh = fresh_copy(d, slot, PST_VIEW_NONE, now_ns); /* of those that may have all, if there is one */
         if (fresh >= 0 && (late || slot->sparse == slot->copy_count || !is_sparse(slot, fresh)))
             revive_slot(d, number, fresh);
-        else if (late)
+        else if (late && there >= d->settings.nodes_min)
             lose_slot(d, number);
     }
 }
@@ -354,10 +359,11 @@ static void look_after(struct pst_directory *d, uint32_t number, uint64_t now_ns
 void copies_tick(struct pst_directory *d, uint64_t now_ns)
 {
     uint32_t replicas = pst_view_replicas(d->draft), left = DEALT_PER_TICK;
-    bool deals = replicas > 0 && may_deal(d, now_ns);
+    uint64_t there = members_there(d, now_ns);
+    bool deals = replicas > 0 && there >= d->settings.nodes_min;
 
     for (uint32_t i = 0; i < PST_SLOTS; i++) {
-        look_after(d, i, now_ns);
+        look_after(d, i, there, now_ns);
         let_go(d, i, replicas, now_ns);
         if (d->draft->slots[i].state == PST_VIEW_EMPTY && deals && left > 0) {
             deal_slot(d, i, replicas, now_ns);
