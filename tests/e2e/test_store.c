@@ -29,12 +29,15 @@ static const char *page_size(const struct place *place)
 
 static void place_url(struct place *place, const char *dram, const char *cache_prefix)
 {
+    const char *driver = getenv("PENSTOCK_SSD_DRIVER");
+
     switch (place->kind) {
     case KIND_MEM:
-        snprintf(place->url, sizeof(place->url), "mem:?dram=%s&shards=%u&page_size=%s%s%s%s%s%s%s", dram,
+        snprintf(place->url, sizeof(place->url), "mem:?dram=%s&shards=%u&page_size=%s%s%s%s%s%s%s%s%s", dram,
                  fixture.shards, page_size(place), cache_prefix ? "&cache=" : "",
                  cache_prefix ? cache_prefix : "", *place->ssd ? "&ssd_segment=2M&ssd=" : "", place->ssd,
-                 *place->ssd ? "&ssd_bytes=" : "", place->ssd_bytes);
+                 *place->ssd ? "&ssd_bytes=" : "", place->ssd_bytes,
+                 *place->ssd && driver ? "&ssd_driver=" : "", *place->ssd && driver ? driver : "");
         break;
     case KIND_TCP:
         snprintf(place->url, sizeof(place->url), "%s?lane=tcp", place->daemon.url_tcp);

@@ -289,7 +289,7 @@ static void values_of_all_sizes_come_back(void **state)
     struct kept kept[VALUES];
     struct rig rig;
 
-    driver = *state;
+    driver = rig_driver(*state);
     set_up(&rig);
     fill(&rig, kept);
     assert_all(&rig, kept);
@@ -318,7 +318,7 @@ static void a_large_value_is_no_long_turn(void **state)
     struct pst_log_append a = {.iov = &piece, .iov_count = 1}, other = a;
     int polls = 0;
 
-    driver = *state;
+    driver = rig_driver(*state);
     set_up(&rig);
     pst_list_init(&done);
     piece = (struct iovec){rig.memory, BYTES};
@@ -345,7 +345,7 @@ static void a_restart_finds_what_was_flushed(void **state)
     struct kept kept[VALUES];
     struct rig rig;
 
-    driver = *state;
+    driver = rig_driver(*state);
     set_up(&rig);
     fill(&rig, kept);
     for (int i = 0; i < VALUES; i++) {
@@ -380,7 +380,7 @@ static void a_full_log_says_so(void **state)
     struct rig rig;
     int r = 0, i;
 
-    driver = *state;
+    driver = rig_driver(*state);
     set_up(&rig);
     name_all(kept);
     for (i = 0; i < VALUES && r == 0; i++)
@@ -403,7 +403,7 @@ static void failures_hit_what_they_hit(void **state)
     struct kept kept[VALUES];
     struct rig rig;
 
-    driver = *state;
+    driver = rig_driver(*state);
     set_up(&rig);
     name_all(kept);
     for (size_t i = 0; i < pst_count_of(faults); i++) {
@@ -466,7 +466,7 @@ static void what_failed_is_not_moved_to_its_grave(void **state)
     struct kept kept[VALUES];
     struct rig rig;
 
-    driver = *state;
+    driver = rig_driver(*state);
     for (size_t i = 0; i < pst_count_of(faults); i++) {
         set_up(&rig);
         name_all(kept);
@@ -515,7 +515,7 @@ static void what_comes_again_in_another_era_lives(void **state)
     struct kept kept[VALUES];
     struct rig rig;
 
-    driver = *state;
+    driver = rig_driver(*state);
     for (int other = 0; other < 2; other++) {
         set_up(&rig);
         name_all(kept);
@@ -565,7 +565,7 @@ static void a_power_cut_loses_nothing_durable(void **state)
     struct kept kept[VALUES];
     struct rig rig;
 
-    driver = *state;
+    driver = rig_driver(*state);
     for (uint64_t seed = 0; seed < 12; seed++) {
         struct pst_log_scanned told;
         struct pst_log_scan *again;
@@ -620,7 +620,7 @@ static void what_dies_while_it_is_moved_may_come_back(void **state)
     struct kept kept[VALUES];
     struct rig rig;
 
-    driver = *state;
+    driver = rig_driver(*state);
     for (uint64_t seed = 0; seed < 16; seed++) {
         struct pst_log_found found;
         struct pst_log_move move;
