@@ -72,8 +72,8 @@ def machine(command: str) -> str:
 
 
 def table(results: Sequence[Result], command: str) -> str:
-    """The whole section; sorted by how far each ratio lies above its bar, the worst first."""
-    ranked = sorted(results, key=lambda result: result.ratio / result.figure.bar)
+    """The whole section; sorted by how far each ratio lies above its bar, the worst first, and last what has no bar."""
+    ranked = sorted(results, key=lambda result: result.ratio / (result.figure.bar or 1e-9))
     head = ["| figure | against | ours | peer | ratio | at least | met |",
             "|---|---|---:|---:|---:|---:|---|"]
     return "\n".join([machine(command), "", *head, *map(row, ranked)]) + "\n"
