@@ -97,7 +97,7 @@ void pst_prefix_quota_count(struct pst_shard *s, const struct pst_record *r, boo
     if (!quota)
         return;
     if (comes)
-        atomic_fetch_add_explicit(&quota->bytes, r->value_bytes, memory_order_relaxed);
+        atomic_fetch_add_explicit(&quota->bytes, r->value_bytes, memory_order_release);
     else
         atomic_fetch_sub_explicit(&quota->bytes, r->value_bytes, memory_order_relaxed);
 }
@@ -136,8 +136,11 @@ int pst_prefix_quota_admit(struct pst_shard *s, const struct pst_put *put, uint6
     if (put->value_bytes <= quota->limit->number) {
         while (over(quota, more) && pst_group_evict(s, group, old, now_ns))
             ;
-        if (!over(quota, more))
+        if (!over(quota, more)) {
+            if (pst_unlikely(atomic_load_explicit(&quota->wanted_ns, memory_order_relaxed)))
+                atomic_store_explicit(&quota->wanted_ns, 0, memory_order_relaxed);
             return 0;
+        }
         if (others_hold(s, group)) {
             atomic_store(&quota->wanted, more);
             atomic_store(&quota->wanted_ns, now_ns);
@@ -149,19 +152,33 @@ int pst_prefix_quota_admit(struct pst_shard *s, const struct pst_put *put, uint6
     return -ENOSPC;
 }
 
+/* Bytes are read first: those of the write that waited count only after it has ceased to wait. */
+static bool is_wanted(const struct pst_prefix_quota *quota, uint64_t now_ns)
+{
+    uint64_t bytes = atomic_load_explicit(&quota->bytes, memory_order_acquire);
+    uint64_t wanted_ns = atomic_load_explicit(&quota->wanted_ns, memory_order_relaxed);
+
+    return wanted_ns && now_ns < wanted_ns + WANTED_NS &&
+           bytes + atomic_load_explicit(&quota->wanted, memory_order_relaxed) > quota->limit->number;
+}
+
 bool pst_prefix_quotas_tick(struct pst_shard *s, int evictions_max, uint64_t now_ns)
 {
+    bool more = false;
+
     for (uint32_t i = 0; i < s->store->quota_count; i++) {
         struct pst_prefix_quota *quota = &s->store->quotas[i];
 
-        if (now_ns >= atomic_load_explicit(&quota->wanted_ns, memory_order_relaxed) + WANTED_NS)
+        if (!is_wanted(quota, now_ns))
             continue;
-        while (over(quota, atomic_load_explicit(&quota->wanted, memory_order_relaxed))) {
-            if (evictions_max-- == 0)
-                return true;
-            if (!pst_group_evict(s, i + 1, NULL, now_ns))
-                break;
+        if (atomic_exchange(&quota->evicting, true)) {
+            more = true; /* two at once would both make the room that one needs */
+            continue;
         }
+        while (is_wanted(quota, now_ns) && evictions_max > 0 && pst_group_evict(s, i + 1, NULL, now_ns))
+            evictions_max--;
+        more = more || evictions_max == 0;
+        atomic_store(&quota->evicting, false);
     }
-    return false;
+    return more;
 }

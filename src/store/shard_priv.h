@@ -96,7 +96,8 @@ struct pst_prefix_quota {
     const struct pst_prefix_number *limit; /* in bytes */
     _Atomic uint64_t bytes;                /* of values that are there or being written */
     _Atomic uint64_t wanted;               /* a write was told to wait until there is room for so many more */
-    _Atomic uint64_t wanted_ns;            /* when */
+    _Atomic uint64_t wanted_ns;            /* when; 0: nobody waits */
+    _Atomic bool evicting;                 /* a shard does so for another's write */
 };
 
 struct pst_store {
