@@ -189,12 +189,23 @@ static void the_primary_alone_changes_its_copies(void **state)
     rig_close(rig);
 }
 
-static void a_primary_hands_its_slot_over(void **state)
+/* Two copies of the slot, and a node without. */
+static struct rig *rig_of_three(uint32_t slot, struct rig_node *primary, struct rig_node *backup,
+                                struct rig_node *third)
 {
     struct rig_node nodes[3];
     struct rig *rig = rig_with(nodes, 3, 2);
-    struct rig_node primary = primary_of(rig, 9), backup = node_of(rig, slot_of(rig, 9)->copies[1]);
-    struct rig_node third = nodes[3 - primary.member - backup.member];
+
+    *primary = primary_of(rig, slot);
+    *backup = node_of(rig, slot_of(rig, slot)->copies[1]);
+    *third = nodes[3 - primary->member - backup->member];
+    return rig;
+}
+
+static void a_primary_hands_its_slot_over(void **state)
+{
+    struct rig_node primary, backup, third;
+    struct rig *rig = rig_of_three(9, &primary, &backup, &third);
     uint64_t epoch = slot_of(rig, 9)->epoch;
     struct pst_heartbeat_answer answer;
 
@@ -449,10 +460,8 @@ static uint64_t come_back(struct rig *rig, struct rig_node node)
 
 static void what_was_durable_waits_for_more(void **state)
 {
-    struct rig_node nodes[3];
-    struct rig *rig = rig_with(nodes, 3, 2);
-    struct rig_node primary = primary_of(rig, 5), backup = node_of(rig, slot_of(rig, 5)->copies[1]);
-    struct rig_node third = nodes[3 - primary.member - backup.member];
+    struct rig_node primary, backup, third;
+    struct rig *rig = rig_of_three(5, &primary, &backup, &third);
     uint64_t base = slot_of(rig, 5)->base;
     struct pst_registered out;
 
@@ -480,10 +489,8 @@ static void what_was_durable_waits_for_more(void **state)
 
 static void what_was_durable_is_taken_up(void **state)
 {
-    struct rig_node nodes[3];
-    struct rig *rig = rig_with(nodes, 3, 2);
-    struct rig_node primary = primary_of(rig, 5), backup = node_of(rig, slot_of(rig, 5)->copies[1]);
-    struct rig_node third = nodes[3 - primary.member - backup.member];
+    struct rig_node primary, backup, third;
+    struct rig *rig = rig_of_three(5, &primary, &backup, &third);
     uint64_t base = slot_of(rig, 5)->base;
 
     (void)state;
@@ -501,10 +508,8 @@ static void what_was_durable_is_taken_up(void **state)
 /* The other one was heard a moment later, and then no more. */
 static void who_failed_last_is_not_taken_for_alive(void **state)
 {
-    struct rig_node nodes[3];
-    struct rig *rig = rig_with(nodes, 3, 2);
-    struct rig_node primary = primary_of(rig, 5), backup = node_of(rig, slot_of(rig, 5)->copies[1]);
-    struct rig_node third = nodes[3 - primary.member - backup.member];
+    struct rig_node primary, backup, third;
+    struct rig *rig = rig_of_three(5, &primary, &backup, &third);
     struct pst_register message = {.id = {{(uint8_t)(primary.member + 1)}},
                                    .start = 777,
                                    .kept_epoch = primary.epoch,
@@ -528,10 +533,8 @@ static void who_failed_last_is_not_taken_for_alive(void **state)
 
 static void nobody_waits_for_ever_for_more_than_was_durable(void **state)
 {
-    struct rig_node nodes[3];
-    struct rig *rig = rig_with(nodes, 3, 2);
-    struct rig_node primary = primary_of(rig, 5), backup = node_of(rig, slot_of(rig, 5)->copies[1]);
-    struct rig_node third = nodes[3 - primary.member - backup.member];
+    struct rig_node primary, backup, third;
+    struct rig *rig = rig_of_three(5, &primary, &backup, &third);
 
     (void)state;
     rig_wait(rig, 16000, &third, 1);
@@ -567,10 +570,8 @@ static void after_a_while_nobody_waits_for_the_last_copy(void **state)
 
 static void silent_copies_are_all_waited_for(void **state)
 {
-    struct rig_node nodes[3];
-    struct rig *rig = rig_with(nodes, 3, 2);
-    struct rig_node primary = primary_of(rig, 5), backup = node_of(rig, slot_of(rig, 5)->copies[1]);
-    struct rig_node third = nodes[3 - primary.member - backup.member];
+    struct rig_node primary, backup, third;
+    struct rig *rig = rig_of_three(5, &primary, &backup, &third);
 
     (void)state;
     rig_wait(rig, 9000, &third, 1); /* both are silent, neither is dead */
