@@ -148,7 +148,6 @@ struct pst_slab {
     struct pst_arenas *arenas;
     struct pst_pages *pages;
     uint16_t shard;
-    uint32_t slot_shift;
     uint32_t class_count;
     uint32_t span_classes; /* classes below this come from spans */
     uint32_t span_count;   /* in a page */

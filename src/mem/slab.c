@@ -16,7 +16,6 @@ int pst_slab_open(struct pst_arenas *arenas, struct pst_pages *pages, uint16_t s
     slab->arenas = arenas;
     slab->pages = pages;
     slab->shard = shard;
-    slab->slot_shift = arenas->slot_shift;
     slab->span_count = (uint32_t)pst_min(PST_PAGE_SPANS_MAX, page_bytes / (64 << 10));
     slab->span_bytes = (uint32_t)(page_bytes / slab->span_count / 4096 * 4096);
     pst_assert(slab->span_count > 0 && (uint64_t)slab->span_count * slab->span_bytes <= page_bytes);

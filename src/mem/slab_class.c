@@ -27,7 +27,7 @@ void pst_slab_classes_init(struct pst_slab *slab, uint64_t page_bytes)
 
         pst_assert(n < PST_SLAB_CLASSES_MAX);
         /* Half an odd page is no step: the last class is cut to it, lest a page hold only one slot. */
-        bytes = pst_min(units_of(n) << slab->slot_shift, bytes_max);
+        bytes = pst_min(units_of(n) << slab->arenas->slot_shift, bytes_max);
         c->slot_bytes = (uint32_t)bytes;
         c->divisor = pst_divisor_of((uint32_t)bytes);
         pst_list_init(&c->partial);
@@ -44,7 +44,7 @@ void pst_slab_classes_init(struct pst_slab *slab, uint64_t page_bytes)
 
 uint32_t pst_slab_class_of(const struct pst_slab *slab, uint64_t bytes)
 {
-    uint64_t units = (bytes + (1u << slab->slot_shift) - 1) >> slab->slot_shift;
+    uint64_t units = (bytes + (1u << slab->arenas->slot_shift) - 1) >> slab->arenas->slot_shift;
     uint32_t octave;
 
     pst_assert(bytes <= pst_slab_bytes_max(slab));

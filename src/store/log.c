@@ -23,7 +23,6 @@ struct pst_log_tombstone pst_log_tombstone_of(const struct pst_log *log, struct 
     return (struct pst_log_tombstone){.generation = generation,
                                       .key_hash = pst_hash64(key.data, key.len, log->seed),
                                       .key_check = (uint32_t)pst_hash64(key.data, key.len, ~log->seed),
-                                      .era = log->era,
                                       .kind = PST_LOG_TOMBSTONE};
 }
 

@@ -213,7 +213,7 @@ int pst_lane_append(struct pst_lane *lane, struct pst_log_append *a, uint8_t ver
     a->key_hash = tombstone.key_hash;
     a->key_check = tombstone.key_check;
     if (verb == PST_LOG_APPEND) /* what is moved has its own */
-        a->value.era = tombstone.era;
+        a->value.era = lane->log->era;
     r = pst_log_one_block(a->value.value_bytes) ? append_shared(lane, a) : append_large(lane, a);
     if (r == 0 && verb == PST_LOG_APPEND)
         lane->stat.appended_bytes += a->value.value_bytes;

@@ -107,7 +107,7 @@ static inline uint64_t pst_log_disk_bytes(const struct pst_log_value *v)
                : pst_log_large_at(v) + pst_round_up(v->value_bytes, PST_LOG_ALIGN_BYTES);
 }
 
-/* A tombstone for one value; its target is the caller's to fill in. */
+/* A tombstone for one value; its target and era are the caller's to fill in. */
 struct pst_log_tombstone pst_log_tombstone_of(const struct pst_log *log, struct pst_bytes key,
                                               uint64_t generation);
 
