@@ -135,7 +135,7 @@ struct pst_lane {
     uint32_t large_count;
 
     struct pst_reclaim reclaim;
-    bool reclaim_failed; /* the last one */
+    _Atomic bool reclaim_failed; /* the last one */
     bool sync_has_failed;
     struct pst_list moves; /* read, not yet appended */
     uint64_t moving_bytes;

@@ -40,18 +40,26 @@ static inline uint64_t pst_log_whole(uint64_t bytes)
 
 /* ---- segments: under the log's lock, but for what is atomic ---- */
 
-enum pst_segment_state { PST_SEGMENT_FREE, PST_SEGMENT_OPEN, PST_SEGMENT_FULL, PST_SEGMENT_EMPTY };
+/* Sealed: it takes no more, and its index is still to be written. */
+enum pst_segment_state {
+    PST_SEGMENT_FREE,
+    PST_SEGMENT_OPEN,
+    PST_SEGMENT_SEALED,
+    PST_SEGMENT_FULL,
+    PST_SEGMENT_EMPTY
+};
 
 struct pst_segment {
     _Atomic uint64_t sequence;
-    _Atomic uint64_t live_bytes;
-    _Atomic uint32_t readers; /* reads underway: it is not written anew */
-    uint32_t lane;            /* whose keys lie here; PST_LANE_NONE: of several */
+    _Atomic uint64_t live_bytes, value_bytes; /* of values that live, of all that came */
+    _Atomic uint32_t readers;                 /* reads underway: it is not written anew */
+    uint32_t lane;                            /* whose keys lie here; PST_LANE_NONE: of several */
     _Atomic uint8_t state;
     _Atomic bool repeated;                /* may have copies of values that live elsewhere */
     _Atomic bool failed;                  /* takes no writes any more */
     _Atomic bool unsynced;                /* a sync failed: what lives there may not outlive a crash */
     _Atomic bool lost;                    /* what lies there cannot be told, nor the segment be freed */
+    _Atomic bool moved;                   /* values came there from other segments */
     uint64_t emptied[PST_LANES_MAX / 64]; /* of several lanes': which have moved what is theirs */
     uint8_t *entries;                     /* its index, where none is written */
     uint64_t entries_bytes, entries_room;
@@ -63,6 +71,12 @@ static inline bool pst_segment_doubtful(const struct pst_segment *s)
 {
     return atomic_load_explicit(&s->unsynced, memory_order_relaxed) && !s->lost &&
            atomic_load(&s->live_bytes) > 0;
+}
+
+static inline void pst_segment_gets(struct pst_segment *s, uint64_t bytes)
+{
+    atomic_fetch_add(&s->value_bytes, bytes);
+    atomic_fetch_add(&s->live_bytes, bytes);
 }
 
 struct pst_log_folder {

@@ -24,20 +24,65 @@ static bool is_mine(const struct pst_lane *lane, const struct pst_segment *s)
            (s->lane == PST_LANE_NONE && !(s->emptied[lane->index / 64] >> lane->index % 64 & 1));
 }
 
+/* What was moved there would lie no closer if it were moved again: gaps beside it are not to be had. */
+static bool is_sparse(const struct pst_log *log, const struct pst_segment *s, uint32_t live_percent_max)
+{
+    uint64_t room = s->moved ? atomic_load(&s->value_bytes) : log->segment_bytes;
+
+    return atomic_load(&s->live_bytes) * 100 <= live_percent_max * room;
+}
+
 /* The smaller the better; UINT64_MAX: not worth it. Of those with about as much alive it is the oldest. */
 static uint64_t rank(const struct pst_lane *lane, const struct pst_segment *s, uint32_t live_percent_max)
 {
-    uint64_t live = atomic_load(&s->live_bytes);
-
     if (s->state != PST_SEGMENT_FULL || s->lost || !is_mine(lane, s))
         return UINT64_MAX;
     if (s->failed)
         return 0;
     if (s->repeated)
         return 1;
-    if (live * 100 > (uint64_t)live_percent_max * lane->log->segment_bytes)
+    if (!is_sparse(lane->log, s, live_percent_max))
         return UINT64_MAX;
-    return (1 + live * RANKS / lane->log->segment_bytes) << RANK_SHIFT | atomic_load(&s->sequence);
+    return (1 + atomic_load(&s->live_bytes) * RANKS / lane->log->segment_bytes) << RANK_SHIFT |
+           atomic_load(&s->sequence);
+}
+
+/* Whether those whose keys may lie there will empty it. */
+static bool is_taken_back(const struct pst_log *log, const struct pst_segment *s)
+{
+    bool by_any = false;
+
+    if ((s->state != PST_SEGMENT_SEALED && s->state != PST_SEGMENT_FULL) || s->failed || s->lost)
+        return false;
+    for (uint32_t i = 0; i < log->lane_count; i++) {
+        if (!is_mine(log->lanes[i], s))
+            continue;
+        if (log->lanes[i]->reclaim_failed)
+            return false;
+        by_any = true;
+    }
+    return by_any;
+}
+
+bool pst_log_takes(const struct pst_lane *lane)
+{
+    return lane->log->free_count > lane->log->lane_count;
+}
+
+bool pst_log_gains(const struct pst_lane *lane, uint32_t live_percent_max)
+{
+    struct pst_log *log = lane->log;
+    bool gains;
+
+    pthread_mutex_lock(&log->lock);
+    gains = pst_log_takes(lane);
+    for (uint32_t i = 0; !gains && i < log->segment_count; i++) {
+        const struct pst_segment *s = &log->segments[i];
+
+        gains = is_sparse(log, s, live_percent_max) && is_taken_back(log, s);
+    }
+    pthread_mutex_unlock(&log->lock);
+    return gains;
 }
 
 /* Whether another segment may have copies of values whose tombstones lie in the chosen one. */
@@ -93,7 +138,6 @@ int pst_log_reclaim_begin(struct pst_lane *lane, uint32_t live_percent_max)
 
     if (rc->stage != PST_RECLAIM_NONE)
         return -EBUSY;
-    lane->reclaim_failed = false;
     pthread_mutex_lock(&log->lock);
     for (uint32_t i = 0; i < log->segment_count; i++) {
         uint64_t value = rank(lane, &log->segments[i], live_percent_max);
@@ -262,6 +306,7 @@ void pst_reclaim_flushed(struct pst_lane *lane, int result)
         s->state = PST_SEGMENT_EMPTY;
         rc->stage = PST_RECLAIM_WAIT;
     }
+    lane->reclaim_failed = s->lane == lane->index && rc->stage != PST_RECLAIM_WAIT;
     pthread_mutex_unlock(&log->lock);
     if (rc->stage != PST_RECLAIM_WAIT)
         finish(lane);

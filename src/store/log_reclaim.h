@@ -14,6 +14,11 @@
  * none, -EBUSY the last is not over, -ENOMEM.
  */
 int pst_log_reclaim_begin(struct pst_lane *lane, uint32_t live_percent_max);
+/* Whether the log takes more values, or will when lanes that ended their last one well take back what has
+ * @live_percent_max alive at most: not only @lane's, and also segments whose index is still to be written. */
+bool pst_log_gains(const struct pst_lane *lane, uint32_t live_percent_max);
+/* Whether there is a free segment for values. */
+bool pst_log_takes(const struct pst_lane *lane);
 /*
  * The next value that lies there, alive or dead; its key and attributes stay until the reclaim is over. What
  * the owner still has at found.place it moves, or forgets. Return: 1; -EAGAIN poll first; 0 that was all.

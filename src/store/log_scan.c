@@ -510,7 +510,7 @@ struct pst_log_scan *pst_log_scan_close(struct pst_log_scan *scan, struct pst_lo
 
 void pst_log_adopt(struct pst_log *log, const struct pst_log_found *found)
 {
-    atomic_fetch_add(&log->segments[found->place.segment].live_bytes, pst_log_disk_bytes(&found->value));
+    pst_segment_gets(&log->segments[found->place.segment], pst_log_disk_bytes(&found->value));
 }
 
 void pst_log_repeated(struct pst_log *log, const struct pst_log_found *found)

@@ -98,7 +98,8 @@ static int take_segment(struct pst_lane *lane, bool last_resort, uint32_t *out)
         s->state = PST_SEGMENT_OPEN;
         s->lane = lane->index;
         s->sequence = ++log->sequence;
-        s->live_bytes = 0;
+        s->live_bytes = s->value_bytes = 0;
+        s->moved = false;
         log->free_count--;
         *out = i;
         r = 0;
@@ -232,6 +233,7 @@ static int seal_segment(struct pst_lane *lane)
 {
     if (lane->seal_count == PST_LANE_SEALS)
         return -EBUSY;
+    segment_of(lane, lane->index_now.segment)->state = PST_SEGMENT_SEALED;
     lane->index_now.last_ticket = lane->issued;
     lane->seals[lane->seal_count++] = lane->index_now;
     lane->index_now = (struct pst_index){0};
@@ -466,7 +468,8 @@ static void written_well(struct pst_lane *lane, struct pst_group *g)
     pst_list_each_safe (link, &g->appends) {
         struct pst_log_append *a = pst_list_entry(link, struct pst_log_append, op.link);
 
-        atomic_fetch_add(&s->live_bytes, pst_log_disk_bytes(&a->value));
+        pst_segment_gets(s, pst_log_disk_bytes(&a->value));
+        s->moved = s->moved || a->op.verb == PST_LOG_MOVE_APPEND;
         pst_list_remove(link);
         a->op.ticket = g->ticket;
         if (a->durable)

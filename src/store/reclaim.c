@@ -182,6 +182,11 @@ static int choose(struct pst_tier *t, bool full, uint64_t now_ns)
     return r;
 }
 
+bool pst_reclaim_gains(const struct pst_tier *t)
+{
+    return pst_log_gains(t->lane, FULL_PERCENT);
+}
+
 static bool begin(struct pst_tier *t, uint64_t now_ns)
 {
     const struct pst_store *store = t->shard->store;

@@ -118,6 +118,19 @@ static bool puts_underway(const struct pst_store *store)
     return false;
 }
 
+/* What one shard was told of a full log, others may have made untrue. */
+static bool log_gains(const struct pst_shard *s)
+{
+    _Atomic bool *full = &s->store->ssd_full;
+
+    if (!s->tier->full_until_ns && !atomic_load_explicit(full, memory_order_relaxed))
+        return false;
+    if (!pst_reclaim_gains(s->tier))
+        return false;
+    atomic_store_explicit(full, false, memory_order_relaxed);
+    return true;
+}
+
 bool pst_tier_relieves(const struct pst_shard *s, uint32_t pages, uint64_t now_ns)
 {
     if (!s->tier)
@@ -126,9 +139,11 @@ bool pst_tier_relieves(const struct pst_shard *s, uint32_t pages, uint64_t now_n
         return true;
     if (s->tier->full_until_ns && s->tier->full_until_ns <= now_ns && !s->tier->reclaim.vain)
         return true; /* the next poll asks the log again */
-    return pst_store_pages_obtainable(s->store, pages) &&
-           (s->tier->log_busy || atomic_load_explicit(&s->store->saves, memory_order_relaxed) > 0 ||
-            atomic_load_explicit(&s->store->reclaims, memory_order_relaxed) > 0);
+    if (pst_store_pages_obtainable(s->store, pages) &&
+        (s->tier->log_busy || atomic_load_explicit(&s->store->saves, memory_order_relaxed) > 0 ||
+         atomic_load_explicit(&s->store->reclaims, memory_order_relaxed) > 0))
+        return true;
+    return log_gains(s) && pst_store_pages_obtainable(s->store, pages);
 }
 
 void pst_tier_forget(struct pst_tier *t, const struct pst_record *r)
@@ -278,7 +293,7 @@ bool pst_shard_poll(struct pst_shard *s, uint64_t now_ns)
     pst_assert(t->magic == PST_TIER_MAGIC);
     t->log_busy = false;
     t->demoted_bytes = 0;
-    if (t->full_until_ns && now_ns >= t->full_until_ns) {
+    if (t->full_until_ns && (now_ns >= t->full_until_ns || pst_log_takes(t->lane))) {
         t->full_until_ns = 0;
         atomic_store_explicit(&s->store->ssd_full, false, memory_order_relaxed);
         pst_recency_loosened(s);

@@ -172,6 +172,8 @@ bool pst_fetch_run(struct pst_tier *t, uint64_t now_ns);
 
 /* ---- reclaim.c ---- */
 
+/* Whether the log takes more, or will when some shard has taken a segment back. */
+bool pst_reclaim_gains(const struct pst_tier *t);
 void pst_reclaim_init(struct pst_tier *t);
 void pst_move_done(struct pst_tier *t, struct pst_move *move);
 /* Takes segments back when few are free. Return: true when something happened. */

@@ -14,23 +14,29 @@ enum { BYTES = 200000, KEYS = 60, ROUNDS_MAX = 400 };
 
 static char folder[64];
 
-static int try_open(const char *driver, struct penstock **store)
+static int try_open(const char *driver, uint32_t shards, struct penstock **store)
 {
     struct penstock_options options = {.size = sizeof(options), .timeout_ms = 20000};
     char url[300];
 
-    snprintf(url, sizeof(url), "mem:?dram=8M&page_size=64K&ssd=%s&ssd_bytes=48M&ssd_segment=2M&ssd_driver=%s",
+    snprintf(url, sizeof(url),
+             "mem:?dram=8M&page_size=64K&shards=%u&ssd=%s&ssd_bytes=48M&ssd_segment=2M&ssd_driver=%s", shards,
              folder, driver);
     return penstock_open(url, &options, store);
 }
 
-static struct penstock *open_store(const char *driver)
+static struct penstock *open_shards(const char *driver, uint32_t shards)
 {
     struct penstock *store;
 
-    if (try_open(driver, &store) != 0)
+    if (try_open(driver, shards, &store) != 0)
         fail_msg("%s", penstock_error());
     return store;
+}
+
+static struct penstock *open_store(const char *driver)
+{
+    return open_shards(driver, 1);
 }
 
 static int set_up(void **state)
@@ -253,6 +259,26 @@ static void a_durable_write_is_tried_again(void **state)
     penstock_close(store);
 }
 
+/* Of several shards one finds the log full and has nothing to take back itself, while another has, or has
+ * just done so: that is room, until all of it is alive. */
+static void a_full_log_is_full_for_all(void **state)
+{
+    enum { LARGE = 400000, LAPS = 9, MORE = 60 };
+    struct penstock *store = open_shards("posix", 4);
+    uint32_t random = 1;
+    int r = 0;
+
+    (void)state;
+    for (int i = 0; i < KEYS * LAPS; i++) {
+        random = random * 1664525 + 1013904223;
+        assert_int_equal(put(store, i < KEYS ? i : (int)((random >> 8) % KEYS), LARGE, 1, false), 0);
+    }
+    for (int i = 0; i < MORE && r == 0; i++)
+        r = put(store, KEYS + i, LARGE, 1, false);
+    assert_int_equal(r, -ENOSPC);
+    penstock_close(store);
+}
+
 /* Whatever fails while it opens is told with the folder's name, and the next one opens what was there. */
 static void an_opening_fails(void **state)
 {
@@ -270,7 +296,7 @@ static void an_opening_fails(void **state)
             assert_int_equal(pst_faults_arm(text), 0);
             if (strcmp(faults[i].name, "log_marker_eio") == 0 && nth > 1)
                 break;
-            assert_int_equal(try_open("posix", &store), faults[i].result);
+            assert_int_equal(try_open("posix", 1, &store), faults[i].result);
             assert_non_null(strstr(penstock_error(), folder));
             pst_faults_arm("");
             store = open_store("posix");
@@ -292,6 +318,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(deleted_on_its_way, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_sync_fails, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_durable_write_is_tried_again, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_full_log_is_full_for_all, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_opening_fails, set_up, tear_down),
     };
 
