@@ -8,6 +8,7 @@ import time
 
 import pytest
 import support
+from support import pytest_runtest_teardown  # noqa: F401: pytest calls it
 
 MADE_S_MAX = 60  # UCX unlinks a file at once when it is complete
 

@@ -14,15 +14,28 @@ import threading
 import time
 from typing import Callable, Iterator
 
+import pytest
+
 BUILD = pathlib.Path(os.environ.get("PENSTOCK_BUILD", "build")).resolve()
 WAIT_S = 30
 SHM = pathlib.Path("/dev/shm")
+RACE = 66  # exit status of ThreadSanitizer
+CRASHES = {-signal.SIGABRT, -signal.SIGBUS, -signal.SIGFPE, -signal.SIGILL, -signal.SIGSEGV, RACE}
+crashed: list[str] = []  # logs of nodes that ended so by themselves
 
 
 def sanitized() -> bool:
     """Whether the build is instrumented by a sanitizer."""
     options = json.loads((BUILD / "meson-info/intro-buildoptions.json").read_text())
     return next(option["value"] for option in options if option["name"] == "b_sanitize") != "none"
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    """After all fixtures of a test: a node that crashed fails it, also where nobody missed that node."""
+    logs = "\n".join(crashed)
+    crashed.clear()
+    assert not logs, logs
 
 
 def clean_environment(**more: str) -> dict[str, str]:
@@ -54,6 +67,7 @@ class Node:
             stderr=subprocess.STDOUT, text=True, errors="replace", env=clean_environment(**(environment or {})),
             preexec_fn=before_exec)
         self.pid = self.process.pid
+        self.ended_by = 0
         self.lines: collections.deque[str] = collections.deque(maxlen=10000)
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
@@ -92,10 +106,18 @@ class Node:
         self.reader.join(WAIT_S)
         return code
 
+    def end(self, number: signal.Signals) -> None:
+        """By a signal that it does not handle."""
+        self.ended_by = number
+        self.process.send_signal(number)
+        assert self.wait() == -number, self.log()
+
     def kill(self) -> None:
         if self.process.poll() is None:
             self.process.kill()
-        self.wait()
+        code = self.wait()
+        if code in CRASHES and code != -self.ended_by:
+            crashed.append(f"node {self.pid} crashed, exit status {code}:\n{self.log()}")
         for path in arena_files(self.pid):
             path.unlink(missing_ok=True)  # another node that starts clears away what killed ones left
         for who in (f"member-{self.pid}-0", f"follower-{self.pid}"):

@@ -70,9 +70,8 @@ def kept_files(folder: pathlib.Path) -> list[pathlib.Path]:
 def end(node: Node, number: signal.Signals) -> None:
     if number == signal.SIGTERM:
         node.stop()
-        return
-    node.process.send_signal(number)
-    assert node.wait() == -number
+    else:
+        node.end(number)
 
 
 def test_values_outlive_the_node(folder: pathlib.Path) -> None:

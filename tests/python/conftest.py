@@ -13,6 +13,7 @@ sys.path.insert(0, str(HERE.parent / "e2e"))
 import support  # noqa: E402
 
 sys.path.insert(0, str(support.BUILD / "python"))
+from support import pytest_runtest_teardown  # noqa: E402, F401: pytest calls it
 from test_master import master, member  # noqa: E402
 
 if not list((support.BUILD / "python").glob("penstock/_core.*")):
