@@ -214,11 +214,11 @@ def test_every_listening_address_is_loopback(tmp_path: pathlib.Path) -> None:
         idle = support.listening_addresses(node.pid)
         assert len(idle) >= 2  # the sockets of its own; the transport's come on top
         for url in (f"{node.tcp}?lane=tcp", f"node+unix://{tmp_path}/s"):
-            client = support.bench(url, "--op", "exists", "--seconds", "2")
-            support.wait_until("the client's session", lambda: figures(node.tcp)["sessions"] == 2)
-            connected = support.listening_addresses(node.pid), support.listening_addresses(client.pid)
-            assert client.poll() is None
-            assert client.wait(support.WAIT_S) == 0
+            with support.bench(url, "--op", "exists", "--seconds", "60") as client:
+                support.wait_until("the client's session", lambda: figures(node.tcp)["sessions"] == 2)
+                connected = support.listening_addresses(node.pid), support.listening_addresses(client.pid)
+                assert client.poll() is None
+                client.kill()
             for address in [*idle, *connected[0], *connected[1]]:
                 assert support.is_loopback(address), (url, idle, connected)
             support.wait_until("the session's end", lambda: figures(node.tcp)["sessions"] == 1)
@@ -369,9 +369,13 @@ def test_signals_and_traces(tmp_path: pathlib.Path) -> None:
         assert 16 << 20 <= sum(arena.stat().st_size for arena in arenas) < 24 << 20
         for number in range(3):
             penstock("--url", node.tcp, "put", f"k{number}", stdin=b"x")
-        time.sleep(0.05)  # the figure is published with the shard's tick
-        node.process.send_signal(signal.SIGUSR1)
-        node.wait_for("3 keys stored")
+
+        def told() -> bool:
+            """The figure is published with the shard's tick."""
+            node.process.send_signal(signal.SIGUSR1)
+            return "3 keys stored" in node.log()
+
+        support.wait_until("3 keys are told of", told)
         node.stop()
         assert not path.exists()
         assert not [arena for arena in arenas if arena.exists()]
