@@ -202,7 +202,10 @@ def test_a_cancelled_call_keeps_its_memory_until_the_end(store: penstock.Store) 
                 break
         assert kept == b"12345"
         del kept
-        await asyncio.sleep(0.1)
+        for _ in range(1000):
+            await asyncio.sleep(0.01)
+            if gone() is None:
+                break
         assert gone() is None
 
     asyncio.run(main())
