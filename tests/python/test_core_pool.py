@@ -265,8 +265,8 @@ def test_nodes_and_copies(tmp_path: pathlib.Path) -> None:
 
 def test_a_loss_is_forgiven(tmp_path: pathlib.Path) -> None:
     """What was lost is not found, once that is said; a store that was told of the loss hears of it."""
-    with pool(tmp_path, "--place=h/=home", "--incomplete-ms=100", "--balance-slots=0") as p, p.open(timeout=1) as store:
-        store.put("h/key", b"x")
+    with pool(tmp_path, "--place=h/=home", "--incomplete-ms=100", "--balance-slots=0") as p, p.open() as other, p.open(timeout=1) as store:
+        other.put("h/key", b"x")
         p.nodes[next(host for host in HOSTS if "h/key" in p.keys_of(host))].kill()
 
         def raised() -> type[Exception] | None:
