@@ -372,7 +372,7 @@ bool pst_lane_poll(struct pst_lane *lane, struct pst_list *done)
     /* What is done goes back at once: its owner may have more for the disk before the rest is looked at. */
     for (int round = 0; round < POLL_ROUNDS_MAX && pst_list_empty(&lane->done); round++) {
         pst_moves_step(lane);
-        if (round == 0) /* one slice, and then the owner's turn */
+        if (round == 0) /* a block, and then the owner's turn */
             any = pst_lane_sum_step(lane);
         pst_lane_write_step(lane);
         pst_reclaim_step(lane);

@@ -40,7 +40,7 @@ struct pst_cursor {
     uint64_t skip;
 };
 
-/* A value of several blocks whose group waits for its checksums, which are computed a slice at a time. */
+/* A value of several blocks whose group waits for its checksums, which are computed a block at a time. */
 struct pst_summing {
     struct pst_group *group; /* NULL: none */
     struct pst_log_append *append;

@@ -308,7 +308,7 @@ static void values_of_all_sizes_come_back(void **state)
  * same. */
 static void a_large_value_is_no_long_turn(void **state)
 {
-    enum { BYTES = 2 * MIB, POLLS_MIN = 4 };
+    enum { BYTES = 2 * MIB, POLLS_MIN = BYTES / PST_LOG_BLOCK_BYTES };
     struct kept k = {.key = "large", .generation = 1};
     struct pst_log_flush f = {0};
     struct pst_log_stat stat;
