@@ -210,17 +210,25 @@ static void cache_gives_way_to_writes(void **state)
     engine_close(&e);
 }
 
+/* Return: the first shard. */
+static struct pst_shard *two_shards(struct engine *e, struct pst_shard **other)
+{
+    struct engine_shape shape = small;
+
+    shape.shards = 2;
+    engine_open(e, &shape);
+    *other = pst_store_shard(e->store, 1);
+    return e->shard;
+}
+
 /* What is evicted for a write that then does not fit would be lost for nothing. */
 static void a_hopeless_write_evicts_nothing(void **state)
 {
-    struct engine_shape shape = small;
     struct pst_shard *other;
     struct engine e;
 
     (void)state;
-    shape.shards = 2;
-    engine_open(&e, &shape);
-    other = pst_store_shard(e.store, 1);
+    two_shards(&e, &other);
     fill_pages(&e, e.shard, "keep", 12, 0);
     fill_pages(&e, e.shard, "c/", 8, 1);
     fill_pages(&e, other, "c/", 8, 2); /* keys that stay hold 12 of 32 pages */
@@ -407,16 +415,12 @@ static void a_hot_shard_of_one_key_is_not_cold(void **state)
 
 static void a_waiting_write_is_busy_until_others_evict(void **state)
 {
-    struct engine_shape shape = small;
     uint64_t now_ns;
     struct pst_shard *writer, *other;
     struct engine e;
 
     (void)state;
-    shape.shards = 2;
-    engine_open(&e, &shape);
-    writer = pst_store_shard(e.store, 0);
-    other = pst_store_shard(e.store, 1);
+    writer = two_shards(&e, &other);
     put_at(&e, writer, "keep", 100, 0);
     fill_pages(&e, other, "c/", 30, 1);
     now_ns = e.now_ns + 10 * SECOND_NS;
@@ -438,16 +442,12 @@ static void a_waiting_write_is_busy_until_others_evict(void **state)
  */
 static void waiting_ends_where_nothing_can_go(void **state)
 {
-    struct engine_shape shape = small;
     struct pst_shard *writer, *other;
     struct pst_lookup lookup;
     struct engine e;
 
     (void)state;
-    shape.shards = 2;
-    engine_open(&e, &shape);
-    writer = pst_store_shard(e.store, 0);
-    other = pst_store_shard(e.store, 1);
+    writer = two_shards(&e, &other);
     put_at(&e, writer, "keep", 100, 0);
     fill_pages(&e, other, "c/", 30, 1);
     for (uint32_t i = 0; i < 30; i++) {
@@ -470,15 +470,11 @@ static void waiting_ends_where_nothing_can_go(void **state)
 /* The same where pins end by time. */
 static void waiting_sees_pins_run_out(void **state)
 {
-    struct engine_shape shape = small;
     struct pst_shard *writer, *other;
     struct engine e;
 
     (void)state;
-    shape.shards = 2;
-    engine_open(&e, &shape);
-    writer = pst_store_shard(e.store, 0);
-    other = pst_store_shard(e.store, 1);
+    writer = two_shards(&e, &other);
     put_at(&e, writer, "keep", 100, 0);
     fill_pages(&e, other, "c/", 30, 1);
     for (uint32_t i = 0; i < 30; i++) {
@@ -499,16 +495,12 @@ static void waiting_sees_pins_run_out(void **state)
 /* A write that gave up waiting is forgotten: caches may fill again. */
 static void a_write_that_gave_up_is_forgotten(void **state)
 {
-    struct engine_shape shape = small;
     uint64_t now_ns;
     struct pst_shard *writer, *other;
     struct engine e;
 
     (void)state;
-    shape.shards = 2;
-    engine_open(&e, &shape);
-    writer = pst_store_shard(e.store, 0);
-    other = pst_store_shard(e.store, 1);
+    writer = two_shards(&e, &other);
     fill_pages(&e, writer, "keep", 20, 0);
     fill_pages(&e, other, "c/", 10, 1);
     now_ns = e.now_ns + 10 * SECOND_NS;
