@@ -221,7 +221,8 @@ uint32_t pst_disk_poll(struct pst_disk *disk, struct pst_list *done)
     return count;
 }
 
-static int64_t spoilt(const struct pst_disk_op *op, int64_t result)
+/* The simulated disk spoils its syncs itself: what they should carry is not carried. */
+static int64_t spoilt(const struct pst_disk *disk, const struct pst_disk_op *op, int64_t result)
 {
     if (op->verb == PST_DISK_READ && pst_fault(PST_FAULT_disk_read_eio))
         return -EIO;
@@ -229,7 +230,7 @@ static int64_t spoilt(const struct pst_disk_op *op, int64_t result)
         return -EIO;
     if (op->verb == PST_DISK_WRITE && pst_fault(PST_FAULT_disk_write_enospc))
         return -ENOSPC;
-    if (op->verb == PST_DISK_SYNC && pst_fault(PST_FAULT_disk_sync_eio))
+    if (op->verb == PST_DISK_SYNC && disk->ops != &pst_disk_simulated && pst_fault(PST_FAULT_disk_sync_eio))
         return -EIO;
     if (op->verb != PST_DISK_SYNC && result > PST_DISK_BLOCK_BYTES && pst_fault(PST_FAULT_disk_short))
         return PST_DISK_BLOCK_BYTES + 512;
@@ -244,7 +245,7 @@ static void end(struct pst_disk *disk, struct pst_disk_op *op, int result)
 
 void pst_disk_moved(struct pst_disk *disk, struct pst_disk_op *op, int64_t result)
 {
-    result = spoilt(op, result);
+    result = spoilt(disk, op, result);
     if (result == -EINTR || result == -EAGAIN) {
         pst_list_push_back(&disk->ready, &op->link);
         return;

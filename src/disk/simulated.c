@@ -21,6 +21,7 @@ struct held {
     int fd;
     uint64_t offset, bytes;
     uint64_t done_at; /* 0: underway */
+    bool adrift;      /* a sync that was to carry it failed: no other one does */
     uint8_t *data;
 };
 
@@ -157,19 +158,24 @@ static int64_t read_through(int fd, const struct pst_disk_op *op)
 }
 
 /* What had ended before the sync began. */
-static void sync_file(int fd, uint64_t began_at)
+static int64_t sync_file(int fd, uint64_t began_at)
 {
+    bool fails = pst_fault(PST_FAULT_disk_sync_eio);
     struct held this = {.fd = -1};
 
     same_file(fd, &this);
     pst_list_each_safe (link, &cache) {
         struct held *h = pst_list_entry(link, struct held, link);
 
-        if (h->device == this.device && h->inode == this.inode && h->done_at > 0 && h->done_at < began_at) {
-            write_back(h);
-            forget(h);
-        }
+        if (h->device != this.device || h->inode != this.inode || h->done_at == 0 || h->done_at >= began_at)
+            continue;
+        h->adrift = h->adrift || fails;
+        if (h->adrift)
+            continue;
+        write_back(h);
+        forget(h);
     }
+    return fails ? -EIO : 0;
 }
 
 static int64_t carry_out(int fd, struct started *s)
@@ -178,8 +184,7 @@ static int64_t carry_out(int fd, struct started *s)
         return -EIO;
     switch (s->op->verb) {
     case PST_DISK_SYNC:
-        sync_file(fd, s->at);
-        return 0;
+        return sync_file(fd, s->at);
     case PST_DISK_READ:
         return read_through(fd, s->op);
     default:

@@ -47,12 +47,12 @@ static int bury_later(struct pst_lane *lane, const struct pst_log_tombstone *tom
     return 0;
 }
 
-void pst_lane_laters_synced(struct pst_lane *lane, bool failed)
+void pst_lane_laters_synced(struct pst_lane *lane)
 {
     uint64_t count = 0;
 
-    for (uint64_t i = 0; failed && i < lane->later_count; i++) /* what they wait for is moved first */
-        lane->laters[i].ticket = pst_max(lane->laters[i].ticket, lane->issued + 1);
+    if (pst_lane_in_doubt(lane))
+        return; /* what they wait for may be what is moved */
     while (count < lane->later_count && lane->laters[count].ticket <= lane->synced &&
            pst_lane_bury(lane, &lane->laters[count].tombstone) == 0)
         count++;

@@ -136,8 +136,9 @@ struct pst_lane {
 
     struct pst_reclaim reclaim;
     _Atomic bool reclaim_failed; /* the last one */
-    bool sync_has_failed;
-    struct pst_list moves; /* read, not yet appended */
+    uint64_t doubt_until;        /* a sync failed: what it was to carry is durable when this one is synced;
+                                    UINT64_MAX: when all is moved; 0: none failed */
+    struct pst_list moves;       /* read, not yet appended */
     uint64_t moving_bytes;
     uint8_t *free_head;
 
@@ -179,6 +180,9 @@ bool pst_lane_has_room(const struct pst_lane *lane, uint64_t bytes);
 void pst_lane_write_step(struct pst_lane *lane);
 void pst_group_io_ended(struct pst_lane *lane, struct pst_group *group, int result);
 void pst_sync_io_ended(struct pst_lane *lane);
+/* Whether a sync failed, and what it was to carry is not durable elsewhere yet: another one would not carry
+ * it. */
+bool pst_lane_in_doubt(struct pst_lane *lane);
 
 /* log_bury.c. Return: 0 or -ENOMEM. */
 int pst_lane_bury(struct pst_lane *lane, const struct pst_log_tombstone *tombstone);
@@ -187,7 +191,7 @@ int pst_lane_bury_at(struct pst_lane *lane, struct pst_log_tombstone tombstone, 
                      uint64_t ticket);
 void pst_lane_add_tombstones(struct pst_lane *lane, struct pst_group *group);
 /* After a sync: those whose time has come. */
-void pst_lane_laters_synced(struct pst_lane *lane, bool failed);
+void pst_lane_laters_synced(struct pst_lane *lane);
 /* A flush may have to sync twice: what they make room for, then them. */
 bool pst_lane_laters_wait(const struct pst_lane *lane);
 

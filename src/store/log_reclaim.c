@@ -37,10 +37,12 @@ static uint64_t rank(const struct pst_lane *lane, const struct pst_segment *s, u
 {
     if (s->state != PST_SEGMENT_FULL || s->lost || !is_mine(lane, s))
         return UINT64_MAX;
-    if (s->failed)
+    if (pst_segment_doubtful(s))
         return 0;
-    if (s->repeated)
+    if (s->failed)
         return 1;
+    if (s->repeated)
+        return 2;
     if (!is_sparse(lane->log, s, live_percent_max))
         return UINT64_MAX;
     return (1 + atomic_load(&s->live_bytes) * RANKS / lane->log->segment_bytes) << RANK_SHIFT |

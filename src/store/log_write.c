@@ -566,18 +566,21 @@ static bool sync_failed(const struct pst_lane *lane, bool any, uint32_t segment)
     return false;
 }
 
-/* What a failed sync left, another one would not carry: it is to be moved first. */
-static int flush_result(const struct pst_lane *lane, const struct pst_log_op *op)
+bool pst_lane_in_doubt(struct pst_lane *lane)
 {
     const struct pst_log *log = lane->log;
-    bool doubtful = false;
 
-    if (op->verb == PST_LOG_RECLAIM_FLUSH || !lane->sync_has_failed)
-        return 0;
-    for (uint32_t i = 0; i < log->segment_count; i++)
-        doubtful =
-            doubtful || (log->segments[i].lane == lane->index && pst_segment_doubtful(&log->segments[i]));
-    return doubtful ? -EIO : 0;
+    if (pst_likely(lane->doubt_until == 0))
+        return false;
+    for (uint32_t i = 0; i < log->segment_count; i++) {
+        if (log->segments[i].lane == lane->index && pst_segment_doubtful(&log->segments[i]))
+            return true;
+    }
+    lane->doubt_until = pst_min(lane->doubt_until, lane->written);
+    if (lane->doubt_until > lane->synced)
+        return true;
+    lane->doubt_until = 0;
+    return false;
 }
 
 static void end_waiting(struct pst_lane *lane, struct pst_log_op *op)
@@ -586,7 +589,7 @@ static void end_waiting(struct pst_lane *lane, struct pst_log_op *op)
     bool flush = op->verb != PST_LOG_APPEND;
 
     if (!sync_failed(lane, flush, flush ? 0 : a->place.segment)) {
-        pst_lane_done(lane, op, flush ? flush_result(lane, op) : 0);
+        pst_lane_done(lane, op, flush && pst_lane_in_doubt(lane) ? -EIO : 0);
         return;
     }
     if (!flush) {
@@ -619,15 +622,17 @@ static void end_sync(struct pst_lane *lane)
             continue;
         lane->stat.upkeep_failed++;
         fail_segment(lane, lane->sync_io[i].op.file);
-        segment_of(lane, lane->sync_io[i].op.file)->unsynced = lane->sync_has_failed = true;
+        segment_of(lane, lane->sync_io[i].op.file)->unsynced = true;
+        lane->doubt_until = UINT64_MAX;
     }
-    pst_lane_laters_synced(lane, sync_failed(lane, true, 0));
+    pst_lane_laters_synced(lane);
 }
 
 /* Return: whether it is over already: all that it would carry has failed. */
 static bool start_sync(struct pst_lane *lane)
 {
     pst_assert(lane->sync_left == 0);
+    (void)pst_lane_in_doubt(lane); /* this one may end it */
     lane->sync_upto = lane->written;
     lane->sync_count = lane->dirty_count;
     for (uint32_t i = 0; i < lane->dirty_count; i++) {
@@ -731,7 +736,7 @@ static void number_flushes(struct pst_lane *lane)
         pst_list_remove(&op->link);
         op->ticket = lane->issued;
         if (op->ticket <= lane->synced)
-            pst_lane_done(lane, op, flush_result(lane, op));
+            pst_lane_done(lane, op, pst_lane_in_doubt(lane) ? -EIO : 0);
         else
             pst_list_push_back(&lane->waiting, &op->link);
     }

@@ -437,13 +437,12 @@ static void failures_hit_what_they_hit(void **state)
     tear_down(&rig);
 }
 
-/* Takes a segment back: what of it lives is moved. */
-static void reclaim(struct rig *rig, struct kept *kept)
+/* What lives in the segment that is taken back is moved. */
+static void move_all(struct rig *rig, struct kept *kept)
 {
     struct pst_log_found found;
     int r;
 
-    assert_int_equal(pst_log_reclaim_begin(rig->lane, 100), 1);
     while ((r = pst_log_reclaim_next(rig->lane, &found)) != 0) {
         struct kept *k = r == 1 ? &kept[atoi((const char *)found.value.key.data + 4)] : NULL;
         struct pst_log_move move = {.value = found.value, .from = found.place, .crc = found.crc};
@@ -458,9 +457,21 @@ static void reclaim(struct rig *rig, struct kept *kept)
         k->place = move.to;
         k->crc = move.crc;
     }
+}
+
+static void end_reclaim(struct rig *rig)
+{
     pst_log_reclaim_end(rig->lane, false);
     while (!pst_log_reclaim_over(rig->lane))
         poll_idly(rig);
+}
+
+/* Takes a segment back. */
+static void reclaim(struct rig *rig, struct kept *kept)
+{
+    assert_int_equal(pst_log_reclaim_begin(rig->lane, 100), 1);
+    move_all(rig, kept);
+    end_reclaim(rig);
 }
 
 /* A value that could not be written to one segment is written to another; a restart later it is moved, and
@@ -619,6 +630,20 @@ static void a_power_cut_loses_nothing_durable(void **state)
     }
 }
 
+/* How many copies of the key a start finds. */
+static int copies_of(struct rig *rig, const char *key)
+{
+    struct pst_log_scan *again;
+    struct pst_log_found found;
+    int count = 0;
+
+    assert_int_equal(pst_log_scan_open(rig->log, &again), 0);
+    while (pst_log_scan_next(again, &found) == 1)
+        count += pst_bytes_equal(found.value.key, (struct pst_bytes){key, strlen(key)});
+    pst_log_scan_close(again, NULL);
+    return count;
+}
+
 /* A durable value is overwritten while it is moved, and power fails before the newer one is durable. */
 static void what_dies_while_it_is_moved_may_come_back(void **state)
 {
@@ -629,8 +654,7 @@ static void what_dies_while_it_is_moved_may_come_back(void **state)
     for (uint64_t seed = 0; seed < 16; seed++) {
         struct pst_log_found found;
         struct pst_log_move move;
-        struct pst_log_scan *again;
-        int r, count = 0;
+        int r;
 
         set_up(&rig);
         name_all(kept);
@@ -648,17 +672,63 @@ static void what_dies_while_it_is_moved_may_come_back(void **state)
         assert_int_equal(pst_log_bury_moved(rig.lane, &move.value, move.to), 0);
         assert_int_equal(append(&rig, &kept[5], 1010, false), 0); /* tombstones go along */
         pst_simulated_cut(seed);
-        pst_log_reclaim_end(rig.lane, false);
-        while (!pst_log_reclaim_over(rig.lane))
-            poll_idly(&rig);
+        end_reclaim(&rig);
         close_log(&rig);
         pst_simulated_restore();
         open_log(&rig);
-        assert_int_equal(pst_log_scan_open(rig.log, &again), 0);
-        while (pst_log_scan_next(again, &found) == 1)
-            count += strncmp((const char *)found.value.key.data, "key-0", 5) == 0;
-        pst_log_scan_close(again, NULL);
-        assert_true(count > 0);
+        assert_true(copies_of(&rig, kept[0].key) > 0);
+        tear_down(&rig);
+    }
+}
+
+static void flush_fails(struct rig *rig)
+{
+    struct pst_log_flush f = {0};
+
+    pst_log_flush(rig->lane, &f);
+    assert_int_equal(wait_one(rig, &f.op), -EIO);
+}
+
+/* The sync of a durable value's successor fails. Until the newer one is durable elsewhere the older one
+ * stays: no tombstone is written, and its segment is not freed. */
+static void what_a_failed_sync_should_replace_stays(void **state)
+{
+    struct kept kept[VALUES];
+    struct rig rig;
+
+    driver = rig_driver(*state);
+    for (uint64_t seed = 0; seed < 16; seed++) {
+        bool reclaims = seed % 2;
+        struct pst_log_value old;
+        struct pst_log_place at;
+
+        set_up(&rig);
+        name_all(kept);
+        for (int i = 0; i < 6; i++) /* the segment of the first is full then */
+            assert_int_equal(append(&rig, &kept[i], i ? 1006 : 1005, true), 0);
+        if (reclaims) {
+            assert_int_equal(pst_log_reclaim_begin(rig.lane, 100), 1);
+            kept[0].there = false;
+            move_all(&rig, kept);
+            flush(&rig);
+        }
+        old = value_of(&kept[0], bytes_of(1005));
+        at = kept[0].place;
+        assert_int_equal(append(&rig, &kept[0], 2000, false), 0);
+        assert_int_equal(pst_log_bury_after(rig.lane, &old, at, kept[0].ticket), 0);
+        pst_faults_arm("disk_sync_eio:nth=1");
+        flush_fails(&rig);
+        pst_faults_arm("");
+        for (int i = 6; i < 9; i++) /* tombstones go along */
+            assert_int_equal(append(&rig, &kept[i], 1010, true), 0);
+        flush_fails(&rig);
+        if (reclaims)
+            end_reclaim(&rig);
+        pst_simulated_cut(seed);
+        close_log(&rig);
+        pst_simulated_restore();
+        open_log(&rig);
+        assert_true(copies_of(&rig, kept[0].key) > 0);
         tear_down(&rig);
     }
 }
@@ -787,6 +857,7 @@ int main(void)
         OVER_EACH(what_comes_again_in_another_era_lives),
         OVER("simulated:seed=2", a_power_cut_loses_nothing_durable),
         OVER("simulated:seed=2", what_dies_while_it_is_moved_may_come_back),
+        OVER("simulated:seed=3", what_a_failed_sync_should_replace_stays),
         cmocka_unit_test(folders_that_are_not_ours_are_left_alone),
         cmocka_unit_test(what_cannot_be_is_refused),
         cmocka_unit_test(two_folders_are_one_log),
