@@ -1,22 +1,24 @@
 /*
  * older.c: the log's copy of a value that was overwritten in memory. It is what a crash would bring back, so
  * it stays alive until the log has the newer value and that is durable, or until the key is deleted. A table
- * by the newer value's generation, with open addressing; most stores have a few entries at any time.
+ * by the key and its newer value's generation, which other keys may have as well, from other nodes; with open
+ * addressing. Most stores have a few entries at any time.
  */
 #include "store/tier_priv.h"
 
 enum { ROOM_MIN = 64 };
 
-static uint64_t home_of(const struct pst_olders *o, uint64_t generation)
+static uint64_t home_of(const struct pst_olders *o, const struct pst_older *older)
 {
-    return (generation * 0x9e3779b97f4a7c15ull >> 32) & (o->room - 1);
+    return ((older->newer ^ older->key_hash) * 0x9e3779b97f4a7c15ull >> 32) & (o->room - 1);
 }
 
-static struct pst_older *slot_of(const struct pst_olders *o, uint64_t newer)
+static struct pst_older *slot_of(const struct pst_olders *o, const struct pst_older *older)
 {
-    uint64_t i = home_of(o, newer);
+    uint64_t i = home_of(o, older);
 
-    while (o->slots[i].newer && o->slots[i].newer != newer)
+    while (o->slots[i].newer &&
+           (o->slots[i].newer != older->newer || o->slots[i].key_hash != older->key_hash))
         i = (i + 1) & (o->room - 1);
     return &o->slots[i];
 }
@@ -32,7 +34,7 @@ static bool grow(struct pst_olders *o)
         return false;
     for (uint64_t i = 0; i < o->room; i++) {
         if (o->slots[i].newer)
-            *slot_of(&more, o->slots[i].newer) = o->slots[i];
+            *slot_of(&more, &o->slots[i]) = o->slots[i];
     }
     free(o->slots);
     *o = more;
@@ -48,7 +50,7 @@ static void take_out(struct pst_olders *o, struct pst_older *slot)
         i = (i + 1) & (o->room - 1);
         if (!o->slots[i].newer)
             break;
-        if (((i - home_of(o, o->slots[i].newer)) & (o->room - 1)) < ((i - hole) & (o->room - 1)))
+        if (((i - home_of(o, &o->slots[i])) & (o->room - 1)) < ((i - hole) & (o->room - 1)))
             continue;
         o->slots[hole] = o->slots[i];
         hole = i;
@@ -56,19 +58,30 @@ static void take_out(struct pst_olders *o, struct pst_older *slot)
     o->slots[hole] = (struct pst_older){0};
 }
 
-struct pst_older *pst_older_find(struct pst_tier *t, uint64_t newer)
+static void set_newer(const struct pst_tier *t, const struct pst_record *r, struct pst_older *older)
 {
-    struct pst_older *slot = t->olders.count ? slot_of(&t->olders, newer) : NULL;
-
-    return slot && slot->newer ? slot : NULL;
+    older->newer = r->generation;
+    older->key_hash = pst_shard_lookup(t->shard, pst_record_key(r)).hash;
 }
 
-bool pst_older_add(struct pst_tier *t, struct pst_older older)
+struct pst_older *pst_older_find(struct pst_tier *t, const struct pst_record *r)
 {
-    pst_assert(older.newer > older.generation && !pst_older_find(t, older.newer));
+    struct pst_older wanted, *slot;
+
+    if (t->olders.count == 0)
+        return NULL;
+    set_newer(t, r, &wanted);
+    slot = slot_of(&t->olders, &wanted);
+    return slot->newer ? slot : NULL;
+}
+
+bool pst_older_add(struct pst_tier *t, const struct pst_record *r, struct pst_older older)
+{
+    pst_assert(r->generation > older.generation && !pst_older_find(t, r));
     if (!grow(&t->olders))
         return false;
-    *slot_of(&t->olders, older.newer) = older;
+    set_newer(t, r, &older);
+    *slot_of(&t->olders, &older) = older;
     t->olders.count++;
     return true;
 }
@@ -91,7 +104,7 @@ void pst_older_forget(struct pst_tier *t, struct pst_older *older, struct pst_by
 
 void pst_older_bury(struct pst_tier *t, const struct pst_record *r, uint64_t ticket)
 {
-    struct pst_older *older = pst_older_find(t, r->generation);
+    struct pst_older *older = pst_older_find(t, r);
     struct pst_log_value value;
 
     if (!older)
@@ -104,9 +117,8 @@ void pst_older_bury(struct pst_tier *t, const struct pst_record *r, uint64_t tic
 
 void pst_tier_supersede(struct pst_tier *t, struct pst_record *old, const struct pst_record *r)
 {
-    struct pst_older *before = pst_older_find(t, old->generation);
-    struct pst_older older = {.newer = r->generation,
-                              .generation = old->generation,
+    struct pst_older *before = pst_older_find(t, old);
+    struct pst_older older = {.generation = old->generation,
                               .place = pst_record_place(old),
                               .value_bytes = old->value_bytes & PST_VALUE_BYTES_MASK,
                               .attr_bytes = old->attr_bytes};
@@ -114,12 +126,11 @@ void pst_tier_supersede(struct pst_tier *t, struct pst_record *old, const struct
     pst_assert(!before || !pst_record_placed(old));
     if (before) {
         older = *before;
-        older.newer = r->generation;
         take_out(&t->olders, before);
     }
     if (!older.place.segment && !older.place.offset)
         return;
-    if (pst_older_add(t, older)) {
+    if (pst_older_add(t, r, older)) {
         if (!before)
             pst_record_set_place(old, (struct pst_log_place){0, 0}); /* not its business any more */
     } else if (before) { /* without memory for it a crash may lose it */

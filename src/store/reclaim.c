@@ -40,7 +40,7 @@ static struct pst_record *owner_of(struct pst_tier *t, const struct pst_log_valu
         return NULL;
     lookup = pst_shard_lookup(s, value->key);
     r = pst_shard_find(s, &lookup);
-    *older = r ? pst_older_find(t, r->generation) : NULL;
+    *older = r ? pst_older_find(t, r) : NULL;
     if (*older)
         return (*older)->generation == value->generation && same_place((*older)->place, at) ? r : NULL;
     return r && r->generation == value->generation && same_place(pst_record_place(r), at) ? r : NULL;

@@ -228,8 +228,7 @@ bool pst_tier_saves(const struct pst_shard *s, const struct pst_record *r)
 
     if (!t || r->flags & PST_RECORD_EXPIRES)
         return false;
-    if (pst_record_on_disk(r) || pst_record_placed(r) || pst_older_find(t, r->generation) ||
-        underway_of(t, r))
+    if (pst_record_on_disk(r) || pst_record_placed(r) || pst_older_find(t, r) || underway_of(t, r))
         return true;
     for (const struct pst_list *link = t->wanted.next; link != &t->wanted; link = link->next)
         if (pst_container_of(link, struct pst_tier_wait, link)->record == r)

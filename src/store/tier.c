@@ -362,7 +362,7 @@ static int shard_open(struct pst_shard *s, uint32_t number)
  */
 static int found_older(struct pst_tier *t, const struct pst_record *r, const struct pst_log_found *found)
 {
-    struct pst_older *known = pst_older_find(t, r->generation);
+    struct pst_older *known = pst_older_find(t, r);
 
     if (known && known->generation == found->value.generation) {
         pst_log_repeated(t->shard->store->log, found);
@@ -372,11 +372,11 @@ static int found_older(struct pst_tier *t, const struct pst_record *r, const str
     if (pst_record_placed(r) || (known && known->generation > found->value.generation))
         return pst_log_bury_alone(t->lane, &found->value, found->place);
     pst_older_bury(t, r, 0);
-    return pst_older_add(t, (struct pst_older){.newer = r->generation,
-                                               .generation = found->value.generation,
-                                               .place = found->place,
-                                               .value_bytes = found->value.value_bytes & PST_VALUE_BYTES_MASK,
-                                               .attr_bytes = found->value.attrs.len & 0xffff})
+    return pst_older_add(t, r,
+                         (struct pst_older){.generation = found->value.generation,
+                                            .place = found->place,
+                                            .value_bytes = found->value.value_bytes & PST_VALUE_BYTES_MASK,
+                                            .attr_bytes = found->value.attrs.len & 0xffff})
                ? 0
                : -ENOMEM;
 }

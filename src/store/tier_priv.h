@@ -101,6 +101,7 @@ struct pst_reclaiming {
 /* What the log has of a key whose newer value it does not have yet. */
 struct pst_older {
     uint64_t newer; /* generation of the one in memory; 0: free */
+    uint64_t key_hash;
     uint64_t generation;
     struct pst_log_place place;
     uint64_t value_bytes : 48;
@@ -181,10 +182,10 @@ bool pst_reclaim_run(struct pst_tier *t, uint64_t now_ns);
 
 /* ---- older.c ---- */
 
-/* What the log has behind the value in memory with generation @newer; NULL: nothing. */
-struct pst_older *pst_older_find(struct pst_tier *t, uint64_t newer);
-/* Return: false: no memory. */
-bool pst_older_add(struct pst_tier *t, struct pst_older older);
+/* What the log has behind @newer, which is in memory alone; NULL: nothing. */
+struct pst_older *pst_older_find(struct pst_tier *t, const struct pst_record *newer);
+/* Sets whom it is behind. Return: false: no memory. */
+bool pst_older_add(struct pst_tier *t, const struct pst_record *newer, struct pst_older older);
 struct pst_log_value pst_older_value(const struct pst_older *older, struct pst_bytes key);
 /* It is lost, or may be: nothing is written. */
 void pst_older_forget(struct pst_tier *t, struct pst_older *older, struct pst_bytes key);
