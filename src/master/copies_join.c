@@ -1,7 +1,8 @@
 /*
  * copies_join.c: gives a member copies of slots, some hundred at a time. First it drops what it has of them.
- * From then on writes go to it as well; when those that were begun before have ended, every key is listed and
- * sent, each under a lock of its own, so that no later write is overtaken. Only who has all is asked for.
+ * From then on writes go to it as well; when those that were begun before have ended, it is told which
+ * generations have been given, and every key is listed and sent, each under a lock of its own, so that no
+ * later write is overtaken. Only who has all is asked for.
  */
 #include "master/copies_priv.h"
 
@@ -87,7 +88,7 @@ static void ask(struct pst_copies *c, struct peer *peer, struct penstock_op op,
     }
     op.key = j->resume;
     op.key_bytes = (uint16_t)j->resume_bytes;
-    op.flags = j->resume_bytes ? PST_WIRE_AFTER : 0;
+    op.flags |= j->resume_bytes ? PST_WIRE_AFTER : 0;
     op.data = j->data;
     op.bytes = sizeof(j->data);
     send->op = op;
@@ -157,6 +158,22 @@ static bool drained(struct pst_copies *c)
     is = copies_ended(c, c->join.mark);
     pthread_mutex_unlock(&c->lock);
     return is;
+}
+
+/* What was deleted before is not sent: without this the key could have one of its generations again there. */
+static void counted(struct pst_copies *c, struct send *send)
+{
+    struct join *j = &c->join;
+
+    j->waits = false;
+    if (send->op.result != 0) {
+        abandon(c);
+    } else if (j->step == STEP_COUNT) {
+        j->passed = pst_max(j->passed, send->op.generation);
+        next_shard(c, &c->self, STEP_PASS);
+    } else {
+        next_shard(c, j->peer, STEP_LIST);
+    }
 }
 
 static void listed(struct pst_copies *c, struct send *send)
@@ -270,9 +287,14 @@ void join_step(struct pst_copies *c, uint64_t now_ns)
                                  .attr_bytes = (uint16_t)(j->slot_count * sizeof(j->slots[0]))},
             cleared);
     else if (j->step == STEP_DRAIN && drained(c))
-        j->step = STEP_LIST;
-    else if (j->step == STEP_LIST && !copies_self(c))
+        j->step = STEP_COUNT;
+    else if ((j->step == STEP_COUNT || j->step == STEP_LIST) && !copies_self(c))
         abandon(c);
+    else if (j->step == STEP_COUNT || j->step == STEP_PASS)
+        ask(c, j->step == STEP_COUNT ? &c->self : j->peer,
+            (struct penstock_op){
+                .code = PST_WIRE_COPY_CLEAR, .flags = PST_WIRE_IF_GENERATION, .if_generation = j->passed},
+            counted);
     else if (j->step == STEP_LIST)
         ask(c, &c->self, (struct penstock_op){.code = PST_WIRE_LIST}, listed);
     else if (j->step == STEP_SEND)

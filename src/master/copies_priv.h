@@ -65,7 +65,7 @@ struct send {
     uint8_t attrs[ATTRS_MAX];
 };
 
-enum step { STEP_IDLE, STEP_CLEAR, STEP_DRAIN, STEP_LIST, STEP_SEND };
+enum step { STEP_IDLE, STEP_CLEAR, STEP_DRAIN, STEP_COUNT, STEP_PASS, STEP_LIST, STEP_SEND };
 
 /* Slots that one member is filled with, all together. */
 struct join {
@@ -77,6 +77,7 @@ struct join {
     struct pst_wire_cleared slots[JOIN_SLOTS_MAX];
     uint32_t shard;     /* at which it is */
     uint64_t mark;      /* what was begun before does not go to it */
+    uint64_t passed;    /* generation that this node had given by then */
     uint32_t sends;     /* of keys, underway */
     bool waits, failed; /* for the answer to its one request; the rest is not done */
     bool shard_ended;   /* the list has */

@@ -133,7 +133,8 @@ void tidy_step(struct pst_copies *c, uint64_t now_ns)
         return;
     }
     send->op = (struct penstock_op){.code = PST_WIRE_COPY_CLEAR,
-                                    .flags = t->resume_bytes ? PST_WIRE_AFTER : 0,
+                                    .flags = PST_WIRE_IF_GENERATION | (t->resume_bytes ? PST_WIRE_AFTER : 0),
+                                    .if_generation = pst_wall_ns(), /* of what was lost; nobody says it */
                                     .key = t->resume,
                                     .key_bytes = (uint16_t)t->resume_bytes,
                                     .attrs = t->slots,

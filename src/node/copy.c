@@ -162,8 +162,16 @@ void pst_apply_copy_clear(struct pst_request *q, uint32_t index)
     struct pst_range range = {
         .start = op->key, .after = op->flags & PST_WIRE_AFTER, .wanted = is_cleared, .ctx = &cleared};
     struct pst_wire_result result = {.data = w->scratch};
-    int r = may_clear(&cleared);
+    int r = op->if_generation < GENERATION_MAX ? may_clear(&cleared) : -EPROTO;
 
+    if (r == 0 && op->flags & PST_WIRE_IF_GENERATION) {
+        pst_shard_pass_generation(w->shard, op->if_generation);
+        result.generation = pst_shard_generation(w->shard);
+    }
+    if (r == 0 && op->attrs.len == 0) {
+        pst_reply_add(q, &result);
+        return;
+    }
     if (r == 0 && (pst_reply_room(q, index) < PST_SWEEP_BYTES_MAX || op->bytes < PST_SWEEP_BYTES_MAX))
         r = PST_BUSY;
     if (r == 0)

@@ -343,8 +343,7 @@ void pst_shard_unlink_as(struct pst_shard *s, struct pst_record *r, enum pst_wir
     pst_shard_drop(s, r);
 }
 
-/* Later values will have later generations. */
-static void pass_generation(struct pst_shard *s, uint64_t generation)
+void pst_shard_pass_generation(struct pst_shard *s, uint64_t generation)
 {
     pst_assert(generation < PST_GENERATION_MAX);
     s->generation = pst_max(s->generation, ((generation | 0xff) + 1) | s->number);
@@ -352,9 +351,14 @@ static void pass_generation(struct pst_shard *s, uint64_t generation)
         s->generation_max = pst_generations_take(s->store, s->generation);
 }
 
+uint64_t pst_shard_generation(const struct pst_shard *s)
+{
+    return s->generation;
+}
+
 uint32_t pst_record_number(struct pst_shard *s, struct pst_record *r, uint64_t generation)
 {
-    pass_generation(s, generation ? generation : s->generation);
+    pst_shard_pass_generation(s, generation ? generation : s->generation);
     r->generation = generation ? generation : s->generation;
     return pst_record_check(r, s->store->check_seed, pst_record_offset(s, r));
 }
@@ -465,7 +469,7 @@ int pst_shard_delete_copy(struct pst_shard *s, const struct pst_lookup *lookup, 
     const struct pst_record *r = pst_shard_find(s, lookup);
     struct pst_answer none;
 
-    pass_generation(s, generation);
+    pst_shard_pass_generation(s, generation);
     if (!r || r->generation > generation)
         return PST_MISS;
     return pst_shard_delete(s, lookup, false, 0, &none);

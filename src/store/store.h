@@ -215,6 +215,10 @@ int pst_shard_delete(struct pst_shard *shard, const struct pst_lookup *lookup, b
 /* A client begins or ends to look at a referenced record in the arenas: noted there for a later process,
  * which has to leave these bytes as they are. */
 void pst_record_viewed(struct pst_shard *shard, const struct pst_record *record, bool begins);
+/* The last one that was given; values from now on have later ones than @generation, which is below
+ * PST_GENERATION_MAX. */
+uint64_t pst_shard_generation(const struct pst_shard *shard);
+void pst_shard_pass_generation(struct pst_shard *shard, uint64_t generation);
 /* Deletes a value of @generation or before, as another store did. Return: 0, PST_MISS, PST_BUSY. */
 int pst_shard_delete_copy(struct pst_shard *shard, const struct pst_lookup *lookup, uint64_t generation);
 /* What the clock says of a value with an end, and back: ms since 1970. */

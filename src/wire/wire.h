@@ -64,7 +64,8 @@ enum pst_wire_code {
     PST_WIRE_COPY = 28,        /* attrs: struct pst_wire_copy and what the value has; the value as of a put */
     PST_WIRE_COPY_SEND =
         29, /* the key's value is sent to who joins its slot; attrs: pst_wire_target, or none */
-    PST_WIRE_COPY_CLEAR = 30, /* from key on; attrs: struct pst_wire_cleared. Data as of SWEEP */
+    PST_WIRE_COPY_CLEAR = 30, /* from key on; attrs: struct pst_wire_cleared; IF_GENERATION: later ones are
+                                 higher. Data as of SWEEP */
     PST_WIRE_CODE_MAX = 30,
     PST_WIRE_WATCH_OPEN = 32,  /* of the prefix in key; result.generation is its handle */
     PST_WIRE_WATCH_NEXT = 33,  /* if_generation: handle; offset: ms to wait; bytes: room. Data: changes */

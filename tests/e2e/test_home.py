@@ -411,6 +411,26 @@ def test_values_on_ssd_are_sent_to_who_joins(tmp_path: pathlib.Path) -> None:
             assert p.get(name) == bytes([i]) * 500_000
 
 
+def test_generations_grow_over_a_deletion_and_new_homes(tmp_path: pathlib.Path) -> None:
+    """A node that was never told of a key, and counts from an earlier start, becomes its primary."""
+    with pool(tmp_path, 2) as p:
+        def last_of_all(key: str) -> bool:
+            return p.holders(key) == [2, 1]  # the first node began to count first
+
+        def generation(key: str) -> int:
+            p.put(key, b"x")
+            return int(json.loads(penstock("--url", p.url, "--json", "stat", key).stdout)["generation"])
+
+        key = next(name for name in map(str, range(1000)) if last_of_all(name))
+        before = generation(key)
+        assert penstock("--url", p.url, "rm", key).returncode == 0
+        p.kill(1)
+        p.settled(2)
+        p.kill(2, 2)
+        p.settled(1)
+        assert generation(key) > before
+
+
 def test_without_copies_values_are_lost_and_said_to_be(tmp_path: pathlib.Path) -> None:
     with pool(tmp_path, 1, "--incomplete-ms=3000") as p:
         at = {}

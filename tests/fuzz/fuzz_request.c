@@ -253,7 +253,7 @@ static size_t put_from_primary(struct fuzz *in, uint8_t code, uint8_t *to)
 
     if (code == PST_WIRE_COPY_CLEAR) {
         memcpy(to, cleared, sizeof(cleared));
-        return sizeof(cleared[0]) * (1 + fuzz_below(in, 2));
+        return sizeof(cleared[0]) * fuzz_below(in, 3);
     }
     memcpy(to, &copy, sizeof(copy));
     memcpy(to + sizeof(copy), "attrs", 5);
