@@ -132,10 +132,10 @@ static uint64_t cache_size(int i)
     return some[i % 5];
 }
 
-/* Return: how many of the first @count cache keys are there, each whole. */
-static int cached(struct penstock *store, int count, uint64_t seed)
+/* Return: how many of the first @count cache keys are there, each whole, of sizes up to 1 MiB. */
+static int cached(struct penstock *store, int count, uint64_t (*size)(int), uint64_t seed)
 {
-    uint8_t *buf = bytes_new(400000);
+    uint8_t *buf = bytes_new(MIB);
     int there = 0;
 
     for (int i = 0; i < count; i++) {
@@ -144,15 +144,28 @@ static int cached(struct penstock *store, int count, uint64_t seed)
         int r;
 
         snprintf(key, sizeof(key), "c/%d", i);
-        r = penstock_get(store, key, strlen(key), buf, 400000, &bytes);
+        r = penstock_get(store, key, strlen(key), buf, MIB, &bytes);
         if (r == PENSTOCK_MISS)
             continue;
         assert_result(r, 0);
-        assert_int_equal(bytes, cache_size(i));
+        assert_int_equal(bytes, size(i));
         assert_true(filled(buf, bytes, seed + i));
         there++;
     }
     free(buf);
+    return there;
+}
+
+/* Return: how many keys are there as @stat says; a node may still be on its way below the watermark. */
+static int cached_by_now(struct penstock *store, int count, uint64_t (*size)(int), uint64_t seed,
+                         struct penstock_stat *stat)
+{
+    int there;
+
+    do {
+        *stat = stat_of(store);
+        there = cached(store, count, size, seed);
+    } while (stat_of(store).evictions != stat->evictions);
     return there;
 }
 
@@ -180,10 +193,7 @@ static void cache_evicts(void **state)
     /* The newest are there. Of several shards one that found no page may have nothing older of its own. */
     assert_true(gone == 0 || fixture.shards > 1);
     expect_bytes(place.store, "keep", 2 * MIB, 1);
-    do { /* a node may still be on its way below the watermark */
-        stat = stat_of(place.store);
-        there = cached(place.store, COUNT, 50);
-    } while (stat_of(place.store).evictions != stat.evictions);
+    there = cached_by_now(place.store, COUNT, cache_size, 50, &stat);
     assert_int_equal(stat.no_space, 0);
     assert_true(stat.evictions > 0 && stat.evicted_bytes > 50 * MIB);
     assert_int_equal(stat.keys, stat.cache_keys + 1);
@@ -198,8 +208,8 @@ static void cache_of_mixed_sizes(void **state)
     enum { COUNT = 3000 };
     struct penstock_stat stat;
     struct place place;
-    uint64_t there = 0;
     char key[32];
+    int there;
 
     (void)state;
     place_open(&place, fixture.kind, "64M", "c/");
@@ -207,17 +217,10 @@ static void cache_of_mixed_sizes(void **state)
         snprintf(key, sizeof(key), "c/%d", i);
         put_value(place.store, key, size_of(i), i);
     }
-    stat = stat_of(place.store);
-    for (int i = 0; i < COUNT; i++) {
-        snprintf(key, sizeof(key), "c/%d", i);
-        if (penstock_exists(place.store, key, strlen(key)) == PENSTOCK_MISS)
-            continue;
-        expect_bytes(place.store, key, size_of(i), i);
-        there++;
-    }
+    there = cached_by_now(place.store, COUNT, size_of, 0, &stat);
     assert_int_equal(stat.no_space, 0);
     assert_int_equal(stat.keys + stat.evictions, COUNT);
-    assert_int_equal(stat_of(place.store).keys, there);
+    assert_int_equal(there, stat.keys);
     place_close(&place);
 }
 
