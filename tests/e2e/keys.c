@@ -371,7 +371,7 @@ static void clear_and_pins_by_time(void **state)
 
     (void)state;
     put_value(STORE, "timed", 100, 1);
-    assert_result(penstock_pin(STORE, "timed", 5, 300), 0);
+    assert_result(penstock_pin(STORE, "timed", 5, 1000), 0);
     assert_result(penstock_clear(STORE, &left), 0);
     assert_int_equal(left, 1);
     expect_bytes(STORE, "timed", 100, 1);
