@@ -19,7 +19,7 @@ enum {
     PATIENT_MS = 30000,
     MAYBE_MAX = 32,
     VALUE_BYTES_MAX = 3 << 20,
-    SECONDS_MAX = 110,
+    SECONDS_MAX = 230, /* on a machine that does other things, too */
     GUARD = 0xa5,
 };
 
@@ -506,6 +506,7 @@ static void a_port_is_opened_when_it_can_be(void **state)
     struct known known;
     struct act act;
     struct rig rig;
+    int r;
 
     (void)state;
     acts_new(&act, 1);
@@ -519,7 +520,10 @@ static void a_port_is_opened_when_it_can_be(void **state)
     penstock_close(other); /* each shard sends itself a message now */
     while (pst_fault_hits(PST_FAULT_node_port_fails) < 6)
         usleep(10000);
-    assert_int_equal(try_open(&rig, 300, &other), -EBUSY);
+    do
+        r = try_open(&rig, 300, &other);
+    while (r == -ETIMEDOUT); /* before it was told why */
+    assert_int_equal(r, -EBUSY);
     assert_int_equal(pst_faults_arm(""), 0);
     assert_int_equal(try_open(&rig, PATIENT_MS, &other), 0);
     penstock_close(other);
