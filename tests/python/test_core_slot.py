@@ -243,7 +243,7 @@ def test_more_than_the_store_holds(store: penstock.Store) -> None:
 def test_a_node_that_dies_takes_its_slots_along(tmp_path: pathlib.Path) -> None:
     socket = str(tmp_path / "socket")
     with support.start_node("--dram", "64M", "--unix", socket) as node:
-        store = penstock.open(f"node+unix://{socket}", timeout=2, connect_timeout=1)
+        store = penstock.open(f"node+unix://{socket}", timeout=2)
         slot, left = store.reserve("k", 8), store.reserve("left", 8)
         slot.write(b"1234")
         node.kill()

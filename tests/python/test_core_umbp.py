@@ -216,7 +216,7 @@ def test_a_node_that_goes_is_no_error_of_the_caller(tmp_path: pathlib.Path) -> N
     source = Memory()
     socket = tmp_path / "socket"
     with support.start_node("--dram", "64M", "--unix", str(socket)) as node:
-        with umbp.create_umbp_client(config_of(f"node+unix://{socket}"), timeout=0.5) as client:
+        with umbp.create_umbp_client(config_of(f"node+unix://{socket}"), timeout=1) as client:
             assert client.put_from_ptr("k", source.at[0], 1)
             node.kill()
             assert client.batch_exists(["k", "l"]) == [False, False]

@@ -175,7 +175,7 @@ def test_a_stopped_node_does_not_stop_the_loop(tmp_path: Any) -> None:
 
 def test_a_node_that_died(tmp_path: Any) -> None:
     with support.start_node("--unix", f"{tmp_path}/socket", "--dram", "64M") as node:
-        store = PenstockStore(f"node+unix://{tmp_path}/socket", timeout=1.0, connect_timeout=0.5)
+        store = PenstockStore(f"node+unix://{tmp_path}/socket", timeout=1.0)
         array = zarr.create_array(store, name="a", data=np.arange(8), chunks=(2,))
         node.kill()
         with pytest.raises((penstock.Unreachable, penstock.TimedOut)):
