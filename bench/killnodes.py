@@ -15,7 +15,7 @@ from soaks import END_S_MAX, Findings, Order, Soak, await_client
 
 CLIENT = Path(__file__).parent / "kill_nodes_client.py"
 KILLS_MAX, NODES, COPIES, SLOTS = 300, 3, 2, 4096
-REPAIR_S_MAX, ANSWER_S_MAX = 30.0, 10.0
+REPAIR_S_MAX, ANSWER_S_MAX, ASKED_S = 30.0, 10.0, 0.15
 TIMES = ("--heartbeat-ms=100", "--lease-ms=500", "--lease-margin-ms=100", "--reaper-ms=100", "--member-ttl-ms=1000")
 
 
@@ -110,13 +110,16 @@ class Pool:
     def freeze(self, number: int) -> None:
         """Stop a node when it is not the only one that has a slot.
 
-        It is stopped first: a node that was slow for a moment, and is to be filled anew, would make it one.
+        It is stopped first: a node that was slow for a moment, and is to be filled anew, would make it one. What it
+        asked for before is in a view a little later.
         """
         node = self.nodes[number].popen
         while True:
             self.await_copies()
             node.send_signal(signal.SIGSTOP)
-            if self.has_copies():
+            good = self.has_copies()
+            time.sleep(ASKED_S)
+            if good and self.has_copies():
                 return
             node.send_signal(signal.SIGCONT)
 

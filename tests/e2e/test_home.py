@@ -8,6 +8,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import time
 from typing import Any, Callable, Iterator
 
 import pytest
@@ -49,6 +50,8 @@ class Pool:
             self.settled(nodes)
             os.kill(self.nodes[at].pid, signal.SIGSTOP)
             good = self.has_copies(nodes)
+            time.sleep(0.15)  # what it asked for before is in a view a little later
+            good = good and self.has_copies(nodes)
             if not good:
                 os.kill(self.nodes[at].pid, signal.SIGCONT)
             return good
