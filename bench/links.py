@@ -94,9 +94,9 @@ def three_nodes(stage: Stage) -> Takers:
     """Gets from a pool of three nodes, and from a pool of one, each node behind a link of the same rate."""
     links = Links(stage, 7)
     client, *machines = links.machines
-    # So many keys that no node has much more than a third of them.
+    # So many keys that no node has much more than a third of them, and so many underway that no link is left idle by chance.
     sides = ((links.pool(machines[0], machines[1:4], 512 * MIB), 2048), (links.pool(machines[4], machines[5:], 512 * MIB), 512))
-    args: list[Any] = ["--size", 512 * KIB, "--batch", 4, "--inflight", 32]
+    args: list[Any] = ["--size", 512 * KIB, "--batch", 4, "--inflight", 64]
 
     def gets(url: str, keys: int) -> Callable[[], float]:
         links.bench(client, url, "--fill", "--op", "put", "--keys", keys, *args)
