@@ -92,7 +92,7 @@ static void master_start(struct place *place)
 {
     const char *const args[] = {
         "--role", "master",     "--view", place->view,         "--place", "=home", "--heartbeat-ms",
-        "50",     "--lease-ms", "200",    "--lease-margin-ms", "20",      NULL};
+        "50",     "--lease-ms", "1000",   "--lease-margin-ms", "20",      NULL};
     static unsigned count;
 
     snprintf(place->view, sizeof(place->view), "/tmp/penstock-view-%d-%u", (int)getpid(), count++);
