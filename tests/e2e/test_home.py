@@ -26,7 +26,7 @@ class Pool:
 
     def __init__(self, folder: pathlib.Path, copies: int, *more: str) -> None:
         self.copies, self.folder = copies, folder
-        self.master = Master(folder, "--nodes-min=3", "--lease-ms=500", *more, place=f"=home:{copies}")
+        self.master = Master(folder, "--nodes-min=3", *more, place=f"=home:{copies}")
         self.url = f"pool://{self.master.address}"
         self.nodes = [self.node(i) for i in range(3)]
         self.settled(3)

@@ -19,7 +19,7 @@ import support
 from support import penstock, start_node, wait_until
 from test_previous import previous  # noqa: F401: a fixture
 
-TIMES = ("--heartbeat-ms=100", "--lease-ms=200", "--lease-margin-ms=100", "--reaper-ms=100", "--member-ttl-ms=2000")
+TIMES = ("--heartbeat-ms=100", "--lease-ms=500", "--lease-margin-ms=100", "--reaper-ms=100", "--member-ttl-ms=2000")
 ROUTED, EXISTS, UNAVAILABLE, MISS, INCOMPLETE = range(5)
 HEARTBEAT, LOCATE, PLACE = 66, 69, 70
 HELLO, OTHER_VERSION = 1, 1
