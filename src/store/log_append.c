@@ -39,6 +39,8 @@ static void add_entry(struct pst_group *g, struct pst_log_append *a)
     a->entry_at = (uint32_t)pst_group_head_bytes(g);
     g->entries_bytes += (uint32_t)pst_log_entry_put(g->buffer + a->entry_at, &a->value, 0, a->crc);
     g->entry_count++;
+    g->put_count += a->op.verb == PST_LOG_APPEND;
+    g->move_count += a->op.verb == PST_LOG_MOVE_APPEND;
     pst_list_push_back(&g->appends, &a->op.link);
 }
 
@@ -86,6 +88,14 @@ static void add_direct(struct pst_group *g, struct pst_log_append *a)
     g->direct_bytes += (uint32_t)pst_log_whole(a->value.value_bytes);
 }
 
+/* At a segment's end the group is written without the value, and leaves less of a gap. */
+static bool segment_ends(const struct pst_lane *lane, const struct pst_log_append *a)
+{
+    uint64_t more = pst_log_whole(a->value.value_bytes) + 2 * PST_LOG_ALIGN_BYTES;
+
+    return pst_lane_fits(lane, lane->open, 0) && !pst_lane_fits(lane, lane->open, more);
+}
+
 static bool group_fits(const struct pst_lane *lane, const struct pst_log_append *a, bool packed)
 {
     const struct pst_group *g = lane->open;
@@ -96,7 +106,7 @@ static bool group_fits(const struct pst_lane *lane, const struct pst_log_append 
     return pst_group_head_bytes(g) + pst_log_entry_bytes(a->value.key.len, a->value.attrs.len) <=
                PST_LOG_HEAD_BYTES_MAX &&
            packed_bytes <= PST_GROUP_PACKED_BYTES && g->iov_count + a->iov_count + 1 <= PST_GROUP_PIECES &&
-           g->direct_bytes + g->packed_bytes < data_bytes;
+           g->direct_bytes + g->packed_bytes < data_bytes && !segment_ends(lane, a);
 }
 
 static int append_shared(struct pst_lane *lane, struct pst_log_append *a)

@@ -25,7 +25,7 @@ struct pst_group {
     int result;
     uint64_t ticket;
     uint32_t segment;
-    uint32_t entry_count, entries_bytes, packed_bytes, direct_bytes, end_blocks;
+    uint32_t entry_count, put_count, move_count, entries_bytes, packed_bytes, direct_bytes, end_blocks;
     void *image; /* of an index: freed once written */
     struct pst_list appends;
     struct iovec iov[PST_GROUP_PIECES]; /* two for the buffer, then what is written from where it lies */
@@ -140,6 +140,7 @@ struct pst_lane {
                                     UINT64_MAX: when all is moved; 0: none failed */
     struct pst_list moves;       /* read, not yet appended */
     uint64_t moving_bytes;
+    uint32_t moves_reading; /* not in a group yet */
     uint8_t *free_head;
 
     struct pst_list ended; /* at the disk: to be looked at */
@@ -175,6 +176,8 @@ int pst_group_close(struct pst_lane *lane, struct pst_group *group, uint64_t che
 void pst_group_fail(struct pst_lane *lane, struct pst_group *group, int result);
 /* Return: -EBUSY; else nothing is open any more, with an error because it could go nowhere. */
 int pst_lane_close_open(struct pst_lane *lane);
+/* Whether the group with @more bytes has room in the lane's segment; true where none is open. */
+bool pst_lane_fits(const struct pst_lane *lane, const struct pst_group *g, uint64_t more);
 /* Whether a value may hope for a segment: none of those that are kept for moves and tombstones. */
 bool pst_lane_has_room(const struct pst_lane *lane, uint64_t bytes);
 void pst_lane_write_step(struct pst_lane *lane);

@@ -431,8 +431,10 @@ int pst_log_move(struct pst_lane *lane, struct pst_log_move *move)
                                        .iov_count = bytes > 0};
     lane->reclaim.moving++;
     lane->moving_bytes += bytes;
+    lane->moves_reading++;
     r = pst_lane_read(lane, &move->read, PST_LOG_MOVE_READ);
     if (r < 0) {
+        lane->moves_reading--;
         lane->reclaim.moving--;
         lane->moving_bytes -= bytes;
         free(move->iov.iov_base);
@@ -442,6 +444,8 @@ int pst_log_move(struct pst_lane *lane, struct pst_log_move *move)
 
 void pst_move_read(struct pst_lane *lane, struct pst_log_move *move)
 {
+    pst_assert(lane->moves_reading > 0);
+    lane->moves_reading--;
     if (move->read.op.result < 0)
         move_done(lane, move, move->read.op.result);
     else

@@ -34,7 +34,8 @@ struct pst_group *pst_group_take(struct pst_lane *lane)
         g->state = PST_GROUP_OPEN;
         g->large = false;
         g->result = 0;
-        g->entry_count = g->entries_bytes = g->packed_bytes = g->direct_bytes = g->end_blocks = 0;
+        g->entry_count = g->put_count = g->move_count = g->entries_bytes = g->packed_bytes = g->direct_bytes =
+            g->end_blocks = 0;
         g->iov_count = 2;
         g->image = NULL;
         return g;
@@ -248,6 +249,14 @@ static bool index_fits(const struct pst_lane *lane, const struct pst_group *g, u
            lane->log->segment_bytes;
 }
 
+bool pst_lane_fits(const struct pst_lane *lane, const struct pst_group *g, uint64_t more)
+{
+    uint64_t bytes =
+        pst_log_whole(pst_group_head_bytes(g)) + pst_log_whole(g->packed_bytes) + g->direct_bytes;
+
+    return !lane->index_now.entries || index_fits(lane, g, bytes + more);
+}
+
 static int index_room(struct pst_index *ix, uint64_t more)
 {
     uint64_t room = ix->room;
@@ -357,11 +366,7 @@ static void submit_large(struct pst_lane *lane, struct pst_group *g, const struc
 /* Tombstones and moves make room elsewhere. */
 static bool is_last_resort(const struct pst_group *g)
 {
-    bool moves = pst_list_empty(&g->appends);
-
-    pst_list_each (link, &g->appends)
-        moves = moves || pst_list_entry(link, struct pst_log_op, link)->verb == PST_LOG_MOVE_APPEND;
-    return moves;
+    return g->move_count > 0 || g->put_count == 0;
 }
 
 int pst_group_close(struct pst_lane *lane, struct pst_group *g, uint64_t crcs_bytes)
@@ -711,6 +716,8 @@ static void write_open(struct pst_lane *lane)
     bool alone = now || lane->tombstone_count >= TOMBSTONES_ALONE;
     int r = 0;
 
+    if (!now && lane->open && lane->moves_reading > 0 && lane->open->put_count == 0)
+        return; /* they come in large groups: else heads would take what is gained */
     do {
         if (!lane->open && lane->tombstone_count > 0 && alone)
             lane->open = pst_group_take(lane);

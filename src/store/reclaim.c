@@ -14,7 +14,7 @@ enum {
     REST_NS = 2000000000, /* after one that gained too little */
     SPARE_SEGMENTS = 3,   /* fewer free ones than this, or one a lane, beside the log's own, start it */
     SPARSE_PERCENT = 50,  /* alive in a segment that is moved in time */
-    FULL_PERCENT = 75,    /* the same when the log is full */
+    FULL_PERCENT = 90,    /* the same when the log is full */
     STEP_VALUES = 64,
 };
 

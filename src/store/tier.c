@@ -118,16 +118,21 @@ static bool puts_underway(const struct pst_store *store)
     return false;
 }
 
-/* What one shard was told of a full log, others may have made untrue. */
+static bool any_full(const struct pst_store *store)
+{
+    for (uint32_t i = 0; i < store->shard_count; i++) {
+        if (atomic_load_explicit(&store->shards[i].tier->full_until_ns, memory_order_relaxed))
+            return true;
+    }
+    return false;
+}
+
+/* What a shard was told of a full log, others may have made untrue. */
 static bool log_gains(const struct pst_shard *s)
 {
-    _Atomic bool *full = &s->store->ssd_full;
-
-    if (!s->tier->full_until_ns && !atomic_load_explicit(full, memory_order_relaxed))
+    if (!any_full(s->store) || !pst_reclaim_gains(s->tier))
         return false;
-    if (!pst_reclaim_gains(s->tier))
-        return false;
-    atomic_store_explicit(full, false, memory_order_relaxed);
+    atomic_store_explicit(&s->store->ssd_full, false, memory_order_relaxed);
     return true;
 }
 

@@ -119,8 +119,8 @@ struct pst_tier {
     struct pst_shard *shard;
     struct pst_lane *lane;
     uint64_t value_bytes_max;
-    uint64_t full_until_ns; /* the log was full; 0: it is not known to be */
-    uint64_t starved_ns;    /* a durable write or a flush found the log full; 0: it took one since */
+    _Atomic uint64_t full_until_ns; /* the log was full; 0: it is not known to be */
+    uint64_t starved_ns;            /* a durable write or a flush found the log full; 0: it took one since */
     uint64_t told_generation, told_ns;
     struct pst_save saves[PST_SAVES_MAX];
     struct pst_list saves_idle;
