@@ -83,6 +83,12 @@ class Pool:
         said = self.ask("slots")  # behind it: they are those of these members, or of later ones
         return members == alive and said["copies"][COPIES] == SLOTS and said["served"] == SLOTS
 
+    def keeps_copies(self) -> bool:
+        """Whether it has them still when what a node asked for before it was stopped is in a view."""
+        good = self.has_copies()
+        time.sleep(ASKED_S)
+        return good and self.has_copies()
+
     def ask(self, *question: str) -> dict[str, Any]:
         """What the master answers; raises BenchError when it does not for a while."""
         asker, deadline = self._where[-1], time.monotonic() + ANSWER_S_MAX
@@ -110,16 +116,13 @@ class Pool:
     def freeze(self, number: int) -> None:
         """Stop a node when it is not the only one that has a slot.
 
-        It is stopped first: a node that was slow for a moment, and is to be filled anew, would make it one. What it
-        asked for before is in a view a little later.
+        It is stopped first: a node that was slow for a moment, and is to be filled anew, would make it one.
         """
         node = self.nodes[number].popen
         while True:
             self.await_copies()
             node.send_signal(signal.SIGSTOP)
-            good = self.has_copies()
-            time.sleep(ASKED_S)
-            if good and self.has_copies():
+            if self.keeps_copies():
                 return
             node.send_signal(signal.SIGCONT)
 

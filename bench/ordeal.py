@@ -89,7 +89,7 @@ class Ordeal:
         """Nothing is heard of it: it is stopped, or its link is cut. It is not the only one that has a slot."""
         self._still(who, how, True)
         try:
-            while who != MASTER and not self.pool.has_copies():
+            while who != MASTER and not self.pool.keeps_copies():
                 self._still(who, how, False)
                 self.pool.await_copies()
                 self._still(who, how, True)
