@@ -16,10 +16,12 @@ MADE_S_MAX = 60  # UCX unlinks a file at once when it is complete
 def open_files() -> set[tuple[int, int]]:
     """Device and inode of every file that a process has open."""
     found = set()
-    for link in pathlib.Path("/proc").glob("[0-9]*/fd/*"):
-        with contextlib.suppress(OSError):  # closed meanwhile, or another user's
-            state = link.stat()
-            found.add((state.st_dev, state.st_ino))
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended, or is another user's
+            for link in list((process / "fd").iterdir()):
+                with contextlib.suppress(OSError):  # closed meanwhile
+                    state = link.stat()
+                    found.add((state.st_dev, state.st_ino))
     return found
 
 
