@@ -42,7 +42,10 @@ class Pool:
         return known == nodes and said["copies"][min(self.copies, nodes)] == said["served"] == 4096
 
     def settled(self, nodes: int) -> None:
-        wait_until("all slots have their copies", lambda: self.has_copies(nodes))
+        try:
+            wait_until("all slots have their copies", lambda: self.has_copies(nodes))
+        except AssertionError as late:
+            raise AssertionError(f"{late}: {self.master.ask('slots')} of {self.master.members()}") from late
 
     def kill(self, at: int, nodes: int = 3) -> None:
         """Kills one that is not the only holder of anything: a slow machine may have made it one for a moment."""
