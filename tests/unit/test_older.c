@@ -1,30 +1,11 @@
 /* test_older.c: what the log has of keys that were overwritten in memory since, with the generations that
  * other nodes gave. */
+#include "disk_rig.h"
 #include "engine.h"
 
 #include "store/tier_priv.h"
 
-#include <stdlib.h>
-
-static char folder[64];
-
-static int set_up(void **state)
-{
-    (void)state;
-    strcpy(folder, "/var/tmp/penstock-older-XXXXXX");
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    char command[100];
-
-    (void)state;
-    snprintf(command, sizeof(command), "rm -r '%s'", folder);
-    return system(command);
-}
-
-static void open_tiered(struct engine *e)
+static void open_tiered(struct engine *e, const char *folder)
 {
     const char *folders[] = {folder}, *fault = "";
     const struct pst_store_options options = {
@@ -74,11 +55,12 @@ static void save(struct engine *e, const char *key)
 static void keys_of_one_generation(void **state)
 {
     uint64_t generation = pst_wall_ns();
+    char *folder = rig_folder();
     struct pst_tier_wait wait;
     struct engine e;
 
     (void)state;
-    open_tiered(&e);
+    open_tiered(&e, folder);
     for (uint32_t i = 0; i < 100; i++) {
         copy(&e, key_name("k", i), 1 + i % 4, generation + i);
         save(&e, key_name("k", i));
@@ -94,7 +76,7 @@ static void keys_of_one_generation(void **state)
     assert_int_equal(e.shard->tier->olders.count, 0);
     engine_close(&e);
 
-    open_tiered(&e);
+    open_tiered(&e, folder);
     for (uint32_t i = 0; i < 100; i++) {
         const struct pst_record *r = find(e.shard, key_name("k", i));
 
@@ -103,12 +85,13 @@ static void keys_of_one_generation(void **state)
             assert_int_equal(r->value_bytes, 100 * (5 + i % 4));
     }
     engine_close(&e);
+    rig_remove(folder);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(keys_of_one_generation, set_up, tear_down),
+        cmocka_unit_test(keys_of_one_generation),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /* test_tier.c: an embedded store with an SSD whose disk fails or takes its time. On the build with fault
  * points. */
-#include "cm.h"
+#include "disk_rig.h"
 
 #include "base/fault.h"
 
@@ -12,7 +12,7 @@
 
 enum { BYTES = 200000, KEYS = 60, ROUNDS_MAX = 400 };
 
-static char folder[64];
+static char *folder;
 
 static int try_open(const char *driver, uint32_t shards, struct penstock **store)
 {
@@ -42,18 +42,16 @@ static struct penstock *open_store(const char *driver)
 static int set_up(void **state)
 {
     (void)state;
-    strcpy(folder, "/var/tmp/penstock-tier-XXXXXX");
-    return mkdtemp(folder) ? 0 : -1;
+    folder = rig_folder();
+    return 0;
 }
 
 static int tear_down(void **state)
 {
-    char command[100];
-
     (void)state;
     pst_faults_arm("");
-    snprintf(command, sizeof(command), "rm -r '%s'", folder);
-    return system(command);
+    rig_remove(folder);
+    return 0;
 }
 
 static int put(struct penstock *store, int i, uint64_t bytes, uint8_t seed, bool durable)

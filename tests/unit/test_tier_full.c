@@ -1,7 +1,7 @@
 /* test_tier_full.c: embedded stores of which most of the SSD is alive: values that may not be evicted are
  * overwritten again and again, and each put finds the room that the one before it left; until there is none.
  */
-#include "cm.h"
+#include "disk_rig.h"
 
 #include "base/base.h"
 
@@ -28,24 +28,22 @@ static const struct shape {
     {2, 16, 2, 4, 4 * KIB}, {4, 32, 2, 4, 64 * KIB},
 };
 
-static char folder[64];
+static char *folder;
 static uint8_t value[MIB];
 static uint32_t laps[KEYS_MAX];
 
 static int set_up(void **state)
 {
     (void)state;
-    strcpy(folder, "/var/tmp/penstock-full-XXXXXX");
-    return mkdtemp(folder) ? 0 : -1;
+    folder = rig_folder();
+    return 0;
 }
 
 static int tear_down(void **state)
 {
-    char command[100];
-
     (void)state;
-    snprintf(command, sizeof(command), "rm -r '%s'", folder);
-    return system(command);
+    rig_remove(folder);
+    return 0;
 }
 
 static struct penstock *open_store(const struct shape *shape)
