@@ -389,6 +389,17 @@ def test_watch_tells_everything(tmp_path: pathlib.Path, form: list[str]) -> None
             watcher.kill()
 
 
+def test_watch_ends_when_the_node_stays_away(tmp_path: pathlib.Path) -> None:
+    cli = Cli(f"node+unix://{tmp_path}/s")
+    with support.start_node("--unix", f"{tmp_path}/s", "--dram", "16M") as node, start(cli, "watch", "--timeout", "2000") as watcher:
+        try:
+            assert watcher.stderr.readline() == "penstock: watching\n"
+            node.kill()
+            assert watcher.wait(support.WAIT_S) == UNREACHABLE
+        finally:
+            watcher.kill()
+
+
 def test_watch_ends_with_its_reader(cli: Cli) -> None:
     with subprocess.Popen([support.BUILD / "penstock", "--url", cli.url, "watch"], stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, restore_signals=False,  # SIGPIPE is ignored

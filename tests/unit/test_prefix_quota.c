@@ -198,6 +198,11 @@ static void other_shards_make_room(void **state)
     assert_int_equal(held(&e, 0), 9500);
     assert_false(pst_shard_tick(other, e.now_ns)); /* nobody waits any more */
     assert_int_equal(shard_stat(other).evictions, 3);
+    delete_key(e.shard, "c/small/here");
+    assert_int_equal(try_put(other, "c/small/last", 1, 2500, e.now_ns), 0);
+    assert_int_equal(try_put(e.shard, "c/small/here", 1, 2500, e.now_ns), PST_BUSY);
+    assert_false(pst_shard_tick(other, e.now_ns + 10 * SECOND_NS)); /* it has given up */
+    assert_int_equal(shard_stat(other).evictions, 3);
     engine_close(&e);
 }
 
