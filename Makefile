@@ -1,7 +1,8 @@
+# SPDX-License-Identifier: Apache-2.0
 # The short names for what developers and CI do. Meson does the building; ci/preset names the kinds of build.
-#   make demo | demo-pool | test | test-full | test-tensorstore | tensorstore-wheel | test-python | coverage | bench [ONLY=figure] | soak [ONLY=run] [FOR_S=seconds] | install | format | lint | clean
+#   make demo | demo-pool | test | test-full | test-tensorstore | tensorstore-wheel | test-python | test-ucx [ONLY=matrix,kills,suites] [VERSIONS=1.13,...] | coverage | bench [ONLY=figure] | soak [ONLY=run] [FOR_S=seconds] | install | format | lint | clean
 BUILD = build
-SOURCES = find src include python tests bench integrations \( -name '*.[ch]' -o -name '*.cc' -o -name '*.hpp' \) -print0
+SOURCES = find src include python tests bench soak integrations \( -name '*.[ch]' -o -name '*.cc' -o -name '*.hpp' \) -print0
 LINT = find src python -name '*.c' -print0 | xargs -0 -r -n 1 -P 2 clang-tidy --quiet -p $(BUILD)
 # Python itself is not instrumented: the sanitizer comes before it, and does not count what an interpreter leaves at its end.
 PYTHON_ASAN = LD_PRELOAD=$$(gcc -print-file-name=libasan.so) ASAN_OPTIONS=abort_on_error=1:allocator_may_return_null=1:detect_leaks=0
@@ -71,18 +72,23 @@ test-tensorstore-asan:
 	@ci/tensorstore --asan
 	@ci/summary --word tensorstore-asan --no-meson --gtest build-tensorstore/driver-asan build-asan
 
+# Every version of UCX against every other, each on its libraries from PyPI: the first time fetches 250 MB.
+test-ucx: all
+	@PENSTOCK_BUILD="$$PWD/$(BUILD)" /usr/bin/python3 tests/ucx/matrix.py $(if $(ONLY),--only $(ONLY)) $(if $(VERSIONS),--versions $(VERSIONS))
+
 # Longer than within `make test`, where each fuzzer has ten seconds.
 test-fuzz:
 	@ci/preset fuzz
 	@ninja -C build-fuzz fuzzers
 	@PENSTOCK_FUZZ_S=$${PENSTOCK_FUZZ_S:-120} ci/summary --word fuzz --fuzz build-fuzz
 
-# Line coverage of every room by the whole suite, real daemons included; fails below 90 %.
+# Line coverage of every room by the whole suite, real daemons and Python's clients included; fails below 90 %.
 coverage:
 	@ci/preset coverage
 	@ninja -C build-coverage
 	@find build-coverage -name '*.gcda' -delete
-	@ci/summary --word coverage --e2e tests/e2e build-coverage
+	@python=$$(ci/venv lean tests/python/requirements.txt) && \
+	ci/summary --word coverage --e2e tests/e2e --e2e "tests/python=$$python" build-coverage
 	@ci/coverage build-coverage
 
 check-format:
@@ -99,12 +105,12 @@ bench: all
 	@PENSTOCK_BUILD="$$PWD/$(BUILD)" $(if $(PENSTOCK_TRACE),PENSTOCK_TRACE="$(PENSTOCK_TRACE)") bench/run $(if $(ONLY),--only $(ONLY))
 
 soak: all
-	@PENSTOCK_BUILD="$$PWD/$(BUILD)" bench/soak $(if $(ONLY),--only $(ONLY)) $(if $(FOR_S),--for-s $(FOR_S))
+	@PENSTOCK_BUILD="$$PWD/$(BUILD)" soak/run $(if $(ONLY),--only $(ONLY)) $(if $(FOR_S),--for-s $(FOR_S))
 
 install: all
 	@meson install -C $(BUILD)
 
 clean:
-	@rm -rf build build-asan build-tsan build-fuzz build-valgrind build-coverage build-venv build-tensorstore
+	@rm -rf build build-asan build-tsan build-fuzz build-valgrind build-coverage build-venv build-tensorstore build-ucx
 
-.PHONY: all demo demo-pool test test-full test-tensorstore test-tensorstore-asan test-tensorstore-valgrind tensorstore-wheel test-python test-asan test-tsan test-valgrind test-fuzz coverage check-format format lint bench soak install clean
+.PHONY: all demo demo-pool test test-full test-tensorstore test-tensorstore-asan test-tensorstore-valgrind tensorstore-wheel test-python test-ucx test-asan test-tsan test-valgrind test-fuzz coverage check-format format lint bench soak install clean

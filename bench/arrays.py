@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arrays through TensorStore: our driver against its file driver on tmpfs, and against its wheel at our own door."""
 
 import json
@@ -5,7 +6,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from ours import GIB, Node
+from node import GIB, Node
 from procs import Stage, run, run_json
 
 ROOT = Path(__file__).parent.parent

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The figures: one row each, naming its bar, what runs on our side and what on the peer's."""
 
 from collections.abc import Callable
@@ -6,14 +7,15 @@ from typing import Any
 
 from arrays import against_files, against_wheel
 from links import stripes, three_nodes
-from ours import GIB, Node, bytes_per_key, idle_share, lookups_per_s, mixed_fill_bytes, ssd_bytes_per_key
+from node import GIB, Node
+from node_figures import bytes_per_key, idle_share, lookups_per_s, mixed_fill_bytes, ssd_bytes_per_key
 from peers import MIB, Cache, Mooncake, cache_bytes_per_key, memory, perftest_bytes_per_s
 from pools import beside_direct, beside_mooncake
 from procs import Stage
 from pycalls import OVERHEAD_US_MAX, batches, overhead
 from pydata import ARRAY_BYTES, STATE_BYTES, against
 from ssd import gets_while_putting, gets_while_spilling, reads, spill
-from traces import CLIENTS, NODES, PERCENT, pool_hits, trace_hits
+from traces import CLIENTS, NODES, PERCENT, SHARDS, SHARES, pool_hits, trace_hits
 
 KIB = 1 << 10
 RUN_S = 2
@@ -133,7 +135,7 @@ def memory_per_key(stage: Stage) -> Takers:
 def ssd_memory_per_key(stage: Stage) -> Takers:
     """Memory that a key takes beside its own bytes, its value on SSD, against 64 bytes.
 
-    Of all lengths up to 256 the one that wastes most: 233 bytes leave 7 of their slot unused, and its slots 256 of their span.
+    Of all lengths up to 256 the one that wastes most: 233 bytes leave 7 of their cell unused, and its cells 256 of their span.
     """
     return lambda: ssd_bytes_per_key(stage, SSD_KEYS, 2049, 233), lambda: 64.0
 
@@ -242,8 +244,10 @@ FIGURES = (
     Figure("statedict1g_view", 1.5, "B/s", "python", "safetensors' load_file, tmpfs, every page read", against("statedict1g_view", STATE_BYTES)),
     Figure("py_batch128_local", 0.77, "ops/s", "", "the C library, mem:", batches),
     Figure("py_get64_overhead", 1.0, "us", "", f"{OVERHEAD_US_MAX} us over the C library, mem:", overhead, True),
-    *(Figure(f"trace_hit_{percent}", 1.0, "%", "trace", f"LRU, {percent} % of the pages fit", trace_hits(percent))
-      for percent in (5, 10, 20, 40)),
+    *(Figure(f"trace_hit_{percent}", 0.99, "%", "trace", f"the best other policy, {percent} % of the pages fit", trace_hits(percent), runs=1)
+      for percent in SHARES),
+    Figure("trace_hit_worst", 0.99, "%", "trace", "the best other policy, at the trace, size and shards (4, 16) where ours does worst, means of three",
+           trace_hits(*SHARES, shards=SHARDS), runs=1),
     Figure("pool_trace_hit", 1.0, "%", "trace", f"one node less 2 points, {CLIENTS} clients, {NODES} nodes, {PERCENT} % of the pages fit",
            pool_hits(2.0)),
     Figure("master_lookups", 1.0, "ops/s", "", "10^6 look-ups/s, one core", master_lookups),

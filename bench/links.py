@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Figures over links of a known rate: nodes and their client each on a machine of its own, joined by a switch.
 
 A link carries LINK_BITS_PER_S either way and keeps what comes faster for up to QUEUE_MS, which is what the round trip grows by under load;
@@ -68,7 +69,7 @@ class Links:
 
     def pool(self, master: Machine, nodes: list[Machine], dram_bytes: int) -> str:
         """Start a pool whose keys have homes; its URL."""
-        address = self.serve(master, "--role", "master", "--view", self._stage.folder / f"view-{master.host}",
+        address = self.serve(master, "--role", "master", "--pool-map", self._stage.folder / f"view-{master.host}",
                              "--place", "=home", "--nodes-min", len(nodes))
         for node in nodes:
             self.serve(node, "--dram", dram_bytes, "--master", address, "--host", node.name)

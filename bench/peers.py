@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The peers' side of a figure: each fairly tuned, and measured over one connection."""
 
 from pathlib import Path

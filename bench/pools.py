@@ -1,8 +1,9 @@
+# SPDX-License-Identifier: Apache-2.0
 """Figures of a pool of one master and one node: beside the same node asked directly, and beside Mooncake with its master."""
 
 from collections.abc import Callable
 
-from ours import GIB, Node
+from node import GIB, Node
 from peers import Mooncake
 from procs import Stage, run
 
@@ -16,7 +17,7 @@ class Pool(Node):
     def __init__(self, stage: Stage, dram_bytes: int) -> None:
         master = stage.start([
             stage.program("penstockd"), "--role", "master", "--listen", "127.0.0.1:0",
-            "--view", str(stage.folder / "view")])
+            "--pool-map", str(stage.folder / "view")])
         address = master.wait_text(r"listening on (127\.0\.0\.1:\d+)")[1]
         super().__init__(stage, dram_bytes, 1, "--master", address)
         self.urls["pool"] = f"pool://{address}?lane=tcp"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What Python adds to calls of the C library, on a store inside the process."""
 
 import os

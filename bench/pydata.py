@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arrays and state dicts in Python, against what people use instead; both sides in one process of the full environment."""
 
 import json
@@ -7,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ours import GIB, Node
+from node import GIB, Node
 from peers import Cache
 from procs import BenchError, Stage, run
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the figures come to: a Markdown table, worst first, kept in a file between two marks."""
 
 import os

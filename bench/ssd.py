@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values on SSD against fio: the same blocks, as many underway, in the same file system, in turn with ours."""
 
 import json
@@ -10,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from ours import Node
+from node import Node
 from procs import BenchError, Stage, run, run_json
 
 MIB = 1 << 20

@@ -1,29 +1,74 @@
-"""Hit rates on a trace of requests: our default policy against LRU, both in the engine; and a pool against one node."""
+# SPDX-License-Identifier: Apache-2.0
+"""Hit rates on traces of requests: the default policy against the others of the engine; and a pool against one node."""
 
+import itertools
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from statistics import mean
+from typing import Any
 
-from ours import Node
+from node import Node
 from procs import Stage, run_json
 
 Takers = tuple[Callable[[], float], Callable[[], float]]
 PREFIX, PAGE_BYTES, SPARE_BYTES = "penstock-replay/", 4096, 64 << 20
 NODES, CLIENTS, PERCENT = 3, 4, 10
+SHARES = (5, 10, 20, 40)  # per cent of the pages that fit
+SHARDS = (4, 16)  # a node has as many as cores
+REPLAYS, AT_ONCE = 3, 2
+BESIDE = Path(__file__).resolve().parents[2] / "shared/traces"
+OURS, OTHERS = "chains", ("lru", "prefix", "s3fifo")
 
 
-def replay(stage: Stage, *options: object) -> dict[str, float]:
-    """What a replay of PENSTOCK_TRACE says of the trace, and of its one run."""
-    told = run_json([stage.program("penstock"), "replay", os.environ["PENSTOCK_TRACE"], "--json", *map(str, options)])
-    return {"unique": told["unique"]} | told["runs"][0]
+def traces() -> list[Path]:
+    """What PENSTOCK_TRACE names, a trace or a folder of them, else those of the folder beside the checkout."""
+    named = Path(os.environ.get("PENSTOCK_TRACE", BESIDE))
+    return sorted(named.glob("*.jsonl")) if named.is_dir() else [named] if named.is_file() else []
 
 
-def trace_hits(percent: int) -> Callable[[Stage], Takers]:
-    """Share of the pages of PENSTOCK_TRACE that hit, in per cent, where this share of its different pages fits."""
+def replay(stage: Stage, trace: Path, *options: object) -> dict[str, Any]:
+    """What a replay says of a trace, and of its runs."""
+    return run_json([stage.program("penstock"), "replay", trace, "--json", *map(str, options)])
 
-    def rate(stage: Stage, policy: str) -> float:
-        return 100 * replay(stage, "--policy", policy, "--capacity", f"{percent}%")["hit_rate"]
 
-    return lambda stage: (lambda: rate(stage, "s3fifo"), lambda: rate(stage, "lru"))
+def hit_rates(stage: Stage, trace: Path, percents: tuple[int, ...], shards: int) -> dict[tuple[str, int], float]:
+    """Per cent of the pages that hit, by policy and capacity in pages: the mean of replays, whose shards get other keys each time."""
+    def one(_: int) -> dict[tuple[str, int], float]:
+        told = replay(stage, trace, "--policy", ",".join((OURS, *OTHERS)), "--capacity", ",".join(f"{p}%" for p in percents),
+                      "--url", f"mem:?shards={shards}")
+        return {(run["policy"], run["capacity_pages"]): 100 * run["hit_rate"] for run in told["runs"]}
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        runs = list(pool.map(one, range(REPLAYS if shards > 1 else 1)))
+    return {place: mean(run[place] for run in runs) for place in runs[0]}
+
+
+def worst(stage: Stage, percents: tuple[int, ...], shards: tuple[int, ...]) -> tuple[float, float]:
+    """Per cent of the pages that hit, by default and with the best of the others, of the trace, capacity and shards where we do worst."""
+    pairs: list[tuple[float, float]] = []
+    for trace, count in itertools.product(traces(), shards):
+        rates = hit_rates(stage, trace, percents, count)
+        for pages in sorted({pages for _, pages in rates}):
+            pairs.append((rates[OURS, pages], max(rates[other, pages] for other in OTHERS)))
+            print(f"  {trace.stem}, {count} shards, {pages} pages: {pairs[-1][0]:.2f} %, others at best {pairs[-1][1]:.2f} %", flush=True)
+    return min(pairs, key=lambda pair: pair[0] / pair[1])
+
+
+def trace_hits(*percents: int, shards: tuple[int, ...] = (1,)) -> Callable[[Stage], Takers]:
+    """Where these shares of the traces' different pages fit: ours, and the best of the other policies."""
+
+    def prepare(stage: Stage) -> Takers:
+        pair: list[float] = []
+
+        def ours() -> float:
+            pair[:] = worst(stage, percents, shards)
+            return pair[0]
+
+        return ours, lambda: pair[1]
+
+    return prepare
 
 
 def node(stage: Stage, value_bytes: int, *more: str) -> Node:
@@ -34,13 +79,14 @@ def node(stage: Stage, value_bytes: int, *more: str) -> Node:
 
 def rate_at(stage: Stage, url: str) -> float:
     """Per cent that hit where clients share what is there."""
-    return 100 * replay(stage, "--url", url, "--page-size", PAGE_BYTES, "--clients", CLIENTS)["hit_rate"]
+    told = replay(stage, traces()[-1], "--url", url, "--page-size", PAGE_BYTES, "--clients", CLIENTS)
+    return 100 * float(told["runs"][0]["hit_rate"])
 
 
 def of_pool(stage: Stage, value_bytes: int) -> float:
     """In a pool of nodes that have so many bytes together."""
     with stage.sub() as own:
-        master = own.start([own.program("penstockd"), "--role", "master", "--listen", "127.0.0.1:0", "--view",
+        master = own.start([own.program("penstockd"), "--role", "master", "--listen", "127.0.0.1:0", "--pool-map",
                             str(own.folder / "view"), "--place", f"{PREFIX}=anywhere", "--warm-up-ms", "1"])
         address = master.wait_text(r"listening on (127\.0\.0\.1:\d+)")[1]
         for number in range(NODES):  # as on machines of their own; requests come in a second that took an hour
@@ -59,7 +105,7 @@ def pool_hits(points: float) -> Callable[[Stage], Takers]:
     """A pool's rate, and one node's less so many points."""
 
     def prepare(stage: Stage) -> Takers:
-        unique = replay(stage, "--policy", "lru", "--capacity", "1")["unique"]
+        unique = replay(stage, traces()[-1], "--policy", "lru", "--capacity", "1")["unique"]
         value_bytes = int(unique) * PERCENT // 100 * PAGE_BYTES
         return lambda: of_pool(stage, value_bytes), lambda: of_node(stage, value_bytes) - points
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # common.sh: what the scripts here share. They set `work`, a folder of their own, and `server`, a process id or nothing.
 root=$(cd "$(dirname "$0")/.." && pwd)
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The client of the two-node test: an 8x6x4 array through zarr and zarr3, a key,
 // and with --mebibytes a large array, each read back and compared.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "examples/remote_dram_common.h"
 
 #include <signal.h>

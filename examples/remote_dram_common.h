@@ -1,16 +1,18 @@
-// What the remote_dram examples share: specs, arrays of known content, and words about each step. TensorStore's
-// API is all they use; the driver behind "remote_dram" is linked in.
+// SPDX-License-Identifier: Apache-2.0
+// What the remote_dram examples share: specs, arrays of known content, and
+// words about each step. TensorStore's API is all they use; the driver behind
+// "remote_dram" is linked in.
 
 #ifndef EXAMPLES_REMOTE_DRAM_COMMON_H_
 #define EXAMPLES_REMOTE_DRAM_COMMON_H_
 
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
-#include <nlohmann/json.hpp>
 #include "tensorstore/index.h"
 #include "tensorstore/kvstore/kvstore.h"
 #include "tensorstore/util/result.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One program for both sides: a server that keeps tensors in its memory, and a
 // client that stores arrays and a key there and reads them back.
 //

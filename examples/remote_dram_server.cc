@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The server of the two-node test: keeps what clients store, and says so.
 //
 //   remote_dram_server --listen_addr=0.0.0.0:12345

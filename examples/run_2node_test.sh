@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Two nodes on one machine: two namespaces each for network, processes and IPC, joined by a veth pair, so that
 # nothing but that network connects server and client. Needs root.
 #   examples/run_2node_test.sh [port]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The smallest reader: simple_reader_client [host:port]
 // Reads what simple_writer_client wrote, from another process.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The smallest server: simple_remote_dram_server [host:port]
 
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The smallest writer: simple_writer_client [host:port]
 // What it writes stays with the server when it has ended.
 

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Builds the examples, starts a server, runs the client against it, shows what both printed, and cleans up.
 #   examples/test_remote_dram.sh [port]
 set -eu

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * external.c: the index of what engines hold, by itself, on one core. Half of the nodes have the beginning of
  * each prompt, one has the rest of it; prompts are asked for at random.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * figures.c: the directory's table by itself: keys filled in, then looked up at random, on one core.
  *

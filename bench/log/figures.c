@@ -1,9 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * figures.c: log_figures FOLDER MIB BYTES DEPTH [DRIVER [lost]]: a log by itself, to be held against fio.
  * Writes MIB of values of BYTES each, DEPTH underway; opens the log again; reads values at random. Prints one
  * JSON object.
  */
-#include "store/log.h"
+#include "log/scan.h"
 
 #include "base/clock.h"
 #include "base/hash.h"
@@ -13,14 +14,14 @@
 #include <stdio.h>
 #include <sys/mman.h>
 
-enum { MIB = 1 << 20, DEPTH_MAX = 64, READ_S = 3, WAIT_MS = 60000 };
+enum { MIB = 1 << 20, DEPTH_MAX = 64, READ_S = 3, WAIT_MS = 60000, TURN_NS = 10000 };
 
 struct place {
     struct pst_log_place at;
     uint32_t crc;
 };
 
-struct slot {
+struct partition {
     struct pst_log_append append;
     struct pst_log_read read;
     struct iovec iov;
@@ -37,7 +38,7 @@ struct run {
     uint8_t *memory;
     struct place *places;
     struct pst_list done; /* operations that have ended and were not looked at */
-    struct slot slots[DEPTH_MAX];
+    struct partition partitions[DEPTH_MAX];
 };
 
 static void fail(const char *what, int r)
@@ -57,7 +58,7 @@ static void open_log(struct run *run)
     pst_list_init(&run->done);
 }
 
-static struct pst_log_value value_of(struct run *run, struct slot *s, uint64_t number)
+static struct pst_log_value value_of(struct run *run, struct partition *s, uint64_t number)
 {
     s->number = number;
     snprintf(s->key, sizeof(s->key), "%llu", (unsigned long long)number);
@@ -65,18 +66,26 @@ static struct pst_log_value value_of(struct run *run, struct slot *s, uint64_t n
         .key = {s->key, strlen(s->key)}, .generation = number + 1, .value_bytes = run->bytes};
 }
 
-static void start_append(struct run *run, struct slot *s, uint64_t number)
+/* As a node's thread would. */
+static bool poll_lane(struct run *run)
+{
+    const struct pst_turn turn = pst_turn_begin(pst_now_ns, TURN_NS);
+
+    return pst_lane_poll(run->lane, &turn, &run->done);
+}
+
+static void start_append(struct run *run, struct partition *s, uint64_t number)
 {
     int r;
 
     s->append = (struct pst_log_append){.value = value_of(run, s, number), .iov = &s->iov, .iov_count = 1};
     while ((r = pst_log_append(run->lane, &s->append)) == -EBUSY)
-        pst_lane_poll(run->lane, &run->done);
+        poll_lane(run);
     if (r < 0)
         fail("append", r);
 }
 
-static void start_read(struct run *run, struct slot *s, uint64_t number)
+static void start_read(struct run *run, struct partition *s, uint64_t number)
 {
     int r;
 
@@ -91,15 +100,15 @@ static void start_read(struct run *run, struct slot *s, uint64_t number)
         fail("read", r);
 }
 
-/* The next slot that is done; its place is kept after an append. */
-static struct slot *take_done(struct run *run)
+/* The next partition that is done; its place is kept after an append. */
+static struct partition *take_done(struct run *run)
 {
     struct pollfd p = {.fd = pst_lane_descriptor(run->lane), .events = POLLIN};
     struct pst_log_op *op;
-    struct slot *s;
+    struct partition *s;
 
     while (pst_list_empty(&run->done)) {
-        if (!pst_lane_poll(run->lane, &run->done))
+        if (!poll_lane(run))
             poll(&p, 1, WAIT_MS);
     }
     op = pst_list_first(&run->done, struct pst_log_op, link);
@@ -107,8 +116,8 @@ static struct slot *take_done(struct run *run)
     if (op->result < 0)
         fail(op->verb == PST_LOG_READ ? "read" : "append", op->result);
     if (op->verb == PST_LOG_READ)
-        return pst_container_of(op, struct slot, read.op);
-    s = pst_container_of(op, struct slot, append.op);
+        return pst_container_of(op, struct partition, read.op);
+    s = pst_container_of(op, struct partition, append.op);
     run->places[s->number] = (struct place){s->append.place, s->append.crc};
     return s;
 }
@@ -119,18 +128,18 @@ static double write_all(struct run *run)
     uint64_t begin = pst_now_ns(), next = 0;
 
     while (next < pst_min(run->depth, run->count)) {
-        start_append(run, &run->slots[next], next);
+        start_append(run, &run->partitions[next], next);
         next++;
     }
     for (uint64_t ended = 0; ended < run->count; ended++) {
-        struct slot *s = take_done(run);
+        struct partition *s = take_done(run);
 
         if (next < run->count)
             start_append(run, s, next++);
     }
     pst_log_flush(run->lane, &flush);
     while (pst_list_empty(&run->done))
-        pst_lane_poll(run->lane, &run->done);
+        poll_lane(run);
     pst_list_remove(&flush.op.link);
     return (double)(pst_now_ns() - begin) / 1e9;
 }
@@ -141,9 +150,9 @@ static double read_some(struct run *run, uint64_t *count)
     uint32_t underway = 0;
 
     for (*count = 0; underway < run->depth; underway++)
-        start_read(run, &run->slots[underway], underway % run->count);
+        start_read(run, &run->partitions[underway], underway % run->count);
     while (underway > 0) {
-        struct slot *s = take_done(run);
+        struct partition *s = take_done(run);
 
         ++*count;
         underway--;
@@ -159,7 +168,7 @@ static double read_some(struct run *run, uint64_t *count)
 static void close_log(struct run *run)
 {
     while (!pst_lane_idle(run->lane))
-        pst_lane_poll(run->lane, &run->done);
+        poll_lane(run);
     run->log = pst_log_close(run->log);
 }
 
@@ -225,7 +234,7 @@ int main(int argc, char **argv)
     run.places = calloc(run.count, sizeof(*run.places));
     pst_assert(region.iov_base != MAP_FAILED && run.places && run.count > 0);
     for (uint32_t i = 0; i < run.depth; i++)
-        run.slots[i].iov =
+        run.partitions[i].iov =
             (struct iovec){(uint8_t *)region.iov_base + i * pst_round_up(run.bytes, 4096), run.bytes};
     run.options = (struct pst_log_options){.folders = &folder,
                                            .folder_count = 1,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What calls from Python cost on a store inside the process: what peer_calls.c measures from C.
 
 calls.py get|batch|cffi SECONDS: one value of 64 B at a time; batches of 128 keys, put and then

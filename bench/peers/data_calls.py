@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arrays and state dicts through Python: ours and another package's in one process, a line at a time.
 
 data_calls.py FIGURE URL FOLDER REDIS: gets ready, prints "ready", and for each line "ours" or "peer" that it reads prints what

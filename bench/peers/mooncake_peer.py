@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mooncake Store as a peer: one process holds the segment, another moves batches over TCP.
 
 `store` mounts the segment, prints "ready" and serves until its standard input ends. `client` owns

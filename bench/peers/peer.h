@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* peer.h: one connection to a peer store, kept full of windows of pipelined requests, and timed.
  *
  * A window is `batch` requests sent with one write; `inflight` windows are unanswered at any time. The peers

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* peer_calls.c: what calls of the C library cost on a store inside the process, as calls.py measures them
  * from Python.
  *

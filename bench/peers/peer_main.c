@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* peer_main.c: options, the windows of requests, and the JSON line. Keys are "%016u", drawn at random or in
  * order. */
 #include "peer.h"

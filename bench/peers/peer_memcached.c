@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* peer_memcached.c: the memcached side, in its meta protocol: one reply to each request, so it pipelines like
  * RESP. */
 #include "peer.h"

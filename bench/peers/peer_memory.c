@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* peer_memory.c: what one thread gets out of plain private memory: a cold copy, and a walk over its pages.
  *
  * copy: memcpy in blocks that walk through a source and a destination far larger than the last-level cache.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* peer_priv.h: what the files behind peer.h share. */
 #ifndef PENSTOCK_BENCH_PEER_PRIV_H
 #define PENSTOCK_BENCH_PEER_PRIV_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* peer_redis.c: the redis side, RESP2 spelled by hand. */
 #include "peer.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* peer_socket.c: a blocking connection to HOST:PORT or to a unix socket path. Numeric IPv4 addresses only. */
 #include "peer_priv.h"
 

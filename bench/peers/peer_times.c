@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* peer_times.c: percentiles of many short times in fixed memory. */
 #include "peer_priv.h"
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """TensorStore's wheel as a peer: what ts_bench.cc does with a whole array, from Python.
 
 Reads an array of 256 MiB of float32, zarr, uncompressed, through a kvstore, into the same memory

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * penstock.h: pooled memory for tensors: one store of named byte values.
  *
@@ -43,7 +44,7 @@ enum penstock_result {
     PENSTOCK_BUSY = 4,   /* too much at once, until the deadline; nothing was done */
     PENSTOCK_UNKNOWN =
         5, /* the connection failed after the write was sent: it may or may not have been applied */
-    PENSTOCK_OWNED = 6, /* reserve: another slot has the key */
+    PENSTOCK_OWNED = 6, /* reserve: another reservation has the key */
     /* Of a pool alone, where it cannot say that there is no such key: */
     PENSTOCK_INCOMPLETE = 7, /* not all nodes that may have it can be asked yet */
     PENSTOCK_LOST = 8,       /* no node has it, and one that may have had it is gone */
@@ -54,10 +55,10 @@ enum penstock_result {
  * durable; -EACCES not allowed; -EBADMSG the value's checksum is wrong; -ERANGE the range is not inside of
  * the value; -EMSGSIZE the value has another size than stated; -ENOBUFS the buffer is smaller than the value;
  * -EINVAL empty key or bad argument; -ENAMETOOLONG key over 4,096 bytes; -ESTALE the node routes keys by
- * another table; -EDQUOT more slots, pins or pinned bytes than the node grants one session; -ENODATA a slot
- * that is not fully written; -E2BIG too many pieces, gaps or keys; -ECONNREFUSED, -EHOSTUNREACH, -ECONNRESET
- * no node there; -ETIMEDOUT; -EPROTO, -EPROTONOSUPPORT no penstock node, or another version; -EOPNOTSUPP not
- * possible on this kind of store; -ECHILD used after fork.
+ * another table; -EDQUOT more reservations, pins or pinned bytes than the node grants one session; -ENODATA a
+ * reservation that is not fully written; -E2BIG too many pieces, gaps or keys; -ECONNREFUSED, -EHOSTUNREACH,
+ * -ECONNRESET no node there; -ETIMEDOUT; -EPROTO, -EPROTONOSUPPORT no penstock node, or another version;
+ * -EOPNOTSUPP not possible on this kind of store; -ECHILD used after fork.
  */
 
 struct penstock;
@@ -105,61 +106,88 @@ enum penstock_code {
     PENSTOCK_PIN = 5,
     PENSTOCK_UNPIN = 6,
     PENSTOCK_CHECK = 7, /* in penstock_commit() only: the key has this generation, or with 0 is absent */
-    /* Slots, below. */
+    /* Reservations, below. */
     PENSTOCK_RESERVE = 22,
-    PENSTOCK_SLOT_WRITE = 23,
-    PENSTOCK_SLOT_COMMIT = 24,
-    PENSTOCK_SLOT_ABORT = 25,
+    PENSTOCK_WRITE_AT = 23,
+    PENSTOCK_RESERVATION_COMMIT = 24,
+    PENSTOCK_RESERVATION_ABORT = 25,
 };
 
+/* A bit has one meaning. A flag that is not said to mean something to a call is -EINVAL there. */
 enum penstock_flag {
-    PENSTOCK_IF_ABSENT = 1, /* put: only when there is no such key */
-    PENSTOCK_IF_GENERATION =
-        2, /* put, delete: only over this generation (put: 0 means absent); get: only of it */
-    PENSTOCK_UNLESS_GENERATION = 3, /* get: only when the value has another generation than this */
-    PENSTOCK_CHECKSUM = 4,  /* put: keep a crc32c of the value; every get of the whole value checks it */
-    PENSTOCK_FROM_END = 4,  /* get, beside RANGE: the range begins `offset` bytes before the value's end */
-    PENSTOCK_TTL = 8,       /* put, reserve: the value ends after `ttl_ms` */
-    PENSTOCK_RANGE = 8,     /* get: bytes [offset, offset + bytes), all of them inside of the value */
-    PENSTOCK_EXACT = 16,    /* get: the value must have exactly `bytes` */
-    PENSTOCK_DURABLE = 64,  /* put, slot commit: ends when a crash would not lose the value; wants an SSD, and
-                               no end of the value */
-    PENSTOCK_WAIT = 64,     /* get: a key that is not there is waited for, `wait_ms` long */
-    PENSTOCK_REPLACE = 128, /* reserve: like any put, over what is there and beside other writers */
+    PENSTOCK_IF_ABSENT = 1,     /* put, reserve: only when there is no such key */
+    PENSTOCK_IF_GENERATION = 2, /* put, delete, reserve: only over this generation (put: 0 means absent); get:
+                                   only of it */
+    PENSTOCK_CHECKSUM = 4,      /* put: keep a crc32c of the value, which every get of the whole value checks;
+                                   reservation commit: `value_crc` is the value's */
+    PENSTOCK_TTL = 8,           /* put, reserve: the value ends after `ttl_ms` */
+    PENSTOCK_EXACT = 16,        /* get: the value must have exactly `bytes` */
+    PENSTOCK_UNLESS_GENERATION = 32, /* get: only when the value has another generation than this */
+    PENSTOCK_DURABLE = 64,   /* put, reservation commit: ends when a crash would not lose the value; wants an
+                                SSD, and   no end of the value. -EIO: it is there, and might not last: the SSD is
+                                full, or   failed */
+    PENSTOCK_REPLACE = 128,  /* reserve: like any put, over what is there and beside other writers */
+    PENSTOCK_RANGE = 256,    /* get: bytes [offset, offset + bytes), all of them inside of the value */
+    PENSTOCK_FROM_END = 512, /* get, beside RANGE: the range begins `offset` bytes before the value's end */
+    PENSTOCK_WAIT = 1024,    /* get: a key that is not there is waited for, `wait_ms` long */
+};
+
+struct penstock_reservation;
+
+/* What a failure tells beside its errno; zero where it tells nothing. */
+struct penstock_error_detail {
+    uint64_t limit_bytes;  /* -EFBIG: of the largest value that fits; -ENOSPC by a quota: what it allows */
+    uint32_t prefix_bytes; /* -ENOSPC by a quota: it is for keys with this one's first bytes, so many */
+    uint32_t spare;
 };
 
 /*
- * One operation. Fill the first part (penstock_prep_* do), leave the rest. All memory that it names, and the
- * struct itself, is borrowed from submit until the operation comes out of a reap or a batch. Zero-initialise.
+ * One operation. Fill the first part (penstock_prep_* do), leave the rest. Of members that share a place each
+ * operation has at most one. All memory that it names, and the struct itself, is borrowed from submit until
+ * the operation comes out of a reap or a batch. Zero-initialise.
  */
 struct penstock_op {
     uint8_t code;
-    uint8_t flags;
+    uint8_t spare;
     uint16_t key_bytes;
     uint16_t attr_bytes; /* put: length of attrs; get and stat: its room; then: what was there */
-    uint16_t depth;      /* put: place in a prefix chain, for eviction; PENSTOCK_DEPTH_NONE: no chain */
-    const void *key;
-    void *data; /* put: the value; get: where it goes. Unused with iov */
-    uint64_t
-        bytes; /* put: size of the value; get: room, or length of the range; pin: time in ms, 0 for ever */
     union {
-        uint64_t offset; /* get with PENSTOCK_RANGE */
-        uint64_t ttl_ms; /* put, reserve with PENSTOCK_TTL; 0: what the store says of the key's prefix */
+        uint16_t depth; /* put: place in a prefix chain, for eviction; PENSTOCK_DEPTH_NONE: no chain */
+        uint16_t tier;  /* reservation commit */
     };
-    union {
-        uint64_t if_generation;
-        uint64_t wait_ms; /* get with PENSTOCK_WAIT: 0: the store's timeout; 2^31 at the most */
-    };
-    const struct iovec *iov; /* pieces in place of data, bytes in all; NULL: none */
+    uint32_t flags;
     uint32_t iov_count;
-    int32_t result;       /* out: 0, enum penstock_result, -errno */
-    void *attrs;          /* user attributes; NULL: none */
-    uint64_t value_bytes; /* out: size of the whole value; put, on -EFBIG: of the largest that fits;
-                             on -ENOSPC: what a quota allows keys with the first `generation` bytes of this
-                             one, 0: no quota's doing */
-    uint64_t generation;  /* out: of the value written, read or in the way */
-    void *user;           /* yours */
-    void *reserved[4];    /* the library's while underway */
+    const void *key;
+    union {
+        void *data;                               /* put: the value; get: where it goes. Unused with iov */
+        struct penstock_reservation *reservation; /* reserve: written when it succeeds */
+    };
+    union {
+        uint64_t bytes;        /* put: size of the value; get: room, or length of the range */
+        uint64_t pin_ms;       /* pin: how long; 0: for ever */
+        uint64_t member_count; /* the library's: of a commit, operations at data */
+    };
+    union {
+        uint64_t offset;    /* get with PENSTOCK_RANGE, reservation write */
+        uint64_t ttl_ms;    /* put, reserve with PENSTOCK_TTL; 0: what the store says of the key's prefix */
+        uint32_t value_crc; /* reservation commit with PENSTOCK_CHECKSUM: crc32c of the value */
+        uint64_t value_reservation; /* the library's: of a commit's put, the reservation with its value */
+    };
+    union {
+        uint64_t if_generation;    /* put, get, delete, reserve with a condition on it; check */
+        uint64_t handle;           /* reservation write, commit and abort: the reservation's */
+        uint64_t known_version;    /* the library's: of a pool map that the asker has */
+        uint64_t generation_floor; /* the library's: later generations are higher */
+    };
+    uint32_t wait_ms;        /* get with PENSTOCK_WAIT: 0: the store's timeout; 2^31 - 1 at the most */
+    int32_t result;          /* out: 0, enum penstock_result, -errno */
+    const struct iovec *iov; /* pieces in place of data, bytes in all; NULL: none */
+    void *attrs;             /* user attributes; NULL: none */
+    uint64_t value_bytes;    /* out: size of the whole value */
+    uint64_t generation;     /* out: of the value written, read or in the way */
+    struct penstock_error_detail error_detail; /* out */
+    void *user;                                /* yours */
+    void *reserved[4];                         /* the library's while underway */
 };
 
 static inline void penstock_prep(struct penstock_op *op, enum penstock_code code, const void *key,
@@ -205,106 +233,110 @@ static inline void penstock_prep_get_range(struct penstock_op *op, const void *k
  */
 PENSTOCK_API int penstock_batch(struct penstock *store, struct penstock_op *ops, size_t count);
 
-/* ---- slots: reserve, write, commit ---- */
+/* ---- reservations: reserve, write, commit ---- */
 
 /*
- * A slot is memory for a key's next value that only its writer sees. The four operations on it are operations
- * like others, for batches and queues; the key goes with each of them. A put is three of them in one.
+ * A reservation is memory for a key's next value that only its writer sees. The four operations on it are
+ * operations like others, for batches and queues; the key goes with each of them. A put is three of them in
+ * one.
  *
- * Reserve refuses a key that exists (PENSTOCK_EXISTS, with its generation) or that another slot has
+ * Reserve refuses a key that exists (PENSTOCK_EXISTS, with its generation) or that another reservation has
  * (PENSTOCK_OWNED). With PENSTOCK_IF_GENERATION the key must have that generation instead, now and at the
- * commit. With PENSTOCK_REPLACE the slot neither owns its key nor respects who does, and the last commit
- * wins.
+ * commit. With PENSTOCK_REPLACE the reservation neither owns its key nor respects who does, and the last
+ * commit wins.
  *
- * Write puts bytes at an offset, in any order, with PENSTOCK_SLOT_GAPS_MAX gaps at a time at the most. Only
- * what is fully written can be committed, so no byte that was not written ever becomes visible.
+ * Write puts bytes at an offset, in any order, with PENSTOCK_RESERVATION_GAPS_MAX gaps at a time at the most.
+ * Only what is fully written can be committed, so no byte that was not written ever becomes visible.
  *
- * Commit names key, handle, bytes, location and tier, as the slot does. When one of them is wrong (-EINVAL,
- * -EMSGSIZE), when the slot is not fully written (-ENODATA), or when the conditions do not hold any more
- * (PENSTOCK_EXISTS, PENSTOCK_STALE), the slot is given up. To commit again what was committed answers as the
- * first time, for the last 256 of a session and shard. PENSTOCK_MISS: there is no such slot (any more): it
- * was aborted, or its session ended. Aborting what is gone succeeds. PENSTOCK_BUSY, and -EOPNOTSUPP
- * and -EFBIG of a durable commit: nothing was done, the slot is there.
+ * Commit names key, handle, bytes, location and tier, as the reservation does. When one of them is wrong
+ * (-EINVAL, -EMSGSIZE), when the reservation is not fully written (-ENODATA), or when the conditions do not
+ * hold any more (PENSTOCK_EXISTS, PENSTOCK_STALE), the reservation is given up. To commit again what was
+ * committed answers as the first time, for the last 256 of a session and shard. PENSTOCK_MISS: there is no
+ * such reservation (any more): it was aborted, or its session ended. Aborting what is gone succeeds.
+ * PENSTOCK_BUSY, -EFBIG and -EOPNOTSUPP, as of a durable commit: nothing was done, the reservation is there.
  *
- * A slot belongs to its session. When that ends, by penstock_close(), with the process or with the
- * connection, its slots are given up.
+ * A reservation belongs to its session. When that ends, by penstock_close(), with the process or with the
+ * connection, its reservations are given up.
  */
 enum {
-    PENSTOCK_SLOT_LOCATION_BYTES_MAX = 223,
-    PENSTOCK_SLOT_GAPS_MAX = 32,
+    PENSTOCK_RESERVATION_LOCATION_BYTES_MAX = 223,
+    PENSTOCK_RESERVATION_GAPS_MAX = 32,
 };
 
-#define PENSTOCK_BYTES_UNKNOWN UINT64_MAX /* reserve: the slot grows as it is written */
+#define PENSTOCK_BYTES_UNKNOWN UINT64_MAX /* reserve: the reservation grows as it is written */
 
 enum penstock_tier { PENSTOCK_TIER_DRAM = 2 };
 
-struct penstock_slot {
+struct penstock_reservation {
     uint64_t handle;
     uint64_t bytes; /* of one that was reserved with PENSTOCK_BYTES_UNKNOWN: set it before the commit */
     uint8_t tier;
     uint8_t spare[5];
     uint16_t location_bytes;
-    char location[PENSTOCK_SLOT_LOCATION_BYTES_MAX + 1]; /* pages, as text; "" for one that grows */
+    char location[PENSTOCK_RESERVATION_LOCATION_BYTES_MAX + 1]; /* pages, as text; "" for one that grows */
 };
 
-/* @slot: written when the operation succeeds; borrowed like all else. Depth and attrs are as of a put. */
+/* @reservation: written when the operation succeeds; borrowed like all else. Depth and attrs are as of a put.
+ */
 static inline void penstock_prep_reserve(struct penstock_op *op, const void *key, size_t key_bytes,
-                                         uint64_t bytes, struct penstock_slot *slot)
+                                         uint64_t bytes, struct penstock_reservation *reservation)
 {
     penstock_prep(op, PENSTOCK_RESERVE, key, key_bytes);
-    op->data = slot;
+    op->reservation = reservation;
     op->bytes = bytes;
 }
 
-static inline void penstock_prep_slot_write(struct penstock_op *op, const void *key, size_t key_bytes,
-                                            const struct penstock_slot *slot, uint64_t offset,
-                                            const void *data, uint64_t bytes)
+static inline void penstock_prep_write_at(struct penstock_op *op, const void *key, size_t key_bytes,
+                                          const struct penstock_reservation *reservation, uint64_t offset,
+                                          const void *data, uint64_t bytes)
 {
-    penstock_prep(op, PENSTOCK_SLOT_WRITE, key, key_bytes);
-    op->if_generation = slot->handle;
+    penstock_prep(op, PENSTOCK_WRITE_AT, key, key_bytes);
+    op->handle = reservation->handle;
     op->offset = offset;
     op->data = (void *)(uintptr_t)data;
     op->bytes = bytes;
 }
 
-/* With PENSTOCK_CHECKSUM, offset is the value's crc32c. */
-static inline void penstock_prep_slot_commit(struct penstock_op *op, const void *key, size_t key_bytes,
-                                             const struct penstock_slot *slot)
+/* With PENSTOCK_CHECKSUM, value_crc is the value's. */
+static inline void penstock_prep_reservation_commit(struct penstock_op *op, const void *key, size_t key_bytes,
+                                                    const struct penstock_reservation *reservation)
 {
-    penstock_prep(op, PENSTOCK_SLOT_COMMIT, key, key_bytes);
-    op->if_generation = slot->handle;
-    op->bytes = slot->bytes;
-    op->depth = slot->tier;
-    op->attrs = (void *)(uintptr_t)slot->location;
-    op->attr_bytes = slot->location_bytes;
+    penstock_prep(op, PENSTOCK_RESERVATION_COMMIT, key, key_bytes);
+    op->handle = reservation->handle;
+    op->bytes = reservation->bytes;
+    op->tier = reservation->tier;
+    op->attrs = (void *)(uintptr_t)reservation->location;
+    op->attr_bytes = reservation->location_bytes;
 }
 
-static inline void penstock_prep_slot_abort(struct penstock_op *op, const void *key, size_t key_bytes,
-                                            const struct penstock_slot *slot)
+static inline void penstock_prep_reservation_abort(struct penstock_op *op, const void *key, size_t key_bytes,
+                                                   const struct penstock_reservation *reservation)
 {
-    penstock_prep(op, PENSTOCK_SLOT_ABORT, key, key_bytes);
-    op->if_generation = slot->handle;
+    penstock_prep(op, PENSTOCK_RESERVATION_ABORT, key, key_bytes);
+    op->handle = reservation->handle;
 }
 
 PENSTOCK_API int penstock_reserve(struct penstock *store, const void *key, size_t key_bytes, uint64_t bytes,
-                                  uint16_t depth, struct penstock_slot *slot);
-PENSTOCK_API int penstock_slot_write(struct penstock *store, const void *key, size_t key_bytes,
-                                     const struct penstock_slot *slot, uint64_t offset, const void *data,
-                                     uint64_t bytes);
+                                  uint16_t depth, struct penstock_reservation *reservation);
+PENSTOCK_API int penstock_write_at(struct penstock *store, const void *key, size_t key_bytes,
+                                   const struct penstock_reservation *reservation, uint64_t offset,
+                                   const void *data, uint64_t bytes);
 /* *@generation (may be NULL) gets the new value's, or that of the value in the way. */
-PENSTOCK_API int penstock_slot_commit(struct penstock *store, const void *key, size_t key_bytes,
-                                      const struct penstock_slot *slot, uint64_t *generation);
-PENSTOCK_API int penstock_slot_abort(struct penstock *store, const void *key, size_t key_bytes,
-                                     const struct penstock_slot *slot);
+PENSTOCK_API int penstock_reservation_commit(struct penstock *store, const void *key, size_t key_bytes,
+                                             const struct penstock_reservation *reservation,
+                                             uint64_t *generation);
+PENSTOCK_API int penstock_reservation_abort(struct penstock *store, const void *key, size_t key_bytes,
+                                            const struct penstock_reservation *reservation);
 /**
- * penstock_slot_memory() - a slot's memory itself, to be written in place until the commit
- * What was not written before reads as zeros, and all of the slot counts as written from now on.
+ * penstock_reservation_memory() - a reservation's memory itself, to be written in place until the commit
+ * What was not written before reads as zeros, and all of the reservation counts as written from now on.
  * @pieces: get its addresses, in the value's order
  * Return: their number, at most @max; -E2BIG more than that; -EOPNOTSUPP the store is not embedded ("mem:")
- * or the slot grows; -ENOENT no such slot; -EBUSY it is being written.
+ * or the reservation grows; -ENOENT no such reservation; -EBUSY it is being written.
  */
-PENSTOCK_API int penstock_slot_memory(struct penstock *store, const void *key, size_t key_bytes,
-                                      const struct penstock_slot *slot, struct iovec *pieces, int max);
+PENSTOCK_API int penstock_reservation_memory(struct penstock *store, const void *key, size_t key_bytes,
+                                             const struct penstock_reservation *reservation,
+                                             struct iovec *pieces, int max);
 
 /* ---- puts of unknown length ---- */
 
@@ -439,6 +471,7 @@ struct penstock_entry {
     int cache; /* may be evicted */
     uint16_t depth;
     uint8_t on_ssd; /* not in memory */
+    uint8_t copies; /* that its put asked a pool for ("?replicas=R"); 0: none in particular */
 };
 
 PENSTOCK_API int penstock_list_open(struct penstock *store, const struct penstock_list_options *options,
@@ -629,8 +662,8 @@ struct penstock_stat {
     uint64_t sessions;       /* connected to the node */
     uint64_t uptime_ms;
     uint64_t pinned_bytes;        /* of values with a pin, in transfer or viewed */
-    uint64_t slots;               /* reserved and not yet committed */
-    uint64_t slot_bytes;          /* of memory in them */
+    uint64_t reservations;        /* reserved and not yet committed */
+    uint64_t reservation_bytes;   /* of memory in them */
     uint64_t waits;               /* gets that wait for their key */
     uint64_t watches;             /* of prefixes, counted in every shard */
     uint64_t ssd_keys, ssd_bytes; /* whose values are on SSD alone, and bytes of them */
@@ -642,7 +675,7 @@ struct penstock_stat {
     uint64_t ssd_errors;             /* reads and writes that the SSD failed */
     uint64_t ssd_hits;               /* operations that found their value on SSD alone */
     uint64_t ssd_capacity_bytes,
-        ssd_live_bytes; /* of the SSD's files; of values there, also of those in memory */
+        ssd_live_bytes; /* that it can keep; of values there, also of those in memory */
     uint64_t ssd_appended_bytes, ssd_written_bytes; /* of values written there; written there in all */
     uint64_t ssd_moved_bytes, ssd_reclaimed_bytes;  /* of values moved to make room; of segments taken back */
     uint64_t restored_keys, restored_dropped;       /* found at the start; records that were not whole */
@@ -657,7 +690,8 @@ struct penstock_stat {
     uint64_t pool_failovers;                           /* operations that went on to another node */
     /* Whom the node did not let in, for its secret, its version, want of room, or as no client of ours: */
     uint64_t refused_secret, refused_version, refused_busy, refused_other;
-    uint64_t malformed; /* messages that broke the protocol; their sessions end */
+    uint64_t malformed;    /* messages that broke the protocol; their sessions end */
+    uint64_t copies_asked; /* keys whose put asked for several copies */
 };
 
 PENSTOCK_API int penstock_stat(struct penstock *store, struct penstock_stat *stat);
@@ -668,6 +702,7 @@ PENSTOCK_API int penstock_pool_stat(struct penstock *store, char *text, size_t r
 enum penstock_pool_node_flag {
     PENSTOCK_NODE_DRAINS = 1,  /* it is to be needed for nothing any more ... */
     PENSTOCK_NODE_DRAINED = 2, /* ... and is not: nothing is lost when it stops */
+    PENSTOCK_NODE_STUCK = 8,   /* ... and goes on to be: the others are on too few hosts, until one joins */
     PENSTOCK_NODE_SUSPECT = 4, /* it has not been heard of lately */
 };
 
@@ -676,7 +711,7 @@ struct penstock_pool_node {
     char address[128];  /* "host:port", or a unix socket's path */
     uint32_t member;    /* its number, while it is one */
     uint32_t flags;     /* enum penstock_pool_node_flag */
-    uint32_t primaries; /* slots of the pool's 4,096 that it serves, */
+    uint32_t primaries; /* partitions of the pool's 4,096 that it serves, */
     uint32_t copies;    /* and of which it has copies */
     uint64_t keys_left; /* of one that drains: of those that may lie anywhere, that too few others have */
     uint64_t capacity_bytes, used_bytes; /* of its memory */
@@ -685,7 +720,7 @@ struct penstock_pool_node {
 /* The members of a pool, as its master sees them. The store is a pool, or its master, opened as a node.
  * *@count: in: how many there is room for; out: how many there are. Return: 0, -EOPNOTSUPP, -errno. */
 PENSTOCK_API int penstock_pool_nodes(struct penstock *store, struct penstock_pool_node *nodes, size_t *count);
-/* What its flags say, in a word: "serving", "draining", "drained", "silent". */
+/* What its flags say, in a word: "serving", "draining", "stuck", "drained", "silent". */
 PENSTOCK_API const char *penstock_pool_node_state(const struct penstock_pool_node *node);
 /* From now on the node is given nothing new, and what it has goes to others; with @drains 0 no more so. It
  * goes on serving meanwhile. Ends with its membership. Return: 0, -EHOSTUNREACH there is no such member,

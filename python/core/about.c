@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* about.c: what concerns many keys or the whole store: deleting, figures, memory for transfers; and what is
  * known of one key. */
 #include "core.h"
@@ -173,8 +174,8 @@ PyObject *core_clear(PyObject *self, PyObject *unused)
     X(sessions)                                                                                              \
     X(uptime_ms)                                                                                             \
     X(pinned_bytes)                                                                                          \
-    X(slots)                                                                                                 \
-    X(slot_bytes)                                                                                            \
+    X(reservations)                                                                                          \
+    X(reservation_bytes)                                                                                     \
     X(waits)                                                                                                 \
     X(watches)                                                                                               \
     X(ssd_keys)                                                                                              \
@@ -208,7 +209,8 @@ PyObject *core_clear(PyObject *self, PyObject *unused)
     X(refused_version)                                                                                       \
     X(refused_busy)                                                                                          \
     X(refused_other)                                                                                         \
-    X(malformed)
+    X(malformed)                                                                                             \
+    X(copies_asked)
 
 static PyObject *figures_dict(const struct penstock_stat *stat)
 {
@@ -287,6 +289,10 @@ static PyObject *do_register(PyObject *self, PyObject *arg, bool add)
     PyObject *out = NULL;
     int r;
 
+    if (PyList_Check(arg)) {
+        core_type_error("buffer", "one run of memory", arg);
+        return NULL;
+    }
     if (core_borrow_data(arg, "buffer", true, &data) < 0)
         return NULL;
     handle = core_store_use(store_of(self));

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* args.c: arguments of fast calls, keys, and the memory of values, borrowed for as long as a call runs. */
 #include "core.h"
 
@@ -117,7 +118,8 @@ int core_seconds(PyObject *arg, const char *name, uint64_t *out_ms)
     double seconds = PyFloat_AsDouble(arg);
 
     if (seconds == -1.0 && PyErr_Occurred())
-        return core_type_error(name, "a number of seconds", arg);
+        return PyErr_ExceptionMatches(PyExc_TypeError) ? core_type_error(name, "a number of seconds", arg)
+                                                       : -1;
     if (!(seconds >= 0 && seconds <= 86400)) {
         PyErr_Format(PyExc_ValueError, "%s must be between 0 and 86400 seconds", name);
         return -1;
@@ -196,11 +198,13 @@ int core_borrow_prefix(PyObject *arg, const char *name, Py_buffer *out)
 
 /* ---- values ---- */
 
-/* Whatever an exporter raises, the caller reads which argument it was about. */
+/* Whatever an exporter raises of the kind, the caller reads which argument it was about. */
 static int explain_buffer(const char *name, bool writable)
 {
     PyObject *type = NULL, *value = NULL, *trace = NULL, *text;
 
+    if (!PyErr_ExceptionMatches(PyExc_BufferError) && !PyErr_ExceptionMatches(PyExc_ValueError))
+        return -1;
     PyErr_Fetch(&type, &value, &trace);
     text = value ? PyObject_Str(value) : PyUnicode_FromString("");
     if (text)
@@ -247,14 +251,16 @@ static int borrow_piece(PyObject *arg, const char *name, bool writable, Py_buffe
     return 0;
 }
 
-/* Fills @out, which may end half filled: core_return_data() gives back what was borrowed. */
-static int borrow_pieces(PyObject *list, const char *name, bool writable, struct core_data *out)
+/* Fills @out from a tuple, which may end half filled: core_return_data() gives back what was borrowed. */
+static int borrow_pieces(PyObject *items, const char *name, bool writable, struct core_data *out)
 {
-    Py_ssize_t count = PySequence_Size(list);
+    Py_ssize_t count = PyTuple_Size(items);
     int r = 0;
 
-    if (count < 0 || count > INT32_MAX)
+    if (count > INT32_MAX) {
+        PyErr_Format(PyExc_ValueError, "%s has more than %d pieces", name, INT32_MAX);
         return -1;
+    }
     out->pieces = PyMem_Calloc((size_t)count + 1, sizeof(*out->pieces));
     out->iov = PyMem_Calloc((size_t)count + 1, sizeof(*out->iov));
     if (!out->pieces || !out->iov) {
@@ -263,12 +269,15 @@ static int borrow_pieces(PyObject *list, const char *name, bool writable, struct
     }
     for (; r == 0 && out->count < (uint32_t)count; out->count++) {
         Py_buffer *piece = &out->pieces[out->count];
-        PyObject *item = PySequence_GetItem(list, out->count);
 
-        r = item ? borrow_piece(item, name, writable, piece) : -1;
-        Py_XDECREF(item);
+        r = borrow_piece(PyTuple_GetItem(items, out->count), name, writable, piece);
         out->iov[out->count] = (struct iovec){piece->buf, (size_t)piece->len};
         out->bytes += (uint64_t)piece->len;
+        if (r == 0 && out->bytes > INT64_MAX) {
+            PyErr_Format(PyExc_ValueError, "%s has pieces of more than %lld bytes together", name,
+                         (long long)INT64_MAX);
+            r = -1;
+        }
     }
     return r;
 }
@@ -277,18 +286,17 @@ int core_borrow_data(PyObject *arg, const char *name, bool writable, struct core
 {
     int r;
 
-    out->pieces = NULL;
-    out->iov = NULL;
-    out->count = 0;
-    out->bytes = 0;
-    out->whole.obj = NULL;
+    *out = (struct core_data){.pieces = NULL};
     if (!writable && PyBytes_Check(arg)) {
         r = borrow_bytes(arg, &out->whole);
         out->bytes = (uint64_t)out->whole.len;
         return r;
     }
     if ((PyList_Check(arg) || PyTuple_Check(arg)) && !is_address(arg)) {
-        r = borrow_pieces(arg, name, writable, out);
+        PyObject *items = core_items(arg, name);
+
+        r = items ? borrow_pieces(items, name, writable, out) : -1;
+        Py_XDECREF(items);
         if (r < 0)
             core_return_data(out);
         return r;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * batch.c: many operations in one call: all of them are prepared here, in memory that the store keeps from
  * one batch to the next, and travel together.
@@ -113,8 +114,10 @@ PyObject *core_items(PyObject *arg, const char *name)
 {
     PyObject *iterator, *items;
 
-    if (PyList_Check(arg) || PyTuple_Check(arg))
+    if (PyTuple_Check(arg))
         return Py_NewRef(arg);
+    if (PyList_Check(arg))
+        return PyList_AsTuple(arg);
     if (PyUnicode_Check(arg) || PyBytes_Check(arg)) {
         core_type_error(name, "an iterable of keys", arg);
         return NULL;
@@ -124,15 +127,15 @@ PyObject *core_items(PyObject *arg, const char *name)
         core_type_error(name, "an iterable", arg);
         return NULL;
     }
-    items = PySequence_List(iterator);
+    items = PySequence_Tuple(iterator);
     Py_DECREF(iterator);
     return items;
 }
 
-/* Borrowed; NULL with IndexError once another thread has made the list shorter. */
+/* Borrowed, of core_items(). */
 static PyObject *item(PyObject *items, size_t i)
 {
-    return PyList_Check(items) ? PyList_GetItem(items, (Py_ssize_t)i) : PyTuple_GetItem(items, (Py_ssize_t)i);
+    return PyTuple_GetItem(items, (Py_ssize_t)i);
 }
 
 static int add_key(struct batch *b, PyObject *key, enum penstock_code code)
@@ -167,7 +170,7 @@ static int open_with_keys(PyObject *self, PyObject *keys, enum penstock_code cod
 
     if (!items)
         return -1;
-    r = batch_open(self, PySequence_Size(items), rooms, b);
+    r = batch_open(self, PyTuple_Size(items), rooms, b);
     if (r == 0) {
         for (size_t i = 0; r == 0 && i < b->count; i++)
             r = add_key(b, item(items, i), code);
@@ -272,7 +275,7 @@ enum { PUT_ITEMS, PUT_IF_ABSENT, PUT_CHECKSUM, PUT_DEPTH, PUT_DURABLE };
 static struct core_call put_call = {
     "put_many", 1, 1, {"items", "if_absent", "checksum", "depth", "durable"}, {NULL}};
 
-static int add_put(struct batch *b, PyObject *key, PyObject *value, uint8_t flags, uint16_t depth)
+static int add_put(struct batch *b, PyObject *key, PyObject *value, uint32_t flags, uint16_t depth)
 {
     size_t i = b->keys_borrowed;
 
@@ -283,7 +286,7 @@ static int add_put(struct batch *b, PyObject *key, PyObject *value, uint8_t flag
     return 0;
 }
 
-static int add_pairs(struct batch *b, PyObject *items, uint8_t flags, uint16_t depth)
+static int add_pairs(struct batch *b, PyObject *items, uint32_t flags, uint16_t depth)
 {
     for (size_t i = 0; i < b->count; i++) {
         PyObject *pair = item(items, i);
@@ -299,13 +302,20 @@ static int add_pairs(struct batch *b, PyObject *items, uint8_t flags, uint16_t d
     return 0;
 }
 
-static int add_dict(struct batch *b, PyObject *items, uint8_t flags, uint16_t depth)
+static int add_dict(struct batch *b, PyObject *items, uint32_t flags, uint16_t depth)
 {
     PyObject *key, *value;
     Py_ssize_t at = 0;
 
     while (b->keys_borrowed < b->count && PyDict_Next(items, &at, &key, &value)) {
-        if (add_put(b, key, value, flags, depth) < 0)
+        int r;
+
+        Py_INCREF(key); /* what a value does when it is borrowed may take them out of the dict */
+        Py_INCREF(value);
+        r = add_put(b, key, value, flags, depth);
+        Py_DECREF(key);
+        Py_DECREF(value);
+        if (r < 0)
             return -1;
     }
     if (b->keys_borrowed == b->count)
@@ -320,20 +330,20 @@ PyObject *core_put_many(PyObject *self, PyObject *const *args, Py_ssize_t count,
     bool if_absent, checksum, durable;
     uint16_t depth;
     struct batch b;
-    uint8_t flags;
+    uint32_t flags;
     int r;
 
     if (core_args(&put_call, args, count, keywords, given) < 0 ||
         core_flag(given[PUT_IF_ABSENT], &if_absent) < 0 || core_flag(given[PUT_CHECKSUM], &checksum) < 0 ||
         core_depth(given[PUT_DEPTH], &depth) < 0 || core_flag(given[PUT_DURABLE], &durable) < 0)
         return NULL;
-    flags = (uint8_t)((if_absent ? PENSTOCK_IF_ABSENT : 0) | (checksum ? PENSTOCK_CHECKSUM : 0) |
-                      (durable ? PENSTOCK_DURABLE : 0));
+    flags = (if_absent ? PENSTOCK_IF_ABSENT : 0u) | (checksum ? PENSTOCK_CHECKSUM : 0u) |
+            (durable ? PENSTOCK_DURABLE : 0u);
     items =
         PyDict_Check(given[PUT_ITEMS]) ? Py_NewRef(given[PUT_ITEMS]) : core_items(given[PUT_ITEMS], "items");
     if (!items)
         return NULL;
-    r = batch_open(self, PyObject_Size(items), false, &b);
+    r = batch_open(self, PyDict_Check(items) ? PyDict_Size(items) : PyTuple_Size(items), false, &b);
     if (r == 0) {
         r = PyDict_Check(items) ? add_dict(&b, items, flags, depth) : add_pairs(&b, items, flags, depth);
         if (r < 0)
@@ -364,8 +374,8 @@ static PyObject *items_like_keys(PyObject *arg, const char *name, const struct b
 {
     PyObject *items = core_items(arg, name);
 
-    if (items && PySequence_Size(items) != (Py_ssize_t)b->count) {
-        PyErr_Format(PyExc_ValueError, "%zu keys and %zd %s", b->count, PySequence_Size(items), name);
+    if (items && PyTuple_Size(items) != (Py_ssize_t)b->count) {
+        PyErr_Format(PyExc_ValueError, "%zu keys and %zd %s", b->count, PyTuple_Size(items), name);
         Py_CLEAR(items);
     }
     return items;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* blocks.c: what engines hold in memory of their own, said to a pool's master and asked of it. */
 #include "core.h"
 
@@ -21,7 +22,7 @@ static void names_fini(struct names *names)
 static int names_init(PyObject *arg, struct names *names)
 {
     PyObject *items = core_items(arg, "names");
-    Py_ssize_t count = items ? PySequence_Size(items) : -1;
+    Py_ssize_t count = items ? PyTuple_Size(items) : -1;
     int r = count < 0 ? -1 : 0;
 
     *names = (struct names){0};
@@ -34,14 +35,11 @@ static int names_init(PyObject *arg, struct names *names)
         }
     }
     for (Py_ssize_t i = 0; r == 0 && i < count; i++) {
-        PyObject *one = PySequence_GetItem(items, i);
-
-        r = one ? core_borrow_key(one, "name", &names->buffers[i]) : -1;
+        r = core_borrow_key(PyTuple_GetItem(items, i), "name", &names->buffers[i]);
         if (r == 0) {
             names->iov[i] = (struct iovec){names->buffers[i].buf, (size_t)names->buffers[i].len};
             names->count++;
         }
-        Py_XDECREF(one);
     }
     Py_XDECREF(items);
     if (r < 0)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* commit.c: several keys at once: all of a commit is applied, or nothing. */
 #include "core.h"
 
@@ -24,11 +25,16 @@ static void commit_free(struct commit *c)
  * @checks, that the key has this generation. */
 static int add_op(struct commit *c, PyObject *item, bool checks)
 {
-    PyObject *value = PyTuple_GetItem(item, 1), *generation = PyTuple_GetItem(item, 2);
-    enum penstock_code code = checks ? PENSTOCK_CHECK : value == Py_None ? PENSTOCK_DELETE : PENSTOCK_PUT;
     struct penstock_op *op = &c->ops[c->count];
     Py_buffer *key = &c->keys[c->count];
+    PyObject *value, *generation;
+    enum penstock_code code;
 
+    if (!PyTuple_Check(item) || PyTuple_Size(item) != 3)
+        return core_type_error("each change and check", "a tuple (key, value, generation)", item);
+    value = PyTuple_GetItem(item, 1);
+    generation = PyTuple_GetItem(item, 2);
+    code = checks ? PENSTOCK_CHECK : value == Py_None ? PENSTOCK_DELETE : PENSTOCK_PUT;
     if (core_borrow_key(PyTuple_GetItem(item, 0), "key", key) < 0)
         return -1;
     c->count++;
@@ -46,20 +52,19 @@ static int add_op(struct commit *c, PyObject *item, bool checks)
 
 static int add_ops(struct commit *c, PyObject *list, bool checks)
 {
-    Py_ssize_t count = PyList_Size(list);
+    PyObject *items = core_items(list, checks ? "checks" : "changes");
+    int r = items ? 0 : -1;
 
-    for (Py_ssize_t i = 0; i < count; i++) {
-        PyObject *item = PyList_GetItem(list, i);
-
-        core_assert(item && PyTuple_Check(item) && PyTuple_Size(item) == 3);
-        if (c->count == PENSTOCK_COMMIT_OPS_MAX) {
+    for (Py_ssize_t i = 0; r == 0 && i < PyTuple_Size(items); i++) {
+        if (c->count < PENSTOCK_COMMIT_OPS_MAX)
+            r = add_op(c, PyTuple_GetItem(items, i), checks);
+        else
+            r = -1;
+        if (r < 0 && !PyErr_Occurred())
             PyErr_Format(core_classes.Invalid, "a commit of more than %d keys", PENSTOCK_COMMIT_OPS_MAX);
-            return -1;
-        }
-        if (add_op(c, item, checks) < 0)
-            return -1;
     }
-    return 0;
+    Py_XDECREF(items);
+    return r;
 }
 
 /* The generations of all puts, in their order. */
@@ -106,7 +111,7 @@ PyObject *core_commit(PyObject *self, PyObject *const *args, Py_ssize_t count)
     struct commit *c;
     PyObject *out = NULL;
 
-    if (count != 2 || !PyList_Check(args[0]) || !PyList_Check(args[1])) {
+    if (count != 2) {
         PyErr_SetString(PyExc_TypeError, "commit_ops() takes two lists");
         return NULL;
     }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * core.h: penstock._core, the Python extension: what its files share. It stands on the public header alone
  * and on Python's limited API of 3.11, so that one build serves every later Python.
@@ -59,7 +60,7 @@ struct core_classes {
     CORE_ERRORS(X)
     CORE_RECORDS(X)
 #undef X
-    PyTypeObject *Store, *View, *Listing, *Stream, *Slot, *Watch, *Node, *Queue;
+    PyTypeObject *Store, *View, *Listing, *Stream, *Reservation, *Watch, *Node, *Queue;
 };
 extern struct core_classes core_classes;
 
@@ -182,7 +183,7 @@ int core_put_options(PyObject *const args[CORE_PUT_OPTIONS], struct penstock_op 
 /* ---- batch.c ---- */
 
 #define CORE_FAST(function) ((PyCFunction)(void (*)(void))(function))
-/* A list or a tuple, made from what else can be gone through; a new reference. */
+/* A tuple of what can be gone through: nobody takes anything out of it meanwhile. A new reference. */
 PyObject *core_items(PyObject *arg, const char *name);
 PyObject *core_put_many(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords);
 PyObject *core_get_many(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords);
@@ -216,10 +217,10 @@ PyObject *core_ping(PyObject *self, PyObject *unused);
 PyObject *core_register(PyObject *self, PyObject *buffer);
 PyObject *core_deregister(PyObject *self, PyObject *buffer);
 
-/* ---- view.c, listing.c, stream.c, slot.c, watch.c, node.c, commit.c, queue.c, dlpack.c ---- */
+/* ---- view.c, listing.c, stream.c, reservation.c, watch.c, node.c, commit.c, queue.c, dlpack.c ---- */
 
-extern PyType_Spec core_store_spec, core_view_spec, core_listing_spec, core_stream_spec, core_slot_spec,
-    core_watch_spec, core_node_spec, core_queue_spec;
+extern PyType_Spec core_store_spec, core_view_spec, core_listing_spec, core_stream_spec,
+    core_reservation_spec, core_watch_spec, core_node_spec, core_queue_spec;
 PyObject *core_reserve(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords);
 PyObject *core_reserve_pairs(PyObject *self, PyObject *const *args, Py_ssize_t count);
 PyObject *core_commit_many(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * dlpack.c: a view as DLPack tensors see it: one run of bytes of the host, which may not be written. Only the
  * protocol's version 1 can say that, so older consumers are refused. Layouts: DLPack 1.0, dlpack.h.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs.py STUB OUT: the docstrings and signatures of _core.pyi as a C header, so that help() and type checkers read one text.
 
 A class gives CORE_DOC_Class, its method or property CORE_DOC_Class_name.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* listing.c: keys in order, fetched as they are asked for. */
 #include "core.h"
 
@@ -92,6 +93,7 @@ static PyObject *listing_next(PyObject *self)
 {
     struct core_listing *listing = listing_of(self);
     struct penstock_entry entry;
+    PyObject *out = NULL;
     int r;
 
     if (listing->running) {
@@ -104,14 +106,14 @@ static PyObject *listing_next(PyObject *self)
     Py_BEGIN_ALLOW_THREADS;
     r = penstock_list_next(listing->list, &entry);
     Py_END_ALLOW_THREADS;
-    listing->running = false;
     if (r == 1)
-        return entry_object(&entry);
+        out = entry_object(&entry); /* whose key is the listing's until the next one */
+    listing->running = false;
     if (r < 0)
         core_raise(r, NULL);
-    else
+    else if (r == 0)
         end_list(listing);
-    return NULL;
+    return out;
 }
 
 static int listing_traverse(PyObject *self, visitproc visit, void *arg)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* module.c: the module: its types, the classes that Python wrote, and which result raises which error. */
 #include "core.h"
 
@@ -49,6 +50,7 @@ static PyObject *class_of(int result)
         return core_classes.Unreachable;
     case -EOPNOTSUPP:
     case -ELIBACC: /* no UCX here */
+    case -ELIBBAD: /* one that cannot be used */
         return core_classes.Unsupported;
     case -EINVAL:
     case -ENAMETOOLONG:
@@ -206,7 +208,7 @@ static int module_exec(PyObject *module)
         {&core_store_spec, &core_classes.Store},     {&core_view_spec, &core_classes.View},
         {&core_listing_spec, &core_classes.Listing}, {&core_stream_spec, &core_classes.Stream},
         {&core_watch_spec, &core_classes.Watch},     {&core_node_spec, &core_classes.Node},
-        {&core_queue_spec, &core_classes.Queue},     {&core_slot_spec, &core_classes.Slot},
+        {&core_queue_spec, &core_classes.Queue},     {&core_reservation_spec, &core_classes.Reservation},
     };
 
     /* The types are the process's: a second interpreter would take the first one's away. */

@@ -1,17 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* node.c: a node served from within this process, on threads of its own, which know nothing of Python. */
 #include "core.h"
 #include "docs.h"
 
 #include <errno.h>
 #include <stdlib.h>
-#include <sys/uio.h>
 #include <unistd.h>
+
+enum { LINE_BYTES = 1024 };
 
 struct core_node {
     PyObject ob_base;
     struct penstock_node *handle;
-    pid_t pid;  /* whose threads they are */
-    int log_fd; /* lines go there; -1: nowhere */
+    pid_t pid;    /* whose threads they are */
+    int log_fd;   /* lines go there; -1: nowhere */
+    bool opening; /* by a thread, now */
 };
 
 static struct core_node *node_of(PyObject *self)
@@ -21,9 +24,14 @@ static struct core_node *node_of(PyObject *self)
 
 static void write_line(void *ctx, const char *line)
 {
-    struct iovec pieces[] = {{(void *)(uintptr_t)line, strlen(line)}, {"\n", 1}};
-    ssize_t unused = writev(((struct core_node *)ctx)->log_fd, pieces, 2);
+    char text[LINE_BYTES];
+    size_t bytes = strlen(line) < sizeof(text) ? strlen(line) : sizeof(text) - 1;
+    ssize_t unused;
 
+    for (size_t i = 0; i < bytes; i++) /* what is quoted in it makes no line of its own */
+        text[i] = (unsigned char)line[i] < ' ' ? '?' : line[i];
+    text[bytes++] = '\n';
+    unused = write(((struct core_node *)ctx)->log_fd, text, bytes);
     (void)unused; /* a node does not stop for its log */
 }
 
@@ -60,13 +68,14 @@ static int node_init(PyObject *self, PyObject *args, PyObject *keywords)
     }
     if (!PyArg_ParseTuple(args, "O!i", &PyTuple_Type, &settings, &log_fd))
         return -1;
-    if (node->handle) {
+    if (node->handle || node->opening) {
         PyErr_SetString(core_classes.Invalid, "the node serves already");
         return -1;
     }
     texts = texts_of(settings);
     if (!texts)
         return -1;
+    node->opening = true;
     node->pid = getpid();
     node->log_fd = log_fd < 0 ? -1 : dup(log_fd);
     options.settings = texts;
@@ -76,9 +85,13 @@ static int node_init(PyObject *self, PyObject *args, PyObject *keywords)
     r = penstock_node_open(&options, &node->handle);
     Py_END_ALLOW_THREADS;
     PyMem_Free(texts);
+    node->opening = false;
     if (r == 0)
         return 0;
     node->handle = NULL;
+    if (node->log_fd >= 0)
+        close(node->log_fd);
+    node->log_fd = -1;
     core_raise(r, NULL);
     return -1;
 }
@@ -127,11 +140,13 @@ static struct penstock_node *usable(PyObject *self)
 
 static PyObject *node_urls(PyObject *self, void *unused)
 {
-    struct penstock_node *handle = usable(self);
-    PyObject *out = handle ? PyList_New(0) : NULL;
+    PyObject *out = PyList_New(0); /* first: it may collect what closes the node */
+    struct penstock_node *handle = out ? usable(self) : NULL;
     const char *url;
 
     (void)unused;
+    if (!handle)
+        Py_CLEAR(out);
     for (int i = 0; out && (url = penstock_node_url(handle, i)); i++) {
         PyObject *text = PyUnicode_FromString(url);
 

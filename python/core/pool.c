@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pool.c: the nodes of a pool, and what is said to its master about them. */
 #include "core.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * queue.c: operations that an event loop begins and collects. What an operation borrows is kept until the
  * library has given it back, whatever becomes of the future that waits for it. One thread at a time.
@@ -56,7 +57,8 @@ struct core_queue {
     struct group *groups; /* submitted */
     struct group *added;  /* not yet */
     size_t underway;
-    bool running; /* a thread is in the library */
+    bool running;      /* a thread is in the library */
+    PyObject *trouble; /* of a reap that had results to return: the next one raises it */
 };
 
 static struct core_queue *queue_of(PyObject *self)
@@ -97,34 +99,43 @@ static void group_free(struct group *group)
     PyMem_Free(group);
 }
 
-/* A place among what was added, for an operation of @task. */
-static struct penstock_op *add_op(struct core_queue *q, struct task *task)
+/* Room in @group, which may be NULL, for @more operations. Return: 0, or -1 with an exception. */
+static int group_room(struct group **to, size_t more)
 {
-    struct group *group = q->added;
-    size_t room = group && group->count < group->room ? group->room : group ? group->room * 2 : 4;
+    struct group *group = *to;
+    size_t room = group ? group->room : 4;
 
-    if (!group || room != group->room) {
-        group = PyMem_Realloc(group, sizeof(*group) + room * sizeof(group->ops[0]));
-        if (!group) {
-            PyErr_NoMemory();
-            return NULL;
-        }
-        if (!q->added)
-            *group = (struct group){0};
-        group->room = room;
-        q->added = group;
-        for (size_t i = 0; i < group->count; i++)
-            ((struct task *)group->ops[i].user)->op = &group->ops[i];
+    while (room < (group ? group->count : 0) + more)
+        room *= 2;
+    if (group && room == group->room)
+        return 0;
+    group = PyMem_Realloc(group, sizeof(*group) + room * sizeof(group->ops[0]));
+    if (!group) {
+        PyErr_NoMemory();
+        return -1;
     }
-    task->op = &group->ops[group->count++];
-    *task->op = (struct penstock_op){.user = task};
-    return task->op;
+    if (!*to)
+        *group = (struct group){0};
+    group->room = room;
+    *to = group;
+    for (size_t i = 0; i < group->count; i++)
+        ((struct task *)group->ops[i].user)->op = &group->ops[i];
+    return 0;
 }
 
-/* ---- adding ---- */
+/* Puts @op, of @task, into a group with room for it. */
+static void place(struct group *group, struct task *task, const struct penstock_op *op)
+{
+    core_assert(group->count < group->room);
+    task->op = &group->ops[group->count++];
+    *task->op = *op;
+    task->op->user = task;
+}
+
+/* ---- adding: all arguments are read before the queue is touched, since what reads them may call it ---- */
 
 /* Where a get of unknown size goes at first. */
-static int prepare_whole(struct core_queue *q, struct task *task, struct penstock_op *op)
+static int prepare_whole(const struct core_queue *q, struct task *task, struct penstock_op *op)
 {
     uint64_t guess = q->store->guess_bytes;
 
@@ -142,16 +153,18 @@ static int prepare_whole(struct core_queue *q, struct task *task, struct penstoc
 enum { ADD_TOKEN, ADD_CODE, ADD_KEY, ADD_DATA, ADD_A, ADD_B, ADD_WAIT, ADD_ARGS };
 
 /* a: the offset, b: the length of bytes to be made; or None. */
-static int prepare_get(struct core_queue *q, struct task *task, PyObject *const *args)
+static int prepare_get(const struct core_queue *q, struct task *task, PyObject *const *args,
+                       struct penstock_op *op)
 {
     PyObject *offset = args[ADD_A];
-    struct penstock_op *op = task->op;
+    uint64_t wait_ms;
     int64_t at;
 
     if (args[ADD_WAIT] != Py_None) {
-        if (core_seconds(args[ADD_WAIT], "wait", &op->wait_ms) < 0)
+        if (core_seconds(args[ADD_WAIT], "wait", &wait_ms) < 0)
             return -1;
-        op->flags = op->wait_ms ? PENSTOCK_WAIT : 0;
+        op->wait_ms = (uint32_t)wait_ms;
+        op->flags = wait_ms ? PENSTOCK_WAIT : 0;
     }
     if (offset != Py_None) {
         if (core_signed(offset, "offset", &at) < 0)
@@ -170,26 +183,25 @@ static int prepare_get(struct core_queue *q, struct task *task, PyObject *const 
     return task->bytes ? 0 : -1;
 }
 
-static int prepare(struct core_queue *q, struct task *task, long code, PyObject *const *args)
+static int prepare(const struct core_queue *q, struct task *task, long code, PyObject *const *args,
+                   struct penstock_op *op)
 {
-    struct penstock_op *op = task->op;
+    uint64_t flags = 0;
 
     penstock_prep(op, (enum penstock_code)code, task->key.buf, (size_t)task->key.len);
     if (args[ADD_DATA] != Py_None)
         core_set_data(op, &task->data);
     if (code == PENSTOCK_GET)
-        return prepare_get(q, task, args);
+        return prepare_get(q, task, args, op);
     if (args[ADD_A] != Py_None) { /* put, delete: if_generation */
         if (core_number(args[ADD_A], "if_generation", UINT64_MAX, &op->if_generation) < 0)
             return -1;
         op->flags = PENSTOCK_IF_GENERATION;
     }
-    if (args[ADD_B] != Py_None) { /* put: flags */
-        long flags = PyLong_AsLong(args[ADD_B]);
-
-        op->flags |= (uint8_t)(flags & (PENSTOCK_IF_ABSENT | PENSTOCK_CHECKSUM | PENSTOCK_DURABLE));
-    }
-    return PyErr_Occurred() ? -1 : 0;
+    if (args[ADD_B] != Py_None && core_number(args[ADD_B], "flags", UINT32_MAX, &flags) < 0) /* put */
+        return -1;
+    op->flags |= (uint32_t)(flags & (PENSTOCK_IF_ABSENT | PENSTOCK_CHECKSUM | PENSTOCK_DURABLE));
+    return 0;
 }
 
 static bool is_known(long code)
@@ -198,10 +210,10 @@ static bool is_known(long code)
            code == PENSTOCK_DELETE;
 }
 
-/* Adds one operation with @args as of add(); one of @batch, or with NULL one with a token of its own. Return:
- * 0, or -1 with an exception. */
-static int add_task(struct core_queue *q, long code, PyObject *const *args, struct batch *batch,
-                    size_t room_bytes)
+/* A task and its operation, with @args as of add(); one of @batch, or with NULL one with a token of its own.
+ * NULL with an exception. */
+static struct task *task_new(const struct core_queue *q, long code, PyObject *const *args,
+                             struct batch *batch, size_t room_bytes, struct penstock_op *op)
 {
     bool gets = code == PENSTOCK_GET, has_data = args[ADD_DATA] != Py_None;
     size_t room = gets && !has_data && args[ADD_A] == Py_None ? room_bytes : 0;
@@ -209,39 +221,43 @@ static int add_task(struct core_queue *q, long code, PyObject *const *args, stru
 
     if (!task) {
         PyErr_NoMemory();
-        return -1;
+        return NULL;
     }
+    *op = (struct penstock_op){0};
     task->room_bytes = room;
-    if (core_borrow_key(args[ADD_KEY], "key", &task->key) < 0 ||
-        (has_data && core_borrow_data(args[ADD_DATA], gets ? "buffer" : "value", gets, &task->data) < 0) ||
-        !add_op(q, task)) {
-        task_free(task);
-        return -1;
-    }
-    if (batch) {
-        task->batch = batch;
+    task->batch = batch;
+    if (batch)
         task->index = batch->left++ - 1;
-    } else {
+    else
         task->token = Py_NewRef(args[ADD_TOKEN]);
-    }
-    if (prepare(q, task, code, args) == 0)
-        return 0;
-    q->added->count--; /* it was the last one */
+    if (core_borrow_key(args[ADD_KEY], "key", &task->key) == 0 &&
+        (!has_data || core_borrow_data(args[ADD_DATA], gets ? "buffer" : "value", gets, &task->data) == 0) &&
+        prepare(q, task, code, args, op) == 0)
+        return task;
     task_free(task);
-    return -1;
+    return NULL;
 }
 
 /* add(token, code, key, data or None, a, b, wait) */
 static PyObject *queue_add(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     long code = count == ADD_ARGS ? PyLong_AsLong(args[ADD_CODE]) : 0;
+    struct core_queue *q = queue_of(self);
+    struct penstock_op op;
+    struct task *task;
 
     if (!is_known(code)) {
         PyErr_SetString(PyExc_TypeError, "add() takes a token, an operation and its arguments");
         return NULL;
     }
-    if (add_task(queue_of(self), code, args, NULL, ROOM_BYTES) < 0)
+    task = task_new(q, code, args, NULL, ROOM_BYTES, &op);
+    if (!task)
         return NULL;
+    if (group_room(&q->added, 1) < 0) {
+        task_free(task);
+        return NULL;
+    }
+    place(q->added, task, &op);
     Py_RETURN_NONE;
 }
 
@@ -264,59 +280,82 @@ static struct batch *batch_open(PyObject *token, size_t count)
     return batch;
 }
 
-/* Adds what @items say, each a tuple (key, data or None, a, b). Return: how many were added before an error.
- */
-static size_t add_items(struct core_queue *q, long code, PyObject *items, struct batch *batch)
+/* Makes a group of what @items say, each a tuple (key, data or None, a, b). Return: 0, or -1 with an
+ * exception. */
+static int group_items(const struct core_queue *q, long code, PyObject *items, struct batch *batch,
+                       struct group **out)
 {
-    size_t room_bytes = ROOMS_BYTES / batch->count, i;
+    size_t room_bytes = ROOMS_BYTES / batch->count;
 
     room_bytes = room_bytes > ROOM_BYTES       ? ROOM_BYTES
                  : room_bytes < ROOM_BYTES_MIN ? ROOM_BYTES_MIN
                                                : room_bytes;
-    for (i = 0; i < batch->count; i++) {
-        PyObject *item = PyList_GetItem(items, (Py_ssize_t)i);
+    if (group_room(out, batch->count) < 0)
+        return -1;
+    for (size_t i = 0; i < batch->count; i++) {
+        PyObject *item = PyTuple_GetItem(items, (Py_ssize_t)i);
         PyObject *args[ADD_ARGS] = {[ADD_WAIT] = Py_None};
+        struct penstock_op op;
+        struct task *task;
 
-        if (!item || !PyTuple_Check(item) || PyTuple_Size(item) != ADD_WAIT - ADD_KEY) {
+        if (!PyTuple_Check(item) || PyTuple_Size(item) != ADD_WAIT - ADD_KEY) {
             PyErr_SetString(PyExc_TypeError, "add_many() takes tuples (key, data, a, b)");
-            return i;
+            return -1;
         }
         for (int j = ADD_KEY; j < ADD_WAIT; j++)
             args[j] = PyTuple_GetItem(item, j - ADD_KEY);
-        if (add_task(q, code, args, batch, room_bytes) < 0)
-            return i;
+        task = task_new(q, code, args, batch, room_bytes, &op);
+        if (!task)
+            return -1;
+        place(*out, task, &op);
     }
-    return i;
+    return 0;
+}
+
+/* Moves all of @group behind what was added. Return: 0, or -1 with an exception. */
+static int add_group(struct core_queue *q, struct group *group)
+{
+    if (!q->added) {
+        q->added = group;
+        return 0;
+    }
+    if (group_room(&q->added, group->count) < 0)
+        return -1;
+    for (size_t i = 0; i < group->count; i++)
+        place(q->added, group->ops[i].user, &group->ops[i]);
+    PyMem_Free(group);
+    return 0;
 }
 
 /* add_many(token, code, list of (key, data or None, a, b)), which is not empty */
 static PyObject *queue_add_many(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
-    struct core_queue *q = queue_of(self);
-    long code = count == 3 && PyList_Check(args[2]) ? PyLong_AsLong(args[1]) : 0;
+    long code = count == 3 ? PyLong_AsLong(args[1]) : 0;
+    PyObject *items = is_known(code) ? core_items(args[2], "items") : NULL;
+    struct group *group = NULL;
     struct batch *batch;
-    size_t added;
+    int r;
 
-    if (!is_known(code) || PyList_Size(args[2]) == 0) {
+    if (!items || PyTuple_Size(items) == 0) {
+        Py_XDECREF(items);
         PyErr_SetString(PyExc_TypeError, "add_many() takes a token, an operation and a list of arguments");
         return NULL;
     }
-    batch = batch_open(args[0], (size_t)PyList_Size(args[2]));
-    if (!batch)
-        return NULL;
-    added = add_items(q, code, args[2], batch);
-    if (added == batch->count) {
-        batch->left--;
-        Py_RETURN_NONE;
-    }
-    while (added-- > 0)
-        task_free(q->added->ops[--q->added->count].user);
-    batch_leave(batch);
-    return NULL;
+    batch = batch_open(args[0], (size_t)PyTuple_Size(items));
+    r = batch ? group_items(queue_of(self), code, items, batch, &group) : -1;
+    Py_DECREF(items);
+    if (r == 0)
+        r = add_group(queue_of(self), group);
+    if (r < 0)
+        group_free(group);
+    if (batch)
+        batch_leave(batch);
+    return r == 0 ? Py_NewRef(Py_None) : NULL;
 }
 
 /* ---- submitting ---- */
 
+/* By the thread for which the queue is running. */
 static int submit(struct core_queue *q)
 {
     struct group *group = q->added;
@@ -335,11 +374,10 @@ static int submit(struct core_queue *q)
         q->groups->back = &group->next;
     q->groups = group;
     q->underway += group->count;
-    q->running = true;
+    core_assert(q->running);
     Py_BEGIN_ALLOW_THREADS;
     r = penstock_submit(queue, group->ops, group->count);
     Py_END_ALLOW_THREADS;
-    q->running = false;
     if (r == 0)
         return 0;
     q->underway -= group->count; /* none was begun: they are the caller's to end */
@@ -362,19 +400,22 @@ static bool usable(const struct core_queue *q)
 static PyObject *queue_flush(PyObject *self, PyObject *unused)
 {
     struct core_queue *q = queue_of(self);
+    struct group *dropped = q->added;
+    int r;
 
     (void)unused;
     if (!usable(q))
         return NULL;
     if (q->store->closed) {
-        group_free(q->added);
         q->added = NULL;
+        group_free(dropped);
         PyErr_SetString(core_classes.Invalid, "the store is closed");
         return NULL;
     }
-    if (submit(q) < 0)
-        return NULL;
-    Py_RETURN_NONE;
+    q->running = true;
+    r = submit(q);
+    q->running = false;
+    return r < 0 ? NULL : Py_NewRef(Py_None);
 }
 
 /* ---- collecting ---- */
@@ -397,19 +438,17 @@ static void take_out(struct core_queue *q, struct group *group, struct penstock_
 static int try_again(struct core_queue *q, struct task *task)
 {
     const struct penstock_op was = *task->op;
-    struct penstock_op *op;
+    struct penstock_op op = {0};
 
     if (!task->whole || was.result != -ENOBUFS || task->tries == GET_TRIES_MAX)
         return 0;
     Py_XDECREF(task->bytes);
     task->bytes = core_room(was.value_bytes, task->tries++);
-    if (!task->bytes)
+    if (!task->bytes || group_room(&q->added, 1) < 0)
         return -1;
-    op = add_op(q, task);
-    if (!op)
-        return -1;
-    penstock_prep_get(op, was.key, was.key_bytes, PyBytes_AsString(task->bytes),
+    penstock_prep_get(&op, was.key, was.key_bytes, PyBytes_AsString(task->bytes),
                       (uint64_t)PyBytes_Size(task->bytes));
+    place(q->added, task, &op);
     return 1;
 }
 
@@ -490,9 +529,11 @@ static int take_into_batch(struct task *task, PyObject *result, PyObject *out)
         result = caught();
     batch->results[task->index] = task->op->result;
     if (result && PyExceptionInstance_Check(result) && (!batch->error || task->index < batch->error_index)) {
-        Py_XDECREF(batch->error);
+        PyObject *later = batch->error;
+
         batch->error = Py_NewRef(result);
         batch->error_index = task->index;
+        Py_XDECREF(later);
     }
     if (!result || PyList_SetItem(batch->out, (Py_ssize_t)task->index, result) < 0)
         return -1;
@@ -522,23 +563,38 @@ static PyObject *queue_reap(PyObject *self, PyObject *unused)
     struct core_queue *q = queue_of(self);
     struct penstock_queue *queue = q->queue;
     struct penstock_op *ops[REAP_MAX];
-    PyObject *out = usable(q) ? PyList_New(0) : NULL;
+    PyObject *out = PyList_New(0);
     int count = 1, r = 0;
 
     (void)unused;
+    if (!out || !usable(q)) {
+        Py_XDECREF(out);
+        return NULL;
+    }
+    if (q->trouble) {
+        Py_DECREF(out);
+        PyErr_SetObject((PyObject *)Py_TYPE(q->trouble), q->trouble);
+        Py_CLEAR(q->trouble);
+        return NULL;
+    }
+    q->running = true; /* also while results are made: what that ends may call the queue */
     while (out && count > 0) {
-        q->running = true;
         Py_BEGIN_ALLOW_THREADS;
         count = penstock_reap(queue, ops, REAP_MAX, 0);
         Py_END_ALLOW_THREADS;
-        q->running = false;
         if (count < 0)
             core_raise(count, NULL);
         for (int i = 0; i < count; i++)
             r = take_result(q, ops[i], out) < 0 ? -1 : r;
-        if (count < 0 || r < 0 || submit(q) < 0)
+        if (count >= 0 && r == 0 && submit(q) == 0)
+            continue;
+        if (PyList_Size(out) == 0)
             Py_CLEAR(out);
+        else
+            q->trouble = caught();
+        break;
     }
+    q->running = false;
     return out;
 }
 
@@ -588,6 +644,7 @@ static int queue_traverse(PyObject *self, visitproc visit, void *arg)
 
     Py_VISIT(Py_TYPE(self));
     Py_VISIT((PyObject *)q->store);
+    Py_VISIT(q->trouble);
     for (const struct group *group = q->groups; group; group = group->next) {
         for (size_t i = 0; i < group->count; i++) {
             if (group->ops[i].user)
@@ -630,6 +687,7 @@ static void queue_dealloc(PyObject *self)
     PyObject_GC_UnTrack(self);
     PyErr_Fetch(&type, &value, &trace);
     end_queue(queue_of(self));
+    Py_CLEAR(queue_of(self)->trouble);
     PyErr_Restore(type, value, trace);
     core_free(self);
 }

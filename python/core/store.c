@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* store.c: a store: opening, closing while others still use it, and the operations on one key. */
 #include "core.h"
 #include "docs.h"
@@ -74,6 +75,13 @@ static PyObject *store_close(PyObject *self, PyObject *unused)
     Py_RETURN_NONE;
 }
 
+static bool never_opened(const struct core_store *store)
+{
+    if (store->handle || store->closed)
+        PyErr_SetString(core_classes.Invalid, "the store is open already");
+    return !store->handle && !store->closed;
+}
+
 static int store_init(PyObject *self, PyObject *args, PyObject *keywords)
 {
     static char *names[] = {"url", "secret_file", "timeout", "connect_timeout", NULL};
@@ -87,10 +95,6 @@ static int store_init(PyObject *self, PyObject *args, PyObject *keywords)
 
     if (!PyArg_ParseTupleAndKeywords(args, keywords, "|sO$OO", names, &url, &secret, &timeout, &connect))
         return -1;
-    if (store->handle || store->closed) {
-        PyErr_SetString(core_classes.Invalid, "the store is open already");
-        return -1;
-    }
     if ((timeout && core_seconds(timeout, "timeout", &timeout_ms) < 0) ||
         (connect && core_seconds(connect, "connect_timeout", &connect_ms) < 0))
         return -1;
@@ -98,6 +102,10 @@ static int store_init(PyObject *self, PyObject *args, PyObject *keywords)
         secret = NULL;
     else if (!PyUnicode_FSConverter(secret, &secret))
         return -1;
+    if (!never_opened(store)) {
+        Py_XDECREF(secret);
+        return -1;
+    }
     options.secret_file = secret ? PyBytes_AsString(secret) : NULL;
     options.timeout_ms = timeout_ms ? (uint32_t)timeout_ms : 1;
     options.connect_ms = connect_ms ? (uint32_t)connect_ms : 1;
@@ -109,8 +117,14 @@ static int store_init(PyObject *self, PyObject *args, PyObject *keywords)
         core_raise(r, NULL);
         return -1;
     }
-    store->handle = handle;
-    return 0;
+    if (never_opened(store)) {
+        store->handle = handle;
+        return 0;
+    }
+    Py_BEGIN_ALLOW_THREADS; /* another thread was faster */
+    penstock_close(handle);
+    Py_END_ALLOW_THREADS;
+    return -1;
 }
 
 static void store_dealloc(PyObject *self)
@@ -170,8 +184,8 @@ int core_put_options(PyObject *const args[CORE_PUT_OPTIONS], struct penstock_op 
     if (core_flag(args[CORE_IF_ABSENT], &if_absent) < 0 || core_flag(args[CORE_CHECKSUM], &checksum) < 0 ||
         core_flag(args[CORE_DURABLE], &durable) < 0 || core_depth(args[CORE_DEPTH], &op->depth) < 0)
         return -1;
-    op->flags = (uint8_t)((if_absent ? PENSTOCK_IF_ABSENT : 0) | (checksum ? PENSTOCK_CHECKSUM : 0) |
-                          (durable ? PENSTOCK_DURABLE : 0));
+    op->flags = (if_absent ? PENSTOCK_IF_ABSENT : 0u) | (checksum ? PENSTOCK_CHECKSUM : 0u) |
+                (durable ? PENSTOCK_DURABLE : 0u);
     if (!core_absent(args[CORE_IF_GENERATION])) {
         if (if_absent) {
             PyErr_SetString(PyExc_ValueError, "if_absent and if_generation exclude each other");
@@ -279,7 +293,7 @@ static int run_waiting(struct core_store *store, struct penstock_op *op, uint64_
 
     for (uint64_t waited = 0; r == PENSTOCK_MISS && waited < wait_ms; waited += WAIT_SLICE_MS) {
         op->flags |= PENSTOCK_WAIT;
-        op->wait_ms = wait_ms - waited < WAIT_SLICE_MS ? wait_ms - waited : WAIT_SLICE_MS;
+        op->wait_ms = (uint32_t)(wait_ms - waited < WAIT_SLICE_MS ? wait_ms - waited : WAIT_SLICE_MS);
         r = core_run(store, op);
         if (r == PENSTOCK_MISS && PyErr_CheckSignals() < 0)
             return 0;
@@ -466,7 +480,8 @@ static int keyed(PyObject *self, PyObject *key, struct penstock_op *op)
     if (core_borrow_key(key, "key", &borrowed) < 0)
         return -1;
     if (core_store_use(store)) {
-        uint8_t code = op->code, flags = op->flags;
+        uint32_t flags = op->flags;
+        uint8_t code = op->code;
 
         penstock_prep(op, (enum penstock_code)code, borrowed.buf, (size_t)borrowed.len);
         op->flags = flags;
@@ -537,7 +552,7 @@ static PyObject *store_pin(PyObject *self, PyObject *const *args, Py_ssize_t cou
     PyObject *given[CORE_ARGS_MAX];
 
     if (core_args(&pin_call, args, count, keywords, given) < 0 ||
-        (!core_absent(given[1]) && core_seconds(given[1], "seconds", &op.bytes) < 0))
+        (!core_absent(given[1]) && core_seconds(given[1], "seconds", &op.pin_ms) < 0))
         return NULL;
     return pin_or_not(self, given[0], &op);
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * stream.c: a value whose length nobody knows yet, written bit by bit and visible with the commit. One thread
  * at a time; a stream that is left without a commit is aborted.
@@ -115,8 +116,12 @@ static PyObject *stream_write(PyObject *self, PyObject *arg)
     uint64_t bytes;
     int r = 0;
 
-    if (!usable(stream) || core_borrow_data(arg, "data", false, &data) < 0)
+    if (core_borrow_data(arg, "data", false, &data) < 0)
         return NULL;
+    if (!usable(stream)) {
+        core_return_data(&data);
+        return NULL;
+    }
     bytes = data.bytes;
     stream->running = true;
     Py_BEGIN_ALLOW_THREADS;

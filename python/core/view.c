@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * view.c: a value read in place, as a buffer that Python sees without a copy. The pin ends with the last
  * buffer that was handed out, after release(), the end of a with block or of the object.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * watch.c: what happens to the keys of a prefix, as an iterator that waits. It looks for signals between
  * slices of a wait, and ends when another thread closes it.
@@ -95,28 +96,29 @@ static bool usable(const struct core_watch *w)
 static PyObject *wait_for_event(struct core_watch *w, int64_t left_ms)
 {
     struct penstock_event event = {0};
+    PyObject *out = NULL;
     int r = 0, slice_ms;
 
+    w->running = true; /* also while a signal is handled or the event is made, which may call this watch */
     do {
         slice_ms = left_ms < 0 || left_ms > SLICE_MS ? SLICE_MS : (int)left_ms;
         left_ms -= left_ms < 0 ? 0 : slice_ms;
-        w->running = true;
         Py_BEGIN_ALLOW_THREADS;
         r = penstock_watch_next(w->watch, slice_ms, &event);
         Py_END_ALLOW_THREADS;
-        w->running = false;
         if (w->closed)
             break;
         if (r == 1)
-            return event_object(&event);
-        if (r < 0)
-            return core_raise(r, NULL);
-        if (PyErr_CheckSignals() < 0)
-            return NULL;
-    } while (left_ms != 0);
+            out = event_object(&event);
+        else if (r < 0)
+            core_raise(r, NULL);
+        else
+            r = PyErr_CheckSignals();
+    } while (r == 0 && !w->closed && left_ms != 0);
+    w->running = false;
     if (w->closed)
         end_watch(w);
-    return NULL;
+    return out;
 }
 
 static PyObject *watch_next(PyObject *self)

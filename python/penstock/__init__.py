@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """penstock: pooled memory for tensors, one store of named byte values.
 
 ``penstock.open()`` is a store inside this process; ``penstock.open("node://HOST:PORT")`` one that a node serves.
@@ -6,13 +7,13 @@ from .errors import (Busy, Corrupt, Error, Exists, ForkError, Incomplete, Invali
                      NotAllowed, NotFound, Stale, TimedOut, Unknown, Unreachable, Unsupported)
 from .node import Node
 from .records import Entry, Event, KeyStat, PoolNode
-from .store import Slot, Store, StoreStat, View, open
+from .store import Reservation, Store, StoreStat, View, open
 from .usage import PrefixUsage
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Busy", "Corrupt", "Entry", "Error", "Event", "Exists", "ForkError", "Incomplete", "Invalid", "KeyStat",
-    "LimitReached", "Lost", "Node", "NoSpace", "NotAllowed", "NotFound", "PoolNode", "PrefixUsage", "Slot", "Stale", "Store", "StoreStat", "TimedOut", "Unknown", "Unreachable",
+    "LimitReached", "Lost", "Node", "NoSpace", "NotAllowed", "NotFound", "PoolNode", "PrefixUsage", "Reservation", "Stale", "Store", "StoreStat", "TimedOut", "Unknown", "Unreachable",
     "Unsupported", "View", "open",
 ]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The extension: C over libpenstock's public calls. Use it through the package."""
 import builtins
 import os
@@ -81,26 +82,26 @@ class Stream:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None, /) -> None: ...
 
-class Slot:
+class Reservation:
     """Memory for a key's next value, which nobody sees before :meth:`commit`; without one it is as if there had been
-    nothing. Bytes come by :meth:`write` or by slices, ``slot[0:4] = b"head"``, in any order and from several threads at
+    nothing. Bytes come by :meth:`write` or by slices, ``reservation[0:4] = b"head"``, in any order and from several threads at
     once. As a context manager it aborts what was not committed."""
 
     @property
     def nbytes(self) -> int | None:
-        """Bytes of the value to be; None for a slot that grows."""
+        """Bytes of the value to be; None for a reservation that grows."""
     @property
     def location(self) -> str:
-        """Where its memory lies, as the store's other clients spell it; empty for a slot that grows."""
+        """Where its memory lies, as the store's other clients spell it; empty for a reservation that grows."""
     def write(self, data: Value, offset: int | None = None) -> int:
         """Write bytes at `offset`, or behind those that were written last. How many.
 
         Raises
         ------
         Invalid
-            They reach beyond the slot, or leave more than 32 gaps at a time.
+            They reach beyond the reservation, or leave more than 32 gaps at a time.
         NotFound
-            The connection was lost, and with it the slot.
+            The connection was lost, and with it the reservation.
         """
     def __setitem__(self, where: slice, data: Value) -> None: ...
     def commit(self, *, durable: bool = False) -> int:
@@ -117,7 +118,7 @@ class Slot:
         """
     def abort(self) -> None:
         """Give it up. Does nothing after the end."""
-    def __enter__(self) -> Slot: ...
+    def __enter__(self) -> Reservation: ...
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None, /) -> None: ...
 
@@ -285,32 +286,32 @@ class Store:
                durable: bool = False) -> Stream:
         """Begin to put a value whose length is not known yet; parameters as of :meth:`put`. Takes 1 MiB here."""
     def reserve(self, key: Key, nbytes: int | None = None, *, depth: int | None = None, attrs: ReadableBuffer | None = None,
-                if_generation: int | None = None, replace: bool = False, ttl: float | None = None) -> Slot:
+                if_generation: int | None = None, replace: bool = False, ttl: float | None = None) -> Reservation:
         """Take memory for a value that is written in several steps.
 
         Parameters
         ----------
         nbytes : int, optional
-            Bytes of the value; without it the slot grows as it is written.
+            Bytes of the value; without it the reservation grows as it is written.
         depth, attrs, ttl
             As of :meth:`put`.
         if_generation : int, optional
             The key must have this generation, now and at the commit, rather than be absent.
         replace : bool
-            Over what is there and beside other writers, like a put. Without it, the slot has the key for itself.
+            Over what is there and beside other writers, like a put. Without it, the reservation has the key for itself.
 
         Raises
         ------
         Exists
-            There is such a key, or another slot has it.
+            There is such a key, or another reservation has it.
         NoSpace, LimitReached
-            The store is full; this client has too many slots.
+            The store is full; this client has too many reservations.
         """
     def reserve_pairs(self, pairs: builtins.list[tuple[Key, int | None]], depth: int | None, replace: bool,
-                      /) -> builtins.list[Slot]:
+                      /) -> builtins.list[Reservation]:
         """What :meth:`reserve_many` calls."""
-    def commit_many(self, slots: Iterable[Slot], *, durable: bool = False) -> builtins.list[int]:
-        """Commit many slots in one go, each by itself. Generations, in the order of `slots`. `durable` as of :meth:`put`.
+    def commit_many(self, reservations: Iterable[Reservation], *, durable: bool = False) -> builtins.list[int]:
+        """Commit many reservations in one go, each by itself. Generations, in the order of `reservations`. `durable` as of :meth:`put`.
 
         Raises
         ------

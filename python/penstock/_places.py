@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What arrays, tensors and files share: views where there are any, a word where a value may be evicted, files that appear whole."""
 from __future__ import annotations
 

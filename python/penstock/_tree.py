@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Directories, which a store does not have: a key with slashes implies them."""
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The store for asyncio: what is begun in one turn of the event loop travels together."""
 from __future__ import annotations
 

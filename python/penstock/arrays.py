@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NumPy arrays as values, in the form of ``.npy`` files.
 
 A value is a header and the array's bytes, exactly what :func:`numpy.save` writes: dtype (structured and byte-swapped

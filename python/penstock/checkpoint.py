@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Storage for ``torch.distributed.checkpoint`` in penstock.
 
 >>> import torch.distributed.checkpoint as dcp

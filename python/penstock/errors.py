@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What can go wrong. Every error of the store is an :class:`Error`, and a builtin one where Python has its like."""
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ class NoSpace(Error):
 
 
 class LimitReached(Error):
-    """More slots, pins, views or watches than the node grants one client."""
+    """More reservations, pins, views or watches than the node grants one client."""
 
 
 class NotAllowed(Error, PermissionError):

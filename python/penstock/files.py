@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files in and out, with a bar on a terminal where that takes a while and tqdm is installed."""
 from __future__ import annotations
 

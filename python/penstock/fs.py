@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An fsspec filesystem: ``penstock://HOST:PORT/path``.
 
 >>> import pandas

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A node served from within this process."""
 from __future__ import annotations
 

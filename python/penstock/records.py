@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the store says about keys and about itself."""
 from __future__ import annotations
 
@@ -50,12 +51,12 @@ class PoolNode(NamedTuple):
     address: str
     """``HOST:PORT``, or a unix socket's path."""
     state: str
-    """``serving``, ``draining``, ``drained`` (it may be stopped, and nothing is lost), ``silent``."""
+    """``serving``, ``draining``, ``stuck`` (until another node joins), ``drained`` (it may be stopped, and nothing is lost), ``silent``."""
     member: int
     primaries: int
-    """Slots of the pool's 4,096 that it serves."""
+    """Partitions of the pool's 4,096 that it serves."""
     copies: int
-    """Slots of which it has copies."""
+    """Partitions of which it has copies."""
     keys_left: int
     """Of one that drains: keys that may lie anywhere, and that too few others have."""
     capacity: int

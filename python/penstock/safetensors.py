@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The safetensors format: headers, checked before anything of them is believed, and files in and out.
 
 A file is eight bytes (the header's length, little-endian), a JSON object and the tensors' bytes. A value is such a file,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The store: named byte values, in this process or in a node."""
 from __future__ import annotations
 
@@ -17,9 +18,9 @@ if TYPE_CHECKING:
     from ._core import Key, Value
     from .arrays import Array
 
-__all__ = ["Slot", "Store", "StoreStat", "View", "open"]
+__all__ = ["Reservation", "Store", "StoreStat", "View", "open"]
 
-Slot = _core.Slot
+Reservation = _core.Reservation
 View = _core.View
 
 
@@ -146,16 +147,16 @@ class Store(_core.Store):
         return dict(zip(puts, self.commit_ops(changes, rest)))
 
     def reserve_many(self, items: Mapping[Key, int | None] | Iterable[tuple[Key, int | None]], *, depth: int | None = None,
-                     replace: bool = False) -> list[Slot]:
+                     replace: bool = False) -> list[Reservation]:
         """Take memory for many values in one go, for all of them or for none: :meth:`reserve`, :meth:`commit_many`.
 
         Parameters
         ----------
-        items : mapping of keys to sizes in bytes, or pairs of both; None for a slot that grows
+        items : mapping of keys to sizes in bytes, or pairs of both; None for a reservation that grows
 
         Returns
         -------
-        list of Slot
+        list of Reservation
             In the order of `items`.
 
         Raises

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """State dicts of torch as single values, in the safetensors format; nothing is pickled.
 
 A state dict is one value, so that it becomes visible whole or not at all, and is a safetensors file for everybody else.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The calls of UMBP, the pool of ROCm's mori, on a store: what was written for ``mori.umbp`` runs on this module.
 
 Memory is named by addresses: ints, of memory that outlives the call and is moved from and to as it lies there.
@@ -26,7 +27,7 @@ __all__ = ["UMBPClient", "UMBPConfig", "UMBPDistributedConfig", "UMBPDramConfig"
 
 T = TypeVar("T")
 
-_POLICIES = {"lru": "lru", "prefix_aware_lru": "prefix", "s3fifo": "s3fifo"}
+_POLICIES = {"lru": "lru", "prefix_aware_lru": "prefix", "s3fifo": "s3fifo", "chains": "chains"}
 _MISUSE = (Invalid, Unsupported, ForkError)
 
 
@@ -98,7 +99,7 @@ class UMBPMasterClientConfig:
     auto_heartbeat : bool
         False: a client alone, whatever `node_address` says.
     tags : list of str
-        What the pool's view says of the node, 63 bytes together.
+        What the pool map says of the node, 63 bytes together.
     """
 
     master_address: str = ""

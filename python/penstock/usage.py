@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a store holds: its figures, and a table of them where people look."""
 from __future__ import annotations
 
@@ -59,8 +60,8 @@ class StoreStat:
     sessions: int
     uptime_ms: int
     pinned_bytes: int
-    slots: int
-    slot_bytes: int
+    reservations: int
+    reservation_bytes: int
     waits: int
     watches: int
     ssd_keys: int
@@ -95,6 +96,7 @@ class StoreStat:
     refused_busy: int
     refused_other: int
     malformed: int
+    copies_asked: int
     store: Store | None = dataclasses.field(default=None, repr=False, compare=False)
     """Where they are from, for :meth:`prefixes`."""
 

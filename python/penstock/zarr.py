@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A zarr (v3) store in penstock.
 
 >>> import zarr

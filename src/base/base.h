@@ -1,6 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * base.h: what every room stands on: assertions that stay in release builds, size arithmetic, clean-up.
- * Pure; any thread. Source: docs/architecture.md, base/.
+ * Pure; any thread. Source: docs/explanation/rooms.md, base.
  */
 #ifndef PST_BASE_H
 #define PST_BASE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* clock.h: the monotonic clock that deadlines use and the wall clock that generations start from. */
 #ifndef PST_CLOCK_H
 #define PST_CLOCK_H

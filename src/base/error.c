@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "base/error.h"
 
 #include <stdarg.h>
@@ -5,6 +6,14 @@
 #include <string.h>
 
 static _Thread_local char text[512];
+
+void pst_printable(char *line)
+{
+    for (; *line; line++) {
+        if ((unsigned char)*line < ' ' || *line == 0x7f)
+            *line = '?';
+    }
+}
 
 int pst_fail(int result, const char *format, ...)
 {
@@ -14,6 +23,7 @@ int pst_fail(int result, const char *format, ...)
     va_start(args, format);
     vsnprintf(fresh, sizeof(fresh), format, args);
     va_end(args);
+    pst_printable(fresh);
     strcpy(text, fresh);
     return result;
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fault.c: which pass of a fault point fails; in test builds only. */
 #include "base/fault.h"
 

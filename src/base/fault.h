@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fault.h: fault points: places that fail on demand, in test builds. Each stands where the code has an error
  * path already, and asks pst_fault() whether to take it. In release builds that is a constant, and nothing of
@@ -14,34 +15,35 @@
 
 /* Sorted. */
 #define PST_FAULTS(X)                                                                                        \
-    X(boot_mac_enomem)     /* OpenSSL has no memory for a proof */                                           \
-    X(call_bulk_enomem)    /* a client has no memory to take a bulk message */                               \
-    X(call_none_free)      /* a client has no request free */                                                \
-    X(disk_open_eio)       /* a file cannot be opened */                                                     \
-    X(disk_read_eio)       /* a file cannot be read */                                                       \
-    X(disk_room_enospc)    /* a file cannot have its bytes */                                                \
-    X(disk_short)          /* the system moves a part of what was asked */                                   \
-    X(disk_sync_eio)       /* a file cannot be synced */                                                     \
-    X(disk_write_eio)      /* a file cannot be written */                                                    \
-    X(disk_write_enospc)   /* the file system is full */                                                     \
-    X(index_enomem)        /* the hash index cannot grow */                                                  \
-    X(log_marker_eio)      /* a log's folder cannot be marked */                                             \
-    X(net_bulk_busy)       /* the transport takes no bulk message for now */                                 \
-    X(net_open_fails)      /* a connection cannot be opened */                                               \
-    X(net_receive_busy)    /* the transport cannot begin to receive for now */                               \
-    X(net_send_busy)       /* the transport takes no message for now */                                      \
-    X(net_send_fails)      /* a connection breaks while something is sent */                                 \
-    X(node_none_free)      /* a shard has no request free */                                                 \
-    X(node_port_fails)     /* a shard's port cannot be opened */                                             \
-    X(node_probe_lost)     /* a shard's message to itself is lost */                                         \
-    X(node_session_enomem) /* a node has no memory for a session */                                          \
-    X(node_visitor_enomem) /* a shard has no memory for a session */                                         \
-    X(order_enomem)        /* the ordered index cannot grow */                                               \
-    X(pages_enospc)        /* no page is free */                                                             \
-    X(pin_enomem)          /* no memory to remember a pin or a reference */                                  \
-    X(record_enospc)       /* no room for a record */                                                        \
-    X(slab_page_enomem)    /* no memory to describe a slab page */                                           \
-    X(view_enomem)         /* no memory to remember a view */
+    X(boot_mac_enomem)           /* OpenSSL has no memory for a proof */                                     \
+    X(call_bulk_enomem)          /* a client has no memory to take a bulk message */                         \
+    X(call_none_free)            /* a client has no request free */                                          \
+    X(copies_one_round)          /* newcomers get a write before its copies have it */                       \
+    X(disk_open_eio)             /* a file cannot be opened */                                               \
+    X(disk_read_eio)             /* a file cannot be read */                                                 \
+    X(disk_room_enospc)          /* a file cannot have its bytes */                                          \
+    X(disk_short)                /* the system moves a part of what was asked */                             \
+    X(disk_sync_eio)             /* a file cannot be synced */                                               \
+    X(disk_write_eio)            /* a file cannot be written */                                              \
+    X(disk_write_enospc)         /* the file system is full */                                               \
+    X(index_enomem)              /* the hash index cannot grow */                                            \
+    X(log_marker_eio)            /* a log's folder cannot be marked */                                       \
+    X(net_bulk_busy)             /* the transport takes no bulk message for now */                           \
+    X(net_open_fails)            /* a connection cannot be opened */                                         \
+    X(net_receive_busy)          /* the transport cannot begin to receive for now */                         \
+    X(net_send_busy)             /* the transport takes no message for now */                                \
+    X(net_send_fails)            /* a connection breaks while something is sent */                           \
+    X(node_none_free)            /* a shard has no request free */                                           \
+    X(node_port_fails)           /* a shard's port cannot be opened */                                       \
+    X(node_probe_lost)           /* a shard's message to itself is lost */                                   \
+    X(node_session_enomem)       /* a node has no memory for a session */                                    \
+    X(node_shard_session_enomem) /* a shard has no memory for a session */                                   \
+    X(order_enomem)              /* the ordered index cannot grow */                                         \
+    X(pages_enospc)              /* no page is free */                                                       \
+    X(pin_enomem)                /* no memory to remember a pin or a reference */                            \
+    X(record_enospc)             /* no room for a record */                                                  \
+    X(slab_page_enomem)          /* no memory to describe a slab page */                                     \
+    X(view_enomem)               /* no memory to remember a view */
 
 enum pst_fault {
 #define X(name) PST_FAULT_##name,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* hash.h: the one door to xxhash and to ISA-L's crc32c. */
 #ifndef PST_HASH_H
 #define PST_HASH_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "base/host.h"
 #include "base/base.h"
 #include "base/hash.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* host.h: which machine this is, as far as copies of values and short ways are concerned. */
 #ifndef PST_HOST_H
 #define PST_HOST_H

@@ -1,4 +1,6 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "base/options.h"
+#include "base/own.h"
 
 #include <ctype.h>
 
@@ -105,6 +107,7 @@ static int set_string(char **to, const char *value, char *fault)
 
 static void free_strings(struct pst_strings *list)
 {
+    pst_assert(list->count <= PST_STRINGS_MAX);
     pst_assert(list->count <= PST_STRINGS_MAX);
     while (list->count > 0)
         free(list->items[--list->count]);
@@ -339,6 +342,14 @@ static char *trim(char *text)
     return text;
 }
 
+/* What others may write is not the operator's word. Pipes and the like are whose descriptor it is. */
+static int check_file(int fd)
+{
+    struct stat st;
+
+    return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? pst_own_check(fd, S_IFREG, PST_OWN_WRITES) : 0;
+}
+
 int pst_options_file(const struct pst_options *table, void *settings, const char *path,
                      char fault[PST_FAULT_BYTES])
 {
@@ -349,9 +360,12 @@ int pst_options_file(const struct pst_options *table, void *settings, const char
     pst_options_next_source(table, settings);
     if (!file) {
         r = -errno;
-        snprintf(fault, PST_FAULT_BYTES, "%s: %s", path, strerror(-r));
+        snprintf(fault, PST_FAULT_BYTES, "config %.150s: %s", path, strerror(-r));
         return r;
     }
+    r = check_file(fileno(file));
+    if (r < 0)
+        snprintf(fault, PST_FAULT_BYTES, "config %.120s: %.90s", path, pst_error_text());
     for (int number = 1; r == 0 && fgets(line, sizeof(line), file); number++) {
         char *comment = strchr(line, '#'), *equals, *name;
         bool whole = strchr(line, '\n') || feof(file);
@@ -378,32 +392,36 @@ int pst_options_file(const struct pst_options *table, void *settings, const char
     }
     if (r == 0 && ferror(file)) { /* a folder, for one, opens but cannot be read */
         r = errno ? -errno : -EIO;
-        snprintf(fault, PST_FAULT_BYTES, "%s: %s", path, strerror(-r));
+        snprintf(fault, PST_FAULT_BYTES, "config %.150s: %s", path, strerror(-r));
     }
     fclose(file);
     return r;
 }
 
+void pst_options_help_row(const struct pst_option *row, FILE *out)
+{
+    char flag[64];
+    size_t at = (size_t)snprintf(flag, sizeof(flag), "--%.*s", name_bytes(row), row->name);
+
+    pst_assert(at < sizeof(flag));
+    for (size_t c = 2; c < at; c++) {
+        if (flag[c] == '_')
+            flag[c] = '-';
+    }
+    fprintf(out, "  %-18s %-10s %s", flag, row->unit, row->text);
+    if (*row->preset)
+        fprintf(out, " [%s]", row->preset);
+    if (row->alias)
+        fprintf(out, " (%s", row->alias);
+    if (row->alias_times)
+        fprintf(out, " times %llu", (unsigned long long)row->alias_times);
+    fputs(row->alias ? ")\n" : "\n", out);
+}
+
 void pst_options_help(const struct pst_options *table, FILE *out)
 {
-    for (size_t i = 0; i < table->count; i++) {
-        const struct pst_option *row = &table->rows[i];
-        char flag[64];
-        size_t at = (size_t)snprintf(flag, sizeof(flag), "--%.*s", name_bytes(row), row->name);
-
-        for (size_t c = 2; c < at; c++) {
-            if (flag[c] == '_')
-                flag[c] = '-';
-        }
-        fprintf(out, "  %-18s %-10s %s", flag, row->unit, row->text);
-        if (*row->preset)
-            fprintf(out, " [%s]", row->preset);
-        if (row->alias)
-            fprintf(out, " (%s", row->alias);
-        if (row->alias_times)
-            fprintf(out, " times %llu", (unsigned long long)row->alias_times);
-        fputs(row->alias ? ")\n" : "\n", out);
-    }
+    for (size_t i = 0; i < table->count; i++)
+        pst_options_help_row(&table->rows[i], out);
 }
 
 void pst_options_print(const struct pst_options *table, const void *settings, char *buf, size_t cap)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * options.h: settings as tables. One row gives a setting its name, type, default, bounds, unit and text; the
  * parser, `--help`, environment names (PENSTOCK_NAME), configuration files and the reference manual all read
@@ -98,6 +99,7 @@ int pst_options_environment(const struct pst_options *table, void *settings, cha
 int pst_options_file(const struct pst_options *table, void *settings, const char *path,
                      char fault[PST_FAULT_BYTES]);
 void pst_options_help(const struct pst_options *table, FILE *out);
+void pst_options_help_row(const struct pst_option *row, FILE *out);
 /* "name=value ..." of everything, on one line. */
 void pst_options_print(const struct pst_options *table, const void *settings, char *buf, size_t cap);
 

@@ -1,11 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* paths.h: where things lie when nobody says. */
 #ifndef PST_PATHS_H
 #define PST_PATHS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
-/* The unix socket that a node serves on and a client tries by default: in XDG_RUNTIME_DIR, for root in /run.
+/*
+ * The unix socket that a node serves on and a client tries by default, in a folder to which no other user may
+ * write: /run for root, else XDG_RUNTIME_DIR, else /run/user/UID, else /tmp/penstock-UID, which who @serves
+ * makes. Return: 0, or -errno with the thread's error text, which names what to set.
  */
-void pst_default_socket(char *buf, size_t cap);
+int pst_default_socket(bool serves, char *buf, size_t cap);
 
 #endif

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* reader.h: fields out of bytes that somebody else wrote: past their end it yields zeros, and remembers that.
  */
 #ifndef PST_READER_H

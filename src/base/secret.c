@@ -1,31 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "base/options.h"
+#include "base/own.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
+
+static int refuse(int error, const char *path, char fault[PST_FAULT_BYTES])
+{
+    snprintf(fault, PST_FAULT_BYTES, "secret file %.120s: %.90s", path, pst_error_text());
+    return error;
+}
 
 int pst_secret_read(const char *path, void *buf, size_t cap, char fault[PST_FAULT_BYTES])
 {
     pst_cleanup_close int fd =
         open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe would wait for its writer */
-    struct stat st;
+    struct stat st = {.st_size = 0};
     ssize_t n = -1;
 
-    if (fd < 0 || fstat(fd, &st) < 0) {
-        snprintf(fault, PST_FAULT_BYTES, "secret file %.180s: %s", path, strerror(errno));
-        return -errno;
-    }
-    if (!S_ISREG(st.st_mode) || st.st_mode & 077) {
-        snprintf(fault, PST_FAULT_BYTES,
-                 "secret file %.180s: must be a file that only its owner can read (mode 0600)", path);
-        return -EACCES;
-    }
-    if (st.st_size <= (off_t)cap)
+    if (fd < 0)
+        return refuse(pst_fail(-errno, "%s", strerror(errno)), path, fault);
+    if (pst_own_check(fd, S_IFREG, PST_OWN_USES) < 0) /* whoever made it or may read it knows it, too */
+        return refuse(pst_fail(-EACCES, "%s; it must be its user's alone, mode 0600", pst_error_text()), path,
+                      fault);
+    if (fstat(fd, &st) == 0 && st.st_size <= (off_t)cap)
         n = read(fd, buf, cap);
     while (n > 0 && (((char *)buf)[n - 1] == '\n' || ((char *)buf)[n - 1] == '\r'))
         n--;
-    if (n <= 0) {
-        snprintf(fault, PST_FAULT_BYTES, "secret file %.180s: must hold 1 to %zu bytes", path, cap);
-        return -EINVAL;
-    }
+    if (n <= 0)
+        return refuse(pst_fail(-EINVAL, "must hold 1 to %zu bytes", cap), path, fault);
     return (int)n;
 }

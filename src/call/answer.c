@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * answer.c: what comes back: replies, and large values straight into the callers' buffers. The node is
  * authenticated but not believed: an answer that does not fit its request ends the session. One that comes
@@ -26,31 +27,24 @@ static int call_of(struct pst_channel *ch, uint32_t id, struct pst_call **out)
     return 0;
 }
 
-/* An operation that is the library's own: its data are the answer, whatever their size. */
-static bool asks_store(const struct penstock_op *op)
-{
-    return op->code >= PST_WIRE_LIST && op->code != PST_WIRE_COPY &&
-           (op->code < PST_WIRE_RESERVE || op->code > PST_WIRE_COMMIT);
-}
-
 /* How much data the answer to an operation may bring. */
 static uint64_t answer_room(const struct penstock_op *op)
 {
     if (op->code == PENSTOCK_RESERVE)
-        return sizeof(struct penstock_slot) - 1;
-    return op->code == PENSTOCK_GET || asks_store(op) ? op->bytes : 0;
+        return sizeof(struct penstock_reservation) - 1;
+    return op->code == PENSTOCK_GET || pst_code_has(op->code, PST_CODE_ANSWERS) ? op->bytes : 0;
 }
 
 /* The location is as long as it says: it is sent back with the commit. */
-static bool slot_fits(const struct pst_wire_result *result)
+static bool reservation_fits(const struct pst_wire_result *result)
 {
-    struct pst_wire_slot slot;
+    struct pst_wire_reservation reservation;
 
     pst_assert(result->result == 0);
-    if (result->bytes < sizeof(slot))
+    if (result->bytes < sizeof(reservation))
         return false;
-    memcpy(&slot, result->data, sizeof(slot));
-    return slot.location_bytes == result->bytes - sizeof(slot);
+    memcpy(&reservation, result->data, sizeof(reservation));
+    return reservation.location_bytes == result->bytes - sizeof(reservation);
 }
 
 /* A read that succeeded brings the range, or the whole value, and no more than there is room for. */
@@ -81,23 +75,29 @@ static void take_attrs(struct pst_call *call, uint32_t index, const struct pst_b
 static int take_result(struct pst_call *call, uint32_t index, const struct pst_wire_result *result)
 {
     struct penstock_op *op = call->ops[index];
+    uint32_t traits = pst_code_traits(op->code);
     uint64_t room = answer_room(op);
-    bool gets = op->code == PENSTOCK_GET, has_attrs = gets || op->code == PENSTOCK_STAT_KEY;
+    bool gets = op->code == PENSTOCK_GET;
 
     pst_assert(index < call->count && call->state == CALL_SENT);
-    if (op->code == PENSTOCK_RESERVE && result->result == 0 && !slot_fits(result))
+    if (op->code == PENSTOCK_RESERVE && result->result == 0 && !reservation_fits(result))
         return -EPROTO;
     if (result->bytes > room || (gets ? !read_fits(op, result) : result->flags & PST_WIRE_IN_BULK))
         return -EPROTO;
-    if (result->flags & PST_WIRE_ATTRS && !(has_attrs && op->attrs))
+    if (result->flags & PST_WIRE_ATTRS && !(traits & PST_CODE_READS && op->attrs))
         return -EPROTO;
     op->result = result->result;
-    op->generation = result->generation;
-    op->value_bytes = asks_store(op) ? result->bytes : result->value_bytes;
-    if (op->code == PST_WIRE_VIEW)
-        op->if_generation = call->channel->session;
+    if (pst_unlikely(result->flags & PST_WIRE_DETAIL)) {
+        op->error_detail =
+            (struct penstock_error_detail){result->limit_bytes, (uint32_t)result->prefix_bytes, 0};
+    } else {
+        op->generation = result->generation;
+        op->value_bytes = traits & PST_CODE_ANSWERS ? result->bytes : result->value_bytes;
+    }
     call->promised[index] = result->flags & PST_WIRE_IN_BULK ? result->bulk_bytes : 0;
     pst_op_copy_in(op, 0, result->data, result->bytes);
+    if (op->code == PENSTOCK_RESERVE && result->result == 0)
+        op->reservation->location[op->reservation->location_bytes] = 0; /* answer_room() has left a byte */
     if (result->flags & PST_WIRE_ATTRS)
         take_attrs(call, index, &result->attrs);
     call->crc_wanted[index] = result->flags & PST_WIRE_CRC && op->code == PENSTOCK_GET &&

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "call/bulk.h"
 
 /* One message while it is put together. */
@@ -56,7 +57,6 @@ int pst_bulk_send(struct pst_peer *peer, const struct pst_wire_head *head, pst_b
     struct pst_bulk_cursor behind = *cursor;
 
     pst_assert(head->type == PST_WIRE_BULK && messages);
-    piece_bytes_max = pst_min(piece_bytes_max, pst_peer_piece_bytes_max(peer));
     while (pack_fill(&pack, next, ctx, piece_bytes_max, &behind)) {
         struct pst_bytes header = {&pack, sizeof(pack.head) + pack.head.count * sizeof(pack.parts[0])};
         int r;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * bulk.h: large values as bulk messages, the same in both directions. Long contiguous pieces travel alone and
  * are not copied; shorter ones share a message of up to PST_NET_PACK_BYTES_MAX. The sender's pieces come from

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * call.h: outgoing requests: a *channel* is a session with one node, over which operations travel in batches.
  *
@@ -11,7 +12,7 @@
 #define PST_CALL_H
 
 #include "base/base.h"
-#include "net/boot.h"
+#include "net/handshake.h"
 #include "net/net.h"
 #include "wire/wire.h"
 
@@ -25,7 +26,11 @@ _Static_assert((int)PST_BOOT_VERSION == (int)PST_WIRE_VERSION &&
 
 /* ---- operations, wherever they are carried out ---- */
 
-enum { PST_OP_PIECES_MAX = PST_NET_BULK_IOV_MAX };
+enum {
+    PST_OP_PIECES_MAX = PST_NET_BULK_IOV_MAX,
+    PST_OP_BYTES_PER_MS = 64 << 10, /* extra time that a large value gets */
+    PST_OP_EXTRA_MS_MAX = 24 * 3600 * 1000,
+};
 
 /* Ended operations, in the order of their end, linked through penstock_op.reserved. */
 struct pst_op_list {
@@ -51,6 +56,9 @@ void pst_op_end_as(struct penstock_op *op, const struct penstock_op *sent, int r
 /* Of one that has ended. */
 void pst_op_set_copies(struct penstock_op *op, uint32_t copies);
 uint32_t pst_op_copies(const struct penstock_op *op);
+/* Of a view that has ended: the session of the channel that has it. */
+void pst_op_set_session(struct penstock_op *op, uint64_t session);
+uint64_t pst_op_session(const struct penstock_op *op);
 /* The list that an operation underway will be pushed to. */
 struct pst_op_list *pst_op_done_list(const struct penstock_op *op);
 /* Writes to the list's descriptor, where it has one. */
@@ -75,13 +83,21 @@ uint32_t pst_op_crc(const struct penstock_op *op, uint64_t bytes);
 /* An operation of the public interface: on a key. */
 static inline bool pst_op_public(const struct penstock_op *op)
 {
-    return op->code <= PENSTOCK_UNPIN || (op->code >= PENSTOCK_RESERVE && op->code <= PENSTOCK_SLOT_ABORT);
+    return pst_code_has(op->code, PST_CODE_PUBLIC);
+}
+
+/* Some get more time the more bytes they move; a size that no value has gets no more than a day. */
+static inline uint64_t pst_op_extra_ms(const struct penstock_op *op)
+{
+    return pst_code_has(op->code, PST_CODE_LONG)
+               ? pst_min(op->bytes / PST_OP_BYTES_PER_MS, PST_OP_EXTRA_MS_MAX)
+               : 0;
 }
 
 /* How many of the operations behind it in a request belong to it: those of a commit, at its data. */
 static inline uint32_t pst_op_members(const struct penstock_op *op)
 {
-    return op->code == PST_WIRE_COMMIT ? (uint32_t)op->bytes : 0;
+    return op->code == PST_WIRE_COMMIT ? (uint32_t)op->member_count : 0;
 }
 
 /* ---- channels ---- */
@@ -94,6 +110,7 @@ struct pst_channel_options {
     bool fabric_trusted; /* UCX may leave the loopback device */
     bool impatient;      /* who asks can go elsewhere: what the node is too busy for ends as that, and what
                             waits for a session ends with the first attempt that fails */
+    uint8_t copies;      /* wished for of what is put, in a pool; 0: what is said of its prefix */
     uint32_t connect_ms;
     uint32_t timeout_ms; /* of an operation; large ones get more */
 };
@@ -102,8 +119,8 @@ struct pst_channel_options {
  * address is not on loopback; *@fault: a static text. */
 int pst_channel_begin(const struct pst_channel_options *options, struct pst_channel **out,
                       const char **fault);
-/* One that is connected. Return: 0, or as above, or -errno of net/boot.h; *@fault: valid until the thread
- * opens another. */
+/* One that is connected. Return: 0, or as above, or -errno of net/handshake.h; *@fault: valid until the
+ * thread opens another. */
 int pst_channel_open(const struct pst_channel_options *options, struct pst_channel **out, const char **fault);
 /* Every operation has ended before. */
 struct pst_channel *pst_channel_close(struct pst_channel *channel);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* call_priv.h: what the files of call/ share: the channel and its requests. */
 #ifndef PST_CALL_PRIV_H
 #define PST_CALL_PRIV_H
@@ -19,7 +20,15 @@ enum {
 #define PST_BULK_IN_MAGIC 0x62756c6bu
 
 /* The library's words in an operation that is underway. */
-enum { OP_NEXT, OP_DONE_LIST, OP_DEADLINE, OP_SHARD, OP_COPIES = OP_DEADLINE /* of one that has ended */ };
+enum {
+    OP_NEXT,
+    OP_DONE_LIST,
+    OP_DEADLINE,
+    OP_SHARD,
+    /* Of one that has ended: */
+    OP_COPIES = OP_DEADLINE,
+    OP_SESSION = OP_DEADLINE, /* of a view */
+};
 
 enum call_state {
     CALL_IDLE, /* ended: what still comes for its number comes late */
@@ -89,6 +98,7 @@ struct connect_attempt {
     uint64_t until_ns; /* of a pause, or of the shards' answers */
     uint32_t hellos;   /* that nobody answered */
     bool second;       /* of two hellos */
+    bool silent;       /* the shards said nothing in time */
     bool far;          /* at the address, or nothing is nearer */
     int error;         /* of the transport, while hellos are on their way */
 };
@@ -102,7 +112,6 @@ struct pst_channel {
     int arena_fds[PST_BOOT_ARENAS_MAX];
     uint32_t arena_count;
     struct pst_net *net;
-    bool short_packets; /* net's */
     struct pst_port *port;
     struct pst_peer *peers[PST_BOOT_SHARDS_MAX];
     uint32_t peers_open;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* channel.c: the session: connect, poll, notice that it is lost, settle what was underway, connect anew. */
 #include "call/call_priv.h"
 
@@ -301,7 +302,7 @@ uint32_t pst_channel_shards(const struct pst_channel *ch)
 
 uint32_t pst_channel_shard_of(const struct pst_channel *ch, struct pst_bytes key)
 {
-    return pst_route_shard(key, ch->welcome.slot_seed, ch->welcome.shard_count);
+    return pst_route_shard(key, ch->welcome.partition_seed, ch->welcome.shard_count);
 }
 
 const char *pst_channel_lane(const struct pst_channel *ch)

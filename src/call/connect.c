@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * connect.c: how a session comes about: the node's socket, addresses swapped, a hello to each shard and back.
  * A step goes as far as what has come allows, so that nobody waits who has other channels to look after.
@@ -5,6 +6,7 @@
 #include "call/call_priv.h"
 
 #include "base/clock.h"
+#include "net/ucx/version.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -24,6 +26,7 @@ static int link_open(struct pst_channel *ch, const char **fault)
     struct connect_attempt *attempt = &ch->attempt;
     struct pst_boot_client_options options = {.secret = ch->options.secret,
                                               .network_only = ch->options.network_only,
+                                              .ucx = pst_ucx_version(),
                                               .deadline_ns = attempt->deadline_ns};
 
     pst_assert(!ch->boot && !ch->port);
@@ -31,19 +34,12 @@ static int link_open(struct pst_channel *ch, const char **fault)
                               fault);
 }
 
-/* The transport as the node's version has it, which may be another one after a restart. */
 static int open_net(struct pst_channel *ch)
 {
-    struct pst_net_options options = {.loopback_only = !ch->options.fabric_trusted,
-                                      .short_packets = ch->welcome.version < PST_BOOT_VERSION_LONG_PACKETS};
+    struct pst_net_options options = {.loopback_only = !ch->options.fabric_trusted};
 
     pst_assert(!ch->port);
-    if (ch->net && ch->short_packets == options.short_packets)
-        return 0;
-    pst_net_close(ch->net);
-    ch->net = NULL;
-    ch->short_packets = options.short_packets;
-    return pst_net_open(&options, &ch->net);
+    return ch->net ? 0 : pst_net_open(&options, &ch->net);
 }
 
 static int offer_address(struct pst_channel *ch, const char **fault)
@@ -124,8 +120,8 @@ static int ready_step(struct pst_channel *ch, uint64_t now_ns, const char **faul
     r = open_peers(ch);
     ch->attempt.second = false;
     ch->attempt.error = 0;
-    ch->attempt.until_ns =
-        pst_min(now_ns + ((uint64_t)HELLO_NS << ch->attempt.hellos), ch->attempt.deadline_ns);
+    ch->attempt.until_ns = pst_min(now_ns + ((uint64_t)HELLO_NS << pst_min(ch->attempt.hellos, HELLO_TRIES)),
+                                   ch->attempt.deadline_ns);
     return r < 0 ? r : send_hellos(ch);
 }
 
@@ -137,7 +133,8 @@ static int hello_step(struct pst_channel *ch, uint64_t now_ns, const char **faul
     int r;
 
     *fault = "the node answers on its socket but not over UCX (UCX_NET_DEVICES, UCX_TLS, firewall?)";
-    if (ch->attempt.error || (!all && now_ns > ch->attempt.until_ns))
+    ch->attempt.silent = !all && now_ns > ch->attempt.until_ns;
+    if (ch->attempt.error || ch->attempt.silent)
         return -EHOSTUNREACH;
     if (!all)
         return -EAGAIN;
@@ -172,22 +169,25 @@ void pst_session_drop(struct pst_channel *ch)
 
 /*
  * What passes by itself is tried again: a crowd at the node's door, a shard that opens its port anew, and
- * with more time each time a node that has no core for its shards. Then there may be another address. Return:
- * false when it is over.
+ * with more time each time a node that has no core for its shards. Then there may be another address; behind
+ * that, who can go nowhere else waits for such a node as long as there is time. Return: false when it is
+ * over.
  */
 static bool once_more(struct pst_channel *ch, uint64_t now_ns, int error)
 {
     struct connect_attempt *attempt = &ch->attempt;
-    bool passes = error == -EBUSY || (error == -EHOSTUNREACH && ++attempt->hellos < HELLO_TRIES);
+    bool waits = attempt->silent && attempt->far && !ch->options.impatient;
+    bool passes = error == -EBUSY || (error == -EHOSTUNREACH && (++attempt->hellos < HELLO_TRIES || waits));
 
     if (now_ns + PAUSE_NS >= attempt->deadline_ns)
         return false;
-    if (!passes && (attempt->far || error == -EACCES || error == -ETIMEDOUT))
+    if (!passes && (attempt->far || error == -ETIMEDOUT))
         return false;
     if (!passes) {
         attempt->far = true;
         attempt->hellos = 0;
     }
+    attempt->silent = false;
     attempt->until_ns = passes ? now_ns + PAUSE_NS : now_ns;
     ch->state = CHANNEL_PAUSE;
     return true;

@@ -1,7 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* op.c: an operation's life and memory, the same for every kind of store. */
 #include "call/call_priv.h"
 
 #include "base/hash.h"
+
+#define X(code, number, word, traits)                                                                        \
+    _Static_assert((int)PENSTOCK_##code == (int)PST_WIRE_##code, "one code, here and on the wire");
+PST_PUBLIC_CODES(X)
+#undef X
+
+#define SAME(flag)                                                                                           \
+    _Static_assert((int)PENSTOCK_##flag == (int)PST_WIRE_##flag, "one flag, here and on the wire")
+SAME(IF_ABSENT);
+SAME(IF_GENERATION);
+SAME(CHECKSUM);
+SAME(TTL);
+SAME(EXACT);
+SAME(UNLESS_GENERATION);
+SAME(DURABLE);
+SAME(REPLACE);
+SAME(RANGE);
+SAME(FROM_END);
+SAME(WAIT);
 
 void pst_op_list_wake(const struct pst_op_list *list)
 {
@@ -41,19 +61,17 @@ static bool check_attrs(const struct penstock_op *op)
 {
     if (!op->attrs)
         return true;
-    if (op->code == PENSTOCK_SLOT_COMMIT)
+    if (op->code == PENSTOCK_RESERVATION_COMMIT)
         return op->attr_bytes <= PST_WIRE_KEY_BYTES_MAX;
     return op->attr_bytes <= PENSTOCK_ATTR_BYTES_MAX ||
            (op->code != PENSTOCK_PUT && op->code != PENSTOCK_RESERVE);
 }
 
-static bool check_get(const struct penstock_op *op)
+/* A flag that means nothing to the code is a mistake, whoever made it. */
+static bool check_flags(const struct penstock_op *op)
 {
-    if (op->flags & PENSTOCK_WAIT && op->flags & PENSTOCK_UNLESS_GENERATION)
-        return false; /* one member holds the time and the generation */
-    if (op->flags & PENSTOCK_RANGE && op->flags & PENSTOCK_FROM_END)
-        return op->offset > 0 && op->offset <= INT64_MAX;
-    return true;
+    return !(op->flags & ~pst_wire_may(op->code, false)) &&
+           (op->code != PENSTOCK_GET || pst_wire_get_fits(op->flags, op->offset));
 }
 
 static int check_op(const struct penstock_op *op, int shard)
@@ -61,18 +79,18 @@ static int check_op(const struct penstock_op *op, int shard)
     uint64_t sum = 0;
 
     if (!pst_op_public(op))
-        return (shard >= 0 || op->code == PST_WIRE_COPY) && pst_wire_code_known(op->code) ? 0 : -EINVAL;
-    if (op->code == 0 || op->key_bytes == 0 || !op->key)
+        return (shard >= 0 || op->code == PST_WIRE_COPY) && pst_code_traits(op->code) ? 0 : -EINVAL;
+    if (op->key_bytes == 0 || !op->key)
         return -EINVAL;
     if (op->key_bytes > PENSTOCK_KEY_BYTES_MAX)
         return -ENAMETOOLONG;
-    if (op->code == PENSTOCK_GET && !check_get(op))
+    if (!check_flags(op))
         return -EINVAL;
-    if (op->iov_count > PST_OP_PIECES_MAX || op->flags & PST_WIRE_VALUE_IN_BULK || !check_attrs(op))
+    if (op->iov_count > PST_OP_PIECES_MAX || !check_attrs(op))
         return -EINVAL;
     if (op->code == PENSTOCK_RESERVE)
-        return op->data ? 0 : -EINVAL;
-    if (op->code > PENSTOCK_GET && op->code != PENSTOCK_SLOT_WRITE)
+        return op->reservation && !op->iov ? 0 : -EINVAL;
+    if (op->code != PENSTOCK_GET && !pst_code_has(op->code, PST_CODE_VALUE))
         return 0;
     if (!op->iov)
         return op->data || op->bytes == 0 ? 0 : -EINVAL;
@@ -92,6 +110,7 @@ int pst_op_begin(struct penstock_op *op, int shard, struct pst_op_list *done)
     op->result = 0;
     op->value_bytes = 0;
     op->generation = 0;
+    op->error_detail = (struct penstock_error_detail){0};
     return check_op(op, shard);
 }
 
@@ -121,12 +140,14 @@ void pst_op_end_as(struct penstock_op *op, const struct penstock_op *sent, int r
     op->reserved[OP_SHARD] = (void *)(uintptr_t)(pst_op_request(sent) << OP_SHARD_BITS | shard);
     if (op->code == sent->code)
         op->attr_bytes = sent->attr_bytes;
-    if (op->code == PST_WIRE_VIEW)
-        op->if_generation = sent->if_generation; /* its session */
     op->value_bytes = sent->value_bytes;
     op->generation = sent->generation;
+    op->error_detail = sent->error_detail;
     pst_op_end(op, result);
-    pst_op_set_copies(op, copies);
+    if (op->code == PST_WIRE_VIEW)
+        pst_op_set_session(op, pst_op_session(sent));
+    else
+        pst_op_set_copies(op, copies);
 }
 
 void pst_op_set_copies(struct penstock_op *op, uint32_t copies)
@@ -139,18 +160,30 @@ uint32_t pst_op_copies(const struct penstock_op *op)
     return (uint32_t)(uintptr_t)op->reserved[OP_COPIES];
 }
 
+void pst_op_set_session(struct penstock_op *op, uint64_t session)
+{
+    pst_assert(op->code == PST_WIRE_VIEW);
+    op->reserved[OP_SESSION] = (void *)(uintptr_t)session;
+}
+
+uint64_t pst_op_session(const struct penstock_op *op)
+{
+    pst_assert(op->code == PST_WIRE_VIEW);
+    return (uint64_t)(uintptr_t)op->reserved[OP_SESSION];
+}
+
 uint64_t pst_op_wait_ms(const struct penstock_op *op, uint64_t preset_ms)
 {
     if (!pst_wire_waits(op->code, op->flags))
         return 0;
     if (op->code == PST_WIRE_WATCH_NEXT)
-        return op->offset;
+        return op->wait_ms;
     return op->wait_ms ? pst_min(op->wait_ms, INT32_MAX) : preset_ms;
 }
 
 bool pst_op_orphaned(const struct penstock_op *op, int *result)
 {
-    if (op->code != PST_WIRE_RELEASE && op->code != PST_WIRE_WATCH_NEXT && op->code != PST_WIRE_WATCH_CLOSE)
+    if (op->code != PST_WIRE_WATCH_NEXT && (pst_op_public(op) || !pst_code_has(op->code, PST_CODE_RETURNS)))
         return false;
     *result = op->code == PST_WIRE_WATCH_NEXT ? -ECONNRESET : 0;
     return true;
@@ -169,7 +202,7 @@ struct pst_op_list *pst_op_done_list(const struct penstock_op *op)
 uint64_t pst_op_range_offset(const struct penstock_op *op)
 {
     pst_assert(op->code == PENSTOCK_GET);
-    return op->flags & PENSTOCK_FROM_END ? -op->offset : pst_min(op->offset, (uint64_t)INT64_MAX);
+    return pst_wire_range_offset(op->flags, op->offset);
 }
 
 int pst_op_pieces(const struct penstock_op *op, uint64_t offset, uint64_t bytes, struct iovec *iov,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * replica.h: what other nodes have to have before it shows. A shard's thread prepares a change and hands it
  * over; whoever sends it (master/) says when the copies hold it, and is told when it shows, or never will.
@@ -23,21 +24,33 @@ struct pst_replica_write {
     int piece_count;
     uint64_t value_bytes;
     uint64_t generation;
-    uint64_t expires_ms; /* of the real-time clock; 0: never */
+    uint64_t expires_ms;      /* of the real-time clock; 0: never */
+    uint64_t partition_epoch; /* the sender's: under which the copies have it */
     uint32_t crc;
     uint16_t depth;
     uint8_t what;
-    bool checksum; /* crc is the value's */
-    bool durable;  /* who has it says so when a crash would not lose it */
+    uint8_t copies; /* wished for */
+    bool checksum;  /* crc is the value's */
+    bool durable;   /* who has it says so when a crash would not lose it */
+};
+
+/* What a write came to: the latest of these that any part of it came to. */
+enum pst_replica_fate {
+    PST_REPLICA_HELD,    /* all have it */
+    PST_REPLICA_REFUSED, /* none took it */
+    PST_REPLICA_WAITS,   /* until there is another pool map */
+    PST_REPLICA_AGAIN,   /* the pool map has changed meanwhile */
+    PST_REPLICA_LOST,    /* another may have the partition: nothing is known */
 };
 
 struct pst_replica {
-    struct pst_list link, queue; /* the sender's, as the next seven */
+    struct pst_list link, queue; /* the sender's, as the next six */
     uint64_t number;
     uint32_t sends;
-    int refusal;
-    uint8_t copies; /* that have it when it is done, this node's among them */
-    bool lost, waits, again;
+    enum pst_replica_fate fate;
+    int refusal;       /* why, if it was refused */
+    bool to_newcomers; /* the copies have it */
+    uint8_t copies;    /* that have it when it is done, this node's among them */
     struct pst_replica_write *writes;
     uint32_t write_count;
     bool addressed; /* a SEND of what may lie anywhere, to `member` */

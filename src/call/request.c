@@ -1,13 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* request.c: operations on their way out: gathered into requests, sent, tried again, ended. */
 #include "call/call_priv.h"
 #include "base/fault.h"
 
 #include "base/clock.h"
 
-enum {
-    BUSY_RETRY_NS = 200000,
-    BYTES_PER_MS = 64 << 10, /* extra time that a large value gets */
-};
+enum { BUSY_RETRY_NS = 200000 };
 
 static struct pst_call *call_new(struct pst_channel *ch)
 {
@@ -69,10 +67,10 @@ static struct pst_call *call_begin(struct pst_channel *ch, uint32_t shard)
     return call;
 }
 
-/* A commit's members have large values in slots. */
+/* A commit's members have large values in reservations. */
 static bool carries_value(const struct penstock_op *op)
 {
-    return pst_wire_writes(op->code) && !(op->flags & PST_WIRE_VALUE_IN_BULK);
+    return pst_code_has(op->code, PST_CODE_VALUE) && !(op->flags & PST_WIRE_IN_RESERVATION);
 }
 
 /* Its value follows by BULK. */
@@ -81,49 +79,22 @@ static bool value_in_bulk(const struct penstock_op *op)
     return carries_value(op) && op->bytes > PST_WIRE_INLINE_BYTES_MAX;
 }
 
-/* What slots want to know travels in fields that have other meanings elsewhere. */
-static void encode_slot(const struct penstock_op *op, struct pst_wire_op *wire)
-{
-    pst_assert(op->code >= PENSTOCK_RESERVE && op->code <= PENSTOCK_SLOT_ABORT);
-    if (op->code == PENSTOCK_RESERVE)
-        return;
-    wire->flags |= PST_WIRE_IF_GENERATION;
-    if (op->code == PENSTOCK_SLOT_WRITE)
-        wire->flags |= PST_WIRE_RANGE;
-    if (op->code == PENSTOCK_SLOT_COMMIT)
-        wire->crc = (uint32_t)op->offset;
-}
-
 static uint64_t timeout_of(const struct pst_channel *ch, const struct penstock_op *op)
 {
-    bool moves_bytes = op->code <= PENSTOCK_GET || pst_wire_writes(op->code);
-
-    return (ch->options.timeout_ms + (moves_bytes ? op->bytes / BYTES_PER_MS : 0)) * 1000000;
+    return (ch->options.timeout_ms + pst_op_extra_ms(op)) * 1000000;
 }
 
-/* The waiting that is left, in ms: an operation may be sent again in another session. */
-static void encode_wait(const struct pst_call *call, const struct penstock_op *op, struct pst_wire_op *wire)
+/* The waiting that is left: an operation may be sent again in another session. */
+static uint32_t wait_left_ms(const struct pst_call *call, const struct penstock_op *op)
 {
     uint64_t end_ns = pst_op_deadline(op) - timeout_of(call->channel, op), now_ns = pst_now_ns();
-    uint64_t left_ms = end_ns > now_ns ? (end_ns - now_ns + 999999) / 1000000 : 0;
 
-    wire->flags |= PST_WIRE_IF_GENERATION;
-    if (op->code == PENSTOCK_GET) {
-        wire->if_generation = left_ms;
-        return;
-    }
-    wire->flags |= PST_WIRE_RANGE;
-    wire->offset = left_ms;
-}
-
-static void encode_range(const struct penstock_op *op, struct pst_wire_op *wire)
-{
-    wire->flags &= (uint8_t)~PST_WIRE_FROM_END;
-    wire->offset = pst_op_range_offset(op);
+    return end_ns > now_ns ? (uint32_t)pst_min((end_ns - now_ns + 999999) / 1000000, UINT32_MAX) : 0;
 }
 
 static void encode_op(struct pst_call *call, const struct penstock_op *op)
 {
+    uint32_t traits = pst_code_traits(op->code);
     uint8_t scratch[PST_WIRE_INLINE_BYTES_MAX];
     struct pst_wire_op wire = {
         .code = op->code,
@@ -136,17 +107,18 @@ static void encode_op(struct pst_call *call, const struct penstock_op *op)
     };
 
     if (pst_unlikely(pst_wire_waits(op->code, op->flags)))
-        encode_wait(call, op, &wire);
-    if (op->code == PENSTOCK_GET && op->flags & PENSTOCK_RANGE)
-        encode_range(op, &wire);
-    if (op->code == PENSTOCK_PUT && op->flags & PENSTOCK_CHECKSUM)
-        wire.crc = pst_op_crc(op, op->bytes);
-    if (op->code == PENSTOCK_PUT || op->code >= PST_WIRE_LIST)
+        wire.wait_ms = wait_left_ms(call, op);
+    if (op->code == PENSTOCK_PUT) {
+        wire.copies = call->channel->options.copies;
+        if (op->flags & PENSTOCK_CHECKSUM)
+            wire.value_crc = pst_op_crc(op, op->bytes);
+    } else if (op->code == PENSTOCK_RESERVATION_COMMIT) {
+        wire.value_crc = op->value_crc;
+    }
+    if (traits & PST_CODE_ATTRS)
         wire.attrs = (struct pst_bytes){op->attrs, op->attrs ? op->attr_bytes : 0};
-    else if (op->attrs)
-        wire.flags |= PST_WIRE_SPARE;
-    if (op->code >= PENSTOCK_RESERVE && op->code <= PENSTOCK_SLOT_ABORT)
-        encode_slot(op, &wire);
+    else if (op->attrs && traits & PST_CODE_READS)
+        wire.flags |= PST_WIRE_WANT_ATTRS;
     if (value_in_bulk(op)) {
         wire.flags |= PST_WIRE_VALUE_IN_BULK;
         call->values_in_bulk = true;
@@ -203,21 +175,6 @@ static bool place_wait(struct pst_channel *ch, struct penstock_op *op, uint32_t 
     return true;
 }
 
-/* True for what a node of an earlier version would not know, or not do and not say so. */
-static bool too_new(const struct pst_channel *ch, const struct penstock_op *op)
-{
-    bool ttl = (op->code == PENSTOCK_PUT || op->code == PENSTOCK_RESERVE) && op->flags & PENSTOCK_TTL;
-    bool durable =
-        op->code == PST_WIRE_FLUSH ||
-        ((op->code == PENSTOCK_PUT || op->code == PENSTOCK_SLOT_COMMIT) && op->flags & PENSTOCK_DURABLE);
-
-    return (ttl && ch->welcome.version < PST_WIRE_VERSION_TTL) ||
-           (durable && ch->welcome.version < PST_WIRE_VERSION_DURABLE) ||
-           ((op->code >= PST_WIRE_ROLE_FIRST ||
-             (op->code >= PST_WIRE_COPY && op->code <= PST_WIRE_COPY_CLEAR)) &&
-            ch->welcome.version < PST_WIRE_VERSION_POOL);
-}
-
 /* Return: false when no request is free. */
 static bool place_op(struct pst_channel *ch, struct penstock_op *op)
 {
@@ -232,19 +189,15 @@ static bool place_op(struct pst_channel *ch, struct penstock_op *op)
         pst_op_end(op, -ESTALE);
         return true;
     }
-    if (pst_unlikely(too_new(ch, op))) {
-        pst_op_end(op, -EOPNOTSUPP);
-        return true;
-    }
     if (pst_unlikely(op->code == PENSTOCK_PUT && op->bytes > ch->welcome.value_bytes_max)) {
-        op->value_bytes = ch->welcome.value_bytes_max; /* for the error's text */
+        op->error_detail.limit_bytes = ch->welcome.value_bytes_max;
         pst_op_end(op, -EFBIG);
         return true;
     }
     if (pst_unlikely(pst_wire_waits(op->code, op->flags)))
         return place_wait(ch, op, (uint32_t)shard);
     call = ch->filling[shard];
-    if (call && (members || (op->code >= PST_WIRE_ROLE_FIRST &&
+    if (call && (members || (pst_code_of_role(op->code) &&
                              call->body_bytes + op->attr_bytes > PST_WIRE_BODY_BYTES_MAX))) {
         pst_call_send(call);
         call = NULL;
@@ -432,25 +385,17 @@ void pst_calls_retry_waiting(struct pst_channel *ch, uint64_t now_ns)
 
 /* ---- ends ---- */
 
-/* A view is none: what it pinned went with the session. */
-static bool is_write(const struct penstock_op *op)
-{
-    return op->code == PENSTOCK_PUT || op->code == PENSTOCK_DELETE || op->code == PENSTOCK_PIN ||
-           op->code == PENSTOCK_UNPIN || op->code == PST_WIRE_SWEEP || op->code == PENSTOCK_SLOT_COMMIT ||
-           op->code == PST_WIRE_COMMIT || op->code == PST_WIRE_COPY;
-}
-
 /* What an operation comes to when its session has ended, and with it all that the session held. Return: false
  * when that does not settle it. */
 static bool ends_with_session(const struct penstock_op *op, bool sent, int *result)
 {
     if (pst_op_orphaned(op, result))
         return true;
-    if (op->code == PENSTOCK_SLOT_ABORT || op->code == PST_WIRE_RELEASE)
+    if (pst_code_has(op->code, PST_CODE_RETURNS))
         *result = 0;
-    else if (op->code == PENSTOCK_SLOT_WRITE)
+    else if (op->code == PENSTOCK_WRITE_AT)
         *result = PENSTOCK_MISS;
-    else if (sent && is_write(op))
+    else if (sent && pst_code_has(op->code, PST_CODE_WRITES))
         *result = PENSTOCK_UNKNOWN;
     else
         return false;
@@ -493,7 +438,9 @@ void pst_call_ready(struct pst_call *call)
         if (call->crc_wanted[i] && op->result == 0 && pst_op_crc(op, op->value_bytes) != call->crcs[i])
             op->result = -EBADMSG;
         pst_op_end(op, op->result);
-        if (op->result == 0 && call->copies[i])
+        if (op->code == PST_WIRE_VIEW)
+            pst_op_set_session(op, ch->session);
+        else if (op->result == 0 && call->copies[i])
             pst_op_set_copies(op, call->copies[i]);
     }
     pst_call_free(call);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * bench.c: measures one operation on one connection: batches of it, several underway, keys uniformly at
  * random. Every byte that is read or written lies in a buffer as large as the key space, up to 1 GiB, so that

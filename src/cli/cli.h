@@ -1,9 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cli.h: what the commands of `penstock` share: flags from tables, exit codes, JSON text, a progress bar. */
 #ifndef PST_CLI_H
 #define PST_CLI_H
 
 #include "base/base.h"
 #include "base/options.h"
+#include "store/policy.h"
 
 #include <penstock/penstock.h>
 
@@ -27,10 +29,13 @@ enum pst_exit {
     X(NUMBER, timeout, "10000", 1, 86400000, "ms", "how long one call may take")                             \
     X(FLAG, json, "no", 0, 0, "", "machine-readable output")                                                 \
     X(FLAG, long_, "no", 0, 0, "", "ls: size, generation and class too")                                     \
+    X(FLAG, all, "no", 0, 0, "", "stat: figures that are zero, too")                                         \
+    X(FLAG, bytes, "no", 0, 0, "", "ls, stat: exact sizes, in bytes")                                        \
+    X(FLAG, recursive, "no", 0, 0, "", "put, get: every file below a folder (-r)")                           \
     X(STRING, wait, "", 1, 0, "[=MS]", "get: wait for the key, MS long or as long as a call may take")       \
     X(STRING, range, "", 1, 0, "FROM:BYTES", "get: only this part of the value")                             \
     X(STRING, prefix, "", 1, 0, "PREFIX",                                                                    \
-      "rm: every key with it; put, get --files: in front of the path; bench: of its keys")                   \
+      "rm: every key with it; put, get --files: before the path; bench: of its keys")                        \
     X(STRING, files, "", 1, 0, "LIST", "put, get: every file that LIST names, one path a line")              \
     X(FLAG, sha256, "no", 0, 0, "", "get --files: print digests instead of writing files")                   \
     X(FLAG, if_absent, "no", 0, 0, "", "put, load: only when there is no such key")                          \
@@ -49,7 +54,7 @@ enum pst_exit {
     X(STRING, mix, "", 1, 0, "SIZE:PERCENT,...", "bench: put values of mixed sizes")                         \
     X(FLAG, until_full, "no", 0, 0, "", "bench: put until there is no space")                                \
     X(SIZE, page_size, "4K", 8, 1 << 30, "bytes", "replay: size of a page")                                  \
-    X(STRING, policy, "s3fifo", 1, 0, "POLICY,...", "replay: s3fifo, prefix, lru")                           \
+    X(STRING, policy, "chains", 1, 0, "POLICY,...", "replay: " PST_POLICY_NAMES)                             \
     X(STRING, capacity, "5%,10%,20%,40%", 1, 0, "N[%],...",                                                  \
       "replay: pages that fit, or of those in the trace")                                                    \
     X(STRING, ssd, "", 1, 0, "FOLDER",                                                                       \
@@ -84,6 +89,10 @@ void pst_json_string(FILE *out, const void *text, size_t len);
 
 void pst_json_base64(FILE *out, const void *data, size_t len);
 
+/* A size for people, "6 B" or "1.50 MiB", unless --bytes asks for the number. Returns @text. */
+enum { PST_SIZE_TEXT_BYTES = 24 };
+const char *pst_cli_size(const struct pst_cli *cli, uint64_t bytes, char text[PST_SIZE_TEXT_BYTES]);
+
 /* A bar on standard error where that is a terminal. */
 struct pst_progress {
     const char *what;
@@ -113,6 +122,8 @@ int pst_cmd_replay(struct pst_cli *cli);
 int pst_cmd_follow(struct pst_cli *cli);
 int pst_cmd_watch(struct pst_cli *cli);
 int pst_cmd_node(struct pst_cli *cli);
+/* What the flags of `put` say of each of its operations. Return: 0 or the exit code of what was printed. */
+int pst_put_options(const struct pst_cli *cli, struct penstock_op *op);
 /* The many-files forms of put and get. */
 int pst_put_files(struct pst_cli *cli);
 int pst_get_files(struct pst_cli *cli);

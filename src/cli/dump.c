@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * dump.c: every value as one stream. Small values are read in batches; large ones in pieces, each of the same
  * generation, so that memory stays bounded. A value that is overwritten meanwhile leaves a void record behind

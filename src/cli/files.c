@@ -1,8 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * files.c: many files through one process: a window of operations on a queue, files mapped on the way in,
  * buffers reused on the way out.
  */
-#include "cli/cli.h"
+#include "cli/files.h"
 
 #include "base/clock.h"
 
@@ -15,22 +16,17 @@
 enum {
     WINDOW = 16,                  /* files underway at once */
     WINDOW_BYTES_MAX = 256 << 20, /* of their values, unless one alone is larger */
-};
-
-struct file {
-    struct penstock_op op; /* first: an operation is its file */
-    char *path;
-    char *key;
-    uint64_t bytes;
-    void *data;
+    TRIES_MAX = 16,
 };
 
 struct run {
     struct pst_cli *cli;
     struct penstock_queue *queue;
-    struct file *files;
-    size_t count, begun, ended;
-    uint64_t bytes_all, bytes_done, bytes_underway;
+    struct pst_file_list list;
+    size_t begun, ended;
+    size_t moved; /* with their bytes in bytes_done */
+    size_t there; /* of put --if-absent: keys that there were already */
+    uint64_t bytes_done, bytes_underway;
     struct pst_progress progress;
     uint64_t start_ns;
     uint64_t files_ns; /* of the time since: with files and digests, while nothing is sent or received */
@@ -39,62 +35,98 @@ struct run {
 
 /* ---- the list ---- */
 
-static int add_file(struct run *run, const char *path)
+int pst_file_list_add(struct pst_file_list *list, const char *path, const char *key, uint64_t bytes)
 {
-    struct file *larger = realloc(run->files, (run->count + 1) * sizeof(*larger)), *file;
-    struct stat st;
-    const char *prefix = run->cli->prefix ? run->cli->prefix : "";
-    size_t key_bytes = strlen(prefix) + strlen(path) + 1;
+    struct pst_file file = {.path = strdup(path), .key = strdup(key), .bytes = bytes};
 
-    if (!larger)
-        return -ENOMEM;
-    run->files = larger;
-    file = &run->files[run->count];
-    *file = (struct file){.path = strdup(path), .key = malloc(key_bytes)};
-    if (!file->path || !file->key) {
-        free(file->path);
-        free(file->key);
+    pst_assert(list->count <= list->room);
+    if (list->count == list->room) {
+        size_t room = list->room ? 2 * list->room : 64;
+        struct pst_file *larger = realloc(list->files, room * sizeof(*larger));
+
+        list->files = larger ? larger : list->files;
+        list->room = larger ? room : list->room;
+    }
+    if (list->count == list->room || !file.path || !file.key) {
+        free(file.path);
+        free(file.key);
         return -ENOMEM;
     }
-    snprintf(file->key, key_bytes, "%s%s", prefix, path);
-    run->count++;
-    if (stat(path, &st) == 0)
-        file->bytes = (uint64_t)st.st_size;
-    run->bytes_all += file->bytes;
+    list->files[list->count++] = file;
+    list->bytes += bytes;
     return 0;
 }
 
-static int read_list(struct run *run)
+static void list_free(struct pst_file_list *list)
 {
-    FILE *list = fopen(run->cli->files, "re");
+    for (size_t i = 0; i < list->count; i++) {
+        free(list->files[i].path);
+        free(list->files[i].key);
+    }
+    free(list->files);
+    if (list->root >= 0)
+        close(list->root);
+}
+
+static int list_line(struct run *run, const char *path)
+{
+    pst_cleanup_free char *key = NULL;
+    struct stat st;
+
+    if (asprintf(&key, "%s%s", run->cli->prefix ? run->cli->prefix : "", path) < 0)
+        return -ENOMEM;
+    return pst_file_list_add(&run->list, path, key, stat(path, &st) == 0 ? (uint64_t)st.st_size : 0);
+}
+
+/* --files */
+static int list_lines(struct run *run)
+{
+    FILE *lines = fopen(run->cli->files, "re");
     char *line = NULL;
     size_t room = 0;
     ssize_t len;
-    int r = list ? 0 : -errno;
+    int r = lines ? 0 : -errno;
 
-    while (r == 0 && (len = getline(&line, &room, list)) > 0) {
+    while (r == 0 && (len = getline(&line, &room, lines)) > 0) {
         if (line[len - 1] == '\n')
             line[--len] = '\0';
         if (len)
-            r = add_file(run, line);
+            r = list_line(run, line);
     }
-    if (r == 0 && ferror(list)) /* a folder, for one, opens but cannot be read */
+    if (r == 0 && ferror(lines)) /* a folder, for one, opens but cannot be read */
         r = errno ? -errno : -EIO;
     free(line);
-    if (list)
-        fclose(list);
+    if (lines)
+        fclose(lines);
     if (r < 0)
         fprintf(stderr, "penstock: %s: %s\n", run->cli->files, strerror(-r));
     return r < 0 ? PST_EXIT_OTHER : 0;
 }
 
-static void free_list(struct run *run)
+/* --files, or --recursive DIR PREFIX */
+static int list_put(struct run *run)
 {
-    for (size_t i = 0; i < run->count; i++) {
-        free(run->files[i].path);
-        free(run->files[i].key);
+    if (run->cli->files)
+        return list_lines(run);
+    return pst_tree_list_folder(&run->list, run->cli->args[0], run->cli->args[1]);
+}
+
+/* --files, or --recursive PREFIX DIR, or --recursive --sha256 PREFIX */
+static int list_get(struct run *run)
+{
+    const char *folder = run->cli->args[1];
+
+    if (run->cli->files)
+        return list_lines(run);
+    if (folder) {
+        mkdir(folder, 0777);
+        run->list.root = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (run->list.root < 0) {
+            fprintf(stderr, "penstock: %s: %s\n", folder, strerror(errno));
+            return PST_EXIT_OTHER;
+        }
     }
-    free(run->files);
+    return pst_tree_list_prefix(&run->list, run->cli->store, run->cli->args[0]);
 }
 
 /* ---- the window ---- */
@@ -103,51 +135,71 @@ static bool window_open(const struct run *run)
 {
     size_t underway = run->begun - run->ended;
 
-    pst_assert(run->ended <= run->begun && run->begun <= run->count && underway <= WINDOW);
-    if (run->begun == run->count || underway == WINDOW || run->code)
+    pst_assert(run->ended <= run->begun && run->begun <= run->list.count && underway <= WINDOW);
+    if (run->begun == run->list.count || underway == WINDOW || run->code)
         return false;
-    return underway == 0 || run->bytes_underway + run->files[run->begun].bytes <= WINDOW_BYTES_MAX;
+    return underway == 0 || run->bytes_underway + run->list.files[run->begun].bytes <= WINDOW_BYTES_MAX;
 }
 
-static void fault(struct run *run, const struct file *file, const char *why, int code)
+static void fault(struct run *run, const struct pst_file *file, const char *why, int code)
 {
     pst_assert(code != PST_EXIT_OK);
     fprintf(stderr, "penstock: %s: %s\n", file->path, why);
     run->code = run->code ? run->code : code;
 }
 
-/* Drives @begin for each file and @end for each that came back, in any order. */
-static int drive(struct run *run, int (*begin)(struct run *, struct file *),
-                 void (*end)(struct run *, struct file *))
+/* What one direction does with its list, with a file before its operation and with it after. */
+struct direction {
+    const char *name;
+    int (*list)(struct run *run);
+    int (*begin)(struct run *run, struct pst_file *file);
+    bool (*again)(struct run *run, struct pst_file *file); /* true: its operation is to go once more */
+    bool (*end)(struct run *run, struct pst_file *file);   /* false: it could not be written */
+};
+
+static void file_ended(struct run *run, const struct direction *direction, struct pst_file *file)
+{
+    int result = file->op.result;
+    bool moved = result == 0 || result == PENSTOCK_EXISTS;
+
+    pst_assert(file >= run->list.files && file < run->list.files + run->begun);
+    pst_assert(run->ended < run->begun && run->bytes_underway >= file->bytes);
+    if (direction->again && direction->again(run, file)) {
+        penstock_submit(run->queue, &file->op, 1);
+        return;
+    }
+    run->ended++;
+    run->bytes_underway -= file->bytes;
+    if (!moved)
+        fault(run, file, penstock_result_text(result), pst_cli_exit_code(result));
+    if (!direction->end(run, file) || !moved)
+        return;
+    run->there += result == PENSTOCK_EXISTS;
+    run->moved++;
+    run->bytes_done += file->bytes;
+}
+
+/* Begins each file, and ends each that came back, in any order. */
+static int drive(struct run *run, const struct direction *direction)
 {
     struct penstock_op *done[WINDOW];
     int r = penstock_queue_open(run->cli->store, &run->queue);
 
     if (r < 0)
         return pst_cli_fail(r);
-    while (run->ended < run->count && (!run->code || run->begun > run->ended)) {
+    while (run->ended < run->list.count && (!run->code || run->begun > run->ended)) {
         while (window_open(run)) {
-            struct file *file = &run->files[run->begun];
+            struct pst_file *file = &run->list.files[run->begun];
 
-            if (begin(run, file) < 0)
+            if (direction->begin(run, file) < 0)
                 break;
             run->begun++;
             run->bytes_underway += file->bytes;
             penstock_submit(run->queue, &file->op, 1);
         }
         r = penstock_reap(run->queue, done, WINDOW, -1);
-        for (int i = 0; i < r; i++) {
-            struct file *file = (struct file *)(void *)done[i];
-
-            pst_assert(file >= run->files && file < run->files + run->begun);
-            pst_assert(run->ended < run->begun && run->bytes_underway >= file->bytes);
-            run->ended++;
-            run->bytes_underway -= file->bytes;
-            run->bytes_done += file->bytes;
-            if (file->op.result)
-                fault(run, file, penstock_result_text(file->op.result), pst_cli_exit_code(file->op.result));
-            end(run, file);
-        }
+        for (int i = 0; i < r; i++)
+            file_ended(run, direction, (struct pst_file *)(void *)done[i]);
         pst_progress_show(&run->progress, run->bytes_done);
         if (r <= 0)
             break;
@@ -176,30 +228,31 @@ static void report_run(const struct run *run, const char *what, FILE *out)
                            : "%s %zu files, %" PRIu64
                              " bytes in %.2f s, %.2f GB/s; without files and digests "
                              "%.2f s, %.2f GB/s\n",
-            what, run->ended, run->bytes_done, (double)ns / 1e9, gb_per_s(run->bytes_done, ns),
+            what, run->moved, run->bytes_done, (double)ns / 1e9, gb_per_s(run->bytes_done, ns),
             (double)transfer_ns / 1e9, gb_per_s(run->bytes_done, transfer_ns));
+    if (run->there && !run->cli->json)
+        fprintf(out, "%zu of them were there already\n", run->there);
 }
 
-static int run_files(struct pst_cli *cli, const char *what, FILE *report,
-                     int (*begin)(struct run *, struct file *), void (*end)(struct run *, struct file *))
+static int run_files(struct pst_cli *cli, const struct direction *direction, FILE *report)
 {
-    struct run run = {.cli = cli};
-    int code = read_list(&run);
+    struct run run = {.cli = cli, .list.root = -1};
+    int code = direction->list(&run);
 
     if (code == 0) {
-        pst_progress_begin(&run.progress, what, run.bytes_all);
+        pst_progress_begin(&run.progress, direction->name, run.list.bytes);
         run.start_ns = pst_now_ns();
-        code = drive(&run, begin, end);
+        code = drive(&run, direction);
         pst_progress_end(&run.progress);
-        report_run(&run, what, report);
+        report_run(&run, direction->name, report);
     }
-    free_list(&run);
+    list_free(&run.list);
     return code;
 }
 
 /* ---- put ---- */
 
-static int map_file(struct run *run, struct file *file)
+static int map_file(struct run *run, struct pst_file *file)
 {
     pst_cleanup_close int fd = open(file->path, O_RDONLY | O_CLOEXEC);
     struct stat st;
@@ -218,7 +271,7 @@ static int map_file(struct run *run, struct file *file)
     return 0;
 }
 
-static int begin_put(struct run *run, struct file *file)
+static int begin_put(struct run *run, struct pst_file *file)
 {
     uint64_t from_ns = pst_now_ns();
     int r = map_file(run, file);
@@ -227,12 +280,11 @@ static int begin_put(struct run *run, struct file *file)
     if (r < 0)
         return r;
     penstock_prep_put(&file->op, file->key, strlen(file->key), file->data, file->bytes);
-    file->op.flags =
-        (uint8_t)((run->cli->checksum ? PENSTOCK_CHECKSUM : 0) | (run->cli->durable ? PENSTOCK_DURABLE : 0));
-    return 0;
+    run->code = pst_put_options(run->cli, &file->op);
+    return run->code ? -EINVAL : 0;
 }
 
-static void end_put(struct run *run, struct file *file)
+static bool end_put(struct run *run, struct pst_file *file)
 {
     uint64_t from_ns = pst_now_ns();
 
@@ -240,17 +292,24 @@ static void end_put(struct run *run, struct file *file)
     if (file->bytes)
         munmap(file->data, file->bytes);
     run->files_ns += pst_now_ns() - from_ns;
+    return true;
 }
 
 int pst_put_files(struct pst_cli *cli)
 {
-    return run_files(cli, "put", stdout, begin_put, end_put);
+    static const struct direction put = {"put", list_put, begin_put, NULL, end_put};
+
+    if (cli->recursive && (cli->files || cli->arg_count != 2))
+        return pst_cli_usage("put --recursive takes DIR PREFIX");
+    if (cli->if_generation)
+        return pst_cli_usage("put: --if-generation is of one key, not of many");
+    return run_files(cli, &put, stdout);
 }
 
 /* ---- get ---- */
 
 /* The size comes from the store: the file here may be another by now, or none. */
-static int begin_get(struct run *run, struct file *file)
+static int begin_get(struct run *run, struct pst_file *file)
 {
     struct penstock_op *op = &file->op;
 
@@ -271,7 +330,28 @@ static int begin_get(struct run *run, struct file *file)
     return 0;
 }
 
-static void print_digest(struct run *run, const struct file *file)
+/* The value has grown since its size was asked for. */
+static bool get_again(struct run *run, struct pst_file *file)
+{
+    struct penstock_op *op = &file->op;
+    uint64_t room = op->value_bytes + op->value_bytes / 8; /* it may grow on */
+
+    if (op->result != -ENOBUFS || file->tries == TRIES_MAX)
+        return false;
+    file->tries++;
+    free(file->data);
+    file->data = malloc(room);
+    if (!file->data) {
+        op->result = -ENOMEM;
+        return false;
+    }
+    run->bytes_underway += room - file->bytes;
+    file->bytes = room;
+    penstock_prep_get(op, file->key, strlen(file->key), file->data, room);
+    return true;
+}
+
+static bool print_digest(struct run *run, const struct pst_file *file)
 {
     unsigned char digest[EVP_MAX_MD_SIZE];
     unsigned int len = 0;
@@ -279,36 +359,60 @@ static void print_digest(struct run *run, const struct file *file)
     pst_assert(file->op.result == 0 && file->op.value_bytes <= file->bytes);
     if (EVP_Digest(file->data, file->op.value_bytes, digest, &len, EVP_sha256(), NULL) != 1) {
         fault(run, file, "no SHA-256 in this OpenSSL", PST_EXIT_OTHER);
-        return;
+        return false;
     }
     for (unsigned int i = 0; i < len; i++)
         printf("%02x", digest[i]);
     printf("  %s\n", file->path);
+    return true;
 }
 
-static void write_back(struct run *run, const struct file *file)
+/* To a path that the caller named, whatever is there. */
+static int write_listed(const struct pst_file *file)
 {
     FILE *out = fopen(file->path, "we");
     bool ok = out && fwrite(file->data, 1, file->op.value_bytes, out) == file->op.value_bytes;
 
-    pst_assert(file->op.result == 0 && file->op.value_bytes <= file->bytes);
     if (out)
         ok = fclose(out) == 0 && ok;
-    if (!ok)
-        fault(run, file, strerror(errno), PST_EXIT_OTHER);
+    return ok ? 0 : -errno;
 }
 
-static void end_get(struct run *run, struct file *file)
+static bool write_back(struct run *run, const struct pst_file *file)
+{
+    int r;
+
+    pst_assert(file->op.result == 0 && file->op.value_bytes <= file->bytes);
+    if (run->list.root < 0)
+        r = write_listed(file);
+    else
+        r = pst_tree_write(run->list.root, file->path, file->data, file->op.value_bytes);
+    if (r < 0)
+        fault(run, file, strerror(-r), PST_EXIT_OTHER);
+    return r == 0;
+}
+
+static bool end_get(struct run *run, struct pst_file *file)
 {
     uint64_t from_ns = pst_now_ns();
+    bool ok = true;
 
-    if (file->op.result == 0)
-        run->cli->sha256 ? print_digest(run, file) : write_back(run, file);
+    if (file->op.result == 0) {
+        ok = run->cli->sha256 ? print_digest(run, file) : write_back(run, file);
+        file->bytes = file->op.value_bytes;
+    }
     free(file->data);
     run->files_ns += pst_now_ns() - from_ns;
+    return ok;
 }
 
 int pst_get_files(struct pst_cli *cli)
 {
-    return run_files(cli, "get", stderr, begin_get, end_get);
+    static const struct direction get = {"get", list_get, begin_get, get_again, end_get};
+
+    if (cli->recursive && (cli->files || cli->arg_count != 2 - cli->sha256))
+        return pst_cli_usage("get --recursive takes PREFIX DIR, or with --sha256 PREFIX");
+    if (cli->range || cli->wait)
+        return pst_cli_usage("get: --range and --wait are of one key, not of many");
+    return run_files(cli, &get, stderr);
 }

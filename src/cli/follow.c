@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* follow.c: keeps the store the same as another one, until it is stopped. */
 #include "cli/cli.h"
 

@@ -1,4 +1,5 @@
-/* keys.c: the commands on keys: put, get, ls, rm, stat, ping, clear. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* keys.c: the commands on keys: put, get, ls, rm, clear, flush, ping. */
 #include "cli/cli.h"
 
 #include <fcntl.h>
@@ -6,7 +7,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-enum { STREAM_BYTES = 4 << 20, POOL_TEXT_BYTES = 16 << 10 };
+enum { STREAM_BYTES = 4 << 20 };
 
 /* ---- put ---- */
 
@@ -94,6 +95,16 @@ static int parse_ttl(const struct pst_cli *cli, struct penstock_op *op)
     return 0;
 }
 
+int pst_put_options(const struct pst_cli *cli, struct penstock_op *op)
+{
+    int code;
+
+    op->flags = (cli->if_absent ? PENSTOCK_IF_ABSENT : 0) | (cli->checksum ? PENSTOCK_CHECKSUM : 0) |
+                (cli->durable ? PENSTOCK_DURABLE : 0);
+    code = parse_generation(cli, op);
+    return code ? code : parse_ttl(cli, op);
+}
+
 int pst_cmd_put(struct pst_cli *cli)
 {
     struct penstock_op op = {0};
@@ -101,15 +112,11 @@ int pst_cmd_put(struct pst_cli *cli)
     int r;
 
     pst_assert(cli->store && cli->arg_count >= 0);
-    if (cli->files)
+    if (cli->files || cli->recursive)
         return pst_put_files(cli);
     key = cli->args[0];
     penstock_prep_put(&op, key, strlen(key), NULL, 0);
-    op.flags = (uint8_t)((cli->if_absent ? PENSTOCK_IF_ABSENT : 0) | (cli->checksum ? PENSTOCK_CHECKSUM : 0) |
-                         (cli->durable ? PENSTOCK_DURABLE : 0));
-    r = parse_generation(cli, &op);
-    if (r == 0)
-        r = parse_ttl(cli, &op);
+    r = pst_put_options(cli, &op);
     if (r)
         return r;
     path = cli->arg_count == 2 ? cli->args[1] : "-";
@@ -167,7 +174,7 @@ static int read_whole(struct pst_cli *cli, struct penstock_op *op, const char *k
         if (!op->data)
             return -ENOMEM;
         op->flags |= cli->wait ? PENSTOCK_WAIT : 0;
-        op->wait_ms = wait_ms;
+        op->wait_ms = (uint32_t)wait_ms;
         penstock_batch(cli->store, op, 1);
         room = op->value_bytes;
     }
@@ -182,7 +189,7 @@ static int read_range(struct pst_cli *cli, struct penstock_op *op, const char *k
     if (!op->data)
         return -ENOMEM;
     op->flags |= cli->wait ? PENSTOCK_WAIT : 0;
-    op->wait_ms = wait_ms;
+    op->wait_ms = (uint32_t)wait_ms;
     penstock_batch(cli->store, op, 1);
     return op->result;
 }
@@ -245,7 +252,7 @@ int pst_cmd_get(struct pst_cli *cli)
     int code;
 
     pst_assert(cli->store && cli->arg_count >= 0);
-    if (cli->files)
+    if (cli->files || cli->recursive)
         return pst_get_files(cli);
     code = get_value(cli, &op);
     free(op.data);
@@ -256,6 +263,8 @@ int pst_cmd_get(struct pst_cli *cli)
 
 static void print_entry(const struct pst_cli *cli, const struct penstock_entry *e)
 {
+    char size[PST_SIZE_TEXT_BYTES];
+
     pst_assert(e->key_bytes > 0 && e->key_bytes <= PENSTOCK_KEY_BYTES_MAX);
     if (cli->json) {
         printf("{\"key\":");
@@ -265,7 +274,7 @@ static void print_entry(const struct pst_cli *cli, const struct penstock_entry *
         return;
     }
     if (cli->long_)
-        printf("%14" PRIu64 " %20" PRIu64 " %-5s ", e->value_bytes, e->generation,
+        printf("%14s %20" PRIu64 " %-5s ", pst_cli_size(cli, e->value_bytes, size), e->generation,
                e->cache ? "cache" : "keep");
     fwrite(e->key, 1, e->key_bytes, stdout);
     putchar('\n');
@@ -344,141 +353,7 @@ int pst_cmd_clear(struct pst_cli *cli)
     return 0;
 }
 
-/* ---- stat, ping ---- */
-
-static int stat_key(struct pst_cli *cli, const char *key)
-{
-    char attrs[PENSTOCK_ATTR_BYTES_MAX];
-    struct penstock_op op = {0};
-
-    penstock_prep(&op, PENSTOCK_STAT_KEY, key, strlen(key));
-    op.attrs = attrs;
-    op.attr_bytes = sizeof(attrs);
-    penstock_batch(cli->store, &op, 1);
-    if (op.result)
-        return pst_cli_fail_key(key, op.result);
-    pst_assert(op.attr_bytes <= sizeof(attrs));
-    if (cli->json)
-        printf("{\"bytes\":%" PRIu64 ",\"generation\":%" PRIu64 ",\"attributes\":", op.value_bytes,
-               op.generation);
-    else
-        printf("bytes       %" PRIu64 "\ngeneration  %" PRIu64 "\nattributes  ", op.value_bytes,
-               op.generation);
-    pst_json_string(stdout, attrs, op.attr_bytes);
-    printf(cli->json ? "}\n" : "\n");
-    return 0;
-}
-
-/* name, unit, meaning; in the order in which they are shown */
-#define STAT_ROWS(X)                                                                                         \
-    X(keys, "", "keys stored")                                                                               \
-    X(value_bytes, "bytes", "of values")                                                                     \
-    X(pages_used, "pages", "in use")                                                                         \
-    X(pages, "pages", "in all")                                                                              \
-    X(page_bytes, "bytes", "in a page")                                                                      \
-    X(arenas, "", "arenas")                                                                                  \
-    X(shards, "", "shards")                                                                                  \
-    X(sessions, "", "clients connected")                                                                     \
-    X(cache_keys, "", "keys that may be evicted")                                                            \
-    X(pinned, "", "values pinned or in transfer")                                                            \
-    X(pinned_bytes, "bytes", "of them")                                                                      \
-    X(slots, "", "slots reserved and not yet committed")                                                     \
-    X(slot_bytes, "bytes", "of memory in them")                                                              \
-    X(waits, "", "gets that wait for their key")                                                             \
-    X(watches, "", "watches of prefixes, counted in every shard")                                            \
-    X(puts, "", "values written")                                                                            \
-    X(gets, "", "values asked for")                                                                          \
-    X(hits, "", "of them found")                                                                             \
-    X(misses, "", "not found")                                                                               \
-    X(deletes, "", "keys deleted")                                                                           \
-    X(evictions, "", "values evicted")                                                                       \
-    X(evicted_bytes, "bytes", "of them")                                                                     \
-    X(moved, "", "values moved to free a page")                                                              \
-    X(no_space, "", "writes refused for want of memory")                                                     \
-    X(slab_pages, "pages", "cut into slots")                                                                 \
-    X(slab_bytes, "bytes", "of slots in use")                                                                \
-    X(index_bytes, "bytes", "of indexes")                                                                    \
-    X(ssd_keys, "", "keys whose values are on SSD alone")                                                    \
-    X(ssd_bytes, "bytes", "of them")                                                                         \
-    X(demotions, "", "values moved from memory to SSD")                                                      \
-    X(demoted_bytes, "bytes", "written for it")                                                              \
-    X(promotions, "", "values brought back into memory")                                                     \
-    X(fetches, "", "reads of the SSD for values")                                                            \
-    X(fetched_bytes, "bytes", "read by them")                                                                \
-    X(ssd_corrupt, "", "values on SSD found damaged")                                                        \
-    X(ssd_errors, "", "reads and writes that the SSD failed")                                                \
-    X(ssd_hits, "", "operations that found their value there alone")                                         \
-    X(ssd_capacity_bytes, "bytes", "of SSD for values")                                                      \
-    X(ssd_live_bytes, "bytes", "of values there, of those in memory, too")                                   \
-    X(ssd_appended_bytes, "bytes", "of values written there")                                                \
-    X(ssd_written_bytes, "bytes", "written there in all")                                                    \
-    X(ssd_moved_bytes, "bytes", "of values moved there to make room")                                        \
-    X(ssd_reclaimed_bytes, "bytes", "of segments taken back")                                                \
-    X(restored_keys, "", "keys that the start found in memory and on SSD")                                   \
-    X(restored_dropped, "", "records that it left out, as not whole")                                        \
-    X(restored_ms, "ms", "that this took")                                                                   \
-    X(refused_secret, "", "clients refused: a wrong secret, or none")                                        \
-    X(refused_version, "", "clients refused: no version that both speak")                                    \
-    X(refused_busy, "", "clients refused: no room for another session")                                      \
-    X(refused_other, "", "clients refused: too slow, or none of ours")                                       \
-    X(malformed, "", "messages that broke the protocol")                                                     \
-    X(nodes, "", "of the pool that was asked")                                                               \
-    X(rss_anon_bytes, "bytes", "of private memory in the process")                                           \
-    X(uptime_ms, "ms", "since the start")
-
-/* What a pool's master counts, where the store is one. */
-static void print_pool(const struct pst_cli *cli)
-{
-    char text[POOL_TEXT_BYTES], *state = NULL;
-    const char *gap = "";
-
-    if (penstock_pool_stat(cli->store, text, sizeof(text)) < 0)
-        return;
-    printf(cli->json ? ",\"pool\":{" : "of the pool:\n");
-    for (const char *name = strtok_r(text, " ", &state); name; name = strtok_r(NULL, " ", &state)) {
-        const char *value = strtok_r(NULL, "\n", &state);
-
-        if (cli->json)
-            printf("%s\"%s\":%s", gap, name, value ? value : "0");
-        else
-            printf("  %-27s %8s\n", name, value ? value : "0");
-        gap = ",";
-    }
-    printf(cli->json ? "}" : "");
-}
-
-int pst_cmd_stat(struct pst_cli *cli)
-{
-    struct penstock_stat s = {.size = sizeof(s)};
-    const char *gap = "{";
-    double amplification;
-    int r;
-
-    pst_assert(cli->store && cli->arg_count <= 1);
-    if (cli->arg_count == 1)
-        return stat_key(cli, cli->args[0]);
-    r = penstock_stat(cli->store, &s);
-    if (r)
-        return pst_cli_fail(r);
-    amplification = s.ssd_appended_bytes ? (double)s.ssd_written_bytes / (double)s.ssd_appended_bytes : 0;
-    if (cli->json) {
-#define X(name, unit, text) printf("%s\"" #name "\":%" PRIu64, gap, s.name), gap = ",";
-        STAT_ROWS(X)
-#undef X
-        printf(",\"write_amplification\":%.3f,\"lane\":\"%s\"", amplification, penstock_lane(cli->store));
-        print_pool(cli);
-        printf("}\n");
-        return 0;
-    }
-    printf("%" PRIu64 " keys stored, lane %s\n", s.keys, penstock_lane(cli->store));
-#define X(name, unit, text) printf("  %-19s %16" PRIu64 " %-5s %s\n", #name, s.name, unit, text);
-    STAT_ROWS(X)
-#undef X
-    printf("  %-19s %16.3f %-5s %s\n", "write_amplification", amplification, "",
-           "ssd_written_bytes over ssd_appended_bytes");
-    print_pool(cli);
-    return 0;
-}
+/* ---- flush, ping ---- */
 
 int pst_cmd_flush(struct pst_cli *cli)
 {

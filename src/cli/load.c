@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * load.c: a dump back into a store. A value is there when its record's checksum was right, never before:
  * small ones are put in batches, a large one is streamed and committed with its record's end, so that memory
@@ -99,8 +100,7 @@ static int begin_record(struct load *l)
     op->attrs = names + record->key.len;
     op->attr_bytes = (uint16_t)record->attrs.len;
     op->depth = record->depth;
-    op->flags =
-        (uint8_t)((l->cli->if_absent ? PENSTOCK_IF_ABSENT : 0) | (l->cli->checksum ? PENSTOCK_CHECKSUM : 0));
+    op->flags = (l->cli->if_absent ? PENSTOCK_IF_ABSENT : 0) | (l->cli->checksum ? PENSTOCK_CHECKSUM : 0);
     l->value_at = 0;
     if (streamed)
         op->result = penstock_stream_open(l->cli->store, op, &l->stream);

@@ -1,6 +1,8 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* main.c: penstock: finds the command, reads its flags, opens the store. */
 #include "cli/cli.h"
 
+#include "base/error.h"
 #include "base/paths.h"
 
 #include <stdarg.h>
@@ -21,14 +23,15 @@ static const struct command {
     const char *flags;
     bool opens; /* opens stores itself */
 } commands[] = {
-    {"put", "KEY [FILE|-]", "store a file or standard input under KEY", pst_cmd_put, 1, 2,
-     offsetof(struct pst_cli, files), "files prefix if_absent if_generation checksum ttl durable", false},
-    {"get", "KEY [FILE|-]", "write KEY's value to a file or standard output", pst_cmd_get, 1, 2,
-     offsetof(struct pst_cli, files), "files prefix sha256 wait range", false},
-    {"ls", "[PREFIX]", "list keys in order", pst_cmd_ls, 0, 1, 0, "long_", false},
+    {"put", "KEY [FILE|-]", "store a file or standard input under KEY, or with -r DIR PREFIX a folder",
+     pst_cmd_put, 1, 2, offsetof(struct pst_cli, files),
+     "files recursive prefix if_absent if_generation checksum ttl durable", false},
+    {"get", "KEY [FILE|-]", "write KEY's value to a file or standard output, or with -r PREFIX DIR a folder",
+     pst_cmd_get, 1, 2, offsetof(struct pst_cli, files), "files recursive prefix sha256 wait range", false},
+    {"ls", "[PREFIX]", "list keys in order", pst_cmd_ls, 0, 1, 0, "long_ bytes", false},
     {"rm", "KEY...", "delete keys, or with --prefix all that begin with it", pst_cmd_rm, 1, INT32_MAX,
      offsetof(struct pst_cli, prefix), "prefix if_generation", false},
-    {"stat", "[KEY]", "figures of the store, or of one value", pst_cmd_stat, 0, 1, 0, "", false},
+    {"stat", "[KEY]", "figures of the store, or of one value", pst_cmd_stat, 0, 1, 0, "all bytes", false},
     {"ping", "", "round trip to every shard", pst_cmd_ping, 0, 0, 0, "", false},
     {"flush", "", "end when a crash would lose nothing any more; wants an SSD", pst_cmd_flush, 0, 0, 0, "",
      false},
@@ -99,30 +102,99 @@ int pst_cli_fail_key(const char *key, int result)
 
 int pst_cli_usage(const char *format, ...)
 {
+    char text[1024];
     va_list args;
 
-    fprintf(stderr, "penstock: ");
     va_start(args, format);
-    vfprintf(stderr, format, args);
+    vsnprintf(text, sizeof(text), format, args);
     va_end(args);
-    fprintf(stderr, " (see penstock --help)\n");
+    pst_printable(text);
+    fprintf(stderr, "penstock: %s (see penstock --help)\n", text);
     return PST_EXIT_USAGE;
 }
 
-static int help(void)
+/* ---- help ---- */
+
+static bool word_in(const char *list, const char *word)
 {
-    printf("usage: penstock COMMAND [OPTION...] [ARGUMENT...]\n\ncommands:\n");
+    size_t len = strlen(word);
+
+    pst_assert(len > 0);
+    for (const char *at = list; *at; at += strcspn(at, " "), at += *at == ' ') {
+        if (strncmp(at, word, len) == 0 && (at[len] == ' ' || !at[len]))
+            return true;
+    }
+    return false;
+}
+
+static bool command_takes(const struct command *command, const struct pst_option *row)
+{
+    return word_in(FLAGS_OF_ALL, row->name) || word_in(command->flags, row->name);
+}
+
+static const struct command *find_command(const char *name)
+{
+    for (size_t i = 0; i < pst_count_of(commands); i++) {
+        if (strcmp(name, commands[i].name) == 0)
+            return &commands[i];
+    }
+    return NULL;
+}
+
+static int help_all(void)
+{
+    printf("usage: penstock COMMAND [OPTION...] [ARGUMENT...]\n"
+           "       penstock help COMMAND\n\ncommands:\n");
     for (size_t i = 0; i < pst_count_of(commands); i++)
         printf("  %-6s %-17s %s\n", commands[i].name, commands[i].arguments, commands[i].text);
     printf("\noptions:\n");
     pst_options_help(&options, stdout);
     printf("\nexit codes: 0 done, 1 not found, 2 usage, 3 no space, 4 not allowed, 5 unreachable, 6 corrupt, "
            "7 other\n");
-    return 0;
+    return PST_EXIT_OK;
 }
 
-/* Flags may stand anywhere, up to "--", and go to @flags; what remains goes to @args. */
-static int read_arguments(struct pst_cli *cli, char *const *argv, char **args, char **flags,
+static int help_command(const struct command *command)
+{
+    printf("usage: penstock %s [OPTION...]%s%s\n%s\n\noptions:\n", command->name,
+           *command->arguments ? " " : "", command->arguments, command->text);
+    for (size_t i = 0; i < options.count; i++) {
+        if (command_takes(command, &options.rows[i]))
+            pst_options_help_row(&options.rows[i], stdout);
+    }
+    return PST_EXIT_OK;
+}
+
+/* --version, --help behind any command or none, and `penstock help [COMMAND]`. */
+static int answer(const char *flag, char *const *args)
+{
+    const char *name = args[0] && strcmp(args[0], "help") == 0 ? args[1] : args[0];
+    const struct command *command = name ? find_command(name) : NULL;
+
+    if (flag && strcmp(flag, "--version") == 0) {
+        printf("penstock %d.%d.%d\n", PENSTOCK_VERSION_MAJOR, PENSTOCK_VERSION_MINOR, PENSTOCK_VERSION_PATCH);
+        return PST_EXIT_OK;
+    }
+    if (!name)
+        return help_all();
+    return command ? help_command(command) : pst_cli_usage("unknown command '%.100s'", name);
+}
+
+/* ---- arguments ---- */
+
+/* A flag of one letter, written out. */
+static char *written_out(char *arg)
+{
+    static char recursive[] = "--recursive";
+
+    return strcmp(arg, "-r") == 0 ? recursive : arg;
+}
+
+/*
+ * Flags may stand anywhere, up to "--", and go to @flags; what remains goes to @args. --help and --version,
+ * which run no command, go to @asked.
+ */
+static int read_arguments(struct pst_cli *cli, char **argv, char **args, char **flags, const char **asked,
                           char fault[PST_FAULT_BYTES])
 {
     bool only_args = false;
@@ -133,6 +205,12 @@ static int read_arguments(struct pst_cli *cli, char *const *argv, char **args, c
         used = 1;
         if (!only_args && strcmp(*argv, "--") == 0) {
             only_args = true;
+            continue;
+        }
+        if (!only_args)
+            *argv = written_out(*argv);
+        if (!only_args && (strcmp(*argv, "--help") == 0 || strcmp(*argv, "--version") == 0)) {
+            *asked = *argv;
             continue;
         }
         if (!only_args)
@@ -167,11 +245,15 @@ int pst_cli_open(struct pst_cli *cli, const char *url)
 {
     struct penstock_options opening = {
         .size = sizeof(opening), .secret_file = cli->secret_file, .timeout_ms = (uint32_t)cli->timeout};
-    char path[108], local[140];
-    int r;
+    char path[108] = "", local[140];
+    int r = url ? 0 : pst_default_socket(false, path, sizeof(path));
 
     pst_assert(!cli->store);
-    pst_default_socket(path, sizeof(path));
+    if (r < 0) {
+        fprintf(stderr, "penstock: %s, or say where the node is with --url or PENSTOCK_URL\n",
+                pst_error_text());
+        return pst_cli_exit_code(r);
+    }
     snprintf(local, sizeof(local), "node+unix://%s", path);
     r = penstock_open(url ? url : local, &opening, &cli->store);
     if (!url && r == -ECONNREFUSED) {
@@ -221,18 +303,6 @@ static int refuse_arguments(const struct command *command)
                          flag ? flag : "");
 }
 
-static bool word_in(const char *list, const char *word)
-{
-    size_t len = strlen(word);
-
-    pst_assert(len > 0);
-    for (const char *at = list; *at; at += strcspn(at, " "), at += *at == ' ') {
-        if (strncmp(at, word, len) == 0 && (at[len] == ' ' || !at[len]))
-            return true;
-    }
-    return false;
-}
-
 /* Return: the first of @flags that @command does not take. */
 static const char *foreign_flag(const struct command *command, char *const *flags)
 {
@@ -240,7 +310,7 @@ static const char *foreign_flag(const struct command *command, char *const *flag
         const struct pst_option *row = pst_options_find_flag(&options, *flags);
 
         pst_assert(row); /* it has been read */
-        if (!word_in(FLAGS_OF_ALL, row->name) && !word_in(command->flags, row->name))
+        if (!command_takes(command, row))
             return *flags;
     }
     return NULL;
@@ -257,16 +327,16 @@ static int check_and_run(struct pst_cli *cli, const struct command *command, cha
 
 static int find_and_run(struct pst_cli *cli, char *const *args, char *const *flags)
 {
+    const struct command *command = args[0] ? find_command(args[0]) : NULL;
+
     if (!args[0])
         return pst_cli_usage("no command");
+    if (!command)
+        return pst_cli_usage("unknown command '%.100s'", args[0]);
     pst_assert(cli->arg_count > 0);
     cli->args = args + 1;
     cli->arg_count--;
-    for (size_t i = 0; i < pst_count_of(commands); i++) {
-        if (strcmp(args[0], commands[i].name) == 0)
-            return check_and_run(cli, &commands[i], flags);
-    }
-    return pst_cli_usage("unknown command '%.100s'", args[0]);
+    return check_and_run(cli, command, flags);
 }
 
 int main(int argc, char **argv)
@@ -274,6 +344,7 @@ int main(int argc, char **argv)
     pst_cleanup_free char **args = calloc((size_t)argc + 1, sizeof(*args));
     pst_cleanup_free char **flags = calloc((size_t)argc + 1, sizeof(*flags));
     struct pst_cli cli = {0};
+    const char *asked = NULL;
     char fault[PST_FAULT_BYTES];
     int code, r;
 
@@ -282,22 +353,15 @@ int main(int argc, char **argv)
         return PST_EXIT_OTHER;
     }
     pst_output_begin();
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--help") == 0)
-            return help();
-        if (strcmp(argv[i], "--version") == 0) {
-            printf("penstock %d.%d.%d\n", PENSTOCK_VERSION_MAJOR, PENSTOCK_VERSION_MINOR,
-                   PENSTOCK_VERSION_PATCH);
-            return 0;
-        }
-    }
     r = pst_options_preset(&options, &cli, fault);
     if (r == 0)
         r = read_environment(&cli, fault);
     if (r == 0)
-        r = read_arguments(&cli, argv + 1, args, flags, fault);
+        r = read_arguments(&cli, argv + 1, args, flags, &asked, fault);
     if (r < 0)
         code = pst_cli_usage("%s", fault);
+    else if (asked || (args[0] && strcmp(args[0], "help") == 0))
+        code = answer(asked, args);
     else
         code = find_and_run(&cli, args, flags);
     pst_options_free(&options, &cli);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* node.c: the nodes of a pool: which there are, that one is to be needed no more, that one is missed no more.
  */
 #include "cli/cli.h"
@@ -30,8 +31,8 @@ static void print_line(const struct penstock_pool_node *node)
     char hex[33];
 
     hex_of(node, hex);
-    printf("%s  %-24s %-8s  slots %4" PRIu32 " + %4" PRIu32 "  keys left %8" PRIu64 "  used %5.1f %%\n", hex,
-           node->address, penstock_pool_node_state(node), node->primaries, node->copies, node->keys_left,
+    printf("%s  %-24s %-8s  partitions %4" PRIu32 " + %4" PRIu32 "  keys left %8" PRIu64 "  used %5.1f %%\n",
+           hex, node->address, penstock_pool_node_state(node), node->primaries, node->copies, node->keys_left,
            node->capacity_bytes ? 100.0 * (double)node->used_bytes / (double)node->capacity_bytes : 0.0);
 }
 
@@ -44,9 +45,26 @@ static bool is_named(const struct penstock_pool_node *node, const char *name)
     return strcmp(hex, name) == 0 || (*node->address && strcmp(node->address, name) == 0);
 }
 
-static int drain(struct pst_cli *cli, const struct penstock_pool_node *nodes, size_t count, bool drains)
+/* That a drain cannot end is said at once, and not for the operator to find out. */
+static int tell_if_stuck(struct pst_cli *cli, struct penstock_pool_node *nodes, const uint8_t id[16])
+{
+    size_t count = NODES_MAX;
+    int r = penstock_pool_nodes(cli->store, nodes, &count);
+
+    for (size_t i = 0; r == 0 && i < pst_min(count, NODES_MAX); i++)
+        if (memcmp(nodes[i].id, id, sizeof(nodes[i].id)) == 0 && nodes[i].flags & PENSTOCK_NODE_STUCK)
+            fprintf(
+                stderr,
+                "penstock: node %.128s drains, but the other nodes are on too few hosts for the copies that "
+                "are wanted: it ends when another node has joined\n",
+                nodes[i].address);
+    return r == 0 ? PST_EXIT_OK : pst_cli_fail(r);
+}
+
+static int drain(struct pst_cli *cli, struct penstock_pool_node *nodes, size_t count, bool drains)
 {
     const struct penstock_pool_node *node = NULL;
+    uint8_t id[sizeof(node->id)];
     int r;
 
     for (size_t i = 0; i < count && !node; i++)
@@ -56,8 +74,9 @@ static int drain(struct pst_cli *cli, const struct penstock_pool_node *nodes, si
                 cli->args[1]);
         return PST_EXIT_NOT_FOUND;
     }
-    r = penstock_pool_drain(cli->store, node->id, drains);
-    return r == 0 ? PST_EXIT_OK : pst_cli_fail(r);
+    memcpy(id, node->id, sizeof(id));
+    r = penstock_pool_drain(cli->store, id, drains);
+    return r == 0 ? tell_if_stuck(cli, nodes, id) : pst_cli_fail(r);
 }
 
 int pst_cmd_node(struct pst_cli *cli)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * optimum.c: Belady's optimum. Whatever is needed last goes first, at once if it came just now; since a page
  * of a chain is never needed before those in front of it, what stays are fronts of chains, and no other

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* output.c: whose standard output is, JSON text, the progress bar. */
 #include "cli/cli.h"
 
@@ -57,6 +58,22 @@ void pst_json_base64(FILE *out, const void *data, size_t len)
         fputc(len > 2 ? digits[word & 63] : '=', out);
     }
     fputc('"', out);
+}
+
+const char *pst_cli_size(const struct pst_cli *cli, uint64_t bytes, char text[PST_SIZE_TEXT_BYTES])
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    double size = (double)bytes;
+    size_t unit = 0;
+
+    for (; size >= 1023.995; size /= 1024) /* what would be printed as 1024 */
+        unit++;
+    pst_assert(unit < pst_count_of(units));
+    if (cli->bytes)
+        snprintf(text, PST_SIZE_TEXT_BYTES, "%llu", (unsigned long long)bytes);
+    else
+        snprintf(text, PST_SIZE_TEXT_BYTES, "%.*f %s", unit ? 2 : 0, size, units[unit]);
+    return text;
 }
 
 enum { BAR_CELLS = 40, REDRAW_NS = 100000000 };

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plot.c: hit rate over capacity, as SVG. */
 #include "cli/trace.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * replay.c: plays a request trace against a store, as a server of language models would: which pages of this
  * prefix are there, read those, write the others. Requests follow one another as fast as they go. An embedded

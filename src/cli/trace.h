@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * trace.h: request traces in the Mooncake format: a JSON object a line, whose `hash_ids` name the pages of
  * one request's prefix chain, first page first; all other members are skipped. Equal names mean equal

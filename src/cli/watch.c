@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* watch.c: what happens to the keys of a prefix, a line each. */
 #include "cli/cli.h"
 

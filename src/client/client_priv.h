@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* client_priv.h: a store as its files see it: a backend that carries operations out, and who waits for them.
  */
 #ifndef PST_CLIENT_PRIV_H
@@ -84,7 +85,7 @@ struct penstock {
     _Atomic uint32_t crowd;  /* threads that want the lock */
     struct pst_memory memory[MEMORY_MAX];
     uint32_t memory_count;
-    struct pst_view *view;          /* of the pool that the node is the master of; NULL: not asked for yet */
+    struct pst_map *map;            /* of the pool that the node is the master of; NULL: not asked for yet */
     uint32_t watch_sides;           /* shards that its watches watch */
     struct pst_op_list released;    /* of views, heap; nobody waits for them */
     size_t releases;                /* underway, or in that list */
@@ -151,7 +152,7 @@ int pst_queue_watch_port(struct penstock_queue *queue);
 /* The descriptor is to wake at @ns; UINT64_MAX: never. */
 void pst_queue_until(struct penstock_queue *queue, uint64_t ns);
 
-/* ---- local.c, remote.c, pool.c ---- */
+/* ---- local.c, node/node.c, pool.c ---- */
 
 struct pst_url;
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* view_priv.h: values looked at in place: the memory of this process that shows pieces of a node's arenas. */
 #ifndef PST_VIEW_PRIV_H
 #define PST_VIEW_PRIV_H

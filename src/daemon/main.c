@@ -1,8 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* main.c: penstockd: settings from a file, the environment and the command line, one node with its door and
  * its part in a pool, signals. */
+#include "base/error.h"
 #include "base/options.h"
 #include "base/paths.h"
-#include "doors/doors.h"
+#include "gateway/gateway.h"
 #include "master/master.h"
 #include "serve/serve.h"
 
@@ -13,7 +15,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
-enum { EXIT_USAGE = 2 };
+enum { EXIT_USAGE = 2, LINE_BYTES = 4096 };
 
 #define MASTER_DRAM "64M" /* unless the operator says: what its clients put is not for it to keep */
 
@@ -72,13 +74,15 @@ static void log_line(void *ctx, const char *line)
 {
     struct timespec now;
     struct tm tm;
-    char stamp[32];
+    char stamp[32], text[LINE_BYTES];
 
     (void)ctx;
+    snprintf(text, sizeof(text), "%s", line);
+    pst_printable(text);
     clock_gettime(CLOCK_REALTIME, &now);
     gmtime_r(&now.tv_sec, &tm);
     strftime(stamp, sizeof(stamp), "%Y-%m-%dT%H:%M:%S", &tm);
-    fprintf(stderr, "%s.%03ldZ penstockd: %s\n", stamp, now.tv_nsec / 1000000, line);
+    fprintf(stderr, "%s.%03ldZ penstockd: %s\n", stamp, now.tv_nsec / 1000000, text);
 }
 
 static void help(void)
@@ -97,8 +101,9 @@ static void help(void)
     printf("\nSIGTERM and SIGINT end the node; SIGUSR1 logs how many keys it stores.\n");
 }
 
-static int usage(const char *fault)
+static int usage(char *fault)
 {
+    pst_printable(fault);
     fprintf(stderr, "penstockd: %s (see penstockd --help)\n", fault);
     return EXIT_USAGE;
 }
@@ -169,8 +174,12 @@ static int read_settings(char *const *argv, struct settings *settings, char *fau
     if (r == 0 && !settings->serve.node.unix && !settings->serve.node.listen.count) {
         char path[108];
 
-        pst_default_socket(path, sizeof(path));
-        r = pst_options_set(&options, settings, "unix", path, fault);
+        r = pst_default_socket(true, path, sizeof(path));
+        if (r < 0)
+            snprintf(fault, PST_FAULT_BYTES, "%.180s, or say where with --unix or --listen",
+                     pst_error_text());
+        else
+            r = pst_options_set(&options, settings, "unix", path, fault);
     }
     return r;
 }
@@ -218,6 +227,30 @@ static void serve(struct pst_node *node, const sigset_t *signals)
     }
 }
 
+/* Memory that was there when the node began is gone. Nothing can go on without it; this says why, and the
+ * signal's own way to end a process, with a core file, is next. */
+static void on_bus_error(int number, siginfo_t *info, void *context)
+{
+    static const char failed[] = "penstockd: bus error: the machine's memory has failed\n";
+    static const char gone[] =
+        "penstockd: bus error: memory of a mapped file is gone: was a file of --folder "
+        "cut off, or is its file system full?\n";
+    bool machine = info->si_code == BUS_MCEERR_AR || info->si_code == BUS_MCEERR_AO;
+    ssize_t n =
+        write(STDERR_FILENO, machine ? failed : gone, machine ? sizeof(failed) - 1 : sizeof(gone) - 1);
+
+    (void)n;
+    (void)number;
+    (void)context;
+}
+
+static void name_bus_errors(void)
+{
+    struct sigaction action = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO | (int)SA_RESETHAND};
+
+    sigaction(SIGBUS, &action, NULL);
+}
+
 /* What is served, and by what. */
 struct served {
     struct pst_served *node;
@@ -226,18 +259,6 @@ struct served {
     struct penstock *mirror; /* this node, for what it follows */
     struct penstock_follow *follow;
 };
-
-/* A door reads values in place, and a follower talks to its node, over a unix socket. */
-static int name_socket(struct settings *settings, const struct pst_door *door, char *fault)
-{
-    char name[64];
-
-    if (door)
-        snprintf(name, sizeof(name), "tsgrpc%s", strrchr(pst_door_address(door), ':'));
-    else
-        snprintf(name, sizeof(name), "follower-%d", (int)getpid());
-    return pst_serve_name_socket(&settings->serve, name, fault);
-}
 
 static int serve_door(struct served *served, const struct settings *settings, char *fault)
 {
@@ -298,13 +319,14 @@ static int open_master(struct served *served, const struct settings *settings, c
 static int open_all(struct settings *settings, struct served *served, char *fault)
 {
     struct pst_node_role role = {.carry_out = pst_master_carry_out};
-    char line[4096] = "settings: ";
+    char line[LINE_BYTES] = "settings: ";
     int r = 0;
 
     if (settings->door.tsgrpc)
         r = pst_door_open(&settings->door, &served->door, fault);
+    /* A door reads values in place, and a follower talks to its node, over a unix socket. */
     if (r == 0 && (served->door || settings->follow.follow))
-        r = name_socket(settings, served->door, fault);
+        r = pst_serve_name_socket(&settings->serve, served->door ? "tsgrpc" : "follower", fault);
     if (r < 0)
         return r;
     pst_options_print(&options, settings, line + strlen(line), sizeof(line) - strlen(line));
@@ -344,6 +366,7 @@ static int run(struct settings *settings)
     sigaddset(&signals, SIGUSR1);
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
     signal(SIGPIPE, SIG_IGN);
+    name_bus_errors();
     raise_descriptor_limit();
     report_inherited();
     r = open_all(settings, &served, fault);

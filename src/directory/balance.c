@@ -1,80 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * balance.c: members that have fewer slots than others are given some, a few at a time, while no slot lacks a
- * copy. A slot's primary has the member join, by the way that a lacking copy goes; that is one too many, and
- * of all its copies the one goes whose member has most. If that is the primary, it hands the slot over first.
- * What has joined needs no memory of why: a directory that begins anew goes on.
+ * balance.c: members that have fewer partitions than others are given some, a few at a time, while no
+ * partition lacks a copy. A partition's primary has the member join, by the way that a lacking copy goes;
+ * that is one too many, and of all its copies the one goes whose member has most. If that is the primary, it
+ * hands the partition over first. What has joined needs no memory of why: a directory that begins anew goes
+ * on.
  */
 #include "directory/directory_priv.h"
 
 enum {
-    LOOKS_PER_TICK = 512, /* slots */
-    MOVE_MS = 30000,      /* one that takes longer is not counted any more; it may happen still */
-    MARGIN_SHARE = 8,     /* of what each should have: less than that is no difference, */
-    MARGIN_SLOTS = 16,    /* nor is so little */
+    LOOKS_PER_TICK = 512,   /* partitions */
+    MOVE_MS = 30000,        /* one that takes longer is not counted any more; it may happen still */
+    MARGIN_SHARE = 8,       /* of what each should have: less than that is no difference, */
+    MARGIN_PARTITIONS = 16, /* nor is so little */
 };
 
-/* It may be given slots, and may be asked for some. */
+/* It may be given partitions, and may be asked for some. */
 static bool is_able(const struct pst_directory *d, uint16_t member, uint64_t now_ns)
 {
     return member_stays(d, member) && !member_drains(d, member) && d->members[member].sequence_next > 0 &&
            !member_is_suspect(d, member, now_ns);
 }
 
-static bool all_are_able(const struct pst_directory *d, const struct pst_view_slot *slot, uint64_t now_ns)
+static bool all_are_able(const struct pst_directory *d, const struct pst_map_partition *partition,
+                         uint64_t now_ns)
 {
-    for (uint32_t i = 0; i < slot->copy_count; i++)
-        if (!is_able(d, slot->copies[i], now_ns) || !copy_is_fresh(d, slot->copies[i], now_ns))
+    for (uint32_t i = 0; i < partition->copy_count; i++)
+        if (!is_able(d, partition->copies[i], now_ns) || !copy_is_fresh(d, partition->copies[i], now_ns))
             return false;
-    return slot->state == PST_VIEW_SERVED;
+    return partition->state == PST_MAP_SERVED;
 }
 
 /* Whether a copy besides the one at @but lies on the member's host. */
-static bool shares_host(const struct pst_directory *d, const struct pst_view_slot *slot, int but,
+static bool shares_host(const struct pst_directory *d, const struct pst_map_partition *partition, int but,
                         uint16_t member)
 {
-    for (int i = 0; i < slot->copy_count; i++)
+    for (int i = 0; i < partition->copy_count; i++)
         if (i != but &&
-            pst_id_equal(&d->draft->members[slot->copies[i]].host, &d->draft->members[member].host))
+            pst_id_equal(&d->draft->members[partition->copies[i]].host, &d->draft->members[member].host))
             return true;
     return false;
 }
 
 /* The place of the copy whose member has most; a backup rather than the primary. */
-static int most_loaded(const struct pst_directory *d, const struct pst_view_slot *slot)
+static int most_loaded(const struct pst_directory *d, const struct pst_map_partition *partition)
 {
     int most = 0;
 
-    for (int i = 1; i < slot->copy_count; i++)
-        if (d->members[slot->copies[i]].slots >= d->members[slot->copies[most]].slots)
+    pst_assert(partition->copy_count > 0);
+    for (int i = 1; i < partition->copy_count; i++)
+        if (d->members[partition->copies[i]].partitions >= d->members[partition->copies[most]].partitions)
             most = i;
     return most;
 }
 
 /* The backup whose member is primary of fewest. */
-static uint16_t least_leading(const struct pst_directory *d, const struct pst_view_slot *slot)
+static uint16_t least_leading(const struct pst_directory *d, const struct pst_map_partition *partition)
 {
-    uint16_t least = slot->copies[1];
+    uint16_t least = partition->copies[1];
 
-    pst_assert(slot->copy_count > 1);
-    for (int i = 2; i < slot->copy_count; i++)
-        if (d->members[slot->copies[i]].primaries < d->members[least].primaries)
-            least = slot->copies[i];
+    pst_assert(partition->copy_count > 1);
+    for (int i = 2; i < partition->copy_count; i++)
+        if (d->members[partition->copies[i]].primaries < d->members[least].primaries)
+            least = partition->copies[i];
     return least;
 }
 
-int balance_spare(const struct pst_directory *d, const struct pst_view_slot *slot, uint32_t replicas,
+int balance_spare(const struct pst_directory *d, const struct pst_map_partition *partition, uint32_t replicas,
                   uint64_t now_ns)
 {
     int spare = -1;
 
-    if (replicas == 0 || slot->copy_count <= replicas || !all_are_able(d, slot, now_ns))
+    pst_assert(partition->copy_count <= PST_MAP_COPIES_MAX);
+    if (replicas == 0 || partition->copy_count <= replicas || !all_are_able(d, partition, now_ns))
         return -1;
-    for (int i = 0; i < slot->copy_count; i++) {
-        bool shares = shares_host(d, slot, i, slot->copies[i]);
-        bool shared = spare >= 0 && shares_host(d, slot, spare, slot->copies[spare]);
+    for (int i = 0; i < partition->copy_count; i++) {
+        bool shares = shares_host(d, partition, i, partition->copies[i]);
+        bool shared = spare >= 0 && shares_host(d, partition, spare, partition->copies[spare]);
 
         if (spare < 0 || shares > shared ||
-            (shares == shared && d->members[slot->copies[i]].slots >= d->members[slot->copies[spare]].slots))
+            (shares == shared &&
+             d->members[partition->copies[i]].partitions >= d->members[partition->copies[spare]].partitions))
             spare = i;
     }
     return spare;
@@ -82,24 +88,26 @@ int balance_spare(const struct pst_directory *d, const struct pst_view_slot *slo
 
 /* ---- who has what ---- */
 
-/* Nobody waits any more for those that no slot names. */
+/* Nobody waits any more for those that no partition names. */
 static void forget_gone(struct pst_directory *d)
 {
     for (uint32_t i = 0; i < d->settings.members_max; i++)
-        if (d->draft->members[i].gone && d->members[i].slots == 0)
-            directory_draft(d)->members[i] = (struct pst_view_member){.epoch = 0};
+        if (d->draft->members[i].gone && d->members[i].partitions == 0)
+            directory_draft(d)->members[i] = (struct pst_map_member){.epoch = 0};
 }
 
-static void count_slots(struct pst_directory *d)
+static void count_partitions(struct pst_directory *d)
 {
     for (uint32_t i = 0; i < d->settings.members_max; i++)
-        d->members[i].slots = d->members[i].primaries = 0;
-    for (uint32_t i = 0; i < PST_SLOTS; i++) {
-        const struct pst_view_slot *slot = &d->draft->slots[i];
+        d->members[i].partitions = d->members[i].primaries = 0;
+    for (uint32_t i = 0; i < PST_PARTITIONS; i++) {
+        const struct pst_map_partition *partition = &d->draft->partitions[i];
 
-        for (uint32_t j = 0; j < slot->copy_count; j++) {
-            d->members[slot->copies[j]].slots++;
-            d->members[slot->copies[j]].primaries += j == 0;
+        pst_assert(partition->copy_count <= PST_MAP_COPIES_MAX);
+        for (uint32_t j = 0; j < partition->copy_count; j++) {
+            pst_assert(d->draft->members[partition->copies[j]].epoch > 0);
+            d->members[partition->copies[j]].partitions++;
+            d->members[partition->copies[j]].primaries += j == 0;
         }
     }
 }
@@ -107,12 +115,14 @@ static void count_slots(struct pst_directory *d)
 /* As if it had happened. */
 static void count_move(struct pst_directory *d, const struct move *move)
 {
-    const struct pst_view_slot *slot = &d->draft->slots[move->slot];
-    bool leads = slot->copies[0] == move->from;
+    const struct pst_map_partition *partition = &d->draft->partitions[move->partition];
+    bool leads = partition->copies[0] == move->from;
 
-    if (pst_view_copy_at(slot, move->member) < 0) {
-        d->members[move->from].slots--;
-        d->members[move->member].slots++;
+    pst_assert(partition->epoch == move->partition_epoch && move->from != move->member);
+    pst_assert(d->members[move->from].partitions > 0 && d->members[move->from].primaries >= leads);
+    if (pst_map_copy_at(partition, move->member) < 0) {
+        d->members[move->from].partitions--;
+        d->members[move->member].partitions++;
     }
     d->members[move->from].primaries -= leads;
     d->members[move->member].primaries += leads;
@@ -121,11 +131,12 @@ static void count_move(struct pst_directory *d, const struct move *move)
 static void count_surplus(struct pst_directory *d, uint32_t replicas)
 {
     d->surplus = 0;
-    for (uint32_t i = 0; i < PST_SLOTS; i++) {
-        const struct pst_view_slot *slot = &d->draft->slots[i];
+    for (uint32_t i = 0; i < PST_PARTITIONS; i++) {
+        const struct pst_map_partition *partition = &d->draft->partitions[i];
 
-        if (replicas > 0 && copies_lasting(d, slot) > replicas) {
-            d->members[slot->copies[most_loaded(d, slot)]].slots--;
+        if (replicas > 0 && copies_lasting(d, partition) > replicas) {
+            pst_assert(d->members[partition->copies[most_loaded(d, partition)]].partitions > 0);
+            d->members[partition->copies[most_loaded(d, partition)]].partitions--;
             d->surplus++;
         }
     }
@@ -133,18 +144,19 @@ static void count_surplus(struct pst_directory *d, uint32_t replicas)
 
 static bool move_has_ended(struct pst_directory *d, const struct move *move, uint64_t now_ns)
 {
-    const struct pst_view_slot *slot = &d->draft->slots[move->slot];
+    const struct pst_map_partition *partition = &d->draft->partitions[move->partition];
 
-    if (slot->epoch != move->slot_epoch) {
-        d->counters.balanced += pst_view_copy_at(slot, move->member) >= 0;
+    if (partition->epoch != move->partition_epoch) {
+        d->counters.balanced += pst_map_copy_at(partition, move->member) >= 0;
         return true;
     }
     return now_ns >= move->until_ns || d->members[move->member].epoch != move->member_epoch ||
-           !is_able(d, move->member, now_ns) || !all_are_able(d, slot, now_ns);
+           !is_able(d, move->member, now_ns) || !all_are_able(d, partition, now_ns);
 }
 
 static void end_moves(struct pst_directory *d, uint64_t now_ns)
 {
+    pst_assert(d->move_count <= MOVES_MAX);
     for (uint32_t i = 0; i < d->move_count;) {
         if (move_has_ended(d, &d->moves[i], now_ns))
             d->moves[i] = d->moves[--d->move_count];
@@ -160,39 +172,39 @@ struct balance {
     uint32_t replicas, able, margin, margin_primaries, fewest;
 };
 
-/* Return: whether all slots have their copies, and there are members to share them. */
+/* Return: whether all partitions have their copies, and there are members to share them. */
 static bool survey(const struct pst_directory *d, uint64_t now_ns, struct balance *b)
 {
-    *b = (struct balance){.replicas = pst_view_replicas(d->draft), .fewest = UINT32_MAX};
-    for (uint32_t i = 0; i < PST_SLOTS; i++)
-        if (d->draft->slots[i].state != PST_VIEW_SERVED ||
-            copies_lasting(d, &d->draft->slots[i]) < b->replicas)
+    *b = (struct balance){.replicas = pst_map_replicas(d->draft), .fewest = UINT32_MAX};
+    for (uint32_t i = 0; i < PST_PARTITIONS; i++)
+        if (d->draft->partitions[i].state != PST_MAP_SERVED ||
+            copies_lasting(d, &d->draft->partitions[i]) < b->replicas)
             return false;
     for (uint32_t i = 0; i < d->settings.members_max; i++) {
         if (!is_able(d, (uint16_t)i, now_ns))
             continue;
         b->able++;
-        b->fewest = (uint32_t)pst_min(b->fewest, d->members[i].slots);
+        b->fewest = (uint32_t)pst_min(b->fewest, d->members[i].partitions);
     }
     if (b->able == 0 || b->replicas == 0)
         return false;
-    b->margin = PST_SLOTS * b->replicas / b->able / MARGIN_SHARE + MARGIN_SLOTS;
-    b->margin_primaries = PST_SLOTS / b->able / MARGIN_SHARE + MARGIN_SLOTS;
+    b->margin = PST_PARTITIONS * b->replicas / b->able / MARGIN_SHARE + MARGIN_PARTITIONS;
+    b->margin_primaries = PST_PARTITIONS / b->able / MARGIN_SHARE + MARGIN_PARTITIONS;
     return true;
 }
 
 /* Of those that could have the copy in place of the one at @from, who has fewest. */
-static uint16_t receiver(const struct pst_directory *d, const struct pst_view_slot *slot, int from,
+static uint16_t receiver(const struct pst_directory *d, const struct pst_map_partition *partition, int from,
                          uint64_t now_ns)
 {
-    uint16_t best = PST_VIEW_NONE;
+    uint16_t best = PST_MAP_NONE;
 
     for (uint32_t i = 0; i < d->settings.members_max; i++) {
         uint16_t member = (uint16_t)i;
 
-        if (is_able(d, member, now_ns) && pst_view_copy_at(slot, member) < 0 &&
-            !shares_host(d, slot, from, member) &&
-            (best == PST_VIEW_NONE || d->members[i].slots < d->members[best].slots))
+        if (is_able(d, member, now_ns) && !d->members[i].unfit && pst_map_copy_at(partition, member) < 0 &&
+            !shares_host(d, partition, from, member) &&
+            (best == PST_MAP_NONE || d->members[i].partitions < d->members[best].partitions))
             best = member;
     }
     return best;
@@ -200,33 +212,34 @@ static uint16_t receiver(const struct pst_directory *d, const struct pst_view_sl
 
 static void plan(struct pst_directory *d, const struct balance *b, uint32_t number, uint64_t now_ns)
 {
-    const struct pst_view_slot *slot = &d->draft->slots[number];
-    int from = most_loaded(d, slot);
-    uint32_t has = d->members[slot->copies[from]].slots;
-    uint16_t to = PST_VIEW_NONE;
+    const struct pst_map_partition *partition = &d->draft->partitions[number];
+    int from = most_loaded(d, partition);
+    uint32_t has = d->members[partition->copies[from]].partitions;
+    uint16_t to = PST_MAP_NONE;
 
-    if (slot->copy_count != b->replicas || !all_are_able(d, slot, now_ns))
+    if (partition->copy_count != b->replicas || !all_are_able(d, partition, now_ns))
         return;
     for (uint32_t i = 0; i < d->move_count; i++)
-        if (d->moves[i].slot == number)
+        if (d->moves[i].partition == number)
             return;
-    if (has > b->fewest + b->margin && slot->copy_count < PST_VIEW_COPIES_MAX)
-        to = receiver(d, slot, from, now_ns);
-    if (to != PST_VIEW_NONE && has <= d->members[to].slots + b->margin)
-        to = PST_VIEW_NONE;
-    if (to == PST_VIEW_NONE && slot->copy_count > 1) {
+    if (has > b->fewest + b->margin && partition->copy_count < PST_MAP_COPIES_MAX)
+        to = receiver(d, partition, from, now_ns);
+    if (to != PST_MAP_NONE && has <= d->members[to].partitions + b->margin)
+        to = PST_MAP_NONE;
+    if (to == PST_MAP_NONE && partition->copy_count > 1) {
         from = 0;
-        to = least_leading(d, slot);
-        if (d->members[slot->copies[0]].primaries <= d->members[to].primaries + b->margin_primaries)
-            to = PST_VIEW_NONE;
+        to = least_leading(d, partition);
+        if (d->members[partition->copies[0]].primaries <= d->members[to].primaries + b->margin_primaries)
+            to = PST_MAP_NONE;
     }
-    if (to == PST_VIEW_NONE)
+    if (to == PST_MAP_NONE)
         return;
-    d->moves[d->move_count] = (struct move){.slot_epoch = slot->epoch,
+    pst_assert(d->move_count < MOVES_MAX && to != partition->copies[from]);
+    d->moves[d->move_count] = (struct move){.partition_epoch = partition->epoch,
                                             .member_epoch = d->members[to].epoch,
                                             .until_ns = now_ns + MOVE_MS * NS_PER_MS,
-                                            .slot = (uint16_t)number,
-                                            .from = slot->copies[from],
+                                            .partition = (uint16_t)number,
+                                            .from = partition->copies[from],
                                             .member = to};
     count_move(d, &d->moves[d->move_count++]);
 }
@@ -235,14 +248,14 @@ void balance_tick(struct pst_directory *d, uint64_t now_ns)
 {
     struct balance b;
 
-    count_slots(d);
+    count_partitions(d);
     forget_gone(d);
     end_moves(d, now_ns);
-    count_surplus(d, pst_view_replicas(d->draft));
-    if (d->settings.balance_slots == 0 || !survey(d, now_ns, &b))
+    count_surplus(d, pst_map_replicas(d->draft));
+    if (d->settings.balance_partitions == 0 || !survey(d, now_ns, &b))
         return;
-    for (int i = 0; i < LOOKS_PER_TICK && d->move_count + d->surplus < d->settings.balance_slots; i++)
-        plan(d, &b, d->balance_at++ % PST_SLOTS, now_ns);
+    for (int i = 0; i < LOOKS_PER_TICK && d->move_count + d->surplus < d->settings.balance_partitions; i++)
+        plan(d, &b, d->balance_at++ % PST_PARTITIONS, now_ns);
 }
 
 /* ---- what primaries are asked for ---- */
@@ -250,34 +263,36 @@ void balance_tick(struct pst_directory *d, uint64_t now_ns)
 static void want(const struct pst_directory *d, uint32_t number, uint16_t member,
                  struct pst_heartbeat_answer *answer)
 {
-    const struct pst_view_slot *slot = &d->view->slots[number];
+    const struct pst_map_partition *partition = &d->map->partitions[number];
 
-    if (answer->want_count == PST_WANTS_MAX || slot->epoch != d->draft->slots[number].epoch)
+    pst_assert(member < d->settings.members_max && answer->want_count <= PST_WANTS_MAX);
+    if (answer->want_count == PST_WANTS_MAX || partition->epoch != d->draft->partitions[number].epoch)
         return;
-    answer->wants[answer->want_count++] = (struct pst_want){.slot = (uint16_t)number,
+    answer->wants[answer->want_count++] = (struct pst_want){.partition = (uint16_t)number,
                                                             .member = member,
-                                                            .leads = pst_view_copy_at(slot, member) > 0,
-                                                            .slot_epoch = slot->epoch,
+                                                            .leads = pst_map_copy_at(partition, member) > 0,
+                                                            .partition_epoch = partition->epoch,
                                                             .member_epoch = d->members[member].epoch};
 }
 
 void balance_wanted(const struct pst_directory *d, uint16_t member, uint64_t now_ns,
                     struct pst_heartbeat_answer *answer)
 {
-    uint32_t replicas = pst_view_replicas(d->view);
+    uint32_t replicas = pst_map_replicas(d->map);
 
     for (uint32_t i = 0; i < d->move_count; i++) {
         const struct move *move = &d->moves[i];
 
-        if (d->view->slots[move->slot].copies[0] == member &&
-            d->view->slots[move->slot].epoch == move->slot_epoch && is_able(d, move->member, now_ns))
-            want(d, move->slot, move->member, answer);
+        if (d->map->partitions[move->partition].copies[0] == member &&
+            d->map->partitions[move->partition].epoch == move->partition_epoch &&
+            is_able(d, move->member, now_ns))
+            want(d, move->partition, move->member, answer);
     }
-    for (uint32_t i = 0; i < PST_SLOTS && d->surplus > 0; i++) {
-        const struct pst_view_slot *slot = &d->view->slots[i];
+    for (uint32_t i = 0; i < PST_PARTITIONS && d->surplus > 0; i++) {
+        const struct pst_map_partition *partition = &d->map->partitions[i];
 
-        if (slot->state == PST_VIEW_SERVED && slot->copies[0] == member &&
-            balance_spare(d, slot, replicas, now_ns) == 0)
-            want(d, i, least_leading(d, slot), answer);
+        if (partition->state == PST_MAP_SERVED && partition->copies[0] == member &&
+            balance_spare(d, partition, replicas, now_ns) == 0)
+            want(d, i, least_leading(d, partition), answer);
     }
 }

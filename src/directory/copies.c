@@ -1,10 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * copies.c: who has a slot. A primary is displaced only when all leases that it was granted have run out, by
- * a copy that has all that it acknowledged; and it gets no lease before the view that says so is in effect.
+ * copies.c: who has a partition. A primary is displaced only when all leases that it was granted have run
+ * out, by a copy that has all that it acknowledged; and it gets no lease before the pool map that says so is
+ * in effect.
  */
 #include "directory/directory_priv.h"
 
-enum { DEALT_PER_TICK = 512 }; /* slots */
+enum { DEALT_PER_TICK = 512 }; /* partitions */
 
 bool copy_is_fresh(const struct pst_directory *d, uint16_t member, uint64_t now_ns)
 {
@@ -12,137 +14,170 @@ bool copy_is_fresh(const struct pst_directory *d, uint16_t member, uint64_t now_
 }
 
 /* The place of a fresh copy besides @but; -1: there is none. */
-static int fresh_copy(const struct pst_directory *d, const struct pst_view_slot *slot, uint16_t but,
+static int fresh_copy(const struct pst_directory *d, const struct pst_map_partition *partition, uint16_t but,
                       uint64_t now_ns)
 {
-    for (int i = 0; i < slot->copy_count; i++)
-        if (slot->copies[i] != but && copy_is_fresh(d, slot->copies[i], now_ns))
+    for (int i = 0; i < partition->copy_count; i++)
+        if (partition->copies[i] != but && copy_is_fresh(d, partition->copies[i], now_ns))
             return i;
     return -1;
 }
 
-static bool is_sparse(const struct pst_view_slot *slot, int at)
+static bool is_sparse(const struct pst_map_partition *partition, int at)
 {
-    return at >= slot->copy_count - slot->sparse;
+    pst_assert(partition->sparse <= partition->copy_count);
+    return at >= partition->copy_count - partition->sparse;
 }
 
-static void take_out(struct pst_view_slot *slot, int at)
+static void take_out(struct pst_map_partition *partition, int at)
 {
-    pst_assert(at >= 0 && at < slot->copy_count);
-    slot->sparse -= is_sparse(slot, at);
-    slot->copy_count--;
-    memmove(&slot->copies[at], &slot->copies[at + 1], (size_t)(slot->copy_count - at) * sizeof(uint16_t));
-    slot->copies[slot->copy_count] = 0; /* so that equal slots are equal bytes */
+    pst_assert(at >= 0 && at < partition->copy_count && partition->copy_count <= PST_MAP_COPIES_MAX);
+    partition->sparse -= is_sparse(partition, at);
+    partition->copy_count--;
+    memmove(&partition->copies[at], &partition->copies[at + 1],
+            (size_t)(partition->copy_count - at) * sizeof(uint16_t));
+    partition->copies[partition->copy_count] = 0; /* so that equal partitions are equal bytes */
 }
 
-static void to_front(struct pst_view_slot *slot, int at)
+static void to_front(struct pst_map_partition *partition, int at)
 {
-    uint16_t member = slot->copies[at];
+    uint16_t member = partition->copies[at];
 
-    memmove(&slot->copies[1], &slot->copies[0], (size_t)at * sizeof(uint16_t));
-    slot->copies[0] = member;
+    pst_assert(at >= 0 && at < partition->copy_count);
+    memmove(&partition->copies[1], &partition->copies[0], (size_t)at * sizeof(uint16_t));
+    partition->copies[0] = member;
 }
 
-/* The slot as it is to be, in the draft: the next epoch, and its former primary waits for that view. */
-static void write_slot(struct pst_directory *d, uint32_t number, struct pst_view_slot next)
+/* Another first copy that was not handed the partition may have more or less than the others, and begins a
+ * lineage. That is never the very next epoch, which nodes of before lineages take for a hand-over. */
+static uint64_t next_epoch(const struct pst_map_partition *partition, const struct pst_map_partition *next,
+                           bool handed)
 {
-    struct pst_view *draft = directory_draft(d);
-    struct pst_view_slot *slot = &draft->slots[number];
-    bool served = slot->state == PST_VIEW_SERVED;
+    bool goes_on = partition->state == PST_MAP_EMPTY || next->state == PST_MAP_EMPTY ||
+                   next->copies[0] == partition->copies[0] || handed;
 
-    pst_assert((next.state == PST_VIEW_EMPTY) == (next.copy_count == 0));
-    next.epoch = slot->epoch + 1;
-    if (served && (next.state != PST_VIEW_SERVED || next.copies[0] != slot->copies[0]))
-        d->members[slot->copies[0]].lease_version = draft->version;
-    d->counters.promotions += served && next.state == PST_VIEW_SERVED && next.copies[0] != slot->copies[0];
-    d->counters.slots_incomplete +=
-        slot->state != next.state && next.state == PST_VIEW_INCOMPLETE && !pst_view_slot_dealt(&next);
-    *slot = next;
+    return goes_on ? partition->epoch + 1
+                   : (pst_map_lineage(partition->epoch + 1) + 1) << PST_MAP_LINEAGE_SHIFT;
 }
 
-static void lose_slot(struct pst_directory *d, uint32_t number)
+/* The partition as it is to be, in the draft: another epoch, and its former primary waits for that pool map.
+ */
+static void write_partition_as(struct pst_directory *d, uint32_t number, struct pst_map_partition next,
+                               bool handed)
 {
-    write_slot(d, number, (struct pst_view_slot){.base = d->draft->slots[number].base, .lost = true});
-    d->counters.slots_lost++;
+    struct pst_map *draft = directory_draft(d);
+    struct pst_map_partition *partition = &draft->partitions[number];
+    bool served = partition->state == PST_MAP_SERVED;
+
+    next.epoch = next_epoch(partition, &next, handed);
+    pst_assert((next.state == PST_MAP_EMPTY) == (next.copy_count == 0));
+    pst_assert(next.sparse <= (next.state == PST_MAP_INCOMPLETE ? next.copy_count : 0));
+    pst_assert(partition->state != PST_MAP_EMPTY || next.state != PST_MAP_EMPTY);
+    pst_assert(next.base >= partition->base &&
+               (next.lost || !partition->lost)); /* forgiving is pst_directory_forgive()'s */
+    pst_assert(next.base == partition->base ||
+               (partition->state == PST_MAP_EMPTY && next.base == next.epoch));
+    if (served && (next.state != PST_MAP_SERVED || next.copies[0] != partition->copies[0]))
+        d->members[partition->copies[0]].lease_version = draft->version;
+    d->counters.promotions +=
+        served && next.state == PST_MAP_SERVED && next.copies[0] != partition->copies[0];
+    d->counters.partitions_incomplete +=
+        partition->state != next.state && next.state == PST_MAP_INCOMPLETE && !pst_map_partition_dealt(&next);
+    *partition = next;
+}
+
+static void write_partition(struct pst_directory *d, uint32_t number, struct pst_map_partition next)
+{
+    write_partition_as(d, number, next, false);
+}
+
+static void lose_partition(struct pst_directory *d, uint32_t number)
+{
+    write_partition(d, number,
+                    (struct pst_map_partition){.base = d->draft->partitions[number].base, .lost = true});
+    d->counters.partitions_lost++;
 }
 
 /* It was not taken: nothing is lost with it. */
 static void take_back(struct pst_directory *d, uint32_t number)
 {
-    const struct pst_view_slot *slot = &d->draft->slots[number];
+    const struct pst_map_partition *partition = &d->draft->partitions[number];
 
-    write_slot(d, number, (struct pst_view_slot){.base = slot->base, .lost = slot->lost});
+    pst_assert(pst_map_partition_dealt(partition));
+    write_partition(d, number, (struct pst_map_partition){.base = partition->base, .lost = partition->lost});
 }
 
 /* Nobody serves. The copy at @at does from now on, with those others that are members; or alone, if it has
  * but what was durable. */
-static void revive_slot(struct pst_directory *d, uint32_t number, int at)
+static void revive_partition(struct pst_directory *d, uint32_t number, int at)
 {
-    struct pst_view_slot next = d->draft->slots[number];
+    struct pst_map_partition next = d->draft->partitions[number];
     uint16_t member = next.copies[at];
     bool sparse = is_sparse(&next, at);
 
+    pst_assert(next.state != PST_MAP_EMPTY && !pst_map_partition_dealt(&next));
     for (int i = next.copy_count - 1; i >= 0; i--)
         if (next.copies[i] != member &&
             (sparse || is_sparse(&next, i) || d->draft->members[next.copies[i]].gone))
             take_out(&next, i);
-    to_front(&next, pst_view_copy_at(&next, member));
+    to_front(&next, pst_map_copy_at(&next, member));
     next.sparse = 0;
     next.lost |= sparse;
-    next.state = PST_VIEW_SERVED;
-    write_slot(d, number, next);
-    d->counters.slots_recovered += sparse;
+    next.state = PST_MAP_SERVED;
+    write_partition(d, number, next);
+    d->counters.partitions_recovered += sparse;
 }
 
 /* ---- ends and returns ---- */
 
-/* Another copy is there: the slot goes on without @at. */
+/* Another copy is there: the partition goes on without @at. */
 static void go_on_without(struct pst_directory *d, uint32_t number, int at, int fresh)
 {
-    struct pst_view_slot next = d->draft->slots[number];
-    uint16_t heir = next.copies[fresh];
+    struct pst_map_partition next = d->draft->partitions[number];
+    uint16_t successor = next.copies[fresh];
 
+    pst_assert(at != fresh && next.state == PST_MAP_SERVED);
     take_out(&next, at);
-    if (at == 0 && next.state == PST_VIEW_SERVED)
-        to_front(&next, pst_view_copy_at(&next, heir));
-    write_slot(d, number, next);
+    if (at == 0 && next.state == PST_MAP_SERVED)
+        to_front(&next, pst_map_copy_at(&next, successor));
+    write_partition(d, number, next);
 }
 
 /* The primary is silent: the copy at @at serves. The other stays a copy until its successor has it dropped,
  * which shows that this one lives: of two, one slow and one dead, either may be it. */
 static void take_over(struct pst_directory *d, uint32_t number, int at)
 {
-    struct pst_view_slot next = d->draft->slots[number];
+    struct pst_map_partition next = d->draft->partitions[number];
 
+    pst_assert(at > 0 && next.state == PST_MAP_SERVED); /* a backup, of one that is served */
     to_front(&next, at);
-    directory_draft(d)->slots[number].epoch++; /* one more: it was not handed over, and is known by that */
-    write_slot(d, number, next);
+    write_partition(d, number, next);
 }
 
 bool copies_leave(struct pst_directory *d, uint16_t member, uint64_t now_ns)
 {
     bool waits = false;
 
-    for (uint32_t i = 0; i < PST_SLOTS; i++) {
-        const struct pst_view_slot *slot = &d->draft->slots[i];
-        int at = pst_view_copy_at(slot, member), fresh = fresh_copy(d, slot, member, now_ns);
+    for (uint32_t i = 0; i < PST_PARTITIONS; i++) {
+        const struct pst_map_partition *partition = &d->draft->partitions[i];
+        int at = pst_map_copy_at(partition, member), fresh = fresh_copy(d, partition, member, now_ns);
 
         if (at < 0)
             continue;
-        if (slot->state == PST_VIEW_SERVED && fresh >= 0) {
+        if (partition->state == PST_MAP_SERVED && fresh >= 0) {
             go_on_without(d, i, at, fresh);
             continue;
         }
-        if (pst_view_slot_dealt(slot)) {
+        if (pst_map_partition_dealt(partition)) {
             take_back(d, i);
             continue;
         }
         waits = true;
-        if (slot->state == PST_VIEW_SERVED) {
-            struct pst_view_slot next = *slot;
+        if (partition->state == PST_MAP_SERVED) {
+            struct pst_map_partition next = *partition;
 
-            next.state = PST_VIEW_INCOMPLETE;
-            write_slot(d, i, next);
+            next.state = PST_MAP_INCOMPLETE;
+            write_partition(d, i, next);
             d->incomplete_ns[i] = now_ns;
         }
     }
@@ -151,49 +186,51 @@ bool copies_leave(struct pst_directory *d, uint16_t member, uint64_t now_ns)
 
 static void leave_behind(struct pst_directory *d, uint32_t number, int at, uint64_t now_ns)
 {
-    struct pst_view_slot next = d->draft->slots[number];
+    struct pst_map_partition next = d->draft->partitions[number];
 
     if (next.copy_count == 1) {
-        lose_slot(d, number);
+        lose_partition(d, number);
         return;
     }
     take_out(&next, at);
-    if (next.state == PST_VIEW_SERVED)
+    if (next.state == PST_MAP_SERVED)
         d->incomplete_ns[number] = now_ns;
-    next.state = PST_VIEW_INCOMPLETE;
-    write_slot(d, number, next);
+    next.state = PST_MAP_INCOMPLETE;
+    write_partition(d, number, next);
 }
 
 /* It has but what was durable: others may have more, and it waits for them behind those. */
 static void wait_behind(struct pst_directory *d, uint32_t number, int at, uint64_t now_ns)
 {
-    struct pst_view_slot next = d->draft->slots[number];
+    struct pst_map_partition next = d->draft->partitions[number];
     uint16_t member = next.copies[at];
 
-    if (next.state == PST_VIEW_SERVED)
+    if (next.state == PST_MAP_SERVED)
         d->incomplete_ns[number] = now_ns;
-    next.state = PST_VIEW_INCOMPLETE;
+    next.state = PST_MAP_INCOMPLETE;
     take_out(&next, at);
+    pst_assert(next.copy_count < PST_MAP_COPIES_MAX);
     next.copies[next.copy_count++] = member;
     next.sparse++;
-    write_slot(d, number, next);
+    write_partition(d, number, next);
 }
 
 bool copies_are_told(const struct pst_directory *d, uint16_t member, uint64_t now_ns)
 {
     uint64_t lease_ns = (d->settings.lease_ms + d->settings.lease_margin_ms) * NS_PER_MS;
 
-    for (uint32_t i = 0; i < PST_SLOTS; i++) {
-        const struct pst_view_slot *slot = &d->draft->slots[i];
+    for (uint32_t i = 0; i < PST_PARTITIONS; i++) {
+        const struct pst_map_partition *partition = &d->draft->partitions[i];
         bool fresh = false, heard = false;
 
-        for (int at = 0; at < slot->copy_count && pst_view_copy_at(slot, member) >= 0; at++) {
-            bool lives = slot->copies[at] != member && copy_is_fresh(d, slot->copies[at], now_ns);
+        for (int at = 0; at < partition->copy_count && pst_map_copy_at(partition, member) >= 0; at++) {
+            bool lives = partition->copies[at] != member && copy_is_fresh(d, partition->copies[at], now_ns);
 
             fresh |= lives;
-            heard |= lives && d->members[slot->copies[at]].heard_ns > d->members[member].heard_ns + lease_ns;
+            heard |=
+                lives && d->members[partition->copies[at]].heard_ns > d->members[member].heard_ns + lease_ns;
         }
-        if (slot->state == PST_VIEW_SERVED && fresh && !heard)
+        if (partition->state == PST_MAP_SERVED && fresh && !heard)
             return false;
     }
     return true;
@@ -201,58 +238,60 @@ bool copies_are_told(const struct pst_directory *d, uint16_t member, uint64_t no
 
 void copies_return(struct pst_directory *d, uint16_t member, enum kept kept, uint64_t now_ns)
 {
-    for (uint32_t i = 0; i < PST_SLOTS; i++) {
-        const struct pst_view_slot *slot = &d->draft->slots[i];
-        int at = pst_view_copy_at(slot, member), fresh = fresh_copy(d, slot, member, now_ns);
+    for (uint32_t i = 0; i < PST_PARTITIONS; i++) {
+        const struct pst_map_partition *partition = &d->draft->partitions[i];
+        int at = pst_map_copy_at(partition, member), fresh = fresh_copy(d, partition, member, now_ns);
 
         if (at < 0)
             continue;
-        if (slot->state == PST_VIEW_SERVED && fresh >= 0)
+        if (partition->state == PST_MAP_SERVED && fresh >= 0)
             go_on_without(d, i, at, fresh);
-        else if (pst_view_slot_dealt(slot))
+        else if (pst_map_partition_dealt(partition))
             take_back(d, i);
         else if (kept == KEPT_NOTHING)
             leave_behind(d, i, at, now_ns);
-        else if (kept == KEPT_DURABLE || is_sparse(slot, at))
+        else if (kept == KEPT_DURABLE || is_sparse(partition, at))
             wait_behind(d, i, at, now_ns);
         else
-            revive_slot(d, i, at);
+            revive_partition(d, i, at);
     }
 }
 
 /* ---- time ---- */
 
-static uint64_t score(uint64_t seed, uint32_t slot, uint64_t epoch)
+static uint64_t score(uint64_t seed, uint32_t partition, uint64_t epoch)
 {
-    uint64_t x = seed ^ (slot + 1) * 0x9e3779b97f4a7c15 ^ epoch * 0xd6e8feb86659fd93;
+    uint64_t x = seed ^ (partition + 1) * 0x9e3779b97f4a7c15 ^ epoch * 0xd6e8feb86659fd93;
 
     x = (x ^ x >> 32) * 0xd6e8feb86659fd93;
     x = (x ^ x >> 32) * 0xd6e8feb86659fd93;
     return x ^ x >> 32;
 }
 
-static bool host_has_copy(const struct pst_view *view, const struct pst_view_slot *slot, uint16_t member)
+static bool host_has_copy(const struct pst_map *map, const struct pst_map_partition *partition,
+                          uint16_t member)
 {
-    for (uint32_t i = 0; i < slot->copy_count; i++)
-        if (!view->members[slot->copies[i]].drains &&
-            pst_id_equal(&view->members[slot->copies[i]].host, &view->members[member].host))
+    for (uint32_t i = 0; i < partition->copy_count; i++)
+        if (!map->members[partition->copies[i]].drains &&
+            pst_id_equal(&map->members[partition->copies[i]].host, &map->members[member].host))
             return true;
     return false;
 }
 
-/* Who should be the slot's next copy: the same answer as long as the same members are there. */
-static uint16_t best_copy(const struct pst_directory *d, uint32_t number, const struct pst_view_slot *slot,
-                          uint64_t now_ns)
+/* Who should be the partition's next copy: the same answer as long as the same members are there. One that
+ * has refused a partition is so only where there is no other. */
+static uint16_t best_copy(const struct pst_directory *d, uint32_t number,
+                          const struct pst_map_partition *partition, uint64_t now_ns)
 {
-    uint16_t best = PST_VIEW_NONE;
+    uint16_t best = PST_MAP_NONE;
     uint64_t most = 0;
 
     for (uint32_t i = 0; i < d->settings.members_max; i++) {
-        uint64_t points = score(d->view->seed, number, d->members[i].epoch);
+        uint64_t points = d->members[i].unfit ? 0 : score(d->map->seed, number, d->members[i].epoch);
 
         if (points < most || !member_stays(d, (uint16_t)i) || d->members[i].sequence_next == 0 ||
             member_is_suspect(d, (uint16_t)i, now_ns) || member_drains(d, (uint16_t)i) ||
-            pst_view_copy_at(slot, (uint16_t)i) >= 0 || host_has_copy(d->draft, slot, (uint16_t)i))
+            pst_map_copy_at(partition, (uint16_t)i) >= 0 || host_has_copy(d->draft, partition, (uint16_t)i))
             continue;
         best = (uint16_t)i;
         most = points;
@@ -260,64 +299,67 @@ static uint16_t best_copy(const struct pst_directory *d, uint32_t number, const 
     return best;
 }
 
-/* Of a slot that was dealt out before any member may have values, from then. It goes to one, which drops
+/* Of a partition that was dealt out before any member may have values, from then. It goes to one, which drops
  * them first; the other copies join that one. */
-static void deal_slot(struct pst_directory *d, uint32_t number, uint32_t replicas, uint64_t now_ns)
+static void deal_partition(struct pst_directory *d, uint32_t number, uint32_t replicas, uint64_t now_ns)
 {
-    struct pst_view_slot next = d->draft->slots[number];
+    struct pst_map_partition next = d->draft->partitions[number];
     bool anew = next.epoch > 0;
 
+    pst_assert(next.state == PST_MAP_EMPTY && replicas <= PST_MAP_COPIES_MAX);
     while (next.copy_count < (anew ? 1 : replicas)) {
         uint16_t member = best_copy(d, number, &next, now_ns);
 
-        if (member == PST_VIEW_NONE)
+        if (member == PST_MAP_NONE)
             break;
+        pst_assert(next.copy_count < PST_MAP_COPIES_MAX && pst_map_copy_at(&next, member) < 0);
         next.copies[next.copy_count++] = member;
     }
     if (next.copy_count == 0)
         return;
-    next.state = anew ? PST_VIEW_INCOMPLETE : PST_VIEW_SERVED;
+    next.state = anew ? PST_MAP_INCOMPLETE : PST_MAP_SERVED;
     next.base = next.epoch + 1;
-    write_slot(d, number, next);
+    write_partition(d, number, next);
 }
 
-uint32_t copies_lasting(const struct pst_directory *d, const struct pst_view_slot *slot)
+uint32_t copies_lasting(const struct pst_directory *d, const struct pst_map_partition *partition)
 {
     uint32_t count = 0;
 
-    for (uint32_t i = 0; i < slot->copy_count; i++)
-        count += !member_drains(d, slot->copies[i]);
+    for (uint32_t i = 0; i < partition->copy_count; i++)
+        count += !member_drains(d, partition->copies[i]);
     return count;
 }
 
 /* The place of a backup that drains, and is not needed, or of another that is too many; -1: there is none. */
-static int spare_copy(const struct pst_directory *d, const struct pst_view_slot *slot, uint32_t replicas,
-                      uint64_t now_ns)
+static int spare_copy(const struct pst_directory *d, const struct pst_map_partition *partition,
+                      uint32_t replicas, uint64_t now_ns)
 {
-    uint32_t lasting = copies_lasting(d, slot);
+    uint32_t lasting = copies_lasting(d, partition);
 
-    if (lasting < replicas && slot->copy_count < PST_VIEW_COPIES_MAX)
+    if (lasting < replicas && partition->copy_count < PST_MAP_COPIES_MAX)
         return -1;
-    for (int i = 1; i < slot->copy_count; i++)
-        if (member_drains(d, slot->copies[i]))
+    for (int i = 1; i < partition->copy_count; i++)
+        if (member_drains(d, partition->copies[i]))
             return i;
-    return balance_spare(d, slot, replicas, now_ns);
+    return balance_spare(d, partition, replicas, now_ns);
 }
 
 /* Its primary goes on without it, once it has heard of that; until then it has one copy more than it needs.
  */
 static void let_go(struct pst_directory *d, uint32_t number, uint32_t replicas, uint64_t now_ns)
 {
-    struct pst_view_slot next = d->draft->slots[number];
-    int at = next.state == PST_VIEW_SERVED ? spare_copy(d, &next, replicas, now_ns) : -1;
+    struct pst_map_partition next = d->draft->partitions[number];
+    int at = next.state == PST_MAP_SERVED ? spare_copy(d, &next, replicas, now_ns) : -1;
 
     if (at < 1)
         return;
+    pst_assert(next.copy_count > 1);
     take_out(&next, at);
-    write_slot(d, number, next);
+    write_partition(d, number, next);
 }
 
-/* Members to whom slots may be dealt. */
+/* Members to whom partitions may be dealt. */
 static uint64_t members_there(const struct pst_directory *d, uint64_t now_ns)
 {
     uint64_t count = 0;
@@ -331,42 +373,44 @@ static uint64_t members_there(const struct pst_directory *d, uint64_t now_ns)
 /* With nobody @there no time counts, and with too few to deal to nothing is given up. */
 static void look_after(struct pst_directory *d, uint32_t number, uint64_t there, uint64_t now_ns)
 {
-    const struct pst_view_slot *slot = &d->draft->slots[number];
+    const struct pst_map_partition *partition = &d->draft->partitions[number];
     int fresh;
 
-    if (slot->state == PST_VIEW_SERVED && member_stays(d, slot->copies[0]) &&
-        member_lease_is_over(d, slot->copies[0], now_ns)) {
-        fresh = fresh_copy(d, slot, slot->copies[0], now_ns);
+    if (partition->state == PST_MAP_SERVED && member_stays(d, partition->copies[0]) &&
+        member_lease_is_over(d, partition->copies[0], now_ns)) {
+        fresh = fresh_copy(d, partition, partition->copies[0], now_ns);
         if (fresh > 0)
             take_over(d, number, fresh);
-    } else if (pst_view_slot_dealt(slot)) {
-        if (!copy_is_fresh(d, slot->copies[0], now_ns))
+    } else if (pst_map_partition_dealt(partition)) {
+        if (!copy_is_fresh(d, partition->copies[0], now_ns))
             take_back(d, number);
-    } else if (slot->state == PST_VIEW_INCOMPLETE) {
+    } else if (partition->state == PST_MAP_INCOMPLETE) {
         bool late;
 
         if (there == 0)
             d->incomplete_ns[number] = now_ns;
         late = now_ns >= d->incomplete_ns[number] + d->settings.incomplete_ms * NS_PER_MS;
-        fresh = fresh_copy(d, slot, PST_VIEW_NONE, now_ns); /* of those that may have all, if there is one */
-        if (fresh >= 0 && (late || slot->sparse == slot->copy_count || !is_sparse(slot, fresh)))
-            revive_slot(d, number, fresh);
+        fresh =
+            fresh_copy(d, partition, PST_MAP_NONE, now_ns); /* of those that may have all, if there is one */
+        if (fresh >= 0 &&
+            (late || partition->sparse == partition->copy_count || !is_sparse(partition, fresh)))
+            revive_partition(d, number, fresh);
         else if (late && there >= d->settings.nodes_min)
-            lose_slot(d, number);
+            lose_partition(d, number);
     }
 }
 
 void copies_tick(struct pst_directory *d, uint64_t now_ns)
 {
-    uint32_t replicas = pst_view_replicas(d->draft), left = DEALT_PER_TICK;
+    uint32_t replicas = pst_map_replicas(d->draft), left = DEALT_PER_TICK;
     uint64_t there = members_there(d, now_ns);
     bool deals = replicas > 0 && there >= d->settings.nodes_min;
 
-    for (uint32_t i = 0; i < PST_SLOTS; i++) {
+    for (uint32_t i = 0; i < PST_PARTITIONS; i++) {
         look_after(d, i, there, now_ns);
         let_go(d, i, replicas, now_ns);
-        if (d->draft->slots[i].state == PST_VIEW_EMPTY && deals && left > 0) {
-            deal_slot(d, i, replicas, now_ns);
+        if (d->draft->partitions[i].state == PST_MAP_EMPTY && deals && left > 0) {
+            deal_partition(d, i, replicas, now_ns);
             left--;
         }
     }
@@ -375,32 +419,40 @@ void copies_tick(struct pst_directory *d, uint64_t now_ns)
 
 /* ---- what primaries ask for ---- */
 
-/* What the slot's first copy may ask for, done. Return: 0, -ESTALE, -EINVAL. */
-static int change_slot(const struct pst_directory *d, const struct pst_copy_request *request,
-                       struct pst_view_slot *slot)
+static bool about_itself(const struct pst_copy_request *request)
 {
-    int at = pst_view_copy_at(slot, request->copy);
+    return request->change == PST_COPY_TAKE || request->change == PST_COPY_REFUSE;
+}
 
-    if (request->change == PST_COPY_TAKE) {
-        if (!pst_view_slot_dealt(slot))
+/* What the partition's first copy may ask for, done. Return: 0, -ESTALE, -EINVAL. */
+static int change_partition(const struct pst_directory *d, const struct pst_copy_request *request,
+                            struct pst_map_partition *partition)
+{
+    int at = pst_map_copy_at(partition, request->copy);
+
+    if (about_itself(request)) {
+        if (!pst_map_partition_dealt(partition))
             return -ESTALE;
-        slot->state = PST_VIEW_SERVED;
+        if (request->change == PST_COPY_TAKE)
+            partition->state = PST_MAP_SERVED;
+        else
+            *partition = (struct pst_map_partition){.base = partition->base, .lost = partition->lost};
         return 0;
     }
-    if (slot->state != PST_VIEW_SERVED)
+    if (partition->state != PST_MAP_SERVED)
         return -ESTALE;
     if (request->change == PST_COPY_DROP) {
         if (at > 0)
-            take_out(slot, at);
+            take_out(partition, at);
         return 0;
     }
     if ((at < 0) != (request->change == PST_COPY_JOIN) || !member_stays(d, request->copy) ||
         d->members[request->copy].epoch != request->copy_epoch)
         return -ESTALE;
     if (request->change == PST_COPY_LEAD)
-        to_front(slot, at);
-    else if (slot->copy_count < PST_VIEW_COPIES_MAX)
-        slot->copies[slot->copy_count++] = request->copy;
+        to_front(partition, at);
+    else if (partition->copy_count < PST_MAP_COPIES_MAX)
+        partition->copies[partition->copy_count++] = request->copy;
     else
         return -EINVAL;
     return 0;
@@ -409,63 +461,69 @@ static int change_slot(const struct pst_directory *d, const struct pst_copy_requ
 int pst_directory_change_copy(struct pst_directory *d, const struct pst_copy_request *request,
                               uint64_t *version)
 {
-    struct pst_view_slot next;
+    struct pst_map_partition next;
     int r = -ESTALE;
 
     directory_check(d);
-    if (request->slot >= PST_SLOTS || request->member >= d->settings.members_max ||
-        request->copy >= d->settings.members_max || request->change > PST_COPY_TAKE ||
-        (request->copy == request->member) != (request->change == PST_COPY_TAKE))
+    if (request->partition >= PST_PARTITIONS || request->member >= d->settings.members_max ||
+        request->copy >= d->settings.members_max || request->change > PST_COPY_REFUSE ||
+        (request->copy == request->member) != about_itself(request))
         return -EINVAL;
-    next = d->draft->slots[request->slot];
+    next = d->draft->partitions[request->partition];
     if (member_stays(d, request->member) && d->members[request->member].epoch == request->epoch &&
-        next.epoch == request->slot_epoch && next.copies[0] == request->member)
-        r = change_slot(d, request, &next);
-    d->counters.slot_requests_stale += r == -ESTALE;
+        next.epoch == request->partition_epoch && next.copies[0] == request->member)
+        r = change_partition(d, request, &next);
+    d->counters.partition_requests_stale += r == -ESTALE;
     if (r < 0)
         return r;
-    write_slot(d, request->slot, next);
+    if (request->change == PST_COPY_REFUSE) {
+        d->members[request->member].unfit = true;
+        d->counters.partitions_refused++;
+    }
+    write_partition_as(d, request->partition, next, request->change == PST_COPY_LEAD);
     *version = d->draft->version;
     return 0;
 }
 
 /* Who is to be primary in place of one that drains. */
-static uint16_t heir(const struct pst_directory *d, const struct pst_view_slot *slot, uint64_t now_ns)
+static uint16_t successor(const struct pst_directory *d, const struct pst_map_partition *partition,
+                          uint64_t now_ns)
 {
-    for (uint32_t i = 1; i < slot->copy_count; i++)
-        if (!member_drains(d, slot->copies[i]) && copy_is_fresh(d, slot->copies[i], now_ns) &&
-            !member_is_suspect(d, slot->copies[i], now_ns))
-            return slot->copies[i];
-    return PST_VIEW_NONE;
+    for (uint32_t i = 1; i < partition->copy_count; i++)
+        if (!member_drains(d, partition->copies[i]) && copy_is_fresh(d, partition->copies[i], now_ns) &&
+            !member_is_suspect(d, partition->copies[i], now_ns))
+            return partition->copies[i];
+    return PST_MAP_NONE;
 }
 
 void copies_wanted(struct pst_directory *d, uint16_t member, uint64_t now_ns,
                    struct pst_heartbeat_answer *answer)
 {
-    uint32_t replicas = pst_view_replicas(d->view), searches = PST_WANTS_MAX;
+    uint32_t replicas = pst_map_replicas(d->map), searches = PST_WANTS_MAX;
     struct member *m = &d->members[member];
 
     if (replicas < 2 && !member_drains(d, member))
         return;
-    for (uint32_t i = 0; i < PST_SLOTS && searches > 0; i++) {
-        uint32_t number = m->want_at++ % PST_SLOTS;
-        const struct pst_view_slot *slot = &d->view->slots[number];
+    for (uint32_t i = 0; i < PST_PARTITIONS && searches > 0; i++) {
+        uint32_t number = m->want_at++ % PST_PARTITIONS;
+        const struct pst_map_partition *partition = &d->map->partitions[number];
         uint16_t copy;
         bool lacks;
 
-        if (slot->state != PST_VIEW_SERVED || slot->copies[0] != member ||
-            slot->epoch != d->draft->slots[number].epoch)
+        if (partition->state != PST_MAP_SERVED || partition->copies[0] != member ||
+            partition->epoch != d->draft->partitions[number].epoch)
             continue;
-        lacks = copies_lasting(d, slot) < replicas && slot->copy_count < PST_VIEW_COPIES_MAX;
+        lacks = copies_lasting(d, partition) < replicas && partition->copy_count < PST_MAP_COPIES_MAX;
         if (!lacks && !member_drains(d, member))
             continue;
         searches--;
-        copy = lacks ? best_copy(d, number, slot, now_ns) : heir(d, slot, now_ns);
-        if (copy != PST_VIEW_NONE)
-            answer->wants[answer->want_count++] = (struct pst_want){.slot = (uint16_t)number,
+        copy = lacks ? best_copy(d, number, partition, now_ns) : successor(d, partition, now_ns);
+        pst_assert(answer->want_count < PST_WANTS_MAX && copy != member);
+        if (copy != PST_MAP_NONE)
+            answer->wants[answer->want_count++] = (struct pst_want){.partition = (uint16_t)number,
                                                                     .member = copy,
                                                                     .leads = !lacks,
-                                                                    .slot_epoch = slot->epoch,
+                                                                    .partition_epoch = partition->epoch,
                                                                     .member_epoch = d->members[copy].epoch};
     }
 }

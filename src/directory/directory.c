@@ -1,4 +1,5 @@
-/* directory.c: a directory's beginning and end, the view and its drafts, the clock's ticks. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* directory.c: a directory's beginning and end, the pool map and its drafts, the clock's ticks. */
 #include "directory/directory_priv.h"
 
 #include <stdio.h>
@@ -8,7 +9,8 @@ enum { DIRECTORY_MAGIC = 0x4d2e5c70 };
 void directory_check(const struct pst_directory *d)
 {
     pst_assert(d->magic == DIRECTORY_MAGIC);
-    pst_assert(d->draft->version >= d->view->version);
+    pst_assert(d->draft->version >= d->map->version && d->draft->epoch_next >= d->map->epoch_next);
+    pst_assert(!d->storing_now || d->storing->version == d->map->version + 1);
 }
 
 void pst_directory_preset(struct pst_directory_settings *settings)
@@ -21,21 +23,27 @@ void pst_directory_preset(struct pst_directory_settings *settings)
     pst_assert(r == 0); /* numbers alone */
 }
 
-/* ---- the view ---- */
+/* A pool that goes on by its name alone has the same hashes as before. */
+static uint64_t seed_of(const struct pst_id *pool)
+{
+    return pst_hash64(pool, sizeof(*pool), 0);
+}
 
-const struct pst_view *pst_directory_view(const struct pst_directory *d)
+/* ---- the pool map ---- */
+
+const struct pst_map *pst_directory_map(const struct pst_directory *d)
 {
     directory_check(d);
-    return d->view;
+    return d->map;
 }
 
 /* What the draft begins from. */
 static uint64_t version_before_draft(const struct pst_directory *d)
 {
-    return d->storing_now ? d->storing->version : d->view->version;
+    return d->storing_now ? d->storing->version : d->map->version;
 }
 
-struct pst_view *directory_draft(struct pst_directory *d)
+struct pst_map *directory_draft(struct pst_directory *d)
 {
     d->draft->version = version_before_draft(d) + 1;
     return d->draft;
@@ -44,7 +52,7 @@ struct pst_view *directory_draft(struct pst_directory *d)
 bool pst_directory_unstored(const struct pst_directory *d)
 {
     directory_check(d);
-    return !d->storing_now && d->draft->version > d->view->version;
+    return !d->storing_now && d->draft->version > d->map->version;
 }
 
 size_t pst_directory_store_begin(struct pst_directory *d, uint8_t *to, size_t cap, uint64_t *version)
@@ -52,9 +60,13 @@ size_t pst_directory_store_begin(struct pst_directory *d, uint8_t *to, size_t ca
     size_t bytes;
 
     pst_assert(pst_directory_unstored(d));
-    pst_view_copy(d->storing, d->draft);
+    pst_assert(d->draft->version == d->map->version + 1 && d->draft->term >= d->map->term);
+    for (uint32_t i = 0; i < PST_PARTITIONS; i++) /* what no directory would read again is never stored */
+        pst_assert(pst_map_partition_is_good(d->draft, &d->draft->partitions[i]) &&
+                   d->draft->partitions[i].epoch >= d->map->partitions[i].epoch);
+    pst_map_copy(d->storing, d->draft);
     d->storing_now = true;
-    bytes = pst_view_encode(d->storing, to, cap);
+    bytes = pst_map_encode(d->storing, to, cap);
     pst_assert(bytes > 0);
     *version = d->storing->version;
     return bytes;
@@ -62,25 +74,26 @@ size_t pst_directory_store_begin(struct pst_directory *d, uint8_t *to, size_t ca
 
 void pst_directory_stored(struct pst_directory *d, uint64_t version, uint64_t now_ns)
 {
-    struct pst_view *before = d->view;
+    struct pst_map *before = d->map;
 
     directory_check(d);
     pst_assert(d->storing_now && d->storing->version == version && version == before->version + 1);
-    d->view = d->storing;
+    pst_assert(d->storing->term >= before->term && d->storing->epoch_next >= before->epoch_next);
+    d->map = d->storing;
     d->storing = before;
     d->storing_now = false;
-    d->counters.views++;
-    members_follow_view(d, now_ns);
+    d->counters.maps++;
+    members_follow_map(d, now_ns);
 }
 
-/* Where the prefix is among those of the view, or belongs. */
-static uint32_t prefix_at(const struct pst_view *view, struct pst_bytes text, bool *found)
+/* Where the prefix is among those of the pool map, or belongs. */
+static uint32_t prefix_at(const struct pst_map *map, struct pst_bytes text, bool *found)
 {
     uint32_t at = 0;
     int order = 1;
 
-    for (; at < view->prefix_count; at++) {
-        const struct pst_view_prefix *prefix = &view->prefixes[at];
+    for (; at < map->prefix_count; at++) {
+        const struct pst_map_prefix *prefix = &map->prefixes[at];
 
         order = pst_bytes_compare((struct pst_bytes){prefix->text, prefix->bytes}, text);
         if (order >= 0)
@@ -93,24 +106,25 @@ static uint32_t prefix_at(const struct pst_view *view, struct pst_bytes text, bo
 int pst_directory_place(struct pst_directory *d, struct pst_bytes text, enum pst_placement placement,
                         uint32_t replicas, uint64_t *version)
 {
-    struct pst_view_prefix prefix = {.placement = (uint8_t)placement, .replicas = (uint8_t)replicas};
+    struct pst_map_prefix prefix = {.placement = (uint8_t)placement, .replicas = (uint8_t)replicas};
     bool found;
     uint32_t at = prefix_at(d->draft, text, &found);
-    struct pst_view_prefix *known = &d->draft->prefixes[at];
+    struct pst_map_prefix *known = &d->draft->prefixes[at];
 
     directory_check(d);
-    if (text.len > PST_VIEW_PREFIX_BYTES_MAX || placement > PST_PLACE_HOME || replicas < 1 ||
-        replicas > PST_VIEW_COPIES_MAX)
+    if (text.len > PST_MAP_PREFIX_BYTES_MAX || placement > PST_PLACE_HOME || replicas < 1 ||
+        replicas > PST_MAP_COPIES_MAX)
         return -EINVAL;
     *version = d->draft->version;
     if (found && known->placement == placement && known->replicas == replicas)
         return 0;
-    if (!found && d->draft->prefix_count == PST_VIEW_PREFIXES_MAX)
+    if (!found && d->draft->prefix_count == PST_MAP_PREFIXES_MAX)
         return -ENOSPC;
     prefix.bytes = (uint8_t)text.len;
     if (text.len > 0)
         memcpy(prefix.text, text.data, text.len);
     *version = directory_draft(d)->version;
+    pst_assert(found || d->draft->prefix_count < PST_MAP_PREFIXES_MAX);
     if (!found)
         memmove(known + 1, known, (d->draft->prefix_count++ - at) * sizeof(*known));
     *known = prefix;
@@ -122,35 +136,67 @@ void pst_directory_forgive(struct pst_directory *d, uint64_t *version)
     bool known = true;
 
     directory_check(d);
-    for (uint32_t i = 0; i < PST_SLOTS; i++) {
-        known &= !d->view->slots[i].lost;
-        if (d->draft->slots[i].lost)
-            directory_draft(d)->slots[i].lost = false;
+    for (uint32_t i = 0; i < PST_PARTITIONS; i++) {
+        known &= !d->map->partitions[i].lost;
+        if (d->draft->partitions[i].lost)
+            directory_draft(d)->partitions[i].lost = false;
     }
     /* Who asks again is not to wait for what others change meanwhile. */
-    *version = known ? d->view->version : d->draft->version;
+    *version = known ? d->map->version : d->draft->version;
 }
 
-/* ---- beginning and end ---- */
-
-static int open_views(struct pst_directory *d, struct pst_bytes stored, uint64_t seed)
+int pst_directory_adopt(struct pst_directory *d, const struct pst_id *pool, uint64_t floor)
 {
-    uint32_t members_max = (uint32_t)d->settings.members_max;
-    int r = stored.len > 0 ? pst_view_decode(stored, members_max, &d->view)
-                           : pst_view_open(members_max, seed, &d->view);
-
-    if (r == 0)
-        r = pst_view_open(members_max, seed, &d->storing);
-    if (r == 0)
-        r = pst_view_open(members_max, seed, &d->draft);
-    if (r < 0)
-        return r;
-    pst_view_copy(d->draft, d->view);
+    directory_check(d);
+    pst_assert(!d->storing_now);
+    if (pst_id_equal(pool, &d->map->pool))
+        return 0;
+    if (d->map->epoch_next > 1)
+        return -EEXIST;
+    d->map->pool = *pool;
+    d->map->seed = seed_of(pool);
+    d->map->version = d->map->epoch_next = floor;
+    for (uint32_t i = 0; i < PST_PARTITIONS; i++)
+        d->map->partitions[i] = (struct pst_map_partition){.epoch = floor, .lost = true};
+    pst_map_copy(d->draft, d->map);
     directory_draft(d)->term++;
     return 0;
 }
 
-static int open_rest(struct pst_directory *d, struct pst_bytes stored, uint64_t seed)
+int pst_directory_check_pool(struct pst_directory *d, const struct pst_id *pool, uint64_t now_ns)
+{
+    directory_check(d);
+    if (pst_id_equal(pool, &d->map->pool))
+        return 0;
+    d->counters.strangers++;
+    d->doubtful |= d->map->epoch_next == 1;
+    d->strange_until_ns = now_ns + d->settings.member_ttl_ms * NS_PER_MS;
+    return -EXDEV;
+}
+
+/* ---- beginning and end ---- */
+
+static int open_maps(struct pst_directory *d, struct pst_bytes stored, const struct pst_id *pool)
+{
+    uint32_t members_max = (uint32_t)d->settings.members_max;
+    uint64_t seed = seed_of(pool);
+    int r = stored.len > 0 ? pst_map_decode(stored, members_max, &d->map)
+                           : pst_map_open(members_max, seed, &d->map);
+
+    if (r == 0)
+        r = pst_map_open(members_max, seed, &d->storing);
+    if (r == 0)
+        r = pst_map_open(members_max, seed, &d->draft);
+    if (r < 0)
+        return r;
+    if (stored.len == 0)
+        d->map->pool = *pool;
+    pst_map_copy(d->draft, d->map);
+    directory_draft(d)->term++;
+    return 0;
+}
+
+static int open_rest(struct pst_directory *d, struct pst_bytes stored, const struct pst_id *pool)
 {
     int r;
 
@@ -161,29 +207,29 @@ static int open_rest(struct pst_directory *d, struct pst_bytes stored, uint64_t 
     r = reserve_init(&d->reservations, (uint32_t)d->settings.reservations_max);
     if (r == 0)
         r = pst_keys_open(d->settings.entries_max, &d->keys);
-    return r == 0 ? open_views(d, stored, seed) : r;
+    return r == 0 ? open_maps(d, stored, pool) : r;
 }
 
-int pst_directory_open(const struct pst_directory_settings *settings, struct pst_bytes stored, uint64_t seed,
-                       uint64_t now_ns, struct pst_directory **out)
+int pst_directory_open(const struct pst_directory_settings *settings, struct pst_bytes stored,
+                       const struct pst_id *pool, uint64_t now_ns, struct pst_directory **out)
 {
     struct pst_directory *d = calloc(1, sizeof(*d));
     int r;
 
-    pst_assert(settings->members_max >= 1 && settings->members_max <= PST_VIEW_MEMBERS_MAX);
+    pst_assert(settings->members_max >= 1 && settings->members_max <= PST_MAP_MEMBERS_MAX);
     if (!d)
         return -ENOMEM;
     d->magic = DIRECTORY_MAGIC;
     d->settings = *settings;
-    r = open_rest(d, stored, seed);
+    r = open_rest(d, stored, pool);
     if (r < 0) {
         pst_directory_close(d);
         return r;
     }
-    members_follow_view(d, now_ns);
+    members_follow_map(d, now_ns);
     for (uint32_t i = 0; i < settings->members_max; i++)
         d->members[i].joined_ns = 0;
-    for (uint32_t i = 0; i < PST_SLOTS; i++)
+    for (uint32_t i = 0; i < PST_PARTITIONS; i++)
         d->incomplete_ns[i] = now_ns;
     d->awake_ns = now_ns;
     d->reap_ns = now_ns + settings->reaper_ms * NS_PER_MS;
@@ -197,9 +243,9 @@ struct pst_directory *pst_directory_close(struct pst_directory *d)
     if (!d)
         return NULL;
     pst_assert(d->magic == DIRECTORY_MAGIC);
-    pst_view_close(d->view);
-    pst_view_close(d->storing);
-    pst_view_close(d->draft);
+    pst_map_close(d->map);
+    pst_map_close(d->storing);
+    pst_map_close(d->draft);
     pst_keys_close(d->keys);
     reserve_fini(&d->reservations);
     free(d->members);
@@ -267,11 +313,11 @@ static struct pst_directory_node *node_of(struct pst_directory_node *nodes, uint
     return low < count && nodes[low].member == member ? &nodes[low] : NULL;
 }
 
-static void count_slots(const struct pst_view *view, struct pst_directory_node *nodes, uint32_t count)
+static void count_partitions(const struct pst_map *map, struct pst_directory_node *nodes, uint32_t count)
 {
-    for (uint32_t i = 0; i < PST_SLOTS; i++) {
-        for (uint32_t at = 0; at < view->slots[i].copy_count; at++) {
-            struct pst_directory_node *node = node_of(nodes, count, view->slots[i].copies[at]);
+    for (uint32_t i = 0; i < PST_PARTITIONS; i++) {
+        for (uint32_t at = 0; at < map->partitions[i].copy_count; at++) {
+            struct pst_directory_node *node = node_of(nodes, count, map->partitions[i].copies[at]);
 
             if (node && at == 0)
                 node->primaries++;
@@ -279,6 +325,32 @@ static void count_slots(const struct pst_view *view, struct pst_directory_node *
                 node->copies++;
         }
     }
+}
+
+/* Those that copies may stay on, counted as far as any key wants copies. */
+static uint32_t hosts_lasting(const struct pst_directory *d)
+{
+    const struct pst_map_member *members = d->draft->members;
+    struct pst_places hosts = {0};
+
+    _Static_assert((int)PST_MAP_COPIES_MAX <= (int)PST_PLACES_MAX, "hosts of copies");
+    for (uint32_t i = 0; i < d->settings.members_max && hosts.count < PST_MAP_COPIES_MAX; i++)
+        if (member_stays(d, (uint16_t)i) && !members[i].drains && !route_has_host(d, &hosts, (uint16_t)i))
+            hosts.items[hosts.count++].member = (uint16_t)i;
+    return hosts.count;
+}
+
+/* What a node that drains has, and others cannot have. */
+static void tell_of_drain(const struct pst_directory *d, struct pst_directory_node *node, uint32_t hosts)
+{
+    const struct member *m = &d->members[node->member];
+    uint32_t partitions = node->primaries + node->copies;
+
+    if (!node->drains)
+        return;
+    node->drained = m->looked && node->keys_left == 0 && partitions == 0;
+    node->stuck = !node->drained &&
+                  (hosts == 0 || m->alone_left > 0 || (partitions > 0 && hosts < pst_map_replicas(d->map)));
 }
 
 uint32_t pst_directory_nodes(const struct pst_directory *d, uint32_t first, uint64_t now_ns,
@@ -294,7 +366,7 @@ uint32_t pst_directory_nodes(const struct pst_directory *d, uint32_t first, uint
         if (!m->epoch || !member_stays(d, (uint16_t)i))
             continue;
         *node = (struct pst_directory_node){.member = (uint16_t)i,
-                                            .drains = d->view->members[i].drains,
+                                            .drains = d->map->members[i].drains,
                                             .suspect = member_is_suspect(d, (uint16_t)i, now_ns),
                                             .keys_left = m->keys_left};
         for (uint32_t tier = 0; tier < PST_POOL_TIERS; tier++)
@@ -302,9 +374,8 @@ uint32_t pst_directory_nodes(const struct pst_directory *d, uint32_t first, uint
                 (struct pst_tier_use){m->tiers[tier].capacity_bytes, m->tiers[tier].used_bytes};
         count++;
     }
-    count_slots(d->view, nodes, count);
-    for (uint32_t i = 0; i < count; i++)
-        nodes[i].drained = nodes[i].drains && d->members[nodes[i].member].looked && nodes[i].keys_left == 0 &&
-                           nodes[i].primaries + nodes[i].copies == 0;
+    count_partitions(d->map, nodes, count);
+    for (uint32_t i = 0, hosts = hosts_lasting(d); i < count; i++)
+        tell_of_drain(d, &nodes[i], hosts);
     return count;
 }

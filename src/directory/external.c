@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * external.c: the table of who has what. An entry is one hash on one tier of one node, which are its owner,
  * and it stands in three lists, so that nothing has to search:
@@ -124,6 +125,7 @@ static uint32_t *pair_find(struct pst_external *x, const struct pst_hash128 *has
 
 static void list_push(struct pst_external *x, enum list list, uint32_t *head, uint32_t number)
 {
+    pst_assert(number > 0 && number <= x->entries_max && *head != number);
     x->entries[number].links[list] = (struct pst_external_link){.next = *head};
     if (*head)
         x->entries[*head].links[list].prev = number;
@@ -134,6 +136,8 @@ static void list_remove(struct pst_external *x, enum list list, uint32_t *head, 
 {
     struct pst_external_link *link = &x->entries[number].links[list];
 
+    pst_assert(link->prev ? x->entries[link->prev].links[list].next == number : *head == number);
+    pst_assert(!link->next || x->entries[link->next].links[list].prev == number);
     if (link->next)
         x->entries[link->next].links[list].prev = link->prev;
     if (link->prev)
@@ -169,6 +173,7 @@ static uint32_t entry_take(struct pst_external *x)
         x->spare = x->entries[number].pair_next;
     else if (x->fresh)
         number = x->entries_max - --x->fresh;
+    pst_assert(number <= x->entries_max);
     return number;
 }
 
@@ -186,6 +191,7 @@ static bool entry_add(struct pst_external *x, uint32_t *at, const struct pst_has
     list_push(x, OWNED, &x->owners[owner].first, number);
     x->owners[owner].count++;
     x->stats.entries++;
+    pst_assert(x->stats.entries <= x->entries_max);
     x->stats.added++;
     return true;
 }
@@ -197,7 +203,7 @@ static void entry_remove(struct pst_external *x, uint32_t *at)
     struct entry *e = &x->entries[number];
 
     pst_assert(number != 0);
-    pst_assert(x->owners[e->owner].count > 0);
+    pst_assert(x->owners[e->owner].count > 0 && x->stats.entries > 0);
     *at = e->pair_next;
     list_remove(x, SAME, same_head(x, &e->hash), number);
     list_remove(x, OWNED, &x->owners[e->owner].first, number);

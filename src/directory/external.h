@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * external.h: which blocks engines hold in memory of their own, on which nodes and tiers, and how often the
  * blocks were asked for. Engines report and revoke; a router asks who has how much of a prompt.

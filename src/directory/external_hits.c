@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * external_hits.c: how often hashes were hit. Counts stand in a ring in the order of their last hit, which is
  * the order of their ends: when all places are taken the first in it gives way, ended or not, and nothing has
@@ -51,6 +52,7 @@ static void age_remove(struct pst_external_hits *h, uint32_t number)
 {
     struct pst_external_link *age = &h->hits[number].age;
 
+    pst_assert(number > 0 && h->hits[age->prev].age.next == number && h->hits[age->next].age.prev == number);
     h->hits[age->prev].age.next = age->next;
     h->hits[age->next].age.prev = age->prev;
 }
@@ -59,6 +61,7 @@ static void age_push(struct pst_external_hits *h, uint32_t number)
 {
     struct pst_external_link *ends = &h->hits[0].age;
 
+    pst_assert(number > 0 && number <= h->count && h->count <= h->count_max);
     h->hits[number].age = (struct pst_external_link){.next = 0, .prev = ends->prev};
     h->hits[ends->prev].age.next = number;
     ends->prev = number;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* external_priv.h: counts of hits, and what the tables of this room share. */
 #ifndef PST_EXTERNAL_PRIV_H
 #define PST_EXTERNAL_PRIV_H

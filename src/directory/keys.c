@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * keys.c: the table: some thousand *parts*, chosen by a fingerprint's top bits, each an open-addressed table
  * that grows by a quarter: the table is never emptier than seven tenths, and never stops its thread for more
@@ -20,6 +21,7 @@ enum {
     TAG_TAKEN = 0x80,
     PART_ENTRIES = 16 << 10, /* at the bound, on average */
     PART_BITS_MAX = 20,
+    ROUNDS_TO_WRAP = 3, /* early, so that it is seen to work */
 };
 
 struct entry {
@@ -40,6 +42,7 @@ struct part {
     uint32_t spare;
 };
 
+/* They wrap around; what does not count is swept long before it could count again. */
 struct rounds {
     uint32_t oldest; /* that counts */
     uint32_t now;    /* of what is added */
@@ -98,10 +101,15 @@ static inline struct part *keys_part(const struct pst_keys *keys, const struct p
 
 static inline bool entry_counts(const struct pst_keys *keys, const struct entry *entry)
 {
-    return entry->round >= keys->rounds[entry->member].oldest;
+    return (int32_t)(entry->round - keys->rounds[entry->member].oldest) >= 0;
 }
 
 /* ---- parts ---- */
+
+static void part_check(const struct part *part)
+{
+    pst_assert((uint64_t)part->count + part->unusable <= (uint64_t)part->group_count * GROUP);
+}
 
 static size_t part_bytes(uint32_t group_count)
 {
@@ -119,10 +127,12 @@ static void part_place(struct part *part, const struct entry *entry)
         if (!(mask | gone))
             continue;
         at = (uint32_t)__builtin_ctz(mask | gone);
+        pst_assert(part->unusable >= (gone >> at & 1));
         part->unusable -= gone >> at & 1;
         tags[at] = key_tag(&entry->key);
         part->entries[(size_t)group * GROUP + at] = *entry;
         part->count++;
+        part_check(part);
         return;
     }
     pst_assert(false); /* the part has room */
@@ -153,6 +163,8 @@ static int part_rebuild(struct pst_keys *keys, struct part *part, uint32_t more)
         if (part_tags(part, 0)[i] >= TAG_TAKEN && entry_counts(keys, &part->entries[i]))
             part_place(&fresh, &part->entries[i]);
     pst_assert(fresh.count + more == wanted);
+    pst_assert(part->count >= fresh.count && keys->count >= part->count - fresh.count);
+    pst_assert(keys->memory_bytes >= part_bytes(part->group_count));
     keys->count -= part->count - fresh.count;
     keys->memory_bytes += part_bytes(fresh.group_count) - part_bytes(part->group_count);
     free(part->entries);
@@ -170,11 +182,12 @@ static void part_take_out(struct pst_keys *keys, struct part *part, uint32_t at)
     uint8_t *tags = part_tags(part, at / GROUP);
     bool passed = tags_match(tags, TAG_FREE) == 0;
 
-    pst_assert(tags[at % GROUP] >= TAG_TAKEN && part->count > 0);
+    pst_assert(tags[at % GROUP] >= TAG_TAKEN && part->count > 0 && keys->count > 0);
     tags[at % GROUP] = passed ? TAG_GONE : TAG_FREE;
     part->unusable += passed;
     part->count--;
     keys->count--;
+    part_check(part);
 }
 
 /* ---- a key's entries ---- */
@@ -259,6 +272,8 @@ int pst_keys_open(uint64_t entries_max, struct pst_keys **out)
     keys->part_bits = bits;
     keys->entries_max = entries_max;
     keys->memory_bytes = sizeof(*keys) + (sizeof(struct part) << bits);
+    for (uint32_t i = 0; i < PST_KEYS_MEMBERS_MAX; i++)
+        keys->rounds[i].oldest = keys->rounds[i].now = UINT32_MAX - ROUNDS_TO_WRAP + 1;
     *out = keys;
     return 0;
 }
@@ -312,6 +327,7 @@ int pst_keys_add(struct pst_keys *keys, struct pst_hash128 key, struct pst_place
     }
     part_place(part, &entry);
     keys->count++;
+    pst_assert(keys->count <= keys->entries_max);
     return 0;
 }
 
@@ -375,13 +391,14 @@ static void sweep_all(struct pst_keys *keys)
 
 void pst_keys_begin(struct pst_keys *keys, uint16_t member)
 {
-    pst_assert(member < PST_KEYS_MEMBERS_MAX && keys->rounds[member].now < UINT32_MAX);
+    pst_assert(member < PST_KEYS_MEMBERS_MAX);
     keys->rounds[member].now++;
 }
 
 void pst_keys_complete(struct pst_keys *keys, uint16_t member)
 {
     pst_assert(member < PST_KEYS_MEMBERS_MAX);
+    pst_assert((int32_t)(keys->rounds[member].now - keys->rounds[member].oldest) >= 0);
     keys->rounds[member].oldest = keys->rounds[member].now;
     sweep_all(keys);
 }
@@ -397,6 +414,7 @@ static void sweep_next_part(struct pst_keys *keys)
 {
     struct part *part = &keys->parts[keys->sweep_part];
 
+    pst_assert(keys->sweep_left > 0 && keys->sweep_part < 1u << keys->part_bits);
     if ((uint64_t)part->count * 2 < (uint64_t)part->group_count * GROUP)
         (void)part_rebuild(keys, part, 0);
     keys->sweep_part = (keys->sweep_part + 1) & ((1u << keys->part_bits) - 1);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * keys.h: which member holds a key, in bounded bytes: one shard of the directory's table. One thread at a
  * time. A key is named by its *fingerprint*, a pst_hash128() keyed by the pool's seed. Advice only: a key

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* members.c: who is a member: registrations, heartbeats with what nodes report, and the end of the silent. */
 #include "directory/directory_priv.h"
 
@@ -12,13 +13,15 @@ static struct member *member_of(const struct pst_directory *d, uint16_t number, 
 
 bool member_stays(const struct pst_directory *d, uint16_t number)
 {
-    const struct pst_view_member *next = &d->draft->members[number];
+    const struct pst_map_member *next = &d->draft->members[number];
 
+    pst_assert(number < d->settings.members_max);
     return d->members[number].epoch != 0 && next->epoch == d->members[number].epoch && !next->gone;
 }
 
 bool member_drains(const struct pst_directory *d, uint16_t number)
 {
+    pst_assert(number < d->settings.members_max);
     return d->draft->members[number].drains;
 }
 
@@ -26,6 +29,7 @@ bool member_lease_is_over(const struct pst_directory *d, uint16_t number, uint64
 {
     uint64_t lease_ms = d->settings.lease_ms + d->settings.lease_margin_ms;
 
+    pst_assert(number < d->settings.members_max);
     return now_ns >= d->members[number].heard_ns + lease_ms * NS_PER_MS;
 }
 
@@ -54,14 +58,15 @@ void members_wake(struct pst_directory *d, uint64_t now_ns)
         d->members[i].heard_ns = pst_min(d->members[i].heard_ns + slept_ns, now_ns);
 }
 
-void members_follow_view(struct pst_directory *d, uint64_t now_ns)
+void members_follow_map(struct pst_directory *d, uint64_t now_ns)
 {
     d->unreported = 0;
     for (uint32_t i = 0; i < d->settings.members_max; i++) {
-        const struct pst_view_member *now = &d->view->members[i];
+        const struct pst_map_member *now = &d->map->members[i];
         uint64_t epoch = now->gone ? 0 : now->epoch;
         struct member *m = &d->members[i];
 
+        pst_assert(!epoch || epoch >= m->epoch); /* who has a number has a later epoch than its last one */
         if (m->epoch == epoch) {
             d->unreported += epoch && !m->synced;
             continue;
@@ -74,16 +79,17 @@ void members_follow_view(struct pst_directory *d, uint64_t now_ns)
         *m = (struct member){
             .epoch = epoch, .heard_ns = now_ns, .joined_ns = now_ns, .lease_version = d->draft->version};
     }
+    pst_assert(d->unreported <= d->settings.members_max);
 }
 
 static void end(struct pst_directory *d, uint16_t number, uint64_t now_ns)
 {
-    struct pst_view_member *member = &directory_draft(d)->members[number];
+    struct pst_map_member *member = &directory_draft(d)->members[number];
 
     pst_assert(member_stays(d, number));
     member->gone = true;
     if (!copies_leave(d, number, now_ns))
-        *member = (struct pst_view_member){.epoch = 0};
+        *member = (struct pst_map_member){.epoch = 0};
 }
 
 void members_tick(struct pst_directory *d, uint64_t now_ns)
@@ -104,31 +110,32 @@ void members_tick(struct pst_directory *d, uint64_t now_ns)
 
 static bool texts_fit(const struct pst_register *message)
 {
-    return strnlen(message->address, PST_VIEW_ADDRESS_BYTES) < PST_VIEW_ADDRESS_BYTES &&
-           strnlen(message->unix_path, PST_VIEW_ADDRESS_BYTES) < PST_VIEW_ADDRESS_BYTES &&
-           strnlen(message->tags, PST_VIEW_TAGS_BYTES) < PST_VIEW_TAGS_BYTES;
+    return strnlen(message->address, PST_MAP_ADDRESS_BYTES) < PST_MAP_ADDRESS_BYTES &&
+           strnlen(message->unix_path, PST_MAP_ADDRESS_BYTES) < PST_MAP_ADDRESS_BYTES &&
+           strnlen(message->tags, PST_MAP_TAGS_BYTES) < PST_MAP_TAGS_BYTES;
 }
 
-/* A number that no view refers to: neither the one in effect nor those to come. */
+/* A number that no pool map refers to: neither the one in effect nor those to come. */
 static uint16_t free_number(const struct pst_directory *d)
 {
     for (uint32_t i = 0; i < d->settings.members_max; i++)
-        if (!d->view->members[i].epoch && !d->draft->members[i].epoch &&
+        if (!d->map->members[i].epoch && !d->draft->members[i].epoch &&
             !(d->storing_now && d->storing->members[i].epoch))
             return (uint16_t)i;
-    return PST_VIEW_NONE;
+    return PST_MAP_NONE;
 }
 
 static void write_member(struct pst_directory *d, uint16_t number, const struct pst_register *message)
 {
-    struct pst_view *draft = directory_draft(d);
-    struct pst_view_member *member = &draft->members[number];
+    struct pst_map *draft = directory_draft(d);
+    struct pst_map_member *member = &draft->members[number];
 
-    *member = (struct pst_view_member){.id = message->id,
-                                       .host = message->host,
-                                       .epoch = draft->epoch_next++,
-                                       .start = message->start,
-                                       .page_bytes = message->page_bytes};
+    pst_assert(draft->epoch_next > member->epoch && number < draft->members_max);
+    *member = (struct pst_map_member){.id = message->id,
+                                      .host = message->host,
+                                      .epoch = draft->epoch_next++,
+                                      .start = message->start,
+                                      .page_bytes = message->page_bytes};
     memcpy(member->address, message->address, strlen(message->address));
     memcpy(member->unix_path, message->unix_path, strlen(message->unix_path));
     memcpy(member->tags, message->tags, strlen(message->tags));
@@ -140,8 +147,9 @@ enum { PST_ALREADY = 1 };
 /* Whether the id's holder lets go of it. Return: 0, PST_ALREADY it is the one that asks, or an error. */
 static int take_over(struct pst_directory *d, uint16_t number, uint64_t start, uint64_t now_ns)
 {
-    const struct pst_view_member *holder = &d->draft->members[number];
+    const struct pst_map_member *holder = &d->draft->members[number];
 
+    pst_assert(holder->epoch > 0);
     if (holder->gone)
         return d->members[number].epoch ? -EAGAIN : 0; /* until its end has taken effect */
     if (holder->start == start)
@@ -157,7 +165,7 @@ static int take_over(struct pst_directory *d, uint16_t number, uint64_t start, u
 
 /* One that began empty, and was never a member since, does not know the epoch. Nor does one that never heard
  * that it was taken in; but that is the same process. */
-static enum kept kept_of(const struct pst_view_member *before, const struct pst_register *message)
+static enum kept kept_of(const struct pst_map_member *before, const struct pst_register *message)
 {
     if (message->start == before->start)
         return KEPT_ALL;
@@ -169,15 +177,15 @@ static enum kept kept_of(const struct pst_view_member *before, const struct pst_
 int pst_directory_register(struct pst_directory *d, const struct pst_register *message, uint64_t now_ns,
                            struct pst_registered *out)
 {
-    uint16_t number = pst_view_find(d->draft, &message->id);
+    uint16_t number = pst_map_find(d->draft, &message->id);
     int r = 0;
 
     directory_check(d);
     if (!texts_fit(message))
         return -EINVAL;
-    if (number != PST_VIEW_NONE)
+    if (number != PST_MAP_NONE)
         r = take_over(d, number, message->start, now_ns);
-    else if ((number = free_number(d)) == PST_VIEW_NONE)
+    else if ((number = free_number(d)) == PST_MAP_NONE)
         r = -ENOSPC;
     if (r == -EEXIST)
         out->holder = &d->draft->members[number];
@@ -210,19 +218,19 @@ int pst_directory_unregister(struct pst_directory *d, uint16_t number, uint64_t 
 
 int pst_directory_drain(struct pst_directory *d, const struct pst_id *id, bool drains, uint64_t *version)
 {
-    uint16_t number = pst_view_find(d->draft, id);
+    uint16_t number = pst_map_find(d->draft, id);
 
     directory_check(d);
-    if (number == PST_VIEW_NONE || !member_stays(d, number))
+    if (number == PST_MAP_NONE || !member_stays(d, number))
         return -ESTALE;
     if (member_drains(d, number) != drains) {
         directory_draft(d)->members[number].drains = drains;
         d->members[number].looked = false;
-        d->members[number].keys_left = 0;
+        d->members[number].keys_left = d->members[number].alone_left = 0;
         d->repair++;
     }
     /* Who asks again is not to wait for what others change meanwhile. */
-    *version = d->view->members[number].drains == drains ? d->view->version : d->draft->version;
+    *version = d->map->members[number].drains == drains ? d->map->version : d->draft->version;
     return 0;
 }
 
@@ -244,13 +252,17 @@ static bool heartbeat_is_good(const struct member *m, const struct pst_heartbeat
 
     if (message->event_count > PST_HEARTBEAT_EVENTS_MAX || message->sequence == 0 ||
         message->sequence == UINT64_MAX ||
-        message->flags & ~(uint32_t)(PST_HEARTBEAT_BEGIN | PST_HEARTBEAT_END))
+        message->flags & ~(uint32_t)(PST_HEARTBEAT_BEGIN | PST_HEARTBEAT_END | PST_HEARTBEAT_COPIES))
         return false;
     if (message->flags & PST_HEARTBEAT_END && !begins && !m->filling && message->sequence == m->sequence_next)
         return false;
     for (uint32_t i = 0; i < message->event_count; i++)
         if (message->events[i].kind > PST_EVENT_DEL || message->events[i].tier < PST_POOL_HBM ||
             message->events[i].tier >= PST_POOL_TIERS)
+            return false;
+    for (uint32_t i = 0; i < PST_POOL_TIERS; i++)
+        if (message->tiers[i].capacity_bytes > PST_TIER_BYTES_MAX ||
+            message->tiers[i].used_bytes > PST_TIER_BYTES_MAX)
             return false;
     return true;
 }
@@ -269,6 +281,7 @@ static void take_event(struct pst_directory *d, uint16_t number, const struct ps
 {
     struct pst_place place = {.generation = event->generation, .member = number, .tier = event->tier};
 
+    pst_assert(event->kind <= PST_EVENT_DEL && event->tier < PST_POOL_TIERS); /* heartbeat_is_good() */
     if (event->kind == PST_EVENT_DEL) {
         pst_keys_remove(d->keys, event->key, place);
         return;
@@ -281,6 +294,7 @@ static void take_event(struct pst_directory *d, uint16_t number, const struct ps
 static void take_events(struct pst_directory *d, struct member *m, const struct pst_heartbeat *message,
                         uint64_t now_ns)
 {
+    pst_assert(message->sequence >= m->sequence_next && message->sequence < UINT64_MAX);
     m->sequence_next = message->sequence + 1;
     if (message->flags & PST_HEARTBEAT_BEGIN) {
         pst_keys_begin(d->keys, message->member);
@@ -291,6 +305,7 @@ static void take_events(struct pst_directory *d, struct member *m, const struct 
     d->counters.events += message->event_count;
     if (message->flags & PST_HEARTBEAT_END) {
         pst_keys_complete(d->keys, message->member);
+        pst_assert(m->synced || d->unreported > 0);
         m->filling = false;
         d->unreported -= !m->synced;
         m->synced = true;
@@ -323,8 +338,8 @@ static void begin_answer(const struct pst_directory *d, const struct member *m,
     answer->sync = false;
     answer->lease_ms = 0;
     answer->lease_version = m->lease_version;
-    answer->version = d->view->version;
-    answer->term = d->view->term;
+    answer->version = d->map->version;
+    answer->term = d->map->term;
     answer->repair = repair_time(d);
     answer->want_count = 0;
 }
@@ -350,12 +365,14 @@ int pst_directory_heartbeat(struct pst_directory *d, const struct pst_heartbeat 
         d->counters.gaps++;
     }
     take_tiers(m, message);
+    d->copies_wanted |= message->flags & PST_HEARTBEAT_COPIES;
     answer->sequence_next = m->sequence_next;
     answer->repair = repair_time(d);
     answer->sync = r < 0;
-    if (m->lease_version <= d->view->version)
+    if (m->lease_version <= d->map->version)
         answer->lease_ms = d->settings.lease_ms;
     copies_wanted(d, message->member, now_ns, answer);
     balance_wanted(d, message->member, now_ns, answer);
+    pst_assert(answer->want_count <= PST_WANTS_MAX);
     return r;
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * repair.c: keys that may lie anywhere and have fewer copies than they were put to have, since a node that
  * had one has ended, or there was no room. The directory knows hashes alone, so nodes go through the keys
@@ -21,15 +22,15 @@ void repair_tick(struct pst_directory *d, uint64_t now_ns)
     d->repair++;
 }
 
-/* By who drains, the prefixes that the view names, and what puts asked for. */
+/* By who drains, the prefixes that the pool map names, and what puts asked for. */
 static bool copies_are_wanted(const struct pst_directory *d)
 {
     bool wanted = d->copies_wanted;
 
     for (uint32_t i = 0; i < d->settings.members_max && !wanted; i++)
         wanted = member_stays(d, (uint16_t)i) && member_drains(d, (uint16_t)i);
-    for (uint32_t i = 0; i < d->view->prefix_count; i++)
-        wanted |= d->view->prefixes[i].placement == PST_PLACE_ANYWHERE && d->view->prefixes[i].replicas > 1;
+    for (uint32_t i = 0; i < d->map->prefix_count; i++)
+        wanted |= d->map->prefixes[i].placement == PST_PLACE_ANYWHERE && d->map->prefixes[i].replicas > 1;
     return wanted;
 }
 
@@ -38,7 +39,7 @@ uint64_t repair_time(const struct pst_directory *d)
 {
     bool looks = d->unreported == 0 && copies_are_wanted(d);
 
-    return looks ? d->view->term << TERM_SHIFT | (uint32_t)d->repair : 0;
+    return looks ? d->map->term << TERM_SHIFT | (uint32_t)d->repair : 0;
 }
 
 /* What counts as a copy: one on each host, with those that are underway. */
@@ -57,7 +58,7 @@ static uint32_t copies_of(const struct pst_places *known, uint32_t otherwise)
 
     for (uint32_t i = 0; i < known->count; i++)
         copies = known->items[i].copies > copies ? known->items[i].copies : copies;
-    return (uint32_t)pst_min(copies ? copies : otherwise, PST_VIEW_COPIES_MAX);
+    return (uint32_t)pst_min(copies ? copies : otherwise, PST_MAP_COPIES_MAX);
 }
 
 /* Of those that have the key, the same whoever asks. */
@@ -70,6 +71,7 @@ static uint16_t sender(const struct pst_directory *d, const struct pst_places *k
     for (uint32_t i = 0; i < known->count; i++)
         if (member_stays(d, known->items[i].member) && !member_is_suspect(d, known->items[i].member, now_ns))
             able[count++] = known->items[i].member;
+    pst_assert(count <= PST_PLACES_MAX);
     return count ? able[key->low % count] : asker;
 }
 
@@ -94,7 +96,10 @@ static void repair_one(struct routing *w, const struct pst_put *key, const struc
     *route = (struct pst_route){.status = PST_ROUTE_EXISTS};
     put.replicas = copies_of(known, key->replicas);
     add_copies(d, known, &route->places);
-    d->members[asker].keys_found += route->places.count < put.replicas;
+    if (route->places.count < put.replicas) {
+        d->members[asker].keys_found++;
+        d->members[asker].alone_found += !could_be_more(d, &route->places);
+    }
     reserve_find(d, &key->key, &underway);
     add_copies(d, &underway, &route->places);
     there = route->places.count;
@@ -110,6 +115,7 @@ static void repair_one(struct routing *w, const struct pst_put *key, const struc
     /* Who is to send it may have asked when another one was: before the last copy came, say. */
     if (route->places.count < put.replicas && could_be_more(d, &route->places))
         repair_later(d, w->now_ns);
+    pst_assert(there <= route->places.count && route->places.count <= PST_PLACES_MAX);
     route->places.count -= there;
     memmove(route->places.items, route->places.items + there, route->places.count * sizeof(struct pst_place));
 }
@@ -120,6 +126,7 @@ static void end_of_keys(struct pst_directory *d, struct member *m, uint64_t now_
     bool helps = m->keys_found > 0 && (!m->looked || m->keys_found < m->keys_left);
 
     m->keys_left = m->keys_found;
+    m->alone_left = m->alone_found;
     m->looked = true;
     if (!member_drains(d, (uint16_t)(m - d->members)))
         return;
@@ -155,7 +162,7 @@ int pst_directory_repair(struct pst_directory *d, const struct pst_repair *messa
     reserve_tick(d, now_ns);
     route_begin(&w);
     if (message->flags & PST_REPAIR_BEGIN)
-        d->members[message->member].keys_found = 0;
+        d->members[message->member].keys_found = d->members[message->member].alone_found = 0;
     for (uint32_t i = 0; i < count; i++)
         repair_one(&w, &keys[i], &known[i], message->member, &routes[i]);
     if (message->flags & PST_REPAIR_END)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* reserve.c: room that was promised to puts which their nodes have not reported yet. A reservation ends when
  * the node reports the key, or after a while; it never outlives its member's share of it. */
 #include "directory/directory_priv.h"
@@ -6,6 +7,7 @@ int reserve_init(struct reservations *r, uint32_t max)
 {
     uint32_t heads = 16;
 
+    pst_assert(max > 0);
     while (heads < max)
         heads *= 2;
     r->max = max;
@@ -39,8 +41,11 @@ static void release(struct pst_directory *d, uint32_t number)
     struct member *m = &d->members[item->member];
     uint32_t *link = head_of(r, &item->key);
 
-    while (*link != number)
+    pst_assert(item->tier && r->live > 0 && r->live <= r->count);
+    while (*link != number) {
+        pst_assert(*link); /* it is in its key's chain */
         link = &r->items[*link - 1].next;
+    }
     *link = item->next;
     if (m->epoch == item->epoch) {
         pst_assert(m->tiers[item->tier].reserved_bytes >= item->bytes);
@@ -54,6 +59,7 @@ static void release_first(struct pst_directory *d, uint64_t now_ns)
 {
     struct reservations *r = &d->reservations;
 
+    pst_assert(r->count > 0 && r->first < r->max);
     if (r->items[r->first].tier) {
         repair_later(d, now_ns); /* it counted as a copy */
         release(d, r->first + 1);
@@ -66,13 +72,19 @@ static void release_first(struct pst_directory *d, uint64_t now_ns)
 void reserve_add(struct pst_directory *d, const struct pst_put *put, struct pst_place place, uint64_t now_ns)
 {
     struct reservations *r = &d->reservations;
+    struct tier *tier = &d->members[place.member].tiers[place.tier];
     uint32_t *head = head_of(r, &put->key), at;
+    uint64_t bytes;
 
     if (r->count == r->max)
         release_first(d, now_ns);
+    /* What may be evicted makes room for itself: no more is promised than there is. */
+    bytes = pst_min(put->bytes, tier->capacity_bytes - pst_min(tier->reserved_bytes, tier->capacity_bytes));
+    pst_assert(r->count < r->max && place.tier > 0 && place.tier < PST_POOL_TIERS);
     at = (r->first + r->count++) % r->max;
+    pst_assert(!r->items[at].tier);
     r->items[at] = (struct reservation){.key = put->key,
-                                        .bytes = put->bytes,
+                                        .bytes = bytes,
                                         .expires_ns = now_ns + d->settings.reserve_ms * NS_PER_MS,
                                         .epoch = d->members[place.member].epoch,
                                         .member = place.member,
@@ -81,7 +93,8 @@ void reserve_add(struct pst_directory *d, const struct pst_put *put, struct pst_
                                         .next = *head};
     *head = at + 1;
     r->live++;
-    d->members[place.member].tiers[place.tier].reserved_bytes += put->bytes;
+    tier->reserved_bytes += bytes;
+    pst_assert(r->live <= r->count);
     d->counters.reservations++;
 }
 

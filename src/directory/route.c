@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* route.c: where keys are and where new ones go. */
 #include "directory/directory_priv.h"
 
@@ -57,11 +58,12 @@ void route_begin(struct routing *w)
         if (may_be_given_keys(d, (uint16_t)i, w->now_ns)) {
             w->weight += share(d, &d->members[i], w->now_ns);
             if (w->near_count < pst_count_of(w->near) &&
-                pst_id_equal(&d->view->members[i].host, &w->caller->host))
+                pst_id_equal(&d->map->members[i].host, &w->caller->host))
                 w->near[w->near_count++] = (uint16_t)i;
         }
         d->weights[i] = w->weight;
     }
+    pst_assert(w->near_count <= pst_count_of(w->near));
 }
 
 /* By the key: what was evicted comes back to the node whose policy remembers it, as long as shares change
@@ -79,13 +81,14 @@ static uint16_t draw_member(const struct routing *w, const struct pst_hash128 *k
         else
             low = middle + 1;
     }
+    pst_assert(w->d->weights[low] > at); /* it has a share */
     return (uint16_t)low;
 }
 
 bool route_has_host(const struct pst_directory *d, const struct pst_places *places, uint16_t member)
 {
     for (uint32_t i = 0; i < places->count; i++)
-        if (pst_id_equal(&d->view->members[places->items[i].member].host, &d->view->members[member].host))
+        if (pst_id_equal(&d->map->members[places->items[i].member].host, &d->map->members[member].host))
             return true;
     return false;
 }
@@ -96,8 +99,10 @@ static bool add_place(struct routing *w, const struct pst_put *put, uint16_t mem
     struct pst_directory *d = w->d;
     struct pst_place place = {.member = member, .tier = tier_for(&d->members[member], put)};
 
+    pst_assert(member < d->settings.members_max && route->places.count <= PST_PLACES_MAX);
     if (!place.tier || !may_be_given_keys(d, member, w->now_ns) || route_has_host(d, &route->places, member))
         return false;
+    pst_assert(route->places.count < PST_PLACES_MAX);
     route->places.items[route->places.count++] = place;
     reserve_add(d, put, place, w->now_ns);
     return true;
@@ -129,6 +134,7 @@ static void keep_good(const struct pst_directory *d, struct pst_places *places, 
 {
     uint32_t count = 0;
 
+    pst_assert(places->count <= PST_PLACES_MAX);
     for (uint32_t i = 0; i < places->count; i++)
         if (may_be_given_keys(d, places->items[i].member, now_ns))
             places->items[count++] = places->items[i];
@@ -139,7 +145,7 @@ static void keep_good(const struct pst_directory *d, struct pst_places *places, 
 static void route_one(struct routing *w, const struct pst_put *put, const struct pst_places *known,
                       struct pst_route *route)
 {
-    uint32_t replicas = (uint32_t)pst_min(pst_max(put->replicas, 1), PST_VIEW_COPIES_MAX);
+    uint32_t replicas = (uint32_t)pst_min(pst_max(put->replicas, 1), PST_MAP_COPIES_MAX);
 
     route->status = PST_ROUTE_EXISTS;
     route->places = *known;
@@ -184,7 +190,7 @@ void pst_directory_route_put(struct pst_directory *d, const struct pst_caller *c
 static uint32_t distance(const struct pst_directory *d, const struct pst_caller *caller,
                          const struct pst_place *place, uint64_t now_ns)
 {
-    bool near = pst_id_equal(&d->view->members[place->member].host, &caller->host);
+    bool near = pst_id_equal(&d->map->members[place->member].host, &caller->host);
 
     return (member_is_suspect(d, place->member, now_ns) ? 16u : 0u) + (near ? 0u : 8u) + place->tier;
 }
@@ -207,7 +213,8 @@ void pst_directory_route_get(struct pst_directory *d, const struct pst_caller *c
                              struct pst_route *routes)
 {
     struct pst_places places[PST_DIRECTORY_BATCH_MAX];
-    enum pst_routed missing = d->unreported ? PST_ROUTE_INCOMPLETE : PST_ROUTE_MISS;
+    bool lost = d->doubtful && now_ns < d->strange_until_ns; /* its pool map, that is */
+    enum pst_routed missing = d->unreported || lost ? PST_ROUTE_INCOMPLETE : PST_ROUTE_MISS;
 
     pst_assert(count <= PST_DIRECTORY_BATCH_MAX);
     pst_directory_look_up(d, keys, count, places);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tables.h: a directory's settings and what it counts, a row each. */
 #ifndef PST_DIRECTORY_TABLES_H
 #define PST_DIRECTORY_TABLES_H
@@ -12,14 +13,14 @@
     X(NUMBER, reaper_ms, "5000", 10, 60000, "ms", "time between two looks for such nodes")                   \
     X(NUMBER, lease_ms, "3000", 30, 60000, "ms", "a primary may serve for so long after a heartbeat")        \
     X(NUMBER, lease_margin_ms, "1000", 10, 60000, "ms", "so much later another takes its place")             \
-    X(NUMBER, incomplete_ms, "60000", 0, 86400000, "ms", "a slot without a copy waits so long for one")      \
+    X(NUMBER, incomplete_ms, "60000", 0, 86400000, "ms", "a partition without a copy waits so long for one") \
     X(NUMBER, suspect_ms, "3000", 10, 60000, "ms", "a node that clients complain of is given no new keys")   \
     X(NUMBER, reserve_ms, "5000", 10, 600000, "ms", "room for a routed put is kept so long")                 \
     X(NUMBER, repair_again_ms, "10000", 10, 3600000, "ms",                                                   \
       "nodes look again for keys with too few copies so long after some could not be helped")                \
     X(NUMBER, warm_up_ms, "30000", 0, 3600000, "ms", "until a new node gets its full share of puts")         \
-    X(NUMBER, nodes_min, "1", 1, 1024, "nodes", "slots are dealt out when so many nodes are there")          \
-    X(NUMBER, balance_slots, "64", 0, 256, "slots",                                                          \
+    X(NUMBER, nodes_min, "1", 1, 1024, "nodes", "partitions are dealt out when so many nodes are there")     \
+    X(NUMBER, balance_partitions, "64", 0, 256, "partitions",                                                \
       "so many at a time move to nodes that have fewer than others; 0: none does")                           \
     X(NUMBER, members_max, "1024", 1, 8192, "nodes", "bound of members")                                     \
     X(NUMBER, entries_max, "16777216", 1024, 17179869184, "entries", "bound of keys, each of its places")    \
@@ -33,6 +34,7 @@ struct pst_directory_settings {
 /* name, text */
 #define PST_DIRECTORY_COUNTERS(X)                                                                            \
     X(registrations, "nodes that became members")                                                            \
+    X(strangers, "questions of members and clients of another pool, refused")                                \
     X(refused_twice, "registrations refused since a living member has the id")                               \
     X(heartbeats, "heartbeats taken")                                                                        \
     X(heartbeats_stale, "heartbeats of a former membership, refused")                                        \
@@ -44,12 +46,13 @@ struct pst_directory_settings {
     X(adds_dropped, "additions for which there was no room")                                                 \
     X(deaths, "members that ended without a word")                                                           \
     X(pauses, "times that the master did not run for so long that all nodes would be late")                  \
-    X(promotions, "slots that got another primary")                                                          \
-    X(balanced, "slots given to a node since it had fewer than others")                                      \
-    X(slots_incomplete, "slots that lost their last copy")                                                   \
-    X(slots_lost, "of them, given up")                                                                       \
-    X(slots_recovered, "of them, served again with what was durable")                                        \
-    X(slot_requests_stale, "changes of slots asked for under an old epoch, refused")                         \
+    X(promotions, "partitions that got another primary")                                                     \
+    X(balanced, "partitions given to a node since it had fewer than others")                                 \
+    X(partitions_incomplete, "partitions that lost their last copy")                                         \
+    X(partitions_lost, "of them, given up")                                                                  \
+    X(partitions_recovered, "of them, served again with what was durable")                                   \
+    X(partitions_refused, "partitions dealt out anew and given back: the node's SSD could not be synced")    \
+    X(partition_requests_stale, "changes of partitions asked for under an old epoch, refused")               \
     X(repairs, "copies of keys that nodes were told to send to others")                                      \
     X(repairs_none, "copies that no node had room for")                                                      \
     X(repairs_done, "copies that were sent, or were there")                                                  \
@@ -60,7 +63,7 @@ struct pst_directory_settings {
     X(reservations_expired, "of them, not filled in time")                                                   \
     X(puts_unavailable, "puts for which no node had room")                                                   \
     X(lookups, "keys looked up")                                                                             \
-    X(views, "views stored")
+    X(maps, "pool maps stored")
 
 struct pst_directory_counters {
 #define X(name, text) uint64_t name;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * disk.c: a queue without its driver: which part of an operation is transferred next, what has ended, and the
  * fault points, which are the same for every driver.
@@ -141,6 +142,7 @@ static void look(struct pst_disk_op *op)
     uint64_t skip = op->piece_moved_bytes;
     const struct iovec *piece = op->iov;
 
+    pst_assert(op->moved_bytes < op->bytes && op->iov_count > 0);
     if (op->fits && op->moved_bytes == 0) {
         op->now = op->iov;
         op->now_count = op->iov_count;
@@ -151,6 +153,7 @@ static void look(struct pst_disk_op *op)
     while (room > 0 && op->now_count < PST_DISK_WINDOW_PIECES) {
         uint64_t bytes = pst_min(piece->iov_len - skip, room);
 
+        pst_assert(bytes > 0 && piece < op->iov + op->iov_count);
         op->window[op->now_count++] = (struct iovec){(uint8_t *)piece->iov_base + skip, bytes};
         room -= bytes;
         skip = 0;
@@ -174,9 +177,11 @@ static void take_in(struct pst_disk_op *op)
     op->fits = bytes == op->bytes && bytes <= TRANSFER_BYTES_MAX && i <= IOV_MAX;
 }
 
-static void start_ready(struct pst_disk *disk)
+static void start_ready(struct pst_disk *disk, const struct pst_turn *turn)
 {
-    while (!pst_list_empty(&disk->ready)) {
+    if (pst_list_empty(&disk->ready))
+        return;
+    do {
         struct pst_disk_op *op = pst_list_first(&disk->ready, struct pst_disk_op, link);
 
         if (op->verb != PST_DISK_SYNC)
@@ -186,33 +191,39 @@ static void start_ready(struct pst_disk *disk)
             continue;
         pst_list_push_front(&disk->ready, &op->link);
         return;
-    }
+    } while (!pst_list_empty(&disk->ready) && !pst_turn_is_over(turn));
 }
 
 int pst_disk_submit(struct pst_disk *disk, struct pst_disk_op *op)
 {
     pst_assert(op->file < disk->fd_count && op->verb <= PST_DISK_SYNC);
+    pst_assert(disk->underway <= disk->depth);
     if (disk->underway >= disk->depth)
         return -EBUSY;
     if (op->verb != PST_DISK_SYNC)
         take_in(op);
     pst_list_push_back(&disk->ready, &op->link);
     disk->underway++;
-    start_ready(disk);
     return 0;
 }
 
-uint32_t pst_disk_poll(struct pst_disk *disk, struct pst_list *done)
+bool pst_disk_has_more(const struct pst_disk *disk)
+{
+    return !pst_list_empty(&disk->ready);
+}
+
+uint32_t pst_disk_poll(struct pst_disk *disk, const struct pst_turn *turn, struct pst_list *done)
 {
     uint32_t count = 0;
+    int round = 0;
 
     if (disk->underway == 0)
         return 0;
     /* Again where something was cut short: what is not begun wakes nobody. */
-    for (int round = 0; round == 0 || (round < ROUNDS_MAX && !pst_list_empty(&disk->ready)); round++) {
-        start_ready(disk);
+    do {
+        start_ready(disk, turn);
         disk->ops->reap(disk);
-    }
+    } while (pst_disk_has_more(disk) && ++round < ROUNDS_MAX && !pst_turn_is_over(turn));
     pst_list_each (link, &disk->done)
         count++;
     pst_list_splice(done, &disk->done);
@@ -239,6 +250,7 @@ static int64_t spoilt(const struct pst_disk *disk, const struct pst_disk_op *op,
 
 static void end(struct pst_disk *disk, struct pst_disk_op *op, int result)
 {
+    pst_assert(result <= 0 && disk->underway > 0);
     op->result = result;
     pst_list_push_back(&disk->done, &op->link);
 }
@@ -268,6 +280,7 @@ void pst_disk_moved(struct pst_disk *disk, struct pst_disk_op *op, int64_t resul
     }
     op->piece_moved_bytes += (uint64_t)result;
     while (op->piece_moved_bytes >= op->iov->iov_len) { /* there is more, so it ends */
+        pst_assert(op->iov_count > 1);
         op->piece_moved_bytes -= op->iov->iov_len;
         op->iov++;
         op->iov_count--;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * disk.h: direct I/O to files that are already there. A *queue* carries the reads, writes and syncs of one
  * thread; it is polled, never calls back, never blocks its thread and never prints.
@@ -15,6 +16,7 @@
 
 #include "base/base.h"
 #include "base/list.h"
+#include "base/turn.h"
 
 #include <sys/uio.h>
 
@@ -71,10 +73,13 @@ struct pst_disk *pst_disk_close(struct pst_disk *disk);
 const char *pst_disk_driver(const struct pst_disk *disk);
 const char *pst_disk_note(const struct pst_disk *disk);
 
-/* Return: 0, or -EBUSY: the queue is full, poll first. The system hears of it at once or at the next poll. */
+/* Return: 0, or -EBUSY: the queue is full, poll first. The system hears of it at a poll. */
 int pst_disk_submit(struct pst_disk *disk, struct pst_disk_op *op);
-/* Submits, and moves what is done to the end of @done. Return: how many. */
-uint32_t pst_disk_poll(struct pst_disk *disk, struct pst_list *done);
+/* Hands transfers over to the system until @turn is over, and moves what is done to the end of @done. Return:
+ * how many. */
+uint32_t pst_disk_poll(struct pst_disk *disk, const struct pst_turn *turn, struct pst_list *done);
+/* Whether there are some that the system has not heard of: poll again, nothing wakes a sleeper for them. */
+bool pst_disk_has_more(const struct pst_disk *disk);
 /* Operations submitted and not yet returned as done. */
 uint32_t pst_disk_underway(const struct pst_disk *disk);
 /* Readable while something may be done; a poll clears it. Valid until the queue is closed. */

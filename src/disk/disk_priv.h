@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* disk_priv.h: what a driver does for a queue. For disk/ alone. */
 #ifndef PST_DISK_PRIV_H
 #define PST_DISK_PRIV_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * io_uring.c: the driver for Linux's rings. Files and memory are registered where that is allowed: without,
  * the kernel looks the file up and pins the pages with each transfer. The ring is what its owner sleeps on.
@@ -9,8 +10,10 @@
 enum {
     CHUNK_BYTES_MAX = 1 << 30, /* what the kernel registers as one buffer */
     CHUNKS_MAX = 1 << 14,
-    SEND_COUNT = 4,     /* the disk begins before the last of many has been prepared */
-    REAP_COUNT_MAX = 8, /* and has new ones before what was done has all been looked at */
+    SEND_COUNT = 4, /* the disk begins before the last of many has been prepared */
+    SEND_BYTES = 256 << 10,
+    ASYNC_BYTES_MIN = 512 << 10, /* of a write that a kernel thread hands to the disk: ours would for 60 us */
+    REAP_COUNT_MAX = 8,          /* and has new ones before what was done has all been looked at */
 };
 
 struct ring {
@@ -19,6 +22,7 @@ struct ring {
     struct iovec *chunks; /* registered memory, ascending within each region; NULL: none */
     uint32_t chunk_count;
     uint32_t unsent; /* prepared, not yet taken by the kernel */
+    uint64_t unsent_bytes;
 };
 
 /* ---- open and close ---- */
@@ -127,6 +131,7 @@ static void prepare(const struct ring *r, struct io_uring_sqe *sqe, int file, st
     int chunk = op->verb != PST_DISK_SYNC && op->now_count == 1 ? chunk_of(r, op->now[0]) : -1;
     uint64_t at = pst_disk_at(op);
 
+    pst_assert(op->verb == PST_DISK_SYNC || (op->now_count > 0 && op->moved_bytes < op->bytes));
     switch (op->verb) {
     case PST_DISK_SYNC:
         io_uring_prep_fsync(sqe, file, IORING_FSYNC_DATASYNC);
@@ -152,22 +157,38 @@ static void ring_send(struct ring *r)
 
     /* Nothing was taken (no memory, or completions first): the next one tries again. */
     pst_assert(sent >= 0 || sent == -EAGAIN || sent == -EBUSY || sent == -EINTR || sent == -ENOMEM);
+    pst_assert(sent < 0 || (uint32_t)sent <= r->unsent);
     if (sent > 0)
         r->unsent -= (uint32_t)sent;
+    r->unsent_bytes = 0;
+}
+
+static uint64_t bytes_now(const struct pst_disk_op *op)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; op->verb != PST_DISK_SYNC && i < op->now_count; i++)
+        bytes += op->now[i].iov_len;
+    return bytes;
 }
 
 static int ring_start(struct pst_disk *disk, struct pst_disk_op *op)
 {
     struct ring *r = disk->driver;
     struct io_uring_sqe *sqe = io_uring_get_sqe(&r->ring);
+    uint64_t bytes = bytes_now(op);
+    unsigned flags = r->files_registered ? IOSQE_FIXED_FILE : 0;
 
+    pst_assert(op->file < disk->fd_count);
     if (!sqe)
         return -EBUSY;
     prepare(r, sqe, r->files_registered ? (int)op->file : disk->fds[op->file], op);
-    if (r->files_registered)
-        io_uring_sqe_set_flags(sqe, IOSQE_FIXED_FILE);
+    if (op->verb == PST_DISK_WRITE && bytes >= ASYNC_BYTES_MIN)
+        flags |= IOSQE_ASYNC;
+    io_uring_sqe_set_flags(sqe, flags);
     io_uring_sqe_set_data(sqe, op);
-    if (++r->unsent >= SEND_COUNT)
+    r->unsent_bytes += bytes;
+    if (++r->unsent >= SEND_COUNT || r->unsent_bytes >= SEND_BYTES)
         ring_send(r);
     return 0;
 }

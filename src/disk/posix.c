@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * posix.c: the driver that every Linux has: a few threads with preadv, pwritev and fdatasync. Under one lock
  * lie what is to be done and what has ended; the threads see nothing else of a queue.
@@ -28,6 +29,7 @@ static int64_t carry_out(const struct pool *p, const struct pst_disk_op *op)
     int fd = p->fds[op->file];
     int64_t r;
 
+    pst_assert(op->verb == PST_DISK_SYNC || (op->now_count > 0 && op->moved_bytes < op->bytes));
     if (op->verb == PST_DISK_SYNC)
         r = fdatasync(fd);
     else if (op->verb == PST_DISK_READ)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * simulated.c: a disk that may forget what was not synced. The cache is the process's, as a disk's is its
  * machine's: all queues see it. It holds each write from its start on, so that a power cut finds those

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * simulated.h: the driver `simulated`, in test builds: files behind a disk with a write cache that keeps no
  * order. What was written is read, but reaches the files with a sync only; operations end in any order, by

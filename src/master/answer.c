@@ -1,10 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* answer.c: each question to the master: decoded, put to the directory, its answer encoded. The lock is held.
  */
 #include "master/master_priv.h"
 
 #include "base/clock.h"
+#include "wire/pool_block.h"
+#include "wire/pool_key.h"
+#include "wire/pool_member.h"
 
-enum { BUSY = 4 }; /* penstock.h's: asked again by whoever asks */
+#define STRANGER_NS 10000000000ull
 
 /* A question and its answer. */
 struct question {
@@ -35,7 +39,7 @@ static struct pst_id id_of(const uint8_t bytes[PST_POOL_ID_BYTES])
 
 static bool in_effect(const struct pst_master *m, uint64_t version)
 {
-    return pst_directory_view(m->directory)->version >= version;
+    return pst_directory_map(m->directory)->version >= version;
 }
 
 /* ---- members ---- */
@@ -64,14 +68,15 @@ static int call_join(struct question *q)
     if (r == -EEXIST)
         answer(q, registered.holder->address, strlen(registered.holder->address));
     if (r == -EAGAIN || (r == 0 && !in_effect(m, registered.version)))
-        return BUSY;
+        return PST_POOL_BUSY;
     if (r < 0)
         return r;
     joined = (struct pst_pool_joined){.epoch = registered.epoch,
                                       .version = registered.version,
-                                      .seed = pst_directory_view(m->directory)->seed,
+                                      .seed = pst_directory_map(m->directory)->seed,
                                       .heartbeat_ms = (uint32_t)registered.heartbeat_ms,
                                       .member = registered.member};
+    memcpy(joined.pool, &pst_directory_map(m->directory)->pool, sizeof(joined.pool));
     return answer(q, &joined, sizeof(joined));
 }
 
@@ -107,7 +112,7 @@ static int call_drain(struct question *q)
         return r;
     id = id_of(drain.id);
     r = pst_directory_drain(q->master->directory, &id, drain.drains != 0, &version);
-    return r == 0 && !in_effect(q->master, version) ? BUSY : r;
+    return r == 0 && !in_effect(q->master, version) ? PST_POOL_BUSY : r;
 }
 
 static int call_forgive(struct question *q)
@@ -115,13 +120,13 @@ static int call_forgive(struct question *q)
     uint64_t version = 0;
 
     pst_directory_forgive(q->master->directory, &version);
-    return in_effect(q->master, version) ? 0 : BUSY;
+    return in_effect(q->master, version) ? 0 : PST_POOL_BUSY;
 }
 
 static int call_nodes(struct question *q)
 {
     struct pst_directory_node nodes[PST_POOL_NODES_MAX];
-    const struct pst_view *view = pst_directory_view(q->master->directory);
+    const struct pst_map *map = pst_directory_map(q->master->directory);
     uint32_t max = (uint32_t)pst_min(PST_POOL_NODES_MAX, q->room / sizeof(struct pst_pool_node));
     uint32_t first = (uint32_t)pst_min(q->op->offset, UINT32_MAX), count;
 
@@ -130,7 +135,7 @@ static int call_nodes(struct question *q)
     count = pst_directory_nodes(q->master->directory, first, q->now_ns, nodes, max);
     for (uint32_t i = 0; i < count; i++) {
         const struct pst_directory_node *node = &nodes[i];
-        const struct pst_view_member *member = &view->members[node->member];
+        const struct pst_map_member *member = &map->members[node->member];
         const struct pst_tier_use *dram = &node->tiers[PST_POOL_DRAM];
         struct pst_pool_node row = {.keys_left = node->keys_left,
                                     .dram = {dram->capacity_bytes, dram->used_bytes},
@@ -138,9 +143,10 @@ static int call_nodes(struct question *q)
                                     .copies = node->copies,
                                     .member = node->member};
 
-        row.flags = (uint8_t)((node->drains ? PST_POOL_NODE_DRAINS : 0) |
-                              (node->drained ? PST_POOL_NODE_DRAINED : 0) |
-                              (node->suspect ? PST_POOL_NODE_SUSPECT : 0));
+        row.flags =
+            (uint8_t)((node->drains ? PST_POOL_NODE_DRAINS : 0) |
+                      (node->drained ? PST_POOL_NODE_DRAINED : 0) | (node->stuck ? PST_POOL_NODE_STUCK : 0) |
+                      (node->suspect ? PST_POOL_NODE_SUSPECT : 0));
         memcpy(row.id, member->id.bytes, sizeof(row.id));
         memcpy(row.address, *member->address ? member->address : member->unix_path, sizeof(row.address));
         memcpy(q->to + i * sizeof(row), &row, sizeof(row));
@@ -165,10 +171,11 @@ static int answer_beat(struct question *q, const struct pst_pool_heartbeat *beat
     uint8_t bytes[sizeof(out) + sizeof(wants)];
 
     _Static_assert((int)PST_WANTS_MAX <= (int)PST_POOL_WANT_COUNT_MAX, "wants of a heartbeat");
+    memcpy(out.pool, beat->pool, sizeof(out.pool)); /* which is this one */
     for (uint32_t i = 0; i < said->want_count; i++)
-        wants[i] = (struct pst_pool_want){.slot_epoch = said->wants[i].slot_epoch,
+        wants[i] = (struct pst_pool_want){.partition_epoch = said->wants[i].partition_epoch,
                                           .member_epoch = said->wants[i].member_epoch,
-                                          .slot = said->wants[i].slot,
+                                          .partition = said->wants[i].partition,
                                           .member = said->wants[i].member,
                                           .leads = said->wants[i].leads};
     return answer(q, bytes, pst_pool_put_beat(bytes, &out, wants));
@@ -207,19 +214,21 @@ static int call_heartbeat(struct question *q)
 static int call_copies(struct question *q)
 {
     struct pst_pool_copy copies[PST_POOL_COPIES_MAX];
-    uint8_t none;
-    int count = pst_pool_get_items(q->op->attrs, &none, 0, copies, sizeof(copies[0]), PST_POOL_COPIES_MAX);
+    struct pst_id pool;
+    int count =
+        pst_pool_get_items(q->op->attrs, &pool, sizeof(pool), copies, sizeof(copies[0]), PST_POOL_COPIES_MAX);
 
     _Static_assert(
         (int)PST_POOL_COPY_DROP == (int)PST_COPY_DROP && (int)PST_POOL_COPY_JOIN == (int)PST_COPY_JOIN &&
-            (int)PST_POOL_COPY_LEAD == (int)PST_COPY_LEAD && (int)PST_POOL_COPY_TAKE == (int)PST_COPY_TAKE,
-        "changes of a slot");
+            (int)PST_POOL_COPY_LEAD == (int)PST_COPY_LEAD && (int)PST_POOL_COPY_TAKE == (int)PST_COPY_TAKE &&
+            (int)PST_POOL_COPY_REFUSE == (int)PST_COPY_REFUSE,
+        "changes of a partition");
     for (int i = 0; i < count; i++) {
         const struct pst_copy_request request = {.member = copies[i].member,
                                                  .epoch = copies[i].epoch,
                                                  .change = (enum pst_copy_change)copies[i].change,
-                                                 .slot = copies[i].slot,
-                                                 .slot_epoch = copies[i].slot_epoch,
+                                                 .partition = copies[i].partition,
+                                                 .partition_epoch = copies[i].partition_epoch,
                                                  .copy = copies[i].copy,
                                                  .copy_epoch = copies[i].copy_epoch};
         uint64_t version;
@@ -229,21 +238,21 @@ static int call_copies(struct question *q)
     return count < 0 ? count : 0;
 }
 
-/* A piece of the view from the operation's offset on, when it is newer than what the asker has. */
-static int call_view(struct question *q)
+/* A piece of the pool map from the operation's offset on, when it is newer than what the asker has. */
+static int call_map(struct question *q)
 {
     struct pst_master *m = q->master;
-    const struct pst_view *view = pst_directory_view(m->directory);
-    struct pst_pool_view head = {.view_bytes = q->op->if_generation == view->version ? 0 : m->view_bytes};
+    const struct pst_map *map = pst_directory_map(m->directory);
+    struct pst_pool_map head = {.map_bytes = q->op->known_version == map->version ? 0 : m->map_bytes};
     uint64_t piece = 0;
 
-    q->result->generation = view->version;
-    if (q->room < sizeof(head) + 1 || q->op->offset > m->view_bytes)
+    q->result->generation = map->version;
+    if (q->room < sizeof(head) + 1 || q->op->offset > m->map_bytes)
         return q->room < sizeof(head) + 1 ? -ENOBUFS : -EINVAL;
-    if (head.view_bytes)
-        piece = pst_min(m->view_bytes - q->op->offset, q->room - sizeof(head));
+    if (head.map_bytes)
+        piece = pst_min(m->map_bytes - q->op->offset, q->room - sizeof(head));
     memcpy(q->to, &head, sizeof(head));
-    memcpy(q->to + sizeof(head), m->view + q->op->offset, piece);
+    memcpy(q->to + sizeof(head), m->map + q->op->offset, piece);
     q->result->bytes = (uint32_t)(sizeof(head) + piece);
     return 0;
 }
@@ -290,11 +299,13 @@ static int call_locate(struct question *q)
 {
     struct pst_hash128 keys[PST_POOL_LOCATE_MAX];
     struct pst_route routes[PST_POOL_LOCATE_MAX];
+    struct pst_pool_asker asker;
     struct pst_caller caller;
-    int count = read_items(q, &caller.host, sizeof(caller.host), keys, sizeof(keys[0]), PST_POOL_LOCATE_MAX);
+    int count = read_items(q, &asker, sizeof(asker), keys, sizeof(keys[0]), PST_POOL_LOCATE_MAX);
 
     if (count < 0)
         return count;
+    caller.host = id_of(asker.host);
     pst_directory_route_get(q->master->directory, &caller, keys, (uint32_t)count, q->now_ns, routes);
     q->master->located += (uint64_t)count;
     for (int i = 0; i < count; i++)
@@ -325,11 +336,13 @@ static int call_place(struct question *q)
 {
     struct pst_put puts[PST_POOL_PLACE_MAX];
     struct pst_route routes[PST_POOL_PLACE_MAX];
+    struct pst_pool_asker asker;
     struct pst_caller caller;
-    int count = read_puts(q, &caller.host, sizeof(caller.host), puts);
+    int count = read_puts(q, &asker, sizeof(asker), puts);
 
     if (count < 0)
         return count;
+    caller.host = id_of(asker.host);
     pst_directory_route_put(q->master->directory, &caller, puts, (uint32_t)count, q->now_ns, routes);
     answer_routes(q, routes, (uint32_t)count);
     return 0;
@@ -371,8 +384,8 @@ static int read_blocks(const struct question *q, struct pst_pool_blocks *head, s
 
     if (count < 0)
         return count;
-    *member = pst_view_find(pst_directory_view(q->master->directory), &id);
-    return *member == PST_VIEW_NONE || !q->master->external_epochs[*member] ? -ESTALE : count;
+    *member = pst_map_find(pst_directory_map(q->master->directory), &id);
+    return *member == PST_MAP_NONE || !q->master->external_epochs[*member] ? -ESTALE : count;
 }
 
 /* The result's generation is how many were refused for want of room. */
@@ -425,7 +438,7 @@ static int call_match(struct question *q)
     enum { ROWS = 64 };
     struct pst_hash128 hashes[PST_POOL_MATCH_MAX];
     struct pst_external_match rows[ROWS];
-    const struct pst_view *view = pst_directory_view(q->master->directory);
+    const struct pst_map *map = pst_directory_map(q->master->directory);
     uint32_t rows_max = (uint32_t)pst_min(ROWS, q->room / sizeof(struct pst_pool_match));
     int count = read_hashes(q, hashes);
 
@@ -435,12 +448,12 @@ static int call_match(struct question *q)
     if (count < 0 || rows_max == 0)
         return count < 0 ? count : -ENOBUFS;
     q->result->generation = pst_external_match(q->master->external, hashes, (uint32_t)count, q->now_ns,
-                                               q->op->depth == 1, rows, rows_max);
+                                               q->op->flags & PST_WIRE_HIT, rows, rows_max);
     rows_max = (uint32_t)pst_min(rows_max, q->result->generation);
     for (uint32_t i = 0; i < rows_max; i++) {
         struct pst_pool_match row = {.hash_count = rows[i].hash_count, .member = (uint16_t)rows[i].node};
 
-        memcpy(row.id, view->members[rows[i].node].id.bytes, sizeof(row.id));
+        memcpy(row.id, map->members[rows[i].node].id.bytes, sizeof(row.id));
         memcpy(row.tiers, rows[i].tiers, sizeof(row.tiers));
         memcpy(q->to + i * sizeof(row), &row, sizeof(row));
     }
@@ -461,6 +474,75 @@ static int call_hits(struct question *q)
 }
 
 /* ---- all of them ---- */
+
+/* Which of them begin with the id of the asker's pool. */
+enum asks { ASKS_ANYONE, ASKS_IF_IT_SAYS, ASKS_OF_POOL };
+
+static enum asks asks_of(uint8_t code)
+{
+    switch ((enum pst_pool_code)code) {
+    case PST_POOL_JOIN:
+    case PST_POOL_LEAVE:
+    case PST_POOL_HEARTBEAT:
+    case PST_POOL_SUSPECT:
+    case PST_POOL_LOCATE:
+    case PST_POOL_PLACE:
+    case PST_POOL_COPIES:
+    case PST_POOL_REPAIR:
+        return ASKS_OF_POOL;
+    case PST_POOL_MAP:
+        return ASKS_IF_IT_SAYS;
+    case PST_POOL_FIGURES:
+    case PST_POOL_DRAIN:
+    case PST_POOL_NODES:
+    case PST_POOL_FORGIVE:
+    case PST_POOL_REPORT:
+    case PST_POOL_REVOKE:
+    case PST_POOL_MATCH:
+    case PST_POOL_HITS:
+        return ASKS_ANYONE;
+    }
+    return ASKS_ANYONE; /* a number that has no question: its answer says so */
+}
+
+/* The same one once, and others not as fast as somebody may draw their names. */
+static void tell_of_stranger(struct pst_master *m, const struct pst_id *pool, uint64_t now_ns)
+{
+    char name[PST_ID_TEXT_BYTES], own[PST_ID_TEXT_BYTES];
+
+    if (pst_id_equal(&m->stranger, pool) || (m->stranger_ns && now_ns < m->stranger_ns + STRANGER_NS))
+        return;
+    m->stranger = *pool;
+    m->stranger_ns = now_ns;
+    pst_id_print(pool, name);
+    pst_id_print(&pst_directory_map(m->directory)->pool, own);
+    pst_master_log(
+        m,
+        "a node with values of pool %s is refused: this is pool %s. If this one has lost its pool map, "
+        "restore the file, or start with --adopt=%s",
+        name, own, name);
+}
+
+/* A node that has no pool yet may join any. Return: 0, -EPROTO, -EXDEV. */
+static int check_pool(const struct question *q)
+{
+    static const struct pst_id none;
+    enum asks asks = asks_of(q->op->code);
+    struct pst_id pool;
+    int r;
+
+    if (asks == ASKS_ANYONE || (asks == ASKS_IF_IT_SAYS && q->op->attrs.len == 0))
+        return 0;
+    if (q->op->attrs.len < sizeof(pool))
+        return -EPROTO;
+    memcpy(&pool, q->op->attrs.data, sizeof(pool));
+    if (q->op->code == PST_POOL_JOIN && pst_id_equal(&pool, &none))
+        return 0;
+    r = pst_directory_check_pool(q->master->directory, &pool, q->now_ns);
+    if (r < 0 && (q->op->code == PST_POOL_JOIN || q->op->code == PST_POOL_HEARTBEAT))
+        tell_of_stranger(q->master, &pool, q->now_ns);
+    return r;
+}
 
 static int call_figures(struct question *q)
 {
@@ -504,7 +586,8 @@ void pst_master_carry_out(void *ctx, const struct pst_wire_op *op, uint64_t now_
     for (uint32_t i = 0; i < PST_MASTER_CALL_COUNT; i++) {
         if (calls[i].code != op->code)
             continue;
-        r = calls[i].run(&q);
+        r = check_pool(&q);
+        r = r < 0 ? r : calls[i].run(&q);
         m->malformed += r == -EPROTO;
         count(&m->calls[i], begin_ns, r);
         break;

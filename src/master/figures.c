@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* figures.c: what a master counts, as text: a line for each figure, its name and its value. */
 #include "master/master_priv.h"
 
@@ -38,8 +39,8 @@ static void say_state(struct text *t, const struct pst_master *m, uint64_t now_n
     struct pst_directory_state state;
 
     pst_directory_state(m->directory, now_ns, &state);
-    say(t, pst_directory_view(m->directory)->version, "view_version");
-    say(t, pst_directory_view(m->directory)->term, "term");
+    say(t, pst_directory_map(m->directory)->version, "map_version");
+    say(t, pst_directory_map(m->directory)->term, "term");
     say(t, state.members, "members");
     say(t, state.members_reporting, "members_reporting");
     say(t, state.members_suspect, "members_suspect");

@@ -1,4 +1,5 @@
-/* master.c: a master's life, and its thread, which stores views before anyone hears of them. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* master.c: a master's life, and its thread, which stores pool maps before anyone hears of them. */
 #include "master/master_priv.h"
 
 #include "base/clock.h"
@@ -6,8 +7,12 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <time.h>
 
-enum { RETRY_MS = 1000 };
+enum {
+    RETRY_MS = 1000,
+    EPOCHS_A_SECOND_BITS = 20,
+};
 
 void pst_master_log(const struct pst_master *m, const char *format, ...)
 {
@@ -22,7 +27,7 @@ void pst_master_log(const struct pst_master *m, const char *format, ...)
     m->log(m->log_ctx, line);
 }
 
-/* ---- views ---- */
+/* ---- pool maps ---- */
 
 /* Others get in between. */
 static void revoke_all(struct pst_master *m, uint32_t member)
@@ -33,13 +38,14 @@ static void revoke_all(struct pst_master *m, uint32_t member)
     }
 }
 
-/* Members that came or went with the view; what engines told of those that went goes too. */
-static void follow_view(struct pst_master *m)
+/* Members that came or went with the pool map; what engines told of those that went goes too. */
+static void follow_map(struct pst_master *m)
 {
-    const struct pst_view *view = pst_directory_view(m->directory);
+    const struct pst_map *map = pst_directory_map(m->directory);
 
+    pst_assert(map->members_max == m->members_max);
     for (uint32_t i = 0; i < m->members_max; i++) {
-        const struct pst_view_member *member = &view->members[i];
+        const struct pst_map_member *member = &map->members[i];
         uint64_t epoch = member->gone ? 0 : member->epoch;
 
         if (m->external_epochs[i] == epoch)
@@ -55,39 +61,42 @@ static void follow_view(struct pst_master *m)
     }
 }
 
-/* Slots whose keys nobody can be asked for: when they are more than they were, and when there are none again.
+/* Partitions whose keys nobody can be asked for: when they are more than they were, and when there are none
+ * again.
  */
-static void tell_of_slots(struct pst_master *m)
+static void tell_of_partitions(struct pst_master *m)
 {
-    const struct pst_view *view = pst_directory_view(m->directory);
+    const struct pst_map *map = pst_directory_map(m->directory);
     uint32_t incomplete = 0;
 
-    for (uint32_t i = 0; i < PST_SLOTS; i++)
-        incomplete += view->slots[i].state == PST_VIEW_INCOMPLETE && !pst_view_slot_dealt(&view->slots[i]);
-    if (incomplete > m->slots_incomplete)
-        pst_master_log(m, "none of the nodes that had the keys of %u of %u slots is there", incomplete,
-                       PST_SLOTS);
-    else if (m->slots_incomplete > 0 && incomplete == 0)
-        pst_master_log(m, "all slots have a node again");
-    m->slots_incomplete = incomplete;
+    for (uint32_t i = 0; i < PST_PARTITIONS; i++)
+        incomplete +=
+            map->partitions[i].state == PST_MAP_INCOMPLETE && !pst_map_partition_dealt(&map->partitions[i]);
+    if (incomplete > m->partitions_incomplete)
+        pst_master_log(m, "none of the nodes that had the keys of %u of %u partitions is there", incomplete,
+                       PST_PARTITIONS);
+    else if (m->partitions_incomplete > 0 && incomplete == 0)
+        pst_master_log(m, "all partitions have a node again");
+    m->partitions_incomplete = incomplete;
 }
 
 /* Called and left with the lock held; others get in while the disk works. Return: 0 or -errno. */
-static int store_view(struct pst_master *m)
+static int store_map(struct pst_master *m)
 {
     uint64_t version;
-    size_t bytes = pst_directory_store_begin(m->directory, m->view_next, m->view_room, &version);
-    uint8_t *before = m->view;
+    size_t bytes = pst_directory_store_begin(m->directory, m->map_next, m->map_room, &version);
+    uint8_t *before = m->map;
     int r;
 
+    pst_assert(bytes > 0 && bytes <= m->map_room && m->map_next != m->map);
     for (;;) {
         pthread_mutex_unlock(&m->lock);
-        r = pst_view_file_swap(m->file, version - 1, version, (struct pst_bytes){m->view_next, bytes});
+        r = pst_map_file_swap(m->file, version - 1, version, (struct pst_bytes){m->map_next, bytes});
         pthread_mutex_lock(&m->lock);
         if (r == 0)
             break;
         if (!m->failing)
-            pst_master_log(m, "view %" PRIu64 " could not be stored, and changes nothing: %s", version,
+            pst_master_log(m, "pool map %" PRIu64 " could not be stored, and changes nothing: %s", version,
                            strerror(-r));
         m->failing = true;
         if (m->stopping || !m->running)
@@ -97,12 +106,12 @@ static int store_view(struct pst_master *m)
         pthread_mutex_lock(&m->lock);
     }
     m->failing = false;
-    m->view = m->view_next;
-    m->view_next = before;
-    m->view_bytes = bytes;
+    m->map = m->map_next;
+    m->map_next = before;
+    m->map_bytes = bytes;
     pst_directory_stored(m->directory, version, pst_now_ns());
-    follow_view(m);
-    tell_of_slots(m);
+    follow_map(m);
+    tell_of_partitions(m);
     return 0;
 }
 
@@ -122,12 +131,13 @@ static void *master_main(void *arg)
 {
     struct pst_master *m = arg;
 
+    pst_assert(m->magic == PST_MASTER_MAGIC && m->tick_ms > 0);
     pthread_mutex_lock(&m->lock);
     while (!m->stopping) {
         struct timespec until = after_ms(m->tick_ms);
 
         pst_directory_tick(m->directory, pst_now_ns());
-        while (!m->stopping && pst_directory_unstored(m->directory) && store_view(m) == 0)
+        while (!m->stopping && pst_directory_unstored(m->directory) && store_map(m) == 0)
             ;
         if (!m->stopping)
             pthread_cond_timedwait(&m->stir, &m->lock, &until);
@@ -138,24 +148,48 @@ static void *master_main(void *arg)
 
 /* ---- life ---- */
 
+/* Goes on as the pool that the operator names, unless that is done already. */
+static int adopt(struct pst_master *m, const char *name, char *fault)
+{
+    char own[PST_ID_TEXT_BYTES];
+    struct pst_id pool;
+    int r = pst_id_parse(name, &pool);
+
+    if (r < 0) {
+        snprintf(fault, PST_FAULT_BYTES, "adopt: '%.100s' is not a pool's name, %zu hexadecimal digits", name,
+                 2 * sizeof(pool));
+        return r;
+    }
+    /* Whatever the pool had counted to when its pool map was lost, this is more. */
+    r = pst_directory_adopt(m->directory, &pool, (uint64_t)time(NULL) << EPOCHS_A_SECOND_BITS);
+    pst_id_print(&pst_directory_map(m->directory)->pool, own);
+    if (r < 0)
+        snprintf(
+            fault, PST_FAULT_BYTES,
+            "adopt: the pool map has members of pool %s: to go on as another one begin with another file",
+            own);
+    return r;
+}
+
 static int open_directory(struct pst_master *m, const struct pst_master_settings *settings,
                           struct pst_bytes stored, char *fault)
 {
-    uint64_t seed;
+    struct pst_id pool;
     int r;
 
-    pst_random(&seed, sizeof(seed));
-    r = pst_directory_open(&settings->directory, stored, seed, pst_now_ns(), &m->directory);
+    pst_random(&pool, sizeof(pool));
+    r = pst_directory_open(&settings->directory, stored, &pool, pst_now_ns(), &m->directory);
     if (r == -EPROTONOSUPPORT)
-        snprintf(fault, PST_FAULT_BYTES, "view %.150s has a format that this program does not know",
-                 settings->view);
+        snprintf(fault, PST_FAULT_BYTES, "pool map %.150s has a format that this program does not know",
+                 settings->pool_map);
     else if (r == -E2BIG)
-        snprintf(fault, PST_FAULT_BYTES, "view %.150s has more members than members_max", settings->view);
+        snprintf(fault, PST_FAULT_BYTES, "pool map %.150s has more members than members_max",
+                 settings->pool_map);
     else if (r == -EBADMSG)
-        snprintf(fault, PST_FAULT_BYTES, "view %.150s is damaged, or not a pool's view", settings->view);
+        snprintf(fault, PST_FAULT_BYTES, "pool map %.150s is damaged, or not a pool map", settings->pool_map);
     else if (r < 0)
         snprintf(fault, PST_FAULT_BYTES, "directory: %s", strerror(-r));
-    return r;
+    return r == 0 && settings->adopt ? adopt(m, settings->adopt, fault) : r;
 }
 
 static int open_tables(struct pst_master *m, const struct pst_master_settings *settings, char *fault)
@@ -166,11 +200,11 @@ static int open_tables(struct pst_master *m, const struct pst_master_settings *s
                                                    .hit_ttl_ns = settings->block_hit_ttl_ms * 1000000};
 
     snprintf(fault, PST_FAULT_BYTES, "out of memory");
-    m->view_room = pst_view_bytes_max(m->members_max);
-    m->view = malloc(m->view_room);
-    m->view_next = malloc(m->view_room);
+    m->map_room = pst_map_bytes_max(m->members_max);
+    m->map = malloc(m->map_room);
+    m->map_next = malloc(m->map_room);
     m->external_epochs = calloc(m->members_max, sizeof(*m->external_epochs));
-    if (!m->view || !m->view_next || !m->external_epochs)
+    if (!m->map || !m->map_next || !m->external_epochs)
         return -ENOMEM;
     return pst_external_open(&external, &m->external);
 }
@@ -195,23 +229,26 @@ static int read_place(struct pst_directory *d, const char *text, char *fault)
         snprintf(fault, PST_FAULT_BYTES,
                  "place '%.150s': PREFIX=home or PREFIX=anywhere, with :COPIES behind it; "
                  "%d prefixes at the most",
-                 text, PST_VIEW_PREFIXES_MAX);
+                 text, PST_MAP_PREFIXES_MAX);
     return r;
 }
 
-/* Nobody is answered before the view is stored that this directory begins with. */
+/* Nobody is answered before the pool map is stored that this directory begins with. */
 static int begin(struct pst_master *m, char *fault)
 {
+    char name[PST_ID_TEXT_BYTES];
     int r = 0;
 
     pthread_mutex_lock(&m->lock);
     while (r == 0 && pst_directory_unstored(m->directory))
-        r = store_view(m);
+        r = store_map(m);
     pthread_mutex_unlock(&m->lock);
     if (r < 0) {
-        snprintf(fault, PST_FAULT_BYTES, "view: %s", strerror(-r));
+        snprintf(fault, PST_FAULT_BYTES, "pool map: %s", strerror(-r));
         return r;
     }
+    pst_id_print(&pst_directory_map(m->directory)->pool, name);
+    pst_master_log(m, "this is pool %s", name);
     m->running = true;
     r = -pthread_create(&m->thread, NULL, master_main, m);
     m->running = r == 0;
@@ -225,17 +262,17 @@ static int open_all(struct pst_master *m, const struct pst_master_settings *sett
     struct pst_bytes stored = {NULL, 0};
     int r;
 
-    if (!settings->view) {
-        snprintf(fault, PST_FAULT_BYTES, "a master needs a file for the view: set view");
+    if (!settings->pool_map) {
+        snprintf(fault, PST_FAULT_BYTES, "a master needs a file for the pool map: set pool_map");
         return -EINVAL;
     }
     r = open_tables(m, settings, fault);
     if (r == 0)
-        r = pst_view_file_open(settings->view, m->view_room, &m->file, &stored, fault);
+        r = pst_map_file_open(settings->pool_map, m->map_room, &m->file, &stored, fault);
     if (r == 0)
         r = open_directory(m, settings, stored, fault);
     free((void *)(uintptr_t)stored.data);
-    if (r == 0 && !pst_view_prefix_of(pst_directory_view(m->directory), (struct pst_bytes){"", 0}))
+    if (r == 0 && !pst_map_prefix_of(pst_directory_map(m->directory), (struct pst_bytes){"", 0}))
         r = read_place(m->directory, "=home", fault);
     for (uint32_t i = 0; i < settings->place.count && r == 0; i++)
         r = read_place(m->directory, settings->place.items[i], fault);
@@ -285,14 +322,14 @@ struct pst_master *pst_master_close(struct pst_master *m)
         pthread_mutex_unlock(&m->lock);
         pthread_join(m->thread, NULL);
     }
-    m->file = pst_view_file_close(m->file);
+    m->file = pst_map_file_close(m->file);
     pst_directory_close(m->directory);
     pst_external_close(m->external);
     pthread_cond_destroy(&m->stir);
     pthread_mutex_destroy(&m->lock);
     free(m->external_epochs);
-    free(m->view_next);
-    free(m->view);
+    free(m->map_next);
+    free(m->map);
     m->magic = 0;
     free(m);
     return NULL;

@@ -1,21 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * master.h: a pool's master: drives directory/ for whoever asks over a node's sessions, and keeps the view.
- * What it knows beyond the view comes from the nodes, and goes with it.
+ * master.h: a pool's master: drives directory/ for whoever asks over a node's sessions, and keeps the pool
+ * map. What it knows beyond the pool map comes from the nodes, and goes with it.
  *
  * The shards of the node that it is ask it, each from its thread; one lock lets one question through at a
- * time, each of a bounded number of keys. A thread of its own stores views and looks after time. A question
- * whose answer has to wait for a view to be stored is told "busy", and asked again.
+ * time, each of a bounded number of keys. A thread of its own stores pool maps and looks after time. A
+ * question whose answer has to wait for a pool map to be stored is told "busy", and asked again.
  */
 #ifndef PST_MASTER_H
 #define PST_MASTER_H
 
 #include "base/options.h"
 #include "directory/directory.h"
+#include "directory/figures.h"
+#include "directory/route.h"
 #include "wire/pool.h"
 
 /* X(TYPE, name, default, min, max, unit, text) */
 #define PST_MASTER_OPTIONS(X)                                                                                \
-    X(STRING, view, "", 0, 0, "FILE", "where a master keeps the pool's view")                                \
+    X(STRING, pool_map, "", 0, 0, "FILE", "where a master keeps the pool map")                               \
+    X(STRING, adopt, "", 0, 0, "POOL",                                                                       \
+      "go on as this pool, whose pool map was lost: its nodes' logs name it; what is lost with it is in "    \
+      "docs/how-to/recover.md")                                                                              \
     X(LIST, place, "", 0, 0, "PREFIX=PLACE",                                                                 \
       "'home:N': values of this prefix belong to one node, and N have them, as others do on one; "           \
       "'anywhere:N': they are what their name says, on any N nodes; may be repeated")                        \
@@ -32,7 +38,8 @@ struct pst_master_settings {
 struct pst_master;
 
 /*
- * Takes the view's file, and stores a first view when there is none. @settings: borrowed during the call;
+ * Takes the pool map's file, and stores a first pool map when there is none. @settings: borrowed during the
+ * call;
  * @log: told of members that come and go, from any thread. Return: 0 or -errno with the reason in @fault.
  */
 int pst_master_open(const struct pst_master_settings *settings, void (*log)(void *ctx, const char *line),

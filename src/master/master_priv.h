@@ -1,10 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* master_priv.h: what the files of the master share. */
 #ifndef PST_MASTER_PRIV_H
 #define PST_MASTER_PRIV_H
 
 #include "directory/external.h"
 #include "master/master.h"
-#include "master/view_file.h"
+#include "master/map_file.h"
 
 #include <pthread.h>
 
@@ -15,7 +16,7 @@
     X(PST_POOL_JOIN, join)                                                                                   \
     X(PST_POOL_LEAVE, leave)                                                                                 \
     X(PST_POOL_HEARTBEAT, heartbeat)                                                                         \
-    X(PST_POOL_VIEW, view)                                                                                   \
+    X(PST_POOL_MAP, map)                                                                                     \
     X(PST_POOL_SUSPECT, suspect)                                                                             \
     X(PST_POOL_LOCATE, locate)                                                                               \
     X(PST_POOL_PLACE, place)                                                                                 \
@@ -49,19 +50,21 @@ struct pst_master {
     struct pst_directory *directory;
     struct pst_external *external;
     uint64_t *external_epochs; /* of the members whose blocks these are, by their numbers */
-    struct pst_view_file *file;
+    struct pst_map_file *file;
     void (*log)(void *ctx, const char *line);
     void *log_ctx;
     uint32_t members_max;
-    uint32_t slots_incomplete; /* in the view in effect */
+    uint32_t partitions_incomplete; /* in the pool map in effect */
     uint64_t heartbeat_ms, tick_ms;
-    uint8_t *view, *view_next; /* the one in effect as bytes; where the next one is made */
-    size_t view_bytes, view_room;
+    uint8_t *map, *map_next; /* the one in effect as bytes; where the next one is made */
+    size_t map_bytes, map_room;
     pthread_mutex_t lock;
-    pthread_cond_t stir; /* there is a view to store, or the end has come */
+    pthread_cond_t stir; /* there is a pool map to store, or the end has come */
     pthread_t thread;
     bool running, stopping;
-    bool failing; /* to store views; said once */
+    bool failing;           /* to store pool maps; said once */
+    struct pst_id stranger; /* the last pool whose members were refused, and said to be, */
+    uint64_t stranger_ns;   /* then */
     uint64_t start_ns;
     uint64_t malformed; /* questions that no decoder took */
     uint64_t located, location_hits;

@@ -1,10 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * arena.c: one reserved address range with every arena in it, and at each arena's end a trailer from which a
  * later process can tell what its pages held. What cannot be had is refused before anything is touched: a
  * process that is killed while it fills its arenas cannot say why.
  */
-#include "mem/mem_priv.h"
+#include "mem/arena_priv.h"
 #include "base/hash.h"
+#include "base/own.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -66,7 +68,7 @@ static int lay_out(struct pst_arenas *a, const struct pst_arena_options *o)
     if (a->stride * arena_count > RANGE_BYTES_MAX)
         return pst_fail(-EINVAL, "arenas of %llu MiB asked, at most %llu MiB possible",
                         mib(a->stride * arena_count), mib(RANGE_BYTES_MAX));
-    a->slot_shift = a->stride * arena_count <= RANGE_FINE_BYTES_MAX ? 3 : 4;
+    a->cell_shift = a->stride * arena_count <= RANGE_FINE_BYTES_MAX ? 3 : 4;
     return 0;
 }
 
@@ -131,6 +133,11 @@ static int make_nameless(struct pst_arenas *a, uint32_t arena)
     return 0;
 }
 
+static bool is_own_file(const struct stat *st)
+{
+    return S_ISREG(st->st_mode) && st->st_uid == geteuid();
+}
+
 /* The lock ends with the process, however it ends: a file without one is left from a node that was killed. */
 static void sweep_left_files(const char *folder)
 {
@@ -145,11 +152,13 @@ static void sweep_left_files(const char *folder)
         if (strncmp(entry->d_name, FILE_PREFIX, strlen(FILE_PREFIX)) != 0 || len < sizeof(FILE_SUFFIX) ||
             strcmp(entry->d_name + len - strlen(FILE_SUFFIX), FILE_SUFFIX) != 0)
             continue;
-        fd = openat(dirfd(dir), entry->d_name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+        if (fstatat(dirfd(dir), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !is_own_file(&st))
+            continue;
+        /* Another user may have put it there by now: a pipe or a lease would hold up whoever waits. */
+        fd = openat(dirfd(dir), entry->d_name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
         if (fd < 0)
             continue;
-        if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
-            flock(fd, LOCK_EX | LOCK_NB) == 0)
+        if (fstat(fd, &st) == 0 && is_own_file(&st) && flock(fd, LOCK_EX | LOCK_NB) == 0)
             unlinkat(dirfd(dir), entry->d_name, 0);
         close(fd);
     }
@@ -194,7 +203,7 @@ static int make_file(struct pst_arenas *a, uint32_t arena, const struct pst_aren
     /* A new description of the same file: a duplicate would share the right to write. */
     a->fds_readonly[arena] = open(link, O_RDONLY | O_CLOEXEC);
     if (a->fds_readonly[arena] < 0)
-        a->fds_readonly[arena] = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+        a->fds_readonly[arena] = pst_own_open(AT_FDCWD, path, O_RDONLY);
     if (a->fds_readonly[arena] < 0)
         return pst_fail(-errno, "opening a file in %s for reading: %s", o->folder, strerror(errno));
     return 0;

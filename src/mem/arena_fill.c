@@ -1,12 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * arena_fill.c: which NUMA node an arena's memory comes from, and backing it with memory before first use, on
  * all cores: a terabyte filled by one core would take minutes.
  */
-#include "mem/mem_priv.h"
+#include "mem/arena_priv.h"
 
 #include <fcntl.h>
 #include <linux/mempolicy.h>
+#include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -131,6 +134,7 @@ static void *fill_chunks(void *arg)
 
         if (start >= fill->bytes)
             break;
+        pst_assert(start % CHUNK_BYTES == 0);
         r = fill_chunk(fill, start, pst_min(CHUNK_BYTES, fill->bytes - start));
         if (r < 0)
             atomic_store(&fill->error, r);

@@ -1,9 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * arena_keep.c: arenas that outlive their process: files with a name that the operator gives, taken up by the
  * next process that asks for it. Whatever is not just what was asked for is refused in words, and left as it
  * is.
  */
-#include "mem/mem_priv.h"
+#include "mem/arena_priv.h"
+#include "base/own.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -45,7 +47,7 @@ static int check_file(int fd, const char *path, struct stat *st)
 {
     if (fstat(fd, st) < 0)
         return pst_fail(-errno, "%s: %s", path, strerror(errno));
-    if (!S_ISREG(st->st_mode) || st->st_uid != geteuid() || st->st_mode & 077)
+    if (!S_ISREG(st->st_mode) || st->st_uid != geteuid() || st->st_mode & PST_OWN_USES)
         return pst_fail(-EPERM, "%s: not a file of this user that no other may use", path);
     return 0;
 }
@@ -104,6 +106,7 @@ static int take_up_file(struct pst_arenas *a, const struct pst_arena_options *o,
     struct stat st;
     int fd, r = path_of(o, arena, path);
 
+    pst_assert(arena < PST_ARENAS_MAX && a->fds[arena] < 0 && a->fds_readonly[arena] < 0);
     if (r < 0)
         return r;
     fd = a->fds[arena] = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -127,7 +130,7 @@ static int take_up_file(struct pst_arenas *a, const struct pst_arena_options *o,
     snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
     a->fds_readonly[arena] = open(link, O_RDONLY | O_CLOEXEC);
     if (a->fds_readonly[arena] < 0)
-        a->fds_readonly[arena] = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+        a->fds_readonly[arena] = pst_own_open(AT_FDCWD, path, O_RDONLY);
     /* A file with holes is filled again, lest the tmpfs have no room for them when they are touched. */
     a->holes |= (uint64_t)st.st_blocks * 512 < a->stride;
     return a->fds_readonly[arena] < 0 ? pst_fail(-errno, "opening %s for reading: %s", path, strerror(errno))
@@ -180,6 +183,7 @@ void pst_arenas_lock_turn(const struct pst_arenas *a)
 {
     struct flock own = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_start = a->turn, .l_len = 1};
 
+    pst_assert(a->kept);
     for (uint32_t i = 0; i < a->arena_count; i++)
         fcntl(a->fds_readonly[i], F_OFD_SETLK, &own);
 }
@@ -212,10 +216,12 @@ static int unname(const struct pst_arenas *a, uint32_t last, int error)
 
 int pst_arenas_name(struct pst_arenas *a, const struct pst_arena_options *o)
 {
+    pst_assert(a->kept && !a->taken_up);
     for (uint32_t i = a->arena_count; i-- > 0;) {
         char link[32], path[PST_ARENA_PATH_BYTES];
         int r = path_of(o, i, path);
 
+        pst_assert(a->fds[i] >= 0);
         if (r < 0)
             return r;
         snprintf(link, sizeof(link), "/proc/self/fd/%d", a->fds[i]);

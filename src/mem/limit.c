@@ -1,9 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * limit.c: how much memory this process can still get: the cgroup it is in and every one above, in either
  * version, and what the machine has left. Page cache counts as left, since the kernel drops it before it
  * refuses memory.
  */
-#include "mem/mem_priv.h"
+#include "mem/arena_priv.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,8 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * location.c: a value's pages as text and back. Text comes from people and peers: numbers are plain decimals
  * without sign, space or leading zero, so that one location has one spelling of each number.
  */
-#include "mem/mem.h"
+#include "mem/location.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,10 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * pages.c: which pages are free, one bit a page. Every search walks words: a run of free pages is found by
  * its first set bit and the next clear one, so a full or an empty stretch costs one look per 64 pages. The
  * hint is a lower bound: nothing below it is free. Single pages are thus found at once and first fit stays
  * exact.
  */
-#include "mem/mem.h"
+#include "mem/pages.h"
 #include "base/fault.h"
 
 static uint64_t mask_from(uint32_t bit)
@@ -17,6 +18,7 @@ static uint64_t mask_between(uint32_t bit, uint32_t end)
 {
     uint32_t word_end = (bit / 64 + 1) * 64;
 
+    pst_assert(bit < end);
     return end >= word_end ? mask_from(bit) : mask_from(bit) & ~mask_from(end);
 }
 
@@ -57,6 +59,7 @@ static uint32_t count_free(const struct pst_pages *p, uint32_t from, uint32_t to
 {
     uint32_t n = 0;
 
+    pst_assert(from <= to && to <= p->page_count);
     for (uint32_t at = from; at < to; at = (at / 64 + 1) * 64)
         n += (uint32_t)__builtin_popcountll(p->free_bits[at / 64] & mask_between(at, to));
     return n;
@@ -81,6 +84,7 @@ static uint32_t mark_free(struct pst_pages *p, struct pst_run run)
 {
     uint32_t end = run.page + run.count, freed = 0, free_before;
 
+    pst_assert(end >= run.page && end <= p->page_count);
     for (uint32_t at = run.page; at < end; at = (at / 64 + 1) * 64) {
         uint64_t mask = mask_between(at, end);
 
@@ -90,7 +94,7 @@ static uint32_t mark_free(struct pst_pages *p, struct pst_run run)
         p->free_bits[at / 64] |= mask;
     }
     free_before = atomic_fetch_add_explicit(&p->free_count, freed, memory_order_relaxed);
-    pst_assert(freed <= p->page_count - free_before);
+    pst_assert(freed <= run.count && freed <= p->page_count - free_before);
     return freed;
 }
 
@@ -115,6 +119,21 @@ int pst_pages_init(struct pst_pages *pages, uint32_t page_count, uint32_t arena_
     return 0;
 }
 
+int pst_pages_copy(struct pst_pages *copy, struct pst_pages *pages)
+{
+    int r = pst_pages_init(copy, pages->page_count, pages->arena_pages);
+
+    if (r < 0)
+        return r;
+    pthread_mutex_lock(&pages->lock);
+    memcpy(copy->free_bits, pages->free_bits, pst_div_up(pages->page_count, 64) * sizeof(uint64_t));
+    copy->free_count = atomic_load_explicit(&pages->free_count, memory_order_relaxed);
+    copy->hint = pages->hint;
+    pst_assert(count_free(copy, 0, copy->page_count) == copy->free_count);
+    pthread_mutex_unlock(&pages->lock);
+    return 0;
+}
+
 void pst_pages_fini(struct pst_pages *pages)
 {
     if (!pages || !pages->free_bits)
@@ -129,11 +148,13 @@ static int take_contiguous(struct pst_pages *p, uint32_t count, struct pst_run *
 {
     struct pst_run run = next_run(p, p->hint, p->page_count, count);
 
+    pst_assert(p->hint <= p->page_count && run.page >= p->hint);
     p->hint = run.page;
     while (run.count > 0 && run.count < count)
         run = next_run(p, run.page + run.count, p->page_count, count);
     if (run.count < count)
         return -ENOSPC;
+    pst_assert(run.count == count);
     mark_taken(p, run);
     if (run.page == p->hint)
         p->hint = run.page + run.count;
@@ -167,6 +188,7 @@ static int list_runs(const struct pst_pages *p, uint32_t from, uint32_t to, uint
         use.short_max -= run.count < use.long_min;
         if (n == runs_max)
             return -E2BIG;
+        pst_assert(n == 0 || run.page >= runs[n - 1].page + runs[n - 1].count);
         run.count = (uint32_t)pst_min(run.count, left);
         left -= run.count;
         runs[n++] = run;
@@ -201,6 +223,7 @@ static int list_longest(const struct pst_pages *p, uint32_t count, struct pst_ru
         else
             low = middle + 1;
     }
+    pst_assert(low >= 1 && low <= count);
     use.long_min = low;
     use.short_max = (uint32_t)runs_max - (uint32_t)pst_min(count_runs(p, low), (uint32_t)runs_max);
     n = list_runs(p, p->hint, p->page_count, count, use, runs, runs_max);
@@ -245,6 +268,7 @@ int pst_pages_take(struct pst_pages *pages, uint32_t count, struct pst_run *runs
         if (r < 0)
             r = take_scattered(pages, count, runs, runs_max);
     }
+    pst_assert(r <= runs_max && r != 0);
     pthread_mutex_unlock(&pages->lock);
     return r;
 }
@@ -258,6 +282,7 @@ uint32_t pst_pages_give(struct pst_pages *pages, const struct pst_run *runs, int
 {
     uint32_t freed = 0;
 
+    pst_assert(run_count >= 0 && (runs || run_count == 0));
     pthread_mutex_lock(&pages->lock);
     for (int i = 0; i < run_count; i++) {
         pst_assert(run_is_inside(pages, runs[i]));

@@ -1,9 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * slab.c: slots for what is smaller than half a page: taking, giving, and telling what an offset holds. One
+ * slab.c: cells for what is smaller than half a page: taking, giving, and telling what an offset holds. One
  * thread. A take looks at its class's first partial block only; a give finds its block from the offset by two
  * multiplications.
  */
-#include "mem/mem_priv.h"
+#include "mem/slab_priv.h"
 
 int pst_slab_open(struct pst_arenas *arenas, struct pst_pages *pages, uint16_t shard, struct pst_slab **out)
 {
@@ -42,6 +43,7 @@ static void drop_pages(const struct pst_slab *slab, struct pst_list *pages)
     pst_list_each_safe (node, pages) {
         struct pst_slab_page *page = pst_list_entry(node, struct pst_slab_page, share_node);
 
+        pst_assert(pst_slab_page_at(slab, page->offset) == page);
         for (uint32_t i = 0; i < (page->has_spans ? slab->span_count : 1); i++)
             free(page->blocks[i]);
         pst_slab_page_free(page);
@@ -66,7 +68,7 @@ static void count_use(struct pst_slab *slab, struct pst_slab_page *page, uint32_
 {
     page->bytes_used += bytes; /* modulo 2^32: a give passes the negative */
     slab->stat.bytes_used += (uint64_t)(int32_t)bytes;
-    pst_assert(page->bytes_used <= slab->arenas->page_bytes);
+    pst_assert(page->bytes_used <= page->bytes_max && slab->stat.bytes_used >= page->bytes_used);
     if (pst_unlikely(page->bytes_used - page->share_start >= page->share_bytes))
         pst_slab_page_shared(slab, page);
 }
@@ -81,7 +83,7 @@ bool pst_slab_has_room(const struct pst_slab *slab, uint64_t bytes)
 
 int pst_slab_take(struct pst_slab *slab, uint64_t bytes, uint64_t *offset)
 {
-    uint32_t slab_class = pst_slab_class_of(slab, bytes), word, slot;
+    uint32_t slab_class = pst_slab_class_of(slab, bytes), word, cell;
     struct pst_slab_class *c = &slab->classes[slab_class];
     struct pst_slab_block *block;
 
@@ -92,17 +94,18 @@ int pst_slab_take(struct pst_slab *slab, uint64_t bytes, uint64_t *offset)
             return r;
     }
     block = pst_list_first(&c->partial, struct pst_slab_block, node);
-    pst_assert(block->used_count < c->slot_count);
+    pst_assert(block->used_count < c->cell_count && block->slab_class == slab_class && !block->page->held);
     for (word = block->word_hint; !block->words[word];)
         word++;
-    slot = word * 64 + (uint32_t)__builtin_ctzll(block->words[word]);
-    pst_assert(slot < c->slot_count);
+    cell = word * 64 + (uint32_t)__builtin_ctzll(block->words[word]);
+    pst_assert(cell < c->cell_count);
     block->words[word] &= block->words[word] - 1;
     block->word_hint = word;
-    if (++block->used_count == c->slot_count)
+    if (++block->used_count == c->cell_count)
         pst_list_remove(&block->node);
-    count_use(slab, block->page, c->slot_bytes);
-    *offset = block->page->offset + block->start + slot * c->slot_bytes;
+    count_use(slab, block->page, c->cell_bytes);
+    *offset = block->page->offset + block->start + cell * c->cell_bytes;
+    pst_assert(c->cell_bytes >= bytes && *offset % (1u << slab->arenas->cell_shift) == 0);
     return 0;
 }
 
@@ -111,7 +114,7 @@ int pst_slab_claim(struct pst_slab *slab, uint64_t offset, uint64_t bytes)
     const struct pst_arenas *a = slab->arenas;
     struct pst_slab_block *block;
     struct pst_slab_cut cut;
-    uint32_t page, part, slot;
+    uint32_t page, part, cell;
     int r;
 
     if (offset / a->stride >= a->arena_count || offset % a->stride / a->page_bytes >= a->arena_pages)
@@ -119,31 +122,31 @@ int pst_slab_claim(struct pst_slab *slab, uint64_t offset, uint64_t bytes)
     page = pst_offset_page(a, offset);
     part = (uint32_t)(offset - pst_page_offset(a, page)) / slab->span_bytes;
     if (!pst_slab_cut(slab, page, pst_page_desc(a, page)->kind == PST_PAGE_SPANS ? part : 0, &cut) ||
-        offset < cut.offset || bytes > cut.slot_bytes)
+        offset < cut.offset || bytes > cut.cell_bytes)
         return -EINVAL;
-    slot = (uint32_t)(offset - cut.offset) / cut.slot_bytes;
-    if (slot >= cut.slot_count || cut.offset + (uint64_t)slot * cut.slot_bytes != offset)
+    cell = (uint32_t)(offset - cut.offset) / cut.cell_bytes;
+    if (cell >= cut.cell_count || cut.offset + (uint64_t)cell * cut.cell_bytes != offset)
         return -EINVAL;
     r = pst_slab_adopt(slab, page, &cut, &block);
     if (r < 0)
         return r;
-    if (!pst_slab_is_free(block, slot))
+    if (cell >= slab->classes[block->slab_class].cell_count || !pst_slab_is_free(block, cell))
         return -EEXIST;
-    block->words[slot / 64] &= ~(1ull << (slot % 64));
-    if (++block->used_count == cut.slot_count)
+    block->words[cell / 64] &= ~(1ull << (cell % 64));
+    if (++block->used_count == cut.cell_count)
         pst_list_remove(&block->node);
-    count_use(slab, block->page, cut.slot_bytes);
+    count_use(slab, block->page, cut.cell_bytes);
     return 0;
 }
 
-struct slot {
+struct cell {
     struct pst_slab_block *block;
     uint32_t index;
-    uint32_t inside; /* the offset's distance from the slot's start */
+    uint32_t inside; /* the offset's distance from the cell's start */
 };
 
-/* Whether @offset lies in a taken slot of this set, and in which. */
-static bool find_slot(const struct pst_slab *slab, uint64_t offset, struct slot *out)
+/* Whether @offset lies in a taken cell of this set, and in which. */
+static bool find_cell(const struct pst_slab *slab, uint64_t offset, struct cell *out)
 {
     struct pst_slab_page *page = pst_slab_page_at(slab, offset);
     const struct pst_slab_class *c;
@@ -152,6 +155,7 @@ static bool find_slot(const struct pst_slab *slab, uint64_t offset, struct slot 
 
     if (!page)
         return false;
+    pst_assert(offset >= page->offset && offset - page->offset < slab->arenas->page_bytes);
     inside = (uint32_t)(offset - page->offset);
     if (page->has_spans) {
         span = pst_divide(inside, slab->span_divisor);
@@ -161,99 +165,102 @@ static bool find_slot(const struct pst_slab *slab, uint64_t offset, struct slot 
     block = page->blocks[span];
     if (!block)
         return false;
+    pst_assert(block->page == page && block->span == span && inside >= block->start);
     c = &slab->classes[block->slab_class];
     inside -= block->start;
     index = pst_divide(inside, c->divisor);
-    if (index >= c->slot_count || pst_slab_is_free(block, index))
+    if (index >= c->cell_count || pst_slab_is_free(block, index))
         return false;
-    *out = (struct slot){.block = block, .index = index, .inside = inside - index * c->slot_bytes};
+    *out = (struct cell){.block = block, .index = index, .inside = inside - index * c->cell_bytes};
     return true;
 }
 
-static uint64_t *owner_of(const struct pst_slab *slab, const struct slot *slot)
+static uint64_t *owner_of(const struct pst_slab *slab, const struct cell *cell)
 {
-    const struct pst_slab_class *c = &slab->classes[slot->block->slab_class];
+    const struct pst_slab_class *c = &slab->classes[cell->block->slab_class];
 
-    if (c->slot_bytes < PST_SLAB_OWNED_BYTES_MIN)
+    if (c->cell_bytes < PST_SLAB_OWNED_BYTES_MIN)
         return NULL;
-    return &slot->block->words[pst_div_up(c->slot_count, 64) + slot->index];
+    return &cell->block->words[pst_div_up(c->cell_count, 64) + cell->index];
 }
 
 void pst_slab_give(struct pst_slab *slab, uint64_t offset)
 {
-    struct slot slot = {.block = NULL};
-    bool found = find_slot(slab, offset, &slot);
-    struct pst_slab_block *block = slot.block;
+    struct cell cell = {.block = NULL};
+    bool found = find_cell(slab, offset, &cell);
+    struct pst_slab_block *block = cell.block;
     struct pst_slab_class *c;
     uint64_t *owner;
 
-    pst_assert(found && slot.inside == 0);
+    pst_assert(found && cell.inside == 0);
     c = &slab->classes[block->slab_class];
-    pst_assert(block->used_count > 0 && block->used_count <= c->slot_count);
-    owner = owner_of(slab, &slot);
+    pst_assert(block->used_count > 0 && block->used_count <= c->cell_count);
+    owner = owner_of(slab, &cell);
     if (owner)
         *owner = 0;
-    block->words[slot.index / 64] |= 1ull << (slot.index % 64);
-    block->word_hint = (uint32_t)pst_min(block->word_hint, slot.index / 64);
-    count_use(slab, block->page, -c->slot_bytes);
+    block->words[cell.index / 64] |= 1ull << (cell.index % 64);
+    block->word_hint = (uint32_t)pst_min(block->word_hint, cell.index / 64);
+    count_use(slab, block->page, -c->cell_bytes);
     if (--block->used_count == 0)
         pst_slab_shrink(slab, block);
-    else if (block->used_count == c->slot_count - 1 && !block->page->held)
+    else if (block->used_count == c->cell_count - 1 && !block->page->held)
         pst_list_push_back(&c->partial, &block->node);
 }
 
 /* ---- what an offset holds ---- */
 
-uint32_t pst_slab_slot_bytes(const struct pst_slab *slab, uint64_t offset)
+uint32_t pst_slab_cell_bytes(const struct pst_slab *slab, uint64_t offset)
 {
-    struct slot slot;
+    struct cell cell;
 
-    return find_slot(slab, offset, &slot) ? slab->classes[slot.block->slab_class].slot_bytes : 0;
+    return find_cell(slab, offset, &cell) ? slab->classes[cell.block->slab_class].cell_bytes : 0;
 }
 
 void pst_slab_set_owner(struct pst_slab *slab, uint64_t offset, uint64_t owner)
 {
-    struct slot slot = {.block = NULL};
-    bool found = find_slot(slab, offset, &slot);
+    struct cell cell = {.block = NULL};
+    bool found = find_cell(slab, offset, &cell);
     uint64_t *kept;
 
     pst_assert(found);
-    kept = owner_of(slab, &slot);
+    kept = owner_of(slab, &cell);
     if (kept)
         *kept = owner;
 }
 
 uint64_t pst_slab_owner(const struct pst_slab *slab, uint64_t offset)
 {
-    struct slot slot;
-    const uint64_t *kept = find_slot(slab, offset, &slot) ? owner_of(slab, &slot) : NULL;
+    struct cell cell;
+    const uint64_t *kept = find_cell(slab, offset, &cell) ? owner_of(slab, &cell) : NULL;
 
     return kept ? *kept : 0;
 }
 
-static uint32_t list_slots(const struct pst_slab *slab, const struct pst_slab_block *block, uint64_t *offsets,
+static uint32_t list_cells(const struct pst_slab *slab, const struct pst_slab_block *block, uint64_t *offsets,
                            uint32_t max)
 {
     const struct pst_slab_class *c = &slab->classes[block->slab_class];
     uint32_t n = 0;
 
-    for (uint32_t slot = 0; slot < c->slot_count && n < max; slot++) {
-        if (!pst_slab_is_free(block, slot))
-            offsets[n++] = block->page->offset + block->start + slot * c->slot_bytes;
+    pst_assert(block->used_count <= c->cell_count);
+    for (uint32_t cell = 0; cell < c->cell_count && n < max; cell++) {
+        if (!pst_slab_is_free(block, cell))
+            offsets[n++] = block->page->offset + block->start + cell * c->cell_bytes;
     }
     return n;
 }
 
-uint32_t pst_slab_page_slots(const struct pst_slab *slab, uint32_t page, uint64_t *offsets, uint32_t max)
+uint32_t pst_slab_page_cells(const struct pst_slab *slab, uint32_t page, uint64_t *offsets, uint32_t max)
 {
     const struct pst_slab_page *p = pst_slab_page_at(slab, pst_page_offset(slab->arenas, page));
     uint32_t n = 0;
 
     if (!p)
         return 0;
+    pst_assert(p->page == page);
     for (uint32_t i = 0; i < (p->has_spans ? slab->span_count : 1); i++) {
         if (p->blocks[i])
-            n += list_slots(slab, p->blocks[i], offsets + n, max - n);
+            n += list_cells(slab, p->blocks[i], offsets + n, max - n);
     }
     return n;
 }

@@ -1,9 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * slab_class.c: the sizes that slots come in. Pure arithmetic, counted in units of 1 << slot_shift bytes: 1
- * to 36, then eight steps from one power of two to the next, so that at most an eighth of a slot is left
+ * slab_class.c: the sizes that cells come in. Pure arithmetic, counted in units of 1 << cell_shift bytes: 1
+ * to 36, then eight steps from one power of two to the next, so that at most an eighth of a cell is left
  * over. 36 units of 8 bytes hold the stub of a key of 256 bytes.
  */
-#include "mem/mem_priv.h"
+#include "mem/slab_priv.h"
 
 enum {
     LINEAR_UNITS = 36,
@@ -26,16 +27,17 @@ void pst_slab_classes_init(struct pst_slab *slab, uint64_t page_bytes)
         struct pst_slab_class *c = &slab->classes[n];
 
         pst_assert(n < PST_SLAB_CLASSES_MAX);
-        /* Half an odd page is no step: the last class is cut to it, lest a page hold only one slot. */
-        bytes = pst_min(units_of(n) << slab->arenas->slot_shift, bytes_max);
-        c->slot_bytes = (uint32_t)bytes;
+        /* Half an odd page is no step: the last class is cut to it, lest a page hold only one cell. */
+        bytes = pst_min(units_of(n) << slab->arenas->cell_shift, bytes_max);
+        pst_assert(bytes > 0 && (n == 0 || bytes > c[-1].cell_bytes));
+        c->cell_bytes = (uint32_t)bytes;
         c->divisor = pst_divisor_of((uint32_t)bytes);
         pst_list_init(&c->partial);
         if (bytes <= slab->span_bytes / 16) {
-            c->slot_count = slab->span_bytes / (uint32_t)bytes;
+            c->cell_count = slab->span_bytes / (uint32_t)bytes;
             slab->span_classes = n + 1;
         } else {
-            c->slot_count = (uint32_t)(page_bytes / bytes);
+            c->cell_count = (uint32_t)(page_bytes / bytes);
         }
         n++;
     } while (bytes < bytes_max);
@@ -44,10 +46,10 @@ void pst_slab_classes_init(struct pst_slab *slab, uint64_t page_bytes)
 
 uint32_t pst_slab_class_of(const struct pst_slab *slab, uint64_t bytes)
 {
-    uint64_t units = (bytes + (1u << slab->arenas->slot_shift) - 1) >> slab->arenas->slot_shift;
+    uint64_t units = (bytes + (1u << slab->arenas->cell_shift) - 1) >> slab->arenas->cell_shift;
     uint32_t octave;
 
-    pst_assert(bytes <= pst_slab_bytes_max(slab));
+    pst_assert(slab->class_count > LINEAR_UNITS && bytes <= pst_slab_bytes_max(slab));
     if (units <= LINEAR_UNITS)
         return units ? (uint32_t)units - 1 : 0;
     octave = 60 - (uint32_t)__builtin_clzll(units - 1);
@@ -57,10 +59,10 @@ uint32_t pst_slab_class_of(const struct pst_slab *slab, uint64_t bytes)
 uint32_t pst_slab_class_bytes(const struct pst_slab *slab, uint32_t slab_class)
 {
     pst_assert(slab_class < slab->class_count);
-    return slab->classes[slab_class].slot_bytes;
+    return slab->classes[slab_class].cell_bytes;
 }
 
 uint64_t pst_slab_bytes_max(const struct pst_slab *slab)
 {
-    return slab->classes[slab->class_count - 1].slot_bytes;
+    return slab->classes[slab->class_count - 1].cell_bytes;
 }

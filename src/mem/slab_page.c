@@ -1,9 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * slab_page.c: how a slab set gets pages, cuts them into blocks, and gives them back. The page's descriptor
- * in the arena trailer says SLAB or SPANS from before its first slot is handed out until after its last one
+ * in the arena trailer says SLAB or SPANS from before its first cell is handed out until after its last one
  * came back.
  */
-#include "mem/mem_priv.h"
+#include "mem/slab_priv.h"
 #include "base/fault.h"
 
 /* ---- pages ---- */
@@ -15,7 +16,7 @@ static struct pst_list *share_list(struct pst_slab *slab, const struct pst_slab_
 
 void pst_slab_page_shared(struct pst_slab *slab, struct pst_slab_page *page)
 {
-    pst_assert(page->bytes_used <= page->bytes_max);
+    pst_assert(page->bytes_used <= page->bytes_max && page->bytes_used / page->share_bytes < PST_SLAB_SHARES);
     page->share_start = page->bytes_used / page->share_bytes * page->share_bytes;
     pst_list_remove(&page->share_node);
     pst_list_push_front(share_list(slab, page), &page->share_node);
@@ -39,6 +40,7 @@ static int page_new(struct pst_slab *slab, uint32_t block_count, uint32_t bytes_
         free(page);
         return claimed ? r : -ENOSPC;
     }
+    pst_assert(run.count == 1 && run.page < slab->arenas->page_count);
     page->page = run.page;
     page->offset = pst_page_offset(slab->arenas, run.page);
     page->bytes_max = bytes_max;
@@ -46,7 +48,7 @@ static int page_new(struct pst_slab *slab, uint32_t block_count, uint32_t bytes_
     pst_list_init(&page->share_node);
     pst_list_init(&page->spans_node);
     pst_slab_page_shared(slab, page);
-    pst_assert(!pst_slab_page_at(slab, page->offset));
+    pst_assert(!pst_slab_page_at(slab, page->offset) && slab->stat.pages < slab->arenas->page_count);
     slab->frames[page->offset / slab->arenas->page_bytes] = page;
     slab->stat.pages++;
     *out = page;
@@ -67,7 +69,8 @@ static void page_give(struct pst_slab *slab, struct pst_slab_page *page)
     bool viewed = desc->views > 0; /* by clients of an earlier process: then it is held */
     uint32_t freed;
 
-    pst_assert(page->bytes_used == 0);
+    pst_assert(page->bytes_used == 0 && slab->stat.pages > 0);
+    pst_assert(pst_slab_page_at(slab, page->offset) == page);
     /* Before the page is free for others, whose descriptor it is then. */
     *desc = (struct pst_page_desc){
         .views = desc->views, .view_first = desc->view_first, .view_last = desc->view_last};
@@ -83,15 +86,16 @@ static void page_give(struct pst_slab *slab, struct pst_slab_page *page)
 static struct pst_slab_block *block_new(const struct pst_slab *slab, uint32_t slab_class)
 {
     const struct pst_slab_class *c = &slab->classes[slab_class];
-    size_t words = pst_div_up(c->slot_count, 64);
-    size_t owners = c->slot_bytes >= PST_SLAB_OWNED_BYTES_MIN ? c->slot_count : 0;
+    size_t words = pst_div_up(c->cell_count, 64);
+    size_t owners = c->cell_bytes >= PST_SLAB_OWNED_BYTES_MIN ? c->cell_count : 0;
     struct pst_slab_block *block = calloc(1, sizeof(*block) + (words + owners) * sizeof(uint64_t));
 
+    pst_assert(slab_class < slab->class_count && c->cell_count > 0);
     if (!block)
         return NULL;
     memset(block->words, 0xff, words * sizeof(uint64_t));
-    if (c->slot_count % 64)
-        block->words[words - 1] = (1ull << (c->slot_count % 64)) - 1;
+    if (c->cell_count % 64)
+        block->words[words - 1] = (1ull << (c->cell_count % 64)) - 1;
     block->slab_class = (uint8_t)slab_class;
     pst_list_init(&block->node);
     return block;
@@ -101,7 +105,7 @@ static int grow_page(struct pst_slab *slab, struct pst_slab_block *block)
 {
     const struct pst_slab_class *c = &slab->classes[block->slab_class];
     struct pst_slab_page *page;
-    int r = page_new(slab, 1, c->slot_count * c->slot_bytes, NULL, &page);
+    int r = page_new(slab, 1, c->cell_count * c->cell_bytes, NULL, &page);
 
     if (r < 0)
         return r;
@@ -148,7 +152,7 @@ static int spans_page(struct pst_slab *slab, struct pst_slab_page **out)
 static void fill_span(struct pst_slab_page *page, uint32_t span, uint32_t span_bytes,
                       struct pst_slab_block *block)
 {
-    pst_assert(page->spans_free >> span & 1 && !page->held);
+    pst_assert(page->has_spans && page->spans_free >> span & 1 && !page->held && !page->blocks[span]);
     block->span = (uint8_t)span;
     block->start = span * span_bytes;
     block->page = page;
@@ -178,6 +182,7 @@ int pst_slab_grow(struct pst_slab *slab, uint32_t slab_class)
 
     if (!block)
         return -ENOMEM;
+    pst_assert(pst_list_empty(&slab->classes[slab_class].partial));
     r = slab_class < slab->span_classes ? grow_span(slab, block) : grow_page(slab, block);
     if (r < 0) {
         free(block);
@@ -192,7 +197,8 @@ void pst_slab_shrink(struct pst_slab *slab, struct pst_slab_block *empty)
     struct pst_slab_page *page = empty->page;
     uint32_t all = (uint32_t)((1ull << slab->span_count) - 1);
 
-    pst_assert(empty->used_count == 0);
+    pst_assert(empty->used_count == 0 && page->blocks[empty->span] == empty);
+    pst_assert(!page->has_spans || !(page->spans_free >> empty->span & 1));
     pst_list_remove(&empty->node);
     page->blocks[empty->span] = NULL;
     if (page->has_spans) {
@@ -231,8 +237,8 @@ bool pst_slab_cut(const struct pst_slab *slab, uint32_t page, uint32_t part, str
     *out = (struct pst_slab_cut){
         .offset = pst_page_offset(slab->arenas, page) +
                   (desc->kind == PST_PAGE_SPANS ? (uint64_t)part * slab->span_bytes : 0),
-        .slot_bytes = slab->classes[slab_class].slot_bytes,
-        .slot_count = slab->classes[slab_class].slot_count,
+        .cell_bytes = slab->classes[slab_class].cell_bytes,
+        .cell_count = slab->classes[slab_class].cell_count,
     };
     return true;
 }
@@ -244,7 +250,7 @@ int pst_slab_adopt(struct pst_slab *slab, uint32_t number, const struct pst_slab
     bool spans = pst_page_desc(slab->arenas, number)->kind == PST_PAGE_SPANS;
     uint32_t part =
         spans ? (uint32_t)(cut->offset - pst_page_offset(slab->arenas, number)) / slab->span_bytes : 0;
-    uint32_t slab_class = pst_slab_class_of(slab, cut->slot_bytes);
+    uint32_t slab_class = pst_slab_class_of(slab, cut->cell_bytes);
     struct pst_slab_block *block = page ? page->blocks[part] : NULL;
     int r = 0;
 
@@ -258,7 +264,7 @@ int pst_slab_adopt(struct pst_slab *slab, uint32_t number, const struct pst_slab
     if (!page && spans)
         r = spans_page_new(slab, &number, &page);
     else if (!page)
-        r = page_new(slab, 1, cut->slot_count * cut->slot_bytes, &number, &page);
+        r = page_new(slab, 1, cut->cell_count * cut->cell_bytes, &number, &page);
     if (r < 0) {
         free(block);
         return r;
@@ -290,6 +296,7 @@ static struct pst_slab_page *sparsest_in(const struct pst_list *pages)
         /* In millionths: pages of different classes hold different amounts. */
         uint64_t used = (uint64_t)page->bytes_used * 1000000 / page->bytes_max;
 
+        pst_assert(page->bytes_used <= page->bytes_max && !page->held);
         if (used < best_used) {
             best = page;
             best_used = used;
@@ -302,6 +309,7 @@ static struct pst_slab_page *sparsest_in(const struct pst_list *pages)
 
 static void hold(struct pst_slab *slab, struct pst_slab_page *page)
 {
+    pst_assert(pst_slab_page_at(slab, page->offset) == page);
     page->held = true;
     pst_slab_page_shared(slab, page);
     pst_list_remove(&page->spans_node);
@@ -319,6 +327,7 @@ int64_t pst_slab_sparse_page(struct pst_slab *slab, uint32_t used_percent)
         page = sparsest_in(&slab->shares[i]);
     if (!page || (uint64_t)page->bytes_used * 100 > (uint64_t)page->bytes_max * used_percent)
         return -ENOENT;
+    pst_assert(!page->held);
     hold(slab, page);
     return page->page;
 }
@@ -344,7 +353,8 @@ void pst_slab_page_keep(struct pst_slab *slab, uint32_t page_number)
     for (uint32_t i = 0; i < (page->has_spans ? slab->span_count : 1); i++) {
         struct pst_slab_block *block = page->blocks[i];
 
-        if (block && block->used_count < slab->classes[block->slab_class].slot_count)
+        pst_assert(!block || pst_list_empty(&block->node)); /* while it was held none was added */
+        if (block && block->used_count < slab->classes[block->slab_class].cell_count)
             pst_list_push_back(&slab->classes[block->slab_class].partial, &block->node);
     }
 }

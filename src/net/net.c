@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* net.c: checks what callers pass and dispatches to the transport; copies events out. Owns no connection
  * itself. */
 #include "net/net_priv.h"
@@ -53,6 +54,8 @@ int pst_net_open(const struct pst_net_options *options, struct pst_net **out)
 const char *pst_net_fault(int result)
 {
     pst_assert(result <= 0);
+    if (result == -ELIBBAD)
+        return ucx_settings_fault();
     return result == -ELIBACC ? "UCX (libucp.so.0) is not installed" : "UCX found no usable device";
 }
 
@@ -166,18 +169,6 @@ void pst_peer_close(struct pst_peer *peer)
     pst_assert(!peer->closing);
     peer->closing = true;
     ops->peer_close(peer);
-}
-
-void pst_peer_short_packets(struct pst_peer *peer)
-{
-    pst_assert(peer->magic == PST_PEER_MAGIC && !peer->closing);
-    peer->short_packets = true;
-}
-
-uint64_t pst_peer_piece_bytes_max(const struct pst_peer *peer)
-{
-    pst_assert(peer->magic == PST_PEER_MAGIC);
-    return peer->short_packets ? PST_NET_SHORT_PIECE_BYTES_MAX : UINT64_MAX;
 }
 
 const char *pst_peer_lane(struct pst_peer *peer)

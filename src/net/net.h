@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * net.h: moving bytes between processes. Knows no message layout and shows no transport type.
  *
@@ -28,14 +29,12 @@ enum {
     PST_NET_BULK_IOV_MAX = 1024,         /* pieces of one bulk send or receive */
     PST_NET_PACK_BYTES_MAX = 256 << 10,  /* a bulk send of several pieces holds this much at the most */
     PST_NET_ADDRESS_BYTES_MAX = 2048,
-    PST_NET_SHORT_PIECE_BYTES_MAX = 4 << 20,
 };
 
 struct pst_net_options {
     bool loopback_only; /* confine the transport to the loopback device */
     bool serves; /* a node's: what it connects, it connects before it polls; of two ports that connect to each
                     other at once, on one host, the client's way stays */
-    bool short_packets;  /* for peers that have them: the packets of both ends must be of one size */
     const char *devices; /* network devices to use, comma separated; NULL: the transport's choice */
 };
 
@@ -60,9 +59,10 @@ struct pst_net_event {
     struct pst_bytes data; /* BULK: data.data is NULL and data.len the total announced */
 };
 
-/* Transport of one process. Return: 0, -ENODEV no usable device, -ELIBACC no UCX, -ENOMEM. */
+/* Transport of one process. Return: 0, -ENODEV no usable device, -ELIBACC no UCX, -ELIBBAD one that cannot be
+ * used, -ENOMEM. */
 int pst_net_open(const struct pst_net_options *options, struct pst_net **out);
-/* What such a failure means. */
+/* What such a failure of this thread's last call means. */
 const char *pst_net_fault(int result);
 struct pst_net *pst_net_close(struct pst_net *net); /* every port closed before */
 
@@ -101,11 +101,6 @@ int pst_peer_open(struct pst_port *port, const void *address, size_t bytes, void
 /* Starts a forced close; every outstanding operation ends first, then PST_NET_PEER_GONE comes and @peer is
  * gone. */
 void pst_peer_close(struct pst_peer *peer);
-/* Tells that the other end takes short packets only, where this one has long ones. Its address must lead over
- * a network. */
-void pst_peer_short_packets(struct pst_peer *peer);
-/* The longest piece that a bulk message to it may have. */
-uint64_t pst_peer_piece_bytes_max(const struct pst_peer *peer);
 /* The lanes in use, for people: "posix", "tcp". */
 const char *pst_peer_lane(struct pst_peer *peer);
 /* True where a bulk send may gather pieces for free; false where it copies them into one first. */

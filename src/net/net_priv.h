@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * net_priv.h: what the transports share: the heads of their objects, the queue of events, and the table that
  * net.c dispatches through. Every transport's object begins with the head that is declared here.
@@ -67,8 +68,7 @@ struct pst_port {
 
 struct pst_peer {
     uint32_t magic;
-    bool closing;       /* pst_peer_close() was called */
-    bool short_packets; /* it takes no others */
+    bool closing; /* pst_peer_close() was called */
     struct pst_port *port;
     void *ctx;
 };
@@ -83,6 +83,8 @@ extern const struct pst_net_ops pst_net_ucx;
 
 /* Before any of UCX is called: 0, or -ELIBACC where it was to be loaded and is not there. */
 int pst_ucx_load(void);
+/* Of this thread's last -ELIBBAD: UCX's version, and the setting that it does not take. */
+const char *ucx_settings_fault(void);
 /* The UCX transport's part of pst_net_open(). */
 int pst_ucx_open(const struct pst_net_options *options, struct pst_net **out);
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * descriptors.c: how many clients the process has descriptors for. The transport does not survive running out
  * of them, so the bounds are worked out before the first client comes: sessions and handshakes together never

@@ -1,9 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* node.c: the control thread: sessions come and go. And a node's beginning and end. */
 #include "node/node_priv.h"
 #include "base/fault.h"
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "net/ucx/version.h"
 
 #include <poll.h>
 #include <stdarg.h>
@@ -55,8 +57,9 @@ static struct pst_session *session_new(struct pst_node *node)
 
     pst_assert(node->worker_count > 0);
     if (session)
-        session->notes = calloc((size_t)PST_NOTE_KINDS * node->worker_count, sizeof(*session->notes));
-    for (uint32_t place = 0; session && session->notes && place < node->sessions_max; place++) {
+        session->session_events =
+            calloc((size_t)PST_SESSION_EVENT_KINDS * node->worker_count, sizeof(*session->session_events));
+    for (uint32_t place = 0; session && session->session_events && place < node->sessions_max; place++) {
         if (node->sessions[place])
             continue;
         pst_random(&session->token, sizeof(session->token));
@@ -65,10 +68,11 @@ static struct pst_session *session_new(struct pst_node *node)
         session->quota = node->quota;
         node->sessions[place] = session;
         node->session_count++;
+        pst_assert(node->session_count <= node->sessions_max);
         return session;
     }
     if (session)
-        free(session->notes);
+        free(session->session_events);
     free(session);
     return NULL;
 }
@@ -76,11 +80,12 @@ static struct pst_session *session_new(struct pst_node *node)
 static void session_free(struct pst_node *node, struct pst_session *session)
 {
     pst_assert(session->magic == PST_SESSION_MAGIC && session->shards_left == 0);
+    pst_assert(session->shards_opening == 0);
     pst_assert(node->sessions[session->token & 0xffff] == session && node->session_count > 0);
     node->sessions[session->token & 0xffff] = NULL;
     session->magic = 0;
     node->session_count--;
-    free(session->notes);
+    free(session->session_events);
     free(session);
 }
 
@@ -105,8 +110,9 @@ static int on_welcome(void *ctx, const char *peer, bool same_host, bool descript
     session->same_host = same_host;
     snprintf(session->peer, sizeof(session->peer), "%s", peer);
     session->views = descriptors;
+    session->shares = descriptors || same_host;
     welcome->token = session->token;
-    welcome->slot_seed = pst_store_slot_seed(node->store);
+    welcome->partition_seed = pst_store_partition_seed(node->store);
     welcome->page_bytes = arenas->page_bytes;
     welcome->arena_bytes = arenas->stride;
     welcome->value_bytes_max = pst_store_value_bytes_max(node->store);
@@ -131,23 +137,23 @@ static int on_connected(void *ctx, void *arg, const void *address, size_t bytes)
     session->shards_opening = node->worker_count;
     for (uint32_t i = 0; i < node->worker_count; i++) {
         session->shards_left++;
-        pst_worker_note(&node->workers[i], session, PST_NOTE_BEGIN);
+        pst_worker_tell(&node->workers[i], session, PST_SESSION_BEGINS);
     }
     return 1;
 }
 
-/* The client has gone, or has to go; its views stay until its process lets go of the socket. */
+/* The client has gone, or has to go; what it shares stays until its process lets go of the socket. */
 static void on_parted(void *ctx, void *arg)
 {
     struct pst_node *node = node_cast(ctx);
     struct pst_session *session = session_cast(arg);
 
-    pst_assert(session->views && !session->ended);
+    pst_assert(session->shares && !session->ended);
     if (session->parted)
         return;
     session->parted = true;
     for (uint32_t i = 0; i < node->worker_count && session->address_bytes; i++)
-        pst_worker_note(&node->workers[i], session, PST_NOTE_PART);
+        pst_worker_tell(&node->workers[i], session, PST_SESSION_PARTS);
 }
 
 static void on_ended(void *ctx, void *arg, const char *why)
@@ -160,7 +166,7 @@ static void on_ended(void *ctx, void *arg, const char *why)
     session->ended = true;
     pst_node_log(node, "session %04x ended: %s", (unsigned)(session->token & 0xffff), kick ? kick : why);
     for (uint32_t i = 0; i < node->worker_count && session->address_bytes; i++)
-        pst_worker_note(&node->workers[i], session, PST_NOTE_END);
+        pst_worker_tell(&node->workers[i], session, PST_SESSION_ENDS);
 }
 
 /* A flood at the door does not fill the log: so many refusals a second are told, the others counted. */
@@ -204,8 +210,11 @@ static bool sweep_sessions(struct pst_node *node)
         begin_session(node, session);
         if (session->kick && !session->ended && !session->parted) {
             pst_boot_server_end(node->boot, session);
-            if (session->views)
+            if (session->shares) {
+                pst_node_log(node, "session %04x told to go: %s", (unsigned)(session->token & 0xffff),
+                             session->kick);
                 on_parted(node, session);
+            }
         }
         if (session->ended && session->shards_left == 0)
             session_free(node, session);
@@ -260,56 +269,27 @@ static void tell_restored(const struct pst_node *node, const char *name)
 
 static int open_store(struct pst_node *node, const struct pst_node_settings *settings, char *fault)
 {
-    struct pst_prefix_number quotas[PST_STRINGS_MAX], ttls[PST_STRINGS_MAX];
     char *prefixes[PST_STRINGS_MAX];
     struct pst_store_options options = {
-        .arenas = {.bytes = settings->dram,
-                   .page_bytes = settings->page_size,
-                   .arena_bytes = settings->arena_size,
-                   .folder = settings->folder,
-                   .name = settings->keep,
-                   .prefault = true},
-        .watermark_percent = (uint32_t)settings->watermark,
+        .arenas = {.folder = settings->folder, .name = settings->keep, .prefault = true},
         .cache_prefixes = (const char *const *)prefixes,
-        .policy = settings->policy,
-        .quotas = quotas,
-        .quota_count = settings->quota.count,
-        .ttls = ttls,
-        .ttl_count = settings->ttl.count,
-        .ssd = {.folders = (const char *const *)settings->ssd.items,
-                .folder_count = settings->ssd.count,
-                .bytes = settings->ssd_bytes,
-                .segment_bytes = settings->ssd_segment,
-                .driver = settings->ssd_driver},
+        .ssd.held = true,
     };
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    const char *why = "";
-    int r;
+    int r = pst_classes_parse(&settings->class, prefixes, &options.cache_prefix_count, fault);
 
-    if (!pst_policy_find(settings->policy)) {
-        snprintf(fault, PST_FAULT_BYTES, "policy '%.100s' is not one of s3fifo, prefix, lru",
-                 settings->policy);
-        return -EINVAL;
-    }
-    r = pst_prefix_numbers_parse(&settings->quota, "quota", quotas, fault);
-    if (r == 0)
-        r = pst_prefix_numbers_parse(&settings->ttl, "ttl", ttls, fault);
-    if (r < 0)
-        return r;
-    r = pst_classes_parse(&settings->class, prefixes, &options.cache_prefix_count, fault);
     if (r < 0)
         return r;
     options.shard_count =
         (uint32_t)(settings->shards ? settings->shards : pst_max(1, pst_min((uint64_t)cores / 2, 16)));
-    r = pst_store_open(&options, &node->store, &why);
+    r = pst_store_open_set(&settings->store, options, &node->store, fault);
     pst_classes_free(prefixes, options.cache_prefix_count);
     if (r < 0)
-        snprintf(fault, PST_FAULT_BYTES, "%s%s", strncmp(why, "ssd: ", 5) == 0 ? "" : "dram: ", why);
-    else
-        tell_restored(node, settings->keep);
-    if (r == 0 && *pst_store_tier_note(node->store))
+        return r;
+    tell_restored(node, settings->keep);
+    if (*pst_store_tier_note(node->store))
         pst_node_log(node, "ssd: %s", pst_store_tier_note(node->store));
-    return r;
+    return 0;
 }
 
 static int open_workers(struct pst_node *node, char *fault)
@@ -373,6 +353,7 @@ static int listen_on(struct pst_node *node, const char *text, bool open_to_netwo
         snprintf(fault, PST_FAULT_BYTES, "listen %.200s: %s", printed, strerror(-r));
         return r;
     }
+    pst_assert(node->url_count < (int)pst_count_of(node->urls));
     snprintf(node->urls[node->url_count++], sizeof(node->urls[0]), "%s%s",
              address.path[0] ? "node+" : "node://", printed);
     return 0;
@@ -381,6 +362,11 @@ static int listen_on(struct pst_node *node, const char *text, bool open_to_netwo
 /* Said when every address is served, so that whoever reads it may use any of them. */
 static void log_listening(const struct pst_node *node)
 {
+    uint32_t ucx = pst_ucx_version();
+    char version[PST_UCX_TEXT_BYTES];
+
+    pst_ucx_print(ucx, version);
+    pst_node_log(node, "UCX %s%s", version, pst_ucx_seen(ucx) ? "" : ", with which nobody has tried this");
     for (int i = 0; i < node->url_count; i++) {
         const char *url = node->urls[i];
 
@@ -401,6 +387,8 @@ static int open_sockets(struct pst_node *node, const struct pst_node_settings *s
     if (r < 0)
         return r;
     options.sessions_max = node->sessions_max;
+    options.ucx = pst_ucx_version();
+    options.loopback_only = !open_to_network;
     snprintf(fault, PST_FAULT_BYTES, "bootstrap socket");
     r = pst_boot_server_open(&options, &ops, node, &node->boot);
     for (uint32_t i = 0; r == 0 && i < settings->listen.count; i++)
@@ -455,8 +443,6 @@ static int open_all(struct pst_node *node, const struct pst_node_settings *setti
     node->controlled = r == 0;
     if (r < 0)
         snprintf(fault, PST_FAULT_BYTES, "control thread: %s", strerror(-r));
-    else
-        log_listening(node);
     return r;
 }
 
@@ -478,10 +464,11 @@ int pst_node_open(const struct pst_node_settings *settings, const struct pst_nod
     node->requests_max = (uint32_t)settings->requests;
     node->session_requests_max = (uint32_t)settings->session_requests;
     node->sessions_max = (uint32_t)settings->sessions;
-    node->quota = (struct pst_quota){.slots_max = settings->session_slots,
+    node->quota = (struct pst_quota){.reservations_max = settings->session_reservations,
                                      .pins_max = settings->session_pins,
                                      .bytes_max = settings->session_pinned_bytes};
     node->slow_ns = settings->slow_ms * 1000000;
+    node->value_ns = settings->value_ms * 1000000;
     node->waits_max = (uint32_t)settings->waits;
     node->session_waits_max = (uint32_t)settings->session_waits;
     node->watches_max = (uint32_t)settings->watches;
@@ -498,12 +485,25 @@ int pst_node_open(const struct pst_node_settings *settings, const struct pst_nod
     return 0;
 }
 
+int pst_node_begin(struct pst_node *node, char fault[PST_FAULT_BYTES])
+{
+    const char *why = "";
+    int r = pst_store_begin(node->store, &why);
+
+    if (r < 0)
+        snprintf(fault, PST_FAULT_BYTES, "%s", why);
+    else
+        log_listening(node);
+    return r;
+}
+
 /* ---- end ---- */
 
 struct pst_node *pst_node_close(struct pst_node *node)
 {
     if (!node)
         return NULL;
+    pst_assert(node->magic == PST_NODE_MAGIC);
     node->stopping = true;
     if (node->controlled) {
         pst_node_wake(node);
@@ -518,6 +518,7 @@ struct pst_node *pst_node_close(struct pst_node *node)
         if (node->sessions[i])
             session_free(node, node->sessions[i]);
     }
+    pst_assert(node->session_count == 0 && node->commits == 0);
     free(node->workers);
     free(node->sessions);
     pst_net_close(node->net);
@@ -538,8 +539,9 @@ uint64_t pst_node_memory(const struct pst_node *node)
 {
     const struct pst_restored *found = pst_store_restored(node->store);
 
-    return node->keeps && found->dropped == 0 && found->ssd_dropped == 0 ? pst_store_slot_seed(node->store)
-                                                                         : 0;
+    return node->keeps && found->dropped == 0 && found->ssd_dropped == 0
+               ? pst_store_partition_seed(node->store)
+               : 0;
 }
 
 uint64_t pst_node_disk(const struct pst_node *node)

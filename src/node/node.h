@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * node.h: serves a store to other processes: a control thread that accepts and authenticates, and a thread
  * for each shard that answers its requests. Any process may run one; the daemon is a thin main over it.
@@ -7,26 +8,15 @@
 
 #include "base/base.h"
 #include "base/options.h"
+#include "store/settings.h"
 
 /* X(TYPE, name, default, min, max, unit, text) */
-#define PST_NODE_OPTIONS(X)                                                                                  \
+#define PST_NODE_SERVED_OPTIONS(X)                                                                           \
     X(LIST, listen, "", 0, 0, "ADDRESS", "HOST:PORT to serve on; port 0 picks one; may be repeated")         \
     X(STRING, unix, "", 0, 0, "PATH", "unix socket to serve on")                                             \
-    X(SIZE, dram, "1G", 1 << 20, 1ull << 44, "bytes", "memory for values", "UMBP_DRAM_CAPACITY")             \
-    X(SIZE, page_size, "2M", 64 << 10, 1 << 30, "bytes", "page of the arenas, a multiple of 4 KiB")          \
-    X(SIZE, arena_size, "0", 0, 1ull << 44, "bytes", "size of one arena; 0: one for each NUMA node")         \
     X(NUMBER, shards, "0", 0, 256, "threads", "shards, a thread each; 0: half of the cores")                 \
-    X(LIST, class, "", 0, 0, "PREFIX=cache", "keys with this prefix may be evicted; may be repeated")        \
-    X(STRING, policy, "s3fifo", 0, 0, "POLICY", "which of them go first: s3fifo, prefix, lru")               \
-    X(LIST, quota, "", 0, 0, "PREFIX=BYTES", "what keys with this prefix may hold at most; may be repeated") \
-    X(LIST, ttl, "", 0, 0, "PREFIX=MS",                                                                      \
-      "how long values of this prefix live, unless their put says; may be repeated")                         \
-    X(NUMBER, watermark, "95", 10, 100, "percent", "share of pages in use at which eviction starts",         \
-      "UMBP_DRAM_HIGH_WM", 100)                                                                              \
-    X(LIST, ssd, "", 0, 0, "FOLDER", "folder for values that memory has no room for; may be repeated")       \
-    X(SIZE, ssd_bytes, "0", 0, 1ull << 50, "bytes", "what they may take there, all folders together")        \
-    X(SIZE, ssd_segment, "256M", 1 << 20, 256 << 20, "bytes", "size of a file there")                        \
-    X(STRING, ssd_driver, "", 0, 0, "DRIVER", "'io_uring' or 'posix'; the first that works if not set")      \
+    X(LIST, class, "", 0, 0, "PREFIX=cache", "keys with this prefix may be evicted; may be repeated")
+#define PST_NODE_SESSION_OPTIONS(X)                                                                          \
     X(STRING, secret_file, "", 0, 0, "FILE", "shared secret that clients must know; mode 0600")              \
     X(STRING, fabric, "", 0, 0, "trusted", "'trusted': UCX may use the network, not only loopback")          \
     X(STRING, devices, "", 0, 0, "DEVICES", "network devices for UCX with a trusted fabric")                 \
@@ -38,10 +28,13 @@
       "requests in flight in one shard; more are told busy")                                                 \
     X(NUMBER, session_requests, "512", 16, 65536, "requests",                                                \
       "of them those of one client in one shard; more are told busy")                                        \
-    X(NUMBER, session_slots, "4096", 1, 1 << 20, "slots", "slots that one client may have reserved")         \
+    X(NUMBER, session_reservations, "4096", 1, 1 << 20, "reservations",                                      \
+      "reservations that one client may have open")                                                          \
     X(NUMBER, session_pins, "65536", 1, 1ull << 32, "pins", "pins without end that one client may make")     \
     X(SIZE, session_pinned_bytes, "0", 0, 1ull << 44, "bytes",                                               \
-      "values that one client may keep in place by slots and views; 0: all of the memory")                   \
+      "values that one client may keep by reservations and views, or send and get; 0: all of the memory")    \
+    X(NUMBER, value_ms, "600000", 1000, 86400000, "ms",                                                      \
+      "how long a large value may be on its way; then its session ends")                                     \
     X(NUMBER, waits, "4096", 1, 1048576, "gets", "gets that wait for their key in one shard")                \
     X(NUMBER, session_waits, "1024", 1, 1048576, "gets", "of them of one client")                            \
     X(NUMBER, watches, "256", 1, 65536, "watches", "watches of prefixes in one shard, 64 KiB each")          \
@@ -50,8 +43,12 @@
       "requests that take longer are logged, one line each; 0: none")                                        \
     X(NUMBER, spin_us, "50", 0, 1000000, "us", "how long an idle shard polls before it sleeps")
 
+#define PST_NODE_OPTIONS(X) PST_NODE_SERVED_OPTIONS(X) PST_STORE_SETTINGS(X) PST_NODE_SESSION_OPTIONS(X)
+
 struct pst_node_settings {
-    PST_NODE_OPTIONS(PST_OPTION_MEMBER)
+    PST_NODE_SERVED_OPTIONS(PST_OPTION_MEMBER)
+    PST_STORE_SETTINGS_MEMBERS
+    PST_NODE_SESSION_OPTIONS(PST_OPTION_MEMBER)
 };
 
 extern const struct pst_options pst_node_options;
@@ -81,13 +78,13 @@ struct pst_node_role {
     /* Sends a change to those, and calls its done() in any case; then hears that it has ended. */
     void (*replicate)(void *ctx, struct pst_replica *replica);
     void (*replicated)(void *ctx, struct pst_replica *replica);
-    /* Whether the slot's primary of that epoch may change values here. Return: 0, or the result. */
-    int (*may_copy)(void *ctx, uint32_t slot, uint64_t slot_epoch);
+    /* Whether the partition's primary of that epoch may change values here. Return: 0, or the result. */
+    int (*may_copy)(void *ctx, uint32_t partition, uint64_t partition_epoch);
     /* On any shard's thread: whether the key belongs to other nodes alone, so that nobody looks for it here.
      */
     bool (*stranded)(void *ctx, struct pst_bytes key);
-    /* The key's slot in the pool. */
-    uint32_t (*slot_of)(void *ctx, struct pst_bytes key);
+    /* The key's partition in the pool. */
+    uint32_t (*partition_of)(void *ctx, struct pst_bytes key);
 };
 
 typedef void (*pst_log)(void *ctx, const char *line);
@@ -96,6 +93,8 @@ typedef void (*pst_log)(void *ctx, const char *line);
  * @fault. */
 int pst_node_open(const struct pst_node_settings *settings, const struct pst_node_role *role, pst_log log,
                   void *log_ctx, struct pst_node **out, char fault[PST_FAULT_BYTES]);
+/* Nothing refuses the start any more: the SSD may be written from now on. Return: 0 or -errno with @fault. */
+int pst_node_begin(struct pst_node *node, char fault[PST_FAULT_BYTES]);
 /* Ends every session, then the threads. */
 struct pst_node *pst_node_close(struct pst_node *node);
 

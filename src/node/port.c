@@ -1,5 +1,6 @@
-/* port.c: a worker's port: opened, watched, and opened anew when shared memory is left blocked by a client
- * that died, or a transfer with it does not end. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* port.c: a worker's port: opened, watched, and opened anew when a client that is gone left its shared memory
+ * blocked, a transfer that does not end, or messages that nobody will take. */
 #include "node/node_priv.h"
 
 #include "base/clock.h"
@@ -16,32 +17,30 @@ enum {
     REOPEN_MS_MAX = 1000,
 };
 
-/* With a client that is only stopped it ends when the client goes on. */
-#define OVERDUE_NS 10000000000ull
-
 static int read_addresses(struct pst_worker *w)
 {
     int r = 0;
 
-    pthread_mutex_lock(&w->notes_lock);
+    pthread_mutex_lock(&w->inbox_lock);
     for (int network_only = 0; r >= 0 && network_only < 2; network_only++) {
         r = pst_port_address(w->port, network_only, w->address[network_only], PST_NET_ADDRESS_BYTES_MAX);
         w->address_bytes[network_only] = r < 0 ? 0 : (size_t)r;
     }
-    pthread_mutex_unlock(&w->notes_lock);
+    pthread_mutex_unlock(&w->inbox_lock);
     return r < 0 ? r : 0;
 }
 
 /* From here on clients are told that the node is busy. */
 static void forget_addresses(struct pst_worker *w)
 {
-    pthread_mutex_lock(&w->notes_lock);
+    pthread_mutex_lock(&w->inbox_lock);
     w->address_bytes[false] = w->address_bytes[true] = 0;
-    pthread_mutex_unlock(&w->notes_lock);
+    pthread_mutex_unlock(&w->inbox_lock);
 }
 
 static void close_port(struct pst_worker *w)
 {
+    pst_assert(w->port);
     forget_addresses(w);
     w->port = pst_port_close(w->port);
     w->probe.self = NULL;
@@ -66,10 +65,11 @@ int pst_worker_open_port(struct pst_worker *w)
 
 int pst_worker_address(struct pst_worker *w, bool network_only, void *buf, uint16_t *bytes)
 {
-    pthread_mutex_lock(&w->notes_lock);
+    pthread_mutex_lock(&w->inbox_lock);
+    pst_assert(w->address_bytes[network_only] <= sizeof(w->address[0]));
     *bytes = (uint16_t)w->address_bytes[network_only];
     memcpy(buf, w->address[network_only], *bytes);
-    pthread_mutex_unlock(&w->notes_lock);
+    pthread_mutex_unlock(&w->inbox_lock);
     return *bytes > 0 ? 0 : -EBUSY;
 }
 
@@ -82,11 +82,13 @@ static void send_probe(struct pst_worker *w)
 {
     struct pst_wire_head head = {
         .type = PST_WIRE_WELCOME, .version = PST_WIRE_VERSION, .token = w->probe.token};
-    int r = pst_fault(PST_FAULT_node_probe_lost)
-                ? 1
-                : pst_peer_send(w->probe.self, (struct pst_bytes){&head, sizeof(head)},
-                                (struct pst_bytes){NULL, 0}, NULL);
+    int r;
 
+    pst_assert(w->probe.self && !w->probe.reopening && !w->probe.sent_ns);
+    r = pst_fault(PST_FAULT_node_probe_lost)
+            ? 1
+            : pst_peer_send(w->probe.self, (struct pst_bytes){&head, sizeof(head)},
+                            (struct pst_bytes){NULL, 0}, NULL);
     if (r == -EBUSY)
         return; /* at the next tick */
     w->probe.due = false;
@@ -99,52 +101,90 @@ static void begin_reopening(struct pst_worker *w, const char *why)
     pst_node_log(w->node, "shard %u: %s: clients connect anew", w->number, why);
     forget_addresses(w);
     w->probe.reopening = true;
-    w->probe.reopening_ns = w->now_ns;
+    w->probe.reopening_ns = w->probe.awake_ns;
     w->probe.due = false;
-    w->probe.sent_ns = 0;
-    pst_list_each_safe (it, &w->visitors)
-        pst_visitor_leave(pst_list_entry(it, struct pst_visitor, link), "shared memory was blocked");
+    w->probe.sent_ns = w->probe.unarmed_ns = 0;
+    pst_list_each_safe (it, &w->shard_sessions)
+        pst_shard_session_leave(pst_list_entry(it, struct pst_shard_session, link),
+                                "shared memory was blocked");
     if (w->probe.self)
         pst_peer_close(w->probe.self);
 }
 
-static uint64_t patience_ns(const struct pst_visitor *v)
+/* Since @since_ns, of the probe's clock, what ends in a millisecond or never has not ended. */
+static bool overdue(const struct pst_worker *w, uint64_t since_ns)
 {
-    return v->session->overdue && !v->worker->node->stopping ? OVERDUE_NS : STUCK_NS;
+    return w->probe.awake_ns > since_ns + STUCK_NS;
 }
 
-/* A transfer with a client that was killed may never end, and with it neither do its pages nor the node. */
+/*
+ * A transfer with a client that was killed may never end, and with it neither do its pages nor the node. One
+ * with a client that is stopped or takes nothing ends when the client goes on or dies: until then its pages
+ * count against its quota, and nobody else notices.
+ */
 static bool transfer_stuck(struct pst_worker *w)
 {
+    pst_assert(!w->parting || !pst_list_empty(&w->shard_sessions));
     if (!w->parting)
         return false;
-    pst_list_each (it, &w->visitors) {
-        const struct pst_visitor *v = pst_list_entry(it, struct pst_visitor, link);
+    pst_list_each (it, &w->shard_sessions) {
+        const struct pst_shard_session *v = pst_list_entry(it, struct pst_shard_session, link);
 
-        if (v->leaving && v->peer && w->probe.awake_ns > v->leaving_ns + patience_ns(v))
+        if (v->leaving && v->peer && (v->ended || w->node->stopping) && overdue(w, v->leaving_ns))
             return true;
     }
     return false;
 }
 
-static bool peers_left(const struct pst_worker *w)
+/*
+ * UCX keeps what it could not hand to a client before that was killed, and memory of that client with it, for
+ * good. The shard notices that UCX has something to do while nothing is underway. What a living client has
+ * not taken looks the same, so the shard waits until those that were told to go have gone.
+ */
+static bool messages_stuck(const struct pst_worker *w)
 {
-    pst_list_each (it, &w->visitors) {
-        if (pst_list_entry(it, struct pst_visitor, link)->peer)
-            return true;
+    if (!w->probe.unarmed_ns || !overdue(w, w->probe.unarmed_ns) || w->underway > 0)
+        return false;
+    pst_list_each (it, &w->shard_sessions) {
+        const struct pst_shard_session *v = pst_list_entry(it, struct pst_shard_session, link);
+
+        if (v->leaving && !v->ended)
+            return false;
     }
-    return w->probe.self != NULL;
+    return true;
+}
+
+enum peers_left { PEERS_NONE, PEERS_ENDING, PEERS_STUCK };
+
+/* Whether the closing of a peer may still come to an end by itself. */
+static enum peers_left peers_left(const struct pst_worker *w)
+{
+    const struct pst_probe *probe = &w->probe;
+    enum peers_left left = PEERS_NONE;
+
+    if (probe->self)
+        left = overdue(w, probe->reopening_ns) ? PEERS_STUCK : PEERS_ENDING;
+    pst_list_each (it, &w->shard_sessions) {
+        const struct pst_shard_session *v = pst_list_entry(it, struct pst_shard_session, link);
+
+        if (v->peer && !overdue(w, v->leaving_ns))
+            return PEERS_ENDING;
+        if (v->peer && left == PEERS_NONE)
+            left = PEERS_STUCK;
+    }
+    return left;
 }
 
 /* A process that is out of descriptors or memory for the moment gets them back: the shard tries again. */
 static void reopen(struct pst_worker *w)
 {
     struct pst_probe *probe = &w->probe;
+    enum peers_left left = peers_left(w);
     int r;
 
     pst_assert(probe->reopening);
-    if (w->port && peers_left(w)) {
-        if (w->now_ns > probe->reopening_ns + STUCK_NS)
+    if (w->port && left != PEERS_NONE) {
+        if (left == PEERS_STUCK)
             pst_port_abandon(w->port); /* the peers' ends come with the next poll */
         return;
     }
@@ -173,7 +213,9 @@ int pst_probe_tick(struct pst_worker *w)
     else if (probe->sent_ns && probe->awake_ns - probe->sent_ns > PROBE_NS)
         begin_reopening(w, "shared memory is blocked by a client that died");
     else if (transfer_stuck(w))
-        begin_reopening(w, "a transfer with a client that died does not end");
+        begin_reopening(w, "a transfer with a client that has gone does not end");
+    else if (messages_stuck(w))
+        begin_reopening(w, "messages to a client that has gone do not end");
     else if (probe->due && !probe->sent_ns && probe->self)
         send_probe(w);
     return probe->reopening || probe->sent_ns || probe->due || w->parting ? PROBE_MS : IDLE_MS;

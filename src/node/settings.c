@@ -1,5 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* settings.c: the node's option table, and what its values mean. */
 #include "node/node_priv.h"
+#include "base/limits.h"
 
 #include <stdio.h>
 

@@ -1,12 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * worker.c: a shard's thread. It alone touches its shard, its port and its visitors; the control thread talks
- * to it through notes. Busy, it polls; idle for a while, it sleeps until the transport, a note or the next
- * timer wakes it.
+ * worker.c: a shard's thread. It alone touches its shard, its port and its shard sessions; the control thread
+ * talks to it through session events. Busy, it polls; idle for a while, it sleeps until the transport, a
+ * session event or the next timer wakes it.
  */
+#include "node/commit.h"
 #include "node/node_priv.h"
+#include "node/request.h"
 #include "base/fault.h"
 
 #include "base/clock.h"
+#include "store/claim.h"
+#include "store/figures.h"
 
 #include <poll.h>
 #include <sched.h>
@@ -18,26 +23,28 @@ enum {
     SLEEP_UNDERWAY_MS = 50, /* with requests that have a deadline */
     PLACE_MASK = 0xffff,
     SPIN_ALONE_NS = 4000,
+    UNARMED_NS = 200000000,
 };
 
-static struct pst_visitor *visitor_cast(void *p)
+static struct pst_shard_session *shard_session_cast(void *p)
 {
-    struct pst_visitor *v = p;
+    struct pst_shard_session *v = p;
 
-    pst_assert(v && v->magic == PST_VISITOR_MAGIC);
+    pst_assert(v && v->magic == PST_SHARD_SESSION_MAGIC);
     return v;
 }
 
-/* ---- visitors ---- */
+/* ---- shard sessions ---- */
 
-int pst_visitor_add(struct pst_worker *w, struct pst_session *session)
+int pst_shard_session_add(struct pst_worker *w, struct pst_session *session)
 {
-    struct pst_visitor *v = pst_fault(PST_FAULT_node_visitor_enomem) ? NULL : calloc(1, sizeof(*v));
+    struct pst_shard_session *v =
+        pst_fault(PST_FAULT_node_shard_session_enomem) ? NULL : calloc(1, sizeof(*v));
 
     if (!v)
         return -ENOMEM;
     pst_assert(!w->by_place[session->token & PLACE_MASK]);
-    v->magic = PST_VISITOR_MAGIC;
+    v->magic = PST_SHARD_SESSION_MAGIC;
     v->worker = w;
     v->session = session;
     pst_list_init(&v->receiving);
@@ -46,29 +53,30 @@ int pst_visitor_add(struct pst_worker *w, struct pst_session *session)
     pst_list_init(&v->watches);
     pst_bulk_park_init(&v->park);
     pst_holder_init(&v->holder, &session->quota);
-    pst_list_push_back(&w->visitors, &v->link);
+    pst_list_push_back(&w->shard_sessions, &v->link);
     w->by_place[session->token & PLACE_MASK] = v;
     return 0;
 }
 
-/* The transport holds nothing of the visitor any more. */
-static void visitor_quiet(struct pst_visitor *v)
+/* The transport holds nothing of the shard session any more. */
+static void shard_session_quiet(struct pst_shard_session *v)
 {
     pst_assert(v->leaving);
     v->peer = NULL;
     while (!pst_list_empty(&v->requests))
-        pst_request_abort(pst_list_first(&v->requests, struct pst_request, of_visitor));
+        pst_request_abort(pst_list_first(&v->requests, struct pst_request, of_shard_session));
     pst_holder_end(v->worker->shard, &v->holder);
-    pst_visitor_close_watches(v);
+    pst_shard_session_close_watches(v);
+    pst_assert(v->watch_count == 0 && v->waits == 0 && pst_list_empty(&v->receiving));
 }
 
 /* Nor does its process look at anything. */
-static void visitor_gone(struct pst_visitor *v)
+static void shard_session_gone(struct pst_shard_session *v)
 {
     struct pst_session *session = v->session;
 
     pst_assert(v->ended && !v->peer && pst_list_empty(&v->requests));
-    pst_visitor_release_views(v);
+    pst_shard_session_release_views(v);
     if (session->same_host)
         pst_probe_want(v->worker);
     pst_assert(v->worker->by_place[session->token & PLACE_MASK] == v && v->underway == 0);
@@ -82,7 +90,7 @@ static void visitor_gone(struct pst_visitor *v)
     atomic_fetch_sub(&session->shards_left, 1);
 }
 
-void pst_visitor_leave(struct pst_visitor *v, const char *why)
+void pst_shard_session_leave(struct pst_shard_session *v, const char *why)
 {
     if (why) { /* our decision: the control thread tells the other shards */
         const char *none = NULL;
@@ -95,7 +103,7 @@ void pst_visitor_leave(struct pst_visitor *v, const char *why)
     v->leaving = true;
     v->leaving_ns = v->worker->probe.awake_ns;
     pst_bulk_park_fini(&v->park);
-    pst_visitor_drop_late(v);
+    pst_shard_session_drop_late(v);
     if (!v->peer)
         return;
     pst_peer_close(v->peer);
@@ -103,42 +111,45 @@ void pst_visitor_leave(struct pst_visitor *v, const char *why)
     v->worker->tick_ns = 0; /* the closing may need progress that no descriptor tells of */
 }
 
-void pst_visitor_misspoke(struct pst_visitor *v, const char *why)
+void pst_shard_session_protocol_error(struct pst_shard_session *v, const char *why)
 {
     v->worker->malformed++;
-    pst_visitor_leave(v, why);
+    pst_shard_session_leave(v, why);
 }
 
-void pst_visitor_end(struct pst_visitor *v)
+void pst_shard_session_end(struct pst_shard_session *v)
 {
-    pst_assert(v->magic == PST_VISITOR_MAGIC && !v->ended);
+    pst_assert(v->magic == PST_SHARD_SESSION_MAGIC && !v->ended);
+    pst_assert(v->worker->by_place[v->session->token & PLACE_MASK] == v);
     v->ended = true;
-    pst_visitor_leave(v, NULL);
+    v->leaving_ns = v->worker->probe.awake_ns;
+    pst_shard_session_leave(v, NULL);
     if (!v->peer)
-        visitor_gone(v);
+        shard_session_gone(v);
 }
 
-void pst_visitor_peer_gone(struct pst_visitor *v)
+void pst_shard_session_peer_gone(struct pst_shard_session *v)
 {
-    pst_assert(v->worker->parting > 0);
+    pst_assert(v->worker->parting > 0 && v->peer && v->leaving);
     v->worker->parting--;
-    visitor_quiet(v);
+    shard_session_quiet(v);
     if (v->ended)
-        visitor_gone(v);
+        shard_session_gone(v);
 }
 
-/* ---- notes ---- */
+/* ---- session events ---- */
 
-void pst_worker_note(struct pst_worker *w, struct pst_session *session, enum pst_note_kind kind)
+void pst_worker_tell(struct pst_worker *w, struct pst_session *session, enum pst_session_event_kind kind)
 {
-    struct pst_note *note = &session->notes[PST_NOTE_KINDS * w->number + kind];
+    struct pst_session_event *event = &session->session_events[PST_SESSION_EVENT_KINDS * w->number + kind];
 
-    pst_assert(session->magic == PST_SESSION_MAGIC && kind < PST_NOTE_KINDS);
-    *note = (struct pst_note){.session = session, .kind = kind};
-    pthread_mutex_lock(&w->notes_lock);
-    pst_list_push_back(&w->notes, &note->link);
-    atomic_store(&w->noted, true);
-    pthread_mutex_unlock(&w->notes_lock);
+    pst_assert(session->magic == PST_SESSION_MAGIC && kind < PST_SESSION_EVENT_KINDS);
+    pst_assert(!event->session); /* each kind once */
+    *event = (struct pst_session_event){.session = session, .kind = kind};
+    pthread_mutex_lock(&w->inbox_lock);
+    pst_list_push_back(&w->session_events, &event->link);
+    atomic_store(&w->has_mail, true);
+    pthread_mutex_unlock(&w->inbox_lock);
     pst_worker_wake(w);
 }
 
@@ -147,61 +158,59 @@ void pst_worker_wake(struct pst_worker *w)
     pst_event_set(w->wake_fd);
 }
 
-void pst_worker_post(struct pst_worker *w, struct pst_mail *mail)
+void pst_worker_post(struct pst_worker *w, struct pst_commit_message *message)
 {
-    pthread_mutex_lock(&w->notes_lock);
-    pst_list_push_back(&w->mails, &mail->link);
+    pthread_mutex_lock(&w->inbox_lock);
+    pst_list_push_back(&w->commit_messages, &message->link);
     atomic_store(&w->mailed, true);
-    pthread_mutex_unlock(&w->notes_lock);
+    pthread_mutex_unlock(&w->inbox_lock);
     pst_worker_wake(w);
 }
 
 struct pst_holder *pst_worker_holder(struct pst_worker *w, uint64_t token)
 {
-    struct pst_visitor *v = w->by_place[token & PLACE_MASK];
+    struct pst_shard_session *v = w->by_place[token & PLACE_MASK];
 
     return v && v->session->token == token ? &v->holder : NULL;
 }
 
-static struct pst_mail *next_mail(struct pst_worker *w)
+static struct pst_commit_message *next_commit_message(struct pst_worker *w)
 {
-    struct pst_mail *mail = NULL;
+    struct pst_commit_message *message = NULL;
 
-    pthread_mutex_lock(&w->notes_lock);
-    if (!pst_list_empty(&w->mails)) {
-        mail = pst_list_first(&w->mails, struct pst_mail, link);
-        pst_list_remove(&mail->link);
+    pthread_mutex_lock(&w->inbox_lock);
+    if (!pst_list_empty(&w->commit_messages)) {
+        message = pst_list_first(&w->commit_messages, struct pst_commit_message, link);
+        pst_list_remove(&message->link);
     } else {
         atomic_store(&w->mailed, false);
     }
-    pthread_mutex_unlock(&w->notes_lock);
-    return mail;
+    pthread_mutex_unlock(&w->inbox_lock);
+    return message;
 }
 
 /* Return: true when there was some. */
-static bool read_mails(struct pst_worker *w)
+static bool read_commit_messages(struct pst_worker *w)
 {
-    struct pst_mail *mail;
+    struct pst_commit_message *message;
 
     if (!atomic_load_explicit(&w->mailed, memory_order_relaxed))
         return false;
     w->now_ns = pst_now_ns();
-    while ((mail = next_mail(w)) != NULL)
-        pst_commit_mail(w, mail);
+    while ((message = next_commit_message(w)) != NULL)
+        pst_commit_receive(w, message);
     return true;
 }
 
-static void open_peer(struct pst_visitor *v)
+static void open_peer(struct pst_shard_session *v)
 {
     int r = 0;
 
     /* A client that has gone may have begun anew; one whose shard opens its port anew asks again. */
     if (!v->peer && !v->session->ended && !v->worker->probe.reopening)
         r = pst_peer_open(v->worker->port, v->session->address, v->session->address_bytes, v, &v->peer);
-    if (v->peer && v->session->version < PST_BOOT_VERSION_LONG_PACKETS)
-        pst_peer_short_packets(v->peer);
     if (r < 0)
-        pst_visitor_leave(v, "no way back to the client over UCX");
+        pst_shard_session_leave(v, "no way back to the client over UCX");
 }
 
 /*
@@ -210,10 +219,11 @@ static void open_peer(struct pst_visitor *v)
  * process when a client dies with that answer in the queue. Only on one host is it sure that the client's
  * socket stays, as it must for a client that was forked; beyond, the way is opened when the hello has come.
  */
-static void begin_visitor(struct pst_worker *w, struct pst_session *session)
+static void begin_shard_session(struct pst_worker *w, struct pst_session *session)
 {
-    int r = pst_visitor_add(w, session);
+    int r = pst_shard_session_add(w, session);
 
+    pst_assert(session->shards_opening > 0 && session->shards_left > 0);
     if (r < 0)
         atomic_store(&session->kick, "out of memory");
     else if (w->node->opens_first)
@@ -222,36 +232,37 @@ static void begin_visitor(struct pst_worker *w, struct pst_session *session)
         pst_node_wake(w->node);
 }
 
-static void read_notes(struct pst_worker *w)
+static void read_session_events(struct pst_worker *w)
 {
-    struct pst_list notes;
+    struct pst_list session_events;
 
-    if (!atomic_load_explicit(&w->noted, memory_order_relaxed))
+    if (!atomic_load_explicit(&w->has_mail, memory_order_relaxed))
         return;
-    pst_list_init(&notes);
-    pthread_mutex_lock(&w->notes_lock);
-    atomic_store(&w->noted, false);
-    while (!pst_list_empty(&w->notes)) {
-        struct pst_list *first = w->notes.next;
+    pst_list_init(&session_events);
+    pthread_mutex_lock(&w->inbox_lock);
+    atomic_store(&w->has_mail, false);
+    while (!pst_list_empty(&w->session_events)) {
+        struct pst_list *first = w->session_events.next;
 
         pst_list_remove(first);
-        pst_list_push_back(&notes, first);
+        pst_list_push_back(&session_events, first);
     }
-    pthread_mutex_unlock(&w->notes_lock);
-    while (!pst_list_empty(&notes)) {
-        struct pst_note *note = pst_list_first(&notes, struct pst_note, link);
-        struct pst_visitor *v = w->by_place[note->session->token & PLACE_MASK];
+    pthread_mutex_unlock(&w->inbox_lock);
+    while (!pst_list_empty(&session_events)) {
+        struct pst_session_event *event = pst_list_first(&session_events, struct pst_session_event, link);
+        struct pst_shard_session *v = w->by_place[event->session->token & PLACE_MASK];
 
-        pst_list_remove(&note->link);
-        if (note->kind == PST_NOTE_BEGIN) {
-            begin_visitor(w, note->session);
-        } else if (note->kind == PST_NOTE_PART && v) {
-            pst_visitor_leave(v, NULL);
-        } else if (note->kind == PST_NOTE_END && v) {
-            pst_visitor_end(v);
-        } else if (note->kind ==
-                   PST_NOTE_END) { /* there was no memory for a visitor; the last note is read */
-            atomic_fetch_sub(&note->session->shards_left, 1);
+        pst_list_remove(&event->link);
+        if (event->kind == PST_SESSION_BEGINS) {
+            begin_shard_session(w, event->session);
+        } else if (event->kind == PST_SESSION_PARTS && v) {
+            pst_shard_session_leave(v, NULL);
+        } else if (event->kind == PST_SESSION_ENDS && v) {
+            pst_shard_session_end(v);
+        } else if (event->kind == PST_SESSION_ENDS) { /* there was no memory for a shard session; the last
+                                                         session event is read */
+            pst_assert(event->session->shards_left > 0);
+            atomic_fetch_sub(&event->session->shards_left, 1);
         }
     }
 }
@@ -259,21 +270,21 @@ static void read_notes(struct pst_worker *w)
 /* ---- messages ---- */
 
 /* Token and place name the session, which has one version; anything else is dropped unread. */
-static struct pst_visitor *visitor_of(struct pst_worker *w, uint64_t token, uint32_t version)
+static struct pst_shard_session *shard_session_of(struct pst_worker *w, uint64_t token, uint32_t version)
 {
-    struct pst_visitor *v;
+    struct pst_shard_session *v;
 
     if ((token & PLACE_MASK) >= w->node->sessions_max)
         return NULL;
     v = w->by_place[token & PLACE_MASK];
-    if (!v) { /* the client may be faster than the control thread's note */
-        read_notes(w);
+    if (!v) { /* the client may be faster than the control thread's session event */
+        read_session_events(w);
         v = w->by_place[token & PLACE_MASK];
     }
     return v && v->session->token == token && v->session->version == version && !v->leaving ? v : NULL;
 }
 
-static void on_hello(struct pst_visitor *v)
+static void on_hello(struct pst_shard_session *v)
 {
     struct pst_wire_head head = {.type = PST_WIRE_WELCOME,
                                  .version = (uint8_t)v->session->version,
@@ -284,20 +295,20 @@ static void on_hello(struct pst_visitor *v)
     if (v->peer && !v->leaving &&
         pst_peer_send(v->peer, (struct pst_bytes){&head, sizeof(head)}, (struct pst_bytes){NULL, 0}, NULL) <
             0)
-        pst_visitor_leave(v, "no way back to the client over UCX");
+        pst_shard_session_leave(v, "no way back to the client over UCX");
 }
 
 static void on_message(struct pst_worker *w, struct pst_net_event *event)
 {
     struct pst_wire_head head;
-    struct pst_visitor *v = NULL;
+    struct pst_shard_session *v = NULL;
     int r = pst_wire_get_head(event->header, &head);
 
     if (r == 0 || event->header.len >= sizeof(head))
-        v = visitor_of(w, head.token, head.version);
+        v = shard_session_of(w, head.token, head.version);
     if (r < 0) {
         if (v)
-            pst_visitor_misspoke(v, "malformed message");
+            pst_shard_session_protocol_error(v, "malformed message");
         else /* nobody knows whose: the sender's deadline tells it */
             w->malformed++;
         pst_msg_free(event->msg);
@@ -312,7 +323,7 @@ static void on_message(struct pst_worker *w, struct pst_net_event *event)
     else if (v && event->kind == PST_NET_EAGER && head.type == PST_WIRE_REQUEST && v->peer)
         pst_request_begin(v, &head, event->data);
     else if (v)
-        pst_visitor_misspoke(v, "unexpected message");
+        pst_shard_session_protocol_error(v, "unexpected message");
     pst_msg_free(event->msg);
 }
 
@@ -333,10 +344,10 @@ static void on_event(struct pst_worker *w, struct pst_net_event *event)
         pst_request_received(event->arg, event->status);
         break;
     case PST_NET_PEER_LOST:
-        pst_visitor_leave(visitor_cast(event->arg), "connection lost");
+        pst_shard_session_leave(shard_session_cast(event->arg), "connection lost");
         break;
     case PST_NET_PEER_GONE:
-        pst_visitor_peer_gone(visitor_cast(event->arg));
+        pst_shard_session_peer_gone(shard_session_cast(event->arg));
         break;
     }
 }
@@ -379,13 +390,13 @@ static void run_stalled(struct pst_worker *w)
  * end. */
 static void check_deadlines(struct pst_worker *w)
 {
-    pst_list_each_safe (it, &w->visitors) {
-        struct pst_visitor *v = pst_list_entry(it, struct pst_visitor, link);
+    pst_list_each_safe (it, &w->shard_sessions) {
+        struct pst_shard_session *v = pst_list_entry(it, struct pst_shard_session, link);
 
         pst_list_each (at, &v->requests) {
-            if (pst_list_entry(at, struct pst_request, of_visitor)->deadline_ns < w->now_ns) {
-                v->session->overdue = true;
-                pst_visitor_leave(v, "a request ran past its deadline");
+            if (!v->leaving &&
+                pst_list_entry(at, struct pst_request, of_shard_session)->deadline_ns < w->now_ns) {
+                pst_shard_session_leave(v, "a request ran past its deadline");
                 break;
             }
         }
@@ -418,8 +429,16 @@ static void sleep_until_woken(struct pst_worker *w)
         wait_ms = pst_min(wait_ms, (w->late_ns - w->now_ns) / 1000000 + 1);
     if (pst_unlikely(w->tiered) && pst_tier_impatient(w->shard))
         wait_ms = pst_min(wait_ms, 1);
-    if (w->port && pst_port_arm(w->port) < 0)
-        return;
+    if (!w->port || pst_port_arm(w->port) == 0) {
+        w->probe.unarmed_ns = 0;
+    } else {
+        if (!w->probe.unarmed_ns)
+            w->probe.unarmed_ns = w->probe.awake_ns;
+        if (w->probe.awake_ns < w->probe.unarmed_ns + UNARMED_NS)
+            return;
+        fds[0].fd = -1; /* it stays readable */
+        wait_ms = 1;    /* UCX waits for a client that takes nothing: no reason to spin */
+    }
     if (poll(fds, pst_count_of(fds), (int)wait_ms) > 0 && fds[1].revents)
         pst_event_clear(w->wake_fd);
     w->tick_ns = 0;
@@ -431,12 +450,12 @@ static void *worker_main(void *arg)
     uint64_t busy_ns = pst_now_ns(), spin_ns = w->node->spin_us * 1000ull;
 
     pst_assert(w->magic == PST_WORKER_MAGIC);
-    while (!w->stopping || w->noted || !pst_list_empty(&w->visitors) || w->node->commits) {
+    while (!w->stopping || w->has_mail || !pst_list_empty(&w->shard_sessions) || w->node->commits) {
         bool busy = poll_port(w);
 
         pst_shard_time(w->shard, w->now_ns);
-        read_notes(w);
-        busy |= read_mails(w);
+        read_session_events(w);
+        busy |= read_commit_messages(w);
         run_stalled(w);
         if (!busy)
             w->now_ns = pst_now_ns();
@@ -444,12 +463,14 @@ static void *worker_main(void *arg)
             busy |= tick(w);
         busy |= pst_tiereds_run(w);
         busy |= pst_late_run(w);
-        if (busy)
+        if (busy) {
             busy_ns = w->now_ns;
-        else if (w->now_ns - busy_ns >= spin_ns && pst_list_empty(&w->stalled))
+            w->probe.unarmed_ns = 0;
+        } else if (w->now_ns - busy_ns >= spin_ns && pst_list_empty(&w->stalled)) {
             sleep_until_woken(w);
-        else if (w->now_ns - busy_ns >= SPIN_ALONE_NS)
+        } else if (w->now_ns - busy_ns >= SPIN_ALONE_NS) {
             sched_yield(); /* the client may be waiting for this very core */
+        }
     }
     return NULL;
 }
@@ -465,10 +486,10 @@ int pst_worker_init(struct pst_worker *w, struct pst_node *node, uint32_t number
     w->locks = pst_shard_locks(w->shard);
     w->tiered = pst_shard_tiered(w->shard);
     w->wake_fd = -1;
-    pthread_mutex_init(&w->notes_lock, NULL);
-    pst_list_init(&w->notes);
-    pst_list_init(&w->mails);
-    pst_list_init(&w->visitors);
+    pthread_mutex_init(&w->inbox_lock, NULL);
+    pst_list_init(&w->session_events);
+    pst_list_init(&w->commit_messages);
+    pst_list_init(&w->shard_sessions);
     pst_list_init(&w->idle);
     pst_list_init(&w->stalled);
     pst_list_init(&w->late);
@@ -482,7 +503,7 @@ int pst_worker_init(struct pst_worker *w, struct pst_node *node, uint32_t number
         pst_assert(end == w->busy[i] + sizeof(w->busy[i]));
     }
     pst_wire_put_result(w->over_quota, &(const struct pst_wire_result){.result = -EDQUOT});
-    w->by_place = calloc(node->sessions_max, sizeof(struct pst_visitor *));
+    w->by_place = calloc(node->sessions_max, sizeof(struct pst_shard_session *));
     if (!w->by_place)
         return -ENOMEM;
     w->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -505,7 +526,8 @@ void pst_worker_stop(struct pst_worker *w)
     if (!w->running)
         return;
     pst_assert(w->node->stopping);
-    w->stopping = true; /* all sessions have been told that they end: there will be no further note */
+    w->stopping =
+        true; /* all sessions have been told that they end: there will be no further session event */
     pst_worker_wake(w);
     pthread_join(w->thread, NULL);
     w->running = false;
@@ -513,12 +535,12 @@ void pst_worker_stop(struct pst_worker *w)
 
 void pst_worker_fini(struct pst_worker *w)
 {
-    pst_assert(!w->running);
+    pst_assert(!w->running && w->underway == 0 && w->commits == 0);
     if (w->port)
         w->port = pst_port_close(w->port);
     if (w->magic) {
         pst_requests_fini(w);
-        pthread_mutex_destroy(&w->notes_lock);
+        pthread_mutex_destroy(&w->inbox_lock);
         pst_close_fd(&w->wake_fd);
     }
     free(w->by_place);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* api.c: a node inside any process: the public calls over serve.h. */
 #include "base/error.h"
 #include "serve/serve.h"

@@ -1,10 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* serve.c: a node, and the member that it may be, opened in order and closed the other way round. */
 #include "serve/serve.h"
 
-#include "net/boot.h"
+#include "base/hash.h"
+#include "net/handshake.h"
+#include "serve/role.h"
 
+#include <inttypes.h>
 #include <limits.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -13,7 +16,7 @@
 struct pst_served {
     uint32_t magic;
     struct pst_node *node;
-    struct pst_gate *gate; /* NULL: in no pool, as the next */
+    struct pst_pool_role *role; /* NULL: in no pool, as the next */
     struct pst_member *member;
 };
 
@@ -26,45 +29,36 @@ static const struct pst_option rows[] = {PST_NODE_OPTIONS(NODE_ROW) PST_MEMBER_O
                                              PST_COPIES_OPTIONS(COPIES_ROW)};
 const struct pst_options pst_serve_options = {rows, pst_count_of(rows)};
 
-int pst_serve_name_socket(struct pst_serve_settings *settings, const char *name, char fault[PST_FAULT_BYTES])
+int pst_serve_name_socket(struct pst_serve_settings *settings, const char *who, char fault[PST_FAULT_BYTES])
 {
     char path[PATH_MAX];
+    uint64_t random;
 
     if (settings->node.unix)
         return 0;
-    snprintf(path, sizeof(path), "%s/penstock-%s.sock", settings->node.folder, name);
+    pst_boot_sweep(settings->node.folder, "penstock-"); /* of nodes that were killed */
+    /* Everybody may write to the folder: whoever knew the name could have it before. */
+    pst_random(&random, sizeof(random));
+    snprintf(path, sizeof(path), "%s/penstock-%s-%d-%016" PRIx64 ".sock", settings->node.folder, who,
+             (int)getpid(), random);
     return pst_options_set(&pst_serve_options, settings, "unix", path, fault);
 }
 
-/* A member talks to its node over a unix socket: one of its own where the node would have none. */
-static int name_member_socket(struct pst_serve_settings *settings, char *fault)
+/* Where a node notes whose values it has; NULL: it keeps none. */
+static const char *path_beside(const struct pst_node_settings *node, char path[PATH_MAX])
 {
-    static _Atomic uint32_t members;
-    char name[64];
-
-    if (!settings->node.unix)
-        pst_boot_sweep(settings->node.folder, "penstock-member-"); /* of members that were killed */
-    snprintf(name, sizeof(name), "member-%d-%u", (int)getpid(), members++);
-    return pst_serve_name_socket(settings, name, fault);
-}
-
-static struct pst_node_role role_of(struct pst_gate *gate)
-{
-    return (struct pst_node_role){.ctx = gate,
-                                  .carry_out = pst_gate_carry_out,
-                                  .may_serve = pst_gate_may_serve,
-                                  .copied = pst_gate_copied,
-                                  .replicate = pst_gate_replicate,
-                                  .replicated = pst_gate_replicated,
-                                  .may_copy = pst_gate_may_copy,
-                                  .stranded = pst_gate_stranded,
-                                  .slot_of = pst_gate_slot_of};
+    if (node->ssd.count)
+        snprintf(path, PATH_MAX, "%s/pool", node->ssd.items[0]);
+    else if (node->keep)
+        snprintf(path, PATH_MAX, "%s/penstock-%s.pool", node->folder, node->keep);
+    return node->ssd.count || node->keep ? path : NULL;
 }
 
 static int join_pool(struct pst_served *served, const struct pst_serve_settings *settings, pst_log log,
                      void *log_ctx, char *fault)
 {
     const char *first = pst_node_url(served->node, 0);
+    char beside[PATH_MAX];
     struct pst_member_node node = {
         .url = pst_serve_unix_url(served),
         .address = strncmp(first, "node://", 7) == 0 ? first + 7 : "",
@@ -73,8 +67,10 @@ static int join_pool(struct pst_served *served, const struct pst_serve_settings 
         .fabric_trusted = settings->node.fabric && settings->node.secret_file,
         .memory = pst_node_memory(served->node),
         .disk = pst_node_disk(served->node),
-        .copying = &settings->copying,
-        .gate = served->gate,
+        .beside = path_beside(&settings->node, beside),
+        .serving = served->role->serving,
+        .counters = &served->role->counters,
+        .sender = &served->role->sender,
     };
 
     return pst_member_open(&settings->member, &node, log, log_ctx, &served->member, fault);
@@ -94,16 +90,19 @@ int pst_serve_open(struct pst_serve_settings *settings, const struct pst_node_ro
         return -ENOMEM;
     served->magic = SERVED_MAGIC;
     if (joins) {
-        r = pst_gate_open(&served->gate);
-        member_role = role_of(served->gate);
+        r = pst_pool_role_open(&settings->copying, &served->role);
+        if (r == 0)
+            member_role = pst_pool_role_table(served->role);
         role = &member_role;
     }
     if (r == 0 && joins)
-        r = name_member_socket(settings, fault);
+        r = pst_serve_name_socket(settings, "member", fault); /* it talks to its node over one */
     if (r == 0)
         r = pst_node_open(&settings->node, role, log, log_ctx, &served->node, fault);
     if (r == 0 && joins)
         r = join_pool(served, settings, log, log_ctx, fault);
+    if (r == 0)
+        r = pst_node_begin(served->node, fault);
     if (r < 0) {
         pst_serve_close(served);
         return r;
@@ -119,7 +118,7 @@ struct pst_served *pst_serve_close(struct pst_served *served)
     pst_assert(served->magic == SERVED_MAGIC);
     pst_member_close(served->member);
     pst_node_close(served->node);
-    pst_gate_close(served->gate);
+    pst_pool_role_close(served->role);
     free(served);
     return NULL;
 }

@@ -1,6 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * serve.h: a node with its part in a pool, in one piece: a store that others reach, and where its settings
- * name a master, the member that joins it and the gate between the two. What the daemon runs, and any process
+ * name a master, the member that joins it and the role between the two. What the daemon runs, and any process
  * may.
  *
  * Thread: the caller's to open and close; what runs meanwhile are the rooms' own.
@@ -8,8 +9,9 @@
 #ifndef PST_SERVE_H
 #define PST_SERVE_H
 
-#include "master/member.h"
+#include "member/member.h"
 #include "node/node.h"
+#include "replica/copies.h"
 
 struct pst_serve_settings {
     struct pst_node_settings node;
@@ -21,8 +23,8 @@ extern const struct pst_options pst_serve_options;
 
 struct pst_served;
 
-/* Names a unix socket @name, in the node's folder, where the settings have none. Return: 0 or -ENOMEM. */
-int pst_serve_name_socket(struct pst_serve_settings *settings, const char *name, char fault[PST_FAULT_BYTES]);
+/* Names a unix socket for @who, in the node's folder, where the settings have none. Return: 0 or -ENOMEM. */
+int pst_serve_name_socket(struct pst_serve_settings *settings, const char *who, char fault[PST_FAULT_BYTES]);
 /*
  * @settings: borrowed during the call, and given a unix socket where a member needs one; @role: what the node
  * is besides, if it joins no pool. Return: 0 or -errno with the reason in @fault.

@@ -1,7 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* kept.c: words that are written together, and generations that do not come again. */
-#include "store/kept.h"
-
 #include "base/hash.h"
+#include "store/kept.h"
 #include "store/shard_priv.h"
 
 static const uint64_t GENERATIONS_AT_ONCE = 1ull << 36; /* 2^28 writes, or 69 s of the clock */
@@ -11,7 +11,8 @@ typedef uint64_t __attribute__((may_alias)) word;
 static void write_all(const struct pst_store *store, const struct pst_word *words, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
-        pst_assert(words[i].offset % 8 == 0);
+        pst_assert(words[i].offset % 8 == 0 &&
+                   words[i].offset / store->arenas.stride < store->arenas.arena_count);
         *(volatile word *)(void *)(store->arenas.base + words[i].offset) = words[i].value;
     }
 }

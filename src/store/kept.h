@@ -1,12 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kept.h: what a store leaves for the process after it beside its records: notes in the first arena. A store
- * whose arenas end with it has none, and all this costs it nothing.
+ * kept.h: what a store leaves for the process after it beside its records: notes in the first arena. The
+ * files that write there, or take it up, include it. A store whose arenas end with it has none, and all this
+ * costs it nothing.
  */
 #ifndef PST_KEPT_H
 #define PST_KEPT_H
 
 #include "base/base.h"
-#include "mem/mem.h"
+#include "mem/arena.h"
 
 #include <stdatomic.h>
 
@@ -39,5 +41,8 @@ void pst_words_finish(struct pst_store *store);
 
 /* Generations up to here may be given, and a later process begins above. */
 uint64_t pst_generations_take(struct pst_store *store, uint64_t generation);
+
+/* Finds what an earlier process left, and makes it this store's. Return: 0, -ENOMEM, -ENOSPC with *@fault. */
+int pst_store_restore(struct pst_store *store, const char **fault);
 
 #endif

@@ -1,9 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * pins.c: who keeps a record: references of transfers and views, and pins that people put on keys. Few
  * records have any, so they live in a table beside the records; the record's state says whether to look.
  */
-#include "store/shard_priv.h"
 #include "base/fault.h"
+#include "store/claim.h"
+#include "store/evict_priv.h"
+#include "store/link_priv.h"
+#include "store/pins_priv.h"
+#include "store/shard_priv.h"
+#include "store/reservation.h"
+
+/* Hard pins of one session on one key. */
+struct share {
+    struct pst_list of_pin, of_holder;
+    struct pst_holder *holder;
+    uint64_t count;
+};
 
 static uint64_t bucket_of(const struct pst_pins *pins, uint64_t ref)
 {
@@ -23,6 +36,7 @@ static void push(struct pst_pins *pins, struct pst_pin *pin)
 {
     struct pst_pin **head = &pins->buckets[bucket_of(pins, pin->ref)];
 
+    pst_assert(pin->ref && pins->bucket_count > 0 && (pins->bucket_count & (pins->bucket_count - 1)) == 0);
     pin->next = *head;
     *head = pin;
 }
@@ -71,14 +85,51 @@ struct pst_pin *pst_pins_add(struct pst_pins *pins, uint64_t ref, uint64_t value
         return NULL;
     pin->ref = ref;
     pin->value_bytes = value_bytes;
+    pst_list_init(&pin->shares);
     push(pins, pin);
     pins->count++;
     pins->bytes += value_bytes;
     return pin;
 }
 
+/* Takes back @count of a session's pins; the share goes with the last. */
+static void share_less(struct share *share, uint64_t count)
+{
+    pst_assert(count > 0 && share->count >= count);
+    pst_quota_give_pins(share->holder->quota, count);
+    share->count -= count;
+    if (share->count > 0)
+        return;
+    pst_list_remove(&share->of_pin);
+    pst_list_remove(&share->of_holder);
+    free(share);
+}
+
+static void shares_end(struct pst_list *shares, size_t member)
+{
+    while (!pst_list_empty(shares)) {
+        struct share *share = (struct share *)(void *)((uint8_t *)shares->next - member);
+
+        share_less(share, share->count);
+    }
+}
+
+void pst_pin_soften(struct pst_pin *pin)
+{
+    shares_end(&pin->shares, offsetof(struct share, of_pin));
+    pin->hard = 0;
+    pin->until_ns = 0;
+}
+
+void pst_holder_disown(struct pst_holder *holder)
+{
+    shares_end(&holder->pins, offsetof(struct share, of_holder));
+}
+
 void pst_pins_remove(struct pst_pins *pins, struct pst_pin *pin)
 {
+    pst_assert(pin->refs == 0 && pins->count > 0 && pins->bytes >= pin->value_bytes);
+    pst_pin_soften(pin);
     pull(pins, pin);
     pins->count--;
     pins->bytes -= pin->value_bytes;
@@ -87,6 +138,7 @@ void pst_pins_remove(struct pst_pins *pins, struct pst_pin *pin)
 
 void pst_pins_rename(struct pst_pins *pins, struct pst_pin *pin, uint64_t ref)
 {
+    pst_assert(pin && !pst_pins_find(pins, ref));
     pull(pins, pin);
     pin->ref = ref;
     push(pins, pin);
@@ -97,6 +149,7 @@ void pst_pins_fini(struct pst_pins *pins)
     for (uint64_t i = 0; i < pins->bucket_count; i++) {
         for (struct pst_pin *pin = pins->buckets[i], *next; pin; pin = next) {
             next = pin->next;
+            pst_pin_soften(pin);
             free(pin);
         }
     }
@@ -129,6 +182,7 @@ static void pin_settle(struct pst_shard *s, struct pst_record *r, struct pst_pin
 {
     if (pin->refs || pin->hard || pin->until_ns)
         return;
+    pst_assert(s->doomed_count >= pin->doomed && r->state & PST_RECORD_PINNED);
     s->doomed_count -= pin->doomed;
     pst_pins_remove(&s->pins, pin);
     r->state &= (uint8_t)~PST_RECORD_PINNED;
@@ -157,6 +211,7 @@ int pst_shard_ref(struct pst_shard *s, struct pst_record *r)
 
     if (!pin)
         return -ENOMEM;
+    pst_assert(pin->refs < UINT32_MAX);
     pin->refs++;
     return 0;
 }
@@ -169,6 +224,7 @@ void pst_shard_unref(struct pst_shard *s, struct pst_record *r)
     pst_assert(pin && pin->refs > 0);
     pin->refs--;
     doomed = pin->doomed;
+    pst_assert(!doomed || !(r->state & PST_RECORD_UNLINKED));
     pin_settle(s, r, pin);
     if (r->state & PST_RECORD_PINNED)
         return;
@@ -178,8 +234,56 @@ void pst_shard_unref(struct pst_shard *s, struct pst_record *r)
         pst_shard_unlink(s, r);
 }
 
-int pst_shard_pin(struct pst_shard *s, const struct pst_lookup *lookup, uint64_t ttl_ms, uint64_t now_ns)
+static struct share *share_of(const struct pst_pin *pin, const struct pst_holder *holder)
 {
+    pst_list_each (it, &pin->shares) {
+        struct share *share = pst_list_entry(it, struct share, of_pin);
+
+        if (share->holder == holder)
+            return share;
+    }
+    return NULL;
+}
+
+/* One more, which its session counts. Return: 0, -EDQUOT, -ENOMEM. */
+static int share_more(struct pst_pin *pin, struct pst_holder *holder)
+{
+    struct share *share = share_of(pin, holder);
+    int r = pst_quota_take_pin(holder->quota);
+
+    if (r < 0)
+        return r;
+    if (!share) {
+        share = calloc(1, sizeof(*share));
+        if (!share) {
+            pst_quota_give_pins(holder->quota, 1);
+            return -ENOMEM;
+        }
+        share->holder = holder;
+        pst_list_push_back(&pin->shares, &share->of_pin);
+        pst_list_push_back(&holder->pins, &share->of_holder);
+    }
+    share->count++;
+    return 0;
+}
+
+/* Whose pin it is that is taken back: the holder's own, else one that no session counts, else anyone's. */
+static struct share *share_to_end(const struct pst_pin *pin, const struct pst_holder *holder)
+{
+    struct share *own = holder ? share_of(pin, holder) : NULL;
+    uint64_t counted = 0;
+
+    if (own || pst_list_empty(&pin->shares))
+        return own;
+    pst_list_each (it, &pin->shares)
+        counted += pst_list_entry(it, struct share, of_pin)->count;
+    return counted < pin->hard ? NULL : pst_list_first(&pin->shares, struct share, of_pin);
+}
+
+int pst_shard_pin(struct pst_shard *s, struct pst_holder *holder, const struct pst_lookup *lookup,
+                  uint64_t ttl_ms, uint64_t now_ns)
+{
+    int result = 0;
     struct pst_record *r = pst_shard_find(s, lookup);
     struct pst_pin *pin;
 
@@ -190,14 +294,17 @@ int pst_shard_pin(struct pst_shard *s, const struct pst_lookup *lookup, uint64_t
         return -ENOMEM;
     if (ttl_ms)
         pin->until_ns = pst_max(pin->until_ns, now_ns + pst_min(ttl_ms, UINT32_MAX) * 1000000);
-    else
-        pin->hard++;
-    return 0;
+    else if (holder && holder->quota)
+        result = share_more(pin, holder);
+    pin->hard += !ttl_ms && result == 0;
+    pin_settle(s, r, pin);
+    return result;
 }
 
-int pst_shard_unpin(struct pst_shard *s, const struct pst_lookup *lookup)
+int pst_shard_unpin(struct pst_shard *s, struct pst_holder *holder, const struct pst_lookup *lookup)
 {
     struct pst_record *r = pst_shard_find(s, lookup);
+    struct share *share;
     struct pst_pin *pin;
 
     if (!r)
@@ -205,6 +312,11 @@ int pst_shard_unpin(struct pst_shard *s, const struct pst_lookup *lookup)
     pin = pin_of(s, r);
     if (!pin || !pin->hard)
         return -EINVAL;
+    if (pin->doomed && pst_shard_locked(s, lookup, false))
+        return PST_BUSY;
+    share = share_to_end(pin, holder);
+    if (share)
+        share_less(share, 1);
     pin->hard--;
     if (pin->doomed && !pin->hard && !pin->until_ns)
         pst_shard_unlink(s, r); /* transfers and views keep its bytes, not its name */
@@ -217,6 +329,7 @@ int pst_pins_inherit(struct pst_shard *s, struct pst_record *from, struct pst_re
 {
     struct pst_pin *old = pin_of(s, from), *pin;
 
+    pst_assert(from != to);
     if (!old || !(old->hard || old->until_ns))
         return 0;
     pin = pin_add(s, to);
@@ -224,8 +337,8 @@ int pst_pins_inherit(struct pst_shard *s, struct pst_record *from, struct pst_re
         return -ENOMEM;
     pin->hard = old->hard;
     pin->until_ns = old->until_ns;
-    old->hard = 0;
-    old->until_ns = 0;
+    pst_list_splice(&pin->shares, &old->shares);
+    pst_pin_soften(old);
     pin_settle(s, from, old);
     return 0;
 }

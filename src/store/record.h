@@ -1,5 +1,6 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * record.h: how a value is described inside an arena. Little-endian, position independent, 8-byte aligned.
+ * record.h: w a value is described inside an arena. Little-endian, position independent, 8-byte aligned.
  *
  *   struct pst_record          32 bytes
  *   struct pst_recency         24 bytes, only of those that pst_record_listed() names
@@ -17,19 +18,21 @@
  * A value that lies in the log alone has a *stub*, with PST_RECORD_ON_DISK: the record, whose checksum gives
  * way to the place, key and attributes, and nothing else. A restart gets it back from the log.
  */
-#ifndef PST_RECORD_H
-#define PST_RECORD_H
+#ifndef PST_STORE_RECORD_H
+#define PST_STORE_RECORD_H
 
 #include "base/base.h"
-#include "mem/mem.h"
-#include "store/log.h"
+#include "base/limits.h"
+#include "log/value.h"
+#include "mem/pages.h"
+#include "store/recency.h"
 
 enum {
-    PST_KEY_BYTES_MAX = 4096,
-    PST_ATTR_BYTES_MAX = 256,
     PST_INLINE_BYTES_MAX = 2048, /* larger values lie outside of their record */
     PST_DEPTH_NONE = 0xffff,
+    PST_RECORD_ATTRS_MASK = (1 << 13) - 1,
 };
+_Static_assert((int)PST_ATTR_BYTES_MAX <= (int)PST_RECORD_ATTRS_MASK, "13 bits");
 
 #define PST_VALUE_BYTES_MASK ((1ull << 48) - 1)
 
@@ -62,31 +65,16 @@ struct pst_record {
     uint64_t value_bytes : 48;
     uint64_t stub_segment : 16;
     uint16_t key_bytes;
-    uint16_t attr_bytes;
+    uint16_t attr_bytes : 13;
+    uint16_t copies : 3; /* that a pool shall have; 0: what it says of the prefix */
     uint16_t depth;
     uint8_t flags;
     uint8_t state;
 };
 _Static_assert(sizeof(struct pst_record) == 32, "record layout");
 
-struct pst_recency {
-    uint64_t newer, older;    /* references, 0 at the ends */
-    uint64_t touched_ms : 44; /* when it was used, or a page of its chain; recency's clock */
-    uint64_t uses : 4;        /* since it came to its place; the policy's */
-    uint64_t line : 4;        /* which of its group's */
-    uint64_t group : 12;      /* which of the shard's; see pst_lines */
-};
-_Static_assert(sizeof(struct pst_recency) == 24, "recency layout");
-
-enum { PST_RECENCY_MS_MIN = 1 << 16 }; /* now is later: pages of a chain are older than its first */
-
-static inline void pst_recency_touched(struct pst_recency *rec, uint64_t ms)
-{
-    rec->touched_ms = ms & ((1ull << 44) - 1); /* 557 years */
-}
-
 struct pst_external {
-    uint64_t tail_offset; /* slab slot of the last bytes; meaningless when tail_bytes is 0 */
+    uint64_t tail_offset; /* slab cell of the last bytes; meaningless when tail_bytes is 0 */
     uint32_t tail_bytes;
     uint32_t run_count;
 };
@@ -116,36 +104,6 @@ static inline size_t pst_record_key_at(uint8_t flags)
     bool place = flags & PST_RECORD_TIERED && !(flags & PST_RECORD_ON_DISK);
 
     return pst_record_place_at(flags) + (place ? sizeof(struct pst_log_place) : 0);
-}
-
-/* Where the log has a copy of the value; {0, 0}: it has none. */
-static inline struct pst_log_place pst_record_place(const struct pst_record *r)
-{
-    struct pst_log_place place = {0};
-
-    if (r->flags & PST_RECORD_ON_DISK)
-        place = (struct pst_log_place){r->stub_segment, r->stub_offset};
-    else if (r->flags & PST_RECORD_TIERED)
-        memcpy(&place, (const uint8_t *)r + pst_record_place_at(r->flags), sizeof(place));
-    return place;
-}
-
-static inline void pst_record_set_place(struct pst_record *r, struct pst_log_place place)
-{
-    pst_assert(r->flags & PST_RECORD_TIERED && place.segment < PST_LOG_SEGMENTS_MAX);
-    if (r->flags & PST_RECORD_ON_DISK) {
-        r->stub_segment = (uint16_t)place.segment;
-        r->stub_offset = place.offset;
-    } else {
-        memcpy((uint8_t *)r + pst_record_place_at(r->flags), &place, sizeof(place));
-    }
-}
-
-static inline bool pst_record_placed(const struct pst_record *r)
-{
-    struct pst_log_place place = pst_record_place(r);
-
-    return place.segment || place.offset;
 }
 
 static inline struct pst_bytes pst_record_key(const struct pst_record *r)
@@ -193,17 +151,6 @@ static inline struct pst_external *pst_record_external(const struct pst_record *
 static inline struct pst_run *pst_external_runs(const struct pst_external *e)
 {
     return (struct pst_run *)(e + 1);
-}
-
-static inline struct pst_log_value pst_record_log_value(const struct pst_record *r)
-{
-    return (struct pst_log_value){.key = pst_record_key(r),
-                                  .attrs = pst_record_attrs(r),
-                                  .generation = r->generation,
-                                  .value_bytes = r->value_bytes,
-                                  .value_crc = r->flags & PST_RECORD_CHECKSUM ? r->value_crc : 0,
-                                  .depth = r->depth,
-                                  .flags = r->flags & PST_RECORD_CHECKSUM};
 }
 
 static inline size_t pst_record_bytes(const struct pst_record *r)

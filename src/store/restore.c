@@ -1,19 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * restore.c: what an earlier process left in the arenas becomes a store again. Slab pages are walked slot by
- * slot; a slot whose checksum is right holds a record, of two with one key the newer counts, and what a
+ * restore.c: what an earlier process left in the arenas becomes a store again. Slab pages are walked cell by
+ * cell; a cell whose checksum is right holds a record, of two with one key the newer counts, and what a
  * record names is claimed for it. Memory that nobody claims is free. Nothing is believed that is not checked:
  * what cannot be is dropped.
  *
  * The pages that one shard of the earlier process had are a *set*: a shard has the set of its number, and
  * works on it with a thread of its own. Records of a set whose keys another shard has now, since there are
- * more or fewer of them, are *strays*: they are dealt with by one thread, and moved when all else has its
+ * more or fewer of them, are *misplaced*: they are dealt with by one thread, and moved when all else has its
  * place. At every moment the arenas are what the next process can begin with.
  */
-#include "store/shard_priv.h"
-
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/hash.h"
+#include "store/evict_priv.h"
+#include "store/kept.h"
+#include "store/link_priv.h"
+#include "store/place.h"
+#include "store/read.h"
+#include "store/shard_priv.h"
 #include "wire/route.h"
 
 #include <pthread.h>
@@ -33,9 +38,9 @@ struct set {
     struct pst_slab *slab;
     uint32_t number;
     uint32_t first_page, page_count; /* in the restore's list */
-    struct refs kin; /* the shard's records that have memory outside of their slot, or may be evicted */
-    struct refs strays;
-    struct refs gone;    /* slots to be given when all are claimed: a page is not to go before that */
+    struct refs linked; /* the shard's records that have memory outside of their cell, or may be evicted */
+    struct refs misplaced;
+    struct refs gone;    /* cells to be given when all are claimed: a page is not to go before that */
     uint64_t generation; /* the highest seen */
     uint64_t dropped;
     int error;
@@ -61,6 +66,7 @@ static int refs_add(struct refs *refs, uint64_t ref)
         refs->items = larger;
         refs->room = room;
     }
+    pst_assert(ref && refs->count < refs->room);
     refs->items[refs->count++] = ref;
     return 0;
 }
@@ -103,22 +109,22 @@ static int on_all_sets(struct restore *re, void (*work)(struct set *set))
 
 /* ---- records ---- */
 
-/* Whether a slot holds a record that was written to its end. */
+/* Whether a cell holds a record that was written to its end. */
 static bool whole(const struct pst_store *store, const struct pst_record *r, uint64_t offset,
-                  uint32_t slot_bytes)
+                  uint32_t cell_bytes)
 {
     const uint8_t known =
         PST_RECORD_EXTERNAL | PST_RECORD_CACHE | PST_RECORD_CHECKSUM | PST_RECORD_TIERED | PST_RECORD_EXPIRES;
     size_t body_at, room;
 
-    if (!r->check || slot_bytes < sizeof(*r) || r->flags & ~known || !r->key_bytes ||
+    if (!r->check || cell_bytes < sizeof(*r) || r->flags & ~known || !r->key_bytes ||
         r->key_bytes > PST_KEY_BYTES_MAX || r->attr_bytes > PST_ATTR_BYTES_MAX || !r->generation ||
         r->generation >= PST_GENERATION_MAX)
         return false;
     body_at = pst_record_body_at(r->flags, r->key_bytes, r->attr_bytes);
-    if (body_at > slot_bytes)
+    if (body_at > cell_bytes)
         return false;
-    room = slot_bytes - body_at;
+    room = cell_bytes - body_at;
     if (r->flags & PST_RECORD_EXTERNAL) {
         if (room < sizeof(struct pst_external) ||
             pst_record_external(r)->run_count > (room - sizeof(struct pst_external)) / sizeof(struct pst_run))
@@ -131,7 +137,7 @@ static bool whole(const struct pst_store *store, const struct pst_record *r, uin
 
 static uint32_t route_of(const struct pst_store *store, const struct pst_record *r)
 {
-    return pst_route_shard(pst_record_key(r), store->slot_seed, store->shard_count);
+    return pst_route_shard(pst_record_key(r), store->partition_seed, store->shard_count);
 }
 
 static struct set *set_of(struct restore *re, uint64_t ref)
@@ -143,8 +149,7 @@ static struct set *set_of(struct restore *re, uint64_t ref)
 
 static void count_key(struct pst_shard *s, const struct pst_record *r, bool comes)
 {
-    s->stat.keys += comes ? 1 : -1ull;
-    s->stat.value_bytes += comes ? r->value_bytes : -(uint64_t)r->value_bytes;
+    pst_key_count(s, r, comes);
     pst_prefix_quota_count(s, r, comes);
     if (r->flags & PST_RECORD_EXPIRES && comes)
         pst_expiry_restored(s, r);
@@ -166,7 +171,7 @@ static void give_gone(struct set *set)
         pst_slab_give(set->slab, pst_ref_offset(set->restore->store->shards, set->gone.items[i]));
 }
 
-/* Makes a record, whose slot is claimed, its key's, unless there is a newer one. Return: 0, PST_STALE,
+/* Makes a record, whose cell is claimed, its key's, unless there is a newer one. Return: 0, PST_STALE,
  * -ENOMEM. */
 static int link_newest(struct restore *re, struct pst_shard *s, struct pst_record *r)
 {
@@ -210,24 +215,24 @@ static int found(struct set *set, struct pst_record *r, uint64_t offset)
     if (r->flags & PST_RECORD_TIERED) /* the log says where, should it still have a copy */
         pst_record_set_place(r, (struct pst_log_place){0, 0});
     if (route != set->number)
-        return refs_add(&set->strays, pst_record_ref(s, r));
+        return refs_add(&set->misplaced, pst_record_ref(s, r));
     result = link_newest(set->restore, s, r);
     if (result == PST_STALE)
         return let_go(set, r);
     if (result == 0)
-        pst_record_own_slots(s, r);
-    return result == 0 && r->flags & lists ? refs_add(&set->kin, pst_record_ref(s, r)) : result;
+        pst_record_own_cells(s, r);
+    return result == 0 && r->flags & lists ? refs_add(&set->linked, pst_record_ref(s, r)) : result;
 }
 
 static void walk_part(struct set *set, const struct pst_slab_cut *cut)
 {
     struct pst_store *store = set->restore->store;
 
-    for (uint32_t i = 0; i < cut->slot_count && set->error == 0; i++) {
-        uint64_t offset = cut->offset + (uint64_t)i * cut->slot_bytes;
+    for (uint32_t i = 0; i < cut->cell_count && set->error == 0; i++) {
+        uint64_t offset = cut->offset + (uint64_t)i * cut->cell_bytes;
         struct pst_record *r = (struct pst_record *)(void *)(store->arenas.base + offset);
 
-        if (whole(store, r, offset, cut->slot_bytes))
+        if (whole(store, r, offset, cut->cell_bytes))
             set->error = found(set, r, offset);
     }
 }
@@ -244,7 +249,7 @@ static void walk(struct set *set)
     }
 }
 
-/* ---- what lies outside of the slot ---- */
+/* ---- what lies outside of the cell ---- */
 
 /* Pages and tail of a record in @set. Return: 0, -ENOMEM, others: they are not its own, and it has none of
  * them. */
@@ -292,58 +297,58 @@ static void claim_values(struct set *set)
     if (set->number >= set->restore->store->shard_count)
         return;
     s = &set->restore->store->shards[set->number];
-    for (size_t i = 0; i < set->kin.count && set->error == 0; i++) {
-        struct pst_record *r = pst_ref_record(s, set->kin.items[i]);
+    for (size_t i = 0; i < set->linked.count && set->error == 0; i++) {
+        struct pst_record *r = pst_ref_record(s, set->linked.items[i]);
 
         if (r->check) /* else a newer one was found */
             set->error = claim_or_drop(set, s, r);
         if (set->error == 0 && r->check)
-            pst_record_own_slots(s, r);
+            pst_record_own_cells(s, r);
     }
 }
 
-/* ---- strays ---- */
+/* ---- misplaced records ---- */
 
-/* Each stray in turn, with the shard that has its key now. Return: 0 or the first error. */
-static int each_stray(struct restore *re,
-                      int (*visit)(struct set *set, struct pst_shard *s, struct pst_record *r))
+/* Each misplaced record in turn, with the shard that has its key now. Return: 0 or the first error. */
+static int each_misplaced(struct restore *re,
+                          int (*visit)(struct set *set, struct pst_shard *s, struct pst_record *r))
 {
     int result = 0;
 
     for (uint32_t n = 0; n < re->set_count; n++) {
         struct set *set = &re->sets[n];
 
-        for (size_t i = 0; i < set->strays.count && result == 0; i++) {
-            uint64_t *ref = &set->strays.items[i];
+        for (size_t i = 0; i < set->misplaced.count && result == 0; i++) {
+            uint64_t *ref = &set->misplaced.items[i];
             struct pst_record *r = *ref ? pst_ref_record(&re->store->shards[0], *ref) : NULL;
 
             if (r && r->check)
                 result = visit(set, &re->store->shards[route_of(re->store, r)], r);
             if (r &&
-                !r->check) /* it has moved, or a newer one was found; its slot will hold something else */
+                !r->check) /* it has moved, or a newer one was found; its cell will hold something else */
                 *ref = 0;
         }
     }
     return result;
 }
 
-static int stray_links(struct set *set, struct pst_shard *s, struct pst_record *r)
+static int misplaced_links(struct set *set, struct pst_shard *s, struct pst_record *r)
 {
     int result = link_newest(set->restore, s, r);
 
     return result == PST_STALE ? let_go(set, r) : result;
 }
 
-static int stray_claims(struct set *set, struct pst_shard *s, struct pst_record *r)
+static int misplaced_claims(struct set *set, struct pst_shard *s, struct pst_record *r)
 {
     int result = claim_or_drop(set, s, r);
 
     return result == 0 && r->check && pst_record_listed(r->flags)
-               ? refs_add(&set->restore->sets[s->number].kin, pst_record_ref(s, r))
+               ? refs_add(&set->restore->sets[s->number].linked, pst_record_ref(s, r))
                : result;
 }
 
-static int move_stray(struct set *set, struct pst_shard *s, struct pst_record *r)
+static int move_misplaced(struct set *set, struct pst_shard *s, struct pst_record *r)
 {
     uint64_t offset, tail_offset = PST_TAIL_STAYS;
     bool tail = r->flags & PST_RECORD_EXTERNAL && pst_record_external(r)->tail_bytes;
@@ -362,16 +367,16 @@ static int move_stray(struct set *set, struct pst_shard *s, struct pst_record *r
     return 0;
 }
 
-/* As pst_record_evict(), but the slots are another set's. */
-static void evict_stray(struct set *set, struct pst_shard *s, struct pst_record *r)
+/* As pst_record_evict(), but the cells are another set's. */
+static void evict_misplaced(struct set *set, struct pst_shard *s, struct pst_record *r)
 {
     const struct pst_external *e = r->flags & PST_RECORD_EXTERNAL ? pst_record_external(r) : NULL;
 
+    pst_assert(r->flags & PST_RECORD_CACHE);
     pst_shard_unname(s, r);
     pst_record_mark(r, 0);
     pst_record_unlist(s, r);
     count_key(s, r, false);
-    s->stat.cache_keys--;
     s->stat.evictions++;
     s->stat.evicted_bytes += r->value_bytes;
     if (e)
@@ -382,24 +387,24 @@ static void evict_stray(struct set *set, struct pst_shard *s, struct pst_record 
 }
 
 /* First those that may go: what is left of them is then where it belongs. */
-static int cache_stray_moves(struct set *set, struct pst_shard *s, struct pst_record *r)
+static int cache_misplaced_moves(struct set *set, struct pst_shard *s, struct pst_record *r)
 {
-    int result = r->flags & PST_RECORD_CACHE ? move_stray(set, s, r) : 0;
+    int result = r->flags & PST_RECORD_CACHE ? move_misplaced(set, s, r) : 0;
 
     if (result != -ENOSPC)
         return result;
-    evict_stray(set, s, r);
+    evict_misplaced(set, s, r);
     return 0;
 }
 
-static int keep_stray_moves(struct set *set, struct pst_shard *s, struct pst_record *r)
+static int keep_misplaced_moves(struct set *set, struct pst_shard *s, struct pst_record *r)
 {
     struct pst_store *store = s->store;
-    int result = r->flags & PST_RECORD_CACHE ? 0 : move_stray(set, s, r);
+    int result = r->flags & PST_RECORD_CACHE ? 0 : move_misplaced(set, s, r);
 
     for (uint32_t i = 0; result == -ENOSPC && i < store->shard_count;) {
         if (pst_shard_evict(&store->shards[i], store->start_ns))
-            result = move_stray(set, s, r);
+            result = move_misplaced(set, s, r);
         else
             i++;
     }
@@ -423,20 +428,21 @@ static int compare_uses(const void *a, const void *b)
 /* Cache records of the shard, by when they were used. Return: their number, or -ENOMEM. */
 static int64_t list_uses(const struct set *set, const struct pst_shard *s, struct use **out)
 {
-    struct use *list = malloc((set->kin.count + 1) * sizeof(*list));
+    struct use *list = malloc((set->linked.count + 1) * sizeof(*list));
     int64_t count = 0;
 
     if (!list)
         return -ENOMEM;
-    for (size_t i = 0; i < set->kin.count; i++) {
-        const struct pst_record *r = pst_ref_record(s, set->kin.items[i]);
+    for (size_t i = 0; i < set->linked.count; i++) {
+        const struct pst_record *r = pst_ref_record(s, set->linked.items[i]);
         const struct pst_recency *rec =
             r->check && pst_record_listed(r->flags) ? pst_record_recency(r) : NULL;
 
         if (rec)
-            list[count++] = (struct use){.ms = rec->touched_ms < TOUCHED_MS_MAX ? rec->touched_ms : 0,
-                                         .ref = set->kin.items[i],
-                                         .uses = (uint8_t)(rec->line ? pst_max(rec->uses, 1) : rec->uses)};
+            list[count++] = (struct use){
+                .ms = rec->touched_ms < TOUCHED_MS_MAX ? rec->touched_ms : 0,
+                .ref = set->linked.items[i],
+                .uses = (uint8_t)(rec->line == PST_LINE_LONG ? pst_max(rec->uses, 1) : rec->uses)};
     }
     qsort(list, (size_t)count, sizeof(*list), compare_uses);
     *out = list;
@@ -458,7 +464,6 @@ static void order_uses(struct set *set)
     for (int64_t i = 0; i < count; i++) {
         struct pst_record *r = pst_ref_record(s, list[i].ref);
 
-        s->stat.cache_keys += !!(r->flags & PST_RECORD_CACHE);
         pst_record_list(s, r, store->epoch_ns + list[i].ms * 1000000);
         pst_record_recency(r)->uses = list[i].uses & 15u;
     }
@@ -493,6 +498,7 @@ static int deal_pages(struct restore *re)
             set->page_count++;
             re->set_count = (uint32_t)pst_max(re->set_count, desc->shard + 1u);
         }
+        pst_assert(re->set_count <= PST_SHARDS_MAX);
         for (uint32_t number = 0; number < PST_SHARDS_MAX && pass == 0; number++) {
             re->sets[number].first_page = at;
             at += re->sets[number].page_count;
@@ -543,25 +549,25 @@ static void set_clocks(struct restore *re)
     struct pst_store *store = re->store;
     uint64_t generation = atomic_load(&store->kept->generation), ms = 0;
 
+    if (generation >= PST_GENERATION_MAX) /* damaged: what was found says how far they were */
+        generation = 0;
     for (uint32_t n = 0; n < re->set_count; n++) {
         const struct set *set = &re->sets[n];
 
         generation = pst_max(generation, set->generation);
-        for (size_t i = 0; i < set->kin.count; i++) {
-            const struct pst_record *r = pst_ref_record(&store->shards[0], set->kin.items[i]);
+        for (size_t i = 0; i < set->linked.count; i++) {
+            const struct pst_record *r = pst_ref_record(&store->shards[0], set->linked.items[i]);
 
             if (r->check && pst_record_listed(r->flags) && pst_record_recency(r)->touched_ms < TOUCHED_MS_MAX)
                 ms = pst_max(ms, pst_record_recency(r)->touched_ms);
         }
     }
-    if (generation >= PST_GENERATION_MAX)
-        generation = 0;
     store->epoch_ns = store->start_ns - pst_max(ms, PST_RECENCY_MS_MIN) * 1000000;
     for (uint32_t i = 0; i < store->shard_count; i++) {
         struct pst_shard *s = &store->shards[i];
 
         s->generation = (pst_max(s->generation, generation) & ~0xffull) | i;
-        s->slot_handle = s->generation;
+        s->reservation_handle = s->generation;
     }
 }
 
@@ -591,11 +597,11 @@ static int restore_all(struct restore *re)
     if (r == 0)
         r = on_all_sets(re, walk);
     if (r == 0)
-        r = each_stray(re, stray_links);
+        r = each_misplaced(re, misplaced_links);
     if (r == 0)
         r = on_all_sets(re, claim_values);
     if (r == 0)
-        r = each_stray(re, stray_claims);
+        r = each_misplaced(re, misplaced_claims);
     if (r < 0)
         return r;
     set_clocks(re);
@@ -605,9 +611,9 @@ static int restore_all(struct restore *re)
     if (r == 0)
         r = hold_viewed(re);
     if (r == 0)
-        r = each_stray(re, cache_stray_moves);
+        r = each_misplaced(re, cache_misplaced_moves);
     if (r == 0)
-        r = each_stray(re, keep_stray_moves);
+        r = each_misplaced(re, keep_misplaced_moves);
     return r;
 }
 
@@ -629,8 +635,8 @@ int pst_store_restore(struct pst_store *store, const char **fault)
         *fault = pst_error_text();
     }
     for (uint32_t n = 0; n < re->set_count; n++) {
-        free(re->sets[n].kin.items);
-        free(re->sets[n].strays.items);
+        free(re->sets[n].linked.items);
+        free(re->sets[n].misplaced.items);
         free(re->sets[n].gone.items);
         if (n >= store->shard_count)
             pst_slab_close(re->sets[n].slab);

@@ -1,6 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* scan.c: many keys in order. Every step is bounded and starts again from a key, so that writes in between do
  * no harm. */
-#include "store/shard_priv.h"
+#include "store/claim.h"
+#include "store/evict_priv.h"
+#include "store/index/order.h"
+#include "store/keys.h"
+#include "store/link_priv.h"
+#include "store/pins_priv.h"
 
 enum { SWEEP_KEYS_MAX = 1024 };
 
@@ -18,7 +24,8 @@ static size_t put_entry(const struct pst_record *r, uint8_t *at, size_t room)
                                    .key_bytes = r->key_bytes,
                                    .depth = r->depth,
                                    .cache = !!(r->flags & PST_RECORD_CACHE),
-                                   .on_ssd = pst_record_on_disk(r)};
+                                   .on_ssd = pst_record_on_disk(r),
+                                   .copies = r->copies};
 
     if (room < sizeof(entry) + key.len)
         return 0;
@@ -36,6 +43,7 @@ int64_t pst_shard_list(struct pst_shard *s, const struct pst_range *range, void 
         uint64_t ref = pst_order_next(s->order, &cursor);
         const struct pst_record *r = ref ? pst_ref_record(s, ref) : NULL;
 
+        pst_assert(at <= room);
         *end = !r || past_end(pst_record_key(r), range->end);
         if (*end)
             return (int64_t)at;
@@ -75,6 +83,7 @@ static bool spare(struct pst_shard *s, struct pst_record *r, uint64_t now_ns)
 
     if (!pin)
         return false;
+    pst_assert(r->state & PST_RECORD_PINNED && !(r->state & PST_RECORD_UNLINKED));
     s->doomed_count += !pin->doomed;
     pin->doomed = true;
     return true;
@@ -95,6 +104,7 @@ size_t pst_shard_sweep(struct pst_shard *s, const struct pst_range *range, bool 
     uint8_t *resume = buf + sizeof(out);
     bool after = range->after;
 
+    pst_assert(range->start.len <= PST_KEY_BYTES_MAX);
     if (range->start.len)
         memcpy(resume, range->start.data, range->start.len);
     for (int i = 0; i < SWEEP_KEYS_MAX && !out.done; i++) {

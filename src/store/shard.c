@@ -1,12 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * shard.c: one key at a time: look-up, conditions, the two steps of a write, delete. A value becomes visible
  * by one change of the index, after all of its bytes are in place.
  */
-#include "store/shard_priv.h"
-
 #include "base/hash.h"
+#include "store/claim.h"
+#include "store/evict_priv.h"
+#include "store/figures.h"
+#include "store/index/index.h"
+#include "store/index/order.h"
+#include "store/kept.h"
+#include "store/link_priv.h"
+#include "store/pins_priv.h"
+#include "store/put.h"
+#include "store/read.h"
+#include "store/shard.h"
+#include "store/tiering_priv.h"
+#include "store/write_priv.h"
 
-enum { RECORD_LINES = 3 }; /* of a small record: header, key and value, wherever its slot begins */
+enum { RECORD_LINES = 3 }; /* of a small record: header, key and value, wherever its cell begins */
 
 struct pst_lookup pst_shard_lookup(const struct pst_shard *s, struct pst_bytes key)
 {
@@ -53,41 +65,6 @@ struct pst_record *pst_shard_find(const struct pst_shard *s, const struct pst_lo
     return NULL;
 }
 
-uint64_t pst_record_range_offset(const struct pst_record *r, uint64_t offset)
-{
-    return offset <= INT64_MAX ? offset : r->value_bytes + offset;
-}
-
-int pst_record_wanted(const struct pst_record *r, uint8_t flags, uint64_t generation)
-{
-    bool same = r->generation == generation;
-
-    if (!(flags & PST_PUT_IF_GENERATION))
-        return 0;
-    if (flags & PST_PUT_IF_ABSENT)
-        return same ? PST_EXISTS : 0;
-    return same ? 0 : PST_STALE;
-}
-
-int pst_record_plan(const struct pst_record *r, bool range, bool exact, uint64_t offset, uint64_t bytes,
-                    uint64_t *length)
-{
-    uint64_t end;
-
-    if (exact && r->value_bytes != bytes)
-        return -EMSGSIZE;
-    if (range) {
-        if (pst_add_overflows(pst_record_range_offset(r, offset), bytes, &end) || end > r->value_bytes)
-            return -ERANGE;
-        *length = bytes;
-        return 0;
-    }
-    if (r->value_bytes > bytes)
-        return -ENOBUFS;
-    *length = r->value_bytes;
-    return 0;
-}
-
 void pst_shard_count_read(struct pst_shard *s, bool hit)
 {
     s->stat.gets++;
@@ -106,7 +83,7 @@ bool pst_key_evictable(const struct pst_store *store, struct pst_bytes key)
 
 static void answer_with(struct pst_answer *answer, const struct pst_record *r)
 {
-    *answer = r ? (struct pst_answer){r->generation, r->value_bytes} : (struct pst_answer){0, 0};
+    *answer = (struct pst_answer){.generation = r ? r->generation : 0, .value_bytes = r ? r->value_bytes : 0};
 }
 
 int pst_put_check(const struct pst_put *put, const struct pst_record *old, struct pst_answer *answer)
@@ -145,6 +122,15 @@ int pst_shard_no_room(struct pst_shard *s, uint32_t pages, uint64_t now_ns)
     return PST_BUSY;
 }
 
+int pst_shard_no_runs(struct pst_shard *s, const struct pst_wanted *wanted, int result, uint64_t now_ns)
+{
+    if (result == -E2BIG && !wanted->joins) {
+        s->stat.no_space++;
+        return -ENOSPC;
+    }
+    return result == -ENOSPC || result == -E2BIG ? pst_shard_no_room(s, wanted->pages, now_ns) : result;
+}
+
 /* A write leaves some pages free. */
 static int take(struct pst_shard *s, const struct pst_put *put, bool cache, bool fetch,
                 struct pst_record **out)
@@ -160,44 +146,64 @@ static int take(struct pst_shard *s, const struct pst_put *put, bool cache, bool
 
 /* Others make room, not the value that the put's condition names: its commit would not find it any more. */
 static int take_by_evicting(struct pst_shard *s, const struct pst_put *put, bool cache, bool fetch,
-                            uint64_t now_ns, struct pst_record **out)
+                            int failed, uint64_t now_ns, struct pst_record **out)
 {
     struct pst_record *named = put->flags & PST_PUT_IF_GENERATION ? pst_shard_find(s, &put->lookup) : NULL;
+    struct pst_wanted wanted = {pst_value_pages(s, put->value_bytes), pst_put_runs_max(s, put), false};
     int r = named ? pst_shard_ref(s, named) : 0;
 
     if (r < 0)
         return r;
-    r = -ENOSPC;
-    while (r == -ENOSPC && pst_shard_make_room(s, pst_value_pages(s, put->value_bytes), now_ns))
+    for (r = failed; pst_shard_make_runs(s, &wanted, r, now_ns);)
         r = take(s, put, cache, fetch, out);
     if (named)
         pst_shard_unref(s, named);
-    return r;
+    return pst_shard_no_runs(s, &wanted, r, now_ns);
 }
 
-int pst_record_reserve(struct pst_shard *s, const struct pst_put *put, bool fetch, uint64_t now_ns,
-                       struct pst_record **out)
+static int reserve(struct pst_shard *s, const struct pst_put *put, bool fetch, uint64_t now_ns,
+                   struct pst_record **out)
 {
     bool cache = pst_key_evictable(s->store, put->lookup.key);
     int r = take(s, put, cache, fetch, out);
 
-    if (r == -ENOSPC)
-        r = take_by_evicting(s, put, cache, fetch, now_ns, out);
-    return r == -ENOSPC ? pst_shard_no_room(s, pst_value_pages(s, put->value_bytes), now_ns) : r;
+    if (r == -ENOSPC || r == -E2BIG)
+        r = take_by_evicting(s, put, cache, fetch, r, now_ns, out);
+    return r;
+}
+
+int pst_record_reserve(struct pst_shard *s, const struct pst_put *put, uint64_t now_ns,
+                       struct pst_record **out, struct pst_answer *answer)
+{
+    int r = pst_prefix_quota_take(s, put, now_ns, answer);
+
+    if (r != 0)
+        return r;
+    r = reserve(s, put, false, now_ns, out);
+    if (r != 0)
+        pst_prefix_quota_give(s, put);
+    return r;
+}
+
+int pst_record_reserve_fetch(struct pst_shard *s, const struct pst_put *put, uint64_t now_ns,
+                             struct pst_record **out)
+{
+    return reserve(s, put, true, now_ns, out);
 }
 
 /* This shard alone writes its count. */
-static void set_brief(struct pst_shard *s, struct pst_reservation *reservation, bool brief)
+static void set_brief(struct pst_shard *s, struct pst_pending *pending, bool brief)
 {
     uint32_t count = atomic_load_explicit(&s->puts_underway, memory_order_relaxed);
 
-    count += (uint32_t)brief - (uint32_t)reservation->brief;
-    reservation->brief = brief;
+    pst_assert(brief || !pending->brief || count > 0);
+    count += (uint32_t)brief - (uint32_t)pending->brief;
+    pending->brief = brief;
     atomic_store_explicit(&s->puts_underway, count, memory_order_relaxed);
 }
 
 int pst_shard_reserve(struct pst_shard *s, const struct pst_put *put, uint64_t now_ns,
-                      struct pst_reservation *reservation, struct pst_answer *answer)
+                      struct pst_pending *pending, struct pst_answer *answer)
 {
     struct pst_record *old;
     int r = pst_put_check_shape(s, put);
@@ -212,26 +218,24 @@ int pst_shard_reserve(struct pst_shard *s, const struct pst_put *put, uint64_t n
             pst_shard_touch(s, old, now_ns);
     }
     if (r == 0)
-        r = pst_prefix_quota_admit(s, put, now_ns, answer);
-    if (r == 0)
-        r = pst_record_reserve(s, put, false, now_ns, &reservation->record);
+        r = pst_record_reserve(s, put, now_ns, &pending->record, answer);
     if (r != 0)
         return r;
-    reservation->offset = pst_record_offset(s, reservation->record);
-    reservation->brief = false;
-    set_brief(s, reservation, true);
+    pending->offset = pst_record_offset(s, pending->record);
+    pending->brief = false;
+    set_brief(s, pending, true);
     return 0;
 }
 
-void pst_reservation_lasts(struct pst_shard *s, struct pst_reservation *reservation)
+void pst_pending_lasts(struct pst_shard *s, struct pst_pending *pending)
 {
-    set_brief(s, reservation, false);
+    set_brief(s, pending, false);
 }
 
-int pst_reservation_iov(const struct pst_shard *s, const struct pst_reservation *reservation,
-                        struct iovec *iov, int iov_max)
+int pst_pending_iov(const struct pst_shard *s, const struct pst_pending *pending, struct iovec *iov,
+                    int iov_max)
 {
-    return pst_record_iov(s, reservation->record, 0, reservation->record->value_bytes, iov, iov_max);
+    return pst_record_iov(s, pending->record, 0, pending->record->value_bytes, iov, iov_max);
 }
 
 int pst_shard_link(struct pst_shard *s, const struct pst_lookup *lookup, struct pst_record *r,
@@ -240,6 +244,7 @@ int pst_shard_link(struct pst_shard *s, const struct pst_lookup *lookup, struct 
     uint64_t ref = pst_record_ref(s, r);
     int result;
 
+    pst_assert(ref && r != old);
     s->changes++;
     if (old) {
         result = pst_pins_inherit(s, old, r);
@@ -268,6 +273,7 @@ void pst_record_list(struct pst_shard *s, struct pst_record *r, uint64_t now_ns)
 
     if (!pst_record_listed(r->flags))
         return;
+    pst_assert(!(r->state & (PST_STATE_RESERVED | PST_RECORD_UNLINKED)));
     s->listed++;
     atomic_fetch_add_explicit(r->flags & PST_RECORD_CACHE ? &store->cache_pages : &store->spill_pages,
                               pst_record_pages(r), memory_order_relaxed);
@@ -288,12 +294,23 @@ void pst_record_unlist(struct pst_shard *s, struct pst_record *r)
     pst_recency_remove(s, r);
 }
 
+void pst_key_count(struct pst_shard *s, const struct pst_record *r, bool comes)
+{
+    uint64_t by = comes ? 1 : UINT64_MAX; /* modulo 2^64 */
+    bool cache = r->flags & PST_RECORD_CACHE, copies = r->copies > 1;
+
+    pst_assert(comes || (s->stat.keys > 0 && s->stat.value_bytes >= r->value_bytes));
+    pst_assert(comes || (s->stat.cache_keys >= cache && s->stat_later.copies_asked >= copies));
+    s->stat.keys += by;
+    s->stat.value_bytes += by * r->value_bytes;
+    s->stat.cache_keys += by * cache;
+    s->stat_later.copies_asked += by * copies;
+}
+
 /* What leaves with a record that no key names any more, whether or not its memory stays for a while. */
 static void forget(struct pst_shard *s, struct pst_record *r)
 {
-    s->stat.keys--;
-    s->stat.value_bytes -= r->value_bytes;
-    s->stat.cache_keys -= !!(r->flags & PST_RECORD_CACHE);
+    pst_key_count(s, r, false);
     pst_prefix_quota_count(s, r, false);
     if (pst_unlikely(r->flags & PST_RECORD_EXPIRES))
         pst_expiry_remove(s);
@@ -306,11 +323,12 @@ void pst_shard_drop(struct pst_shard *s, struct pst_record *r)
 {
     struct pst_pin *pin = r->state & PST_RECORD_PINNED ? pst_pins_find(&s->pins, pst_record_ref(s, r)) : NULL;
 
+    pst_assert(!(r->state & (PST_STATE_RESERVED | PST_RECORD_UNLINKED)));
+    pst_assert(!(r->state & PST_RECORD_PINNED) == !pin && s->doomed_count >= (pin ? pin->doomed : 0u));
     pst_record_mark(r, 0); /* at once: its memory may be wanted for long, but not by a later process */
     forget(s, r);
     if (pin && pin->refs) {
-        pin->hard = 0;
-        pin->until_ns = 0;
+        pst_pin_soften(pin);
         s->doomed_count -= pin->doomed;
         pin->doomed = false;
         r->state |= PST_RECORD_UNLINKED;
@@ -349,6 +367,8 @@ void pst_shard_pass_generation(struct pst_shard *s, uint64_t generation)
     s->generation = pst_max(s->generation, ((generation | 0xff) + 1) | s->number);
     if (pst_unlikely(s->generation > s->generation_max))
         s->generation_max = pst_generations_take(s->store, s->generation);
+    pst_assert(s->generation > generation && (s->generation & 0xff) == s->number);
+    pst_assert(s->generation <= s->generation_max);
 }
 
 uint64_t pst_shard_generation(const struct pst_shard *s)
@@ -358,6 +378,7 @@ uint64_t pst_shard_generation(const struct pst_shard *s)
 
 uint32_t pst_record_number(struct pst_shard *s, struct pst_record *r, uint64_t generation)
 {
+    pst_assert(r->state & PST_STATE_RESERVED);
     pst_shard_pass_generation(s, generation ? generation : s->generation);
     r->generation = generation ? generation : s->generation;
     return pst_record_check(r, s->store->check_seed, pst_record_offset(s, r));
@@ -368,16 +389,15 @@ void pst_shard_expose(struct pst_shard *s, struct pst_record *r, struct pst_reco
 {
     bool again = old != NULL;
 
-    pst_assert(r->state & PST_STATE_RESERVED && r->generation);
+    pst_assert(r->state & PST_STATE_RESERVED && r->generation && r->generation <= s->generation);
+    pst_assert(!old || old->generation < r->generation);
     r->state &= (uint8_t)~PST_STATE_RESERVED;
     if (old && pst_unlikely(s->tier))
         pst_tier_supersede(s->tier, old, r);
     if (old)
         pst_shard_drop(s, old);
-    s->stat.keys++;
     s->stat.puts++;
-    s->stat.value_bytes += r->value_bytes;
-    s->stat.cache_keys += !!(r->flags & PST_RECORD_CACHE);
+    pst_key_count(s, r, true);
     if (pst_unlikely(r->flags & PST_RECORD_EXPIRES))
         pst_expiry_add(s, r);
     pst_record_list(s, r, now_ns);
@@ -401,50 +421,50 @@ static int publish(struct pst_shard *s, const struct pst_put *put, struct pst_re
     return result;
 }
 
-int pst_shard_commit(struct pst_shard *s, const struct pst_put *put, struct pst_reservation *reservation,
+int pst_shard_commit(struct pst_shard *s, const struct pst_put *put, struct pst_pending *pending,
                      uint64_t now_ns, struct pst_answer *answer)
 {
     struct pst_record *old = pst_shard_find(s, &put->lookup);
     int r = pst_shard_locked(s, &put->lookup, false) ? PST_BUSY : pst_put_check(put, old, answer);
 
-    pst_assert(reservation->record && reservation->record->state & PST_STATE_RESERVED);
+    pst_assert(pending->record && pending->record->state & PST_STATE_RESERVED);
     if (r == 0)
-        r = publish(s, put, reservation->record, old, now_ns, answer);
+        r = publish(s, put, pending->record, old, now_ns, answer);
     if (r != 0)
-        pst_record_give(s, reservation->record);
-    reservation->record = NULL;
-    set_brief(s, reservation, false);
+        pst_record_give(s, pending->record);
+    pending->record = NULL;
+    set_brief(s, pending, false);
     return r;
 }
 
-void pst_shard_abort(struct pst_shard *s, struct pst_reservation *reservation)
+void pst_shard_abort(struct pst_shard *s, struct pst_pending *pending)
 {
-    if (!reservation->record)
+    if (!pending->record)
         return;
-    pst_assert(reservation->record->state & PST_STATE_RESERVED);
-    pst_record_give(s, reservation->record);
-    reservation->record = NULL;
-    set_brief(s, reservation, false);
+    pst_assert(pending->record->state & PST_STATE_RESERVED);
+    pst_record_give(s, pending->record);
+    pending->record = NULL;
+    set_brief(s, pending, false);
 }
 
-void pst_reservation_taken(struct pst_shard *s, struct pst_reservation *reservation)
+void pst_pending_taken(struct pst_shard *s, struct pst_pending *pending)
 {
-    if (!reservation->record)
+    if (!pending->record)
         return;
-    reservation->record = NULL;
-    set_brief(s, reservation, false);
+    pending->record = NULL;
+    set_brief(s, pending, false);
 }
 
 int pst_shard_put(struct pst_shard *s, const struct pst_put *put, const void *value, uint64_t now_ns,
                   struct pst_answer *answer)
 {
-    struct pst_reservation reservation;
-    int r = pst_shard_reserve(s, put, now_ns, &reservation, answer);
+    struct pst_pending pending;
+    int r = pst_shard_reserve(s, put, now_ns, &pending, answer);
 
     if (r != 0)
         return r;
-    pst_record_fill(s, reservation.record, value);
-    return pst_shard_commit(s, put, &reservation, now_ns, answer);
+    pst_record_fill(s, pending.record, value);
+    return pst_shard_commit(s, put, &pending, now_ns, answer);
 }
 
 int pst_shard_delete(struct pst_shard *s, const struct pst_lookup *lookup, bool conditional,

@@ -1,8 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* store.c: what the shards of a node share: arenas, pages, classes of keys, routing. */
-#include "store/shard_priv.h"
-
 #include "base/clock.h"
 #include "base/hash.h"
+#include "store/evict_priv.h"
+#include "store/figures.h"
+#include "store/index/index.h"
+#include "store/index/order.h"
+#include "store/kept.h"
+#include "store/link_priv.h"
+#include "store/pins_priv.h"
+#include "store/policy.h"
+#include "store/store.h"
+#include "store/tiering_priv.h"
 
 #include <stdio.h>
 
@@ -27,6 +36,7 @@ static int open_shards(struct pst_store *store, uint32_t count)
     store->shards = aligned_alloc(128, count * sizeof(struct pst_shard));
     if (!store->shards)
         return -ENOMEM;
+    pst_assert(count >= 1 && count <= PST_SHARDS_MAX && store->shard_count == 0);
     memset(store->shards, 0, count * sizeof(struct pst_shard));
     for (uint32_t i = 0; i < count; i++) {
         int r = shard_init(store, i);
@@ -71,7 +81,7 @@ int pst_store_open(const struct pst_store_options *options, struct pst_store **o
         options->cache_prefix_count > PST_CLASSES_MAX || options->quota_count > PST_CLASSES_MAX ||
         options->ttl_count > PST_CLASSES_MAX || options->watermark_percent > 100)
         return -EINVAL;
-    *fault = "policy is not one of s3fifo, prefix, lru";
+    *fault = "policy is not one of " PST_POLICY_NAMES;
     if (!pst_policy_find(options->policy))
         return -EINVAL;
     *fault = "out of memory";
@@ -85,7 +95,7 @@ int pst_store_open(const struct pst_store_options *options, struct pst_store **o
     store->wall_offset_ms = pst_wall_ns() / 1000000 - store->start_ns / 1000000;
     store->group_count = 1 + options->quota_count;
     r = pst_arenas_open(&store->arenas, &options->arenas, fault);
-    store->slot_seed = store->arenas.seeds[0];
+    store->partition_seed = store->arenas.seeds[0];
     store->check_seed = (uint32_t)store->arenas.seeds[1];
     if (r == 0 && store->arenas.kept)
         store->kept = pst_arenas_notes(&store->arenas);
@@ -99,6 +109,10 @@ int pst_store_open(const struct pst_store_options *options, struct pst_store **o
         r = pst_prefix_numbers_copy(options->ttls, options->ttl_count, &store->ttls);
     if (r == 0)
         store->ttl_count = options->ttl_count;
+    if (r == 0) {
+        store->learnt = pst_learnt_open(store->group_count);
+        r = store->learnt ? 0 : -ENOMEM;
+    }
     if (r == 0)
         r = open_shards(store, options->shard_count);
     if (r == 0)
@@ -119,6 +133,7 @@ struct pst_store *pst_store_close(struct pst_store *store)
     for (uint32_t i = 0; i < store->shard_count; i++)
         shard_fini(&store->shards[i]);
     free(store->shards);
+    pst_learnt_close(store->learnt, store->group_count);
     for (uint32_t i = 0; i < store->cache_prefix_count; i++)
         free((void *)(uintptr_t)store->cache_prefixes[i].data);
     pst_prefix_quotas_close(store);
@@ -148,12 +163,13 @@ static int shard_init(struct pst_store *store, uint32_t number)
     struct pst_shard *s = &store->shards[number];
     int r;
 
+    pst_assert(number == store->shard_count); /* one after the other: it counts itself when this has ended */
     s->store = store;
     s->base = store->arenas.base;
-    s->slot_shift = store->arenas.slot_shift;
+    s->cell_shift = store->arenas.cell_shift;
     s->number = number;
     s->generation = (pst_wall_ns() & ~0xffull) | number;
-    s->slot_handle = s->generation; /* no handle of an earlier run means anything */
+    s->reservation_handle = s->generation; /* no handle of an earlier run means anything */
     s->tail_ms = UINT64_MAX;
     pst_random(&s->hash_seed, sizeof(s->hash_seed));
     s->runs = malloc(PST_RUNS_MAX * sizeof(*s->runs));
@@ -161,7 +177,8 @@ static int shard_init(struct pst_store *store, uint32_t number)
     if (!s->runs || !s->lines)
         return -ENOMEM;
     for (uint32_t i = 0; i < store->group_count; i++)
-        s->lines[i].tail_ms = UINT64_MAX;
+        s->lines[i] = (struct pst_lines){
+            .tail_ms = UINT64_MAX, .walk.depth = PST_DEPTH_NONE, .learnt = &store->learnt[i]};
     r = pst_listeners_open(s);
     if (r == 0)
         r = pst_index_open(hash_of, s, &s->index);
@@ -174,14 +191,17 @@ static int shard_init(struct pst_store *store, uint32_t number)
 
 static void shard_fini(struct pst_shard *s)
 {
+    pst_assert(!s->tier);
     pst_listeners_close(s);
     pst_expiries_fini(s);
     pst_pins_fini(&s->pins);
     pst_slab_close(s->slab);
     pst_order_close(s->order);
     pst_index_close(s->index);
-    for (uint32_t i = 0; s->lines && i < s->store->group_count; i++)
+    for (uint32_t i = 0; s->lines && i < s->store->group_count; i++) {
         pst_ghosts_fini(&s->lines[i].ghosts);
+        free(s->lines[i].rates);
+    }
     free(s->lines);
     free(s->runs);
 }
@@ -212,9 +232,9 @@ const struct pst_restored *pst_store_restored(const struct pst_store *store)
     return &store->restored;
 }
 
-uint64_t pst_store_slot_seed(const struct pst_store *store)
+uint64_t pst_store_partition_seed(const struct pst_store *store)
 {
-    return store->slot_seed;
+    return store->partition_seed;
 }
 
 void pst_store_stat(const struct pst_store *store, struct pst_store_stat *out)
@@ -222,6 +242,7 @@ void pst_store_stat(const struct pst_store *store, struct pst_store_stat *out)
     out->page_bytes = store->arenas.page_bytes;
     out->pages = store->arenas.page_count;
     out->pages_used = out->pages - store->pages.free_count;
+    pst_assert(out->pages_used <= out->pages);
     out->arenas = store->arenas.arena_count;
 }
 

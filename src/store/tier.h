@@ -1,7 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tier.h: values on SSD. A store with a log moves values from its memory there, the least recently used
- * first, and brings them back when they are used. A value on SSD keeps its record, as a stub (record.h): all
- * that looks at keys alone works on it as on any. Whoever wants its bytes *fetches* it first.
+ * tier.h: values on SSD. Whoever needs the bytes of a value that may be there includes it. A store with a log
+ * moves values from its memory there, the least recently used first, and brings them back when they are used.
+ * A value on SSD keeps its record, as a stub (record.h): all that looks at keys alone works on it as on any.
+ * Whoever wants its bytes *fetches* it first.
  *
  * What takes time is a *wait*, in memory of the caller, who polls (pst_shard_poll()) until it has ended.
  * Threads: the shard's.
@@ -25,6 +27,7 @@ struct pst_tier_options {
     uint64_t bytes;         /* of all folders together */
     uint64_t segment_bytes; /* 0: the log's own choice */
     const char *driver;     /* NULL: the best there is */
+    bool held;              /* nothing is written there before pst_store_begin() */
 };
 
 struct pst_tier_wait {
@@ -60,7 +63,13 @@ int pst_tier_fetched(struct pst_shard *shard, const struct pst_record *stub, uin
 /* Has the record's value written, and ends when a crash would not lose it any more. Return: 0, -ENOMEM,
  * -EINVAL the value has an end. */
 int pst_tier_save(struct pst_shard *shard, struct pst_record *record, struct pst_tier_wait *wait);
-/* The same for all that was written or deleted before in this shard. */
+/* What a write says whose value shows and could not be made durable: that it might not last; of a value with
+ * an end, or whose checksum is wrong, that. */
+static inline int pst_tier_unsaved(int result)
+{
+    return result < 0 && result != -EINVAL && result != -EBADMSG ? -EIO : result;
+}
+/* The same as pst_tier_save() for all that was written or deleted before in this shard. */
 void pst_tier_flush(struct pst_shard *shard, struct pst_tier_wait *wait);
 /* The same for what was deleted and was on SSD: nothing is written but the word of its end. */
 void pst_tier_sync(struct pst_shard *shard, struct pst_tier_wait *wait);

@@ -1,7 +1,8 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* watch.c: who is told of a shard's changes. Waits lie in a table by their key's hash, watches in a list. */
-#include "store/watch.h"
-
+#include "store/link_priv.h"
 #include "store/shard_priv.h"
+#include "store/watch.h"
 
 enum { BUCKETS = 256 };
 
@@ -60,9 +61,11 @@ void pst_listeners_close(struct pst_shard *s)
 static void make_ready(struct pst_shard *s, struct pst_wait *wait)
 {
     if (wait->watch) {
+        pst_assert(wait->watch->wait == wait);
         wait->watch->wait = NULL;
         wait->watch = NULL;
     } else {
+        pst_assert(s->listener_count > 0 && s->stat_later.waits > 0);
         s->listener_count--;
         s->stat_later.waits--;
     }
@@ -94,6 +97,7 @@ void pst_watch_wait(struct pst_watch *watch, struct pst_wait *wait)
 void pst_shard_unwait(struct pst_shard *s, struct pst_wait *wait)
 {
     if (!wait->watch && !wait->key.len) { /* ready, or taken already */
+        pst_assert(pst_list_empty(&wait->link) || s->ready_count > 0);
         s->ready_count -= !pst_list_empty(&wait->link);
         pst_list_remove(&wait->link);
         return;
@@ -167,6 +171,7 @@ struct pst_watch *pst_watch_close(struct pst_watch *watch)
     s = watch->shard;
     if (watch->wait)
         make_ready(s, watch->wait);
+    pst_assert(s->listener_count > 0 && s->stat_later.watches > 0);
     pst_list_remove(&watch->link);
     s->listener_count--;
     s->stat_later.watches--;
@@ -188,6 +193,7 @@ static void copy_in(struct pst_watch *watch, const void *from, size_t len)
 {
     size_t at = watch->tail % PST_WATCH_RING_BYTES, first = pst_min(len, PST_WATCH_RING_BYTES - at);
 
+    pst_assert(watch->tail - watch->head + len <= PST_WATCH_RING_BYTES);
     memcpy(watch->ring + at, from, first);
     memcpy(watch->ring, (const uint8_t *)from + first, len - first);
     watch->tail += len;
@@ -199,6 +205,7 @@ static void copy_out(const struct pst_watch *watch, size_t offset, void *to, siz
     size_t at = (watch->head + offset) % PST_WATCH_RING_BYTES,
            first = pst_min(len, PST_WATCH_RING_BYTES - at);
 
+    pst_assert(offset + len <= watch->tail - watch->head);
     memcpy(to, watch->ring + at, first);
     memcpy((uint8_t *)to + first, watch->ring, len - first);
 }
@@ -209,6 +216,7 @@ static size_t oldest_bytes(const struct pst_watch *watch)
 
     pst_assert(watch->tail - watch->head >= sizeof(oldest));
     copy_out(watch, 0, &oldest, sizeof(oldest));
+    pst_assert(sizeof(oldest) + oldest.key_bytes <= watch->tail - watch->head);
     return sizeof(oldest) + oldest.key_bytes;
 }
 

@@ -1,7 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * watch.h: being told of changes. A *wait* is the caller's: it becomes ready with the next write of its key,
- * or as soon as its watch has something to tell. A *watch* keeps what happened to the keys of one prefix in a
- * ring of fixed size; what no longer fits pushes out the oldest, and their number is told instead.
+ * watch.h: being told of changes. Whoever waits for a key, or watches a prefix, includes it. A *wait* is the
+ * caller's: it becomes ready with the next write of its key, or as soon as its watch has something to tell. A
+ * *watch* keeps what happened to the keys of one prefix in a ring of fixed size; what no longer fits pushes
+ * out the oldest, and their number is told instead.
  *
  * As everything of a shard, this is used by one thread at a time. With nobody to tell, a write costs one
  * branch more.
@@ -10,7 +12,7 @@
 #define PST_WATCH_H
 
 #include "base/list.h"
-#include "store/store.h"
+#include "store/shard.h"
 
 struct pst_watch;
 

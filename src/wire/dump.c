@@ -1,4 +1,5 @@
-/* dump.c: the elements of a dump, made and taken apart. Source: docs/dump-format.md. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dump.c: the elements of a dump, made and taken apart. Source: docs/reference/dump-format.md. */
 #include "wire/dump.h"
 
 #include "base/hash.h"

@@ -1,7 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dump.h: a store's values as one stream, as docs/dump-format.md draws it. Pure: a writer makes the elements
- * one by one in memory that the caller gives; a reader takes bytes in whatever portions they come and tells
- * what they say. It believes nothing before a checksum has covered it, and never looks behind its input.
+ * dump.h: a store's values as one stream, as docs/reference/dump-format.md draws it. Pure: a writer makes the
+ * elements one by one in memory that the caller gives; a reader takes bytes in whatever portions they come
+ * and tells what they say. It believes nothing before a checksum has covered it, and never looks behind its
+ * input.
  */
 #ifndef PST_DUMP_H
 #define PST_DUMP_H

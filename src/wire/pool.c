@@ -1,9 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pool.c: encoding and decoding of what a master is asked. Lengths are compared with what is there before
  * anything is read. */
 #include "wire/pool.h"
+#include "wire/pool_key.h"
+#include "wire/pool_member.h"
 
 /* The fixed part of a JOIN, then its texts. */
 struct join_fixed {
+    uint8_t pool[PST_POOL_ID_BYTES];
     uint8_t id[PST_POOL_ID_BYTES];
     uint8_t host[PST_POOL_ID_BYTES];
     uint64_t start;
@@ -12,7 +16,7 @@ struct join_fixed {
     uint8_t address_bytes, unix_bytes, tags_bytes;
     uint8_t spare[5];
 };
-_Static_assert(sizeof(struct join_fixed) == 64, "pool join");
+_Static_assert(sizeof(struct join_fixed) == 80, "pool join");
 
 _Static_assert(sizeof(struct pst_pool_heartbeat) + PST_POOL_EVENTS_MAX * PST_POOL_EVENT_BYTES <=
                    PST_WIRE_QUESTION_BYTES_MAX,
@@ -46,6 +50,7 @@ size_t pst_pool_put_join(uint8_t *to, const struct pst_pool_join *join)
                                .kept_epoch = join->kept_epoch | (join->kept_durable ? KEPT_DURABLE : 0)};
     uint8_t *at = to + sizeof(fixed);
 
+    memcpy(fixed.pool, join->pool, sizeof(fixed.pool));
     memcpy(fixed.id, join->id, sizeof(fixed.id));
     memcpy(fixed.host, join->host, sizeof(fixed.host));
     at = put_text(at, join->address, sizeof(join->address), &fixed.address_bytes);
@@ -79,6 +84,7 @@ int pst_pool_get_join(struct pst_bytes from, struct pst_pool_join *join)
     memcpy(&fixed, from.data, sizeof(fixed));
     if (from.len != sizeof(fixed) + fixed.address_bytes + fixed.unix_bytes + fixed.tags_bytes)
         return -EPROTO;
+    memcpy(join->pool, fixed.pool, sizeof(fixed.pool));
     memcpy(join->id, fixed.id, sizeof(fixed.id));
     memcpy(join->host, fixed.host, sizeof(fixed.host));
     join->start = fixed.start;
@@ -151,11 +157,11 @@ int pst_pool_get_beat(struct pst_bytes from, struct pst_pool_beat *beat,
 
 /* ---- keys ---- */
 
-size_t pst_pool_put_items(uint8_t *to, const void *host, size_t host_bytes, const void *items,
+size_t pst_pool_put_items(uint8_t *to, const void *head, size_t head_bytes, const void *items,
                           size_t item_bytes, uint32_t count)
 {
-    pst_assert(host_bytes + count * item_bytes <= PST_WIRE_QUESTION_BYTES_MAX);
-    return (size_t)(put(put(to, host, host_bytes), items, count * item_bytes) - to);
+    pst_assert(head_bytes + count * item_bytes <= PST_WIRE_QUESTION_BYTES_MAX);
+    return (size_t)(put(put(to, head, head_bytes), items, count * item_bytes) - to);
 }
 
 int pst_pool_get_items(struct pst_bytes from, void *head, size_t head_bytes, void *items, size_t item_bytes,

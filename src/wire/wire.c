@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* wire.c: encoding and decoding. A decoder believes no length before it has compared it with what is left. */
 #include "wire/wire.h"
 
@@ -15,16 +16,35 @@
         (at) += sizeof(value);                                                                               \
     } while (0)
 
-/* The fixed part of an operation: 16 bytes. */
+/* The fixed part of an operation: 24 bytes. */
 struct op_fixed {
     uint8_t code;
-    uint8_t flags;
+    uint8_t copies;
     uint16_t key_bytes;
     uint16_t attr_bytes;
     uint16_t depth;
+    uint32_t flags;
+    uint32_t value_crc; /* or wait_ms */
     uint64_t bytes;
 };
-_Static_assert(sizeof(struct op_fixed) == 16, "op layout");
+_Static_assert(sizeof(struct op_fixed) == 24, "op layout");
+
+enum {
+    REFERS = PST_WIRE_IF_GENERATION | PST_WIRE_UNLESS_GENERATION | PST_WIRE_FLOOR,
+    OFFSETS = PST_WIRE_RANGE | PST_WIRE_TTL | PST_WIRE_IN_RESERVATION,
+};
+
+/* Whether if_generation, or what has its place, travels. */
+static bool refers(uint32_t traits, uint32_t flags)
+{
+    return traits & PST_CODE_HANDLE || flags & REFERS;
+}
+
+/* Whether the offset, or what has its place, travels. */
+static bool has_offset(uint32_t traits, uint32_t flags)
+{
+    return traits & PST_CODE_OFFSET || flags & OFFSETS;
+}
 
 /* The fixed part of a result: 16 bytes. */
 struct result_fixed {
@@ -36,9 +56,9 @@ struct result_fixed {
 };
 _Static_assert(sizeof(struct result_fixed) == 16, "result layout");
 
-static bool value_inline(const struct pst_wire_op *op)
+static bool value_inline(uint32_t traits, uint32_t flags)
 {
-    return pst_wire_writes(op->code) && !(op->flags & PST_WIRE_VALUE_IN_BULK);
+    return traits & PST_CODE_VALUE && !(flags & (PST_WIRE_VALUE_IN_BULK | PST_WIRE_IN_RESERVATION));
 }
 
 static uint8_t *put_bytes(uint8_t *at, const void *data, size_t len)
@@ -50,32 +70,34 @@ static uint8_t *put_bytes(uint8_t *at, const void *data, size_t len)
 
 static size_t attrs_max(uint8_t code)
 {
-    return code >= PST_WIRE_ROLE_FIRST ? PST_WIRE_QUESTION_BYTES_MAX : PST_WIRE_KEY_BYTES_MAX;
+    return pst_code_of_role(code) ? PST_WIRE_QUESTION_BYTES_MAX : PST_WIRE_KEY_BYTES_MAX;
 }
 
 size_t pst_wire_op_bytes(const struct pst_wire_op *op)
 {
-    return sizeof(struct op_fixed) + (op->flags & PST_WIRE_IF_GENERATION ? 8 : 0) +
-           (op->flags & PST_WIRE_CHECKSUM ? 4 : 0) + (op->flags & PST_WIRE_RANGE ? 8 : 0) + op->key.len +
-           op->attrs.len + (value_inline(op) ? op->bytes : 0);
+    uint32_t traits = pst_code_traits(op->code);
+
+    return sizeof(struct op_fixed) + (refers(traits, op->flags) ? 8 : 0) +
+           (has_offset(traits, op->flags) ? 8 : 0) + op->key.len + op->attrs.len +
+           (value_inline(traits, op->flags) ? op->bytes : 0);
 }
 
 uint8_t *pst_wire_put_op(uint8_t *at, const struct pst_wire_op *op)
 {
-    struct op_fixed fixed = {op->code,  op->flags, (uint16_t)op->key.len, (uint16_t)op->attrs.len,
-                             op->depth, op->bytes};
+    uint32_t traits = pst_code_traits(op->code);
+    struct op_fixed fixed = {op->code,  op->copies, (uint16_t)op->key.len, (uint16_t)op->attrs.len,
+                             op->depth, op->flags,  op->value_crc,         op->bytes};
 
     pst_assert(op->key.len <= PST_WIRE_KEY_BYTES_MAX && op->attrs.len <= attrs_max(op->code));
+    pst_assert(op->copies == 0 || (op->code == PST_WIRE_PUT && op->copies <= PST_WIRE_COPIES_MAX));
     PUT(at, fixed);
-    if (op->flags & PST_WIRE_IF_GENERATION)
+    if (refers(traits, op->flags))
         PUT(at, op->if_generation);
-    if (op->flags & PST_WIRE_CHECKSUM)
-        PUT(at, op->crc);
-    if (op->flags & PST_WIRE_RANGE)
+    if (has_offset(traits, op->flags))
         PUT(at, op->offset);
     at = put_bytes(at, op->key.data, op->key.len);
     at = put_bytes(at, op->attrs.data, op->attrs.len);
-    if (value_inline(op)) {
+    if (value_inline(traits, op->flags)) {
         pst_assert(op->bytes <= PST_WIRE_INLINE_BYTES_MAX);
         at = put_bytes(at, op->value, op->bytes);
     }
@@ -91,46 +113,33 @@ static int get_bytes(const uint8_t **at, const uint8_t *end, size_t len, struct 
     return 0;
 }
 
-bool pst_wire_writes(uint8_t code)
-{
-    return code == PST_WIRE_PUT || code == PST_WIRE_SLOT_WRITE || code == PST_WIRE_COPY;
-}
-
-bool pst_wire_code_known(uint8_t code)
-{
-    return (code >= PST_WIRE_PUT && code <= PST_WIRE_CHECK) ||
-           (code >= PST_WIRE_LIST && code <= PST_WIRE_CODE_MAX) ||
-           (code >= PST_WIRE_WATCH_OPEN && code <= PST_WIRE_WATCH_CLOSE) ||
-           (code >= PST_WIRE_ROLE_FIRST && code <= PST_WIRE_ROLE_LAST);
-}
-
 int pst_wire_get_op(const uint8_t **from, const uint8_t *end, struct pst_wire_op *op)
 {
     const uint8_t *at = *from;
     struct op_fixed fixed;
     struct pst_bytes value = {NULL, 0};
+    uint32_t traits;
 
     GET(at, end, fixed);
-    if (!pst_wire_code_known(fixed.code) || fixed.key_bytes > PST_WIRE_KEY_BYTES_MAX ||
-        fixed.attr_bytes > attrs_max(fixed.code))
+    traits = pst_code_traits(fixed.code);
+    if (!traits || fixed.key_bytes > PST_WIRE_KEY_BYTES_MAX || fixed.attr_bytes > attrs_max(fixed.code))
         return -EPROTO;
     op->code = fixed.code;
-    op->flags = fixed.flags;
+    op->copies = fixed.copies;
     op->depth = fixed.depth;
+    op->flags = fixed.flags;
+    op->value_crc = fixed.value_crc;
     op->bytes = fixed.bytes;
     op->if_generation = 0;
-    op->crc = 0;
     op->offset = 0;
-    if (op->flags & PST_WIRE_IF_GENERATION)
+    if (refers(traits, op->flags))
         GET(at, end, op->if_generation);
-    if (op->flags & PST_WIRE_CHECKSUM)
-        GET(at, end, op->crc);
-    if (op->flags & PST_WIRE_RANGE)
+    if (has_offset(traits, op->flags))
         GET(at, end, op->offset);
     if (get_bytes(&at, end, fixed.key_bytes, &op->key) < 0 ||
         get_bytes(&at, end, fixed.attr_bytes, &op->attrs) < 0)
         return -EPROTO;
-    if (value_inline(op) &&
+    if (value_inline(traits, op->flags) &&
         (op->bytes > PST_WIRE_INLINE_BYTES_MAX || get_bytes(&at, end, op->bytes, &value) < 0))
         return -EPROTO;
     op->value = value.data;
@@ -144,7 +153,7 @@ uint8_t *pst_wire_put_result(uint8_t *at, const struct pst_wire_result *result)
                                  result->generation};
 
     PUT(at, fixed);
-    if (result->flags & PST_WIRE_SIZE)
+    if (result->flags & (PST_WIRE_SIZE | PST_WIRE_DETAIL))
         PUT(at, result->value_bytes);
     if (result->flags & PST_WIRE_CRC)
         PUT(at, result->crc);
@@ -173,7 +182,7 @@ int pst_wire_get_result(const uint8_t **from, const uint8_t *end, struct pst_wir
                                        .bytes = fixed.bytes,
                                        .generation = fixed.generation,
                                        .value_bytes = fixed.bytes};
-    if (result->flags & PST_WIRE_SIZE)
+    if (result->flags & (PST_WIRE_SIZE | PST_WIRE_DETAIL))
         GET(at, end, result->value_bytes);
     if (result->flags & PST_WIRE_CRC)
         GET(at, end, result->crc);

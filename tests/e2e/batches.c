@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* batches.c: many operations at once, in batches and on queues. */
 #include "e2e.h"
 

@@ -1,14 +1,11 @@
-/* check.h: cmocka with what it needs in front of it. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* check.h: results of calls with their names, for cmocka. */
 #ifndef E2E_CHECK_H
 #define E2E_CHECK_H
 
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "lib/cm.h"
 
-#include <cmocka.h>
+#include <errno.h>
 
 /* A result with its name in the message. */
 #define assert_result(call, wanted) e2e_assert_result((call), (wanted), #call, __FILE__, __LINE__)

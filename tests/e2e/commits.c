@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* commits.c: several keys at once: all or nothing, seen as one moment, whatever happens to who commits. */
 #include "e2e.h"
 
@@ -74,7 +75,7 @@ static void all_of_it(void **state)
     assert_result(penstock_exists(STORE, "gone", 4), PENSTOCK_MISS);
     assert_int_equal(stat_of(STORE).keys, 3);
     expect_unpinned(STORE);
-    assert_int_equal(stat_of(STORE).slots, 0);
+    assert_int_equal(stat_of(STORE).reservations, 0);
     free(large);
 }
 
@@ -117,7 +118,7 @@ static void or_nothing(void **state)
         if (ops[2].result)
             assert_int_equal(ops[2].generation, there);
         assert_int_equal(stat_of(STORE).keys, 1);
-        assert_int_equal(stat_of(STORE).slots, 0);
+        assert_int_equal(stat_of(STORE).reservations, 0);
         assert_int_equal(stat_of(STORE).pages_used, pages_used);
         expect_bytes(STORE, "there", 10, 9);
     }
@@ -186,7 +187,7 @@ static void large_commits(void **state)
         assert_int_equal(stat.attr_bytes, i % 5 == 0 ? strlen(keys[i]) : 0);
         assert_int_equal(stat.generation, ops[i].generation);
     }
-    assert_int_equal(stat_of(STORE).slots, 0);
+    assert_int_equal(stat_of(STORE).reservations, 0);
     free(values);
     free(ops);
 }
@@ -206,7 +207,7 @@ static void no_space_for_all(void **state)
     }
     assert_result(penstock_commit(STORE, ops, COUNT), -ENOSPC);
     assert_int_equal(stat_of(STORE).keys, 0);
-    assert_int_equal(stat_of(STORE).slots, 0);
+    assert_int_equal(stat_of(STORE).reservations, 0);
     assert_int_equal(stat_of(STORE).pages_used, pages_used);
     free(value);
 }
@@ -217,7 +218,7 @@ enum { ACCOUNTS = 12, ACCOUNT_KEY_BYTES = 24, MONEY = 1000, MOVERS = 6, READERS 
 
 struct account {
     int64_t money;
-    uint8_t rest[4000]; /* of some, so that slots take part */
+    uint8_t rest[4000]; /* of some, so that reservations take part */
 };
 
 struct clerk {
@@ -454,9 +455,9 @@ static void killed_committers(void **state)
             fail_msg("%s", c.first);
         assert_int_equal(sum, ACCOUNTS * MONEY);
     }
-    for (int i = 0; i < 500 && stat_of(STORE).slots; i++)
+    for (int i = 0; i < 500 && stat_of(STORE).reservations; i++)
         usleep(10000);
-    assert_int_equal(stat_of(STORE).slots, 0);
+    assert_int_equal(stat_of(STORE).reservations, 0);
     expect_unpinned(STORE);
 }
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* conditions.c: writes that depend on what is there, and every way in which an operation can be wrong. */
 #include "e2e.h"
 
@@ -7,7 +8,7 @@
 
 enum { LARGE = 300000 };
 
-static struct penstock_op put_op(const char *key, const void *value, uint64_t bytes, uint8_t flags,
+static struct penstock_op put_op(const char *key, const void *value, uint64_t bytes, uint32_t flags,
                                  uint64_t if_generation)
 {
     struct penstock_op op = {.if_generation = if_generation};
@@ -51,11 +52,11 @@ static void put_if_absent(void **state)
     if_absent(LARGE);
 }
 
-/* Values that end: by a put and by a slot, small and large. */
+/* Values that end: by a put and by a reservation, small and large. */
 static void values_end(void **state)
 {
     static const uint64_t sizes[] = {10, 5000, LARGE};
-    struct penstock_slot slot;
+    struct penstock_reservation reservation;
     struct penstock_op op;
     char key[8] = "ttl";
 
@@ -75,12 +76,12 @@ static void values_end(void **state)
         free(value);
     }
     op = (struct penstock_op){0};
-    penstock_prep_reserve(&op, "ttl3", 4, 3, &slot);
+    penstock_prep_reserve(&op, "ttl3", 4, 3, &reservation);
     op.flags |= PENSTOCK_TTL;
     op.ttl_ms = 200;
     assert_result(run_op(STORE, &op), 0);
-    assert_result(penstock_slot_write(STORE, "ttl3", 4, &slot, 0, "abc", 3), 0);
-    assert_result(penstock_slot_commit(STORE, "ttl3", 4, &slot, NULL), 0);
+    assert_result(penstock_write_at(STORE, "ttl3", 4, &reservation, 0, "abc", 3), 0);
+    assert_result(penstock_reservation_commit(STORE, "ttl3", 4, &reservation, NULL), 0);
     for (int i = 0; i < 4; i++) {
         int r = 0;
 
@@ -148,7 +149,7 @@ static int get_if(const char *key, void *buf, uint64_t bytes, int flags, uint64_
 {
     *op = (struct penstock_op){.if_generation = generation};
     penstock_prep_get(op, key, strlen(key), buf, bytes);
-    op->flags = (uint8_t)flags;
+    op->flags = (uint32_t)flags;
     return run_op(STORE, op);
 }
 
@@ -426,14 +427,132 @@ static void bad_handles(void **state)
     assert_null(penstock_node_close(NULL));
 }
 
+/* One put through everything that takes flags beside batches and queues. */
+static void flags_of_other_calls(struct penstock *store, uint32_t flag)
+{
+    const uint32_t of_stream =
+        PENSTOCK_IF_ABSENT | PENSTOCK_IF_GENERATION | PENSTOCK_CHECKSUM | PENSTOCK_TTL | PENSTOCK_DURABLE;
+    const uint32_t of_commit = PENSTOCK_IF_ABSENT | PENSTOCK_IF_GENERATION | PENSTOCK_CHECKSUM;
+    const struct penstock_watch_options options = {.size = sizeof(options), .flags = flag};
+    struct penstock_stream *stream = NULL;
+    struct penstock_watch *watch = NULL;
+    struct penstock_op put = {0};
+
+    penstock_prep_put(&put, "flags", 5, "v", 1);
+    put.flags = flag;
+    if (!(flag & of_stream))
+        assert_result(penstock_stream_open(store, &put, &stream), -EINVAL);
+    if (!(flag & of_commit))
+        assert_result(penstock_commit(store, &put, 1), -EINVAL);
+    if (!(flag & PENSTOCK_WATCH_MOVES))
+        assert_result(penstock_watch_open_with(store, &options, &watch), -EINVAL);
+    assert_null(stream);
+    assert_null(watch);
+}
+
+/* A flag that has no meaning for a call is refused, by every call; the others are not refused for what they
+ * are. */
+static void flags_without_meaning(void **state)
+{
+    static const uint32_t may[][2] = {
+        {PENSTOCK_PUT,
+         PENSTOCK_IF_ABSENT | PENSTOCK_IF_GENERATION | PENSTOCK_CHECKSUM | PENSTOCK_TTL | PENSTOCK_DURABLE},
+        {PENSTOCK_GET, PENSTOCK_IF_GENERATION | PENSTOCK_UNLESS_GENERATION | PENSTOCK_RANGE | PENSTOCK_EXACT |
+                           PENSTOCK_WAIT},
+        {PENSTOCK_STAT_KEY, 0},
+        {PENSTOCK_DELETE, PENSTOCK_IF_GENERATION},
+        {PENSTOCK_PIN, 0},
+        {PENSTOCK_UNPIN, 0},
+        {PENSTOCK_RESERVE, PENSTOCK_IF_ABSENT | PENSTOCK_IF_GENERATION | PENSTOCK_TTL | PENSTOCK_REPLACE},
+        {PENSTOCK_WRITE_AT, 0},
+        {PENSTOCK_RESERVATION_COMMIT, PENSTOCK_CHECKSUM | PENSTOCK_DURABLE},
+        {PENSTOCK_RESERVATION_ABORT, 0}};
+    struct penstock *store = STORE;
+    struct penstock_queue *queue;
+
+    (void)state;
+    assert_result(penstock_queue_open(store, &queue), 0);
+    for (size_t i = 0; i < sizeof(may) / sizeof(may[0]); i++) {
+        for (uint32_t flag = 1; flag; flag *= 2) {
+            struct penstock_reservation reservation = {0};
+            struct penstock_op op = {0}, *ended;
+            char room[8] = "v";
+
+            penstock_prep(&op, may[i][0], "flags", 5);
+            op.data = op.code == PENSTOCK_RESERVE ? (void *)&reservation : room;
+            op.bytes = 1;
+            op.flags = flag;
+            if (may[i][1] & flag)
+                continue;
+            assert_result(run_op(store, &op), -EINVAL);
+            assert_result(penstock_submit(queue, &op, 1), 0);
+            assert_int_equal(penstock_reap(queue, &ended, 1, -1), 1);
+            assert_result(op.result, -EINVAL);
+        }
+    }
+    penstock_queue_close(queue);
+    for (uint32_t flag = 1; flag; flag *= 2)
+        flags_of_other_calls(store, flag);
+    assert_result(penstock_exists(store, "flags", 5), PENSTOCK_MISS);
+}
+
+/* Where attributes mean nothing they are left out, and the session goes on. */
+static void attributes_without_meaning(void **state)
+{
+    char attrs[] = "attributes";
+    struct penstock_op op = {.attrs = attrs, .attr_bytes = sizeof(attrs)};
+    struct penstock_reservation reservation = {0};
+
+    (void)state;
+    assert_result(penstock_reserve(STORE, "k", 1, 3, PENSTOCK_DEPTH_NONE, &reservation), 0);
+    penstock_prep_write_at(&op, "k", 1, &reservation, 0, "abc", 3);
+    assert_result(run_op(STORE, &op), 0);
+    penstock_prep_reservation_abort(&op, "k", 1, &reservation);
+    assert_result(run_op(STORE, &op), 0);
+    penstock_prep(&op, PENSTOCK_PIN, "k", 1);
+    assert_result(run_op(STORE, &op), PENSTOCK_MISS);
+}
+
+/* Codes of the library's own, and pieces where a reservation is to be. */
+static void operations_that_nobody_may_ask_for(void **state)
+{
+    struct penstock_reservation reservation;
+    struct penstock_op op;
+    char room[8];
+    struct iovec iov = {.iov_base = room, .iov_len = sizeof(room)};
+
+    (void)state;
+    for (uint32_t code = 0; code <= UINT8_MAX; code++) {
+        op = (struct penstock_op){.code = (uint8_t)code, .key = "k", .key_bytes = UINT16_MAX};
+        assert_true(run_op(STORE, &op) < 0);
+    }
+    memset(&reservation, 'x', sizeof(reservation));
+    op = (struct penstock_op){.iov_count = 1};
+    penstock_prep_reserve(&op, "k", 1, 8, &reservation);
+    op.iov = &iov;
+    assert_result(run_op(STORE, &op), -EINVAL);
+    assert_result(penstock_reserve(STORE, "k", 1, 8, PENSTOCK_DEPTH_NONE, &reservation), 0);
+    assert_int_equal(strlen(reservation.location), reservation.location_bytes);
+    assert_result(penstock_reservation_abort(STORE, "k", 1, &reservation), 0);
+}
+
 static const struct CMUnitTest tests[] = {
-    TEST(put_if_absent),    TEST(put_and_delete_if_generation),
-    TEST(values_end),       TEST(get_if_generation),
-    TEST(generations_rise), TEST(stated_size),
-    TEST(small_buffer),     TEST(odd_keys),
-    TEST(bad_keys),         TEST(missing_arguments),
-    TEST(bad_operations),   TEST(bad_among_good),
+    TEST(put_if_absent),
+    TEST(put_and_delete_if_generation),
+    TEST(values_end),
+    TEST(get_if_generation),
+    TEST(generations_rise),
+    TEST(stated_size),
+    TEST(small_buffer),
+    TEST(odd_keys),
+    TEST(bad_keys),
+    TEST(missing_arguments),
+    TEST(bad_operations),
+    TEST(bad_among_good),
     TEST(bad_handles),
+    TEST(flags_without_meaning),
+    TEST(attributes_without_meaning),
+    TEST(operations_that_nobody_may_ask_for),
 };
 
 PART(part_conditions, tests);

@@ -1,14 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the tests leave in shared memory is swept when they have ended."""
 from __future__ import annotations
 
 import contextlib
 import os
 import pathlib
+import sys
 import time
 
 import pytest
-import support
-from support import pytest_runtest_teardown  # noqa: F401: pytest calls it
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
+pytest.register_assert_rewrite("cli", "home_pool", "members", "previous", "support", "tsgrpc", "tsgrpc_abuses", "tutorial")
+
+import support  # noqa: E402
+from support import pytest_runtest_teardown  # noqa: E402, F401: pytest calls it
 
 MADE_S_MAX = 60  # UCX unlinks a file at once when it is complete
 

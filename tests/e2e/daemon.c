@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* daemon.c: starts penstockd, reads the port from its log, stops it. */
 #include "check.h"
 #include "daemon.h"

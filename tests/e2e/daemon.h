@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * daemon.h: a penstockd for a test: a child process with a port and a unix socket of its own, ended by its
  * process number. It dies with the test. Every wait is bounded; what goes wrong fails the test.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * e2e.h: the end-to-end suite's fixture: one store, reached by the kind of URL that the program's arguments
  * name. Tests use the public header alone, and begin with an empty store.
@@ -85,6 +86,7 @@ int run_op(struct penstock *store, struct penstock_op *op);
 struct penstock_stat stat_of(struct penstock *store);
 /* Waits, for 5 s at the most, until the store says that nothing is pinned. */
 void expect_unpinned(struct penstock *store);
+void expect_no_reservations(void);
 
 /* ---- the parts ---- */
 
@@ -94,8 +96,8 @@ struct part {
 };
 
 extern const struct part part_values, part_conditions, part_batches, part_threads, part_keys, part_space,
-    part_views, part_waits, part_watches, part_fork, part_serve, part_slots, part_commits, part_stopped,
-    part_tiers;
+    part_views, part_waits, part_watches, part_fork, part_serve, part_reservations, part_commits,
+    part_stopped, part_tiers, part_tiers_durable, part_streams;
 
 int empty_store(void **state);
 

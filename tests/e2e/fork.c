@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fork.c: after a fork the child's copy of a handle refuses, and the parent's goes on. */
 #include "e2e.h"
 

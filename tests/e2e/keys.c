@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* keys.c: many keys: runs that exist, listings, deleting by prefix and range, pins, figures. */
 #include "e2e.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * pool_ask.c: asks a pool's master one question and prints the answer as a line of JSON, for the tests in
  * Python, also questions that no member would ask.
@@ -7,8 +8,11 @@
 #include "base/clock.h"
 #include "base/options.h"
 #include "call/call_priv.h"
-#include "directory/view.h"
+#include "pool/map.h"
 #include "wire/pool.h"
+#include "wire/pool_block.h"
+#include "wire/pool_key.h"
+#include "wire/pool_member.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -17,7 +21,7 @@ enum { MS = 10000, ROOM = 60 << 10 };
 
 static struct pst_channel *channel;
 static uint8_t question[PST_WIRE_QUESTION_BYTES_MAX], answer[ROOM];
-static struct pst_view *view;
+static struct pst_map *view;
 
 static int fail(const char *what, int r)
 {
@@ -44,13 +48,11 @@ static struct penstock_op ask(uint8_t code, size_t bytes, struct penstock_op op)
 static int read_view(void)
 {
     static uint8_t bytes[16 << 20];
-    struct pst_pool_view head = {.view_bytes = 1};
+    struct pst_pool_map head = {.map_bytes = 1};
     uint64_t version = 0;
 
-    for (uint64_t at = 0; at < head.view_bytes;) {
-        struct penstock_op op =
-            ask(PST_POOL_VIEW, 0,
-                (struct penstock_op){.flags = PST_WIRE_RANGE | PST_WIRE_IF_GENERATION, .offset = at});
+    for (uint64_t at = 0; at < head.map_bytes;) {
+        struct penstock_op op = ask(PST_POOL_MAP, 0, (struct penstock_op){.offset = at});
         uint64_t piece = op.value_bytes - sizeof(head);
 
         if (op.result)
@@ -65,12 +67,20 @@ static int read_view(void)
         memcpy(bytes + at, answer + sizeof(head), piece);
         at += piece;
     }
-    return pst_view_decode((struct pst_bytes){bytes, head.view_bytes}, PST_VIEW_MEMBERS_MAX, &view);
+    return pst_map_decode((struct pst_bytes){bytes, head.map_bytes}, PST_MAP_MEMBERS_MAX, &view);
 }
 
 static struct pst_hash128 hash_of(const char *key)
 {
     return pst_hash128(key, strlen(key), view->seed);
+}
+
+static struct pst_pool_asker asker_of_view(void)
+{
+    struct pst_pool_asker asker = {.host = {0}};
+
+    memcpy(asker.pool, &view->pool, sizeof(asker.pool));
+    return asker;
 }
 
 static void print_hex(const uint8_t *bytes, size_t count)
@@ -96,14 +106,14 @@ static void end_result(const struct penstock_op *op)
 
 /* ---- questions ---- */
 
-static void ask_view(char **args)
+static void ask_map(char **args)
 {
     const char *gap = "";
 
     (void)args;
     printf("{\"version\":%" PRIu64 ",\"term\":%" PRIu64 ",\"members\":[", view->version, view->term);
-    for (uint32_t i = 0; i < PST_VIEW_MEMBERS_MAX; i++) {
-        const struct pst_view_member *m = &view->members[i];
+    for (uint32_t i = 0; i < PST_MAP_MEMBERS_MAX; i++) {
+        const struct pst_map_member *m = &view->members[i];
 
         if (!m->epoch || m->gone)
             continue;
@@ -116,33 +126,33 @@ static void ask_view(char **args)
     printf("],\"result\":0}\n");
 }
 
-/* slots: how many are in which state, and have how many copies */
-static void ask_slots(char **args)
+/* partitions: how many are in which state, and have how many copies */
+static void ask_partitions(char **args)
 {
-    uint32_t states[3] = {0}, copies[PST_VIEW_COPIES_MAX + 1] = {0}, lost = 0;
+    uint32_t states[3] = {0}, copies[PST_MAP_COPIES_MAX + 1] = {0}, lost = 0;
 
     (void)args;
-    for (uint32_t i = 0; i < PST_SLOTS; i++) {
-        states[view->slots[i].state]++;
-        copies[view->slots[i].copy_count]++;
-        lost += view->slots[i].lost;
+    for (uint32_t i = 0; i < PST_PARTITIONS; i++) {
+        states[view->partitions[i].state]++;
+        copies[view->partitions[i].copy_count]++;
+        lost += view->partitions[i].lost;
     }
     printf("{\"empty\":%u,\"served\":%u,\"incomplete\":%u,\"lost\":%u,\"copies\":[%u,%u,%u,%u,%u],\"result\":"
            "0}\n",
-           states[PST_VIEW_EMPTY], states[PST_VIEW_SERVED], states[PST_VIEW_INCOMPLETE], lost, copies[0],
+           states[PST_MAP_EMPTY], states[PST_MAP_SERVED], states[PST_MAP_INCOMPLETE], lost, copies[0],
            copies[1], copies[2], copies[3], copies[4]);
 }
 
-/* slot KEY: the members that have it, its primary first */
-static void ask_slot(char **args)
+/* partition KEY: the members that have it, its primary first */
+static void ask_partition(char **args)
 {
-    const struct pst_view_slot *slot =
-        &view->slots[pst_view_slot_of(view, (struct pst_bytes){args[0], strlen(args[0])})];
+    const struct pst_map_partition *partition =
+        &view->partitions[pst_map_partition_of(view, (struct pst_bytes){args[0], strlen(args[0])})];
 
-    printf("{\"epoch\":%" PRIu64 ",\"state\":%u,\"lost\":%d,\"copies\":[", slot->epoch, slot->state,
-           slot->lost);
-    for (uint32_t i = 0; i < slot->copy_count; i++)
-        printf("%s%u", i ? "," : "", slot->copies[i]);
+    printf("{\"epoch\":%" PRIu64 ",\"state\":%u,\"lost\":%d,\"copies\":[", partition->epoch, partition->state,
+           partition->lost);
+    for (uint32_t i = 0; i < partition->copy_count; i++)
+        printf("%s%u", i ? "," : "", partition->copies[i]);
     printf("],\"result\":0}\n");
 }
 
@@ -169,13 +179,14 @@ static void print_routes(const struct penstock_op *op)
 static void ask_locate(char **args)
 {
     struct pst_hash128 keys[PST_POOL_LOCATE_MAX];
-    const uint8_t host[PST_POOL_ID_BYTES] = {0};
+    const struct pst_pool_asker asker = asker_of_view();
     struct penstock_op op;
     uint32_t count = 0;
 
     for (; args[count]; count++)
         keys[count] = hash_of(args[count]);
-    op = ask(PST_POOL_LOCATE, pst_pool_put_items(question, host, sizeof(host), keys, sizeof(keys[0]), count),
+    op = ask(PST_POOL_LOCATE,
+             pst_pool_put_items(question, &asker, sizeof(asker), keys, sizeof(keys[0]), count),
              (struct penstock_op){0});
     print_routes(&op);
 }
@@ -184,7 +195,7 @@ static void ask_locate(char **args)
 static void ask_place(char **args)
 {
     struct pst_pool_want_place wanted[PST_POOL_PLACE_MAX] = {0};
-    const uint8_t host[PST_POOL_ID_BYTES] = {0};
+    const struct pst_pool_asker asker = asker_of_view();
     struct penstock_op op;
     uint32_t count = 0;
 
@@ -192,7 +203,7 @@ static void ask_place(char **args)
         wanted[count] = (struct pst_pool_want_place){
             .key = hash_of(args[count + 1]), .bytes = strtoull(args[0], NULL, 10), .replicas = 1};
     op = ask(PST_POOL_PLACE,
-             pst_pool_put_items(question, host, sizeof(host), wanted, sizeof(wanted[0]), count),
+             pst_pool_put_items(question, &asker, sizeof(asker), wanted, sizeof(wanted[0]), count),
              (struct penstock_op){0});
     print_routes(&op);
 }
@@ -204,13 +215,27 @@ static void ask_beat(char **args)
                                       .epoch = strtoull(args[1], NULL, 10),
                                       .sequence = strtoull(args[2], NULL, 10),
                                       .flags = (uint32_t)atoi(args[3])};
-    struct penstock_op op =
-        ask(PST_POOL_HEARTBEAT, pst_pool_put_heartbeat(question, &beat, NULL), (struct penstock_op){0});
     struct pst_pool_want wants[PST_POOL_WANT_COUNT_MAX];
-    struct pst_pool_beat said = {0};
+    struct pst_pool_beat said = {.sync = 0};
+    struct penstock_op op;
+
+    memcpy(beat.pool, &view->pool, sizeof(beat.pool));
+    op = ask(PST_POOL_HEARTBEAT, pst_pool_put_heartbeat(question, &beat, NULL), (struct penstock_op){0});
 
     pst_pool_get_beat((struct pst_bytes){answer, op.value_bytes}, &said, wants);
     printf("{\"next\":%" PRIu64 ",\"sync\":%u,", said.sequence_next, said.sync);
+    end_result(&op);
+}
+
+/* stranger POOL: a member of that one */
+static void ask_stranger(char **args)
+{
+    struct pst_pool_heartbeat beat = {.epoch = 1, .sequence = 1};
+    struct penstock_op op;
+
+    read_hex(args[0], beat.pool, sizeof(beat.pool));
+    op = ask(PST_POOL_HEARTBEAT, pst_pool_put_heartbeat(question, &beat, NULL), (struct penstock_op){0});
+    printf("{");
     end_result(&op);
 }
 
@@ -254,7 +279,8 @@ static size_t put_hashes(char **args)
 /* match HASH..., each a hit */
 static void ask_match(char **args)
 {
-    struct penstock_op op = ask(PST_POOL_MATCH, put_hashes(args), (struct penstock_op){.depth = 1});
+    struct penstock_op op =
+        ask(PST_POOL_MATCH, put_hashes(args), (struct penstock_op){.flags = PST_WIRE_HIT});
 
     printf("{\"nodes\":[");
     for (size_t at = 0; !op.result && at + sizeof(struct pst_pool_match) <= op.value_bytes;
@@ -289,13 +315,15 @@ static void ask_hits(char **args)
     end_result(&op);
 }
 
-/* raw CODE BYTES: so many of 0xff */
+/* raw CODE BYTES: the pool, and then 0xff */
 static void ask_raw(char **args)
 {
     size_t bytes = strtoull(args[1], NULL, 10);
     struct penstock_op op;
 
     memset(question, 0xff, bytes);
+    if (view)
+        memcpy(question, &view->pool, pst_min(bytes, sizeof(view->pool)));
     op = ask((uint8_t)atoi(args[0]), bytes, (struct penstock_op){0});
     printf("{");
     end_result(&op);
@@ -324,9 +352,19 @@ static const struct {
     const char *name;
     void (*run)(char **args);
 } questions[] = {
-    {"view", ask_view},   {"slots", ask_slots}, {"slot", ask_slot},     {"locate", ask_locate},
-    {"place", ask_place}, {"beat", ask_beat},   {"report", ask_report}, {"revoke", ask_revoke},
-    {"match", ask_match}, {"hits", ask_hits},   {"raw", ask_raw},       {"oversized", ask_oversized},
+    {"map", ask_map},
+    {"partitions", ask_partitions},
+    {"partition", ask_partition},
+    {"locate", ask_locate},
+    {"place", ask_place},
+    {"beat", ask_beat},
+    {"report", ask_report},
+    {"revoke", ask_revoke},
+    {"match", ask_match},
+    {"hits", ask_hits},
+    {"raw", ask_raw},
+    {"stranger", ask_stranger},
+    {"oversized", ask_oversized},
 };
 
 int main(int argc, char **argv)
@@ -354,7 +392,7 @@ int main(int argc, char **argv)
         if (strcmp(questions[i].name, argv[at + 1]) == 0)
             questions[i].run(argv + at + 2);
     }
-    pst_view_close(view);
+    pst_map_close(view);
     pst_channel_close(channel);
     return 0;
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* serve.c: a node inside the test's own process, used from there and from others. */
 #include "e2e.h"
 

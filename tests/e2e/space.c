@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* space.c: full stores, values that are too large, and eviction. Each test has a store of its own, with
  * little memory. */
 #include "e2e.h"
@@ -121,6 +122,44 @@ static void larger_than_the_store(void **state)
     expect_bytes(place.store, "fits", 50 * MIB, 3);
     assert_int_equal(stat_of(place.store).keys, 2);
     place_close(&place);
+}
+
+static void quota_put(struct penstock *store, const char *key, int result)
+{
+    struct penstock_op op = {0};
+    void *value = calloc(1, 30000);
+    bool refused = result == -ENOSPC;
+
+    penstock_prep_put(&op, key, strlen(key), value, 30000);
+    assert_result(run_op(store, &op), result);
+    assert_int_equal(op.error_detail.limit_bytes, refused ? 50 << 10 : 0);
+    assert_int_equal(op.error_detail.prefix_bytes, refused ? 2 : 0);
+    assert_int_equal(op.generation == 0, refused);
+    assert_int_equal(op.value_bytes, refused ? 0 : 30000);
+    free(value);
+}
+
+/* A put that a quota refuses tells what the quota allows, and to which keys. */
+static void quota_tells_its_limit(void **state)
+{
+    static const char *const args[] = {"--dram", "64M", "--quota", "q/=50K", NULL};
+    struct penstock *store;
+    struct daemon d;
+
+    (void)state;
+    if (fixture.kind != KIND_MEM && fixture.kind != KIND_UNIX)
+        return;
+    if (fixture.kind == KIND_UNIX)
+        daemon_start(&d, args);
+    assert_result(
+        penstock_open(fixture.kind == KIND_UNIX ? d.url_unix : "mem:?dram=64M&quota=q/=50K", NULL, &store),
+        0);
+    quota_put(store, "q/first", 0);
+    quota_put(store, "q/second", -ENOSPC);
+    quota_put(store, "other", 0);
+    assert_null(penstock_close(store));
+    if (fixture.kind == KIND_UNIX)
+        daemon_stop(&d);
 }
 
 /* ---- eviction ---- */
@@ -312,6 +351,7 @@ static const struct CMUnitTest tests[] = {
     TEST(full_store),
     TEST(full_in_one_batch),
     TEST(larger_than_the_store),
+    TEST(quota_tells_its_limit),
     TEST(cache_evicts),
     TEST(cache_of_mixed_sizes),
     TEST(cache_spares_pinned),

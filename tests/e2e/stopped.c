@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* stopped.c: a node or a client that stands still and goes on later: whoever waits for it is told in time. */
 #include "e2e.h"
 
@@ -222,7 +223,7 @@ static void stopped_client(void **state)
     for (int i = 0; i < 500 && stat_of(STORE).sessions != 1; i++)
         usleep(10000);
     assert_int_equal(stat_of(STORE).sessions, 1);
-    assert_int_equal(stat_of(STORE).slots, 0);
+    assert_int_equal(stat_of(STORE).reservations, 0);
     assert_int_equal(stat_of(STORE).keys, 2);
 }
 

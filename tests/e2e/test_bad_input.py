@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bad flags and arguments of both programs: an error that names them, the documented exit code, nothing changed."""
 from __future__ import annotations
 
@@ -205,7 +206,7 @@ SMALL = ["--dram", "16M"]
     ([*LOOPBACK, *SMALL, "--arena-size", "1"], USAGE, ["arena of 1 bytes"]),
     *[([*LOOPBACK, *SMALL, f"--{name.replace('_', '-')}", text], USAGE, [f"{name}: ", text]) for name, text in (
         ("page_size", "2G"), ("shards", "-1"), ("shards", "257"), ("watermark", "9"), ("watermark", "95%"),
-        ("sessions", "0"), ("requests", "15"), ("session_requests", "x"), ("session_slots", "0"), ("session_pins", "-1"),
+        ("sessions", "0"), ("requests", "15"), ("session_requests", "x"), ("session_reservations", "0"), ("session_pins", "-1"),
         ("session_pinned_bytes", "x"), ("waits", "0"), ("session_waits", "0"), ("watches", "65537"),
         ("session_watches", ""), ("slow_ms", "86400001"), ("spin_us", "1000001"))],
     *[([*LOOPBACK, *SMALL, "--class", text], USAGE, [f"class '{text[:200]}"]) for text in ("a", "a=gold", LONG + "=cache")],

@@ -1,4 +1,5 @@
-"""A node that joins a pool gets its share of the slots, and of what lies in them."""
+# SPDX-License-Identifier: Apache-2.0
+"""A node that joins a pool gets its share of the partitions, and of what lies in them."""
 from __future__ import annotations
 
 import hashlib
@@ -8,14 +9,13 @@ import pathlib
 import pytest
 import support
 from support import penstock, wait_until
-from test_home import keys_of
-from test_master import Master, master, member
+from members import Master, keys_of, master, member
 
-NEARLY_HALF = 1800  # of 4,096 slots: less than an eighth and some is no difference
+NEARLY_HALF = 1800  # of 4,096 partitions: less than an eighth and some is no difference
 
 
 def primaries(m: Master) -> list[int]:
-    """How many slots each node serves."""
+    """How many partitions each node serves."""
     said = penstock("--url", f"pool://{m.address}", "node", "list", "--json")
     assert said.returncode == 0, said.stderr
     return [json.loads(line)["primaries"] for line in said.stdout.splitlines()]
@@ -30,7 +30,7 @@ def test_who_joins_gets_its_share(tmp_path: pathlib.Path, copies: int) -> None:
         url = f"pool://{m.address}"
         nodes = [member(m, f"--host=h{i}") for i in range(copies)]
         try:
-            wait_until("slots are dealt out", lambda: m.ask("slots")["served"] == 4096)
+            wait_until("partitions are dealt out", lambda: m.ask("partitions")["served"] == 4096)
             for i in range(18):
                 value = str(i).encode() * (1 << i)
                 file.write_bytes(value)
@@ -54,7 +54,7 @@ def test_who_joins_gets_its_share(tmp_path: pathlib.Path, copies: int) -> None:
 
 
 def test_what_was_not_filled_to_the_end_goes(tmp_path: pathlib.Path) -> None:
-    """The primary that fills a node dies, and that node is not to have the slots any more."""
+    """The primary that fills a node dies, and that node is not to have the partitions any more."""
     names = [str(tmp_path / f"key{i}") for i in range(1500)]
     for name in names:
         pathlib.Path(name).write_bytes(b"v" * 10000)
@@ -63,7 +63,7 @@ def test_what_was_not_filled_to_the_end_goes(tmp_path: pathlib.Path) -> None:
         url = f"pool://{m.address}"
         nodes = [member(m, f"--host=h{i}", "--repair-bytes=1K") for i in range(2)]
         try:
-            wait_until("slots are dealt out", lambda: m.ask("slots")["copies"][2] == 4096)
+            wait_until("partitions are dealt out", lambda: m.ask("partitions")["copies"][2] == 4096)
             command = ("--url", url, "put", "--files", str(tmp_path / "list"))
             wait_until("all are there", lambda: penstock(*command).returncode == 0)
             nodes.append(member(m, "--host=h2"))
@@ -77,7 +77,7 @@ def test_what_was_not_filled_to_the_end_goes(tmp_path: pathlib.Path) -> None:
                 """Of what it has, there is what two others have."""
                 primaries_of.clear()
                 for key in keys_of(nodes[2]):
-                    copies = m.ask("slot", key)["copies"]
+                    copies = m.ask("partition", key)["copies"]
                     if len(copies) == 2 and members[2] not in copies:
                         primaries_of[key] = members.index(copies[0])
                 return bool(primaries_of)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`penstock follow`: a node that has what another one has."""
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ def put(url: str, key: str, value: bytes, *flags: str) -> None:
 
 def listing(url: str) -> list[str]:
     """Sizes and keys."""
-    lines = penstock("--url", url, "ls", "--long").stdout.decode().splitlines()
+    lines = penstock("--url", url, "ls", "--long", "--bytes").stdout.decode().splitlines()
     return [f"{line.split()[0]} {line.split()[3]}" for line in lines]
 
 

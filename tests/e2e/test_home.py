@@ -1,155 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values that have a home, and copies on other nodes: what was acknowledged outlives the node that did."""
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import pathlib
 import signal
 import subprocess
 import sys
-import time
-from typing import Any, Callable, Iterator
 
 import pytest
 import support
-from support import penstock, wait_until
-from test_master import Master, member
+from home_pool import CachePool, NamedPool, Pool, SsdPool, pool
+from members import keys_of, master, member
+from support import penstock, start_node, wait_until
 
-CLIENT = pathlib.Path(__file__).resolve().parents[2] / "bench" / "kill_nodes_client.py"
 IN_PYTHON = pytest.mark.skipif(support.sanitized(), reason="its clients are in Python, which has no sanitizer")
 INCOMPLETE, LOST = b"not all of the pool has reported", b"lost: the node that had it is gone"
-
-
-class Pool:
-    """A master and three nodes, each on a host of its own."""
-
-    def __init__(self, folder: pathlib.Path, copies: int, *more: str) -> None:
-        self.copies, self.folder = copies, folder
-        self.master = Master(folder, "--nodes-min=3", *more, place=f"=home:{copies}")
-        self.url = f"pool://{self.master.address}"
-        self.nodes = [self.node(i) for i in range(3)]
-        self.settled(3)
-
-    def node(self, number: int) -> support.Node:
-        return member(self.master, f"--host=h{number}", "--replica-ms=1000")
-
-    def has_copies(self, nodes: int) -> bool:
-        """So many nodes are known, and all slots have all copies that these can hold."""
-        assert all(node.process.poll() in (None, -signal.SIGKILL) for node in self.nodes), "a node ended by itself"
-        known = len(self.master.members())  # first: slots are those of whoever is known then, or later
-        said = self.master.ask("slots")
-        return known == nodes and said["copies"][min(self.copies, nodes)] == said["served"] == 4096
-
-    def settled(self, nodes: int) -> None:
-        try:
-            wait_until("all slots have their copies", lambda: self.has_copies(nodes))
-        except AssertionError as late:
-            raise AssertionError(f"{late}: {self.master.ask('slots')} of {self.master.members()}") from late
-
-    def kill(self, at: int, nodes: int = 3) -> None:
-        """Kills one that is not the only holder of anything: a slow machine may have made it one for a moment."""
-        def stopped_at_a_good_moment() -> bool:
-            self.settled(nodes)
-            os.kill(self.nodes[at].pid, signal.SIGSTOP)
-            good = self.has_copies(nodes)
-            time.sleep(0.15)  # what it asked for before is in a view a little later
-            good = good and self.has_copies(nodes)
-            if not good:
-                os.kill(self.nodes[at].pid, signal.SIGCONT)
-            return good
-
-        wait_until("there are copies of all that it has", stopped_at_a_good_moment)
-        self.nodes[at].kill()
-
-    def holders(self, key: str) -> list[int]:
-        """Nodes by their places in `nodes`, the primary first."""
-        addresses = {m["member"]: m["address"] for m in self.master.members()}
-        ports = [node.ports()[0] for node in self.nodes]
-        return [ports.index(int(addresses[m].rpartition(":")[2])) for m in self.master.ask("slot", key)["copies"]]
-
-    def holder(self, key: str, which: int) -> int:
-        """0: the primary, 1: its first copy, which a slow machine may have to make anew."""
-        found: list[int] = []
-
-        def there() -> bool:
-            found[:] = self.holders(key)
-            return len(found) > which
-
-        wait_until(f"copy {which} of the key", there)
-        return found[which]
-
-    def put(self, key: str, value: bytes) -> None:
-        said = penstock("--url", self.url, "put", key, stdin=value)
-        assert said.returncode == 0, said.stderr
-
-    def put_file(self, key: str, value: bytes) -> int:
-        """How many copies there are."""
-        file = self.folder / "value"
-        file.write_bytes(value)
-        said = penstock("--url", self.url, "--json", "put", key, str(file))
-        assert said.returncode == 0, said.stderr
-        return int(json.loads(said.stdout)["copies"])
-
-    def get(self, key: str) -> bytes:
-        said = penstock("--url", self.url, "get", key)
-        assert said.returncode == 0, said.stderr
-        return said.stdout
-
-    @contextlib.contextmanager
-    def load(self) -> Iterator[dict[str, Any]]:
-        """Clients that write, delete and read until the end, and check what they are told."""
-        told: dict[str, Any] = {}
-        env = support.clean_environment(PYTHONPATH=str(support.BUILD / "python"))
-        with subprocess.Popen([sys.executable, "-B", CLIENT, self.url, "60", "7", "none"], stdin=subprocess.PIPE,
-                              stdout=subprocess.PIPE, env=env, text=True) as client:
-            assert client.stdout and client.stdout.readline() == "acting\n"
-            try:
-                yield told
-            finally:
-                said = client.communicate(timeout=60)[0]
-            assert client.returncode == 0, said
-            told.update(json.loads(said.splitlines()[-1]))
-
-    def close(self) -> None:
-        for node in self.nodes:
-            node.kill()
-        self.master.node.kill()
-
-
-class SsdPool(Pool):
-    """With an SSD for each node, which it finds again, and less memory."""
-
-    def ssd(self, number: int) -> tuple[str, ...]:
-        return ("--dram=8M", "--page-size=64K", f"--ssd={self.folder}/{number}", "--ssd-bytes=64M", "--ssd-segment=2M")
-
-    def node(self, number: int) -> support.Node:
-        return member(self.master, f"--host=h{number}", "--replica-ms=5000", *self.ssd(number))
-
-
-class NamedPool(SsdPool):
-    """Whose nodes are the same ones in the pool after a crash."""
-
-    def node(self, number: int) -> support.Node:
-        return member(self.master, f"--host=h{number}", "--replica-ms=5000", f"--node-id={self.folder}/id{number}",
-                      *self.ssd(number))
-
-
-class CachePool(Pool):
-    """Values of one prefix may be evicted, and one node has little memory."""
-
-    def node(self, number: int) -> support.Node:
-        little = () if number else ("--dram=16M",)
-        return member(self.master, f"--host=h{number}", "--replica-ms=1000", "--class=c/=cache", "--page-size=64K", *little)
-
-
-@contextlib.contextmanager
-def pool(folder: pathlib.Path, copies: int, *more: str, kind: Callable[..., Pool] = Pool) -> Iterator[Pool]:
-    p = kind(folder, copies, *more)
-    try:
-        yield p
-    finally:
-        p.close()
 
 
 def in_python(code: str) -> None:
@@ -161,10 +28,6 @@ def member_of(p: Pool, at: int) -> int:
     """The number of a node in the pool, once it has one; -1 before."""
     port = p.nodes[at].ports()[0]
     return next((m["member"] for m in p.master.members() if m["address"].endswith(f":{port}")), -1)
-
-
-def keys_of(node: support.Node) -> set[str]:
-    return set(penstock("--url", node.tcp, "ls").stdout.decode().split())
 
 
 @IN_PYTHON
@@ -218,8 +81,8 @@ except penstock.Error as error:
 
 @IN_PYTHON
 def test_a_client_that_cannot_learn_of_a_new_home_is_told_busy(tmp_path: pathlib.Path) -> None:
-    """It asks the node that had the slot before, and no master says who has it now."""
-    with pool(tmp_path, 2, "--balance-slots=0") as p:  # nor does that node get it back
+    """It asks the node that had the partition before, and no master says who has it now."""
+    with pool(tmp_path, 2, "--balance-partitions=0") as p:  # nor does that node get it back
         p.put("key", b"before")
         env = support.clean_environment(PYTHONPATH=str(support.BUILD / "python"))
         with subprocess.Popen([sys.executable, "-c", WRITER, p.url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env,
@@ -227,7 +90,7 @@ def test_a_client_that_cannot_learn_of_a_new_home_is_told_busy(tmp_path: pathlib
             assert writer.stdout and writer.stdout.readline() == "before\n"
             at = p.holders("key")[0]
             os.kill(p.nodes[at].pid, signal.SIGSTOP)
-            wait_until("another has it", lambda: p.master.ask("slot", "key")["copies"][0] != member_of(p, at))
+            wait_until("another has it", lambda: p.master.ask("partition", "key")["copies"][0] != member_of(p, at))
             os.kill(p.nodes[at].pid, signal.SIGCONT)
             p.settled(3)
             p.master.node.kill()
@@ -302,6 +165,70 @@ def test_durable_values_are_so_at_all_their_nodes(tmp_path: pathlib.Path) -> Non
         assert sum(len(found) for found in holders.values()) == 6
 
 
+def commit_reservations(url: str, *how: str) -> str:
+    done = subprocess.run([support.BUILD / "tests/e2e/commit_reservations", url, *how], capture_output=True, text=True,
+                          env=support.clean_environment(), timeout=support.WAIT_S)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_reservation_is_committed_with_copies_as_without(tmp_path: pathlib.Path) -> None:
+    """Again for the same answer, without losing it to a busy node, and after it could not be durable."""
+    some = ("--dram=32M", "--page-size=64K", "--replica-ms=10000")
+    ssd = (f"--ssd={tmp_path}/ssd", "--ssd-bytes=64M", "--ssd-segment=2M")
+    with master(tmp_path, "--nodes-min=2", "--lease-ms=5000", place="=home:2") as m:
+        url = f"pool://{m.address}"
+        nodes = [member(m, "--host=h0", *some, *ssd), member(m, "--host=h1", *some)]
+        try:
+            wait_until("partitions have copies", lambda: m.ask("partitions")["copies"][2] == 4096)
+            for how in (("again",), ("durable",), ("busy", str(nodes[1].pid))):
+                said = commit_reservations(url, *how)
+                assert how != ("durable",) or int(said) > 0, "no commit was refused"
+                assert penstock("--url", url, "rm", "--prefix", "reservation").returncode == 0
+        finally:
+            for node in nodes:
+                node.kill()
+
+
+def test_a_refused_write_is_not_what_a_newcomer_has(tmp_path: pathlib.Path) -> None:
+    """A copy without SSD refuses durable puts while another node, with one, is being filled: the value stays."""
+    ssd = [("--dram=8M", "--page-size=64K", f"--ssd={tmp_path}/{i}", "--ssd-bytes=64M", "--ssd-segment=2M") for i in range(2)]
+    with master(tmp_path, "--nodes-min=2", place="=home:3") as m:
+        url = f"pool://{m.address}"
+        nodes = [member(m, "--host=h0", "--repair-bytes=1K", *ssd[0]), member(m, "--host=h1", "--repair-bytes=1K")]
+        try:
+            wait_until("partitions are dealt out", lambda: m.ask("partitions")["copies"][2] == 4096)
+
+            def member_of(node: support.Node) -> int:
+                return next(one["member"] for one in m.members() if one["address"].endswith(f":{node.ports()[0]}"))
+
+            first = member_of(nodes[0])
+            keys = [key for key in (f"key{i}" for i in range(40)) if m.ask("partition", key)["copies"][0] == first][:6]
+            values = {key: b"first " + bytes(500) for key in keys}
+            for key, value in values.items():
+                assert penstock("--url", url, "put", key, stdin=value).returncode == 0
+            nodes.append(member(m, "--host=h2", *ssd[1]))
+            m.has(3)
+            third, refused, lacking = member_of(nodes[2]), set(), keys
+            while lacking:
+                lacking = [key for key in keys if third not in m.ask("partition", key)["copies"]]
+                for key in lacking:
+                    said = penstock("--url", url, "put", key, "--durable", stdin=b"second " + bytes(500))
+                    if said.returncode == 0:
+                        values[key] = b"second " + bytes(500)
+                    else:
+                        refused.add(key)
+            assert refused, "nobody was being filled"
+            for node in nodes[:2]:
+                node.kill()
+            for key, value in values.items():
+                wait_until("it is served", lambda key=key: penstock("--url", url, "get", key).returncode == 0)
+                assert penstock("--url", url, "get", key).stdout == value, key
+        finally:
+            for node in nodes:
+                node.kill()
+
+
 def test_who_joins_has_durable_values_for_good(tmp_path: pathlib.Path) -> None:
     """And of what it had before, only what nobody touched: neither what was deleted meanwhile nor what was overwritten."""
     with pool(tmp_path, 2, kind=SsdPool) as p:
@@ -356,7 +283,7 @@ def test_durable_values_outlive_a_power_failure(tmp_path: pathlib.Path, case: st
             assert p.get(key) == value, key
         for i in range(4):
             assert LOST in penstock("--url", p.url, "get", f"m{i}").stderr.lower()
-        assert p.master.figures()["slots_recovered"] > 0
+        assert p.master.figures()["partitions_recovered"] > 0
         assert penstock("--url", p.url, "node", "forgive").returncode == 0
         for i in range(4):
             assert b"not found" in penstock("--url", p.url, "get", f"m{i}").stderr.lower()
@@ -364,7 +291,7 @@ def test_durable_values_outlive_a_power_failure(tmp_path: pathlib.Path, case: st
             assert p.get(key) == value, key
 
 
-def test_a_slot_that_is_dealt_out_anew_is_empty(tmp_path: pathlib.Path) -> None:
+def test_a_partition_that_is_dealt_out_anew_is_empty(tmp_path: pathlib.Path) -> None:
     """A node that was dropped comes back with its SSD, and alone: what it has was overwritten since, and is nobody's."""
     files = [str(tmp_path / f"k{i}") for i in range(16)]
     (tmp_path / "list").write_text("\n".join(files) + "\n")
@@ -390,11 +317,33 @@ def test_a_slot_that_is_dealt_out_anew_is_empty(tmp_path: pathlib.Path) -> None:
             node.kill()
         for _ in range(2):  # of what it has dropped a crash brings nothing back
             p.nodes[0] = p.node(0)
-            wait_until("it has all slots", lambda: p.master.ask("slots")["served"] == 4096)
+            wait_until("it has all partitions", lambda: p.master.ask("partitions")["served"] == 4096)
             for name in files:
                 wait_until("it is said to be lost", lambda name=name: is_lost(name))
             assert keys_of(p.nodes[0]) == set()
             p.nodes[0].kill()
+
+
+@pytest.mark.skipif(support.sanitized(), reason="a sanitizer wants to be the first library")
+def test_a_node_that_cannot_sync_gives_partitions_back(tmp_path: pathlib.Path) -> None:
+    """What is dealt out anew has to be cleared for good first: who cannot says so, and others have it."""
+    with master(tmp_path, "--incomplete-ms=500", place="=home") as m:
+        def ssd(name: str) -> tuple[str, ...]:
+            return "--ssd-driver=posix", f"--ssd={tmp_path}/{name}", "--ssd-bytes=64M", "--ssd-segment=2M", f"--host={name}"
+
+        with member(m, *ssd("broken")) as broken:
+            wait_until("it has all partitions", lambda: m.ask("partitions")["served"] == 4096)
+            for i in range(20):
+                said = penstock("--url", f"pool://{m.address}", "put", f"k{i}", "--durable", stdin=b"value" * 1000)
+                assert said.returncode == 0, said.stderr
+            broken.kill()
+        broken = start_node("--listen=127.0.0.1:0", "--dram=64M", "--shards=2", f"--master={m.address}", *ssd("broken"),
+                            listeners=2, environment={"LD_PRELOAD": str(support.BUILD / "tests/e2e/no_sync.so")})
+        with broken, member(m, *ssd("sound")) as sound:
+            wait_until("all were lost, and are served", lambda: m.ask("partitions")["lost"] == m.ask("partitions")["served"] == 4096)
+            broken.wait_for("the SSD could not be synced, so this node gives partitions back")
+            assert m.figures()["partitions_refused"] > 0
+            assert "gives partitions back" not in sound.log()
 
 
 def test_values_on_ssd_are_sent_to_who_joins(tmp_path: pathlib.Path) -> None:
@@ -452,7 +401,7 @@ def test_without_copies_values_are_lost_and_said_to_be(tmp_path: pathlib.Path) -
         wait_until("it is not known whether it comes back", lambda: INCOMPLETE in said("k0"))
         p.master.node.wait_for("none of the nodes that had the keys of")
         p.nodes[gone] = p.node(gone)
-        p.master.node.wait_for("all slots have a node again")
+        p.master.node.wait_for("all partitions have a node again")
         for key in at:
             if at[key] == gone:
                 wait_until(f"{key} is lost", lambda key=key: LOST in said(key))
@@ -495,12 +444,13 @@ def test_three_copies_survive_two_nodes_at_once(tmp_path: pathlib.Path) -> None:
 def test_what_a_primary_evicted(tmp_path: pathlib.Path) -> None:
     """Its copies may still have it: until it is deleted or written anew, and never again from then on."""
     with pool(tmp_path, 2, kind=CachePool) as p:
-        keys = [f"c/{i}" for i in range(64)]
-        for key in keys:
-            p.put(key, b"first" * 100_000)
+        keys: list[str] = []
         evicted: list[str] = []
 
         def known() -> bool:
+            for i in range(len(keys), min(len(keys) + 32, 128)):  # which of the node's are evicted is chance
+                keys.append(f"c/{i}")
+                p.put(keys[-1], b"first" * 100_000)
             there = keys_of(p.nodes[0])
             evicted[:] = [key for key in keys if key not in there and p.holder(key, 0) == 0]
             return len(evicted) >= 3

@@ -1,8 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
 """penstockd --keep: values outlive the node, and nothing that is not theirs is taken for them."""
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import pathlib
 import re
 import signal
@@ -174,3 +176,15 @@ def test_damage_is_told_and_not_served(folder: pathlib.Path) -> None:
         run(folder, "put", "bad", stdin=b"better")
         assert run(folder, "get", "bad") == b"better"
         node.stop()
+
+
+def test_memory_that_was_taken_away_is_named(folder: pathlib.Path) -> None:
+    with start_node(*keep(folder, "--listen", "127.0.0.1:0"), listeners=2) as node:
+        put_all(folder)
+        for path in kept_files(folder):
+            os.truncate(path, 0)
+        node.ended_by = signal.SIGBUS
+        penstock("--url", node.tcp, "--timeout", "2000", "put", "k", stdin=b"x" * 100_000)
+        assert node.wait() == -signal.SIGBUS
+        assert "memory of a mapped file is gone" in node.log()
+    assert "not an arena of penstock's" in fails_to_start(*keep(folder))[1]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """penstockd --role master and the nodes that join it: real processes, asked over the real protocol."""
 from __future__ import annotations
 
@@ -12,72 +13,17 @@ import socket
 import struct
 import subprocess
 import tempfile
-from typing import Any, Iterator
 
 import pytest
 import support
+from members import EXISTS, INCOMPLETE, MISS, ROUTED, UNAVAILABLE, Master, figures, master, member
+from previous import PREVIOUS, VERSION, previous  # noqa: F401: a fixture
 from support import penstock, start_node, wait_until
-from test_previous import previous  # noqa: F401: a fixture
 
-TIMES = ("--heartbeat-ms=100", "--lease-ms=500", "--lease-margin-ms=100", "--reaper-ms=100", "--member-ttl-ms=2000")
-ROUTED, EXISTS, UNAVAILABLE, MISS, INCOMPLETE = range(5)
 HEARTBEAT, LOCATE, PLACE = 66, 69, 70
 HELLO, OTHER_VERSION = 1, 1
 UNREACHABLE, OTHER = 5, 7
 DRAM, SSD = 2, 3
-
-
-def figures(url: str) -> dict[str, Any]:
-    said = penstock("--url", url, "stat", "--json")
-    assert said.returncode == 0, said.stderr
-    return json.loads(said.stdout)
-
-
-class Master:
-    """A master, which may end and come back at the same address with the same view."""
-
-    def __init__(self, folder: pathlib.Path, *more: str, place: str | None = "=anywhere") -> None:
-        self.view_file = folder / "view"
-        self.more = (*([f"--place={place}"] if place else []), *more)
-        self.node = start_node("--role=master", "--listen=127.0.0.1:0", "--shards=2", f"--view={self.view_file}", *TIMES,
-                               *self.more)
-        self.address = f"127.0.0.1:{self.node.ports()[0]}"
-
-    def back(self) -> None:
-        self.node = start_node("--role=master", f"--listen={self.address}", "--shards=2", f"--view={self.view_file}",
-                               *TIMES, *self.more)
-
-    def ask(self, *question: object, secret: str | None = None) -> dict[str, Any]:
-        said = subprocess.run([support.BUILD / "tests/e2e/pool_ask", self.address, *([secret] if secret else []), "--",
-                               *map(str, question)], capture_output=True, timeout=support.WAIT_S, check=True)
-        return json.loads(said.stdout)
-
-    def figures(self) -> dict[str, int]:
-        return figures(f"node://{self.address}")["pool"]
-
-    def members(self) -> list[dict[str, Any]]:
-        return self.ask("view")["members"]
-
-    def has(self, count: int) -> None:
-        wait_until(f"{count} members", lambda: len(self.members()) == count)
-        wait_until("all reported", lambda: self.figures()["members_reporting"] == 0)
-
-    def statuses(self, *keys: str) -> list[int]:
-        return [route["status"] for route in self.ask("locate", *keys)["routes"]]
-
-
-@contextlib.contextmanager
-def master(folder: pathlib.Path, *more: str, place: str | None = "=anywhere") -> Iterator[Master]:
-    m = Master(folder, *more, place=place)
-    try:
-        yield m
-    finally:
-        m.node.kill()
-
-
-def member(m: Master, *more: str) -> support.Node:
-    return start_node("--listen=127.0.0.1:0", "--dram=64M", "--shards=2", f"--master={m.address}", "--report-ms=5", *more,
-                      listeners=2)
 
 
 def put(node: support.Node, key: str, value: bytes = b"value") -> None:
@@ -220,7 +166,7 @@ def test_wrong_secret(tmp_path: pathlib.Path) -> None:
         m.node.wait_for("secret")
         with member(m, f"--secret-file={tmp_path}/right") as good:
             good.wait_for("joined as member")
-            assert len(m.ask("view", secret=f"{tmp_path}/right")["members"]) == 1
+            assert len(m.ask("map", secret=f"{tmp_path}/right")["members"]) == 1
         assert figures(f"node://{m.address}?secret_file={tmp_path}/right")["refused_secret"] > 0
         seen = figures(f"{node.tcp}?secret_file={tmp_path}/wrong")
         assert seen["pool"]["masters_unreached"] > 0 and seen["pool"]["joins"] == 0
@@ -271,7 +217,7 @@ def test_version_of_long_ago(tmp_path: pathlib.Path) -> None:
     with master(tmp_path) as m, socket.create_connection(m.address.split(":")) as client:
         client.sendall(struct.pack("<4sHHI96x", b"PSTB", 1, HELLO, 96))
         assert client.recv(64)[-4:] == struct.pack("<I", OTHER_VERSION)
-        m.node.wait_for(": version 1 asked for, 2 to ")
+        m.node.wait_for(": version 1 asked for, ")
         assert figures(f"node://{m.address}")["refused_version"] == 1
 
 
@@ -292,19 +238,45 @@ def test_wrong_masters() -> None:
         assert "pool" not in figures(plain.tcp)
 
 
+def test_troubles_with_two_masters_are_told_once() -> None:
+    """Each of its own: that they differ is no news."""
+    with start_node("--listen=127.0.0.1:0", "--dram=16M") as plain, socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        masters = [f"127.0.0.1:{port}" for port in (taken.getsockname()[1], plain.ports()[0])]
+        with start_node("--listen=127.0.0.1:0", "--dram=16M", *(f"--master={m}" for m in masters), listeners=2) as node:
+            for counter in ("masters_unreached", "joins_refused"):
+                wait_until("each was tried often", lambda: figures(node.tcp)["pool"][counter] > 5)
+            lines = [line for line in node.log().splitlines() if "pool:" in line]
+            assert [sum(m in line for line in lines) for m in masters] == [1, 1], lines
+
+
+def test_a_key_anywhere_is_deleted_with_its_generation(tmp_path: pathlib.Path) -> None:
+    """Though other nodes, which do not have it, are asked as well, and may answer last."""
+    with master(tmp_path) as m, member(m) as one, member(m) as two:
+        m.has(2)
+        keys = [f"k{i}" for i in range(16)]
+        for i, key in enumerate(keys):
+            put((one, two)[i % 2], key)
+        said = subprocess.run([support.BUILD / "tests/e2e/delete_keys", f"pool://{m.address}", *keys, "absent"],
+                              capture_output=True, text=True, timeout=support.WAIT_S, check=True)
+        *deleted, absent = (tuple(map(int, line.split())) for line in said.stdout.splitlines())
+        assert len(deleted) == len(keys) and all(result == 0 and generation for result, generation in deleted), deleted
+        assert absent == (1, 0)
+
+
 def test_master_comes_back(tmp_path: pathlib.Path) -> None:
     with master(tmp_path) as m, member(m) as one, member(m) as two:
         m.has(2)
         put(one, "one")
         put(two, "two")
         wait_until("both located", lambda: m.statuses("one", "two") == [ROUTED, ROUTED])
-        before = m.ask("view")
+        before = m.ask("map")
         m.node.kill()
         put(one, "meanwhile")
         m.back()
         assert [e["epoch"] for e in m.members()] == [e["epoch"] for e in before["members"]]
         wait_until("all located", lambda: m.statuses("one", "two", "meanwhile", "never") == [ROUTED, ROUTED, ROUTED, MISS])
-        after = m.ask("view")
+        after = m.ask("map")
         assert after["members"] == before["members"] and after["term"] == before["term"] + 1
         assert one.log().count("joined") == two.log().count("joined") == 1
         m.node.process.send_signal(signal.SIGKILL)
@@ -314,6 +286,70 @@ def test_master_comes_back(tmp_path: pathlib.Path) -> None:
         assert m.statuses("two") in ([INCOMPLETE], [ROUTED])
         wait_until("one is gone", lambda: len(m.members()) == 1)
         wait_until("two has reported", lambda: m.statuses("one", "two") == [MISS, ROUTED])
+
+
+def test_a_master_that_lost_its_view(tmp_path: pathlib.Path) -> None:
+    """It refuses nodes full of a pool's values, and never says that a key of theirs is not there, until it is told to go on."""
+    with master(tmp_path, "--incomplete-ms=1000") as m, member(m) as node, member(m) as other:
+        m.has(2)
+        pool = f"pool://{m.address}"
+        put(node, "k")
+        wait_until("located", lambda: m.statuses("k") == [ROUTED])
+        name = re.findall(r"pool ([0-9a-f]{32})", m.node.log())[-1]
+        before = m.ask("map")
+        m.node.kill()
+        kept = m.map_file.read_bytes()
+        m.map_file.unlink()
+        m.back()
+        for who in (node, other):
+            who.wait_for(f"it is another pool's, and this node has values of pool {name}")
+        wait_until("both were refused", lambda: m.figures()["strangers"] > 4)
+        assert m.members() == [] and m.statuses("k") == [INCOMPLETE]
+        assert f"with values of pool {name} is refused" in m.node.log(), m.node.log()
+        said = penstock("--url", pool, "--timeout", "1000", "get", "k")
+        assert said.returncode == 7 and b"not all of the pool has reported" in said.stderr, said.stderr
+        m.node.kill()
+        m.map_file.write_bytes(kept)  # it was found: all goes on as if nothing had been
+        m.back()
+        m.has(2)
+        assert m.members() == before["members"] and m.statuses("k") == [ROUTED]
+        assert node.log().count("joined as") == 1
+        m.node.kill()
+        m.map_file.unlink()  # it was not
+        m.more = (*m.more, f"--adopt={name}")
+        m.back()
+        m.has(2)
+        assert m.statuses("k") == [ROUTED] and m.ask("map")["version"] > before["version"]
+        assert penstock("--url", pool, "get", "k").stdout == b"value"
+        m.node.kill()
+        m.more = (*m.more[:-1], "--adopt=" + "ab" * 16)
+        code, log = support.fails_to_start("--role=master", "--listen=127.0.0.1:0", f"--pool-map={m.map_file}", m.more[-1])
+        assert code == 1 and f"has members of pool {name}" in log, log
+
+
+def test_a_node_remembers_its_pool(tmp_path: pathlib.Path) -> None:
+    """Beside what it keeps, by whatever name it comes back; without that it is anyone's."""
+    ssd = (f"--ssd={tmp_path}/ssd", "--ssd-bytes=256M", "--ssd-segment=4M")
+    keep = (f"--keep=master-{os.getpid()}-pool",)
+    (tmp_path / "other").mkdir()
+    try:
+        with master(tmp_path) as m, master(tmp_path / "other") as other:
+            for kept in (ssd, keep):
+                with member(m, *kept, f"--node-id={tmp_path}/id") as node:
+                    node.wait_for("joined as member")
+                    node.stop()
+                for more in ((), (f"--node-id={tmp_path}/other/id",)):
+                    with member(other, *kept, *more) as node:
+                        node.wait_for("another pool's")
+            assert other.figures()["registrations"] == 0 and other.figures()["strangers"] >= 4
+            for i in range(20):  # names that somebody draws do not fill the log
+                assert other.ask("stranger", f"{i + 1:032x}")["result"] == -errno.EXDEV
+            assert other.node.log().count("is refused: this is pool") <= 3
+            with member(other, f"--node-id={tmp_path}/id") as node:
+                node.wait_for("joined as member")
+    finally:
+        for path in support.SHM.glob(f"penstock-*{keep[0][7:]}*"):
+            path.unlink()
 
 
 def test_memory_that_was_kept(tmp_path: pathlib.Path) -> None:
@@ -353,7 +389,7 @@ def served(node: support.Node, key: str) -> str:
 
 
 def test_keys_that_have_a_home(tmp_path: pathlib.Path) -> None:
-    """Only its slot's primary serves such a key, and without a master only as long as its lease."""
+    """Only its partition's primary serves such a key, and without a master only as long as its lease."""
     keys = [f"home/{i}" for i in range(20)]
     of_one: list[str] = []
     with master(tmp_path, "--place=home/=home", "--nodes-min=2") as m, member(m) as one, member(m) as two:
@@ -395,33 +431,33 @@ def test_what_no_prefix_covers_has_a_home(tmp_path: pathlib.Path) -> None:
 def test_view_that_cannot_be_stored(tmp_path: pathlib.Path) -> None:
     """Nobody is a member before the view that says so is on the disk."""
     with master(tmp_path) as m:
-        before = m.ask("view")
+        before = m.ask("map")
         in_the_way = tmp_path / "view.new"
         in_the_way.mkdir()
         with member(m) as node:
             m.node.wait_for("could not be stored, and changes nothing")
             wait_until("it has asked", lambda: m.figures()["call_join"] > 1)
-            assert m.ask("view") == before and "joined" not in node.log()
+            assert m.ask("map") == before and "joined" not in node.log()
             in_the_way.rmdir()
             node.wait_for("joined as member")
             m.has(1)
-            assert m.ask("view")["version"] > before["version"]
+            assert m.ask("map")["version"] > before["version"]
 
 
 def test_view_is_one_masters(tmp_path: pathlib.Path) -> None:
     with master(tmp_path) as m:
-        code, log = support.fails_to_start("--role=master", "--listen=127.0.0.1:0", f"--view={m.view_file}")
+        code, log = support.fails_to_start("--role=master", "--listen=127.0.0.1:0", f"--pool-map={m.map_file}")
         assert code == 1 and f"in use by process {m.node.pid}" in log, log
         m.node.stop()
-    stored = m.view_file.read_bytes()
-    for damaged, why in ((b"something else", "damaged, or not a pool's view"), (stored[:-1], "damaged"),
-                         (stored[:4] + b"\xff\x7f" + stored[6:], "format"), (b"", "not a pool's view")):
-        m.view_file.write_bytes(damaged)
-        code, log = support.fails_to_start("--role=master", "--listen=127.0.0.1:0", f"--view={m.view_file}")
+    stored = m.map_file.read_bytes()
+    for damaged, why in ((b"something else", "damaged, or not a pool map"), (stored[:-1], "damaged"),
+                         (stored[:4] + b"\xff\x7f" + stored[6:], "format"), (b"", "not a pool map")):
+        m.map_file.write_bytes(damaged)
+        code, log = support.fails_to_start("--role=master", "--listen=127.0.0.1:0", f"--pool-map={m.map_file}")
         assert code == 1 and why in log, log
-        assert m.view_file.read_bytes() == damaged
+        assert m.map_file.read_bytes() == damaged
     code, log = support.fails_to_start("--role=master", "--listen=127.0.0.1:0")
-    assert code == 2 and "set view" in log
+    assert code == 2 and "set pool_map" in log
     code, log = support.fails_to_start("--role=servant", "--listen=127.0.0.1:0")
     assert code == 2 and "'servant' is not 'master'" in log
 
@@ -433,8 +469,9 @@ def test_previous_version_is_no_master(previous: pathlib.Path) -> None:  # noqa:
             assert process.stderr
             address = next(line for line in process.stderr if "listening on" in line).split("on ")[1].split(",")[0]
             with start_node("--listen=127.0.0.1:0", "--dram=16M", f"--master={address}", listeners=2) as node:
-                node.wait_for(f"pool: master {address}: not a master of this version")
-                assert figures(node.tcp)["pool"]["joins_refused"] > 0
+                node.wait_for(f"pool: master {address}: the node speaks version {PREVIOUS}, "
+                              f"this client {VERSION} to {VERSION}")
+                wait_until("it is counted", lambda: figures(node.tcp)["pool"]["masters_unreached"] > 0)
         finally:
             process.kill()
 
@@ -454,9 +491,9 @@ def test_sockets_of_killed_members_go(tmp_path: pathlib.Path) -> None:
                 os.utime(f"{folder}/penstock-member-{file}.sock", (0, 0))
         with member(m, f"--folder={folder}") as node:
             node.wait_for("joined as member")
-            assert sorted(p.name for p in folder.glob("penstock-member-*[a-z].sock")) == [
+            assert sorted(p.name for p in folder.glob("penstock-member-[a-z]*.sock")) == [
                 "penstock-member-new.sock", "penstock-member-served.sock"]
-            assert (folder / f"penstock-member-{node.pid}-0.sock").is_socket()
+            assert [path.is_socket() for path in support.own_sockets(node.pid, folder)] == [True]
 
 
 def test_end_without_a_master(tmp_path: pathlib.Path) -> None:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Clients that are not quite here: another user, namespaces of their own. Each works over what it is allowed."""
 from __future__ import annotations
 

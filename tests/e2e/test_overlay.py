@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Bazel overlay of integrations/tensorstore, put into TensorStore's real tree and checked without Bazel."""
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a node lets go: policies and quotas, seen from the command line."""
 from __future__ import annotations
 
@@ -12,6 +13,8 @@ import support
 from support import penstock
 
 NO_SPACE, USAGE = 3, 2
+
+POLICIES = ("lru", "prefix", "s3fifo", "chains")
 
 
 def put(url: str, key: str, size: int, *flags: str) -> int:
@@ -60,7 +63,7 @@ def test_a_keep_prefix_is_refused_more_than_its_quota(node: support.Node) -> Non
 
 @pytest.mark.parametrize("flags, named", [(["--quota", "x"], "quota 'x' is not PREFIX=NUMBER"),
                                           (["--quota", "x=many"], "quota 'x=many'"),
-                                          (["--policy", "fifo"], "policy 'fifo' is not one of s3fifo, prefix, lru")])
+                                          (["--policy", "fifo"], "policy 'fifo' is not one of chains, s3fifo, prefix, lru")])
 def test_settings_that_are_none(flags: list[str], named: str) -> None:
     assert named in support.fails_to_start("--listen", "127.0.0.1:0", "--dram", "64M", *flags)[1]
     url = "mem:?dram=64M&" + "=".join(flag.removeprefix("--") for flag in flags)
@@ -149,20 +152,20 @@ def test_a_replay_hits_what_a_model_does(tmp_path: pathlib.Path) -> None:
     requests = conversations(400)
     trace = write_trace(tmp_path / "trace.jsonl", requests)
     unique = len({page for pages in requests for page in pages})
-    told = replay(trace, "--policy", "lru,prefix,s3fifo", "--capacity", "10%,300,100%", "--belady")
+    told = replay(trace, "--policy", ",".join(POLICIES), "--capacity", "10%,300,100%", "--belady")
     assert (told["requests"], told["unique"]) == (400, unique)
     assert told["pages"] == sum(map(len, requests))
     runs = {(run["policy"], run["capacity_pages"]): run for run in told["runs"]}
     for capacity in (unique // 10, 300, unique):
         assert runs["lru", capacity]["hits"] == by_lru(requests, capacity)
-        for policy in ("lru", "prefix", "s3fifo"):
+        for policy in POLICIES:
             run = runs[policy, capacity]
             assert run["hit_rate"] <= run["hit_rate_optimum"] <= told["hit_rate_max"]
             assert run["refused"] == 0
             assert run["read_bytes"] == 4096 * run["hits"]
             # What was written is there or was evicted.
             assert 0 <= run["written_bytes"] // 4096 - run["evictions"] <= capacity
-    for policy in ("lru", "prefix", "s3fifo"):
+    for policy in POLICIES:
         assert runs[policy, unique]["hit_rate"] == told["hit_rate_max"] == runs[policy, unique]["hit_rate_optimum"]
         assert runs[policy, unique]["evictions"] == 0
 
@@ -226,10 +229,10 @@ def test_a_replay_tells_the_tiers_of_a_node_apart(tmp_path: pathlib.Path) -> Non
 
 def test_a_plot_has_a_curve_for_each_policy(tmp_path: pathlib.Path) -> None:
     trace = write_trace(tmp_path / "trace.jsonl", conversations(100))
-    replay(trace, "--policy", "lru,s3fifo", "--belady", "--plot", str(tmp_path / "plot.svg"))
+    replay(trace, "--policy", "lru,chains", "--belady", "--plot", str(tmp_path / "plot.svg"))
     root = xml.etree.ElementTree.parse(tmp_path / "plot.svg").getroot()
     space = "{http://www.w3.org/2000/svg}"
-    assert {"lru", "s3fifo", "optimum"} <= {text.text for text in root.iter(space + "text")}
+    assert {"lru", "chains", "optimum"} <= {text.text for text in root.iter(space + "text")}
     assert len(list(root.iter(space + "circle"))) == 3 * 4
 
 
@@ -276,7 +279,7 @@ def test_what_else_a_line_holds_is_skipped(tmp_path: pathlib.Path) -> None:
                                             (["TRACE", "--capacity", ","], "capacity: ''"),
                                             (["TRACE", "--ssd", "/x", "--ssd-capacity", "0"], "ssd_capacity: '0'"),
                                             (["TRACE", "--ssd", "/dev/null", "--capacity", "10000"], "/dev/null"),
-                                            (["TRACE", "--policy", "fifo"], "policy is not one of")])
+                                            (["TRACE", "--policy", "fifo"], "policy 'fifo' is not one of chains, s3fifo")])
 def test_arguments_that_make_no_replay(arguments: list[str], why: str, tmp_path: pathlib.Path) -> None:
     path = write_trace(tmp_path / "trace.jsonl", [[1, 2, 3]])
     assert why in replay(*[path if argument == "TRACE" else argument for argument in arguments], code=USAGE)["error"]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What had copies has them again when a node has gone, and a node that drains can go."""
 from __future__ import annotations
 
@@ -6,13 +7,13 @@ import contextlib
 import hashlib
 import json
 import pathlib
+import re
 from typing import Any, Iterator
 
 import pytest
 import support
 from support import penstock, wait_until
-from test_home import keys_of
-from test_master import Master, member
+from members import Master, keys_of, master, member
 
 
 class Pool:
@@ -113,6 +114,52 @@ def test_copies_wait_for_a_host(tmp_path: pathlib.Path) -> None:
         p.check(digests)
 
 
+@pytest.mark.parametrize("lost", [False, True])
+def test_copies_asked_for_outlive_the_master(tmp_path: pathlib.Path, lost: bool) -> None:
+    """What a client wants is kept with each value: a master that begins anew, with its file or without, has it from the nodes."""
+    with pool(tmp_path, "any/=anywhere") as p:
+        three = [f"any/three{i}" for i in range(19)]
+        digests = p.put(three, 3) | p.put([f"any/one{i}" for i in range(9)])
+        placed = p.copies()
+        wait_until("all is known", lambda: p.master.figures()["keys"] == sum(placed.values()))
+        name = re.findall(r"pool ([0-9a-f]{32})", p.master.node.log())[-1]
+        p.master.node.kill()
+        if lost:
+            p.master.map_file.unlink()
+            p.master.more = (*p.master.more, f"--adopt={name}")
+        p.master.back()
+        p.master.has(3)
+        p.nodes[0].kill()
+        p.nodes.append(p.node(3))
+        wait_until("there are three again", lambda: {*three} <= {k for k, n in p.copies().items() if n == 3})
+        assert all(count <= placed[name] for name, count in p.copies().items())
+        p.check(digests)
+
+
+def test_copies_asked_for_outlive_the_node(tmp_path: pathlib.Path) -> None:
+    """On its SSD, too, and when a value was overwritten by one that asks for nothing, it is that one's."""
+    ssd = (f"--ssd={tmp_path}/ssd", "--ssd-bytes=256M", "--ssd-segment=4M")
+
+    def asked() -> int:
+        return json.loads(penstock("--url", node.tcp, "stat", "--json").stdout)["copies_asked"]
+
+    with master(tmp_path) as m:
+        with member(m, *ssd) as node:
+            m.has(1)
+            for key, more in ("a", "?replicas=3"), ("b", "?replicas=2"), ("c", ""), ("d", "?replicas=3"):
+                (tmp_path / "value").write_bytes(key.encode() * 5000)
+                said = penstock("--url", f"pool://{m.address}{more}", "put", key, tmp_path / "value")
+                assert said.returncode == 0, said.stderr
+            assert penstock("--url", node.tcp, "put", "d", stdin=b"another").returncode == 0
+            assert asked() == 2
+            assert penstock("--url", node.tcp, "flush").returncode == 0
+            node.kill()
+        with member(m, *ssd) as node:
+            assert asked() == 2
+            assert penstock("--url", node.tcp, "rm", "a").returncode == 0
+            assert asked() == 1
+
+
 def state(p: Pool, at: int) -> dict[str, Any]:
     """What the list says of the node."""
     said = penstock("--url", f"pool://{p.master.address}", "node", "list", "--json")
@@ -130,7 +177,7 @@ def drain(p: Pool, at: int, word: str = "drain") -> None:
 def test_a_drained_node_can_stop(tmp_path: pathlib.Path, copies: int) -> None:
     """Under load, what lies anywhere and what has a home goes to others; when the list says so nothing is left."""
     with pool(tmp_path, f"any/=anywhere:{copies}", f"=home:{copies}") as p:
-        wait_until("slots are dealt out", lambda: p.master.ask("slots")["served"] == 4096)
+        wait_until("partitions are dealt out", lambda: p.master.ask("partitions")["served"] == 4096)
         digests = p.put([f"any/{i}" for i in range(10)] + [f"home/{i}" for i in range(10)])
         url = f"pool://{p.master.address}"
         with support.bench(url, "--op=put", "--prefix=load/", "--keys=300", "--size=5000", "--seconds=60") as load:
@@ -145,7 +192,27 @@ def test_a_drained_node_can_stop(tmp_path: pathlib.Path, copies: int) -> None:
         for name, digest in digests.items():
             said = penstock("--url", url, "get", name)
             assert said.returncode == 0 and hashlib.sha256(said.stdout).hexdigest() == digest, (name, said.stderr)
-        assert p.master.ask("slots")["incomplete"] == 0
+        assert p.master.ask("partitions")["incomplete"] == 0
+
+
+@pytest.mark.parametrize("place", ["=home:3", "=anywhere:3"])
+def test_a_drain_that_cannot_end_says_so(tmp_path: pathlib.Path, place: str) -> None:
+    """As many nodes as copies: at once, or when the node has looked; and it goes on when another node joins."""
+    with pool(tmp_path, place) as p:
+        if place == "=home:3":
+            wait_until("partitions have their copies", lambda: p.master.ask("partitions")["copies"][3] == 4096)
+        p.put(["a", "b"])
+        wait_until("all is known", lambda: all(len(keys_of(node)) == 2 for node in p.nodes))
+        url, name = f"pool://{p.master.address}", f"127.0.0.1:{p.nodes[0].ports()[0]}"
+        said = penstock("--url", url, "node", "drain", name)
+        assert said.returncode == 0, said.stderr
+        if place == "=home:3":
+            assert f"node {name} drains, but the other nodes are on too few hosts".encode() in said.stderr, said.stderr
+        wait_until("it says so", lambda: state(p, 0)["state"] == "stuck")
+        p.nodes.append(p.node(3))
+        wait_until("it is drained", lambda: state(p, 0)["state"] == "drained", 60)
+        drain(p, 0, "undrain")
+        assert state(p, 0)["state"] == "serving"
 
 
 def test_what_drains_is_given_nothing(tmp_path: pathlib.Path) -> None:

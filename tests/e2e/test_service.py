@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is installed: the manuals, and the systemd unit, whose restrictions the node must be able to live with."""
 from __future__ import annotations
 

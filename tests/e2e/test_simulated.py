@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """tests/sim: a pool in one thread and out of one seed keeps its promises, and breaks them when a rule is broken."""
 from __future__ import annotations
 
@@ -8,14 +9,16 @@ import subprocess
 import pytest
 import support
 
-SIMULATOR = pathlib.Path(support.BUILD) / "tests" / "sim" / "sim_pool"
+SIMULATORS = pathlib.Path(support.BUILD) / "tests" / "sim"
 RULES = ["no_lease", "slow_clock", "early_answer", "empty_join", "two_minds", "deaf_to_gaps", "hearsay", "no_repair",
          "no_balance", "memory_join", "old_disk", "old_deal"]
+# With the product's senders a run takes seconds: each rule has a seed that finds it soon.
+RULES_OF_COPIES = ("one_round", "old_copy", "no_lease", "slow_clock", "old_disk", "hearsay")
 
 
-def simulate(*arguments: str) -> tuple[int, list[str], dict]:
+def simulate(*arguments: str, simulator: str = "sim_pool") -> tuple[int, list[str], dict]:
     """Exit status, the lines and the figures of a run."""
-    done = subprocess.run([SIMULATOR, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=110,
+    done = subprocess.run([SIMULATORS / simulator, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=110,
                           check=False, env=support.clean_environment())
     assert done.stdout, done.stderr
     *lines, last = done.stdout.splitlines()
@@ -26,8 +29,8 @@ def test_promises_hold() -> None:
     code, lines, told = simulate("--seed", "1", "--runs", "12")
     assert code == 0 and told["violations"] == 0 and told["runs"] == 12, lines
     for name in ("checked", "heartbeats", "writes", "reads", "puts", "crashes", "leaves", "master_crashes", "freezes", "cuts",
-                 "jumps", "hand_overs", "drains", "repairs", "balanced", "slots_lost", "power_failures",
-                 "slots_recovered"):
+                 "jumps", "hand_overs", "drains", "repairs", "balanced", "partitions_lost", "power_failures",
+                 "partitions_recovered"):
         assert told[name] > 0, name
 
 
@@ -47,3 +50,24 @@ def test_a_broken_rule_is_found(rule: str) -> None:
     assert code == 1 and told["violations"] > 0 and lines[0].startswith("violation: seed "), lines
     seed = lines[0].removeprefix("violation: seed ").split()[0]
     assert simulate("--seed", seed, "--plant", rule)[1][0] == lines[0]
+
+
+def test_senders_of_copies_keep_the_promises() -> None:
+    code, lines, told = simulate("--seed", "3", "--runs", "2", simulator="sim_copies")
+    assert code == 0 and told["violations"] == 0 and told["runs"] == 2, lines
+    for name in ("checked", "writes", "reads", "refused", "crashes", "hand_overs", "drains", "balanced"):
+        assert told[name] > 0, name
+
+
+@pytest.mark.parametrize("seed", ["526", "9007"])
+def test_balancing_ends(seed: str) -> None:
+    code, lines, told = simulate("--seed", seed, simulator="sim_copies")
+    assert code == 0 and told["balanced"] > 0, lines
+
+
+@pytest.mark.parametrize("rule", RULES_OF_COPIES)
+def test_a_rule_of_copies_that_is_broken_is_found(rule: str) -> None:
+    code, lines, told = simulate("--seed", "1", "--runs", "60", "--plant", rule, simulator="sim_copies")
+    assert code == 1 and told["violations"] > 0 and lines[0].startswith("violation: seed "), lines
+    seed = lines[0].removeprefix("violation: seed ").split()[0]
+    assert simulate("--seed", seed, "--plant", rule, simulator="sim_copies")[1][0] == lines[0]

@@ -1,9 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
 """--ssd and mem:?ssd=: what cannot be had is refused by name, and nothing of it is overwritten."""
 from __future__ import annotations
 
 import hashlib
 import pathlib
 import shutil
+import socket
 
 import pytest
 import support
@@ -45,6 +47,24 @@ def ours(tmp_path: pathlib.Path) -> pathlib.Path:
     done = support.penstock("--url", url(path), "put", "k", "--durable", stdin=b"v" * 5000)
     assert done.returncode == 0, done
     return path
+
+
+def test_a_start_that_is_refused_leaves_no_trace(ours: pathlib.Path) -> None:
+    """Whatever refuses it, once the folder itself is right: the driver, an address, the part in a pool."""
+    before, bad = contents(ours), ours.parent / "id"
+    bad.write_text("my notes")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        for more in (["--ssd-driver=tape"], [f"--listen=127.0.0.1:{taken.getsockname()[1]}"], ["--master=nowhere"],
+                     ["--master=127.0.0.1:1", "--listen=127.0.0.1:0", f"--node-id={bad}"],
+                     ["--master=127.0.0.1:1", "--listen=0.0.0.0:0", "--fabric=trusted", "--secret-file=/dev/null"]):
+            support.fails_to_start(*node_options(ours), *more)
+            assert {name: digest for name, digest in contents(ours).items() if name != "pool"} == before, more
+    with support.start_node(*node_options(ours)):
+        pass
+    assert contents(ours) != before
+    assert support.penstock("--url", url(ours), "get", "k").stdout == b"v" * 5000
 
 
 @pytest.mark.parametrize("kind", KINDS)

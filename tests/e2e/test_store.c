@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_store.c: the end-to-end suite: `test_store KIND SHARDS PAGE_SIZE [PATTERN]` with KIND mem, tcp, node,
  * unix, pool or memory runs every test (named like PATTERN) on that kind of store; `test_store serve` runs
@@ -91,8 +92,8 @@ static void node_start(struct place *place, const char *dram, const char *class)
 static void master_start(struct place *place)
 {
     const char *const args[] = {
-        "--role", "master",     "--view", place->view,         "--place", "=home", "--heartbeat-ms",
-        "50",     "--lease-ms", "1000",   "--lease-margin-ms", "20",      NULL};
+        "--role", "master",     "--pool-map", place->view,         "--place", "=home", "--heartbeat-ms",
+        "50",     "--lease-ms", "1000",       "--lease-margin-ms", "20",      NULL};
     static unsigned count;
 
     snprintf(place->view, sizeof(place->view), "/tmp/penstock-view-%d-%u", (int)getpid(), count++);
@@ -103,8 +104,9 @@ static void master_start(struct place *place)
 static void store_open(struct place *place)
 {
     struct penstock_stat stat = {.size = sizeof(stat)};
+    const struct penstock_options options = {.size = sizeof(options), .timeout_ms = 10000 * slowness()};
 
-    assert_result(penstock_open(place->url, NULL, &place->store), 0);
+    assert_result(penstock_open(place->url, &options, &place->store), 0);
     for (int i = 0; place->kind == KIND_POOL && stat.nodes == 0 && i < 2000; i++) {
         assert_result(penstock_stat(place->store, &stat), 0);
         usleep(stat.nodes ? 0 : 5000);
@@ -166,12 +168,15 @@ void place_open_ssd(struct place *place, enum kind kind, const char *dram, const
 
 static void master_stop(struct place *place)
 {
-    char lock[80];
+    char lock[80], note[80];
 
     daemon_stop(&place->master);
     snprintf(lock, sizeof(lock), "%s.lock", place->view);
     unlink(place->view);
     unlink(lock);
+    snprintf(note, sizeof(note), "%s/pool", place->ssd);
+    if (*place->ssd) /* the node's values are to be the next pool's */
+        unlink(note);
 }
 
 static void place_stop(struct place *place)
@@ -360,6 +365,17 @@ void expect_unpinned(struct penstock *store)
     assert_int_equal(pinned, 0);
 }
 
+void expect_no_reservations(void)
+{
+    struct penstock_stat stat;
+
+    for (int i = 0; i < 500 && (stat_of(STORE).reservations || stat_of(STORE).reservation_bytes); i++)
+        usleep(10000);
+    stat = stat_of(STORE);
+    assert_int_equal(stat.reservations, 0);
+    assert_int_equal(stat.reservation_bytes, 0);
+}
+
 /* ---- the program ---- */
 
 static int open_fixture(void **state)
@@ -395,16 +411,16 @@ int main(int argc, char **argv)
 {
     static const char *const kinds[] = {"mem", "tcp", "node", "unix", "pool", "memory"};
     const unsigned kind_count = sizeof(kinds) / sizeof(kinds[0]);
-    static const struct part *const parts[] = {&part_values,  &part_conditions, &part_batches, &part_threads,
-                                               &part_keys,    &part_space,      &part_views,   &part_waits,
-                                               &part_watches, &part_fork,       &part_slots,   &part_commits,
-                                               &part_stopped, &part_tiers};
+    static const struct part *const parts[] = {
+        &part_values,  &part_conditions, &part_batches, &part_threads,      &part_keys,         &part_space,
+        &part_views,   &part_waits,      &part_watches, &part_fork,         &part_reservations, &part_streams,
+        &part_commits, &part_stopped,    &part_tiers,   &part_tiers_durable};
     struct CMUnitTest tests[TESTS_MAX];
     size_t count = 0;
     char name[64];
     unsigned kind = 0;
 
-    alarm(SUITE_SECONDS_MAX * (getenv("TEST_SLOWNESS") ? (unsigned)atoi(getenv("TEST_SLOWNESS")) : 1));
+    alarm(SUITE_SECONDS_MAX * slowness());
     if (argc == 2 && strcmp(argv[1], "serve") == 0)
         return run_serve();
     while (argc >= 4 && kind < kind_count && strcmp(argv[1], kinds[kind]) != 0)
@@ -417,7 +433,7 @@ int main(int argc, char **argv)
     fixture =
         (struct fixture){.kind = (enum kind)kind, .shards = (unsigned)atoi(argv[2]), .page_size = argv[3]};
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
-        if (parts[i] != &part_tiers || !getenv("TEST_WITHOUT_SSD")) /* the node is of a version without */
+        if (!getenv("TEST_WITHOUT_SSD") || (parts[i] != &part_tiers && parts[i] != &part_tiers_durable))
             count = add_part(parts[i], tests, count);
     }
     if (argc == 5)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* threads.c: one handle, many threads. Threads count what goes wrong; the test looks at the counts. */
 #include "e2e.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* values.c: values in and out, of every size and in every form of memory. */
 #include "e2e.h"
 
@@ -221,6 +222,7 @@ static void ranges(void **state)
         assert_result(penstock_get_range(STORE, "r", 1, bytes, buf, 1), -ERANGE);
         assert_result(penstock_get_range(STORE, "r", 1, UINT64_MAX, buf, 2), -ERANGE);
         assert_result(penstock_get_range(STORE, "r", 1, UINT64_MAX, buf, 0), -ERANGE);
+        assert_result(penstock_get_range(STORE, "r", 1, 0, buf, UINT64_MAX), -ERANGE);
         assert_result(penstock_get_range(STORE, "absent", 6, 0, buf, 1), PENSTOCK_MISS);
         expect_bytes(STORE, "r", bytes, 31);
     }
@@ -355,6 +357,7 @@ static void checksum_holds(void **state)
     assert_result(run_op(STORE, &op), 0);
     expect_bytes(STORE, "sum", 300000, 300000);
     op.code = PENSTOCK_GET;
+    op.flags = 0;
     assert_result(run_op(STORE, &op), 0);
     scatter_expect(&s, 300000, 0, 300000);
     free(s.memory);

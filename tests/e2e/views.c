@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* views.c: values in place; registered memory; the store's own questions. */
 #include "e2e.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* waits.c: gets of keys that are not there yet, one by one, in batches and on queues. */
 #include "e2e.h"
 

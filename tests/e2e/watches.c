@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* watches.c: what happens to the keys of a prefix, told in order, or counted when it was too much. */
 #include "e2e.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz.h: what the fuzzers share: taking an input apart. Whatever a decoder is given lies in memory of
  * exactly its size, so that the sanitizer sees the first byte behind it.

@@ -1,9 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz_address.c: addresses and URLs of stores as people write them. What parses prints as text that parses
  * to the same. */
 #include "fuzz.h"
 
 #include "client/client_priv.h"
-#include "net/boot_priv.h"
+#include "net/handshake/handshake_priv.h"
 
 static void address(const char *text)
 {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_boot_client.c: a client at the bootstrap socket of something that may be a node: what it hears was
  * written beforehand, out of genuine frames and of the input's bytes. Whatever it hears, the call ends with a
@@ -6,7 +7,7 @@
 #include "fuzz.h"
 
 #include "base/clock.h"
-#include "net/boot_dial.h"
+#include "net/handshake/dial.h"
 
 #include <fcntl.h>
 #include <sys/socket.h>

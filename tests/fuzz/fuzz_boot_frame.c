@@ -1,7 +1,8 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz_boot_frame.c: frames of the bootstrap socket. What decodes is written as it was read. */
 #include "fuzz.h"
 
-#include "net/boot_priv.h"
+#include "net/handshake/handshake_priv.h"
 
 static void same(const struct boot_frame *frame, const uint8_t *again, size_t bytes)
 {

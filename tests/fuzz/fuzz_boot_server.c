@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_boot_server.c: a bootstrap server on a unix socket, and a client that says what the input tells it to:
  * raw bytes, genuine frames, genuine frames with a few bytes changed, silence. Whatever it says, the server
@@ -6,7 +7,7 @@
  */
 #include "fuzz.h"
 
-#include "net/boot_server_priv.h"
+#include "net/handshake/server_priv.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -40,7 +41,7 @@ static int on_welcome(void *ctx, const char *peer, bool same_host, bool descript
     static int arenas[2] = {-1, -1};
 
     (void)ctx;
-    (void)same_host; /* descriptors without it: a client with short packets */
+    (void)same_host; /* descriptors without it: a client of another UCX */
     pst_assert(*peer);
     for (int i = 0; i < 2 && arenas[i] < 0; i++)
         arenas[i] = open("/dev/null", O_RDONLY | O_CLOEXEC);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_dump.c: streams of dumped values. Read in portions they say the same as read whole; what was written
  * is read; and a stream with a changed byte is refused.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_lists.c: what a node answers to questions about many keys, to stat and to view, as the client reads
  * it: a store whose backend takes its answers from the input. Whatever they are, each call ends, and what it

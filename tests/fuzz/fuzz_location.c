@@ -1,8 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz_location.c: locations as text, and the header of an arena's trailer. What parses prints as text that
  * parses to the same; a header counts only with every bit in its place. */
 #include "fuzz.h"
 
-#include "mem/mem_priv.h"
+#include "mem/arena_priv.h"
+#include "mem/location.h"
 
 #include <stdio.h>
 

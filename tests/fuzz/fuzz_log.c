@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_log.c: what a log reads from its segments: heads, indexes' ends, groups, entries. Entries that were
  * put come back; sealed things are good, and bad with any byte changed; whatever is walked stays within its
@@ -5,8 +6,8 @@
  */
 #include "fuzz.h"
 
-#include "store/log_format.h"
-#include "store/record.h"
+#include "log/format.h"
+#include "base/limits.h"
 
 enum { SEGMENT_BYTES = 1 << 20, ENTRIES_MAX = 8 };
 
@@ -54,11 +55,12 @@ static struct pst_log_value value_of(struct fuzz *in)
     return (struct pst_log_value){
         .key = {names, fuzz_below(in, 300) + 1},
         .attrs = {names + PST_KEY_BYTES_MAX, fuzz_below(in, PST_ATTR_BYTES_MAX + 1)},
-        .generation = fuzz_number(in, 8),
+        .generation = fuzz_number(in, 8) & INT64_MAX,
         .value_bytes = fuzz_below(in, SEGMENT_BYTES / 2),
         .value_crc = (uint32_t)fuzz_number(in, 4),
         .depth = (uint16_t)fuzz_number(in, 2),
-        .flags = (uint8_t)fuzz_number(in, 1)};
+        .flags = fuzz_number(in, 1) & 31,
+        .copies = fuzz_number(in, 1) & 7};
 }
 
 static void assert_same(const struct pst_log_any *any, const struct pst_log_value *v, uint32_t offset,
@@ -68,8 +70,8 @@ static void assert_same(const struct pst_log_any *any, const struct pst_log_valu
 
     pst_assert(pst_bytes_equal(is->key, v->key) && pst_bytes_equal(is->attrs, v->attrs));
     pst_assert(is->generation == v->generation && is->value_bytes == v->value_bytes && is->depth == v->depth);
-    pst_assert(is->value_crc == v->value_crc && is->flags == v->flags && any->offset == offset &&
-               any->crc == crc);
+    pst_assert(is->value_crc == v->value_crc && is->flags == v->flags && is->copies == v->copies);
+    pst_assert(any->offset == offset && any->crc == crc);
 }
 
 /* A group whose head may say anything of itself, but is sealed. */
@@ -88,6 +90,10 @@ static void sealed(struct fuzz *in)
         struct pst_bytes one = {buffer + at, pst_log_entry_put(buffer + at, &v, offset, crc)};
 
         at += (uint32_t)one.len;
+        if (v.generation >= PST_GENERATION_LOG_MAX) {
+            pst_assert(pst_log_entry_next(&one, SEGMENT_BYTES, &any) == -EBADMSG);
+            continue;
+        }
         pst_assert(pst_log_entry_next(&one, SEGMENT_BYTES, &any) == PST_LOG_VALUE && one.len == 0);
         assert_same(&any, &v, offset, crc);
     }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_master.c: questions to a pool's master, out of codes, members and bytes that the input names, some of
  * them right. Whatever is asked, the answer keeps to its room and decodes, and the master goes on.
@@ -5,17 +6,20 @@
 #include "fuzz.h"
 
 #include "master/master.h"
+#include "wire/pool_key.h"
+#include "wire/pool_member.h"
 
 #include <stdio.h>
 
 enum { MEMBERS = 8, QUESTIONS_MAX = 64, ROOM = 64 << 10 };
 
 static struct pst_master *master;
+static struct pst_id pool;
 static char folder[] = "/dev/shm/penstock-fuzz-XXXXXX";
 
 static void close_master(void)
 {
-    static const char *const names[] = {"view", "view.lock", "view.new"};
+    static const char *const names[] = {"map", "map.lock", "map.new"};
     char path[64];
 
     master = pst_master_close(master);
@@ -26,6 +30,20 @@ static void close_master(void)
     rmdir(folder);
 }
 
+/* As the file of the pool map says. */
+static void learn_pool(const char *path)
+{
+    static uint8_t bytes[1 << 20];
+    struct pst_map *map = NULL;
+    FILE *file = fopen(path, "r");
+
+    pst_assert(file && pst_map_decode((struct pst_bytes){bytes, fread(bytes, 1, sizeof(bytes), file)},
+                                      MEMBERS, &map) == 0);
+    pool = map->pool;
+    pst_map_close(map);
+    fclose(file);
+}
+
 static void open_master(void)
 {
     struct pst_master_settings settings = {
@@ -33,12 +51,13 @@ static void open_master(void)
     char path[64], fault[PST_FAULT_BYTES];
 
     pst_assert(mkdtemp(folder) && atexit(close_master) == 0);
-    snprintf(path, sizeof(path), "%s/view", folder);
+    snprintf(path, sizeof(path), "%s/map", folder);
     pst_directory_preset(&settings.directory);
     settings.directory.members_max = MEMBERS;
     settings.directory.entries_max = settings.directory.reservations_max = 1024;
-    settings.view = path;
+    settings.pool_map = path;
     pst_assert(pst_master_open(&settings, NULL, NULL, &master, fault) == 0);
+    learn_pool(path);
 }
 
 /* The beginning of a question that a member asks of, with its number and epoch where they belong. */
@@ -52,6 +71,10 @@ static size_t put_right(struct fuzz *in, uint8_t code, uint8_t *to)
         .epoch = member.epoch, .member = member.member, .repair = 1ull << 32 | fuzz_below(in, 16)};
 
     join.id[0] = (uint8_t)fuzz_below(in, 4);
+    memcpy(join.pool, &pool, fuzz_below(in, 2) ? sizeof(pool) : 0);
+    memcpy(beat.pool, &pool, sizeof(pool));
+    memcpy(member.pool, &pool, sizeof(pool));
+    memcpy(repair.pool, &pool, sizeof(pool));
     beat.member = member.member;
     beat.flags = fuzz_below(in, 4);
     if (code == PST_POOL_JOIN)
@@ -72,9 +95,12 @@ static size_t put_right(struct fuzz *in, uint8_t code, uint8_t *to)
         memcpy(to, &drain, sizeof(drain));
         return sizeof(drain);
     }
-    memset(to, 0, PST_POOL_ID_BYTES);
-    to[0] = join.id[0];
-    return PST_POOL_ID_BYTES;
+    memcpy(to, &pool, sizeof(pool));
+    if (code == PST_POOL_COPIES || code == PST_POOL_MAP)
+        return sizeof(pool);
+    memset(to + sizeof(pool), 0, PST_POOL_ID_BYTES);
+    to[sizeof(pool)] = join.id[0];
+    return sizeof(pool) + PST_POOL_ID_BYTES;
 }
 
 static void check(const struct pst_wire_op *op, const uint8_t *answer, const struct pst_wire_result *result)
@@ -99,8 +125,8 @@ static void ask(struct fuzz *in)
     uint8_t *answer = malloc(room ? room : 1), *question = malloc(1024), *exact;
 
     pst_assert(answer && question);
-    op.depth = (uint16_t)fuzz_below(in, 2);
-    op.if_generation = fuzz_below(in, 4);
+    op.flags = fuzz_below(in, 2) ? PST_WIRE_HIT : 0;
+    op.known_version = fuzz_below(in, 4);
     op.offset = fuzz_number(in, fuzz_below(in, 2) ? 8 : 1);
     right = fuzz_below(in, 2) ? put_right(in, op.code, question) : 0;
     more = pst_min(fuzz_below(in, 256), in->left);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz_options.c: a configuration file and the settings in a URL. What was read is written as a file that
  * reads the same. */
 #include "fuzz.h"

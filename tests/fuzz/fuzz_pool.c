@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_pool.c: what a pool's master is asked and answers. What is taken is taken within its bounds, and says
  * the same when it has been written again.
@@ -5,6 +6,8 @@
 #include "fuzz.h"
 
 #include "wire/pool.h"
+#include "wire/pool_key.h"
+#include "wire/pool_member.h"
 
 static uint8_t again[PST_WIRE_QUESTION_BYTES_MAX + 4096];
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_pool_client.c: what masters and nodes of a pool answer, as the library reads it: views in pieces,
  * places of keys, results of operations, rows of blocks, some of them right. Channels are the fuzzer's.
@@ -5,9 +6,10 @@
  */
 #include "fuzz.h"
 
-#include "client/pool_priv.h"
+#include "client/pool/pool_priv.h"
 
-#include "../unit/view_random.h"
+#include "lib/map_random.h"
+#include "wire/pool_key.h"
 
 enum { MEMBERS = 4, VIEWS = 4, ANSWERS_MAX = 400, CALLS_MAX = 6, OPS = 4, VALUE_BYTES = 3000, NAMES = 300 };
 
@@ -36,12 +38,12 @@ static void answer_view(struct penstock_op *op)
 {
     uint32_t twist = fuzz_below(&input, 16), which = twist == 1 ? fuzz_below(&input, VIEWS) : 0;
     uint64_t at = pst_min(op->offset, views[which].count);
-    size_t piece = pst_min(views[which].count - at, op->bytes - sizeof(struct pst_pool_view));
-    struct pst_pool_view head = {.view_bytes = views[which].count};
+    size_t piece = pst_min(views[which].count - at, op->bytes - sizeof(struct pst_pool_map));
+    struct pst_pool_map head = {.map_bytes = views[which].count};
     uint8_t *data = malloc(sizeof(head) + piece);
 
     pst_assert(data && op->bytes > sizeof(head));
-    head.view_bytes = twist == 2 ? fuzz_number(&input, 3) : head.view_bytes;
+    head.map_bytes = twist == 2 ? fuzz_number(&input, 3) : head.map_bytes;
     piece = twist == 3 ? pst_min(piece, fuzz_number(&input, 2)) : piece;
     memcpy(data, &head, sizeof(head));
     memcpy(data + sizeof(head), views[which].bytes + at, piece);
@@ -138,7 +140,7 @@ void __wrap_pst_channel_submit_until(struct pst_channel *channel, struct penstoc
     channel->requests++;
     if (r == 0 && answers_left-- <= 0)
         r = -ECONNRESET;
-    if (r == 0 && op->code == PST_POOL_VIEW)
+    if (r == 0 && op->code == PST_POOL_MAP)
         answer_view(op);
     else if (r == 0 && (r = some_result()) == 0 &&
              (op->code == PST_POOL_LOCATE || op->code == PST_POOL_PLACE))
@@ -277,13 +279,14 @@ static void list(struct penstock *store)
 static void make_views(void)
 {
     for (uint32_t i = 0; i < VIEWS; i++) {
-        struct pst_view *view = view_random(MEMBERS, i + 1);
-        size_t room = pst_view_bytes_max(MEMBERS);
+        struct pst_map *view = map_random(MEMBERS, i + 1);
+        size_t room = pst_map_bytes_max(MEMBERS);
 
+        view->pool.bytes[0] = i == VIEWS - 1; /* the last one is another pool's */
         views[i].bytes = malloc(room);
         pst_assert(views[i].bytes);
-        views[i].count = pst_view_encode(view, views[i].bytes, room);
-        pst_view_close(view);
+        views[i].count = pst_map_encode(view, views[i].bytes, room);
+        pst_map_close(view);
     }
 }
 

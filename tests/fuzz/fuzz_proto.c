@@ -1,10 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_proto.c: the requests of tsgrpc_kvstore. Read in portions a Write says the same as read whole, and
  * nothing that a request names lies outside of it; what is answered fits where it is put.
  */
 #include "fuzz.h"
 
-#include "doors/proto_priv.h"
+#include "gateway/tsgrpc/proto_priv.h"
 
 /* What a reading came to. */
 struct outcome {
@@ -105,7 +106,7 @@ static void answers(struct fuzz *in)
     uint32_t part_bytes = (uint32_t)fuzz_number(in, 4) & 0xffffff;
     uint8_t *head = malloc(PROTO_HEAD_BYTES_MAX), *entry = malloc(PROTO_ENTRY_BYTES_MAX);
     size_t key_bytes, bytes;
-    uint8_t *key = fuzz_take(in, PROTO_KEY_BYTES_MAX, &key_bytes);
+    uint8_t *key = fuzz_take(in, PST_KEY_BYTES_MAX, &key_bytes);
     struct read_request back;
 
     pst_assert(head && entry);

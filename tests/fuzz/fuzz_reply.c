@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_reply.c: what a node answers, as a channel reads it: replies and bulk messages, genuine heads with the
  * input's contents and bytes without any sense. Whatever comes, every operation ends once, its buffers are
@@ -103,7 +104,7 @@ static void with_attrs(struct asked *a, struct fuzz *in)
 
 static void submit(struct asked *a, uint8_t how, bool flush)
 {
-    int shard = a->op.code >= PST_WIRE_LIST && !pst_op_public(&a->op) ? (how >> 4) & 1 : -1;
+    int shard = pst_op_public(&a->op) ? -1 : (how >> 4) & 1;
 
     pst_channel_submit(client.channel, &a->op, shard, &client.done);
     if (flush)
@@ -147,46 +148,48 @@ static void fill_commit(struct asked *a, struct fuzz *in)
             continue;
         member->data = (void *)(uintptr_t) "value";
         member->bytes = 5;
-        if (fuzz_below(in, 2) == 1) /* the value is in a slot */
-            member->flags |= PST_WIRE_VALUE_IN_BULK | PST_WIRE_RANGE;
+        if (fuzz_below(in, 2) == 1) /* the value is in a reservation */
+            member->flags |= PST_WIRE_IN_RESERVATION;
     }
 }
 
-/* What sessions have since version 2, as the client's calls ask for it. */
-static void ask_newer(struct fuzz *in)
+/* What the client's calls for reservations, waits and watches ask. */
+static void ask_more(struct fuzz *in)
 {
-    static const uint8_t codes[] = {PENSTOCK_RESERVE,    PENSTOCK_SLOT_WRITE, PENSTOCK_SLOT_COMMIT,
-                                    PENSTOCK_SLOT_ABORT, PENSTOCK_GET,        PST_WIRE_WATCH_OPEN,
-                                    PST_WIRE_WATCH_NEXT, PST_WIRE_COMMIT,     PST_WIRE_WATCH_CLOSE};
+    static const uint8_t codes[] = {
+        PENSTOCK_RESERVE,           PENSTOCK_WRITE_AT, PENSTOCK_RESERVATION_COMMIT,
+        PENSTOCK_RESERVATION_ABORT, PENSTOCK_GET,      PST_WIRE_WATCH_OPEN,
+        PST_WIRE_WATCH_NEXT,        PST_WIRE_COMMIT,   PST_WIRE_WATCH_CLOSE};
     uint8_t how = (uint8_t)fuzz_number(in, 1), code = codes[(how & 0x0f) % pst_count_of(codes)];
-    uint64_t bytes = code == PENSTOCK_RESERVE ? sizeof(struct penstock_slot) : fuzz_number(in, 2);
+    uint64_t bytes = code == PENSTOCK_RESERVE ? sizeof(struct penstock_reservation) : fuzz_number(in, 2);
     struct asked *a;
 
     if (client.asked_count == OPS_MAX)
         return;
     a = new_asked(code, bytes);
-    a->op.if_generation = fuzz_number(in, 1);
+    a->op.handle = fuzz_number(in, 1); /* or the generation of a condition */
     if (code == PENSTOCK_GET)
         a->op.flags = PENSTOCK_WAIT;
-    if (code == PST_WIRE_WATCH_NEXT || code == PST_WIRE_WATCH_CLOSE)
-        a->op.flags = PST_WIRE_IF_GENERATION;
-    if (code == PENSTOCK_SLOT_WRITE || code == PST_WIRE_WATCH_NEXT)
+    if (code == PENSTOCK_WRITE_AT)
         a->op.offset = fuzz_number(in, 2);
-    if (how & 0x20 && (code == PENSTOCK_GET || code == PENSTOCK_SLOT_WRITE))
+    if (code == PST_WIRE_WATCH_NEXT)
+        a->op.wait_ms = (uint32_t)fuzz_number(in, 2);
+    if (how & 0x20 && (code == PENSTOCK_GET || code == PENSTOCK_WRITE_AT))
         in_pieces(a);
-    if (how & 0x40 && (code == PENSTOCK_GET || code == PENSTOCK_RESERVE || code == PENSTOCK_SLOT_COMMIT))
+    if (how & 0x40 &&
+        (code == PENSTOCK_GET || code == PENSTOCK_RESERVE || code == PENSTOCK_RESERVATION_COMMIT))
         with_attrs(a, in);
     if (code == PST_WIRE_COMMIT)
         fill_commit(a, in);
     submit(a, how, how & 0x80);
 }
 
-static void check_slot(const struct penstock_op *op)
+static void check_reservation(const struct penstock_op *op)
 {
-    const struct penstock_slot *slot = op->data;
+    const struct penstock_reservation *reservation = op->data;
 
-    pst_assert(slot->location_bytes <= PENSTOCK_SLOT_LOCATION_BYTES_MAX);
-    pst_assert(slot->location[slot->location_bytes] == '\0');
+    pst_assert(reservation->location_bytes <= PENSTOCK_RESERVATION_LOCATION_BYTES_MAX);
+    pst_assert(reservation->location[reservation->location_bytes] == '\0');
 }
 
 /* An ended operation is its caller's again, who frees it. */
@@ -202,10 +205,10 @@ static void reap(void)
         client.ended_count++;
         if (op->code == PENSTOCK_GET && op->result == 0 && !(op->flags & PENSTOCK_RANGE))
             pst_assert(op->value_bytes <= op->bytes);
-        if (op->code >= PST_WIRE_LIST && op->result == 0 && !pst_op_public(op) && op->code != PST_WIRE_COMMIT)
+        if (op->result == 0 && pst_code_has(op->code, PST_CODE_ANSWERS))
             pst_assert(op->value_bytes <= op->bytes);
         if (op->code == PENSTOCK_RESERVE && op->result == 0)
-            check_slot(op);
+            check_reservation(op);
         if (op->code != PST_WIRE_COMMIT)
             free(op->data);
         free(op->attrs);
@@ -237,15 +240,15 @@ static void deliver(enum pst_net_kind kind, struct pst_bytes header, struct pst_
         pst_channel_on_bulk(client.channel, &event);
 }
 
-/* Data that begin with an 's' are a slot's, its location as long as it says. */
-static void fit_slot(uint8_t *data, size_t bytes)
+/* Data that begin with an 's' are a reservation's, its location as long as it says. */
+static void fit_reservation(uint8_t *data, size_t bytes)
 {
-    struct pst_wire_slot slot = {.handle = 1};
+    struct pst_wire_reservation reservation = {.handle = 1};
 
-    if (bytes < sizeof(slot) || data[0] != 's')
+    if (bytes < sizeof(reservation) || data[0] != 's')
         return;
-    slot.location_bytes = (uint16_t)(bytes - sizeof(slot));
-    memcpy(data, &slot, sizeof(slot));
+    reservation.location_bytes = (uint16_t)(bytes - sizeof(reservation));
+    memcpy(data, &reservation, sizeof(reservation));
 }
 
 /* Results that fit their operations but for what the input says. */
@@ -266,7 +269,7 @@ static void reply(struct fuzz *in)
 
         result.bytes = fuzz_below(in, 4096);
         filler = fuzz_take(in, result.bytes, &came);
-        fit_slot(filler, came);
+        fit_reservation(filler, came);
         result.bytes = (uint32_t)came;
         result.data = filler;
         result.value_bytes = result.flags & 2 ? fuzz_number(in, 8) : result.bytes;
@@ -364,7 +367,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
             ask(&in);
             break;
         case 1:
-            ask_newer(&in);
+            ask_more(&in);
             break;
         case 2:
             pst_channel_flush(client.channel);

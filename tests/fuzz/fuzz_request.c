@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_request.c: what a client asks, through the node's checks to the store and back: requests and bulk
  * messages, out of operations that the input describes and of its bytes. Whatever is asked, each operation
@@ -9,7 +10,11 @@
 
 #include "base/clock.h"
 #include "call/replica.h"
+#include "node/commit.h"
 #include "node/node_priv.h"
+#include "node/request.h"
+#include "store/figures.h"
+#include "store/keys.h"
 
 #include <penstock/penstock.h>
 #include <stdio.h>
@@ -20,12 +25,23 @@ static struct {
     struct pst_node node;
     struct pst_worker worker;
     struct pst_session session;
-    struct pst_visitor *visitor;
+    struct pst_shard_session *shard_session;
     struct stub_port *port;
     uint32_t asked, answered; /* operations */
     bool uncounted;           /* a request has come whose number is not one of ours */
     uint32_t used[PLACES];    /* by place of a request: its number's uses so far */
 } n;
+
+/* The library's encoder puts no copies where they mean nothing: a hostile one writes its own second byte. */
+static uint8_t *put_with_copies(uint8_t *at, struct pst_wire_op op)
+{
+    uint8_t copies = op.copies, *end;
+
+    op.copies = 0;
+    end = pst_wire_put_op(at, &op);
+    at[1] = copies;
+    return end;
+}
 
 /* What was decoded is written as it was read. */
 static void check_op(const struct pst_wire_op *op, const uint8_t *from, const uint8_t *to)
@@ -34,7 +50,7 @@ static void check_op(const struct pst_wire_op *op, const uint8_t *from, const ui
     uint8_t *again = malloc(bytes);
 
     pst_assert(again && bytes == (size_t)(to - from));
-    pst_assert(pst_wire_put_op(again, op) == again + bytes && memcmp(again, from, bytes) == 0);
+    pst_assert(put_with_copies(again, *op) == again + bytes && memcmp(again, from, bytes) == 0);
     free(again);
 }
 
@@ -70,7 +86,7 @@ static void on_sent(void *ctx, struct pst_bytes header, struct pst_bytes data)
     n.answered += head.count;
 }
 
-/* ---- the node's part in a pool: a member that has copies of slots, as of epoch 1 ---- */
+/* ---- the node's part in a pool: a member that has copies of partitions, as of epoch 1 ---- */
 
 static int may_serve(void *ctx, struct pst_bytes key)
 {
@@ -106,14 +122,14 @@ static void replicated(void *ctx, struct pst_replica *replica)
     (void)replica;
 }
 
-static int may_copy(void *ctx, uint32_t slot, uint64_t slot_epoch)
+static int may_copy(void *ctx, uint32_t reservation, uint64_t partition_epoch)
 {
     (void)ctx;
-    (void)slot;
-    return slot_epoch == 1 ? 0 : slot_epoch > 1 ? PENSTOCK_BUSY : -ESTALE;
+    (void)reservation;
+    return partition_epoch == 1 ? 0 : partition_epoch > 1 ? PENSTOCK_BUSY : -ESTALE;
 }
 
-static uint32_t slot_of(void *ctx, struct pst_bytes key)
+static uint32_t partition_of(void *ctx, struct pst_bytes key)
 {
     (void)ctx;
     return (uint32_t)key.len;
@@ -144,7 +160,7 @@ static void open_node(void)
                                          .replicated = replicated,
                                          .may_copy = may_copy,
                                          .stranded = is_stranded,
-                                         .slot_of = slot_of};
+                                         .partition_of = partition_of};
     r = pst_worker_init(&n.worker, &n.node, 0);
     pst_assert(r == 0);
     n.node.wake_fd = n.worker.wake_fd;
@@ -152,7 +168,7 @@ static void open_node(void)
 
 static void begin(uint8_t how)
 {
-    struct pst_visitor *v;
+    struct pst_shard_session *v;
     int r;
 
     n.port = stub_port_open(on_sent, NULL);
@@ -163,12 +179,12 @@ static void begin(uint8_t how)
                                      .views = how & 1,
                                      .shards_left = 1};
     memset(n.used, 0, sizeof(n.used));
-    r = pst_visitor_add(&n.worker, &n.session);
+    r = pst_shard_session_add(&n.worker, &n.session);
     pst_assert(r == 0);
     v = n.worker.by_place[0];
     r = pst_peer_open(n.worker.port, "", 1, v, &v->peer);
     pst_assert(r == 0);
-    n.visitor = v;
+    n.shard_session = v;
     n.uncounted = false;
     n.asked = n.answered = 0;
 }
@@ -177,17 +193,18 @@ static void poll_port(void)
 {
     struct pst_net_event event;
 
-    while (!pst_list_empty(&n.worker.mails)) {
-        struct pst_mail *mail = pst_list_first(&n.worker.mails, struct pst_mail, link);
+    while (!pst_list_empty(&n.worker.commit_messages)) {
+        struct pst_commit_message *mail =
+            pst_list_first(&n.worker.commit_messages, struct pst_commit_message, link);
 
         pst_list_remove(&mail->link);
-        pst_commit_mail(&n.worker, mail);
+        pst_commit_receive(&n.worker, mail);
     }
     while (pst_port_poll(n.worker.port, &event, 1) > 0) {
         if (event.kind == PST_NET_RECEIVED)
             pst_request_received(event.arg, event.status);
         else if (event.kind == PST_NET_PEER_GONE)
-            pst_visitor_peer_gone(n.visitor);
+            pst_shard_session_peer_gone(n.shard_session);
     }
 }
 
@@ -216,16 +233,16 @@ static void deliver(struct pst_bytes header, struct pst_bytes data, enum pst_net
     struct pst_net_event event = stub_message(n.port, kind, header, data);
     struct pst_wire_head head;
 
-    if (n.visitor->leaving || pst_wire_get_head(event.header, &head) < 0) {
+    if (n.shard_session->leaving || pst_wire_get_head(event.header, &head) < 0) {
         pst_msg_free(event.msg);
     } else if (kind == PST_NET_BULK && head.type == PST_WIRE_BULK) {
-        pst_request_bulk(n.visitor, &head, &event);
+        pst_request_bulk(n.shard_session, &head, &event);
     } else {
         if (kind == PST_NET_EAGER && head.type == PST_WIRE_REQUEST) {
             bool fresh = number_is_fresh(head.request);
 
-            pst_request_begin(n.visitor, &head, event.data);
-            n.asked += n.visitor->leaving || !fresh ? 0 : head.count;
+            pst_request_begin(n.shard_session, &head, event.data);
+            n.asked += n.shard_session->leaving || !fresh ? 0 : head.count;
         }
         pst_msg_free(event.msg);
     }
@@ -240,12 +257,12 @@ static uint64_t some_epoch(struct fuzz *in)
     return dice < 3 ? dice : 1;
 }
 
-/* What a primary says of a value, or of slots. Return: its length. */
+/* What a primary says of a value, or of reservations. Return: its length. */
 static size_t put_from_primary(struct fuzz *in, uint8_t code, uint8_t *to)
 {
     struct pst_wire_cleared cleared[] = {{some_epoch(in), (uint16_t)fuzz_below(in, 5), {0}},
                                          {some_epoch(in), (uint16_t)fuzz_number(in, 2), {0}}};
-    struct pst_wire_copy copy = {.slot_epoch = some_epoch(in),
+    struct pst_wire_copy copy = {.partition_epoch = some_epoch(in),
                                  .generation = fuzz_number(in, fuzz_below(in, 8) ? 2 : 8),
                                  .expires_ms = fuzz_below(in, 4) ? 0 : fuzz_number(in, 8),
                                  .what = (uint8_t)fuzz_below(in, 3),
@@ -260,8 +277,26 @@ static size_t put_from_primary(struct fuzz *in, uint8_t code, uint8_t *to)
     return sizeof(copy) + fuzz_below(in, 6);
 }
 
-/* An operation that is well-formed, with sizes that the store likes and does not like. */
-static uint8_t *put_some_op(struct fuzz *in, uint8_t *at)
+/* Makes of it what may be asked for: other flags, then with less else. */
+static void fit(struct pst_wire_op *op, bool member)
+{
+    uint32_t flags = op->flags, may = pst_wire_may(op->code, member);
+
+    op->copies = 0;
+    for (uint32_t i = 0; i < 3 * 256 && pst_wire_check(op, member) < 0; i++) {
+        op->flags = (flags + i * 0x9e3779b1u) & may;
+        if (i >= 256 && op->code != PST_WIRE_COPY)
+            op->attrs = (struct pst_bytes){NULL, 0};
+        if (i >= 256 && op->bytes == 0)
+            op->bytes = 1;
+        if (i >= 512)
+            op->key = (struct pst_bytes){"a", op->key.len == 0};
+    }
+}
+
+/* An operation that is well-formed, with sizes that the store likes and does not like. @left: how many
+ * follow; *@members: those of them that belong to a commit. */
+static uint8_t *put_some_op(struct fuzz *in, uint32_t left, uint32_t *members, uint8_t *at)
 {
     static const uint8_t zeros[PST_WIRE_INLINE_BYTES_MAX];
     static const uint8_t codes[] = {1,  1,  1,  2,  2,  3,  4,  5,  6,  7,  16, 17, 18, 19, 20, 21,
@@ -269,7 +304,8 @@ static uint8_t *put_some_op(struct fuzz *in, uint8_t *at)
     const char *key = keys[fuzz_below(in, KEYS)], *end = keys[fuzz_below(in, KEYS)];
     uint8_t said[64];
     struct pst_wire_op op = {.code = codes[fuzz_below(in, pst_count_of(codes))],
-                             .flags = (uint8_t)fuzz_number(in, 1),
+                             .flags = (uint32_t)fuzz_number(in, 4),
+                             .copies = (uint8_t)fuzz_below(in, 9),
                              .depth = (uint16_t)fuzz_number(in, 1),
                              .key = {key, strlen(key)},
                              .attrs = {end, strlen(end)}};
@@ -280,12 +316,22 @@ static uint8_t *put_some_op(struct fuzz *in, uint8_t *at)
     op.bytes *= op.flags & PST_WIRE_VALUE_IN_BULK ? 16 : 1;
     op.if_generation = fuzz_number(in, 1);
     op.offset = fuzz_number(in, op.flags & 1 ? 1 : 8);
-    op.crc = (uint32_t)fuzz_number(in, 1);
-    if (pst_wire_writes(op.code) && !(op.flags & PST_WIRE_VALUE_IN_BULK)) {
+    op.value_crc = (uint32_t)fuzz_number(in, 1); /* or the time to wait */
+    if (*members > 0)
+        op.code = (uint8_t[]){PST_WIRE_PUT, PST_WIRE_DELETE, PST_WIRE_CHECK}[op.code % 3];
+    if (op.code == PST_WIRE_COMMIT)
+        op.bytes = left > 0 ? 1 + op.bytes % left : 1;
+    if (fuzz_below(in, 64) != 1)
+        fit(&op, *members > 0);
+    if (*members > 0)
+        --*members;
+    else if (op.code == PST_WIRE_COMMIT)
+        *members = (uint32_t)op.bytes;
+    if (pst_code_has(op.code, PST_CODE_VALUE) && !(op.flags & PST_WIRE_VALUE_IN_BULK)) {
         op.bytes = pst_min(op.bytes, sizeof(zeros));
         op.value = zeros;
     }
-    return pst_wire_put_op(at, &op);
+    return put_with_copies(at, op);
 }
 
 static struct pst_wire_head head_of(struct fuzz *in, enum pst_wire_type type, uint32_t count)
@@ -303,10 +349,11 @@ static void ask(struct fuzz *in)
     struct pst_wire_head head = head_of(in, PST_WIRE_REQUEST, fuzz_below(in, 20));
     static uint8_t body[64 << 10];
     const uint8_t *from = body;
+    uint32_t members = 0;
     uint8_t *at = body;
 
     for (uint32_t i = 0; i < head.count; i++)
-        at = put_some_op(in, at);
+        at = put_some_op(in, head.count - i - 1, &members, at);
     for (uint32_t i = 0; i < head.count; i++) {
         const uint8_t *begin_at = from;
         struct pst_wire_op op;
@@ -346,8 +393,8 @@ static void send_value(struct fuzz *in)
     struct pst_request *q = NULL;
     uint64_t sum = 0;
 
-    if (!pst_list_empty(&n.visitor->receiving))
-        q = pst_list_first(&n.visitor->receiving, struct pst_request, link);
+    if (!pst_list_empty(&n.shard_session->receiving))
+        q = pst_list_first(&n.shard_session->receiving, struct pst_request, link);
     m.head.bulk_count = fuzz_below(in, 8) == 1 ? fuzz_below(in, 4) : q ? q->bulks_next : 0;
     if (q)
         m.head.request = q->id;
@@ -391,7 +438,7 @@ static void end(void)
     struct pst_shard_stat stat;
     struct pst_store_stat store;
 
-    pst_visitor_end(n.visitor);
+    pst_shard_session_end(n.shard_session);
     poll_port();
     pst_assert(n.session.shards_left == 0 && !n.worker.by_place[0]);
     pst_assert(stub_messages(n.port) == 0 && n.worker.underway == 0);
@@ -435,7 +482,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     /* Nothing waits for the transport here: a request without large puts has its answer. */
     poll_port();
     pst_assert(n.uncounted || n.answered <= n.asked);
-    pst_assert(n.uncounted || !pst_list_empty(&n.visitor->requests) || n.visitor->leaving ||
+    pst_assert(n.uncounted || !pst_list_empty(&n.shard_session->requests) || n.shard_session->leaving ||
                n.answered == n.asked);
     end();
     return 0;

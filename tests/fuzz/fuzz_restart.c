@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_restart.c: what a process finds in the arenas of another. A small store's memory is made once; an
  * input changes bytes of it, anywhere, and may put checksums right again, so that what they vouch for is
@@ -8,7 +9,10 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
-#include "store/shard_priv.h"
+#include "store/evict_priv.h"
+#include "store/keys.h"
+#include "store/put.h"
+#include "store/read.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -59,7 +63,7 @@ static struct pst_lookup lookup_of(const struct pst_shard *s, uint32_t i, char n
     return pst_shard_lookup(s, (struct pst_bytes){name, strlen(name)});
 }
 
-/* Every shape of a value: inside of its record, in a slot, in pages with a tail. */
+/* Every shape of a value: inside of its record, in a reservation, in pages with a tail. */
 static void value_of(uint32_t i, uint8_t **value, size_t *bytes)
 {
     static const size_t sizes[] = {10, 300, 2048, 3000, 20000, 66000};

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz_trace.c: traces of requests. What is read is numbered without gaps, and the optimum stays in its
  * bounds. */
 #include "fuzz.h"

@@ -1,8 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz_ucx_address.c: the check of a worker's address before UCX unpacks it. The first byte says how long our
  * own address is, against which the rest is held. */
 #include "fuzz.h"
 
-#include "net/ucx_priv.h"
+#include "net/net.h"
+#include "net/ucx/address.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "stub_net.h"
 
 struct stub_port {
@@ -92,7 +93,7 @@ static int peer_send_bulk(struct pst_peer *peer, struct pst_bytes header, const 
         memcpy(&ends[0], iov[i].iov_base, 1);
         memcpy(&ends[1], (const uint8_t *)iov[i].iov_base + iov[i].iov_len - 1, 1);
     }
-    return peer_send(peer, header, (struct pst_bytes){NULL, 0}, arg);
+    return peer_send(peer, header, (struct pst_bytes){iov[0].iov_base, iov[0].iov_len}, arg);
 }
 
 static struct stub_msg *msg_cast(struct pst_msg *base)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * stub_net.h: a transport for fuzzers: sends are handed to the fuzzer at once, what the other side says comes
  * from the input, and everything else ends when the port is polled.
@@ -9,7 +10,7 @@
 
 struct stub_port;
 
-/* What goes out, whole. */
+/* What goes out, whole; of a bulk message the first piece. */
 typedef void (*stub_sent)(void *ctx, struct pst_bytes header, struct pst_bytes data);
 
 struct stub_port *stub_port_open(stub_sent sent, void *ctx);

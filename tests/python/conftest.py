@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The package as the build has it, and stores of every kind to run it on."""
 from __future__ import annotations
 
@@ -8,13 +9,14 @@ from collections.abc import Iterator
 import pytest
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "e2e"))
+sys.path.insert(0, str(HERE.parent / "lib"))
+pytest.register_assert_rewrite("members", "support", "tutorial")
 
 import support  # noqa: E402
 
 sys.path.insert(0, str(support.BUILD / "python"))
+from members import master, member  # noqa: E402
 from support import pytest_runtest_teardown  # noqa: E402, F401: pytest calls it
-from test_master import master, member  # noqa: E402
 
 if not list((support.BUILD / "python").glob("penstock/_core.*")):
     collect_ignore_glob = ["test_*.py"]  # built without Python's headers

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NumPy arrays: dtype, shape and order come back, in place where memory is shared; what cannot is refused."""
 from __future__ import annotations
 

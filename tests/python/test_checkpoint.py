@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """torch.distributed.checkpoint through penstock, in one process and in several."""
 from __future__ import annotations
 

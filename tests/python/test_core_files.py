@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files in and out, and `python -m penstock` on a terminal."""
 from __future__ import annotations
 

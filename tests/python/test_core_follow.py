@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An embedded store that has what another one has: mem:?follow=URL."""
 from __future__ import annotations
 

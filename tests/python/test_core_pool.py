@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """pool://: several nodes and a master, all of them processes, behind one store. What messages were sent, its figures say."""
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from collections.abc import Iterator
 import penstock
 import pytest
 import support
-from support import wait_until
-from test_master import ROUTED, Master, master, member
+from members import ROUTED, Master, master, member
+from support import start_node, wait_until
 
 HOSTS = ("a", "b", "c")
 PAGES = {f"page/{i:03}": bytes([i]) * (4096 + 997 * i) for i in range(128)}
@@ -88,6 +89,25 @@ def test_a_batch_is_a_message(tmp_path: pathlib.Path) -> None:
         assert list(other) == sorted(PAGES)
         other.delete("page/000")
         assert not store.exists("page/000") and not other.exists("page/000")
+
+
+def test_a_handle_stays_with_its_pool(tmp_path: pathlib.Path) -> None:
+    """What another pool's master does not know is not missing, and none of its nodes is asked."""
+    (tmp_path / "other").mkdir()
+    with pool(tmp_path) as p, p.open(host="a", timeout=2) as store, p.open(host="b", timeout=2) as other:
+        store.put("k", b"value")
+        p.m.node.kill()
+        p.m.map_file.unlink()
+        p.m.back()
+        wait_until("the nodes were refused", lambda: p.m.figures()["strangers"] >= len(HOSTS))
+        with start_node("--listen=127.0.0.1:0", "--dram=16M", f"--master={p.m.address}", listeners=2) as foreign:
+            foreign.wait_for("joined as member")
+            assert store.get("k") == b"value"  # it knows where
+            for call in (lambda: other.get("k"), lambda: other.exists("k"), lambda: store.get("never")):
+                with pytest.raises(Exception, match="another pool"):
+                    call()
+            other.put("new", b"value")
+            assert list(penstock.open(foreign.tcp)) == []
 
 
 def test_copies_on_distinct_hosts_survive_a_node(tmp_path: pathlib.Path) -> None:
@@ -226,7 +246,7 @@ def test_home(tmp_path: pathlib.Path) -> None:
 def test_nodes_and_copies(tmp_path: pathlib.Path) -> None:
     """A node goes without a loss, and a put says how many have its value."""
     with pool(tmp_path, "--place=h/=home:2", "--nodes-min=3") as p, p.open(replicas=2) as store:
-        wait_until("slots are dealt out", lambda: p.m.ask("slots")["served"] == 4096)
+        wait_until("partitions are dealt out", lambda: p.m.ask("partitions")["served"] == 4096)
         assert store.copies == 0
         store.put("two", b"x")
         assert store.copies == 2
@@ -265,7 +285,7 @@ def test_nodes_and_copies(tmp_path: pathlib.Path) -> None:
 
 def test_a_loss_is_forgiven(tmp_path: pathlib.Path) -> None:
     """What was lost is not found, once that is said; a store that was told of the loss hears of it."""
-    with pool(tmp_path, "--place=h/=home", "--incomplete-ms=100", "--balance-slots=0") as p, p.open() as other, p.open(timeout=1) as store:
+    with pool(tmp_path, "--place=h/=home", "--incomplete-ms=100", "--balance-partitions=0") as p, p.open() as other, p.open(timeout=1) as store:
         other.put("h/key", b"x")
         p.nodes[next(host for host in HOSTS if "h/key" in p.keys_of(host))].kill()
 

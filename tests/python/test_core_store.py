@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The core of the package on every kind of store: values, ranges, views, batches, listings, and what is refused."""
 from __future__ import annotations
 
@@ -154,9 +155,9 @@ def test_attributes_depth_and_class(store: penstock.Store) -> None:
 def test_a_value_ends(store: penstock.Store) -> None:
     store.put("ends", b"v", ttl=0.05)
     store.put("stays", b"v", ttl=3600)
-    with store.reserve("slot", 1, ttl=0.05) as slot:
-        slot.write(b"v")
-        slot.commit()
+    with store.reserve("reservation", 1, ttl=0.05) as reservation:
+        reservation.write(b"v")
+        reservation.commit()
     with store.stream("stream", ttl=0.05) as stream:
         stream.write(b"v")
     end = time.monotonic() + 30
@@ -463,7 +464,7 @@ def test_figures_show_as_a_table(store: penstock.Store) -> None:
 
 
 def test_every_call_tells_what_it_does() -> None:
-    for kind in (penstock.Store, penstock.View, penstock.Slot, penstock.Node):
+    for kind in (penstock.Store, penstock.View, penstock.Reservation, penstock.Node):
         for name in dir(kind):
             if not name.startswith("_") and name not in ("url",):
                 assert getattr(kind, name).__doc__, (kind, name)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values written bit by bit."""
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ def test_what_is_not_committed_was_never_there(store: penstock.Store) -> None:
     stream.write(PART)
     del stream
     assert not store.exists("k")
-    assert store.stat().slots == 0
+    assert store.stat().reservations == 0
 
 
 def test_an_empty_one(store: penstock.Store) -> None:

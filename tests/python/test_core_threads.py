@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Many threads on one store, forks in the midst of them, and nodes that die and come back."""
 from __future__ import annotations
 
@@ -111,7 +112,7 @@ def end_of_child(pid: int) -> int:
 
 def child_is_refused_and_opens_anew(store: penstock.Store, held: list[object], url: str) -> int:
     """What a forked child does. 0, or which step failed. (Forked from the midst of calls to a node, it may find a lock of
-    UCX's taken that nobody gives back: docs/python.md, Forks. So it opens `url` only where nobody was within UCX.)"""
+    UCX's taken that nobody gives back: docs/reference/python.md, Forks. So it opens `url` only where nobody was within UCX.)"""
     refused = (lambda: store.get("k"), lambda: store.put("k", b"child"), lambda: store.get_many(["k"]),
                lambda: store.put_many({"k": b""}), lambda: store.list(), store.stat, store.ping, store.clear,
                lambda: store.exists("k"), lambda: store.watch(), lambda: store.head("k"))

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stores with an SSD below their memory: what is durable, and what comes back from there."""
 from __future__ import annotations
 
@@ -22,13 +23,13 @@ value = bytes(range(256)) * 400
 store = penstock.open(sys.argv[1])
 store.put("put", value, durable=True)
 store.put_many({"many/1": value, "many/2": value[:5]}, durable=True)
-with store.reserve("slot", len(value)) as slot:
-    slot.write(value)
-    slot.commit(durable=True)
-slots = store.reserve_many({"slots/1": 3, "slots/2": 4})
-slots[0].write(b"abc")
-slots[1].write(b"defg")
-store.commit_many(slots, durable=True)
+with store.reserve("reservation", len(value)) as reservation:
+    reservation.write(value)
+    reservation.commit(durable=True)
+reservations = store.reserve_many({"reservations/1": 3, "reservations/2": 4})
+reservations[0].write(b"abc")
+reservations[1].write(b"defg")
+store.commit_many(reservations, durable=True)
 with store.stream("stream", durable=True) as stream:
     stream.write(value)
     stream.commit()
@@ -65,7 +66,7 @@ def written_and_killed(url: str) -> None:
 
 def check_written(store: penstock.Store) -> None:
     value = bytes(range(256)) * 400
-    assert store.get_many(["many/1", "many/2", "slot", "slots/1", "slots/2"]) == [value, value[:5], value, b"abc", b"defg"]
+    assert store.get_many(["many/1", "many/2", "reservation", "reservations/1", "reservations/2"]) == [value, value[:5], value, b"abc", b"defg"]
     assert store.get_many(["stream", "aio/put", "aio/many", "flushed", "flushed too", "put"]) == [value] * 5 + [None]
 
 
@@ -96,7 +97,7 @@ def test_values_come_back_from_the_ssd(tmp_path: pathlib.Path) -> None:
         assert store.get("v/03", offset=-5) == bytes([3]) * 5
         there = store.stat()
         assert 0 < there.ssd_hits <= len(VALUES) + 1 and there.fetches >= there.ssd_hits
-        assert 1 <= there.write_amplification < 1.5 and there.ssd_live_bytes < there.ssd_capacity_bytes == 256 << 20
+        assert 1 <= there.write_amplification < 1.5 and there.ssd_live_bytes < there.ssd_capacity_bytes < 256 << 20
         assert "<td>SSD</td>" in there._repr_html_()
 
         async def read() -> None:  # over a queue, in whose loop the disk has to go on
@@ -123,21 +124,21 @@ def test_without_an_ssd_nothing_is_durable(store: penstock.Store) -> None:
             with pytest.raises(penstock.Unsupported):
                 await call()
 
-    slot = store.reserve("slot", 1)
-    slot.write(b"s")
+    reservation = store.reserve("reservation", 1)
+    reservation.write(b"s")
     calls: list[Callable[[], object]] = [
         lambda: store.put("k", b"", durable=True), lambda: store.put_many({"k": b""}, durable=True), store.flush,
-        lambda: slot.commit(durable=True)]
+        lambda: reservation.commit(durable=True)]
     for call in calls:
         with pytest.raises(penstock.Unsupported):
             call()
     asyncio.run(main())
     with pytest.raises(penstock.Unsupported), store.stream("k", durable=True) as stream:
         stream.commit()
-    assert not store.exists("k") and not store.exists("slot")
-    assert store.stat().slots == 1
-    slot.commit()
-    assert store["slot"] == b"s"
+    assert not store.exists("k") and not store.exists("reservation")
+    assert store.stat().reservations == 1
+    reservation.commit()
+    assert store["reservation"] == b"s"
 
 
 def test_a_value_that_ends_is_not_durable(tmp_path: pathlib.Path) -> None:
@@ -148,9 +149,9 @@ def test_a_value_that_ends_is_not_durable(tmp_path: pathlib.Path) -> None:
         for put in refused:
             with pytest.raises(penstock.Invalid):
                 put()
-        with pytest.raises(penstock.Invalid), store.reserve("ends/k", 1) as slot:
-            slot.write(b"v")
-            slot.commit(durable=True)
+        with pytest.raises(penstock.Invalid), store.reserve("ends/k", 1) as reservation:
+            reservation.write(b"v")
+            reservation.commit(durable=True)
         assert not store.exists("k") and not store.exists("ends/k")
         store.flush()
 

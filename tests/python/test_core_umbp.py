@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """UMBP's calls: their names, what they answer, and what they refuse, on stores of every kind."""
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ import penstock
 import support
 from penstock import umbp
 from penstock.umbp import UMBPTierType
-from test_master import Master, master, member
+from members import Master, master, member
 
 CALLS = {
     "put_from_ptr": ["key", "src", "size"],
@@ -364,7 +365,7 @@ def test_processes_that_are_the_pool(tmp_path: pathlib.Path) -> None:
 
         second.kill()
         second.wait()
-        (support.SHM / f"penstock-member-{second.pid}-0.sock").unlink()
+        support.own_sockets(second.pid)[0].unlink()
         assert sum(first.batch_get_into_ptr(keys, ptrs, sizes)) == here  # within a call's time, and a cache may lose
         with umbp.create_umbp_client(bringing(m, "third")) as third:
             support.wait_until("its place is taken", lambda: third.batch_put_from_ptr(keys, ptrs, sizes) == [True] * 200)
@@ -493,7 +494,7 @@ def test_ssd(tmp_path: pathlib.Path) -> None:
     with umbp.create_umbp_client(config) as client:
         assert client.batch_put_from_ptr(KEYS, source.at, SIZES) == [True] * 9
         assert client.flush()
-        assert client.store.stat().ssd_capacity_bytes == 64 << 20
+        assert 0 < client.store.stat().ssd_capacity_bytes < 64 << 20
     with umbp.create_umbp_client(config) as client:
         assert client.batch_get_into_ptr(KEYS, into.at, SIZES) == [True] * 9
     assert bytes(into.bytes) == bytes(source.bytes)

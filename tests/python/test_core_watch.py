@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Watches, commits, and a node served from within Python."""
 from __future__ import annotations
 

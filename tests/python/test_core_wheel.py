@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The wheel as pip builds it: in a clean environment, away from the source tree, with and without UCX."""
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Real data through the packages that people use: in through one process, out identical through another."""
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The fsspec filesystem: fsspec's own suites, and what they do not look at."""
 from __future__ import annotations
 
@@ -150,7 +151,7 @@ def test_writing(fs: PenstockFileSystem) -> None:
         with fs.open("g", "wb") as file:
             file.write(LARGE)
             raise RuntimeError("half way")
-    assert not fs.exists("g") and fs.store.stat().slots == 0
+    assert not fs.exists("g") and fs.store.stat().reservations == 0
     with fs.open("f", "ab") as file:
         file.write(b"end")
     assert fs.cat_file("f") == 3 * LARGE + b"end"
@@ -186,7 +187,7 @@ def test_transactions(fs: PenstockFileSystem) -> None:
         with fs.open("c", "wb") as file:
             file.write(b"c")
         raise RuntimeError
-    assert not fs.exists("c") and fs.store.stat().slots == 0
+    assert not fs.exists("c") and fs.store.stat().reservations == 0
 
 
 def test_copy_and_move(fs: PenstockFileSystem, tmp_path: pathlib.Path) -> None:

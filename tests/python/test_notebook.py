@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The quick-start notebook runs from its first cell to its last, and is kept without what it printed."""
 from __future__ import annotations
 

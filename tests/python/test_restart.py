@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A node that keeps its memory comes back, with other shards, to handles that stay open."""
 from __future__ import annotations
 

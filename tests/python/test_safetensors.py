@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Safetensors files in and out, and headers that lie."""
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """State dicts and safetensors files: what went in comes out, in other processes and programs too; nothing is pickled."""
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """mypy --strict has nothing to say about the package; about what stands on torch, where torch is."""
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What ends with a view, and when."""
 from __future__ import annotations
 

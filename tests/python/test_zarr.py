@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The zarr store: zarr's own suite, and arrays through nodes."""
 from __future__ import annotations
 

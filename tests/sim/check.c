@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* check.c: what must never be, and what must be when nothing has gone wrong for a while. */
 #include "sim.h"
 
@@ -6,79 +7,91 @@ struct pst_hash128 key_of(uint32_t key)
     return pst_hash128(&key, sizeof(key), 7);
 }
 
-/* ---- views ---- */
+/* ---- pool maps ---- */
 
-static void check_slot(struct sim *s, uint32_t number, const struct pst_view_slot *before,
-                       const struct pst_view_slot *after)
+static void check_partition(struct sim *s, uint32_t number, const struct pst_map_partition *before,
+                            const struct pst_map_partition *after)
 {
     if (after->epoch < before->epoch || after->base < before->base)
-        violation(s, "slot %u goes back from epoch %llu to %llu", number, (unsigned long long)before->epoch,
-                  (unsigned long long)after->epoch);
+        violation(s, "partition %u goes back from epoch %llu to %llu", number,
+                  (unsigned long long)before->epoch, (unsigned long long)after->epoch);
     if (after->epoch == before->epoch && memcmp(after->copies, before->copies, sizeof(after->copies)) != 0)
-        violation(s, "slot %u has other copies in the same epoch", number);
+        violation(s, "partition %u has other copies in the same epoch", number);
 }
 
-static void count_loss(struct sim *s, uint32_t used, const struct pst_view_slot *before,
-                       const struct pst_view_slot *after)
+static void count_loss(struct sim *s, uint32_t used, const struct pst_map_partition *before,
+                       const struct pst_map_partition *after)
 {
-    if (!after->lost || before->state == PST_VIEW_EMPTY || pst_view_slot_dealt(before) ||
-        after->base + (after->state == PST_VIEW_EMPTY) == before->base)
+    if (!after->lost || before->state == PST_MAP_EMPTY || pst_map_partition_dealt(before) ||
+        after->base + (after->state == PST_MAP_EMPTY) == before->base)
         return;
-    for (uint32_t key = 0; key < SLOT_KEYS; key++) {
+    for (uint32_t key = 0; key < PARTITION_KEYS; key++) {
         if (s->gentle && s->floors[used][key])
-            violation(s, "slot %u is given up with what was acknowledged", used);
+            violation(s, "partition %u is given up with what was acknowledged", used);
         s->floors[used][key] = s->durable[used][key] = 0;
     }
     s->losses[used]++;
     s->counts.losses++;
 }
 
-/* Who has the slot came back to it with its disk alone: what was durable is there. It may have gone again
- * before a view was stored. */
-static void count_recovery(struct sim *s, uint32_t used, const struct pst_view *view,
-                           const struct pst_view_slot *before, const struct pst_view_slot *after)
+/* Who has the partition came back to it with its disk alone: what was durable is there. It may have gone
+ * again before a pool map was stored. */
+static void count_recovery(struct sim *s, uint32_t used, const struct pst_map *map,
+                           const struct pst_map_partition *before, const struct pst_map_partition *after)
 {
-    int at = pst_view_copy_at(before, after->copies[0]), number;
+    int at = pst_map_copy_at(before, after->copies[0]), number;
     bool sparse = at >= before->copy_count - before->sparse;
 
-    if (before->state != PST_VIEW_INCOMPLETE || at < 0 || after->base != before->base ||
-        (sparse ? after->sparse == after->copy_count : after->state != PST_VIEW_SERVED))
+    if (before->state != PST_MAP_INCOMPLETE || at < 0 || after->base != before->base ||
+        (sparse ? after->sparse == after->copy_count : after->state != PST_MAP_SERVED))
         return;
-    number = node_of_member(s, view, after->copies[0]);
+    number = node_of_member(s, map, after->copies[0]);
     if (!sparse) {
-        if (s->nodes[number].up && s->nodes[number].start == view->members[after->copies[0]].start &&
+        if (s->nodes[number].up && s->nodes[number].start == map->members[after->copies[0]].start &&
             s->nodes[number].homes[used].sparse && s->nodes[number].homes[used].data_epoch >= after->base)
-            violation(s, "slot %u is node %d's as if it had all, and it has its disk alone", used, number);
+            violation(s, "partition %u is node %d's as if it had all, and it has its disk alone", used,
+                      number);
         return;
     }
     s->nodes[number].homes[used].sparse = false;
-    for (uint32_t key = 0; key < SLOT_KEYS; key++) {
+    for (uint32_t key = 0; key < PARTITION_KEYS; key++) {
         if (s->gentle && s->floors[used][key] > s->durable[used][key])
-            violation(s, "slot %u is taken up with less than what was acknowledged", used);
+            violation(s, "partition %u is taken up with less than what was acknowledged", used);
         s->floors[used][key] = s->durable[used][key];
     }
     if (!after->lost)
-        violation(s, "slot %u is taken up with what was durable, and nobody is told", used);
+        violation(s, "partition %u is taken up with what was durable, and nobody is told", used);
     s->losses[used]++;
     s->counts.recovered++;
 }
 
-static void note_slot(struct sim *s, uint32_t used, const struct pst_view *view)
+/* A primary without an SSD has nobody keep on theirs what was durable: that has ended. */
+static void end_promises(struct sim *s, uint32_t used, const struct pst_map *map)
 {
-    const struct pst_view_slot *slot = &view->slots[slot_of_used(used)];
-    int nodes[PST_VIEW_COPIES_MAX];
+    const struct pst_map_partition *partition = &map->partitions[partition_of_used(used)];
+    int number = partition->state == PST_MAP_SERVED ? node_of_member(s, map, partition->copies[0]) : -1;
 
-    for (int i = 0; i < PST_VIEW_COPIES_MAX; i++)
-        nodes[i] = i < slot->copy_count ? node_of_member(s, view, slot->copies[i]) : -1;
-    note(s, "version %llu: slot %u epoch %llu base %llu %s%s: %d %d %d %d", (unsigned long long)view->version,
-         used, (unsigned long long)slot->epoch, (unsigned long long)slot->base,
-         slot->state == PST_VIEW_SERVED  ? "served"
-         : slot->state == PST_VIEW_EMPTY ? "empty"
-                                         : "incomplete",
-         slot->lost ? ", lost" : "", nodes[0], nodes[1], nodes[2], nodes[3]);
+    if (number >= 0 && !home_promises(s, number))
+        memset(s->durable[used], 0, sizeof(s->durable[used]));
 }
 
-void check_view(struct sim *s, const struct pst_view *before, const struct pst_view *after)
+static void note_partition(struct sim *s, uint32_t used, const struct pst_map *map)
+{
+    const struct pst_map_partition *partition = &map->partitions[partition_of_used(used)];
+    int nodes[PST_MAP_COPIES_MAX];
+
+    for (int i = 0; i < PST_MAP_COPIES_MAX; i++)
+        nodes[i] = i < partition->copy_count ? node_of_member(s, map, partition->copies[i]) : -1;
+    note(s, "version %llu: partition %u epoch %llu base %llu %s%s: %d %d %d %d",
+         (unsigned long long)map->version, used, (unsigned long long)partition->epoch,
+         (unsigned long long)partition->base,
+         partition->state == PST_MAP_SERVED  ? "served"
+         : partition->state == PST_MAP_EMPTY ? "empty"
+                                             : "incomplete",
+         partition->lost ? ", lost" : "", nodes[0], nodes[1], nodes[2], nodes[3]);
+}
+
+void check_map(struct sim *s, const struct pst_map *before, const struct pst_map *after)
 {
     s->checked++;
     if (!before)
@@ -90,13 +103,16 @@ void check_view(struct sim *s, const struct pst_view *before, const struct pst_v
     for (uint32_t i = 0; i < after->members_max; i++)
         if (after->members[i].epoch && before->members[i].epoch > after->members[i].epoch)
             violation(s, "member %u goes back in its epoch", i);
-    for (uint32_t i = 0; i < PST_SLOTS; i++)
-        check_slot(s, i, &before->slots[i], &after->slots[i]);
+    for (uint32_t i = 0; i < PST_PARTITIONS; i++)
+        check_partition(s, i, &before->partitions[i], &after->partitions[i]);
     for (uint32_t i = 0; i < USED; i++)
-        if (after->slots[slot_of_used(i)].epoch > before->slots[slot_of_used(i)].epoch) {
-            note_slot(s, i, after);
-            count_loss(s, i, &before->slots[slot_of_used(i)], &after->slots[slot_of_used(i)]);
-            count_recovery(s, i, after, &before->slots[slot_of_used(i)], &after->slots[slot_of_used(i)]);
+        if (after->partitions[partition_of_used(i)].epoch > before->partitions[partition_of_used(i)].epoch) {
+            note_partition(s, i, after);
+            count_loss(s, i, &before->partitions[partition_of_used(i)],
+                       &after->partitions[partition_of_used(i)]);
+            count_recovery(s, i, after, &before->partitions[partition_of_used(i)],
+                           &after->partitions[partition_of_used(i)]);
+            end_promises(s, i, after);
         }
 }
 
@@ -109,7 +125,7 @@ void check_leases(struct sim *s)
             if (!home_serves(s, &s->nodes[i], used))
                 continue;
             if (serving >= 0)
-                violation(s, "nodes %d and %u both serve slot %u", serving, i, used);
+                violation(s, "nodes %d and %u both serve partition %u", serving, i, used);
             serving = (int)i;
         }
         s->checked++;
@@ -125,13 +141,78 @@ void check_places(struct sim *s)
 
         pst_directory_look_up(s->directory, &fingerprint, 1, &places);
         for (uint32_t i = 0; i < places.count; i++) {
-            const struct pst_view_member *member = &s->current->view->members[places.items[i].member];
+            const struct pst_map_member *member = &s->current->map->members[places.items[i].member];
 
             if (!member->epoch || member->gone)
                 violation(s, "key %u is said to be at member %u, which is none", key, places.items[i].member);
         }
     }
     s->checked++;
+}
+
+/* ---- writes ---- */
+
+/* The node that is this copy of the partition by the stored pool map, and has what it had as one; -1: it is
+ * away. */
+static int node_of_copy(const struct sim *s, const struct pst_map_partition *partition, uint32_t at)
+{
+    const struct pst_map *map = s->current->map;
+    int number = node_of_member(s, map, partition->copies[at]);
+    const struct node *n = number >= 0 ? &s->nodes[number] : NULL;
+
+    return n && n->up && n->epoch == map->members[partition->copies[at]].epoch ? number : -1;
+}
+
+void check_written(struct sim *s, int primary, uint32_t used, uint32_t key, struct value value)
+{
+    const struct pst_map_partition *partition = &s->current->map->partitions[partition_of_used(used)];
+
+    s->checked++;
+    if (partition->state != PST_MAP_SERVED || node_of_copy(s, partition, 0) != primary)
+        return;
+    for (uint32_t i = 0; i < partition->copy_count; i++) {
+        int number = node_of_copy(s, partition, i);
+
+        if (number >= 0 && s->nodes[number].homes[used].values[key].number < value.number)
+            violation(s, "partition %u key %u: %llx is acknowledged by node %d, and copy %d has %llx", used,
+                      key, (unsigned long long)value.number, primary, number,
+                      (unsigned long long)s->nodes[number].homes[used].values[key].number);
+    }
+}
+
+bool was_refused(const struct sim *s, struct value value)
+{
+    return value.number && value.id < s->refused_max && s->refused[value.id];
+}
+
+void check_refused(struct sim *s, struct value value)
+{
+    if (value.id >= s->refused_max) {
+        uint64_t max = 2 * value.id + 64;
+
+        s->refused = realloc(s->refused, max);
+        pst_assert(s->refused);
+        memset(s->refused + s->refused_max, 0, max - s->refused_max);
+        s->refused_max = max;
+    }
+    s->refused[value.id] = 1;
+}
+
+void check_none_refused(struct sim *s)
+{
+    for (uint32_t used = 0; s->current && used < USED; used++) {
+        const struct pst_map_partition *partition = &s->current->map->partitions[partition_of_used(used)];
+
+        for (uint32_t at = 0; partition->state == PST_MAP_SERVED && at < partition->copy_count; at++) {
+            int number = node_of_copy(s, partition, at);
+
+            for (uint32_t key = 0; number >= 0 && key < PARTITION_KEYS; key++)
+                if (was_refused(s, s->nodes[number].homes[used].values[key]))
+                    violation(s, "partition %u key %u: copy %d has a write that was refused", used, key,
+                              number);
+            s->checked++;
+        }
+    }
 }
 
 /* All that clients use has its copies, and nothing is the matter with any node. */
@@ -148,9 +229,9 @@ bool healthy(const struct sim *s)
             return false;
     }
     for (uint32_t i = 0; s->current && i < USED; i++) {
-        const struct pst_view_slot *slot = &s->current->view->slots[slot_of_used(i)];
+        const struct pst_map_partition *partition = &s->current->map->partitions[partition_of_used(i)];
 
-        if (slot->state != PST_VIEW_SERVED || slot->copy_count < copies)
+        if (partition->state != PST_MAP_SERVED || partition->copy_count < copies)
             return false;
     }
     return s->current && s->directory && s->now_ns >= s->drop_ns + 5000 * MS;
@@ -172,7 +253,7 @@ static void check_keys(struct sim *s)
         if (places.count > holders || (complete && places.count < holders))
             violation(s, "key %u is at %u nodes, and known at %u", key, holders, places.count);
         for (uint32_t i = 0; i < places.count; i++) {
-            int number = node_of_member(s, s->current->view, places.items[i].member);
+            int number = node_of_member(s, s->current->map, places.items[i].member);
 
             if (number < 0 || s->nodes[number].held[key] != places.items[i].generation)
                 violation(s, "key %u is not at node %d in that generation", key, number);
@@ -185,7 +266,7 @@ static void check_keys(struct sim *s)
  */
 static void check_copies(struct sim *s)
 {
-    const struct pst_view *view = s->current->view;
+    const struct pst_map *map = s->current->map;
 
     for (uint32_t key = 0; key < KEYS_MAX; key++) {
         struct pst_hash128 fingerprint = key_of(key);
@@ -198,8 +279,8 @@ static void check_copies(struct sim *s)
 
             wanted = places.items[i].copies > wanted ? places.items[i].copies : wanted;
             for (uint32_t j = 0; j < i; j++)
-                first &= !pst_id_equal(&view->members[places.items[i].member].host,
-                                       &view->members[places.items[j].member].host);
+                first &= !pst_id_equal(&map->members[places.items[i].member].host,
+                                       &map->members[places.items[j].member].host);
             hosts += first;
         }
         s->checked++;
@@ -217,11 +298,11 @@ static void check_figures(struct sim *s)
     pst_directory_state(s->directory, master_now(s), &state);
     for (uint32_t i = 0; i < s->node_count; i++)
         held += s->nodes[i].held_count;
-    for (uint32_t i = 0; i < s->current->view->members_max; i++)
-        named += s->current->view->members[i].epoch != 0;
+    for (uint32_t i = 0; i < s->current->map->members_max; i++)
+        named += s->current->map->members[i].epoch != 0;
     s->checked++;
     if (named != s->node_count)
-        violation(s, "the view has %u members, and there are %u nodes", named, s->node_count);
+        violation(s, "the map has %u members, and there are %u nodes", named, s->node_count);
     if (state.members != s->node_count || state.members_reporting || state.members_suspect)
         violation(s, "%u members, %u of them reporting, %u suspect", state.members, state.members_reporting,
                   state.members_suspect);
@@ -237,35 +318,42 @@ static void check_figures(struct sim *s)
                   (unsigned long long)state.entries_bytes, (unsigned long long)held);
 }
 
-/* Nobody has many more slots than another, where each could have any. */
+/* Nobody has many more partitions than another, where each could have any. */
 static void check_balance(struct sim *s)
 {
-    uint32_t fair = PST_SLOTS * s->replicas / s->node_count, least = UINT32_MAX, most = 0;
+    uint32_t fair = PST_PARTITIONS * s->replicas / s->node_count, least = UINT32_MAX, most = 0;
 
-    for (uint32_t i = 0; i < s->current->view->members_max; i++) {
-        uint32_t slots = 0;
+    for (uint32_t i = 0; i < s->current->map->members_max; i++) {
+        uint32_t partitions = 0;
 
-        for (uint32_t j = 0; j < PST_SLOTS; j++)
-            slots += pst_view_copy_at(&s->current->view->slots[j], (uint16_t)i) >= 0;
-        if (!s->current->view->members[i].epoch)
+        for (uint32_t j = 0; j < PST_PARTITIONS; j++)
+            partitions += pst_map_copy_at(&s->current->map->partitions[j], (uint16_t)i) >= 0;
+        if (!s->current->map->members[i].epoch)
             continue;
-        least = (uint32_t)pst_min(least, slots);
-        most = (uint32_t)pst_max(most, slots);
+        least = (uint32_t)pst_min(least, partitions);
+        most = (uint32_t)pst_max(most, partitions);
     }
     s->checked++;
     if (s->host_count == s->node_count && most > least + fair / 8 + 16)
-        violation(s, "one node has %u slots and another %u", most, least);
+        violation(s, "one node has %u partitions and another %u", most, least);
 }
 
 void check_end(struct sim *s)
 {
     if (!healthy(s)) {
         for (uint32_t i = 0; s->current && i < USED; i++) {
-            const struct pst_view_slot *slot = &s->current->view->slots[slot_of_used(i)];
+            const struct pst_map_partition *partition = &s->current->map->partitions[partition_of_used(i)];
 
-            note(s, "slot %u: state %u, %u copies, epoch %llu", i, slot->state, slot->copy_count,
-                 (unsigned long long)slot->epoch);
+            note(s, "partition %u: state %u, %u copies, epoch %llu", i, partition->state,
+                 partition->copy_count, (unsigned long long)partition->epoch);
         }
+        for (uint32_t i = 0; i < s->node_count; i++) {
+            const struct node *n = &s->nodes[i];
+
+            note(s, "node %u: up %d, member %u, last lease %.3f s ago", i, n->up, n->epoch != 0,
+                 (double)(s->now_ns - n->granted_ns) / 1e9);
+        }
+        note(s, "a copy was last to be dropped %.3f s ago", (double)(s->now_ns - s->drop_ns) / 1e9);
         violation(s, "the pool has not recovered");
         return;
     }
@@ -273,24 +361,25 @@ void check_end(struct sim *s)
     check_copies(s);
     check_figures(s);
     check_balance(s);
+    check_none_refused(s);
     for (uint32_t i = 0; i < USED; i++) {
-        const struct pst_view_slot *slot = &s->current->view->slots[slot_of_used(i)];
-        int number = node_of_member(s, s->current->view, slot->copies[0]);
+        const struct pst_map_partition *partition = &s->current->map->partitions[partition_of_used(i)];
+        int number = node_of_member(s, s->current->map, partition->copies[0]);
 
         s->checked++;
         if (!home_serves(s, &s->nodes[number], i))
-            violation(s,
-                      "slot %u has a primary, node %d, that does not serve: its lease ends in %.3f s and "
-                      "needs view "
-                      "%llu of term %llu; it has view %llu",
-                      i, number,
-                      ((double)s->nodes[number].lease.until_ns - (double)node_now(s, &s->nodes[number])) /
-                          1e9,
-                      (unsigned long long)s->nodes[number].lease.version,
-                      (unsigned long long)s->nodes[number].lease.term,
-                      (unsigned long long)node_view(&s->nodes[number])->version);
-        for (uint32_t key = 0; key < SLOT_KEYS; key++)
+            violation(
+                s,
+                "partition %u has a primary, node %d, that does not serve: its lease ends in %.3f s and "
+                "needs map "
+                "%llu of term %llu; it has map %llu",
+                i, number,
+                ((double)s->nodes[number].lease.until_ns - (double)node_now(s, &s->nodes[number])) / 1e9,
+                (unsigned long long)s->nodes[number].lease.version,
+                (unsigned long long)s->nodes[number].lease.term,
+                (unsigned long long)node_map(&s->nodes[number])->version);
+        for (uint32_t key = 0; key < PARTITION_KEYS; key++)
             if (s->nodes[number].homes[i].values[key].number < s->floors[i][key])
-                violation(s, "slot %u key %u has lost what was acknowledged", i, key);
+                violation(s, "partition %u key %u has lost what was acknowledged", i, key);
     }
 }

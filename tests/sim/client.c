@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* client.c: what users ask for. Each has one request underway and remembers what anyone had been told when it
  * began: an answer must not be older. */
 #include "sim.h"
@@ -19,15 +20,15 @@ static void ask_home(struct sim *s, int number, enum kind kind)
 {
     struct client *c = &s->clients[number];
     uint32_t used = (uint32_t)draw(s, USED);
-    const struct pst_view_slot *slot = &s->current->view->slots[slot_of_used(used)];
+    const struct pst_map_partition *partition = &s->current->map->partitions[partition_of_used(used)];
     int to = (int)draw(s, s->node_count); /* whoever may still believe that it is primary */
     struct message *m;
 
-    if (slot->copy_count > 0 && draw(s, 4) > 0)
-        to = node_of_member(s, s->current->view, slot->copies[0]);
+    if (partition->copy_count > 0 && draw(s, 4) > 0)
+        to = node_of_member(s, s->current->map, partition->copies[0]);
     m = ask(s, number, kind, to);
     m->home.used = c->used = used;
-    m->home.key = c->key = (uint32_t)draw(s, SLOT_KEYS);
+    m->home.key = c->key = (uint32_t)draw(s, PARTITION_KEYS);
     c->floor = s->floors[used][c->key];
     c->losses = s->losses[used];
     send(s, m);
@@ -66,7 +67,7 @@ static void store_there(struct sim *s, int number, const struct message *m)
     if (m->any.route.status != PST_ROUTE_TO || !m->snapshot)
         return;
     for (uint32_t i = 0; i < places->count; i++) {
-        int to = node_of_member(s, m->snapshot->view, places->items[i].member);
+        int to = node_of_member(s, m->snapshot->map, places->items[i].member);
         struct message *store;
 
         if (to < 0 || draw(s, 10) == 0) /* clients may die, too */
@@ -87,7 +88,7 @@ static void complain(struct sim *s, int number, const struct message *m)
         return;
     complaint = message_new(TO_SUSPECT, -2 - number, MASTER);
     complaint->member.number = place->member;
-    complaint->member.epoch = m->snapshot->view->members[place->member].epoch;
+    complaint->member.epoch = m->snapshot->map->members[place->member].epoch;
     send(s, complaint);
 }
 
@@ -97,16 +98,19 @@ static void judge(struct sim *s, const struct client *c, const struct message *m
 
     s->checked++;
     if (c->losses != s->losses[c->used])
-        return; /* the slot was given up meanwhile */
+        return; /* the partition was given up meanwhile */
     if (number < c->floor || (m->kind == TOLD_WRITE && number == c->floor))
-        violation(s, "slot %u key %u: a %s is told %llx by node %d, and %llx was told before", c->used,
+        violation(s, "partition %u key %u: a %s is told %llx by node %d, and %llx was told before", c->used,
                   c->key, m->kind == TOLD_WRITE ? "write" : "read", (unsigned long long)number, m->from,
                   (unsigned long long)c->floor);
-    if (number > 0 && number >> 32 < s->current->view->slots[slot_of_used(c->used)].base)
-        violation(s, "slot %u key %u: node %d tells %llx, of before the slot was dealt out anew", c->used,
-                  c->key, m->from, (unsigned long long)number);
+    if (was_refused(s, m->home.values[0]))
+        violation(s, "partition %u key %u: node %d tells %llx, a write that was refused", c->used, c->key,
+                  m->from, (unsigned long long)number);
+    if (number > 0 && m->home.values[0].epoch < s->current->map->partitions[partition_of_used(c->used)].base)
+        violation(s, "partition %u key %u: node %d tells %llx, of before the partition was dealt out anew",
+                  c->used, c->key, m->from, (unsigned long long)number);
     if (number == 0 && m->home.told == TOLD_MISS && c->losses > 0)
-        violation(s, "slot %u key %u: a miss, and values were lost", c->used, c->key);
+        violation(s, "partition %u key %u: a miss, and values were lost", c->used, c->key);
     *floor = pst_max(*floor, number);
     if (is_durable(m->home.values[0]))
         s->durable[c->used][c->key] = pst_max(s->durable[c->used][c->key], number);
@@ -124,6 +128,8 @@ void client_take(struct sim *s, int number, struct message *m)
             begin(s, number);
         return;
     }
+    if (m->kind == TOLD_REFUSED)
+        s->counts.refused++;
     if (m->request != c->request)
         return;
     c->request++;

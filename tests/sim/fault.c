@@ -1,5 +1,6 @@
-/* fault.c: what goes wrong, and when. A gentle run loses one node at a time, and only when all slots have
- * their copies. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fault.c: what goes wrong, and when. A gentle run loses one node at a time, and only when all partitions
+ * have their copies. */
 #include "sim.h"
 
 enum { BACK_MS_MAX = 400 }; /* a clock that is put back makes a lease longer: less than the margin */
@@ -79,12 +80,12 @@ static void lose_node(struct sim *s)
 /* As whoever runs the pool says. */
 static void drain(struct sim *s, uint32_t number, bool drains)
 {
-    const struct pst_view_member *member =
-        s->current && s->nodes[number].epoch ? &s->current->view->members[s->nodes[number].member] : NULL;
+    const struct pst_map_member *member =
+        s->current && s->nodes[number].epoch ? &s->current->map->members[s->nodes[number].member] : NULL;
     uint64_t version;
 
     if (!s->directory || !member || !member->epoch || member->drains == drains ||
-        node_of_member(s, s->current->view, s->nodes[number].member) != (int)number)
+        node_of_member(s, s->current->map, s->nodes[number].member) != (int)number)
         return;
     note(s, "node %u %s", number, drains ? "is to drain" : "drains no more");
     s->counts.drains += pst_directory_drain(s->directory, &member->id, drains, &version) == 0 && drains;

@@ -1,40 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
- * home.c: a node's part in the slots that clients use. A primary that begins an epoch gives its copies what
- * it has; then it serves. A write is told to all copies, and exposed and acknowledged when all have it and
- * the lease still holds. Who is to join gets the state while no write is underway, counts like a copy from
- * then on, and only then is the directory asked.
+ * home.c: a node's part in the partitions that clients use. A primary that begins an epoch gives its copies
+ * what it has; then it serves. A write is told to all copies, and exposed and acknowledged when all have it
+ * and the lease still holds. Who is to join gets the state while no write is underway, counts like a copy
+ * from then on, and only then is the directory asked.
  */
 #include "sim.h"
 
-uint32_t slot_of_used(uint32_t used)
+const uint64_t home_quiet_ms = 90000;
+
+uint32_t partition_of_used(uint32_t used)
 {
-    return used * (PST_SLOTS / USED) + 5;
+    return used * (PST_PARTITIONS / USED) + 5;
 }
 
-static const struct pst_view_slot *view_slot(const struct node *n, uint32_t used)
+static const struct pst_map_partition *map_partition(const struct node *n, uint32_t used)
 {
-    return &node_view(n)->slots[slot_of_used(used)];
+    return &node_map(n)->partitions[partition_of_used(used)];
 }
 
 static bool is_primary(const struct node *n, uint32_t used)
 {
-    const struct pst_view *view = node_view(n);
+    const struct pst_map *map = node_map(n);
 
-    return view && n->epoch && view_slot(n, used)->state == PST_VIEW_SERVED &&
-           view_slot(n, used)->copies[0] == n->member && view->members[n->member].epoch == n->epoch;
+    return map && n->epoch && map_partition(n, used)->state == PST_MAP_SERVED &&
+           map_partition(n, used)->copies[0] == n->member && map->members[n->member].epoch == n->epoch;
 }
 
 bool home_serves(const struct sim *s, const struct node *n, uint32_t used)
 {
-    const struct pst_view *view = node_view(n);
+    const struct pst_map *map = node_map(n);
 
-    if (!n->up || !n->epoch || !view || s->now_ns < n->frozen_until_ns)
+    if (!n->up || !n->epoch || !map || s->now_ns < n->frozen_until_ns)
         return false;
     if (n->homes[used].leaving && s->plant != PLANT_two_minds)
         return false;
     if (s->plant == PLANT_no_lease)
         return is_primary(n, used);
-    return pst_lease_serve(&n->lease, view, n->member, n->epoch, slot_of_used(used), node_now(s, n)) ==
+    return pst_lease_serve(&n->lease, map, n->member, n->epoch, partition_of_used(used), node_now(s, n)) ==
            PST_SERVE_YES;
 }
 
@@ -56,23 +59,63 @@ void home_crash(struct home *home, enum left left)
     *home = left == LEFT_NOTHING ? (struct home){.data_epoch = 0} : next;
 }
 
-/* It has begun the epoch of its view, and its copies have what it has. */
+void home_start(struct sim *s, int number)
+{
+    (void)s;
+    (void)number;
+}
+
+void home_stop(struct sim *s, int number)
+{
+    (void)s;
+    (void)number;
+}
+
+void home_turn(struct sim *s, int number)
+{
+    (void)s;
+    (void)number;
+}
+
+bool home_promises(const struct sim *s, int number)
+{
+    (void)s;
+    (void)number;
+    return true;
+}
+
+enum left home_left(const struct sim *s, int number, enum left left)
+{
+    (void)s;
+    (void)number;
+    return left;
+}
+
+void home_leave(struct node *n)
+{
+    for (uint32_t i = 0; i < USED; i++) {
+        n->homes[i].led_epoch = 0;
+        memset(n->homes[i].pending, 0, sizeof(n->homes[i].pending));
+    }
+}
+
+/* It has begun the epoch of its pool map, and its copies have what it has. */
 static bool is_ready(const struct node *n, uint32_t used)
 {
     const struct home *home = &n->homes[used];
 
-    return home->led_epoch == view_slot(n, used)->epoch &&
-           !(home->state_busy && home->joining == PST_VIEW_NONE);
+    return home->led_epoch == map_partition(n, used)->epoch &&
+           !(home->state_busy && home->joining == PST_MAP_NONE);
 }
 
-void home_follow_view(struct sim *s, struct node *n)
+void home_follow_map(struct sim *s, struct node *n)
 {
     (void)s;
     for (uint32_t i = 0; i < USED; i++) {
-        const struct pst_view_slot *slot = view_slot(n, i);
+        const struct pst_map_partition *partition = map_partition(n, i);
         struct home *home = &n->homes[i];
 
-        if (home->led_epoch != slot->epoch) {
+        if (home->led_epoch != partition->epoch) {
             home->led_epoch = 0;
             home->leaving = false;
             memset(home->pending, 0, sizeof(home->pending));
@@ -86,18 +129,18 @@ static void tell_member(struct sim *s, int number, uint16_t member, enum kind ki
                         const struct message *like)
 {
     struct node *n = &s->nodes[number];
-    const struct pst_view *view = node_view(n);
+    const struct pst_map *map = node_map(n);
     struct message *m;
-    int to = node_of_member(s, view, member);
+    int to = node_of_member(s, map, member);
 
     if (to < 0)
         return;
     m = message_new(kind, number, to);
     m->home = like->home;
-    m->session = view->members[member].epoch;
+    m->session = map->members[member].epoch;
     m->home.used = used;
     m->home.member = n->member;
-    m->home.epoch = view_slot(n, used)->epoch;
+    m->home.epoch = map_partition(n, used)->epoch;
     send(s, m);
 }
 
@@ -131,11 +174,11 @@ static void ask_change(struct sim *s, int number, uint32_t used, enum pst_copy_c
         (struct pst_copy_request){.member = n->member,
                                   .epoch = n->epoch,
                                   .change = change,
-                                  .slot = (uint16_t)slot_of_used(used),
-                                  .slot_epoch = view_slot(n, used)->epoch,
+                                  .partition = (uint16_t)partition_of_used(used),
+                                  .partition_epoch = map_partition(n, used)->epoch,
                                   .copy = copy,
                                   .copy_epoch = change == PST_COPY_JOIN ? n->homes[used].joining_epoch
-                                                                        : node_view(n)->members[copy].epoch};
+                                                                        : node_map(n)->members[copy].epoch};
     if (change == PST_COPY_DROP)
         s->drop_ns = s->now_ns;
     send(s, m);
@@ -157,29 +200,29 @@ static void forget(struct home *home)
     home->sparse = false;
 }
 
-/* Of all slots that are dealt to the node anew it drops what it has of before, and asks for them. */
+/* Of all partitions that are dealt to the node anew it drops what it has of before, and asks for them. */
 void home_take_up(struct sim *s, int number)
 {
     struct node *n = &s->nodes[number];
-    const struct pst_view *view = node_view(n);
+    const struct pst_map *map = node_map(n);
 
-    for (uint32_t i = 0; i < PST_SLOTS && n->epoch; i++) {
-        const struct pst_view_slot *slot = &view->slots[i];
-        uint32_t used = i / (PST_SLOTS / USED);
+    for (uint32_t i = 0; i < PST_PARTITIONS && n->epoch; i++) {
+        const struct pst_map_partition *partition = &map->partitions[i];
+        uint32_t used = i / (PST_PARTITIONS / USED);
         struct message *m;
 
-        if (!pst_view_slot_dealt(slot) || slot->copies[0] != n->member ||
-            view->members[n->member].epoch != n->epoch)
+        if (!pst_map_partition_dealt(partition) || partition->copies[0] != n->member ||
+            map->members[n->member].epoch != n->epoch)
             continue;
-        if (slot_of_used(used) == i && s->plant != PLANT_old_deal)
+        if (partition_of_used(used) == i && s->plant != PLANT_old_deal)
             forget(&n->homes[used]);
         m = message_new(TO_CHANGE, number, MASTER);
         m->session = n->process;
         m->change = (struct pst_copy_request){.member = n->member,
                                               .epoch = n->epoch,
                                               .change = PST_COPY_TAKE,
-                                              .slot = (uint16_t)i,
-                                              .slot_epoch = slot->epoch,
+                                              .partition = (uint16_t)i,
+                                              .partition_epoch = partition->epoch,
                                               .copy = n->member,
                                               .copy_epoch = n->epoch};
         send(s, m);
@@ -191,17 +234,17 @@ void home_take_up(struct sim *s, int number)
 static void begin_epoch(struct sim *s, int number, uint32_t used)
 {
     struct node *n = &s->nodes[number];
-    const struct pst_view_slot *slot = view_slot(n, used);
+    const struct pst_map_partition *partition = map_partition(n, used);
     struct home *home = &n->homes[used];
 
-    home->led_epoch = home->data_epoch = slot->epoch;
+    home->led_epoch = home->data_epoch = partition->epoch;
     home->attempt++;
-    home->joining = PST_VIEW_NONE;
+    home->joining = PST_MAP_NONE;
     home->joined = home->leaving = false;
     home->since_ns = s->now_ns;
     memset(home->pending, 0, sizeof(home->pending));
-    home->waiting_count = s->plant == PLANT_empty_join ? 0 : slot->copy_count - 1u;
-    memcpy(home->waiting, slot->copies + 1, home->waiting_count * sizeof(uint16_t));
+    home->waiting_count = s->plant == PLANT_empty_join ? 0 : partition->copy_count - 1u;
+    memcpy(home->waiting, partition->copies + 1, home->waiting_count * sizeof(uint16_t));
     home->state_busy = home->waiting_count > 0;
     tell_state(s, number, used);
 }
@@ -245,11 +288,11 @@ static void begin_to_leave(struct sim *s, struct home *home, uint16_t heir)
     s->counts.hand_overs++;
 }
 
-/* Hands the slot over now and then. When nothing comes of it, a new epoch without the heir ends it. */
+/* Hands the partition over now and then. When nothing comes of it, a new epoch without the heir ends it. */
 static void hand_over(struct sim *s, int number, uint32_t used)
 {
     struct node *n = &s->nodes[number];
-    const struct pst_view_slot *slot = view_slot(n, used);
+    const struct pst_map_partition *partition = map_partition(n, used);
     struct home *home = &n->homes[used];
 
     if (home->leaving) {
@@ -258,13 +301,13 @@ static void hand_over(struct sim *s, int number, uint32_t used)
             ask_change(s, number, used, PST_COPY_DROP, home->heir);
         return;
     }
-    if (slot->copy_count < 2 || home->joining != PST_VIEW_NONE || draw(s, 1000) > 0 ||
+    if (partition->copy_count < 2 || home->joining != PST_MAP_NONE || draw(s, 1000) > 0 ||
         s->now_ns >= s->quiet_ns)
         return;
-    for (uint32_t key = 0; key < SLOT_KEYS; key++)
+    for (uint32_t key = 0; key < PARTITION_KEYS; key++)
         if (home->pending[key].busy)
             return;
-    begin_to_leave(s, home, slot->copies[1 + draw(s, slot->copy_count - 1u)]);
+    begin_to_leave(s, home, partition->copies[1 + draw(s, partition->copy_count - 1u)]);
 }
 
 void home_step(struct sim *s, int number, uint32_t used)
@@ -274,7 +317,7 @@ void home_step(struct sim *s, int number, uint32_t used)
 
     if (!is_primary(n, used))
         return;
-    if (home->led_epoch != view_slot(n, used)->epoch) {
+    if (home->led_epoch != map_partition(n, used)->epoch) {
         begin_epoch(s, number, used);
         return;
     }
@@ -282,10 +325,10 @@ void home_step(struct sim *s, int number, uint32_t used)
         tell_state(s, number, used);
         if (s->now_ns < home->since_ns + 1000 * MS)
             return;
-        if (home->joining == PST_VIEW_NONE) {
+        if (home->joining == PST_MAP_NONE) {
             ask_change(s, number, used, PST_COPY_DROP, home->waiting[0]);
         } else { /* the directory has not been asked yet */
-            home->joining = PST_VIEW_NONE;
+            home->joining = PST_MAP_NONE;
             home->state_busy = false;
         }
         return;
@@ -294,7 +337,7 @@ void home_step(struct sim *s, int number, uint32_t used)
         home->since_ns = s->now_ns;
         ask_change(s, number, used, PST_COPY_JOIN, home->joining);
     }
-    for (uint32_t key = 0; key < SLOT_KEYS; key++)
+    for (uint32_t key = 0; key < PARTITION_KEYS; key++)
         press_write(s, number, used, key);
     hand_over(s, number, used);
 }
@@ -302,14 +345,15 @@ void home_step(struct sim *s, int number, uint32_t used)
 void home_changed(struct sim *s, int number, const struct message *m)
 {
     const struct node *n = &s->nodes[number];
-    uint32_t used = m->change.slot / (PST_SLOTS / USED);
+    uint32_t used = m->change.partition / (PST_PARTITIONS / USED);
 
     if (!n->epoch)
         return;
     node_fetch(s, number);
     /* Who was to join is another one now: it never will, and a new epoch makes sure of it. */
-    if (m->result == -ESTALE && m->change.change == PST_COPY_JOIN && m->change.slot == slot_of_used(used) &&
-        is_primary(n, used) && n->homes[used].joined && n->homes[used].led_epoch == m->change.slot_epoch)
+    if (m->result == -ESTALE && m->change.change == PST_COPY_JOIN &&
+        m->change.partition == partition_of_used(used) && is_primary(n, used) && n->homes[used].joined &&
+        n->homes[used].led_epoch == m->change.partition_epoch)
         ask_change(s, number, used, PST_COPY_DROP, m->change.copy);
 }
 
@@ -327,28 +371,28 @@ static void join_unused(struct sim *s, int number, const struct pst_want *want)
     m->change = (struct pst_copy_request){.member = n->member,
                                           .epoch = n->epoch,
                                           .change = want->leads ? PST_COPY_LEAD : PST_COPY_JOIN,
-                                          .slot = want->slot,
-                                          .slot_epoch = want->slot_epoch,
+                                          .partition = want->partition,
+                                          .partition_epoch = want->partition_epoch,
                                           .copy = want->member,
                                           .copy_epoch = want->member_epoch};
     send(s, m);
 }
 
-void home_wanted(struct sim *s, int number, const struct pst_want *want)
+static void wanted(struct sim *s, int number, const struct pst_want *want)
 {
     struct node *n = &s->nodes[number];
-    const struct pst_view *view = node_view(n);
-    uint32_t used = want->slot / (PST_SLOTS / USED);
+    const struct pst_map *map = node_map(n);
+    uint32_t used = want->partition / (PST_PARTITIONS / USED);
     struct home *home = &n->homes[used];
 
-    if (slot_of_used(used) != want->slot) {
+    if (partition_of_used(used) != want->partition) {
         join_unused(s, number, want);
         return;
     }
-    if (!is_primary(n, used) || !is_ready(n, used) || home->joining != PST_VIEW_NONE || home->leaving ||
-        home->led_epoch != want->slot_epoch || view->members[want->member].epoch != want->member_epoch)
+    if (!is_primary(n, used) || !is_ready(n, used) || home->joining != PST_MAP_NONE || home->leaving ||
+        home->led_epoch != want->partition_epoch || map->members[want->member].epoch != want->member_epoch)
         return;
-    for (uint32_t key = 0; key < SLOT_KEYS; key++)
+    for (uint32_t key = 0; key < PARTITION_KEYS; key++)
         if (home->pending[key].busy)
             return;
     if (want->leads) {
@@ -369,6 +413,12 @@ void home_wanted(struct sim *s, int number, const struct pst_want *want)
         tell_state(s, number, used);
 }
 
+void home_wanted(struct sim *s, int number, const struct pst_heartbeat_answer *answer)
+{
+    for (uint32_t i = 0; i < answer->want_count; i++)
+        wanted(s, number, &answer->wants[i]);
+}
+
 static void take_state_taken(struct sim *s, int number, const struct message *m)
 {
     struct node *n = &s->nodes[number];
@@ -381,7 +431,7 @@ static void take_state_taken(struct sim *s, int number, const struct message *m)
     if (home->waiting_count > 0)
         return;
     home->state_busy = false;
-    if (home->joining == PST_VIEW_NONE)
+    if (home->joining == PST_MAP_NONE)
         return;
     home->joined = true;
     home->since_ns = s->now_ns;
@@ -394,15 +444,15 @@ static void take_state_taken(struct sim *s, int number, const struct message *m)
 static bool is_from_primary(struct sim *s, int number, const struct message *m)
 {
     struct node *n = &s->nodes[number];
-    const struct pst_view *view = node_view(n);
+    const struct pst_map *map = node_map(n);
     enum pst_epoch epoch;
 
-    if (!view || m->session != n->epoch)
+    if (!map || m->session != n->epoch)
         return false;
-    epoch = pst_lease_epoch(view, slot_of_used(m->home.used), m->home.epoch);
+    epoch = pst_lease_epoch(map, partition_of_used(m->home.used), m->home.epoch);
     if (epoch == PST_EPOCH_NEW)
         node_fetch(s, number);
-    return epoch == PST_EPOCH_SAME && view_slot(n, m->home.used)->copies[0] == m->home.member;
+    return epoch == PST_EPOCH_SAME && map_partition(n, m->home.used)->copies[0] == m->home.member;
 }
 
 static void take_state(struct sim *s, int number, const struct message *m)
@@ -454,18 +504,19 @@ static void ask_write(struct sim *s, int number, const struct message *m)
     struct node *n = &s->nodes[number];
     struct home *home = &n->homes[m->home.used];
     struct pending *pending = &home->pending[m->home.key];
-    const struct pst_view_slot *slot;
+    const struct pst_map_partition *partition;
 
     if (!home_serves(s, n, m->home.used) || !is_ready(n, m->home.used) || home->state_busy || pending->busy)
         return;
-    slot = view_slot(n, m->home.used);
-    *pending = (struct pending){.busy = true,
-                                .client = m->from,
-                                .request = m->request,
-                                .value = {slot->epoch << 32 | ++home->counter, ++s->value_id},
-                                .since_ns = s->now_ns,
-                                .waiting_count = slot->copy_count - 1u};
-    memcpy(pending->waiting, slot->copies + 1, pending->waiting_count * sizeof(uint16_t));
+    partition = map_partition(n, m->home.used);
+    *pending =
+        (struct pending){.busy = true,
+                         .client = m->from,
+                         .request = m->request,
+                         .value = {partition->epoch << 32 | ++home->counter, ++s->value_id, partition->epoch},
+                         .since_ns = s->now_ns,
+                         .waiting_count = partition->copy_count - 1u};
+    memcpy(pending->waiting, partition->copies + 1, pending->waiting_count * sizeof(uint16_t));
     if (home->joined)
         pending->waiting[pending->waiting_count++] = home->joining;
     tell_write(s, number, m->home.used, m->home.key);
@@ -485,7 +536,7 @@ static void ask_read(struct sim *s, int number, const struct message *m)
     told->request = m->request;
     told->home.values[0] = n->homes[m->home.used].values[m->home.key];
     if (told->home.values[0].number == 0)
-        told->home.told = view_slot(n, m->home.used)->lost ? TOLD_LOST : TOLD_MISS;
+        told->home.told = map_partition(n, m->home.used)->lost ? TOLD_LOST : TOLD_MISS;
     send(s, told);
 }
 

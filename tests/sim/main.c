@@ -1,10 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * main.c: runs of a simulated pool.
  *
- *     sim_pool [--seed N] [--runs N] [--for-ms N] [--nodes N] [--simulated-ms N] [--plant RULE] [--trace]
+ *     sim_pool | sim_copies [--seed N] [--runs N] [--for-ms N] [--nodes N] [--simulated-ms N] [--plant RULE]
+ * [--trace]
  *
- * Seeds count up from the first; a run is the same whenever it has the same seed, nodes and time. A violation
- * prints its seed. The last line is one JSON object; the exit status is 1 when there was a violation.
+ * sim_copies has the product's senders of copies, and takes more time. Seeds count up from the first; a run
+ * is the same whenever it has the same seed, nodes and time. A violation prints its seed. The last line is
+ * one JSON object; the exit status is 1 when there was a violation.
  */
 #include "sim.h"
 
@@ -21,7 +24,7 @@ struct wish {
 struct sum {
     uint64_t runs, checked, violations, events, digest, simulated_s;
     uint64_t writes, reads, puts, beats, crashes, leaves, master_crashes, freezes, cuts, jumps, losses,
-        hand_overs, drains, repairs, balanced, power_failures, recovered;
+        hand_overs, drains, repairs, balanced, power_failures, recovered, refused;
 };
 
 static const char *const plants[] = {
@@ -110,6 +113,7 @@ static void run(const struct wish *wish, uint64_t seed, struct sum *sum)
     sum->losses += s->counts.losses;
     sum->power_failures += s->counts.power_failures;
     sum->recovered += s->counts.recovered;
+    sum->refused += s->counts.refused;
     sim_close(s);
 }
 
@@ -138,9 +142,10 @@ static void print(const struct wish *wish, const struct sum *sum)
                   {"drains", sum->drains},
                   {"repairs", sum->repairs},
                   {"balanced", sum->balanced},
-                  {"slots_lost", sum->losses},
+                  {"partitions_lost", sum->losses},
                   {"power_failures", sum->power_failures},
-                  {"slots_recovered", sum->recovered}};
+                  {"partitions_recovered", sum->recovered},
+                  {"refused", sum->refused}};
 
     printf("digest %016llx\n{", (unsigned long long)sum->digest);
     for (uint32_t i = 0; i < pst_count_of(counts); i++)

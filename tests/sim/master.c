@@ -1,4 +1,5 @@
-/* master.c: what drives a directory: messages in, answers out when their view is stored, a file that is
+/* SPDX-License-Identifier: Apache-2.0 */
+/* master.c: what drives a directory: messages in, answers out when their pool map is stored, a file that is
  * written in its own time, and sudden ends. */
 #include "sim.h"
 
@@ -16,31 +17,33 @@ uint64_t master_now(const struct sim *s)
 
 static void follow_disk(struct sim *s)
 {
-    const struct pst_view *stored = pst_directory_view(s->directory);
+    const struct pst_map *stored = pst_directory_map(s->directory);
     struct snapshot *snapshot = calloc(1, sizeof(*snapshot));
     int r;
 
     pst_assert(snapshot);
-    r = pst_view_open(stored->members_max, 0, &snapshot->view);
+    r = pst_map_open(stored->members_max, 0, &snapshot->map);
     pst_assert(r == 0);
-    pst_view_copy(snapshot->view, stored);
+    pst_map_copy(snapshot->map, stored);
     snapshot->refs = 1;
-    check_view(s, s->current ? s->current->view : NULL, stored);
+    check_map(s, s->current ? s->current->map : NULL, stored);
     snapshot_drop(s->current);
     s->current = snapshot;
 }
 
 void master_start(struct sim *s)
 {
-    uint64_t version;
+    uint64_t version, drawn = draw(s, UINT32_MAX);
+    struct pst_id pool = {{0}};
     int r;
 
+    memcpy(&pool, &drawn, sizeof(drawn));
     s->master_session++;
     s->master_offset_ns = draw(s, 1000000) * MS; /* another machine's clock */
-    r = pst_directory_open(&s->settings, (struct pst_bytes){s->disk, s->disk_bytes}, draw(s, UINT32_MAX),
-                           master_now(s), &s->directory);
+    r = pst_directory_open(&s->settings, (struct pst_bytes){s->disk, s->disk_bytes}, &pool, master_now(s),
+                           &s->directory);
     pst_assert(r == 0);
-    note(s, "master starts with version %llu", (unsigned long long)pst_directory_view(s->directory)->version);
+    note(s, "master starts with version %llu", (unsigned long long)pst_directory_map(s->directory)->version);
     s->storing_version = 0;
     if (s->disk_bytes == 0) {
         r = pst_directory_place(s->directory, (struct pst_bytes){"h/", 2}, PST_PLACE_HOME, s->replicas,
@@ -152,7 +155,7 @@ static void send_when_stored(struct sim *s, struct message *answer, uint64_t ver
 {
     struct held *held;
 
-    if (pst_directory_view(s->directory)->version >= version) {
+    if (pst_directory_map(s->directory)->version >= version) {
         send(s, answer);
         return;
     }
@@ -192,6 +195,17 @@ static void take_change(struct sim *s, const struct message *m)
 
     answer->change = m->change;
     send_when_stored(s, answer, version);
+}
+
+static void take_changes(struct sim *s, const struct message *m)
+{
+    struct message *answer = answer_to(m, IS_CHANGED, 0);
+    uint64_t last = 0, version;
+
+    for (uint32_t i = 0; i < m->change_count; i++)
+        if (pst_directory_change_copy(s->directory, &m->changes[i], &version) == 0)
+            last = pst_max(last, version);
+    send_when_stored(s, answer, last);
 }
 
 static void take_route(struct sim *s, const struct message *m)
@@ -237,8 +251,10 @@ void master_take(struct sim *s, struct message *m)
         take_heartbeat(s, m);
     } else if (m->kind == TO_CHANGE) {
         take_change(s, m);
+    } else if (m->kind == TO_CHANGES) {
+        take_changes(s, m);
     } else if (m->kind == TO_FETCH) {
-        struct message *answer = answer_to(m, IS_VIEW, 0);
+        struct message *answer = answer_to(m, IS_MAP, 0);
 
         answer->snapshot = snapshot_ref(s->current);
         send(s, answer);

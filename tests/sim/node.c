@@ -1,4 +1,5 @@
-/* node.c: a node's process: its membership, its view and lease, and keys that may lie anywhere. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* node.c: a node's process: its membership, its pool map and lease, and keys that may lie anywhere. */
 #include "sim.h"
 
 uint64_t node_now(const struct sim *s, const struct node *n)
@@ -6,18 +7,18 @@ uint64_t node_now(const struct sim *s, const struct node *n)
     return n->clock_ns + (uint64_t)((double)(s->now_ns - n->clock_at_ns) * n->rate);
 }
 
-const struct pst_view *node_view(const struct node *n)
+const struct pst_map *node_map(const struct node *n)
 {
-    return n->snapshot ? n->snapshot->view : NULL;
+    return n->snapshot ? n->snapshot->map : NULL;
 }
 
-int node_of_member(const struct sim *s, const struct pst_view *view, uint16_t member)
+int node_of_member(const struct sim *s, const struct pst_map *map, uint16_t member)
 {
     uint32_t number;
 
-    if (!view->members[member].epoch)
+    if (!map->members[member].epoch)
         return INT32_MIN;
-    memcpy(&number, view->members[member].id.bytes, sizeof(number));
+    memcpy(&number, map->members[member].id.bytes, sizeof(number));
     pst_assert(number >= 1 && number <= s->node_count);
     return (int)number - 1;
 }
@@ -51,6 +52,7 @@ void node_start(struct sim *s, int number)
     n->clock_ns = draw(s, 1000000) * MS;
     n->clock_at_ns = s->now_ns;
     timer(s, number, n->process, draw(s, 300 * MS));
+    home_start(s, number);
 }
 
 /* What the process knew is gone, and of what it held all but what is @left. */
@@ -59,7 +61,9 @@ void node_crash(struct sim *s, int number, enum left left)
     static const char *const words[] = {"", ", its disk stays", ", its memory stays"};
     struct node *n = &s->nodes[number];
 
+    left = home_left(s, number, left);
     note(s, "node %d crashes%s", number, words[left]);
+    home_stop(s, number);
     node_close(n);
     n->up = false;
     n->snapshot = NULL;
@@ -172,7 +176,7 @@ static void take_repaired(struct sim *s, int number, const struct message *m)
 
         n->repair_at = m->repair.numbers[i] + 1;
         for (uint32_t p = 0; p < route->places.count && n->held[m->repair.numbers[i]]; p++) {
-            int to = node_of_member(s, m->snapshot->view, route->places.items[p].member);
+            int to = node_of_member(s, m->snapshot->map, route->places.items[p].member);
             struct message *copy;
 
             if (to < 0)
@@ -282,6 +286,8 @@ static void take_registered(struct sim *s, int number, const struct message *m)
     n->hurries = true;
     pst_lease_drop(&n->lease);
     pst_report_join(n->report, n->member, n->epoch);
+    if (n->snapshot)
+        home_follow_map(s, n);
     node_fetch(s, number);
 }
 
@@ -289,10 +295,7 @@ static void leave(struct node *n)
 {
     n->epoch = 0;
     pst_lease_drop(&n->lease);
-    for (uint32_t i = 0; i < USED; i++) {
-        n->homes[i].led_epoch = 0;
-        memset(n->homes[i].pending, 0, sizeof(n->homes[i].pending));
-    }
+    home_leave(n);
 }
 
 /* The message may be lost, and come when the node is back: so it will be another in the directory's eyes. */
@@ -315,7 +318,7 @@ static void take_beat(struct sim *s, int number, struct message *m)
 {
     struct node *n = &s->nodes[number];
     struct pst_heartbeat_answer *answer = m->answer;
-    const struct pst_view *view = node_view(n);
+    const struct pst_map *map = node_map(n);
     int r;
 
     if (!n->epoch)
@@ -338,23 +341,22 @@ static void take_beat(struct sim *s, int number, struct message *m)
     node_repair(s, number);
     n->hurries = pst_report_is_behind(n->report);
     n->granted_ns = answer->lease_ms ? s->now_ns : n->granted_ns;
-    if (!view || view->version < answer->version)
+    if (!map || map->version < answer->version)
         node_fetch(s, number);
-    for (uint32_t i = 0; i < answer->want_count; i++)
-        home_wanted(s, number, &answer->wants[i]);
+    home_wanted(s, number, answer);
 }
 
-static void take_view(struct sim *s, int number, struct message *m)
+static void take_map(struct sim *s, int number, struct message *m)
 {
     struct node *n = &s->nodes[number];
-    const struct pst_view *view = node_view(n);
+    const struct pst_map *map = node_map(n);
 
     if (!m->snapshot)
         return;
-    if (!view || view->version < m->snapshot->view->version) {
+    if (!map || map->version < m->snapshot->map->version) {
         snapshot_drop(n->snapshot);
         n->snapshot = snapshot_ref(m->snapshot);
-        home_follow_view(s, n);
+        home_follow_map(s, n);
     }
     home_take_up(s, number);
 }
@@ -377,8 +379,8 @@ void node_take(struct sim *s, int number, struct message *m)
         if (m->session == n->process)
             take_beat(s, number, m);
         break;
-    case IS_VIEW:
-        take_view(s, number, m);
+    case IS_MAP:
+        take_map(s, number, m);
         break;
     case IS_CHANGED:
         if (m->session == n->process)
@@ -396,4 +398,5 @@ void node_take(struct sim *s, int number, struct message *m)
     default:
         home_take(s, number, m);
     }
+    home_turn(s, number);
 }

@@ -1,26 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * sim.h: a pool in one thread and out of one seed: a directory, nodes and clients, a network that loses,
  * delays, doubles and reorders, processes that crash, freeze and return, clocks that run and jump as they
  * like. The directory, the nodes' reports and their leases are the product's; what is around them is drawn.
  *
- * world.c  time, chance, the network and the run      master.c  drives the directory, stores its view
- * node.c   membership, heartbeats, keys anywhere      home.c    slots: primaries, backups, joins
+ * world.c  time, chance, the network and the run      master.c  drives the directory, stores its pool map
+ * node.c   membership, heartbeats, keys anywhere      home.c    partitions: primaries, backups, joins
  * client.c what users ask for                         check.c   what must never be, and what must be in the
  * end fault.c  what goes wrong, and when
+ *
+ * In sim_copies the part of home.c is the product's, too: copies.c drives src/master/copies*.c and serving.c.
  */
 #ifndef PST_SIM_H
 #define PST_SIM_H
 
 #include "directory/directory.h"
-#include "directory/lease.h"
-#include "directory/report.h"
+#include "directory/figures.h"
+#include "directory/route.h"
+#include "pool/lease.h"
+#include "pool/report.h"
 
 #define MS 1000000ull
 
 enum {
-    USED = 16,      /* slots that clients use */
-    SLOT_KEYS = 2,  /* in each */
-    KEYS_MAX = 400, /* that may lie anywhere */
+    USED = 16,          /* partitions that clients use */
+    PARTITION_KEYS = 2, /* in each */
+    KEYS_MAX = 400,     /* that may lie anywhere */
     KEY_BYTES = 1000,
     NODE_BYTES = 150 * KEY_BYTES,
     CLIENTS = 12,
@@ -38,13 +43,15 @@ enum {
     X(early_answer, "primaries acknowledge before their backups have the value")                             \
     X(empty_join, "primaries have copies join that they did not fill")                                       \
     X(memory_join, "who joins has what is durable in memory alone")                                          \
-    X(old_deal, "who is dealt a slot anew keeps what it had of it")                                          \
+    X(old_deal, "who is dealt a partition anew keeps what it had of it")                                     \
     X(old_disk, "nodes whose disk is another one say that it is the one that they had")                      \
     X(two_minds, "primaries go on serving what they hand over")                                              \
-    X(no_balance, "slots stay where they are")                                                               \
+    X(one_round, "newcomers get a write before copies may refuse it")                                        \
+    X(old_copy, "who joins keeps what it had, and says that it dropped it")                                  \
+    X(no_balance, "partitions stay where they are")                                                          \
     X(no_repair, "nodes do not look for keys with too few copies")                                           \
     X(deaf_to_gaps, "nodes do not report in full when they are asked to")                                    \
-    X(hearsay, "views are heard of before they are stored")
+    X(hearsay, "maps are heard of before they are stored")
 
 enum plant {
 #define X(name, text) PLANT_##name,
@@ -58,6 +65,7 @@ enum kind {
     TO_HEARTBEAT,
     TO_FETCH,
     TO_CHANGE,
+    TO_CHANGES, /* several at once */
     TO_ROUTE_PUT,
     TO_ROUTE_GET,
     TO_SUSPECT,
@@ -65,33 +73,38 @@ enum kind {
     TO_UNREGISTER,
     IS_REGISTERED, /* from it */
     IS_BEAT,
-    IS_VIEW,
+    IS_MAP,
     IS_CHANGED,
     IS_ROUTED,
     IS_FOUND,
     IS_REPAIRED,
-    NODE_STATE, /* between nodes, about a slot */
+    NODE_STATE, /* between nodes, about a partition */
     NODE_STATE_TAKEN,
     NODE_WRITE,
     NODE_WRITTEN,
-    NODE_COPY, /* of a key that may lie anywhere */
-    ASK_WRITE, /* a client of a node */
+    NODE_ASKED, /* an operation of a sender of copies, */
+    NODE_ANSWERS,
+    NODE_ARRIVED, /* and its word about a write, to itself */
+    NODE_COPY,    /* of a key that may lie anywhere */
+    ASK_WRITE,    /* a client of a node */
     ASK_READ,
     ASK_STORE,
     TOLD_WRITE, /* and back */
     TOLD_READ,
+    TOLD_REFUSED,
     TIMER, /* someone's own */
     KIND_COUNT,
 };
 
-struct snapshot { /* of a view that was stored */
+struct snapshot { /* of a pool map that was stored */
     uint32_t refs;
-    struct pst_view *view;
+    struct pst_map *map;
 };
 
 struct value {
-    uint64_t number; /* epoch and counter: later writes have higher ones; 0: there is none */
+    uint64_t number; /* later writes have higher ones; 0: there is none */
     uint64_t id;
+    uint64_t epoch; /* of the partition, when it was written */
 };
 
 enum told { TOLD_VALUE, TOLD_MISS, TOLD_LOST };
@@ -114,6 +127,8 @@ struct message {
     struct snapshot *snapshot;
     struct pst_event *events;
     struct pst_heartbeat_answer *answer;
+    struct pst_copy_request *changes;
+    struct asked *asked;
     struct pst_put *keys;     /* of a node that looks for those with too few copies, */
     struct pst_route *routes; /* and where they are to go */
     union {
@@ -127,6 +142,7 @@ struct message {
         } repair;
         uint64_t sequence; /* which the answer is to */
         struct pst_copy_request change;
+        uint32_t change_count;
         struct {
             uint16_t number;
             uint64_t epoch;
@@ -136,8 +152,8 @@ struct message {
             uint16_t member; /* who sends */
             uint64_t epoch, attempt;
             enum told told;
-            struct value values[SLOT_KEYS]; /* of a write: the first */
-            struct value disk[SLOT_KEYS];
+            struct value values[PARTITION_KEYS]; /* of a write: the first */
+            struct value disk[PARTITION_KEYS];
         } home;
         struct {
             uint32_t key;
@@ -154,12 +170,12 @@ struct pending {
     struct value value;
     uint64_t since_ns;
     uint32_t waiting_count;
-    uint16_t waiting[PST_VIEW_COPIES_MAX + 1];
+    uint16_t waiting[PST_MAP_COPIES_MAX + 1];
 };
 
-/* A node's part in a slot. */
-struct home {
-    struct value values[SLOT_KEYS], disk[SLOT_KEYS];
+/* A node's part in a partition. */
+struct home { /* in sim_copies the first five alone */
+    struct value values[PARTITION_KEYS], disk[PARTITION_KEYS];
     bool sparse;         /* its disk alone was left, and it has not been filled since */
     uint64_t data_epoch; /* of what it has */
     uint64_t taken_epoch, taken_attempt;
@@ -168,14 +184,14 @@ struct home {
     bool state_busy; /* state is on its way to @waiting: copies in a new epoch, or who is to join */
     uint64_t since_ns;
     uint32_t waiting_count;
-    uint16_t waiting[PST_VIEW_COPIES_MAX + 1];
-    uint16_t joining; /* PST_VIEW_NONE: nobody */
+    uint16_t waiting[PST_MAP_COPIES_MAX + 1];
+    uint16_t joining; /* PST_MAP_NONE: nobody */
     uint64_t joining_epoch;
     bool joined;  /* it has all, and the directory has been asked */
     bool leaving; /* the directory has been asked to make another one primary */
     uint16_t heir;
     uint64_t leaving_ns;
-    struct pending pending[SLOT_KEYS];
+    struct pending pending[PARTITION_KEYS];
 };
 
 struct node {
@@ -205,6 +221,7 @@ struct node {
     uint32_t repair_at;        /* the first key that is not */
     uint64_t repair_ns;        /* when it asked */
     struct home homes[USED];
+    struct sender *sender; /* NULL: home.c is the sender */
 };
 
 struct client {
@@ -240,16 +257,18 @@ struct sim {
     uint64_t term;
     /* the model */
     uint64_t generation, value_id;
-    uint32_t holders[KEYS_MAX];        /* nodes that have a key */
-    uint64_t floors[USED][SLOT_KEYS];  /* highest number that anyone was told, */
-    uint64_t durable[USED][SLOT_KEYS]; /* and of a value that is durable */
+    uint32_t holders[KEYS_MAX];             /* nodes that have a key */
+    uint64_t floors[USED][PARTITION_KEYS];  /* highest number that anyone was told, */
+    uint64_t durable[USED][PARTITION_KEYS]; /* and of a value that is durable */
     uint64_t losses[USED];
+    uint8_t *refused; /* by id: the write was, and must not show; NULL: none has been */
+    uint64_t refused_max;
     uint64_t fault_ns;
     uint64_t drop_ns; /* when a copy was last asked to be dropped, which may be granted later */
     uint64_t checked, violations;
     struct {
         uint64_t writes, reads, puts, crashes, leaves, master_crashes, freezes, cuts, jumps, losses, beats,
-            hand_overs, drains, repairs, balanced, power_failures, recovered;
+            hand_overs, drains, repairs, balanced, power_failures, recovered, refused;
     } counts;
 };
 
@@ -284,20 +303,30 @@ void node_repair(struct sim *s, int number);
 void node_leave(struct sim *s, int number);
 void node_close(struct node *n);
 uint64_t node_now(const struct sim *s, const struct node *n);
-const struct pst_view *node_view(const struct node *n);
-int node_of_member(const struct sim *s, const struct pst_view *view, uint16_t member);
+const struct pst_map *node_map(const struct node *n);
+int node_of_member(const struct sim *s, const struct pst_map *map, uint16_t member);
 bool node_reaches_master(const struct sim *s, int number);
 void node_fetch(struct sim *s, int number);
 
 /* ---- home.c ---- */
-uint32_t slot_of_used(uint32_t used);
+extern const uint64_t home_quiet_ms; /* until all partitions have their copies again, and are balanced */
+uint32_t partition_of_used(uint32_t used);
 bool home_serves(const struct sim *s, const struct node *n, uint32_t used);
 void home_crash(struct home *home, enum left left);
-void home_follow_view(struct sim *s, struct node *n);
+/* A process begins and ends; it leaves the pool; a message or a timer of it has been seen to. */
+void home_start(struct sim *s, int number);
+void home_stop(struct sim *s, int number);
+void home_leave(struct node *n);
+void home_turn(struct sim *s, int number);
+/* What a crash leaves, where that depends on the node. */
+enum left home_left(const struct sim *s, int number, enum left left);
+/* The node has an SSD, so that what is durable can be there. */
+bool home_promises(const struct sim *s, int number);
+void home_follow_map(struct sim *s, struct node *n);
 void home_take_up(struct sim *s, int number);
 void home_step(struct sim *s, int number, uint32_t used);
 void home_take(struct sim *s, int number, struct message *m);
-void home_wanted(struct sim *s, int number, const struct pst_want *want);
+void home_wanted(struct sim *s, int number, const struct pst_heartbeat_answer *answer);
 void home_changed(struct sim *s, int number, const struct message *m);
 
 /* ---- client.c ---- */
@@ -308,9 +337,15 @@ void faults_step(struct sim *s);
 
 /* ---- check.c ---- */
 struct pst_hash128 key_of(uint32_t key);
-void check_view(struct sim *s, const struct pst_view *before, const struct pst_view *after);
+void check_map(struct sim *s, const struct pst_map *before, const struct pst_map *after);
 void check_leases(struct sim *s);
 void check_places(struct sim *s);
+/* The write shows: all that count as copies must have it. */
+void check_written(struct sim *s, int primary, uint32_t used, uint32_t key, struct value value);
+/* It never must: nor may who counts as a copy have it. */
+void check_refused(struct sim *s, struct value value);
+void check_none_refused(struct sim *s);
+bool was_refused(const struct sim *s, struct value value);
 void check_end(struct sim *s);
 bool healthy(const struct sim *s);
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* world.c: time, chance, the network, and a run from its beginning to its end. */
 #include "sim.h"
 
@@ -75,7 +76,7 @@ void snapshot_drop(struct snapshot *snapshot)
 {
     if (!snapshot || --snapshot->refs > 0)
         return;
-    pst_view_close(snapshot->view);
+    pst_map_close(snapshot->map);
     free(snapshot);
 }
 
@@ -86,6 +87,8 @@ void message_drop(struct message *m)
     snapshot_drop(m->snapshot);
     free(m->events);
     free(m->answer);
+    free(m->changes);
+    free(m->asked);
     free(m->keys);
     free(m->routes);
     free(m);
@@ -234,7 +237,7 @@ static void choose(struct sim *s, uint32_t nodes)
     s->settings.nodes_min = pst_min(s->replicas, s->host_count);
     s->settings.incomplete_ms = draw(s, 30000);
     s->settings.repair_again_ms = 500;
-    s->settings.balance_slots = s->plant == PLANT_no_balance ? 0 : 256;
+    s->settings.balance_partitions = s->plant == PLANT_no_balance ? 0 : 256;
 }
 
 struct sim *sim_open(uint64_t seed, uint32_t nodes, uint64_t ms, enum plant plant)
@@ -247,13 +250,14 @@ struct sim *sim_open(uint64_t seed, uint32_t nodes, uint64_t ms, enum plant plan
     s->plant = plant;
     choose(s, nodes);
     s->nodes = calloc(s->node_count, sizeof(*s->nodes));
-    s->disk_cap = pst_view_bytes_max((uint32_t)s->settings.members_max);
+    s->disk_cap = pst_map_bytes_max((uint32_t)s->settings.members_max);
     s->disk = calloc(1, s->disk_cap);
     s->disk_next = calloc(1, s->disk_cap);
     pst_assert(s->heap && s->nodes && s->disk && s->disk_next);
     s->quiet_ns = ms * MS;
     s->end_ns =
-        s->quiet_ns + 90000 * MS; /* time for a slot to be given up and dealt out, and for full reports */
+        s->quiet_ns +
+        home_quiet_ms * MS; /* time for a partition to be given up and dealt out, and for full reports */
     master_start(s);
     for (uint32_t i = 0; i < s->node_count; i++)
         node_start(s, (int)i);
@@ -279,6 +283,8 @@ void sim_run(struct sim *s)
             check_leases(s);
             if (check_ns / (1000 * MS) != s->now_ns / (1000 * MS))
                 check_places(s);
+            if (check_ns / (1000 * MS) != s->now_ns / (1000 * MS))
+                check_none_refused(s);
             faults_step(s);
             check_ns = s->now_ns + 50 * MS;
         }
@@ -293,8 +299,11 @@ void sim_close(struct sim *s)
     master_crash(s);
     while (s->heap->count > 0)
         message_drop(heap_pop(s->heap).message);
-    for (uint32_t i = 0; i < s->node_count; i++)
+    for (uint32_t i = 0; i < s->node_count; i++) {
+        home_stop(s, (int)i);
         node_close(&s->nodes[i]);
+    }
+    free(s->refused);
     snapshot_drop(s->current);
     free(s->heap->items);
     free(s->heap);

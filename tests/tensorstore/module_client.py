@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What Python users of the remote_dram driver do: module_client.py WHAT [ARGUMENT...], for test_module.py."""
 from __future__ import annotations
 

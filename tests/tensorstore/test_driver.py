@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The remote_dram driver in processes of its own: beside TensorStore's wheel, killed in mid-write, over a network."""
 from __future__ import annotations
 
@@ -9,19 +10,14 @@ import shutil
 import signal
 import struct
 import subprocess
-import sys
-import tempfile
 from typing import Iterator
 
 import pytest
+import support
+from driver import DRIVER, array_spec
+from support import penstock, start_node, wait_until
+from tsgrpc import CLIENT, LOOPBACK, address_of, python  # noqa: F401: a fixture
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
-import support  # noqa: E402
-from support import penstock, start_node, wait_until  # noqa: E402
-from test_examples import free_port  # noqa: E402
-from test_tsgrpc import CLIENT, LOOPBACK, address_of, python  # noqa: E402, F401
-
-DRIVER = pathlib.Path(__file__).resolve().parents[2] / "build-tensorstore" / "driver"
 LIMIT_S = 120
 LOG = {"TENSORSTORE_VERBOSE_LOGGING": "remote_dram"}
 MIB = 1 << 20
@@ -41,17 +37,6 @@ def zarr(store: dict, side: int, chunk_side: int) -> dict:
 
 
 # ---- the wheel beside it
-
-GRID = {"name": "regular", "configuration": {"chunk_shape": [64, 64]}}
-SHARDED = {"name": "sharding_indexed", "configuration": {"chunk_shape": [16, 16]}}
-
-
-def array_spec(name: str, base: dict) -> dict:
-    if name == "zarr":
-        return {"driver": "zarr", "kvstore": base, "metadata": {"shape": [300, 200], "chunks": [64, 64], "dtype": "<f4"}}
-    store, codecs = ({"driver": "ocdbt", "base": base}, ["bytes"]) if name == "ocdbt" else (base, [SHARDED])
-    return {"driver": "zarr3", "kvstore": store,
-            "metadata": {"shape": [300, 200], "data_type": "float32", "codecs": codecs, "chunk_grid": GRID}}
 
 
 @pytest.mark.parametrize("name", ["zarr", "zarr3", "ocdbt"])
@@ -76,7 +61,7 @@ def test_driver_and_wheel_read_each_other(python: str, name: str) -> None:  # no
 @pytest.fixture(name="server")
 def logging_server(tmp_path: pathlib.Path) -> Iterator[tuple[str, pathlib.Path]]:
     """The example's server, which reports what it stores: its address and its log."""
-    address, log = f"127.0.0.1:{free_port()}", tmp_path / "server.log"
+    address, log = f"127.0.0.1:{support.free_port()}", tmp_path / "server.log"
     with log.open("wb") as out:
         process = subprocess.Popen([DRIVER / "remote_dram_server", f"--listen_addr={address}"], stdin=subprocess.DEVNULL,
                                    stdout=out, stderr=subprocess.STDOUT, env=support.clean_environment(**LOG))

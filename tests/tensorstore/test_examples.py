@@ -1,26 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
 """examples/: the scripts that a newcomer runs."""
 from __future__ import annotations
 
 import os
 import pathlib
 import shutil
-import socket
 import subprocess
 
 import pytest
+import support
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples"
 BUILD_S = 1500  # the first time makes TensorStore's arrays
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
 def run(script: str, **environment: str) -> str:
-    done = subprocess.run([EXAMPLES / script, str(free_port())], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+    done = subprocess.run([EXAMPLES / script, str(support.free_port())], stdin=subprocess.DEVNULL, capture_output=True, text=True,
                           timeout=BUILD_S, check=False, env=os.environ | environment)
     assert done.returncode == 0 and done.stdout.endswith("PASSED\n"), done
     return done.stdout

@@ -1,15 +1,8 @@
+# SPDX-License-Identifier: Apache-2.0
 """What ci/tensorstore keeps: libraries that any later checkout can go on with."""
 from __future__ import annotations
 
-import pathlib
-import re
-
-DRIVER = pathlib.Path(__file__).resolve().parents[2] / "build-tensorstore" / "driver"
-
-
-def setting(build: pathlib.Path, name: str) -> pathlib.Path:
-    """A folder that a build folder of cmake's was configured with."""
-    return pathlib.Path(re.search(rf"^{name}:\w+=(.*)$", (build / "CMakeCache.txt").read_text(), re.MULTILINE)[1])
+from driver import DRIVER, setting
 
 
 def test_libraries_outlive_the_checkout_that_made_them() -> None:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`make tensorstore-wheel`: TensorStore's Python module with the remote_dram driver in it, beside TensorStore's own wheel."""
 from __future__ import annotations
 
@@ -9,16 +10,11 @@ import subprocess
 import sys
 
 import pytest
+import support
+from driver import BUILD, DRIVER, array_spec, setting
+from support import free_port, start_node
+from tsgrpc import CLIENT, LOOPBACK, address_of, python  # noqa: F401: a fixture
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
-import support  # noqa: E402
-from support import start_node  # noqa: E402
-from test_driver import array_spec  # noqa: E402
-from test_examples import free_port  # noqa: E402
-from test_libraries import setting  # noqa: E402
-from test_tsgrpc import CLIENT, LOOPBACK, address_of, python  # noqa: E402, F401
-
-BUILD = pathlib.Path(__file__).resolve().parents[2] / "build-tensorstore"
 MODULE_CLIENT = pathlib.Path(__file__).with_name("module_client.py")
 LIMIT_S = 120
 
@@ -88,7 +84,7 @@ def test_reads_of_a_batch_share_requests(python: str, module: dict[str, str]) ->
 
 def test_tensorstore_s_own_tests(python: str, module: dict[str, str]) -> None:  # noqa: F811
     """Those of its source distribution, but for what the module leaves out and what needs further packages."""
-    tests = setting(BUILD / "driver", "LIBRARIES") / "tensorstore" / "python" / "tensorstore" / "tests"
+    tests = setting(DRIVER, "LIBRARIES") / "tensorstore" / "python" / "tensorstore" / "tests"
     packages = pathlib.Path(python).parents[1] / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
     left_out = [f"--ignore={tests / name}" for name in ("experimental_test.py", "virtual_chunked_test.py")]
     said = run(module | {"PYTHONPATH": f"{module['PYTHONPATH']}:{packages}"}, sys.executable, "-B", "-m", "pytest", "-q",

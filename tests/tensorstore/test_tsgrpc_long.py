@@ -1,15 +1,14 @@
+# SPDX-License-Identifier: Apache-2.0
 """penstockd --tsgrpc for longer than `make test` takes: arrays of a gigabyte, a crowd, and nodes that end under it."""
 from __future__ import annotations
 
 import pathlib
 import signal
-import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
-import support  # noqa: E402
-import test_tsgrpc  # noqa: E402
-from support import start_node  # noqa: E402
-from test_tsgrpc import LOOPBACK, address_of, client, python, settled, succeeds  # noqa: E402, F401
+import support
+from support import start_node
+from tsgrpc import LOOPBACK, address_of, client, python, settled, succeeds  # noqa: F401: a fixture
+from tsgrpc_abuses import leave_nothing_behind
 
 
 def test_gigabyte(python: str, tmp_path: pathlib.Path) -> None:  # noqa: F811
@@ -48,5 +47,5 @@ def test_abuse_for_longer(tmp_path: pathlib.Path) -> None:
     with start_node("--unix", f"{tmp_path}/socket", "--tsgrpc", LOOPBACK) as node:
         node.url = f"node+unix://{tmp_path}/socket"
         for _ in range(10):
-            test_tsgrpc.test_abuse_leaves_nothing_behind(node)
+            leave_nothing_behind(node)
         node.stop()

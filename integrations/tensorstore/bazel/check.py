@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Checks the Bazel overlay against TensorStore's and abseil's own BUILD files, without Bazel.
 
 Every source that a target of ours names is there; every label that it depends on exists and may be

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Measures one kind of access to a key-value store through TensorStore, for
 // some seconds:
 //   ts_bench KVSTORE write|read CHUNK_BYTES SECONDS

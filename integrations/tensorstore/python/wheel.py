@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """wheel.py TENSORSTORE MODULE LIBPENSTOCK FOLDER: packs a wheel of TensorStore's Python package, with another module in it.
 
 TENSORSTORE is its source distribution, unpacked; libpenstock lies beside the module, which looks for it there. The version

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef PENSTOCK_BLAKE3_H_
 #define PENSTOCK_BLAKE3_H_
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Minimal stand-in for half.sourceforge.net's half.hpp (half_float::half).
 #ifndef HALF_HALF_HPP
 #define HALF_HALF_HPP

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A two-dimensional array of float32, as another client of the same store has
 // to see it:
 //   ts_arrays write|check|churn SPEC

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Debian 12's re2 takes re2::StringPiece*, TensorStore passes
 // std::string_view*.
 #ifndef PENSTOCK_RE2_RE2_H_

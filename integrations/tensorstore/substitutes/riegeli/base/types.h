@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef PENSTOCK_RIEGELI_BASE_TYPES_H_
 #define PENSTOCK_RIEGELI_BASE_TYPES_H_
 

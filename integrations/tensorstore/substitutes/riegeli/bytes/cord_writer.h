@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef PENSTOCK_RIEGELI_BYTES_CORD_WRITER_H_
 #define PENSTOCK_RIEGELI_BYTES_CORD_WRITER_H_
 

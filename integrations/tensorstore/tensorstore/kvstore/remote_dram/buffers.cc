@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tensorstore/kvstore/remote_dram/buffers.h"
 
 #include <stddef.h>

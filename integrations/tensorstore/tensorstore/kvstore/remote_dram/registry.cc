@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tensorstore/kvstore/registry.h"
 
 #include "tensorstore/context_resource_provider.h"

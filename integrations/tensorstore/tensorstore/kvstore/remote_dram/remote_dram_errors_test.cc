@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bad specs, servers that fail, and what else can go wrong: the status a user
 // gets, within the deadline, and that nothing is lost.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TensorStore's own tests of a key-value store, on a node in another process,
 // on one that is killed and started anew between the cases, and on one in this
 // process.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TENSORSTORE_KVSTORE_REMOTE_DRAM_SPEC_H_
 #define TENSORSTORE_KVSTORE_REMOTE_DRAM_SPEC_H_
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tensorstore/kvstore/transaction.h"
 
 #include <penstock/penstock.h>

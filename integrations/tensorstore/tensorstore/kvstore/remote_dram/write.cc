@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <penstock/penstock.h>
 #include <stddef.h>
 #include <sys/uio.h>

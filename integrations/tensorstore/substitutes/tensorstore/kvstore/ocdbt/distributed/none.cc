@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // In place of ocdbt's coordinators: who asks for one is told that there is
 // none.
 

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/percent.h"
+
+static int hex_digit(uint8_t c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    c |= 0x20;
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+int pst_percent_decode(struct pst_bytes raw, bool plus, void *buf, size_t cap)
+{
+    const uint8_t *from = raw.data;
+    uint8_t *to = buf;
+    size_t len = 0;
+
+    pst_assert(buf && cap <= INT32_MAX);
+    for (size_t at = 0; at < raw.len; at++) {
+        uint8_t c = from[at];
+
+        if (c == '%') {
+            int high = raw.len - at > 2 ? hex_digit(from[at + 1]) : -1;
+            int low = high < 0 ? -1 : hex_digit(from[at + 2]);
+
+            if (low < 0)
+                return -EINVAL;
+            c = (uint8_t)(high << 4 | low);
+            at += 2;
+        } else if (c == '+' && plus) {
+            c = ' ';
+        }
+        if (c == 0)
+            return -EINVAL;
+        if (len == cap)
+            return -ENOSPC;
+        to[len++] = c;
+    }
+    return (int)len;
+}

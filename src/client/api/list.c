@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* list.c: a listing of all shards: each gives its keys in order, a page at a time; the smallest of their
+ * heads comes next. */
+#include "client/client_priv.h"
+
+#include "wire/wire.h"
+
+enum { PAGE_BYTES = 32 << 10 };
+
+#define LIST_MAGIC 0x6c697374u
+
+struct page {
+    uint8_t *data;
+    size_t at, bytes;
+    bool end; /* nothing follows this page */
+};
+
+struct penstock_list {
+    uint32_t magic;
+    struct penstock *store;
+    uint32_t shards;
+    int64_t taken; /* the shard whose head the caller holds, -1: none */
+    size_t start_bytes, end_bytes;
+    uint8_t start[PENSTOCK_KEY_BYTES_MAX];
+    uint8_t end[PENSTOCK_KEY_BYTES_MAX];
+    uint8_t last[PENSTOCK_KEY_BYTES_MAX]; /* behind which a page goes on */
+    struct page pages[];
+};
+
+size_t pst_prefix_end(const void *prefix, size_t prefix_bytes, uint8_t end[PENSTOCK_KEY_BYTES_MAX])
+{
+    size_t len = pst_min(prefix_bytes, PENSTOCK_KEY_BYTES_MAX);
+
+    if (len)
+        memcpy(end, prefix, len);
+    while (len > 0 && end[len - 1] == 0xff)
+        len--;
+    if (len > 0)
+        end[len - 1]++;
+    return len;
+}
+
+static struct pst_wire_entry head_of(const struct page *page, struct pst_bytes *key)
+{
+    struct pst_wire_entry entry;
+
+    pst_assert(page->at + sizeof(entry) <= page->bytes);
+    memcpy(&entry, page->data + page->at, sizeof(entry));
+    *key = (struct pst_bytes){page->data + page->at + sizeof(entry), entry.key_bytes};
+    return entry;
+}
+
+/* Checks a page that came from elsewhere: whole entries, keys in order behind @last (NULL: none yet), and at
+ * least one unless nothing follows, so that a listing comes to its end. */
+static bool page_sound(const struct page *page, const struct pst_bytes *last)
+{
+    struct pst_bytes before = last ? *last : (struct pst_bytes){NULL, 0};
+    size_t at = 0;
+
+    pst_assert(page->bytes <= PAGE_BYTES);
+    while (at < page->bytes) {
+        struct pst_wire_entry entry;
+        struct pst_bytes key;
+
+        if (page->bytes - at < sizeof(entry))
+            return false;
+        memcpy(&entry, page->data + at, sizeof(entry));
+        at += sizeof(entry);
+        if (entry.key_bytes < 1 || entry.key_bytes > PENSTOCK_KEY_BYTES_MAX ||
+            page->bytes - at < entry.key_bytes)
+            return false;
+        key = (struct pst_bytes){page->data + at, entry.key_bytes};
+        if (pst_bytes_compare(before, key) >= 0)
+            return false;
+        before = key;
+        at += entry.key_bytes;
+    }
+    return page->end || page->bytes > 0;
+}
+
+static int fetch(struct penstock_list *list, uint32_t shard, struct pst_bytes from, bool after)
+{
+    struct page *page = &list->pages[shard];
+    struct penstock_op op = {.code = PST_WIRE_LIST,
+                             .flags = after ? PST_WIRE_AFTER : 0,
+                             .key = from.data,
+                             .key_bytes = (uint16_t)from.len,
+                             .attrs = list->end,
+                             .attr_bytes = (uint16_t)list->end_bytes,
+                             .data = page->data,
+                             .bytes = PAGE_BYTES};
+    int r;
+
+    pst_assert(shard < list->shards && from.len <= PENSTOCK_KEY_BYTES_MAX && page->data);
+    r = pst_run_one(list->store, &op, (int)shard);
+    if (r)
+        return r;
+    if (pst_shards(list->store) != list->shards) /* keys have moved to where this listing does not look */
+        return pst_explain(list->store, NULL, -ESTALE);
+    page->at = 0;
+    page->bytes = pst_min(op.value_bytes, PAGE_BYTES);
+    page->end = op.generation;
+    if (page_sound(page, after ? &from : NULL))
+        return 0;
+    page->bytes = 0;
+    return pst_explain(list->store, NULL, -EPROTO);
+}
+
+static void set_bounds(struct penstock_list *list, const struct penstock_list_options *o)
+{
+    struct pst_bytes start = {o->start, o->start_bytes}, prefix = {o->prefix, o->prefix_bytes};
+    struct pst_bytes end = {o->end, o->end_bytes};
+    uint8_t behind[PENSTOCK_KEY_BYTES_MAX];
+    struct pst_bytes prefix_end = {behind, pst_prefix_end(prefix.data, prefix.len, behind)};
+
+    pst_assert(start.len <= PENSTOCK_KEY_BYTES_MAX && end.len <= PENSTOCK_KEY_BYTES_MAX);
+    if (pst_bytes_compare(prefix, start) > 0)
+        start = prefix;
+    if (prefix_end.len && (!end.len || pst_bytes_compare(prefix_end, end) < 0))
+        end = prefix_end;
+    list->start_bytes = start.len;
+    list->end_bytes = end.len;
+    if (start.len)
+        memcpy(list->start, start.data, start.len);
+    if (end.len)
+        memcpy(list->end, end.data, end.len);
+}
+
+/* The only shard that can have something in the range: the owner of the one key that fits into it. -1: any
+ * can. */
+static int64_t only_shard(struct penstock_list *list)
+{
+    struct pst_bytes key = {list->start, list->start_bytes};
+    int64_t shard;
+
+    if (!key.len || list->end_bytes != key.len + 1 || list->end[key.len] != 0 ||
+        memcmp(list->start, list->end, key.len) != 0)
+        return -1;
+    pst_enter(list->store);
+    shard = list->store->backend->shard_of(list->store, key);
+    pst_leave(list->store);
+    return shard < list->shards ? shard : -1;
+}
+
+/* Fetches the first pages. */
+static int begin(struct penstock_list *list)
+{
+    struct pst_bytes start = {list->start, list->start_bytes};
+    int64_t only = only_shard(list);
+    int r = 0;
+
+    for (uint32_t i = 0; r == 0 && i < list->shards; i++) {
+        if ((only >= 0 && i != only) || pst_shard_at(list->store, i) < 0)
+            continue;
+        list->pages[i].data = malloc(PAGE_BYTES);
+        r = list->pages[i].data ? fetch(list, i, start, false) : pst_fail(-ENOMEM, "out of memory");
+    }
+    return r;
+}
+
+int penstock_list_open(struct penstock *store, const struct penstock_list_options *options,
+                       struct penstock_list **out)
+{
+    static const struct penstock_list_options everything = {.size = sizeof(everything)};
+    const struct penstock_list_options *o = options ? options : &everything;
+    struct penstock_list *list;
+    uint32_t shards;
+    int r = pst_store_check(store);
+
+    if (r < 0)
+        return r;
+    if (!out || (o->prefix_bytes && !o->prefix) || (o->start_bytes && !o->start) || (o->end_bytes && !o->end))
+        return pst_fail(-EINVAL,
+                        "penstock_list_open: a bound without its bytes, or nowhere to put the listing");
+    if (o->start_bytes > PENSTOCK_KEY_BYTES_MAX || o->end_bytes > PENSTOCK_KEY_BYTES_MAX ||
+        o->prefix_bytes > PENSTOCK_KEY_BYTES_MAX)
+        return pst_fail(-ENAMETOOLONG, "%s: key longer than %d bytes", store->url, PENSTOCK_KEY_BYTES_MAX);
+    r = pst_refresh(store);
+    if (r < 0)
+        return r;
+    shards = pst_shards(store);
+    list = calloc(1, sizeof(*list) + shards * sizeof(list->pages[0]));
+    if (!list)
+        return pst_fail(-ENOMEM, "out of memory");
+    list->magic = LIST_MAGIC;
+    list->store = store;
+    list->shards = shards;
+    list->taken = -1;
+    set_bounds(list, o);
+    r = begin(list);
+    if (r) {
+        penstock_list_close(list);
+        return r;
+    }
+    *out = list;
+    return 0;
+}
+
+/* Steps over a shard's first entry. */
+static int advance(struct penstock_list *list, uint32_t shard)
+{
+    struct page *page = &list->pages[shard];
+    struct pst_bytes key;
+
+    pst_assert(shard < list->shards && page->at < page->bytes);
+    head_of(page, &key);
+    page->at += sizeof(struct pst_wire_entry) + key.len;
+    pst_assert(page->at <= page->bytes); /* a page is looked at before it counts */
+    if (page->at < page->bytes || page->end)
+        return 0;
+    memcpy(list->last, key.data, key.len);
+    return fetch(list, shard, (struct pst_bytes){list->last, key.len}, true);
+}
+
+/* Steps over the entry that the caller has seen, wherever there are copies of the value. */
+static int advance_all(struct penstock_list *list)
+{
+    uint32_t taken = (uint32_t)list->taken;
+    struct pst_bytes seen, key;
+    int r = 0;
+
+    head_of(&list->pages[taken], &seen);
+    list->taken = -1;
+    for (uint32_t i = 0; list->store->backend->shard_at && i < list->shards && r == 0; i++) {
+        if (i == taken || list->pages[i].at == list->pages[i].bytes)
+            continue;
+        head_of(&list->pages[i], &key);
+        if (pst_bytes_equal(seen, key))
+            r = advance(list, i);
+    }
+    return r ? r : advance(list, taken);
+}
+
+int penstock_list_next(struct penstock_list *list, struct penstock_entry *out)
+{
+    struct pst_bytes best = {NULL, 0}, key;
+    struct pst_wire_entry entry;
+    int r;
+
+    if (!list || !out)
+        return pst_fail(-EINVAL, "penstock_list_next: no listing");
+    pst_assert(list->magic == LIST_MAGIC);
+    r = pst_store_check(list->store);
+    if (r == 0 && list->taken >= 0)
+        r = advance_all(list);
+    if (r)
+        return r;
+    for (uint32_t i = 0; i < list->shards; i++) {
+        if (list->pages[i].at == list->pages[i].bytes)
+            continue;
+        head_of(&list->pages[i], &key);
+        pst_assert(list->pages[i].at < list->pages[i].bytes);
+        if (list->taken < 0 || pst_bytes_compare(key, best) < 0) {
+            list->taken = i;
+            best = key;
+        }
+    }
+    if (list->taken < 0)
+        return 0;
+    entry = head_of(&list->pages[list->taken], &key);
+    *out = (struct penstock_entry){.key = key.data,
+                                   .key_bytes = key.len,
+                                   .value_bytes = entry.value_bytes,
+                                   .generation = entry.generation,
+                                   .cache = entry.cache,
+                                   .depth = entry.depth,
+                                   .on_ssd = entry.on_ssd != 0,
+                                   .copies = entry.copies};
+    return 1;
+}
+
+struct penstock_list *penstock_list_close(struct penstock_list *list)
+{
+    if (!list)
+        return NULL;
+    pst_assert(list->magic == LIST_MAGIC);
+    list->magic = 0; /* a second close is found */
+    for (uint32_t i = 0; i < list->shards; i++)
+        free(list->pages[i].data);
+    free(list);
+    return NULL;
+}

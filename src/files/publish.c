@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* publish.c: what changes the catalogue's file. A change of several statements is a transaction. */
+#include "files/catalogue_priv.h"
+
+static bool source_fits(const struct pst_source *source)
+{
+    return pst_ip_fits(source->ip) && pst_text_fits(source->pod_name, PST_NAME_BYTES_MAX) &&
+           pst_text_fits(source->namespace, PST_NAME_BYTES_MAX) &&
+           pst_text_fits(source->src_path, PST_SRC_PATH_BYTES_MAX) &&
+           pst_text_fits(source->data_type, PST_DATA_TYPE_BYTES_MAX);
+}
+
+/* Return: 0 and the key's row in *@id. */
+static int put_key(struct pst_catalogue *c, struct pst_bytes key, enum pst_lifespan lifespan,
+                   const char *service, const char *namespace, uint64_t *id)
+{
+    sqlite3_stmt *statement = pst_statement(c, ST_PUT_KEY);
+    int r;
+
+    pst_bind_bytes(statement, 1, key);
+    pst_bind_number(statement, 2, lifespan);
+    pst_bind_text(statement, 3, service);
+    pst_bind_text(statement, 4, service && *service ? namespace : "");
+    r = pst_statement_step(c, statement);
+    if (r == 1)
+        *id = (uint64_t)sqlite3_column_int64(statement, 0);
+    pst_statement_end(statement);
+    pst_assert(r != 0); /* it returns the row, or why it has none */
+    return r < 0 ? r : 0;
+}
+
+static int put_source(struct pst_catalogue *c, uint64_t id, const struct pst_source *source, bool is_store,
+                      uint64_t now_ms)
+{
+    sqlite3_stmt *statement = pst_statement(c, ST_PUT_SOURCE);
+
+    pst_bind_number(statement, 1, id);
+    pst_bind_text(statement, 2, source->ip);
+    pst_bind_text(statement, 3, source->pod_name);
+    pst_bind_text(statement, 4, source->namespace);
+    pst_bind_text(statement, 5, source->src_path);
+    pst_bind_text(statement, 6, source->data_type);
+    pst_bind_number(statement, 7, is_store);
+    pst_bind_number(statement, 8, now_ms);
+    return pst_statement_run(c, statement);
+}
+
+static int drop_other_store(struct pst_catalogue *c, uint64_t id, const char *ip)
+{
+    sqlite3_stmt *statement = pst_statement(c, ST_DROP_STORE);
+
+    pst_bind_number(statement, 1, id);
+    pst_bind_text(statement, 2, ip);
+    return pst_statement_run(c, statement);
+}
+
+static int put(struct pst_catalogue *c, struct pst_bytes key, const struct pst_source *source,
+               enum pst_lifespan lifespan, const char *service, uint64_t now_ms, bool is_store)
+{
+    uint64_t id = 0;
+    int r;
+
+    pst_assert(lifespan < PST_LIFESPAN_COUNT);
+    if (!pst_key_fits(key) || !source_fits(source) || !pst_text_fits(service, PST_NAME_BYTES_MAX))
+        return -EINVAL;
+    r = pst_transaction_begin(c);
+    if (r < 0)
+        return r;
+    r = put_key(c, key, lifespan, service, source->namespace, &id);
+    if (r == 0)
+        r = put_source(c, id, source, is_store, now_ms);
+    /* The one before goes last: without a source the key would go, too. */
+    if (r == 0 && is_store)
+        r = drop_other_store(c, id, source->ip);
+    return pst_transaction_end(c, r);
+}
+
+int pst_catalogue_publish(struct pst_catalogue *c, struct pst_bytes key, const struct pst_source *source,
+                          enum pst_lifespan lifespan, const char *service, uint64_t now_ms)
+{
+    return put(c, key, source, lifespan, service, now_ms, false);
+}
+
+int pst_catalogue_store(struct pst_catalogue *c, struct pst_bytes key, const struct pst_source *source,
+                        enum pst_lifespan lifespan, const char *service, uint64_t now_ms)
+{
+    return put(c, key, source, lifespan, service, now_ms, true);
+}
+
+/* Runs a statement that deletes. Return: how many rows, those apart that went with them; or -errno. */
+static int64_t run_delete(struct pst_catalogue *c, sqlite3_stmt *statement)
+{
+    int r = pst_statement_run(c, statement);
+
+    return r < 0 ? r : sqlite3_changes64(c->db);
+}
+
+/* The same for one whose ?1 is @key and whose ?2 is @ip. */
+static int delete_of_source(struct pst_catalogue *c, enum catalogue_statement which, struct pst_bytes key,
+                            const char *ip)
+{
+    sqlite3_stmt *statement = pst_statement(c, which);
+
+    if (!pst_key_fits(key) || !pst_ip_fits(ip))
+        return -EINVAL;
+    pst_bind_bytes(statement, 1, key);
+    pst_bind_text(statement, 2, ip);
+    return (int)run_delete(c, statement);
+}
+
+int pst_catalogue_remove_source(struct pst_catalogue *c, struct pst_bytes key, const char *ip)
+{
+    return delete_of_source(c, ST_DROP_SOURCE, key, ip);
+}
+
+int pst_catalogue_complete(struct pst_catalogue *c, struct pst_bytes key, const char *ip)
+{
+    return delete_of_source(c, ST_COMPLETE, key, ip);
+}
+
+int pst_catalogue_expire(struct pst_catalogue *c, uint64_t now_ms)
+{
+    sqlite3_stmt *statement = pst_statement(c, ST_EXPIRE_REQUESTS);
+    int r;
+
+    pst_bind_number(statement, 1, now_ms);
+    r = pst_statement_run(c, statement);
+    if (r < 0 || now_ms < PST_SOURCE_LIFE_MS)
+        return r;
+    statement = pst_statement(c, ST_EXPIRE);
+    pst_bind_number(statement, 1, now_ms - PST_SOURCE_LIFE_MS);
+    pst_bind_number(statement, 2, PST_EXPIRED_MAX);
+    return (int)run_delete(c, statement);
+}
+
+/* ---- keys go ---- */
+
+static int64_t delete_one(struct pst_catalogue *c, struct pst_bytes key)
+{
+    sqlite3_stmt *statement = pst_statement(c, ST_DELETE_ONE);
+
+    pst_bind_bytes(statement, 1, key);
+    return run_delete(c, statement);
+}
+
+/* What begins with @prefix; @level: with no slash behind it. */
+static int64_t delete_range(struct pst_catalogue *c, struct pst_bytes prefix, bool level)
+{
+    sqlite3_stmt *statement = pst_statement(c, level ? ST_DELETE_LEVEL : ST_DELETE_RANGE);
+    uint8_t end[PST_PREFIX_END_CAP];
+
+    pst_bind_bytes(statement, 1, prefix);
+    pst_bind_bytes(statement, 2, (struct pst_bytes){end, pst_prefix_end(prefix, end)});
+    if (level)
+        pst_bind_number(statement, 3, prefix.len + 1); /* SQL counts from one */
+    return run_delete(c, statement);
+}
+
+static int64_t delete_beneath(struct pst_catalogue *c, struct pst_bytes key)
+{
+    char folder[PST_KEY_BYTES_MAX];
+
+    if (key.len == PST_KEY_BYTES_MAX)
+        return 0; /* no key is longer */
+    memcpy(folder, key.data, key.len);
+    folder[key.len] = '/';
+    return delete_range(c, (struct pst_bytes){folder, key.len + 1}, false);
+}
+
+int pst_catalogue_delete(struct pst_catalogue *c, struct pst_bytes key, int flags, uint64_t *count)
+{
+    int64_t here, beneath = 0;
+    int r;
+
+    pst_assert(!(flags & ~(PST_DELETE_RECURSIVE | PST_DELETE_PREFIX)));
+    if (!pst_key_fits(key)) /* the root's neither: see root.h */
+        return -EINVAL;
+    r = pst_transaction_begin(c);
+    if (r < 0)
+        return r;
+    if (flags & PST_DELETE_PREFIX)
+        here = delete_range(c, key, !(flags & PST_DELETE_RECURSIVE));
+    else
+        here = delete_one(c, key);
+    if (here >= 0 && flags == PST_DELETE_RECURSIVE)
+        beneath = delete_beneath(c, key);
+    r = pst_transaction_end(c, (int)(here < 0 ? here : beneath < 0 ? beneath : 0));
+    if (r == 0)
+        *count = (uint64_t)(here + beneath);
+    return r;
+}
+
+int pst_catalogue_service_cleanup(struct pst_catalogue *c, const char *service, const char *namespace,
+                                  uint64_t *count)
+{
+    sqlite3_stmt *statement = pst_statement(c, ST_CLEAN_UP);
+    int64_t deleted;
+
+    if (!service || !*service || !pst_text_fits(service, PST_NAME_BYTES_MAX) ||
+        !pst_text_fits(namespace, PST_NAME_BYTES_MAX))
+        return -EINVAL;
+    pst_bind_text(statement, 1, service);
+    pst_bind_text(statement, 2, namespace);
+    deleted = run_delete(c, statement);
+    if (deleted < 0)
+        return (int)deleted;
+    *count = (uint64_t)deleted;
+    return 0;
+}

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* root.c: names beneath the root, opened, listed and made. remove.c has the removals. */
+#include "files/root_priv.h"
+#include "base/error.h"
+
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+#define ROOT_MAGIC 0x726f6f74u
+
+enum {
+    OPEN_TRIES = 128,   /* the kernel gives up a look-up that a rename got in the way of */
+    FOLDER_MODE = 0755, /* of folders that are made, less the umask */
+};
+
+struct pst_root {
+    uint32_t magic;
+    int fd;
+};
+
+int pst_root_fd(const struct pst_root *root)
+{
+    pst_assert(root->magic == ROOT_MAGIC && root->fd >= 0);
+    return root->fd;
+}
+
+int pst_beneath_open(int folder_fd, const char *path, int flags)
+{
+    const struct open_how how = {
+        .flags = (uint64_t)(flags | O_CLOEXEC),
+        .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS,
+    };
+
+    pst_assert(folder_fd >= 0 && !(flags & (O_CREAT | O_TRUNC)));
+    for (int tries = 0; tries < OPEN_TRIES; tries++) {
+        long fd = syscall(SYS_openat2, folder_fd, *path ? path : ".", &how, sizeof(how));
+
+        if (fd >= 0)
+            return (int)fd;
+        if (errno != EAGAIN && errno != EINTR)
+            return -errno;
+    }
+    return -EAGAIN;
+}
+
+int pst_beneath_parent(const struct pst_root *root, const char *key)
+{
+    char folder[PST_KEY_CAP];
+    const char *leaf = pst_key_leaf(key);
+    size_t len = leaf == key ? 0 : (size_t)(leaf - key - 1);
+
+    pst_assert(len < sizeof(folder));
+    memcpy(folder, key, len);
+    folder[len] = '\0';
+    return pst_beneath_open(pst_root_fd(root), folder, O_PATH | O_DIRECTORY);
+}
+
+int pst_root_open(const char *path, struct pst_root **out)
+{
+    struct pst_root *root = malloc(sizeof(*root));
+    int fd, r;
+
+    if (!root)
+        return pst_fail(-ENOMEM, "out of memory");
+    *root = (struct pst_root){ROOT_MAGIC, open(path, O_PATH | O_DIRECTORY | O_CLOEXEC)};
+    if (root->fd < 0) {
+        r = pst_fail(-errno, "folder %s: %s", path, strerror(errno));
+        pst_root_close(root);
+        return r;
+    }
+    fd = pst_beneath_open(root->fd, "", O_RDONLY | O_DIRECTORY);
+    if (fd < 0) {
+        pst_root_close(root);
+        return pst_fail(fd, "folder %s: opening names beneath it (openat2): %s", path, strerror(-fd));
+    }
+    close(fd);
+    *out = root;
+    return 0;
+}
+
+struct pst_root *pst_root_close(struct pst_root *root)
+{
+    if (!root)
+        return NULL;
+    pst_assert(root->magic == ROOT_MAGIC);
+    root->magic = 0;
+    pst_close_fd(&root->fd);
+    free(root);
+    return NULL;
+}
+
+int pst_root_list(const struct pst_root *root, const char *key, pst_root_each *each, void *arg)
+{
+    struct pst_names names;
+    int r;
+
+    if (!pst_key_is_normal(key))
+        return -EINVAL;
+    r = pst_beneath_open(pst_root_fd(root), key, O_RDONLY | O_DIRECTORY);
+    if (r >= 0)
+        r = pst_names_read(r, "", false, PST_ROOT_ENTRIES_MAX, &names);
+    if (r < 0)
+        return r;
+    if (names.is_cut) {
+        pst_names_fini(&names);
+        return -E2BIG;
+    }
+    pst_names_sort(&names);
+    for (uint32_t i = 0; i < names.count; i++)
+        each(arg, &(struct pst_root_entry){pst_name_text(&names, i), names.list[i].is_directory});
+    pst_names_fini(&names);
+    return 0;
+}
+
+int pst_root_stat(const struct pst_root *root, const char *key, struct pst_root_stat *out)
+{
+    pst_cleanup_close int fd = -1;
+    struct stat st;
+    int r;
+
+    if (!pst_key_is_normal(key))
+        return -EINVAL;
+    fd = *key ? pst_beneath_parent(root, key) : pst_beneath_open(pst_root_fd(root), "", O_PATH | O_DIRECTORY);
+    if (fd < 0)
+        return fd;
+    r = *key ? fstatat(fd, pst_key_leaf(key), &st, AT_SYMLINK_NOFOLLOW) : fstat(fd, &st);
+    if (r < 0)
+        return -errno;
+    *out = (struct pst_root_stat){
+        .is_directory = S_ISDIR(st.st_mode),
+        .is_link = S_ISLNK(st.st_mode),
+        .bytes = S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0,
+        .modified_ms = st.st_mtim.tv_sec * 1000 + st.st_mtim.tv_nsec / 1000000,
+    };
+    return 0;
+}
+
+/* The folder @name of @fd, made if it is missing. Another process may remove it in between, now and then. */
+static int step_into(int fd, const char *name)
+{
+    int r = -ENOENT;
+
+    for (int tries = 0; r == -ENOENT && tries < OPEN_TRIES; tries++) {
+        if (mkdirat(fd, name, FOLDER_MODE) < 0 && errno != EEXIST)
+            return -errno;
+        r = pst_beneath_open(fd, name, O_PATH | O_DIRECTORY);
+    }
+    return r;
+}
+
+int pst_root_mkdir(const struct pst_root *root, const char *key)
+{
+    char parts[PST_KEY_CAP], *rest = parts, *part;
+    int fd, next;
+
+    if (!pst_key_is_normal(key))
+        return -EINVAL;
+    strcpy(parts, key);
+    fd = pst_beneath_open(pst_root_fd(root), "", O_PATH | O_DIRECTORY);
+    while (fd >= 0 && (part = strsep(&rest, "/")) && *part) {
+        next = step_into(fd, part);
+        close(fd);
+        fd = next;
+    }
+    if (fd < 0)
+        return fd;
+    close(fd);
+    return 0;
+}

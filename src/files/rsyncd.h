@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * rsyncd.h: the real rsync's daemon, kept running: a module for each folder that is offered. A thread starts
+ * it, and starts it again when it ends; rsync reads its modules anew for each connection, so they come and go
+ * without a restart. Any thread may call. Source: docs/explanation/rooms.md, files.
+ */
+#ifndef PST_FILES_RSYNCD_H
+#define PST_FILES_RSYNCD_H
+
+#include "base/base.h"
+#include "base/options.h"
+
+enum {
+    PST_RSYNCD_NAME_BYTES_MAX = 64, /* of a module: letters, digits, '-', '_' and '.' */
+    PST_RSYNCD_MODULES_MAX = 4096,
+    PST_RSYNCD_TOKEN_BYTES_MAX = 256,
+};
+
+/* The user whose password the token is. */
+#define PST_RSYNCD_USER "penstock"
+
+struct pst_rsyncd;
+
+/* All strings are borrowed during the call. */
+struct pst_rsyncd_settings {
+    const char *folder;       /* of its own, where its settings lie: made with mode 0700 unless it is there */
+    const char *host;         /* an IPv4 address of this host; NULL: all */
+    uint16_t port;            /* 0: one that is free */
+    struct pst_bytes token;   /* empty: whoever reaches the port is let in */
+    uint32_t connections_max; /* of a module at once; 0: no bound */
+    void (*log)(void *ctx, const char *line); /* any thread */
+    void *ctx;
+};
+
+/*
+ * Starts the daemon and waits until it listens. Return: 0; -ENOENT there is no rsync, -EADDRINUSE, -EINVAL a
+ * token that rsync cannot have (it takes printable ASCII without blanks), -ETIMEDOUT, -errno; the reason in
+ * @fault.
+ */
+int pst_rsyncd_open(const struct pst_rsyncd_settings *settings, struct pst_rsyncd **out,
+                    char fault[PST_FAULT_BYTES]);
+uint16_t pst_rsyncd_port(const struct pst_rsyncd *d);
+/* How often the daemon had to be started after its first time. Its connections end with it. */
+uint32_t pst_rsyncd_restarts(const struct pst_rsyncd *d);
+/*
+ * Offers the folder @path, absolute, as module @name from the next connection on. Return: 0; -EEXIST, -EINVAL
+ * a name or a path that no module can have, -ENOENT no such path, -ENOTDIR, -ENOSPC too many, -errno.
+ */
+int pst_rsyncd_add(struct pst_rsyncd *d, const char *name, const char *path, bool writable);
+/* Connections that are underway go on to their end. Return: 0; -ENOENT; -errno, and the module stays. */
+int pst_rsyncd_remove(struct pst_rsyncd *d, const char *name);
+/* Ends the daemon and its connections, and removes what was written. Returns NULL. */
+struct pst_rsyncd *pst_rsyncd_close(struct pst_rsyncd *d);
+
+#endif

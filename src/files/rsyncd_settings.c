@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rsyncd_settings.c: modules, as rsync reads them: anew for each connection, from a file that is always
+ * whole. */
+#include "files/rsyncd_priv.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+enum { LINK_BYTES = PST_RSYNCD_NAME_BYTES_MAX + 8 };
+
+static const char settings_name[] = "rsyncd.conf", secrets_name[] = "secrets";
+
+/* ---- one module ---- */
+
+static bool name_fits(const char *name)
+{
+    size_t bytes = strlen(name);
+
+    /* "global" is a section of the file's own */
+    return bytes > 0 && bytes <= PST_RSYNCD_NAME_BYTES_MAX && strcmp(name, "global") != 0 && name[0] != '.' &&
+           strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") == bytes;
+}
+
+/* A link by the module's name leads to its folder: versions of rsync read '%' in a path differently. */
+static void link_name(char name[LINK_BYTES], const char *module)
+{
+    snprintf(name, LINK_BYTES, "to-%s", module);
+}
+
+static void write_module(FILE *out, const struct pst_rsyncd *d, const struct rsyncd_module *module)
+{
+    char name[LINK_BYTES];
+
+    link_name(name, module->name);
+    fprintf(out, "\n[%s]\npath = %s/%s\nread only = %s\n", module->name, d->folder, name,
+            module->writable ? "no" : "yes");
+    if (d->connections_max)
+        fprintf(out, "max connections = %u\nlock file = %s/lock-%s\n", d->connections_max, d->folder,
+                module->name);
+}
+
+/* ---- the files ---- */
+
+/* Return: an open file of mode 0600 with the name "NAME.new", or NULL with errno. */
+static FILE *begin_file(const struct pst_rsyncd *d, const char *name)
+{
+    char fresh[64];
+    FILE *out;
+    int fd;
+
+    snprintf(fresh, sizeof(fresh), "%s.new", name);
+    unlinkat(d->folder_fd, fresh, 0);
+    fd = openat(d->folder_fd, fresh, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    out = fd < 0 ? NULL : fdopen(fd, "w");
+    if (fd >= 0 && !out)
+        close(fd);
+    return out;
+}
+
+static int end_file(const struct pst_rsyncd *d, const char *name, FILE *out)
+{
+    char fresh[64];
+    bool whole = !ferror(out);
+
+    snprintf(fresh, sizeof(fresh), "%s.new", name);
+    int r = fclose(out) != 0 || !whole ? -EIO : 0;
+
+    if (r == 0 && renameat(d->folder_fd, fresh, d->folder_fd, name) < 0)
+        r = -errno;
+    if (r < 0)
+        unlinkat(d->folder_fd, fresh, 0);
+    return r;
+}
+
+static int write_secrets(const struct pst_rsyncd *d)
+{
+    FILE *out = begin_file(d, secrets_name);
+
+    if (!out)
+        return -errno;
+    fprintf(out, "%s:%s\n", PST_RSYNCD_USER, d->token);
+    return end_file(d, secrets_name, out);
+}
+
+/*
+ * Root's daemon locks a connection up in its module's folder, so no link leads out; another user's may not,
+ * and rsync takes the folder for its root by itself.
+ */
+static void write_globals(FILE *out, const struct pst_rsyncd *d)
+{
+    bool root = geteuid() == 0;
+
+    fprintf(out, "use chroot = %s\nmunge symlinks = %s\nnumeric ids = yes\nreverse lookup = no\n",
+            root ? "yes" : "no", root ? "no" : "yes");
+    fputs("list = no\ntimeout = 600\nlog file = /dev/stderr\ntransfer logging = no\n", out);
+    if (root)
+        fputs("uid = root\ngid = root\n", out);
+    if (d->token[0])
+        fprintf(out, "auth users = %s\nsecrets file = %s/%s\nstrict modes = yes\n", PST_RSYNCD_USER,
+                d->folder, secrets_name);
+}
+
+int rsyncd_write_settings(struct pst_rsyncd *d)
+{
+    int r = d->token[0] ? write_secrets(d) : 0;
+    FILE *out = r < 0 ? NULL : begin_file(d, settings_name);
+
+    if (!out)
+        return r < 0 ? r : -errno;
+    write_globals(out, d);
+    for (uint32_t i = 0; i < d->module_count; i++)
+        write_module(out, d, &d->modules[i]);
+    return end_file(d, settings_name, out);
+}
+
+/* What lies beside the settings for a module. */
+static void forget(const struct pst_rsyncd *d, const char *module)
+{
+    char name[LINK_BYTES];
+
+    link_name(name, module);
+    unlinkat(d->folder_fd, name, 0);
+    snprintf(name, sizeof(name), "lock-%s", module);
+    unlinkat(d->folder_fd, name, 0);
+}
+
+void rsyncd_remove_settings(struct pst_rsyncd *d)
+{
+    for (uint32_t i = 0; i < d->module_count; i++)
+        forget(d, d->modules[i].name);
+    unlinkat(d->folder_fd, settings_name, 0);
+    unlinkat(d->folder_fd, secrets_name, 0);
+    unlinkat(d->folder_fd, "output", 0);
+}
+
+/* ---- modules come and go ---- */
+
+/* Return: where @name is, or the number of modules. */
+static uint32_t find(const struct pst_rsyncd *d, const char *name)
+{
+    uint32_t i = 0;
+
+    while (i < d->module_count && strcmp(d->modules[i].name, name) != 0)
+        i++;
+    return i;
+}
+
+static int grow(struct pst_rsyncd *d)
+{
+    uint32_t room = d->module_room ? 2 * d->module_room : 8;
+    struct rsyncd_module *modules;
+
+    if (d->module_count < d->module_room)
+        return 0;
+    if (d->module_count == PST_RSYNCD_MODULES_MAX)
+        return -ENOSPC;
+    modules = realloc(d->modules, room * sizeof(*modules));
+    if (!modules)
+        return -ENOMEM;
+    d->modules = modules;
+    d->module_room = room;
+    return 0;
+}
+
+static int add(struct pst_rsyncd *d, const char *name, const char *path, bool writable)
+{
+    struct rsyncd_module *module;
+    char link[LINK_BYTES];
+    int r = find(d, name) < d->module_count ? -EEXIST : grow(d);
+
+    if (r < 0)
+        return r;
+    link_name(link, name);
+    unlinkat(d->folder_fd, link, 0);
+    if (symlinkat(path, d->folder_fd, link) < 0)
+        return -errno;
+    module = &d->modules[d->module_count++];
+    *module = (struct rsyncd_module){.writable = writable};
+    memcpy(module->name, name, strlen(name) + 1);
+    r = rsyncd_write_settings(d);
+    if (r < 0) {
+        forget(d, name);
+        d->module_count--;
+    }
+    return r;
+}
+
+int pst_rsyncd_add(struct pst_rsyncd *d, const char *name, const char *path, bool writable)
+{
+    struct stat st;
+    int r;
+
+    if (!name_fits(name) || path[0] != '/')
+        return -EINVAL;
+    if (stat(path, &st) < 0)
+        return -errno;
+    if (!S_ISDIR(st.st_mode))
+        return -ENOTDIR;
+    pthread_mutex_lock(&d->lock);
+    r = add(d, name, path, writable);
+    pthread_mutex_unlock(&d->lock);
+    return r;
+}
+
+int pst_rsyncd_remove(struct pst_rsyncd *d, const char *name)
+{
+    struct rsyncd_module gone, *at;
+    uint32_t i;
+    int r = -ENOENT;
+
+    pthread_mutex_lock(&d->lock);
+    i = find(d, name);
+    if (i < d->module_count) {
+        at = &d->modules[i];
+        gone = *at;
+        *at = d->modules[--d->module_count];
+        r = rsyncd_write_settings(d);
+        if (r < 0)
+            d->modules[d->module_count++] = gone;
+        else
+            forget(d, name);
+    }
+    pthread_mutex_unlock(&d->lock);
+    return r;
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tombstones_priv.h: tombstones of a lane: those that go with the next group, and those that wait for a sync.
+ * The files of log/ that delete_value or write them include it.
+ */
+#ifndef PST_LOG_TOMBSTONES_PRIV_H
+#define PST_LOG_TOMBSTONES_PRIV_H
+
+#include "log/format.h"
+
+struct pst_group;
+struct pst_lane;
+
+/* A tombstone that may not be durable before what it makes room for is. */
+struct pst_later {
+    struct pst_log_tombstone tombstone;
+    uint64_t ticket;
+};
+
+/* Return: 0 or -ENOMEM. */
+int pst_lane_add_tombstone(struct pst_lane *lane, const struct pst_log_tombstone *tombstone);
+/* Of a value in that segment, once @ticket is synced. */
+int pst_lane_add_tombstone_at(struct pst_lane *lane, struct pst_log_tombstone tombstone, uint32_t segment,
+                              uint64_t ticket);
+void pst_lane_add_tombstones(struct pst_lane *lane, struct pst_group *group);
+/* After a sync: those whose time has come. */
+void pst_lane_laters_synced(struct pst_lane *lane);
+/* A flush may have to sync twice: what they make room for, then them. */
+bool pst_lane_laters_wait(const struct pst_lane *lane);
+
+#endif

@@ -1,0 +1,839 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * write.c: groups: how values are gathered, laid out and written, and when they are durable. A group
+ * finds its place in a segment when it is closed. Tickets number the groups of a lane; they end in order, so
+ * that one number tells what is written and one what is synced. Heads and indexes of segments are written as
+ * groups without values.
+ */
+#include "log/lane_priv.h"
+#include "base/hash.h"
+
+#include <stdio.h>
+
+enum {
+    GROUPS_BUSY = 2,       /* with so many underway small groups wait for company */
+    TOMBSTONES_ALONE = 90, /* so many are written without company */
+    INDEX_BYTES_MIN = 64 << 10,
+    FRESH_SHARE = 16, /* of a segment: with less in it there is room for the tenths that live in another */
+};
+
+static void group_becomes(struct pst_group *g, enum pst_group_state state)
+{
+    static const uint8_t follows[] = {
+        [PST_GROUP_FREE] = 1 << PST_GROUP_OPEN | 1 << PST_GROUP_WRITTEN,
+        [PST_GROUP_OPEN] = 1 << PST_GROUP_FREE,
+        [PST_GROUP_WRITING] = 1 << PST_GROUP_OPEN,
+        [PST_GROUP_WRITTEN] = 1 << PST_GROUP_WRITING,
+    };
+
+    pst_assert(state < pst_count_of(follows) && follows[state] >> g->state & 1);
+    g->state = (uint8_t)state;
+}
+
+static struct pst_segment *segment_of(struct pst_lane *lane, uint32_t segment)
+{
+    pst_assert(segment < lane->log->segment_count);
+    return &lane->log->segments[segment];
+}
+
+/* ---- groups ---- */
+
+struct pst_group *pst_group_take(struct pst_lane *lane)
+{
+    for (uint32_t i = 0; i < PST_LANE_GROUPS; i++) {
+        struct pst_group *g = &lane->groups[i];
+
+        if (g->state != PST_GROUP_FREE)
+            continue;
+        pst_assert(pst_list_empty(&g->appends) && g->io_left == 0 && !g->image);
+        group_becomes(g, PST_GROUP_OPEN);
+        g->large = false;
+        g->result = 0;
+        g->entry_count = g->put_count = g->move_count = g->entries_bytes = g->packed_bytes = g->direct_bytes =
+            g->end_blocks = 0;
+        g->iov_count = 2;
+        g->image = NULL;
+        return g;
+    }
+    return NULL;
+}
+
+static uint32_t groups_busy(const struct pst_lane *lane)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < PST_LANE_GROUPS; i++)
+        count += lane->groups[i].state > PST_GROUP_OPEN;
+    return count;
+}
+
+static void submit(struct pst_lane *lane, struct pst_group *g, const struct iovec *iov, uint32_t iov_count,
+                   uint64_t offset, uint64_t bytes)
+{
+    const struct pst_disk_op op = {.verb = PST_DISK_WRITE,
+                                   .file = g->segment,
+                                   .offset = offset,
+                                   .bytes = bytes,
+                                   .iov = iov,
+                                   .iov_count = iov_count};
+
+    pst_assert(g->state == PST_GROUP_WRITING && g->io_left < pst_count_of(g->io));
+    pst_assert(bytes > 0 && pst_log_is_whole(offset) && offset + bytes <= lane->log->segment_bytes);
+    pst_lane_submit(lane, &g->io[g->io_left++], PST_IO_GROUP, g, &op);
+    lane->stat.written_bytes += bytes;
+}
+
+static void issue(struct pst_lane *lane, struct pst_group *g)
+{
+    group_becomes(g, PST_GROUP_WRITING);
+    g->ticket = ++lane->issued;
+    pst_assert(lane->issued > lane->written && lane->issued - lane->written <= PST_LANE_GROUPS);
+    g->io_left = 0;
+}
+
+/* ---- the segment that is written ---- */
+
+/* Free segments that values leave alone, one for each lane: to move what lives elsewhere and for tombstones
+ * there is always one. */
+static bool may_take(const struct pst_log *log, bool last_resort)
+{
+    return log->free_count > (last_resort ? 0 : log->lane_count);
+}
+
+void pst_lane_note_provided(struct pst_lane *lane)
+{
+    bool fresh = lane->index_now.entries && lane->at <= lane->log->segment_bytes / FRESH_SHARE;
+
+    atomic_store_explicit(&lane->provided, fresh || lane->reclaim.took, memory_order_relaxed);
+}
+
+/* Whether values of this lane may take what is left of its segment: each lane can still empty one then. */
+static bool may_fill(const struct pst_lane *lane)
+{
+    const struct pst_log *log = lane->log;
+    uint32_t needed = 1;
+
+    for (uint32_t i = 0; i < log->lane_count; i++)
+        needed += i != lane->index && !atomic_load_explicit(&log->lanes[i]->provided, memory_order_relaxed);
+    return log->free_count >= needed;
+}
+
+static int take_segment(struct pst_lane *lane, bool last_resort, uint32_t *out)
+{
+    struct pst_log *log = lane->log;
+    int r = -ENOSPC;
+
+    pthread_mutex_lock(&log->lock);
+    /* From another start for each lane, so that folders are used alike. */
+    for (uint32_t n = 0; may_take(log, last_resort) && n < log->segment_count; n++) {
+        uint32_t i = (uint32_t)((log->sequence + n) % log->segment_count);
+        struct pst_segment *s = &log->segments[i];
+
+        if (s->state != PST_SEGMENT_FREE || s->failed || atomic_load(&s->readers) > 0)
+            continue;
+        pst_assert(log->free_count > 0);
+        pst_segment_becomes(s, PST_SEGMENT_OPEN);
+        s->lane = lane->index;
+        s->sequence = ++log->sequence;
+        s->live_bytes = s->value_bytes = 0;
+        s->moved = false;
+        log->free_count--;
+        *out = i;
+        r = 0;
+        break;
+    }
+    pthread_mutex_unlock(&log->lock);
+    return r;
+}
+
+static void write_segment_head(struct pst_lane *lane, struct pst_group *g, uint32_t segment)
+{
+    pst_lane_make_head(lane, segment, PST_SEGMENT_HEAD_USED, g->buffer);
+    g->iov[0] = (struct iovec){g->buffer, PST_LOG_DATA_AT};
+    g->segment = segment;
+    issue(lane, g);
+    submit(lane, g, g->iov, 1, 0, PST_LOG_DATA_AT);
+}
+
+/* A segment that an earlier process had begun. */
+static bool resume_segment(struct pst_lane *lane)
+{
+    struct pst_log *log = lane->log;
+    bool found = false;
+
+    pthread_mutex_lock(&log->lock);
+    for (uint32_t i = 0; !found && log->resume_count > 0 && i < log->segment_count; i++) {
+        struct pst_segment *s = &log->segments[i];
+
+        if (s->resume_at == 0)
+            continue;
+        log->resume_count--;
+        pst_assert(!lane->index_now.entries);
+        lane->at = s->resume_at;
+        s->resume_at = 0;
+        found = s->state == PST_SEGMENT_FULL && !s->failed && !s->repeated;
+        if (!found)
+            continue;
+        pst_segment_becomes(s, PST_SEGMENT_OPEN);
+        lane->index_now = (struct pst_index){.entries = s->entries,
+                                             .bytes = s->entries_bytes,
+                                             .room = s->entries_room,
+                                             .entry_count = s->entry_count,
+                                             .segment = i};
+        s->entries = NULL;
+        lane->cramped = false;
+    }
+    pthread_mutex_unlock(&log->lock);
+    return found;
+}
+
+/* Return: 0, -EBUSY, -ENOSPC, -ENOMEM. */
+static int open_segment(struct pst_lane *lane, bool last_resort)
+{
+    struct pst_group *g = pst_group_take(lane);
+    uint8_t *entries;
+    uint32_t segment;
+    int r;
+
+    pst_assert(!lane->index_now.entries);
+    if (!g)
+        return -EBUSY;
+    entries = aligned_alloc(PST_LOG_ALIGN_BYTES, INDEX_BYTES_MIN);
+    r = entries ? take_segment(lane, last_resort, &segment) : -ENOMEM;
+    if (r < 0) {
+        free(entries);
+        group_becomes(g, PST_GROUP_FREE);
+        return r;
+    }
+    lane->index_now = (struct pst_index){.entries = entries, .room = INDEX_BYTES_MIN, .segment = segment};
+    lane->at = PST_LOG_DATA_AT;
+    lane->cramped = false;
+    lane->reclaim.took = lane->reclaim.took || (last_resort && lane->reclaim.stage != PST_RECLAIM_NONE);
+    pst_lane_note_provided(lane);
+    write_segment_head(lane, g, segment);
+    return 0;
+}
+
+/* ---- full and failed segments ---- */
+
+static void mark_full(struct pst_lane *lane, uint32_t segment)
+{
+    pthread_mutex_lock(&lane->log->lock);
+    pst_segment_becomes(segment_of(lane, segment), PST_SEGMENT_FULL);
+    pthread_mutex_unlock(&lane->log->lock);
+}
+
+static void delete_again(struct pst_lane *lane, const void *entries, uint64_t bytes)
+{
+    struct pst_bytes left = {entries, bytes};
+    struct pst_log_any any;
+    int kind;
+
+    while ((kind = pst_log_entry_next(&left, lane->log->segment_bytes, &any)) > 0) {
+        if (kind == PST_LOG_TOMBSTONE)
+            lane->stat.failed += pst_lane_add_tombstone(lane, &any.tombstone) < 0;
+    }
+    pst_assert(kind == 0);
+}
+
+/* What is known of a segment whose index will not be written. */
+static void keep_index(struct pst_lane *lane, struct pst_index *ix)
+{
+    struct pst_segment *s = segment_of(lane, ix->segment);
+
+    pst_assert(!s->entries);
+    delete_again(lane, ix->entries, ix->bytes);
+    s->entries = ix->entries;
+    s->entries_bytes = ix->bytes;
+    s->entry_count = ix->entry_count;
+    *ix = (struct pst_index){0};
+}
+
+/* It takes no more; what it holds stays. Its tombstones are written elsewhere. */
+static void fail_segment(struct pst_lane *lane, uint32_t segment)
+{
+    segment_of(lane, segment)->failed = true;
+    if (lane->index_now.entries && lane->index_now.segment == segment) {
+        keep_index(lane, &lane->index_now);
+        lane->cramped = true;
+        pst_lane_note_provided(lane);
+    }
+    for (uint32_t i = 0; i < lane->seal_count; i++) {
+        if (lane->seals[i].segment != segment)
+            continue;
+        keep_index(lane, &lane->seals[i]);
+        lane->seal_count--;
+        memmove(&lane->seals[i], &lane->seals[i + 1], (lane->seal_count - i) * sizeof(lane->seals[0]));
+        break;
+    }
+    mark_full(lane, segment);
+}
+
+/* Its index is written once all that it tells of is synced: what an index says may be believed. Return: 0,
+ * -EBUSY. */
+int pst_lane_seal(struct pst_lane *lane)
+{
+    pst_assert(lane->index_now.entries && lane->seal_count <= PST_LANE_SEALS);
+    if (lane->seal_count == PST_LANE_SEALS)
+        return -EBUSY;
+    pst_segment_becomes(segment_of(lane, lane->index_now.segment), PST_SEGMENT_SEALED);
+    lane->index_now.last_ticket = lane->issued;
+    lane->seals[lane->seal_count++] = lane->index_now;
+    lane->index_now = (struct pst_index){0};
+    lane->cramped = true;
+    return 0;
+}
+
+static bool index_fits(const struct pst_lane *lane, const struct pst_group *g, uint64_t group_bytes)
+{
+    uint64_t index_bytes = lane->index_now.bytes + g->entries_bytes;
+
+    return lane->at + group_bytes + pst_log_whole(index_bytes) + PST_LOG_ALIGN_BYTES <=
+           lane->log->segment_bytes;
+}
+
+bool pst_lane_fits(const struct pst_lane *lane, const struct pst_group *g, uint64_t more)
+{
+    uint64_t bytes =
+        pst_log_whole(pst_group_head_bytes(g)) + pst_log_whole(g->packed_bytes) + g->direct_bytes;
+
+    return !lane->index_now.entries || index_fits(lane, g, bytes + more);
+}
+
+static int index_room(struct pst_index *ix, uint64_t more)
+{
+    uint64_t room = ix->room;
+    uint8_t *entries;
+
+    pst_assert(ix->entries && ix->bytes <= ix->room);
+    while (room < ix->bytes + more + 2 * PST_LOG_ALIGN_BYTES)
+        room *= 2;
+    if (room == ix->room)
+        return 0;
+    entries = aligned_alloc(PST_LOG_ALIGN_BYTES, room);
+    if (!entries)
+        return -ENOMEM;
+    memcpy(entries, ix->entries, ix->bytes);
+    free(ix->entries);
+    ix->entries = entries;
+    ix->room = room;
+    return 0;
+}
+
+/* Return: 0 and the lane's segment has room for the group; -EBUSY, -ENOSPC, -ENOMEM. */
+static int find_room(struct pst_lane *lane, const struct pst_group *g, uint64_t group_bytes, bool last_resort)
+{
+    int r = pst_log_begun(lane->log) ? 0 : -EBUSY;
+
+    if (r == 0 && lane->index_now.entries && !index_fits(lane, g, group_bytes))
+        r = pst_lane_seal(lane);
+    /* What is resumed may be all but full: then the next one. */
+    while (r == 0 && !lane->index_now.entries && resume_segment(lane) && !index_fits(lane, g, group_bytes))
+        r = pst_lane_seal(lane);
+    if (r == 0 && !lane->index_now.entries)
+        r = open_segment(lane, last_resort);
+    if (r == 0)
+        r = index_room(&lane->index_now, g->entries_bytes);
+    pst_assert(r != 0 || index_fits(lane, g, group_bytes));
+    return r;
+}
+
+/* ---- closing a group ---- */
+
+static void place_values(struct pst_group *g, uint32_t offset, uint64_t packed_at, uint64_t direct_at)
+{
+    pst_list_each (link, &g->appends) {
+        struct pst_log_append *a = pst_list_entry(link, struct pst_log_append, op.link);
+        uint64_t at = g->large ? 0 : (a->packed ? packed_at : direct_at) + a->data_at;
+        uint32_t place = offset + (uint32_t)at;
+
+        pst_assert(place >= PST_LOG_DATA_AT && a->entry_at < PST_LOG_HEAD_BYTES_MAX);
+        a->place = (struct pst_log_place){g->segment, place};
+        memcpy(g->buffer + a->entry_at + offsetof(struct pst_log_entry, offset), &place, sizeof(place));
+    }
+}
+
+/* A large value's checksums lie behind its entry; they count for the head, not for the index. */
+static void seal_head(struct pst_lane *lane, struct pst_group *g, uint64_t used_bytes, uint64_t bytes,
+                      uint32_t offset)
+{
+    struct pst_group_head head = {.sequence = segment_of(lane, g->segment)->sequence,
+                                  .segment = g->segment,
+                                  .offset = offset,
+                                  .bytes = (uint32_t)bytes,
+                                  .used_bytes = (uint32_t)used_bytes,
+                                  .entries_bytes = g->entries_bytes,
+                                  .entry_count = g->entry_count};
+
+    pst_assert(used_bytes <= bytes && used_bytes <= PST_LOG_HEAD_BYTES_MAX);
+    memcpy(g->buffer, &head, sizeof(head));
+    memset(g->buffer + used_bytes, 0, pst_log_whole(used_bytes) - used_bytes);
+    pst_group_seal((struct pst_group_head *)(void *)g->buffer, lane->log->seed);
+}
+
+static void add_to_index(struct pst_lane *lane, const struct pst_group *g)
+{
+    struct pst_index *ix = &lane->index_now;
+
+    pst_assert(ix->entries && ix->bytes + g->entries_bytes <= ix->room);
+    memcpy(ix->entries + ix->bytes, g->buffer + sizeof(struct pst_group_head), g->entries_bytes);
+    ix->bytes += g->entries_bytes;
+    ix->entry_count += g->entry_count;
+}
+
+static void submit_shared(struct pst_lane *lane, struct pst_group *g, uint64_t head_room,
+                          uint64_t packed_room, uint64_t offset, uint64_t bytes)
+{
+    struct iovec *iov = g->iov;
+
+    pst_assert(g->iov_count >= 2 && g->iov_count <= PST_GROUP_PIECES);
+    iov[0] = (struct iovec){g->buffer, head_room};
+    iov[1] = (struct iovec){g->buffer + PST_LOG_HEAD_BYTES_MAX, packed_room};
+    if (packed_room == 0) {
+        iov++;
+        iov[0] = g->iov[0];
+    }
+    submit(lane, g, iov, (uint32_t)(g->iov + g->iov_count - iov), offset, bytes);
+}
+
+/* The pieces of a large value are its owner's, where there are too many for one write with the head. */
+static void submit_large(struct pst_lane *lane, struct pst_group *g, const struct pst_log_append *a,
+                         uint64_t head_room, uint64_t offset)
+{
+    uint64_t whole = a->value.value_bytes / PST_LOG_ALIGN_BYTES * PST_LOG_ALIGN_BYTES;
+
+    pst_assert(g->large && whole > 0 && pst_list_first(&g->appends, struct pst_log_append, op.link) == a);
+    g->iov[0] = (struct iovec){g->buffer, head_room};
+    submit(lane, g, g->iov, 1, offset, head_room);
+    submit(lane, g, a->iov, a->iov_count, offset + head_room, whole);
+    if (whole < a->value.value_bytes) {
+        g->iov[1] = (struct iovec){g->buffer + PST_LOG_HEAD_BYTES_MAX, PST_LOG_ALIGN_BYTES};
+        submit(lane, g, &g->iov[1], 1, offset + head_room + whole, PST_LOG_ALIGN_BYTES);
+    }
+}
+
+/* Tombstones and moves make room elsewhere. */
+static bool is_last_resort(const struct pst_group *g)
+{
+    return g->move_count > 0 || g->put_count == 0;
+}
+
+int pst_group_close(struct pst_lane *lane, struct pst_group *g, uint64_t crcs_bytes)
+{
+    uint64_t used = pst_group_head_bytes(g) + crcs_bytes, head_room = pst_log_whole(used);
+    uint64_t packed_room = pst_log_whole(g->packed_bytes);
+    uint64_t bytes = head_room + packed_room + g->direct_bytes;
+    uint64_t offset;
+    int r = find_room(lane, g, bytes, is_last_resort(g));
+
+    if (r < 0)
+        return r;
+    offset = lane->at;
+    lane->at += bytes;
+    pst_assert(lane->at >= PST_LOG_DATA_AT && lane->at < lane->log->segment_bytes);
+    pst_lane_note_provided(lane);
+    g->segment = lane->index_now.segment;
+    place_values(g, (uint32_t)offset, head_room, head_room + packed_room);
+    seal_head(lane, g, used, bytes, (uint32_t)offset);
+    add_to_index(lane, g);
+    memset(g->buffer + PST_LOG_HEAD_BYTES_MAX + g->packed_bytes, 0, packed_room - g->packed_bytes);
+    issue(lane, g);
+    if (g->direct_bytes > 0 && g->iov_count == 2)
+        submit_large(lane, g, pst_list_first(&g->appends, struct pst_log_append, op.link), head_room, offset);
+    else
+        submit_shared(lane, g, head_room, packed_room, offset, bytes);
+    return 0;
+}
+
+static void end_appends(struct pst_lane *lane, struct pst_group *g, int result)
+{
+    pst_list_each_safe (link, &g->appends) {
+        pst_list_remove(link);
+        pst_lane_done(lane, pst_list_entry(link, struct pst_log_op, link), result);
+    }
+}
+
+void pst_group_fail(struct pst_lane *lane, struct pst_group *g, int result)
+{
+    pst_assert(result < 0 && g != lane->open);
+    group_becomes(g, PST_GROUP_FREE);
+    end_appends(lane, g, result);
+    delete_again(lane, g->buffer + sizeof(struct pst_group_head), g->entries_bytes);
+}
+
+int pst_lane_close_open(struct pst_lane *lane)
+{
+    struct pst_group *g = lane->open;
+    int r = g ? pst_group_close(lane, g, 0) : 0;
+
+    if (r == -EBUSY)
+        return r;
+    lane->open = NULL;
+    if (r < 0)
+        pst_group_fail(lane, g, r);
+    return r;
+}
+
+bool pst_lane_takes(const struct pst_lane *lane)
+{
+    return may_take(lane->log, false) ||
+           (!atomic_load_explicit(&lane->cramped, memory_order_relaxed) && may_fill(lane));
+}
+
+bool pst_lane_has_room(struct pst_lane *lane, uint64_t bytes)
+{
+    static const struct pst_group none;
+    const struct pst_group *g = lane->open;
+
+    bytes += 4 * PST_LOG_ALIGN_BYTES;
+    if (g)
+        bytes += pst_group_head_bytes(g) + g->packed_bytes + g->direct_bytes;
+    if (lane->summing.group)
+        bytes += pst_log_disk_bytes(&lane->summing.append->value) + PST_LOG_ALIGN_BYTES;
+    if (may_take(lane->log, false))
+        return true;
+    if (!lane->index_now.entries || !index_fits(lane, &none, bytes)) {
+        lane->cramped = true;
+        return false;
+    }
+    return may_fill(lane);
+}
+
+void pst_log_flush(struct pst_lane *lane, struct pst_log_flush *flush)
+{
+    flush->op.verb = PST_LOG_FLUSH;
+    pst_list_push_back(&lane->flushes, &flush->op.link);
+}
+
+/* ---- what has been written ---- */
+
+void pst_group_io_ended(struct pst_lane *lane, struct pst_group *g, int result)
+{
+    pst_assert(g->state == PST_GROUP_WRITING && g->io_left > 0 && g->io_left <= pst_count_of(g->io));
+    (void)lane;
+    if (result < 0) /* its file was all there: to the owner -ENOSPC would say that the log is full */
+        g->result = result == -ENOSPC ? -EIO : result;
+    if (--g->io_left == 0)
+        group_becomes(g, PST_GROUP_WRITTEN);
+}
+
+static void mark_dirty(struct pst_lane *lane, uint32_t segment)
+{
+    for (uint32_t i = 0; i < lane->dirty_count; i++) {
+        if (lane->dirty[i] == segment)
+            return;
+    }
+    pst_assert(lane->dirty_count < pst_count_of(lane->dirty));
+    lane->dirty[lane->dirty_count++] = segment;
+}
+
+static void written_well(struct pst_lane *lane, struct pst_group *g)
+{
+    struct pst_segment *s = segment_of(lane, g->segment);
+
+    pst_assert(g->ticket == lane->written);
+    mark_dirty(lane, g->segment);
+    pst_list_each_safe (link, &g->appends) {
+        struct pst_log_append *a = pst_list_entry(link, struct pst_log_append, op.link);
+
+        pst_segment_gets(s, pst_log_disk_bytes(&a->value));
+        s->moved = s->moved || a->op.verb == PST_LOG_MOVE_APPEND;
+        if (a->op.verb == PST_LOG_APPEND)
+            lane->stat.appended_bytes += a->value.value_bytes;
+        pst_list_remove(link);
+        a->op.ticket = g->ticket;
+        if (a->durable)
+            pst_list_push_back(&lane->waiting, link);
+        else
+            pst_lane_done(lane, &a->op, 0);
+    }
+    if (g->image)
+        mark_full(lane, g->segment);
+}
+
+/* Its owner is told that it is not there: a restart must not find it. What it was to replace lives. */
+static void delete_failed(struct pst_lane *lane, const struct pst_log_append *a, uint32_t segment)
+{
+    struct pst_log_tombstone tombstone = {.generation = a->value.generation,
+                                          .key_hash = a->key_hash,
+                                          .key_check = a->key_check,
+                                          .era = a->value.era,
+                                          .flags = PST_TOMBSTONE_EXACT | PST_TOMBSTONE_FAILED,
+                                          .kind = PST_LOG_TOMBSTONE};
+
+    lane->stat.failed += pst_lane_add_tombstone_at(lane, tombstone, segment, 0) < 0;
+}
+
+static void written_badly(struct pst_lane *lane, struct pst_group *g, int result)
+{
+    lane->stat.upkeep_failed += pst_list_empty(&g->appends);
+    pst_list_each (link, &g->appends) {
+        struct pst_log_append *a = pst_list_entry(link, struct pst_log_append, op.link);
+
+        if (a->op.verb == PST_LOG_APPEND) /* what was to be moved is still where it was */
+            delete_failed(lane, a, g->segment);
+    }
+    end_appends(lane, g, result);
+    fail_segment(lane, g->segment); /* deletes again what its index has */
+    if (g->image) {
+        struct pst_index ix = {.entries = g->image, .bytes = g->entries_bytes, .segment = g->segment};
+
+        g->image = NULL;
+        keep_index(lane, &ix);
+    }
+}
+
+static struct pst_group *next_written(struct pst_lane *lane)
+{
+    for (uint32_t i = 0; i < PST_LANE_GROUPS; i++) {
+        if (lane->groups[i].state == PST_GROUP_WRITTEN && lane->groups[i].ticket == lane->written + 1)
+            return &lane->groups[i];
+    }
+    return NULL;
+}
+
+static void retire_groups(struct pst_lane *lane)
+{
+    struct pst_group *g;
+
+    while ((g = next_written(lane))) {
+        int result = g->result == 0 && segment_of(lane, g->segment)->failed ? -EIO : g->result;
+
+        lane->written++;
+        pst_assert(result <= 0 && lane->written <= lane->issued);
+        if (result == 0)
+            written_well(lane, g);
+        else
+            written_badly(lane, g, result);
+        free(g->image);
+        g->image = NULL;
+        pst_assert(pst_list_empty(&g->appends));
+        group_becomes(g, PST_GROUP_FREE);
+    }
+}
+
+/* ---- syncs: one at a time, for all that waits ---- */
+
+static bool sync_wanted(const struct pst_lane *lane)
+{
+    pst_assert(lane->synced <= lane->written);
+    if (lane->written == lane->synced)
+        return false;
+    pst_list_each (link, &lane->waiting) {
+        if (pst_list_entry(link, struct pst_log_op, link)->ticket <= lane->written)
+            return true;
+    }
+    if (pst_lane_laters_wait(lane) && !pst_list_empty(&lane->flushes))
+        return true;
+    return lane->seal_count > 0 && lane->seals[0].last_ticket <= lane->written &&
+           lane->seals[0].last_ticket > lane->synced;
+}
+
+/* Of what the last sync carried. */
+static bool sync_failed(const struct pst_lane *lane, bool any, uint32_t segment)
+{
+    for (uint32_t i = 0; i < lane->sync_count; i++) {
+        if (lane->sync_io[i].op.result < 0 && (any || lane->sync_io[i].op.file == segment))
+            return true;
+    }
+    return false;
+}
+
+bool pst_lane_in_doubt(struct pst_lane *lane)
+{
+    const struct pst_log *log = lane->log;
+
+    if (pst_likely(lane->doubt_until == 0))
+        return false;
+    for (uint32_t i = 0; i < log->segment_count; i++) {
+        if (log->segments[i].lane == lane->index && pst_segment_doubtful(&log->segments[i]))
+            return true;
+    }
+    lane->doubt_until = pst_min(lane->doubt_until, lane->written);
+    if (lane->doubt_until > lane->synced)
+        return true;
+    lane->doubt_until = 0;
+    return false;
+}
+
+static void end_waiting(struct pst_lane *lane, struct pst_log_op *op)
+{
+    struct pst_log_append *a = pst_list_entry(&op->link, struct pst_log_append, op.link);
+    bool flush = op->verb != PST_LOG_APPEND;
+
+    pst_assert(op->ticket <= lane->synced && (flush || a->durable));
+    if (!sync_failed(lane, flush, flush ? 0 : a->place.segment)) {
+        pst_lane_done(lane, op, flush && pst_lane_in_doubt(lane) ? -EIO : 0);
+        return;
+    }
+    if (!flush) {
+        delete_failed(lane, a, a->place.segment);
+        pst_log_forget(lane, &a->value, a->place);
+    }
+    pst_lane_done(lane, op, -EIO);
+}
+
+static void end_sync(struct pst_lane *lane)
+{
+    struct pst_list ended;
+
+    pst_assert(lane->sync_upto >= lane->synced && lane->sync_upto <= lane->written);
+    lane->synced = lane->sync_upto;
+    pst_list_init(&ended);
+    pst_list_each_safe (link, &lane->waiting) {
+        if (pst_list_entry(link, struct pst_log_op, link)->ticket > lane->synced)
+            continue;
+        pst_list_remove(link);
+        pst_list_push_back(&ended, link);
+    }
+    while (!pst_list_empty(&ended)) {
+        struct pst_log_op *op = pst_list_first(&ended, struct pst_log_op, link);
+
+        pst_list_remove(&op->link);
+        end_waiting(lane, op);
+    }
+    for (uint32_t i = 0; i < lane->sync_count; i++) {
+        if (lane->sync_io[i].op.result >= 0)
+            continue;
+        lane->stat.upkeep_failed++;
+        fail_segment(lane, lane->sync_io[i].op.file);
+        segment_of(lane, lane->sync_io[i].op.file)->unsynced = true;
+        lane->doubt_until = UINT64_MAX;
+    }
+    pst_lane_laters_synced(lane);
+}
+
+/* Return: whether it is over already: all that it would carry has failed. */
+static bool start_sync(struct pst_lane *lane)
+{
+    pst_assert(lane->sync_left == 0 && lane->dirty_count <= pst_count_of(lane->sync_io));
+    (void)pst_lane_in_doubt(lane); /* this one may end it */
+    lane->sync_upto = lane->written;
+    lane->sync_count = lane->dirty_count;
+    for (uint32_t i = 0; i < lane->dirty_count; i++) {
+        const struct pst_disk_op op = {.verb = PST_DISK_SYNC, .file = lane->dirty[i]};
+
+        pst_lane_submit(lane, &lane->sync_io[i], PST_IO_SYNC, NULL, &op);
+        lane->sync_left++;
+        lane->stat.syncs++;
+    }
+    lane->dirty_count = 0;
+    if (lane->sync_left > 0)
+        return false;
+    end_sync(lane);
+    return true;
+}
+
+void pst_sync_io_ended(struct pst_lane *lane)
+{
+    pst_assert(lane->sync_left > 0 && lane->sync_left <= lane->sync_count);
+    if (--lane->sync_left == 0)
+        end_sync(lane);
+}
+
+/* ---- a step ---- */
+
+/* Return: 0 or -EBUSY. */
+static int write_index(struct pst_lane *lane, struct pst_index *ix)
+{
+    struct pst_group *g = pst_group_take(lane);
+    uint64_t room = pst_log_whole(ix->bytes), bytes = room + PST_LOG_ALIGN_BYTES;
+    struct pst_segment_tail tail = {.sequence = segment_of(lane, ix->segment)->sequence,
+                                    .segment = ix->segment,
+                                    .index_bytes = (uint32_t)ix->bytes,
+                                    .entry_count = ix->entry_count};
+
+    if (!g)
+        return -EBUSY;
+    tail.index_offset = (uint32_t)(lane->log->segment_bytes - bytes);
+    tail.index_check = pst_log_index_check(ix->entries, ix->bytes, lane->log->seed);
+    pst_segment_tail_seal(&tail, lane->log->seed);
+    pst_assert(bytes <= ix->room && ix->last_ticket <= lane->synced);
+    memset(ix->entries + ix->bytes, 0, bytes - ix->bytes);
+    memcpy(ix->entries + room, &tail, sizeof(tail));
+    g->image = ix->entries;
+    g->entries_bytes = (uint32_t)ix->bytes;
+    g->segment = ix->segment;
+    g->iov[0] = (struct iovec){ix->entries, bytes};
+    issue(lane, g);
+    submit(lane, g, g->iov, 1, tail.index_offset, bytes);
+    return 0;
+}
+
+static void write_indexes(struct pst_lane *lane)
+{
+    while (lane->seal_count > 0 && lane->seals[0].last_ticket <= lane->synced &&
+           write_index(lane, &lane->seals[0]) == 0) {
+        lane->seal_count--;
+        memmove(lane->seals, lane->seals + 1, lane->seal_count * sizeof(lane->seals[0]));
+    }
+}
+
+/* What a flush waits for can go nowhere. */
+static void fail_flushes(struct pst_lane *lane, int result)
+{
+    while (!pst_list_empty(&lane->flushes)) {
+        struct pst_log_op *op = pst_list_first(&lane->flushes, struct pst_log_op, link);
+
+        pst_list_remove(&op->link);
+        pst_lane_done(lane, op, result);
+    }
+}
+
+/* For the open group: in the owner's next turn, or from a segment that is taken back. */
+static bool more_comes(const struct pst_lane *lane)
+{
+    bool moves = lane->moves_reading > 0 || !pst_list_empty(&lane->moves);
+
+    return lane->grows || (moves && lane->open->put_count == 0);
+}
+
+static void write_open(struct pst_lane *lane, const struct pst_turn *turn)
+{
+    bool now = !pst_list_empty(&lane->flushes);
+    bool alone = now || lane->tombstone_count >= TOMBSTONES_ALONE;
+    int r = 0;
+
+    if (!now && lane->open && more_comes(lane))
+        return; /* in large groups: else heads would take room */
+    do {
+        if (!lane->open && lane->tombstone_count > 0 && alone)
+            lane->open = pst_group_take(lane);
+        if (!lane->open)
+            return;
+        pst_lane_add_tombstones(lane, lane->open);
+        if (!now && groups_busy(lane) >= GROUPS_BUSY)
+            return;
+        r = pst_lane_close_open(lane);
+    } while (r == 0 && alone && lane->tombstone_count > 0 && !pst_turn_is_over(turn));
+    if (r < 0 && r != -EBUSY)
+        fail_flushes(lane, r);
+}
+
+/* A flush waits for what is numbered now, once nothing is without a number. */
+static void number_flushes(struct pst_lane *lane)
+{
+    if (lane->open || lane->summing.group || lane->tombstone_count > 0 || pst_lane_laters_wait(lane))
+        return;
+    while (!pst_list_empty(&lane->flushes)) {
+        struct pst_log_op *op = pst_list_first(&lane->flushes, struct pst_log_op, link);
+
+        pst_list_remove(&op->link);
+        pst_assert(op->verb == PST_LOG_FLUSH || op->verb > PST_LOG_MOVE);
+        op->ticket = lane->issued;
+        if (op->ticket <= lane->synced)
+            pst_lane_done(lane, op, pst_lane_in_doubt(lane) ? -EIO : 0);
+        else
+            pst_list_push_back(&lane->waiting, &op->link);
+    }
+}
+
+void pst_lane_write_step(struct pst_lane *lane, const struct pst_turn *turn)
+{
+    do {
+        retire_groups(lane);
+        write_indexes(lane);
+        write_open(lane, turn);
+        number_flushes(lane);
+    } while (lane->sync_left == 0 && sync_wanted(lane) && start_sync(lane));
+}

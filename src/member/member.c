@@ -1,0 +1,758 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* member.c: a member's life and its thread: connect, join, tell, wait; and from the beginning when one fails.
+ */
+#include "member/member.h"
+
+#include "base/base.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/host.h"
+#include "call/call.h"
+#include "pool/lease.h"
+#include "pool/report.h"
+#include "pool/map_fetch.h"
+#include "member/identity.h"
+#include "member/repair.h"
+#include "wire/pool.h"
+#include "wire/pool_member.h"
+
+#include <penstock/penstock.h>
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <sys/eventfd.h>
+
+enum {
+    STORE_MS = 5000,
+    CONNECT_MS_MAX = 1000,
+    HEARTBEAT_MS_MIN = 10,
+    RETRY_MS = 200,     /* after a master that could not be reached, or would not have us */
+    SLEEP_MS = 20,      /* while an answer is awaited, so that deadlines are looked at */
+    RING_MAX = 65536,   /* events that wait to be told; more make a full report */
+    MAP_TRIES = 8,      /* another one may come while its pieces are fetched */
+    SCANNED_MAX = 4096, /* for a portion of a report, of keys that have a home */
+};
+
+#define MEMBER_MAGIC 0x6d656d62u
+
+struct pst_member {
+    uint32_t magic;
+    struct penstock *store; /* its node */
+    struct penstock_watch *watch;
+    char walked[PENSTOCK_KEY_BYTES_MAX]; /* a full report has come so far */
+    size_t walked_bytes;
+    struct pst_report *report;
+    bool walking;       /* a full report is underway */
+    bool unfit;         /* to be given partitions; said once */
+    bool missed;        /* changes: another one is due, but not at once ... */
+    uint64_t walk_ns;   /* ... when one has begun then, */
+    uint64_t missed_ns; /* only from then on */
+    struct pst_boot_address masters[PST_STRINGS_MAX];
+    uint32_t master_count, master_at;
+    struct pst_channel_options options;
+    uint8_t secret[PST_BOOT_SECRET_BYTES_MAX];
+    struct pst_channel *channel; /* to masters[master_at]; NULL: none */
+    struct pst_identity identity;
+    struct pst_pool_join self;
+    bool joined;
+    struct pst_pool_joined as;
+    struct pst_tier_use tiers[PST_POOL_TIERS];
+    uint64_t report_ms;
+    bool copies_asked; /* for some of the node's keys */
+    struct pst_serving *serving;
+    struct pst_member_counters *counters;
+    const struct pst_member_sender *sender;
+    bool sending; /* it is open */
+    struct pst_repairer *repairer;
+    int changed_fd;      /* shards, or the sender, have something for the master */
+    uint64_t version;    /* of the pool map that shards have */
+    uint32_t placements; /* as `serving` counts them, of what is reported */
+    struct pst_lease lease;
+    uint64_t beat_ns;                            /* when the next heartbeat is due */
+    uint64_t stat_ns;                            /* when to look at the node's memory again */
+    char told[PST_STRINGS_MAX][PST_FAULT_BYTES]; /* the trouble with each master that was logged last */
+    struct pst_pool_event events[PST_HEARTBEAT_EVENTS_MAX];
+    uint8_t question[PST_WIRE_QUESTION_BYTES_MAX];
+    uint8_t answer[PST_POOL_ANSWER_BYTES];
+    int stop_fd;
+    _Atomic bool stopping;
+    pthread_t thread;
+    bool running;
+    void (*log)(void *ctx, const char *line);
+    void *log_ctx;
+};
+
+static void say(const struct pst_member *m, const char *text)
+{
+    char line[PST_FAULT_BYTES + 300];
+
+    snprintf(line, sizeof(line), "pool: %s", text);
+    if (m->log)
+        m->log(m->log_ctx, line);
+}
+
+/* The same trouble with a master is logged once, until there is another with it or the node has joined. */
+static void trouble(struct pst_member *m, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static void trouble(struct pst_member *m, const char *format, ...)
+{
+    char address[280], text[PST_FAULT_BYTES], line[PST_FAULT_BYTES + 290], *told = m->told[m->master_at];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    if (strcmp(text, told) == 0)
+        return;
+    memcpy(told, text, sizeof(text));
+    pst_boot_address_print(&m->masters[m->master_at], address, sizeof(address));
+    snprintf(line, sizeof(line), "master %.250s: %s", address, text);
+    say(m, line);
+}
+
+/* Sleeps until the end, @fd (or -1), or @ms have passed. */
+static void nap(struct pst_member *m, int fd, uint64_t ms)
+{
+    struct pollfd fds[] = {{.fd = m->stop_fd, .events = POLLIN},
+                           {.fd = m->changed_fd, .events = POLLIN},
+                           {.fd = fd, .events = POLLIN}};
+
+    poll(fds, pst_count_of(fds), (int)pst_min(ms, 60000));
+}
+
+/* ---- asking the master ---- */
+
+static void hang_up(struct pst_member *m)
+{
+    pst_assert(m->channel && m->master_at < m->master_count);
+    m->channel = pst_channel_close(m->channel);
+    m->master_at = (m->master_at + 1) % m->master_count;
+}
+
+static bool dial(struct pst_member *m)
+{
+    const char *fault = "";
+    int r;
+
+    pst_assert(!m->channel && m->master_at < m->master_count);
+    m->options.address = m->masters[m->master_at];
+    r = pst_channel_open(&m->options, &m->channel, &fault);
+    if (r == 0)
+        return true;
+    m->counters->masters_unreached++;
+    trouble(m, "%s", *fault ? fault : strerror(-r));
+    m->master_at = (m->master_at + 1) % m->master_count;
+    return false;
+}
+
+/* This master is none of ours: it is left alone for a moment, and nothing is believed of it. */
+static void other_pool(struct pst_member *m)
+{
+    char name[PST_ID_TEXT_BYTES];
+
+    pst_id_print(&m->identity.pool, name);
+    m->counters->joins_refused++;
+    trouble(m,
+            "it is another pool's, and this node has values of pool %s. If the master lost its pool map, "
+            "restore the "
+            "file, or start it with --adopt=%s; if the node is to change pools, start it empty",
+            name, name);
+    hang_up(m);
+    nap(m, -1, RETRY_MS);
+}
+
+/*
+ * Asks, with @bytes of the question, and waits for the answer. Return: the result, its data op->value_bytes
+ * long; after an error of the connection there is none any more.
+ */
+static int ask(struct pst_member *m, struct penstock_op *op, size_t bytes)
+{
+    int shard = (int)(m->self.start % pst_channel_shards(m->channel)); /* one, so that order stays */
+    struct pst_op_list done = {0};
+
+    pst_assert(m->channel && bytes <= sizeof(m->question));
+    op->attrs = m->question;
+    op->attr_bytes = (uint16_t)bytes;
+    op->data = m->answer;
+    op->bytes = sizeof(m->answer);
+    pst_channel_submit(m->channel, op, shard, &done);
+    pst_channel_flush(m->channel);
+    while (!done.count)
+        pst_channel_wait(m->channel, &done, SLEEP_MS);
+    if (op->result == -EXDEV) {
+        other_pool(m);
+        return -ECONNRESET;
+    }
+    if (op->result == -ETIMEDOUT || op->result == -ECONNRESET || op->result == -ECONNREFUSED ||
+        op->result == -EHOSTUNREACH || op->result == -EPROTO || op->result == -EPROTONOSUPPORT ||
+        op->result == -EACCES || op->result == PENSTOCK_BUSY) {
+        trouble(m, "%s", penstock_result_text(op->result));
+        hang_up(m);
+        return -ECONNRESET;
+    }
+    return op->result;
+}
+
+static struct pst_bytes answer_of(const struct pst_member *m, const struct penstock_op *op)
+{
+    return (struct pst_bytes){m->answer, op->value_bytes};
+}
+
+/* ---- joining ---- */
+
+static const struct pst_id *pool_of(const struct pst_pool_joined *as)
+{
+    _Static_assert(sizeof(as->pool) == sizeof(struct pst_id), "a pool's id");
+    return (const struct pst_id *)as->pool;
+}
+
+/* What a master says that this node is: what no master says is not taken. */
+static bool take_joined(struct pst_member *m, struct pst_bytes answer)
+{
+    static const struct pst_id none;
+    struct pst_pool_joined as;
+
+    if (pst_pool_get(answer, &as, sizeof(as)) < 0 || as.member >= PST_MAP_MEMBERS_MAX || as.epoch == 0 ||
+        pst_id_equal(pool_of(&as), &none) ||
+        (!pst_id_equal(&m->identity.pool, &none) && !pst_id_equal(&m->identity.pool, pool_of(&as))))
+        return false;
+    as.heartbeat_ms = (uint32_t)pst_max(as.heartbeat_ms, HEARTBEAT_MS_MIN);
+    m->as = as;
+    return true;
+}
+
+static bool join(struct pst_member *m)
+{
+    char line[128];
+    struct penstock_op op = {.code = PST_POOL_JOIN};
+    int bytes, r;
+
+    pst_assert(!m->joined);
+    memcpy(m->self.pool, &m->identity.pool, sizeof(m->self.pool));
+    r = ask(m, &op, pst_pool_put_join(m->question, &m->self));
+    if (r == 0 && take_joined(m, answer_of(m, &op))) {
+        m->joined = true;
+        m->version = 0;
+        m->counters->joins++;
+        m->lease = (struct pst_lease){0};
+        pst_serving_lease(m->serving, 0);
+        memset(m->told, 0, sizeof(m->told));
+        pst_report_join(m->report, m->as.member, m->as.epoch);
+        m->beat_ns = m->stat_ns = 0;
+        bytes =
+            snprintf(line, sizeof(line), "joined as member %u, epoch %" PRIu64, m->as.member, m->as.epoch);
+        if (m->self.kept_epoch && m->self.kept_epoch != m->as.epoch)
+            snprintf(line + bytes, sizeof(line) - (size_t)bytes, ", with all %sof epoch %" PRIu64,
+                     m->self.kept_durable ? "that was durable " : "", m->self.kept_epoch);
+        say(m, line);
+        m->self.kept_epoch = m->as.epoch; /* as long as it lives it has what it is asked to keep */
+        m->self.kept_durable = false;
+        r = pst_identity_note(&m->identity, m->as.epoch, pool_of(&m->as));
+        if (r < 0)
+            trouble(m, "writing node_id: %s", strerror(-r));
+        return true;
+    }
+    if (r != -ECONNRESET)
+        m->counters->joins_refused++;
+    if (r == -EEXIST)
+        trouble(m, "the id is a living node's, at %.*s", (int)pst_min(op.value_bytes, 128),
+                (const char *)m->answer);
+    else if (r == -EOPNOTSUPP)
+        trouble(m, "not a master of this version");
+    else if (r != -ECONNRESET)
+        trouble(m, "it would not take the node in: %s", penstock_result_text(r == 0 ? -EPROTO : r));
+    if (m->channel && r != -EEXIST)
+        hang_up(m);
+    return false;
+}
+
+static void leave(struct pst_member *m)
+{
+    struct pst_pool_member member = {.epoch = m->as.epoch, .member = m->as.member};
+    struct penstock_op op = {.code = PST_POOL_LEAVE};
+
+    pst_assert(m->joined && m->as.epoch > 0);
+    memcpy(member.pool, m->as.pool, sizeof(member.pool));
+    pst_serving_lease(m->serving, 0); /* others may have its partitions as soon as the master has heard */
+    memcpy(m->question, &member, sizeof(member));
+    ask(m, &op, sizeof(member));
+}
+
+/* ---- the pool map ---- */
+
+/* Shards have @pool map from now on. Return: 0 or -errno. */
+static int take_map(struct pst_member *m, const struct pst_map *map)
+{
+    int r;
+
+    pst_assert(m->joined && m->as.epoch > 0);
+    if (!pst_id_equal(&map->pool, pool_of(&m->as))) {
+        other_pool(m);
+        return -ECONNRESET;
+    }
+    r = m->sender->map(m->sender->ctx, map, m->as.member, m->as.epoch);
+    if (r == 0)
+        r = pst_serving_map(m->serving, map, m->as.member, m->as.epoch);
+    if (r == 0)
+        m->version = map->version;
+    m->missed |= m->placements != pst_serving_placements(m->serving);
+    m->placements = pst_serving_placements(m->serving);
+    return r;
+}
+
+/* Return: 0 shards have the master's pool map, or -errno. */
+static int fetch_map(struct pst_member *m)
+{
+    struct pst_map_fetch fetch = {.bytes = NULL};
+    struct pst_map *map = NULL;
+    int r = 1;
+
+    while (r == 1 && fetch.restarts < MAP_TRIES) {
+        struct penstock_op op = {.code = PST_POOL_MAP, .offset = fetch.at, .known_version = m->version};
+
+        memcpy(m->question, m->as.pool, sizeof(m->as.pool));
+        r = ask(m, &op, sizeof(m->as.pool));
+        if (r == 0)
+            r = pst_map_fetch_take(&fetch, answer_of(m, &op), op.generation);
+        else if (r > 0)
+            r = -EPROTO;
+    }
+    if (r == 1)
+        r = -EAGAIN;
+    if (r == 0 && fetch.map_bytes) /* else it is the one that is there */
+        r = pst_map_fetch_decode(&fetch, PST_MAP_MEMBERS_MAX, &map);
+    if (r == 0 && map)
+        r = take_map(m, map);
+    pst_map_close(map);
+    pst_map_fetch_fini(&fetch);
+    return r;
+}
+
+/* The lease that an answer grants, to a heartbeat sent at @sent_ns; behind the pool map that it needs. */
+static void take_lease(struct pst_member *m, const struct pst_pool_beat *beat, uint64_t sent_ns)
+{
+    int r;
+
+    pst_assert(m->joined && beat->version);
+    r = beat->version == m->version ? 0 : fetch_map(m);
+    if (r < 0 && r != -ECONNRESET)
+        trouble(m, "its pool map: %s", strerror(-r));
+    if (r < 0 || !pst_lease_grant(&m->lease, sent_ns, beat->lease_ms, beat->lease_version, beat->term))
+        return;
+    pst_serving_lease(m->serving, m->version >= m->lease.version ? m->lease.until_ns : 0);
+}
+
+/* ---- telling ---- */
+
+static struct pst_event event_of(const struct pst_member *m, const void *key, size_t key_bytes,
+                                 uint64_t generation, bool on_ssd)
+{
+    return (struct pst_event){.key = pst_hash128(key, key_bytes, m->as.seed),
+                              .generation = generation,
+                              .kind = PST_EVENT_ADD,
+                              .tier = on_ssd ? PST_POOL_SSD : PST_POOL_DRAM};
+}
+
+/* Where a key with a home is, the pool map says. */
+static bool is_told(const struct pst_member *m, const void *key, size_t key_bytes)
+{
+    return pst_serving_partition_of(m->serving, (struct pst_bytes){key, key_bytes}) == PST_PARTITIONS;
+}
+
+/*
+ * Each portion is a listing of its own: what it shows is there when it is told. One that was fetched before,
+ * and waits, would name keys whose end has been told meanwhile.
+ */
+static uint32_t walk(void *ctx, bool again, struct pst_event *to, uint32_t room, bool *ended)
+{
+    struct pst_member *m = ctx;
+    struct penstock_list_options from = {.size = sizeof(from), .start = m->walked};
+    struct penstock_list *list = NULL;
+    struct penstock_entry entry;
+    uint32_t count = 0, scanned = 0;
+    int r;
+
+    if (again) {
+        m->walked_bytes = 0;
+        m->walk_ns = pst_now_ns();
+    }
+    from.start_bytes = m->walked_bytes;
+    r = penstock_list_open(m->store, &from, &list);
+    while (r == 0 && count < room && scanned < SCANNED_MAX && (r = penstock_list_next(list, &entry)) == 1) {
+        scanned++;
+        if (is_told(m, entry.key, entry.key_bytes))
+            to[count++] = event_of(m, entry.key, entry.key_bytes, entry.generation, entry.on_ssd);
+        memcpy(m->walked, entry.key, entry.key_bytes);
+        m->walked_bytes = entry.key_bytes;
+        r = 0;
+    }
+    penstock_list_close(list);
+    m->missed |= r < 0;
+    m->walking = count == room || scanned == SCANNED_MAX;
+    if (m->walking && m->walked_bytes < sizeof(m->walked))
+        m->walked[m->walked_bytes++] = '\0'; /* the first key behind it */
+    if (!m->walking)
+        m->missed_ns = 2 * pst_now_ns() - m->walk_ns;
+    pst_assert(count <= room && m->walked_bytes <= sizeof(m->walked));
+    *ended = !m->walking;
+    return count;
+}
+
+static void take_changes(struct pst_member *m)
+{
+    struct penstock_event event;
+
+    for (int i = 0; i < RING_MAX && penstock_watch_next(m->watch, 0, &event) == 1; i++) {
+        struct pst_event out;
+
+        if (event.what == PENSTOCK_EVENT_MISSED || event.what == PENSTOCK_EVENT_RESET) {
+            m->missed = true;
+            continue;
+        }
+        if (!is_told(m, event.key, event.key_bytes))
+            continue;
+        out = event_of(m, event.key, event.key_bytes, event.generation, event.on_ssd);
+        if (event.what == PENSTOCK_EVENT_DELETED || event.what == PENSTOCK_EVENT_EVICTED)
+            out.kind = PST_EVENT_DEL;
+        pst_report_event(m->report, &out);
+    }
+    if (m->missed && !m->walking && pst_now_ns() >= m->missed_ns) {
+        pst_report_lost(m->report);
+        m->missed = false;
+    }
+}
+
+static void look_at_memory(struct pst_member *m, uint64_t now_ns)
+{
+    struct penstock_stat stat = {.size = sizeof(stat)};
+
+    if (now_ns < m->stat_ns || penstock_stat(m->store, &stat) < 0)
+        return;
+    m->stat_ns = now_ns + m->as.heartbeat_ms * 1000000ull;
+    m->tiers[PST_POOL_DRAM] =
+        (struct pst_tier_use){stat.pages * stat.page_bytes, stat.pages_used * stat.page_bytes};
+    m->copies_asked = stat.copies_asked > 0;
+    m->tiers[PST_POOL_SSD] = (struct pst_tier_use){stat.ssd_capacity_bytes, stat.ssd_live_bytes};
+}
+
+static size_t put_heartbeat(struct pst_member *m, const struct pst_heartbeat *message, uint64_t sent_ns)
+{
+    struct pst_pool_heartbeat beat = {.epoch = message->epoch,
+                                      .sequence = message->sequence,
+                                      .sent_ns = sent_ns,
+                                      .member = message->member,
+                                      .event_count = (uint16_t)message->event_count,
+                                      .flags = message->flags};
+
+    memcpy(beat.pool, m->as.pool, sizeof(beat.pool));
+    _Static_assert((int)PST_HEARTBEAT_COPIES == (int)PST_POOL_COPIED, "flags of a heartbeat");
+    if (m->copies_asked)
+        beat.flags |= PST_POOL_COPIED;
+    _Static_assert((int)PST_HEARTBEAT_EVENTS_MAX <= (int)PST_POOL_EVENTS_MAX, "events of a heartbeat");
+    pst_assert(message->event_count <= pst_count_of(m->events) && message->epoch == m->as.epoch);
+    for (uint32_t i = 0; i < message->event_count; i++) {
+        const struct pst_event *event = &message->events[i];
+
+        m->events[i] = (struct pst_pool_event){
+            .key = event->key, .generation = event->generation, .kind = event->kind, .tier = event->tier};
+    }
+    for (uint32_t i = 0; i < PST_POOL_TIER_COUNT; i++)
+        beat.tiers[i] =
+            (struct pst_pool_use){message->tiers[i + 1].capacity_bytes, message->tiers[i + 1].used_bytes};
+    return pst_pool_put_heartbeat(m->question, &beat, m->events);
+}
+
+static void tell(struct pst_member *m, uint64_t now_ns)
+{
+    struct pst_pool_want wants[PST_POOL_WANT_COUNT_MAX];
+    struct pst_heartbeat_answer answer = {0};
+    const struct pst_heartbeat *message;
+    struct penstock_op op = {.code = PST_POOL_HEARTBEAT};
+    struct pst_pool_beat beat = {.version = 0};
+    uint64_t sent_ns, sequence;
+    int r;
+
+    pst_assert(m->joined);
+    look_at_memory(m, now_ns);
+    message = pst_report_next(m->report, m->tiers, pst_clock_read_ns(CLOCK_BOOTTIME), &sent_ns);
+    sequence = message->sequence;
+    r = ask(m, &op, put_heartbeat(m, message, sent_ns));
+    if (r == -ECONNRESET)
+        return; /* the same message again, when there is a master */
+    if (r != -ESTALE && pst_pool_get_beat(answer_of(m, &op), &beat, wants) == 0 &&
+        memcmp(beat.pool, m->as.pool, sizeof(beat.pool)) == 0)
+        answer = (struct pst_heartbeat_answer){.sequence_next = beat.sequence_next, .sync = beat.sync};
+    else if (r != -ESTALE) {
+        beat.version = 0; /* nothing of it is taken */
+        trouble(m, "an answer that makes no sense, %d", r);
+    }
+    if (pst_report_answered(m->report, sequence, r, &answer) == -ESTALE) {
+        m->joined = false;
+        pst_serving_lease(m->serving, 0);
+        say(m, "the master knows this node no more");
+    } else if (beat.version) {
+        take_lease(m, &beat, sent_ns);
+        m->sender->wants(m->sender->ctx, wants, beat.want_count);
+        pst_repairer_tell(m->repairer, &(struct pst_repair_time){.repair = beat.repair,
+                                                                 .pool = *pool_of(&m->as),
+                                                                 .epoch = m->as.epoch,
+                                                                 .seed = m->as.seed,
+                                                                 .member = m->as.member,
+                                                                 .master = m->masters[m->master_at]});
+    }
+    m->beat_ns = now_ns + m->as.heartbeat_ms * 1000000ull;
+}
+
+static void tell_of_refused(struct pst_member *m, const struct pst_pool_copy *changes, uint32_t count)
+{
+    for (uint32_t i = 0; i < count && !m->unfit; i++) {
+        if (changes[i].change != PST_POOL_COPY_REFUSE)
+            continue;
+        m->unfit = true;
+        say(m, "the SSD could not be synced, so this node gives partitions back that it would have to clear "
+               "first");
+    }
+}
+
+/* What is to change of partitions' copies; the pool map tells that it has. */
+static void tell_copies(struct pst_member *m)
+{
+    struct pst_pool_copy changes[PST_POOL_COPIES_MAX];
+    struct penstock_op op = {.code = PST_POOL_COPIES};
+    uint32_t count;
+    int r = 0;
+
+    pst_event_clear(m->changed_fd);
+    count = m->sender->changes(m->sender->ctx, changes);
+    pst_assert(count <= PST_POOL_COPIES_MAX && m->joined);
+    tell_of_refused(m, changes, count);
+    if (count)
+        r = ask(m, &op,
+                pst_pool_put_items(m->question, m->as.pool, sizeof(m->as.pool), changes, sizeof(changes[0]),
+                                   count));
+    if (r == 0 && (pst_serving_behind(m->serving) || count))
+        fetch_map(m);
+}
+
+/* ---- the loop ---- */
+
+/* Waits for something to tell, and then a little, for what comes with it. */
+static void wait_for_changes(struct pst_member *m, uint64_t now_ns)
+{
+    struct pollfd changed = {.fd = penstock_watch_fd(m->watch), .events = POLLIN};
+
+    nap(m, changed.fd, m->beat_ns > now_ns ? (m->beat_ns - now_ns) / 1000000 + 1 : 0);
+    if (m->report_ms && changed.fd >= 0 && poll(&changed, 1, 0) > 0)
+        nap(m, -1, m->report_ms);
+}
+
+/* The report that begins with a membership is full, and depends on where keys lie. Return: the master is
+ * there still. */
+static bool take_first_map(struct pst_member *m)
+{
+    pst_assert(m->joined);
+    fetch_map(m);
+    m->missed = false;
+    return m->channel != NULL;
+}
+
+static void *member_main(void *arg)
+{
+    struct pst_member *m = arg;
+
+    pst_assert(m->magic == MEMBER_MAGIC);
+    while (!m->stopping) {
+        uint64_t now_ns;
+
+        take_changes(m);
+        if ((!m->channel && !dial(m)) || (!m->joined && (!join(m) || !take_first_map(m)))) {
+            nap(m, -1, RETRY_MS);
+            continue;
+        }
+        tell_copies(m);
+        if (!m->channel)
+            continue;
+        now_ns = pst_now_ns();
+        if (pst_report_is_behind(m->report) || now_ns >= m->beat_ns)
+            tell(m, now_ns);
+        else
+            wait_for_changes(m, now_ns);
+    }
+    if (m->joined && m->channel)
+        leave(m);
+    return NULL;
+}
+
+/* ---- beginning and end ---- */
+
+static int describe(struct pst_member *m, const struct pst_member_settings *settings,
+                    const struct pst_member_node *node, char *fault)
+{
+    struct pst_pool_join *self = &m->self;
+    struct pst_boot_address first;
+    const char *why;
+    int r;
+
+    pst_host_id(settings->host, self->host);
+    pst_random(&self->start, sizeof(self->start));
+    r = pst_identity_init(&m->identity, settings->node_id, node->beside, node->memory, node->disk, fault);
+    if (r < 0)
+        return r;
+    memcpy(self->id, m->identity.id, sizeof(self->id));
+    self->kept_epoch = m->identity.epoch;
+    self->kept_durable = m->identity.durable;
+    if (!settings->advertise && pst_boot_address_parse(node->address, &first, &why) == 0 &&
+        pst_boot_address_wildcard(&first)) {
+        snprintf(fault, PST_FAULT_BYTES,
+                 "advertise: %.100s is every address: set the one that the pool is to use", node->address);
+        return -EINVAL;
+    }
+    if ((size_t)snprintf(self->address, sizeof(self->address), "%s",
+                         settings->advertise ? settings->advertise : node->address) >=
+            sizeof(self->address) ||
+        (size_t)snprintf(self->unix_path, sizeof(self->unix_path), "%s", node->unix_path) >=
+            sizeof(self->unix_path) ||
+        (size_t)snprintf(self->tags, sizeof(self->tags), "%s", settings->tags ? settings->tags : "") >=
+            sizeof(self->tags)) {
+        snprintf(fault, PST_FAULT_BYTES, "advertise or tags: longer than %d bytes", PST_POOL_TAGS_BYTES - 1);
+        return -EINVAL;
+    }
+    return 0;
+}
+
+static int open_store(struct pst_member *m, const struct pst_member_node *node, char *fault)
+{
+    struct penstock_options options = {.size = sizeof(options),
+                                       .secret_file = node->secret_file,
+                                       .timeout_ms = STORE_MS,
+                                       .connect_ms = STORE_MS};
+    const struct penstock_watch_options all = {.size = sizeof(all), .flags = PENSTOCK_WATCH_MOVES};
+    struct penstock_stat stat = {.size = sizeof(stat)};
+    int r = penstock_open(node->url, &options, &m->store);
+
+    if (r == 0)
+        r = penstock_watch_open_with(m->store, &all, &m->watch);
+    if (r == 0)
+        r = penstock_stat(m->store, &stat);
+    if (r < 0)
+        snprintf(fault, PST_FAULT_BYTES, "pool: %.200s", penstock_error());
+    m->self.page_bytes = stat.page_bytes;
+    return r;
+}
+
+static int open_sender(struct pst_member *m, const struct pst_member_node *node, char *fault)
+{
+    struct pst_channel_options self = m->options;
+    const char *why = "";
+    int r = pst_boot_address_parse(node->url + strlen("node+"), &self.address, &why);
+
+    if (r == 0)
+        r = m->sender->open(m->sender->ctx, &self, m->changed_fd);
+    if (r < 0) {
+        snprintf(fault, PST_FAULT_BYTES, "copies: %s", strerror(-r));
+        return r;
+    }
+    m->sending = true;
+    pst_serving_wakes(m->serving, m->changed_fd);
+    r = pst_repairer_open(&self, m->store, m->serving, m->sender, m->options.timeout_ms, &m->repairer);
+    if (r < 0)
+        snprintf(fault, PST_FAULT_BYTES, "repair: %s", strerror(-r));
+    return r;
+}
+
+static int read_settings(struct pst_member *m, const struct pst_member_settings *settings,
+                         const struct pst_member_node *node, char *fault)
+{
+    const char *why = "";
+    int r = 0;
+
+    m->master_count = settings->master.count;
+    m->report_ms = settings->report_ms;
+    m->options =
+        (struct pst_channel_options){.fabric_trusted = node->fabric_trusted,
+                                     .connect_ms = (uint32_t)pst_min(settings->shutdown_ms, CONNECT_MS_MAX),
+                                     .timeout_ms = (uint32_t)settings->shutdown_ms};
+    for (uint32_t i = 0; i < m->master_count; i++) {
+        r = pst_boot_address_parse(settings->master.items[i], &m->masters[i], &why);
+        if (r < 0) {
+            snprintf(fault, PST_FAULT_BYTES, "master %.150s: %s", settings->master.items[i], why);
+            return r;
+        }
+    }
+    if (node->secret_file)
+        r = pst_secret_read(node->secret_file, m->secret, sizeof(m->secret), fault);
+    m->options.secret = (struct pst_bytes){m->secret, r > 0 ? (size_t)r : 0};
+    return r < 0 ? r : describe(m, settings, node, fault);
+}
+
+int pst_member_open(const struct pst_member_settings *settings, const struct pst_member_node *node,
+                    void (*log)(void *ctx, const char *line), void *log_ctx, struct pst_member **out,
+                    char fault[PST_FAULT_BYTES])
+{
+    struct pst_member *m = calloc(1, sizeof(*m));
+    int r;
+
+    pst_assert(settings->master.count > 0);
+    snprintf(fault, PST_FAULT_BYTES, "out of memory");
+    if (!m)
+        return -ENOMEM;
+    m->magic = MEMBER_MAGIC;
+    m->log = log;
+    m->log_ctx = log_ctx;
+    m->serving = node->serving;
+    m->counters = node->counters;
+    m->sender = node->sender;
+    m->identity.fd = -1;
+    m->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    m->changed_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    r = m->stop_fd < 0 || m->changed_fd < 0 ? -errno : read_settings(m, settings, node, fault);
+    if (r == 0)
+        r = pst_report_open(RING_MAX, PST_HEARTBEAT_EVENTS_MAX, walk, m, &m->report);
+    if (r == 0)
+        r = open_store(m, node, fault);
+    if (r == 0)
+        r = open_sender(m, node, fault);
+    if (r == 0) {
+        r = -pthread_create(&m->thread, NULL, member_main, m);
+        m->running = r == 0;
+    }
+    if (r < 0) {
+        pst_member_close(m);
+        return r;
+    }
+    *out = m;
+    return 0;
+}
+
+struct pst_member *pst_member_close(struct pst_member *m)
+{
+    if (!m)
+        return NULL;
+    pst_assert(m->magic == MEMBER_MAGIC);
+    m->stopping = true;
+    pst_repairer_stop(m->repairer);
+    if (m->running) {
+        pst_event_set(m->stop_fd);
+        pthread_join(m->thread, NULL);
+    }
+    pst_repairer_close(m->repairer);
+    pst_serving_wakes(m->serving, -1);
+    if (m->sending)
+        m->sender->stop(m->sender->ctx);
+    pst_channel_close(m->channel);
+    pst_report_close(m->report);
+    penstock_watch_close(m->watch);
+    penstock_close(m->store);
+    pst_identity_fini(&m->identity);
+    pst_close_fd(&m->changed_fd);
+    pst_close_fd(&m->stop_fd);
+    explicit_bzero(m->secret, sizeof(m->secret));
+    m->magic = 0;
+    free(m);
+    return NULL;
+}

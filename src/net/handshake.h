@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * handshake.h: the bootstrap socket. It authenticates a peer, and only then swaps transport addresses;
+ * afterwards it carries heartbeats and tells by its end of file that the peer is gone.
+ *
+ * Both sides: one thread, and nothing blocks, but for the client's name service. The server is driven by
+ * pst_boot_server_poll(), a client's link by the calls below. Frames and the transcript:
+ * docs/reference/protocol.md, "Bootstrap".
+ */
+#ifndef PST_BOOT_H
+#define PST_BOOT_H
+
+#include "base/base.h"
+#include "net/net.h"
+
+enum {
+    PST_BOOT_SHARDS_MAX = 256,
+    PST_BOOT_ARENAS_MAX = 64,
+    PST_BOOT_SECRET_BYTES_MAX = 4096,
+    PST_BOOT_VERSION = 7, /* of a session, here and over the transport: the highest that both sides speak */
+    PST_BOOT_VERSION_OLDEST = 7,
+};
+
+/* Where a bootstrap socket listens or connects. */
+struct pst_boot_address {
+    char host[256]; /* without brackets; empty for a unix path */
+    uint16_t port;
+    char path[108]; /* unix socket, empty for TCP */
+};
+
+/*
+ * Parses "host:port", "[v6]:port" or "unix:///path" and "/path".
+ * Return: 0, or -EINVAL with *@fault naming what is wrong: "server address must be host:port", "invalid port
+ * number", "unix path too long".
+ */
+int pst_boot_address_parse(const char *text, struct pst_boot_address *out, const char **fault);
+void pst_boot_address_print(const struct pst_boot_address *address, char *buf, size_t cap);
+bool pst_boot_address_loopback(const struct pst_boot_address *address); /* unix paths count as loopback */
+bool pst_boot_address_wildcard(const struct pst_boot_address *address); /* 0.0.0.0, ::, * or an empty host */
+/* Listens on a TCP address, and writes the port that it got where that was 0. Return: a descriptor that does
+ * not block, -errno. */
+int pst_boot_listen_tcp(struct pst_boot_address *address);
+/* Removes this user's unix sockets of the folder whose name begins so and that nobody serves, and did not a
+ * minute ago. */
+void pst_boot_sweep(const char *folder, const char *prefix);
+
+/* What a node tells an authenticated client. Every port address is PST_NET_ADDRESS_BYTES_MAX at the most. */
+struct pst_boot_welcome {
+    uint16_t version;        /* of the session; not in the welcome itself, the frames say it */
+    uint64_t token;          /* names the session in every message; random */
+    uint64_t partition_seed; /* keys the hash that maps a key to its partition */
+    uint64_t page_bytes;
+    uint64_t arena_bytes; /* between the starts of two arenas in the address range of views */
+    uint64_t value_bytes_max;
+    uint32_t shard_count;
+    uint32_t arena_count; /* arena descriptors that came along: 0 unless views are possible */
+    bool same_host;       /* the addresses are those for shared memory */
+    struct {
+        uint16_t bytes;
+        uint8_t data[PST_NET_ADDRESS_BYTES_MAX];
+    } shards[PST_BOOT_SHARDS_MAX];
+};
+
+/* ---- client ---- */
+
+struct pst_boot_link;
+
+struct pst_boot_client_options {
+    struct pst_bytes secret; /* empty: none */
+    bool network_only;       /* ask for network addresses even on the same host */
+    uint32_t ucx;            /* pst_ucx_version(); 0: not told */
+    uint64_t deadline_ns;    /* pst_now_ns() clock */
+};
+
+/*
+ * A link to a node: pst_boot_link_welcome() until that has come, then the caller opens its port, offers its
+ * address, and asks for pst_boot_link_ready() until the node has taken it. Return of all: 0, -EAGAIN not yet
+ * (the two that are asked again), or, with *@fault a text that names it, valid until the thread's next link:
+ * -ECONNREFUSED nothing listens, -EHOSTUNREACH no such host, -ETIMEDOUT, -EACCES wrong or missing secret
+ * (either side), or without one a unix socket that neither this user nor root serves, -EPROTO not a penstock
+ * node, -EPROTONOSUPPORT no version in common, or UCX's do not go together,
+ * -EBUSY session limit.
+ */
+int pst_boot_link_open(const struct pst_boot_address *address, const struct pst_boot_client_options *options,
+                       struct pst_boot_link **out, const char **fault);
+/* @arena_fds receives welcome->arena_count read-only descriptors, which the caller then owns. */
+int pst_boot_link_welcome(struct pst_boot_link *link, struct pst_boot_welcome *welcome,
+                          int arena_fds[PST_BOOT_ARENAS_MAX], const char **fault);
+/* This client's port address, MACed. */
+int pst_boot_link_offer(struct pst_boot_link *link, const void *address, size_t bytes, uint64_t deadline_ns);
+int pst_boot_link_ready(struct pst_boot_link *link, const char **fault);
+/* Until there may be more to do for either, or until then. */
+void pst_boot_link_wait(const struct pst_boot_link *link, uint64_t until_ns);
+/* Of a session: reads what has come and sends a heartbeat when one is due. Return: 0, -ECONNRESET the node is
+ * gone, -ETIMEDOUT silent for 10 s. */
+int pst_boot_link_tick(struct pst_boot_link *link, uint64_t now_ns);
+int pst_boot_link_fd(struct pst_boot_link *link);
+/* A duplicate of the link's descriptor, the caller's, tells the node that the process still looks at the
+ * arenas, though it sends no more. */
+struct pst_boot_link *pst_boot_link_close(struct pst_boot_link *link);
+
+/* ---- server ---- */
+
+struct pst_boot_server;
+
+struct pst_boot_server_options {
+    struct pst_bytes secret; /* empty: none needed */
+    uint32_t sessions_max;   /* authenticated */
+    uint32_t handshakes_max; /* not yet authenticated; older ones than 5 s are dropped */
+    uint32_t ucx;            /* pst_ucx_version(); 0: not told */
+    bool loopback_only;      /* the transport is confined to the loopback device */
+};
+
+/* Why a peer was refused, as far as it is counted. */
+enum pst_boot_refusal {
+    PST_BOOT_REFUSED_SECRET,  /* missing or wrong */
+    PST_BOOT_REFUSED_VERSION, /* of penstock, or of UCX */
+    PST_BOOT_REFUSED_BUSY,
+    PST_BOOT_REFUSED_OTHER, /* too slow, or no client of ours */
+    PST_BOOT_REFUSALS
+};
+
+/* The node's part: called by pst_boot_server_poll() on its thread. */
+struct pst_boot_server_ops {
+    /*
+     * A peer has authenticated: fill *@welcome, and *@fds, *@fd_count (kept open by the node) when
+     * @descriptors may be sent: the peer is of the same user, namespaces and host, on a unix socket.
+     * @peer: its printed address. @same_host: shared memory addresses may be given. Return: 0 or -EBUSY.
+     */
+    int (*welcome)(void *ctx, const char *peer, bool same_host, bool descriptors,
+                   struct pst_boot_welcome *welcome, const int **fds, void **session);
+    /* The peer's port address has come and was verified: sends are possible. Return: 0, 1 the peer is to wait
+     * for pst_boot_server_ready(), or -errno (session ends). */
+    int (*connected)(void *ctx, void *session, const void *address, size_t bytes);
+    /* A peer that shares memory sends no more, but its process keeps the unix socket open: it may still look
+     * at what it mapped. At most once a session, before ended(); NULL: such a session has ended. */
+    void (*parted)(void *ctx, void *session);
+    /* The socket ended, or its host is gone. Called once per welcome that returned 0. */
+    void (*ended)(void *ctx, void *session, const char *why);
+    /* A peer was refused. @peer: its printed address, @why: for the log. */
+    void (*refused)(void *ctx, const char *peer, enum pst_boot_refusal kind, const char *why);
+};
+
+int pst_boot_server_open(const struct pst_boot_server_options *options, const struct pst_boot_server_ops *ops,
+                         void *ctx, struct pst_boot_server **out);
+/* Adds a listening socket; port 0 picks one, written back. A stale unix path is replaced, a live one is
+ * -EADDRINUSE. */
+int pst_boot_server_listen(struct pst_boot_server *server, struct pst_boot_address *address);
+/* An epoll descriptor: readable when pst_boot_server_poll() has work. */
+int pst_boot_server_fd(struct pst_boot_server *server);
+/* Does what is ready, answers heartbeats, ends handshakes that take too long. Never blocks. Return: ms until
+ * it wants to be called again. */
+int pst_boot_server_poll(struct pst_boot_server *server, uint64_t now_ns);
+/* Tells a peer whose connected() returned 1 that it may use its port. */
+void pst_boot_server_ready(struct pst_boot_server *server, void *session);
+/* Ends a session from the node's side. One that shares memory is told to go, and ends when it has closed. */
+void pst_boot_server_end(struct pst_boot_server *server, void *session);
+struct pst_boot_server *pst_boot_server_close(struct pst_boot_server *server);
+
+#endif

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * handshake_priv.h: frames of the bootstrap socket, who proves what with them, and who counts as the same
+ * host.
+ *
+ * A frame, little-endian like everything in it:
+ *
+ *   0       4         6       8        12
+ *   +-------+---------+-------+--------+---------------------+
+ *   | PSTB  | version | type  | length | body: length bytes  |
+ *   +-------+---------+-------+--------+---------------------+
+ *
+ *   client                                      server
+ *   HELLO      flags u32, uid u32, pid_ns u64,
+ *              ipc_ns u64, boot_id 40 B,
+ *              nonce 32 B                 -->
+ *                                         <--   CHALLENGE  flags u32, nonce 32 B
+ *   PROOF      mac 32 B                   -->
+ *                                         <--   WELCOME    mac 32 B, then the welcome (below); descriptors
+ * beside it ADDRESS    mac 32 B, port address     -->
+ *                                         <--   READY
+ *   PING, every second                    -->
+ *                                         <--   PONG
+ *                                         <--   REFUSED    code u32, instead of any of its frames; ends the
+ * connection
+ *
+ * The welcome: token u64, partition_seed u64, page_bytes u64, arena_bytes u64, value_bytes_max u64,
+ * shard_count u32, arena_count u32, same_host u32 (0, 1), then per shard: bytes u16, the address.
+ *
+ * mac = HMAC-SHA256(secret, 16-byte label, HELLO frame, CHALLENGE frame, what follows the mac in its frame).
+ * Label and nonces keep one proof from serving as another. No secret is the empty key: the same path. The
+ * layout of REFUSED and of the 12 bytes above never changes, so that versions can tell each other apart.
+ * HELLO and CHALLENGE tell UCX's version in their flags, and the node refuses a client whose UCX does not go
+ * with its own.
+ * HELLO carries the highest version of the client, every frame after it the lower one of that and the node's
+ * highest.
+ */
+#ifndef PST_BOOT_PRIV_H
+#define PST_BOOT_PRIV_H
+
+#include "net/handshake.h"
+
+enum {
+    BOOT_MAGIC = 0x42545350, /* "PSTB" */
+    BOOT_HEAD_BYTES = 12,
+    BOOT_NONCE_BYTES = 32,
+    BOOT_MAC_BYTES = 32,
+    BOOT_ID_BYTES = 40,
+    BOOT_HELLO_BYTES = 4 + 4 + 8 + 8 + BOOT_ID_BYTES + BOOT_NONCE_BYTES,
+    BOOT_CHALLENGE_BYTES = 4 + BOOT_NONCE_BYTES,
+    BOOT_TRANSCRIPT_BYTES = 2 * BOOT_HEAD_BYTES + BOOT_HELLO_BYTES + BOOT_CHALLENGE_BYTES,
+    BOOT_WELCOME_FIXED_BYTES = 5 * 8 + 2 * 4 + 4,
+    BOOT_FRAME_SMALL_MAX = 4096, /* head and body of every frame but the welcome */
+    BOOT_FRAME_WELCOME_MAX = 1 << 20,
+
+    BOOT_HANDSHAKE_MS = 5000,
+    BOOT_SILENCE_MS = 10000,
+    BOOT_PING_MS = 1000,
+};
+
+enum boot_type {
+    BOOT_HELLO = 1,
+    BOOT_CHALLENGE,
+    BOOT_PROOF,
+    BOOT_WELCOME,
+    BOOT_ADDRESS,
+    BOOT_READY,
+    BOOT_PING,
+    BOOT_PONG,
+    BOOT_REFUSED,
+};
+
+enum boot_refusal {
+    BOOT_REFUSED_VERSION = 1,
+    BOOT_REFUSED_NO_SECRET,
+    BOOT_REFUSED_WRONG_SECRET,
+    BOOT_REFUSED_BUSY,
+    BOOT_REFUSED_FAILED,
+    BOOT_REFUSED_UCX,
+};
+
+enum {
+    BOOT_HELLO_NETWORK_ONLY = 1 << 0,
+    BOOT_HELLO_HAS_SECRET = 1 << 1,
+    BOOT_CHALLENGE_SECRET = 1 << 0, /* the server has a secret and wants it proved */
+    BOOT_UCX_SHIFT = 8,             /* UCX's version in the flags of both, above the others; 0: not told */
+};
+
+#define BOOT_RANGE_BYTES_MAX (1ull << 46) /* of a node's arenas together */
+
+struct boot_frame {
+    uint16_t version;
+    uint16_t type;
+    uint32_t bytes;
+    const uint8_t *body;
+};
+
+/* Where a process runs; two that are equal may share memory. */
+struct boot_identity {
+    uint32_t uid;
+    uint64_t pid_ns, ipc_ns; /* 0: unknown, equal to nothing. In the upper halves: the user, the network */
+    char boot_id[BOOT_ID_BYTES];
+};
+
+struct boot_hello {
+    uint32_t flags;
+    struct boot_identity identity;
+    uint8_t nonce[BOOT_NONCE_BYTES];
+};
+
+struct boot_challenge {
+    uint32_t flags;
+    uint8_t nonce[BOOT_NONCE_BYTES];
+};
+
+/* frame.c: pure. */
+
+/* Return: bytes of the whole frame at the front of @data; 0 when more has to come; -EPROTO no frame, or above
+ * @max. */
+int boot_frame_parse(const uint8_t *data, size_t len, size_t max, struct boot_frame *out);
+/* Writes the 12 bytes of a frame. */
+void boot_frame_head(uint8_t out[BOOT_HEAD_BYTES], uint16_t version, enum boot_type type,
+                     uint32_t body_bytes);
+void boot_hello_encode(const struct boot_hello *hello, uint8_t out[BOOT_HELLO_BYTES]);
+int boot_hello_decode(const struct boot_frame *frame, struct boot_hello *out);
+void boot_challenge_encode(const struct boot_challenge *challenge, uint8_t out[BOOT_CHALLENGE_BYTES]);
+int boot_challenge_decode(const struct boot_frame *frame, struct boot_challenge *out);
+void boot_refused_encode(enum boot_refusal code, uint8_t out[4]);
+/* Return: the errno of boot.h, with *@fault in words; -EPROTO for a malformed one. */
+int boot_refused_decode(const struct boot_frame *frame, const char **fault);
+size_t boot_welcome_bytes(const struct pst_boot_welcome *welcome);
+void boot_welcome_encode(const struct pst_boot_welcome *welcome, uint8_t *out, size_t bytes);
+int boot_welcome_decode(const uint8_t *body, size_t bytes, struct pst_boot_welcome *out);
+
+/* proof.c */
+
+enum boot_label {
+    BOOT_LABEL_CLIENT,
+    BOOT_LABEL_SERVER,
+    BOOT_LABEL_ADDRESS,
+};
+
+/* Return: 0; -ENOMEM without memory or a working OpenSSL. */
+int boot_mac(struct pst_bytes secret, enum boot_label label, const uint8_t transcript[BOOT_TRANSCRIPT_BYTES],
+             const void *body, size_t bytes, uint8_t out[BOOT_MAC_BYTES]);
+/* In constant time. Return: 0, -EACCES another mac, -ENOMEM as above. */
+int boot_mac_check(struct pst_bytes secret, enum boot_label label,
+                   const uint8_t transcript[BOOT_TRANSCRIPT_BYTES], const void *body, size_t bytes,
+                   const uint8_t mac[BOOT_MAC_BYTES]);
+/* Return: a copy of @secret that boot_secret_free() wipes, or NULL without memory. */
+void *boot_secret_copy(struct pst_bytes secret);
+void boot_secret_free(struct pst_bytes secret);
+
+void boot_identity_own(struct boot_identity *out);
+/* Of the process at the other end of a unix socket, by the kernel's word. */
+void boot_identity_of_peer(int unix_fd, struct boot_identity *out);
+/* Whether the server of a unix socket is this user or root. Return: 0, or -EACCES with *@fault in words. */
+int boot_check_server(int unix_fd, const char **fault);
+/* Whether these are the namespaces for PIDs and IPC that the machine began with. */
+bool boot_identity_initial(const struct boot_identity *identity);
+bool boot_identity_same(const struct boot_identity *a, const struct boot_identity *b);
+
+/* address.c */
+
+struct sockaddr_un;
+void boot_address_unix(const struct pst_boot_address *address, struct sockaddr_un *out);
+
+#endif

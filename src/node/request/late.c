@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * late.c: requests that are answered later: a get that waits for its key, a watch that waits for something to
+ * tell. Each keeps a copy of its one operation and no request; when its shard says that it is ready, or its
+ * time is over, the operation is done as if it had just come.
+ */
+#include "node/node_priv.h"
+#include "node/request.h"
+
+#define PST_LATE_MAGIC 0x6c617465u
+
+struct pst_late {
+    uint32_t magic;
+    uint32_t request; /* the client's number */
+    struct pst_shard_session *shard_session;
+    struct pst_list link; /* in the worker's late or due list */
+    struct pst_list of_shard_session;
+    struct pst_wait wait;
+    uint64_t until_ns;    /* it waits no longer */
+    uint64_t deadline_ns; /* the client gives up */
+    struct pst_wire_op op;
+    uint8_t key[];
+};
+
+static bool of_get(const struct pst_late *p)
+{
+    return p->op.code == PST_WIRE_GET;
+}
+
+static void late_free(struct pst_late *p)
+{
+    struct pst_worker *w = p->shard_session->worker;
+
+    pst_assert(p->magic == PST_LATE_MAGIC);
+    pst_assert(!of_get(p) || (w->waits > 0 && p->shard_session->waits > 0));
+    p->magic = 0;
+    pst_shard_unwait(w->shard, &p->wait);
+    pst_list_remove(&p->link);
+    pst_list_remove(&p->of_shard_session);
+    w->waits -= of_get(p);
+    p->shard_session->waits -= of_get(p);
+    free(p);
+}
+
+/* What the operation would wait for: a key that is missing, a watch with nothing to tell. */
+static bool must_wait(struct pst_shard_session *v, const struct pst_wire_op *op, struct pst_lookup *lookup,
+                      struct pst_watch **watch)
+{
+    if (op->code == PST_WIRE_WATCH_NEXT) {
+        *watch = pst_shard_session_watch(v, op->handle);
+        return *watch && pst_watch_free(*watch) && !pst_watch_pending(*watch);
+    }
+    *lookup = pst_shard_lookup(v->worker->shard, op->key);
+    return !pst_shard_find(v->worker->shard, lookup);
+}
+
+/* Begins to wait, or waits on. */
+static void begin_wait(struct pst_late *p, struct pst_lookup *lookup, struct pst_watch *watch)
+{
+    struct pst_worker *w = p->shard_session->worker;
+
+    pst_assert(p->magic == PST_LATE_MAGIC && !watch == of_get(p));
+    if (watch) {
+        pst_watch_wait(watch, &p->wait);
+    } else {
+        lookup->key = p->op.key;
+        pst_shard_wait(w->shard, lookup, &p->wait);
+    }
+    pst_list_remove(&p->link);
+    pst_list_push_back(&w->late, &p->link);
+    w->late_ns = pst_min(w->late_ns, p->until_ns);
+}
+
+static struct pst_late *late_new(struct pst_shard_session *v, const struct pst_wire_head *head,
+                                 const struct pst_wire_op *op)
+{
+    struct pst_late *p = malloc(sizeof(*p) + op->key.len);
+
+    if (!p)
+        return NULL;
+    p->magic = PST_LATE_MAGIC;
+    p->request = head->request;
+    p->shard_session = v;
+    p->op = *op;
+    p->op.key.data = p->key;
+    if (op->key.len)
+        memcpy(p->key, op->key.data, op->key.len);
+    p->until_ns = v->worker->now_ns + pst_min(op->wait_ms, head->timeout_ms) * 1000000ull;
+    p->deadline_ns = v->worker->now_ns + head->timeout_ms * 1000000ull;
+    pst_list_init(&p->link);
+    pst_list_push_back(&v->late, &p->of_shard_session);
+    v->worker->waits += of_get(p);
+    v->waits += of_get(p);
+    return p;
+}
+
+bool pst_late_begin(struct pst_shard_session *v, const struct pst_wire_head *head)
+{
+    struct pst_worker *w = v->worker;
+    struct pst_wire_op *op = &w->ops[0];
+    struct pst_lookup lookup = {0};
+    struct pst_watch *watch = NULL;
+    struct pst_late *p = NULL;
+
+    if (!must_wait(v, op, &lookup, &watch))
+        return false;
+    if (!watch && v->waits >= w->node->session_waits_max) {
+        pst_request_over_quota(v, head);
+        return true;
+    }
+    if (watch || w->waits < w->node->waits_max)
+        p = late_new(v, head, op);
+    if (p)
+        begin_wait(p, &lookup, watch);
+    else
+        pst_request_refuse(v, head);
+    return true;
+}
+
+/* Return: false when there is no request for it now. */
+static bool serve(struct pst_late *p)
+{
+    struct pst_worker *w = p->shard_session->worker;
+    struct pst_lookup lookup = {0};
+    struct pst_watch *watch = NULL;
+
+    if (w->now_ns < p->until_ns && must_wait(p->shard_session, &p->op, &lookup, &watch)) {
+        begin_wait(p, &lookup, watch); /* it was there, and is gone again */
+        return true;
+    }
+    pst_list_remove(&p->of_shard_session); /* should the session end meanwhile, this one is ours */
+    if (!pst_request_deliver(p->shard_session, p->request, p->deadline_ns, &p->op)) {
+        pst_list_push_back(&p->shard_session->late, &p->of_shard_session);
+        return false;
+    }
+    late_free(p);
+    return true;
+}
+
+static void make_due(struct pst_worker *w, struct pst_late *p)
+{
+    pst_assert(p->magic == PST_LATE_MAGIC);
+    pst_list_remove(&p->link);
+    pst_list_push_back(&w->due, &p->link);
+}
+
+static void find_expired(struct pst_worker *w)
+{
+    uint64_t next_ns = UINT64_MAX;
+
+    pst_list_each_safe (it, &w->late) {
+        struct pst_late *p = pst_list_entry(it, struct pst_late, link);
+
+        if (p->until_ns > w->now_ns) {
+            next_ns = pst_min(next_ns, p->until_ns);
+            continue;
+        }
+        pst_shard_unwait(w->shard, &p->wait);
+        make_due(w, p);
+    }
+    w->late_ns = next_ns;
+}
+
+bool pst_late_run(struct pst_worker *w)
+{
+    struct pst_wait *wait;
+    bool something = false;
+
+    if (w->now_ns >= w->late_ns)
+        find_expired(w);
+    while ((wait = pst_shard_ready(w->shard)))
+        make_due(w, pst_container_of(wait, struct pst_late, wait));
+    while (!pst_list_empty(&w->due) && serve(pst_list_first(&w->due, struct pst_late, link)))
+        something = true;
+    return something;
+}
+
+void pst_shard_session_drop_late(struct pst_shard_session *v)
+{
+    while (!pst_list_empty(&v->late))
+        late_free(pst_list_first(&v->late, struct pst_late, of_shard_session));
+}
+
+/* ---- watches ---- */
+
+struct pst_watching {
+    struct pst_list link;
+    uint64_t handle;
+    struct pst_watch *watch;
+};
+
+static struct pst_watching *watching(struct pst_shard_session *v, uint64_t handle)
+{
+    pst_list_each (it, &v->watches) {
+        struct pst_watching *at = pst_list_entry(it, struct pst_watching, link);
+
+        if (at->handle == handle)
+            return at;
+    }
+    return NULL;
+}
+
+struct pst_watch *pst_shard_session_watch(struct pst_shard_session *v, uint64_t handle)
+{
+    struct pst_watching *at = watching(v, handle);
+
+    return at ? at->watch : NULL;
+}
+
+int pst_shard_session_watch_open(struct pst_shard_session *v, const struct pst_wire_op *op, uint64_t *handle)
+{
+    struct pst_worker *w = v->worker;
+    struct pst_watching *at;
+    int r;
+
+    if (w->watches >= w->node->watches_max || v->watch_count >= w->node->session_watches_max)
+        return -EMFILE;
+    at = calloc(1, sizeof(*at));
+    if (!at)
+        return -ENOMEM;
+    r = pst_watch_open(w->shard, op->key, op->flags & PST_WIRE_MOVES, &at->watch);
+    if (r < 0) {
+        free(at);
+        return r;
+    }
+    at->handle = *handle = ++w->watch_handle;
+    pst_list_push_back(&v->watches, &at->link);
+    v->watch_count++;
+    w->watches++;
+    return 0;
+}
+
+static void watching_free(struct pst_shard_session *v, struct pst_watching *at)
+{
+    pst_assert(v->watch_count > 0 && v->worker->watches > 0);
+    pst_watch_close(at->watch);
+    pst_list_remove(&at->link);
+    v->watch_count--;
+    v->worker->watches--;
+    free(at);
+}
+
+int pst_shard_session_watch_close(struct pst_shard_session *v, uint64_t handle)
+{
+    struct pst_watching *at = watching(v, handle);
+
+    if (!at)
+        return -EBADF;
+    watching_free(v, at);
+    return 0;
+}
+
+void pst_shard_session_close_watches(struct pst_shard_session *v)
+{
+    while (!pst_list_empty(&v->watches))
+        watching_free(v, pst_list_first(&v->watches, struct pst_watching, link));
+}

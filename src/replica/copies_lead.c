@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * copies_lead.c: hands partitions over to copies. The partition is held: nothing of it is served here any
+ * more, and no write that begins is sent. When those that were sent have ended, the copy has all; then the
+ * master is asked, until the partition has another epoch, and with it another primary or the one that it had.
+ */
+#include "replica/copies_priv.h"
+
+void lead_take_wants(struct pst_copies *c, const struct pst_pool_want *wants, uint32_t count)
+{
+    uint64_t mark = 0;
+
+    pst_assert(count <= PST_POOL_WANT_COUNT_MAX);
+    for (uint32_t i = 0; i < count && c->map && !c->quit; i++) {
+        const struct pst_pool_want *want = &wants[i];
+        struct partition *s = want->partition < PST_PARTITIONS ? &c->partitions[want->partition] : NULL;
+
+        if (!want->leads || !s || !copies_primary(c, want->partition) ||
+            pst_serving_held(c->serving, want->partition) ||
+            c->map->partitions[want->partition].epoch != want->partition_epoch ||
+            s->state != PARTITION_SHARED || !want->member_epoch ||
+            copies_member_epoch(c, want->member) != want->member_epoch ||
+            pst_map_copy_at(&c->map->partitions[want->partition], want->member) < 1)
+            continue;
+        pst_serving_hold(c->serving, want->partition, true);
+        pthread_mutex_lock(&c->lock); /* what asks from now on finds it held */
+        mark = c->number;
+        pthread_mutex_unlock(&c->lock);
+        partition_move(c, want->partition, EVENT_LEAD, want->member, want->member_epoch);
+        pst_assert(mark >= s->led_mark && s->state == PARTITION_LEADS);
+        s->led_mark = mark;
+    }
+}
+
+bool lead_stops(const struct pst_copies *c, uint32_t partition, const struct pst_replica *replica)
+{
+    pst_assert(partition < PST_PARTITIONS && replica->number > 0);
+    return partition_leads(&c->partitions[partition]) && replica->number > c->partitions[partition].led_mark;
+}
+
+bool lead_is_ready(const struct pst_copies *c, uint32_t partition)
+{
+    pst_assert(partition_leads(&c->partitions[partition]) && c->partitions[partition].led_mark <= c->number);
+    return copies_ended(c, c->partitions[partition].led_mark);
+}

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * expiry.c: values with an end. The record says when, by the real-time clock, so that a later process knows;
+ * a look-up sees none whose time is over. Its memory goes soon after: a heap names the hashes of such keys
+ * and their times. What has been deleted or written anew leaves its entry behind until its time, or until
+ * half of the heap is such.
+ */
+#include "store/claim.h"
+#include "store/evict_priv.h"
+#include "store/index/index.h"
+#include "store/link_priv.h"
+#include "store/put.h"
+
+enum {
+    TICK_MAX = 256,
+    SPARE_MIN = 64,
+};
+
+struct pst_expiry {
+    uint64_t ms, hash;
+};
+
+static uint64_t wall_ms(const struct pst_shard *s, uint64_t now_ns)
+{
+    return now_ns / 1000000 + s->store->wall_offset_ms;
+}
+
+void pst_shard_time(struct pst_shard *s, uint64_t now_ns)
+{
+    s->expiries.wall_ms = wall_ms(s, now_ns);
+}
+
+uint64_t pst_shard_wall_ms(const struct pst_shard *s)
+{
+    return s->expiries.wall_ms;
+}
+
+bool pst_shard_expires(const struct pst_shard *s)
+{
+    return s->expiries.live > 0;
+}
+
+uint64_t pst_put_expires_ms(const struct pst_shard *s, const struct pst_put *put)
+{
+    uint64_t ttl_ms = put->ttl_ms;
+    size_t longest = 0;
+
+    if (put->flags & PST_PUT_FETCHED)
+        return 0;
+    for (uint32_t i = 0; !put->ttl_ms && i < s->store->ttl_count; i++) {
+        const struct pst_prefix_number *ttl = &s->store->ttls[i];
+
+        if (ttl->prefix.len >= longest && pst_bytes_begin(put->lookup.key, ttl->prefix)) {
+            ttl_ms = ttl->number;
+            longest = ttl->prefix.len;
+        }
+    }
+    return ttl_ms ? s->expiries.wall_ms + pst_min(ttl_ms, PST_TTL_MS_MAX) : 0;
+}
+
+/* ---- the heap: the earliest on top ---- */
+
+static void sift_up(struct pst_expiry *heap, uint64_t at)
+{
+    struct pst_expiry entry = heap[at];
+
+    for (; at && heap[(at - 1) / 2].ms > entry.ms; at = (at - 1) / 2)
+        heap[at] = heap[(at - 1) / 2];
+    heap[at] = entry;
+}
+
+static void sift_down(struct pst_expiry *heap, uint64_t count, uint64_t at)
+{
+    struct pst_expiry entry = heap[at];
+
+    pst_assert(at < count);
+    for (uint64_t child; (child = 2 * at + 1) < count; at = child) {
+        child += child + 1 < count && heap[child + 1].ms < heap[child].ms;
+        if (heap[child].ms >= entry.ms)
+            break;
+        heap[at] = heap[child];
+    }
+    heap[at] = entry;
+}
+
+/* The record whose time the entry tells, if it is still there. */
+static struct pst_record *record_of(struct pst_shard *s, const struct pst_expiry *entry)
+{
+    uint64_t refs[PST_INDEX_CANDIDATES_MAX];
+    int count = pst_index_candidates(s->index, entry->hash, refs);
+
+    for (int i = 0; i < count; i++) {
+        struct pst_record *r = pst_ref_record(s, refs[i]);
+
+        if (r->flags & PST_RECORD_EXPIRES && !(r->state & PST_STATE_RESERVED) &&
+            pst_record_expires_ms(r) == entry->ms &&
+            pst_shard_lookup(s, pst_record_key(r)).hash == entry->hash)
+            return r;
+    }
+    return NULL;
+}
+
+static void drop_stale(struct pst_shard *s)
+{
+    struct pst_expiries *e = &s->expiries;
+    uint64_t kept = 0;
+
+    for (uint64_t i = 0; i < e->count; i++) {
+        if (record_of(s, &e->heap[i]))
+            e->heap[kept++] = e->heap[i];
+    }
+    pst_assert(kept <= e->count);
+    e->count = kept;
+    for (uint64_t i = kept / 2; i-- > 0;)
+        sift_down(e->heap, kept, i);
+}
+
+/* ---- records ---- */
+
+int pst_expiry_prepare(struct pst_shard *s)
+{
+    struct pst_expiries *e = &s->expiries;
+    uint64_t room = e->count + e->pending + 1;
+    struct pst_expiry *larger;
+
+    if (room > e->room) {
+        room = pst_max(2 * room, SPARE_MIN);
+        larger = realloc(e->heap, room * sizeof(*larger));
+        if (!larger)
+            return -ENOMEM;
+        e->heap = larger;
+        e->room = room;
+    }
+    e->pending++;
+    pst_assert(e->count + e->pending <= e->room);
+    return 0;
+}
+
+void pst_expiry_abandon(struct pst_shard *s)
+{
+    pst_assert(s->expiries.pending > 0);
+    s->expiries.pending--;
+}
+
+void pst_expiry_add(struct pst_shard *s, const struct pst_record *r)
+{
+    struct pst_expiries *e = &s->expiries;
+
+    pst_expiry_abandon(s);
+    pst_assert(r->flags & PST_RECORD_EXPIRES && e->count < e->room);
+    e->live++;
+    if (e->count > 2 * e->live + SPARE_MIN)
+        drop_stale(s);
+    e->heap[e->count] =
+        (struct pst_expiry){pst_record_expires_ms(r), pst_shard_lookup(s, pst_record_key(r)).hash};
+    sift_up(e->heap, e->count++);
+}
+
+void pst_expiry_restored(struct pst_shard *s, const struct pst_record *r)
+{
+    if (pst_expiry_prepare(s) == 0)
+        pst_expiry_add(s, r);
+    else
+        s->expiries.live++; /* its memory goes with its key */
+}
+
+void pst_expiry_remove(struct pst_shard *s)
+{
+    pst_assert(s->expiries.live > 0);
+    s->expiries.live--;
+}
+
+void pst_expiry_make_way(struct pst_shard *s, const struct pst_lookup *lookup)
+{
+    uint64_t refs[PST_INDEX_CANDIDATES_MAX];
+    int count = pst_index_candidates(s->index, lookup->hash, refs);
+
+    for (int i = 0; i < count; i++) {
+        struct pst_record *r = pst_ref_record(s, refs[i]);
+
+        if (pst_record_expired(s, r) && pst_bytes_equal(pst_record_key(r), lookup->key)) {
+            pst_shard_unlink_as(s, r, PST_WIRE_CHANGE_EVICTED);
+            return;
+        }
+    }
+}
+
+bool pst_expiries_tick(struct pst_shard *s)
+{
+    struct pst_expiries *e = &s->expiries;
+
+    for (int i = 0; i < TICK_MAX; i++) {
+        struct pst_record *r;
+        struct pst_lookup lookup;
+
+        if (!e->count || e->heap[0].ms > e->wall_ms)
+            return false;
+        r = record_of(s, &e->heap[0]);
+        if (r) {
+            pst_assert(e->live > 0);
+            lookup = pst_shard_lookup(s, pst_record_key(r));
+            if (pst_shard_locked(s, &lookup, false))
+                return false; /* a commit has a say about it, for a moment */
+            pst_shard_unlink_as(s, r, PST_WIRE_CHANGE_EVICTED);
+        }
+        e->heap[0] = e->heap[--e->count];
+        if (e->count)
+            sift_down(e->heap, e->count, 0);
+    }
+    return true;
+}
+
+void pst_expiries_fini(struct pst_shard *s)
+{
+    free(s->expiries.heap);
+}

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * prefix_quota.c: how much the keys of a prefix may hold, over all shards. What is counted are the bytes of
+ * values that are there or being written; a write's bytes are taken in one step with the look whether they
+ * fit, before its memory. Cache keys of a quota form a group of lines of their own, from
+ * which they make room for each other.
+ */
+#include "store/evict_priv.h"
+#include "store/put.h"
+
+enum { WANTED_NS = 500000000 }; /* a waiting write asks again sooner than this */
+
+int pst_prefix_numbers_copy(const struct pst_prefix_number *from, uint32_t count,
+                            struct pst_prefix_number **out)
+{
+    size_t bytes = count * sizeof(**out);
+    char *text;
+
+    for (uint32_t i = 0; i < count; i++)
+        bytes += from[i].prefix.len;
+    *out = malloc(pst_max(bytes, 1));
+    if (!*out)
+        return -ENOMEM;
+    text = (char *)(*out + count);
+    for (uint32_t i = 0; i < count; i++) {
+        (*out)[i] = (struct pst_prefix_number){{text, from[i].prefix.len}, from[i].number};
+        memcpy(text, from[i].prefix.data, from[i].prefix.len);
+        text += from[i].prefix.len;
+    }
+    return 0;
+}
+
+int pst_prefix_quotas_open(struct pst_store *store, const struct pst_prefix_number *options, uint32_t count)
+{
+    int r = pst_prefix_numbers_copy(options, count, &store->limits);
+
+    store->quotas = calloc(pst_max(count, 1), sizeof(*store->quotas));
+    if (r < 0 || !store->quotas)
+        return -ENOMEM;
+    for (; store->quota_count < count; store->quota_count++)
+        store->quotas[store->quota_count].limit = &store->limits[store->quota_count];
+    return 0;
+}
+
+void pst_prefix_quotas_close(struct pst_store *store)
+{
+    free(store->quotas);
+    free(store->limits);
+}
+
+uint32_t pst_key_group(const struct pst_store *store, struct pst_bytes key)
+{
+    uint32_t group = 0;
+    size_t longest = 0;
+
+    for (uint32_t i = 0; i < store->quota_count; i++) {
+        struct pst_bytes prefix = store->limits[i].prefix;
+
+        if ((!group || prefix.len > longest) && pst_bytes_begin(key, prefix)) {
+            group = i + 1;
+            longest = prefix.len;
+        }
+    }
+    pst_assert(group < store->group_count);
+    return group;
+}
+
+static struct pst_prefix_quota *quota_of(const struct pst_shard *s, struct pst_bytes key)
+{
+    uint32_t group = pst_key_group(s->store, key);
+
+    return group ? &s->store->quotas[group - 1] : NULL;
+}
+
+static void give(struct pst_prefix_quota *quota, uint64_t bytes)
+{
+    uint64_t before = atomic_fetch_sub_explicit(&quota->bytes, bytes, memory_order_relaxed);
+
+    pst_assert(before >= bytes);
+}
+
+void pst_prefix_quota_count(struct pst_shard *s, const struct pst_record *r, bool comes)
+{
+    struct pst_prefix_quota *quota;
+
+    if (pst_likely(!s->store->quota_count))
+        return;
+    quota = quota_of(s, pst_record_key(r));
+    if (!quota)
+        return;
+    if (comes)
+        atomic_fetch_add_explicit(&quota->bytes, r->value_bytes, memory_order_release);
+    else
+        give(quota, r->value_bytes);
+}
+
+/* Counts @bytes if @more of them fit: other shards take from the same quota meanwhile. Who waited for room
+ * does so no more before these bytes count; see is_wanted(). */
+static bool take(struct pst_prefix_quota *quota, uint64_t more, uint64_t bytes)
+{
+    uint64_t now = atomic_load_explicit(&quota->bytes, memory_order_relaxed);
+
+    do {
+        if (now + more > quota->limit->number)
+            return false;
+        if (pst_unlikely(atomic_load_explicit(&quota->wanted_ns, memory_order_relaxed)))
+            atomic_store_explicit(&quota->wanted_ns, 0, memory_order_relaxed);
+    } while (!atomic_compare_exchange_weak_explicit(&quota->bytes, &now, now + bytes, memory_order_release,
+                                                    memory_order_relaxed));
+    return true;
+}
+
+/* True when other shards hold cache values of the quota, as far as can be told without asking them. */
+static bool others_hold(const struct pst_shard *s, uint32_t group)
+{
+    for (uint32_t i = 0; i < s->store->shard_count; i++) {
+        const struct pst_shard *other = &s->store->shards[i];
+
+        if (other != s && atomic_load_explicit(&other->lines[group].count, memory_order_relaxed))
+            return true;
+    }
+    return false;
+}
+
+int pst_prefix_quota_take(struct pst_shard *s, const struct pst_put *put, uint64_t now_ns,
+                          struct pst_answer *answer)
+{
+    uint32_t group = s->store->quota_count ? pst_key_group(s->store, put->lookup.key) : 0;
+    struct pst_prefix_quota *quota = group ? &s->store->quotas[group - 1] : NULL;
+    const struct pst_record *old;
+    uint64_t more;
+
+    if (pst_likely(!quota))
+        return 0;
+    pst_assert(group < s->store->group_count);
+    old = put->flags & PST_PUT_LASTS ? NULL : pst_shard_find(s, &put->lookup);
+    more = old && old->value_bytes < put->value_bytes ? put->value_bytes - old->value_bytes
+           : old                                      ? 0
+                                                      : put->value_bytes;
+    if (put->value_bytes <= quota->limit->number) {
+        do {
+            if (take(quota, more, put->value_bytes))
+                return 0;
+        } while (pst_group_evict(s, group, old, now_ns));
+        if (others_hold(s, group)) {
+            atomic_store(&quota->wanted, more);
+            atomic_store(&quota->wanted_ns, now_ns);
+            return PST_BUSY;
+        }
+    }
+    s->stat.no_space++;
+    *answer = (struct pst_answer){.limit_bytes = quota->limit->number,
+                                  .prefix_bytes = (uint32_t)quota->limit->prefix.len};
+    return -ENOSPC;
+}
+
+void pst_prefix_quota_give(struct pst_shard *s, const struct pst_put *put)
+{
+    struct pst_prefix_quota *quota = s->store->quota_count ? quota_of(s, put->lookup.key) : NULL;
+
+    if (pst_unlikely(quota))
+        give(quota, put->value_bytes);
+}
+
+/* Bytes are read first: those of the write that waited count only after it has ceased to wait. */
+static bool is_wanted(const struct pst_prefix_quota *quota, uint64_t now_ns)
+{
+    uint64_t bytes = atomic_load_explicit(&quota->bytes, memory_order_acquire);
+    uint64_t wanted_ns = atomic_load_explicit(&quota->wanted_ns, memory_order_relaxed);
+
+    return wanted_ns && now_ns < wanted_ns + WANTED_NS &&
+           bytes + atomic_load_explicit(&quota->wanted, memory_order_relaxed) > quota->limit->number;
+}
+
+bool pst_prefix_quotas_tick(struct pst_shard *s, int evictions_max, uint64_t now_ns)
+{
+    bool more = false;
+
+    for (uint32_t i = 0; i < s->store->quota_count; i++) {
+        struct pst_prefix_quota *quota = &s->store->quotas[i];
+
+        if (!is_wanted(quota, now_ns))
+            continue;
+        if (atomic_exchange(&quota->evicting, true)) {
+            more = true; /* two at once would both make the room that one needs */
+            continue;
+        }
+        while (is_wanted(quota, now_ns) && evictions_max > 0 && pst_group_evict(s, i + 1, NULL, now_ns))
+            evictions_max--;
+        more = more || evictions_max == 0;
+        atomic_store(&quota->evicting, false);
+    }
+    return more;
+}

@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fetch.c: values on their way back from the log, into a record that nobody knows. Who wants the same bytes
+ * shares a fetch. A whole value then takes its stub's place, unless it is too large or memory too short for
+ * one that is used once in a long time; what does not goes with the last operation that waited for it.
+ */
+#include "store/place.h"
+#include "store/tier/tier_priv.h"
+#include "store/write_priv.h"
+
+enum {
+    PROMOTED_SHARE = 8, /* a value of more than one part of so many of the memory is never promoted */
+    ROUNDS = 15,
+    ROUND_MIN = 64,          /* fetches */
+    ROOM_NS = 2000000000,    /* how long one waits for memory */
+    ROOM_IDLE_NS = 20000000, /* the same when nothing is underway that would free some */
+};
+
+static struct pst_list *bucket_of(struct pst_tier *t, const struct pst_record *stub)
+{
+    return &t->fetches[((uintptr_t)stub >> 3) * 0x9e3779b97f4a7c15ull >> 56];
+}
+
+static bool covers(const struct pst_fetch *f, const struct pst_record *stub, uint64_t offset, uint64_t bytes)
+{
+    return f->stub == stub && offset >= f->from && offset + bytes <= f->from + f->bytes;
+}
+
+static struct pst_fetch *find(struct pst_tier *t, const struct pst_record *stub, uint64_t offset,
+                              uint64_t bytes)
+{
+    pst_list_each (it, bucket_of(t, stub)) {
+        struct pst_fetch *f = pst_list_entry(it, struct pst_fetch, link);
+
+        if (covers(f, stub, offset, bytes) && !(f->ended && f->result == PST_BUSY))
+            return f;
+    }
+    return NULL;
+}
+
+/* It was never a write: it has nothing of a quota, which its stub is in. */
+static void give_record(struct pst_fetch *f)
+{
+    pst_assert(f->record->state & PST_STATE_RESERVED);
+    f->record->state &= (uint8_t)~PST_STATE_RESERVED;
+    pst_record_give(f->tier->shard, f->record);
+    f->record = NULL;
+}
+
+static void fetch_free(struct pst_fetch *f)
+{
+    struct pst_tier *t = f->tier;
+
+    pst_assert(f->users == 0 && !f->underway && t->fetch_count > 0 && pst_list_empty(&f->waits));
+    if (f->record && f->ended)
+        pst_shard_unref(t->shard, f->record);
+    else if (f->record)
+        give_record(f);
+    pst_shard_unref(t->shard, f->stub);
+    pst_list_remove(&f->link);
+    pst_list_remove(&f->todo);
+    pst_tier_pieces_free(&f->pieces);
+    t->fetch_count--;
+    atomic_fetch_sub_explicit(&t->shard->store->saves, 1, memory_order_relaxed);
+    free(f);
+}
+
+/* Over, well or badly: those who wait for it go on. */
+static void finish(struct pst_fetch *f, int result)
+{
+    pst_assert(!f->ended && !f->underway);
+    f->ended = true;
+    f->result = result;
+    pst_list_remove(&f->todo);
+    if (result != 0 && f->record)
+        give_record(f);
+    while (!pst_list_empty(&f->waits))
+        pst_tier_end_wait(f->tier, pst_list_first(&f->waits, struct pst_tier_wait, link), result);
+    if (f->users == 0)
+        fetch_free(f);
+}
+
+/* ---- begin ---- */
+
+static bool moves(const struct pst_tier *t)
+{
+    return t->saves_underway + t->reads_underway > 0;
+}
+
+/* Memory for the bytes. Return: 0, PST_BUSY, -ENOSPC, -ENOMEM. */
+static int take_memory(struct pst_fetch *f, uint64_t now_ns)
+{
+    struct pst_shard *s = f->tier->shard;
+    const struct pst_record *stub = f->stub;
+    struct pst_put put = {
+        .lookup = pst_shard_lookup(s, pst_record_key(stub)),
+        .attrs = pst_record_attrs(stub),
+        .value_bytes = f->bytes,
+        .value_crc = stub->value_crc,
+        .depth = stub->depth,
+        .copies = stub->copies,
+        .flags = (uint8_t)(PST_PUT_FETCHED | (stub->flags & PST_RECORD_CHECKSUM ? PST_PUT_CHECKSUM : 0))};
+    int r = pst_record_reserve_fetch(s, &put, now_ns, &f->record);
+
+    if (r == 0)
+        return pst_tier_pieces(s, f->record, &f->pieces);
+    f->since_ns = f->since_ns ? f->since_ns : now_ns;
+    if (r == -ENOSPC || r == PST_BUSY) /* what has all of the memory may not for long */
+        r = now_ns - f->since_ns < (moves(f->tier) ? ROOM_NS : ROOM_IDLE_NS) ? PST_BUSY : -EAGAIN;
+    return r;
+}
+
+/* Return: 0 the log reads, PST_BUSY not yet, -errno. */
+static int begin(struct pst_fetch *f, uint64_t now_ns)
+{
+    struct pst_tier *t = f->tier;
+    int r;
+
+    if (f->stub->state & PST_RECORD_UNLINKED) /* deleted meanwhile: something else may lie there */
+        return -EAGAIN;
+    pst_assert(!f->underway && !f->ended && f->stub->flags & PST_RECORD_ON_DISK);
+    r = f->record ? 0 : take_memory(f, now_ns);
+    if (r != 0)
+        return r;
+    f->read = (struct pst_log_read){.value = pst_record_log_value(f->stub),
+                                    .place = pst_record_place(f->stub),
+                                    .crc = f->stub->value_crc,
+                                    .offset = f->from,
+                                    .bytes = f->bytes,
+                                    .iov = f->pieces.iov,
+                                    .iov_count = (uint32_t)f->pieces.count};
+    r = pst_log_read(t->lane, &f->read);
+    if (r == -EBUSY)
+        return PST_BUSY;
+    if (r == 0) {
+        f->underway = true;
+        t->reads_underway++;
+        t->shard->stat_later.fetches++;
+        t->shard->stat_later.fetched_bytes += f->bytes;
+    }
+    return r;
+}
+
+/* Return: NULL: no memory. */
+static struct pst_fetch *fetch_new(struct pst_tier *t, struct pst_record *stub, uint64_t offset,
+                                   uint64_t bytes)
+{
+    struct pst_fetch *f = t->fetch_count < PST_FETCHES_MAX ? calloc(1, sizeof(*f)) : NULL;
+
+    if (!f)
+        return NULL;
+    if (pst_shard_ref(t->shard, stub) < 0) {
+        free(f);
+        return NULL;
+    }
+    f->tier = t;
+    f->stub = stub;
+    f->from = offset;
+    f->bytes = bytes;
+    pst_log_span(stub->value_bytes, &f->from, &f->bytes);
+    pst_assert(covers(f, stub, offset, bytes));
+    f->whole = f->bytes == stub->value_bytes;
+    f->pieces.iov = f->pieces.own;
+    pst_list_init(&f->waits);
+    pst_list_push_back(bucket_of(t, stub), &f->link);
+    pst_list_push_back(&t->todo, &f->todo);
+    t->fetch_count++;
+    atomic_fetch_add_explicit(&t->shard->store->saves, 1, memory_order_relaxed);
+    return f;
+}
+
+int pst_tier_fetch(struct pst_shard *s, struct pst_record *stub, uint64_t offset, uint64_t bytes,
+                   uint64_t now_ns, struct pst_tier_wait *wait)
+{
+    struct pst_tier *t = s->tier;
+    struct pst_fetch *f;
+
+    pst_assert(t && stub->flags & PST_RECORD_ON_DISK && !(stub->state & PST_RECORD_UNLINKED));
+    f = find(t, stub, offset, bytes);
+    if (!f)
+        f = fetch_new(t, stub, offset, bytes);
+    if (!f)
+        return PST_BUSY;
+    *wait = (struct pst_tier_wait){.fetch = f};
+    f->users++;
+    pst_list_push_back(&f->waits, &wait->link);
+    if (f->ended)
+        pst_tier_end_wait(t, wait, f->result);
+    else if (!f->underway)
+        pst_fetch_run(t, now_ns);
+    return 0;
+}
+
+bool pst_fetch_run(struct pst_tier *t, uint64_t now_ns)
+{
+    bool something = false;
+
+    if (pst_list_empty(&t->todo))
+        return false;
+    do {
+        struct pst_fetch *f = pst_list_first(&t->todo, struct pst_fetch, todo);
+        int r = begin(f, now_ns);
+
+        if (r == PST_BUSY)
+            break;
+        something = true;
+        pst_list_remove(&f->todo);
+        if (r < 0)
+            finish(f, r == -EAGAIN ? PST_BUSY : r);
+    } while (!pst_list_empty(&t->todo) && !pst_turn_is_over(&t->turn));
+    return something;
+}
+
+/* ---- end ---- */
+
+/* In this round or in the last one. */
+static bool used_lately(const struct pst_tier *t, const struct pst_record *stub)
+{
+    uint32_t round = stub->state / PST_RECORD_USED_AT;
+
+    return round && (round == t->round || round % ROUNDS + 1 == t->round);
+}
+
+static void note_use(struct pst_tier *t, struct pst_record *stub)
+{
+    if (t->round_left == 0) {
+        t->round = (uint8_t)(t->round % ROUNDS + 1);
+        t->round_left = pst_max(t->shard->listed, ROUND_MIN);
+    }
+    pst_assert(t->round > 0 && t->round <= ROUNDS);
+    t->round_left--;
+    stub->state = (uint8_t)(stub->state % PST_RECORD_USED_AT + t->round * PST_RECORD_USED_AT);
+}
+
+/* Where memory is short a value's place is worth more than one use in a long time. */
+static bool wants_promotion(const struct pst_fetch *f)
+{
+    const struct pst_store *store = f->tier->shard->store;
+    uint32_t free_pages = atomic_load_explicit(&store->pages.free_count, memory_order_relaxed);
+
+    if (!f->whole || pst_record_pages(f->record) > store->arenas.page_count / PROMOTED_SHARE)
+        return false;
+    return free_pages >= 2 * store->pages_low || used_lately(f->tier, f->stub);
+}
+
+/* The bytes are there and checked. */
+static void settle(struct pst_fetch *f, uint64_t now_ns)
+{
+    struct pst_shard *s = f->tier->shard;
+
+    if (pst_shard_ref(s, f->record) < 0) {
+        finish(f, -ENOMEM);
+        return;
+    }
+    if (wants_promotion(f) && pst_stub_promote(s, f->stub, f->record, now_ns)) {
+        s->stat_later.promotions++;
+    } else {
+        note_use(f->tier, f->stub);
+        f->record->state = (uint8_t)((f->record->state & ~PST_STATE_RESERVED) | PST_RECORD_UNLINKED);
+    }
+    finish(f, 0);
+}
+
+void pst_fetch_done(struct pst_tier *t, struct pst_fetch *f, uint64_t now_ns)
+{
+    int result = f->read.op.result;
+
+    pst_assert(f->underway && f->tier == t && t->reads_underway > 0 && f->record);
+    f->underway = false;
+    t->reads_underway--;
+    pst_tier_pieces_free(&f->pieces);
+    t->shard->stat_later.ssd_corrupt += result == -EBADMSG;
+    t->shard->stat_later.ssd_errors += result < 0 && result != -EBADMSG;
+    if (result < 0)
+        finish(f, result);
+    else
+        settle(f, now_ns);
+}
+
+int pst_tier_fetched(struct pst_shard *s, const struct pst_record *stub, uint64_t offset, uint64_t bytes,
+                     struct pst_record **record, uint64_t *from)
+{
+    struct pst_fetch *f = find(s->tier, stub, offset, bytes);
+
+    if (!f || !f->ended)
+        return PST_BUSY;
+    if (f->result != 0)
+        return f->result;
+    pst_assert(f->record && f->from <= offset);
+    *record = f->record;
+    *from = f->from;
+    return 0;
+}
+
+void pst_tier_leave(struct pst_shard *s, struct pst_tier_wait *wait)
+{
+    struct pst_fetch *f = wait->fetch;
+    struct pst_tier *t = s->tier;
+
+    pst_list_remove(&wait->link);
+    if (f) {
+        pst_assert(f->users > 0);
+        f->users--;
+        if (f->users == 0 && !f->underway)
+            fetch_free(f);
+    } else if (wait->record) {
+        pst_shard_unref(s, wait->record);
+    } else if (!wait->ended) {
+        for (int i = 0; i < PST_SAVES_MAX; i++) {
+            if (t->saves[i].wait == wait)
+                t->saves[i].wait = NULL;
+        }
+    }
+    *wait = (struct pst_tier_wait){0};
+}

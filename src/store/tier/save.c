@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * save.c: values on their way to the log: those that give their memory up, those that a writer wants to be
+ * durable, and all of a shard at a flush. A save keeps its record by a reference and changes nothing before
+ * the log has the value.
+ */
+#include "store/index/order.h"
+#include "store/memory_priv.h"
+#include "store/pins_priv.h"
+#include "store/place.h"
+#include "store/tier/tier_priv.h"
+
+/* ---- one value ---- */
+
+static void count_pages(struct pst_save *save, bool more)
+{
+    struct pst_store *store = save->tier->shard->store;
+
+    pst_assert(more || (store->saving_pages >= save->pages && store->saves > 0));
+    atomic_fetch_add_explicit(&store->saving_pages, more ? save->pages : -save->pages, memory_order_relaxed);
+    atomic_fetch_add_explicit(&store->saves, more ? 1 : -1u, memory_order_relaxed);
+}
+
+/* One copy of a value is enough, and a second would outlive the word of the first one's death. */
+static struct pst_save *underway_of(struct pst_tier *t, const struct pst_record *r)
+{
+    for (int i = 0; r->state & PST_RECORD_PINNED && i < PST_SAVES_MAX; i++) {
+        if (t->saves[i].record == r)
+            return &t->saves[i];
+    }
+    return NULL;
+}
+
+static void give(struct pst_tier *t, struct pst_save *save)
+{
+    pst_assert(save->record && save->tier == t);
+    pst_tier_pieces_free(&save->pieces);
+    save->record = NULL;
+    save->wait = NULL;
+    pst_list_remove(&save->link);
+    pst_list_push_front(&t->saves_idle, &save->link);
+}
+
+/* Between polls the first one begins a turn. */
+static bool demoted_enough(struct pst_tier *t)
+{
+    if (!t->turn_begun)
+        pst_tier_begin_turn(t);
+    return t->demoted && pst_turn_is_over(&t->turn);
+}
+
+int pst_save_begin(struct pst_tier *t, struct pst_record *r, bool durable, bool demotes,
+                   struct pst_save **out)
+{
+    struct pst_shard *s = t->shard;
+    struct pst_save *save;
+    int result;
+
+    pst_assert(r->flags & PST_RECORD_TIERED && !pst_record_placed(r) && !underway_of(t, r));
+    if (demotes)
+        t->log_busy = t->log_busy || demoted_enough(t);
+    if (pst_list_empty(&t->saves_idle) || (demotes && t->log_busy))
+        return PST_BUSY;
+    save = pst_list_first(&t->saves_idle, struct pst_save, link);
+    result = pst_tier_pieces(s, r, &save->pieces);
+    if (result < 0)
+        return result;
+    save->append = (struct pst_log_append){.value = pst_record_log_value(r),
+                                           .iov = save->pieces.iov,
+                                           .iov_count = (uint32_t)save->pieces.count,
+                                           .durable = durable};
+    result = pst_shard_ref(s, r);
+    if (result == 0) {
+        result = pst_log_append(t->lane, &save->append);
+        if (result < 0)
+            pst_shard_unref(s, r);
+    }
+    if (result < 0) {
+        pst_tier_pieces_free(&save->pieces);
+        t->log_busy |= result == -EBUSY;
+        return result == -EBUSY ? PST_BUSY : result;
+    }
+    pst_assert(!save->record && t->saves_underway < PST_SAVES_MAX);
+    save->record = r;
+    save->demotes = demotes;
+    t->demoted = t->demoted || demotes;
+    save->of_flush = false;
+    save->wait = NULL;
+    save->pages = demotes ? pst_record_pages(r) : 0;
+    count_pages(save, true);
+    pst_list_remove(&save->link);
+    t->saves_underway++;
+    t->starved_ns = 0;
+    *out = save;
+    return 0;
+}
+
+void pst_record_clean(struct pst_shard *s, struct pst_record *r, struct pst_log_place place, uint32_t crc)
+{
+    if (r->value_bytes <= PST_LOG_BLOCK_BYTES && !(r->flags & PST_RECORD_CHECKSUM) && r->value_crc != crc) {
+        pst_record_mark(r, 0);
+        r->value_crc = crc;
+        pst_record_mark(r, pst_record_check(r, s->store->check_seed, pst_record_offset(s, r)));
+    }
+    pst_record_set_place(r, place);
+}
+
+/* The log has a copy. Return: 0, -EBADMSG: of other bytes than the writer's. */
+static int settle_copy(struct pst_tier *t, struct pst_save *save)
+{
+    struct pst_shard *s = t->shard;
+    struct pst_record *r = save->record;
+    struct pst_log_value value = pst_record_log_value(r);
+    bool one_block = r->value_bytes <= PST_LOG_BLOCK_BYTES;
+    bool damaged = one_block && r->flags & PST_RECORD_CHECKSUM && r->value_crc != save->append.crc;
+
+    if (damaged)
+        s->stat_later.ssd_corrupt++;
+    if (damaged || r->state & PST_RECORD_UNLINKED) {
+        value.era = save->append.value.era;
+        /* Alone: the log's copy of an earlier value may be what a crash is to bring back. */
+        if (pst_log_delete_alone(t->lane, &value, save->append.place) < 0)
+            s->stat_later.ssd_errors++;
+        return damaged ? -EBADMSG : 0;
+    }
+    pst_assert(!pst_record_placed(r));
+    pst_record_clean(s, r, save->append.place, save->append.crc);
+    pst_older_delete(t, r, save->append.op.ticket);
+    return 0;
+}
+
+static bool only_ours(struct pst_shard *s, const struct pst_record *r)
+{
+    const struct pst_pin *pin = pst_pins_find(&s->pins, pst_record_ref(s, r));
+
+    return !(r->state & PST_RECORD_UNLINKED) && pin->refs == 1 && !pin->hard && !pin->until_ns &&
+           !pin->doomed;
+}
+
+/* What was to be durable has been overwritten or deleted meanwhile: then that has to be, or a crash might
+ * bring back what was there before either. */
+static void follow(struct pst_tier *t, struct pst_tier_wait *wait, const struct pst_record *r)
+{
+    struct pst_lookup lookup = pst_shard_lookup(t->shard, pst_record_key(r));
+    struct pst_record *now = pst_shard_find(t->shard, &lookup);
+
+    if (!now || now->state & PST_STATE_RESERVED || pst_record_placed(now) ||
+        pst_tier_save(t->shard, now, wait) < 0)
+        pst_tier_flush(t->shard, wait);
+}
+
+void pst_save_done(struct pst_tier *t, struct pst_save *save, uint64_t now_ns)
+{
+    struct pst_shard *s = t->shard;
+    struct pst_record *r = save->record;
+    int result = save->append.op.result;
+    bool goes, gone;
+
+    pst_assert(t->saves_underway > 0 && r);
+    gone = r->state & PST_RECORD_UNLINKED;
+    t->saves_underway--;
+    count_pages(save, false);
+    if (result == -ENOSPC)
+        pst_tier_full(t, now_ns);
+    else if (result < 0)
+        s->stat_later.ssd_errors++;
+    else
+        result = settle_copy(t, save);
+    goes = result == 0 && save->demotes && only_ours(s, r);
+    if (result == 0 && save->demotes)
+        s->stat_later.demoted_bytes += r->value_bytes;
+    if (save->wait && gone && result == 0)
+        follow(t, save->wait, r);
+    else if (save->wait)
+        pst_tier_end_wait(t, save->wait, result);
+    pst_shard_unref(s, r);
+    if (goes) {
+        s->stat_later.demotions++;
+        pst_stub_replace(s, r);
+    }
+    if (save->of_flush) {
+        pst_assert(t->flush.saves > 0);
+        t->flush.saves--;
+        if (t->flush.walks && result == -ENOSPC && pst_tier_awaits_room(t)) {
+            t->flush.walked = false;
+            t->flush.key_bytes = 0;
+        } else if (t->flush.walks && !gone) {
+            t->flush.result = t->flush.result ? t->flush.result : result;
+        }
+    }
+    give(t, save);
+}
+
+/* ---- durable writes ---- */
+
+int pst_tier_save(struct pst_shard *s, struct pst_record *r, struct pst_tier_wait *wait)
+{
+    int result = r->flags & PST_RECORD_EXPIRES ? -EINVAL : pst_shard_ref(s, r);
+
+    pst_assert(s->tier && !(r->flags & PST_RECORD_ON_DISK));
+    if (result < 0)
+        return result;
+    *wait = (struct pst_tier_wait){.record = r};
+    pst_list_push_back(&s->tier->wanted, &wait->link);
+    return 0;
+}
+
+static bool begin_wanted(struct pst_tier *t)
+{
+    bool something = false;
+
+    if (pst_list_empty(&t->wanted))
+        return false;
+    do {
+        struct pst_tier_wait *wait = pst_list_first(&t->wanted, struct pst_tier_wait, link);
+        struct pst_record *r = wait->record;
+        struct pst_save *save;
+        int result = 0;
+        bool gone;
+
+        pst_assert(r);
+        gone = r->state & PST_RECORD_UNLINKED || pst_record_placed(r);
+        save = gone ? NULL : underway_of(t, r);
+        if (!gone)
+            result = save ? PST_BUSY : pst_save_begin(t, r, true, false, &save);
+        if (result == PST_BUSY || (result == -ENOSPC && pst_tier_awaits_room(t)))
+            break;
+        something = true;
+        wait->record = NULL;
+        pst_list_remove(&wait->link);
+        if (gone)
+            follow(t, wait, r);
+        else if (result < 0)
+            pst_tier_end_wait(t, wait, result);
+        else
+            save->wait = wait;
+        pst_shard_unref(t->shard, r);
+    } while (!pst_list_empty(&t->wanted) && !pst_turn_is_over(&t->turn));
+    return something;
+}
+
+bool pst_tier_saves(const struct pst_shard *s, const struct pst_record *r)
+{
+    struct pst_tier *t = s->tier;
+
+    if (!t || r->flags & PST_RECORD_EXPIRES)
+        return false;
+    if (pst_record_on_disk(r) || pst_record_placed(r) || pst_older_find(t, r) || underway_of(t, r))
+        return true;
+    for (const struct pst_list *link = t->wanted.next; link != &t->wanted; link = link->next)
+        if (pst_container_of(link, struct pst_tier_wait, link)->record == r)
+            return true;
+    return false;
+}
+
+/* ---- flush ---- */
+
+void pst_tier_sync(struct pst_shard *s, struct pst_tier_wait *wait)
+{
+    pst_assert(s->tier);
+    *wait = (struct pst_tier_wait){0};
+    pst_list_push_back(&s->tier->flush.waits_next, &wait->link);
+}
+
+void pst_tier_new_era(struct pst_shard *s)
+{
+    if (s->tier)
+        pst_log_new_era(s->store->log);
+}
+
+void pst_tier_flush(struct pst_shard *s, struct pst_tier_wait *wait)
+{
+    pst_tier_sync(s, wait);
+    s->tier->flush.walks_next = true;
+}
+
+bool pst_flush_idle(const struct pst_tier *t)
+{
+    return !t->flush.underway && pst_list_empty(&t->flush.waits_next) && pst_list_empty(&t->wanted);
+}
+
+static void flush_begin(struct pst_tier *t)
+{
+    struct pst_flush *f = &t->flush;
+
+    pst_assert(!f->underway && f->saves == 0 && pst_list_empty(&f->waits));
+    while (!pst_list_empty(&f->waits_next)) {
+        struct pst_list *first = f->waits_next.next;
+
+        pst_list_remove(first);
+        pst_list_push_back(&f->waits, first);
+    }
+    f->underway = true;
+    f->walks = f->walks_next;
+    f->walked = !f->walks;
+    f->walks_next = f->syncing = false;
+    f->result = 0;
+    f->key_bytes = 0;
+    f->generation = t->shard->generation;
+    /* What was deleted while it was on its way is deleted when it has come there. */
+    for (int i = 0; i < PST_SAVES_MAX; i++) {
+        if (t->saves[i].record) {
+            t->saves[i].of_flush = true;
+            f->saves++;
+        }
+    }
+}
+
+/* Return: false when nothing more can begin now. */
+static bool flush_one(struct pst_tier *t, struct pst_record *r)
+{
+    struct pst_save *save;
+    int result;
+
+    if (r->flags & PST_RECORD_ON_DISK || pst_record_placed(r) || r->state & PST_STATE_RESERVED ||
+        r->generation > t->flush.generation)
+        return true;
+    if (!(r->flags & PST_RECORD_TIERED)) { /* it stays in memory, and what it overwrote must not come back */
+        pst_older_delete(t, r, 0);
+        return true;
+    }
+    save = underway_of(t, r);
+    if (save) {
+        t->flush.saves += !save->of_flush;
+        save->of_flush = true;
+        return true;
+    }
+    result = pst_save_begin(t, r, false, false, &save);
+    if (result == PST_BUSY || (result == -ENOSPC && pst_tier_awaits_room(t)))
+        return false;
+    if (result < 0) {
+        t->flush.result = t->flush.result ? t->flush.result : result;
+        return true;
+    }
+    save->of_flush = true;
+    t->flush.saves++;
+    return true;
+}
+
+/* Return: true when it went on. */
+static bool flush_walk(struct pst_tier *t)
+{
+    struct pst_shard *s = t->shard;
+    struct pst_flush *f = &t->flush;
+    struct pst_order_cursor cursor =
+        pst_order_seek(s->order, (struct pst_bytes){f->key, f->key_bytes}, f->key_bytes > 0);
+    struct pst_record *last = NULL;
+
+    do {
+        uint64_t ref = pst_order_next(s->order, &cursor);
+
+        f->walked = ref == 0;
+        if (!ref || !flush_one(t, pst_ref_record(s, ref)))
+            break;
+        last = pst_ref_record(s, ref);
+    } while (!pst_turn_is_over(&t->turn));
+    if (last) {
+        f->key_bytes = last->key_bytes;
+        memcpy(f->key, pst_record_key(last).data, last->key_bytes);
+    }
+    return last != NULL || f->walked;
+}
+
+static bool flush_run(struct pst_tier *t)
+{
+    struct pst_flush *f = &t->flush;
+
+    if (!f->underway) {
+        if (pst_list_empty(&f->waits_next) || !pst_list_empty(&t->wanted))
+            return false;
+        flush_begin(t);
+    }
+    if (!f->walked)
+        return flush_walk(t);
+    if (f->saves || f->syncing)
+        return false;
+    f->syncing = true;
+    f->op = (struct pst_log_flush){0};
+    pst_log_flush(t->lane, &f->op);
+    return true;
+}
+
+void pst_flush_done(struct pst_tier *t, int result)
+{
+    struct pst_flush *f = &t->flush;
+
+    pst_assert(f->underway && f->syncing && f->walked && f->saves == 0);
+    f->underway = f->syncing = false;
+    if (result < 0)
+        t->shard->stat_later.ssd_errors++;
+    while (!pst_list_empty(&f->waits))
+        pst_tier_end_wait(t, pst_list_first(&f->waits, struct pst_tier_wait, link),
+                          f->result ? f->result : result);
+}
+
+bool pst_save_run(struct pst_tier *t)
+{
+    bool something = begin_wanted(t);
+
+    return flush_run(t) || something;
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tiering_priv.h: what the engine asks of a shard's side of the log. Files that evict, restore or replace
+ * records include it; the functions are those of tier/. @tier may be NULL where said.
+ */
+#ifndef PST_STORE_TIERING_PRIV_H
+#define PST_STORE_TIERING_PRIV_H
+
+#include "base/base.h"
+
+struct pst_record;
+struct pst_shard;
+struct pst_shard_later;
+struct pst_store;
+struct pst_tier;
+struct pst_tier_options;
+
+int pst_tier_open(struct pst_store *store, const struct pst_tier_options *options, const char **fault);
+/* Makes all that can be durable, and lets go of the log. */
+void pst_tier_close(struct pst_store *store);
+/* True when the record's memory can be had by moving its value to the log, or is there already. May be NULL.
+ */
+bool pst_tier_takes(const struct pst_tier *tier, const struct pst_record *r);
+/* Does that, or begins to. Return: false: not now. */
+bool pst_tier_demote(struct pst_tier *tier, struct pst_record *r, uint64_t now_ns);
+/* True when there will be room for a write of @pages by itself. */
+bool pst_tier_relieves(const struct pst_shard *s, uint32_t pages, uint64_t now_ns);
+/* True when no more demotions can begin for now. May be NULL. */
+bool pst_tier_busy(const struct pst_tier *tier);
+/* Adds what the log as a whole has to tell. */
+void pst_tier_figures(const struct pst_store *store, struct pst_shard_later *out);
+/* @r has taken @old's place: what the log has of @old stays until it has @r. */
+void pst_tier_supersede(struct pst_tier *tier, struct pst_record *old, const struct pst_record *r);
+/* The record's key has gone, or has another value. */
+void pst_tier_forget(struct pst_tier *tier, const struct pst_record *r);
+
+#endif

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* claims.c: who has a say about a key: reservations that own it, commits that have locked it. And what a
+ * session may hold. */
+#include "store/claim.h"
+#include "store/quota.h"
+#include "store/shard_priv.h"
+#include "store/write_priv.h"
+
+static struct pst_claim **bucket_of(struct pst_claims *claims, uint64_t hash)
+{
+    return &claims->buckets[hash % PST_CLAIM_BUCKETS];
+}
+
+bool pst_claim_is(const struct pst_claim *claim, const struct pst_lookup *lookup)
+{
+    return claim->hash == lookup->hash && pst_bytes_equal(claim->key, lookup->key);
+}
+
+void pst_claim_add(struct pst_shard *s, struct pst_claim *claim)
+{
+    struct pst_claim **head = bucket_of(&s->claims, claim->hash);
+
+    pst_assert(claim != *head && claim->kind <= PST_CLAIM_WHOLE);
+    claim->next = *head;
+    *head = claim;
+    s->claims.locks += claim->kind != PST_CLAIM_RESERVATION;
+}
+
+void pst_claim_remove(struct pst_shard *s, struct pst_claim *claim)
+{
+    struct pst_claim **at = bucket_of(&s->claims, claim->hash);
+
+    while (*at != claim) {
+        pst_assert(*at);
+        at = &(*at)->next;
+    }
+    pst_assert(claim->kind == PST_CLAIM_RESERVATION || s->claims.locks > 0);
+    *at = claim->next;
+    s->claims.locks -= claim->kind != PST_CLAIM_RESERVATION;
+}
+
+bool pst_claim_find(struct pst_shard *s, const struct pst_lookup *lookup, enum pst_claim_kind kind)
+{
+    const struct pst_claim *claim = *bucket_of(&s->claims, lookup->hash);
+
+    while (claim && (claim->kind != kind || !pst_claim_is(claim, lookup)))
+        claim = claim->next;
+    return claim != NULL;
+}
+
+const uint32_t *pst_shard_locks(const struct pst_shard *s)
+{
+    return &s->claims.locks;
+}
+
+bool pst_shard_locked(const struct pst_shard *s, const struct pst_lookup *lookup, bool for_reading)
+{
+    const struct pst_claim *claim;
+
+    if (pst_likely(!s->claims.locks))
+        return false;
+    claim = s->claims.buckets[lookup->hash % PST_CLAIM_BUCKETS];
+    for (; claim; claim = claim->next) {
+        bool bars = claim->kind == PST_CLAIM_WHOLE || (claim->kind == PST_CLAIM_SHARED && !for_reading);
+
+        if (bars && pst_claim_is(claim, lookup))
+            return true;
+    }
+    return false;
+}
+
+/* ---- quotas ---- */
+
+static int take(_Atomic uint64_t *count, uint64_t more, uint64_t max)
+{
+    uint64_t before = atomic_fetch_add_explicit(count, more, memory_order_relaxed);
+
+    if (!max || (before <= max && more <= max - before))
+        return 0;
+    atomic_fetch_sub_explicit(count, more, memory_order_relaxed);
+    return -EDQUOT;
+}
+
+static void give(_Atomic uint64_t *count, uint64_t less)
+{
+    uint64_t before = atomic_fetch_sub_explicit(count, less, memory_order_relaxed);
+
+    pst_assert(before >= less);
+}
+
+int pst_quota_take_reservation(struct pst_quota *q)
+{
+    return q ? take(&q->reservations, 1, q->reservations_max) : 0;
+}
+
+int pst_quota_take_pin(struct pst_quota *q)
+{
+    return q ? take(&q->pins, 1, q->pins_max) : 0;
+}
+
+int pst_quota_take_underway(struct pst_quota *q, uint64_t bytes)
+{
+    uint64_t kept;
+
+    if (!q || take(&q->bytes, bytes, q->bytes_max) == 0)
+        return 0;
+    kept = atomic_load_explicit(&q->kept, memory_order_relaxed);
+    return bytes <= q->bytes_max && kept <= q->bytes_max - bytes ? PST_BUSY : -EDQUOT;
+}
+
+int pst_quota_take_bytes(struct pst_quota *q, uint64_t bytes)
+{
+    int r = pst_quota_take_underway(q, bytes);
+
+    if (r == 0 && q)
+        atomic_fetch_add_explicit(&q->kept, bytes, memory_order_relaxed);
+    return r;
+}
+
+void pst_quota_give_reservation(struct pst_quota *q)
+{
+    if (q)
+        give(&q->reservations, 1);
+}
+
+void pst_quota_give_pins(struct pst_quota *q, uint64_t count)
+{
+    if (q)
+        give(&q->pins, count);
+}
+
+void pst_quota_give_bytes(struct pst_quota *q, uint64_t bytes)
+{
+    if (q)
+        give(&q->kept, bytes);
+    pst_quota_give_underway(q, bytes);
+}
+
+void pst_quota_give_underway(struct pst_quota *q, uint64_t bytes)
+{
+    if (q)
+        give(&q->bytes, bytes);
+}

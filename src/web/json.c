@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * json.c: the door to cJSON. A scan looks at every text before cJSON does: it counts levels and values, which
+ * cJSON allocates for as it goes, and finds what cJSON would take without a word.
+ */
+#include "web/json.h"
+
+#include <cjson/cJSON.h>
+#include <stdio.h>
+
+#define INTEGER_MAX 9007199254740991.0 /* beyond, a double leaves numbers out */
+
+/* ---- UTF-8 ---- */
+
+/* The length of the character at @at; 0: none, cut off, overlong, a surrogate or beyond Unicode. */
+static size_t character(const uint8_t *at, size_t left)
+{
+    size_t bytes = at[0] < 0x80                    ? 1
+                   : at[0] >= 0xc2 && at[0] < 0xe0 ? 2
+                   : at[0] >= 0xe0 && at[0] < 0xf0 ? 3
+                   : at[0] >= 0xf0 && at[0] < 0xf5 ? 4
+                                                   : 0;
+
+    if (bytes > left)
+        return 0;
+    for (size_t i = 1; i < bytes; i++)
+        if ((at[i] & 0xc0) != 0x80)
+            return 0;
+    if ((at[0] == 0xe0 && at[1] < 0xa0) || (at[0] == 0xed && at[1] >= 0xa0) ||
+        (at[0] == 0xf0 && at[1] < 0x90) || (at[0] == 0xf4 && at[1] >= 0x90))
+        return 0;
+    return bytes;
+}
+
+static bool is_utf8(const void *data, size_t bytes)
+{
+    const uint8_t *at = data;
+
+    for (size_t i = 0, n; i < bytes; i += n) {
+        n = character(at + i, bytes - i);
+        if (n == 0)
+            return false;
+    }
+    return true;
+}
+
+/* ---- the scan ---- */
+
+struct scan {
+    const char *at, *end;
+    size_t depth, values;
+};
+
+/* Behind the string that begins at scan->at. Return: whether it ends, and has no NUL. */
+static bool scan_string(struct scan *scan)
+{
+    for (scan->at++; scan->at < scan->end; scan->at++) {
+        if (*scan->at == '"')
+            return true;
+        if ((unsigned char)*scan->at < ' ')
+            return false;
+        if (*scan->at != '\\')
+            continue;
+        if (scan->end - scan->at >= 6 && memcmp(scan->at, "\\u0000", 6) == 0)
+            return false;
+        scan->at++;
+    }
+    return false;
+}
+
+static int scan_text(struct scan *scan, const char **fault)
+{
+    for (; scan->at < scan->end; scan->at++) {
+        char c = *scan->at;
+
+        *fault = "a string is broken, or has a NUL in it";
+        if (c == 0 || (c == '"' && !scan_string(scan)))
+            return -EINVAL;
+        scan->depth += c == '[' || c == '{';
+        scan->depth -= scan->depth && (c == ']' || c == '}');
+        scan->values += c == ',' || c == '[' || c == '{';
+        *fault = "too deep or too many values";
+        if (scan->depth > PST_JSON_DEPTH_MAX || scan->values > PST_JSON_VALUES_MAX)
+            return -E2BIG;
+    }
+    return 0;
+}
+
+static bool only_spaces(const char *at, const char *end)
+{
+    while (at < end && (*at == ' ' || *at == '\t' || *at == '\r' || *at == '\n'))
+        at++;
+    return at == end;
+}
+
+int pst_json_parse(struct pst_bytes text, struct pst_json **out, const char **fault)
+{
+    const char *begin = text.data, *end = begin + text.len, *stop = NULL;
+    struct scan scan = {.at = begin, .end = end};
+    cJSON *root;
+    int r;
+
+    pst_assert(out && fault && (text.data || text.len == 0));
+    *fault = "too long";
+    if (text.len > PST_JSON_BYTES_MAX)
+        return -E2BIG;
+    *fault = "not UTF-8";
+    /* A mark in front, which cJSON would skip, is none of JSON's characters. */
+    if (text.len == 0 || (unsigned char)*begin == 0xef || !is_utf8(begin, text.len))
+        return -EINVAL;
+    r = scan_text(&scan, fault);
+    if (r < 0)
+        return r;
+    *fault = "not JSON";
+    root = cJSON_ParseWithLengthOpts(begin, text.len, &stop, false);
+    if (!root)
+        return -EINVAL;
+    if (!only_spaces(stop, end)) {
+        cJSON_Delete(root);
+        return -EINVAL;
+    }
+    *out = (struct pst_json *)root;
+    return 0;
+}
+
+struct pst_json *pst_json_free(struct pst_json *root)
+{
+    cJSON_Delete((cJSON *)root);
+    return NULL;
+}
+
+/* ---- reading ---- */
+
+static const cJSON *node(const struct pst_json *value)
+{
+    return (const cJSON *)value;
+}
+
+bool pst_json_is_object(const struct pst_json *value)
+{
+    return cJSON_IsObject(node(value));
+}
+
+bool pst_json_is_array(const struct pst_json *value)
+{
+    return cJSON_IsArray(node(value));
+}
+
+bool pst_json_is_null(const struct pst_json *value)
+{
+    return cJSON_IsNull(node(value));
+}
+
+const struct pst_json *pst_json_get(const struct pst_json *object, const char *name)
+{
+    pst_assert(name);
+    if (!pst_json_is_object(object))
+        return NULL;
+    return (const struct pst_json *)cJSON_GetObjectItemCaseSensitive(node(object), name);
+}
+
+const struct pst_json *pst_json_first(const struct pst_json *parent)
+{
+    if (!pst_json_is_object(parent) && !pst_json_is_array(parent))
+        return NULL;
+    return (const struct pst_json *)node(parent)->child;
+}
+
+const struct pst_json *pst_json_next(const struct pst_json *child)
+{
+    return child ? (const struct pst_json *)node(child)->next : NULL;
+}
+
+size_t pst_json_count(const struct pst_json *parent)
+{
+    size_t count = 0;
+
+    for (const struct pst_json *at = pst_json_first(parent); at; at = pst_json_next(at))
+        count++;
+    return count;
+}
+
+const char *pst_json_name(const struct pst_json *member)
+{
+    return member ? node(member)->string : NULL;
+}
+
+const char *pst_json_text(const struct pst_json *value)
+{
+    return cJSON_IsString(node(value)) ? node(value)->valuestring : NULL;
+}
+
+bool pst_json_number(const struct pst_json *value, double *out)
+{
+    if (!cJSON_IsNumber(node(value)))
+        return false;
+    *out = node(value)->valuedouble;
+    return true;
+}
+
+bool pst_json_integer(const struct pst_json *value, int64_t *out)
+{
+    double number;
+
+    if (!pst_json_number(value, &number) || !(number >= -INTEGER_MAX && number <= INTEGER_MAX) ||
+        (double)(int64_t)number != number)
+        return false;
+    *out = (int64_t)number;
+    return true;
+}
+
+bool pst_json_flag(const struct pst_json *value, bool *out)
+{
+    if (!cJSON_IsBool(node(value)))
+        return false;
+    *out = cJSON_IsTrue(node(value));
+    return true;
+}
+
+/* ---- writing ---- */
+
+struct pst_json *pst_json_new_object(void)
+{
+    return (struct pst_json *)cJSON_CreateObject();
+}
+
+struct pst_json *pst_json_new_array(void)
+{
+    return (struct pst_json *)cJSON_CreateArray();
+}
+
+int pst_json_add(struct pst_json *parent, const char *name, struct pst_json *child)
+{
+    cJSON *under = (cJSON *)parent, *item = (cJSON *)child;
+
+    pst_assert(name ? cJSON_IsObject(under) : cJSON_IsArray(under));
+    if (item && name && !is_utf8(name, strlen(name))) {
+        cJSON_Delete(item);
+        return -EILSEQ;
+    }
+    if (item && (name ? cJSON_AddItemToObject(under, name, item) : cJSON_AddItemToArray(under, item)))
+        return 0;
+    cJSON_Delete(item);
+    return -ENOMEM;
+}
+
+int pst_json_add_text(struct pst_json *parent, const char *name, const char *text)
+{
+    if (!text)
+        return pst_json_add_null(parent, name);
+    if (!is_utf8(text, strlen(text)))
+        return -EILSEQ;
+    return pst_json_add(parent, name, (struct pst_json *)cJSON_CreateString(text));
+}
+
+int pst_json_add_number(struct pst_json *parent, const char *name, double number)
+{
+    return pst_json_add(parent, name, (struct pst_json *)cJSON_CreateNumber(number));
+}
+
+int pst_json_add_integer(struct pst_json *parent, const char *name, int64_t number)
+{
+    char text[24];
+
+    pst_assert(number >= -(int64_t)INTEGER_MAX && number <= (int64_t)INTEGER_MAX);
+    snprintf(text, sizeof(text), "%lld", (long long)number);
+    /* Of a double cJSON may print 15 digits only. */
+    return pst_json_add(parent, name, (struct pst_json *)cJSON_CreateRaw(text));
+}
+
+int pst_json_add_flag(struct pst_json *parent, const char *name, bool flag)
+{
+    return pst_json_add(parent, name, (struct pst_json *)cJSON_CreateBool(flag));
+}
+
+int pst_json_add_null(struct pst_json *parent, const char *name)
+{
+    return pst_json_add(parent, name, (struct pst_json *)cJSON_CreateNull());
+}
+
+char *pst_json_print(const struct pst_json *value)
+{
+    pst_assert(value);
+    return cJSON_PrintUnformatted(node(value));
+}

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * raw.c: an rsync client that came without a WebSocket, joined to the daemon. Each direction has a flow of
+ * 64 KiB and ends by itself; the pair ends when both have.
+ */
+#include "web/web_priv.h"
+
+#include "base/clock.h"
+
+#include <sys/epoll.h>
+
+struct raw {
+    struct party party;
+    struct watch client, daemon;
+    struct flow up, down; /* to the daemon, to the client */
+    bool connecting;
+    uint64_t moved_ns;
+};
+
+static struct raw *raw_cast(struct party *party)
+{
+    pst_assert(party && party->magic == PARTY_MAGIC);
+    return pst_container_of(party, struct raw, party);
+}
+
+static void raw_close(struct party *party)
+{
+    struct raw *raw = raw_cast(party);
+
+    watch_close(party->web, &raw->client);
+    watch_close(party->web, &raw->daemon);
+    flow_fini(&raw->up);
+    flow_fini(&raw->down);
+    party_close(party);
+}
+
+static void raw_free(struct party *party)
+{
+    free(pst_container_of(party, struct raw, party));
+}
+
+/* A peer that has to read and does not, or whose other side is done. */
+static void raw_tick(struct party *party, uint64_t now_ns)
+{
+    struct raw *raw = raw_cast(party);
+    bool waits = raw->connecting || raw->up.ended || raw->down.ended;
+
+    if (waits && web_is_late(party->web, raw->moved_ns, now_ns))
+        raw_close(party);
+}
+
+static uint32_t events_of(const struct flow *from, const struct flow *to)
+{
+    return (flow_room(from) > 0 ? EPOLLIN : 0u) | (flow_waits(to) ? EPOLLOUT : 0u);
+}
+
+/* Moves what there is, one way. Return: false the pair is to end. */
+static bool move(struct raw *raw, struct flow *flow, const struct watch *from, const struct watch *to)
+{
+    size_t before = flow->bytes;
+    bool was_shut = flow->shut;
+
+    if (flow_fill(flow, from->fd) < 0)
+        return false;
+    if (!(raw->connecting && to == &raw->daemon) && flow_drain(flow, to->fd) < 0)
+        return false;
+    if (flow->bytes != before || flow->shut != was_shut)
+        raw->moved_ns = pst_now_ns();
+    return true;
+}
+
+static void raw_ready(struct pst_web *web, struct watch *watch, uint32_t events)
+{
+    struct raw *raw = raw_cast(watch->party);
+    bool good = true;
+
+    if (raw->connecting && watch == &raw->daemon) {
+        raw->connecting = false;
+        good = tunnel_connected(watch->fd);
+    }
+    good = good && move(raw, &raw->up, &raw->client, &raw->daemon);
+    if (good && !raw->connecting)
+        good = move(raw, &raw->down, &raw->daemon, &raw->client);
+    if (events & EPOLLERR || !good || (raw->up.shut && raw->down.shut)) {
+        raw_close(&raw->party);
+        return;
+    }
+    if (events & EPOLLHUP) /* both of its directions are over: the rest is the other one's to take */
+        watch_silence(web, watch);
+    if (raw->client.silent && raw->daemon.silent) {
+        raw_close(&raw->party);
+        return;
+    }
+    watch_set(web, &raw->client, events_of(&raw->up, &raw->down));
+    watch_set(web, &raw->daemon, raw->connecting ? EPOLLOUT : events_of(&raw->down, &raw->up));
+}
+
+void raw_open(struct party *from, int fd)
+{
+    static const struct party_ops ops = {.tick = raw_tick, .close = raw_close, .free = raw_free};
+    struct pst_web *web = from->web;
+    struct raw *raw = calloc(1, sizeof(*raw));
+    int daemon = raw ? tunnel_connect(web) : -ENOMEM;
+
+    if (daemon < 0) {
+        close(fd);
+        free(raw);
+        return;
+    }
+    party_open(&raw->party, &ops, web);
+    party_pass_seat(from, &raw->party);
+    watch_init(&raw->client, &raw->party, raw_ready);
+    watch_init(&raw->daemon, &raw->party, raw_ready);
+    raw->connecting = true;
+    raw->moved_ns = pst_now_ns();
+    if (watch_open(web, &raw->client, fd, EPOLLIN) < 0) {
+        close(daemon);
+        raw_close(&raw->party);
+    } else if (watch_open(web, &raw->daemon, daemon, EPOLLOUT) < 0) {
+        raw_close(&raw->party);
+    }
+}

@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * socket.c: WebSockets of the owner's. Any thread queues texts and asks for the end; the loop's thread sends.
+ * What another thread has changed is in web->stirring until the loop has asked libwebsockets for room.
+ */
+#include "web/web_priv.h"
+
+#include "base/clock.h"
+
+#define SOCKET_MAGIC 0x736f636bu
+
+/* A text on its way out, with the room in front that libwebsockets writes a frame's head to. */
+struct text {
+    struct pst_list link;
+    size_t bytes;
+    uint8_t data[];
+};
+
+struct pst_web_socket {
+    uint32_t magic;
+    struct party party;
+    struct lws *wsi;
+    void *user;
+    char *path;
+    size_t path_bytes;
+    bool open;     /* the owner has it */
+    char *message; /* that has come in part */
+    size_t message_bytes, message_room;
+    /* Under web->lock: */
+    struct pst_list stir, texts;
+    size_t waiting_bytes;
+    bool ending, overflown;
+    uint64_t moved_ns; /* when the client last took something, or nothing waited */
+};
+
+static struct pst_web_socket *socket_cast(struct party *party)
+{
+    struct pst_web_socket *socket;
+
+    pst_assert(party && party->magic == PARTY_MAGIC);
+    socket = pst_container_of(party, struct pst_web_socket, party);
+    pst_assert(socket->magic == SOCKET_MAGIC);
+    return socket;
+}
+
+/* ---- any thread ---- */
+
+/* Under the lock. */
+static void stir(struct pst_web_socket *socket)
+{
+    struct pst_web *web = socket->party.web;
+
+    if (!pst_list_empty(&socket->stir))
+        return;
+    pst_list_push_back(&web->stirring, &socket->stir);
+    loop_wake(web);
+}
+
+/* Under the lock. Return: 0, or why the text was not queued. */
+static int queue(struct pst_web_socket *socket, struct text *text)
+{
+    if (socket->ending)
+        return -EPIPE;
+    if (socket->waiting_bytes + text->bytes > PST_WEB_MESSAGE_BYTES_MAX) {
+        socket->ending = socket->overflown = true;
+        return -ENOBUFS;
+    }
+    if (pst_list_empty(&socket->texts))
+        socket->moved_ns = pst_now_ns();
+    pst_list_push_back(&socket->texts, &text->link);
+    socket->waiting_bytes += text->bytes;
+    return 0;
+}
+
+int pst_web_socket_send(struct pst_web_socket *socket, const char *words)
+{
+    size_t bytes = strlen(words);
+    struct pst_web *web;
+    struct text *text;
+    int r;
+
+    pst_assert(socket && socket->magic == SOCKET_MAGIC);
+    if (bytes > PST_WEB_MESSAGE_BYTES_MAX)
+        return -EMSGSIZE;
+    text = malloc(sizeof(*text) + LWS_PRE + bytes);
+    if (!text)
+        return -ENOMEM;
+    pst_list_init(&text->link);
+    text->bytes = bytes;
+    memcpy(text->data + LWS_PRE, words, bytes);
+    web = socket->party.web;
+    pthread_mutex_lock(&web->lock);
+    r = queue(socket, text);
+    if (r != -EPIPE)
+        stir(socket);
+    pthread_mutex_unlock(&web->lock);
+    if (r < 0)
+        free(text);
+    return r;
+}
+
+void pst_web_socket_end(struct pst_web_socket *socket)
+{
+    pst_assert(socket && socket->magic == SOCKET_MAGIC);
+    pthread_mutex_lock(&socket->party.web->lock);
+    socket->ending = true;
+    stir(socket);
+    pthread_mutex_unlock(&socket->party.web->lock);
+}
+
+void pst_web_socket_keep(struct pst_web_socket *socket, void *user)
+{
+    pst_assert(socket && socket->magic == SOCKET_MAGIC);
+    socket->user = user;
+}
+
+void *pst_web_socket_kept(const struct pst_web_socket *socket)
+{
+    pst_assert(socket && socket->magic == SOCKET_MAGIC);
+    return socket->user;
+}
+
+/* ---- the loop's thread ---- */
+
+void sockets_stirred(struct pst_web *web)
+{
+    pthread_mutex_lock(&web->lock);
+    while (!pst_list_empty(&web->stirring)) {
+        struct pst_web_socket *socket = pst_list_first(&web->stirring, struct pst_web_socket, stir);
+
+        pst_list_remove(&socket->stir);
+        if (socket->wsi && socket->overflown)
+            bridge_kill(socket->wsi);
+        else if (socket->wsi)
+            lws_callback_on_writable(socket->wsi);
+    }
+    pthread_mutex_unlock(&web->lock);
+}
+
+static int end_with(struct pst_web_socket *socket, enum lws_close_status why)
+{
+    lws_close_reason(socket->wsi, why, NULL, 0);
+    return -1;
+}
+
+static struct text *next_text(struct pst_web_socket *socket, bool *ending)
+{
+    struct text *text = NULL;
+
+    pthread_mutex_lock(&socket->party.web->lock);
+    if (!pst_list_empty(&socket->texts)) {
+        text = pst_list_first(&socket->texts, struct text, link);
+        pst_list_remove(&text->link);
+        pst_assert(socket->waiting_bytes >= text->bytes);
+        socket->waiting_bytes -= text->bytes;
+        socket->moved_ns = pst_now_ns();
+    }
+    *ending = socket->ending && pst_list_empty(&socket->texts);
+    pthread_mutex_unlock(&socket->party.web->lock);
+    return text;
+}
+
+static int socket_writes(struct pst_web_socket *socket)
+{
+    bool ending;
+    struct text *text = next_text(socket, &ending);
+    int n;
+
+    if (!text)
+        return ending ? end_with(socket, LWS_CLOSE_STATUS_NORMAL) : 0;
+    n = lws_write(socket->wsi, text->data + LWS_PRE, text->bytes, LWS_WRITE_TEXT);
+    free(text);
+    if (n < 0)
+        return -1;
+    lws_callback_on_writable(socket->wsi); /* for the next one, or to see that this one has gone */
+    return 0;
+}
+
+/* Adds to the message that comes in parts. Return: 0, -EMSGSIZE, -ENOMEM. */
+static int gather(struct pst_web_socket *socket, const void *data, size_t bytes)
+{
+    size_t wanted = socket->message_bytes + bytes, room = pst_max(socket->message_room, 1024);
+    char *message;
+
+    if (wanted > PST_WEB_MESSAGE_BYTES_MAX)
+        return -EMSGSIZE;
+    while (room < wanted)
+        room *= 2;
+    if (room > socket->message_room) {
+        message = realloc(socket->message, room);
+        if (!message)
+            return -ENOMEM;
+        socket->message = message;
+        socket->message_room = room;
+    }
+    if (bytes)
+        memcpy(socket->message + socket->message_bytes, data, bytes);
+    socket->message_bytes = wanted;
+    return 0;
+}
+
+static int socket_reads(struct pst_web_socket *socket, const void *data, size_t bytes)
+{
+    const struct pst_web *web = socket->party.web;
+    int r;
+
+    if (lws_frame_is_binary(socket->wsi))
+        return end_with(socket, LWS_CLOSE_STATUS_UNACCEPTABLE_OPCODE);
+    r = gather(socket, data, bytes);
+    if (r < 0)
+        return end_with(socket, r == -EMSGSIZE ? LWS_CLOSE_STATUS_MESSAGE_TOO_LARGE
+                                               : LWS_CLOSE_STATUS_UNEXPECTED_CONDITION);
+    if (!lws_is_final_fragment(socket->wsi))
+        return 0;
+    web->ops->socket_message(web->ctx, socket, (struct pst_bytes){socket->message, socket->message_bytes});
+    free(socket->message);
+    socket->message = NULL;
+    socket->message_bytes = socket->message_room = 0;
+    return 0;
+}
+
+static int socket_begins(struct pst_web_socket *socket)
+{
+    const struct pst_web *web = socket->party.web;
+
+    pst_assert(socket->wsi && !socket->open);
+    if (web->ops->socket_open(web->ctx, socket, (struct pst_bytes){socket->path, socket->path_bytes}) < 0)
+        return end_with(socket, LWS_CLOSE_STATUS_POLICY_VIOLATION);
+    socket->open = true;
+    return 0;
+}
+
+/* libwebsockets has no more to do with it, or never had. */
+static void socket_gone(struct pst_web_socket *socket)
+{
+    struct pst_web *web = socket->party.web;
+
+    if (socket->open && web->ops->socket_close)
+        web->ops->socket_close(web->ctx, socket);
+    socket->open = false;
+    socket->wsi = NULL;
+    pthread_mutex_lock(&web->lock);
+    pst_list_remove(&socket->stir);
+    socket->ending = true;
+    pthread_mutex_unlock(&web->lock);
+    party_close(&socket->party);
+}
+
+static int socket_told(struct party *party, struct lws *wsi, enum lws_callback_reasons reason, void *in,
+                       size_t len)
+{
+    struct pst_web_socket *socket = socket_cast(party);
+
+    switch (reason) {
+    case LWS_CALLBACK_WSI_CREATE:
+        socket->wsi = wsi;
+        return 0;
+    case LWS_CALLBACK_ESTABLISHED:
+        return socket_begins(socket);
+    case LWS_CALLBACK_RECEIVE:
+        return socket->open ? socket_reads(socket, in, len) : -1;
+    case LWS_CALLBACK_SERVER_WRITEABLE:
+        return socket->open ? socket_writes(socket) : 0;
+    case LWS_CALLBACK_WSI_DESTROY:
+        socket_gone(socket);
+        return 0;
+    default:
+        return 0;
+    }
+}
+
+static void socket_tick(struct party *party, uint64_t now_ns)
+{
+    struct pst_web_socket *socket = socket_cast(party);
+    struct pst_web *web = party->web;
+    bool stalled;
+
+    pthread_mutex_lock(&web->lock);
+    stalled = !pst_list_empty(&socket->texts) && web_is_late(web, socket->moved_ns, now_ns);
+    socket->ending |= stalled;
+    pthread_mutex_unlock(&web->lock);
+    if (stalled && socket->wsi)
+        bridge_kill(socket->wsi);
+}
+
+static void socket_close(struct party *party)
+{
+    if (!socket_cast(party)->wsi)
+        socket_gone(socket_cast(party));
+}
+
+static void socket_free(struct party *party)
+{
+    struct pst_web_socket *socket = pst_container_of(party, struct pst_web_socket, party);
+
+    pst_assert(!socket->open && !socket->wsi);
+    while (!pst_list_empty(&socket->texts)) {
+        struct text *text = pst_list_first(&socket->texts, struct text, link);
+
+        pst_list_remove(&text->link);
+        free(text);
+    }
+    free(socket->message);
+    free(socket->path);
+    socket->magic = 0;
+    free(socket);
+}
+
+void socket_open(struct party *from, int fd, const struct head *head, struct pst_bytes more)
+{
+    static const struct party_ops ops = {
+        .tick = socket_tick, .told = socket_told, .close = socket_close, .free = socket_free};
+    struct pst_web_socket *socket = calloc(1, sizeof(*socket));
+    char *path = socket ? malloc(head->path.len) : NULL;
+
+    if (!path) {
+        free(socket);
+        close(fd);
+        return;
+    }
+    memcpy(path, head->path.data, head->path.len);
+    socket->magic = SOCKET_MAGIC;
+    socket->path = path;
+    socket->path_bytes = head->path.len;
+    pst_list_init(&socket->stir);
+    pst_list_init(&socket->texts);
+    party_open(&socket->party, &ops, from->web);
+    party_pass_seat(from, &socket->party);
+    if (!bridge_adopt_socket(&socket->party, fd, head->socket_key, more))
+        socket_gone(socket);
+}

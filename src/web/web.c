@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* web.c: a server's settings, its threads, its beginning and its end. */
+#include "web/web_priv.h"
+
+#include "net/handshake.h"
+
+#include <netdb.h>
+#include <stdio.h>
+
+enum {
+    CONNECTIONS_PRESET = 1024,
+    CONNECTIONS_MAX = 60000, /* a bound of libwebsockets' */
+    STALL_MS_PRESET = 10000,
+    THREADS_PRESET = 4,
+    THREADS_MAX = 256,
+};
+
+static int fail(int result, const char **fault, const char *why)
+{
+    *fault = why;
+    return result;
+}
+
+static int check(const struct pst_web_settings *s, const char **fault)
+{
+    if (!s->listen)
+        return fail(-EINVAL, fault, "no address to listen on");
+    if (!s->certificate != !s->private_key)
+        return fail(-EINVAL, fault, "TLS needs both a certificate and its private key");
+    if (s->certificate && (access(s->certificate, R_OK) != 0 || access(s->private_key, R_OK) != 0))
+        return fail(-errno, fault, "the certificate or its private key cannot be read");
+    if (s->tunnel_prefix &&
+        (s->tunnel_prefix[0] != '/' || s->tunnel_prefix[strlen(s->tunnel_prefix) - 1] != '/'))
+        return fail(-EINVAL, fault, "the tunnel's prefix must begin and end with a slash");
+    if (s->connections_max > CONNECTIONS_MAX || s->threads > THREADS_MAX)
+        return fail(-EINVAL, fault, "too many connections or threads");
+    return 0;
+}
+
+static int listen_at(struct pst_web *web, const char *listen, const char **fault)
+{
+    struct pst_boot_address address;
+    int r = pst_boot_address_parse(listen, &address, fault);
+
+    if (r == 0 && address.path[0])
+        r = fail(-EINVAL, fault, "server address must be host:port");
+    if (r < 0)
+        return r;
+    r = pst_boot_listen_tcp(&address);
+    if (r < 0)
+        return fail(r, fault, r == -EADDRINUSE ? "another process listens there" : "cannot listen there");
+    web->listener.fd = r;
+    web->port = address.port;
+    return 0;
+}
+
+static int find_tunnel(struct pst_web *web, const char *to, const char **fault)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
+    struct pst_boot_address address;
+    char port[8];
+    int r;
+
+    if (!to)
+        return 0;
+    r = pst_boot_address_parse(to, &address, fault);
+    if (r < 0)
+        return r;
+    if (address.path[0] || address.port == 0)
+        return fail(-EINVAL, fault, "the tunnel's target must be host:port");
+    snprintf(port, sizeof(port), "%u", address.port);
+    if (getaddrinfo(address.host, port, &hints, &list) != 0 || !list)
+        return fail(-EADDRNOTAVAIL, fault, "the tunnel's target is no known host");
+    pst_assert(list->ai_addrlen <= sizeof(web->tunnel_to));
+    memcpy(&web->tunnel_to, list->ai_addr, list->ai_addrlen);
+    web->tunnel_to_bytes = list->ai_addrlen;
+    web->has_tunnel = true;
+    freeaddrinfo(list);
+    return 0;
+}
+
+static int copy_settings(struct pst_web *web, const struct pst_web_settings *s)
+{
+    web->connections_max = s->connections_max ? s->connections_max : CONNECTIONS_PRESET;
+    web->stall_ns = (s->stall_ms ? s->stall_ms : STALL_MS_PRESET) * 1000000ull;
+    web->token_on_loopback = s->token_on_loopback;
+    web->tunnel_prefix = strdup(s->tunnel_prefix ? s->tunnel_prefix : "/rsync/");
+    web->token = malloc(s->token.len + 1);
+    if (!web->tunnel_prefix || !web->token)
+        return -ENOMEM;
+    if (s->token.len)
+        memcpy(web->token, s->token.data, s->token.len);
+    web->token_bytes = s->token.len;
+    return 0;
+}
+
+static int begin(struct pst_web *web, const struct pst_web_settings *s, const char **fault)
+{
+    int r = copy_settings(web, s);
+
+    *fault = "out of memory or descriptors";
+    if (r == 0)
+        r = find_tunnel(web, s->tunnel_to, fault);
+    if (r == 0)
+        r = listen_at(web, s->listen, fault);
+    if (r < 0)
+        return r;
+    *fault = "out of memory or descriptors";
+    r = loop_open(web);
+    if (r < 0)
+        return r;
+    r = bridge_open(web, s->certificate, s->private_key);
+    if (r < 0)
+        return fail(r, fault, "libwebsockets does not start: the certificate may be wrong");
+    r = workers_open(web, s->threads ? s->threads : THREADS_PRESET);
+    if (r == 0)
+        r = -pthread_create(&web->thread, NULL, loop_main, web);
+    web->running = r == 0;
+    return r;
+}
+
+int pst_web_open(const struct pst_web_settings *settings, const struct pst_web_ops *ops, void *ctx,
+                 struct pst_web **out, const char **fault)
+{
+    struct pst_web *web;
+    int r;
+
+    pst_assert(settings && ops && ops->answer && (!ops->socket_open || ops->socket_message) && out && fault);
+    r = check(settings, fault);
+    if (r < 0)
+        return r;
+    web = calloc(1, sizeof(*web));
+    if (!web)
+        return fail(-ENOMEM, fault, "out of memory");
+    web->magic = WEB_MAGIC;
+    web->ops = ops;
+    web->ctx = ctx;
+    web->poll_fd = web->listener.fd = web->waker.fd = web->timer.fd = -1;
+    pst_list_init(&web->parties);
+    pst_list_init(&web->dead);
+    pst_list_init(&web->stirring);
+    pthread_mutex_init(&web->lock, NULL);
+    workers_init(web);
+    r = begin(web, settings, fault);
+    if (r < 0) {
+        pst_web_close(web);
+        return r;
+    }
+    *out = web;
+    return 0;
+}
+
+struct pst_web *pst_web_close(struct pst_web *web)
+{
+    if (!web)
+        return NULL;
+    web_cast(web);
+    web->stopping = true;
+    if (web->running) {
+        loop_wake(web);
+        pst_assert(pthread_join(web->thread, NULL) == 0);
+    }
+    workers_close(web);
+    if (!web->running)
+        bridge_close(web); /* else the loop's thread has */
+    loop_close(web);
+    pst_assert(web->bodies_bytes == 0 && web->connections == 0);
+    pthread_mutex_destroy(&web->lock);
+    free(web->token);
+    free(web->tunnel_prefix);
+    web->magic = 0;
+    free(web);
+    return NULL;
+}
+
+uint16_t pst_web_port(const struct pst_web *web)
+{
+    pst_assert(web && web->magic == WEB_MAGIC);
+    return web->port;
+}
+
+uint32_t pst_web_connections(const struct pst_web *web)
+{
+    pst_assert(web && web->magic == WEB_MAGIC);
+    return web->connections;
+}

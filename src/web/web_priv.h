@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * web_priv.h: a server as its files see it. What has a descriptor or a deadline is a party: an HTTP
+ * connection (http.c), a WebSocket (socket.c), a relay between libwebsockets and a descriptor (relay.c) or
+ * between two descriptors (raw.c). All of them belong to the loop's thread.
+ *
+ * libwebsockets polls one descriptor of ours, an epoll set with everything that it does not own itself. A
+ * closed party's memory stays until its round of the loop is over, as the set may still name it.
+ */
+#ifndef PST_WEB_PRIV_H
+#define PST_WEB_PRIV_H
+
+#include "base/list.h"
+#include "web/flow_priv.h"
+#include "web/head_priv.h"
+#include "web/web.h"
+
+#include <libwebsockets.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/socket.h>
+
+#define WEB_MAGIC   0x77656273u
+#define PARTY_MAGIC 0x70617274u
+
+enum {
+    WEB_CHUNK_BYTES = 64 << 10,  /* what is moved at once */
+    WEB_PIECE_BYTES = 16 << 10,  /* the most that libwebsockets hands over at once */
+    WEB_BODIES_BYTES = 64 << 20, /* of all requests together */
+    WEB_PEER_BYTES = 64,         /* a peer's address as text */
+    WEB_LINGER_MS = 1000,        /* for a refused client to read why */
+};
+
+struct party;
+
+/* A descriptor in the loop's set. */
+struct watch {
+    int fd; /* -1: none */
+    uint32_t events;
+    bool silent; /* not in the set: a hang-up, which cannot be masked, has been seen */
+    struct party *party;
+    void (*ready)(struct pst_web *web, struct watch *watch, uint32_t events);
+};
+
+struct party_ops {
+    void (*tick)(struct party *party, uint64_t now_ns);
+    /* Of a party that libwebsockets has a connection for. Return: as its callbacks. */
+    int (*told)(struct party *party, struct lws *wsi, enum lws_callback_reasons reason, void *in, size_t len);
+    void (*close)(struct party *party); /* when the server ends */
+    void (*free)(struct party *party);
+};
+
+struct party {
+    uint32_t magic;
+    const struct party_ops *ops;
+    struct pst_web *web;
+    struct pst_list link; /* of web->parties, or when closed of web->dead */
+    bool seated;          /* counts as a client */
+};
+
+/* How far a peer has come in the time that it has. */
+struct pace {
+    uint64_t since_ns, bytes;
+};
+
+struct work;
+struct http;
+
+struct body {
+    char *data;
+    size_t bytes, room; /* the room counts in web->bodies_bytes */
+};
+
+struct workers {
+    pthread_mutex_t lock;
+    pthread_cond_t wanted;
+    struct pst_list todo, done;
+    pthread_t *threads;
+    uint32_t count;
+    bool stopping;
+};
+
+struct pst_web {
+    uint32_t magic;
+    const struct pst_web_ops *ops;
+    void *ctx;
+    char *token, *tunnel_prefix;
+    size_t token_bytes;
+    bool token_on_loopback, has_tunnel;
+    struct sockaddr_storage tunnel_to;
+    socklen_t tunnel_to_bytes;
+    uint32_t connections_max;
+    uint64_t stall_ns;
+    uint16_t port;
+    int poll_fd;
+    struct watch listener, waker, timer;
+    bool accepting, stirred;
+    struct lws_context *lws;
+    struct lws_vhost *plain, *secure; /* secure: NULL without TLS */
+    pthread_t thread;
+    bool running;
+    _Atomic bool stopping;
+    _Atomic uint32_t connections;
+    uint64_t bodies_bytes;
+    struct party *adopting; /* the one that libwebsockets is being handed */
+    struct pst_list parties, dead;
+    pthread_mutex_t lock;
+    struct pst_list stirring; /* sockets that another thread has done something to */
+    struct workers workers;
+    uint8_t chunk[LWS_PRE + WEB_CHUNK_BYTES]; /* what is on its way to libwebsockets */
+};
+
+static inline struct pst_web *web_cast(void *arg)
+{
+    struct pst_web *web = arg;
+
+    pst_assert(web && web->magic == WEB_MAGIC);
+    return web;
+}
+
+/* ---- loop.c ---- */
+
+void watch_init(struct watch *watch, struct party *party,
+                void (*ready)(struct pst_web *, struct watch *, uint32_t));
+/* Takes @fd over, in failure too. Return: 0 or -errno. */
+int watch_open(struct pst_web *web, struct watch *watch, int fd, uint32_t events);
+void watch_set(struct pst_web *web, struct watch *watch, uint32_t events);
+/* Out of the set for good: its hang-up is known. */
+void watch_silence(struct pst_web *web, struct watch *watch);
+/* Out of the set. Return: the descriptor, the caller's. */
+int watch_give(struct pst_web *web, struct watch *watch);
+void watch_close(struct pst_web *web, struct watch *watch);
+
+void party_open(struct party *party, const struct party_ops *ops, struct pst_web *web);
+/* The memory follows at the end of the round. */
+void party_close(struct party *party);
+/* @to is the client's from now on. */
+void party_pass_seat(struct party *from, struct party *to);
+int loop_open(struct pst_web *web);
+void loop_close(struct pst_web *web);
+void *loop_main(void *arg);
+void loop_wake(struct pst_web *web);
+
+static inline void pace_begin(struct pace *pace, uint64_t now_ns)
+{
+    *pace = (struct pace){now_ns, 0};
+}
+
+void pace_moved(struct pace *pace, size_t bytes, uint64_t now_ns);
+/* Whether nothing has happened for longer than a peer may take. */
+bool web_is_late(const struct pst_web *web, uint64_t since_ns, uint64_t now_ns);
+
+/* ---- bridge.c ---- */
+
+int bridge_open(struct pst_web *web, const char *certificate, const char *private_key);
+void bridge_close(struct pst_web *web);
+/* Hands a WebSocket's connection over, whose head has been read and found good. @fd: taken over; @key: of the
+ * head; @more: what was read behind it. Return: false the party is to be closed. */
+bool bridge_adopt_socket(struct party *party, int fd, struct pst_bytes key, struct pst_bytes more);
+bool bridge_adopt_tls(struct party *party, int fd);
+/* Ends a connection from outside of its callbacks; ops->told() hears of it later. */
+void bridge_kill(struct lws *wsi);
+
+/* ---- http.c ---- */
+
+/* @fd: taken over. @inner: it is the inside of a TLS connection, which counts as the client. */
+void http_open(struct pst_web *web, int fd, const char *peer, bool loopback, bool inner);
+void http_answered(struct http *http, struct pst_web_answer *answer);
+
+/* ---- workers.c ---- */
+
+void workers_init(struct pst_web *web);
+int workers_open(struct pst_web *web, uint32_t count);
+void workers_close(struct pst_web *web);
+/* Copies the request, but takes the body over. Return: NULL without memory, and the body is the caller's. */
+struct work *workers_ask(struct pst_web *web, struct http *http, const struct head *head,
+                         const struct body *body, const char *peer);
+/* The client has gone: nobody waits for the answer. */
+void workers_forget(struct pst_web *web, struct work *work);
+/* On the loop's thread: hands answers to those who wait. */
+void workers_collect(struct pst_web *web);
+
+/* ---- socket.c, relay.c, raw.c: each takes over @fd and @from's seat ---- */
+
+void socket_open(struct party *from, int fd, const struct head *head, struct pst_bytes more);
+void sockets_stirred(struct pst_web *web);
+void tunnel_open(struct party *from, int fd, const struct head *head, struct pst_bytes more);
+void tls_open(struct party *from, int fd, const char *peer, bool loopback);
+void raw_open(struct party *from, int fd);
+/* Begins to connect to the rsync daemon. Return: a descriptor or -errno. */
+int tunnel_connect(const struct pst_web *web);
+/* Whether that has come to a connection, once the descriptor takes bytes or has an error. */
+bool tunnel_connected(int fd);
+
+#endif

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "lib/cm.h"
+
+#include "lib/map_random.h"
+
+enum { MEMBERS = 40, MAPS = 40 };
+
+static uint8_t *encoded(const struct pst_map *map, size_t *bytes)
+{
+    size_t cap = pst_map_bytes_max(map->members_max);
+    uint8_t *to = malloc(cap);
+
+    assert_non_null(to);
+    assert_int_equal(pst_map_encode(map, to, cap - 1), 0);
+    *bytes = pst_map_encode(map, to, cap);
+    assert_true(*bytes > 0);
+    return to;
+}
+
+static void a_map_reads_back_as_it_was(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < MAPS; seed++) {
+        struct pst_map *map = map_random(MEMBERS, seed), *read = NULL;
+        size_t bytes;
+        uint8_t *text = encoded(map, &bytes);
+
+        assert_int_equal(pst_map_decode((struct pst_bytes){text, bytes}, MEMBERS, &read), 0);
+        assert_memory_equal(read, map, sizeof(*map) + MEMBERS * sizeof(map->members[0]));
+        pst_map_close(read);
+        assert_int_equal(pst_map_decode((struct pst_bytes){text, bytes}, 1, &read), -E2BIG);
+        free(text);
+        pst_map_close(map);
+    }
+}
+
+static void a_damaged_map_is_refused(void **state)
+{
+    struct pst_map *map = map_random(MEMBERS, 3), *read = NULL;
+    size_t bytes;
+    uint8_t *text = encoded(map, &bytes);
+
+    (void)state;
+    for (size_t at = 0; at < bytes; at += at < 4000 ? 1 : 997) {
+        text[at] ^= 0x10;
+        assert_true(pst_map_decode((struct pst_bytes){text, bytes}, MEMBERS, &read) < 0);
+        text[at] ^= 0x10;
+        assert_int_equal(pst_map_decode((struct pst_bytes){text, at}, MEMBERS, &read), -EBADMSG);
+    }
+    free(text);
+    pst_map_close(map);
+}
+
+/* As someone who can compute a checksum would write it. */
+static void expect_refused(struct pst_map *map)
+{
+    struct pst_map *read = NULL;
+    size_t bytes;
+    uint8_t *text = encoded(map, &bytes);
+
+    assert_int_equal(pst_map_decode((struct pst_bytes){text, bytes}, MEMBERS, &read), -EBADMSG);
+    free(text);
+    pst_map_close(map);
+}
+
+static void what_no_directory_makes_is_refused(void **state)
+{
+    struct pst_map *map;
+
+    (void)state;
+    map = map_random(MEMBERS, 5);
+    map->partitions[9] =
+        (struct pst_map_partition){.epoch = 1, .state = PST_MAP_SERVED, .copy_count = 1, .copies = {MEMBERS}};
+    expect_refused(map);
+    map = map_random(MEMBERS, 5);
+    map->partitions[9] = (struct pst_map_partition){.epoch = 1, .base = 2};
+    expect_refused(map);
+    for (int which = 0; which < 4; which++) { /* there has to be a next one */
+        map = map_random(MEMBERS, 5);
+        *(which == 0   ? &map->version
+          : which == 1 ? &map->term
+          : which == 2 ? &map->epoch_next
+                       : &map->partitions[9].epoch) = UINT64_MAX;
+        expect_refused(map);
+    }
+    map = map_random(MEMBERS, 5);
+    for (uint32_t i = 0; i < MEMBERS; i++) /* it is printed, in terminals, too */
+        if (map->members[i].epoch)
+            strcpy(map->members[i].address, "\033]0;x\007:1");
+    expect_refused(map);
+    map = map_random(MEMBERS, 5);
+    map->partitions[9].state = map->partitions[9].copy_count > 0 ? PST_MAP_EMPTY : PST_MAP_SERVED;
+    expect_refused(map);
+    map = map_random(MEMBERS, 5);
+    map->epoch_next = 1;
+    expect_refused(map);
+}
+
+static void the_longest_prefix_places_a_key(void **state)
+{
+    struct pst_map *map;
+
+    (void)state;
+    assert_int_equal(pst_map_open(1, 0, &map), 0);
+    assert_null(pst_map_prefix_of(map, (struct pst_bytes){"a/b", 3}));
+    map->prefixes[0] =
+        (struct pst_map_prefix){.placement = PST_PLACE_HOME, .replicas = 2, .bytes = 2, .text = "a/"};
+    map->prefixes[1] = (struct pst_map_prefix){.replicas = 3, .bytes = 4, .text = "a/b/"};
+    map->prefix_count = 2;
+    assert_int_equal(pst_map_prefix_of(map, (struct pst_bytes){"a/b", 3})->placement, PST_PLACE_HOME);
+    assert_int_equal(pst_map_prefix_of(map, (struct pst_bytes){"a/b/c", 5})->placement, PST_PLACE_ANYWHERE);
+    assert_null(pst_map_prefix_of(map, (struct pst_bytes){"b", 1}));
+    assert_int_equal(pst_map_replicas(map), 2); /* anywhere has no partitions */
+    pst_map_close(map);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_map_reads_back_as_it_was),
+        cmocka_unit_test(a_damaged_map_is_refused),
+        cmocka_unit_test(what_no_directory_makes_is_refused),
+        cmocka_unit_test(the_longest_prefix_places_a_key),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

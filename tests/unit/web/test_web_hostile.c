@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Clients that are slow, many, or send what is no request; meanwhile others are served. */
+#include "lib/web_rig.h"
+
+#include "base/hash.h"
+
+#include <malloc.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#define GET "GET /x HTTP/1.1\r\nHost: h\r\n\r\n"
+
+static char buf[65536];
+
+static void others_are_served(struct web_rig *rig)
+{
+    assert_int_equal(web_ask(rig, GET, buf, sizeof(buf)), 200);
+}
+
+/* Says @first, then a byte every tenth of the stall, and must be closed before @stalls of them are over. */
+static void expect_slow_ends(struct web_rig *rig, const char *first, unsigned stalls)
+{
+    uint64_t stall_ns = rig->settings.stall_ms * 1000000ull, until = pst_now_ns() + stalls * stall_ns;
+    int fd = web_connect(rig);
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+
+    web_say(fd, first);
+    while (pst_now_ns() < until && poll(&p, 1, (int)(rig->settings.stall_ms / 10)) == 0) {
+        web_say(fd, "a");
+        others_are_served(rig);
+    }
+    assert_true(pst_now_ns() < until);
+    assert_true(web_ends(fd));
+    close(fd);
+}
+
+static void the_slow_are_ended(void **state)
+{
+    struct web_rig rig = {.hold = false};
+
+    (void)state;
+    web_rig_open(&rig);
+    expect_slow_ends(&rig, "", 6);
+    expect_slow_ends(&rig, "GET / HTTP/1.1\r\nX: ", 6);
+    expect_slow_ends(&rig, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n", 6);
+    web_wait_empty(&rig);
+    web_rig_close(&rig);
+}
+
+static void who_says_nothing_is_ended(void **state)
+{
+    struct web_rig rig = {.hold = false};
+    int fds[64];
+
+    (void)state;
+    web_rig_open(&rig);
+    for (int i = 0; i < 64; i++)
+        fds[i] = web_connect(&rig);
+    others_are_served(&rig);
+    web_wait_empty(&rig);
+    for (int i = 0; i < 64; i++)
+        close(fds[i]);
+    web_rig_close(&rig);
+}
+
+static void who_takes_no_answer_is_ended(void **state)
+{
+    struct web_rig rig = {.hold = false};
+    int fd, small = 4096;
+
+    (void)state;
+    web_rig_open(&rig);
+    fd = web_connect(&rig);
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
+    web_say(fd, "GET /big HTTP/1.1\r\nHost: h\r\n\r\n");
+    web_wait_count(&rig.answers, 1);
+    others_are_served(&rig);
+    web_wait_empty(&rig);
+    close(fd);
+    web_rig_close(&rig);
+}
+
+static void too_many_are_refused(void **state)
+{
+    enum { MAX = 8 };
+    struct web_rig rig = {.settings = {.connections_max = MAX, .stall_ms = 60000}};
+    int fds[MAX], fd;
+
+    (void)state;
+    web_rig_open(&rig);
+    for (int i = 0; i < MAX; i++) {
+        fds[i] = web_connect(&rig);
+        web_say(fds[i], GET);
+        assert_int_equal(web_read_answer(fds[i], buf, sizeof(buf)), 200);
+    }
+    assert_int_equal(pst_web_connections(rig.web), MAX);
+    for (int i = 0; i < 10; i++) {
+        fd = web_connect(&rig);
+        assert_int_equal(web_read_answer(fd, buf, sizeof(buf)), 503);
+        assert_true(web_ends(fd));
+        close(fd);
+    }
+    for (int i = 0; i < MAX; i++)
+        close(fds[i]);
+    web_wait_empty(&rig);
+    others_are_served(&rig);
+    web_rig_close(&rig);
+}
+
+static void floods_of_fields_are_refused(void **state)
+{
+    struct web_rig rig = {.hold = false};
+    int fd;
+
+    (void)state;
+    web_rig_open(&rig);
+    fd = web_connect(&rig); /* many */
+    web_say(fd, "GET / HTTP/1.1\r\nHost: h\r\n");
+    for (int i = 0; i < 200; i++)
+        web_say(fd, "A: b\r\n");
+    web_say(fd, "\r\n");
+    assert_int_equal(web_read_answer(fd, buf, sizeof(buf)), 431);
+    close(fd);
+    fd = web_connect(&rig); /* endless */
+    web_say(fd, "GET / HTTP/1.1\r\nHost: ");
+    memset(buf, 'x', sizeof(buf));
+    web_send(fd, buf, sizeof(buf));
+    assert_int_equal(web_read_answer(fd, buf, sizeof(buf)), 431);
+    close(fd);
+    fd = web_connect(&rig); /* a long path is fine up to there */
+    web_say(fd, "GET /");
+    for (int i = 0; i < 4096; i++)
+        web_say(fd, "%2f%2f");
+    web_say(fd, " HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert_int_equal(web_read_answer(fd, buf, sizeof(buf)), 200);
+    close(fd);
+    web_rig_close(&rig);
+}
+
+static void garbage_is_survived(void **state)
+{
+    struct web_rig rig = {.hold = false};
+    static const char *const parts[] = {"GET ",
+                                        "/",
+                                        " HTTP/1.1",
+                                        "\r\n",
+                                        "\r\n\r\n",
+                                        "Host: h",
+                                        "Content-Length: 9",
+                                        "\0\0",
+                                        ":",
+                                        " ",
+                                        "%",
+                                        "Upgrade: websocket\r\nConnection: Upgrade",
+                                        "@RSYNCD:",
+                                        "\x16\x03\x01",
+                                        "Transfer-Encoding: chunked"};
+
+    (void)state;
+    web_rig_open(&rig);
+    for (int round = 0; round < 600; round++) {
+        int fd = web_connect(&rig);
+        uint8_t dice[64];
+
+        pst_random(dice, sizeof(dice));
+        if (round % 2)
+            web_send(fd, dice, sizeof(dice));
+        else
+            for (size_t i = 0; i < 20; i++)
+                web_say(fd, parts[dice[i] % pst_count_of(parts)]);
+        if (dice[63] % 2)
+            shutdown(fd, SHUT_WR);
+        if (dice[62] % 2)
+            (void)recv(fd, buf, sizeof(buf), MSG_DONTWAIT);
+        close(fd);
+    }
+    others_are_served(&rig);
+    web_wait_empty(&rig);
+    web_rig_close(&rig);
+}
+
+/* Those who ask and go leave nothing behind, though no worker has time. */
+static void who_has_gone_costs_nothing(void **state)
+{
+    struct web_rig rig = {.settings = {.threads = 1}, .hold = true};
+    static char body[1 << 20];
+    size_t before;
+    int fd, held;
+
+    (void)state;
+    web_rig_open(&rig);
+    held = web_connect(&rig);
+    web_say(held, "GET /hold HTTP/1.1\r\nHost: h\r\n\r\n");
+    web_wait_count(&rig.held, 1);
+    before = mallinfo2().uordblks;
+    for (int i = 0; i < 100; i++) {
+        struct linger reset = {1, 0};
+
+        fd = web_connect(&rig);
+        web_say(fd, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1048576\r\n\r\n");
+        web_send(fd, body, sizeof(body));
+        setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+        close(fd);
+    }
+    for (int i = 0; i < 5000 && pst_web_connections(rig.web) > 1; i++)
+        usleep(1000);
+    assert_int_equal(pst_web_connections(rig.web), 1);
+    assert_true(mallinfo2().uordblks < before + sizeof(body));
+    rig.hold = false;
+    assert_int_equal(web_read_answer(held, buf, sizeof(buf)), 200);
+    close(held);
+    assert_int_equal(rig.answers, 1);
+    web_rig_close(&rig);
+}
+
+/* All bodies together have a bound. */
+static void bodies_share_a_bound(void **state)
+{
+    enum { CLIENTS = 20 };
+    struct web_rig rig = {.settings = {.stall_ms = 60000}};
+    char *body = calloc(1, PST_WEB_BODY_BYTES_MAX);
+    int fds[CLIENTS], refused = 0;
+
+    (void)state;
+    web_rig_open(&rig);
+    for (int i = 0; i < CLIENTS; i++) {
+        struct pollfd p;
+
+        fds[i] = web_connect(&rig);
+        web_say(fds[i], "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4194304\r\n\r\n");
+        web_send(fds[i], body, PST_WEB_BODY_BYTES_MAX - 1);
+        p = (struct pollfd){.fd = fds[i], .events = POLLIN};
+        if (poll(&p, 1, i < 15 ? 0 : 300) > 0) {
+            assert_int_equal(web_read_answer(fds[i], buf, sizeof(buf)), 503);
+            refused++;
+        }
+    }
+    assert_true(refused >= 3 && refused < 10);
+    others_are_served(&rig);
+    for (int i = 0; i < CLIENTS; i++)
+        close(fds[i]);
+    web_wait_empty(&rig);
+    web_rig_close(&rig);
+    free(body);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_slow_are_ended),           cmocka_unit_test(who_says_nothing_is_ended),
+        cmocka_unit_test(who_takes_no_answer_is_ended), cmocka_unit_test(too_many_are_refused),
+        cmocka_unit_test(floods_of_fields_are_refused), cmocka_unit_test(garbage_is_survived),
+        cmocka_unit_test(who_has_gone_costs_nothing),   cmocka_unit_test(bodies_share_a_bound),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
