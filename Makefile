@@ -23,7 +23,7 @@ test: all
 	@if command -v clang >/dev/null; then ci/preset fuzz; ninja -C build-fuzz fuzzers; fi
 	@if command -v cmake >/dev/null; then ci/tensorstore; fi
 	@python=$$(ci/venv lean tests/python/requirements.txt) || echo "make test: without packages from PyPI, less of tests/python is run" >&2; \
-	ci/summary --e2e tests/e2e --e2e "tests/python$${python:+=$$python}" --fuzz build-fuzz --gtest build-tensorstore/driver $(BUILD)
+	ci/summary --again --e2e tests/e2e --e2e "tests/python$${python:+=$$python}" --fuzz build-fuzz --gtest build-tensorstore/driver $(BUILD)
 
 # `make test`, and all that needs another compiler or more patience: `ci/install build test full` brings the tools.
 test-full: test check-format lint test-asan test-tensorstore-asan test-tsan test-valgrind test-fuzz

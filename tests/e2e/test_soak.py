@@ -30,7 +30,8 @@ def soak(*arguments: str) -> tuple[int, dict]:
 def soak_holds(*arguments: str) -> dict:
     """Closing line of a run, which found nothing."""
     code, told = soak(*arguments)
-    assert code == 0 and told["ok"] and told["violations"] == 0, json.dumps(told)
+    assert told["violations"] == 0, f"final: {json.dumps(told)}"  # ci/summary: seen once is enough
+    assert code == 0 and told["ok"], json.dumps(told)
     return told
 
 

@@ -47,7 +47,7 @@ def pytest_runtest_teardown() -> None:
     """After all fixtures of a test: a node that crashed fails it, also where nobody missed that node."""
     logs = "\n".join(crashed)
     crashed.clear()
-    assert not logs, logs
+    assert not logs, f"final: {logs}"  # ci/summary: seen once is enough
 
 
 def clean_environment(**more: str) -> dict[str, str]:
