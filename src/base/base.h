@@ -79,6 +79,11 @@ struct pst_bytes {
     size_t len;
 };
 
+static inline struct pst_bytes pst_bytes_of(const char *text)
+{
+    return (struct pst_bytes){text, strlen(text)};
+}
+
 /* memcmp order, then length: the order of every listing. */
 static inline int pst_bytes_compare(struct pst_bytes a, struct pst_bytes b)
 {

@@ -118,9 +118,8 @@ struct pst_choice {
 
 /*
  * The store while it serves fewer than PST_SOURCE_REQUESTS_MAX, then the peer that serves fewest, of equals
- * by
- * @random, any number. @exclude: an address that is not chosen, such as the asker's; or NULL. The request
- * counts until it is completed, or for PST_REQUEST_LIFE_MS.
+ * by @random, any number. @exclude: an address that is not chosen, such as the asker's; or NULL. The request
+ * counts until it is completed, or for PST_REQUEST_LIFE_MS; twice that if the clock is set back meanwhile.
  * Return: 0 and *@out; -ENOENT there is no source; -EBUSY all serve as many as they may: @out->saturated has
  * addresses, up to PST_SATURATED_MAX, and the rest of it is empty. On other faults *@out says nothing.
  */
@@ -147,7 +146,10 @@ enum {
 
 /* Return: 0 and how many keys in *@count. */
 int pst_catalogue_delete(struct pst_catalogue *catalogue, struct pst_bytes key, int flags, uint64_t *count);
-/* Deletes keys whose lifespan is that of @service in @namespace. Return: the same. */
+/* Calls @each for keys whose lifespan is that of @service in @namespace. Return: 0. */
+int pst_catalogue_of_service(struct pst_catalogue *catalogue, const char *service, const char *namespace,
+                             pst_key_list *each, void *arg);
+/* Deletes them. Return: as pst_catalogue_delete(). */
 int pst_catalogue_service_cleanup(struct pst_catalogue *catalogue, const char *service, const char *namespace,
                                   uint64_t *count);
 

@@ -43,7 +43,7 @@
     X(DROP_SOURCE, "DELETE FROM sources WHERE key_id = (SELECT id FROM keys WHERE key = ?1) AND ip = ?2")    \
     X(EXPIRE, "DELETE FROM sources WHERE (key_id, ip) IN (SELECT key_id, ip FROM sources "                   \
               "WHERE is_store = 0 AND published_ms <= ?1 ORDER BY published_ms LIMIT ?2)")                   \
-    X(EXPIRE_REQUESTS, "DELETE FROM requests WHERE until_ms <= ?1")                                          \
+    X(EXPIRE_REQUESTS, "DELETE FROM requests WHERE until_ms <= ?1 OR until_ms > ?2")                         \
     X(KEY, SQL_KEY "WHERE k.key = ?1")                                                                       \
     X(SOURCES, SQL_SOURCE " ORDER BY s.is_store DESC, s.ip")                                                 \
     X(CHOOSE, SQL_SOURCE " AND s.ip <> ?3 ORDER BY s.is_store DESC, underway, s.ip")                         \
@@ -56,6 +56,7 @@
     X(DELETE_RANGE, "DELETE FROM keys WHERE key >= ?1 AND key < ?2")                                         \
     X(DELETE_LEVEL, "DELETE FROM keys WHERE key >= ?1 AND key < ?2 AND instr(substr(key, ?3), x'2f') = 0")   \
     X(CLEAN_UP, "DELETE FROM keys WHERE service = ?1 AND namespace = ?2 AND lifespan = 2")                   \
+    X(OF_SERVICE, SQL_KEY "WHERE k.service = ?1 AND k.namespace = ?3 AND k.lifespan = 2")                    \
     X(STATS, "SELECT (SELECT count(*) FROM keys), (SELECT count(*) FROM sources), "                          \
              "(SELECT count(*) FROM sources WHERE is_store = 1)")
 
@@ -89,6 +90,9 @@ int pst_statement_run(struct pst_catalogue *catalogue, sqlite3_stmt *statement);
 /* Of the row: "" for NULL. */
 const char *pst_column_text(sqlite3_stmt *statement, int at);
 
+/* Forgets requests that nobody completed. Return: 0 or -errno. */
+int pst_catalogue_forget_requests(struct pst_catalogue *catalogue, uint64_t now_ms);
+
 /* A transaction ends with the @result so far: it is kept if that is 0. Return: @result, or why it is not. */
 int pst_transaction_begin(struct pst_catalogue *catalogue);
 int pst_transaction_end(struct pst_catalogue *catalogue, int result);
@@ -109,8 +113,14 @@ static inline bool pst_ip_fits(const char *ip)
     return ip && *ip && pst_text_fits(ip, PST_IP_BYTES_MAX);
 }
 
+static inline bool pst_service_fits(const char *service, const char *namespace)
+{
+    return service && *service && pst_text_fits(service, PST_NAME_BYTES_MAX) &&
+           pst_text_fits(namespace, PST_NAME_BYTES_MAX);
+}
+
 /* What follows all keys that begin with @prefix, in @end. Return: its bytes. */
 enum { PST_PREFIX_END_CAP = PST_KEY_BYTES_MAX + 1 };
-size_t pst_prefix_end(struct pst_bytes prefix, uint8_t end[PST_PREFIX_END_CAP]);
+size_t pst_catalogue_prefix_end(struct pst_bytes prefix, uint8_t end[PST_PREFIX_END_CAP]);
 
 #endif

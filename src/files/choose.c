@@ -101,18 +101,11 @@ int pst_catalogue_get(struct pst_catalogue *c, struct pst_bytes key, uint64_t no
     return r;
 }
 
-int pst_catalogue_list(struct pst_catalogue *c, struct pst_bytes prefix, struct pst_bytes from,
-                       pst_key_list *each, void *arg)
+static int each_key(struct pst_catalogue *c, sqlite3_stmt *row, pst_key_list *each, void *arg)
 {
-    uint8_t end[PST_PREFIX_END_CAP];
-    sqlite3_stmt *row;
     bool more = true;
     int r;
 
-    if (prefix.len > PST_KEY_BYTES_MAX || from.len > PST_KEY_BYTES_MAX)
-        return -EINVAL;
-    row = about(c, ST_LIST, pst_bytes_compare(prefix, from) < 0 ? from : prefix, 0);
-    pst_bind_bytes(row, 3, (struct pst_bytes){end, pst_prefix_end(prefix, end)});
     while ((r = pst_statement_step(c, row)) == 1 && more) {
         struct pst_key_info info = key_of(row);
 
@@ -122,6 +115,33 @@ int pst_catalogue_list(struct pst_catalogue *c, struct pst_bytes prefix, struct 
     }
     pst_statement_end(row);
     return r < 0 ? r : 0;
+}
+
+int pst_catalogue_list(struct pst_catalogue *c, struct pst_bytes prefix, struct pst_bytes from,
+                       pst_key_list *each, void *arg)
+{
+    uint8_t end[PST_PREFIX_END_CAP];
+    sqlite3_stmt *row;
+
+    if (prefix.len > PST_KEY_BYTES_MAX || from.len > PST_KEY_BYTES_MAX)
+        return -EINVAL;
+    row = about(c, ST_LIST, pst_bytes_compare(prefix, from) < 0 ? from : prefix, 0);
+    pst_bind_bytes(row, 3, (struct pst_bytes){end, pst_catalogue_prefix_end(prefix, end)});
+    return each_key(c, row, each, arg);
+}
+
+int pst_catalogue_of_service(struct pst_catalogue *c, const char *service, const char *namespace,
+                             pst_key_list *each, void *arg)
+{
+    sqlite3_stmt *row;
+
+    if (!pst_service_fits(service, namespace))
+        return -EINVAL;
+    row = pst_statement(c, ST_OF_SERVICE);
+    pst_bind_text(row, 1, service);
+    pst_bind_number(row, 2, 0);
+    pst_bind_text(row, 3, namespace);
+    return each_key(c, row, each, arg);
 }
 
 /* ---- from where ---- */
@@ -215,11 +235,12 @@ static int add_request(struct pst_catalogue *c, int64_t id, const char *ip, uint
     return pst_statement_run(c, statement);
 }
 
-static int forget_requests(struct pst_catalogue *c, uint64_t now_ms)
+int pst_catalogue_forget_requests(struct pst_catalogue *c, uint64_t now_ms)
 {
     sqlite3_stmt *statement = pst_statement(c, ST_EXPIRE_REQUESTS);
 
     pst_bind_number(statement, 1, now_ms);
+    pst_bind_number(statement, 2, now_ms + 2 * PST_REQUEST_LIFE_MS); /* of a clock that was set back since */
     return pst_statement_run(c, statement);
 }
 
@@ -234,7 +255,7 @@ int pst_catalogue_choose(struct pst_catalogue *c, struct pst_bytes key, uint64_t
     if (!pst_key_fits(key) || !pst_text_fits(exclude, PST_IP_BYTES_MAX))
         return -EINVAL;
     memset(out, 0, sizeof(*out));
-    r = forget_requests(c, now_ms);
+    r = pst_catalogue_forget_requests(c, now_ms);
     if (r < 0)
         return r;
     row = about(c, ST_CHOOSE, key, now_ms);

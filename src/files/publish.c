@@ -120,11 +120,9 @@ int pst_catalogue_complete(struct pst_catalogue *c, struct pst_bytes key, const 
 
 int pst_catalogue_expire(struct pst_catalogue *c, uint64_t now_ms)
 {
-    sqlite3_stmt *statement = pst_statement(c, ST_EXPIRE_REQUESTS);
-    int r;
+    int r = pst_catalogue_forget_requests(c, now_ms);
+    sqlite3_stmt *statement;
 
-    pst_bind_number(statement, 1, now_ms);
-    r = pst_statement_run(c, statement);
     if (r < 0 || now_ms < PST_SOURCE_LIFE_MS)
         return r;
     statement = pst_statement(c, ST_EXPIRE);
@@ -150,7 +148,7 @@ static int64_t delete_range(struct pst_catalogue *c, struct pst_bytes prefix, bo
     uint8_t end[PST_PREFIX_END_CAP];
 
     pst_bind_bytes(statement, 1, prefix);
-    pst_bind_bytes(statement, 2, (struct pst_bytes){end, pst_prefix_end(prefix, end)});
+    pst_bind_bytes(statement, 2, (struct pst_bytes){end, pst_catalogue_prefix_end(prefix, end)});
     if (level)
         pst_bind_number(statement, 3, prefix.len + 1); /* SQL counts from one */
     return run_delete(c, statement);
@@ -193,12 +191,12 @@ int pst_catalogue_delete(struct pst_catalogue *c, struct pst_bytes key, int flag
 int pst_catalogue_service_cleanup(struct pst_catalogue *c, const char *service, const char *namespace,
                                   uint64_t *count)
 {
-    sqlite3_stmt *statement = pst_statement(c, ST_CLEAN_UP);
+    sqlite3_stmt *statement;
     int64_t deleted;
 
-    if (!service || !*service || !pst_text_fits(service, PST_NAME_BYTES_MAX) ||
-        !pst_text_fits(namespace, PST_NAME_BYTES_MAX))
+    if (!pst_service_fits(service, namespace))
         return -EINVAL;
+    statement = pst_statement(c, ST_CLEAN_UP);
     pst_bind_text(statement, 1, service);
     pst_bind_text(statement, 2, namespace);
     deleted = run_delete(c, statement);

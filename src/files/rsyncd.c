@@ -11,6 +11,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -78,7 +79,8 @@ static _Noreturn void become_rsync(char *const *argv, int log_fd, pid_t parent)
         syscall(SYS_close_range, 3u, ~0u, 0u);
         execvp(argv[0], argv);
     }
-    _exit(errno == ENOENT ? EXIT_NO_RSYNC : EXIT_FAILED);
+    /* a folder of the PATH that may not be searched hides that there is none in the others */
+    _exit(errno == ENOENT || errno == EACCES || errno == ENOTDIR ? EXIT_NO_RSYNC : EXIT_FAILED);
 }
 
 static int start(struct pst_rsyncd *d)
@@ -107,7 +109,8 @@ static int start(struct pst_rsyncd *d)
 static void last_line(struct pst_rsyncd *d, char *line, size_t cap)
 {
     pst_cleanup_close int fd = openat(d->folder_fd, "output", O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? 0 : read(fd, line, cap - 1);
+    off_t bytes = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
+    ssize_t n = fd < 0 ? 0 : pread(fd, line, cap - 1, pst_max(bytes - (off_t)cap + 1, 0));
     char *end;
 
     line[n > 0 ? n : 0] = 0;
@@ -200,7 +203,7 @@ static int await_ready(struct pst_rsyncd *d, char fault[PST_FAULT_BYTES])
 
     while (pst_now_ns() < until_ns) {
         if (atomic_load(&d->ended_with) == EXIT_NO_RSYNC) {
-            snprintf(fault, PST_FAULT_BYTES, "there is no program 'rsync' on the PATH");
+            snprintf(fault, PST_FAULT_BYTES, "there is no program 'rsync' on the PATH that may be run");
             return -ENOENT;
         }
         if (atomic_load(&d->pid) && listens(d))
@@ -225,6 +228,9 @@ static int open_folder(struct pst_rsyncd *d, const char *path, char fault[PST_FA
                          : pst_own_check(d->folder_fd, S_IFDIR, PST_OWN_USES);
     if (r == 0 && !realpath(path, d->folder))
         r = pst_fail(-errno, "%s", strerror(errno));
+    if (r == 0 && flock(d->folder_fd, LOCK_EX | LOCK_NB) < 0)
+        r = errno == EWOULDBLOCK ? pst_fail(-EBUSY, "another rsync daemon's settings lie there")
+                                 : pst_fail(-errno, "%s", strerror(errno));
     if (r == 0 && strpbrk(d->folder, "%\\\n"))
         r = pst_fail(-EINVAL, "rsync cannot read settings below a name with '%%' or '\\'");
     if (r < 0)
@@ -326,8 +332,7 @@ struct pst_rsyncd *pst_rsyncd_close(struct pst_rsyncd *d)
         pthread_join(d->thread, NULL);
     }
     pst_assert(!d->pid);
-    if (d->folder_fd >= 0)
-        rsyncd_remove_settings(d);
+    rsyncd_remove_settings(d);
     free(d->modules);
     if (d->folder_fd >= 0)
         close(d->folder_fd);

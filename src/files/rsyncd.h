@@ -23,7 +23,7 @@ struct pst_rsyncd;
 
 /* All strings are borrowed during the call. */
 struct pst_rsyncd_settings {
-    const char *folder;       /* of its own, where its settings lie: made with mode 0700 unless it is there */
+    const char *folder;       /* of its own, for its settings: made with mode 0700 unless it is there */
     const char *host;         /* an IPv4 address of this host; NULL: all */
     uint16_t port;            /* 0: one that is free */
     struct pst_bytes token;   /* empty: whoever reaches the port is let in */
@@ -33,9 +33,9 @@ struct pst_rsyncd_settings {
 };
 
 /*
- * Starts the daemon and waits until it listens. Return: 0; -ENOENT there is no rsync, -EADDRINUSE, -EINVAL a
- * token that rsync cannot have (it takes printable ASCII without blanks), -ETIMEDOUT, -errno; the reason in
- * @fault.
+ * Starts the daemon and waits until it listens. Return: 0; -ENOENT there is no rsync, -EADDRINUSE, -EBUSY
+ * the folder is another daemon's, -EINVAL a token that rsync cannot have (it takes printable ASCII without
+ * blanks), -ETIMEDOUT, -errno; the reason in @fault.
  */
 int pst_rsyncd_open(const struct pst_rsyncd_settings *settings, struct pst_rsyncd **out,
                     char fault[PST_FAULT_BYTES]);
@@ -43,7 +43,8 @@ uint16_t pst_rsyncd_port(const struct pst_rsyncd *d);
 /* How often the daemon had to be started after its first time. Its connections end with it. */
 uint32_t pst_rsyncd_restarts(const struct pst_rsyncd *d);
 /*
- * Offers the folder @path, absolute, as module @name from the next connection on. Return: 0; -EEXIST, -EINVAL
+ * Offers the folder @path, absolute, as module @name from the next connection on. Names that differ in case
+ * alone are one to rsync. Return: 0; -EEXIST, -EINVAL
  * a name or a path that no module can have, -ENOENT no such path, -ENOTDIR, -ENOSPC too many, -errno.
  */
 int pst_rsyncd_add(struct pst_rsyncd *d, const char *name, const char *path, bool writable);

@@ -20,7 +20,8 @@ struct rsyncd_module {
 
 struct pst_rsyncd {
     char folder[PATH_MAX];
-    int folder_fd;
+    int folder_fd; /* locked: a folder has one daemon */
+    bool written;  /* there is something of ours in the folder */
     int stop_fd;
     char host[64];
     uint16_t port;

@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <strings.h>
 #include <sys/stat.h>
 
 enum { LINK_BYTES = PST_RSYNCD_NAME_BYTES_MAX + 8 };
@@ -18,7 +19,8 @@ static bool name_fits(const char *name)
     size_t bytes = strlen(name);
 
     /* "global" is a section of the file's own */
-    return bytes > 0 && bytes <= PST_RSYNCD_NAME_BYTES_MAX && strcmp(name, "global") != 0 && name[0] != '.' &&
+    return bytes > 0 && bytes <= PST_RSYNCD_NAME_BYTES_MAX && strcasecmp(name, "global") != 0 &&
+           name[0] != '.' &&
            strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") == bytes;
 }
 
@@ -103,11 +105,16 @@ static void write_globals(FILE *out, const struct pst_rsyncd *d)
 
 int rsyncd_write_settings(struct pst_rsyncd *d)
 {
-    int r = d->token[0] ? write_secrets(d) : 0;
-    FILE *out = r < 0 ? NULL : begin_file(d, settings_name);
+    FILE *out;
+    int r;
 
+    d->written = true;
+    r = d->token[0] ? write_secrets(d) : 0;
+    if (r < 0)
+        return r;
+    out = begin_file(d, settings_name);
     if (!out)
-        return r < 0 ? r : -errno;
+        return -errno;
     write_globals(out, d);
     for (uint32_t i = 0; i < d->module_count; i++)
         write_module(out, d, &d->modules[i]);
@@ -127,6 +134,8 @@ static void forget(const struct pst_rsyncd *d, const char *module)
 
 void rsyncd_remove_settings(struct pst_rsyncd *d)
 {
+    if (!d->written)
+        return;
     for (uint32_t i = 0; i < d->module_count; i++)
         forget(d, d->modules[i].name);
     unlinkat(d->folder_fd, settings_name, 0);
@@ -136,12 +145,12 @@ void rsyncd_remove_settings(struct pst_rsyncd *d)
 
 /* ---- modules come and go ---- */
 
-/* Return: where @name is, or the number of modules. */
+/* rsync takes names that differ in case for one. Return: where @name is, or the number of modules. */
 static uint32_t find(const struct pst_rsyncd *d, const char *name)
 {
     uint32_t i = 0;
 
-    while (i < d->module_count && strcmp(d->modules[i].name, name) != 0)
+    while (i < d->module_count && strcasecmp(d->modules[i].name, name) != 0)
         i++;
     return i;
 }
@@ -219,7 +228,7 @@ int pst_rsyncd_remove(struct pst_rsyncd *d, const char *name)
         if (r < 0)
             d->modules[d->module_count++] = gone;
         else
-            forget(d, name);
+            forget(d, gone.name);
     }
     pthread_mutex_unlock(&d->lock);
     return r;

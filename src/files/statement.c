@@ -109,7 +109,7 @@ int pst_transaction_end(struct pst_catalogue *catalogue, int result)
     return result;
 }
 
-size_t pst_prefix_end(struct pst_bytes prefix, uint8_t end[PST_PREFIX_END_CAP])
+size_t pst_catalogue_prefix_end(struct pst_bytes prefix, uint8_t end[PST_PREFIX_END_CAP])
 {
     size_t len = prefix.len;
 

@@ -68,17 +68,14 @@ static struct pst_bytes cut(struct pst_bytes *text, char c)
 /* "http://host/path" is the path, as of a client that takes us for a proxy. */
 static void strip_host(struct pst_bytes *target)
 {
-    const char *slash;
+    const char *at = target->data;
+    size_t host = 7;
 
-    if (target->len < 7 || strncasecmp(target->data, "http://", 7) != 0)
+    if (target->len < host || strncasecmp(at, "http://", host) != 0)
         return;
-    target->data = (const char *)target->data + 7;
-    target->len -= 7;
-    slash = target->len ? memchr(target->data, '/', target->len) : NULL;
-    if (!slash)
-        return;
-    target->len -= (size_t)(slash - (const char *)target->data);
-    target->data = slash;
+    while (host < target->len && at[host] != '/' && at[host] != '?')
+        host++;
+    *target = (struct pst_bytes){at + host, target->len - host};
 }
 
 static int first_line(struct pst_bytes line, struct head *out)

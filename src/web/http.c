@@ -36,6 +36,7 @@ struct http {
     bool loopback;
     bool keep_alive; /* after this answer */
     bool no_body;    /* of the answer: the method was HEAD */
+    bool head_began; /* and has its time from then on */
     char peer[WEB_PEER_BYTES];
     struct pace pace;
     char *in; /* a head, and what came behind it */
@@ -223,7 +224,8 @@ static bool request_is_allowed(const struct http *h)
     char text[1024];
     int bytes;
 
-    if (!peer_needs_token(h))
+    if (!peer_needs_token(h) ||
+        (!head->upgrade && pst_bytes_equal(head->path, pst_bytes_of(h->party.web->open_path))))
         return true;
     if (shown.len > 7 && strncasecmp(shown.data, "Bearer ", 7) == 0)
         return token_is_same(h->party.web, (struct pst_bytes){(const char *)shown.data + 7, shown.len - 7});
@@ -303,12 +305,14 @@ static void ask(struct http *h)
     h->step = STEP_ANSWER;
 }
 
-/* Moves what came behind the head to the body. Return: false there is no memory. */
+/* Moves what came behind the head to the body. Return: false there is no memory for it. */
 static bool begin_body(struct http *h)
 {
     size_t here = pst_min(h->in_bytes - h->head_bytes, h->head.body_bytes);
     static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
 
+    if (h->party.web->bodies_bytes + here > WEB_BODIES_BYTES)
+        return false;
     h->step = STEP_BODY;
     pace_begin(&h->pace, pst_now_ns());
     if (h->head.expect_continue && here == 0 && h->head.version_11)
@@ -384,8 +388,13 @@ static bool step_first(struct http *h)
     begins = memcmp(first, greeting, (size_t)n) == 0;
     low = begins && n < FIRST_BYTES ? FIRST_BYTES : 1; /* to be woken when all eight have come */
     setsockopt(h->watch.fd, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof(low));
-    if (begins && n < FIRST_BYTES)
+    if (begins && n < FIRST_BYTES) {
+        if ((size_t)n == h->looked_at) /* woken for no more: that was all */
+            http_close(&h->party);
+        h->looked_at = (size_t)n;
         return false;
+    }
+    h->looked_at = 0;
     if (begins) {
         if (web->has_tunnel && !peer_needs_token(h) && (!web->secure || h->loopback))
             raw_open(&h->party, watch_give(web, &h->watch));
@@ -452,8 +461,9 @@ static bool step_head(struct http *h)
     n = receive(h, h->in + h->in_bytes, h->in_room - h->in_bytes, 0);
     if (ended(h, n) || n < 0)
         return false;
-    if (h->in_bytes == 0)
+    if (!h->head_began)
         pace_begin(&h->pace, pst_now_ns());
+    h->head_began = true;
     h->in_bytes += (size_t)n;
     return true;
 }
@@ -515,6 +525,7 @@ static bool sent(struct http *h)
     memmove(h->in, h->in + h->head_bytes, h->in_bytes - h->head_bytes);
     h->in_bytes -= h->head_bytes;
     h->looked_at = h->head_bytes = 0;
+    h->head_began = h->in_bytes > 0;
     h->step = STEP_HEAD;
     return true;
 }
@@ -552,6 +563,13 @@ static bool step_linger(struct http *h)
     return true;
 }
 
+/* Whether the next step is for what has been read: the socket would not tell of that. */
+static bool has_read(const struct http *h)
+{
+    return (h->step == STEP_HEAD && h->in_bytes > h->looked_at) ||
+           (h->step == STEP_BODY && h->body.bytes == h->head.body_bytes);
+}
+
 static void http_step(struct http *h)
 {
     static bool (*const steps[])(struct http *) = {
@@ -563,8 +581,7 @@ static void http_step(struct http *h)
 
     while (more) {
         more = steps[h->step](h) && h->step != STEP_ANSWER && h->step != STEP_CLOSED;
-        /* What has been read already is nothing that the socket would tell of. */
-        if (--left <= 0 && !(h->step == STEP_HEAD && h->in_bytes > h->looked_at))
+        if (--left <= 0 && !has_read(h))
             break;
     }
     if (h->step == STEP_CLOSED)

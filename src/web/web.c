@@ -85,8 +85,9 @@ static int copy_settings(struct pst_web *web, const struct pst_web_settings *s)
     web->stall_ns = (s->stall_ms ? s->stall_ms : STALL_MS_PRESET) * 1000000ull;
     web->token_on_loopback = s->token_on_loopback;
     web->tunnel_prefix = strdup(s->tunnel_prefix ? s->tunnel_prefix : "/rsync/");
+    web->open_path = strdup(s->open_path ? s->open_path : "");
     web->token = malloc(s->token.len + 1);
-    if (!web->tunnel_prefix || !web->token)
+    if (!web->tunnel_prefix || !web->open_path || !web->token)
         return -ENOMEM;
     if (s->token.len)
         memcpy(web->token, s->token.data, s->token.len);
@@ -168,6 +169,7 @@ struct pst_web *pst_web_close(struct pst_web *web)
     pthread_mutex_destroy(&web->lock);
     free(web->token);
     free(web->tunnel_prefix);
+    free(web->open_path);
     web->magic = 0;
     free(web);
     return NULL;

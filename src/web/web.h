@@ -33,6 +33,7 @@ struct pst_web_settings {
     const char *listen;                    /* "host:port", needed; port 0: any */
     struct pst_bytes token;                /* that peers off the loopback must show; empty: none */
     bool token_on_loopback;                /* there, too */
+    const char *open_path;                 /* whose requests need none, such as "/health"; NULL: none */
     const char *certificate, *private_key; /* PEM files; TLS with both, one alone is -EINVAL */
     const char *tunnel_prefix;             /* of the tunnel's path; "/rsync/" */
     const char *tunnel_to;    /* "host:port" of an rsync daemon, looked up once; NULL: no tunnel */

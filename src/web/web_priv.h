@@ -84,7 +84,7 @@ struct pst_web {
     uint32_t magic;
     const struct pst_web_ops *ops;
     void *ctx;
-    char *token, *tunnel_prefix;
+    char *token, *tunnel_prefix, *open_path;
     size_t token_bytes;
     bool token_on_loopback, has_tunnel;
     struct sockaddr_storage tunnel_to;

@@ -352,6 +352,23 @@ static void saturated_sources_are_named(void **state)
     assert_int_equal(out.saturated_count, PST_SATURATED_MAX);
 }
 
+static void a_clock_that_is_set_back_holds_no_requests(void **state)
+{
+    struct catalogue_rig *rig = *state;
+    uint64_t ahead = RIG_NOW + 1000 * (uint64_t)PST_REQUEST_LIFE_MS;
+    struct pst_choice out;
+
+    assert_int_equal(rig_publish(rig, "k", "1", RIG_NOW), 0);
+    for (int i = 0; i < PST_SOURCE_REQUESTS_MAX; i++)
+        assert_int_equal(choose(rig, RIG_NOW + i, NULL, 0, &out), 0);
+    assert_int_equal(choose(rig, RIG_NOW - 1, NULL, 0, &out), -EBUSY); /* a little is no matter */
+    assert_int_equal(rig_publish(rig, "k", "1", ahead), 0);
+    for (int i = 0; i < PST_SOURCE_REQUESTS_MAX; i++)
+        assert_int_equal(choose(rig, ahead, NULL, 0, &out), 0);
+    assert_int_equal(choose(rig, ahead, NULL, 0, &out), -EBUSY);
+    assert_int_equal(choose(rig, RIG_NOW, NULL, 0, &out), 0);
+}
+
 static void requests_end(void **state)
 {
     struct catalogue_rig *rig = *state;
@@ -406,6 +423,7 @@ int main(void)
         CATALOGUE_TEST(the_store_comes_first_then_the_idlest_peer),
         CATALOGUE_TEST(who_asks_is_not_its_own_source),
         CATALOGUE_TEST(saturated_sources_are_named),
+        CATALOGUE_TEST(a_clock_that_is_set_back_holds_no_requests),
         CATALOGUE_TEST(requests_end),
         CATALOGUE_TEST(an_expired_source_is_not_chosen),
     };

@@ -211,8 +211,9 @@ static void names_of_files_do_not_meet(void **state)
 static void names_and_paths_that_cannot_be(void **state)
 {
     static const char *const names[] = {
-        "",       "a b", "a/b", "a]",
-        "global", ".a",  "a\n", "a0123456789012345678901234567890123456789012345678901234567890123"};
+        "",   "a b",    "a/b",
+        "a]", "global", "Global",
+        ".a", "a\n",    "a0123456789012345678901234567890123456789012345678901234567890123"};
     struct world world = begin("");
 
     (void)state;
@@ -222,6 +223,54 @@ static void names_and_paths_that_cannot_be(void **state)
     assert_int_equal(pst_rsyncd_add(world.daemon, "a", "/tmp\n[b]\npath = /", false), -ENOENT);
     assert_int_equal(offer(&world, "a", "nothing", false), -ENOENT);
     assert_int_equal(offer(&world, "a", "source/1", false), -ENOTDIR);
+    end(&world);
+}
+
+/* rsync reads two sections whose names differ in case as one: the first would have the second's rights. */
+static void names_of_one_case_are_one(void **state)
+{
+    struct world world = begin("");
+    unsigned port = pst_rsyncd_port(world.daemon);
+
+    (void)state;
+    assert_int_equal(offer(&world, "data", "source", false), 0);
+    assert_int_equal(offer(&world, "Data", "empty %a% folder", true), -EEXIST);
+    assert_int_not_equal(shell(&world, "rsync -a source/1 rsync://127.0.0.1:%u/data/new", port), 0);
+    assert_shell(&world, 0, "rsync -a rsync://127.0.0.1:%u/data/ got/", port);
+    end(&world);
+}
+
+static void a_folder_has_one_daemon(void **state)
+{
+    struct world world = begin("");
+    unsigned port = pst_rsyncd_port(world.daemon);
+    char folder[128], fault[PST_FAULT_BYTES];
+    struct pst_rsyncd_settings wanted = {.folder = folder, .host = "127.0.0.1"};
+    struct pst_rsyncd *none;
+
+    (void)state;
+    snprintf(folder, sizeof(folder), "%s/daemon", world.folder);
+    assert_int_equal(offer(&world, "data", "source", false), 0);
+    assert_int_equal(pst_rsyncd_open(&wanted, &none, fault), -EBUSY);
+    assert_non_null(strstr(fault, "another"));
+    assert_shell(&world, 0, "rsync -a rsync://127.0.0.1:%u/data/ got/", port);
+    end(&world);
+}
+
+/* Nor does a daemon that could not be opened remove what it has not written. */
+static void files_of_others_stay(void **state)
+{
+    struct world world = begin("");
+    char folder[128], fault[PST_FAULT_BYTES];
+    struct pst_rsyncd_settings wanted = {
+        .folder = folder, .host = "127.0.0.1", .port = pst_rsyncd_port(world.daemon)};
+    struct pst_rsyncd *none;
+
+    (void)state;
+    snprintf(folder, sizeof(folder), "%s/mine", world.folder);
+    assert_shell(&world, 0, "sh -c 'mkdir -m 700 mine; echo a > mine/output; echo b > mine/secrets'");
+    assert_int_equal(pst_rsyncd_open(&wanted, &none, fault), -EADDRINUSE);
+    assert_shell(&world, 0, "cat mine/output mine/secrets");
     end(&world);
 }
 
@@ -263,6 +312,9 @@ int main(void)
         cmocka_unit_test(connections_end_with_their_daemon),
         cmocka_unit_test(names_of_files_do_not_meet),
         cmocka_unit_test(names_and_paths_that_cannot_be),
+        cmocka_unit_test(names_of_one_case_are_one),
+        cmocka_unit_test(a_folder_has_one_daemon),
+        cmocka_unit_test(files_of_others_stay),
         cmocka_unit_test(what_cannot_be_opened_is_named),
     };
 

@@ -5,6 +5,8 @@
 #include "base/hash.h"
 
 #include <malloc.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -17,8 +19,8 @@ static void others_are_served(struct web_rig *rig)
     assert_int_equal(web_ask(rig, GET, buf, sizeof(buf)), 200);
 }
 
-/* Says @first, then a byte every tenth of the stall, and must be closed before @stalls of them are over. */
-static void expect_slow_ends(struct web_rig *rig, const char *first, unsigned stalls)
+/* Says @first, then @more every tenth of the stall, and must be closed before @stalls of them are over. */
+static void expect_slow_ends(struct web_rig *rig, const char *first, const char *more, unsigned stalls)
 {
     uint64_t stall_ns = rig->settings.stall_ms * 1000000ull, until = pst_now_ns() + stalls * stall_ns;
     int fd = web_connect(rig);
@@ -26,7 +28,7 @@ static void expect_slow_ends(struct web_rig *rig, const char *first, unsigned st
 
     web_say(fd, first);
     while (pst_now_ns() < until && poll(&p, 1, (int)(rig->settings.stall_ms / 10)) == 0) {
-        web_say(fd, "a");
+        web_say(fd, more);
         others_are_served(rig);
     }
     assert_true(pst_now_ns() < until);
@@ -40,10 +42,48 @@ static void the_slow_are_ended(void **state)
 
     (void)state;
     web_rig_open(&rig);
-    expect_slow_ends(&rig, "", 6);
-    expect_slow_ends(&rig, "GET / HTTP/1.1\r\nX: ", 6);
-    expect_slow_ends(&rig, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n", 6);
+    expect_slow_ends(&rig, "", "a", 6);
+    expect_slow_ends(&rig, "", "\r\n", 6);
+    expect_slow_ends(&rig, "GET / HTTP/1.1\r\nX: ", "a", 6);
+    expect_slow_ends(&rig, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n", "a", 6);
     web_wait_empty(&rig);
+    web_rig_close(&rig);
+}
+
+/* Half of rsync's greeting and the end of the stream: nothing more will come to wait for. */
+static void half_a_greeting_is_ended(void **state)
+{
+    struct web_rig rig = {.settings = {.stall_ms = 60000}};
+    int fd;
+
+    (void)state;
+    web_rig_open(&rig);
+    fd = web_connect(&rig);
+    web_say(fd, "@RSYN");
+    shutdown(fd, SHUT_WR);
+    assert_true(web_ends(fd));
+    close(fd);
+    web_rig_close(&rig);
+}
+
+/* However many reads it takes: the last of them has nothing behind it that would wake the server. */
+static void a_body_in_crumbs_is_answered(void **state)
+{
+    enum { BYTES = 2000, REQUESTS = 200 };
+    struct web_rig rig = {.hold = false};
+    int fd, on = 1;
+
+    (void)state;
+    web_rig_open(&rig);
+    fd = web_connect(&rig);
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    for (int i = 0; i < REQUESTS; i++) {
+        web_say(fd, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2000\r\n\r\n");
+        for (int at = 0; at < BYTES; at++)
+            web_say(fd, "a");
+        assert_int_equal(web_read_answer(fd, buf, sizeof(buf)), 200);
+    }
+    close(fd);
     web_rig_close(&rig);
 }
 
@@ -250,6 +290,7 @@ int main(void)
         cmocka_unit_test(the_slow_are_ended),           cmocka_unit_test(who_says_nothing_is_ended),
         cmocka_unit_test(who_takes_no_answer_is_ended), cmocka_unit_test(too_many_are_refused),
         cmocka_unit_test(floods_of_fields_are_refused), cmocka_unit_test(garbage_is_survived),
+        cmocka_unit_test(half_a_greeting_is_ended),     cmocka_unit_test(a_body_in_crumbs_is_answered),
         cmocka_unit_test(who_has_gone_costs_nothing),   cmocka_unit_test(bodies_share_a_bound),
     };
 

@@ -38,6 +38,8 @@ static void the_path_comes_as_it_was_sent(void **state)
     assert_int_equal(web_ask(&rig, "DELETE http://host:1/x HTTP/1.1\r\nHost: h\r\n\r\n", buf, sizeof(buf)),
                      200);
     assert_string_equal(body_of(buf), "DELETE|/x|||127.0.0.1|");
+    assert_int_equal(web_ask(&rig, "GET http://host?x=/y HTTP/1.1\r\nHost: h\r\n\r\n", buf, sizeof(buf)),
+                     400);
     assert_int_equal(web_ask(&rig, GET("/wrong"), buf, sizeof(buf)), 500);
     web_rig_close(&rig);
 }
