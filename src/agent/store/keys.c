@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* keys.c: one key: who has it, who is to be asked for it, who comes and goes as a source of it. */
+#include "agent/store/store_priv.h"
+
+#include "base/hash.h"
+
+#include <time.h>
+
+static const char not_found[] = "Key not found";
+
+uint64_t now_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+/* Whether the key is among the files: what the catalogue says of the store counts only with that. */
+static bool is_stored(const struct call *call)
+{
+    struct pst_root_stat stat;
+
+    return pst_root_stat(call->store->files, call->key, &stat) == 0;
+}
+
+static void reply_not_found(struct call *call)
+{
+    struct pst_json *json = pst_json_new_object();
+
+    pst_json_add_flag(json, "found", false);
+    pst_json_add_text(json, "error", not_found);
+    reply_json(call, 200, json);
+}
+
+/* ---- GET key ---- */
+
+struct info {
+    struct pst_json *sources;
+    char store_ip[PST_IP_BYTES_MAX + 1];
+};
+
+static void info_key(void *arg, const struct pst_key_info *key)
+{
+    struct info *info = arg;
+
+    strncpy(info->store_ip, key->store_ip, PST_IP_BYTES_MAX);
+}
+
+static void info_source(void *arg, const struct pst_source_info *found)
+{
+    struct info *info = arg;
+    struct pst_json *source = found->is_store ? NULL : pst_json_new_object();
+
+    if (!source)
+        return;
+    pst_json_add_text(source, "ip", found->source.ip);
+    pst_json_add_number(source, "published_at", (double)found->published_ms / 1000);
+    pst_json_add_integer(source, "request_count", found->request_count);
+    pst_json_add(info->sources, NULL, source);
+}
+
+void key_info(struct call *call)
+{
+    struct pst_data_store *store = call->store;
+    struct info info = {.sources = pst_json_new_array()};
+    struct pst_json *json;
+    bool stored = is_stored(call);
+    int r;
+
+    pthread_mutex_lock(&store->lock);
+    r = pst_catalogue_get(store->catalogue, pst_bytes_of(call->key), now_ms(), info_key, info_source, &info);
+    pthread_mutex_unlock(&store->lock);
+    if (r < 0 && r != -ENOENT) {
+        pst_json_free(info.sources);
+        reply_error(call, r);
+        return;
+    }
+    if (!stored && pst_json_count(info.sources) == 0) {
+        pst_json_free(info.sources);
+        reply_not_found(call);
+        return;
+    }
+    json = pst_json_new_object();
+    pst_json_add_text(json, "key", call_key(call));
+    pst_json_add_flag(json, "found", true);
+    pst_json_add_text(json, "store_pod_ip", !stored ? NULL : *info.store_ip ? info.store_ip : store->address);
+    pst_json_add(json, "sources", info.sources);
+    reply_json(call, 200, json);
+}
+
+/* ---- GET source ---- */
+
+/* The catalogue's choice; the store's own record goes if its file has. Return: as pst_catalogue_choose(). */
+static int choose(struct call *call, bool stored, const char *exclude, struct pst_choice *choice)
+{
+    struct pst_catalogue *catalogue = call->store->catalogue;
+    struct pst_bytes key = pst_bytes_of(call->key);
+    uint64_t random, now = now_ms();
+    int r;
+
+    pst_random(&random, sizeof(random));
+    r = pst_catalogue_choose(catalogue, key, now, exclude, random, choice);
+    if (r < 0 || !choice->is_store || stored)
+        return r;
+    r = pst_catalogue_remove_source(catalogue, key, choice->ip);
+    return r < 0 ? r : pst_catalogue_choose(catalogue, key, now, exclude, random, choice);
+}
+
+/* A client is sent to itself only if nobody else has the key. */
+static int choose_for_peer(struct call *call, bool stored, struct pst_choice *choice)
+{
+    struct pst_data_store *store = call->store;
+    int r;
+
+    pthread_mutex_lock(&store->lock);
+    r = choose(call, stored, call->request->peer, choice);
+    if (r == -ENOENT)
+        r = choose(call, stored, NULL, choice);
+    pthread_mutex_unlock(&store->lock);
+    if (r != -ENOENT || !stored)
+        return r;
+    choice->is_store = true; /* a file within a tree, or one that nobody has told the catalogue of */
+    memcpy(choice->ip, store->address, sizeof(choice->ip));
+    return 0;
+}
+
+static void reply_saturated(struct call *call, const struct pst_choice *choice)
+{
+    struct pst_json *json = pst_json_new_object(), *detail = pst_json_new_object();
+    struct pst_json *ips = pst_json_new_array(), *same = pst_json_new_array();
+
+    for (uint32_t i = 0; i < choice->saturated_count; i++) {
+        pst_json_add_text(ips, NULL, choice->saturated[i]);
+        pst_json_add_text(same, NULL, choice->saturated[i]);
+    }
+    pst_json_add_text(detail, "error", "every source serves as many as it may");
+    pst_json_add(detail, "ips", ips);
+    pst_json_add(json, "detail", detail);
+    pst_json_add(json, "ips", same); /* where clients look for them */
+    reply_json(call, 503, json);
+}
+
+/* The store's files lie in its module [data] by namespace and key. */
+static void reply_choice(struct call *call, const struct pst_choice *choice)
+{
+    const char *path = choice->is_store ? call->key : choice->src_path;
+    struct pst_json *json = pst_json_new_object();
+
+    if (query_flag(call, "external")) {
+        pst_json_add_text(json, "pod_name", *choice->pod_name ? choice->pod_name : NULL);
+        pst_json_add_text(json, "namespace", *choice->namespace ? choice->namespace : call->namespace);
+        pst_json_add_flag(json, "proxy_through_store", choice->is_store || !*choice->pod_name);
+        pst_json_add_text(json, "peer_ip", choice->ip);
+    } else {
+        pst_json_add_text(json, "ip", choice->ip);
+    }
+    if (*path)
+        pst_json_add_text(json, "src_path", path);
+    reply_json(call, 200, json);
+}
+
+void key_source(struct call *call)
+{
+    struct pst_choice choice;
+    int r = choose_for_peer(call, is_stored(call), &choice);
+
+    if (r == -ENOENT)
+        reply_not_found(call);
+    else if (r == -EBUSY)
+        reply_saturated(call, &choice);
+    else if (r < 0)
+        reply_error(call, r);
+    else
+        reply_choice(call, &choice);
+}
+
+/* ---- sources come and go ---- */
+
+const char *body_ip(struct call *call)
+{
+    const char *ip = body_text_needed(call, "ip");
+
+    if (!ip)
+        return NULL;
+    if (strlen(ip) > PST_IP_BYTES_MAX || strspn(ip, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                                    "0123456789.:-_[]%") != strlen(ip)) {
+        reply_detail(call, 422, "ip is no address");
+        return NULL;
+    }
+    return ip;
+}
+
+static bool body_lifespan(struct call *call, enum pst_lifespan *lifespan)
+{
+    const char *text = body_text(call, "lifespan");
+
+    *lifespan = PST_LIFESPAN_UNSAID;
+    if (!text || !*text)
+        return text != NULL;
+    if (strcmp(text, "cluster") == 0)
+        *lifespan = PST_LIFESPAN_CLUSTER;
+    else if (strcmp(text, "resource") == 0)
+        *lifespan = PST_LIFESPAN_RESOURCE;
+    else
+        reply_detail(call, 422, "lifespan must be 'cluster' or 'resource'");
+    return *lifespan != PST_LIFESPAN_UNSAID;
+}
+
+/* Records the body's source. Return: whether it is; if not, the call is answered. */
+static bool record(struct call *call, struct pst_source *source, bool is_store)
+{
+    struct pst_data_store *store = call->store;
+    struct pst_bytes key = pst_bytes_of(call->key);
+    enum pst_lifespan lifespan;
+    const char *service;
+    int r;
+
+    if (!body_lifespan(call, &lifespan))
+        return false;
+    service = body_text(call, "service_name");
+    if (!service)
+        return false;
+    if (lifespan == PST_LIFESPAN_RESOURCE && !*service) {
+        reply_detail(call, 422, "lifespan 'resource' needs a service_name");
+        return false;
+    }
+    service = *service ? service : NULL;
+    pthread_mutex_lock(&store->lock);
+    r = is_store ? pst_catalogue_store(store->catalogue, key, source, lifespan, service, now_ms())
+                 : pst_catalogue_publish(store->catalogue, key, source, lifespan, service, now_ms());
+    pthread_mutex_unlock(&store->lock);
+    if (r < 0)
+        reply_error(call, r);
+    return r == 0;
+}
+
+void key_publish(struct call *call)
+{
+    struct pst_source source = {.ip = body_ip(call)};
+    struct pst_json *json;
+
+    if (!source.ip || !(source.pod_name = body_text(call, "pod_name")) ||
+        !(source.namespace = body_text(call, "namespace")) ||
+        !(source.src_path = body_text(call, "src_path")) ||
+        !(source.data_type = body_text(call, "data_type")))
+        return;
+    if (!*source.namespace)
+        source.namespace = call->namespace;
+    if (!*source.data_type)
+        source.data_type = "filesystem";
+    if (!record(call, &source, false))
+        return;
+    json = reply_success();
+    pst_json_add_text(json, "data_type", source.data_type);
+    reply_json(call, 200, json);
+}
+
+void key_store(struct call *call)
+{
+    struct pst_source source = {.ip = body_ip(call), .namespace = call->namespace};
+
+    if (source.ip && record(call, &source, true))
+        reply_json(call, 200, reply_success());
+}
+
+void key_complete(struct call *call)
+{
+    struct pst_data_store *store = call->store;
+    const char *ip = body_ip(call);
+    int r;
+
+    if (!ip)
+        return;
+    pthread_mutex_lock(&store->lock);
+    r = pst_catalogue_complete(store->catalogue, pst_bytes_of(call->key), ip);
+    pthread_mutex_unlock(&store->lock);
+    if (r < 0)
+        reply_error(call, r);
+    else
+        reply_json(call, 200, reply_success());
+}
+
+void key_remove_source(struct call *call, struct pst_bytes raw_ip)
+{
+    struct pst_data_store *store = call->store;
+    char ip[PST_IP_BYTES_MAX + 1];
+    struct pst_json *json;
+    int r = pst_web_decode(raw_ip, false, ip, sizeof(ip));
+
+    if (r <= 0) {
+        reply_detail(call, 400, "the source is no address");
+        return;
+    }
+    pthread_mutex_lock(&store->lock);
+    r = pst_catalogue_remove_source(store->catalogue, pst_bytes_of(call->key), ip);
+    pthread_mutex_unlock(&store->lock);
+    if (r < 0) {
+        reply_error(call, r);
+        return;
+    }
+    json = reply_success();
+    pst_json_add_flag(json, "removed", r > 0);
+    reply_json(call, 200, json);
+}
+
+void key_mkdir(struct call *call)
+{
+    struct pst_json *json;
+    int r = pst_root_mkdir(call->store->files, call->key);
+
+    if (r < 0) {
+        reply_error(call, r);
+        return;
+    }
+    json = reply_success();
+    pst_json_add_text(json, "path", call_key(call));
+    reply_json(call, 200, json);
+}

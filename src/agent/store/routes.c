@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* routes.c: from a request to what answers it. Paths stay as they were sent until a key is cut out of them:
+ * a slash in a key may be encoded, and no key is decoded twice. */
+#include "agent/store/store_priv.h"
+
+#include <stdio.h>
+
+struct route {
+    const char *method, *name;
+    bool has_body;
+    void (*answer)(struct call *call);
+};
+
+/* The first whose name the path behind "keys/" ends with: longer ones first. */
+static const struct route key_routes[] = {
+    {"POST", "/source/complete", true, key_complete},
+    {"GET", "/source", false, key_source},
+    {"POST", "/publish", true, key_publish},
+    {"POST", "/store", true, key_store},
+    {"POST", "/mkdir", false, key_mkdir},
+    {"GET", "", false, key_info},
+    {"DELETE", "", false, key_delete},
+};
+
+static void health(struct call *call)
+{
+    struct pst_json *json = pst_json_new_object();
+
+    pst_json_add_text(json, "status", "healthy");
+    reply_json(call, 200, json);
+}
+
+static void stats(struct call *call)
+{
+    struct pst_data_store *store = call->store;
+    struct pst_json *json = pst_json_new_object();
+    struct pst_catalogue_stats stats;
+    int r;
+
+    pthread_mutex_lock(&store->lock);
+    r = pst_catalogue_stats(store->catalogue, &stats);
+    pthread_mutex_unlock(&store->lock);
+    if (r < 0) {
+        pst_json_free(json);
+        reply_error(call, r);
+        return;
+    }
+    pst_json_add_integer(json, "total_keys", (int64_t)stats.key_count);
+    pst_json_add_integer(json, "total_sources", (int64_t)stats.source_count);
+    pst_json_add_integer(json, "keys_with_store_pod", (int64_t)stats.store_key_count);
+    reply_json(call, 200, json);
+}
+
+static const struct route whole_routes[] = {
+    {"GET", "/health", false, health},
+    {"GET", "/api/v1/stats", false, stats},
+    {"GET", "/api/v1/keys/list", false, keys_list},
+    {"POST", "/api/v1/keys/_/gpu/publish", true, gpu_publish},
+    {"POST", "/api/v1/keys/_/gpu/source", true, gpu_source},
+};
+
+/* ---- what a route takes ---- */
+
+/* A namespace is the first folder of its keys' paths: one part, and none that is hidden. */
+static int set_namespace(struct call *call)
+{
+    char normal[PST_KEY_CAP];
+    int r = pst_web_query(call->request->query, "namespace", call->namespace, sizeof(call->namespace));
+
+    if (r == -ENOENT)
+        r = snprintf(call->namespace, sizeof(call->namespace), "%s", call->store->settings->namespace);
+    if (r < 0)
+        return r;
+    r = pst_key_normalise(pst_bytes_of(call->namespace), normal);
+    if (r < 0)
+        return r;
+    return normal[0] && normal[0] != '.' && strcmp(normal, call->namespace) == 0 && !strchr(normal, '/')
+               ? 0
+               : -EINVAL;
+}
+
+int call_full_key(const struct call *call, const char *text, char out[PST_KEY_CAP])
+{
+    char key[PST_KEY_CAP];
+    int r = pst_key_normalise(pst_bytes_of(text), key);
+
+    if (r < 0)
+        return r;
+    if (r == 0)
+        return -EINVAL;
+    return snprintf(out, PST_KEY_CAP, "%s/%s", call->namespace, key) < PST_KEY_CAP ? 0 : -ENAMETOOLONG;
+}
+
+static int set_key(struct call *call, struct pst_bytes raw)
+{
+    char key[PST_KEY_CAP];
+    int r = pst_key_decode(raw, key);
+
+    if (r < 0)
+        return r;
+    r = snprintf(call->key, sizeof(call->key), "%s%s%s", call->namespace, *key ? "/" : "", key);
+    return r < (int)sizeof(call->key) ? 0 : -ENAMETOOLONG;
+}
+
+/* Return: whether there is a body as the route takes it; if not, the call is answered. */
+static bool read_body(struct call *call)
+{
+    const char *fault = NULL;
+    int r = pst_json_parse(call->request->body, &call->body, &fault);
+
+    if (r < 0) {
+        reply_detail(call, r == -ENOMEM ? 503 : r == -E2BIG ? 413 : 400, "the body: %s", fault);
+        return false;
+    }
+    if (!pst_json_is_object(call->body)) {
+        reply_detail(call, 422, "the body must be an object");
+        return false;
+    }
+    return true;
+}
+
+static void run(struct call *call, const struct route *route)
+{
+    if (!route->has_body || read_body(call))
+        route->answer(call);
+    call->body = pst_json_free(call->body);
+}
+
+/* ---- which route ---- */
+
+static bool asks_with(const struct call *call, const char *method)
+{
+    const char *asked = call->request->method;
+
+    return strcmp(method, strcmp(asked, "HEAD") == 0 ? "GET" : asked) == 0;
+}
+
+/* Cuts @prefix and @suffix off. Return: whether @path has both, and something between. */
+static bool cut(struct pst_bytes path, const char *prefix, const char *suffix, struct pst_bytes *between)
+{
+    size_t front = strlen(prefix), back = strlen(suffix);
+
+    if (path.len <= front + back || memcmp(path.data, prefix, front) != 0 ||
+        memcmp((const char *)path.data + path.len - back, suffix, back) != 0)
+        return false;
+    *between = (struct pst_bytes){(const char *)path.data + front, path.len - front - back};
+    return true;
+}
+
+static bool cut_source(struct pst_bytes path, struct pst_bytes *key, struct pst_bytes *ip)
+{
+    static const char word[] = "/sources/";
+    const char *slash = memrchr(path.data, '/', path.len);
+    size_t front = slash ? (size_t)(slash + 1 - (const char *)path.data) : 0, bytes = sizeof(word) - 1;
+
+    if (front <= bytes || front == path.len || memcmp(slash + 1 - bytes, word, bytes) != 0)
+        return false;
+    *key = (struct pst_bytes){path.data, front - bytes};
+    *ip = (struct pst_bytes){slash + 1, path.len - front};
+    return true;
+}
+
+/* Return: false there is no such route. */
+static bool answer_key(struct call *call, struct pst_bytes path)
+{
+    struct pst_bytes raw = path, ip;
+    const struct route *found = NULL;
+    bool of_source = asks_with(call, "DELETE") && cut_source(path, &raw, &ip);
+    int r;
+
+    for (size_t i = 0; !of_source && !found && i < pst_count_of(key_routes); i++)
+        if (asks_with(call, key_routes[i].method) && cut(path, "", key_routes[i].name, &raw))
+            found = &key_routes[i];
+    if (!of_source && !found)
+        return false;
+    r = set_key(call, raw);
+    if (r == 0 && !*call_key(call))
+        r = -EINVAL;
+    if (r < 0)
+        reply_error(call, r);
+    else if (of_source)
+        key_remove_source(call, ip);
+    else
+        run(call, found);
+    return true;
+}
+
+/* Return: 0, 404 there is no such route, or 405 it takes another method. */
+static int answer_call(struct call *call)
+{
+    struct pst_bytes path = call->request->path, part;
+
+    for (size_t i = 0; i < pst_count_of(whole_routes); i++) {
+        if (!pst_bytes_equal(path, pst_bytes_of(whole_routes[i].name)))
+            continue;
+        if (!asks_with(call, whole_routes[i].method))
+            return 405;
+        run(call, &whole_routes[i]);
+        return 0;
+    }
+    if (cut(path, "/api/v1/keys/", "", &part))
+        return answer_key(call, part) ? 0 : 405;
+    if (!cut(path, "/api/v1/services/", "/cleanup", &part))
+        return 404;
+    if (!asks_with(call, "DELETE"))
+        return 405;
+    service_cleanup(call, part);
+    return 0;
+}
+
+void store_answer(void *ctx, const struct pst_web_request *request, struct pst_web_answer *answer)
+{
+    struct call call = {.store = ctx, .request = request, .answer = answer};
+    int status;
+
+    if (set_namespace(&call) < 0) {
+        reply_detail(&call, 400, "namespace: must be one name without a slash that begins with no dot");
+        return;
+    }
+    status = answer_call(&call);
+    if (status)
+        reply_detail(&call, status, status == 404 ? "Not Found" : "Method Not Allowed");
+}

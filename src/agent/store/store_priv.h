@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * store_priv.h: the server as its routes see it. Requests are answered on web's workers, several at once: one
+ * lock lets one of them at the catalogue; the folder of files needs none.
+ */
+#ifndef PST_AGENT_STORE_PRIV_H
+#define PST_AGENT_STORE_PRIV_H
+
+#include "agent/store.h"
+#include "files/catalogue.h"
+#include "files/key.h"
+#include "files/root.h"
+#include "files/rsyncd.h"
+#include "web/json.h"
+#include "web/web.h"
+
+#include <pthread.h>
+
+struct pst_data_store {
+    const struct pst_data_store_settings *settings;
+    void (*log)(void *ctx, const char *line);
+    void *log_ctx;
+    char address[PST_IP_BYTES_MAX + 1]; /* of this store's rsync, for pods */
+    char host[16];                      /* where its rsync daemon is reached from here, an IPv4 address */
+    struct pst_root *files;
+    struct pst_rsyncd *rsyncd;
+    struct pst_web *web;
+    pthread_mutex_t lock; /* of the catalogue */
+    struct pst_catalogue *catalogue;
+    pthread_t sweeper;
+    bool sweeps;
+    int stop_fd;
+};
+
+/* A request underway, on its worker. */
+struct call {
+    struct pst_data_store *store;
+    const struct pst_web_request *request;
+    struct pst_web_answer *answer;
+    char namespace[PST_NAME_BYTES_MAX + 1];
+    char key[PST_KEY_CAP]; /* namespace + '/' + the key: the catalogue's name, and the path below files/ */
+    struct pst_json *body; /* an object; NULL where the route takes none */
+};
+
+/* The key as the client knows it; "" is the namespace. */
+static inline const char *call_key(const struct call *call)
+{
+    size_t namespace_bytes = strlen(call->namespace);
+
+    return call->key[namespace_bytes] ? call->key + namespace_bytes + 1 : "";
+}
+
+/* ---- reply.c ---- */
+
+/* Answers with @json, which is taken over; NULL: there was no memory for it. */
+void reply_json(struct call *call, int status, struct pst_json *json);
+/* {"detail": text} */
+void reply_detail(struct call *call, int status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* What a room below has refused. */
+void reply_error(struct call *call, int error);
+/* {"success": true}, to which a route may add. NULL without memory. */
+struct pst_json *reply_success(void);
+/* A member of the body. Return: its text, "" if it is not there or null; NULL: refused, it is no text. */
+const char *body_text(struct call *call, const char *name);
+/* The same for one that must be there. */
+const char *body_text_needed(struct call *call, const char *name);
+/* The member "ip": an address that goes into an rsync URL as it is. Return: NULL: refused. */
+const char *body_ip(struct call *call);
+bool query_flag(const struct call *call, const char *name);
+
+/* ---- routes: each answers ---- */
+
+void key_info(struct call *call);
+void key_source(struct call *call);
+void key_publish(struct call *call);
+void key_store(struct call *call);
+void key_complete(struct call *call);
+void key_remove_source(struct call *call, struct pst_bytes raw_ip);
+void key_mkdir(struct call *call);
+void key_delete(struct call *call);
+void keys_list(struct call *call);
+void service_cleanup(struct call *call, struct pst_bytes raw_service);
+void gpu_publish(struct call *call);
+void gpu_source(struct call *call);
+
+/* The full key of @text, which is not encoded, in the call's namespace. Return: 0 or -errno. */
+int call_full_key(const struct call *call, const char *text, char out[PST_KEY_CAP]);
+/* Now, in ms since 1970. */
+uint64_t now_ms(void);
+
+/* ---- routes.c ---- */
+
+void store_answer(void *ctx, const struct pst_web_request *request, struct pst_web_answer *answer);
+
+#endif

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* node.c: a node with its gateway, its part in a pool, and what it follows; or a pool's master, which is one.
+ */
+#include "daemon/daemon.h"
+
+#include <penstock/penstock.h>
+
+#include <stdio.h>
+
+struct daemon_node {
+    struct pst_served *node;
+    struct pst_door *door; /* NULL: not asked for, as the rest */
+    struct pst_master *master;
+    struct penstock *mirror; /* this node, for what it follows */
+    struct penstock_follow *follow;
+};
+
+static int serve_door(struct daemon_node *served, const struct settings *settings, char *fault)
+{
+    char line[320];
+    int r = pst_door_serve(served->door, pst_serve_unix_url(served->node), settings->serve.node.secret_file,
+                           fault);
+
+    if (r < 0)
+        return r;
+    snprintf(line, sizeof(line), "tsgrpc: listening on %s", pst_door_address(served->door));
+    daemon_log(NULL, line);
+    return 0;
+}
+
+static int follow_another(struct daemon_node *served, const struct settings *settings, char *fault)
+{
+    const struct penstock_options opening = {.size = sizeof(opening),
+                                             .secret_file = settings->serve.node.secret_file};
+    const struct follow_settings *from = &settings->follow;
+    const struct penstock_follow_options following = {
+        .size = sizeof(following),
+        .url = from->follow,
+        .secret_file = from->follow_secret_file ? from->follow_secret_file : settings->serve.node.secret_file,
+        .prefix = from->follow_prefix,
+        .prefix_bytes = from->follow_prefix ? strlen(from->follow_prefix) : 0,
+        .log = daemon_log};
+    const struct pst_node *node = pst_serve_node(served->node);
+    int r = 0;
+
+    for (int i = 0; r == 0 && pst_node_url(node, i); i++)
+        r = strcmp(pst_node_url(node, i), from->follow) == 0 ? -EINVAL : 0;
+    if (r < 0) {
+        snprintf(fault, PST_FAULT_BYTES, "follow: %s: a node cannot follow itself", from->follow);
+        return r;
+    }
+    r = penstock_open(pst_serve_unix_url(served->node), &opening, &served->mirror);
+    if (r == 0)
+        r = penstock_follow_open(served->mirror, &following, &served->follow);
+    if (r < 0)
+        snprintf(fault, PST_FAULT_BYTES, "follow: %s", penstock_error());
+    return r;
+}
+
+/* A pool's master is a node, too, and in no pool itself. */
+static int open_master(struct daemon_node *served, const struct settings *settings, char *fault)
+{
+    if (settings->serve.member.master.count) {
+        snprintf(fault, PST_FAULT_BYTES, "master: a pool's master joins none");
+        return -EINVAL;
+    }
+    return pst_master_open(&settings->master, daemon_log, NULL, &served->master, fault);
+}
+
+static int open_all(struct settings *settings, struct daemon_node *served, char *fault)
+{
+    struct pst_node_role role = {.carry_out = pst_master_carry_out};
+    int r = 0;
+
+    if (settings->door.tsgrpc)
+        r = pst_door_open(&settings->door, &served->door, fault);
+    /* A door reads values in place, and a follower talks to its node, over a unix socket. */
+    if (r == 0 && (served->door || settings->follow.follow))
+        r = pst_serve_name_socket(&settings->serve, served->door ? "tsgrpc" : "follower", fault);
+    if (r < 0)
+        return r;
+    daemon_log_settings(settings);
+    if (daemon_role_is(settings, "master"))
+        r = open_master(served, settings, fault);
+    role.ctx = served->master;
+    if (r == 0)
+        r = pst_serve_open(&settings->serve, served->master ? &role : NULL, daemon_log, NULL, &served->node,
+                           fault);
+    if (r == 0 && served->door)
+        r = serve_door(served, settings, fault);
+    if (r == 0 && settings->follow.follow)
+        r = follow_another(served, settings, fault);
+    return r;
+}
+
+int daemon_node_open(struct settings *settings, struct daemon_node **out, char fault[PST_FAULT_BYTES])
+{
+    *out = calloc(1, sizeof(**out));
+    if (*out)
+        return open_all(settings, *out, fault);
+    snprintf(fault, PST_FAULT_BYTES, "out of memory");
+    return -ENOMEM;
+}
+
+uint64_t daemon_node_keys(const struct daemon_node *node)
+{
+    return pst_node_keys(pst_serve_node(node->node));
+}
+
+void daemon_node_close(struct daemon_node *node)
+{
+    if (!node)
+        return;
+    penstock_follow_close(node->follow);
+    penstock_close(node->mirror);
+    pst_door_close(node->door);
+    pst_serve_close(node->node);
+    pst_master_close(node->master);
+    free(node);
+}

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* settings.c: the tables of options that the daemon's parts have, as one; where each is read from. */
+#include "daemon/settings.h"
+
+#include "base/error.h"
+#include "base/paths.h"
+
+#include <stdio.h>
+
+#define MASTER_DRAM "64M" /* unless the operator says: what its clients put is not for it to keep */
+
+#define ROW(PART, TYPE, name, ...)                                                                           \
+    {#name, .type = PST_OPTION_##TYPE, offsetof(struct settings, PART.name), __VA_ARGS__},
+#define NODE_ROW(...)       ROW(serve.node, __VA_ARGS__)
+#define DOOR_ROW(...)       ROW(door, __VA_ARGS__)
+#define MEMBER_ROW(...)     ROW(serve.member, __VA_ARGS__)
+#define ROLE_ROW(...)       ROW(role, __VA_ARGS__)
+#define MASTER_ROW(...)     ROW(master, __VA_ARGS__)
+#define DIRECTORY_ROW(...)  ROW(master.directory, __VA_ARGS__)
+#define FOLLOW_ROW(...)     ROW(follow, __VA_ARGS__)
+#define COPIES_ROW(...)     ROW(serve.copying, __VA_ARGS__)
+#define DATA_STORE_ROW(...) ROW(data_store, __VA_ARGS__)
+static const struct pst_option rows[] = {
+    PST_NODE_OPTIONS(NODE_ROW) PST_DOOR_OPTIONS(DOOR_ROW) PST_MEMBER_OPTIONS(MEMBER_ROW)
+        PST_COPIES_OPTIONS(COPIES_ROW) PST_ROLE_OPTIONS(ROLE_ROW) PST_MASTER_OPTIONS(MASTER_ROW)
+            PST_DIRECTORY_OPTIONS(DIRECTORY_ROW) FOLLOW_OPTIONS(FOLLOW_ROW)
+                PST_DATA_STORE_OPTIONS(DATA_STORE_ROW)};
+static const struct pst_options options = {rows, pst_count_of(rows)};
+static const struct pst_option store_rows[] = {PST_ROLE_OPTIONS(ROLE_ROW)
+                                                   PST_DATA_STORE_OPTIONS(DATA_STORE_ROW)};
+static const struct pst_options store_options = {store_rows, pst_count_of(store_rows)};
+
+/* Of the daemon alone. */
+#define DAEMON_OPTIONS(X) X(STRING, config, "", 0, 0, "FILE", "file with 'name = value' lines")
+
+struct daemon_settings {
+    DAEMON_OPTIONS(PST_OPTION_MEMBER)
+};
+
+#define PST_OPTION_SETTINGS struct daemon_settings
+static const struct pst_options daemon_options = PST_OPTION_TABLE(DAEMON_OPTIONS);
+
+void daemon_help(void)
+{
+    printf(
+        "usage: penstockd [OPTION...]\n\n"
+        "Serves this machine's memory as a store of named values.\n"
+        "Options may also be set as PENSTOCK_NAME in the environment and as 'name = value' lines of a file;\n"
+        "the command line wins over the environment, the environment over the file; what may be repeated is\n"
+        "taken from one of them alone. A variable in () is UMBP's for the same, and gives way to all of "
+        "them.\n\n");
+    pst_options_help(&options, stdout);
+    pst_options_help(&daemon_options, stdout);
+    printf("  --%-16s %-10s %s\n", "help", "", "this text");
+    printf("  --%-16s %-10s %s\n", "version", "", "version");
+    printf("\nSIGTERM and SIGINT end the daemon; SIGUSR1 logs how many keys a node stores.\n");
+}
+
+static int read_flags(char *const *argv, struct daemon_settings *own, struct settings *settings, char *fault)
+{
+    int used;
+
+    pst_options_next_source(&options, settings);
+    for (; *argv; argv += used) {
+        used = pst_options_set_flag(&daemon_options, own, argv, fault);
+        if (used == -ENOENT)
+            used = pst_options_set_flag(&options, settings, argv, fault);
+        if (used < 0)
+            return used;
+        if (used == 0) {
+            snprintf(fault, PST_FAULT_BYTES, "'%.100s' is not an option", *argv);
+            return -EINVAL;
+        }
+    }
+    return 0;
+}
+
+/* Flags are read twice: they name the file, and win over it. */
+static int read_config_name(char *const *argv, struct daemon_settings *own, char *fault)
+{
+    struct settings passed_over = {0};
+    int r = pst_options_preset(&daemon_options, own, fault);
+
+    if (r == 0)
+        r = pst_options_environment(&daemon_options, own, fault);
+    if (r == 0)
+        r = read_flags(argv, own, &passed_over, fault);
+    pst_options_free(&options, &passed_over);
+    return r;
+}
+
+/* @dram: in place of the default, unless it is NULL. */
+static int read_sources(char *const *argv, struct settings *settings, const char *dram, char *fault)
+{
+    struct daemon_settings own = {0};
+    int r = read_config_name(argv, &own, fault);
+
+    if (r == 0)
+        r = pst_options_preset(&options, settings, fault);
+    if (r == 0 && dram)
+        r = pst_options_set(&options, settings, "dram", dram, fault);
+    if (r == 0)
+        r = pst_options_aliases(&options, settings, fault);
+    if (r == 0 && own.config)
+        r = pst_options_file(&options, settings, own.config, fault);
+    if (r == 0)
+        r = pst_options_environment(&options, settings, fault);
+    if (r == 0)
+        r = read_flags(argv, &own, settings, fault);
+    pst_options_free(&daemon_options, &own);
+    return r;
+}
+
+bool daemon_role_is(const struct settings *settings, const char *role)
+{
+    return settings->role.role && strcmp(settings->role.role, role) == 0;
+}
+
+static int check_role(const struct settings *settings, char *fault)
+{
+    if (settings->role.role && !daemon_role_is(settings, "master") && !daemon_role_is(settings, "store")) {
+        snprintf(fault, PST_FAULT_BYTES, "role: '%.100s' is neither 'master' nor 'store'",
+                 settings->role.role);
+        return -EINVAL;
+    }
+    if (settings->data_store.data && !daemon_role_is(settings, "store")) {
+        snprintf(fault, PST_FAULT_BYTES, "data: only role=store keeps files");
+        return -EINVAL;
+    }
+    return 0;
+}
+
+/* A node is reached at least where its host's clients look for one. */
+static int set_socket(struct settings *settings, char *fault)
+{
+    char path[108];
+    int r;
+
+    if (settings->serve.node.unix || settings->serve.node.listen.count || daemon_role_is(settings, "store"))
+        return 0;
+    r = pst_default_socket(true, path, sizeof(path));
+    if (r == 0)
+        return pst_options_set(&options, settings, "unix", path, fault);
+    snprintf(fault, PST_FAULT_BYTES, "%.180s, or say where with --unix or --listen", pst_error_text());
+    return r;
+}
+
+int daemon_settings_read(char *const *argv, struct settings *settings, char fault[PST_FAULT_BYTES])
+{
+    int r = read_sources(argv, settings, NULL, fault);
+
+    if (r == 0 && daemon_role_is(settings, "master")) {
+        pst_options_free(&options, settings);
+        r = read_sources(argv, settings, MASTER_DRAM, fault);
+    }
+    if (r == 0)
+        r = check_role(settings, fault);
+    return r < 0 ? r : set_socket(settings, fault);
+}
+
+void daemon_settings_free(struct settings *settings)
+{
+    pst_options_free(&options, settings);
+}
+
+void daemon_settings_print(const struct settings *settings, char *buf, size_t cap)
+{
+    pst_options_print(daemon_role_is(settings, "store") ? &store_options : &options, settings, buf, cap);
+}
