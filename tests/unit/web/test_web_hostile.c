@@ -5,8 +5,6 @@
 #include "base/hash.h"
 
 #include <malloc.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -62,27 +60,6 @@ static void half_a_greeting_is_ended(void **state)
     web_say(fd, "@RSYN");
     shutdown(fd, SHUT_WR);
     assert_true(web_ends(fd));
-    close(fd);
-    web_rig_close(&rig);
-}
-
-/* However many reads it takes: the last of them has nothing behind it that would wake the server. */
-static void a_body_in_crumbs_is_answered(void **state)
-{
-    enum { BYTES = 2000, REQUESTS = 200 };
-    struct web_rig rig = {.hold = false};
-    int fd, on = 1;
-
-    (void)state;
-    web_rig_open(&rig);
-    fd = web_connect(&rig);
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-    for (int i = 0; i < REQUESTS; i++) {
-        web_say(fd, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2000\r\n\r\n");
-        for (int at = 0; at < BYTES; at++)
-            web_say(fd, "a");
-        assert_int_equal(web_read_answer(fd, buf, sizeof(buf)), 200);
-    }
     close(fd);
     web_rig_close(&rig);
 }
@@ -290,8 +267,8 @@ int main(void)
         cmocka_unit_test(the_slow_are_ended),           cmocka_unit_test(who_says_nothing_is_ended),
         cmocka_unit_test(who_takes_no_answer_is_ended), cmocka_unit_test(too_many_are_refused),
         cmocka_unit_test(floods_of_fields_are_refused), cmocka_unit_test(garbage_is_survived),
-        cmocka_unit_test(half_a_greeting_is_ended),     cmocka_unit_test(a_body_in_crumbs_is_answered),
-        cmocka_unit_test(who_has_gone_costs_nothing),   cmocka_unit_test(bodies_share_a_bound),
+        cmocka_unit_test(half_a_greeting_is_ended),     cmocka_unit_test(who_has_gone_costs_nothing),
+        cmocka_unit_test(bodies_share_a_bound),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
