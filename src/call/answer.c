@@ -167,7 +167,7 @@ void pst_channel_on_message(struct pst_channel *ch, struct pst_net_event *event)
 static int scatter(struct pst_call *call, struct pst_bytes header, struct bulk_in *in, struct iovec *iov)
 {
     uint64_t sum = 0;
-    int count = 0, r;
+    int count = 0, r = 0;
 
     pst_assert(in->part_count <= PST_WIRE_PARTS_MAX);
     for (uint32_t i = 0; i < in->part_count; i++) {
