@@ -2,10 +2,15 @@
 """A data store's daemon of its own, and raw HTTP to it."""
 from __future__ import annotations
 
+import base64
+import hashlib
 import http.client
 import json
+import os
 import pathlib
 import re
+import socket
+import struct
 import subprocess
 from typing import Any
 from urllib.parse import quote
@@ -13,6 +18,56 @@ from urllib.parse import quote
 from support import Node, clean_environment
 
 ASK_S_MAX = 30
+TEXT, BINARY, CLOSE = 1, 2, 8
+
+
+class WebSocket:
+    """A client's side of a WebSocket, frame by frame."""
+
+    def __init__(self, port: int, path: str, token: str = "") -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), ASK_S_MAX)
+        key = base64.b64encode(os.urandom(16)).decode()
+        more = f"Authorization: Bearer {token}\r\n" if token else ""
+        self.socket.sendall(f"GET {path} HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n{more}"
+                            f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n".encode())
+        self.file = self.socket.makefile("rb")
+        self.status = int(self.file.readline().split()[1])
+        headers = http.client.parse_headers(self.file)
+        if self.status == 101:
+            wanted = hashlib.sha1((key + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11").encode()).digest()
+            assert headers["Sec-WebSocket-Accept"] == base64.b64encode(wanted).decode()
+
+    def send(self, data: bytes, kind: int = TEXT) -> None:
+        mask = os.urandom(4)
+        size = struct.pack(">B", 0x80 | len(data)) if len(data) < 126 else struct.pack(">BH", 0xFE, len(data))
+        self.socket.sendall(bytes([0x80 | kind]) + size + mask + bytes(byte ^ mask[at % 4] for at, byte in enumerate(data)))
+
+    def receive(self) -> tuple[int, bytes]:
+        """Kind and bytes of the next frame; CLOSE at the end of the stream, too."""
+        head = self.file.read(2)
+        if len(head) < 2:
+            return CLOSE, b""
+        size = head[1] & 0x7F
+        if size >= 126:
+            size = int.from_bytes(self.file.read(2 if size == 126 else 8), "big")
+        return head[0] & 0xF, self.file.read(size)
+
+    def ask(self, message: Any) -> Any:
+        """The JSON that answers a message."""
+        self.send(message if isinstance(message, bytes) else json.dumps(message).encode())
+        kind, data = self.receive()
+        assert kind == TEXT, (kind, data)
+        return json.loads(data)
+
+    def close(self) -> None:
+        self.file.close()
+        self.socket.close()
+
+    def __enter__(self) -> WebSocket:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class DataStore(Node):
@@ -50,6 +105,11 @@ class DataStore(Node):
     def key(self, method: str, key: str, route: str = "", body: Any = None) -> tuple[int, Any]:
         """The same for a key's route, with the key quoted as clients quote it; `route` begins with '/' or '?'."""
         return self.ask(method, f"/api/v1/keys/{quote(key, safe='')}{route}", body)
+
+    def join(self, group: str, key: str, ip: str, **more: Any) -> Any:
+        """What a pod is told that joins a broadcast."""
+        with WebSocket(self.http_port, f"/ws/fs-broadcast/{quote(group, safe='')}") as joined:
+            return joined.ask({"action": "join", "key": key, "pod_ip": ip, **more})
 
     def names(self, prefix: str = "") -> dict[str, tuple[bool, str]]:
         """What a listing has: name to whether it is a directory, and its locale."""

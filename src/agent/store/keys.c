@@ -16,8 +16,7 @@ uint64_t now_ms(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-/* Whether the key is among the files: what the catalogue says of the store counts only with that. */
-static bool is_stored(const struct call *call)
+bool key_is_stored(const struct call *call)
 {
     struct pst_root_stat stat;
 
@@ -65,7 +64,7 @@ void key_info(struct call *call)
     struct pst_data_store *store = call->store;
     struct info info = {.sources = pst_json_new_array()};
     struct pst_json *json;
-    bool stored = is_stored(call);
+    bool stored = key_is_stored(call);
     int r;
 
     pthread_mutex_lock(&store->lock);
@@ -163,7 +162,7 @@ static void reply_choice(struct call *call, const struct pst_choice *choice)
 void key_source(struct call *call)
 {
     struct pst_choice choice;
-    int r = choose_for_peer(call, is_stored(call), &choice);
+    int r = choose_for_peer(call, key_is_stored(call), &choice);
 
     if (r == -ENOENT)
         reply_not_found(call);

@@ -57,6 +57,8 @@ static const struct route whole_routes[] = {
     {"GET", "/api/v1/keys/list", false, keys_list},
     {"POST", "/api/v1/keys/_/gpu/publish", true, gpu_publish},
     {"POST", "/api/v1/keys/_/gpu/source", true, gpu_source},
+    {"POST", "/api/v1/fs/broadcast/report-unreachable", true, broadcast_unreachable},
+    {"GET", "/api/v1/fs/broadcast/groups", false, broadcast_groups},
 };
 
 /* ---- what a route takes ---- */

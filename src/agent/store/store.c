@@ -129,7 +129,6 @@ static int open_rsyncd(struct pst_data_store *store, const struct pst_boot_addre
 static int open_web(struct pst_data_store *store, const struct pst_boot_address *address,
                     struct pst_bytes token, char fault[PST_FAULT_BYTES])
 {
-    static const struct pst_web_ops ops = {.answer = store_answer};
     char tunnel[64];
     const struct pst_web_settings settings = {.listen = store->settings->http,
                                               .token = token,
@@ -141,7 +140,7 @@ static int open_web(struct pst_data_store *store, const struct pst_boot_address 
     int r;
 
     snprintf(tunnel, sizeof(tunnel), "%s:%u", store->host, pst_rsyncd_port(store->rsyncd));
-    r = pst_web_open(&settings, &ops, store, &store->web, &why);
+    r = pst_web_open(&settings, &store_web_ops, store, &store->web, &why);
     if (r < 0)
         return fail(r, fault, "http", why);
     tell(store, "HTTP", address->host, pst_web_port(store->web));
@@ -192,6 +191,7 @@ static void *sweep(void *arg)
             expired = pst_catalogue_expire(store->catalogue, now_ms());
             pthread_mutex_unlock(&store->lock);
         }
+        broadcasts_sweep(store->broadcasts);
         if (expired < 0)
             store->log(store->log_ctx, "store: sources that have expired could not be forgotten");
     }
@@ -215,6 +215,8 @@ static int open_all(struct pst_data_store *store, char fault[PST_FAULT_BYTES])
         r = open_files(store, fault);
     if (r == 0)
         r = open_rsyncd(store, &address, token, fault);
+    if (r == 0 && (r = broadcasts_open(store)) < 0)
+        fail(r, fault, "store", strerror(-r));
     if (r == 0)
         r = open_web(store, &address, token, fault);
     explicit_bzero(secret, sizeof(secret));
@@ -259,6 +261,7 @@ struct pst_data_store *pst_data_store_close(struct pst_data_store *store)
         pst_assert(pthread_join(store->sweeper, NULL) == 0);
     }
     pst_web_close(store->web);
+    broadcasts_close(store->broadcasts);
     pst_rsyncd_close(store->rsyncd);
     pst_root_close(store->files);
     pst_catalogue_close(store->catalogue);

@@ -16,6 +16,8 @@
 
 #include <pthread.h>
 
+struct broadcasts;
+
 struct pst_data_store {
     const struct pst_data_store_settings *settings;
     void (*log)(void *ctx, const char *line);
@@ -27,6 +29,7 @@ struct pst_data_store {
     struct pst_web *web;
     pthread_mutex_t lock; /* of the catalogue */
     struct pst_catalogue *catalogue;
+    struct broadcasts *broadcasts;
     pthread_t sweeper;
     bool sweeps;
     int stop_fd;
@@ -83,11 +86,25 @@ void keys_list(struct call *call);
 void service_cleanup(struct call *call, struct pst_bytes raw_service);
 void gpu_publish(struct call *call);
 void gpu_source(struct call *call);
+void broadcast_unreachable(struct call *call);
+void broadcast_groups(struct call *call);
 
 /* The full key of @text, which is not encoded, in the call's namespace. Return: 0 or -errno. */
 int call_full_key(const struct call *call, const char *text, char out[PST_KEY_CAP]);
+/* Whether the key is among the files: what the catalogue says of the store counts only with that. */
+bool key_is_stored(const struct call *call);
 /* Now, in ms since 1970. */
 uint64_t now_ms(void);
+
+/* ---- broadcast.c ---- */
+
+/* Of the web's loop; the context is the store. */
+extern const struct pst_web_ops store_web_ops;
+/* Return: 0 or -errno; closed either way. */
+int broadcasts_open(struct pst_data_store *store);
+void broadcasts_sweep(struct broadcasts *broadcasts);
+/* After the web: nobody joins any more. */
+void broadcasts_close(struct broadcasts *broadcasts);
 
 /* ---- routes.c ---- */
 

@@ -23,7 +23,7 @@ struct world {
 static char said[TEXT_BYTES]; /* by the last command */
 
 /* Return: the exit status of a shell's command, in the world's folder. */
-static int shell(const struct world *world, const char *format, ...)
+static int __attribute__((format(printf, 2, 3))) shell(const struct world *world, const char *format, ...)
 {
     char command[TEXT_BYTES], line[2 * TEXT_BYTES];
     va_list arguments;

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""penstockd --role store: pods that join a broadcast of files over raw WebSockets, and rsync's tunnel over one."""
+from __future__ import annotations
+
+import concurrent.futures
+import pathlib
+import socket
+import threading
+from typing import Iterator
+
+import pytest
+from data_store import BINARY, CLOSE, DataStore, WebSocket
+
+PEER = {"ip": "10.0.0.5", "pod_name": "pod-5", "src_path": "work/model"}
+
+
+@pytest.fixture
+def store(tmp_path: pathlib.Path) -> Iterator[DataStore]:
+    with DataStore(tmp_path / "data", "--store-address", "store.local") as it:
+        yield it
+
+
+def test_members_get_ranks_and_parents(store: DataStore) -> None:
+    store.key("POST", "svc/model", "/publish", PEER)
+    assert store.join("g/1", "svc/model", "10.1.0.1", pod_name="a", fanout=2) == {
+        "event": "ready", "group_id": "g/1", "key": "svc/model", "rank": 1, "total_participants": 1, "parent_rank": 0,
+        "parent_ip": "10.0.0.5", "parent_pod_name": "pod-5", "parent_path": "work/model", "source_ip": "10.0.0.5",
+        "source_pod_name": "pod-5", "source_path": "work/model"}
+    for rank in range(2, 8):
+        told = store.join("g/1", "/svc//model/", f"10.1.0.{rank}")
+        assert (told["rank"], told["parent_rank"]) == (rank, (rank - 1) // 2)
+        assert told["parent_ip"] == (f"10.1.0.{(rank - 1) // 2}" if rank > 2 else "10.0.0.5")
+        assert told["parent_path"] == (None if rank > 2 else "work/model") and told["source_path"] == "work/model"
+    again = store.join("g/1", "svc/model", "10.1.0.3")
+    assert (again["rank"], again["total_participants"]) == (3, 7)
+    assert store.ask("GET", "/api/v1/fs/broadcast/groups") == (200, {"groups": [
+        {"group_id": "g/1", "key": "svc/model", "source_ip": "10.0.0.5", "fanout": 2, "total_participants": 7,
+         "unreachable": 0}]})
+    assert store.key("GET", "svc/model")[1]["sources"][0]["request_count"] == 0
+
+
+def test_the_store_is_the_source_of_what_it_has(store: DataStore) -> None:
+    store.key("POST", "svc/tree", "/mkdir")
+    told = store.join("g", "svc/tree", "10.1.0.1")
+    assert (told["source_ip"], told["source_path"]) == ("store.local", "default/svc/tree")
+
+
+def test_a_dead_parent_is_stepped_over(store: DataStore) -> None:
+    def report(reporter: int, lost: str) -> tuple[int, dict]:
+        return store.ask("POST", "/api/v1/fs/broadcast/report-unreachable", {
+            "group_id": "g", "key": "k", "reporter_ip": f"10.1.0.{reporter}", "unreachable_ip": lost})
+
+    store.key("POST", "k", "/publish", PEER)
+    for rank in range(1, 6):
+        store.join("g", "k", f"10.1.0.{rank}", fanout=2)
+    assert report(3, "10.1.0.1") == (200, {
+        "status": "ok", "parent_rank": 0, "parent_ip": "10.0.0.5", "parent_pod_name": "pod-5", "parent_path": "work/model",
+        "source_ip": "10.0.0.5", "source_pod_name": "pod-5", "source_path": "work/model"})
+    assert report(4, "10.1.0.1")[1]["parent_rank"] == 0
+    assert store.ask("GET", "/api/v1/fs/broadcast/groups")[1]["groups"][0]["unreachable"] == 1
+    for reporter, lost in ((3, "10.0.0.5"), (3, "10.9.9.9"), (99, "10.1.0.1")):
+        status, told = report(reporter, lost)
+        assert status == 200 and told["status"] == "error" and told["error"], told
+    assert store.ask("POST", "/api/v1/fs/broadcast/report-unreachable", {"group_id": "g"})[0] == 422
+
+
+def test_joins_that_cannot_be(store: DataStore) -> None:
+    store.key("POST", "k", "/publish", PEER)
+    with WebSocket(store.http_port, "/ws/fs-broadcast/g") as joined:
+        for said in (b"{", b"[]", {"action": "leave"}, {"action": "join"}, {"action": "join", "key": "k"},
+                     {"action": "join", "key": "none", "pod_ip": "10.1.0.1"},
+                     {"action": "join", "key": "..", "pod_ip": "10.1.0.1"},
+                     {"action": "join", "key": "k", "pod_ip": "x" * 100},
+                     {"action": "join", "key": "k", "pod_ip": "10.1.0.1", "fanout": 0},
+                     {"action": "join", "key": "k", "pod_ip": "10.1.0.1", "fanout": "2"}):
+            told = joined.ask(said)
+            assert told["event"] == "error" and told["message"], said
+        assert joined.ask({"action": "join", "key": "k", "pod_ip": "10.1.0.1"})["rank"] == 1
+        joined.send(b"\x00\x01", BINARY)
+        assert joined.receive()[0] == CLOSE
+    for path in ("/ws/fs-broadcast/", "/ws/other/g", "/ws/fs-broadcast/%zz", "/ws/fs-broadcast/" + "x" * 2000):
+        with WebSocket(store.http_port, path) as refused:
+            assert refused.status != 101 or refused.receive()[0] == CLOSE, path
+    assert store.ask("GET", "/health")[0] == 200
+
+
+def test_many_join_at_once_and_leave(store: DataStore) -> None:
+    store.key("POST", "k", "/publish", PEER)
+
+    def one(number: int) -> int:
+        if number % 3 == 0:  # gone before its answer
+            with WebSocket(store.http_port, "/ws/fs-broadcast/g") as hasty:
+                hasty.send(b'{"action": "join", "key": "k", "pod_ip": "10.2.0.1"}')
+        return store.join("g", "k", f"10.1.{number // 250}.{number % 250}")["rank"]
+
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        ranks = list(pool.map(one, range(400)))
+    assert len(set(ranks)) == 400 and max(ranks) <= 401
+
+
+def carry(store: DataStore, local: socket.socket) -> None:
+    """One connection of rsync through a tunnel, until either side ends."""
+    with local, WebSocket(store.http_port, "/rsync/default/") as tunnel:
+        def back() -> None:
+            while (frame := tunnel.receive())[0] != CLOSE:
+                local.sendall(frame[1])
+            local.shutdown(socket.SHUT_WR)
+
+        reader = threading.Thread(target=back)
+        reader.start()
+        while data := local.recv(65535):
+            tunnel.send(data, BINARY)
+        reader.join()
+
+
+def test_rsync_through_the_tunnel(store: DataStore, tmp_path: pathlib.Path) -> None:
+    tree = tmp_path / "tree"
+    (tree / "sub").mkdir(parents=True)
+    for number in range(50):
+        (tree / "sub" / str(number)).write_bytes(bytes([number]) * 70000)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        for source, to in ((f"{tree}/", f"rsync://127.0.0.1:{port}/data/default/svc/tree/"),
+                           (f"rsync://127.0.0.1:{port}/data/default/svc/tree/", f"{tmp_path}/back/")):
+            carrier = threading.Thread(target=lambda: carry(store, listener.accept()[0]))
+            carrier.start()
+            assert store.rsync("-a", "--mkpath", source, to).returncode == 0
+            carrier.join()
+    assert {path.name: path.read_bytes() for path in (tmp_path / "back/sub").iterdir()} == {
+        path.name: path.read_bytes() for path in (tree / "sub").iterdir()}
