@@ -98,6 +98,35 @@ def test_many_join_at_once_and_leave(store: DataStore) -> None:
     assert len(set(ranks)) == 400 and max(ranks) <= 401
 
 
+def test_a_quorum_begins_when_all_are_there(store: DataStore) -> None:
+    def join(role: str, ip: str, **more: object) -> tuple[int, dict]:
+        return store.ask("POST", "/api/v1/broadcast/join", {"keys": ["b", "a"], "role": role, "pod_ip": ip, "timeout": None,
+                                                            "world_size": 2, "ips": None, "group_id": None, **more})
+
+    status, told = join("putter", "10.1.0.1", pod_name="one")
+    name = told["broadcast_id"]
+    assert (status, told) == (200, {"broadcast_id": name, "status": "waiting", "putters_count": 1, "getters_count": 0})
+    assert store.ask("POST", f"/api/v1/broadcast/{name}/complete?pod_ip=10.1.0.1")[0] == 409
+    assert join("getter", "10.1.0.2", keys=["a", "b"])[1] == {
+        "broadcast_id": name, "status": "ready", "putters_count": 1, "getters_count": 1}
+    assert store.ask("GET", f"/api/v1/broadcast/{name}/status?pod_ip=10.1.0.1") == (200, {
+        "broadcast_id": name, "status": "ready", "putters_count": 1, "getters_count": 1,
+        "putters": [{"pod_ip": "10.1.0.1", "pod_name": "one"}], "getters": [{"pod_ip": "10.1.0.2", "pod_name": None}]})
+    assert store.ask("GET", f"/api/v1/broadcast/{name}/status?pod_ip=10.1.0.9")[1]["status"] == "missed"
+    for ip in ("10.1.0.1", "10.1.0.2"):
+        status, told = store.ask("POST", f"/api/v1/broadcast/{name}/complete?pod_ip={ip}")
+        assert status == 200 and told["success"] is True
+    assert told["status"] == "completed"
+    assert join("getter", "10.1.0.3")[1]["broadcast_id"] != name
+    for path in (f"/api/v1/broadcast/{name}/status", "/api/v1/broadcast/none/status?pod_ip=1",
+                 "/api/v1/broadcast//status?pod_ip=1"):
+        assert store.ask("GET", path)[0] in (404, 422)
+    for more in ({"world_size": None}, {"role": "leader"}, {"world_size": 0}, {"timeout": -1}, {"timeout": "1"}, {"ips": ["", "1"]},
+                 {"ips": "1"}, {"keys": [], "group_id": ""}, {"keys": "k"}, {"pod_ip": None}):
+        status, told = join(str(more.pop("role", "getter")), "10.1.0.4", **{"group_id": "another", **more})
+        assert status == 422 and told["detail"], more
+
+
 def carry(store: DataStore, local: socket.socket) -> None:
     """One connection of rsync through a tunnel, until either side ends."""
     with local, WebSocket(store.http_port, "/rsync/default/") as tunnel:

@@ -59,6 +59,17 @@ static const struct route whole_routes[] = {
     {"POST", "/api/v1/keys/_/gpu/source", true, gpu_source},
     {"POST", "/api/v1/fs/broadcast/report-unreachable", true, broadcast_unreachable},
     {"GET", "/api/v1/fs/broadcast/groups", false, broadcast_groups},
+    {"POST", "/api/v1/broadcast/join", true, quorum_join},
+};
+
+/* Something between the two is the route's to decode. */
+static const struct {
+    const char *method, *prefix, *suffix;
+    void (*answer)(struct call *call, struct pst_bytes raw);
+} part_routes[] = {
+    {"DELETE", "/api/v1/services/", "/cleanup", service_cleanup},
+    {"GET", "/api/v1/broadcast/", "/status", quorum_status},
+    {"POST", "/api/v1/broadcast/", "/complete", quorum_complete},
 };
 
 /* ---- what a route takes ---- */
@@ -202,12 +213,15 @@ static int answer_call(struct call *call)
     }
     if (cut(path, "/api/v1/keys/", "", &part))
         return answer_key(call, part) ? 0 : 405;
-    if (!cut(path, "/api/v1/services/", "/cleanup", &part))
-        return 404;
-    if (!asks_with(call, "DELETE"))
-        return 405;
-    service_cleanup(call, part);
-    return 0;
+    for (size_t i = 0; i < pst_count_of(part_routes); i++) {
+        if (!cut(path, part_routes[i].prefix, part_routes[i].suffix, &part))
+            continue;
+        if (!asks_with(call, part_routes[i].method))
+            return 405;
+        part_routes[i].answer(call, part);
+        return 0;
+    }
+    return 404;
 }
 
 void store_answer(void *ctx, const struct pst_web_request *request, struct pst_web_answer *answer)

@@ -2,8 +2,10 @@
 /* store.c: the data store's parts in the order in which they open and end. */
 #include "agent/store/store_priv.h"
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/own.h"
+#include "files/quorum.h"
 #include "net/handshake.h"
 
 #include <arpa/inet.h>
@@ -192,6 +194,9 @@ static void *sweep(void *arg)
             pthread_mutex_unlock(&store->lock);
         }
         broadcasts_sweep(store->broadcasts);
+        pthread_mutex_lock(&store->quorums_lock);
+        pst_quorums_forget(store->quorums, pst_now_ns() / 1000000);
+        pthread_mutex_unlock(&store->quorums_lock);
         if (expired < 0)
             store->log(store->log_ctx, "store: sources that have expired could not be forgotten");
     }
@@ -241,8 +246,12 @@ int pst_data_store_open(const struct pst_data_store_settings *settings,
     store->log = log;
     store->log_ctx = log_ctx;
     pthread_mutex_init(&store->lock, NULL);
+    pthread_mutex_init(&store->quorums_lock, NULL);
+    store->quorums = pst_quorums_open();
     store->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    r = store->stop_fd < 0 ? fail(-errno, fault, "store", strerror(errno)) : open_all(store, fault);
+    r = !store->quorums      ? fail(-ENOMEM, fault, "store", "out of memory")
+        : store->stop_fd < 0 ? fail(-errno, fault, "store", strerror(errno))
+                             : open_all(store, fault);
     if (r < 0) {
         pst_data_store_close(store);
         return r;
@@ -262,10 +271,12 @@ struct pst_data_store *pst_data_store_close(struct pst_data_store *store)
     }
     pst_web_close(store->web);
     broadcasts_close(store->broadcasts);
+    pst_quorums_close(store->quorums);
     pst_rsyncd_close(store->rsyncd);
     pst_root_close(store->files);
     pst_catalogue_close(store->catalogue);
     pst_close_fd(&store->stop_fd);
+    pthread_mutex_destroy(&store->quorums_lock);
     pthread_mutex_destroy(&store->lock);
     free(store);
     return NULL;

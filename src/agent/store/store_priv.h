@@ -17,6 +17,7 @@
 #include <pthread.h>
 
 struct broadcasts;
+struct pst_quorums;
 
 struct pst_data_store {
     const struct pst_data_store_settings *settings;
@@ -30,6 +31,8 @@ struct pst_data_store {
     pthread_mutex_t lock; /* of the catalogue */
     struct pst_catalogue *catalogue;
     struct broadcasts *broadcasts;
+    pthread_mutex_t quorums_lock;
+    struct pst_quorums *quorums;
     pthread_t sweeper;
     bool sweeps;
     int stop_fd;
@@ -88,6 +91,9 @@ void gpu_publish(struct call *call);
 void gpu_source(struct call *call);
 void broadcast_unreachable(struct call *call);
 void broadcast_groups(struct call *call);
+void quorum_join(struct call *call);
+void quorum_status(struct call *call, struct pst_bytes raw_id);
+void quorum_complete(struct call *call, struct pst_bytes raw_id);
 
 /* The full key of @text, which is not encoded, in the call's namespace. Return: 0 or -errno. */
 int call_full_key(const struct call *call, const char *text, char out[PST_KEY_CAP]);
