@@ -51,6 +51,20 @@ def test_the_wheel_works_alone(python: pathlib.Path, urls: dict[str, str], kind:
     assert said.startswith("b'value'") and str(python.parent.parent) in said
 
 
+def test_the_wheel_has_the_data_store(python: pathlib.Path) -> None:
+    """Without the extra: what needs it says so."""
+    said = run(python, """
+        from penstock import data_store
+        server = data_store.Server("http://127.0.0.1:1")
+        for call in (data_store.MetadataClient(server=server).stats, lambda: data_store.RsyncClient(server=server).upload("/etc/hosts", "h")):
+            try:
+                call()
+            except data_store.StoreUnreachable as error:
+                print(error)
+    """)
+    assert "127.0.0.1:1" in said and "penstock[data]" in said, said
+
+
 def test_without_ucx_it_is_the_store_in_the_process(python: pathlib.Path, urls: dict[str, str],
                                                     tmp_path: pathlib.Path) -> None:
     (tmp_path / "libucp.so.0").touch()  # found first, and no library

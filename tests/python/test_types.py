@@ -18,7 +18,7 @@ NEEDS_TORCH = ("tensors.py", "checkpoint.py")
 
 def test_types(tmp_path: pathlib.Path) -> None:
     torch = importlib.util.find_spec("torch") is not None
-    files = [path for path in sorted((ROOT / "python/penstock").glob("*.py*"))
+    files = [path for path in sorted((ROOT / "python/penstock").rglob("*.py*"))
              if path.suffix in (".py", ".pyi") and (torch or path.name not in NEEDS_TORCH)]
     assert len(files) > 10
     done = subprocess.run([sys.executable, "-m", "mypy", "--cache-dir", str(tmp_path), *map(str, files)], cwd=ROOT,

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files and folders from anywhere to everywhere: a client of ``penstockd --role store``.
+
+>>> from penstock import data_store
+>>> data_store.put("team/model", "weights/", contents=True)      # doctest: +SKIP
+>>> data_store.get("team/model", "copy")                         # doctest: +SKIP
+"""
+from __future__ import annotations
+
+from .data_store_client import DataStoreClient
+from .data_store_cmds import get, ls, mkdir, put, rm, rsync, rsync_async
+from .errors import DataStoreError, KeyNotFound, RsyncError, Saturated, StoreRefused, StoreUnreachable
+from .key_utils import ParsedKey, parse_key
+from .metadata_client import MetadataClient
+from .rsync_client import RsyncClient
+from .server import Server
+from .types import BroadcastWindow, Lifespan, Locale
+from .websocket_tunnel import WebSocketRsyncTunnel
+
+__all__ = ["BroadcastWindow", "DataStoreClient", "DataStoreError", "KeyNotFound", "Lifespan", "Locale", "MetadataClient",
+           "ParsedKey", "RsyncClient", "RsyncError", "Saturated", "Server", "StoreRefused", "StoreUnreachable",
+           "WebSocketRsyncTunnel", "get", "ls", "mkdir", "parse_key", "put", "rm", "rsync", "rsync_async"]

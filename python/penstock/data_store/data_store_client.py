@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files and folders in a data store, by key."""
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import random
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from .errors import DataStoreError, KeyNotFound, RsyncError, Saturated
+from .key_utils import ParsedKey, parse_key
+from .metadata_client import MetadataClient
+from .rsync_client import RsyncClient
+from .server import Server
+from .types import Lifespan, Locale
+
+__all__ = ["DataStoreClient"]
+
+PathLike = str | os.PathLike[str]
+PEER_PORT = 873
+PEERS_MAX = 8  # that one get asks
+SATURATED_TRIES = 5
+
+
+class DataStoreClient:
+    """A data store's keys, as files and folders. Threads may share one.
+
+    Parameters
+    ----------
+    namespace : str or None
+        Of the keys; ``POD_NAMESPACE`` or "default" if not set.
+    server : Server or None
+        As the environment says if not set.
+    """
+
+    def __init__(self, namespace: str | None = None, server: Server | None = None) -> None:
+        self.namespace = namespace or os.environ.get("POD_NAMESPACE") or "default"
+        self.server = server or Server.from_environment(self.namespace)
+        self.metadata_client = MetadataClient(self.namespace, self.server)
+
+    def put(self, key: str | Sequence[str], src: PathLike | Sequence[PathLike], locale: Locale = "store",
+            lifespan: Lifespan = "cluster", contents: bool = False, filter_options: str | None = None, force: bool = False,
+            verbose: bool = False) -> None:
+        """Put files or folders under a key.
+
+        Parameters
+        ----------
+        key : str or list of str
+            "service/path". A file gets this name; a folder goes below it under its own name, or with `contents` without.
+        src : path or list of paths
+        locale : "store"
+            "local", which leaves the data where it is for others to fetch, needs the agent, which is not built yet.
+        lifespan : "cluster" or "resource"
+            "resource": until the service is cleaned up that ``KT_SERVICE_NAME`` names.
+        contents, filter_options, force, verbose
+            As of :meth:`RsyncClient.upload`.
+        """
+        if locale != "store":
+            raise ValueError(f"locale {locale!r}: this version puts into the store alone")
+        service = os.environ.get("KT_SERVICE_NAME") if lifespan == "resource" else None
+        if lifespan == "resource" and not service:
+            raise ValueError("lifespan 'resource' needs KT_SERVICE_NAME in the environment")
+        paths = [os.fspath(path) for path in ([src] if isinstance(src, (str, os.PathLike)) else src)]
+        for parsed in parse_all(key):
+            self._rsync(parsed).upload(paths, parsed.storage_path, contents, filter_options, force, verbose)
+            self.metadata_client.register_store_pod(parsed.full_key, store_name(self.server), lifespan, service)
+
+    def get(self, key: str | Sequence[str], dest: PathLike | None = None, contents: bool = False,
+            filter_options: str | None = None, force: bool = False, verbose: bool = False) -> None:
+        """Get what is under a key: from pods that have it if they can be reached, else from the store.
+
+        Parameters
+        ----------
+        key : str or list of str
+        dest : path or None
+            The folder into which it goes; the current one if not set.
+        contents, filter_options, force, verbose
+            As of :meth:`RsyncClient.download`, which also says how it appears.
+
+        Raises
+        ------
+        KeyNotFound
+        """
+        folder = os.fspath(dest) if dest is not None else os.getcwd()
+        for parsed in parse_all(key):
+            info = self.metadata_client.key_info(parsed.full_key)
+            if info is None:
+                raise KeyNotFound(f"{parsed.full_key}: nobody has this key")
+            stored = info.get("store_pod_ip") is not None
+            fetch = (contents, filter_options, force, verbose)
+            if self.server.rsync and self._get_from_peers(parsed, folder, info.get("store_pod_ip"), fetch):
+                continue
+            if not stored:
+                raise DataStoreError(f"{parsed.full_key}: the store does not have it, and no pod that does could be reached")
+            self._rsync(parsed).download(parsed.storage_path, folder, *fetch)
+
+    def ls(self, key: str = "") -> list[dict[str, Any]]:
+        """What is under a key: dicts with ``name``, ``is_directory`` and ``locale`` ("store", or a pod's name)."""
+        return list(self.metadata_client.list_keys(parse_key(key).full_key)["items"])
+
+    def rm(self, key: str, recursive: bool = False, prefix: bool = False) -> None:
+        """Delete a key with its files; with `recursive` a folder with all that it has, with `prefix` all names that begin so."""
+        self.metadata_client.delete_key(parse_key(key).full_key, recursive, prefix)
+
+    def mkdir(self, key: str) -> bool:
+        """Make a folder, and those in front of it. Returns True."""
+        return self.metadata_client.mkdir(parse_key(key).full_key).get("success") is True
+
+    def _rsync(self, parsed: ParsedKey) -> RsyncClient:
+        return RsyncClient(self.namespace, parsed.service_name, self.server)
+
+    def _choose(self, key: str) -> str | dict[str, Any] | None:
+        """A source; of those that serve enough one at random, after some time."""
+        for attempt in range(SATURATED_TRIES):
+            try:
+                return self.metadata_client.get_source_ip(key)
+            except Saturated as full:
+                if attempt == SATURATED_TRIES - 1:
+                    return random.choice(full.ips) if full.ips else None
+            time.sleep(random.uniform(0.5, 1.5) * 2 ** attempt / 10)
+        return None
+
+    def _get_from_peers(self, parsed: ParsedKey, folder: str, store_ip: str | None,
+                        fetch: tuple[bool, str | None, bool, bool]) -> bool:
+        """Whether a pod had it; those that could not be reached are told to the store."""
+        key = parsed.full_key
+        for _ in range(PEERS_MAX):
+            source = self._choose(key)
+            ip = source["ip"] if isinstance(source, dict) else source
+            if ip is None or ip == store_ip:
+                if ip is not None:
+                    self.metadata_client.complete_request(key, ip)
+                return False
+            path = source["src_path"] if isinstance(source, dict) else pathlib.PurePosixPath(key).name
+            try:
+                self._rsync(parsed).download(f"rsync://{ip}:{PEER_PORT}/data/{path.lstrip('/')}", folder, *fetch)
+            except RsyncError:
+                self.metadata_client.remove_source(key, ip)
+                continue
+            finally:
+                with contextlib.suppress(DataStoreError):
+                    self.metadata_client.complete_request(key, ip)
+            return True
+        return False
+
+
+def parse_all(key: str | Sequence[str]) -> list[ParsedKey]:
+    """The keys, none of them empty."""
+    keys = [parse_key(one) for one in ([key] if isinstance(key, str) else key)]
+    if not keys or not all(parsed.full_key for parsed in keys):
+        raise ValueError("a key is empty")
+    return keys
+
+
+def store_name(server: Server) -> str:
+    """What other pods call the store."""
+    return server.url.partition("://")[2].rpartition(":")[0] or server.url.partition("://")[2]

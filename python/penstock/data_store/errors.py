@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can go wrong with the data store. Every error is a :class:`DataStoreError`."""
+from __future__ import annotations
+
+from ..errors import Busy, Error, NotFound
+
+__all__ = ["DataStoreError", "KeyNotFound", "RsyncError", "Saturated", "StoreRefused", "StoreUnreachable"]
+
+
+class DataStoreError(Error):
+    """Base of all errors of the data store."""
+
+
+class KeyNotFound(DataStoreError, NotFound):
+    """Nobody has the key."""
+
+
+class StoreUnreachable(DataStoreError, ConnectionError):
+    """The server is not there, ended the connection, or answered with what is no answer of a data store."""
+
+
+class StoreRefused(DataStoreError):
+    """The server refused a request.
+
+    Attributes
+    ----------
+    status : int
+        Of HTTP.
+    """
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+
+
+class Saturated(DataStoreError, Busy):
+    """Every source of the key serves as many others as it may.
+
+    Attributes
+    ----------
+    ips : list of str
+        Their addresses.
+    """
+
+    def __init__(self, key: str, ips: list[str]) -> None:
+        super().__init__(f"{key}: every source serves as many as it may")
+        self.ips = ips
+
+
+class RsyncError(DataStoreError):
+    """rsync failed.
+
+    Attributes
+    ----------
+    code : int
+        Its exit status.
+    output : str
+        What it said.
+    """
+
+    def __init__(self, code: int, output: str) -> None:
+        super().__init__(f"rsync ended with {code}: {output.strip()[-1000:] or 'it said nothing'}")
+        self.code = code
+        self.output = output

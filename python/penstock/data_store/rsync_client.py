@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files to and from an rsync daemon, by the real rsync."""
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+
+from .errors import DataStoreError, RsyncError, StoreUnreachable
+from .server import Server
+from .websocket_tunnel import WebSocketRsyncTunnel
+
+__all__ = ["RsyncClient"]
+
+STALL_S = 60  # without a byte rsync gives up
+CONNECT_S = 10
+USER = "penstock"
+FILTERS = ("--include", "--exclude", "--filter")
+
+
+class RsyncClient:
+    """Moves files between this host and a data store, or another pod's rsync daemon.
+
+    Threads may share one. Every call raises :class:`RsyncError` with rsync's own words if rsync fails.
+
+    Parameters
+    ----------
+    namespace : str
+        The first folder of the store's module ``data``.
+    service_name : str or None
+        The folder in it below which paths of the store lie; "store" if not set.
+    server : Server or None
+        As the environment says if not set.
+    """
+
+    def __init__(self, namespace: str = "default", service_name: str | None = None, server: Server | None = None) -> None:
+        self.namespace = namespace
+        self.service_name = service_name or "store"
+        self.server = server or Server.from_environment(namespace)
+
+    def upload(self, source: str | Sequence[str], dest: str, contents: bool = False, filter_options: str | None = None,
+               force: bool = False, verbose: bool = False) -> None:
+        """Put files or folders into the store.
+
+        Parameters
+        ----------
+        source : str or list of str
+            Links in it are followed.
+        dest : str
+            Below the service's folder; a file's own name, or the folder into which folders go.
+        contents : bool
+            What the folders have, not the folders.
+        filter_options : str or None
+            ``--include``, ``--exclude`` and ``--filter`` of rsync, as on a command line.
+        force : bool
+            Read files whose size and time are the same, too.
+        """
+        paths = [os.path.expanduser(path) for path in ([source] if isinstance(source, str) else source)]
+        for path in paths:
+            if not os.path.exists(path):
+                raise FileNotFoundError(f"there is nothing at {path}")
+        into_folder = contents or dest.endswith("/") or len(paths) > 1 or os.path.isdir(paths[0])
+        folder = f"{self.namespace}/{self.service_name}/{dest}".rstrip("/")
+        with self._address() as address:
+            self.run_rsync_command(self.build_rsync_command(
+                [path.rstrip("/") + "/" if contents and os.path.isdir(path) else path.rstrip("/") for path in paths],
+                f"rsync://{self._user}{address}/data/{folder}{'/' if into_folder else ''}",
+                filter_options, force, ("--copy-links", "--mkpath")), verbose)
+
+    def download(self, source: str, dest: str, contents: bool = False, filter_options: str | None = None, force: bool = False,
+                 verbose: bool = False) -> None:
+        """Get a file or a folder.
+
+        What is not at its destination yet appears there whole, at the end: until then it lies in a hidden folder beside it, where
+        a later call goes on. What is there already is brought up to date file by file, each of them whole.
+
+        Parameters
+        ----------
+        source : str
+            A path below the service's folder, or a URL ``rsync://...``.
+        dest : str
+            The folder into which it goes; it is made if it is not there.
+        contents : bool
+            What the folder has goes into `dest`, not the folder.
+        filter_options, force
+            As of :meth:`upload`.
+        """
+        with contextlib.ExitStack() as stack:
+            if not source.startswith("rsync://"):
+                address = stack.enter_context(self._address())
+                source = f"rsync://{self._user}{address}/data/{self.namespace}/{self.service_name}/{source}"
+            source = source.rstrip("/")
+            folder = pathlib.Path(os.path.expanduser(dest)).absolute()
+            final = folder if contents else folder / source.rpartition("/")[2]
+            part = final.parent / f".penstock-{final.name}.part"
+            # Of a file rsync makes its own name in the part's folder, of a folder's contents the part is the folder.
+            whole = not os.path.lexists(final)
+            into = part if whole else folder
+            into.mkdir(parents=True, exist_ok=True)
+            self.run_rsync_command(self.build_rsync_command(
+                [source + "/" if contents else source], f"{into}/", filter_options, force,
+                ("--partial-dir=.penstock-partial", *(() if whole else ("--delay-updates",)))), verbose)
+            if whole:
+                appear(part if contents else part / final.name, final, part)
+
+    def build_rsync_command(self, sources: Sequence[str], dest: str, filter_options: str | None = None, force: bool = False,
+                            more: Sequence[str] = ()) -> list[str]:
+        """The arguments of rsync; no shell reads them."""
+        return ["rsync", "--archive", "--verbose", f"--timeout={STALL_S}", f"--contimeout={CONNECT_S}", *more,
+                *(["--ignore-times"] if force else []), *parse_filters(filter_options), "--", *sources, dest]
+
+    def run_rsync_command(self, command: Sequence[str], verbose: bool = False) -> str:
+        """Run it to its end; with `verbose` its words go to standard error. Returns them."""
+        environment = dict(os.environ)
+        if self.server.token:
+            environment["RSYNC_PASSWORD"] = self.server.token
+        try:
+            done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                  errors="replace", env=environment, check=False)
+        except FileNotFoundError as error:
+            raise DataStoreError("there is no program rsync on the PATH") from error
+        if verbose:
+            sys.stderr.write(done.stdout)
+        if done.returncode != 0:
+            raise RsyncError(done.returncode, done.stdout)
+        return done.stdout
+
+    @property
+    def _user(self) -> str:
+        return f"{USER}@" if self.server.token else ""
+
+    @contextlib.contextmanager
+    def _address(self) -> Iterator[str]:
+        """The "host:port" of the store's rsync daemon, or of a tunnel to it."""
+        if self.server.rsync:
+            yield self.server.rsync
+            return
+        url = f"ws{self.server.url.removeprefix('http')}/rsync/{self.namespace}/"
+        with WebSocketRsyncTunnel(0, url, self.server.token, self.server.ca_file) as tunnel:
+            try:
+                yield f"127.0.0.1:{tunnel.local_port}"
+            except RsyncError as error:
+                if tunnel.fault:
+                    raise StoreUnreachable(f"{url}: {tunnel.fault}") from error
+                raise
+
+
+def appear(made: pathlib.Path, final: pathlib.Path, part: pathlib.Path) -> None:
+    """Give what has arrived its name, and let the folder go in which it lay."""
+    if not os.path.lexists(made):
+        raise DataStoreError(f"{final.name}: rsync ended well, and brought nothing")
+    final.parent.mkdir(parents=True, exist_ok=True)
+    os.rename(made, final)
+    if made != part:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def parse_filters(options: str | None) -> list[str]:
+    """rsync's filters of a command line, those that include first: rsync takes the first that fits."""
+    words = shlex.split(options or "")
+    filters: list[str] = []
+    while words:
+        name, equals, value = words.pop(0).partition("=")
+        if name not in FILTERS or (not equals and not words):
+            raise ValueError(f"{name!r} is none of {', '.join(FILTERS)} with a pattern")
+        filters.append(f"{name}={value if equals else words.pop(0)}")
+    return sorted(filters, key=lambda text: not text.startswith("--include"))

@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""penstock.data_store against penstockd --role store, with the real rsync, directly and through the tunnel."""
+from __future__ import annotations
+
+import asyncio
+import os
+import pathlib
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+from data_store import DataStore
+
+from penstock import data_store as ds
+
+TOKEN = "a-token-of-this-test"
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataStore]:
+    folder = tmp_path_factory.mktemp("store")
+    (folder / "token").write_text(TOKEN)
+    (folder / "token").chmod(0o600)
+    with DataStore(folder / "data", "--token-file", str(folder / "token"), "--store-address", "127.0.0.1") as it:
+        yield it
+
+
+@pytest.fixture(params=["direct", "tunnel"])
+def client(request: pytest.FixtureRequest, daemon: DataStore) -> ds.DataStoreClient:
+    """An empty store, its rsync reached in either way."""
+    rsync = f"127.0.0.1:{daemon.rsync_port}" if request.param == "direct" else None
+    client = ds.DataStoreClient("default", ds.Server(f"http://127.0.0.1:{daemon.http_port}", rsync, TOKEN))
+    for item in client.ls():
+        client.rm(item["name"], recursive=True)
+    return client
+
+
+@pytest.fixture
+def tree(tmp_path: pathlib.Path) -> pathlib.Path:
+    root = tmp_path / "tree"
+    (root / "sub").mkdir(parents=True)
+    (root / "a file").write_bytes(os.urandom(300_000))
+    (root / "sub/script").write_text("#!/bin/sh\n")
+    (root / "sub/script").chmod(0o755)
+    (root / "sub/empty").touch()
+    return root
+
+
+def files_of(root: pathlib.Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def test_a_tree_there_and_back(client: ds.DataStoreClient, tree: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    client.put("svc/model", tree, contents=True)
+    assert {item["name"]: item["is_directory"] for item in client.ls("svc/model")} == {"sub": True, "a file": False}
+    client.get("svc/model", tmp_path / "out")
+    assert files_of(tmp_path / "out/model") == files_of(tree)
+    assert (tmp_path / "out/model/sub/script").stat().st_mode & 0o777 == 0o755
+    client.get("svc/model", tmp_path / "flat", contents=True)
+    assert files_of(tmp_path / "flat") == files_of(tree)
+    client.get("svc/model/sub/script", tmp_path / "one")
+    assert (tmp_path / "one/script").read_text() == "#!/bin/sh\n"
+    assert not list(tmp_path.rglob(".penstock*"))
+
+
+def test_a_folder_and_a_file_keep_their_names(client: ds.DataStoreClient, tree: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    client.put("svc/here", tree)
+    assert [item["name"] for item in client.ls("svc/here")] == ["tree"]
+    client.put(["svc/x", "svc/y"], tree / "a file")
+    assert {item["name"] for item in client.ls("svc")} == {"here", "x", "y"}
+    client.get(["svc/x", "svc/y"], tmp_path / "out")
+    assert (tmp_path / "out/x").read_bytes() == (tmp_path / "out/y").read_bytes() == (tree / "a file").read_bytes()
+
+
+def test_what_is_there_is_brought_up_to_date(client: ds.DataStoreClient, tree: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    client.put("svc/m", tree, contents=True)
+    client.get("svc/m", tmp_path / "out")
+    (tmp_path / "out/m/own").write_text("mine")
+    (tree / "a file").write_bytes(b"new")
+    client.put("svc/m", tree, contents=True)
+    client.get("svc/m", tmp_path / "out")
+    assert files_of(tmp_path / "out/m") == {**files_of(tree), "own": b"mine"}
+
+
+def test_filters_and_force(client: ds.DataStoreClient, tree: pathlib.Path) -> None:
+    client.put("svc/m", tree, contents=True, filter_options="--exclude='*' --include='a file'")
+    assert [item["name"] for item in client.ls("svc/m")] == ["a file"]
+    old = (tree / "a file").stat()
+    (tree / "a file").write_bytes(b"x" * old.st_size)
+    os.utime(tree / "a file", ns=(old.st_atime_ns, old.st_mtime_ns))
+    client.put("svc/m", tree, contents=True)  # rsync sees the same size and time
+    client.put("svc/forced", tree, contents=True, force=True)
+    for options in ("--rsh=touch", "--include", "-e sh", "--exclude=a; --delete"):
+        with pytest.raises(ValueError):
+            client.put("svc/m", tree, filter_options=options)
+
+
+def test_keys_come_and_go(client: ds.DataStoreClient, tree: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    assert client.mkdir("svc/a/b") is True
+    with pytest.raises(ds.StoreRefused, match="not empty") as refused:
+        client.rm("svc/a")
+    assert refused.value.status == 400
+    client.rm("svc/a", recursive=True)
+    assert client.ls("svc") == []
+    with pytest.raises(ds.KeyNotFound, match="svc/a"):
+        client.get("svc/a", tmp_path)
+    for key in ("", "/", []):
+        with pytest.raises(ValueError):
+            client.get(key, tmp_path)
+    with pytest.raises(FileNotFoundError):
+        client.put("svc/a", tree / "nothing")
+    with pytest.raises(ValueError, match="local"):
+        client.put("svc/a", tree, locale="local")
+
+
+def test_keys_of_a_service_go_with_it(client: ds.DataStoreClient, tree: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="KT_SERVICE_NAME"):
+        client.put("svc/m", tree, lifespan="resource")
+    monkeypatch.setenv("KT_SERVICE_NAME", "svc")
+    client.put("svc/m", tree, lifespan="resource")
+    client.put("svc/kept", tree)
+    assert client.metadata_client.cleanup_service_keys("svc") == {"success": True, "deleted_count": 1}
+    assert [item["name"] for item in client.ls("svc")] == ["kept"]
+
+
+def test_a_peer_that_is_gone_is_taken_off_the_list(daemon: DataStore, tree: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    client = ds.DataStoreClient("default", ds.Server(f"http://127.0.0.1:{daemon.http_port}", f"127.0.0.1:{daemon.rsync_port}", TOKEN))
+    meta = client.metadata_client
+    meta.publish_key("peers/m", "127.0.0.9", pod_name="gone", src_path="m")  # nothing listens there
+    with pytest.raises(ds.DataStoreError, match="no pod that does could be reached"):
+        client.get("peers/m", tmp_path)
+    assert meta.key_info("peers/m") is None
+    client.put("peers/m", tree, contents=True)
+    meta.publish_key("peers/m", "127.0.0.9", src_path="m")
+    client.get("peers/m", tmp_path / "out")
+    assert files_of(tmp_path / "out/m") == files_of(tree)
+    told = meta.key_info("peers/m")
+    assert told and all(source["request_count"] == 0 for source in told["sources"])
+
+
+def test_sources_of_a_key(daemon: DataStore) -> None:
+    meta = ds.MetadataClient("default", ds.Server(f"http://127.0.0.1:{daemon.http_port}", None, TOKEN))
+    assert meta.get_source_ip("svc/p") is None and meta.has_store_pod("svc/p") is False
+    assert meta.publish_key("svc/p", "10.0.0.5", pod_name="five") is True
+    assert meta.get_source_ip("svc/p") == "10.0.0.5"
+    assert meta.get_source_ip("svc/p", external=True) == {
+        "pod_name": "five", "namespace": "default", "proxy_through_store": False, "peer_ip": "10.0.0.5"}
+    for _ in range(28):
+        meta.get_source_ip("svc/p")
+    with pytest.raises(ds.Saturated) as full:
+        meta.get_source_ip("svc/p")
+    assert full.value.ips == ["10.0.0.5"]
+    assert meta.remove_source("svc/p", "10.0.0.5") is True and meta.key_info("svc/p") is None
+    window = ds.BroadcastWindow(world_size=1)
+    told = meta.join_broadcast(["svc/p"], "putter", "10.0.0.5", broadcast=window)
+    assert told["status"] == "ready"
+    assert meta.get_broadcast_status(told["broadcast_id"], "10.0.0.5")["putters"][0]["pod_ip"] == "10.0.0.5"
+    assert meta.complete_broadcast(told["broadcast_id"], "10.0.0.5") is True
+    assert meta.stats()["total_keys"] >= 0
+
+
+def test_what_is_no_store_is_said(tmp_path: pathlib.Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+        def nonsense(said: bytes) -> None:
+            connection = listener.accept()[0]
+            connection.recv(4096)
+            connection.sendall(said)
+            connection.close()
+
+        for said in (b"", b"nonsense\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]",
+                     b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n<br/>", b"HTTP/1.1 502 No\r\nContent-Length: 0\r\n\r\n"):
+            thread = threading.Thread(target=nonsense, args=(said,))
+            thread.start()
+            with pytest.raises(ds.StoreUnreachable, match="127.0.0.1"):
+                ds.MetadataClient("default", ds.Server(url)).stats()
+            thread.join()
+    with pytest.raises(ds.StoreUnreachable):
+        ds.DataStoreClient("default", ds.Server(url)).ls()
+    with pytest.raises(ds.StoreUnreachable, match="/rsync/"):
+        (tmp_path / "f").touch()
+        ds.RsyncClient("default", "svc", ds.Server(url)).upload(str(tmp_path / "f"), "f")
+    for bad in ("127.0.0.1:1", "ftp://h", "http://"):
+        with pytest.raises(ValueError):
+            ds.Server(bad)
+
+
+def test_a_wrong_token_is_said(daemon: DataStore, tree: pathlib.Path) -> None:
+    server = ds.Server(f"http://127.0.0.1:{daemon.http_port}", f"127.0.0.1:{daemon.rsync_port}", "wrong")
+    with pytest.raises(ds.RsyncError, match="auth failed") as failed:
+        ds.DataStoreClient("default", server).put("svc/m", tree)
+    assert failed.value.code == 5 and "wrong" not in str(failed.value) and "wrong" not in repr(server)
+
+
+def test_a_broken_get_leaves_nothing_under_its_name(daemon: DataStore, tree: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    server = ds.Server(f"http://127.0.0.1:{daemon.http_port}", f"127.0.0.1:{daemon.rsync_port}", TOKEN)
+    client = ds.DataStoreClient("default", server)
+    client.put("broken/m", tree, contents=True)
+    (daemon.files / "broken/m/sub").chmod(0)
+    (daemon.files / "broken/m/gone").symlink_to("nowhere")
+    real, rsync = client._rsync(ds.parse_key("broken/m")), ds.RsyncClient("default", "broken", server)
+    command = real.build_rsync_command
+
+    def broken(sources: list[str], *arguments: object) -> list[str]:
+        return command([*sources, sources[0].rstrip("/") + "-nothing"], *arguments)  # type: ignore[arg-type]
+
+    rsync.build_rsync_command = broken  # type: ignore[assignment]
+    with pytest.raises(ds.RsyncError):
+        rsync.download("m", str(tmp_path / "out"))
+    (daemon.files / "broken/m/sub").chmod(0o755)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [".penstock-m.part"]
+    client.get("broken/m", tmp_path / "out")  # goes on, and ends well
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["m"]
+    assert files_of(tmp_path / "out/m") == files_of(tree)
+
+
+def test_the_environment_names_the_store(daemon: DataStore, tree: pathlib.Path, tmp_path: pathlib.Path,
+                                         monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PENSTOCK_DATA_URL", "KT_API_URL", "PENSTOCK_DATA_RSYNC", "PENSTOCK_DATA_TOKEN", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    assert ds.Server.from_environment("ns") == ds.Server("http://127.0.0.1:8081", "127.0.0.1:873")
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    assert ds.Server.from_environment("ns").rsync == "kubetorch-data-store.ns.svc.cluster.local:873"
+    monkeypatch.setenv("KT_API_URL", f"http://127.0.0.1:{daemon.http_port}/")
+    (tmp_path / "token").write_text(TOKEN + "\n")
+    monkeypatch.setenv("PENSTOCK_DATA_TOKEN_FILE", str(tmp_path / "token"))
+    assert ds.Server.from_environment("ns").rsync is None
+    ds.put("env/m", tree, contents=True)
+    asyncio.run(ds.rsync_async(str(tree / "a file"), "beside", service_name="env"))
+    assert {item["name"] for item in ds.ls("env")} == {"m", "beside"}
+    assert ds.mkdir("env/new") is True
+    ds.get("env/m", tmp_path / "out")
+    assert files_of(tmp_path / "out/m") == files_of(tree)
+    ds.rm("env", recursive=True)
+    assert ds.ls("env") == []
+
+
+def test_keys_are_cut_at_their_first_slash() -> None:
+    for key, service, path, full in (("a/b/c", "a", "b/c", "a/b/c"), ("/a/", "a", "", "a"), ("", None, "", "")):
+        parsed = ds.parse_key(key)
+        assert (parsed.service_name, parsed.path, parsed.full_key, parsed.original_key) == (service, path, full, key)
+    assert ds.parse_key("").storage_path == "store" and ds.parse_key("a/b").storage_path == "b"
+    with pytest.raises(ValueError, match="at least one"):
+        ds.BroadcastWindow()
