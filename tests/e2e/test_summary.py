@@ -2,6 +2,8 @@
 """ci/summary --again: a test that failed by accident is run once more, and what is final stays failed."""
 from __future__ import annotations
 
+import importlib.machinery
+import importlib.util
 import pathlib
 import subprocess
 import sys
@@ -54,3 +56,52 @@ def test_many_failures_are_no_accident(tmp_path: pathlib.Path) -> None:
            "    seen = HERE / str(n)\n    again = seen.exists()\n    seen.touch()\n    assert again\n"
     code, lines = closing(tmp_path, many)
     assert code == 1 and lines[-1] == "1 passed, 4 failed", lines
+
+
+MESON = """
+project('planted')
+test('first_time', find_program('first_time.sh'), suite: 'e2e')
+test('rule', find_program('rule.sh'), suite: 'house')
+"""
+
+
+def meson_closing(folder: pathlib.Path, rule: int) -> tuple[int, list[str]]:
+    """The same of Meson's tests, of which one is a rule of the house that ends with `rule`."""
+    (folder / "meson.build").write_text(MESON)
+    (folder / "first_time.sh").write_text(f"#!/bin/sh\n[ -e {folder}/seen ] && exit 0\ntouch {folder}/seen\nexit 1\n")
+    (folder / "rule.sh").write_text(f"#!/bin/sh\nexit {rule}\n")
+    for script in folder.glob("*.sh"):
+        script.chmod(0o755)
+    subprocess.run(["meson", "setup", "build"], cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-B", SUMMARY, "--again", "build"], cwd=folder, stdin=subprocess.DEVNULL,
+                          capture_output=True, text=True, timeout=60)
+    lines = done.stdout.splitlines()
+    return done.returncode, [line for line in lines if line.startswith("FAILED")] + lines[-1:]
+
+
+def test_mesons_tests_are_run_again(tmp_path: pathlib.Path) -> None:
+    code, lines = meson_closing(tmp_path, 0)
+    assert code == 0 and len(lines) == 2 and lines[-1] == "2 passed, 0 failed", lines
+    assert lines[0].startswith("FAILED, AND PASSED WHEN RUN AGAIN:") and "first_time" in lines[0]
+
+
+def test_rules_of_the_house_are_final(tmp_path: pathlib.Path) -> None:
+    code, lines = meson_closing(tmp_path, 1)
+    assert code == 1 and lines[-1] == "1 passed, 1 failed" and "rule" in lines[-2], lines
+
+
+def test_what_was_not_run_again_stays() -> None:
+    """Such as a rule of the house that failed beside a test."""
+    loader = importlib.machinery.SourceFileLoader("summary", str(SUMMARY))
+    spec = importlib.util.spec_from_loader("summary", loader)
+    assert spec
+    summary = importlib.util.module_from_spec(spec)
+    sys.modules["summary"] = summary
+    loader.exec_module(summary)
+    rule, missed, good = (summary.Case(f"{name}: case", result, test=name)
+                          for name, result in (("rule", "failed"), ("missed", "failed"), ("good", "passed")))
+    assert summary.may_be_again([rule, missed])
+    assert summary.merged([rule, missed, good], [rule, missed], [missed._replace(result="passed")]) == [
+        rule, good, missed._replace(result="passed")]
+    assert summary.merged([rule, good], [rule], []) == [rule, good]
+    assert summary.passed_again == [missed]
