@@ -6,7 +6,7 @@
 #include "lib/disk_rig.h"
 
 #include "base/error.h"
-#include "files/catalogue.h"
+#include "files/catalogue/catalogue.h"
 
 enum { RIG_FILE_BYTES = 64 << 20 };
 #define RIG_NOW 1700000000000ull

@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "base/list.h"
-#include "files/tree.h"
+#include "files/group/tree.h"
 
 #include <stdio.h>
 

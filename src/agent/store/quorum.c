@@ -3,7 +3,7 @@
 #include "agent/store/store_priv.h"
 
 #include "base/clock.h"
-#include "files/quorum.h"
+#include "files/group/quorum.h"
 
 #include <math.h>
 

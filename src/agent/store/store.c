@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/own.h"
-#include "files/quorum.h"
+#include "files/group/quorum.h"
 #include "net/handshake.h"
 
 #include <arpa/inet.h>

@@ -7,10 +7,10 @@
 #define PST_AGENT_STORE_PRIV_H
 
 #include "agent/store.h"
-#include "files/catalogue.h"
+#include "files/catalogue/catalogue.h"
 #include "files/key.h"
 #include "files/root.h"
-#include "files/rsyncd.h"
+#include "files/rsync/rsyncd.h"
 #include "web/json.h"
 #include "web/web.h"
 

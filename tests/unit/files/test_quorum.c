@@ -2,7 +2,7 @@
 /* test_quorum.c: when a broadcast that waits for its pods begins, and with whom. */
 #include "lib/cm.h"
 
-#include "files/quorum.h"
+#include "files/group/quorum.h"
 
 #include <stdio.h>
 

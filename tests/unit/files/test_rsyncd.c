@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_rsyncd.c: the real rsync's daemon as ours keeps it, asked by the real rsync. */
-#include "files/rsyncd.h"
+#include "files/rsync/rsyncd.h"
 
 #include <setjmp.h>
 #include <signal.h>

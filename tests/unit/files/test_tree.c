@@ -2,7 +2,7 @@
 /* test_tree.c: who fetches from whom in a broadcast of files. */
 #include "lib/cm.h"
 
-#include "files/tree.h"
+#include "files/group/tree.h"
 
 #include <stdio.h>
 

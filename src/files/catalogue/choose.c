@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* choose.c: what the catalogue knows, and from where a key is fetched. */
-#include "files/catalogue_priv.h"
+#include "files/catalogue/catalogue_priv.h"
 
 /* The columns of SQL_SOURCE and of SQL_KEY. */
 enum {

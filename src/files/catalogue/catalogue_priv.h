@@ -6,7 +6,7 @@
 #ifndef PST_FILES_CATALOGUE_PRIV_H
 #define PST_FILES_CATALOGUE_PRIV_H
 
-#include "files/catalogue.h"
+#include "files/catalogue/catalogue.h"
 
 #include <sqlite3.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* statement.c: SQLite's calls as the catalogue makes them, and its results as negative errno. */
-#include "files/catalogue_priv.h"
+#include "files/catalogue/catalogue_priv.h"
 #include "base/error.h"
 
 static int errno_of(int code)

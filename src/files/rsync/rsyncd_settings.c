@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rsyncd_settings.c: modules, as rsync reads them: anew for each connection, from a file that is always
  * whole. */
-#include "files/rsyncd_priv.h"
+#include "files/rsync/rsyncd_priv.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
  * be ours. Requests underway lie in the connection's temporary database, in memory; a trigger forgets those
  * of a source that goes.
  */
-#include "files/catalogue_priv.h"
+#include "files/catalogue/catalogue_priv.h"
 #include "base/own.h"
 
 #include <fcntl.h>

@@ -10,7 +10,7 @@
 #ifndef PST_FILES_QUORUM_H
 #define PST_FILES_QUORUM_H
 
-#include "files/catalogue.h"
+#include "files/catalogue/catalogue.h"
 
 enum {
     PST_QUORUMS_MAX = 1024, /* then the oldest that has closed is forgotten */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tree.c: trees of broadcasts: members in the order of their ranks, and a table from address to rank. */
-#include "files/tree.h"
+#include "files/group/tree.h"
 
 #include "base/hash.h"
 #include "base/list.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rsyncd.c: the daemon as a process: started, waited for, started again, ended with all its connections. */
-#include "files/rsyncd_priv.h"
+#include "files/rsync/rsyncd_priv.h"
 
 #include "base/clock.h"
 #include "base/error.h"

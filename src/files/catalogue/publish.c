@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* publish.c: what changes the catalogue's file. A change of several statements is a transaction. */
-#include "files/catalogue_priv.h"
+#include "files/catalogue/catalogue_priv.h"
 
 static bool source_fits(const struct pst_source *source)
 {

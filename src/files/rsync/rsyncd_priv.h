@@ -3,7 +3,7 @@
 #ifndef PST_FILES_RSYNCD_PRIV_H
 #define PST_FILES_RSYNCD_PRIV_H
 
-#include "files/rsyncd.h"
+#include "files/rsync/rsyncd.h"
 
 #include <limits.h>
 #include <pthread.h>

@@ -14,7 +14,7 @@
 #ifndef PST_FILES_TREE_H
 #define PST_FILES_TREE_H
 
-#include "files/catalogue.h"
+#include "files/catalogue/catalogue.h"
 
 enum {
     PST_TREE_FANOUT = 50, /* unless the first to join says */

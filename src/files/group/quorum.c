@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* quorum.c: quorums by name and by id, each with its members in the order of joining. */
-#include "files/quorum.h"
+#include "files/group/quorum.h"
 
 #include "base/list.h"
 
