@@ -15,6 +15,8 @@ static const char *const names[] = {
 #undef X
 };
 
+_Static_assert(pst_count_of(names) == PST_FAULT_COUNT, "each fault point has a name");
+
 struct point {
     _Atomic uint64_t nth;         /* 0: none */
     _Atomic uint64_t per_million; /* 0: none */
@@ -98,7 +100,7 @@ static int arm_point(const char *text)
     return -EINVAL;
 }
 
-static void disarm(void)
+static void faults_disarm(void)
 {
     atomic_store_explicit(&armed, false, memory_order_release);
     seed = 0;
@@ -114,7 +116,7 @@ int pst_faults_arm(const char *text)
     uint64_t number;
     int r = 0;
 
-    disarm();
+    faults_disarm();
     if (strlen(text) >= sizeof(copy))
         return -EINVAL;
     strcpy(copy, text);
@@ -125,9 +127,10 @@ int pst_faults_arm(const char *text)
             r = arm_point(word);
     }
     if (r < 0)
-        disarm();
+        faults_disarm();
     else
         atomic_store_explicit(&armed, true, memory_order_release);
+    pst_assert(atomic_load(&armed) == (r == 0));
     return r;
 }
 

@@ -5,6 +5,8 @@
 
 #include <fcntl.h>
 
+_Static_assert(sizeof(struct pst_hash128) == 16, "a host's number is a whole hash");
+
 void pst_host_id(const char *name, uint8_t id[16])
 {
     char boot[64] = "";

@@ -17,4 +17,8 @@ enum {
 /* A marker is ahead of all of them, and leaves as much to count on. */
 #define PST_GENERATION_MARKER_MAX (PST_GENERATION_MAX / 4 * 3)
 
+_Static_assert(PST_GENERATION_PEER_MAX < PST_GENERATION_LOG_MAX, "a log counts on from a peer's");
+_Static_assert(PST_GENERATION_LOG_MAX < PST_GENERATION_MARKER_MAX, "a marker is ahead of a log's");
+_Static_assert(PST_GENERATION_MARKER_MAX < PST_GENERATION_MAX, "a shard counts on from a marker");
+
 #endif

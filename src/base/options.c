@@ -4,7 +4,7 @@
 
 #include <ctype.h>
 
-static void *member(const struct pst_option *row, void *settings)
+static void *option_member(const struct pst_option *row, void *settings)
 {
     return (char *)settings + row->offset;
 }
@@ -14,6 +14,7 @@ static int name_bytes(const struct pst_option *row)
 {
     size_t len = strlen(row->name);
 
+    pst_assert(len > 1 || (len == 1 && row->name[0] != '_'));
     return (int)(len && row->name[len - 1] == '_' ? len - 1 : len);
 }
 
@@ -27,6 +28,7 @@ int pst_parse_digits(const char *text, const char **end, uint64_t *out)
         if (__builtin_mul_overflow(n, 10, &n) || pst_add_overflows(n, (uint64_t)(*text - '0'), &n))
             return -EINVAL;
     }
+    pst_assert(isdigit((unsigned char)text[-1]) && !isdigit((unsigned char)*text));
     *end = text;
     *out = n;
     return 0;
@@ -52,6 +54,7 @@ int pst_parse_size(const char *text, uint64_t *out)
         else if (strcmp(end, "B") == 0)
             end++;
     }
+    pst_assert(scale <= 1ull << 40 && (scale & (scale - 1)) == 0);
     if (*end || __builtin_mul_overflow(n, scale, out))
         return -EINVAL;
     return 0;
@@ -61,6 +64,7 @@ static int set_number(const struct pst_option *row, uint64_t *to, const char *va
 {
     uint64_t n;
 
+    pst_assert(row->min <= row->max && row->unit && fault);
     if (pst_parse_size(value, &n) < 0 ||
         (row->type == PST_OPTION_NUMBER && !isdigit((unsigned char)value[strlen(value) - 1]))) {
         snprintf(fault, PST_FAULT_BYTES, "%.*s: '%.100s' is not a %s", name_bytes(row), row->name, value,
@@ -100,6 +104,7 @@ static int set_string(char **to, const char *value, char *fault)
         snprintf(fault, PST_FAULT_BYTES, "out of memory");
         return -ENOMEM;
     }
+    pst_assert(!copy || strlen(copy) > 0); /* an empty string is kept as NULL */
     free(*to);
     *to = copy;
     return 0;
@@ -107,7 +112,6 @@ static int set_string(char **to, const char *value, char *fault)
 
 static void free_strings(struct pst_strings *list)
 {
-    pst_assert(list->count <= PST_STRINGS_MAX);
     pst_assert(list->count <= PST_STRINGS_MAX);
     while (list->count > 0)
         free(list->items[--list->count]);
@@ -117,6 +121,7 @@ static int add_string(const struct pst_option *row, struct pst_strings *to, cons
 {
     int r;
 
+    pst_assert(to->count <= PST_STRINGS_MAX);
     if (to->inherited)
         free_strings(to);
     to->inherited = false;
@@ -130,13 +135,15 @@ static int add_string(const struct pst_option *row, struct pst_strings *to, cons
     to->items[to->count] = NULL;
     r = set_string(&to->items[to->count], value, fault);
     to->count += r == 0;
+    pst_assert(!to->inherited && to->count <= PST_STRINGS_MAX);
     return r;
 }
 
 static int set_row(const struct pst_option *row, void *settings, const char *value, char *fault)
 {
-    void *to = member(row, settings);
+    void *to = option_member(row, settings);
 
+    pst_assert(row->type <= PST_OPTION_FLAG && value);
     switch (row->type) {
     case PST_OPTION_STRING:
         if (strlen(value) < row->min) {
@@ -156,8 +163,9 @@ static int set_row(const struct pst_option *row, void *settings, const char *val
     return -EINVAL;
 }
 
-static const struct pst_option *find(const struct pst_options *table, const char *name, size_t len)
+static const struct pst_option *option_find_row(const struct pst_options *table, const char *name, size_t len)
 {
+    pst_assert(table->rows && table->count > 0);
     for (size_t i = 0; i < table->count; i++) {
         size_t at = 0;
 
@@ -187,9 +195,9 @@ void pst_options_free(const struct pst_options *table, void *settings)
 {
     for (size_t i = 0; i < table->count; i++) {
         if (table->rows[i].type == PST_OPTION_STRING)
-            set_string(member(&table->rows[i], settings), "", NULL);
+            set_string(option_member(&table->rows[i], settings), "", NULL);
         if (table->rows[i].type == PST_OPTION_LIST)
-            free_strings(member(&table->rows[i], settings));
+            free_strings(option_member(&table->rows[i], settings));
     }
 }
 
@@ -197,14 +205,14 @@ void pst_options_next_source(const struct pst_options *table, void *settings)
 {
     for (size_t i = 0; i < table->count; i++) {
         if (table->rows[i].type == PST_OPTION_LIST)
-            ((struct pst_strings *)member(&table->rows[i], settings))->inherited = true;
+            ((struct pst_strings *)option_member(&table->rows[i], settings))->inherited = true;
     }
 }
 
 int pst_options_set(const struct pst_options *table, void *settings, const char *name, const char *value,
                     char fault[PST_FAULT_BYTES])
 {
-    const struct pst_option *row = find(table, name, strlen(name));
+    const struct pst_option *row = option_find_row(table, name, strlen(name));
 
     if (row)
         return set_row(row, settings, value, fault);
@@ -223,12 +231,13 @@ int pst_options_set_pair(const struct pst_options *table, void *settings, const 
         return -EINVAL;
     }
     snprintf(name, sizeof(name), "%.*s", (int)(equals - pair), pair);
+    pst_assert(strlen(name) == (size_t)(equals - pair));
     return pst_options_set(table, settings, name, equals + 1, fault);
 }
 
 const struct pst_option *pst_options_find_flag(const struct pst_options *table, const char *flag)
 {
-    return strncmp(flag, "--", 2) == 0 ? find(table, flag + 2, strcspn(flag, "=") - 2) : NULL;
+    return strncmp(flag, "--", 2) == 0 ? option_find_row(table, flag + 2, strcspn(flag, "=") - 2) : NULL;
 }
 
 int pst_options_set_flag(const struct pst_options *table, void *settings, char *const *argv,
@@ -258,6 +267,7 @@ int pst_options_set_flag(const struct pst_options *table, void *settings, char *
         return -EINVAL;
     }
     r = set_row(row, settings, value, fault);
+    pst_assert(used == 1 || used == 2);
     return r < 0 ? r : used;
 }
 
@@ -273,6 +283,7 @@ int pst_options_environment(const struct pst_options *table, void *settings, cha
         for (int c = 0; c < name_bytes(&table->rows[i]) && at + 1 < sizeof(name); c++)
             name[at++] = (char)toupper((unsigned char)table->rows[i].name[c]);
         name[at] = '\0';
+        pst_assert(at == strlen("PENSTOCK_") + (size_t)name_bytes(&table->rows[i])); /* none is cut */
         value = getenv(name);
         r = value ? set_row(&table->rows[i], settings, value, fault) : 0;
         if (r < 0)
@@ -282,10 +293,11 @@ int pst_options_environment(const struct pst_options *table, void *settings, cha
 }
 
 /* "0.95" times 100 is 95; what is left of a unit is cut off. */
-static int multiply(const char *text, uint64_t times, uint64_t *out)
+static int option_multiply(const char *text, uint64_t times, uint64_t *out)
 {
     uint64_t n;
 
+    pst_assert(times > 0 && (times == 1 || times % 10 == 0));
     if (pst_parse_digits(text, &text, &n) < 0 || __builtin_mul_overflow(n, times, &n))
         return -EINVAL;
     for (text += *text == '.'; isdigit((unsigned char)*text); text++) {
@@ -302,9 +314,10 @@ static int set_alias(const struct pst_option *row, void *settings, const char *v
     char own[24];
     uint64_t n;
 
+    pst_assert(row->alias);
     if (row->alias_times == 0)
         return set_row(row, settings, value, fault);
-    if (multiply(value, row->alias_times, &n) < 0) {
+    if (option_multiply(value, row->alias_times, &n) < 0) {
         snprintf(fault, PST_FAULT_BYTES, "'%.100s' is not a number", value);
         return -EINVAL;
     }
@@ -330,7 +343,7 @@ int pst_options_aliases(const struct pst_options *table, void *settings, char fa
 }
 
 /* Cuts blanks off both ends, in place. */
-static char *trim(char *text)
+static char *option_trim(char *text)
 {
     char *end;
 
@@ -339,6 +352,7 @@ static char *trim(char *text)
     end = text + strlen(text);
     while (end > text && isspace((unsigned char)end[-1]))
         *--end = '\0';
+    pst_assert(end >= text && *end == '\0');
     return text;
 }
 
@@ -372,7 +386,7 @@ int pst_options_file(const struct pst_options *table, void *settings, const char
 
         if (comment)
             *comment = '\0';
-        name = trim(line);
+        name = option_trim(line);
         if (whole && !*name)
             continue;
         equals = strchr(name, '=');
@@ -382,7 +396,7 @@ int pst_options_file(const struct pst_options *table, void *settings, const char
                      sizeof(line) - 2);
         } else if (equals) {
             *equals = '\0';
-            r = pst_options_set(table, settings, trim(name), trim(equals + 1), why);
+            r = pst_options_set(table, settings, option_trim(name), option_trim(equals + 1), why);
         } else {
             r = -EINVAL;
             snprintf(why, sizeof(why), "'%.100s' is not name = value", name);
@@ -403,6 +417,7 @@ void pst_options_help_row(const struct pst_option *row, FILE *out)
     char flag[64];
     size_t at = (size_t)snprintf(flag, sizeof(flag), "--%.*s", name_bytes(row), row->name);
 
+    pst_assert(row->preset && row->unit && row->text);
     pst_assert(at < sizeof(flag));
     for (size_t c = 2; c < at; c++) {
         if (flag[c] == '_')

@@ -35,6 +35,7 @@ int pst_own_open(int folder_fd, const char *name, int flags)
     r = pst_own_check(fd, S_IFREG, PST_OWN_WRITES);
     if (r == 0 && fstat(fd, &st) == 0 && st.st_nlink > 1)
         r = pst_fail(-EPERM, "it has another name, too (a hard link)");
+    pst_assert(r <= 0);
     if (r < 0)
         close(fd);
     return r < 0 ? r : fd;
@@ -42,6 +43,7 @@ int pst_own_open(int folder_fd, const char *name, int flags)
 
 int pst_own_replace(int folder_fd, const char *name)
 {
+    pst_assert(name[0] != '\0');
     if (unlinkat(folder_fd, name, 0) < 0 && errno != ENOENT)
         return pst_fail(-errno, "%s", strerror(errno));
     return pst_own_open(folder_fd, name, O_WRONLY | O_CREAT | O_EXCL);

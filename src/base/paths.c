@@ -11,6 +11,7 @@ static int check_folder(const char *folder, int flags, mode_t forbidden)
 {
     pst_cleanup_close int fd = open(folder, flags | O_PATH | O_CLOEXEC);
 
+    pst_assert(forbidden == PST_OWN_USES || forbidden == PST_OWN_WRITES);
     return fd < 0 ? pst_fail(-errno, "%s", strerror(errno)) : pst_own_check(fd, S_IFDIR, forbidden);
 }
 
@@ -18,6 +19,7 @@ static int name_in(const char *folder, char *buf, size_t cap)
 {
     int n = snprintf(buf, cap, "%s/penstock.sock", folder);
 
+    pst_assert(folder[0] == '/');
     return n > 0 && (size_t)n < cap ? 0 : pst_fail(-ENAMETOOLONG, "too long for a socket's path");
 }
 
@@ -49,6 +51,7 @@ int pst_default_socket(bool serves, char *buf, size_t cap)
     char folder[64];
     int r;
 
+    pst_assert(buf && cap > 0);
     if (geteuid() == 0)
         return name_in("/run", buf, cap);
     if (xdg && *xdg) {

@@ -36,5 +36,6 @@ int pst_percent_decode(struct pst_bytes raw, bool plus, void *buf, size_t cap)
             return -ENOSPC;
         to[len++] = c;
     }
+    pst_assert(len <= cap && len <= raw.len); /* decoding never makes a text longer */
     return (int)len;
 }
