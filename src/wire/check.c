@@ -30,8 +30,12 @@ static const uint32_t member_may[] = {
     [PST_WIRE_CHECK] = PST_WIRE_IF_GENERATION,
 };
 
+_Static_assert(pst_count_of(may) <= UINT8_MAX + 1 && pst_count_of(member_may) <= pst_count_of(may),
+               "flags by code");
+
 uint32_t pst_wire_may(uint8_t code, bool member)
 {
+    pst_assert(!member || !pst_code_of_role(code) || code >= pst_count_of(member_may));
     if (member)
         return code < pst_count_of(member_may) ? member_may[code] : 0;
     return code < pst_count_of(may) ? may[code] : 0;
@@ -49,7 +53,7 @@ bool pst_wire_get_fits(uint32_t flags, uint64_t offset)
 }
 
 /* What no mask can say. */
-static bool fits(const struct pst_wire_op *op)
+static bool op_fits(const struct pst_wire_op *op)
 {
     bool bulk = op->flags & PST_WIRE_VALUE_IN_BULK;
 
@@ -82,5 +86,5 @@ int pst_wire_check(const struct pst_wire_op *op, bool member)
         op->flags & ~pst_wire_may(op->code, member) || !key_fits ||
         (op->attrs.len && !(traits & PST_CODE_ATTRS)))
         return -EPROTO;
-    return fits(op) ? 0 : -EPROTO;
+    return op_fits(op) ? 0 : -EPROTO;
 }

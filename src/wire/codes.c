@@ -9,6 +9,9 @@ const uint32_t pst_code_traits_of[UINT8_MAX + 1] = {
         [PST_WIRE_ROLE_FIRST... PST_WIRE_ROLE_LAST] = PST_CODE_ROLE,
 };
 
+_Static_assert(PST_WIRE_ROLE_FIRST <= PST_WIRE_ROLE_LAST && PST_WIRE_ROLE_LAST <= UINT8_MAX,
+               "a role's codes");
+
 const char *pst_code_word(uint8_t code)
 {
     static const char *const words[] = {

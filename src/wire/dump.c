@@ -51,7 +51,7 @@ _Static_assert(offsetof(struct end, not_written) == PST_DUMP_SMALL_BYTES_MAX, "d
 
 /* ---- writing ---- */
 
-static void count(struct pst_dump_writer *w, const void *data, size_t len)
+static void dump_count(struct pst_dump_writer *w, const void *data, size_t len)
 {
     w->stream_crc = pst_crc32c(w->stream_crc, data, len);
     w->record_crc = pst_crc32c(w->record_crc, data, len);
@@ -62,10 +62,11 @@ size_t pst_dump_put_head(struct pst_dump_writer *w, uint8_t to[PST_DUMP_SMALL_BY
 {
     struct head head = {.version = PST_DUMP_VERSION};
 
+    pst_assert(w->offset == 0 && w->records == 0);
     memcpy(head.magic, magic, sizeof(magic));
     head.crc = pst_crc32c(0, &head, offsetof(struct head, crc));
     memcpy(to, &head, sizeof(head));
-    count(w, to, sizeof(head));
+    dump_count(w, to, sizeof(head));
     return sizeof(head);
 }
 
@@ -80,6 +81,7 @@ size_t pst_dump_put_record(struct pst_dump_writer *w, const struct pst_dump_reco
     size_t len = sizeof(names) + record->key.len + record->attrs.len;
     uint32_t crc;
 
+    pst_assert(w->offset >= sizeof(struct head));
     pst_assert(record->key.len >= 1 && record->key.len <= PST_DUMP_KEY_BYTES_MAX);
     pst_assert(record->attrs.len <= PST_DUMP_ATTR_BYTES_MAX);
     memcpy(to, &names, sizeof(names));
@@ -90,7 +92,7 @@ size_t pst_dump_put_record(struct pst_dump_writer *w, const struct pst_dump_reco
     memcpy(to + len, &crc, sizeof(crc));
     w->record_crc = 0;
     w->records++;
-    count(w, to, len + sizeof(crc));
+    dump_count(w, to, len + sizeof(crc));
     return len + sizeof(crc);
 }
 
@@ -99,10 +101,11 @@ size_t pst_dump_put_piece(struct pst_dump_writer *w, struct pst_bytes piece,
 {
     struct small small = {.kind = KIND_PIECE, .word = (uint32_t)piece.len};
 
+    pst_assert(w->records > 0);
     pst_assert(piece.len >= 1 && piece.len <= PST_DUMP_PIECE_BYTES_MAX);
     memcpy(to, &small, sizeof(small));
-    count(w, to, sizeof(small));
-    count(w, piece.data, piece.len);
+    dump_count(w, to, sizeof(small));
+    dump_count(w, piece.data, piece.len);
     return sizeof(small);
 }
 
@@ -110,9 +113,10 @@ size_t pst_dump_put_done(struct pst_dump_writer *w, bool whole, uint8_t to[PST_D
 {
     struct small small = {.kind = whole ? KIND_DONE : KIND_VOID};
 
+    pst_assert(w->records > 0);
     small.word = pst_crc32c(w->record_crc, &small, offsetof(struct small, word));
     memcpy(to, &small, sizeof(small));
-    count(w, to, sizeof(small));
+    dump_count(w, to, sizeof(small));
     w->records -= !whole;
     return sizeof(small);
 }
@@ -121,23 +125,25 @@ size_t pst_dump_put_end(struct pst_dump_writer *w, uint8_t to[PST_DUMP_SMALL_BYT
 {
     struct end end = {.kind = KIND_END, .records = w->records, .bytes = w->offset};
 
+    pst_assert(w->offset >= sizeof(struct head));
     end.crc = pst_crc32c(w->stream_crc, &end, offsetof(struct end, crc));
     memcpy(to, &end, END_BYTES);
-    count(w, to, END_BYTES);
+    dump_count(w, to, END_BYTES);
     return END_BYTES;
 }
 
 /* ---- reading ---- */
 
-static int damaged(struct pst_dump_reader *r, const char *fault)
+static int dump_damaged(struct pst_dump_reader *r, const char *fault)
 {
+    pst_assert(fault && *fault);
     r->fault = fault;
     return -EBADMSG;
 }
 
 /* Moves bytes from the input to @to until there are @want of them. Return: false when the input is used up.
  */
-static bool gather(struct pst_dump_reader *r, uint8_t *to, size_t want, struct pst_bytes *input)
+static bool dump_gather(struct pst_dump_reader *r, uint8_t *to, size_t want, struct pst_bytes *input)
 {
     size_t len = pst_min(want - r->have, input->len);
 
@@ -151,42 +157,44 @@ static bool gather(struct pst_dump_reader *r, uint8_t *to, size_t want, struct p
     return r->have == want;
 }
 
-static void cover(struct pst_dump_reader *r, const void *data, size_t len)
+static void dump_cover(struct pst_dump_reader *r, const void *data, size_t len)
 {
     r->stream_crc = pst_crc32c(r->stream_crc, data, len);
     r->record_crc = pst_crc32c(r->record_crc, data, len);
 }
 
-static int take_head(struct pst_dump_reader *r)
+static int dump_take_head(struct pst_dump_reader *r)
 {
     struct head head;
 
+    pst_assert(r->state == PST_DUMP_AT_HEAD && r->have == 0 && r->offset == sizeof(head));
     memcpy(&head, r->element, sizeof(head));
     if (memcmp(head.magic, magic, sizeof(magic)) != 0)
-        return damaged(r, "this is no dump of penstock");
+        return dump_damaged(r, "this is no dump of penstock");
     if (head.crc != pst_crc32c(0, &head, offsetof(struct head, crc)))
-        return damaged(r, "the head's checksum is wrong");
+        return dump_damaged(r, "the head's checksum is wrong");
     r->version = head.version;
     if (head.version != PST_DUMP_VERSION) {
         r->fault = "the dump has a version that this program does not read";
         return -EPROTONOSUPPORT;
     }
-    cover(r, &head, sizeof(head));
+    dump_cover(r, &head, sizeof(head));
     r->state = PST_DUMP_AT_RECORD;
     return 0;
 }
 
 /* The whole element is in r->names. */
-static int take_record(struct pst_dump_reader *r, const struct names *names)
+static int dump_take_record(struct pst_dump_reader *r, const struct names *names)
 {
     size_t len = sizeof(*names) + names->key_bytes + names->attr_bytes;
     uint32_t crc;
 
+    pst_assert(r->state == PST_DUMP_AT_RECORD && r->have == 0 && len + sizeof(crc) <= sizeof(r->names));
     memcpy(&crc, r->names + len, sizeof(crc));
     if (crc != pst_crc32c(0, r->names, len))
-        return damaged(r, "the checksum of a record's head is wrong");
+        return dump_damaged(r, "the checksum of a record's head is wrong");
     r->record_crc = 0;
-    cover(r, r->names, len + sizeof(crc));
+    dump_cover(r, r->names, len + sizeof(crc));
     r->record = (struct pst_dump_record){
         .key = {r->names + sizeof(*names), names->key_bytes},
         .attrs = {r->names + sizeof(*names) + names->key_bytes, names->attr_bytes},
@@ -203,30 +211,31 @@ static int read_record(struct pst_dump_reader *r, struct pst_bytes *input)
 {
     struct names names;
 
-    if (r->have < sizeof(names) && !gather(r, r->names, sizeof(names), input))
+    if (r->have < sizeof(names) && !dump_gather(r, r->names, sizeof(names), input))
         return PST_DUMP_MORE;
     memcpy(&names, r->names, sizeof(names));
     if (names.key_bytes < 1 || names.key_bytes > PST_DUMP_KEY_BYTES_MAX ||
         names.attr_bytes > PST_DUMP_ATTR_BYTES_MAX)
-        return damaged(r, "a record's key or attributes have an impossible length");
-    if (!gather(r, r->names, sizeof(names) + names.key_bytes + names.attr_bytes + 4, input))
+        return dump_damaged(r, "a record's key or attributes have an impossible length");
+    if (!dump_gather(r, r->names, sizeof(names) + names.key_bytes + names.attr_bytes + 4, input))
         return PST_DUMP_MORE;
     r->have = 0;
-    return take_record(r, &names);
+    return dump_take_record(r, &names);
 }
 
 static int read_end(struct pst_dump_reader *r, struct pst_bytes *input)
 {
     struct end end = {0};
 
-    if (!gather(r, r->names, END_BYTES, input))
+    if (!dump_gather(r, r->names, END_BYTES, input))
         return PST_DUMP_MORE;
     memcpy(&end, r->names, END_BYTES);
     if (end.crc != pst_crc32c(r->stream_crc, &end, offsetof(struct end, crc)))
-        return damaged(r, "the stream's checksum is wrong");
+        return dump_damaged(r, "the stream's checksum is wrong");
     if (end.records != r->whole || end.bytes != r->offset - END_BYTES)
-        return damaged(r, "the end counts other records or bytes than came");
+        return dump_damaged(r, "the end counts other records or bytes than came");
     r->have = 0;
+    pst_assert(r->state == PST_DUMP_AT_RECORD && r->value_left == 0);
     r->state = PST_DUMP_AT_END;
     return PST_DUMP_END;
 }
@@ -234,37 +243,39 @@ static int read_end(struct pst_dump_reader *r, struct pst_bytes *input)
 /* Between records: the first byte says which element comes. */
 static int read_between(struct pst_dump_reader *r, struct pst_bytes *input)
 {
-    if (r->have == 0 && !gather(r, r->names, 1, input))
+    if (r->have == 0 && !dump_gather(r, r->names, 1, input))
         return PST_DUMP_MORE;
     if (r->names[0] == KIND_RECORD)
         return read_record(r, input);
     if (r->names[0] == KIND_END)
         return read_end(r, input);
-    return damaged(r, "neither a record nor the end where one must be");
+    return dump_damaged(r, "neither a record nor the end where one must be");
 }
 
-static int take_small(struct pst_dump_reader *r, const struct small *small)
+static int dump_take_small(struct pst_dump_reader *r, const struct small *small)
 {
     uint32_t crc = pst_crc32c(r->record_crc, small, offsetof(struct small, word));
 
+    pst_assert(r->state == PST_DUMP_IN_RECORD && r->piece_left == 0);
     if (small->kind == KIND_PIECE) {
         if (small->word < 1 || small->word > PST_DUMP_PIECE_BYTES_MAX || small->word > r->value_left)
-            return damaged(r, "a piece of a value has an impossible length");
+            return dump_damaged(r, "a piece of a value has an impossible length");
         r->piece_left = small->word;
         r->value_left -= small->word;
         r->state = PST_DUMP_IN_PIECE;
-        cover(r, small, sizeof(*small));
+        dump_cover(r, small, sizeof(*small));
         return 0;
     }
     if (small->kind != KIND_DONE && small->kind != KIND_VOID)
-        return damaged(r, "neither a piece nor the end of a record where one must be");
+        return dump_damaged(r, "neither a piece nor the end of a record where one must be");
     if (small->word != crc)
-        return damaged(r, "the record's checksum is wrong");
+        return dump_damaged(r, "the record's checksum is wrong");
     if (small->kind == KIND_DONE && r->value_left)
-        return damaged(r, "the record ends before its value does");
-    cover(r, small, sizeof(*small));
+        return dump_damaged(r, "the record ends before its value does");
+    dump_cover(r, small, sizeof(*small));
     r->whole += small->kind == KIND_DONE;
     r->state = PST_DUMP_AT_RECORD;
+    pst_assert(r->whole <= r->records);
     return small->kind == KIND_DONE ? PST_DUMP_DONE : PST_DUMP_VOID;
 }
 
@@ -272,11 +283,12 @@ static int read_piece(struct pst_dump_reader *r, struct pst_bytes *input, struct
 {
     size_t len = pst_min(r->piece_left, input->len);
 
+    pst_assert(r->piece_left > 0);
     if (!len)
         return PST_DUMP_MORE;
     *piece = (struct pst_bytes){input->data, len};
     *input = (struct pst_bytes){(const uint8_t *)input->data + len, input->len - len};
-    cover(r, piece->data, len);
+    dump_cover(r, piece->data, len);
     r->offset += len;
     r->piece_left -= (uint32_t)len;
     if (!r->piece_left)
@@ -285,30 +297,30 @@ static int read_piece(struct pst_dump_reader *r, struct pst_bytes *input, struct
 }
 
 /* One element. Return: 0 when it tells the caller nothing, an event, or an error. */
-static int step(struct pst_dump_reader *r, struct pst_bytes *input, struct pst_bytes *piece)
+static int dump_step(struct pst_dump_reader *r, struct pst_bytes *input, struct pst_bytes *piece)
 {
     struct small small;
 
     switch (r->state) {
     case PST_DUMP_AT_HEAD:
-        if (!gather(r, r->element, sizeof(struct head), input))
+        if (!dump_gather(r, r->element, sizeof(struct head), input))
             return PST_DUMP_MORE;
         r->have = 0;
-        return take_head(r);
+        return dump_take_head(r);
     case PST_DUMP_AT_RECORD:
         return read_between(r, input);
     case PST_DUMP_IN_RECORD:
-        if (!gather(r, r->element, sizeof(small), input))
+        if (!dump_gather(r, r->element, sizeof(small), input))
             return PST_DUMP_MORE;
         r->have = 0;
         memcpy(&small, r->element, sizeof(small));
-        return take_small(r, &small);
+        return dump_take_small(r, &small);
     case PST_DUMP_IN_PIECE:
         return read_piece(r, input, piece);
     case PST_DUMP_AT_END:
         break;
     }
-    return input->len ? damaged(r, "something follows the end") : PST_DUMP_MORE;
+    return input->len ? dump_damaged(r, "something follows the end") : PST_DUMP_MORE;
 }
 
 int pst_dump_next(struct pst_dump_reader *r, struct pst_bytes *input, struct pst_bytes *piece)
@@ -316,14 +328,15 @@ int pst_dump_next(struct pst_dump_reader *r, struct pst_bytes *input, struct pst
     int event;
 
     do
-        event = step(r, input, piece);
+        event = dump_step(r, input, piece);
     while (event == PST_DUMP_MORE && input->len);
+    pst_assert(event <= 0 || event != PST_DUMP_PIECE || piece->len > 0);
     return event;
 }
 
 int pst_dump_finish(struct pst_dump_reader *r)
 {
-    return r->state == PST_DUMP_AT_END ? 0 : damaged(r, "the stream ends too early");
+    return r->state == PST_DUMP_AT_END ? 0 : dump_damaged(r, "the stream ends too early");
 }
 
 const struct pst_dump_record *pst_dump_underway(const struct pst_dump_reader *r)

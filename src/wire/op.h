@@ -6,6 +6,7 @@
 #define PST_WIRE_OP_H
 
 #include "base/base.h"
+#include "base/limits.h"
 #include "wire/codes.h"
 
 enum {
@@ -17,6 +18,9 @@ enum {
     PST_WIRE_OP_BYTES_MAX =
         40 + 2 * PST_WIRE_KEY_BYTES_MAX + PST_WIRE_INLINE_BYTES_MAX, /* encoded request op */
 };
+
+_Static_assert(PST_WIRE_QUESTION_BYTES_MAX <= UINT16_MAX, "attributes have a length of 16 bits");
+_Static_assert((int)PST_WIRE_KEY_BYTES_MAX == (int)PST_KEY_BYTES_MAX, "keys on the wire are the engine's");
 
 /* A bit has one meaning; the lower ones are those of penstock.h. */
 enum pst_wire_op_flag {
@@ -43,6 +47,9 @@ enum pst_wire_op_flag {
     PST_WIRE_FLOOR = 1 << 22, /* copy clear: u64 generation_floor follows; later generations are higher */
     PST_WIRE_HIT = 1 << 23,   /* match, of a role: counts as a hit */
 };
+
+_Static_assert((PST_WIRE_OWN_FLAGS & (PST_WIRE_WAIT * 2 - 1)) == 0, "public flags are the low ones");
+_Static_assert((PST_WIRE_HIT | PST_WIRE_FLOOR) < PST_WIRE_OWN_FLAGS + (1 << 16), "own flags have their bits");
 
 /* Members that share a place have the code's meaning, as in struct penstock_op. */
 struct pst_wire_op {

@@ -22,7 +22,7 @@ _Static_assert(sizeof(struct pst_pool_heartbeat) + PST_POOL_EVENTS_MAX * PST_POO
                    PST_WIRE_QUESTION_BYTES_MAX,
                "events of a heartbeat");
 
-static uint8_t *put(uint8_t *at, const void *data, size_t bytes)
+static uint8_t *pool_put_raw(uint8_t *at, const void *data, size_t bytes)
 {
     if (bytes)
         memcpy(at, data, bytes);
@@ -31,13 +31,13 @@ static uint8_t *put(uint8_t *at, const void *data, size_t bytes)
 
 /* ---- members ---- */
 
-static uint8_t *put_text(uint8_t *at, const char *text, size_t cap, uint8_t *bytes)
+static uint8_t *pool_put_text(uint8_t *at, const char *text, size_t cap, uint8_t *bytes)
 {
     size_t len = strnlen(text, cap);
 
     pst_assert(len < cap && len <= UINT8_MAX);
     *bytes = (uint8_t)len;
-    return put(at, text, len);
+    return pool_put_raw(at, text, len);
 }
 
 /* Part of the number, so that a master which does not know of it takes it for none that it knows. */
@@ -53,15 +53,16 @@ size_t pst_pool_put_join(uint8_t *to, const struct pst_pool_join *join)
     memcpy(fixed.pool, join->pool, sizeof(fixed.pool));
     memcpy(fixed.id, join->id, sizeof(fixed.id));
     memcpy(fixed.host, join->host, sizeof(fixed.host));
-    at = put_text(at, join->address, sizeof(join->address), &fixed.address_bytes);
-    at = put_text(at, join->unix_path, sizeof(join->unix_path), &fixed.unix_bytes);
-    at = put_text(at, join->tags, sizeof(join->tags), &fixed.tags_bytes);
-    put(to, &fixed, sizeof(fixed));
+    at = pool_put_text(at, join->address, sizeof(join->address), &fixed.address_bytes);
+    at = pool_put_text(at, join->unix_path, sizeof(join->unix_path), &fixed.unix_bytes);
+    at = pool_put_text(at, join->tags, sizeof(join->tags), &fixed.tags_bytes);
+    pool_put_raw(to, &fixed, sizeof(fixed));
+    pst_assert((size_t)(at - to) <= PST_WIRE_QUESTION_BYTES_MAX);
     return (size_t)(at - to);
 }
 
 /* Texts end up in logs and in others' addresses: nothing that does not print. */
-static const char *get_text(const char *at, uint8_t bytes, char *to, size_t cap)
+static const char *pool_get_text(const char *at, uint8_t bytes, char *to, size_t cap)
 {
     if (!at || bytes >= cap)
         return NULL;
@@ -91,9 +92,9 @@ int pst_pool_get_join(struct pst_bytes from, struct pst_pool_join *join)
     join->page_bytes = fixed.page_bytes;
     join->kept_epoch = fixed.kept_epoch & ~KEPT_DURABLE;
     join->kept_durable = fixed.kept_epoch & KEPT_DURABLE;
-    at = get_text(at, fixed.address_bytes, join->address, sizeof(join->address));
-    at = get_text(at, fixed.unix_bytes, join->unix_path, sizeof(join->unix_path));
-    at = get_text(at, fixed.tags_bytes, join->tags, sizeof(join->tags));
+    at = pool_get_text(at, fixed.address_bytes, join->address, sizeof(join->address));
+    at = pool_get_text(at, fixed.unix_bytes, join->unix_path, sizeof(join->unix_path));
+    at = pool_get_text(at, fixed.tags_bytes, join->tags, sizeof(join->tags));
     return at ? 0 : -EPROTO;
 }
 
@@ -108,11 +109,12 @@ int pst_pool_get(struct pst_bytes from, void *to, size_t bytes)
 size_t pst_pool_put_heartbeat(uint8_t *to, const struct pst_pool_heartbeat *beat,
                               const struct pst_pool_event *events)
 {
-    uint8_t *at = put(to, beat, sizeof(*beat));
+    uint8_t *at = pool_put_raw(to, beat, sizeof(*beat));
 
     pst_assert(beat->event_count <= PST_POOL_EVENTS_MAX);
     for (uint32_t i = 0; i < beat->event_count; i++)
-        at = put(at, &events[i], PST_POOL_EVENT_BYTES);
+        at = pool_put_raw(at, &events[i], PST_POOL_EVENT_BYTES);
+    pst_assert((size_t)(at - to) <= PST_WIRE_QUESTION_BYTES_MAX);
     return (size_t)(at - to);
 }
 
@@ -139,7 +141,9 @@ int pst_pool_get_heartbeat(struct pst_bytes from, struct pst_pool_heartbeat *bea
 size_t pst_pool_put_beat(uint8_t *to, const struct pst_pool_beat *beat, const struct pst_pool_want *wants)
 {
     pst_assert(beat->want_count <= PST_POOL_WANT_COUNT_MAX);
-    return (size_t)(put(put(to, beat, sizeof(*beat)), wants, beat->want_count * sizeof(*wants)) - to);
+    return (size_t)(pool_put_raw(pool_put_raw(to, beat, sizeof(*beat)), wants,
+                                 beat->want_count * sizeof(*wants)) -
+                    to);
 }
 
 int pst_pool_get_beat(struct pst_bytes from, struct pst_pool_beat *beat,
@@ -151,7 +155,8 @@ int pst_pool_get_beat(struct pst_bytes from, struct pst_pool_beat *beat,
     if (beat->want_count > PST_POOL_WANT_COUNT_MAX ||
         from.len != sizeof(*beat) + beat->want_count * sizeof(*wants))
         return -EPROTO;
-    put((uint8_t *)wants, (const uint8_t *)from.data + sizeof(*beat), beat->want_count * sizeof(*wants));
+    pool_put_raw((uint8_t *)wants, (const uint8_t *)from.data + sizeof(*beat),
+                 beat->want_count * sizeof(*wants));
     return 0;
 }
 
@@ -160,8 +165,9 @@ int pst_pool_get_beat(struct pst_bytes from, struct pst_pool_beat *beat,
 size_t pst_pool_put_items(uint8_t *to, const void *head, size_t head_bytes, const void *items,
                           size_t item_bytes, uint32_t count)
 {
+    pst_assert(item_bytes > 0);
     pst_assert(head_bytes + count * item_bytes <= PST_WIRE_QUESTION_BYTES_MAX);
-    return (size_t)(put(put(to, head, head_bytes), items, count * item_bytes) - to);
+    return (size_t)(pool_put_raw(pool_put_raw(to, head, head_bytes), items, count * item_bytes) - to);
 }
 
 int pst_pool_get_items(struct pst_bytes from, void *head, size_t head_bytes, void *items, size_t item_bytes,
@@ -169,18 +175,19 @@ int pst_pool_get_items(struct pst_bytes from, void *head, size_t head_bytes, voi
 {
     size_t bytes = from.len - head_bytes;
 
+    pst_assert(item_bytes > 0 && count_max <= INT32_MAX);
     if (from.len < head_bytes || bytes % item_bytes || bytes / item_bytes > count_max)
         return -EPROTO;
-    put(head, from.data, head_bytes);
-    put(items, (const uint8_t *)from.data + head_bytes, bytes);
+    pool_put_raw(head, from.data, head_bytes);
+    pool_put_raw(items, (const uint8_t *)from.data + head_bytes, bytes);
     return (int)(bytes / item_bytes);
 }
 
 uint8_t *pst_pool_put_route(uint8_t *at, const struct pst_pool_route *route)
 {
     pst_assert(route->place_count <= PST_POOL_ROUTE_PLACES_MAX);
-    at = put(at, route, offsetof(struct pst_pool_route, places));
-    return put(at, route->places, route->place_count * sizeof(route->places[0]));
+    at = pool_put_raw(at, route, offsetof(struct pst_pool_route, places));
+    return pool_put_raw(at, route->places, route->place_count * sizeof(route->places[0]));
 }
 
 int pst_pool_get_route(const uint8_t **from, const uint8_t *end, struct pst_pool_route *route)
@@ -195,7 +202,8 @@ int pst_pool_get_route(const uint8_t **from, const uint8_t *end, struct pst_pool
     if (route->status > PST_POOL_INCOMPLETE || route->place_count > PST_POOL_ROUTE_PLACES_MAX ||
         left - fixed < bytes)
         return -EPROTO;
-    put((uint8_t *)route->places, *from + fixed, bytes);
+    pool_put_raw((uint8_t *)route->places, *from + fixed, bytes);
     *from += fixed + bytes;
+    pst_assert(*from <= end);
     return 0;
 }

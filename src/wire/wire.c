@@ -35,13 +35,13 @@ enum {
 };
 
 /* Whether if_generation, or what has its place, travels. */
-static bool refers(uint32_t traits, uint32_t flags)
+static bool op_has_generation(uint32_t traits, uint32_t flags)
 {
     return traits & PST_CODE_HANDLE || flags & REFERS;
 }
 
 /* Whether the offset, or what has its place, travels. */
-static bool has_offset(uint32_t traits, uint32_t flags)
+static bool op_has_offset(uint32_t traits, uint32_t flags)
 {
     return traits & PST_CODE_OFFSET || flags & OFFSETS;
 }
@@ -56,7 +56,7 @@ struct result_fixed {
 };
 _Static_assert(sizeof(struct result_fixed) == 16, "result layout");
 
-static bool value_inline(uint32_t traits, uint32_t flags)
+static bool op_value_inline(uint32_t traits, uint32_t flags)
 {
     return traits & PST_CODE_VALUE && !(flags & (PST_WIRE_VALUE_IN_BULK | PST_WIRE_IN_RESERVATION));
 }
@@ -77,9 +77,9 @@ size_t pst_wire_op_bytes(const struct pst_wire_op *op)
 {
     uint32_t traits = pst_code_traits(op->code);
 
-    return sizeof(struct op_fixed) + (refers(traits, op->flags) ? 8 : 0) +
-           (has_offset(traits, op->flags) ? 8 : 0) + op->key.len + op->attrs.len +
-           (value_inline(traits, op->flags) ? op->bytes : 0);
+    return sizeof(struct op_fixed) + (op_has_generation(traits, op->flags) ? 8 : 0) +
+           (op_has_offset(traits, op->flags) ? 8 : 0) + op->key.len + op->attrs.len +
+           (op_value_inline(traits, op->flags) ? op->bytes : 0);
 }
 
 uint8_t *pst_wire_put_op(uint8_t *at, const struct pst_wire_op *op)
@@ -91,13 +91,13 @@ uint8_t *pst_wire_put_op(uint8_t *at, const struct pst_wire_op *op)
     pst_assert(op->key.len <= PST_WIRE_KEY_BYTES_MAX && op->attrs.len <= attrs_max(op->code));
     pst_assert(op->copies == 0 || (op->code == PST_WIRE_PUT && op->copies <= PST_WIRE_COPIES_MAX));
     PUT(at, fixed);
-    if (refers(traits, op->flags))
+    if (op_has_generation(traits, op->flags))
         PUT(at, op->if_generation);
-    if (has_offset(traits, op->flags))
+    if (op_has_offset(traits, op->flags))
         PUT(at, op->offset);
     at = put_bytes(at, op->key.data, op->key.len);
     at = put_bytes(at, op->attrs.data, op->attrs.len);
-    if (value_inline(traits, op->flags)) {
+    if (op_value_inline(traits, op->flags)) {
         pst_assert(op->bytes <= PST_WIRE_INLINE_BYTES_MAX);
         at = put_bytes(at, op->value, op->bytes);
     }
@@ -132,17 +132,18 @@ int pst_wire_get_op(const uint8_t **from, const uint8_t *end, struct pst_wire_op
     op->bytes = fixed.bytes;
     op->if_generation = 0;
     op->offset = 0;
-    if (refers(traits, op->flags))
+    if (op_has_generation(traits, op->flags))
         GET(at, end, op->if_generation);
-    if (has_offset(traits, op->flags))
+    if (op_has_offset(traits, op->flags))
         GET(at, end, op->offset);
     if (get_bytes(&at, end, fixed.key_bytes, &op->key) < 0 ||
         get_bytes(&at, end, fixed.attr_bytes, &op->attrs) < 0)
         return -EPROTO;
-    if (value_inline(traits, op->flags) &&
+    if (op_value_inline(traits, op->flags) &&
         (op->bytes > PST_WIRE_INLINE_BYTES_MAX || get_bytes(&at, end, op->bytes, &value) < 0))
         return -EPROTO;
     op->value = value.data;
+    pst_assert(at <= end);
     *from = at;
     return 0;
 }
@@ -152,6 +153,7 @@ uint8_t *pst_wire_put_result(uint8_t *at, const struct pst_wire_result *result)
     struct result_fixed fixed = {result->result, result->flags, result->copies, result->bytes,
                                  result->generation};
 
+    pst_assert(result->attrs.len <= UINT16_MAX);
     PUT(at, fixed);
     if (result->flags & (PST_WIRE_SIZE | PST_WIRE_DETAIL))
         PUT(at, result->value_bytes);
@@ -193,6 +195,7 @@ int pst_wire_get_result(const uint8_t **from, const uint8_t *end, struct pst_wir
     if (get_bytes(&at, end, attr_bytes, &result->attrs) < 0 || get_bytes(&at, end, result->bytes, &data) < 0)
         return -EPROTO;
     result->data = data.data;
+    pst_assert(at <= end);
     *from = at;
     return 0;
 }

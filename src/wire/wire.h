@@ -25,6 +25,12 @@ enum {
     PST_WIRE_PARTS_MAX = 128, /* in one bulk message */
 };
 
+_Static_assert(PST_WIRE_VERSION_OLDEST <= PST_WIRE_VERSION, "wire versions");
+_Static_assert((PST_WIRE_PLACES & (PST_WIRE_PLACES - 1)) == 0, "a request's place is its low bits");
+_Static_assert(PST_WIRE_OP_BYTES_MAX + PST_WIRE_QUESTION_BYTES_MAX <= PST_WIRE_BODY_BYTES_MAX,
+               "any operation fits a request of its own");
+_Static_assert(PST_WIRE_OPS_MAX <= UINT16_MAX && PST_WIRE_PARTS_MAX <= UINT16_MAX, "counts of a head");
+
 enum pst_wire_type {
     PST_WIRE_HELLO = 1, /* client to shard: are you there; answered by WELCOME */
     PST_WIRE_WELCOME = 2,
