@@ -23,7 +23,7 @@ static const uint64_t RANGE_ALIGN = 2 << 20;             /* a huge page */
 #define FILE_PREFIX "penstock-"
 #define FILE_SUFFIX ".arena"
 
-static unsigned long long mib(uint64_t bytes)
+static unsigned long long in_mib(uint64_t bytes)
 {
     return bytes >> 20;
 }
@@ -32,20 +32,22 @@ static unsigned long long mib(uint64_t bytes)
 
 static uint64_t stride_of(uint64_t arena_pages, uint64_t page_bytes)
 {
+    pst_assert(arena_pages > 0 && page_bytes >= PST_PAGE_BYTES_MIN);
     return pst_round_up(arena_pages * (page_bytes + sizeof(struct pst_page_desc)) + PST_ARENA_NOTES_BYTES +
                             PST_ARENA_HEADER_ROOM,
                         page_bytes);
 }
 
 /* Divides the pages over equal arenas; what does not divide is left out. */
-static int lay_out(struct pst_arenas *a, const struct pst_arena_options *o)
+static int arenas_lay_out(struct pst_arenas *a, const struct pst_arena_options *o)
 {
     uint64_t page_count = o->bytes / o->page_bytes;
     uint64_t arena_count = (uint64_t)__builtin_popcountll(pst_numa_nodes());
 
+    pst_assert(o->page_bytes >= PST_PAGE_BYTES_MIN && o->page_bytes <= PST_PAGE_BYTES_MAX);
     if (o->bytes > RANGE_BYTES_MAX)
-        return pst_fail(-EINVAL, "%llu MiB asked, at most %llu MiB possible", mib(o->bytes),
-                        mib(RANGE_BYTES_MAX));
+        return pst_fail(-EINVAL, "%llu MiB asked, at most %llu MiB possible", in_mib(o->bytes),
+                        in_mib(RANGE_BYTES_MAX));
     if (page_count == 0)
         return pst_fail(-EINVAL, "%llu bytes hold no page of %llu bytes", (unsigned long long)o->bytes,
                         (unsigned long long)o->page_bytes);
@@ -67,7 +69,8 @@ static int lay_out(struct pst_arenas *a, const struct pst_arena_options *o)
     pst_assert(a->page_count > 0 && a->page_count <= page_count && a->stride % a->page_bytes == 0);
     if (a->stride * arena_count > RANGE_BYTES_MAX)
         return pst_fail(-EINVAL, "arenas of %llu MiB asked, at most %llu MiB possible",
-                        mib(a->stride * arena_count), mib(RANGE_BYTES_MAX));
+                        in_mib(a->stride * arena_count), in_mib(RANGE_BYTES_MAX));
+    pst_assert(a->stride > (uint64_t)a->arena_pages * a->page_bytes);
     a->cell_shift = a->stride * arena_count <= RANGE_FINE_BYTES_MAX ? 3 : 4;
     return 0;
 }
@@ -87,31 +90,33 @@ static int check_room(const struct pst_arena_options *o, uint64_t bytes)
 
     pst_limit_read("", &limit);
     if (bytes > limit.left_bytes)
-        return pst_fail(-ENOMEM, "arenas need %llu MiB, only %llu MiB are left: %s", mib(bytes),
-                        mib(limit.left_bytes), limit.text);
+        return pst_fail(-ENOMEM, "arenas need %llu MiB, only %llu MiB are left: %s", in_mib(bytes),
+                        in_mib(limit.left_bytes), limit.text);
     if (!o->folder)
         return 0;
     if (statvfs(o->folder, &fs) < 0)
         return pst_fail(-errno, "folder %s: %s", o->folder, strerror(errno));
     if (bytes > (uint64_t)fs.f_bavail * fs.f_frsize)
-        return pst_fail(-ENOSPC, "arenas need %llu MiB, only %llu MiB of %llu MiB are free in %s", mib(bytes),
-                        mib((uint64_t)fs.f_bavail * fs.f_frsize), mib((uint64_t)fs.f_blocks * fs.f_frsize),
-                        o->folder);
+        return pst_fail(-ENOSPC, "arenas need %llu MiB, only %llu MiB of %llu MiB are free in %s",
+                        in_mib(bytes), in_mib((uint64_t)fs.f_bavail * fs.f_frsize),
+                        in_mib((uint64_t)fs.f_blocks * fs.f_frsize), o->folder);
     return 0;
 }
 
 /* ---- mapping ---- */
 
-static int reserve(struct pst_arenas *a)
+static int arenas_reserve_range(struct pst_arenas *a)
 {
     bool page_is_power = (a->page_bytes & (a->page_bytes - 1)) == 0;
     uint64_t align = page_is_power ? pst_max(a->page_bytes, RANGE_ALIGN) : RANGE_ALIGN;
     uint64_t bytes = a->stride * a->arena_count, before;
     uint8_t *p;
 
+    pst_assert(!a->base && a->arena_count > 0 && bytes <= RANGE_BYTES_MAX);
     p = mmap(NULL, bytes + align, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED)
-        return pst_fail(-errno, "reserving %llu MiB of addresses: %s", mib(bytes + align), strerror(errno));
+        return pst_fail(-errno, "reserving %llu MiB of addresses: %s", in_mib(bytes + align),
+                        strerror(errno));
     before = pst_round_up((uintptr_t)p, align) - (uintptr_t)p;
     if (before > 0)
         munmap(p, before);
@@ -129,7 +134,7 @@ static int make_nameless(struct pst_arenas *a, uint32_t arena)
     pst_assert(arena < a->arena_count && a->fds[arena] < 0);
     a->fds[arena] = memfd_create("penstock", MFD_CLOEXEC);
     if (a->fds[arena] < 0 || ftruncate(a->fds[arena], (off_t)a->stride) < 0)
-        return pst_fail(-errno, "memory file of %llu MiB: %s", mib(a->stride), strerror(errno));
+        return pst_fail(-errno, "memory file of %llu MiB: %s", in_mib(a->stride), strerror(errno));
     return 0;
 }
 
@@ -176,6 +181,7 @@ static int name_file(struct pst_arenas *a, uint32_t arena, const char *folder, c
                      (int)getpid(), (unsigned long long)set_id, arena);
     int error = n < PST_ARENA_PATH_BYTES ? 0 : ENAMETOOLONG;
 
+    pst_assert(arena < a->arena_count && n > 0);
     if (!error && linkat(AT_FDCWD, link, AT_FDCWD, path, AT_SYMLINK_FOLLOW) < 0)
         error = errno;
     if (error)
@@ -214,10 +220,12 @@ static int map_arena(struct pst_arenas *a, uint32_t arena)
     uint8_t *at = a->base + arena * a->stride;
     int fd = a->fds[arena];
 
+    pst_assert(a->base && (uintptr_t)at % 4096 == 0);
     pst_assert(fd >= 0 && arena < a->arena_count);
     if (mmap(at, a->stride, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd, 0) ==
         MAP_FAILED)
-        return pst_fail(-errno, "mapping arena %u of %llu MiB: %s", arena, mib(a->stride), strerror(errno));
+        return pst_fail(-errno, "mapping arena %u of %llu MiB: %s", arena, in_mib(a->stride),
+                        strerror(errno));
     madvise(at, a->stride, MADV_HUGEPAGE); /* as far as the system allows them */
     madvise(at, a->stride, MADV_DONTDUMP); /* a core file is not the place for everyone's values */
     return 0;
@@ -227,6 +235,7 @@ static void place_on_nodes(const struct pst_arenas *a)
 {
     uint64_t nodes = pst_numa_nodes(), left = nodes;
 
+    pst_assert(a->base);
     if (__builtin_popcountll(nodes) < 2)
         return;
     for (uint32_t i = 0; i < a->arena_count; i++, left &= left - 1) {
@@ -266,6 +275,7 @@ static void write_header(const struct pst_arenas *a, uint32_t arena, uint64_t se
         .seeds = {a->seeds[0], a->seeds[1]},
     };
     h->crc = header_crc(h);
+    pst_assert(pst_arena_header_ok(h));
 }
 
 const struct pst_arena_header *pst_arena_header(const struct pst_arenas *arenas, uint32_t arena)
@@ -297,6 +307,7 @@ void *pst_arenas_notes(const struct pst_arenas *arenas)
 /* For the message that another process gets, and for who comes next. */
 static void write_holder(struct pst_arenas *a)
 {
+    pst_assert(a->base && a->arena_count > 0);
     for (uint32_t i = 0; i < a->arena_count; i++) {
         struct pst_arena_holder *holder = (void *)((uint8_t *)header_of(a, i) + PST_ARENA_HOLDER_AT);
 
@@ -310,39 +321,42 @@ static void write_holder(struct pst_arenas *a)
 
 /* ---- open, close ---- */
 
-static int map_all(struct pst_arenas *a)
+static int arenas_map_all(struct pst_arenas *a)
 {
-    int r = reserve(a);
+    int r = arenas_reserve_range(a);
 
+    pst_assert(a->arena_count <= PST_ARENAS_MAX);
     for (uint32_t i = 0; i < a->arena_count && r == 0; i++)
         r = map_arena(a, i);
     if (r == 0)
         place_on_nodes(a);
+    pst_assert(r <= 0);
     return r;
 }
 
-static int fill(const struct pst_arenas *a, const struct pst_arena_options *o)
+static int arenas_fill_all(const struct pst_arenas *a, const struct pst_arena_options *o)
 {
     int r = o->prefault ? pst_arenas_fill(a) : 0;
 
-    return r < 0 ? pst_fail(r, "filling arenas of %llu MiB in %s: %s", mib(a->stride * a->arena_count),
+    return r < 0 ? pst_fail(r, "filling arenas of %llu MiB in %s: %s", in_mib(a->stride * a->arena_count),
                             o->folder ? o->folder : "memory", strerror(-r))
                  : 0;
 }
 
-static int build(struct pst_arenas *a, const struct pst_arena_options *o)
+static int arenas_build(struct pst_arenas *a, const struct pst_arena_options *o)
 {
     uint64_t set_id;
     int r = check_room(o, a->stride * a->arena_count);
 
+    pst_assert(!a->taken_up && !a->base);
     pst_random(&set_id, sizeof(set_id));
     pst_random(a->seeds, sizeof(a->seeds));
     for (uint32_t i = 0; i < a->arena_count && r == 0; i++)
         r = o->folder ? make_file(a, i, o, set_id) : make_nameless(a, i);
     if (r == 0)
-        r = map_all(a);
+        r = arenas_map_all(a);
     if (r == 0)
-        r = fill(a, o);
+        r = arenas_fill_all(a, o);
     if (r < 0)
         return r;
     for (uint32_t i = 0; i < a->arena_count; i++)
@@ -352,14 +366,15 @@ static int build(struct pst_arenas *a, const struct pst_arena_options *o)
     return a->kept ? pst_arenas_name(a, o) : 0;
 }
 
-static int take_up(struct pst_arenas *a, const struct pst_arena_options *o)
+static int arenas_take_up(struct pst_arenas *a, const struct pst_arena_options *o)
 {
     int r = pst_arenas_take_up(a, o);
 
+    pst_assert(o->name && !a->base);
     if (r == 0)
-        r = map_all(a);
+        r = arenas_map_all(a);
     if (r == 0 && a->holes)
-        r = fill(a, o);
+        r = arenas_fill_all(a, o);
     if (r == 0)
         write_holder(a);
     return r;
@@ -377,23 +392,25 @@ int pst_arenas_open(struct pst_arenas *arenas, const struct pst_arena_options *o
     if (r == 0 && !options->name) /* before the layout's arithmetic, which an absurd size should not reach */
         r = check_room(options, options->bytes);
     if (r == 0)
-        r = lay_out(&a, options);
+        r = arenas_lay_out(&a, options);
     if (r == 0)
-        r = options->name ? take_up(&a, options) : -ENOENT;
+        r = options->name ? arenas_take_up(&a, options) : -ENOENT;
     if (r == -ENOENT)
-        r = build(&a, options);
+        r = arenas_build(&a, options);
     if (r < 0) {
         pst_arenas_close(&a);
         if (fault)
             *fault = pst_error_text();
         return r;
     }
+    pst_assert(a.base && a.page_count == a.arena_pages * a.arena_count && a.kept == (options->name != NULL));
     *arenas = a;
     return 0;
 }
 
 void pst_arenas_close(struct pst_arenas *arenas)
 {
+    pst_assert(!arenas || arenas->arena_count <= PST_ARENAS_MAX);
     if (!arenas || !arenas->arena_count)
         return;
     if (arenas->base)

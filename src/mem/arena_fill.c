@@ -112,6 +112,7 @@ static void fill_huge(struct fill *fill, uint64_t start, uint64_t bytes)
 
 static int fill_chunk(struct fill *fill, uint64_t start, uint64_t bytes)
 {
+    pst_assert(bytes > 0 && start + bytes <= fill->bytes);
     if (!fill->by_touching && atomic_load(&fill->huge))
         fill_huge(fill, start, bytes);
     if (!fill->by_touching)
@@ -147,6 +148,7 @@ static uint32_t thread_count(uint64_t bytes)
     cpu_set_t cpus;
     int n = sched_getaffinity(0, sizeof(cpus), &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
 
+    pst_assert(bytes > 0);
     return (uint32_t)pst_min(pst_min((uint64_t)n, THREADS_MAX), pst_div_up(bytes, CHUNK_BYTES));
 }
 
@@ -154,6 +156,7 @@ static uint32_t thread_count(uint64_t bytes)
  * first. */
 static int prepare_touching(const struct pst_arenas *a)
 {
+    pst_assert(a->arena_count > 0 && a->arena_count <= PST_ARENAS_MAX);
     for (uint32_t i = 0; i < a->arena_count; i++) {
         if (fallocate(a->fds[i], 0, 0, (off_t)a->stride) < 0 && errno != EOPNOTSUPP)
             return -errno;
@@ -169,6 +172,7 @@ int pst_arenas_fill(const struct pst_arenas *arenas)
     int r;
 
     pst_assert(arenas->base && arenas->fds[0] >= 0);
+    pst_assert(wanted >= 1 && wanted <= THREADS_MAX);
     /* Kernels before 5.14 do not know the advice. */
     if (madvise(fill.base, 4096, MADV_POPULATE_WRITE) < 0 && errno == EINVAL) {
         fill.by_touching = true;

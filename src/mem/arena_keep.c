@@ -140,6 +140,7 @@ static int take_up_file(struct pst_arenas *a, const struct pst_arena_options *o,
 static int check_member(const struct pst_arena_header *first, const struct pst_arena_header *h,
                         uint32_t arena, const char *path)
 {
+    pst_assert(pst_arena_header_ok(first) && pst_arena_header_ok(h));
     if (h->arena_index == arena && h->set_id == first->set_id)
         return 0;
     return pst_fail(-EBADMSG, "%s: belongs to other arenas than the first one of its name: remove them",
@@ -151,6 +152,7 @@ int pst_arenas_take_up(struct pst_arenas *a, const struct pst_arena_options *o)
     struct pst_arena_header first = {.version = 0}, h = first;
     int r = check_name(o);
 
+    pst_assert(!a->taken_up && a->arena_count > 0 && a->page_bytes == o->page_bytes);
     a->kept = true; /* from here on nothing is unlinked that this process has not made */
     if (r == 0)
         r = take_up_file(a, o, 0, &first);
@@ -174,6 +176,7 @@ int pst_arenas_take_up(struct pst_arenas *a, const struct pst_arena_options *o)
     }
     if (r < 0)
         return r;
+    pst_assert(a->kept && a->fds_readonly[a->arena_count - 1] >= 0);
     memcpy(a->seeds, first.seeds, sizeof(a->seeds));
     a->taken_up = true;
     return 0;
@@ -190,6 +193,7 @@ void pst_arenas_lock_turn(const struct pst_arenas *a)
 
 bool pst_arenas_in_use(const struct pst_arenas *a, uint32_t first_turn, uint32_t last_turn)
 {
+    pst_assert(a->arena_count > 0);
     pst_assert(first_turn <= last_turn);
     for (uint32_t i = 0; i < a->arena_count; i++) {
         struct flock lock = {.l_type = F_WRLCK,
@@ -209,6 +213,7 @@ bool pst_arenas_in_use(const struct pst_arenas *a, uint32_t first_turn, uint32_t
 /* Takes the names of all arenas behind @last away again. Return: @error. */
 static int unname(const struct pst_arenas *a, uint32_t last, int error)
 {
+    pst_assert(last < a->arena_count && error < 0);
     for (uint32_t i = last + 1; i < a->arena_count; i++)
         unlink(a->paths[i]);
     return error;

@@ -50,6 +50,11 @@ struct pst_arena_holder {
     uint32_t turn; /* how many had it before */
 };
 
+_Static_assert(sizeof(struct pst_arena_header) <= PST_ARENA_HOLDER_AT, "the holder follows the header");
+_Static_assert(PST_ARENA_HOLDER_AT + sizeof(struct pst_arena_holder) <= PST_ARENA_HEADER_ROOM,
+               "the holder lies in the header's room");
+_Static_assert(PST_ARENA_NOTES_BYTES % sizeof(uint64_t) == 0, "notes are aligned");
+
 const struct pst_arena_header *pst_arena_header(const struct pst_arenas *arenas, uint32_t arena);
 bool pst_arena_header_ok(const struct pst_arena_header *header);
 

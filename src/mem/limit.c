@@ -44,6 +44,7 @@ static bool read_text(const char *path, struct text *out)
         n = read(fd, out->data + len, sizeof(out->data) - 1 - len);
         len += n > 0 ? (size_t)n : 0;
     }
+    pst_assert(len < sizeof(out->data));
     out->data[len] = 0;
     return n >= 0;
 }
@@ -85,6 +86,7 @@ static void note_cgroup(const char *folder, const struct cgroup_files *files, st
             number_after(text.data, files->cache_names[0]) + number_after(text.data, files->cache_names[1]);
     used -= pst_min(used, cache);
     left = limit - pst_min(limit, used);
+    pst_assert(left <= limit);
     if (left >= out->left_bytes)
         return;
     out->left_bytes = left;
@@ -160,5 +162,6 @@ void pst_limit_read(const char *root, struct pst_limit *out)
         for (char *line = strtok_r(text.data, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
             note_cgroup_line(root, line, out);
     }
+    pst_assert(out->left_bytes == UINT64_MAX || out->text[0]);
     note_machine(root, out);
 }

@@ -16,25 +16,27 @@ struct text_out {
     int len; /* what it would be, had @buf room */
 };
 
-static __attribute__((format(printf, 2, 3))) void add(struct text_out *out, const char *format, ...)
+static __attribute__((format(printf, 2, 3))) void text_add(struct text_out *out, const char *format, ...)
 {
     size_t used = pst_min((size_t)out->len, out->cap);
     va_list args;
 
+    pst_assert(out->len >= 0 && (out->buf || out->cap == 0));
     va_start(args, format);
     out->len += vsnprintf(used < out->cap ? out->buf + used : NULL, out->cap - used, format, args);
     va_end(args);
 }
 
-static void add_run(struct text_out *out, uint32_t arena_pages, struct pst_run run, int64_t *arena_last)
+static void text_add_run(struct text_out *out, uint32_t arena_pages, struct pst_run run, int64_t *arena_last)
 {
+    pst_assert(run.count > 0 && run.page % arena_pages + run.count <= arena_pages);
     for (uint32_t page = run.page; page < run.page + run.count; page++) {
         uint32_t arena = page / arena_pages;
 
         if (*arena_last == arena)
-            add(out, ",%u", page % arena_pages);
+            text_add(out, ",%u", page % arena_pages);
         else
-            add(out, "%s%u:p%u", out->len ? ";" : "", arena, page % arena_pages);
+            text_add(out, "%s%u:p%u", out->len ? ";" : "", arena, page % arena_pages);
         *arena_last = arena;
     }
 }
@@ -48,10 +50,10 @@ int pst_location_print(const struct pst_location *location, char *buf, size_t ca
     if (cap > 0)
         buf[0] = 0;
     for (uint32_t i = 0; i < location->run_count; i++)
-        add_run(&out, location->arena_pages, location->runs[i], &arena_last);
+        text_add_run(&out, location->arena_pages, location->runs[i], &arena_last);
     if (location->tail_bytes > 0)
-        add(&out, "%s%u:s%u+%u/%u", out.len ? ";" : "", location->tail_page / location->arena_pages,
-            location->tail_page % location->arena_pages, location->tail_start, location->tail_bytes);
+        text_add(&out, "%s%u:s%u+%u/%u", out.len ? ";" : "", location->tail_page / location->arena_pages,
+                 location->tail_page % location->arena_pages, location->tail_start, location->tail_bytes);
     return out.len;
 }
 
@@ -66,7 +68,7 @@ struct text_in {
     struct pst_location out;
 };
 
-static bool skip(struct text_in *in, char c)
+static bool text_skip(struct text_in *in, char c)
 {
     if (*in->at != c)
         return false;
@@ -102,6 +104,7 @@ static int parse_page(struct text_in *in, uint32_t arena, uint32_t *out)
     if (inside >= in->arena_pages || page >= in->page_count)
         return -ERANGE;
     *out = (uint32_t)page;
+    pst_assert(page / in->arena_pages == arena);
     return 0;
 }
 
@@ -110,6 +113,7 @@ static int note_page(struct text_in *in, uint32_t page)
 {
     struct pst_run *last = in->out.run_count ? &in->runs[in->out.run_count - 1] : NULL;
 
+    pst_assert(page < in->page_count && (!last || last->count > 0));
     if (last && last->page + last->count == page && page % in->arena_pages != 0) {
         last->count++;
         return 0;
@@ -131,7 +135,7 @@ static int parse_pages(struct text_in *in, uint32_t arena)
             r = note_page(in, page);
         if (r < 0)
             return r;
-    } while (skip(in, ','));
+    } while (text_skip(in, ','));
     return 0;
 }
 
@@ -141,9 +145,9 @@ static int parse_tail(struct text_in *in, uint32_t arena)
 
     if (r < 0)
         return r;
-    if (!skip(in, '+'))
+    if (!text_skip(in, '+'))
         return -EINVAL;
-    if (parse_number(in, &in->out.tail_start) < 0 || !skip(in, '/'))
+    if (parse_number(in, &in->out.tail_start) < 0 || !text_skip(in, '/'))
         return -EINVAL;
     if (parse_number(in, &in->out.tail_bytes) < 0)
         return -EINVAL;
@@ -158,11 +162,11 @@ static int parse_element(struct text_in *in)
 
     if (r < 0)
         return r;
-    if (!skip(in, ':'))
+    if (!text_skip(in, ':'))
         return -EINVAL;
-    if (skip(in, 'p'))
+    if (text_skip(in, 'p'))
         return parse_pages(in, arena);
-    return skip(in, 's') ? parse_tail(in, arena) : -EINVAL;
+    return text_skip(in, 's') ? parse_tail(in, arena) : -EINVAL;
 }
 
 int pst_location_parse(const char *text, uint32_t arena_pages, uint32_t page_count, struct pst_run *runs,
@@ -185,9 +189,10 @@ int pst_location_parse(const char *text, uint32_t arena_pages, uint32_t page_cou
             return r;
         if (!*in.at)
             break;
-        if (in.out.tail_bytes > 0 || !skip(&in, ';'))
+        if (in.out.tail_bytes > 0 || !text_skip(&in, ';'))
             return -EINVAL;
     }
+    pst_assert(in.out.run_count <= in.runs_max && in.out.arena_pages == arena_pages);
     *out = in.out;
     return 0;
 }

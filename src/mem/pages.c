@@ -110,6 +110,7 @@ int pst_pages_init(struct pst_pages *pages, uint32_t page_count, uint32_t arena_
     if (!p.free_bits)
         return -ENOMEM;
     mark_free(&p, (struct pst_run){.page = 0, .count = page_count});
+    pst_assert(atomic_load_explicit(&p.free_count, memory_order_relaxed) == page_count && p.hint == 0);
     r = pthread_mutex_init(&p.lock, NULL);
     if (r) {
         free(p.free_bits);
@@ -138,6 +139,7 @@ void pst_pages_fini(struct pst_pages *pages)
 {
     if (!pages || !pages->free_bits)
         return;
+    pst_assert(atomic_load_explicit(&pages->free_count, memory_order_relaxed) <= pages->page_count);
     pthread_mutex_destroy(&pages->lock);
     free(pages->free_bits);
     free(pages->held_bits);
@@ -193,6 +195,7 @@ static int list_runs(const struct pst_pages *p, uint32_t from, uint32_t to, uint
         left -= run.count;
         runs[n++] = run;
     }
+    pst_assert(n > 0 && n <= runs_max);
     return n;
 }
 
@@ -201,6 +204,7 @@ static uint32_t count_runs(const struct pst_pages *p, uint32_t long_min)
     struct pst_run run = next_run(p, p->hint, p->page_count, UINT32_MAX);
     uint32_t n = 0;
 
+    pst_assert(long_min > 0);
     while (run.count > 0) {
         n += run.count >= long_min;
         run = next_run(p, run.page + run.count, p->page_count, UINT32_MAX);
@@ -289,6 +293,7 @@ uint32_t pst_pages_give(struct pst_pages *pages, const struct pst_run *runs, int
         freed += mark_free(pages, runs[i]);
         pages->hint = (uint32_t)pst_min(pages->hint, runs[i].page);
     }
+    pst_assert(freed <= atomic_load_explicit(&pages->free_count, memory_order_relaxed));
     pthread_mutex_unlock(&pages->lock);
     return freed;
 }
@@ -303,6 +308,7 @@ int pst_pages_hold(struct pst_pages *pages, uint32_t page)
         mark_taken(pages, (struct pst_run){.page = page, .count = 1});
     if (pages->held_bits)
         pages->held_bits[page / 64] |= 1ull << (page % 64);
+    pst_assert(!pages->held_bits || !(pages->free_bits[page / 64] >> (page % 64) & 1));
     pthread_mutex_unlock(&pages->lock);
     return pages->held_bits ? 0 : -ENOMEM;
 }
@@ -318,6 +324,7 @@ int pst_pages_claim(struct pst_pages *pages, struct pst_run run)
         mark_taken(pages, run);
     else
         r = -EEXIST;
+    pst_assert(r == -EEXIST || count_free(pages, run.page, run.page + run.count) == 0);
     pthread_mutex_unlock(&pages->lock);
     return r;
 }

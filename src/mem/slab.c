@@ -34,6 +34,7 @@ int pst_slab_open(struct pst_arenas *arenas, struct pst_pages *pages, uint16_t s
         free(slab);
         return -ENOMEM;
     }
+    pst_assert(slab->frame_count >= arenas->page_count && slab->stat.pages == 0);
     *out = slab;
     return 0;
 }
@@ -44,6 +45,7 @@ static void drop_pages(const struct pst_slab *slab, struct pst_list *pages)
         struct pst_slab_page *page = pst_list_entry(node, struct pst_slab_page, share_node);
 
         pst_assert(pst_slab_page_at(slab, page->offset) == page);
+        pst_assert(page->held == (pages == &slab->held));
         for (uint32_t i = 0; i < (page->has_spans ? slab->span_count : 1); i++)
             free(page->blocks[i]);
         pst_slab_page_free(page);
@@ -57,6 +59,7 @@ struct pst_slab *pst_slab_close(struct pst_slab *slab)
     for (int i = 0; i < PST_SLAB_SHARES; i++)
         drop_pages(slab, &slab->shares[i]);
     drop_pages(slab, &slab->held);
+    pst_assert(pst_list_empty(&slab->held) && pst_list_empty(&slab->spans_free));
     free(slab->frames);
     free(slab);
     return NULL;
@@ -132,6 +135,7 @@ int pst_slab_claim(struct pst_slab *slab, uint64_t offset, uint64_t bytes)
         return r;
     if (cell >= slab->classes[block->slab_class].cell_count || !pst_slab_is_free(block, cell))
         return -EEXIST;
+    pst_assert(block->page->page == page && block->used_count < cut.cell_count);
     block->words[cell / 64] &= ~(1ull << (cell % 64));
     if (++block->used_count == cut.cell_count)
         pst_list_remove(&block->node);
@@ -171,6 +175,7 @@ static bool find_cell(const struct pst_slab *slab, uint64_t offset, struct cell 
     index = pst_divide(inside, c->divisor);
     if (index >= c->cell_count || pst_slab_is_free(block, index))
         return false;
+    pst_assert(inside - index * c->cell_bytes < c->cell_bytes && block->used_count > 0);
     *out = (struct cell){.block = block, .index = index, .inside = inside - index * c->cell_bytes};
     return true;
 }
@@ -179,6 +184,7 @@ static uint64_t *owner_of(const struct pst_slab *slab, const struct cell *cell)
 {
     const struct pst_slab_class *c = &slab->classes[cell->block->slab_class];
 
+    pst_assert(cell->index < c->cell_count && cell->inside < c->cell_bytes);
     if (c->cell_bytes < PST_SLAB_OWNED_BYTES_MIN)
         return NULL;
     return &cell->block->words[pst_div_up(c->cell_count, 64) + cell->index];
@@ -247,6 +253,7 @@ static uint32_t list_cells(const struct pst_slab *slab, const struct pst_slab_bl
         if (!pst_slab_is_free(block, cell))
             offsets[n++] = block->page->offset + block->start + cell * c->cell_bytes;
     }
+    pst_assert(n <= block->used_count);
     return n;
 }
 
@@ -262,10 +269,12 @@ uint32_t pst_slab_page_cells(const struct pst_slab *slab, uint32_t page, uint64_
         if (p->blocks[i])
             n += list_cells(slab, p->blocks[i], offsets + n, max - n);
     }
+    pst_assert(n <= max && (n > 0 || p->bytes_used == 0 || max == 0));
     return n;
 }
 
 void pst_slab_stat(const struct pst_slab *slab, struct pst_slab_stat *out)
 {
+    pst_assert(slab->stat.bytes_used <= slab->stat.pages * slab->arenas->page_bytes);
     *out = slab->stat;
 }

@@ -42,6 +42,7 @@ void pst_slab_classes_init(struct pst_slab *slab, uint64_t page_bytes)
         n++;
     } while (bytes < bytes_max);
     slab->class_count = n;
+    pst_assert(n > LINEAR_UNITS && slab->span_classes > 0 && slab->span_classes < n);
 }
 
 uint32_t pst_slab_class_of(const struct pst_slab *slab, uint64_t bytes)
@@ -64,5 +65,6 @@ uint32_t pst_slab_class_bytes(const struct pst_slab *slab, uint32_t slab_class)
 
 uint64_t pst_slab_bytes_max(const struct pst_slab *slab)
 {
+    pst_assert(slab->class_count > 0);
     return slab->classes[slab->class_count - 1].cell_bytes;
 }

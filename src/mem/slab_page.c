@@ -31,6 +31,7 @@ static int page_new(struct pst_slab *slab, uint32_t block_count, uint32_t bytes_
     struct pst_run run = {.page = claimed ? *claimed : 0, .count = 1};
     int r;
 
+    pst_assert(block_count > 0 && bytes_max > 0 && bytes_max <= slab->arenas->page_bytes);
     if (!page || pst_fault(PST_FAULT_slab_page_enomem)) {
         free(page);
         return -ENOMEM;
@@ -57,6 +58,7 @@ static int page_new(struct pst_slab *slab, uint32_t block_count, uint32_t bytes_
 
 void pst_slab_page_free(struct pst_slab_page *page)
 {
+    pst_assert(page->bytes_used <= page->bytes_max);
     pst_list_remove(&page->share_node);
     pst_list_remove(&page->spans_node);
     free(page);
@@ -107,6 +109,7 @@ static int grow_page(struct pst_slab *slab, struct pst_slab_block *block)
     struct pst_slab_page *page;
     int r = page_new(slab, 1, c->cell_count * c->cell_bytes, NULL, &page);
 
+    pst_assert(block->slab_class >= slab->span_classes);
     if (r < 0)
         return r;
     *pst_page_desc(slab->arenas, page->page) = (struct pst_page_desc){
@@ -128,6 +131,7 @@ static int spans_page_new(struct pst_slab *slab, const uint32_t *claimed, struct
     (*out)->has_spans = true;
     (*out)->spans_free = (uint32_t)((1ull << slab->span_count) - 1);
     pst_list_push_front(&slab->spans_free, &(*out)->spans_node);
+    pst_assert((*out)->spans_free != 0 && !(*out)->held);
     return 0;
 }
 
@@ -145,6 +149,7 @@ static int spans_page(struct pst_slab *slab, struct pst_slab_page **out)
             .kind = PST_PAGE_SPANS,
             .shard = slab->shard,
         };
+    pst_assert(r < 0 || (*out)->has_spans);
     return r;
 }
 
@@ -167,6 +172,7 @@ static int grow_span(struct pst_slab *slab, struct pst_slab_block *block)
     struct pst_slab_page *page;
     int r = spans_page(slab, &page);
 
+    pst_assert(block->slab_class < slab->span_classes);
     if (r < 0)
         return r;
     pst_assert(page->spans_free);
@@ -207,6 +213,7 @@ void pst_slab_shrink(struct pst_slab *slab, struct pst_slab_block *empty)
             pst_list_push_front(&slab->spans_free, &page->spans_node);
         page->spans_free |= 1u << empty->span;
     }
+    pst_assert(!page->has_spans || (page->spans_free & ~all) == 0);
     free(empty);
     if (!page->has_spans || page->spans_free == all)
         page_give(slab, page);
@@ -240,6 +247,7 @@ bool pst_slab_cut(const struct pst_slab *slab, uint32_t page, uint32_t part, str
         .cell_bytes = slab->classes[slab_class].cell_bytes,
         .cell_count = slab->classes[slab_class].cell_count,
     };
+    pst_assert((uint64_t)out->cell_bytes * out->cell_count <= slab->arenas->page_bytes);
     return true;
 }
 
@@ -275,6 +283,7 @@ int pst_slab_adopt(struct pst_slab *slab, uint32_t number, const struct pst_slab
         page->blocks[0] = block;
         block->page = page;
     }
+    pst_assert(block->page == page && page->page == number && !page->held);
     pst_list_push_front(&slab->classes[slab_class].partial, &block->node);
     *out = block;
     return 0;
@@ -304,10 +313,11 @@ static struct pst_slab_page *sparsest_in(const struct pst_list *pages)
         if (++looked == LOOK_MAX)
             break;
     }
+    pst_assert(looked <= LOOK_MAX && (best || looked == 0));
     return best;
 }
 
-static void hold(struct pst_slab *slab, struct pst_slab_page *page)
+static void slab_page_hold(struct pst_slab *slab, struct pst_slab_page *page)
 {
     pst_assert(pst_slab_page_at(slab, page->offset) == page);
     page->held = true;
@@ -328,7 +338,7 @@ int64_t pst_slab_sparse_page(struct pst_slab *slab, uint32_t used_percent)
     if (!page || (uint64_t)page->bytes_used * 100 > (uint64_t)page->bytes_max * used_percent)
         return -ENOENT;
     pst_assert(!page->held);
-    hold(slab, page);
+    slab_page_hold(slab, page);
     return page->page;
 }
 
@@ -337,7 +347,7 @@ void pst_slab_page_hold(struct pst_slab *slab, uint32_t page_number)
     struct pst_slab_page *page = pst_slab_page_at(slab, pst_page_offset(slab->arenas, page_number));
 
     if (page)
-        hold(slab, page);
+        slab_page_hold(slab, page);
 }
 
 void pst_slab_page_keep(struct pst_slab *slab, uint32_t page_number)
