@@ -18,6 +18,7 @@ void pst_disk_add_note(struct pst_disk *disk, const char *format, ...)
     size_t len = strlen(disk->note);
     va_list args;
 
+    pst_assert(len < sizeof(disk->note));
     if (len > 0 && len + 2 < sizeof(disk->note))
         len += (size_t)snprintf(disk->note + len, sizeof(disk->note) - len, "; ");
     va_start(args, format);
@@ -39,6 +40,7 @@ static const struct pst_disk_ops *const drivers[] = {
 
 static const struct pst_disk_ops *find_driver(const char *name)
 {
+    pst_assert(name);
     for (size_t i = 0; i < pst_count_of(drivers); i++) {
         size_t len = strlen(drivers[i]->name);
 
@@ -53,6 +55,7 @@ static int open_driver(struct pst_disk *disk, const struct pst_disk_options *opt
 {
     int r;
 
+    pst_assert(!disk->ops && !disk->driver);
     disk->ops = options->driver ? find_driver(options->driver) : drivers[0];
     if (!disk->ops)
         return pst_fail(-EINVAL, "no disk driver is named %s", options->driver);
@@ -92,12 +95,14 @@ int pst_disk_open(const struct pst_disk_options *options, struct pst_disk **out,
         free(disk);
         return r;
     }
+    pst_assert(disk->ops && disk->driver && disk->underway == 0);
     *out = disk;
     return 0;
 }
 
 struct pst_disk *pst_disk_close(struct pst_disk *disk)
 {
+    pst_assert(pst_list_empty(&disk->ready));
     if (!disk)
         return NULL;
     pst_assert(disk->underway == 0 && pst_list_empty(&disk->done));
@@ -109,6 +114,7 @@ struct pst_disk *pst_disk_close(struct pst_disk *disk)
 
 const char *pst_disk_driver(const struct pst_disk *disk)
 {
+    pst_assert(disk->ops && disk->ops->name);
     return disk->ops->name;
 }
 
@@ -119,11 +125,13 @@ const char *pst_disk_note(const struct pst_disk *disk)
 
 uint32_t pst_disk_underway(const struct pst_disk *disk)
 {
+    pst_assert(disk->underway <= disk->depth);
     return disk->underway;
 }
 
 int pst_disk_descriptor(const struct pst_disk *disk)
 {
+    pst_assert(disk->descriptor >= 0);
     return disk->descriptor;
 }
 
@@ -136,7 +144,7 @@ static bool is_aligned(uint64_t n)
 
 /* What is transferred next: all of a usual operation as it is; else what is left, in parts that fit the
  * window. */
-static void look(struct pst_disk_op *op)
+static void op_choose_window(struct pst_disk_op *op)
 {
     uint64_t left = op->bytes - op->moved_bytes, room = pst_min(left, TRANSFER_BYTES_MAX);
     uint64_t skip = op->piece_moved_bytes;
@@ -159,9 +167,10 @@ static void look(struct pst_disk_op *op)
         skip = 0;
         piece++;
     }
+    pst_assert(op->now_count > 0);
 }
 
-static void take_in(struct pst_disk_op *op)
+static void op_take_in(struct pst_disk_op *op)
 {
     uint64_t bytes = 0;
     uint32_t i;
@@ -181,11 +190,12 @@ static void start_ready(struct pst_disk *disk, const struct pst_turn *turn)
 {
     if (pst_list_empty(&disk->ready))
         return;
+    pst_assert(disk->underway > 0);
     do {
         struct pst_disk_op *op = pst_list_first(&disk->ready, struct pst_disk_op, link);
 
         if (op->verb != PST_DISK_SYNC)
-            look(op);
+            op_choose_window(op);
         pst_list_remove(&op->link);
         if (disk->ops->start(disk, op) == 0)
             continue;
@@ -201,7 +211,7 @@ int pst_disk_submit(struct pst_disk *disk, struct pst_disk_op *op)
     if (disk->underway >= disk->depth)
         return -EBUSY;
     if (op->verb != PST_DISK_SYNC)
-        take_in(op);
+        op_take_in(op);
     pst_list_push_back(&disk->ready, &op->link);
     disk->underway++;
     return 0;
@@ -233,7 +243,7 @@ uint32_t pst_disk_poll(struct pst_disk *disk, const struct pst_turn *turn, struc
 }
 
 /* The simulated disk spoils its syncs itself: what they should carry is not carried. */
-static int64_t spoilt(const struct pst_disk *disk, const struct pst_disk_op *op, int64_t result)
+static int64_t result_spoilt(const struct pst_disk *disk, const struct pst_disk_op *op, int64_t result)
 {
     if (op->verb == PST_DISK_READ && pst_fault(PST_FAULT_disk_read_eio))
         return -EIO;
@@ -248,7 +258,7 @@ static int64_t spoilt(const struct pst_disk *disk, const struct pst_disk_op *op,
     return result;
 }
 
-static void end(struct pst_disk *disk, struct pst_disk_op *op, int result)
+static void op_end(struct pst_disk *disk, struct pst_disk_op *op, int result)
 {
     pst_assert(result <= 0 && disk->underway > 0);
     op->result = result;
@@ -257,25 +267,26 @@ static void end(struct pst_disk *disk, struct pst_disk_op *op, int result)
 
 void pst_disk_moved(struct pst_disk *disk, struct pst_disk_op *op, int64_t result)
 {
-    result = spoilt(disk, op, result);
+    pst_assert(disk->underway > 0 && op->file < disk->fd_count && op->verb <= PST_DISK_SYNC);
+    result = result_spoilt(disk, op, result);
     if (result == -EINTR || result == -EAGAIN) {
         pst_list_push_back(&disk->ready, &op->link);
         return;
     }
     if (result < 0 || op->verb == PST_DISK_SYNC) {
-        end(disk, op, (int)result);
+        op_end(disk, op, (int)result);
         return;
     }
     /* A block that was moved in part is moved again. */
     result -= result % PST_DISK_BLOCK_BYTES;
     if (result == 0) {
-        end(disk, op, -EIO); /* a file that is shorter than it was */
+        op_end(disk, op, -EIO); /* a file that is shorter than it was */
         return;
     }
     op->moved_bytes += (uint64_t)result;
     pst_assert(op->moved_bytes <= op->bytes);
     if (op->moved_bytes == op->bytes) {
-        end(disk, op, 0);
+        op_end(disk, op, 0);
         return;
     }
     op->piece_moved_bytes += (uint64_t)result;

@@ -31,6 +31,7 @@ static void register_files(struct pst_disk *disk, struct ring *r)
 {
     int result;
 
+    pst_assert(!r->files_registered);
     if (disk->fd_count == 0)
         return;
     result = io_uring_register_files(&r->ring, disk->fds, disk->fd_count);
@@ -43,6 +44,7 @@ static uint64_t count_chunks(const struct pst_disk_options *o)
 {
     uint64_t count = 0;
 
+    pst_assert(o->region_count == 0 || o->regions);
     for (uint32_t i = 0; i < o->region_count; i++)
         count += pst_div_up(o->regions[i].iov_len, CHUNK_BYTES_MAX);
     return count;
@@ -63,6 +65,7 @@ static void register_memory(struct pst_disk *disk, struct ring *r, const struct 
             r->chunks[r->chunk_count++] = (struct iovec){
                 (uint8_t *)o->regions[i].iov_base + at, pst_min(o->regions[i].iov_len - at, CHUNK_BYTES_MAX)};
     }
+    pst_assert(result < 0 || r->chunk_count == count);
     if (result == 0)
         result = io_uring_register_buffers(&r->ring, r->chunks, r->chunk_count);
     if (result == 0)
@@ -94,6 +97,7 @@ static int ring_open(struct pst_disk *disk, const struct pst_disk_options *optio
         free(r);
         return pst_fail(-ENOSYS, "this kernel's io_uring is too old");
     }
+    pst_assert(disk->depth > 0 && disk->depth <= PST_DISK_DEPTH_MAX);
     register_files(disk, r);
     register_memory(disk, r, options);
     disk->descriptor = r->ring.ring_fd;
@@ -105,6 +109,7 @@ static void ring_close(struct pst_disk *disk)
 {
     struct ring *r = disk->driver;
 
+    pst_assert(r->unsent == 0);
     io_uring_queue_exit(&r->ring);
     free(r->chunks);
     free(r);
@@ -117,6 +122,7 @@ static int chunk_of(const struct ring *r, struct iovec piece)
 {
     uintptr_t at = (uintptr_t)piece.iov_base;
 
+    pst_assert(piece.iov_len > 0);
     for (uint32_t i = 0; i < r->chunk_count; i++) {
         uintptr_t begin = (uintptr_t)r->chunks[i].iov_base;
 
@@ -202,6 +208,7 @@ static void ring_reap(struct pst_disk *disk)
     if (r->unsent > 0)
         ring_send(r);
     count = io_uring_peek_batch_cqe(&r->ring, cqes, REAP_COUNT_MAX);
+    pst_assert(count <= REAP_COUNT_MAX && count <= disk->underway);
     for (unsigned i = 0; i < count; i++)
         pst_disk_moved(disk, io_uring_cqe_get_data(cqes[i]), cqes[i]->res);
     io_uring_cq_advance(&r->ring, count);

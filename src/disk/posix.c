@@ -24,7 +24,7 @@ struct pool {
 
 /* ---- the threads ---- */
 
-static int64_t carry_out(const struct pool *p, const struct pst_disk_op *op)
+static int64_t pool_carry_out(const struct pool *p, const struct pst_disk_op *op)
 {
     int fd = p->fds[op->file];
     int64_t r;
@@ -54,9 +54,10 @@ static void *pool_main(void *arg)
         if (p->stop)
             break;
         op = pst_list_first(&p->todo, struct pst_disk_op, link);
+        pst_assert(op->verb <= PST_DISK_SYNC);
         pst_list_remove(&op->link);
         pthread_mutex_unlock(&p->lock);
-        r = carry_out(p, op);
+        r = pool_carry_out(p, op);
         pthread_mutex_lock(&p->lock);
         op->ended = r;
         first = pst_list_empty(&p->ended);
@@ -78,6 +79,7 @@ static void pool_free(struct pool *p)
     pthread_mutex_unlock(&p->lock);
     for (uint32_t i = 0; i < p->thread_count; i++)
         pthread_join(p->threads[i], NULL);
+    pst_assert(pst_list_empty(&p->todo) && pst_list_empty(&p->ended));
     pst_close_fd(&p->event);
     pthread_cond_destroy(&p->wanted);
     pthread_mutex_destroy(&p->lock);
@@ -90,6 +92,7 @@ static int start_threads(struct pool *p, uint32_t count)
     sigset_t all, before;
     int r = 0;
 
+    pst_assert(count > 0 && count <= THREADS_MAX && p->thread_count == 0);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     while (r == 0 && p->thread_count < count) {
@@ -97,6 +100,7 @@ static int start_threads(struct pool *p, uint32_t count)
         p->thread_count += r == 0;
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pst_assert(p->thread_count <= count && r >= 0);
     return p->thread_count > 0 ? 0 : -r;
 }
 
@@ -133,6 +137,7 @@ static int pool_start(struct pst_disk *disk, struct pst_disk_op *op)
     struct pool *p = disk->driver;
 
     pthread_mutex_lock(&p->lock);
+    pst_assert(!p->stop);
     pst_list_push_back(&p->todo, &op->link);
     pthread_cond_signal(&p->wanted);
     pthread_mutex_unlock(&p->lock);
@@ -155,6 +160,7 @@ static void pool_reap(struct pst_disk *disk)
         struct pst_disk_op *op = pst_list_entry(link, struct pst_disk_op, link);
 
         pst_list_remove(link);
+        pst_assert(op->verb == PST_DISK_SYNC || op->ended <= (int64_t)op->bytes);
         pst_disk_moved(disk, op, op->ended);
     }
 }

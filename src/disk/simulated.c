@@ -46,7 +46,7 @@ static bool cut;
 
 /* ---- the cache ---- */
 
-static void same_file(int fd, struct held *h)
+static void held_name_file(int fd, struct held *h)
 {
     struct stat st;
 
@@ -55,25 +55,27 @@ static void same_file(int fd, struct held *h)
     h->inode = st.st_ino;
 }
 
-static void forget(struct held *h)
+static void held_forget(struct held *h)
 {
+    pst_assert(!pst_list_empty(&h->link));
     pst_list_remove(&h->link);
     pst_close_fd(&h->fd);
     free(h->data);
     free(h);
 }
 
-static struct held *hold(int fd, const struct pst_disk_op *op)
+static struct held *held_new(int fd, const struct pst_disk_op *op)
 {
     struct held *h = calloc(1, sizeof(*h));
     uint64_t at = 0;
 
     pst_assert(h);
-    same_file(fd, h);
+    held_name_file(fd, h);
     h->fd = dup(fd);
     for (uint32_t i = 0; i < op->now_count; i++)
         h->bytes += op->now[i].iov_len;
     h->offset = pst_disk_at(op);
+    pst_assert(h->bytes > 0 && h->bytes % SECTOR_BYTES == 0);
     h->data = aligned_alloc(PST_DISK_BLOCK_BYTES, h->bytes);
     pst_assert(h->data && h->fd >= 0);
     for (uint32_t i = 0; i < op->now_count; i++) {
@@ -84,13 +86,13 @@ static struct held *hold(int fd, const struct pst_disk_op *op)
     return h;
 }
 
-static void write_back(const struct held *h)
+static void held_write_back(const struct held *h)
 {
     pst_assert(pwrite(h->fd, h->data, h->bytes, (off_t)h->offset) == (ssize_t)h->bytes);
 }
 
 /* Some sectors are the new ones, the others the old. */
-static void write_back_torn(struct held *h, uint64_t seed)
+static void held_write_back_torn(struct held *h, uint64_t seed)
 {
     uint8_t *old = aligned_alloc(PST_DISK_BLOCK_BYTES, h->bytes);
 
@@ -100,7 +102,7 @@ static void write_back_torn(struct held *h, uint64_t seed)
             memcpy(h->data + at, old + at, SECTOR_BYTES);
     }
     free(old);
-    write_back(h);
+    held_write_back(h);
 }
 
 void pst_simulated_cut(uint64_t seed)
@@ -115,10 +117,10 @@ void pst_simulated_cut(uint64_t seed)
         struct held *h = pst_list_entry(dice & 8 ? cache.next : cache.prev, struct held, link);
 
         if (dice % 4 == 0)
-            write_back(h);
+            held_write_back(h);
         else if (dice % 4 == 1)
-            write_back_torn(h, dice);
-        forget(h);
+            held_write_back_torn(h, dice);
+        held_forget(h);
     }
     pthread_mutex_unlock(&lock);
 }
@@ -126,21 +128,23 @@ void pst_simulated_cut(uint64_t seed)
 void pst_simulated_restore(void)
 {
     pthread_mutex_lock(&lock);
+    pst_assert(pst_list_empty(&cache));
     cut = false;
     pthread_mutex_unlock(&lock);
 }
 
 /* ---- operations, under the lock ---- */
 
-static int64_t read_through(int fd, const struct pst_disk_op *op)
+static int64_t sim_read(int fd, const struct pst_disk_op *op)
 {
     int64_t bytes = preadv(fd, op->now, (int)op->now_count, (off_t)pst_disk_at(op));
     uint64_t begin = pst_disk_at(op);
     struct held this = {.fd = -1};
 
+    pst_assert(op->verb == PST_DISK_READ && op->now_count > 0);
     if (bytes <= 0)
         return bytes < 0 ? -errno : 0;
-    same_file(fd, &this);
+    held_name_file(fd, &this);
     pst_list_each (link, &cache) {
         const struct held *h = pst_list_entry(link, struct held, link);
         uint64_t at = begin;
@@ -159,12 +163,12 @@ static int64_t read_through(int fd, const struct pst_disk_op *op)
 }
 
 /* What had ended before the sync began. */
-static int64_t sync_file(int fd, uint64_t began_at)
+static int64_t sim_sync(int fd, uint64_t began_at)
 {
     bool fails = pst_fault(PST_FAULT_disk_sync_eio);
     struct held this = {.fd = -1};
 
-    same_file(fd, &this);
+    held_name_file(fd, &this);
     pst_list_each_safe (link, &cache) {
         struct held *h = pst_list_entry(link, struct held, link);
 
@@ -173,21 +177,22 @@ static int64_t sync_file(int fd, uint64_t began_at)
         h->adrift = h->adrift || fails;
         if (h->adrift)
             continue;
-        write_back(h);
-        forget(h);
+        held_write_back(h);
+        held_forget(h);
     }
     return fails ? -EIO : 0;
 }
 
-static int64_t carry_out(int fd, struct started *s)
+static int64_t sim_carry_out(int fd, struct started *s)
 {
+    pst_assert(s->op && s->at <= moment);
     if (cut)
         return -EIO;
     switch (s->op->verb) {
     case PST_DISK_SYNC:
-        return sync_file(fd, s->at);
+        return sim_sync(fd, s->at);
     case PST_DISK_READ:
-        return read_through(fd, s->op);
+        return sim_read(fd, s->op);
     default:
         s->held->done_at = ++moment;
         return (int64_t)s->held->bytes;
@@ -216,14 +221,15 @@ static void sim_close(struct pst_disk *disk)
 {
     struct queue *q = disk->driver;
 
+    pst_assert(q->count == 0);
     /* A process that ends takes nothing from its disk's cache. */
     pthread_mutex_lock(&lock);
     pst_list_each_safe (link, &cache) {
         struct held *h = pst_list_entry(link, struct held, link);
 
         if (h->done_at > 0) {
-            write_back(h);
-            forget(h);
+            held_write_back(h);
+            held_forget(h);
         }
     }
     pthread_mutex_unlock(&lock);
@@ -241,7 +247,7 @@ static int sim_start(struct pst_disk *disk, struct pst_disk_op *op)
     pthread_mutex_lock(&lock);
     *s = (struct started){.op = op, .at = ++moment};
     if (op->verb == PST_DISK_WRITE && !cut)
-        s->held = hold(disk->fds[op->file], op);
+        s->held = held_new(disk->fds[op->file], op);
     pthread_mutex_unlock(&lock);
     q->count++;
     pst_event_set(q->event);
@@ -252,6 +258,7 @@ static void sim_reap(struct pst_disk *disk)
 {
     struct queue *q = disk->driver;
 
+    pst_assert(q->count <= disk->depth);
     /* About half of them, the first from anywhere. */
     for (uint32_t left = q->count; left > 0; left--) {
         uint64_t dice = pst_fault_dice(q->seed, 0, q->rolls++);
@@ -262,7 +269,7 @@ static void sim_reap(struct pst_disk *disk)
             continue;
         q->started[i] = q->started[--q->count];
         pthread_mutex_lock(&lock);
-        s.op->ended = carry_out(disk->fds[s.op->file], &s);
+        s.op->ended = sim_carry_out(disk->fds[s.op->file], &s);
         pthread_mutex_unlock(&lock);
         pst_disk_moved(disk, s.op, s.op->ended);
     }
