@@ -17,8 +17,9 @@ static uint64_t pieces_bytes(const struct pst_log_append *a)
     return bytes;
 }
 
-static void gather(const struct pst_log_append *a, uint8_t *to)
+static void append_gather(const struct pst_log_append *a, uint8_t *to)
 {
+    pst_assert(pieces_bytes(a) <= PST_LOG_BOUNCE_BYTES_MAX);
     for (uint32_t i = 0; i < a->iov_count; i++) {
         memcpy(to, a->iov[i].iov_base, a->iov[i].iov_len);
         to += a->iov[i].iov_len;
@@ -46,7 +47,7 @@ static void add_packed(struct pst_group *g, struct pst_log_append *a)
     pst_assert(at + a->value.value_bytes <=
                PST_GROUP_PACKED_BYTES - (uint64_t)g->end_blocks * PST_LOG_ALIGN_BYTES);
     memset(packed + g->packed_bytes, 0, at - g->packed_bytes);
-    gather(a, packed + at);
+    append_gather(a, packed + at);
     a->packed = true;
     a->data_at = at;
     g->packed_bytes = at + (uint32_t)a->value.value_bytes;
@@ -67,6 +68,7 @@ static void add_direct(struct pst_group *g, struct pst_log_append *a)
 {
     uint64_t rest = a->value.value_bytes % PST_LOG_ALIGN_BYTES;
 
+    pst_assert(a->value.value_bytes > 0 && g->iov_count >= 2);
     a->packed = false;
     a->data_at = g->direct_bytes;
     for (uint32_t i = 0; i < a->iov_count; i++) {
@@ -100,6 +102,7 @@ static bool group_fits(const struct pst_lane *lane, const struct pst_log_append 
     uint64_t data_bytes = pst_min(PST_GROUP_DATA_BYTES, lane->log->segment_bytes / GROUPS_A_SEGMENT);
     uint64_t packed_bytes = g->packed_bytes + (uint64_t)g->end_blocks * PST_LOG_ALIGN_BYTES;
 
+    pst_assert(g->state == PST_GROUP_OPEN && !g->large && g->iov_count >= 2);
     packed_bytes += packed ? a->value.value_bytes + PST_LOG_PACK_BYTES : PST_LOG_ALIGN_BYTES;
     return pst_group_head_bytes(g) + pst_log_entry_bytes(a->value.key.len, a->value.attrs.len) <=
                PST_LOG_HEAD_BYTES_MAX &&
@@ -126,6 +129,7 @@ static int append_shared(struct pst_lane *lane, struct pst_log_append *a)
     else
         add_direct(lane->open, a);
     lane->grew = true;
+    pst_assert(lane->open->entry_count > 0 && lane->open->state == PST_GROUP_OPEN);
     return 0;
 }
 
@@ -134,6 +138,7 @@ static int append_large(struct pst_lane *lane, struct pst_log_append *a)
 {
     struct pst_group *g = NULL;
 
+    pst_assert(!pst_log_one_block(a->value.value_bytes));
     if (!pst_log_pieces_aligned(a->iov, a->iov_count) && a->value.value_bytes > PST_LOG_BOUNCE_BYTES_MAX)
         return -EINVAL;
     if (!lane->summing.group && pst_lane_close_open(lane) != -EBUSY)
@@ -179,6 +184,7 @@ bool pst_lane_sum_step(struct pst_lane *lane)
 
     if (!s->group)
         return false;
+    pst_assert(s->group->state == PST_GROUP_OPEN && s->group->large && s->group->entry_count == 1);
     if (s->sum.left_bytes > 0) {
         s->count += pst_sum_step(&s->sum, &s->crcs[s->count]);
         if (s->sum.left_bytes > 0)

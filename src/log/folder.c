@@ -96,6 +96,7 @@ static int marker_read(const struct pst_log_folder *f, struct marker *m)
 /* A full disk may take a part, which is no error to it. */
 static bool all_written(ssize_t written, int wanted)
 {
+    pst_assert(wanted > 0);
     if (written >= 0 && written != wanted)
         errno = ENOSPC;
     return written == wanted;
@@ -135,6 +136,7 @@ int pst_log_marker_write(struct pst_log *log, uint64_t generation)
 {
     int r = 0;
 
+    pst_assert(log->folder_count > 0 && log->epoch > 0);
     for (uint32_t i = 0; r == 0 && i < log->folder_count; i++)
         r = marker_put(log, i, generation);
     return r;
@@ -172,6 +174,7 @@ static int take_lock(struct pst_log_folder *f)
     char pid[32] = "";
     int len;
 
+    pst_assert(f->fd >= 0 && f->lock_fd < 0);
     f->lock_fd = openat(f->fd, LOCK, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (f->lock_fd < 0)
         return refuse_errno(f, LOCK);
@@ -192,6 +195,7 @@ static int folder_open(struct pst_log_folder *f, struct marker *m)
 {
     int r;
 
+    pst_assert(f->fd < 0 && f->lock_fd < 0);
     if (mkdir(f->path, 0700) < 0 && errno != EEXIST)
         return refuse_errno(f, "making it");
     f->fd = open(f->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -216,6 +220,7 @@ static int check_marker(const struct pst_log *log, uint32_t i, const struct mark
 {
     const char *path = log->folders[i].path;
 
+    pst_assert(i < log->folder_count && m->version == PST_LOG_VERSION);
     if (strcmp(m->store, first->store) != 0)
         return pst_fail(-EINVAL, "folders %s and %s are of different stores", log->folders[0].path, path);
     if (m->folder_count != log->folder_count || m->folder != i)
@@ -276,6 +281,7 @@ int pst_log_folders_open(struct pst_log *log, const struct pst_log_options *opti
     struct marker markers[PST_LOG_FOLDERS_MAX] = {0}, *first = NULL;
     int r, found = 0;
 
+    pst_assert(log->folder_count == 0 && options->folder_count <= PST_LOG_FOLDERS_MAX);
     for (uint32_t i = 0; i < options->folder_count; i++) {
         log->folders[i] = (struct pst_log_folder){-1, -1, options->folders[i]};
         log->folder_count++;
@@ -304,6 +310,7 @@ int pst_log_folders_open(struct pst_log *log, const struct pst_log_options *opti
         pst_random(&log->seed, sizeof(log->seed));
     }
     log->marked = found == (int)log->folder_count;
+    pst_assert(log->folder_count == options->folder_count && log->epoch < UINT32_MAX);
     log->epoch++;
     return 0;
 }
@@ -323,6 +330,7 @@ static int check_room(const struct pst_log *log)
 {
     uint64_t wanted[PST_LOG_FOLDERS_MAX] = {0}, bytes;
 
+    pst_assert(log->folder_count > 0 && log->segment_count > 0);
     for (uint32_t i = 0; i < log->segment_count; i++) {
         bytes = 0;
         segment_exists(log, i, &bytes);
@@ -355,6 +363,7 @@ static void read_head(struct pst_log *log, uint32_t segment, uint8_t *buffer)
     bool zero = true;
     ssize_t n = pread(log->fds[segment], buffer, PST_LOG_DATA_AT, 0);
 
+    pst_assert(log->fds[segment] >= 0);
     s->lane = PST_LANE_NONE;
     s->state = PST_SEGMENT_FULL;
     if (n != PST_LOG_DATA_AT) {
@@ -383,6 +392,7 @@ static int open_segment(struct pst_log *log, uint32_t segment, uint8_t *buffer)
     char name[NAME_BYTES_MAX];
     int fd;
 
+    pst_assert(segment < log->segment_count && log->fds[segment] < 0);
     segment_name(segment, name);
     fd = log->fds[segment] = pst_disk_file_open(f->fd, name, log->segment_bytes, &log->buffered);
     if (fd < 0)

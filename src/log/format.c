@@ -6,14 +6,24 @@
 #include "base/hash.h"
 #include "base/limits.h"
 
+_Static_assert(sizeof(struct pst_group_head) + sizeof(struct pst_log_entry) + PST_KEY_BYTES_MAX +
+                       PST_ATTR_BYTES_MAX + 8 <=
+                   PST_LOG_HEAD_BYTES_MAX,
+               "the longest entry fits a group's head");
+_Static_assert(offsetof(struct pst_segment_head, check) == 8 && offsetof(struct pst_group_head, check) == 8 &&
+                   offsetof(struct pst_segment_tail, check) == 8,
+               "`check` is the second member of each");
+
 /* From behind `check`, the second member of each. */
 static uint64_t check_of(const void *what, uint64_t bytes, uint64_t seed)
 {
+    pst_assert(bytes > 16);
     return pst_hash64((const uint8_t *)what + 16, bytes - 16, seed);
 }
 
 void pst_segment_head_seal(struct pst_segment_head *head, uint64_t seed)
 {
+    pst_assert(head->version == PST_LOG_VERSION && head->in_use <= PST_SEGMENT_HEAD_FAILED);
     head->magic = PST_SEGMENT_MAGIC;
     head->check = check_of(head, sizeof(*head), seed);
 }
@@ -26,6 +36,7 @@ bool pst_segment_head_good(const struct pst_segment_head *head, uint64_t seed, u
 
 void pst_group_seal(struct pst_group_head *head, uint64_t seed)
 {
+    pst_assert(head->entries_bytes + sizeof(*head) <= head->used_bytes && head->used_bytes <= head->bytes);
     pst_assert(head->used_bytes >= sizeof(*head) && head->used_bytes <= PST_LOG_HEAD_BYTES_MAX);
     head->magic = PST_GROUP_MAGIC;
     head->check = check_of(head, head->used_bytes, seed);
@@ -43,6 +54,7 @@ bool pst_group_good(const struct pst_group_head *head, uint64_t room, uint64_t s
 
 void pst_segment_tail_seal(struct pst_segment_tail *tail, uint64_t seed)
 {
+    pst_assert(tail->index_offset % PST_LOG_ALIGN_BYTES == 0 && tail->sequence > 0);
     tail->magic = PST_TAIL_MAGIC;
     tail->check = check_of(tail, sizeof(*tail), seed);
 }
@@ -114,6 +126,7 @@ static int next_value(struct pst_bytes *entries, uint64_t segment_bytes, struct 
     };
     any->offset = e.offset;
     any->crc = e.crc;
+    pst_assert(bytes >= sizeof(e) && bytes <= entries->len);
     *entries = (struct pst_bytes){at + bytes, entries->len - bytes};
     return PST_LOG_VALUE;
 }

@@ -38,6 +38,10 @@ enum {
 #define PST_GROUP_MAGIC   0x707267747370ull /* "pstgrp" */
 #define PST_TAIL_MAGIC    0x786469747370ull /* "pstidx" */
 
+_Static_assert(PST_LOG_HEAD_BYTES_MAX % PST_LOG_ALIGN_BYTES == 0, "a group's head is whole blocks");
+_Static_assert(PST_LOG_BLOCK_BYTES % PST_LOG_ALIGN_BYTES == 0, "checksums are of whole blocks");
+_Static_assert(PST_LOG_ALIGN_BYTES % PST_LOG_PACK_BYTES == 0, "packed values fill blocks");
+
 enum pst_segment_use {
     PST_SEGMENT_HEAD_FREE, /* whatever lies behind */
     PST_SEGMENT_HEAD_USED,
@@ -130,6 +134,7 @@ static inline uint64_t pst_log_entry_bytes(size_t key_bytes, size_t attr_bytes)
 /* Where a value of several blocks begins behind its place. */
 static inline uint64_t pst_log_large_at(const struct pst_log_value *v)
 {
+    pst_assert(!pst_log_one_block(v->value_bytes));
     return pst_round_up(sizeof(struct pst_group_head) + pst_log_entry_bytes(v->key.len, v->attrs.len) +
                             4 * pst_div_up(v->value_bytes, PST_LOG_BLOCK_BYTES),
                         PST_LOG_ALIGN_BYTES);

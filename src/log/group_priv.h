@@ -48,6 +48,7 @@ struct pst_index {
 
 static inline uint64_t pst_group_head_bytes(const struct pst_group *g)
 {
+    pst_assert(g->entries_bytes <= PST_LOG_HEAD_BYTES_MAX);
     return sizeof(struct pst_group_head) + g->entries_bytes;
 }
 

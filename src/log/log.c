@@ -3,6 +3,7 @@
 #include "log/lane_priv.h"
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/limits.h"
 
 #include <stdio.h>
 #include <sys/mman.h>
@@ -19,6 +20,7 @@ static const uint64_t GENERATIONS_AHEAD =
 struct pst_log_tombstone pst_log_tombstone_of(const struct pst_log *log, struct pst_bytes key,
                                               uint64_t generation)
 {
+    pst_assert(key.len > 0 && key.len <= PST_KEY_BYTES_MAX);
     return (struct pst_log_tombstone){.generation = generation,
                                       .key_hash = pst_hash64(key.data, key.len, log->seed),
                                       .key_check = (uint32_t)pst_hash64(key.data, key.len, ~log->seed),
@@ -48,7 +50,7 @@ static int check_options(const struct pst_log_options *o, uint64_t segment_bytes
     return 0;
 }
 
-static int begin(struct pst_log *log)
+static int log_mark_begun(struct pst_log *log)
 {
     uint64_t highest, generation;
     int r;
@@ -69,7 +71,7 @@ static int begin(struct pst_log *log)
 int pst_log_begin(struct pst_log *log, const char **fault)
 {
     *fault = pst_error_text();
-    return begin(log);
+    return log_mark_begun(log);
 }
 
 bool pst_log_begun(const struct pst_log *log)
@@ -77,7 +79,7 @@ bool pst_log_begun(const struct pst_log *log)
     return atomic_load_explicit(&log->begun, memory_order_acquire);
 }
 
-static int open_all(struct pst_log *log, const struct pst_log_options *options)
+static int log_open_all(struct pst_log *log, const struct pst_log_options *options)
 {
     int r = pst_log_folders_open(log, options);
 
@@ -85,6 +87,7 @@ static int open_all(struct pst_log *log, const struct pst_log_options *options)
         r = pst_log_segments_open(log);
     if (r < 0)
         return r;
+    pst_assert(log->epoch > 0 && log->folder_count > 0);
     log->sequence = log->epoch << 32;
     for (uint32_t i = 0; r == 0 && i < options->lane_count; i++)
         r = pst_lane_open(log, i, options);
@@ -95,7 +98,7 @@ static int open_all(struct pst_log *log, const struct pst_log_options *options)
                  log->buffered ? "the file system has no direct I/O" : "", log->buffered && *note ? "; " : "",
                  note);
     }
-    return r == 0 && !options->held ? begin(log) : r;
+    return r == 0 && !options->held ? log_mark_begun(log) : r;
 }
 
 int pst_log_open(const struct pst_log_options *options, struct pst_log **out, const char **fault)
@@ -119,12 +122,13 @@ int pst_log_open(const struct pst_log_options *options, struct pst_log **out, co
     log->lanes = calloc(log->lane_count, sizeof(struct pst_lane *));
     for (uint32_t i = 0; log->fds && i < log->segment_count; i++)
         log->fds[i] = -1;
-    r = log->segments && log->fds && log->lanes ? open_all(log, options)
+    r = log->segments && log->fds && log->lanes ? log_open_all(log, options)
                                                 : pst_fail(-ENOMEM, "no memory for segments");
     if (r < 0) {
         pst_log_close(log);
         return r;
     }
+    pst_assert(log->lanes[log->lane_count - 1] && log->begun == !options->held);
     *out = log;
     return 0;
 }
@@ -137,6 +141,7 @@ struct pst_log *pst_log_close(struct pst_log *log)
         return NULL;
     pst_assert(log->free_count <= log->segment_count && log->resume_count <= log->segment_count);
     whole = log->begun && log->lanes[log->lane_count - 1];
+    pst_assert(!whole || log->epoch > 0);
     for (uint32_t i = 0; log->lanes && i < log->lane_count; i++)
         log->lanes[i] = pst_lane_close(log->lanes[i]);
     /* An orderly end leaves no gap in the generations; where the marker cannot be written it does. */
@@ -172,6 +177,7 @@ const char *pst_log_note(const struct pst_log *log)
 
 uint64_t pst_log_value_bytes_max(const struct pst_log *log)
 {
+    pst_assert(log->segment_bytes >= MIB);
     /* Two heads, the group's head, the entry a second time in the index, the tail. */
     return log->segment_bytes - PST_LOG_DATA_AT - PST_LOG_HEAD_BYTES_MAX - 3 * PST_LOG_ALIGN_BYTES;
 }
@@ -198,6 +204,7 @@ int pst_log_generations(struct pst_log *log, uint64_t highest)
         if (r == 0)
             atomic_store(&log->generation_ceiling, ceiling);
     }
+    pst_assert(r < 0 || atomic_load(&log->generation_ceiling) >= ceiling);
     pthread_mutex_unlock(&log->lock);
     return r;
 }
@@ -211,7 +218,7 @@ struct pst_lane *pst_log_lane(struct pst_log *log, uint32_t index)
 /* ---- lanes ---- */
 
 /* One piece of memory for all buffers, so that it can be registered. */
-static int take_memory(struct pst_lane *lane, uint32_t depth)
+static int lane_take_memory(struct pst_lane *lane, uint32_t depth)
 {
     uint8_t *at;
 
@@ -241,7 +248,7 @@ static int take_memory(struct pst_lane *lane, uint32_t depth)
     return 0;
 }
 
-static int open_disk(struct pst_lane *lane, const struct pst_log_options *o)
+static int lane_open_disk(struct pst_lane *lane, const struct pst_log_options *o)
 {
     struct pst_log *log = lane->log;
     pst_cleanup_free struct iovec *regions = calloc(o->region_count + 1, sizeof(*regions));
@@ -257,6 +264,7 @@ static int open_disk(struct pst_lane *lane, const struct pst_log_options *o)
     };
     int r;
 
+    pst_assert(lane->memory && !lane->disk);
     if (!regions)
         return pst_fail(-ENOMEM, "no memory for a lane");
     if (o->region_count > 0)
@@ -283,15 +291,16 @@ int pst_lane_open(struct pst_log *log, uint32_t index, const struct pst_log_opti
     pst_list_init(&lane->done);
     pst_list_init(&lane->moves);
     pst_list_init(&lane->checks);
-    r = take_memory(lane, options->depth);
+    r = lane_take_memory(lane, options->depth);
     if (r < 0)
         pst_fail(r, "no memory for the buffers of a lane");
     else
-        r = open_disk(lane, options);
+        r = lane_open_disk(lane, options);
     if (r < 0) {
         pst_lane_close(lane);
         return r;
     }
+    pst_assert(lane->disk && pst_lane_idle(lane));
     log->lanes[index] = lane;
     return 0;
 }
@@ -369,7 +378,7 @@ void pst_lane_done(struct pst_lane *lane, struct pst_log_op *op, int result)
     }
 }
 
-static void io_ended(struct pst_lane *lane, struct pst_lane_io *io)
+static void lane_io_ended(struct pst_lane *lane, struct pst_lane_io *io)
 {
     switch (io->kind) {
     case PST_IO_GROUP:
@@ -388,7 +397,7 @@ static void io_ended(struct pst_lane *lane, struct pst_lane_io *io)
 }
 
 /* All of what has ended: what takes time of it waits to be computed. Return: whether any had. */
-static bool look(struct pst_lane *lane)
+static bool lane_look_at_ended(struct pst_lane *lane)
 {
     if (pst_list_empty(&lane->ended))
         return false;
@@ -396,13 +405,14 @@ static bool look(struct pst_lane *lane)
         struct pst_disk_op *op = pst_list_first(&lane->ended, struct pst_disk_op, link);
 
         pst_list_remove(&op->link);
-        io_ended(lane, pst_container_of(op, struct pst_lane_io, op));
+        lane_io_ended(lane, pst_container_of(op, struct pst_lane_io, op));
     } while (!pst_list_empty(&lane->ended));
+    pst_assert(pst_list_empty(&lane->ended));
     return true;
 }
 
 /* Checksums of what was read and of what is to be written, a step of each. Return: whether there were any. */
-static bool compute(struct pst_lane *lane, const struct pst_turn *turn)
+static bool lane_compute_sums(struct pst_lane *lane, const struct pst_turn *turn)
 {
     bool any = false, more;
 
@@ -424,19 +434,21 @@ bool pst_lane_poll(struct pst_lane *lane, const struct pst_turn *turn, struct ps
     /* What is done goes back at once: its owner may have more for the disk before the rest is looked at. */
     do {
         more = pst_moves_step(lane, turn);
-        more = compute(lane, turn) || more;
+        more = lane_compute_sums(lane, turn) || more;
         pst_lane_write_step(lane, turn);
         pst_reclaim_step(lane);
         pst_disk_poll(lane->disk, turn, &lane->ended);
-        more = look(lane) || pst_disk_has_more(lane->disk) || more;
+        more = lane_look_at_ended(lane) || pst_disk_has_more(lane->disk) || more;
         any = any || more || !pst_list_empty(&lane->done);
     } while (more && pst_list_empty(&lane->done) && !pst_turn_is_over(turn));
+    pst_assert(lane->synced <= lane->written && lane->written <= lane->issued);
     pst_list_splice(done, &lane->done);
     return any;
 }
 
 int pst_lane_descriptor(const struct pst_lane *lane)
 {
+    pst_assert(lane->disk);
     return pst_disk_descriptor(lane->disk);
 }
 
@@ -459,6 +471,7 @@ void pst_log_stat(const struct pst_log *log, struct pst_log_stat *out)
                                .capacity_bytes =
                                    (log->segment_count - 2 * log->lane_count) * log->segment_bytes};
 
+    pst_assert(log->free_count <= log->segment_count && log->segment_count > 2 * log->lane_count);
     for (uint32_t i = 0; i < log->segment_count; i++) {
         sum.live_bytes += atomic_load(&log->segments[i].live_bytes);
         sum.segments_failed += atomic_load(&log->segments[i].failed);

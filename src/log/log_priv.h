@@ -26,6 +26,10 @@ enum {
     PST_READ_LARGES = 8,
 };
 
+_Static_assert(PST_GROUP_BUFFER_BYTES % PST_LOG_ALIGN_BYTES == 0, "the next group's buffer is aligned");
+_Static_assert(PST_READ_LARGE_BYTES % PST_LOG_ALIGN_BYTES == 0, "the next reading's buffer is aligned");
+_Static_assert(PST_LANES_MAX % 64 == 0, "lanes fill the words of a bit set");
+
 #define PST_LANE_NONE UINT32_MAX
 
 static inline bool pst_log_is_whole(uint64_t n)
@@ -41,6 +45,7 @@ static inline uint64_t pst_log_whole(uint64_t bytes)
 /* Whether a disk may move these pieces as they lie, but for the end of the last. */
 static inline bool pst_log_pieces_aligned(const struct iovec *iov, uint32_t count)
 {
+    pst_assert(iov || count == 0);
     for (uint32_t i = 0; i < count; i++) {
         if (!pst_log_is_whole((uintptr_t)iov[i].iov_base) ||
             (!pst_log_is_whole(iov[i].iov_len) && i + 1 < count))

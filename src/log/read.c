@@ -57,8 +57,8 @@ static void reading_give(struct pst_lane *lane, struct pst_reading *g)
     lane->reading_count--;
 }
 
-static void submit(struct pst_lane *lane, struct pst_reading *g, const struct iovec *iov, uint32_t iov_count,
-                   uint64_t offset, uint64_t bytes)
+static void reading_submit(struct pst_lane *lane, struct pst_reading *g, const struct iovec *iov,
+                           uint32_t iov_count, uint64_t offset, uint64_t bytes)
 {
     const struct pst_disk_op op = {.verb = PST_DISK_READ,
                                    .file = g->read->place.segment,
@@ -67,6 +67,7 @@ static void submit(struct pst_lane *lane, struct pst_reading *g, const struct io
                                    .iov = iov,
                                    .iov_count = iov_count};
 
+    pst_assert(pst_log_is_whole(offset) && offset + bytes <= lane->log->segment_bytes);
     pst_assert(g->io_left < pst_count_of(g->io) && bytes > 0);
     pst_lane_submit(lane, &g->io[g->io_left++], PST_IO_READ, g, &op);
     lane->stat.read_bytes += bytes;
@@ -80,7 +81,8 @@ static void submit_bounced(struct pst_lane *lane, struct pst_reading *g, uint8_t
 
     g->bounce = bounce + (at - begin);
     g->bounce_iov = (struct iovec){bounce, end - begin};
-    submit(lane, g, &g->bounce_iov, 1, begin, end - begin);
+    pst_assert(end - begin <= (g->large ? PST_READ_LARGE_BYTES : PST_READ_SMALL_BYTES));
+    reading_submit(lane, g, &g->bounce_iov, 1, begin, end - begin);
 }
 
 static void submit_direct(struct pst_lane *lane, struct pst_reading *g, uint8_t *tail, uint64_t at)
@@ -88,11 +90,12 @@ static void submit_direct(struct pst_lane *lane, struct pst_reading *g, uint8_t 
     const struct pst_log_read *read = g->read;
     uint64_t whole = down_block(read->bytes);
 
+    pst_assert(pst_log_is_whole(at) && read->iov_count > 0);
     if (whole > 0)
-        submit(lane, g, read->iov, read->iov_count, at, whole);
+        reading_submit(lane, g, read->iov, read->iov_count, at, whole);
     if (whole < read->bytes) {
         g->tail_iov = (struct iovec){tail, PST_LOG_ALIGN_BYTES};
-        submit(lane, g, &g->tail_iov, 1, at + whole, PST_LOG_ALIGN_BYTES);
+        reading_submit(lane, g, &g->tail_iov, 1, at + whole, PST_LOG_ALIGN_BYTES);
     }
 }
 
@@ -105,6 +108,7 @@ static int read_one_block(struct pst_lane *lane, struct pst_log_read *read)
         direct ? 0 : pst_round_up(at % PST_LOG_ALIGN_BYTES + read->bytes, PST_LOG_ALIGN_BYTES);
     struct pst_reading *g = reading_take(lane, bounce_bytes > PST_READ_SMALL_BYTES);
 
+    pst_assert(read->bytes > 0 && read->offset == 0);
     if (!g)
         return -EBUSY;
     g->read = read;
@@ -124,6 +128,7 @@ static int read_large(struct pst_lane *lane, struct pst_log_read *read)
          large = !direct || head_bytes > PST_LOG_ALIGN_BYTES;
     struct pst_reading *g;
 
+    pst_assert(head_bytes <= PST_LOG_HEAD_BYTES_MAX && pst_log_is_whole(read->place.offset));
     if (!direct && read->bytes > PST_LOG_BOUNCE_BYTES_MAX)
         return -EINVAL;
     g = reading_take(lane, large);
@@ -132,7 +137,7 @@ static int read_large(struct pst_lane *lane, struct pst_log_read *read)
     g->read = read;
     g->head = large ? g->large + PST_LOG_BOUNCE_BYTES_MAX : g->small;
     g->head_iov = (struct iovec){g->head, head_bytes};
-    submit(lane, g, &g->head_iov, 1, read->place.offset, head_bytes);
+    reading_submit(lane, g, &g->head_iov, 1, read->place.offset, head_bytes);
     if (direct)
         submit_direct(lane, g, g->small + PST_LOG_ALIGN_BYTES, at);
     else
@@ -149,6 +154,7 @@ static bool within_value(const struct pst_log *log, const struct pst_log_read *r
     pst_log_span(read->value.value_bytes, &offset, &bytes);
     return offset == read->offset && bytes == read->bytes && read->place.segment < log->segment_count &&
            read->place.offset >= PST_LOG_DATA_AT &&
+           (pst_log_one_block(read->value.value_bytes) || pst_log_is_whole(read->place.offset)) &&
            read->place.offset + pst_log_disk_bytes(&read->value) <= log->segment_bytes;
 }
 
@@ -157,6 +163,7 @@ int pst_lane_read(struct pst_lane *lane, struct pst_log_read *read, uint8_t verb
     struct pst_segment *s;
     int r;
 
+    pst_assert(verb == PST_LOG_READ || verb > PST_LOG_MOVE);
     if (!within_value(lane->log, read))
         return -EINVAL;
     read->op.verb = verb;
@@ -206,6 +213,7 @@ bool pst_sum_step(struct pst_sum *sum, uint32_t *crc)
     sum->block_bytes += (uint32_t)bytes;
     if (sum->left_bytes > 0 && sum->block_bytes < PST_LOG_BLOCK_BYTES)
         return false;
+    pst_assert(sum->left_bytes == 0 || sum->block_bytes == PST_LOG_BLOCK_BYTES);
     *crc = sum->crc;
     sum->block_bytes = sum->crc = 0;
     return true;
@@ -235,7 +243,7 @@ static const uint32_t *checksums_of(const struct pst_log *log, const struct pst_
 }
 
 /* Return: 0, or -EBADMSG: it is of another value. */
-static int begin_check(struct pst_lane *lane, struct pst_reading *g)
+static int reading_begin_check(struct pst_lane *lane, struct pst_reading *g)
 {
     const struct pst_log_read *read = g->read;
 
@@ -253,7 +261,7 @@ static int begin_check(struct pst_lane *lane, struct pst_reading *g)
     return 0;
 }
 
-static void scatter(const struct pst_log_read *read, const uint8_t *from)
+static void reading_scatter(const struct pst_log_read *read, const uint8_t *from)
 {
     for (uint32_t i = 0; i < read->iov_count; i++) {
         memcpy(read->iov[i].iov_base, from, read->iov[i].iov_len);
@@ -261,7 +269,7 @@ static void scatter(const struct pst_log_read *read, const uint8_t *from)
     }
 }
 
-static void put_tail(const struct pst_reading *g)
+static void reading_put_tail(const struct pst_reading *g)
 {
     const struct iovec *last = &g->read->iov[g->read->iov_count - 1];
     uint64_t bytes = g->read->bytes % PST_LOG_ALIGN_BYTES;
@@ -275,8 +283,9 @@ static void reading_done(struct pst_lane *lane, struct pst_reading *g, int resul
     struct pst_log_read *read = g->read;
     uint32_t readers;
 
+    pst_assert(result <= 0 && g->io_left == 0);
     if (result == 0 && g->bounce)
-        scatter(read, g->bounce);
+        reading_scatter(read, g->bounce);
     readers = atomic_fetch_sub(&lane->log->segments[read->place.segment].readers, 1);
     pst_assert(readers > 0);
     pst_lane_done(lane, &read->op, result);
@@ -309,9 +318,9 @@ void pst_reading_io_ended(struct pst_lane *lane, struct pst_reading *g, int resu
     if (--g->io_left > 0)
         return;
     if (g->result == 0 && g->tail_iov.iov_base)
-        put_tail(g);
+        reading_put_tail(g);
     if (g->result == 0)
-        g->result = begin_check(lane, g);
+        g->result = reading_begin_check(lane, g);
     if (g->result < 0)
         reading_done(lane, g, g->result);
 }

@@ -41,6 +41,7 @@ static void stage_becomes(struct pst_reclaim *rc, enum pst_reclaim_stage stage)
 
 static bool is_mine(const struct pst_lane *lane, const struct pst_segment *s)
 {
+    pst_assert(lane->index < PST_LANES_MAX);
     return s->lane == lane->index ||
            (s->lane == PST_LANE_NONE && !(s->emptied[lane->index / 64] >> lane->index % 64 & 1));
 }
@@ -50,11 +51,13 @@ static bool is_sparse(const struct pst_log *log, const struct pst_segment *s, ui
 {
     uint64_t room = s->moved ? atomic_load(&s->value_bytes) : log->segment_bytes;
 
+    pst_assert(live_percent_max <= 100);
     return atomic_load(&s->live_bytes) * 100 <= live_percent_max * room;
 }
 
 /* The smaller the better; UINT64_MAX: not worth it. Of those with about as much alive it is the oldest. */
-static uint64_t rank(const struct pst_lane *lane, const struct pst_segment *s, uint32_t live_percent_max)
+static uint64_t segment_rank(const struct pst_lane *lane, const struct pst_segment *s,
+                             uint32_t live_percent_max)
 {
     if (s->state != PST_SEGMENT_FULL || s->lost || !is_mine(lane, s))
         return UINT64_MAX;
@@ -132,6 +135,7 @@ static bool copies_elsewhere(const struct pst_lane *lane, uint32_t chosen)
     const struct pst_log *log = lane->log;
     bool mixed = log->segments[chosen].lane == PST_LANE_NONE;
 
+    pst_assert(chosen < log->segment_count);
     for (uint32_t i = 0; i < log->segment_count; i++) {
         const struct pst_segment *s = &log->segments[i];
         bool ours = mixed || s->lane == PST_LANE_NONE || s->lane == lane->index;
@@ -143,7 +147,7 @@ static bool copies_elsewhere(const struct pst_lane *lane, uint32_t chosen)
 }
 
 /* Reads into, or writes from, the reclaim's piece. */
-static void submit(struct pst_lane *lane, enum pst_disk_verb verb, uint64_t offset)
+static void reclaim_submit(struct pst_lane *lane, enum pst_disk_verb verb, uint64_t offset)
 {
     struct pst_reclaim *rc = &lane->reclaim;
     const struct pst_disk_op op = {.verb = (uint8_t)verb,
@@ -153,6 +157,7 @@ static void submit(struct pst_lane *lane, enum pst_disk_verb verb, uint64_t offs
                                    .iov = &rc->iov,
                                    .iov_count = 1};
 
+    pst_assert(op.bytes > 0 && pst_log_is_whole(offset) && offset + op.bytes <= lane->log->segment_bytes);
     pst_lane_submit(lane, &rc->io, PST_IO_RECLAIM, NULL, &op);
 }
 
@@ -161,12 +166,13 @@ static int read_block(struct pst_lane *lane, uint64_t offset, uint64_t bytes)
     struct pst_reclaim *rc = &lane->reclaim;
     uint8_t *buffer = aligned_alloc(PST_LOG_ALIGN_BYTES, bytes);
 
+    pst_assert(bytes > 0 && pst_log_is_whole(bytes));
     if (!buffer)
         return -ENOMEM;
     free(rc->entries);
     rc->entries = buffer;
     rc->iov = (struct iovec){buffer, bytes};
-    submit(lane, PST_DISK_READ, offset);
+    reclaim_submit(lane, PST_DISK_READ, offset);
     return 0;
 }
 
@@ -179,9 +185,10 @@ int pst_log_reclaim_begin(struct pst_lane *lane, uint32_t live_percent_max)
 
     if (rc->stage != PST_RECLAIM_NONE || !pst_log_begun(log))
         return -EBUSY;
+    pst_assert(rc->moving == 0 && !rc->entries && !rc->keep);
     pthread_mutex_lock(&log->lock);
     for (uint32_t i = 0; i < log->segment_count; i++) {
-        uint64_t value = rank(lane, &log->segments[i], live_percent_max);
+        uint64_t value = segment_rank(lane, &log->segments[i], live_percent_max);
 
         if (value >= best)
             continue;
@@ -209,7 +216,7 @@ int pst_log_reclaim_begin(struct pst_lane *lane, uint32_t live_percent_max)
 
 /* ---- reading its index ---- */
 
-static void finish(struct pst_lane *lane)
+static void reclaim_finish(struct pst_lane *lane)
 {
     struct pst_reclaim *rc = &lane->reclaim;
 
@@ -221,7 +228,7 @@ static void finish(struct pst_lane *lane)
 }
 
 /* What lies there cannot be told any more; it can be read as long as its owner knows where. */
-static void give_up(struct pst_lane *lane)
+static void reclaim_give_up(struct pst_lane *lane)
 {
     segment_now(lane)->lost = true;
     lane->reclaim_failed = true;
@@ -234,12 +241,13 @@ static void tail_read(struct pst_lane *lane)
 {
     struct pst_reclaim *rc = &lane->reclaim;
 
+    pst_assert(rc->stage == PST_RECLAIM_TAIL && rc->iov.iov_len >= sizeof(rc->tail));
     memcpy(&rc->tail, rc->entries, sizeof(rc->tail));
     if (!pst_segment_tail_good(&rc->tail, lane->log->seed, rc->segment, lane->log->segment_bytes) ||
         rc->tail.sequence != segment_now(lane)->sequence ||
         (rc->tail.index_bytes > 0 &&
          read_block(lane, rc->tail.index_offset, pst_log_whole(rc->tail.index_bytes)) < 0)) {
-        give_up(lane);
+        reclaim_give_up(lane);
         return;
     }
     stage_becomes(rc, rc->tail.index_bytes > 0 ? PST_RECLAIM_INDEX : PST_RECLAIM_WALK);
@@ -249,8 +257,9 @@ static void index_read(struct pst_lane *lane)
 {
     struct pst_reclaim *rc = &lane->reclaim;
 
+    pst_assert(rc->stage == PST_RECLAIM_INDEX && rc->tail.index_bytes <= rc->iov.iov_len);
     if (pst_log_index_check(rc->entries, rc->tail.index_bytes, lane->log->seed) != rc->tail.index_check) {
-        give_up(lane);
+        reclaim_give_up(lane);
         return;
     }
     rc->left = (struct pst_bytes){rc->entries, rc->tail.index_bytes};
@@ -308,6 +317,7 @@ void pst_log_reclaim_end(struct pst_lane *lane, bool stays)
 {
     struct pst_reclaim *rc = &lane->reclaim;
 
+    pst_assert(lane->moves_reading == 0);
     pst_assert(rc->moving == 0);
     rc->keep = rc->keep || stays;
     stage_becomes(rc, PST_RECLAIM_FLUSH);
@@ -338,7 +348,7 @@ void pst_reclaim_flushed(struct pst_lane *lane, int result)
         s->failed = true;
     if (result < 0 || s->lost) {
         lane->reclaim_failed = true;
-        finish(lane);
+        reclaim_finish(lane);
         return;
     }
     pthread_mutex_lock(&log->lock);
@@ -353,18 +363,19 @@ void pst_reclaim_flushed(struct pst_lane *lane, int result)
     lane->reclaim_failed = s->lane == lane->index && rc->stage != PST_RECLAIM_WAIT;
     pthread_mutex_unlock(&log->lock);
     if (rc->stage != PST_RECLAIM_WAIT)
-        finish(lane);
+        reclaim_finish(lane);
 }
 
 static void write_free_head(struct pst_lane *lane)
 {
     struct pst_reclaim *rc = &lane->reclaim;
 
+    pst_assert(rc->stage == PST_RECLAIM_HEAD && segment_now(lane)->state == PST_SEGMENT_EMPTY);
     pst_lane_make_head(lane, rc->segment,
                        segment_now(lane)->failed ? PST_SEGMENT_HEAD_FAILED : PST_SEGMENT_HEAD_FREE,
                        lane->free_head);
     rc->iov = (struct iovec){lane->free_head, PST_LOG_DATA_AT};
-    submit(lane, PST_DISK_WRITE, 0);
+    reclaim_submit(lane, PST_DISK_WRITE, 0);
     lane->stat.written_bytes += PST_LOG_DATA_AT;
 }
 
@@ -372,6 +383,7 @@ static void sync_free_head(struct pst_lane *lane)
 {
     const struct pst_disk_op op = {.verb = PST_DISK_SYNC, .file = lane->reclaim.segment};
 
+    pst_assert(lane->reclaim.stage == PST_RECLAIM_SYNC);
     pst_lane_submit(lane, &lane->reclaim.io, PST_IO_RECLAIM, NULL, &op);
     lane->stat.syncs++;
 }
@@ -406,7 +418,7 @@ void pst_reclaim_io_ended(struct pst_lane *lane)
     case PST_RECLAIM_INDEX:
         lane->stat.upkeep_failed += result < 0;
         if (result < 0)
-            give_up(lane);
+            reclaim_give_up(lane);
         else if (rc->stage == PST_RECLAIM_TAIL)
             tail_read(lane);
         else
@@ -423,14 +435,14 @@ void pst_reclaim_io_ended(struct pst_lane *lane)
         pst_assert(rc->stage == PST_RECLAIM_SYNC);
         if (result == 0) {
             set_free(lane);
-            finish(lane);
+            reclaim_finish(lane);
             return;
         }
     }
     segment_now(lane)->failed = segment_now(lane)->lost = true; /* empty, and of no use */
     lane->reclaim_failed = true;
     lane->stat.upkeep_failed++;
-    finish(lane);
+    reclaim_finish(lane);
 }
 
 void pst_reclaim_step(struct pst_lane *lane)
@@ -463,6 +475,7 @@ int pst_log_move(struct pst_lane *lane, struct pst_log_move *move)
     pst_assert(lane->reclaim.stage == PST_RECLAIM_WALK);
     if (lane->reclaim.moving > 0 && lane->moving_bytes + bytes > MOVING_BYTES_MAX)
         return -EBUSY;
+    pst_assert(move->from.segment < lane->log->segment_count);
     move->iov = (struct iovec){aligned_alloc(PST_LOG_ALIGN_BYTES, pst_log_whole(bytes + 1)), bytes};
     if (!move->iov.iov_base)
         return -ENOMEM;
@@ -527,6 +540,7 @@ bool pst_moves_step(struct pst_lane *lane, const struct pst_turn *turn)
     } while (!pst_list_empty(&moves) && !pst_turn_is_over(turn));
     left = !pst_list_empty(&moves);
     pst_list_splice(&lane->moves, &moves);
+    pst_assert(pst_list_empty(&moves));
     return left;
 }
 

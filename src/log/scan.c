@@ -49,7 +49,7 @@ struct pst_log_scan {
 /* ---- reading ---- */
 
 /* [@at, @at + @bytes) of a segment, or NULL. Valid until the next call. */
-static const uint8_t *view(struct pst_log_scan *scan, uint32_t segment, uint64_t at, uint64_t bytes)
+static const uint8_t *scan_view(struct pst_log_scan *scan, uint32_t segment, uint64_t at, uint64_t bytes)
 {
     uint64_t begin = at / PST_LOG_ALIGN_BYTES * PST_LOG_ALIGN_BYTES;
     ssize_t n;
@@ -103,7 +103,7 @@ static int read_index(struct pst_log_scan *scan, uint32_t segment, struct image 
 {
     const struct pst_log *log = scan->log;
     struct pst_segment_tail tail;
-    const uint8_t *at = view(scan, segment, log->segment_bytes - PST_LOG_ALIGN_BYTES, sizeof(tail));
+    const uint8_t *at = scan_view(scan, segment, log->segment_bytes - PST_LOG_ALIGN_BYTES, sizeof(tail));
     uint64_t room;
 
     if (!at)
@@ -121,6 +121,7 @@ static int read_index(struct pst_log_scan *scan, uint32_t segment, struct image 
     scan->told.bytes_read += room;
     im->bytes = tail.index_bytes;
     im->entry_count = tail.entry_count;
+    pst_assert(im->bytes <= im->room);
     return pst_log_index_check(im->entries, im->bytes, log->seed) == tail.index_check;
 }
 
@@ -136,7 +137,7 @@ static bool value_good(struct pst_log_scan *scan, uint32_t segment, const struct
         return false;
     for (uint64_t at = 0; at == 0 || at < v->value_bytes; at += PST_LOG_BLOCK_BYTES) {
         uint64_t bytes = pst_min(v->value_bytes - at, PST_LOG_BLOCK_BYTES);
-        const uint8_t *data = view(scan, segment, begin + at, bytes);
+        const uint8_t *data = scan_view(scan, segment, begin + at, bytes);
 
         if (!data || pst_crc32c(0, data, bytes) != (crcs ? crcs[at / PST_LOG_BLOCK_BYTES] : any->crc))
             return false;
@@ -198,8 +199,9 @@ static bool group_at(struct pst_log_scan *scan, uint32_t segment, uint64_t at)
     const struct pst_log *log = scan->log;
     uint64_t sequence = log->segments[segment].sequence;
     uint64_t room = pst_min(PST_LOG_HEAD_BYTES_MAX, log->segment_bytes - at);
-    const struct pst_group_head *head = (const void *)view(scan, segment, at, room);
+    const struct pst_group_head *head = (const void *)scan_view(scan, segment, at, room);
 
+    pst_assert(at % PST_LOG_ALIGN_BYTES == 0 && at < log->segment_bytes);
     if (!head || head->magic != PST_GROUP_MAGIC)
         return false;
     if (pst_group_good(head, room, log->seed, log->segment_bytes) && head->segment == segment &&
@@ -212,7 +214,7 @@ static bool group_at(struct pst_log_scan *scan, uint32_t segment, uint64_t at)
 }
 
 /* Not only up to the first that is damaged: what comes behind may be durable. */
-static int walk(struct pst_log_scan *scan, uint32_t segment, struct image *im)
+static int scan_walk(struct pst_log_scan *scan, uint32_t segment, struct image *im)
 {
     uint64_t at = PST_LOG_DATA_AT, end = scan->log->segment_bytes - PST_LOG_ALIGN_BYTES;
     int r = image_room(im, 0);
@@ -230,6 +232,7 @@ static int walk(struct pst_log_scan *scan, uint32_t segment, struct image *im)
         }
         at += bytes;
     }
+    pst_assert(r < 0 || (scan->walked_to <= end && scan->walked_to % PST_LOG_ALIGN_BYTES == 0));
     return r;
 }
 
@@ -257,6 +260,7 @@ static struct grave *grave_of(const struct pst_log_scan *scan, const struct pst_
 /* Whether all of the key are dead, up to this generation and this era at least. */
 static bool all_deleted(const struct pst_log_scan *scan, const struct pst_log_tombstone *t)
 {
+    pst_assert(scan->grave_count < scan->grave_room);
     for (uint64_t i = t->key_hash;; i++) {
         const struct grave *g = &scan->graves[i & (scan->grave_room - 1)];
 
@@ -288,10 +292,11 @@ static int graves_grow(struct pst_log_scan *scan)
     return 0;
 }
 
-static void dig_one(struct pst_log_scan *scan, const struct pst_log_tombstone *t, uint64_t generation)
+static void graves_add_one(struct pst_log_scan *scan, const struct pst_log_tombstone *t, uint64_t generation)
 {
     struct grave *g = grave_of(scan, t, generation);
 
+    pst_assert(!g->used || of_key(g, t));
     scan->grave_count += !g->used;
     *g = (struct grave){.key_hash = t->key_hash,
                         .generation = generation,
@@ -318,16 +323,16 @@ static void close_failed(const struct pst_log_scan *scan, const struct pst_log_t
         log->segments[t->target_segment].repeated = true;
 }
 
-static int dig(struct pst_log_scan *scan, const struct pst_log_tombstone *t)
+static int graves_add(struct pst_log_scan *scan, const struct pst_log_tombstone *t)
 {
     if (4 * (scan->grave_count + 2) >= 3 * scan->grave_room && graves_grow(scan) < 0)
         return -ENOMEM;
     if (t->flags & PST_TOMBSTONE_EXACT) {
-        dig_one(scan, t, copy_of(t->generation, t->target_sequence));
+        graves_add_one(scan, t, copy_of(t->generation, t->target_sequence));
         close_failed(scan, t);
     } else {
-        dig_one(scan, t, t->generation);
-        dig_one(scan, t, 0);
+        graves_add_one(scan, t, t->generation);
+        graves_add_one(scan, t, 0);
     }
     return 0;
 }
@@ -346,7 +351,7 @@ static int learn_dead(struct pst_log_scan *scan, const struct image *im)
     while (r == 0 && (kind = pst_log_entry_next(&left, scan->log->segment_bytes, &any)) > 0) {
         see_era(scan->log, kind == PST_LOG_TOMBSTONE ? any.tombstone.era : any.value.era);
         if (kind == PST_LOG_TOMBSTONE && any.tombstone.generation > 0)
-            r = dig(scan, &any.tombstone);
+            r = graves_add(scan, &any.tombstone);
     }
     return r;
 }
@@ -355,6 +360,7 @@ static int learn_dead(struct pst_log_scan *scan, const struct image *im)
 
 static bool to_scan(const struct pst_log_scan *scan, uint32_t segment)
 {
+    pst_assert(segment < scan->log->segment_count);
     return scan->log->segments[segment].state == PST_SEGMENT_FULL &&
            scan->log->segments[segment].sequence > 0;
 }
@@ -387,7 +393,7 @@ static int first_round(struct pst_log_scan *scan)
             continue;
         r = read_index(scan, i, &scan->now);
         if (r == 0) {
-            r = walk(scan, i, &scan->now);
+            r = scan_walk(scan, i, &scan->now);
             if (r == 0)
                 r = learn_dead(scan, &scan->now);
             if (r == 0)
@@ -418,6 +424,7 @@ int pst_log_scan_open(struct pst_log *log, struct pst_log_scan **out)
         pst_log_scan_close(scan, NULL);
         return r;
     }
+    pst_assert(scan->segment == 0 && scan->left.len == 0);
     *out = scan;
     return 0;
 }
@@ -425,6 +432,7 @@ int pst_log_scan_open(struct pst_log *log, struct pst_log_scan **out)
 /* Return: 1 and scan->left, 0 there is no further segment, -errno. */
 static int next_segment(struct pst_log_scan *scan)
 {
+    pst_assert(scan->segment <= scan->log->segment_count);
     while (scan->segment < scan->log->segment_count) {
         uint32_t i = scan->segment++;
         const struct pst_segment *s = &scan->log->segments[i];
@@ -463,6 +471,7 @@ static bool is_deleted(struct pst_log_scan *scan, const struct pst_log_value *va
     const struct grave *this = grave_of(scan, &t, value->generation);
     bool deleted = is_in(this, value);
 
+    pst_assert(scan->segment > 0 && scan->segment <= scan->log->segment_count);
     t.era = value->era;
     if (!deleted && !all_deleted(scan, &t)) {
         deleted = is_in(grave_of(scan, &t, copy_of(value->generation, s->sequence)), value);

@@ -17,6 +17,7 @@ int pst_lane_add_tombstone(struct pst_lane *lane, const struct pst_log_tombstone
         lane->tombstone_room = room;
     }
     lane->tombstones[lane->tombstone_count++] = *tombstone;
+    pst_assert(lane->tombstone_count <= lane->tombstone_room);
     return 0;
 }
 
@@ -60,6 +61,7 @@ void pst_lane_laters_synced(struct pst_lane *lane)
     while (count < lane->later_count && lane->laters[count].ticket <= lane->synced &&
            pst_lane_add_tombstone(lane, &lane->laters[count].tombstone) == 0)
         count++;
+    pst_assert(count <= lane->later_count);
     lane->later_count -= count;
     if (count > 0)
         memmove(lane->laters, lane->laters + count, lane->later_count * sizeof(*lane->laters));
@@ -67,6 +69,7 @@ void pst_lane_laters_synced(struct pst_lane *lane)
 
 bool pst_lane_laters_wait(const struct pst_lane *lane)
 {
+    pst_assert(lane->later_count <= lane->later_room);
     return lane->later_count > 0 && lane->laters[0].ticket > lane->synced &&
            lane->laters[0].ticket <= lane->written;
 }
@@ -99,6 +102,7 @@ static int delete_value(struct pst_lane *lane, const struct pst_log_value *value
     struct pst_log_tombstone tombstone = pst_log_tombstone_of(lane->log, value->key, value->generation);
     int r;
 
+    pst_assert(!(flags & PST_TOMBSTONE_FAILED)); /* those are of values that never were */
     tombstone.flags = flags;
     tombstone.era = era;
     r = pst_lane_add_tombstone_at(lane, tombstone, place.segment, ticket);

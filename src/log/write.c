@@ -67,8 +67,8 @@ static uint32_t groups_busy(const struct pst_lane *lane)
     return count;
 }
 
-static void submit(struct pst_lane *lane, struct pst_group *g, const struct iovec *iov, uint32_t iov_count,
-                   uint64_t offset, uint64_t bytes)
+static void group_submit(struct pst_lane *lane, struct pst_group *g, const struct iovec *iov,
+                         uint32_t iov_count, uint64_t offset, uint64_t bytes)
 {
     const struct pst_disk_op op = {.verb = PST_DISK_WRITE,
                                    .file = g->segment,
@@ -83,7 +83,7 @@ static void submit(struct pst_lane *lane, struct pst_group *g, const struct iove
     lane->stat.written_bytes += bytes;
 }
 
-static void issue(struct pst_lane *lane, struct pst_group *g)
+static void group_issue(struct pst_lane *lane, struct pst_group *g)
 {
     group_becomes(g, PST_GROUP_WRITING);
     g->ticket = ++lane->issued;
@@ -95,8 +95,9 @@ static void issue(struct pst_lane *lane, struct pst_group *g)
 
 /* Free segments that values leave alone, one for each lane: to move what lives elsewhere and for tombstones
  * there is always one. */
-static bool may_take(const struct pst_log *log, bool last_resort)
+static bool log_may_take(const struct pst_log *log, bool last_resort)
 {
+    pst_assert(log->free_count <= log->segment_count);
     return log->free_count > (last_resort ? 0 : log->lane_count);
 }
 
@@ -108,11 +109,12 @@ void pst_lane_note_provided(struct pst_lane *lane)
 }
 
 /* Whether values of this lane may take what is left of its segment: each lane can still empty one then. */
-static bool may_fill(const struct pst_lane *lane)
+static bool lane_may_fill(const struct pst_lane *lane)
 {
     const struct pst_log *log = lane->log;
     uint32_t needed = 1;
 
+    pst_assert(lane->index < log->lane_count);
     for (uint32_t i = 0; i < log->lane_count; i++)
         needed += i != lane->index && !atomic_load_explicit(&log->lanes[i]->provided, memory_order_relaxed);
     return log->free_count >= needed;
@@ -125,7 +127,7 @@ static int take_segment(struct pst_lane *lane, bool last_resort, uint32_t *out)
 
     pthread_mutex_lock(&log->lock);
     /* From another start for each lane, so that folders are used alike. */
-    for (uint32_t n = 0; may_take(log, last_resort) && n < log->segment_count; n++) {
+    for (uint32_t n = 0; log_may_take(log, last_resort) && n < log->segment_count; n++) {
         uint32_t i = (uint32_t)((log->sequence + n) % log->segment_count);
         struct pst_segment *s = &log->segments[i];
 
@@ -143,16 +145,18 @@ static int take_segment(struct pst_lane *lane, bool last_resort, uint32_t *out)
         break;
     }
     pthread_mutex_unlock(&log->lock);
+    pst_assert(r < 0 || *out < log->segment_count);
     return r;
 }
 
 static void write_segment_head(struct pst_lane *lane, struct pst_group *g, uint32_t segment)
 {
+    pst_assert(g->entry_count == 0 && pst_list_empty(&g->appends));
     pst_lane_make_head(lane, segment, PST_SEGMENT_HEAD_USED, g->buffer);
     g->iov[0] = (struct iovec){g->buffer, PST_LOG_DATA_AT};
     g->segment = segment;
-    issue(lane, g);
-    submit(lane, g, g->iov, 1, 0, PST_LOG_DATA_AT);
+    group_issue(lane, g);
+    group_submit(lane, g, g->iov, 1, 0, PST_LOG_DATA_AT);
 }
 
 /* A segment that an earlier process had begun. */
@@ -223,7 +227,7 @@ static void mark_full(struct pst_lane *lane, uint32_t segment)
     pthread_mutex_unlock(&lane->log->lock);
 }
 
-static void delete_again(struct pst_lane *lane, const void *entries, uint64_t bytes)
+static void tombstones_again(struct pst_lane *lane, const void *entries, uint64_t bytes)
 {
     struct pst_bytes left = {entries, bytes};
     struct pst_log_any any;
@@ -242,7 +246,7 @@ static void keep_index(struct pst_lane *lane, struct pst_index *ix)
     struct pst_segment *s = segment_of(lane, ix->segment);
 
     pst_assert(!s->entries);
-    delete_again(lane, ix->entries, ix->bytes);
+    tombstones_again(lane, ix->entries, ix->bytes);
     s->entries = ix->entries;
     s->entries_bytes = ix->bytes;
     s->entry_count = ix->entry_count;
@@ -266,6 +270,7 @@ static void fail_segment(struct pst_lane *lane, uint32_t segment)
         memmove(&lane->seals[i], &lane->seals[i + 1], (lane->seal_count - i) * sizeof(lane->seals[0]));
         break;
     }
+    pst_assert(lane->seal_count <= PST_LANE_SEALS);
     mark_full(lane, segment);
 }
 
@@ -288,6 +293,7 @@ static bool index_fits(const struct pst_lane *lane, const struct pst_group *g, u
 {
     uint64_t index_bytes = lane->index_now.bytes + g->entries_bytes;
 
+    pst_assert(lane->index_now.bytes <= lane->index_now.room);
     return lane->at + group_bytes + pst_log_whole(index_bytes) + PST_LOG_ALIGN_BYTES <=
            lane->log->segment_bytes;
 }
@@ -317,11 +323,13 @@ static int index_room(struct pst_index *ix, uint64_t more)
     free(ix->entries);
     ix->entries = entries;
     ix->room = room;
+    pst_assert(ix->bytes + more <= ix->room);
     return 0;
 }
 
 /* Return: 0 and the lane's segment has room for the group; -EBUSY, -ENOSPC, -ENOMEM. */
-static int find_room(struct pst_lane *lane, const struct pst_group *g, uint64_t group_bytes, bool last_resort)
+static int lane_find_room(struct pst_lane *lane, const struct pst_group *g, uint64_t group_bytes,
+                          bool last_resort)
 {
     int r = pst_log_begun(lane->log) ? 0 : -EBUSY;
 
@@ -393,7 +401,7 @@ static void submit_shared(struct pst_lane *lane, struct pst_group *g, uint64_t h
         iov++;
         iov[0] = g->iov[0];
     }
-    submit(lane, g, iov, (uint32_t)(g->iov + g->iov_count - iov), offset, bytes);
+    group_submit(lane, g, iov, (uint32_t)(g->iov + g->iov_count - iov), offset, bytes);
 }
 
 /* The pieces of a large value are its owner's, where there are too many for one write with the head. */
@@ -404,11 +412,11 @@ static void submit_large(struct pst_lane *lane, struct pst_group *g, const struc
 
     pst_assert(g->large && whole > 0 && pst_list_first(&g->appends, struct pst_log_append, op.link) == a);
     g->iov[0] = (struct iovec){g->buffer, head_room};
-    submit(lane, g, g->iov, 1, offset, head_room);
-    submit(lane, g, a->iov, a->iov_count, offset + head_room, whole);
+    group_submit(lane, g, g->iov, 1, offset, head_room);
+    group_submit(lane, g, a->iov, a->iov_count, offset + head_room, whole);
     if (whole < a->value.value_bytes) {
         g->iov[1] = (struct iovec){g->buffer + PST_LOG_HEAD_BYTES_MAX, PST_LOG_ALIGN_BYTES};
-        submit(lane, g, &g->iov[1], 1, offset + head_room + whole, PST_LOG_ALIGN_BYTES);
+        group_submit(lane, g, &g->iov[1], 1, offset + head_room + whole, PST_LOG_ALIGN_BYTES);
     }
 }
 
@@ -424,7 +432,7 @@ int pst_group_close(struct pst_lane *lane, struct pst_group *g, uint64_t crcs_by
     uint64_t packed_room = pst_log_whole(g->packed_bytes);
     uint64_t bytes = head_room + packed_room + g->direct_bytes;
     uint64_t offset;
-    int r = find_room(lane, g, bytes, is_last_resort(g));
+    int r = lane_find_room(lane, g, bytes, is_last_resort(g));
 
     if (r < 0)
         return r;
@@ -437,7 +445,7 @@ int pst_group_close(struct pst_lane *lane, struct pst_group *g, uint64_t crcs_by
     seal_head(lane, g, used, bytes, (uint32_t)offset);
     add_to_index(lane, g);
     memset(g->buffer + PST_LOG_HEAD_BYTES_MAX + g->packed_bytes, 0, packed_room - g->packed_bytes);
-    issue(lane, g);
+    group_issue(lane, g);
     if (g->direct_bytes > 0 && g->iov_count == 2)
         submit_large(lane, g, pst_list_first(&g->appends, struct pst_log_append, op.link), head_room, offset);
     else
@@ -451,14 +459,16 @@ static void end_appends(struct pst_lane *lane, struct pst_group *g, int result)
         pst_list_remove(link);
         pst_lane_done(lane, pst_list_entry(link, struct pst_log_op, link), result);
     }
+    pst_assert(pst_list_empty(&g->appends));
 }
 
 void pst_group_fail(struct pst_lane *lane, struct pst_group *g, int result)
 {
+    pst_assert(g->io_left == 0 && !g->image);
     pst_assert(result < 0 && g != lane->open);
     group_becomes(g, PST_GROUP_FREE);
     end_appends(lane, g, result);
-    delete_again(lane, g->buffer + sizeof(struct pst_group_head), g->entries_bytes);
+    tombstones_again(lane, g->buffer + sizeof(struct pst_group_head), g->entries_bytes);
 }
 
 int pst_lane_close_open(struct pst_lane *lane)
@@ -466,6 +476,7 @@ int pst_lane_close_open(struct pst_lane *lane)
     struct pst_group *g = lane->open;
     int r = g ? pst_group_close(lane, g, 0) : 0;
 
+    pst_assert(!g || !g->large);
     if (r == -EBUSY)
         return r;
     lane->open = NULL;
@@ -476,8 +487,8 @@ int pst_lane_close_open(struct pst_lane *lane)
 
 bool pst_lane_takes(const struct pst_lane *lane)
 {
-    return may_take(lane->log, false) ||
-           (!atomic_load_explicit(&lane->cramped, memory_order_relaxed) && may_fill(lane));
+    return log_may_take(lane->log, false) ||
+           (!atomic_load_explicit(&lane->cramped, memory_order_relaxed) && lane_may_fill(lane));
 }
 
 bool pst_lane_has_room(struct pst_lane *lane, uint64_t bytes)
@@ -490,13 +501,13 @@ bool pst_lane_has_room(struct pst_lane *lane, uint64_t bytes)
         bytes += pst_group_head_bytes(g) + g->packed_bytes + g->direct_bytes;
     if (lane->summing.group)
         bytes += pst_log_disk_bytes(&lane->summing.append->value) + PST_LOG_ALIGN_BYTES;
-    if (may_take(lane->log, false))
+    if (log_may_take(lane->log, false))
         return true;
     if (!lane->index_now.entries || !index_fits(lane, &none, bytes)) {
         lane->cramped = true;
         return false;
     }
-    return may_fill(lane);
+    return lane_may_fill(lane);
 }
 
 void pst_log_flush(struct pst_lane *lane, struct pst_log_flush *flush)
@@ -519,6 +530,7 @@ void pst_group_io_ended(struct pst_lane *lane, struct pst_group *g, int result)
 
 static void mark_dirty(struct pst_lane *lane, uint32_t segment)
 {
+    pst_assert(segment < lane->log->segment_count);
     for (uint32_t i = 0; i < lane->dirty_count; i++) {
         if (lane->dirty[i] == segment)
             return;
@@ -561,11 +573,13 @@ static void delete_failed(struct pst_lane *lane, const struct pst_log_append *a,
                                           .flags = PST_TOMBSTONE_EXACT | PST_TOMBSTONE_FAILED,
                                           .kind = PST_LOG_TOMBSTONE};
 
+    pst_assert(a->op.verb == PST_LOG_APPEND);
     lane->stat.failed += pst_lane_add_tombstone_at(lane, tombstone, segment, 0) < 0;
 }
 
 static void written_badly(struct pst_lane *lane, struct pst_group *g, int result)
 {
+    pst_assert(result < 0);
     lane->stat.upkeep_failed += pst_list_empty(&g->appends);
     pst_list_each (link, &g->appends) {
         struct pst_log_append *a = pst_list_entry(link, struct pst_log_append, op.link);
@@ -632,6 +646,7 @@ static bool sync_wanted(const struct pst_lane *lane)
 /* Of what the last sync carried. */
 static bool sync_failed(const struct pst_lane *lane, bool any, uint32_t segment)
 {
+    pst_assert(lane->sync_left == 0);
     for (uint32_t i = 0; i < lane->sync_count; i++) {
         if (lane->sync_io[i].op.result < 0 && (any || lane->sync_io[i].op.file == segment))
             return true;
@@ -677,6 +692,7 @@ static void end_sync(struct pst_lane *lane)
 {
     struct pst_list ended;
 
+    pst_assert(lane->sync_left == 0);
     pst_assert(lane->sync_upto >= lane->synced && lane->sync_upto <= lane->written);
     lane->synced = lane->sync_upto;
     pst_list_init(&ended);
@@ -743,6 +759,7 @@ static int write_index(struct pst_lane *lane, struct pst_index *ix)
                                     .index_bytes = (uint32_t)ix->bytes,
                                     .entry_count = ix->entry_count};
 
+    pst_assert(ix->entries && ix->bytes <= ix->room);
     if (!g)
         return -EBUSY;
     tail.index_offset = (uint32_t)(lane->log->segment_bytes - bytes);
@@ -755,8 +772,8 @@ static int write_index(struct pst_lane *lane, struct pst_index *ix)
     g->entries_bytes = (uint32_t)ix->bytes;
     g->segment = ix->segment;
     g->iov[0] = (struct iovec){ix->entries, bytes};
-    issue(lane, g);
-    submit(lane, g, g->iov, 1, tail.index_offset, bytes);
+    group_issue(lane, g);
+    group_submit(lane, g, g->iov, 1, tail.index_offset, bytes);
     return 0;
 }
 
@@ -772,6 +789,7 @@ static void write_indexes(struct pst_lane *lane)
 /* What a flush waits for can go nowhere. */
 static void fail_flushes(struct pst_lane *lane, int result)
 {
+    pst_assert(result < 0);
     while (!pst_list_empty(&lane->flushes)) {
         struct pst_log_op *op = pst_list_first(&lane->flushes, struct pst_log_op, link);
 
@@ -785,6 +803,7 @@ static bool more_comes(const struct pst_lane *lane)
 {
     bool moves = lane->moves_reading > 0 || !pst_list_empty(&lane->moves);
 
+    pst_assert(lane->open && !lane->open->large);
     return lane->grows || (moves && lane->open->put_count == 0);
 }
 
