@@ -34,6 +34,7 @@ int pst_get_plan(const struct pst_record *r, const struct pst_get *get, uint64_t
         return -ENOBUFS;
     *offset = begin;
     *bytes = get->range ? get->bytes : r->value_bytes;
+    pst_assert(*offset <= r->value_bytes && *bytes <= r->value_bytes - *offset);
     return 0;
 }
 

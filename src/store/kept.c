@@ -8,7 +8,7 @@ static const uint64_t GENERATIONS_AT_ONCE = 1ull << 36; /* 2^28 writes, or 69 s 
 
 typedef uint64_t __attribute__((may_alias)) word;
 
-static void write_all(const struct pst_store *store, const struct pst_word *words, uint32_t count)
+static void words_apply(const struct pst_store *store, const struct pst_word *words, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
         pst_assert(words[i].offset % 8 == 0 &&
@@ -19,6 +19,7 @@ static void write_all(const struct pst_store *store, const struct pst_word *word
 
 static uint64_t mark_of(const struct pst_store *store, const struct pst_word *words, uint32_t count)
 {
+    pst_assert(count <= PST_WORDS_MAX);
     return (uint64_t)count << 32 | pst_crc32c(store->check_seed, words, count * sizeof(*words));
 }
 
@@ -29,12 +30,12 @@ void pst_words_write(struct pst_store *store, const struct pst_word *words, uint
     pst_assert(!kept || count <= PST_WORDS_MAX);
     atomic_signal_fence(memory_order_seq_cst);
     if (!kept || count < 2) { /* one word is written whole in any case */
-        write_all(store, words, count);
+        words_apply(store, words, count);
     } else {
         pthread_mutex_lock(&store->words_lock);
         memcpy(kept->words, words, count * sizeof(*words));
         atomic_store(&kept->mark, mark_of(store, words, count));
-        write_all(store, words, count);
+        words_apply(store, words, count);
         atomic_store(&kept->mark, 0);
         pthread_mutex_unlock(&store->words_lock);
     }
@@ -42,8 +43,9 @@ void pst_words_write(struct pst_store *store, const struct pst_word *words, uint
 }
 
 /* The trailers are not the words' to change. */
-static bool in_pages(const struct pst_arenas *a, uint64_t offset)
+static bool words_in_pages(const struct pst_arenas *a, uint64_t offset)
 {
+    pst_assert(a->stride > a->arena_pages * a->page_bytes);
     return offset % 8 == 0 && offset / a->stride < a->arena_count &&
            offset % a->stride < a->arena_pages * a->page_bytes;
 }
@@ -54,10 +56,11 @@ void pst_words_finish(struct pst_store *store)
     uint64_t mark = atomic_load(&kept->mark), count = mark >> 32;
     bool good = count <= PST_WORDS_MAX && mark == mark_of(store, kept->words, (uint32_t)count);
 
+    pst_assert(store->arenas.taken_up);
     for (uint64_t i = 0; i < count && good; i++)
-        good = in_pages(&store->arenas, kept->words[i].offset);
+        good = words_in_pages(&store->arenas, kept->words[i].offset);
     if (good)
-        write_all(store, kept->words, (uint32_t)count);
+        words_apply(store, kept->words, (uint32_t)count);
     atomic_store(&kept->mark, 0);
 }
 
@@ -70,5 +73,6 @@ uint64_t pst_generations_take(struct pst_store *store, uint64_t generation)
     before = atomic_load(&store->kept->generation);
     while (before < to && !atomic_compare_exchange_weak(&store->kept->generation, &before, to))
         ;
+    pst_assert(to > generation);
     return to;
 }

@@ -32,7 +32,7 @@ struct pst_pin *pst_pins_find(const struct pst_pins *pins, uint64_t ref)
     return pin;
 }
 
-static void push(struct pst_pins *pins, struct pst_pin *pin)
+static void pins_push(struct pst_pins *pins, struct pst_pin *pin)
 {
     struct pst_pin **head = &pins->buckets[bucket_of(pins, pin->ref)];
 
@@ -41,7 +41,7 @@ static void push(struct pst_pins *pins, struct pst_pin *pin)
     *head = pin;
 }
 
-static void pull(struct pst_pins *pins, struct pst_pin *pin)
+static void pins_pull(struct pst_pins *pins, struct pst_pin *pin)
 {
     struct pst_pin **at = &pins->buckets[bucket_of(pins, pin->ref)];
 
@@ -52,7 +52,7 @@ static void pull(struct pst_pins *pins, struct pst_pin *pin)
     *at = pin->next;
 }
 
-static int grow(struct pst_pins *pins)
+static int pins_grow(struct pst_pins *pins)
 {
     struct pst_pins larger = {.bucket_count = pins->bucket_count ? 2 * pins->bucket_count : 64};
 
@@ -62,9 +62,10 @@ static int grow(struct pst_pins *pins)
     for (uint64_t i = 0; i < pins->bucket_count; i++) {
         for (struct pst_pin *pin = pins->buckets[i], *next; pin; pin = next) {
             next = pin->next;
-            push(&larger, pin);
+            pins_push(&larger, pin);
         }
     }
+    pst_assert(larger.bucket_count > pins->count && (larger.bucket_count & (larger.bucket_count - 1)) == 0);
     larger.count = pins->count;
     larger.bytes = pins->bytes;
     free(pins->buckets);
@@ -78,7 +79,7 @@ struct pst_pin *pst_pins_add(struct pst_pins *pins, uint64_t ref, uint64_t value
 
     if (pin)
         return pin;
-    if (pins->count >= pins->bucket_count && grow(pins) < 0)
+    if (pins->count >= pins->bucket_count && pins_grow(pins) < 0)
         return NULL;
     pin = pst_fault(PST_FAULT_pin_enomem) ? NULL : calloc(1, sizeof(*pin));
     if (!pin)
@@ -86,9 +87,10 @@ struct pst_pin *pst_pins_add(struct pst_pins *pins, uint64_t ref, uint64_t value
     pin->ref = ref;
     pin->value_bytes = value_bytes;
     pst_list_init(&pin->shares);
-    push(pins, pin);
+    pins_push(pins, pin);
     pins->count++;
     pins->bytes += value_bytes;
+    pst_assert(pins->count <= pins->bucket_count);
     return pin;
 }
 
@@ -119,18 +121,20 @@ void pst_pin_soften(struct pst_pin *pin)
     shares_end(&pin->shares, offsetof(struct share, of_pin));
     pin->hard = 0;
     pin->until_ns = 0;
+    pst_assert(pst_list_empty(&pin->shares));
 }
 
 void pst_holder_disown(struct pst_holder *holder)
 {
     shares_end(&holder->pins, offsetof(struct share, of_holder));
+    pst_assert(pst_list_empty(&holder->pins));
 }
 
 void pst_pins_remove(struct pst_pins *pins, struct pst_pin *pin)
 {
     pst_assert(pin->refs == 0 && pins->count > 0 && pins->bytes >= pin->value_bytes);
     pst_pin_soften(pin);
-    pull(pins, pin);
+    pins_pull(pins, pin);
     pins->count--;
     pins->bytes -= pin->value_bytes;
     free(pin);
@@ -139,9 +143,9 @@ void pst_pins_remove(struct pst_pins *pins, struct pst_pin *pin)
 void pst_pins_rename(struct pst_pins *pins, struct pst_pin *pin, uint64_t ref)
 {
     pst_assert(pin && !pst_pins_find(pins, ref));
-    pull(pins, pin);
+    pins_pull(pins, pin);
     pin->ref = ref;
-    push(pins, pin);
+    pins_push(pins, pin);
 }
 
 void pst_pins_fini(struct pst_pins *pins)
@@ -264,6 +268,7 @@ static int share_more(struct pst_pin *pin, struct pst_holder *holder)
         pst_list_push_back(&holder->pins, &share->of_holder);
     }
     share->count++;
+    pst_assert(share->holder == holder);
     return 0;
 }
 
@@ -277,6 +282,7 @@ static struct share *share_to_end(const struct pst_pin *pin, const struct pst_ho
         return own;
     pst_list_each (it, &pin->shares)
         counted += pst_list_entry(it, struct share, of_pin)->count;
+    pst_assert(counted <= pin->hard);
     return counted < pin->hard ? NULL : pst_list_first(&pin->shares, struct share, of_pin);
 }
 
@@ -298,6 +304,7 @@ int pst_shard_pin(struct pst_shard *s, struct pst_holder *holder, const struct p
         result = share_more(pin, holder);
     pin->hard += !ttl_ms && result == 0;
     pin_settle(s, r, pin);
+    pst_assert(result <= 0);
     return result;
 }
 
@@ -345,6 +352,7 @@ int pst_pins_inherit(struct pst_shard *s, struct pst_record *from, struct pst_re
 
 void pst_pins_expire(struct pst_shard *s, uint64_t now_ns)
 {
+    pst_assert(s->doomed_count <= s->pins.count);
     if (!s->doomed_count)
         return;
     for (uint64_t i = 0; i < s->pins.bucket_count; i++) {

@@ -26,6 +26,8 @@ enum {                 /* the lines of a group */
        PST_LINES
 };
 
+_Static_assert(PST_LINES <= 1 << 4, "4 bits of a record's recency");
+
 /* By reference: 0 is none. */
 struct pst_line {
     uint64_t newest, oldest;

@@ -73,6 +73,9 @@ struct pst_record {
 };
 _Static_assert(sizeof(struct pst_record) == 32, "record layout");
 
+_Static_assert(PST_DEPTH_NONE == UINT16_MAX, "a record's depth");
+_Static_assert(2 * PST_RECORD_EXPIRES - 1 <= UINT8_MAX, "flags are 8 bits");
+
 struct pst_external {
     uint64_t tail_offset; /* slab cell of the last bytes; meaningless when tail_bytes is 0 */
     uint32_t tail_bytes;

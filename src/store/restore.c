@@ -93,6 +93,7 @@ static int on_all_sets(struct restore *re, void (*work)(struct set *set))
     uint32_t started = 0;
     int r = 0;
 
+    pst_assert(re->set_count > 0 && re->set_count <= PST_SHARDS_MAX);
     re->work = work;
     atomic_store(&re->next, 0);
     wanted = (uint32_t)pst_min(pst_min(wanted, re->set_count), THREADS_MAX);
@@ -110,8 +111,8 @@ static int on_all_sets(struct restore *re, void (*work)(struct set *set))
 /* ---- records ---- */
 
 /* Whether a cell holds a record that was written to its end. */
-static bool whole(const struct pst_store *store, const struct pst_record *r, uint64_t offset,
-                  uint32_t cell_bytes)
+static bool record_is_whole(const struct pst_store *store, const struct pst_record *r, uint64_t offset,
+                            uint32_t cell_bytes)
 {
     const uint8_t known =
         PST_RECORD_EXTERNAL | PST_RECORD_CACHE | PST_RECORD_CHECKSUM | PST_RECORD_TIERED | PST_RECORD_EXPIRES;
@@ -119,7 +120,7 @@ static bool whole(const struct pst_store *store, const struct pst_record *r, uin
 
     if (!r->check || cell_bytes < sizeof(*r) || r->flags & ~known || !r->key_bytes ||
         r->key_bytes > PST_KEY_BYTES_MAX || r->attr_bytes > PST_ATTR_BYTES_MAX || !r->generation ||
-        r->generation >= PST_GENERATION_MAX)
+        r->generation >= PST_GENERATION_MARKER_MAX)
         return false;
     body_at = pst_record_body_at(r->flags, r->key_bytes, r->attr_bytes);
     if (body_at > cell_bytes)
@@ -137,6 +138,7 @@ static bool whole(const struct pst_store *store, const struct pst_record *r, uin
 
 static uint32_t route_of(const struct pst_store *store, const struct pst_record *r)
 {
+    pst_assert(r->key_bytes > 0 && r->key_bytes <= PST_KEY_BYTES_MAX);
     return pst_route_shard(pst_record_key(r), store->partition_seed, store->shard_count);
 }
 
@@ -149,6 +151,7 @@ static struct set *set_of(struct restore *re, uint64_t ref)
 
 static void count_key(struct pst_shard *s, const struct pst_record *r, bool comes)
 {
+    pst_assert(!(r->flags & PST_RECORD_ON_DISK));
     pst_key_count(s, r, comes);
     pst_prefix_quota_count(s, r, comes);
     if (r->flags & PST_RECORD_EXPIRES && comes)
@@ -158,8 +161,9 @@ static void count_key(struct pst_shard *s, const struct pst_record *r, bool come
 }
 
 /* The record, which lies in @set, goes. Return: 0 or -ENOMEM. */
-static int let_go(struct set *set, struct pst_record *r)
+static int restore_let_go(struct set *set, struct pst_record *r)
 {
+    pst_assert(r->check && r->generation);
     pst_record_mark(r, 0);
     r->generation = 0;
     return refs_add(&set->gone, pst_record_ref(&set->restore->store->shards[0], r));
@@ -167,6 +171,7 @@ static int let_go(struct set *set, struct pst_record *r)
 
 static void give_gone(struct set *set)
 {
+    pst_assert(set->gone.count <= set->gone.room);
     for (size_t i = 0; i < set->gone.count; i++)
         pst_slab_give(set->slab, pst_ref_offset(set->restore->store->shards, set->gone.items[i]));
 }
@@ -179,13 +184,14 @@ static int link_newest(struct restore *re, struct pst_shard *s, struct pst_recor
     struct pst_record *old = pst_shard_find(s, &lookup);
     int result;
 
+    pst_assert(r->check && !(r->state & PST_STATE_RESERVED));
     /* Of one that was being moved both are whole and alike; the first was found where it belongs. */
     if (old && r->generation <= old->generation)
         return PST_STALE;
     result = pst_shard_link(s, &lookup, r, old);
     if (result == 0 && old) {
         count_key(s, old, false);
-        result = let_go(set_of(re, pst_record_ref(s, old)), old);
+        result = restore_let_go(set_of(re, pst_record_ref(s, old)), old);
     }
     if (result == 0)
         count_key(s, r, true);
@@ -194,7 +200,7 @@ static int link_newest(struct restore *re, struct pst_shard *s, struct pst_recor
 
 /* ---- the walk ---- */
 
-static int found(struct set *set, struct pst_record *r, uint64_t offset)
+static int restore_found(struct set *set, struct pst_record *r, uint64_t offset)
 {
     struct pst_store *store = set->restore->store;
     uint32_t route = route_of(store, r);
@@ -218,7 +224,7 @@ static int found(struct set *set, struct pst_record *r, uint64_t offset)
         return refs_add(&set->misplaced, pst_record_ref(s, r));
     result = link_newest(set->restore, s, r);
     if (result == PST_STALE)
-        return let_go(set, r);
+        return restore_let_go(set, r);
     if (result == 0)
         pst_record_own_cells(s, r);
     return result == 0 && r->flags & lists ? refs_add(&set->linked, pst_record_ref(s, r)) : result;
@@ -228,16 +234,17 @@ static void walk_part(struct set *set, const struct pst_slab_cut *cut)
 {
     struct pst_store *store = set->restore->store;
 
+    pst_assert(cut->cell_count > 0 && cut->cell_bytes > 0);
     for (uint32_t i = 0; i < cut->cell_count && set->error == 0; i++) {
         uint64_t offset = cut->offset + (uint64_t)i * cut->cell_bytes;
         struct pst_record *r = (struct pst_record *)(void *)(store->arenas.base + offset);
 
-        if (whole(store, r, offset, cut->cell_bytes))
-            set->error = found(set, r, offset);
+        if (record_is_whole(store, r, offset, cut->cell_bytes))
+            set->error = restore_found(set, r, offset);
     }
 }
 
-static void walk(struct set *set)
+static void restore_walk(struct set *set)
 {
     for (uint32_t i = 0; i < set->page_count; i++) {
         struct pst_slab_cut cut;
@@ -261,6 +268,7 @@ static int claim_value(struct set *set, struct pst_shard *s, struct pst_record *
     uint64_t bytes = e->tail_bytes;
     int result;
 
+    pst_assert(r->check && r->flags & PST_RECORD_EXTERNAL);
     for (uint32_t i = 0; i < e->run_count; i++) {
         if (runs[i].page >= a->page_count || runs[i].count > a->arena_pages)
             return -ERANGE;
@@ -287,7 +295,7 @@ static int claim_or_drop(struct set *set, struct pst_shard *s, struct pst_record
     pst_shard_unname(s, r);
     count_key(s, r, false);
     set->dropped++;
-    return let_go(set, r);
+    return restore_let_go(set, r);
 }
 
 static void claim_values(struct set *set)
@@ -336,7 +344,7 @@ static int misplaced_links(struct set *set, struct pst_shard *s, struct pst_reco
 {
     int result = link_newest(set->restore, s, r);
 
-    return result == PST_STALE ? let_go(set, r) : result;
+    return result == PST_STALE ? restore_let_go(set, r) : result;
 }
 
 static int misplaced_claims(struct set *set, struct pst_shard *s, struct pst_record *r)
@@ -354,6 +362,7 @@ static int move_misplaced(struct set *set, struct pst_shard *s, struct pst_recor
     bool tail = r->flags & PST_RECORD_EXTERNAL && pst_record_external(r)->tail_bytes;
     int result = tail ? pst_slab_take(s->slab, pst_record_external(r)->tail_bytes, &tail_offset) : 0;
 
+    pst_assert(s->number != set->number);
     if (result < 0)
         return result;
     result = pst_slab_take(s->slab, pst_record_bytes(r), &offset);
@@ -446,6 +455,7 @@ static int64_t list_uses(const struct set *set, const struct pst_shard *s, struc
     }
     qsort(list, (size_t)count, sizeof(*list), compare_uses);
     *out = list;
+    pst_assert((size_t)count <= set->linked.count);
     return count;
 }
 
@@ -505,6 +515,7 @@ static int deal_pages(struct restore *re)
             re->sets[number].page_count = 0;
         }
     }
+    pst_assert(at <= a->page_count && re->set_count >= re->store->shard_count);
     return 0;
 }
 
@@ -513,6 +524,7 @@ static int open_slabs(struct restore *re)
 {
     int r = 0;
 
+    pst_assert(re->set_count >= re->store->shard_count);
     for (uint32_t n = re->store->shard_count; n < re->set_count && r == 0; n++)
         r = pst_slab_open(&re->store->arenas, &re->store->pages, (uint16_t)n, &re->sets[n].slab);
     return r;
@@ -525,6 +537,7 @@ static int hold_viewed(struct restore *re)
     struct pst_store *store = re->store;
     int r = 0;
 
+    pst_assert(store->restored.held == 0);
     for (uint32_t page = 0; page < store->arenas.page_count && r == 0; page++) {
         struct pst_page_desc *desc = pst_page_desc(&store->arenas, page);
 
@@ -549,7 +562,7 @@ static void set_clocks(struct restore *re)
     struct pst_store *store = re->store;
     uint64_t generation = atomic_load(&store->kept->generation), ms = 0;
 
-    if (generation >= PST_GENERATION_MAX) /* damaged: what was found says how far they were */
+    if (generation >= PST_GENERATION_MARKER_MAX) /* damaged: what was found says how far they were */
         generation = 0;
     for (uint32_t n = 0; n < re->set_count; n++) {
         const struct set *set = &re->sets[n];
@@ -575,6 +588,7 @@ static void sum_up(struct restore *re)
 {
     struct pst_restored *sum = &re->store->restored;
 
+    pst_assert(!re->store->restored.taken_up);
     for (uint32_t i = 0; i < re->store->shard_count; i++) {
         const struct pst_shard *s = &re->store->shards[i];
 
@@ -595,7 +609,7 @@ static int restore_all(struct restore *re)
     if (r == 0)
         r = open_slabs(re);
     if (r == 0)
-        r = on_all_sets(re, walk);
+        r = on_all_sets(re, restore_walk);
     if (r == 0)
         r = each_misplaced(re, misplaced_links);
     if (r == 0)
@@ -622,6 +636,7 @@ int pst_store_restore(struct pst_store *store, const char **fault)
     struct restore *re = calloc(1, sizeof(*re));
     int r;
 
+    pst_assert(store->kept && store->arenas.taken_up && store->shard_count > 0);
     *fault = "out of memory";
     if (!re)
         return -ENOMEM;
@@ -653,6 +668,7 @@ int pst_record_verify_now(struct pst_shard *s, struct pst_record *r)
     struct iovec piece;
     uint32_t crc = 0;
 
+    pst_assert(r->state & PST_RECORD_UNVERIFIED && r->flags & PST_RECORD_CHECKSUM);
     for (uint64_t at = 0; pst_record_piece(s, r, at, r->value_bytes - at, &piece); at += piece.iov_len)
         crc = pst_crc32c(crc, piece.iov_base, piece.iov_len);
     if (crc != r->value_crc)

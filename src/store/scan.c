@@ -12,11 +12,12 @@ enum { SWEEP_KEYS_MAX = 1024 };
 
 static bool past_end(struct pst_bytes key, struct pst_bytes end)
 {
+    pst_assert(key.len > 0);
     return end.len && pst_bytes_compare(key, end) >= 0;
 }
 
 /* Return: bytes written, 0 when it does not fit. */
-static size_t put_entry(const struct pst_record *r, uint8_t *at, size_t room)
+static size_t list_put_entry(const struct pst_record *r, uint8_t *at, size_t room)
 {
     struct pst_bytes key = pst_record_key(r);
     struct pst_wire_entry entry = {.generation = r->generation,
@@ -27,6 +28,7 @@ static size_t put_entry(const struct pst_record *r, uint8_t *at, size_t room)
                                    .on_ssd = pst_record_on_disk(r),
                                    .copies = r->copies};
 
+    pst_assert(key.len > 0 && !(r->state & PST_RECORD_UNLINKED));
     if (room < sizeof(entry) + key.len)
         return 0;
     memcpy(at, &entry, sizeof(entry));
@@ -52,7 +54,7 @@ int64_t pst_shard_list(struct pst_shard *s, const struct pst_range *range, void 
             bytes = 1;
             continue;
         }
-        bytes = put_entry(r, (uint8_t *)buf + at, room - at);
+        bytes = list_put_entry(r, (uint8_t *)buf + at, room - at);
         at += bytes;
     } while (bytes);
     return at ? (int64_t)at : -ENOBUFS;
@@ -66,6 +68,7 @@ static struct pst_pin *kept_by(struct pst_shard *s, struct pst_record *r, uint64
     struct pst_pin *pin =
         pst_record_loose(s, r, now_ns) ? NULL : pst_pins_find(&s->pins, pst_record_ref(s, r));
 
+    pst_assert(!pin || r->state & PST_RECORD_PINNED);
     return pin && (pin->hard || pin->until_ns) ? pin : NULL;
 }
 
@@ -77,7 +80,7 @@ bool pst_shard_pinned(struct pst_shard *s, const struct pst_lookup *lookup, uint
 }
 
 /* Keys that a pin keeps go when it ends. Return: false when nothing keeps the record. */
-static bool spare(struct pst_shard *s, struct pst_record *r, uint64_t now_ns)
+static bool sweep_spares(struct pst_shard *s, struct pst_record *r, uint64_t now_ns)
 {
     struct pst_pin *pin = kept_by(s, r, now_ns);
 
@@ -90,7 +93,7 @@ static bool spare(struct pst_shard *s, struct pst_record *r, uint64_t now_ns)
 }
 
 /* A commit underway has a say about the key. */
-static bool locked(const struct pst_shard *s, struct pst_bytes key)
+static bool sweep_meets_lock(const struct pst_shard *s, struct pst_bytes key)
 {
     struct pst_lookup lookup = pst_shard_lookup(s, key);
 
@@ -123,7 +126,7 @@ size_t pst_shard_sweep(struct pst_shard *s, const struct pst_range *range, bool 
             out.left++;
             continue;
         }
-        if (pst_unlikely(s->claims.locks) && locked(s, pst_record_key(r))) {
+        if (pst_unlikely(s->claims.locks) && sweep_meets_lock(s, pst_record_key(r))) {
             if (i == 0)
                 return 0;
             break;
@@ -131,7 +134,7 @@ size_t pst_shard_sweep(struct pst_shard *s, const struct pst_range *range, bool 
         memcpy(resume, pst_record_key(r).data, r->key_bytes);
         out.resume_bytes = r->key_bytes;
         after = true;
-        if (spare_pinned && spare(s, r, now_ns)) {
+        if (spare_pinned && sweep_spares(s, r, now_ns)) {
             out.spared++;
             continue;
         }
@@ -140,5 +143,7 @@ size_t pst_shard_sweep(struct pst_shard *s, const struct pst_range *range, bool 
         out.deleted++;
     }
     memcpy(buf, &out, sizeof(out));
+    pst_assert(out.resume_bytes <= PST_KEY_BYTES_MAX &&
+               out.deleted + out.spared + out.left <= SWEEP_KEYS_MAX);
     return sizeof(out) + out.resume_bytes;
 }

@@ -8,6 +8,7 @@
 int pst_prefix_numbers_parse(const struct pst_strings *texts, const char *what, struct pst_prefix_number *out,
                              char fault[PST_FAULT_BYTES])
 {
+    pst_assert(texts->count <= PST_STRINGS_MAX);
     for (uint32_t i = 0; i < texts->count; i++) {
         const char *text = texts->items[i], *equals = strrchr(text, '=');
 

@@ -35,6 +35,7 @@ void pst_shard_prefetch_record(const struct pst_shard *s, struct pst_lookup *loo
     uint64_t refs[PST_INDEX_CANDIDATES_MAX];
     int count = pst_index_candidates(s->index, lookup->hash, refs);
 
+    pst_assert(count >= 0 && count <= PST_INDEX_CANDIDATES_MAX);
     for (int i = 0; i < count; i++) {
         const char *record = (const char *)pst_ref_record(s, refs[i]);
 
@@ -56,6 +57,7 @@ struct pst_record *pst_shard_find(const struct pst_shard *s, const struct pst_lo
         refs[0] = lookup->seen_ref;
     else
         count = pst_index_candidates(s->index, lookup->hash, refs);
+    pst_assert(count <= PST_INDEX_CANDIDATES_MAX);
     for (int i = 0; i < count; i++) {
         struct pst_record *r = pst_ref_record(s, refs[i]);
 
@@ -70,10 +72,12 @@ void pst_shard_count_read(struct pst_shard *s, bool hit)
     s->stat.gets++;
     s->stat.hits += hit;
     s->stat.misses += !hit;
+    pst_assert(s->stat.gets == s->stat.hits + s->stat.misses);
 }
 
 bool pst_key_evictable(const struct pst_store *store, struct pst_bytes key)
 {
+    pst_assert(store->cache_prefix_count <= PST_CLASSES_MAX);
     for (uint32_t i = 0; i < store->cache_prefix_count; i++) {
         if (pst_bytes_begin(key, store->cache_prefixes[i]))
             return true;
@@ -94,6 +98,7 @@ int pst_put_check(const struct pst_put *put, const struct pst_record *old, struc
         outcome = PST_EXISTS;
     else if (put->flags & PST_PUT_IF_GENERATION && put->if_generation != (old ? old->generation : 0))
         outcome = PST_STALE;
+    pst_assert(outcome != PST_EXISTS || old);
     if (outcome)
         answer_with(answer, old);
     return outcome;
@@ -112,6 +117,7 @@ int pst_put_check_shape(const struct pst_shard *s, const struct pst_put *put)
 
 int pst_shard_no_room(struct pst_shard *s, uint32_t pages, uint64_t now_ns)
 {
+    pst_assert(s->store->pages_spare <= s->store->arenas.page_count);
     if (!pst_store_evictable_elsewhere(s, pages) && !pst_tier_relieves(s, pages, now_ns)) {
         s->stat.no_space++;
         return -ENOSPC;
@@ -124,6 +130,7 @@ int pst_shard_no_room(struct pst_shard *s, uint32_t pages, uint64_t now_ns)
 
 int pst_shard_no_runs(struct pst_shard *s, const struct pst_wanted *wanted, int result, uint64_t now_ns)
 {
+    pst_assert(result <= 0);
     if (result == -E2BIG && !wanted->joins) {
         s->stat.no_space++;
         return -ENOSPC;
@@ -132,8 +139,8 @@ int pst_shard_no_runs(struct pst_shard *s, const struct pst_wanted *wanted, int 
 }
 
 /* A write leaves some pages free. */
-static int take(struct pst_shard *s, const struct pst_put *put, bool cache, bool fetch,
-                struct pst_record **out)
+static int shard_take_record(struct pst_shard *s, const struct pst_put *put, bool cache, bool fetch,
+                             struct pst_record **out)
 {
     uint32_t pages = pst_value_pages(s, put->value_bytes);
 
@@ -145,30 +152,32 @@ static int take(struct pst_shard *s, const struct pst_put *put, bool cache, bool
 }
 
 /* Others make room, not the value that the put's condition names: its commit would not find it any more. */
-static int take_by_evicting(struct pst_shard *s, const struct pst_put *put, bool cache, bool fetch,
-                            int failed, uint64_t now_ns, struct pst_record **out)
+static int shard_take_by_evicting(struct pst_shard *s, const struct pst_put *put, bool cache, bool fetch,
+                                  int failed, uint64_t now_ns, struct pst_record **out)
 {
     struct pst_record *named = put->flags & PST_PUT_IF_GENERATION ? pst_shard_find(s, &put->lookup) : NULL;
     struct pst_wanted wanted = {pst_value_pages(s, put->value_bytes), pst_put_runs_max(s, put), false};
     int r = named ? pst_shard_ref(s, named) : 0;
 
+    pst_assert(failed == -ENOSPC || failed == -E2BIG);
     if (r < 0)
         return r;
     for (r = failed; pst_shard_make_runs(s, &wanted, r, now_ns);)
-        r = take(s, put, cache, fetch, out);
+        r = shard_take_record(s, put, cache, fetch, out);
     if (named)
         pst_shard_unref(s, named);
     return pst_shard_no_runs(s, &wanted, r, now_ns);
 }
 
-static int reserve(struct pst_shard *s, const struct pst_put *put, bool fetch, uint64_t now_ns,
-                   struct pst_record **out)
+static int shard_reserve_record(struct pst_shard *s, const struct pst_put *put, bool fetch, uint64_t now_ns,
+                                struct pst_record **out)
 {
     bool cache = pst_key_evictable(s->store, put->lookup.key);
-    int r = take(s, put, cache, fetch, out);
+    int r = shard_take_record(s, put, cache, fetch, out);
 
     if (r == -ENOSPC || r == -E2BIG)
-        r = take_by_evicting(s, put, cache, fetch, r, now_ns, out);
+        r = shard_take_by_evicting(s, put, cache, fetch, r, now_ns, out);
+    pst_assert(r != 0 || (*out)->state & PST_STATE_RESERVED);
     return r;
 }
 
@@ -179,7 +188,7 @@ int pst_record_reserve(struct pst_shard *s, const struct pst_put *put, uint64_t 
 
     if (r != 0)
         return r;
-    r = reserve(s, put, false, now_ns, out);
+    r = shard_reserve_record(s, put, false, now_ns, out);
     if (r != 0)
         pst_prefix_quota_give(s, put);
     return r;
@@ -188,7 +197,7 @@ int pst_record_reserve(struct pst_shard *s, const struct pst_put *put, uint64_t 
 int pst_record_reserve_fetch(struct pst_shard *s, const struct pst_put *put, uint64_t now_ns,
                              struct pst_record **out)
 {
-    return reserve(s, put, true, now_ns, out);
+    return shard_reserve_record(s, put, true, now_ns, out);
 }
 
 /* This shard alone writes its count. */
@@ -224,6 +233,7 @@ int pst_shard_reserve(struct pst_shard *s, const struct pst_put *put, uint64_t n
     pending->offset = pst_record_offset(s, pending->record);
     pending->brief = false;
     set_brief(s, pending, true);
+    pst_assert(pending->brief && pending->record->value_bytes == put->value_bytes);
     return 0;
 }
 
@@ -235,6 +245,7 @@ void pst_pending_lasts(struct pst_shard *s, struct pst_pending *pending)
 int pst_pending_iov(const struct pst_shard *s, const struct pst_pending *pending, struct iovec *iov,
                     int iov_max)
 {
+    pst_assert(pending->record && pending->record->state & PST_STATE_RESERVED);
     return pst_record_iov(s, pending->record, 0, pending->record->value_bytes, iov, iov_max);
 }
 
@@ -308,8 +319,9 @@ void pst_key_count(struct pst_shard *s, const struct pst_record *r, bool comes)
 }
 
 /* What leaves with a record that no key names any more, whether or not its memory stays for a while. */
-static void forget(struct pst_shard *s, struct pst_record *r)
+static void shard_forget_record(struct pst_shard *s, struct pst_record *r)
 {
+    pst_assert(!(r->state & PST_STATE_RESERVED));
     pst_key_count(s, r, false);
     pst_prefix_quota_count(s, r, false);
     if (pst_unlikely(r->flags & PST_RECORD_EXPIRES))
@@ -326,7 +338,7 @@ void pst_shard_drop(struct pst_shard *s, struct pst_record *r)
     pst_assert(!(r->state & (PST_STATE_RESERVED | PST_RECORD_UNLINKED)));
     pst_assert(!(r->state & PST_RECORD_PINNED) == !pin && s->doomed_count >= (pin ? pin->doomed : 0u));
     pst_record_mark(r, 0); /* at once: its memory may be wanted for long, but not by a later process */
-    forget(s, r);
+    shard_forget_record(s, r);
     if (pin && pin->refs) {
         pst_pin_soften(pin);
         s->doomed_count -= pin->doomed;
@@ -373,6 +385,7 @@ void pst_shard_pass_generation(struct pst_shard *s, uint64_t generation)
 
 uint64_t pst_shard_generation(const struct pst_shard *s)
 {
+    pst_assert((s->generation & 0xff) == s->number);
     return s->generation;
 }
 
@@ -409,8 +422,8 @@ void pst_shard_expose(struct pst_shard *s, struct pst_record *r, struct pst_reco
 }
 
 /* The one moment at which a value becomes visible. */
-static int publish(struct pst_shard *s, const struct pst_put *put, struct pst_record *r,
-                   struct pst_record *old, uint64_t now_ns, struct pst_answer *answer)
+static int shard_publish_record(struct pst_shard *s, const struct pst_put *put, struct pst_record *r,
+                                struct pst_record *old, uint64_t now_ns, struct pst_answer *answer)
 {
     int result;
 
@@ -429,11 +442,12 @@ int pst_shard_commit(struct pst_shard *s, const struct pst_put *put, struct pst_
 
     pst_assert(pending->record && pending->record->state & PST_STATE_RESERVED);
     if (r == 0)
-        r = publish(s, put, pending->record, old, now_ns, answer);
+        r = shard_publish_record(s, put, pending->record, old, now_ns, answer);
     if (r != 0)
         pst_record_give(s, pending->record);
     pending->record = NULL;
     set_brief(s, pending, false);
+    pst_assert(!pending->brief);
     return r;
 }
 
@@ -472,6 +486,7 @@ int pst_shard_delete(struct pst_shard *s, const struct pst_lookup *lookup, bool 
 {
     struct pst_record *r = pst_shard_find(s, lookup);
 
+    pst_assert(!r || !(r->state & PST_RECORD_UNLINKED));
     if (pst_shard_locked(s, lookup, false))
         return PST_BUSY;
     answer_with(answer, r);
@@ -497,6 +512,7 @@ int pst_shard_delete_copy(struct pst_shard *s, const struct pst_lookup *lookup, 
 
 void pst_shard_stat_later(const struct pst_shard *s, struct pst_shard_later *out)
 {
+    pst_assert(s->pins.count > 0 || s->pins.bytes == 0);
     *out = s->stat_later;
     out->pinned_bytes = s->pins.bytes;
 }
@@ -505,6 +521,7 @@ void pst_shard_stat(struct pst_shard *s, struct pst_shard_stat *out)
 {
     struct pst_slab_stat slab;
 
+    pst_assert(s->stat.keys >= s->stat.cache_keys);
     pst_slab_stat(s->slab, &slab);
     *out = s->stat;
     out->pinned = s->pins.count;

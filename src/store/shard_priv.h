@@ -135,6 +135,7 @@ struct pst_store {
 /* References name records in the indexes: the offset in units of cells' starts + 1, so that 0 is none. */
 static inline uint64_t pst_ref_of_offset(const struct pst_shard *s, uint64_t offset)
 {
+    pst_assert(offset >> s->cell_shift << s->cell_shift == offset);
     return (offset >> s->cell_shift) + 1;
 }
 
@@ -156,6 +157,7 @@ static inline uint64_t pst_shard_ms(const struct pst_shard *s, uint64_t now_ns)
 
 static inline uint64_t pst_record_offset(const struct pst_shard *s, const struct pst_record *r)
 {
+    pst_assert((const uint8_t *)r >= s->base);
     return (uint64_t)((const uint8_t *)r - s->base);
 }
 

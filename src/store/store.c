@@ -28,6 +28,7 @@ static int copy_prefixes(struct pst_store *store, const struct pst_store_options
         store->cache_prefixes[i] = (struct pst_bytes){copy, strlen(copy)};
         store->cache_prefix_count++;
     }
+    pst_assert(store->cache_prefix_count == options->cache_prefix_count);
     return 0;
 }
 
@@ -49,11 +50,12 @@ static int open_shards(struct pst_store *store, uint32_t count)
 }
 
 /* What an earlier process left, in memory and on SSD. */
-static int take_up(struct pst_store *store, const struct pst_store_options *options, const char **fault)
+static int store_take_up(struct pst_store *store, const struct pst_store_options *options, const char **fault)
 {
     bool tiered = options->ssd.folder_count > 0;
     int r = 0;
 
+    pst_assert(store->shard_count > 0 && !store->log);
     if (store->arenas.taken_up && store->kept->tiered != tiered) {
         *fault = tiered
                      ? "what was kept is of a node without an SSD: start it as before, or under another name"
@@ -68,6 +70,7 @@ static int take_up(struct pst_store *store, const struct pst_store_options *opti
     }
     store->pages_low =
         (uint32_t)((uint64_t)store->arenas.page_count * (100 - options->watermark_percent) / 100);
+    pst_assert(store->pages_low <= store->arenas.page_count);
     return r == 0 && tiered ? pst_tier_open(store, &options->ssd, fault) : r;
 }
 
@@ -116,11 +119,12 @@ int pst_store_open(const struct pst_store_options *options, struct pst_store **o
     if (r == 0)
         r = open_shards(store, options->shard_count);
     if (r == 0)
-        r = take_up(store, options, fault);
+        r = store_take_up(store, options, fault);
     if (r < 0) {
         pst_store_close(store);
         return r;
     }
+    pst_assert(store->shard_count == options->shard_count && store->group_count == 1 + store->quota_count);
     *out = store;
     return 0;
 }
@@ -214,6 +218,7 @@ struct pst_shard *pst_store_shard(struct pst_store *store, uint32_t index)
 
 uint32_t pst_store_shard_count(const struct pst_store *store)
 {
+    pst_assert(store->shard_count > 0 && store->shard_count <= PST_SHARDS_MAX);
     return store->shard_count;
 }
 
@@ -266,6 +271,7 @@ static void store_figures(const struct pst_store *store, struct pst_shard_later 
 {
     const struct pst_restored *restored = &store->restored;
 
+    pst_assert(store->restored.dropped == 0 || store->arenas.taken_up);
     out->restored_keys = restored->keys + restored->ssd_keys;
     out->restored_dropped = restored->dropped + restored->ssd_dropped;
     out->restored_ms = restored->ms + restored->ssd_ms;
@@ -274,6 +280,7 @@ static void store_figures(const struct pst_store *store, struct pst_shard_later 
 
 void pst_figures_read(struct pst_store *store, struct pst_shard *shard, struct pst_figures *out)
 {
+    pst_assert(shard->store == store);
     memset(out, 0, sizeof(*out));
     pst_shard_stat(shard, &out->shard);
     pst_shard_stat_later(shard, &out->later);

@@ -33,6 +33,7 @@ int pst_listeners_open(struct pst_shard *s)
 {
     struct pst_listeners *l = calloc(1, sizeof(*l));
 
+    pst_assert(!s->listeners);
     if (!l)
         return -ENOMEM;
     l->magic = LISTENERS_MAGIC;
@@ -52,13 +53,14 @@ void pst_listeners_close(struct pst_shard *s)
         return;
     while (!pst_list_empty(&l->watches))
         pst_watch_close(pst_list_first(&l->watches, struct pst_watch, link));
+    pst_assert(l->magic == LISTENERS_MAGIC && s->stat_later.watches == 0);
     free(l);
     s->listeners = NULL;
 }
 
 /* ---- waits ---- */
 
-static void make_ready(struct pst_shard *s, struct pst_wait *wait)
+static void wait_make_ready(struct pst_shard *s, struct pst_wait *wait)
 {
     if (wait->watch) {
         pst_assert(wait->watch->wait == wait);
@@ -91,7 +93,7 @@ void pst_watch_wait(struct pst_watch *watch, struct pst_wait *wait)
     pst_list_init(&wait->link);
     watch->wait = wait;
     if (pst_watch_pending(watch))
-        make_ready(watch->shard, wait);
+        wait_make_ready(watch->shard, wait);
 }
 
 void pst_shard_unwait(struct pst_shard *s, struct pst_wait *wait)
@@ -102,7 +104,7 @@ void pst_shard_unwait(struct pst_shard *s, struct pst_wait *wait)
         pst_list_remove(&wait->link);
         return;
     }
-    make_ready(s, wait);
+    wait_make_ready(s, wait);
     pst_list_remove(&wait->link);
     s->ready_count--;
 }
@@ -130,11 +132,12 @@ static void tell_waits(struct pst_shard *s, const struct pst_record *r)
     struct pst_bytes key = pst_record_key(r);
     uint64_t hash = pst_shard_lookup(s, key).hash;
 
+    pst_assert(s->stat_later.waits <= s->listener_count);
     pst_list_each_safe (it, &s->listeners->buckets[hash % BUCKETS]) {
         struct pst_wait *wait = pst_list_entry(it, struct pst_wait, link);
 
         if (wait->hash == hash && pst_bytes_equal(wait->key, key))
-            make_ready(s, wait);
+            wait_make_ready(s, wait);
     }
 }
 
@@ -144,6 +147,7 @@ int pst_watch_open(struct pst_shard *s, struct pst_bytes prefix, bool moves, str
 {
     struct pst_watch *watch = malloc(sizeof(*watch) + prefix.len);
 
+    pst_assert(s->listeners && s->listeners->magic == LISTENERS_MAGIC);
     if (!watch)
         return -ENOMEM;
     watch->magic = WATCH_MAGIC;
@@ -170,7 +174,7 @@ struct pst_watch *pst_watch_close(struct pst_watch *watch)
     pst_assert(watch->magic == WATCH_MAGIC);
     s = watch->shard;
     if (watch->wait)
-        make_ready(s, watch->wait);
+        wait_make_ready(s, watch->wait);
     pst_assert(s->listener_count > 0 && s->stat_later.watches > 0);
     pst_list_remove(&watch->link);
     s->listener_count--;
@@ -181,15 +185,17 @@ struct pst_watch *pst_watch_close(struct pst_watch *watch)
 
 bool pst_watch_pending(const struct pst_watch *watch)
 {
+    pst_assert(watch->head <= watch->tail);
     return watch->missed || watch->head < watch->tail;
 }
 
 bool pst_watch_free(const struct pst_watch *watch)
 {
+    pst_assert(watch->magic == WATCH_MAGIC);
     return !watch->wait;
 }
 
-static void copy_in(struct pst_watch *watch, const void *from, size_t len)
+static void ring_copy_in(struct pst_watch *watch, const void *from, size_t len)
 {
     size_t at = watch->tail % PST_WATCH_RING_BYTES, first = pst_min(len, PST_WATCH_RING_BYTES - at);
 
@@ -200,7 +206,7 @@ static void copy_in(struct pst_watch *watch, const void *from, size_t len)
 }
 
 /* The bytes from @offset behind the head. */
-static void copy_out(const struct pst_watch *watch, size_t offset, void *to, size_t len)
+static void ring_copy_out(const struct pst_watch *watch, size_t offset, void *to, size_t len)
 {
     size_t at = (watch->head + offset) % PST_WATCH_RING_BYTES,
            first = pst_min(len, PST_WATCH_RING_BYTES - at);
@@ -215,12 +221,12 @@ static size_t oldest_bytes(const struct pst_watch *watch)
     struct pst_wire_change oldest;
 
     pst_assert(watch->tail - watch->head >= sizeof(oldest));
-    copy_out(watch, 0, &oldest, sizeof(oldest));
+    ring_copy_out(watch, 0, &oldest, sizeof(oldest));
     pst_assert(sizeof(oldest) + oldest.key_bytes <= watch->tail - watch->head);
     return sizeof(oldest) + oldest.key_bytes;
 }
 
-static void append(struct pst_watch *watch, const struct pst_wire_change *change, struct pst_bytes key)
+static void watch_append(struct pst_watch *watch, const struct pst_wire_change *change, struct pst_bytes key)
 {
     size_t len = sizeof(*change) + key.len;
 
@@ -229,10 +235,11 @@ static void append(struct pst_watch *watch, const struct pst_wire_change *change
         watch->head += oldest_bytes(watch);
         watch->missed++;
     }
-    copy_in(watch, change, sizeof(*change));
-    copy_in(watch, key.data, key.len);
+    ring_copy_in(watch, change, sizeof(*change));
+    ring_copy_in(watch, key.data, key.len);
     if (watch->wait)
-        make_ready(watch->shard, watch->wait);
+        wait_make_ready(watch->shard, watch->wait);
+    pst_assert(watch->tail - watch->head <= PST_WATCH_RING_BYTES);
 }
 
 int64_t pst_watch_read(struct pst_watch *watch, void *buf, size_t room)
@@ -251,10 +258,11 @@ int64_t pst_watch_read(struct pst_watch *watch, void *buf, size_t room)
 
         if (room - at < len)
             break;
-        copy_out(watch, 0, (uint8_t *)buf + at, len);
+        ring_copy_out(watch, 0, (uint8_t *)buf + at, len);
         watch->head += len;
         at += len;
     }
+    pst_assert(at <= room);
     return at || !pst_watch_pending(watch) ? (int64_t)at : -ENOBUFS;
 }
 
@@ -277,6 +285,6 @@ void pst_shard_tell(struct pst_shard *s, const struct pst_record *r, enum pst_wi
         struct pst_watch *watch = pst_list_entry(it, struct pst_watch, link);
 
         if ((watch->moves || what != PST_WIRE_CHANGE_MOVED) && pst_bytes_begin(key, watch->prefix))
-            append(watch, &change, key);
+            watch_append(watch, &change, key);
     }
 }

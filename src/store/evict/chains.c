@@ -36,7 +36,7 @@ enum {
 
 #define CLEARLY 1.5 /* so much less worth is one line's end than the other's */
 
-static uint64_t records(const struct pst_lines *lines)
+static uint64_t lines_records(const struct pst_lines *lines)
 {
     return lines->line[PST_LINE_SHORT].count + lines->line[PST_LINE_LONG].count;
 }
@@ -47,8 +47,9 @@ static uint64_t hash_of(const struct pst_shard *s, const struct pst_record *r)
 }
 
 /* How far the clock goes on while the shard is touched once. */
-static uint64_t pace(const struct pst_shard *s, const struct pst_lines *lines)
+static uint64_t lines_pace(const struct pst_shard *s, const struct pst_lines *lines)
 {
+    pst_assert(s->store->shard_count > 0);
     return lines->rates ? s->store->shard_count : 1;
 }
 
@@ -59,10 +60,10 @@ static bool take_ghost(struct pst_shard *s, struct pst_lines *lines, const struc
 {
     bool found;
 
-    pst_ghosts_fit(&lines->ghosts, (records(lines) + 1) * (lines->rates ? CHAIN_GHOSTS : 1));
-    found = pst_ghosts_take(&lines->ghosts, hash_of(s, r), lines->clock / pace(s, lines), ghost);
+    pst_ghosts_fit(&lines->ghosts, (lines_records(lines) + 1) * (lines->rates ? CHAIN_GHOSTS : 1));
+    found = pst_ghosts_take(&lines->ghosts, hash_of(s, r), lines->clock / lines_pace(s, lines), ghost);
     if (found)
-        ghost->stamp *= pace(s, lines);
+        ghost->stamp *= lines_pace(s, lines);
     return found;
 }
 
@@ -70,7 +71,7 @@ static void came_alone(struct pst_shard *s, struct pst_lines *lines, struct pst_
 {
     struct pst_ghost ghost;
     bool back = take_ghost(s, lines, r, &ghost) &&
-                lines->clock - ghost.stamp <= (2 * records(lines) + 2) * pace(s, lines);
+                lines->clock - ghost.stamp <= (2 * lines_records(lines) + 2) * lines_pace(s, lines);
 
     pst_recency_set_stamp(pst_record_recency(r), lines->clock++);
     pst_line_add(s, lines, back ? PST_LINE_LONG : PST_LINE_SHORT, r, true, now_ms);
@@ -80,6 +81,7 @@ static void count_use(struct pst_shard *s, struct pst_lines *lines, struct pst_r
 {
     struct pst_recency *rec = pst_record_recency(r);
 
+    pst_assert(rec->line < PST_LINES && rec->uses <= USES_MAX);
     (void)s;
     lines->chain = 0; /* what comes next goes on with what was used, not with what came last */
     lines->clock++;
@@ -93,17 +95,19 @@ static void count_use(struct pst_shard *s, struct pst_lines *lines, struct pst_r
 /* Of the last 2^32 touches. */
 static uint64_t stamp_of(const struct pst_lines *lines, const struct pst_record *r)
 {
+    pst_assert(pst_record_recency(r)->line < PST_LINES);
     return lines->clock - (uint32_t)(lines->clock - pst_recency_stamp(pst_record_recency(r)));
 }
 
 static bool in_walk(const struct pst_lines *lines, const struct pst_record *r)
 {
+    pst_assert(lines->walk.depth <= PST_DEPTH_NONE);
     return lines->walk.depth != PST_DEPTH_NONE && stamp_of(lines, r) == lines->walk.stamp;
 }
 
 /* What stands behind the page that was used last, if it was of the same walk once, is worth little now. A
  * shard that has a part of the pages does not know which page came next, and leaves them. */
-static void part(struct pst_shard *s, struct pst_lines *lines)
+static void walk_parts(struct pst_shard *s, struct pst_lines *lines)
 {
     struct pst_walk *walk = &lines->walk;
     uint64_t ref = walk->left, newer = 0;
@@ -131,8 +135,9 @@ static void part(struct pst_shard *s, struct pst_lines *lines)
 static void end_walk(struct pst_shard *s, struct pst_lines *lines)
 {
     if (lines->walk.left)
-        part(s, lines);
+        walk_parts(s, lines);
     lines->walk = (struct pst_walk){.depth = PST_DEPTH_NONE, .number = lines->walk.number};
+    pst_assert(!lines->walk.left);
 }
 
 /* Touches that the shard counted are told; those of all of them are its clock. */
@@ -153,6 +158,7 @@ static bool begins_walk(struct pst_lines *lines, const struct pst_record *r)
     uint32_t number = atomic_load_explicit(last, memory_order_relaxed);
     bool another = lines->walk.depth == PST_DEPTH_NONE || r->depth <= lines->walk.depth;
 
+    pst_assert(r->depth != PST_DEPTH_NONE);
     if (r->depth == 0 || (another && lines->walk.number == number))
         number = atomic_fetch_add_explicit(last, 1, memory_order_relaxed) + 1;
     another = another || lines->walk.number != number;
@@ -161,7 +167,7 @@ static bool begins_walk(struct pst_lines *lines, const struct pst_record *r)
 }
 
 /* A page is touched: the walk goes on, or another begins. Return: false when there is no memory to learn. */
-static bool walk(struct pst_shard *s, struct pst_lines *lines, const struct pst_record *r)
+static bool chain_walk(struct pst_shard *s, struct pst_lines *lines, const struct pst_record *r)
 {
     struct pst_walk *walk = &lines->walk;
 
@@ -181,8 +187,8 @@ static bool walk(struct pst_shard *s, struct pst_lines *lines, const struct pst_
     return true;
 }
 
-static void enter(struct pst_shard *s, struct pst_lines *lines, uint32_t line, struct pst_record *r,
-                  uint64_t now_ms)
+static void chain_enter(struct pst_shard *s, struct pst_lines *lines, uint32_t line, struct pst_record *r,
+                        uint64_t now_ms)
 {
     pst_assert(lines->rates && line < PST_LINES && lines->walk.depth == r->depth);
     pst_recency_set_stamp(pst_record_recency(r), lines->walk.stamp);
@@ -190,11 +196,11 @@ static void enter(struct pst_shard *s, struct pst_lines *lines, uint32_t line, s
     pst_line_add(s, lines, line, r, true, now_ms);
     if (++lines->clock - lines->told >= TELL_TOUCHES)
         tell_clock(lines);
-    pst_rates_pass(lines->rates, lines->clock, records(lines) * s->store->shard_count);
+    pst_rates_pass(lines->rates, lines->clock, lines_records(lines) * s->store->shard_count);
 }
 
 /* A page that was known, with this line and stamp, is touched. Return: the line that it comes to. */
-static uint32_t knew(struct pst_lines *lines, uint32_t line, uint64_t stamp)
+static uint32_t chain_knew(struct pst_lines *lines, uint32_t line, uint64_t stamp)
 {
     pst_assert(lines->rates && line < PST_LINES && stamp <= lines->clock);
     pst_rates_left(lines->rates, line, stamp, lines->clock, true);
@@ -206,20 +212,20 @@ static void chains_added(struct pst_shard *s, struct pst_lines *lines, struct ps
     uint32_t line = PST_LINE_SHORT;
     struct pst_ghost ghost;
 
-    if (r->depth == PST_DEPTH_NONE || !walk(s, lines, r)) {
+    if (r->depth == PST_DEPTH_NONE || !chain_walk(s, lines, r)) {
         end_walk(s, lines);
         came_alone(s, lines, r, now_ms);
         return;
     }
     if (lines->walk.left)
-        part(s, lines);
+        walk_parts(s, lines);
     if (take_ghost(s, lines, r, &ghost)) {
-        line = knew(lines, ghost.line, ghost.stamp);
+        line = chain_knew(lines, ghost.line, ghost.stamp);
         if (lines->clock - ghost.stamp >
-            BACK_AGES * records(lines) * pace(s, lines)) /* to come back so late says little */
+            BACK_AGES * lines_records(lines) * lines_pace(s, lines)) /* to come back so late says little */
             line = PST_LINE_SHORT;
     }
-    enter(s, lines, line, r, now_ms);
+    chain_enter(s, lines, line, r, now_ms);
 }
 
 static void chains_used(struct pst_shard *s, struct pst_lines *lines, struct pst_record *r, uint64_t now_ms)
@@ -228,22 +234,24 @@ static void chains_used(struct pst_shard *s, struct pst_lines *lines, struct pst
     uint64_t stamp;
     uint32_t line;
 
+    pst_assert(rec->line < PST_LINES);
     if (pst_likely(r->depth == PST_DEPTH_NONE)) {
         lines->walk.depth = PST_DEPTH_NONE;
         count_use(s, lines, r, now_ms);
         return;
     }
-    if (lines->chain == pst_record_ref(s, r) || !walk(s, lines, r)) { /* written anew, it has just come */
+    if (lines->chain == pst_record_ref(s, r) ||
+        !chain_walk(s, lines, r)) { /* written anew, it has just come */
         count_use(s, lines, r, now_ms);
         return;
     }
     stamp = stamp_of(lines, r);
-    line = knew(lines, rec->line, stamp);
+    line = chain_knew(lines, rec->line, stamp);
     lines->walk.left = rec->older;
     lines->walk.left_stamp = stamp;
     lines->walk.left_depth = r->depth;
     pst_line_take(s, lines, r);
-    enter(s, lines, line, r, now_ms);
+    chain_enter(s, lines, line, r, now_ms);
 }
 
 /* ---- who goes ---- */
@@ -253,14 +261,15 @@ static uint32_t turn_of(const struct pst_lines *lines)
 {
     uint64_t newcomers = lines->line[PST_LINE_SHORT].count;
     uint64_t percent = lines->rates ? CHAIN_SHORT_PERCENT : SHORT_PERCENT;
-    bool many = newcomers > 1 && newcomers * 100 >= records(lines) * percent;
+    bool many = newcomers > 1 && newcomers * 100 >= lines_records(lines) * percent;
 
+    pst_assert(lines->line[PST_LINE_SHORT].count <= lines->count);
     return !lines->line[PST_LINE_LONG].count || many ? PST_LINE_SHORT : PST_LINE_LONG;
 }
 
 typedef double (*worth_fn)(const struct pst_learnt *learnt, uint32_t line, uint64_t age);
 
-static double worth(const struct pst_shard *s, const struct pst_lines *lines, uint32_t line, worth_fn of)
+static double line_worth(const struct pst_shard *s, const struct pst_lines *lines, uint32_t line, worth_fn of)
 {
     const struct pst_record *r = pst_ref_record(s, lines->line[line].oldest);
 
@@ -273,11 +282,12 @@ static double worth(const struct pst_shard *s, const struct pst_lines *lines, ui
 static uint32_t learnt_turn_of(const struct pst_shard *s, const struct pst_lines *lines)
 {
     uint32_t line = turn_of(lines);
-    double least = records(lines) ? worth(s, lines, line, pst_rates_index) : 0;
+    double least = lines_records(lines) ? line_worth(s, lines, line, pst_rates_index) : 0;
 
+    pst_assert(lines->rates && lines->count > 0);
     if (lines->line[PST_LINE_SHORT].count && lines->line[PST_LINE_LONG].count) {
         uint32_t other = line == PST_LINE_SHORT ? PST_LINE_LONG : PST_LINE_SHORT;
-        double others = worth(s, lines, other, pst_rates_at_most);
+        double others = line_worth(s, lines, other, pst_rates_at_most);
 
         if (others * CLEARLY < least) {
             line = other;
@@ -285,12 +295,12 @@ static uint32_t learnt_turn_of(const struct pst_shard *s, const struct pst_lines
         }
     }
     if (lines->line[PST_LINE_LEFT].count &&
-        (!records(lines) || worth(s, lines, PST_LINE_LEFT, pst_rates_index) <= least))
+        (!lines_records(lines) || line_worth(s, lines, PST_LINE_LEFT, pst_rates_index) <= least))
         return PST_LINE_LEFT;
     return line;
 }
 
-static struct pst_record *next(struct pst_shard *s, struct pst_lines *lines, uint64_t now_ms)
+static struct pst_record *chains_next(struct pst_shard *s, struct pst_lines *lines, uint64_t now_ms)
 {
     (void)now_ms;
     for (int turn = 1; lines->count; turn++) {
@@ -307,40 +317,40 @@ static struct pst_record *next(struct pst_shard *s, struct pst_lines *lines, uin
     return NULL;
 }
 
-static void remember(struct pst_shard *s, const struct pst_record *r)
+static void ghost_remember(struct pst_shard *s, const struct pst_record *r)
 {
     const struct pst_recency *rec = pst_record_recency(r);
     struct pst_lines *lines = &s->lines[rec->group];
-    struct pst_ghost ghost = {.line = rec->line, .stamp = stamp_of(lines, r) / pace(s, lines)};
+    struct pst_ghost ghost = {.line = rec->line, .stamp = stamp_of(lines, r) / lines_pace(s, lines)};
 
     pst_assert(rec->group < s->store->group_count && rec->line < PST_LINES);
-    pst_ghosts_add(&lines->ghosts, hash_of(s, r), ghost, lines->clock / pace(s, lines));
+    pst_ghosts_add(&lines->ghosts, hash_of(s, r), ghost, lines->clock / lines_pace(s, lines));
 }
 
-static void evicted(struct pst_shard *s, const struct pst_record *r)
+static void s3fifo_evicted(struct pst_shard *s, const struct pst_record *r)
 {
     if (pst_record_recency(r)->line == PST_LINE_SHORT)
-        remember(s, r);
+        ghost_remember(s, r);
 }
 
 static void chains_evicted(struct pst_shard *s, const struct pst_record *r)
 {
     if (pst_record_recency(r)->line != PST_LINE_LEFT)
-        remember(s, r);
+        ghost_remember(s, r);
 }
 
 const struct pst_policy pst_policy_s3fifo = {
     .name = "s3fifo",
     .added = came_alone,
     .used = count_use,
-    .next = next,
-    .evicted = evicted,
+    .next = chains_next,
+    .evicted = s3fifo_evicted,
 };
 
 const struct pst_policy pst_policy_chains = {
     .name = "chains",
     .added = chains_added,
     .used = chains_used,
-    .next = next,
+    .next = chains_next,
     .evicted = chains_evicted,
 };

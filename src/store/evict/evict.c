@@ -31,6 +31,7 @@ static struct pst_lines *coldest_lines(struct pst_shard *s)
 {
     struct pst_lines *coldest = &s->lines[0];
 
+    pst_assert(s->store->group_count > 0);
     for (uint32_t i = 1; i < s->store->group_count; i++) {
         if (s->lines[i].tail_ms < coldest->tail_ms)
             coldest = &s->lines[i];
@@ -41,11 +42,12 @@ static struct pst_lines *coldest_lines(struct pst_shard *s)
 /* True when the record may be evicted or go to the log now. */
 static bool may_go(struct pst_shard *s, struct pst_record *r, uint64_t now_ns)
 {
+    pst_assert(pst_record_listed(r->flags) && !(r->state & PST_RECORD_UNLINKED));
     return pst_record_loose(s, r, now_ns) && (r->flags & PST_RECORD_CACHE || pst_tier_takes(s->tier, r));
 }
 
 /* Records that something keeps move to the young end, so that they are not looked at again soon. */
-static struct pst_record *victim(struct pst_shard *s, uint64_t now_ns)
+static struct pst_record *shard_victim(struct pst_shard *s, uint64_t now_ns)
 {
     if (all_kept(s, now_ns))
         return NULL;
@@ -90,7 +92,7 @@ bool pst_group_evict(struct pst_shard *s, uint32_t group, const struct pst_recor
 
 bool pst_shard_evict(struct pst_shard *s, uint64_t now_ns)
 {
-    struct pst_record *r = victim(s, now_ns);
+    struct pst_record *r = shard_victim(s, now_ns);
 
     if (!r)
         return false;
@@ -118,11 +120,12 @@ bool pst_store_pages_obtainable(const struct pst_store *store, uint32_t pages)
 
 /* Adds the pages that a line's loose records have to *@freed until they are @pages. Return: false when all of
  * its records have been looked at; *@left: how many more may be. */
-static bool weigh(struct pst_shard *s, const struct pst_line *line, uint32_t pages, uint64_t now_ns,
-                  uint64_t *freed, int *left)
+static bool line_weigh(struct pst_shard *s, const struct pst_line *line, uint32_t pages, uint64_t now_ns,
+                       uint64_t *freed, int *left)
 {
     uint64_t ref = line->oldest;
 
+    pst_assert(!line->oldest == !line->count);
     for (; *freed < pages && ref && *left > 0; --*left) {
         struct pst_record *r = pst_ref_record(s, ref);
 
@@ -143,9 +146,10 @@ static bool enough_loose(struct pst_shard *s, uint32_t pages, uint64_t now_ns)
     pst_slab_stat(s->slab, &slab);
     freed += slab.pages;
     for (uint32_t i = 0; i < s->store->group_count * PST_LINES && freed < pages; i++) {
-        if (weigh(s, &s->lines[i / PST_LINES].line[i % PST_LINES], pages, now_ns, &freed, &left))
+        if (line_weigh(s, &s->lines[i / PST_LINES].line[i % PST_LINES], pages, now_ns, &freed, &left))
             return true;
     }
+    pst_assert(left >= 0 && left <= WEIGHED_MAX);
     return freed >= pages;
 }
 
@@ -173,6 +177,7 @@ static bool runs_join(struct pst_shard *s, const struct pst_wanted *wanted, uint
     struct pst_pages copy;
     bool joins;
 
+    pst_assert(wanted->pages > 0 && wanted->runs_max <= PST_RUNS_MAX);
     if (pst_pages_copy(&copy, &s->store->pages) < 0)
         return false;
     for (uint32_t i = 0; i < s->store->group_count * PST_LINES; i++) {
@@ -192,6 +197,7 @@ static bool runs_join(struct pst_shard *s, const struct pst_wanted *wanted, uint
 
 bool pst_shard_make_runs(struct pst_shard *s, struct pst_wanted *wanted, int result, uint64_t now_ns)
 {
+    pst_assert(result <= 0);
     if (result == -E2BIG && !wanted->joins) {
         wanted->joins = runs_join(s, wanted, now_ns);
         if (!wanted->joins)
@@ -202,6 +208,7 @@ bool pst_shard_make_runs(struct pst_shard *s, struct pst_wanted *wanted, int res
 
 bool pst_store_evictable_elsewhere(const struct pst_shard *s, uint32_t pages)
 {
+    pst_assert(s->store->shard_count > s->number);
     if (!pst_store_pages_obtainable(s->store, pages))
         return false;
     for (uint32_t i = 0; i < s->store->shard_count; i++) {
@@ -213,7 +220,7 @@ bool pst_store_evictable_elsewhere(const struct pst_shard *s, uint32_t pages)
     return false;
 }
 
-static bool coldest(const struct pst_shard *s)
+static bool shard_is_coldest(const struct pst_shard *s)
 {
     uint64_t mine = atomic_load_explicit(&s->tail_ms, memory_order_relaxed);
 
@@ -245,7 +252,7 @@ bool pst_shard_tick(struct pst_shard *s, uint64_t now_ns)
         uint32_t wanted = asked ? atomic_load_explicit(&store->pages_wanted, memory_order_relaxed) : 0;
 
         free_pages += atomic_load_explicit(&store->saving_pages, memory_order_relaxed);
-        if (free_pages >= pst_max(store->pages_low, wanted) || !coldest(s))
+        if (free_pages >= pst_max(store->pages_low, wanted) || !shard_is_coldest(s))
             return false;
         if (!pst_shard_make_room(s, 0, now_ns))
             return false;

@@ -45,6 +45,7 @@ uint64_t pst_put_expires_ms(const struct pst_shard *s, const struct pst_put *put
     uint64_t ttl_ms = put->ttl_ms;
     size_t longest = 0;
 
+    pst_assert(!(put->flags & PST_PUT_FETCHED) || put->ttl_ms == 0);
     if (put->flags & PST_PUT_FETCHED)
         return 0;
     for (uint32_t i = 0; !put->ttl_ms && i < s->store->ttl_count; i++) {
@@ -89,6 +90,7 @@ static struct pst_record *record_of(struct pst_shard *s, const struct pst_expiry
     uint64_t refs[PST_INDEX_CANDIDATES_MAX];
     int count = pst_index_candidates(s->index, entry->hash, refs);
 
+    pst_assert(count <= PST_INDEX_CANDIDATES_MAX);
     for (int i = 0; i < count; i++) {
         struct pst_record *r = pst_ref_record(s, refs[i]);
 
@@ -154,6 +156,7 @@ void pst_expiry_add(struct pst_shard *s, const struct pst_record *r)
     e->heap[e->count] =
         (struct pst_expiry){pst_record_expires_ms(r), pst_shard_lookup(s, pst_record_key(r)).hash};
     sift_up(e->heap, e->count++);
+    pst_assert(e->count <= e->room && e->live <= s->stat.keys);
 }
 
 void pst_expiry_restored(struct pst_shard *s, const struct pst_record *r)
@@ -175,6 +178,7 @@ void pst_expiry_make_way(struct pst_shard *s, const struct pst_lookup *lookup)
     uint64_t refs[PST_INDEX_CANDIDATES_MAX];
     int count = pst_index_candidates(s->index, lookup->hash, refs);
 
+    pst_assert(s->expiries.live > 0 && count <= PST_INDEX_CANDIDATES_MAX);
     for (int i = 0; i < count; i++) {
         struct pst_record *r = pst_ref_record(s, refs[i]);
 
@@ -207,10 +211,12 @@ bool pst_expiries_tick(struct pst_shard *s)
         if (e->count)
             sift_down(e->heap, e->count, 0);
     }
+    pst_assert(e->count <= e->room);
     return true;
 }
 
 void pst_expiries_fini(struct pst_shard *s)
 {
+    pst_assert(s->expiries.count <= s->expiries.room);
     free(s->expiries.heap);
 }

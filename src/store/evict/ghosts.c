@@ -16,6 +16,9 @@ enum {
     COUNT_MAX = 1 << 30,
 };
 
+_Static_assert((COUNT_MIN & (COUNT_MIN - 1)) == 0 && COUNT_MIN >= BUCKET, "a table is whole buckets");
+_Static_assert(PST_LINES <= 4, "a ghost's line has 2 bits");
+
 static uint32_t *bucket_of(const struct pst_ghosts *g, uint64_t hash)
 {
     pst_assert(g->entries && g->count >= BUCKET && (g->count & (g->count - 1)) == 0);
@@ -27,12 +30,14 @@ static uint32_t tag_of(uint64_t hash)
 {
     uint32_t tag = (uint32_t)(hash >> 48 & 0x3fff);
 
+    pst_assert(tag <= 0x3fff);
     return tag + (tag == 0);
 }
 
 /* Long after an entry has given way, its time would seem to come again. */
 static uint16_t time_of(const struct pst_ghosts *g, uint64_t clock)
 {
+    pst_assert(g->count >= COUNT_MIN);
     return (uint16_t)(clock * COUNT_MIN / g->count);
 }
 

@@ -29,6 +29,7 @@ static uint32_t check_with(const struct pst_record *r, uint32_t seed, uint64_t o
     const uint8_t *bytes = (const uint8_t *)r;
     uint32_t crc = seed ^ (uint32_t)(offset >> 3) ^ (uint32_t)(offset >> 35);
 
+    pst_assert(rest_at <= pst_record_bytes(r));
     crc = pst_crc32c(crc, &r->value_crc, state_at - offsetof(struct pst_record, value_crc));
     if (external) {
         crc = pst_crc32c(crc, bytes + key_at, body_at - key_at);
@@ -48,6 +49,7 @@ uint32_t pst_record_check(const struct pst_record *r, uint32_t seed, uint64_t of
 
 struct pst_word pst_record_word(const struct pst_shard *s, const struct pst_record *r, uint32_t check)
 {
+    pst_assert(!(r->flags & PST_RECORD_ON_DISK));
     _Static_assert(offsetof(struct pst_record, check) == 0 && offsetof(struct pst_record, value_crc) == 4,
                    "the record's first word");
     return (struct pst_word){pst_record_offset(s, r), (uint64_t)r->value_crc << 32 | check};
@@ -93,6 +95,7 @@ static struct shape shape_of(const struct pst_shard *s, uint64_t value_bytes)
         shape.pages++;
     else
         shape.tail_bytes = (uint32_t)rest;
+    pst_assert(shape.tail_bytes <= pst_slab_bytes_max(s->slab));
     return shape;
 }
 
@@ -155,6 +158,7 @@ static int take_value(struct pst_shard *s, struct shape shape, uint32_t runs_max
 
 static void give_value(struct pst_shard *s, const struct pst_external *e, const struct pst_run *runs)
 {
+    pst_assert(e->run_count <= PST_RUNS_MAX);
     mark_extents(s, runs, e->run_count, PST_PAGE_FREE);
     pst_pages_give(&s->store->pages, runs, (int)e->run_count);
     if (e->tail_bytes)
@@ -171,6 +175,7 @@ void pst_record_own_cells(struct pst_shard *s, struct pst_record *r)
 {
     uint64_t ref = pst_record_ref(s, r);
 
+    pst_assert(ref <= PST_REF_MASK && !(r->state & PST_RECORD_UNLINKED));
     set_owner(s, pst_ref_offset(s, ref), ref);
     if (r->flags & PST_RECORD_EXTERNAL && pst_record_external(r)->tail_bytes)
         set_owner(s, pst_record_external(r)->tail_offset, ref | PST_OWNER_TAIL);
@@ -255,6 +260,7 @@ int pst_record_take(struct pst_shard *s, const struct pst_put *put, bool cache, 
     r = make_record(s, put, cache, &external, s->runs, out);
     if (r < 0)
         give_value(s, &external, s->runs);
+    pst_assert(r < 0 || (*out)->flags & PST_RECORD_EXTERNAL);
     return r;
 }
 
@@ -264,6 +270,7 @@ int pst_runs_take(struct pst_shard *s, uint32_t pages, struct pst_run *runs, uin
 {
     int count = pst_pages_take(&s->store->pages, pages, runs, (int)runs_max);
 
+    pst_assert(count <= (int)runs_max);
     if (count < 0)
         return count;
     mark_extents(s, runs, (uint32_t)count, PST_PAGE_EXTENT);
@@ -294,6 +301,7 @@ int pst_runs_claim(struct pst_shard *s, const struct pst_run *runs, uint32_t run
         pst_pages_give(&s->store->pages, runs, (int)claimed);
     else
         mark_extents(s, runs, run_count, PST_PAGE_EXTENT);
+    pst_assert(claimed <= run_count && (r < 0 || claimed == run_count));
     return r;
 }
 
@@ -317,6 +325,7 @@ static int take_inline(struct pst_shard *s, const struct pst_put *put, bool cach
 {
     int r = pst_record_take(s, put, cache, out);
 
+    pst_assert(put->value_bytes <= PST_INLINE_BYTES_MAX && run_count <= 1);
     if (r < 0)
         return r;
     if (put->value_bytes)
@@ -459,6 +468,7 @@ void pst_record_viewed(struct pst_shard *s, const struct pst_record *r, bool beg
 
     if (!s->store->kept)
         return;
+    pst_assert(r->state & PST_RECORD_PINNED);
     for (uint32_t i = 0; e && i < e->run_count; i++) {
         for (uint32_t p = 0; p < pst_external_runs(e)[i].count; p++)
             count_view(s, pst_external_runs(e)[i].page + p, begins);
@@ -473,6 +483,7 @@ void pst_record_location(const struct pst_shard *s, const struct pst_record *r, 
     const struct pst_external *e = r->flags & PST_RECORD_EXTERNAL ? pst_record_external(r) : NULL;
     uint64_t tail = pst_record_offset(s, r), tail_bytes = r->value_bytes;
 
+    pst_assert(!(r->flags & PST_RECORD_ON_DISK));
     *out = (struct pst_location){.arena_pages = a->arena_pages};
     if (e) {
         out->run_count = e->run_count;
@@ -492,6 +503,7 @@ void pst_record_location(const struct pst_shard *s, const struct pst_record *r, 
 /* A cell for what moves: to empty one page by filling a fresh one would gain nothing. */
 static int take_beside(struct pst_shard *s, uint64_t bytes, uint64_t *offset)
 {
+    pst_assert(bytes > 0 && bytes <= pst_slab_bytes_max(s->slab));
     return pst_slab_has_room(s->slab, bytes) ? pst_slab_take(s->slab, bytes, offset) : -ENOSPC;
 }
 
@@ -501,6 +513,7 @@ static struct pst_record *copy_record(struct pst_shard *s, const struct pst_reco
 {
     struct pst_record *to = (struct pst_record *)(void *)(s->base + offset);
 
+    pst_assert(tail_offset == PST_TAIL_STAYS || r->flags & PST_RECORD_EXTERNAL);
     memcpy(to, r, pst_record_bytes(r));
     if (tail_offset != PST_TAIL_STAYS) {
         struct pst_external *e = pst_record_external(to);
@@ -544,6 +557,7 @@ static int move_record(struct pst_shard *s, struct pst_record *r)
     uint64_t offset;
     int result = take_beside(s, pst_record_bytes(r), &offset);
 
+    pst_assert(!(r->state & (PST_STATE_RESERVED | PST_RECORD_UNLINKED)));
     if (result == 0)
         pst_record_move(s, r, offset, PST_TAIL_STAYS, s->slab);
     return result;
@@ -577,6 +591,7 @@ static bool movable(const struct pst_shard *s, const struct pst_record *r)
     if (r->state & (PST_STATE_RESERVED | PST_RECORD_UNLINKED))
         return false;
     pin = r->state & PST_RECORD_PINNED ? pst_pins_find(&s->pins, pst_record_ref(s, r)) : NULL;
+    pst_assert(!pin || r->state & PST_RECORD_PINNED);
     return !pin || pin->refs == 0;
 }
 
@@ -612,6 +627,7 @@ static bool empty_page(struct pst_shard *s, uint32_t page)
     uint64_t cells[64];
     uint32_t count;
 
+    pst_assert(page < s->store->arenas.page_count);
     do {
         count = pst_slab_page_cells(s->slab, page, cells, pst_count_of(cells));
         for (uint32_t i = 0; i < count; i++) {
@@ -628,6 +644,7 @@ bool pst_shard_take_back(struct pst_shard *s, uint32_t used_percent)
     uint32_t kept[PAGES_TRIED_MAX], kept_count = 0;
     bool emptied = false;
 
+    pst_assert(used_percent <= 100);
     /* A sparse page may hold the only cells of a class, or a value in transfer: then the next one. */
     while (!emptied && kept_count < PAGES_TRIED_MAX) {
         int64_t page = pst_slab_sparse_page(s->slab, used_percent);
@@ -640,5 +657,6 @@ bool pst_shard_take_back(struct pst_shard *s, uint32_t used_percent)
     }
     while (kept_count > 0)
         pst_slab_page_keep(s->slab, kept[--kept_count]);
+    pst_assert(kept_count == 0);
     return emptied;
 }

@@ -27,6 +27,7 @@ int pst_prefix_numbers_copy(const struct pst_prefix_number *from, uint32_t count
         memcpy(text, from[i].prefix.data, from[i].prefix.len);
         text += from[i].prefix.len;
     }
+    pst_assert((size_t)(text - (char *)*out) == bytes);
     return 0;
 }
 
@@ -39,6 +40,7 @@ int pst_prefix_quotas_open(struct pst_store *store, const struct pst_prefix_numb
         return -ENOMEM;
     for (; store->quota_count < count; store->quota_count++)
         store->quotas[store->quota_count].limit = &store->limits[store->quota_count];
+    pst_assert(store->quota_count == count && store->quota_count < store->group_count);
     return 0;
 }
 
@@ -69,10 +71,11 @@ static struct pst_prefix_quota *quota_of(const struct pst_shard *s, struct pst_b
 {
     uint32_t group = pst_key_group(s->store, key);
 
+    pst_assert(group <= s->store->quota_count);
     return group ? &s->store->quotas[group - 1] : NULL;
 }
 
-static void give(struct pst_prefix_quota *quota, uint64_t bytes)
+static void quota_give(struct pst_prefix_quota *quota, uint64_t bytes)
 {
     uint64_t before = atomic_fetch_sub_explicit(&quota->bytes, bytes, memory_order_relaxed);
 
@@ -91,15 +94,16 @@ void pst_prefix_quota_count(struct pst_shard *s, const struct pst_record *r, boo
     if (comes)
         atomic_fetch_add_explicit(&quota->bytes, r->value_bytes, memory_order_release);
     else
-        give(quota, r->value_bytes);
+        quota_give(quota, r->value_bytes);
 }
 
 /* Counts @bytes if @more of them fit: other shards take from the same quota meanwhile. Who waited for room
  * does so no more before these bytes count; see is_wanted(). */
-static bool take(struct pst_prefix_quota *quota, uint64_t more, uint64_t bytes)
+static bool quota_take(struct pst_prefix_quota *quota, uint64_t more, uint64_t bytes)
 {
     uint64_t now = atomic_load_explicit(&quota->bytes, memory_order_relaxed);
 
+    pst_assert(more <= bytes && quota->limit);
     do {
         if (now + more > quota->limit->number)
             return false;
@@ -113,6 +117,7 @@ static bool take(struct pst_prefix_quota *quota, uint64_t more, uint64_t bytes)
 /* True when other shards hold cache values of the quota, as far as can be told without asking them. */
 static bool others_hold(const struct pst_shard *s, uint32_t group)
 {
+    pst_assert(group > 0 && group < s->store->group_count);
     for (uint32_t i = 0; i < s->store->shard_count; i++) {
         const struct pst_shard *other = &s->store->shards[i];
 
@@ -139,7 +144,7 @@ int pst_prefix_quota_take(struct pst_shard *s, const struct pst_put *put, uint64
                                                       : put->value_bytes;
     if (put->value_bytes <= quota->limit->number) {
         do {
-            if (take(quota, more, put->value_bytes))
+            if (quota_take(quota, more, put->value_bytes))
                 return 0;
         } while (pst_group_evict(s, group, old, now_ns));
         if (others_hold(s, group)) {
@@ -159,7 +164,7 @@ void pst_prefix_quota_give(struct pst_shard *s, const struct pst_put *put)
     struct pst_prefix_quota *quota = s->store->quota_count ? quota_of(s, put->lookup.key) : NULL;
 
     if (pst_unlikely(quota))
-        give(quota, put->value_bytes);
+        quota_give(quota, put->value_bytes);
 }
 
 /* Bytes are read first: those of the write that waited count only after it has ceased to wait. */

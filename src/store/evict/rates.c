@@ -41,17 +41,18 @@ struct pst_rates {
     uint32_t arrivals[EPOCHS][PST_LINES];
 };
 
-static uint32_t octave(uint64_t age)
+static uint32_t octave_of(uint64_t age)
 {
     return (uint32_t)pst_min(63 - __builtin_clzll(age | 1), OCTAVES - 1);
 }
 
 static double octave_touches(uint32_t number)
 {
+    pst_assert(number < OCTAVES);
     return number ? (double)(1ull << number) : 2;
 }
 
-static double rate(const struct pst_learnt *t, uint32_t line, uint32_t number)
+static double rate_at(const struct pst_learnt *t, uint32_t line, uint32_t number)
 {
     double hits = 0.02, at_risk = 20000, shared;
 
@@ -67,7 +68,8 @@ static double rate(const struct pst_learnt *t, uint32_t line, uint32_t number)
 /* What is little known may be that much better. */
 static double rate_at_most(const struct pst_learnt *t, uint32_t line, uint32_t number)
 {
-    return rate(t, line, number) + HITS_DOUBTED / (t->at_risk[line][number] + HITS_DOUBTED);
+    pst_assert(line < PST_LINES && number < OCTAVES);
+    return rate_at(t, line, number) + HITS_DOUBTED / (t->at_risk[line][number] + HITS_DOUBTED);
 }
 
 /* Each octave is taken to be left at an even rate. */
@@ -75,6 +77,7 @@ static double best_stay(const double *rates, uint32_t from)
 {
     double there = 1, hits = 0, touches = 0, best = 0;
 
+    pst_assert(from < OCTAVES);
     for (uint32_t number = from; number < OCTAVES && there > 1e-4; number++) {
         double expected = rates[number] * octave_touches(number), stays = 1 / (1 + expected);
 
@@ -87,13 +90,13 @@ static double best_stay(const double *rates, uint32_t from)
     return best;
 }
 
-static void weigh(struct pst_learnt *t)
+static void learnt_weigh(struct pst_learnt *t)
 {
     double rates[OCTAVES];
 
     for (uint32_t line = 0; line < PST_LINES; line++) {
         for (uint32_t number = 0; number < OCTAVES; number++)
-            rates[number] = rate(t, line, number);
+            rates[number] = rate_at(t, line, number);
         for (uint32_t number = 0; number < OCTAVES; number++) {
             double known = rates[number];
 
@@ -106,7 +109,7 @@ static void weigh(struct pst_learnt *t)
 }
 
 /* What was seen is told to the other shards, unless one of them does so just now. */
-static void tell(struct pst_rates *t)
+static void rates_tell(struct pst_rates *t)
 {
     struct pst_learnt *all = t->learnt;
     uint64_t clock = t->epoch << t->shift;
@@ -127,7 +130,7 @@ static void tell(struct pst_rates *t)
     all->told = clock;
     if (clock - all->weighed >= (uint64_t)WEIGH_EVERY << t->shift) {
         all->weighed = clock;
-        weigh(all);
+        learnt_weigh(all);
     }
     pthread_mutex_unlock(&all->lock);
 }
@@ -139,8 +142,9 @@ static void count_risk(struct pst_rates *t, uint32_t epochs, uint64_t passed)
     uint64_t from = (uint64_t)epochs << t->shift;
     uint64_t end = pst_min(epochs + passed, EPOCHS) << t->shift;
 
+    pst_assert(epochs <= t->epoch && epochs < EPOCHS && passed > 0);
     while (from < end) {
-        uint32_t number = octave(from);
+        uint32_t number = octave_of(from);
         uint64_t to = pst_min(end, 2ull << number);
 
         for (uint32_t line = 0; line < PST_LINES; line++)
@@ -151,16 +155,17 @@ static void count_risk(struct pst_rates *t, uint32_t epochs, uint64_t passed)
 
 static void end_epochs(struct pst_rates *t, uint64_t passed)
 {
+    pst_assert(passed > 0);
     for (uint32_t epochs = 0; epochs < pst_min(EPOCHS, t->epoch + 1); epochs++)
         count_risk(t, epochs, passed);
     for (uint64_t i = 1; i <= pst_min(passed, EPOCHS); i++)
         memset(t->arrivals[(t->epoch + i) % EPOCHS], 0, sizeof(t->arrivals[0]));
     t->epoch += passed;
-    tell(t);
+    rates_tell(t);
 }
 
 /* Two epochs become one. */
-static void widen(struct pst_rates *t)
+static void rates_widen(struct pst_rates *t)
 {
     uint32_t arrivals[EPOCHS][PST_LINES] = {0}, count = (uint32_t)pst_min(EPOCHS, t->epoch + 1);
 
@@ -180,12 +185,13 @@ struct pst_learnt *pst_learnt_open(uint32_t count)
 {
     struct pst_learnt *learnt = aligned_alloc(64, count * sizeof(*learnt));
 
+    pst_assert(count > 0);
     if (!learnt)
         return NULL;
     memset(learnt, 0, count * sizeof(*learnt));
     for (uint32_t i = 0; i < count; i++) {
         pthread_mutex_init(&learnt[i].lock, NULL);
-        weigh(&learnt[i]);
+        learnt_weigh(&learnt[i]);
     }
     return learnt;
 }
@@ -202,6 +208,7 @@ struct pst_rates *pst_rates_open(struct pst_learnt *learnt, uint32_t shards, uin
 {
     struct pst_rates *t = calloc(1, sizeof(*t));
 
+    pst_assert(learnt && shards > 0 && shards <= 256);
     if (!t)
         return NULL;
     t->learnt = learnt;
@@ -215,9 +222,10 @@ struct pst_rates *pst_rates_open(struct pst_learnt *learnt, uint32_t shards, uin
 void pst_rates_pass(struct pst_rates *t, uint64_t clock, uint64_t records)
 {
     while ((uint64_t)EPOCHS << t->shift < records * WINDOWS && t->shift < 24)
-        widen(t);
+        rates_widen(t);
     if (clock >> t->shift > t->epoch)
         end_epochs(t, (clock >> t->shift) - t->epoch);
+    pst_assert(t->epoch >= clock >> t->shift);
 }
 
 void pst_rates_came(struct pst_rates *t, uint32_t line, uint64_t stamp)
@@ -236,17 +244,17 @@ void pst_rates_left(struct pst_rates *t, uint32_t line, uint64_t stamp, uint64_t
         return;
     *arrivals -= *arrivals > 0;
     if (used)
-        t->hits[line][octave(clock - stamp)]++;
+        t->hits[line][octave_of(clock - stamp)]++;
 }
 
 double pst_rates_index(const struct pst_learnt *t, uint32_t line, uint64_t age)
 {
     pst_assert(line < PST_LINES);
-    return atomic_load_explicit(&t->index[line][octave(age)], memory_order_relaxed);
+    return atomic_load_explicit(&t->index[line][octave_of(age)], memory_order_relaxed);
 }
 
 double pst_rates_at_most(const struct pst_learnt *t, uint32_t line, uint64_t age)
 {
     pst_assert(line < PST_LINES);
-    return atomic_load_explicit(&t->at_most[line][octave(age)], memory_order_relaxed);
+    return atomic_load_explicit(&t->at_most[line][octave_of(age)], memory_order_relaxed);
 }

@@ -36,6 +36,7 @@ static void tail_changed(struct pst_shard *s, struct pst_lines *lines)
 {
     uint64_t ms = UINT64_MAX;
 
+    pst_assert(lines >= s->lines && lines < s->lines + s->store->group_count);
     for (int i = 0; i < PST_LINES; i++) {
         if (lines->line[i].oldest)
             ms = pst_min(ms, recency_at(s, lines->line[i].oldest)->touched_ms);
@@ -63,6 +64,7 @@ static void count_changed(struct pst_lines *lines, uint64_t by)
 
 static void set_newer(const struct pst_shard *s, struct pst_line *line, uint64_t of, uint64_t ref)
 {
+    pst_assert(of != ref || !of);
     if (of)
         recency_at(s, of)->newer = ref & PST_REF_MASK;
     else
@@ -71,6 +73,7 @@ static void set_newer(const struct pst_shard *s, struct pst_line *line, uint64_t
 
 static void set_older(const struct pst_shard *s, struct pst_line *line, uint64_t of, uint64_t ref)
 {
+    pst_assert(of != ref || !of);
     if (of)
         recency_at(s, of)->older = ref & PST_REF_MASK;
     else
@@ -78,8 +81,8 @@ static void set_older(const struct pst_shard *s, struct pst_line *line, uint64_t
 }
 
 /* @newer: the record behind which it comes; 0: none, it is the newest. */
-static void insert(struct pst_shard *s, struct pst_lines *lines, uint32_t number, struct pst_record *r,
-                   uint64_t newer)
+static void line_insert(struct pst_shard *s, struct pst_lines *lines, uint32_t number, struct pst_record *r,
+                        uint64_t newer)
 {
     struct pst_line *line = &lines->line[number];
     struct pst_recency *rec = pst_record_recency(r);
@@ -99,7 +102,7 @@ static void insert(struct pst_shard *s, struct pst_lines *lines, uint32_t number
         tail_changed(s, lines);
 }
 
-static void take_out(struct pst_shard *s, struct pst_lines *lines, struct pst_record *r)
+static void line_take_out(struct pst_shard *s, struct pst_lines *lines, struct pst_record *r)
 {
     struct pst_recency *rec = pst_record_recency(r);
     struct pst_line *line = &lines->line[rec->line];
@@ -131,6 +134,7 @@ static uint64_t chain_end(const struct pst_shard *s, const struct pst_lines *lin
 {
     const struct pst_record *last = lines->chain ? pst_ref_record(s, lines->chain) : NULL;
 
+    pst_assert(!last || pst_record_recency(last)->line < PST_LINES);
     if (!last || depth_of(r) <= depth_of(last))
         return 0;
     if (pst_record_recency(last)->line != line || now_ms - lines->chain_ms > MOMENT_MS)
@@ -147,6 +151,7 @@ static uint64_t behind_ms(const struct pst_shard *s, uint64_t newer, const struc
 {
     uint64_t ms = recency_at(s, newer)->touched_ms;
 
+    pst_assert(depth_of(r) > depth_of(pst_ref_record(s, newer)));
     return ms - pst_min(ms, depth_of(r) - depth_of(pst_ref_record(s, newer)));
 }
 
@@ -157,7 +162,7 @@ void pst_line_add(struct pst_shard *s, struct pst_lines *lines, uint32_t line, s
 
     pst_assert(line < PST_LINES);
     pst_recency_touched(pst_record_recency(r), newer ? behind_ms(s, newer, r) : now_ms);
-    insert(s, lines, line, r, newer);
+    line_insert(s, lines, line, r, newer);
     lines->chain = pst_record_ref(s, r);
     lines->chain_ms = now_ms;
 }
@@ -171,13 +176,15 @@ void pst_line_move(struct pst_shard *s, struct pst_lines *lines, uint32_t line, 
 void pst_line_move_behind(struct pst_shard *s, struct pst_lines *lines, uint32_t line, struct pst_record *r,
                           uint64_t newer)
 {
-    take_out(s, lines, r);
-    insert(s, lines, line, r, newer);
+    pst_assert(newer != pst_record_ref(s, r));
+    line_take_out(s, lines, r);
+    line_insert(s, lines, line, r, newer);
 }
 
 void pst_line_take(struct pst_shard *s, struct pst_lines *lines, struct pst_record *r)
 {
-    take_out(s, lines, r);
+    pst_assert(lines->count > 0);
+    line_take_out(s, lines, r);
 }
 
 /* ---- what the engine calls ---- */
@@ -194,7 +201,8 @@ void pst_recency_add(struct pst_shard *s, struct pst_record *r, uint64_t now_ns)
 
 void pst_recency_remove(struct pst_shard *s, struct pst_record *r)
 {
-    take_out(s, lines_of(s, r), r);
+    pst_assert(pst_record_recency(r)->line < PST_LINES);
+    line_take_out(s, lines_of(s, r), r);
 }
 
 void pst_recency_moved(struct pst_shard *s, struct pst_record *r, uint64_t from)
@@ -219,6 +227,7 @@ void pst_recency_spare(struct pst_shard *s, struct pst_record *r, uint64_t now_n
 {
     struct pst_recency *rec = pst_record_recency(r);
 
+    pst_assert(rec->line < PST_LINES && !(r->state & PST_RECORD_UNLINKED));
     pst_recency_touched(rec, pst_shard_ms(s, now_ns));
     pst_line_move(s, lines_of(s, r), rec->line, r);
 }
@@ -247,18 +256,20 @@ static void prefix_added(struct pst_shard *s, struct pst_lines *lines, struct ps
     pst_line_add(s, lines, 0, r, true, now_ms);
 }
 
-static void used(struct pst_shard *s, struct pst_lines *lines, struct pst_record *r, uint64_t now_ms)
+static void order_used(struct pst_shard *s, struct pst_lines *lines, struct pst_record *r, uint64_t now_ms)
 {
+    pst_assert(pst_record_recency(r)->line == 0);
     if (!pst_record_recency(r)->newer) { /* its place stays, its time does not */
         pst_recency_touched(pst_record_recency(r), now_ms);
         return;
     }
-    take_out(s, lines, r);
+    line_take_out(s, lines, r);
     s->store->policy->added(s, lines, r, now_ms);
 }
 
-static struct pst_record *oldest(struct pst_shard *s, struct pst_lines *lines, uint64_t now_ms)
+static struct pst_record *order_oldest(struct pst_shard *s, struct pst_lines *lines, uint64_t now_ms)
 {
+    pst_assert(!lines->line[0].oldest == !lines->line[0].count);
     (void)now_ms;
     return lines->line[0].oldest ? pst_ref_record(s, lines->line[0].oldest) : NULL;
 }
@@ -266,15 +277,15 @@ static struct pst_record *oldest(struct pst_shard *s, struct pst_lines *lines, u
 const struct pst_policy pst_policy_lru = {
     .name = "lru",
     .added = lru_added,
-    .used = used,
-    .next = oldest,
+    .used = order_used,
+    .next = order_oldest,
 };
 
 const struct pst_policy pst_policy_prefix = {
     .name = "prefix",
     .added = prefix_added,
-    .used = used,
-    .next = oldest,
+    .used = order_used,
+    .next = order_oldest,
 };
 
 const struct pst_policy *pst_policy_find(const char *name)

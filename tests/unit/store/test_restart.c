@@ -74,6 +74,23 @@ static void generations_go_on(void **state)
     engine_close(&e);
 }
 
+/* One that leaves no room to count on is damage, and is not gone on from. */
+static void a_damaged_generation_leaves_room(void **state)
+{
+    struct engine e;
+
+    (void)state;
+    open_kept(&e, 1);
+    put(&e, "k", 1, 10);
+    atomic_store(&e.store->kept->generation, PST_GENERATION_MAX - 1);
+    reopen(&e, 1);
+    assert_true(e.shard->generation < PST_GENERATION_MARKER_MAX);
+    put(&e, "k", 2, 10);
+    assert_true(find(e.shard, "k")->generation < PST_GENERATION_MARKER_MAX);
+    clear(&e);
+    engine_close(&e);
+}
+
 static void recency_survives(void **state)
 {
     struct engine e;
@@ -241,6 +258,7 @@ int main(void)
         cmocka_unit_test_teardown(values_outlive_their_process, remove_files),
         cmocka_unit_test_teardown(what_went_stays_away, remove_files),
         cmocka_unit_test_teardown(generations_go_on, remove_files),
+        cmocka_unit_test_teardown(a_damaged_generation_leaves_room, remove_files),
         cmocka_unit_test_teardown(recency_survives, remove_files),
         cmocka_unit_test_teardown(damage_is_told_at_the_first_read, remove_files),
         cmocka_unit_test_teardown(memory_is_not_shared, remove_files),
