@@ -74,6 +74,7 @@ static inline uint64_t hash_skew(uint64_t hash)
 
 static inline size_t directory_at(uint64_t hash, uint32_t depth)
 {
+    pst_assert(depth <= DEPTH_MAX);
     return (size_t)(hash >> 1 >> (63 - depth)); /* in two steps: depth may be 0 */
 }
 
@@ -247,6 +248,7 @@ static bool segment_is_clogged(const struct segment *segment, uint32_t first, ui
 {
     const struct bucket *second = &segment->buckets[bucket_other(first, entry)];
 
+    pst_assert(first < BUCKET_COUNT);
     return buckets_match(&segment->buckets[first], second, entry) == (1u << 2 * BUCKET_ENTRIES) - 1;
 }
 
@@ -361,6 +363,7 @@ static int segment_split(struct pst_index *index, struct segment *lower, uint64_
 /* Whether bucket after bucket of two segments fits into one. */
 static bool segments_fit(const struct segment *a, const struct segment *b)
 {
+    pst_assert(a != b && a->count <= SEGMENT_ENTRIES && b->count <= SEGMENT_ENTRIES);
     if (a->depth != b->depth || a->count + b->count > JOIN_ENTRIES_MAX)
         return false;
     for (uint32_t i = 0; i < BUCKET_COUNT; i++) {
@@ -488,6 +491,7 @@ int pst_index_candidates(const struct pst_index *index, uint64_t hash,
         refs[count] = ref;
         count += ref != 0;
     }
+    pst_assert(count <= PST_INDEX_CANDIDATES_MAX);
     return count;
 }
 
@@ -554,6 +558,7 @@ uint64_t pst_index_count(const struct pst_index *index)
 
 uint64_t pst_index_memory_bytes(const struct pst_index *index)
 {
+    pst_assert(index->segment_count > 0 && index->depth <= DEPTH_MAX);
     pst_assert(index->magic == INDEX_MAGIC);
     return sizeof(*index) + (sizeof(struct segment *) << index->depth) +
            index->segment_count * sizeof(struct segment);

@@ -40,6 +40,7 @@ static void order_descend(const struct pst_order *order, struct pst_bytes key, s
 static struct pst_separator *path_before(const struct pst_order *order, const struct pst_order_path *path,
                                          uint32_t at)
 {
+    pst_assert(order->height < PST_ORDER_HEIGHT_MAX);
     for (uint32_t level = order->height; level-- > 0; at = level ? path->at[level - 1] : 0)
         if (at > 0)
             return path->nodes[level]->separators[at - 1];
@@ -50,6 +51,7 @@ static struct pst_separator *path_before(const struct pst_order *order, const st
 static struct pst_separator *path_behind(const struct pst_order *order, const struct pst_order_path *path,
                                          uint32_t at)
 {
+    pst_assert(order->height < PST_ORDER_HEIGHT_MAX);
     for (uint32_t level = order->height; level-- > 0; at = level ? path->at[level - 1] : 0)
         if (at + 1u < path->nodes[level]->count)
             return path->nodes[level]->separators[at];
@@ -60,6 +62,7 @@ static struct pst_separator *path_behind(const struct pst_order *order, const st
 
 static void spare_give(struct pst_order *order, struct spare *spare)
 {
+    pst_assert(spare->inner_count <= PST_ORDER_HEIGHT_MAX);
     while (spare->inner_count > 0)
         pst_order_give(order, spare->inners[--spare->inner_count], sizeof(struct pst_inner));
     pst_order_give(order, spare->leaf, sizeof(*spare->leaf));
@@ -188,6 +191,7 @@ static bool leaf_has_room(const struct pst_inner *parent, uint32_t at)
 {
     const struct pst_leaf *leaf = parent->children[at];
 
+    pst_assert(at < parent->count && leaf->magic == PST_LEAF_MAGIC);
     return leaf->count + PST_LEAF_SHIFT_MIN <= PST_LEAF_MAX;
 }
 
@@ -220,6 +224,7 @@ static struct pst_leaf *leaf_make_room(struct pst_order *order, struct pst_order
 /* Joins inner nodes that became small with a neighbour, or evens the two out, from the lowest up. */
 static void path_mend(struct pst_order *order, struct pst_order_path *path)
 {
+    pst_assert(order->height > 0);
     for (uint32_t level = order->height - 1; level > 0; level--) {
         struct pst_inner *parent = path->nodes[level - 1], *left, *right;
         uint32_t at = path->at[level - 1], total;
@@ -416,6 +421,7 @@ static void leaf_touch(const struct pst_order *order, const struct pst_leaf *lea
 {
     uint32_t to = (uint32_t)pst_min(at + AHEAD, leaf->count);
 
+    pst_assert(leaf->magic == PST_LEAF_MAGIC);
     for (; at < to; at++)
         __builtin_prefetch(pst_order_key(order, leaf->entries[at]).data);
 }

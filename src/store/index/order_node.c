@@ -46,6 +46,7 @@ static uint32_t bytes_shared(struct pst_bytes a, struct pst_bytes b)
 
     while (n < max && x[n] == y[n])
         n++;
+    pst_assert(n <= a.len && n <= b.len);
     return (uint32_t)n;
 }
 
@@ -129,6 +130,7 @@ struct pst_leaf *pst_leaf_new(struct pst_order *order)
     leaf->magic = PST_LEAF_MAGIC;
     leaf->count = 0;
     leaf->prefix = 0;
+    pst_assert(order->memory_bytes > sizeof(*leaf));
     return leaf;
 }
 
@@ -240,6 +242,7 @@ struct pst_inner *pst_inner_new(struct pst_order *order)
         return NULL;
     inner->count = 0;
     inner->prefix = 0;
+    pst_assert(order->memory_bytes > sizeof(*inner));
     return inner;
 }
 

@@ -23,12 +23,14 @@ static struct pst_list *bucket_of(struct pst_tier *t, const struct pst_record *s
 
 static bool covers(const struct pst_fetch *f, const struct pst_record *stub, uint64_t offset, uint64_t bytes)
 {
+    pst_assert(f->from + f->bytes <= f->stub->value_bytes);
     return f->stub == stub && offset >= f->from && offset + bytes <= f->from + f->bytes;
 }
 
-static struct pst_fetch *find(struct pst_tier *t, const struct pst_record *stub, uint64_t offset,
-                              uint64_t bytes)
+static struct pst_fetch *fetch_find(struct pst_tier *t, const struct pst_record *stub, uint64_t offset,
+                                    uint64_t bytes)
 {
+    pst_assert(t->fetch_count <= PST_FETCHES_MAX);
     pst_list_each (it, bucket_of(t, stub)) {
         struct pst_fetch *f = pst_list_entry(it, struct pst_fetch, link);
 
@@ -39,7 +41,7 @@ static struct pst_fetch *find(struct pst_tier *t, const struct pst_record *stub,
 }
 
 /* It was never a write: it has nothing of a quota, which its stub is in. */
-static void give_record(struct pst_fetch *f)
+static void fetch_give_record(struct pst_fetch *f)
 {
     pst_assert(f->record->state & PST_STATE_RESERVED);
     f->record->state &= (uint8_t)~PST_STATE_RESERVED;
@@ -55,7 +57,7 @@ static void fetch_free(struct pst_fetch *f)
     if (f->record && f->ended)
         pst_shard_unref(t->shard, f->record);
     else if (f->record)
-        give_record(f);
+        fetch_give_record(f);
     pst_shard_unref(t->shard, f->stub);
     pst_list_remove(&f->link);
     pst_list_remove(&f->todo);
@@ -66,14 +68,14 @@ static void fetch_free(struct pst_fetch *f)
 }
 
 /* Over, well or badly: those who wait for it go on. */
-static void finish(struct pst_fetch *f, int result)
+static void fetch_finish(struct pst_fetch *f, int result)
 {
     pst_assert(!f->ended && !f->underway);
     f->ended = true;
     f->result = result;
     pst_list_remove(&f->todo);
     if (result != 0 && f->record)
-        give_record(f);
+        fetch_give_record(f);
     while (!pst_list_empty(&f->waits))
         pst_tier_end_wait(f->tier, pst_list_first(&f->waits, struct pst_tier_wait, link), result);
     if (f->users == 0)
@@ -82,13 +84,14 @@ static void finish(struct pst_fetch *f, int result)
 
 /* ---- begin ---- */
 
-static bool moves(const struct pst_tier *t)
+static bool tier_is_moving(const struct pst_tier *t)
 {
+    pst_assert(t->saves_underway <= PST_SAVES_MAX && t->reads_underway <= t->fetch_count);
     return t->saves_underway + t->reads_underway > 0;
 }
 
 /* Memory for the bytes. Return: 0, PST_BUSY, -ENOSPC, -ENOMEM. */
-static int take_memory(struct pst_fetch *f, uint64_t now_ns)
+static int fetch_take_memory(struct pst_fetch *f, uint64_t now_ns)
 {
     struct pst_shard *s = f->tier->shard;
     const struct pst_record *stub = f->stub;
@@ -102,16 +105,17 @@ static int take_memory(struct pst_fetch *f, uint64_t now_ns)
         .flags = (uint8_t)(PST_PUT_FETCHED | (stub->flags & PST_RECORD_CHECKSUM ? PST_PUT_CHECKSUM : 0))};
     int r = pst_record_reserve_fetch(s, &put, now_ns, &f->record);
 
+    pst_assert(r != 0 || f->record->state & PST_STATE_RESERVED);
     if (r == 0)
         return pst_tier_pieces(s, f->record, &f->pieces);
     f->since_ns = f->since_ns ? f->since_ns : now_ns;
     if (r == -ENOSPC || r == PST_BUSY) /* what has all of the memory may not for long */
-        r = now_ns - f->since_ns < (moves(f->tier) ? ROOM_NS : ROOM_IDLE_NS) ? PST_BUSY : -EAGAIN;
+        r = now_ns - f->since_ns < (tier_is_moving(f->tier) ? ROOM_NS : ROOM_IDLE_NS) ? PST_BUSY : -EAGAIN;
     return r;
 }
 
 /* Return: 0 the log reads, PST_BUSY not yet, -errno. */
-static int begin(struct pst_fetch *f, uint64_t now_ns)
+static int fetch_begin(struct pst_fetch *f, uint64_t now_ns)
 {
     struct pst_tier *t = f->tier;
     int r;
@@ -119,7 +123,7 @@ static int begin(struct pst_fetch *f, uint64_t now_ns)
     if (f->stub->state & PST_RECORD_UNLINKED) /* deleted meanwhile: something else may lie there */
         return -EAGAIN;
     pst_assert(!f->underway && !f->ended && f->stub->flags & PST_RECORD_ON_DISK);
-    r = f->record ? 0 : take_memory(f, now_ns);
+    r = f->record ? 0 : fetch_take_memory(f, now_ns);
     if (r != 0)
         return r;
     f->read = (struct pst_log_read){.value = pst_record_log_value(f->stub),
@@ -166,6 +170,7 @@ static struct pst_fetch *fetch_new(struct pst_tier *t, struct pst_record *stub, 
     pst_list_push_back(&t->todo, &f->todo);
     t->fetch_count++;
     atomic_fetch_add_explicit(&t->shard->store->saves, 1, memory_order_relaxed);
+    pst_assert(t->fetch_count <= PST_FETCHES_MAX && f->from + f->bytes <= stub->value_bytes);
     return f;
 }
 
@@ -176,7 +181,7 @@ int pst_tier_fetch(struct pst_shard *s, struct pst_record *stub, uint64_t offset
     struct pst_fetch *f;
 
     pst_assert(t && stub->flags & PST_RECORD_ON_DISK && !(stub->state & PST_RECORD_UNLINKED));
-    f = find(t, stub, offset, bytes);
+    f = fetch_find(t, stub, offset, bytes);
     if (!f)
         f = fetch_new(t, stub, offset, bytes);
     if (!f)
@@ -199,14 +204,14 @@ bool pst_fetch_run(struct pst_tier *t, uint64_t now_ns)
         return false;
     do {
         struct pst_fetch *f = pst_list_first(&t->todo, struct pst_fetch, todo);
-        int r = begin(f, now_ns);
+        int r = fetch_begin(f, now_ns);
 
         if (r == PST_BUSY)
             break;
         something = true;
         pst_list_remove(&f->todo);
         if (r < 0)
-            finish(f, r == -EAGAIN ? PST_BUSY : r);
+            fetch_finish(f, r == -EAGAIN ? PST_BUSY : r);
     } while (!pst_list_empty(&t->todo) && !pst_turn_is_over(&t->turn));
     return something;
 }
@@ -218,6 +223,7 @@ static bool used_lately(const struct pst_tier *t, const struct pst_record *stub)
 {
     uint32_t round = stub->state / PST_RECORD_USED_AT;
 
+    pst_assert(round <= ROUNDS);
     return round && (round == t->round || round % ROUNDS + 1 == t->round);
 }
 
@@ -238,18 +244,20 @@ static bool wants_promotion(const struct pst_fetch *f)
     const struct pst_store *store = f->tier->shard->store;
     uint32_t free_pages = atomic_load_explicit(&store->pages.free_count, memory_order_relaxed);
 
+    pst_assert(f->record && f->record->value_bytes == f->bytes);
     if (!f->whole || pst_record_pages(f->record) > store->arenas.page_count / PROMOTED_SHARE)
         return false;
     return free_pages >= 2 * store->pages_low || used_lately(f->tier, f->stub);
 }
 
 /* The bytes are there and checked. */
-static void settle(struct pst_fetch *f, uint64_t now_ns)
+static void fetch_settle(struct pst_fetch *f, uint64_t now_ns)
 {
     struct pst_shard *s = f->tier->shard;
 
+    pst_assert(f->record && !f->underway && !f->ended);
     if (pst_shard_ref(s, f->record) < 0) {
-        finish(f, -ENOMEM);
+        fetch_finish(f, -ENOMEM);
         return;
     }
     if (wants_promotion(f) && pst_stub_promote(s, f->stub, f->record, now_ns)) {
@@ -258,7 +266,7 @@ static void settle(struct pst_fetch *f, uint64_t now_ns)
         note_use(f->tier, f->stub);
         f->record->state = (uint8_t)((f->record->state & ~PST_STATE_RESERVED) | PST_RECORD_UNLINKED);
     }
-    finish(f, 0);
+    fetch_finish(f, 0);
 }
 
 void pst_fetch_done(struct pst_tier *t, struct pst_fetch *f, uint64_t now_ns)
@@ -272,15 +280,15 @@ void pst_fetch_done(struct pst_tier *t, struct pst_fetch *f, uint64_t now_ns)
     t->shard->stat_later.ssd_corrupt += result == -EBADMSG;
     t->shard->stat_later.ssd_errors += result < 0 && result != -EBADMSG;
     if (result < 0)
-        finish(f, result);
+        fetch_finish(f, result);
     else
-        settle(f, now_ns);
+        fetch_settle(f, now_ns);
 }
 
 int pst_tier_fetched(struct pst_shard *s, const struct pst_record *stub, uint64_t offset, uint64_t bytes,
                      struct pst_record **record, uint64_t *from)
 {
-    struct pst_fetch *f = find(s->tier, stub, offset, bytes);
+    struct pst_fetch *f = fetch_find(s->tier, stub, offset, bytes);
 
     if (!f || !f->ended)
         return PST_BUSY;
@@ -297,6 +305,7 @@ void pst_tier_leave(struct pst_shard *s, struct pst_tier_wait *wait)
     struct pst_fetch *f = wait->fetch;
     struct pst_tier *t = s->tier;
 
+    pst_assert(t && t->magic == PST_TIER_MAGIC);
     pst_list_remove(&wait->link);
     if (f) {
         pst_assert(f->users > 0);

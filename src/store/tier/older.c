@@ -13,6 +13,7 @@ enum { ROOM_MIN = 64 };
 
 static uint64_t home_of(const struct pst_olders *o, const struct pst_older *older)
 {
+    pst_assert(o->room > 0);
     return ((older->newer ^ older->key_hash) * 0x9e3779b97f4a7c15ull >> 32) & (o->room - 1);
 }
 
@@ -27,7 +28,7 @@ static struct pst_older *place_of(const struct pst_olders *o, const struct pst_o
     return &o->places[i];
 }
 
-static bool grow(struct pst_olders *o)
+static bool olders_grow(struct pst_olders *o)
 {
     struct pst_olders more = {.room = pst_max(2 * o->room, ROOM_MIN), .count = o->count};
 
@@ -42,10 +43,11 @@ static bool grow(struct pst_olders *o)
     }
     free(o->places);
     *o = more;
+    pst_assert(o->count < o->room);
     return true;
 }
 
-static void take_out(struct pst_olders *o, struct pst_older *place)
+static void olders_take_out(struct pst_olders *o, struct pst_older *place)
 {
     uint64_t hole = (uint64_t)(place - o->places), i = hole;
 
@@ -63,8 +65,9 @@ static void take_out(struct pst_olders *o, struct pst_older *place)
     o->places[hole] = (struct pst_older){0};
 }
 
-static void set_newer(const struct pst_tier *t, const struct pst_record *r, struct pst_older *older)
+static void older_set_newer(const struct pst_tier *t, const struct pst_record *r, struct pst_older *older)
 {
+    pst_assert(r->generation > 0);
     older->newer = r->generation;
     older->key_hash = pst_shard_lookup(t->shard, pst_record_key(r)).hash;
 }
@@ -75,7 +78,8 @@ struct pst_older *pst_older_find(struct pst_tier *t, const struct pst_record *r)
 
     if (t->olders.count == 0)
         return NULL;
-    set_newer(t, r, &wanted);
+    older_set_newer(t, r, &wanted);
+    pst_assert(t->olders.count < t->olders.room && wanted.newer > 0);
     place = place_of(&t->olders, &wanted);
     return place->newer ? place : NULL;
 }
@@ -83,9 +87,9 @@ struct pst_older *pst_older_find(struct pst_tier *t, const struct pst_record *r)
 bool pst_older_add(struct pst_tier *t, const struct pst_record *r, struct pst_older older)
 {
     pst_assert(r->generation > older.generation && !pst_older_find(t, r));
-    if (!grow(&t->olders))
+    if (!olders_grow(&t->olders))
         return false;
-    set_newer(t, r, &older);
+    older_set_newer(t, r, &older);
     *place_of(&t->olders, &older) = older;
     t->olders.count++;
     return true;
@@ -93,6 +97,7 @@ bool pst_older_add(struct pst_tier *t, const struct pst_record *r, struct pst_ol
 
 struct pst_log_value pst_older_value(const struct pst_older *older, struct pst_bytes key)
 {
+    pst_assert(older->generation > 0 && key.len > 0);
     return (struct pst_log_value){.key = key,
                                   .attrs = {NULL, older->attr_bytes},
                                   .generation = older->generation,
@@ -103,8 +108,9 @@ void pst_older_forget(struct pst_tier *t, struct pst_older *older, struct pst_by
 {
     struct pst_log_value value = pst_older_value(older, key);
 
+    pst_assert(older >= t->olders.places && older < t->olders.places + t->olders.room);
     pst_log_forget(t->lane, &value, older->place);
-    take_out(&t->olders, older);
+    olders_take_out(&t->olders, older);
 }
 
 void pst_older_delete(struct pst_tier *t, const struct pst_record *r, uint64_t ticket)
@@ -114,10 +120,11 @@ void pst_older_delete(struct pst_tier *t, const struct pst_record *r, uint64_t t
 
     if (!older)
         return;
+    pst_assert(older->generation < r->generation);
     value = pst_older_value(older, pst_record_key(r));
     if (pst_log_delete_after(t->lane, &value, older->place, ticket) < 0)
         t->shard->stat_later.ssd_errors++;
-    take_out(&t->olders, older);
+    olders_take_out(&t->olders, older);
 }
 
 void pst_tier_supersede(struct pst_tier *t, struct pst_record *old, const struct pst_record *r)
@@ -131,7 +138,7 @@ void pst_tier_supersede(struct pst_tier *t, struct pst_record *old, const struct
     pst_assert(!before || !pst_record_placed(old));
     if (before) {
         older = *before;
-        take_out(&t->olders, before);
+        olders_take_out(&t->olders, before);
     }
     if (!older.place.segment && !older.place.offset)
         return;

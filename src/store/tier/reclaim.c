@@ -44,6 +44,7 @@ static struct pst_record *owner_of(struct pst_tier *t, const struct pst_log_valu
     struct pst_lookup lookup;
     struct pst_record *r;
 
+    pst_assert(value->key.len > 0);
     *older = NULL;
     if (pst_route_shard(value->key, store->partition_seed, store->shard_count) != s->number)
         return NULL;
@@ -58,7 +59,7 @@ static struct pst_record *owner_of(struct pst_tier *t, const struct pst_log_valu
 /* ---- one value ---- */
 
 /* The log has no copy of a value in memory any more. */
-static void unplace(struct pst_tier *t, struct pst_record *r)
+static void record_unplace(struct pst_tier *t, struct pst_record *r)
 {
     struct pst_log_value value = pst_record_log_value(r);
 
@@ -72,6 +73,7 @@ static bool falls_off(struct pst_tier *t, struct pst_record *r, struct pst_older
 {
     struct pst_shard *s = t->shard;
 
+    pst_assert(!(r->state & PST_RECORD_UNLINKED));
     if (!t->reclaim.dense || !(r->flags & PST_RECORD_CACHE) || !pst_record_loose(s, r, now_ns))
         return false;
     if (older)
@@ -79,12 +81,12 @@ static bool falls_off(struct pst_tier *t, struct pst_record *r, struct pst_older
     else if (r->flags & PST_RECORD_ON_DISK)
         pst_record_evict(s, r);
     else
-        unplace(t, r);
+        record_unplace(t, r);
     return true;
 }
 
 /* Return: 0, PST_BUSY. */
-static int take_one(struct pst_tier *t, uint64_t now_ns)
+static int reclaim_take_one(struct pst_tier *t, uint64_t now_ns)
 {
     struct pst_reclaiming *rc = &t->reclaim;
     struct pst_older *older;
@@ -92,6 +94,7 @@ static int take_one(struct pst_tier *t, uint64_t now_ns)
     struct pst_move *move;
     int result;
 
+    pst_assert(rc->state == PST_RECLAIMING_WALK && rc->moving <= PST_MOVES_MAX);
     if (!r || falls_off(t, r, older, now_ns))
         return 0;
     if (pst_list_empty(&rc->idle))
@@ -124,6 +127,7 @@ static void not_moved(struct pst_tier *t, struct pst_record *r, struct pst_older
     struct pst_shard *s = t->shard;
     bool damaged = log->op.result == -EBADMSG, stub = r->flags & PST_RECORD_ON_DISK;
 
+    pst_assert(log->op.result < 0);
     s->stat_later.ssd_corrupt += damaged;
     s->stat_later.ssd_errors += log->op.result == -EIO;
     if (log->read.op.result == 0)
@@ -133,7 +137,7 @@ static void not_moved(struct pst_tier *t, struct pst_record *r, struct pst_older
     else if (!older && stub && r->flags & PST_RECORD_CACHE)
         pst_shard_unlink_as(s, r, PST_WIRE_CHANGE_EVICTED);
     else if (!older && !stub && damaged)
-        unplace(t, r);
+        record_unplace(t, r);
     else
         t->reclaim.stays = true;
 }
@@ -164,7 +168,7 @@ void pst_move_done(struct pst_tier *t, struct pst_move *move)
 
 /* ---- segments ---- */
 
-static void ended(struct pst_tier *t, uint64_t now_ns)
+static void reclaim_ended(struct pst_tier *t, uint64_t now_ns)
 {
     struct pst_reclaiming *rc = &t->reclaim;
     struct pst_log_stat stat;
@@ -182,11 +186,12 @@ static void ended(struct pst_tier *t, uint64_t now_ns)
 }
 
 /* Return: what pst_log_reclaim_begin() says. */
-static int choose(struct pst_tier *t, bool full, uint64_t now_ns)
+static int reclaim_choose(struct pst_tier *t, bool full, uint64_t now_ns)
 {
     int r = pst_log_reclaim_begin(t->lane, SPARSE_PERCENT);
     bool cache = t->shard->ssd_cache_keys > 0;
 
+    pst_assert(!t->reclaim.dense && t->reclaim.state == PST_RECLAIMING_NONE);
     if (r == 0 && (cache || full) && now_ns >= t->reclaim.rest_until_ns) {
         t->reclaim.dense = cache;
         r = pst_log_reclaim_begin(t->lane, cache ? 100 : FULL_PERCENT);
@@ -196,16 +201,18 @@ static int choose(struct pst_tier *t, bool full, uint64_t now_ns)
 
 bool pst_reclaim_gains(const struct pst_tier *t)
 {
+    pst_assert(t->magic == PST_TIER_MAGIC);
     return pst_log_gains(t->lane, FULL_PERCENT);
 }
 
-static bool begin(struct pst_tier *t, uint64_t now_ns)
+static bool reclaim_begin(struct pst_tier *t, uint64_t now_ns)
 {
     const struct pst_store *store = t->shard->store;
     struct pst_log_stat stat;
     bool enough;
     int r;
 
+    pst_assert(t->reclaim.state == PST_RECLAIMING_NONE && t->reclaim.moving == 0);
     if (t->closing || now_ns < t->reclaim.look_ns)
         return false;
     t->reclaim.look_ns = now_ns + LOOK_NS;
@@ -215,7 +222,7 @@ static bool begin(struct pst_tier *t, uint64_t now_ns)
         return false;
     t->reclaim.dense = false;
     r = enough ? pst_log_reclaim_begin(t->lane, 0)
-               : choose(t, stat.segments_free <= store->shard_count, now_ns);
+               : reclaim_choose(t, stat.segments_free <= store->shard_count, now_ns);
     if (r <= 0) {
         t->reclaim.look_ns = now_ns + (r == -EBUSY ? LOOK_NS : IDLE_NS);
         return false;
@@ -229,11 +236,12 @@ static bool begin(struct pst_tier *t, uint64_t now_ns)
     return true;
 }
 
-static bool walk(struct pst_tier *t, uint64_t now_ns)
+static bool reclaim_walk(struct pst_tier *t, uint64_t now_ns)
 {
     struct pst_reclaiming *rc = &t->reclaim;
     bool something = false;
 
+    pst_assert(rc->state == PST_RECLAIMING_WALK);
     do {
         int r = rc->pending ? 1 : pst_log_reclaim_next(t->lane, &rc->found);
 
@@ -243,7 +251,7 @@ static bool walk(struct pst_tier *t, uint64_t now_ns)
             state_becomes(rc, PST_RECLAIMING_MOVES);
             return true;
         }
-        rc->pending = take_one(t, now_ns) == PST_BUSY;
+        rc->pending = reclaim_take_one(t, now_ns) == PST_BUSY;
         if (rc->pending)
             break;
         something = true;
@@ -257,9 +265,9 @@ bool pst_reclaim_run(struct pst_tier *t, uint64_t now_ns)
 
     switch (rc->state) {
     case PST_RECLAIMING_NONE:
-        return begin(t, now_ns);
+        return reclaim_begin(t, now_ns);
     case PST_RECLAIMING_WALK:
-        return walk(t, now_ns);
+        return reclaim_walk(t, now_ns);
     case PST_RECLAIMING_MOVES:
         if (rc->moving > 0)
             return false;
@@ -270,13 +278,14 @@ bool pst_reclaim_run(struct pst_tier *t, uint64_t now_ns)
         pst_assert(rc->state == PST_RECLAIMING_END);
         if (!pst_log_reclaim_over(t->lane))
             return false;
-        ended(t, now_ns);
+        reclaim_ended(t, now_ns);
         return true;
     }
 }
 
 void pst_reclaim_init(struct pst_tier *t)
 {
+    pst_assert(t->reclaim.state == PST_RECLAIMING_NONE);
     pst_list_init(&t->reclaim.idle);
     for (int i = 0; i < PST_MOVES_MAX; i++)
         pst_list_push_back(&t->reclaim.idle, &t->reclaim.moves[i].link);

@@ -12,10 +12,11 @@
 
 /* ---- one value ---- */
 
-static void count_pages(struct pst_save *save, bool more)
+static void save_count_pages(struct pst_save *save, bool more)
 {
     struct pst_store *store = save->tier->shard->store;
 
+    pst_assert(save->tier && save->tier->magic == PST_TIER_MAGIC);
     pst_assert(more || (store->saving_pages >= save->pages && store->saves > 0));
     atomic_fetch_add_explicit(&store->saving_pages, more ? save->pages : -save->pages, memory_order_relaxed);
     atomic_fetch_add_explicit(&store->saves, more ? 1 : -1u, memory_order_relaxed);
@@ -24,6 +25,7 @@ static void count_pages(struct pst_save *save, bool more)
 /* One copy of a value is enough, and a second would outlive the word of the first one's death. */
 static struct pst_save *underway_of(struct pst_tier *t, const struct pst_record *r)
 {
+    pst_assert(t->saves_underway <= PST_SAVES_MAX);
     for (int i = 0; r->state & PST_RECORD_PINNED && i < PST_SAVES_MAX; i++) {
         if (t->saves[i].record == r)
             return &t->saves[i];
@@ -31,7 +33,7 @@ static struct pst_save *underway_of(struct pst_tier *t, const struct pst_record 
     return NULL;
 }
 
-static void give(struct pst_tier *t, struct pst_save *save)
+static void save_give(struct pst_tier *t, struct pst_save *save)
 {
     pst_assert(save->record && save->tier == t);
     pst_tier_pieces_free(&save->pieces);
@@ -46,6 +48,7 @@ static bool demoted_enough(struct pst_tier *t)
 {
     if (!t->turn_begun)
         pst_tier_begin_turn(t);
+    pst_assert(t->turn_begun);
     return t->demoted && pst_turn_is_over(&t->turn);
 }
 
@@ -87,7 +90,7 @@ int pst_save_begin(struct pst_tier *t, struct pst_record *r, bool durable, bool 
     save->of_flush = false;
     save->wait = NULL;
     save->pages = demotes ? pst_record_pages(r) : 0;
-    count_pages(save, true);
+    save_count_pages(save, true);
     pst_list_remove(&save->link);
     t->saves_underway++;
     t->starved_ns = 0;
@@ -97,6 +100,7 @@ int pst_save_begin(struct pst_tier *t, struct pst_record *r, bool durable, bool 
 
 void pst_record_clean(struct pst_shard *s, struct pst_record *r, struct pst_log_place place, uint32_t crc)
 {
+    pst_assert(r->flags & PST_RECORD_TIERED && !(r->flags & PST_RECORD_ON_DISK));
     if (r->value_bytes <= PST_LOG_BLOCK_BYTES && !(r->flags & PST_RECORD_CHECKSUM) && r->value_crc != crc) {
         pst_record_mark(r, 0);
         r->value_crc = crc;
@@ -114,6 +118,7 @@ static int settle_copy(struct pst_tier *t, struct pst_save *save)
     bool one_block = r->value_bytes <= PST_LOG_BLOCK_BYTES;
     bool damaged = one_block && r->flags & PST_RECORD_CHECKSUM && r->value_crc != save->append.crc;
 
+    pst_assert(save->append.op.result == 0);
     if (damaged)
         s->stat_later.ssd_corrupt++;
     if (damaged || r->state & PST_RECORD_UNLINKED) {
@@ -133,17 +138,19 @@ static bool only_ours(struct pst_shard *s, const struct pst_record *r)
 {
     const struct pst_pin *pin = pst_pins_find(&s->pins, pst_record_ref(s, r));
 
+    pst_assert(pin && pin->refs > 0);
     return !(r->state & PST_RECORD_UNLINKED) && pin->refs == 1 && !pin->hard && !pin->until_ns &&
            !pin->doomed;
 }
 
 /* What was to be durable has been overwritten or deleted meanwhile: then that has to be, or a crash might
  * bring back what was there before either. */
-static void follow(struct pst_tier *t, struct pst_tier_wait *wait, const struct pst_record *r)
+static void save_follow(struct pst_tier *t, struct pst_tier_wait *wait, const struct pst_record *r)
 {
     struct pst_lookup lookup = pst_shard_lookup(t->shard, pst_record_key(r));
     struct pst_record *now = pst_shard_find(t->shard, &lookup);
 
+    pst_assert(!wait->ended);
     if (!now || now->state & PST_STATE_RESERVED || pst_record_placed(now) ||
         pst_tier_save(t->shard, now, wait) < 0)
         pst_tier_flush(t->shard, wait);
@@ -159,7 +166,7 @@ void pst_save_done(struct pst_tier *t, struct pst_save *save, uint64_t now_ns)
     pst_assert(t->saves_underway > 0 && r);
     gone = r->state & PST_RECORD_UNLINKED;
     t->saves_underway--;
-    count_pages(save, false);
+    save_count_pages(save, false);
     if (result == -ENOSPC)
         pst_tier_full(t, now_ns);
     else if (result < 0)
@@ -170,7 +177,7 @@ void pst_save_done(struct pst_tier *t, struct pst_save *save, uint64_t now_ns)
     if (result == 0 && save->demotes)
         s->stat_later.demoted_bytes += r->value_bytes;
     if (save->wait && gone && result == 0)
-        follow(t, save->wait, r);
+        save_follow(t, save->wait, r);
     else if (save->wait)
         pst_tier_end_wait(t, save->wait, result);
     pst_shard_unref(s, r);
@@ -188,7 +195,7 @@ void pst_save_done(struct pst_tier *t, struct pst_save *save, uint64_t now_ns)
             t->flush.result = t->flush.result ? t->flush.result : result;
         }
     }
-    give(t, save);
+    save_give(t, save);
 }
 
 /* ---- durable writes ---- */
@@ -229,7 +236,7 @@ static bool begin_wanted(struct pst_tier *t)
         wait->record = NULL;
         pst_list_remove(&wait->link);
         if (gone)
-            follow(t, wait, r);
+            save_follow(t, wait, r);
         else if (result < 0)
             pst_tier_end_wait(t, wait, result);
         else
@@ -312,6 +319,7 @@ static bool flush_one(struct pst_tier *t, struct pst_record *r)
     struct pst_save *save;
     int result;
 
+    pst_assert(t->flush.underway && !t->flush.walked);
     if (r->flags & PST_RECORD_ON_DISK || pst_record_placed(r) || r->state & PST_STATE_RESERVED ||
         r->generation > t->flush.generation)
         return true;
@@ -346,6 +354,7 @@ static bool flush_walk(struct pst_tier *t)
         pst_order_seek(s->order, (struct pst_bytes){f->key, f->key_bytes}, f->key_bytes > 0);
     struct pst_record *last = NULL;
 
+    pst_assert(f->underway && !f->walked && f->key_bytes <= PST_KEY_BYTES_MAX);
     do {
         uint64_t ref = pst_order_next(s->order, &cursor);
 
@@ -374,6 +383,7 @@ static bool flush_run(struct pst_tier *t)
         return flush_walk(t);
     if (f->saves || f->syncing)
         return false;
+    pst_assert(f->walked && f->saves == 0);
     f->syncing = true;
     f->op = (struct pst_log_flush){0};
     pst_log_flush(t->lane, &f->op);
@@ -397,5 +407,6 @@ bool pst_save_run(struct pst_tier *t)
 {
     bool something = begin_wanted(t);
 
+    pst_assert(t->magic == PST_TIER_MAGIC);
     return flush_run(t) || something;
 }

@@ -15,6 +15,7 @@
 
 static uint8_t stub_flags(const struct pst_record *r)
 {
+    pst_assert(r->flags & PST_RECORD_TIERED);
     return (uint8_t)((r->flags & (PST_RECORD_CACHE | PST_RECORD_CHECKSUM)) | PST_RECORD_TIERED |
                      PST_RECORD_ON_DISK);
 }
@@ -60,6 +61,7 @@ static void count_stub(struct pst_shard *s, const struct pst_record *stub, bool 
 
 static void tell_moved(struct pst_shard *s, const struct pst_record *r)
 {
+    pst_assert(!(r->state & PST_STATE_RESERVED));
     if (pst_unlikely(s->listener_count))
         pst_shard_tell(s, r, PST_WIRE_CHANGE_MOVED);
 }
@@ -95,6 +97,7 @@ static bool may_promote(struct pst_shard *s, struct pst_record *stub)
     struct pst_lookup lookup = pst_shard_lookup(s, pst_record_key(stub));
     const struct pst_pin *pin = pst_pins_find(&s->pins, pst_record_ref(s, stub));
 
+    pst_assert(stub->flags & PST_RECORD_ON_DISK);
     return !(stub->state & PST_RECORD_UNLINKED) && !(pin && pin->doomed) &&
            !pst_shard_locked(s, &lookup, true);
 }
@@ -167,6 +170,7 @@ int pst_stub_add(struct pst_shard *s, const struct pst_log_found *found, struct 
 
     if (r < 0)
         return r;
+    pst_assert(!old || old->generation < stub->generation);
     r = pst_shard_link(s, &lookup, stub, old);
     if (r < 0) {
         pst_slab_give(s->slab, pst_record_offset(s, stub));

@@ -45,11 +45,13 @@ int pst_tier_pieces(struct pst_shard *s, const struct pst_record *r, struct pst_
     }
     pst_assert(count <= max);
     out->count = count;
+    pst_assert(count > 0 || r->value_bytes == 0);
     return 0;
 }
 
 void pst_tier_pieces_free(struct pst_tier_iov *pieces)
 {
+    pst_assert(pieces->iov);
     if (pieces->iov != pieces->own)
         free(pieces->iov);
     pieces->iov = pieces->own;
@@ -71,6 +73,7 @@ bool pst_tier_takes(const struct pst_tier *t, const struct pst_record *r)
 {
     if (!t || !(r->flags & PST_RECORD_EXTERNAL) || !(r->flags & PST_RECORD_TIERED))
         return false;
+    pst_assert(t->magic == PST_TIER_MAGIC && !(r->flags & PST_RECORD_ON_DISK));
     if (pst_record_pages(r) > t->shard->store->pages_spare)
         return false; /* nor could it be read again when memory is short */
     return pst_record_placed(r) || (!t->full_until_ns && r->value_bytes <= t->value_bytes_max);
@@ -80,6 +83,7 @@ int pst_put_check_durable(const struct pst_shard *s, const struct pst_put *put, 
 {
     if (!s->tier)
         return -EOPNOTSUPP;
+    pst_assert(s->tier->magic == PST_TIER_MAGIC && s->tier->value_bytes_max > 0);
     if (pst_put_expires_ms(s, put))
         return -EINVAL;
     if (put->value_bytes <= s->tier->value_bytes_max)
@@ -90,6 +94,7 @@ int pst_put_check_durable(const struct pst_shard *s, const struct pst_put *put, 
 
 bool pst_tier_busy(const struct pst_tier *t)
 {
+    pst_assert(!t || t->saves_underway <= PST_SAVES_MAX);
     return t && (t->log_busy || t->saves_underway == PST_SAVES_MAX);
 }
 
@@ -118,6 +123,7 @@ bool pst_tier_demote(struct pst_tier *t, struct pst_record *r, uint64_t now_ns)
 /* What is put now can go to the log when it is there. */
 static bool puts_underway(const struct pst_store *store)
 {
+    pst_assert(store->shard_count > 0);
     for (uint32_t i = 0; i < store->shard_count; i++) {
         if (atomic_load_explicit(&store->shards[i].puts_underway, memory_order_relaxed) > 0)
             return true;
@@ -130,6 +136,7 @@ static bool log_gains(const struct pst_shard *s)
 {
     bool full = false, gains = false;
 
+    pst_assert(s->tier && s->store->log);
     for (uint32_t i = 0; i < s->store->shard_count; i++) {
         const struct pst_tier *t = s->store->shards[i].tier;
 
@@ -163,6 +170,7 @@ void pst_tier_forget(struct pst_tier *t, const struct pst_record *r)
 {
     struct pst_log_value value = pst_record_log_value(r);
 
+    pst_assert(t->magic == PST_TIER_MAGIC && !(r->state & PST_STATE_RESERVED));
     if (r->flags & PST_RECORD_ON_DISK)
         pst_stub_forgotten(t->shard, r);
     pst_older_delete(t, r, 0);
@@ -180,6 +188,7 @@ void pst_tier_figures(const struct pst_store *store, struct pst_shard_later *out
     if (!store->log)
         return;
     pst_log_stat(store->log, &log);
+    pst_assert(log.segment_bytes > 0);
     out->ssd_errors += log.upkeep_failed;
     out->ssd_capacity_bytes = log.capacity_bytes;
     out->ssd_live_bytes = log.live_bytes;
@@ -191,15 +200,18 @@ void pst_tier_figures(const struct pst_store *store, struct pst_shard_later *out
 
 void pst_tier_full(struct pst_tier *t, uint64_t now_ns)
 {
+    pst_assert(t->magic == PST_TIER_MAGIC);
     t->full_until_ns = now_ns + FULL_NS;
     t->reclaim.look_ns = pst_min(t->reclaim.look_ns, now_ns);
     if (t->reclaim.state == PST_RECLAIMING_NONE)
         pst_reclaim_run(t, now_ns);
     atomic_store_explicit(&t->shard->store->ssd_full, true, memory_order_relaxed);
+    pst_assert(t->full_until_ns > 0);
 }
 
 void pst_tier_ask_again(struct pst_tier *t)
 {
+    pst_assert(t->magic == PST_TIER_MAGIC);
     if (!t->full_until_ns)
         return;
     t->full_until_ns = 1;
@@ -216,6 +228,7 @@ bool pst_tier_awaits_room(struct pst_tier *t)
     if (!t->starved_ns || now_ns - t->starved_ns > STARVED_NS ||
         atomic_load_explicit(&t->shard->store->reclaims, memory_order_relaxed) > 0)
         t->starved_ns = now_ns;
+    pst_assert(t->starved_ns > 0);
     return now_ns - t->starved_ns < PATIENCE_NS;
 }
 
@@ -241,6 +254,7 @@ struct pst_tier_wait *pst_tier_ended(struct pst_shard *s)
         return NULL;
     wait = pst_list_first(&s->tier->ended, struct pst_tier_wait, link);
     pst_list_remove(&wait->link);
+    pst_assert(wait->ended);
     return wait;
 }
 
@@ -265,6 +279,7 @@ static void tell_generations(struct pst_tier *t, uint64_t now_ns)
 
 static void op_done(struct pst_tier *t, struct pst_log_op *op, uint64_t now_ns)
 {
+    pst_assert(op->result <= 0);
     switch (op->verb) {
     case PST_LOG_APPEND:
         pst_save_done(t, pst_container_of(op, struct pst_save, append.op), now_ns);
@@ -283,6 +298,7 @@ static void op_done(struct pst_tier *t, struct pst_log_op *op, uint64_t now_ns)
 
 void pst_tier_begin_turn(struct pst_tier *t)
 {
+    pst_assert(t->clock);
     t->turn = pst_turn_begin(t->clock, PST_TIER_TURN_NS);
     t->turn_begun = true;
     t->demoted = false;
@@ -293,6 +309,7 @@ static bool poll_lane(struct pst_tier *t, uint64_t now_ns)
 {
     bool something = pst_lane_poll(t->lane, &t->turn, &t->done);
 
+    pst_assert(t->turn_begun);
     if (pst_list_empty(&t->done))
         return something;
     do {
@@ -377,6 +394,7 @@ static int shard_open(struct pst_shard *s, uint32_t number)
         pst_list_push_back(&t->saves_idle, &t->saves[i].link);
     }
     s->tier = t;
+    pst_assert(t->lane && t->value_bytes_max > 0);
     return 0;
 }
 
@@ -386,6 +404,7 @@ static int found_older(struct pst_tier *t, const struct pst_record *r, const str
 {
     struct pst_older *known = pst_older_find(t, r);
 
+    pst_assert(r->generation > found->value.generation);
     if (known && known->generation == found->value.generation) {
         pst_log_repeated(t->shard->store->log, found);
         return 0;
@@ -412,6 +431,7 @@ static int found_one(struct pst_store *store, const struct pst_log_found *found)
     struct pst_record *old = pst_shard_find(s, &lookup);
     int r;
 
+    pst_assert(found->value.key.len > 0 && s->tier);
     if (old && old->generation > found->value.generation)
         return found_older(s->tier, old, found);
     if (old && old->generation == found->value.generation && pst_record_placed(old)) {
@@ -431,7 +451,7 @@ static int found_one(struct pst_store *store, const struct pst_log_found *found)
     return r == -EBADMSG ? 0 : r;
 }
 
-static int scan(struct pst_store *store)
+static int tier_scan_log(struct pst_store *store)
 {
     struct pst_log_scanned scanned;
     struct pst_log_found found;
@@ -446,6 +466,7 @@ static int scan(struct pst_store *store)
         if (r < 0)
             break;
     }
+    pst_assert(r <= 0);
     pst_log_scan_close(at, &scanned);
     store->shards[0].stat_later.ssd_corrupt += scanned.damaged_groups;
     store->restored.ssd_dropped += scanned.damaged_values + scanned.damaged_groups;
@@ -457,10 +478,12 @@ static void pass_found(struct pst_shard *s)
 {
     uint64_t floor = pst_log_generation_floor(s->store->log);
 
+    pst_assert(floor < PST_GENERATION_MAX);
     s->generation = pst_max(s->generation, (floor | 0xff) + 1 + s->number);
+    pst_assert((s->generation & 0xff) == s->number);
 }
 
-static int open_all(struct pst_store *store, const struct pst_log_options *log, const char **why)
+static int tier_open_all(struct pst_store *store, const struct pst_log_options *log, const char **why)
 {
     int r = pst_log_open(log, &store->log, why);
 
@@ -468,11 +491,12 @@ static int open_all(struct pst_store *store, const struct pst_log_options *log, 
         return r;
     store->pages_spare = (uint32_t)pst_max(1, store->arenas.page_count / SPARE_SHARE);
     store->pages_low = (uint32_t)pst_max(store->pages_low, 2 * store->pages_spare);
+    pst_assert(store->pages_spare > 0 && store->pages_low >= store->pages_spare);
     *why = "out of memory";
     for (uint32_t i = 0; i < store->shard_count && r == 0; i++)
         r = shard_open(&store->shards[i], i);
     if (r == 0)
-        r = scan(store);
+        r = tier_scan_log(store);
     /* Above what was found, too: a value that came from a node whose clock is ahead may be there without the
      * marker that says so. */
     for (uint32_t i = 0; i < store->shard_count && r == 0; i++)
@@ -499,10 +523,11 @@ int pst_tier_open(struct pst_store *store, const struct pst_tier_options *option
     const char *why = "";
     int r;
 
+    pst_assert(!store->log && store->arenas.arena_count <= PST_ARENAS_MAX);
     for (uint32_t i = 0; i < store->arenas.arena_count; i++)
         regions[i] = (struct iovec){store->arenas.base + i * store->arenas.stride,
                                     store->arenas.arena_pages * store->arenas.page_bytes};
-    r = open_all(store, &log, &why);
+    r = tier_open_all(store, &log, &why);
     snprintf(text, sizeof(text), "ssd: %s", why);
     *fault = text;
     return r;
@@ -521,7 +546,7 @@ int pst_store_begin(struct pst_store *store, const char **fault)
 
 /* ---- end ---- */
 
-static bool settled(const struct pst_tier *t, const struct pst_tier_wait *wait)
+static bool tier_is_settled(const struct pst_tier *t, const struct pst_tier_wait *wait)
 {
     return wait->ended && pst_list_empty(&t->done) && pst_flush_idle(t) && pst_lane_idle(t->lane) &&
            !t->saves_underway && t->reclaim.state == PST_RECLAIMING_NONE;
@@ -529,12 +554,13 @@ static bool settled(const struct pst_tier *t, const struct pst_tier_wait *wait)
 
 /* Runs the shards' logs until nothing is underway: all of them, since one may wait for a segment of
  * another's. */
-static void settle(struct pst_store *store)
+static void tier_settle_all(struct pst_store *store)
 {
     struct pst_tier_wait waits[PST_SHARDS_MAX];
     struct pollfd fds[PST_SHARDS_MAX];
     uint32_t left = store->shard_count;
 
+    pst_assert(left > 0 && left <= PST_SHARDS_MAX);
     for (uint32_t i = 0; i < store->shard_count; i++) {
         store->shards[i].tier->closing = true;
         fds[i] = (struct pollfd){.fd = pst_lane_descriptor(store->shards[i].tier->lane), .events = POLLIN};
@@ -546,7 +572,7 @@ static void settle(struct pst_store *store)
         left = 0;
         for (uint32_t i = 0; i < store->shard_count; i++) {
             something |= pst_shard_poll(&store->shards[i], pst_now_ns());
-            left += !settled(store->shards[i].tier, &waits[i]);
+            left += !tier_is_settled(store->shards[i].tier, &waits[i]);
         }
         if (left > 0 && !something)
             poll(fds, store->shard_count, CLOSE_POLL_MS);
@@ -564,7 +590,7 @@ void pst_tier_close(struct pst_store *store)
     for (uint32_t i = 0; i < store->shard_count; i++)
         all = all && store->shards[i].tier;
     if (all)
-        settle(store);
+        tier_settle_all(store);
     for (uint32_t i = 0; i < store->shard_count; i++) {
         if (store->shards[i].tier)
             free(store->shards[i].tier->olders.places);

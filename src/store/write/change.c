@@ -17,13 +17,14 @@
 /* Whether the commit itself, from @first on, has locked the key of @c already. */
 static bool locked_before(const struct pst_change *first, const struct pst_change *c)
 {
+    pst_assert(c->put.lookup.key.len > 0);
     while (first != c && !(first->claimed && pst_claim_is(&first->claim, &c->put.lookup)))
         first = first->next;
     return first != c;
 }
 
 /* Return: 0, PST_BUSY, -EINVAL it would wait for itself. */
-static int lock(struct pst_shard *s, const struct pst_change *first, struct pst_change *c)
+static int change_lock(struct pst_shard *s, const struct pst_change *first, struct pst_change *c)
 {
     bool shared = c->kind == PST_CHANGE_CHECK || c->kind == PST_CHANGE_KEEP;
 
@@ -40,10 +41,11 @@ static int lock(struct pst_shard *s, const struct pst_change *first, struct pst_
 
 /* ---- prepare ---- */
 
-static int check(struct pst_change *c, const struct pst_record *old)
+static int change_check(struct pst_change *c, const struct pst_record *old)
 {
     bool conditional = c->put.flags & PST_PUT_IF_GENERATION;
 
+    pst_assert(c->kind <= PST_CHANGE_KEEP);
     c->answer = (struct pst_answer){.generation = old ? old->generation : 0,
                                     .value_bytes = old ? old->value_bytes : 0};
     switch (c->kind) {
@@ -68,18 +70,19 @@ static int prepare_key(struct pst_shard *s, const struct pst_change *first, stru
     int r = pst_put_check_shape(s, &c->put);
 
     if (r == 0)
-        r = look_only ? (pst_shard_locked(s, &c->put.lookup, true) ? PST_BUSY : 0) : lock(s, first, c);
+        r = look_only ? (pst_shard_locked(s, &c->put.lookup, true) ? PST_BUSY : 0) : change_lock(s, first, c);
     if (r == 0)
-        r = check(c, old);
+        r = change_check(c, old);
     if (r == 0 && old && !look_only) {
         pst_assert(!c->old && c->claimed);
         r = pst_shard_ref(s, old);
         c->old = r == 0 ? old : NULL;
     }
+    pst_assert(r != 0 || look_only || c->claimed);
     return r;
 }
 
-static int take_lent(const struct pst_holder *holder, struct pst_change *c)
+static int change_take_lent(const struct pst_holder *holder, struct pst_change *c)
 {
     struct pst_reservation *reservation = holder ? pst_reservation_find(holder, c->reservation_handle) : NULL;
     int r = reservation ? pst_reservation_lend(reservation, &c->put, &c->fresh) : -ENOENT;
@@ -91,35 +94,38 @@ static int take_lent(const struct pst_holder *holder, struct pst_change *c)
     return 0;
 }
 
-static int take_given(struct pst_shard *s, struct pst_change *c, uint64_t now_ns)
+static int change_take_given(struct pst_shard *s, struct pst_change *c, uint64_t now_ns)
 {
     int r = pst_record_reserve(s, &c->put, now_ns, &c->fresh, &c->answer);
 
     pst_assert(c->value || c->put.value_bytes == 0);
     if (r == 0)
         pst_record_fill(s, c->fresh, c->value);
+    pst_assert(r != 0 || c->fresh->value_bytes == c->put.value_bytes);
     return r;
 }
 
 /* The new record: a reservation's, one that is written, or one that is made here. */
-static int take_fresh(struct pst_shard *s, const struct pst_holder *holder, struct pst_change *c,
-                      uint64_t now_ns)
+static int change_take_fresh(struct pst_shard *s, const struct pst_holder *holder, struct pst_change *c,
+                             uint64_t now_ns)
 {
+    pst_assert(!c->fresh && c->kind == PST_CHANGE_PUT);
     switch (c->from) {
     case PST_VALUE_RESERVATION:
-        return take_lent(holder, c);
+        return change_take_lent(holder, c);
     case PST_VALUE_WRITTEN:
         pst_assert(c->pending.record);
         c->fresh = c->pending.record;
         return 0;
     default:
-        return take_given(s, c, now_ns);
+        return change_take_given(s, c, now_ns);
     }
 }
 
 /* Nobody refers to it. */
-static void give_fresh(struct pst_shard *s, struct pst_change *c)
+static void change_give_fresh(struct pst_shard *s, struct pst_change *c)
 {
+    pst_assert(!c->linked || c->fresh);
     if (c->reservation)
         pst_reservation_return(s, c->reservation, false);
     else if (c->from == PST_VALUE_GIVEN)
@@ -131,7 +137,7 @@ static void give_fresh(struct pst_shard *s, struct pst_change *c)
 static int prepare_value(struct pst_shard *s, const struct pst_holder *holder, struct pst_change *c,
                          uint64_t now_ns)
 {
-    int r = take_fresh(s, holder, c, now_ns);
+    int r = change_take_fresh(s, holder, c, now_ns);
 
     if (r != 0)
         return r;
@@ -149,7 +155,7 @@ static int prepare_value(struct pst_shard *s, const struct pst_holder *holder, s
     if (r == 0)
         c->generation = c->fresh->generation;
     else
-        give_fresh(s, c);
+        change_give_fresh(s, c);
     return r;
 }
 
@@ -198,8 +204,9 @@ void pst_changes_decide(struct pst_store *store, const struct pst_change *change
     pst_words_write(store, words, n);
 }
 
-static void unlock(struct pst_shard *s, struct pst_change *c)
+static void change_unlock(struct pst_shard *s, struct pst_change *c)
 {
+    pst_assert(!c->fresh);
     if (c->old)
         pst_shard_unref(s, c->old);
     if (c->claimed)
@@ -208,7 +215,7 @@ static void unlock(struct pst_shard *s, struct pst_change *c)
     c->claimed = false;
 }
 
-static void apply_put(struct pst_shard *s, struct pst_change *c, uint64_t now_ns)
+static void change_apply_put(struct pst_shard *s, struct pst_change *c, uint64_t now_ns)
 {
     int r = 0;
 
@@ -232,24 +239,24 @@ void pst_changes_apply(struct pst_shard *s, struct pst_change *first, uint64_t n
     for (struct pst_change *c = first; c; c = c->next) {
         pst_assert(c->claimed && c->result == 0);
         if (c->kind == PST_CHANGE_PUT) {
-            apply_put(s, c, now_ns);
+            change_apply_put(s, c, now_ns);
         } else if (c->kind == PST_CHANGE_DELETE && c->old) {
             pst_shard_unlink(s, c->old);
             s->stat.deletes++;
         } else if (c->kind == PST_CHANGE_DELETE) {
             c->result = PST_MISS;
         }
-        unlock(s, c);
+        change_unlock(s, c);
     }
 }
 
-static void undo_put(struct pst_shard *s, struct pst_change *c)
+static void change_undo_put(struct pst_shard *s, struct pst_change *c)
 {
     pst_assert(c->fresh->state & PST_STATE_RESERVED);
     if (c->linked)
         pst_shard_unname(s, c->fresh);
     pst_shard_unref(s, c->fresh);
-    give_fresh(s, c);
+    change_give_fresh(s, c);
     c->linked = false;
 }
 
@@ -257,8 +264,8 @@ void pst_changes_undo(struct pst_shard *s, struct pst_change *first)
 {
     for (struct pst_change *c = first; c; c = c->next) {
         if (c->fresh)
-            undo_put(s, c);
+            change_undo_put(s, c);
         pst_shard_abort(s, &c->pending);
-        unlock(s, c);
+        change_unlock(s, c);
     }
 }

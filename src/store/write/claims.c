@@ -13,6 +13,7 @@ static struct pst_claim **bucket_of(struct pst_claims *claims, uint64_t hash)
 
 bool pst_claim_is(const struct pst_claim *claim, const struct pst_lookup *lookup)
 {
+    pst_assert(claim->key.len > 0);
     return claim->hash == lookup->hash && pst_bytes_equal(claim->key, lookup->key);
 }
 
@@ -35,6 +36,7 @@ void pst_claim_remove(struct pst_shard *s, struct pst_claim *claim)
         at = &(*at)->next;
     }
     pst_assert(claim->kind == PST_CLAIM_RESERVATION || s->claims.locks > 0);
+    pst_assert(claim->kind <= PST_CLAIM_WHOLE);
     *at = claim->next;
     s->claims.locks -= claim->kind != PST_CLAIM_RESERVATION;
 }
@@ -59,6 +61,7 @@ bool pst_shard_locked(const struct pst_shard *s, const struct pst_lookup *lookup
 
     if (pst_likely(!s->claims.locks))
         return false;
+    pst_assert(lookup->key.len > 0);
     claim = s->claims.buckets[lookup->hash % PST_CLAIM_BUCKETS];
     for (; claim; claim = claim->next) {
         bool bars = claim->kind == PST_CLAIM_WHOLE || (claim->kind == PST_CLAIM_SHARED && !for_reading);
@@ -71,17 +74,18 @@ bool pst_shard_locked(const struct pst_shard *s, const struct pst_lookup *lookup
 
 /* ---- quotas ---- */
 
-static int take(_Atomic uint64_t *count, uint64_t more, uint64_t max)
+static int quota_take(_Atomic uint64_t *count, uint64_t more, uint64_t max)
 {
     uint64_t before = atomic_fetch_add_explicit(count, more, memory_order_relaxed);
 
     if (!max || (before <= max && more <= max - before))
         return 0;
+    pst_assert(max > 0);
     atomic_fetch_sub_explicit(count, more, memory_order_relaxed);
     return -EDQUOT;
 }
 
-static void give(_Atomic uint64_t *count, uint64_t less)
+static void quota_give(_Atomic uint64_t *count, uint64_t less)
 {
     uint64_t before = atomic_fetch_sub_explicit(count, less, memory_order_relaxed);
 
@@ -90,20 +94,21 @@ static void give(_Atomic uint64_t *count, uint64_t less)
 
 int pst_quota_take_reservation(struct pst_quota *q)
 {
-    return q ? take(&q->reservations, 1, q->reservations_max) : 0;
+    return q ? quota_take(&q->reservations, 1, q->reservations_max) : 0;
 }
 
 int pst_quota_take_pin(struct pst_quota *q)
 {
-    return q ? take(&q->pins, 1, q->pins_max) : 0;
+    return q ? quota_take(&q->pins, 1, q->pins_max) : 0;
 }
 
 int pst_quota_take_underway(struct pst_quota *q, uint64_t bytes)
 {
     uint64_t kept;
 
-    if (!q || take(&q->bytes, bytes, q->bytes_max) == 0)
+    if (!q || quota_take(&q->bytes, bytes, q->bytes_max) == 0)
         return 0;
+    pst_assert(q->bytes_max > 0); /* else there is no bound to be beyond */
     kept = atomic_load_explicit(&q->kept, memory_order_relaxed);
     return bytes <= q->bytes_max && kept <= q->bytes_max - bytes ? PST_BUSY : -EDQUOT;
 }
@@ -120,24 +125,25 @@ int pst_quota_take_bytes(struct pst_quota *q, uint64_t bytes)
 void pst_quota_give_reservation(struct pst_quota *q)
 {
     if (q)
-        give(&q->reservations, 1);
+        quota_give(&q->reservations, 1);
 }
 
 void pst_quota_give_pins(struct pst_quota *q, uint64_t count)
 {
+    pst_assert(count > 0);
     if (q)
-        give(&q->pins, count);
+        quota_give(&q->pins, count);
 }
 
 void pst_quota_give_bytes(struct pst_quota *q, uint64_t bytes)
 {
     if (q)
-        give(&q->kept, bytes);
+        quota_give(&q->kept, bytes);
     pst_quota_give_underway(q, bytes);
 }
 
 void pst_quota_give_underway(struct pst_quota *q, uint64_t bytes)
 {
     if (q)
-        give(&q->bytes, bytes);
+        quota_give(&q->bytes, bytes);
 }

@@ -97,8 +97,9 @@ void pst_holder_init(struct pst_holder *holder, struct pst_quota *quota)
     pst_list_init(&holder->pins);
 }
 
-static void uncount(struct pst_reservation *reservation)
+static void reservation_uncount(struct pst_reservation *reservation)
 {
+    pst_assert(reservation->magic == RESERVATION_MAGIC);
     pst_quota_give_reservation(reservation->quota);
     pst_quota_give_bytes(reservation->quota, reservation->bytes_counted);
     reservation->quota = NULL;
@@ -112,7 +113,7 @@ static void reservation_free(struct pst_shard *s, struct pst_reservation *reserv
     pst_runs_give(s, reservation->runs, reservation->run_count);
     if (reservation->owns)
         pst_claim_remove(s, &reservation->claim);
-    uncount(reservation);
+    reservation_uncount(reservation);
     pst_assert(s->stat_later.reservations > 0 &&
                s->stat_later.reservation_bytes >= reservation->bytes_counted);
     s->stat_later.reservations--;
@@ -123,8 +124,9 @@ static void reservation_free(struct pst_shard *s, struct pst_reservation *reserv
 }
 
 /* Nobody finds it any more; its memory goes now or with its last user, who may outlive the session. */
-static void give_up(struct pst_shard *s, struct pst_reservation *reservation)
+static void reservation_give_up(struct pst_shard *s, struct pst_reservation *reservation)
 {
+    pst_assert(reservation->magic == RESERVATION_MAGIC);
     state_becomes(reservation,
                   reservation->state == RESERVATION_OPEN || reservation->state == RESERVATION_GONE
                       ? RESERVATION_GONE
@@ -140,9 +142,10 @@ void pst_holder_end(struct pst_shard *s, struct pst_holder *holder)
             reservation_check(pst_list_entry(it, struct pst_reservation, link));
 
         pst_list_remove(&reservation->link);
-        uncount(reservation);
-        give_up(s, reservation);
+        reservation_uncount(reservation);
+        reservation_give_up(s, reservation);
     }
+    pst_assert(pst_list_empty(&holder->reservations));
     pst_holder_disown(holder);
     free(holder->recent);
     holder->recent = NULL;
@@ -167,6 +170,7 @@ struct pst_reservation *pst_reservation_find(const struct pst_holder *holder, ui
 
 uint64_t pst_reservation_handle(const struct pst_reservation *reservation)
 {
+    pst_assert(reservation->magic == RESERVATION_MAGIC);
     return reservation->handle;
 }
 
@@ -178,6 +182,7 @@ static struct pst_reservation *reservation_new(struct pst_shard *s, struct pst_h
     struct pst_bytes key = put->lookup.key, attrs = put->attrs;
     struct pst_reservation *reservation;
 
+    pst_assert(key.len > 0 && key.len <= PST_KEY_BYTES_MAX && attrs.len <= PST_ATTR_BYTES_MAX);
     if (!holder->recent)
         holder->recent = calloc(1, sizeof(*holder->recent));
     reservation = holder->recent ? calloc(1, sizeof(*reservation) + key.len + attrs.len) : NULL;
@@ -224,6 +229,7 @@ static int count_bytes(struct pst_shard *s, struct pst_reservation *reservation,
         return r;
     reservation->bytes_counted += bytes;
     s->stat_later.reservation_bytes += bytes;
+    pst_assert(s->stat_later.reservation_bytes >= reservation->bytes_counted);
     return 0;
 }
 
@@ -249,6 +255,7 @@ static int fill_reservation(struct pst_shard *s, struct pst_reservation *reserva
         r = pst_shard_reserve(s, &put, now_ns, &reservation->pending, answer);
     if (r == 0)
         pst_pending_lasts(s, &reservation->pending);
+    pst_assert(r != 0 || !reservation->pending.brief);
     return r;
 }
 
@@ -317,8 +324,9 @@ size_t pst_reservation_location(const struct pst_shard *s, const struct pst_rese
 
 /* ---- write ---- */
 
-static bool touches(const struct pst_reservation *reservation, uint64_t from, uint64_t to)
+static bool spans_touch(const struct pst_reservation *reservation, uint64_t from, uint64_t to)
 {
+    pst_assert(from <= to && reservation->span_count <= SPANS_MAX);
     for (uint32_t i = 0; i < reservation->span_count; i++) {
         if (reservation->spans[i].from <= to && from <= reservation->spans[i].to)
             return true;
@@ -360,6 +368,7 @@ static int runs_room(struct pst_reservation *reservation, uint32_t more)
         return -ENOMEM;
     reservation->runs = larger;
     reservation->run_room = room;
+    pst_assert(reservation->run_count + more <= reservation->run_room);
     return 0;
 }
 
@@ -375,8 +384,8 @@ static void add_run(const struct pst_shard *s, struct pst_reservation *reservati
 }
 
 /* Return: 0, -ENOSPC, PST_BUSY, -ENOMEM. */
-static int take_pages(struct pst_shard *s, struct pst_reservation *reservation, uint32_t pages,
-                      uint64_t now_ns)
+static int reservation_take_pages(struct pst_shard *s, struct pst_reservation *reservation, uint32_t pages,
+                                  uint64_t now_ns)
 {
     struct pst_wanted wanted = {.pages = pages,
                                 .runs_max = pst_put_runs_max(s, &reservation->put) - reservation->run_count};
@@ -397,7 +406,8 @@ static int take_pages(struct pst_shard *s, struct pst_reservation *reservation, 
 }
 
 /* Takes the pages that a value of @bytes wants beyond those that the reservation has. */
-static int grow(struct pst_shard *s, struct pst_reservation *reservation, uint64_t bytes, uint64_t now_ns)
+static int reservation_grow(struct pst_shard *s, struct pst_reservation *reservation, uint64_t bytes,
+                            uint64_t now_ns)
 {
     uint64_t page_bytes = s->store->arenas.page_bytes;
     uint32_t more;
@@ -410,17 +420,18 @@ static int grow(struct pst_shard *s, struct pst_reservation *reservation, uint64
     r = count_bytes(s, reservation, more * page_bytes);
     if (r != 0)
         return r;
-    r = take_pages(s, reservation, more, now_ns);
+    r = reservation_take_pages(s, reservation, more, now_ns);
     if (r == 0)
         reservation->pages += more;
     else
         uncount_bytes(s, reservation, more * page_bytes);
+    pst_assert(reservation->bytes_counted == reservation->pages * page_bytes);
     return r;
 }
 
 /* More is to be written behind a commit that came to nothing: from its record into pages, which are counted
  * still. */
-static int unsettle(struct pst_shard *s, struct pst_reservation *reservation, uint64_t now_ns)
+static int reservation_unsettle(struct pst_shard *s, struct pst_reservation *reservation, uint64_t now_ns)
 {
     struct iovec from, to;
     int r;
@@ -428,7 +439,7 @@ static int unsettle(struct pst_shard *s, struct pst_reservation *reservation, ui
     pst_assert(reservation->sizeless && !reservation->grows && reservation->run_count == 0);
     if (reservation->writes)
         return PST_BUSY;
-    r = reservation->pages ? take_pages(s, reservation, reservation->pages, now_ns) : 0;
+    r = reservation->pages ? reservation_take_pages(s, reservation, reservation->pages, now_ns) : 0;
     if (r != 0)
         return r;
     for (uint64_t at = 0; pst_reservation_piece(s, reservation, at, reservation->put.value_bytes - at, &from);
@@ -438,11 +449,12 @@ static int unsettle(struct pst_shard *s, struct pst_reservation *reservation, ui
     }
     pst_shard_abort(s, &reservation->pending);
     reservation->grows = true;
+    pst_assert(!reservation->pending.record);
     return 0;
 }
 
 /* Gives back the pages that a value of @bytes leaves empty: those of writes that did not land. */
-static void shrink(struct pst_shard *s, struct pst_reservation *reservation, uint64_t bytes)
+static void reservation_shrink(struct pst_shard *s, struct pst_reservation *reservation, uint64_t bytes)
 {
     uint64_t page_bytes = s->store->arenas.page_bytes;
     uint32_t wanted = (uint32_t)pst_div_up(bytes, page_bytes);
@@ -476,12 +488,12 @@ int pst_reservation_write(struct pst_shard *s, struct pst_reservation *reservati
         return -ERANGE;
     if (reservation->sizeless && end > pst_store_value_bytes_max(s->store))
         return -EFBIG;
-    if (reservation->span_count + reservation->writes >= SPANS_MAX && !touches(reservation, offset, end))
+    if (reservation->span_count + reservation->writes >= SPANS_MAX && !spans_touch(reservation, offset, end))
         return reservation->writes ? PST_BUSY : -E2BIG;
     if (!reservation->grows && end > reservation->put.value_bytes)
-        r = unsettle(s, reservation, now_ns);
+        r = reservation_unsettle(s, reservation, now_ns);
     if (r == 0 && reservation->grows && bytes > 0)
-        r = grow(s, reservation, end, now_ns);
+        r = reservation_grow(s, reservation, end, now_ns);
     pst_assert(reservation->state == RESERVATION_OPEN && reservation->writes < UINT32_MAX);
     if (r == 0)
         reservation->writes++;
@@ -504,6 +516,7 @@ void pst_reservation_written(struct pst_shard *s, struct pst_reservation *reserv
 bool pst_reservation_piece(const struct pst_shard *s, const struct pst_reservation *reservation,
                            uint64_t offset, uint64_t bytes, struct iovec *piece)
 {
+    pst_assert(reservation->magic == RESERVATION_MAGIC);
     if (!reservation->grows)
         return pst_record_piece(s, reservation->pending.record, offset, bytes, piece);
     if (bytes)
@@ -516,6 +529,7 @@ static void clear_gaps(const struct pst_shard *s, struct pst_reservation *reserv
     uint64_t from = 0;
     struct iovec piece;
 
+    pst_assert(!reservation->sizeless && reservation->writes == 0);
     for (uint32_t i = 0; i <= reservation->span_count; i++) {
         uint64_t to = i < reservation->span_count ? reservation->spans[i].from : reservation->put.value_bytes;
 
@@ -538,6 +552,7 @@ int pst_reservation_map(struct pst_shard *s, struct pst_reservation *reservation
         return -EOPNOTSUPP;
     if (reservation->state == RESERVATION_LENT || reservation->writes)
         return -EBUSY;
+    pst_assert(reservation->state == RESERVATION_OPEN && reservation->pending.record);
     count = pst_pending_iov(s, &reservation->pending, pieces, max);
     if (count >= 0)
         clear_gaps(s, reservation);
@@ -549,6 +564,7 @@ int pst_reservation_map(struct pst_shard *s, struct pst_reservation *reservation
 /* Bytes from the start on without a gap, and nothing behind them. */
 static bool written_whole(const struct pst_reservation *reservation, uint64_t bytes)
 {
+    pst_assert(reservation->span_count <= SPANS_MAX);
     if (bytes == 0)
         return reservation->span_count == 0;
     return reservation->span_count == 1 && reservation->spans[0].from == 0 &&
@@ -562,6 +578,7 @@ static int check_named(const struct pst_shard *s, const struct pst_reservation *
     struct pst_bytes location = {text, pst_reservation_location(s, reservation, text)};
     uint64_t end = reservation->span_count ? reservation->spans[reservation->span_count - 1].to : 0;
 
+    pst_assert(location.len <= PST_RESERVATION_LOCATION_BYTES_MAX);
     if (!pst_bytes_equal(named->key, reservation->put.lookup.key) || named->tier != PST_TIER_DRAM ||
         !pst_bytes_equal(named->location, location))
         return -EINVAL;
@@ -571,16 +588,17 @@ static int check_named(const struct pst_shard *s, const struct pst_reservation *
 }
 
 /* A reservation that has grown gets its record. Return: 0, -ENOSPC, PST_BUSY, -ENOMEM. */
-static int settle(struct pst_shard *s, struct pst_reservation *reservation, uint64_t now_ns,
-                  struct pst_answer *answer)
+static int reservation_settle(struct pst_shard *s, struct pst_reservation *reservation, uint64_t now_ns,
+                              struct pst_answer *answer)
 {
     bool cache = pst_key_evictable(s->store, reservation->put.lookup.key);
     int r;
 
     if (!reservation->grows)
         return 0;
+    pst_assert(reservation->writes == 0 && !reservation->pending.record);
     reservation->put.value_bytes = reservation->span_count ? reservation->spans[0].to : 0;
-    shrink(s, reservation, reservation->put.value_bytes);
+    reservation_shrink(s, reservation, reservation->put.value_bytes);
     pst_shard_time(s, now_ns);
     r = pst_prefix_quota_take(s, &reservation->put, now_ns, answer);
     if (r != 0)
@@ -595,11 +613,13 @@ static int settle(struct pst_shard *s, struct pst_reservation *reservation, uint
         return r == -ENOSPC ? pst_shard_no_room(s, 0, now_ns) : r;
     reservation->run_count = 0;
     reservation->grows = false;
+    pst_assert(reservation->pending.record &&
+               reservation->pending.record->value_bytes == reservation->put.value_bytes);
     return 0;
 }
 
-static void remember(struct pst_holder *holder, uint64_t handle, uint64_t hash,
-                     const struct pst_answer *answer)
+static void recent_remember(struct pst_holder *holder, uint64_t handle, uint64_t hash,
+                            const struct pst_answer *answer)
 {
     struct pst_recent *recent = holder->recent;
 
@@ -644,13 +664,15 @@ static bool leaves_reservation(int result)
 /* What the writer says of its bytes, if it does. */
 static void set_checksum(struct pst_record *r, bool checksum, uint32_t crc)
 {
+    pst_assert(r->state & PST_STATE_RESERVED);
     r->flags = (uint8_t)(checksum ? r->flags | PST_RECORD_CHECKSUM : r->flags & ~PST_RECORD_CHECKSUM);
     r->value_crc = crc;
 }
 
 /* Whether it can become the key's value; given up unless leaves_reservation(). */
-static int make_ready(struct pst_shard *s, struct pst_reservation *reservation,
-                      const struct pst_reservation_named *named, uint64_t now_ns, struct pst_answer *answer)
+static int reservation_make_ready(struct pst_shard *s, struct pst_reservation *reservation,
+                                  const struct pst_reservation_named *named, uint64_t now_ns,
+                                  struct pst_answer *answer)
 {
     int r;
 
@@ -661,9 +683,10 @@ static int make_ready(struct pst_shard *s, struct pst_reservation *reservation,
     if (r == 0)
         r = check_named(s, reservation, named);
     if (r == 0)
-        r = settle(s, reservation, now_ns, answer);
+        r = reservation_settle(s, reservation, now_ns, answer);
     if (r != 0 && !leaves_reservation(r))
-        give_up(s, reservation);
+        reservation_give_up(s, reservation);
+    pst_assert(r != 0 || reservation->pending.record);
     return r;
 }
 
@@ -679,7 +702,7 @@ int pst_reservation_prepare(struct pst_shard *s, struct pst_holder *holder,
     *again = !reservation;
     if (!reservation)
         return commit_again(s, holder, named, answer);
-    r = make_ready(s, reservation, named, now_ns, answer);
+    r = reservation_make_ready(s, reservation, named, now_ns, answer);
     if (r != 0)
         return r;
     *put = reservation->put;
@@ -687,6 +710,7 @@ int pst_reservation_prepare(struct pst_shard *s, struct pst_holder *holder,
         put->flags |= PST_PUT_CHECKSUM;
         put->value_crc = named->crc;
     }
+    pst_assert(put->lookup.key.len > 0);
     return 0;
 }
 
@@ -707,8 +731,8 @@ int pst_reservation_commit(struct pst_shard *s, struct pst_holder *holder,
         set_checksum(reservation->pending.record, true, named->crc);
     r = pst_shard_commit(s, &reservation->put, &reservation->pending, now_ns, answer);
     if (r == 0)
-        remember(holder, reservation->handle, reservation->put.lookup.hash, answer);
-    give_up(s, reservation);
+        recent_remember(holder, reservation->handle, reservation->put.lookup.hash, answer);
+    reservation_give_up(s, reservation);
     return r;
 }
 
@@ -719,9 +743,9 @@ void pst_reservation_ended(struct pst_shard *s, struct pst_holder *holder, uint6
 
     pst_assert(result != PST_OK || !reservation);
     if (result == PST_OK && holder->recent) /* the session's first holder here may have ended meanwhile */
-        remember(holder, handle, hash, answer);
+        recent_remember(holder, handle, hash, answer);
     else if (reservation && !leaves_reservation(result))
-        give_up(s, reservation);
+        reservation_give_up(s, reservation);
 }
 
 void pst_reservation_abort(struct pst_shard *s, struct pst_holder *holder, uint64_t handle)
@@ -729,7 +753,7 @@ void pst_reservation_abort(struct pst_shard *s, struct pst_holder *holder, uint6
     struct pst_reservation *reservation = pst_reservation_find(holder, handle);
 
     if (reservation)
-        give_up(s, reservation);
+        reservation_give_up(s, reservation);
 }
 
 /* ---- as a part of a larger commit ---- */
@@ -746,6 +770,7 @@ int pst_reservation_lend(struct pst_reservation *reservation, const struct pst_p
         return -EMSGSIZE;
     if (!written_whole(reservation, reservation->put.value_bytes))
         return -ENODATA;
+    pst_assert(reservation->pending.record && reservation->pending.record->state & PST_STATE_RESERVED);
     state_becomes(reservation, RESERVATION_LENT);
     *out = reservation->pending.record;
     if (put->flags & PST_PUT_CHECKSUM)
@@ -765,5 +790,5 @@ void pst_reservation_return(struct pst_shard *s, struct pst_reservation *reserva
                      reservation->put.value_crc);
     state_becomes(reservation, reservation->state == RESERVATION_LENT ? RESERVATION_OPEN : RESERVATION_GONE);
     if (taken || reservation->state == RESERVATION_GONE)
-        give_up(s, reservation);
+        reservation_give_up(s, reservation);
 }
