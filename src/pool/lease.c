@@ -12,6 +12,7 @@ bool pst_lease_grant(struct pst_lease *lease, uint64_t sent_ns, uint64_t lease_m
         return true;
     lease->until_ns = pst_max(lease->until_ns, sent_ns + lease_ms * 1000000);
     lease->version = pst_max(lease->version, version);
+    pst_assert(lease->term == term);
     return true;
 }
 

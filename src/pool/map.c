@@ -21,6 +21,12 @@ enum {
     PREFIX_BYTES_MAX = 3 + PST_MAP_PREFIX_BYTES_MAX,
 };
 
+_Static_assert(sizeof(struct pst_id) == 16, "an id as bytes");
+_Static_assert(PST_MAP_MEMBERS_MAX < PST_MAP_NONE, "no member has the number of none");
+_Static_assert(PST_MAP_COPIES_MAX *PARTITION_SPARSE + PARTITION_LOST <= UINT8_MAX, "a partition's flags");
+_Static_assert(PST_MAP_ADDRESS_BYTES <= UINT8_MAX + 1 && PST_MAP_TAGS_BYTES <= UINT8_MAX + 1,
+               "texts have a byte of length");
+
 void pst_id_print(const struct pst_id *id, char text[PST_ID_TEXT_BYTES])
 {
     for (size_t i = 0; i < sizeof(id->bytes); i++)
@@ -64,12 +70,14 @@ struct pst_map *pst_map_close(struct pst_map *map)
 
 void pst_map_copy(struct pst_map *to, const struct pst_map *from)
 {
+    pst_assert(to != from);
     pst_assert(to->members_max == from->members_max);
     memcpy(to, from, sizeof(*to) + from->members_max * sizeof(from->members[0]));
 }
 
 uint16_t pst_map_find(const struct pst_map *map, const struct pst_id *id)
 {
+    pst_assert(map->members_max <= PST_MAP_MEMBERS_MAX);
     for (uint32_t i = 0; i < map->members_max; i++)
         if (map->members[i].epoch && pst_id_equal(&map->members[i].id, id))
             return (uint16_t)i;
@@ -80,6 +88,7 @@ const struct pst_map_prefix *pst_map_prefix_of(const struct pst_map *map, struct
 {
     const struct pst_map_prefix *longest = NULL;
 
+    pst_assert(map->prefix_count <= PST_MAP_PREFIXES_MAX);
     for (uint32_t i = 0; i < map->prefix_count; i++) {
         const struct pst_map_prefix *prefix = &map->prefixes[i];
 
@@ -157,6 +166,7 @@ static uint32_t member_count(const struct pst_map *map)
 
     for (uint32_t i = 0; i < map->members_max; i++)
         count += map->members[i].epoch != 0;
+    pst_assert(count <= map->members_max);
     return count;
 }
 
@@ -191,6 +201,7 @@ static void put_member(uint8_t **at, const struct pst_map_member *member, uint32
 
 static void put_partition(uint8_t **at, const struct pst_map_partition *partition)
 {
+    pst_assert(partition->copy_count <= PST_MAP_COPIES_MAX && partition->sparse <= partition->copy_count);
     put_number(at, partition->epoch, 8);
     put_number(at, partition->base, 8);
     put_number(at, partition->state, 1);
@@ -202,6 +213,7 @@ static void put_partition(uint8_t **at, const struct pst_map_partition *partitio
 
 size_t pst_map_bytes_max(uint32_t members_max)
 {
+    pst_assert(members_max <= PST_MAP_MEMBERS_MAX);
     return HEAD_BYTES + (size_t)PST_MAP_PREFIXES_MAX * PREFIX_BYTES_MAX +
            (size_t)members_max * MEMBER_BYTES_MAX + (size_t)PST_PARTITIONS * PARTITION_BYTES_MAX +
            sizeof(uint32_t);
@@ -238,6 +250,7 @@ static uint64_t take_below(struct pst_reader *in, size_t bytes, uint64_t most)
 {
     uint64_t number = pst_read_number(in, bytes);
 
+    pst_assert(bytes <= sizeof(number));
     in->bad |= number > most;
     return in->bad ? 0 : number;
 }
@@ -254,6 +267,7 @@ static void take_text(struct pst_reader *in, char *to, size_t cap)
     size_t bytes = take_below(in, 1, cap - 1);
     const uint8_t *at = pst_read_bytes(in, bytes);
 
+    pst_assert(cap > 0 && cap <= UINT8_MAX + 1);
     if (!at)
         return;
     for (size_t i = 0; i < bytes; i++)
@@ -270,6 +284,7 @@ static void take_prefix(struct pst_reader *in, struct pst_map *map, uint32_t at)
 {
     struct pst_map_prefix *prefix = &map->prefixes[at];
 
+    pst_assert(at < PST_MAP_PREFIXES_MAX);
     prefix->placement = (uint8_t)take_below(in, 1, PST_PLACE_HOME);
     prefix->replicas = (uint8_t)take_below(in, 1, PST_MAP_COPIES_MAX);
     prefix->bytes = (uint8_t)pst_read_number(in, 1);
@@ -290,6 +305,7 @@ static uint32_t take_member(struct pst_reader *in, struct pst_map *map, uint32_t
     in->bad |= number < least || *large;
     if (in->bad)
         return least;
+    pst_assert(number < map->members_max && map->epoch_next > 0);
     flags = take_below(in, 1, MEMBER_GONE | MEMBER_DRAINS);
     member->gone = flags & MEMBER_GONE;
     member->drains = flags & MEMBER_DRAINS;
@@ -321,6 +337,7 @@ static void take_partition(struct pst_reader *in, const struct pst_map *map,
     for (uint32_t i = 0; i < partition->copy_count; i++)
         partition->copies[i] = (uint16_t)pst_read_number(in, 2);
     in->bad |= !pst_map_partition_is_good(map, partition);
+    pst_assert(in->bad || partition->copy_count <= PST_MAP_COPIES_MAX);
 }
 
 static void take_map(struct pst_reader *in, uint32_t prefixes, uint32_t members, struct pst_map *map,
@@ -370,6 +387,7 @@ int pst_map_decode(struct pst_bytes from, uint32_t members_max, struct pst_map *
         pst_map_close(map);
         return large ? -E2BIG : -EBADMSG;
     }
+    pst_assert(map->prefix_count == prefixes && map->epoch_next > 0);
     *out = map;
     return 0;
 }

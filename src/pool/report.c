@@ -78,6 +78,7 @@ static void take_ring(struct pst_report *report, uint32_t room)
         report->first = (report->first + 1) % report->max;
         report->count--;
     }
+    pst_assert(report->count <= report->max && report->first < report->max);
 }
 
 static void take_walk(struct pst_report *report, bool again)
@@ -130,6 +131,7 @@ int pst_report_answered(struct pst_report *report, uint64_t sequence, int result
     pst_assert(report->magic == REPORT_MAGIC);
     if (!report->underway || sequence != report->message.sequence)
         return -EAGAIN;
+    pst_assert(report->message.sequence > 0);
     report->underway = false;
     if (result == -ESTALE)
         return -ESTALE;
@@ -142,5 +144,6 @@ int pst_report_answered(struct pst_report *report, uint64_t sequence, int result
 
 bool pst_report_is_behind(const struct pst_report *report)
 {
+    pst_assert(report->magic == REPORT_MAGIC && report->count <= report->max);
     return report->sync || report->walking || report->count > 0;
 }

@@ -13,6 +13,8 @@
 
 enum { WORDS = PST_PARTITIONS / 64 };
 
+_Static_assert(PST_PARTITIONS % 64 == 0, "partitions fill the words of a bit set");
+
 /* Of a pool map without members and partitions. */
 struct prefixes {
     struct prefixes *older;
@@ -34,13 +36,13 @@ struct pst_serving {
     _Atomic int wake_fd;                     /* of who fetches one; -1: nobody */
 };
 
-static bool has(const _Atomic uint64_t *bits, uint32_t partition)
+static bool bits_have(const _Atomic uint64_t *bits, uint32_t partition)
 {
     pst_assert(partition < PST_PARTITIONS);
     return atomic_load(&bits[partition / 64]) >> partition % 64 & 1;
 }
 
-static void set(_Atomic uint64_t *bits, uint32_t partition, bool on)
+static void bits_set(_Atomic uint64_t *bits, uint32_t partition, bool on)
 {
     pst_assert(partition < PST_PARTITIONS);
     if (on)
@@ -94,10 +96,12 @@ int pst_serving_allows(const struct pst_serving *serving, struct pst_bytes key)
      */
     until_ns = atomic_load_explicit(&serving->until_ns, memory_order_acquire);
     partition = pst_map_partition_of(p->map, key);
+    pst_assert(partition < PST_PARTITIONS);
     bit = 1ull << partition % 64;
     if (atomic_load_explicit(&serving->ours[partition / 64], memory_order_acquire) & bit)
-        return pst_clock_read_ns(CLOCK_BOOTTIME) < until_ns && !has(serving->held, partition) ? 0
-                                                                                              : PST_POOL_BUSY;
+        return pst_clock_read_ns(CLOCK_BOOTTIME) < until_ns && !bits_have(serving->held, partition)
+                   ? 0
+                   : PST_POOL_BUSY;
     return atomic_load_explicit(&serving->nobodys[partition / 64], memory_order_relaxed) & bit
                ? PST_POOL_NO_PRIMARY
                : -ESTALE;
@@ -124,7 +128,7 @@ bool pst_serving_copied(const struct pst_serving *serving, struct pst_bytes key)
 {
     uint32_t partition = pst_serving_partition_of(serving, key);
 
-    return partition < PST_PARTITIONS && has(serving->copied, partition);
+    return partition < PST_PARTITIONS && bits_have(serving->copied, partition);
 }
 
 int pst_serving_may_copy(struct pst_serving *serving, uint32_t partition, uint64_t partition_epoch)
@@ -139,8 +143,9 @@ int pst_serving_may_copy(struct pst_serving *serving, uint32_t partition, uint64
             pst_event_set(serving->wake_fd);
         return PST_POOL_BUSY;
     }
-    if (partition_epoch < epoch || partition >= PST_PARTITIONS || has(serving->ours, partition))
+    if (partition_epoch < epoch || partition >= PST_PARTITIONS || bits_have(serving->ours, partition))
         return -ESTALE;
+    pst_assert(partition_epoch > 0 && partition_epoch == epoch);
     atomic_store(&serving->filled[partition], partition_epoch);
     return 0;
 }
@@ -154,7 +159,7 @@ uint64_t pst_serving_filled(const struct pst_serving *serving, uint32_t partitio
 bool pst_serving_elsewhere(const struct pst_serving *serving, uint32_t partition)
 {
     /* What is written here under an epoch is written behind its being noted: the note is looked at last. */
-    bool kept = has(serving->kept, partition);
+    bool kept = bits_have(serving->kept, partition);
     uint64_t epoch = atomic_load(&serving->epochs[partition]);
 
     return !kept && atomic_load(&serving->filled[partition]) < epoch;
@@ -169,17 +174,17 @@ bool pst_serving_stranded(const struct pst_serving *serving, struct pst_bytes ke
 
 void pst_serving_hold(struct pst_serving *serving, uint32_t partition, bool held)
 {
-    set(serving->held, partition, held);
+    bits_set(serving->held, partition, held);
 }
 
 bool pst_serving_held(const struct pst_serving *serving, uint32_t partition)
 {
-    return has(serving->held, partition);
+    return bits_have(serving->held, partition);
 }
 
 void pst_serving_copy(struct pst_serving *serving, uint32_t partition, bool copied)
 {
-    set(serving->copied, partition, copied);
+    bits_set(serving->copied, partition, copied);
 }
 
 bool pst_serving_behind(struct pst_serving *serving)
@@ -189,11 +194,13 @@ bool pst_serving_behind(struct pst_serving *serving)
 
 void pst_serving_wakes(struct pst_serving *serving, int fd)
 {
+    pst_assert(fd >= -1);
     serving->wake_fd = fd;
 }
 
 static bool same_prefixes(const struct prefixes *p, const struct pst_map *map)
 {
+    pst_assert(map->prefix_count <= PST_MAP_PREFIXES_MAX);
     return p && p->map->seed == map->seed && p->map->prefix_count == map->prefix_count &&
            memcmp(p->map->prefixes, map->prefixes, map->prefix_count * sizeof(map->prefixes[0])) == 0;
 }
@@ -218,6 +225,7 @@ static int take_prefixes(struct pst_serving *serving, const struct pst_map *map)
     p->older = older;
     p->number = older ? older->number + 1 : 1;
     pst_assert(map->prefix_count <= PST_MAP_PREFIXES_MAX);
+    pst_assert(!older || older->number < p->number);
     atomic_store_explicit(&serving->prefixes, p, memory_order_release);
     return 0;
 }
