@@ -19,7 +19,8 @@
     X(STRING, data, "", 0, 0, "FOLDER", "where a data store keeps its files and its catalogue")              \
     X(STRING, http, "127.0.0.1:8081", 0, 0, "ADDRESS",                                                       \
       "HOST:PORT of a data store's HTTP, its WebSockets and the tunnel to its rsync; port 0 picks one")      \
-    X(NUMBER, rsync_port, "873", 0, 65535, "port", "of a data store's rsync daemon; 0 picks one")            \
+    X(NUMBER, rsync_port, "873", 0, 65535, "port",                                                           \
+      "of a data store's or an agent's rsync daemon; 0 picks one")                                           \
     X(STRING, namespace, "default", 0, 0, "NAMESPACE", "of keys whose request names none")                   \
     X(STRING, token_file, "", 0, 0, "FILE",                                                                  \
       "what clients off loopback must show, and rsync's password; mode 0600")                                \

@@ -15,25 +15,25 @@ static int check_folder(const char *folder, int flags, mode_t forbidden)
     return fd < 0 ? pst_fail(-errno, "%s", strerror(errno)) : pst_own_check(fd, S_IFDIR, forbidden);
 }
 
-static int name_in(const char *folder, char *buf, size_t cap)
+static int name_in(const char *folder, const char *name, char *buf, size_t cap)
 {
-    int n = snprintf(buf, cap, "%s/penstock.sock", folder);
+    int n = snprintf(buf, cap, "%s/%s", folder, name);
 
     pst_assert(folder[0] == '/');
     return n > 0 && (size_t)n < cap ? 0 : pst_fail(-ENAMETOOLONG, "too long for a socket's path");
 }
 
 /* What the system or the user has made for this purpose; a link is the user's own. */
-static int in_runtime_folder(const char *folder, char *buf, size_t cap)
+static int in_runtime_folder(const char *folder, const char *name, char *buf, size_t cap)
 {
     int r = *folder == '/' ? check_folder(folder, 0, PST_OWN_WRITES)
                            : pst_fail(-EINVAL, "a path that begins with no '/'");
 
-    return r == 0 ? name_in(folder, buf, cap) : r;
+    return r == 0 ? name_in(folder, name, buf, cap) : r;
 }
 
 /* Everybody may have made it, or a link in its place. */
-static int in_temporary_folder(const char *folder, bool serves, char *buf, size_t cap)
+static int in_temporary_folder(const char *folder, const char *name, bool serves, char *buf, size_t cap)
 {
     int r;
 
@@ -42,10 +42,10 @@ static int in_temporary_folder(const char *folder, bool serves, char *buf, size_
     r = check_folder(folder, O_NOFOLLOW, PST_OWN_USES);
     if (r == -ENOENT) /* nobody has served there */
         r = 0;
-    return r == 0 ? name_in(folder, buf, cap) : r;
+    return r == 0 ? name_in(folder, name, buf, cap) : r;
 }
 
-int pst_default_socket(bool serves, char *buf, size_t cap)
+int pst_default_socket(const char *name, bool serves, char *buf, size_t cap)
 {
     const char *xdg = getenv("XDG_RUNTIME_DIR");
     char folder[64];
@@ -53,15 +53,15 @@ int pst_default_socket(bool serves, char *buf, size_t cap)
 
     pst_assert(buf && cap > 0);
     if (geteuid() == 0)
-        return name_in("/run", buf, cap);
+        return name_in("/run", name, buf, cap);
     if (xdg && *xdg) {
-        r = in_runtime_folder(xdg, buf, cap);
+        r = in_runtime_folder(xdg, name, buf, cap);
         return r == 0 ? 0 : pst_fail(r, "XDG_RUNTIME_DIR=%.150s: %s", xdg, pst_error_text());
     }
     snprintf(folder, sizeof(folder), "/run/user/%u", (unsigned)geteuid());
-    if (in_runtime_folder(folder, buf, cap) == 0)
+    if (in_runtime_folder(folder, name, buf, cap) == 0)
         return 0;
     snprintf(folder, sizeof(folder), "/tmp/penstock-%u", (unsigned)geteuid());
-    r = in_temporary_folder(folder, serves, buf, cap);
+    r = in_temporary_folder(folder, name, serves, buf, cap);
     return r == 0 ? 0 : pst_fail(r, "%s: %s; set XDG_RUNTIME_DIR", folder, pst_error_text());
 }

@@ -246,7 +246,7 @@ int pst_cli_open(struct pst_cli *cli, const char *url)
     struct penstock_options opening = {
         .size = sizeof(opening), .secret_file = cli->secret_file, .timeout_ms = (uint32_t)cli->timeout};
     char path[108] = "", local[140];
-    int r = url ? 0 : pst_default_socket(false, path, sizeof(path));
+    int r = url ? 0 : pst_default_socket(PST_NODE_SOCKET, false, path, sizeof(path));
 
     pst_assert(!cli->store);
     if (r < 0) {

@@ -94,17 +94,20 @@ static void name_bus_errors(void)
     sigaction(SIGBUS, &action, NULL);
 }
 
-/* What is served: one of the two. */
+/* What is served: one of these. */
 struct served {
     struct daemon_node *node;
     struct pst_data_store *store;
+    struct pst_pod *pod;
 };
 
 static int open_role(struct settings *settings, struct served *served, char fault[PST_FAULT_BYTES])
 {
-    if (!daemon_role_is(settings, "store"))
+    if (!daemon_role_is(settings, "store") && !daemon_role_is(settings, "agent"))
         return daemon_node_open(settings, &served->node, fault);
     daemon_log_settings(settings);
+    if (daemon_role_is(settings, "agent"))
+        return pst_pod_open(&settings->pod, daemon_log, NULL, &served->pod, fault);
     return pst_data_store_open(&settings->data_store, daemon_log, NULL, &served->store, fault);
 }
 
@@ -112,6 +115,7 @@ static void close_role(struct served *served)
 {
     daemon_node_close(served->node);
     pst_data_store_close(served->store);
+    pst_pod_close(served->pod);
 }
 
 static void serve(const struct served *served, const sigset_t *signals)

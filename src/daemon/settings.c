@@ -20,15 +20,18 @@
 #define FOLLOW_ROW(...)     ROW(follow, __VA_ARGS__)
 #define COPIES_ROW(...)     ROW(serve.copying, __VA_ARGS__)
 #define DATA_STORE_ROW(...) ROW(data_store, __VA_ARGS__)
+#define POD_ROW(...)        ROW(pod, __VA_ARGS__)
 static const struct pst_option rows[] = {
     PST_NODE_OPTIONS(NODE_ROW) PST_DOOR_OPTIONS(DOOR_ROW) PST_MEMBER_OPTIONS(MEMBER_ROW)
         PST_COPIES_OPTIONS(COPIES_ROW) PST_ROLE_OPTIONS(ROLE_ROW) PST_MASTER_OPTIONS(MASTER_ROW)
             PST_DIRECTORY_OPTIONS(DIRECTORY_ROW) FOLLOW_OPTIONS(FOLLOW_ROW)
-                PST_DATA_STORE_OPTIONS(DATA_STORE_ROW)};
+                PST_DATA_STORE_OPTIONS(DATA_STORE_ROW) PST_POD_OPTIONS(POD_ROW)};
 static const struct pst_options options = {rows, pst_count_of(rows)};
 static const struct pst_option store_rows[] = {PST_ROLE_OPTIONS(ROLE_ROW)
                                                    PST_DATA_STORE_OPTIONS(DATA_STORE_ROW)};
 static const struct pst_options store_options = {store_rows, pst_count_of(store_rows)};
+static const struct pst_option agent_rows[] = {PST_ROLE_OPTIONS(ROLE_ROW) PST_POD_OPTIONS(POD_ROW)};
+static const struct pst_options agent_options = {agent_rows, pst_count_of(agent_rows)};
 
 /* Of the daemon alone. */
 #define DAEMON_OPTIONS(X) X(STRING, config, "", 0, 0, "FILE", "file with 'name = value' lines")
@@ -118,8 +121,9 @@ bool daemon_role_is(const struct settings *settings, const char *role)
 
 static int check_role(const struct settings *settings, char *fault)
 {
-    if (settings->role.role && !daemon_role_is(settings, "master") && !daemon_role_is(settings, "store")) {
-        snprintf(fault, PST_FAULT_BYTES, "role: '%.100s' is neither 'master' nor 'store'",
+    if (settings->role.role && !daemon_role_is(settings, "master") && !daemon_role_is(settings, "store") &&
+        !daemon_role_is(settings, "agent")) {
+        snprintf(fault, PST_FAULT_BYTES, "role: '%.100s' is none of 'master', 'store' and 'agent'",
                  settings->role.role);
         return -EINVAL;
     }
@@ -136,9 +140,10 @@ static int set_socket(struct settings *settings, char *fault)
     char path[108];
     int r;
 
-    if (settings->serve.node.unix || settings->serve.node.listen.count || daemon_role_is(settings, "store"))
+    if (settings->serve.node.unix || settings->serve.node.listen.count || daemon_role_is(settings, "store") ||
+        daemon_role_is(settings, "agent"))
         return 0;
-    r = pst_default_socket(true, path, sizeof(path));
+    r = pst_default_socket(PST_NODE_SOCKET, true, path, sizeof(path));
     if (r == 0)
         return pst_options_set(&options, settings, "unix", path, fault);
     snprintf(fault, PST_FAULT_BYTES, "%.180s, or say where with --unix or --listen", pst_error_text());
@@ -155,7 +160,11 @@ int daemon_settings_read(char *const *argv, struct settings *settings, char faul
     }
     if (r == 0)
         r = check_role(settings, fault);
-    return r < 0 ? r : set_socket(settings, fault);
+    if (r < 0)
+        return r;
+    settings->pod.rsync_port = settings->data_store.rsync_port;
+    settings->pod.token_file = settings->data_store.token_file;
+    return set_socket(settings, fault);
 }
 
 void daemon_settings_free(struct settings *settings)
@@ -165,5 +174,8 @@ void daemon_settings_free(struct settings *settings)
 
 void daemon_settings_print(const struct settings *settings, char *buf, size_t cap)
 {
-    pst_options_print(daemon_role_is(settings, "store") ? &store_options : &options, settings, buf, cap);
+    pst_options_print(daemon_role_is(settings, "store")   ? &store_options
+                      : daemon_role_is(settings, "agent") ? &agent_options
+                                                          : &options,
+                      settings, buf, cap);
 }

@@ -3,6 +3,7 @@
 #ifndef PST_DAEMON_SETTINGS_H
 #define PST_DAEMON_SETTINGS_H
 
+#include "agent/pod.h"
 #include "agent/store.h"
 #include "base/options.h"
 #include "gateway/gateway.h"
@@ -12,8 +13,7 @@
 #define PST_ROLE_OPTIONS(X)                                                                                  \
     X(STRING, role, "", 0, 0, "ROLE",                                                                        \
       "'master': knows a pool's nodes and keys, and has few values itself; 'store': the data store's files " \
-      "and "                                                                                                 \
-      "keys, and no values")
+      "and keys, and no values; 'agent': what a pod offers to others")
 
 struct pst_role_settings {
     PST_ROLE_OPTIONS(PST_OPTION_MEMBER)
@@ -36,6 +36,7 @@ struct settings {
     struct pst_master_settings master;
     struct follow_settings follow;
     struct pst_data_store_settings data_store;
+    struct pst_pod_settings pod;
 };
 
 /* The last argument is NULL. Return: 0, or -errno with the reason in @fault. */

@@ -40,6 +40,11 @@ bool pst_boot_address_wildcard(const struct pst_boot_address *address); /* 0.0.0
 /* Listens on a TCP address, and writes the port that it got where that was 0. Return: a descriptor that does
  * not block, -errno. */
 int pst_boot_listen_tcp(struct pst_boot_address *address);
+/* The same on a unix socket of mode 0600, in place of one that nobody serves any more. *@inode tells the
+ * socket's file from a successor's, for the second call, which removes it. -EADDRINUSE: it is served, or no
+ * socket. */
+int pst_boot_listen_unix(const struct pst_boot_address *address, uint64_t *inode);
+void pst_boot_unlisten_unix(const struct pst_boot_address *address, uint64_t inode);
 /* Removes this user's unix sockets of the folder whose name begins so and that nobody serves, and did not a
  * minute ago. */
 void pst_boot_sweep(const char *folder, const char *prefix);

@@ -459,7 +459,7 @@ def test_view_is_one_masters(tmp_path: pathlib.Path) -> None:
     code, log = support.fails_to_start("--role=master", "--listen=127.0.0.1:0")
     assert code == 2 and "set pool_map" in log
     code, log = support.fails_to_start("--role=servant", "--listen=127.0.0.1:0")
-    assert code == 2 and "'servant' is neither 'master' nor 'store'" in log
+    assert code == 2 and "'servant' is none of 'master', 'store' and 'agent'" in log
 
 
 def test_previous_version_is_no_master(previous: pathlib.Path) -> None:  # noqa: F811

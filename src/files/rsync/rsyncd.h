@@ -43,9 +43,10 @@ uint16_t pst_rsyncd_port(const struct pst_rsyncd *d);
 /* How often the daemon had to be started after its first time. Its connections end with it. */
 uint32_t pst_rsyncd_restarts(const struct pst_rsyncd *d);
 /*
- * Offers the folder @path, absolute, as module @name from the next connection on. Names that differ in case
- * alone are one to rsync. Return: 0; -EEXIST, -EINVAL
- * a name or a path that no module can have, -ENOENT no such path, -ENOTDIR, -ENOSPC too many, -errno.
+ * Offers the folder @path, absolute, as module @name from the next connection on; if @path is a file, a
+ * folder that has this file alone. Clients of a module that is not @writable may not ask the daemon to follow
+ * links. Names that differ in case alone are one to rsync. Return: 0; -EEXIST, -EINVAL a name or a path that
+ * no module can have, -ENOENT no such path, -ENOTDIR neither folder nor file, -ENOSPC too many, -errno.
  */
 int pst_rsyncd_add(struct pst_rsyncd *d, const char *name, const char *path, bool writable);
 /* Connections that are underway go on to their end. Return: 0; -ENOENT; -errno, and the module stays. */

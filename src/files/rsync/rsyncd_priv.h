@@ -16,6 +16,7 @@ enum { EXIT_FAILED = 126, EXIT_NO_RSYNC = 127 };
 struct rsyncd_module {
     char name[PST_RSYNCD_NAME_BYTES_MAX + 1];
     bool writable;
+    bool has_rules; /* a file, whose folder has others that are not offered */
 };
 
 struct pst_rsyncd {

@@ -8,6 +8,7 @@
 #include <strings.h>
 #include <sys/stat.h>
 
+/* Of the names of what lies beside the settings. */
 enum { LINK_BYTES = PST_RSYNCD_NAME_BYTES_MAX + 8 };
 
 static const char settings_name[] = "rsyncd.conf", secrets_name[] = "secrets";
@@ -24,19 +25,26 @@ static bool name_fits(const char *name)
            strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") == bytes;
 }
 
-/* A link by the module's name leads to its folder: versions of rsync read '%' in a path differently. */
-static void link_name(char name[LINK_BYTES], const char *module)
+/* What lies beside the settings for a module: "to-NAME" is a link to its folder, since versions of rsync read
+ * '%' in a path differently; "lock-NAME" counts connections; "rules-NAME" says which file is offered. */
+static void beside_name(char name[LINK_BYTES], const char *what, const char *module)
 {
-    snprintf(name, LINK_BYTES, "to-%s", module);
+    int bytes = snprintf(name, LINK_BYTES, "%s-%s", what, module);
+
+    pst_assert(bytes > 0 && bytes < LINK_BYTES);
 }
 
 static void write_module(FILE *out, const struct pst_rsyncd *d, const struct rsyncd_module *module)
 {
     char name[LINK_BYTES];
 
-    link_name(name, module->name);
+    beside_name(name, "to", module->name);
     fprintf(out, "\n[%s]\npath = %s/%s\nread only = %s\n", module->name, d->folder, name,
             module->writable ? "no" : "yes");
+    if (!module->writable)
+        fputs("refuse options = copy-links copy-dirlinks copy-unsafe-links\n", out);
+    if (module->has_rules)
+        fprintf(out, "exclude from = %s/rules-%s\n", d->folder, module->name);
     if (d->connections_max)
         fprintf(out, "max connections = %u\nlock file = %s/lock-%s\n", d->connections_max, d->folder,
                 module->name);
@@ -47,7 +55,7 @@ static void write_module(FILE *out, const struct pst_rsyncd *d, const struct rsy
 /* Return: an open file of mode 0600 with the name "NAME.new", or NULL with errno. */
 static FILE *begin_file(const struct pst_rsyncd *d, const char *name)
 {
-    char fresh[64];
+    char fresh[LINK_BYTES + 8];
     FILE *out;
     int fd;
 
@@ -62,7 +70,7 @@ static FILE *begin_file(const struct pst_rsyncd *d, const char *name)
 
 static int end_file(const struct pst_rsyncd *d, const char *name, FILE *out)
 {
-    char fresh[64];
+    char fresh[LINK_BYTES + 8];
     bool whole = !ferror(out);
 
     snprintf(fresh, sizeof(fresh), "%s.new", name);
@@ -121,15 +129,37 @@ int rsyncd_write_settings(struct pst_rsyncd *d)
     return end_file(d, settings_name, out);
 }
 
-/* What lies beside the settings for a module. */
 static void forget(const struct pst_rsyncd *d, const char *module)
 {
+    static const char *const beside[] = {"to", "lock", "rules"};
     char name[LINK_BYTES];
 
-    link_name(name, module);
-    unlinkat(d->folder_fd, name, 0);
-    snprintf(name, sizeof(name), "lock-%s", module);
-    unlinkat(d->folder_fd, name, 0);
+    for (size_t i = 0; i < pst_count_of(beside); i++) {
+        beside_name(name, beside[i], module);
+        unlinkat(d->folder_fd, name, 0);
+    }
+}
+
+/* Rules that let through the file @leaf and nothing else. In a rule with a wildcard rsync takes '\\' for an
+ * escape, in others for itself. */
+static int write_rules(const struct pst_rsyncd *d, const char *module, const char *leaf)
+{
+    bool wild = strpbrk(leaf, "*?[") != NULL;
+    char name[LINK_BYTES];
+    FILE *out;
+
+    beside_name(name, "rules", module);
+    out = begin_file(d, name);
+    if (!out)
+        return -errno;
+    fputs("+ /", out);
+    for (; *leaf; leaf++) {
+        if (wild && strchr("*?[\\", *leaf))
+            fputc('\\', out);
+        fputc(*leaf, out);
+    }
+    fputs("\n- *\n", out);
+    return end_file(d, name, out);
 }
 
 void rsyncd_remove_settings(struct pst_rsyncd *d)
@@ -172,22 +202,31 @@ static int grow(struct pst_rsyncd *d)
     return 0;
 }
 
-static int add(struct pst_rsyncd *d, const char *name, const char *path, bool writable)
+/* Makes what lies beside the settings for a module. */
+static int lay_beside(const struct pst_rsyncd *d, const char *name, const char *folder, const char *leaf)
 {
-    struct rsyncd_module *module;
     char link[LINK_BYTES];
+
+    beside_name(link, "to", name);
+    unlinkat(d->folder_fd, link, 0);
+    if (symlinkat(folder, d->folder_fd, link) < 0)
+        return -errno;
+    return leaf ? write_rules(d, name, leaf) : 0;
+}
+
+static int add(struct pst_rsyncd *d, const char *name, const char *folder, const char *leaf, bool writable)
+{
     int r = find(d, name) < d->module_count ? -EEXIST : grow(d);
+    struct rsyncd_module *module;
 
     if (r < 0)
         return r;
-    link_name(link, name);
-    unlinkat(d->folder_fd, link, 0);
-    if (symlinkat(path, d->folder_fd, link) < 0)
-        return -errno;
     module = &d->modules[d->module_count++];
-    *module = (struct rsyncd_module){.writable = writable};
+    *module = (struct rsyncd_module){.writable = writable, .has_rules = leaf != NULL};
     memcpy(module->name, name, strlen(name) + 1);
-    r = rsyncd_write_settings(d);
+    r = lay_beside(d, name, folder, leaf);
+    if (r == 0)
+        r = rsyncd_write_settings(d);
     if (r < 0) {
         forget(d, name);
         d->module_count--;
@@ -197,17 +236,24 @@ static int add(struct pst_rsyncd *d, const char *name, const char *path, bool wr
 
 int pst_rsyncd_add(struct pst_rsyncd *d, const char *name, const char *path, bool writable)
 {
+    char folder[PATH_MAX];
+    const char *leaf = NULL;
     struct stat st;
     int r;
 
-    if (!name_fits(name) || path[0] != '/')
+    if (!name_fits(name) || path[0] != '/' || strlen(path) >= sizeof(folder))
         return -EINVAL;
     if (stat(path, &st) < 0)
         return -errno;
-    if (!S_ISDIR(st.st_mode))
+    if (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode))
         return -ENOTDIR;
+    if (S_ISREG(st.st_mode))
+        leaf = strrchr(path, '/') + 1;
+    if (leaf && strpbrk(leaf, "\r\n")) /* a rule is a line */
+        return -EINVAL;
+    snprintf(folder, sizeof(folder), "%.*s", leaf ? (int)pst_max(leaf - path - 1, 1) : PATH_MAX, path);
     pthread_mutex_lock(&d->lock);
-    r = add(d, name, path, writable);
+    r = add(d, name, folder, leaf, writable);
     pthread_mutex_unlock(&d->lock);
     return r;
 }

@@ -36,7 +36,7 @@ static int path_stale(const struct sockaddr_un *un)
     return 1;
 }
 
-static int listen_unix(const struct pst_boot_address *address, uint64_t *inode)
+int pst_boot_listen_unix(const struct pst_boot_address *address, uint64_t *inode)
 {
     struct sockaddr_un un;
     struct stat st;
@@ -136,16 +136,23 @@ int boot_listen(struct pst_boot_address *address, uint64_t *inode)
 {
     pst_assert(address && inode);
     *inode = 0;
-    return address->path[0] ? listen_unix(address, inode) : pst_boot_listen_tcp(address);
+    return address->path[0] ? pst_boot_listen_unix(address, inode) : pst_boot_listen_tcp(address);
+}
+
+void pst_boot_unlisten_unix(const struct pst_boot_address *address, uint64_t inode)
+{
+    struct stat st;
+
+    pst_assert(address->path[0]);
+    /* Another server may have taken the path over. */
+    if (lstat(address->path, &st) == 0 && st.st_ino == inode)
+        unlink(address->path);
 }
 
 void boot_unlisten(const struct boot_listener *listener)
 {
-    struct stat st;
-
     pst_assert(listener->magic == BOOT_LISTENER_MAGIC);
     close(listener->fd);
-    /* Another server may have taken the path over. */
-    if (listener->address.path[0] && lstat(listener->address.path, &st) == 0 && st.st_ino == listener->inode)
-        unlink(listener->address.path);
+    if (listener->address.path[0])
+        pst_boot_unlisten_unix(&listener->address, listener->inode);
 }

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * finished.c: trees of broadcasts that lie here whole, and other pods that wait for one. A tree is offered
+ * under a key that no process can register, since it has a newline, and an hour after its last use it is not
+ * any more.
+ */
+#include "agent/pod/pod_priv.h"
+
+#include "base/clock.h"
+
+#include <stdio.h>
+
+enum {
+    LOOK_MS = 500, /* between two looks at whether a waiting client is still there */
+    NAME_BYTES = PST_TREE_GROUP_BYTES_MAX + 1 + PST_KEY_CAP,
+};
+
+struct finished {
+    struct pst_list link;
+    uint64_t used_ms; /* pst_now_ns() clock */
+    struct pod_place place;
+    char *path;
+    char name[]; /* "GROUP\nKEY" */
+};
+
+static uint64_t tick_ms(void)
+{
+    return pst_now_ns() / 1000000;
+}
+
+static void finished_name(const char *group, const char *key, char name[NAME_BYTES])
+{
+    int bytes = snprintf(name, NAME_BYTES, "%s\n%s", group, key);
+
+    pst_assert(bytes > 0 && bytes < NAME_BYTES); /* frames.c has measured both */
+}
+
+/* Under the lock, as finished_forget(). */
+static struct finished *finished_find(struct pst_pod *pod, const char *name)
+{
+    pst_list_each (it, &pod->finished) {
+        struct finished *one = pst_list_entry(it, struct finished, link);
+
+        if (strcmp(one->name, name) == 0)
+            return one;
+    }
+    return NULL;
+}
+
+static void finished_forget(struct pst_pod *pod, struct finished *one)
+{
+    pst_assert(pod->finished_count > 0);
+    pst_list_remove(&one->link);
+    pod->finished_count--;
+    free(one->path);
+    free(one);
+}
+
+static struct finished *finished_new(const char *name, const char *path, const struct pod_place *place)
+{
+    struct finished *one = calloc(1, sizeof(*one) + strlen(name) + 1);
+
+    if (!one)
+        return NULL;
+    one->path = strdup(path);
+    if (!one->path) {
+        free(one);
+        return NULL;
+    }
+    one->place = *place;
+    one->used_ms = tick_ms();
+    memcpy(one->name, name, strlen(name) + 1);
+    return one;
+}
+
+int finished_add(struct pst_pod *pod, const char *group, const char *key, const char *path,
+                 char fault[PST_FAULT_BYTES])
+{
+    struct finished *one, *old;
+    struct pod_place place;
+    char name[NAME_BYTES];
+    int r;
+
+    finished_name(group, key, name);
+    r = offers_add(pod, name, path, 0, &place, fault);
+    if (r < 0)
+        return r;
+    one = finished_new(name, path, &place);
+    pthread_mutex_lock(&pod->finished_lock);
+    old = finished_find(pod, name);
+    if (!one || (!old && pod->finished_count == POD_FINISHED_MAX)) {
+        r = one ? -ENOSPC : -ENOMEM;
+        snprintf(fault, PST_FAULT_BYTES, "this pod keeps no more trees: %s", strerror(-r));
+    } else {
+        if (old)
+            finished_forget(pod, old);
+        pst_list_push_back(&pod->finished, &one->link);
+        pod->finished_count++;
+        pthread_cond_broadcast(&pod->finished_changed);
+    }
+    pthread_mutex_unlock(&pod->finished_lock);
+    if (r < 0 && one) {
+        free(one->path);
+        free(one);
+    }
+    if (r < 0 && !old)
+        offers_remove(pod, name, 0);
+    return r;
+}
+
+/* Until there is news, or it is time to look whether the caller is still there. */
+static void finished_pause(struct pst_pod *pod, uint64_t until_ms)
+{
+    uint64_t wake_ms = pst_min(until_ms, tick_ms() + LOOK_MS);
+    struct timespec at = {.tv_sec = (time_t)(wake_ms / 1000), .tv_nsec = (long)(wake_ms % 1000) * 1000000};
+
+    pthread_cond_timedwait(&pod->finished_changed, &pod->finished_lock, &at);
+}
+
+int finished_wait(struct pst_pod *pod, const struct pod_caller *caller, const char *group, const char *key,
+                  uint64_t timeout_ms, struct pod_place *place, char path[PATH_MAX])
+{
+    uint64_t until_ms = tick_ms() + pst_min(timeout_ms, POD_WAIT_MS_MAX);
+    struct finished *one;
+    char name[NAME_BYTES];
+    int r = 0;
+
+    finished_name(group, key, name);
+    pthread_mutex_lock(&pod->finished_lock);
+    while (!(one = finished_find(pod, name)) && r == 0) {
+        if (pod->stopping || caller_is_gone(caller))
+            r = -ECANCELED;
+        else if (tick_ms() >= until_ms)
+            r = -ETIMEDOUT;
+        else
+            finished_pause(pod, until_ms);
+    }
+    if (one) {
+        r = 0;
+        one->used_ms = tick_ms();
+        *place = one->place;
+        snprintf(path, PATH_MAX, "%s", one->path);
+    }
+    pthread_mutex_unlock(&pod->finished_lock);
+    return r;
+}
+
+void finished_sweep(struct pst_pod *pod)
+{
+    uint64_t now_ms = tick_ms();
+
+    pthread_mutex_lock(&pod->finished_lock);
+    pst_list_each_safe (it, &pod->finished) {
+        struct finished *one = pst_list_entry(it, struct finished, link);
+
+        if (now_ms - one->used_ms < POD_FINISHED_LIFE_MS)
+            continue;
+        offers_remove(pod, one->name, 0);
+        finished_forget(pod, one);
+    }
+    pthread_mutex_unlock(&pod->finished_lock);
+}
+
+void finished_stop(struct pst_pod *pod)
+{
+    pthread_mutex_lock(&pod->finished_lock);
+    pod->stopping = true;
+    pthread_cond_broadcast(&pod->finished_changed);
+    pthread_mutex_unlock(&pod->finished_lock);
+}
+
+void finished_close(struct pst_pod *pod)
+{
+    pst_assert(pst_list_empty(&pod->connections));
+    pst_list_each_safe (it, &pod->finished)
+        finished_forget(pod, pst_list_entry(it, struct finished, link));
+}

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * frames.c: what a frame asks for. A frame is an object of JSON with a member "command"; the table below says
+ * which commands there are and from where they are taken. Every answer has "status", "ok" or "error", and the
+ * latter an "error" for people.
+ */
+#include "agent/pod/pod_priv.h"
+
+#include <math.h>
+#include <stdio.h>
+
+enum { WAIT_MS = 60000 }; /* of a `fs_broadcast_get_path` that does not say */
+
+struct frame {
+    struct pst_pod *pod;
+    const struct pod_caller *caller;
+    const struct pst_json *asked;
+    struct pst_json *answer; /* {"status":"ok"}, to which a command adds */
+    char fault[PST_FAULT_BYTES];
+};
+
+/* A member of the frame that must be a text. Return: NULL: it is not, and @fault says so. */
+static const char *frame_text(struct frame *frame, const char *name)
+{
+    const char *text = pst_json_text(pst_json_get(frame->asked, name));
+
+    if (!text || !*text) {
+        snprintf(frame->fault, sizeof(frame->fault), "'%s' must be a text", name);
+        return NULL;
+    }
+    return text;
+}
+
+static int frame_key(struct frame *frame, char key[PST_KEY_CAP])
+{
+    const char *text = frame_text(frame, "key");
+    int bytes = text ? pst_key_normalise(pst_bytes_of(text), key) : -EINVAL;
+
+    if (text && bytes <= 0) {
+        snprintf(frame->fault, sizeof(frame->fault), "'key' cannot be a key");
+        return -EINVAL;
+    }
+    return bytes < 0 ? bytes : 0;
+}
+
+static const char *frame_group(struct frame *frame)
+{
+    const char *group = frame_text(frame, "group_id");
+
+    if (group && (strlen(group) > PST_TREE_GROUP_BYTES_MAX || strchr(group, '\n'))) {
+        snprintf(frame->fault, sizeof(frame->fault), "'group_id' cannot be a group's name");
+        return NULL;
+    }
+    return group;
+}
+
+/* The process that asks, unless the frame names another one. */
+static int frame_pid(struct frame *frame, pid_t *pid)
+{
+    const struct pst_json *said = pst_json_get(frame->asked, "pid");
+    int64_t number = frame->caller->pid;
+
+    if (said && !pst_json_is_null(said) &&
+        (!pst_json_integer(said, &number) || number < 0 || number > INT32_MAX)) {
+        snprintf(frame->fault, sizeof(frame->fault), "'pid' must be a process's number");
+        return -EINVAL;
+    }
+    *pid = (pid_t)number;
+    return 0;
+}
+
+static int frame_add_place(struct frame *frame, const struct pod_place *place)
+{
+    int r = pst_json_add_integer(frame->answer, "rsync_port", place->rsync_port);
+
+    return r < 0 ? r : pst_json_add_text(frame->answer, "rsync_path", place->rsync_path);
+}
+
+/* ---- commands: 0, or -errno with a text in the frame's fault or none ---- */
+
+static int frame_ping(struct frame *frame)
+{
+    int r = pst_json_add_integer(frame->answer, "pid", getpid());
+
+    return r < 0 ? r : pst_json_add_integer(frame->answer, "tcp_port", frame->pod->tcp_address.port);
+}
+
+static int frame_register(struct frame *frame)
+{
+    struct pod_place place;
+    const char *path;
+    char key[PST_KEY_CAP];
+    pid_t pid;
+    int r = frame_key(frame, key);
+
+    if (r == 0)
+        r = frame_pid(frame, &pid);
+    path = r == 0 ? frame_text(frame, "path") : NULL;
+    if (!path)
+        return r < 0 ? r : -EINVAL;
+    r = offers_add(frame->pod, key, path, pid, &place, frame->fault);
+    if (r == 0)
+        r = pst_json_add_text(frame->answer, "key", key);
+    return r < 0 ? r : frame_add_place(frame, &place);
+}
+
+static int frame_unregister(struct frame *frame)
+{
+    const struct pst_json *said = pst_json_get(frame->asked, "pid");
+    char key[PST_KEY_CAP];
+    pid_t pid = 0;
+    int r = frame_key(frame, key);
+
+    if (r == 0 && said)
+        r = frame_pid(frame, &pid);
+    if (r == 0)
+        r = offers_remove(frame->pod, key, pid);
+    if (r == -EPERM)
+        snprintf(frame->fault, sizeof(frame->fault), "key '%.150s' is another process's", key);
+    if (r < 0)
+        return r;
+    return r == 1 ? pst_json_add_text(frame->answer, "key", key)
+                  : pst_json_add_text(frame->answer, "message", "Key not registered");
+}
+
+static int frame_list_keys(struct frame *frame)
+{
+    return pst_json_add(frame->answer, "keys", offers_list(frame->pod));
+}
+
+static int frame_complete(struct frame *frame)
+{
+    const char *group = frame_group(frame), *path;
+    char key[PST_KEY_CAP];
+    int r = group ? frame_key(frame, key) : -EINVAL;
+
+    path = r == 0 ? frame_text(frame, "local_path") : NULL;
+    if (!path)
+        return r < 0 ? r : -EINVAL;
+    return finished_add(frame->pod, group, key, path, frame->fault);
+}
+
+static int frame_timeout(struct frame *frame, uint64_t *timeout_ms)
+{
+    const struct pst_json *said = pst_json_get(frame->asked, "timeout");
+    double seconds = WAIT_MS / 1e3;
+
+    if (said && !pst_json_is_null(said) &&
+        (!pst_json_number(said, &seconds) || !isfinite(seconds) || seconds < 0)) {
+        snprintf(frame->fault, sizeof(frame->fault), "'timeout' must be seconds");
+        return -EINVAL;
+    }
+    *timeout_ms = seconds < POD_WAIT_MS_MAX / 1e3 ? (uint64_t)(seconds * 1e3) : POD_WAIT_MS_MAX;
+    return 0;
+}
+
+static int frame_get_path(struct frame *frame)
+{
+    const char *group = frame_group(frame), *ip = getenv("POD_IP");
+    char key[PST_KEY_CAP], path[PATH_MAX];
+    struct pod_place place;
+    uint64_t timeout_ms = 0;
+    int r = group ? frame_key(frame, key) : -EINVAL;
+
+    if (r == 0)
+        r = frame_timeout(frame, &timeout_ms);
+    if (r < 0)
+        return r;
+    r = finished_wait(frame->pod, frame->caller, group, key, timeout_ms, &place, path);
+    if (r == -ETIMEDOUT)
+        snprintf(frame->fault, sizeof(frame->fault), "Timeout waiting for broadcast %.100s/%.100s", group,
+                 key);
+    else if (r == -ECANCELED)
+        snprintf(frame->fault, sizeof(frame->fault), "this agent is stopping");
+    if (r < 0)
+        return r;
+    r = pst_json_add_text(frame->answer, "local_path", path);
+    if (r == 0)
+        r = pst_json_add_text(frame->answer, "pod_ip", ip); /* null unless it is known */
+    return r < 0 ? r : frame_add_place(frame, &place);
+}
+
+static int frame_tensors(struct frame *frame)
+{
+    snprintf(frame->fault, sizeof(frame->fault), "this agent serves files; tensors are not supported yet");
+    return -EOPNOTSUPP;
+}
+
+/* ---- dispatch ---- */
+
+enum { LOCAL = 1, REMOTE = 2 };
+
+static const struct command {
+    const char *name;
+    int (*answer)(struct frame *frame);
+    int from;
+} commands[] = {
+    {"ping", frame_ping, LOCAL | REMOTE},
+    {"register", frame_register, LOCAL},
+    {"unregister", frame_unregister, LOCAL},
+    {"list_keys", frame_list_keys, LOCAL},
+    {"fs_broadcast_complete", frame_complete, LOCAL},
+    {"fs_broadcast_get_path", frame_get_path, LOCAL | REMOTE},
+    {"put_tensor", frame_tensors, LOCAL},
+    {"get_tensor", frame_tensors, LOCAL},
+    {"put_tensors_broadcast", frame_tensors, LOCAL},
+    {"get_tensors_broadcast", frame_tensors, LOCAL},
+    {"execute_broadcast_group", frame_tensors, LOCAL},
+    {"serve_broadcast", frame_tensors, LOCAL},
+    {"receive_broadcast", frame_tensors, LOCAL},
+    {"request_broadcast", frame_tensors, REMOTE},
+    {"join_broadcast", frame_tensors, REMOTE},
+};
+
+/* Whether the caller may ask at all: other pods must show the token, if there is one. */
+static bool frame_is_allowed(const struct frame *frame)
+{
+    const char *token = pst_json_text(pst_json_get(frame->asked, "token"));
+    size_t bytes = token ? strlen(token) : 0, differ = bytes ^ frame->pod->token_bytes;
+
+    if (frame->caller->local || frame->pod->token_bytes == 0)
+        return true;
+    /* As long for every token of this length. */
+    for (size_t i = 0; i < bytes && i < frame->pod->token_bytes; i++)
+        differ |= (size_t)(token[i] ^ frame->pod->token[i]);
+    return differ == 0;
+}
+
+static int frame_run(struct frame *frame)
+{
+    const char *name = frame_text(frame, "command");
+
+    if (!frame_is_allowed(frame)) {
+        snprintf(frame->fault, sizeof(frame->fault), "no token, or a wrong one");
+        return -EACCES;
+    }
+    for (size_t i = 0; name && i < pst_count_of(commands); i++) {
+        if (strcmp(commands[i].name, name) == 0 && commands[i].from & (frame->caller->local ? LOCAL : REMOTE))
+            return commands[i].answer(frame);
+    }
+    if (name)
+        snprintf(frame->fault, sizeof(frame->fault), "Unknown %scommand: %.100s",
+                 frame->caller->local ? "" : "remote ", name);
+    return -EINVAL;
+}
+
+static char *frame_refusal(const char *why)
+{
+    struct pst_json *answer = pst_json_new_object();
+    char *text = NULL;
+
+    if (answer && pst_json_add_text(answer, "status", "error") == 0 &&
+        (pst_json_add_text(answer, "error", why) == 0 ||
+         pst_json_add_text(answer, "error", "what was asked for is no UTF-8") == 0))
+        text = pst_json_print(answer);
+    pst_json_free(answer);
+    return text;
+}
+
+char *frames_answer(struct pst_pod *pod, const struct pod_caller *caller, struct pst_bytes text)
+{
+    struct frame frame = {.pod = pod, .caller = caller};
+    struct pst_json *asked = NULL;
+    const char *fault = NULL;
+    char *answer;
+    int r = pst_json_parse(text, &asked, &fault);
+
+    if (r == 0 && !pst_json_is_object(asked)) {
+        r = -EINVAL;
+        fault = "a frame must be an object";
+    }
+    if (r < 0) {
+        pst_json_free(asked);
+        return frame_refusal(fault);
+    }
+    frame.asked = asked;
+    frame.answer = pst_json_new_object();
+    r = frame.answer ? pst_json_add_text(frame.answer, "status", "ok") : -ENOMEM;
+    if (r == 0)
+        r = frame_run(&frame);
+    answer =
+        r < 0 ? frame_refusal(frame.fault[0] ? frame.fault : strerror(-r)) : pst_json_print(frame.answer);
+    pst_json_free(frame.answer);
+    pst_json_free(asked);
+    return answer;
+}

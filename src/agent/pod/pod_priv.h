@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pod_priv.h: the agent's parts. Each connection has a thread, which reads one frame, answers it and ends.
+ *
+ *     pod.c      opens and closes the parts, sweeps
+ *     socket.c   the two sockets, connections and their threads, frames as bytes
+ *     frames.c   what a frame asks for: a table of commands
+ *     offers.c   paths that this pod serves, and whose they are
+ *     finished.c trees of broadcasts that lie here, and those who wait for one
+ */
+#ifndef PST_AGENT_POD_PRIV_H
+#define PST_AGENT_POD_PRIV_H
+
+#include "agent/pod.h"
+#include "base/list.h"
+#include "files/group/tree.h"
+#include "files/key.h"
+#include "files/rsync/rsyncd.h"
+#include "net/handshake.h"
+#include "web/json.h"
+
+#include <limits.h>
+#include <pthread.h>
+
+enum {
+    POD_FRAME_BYTES_MAX = 1 << 20,
+    POD_LOCAL_MAX = 128,  /* connections of this pod's processes, */
+    POD_REMOTE_MAX = 384, /* and of other pods, which cannot keep those out */
+    POD_STALL_MS = 10000, /* a frame takes no longer to come, nor an answer to go */
+    POD_SWEEP_MS = 5000,
+    POD_OFFERS_MAX = 4096,
+    POD_FINISHED_MAX = 4096,
+    POD_FINISHED_LIFE_MS = 3600 * 1000, /* after its last use */
+    POD_WAIT_MS_MAX = 3600 * 1000,
+    POD_MODULE_BYTES = 24,
+};
+
+/* A socket that listens. */
+struct pod_listener {
+    int fd;
+    bool local; /* the unix socket: of processes of this pod */
+};
+
+struct pst_pod {
+    const struct pst_pod_settings *settings;
+    void (*log)(void *ctx, const char *line);
+    void *log_ctx;
+    struct pst_boot_address unix_address, tcp_address;
+    uint64_t unix_inode;
+    struct pod_listener listeners[2]; /* the unix socket, TCP */
+    char rsync_host[16];              /* "" all addresses */
+    char token[PST_RSYNCD_TOKEN_BYTES_MAX];
+    uint32_t token_bytes; /* 0: none is needed */
+    int stop_fd;
+    pthread_t acceptor, sweeper;
+    bool accepts, sweeps;
+
+    pthread_mutex_t connections_lock;
+    pthread_cond_t connections_gone;
+    struct pst_list connections;
+    uint32_t local_count, remote_count;
+
+    pthread_mutex_t offers_lock; /* of the rsync daemon's start, too */
+    struct pst_list offers;
+    uint32_t offer_count;
+    struct pst_rsyncd *rsyncd; /* NULL: nothing was offered yet */
+    char rsyncd_folder[PATH_MAX];
+
+    pthread_mutex_t finished_lock;
+    pthread_cond_t finished_changed;
+    struct pst_list finished;
+    uint32_t finished_count;
+    bool stopping; /* nobody waits any more */
+};
+
+/* ---- offers.c ---- */
+
+/* Where clients find a path that is offered. */
+struct pod_place {
+    uint16_t rsync_port;
+    char rsync_path[POD_MODULE_BYTES + NAME_MAX + 1]; /* "MODULE", of a file "MODULE/NAME" */
+};
+
+/*
+ * Offers @path, absolute, under @key until @pid ends (0: until it is withdrawn). Return: 0 and *@place.
+ * -EEXIST: another living process offers something else under @key. -EINVAL: @path is not absolute, or has
+ * "..". -ELOOP: a link. -ESRCH: no such process. -ENOSPC: too many. Otherwise what the file system or rsync
+ * said; -errno with a text in @fault.
+ */
+int offers_add(struct pst_pod *pod, const char *key, const char *path, pid_t pid, struct pod_place *place,
+               char fault[PST_FAULT_BYTES]);
+/* @pid: 0 or its owner's. Return: 1, 0 nothing was offered there, -EPERM it is another process's. */
+int offers_remove(struct pst_pod *pod, const char *key, pid_t pid);
+/* An array of what is offered, for `list_keys`. NULL without memory. */
+struct pst_json *offers_list(struct pst_pod *pod);
+/* Withdraws what belongs to processes that have ended. */
+void offers_sweep(struct pst_pod *pod);
+void offers_close(struct pst_pod *pod);
+
+/* ---- socket.c ---- */
+
+/* Who asks. */
+struct pod_caller {
+    int fd;
+    bool local; /* over the unix socket */
+    pid_t pid;  /* 0: not known */
+};
+
+/* Whether nobody reads the answer any more. */
+bool caller_is_gone(const struct pod_caller *caller);
+/* Return: 0, or -errno with the reason in @fault; to be closed either way. */
+int sockets_open(struct pst_pod *pod, char fault[PST_FAULT_BYTES]);
+/* Ends every connection, and waits for their threads. */
+void sockets_close(struct pst_pod *pod);
+
+/* ---- finished.c ---- */
+
+/* The tree of @group's broadcast of @key lies whole at @path. Return: as offers_add(). */
+int finished_add(struct pst_pod *pod, const char *group, const char *key, const char *path,
+                 char fault[PST_FAULT_BYTES]);
+/* Waits for it. Return: 0, *@place and the path in @path; -ETIMEDOUT; -ECANCELED the agent ends, or the
+ * caller is gone. */
+int finished_wait(struct pst_pod *pod, const struct pod_caller *caller, const char *group, const char *key,
+                  uint64_t timeout_ms, struct pod_place *place, char path[PATH_MAX]);
+void finished_sweep(struct pst_pod *pod);
+/* Those who wait are told that the agent ends. */
+void finished_stop(struct pst_pod *pod);
+void finished_close(struct pst_pod *pod);
+
+/* ---- frames.c ---- */
+
+/* Answers the frame @text. Return: JSON, malloc()ed; NULL without memory. */
+char *frames_answer(struct pst_pod *pod, const struct pod_caller *caller, struct pst_bytes text);
+
+#endif

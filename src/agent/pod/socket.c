@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * socket.c: the agent's two sockets. A frame is its length, four bytes, the highest first, and then JSON; the
+ * answer is the same. A connection has one frame and one answer, and a thread of its own, since an answer may
+ * wait until a tree has come. A client that stalls holds its thread for POD_STALL_MS, and the number of
+ * threads is bounded.
+ */
+#include "agent/pod/pod_priv.h"
+
+#include "base/clock.h"
+
+#include <arpa/inet.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <sys/socket.h>
+
+enum {
+    REMOTE_FRAME_BYTES_MAX = 64 << 10, /* of another pod, which names a group and a key */
+    RETRY_MS = 100,                    /* without descriptors */
+};
+
+struct connection {
+    struct pst_list link;
+    struct pst_pod *pod;
+    struct pod_caller caller;
+};
+
+/* ---- frames as bytes ---- */
+
+static int await(int fd, short events, uint64_t until_ns)
+{
+    struct pollfd ready = {.fd = fd, .events = events};
+    uint64_t now_ns = pst_now_ns();
+    int n = now_ns < until_ns ? poll(&ready, 1, (int)((until_ns - now_ns) / 1000000) + 1) : 0;
+
+    return n > 0 ? 0 : n == 0 ? -ETIMEDOUT : errno == EINTR ? 0 : -errno;
+}
+
+/* Return: 0 with all @bytes; -ECONNRESET the client has ended, -ETIMEDOUT, -errno. */
+static int frame_read(int fd, void *into, size_t bytes, uint64_t until_ns)
+{
+    size_t done = 0;
+
+    while (done < bytes) {
+        ssize_t n = recv(fd, (char *)into + done, bytes - done, MSG_DONTWAIT);
+        int r = n > 0 ? 0 : n == 0 ? -ECONNRESET : errno == EAGAIN ? await(fd, POLLIN, until_ns) : -errno;
+
+        if (r < 0)
+            return r;
+        done += n > 0 ? (size_t)n : 0;
+    }
+    return 0;
+}
+
+static int frame_write(int fd, const void *from, size_t bytes, uint64_t until_ns)
+{
+    size_t done = 0;
+
+    while (done < bytes) {
+        ssize_t n = send(fd, (const char *)from + done, bytes - done, MSG_DONTWAIT | MSG_NOSIGNAL);
+        int r = n >= 0 ? 0 : errno == EAGAIN ? await(fd, POLLOUT, until_ns) : -errno;
+
+        if (r < 0)
+            return r;
+        done += n > 0 ? (size_t)n : 0;
+    }
+    return 0;
+}
+
+static uint64_t stall_end_ns(void)
+{
+    return pst_now_ns() + POD_STALL_MS * 1000000ull;
+}
+
+/* @text: NULL: there was no memory for the answer, and the client sees an end. */
+static void connection_answer(const struct connection *connection, const char *text)
+{
+    uint64_t until_ns = stall_end_ns();
+    uint32_t bytes = text ? (uint32_t)strlen(text) : 0, head = htonl(bytes);
+
+    if (text && frame_write(connection->caller.fd, &head, sizeof(head), until_ns) == 0)
+        frame_write(connection->caller.fd, text, bytes, until_ns);
+}
+
+static void connection_serve(struct connection *connection)
+{
+    uint32_t most = connection->caller.local ? POD_FRAME_BYTES_MAX : REMOTE_FRAME_BYTES_MAX, head, bytes;
+    uint64_t until_ns = stall_end_ns();
+    pst_cleanup_free char *text = NULL;
+    pst_cleanup_free char *answer = NULL;
+
+    if (frame_read(connection->caller.fd, &head, sizeof(head), until_ns) < 0)
+        return;
+    bytes = ntohl(head);
+    if (bytes > most) {
+        connection_answer(connection, "{\"status\":\"error\",\"error\":\"the frame is too long\"}");
+        return;
+    }
+    text = malloc(bytes + 1);
+    if (!text || frame_read(connection->caller.fd, text, bytes, until_ns) < 0)
+        return;
+    answer = frames_answer(connection->pod, &connection->caller, (struct pst_bytes){text, bytes});
+    connection_answer(connection, answer);
+}
+
+bool caller_is_gone(const struct pod_caller *caller)
+{
+    char byte;
+    ssize_t n = recv(caller->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+
+    return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
+}
+
+/* ---- connections ---- */
+
+/* Of its kind. Under the lock. */
+static uint32_t *connection_count(const struct connection *connection)
+{
+    return connection->caller.local ? &connection->pod->local_count : &connection->pod->remote_count;
+}
+
+static void connection_end(struct connection *connection)
+{
+    struct pst_pod *pod = connection->pod;
+
+    pthread_mutex_lock(&pod->connections_lock);
+    pst_assert(*connection_count(connection) > 0);
+    close(connection->caller.fd); /* under the lock: sockets_close() shuts down what is listed */
+    pst_list_remove(&connection->link);
+    --*connection_count(connection);
+    if (pst_list_empty(&pod->connections))
+        pthread_cond_signal(&pod->connections_gone);
+    pthread_mutex_unlock(&pod->connections_lock);
+    free(connection);
+}
+
+static void *connection_run(void *arg)
+{
+    struct connection *connection = arg;
+
+    connection_serve(connection);
+    connection_end(connection);
+    return NULL;
+}
+
+static pid_t peer_pid(int fd)
+{
+    struct ucred peer = {.pid = 0};
+    socklen_t bytes = sizeof(peer);
+
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 ? peer.pid : 0;
+}
+
+/* Takes @fd over. */
+static void connection_open(struct pst_pod *pod, int fd, bool local)
+{
+    struct connection *connection = calloc(1, sizeof(*connection));
+    pthread_t thread;
+    bool full;
+    int one = 1;
+
+    if (!connection) {
+        close(fd);
+        return;
+    }
+    *connection = (struct connection){.pod = pod,
+                                      .caller = {.fd = fd, .local = local, .pid = local ? peer_pid(fd) : 0}};
+    if (!local)
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+    pthread_mutex_lock(&pod->connections_lock);
+    full = ++*connection_count(connection) > (local ? POD_LOCAL_MAX : POD_REMOTE_MAX);
+    pst_list_push_back(&pod->connections, &connection->link);
+    pthread_mutex_unlock(&pod->connections_lock);
+    if (full) {
+        const char busy[] = "{\"status\":\"error\",\"error\":\"the agent serves too many connections\"}";
+        uint32_t head = htonl(sizeof(busy) - 1);
+
+        send(fd, &head, sizeof(head), MSG_DONTWAIT | MSG_NOSIGNAL);
+        send(fd, busy, sizeof(busy) - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    }
+    if (full || pthread_create(&thread, NULL, connection_run, connection) != 0)
+        connection_end(connection);
+    else
+        pthread_detach(thread);
+}
+
+static void *accept_all(void *arg)
+{
+    struct pst_pod *pod = arg;
+    struct pollfd ready[1 + pst_count_of(pod->listeners)] = {{.fd = pod->stop_fd, .events = POLLIN}};
+
+    for (size_t i = 0; i < pst_count_of(pod->listeners); i++)
+        ready[1 + i] = (struct pollfd){.fd = pod->listeners[i].fd, .events = POLLIN};
+    while (!ready[0].revents) {
+        poll(ready, pst_count_of(ready), -1);
+        for (size_t i = 0; i < pst_count_of(pod->listeners); i++) {
+            int fd = ready[1 + i].revents ? accept4(pod->listeners[i].fd, NULL, NULL, SOCK_CLOEXEC) : -1;
+
+            if (fd >= 0)
+                connection_open(pod, fd, pod->listeners[i].local);
+            else if (ready[1 + i].revents && (errno == EMFILE || errno == ENFILE || errno == ENOMEM))
+                poll(ready, 1, RETRY_MS);
+        }
+    }
+    return NULL;
+}
+
+/* ---- beginning and end ---- */
+
+static int sockets_fail(int error, const char *option, const char *where, char fault[PST_FAULT_BYTES])
+{
+    snprintf(fault, PST_FAULT_BYTES, "%s: %.150s: %s", option, where,
+             error == -EADDRINUSE ? "another agent serves there" : strerror(-error));
+    return error;
+}
+
+int sockets_open(struct pst_pod *pod, char fault[PST_FAULT_BYTES])
+{
+    int r;
+
+    pod->listeners[0] = (struct pod_listener){
+        .fd = pst_boot_listen_unix(&pod->unix_address, &pod->unix_inode), .local = true};
+    if (pod->listeners[0].fd < 0)
+        return sockets_fail(pod->listeners[0].fd, "agent_socket", pod->unix_address.path, fault);
+    pod->listeners[1].fd = pst_boot_listen_tcp(&pod->tcp_address);
+    if (pod->listeners[1].fd < 0)
+        return sockets_fail(pod->listeners[1].fd, "agent_listen", pod->settings->agent_listen, fault);
+    r = -pthread_create(&pod->acceptor, NULL, accept_all, pod);
+    pod->accepts = r == 0;
+    return r < 0 ? sockets_fail(r, "agent", "a thread", fault) : 0;
+}
+
+void sockets_close(struct pst_pod *pod)
+{
+    if (pod->accepts) {
+        pst_event_set(pod->stop_fd);
+        pst_assert(pthread_join(pod->acceptor, NULL) == 0);
+    }
+    for (size_t i = 0; i < pst_count_of(pod->listeners); i++)
+        pst_close_fd(&pod->listeners[i].fd);
+    if (pod->listeners[0].fd >= 0)
+        pst_boot_unlisten_unix(&pod->unix_address, pod->unix_inode);
+    finished_stop(pod);
+    pthread_mutex_lock(&pod->connections_lock);
+    pst_list_each (it, &pod->connections)
+        shutdown(pst_list_entry(it, struct connection, link)->caller.fd, SHUT_RDWR);
+    while (!pst_list_empty(&pod->connections))
+        pthread_cond_wait(&pod->connections_gone, &pod->connections_lock);
+    pthread_mutex_unlock(&pod->connections_lock);
+}
