@@ -86,6 +86,8 @@ static int take_result(struct pst_call *call, uint32_t index, const struct pst_w
         return -EPROTO;
     if (result->flags & PST_WIRE_ATTRS && !(traits & PST_CODE_READS && op->attrs))
         return -EPROTO;
+    if (result->flags & PST_WIRE_DETAIL && result->result >= 0) /* a failure's: what came has no size then */
+        return -EPROTO;
     op->result = result->result;
     if (pst_unlikely(result->flags & PST_WIRE_DETAIL)) {
         op->error_detail =

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_answer.c: replies as a channel reads them, from a node that is not to be believed. */
+#include "call/call_priv.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+enum { TOKEN = 0x1234, BYTES = 64 };
+
+/* A channel with one request underway: a get of at most BYTES. */
+struct rig {
+    struct pst_channel *channel;
+    struct pst_call *call;
+    struct pst_op_list done;
+    struct penstock_op op;
+    uint8_t value[BYTES];
+};
+
+static void rig_open(struct rig *rig)
+{
+    static char port; /* nothing is sent, nor polled */
+    struct pst_channel *ch = calloc(1, sizeof(*ch));
+    struct pst_call *call = calloc(1, sizeof(*call));
+
+    assert_non_null(ch);
+    assert_non_null(call);
+    *rig = (struct rig){.channel = ch, .call = call};
+    ch->magic = PST_CHANNEL_MAGIC;
+    ch->state = CHANNEL_UP;
+    ch->port = (struct pst_port *)(void *)&port;
+    ch->welcome = (struct pst_boot_welcome){.token = TOKEN, .version = PST_WIRE_VERSION, .shard_count = 1};
+    pst_list_init(&ch->idle);
+    pst_list_init(&ch->unsent);
+    pst_list_init(&ch->sent);
+    pst_bulk_park_init(&ch->park);
+    rig->op = (struct penstock_op){
+        .code = PENSTOCK_GET, .key = "k", .key_bytes = 1, .data = rig->value, .bytes = BYTES};
+    assert_int_equal(pst_op_begin(&rig->op, -1, &rig->done), 0);
+    call->magic = PST_CALL_MAGIC;
+    call->channel = ch;
+    call->id = CALLS_MAX;
+    call->state = CALL_SENT;
+    call->ops[call->count++] = &rig->op;
+    pst_list_push_back(&ch->sent, &call->link);
+    ch->calls[ch->call_count++] = call;
+}
+
+static void rig_close(struct rig *rig)
+{
+    free(rig->call);
+    free(rig->channel);
+}
+
+static void reply(struct rig *rig, const struct pst_wire_result *result)
+{
+    struct pst_wire_head head = {.type = PST_WIRE_REPLY,
+                                 .version = PST_WIRE_VERSION,
+                                 .count = 1,
+                                 .request = rig->call->id,
+                                 .token = TOKEN};
+    uint8_t body[256];
+    size_t bytes = (size_t)(pst_wire_put_result(body, result) - body);
+    struct pst_net_event event = {
+        .kind = PST_NET_EAGER, .header = {&head, sizeof(head)}, .data = {body, bytes}};
+
+    pst_channel_on_message(rig->channel, &event);
+}
+
+static void a_reply_ends_its_operation(void **state)
+{
+    const struct pst_wire_result result = {.bytes = 3, .value_bytes = 3, .generation = 7, .data = "abc"};
+    struct rig rig;
+
+    (void)state;
+    rig_open(&rig);
+    reply(&rig, &result);
+    assert_int_equal(rig.channel->state, CHANNEL_UP);
+    assert_int_equal(rig.done.count, 1);
+    assert_int_equal(rig.op.result, 0);
+    assert_int_equal(rig.op.value_bytes, 3);
+    assert_memory_equal(rig.value, "abc", 3);
+    rig_close(&rig);
+}
+
+/* A detail stands in the place of the value's size, so the size of an earlier answer would be believed. */
+static void a_detail_of_a_success_ends_the_session(void **state)
+{
+    const struct pst_wire_result result = {.flags = PST_WIRE_DETAIL | PST_WIRE_CRC, .limit_bytes = 0};
+    struct rig rig;
+
+    (void)state;
+    rig_open(&rig);
+    rig.op.value_bytes = 1 << 20; /* from an answer that said "busy" */
+    reply(&rig, &result);
+    assert_int_equal(rig.channel->state, CHANNEL_CLOSING);
+    assert_int_equal(rig.channel->down_error, -EPROTO);
+    assert_int_equal(rig.done.count, 0);
+    rig_close(&rig);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_reply_ends_its_operation),
+        cmocka_unit_test(a_detail_of_a_success_ends_the_session),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
