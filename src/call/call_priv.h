@@ -10,8 +10,9 @@
 enum {
     CALLS_MAX = PST_WIRE_PLACES, /* requests in flight */
     WAITS_MAX = 512,             /* of them gets that wait, each alone in its request */
-    CALL_BODY_BYTES = PST_WIRE_BODY_BYTES_MAX + PST_WIRE_OP_BYTES_MAX,
-    BULK_MESSAGES_MAX = 4096, /* transport operations in flight */
+    CALL_BODY_BYTES = PST_NET_EAGER_BYTES_MAX,
+    CALL_BODY_FULL = CALL_BODY_BYTES - PST_WIRE_OP_BYTES_MAX, /* from here on another might not fit */
+    BULK_MESSAGES_MAX = 4096,                                 /* transport operations in flight */
     PIECES_MAX = PST_OP_PIECES_MAX,
 };
 

@@ -210,7 +210,7 @@ static bool place_op(struct pst_channel *ch, struct penstock_op *op)
     for (uint32_t i = 0; i < members; i++)
         add_op(call, (struct penstock_op *)op->data + i);
     call->deadline_ns = pst_max(call->deadline_ns, pst_op_deadline(op));
-    if (call->count == PST_WIRE_OPS_MAX || call->body_bytes >= PST_WIRE_BODY_BYTES_MAX)
+    if (call->count == PST_WIRE_OPS_MAX || call->body_bytes >= CALL_BODY_FULL)
         pst_call_send(call);
     return true;
 }
