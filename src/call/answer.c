@@ -53,6 +53,7 @@ static bool read_fits(const struct penstock_op *op, const struct pst_wire_result
     uint64_t wanted = op->flags & PENSTOCK_RANGE ? op->bytes : result->value_bytes;
     uint64_t comes = result->flags & PST_WIRE_IN_BULK ? result->bulk_bytes : result->bytes;
 
+    pst_assert(op->code == PENSTOCK_GET);
     if (result->flags & PST_WIRE_IN_BULK && result->bytes)
         return false;
     if (comes > op->bytes)
@@ -65,6 +66,7 @@ static void take_attrs(struct pst_call *call, uint32_t index, const struct pst_b
 {
     struct penstock_op *op = call->ops[index];
 
+    pst_assert(index < call->count && op->attrs);
     if (attrs->len)
         memcpy(op->attrs, attrs->data, pst_min(attrs->len, op->attr_bytes));
     call->attrs_came[index] = true;
@@ -128,6 +130,7 @@ static int take_reply(struct pst_channel *ch, const struct pst_wire_head *head, 
     }
     if (at != end)
         return -EPROTO;
+    pst_assert(call->state == CALL_SENT && call->bulks_next <= head->bulk_count);
     call->replied = true;
     call->bulks_expected = head->bulk_count;
     pst_call_ready(call);
@@ -166,7 +169,7 @@ void pst_channel_on_message(struct pst_channel *ch, struct pst_net_event *event)
 }
 
 /* Where the parts go. Return: pieces, -E2BIG too many, -EPROTO parts that were not asked for. */
-static int scatter(struct pst_call *call, struct pst_bytes header, struct bulk_in *in, struct iovec *iov)
+static int bulk_scatter(struct pst_call *call, struct pst_bytes header, struct bulk_in *in, struct iovec *iov)
 {
     uint64_t sum = 0;
     int count = 0, r = 0;
@@ -193,6 +196,7 @@ static int scatter(struct pst_call *call, struct pst_bytes header, struct bulk_i
     }
     if (in->part_count && count < PIECES_MAX && r >= 0)
         return count;
+    pst_assert(sum > 0 && !in->bounce);
     in->bounce = malloc(sum);
     if (!in->bounce)
         return -ENOMEM;
@@ -201,7 +205,8 @@ static int scatter(struct pst_call *call, struct pst_bytes header, struct bulk_i
 }
 
 /* Return: 0 the message is being received, or -errno and it is still the caller's. */
-static int receive(struct pst_call *call, const struct pst_wire_head *head, const struct pst_net_event *event)
+static int bulk_receive(struct pst_call *call, const struct pst_wire_head *head,
+                        const struct pst_net_event *event)
 {
     struct bulk_in *in = pst_fault(PST_FAULT_call_bulk_enomem) ? NULL : calloc(1, sizeof(*in));
     struct iovec iov[PIECES_MAX];
@@ -214,7 +219,7 @@ static int receive(struct pst_call *call, const struct pst_wire_head *head, cons
     in->magic = PST_BULK_IN_MAGIC;
     in->call = call;
     in->part_count = head->count;
-    count = scatter(call, event->header, in, iov);
+    count = bulk_scatter(call, event->header, in, iov);
     for (int i = 0; i < count; i++)
         sum += iov[i].iov_len;
     if (count < 0 || sum != event->data.len || pst_msg_receive(event->msg, iov, count, in) < 0) {
@@ -230,6 +235,7 @@ static int receive(struct pst_call *call, const struct pst_wire_head *head, cons
 /* More than the reply says would come into buffers that their owner has back. */
 static bool wants_bulk(const struct pst_call *call, uint32_t index)
 {
+    pst_assert(call->state == CALL_SENT && call->bulks_arrived <= call->bulks_next);
     return !call->replied || index < call->bulks_expected;
 }
 
@@ -254,7 +260,7 @@ static int take_bulk(struct pst_channel *ch, struct pst_wire_head *head, struct 
     if (head->bulk_count > call->bulks_next)
         return pst_bulk_park_add(&ch->park, head, event);
     do
-        r = receive(call, head, event);
+        r = bulk_receive(call, head, event);
     while (r == 0 && wants_bulk(call, call->bulks_next) &&
            pst_bulk_park_take(&ch->park, call->id, call->bulks_next, head, event));
     return r;

@@ -46,6 +46,7 @@ static bool pack_fill(struct pack *pack, pst_bulk_next next, void *ctx, uint64_t
         if (alone)
             break;
     }
+    pst_assert(pack->head.count <= PST_WIRE_PARTS_MAX);
     return pack->head.count > 0;
 }
 
@@ -93,6 +94,7 @@ void pst_bulk_park_init(struct pst_bulk_park *park)
 
 static struct parked *parked_find(struct pst_bulk_park *park, uint32_t request, uint32_t index)
 {
+    pst_assert(park->count <= PST_BULK_PARKED_MAX);
     pst_list_each (it, &park->parked) {
         struct parked *parked = pst_list_entry(it, struct parked, link);
 
@@ -128,6 +130,7 @@ int pst_bulk_park_add(struct pst_bulk_park *park, const struct pst_wire_head *he
     *parked = (struct parked){.head = *head, .event = *event};
     pst_list_push_back(&park->parked, &parked->link);
     park->count++;
+    pst_assert(park->count <= PST_BULK_PARKED_MAX);
     return 0;
 }
 
@@ -148,6 +151,7 @@ bool pst_bulk_park_take(struct pst_bulk_park *park, uint32_t request, uint32_t i
 
 void pst_bulk_park_drop(struct pst_bulk_park *park, uint32_t request)
 {
+    pst_assert(pst_list_empty(&park->parked) == (park->count == 0));
     if (park->count == 0)
         return;
     pst_list_each_safe (it, &park->parked) {

@@ -16,6 +16,15 @@ enum {
     PIECES_MAX = PST_OP_PIECES_MAX,
 };
 
+_Static_assert((CALLS_MAX & (CALLS_MAX - 1)) == 0, "a request's place is its low bits");
+_Static_assert((int)PST_WIRE_BODY_BYTES_MAX + (int)PST_WIRE_OP_BYTES_MAX - (int)PST_WIRE_INLINE_BYTES_MAX -
+                       (int)PST_WIRE_KEY_BYTES_MAX <=
+                   (int)CALL_BODY_BYTES,
+               "a commit, and a question with its key, are one message");
+_Static_assert(sizeof(struct pst_wire_head) + PST_WIRE_PARTS_MAX * sizeof(struct pst_wire_part) <=
+                   PST_NET_HEADER_BYTES_MAX,
+               "the parts of a bulk message are its header");
+
 #define PST_CHANNEL_MAGIC 0x63686e6cu
 #define PST_CALL_MAGIC    0x63616c6cu
 #define PST_BULK_IN_MAGIC 0x62756c6bu
@@ -40,6 +49,8 @@ enum call_state {
 /* OP_SHARD holds the shard, plus one, in its low 16 bits, and above them the number of the request that the
  * operation was sent in last; the number stays when it has ended. */
 enum { OP_SHARD_BITS = 16 };
+
+_Static_assert(PST_BOOT_SHARDS_MAX < 1 << OP_SHARD_BITS, "a shard, plus one, fits its bits");
 
 /* One request to one shard: a message, its bulk messages in both directions, its reply. */
 struct pst_call {

@@ -49,6 +49,7 @@ int pst_channel_begin(const struct pst_channel_options *options, struct pst_chan
     pst_list_init(&ch->unsent);
     pst_list_init(&ch->sent);
     pst_bulk_park_init(&ch->park);
+    pst_assert(ch->peers_open == 0 && ch->waiting.count == 0);
     *out = ch;
     return 0;
 }
@@ -73,6 +74,7 @@ int pst_channel_open(const struct pst_channel_options *options, struct pst_chann
         pst_channel_close(ch);
         return r;
     }
+    pst_assert(ch->session > 0 && ch->port && ch->boot);
     *out = ch;
     return 0;
 }
@@ -116,14 +118,15 @@ void pst_channel_break(struct pst_channel *ch, int error)
     }
 }
 
-static void settle_list(struct pst_list *list, uint64_t now_ns)
+static void calls_settle(struct pst_list *list, uint64_t now_ns)
 {
     while (!pst_list_empty(list))
         pst_call_settle(pst_list_first(list, struct pst_call, link), now_ns);
+    pst_assert(pst_list_empty(list));
 }
 
 /* A handle means another view or watch, or none, in the next session. */
-static void forget_handles(struct pst_channel *ch)
+static void channel_end_orphans(struct pst_channel *ch)
 {
     pst_assert(ch->state == CHANNEL_CLOSING);
     for (size_t left = ch->waiting.count; left > 0; left--) {
@@ -138,14 +141,15 @@ static void forget_handles(struct pst_channel *ch)
 }
 
 /* The transport has let go of everything: operations end or wait for the next session. */
-static void settle(struct pst_channel *ch, uint64_t now_ns)
+static void channel_settle(struct pst_channel *ch, uint64_t now_ns)
 {
     pst_assert(ch->state == CHANNEL_CLOSING && ch->peers_open == 0);
-    settle_list(&ch->sent, now_ns);
-    settle_list(&ch->unsent, now_ns);
-    forget_handles(ch);
+    calls_settle(&ch->sent, now_ns);
+    calls_settle(&ch->unsent, now_ns);
+    channel_end_orphans(ch);
     pst_session_drop(ch);
     ch->retry_ns = now_ns;
+    pst_assert(ch->state == CHANNEL_DOWN && pst_list_empty(&ch->sent) && pst_list_empty(&ch->unsent));
 }
 
 static void abandon_port(struct pst_channel *ch)
@@ -157,7 +161,7 @@ static void abandon_port(struct pst_channel *ch)
 
 /* ---- finding the node again ---- */
 
-static void reconnect(struct pst_channel *ch, uint64_t now_ns)
+static void channel_reconnect(struct pst_channel *ch, uint64_t now_ns)
 {
     struct penstock_op *op;
 
@@ -170,6 +174,7 @@ static void reconnect(struct pst_channel *ch, uint64_t now_ns)
         ch->retry_ms = RETRY_MS_MIN;
     if (ch->state != CHANNEL_DOWN)
         return;
+    pst_assert(ch->down_error < 0 && ch->retry_ms <= RETRY_MS_MAX);
     ch->retry_ns = now_ns + ch->retry_ms * 1000000ull;
     ch->retry_ms = (uint32_t)pst_min(2 * ch->retry_ms, RETRY_MS_MAX);
     while (ch->options.impatient && (op = pst_op_list_pop(&ch->waiting)))
@@ -178,10 +183,11 @@ static void reconnect(struct pst_channel *ch, uint64_t now_ns)
 
 /* ---- progress ---- */
 
-static void on_event(struct pst_channel *ch, struct pst_net_event *event)
+static void channel_on_event(struct pst_channel *ch, struct pst_net_event *event)
 {
     struct pst_call *call = event->arg;
 
+    pst_assert(event->status <= 0);
     switch (event->kind) {
     case PST_NET_EAGER:
         pst_channel_on_message(ch, event);
@@ -232,11 +238,11 @@ void pst_channel_tick(struct pst_channel *ch, uint64_t now_ns)
     if (ch->state == CHANNEL_UP && (any_overdue(ch, now_ns) || pst_boot_link_tick(ch->boot, now_ns) < 0))
         pst_channel_break(ch, -ETIMEDOUT);
     if (ch->state == CHANNEL_CLOSING && ch->peers_open == 0)
-        settle(ch, now_ns);
+        channel_settle(ch, now_ns);
     else if (ch->state == CHANNEL_CLOSING && now_ns > ch->closing_ns + CLOSING_NS)
         abandon_port(ch);
     if (ch->state != CHANNEL_UP && ch->state != CHANNEL_CLOSING)
-        reconnect(ch, now_ns);
+        channel_reconnect(ch, now_ns);
     /* Time for a look at least, or a client of short time-outs would never find its node again. */
     if (ch->waiting.count && !(pst_connecting(ch) && now_ns < ch->attempt.begun_ns + LOOK_NS))
         pst_calls_retry_waiting(ch, now_ns);
@@ -249,7 +255,7 @@ static bool poll_events(struct pst_channel *ch)
 
     pst_assert(count <= EVENTS);
     for (int i = 0; i < count; i++)
-        on_event(ch, &events[i]);
+        channel_on_event(ch, &events[i]);
     return count > 0;
 }
 
@@ -273,6 +279,7 @@ bool pst_channel_poll(struct pst_channel *ch)
 
 int pst_channel_fd(struct pst_channel *ch)
 {
+    pst_assert(ch->magic == PST_CHANNEL_MAGIC);
     return ch->port ? pst_port_fd(ch->port) : -1;
 }
 
@@ -280,6 +287,7 @@ int pst_channel_arm(struct pst_channel *ch)
 {
     if (ch->state != CHANNEL_UP || ch->waiting.count)
         return -EBUSY; /* a matter of time, not of events */
+    pst_assert(ch->port && ch->boot);
     return pst_list_empty(&ch->unsent) ? pst_port_arm(ch->port) : -EAGAIN;
 }
 
@@ -287,6 +295,7 @@ void pst_channel_wait(struct pst_channel *ch, const struct pst_op_list *done, in
 {
     struct pollfd fd;
 
+    pst_assert(done);
     if (pst_channel_poll(ch) || pst_channel_arm(ch) == -EAGAIN || done->count)
         return;
     fd = (struct pollfd){.fd = pst_channel_fd(ch), .events = POLLIN};
@@ -297,6 +306,7 @@ void pst_channel_wait(struct pst_channel *ch, const struct pst_op_list *done, in
 
 uint32_t pst_channel_shards(const struct pst_channel *ch)
 {
+    pst_assert(ch->welcome.shard_count <= PST_BOOT_SHARDS_MAX);
     return ch->welcome.shard_count;
 }
 
@@ -307,11 +317,13 @@ uint32_t pst_channel_shard_of(const struct pst_channel *ch, struct pst_bytes key
 
 const char *pst_channel_lane(const struct pst_channel *ch)
 {
+    pst_assert(ch->state != CHANNEL_UP || ch->peers[0]);
     return ch->state == CHANNEL_UP ? pst_peer_lane(ch->peers[0]) : "none";
 }
 
 uint32_t pst_channel_arenas(const struct pst_channel *ch, const int **fds, uint64_t *stride)
 {
+    pst_assert(ch->arena_count <= PST_BOOT_ARENAS_MAX);
     *fds = ch->arena_fds;
     *stride = ch->welcome.arena_bytes;
     return ch->arena_count;
@@ -319,6 +331,7 @@ uint32_t pst_channel_arenas(const struct pst_channel *ch, const int **fds, uint6
 
 bool pst_channel_connecting(const struct pst_channel *ch)
 {
+    pst_assert((ch->waiting.first == NULL) == (ch->waiting.count == 0));
     return ch->state != CHANNEL_UP && (pst_connecting(ch) || ch->waiting.count);
 }
 
@@ -334,6 +347,7 @@ uint64_t pst_channel_requests(const struct pst_channel *ch)
 
 uint64_t pst_channel_session(const struct pst_channel *ch)
 {
+    pst_assert(ch->state != CHANNEL_UP || ch->session > 0);
     return ch->session;
 }
 

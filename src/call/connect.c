@@ -47,6 +47,7 @@ static int offer_address(struct pst_channel *ch, const char **fault)
     uint8_t address[PST_NET_ADDRESS_BYTES_MAX];
     int r;
 
+    pst_assert(ch->boot);
     r = open_net(ch);
     *fault = r < 0 ? pst_net_fault(r) : "UCX could not be set up";
     if (r == 0)
@@ -55,6 +56,7 @@ static int offer_address(struct pst_channel *ch, const char **fault)
         r = pst_port_address(ch->port, !ch->welcome.same_host, address, sizeof(address));
     if (r < 0)
         return r;
+    pst_assert(r > 0 && (size_t)r <= sizeof(address));
     *fault = "out of memory";
     return pst_boot_link_offer(ch->boot, address, (size_t)r, ch->attempt.deadline_ns);
 }
@@ -66,6 +68,7 @@ static int welcome_step(struct pst_channel *ch, uint64_t now_ns, const char **fa
     (void)now_ns;
     if (r < 0)
         return r;
+    pst_assert(ch->welcome.arena_count <= PST_BOOT_ARENAS_MAX && ch->welcome.shard_count > 0);
     ch->arena_count = ch->welcome.arena_count;
     return offer_address(ch, fault);
 }
@@ -110,6 +113,7 @@ static int ready_step(struct pst_channel *ch, uint64_t now_ns, const char **faul
 {
     int r = pst_boot_link_ready(ch->boot, fault);
 
+    pst_assert(ch->port && ch->peers_open == 0);
     if (r == -ECONNRESET) {
         *fault = "the node ended, or found no way back over UCX (UCX_NET_DEVICES, UCX_TLS, namespaces?)";
         return -EHOSTUNREACH;
@@ -132,6 +136,7 @@ static int hello_step(struct pst_channel *ch, uint64_t now_ns, const char **faul
     bool all = ch->welcomed == ch->welcome.shard_count;
     int r;
 
+    pst_assert(ch->welcomed <= ch->welcome.shard_count && ch->peers_open == ch->welcome.shard_count);
     *fault = "the node answers on its socket but not over UCX (UCX_NET_DEVICES, UCX_TLS, firewall?)";
     ch->attempt.silent = !all && now_ns > ch->attempt.until_ns;
     if (ch->attempt.error || ch->attempt.silent)
@@ -173,12 +178,13 @@ void pst_session_drop(struct pst_channel *ch)
  * that, who can go nowhere else waits for such a node as long as there is time. Return: false when it is
  * over.
  */
-static bool once_more(struct pst_channel *ch, uint64_t now_ns, int error)
+static bool attempt_once_more(struct pst_channel *ch, uint64_t now_ns, int error)
 {
     struct connect_attempt *attempt = &ch->attempt;
     bool waits = attempt->silent && attempt->far && !ch->options.impatient;
     bool passes = error == -EBUSY || (error == -EHOSTUNREACH && (++attempt->hellos < HELLO_TRIES || waits));
 
+    pst_assert(error < 0 && ch->state == CHANNEL_DOWN);
     if (now_ns + PAUSE_NS >= attempt->deadline_ns)
         return false;
     if (!passes && (attempt->far || error == -ETIMEDOUT))
@@ -198,11 +204,11 @@ static void attempt_failed(struct pst_channel *ch, uint64_t now_ns, int error, c
     pst_assert(error < 0 && error != -EAGAIN && fault);
     snprintf(ch->fault, sizeof(ch->fault), "%s", fault);
     pst_session_drop(ch);
-    if (!once_more(ch, now_ns, error))
+    if (!attempt_once_more(ch, now_ns, error))
         ch->down_error = error;
 }
 
-static void is_up(struct pst_channel *ch)
+static void channel_is_up(struct pst_channel *ch)
 {
     pst_assert(ch->boot && ch->port && ch->welcomed == ch->welcome.shard_count);
     ch->state = CHANNEL_UP;
@@ -212,6 +218,7 @@ static void is_up(struct pst_channel *ch)
 
 static int pause_step(struct pst_channel *ch, uint64_t now_ns, const char **fault)
 {
+    pst_assert(ch->attempt.deadline_ns >= ch->attempt.begun_ns);
     return now_ns < ch->attempt.until_ns ? -EAGAIN : link_open(ch, fault);
 }
 
@@ -239,12 +246,13 @@ void pst_connect_step(struct pst_channel *ch, uint64_t now_ns)
         const char *fault = "";
         int r = steps[ch->state](ch, now_ns, &fault);
 
+        pst_assert(r <= 0);
         if (r == -EAGAIN)
             return;
         if (r < 0)
             attempt_failed(ch, now_ns, r, fault);
         else if (ch->state == CHANNEL_HELLO)
-            is_up(ch);
+            channel_is_up(ch);
         else
             ch->state++;
     }
@@ -254,6 +262,7 @@ void pst_connect_wait(const struct pst_channel *ch)
 {
     uint64_t until_ns = pst_now_ns() + MOMENT_NS;
 
+    pst_assert(ch->magic == PST_CHANNEL_MAGIC);
     if (ch->state == CHANNEL_WELCOME || ch->state == CHANNEL_READY)
         pst_boot_link_wait(ch->boot, until_ns);
     else if (ch->state == CHANNEL_PAUSE)

@@ -196,6 +196,7 @@ uint64_t pst_op_request(const struct penstock_op *op)
 
 struct pst_op_list *pst_op_done_list(const struct penstock_op *op)
 {
+    pst_assert(op->reserved[OP_DONE_LIST]);
     return op->reserved[OP_DONE_LIST];
 }
 

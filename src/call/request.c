@@ -33,11 +33,13 @@ static struct pst_call *call_new(struct pst_channel *ch)
     call->id = ch->call_count;
     pst_list_init(&call->link);
     ch->calls[ch->call_count++] = call;
+    pst_assert(ch->call_count <= CALLS_MAX && call->id % CALLS_MAX == ch->call_count - 1);
     return call;
 }
 
 void pst_call_free(struct pst_call *call)
 {
+    pst_assert(call->channel->wait_count >= call->waits);
     pst_assert(call->state != CALL_IDLE);
     call->state = CALL_IDLE;
     call->channel->wait_count -= call->waits;
@@ -52,6 +54,7 @@ static struct pst_call *call_begin(struct pst_channel *ch, uint32_t shard)
     pst_assert(shard < ch->welcome.shard_count);
     if (!call)
         return NULL;
+    pst_assert(call->state == CALL_IDLE && call->sends == 0 && call->bulks_arriving == 0);
     call->id += CALLS_MAX; /* the same place in the table, a number that no late answer carries */
     call->shard = shard;
     call->count = 0;
@@ -89,6 +92,7 @@ static uint32_t wait_left_ms(const struct pst_call *call, const struct penstock_
 {
     uint64_t end_ns = pst_op_deadline(op) - timeout_of(call->channel, op), now_ns = pst_now_ns();
 
+    pst_assert(pst_wire_waits(op->code, op->flags));
     return end_ns > now_ns ? (uint32_t)pst_min((end_ns - now_ns + 999999) / 1000000, UINT32_MAX) : 0;
 }
 
@@ -139,6 +143,7 @@ static void name_request(const struct pst_call *call, struct penstock_op *op)
     uint64_t number = (call->channel->welcome.token & 0xffff) << 32 | call->id;
     uintptr_t shard = (uintptr_t)op->reserved[OP_SHARD] & ((1 << OP_SHARD_BITS) - 1);
 
+    pst_assert(call->id >= CALLS_MAX); /* 0 names no request */
     op->reserved[OP_SHARD] = (void *)(number << OP_SHARD_BITS | shard);
 }
 
@@ -160,6 +165,7 @@ static bool place_wait(struct pst_channel *ch, struct penstock_op *op, uint32_t 
     bool get = op->code == PENSTOCK_GET;
     struct pst_call *call;
 
+    pst_assert(ch->wait_count <= WAITS_MAX);
     if (get && ch->wait_count == WAITS_MAX) { /* to wait for a place would hold up everything else */
         pst_op_end(op, -EDQUOT);
         return true;
@@ -182,6 +188,7 @@ static bool place_op(struct pst_channel *ch, struct penstock_op *op)
     uint32_t members = pst_op_members(op);
     struct pst_call *call;
 
+    pst_assert(members < PST_WIRE_OPS_MAX);
     pst_assert(ch->state == CHANNEL_UP);
     if (shard < 0)
         shard = (int)pst_channel_shard_of(ch, (struct pst_bytes){op->key, op->key_bytes});
@@ -227,6 +234,7 @@ void pst_channel_submit_until(struct pst_channel *ch, struct penstock_op *op, in
     uint64_t now_ns = pst_now_ns();
     int r = pst_op_begin(op, shard, done);
 
+    pst_assert(ch->magic == PST_CHANNEL_MAGIC);
     pst_op_set_deadline(op, pst_min(now_ns + timeout_ns, until_ns));
     if (now_ns > ch->tick_ns) { /* nobody has looked for a while: answers may lie there, and the session may
                                    be gone, so that what is sent into it would end as "unknown" */
@@ -241,6 +249,7 @@ void pst_channel_submit_until(struct pst_channel *ch, struct penstock_op *op, in
 
 void pst_channel_flush(struct pst_channel *ch)
 {
+    pst_assert(ch->welcome.shard_count <= PST_BOOT_SHARDS_MAX);
     for (uint32_t shard = 0; shard < ch->welcome.shard_count; shard++) {
         if (ch->filling[shard])
             pst_call_send(ch->filling[shard]);
@@ -370,6 +379,7 @@ void pst_calls_retry_waiting(struct pst_channel *ch, uint64_t now_ns)
 {
     size_t count = ch->waiting.count;
 
+    pst_assert((ch->waiting.first == NULL) == (count == 0));
     while (count-- > 0) {
         struct penstock_op *op = pst_op_list_pop(&ch->waiting);
 
@@ -389,6 +399,7 @@ void pst_calls_retry_waiting(struct pst_channel *ch, uint64_t now_ns)
  * when that does not settle it. */
 static bool ends_with_session(const struct penstock_op *op, bool sent, int *result)
 {
+    pst_assert(op->reserved[OP_DONE_LIST]);
     if (pst_op_orphaned(op, result))
         return true;
     if (pst_code_has(op->code, PST_CODE_RETURNS))
@@ -405,6 +416,7 @@ static bool ends_with_session(const struct penstock_op *op, bool sent, int *resu
 /* The node says how much of each value it sends: all of it must have come. */
 static bool values_complete(const struct pst_call *call)
 {
+    pst_assert(call->count <= PST_WIRE_OPS_MAX);
     for (uint32_t i = 0; i < call->count; i++) {
         if (call->announced[i] != call->promised[i])
             return false;
