@@ -149,6 +149,7 @@ int pst_port_arm(struct pst_port *port)
 {
     const struct pst_net_ops *ops = ops_of(port);
 
+    pst_assert(pst_list_empty(&port->ready) == (port->ready_count == 0));
     return port->ready_count > 0 ? -EAGAIN : ops->port_arm(port);
 }
 

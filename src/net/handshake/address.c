@@ -42,7 +42,7 @@ static bool parse_port(const char *text, uint16_t *out)
 }
 
 /* Splits "host:port" and "[v6]:port". Return: false when it is neither. */
-static bool split(const char *text, const char **host, size_t *host_len, const char **port)
+static bool address_split(const char *text, const char **host, size_t *host_len, const char **port)
 {
     const char *colon;
 
@@ -62,6 +62,7 @@ static bool split(const char *text, const char **host, size_t *host_len, const c
     *host = text;
     *host_len = (size_t)(colon - text);
     *port = colon + 1;
+    pst_assert(*host_len < strlen(text) && *port > *host);
     return true;
 }
 
@@ -76,7 +77,7 @@ int pst_boot_address_parse(const char *text, struct pst_boot_address *out, const
         return parse_path(text, out, fault);
     if (strncmp(text, "unix://", 7) == 0 && text[7] == '/')
         return parse_path(text + 7, out, fault);
-    if (strncmp(text, "unix:/", 6) == 0 || !split(text, &host, &host_len, &port_text) ||
+    if (strncmp(text, "unix:/", 6) == 0 || !address_split(text, &host, &host_len, &port_text) ||
         host_len >= sizeof(out->host) || memchr(host, '/', host_len) || memchr(host, '[', host_len) ||
         memchr(host, ']', host_len)) {
         *fault = fault_form;
@@ -86,6 +87,7 @@ int pst_boot_address_parse(const char *text, struct pst_boot_address *out, const
         *fault = fault_port;
         return -EINVAL;
     }
+    pst_assert(host_len < sizeof(out->host));
     *out = (struct pst_boot_address){.port = port};
     memcpy(out->host, host, host_len);
     return 0;

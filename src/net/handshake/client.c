@@ -60,6 +60,7 @@ static void passed_close(struct passed *passed)
 
 static void passed_take(struct passed *passed, struct msghdr *message)
 {
+    pst_assert(passed->count <= PST_BOOT_ARENAS_MAX);
     if (message->msg_flags & MSG_CTRUNC)
         passed->bad = true;
     for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c; c = CMSG_NXTHDR(message, c)) {
@@ -107,8 +108,9 @@ static ssize_t read_some(int fd, void *buf, size_t cap, struct passed *passed)
 }
 
 /* Return: 0 when @bytes are there, -EAGAIN not yet, -ECONNRESET, -errno. */
-static int fill(struct pst_boot_link *link, uint8_t *buf, size_t bytes, struct passed *passed)
+static int link_fill(struct pst_boot_link *link, uint8_t *buf, size_t bytes, struct passed *passed)
 {
+    pst_assert(bytes > 0 && bytes <= BOOT_FRAME_WELCOME_MAX);
     while (link->in_bytes < bytes) {
         ssize_t n = read_some(link->fd, buf + link->in_bytes, bytes - link->in_bytes, passed);
 
@@ -123,8 +125,9 @@ static int fill(struct pst_boot_link *link, uint8_t *buf, size_t bytes, struct p
     return 0;
 }
 
-static int flush_out(struct pst_boot_link *link)
+static int link_flush(struct pst_boot_link *link)
 {
+    pst_assert(link->out_at <= link->out_bytes && link->out_bytes <= sizeof(link->out));
     while (link->out_at < link->out_bytes) {
         ssize_t n = send(link->fd, link->out + link->out_at, link->out_bytes - link->out_at, MSG_NOSIGNAL);
 
@@ -198,9 +201,10 @@ static int judge_frame(struct pst_boot_link *link, enum boot_type type, const st
 static int read_frame(struct pst_boot_link *link, enum boot_type type, size_t max, struct passed *passed,
                       struct boot_frame *frame, const char **fault)
 {
-    int r = link->in_bytes < BOOT_HEAD_BYTES ? fill(link, link->in, BOOT_HEAD_BYTES, passed) : 0;
+    int r = link->in_bytes < BOOT_HEAD_BYTES ? link_fill(link, link->in, BOOT_HEAD_BYTES, passed) : 0;
     uint8_t *buf = link->in;
 
+    pst_assert(max >= BOOT_HEAD_BYTES && max <= BOOT_FRAME_WELCOME_MAX);
     *fault = "the node closed the connection";
     if (r < 0)
         return r == -ECONNRESET && !link->spoke ? -EPROTO : r;
@@ -216,7 +220,7 @@ static int read_frame(struct pst_boot_link *link, enum boot_type type, size_t ma
         memcpy(buf, link->in, BOOT_HEAD_BYTES);
     }
     *fault = "the node closed the connection";
-    r = fill(link, buf, BOOT_HEAD_BYTES + frame->bytes, passed);
+    r = link_fill(link, buf, BOOT_HEAD_BYTES + frame->bytes, passed);
     if (r < 0)
         return r;
     link->in_bytes = 0;
@@ -224,6 +228,7 @@ static int read_frame(struct pst_boot_link *link, enum boot_type type, size_t ma
     *fault = "not a penstock node";
     r = judge_frame(link, type, frame, fault);
     link->spoke |= r == 0;
+    pst_assert(frame->bytes <= max - BOOT_HEAD_BYTES);
     return r;
 }
 
@@ -238,6 +243,7 @@ static int dial_step(struct pst_boot_link *link, const char **fault)
 
     if (fd < 0)
         return fd;
+    pst_assert(link->fd < 0 && link->step == LINK_DIAL);
     link->fd = fd;
     /* Whoever may write to a socket's folder can serve there. */
     r = local && link->secret.len == 0 ? boot_check_server(fd, fault) : 0;
@@ -263,6 +269,7 @@ static int challenge_step(struct pst_boot_link *link, const char **fault)
     uint8_t mac[BOOT_MAC_BYTES];
     int r = read_frame(link, BOOT_CHALLENGE, BOOT_FRAME_SMALL_MAX, NULL, &frame, fault);
 
+    pst_assert(link->step == LINK_CHALLENGE);
     if (r < 0)
         return r;
     *fault = "not a penstock node";
@@ -291,6 +298,7 @@ static int welcome_step(struct pst_boot_link *link, const char **fault)
     struct boot_frame frame;
     int r = read_frame(link, BOOT_WELCOME, BOOT_FRAME_WELCOME_MAX, &link->passed, &frame, fault);
 
+    pst_assert(link->step == LINK_WELCOME && link->welcome);
     if (r < 0)
         return r;
     *fault = "not a penstock node";
@@ -312,11 +320,12 @@ static int ready_step(struct pst_boot_link *link, const char **fault)
 {
     struct boot_frame frame;
 
+    pst_assert(link->step == LINK_READY);
     return read_frame(link, BOOT_READY, BOOT_FRAME_SMALL_MAX, NULL, &frame, fault);
 }
 
 /* Takes steps until @target is the next. */
-static int go_to(struct pst_boot_link *link, enum link_step target, const char **fault)
+static int link_go_to(struct pst_boot_link *link, enum link_step target, const char **fault)
 {
     static int (*const steps[])(struct pst_boot_link *, const char **) = {
         [LINK_DIAL] = dial_step,
@@ -330,7 +339,7 @@ static int go_to(struct pst_boot_link *link, enum link_step target, const char *
         int r;
 
         *fault = "cannot send to the node";
-        r = flush_out(link);
+        r = link_flush(link);
         if (r == 0)
             r = steps[link->step](link, fault);
         if (r == -EAGAIN && pst_now_ns() >= link->deadline_ns) {
@@ -341,6 +350,7 @@ static int go_to(struct pst_boot_link *link, enum link_step target, const char *
             return r;
         link->step++;
     }
+    pst_assert(link->step == target);
     return 0;
 }
 
@@ -370,6 +380,7 @@ int pst_boot_link_open(const struct pst_boot_address *address, const struct pst_
         pst_boot_link_close(link);
         return r;
     }
+    pst_assert(link->step == LINK_DIAL && link->fd < 0);
     *out = link;
     return 0;
 }
@@ -377,11 +388,12 @@ int pst_boot_link_open(const struct pst_boot_address *address, const struct pst_
 int pst_boot_link_welcome(struct pst_boot_link *link, struct pst_boot_welcome *welcome,
                           int arena_fds[PST_BOOT_ARENAS_MAX], const char **fault)
 {
-    int r = go_to(link, LINK_WELCOMED, fault);
+    int r = link_go_to(link, LINK_WELCOMED, fault);
 
     if (r < 0)
         return r;
     pst_assert(link->welcome);
+    pst_assert(link->step == LINK_WELCOMED && link->passed.count <= PST_BOOT_ARENAS_MAX);
     *welcome = *link->welcome;
     memcpy(arena_fds, link->passed.fds, link->passed.count * sizeof(int));
     link->passed.count = 0;
@@ -412,7 +424,7 @@ int pst_boot_link_offer(struct pst_boot_link *link, const void *address, size_t 
 int pst_boot_link_ready(struct pst_boot_link *link, const char **fault)
 {
     pst_assert(link->step >= LINK_READY);
-    return go_to(link, LINK_UP, fault);
+    return link_go_to(link, LINK_UP, fault);
 }
 
 void pst_boot_link_wait(const struct pst_boot_link *link, uint64_t until_ns)
@@ -450,6 +462,7 @@ static int link_frames(struct pst_boot_link *link)
 
 static int link_read(struct pst_boot_link *link)
 {
+    pst_assert(link->in_bytes < sizeof(link->in)); /* a whole frame always fits, and is taken out */
     for (int round = 0; round < 16; round++) {
         ssize_t n = read_some(link->fd, link->in + link->in_bytes, sizeof(link->in) - link->in_bytes, NULL);
         int r;

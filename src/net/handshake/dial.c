@@ -58,6 +58,7 @@ static int add_unix(struct boot_dial *dial, const struct pst_boot_address *addre
 {
     struct sockaddr_un un;
 
+    pst_assert(dial->count == 0 && address->path[0]);
     _Static_assert(sizeof(un) <= sizeof(dial->at[0]), "room for a path");
     boot_address_unix(address, &un);
     memcpy(&dial->at[0], &un, sizeof(un));
@@ -71,6 +72,7 @@ static int add_tcp(struct boot_dial *dial, const struct pst_boot_address *addres
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
     char port[8];
 
+    pst_assert(dial->count == 0);
     pst_assert(address->port > 0);
     snprintf(port, sizeof(port), "%u", address->port);
     if (getaddrinfo(address->host[0] ? address->host : NULL, port, &hints, &list) != 0)
@@ -96,6 +98,7 @@ int boot_dial_init(struct boot_dial *dial, const struct pst_boot_address *addres
         return -EINVAL;
     }
     r = address->path[0] ? add_unix(dial, address) : add_tcp(dial, address);
+    pst_assert(r < 0 || (dial->count > 0 && dial->count <= BOOT_DIAL_MAX));
     return r < 0 ? dial_errno(-r, fault) : 0;
 }
 
@@ -117,6 +120,7 @@ static int next_socket(struct boot_dial *dial)
 {
     uint64_t now_ns = pst_now_ns(), left_ns = dial->deadline_ns > now_ns ? dial->deadline_ns - now_ns : 0;
 
+    pst_assert(dial->next < dial->count && dial->fd < 0);
     dial->until_ns = now_ns + left_ns / (dial->count - dial->next);
     dial->fd = socket(dial->at[dial->next].ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     return dial->fd < 0 ? -errno : 0;
@@ -128,6 +132,7 @@ static int connect_once(struct boot_dial *dial)
     bool local = dial->at[dial->next].ss_family == AF_UNIX;
     int one = 1, r = connect(dial->fd, (struct sockaddr *)&dial->at[dial->next], dial->bytes[dial->next]);
 
+    pst_assert(dial->fd >= 0 && dial->next < dial->count);
     r = r < 0 && errno != EISCONN ? -errno : 0;
     if (r == -EINPROGRESS || r == -EALREADY || r == -EINTR || r == -EAGAIN)
         return pst_now_ns() < dial->until_ns ? -EAGAIN : -ETIMEDOUT;
@@ -155,11 +160,13 @@ int boot_dial_step(struct boot_dial *dial, const char **fault)
         dial->error = -r;
         boot_dial_fini(dial);
     }
+    pst_assert(dial->fd < 0 && dial->error > 0);
     return dial_errno(dial->error, fault);
 }
 
 void boot_dial_wait(const struct boot_dial *dial, uint64_t until_ns)
 {
+    pst_assert(dial->fd < 0 || dial->next < dial->count);
     if (dial->fd >= 0 && dial->at[dial->next].ss_family != AF_UNIX)
         boot_wait(dial->fd, POLLOUT, pst_min(until_ns, dial->until_ns));
     else

@@ -50,6 +50,7 @@ int boot_frame_parse(const uint8_t *data, size_t len, size_t max, struct boot_fr
         return -EPROTO;
     out->bytes = bytes;
     out->body = r.at;
+    pst_assert((size_t)(out->body - data) == BOOT_HEAD_BYTES);
     return bytes > r.left ? 0 : (int)(BOOT_HEAD_BYTES + bytes);
 }
 
@@ -117,6 +118,7 @@ void boot_refused_encode(enum boot_refusal code, uint8_t out[4])
 
     pst_assert(code >= BOOT_REFUSED_VERSION && code <= BOOT_REFUSED_UCX);
     write_number(&w, code, 4);
+    pst_assert(w.left == 0);
 }
 
 int boot_refused_decode(const struct boot_frame *frame, const char **fault)

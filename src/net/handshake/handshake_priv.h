@@ -88,6 +88,14 @@ enum {
 
 #define BOOT_RANGE_BYTES_MAX (1ull << 46) /* of a node's arenas together */
 
+_Static_assert(BOOT_HEAD_BYTES + BOOT_HELLO_BYTES <= BOOT_FRAME_SMALL_MAX, "a hello is a small frame");
+_Static_assert(BOOT_HEAD_BYTES + BOOT_MAC_BYTES + PST_NET_ADDRESS_BYTES_MAX <= BOOT_FRAME_SMALL_MAX,
+               "an address is a small frame");
+_Static_assert(BOOT_HEAD_BYTES + BOOT_MAC_BYTES + BOOT_WELCOME_FIXED_BYTES +
+                       PST_BOOT_SHARDS_MAX * (2 + PST_NET_ADDRESS_BYTES_MAX) <=
+                   BOOT_FRAME_WELCOME_MAX,
+               "the largest welcome is a frame");
+
 struct boot_frame {
     uint16_t version;
     uint16_t type;

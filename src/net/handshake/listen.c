@@ -42,6 +42,7 @@ int pst_boot_listen_unix(const struct pst_boot_address *address, uint64_t *inode
     struct stat st;
     int fd, r;
 
+    pst_assert(address->path[0] == '/');
     boot_address_unix(address, &un);
     r = path_stale(&un);
     if (r < 0)
@@ -87,6 +88,7 @@ static int listen_one(const struct addrinfo *ai)
     int fd = socket(ai->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     int one = 1, zero = 0, r;
 
+    pst_assert(ai->ai_addrlen > 0);
     if (fd < 0)
         return -errno;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
@@ -108,6 +110,7 @@ static uint16_t port_of(int fd)
     } sa = {.any = {.sa_family = AF_UNSPEC}};
     socklen_t bytes = sizeof(sa);
 
+    pst_assert(fd >= 0);
     if (getsockname(fd, &sa.any, &bytes) != 0)
         return 0;
     return ntohs(sa.any.sa_family == AF_INET6 ? sa.v6.sin6_port : sa.v4.sin_port);
@@ -151,7 +154,7 @@ void pst_boot_unlisten_unix(const struct pst_boot_address *address, uint64_t ino
 
 void boot_unlisten(const struct boot_listener *listener)
 {
-    pst_assert(listener->magic == BOOT_LISTENER_MAGIC);
+    pst_assert(listener->magic == BOOT_LISTENER_MAGIC && listener->fd >= 0);
     close(listener->fd);
     if (listener->address.path[0])
         pst_boot_unlisten_unix(&listener->address, listener->inode);

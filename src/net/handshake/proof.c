@@ -69,6 +69,7 @@ void boot_secret_free(struct pst_bytes secret)
 {
     void *copy = (void *)(uintptr_t)secret.data;
 
+    pst_assert(secret.len <= PST_BOOT_SECRET_BYTES_MAX);
     if (copy)
         OPENSSL_cleanse(copy, secret.len);
     free(copy);
@@ -90,6 +91,7 @@ static uint64_t namespaces_of(const char *pid, const char *kind, const char *upp
 {
     uint64_t lower = namespace_of(pid, kind), upper = lower ? namespace_of(pid, upper_kind) : 0;
 
+    pst_assert(strcmp(kind, upper_kind) != 0);
     if (lower && !upper && errno == ENOENT) /* a kernel that has only the one */
         upper = 1;
     return lower && upper && lower <= UINT32_MAX && upper <= UINT32_MAX ? lower | upper << 32 : 0;
@@ -115,6 +117,7 @@ void boot_identity_own(struct boot_identity *out)
     n = fd >= 0 ? read(fd, out->boot_id, sizeof(out->boot_id) - 1) : -1;
     if (n <= 0) /* not known to be the same host as anyone */
         memset(out->boot_id, 0, sizeof(out->boot_id));
+    pst_assert(out->boot_id[sizeof(out->boot_id) - 1] == '\0');
 }
 
 void boot_identity_of_peer(int unix_fd, struct boot_identity *out)

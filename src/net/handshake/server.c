@@ -21,7 +21,7 @@ enum {
     POLL_MS_MAX = 10000,
 };
 
-static uint64_t ns(uint64_t ms)
+static uint64_t ns_of_ms(uint64_t ms)
 {
     return ms * 1000000;
 }
@@ -30,6 +30,7 @@ void boot_server_refused(struct boot_conn *conn, enum pst_boot_refusal kind, con
 {
     struct pst_boot_server *server = conn->server;
 
+    pst_assert(!conn->welcomed && why);
     pst_assert(server->magic == BOOT_SERVER_MAGIC);
     if (server->ops->refused)
         server->ops->refused(server->ctx, conn->peer, kind, why);
@@ -89,6 +90,7 @@ static int epoll_set(struct pst_boot_server *server, int op, int fd, uint32_t ev
 {
     struct epoll_event event = {.events = events, .data.ptr = what};
 
+    pst_assert(what);
     pst_assert(fd >= 0);
     return epoll_ctl(server->epoll_fd, op, fd, &event) == 0 ? 0 : -errno;
 }
@@ -158,11 +160,12 @@ static bool handshake_room(struct pst_boot_server *server)
 {
     struct boot_conn *oldest;
 
+    pst_assert(server->handshake_count <= server->options.handshakes_max);
     if (server->handshake_count < server->options.handshakes_max)
         return true;
     pst_assert(!pst_list_empty(&server->handshakes));
     oldest = pst_list_first(&server->handshakes, struct boot_conn, link);
-    if (server->now_ns < oldest->heard_ns + ns(EVICT_MS))
+    if (server->now_ns < oldest->heard_ns + ns_of_ms(EVICT_MS))
         return false;
     boot_server_refused(oldest, PST_BOOT_REFUSED_OTHER, "too slow a handshake");
     conn_end(oldest, "too slow a handshake");
@@ -178,6 +181,7 @@ static void watch_host(int fd)
                    {IPPROTO_TCP, TCP_KEEPIDLE, 3}, {IPPROTO_TCP, TCP_KEEPINTVL, 1},
                    {IPPROTO_TCP, TCP_KEEPCNT, 7},  {IPPROTO_TCP, TCP_USER_TIMEOUT, BOOT_SILENCE_MS}};
 
+    pst_assert(fd >= 0);
     for (size_t i = 0; i < pst_count_of(options); i++)
         setsockopt(fd, options[i].level, options[i].name, &options[i].value, sizeof(options[i].value));
 }
@@ -218,6 +222,7 @@ static void conn_open(struct pst_boot_server *server, const struct boot_listener
 
 static void listeners_arm(struct pst_boot_server *server, bool armed)
 {
+    pst_assert(server->listener_count <= BOOT_LISTENERS_MAX);
     for (uint32_t i = 0; i < server->listener_count; i++)
         (void)epoll_set(server, EPOLL_CTL_MOD, server->listeners[i].fd, armed ? EPOLLIN : 0,
                         &server->listeners[i]);
@@ -237,7 +242,7 @@ static void listener_run(struct pst_boot_server *server, struct boot_listener *l
             /* The queue stays readable: without a rest this would spin. Clients wait in the queue meanwhile.
              */
             listeners_arm(server, false);
-            server->paused_until_ns = server->now_ns + ns(PAUSE_MS);
+            server->paused_until_ns = server->now_ns + ns_of_ms(PAUSE_MS);
             return;
         }
         if (errno == EAGAIN)
@@ -251,7 +256,8 @@ static void expire_handshakes(struct pst_boot_server *server)
     while (!pst_list_empty(&server->handshakes)) {
         struct boot_conn *conn = pst_list_first(&server->handshakes, struct boot_conn, link);
 
-        if (server->now_ns < conn->heard_ns + ns(BOOT_HANDSHAKE_MS))
+        pst_assert(!conn->welcomed && conn->step <= BOOT_STEP_PROOF);
+        if (server->now_ns < conn->heard_ns + ns_of_ms(BOOT_HANDSHAKE_MS))
             break;
         boot_server_refused(conn, PST_BOOT_REFUSED_OTHER, "too slow a handshake");
         conn_end(conn, "too slow a handshake");
@@ -265,7 +271,8 @@ static void expire_unconnected(struct pst_boot_server *server)
     pst_list_each_safe (it, &server->sessions) {
         struct boot_conn *conn = pst_list_entry(it, struct boot_conn, link);
 
-        if (conn->step == BOOT_STEP_ADDRESS && server->now_ns >= conn->heard_ns + ns(BOOT_HANDSHAKE_MS))
+        pst_assert(conn->welcomed && conn->step >= BOOT_STEP_ADDRESS);
+        if (conn->step == BOOT_STEP_ADDRESS && server->now_ns >= conn->heard_ns + ns_of_ms(BOOT_HANDSHAKE_MS))
             conn_end(conn, "gave no address");
     }
 }
@@ -286,7 +293,7 @@ static int next_ms(struct pst_boot_server *server)
     pst_assert(pst_list_empty(&server->dead));
     if (!pst_list_empty(&server->handshakes))
         ms = ms_until(pst_list_first(&server->handshakes, struct boot_conn, link)->heard_ns +
-                          ns(BOOT_HANDSHAKE_MS),
+                          ns_of_ms(BOOT_HANDSHAKE_MS),
                       now_ns, ms);
     if (server->paused_until_ns > 0)
         ms = ms_until(server->paused_until_ns, now_ns, ms);
@@ -321,6 +328,7 @@ int pst_boot_server_open(const struct pst_boot_server_options *options, const st
         pst_boot_server_close(server);
         return r;
     }
+    pst_assert(server->session_count == 0 && server->listener_count == 0);
     *out = server;
     return 0;
 }
@@ -331,6 +339,7 @@ int pst_boot_server_listen(struct pst_boot_server *server, struct pst_boot_addre
     uint64_t inode;
     int fd, r;
 
+    pst_assert(server->listener_count <= BOOT_LISTENERS_MAX);
     pst_assert(server->magic == BOOT_SERVER_MAGIC && address);
     if (server->listener_count == BOOT_LISTENERS_MAX)
         return -ENOSPC;
@@ -365,6 +374,7 @@ int pst_boot_server_poll(struct pst_boot_server *server, uint64_t now_ns)
         listeners_arm(server, true);
     }
     count = epoll_wait(server->epoll_fd, events, EVENTS_MAX, 0);
+    pst_assert(count <= EVENTS_MAX);
     for (int i = 0; i < count; i++) {
         uint32_t magic = *(const uint32_t *)events[i].data.ptr;
 
@@ -399,6 +409,7 @@ void pst_boot_server_ready(struct pst_boot_server *server, void *session)
 {
     struct boot_conn *conn = conn_of(server, session);
 
+    pst_assert(!conn || conn->welcomed);
     if (conn && !conn->ending)
         boot_session_ready(conn);
 }
@@ -407,6 +418,7 @@ void pst_boot_server_end(struct pst_boot_server *server, void *session)
 {
     struct boot_conn *conn = conn_of(server, session);
 
+    pst_assert(!conn || conn->welcomed);
     if (!conn)
         return;
     if (conn->shares) {

@@ -19,6 +19,8 @@ enum {
     BOOT_WHY_BYTES = 64,
 };
 
+_Static_assert(2 * (BOOT_HEAD_BYTES + BOOT_CHALLENGE_BYTES) <= BOOT_OUT_SMALL_BYTES, "answers have room");
+
 enum boot_step {
     BOOT_STEP_HELLO, /* what the client has to say next */
     BOOT_STEP_PROOF,

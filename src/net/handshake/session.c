@@ -15,7 +15,7 @@
 static const char why_protocol[] = "not a penstock client";
 static const char why_reset[] = "connection closed";
 
-static void end(struct boot_conn *conn, const char *why)
+static void conn_end_because(struct boot_conn *conn, const char *why)
 {
     pst_assert(why);
     if (!conn->ending)
@@ -24,9 +24,10 @@ static void end(struct boot_conn *conn, const char *why)
 
 static void protocol_error(struct boot_conn *conn)
 {
+    pst_assert(conn->magic == BOOT_CONN_MAGIC);
     if (!conn->welcomed && !conn->ending)
         boot_server_refused(conn, PST_BOOT_REFUSED_OTHER, why_protocol);
-    end(conn, why_protocol);
+    conn_end_because(conn, why_protocol);
 }
 
 static ssize_t send_first(struct boot_conn *conn, const uint8_t *data, size_t bytes)
@@ -66,7 +67,7 @@ void boot_session_flush(struct boot_conn *conn)
         if (n < 0 && errno == EAGAIN)
             return;
         if (n < 0) {
-            end(conn, why_reset);
+            conn_end_because(conn, why_reset);
             return;
         }
         pst_assert((size_t)n <= left);
@@ -76,10 +77,11 @@ void boot_session_flush(struct boot_conn *conn)
     free(conn->out_big);
     conn->out_big = NULL;
     conn->out_bytes = conn->out_done = 0;
+    pst_assert(!conn->out_big && conn->out_bytes == 0);
 }
 
 /* Queues a short frame. Return: false when the client leaves too much unread. */
-static bool say(struct boot_conn *conn, enum boot_type type, const void *body, uint32_t bytes)
+static bool conn_say(struct boot_conn *conn, enum boot_type type, const void *body, uint32_t bytes)
 {
     pst_assert(BOOT_HEAD_BYTES + bytes <= sizeof(conn->out_small));
     if (conn->out_big || sizeof(conn->out_small) - conn->out_bytes < BOOT_HEAD_BYTES + bytes)
@@ -106,7 +108,7 @@ void boot_session_refuse(struct boot_conn *conn, enum boot_refusal code, const c
 
     pst_assert(!conn->ending && why);
     boot_refused_encode(code, body);
-    say(conn, BOOT_REFUSED, body, sizeof(body));
+    conn_say(conn, BOOT_REFUSED, body, sizeof(body));
     if (!conn->welcomed)
         boot_server_refused(conn, kinds[code], why);
     conn->ending = why;
@@ -124,6 +126,7 @@ static void refuse_ucx(struct boot_conn *conn)
 {
     char theirs[PST_UCX_TEXT_BYTES], ours[PST_UCX_TEXT_BYTES];
 
+    pst_assert(conn->step == BOOT_STEP_PROOF && !conn->welcomed);
     pst_ucx_print(conn->hello.flags >> BOOT_UCX_SHIFT, theirs);
     pst_ucx_print(conn->server->options.ucx, ours);
     snprintf(conn->why, sizeof(conn->why), "it has UCX %s, the node %s", theirs, ours);
@@ -136,17 +139,17 @@ void boot_session_dismiss(struct boot_conn *conn)
 
     pst_assert(conn->welcomed && conn->shares);
     boot_refused_encode(BOOT_REFUSED_FAILED, body);
-    (void)say(conn, BOOT_REFUSED, body, sizeof(body)); /* else it finds out over UCX */
+    (void)conn_say(conn, BOOT_REFUSED, body, sizeof(body)); /* else it finds out over UCX */
 }
 
 void boot_session_ready(struct boot_conn *conn)
 {
     pst_assert(conn->welcomed && conn->step == BOOT_STEP_PING);
-    if (!say(conn, BOOT_READY, NULL, 0))
+    if (!conn_say(conn, BOOT_READY, NULL, 0))
         protocol_error(conn);
 }
 
-static void hello(struct boot_conn *conn, const struct boot_frame *frame)
+static void session_hello(struct boot_conn *conn, const struct boot_frame *frame)
 {
     struct boot_challenge challenge = {.flags = 0};
     uint8_t body[BOOT_CHALLENGE_BYTES], *at = conn->transcript;
@@ -174,7 +177,7 @@ static void hello(struct boot_conn *conn, const struct boot_frame *frame)
     boot_frame_head(at, conn->version, BOOT_CHALLENGE, sizeof(body));
     memcpy(at + BOOT_HEAD_BYTES, body, sizeof(body));
     conn->step = BOOT_STEP_PROOF;
-    if (!say(conn, BOOT_CHALLENGE, body, sizeof(body)))
+    if (!conn_say(conn, BOOT_CHALLENGE, body, sizeof(body)))
         protocol_error(conn);
 }
 
@@ -183,6 +186,7 @@ static bool same_host(struct boot_conn *conn)
     const struct boot_identity *own = &conn->server->identity;
     struct boot_identity peer = conn->hello.identity;
 
+    pst_assert(!conn->welcomed);
     if (conn->hello.flags & BOOT_HELLO_NETWORK_ONLY)
         return false;
     if (conn->unix_socket) /* the kernel knows better than the client says */
@@ -201,6 +205,7 @@ static bool ways_left(const struct boot_conn *conn, bool *same)
     uint32_t ours = server->options.ucx, theirs = conn->hello.flags >> BOOT_UCX_SHIFT;
     bool same_numbers = pst_ucx_same_numbers(ours, theirs);
 
+    pst_assert(conn->step == BOOT_STEP_PROOF);
     *same &= same_numbers || boot_identity_initial(&server->identity);
     return pst_ucx_fits(ours, theirs) && (same_numbers || *same || !server->options.loopback_only);
 }
@@ -248,7 +253,7 @@ static bool proved(struct boot_conn *conn, enum boot_label label, struct pst_byt
     return r == 0;
 }
 
-static void proof(struct boot_conn *conn, const struct boot_frame *frame)
+static void session_proof(struct boot_conn *conn, const struct boot_frame *frame)
 {
     struct pst_boot_server *server = conn->server;
     struct pst_boot_welcome *welcome = &server->welcome;
@@ -287,10 +292,10 @@ static void proof(struct boot_conn *conn, const struct boot_frame *frame)
     pst_assert(welcome->arena_count == 0 || fds);
     conn->shares = same || welcome->arena_count > 0;
     if (!say_welcome(conn, welcome, fds))
-        end(conn, "out of memory");
+        conn_end_because(conn, "out of memory");
 }
 
-static void address(struct boot_conn *conn, const struct boot_frame *frame)
+static void session_address(struct boot_conn *conn, const struct boot_frame *frame)
 {
     struct pst_boot_server *server = conn->server;
     const uint8_t *at = frame->body + BOOT_MAC_BYTES;
@@ -314,32 +319,33 @@ static void address(struct boot_conn *conn, const struct boot_frame *frame)
                             "cannot connect back");
         return;
     }
+    pst_assert(conn->step == BOOT_STEP_ADDRESS);
     conn->step = BOOT_STEP_PING;
     if (r == 0)
         boot_session_ready(conn);
 }
 
-static void ping(struct boot_conn *conn, const struct boot_frame *frame)
+static void session_ping(struct boot_conn *conn, const struct boot_frame *frame)
 {
     pst_assert(conn->welcomed);
     if (frame->bytes != 0)
         protocol_error(conn);
     else
-        (void)say(conn, BOOT_PONG, NULL, 0); /* one that does not read misses its answers */
+        (void)conn_say(conn, BOOT_PONG, NULL, 0); /* one that does not read misses its answers */
 }
 
 static const struct {
     enum boot_type type;
     void (*run)(struct boot_conn *conn, const struct boot_frame *frame);
 } steps[BOOT_STEP_COUNT] = {
-    [BOOT_STEP_HELLO] = {BOOT_HELLO, hello},
-    [BOOT_STEP_PROOF] = {BOOT_PROOF, proof},
-    [BOOT_STEP_ADDRESS] = {BOOT_ADDRESS, address},
-    [BOOT_STEP_PING] = {BOOT_PING, ping},
+    [BOOT_STEP_HELLO] = {BOOT_HELLO, session_hello},
+    [BOOT_STEP_PROOF] = {BOOT_PROOF, session_proof},
+    [BOOT_STEP_ADDRESS] = {BOOT_ADDRESS, session_address},
+    [BOOT_STEP_PING] = {BOOT_PING, session_ping},
 };
 
 /* Runs every whole frame of the buffer. */
-static void frames(struct boot_conn *conn)
+static void session_frames(struct boot_conn *conn)
 {
     uint32_t done = 0;
 
@@ -359,7 +365,7 @@ static void frames(struct boot_conn *conn)
         if (conn->welcomed && !early)
             conn->heard_ns = conn->server->now_ns;
         if (early) /* its port takes a while to open */
-            ping(conn, &frame);
+            session_ping(conn, &frame);
         else
             steps[conn->step].run(conn, &frame);
         done += (uint32_t)n;
@@ -389,10 +395,10 @@ void boot_session_read(struct boot_conn *conn)
             break;
         }
         if (n <= 0) {
-            end(conn, why_reset);
+            conn_end_because(conn, why_reset);
             break;
         }
         conn->in_bytes += (uint32_t)n;
-        frames(conn);
+        session_frames(conn);
     }
 }

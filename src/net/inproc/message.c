@@ -8,6 +8,7 @@ static void copy_pieces(const struct mem_op *from, const struct mem_op *to)
 {
     size_t from_at = 0, to_at = 0;
 
+    pst_assert(from->iov_count > 0 && to->iov_count > 0);
     for (int i = 0, k = 0; i < from->iov_count && k < to->iov_count;) {
         size_t n = pst_min(from->iov[i].iov_len - from_at, to->iov[k].iov_len - to_at);
 
@@ -24,13 +25,14 @@ static void copy_pieces(const struct mem_op *from, const struct mem_op *to)
 }
 
 /* Queues the event of a message. Eager data that was lent is copied now. */
-static void arrive(struct mem_port *port, struct mem_packet *packet, uint64_t now_ns)
+static void mem_arrive(struct mem_port *port, struct mem_packet *packet, uint64_t now_ns)
 {
     bool bulk = packet->kind == MEM_BULK;
     struct mem_transfer *transfer = packet->transfer;
     size_t copied = bulk ? 0 : packet->data_bytes;
     struct mem_msg *msg;
 
+    pst_assert(packet->kind == MEM_EAGER || packet->kind == MEM_BULK);
     if (!bulk && transfer && !transfer->op) /* taken back */
         return;
     msg = malloc(sizeof(*msg) + packet->header_bytes + copied);
@@ -76,10 +78,11 @@ static void copy_now(struct mem_packet *packet, uint64_t now_ns)
 
 void mem_deliver(struct mem_port *port, struct mem_packet *packet, uint64_t now_ns)
 {
+    pst_assert(packet->kind <= MEM_CUT && pst_list_empty(&packet->link));
     switch (packet->kind) {
     case MEM_EAGER:
     case MEM_BULK:
-        arrive(port, packet, now_ns);
+        mem_arrive(port, packet, now_ns);
         break;
     case MEM_ENDED:
         if (packet->transfer->op)
@@ -109,6 +112,7 @@ static struct mem_peer *peer_of(struct mem_port *port, uint64_t from)
 /* Its peer was closed: it may only be freed now, or received in vain. */
 void mem_msg_drop(struct mem_msg *msg)
 {
+    pst_assert(msg->base.magic == PST_MSG_MAGIC);
     if (msg->transfer)
         mem_transfer_drop(msg->transfer);
     msg->transfer = NULL;
@@ -147,6 +151,7 @@ int mem_msg_receive(struct pst_msg *base, const struct iovec *iov, int iov_count
     struct mem_transfer *transfer = msg->transfer;
     struct mem_op *op;
 
+    pst_assert(pst_list_empty(&msg->node.link));
     mem_lock();
     op = mem_op_take(port, PST_NET_RECEIVED, iov, iov_count, arg);
     if (!op) {

@@ -9,6 +9,7 @@ struct mem_op *mem_op_take(struct mem_port *port, enum pst_net_kind kind, const 
     struct iovec *copy;
     struct mem_op *op;
 
+    pst_assert(iov && iov_count > 0);
     if (pst_list_empty(&port->ops_free))
         return NULL;
     copy = malloc((size_t)iov_count * sizeof(*iov));
@@ -46,6 +47,7 @@ static void peer_settle(struct mem_peer *peer)
 {
     if (!peer->cut || peer->ops_count > 0 || peer->gone)
         return;
+    pst_assert(peer->base.closing);
     peer->gone = true;
     pst_port_ready(peer->base.port, &peer->node_gone);
 }
@@ -76,6 +78,7 @@ void mem_op_end(struct mem_op *op, int status)
 
 struct mem_transfer *mem_transfer_hold(struct mem_transfer *transfer)
 {
+    pst_assert(transfer->holders < UINT32_MAX);
     transfer->holders++;
     return transfer;
 }
@@ -95,6 +98,7 @@ struct mem_packet *mem_packet_new(enum mem_kind kind, struct pst_bytes header, s
     size_t copied = transfer ? 0 : data.len;
     struct mem_packet *packet = malloc(sizeof(*packet) + header.len + copied);
 
+    pst_assert(kind <= MEM_CUT);
     if (!packet)
         return NULL;
     *packet = (struct mem_packet){.kind = kind, .header_bytes = header.len, .data_bytes = data.len};
@@ -121,6 +125,7 @@ void mem_transfer_end(struct mem_transfer *transfer, int status, uint64_t now_ns
     const struct pst_bytes none = {NULL, 0};
     struct mem_packet *packet;
 
+    pst_assert(status <= 0 && transfer->holders > 0);
     if (!transfer->op) /* the sender has closed */
         return;
     packet = mem_packet_new(MEM_ENDED, none, none, transfer);

@@ -16,6 +16,8 @@ struct mem_address {
 
 static const char magic[8] = "pst-mem";
 
+_Static_assert(sizeof(struct mem_address) <= PST_NET_ADDRESS_BYTES_MAX, "an address fits");
+
 size_t mem_address_bytes(bool network_only)
 {
     return network_only ? offsetof(struct mem_address, same_host) : sizeof(struct mem_address);
@@ -31,6 +33,7 @@ void mem_address_write(const struct mem_port *port, bool network_only, void *buf
 
 static void node_init(struct pst_event_node *node, enum pst_net_kind kind, void *ctx)
 {
+    pst_assert(kind == PST_NET_PEER_LOST || kind == PST_NET_PEER_GONE);
     pst_list_init(&node->link);
     node->event = (struct pst_net_event){
         .kind = kind, .status = kind == PST_NET_PEER_LOST ? -ECONNRESET : 0, .arg = ctx};
@@ -110,6 +113,7 @@ void mem_peer_close(struct pst_peer *base)
     const struct pst_bytes none = {NULL, 0};
     struct mem_packet *packet;
 
+    pst_assert(base->closing && !peer->gone);
     mem_lock();
     pst_port_unready(&port->base, &peer->node_lost);
     pst_list_each (it, &port->msgs) {
@@ -155,6 +159,7 @@ static void post_as_fated(struct mem_peer *peer, struct mem_port *to, struct mem
 {
     uint64_t due_ns = pst_now_ns() + fate->delay_ns;
 
+    pst_assert(packet->kind == MEM_EAGER || packet->kind == MEM_BULK);
     if (fate->reorder)
         due_ns += fate->behind_ns;
     else
@@ -187,6 +192,7 @@ static struct mem_transfer *transfer_new(struct mem_op *op, const struct mem_fat
     transfer->op = op;
     transfer->hold_ns = fate->hold_ns;
     op->transfer = mem_transfer_hold(transfer);
+    pst_assert(transfer->holders == 1 && transfer->copies == 0);
     return transfer;
 }
 
@@ -201,6 +207,7 @@ static int send_eager(struct mem_peer *peer, struct mem_port *to, struct pst_byt
     struct mem_op *op = mem_op_take(port, PST_NET_SENT, &iov, 1, arg);
     struct mem_fate fate;
 
+    pst_assert(!peer->doomed && !peer->base.closing);
     if (!op)
         return -EBUSY;
     fate = mem_fate(peer);
@@ -223,6 +230,7 @@ int mem_peer_send(struct pst_peer *base, struct pst_bytes header, struct pst_byt
     struct mem_port *to;
     int r = -ECONNRESET;
 
+    pst_assert(!base->closing);
     mem_lock();
     to = peer->doomed ? NULL : mem_port_find(peer->to);
     if (to)

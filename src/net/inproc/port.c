@@ -42,6 +42,7 @@ static void set_timer(struct mem_port *port, uint64_t due_ns)
 
 static uint64_t first_due(const struct mem_port *port)
 {
+    pst_assert(pst_list_empty(&port->inbox) == (port->inbox_count == 0));
     return pst_list_empty(&port->inbox) ? 0 : pst_list_first(&port->inbox, struct mem_packet, link)->due_ns;
 }
 
@@ -49,6 +50,7 @@ void mem_post(struct mem_port *port, struct mem_packet *packet, uint64_t due_ns)
 {
     struct pst_list *at = port->inbox.prev;
 
+    pst_assert(pst_list_empty(&packet->link));
     packet->due_ns = due_ns;
     while (at != &port->inbox && pst_list_entry(at, struct mem_packet, link)->due_ns > due_ns)
         at = at->prev;
@@ -85,6 +87,7 @@ void mem_unpost(struct mem_port *port, struct mem_packet *packet)
 
 static void tell_losses(struct mem_port *port)
 {
+    pst_assert(port->base.ready_count == 0);
     atomic_store(&port->pending, port->inbox_count);
     pst_list_each (it, &port->peers) {
         struct mem_peer *peer = pst_list_entry(it, struct mem_peer, link);
@@ -126,6 +129,7 @@ static int port_arm(struct pst_port *base)
     uint64_t due_ns;
     int r = 0;
 
+    pst_assert(base->ready_count == 0);
     mem_lock();
     due_ns = first_due(port);
     if (atomic_load(&port->pending) > port->inbox_count || (due_ns && due_ns <= pst_now_ns())) {
@@ -142,6 +146,7 @@ static int port_open(struct pst_net *net, uint32_t events_max, struct pst_port *
 {
     struct mem_port *port = calloc(1, sizeof(*port));
 
+    pst_assert(events_max > 0);
     if (port)
         port->ops = calloc(events_max, sizeof(*port->ops));
     if (!port || !port->ops) {
@@ -176,7 +181,7 @@ static int port_open(struct pst_net *net, uint32_t events_max, struct pst_port *
 }
 
 /* With the lock held: nobody finds the port any more, and its peers' other ends will be told. */
-static void leave(struct mem_port *port)
+static void port_leave(struct mem_port *port)
 {
     pst_list_remove(&port->all);
     pst_list_each (it, &ports) {
@@ -197,6 +202,7 @@ static void drop_events(struct mem_port *port)
 {
     while (!pst_list_empty(&port->base.ready))
         pst_port_unready(&port->base, pst_list_first(&port->base.ready, struct pst_event_node, link));
+    pst_assert(port->base.ready_count == 0);
 }
 
 static void port_close(struct pst_port *base)
@@ -204,7 +210,7 @@ static void port_close(struct pst_port *base)
     struct mem_port *port = mem_port_cast(base);
 
     mem_lock();
-    leave(port);
+    port_leave(port);
     pst_list_each (it, &port->peers) {
         struct mem_peer *peer = pst_list_entry(it, struct mem_peer, link);
 
@@ -243,6 +249,7 @@ static int port_address(struct pst_port *base, bool network_only, void *buf, siz
 {
     size_t bytes = mem_address_bytes(network_only);
 
+    pst_assert(bytes <= PST_NET_ADDRESS_BYTES_MAX);
     if (bytes > cap)
         return -ENOSPC;
     mem_address_write(mem_port_cast(base), network_only, buf);

@@ -55,7 +55,7 @@ struct cursor {
 };
 
 /* Return: the next @bytes, which are zeros when there are not that many. */
-static const uint8_t *take(struct cursor *in, size_t bytes)
+static const uint8_t *address_take(struct cursor *in, size_t bytes)
 {
     static const uint8_t nothing[UINT8_MAX + 1];
     const uint8_t *at = in->at;
@@ -74,7 +74,8 @@ static uint8_t take_length(struct cursor *in, uint8_t first, uint8_t mask, uint8
 {
     uint8_t length = first & mask;
 
-    return version != VERSION_FIRST && length == mask ? *take(in, 1) : length;
+    pst_assert(version <= VERSION_SECOND);
+    return version != VERSION_FIRST && length == mask ? *address_take(in, 1) : length;
 }
 
 /*
@@ -87,6 +88,7 @@ static bool abilities_sound(const uint8_t *at, uint8_t version)
     float costs[3];
     uint16_t segment, flags;
 
+    pst_assert(version <= VERSION_SECOND);
     if (version == VERSION_FIRST) {
         memcpy(costs, at, sizeof(costs));
         return isfinite(costs[0]) && isfinite(costs[1]) && isfinite(costs[2]) && costs[0] >= 0 &&
@@ -112,6 +114,7 @@ static void read_segment(struct ucx_lane_form *lane, const uint8_t *address)
 /* Return: false when UCX would look for what @lane lacks, which our own lane of that name has. */
 static bool lane_sound(const struct ucx_address_form *own, const struct ucx_lane_form *lane)
 {
+    pst_assert(own->lane_count <= UCX_LANES_KNOWN_MAX);
     for (uint32_t i = 0; i < own->lane_count; i++) {
         const struct ucx_lane_form *ours = &own->lanes[i];
 
@@ -134,12 +137,12 @@ static bool lanes_sound(struct cursor *in, uint8_t version, uint8_t device_bytes
         const uint8_t *abilities, *address;
         uint8_t length;
 
-        memcpy(&lane.checksum, take(in, sizeof(lane.checksum)), sizeof(lane.checksum));
-        abilities = take(in, version == VERSION_FIRST ? 16 : 8);
-        length = *take(in, 1);
+        memcpy(&lane.checksum, address_take(in, sizeof(lane.checksum)), sizeof(lane.checksum));
+        abilities = address_take(in, version == VERSION_FIRST ? 16 : 8);
+        length = *address_take(in, 1);
         last = length & LANE_LAST;
         lane.bytes = take_length(in, length, LANE_LENGTH_MASK, version);
-        address = take(in, lane.bytes);
+        address = address_take(in, lane.bytes);
         read_segment(&lane, address);
         if (in->short_of || out->lane_count == LANES_MAX || (length & LANE_ENDPOINTS) ||
             !abilities_sound(abilities, version) || !lane_sound(own, &lane))
@@ -148,6 +151,7 @@ static bool lanes_sound(struct cursor *in, uint8_t version, uint8_t device_bytes
             out->lanes[out->lane_count] = lane;
         out->lane_count++;
     }
+    pst_assert(out->lane_count <= LANES_MAX);
     return !in->short_of;
 }
 
@@ -157,18 +161,19 @@ static bool devices_sound(struct cursor *in, uint8_t version, const struct ucx_a
     bool last = in->left == 1 && *in->at == UINT8_MAX; /* an address without devices */
     bool high = false;
 
+    pst_assert(version <= VERSION_SECOND);
     if (last)
-        take(in, 1);
+        address_take(in, 1);
     while (!last && !in->short_of) {
-        uint8_t index = *take(in, 1), number, length, bytes;
+        uint8_t index = *address_take(in, 1), number, length, bytes;
 
         number =
             take_length(in, index, version == VERSION_FIRST ? INDEX_MASK_FIRST : INDEX_MASK_SECOND, version);
-        length = *take(in, 1);
+        length = *address_take(in, 1);
         last = length & DEVICE_LAST;
         bytes = take_length(in, length, DEVICE_LENGTH_MASK, version);
-        take(in, !!(length & DEVICE_PATHS) + !!(length & DEVICE_PLACE));
-        take(in, bytes);
+        address_take(in, !!(length & DEVICE_PATHS) + !!(length & DEVICE_PLACE));
+        address_take(in, bytes);
         high |= version == VERSION_FIRST && !(index & INDEX_EMPTY) && (index & INDEX_HIGH);
         if (high && last && (index & INDEX_EMPTY) && (index & RELEASE_MASK) > RELEASE_HIGH_MAX)
             return false;
@@ -182,18 +187,18 @@ static bool devices_sound(struct cursor *in, uint8_t version, const struct ucx_a
 /* Return: whether the address is sound to the side of @own; its lanes in @out, what is behind it in @in. */
 static bool address_sound(struct cursor *in, const struct ucx_address_form *own, struct ucx_address_form *out)
 {
-    uint8_t head = *take(in, 1), version = head & VERSION_MASK, flags;
+    uint8_t head = *address_take(in, 1), version = head & VERSION_MASK, flags;
 
     *out = (struct ucx_address_form){0};
     if (version > VERSION_SECOND)
         return false;
-    flags = version == VERSION_FIRST ? head >> 4 : *take(in, 1);
+    flags = version == VERSION_FIRST ? head >> 4 : *address_take(in, 1);
     if (version == VERSION_FIRST || (flags & HAS_UUID))
-        take(in, sizeof(uint64_t));
+        address_take(in, sizeof(uint64_t));
     if (flags & HAS_CLIENT_ID)
-        take(in, sizeof(uint64_t));
+        address_take(in, sizeof(uint64_t));
     if (flags & HAS_NAME)
-        take(in, *take(in, 1));
+        address_take(in, *address_take(in, 1));
     return !in->short_of && devices_sound(in, version, own, out);
 }
 
@@ -214,4 +219,5 @@ void ucx_address_learn(struct ucx_address_form *form, const void *address, size_
     pst_assert(address && bytes > 0);
     form->known = address_sound(&in, &nothing, form) && in.left == 0;
     form->known &= form->lane_count <= UCX_LANES_KNOWN_MAX && ucx_address_sound(form, address, bytes);
+    pst_assert(!form->known || form->lane_count <= UCX_LANES_KNOWN_MAX);
 }

@@ -90,6 +90,7 @@ static int context_open(const struct pst_net_options *options, struct ucx_contex
     shared->loopback_only = options->loopback_only;
     shared->serves = options->serves;
     pst_list_init(&shared->link);
+    pst_assert(shared->context && shared->refs == 0);
     *out = shared;
     return 0;
 }
@@ -116,6 +117,7 @@ static int context_ref(const struct pst_net_options *options, struct ucx_context
         found->refs++;
         *out = found;
     }
+    pst_assert(r < 0 || context_serves(found, options));
     pthread_mutex_unlock(&contexts_lock);
     return r;
 }
@@ -146,6 +148,7 @@ int pst_ucx_open(const struct pst_net_options *options, struct pst_net **out)
         return r;
     }
     net->base = (struct pst_net){.magic = PST_NET_MAGIC, .ops = &pst_net_ucx};
+    pst_assert(net->shared && net->shared->context && net->shared->refs > 0);
     *out = &net->base;
     return 0;
 }

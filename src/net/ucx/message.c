@@ -48,6 +48,7 @@ static struct ucx_msg *msg_take(struct ucx_port *port, enum ucx_msg_kind kind)
 /* Back to the pool; UCX's hold has been released or handed on. */
 static void msg_give(struct ucx_port *port, struct ucx_msg *msg)
 {
+    pst_assert(msg->kind == UCX_MSG_WHOLE || port->halves_count > 0);
     pst_assert(msg->base.magic == PST_MSG_MAGIC && pst_list_empty(&msg->node.link));
     port->halves_count -= msg->kind != UCX_MSG_WHOLE;
     msg->base.magic = 0;
@@ -80,8 +81,8 @@ static void *header_copy(struct ucx_msg *msg, const void *header, size_t bytes)
     return at;
 }
 
-static void deliver(struct ucx_port *port, struct ucx_msg *msg, enum pst_net_kind kind,
-                    struct pst_bytes header, struct pst_bytes data)
+static void msg_deliver(struct ucx_port *port, struct ucx_msg *msg, enum pst_net_kind kind,
+                        struct pst_bytes header, struct pst_bytes data)
 {
     pst_assert(msg->kind == UCX_MSG_WHOLE && header.len <= PST_NET_HEADER_BYTES_MAX);
     pst_assert(kind == PST_NET_EAGER || kind == PST_NET_BULK);
@@ -112,7 +113,8 @@ static ucs_status_t eager_came(void *arg, const void *header, size_t header_byte
     at = header_copy(msg, header, header_bytes);
     pst_assert(at == msg->header_small);
     msg->desc = bytes > 0 ? data : NULL;
-    deliver(port, msg, PST_NET_EAGER, (struct pst_bytes){at, header_bytes}, (struct pst_bytes){data, bytes});
+    msg_deliver(port, msg, PST_NET_EAGER, (struct pst_bytes){at, header_bytes},
+                (struct pst_bytes){data, bytes});
     return bytes > 0 ? UCS_INPROGRESS : UCS_OK;
 }
 
@@ -133,12 +135,12 @@ static ucs_status_t joined_came(void *arg, const void *header, size_t header_byt
         return UCS_OK;
     pst_assert(data);
     msg->desc = data;
-    deliver(port, msg, PST_NET_EAGER, (struct pst_bytes){data, joined},
-            (struct pst_bytes){(char *)data + joined, bytes - joined});
+    msg_deliver(port, msg, PST_NET_EAGER, (struct pst_bytes){data, joined},
+                (struct pst_bytes){(char *)data + joined, bytes - joined});
     return UCS_INPROGRESS;
 }
 
-static bool announced(const ucp_am_recv_param_t *param)
+static bool bulk_announced(const ucp_am_recv_param_t *param)
 {
     const uint64_t wanted = UCP_AM_RECV_ATTR_FLAG_RNDV | UCP_AM_RECV_ATTR_FIELD_REPLY_EP;
 
@@ -152,7 +154,7 @@ static ucs_status_t bulk_came(void *arg, const void *header, size_t header_bytes
     struct ucx_msg *msg;
     void *at;
 
-    if (!announced(param) || bytes == 0 || header_bytes > PST_NET_HEADER_BYTES_MAX)
+    if (!bulk_announced(param) || bytes == 0 || header_bytes > PST_NET_HEADER_BYTES_MAX)
         return UCS_OK;
     msg = msg_take(port, UCX_MSG_WHOLE);
     if (!msg)
@@ -165,7 +167,9 @@ static ucs_status_t bulk_came(void *arg, const void *header, size_t header_bytes
     msg->desc = desc;
     msg->ep = param->reply_ep;
     msg->base.bulk_bytes = bytes;
-    deliver(port, msg, PST_NET_BULK, (struct pst_bytes){at, header_bytes}, (struct pst_bytes){NULL, bytes});
+    pst_assert(msg->base.bulk_bytes > 0 && msg->ep);
+    msg_deliver(port, msg, PST_NET_BULK, (struct pst_bytes){at, header_bytes},
+                (struct pst_bytes){NULL, bytes});
     return UCS_INPROGRESS;
 }
 
@@ -197,8 +201,8 @@ static void halves_join(struct ucx_port *port, struct ucx_msg *parted, const voi
     }
     parted->kind = UCX_MSG_WHOLE;
     port->halves_count--;
-    deliver(port, parted, PST_NET_BULK, (struct pst_bytes){at, header_bytes},
-            (struct pst_bytes){NULL, parted->base.bulk_bytes});
+    msg_deliver(port, parted, PST_NET_BULK, (struct pst_bytes){at, header_bytes},
+                (struct pst_bytes){NULL, parted->base.bulk_bytes});
 }
 
 static ucs_status_t parted_came(void *arg, const void *header, size_t header_bytes, void *desc, size_t bytes,
@@ -208,7 +212,7 @@ static ucs_status_t parted_came(void *arg, const void *header, size_t header_byt
     struct ucx_msg *msg, *prefix;
     uint64_t number;
 
-    if (!announced(param) || bytes == 0 || header_bytes != sizeof(number) ||
+    if (!bulk_announced(param) || bytes == 0 || header_bytes != sizeof(number) ||
         port->halves_count > port->ops_max)
         return UCS_OK;
     memcpy(&number, header, sizeof(number));
@@ -220,6 +224,7 @@ static ucs_status_t parted_came(void *arg, const void *header, size_t header_byt
     msg->ep = param->reply_ep;
     msg->number = number;
     msg->base.bulk_bytes = bytes;
+    pst_assert(port->halves_count > 0);
     if (prefix) {
         halves_join(port, msg, prefix->node.event.header.data, prefix->node.event.header.len);
         desc_release(port, prefix);
@@ -270,6 +275,7 @@ int ucx_messages_open(struct ucx_port *port)
     };
     ucs_status_t status = UCS_OK;
 
+    pst_assert(port->worker && pst_list_empty(&port->msgs_live));
     for (size_t i = 0; i < pst_count_of(handlers) && status == UCS_OK; i++) {
         ucp_am_handler_param_t param = {
             .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
@@ -327,7 +333,7 @@ void ucx_messages_drop(struct ucx_port *port, ucp_ep_h ep)
     }
 }
 
-static void received(void *request, ucs_status_t status, size_t bytes, void *arg)
+static void ucx_receive_ended(void *request, ucs_status_t status, size_t bytes, void *arg)
 {
     struct ucx_op *op = ucx_op_cast(arg);
 
@@ -351,7 +357,7 @@ static ucs_status_ptr_t receive_start(struct ucx_op *op, void *desc)
     ucp_request_param_t params = {
         .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_DATATYPE,
         .datatype = plain ? ucp_dt_make_contig(1) : ucp_dt_make_iov(),
-        .cb.recv_am = received,
+        .cb.recv_am = ucx_receive_ended,
         .user_data = op,
     };
 

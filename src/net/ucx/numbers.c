@@ -38,6 +38,7 @@ void ucx_numbers_hold(struct ucx_numbers *numbers)
         }
         numbers->held[numbers->count++] = fd;
     }
+    pst_assert(numbers->count <= UCX_NUMBERS_MAX);
 }
 
 void ucx_numbers_release(struct ucx_numbers *numbers)

@@ -22,6 +22,7 @@ struct ucx_op *ucx_op_take(struct ucx_port *port)
 
 static void pack_release(struct ucx_op *op)
 {
+    pst_assert(op->pack < UCX_PACKS);
     if (op->pack < 0)
         return;
     pst_assert(op->port->packs_used & 1u << op->pack);
@@ -52,6 +53,7 @@ void ucx_op_stop(struct ucx_op *op)
 {
     struct ucx_peer *peer = op->peer;
 
+    pst_assert(op->magic == UCX_OP_MAGIC);
     pst_assert(!pst_list_empty(&op->link));
     pst_list_remove(&op->link);
     pst_list_remove(&op->held);
@@ -117,6 +119,7 @@ static int pieces_join(const struct iovec *iov, int iov_count, struct iovec *out
         else
             out[count++] = iov[i];
     }
+    pst_assert(count <= iov_count);
     return count;
 }
 

@@ -33,7 +33,7 @@ struct ucx_peer *ucx_peer_find(struct ucx_port *port, ucp_ep_h ep)
     return NULL;
 }
 
-static void failed(void *arg, ucp_ep_h ep, ucs_status_t status)
+static void ucx_peer_failed(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
     struct ucx_peer *peer = ucx_peer_cast(arg);
 
@@ -46,6 +46,7 @@ static void failed(void *arg, ucp_ep_h ep, ucs_status_t status)
 
 static void node_init(struct pst_event_node *node, enum pst_net_kind kind, void *ctx)
 {
+    pst_assert(kind == PST_NET_PEER_LOST || kind == PST_NET_PEER_GONE);
     pst_list_init(&node->link);
     node->event = (struct pst_net_event){.kind = kind, .status = kind == PST_NET_PEER_LOST ? -ECONNRESET : 0};
     node->event.arg = ctx;
@@ -60,7 +61,7 @@ int ucx_peer_open(struct pst_port *base, const void *address, size_t bytes, void
                       UCP_EP_PARAM_FIELD_ERR_HANDLER,
         .address = address,
         .err_mode = UCP_ERR_HANDLING_MODE_PEER,
-        .err_handler = {.cb = failed},
+        .err_handler = {.cb = ucx_peer_failed},
     };
     ucs_status_t status;
 
@@ -80,6 +81,7 @@ int ucx_peer_open(struct pst_port *base, const void *address, size_t bytes, void
         free(peer);
         return ucx_errno(status);
     }
+    pst_assert(peer->ep && !ucx_peer_find(port, peer->ep));
     pst_list_push_back(bucket_of(port, peer->ep), &peer->link);
     /* The other side may have connected first and announced something that is being received already. */
     pst_list_each (it, &port->ops_live) {
@@ -147,6 +149,7 @@ void ucx_peers_part(struct ucx_port *port, bool all)
 {
     uint64_t now_ns;
 
+    pst_assert(port->worker);
     if (pst_list_empty(&port->parting))
         return;
     now_ns = pst_now_ns();
@@ -242,7 +245,7 @@ bool ucx_peer_direct(struct ucx_peer *peer)
     return lane_of(&peer->base)->direct;
 }
 
-static void sent(void *request, ucs_status_t status, void *arg)
+static void ucx_send_ended(void *request, ucs_status_t status, void *arg)
 {
     struct ucx_op *op = ucx_op_cast(arg);
 
@@ -263,7 +266,7 @@ static int send_now(struct ucx_op *op)
                         UCP_OP_ATTR_FIELD_DATATYPE,
         .flags = op->flags,
         .datatype = gather ? ucp_dt_make_iov() : ucp_dt_make_contig(1),
-        .cb.send = sent,
+        .cb.send = ucx_send_ended,
         .user_data = op,
     };
     void *buffer = gather ? iov : iov[0].iov_base;
@@ -271,6 +274,7 @@ static int send_now(struct ucx_op *op)
     ucs_status_ptr_t request =
         ucp_am_send_nbx(op->ep, op->am, op->header, op->header_bytes, buffer, count, &params);
 
+    pst_assert(op->peer && op->ep && op->iov_count >= 1);
     if (UCS_PTR_IS_PTR(request))
         return 0;
     op->peer->wired |= !request;
@@ -289,6 +293,7 @@ void ucx_peer_opened(struct ucx_peer *peer, bool well)
 
 static void way_opened(void *request, ucs_status_t status, void *arg)
 {
+    pst_assert(request && status != UCS_INPROGRESS);
     ucp_request_free(request);
     ucx_peer_opened(ucx_peer_cast(arg), status == UCS_OK); /* else it fails, or is being closed */
 }
@@ -305,6 +310,7 @@ static int way_open(struct ucx_peer *peer)
                                   .user_data = peer};
     ucs_status_ptr_t request;
 
+    pst_assert(peer->ep && !peer->base.closing);
     if (peer->wired)
         return 1;
     if (peer->opening || !pst_list_empty(&peer->held))
@@ -323,6 +329,7 @@ void ucx_peers_begin(struct ucx_port *port)
         struct ucx_peer *peer = pst_list_first(&port->opened, struct ucx_peer, opened);
 
         pst_list_remove(&peer->opened);
+        pst_assert(!peer->opening);
         while (!pst_list_empty(&peer->held)) {
             struct ucx_op *op = pst_list_first(&peer->held, struct ucx_op, held);
             int r;
@@ -372,6 +379,7 @@ static struct ucx_op *send_begin(struct ucx_peer *peer, void *arg)
 {
     struct ucx_op *op = ucx_op_take(ucx_port_cast(peer->base.port));
 
+    pst_assert(!op || op->pack < 0);
     if (op)
         op->node.event = (struct pst_net_event){.kind = PST_NET_SENT, .arg = arg};
     return op;
@@ -407,6 +415,7 @@ static uint32_t eager_flags(struct ucx_peer *peer)
 {
     const struct ucx_net *net = ucx_net_cast(peer->base.port->net);
 
+    pst_assert(peer->ep);
     if (!peer->wired || peer->asked || net->shared->serves)
         return UCP_AM_SEND_FLAG_EAGER;
     peer->asked = true;
@@ -418,6 +427,7 @@ int ucx_peer_send(struct pst_peer *base, struct pst_bytes header, struct pst_byt
     struct ucx_peer *peer = ucx_peer_cast(base);
     struct ucx_op *op;
 
+    pst_assert(!peer->gone);
     if (peer->lost)
         return -ECONNRESET;
     op = send_begin(peer, arg);
@@ -437,6 +447,7 @@ static int send_prefix(struct ucx_peer *peer, struct pst_bytes header, uint64_t 
     struct ucx_op *op = send_begin(peer, NULL);
     void *at = op ? ucx_op_header(op, header, 0) : NULL;
 
+    pst_assert(header.len > 0 && header.len <= PST_NET_HEADER_BYTES_MAX);
     if (!op)
         return -EBUSY;
     if (!at) {

@@ -29,6 +29,7 @@ static int worker_open(struct ucx_port *port, ucp_context_h context)
     struct ucx_numbers numbers;
     ucs_status_t status;
 
+    pst_assert(!port->worker && context);
     ucx_numbers_hold(&numbers);
     status = ucp_worker_create(context, &params, &port->worker);
     ucx_numbers_release(&numbers);
@@ -50,6 +51,7 @@ static unsigned worker_progress(struct ucx_port *port)
     bool serves = ucx_net_cast(port->base.net)->shared->serves;
     unsigned count;
 
+    pst_assert(port->worker);
     if (serves)
         ucx_sockets_answering(true);
     count = ucp_worker_progress(port->worker);
@@ -62,6 +64,7 @@ static struct ucx_port *port_new(struct pst_net *net, uint32_t events_max)
 {
     struct ucx_port *port = calloc(1, sizeof(*port));
 
+    pst_assert(events_max > 0);
     if (!port)
         return NULL;
     port->base = (struct pst_port){.magic = PST_PORT_MAGIC, .net = net};
@@ -98,6 +101,7 @@ static int learn_address(struct ucx_port *port)
 
     if (r > 0)
         ucx_address_learn(&port->form, address, (size_t)r);
+    pst_assert(r < 0 || (size_t)r <= sizeof(address));
     return r < 0 ? r : 0;
 }
 
@@ -129,7 +133,7 @@ int ucx_port_open(struct pst_net *net, uint32_t events_max, struct pst_port **ou
  * The end of a worker ends what its closed endpoints have underway. UCX aborts over what belongs to others: a
  * receive from a peer that is not open here.
  */
-static bool endable(const struct ucx_port *port)
+static bool port_is_endable(const struct ucx_port *port)
 {
     pst_list_each (it, &port->ops_live) {
         const struct ucx_op *op = pst_list_entry(it, struct ucx_op, link);
@@ -143,21 +147,23 @@ static bool endable(const struct ucx_port *port)
 
 /* What the end of the worker would end has had its chance soon: it takes a millisecond, or for ever. Return:
  * true when UCX knows none of our operations any more. */
-static bool drain(struct ucx_port *port)
+static bool port_drain(struct ucx_port *port)
 {
     uint64_t begun_ns = pst_now_ns();
 
     while (!pst_list_empty(&port->ops_live)) {
         if (worker_progress(port) == 0 &&
-            pst_now_ns() - begun_ns > (endable(port) ? UCX_DRAIN_ENDABLE_MS : UCX_DRAIN_MS) * 1000000ull)
+            pst_now_ns() - begun_ns >
+                (port_is_endable(port) ? UCX_DRAIN_ENDABLE_MS : UCX_DRAIN_MS) * 1000000ull)
             return false;
     }
+    pst_assert(pst_list_empty(&port->ops_live));
     return true;
 }
 
 static void worker_end(struct ucx_port *port)
 {
-    pst_assert(port->worker && endable(port));
+    pst_assert(port->worker && port_is_endable(port));
     ucx_peers_part(port, true);
     ucx_messages_release(port);
     ucp_worker_destroy(port->worker);
@@ -173,18 +179,20 @@ static void worker_end(struct ucx_port *port)
                 ucx_peer_opened(peer, false);
         }
     }
+    pst_assert(!port->worker && pst_list_empty(&port->ops_live));
 }
 
 void ucx_port_abandon(struct pst_port *base)
 {
     struct ucx_port *port = ucx_port_cast(base);
 
-    if (port->worker && endable(port))
+    if (port->worker && port_is_endable(port))
         worker_end(port);
 }
 
 static void close_peers(struct ucx_port *port)
 {
+    pst_assert(port->worker && pst_list_empty(&port->parting));
     for (int i = 0; i < UCX_PEER_BUCKETS; i++) {
         pst_list_each_safe (it, &port->peers[i]) {
             struct ucx_peer *peer = pst_list_entry(it, struct ucx_peer, link);
@@ -204,7 +212,7 @@ void ucx_port_close(struct pst_port *base)
     if (port->worker) {
         ucx_peers_part(port, true);
         close_peers(port);
-        if (!drain(port) && !endable(port)) {
+        if (!port_drain(port) && !port_is_endable(port)) {
             /* Better to lose this memory than the process. */
             ucx_net_cast(base->net)->shared->stuck = true;
             return;
@@ -214,6 +222,7 @@ void ucx_port_close(struct pst_port *base)
     for (int i = 0; i < UCX_PEER_BUCKETS; i++)
         pst_list_each_safe (it, &port->peers[i])
             ucx_peer_forget(pst_list_entry(it, struct ucx_peer, link));
+    pst_assert(!port->worker && pst_list_empty(&port->ops_live));
     ucx_messages_close(port);
     port_free(port);
 }
@@ -228,6 +237,7 @@ int ucx_port_address(struct pst_port *base, bool network_only, void *buf, size_t
     ucs_status_t status = ucp_worker_query(port->worker, &attr);
     int r;
 
+    pst_assert(port->worker);
     if (status != UCS_OK)
         return ucx_errno(status);
     pst_assert(attr.address && attr.address_length > 0 && attr.address_length <= INT32_MAX);
@@ -283,6 +293,7 @@ int ucx_port_arm(struct pst_port *base)
     struct ucx_port *port = ucx_port_cast(base);
     ucs_status_t status = UCS_ERR_BUSY;
 
+    pst_assert(base->ready_count == 0);
     if (port->worker && pst_list_empty(&port->parting))
         status = ucp_worker_arm(port->worker);
     return status == UCS_ERR_BUSY ? -EAGAIN : ucx_errno(status);

@@ -75,10 +75,11 @@ const char *ucx_settings_fault(void)
     return fault;
 }
 
-static int refuse(const char *name, const char *value)
+static int settings_refuse(const char *name, const char *value)
 {
     char version[PST_UCX_TEXT_BYTES];
 
+    pst_assert(name && *name && value);
     pst_ucx_print(pst_ucx_version(), version);
     snprintf(fault, sizeof(fault), "UCX %s does not take the setting UCX_%s=%s", version, name, value);
     return -ELIBBAD;
@@ -108,6 +109,7 @@ static uct_iface_config_t *table_of(uct_component_h component, const char *trans
     uct_md_config_t *config;
     uct_md_h domain;
 
+    pst_assert(transport && *transport);
     if (uct_component_query(component, &attr) != UCS_OK || strcmp(attr.name, transport) != 0 ||
         attr.md_resource_count == 0 || uct_md_config_read(component, NULL, NULL, &config) != UCS_OK)
         return NULL;
@@ -142,6 +144,7 @@ static const char *name_taken(const struct setting *setting, uct_iface_config_t 
     const char *names[] = {setting->name, strchr(setting->name, '_') + 1}, *taken = NULL;
     char value[VALUE_BYTES];
 
+    pst_assert(setting->transport && strchr(setting->name, '_'));
     for (size_t i = 0; i < pst_count_of(names) && !taken; i++)
         if (uct_config_modify(table, names[i], setting->value) == UCS_OK)
             taken = names[i];
@@ -157,12 +160,13 @@ static int set_of_transport(ucp_config_t *config, const struct setting *setting)
     uct_iface_config_t *table = table_open(setting->transport);
     const char *name;
 
+    pst_assert(setting->transport);
     if (!table) /* nothing that it could be set of */
         return 0;
     name = name_taken(setting, table);
     uct_config_release(table);
     if (!name || ucp_config_modify(config, name, setting->value) != UCS_OK)
-        return refuse(setting->name, setting->value);
+        return settings_refuse(setting->name, setting->value);
     return 0;
 }
 
@@ -185,8 +189,9 @@ static bool reads_back(ucp_config_t *config, const char *name, const char *value
 
 static int set_own(ucp_config_t *config, const char *name, const char *value)
 {
+    pst_assert(name && *name);
     if (ucp_config_modify(config, name, value) != UCS_OK || !reads_back(config, name, value))
-        return refuse(name, value);
+        return settings_refuse(name, value);
     return 0;
 }
 
@@ -196,6 +201,7 @@ static bool set_by_user(const struct setting *setting)
     bool shared = setting->transport && !strncmp(setting->name, "MM_", 3);
     char variable[VALUE_BYTES], posix[VALUE_BYTES];
 
+    pst_assert(strlen(setting->name) >= 3 && strlen(setting->name) + sizeof("UCX_POSIX_") <= VALUE_BYTES);
     if (setting->when & BOUND)
         return false;
     snprintf(variable, sizeof(variable), "UCX_%s", setting->name);
@@ -203,7 +209,7 @@ static bool set_by_user(const struct setting *setting)
     return getenv(variable) || (shared && getenv(posix));
 }
 
-static int set_all(const struct pst_net_options *options, ucp_config_t *config)
+static int settings_set_all(const struct pst_net_options *options, ucp_config_t *config)
 {
     uint32_t now = options->loopback_only ? WHEN_LOOPBACK : WHEN_NETWORK;
     int r = 0;
@@ -222,7 +228,8 @@ static int set_all(const struct pst_net_options *options, ucp_config_t *config)
     /* This one UCX may print in other words. */
     if (r == 0 && !options->loopback_only && options->devices &&
         ucp_config_modify(config, "NET_DEVICES", options->devices) != UCS_OK)
-        r = refuse("NET_DEVICES", options->devices);
+        r = settings_refuse("NET_DEVICES", options->devices);
+    pst_assert(r == 0 || r == -ELIBBAD);
     return r;
 }
 
@@ -241,10 +248,11 @@ int ucx_settings_make(const struct pst_net_options *options, ucp_config_t **out)
     status = ucp_config_read(NULL, NULL, &config);
     if (status != UCS_OK)
         return ucx_errno(status);
-    r = set_all(options, config);
+    r = settings_set_all(options, config);
     if (r < 0)
         ucp_config_release(config);
     else
         *out = config;
+    pst_assert(r != -ELIBBAD || fault[0]);
     return r;
 }

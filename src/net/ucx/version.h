@@ -20,6 +20,10 @@ enum {
     PST_UCX_TEXT_BYTES = 16,
 };
 
+_Static_assert((int)PST_UCX_SEEN_FIRST < (int)PST_UCX_SHORT_NUMBERS &&
+                   (int)PST_UCX_SHORT_NUMBERS < (int)PST_UCX_SEEN_END,
+               "both kinds of numbers were seen");
+
 static inline bool pst_ucx_seen(uint32_t version)
 {
     return version >= PST_UCX_SEEN_FIRST && version < PST_UCX_SEEN_END;
