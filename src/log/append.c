@@ -86,6 +86,7 @@ static void add_direct(struct pst_group *g, struct pst_log_append *a)
     }
     pst_assert(g->iov_count <= PST_GROUP_PIECES);
     g->direct_bytes += (uint32_t)pst_log_whole(a->value.value_bytes);
+    pst_assert(pst_log_is_whole(g->direct_bytes));
 }
 
 /* At a segment's end the group is written without the value, and leaves less of a gap. */
@@ -93,6 +94,7 @@ static bool segment_ends(const struct pst_lane *lane, const struct pst_log_appen
 {
     uint64_t more = pst_log_whole(a->value.value_bytes) + 2 * PST_LOG_ALIGN_BYTES;
 
+    pst_assert(lane->open && lane->open->state == PST_GROUP_OPEN);
     return pst_lane_fits(lane, lane->open, 0) && !pst_lane_fits(lane, lane->open, more);
 }
 
@@ -116,6 +118,7 @@ static int append_shared(struct pst_lane *lane, struct pst_log_append *a)
     bool packed = odd || a->value.value_bytes == 0 || a->iov_count > PST_GROUP_PIECES / 4 ||
                   !pst_log_pieces_aligned(a->iov, a->iov_count);
 
+    pst_assert(pst_log_one_block(a->value.value_bytes));
     if (lane->open && !group_fits(lane, a, packed) && pst_lane_close_open(lane) == -EBUSY)
         return -EBUSY;
     if (!lane->open)
@@ -191,6 +194,7 @@ bool pst_lane_sum_step(struct pst_lane *lane)
             return true;
         fill_large(s);
     }
+    pst_assert(s->sum.left_bytes == 0 && s->count > 0);
     r = pst_group_close(lane, s->group, 4 * s->count);
     if (r == -EBUSY)
         return false;

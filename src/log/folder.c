@@ -84,6 +84,7 @@ static int marker_read(const struct pst_log_folder *f, struct marker *m)
     ssize_t n;
     int r;
 
+    pst_assert(f->fd >= 0);
     if (fd < 0)
         return errno == ENOENT ? 0 : refuse_errno(f, MARKER);
     n = read(fd, text, MARKER_BYTES_MAX);
@@ -109,6 +110,7 @@ static int marker_put(const struct pst_log *log, uint32_t folder, uint64_t gener
     pst_cleanup_close int fd = -1;
     int len;
 
+    pst_assert(folder < log->folder_count && f->fd >= 0);
     for (size_t i = 0; i < sizeof(log->store_id); i++)
         snprintf(store + 2 * i, 3, "%02x", log->store_id[i]);
     len = snprintf(text, sizeof(text),
@@ -152,6 +154,7 @@ static int check_empty(const struct pst_log_folder *f)
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
     struct dirent *entry;
 
+    pst_assert(f->fd >= 0);
     if (!dir) {
         pst_close_fd(&fd);
         return refuse_errno(f, "listing it");
@@ -258,6 +261,7 @@ static bool segment_exists(const struct pst_log *log, uint32_t segment, uint64_t
     char name[NAME_BYTES_MAX];
     struct stat st;
 
+    pst_assert(segment <= log->segment_count);
     segment_name(segment, name);
     if (fstatat(folder_of(log, segment)->fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return false;
@@ -269,6 +273,7 @@ static bool has_segments(const struct pst_log *log)
 {
     uint64_t bytes;
 
+    pst_assert(log->folder_count > 0);
     for (uint32_t i = 0; i < log->folder_count; i++) {
         if (segment_exists(log, i, &bytes))
             return true;
@@ -317,6 +322,7 @@ int pst_log_folders_open(struct pst_log *log, const struct pst_log_options *opti
 
 void pst_log_folders_close(struct pst_log *log)
 {
+    pst_assert(log->folder_count <= PST_LOG_FOLDERS_MAX);
     for (uint32_t i = 0; i < log->folder_count; i++) {
         pst_close_fd(&log->folders[i].fd);
         pst_close_fd(&log->folders[i].lock_fd);
@@ -421,6 +427,7 @@ int pst_log_segments_open(struct pst_log *log)
     pst_cleanup_free uint8_t *buffer = aligned_alloc(PST_LOG_ALIGN_BYTES, PST_LOG_DATA_AT);
     int r;
 
+    pst_assert(log->folder_count > 0 && log->segment_count > 0 && log->free_count == 0);
     if (!buffer)
         return pst_fail(-ENOMEM, "no memory to read segments");
     r = check_room(log);

@@ -64,6 +64,7 @@ static int log_mark_begun(struct pst_log *log)
         atomic_store(&log->generation_ceiling, highest ? generation : 0);
         atomic_store(&log->begun, true);
     }
+    pst_assert(log->begun == (r == 0));
     pthread_mutex_unlock(&log->lock);
     return r;
 }
@@ -83,6 +84,7 @@ static int log_open_all(struct pst_log *log, const struct pst_log_options *optio
 {
     int r = pst_log_folders_open(log, options);
 
+    pst_assert(log->lane_count > 0 && log->segment_count >= 2 * log->lane_count + 2);
     if (r == 0)
         r = pst_log_segments_open(log);
     if (r < 0)
@@ -192,6 +194,7 @@ int pst_log_generations(struct pst_log *log, uint64_t highest)
     uint64_t ceiling;
     int r = 0;
 
+    pst_assert(highest > 0);
     if (highest > atomic_load(&log->generation_highest))
         atomic_store(&log->generation_highest,
                      highest); /* lanes may lower each other's a little: the ceiling holds */
@@ -245,6 +248,7 @@ static int lane_take_memory(struct pst_lane *lane, uint32_t depth)
     for (uint32_t i = 0; i < depth; i++, at += PST_READ_SMALL_BYTES)
         lane->readings[i].small = at;
     pst_assert(at == lane->memory + lane->memory_bytes);
+    pst_assert(lane->reading_count == 0 && lane->large_count == PST_READ_LARGES);
     return 0;
 }
 
@@ -270,6 +274,7 @@ static int lane_open_disk(struct pst_lane *lane, const struct pst_log_options *o
     if (o->region_count > 0)
         memcpy(regions, o->regions, o->region_count * sizeof(*regions));
     regions[o->region_count] = (struct iovec){lane->memory, lane->memory_bytes};
+    pst_assert(options.depth <= PST_DISK_DEPTH_MAX);
     r = pst_disk_open(&options, &lane->disk, &fault);
     return r < 0 ? pst_fail(r, "%s", fault) : 0;
 }

@@ -40,6 +40,7 @@ static struct pst_reading *reading_take(struct pst_lane *lane, bool large)
         *g = (struct pst_reading){.small = g->small};
         if (large)
             g->large = lane->larges[--lane->large_count];
+        pst_assert(g->small && g->io_left == 0);
         lane->reading_count++;
         return g;
     }
@@ -149,6 +150,7 @@ static bool within_value(const struct pst_log *log, const struct pst_log_read *r
 {
     uint64_t offset = read->offset, bytes = read->bytes;
 
+    pst_assert(log->segment_bytes > PST_LOG_DATA_AT);
     if (offset > read->value.value_bytes || bytes > read->value.value_bytes - offset)
         return false;
     pst_log_span(read->value.value_bytes, &offset, &bytes);
@@ -231,6 +233,7 @@ static const uint32_t *checksums_of(const struct pst_log *log, const struct pst_
     struct pst_log_any any;
     const uint32_t *crcs = (const void *)(g->head + sizeof(*head) + entry_bytes);
 
+    pst_assert(!pst_log_one_block(v->value_bytes) && g->head);
     if (!pst_group_good(head, pst_log_large_at(v), log->seed, log->segment_bytes) ||
         head->segment != read->place.segment || head->offset != read->place.offset ||
         head->entries_bytes != entry_bytes || head->used_bytes != sizeof(*head) + entry_bytes + 4 * count ||
@@ -263,6 +266,7 @@ static int reading_begin_check(struct pst_lane *lane, struct pst_reading *g)
 
 static void reading_scatter(const struct pst_log_read *read, const uint8_t *from)
 {
+    pst_assert(read->bytes > 0 && read->bytes <= PST_LOG_BOUNCE_BYTES_MAX);
     for (uint32_t i = 0; i < read->iov_count; i++) {
         memcpy(read->iov[i].iov_base, from, read->iov[i].iov_len);
         from += read->iov[i].iov_len;
@@ -301,6 +305,7 @@ bool pst_lane_check_step(struct pst_lane *lane)
     if (pst_list_empty(&lane->checks))
         return false;
     g = pst_list_first(&lane->checks, struct pst_reading, link);
+    pst_assert(g->read && g->io_left == 0 && g->crcs);
     if (pst_sum_step(&g->sum, &crc))
         good = crc == *g->crcs++;
     if (good && g->sum.left_bytes > 0)

@@ -59,6 +59,7 @@ static bool is_sparse(const struct pst_log *log, const struct pst_segment *s, ui
 static uint64_t segment_rank(const struct pst_lane *lane, const struct pst_segment *s,
                              uint32_t live_percent_max)
 {
+    pst_assert(live_percent_max <= 100);
     if (s->state != PST_SEGMENT_FULL || s->lost || !is_mine(lane, s))
         return UINT64_MAX;
     if (pst_segment_doubtful(s))
@@ -78,6 +79,7 @@ static bool is_taken_back(const struct pst_log *log, const struct pst_segment *s
 {
     bool by_any = false;
 
+    pst_assert(log->lane_count > 0 && log->lane_count <= PST_LANES_MAX);
     if ((s->state != PST_SEGMENT_SEALED && s->state != PST_SEGMENT_FULL) || s->failed || s->lost)
         return false;
     for (uint32_t i = 0; i < log->lane_count; i++) {
@@ -100,6 +102,7 @@ static bool is_cramped(const struct pst_log *log, const struct pst_segment *s, u
 {
     uint64_t gain_percent = pst_max(100 - live_percent_max, GAIN_PERCENT_MIN);
 
+    pst_assert(s->lane == PST_LANE_NONE || s->lane < log->lane_count);
     return s->state == PST_SEGMENT_OPEN && s->lane != PST_LANE_NONE && log->lanes[s->lane]->cramped &&
            (atomic_load(&s->value_bytes) - atomic_load(&s->live_bytes)) * 100 >=
                gain_percent * log->segment_bytes;
@@ -108,6 +111,7 @@ static bool is_cramped(const struct pst_log *log, const struct pst_segment *s, u
 /* So that it is written no more: it can be chosen when its index is there. Return: whether it is. */
 static bool seal_cramped(struct pst_lane *lane, uint32_t live_percent_max)
 {
+    pst_assert(lane->reclaim.stage == PST_RECLAIM_NONE);
     return !pst_log_takes(lane) && lane->index_now.entries &&
            is_cramped(lane->log, &lane->log->segments[lane->index_now.segment], live_percent_max) &&
            pst_lane_seal(lane) == 0;
@@ -230,6 +234,7 @@ static void reclaim_finish(struct pst_lane *lane)
 /* What lies there cannot be told any more; it can be read as long as its owner knows where. */
 static void reclaim_give_up(struct pst_lane *lane)
 {
+    pst_assert(lane->reclaim.stage == PST_RECLAIM_TAIL || lane->reclaim.stage == PST_RECLAIM_INDEX);
     segment_now(lane)->lost = true;
     lane->reclaim_failed = true;
     lane->stat.corrupt++;
@@ -274,6 +279,7 @@ static bool tombstone_needed(const struct pst_lane *lane, const struct pst_log_t
     const struct pst_log *log = lane->log;
     const struct pst_segment *target = &log->segments[t->target_segment];
 
+    pst_assert(lane->reclaim.stage == PST_RECLAIM_WALK);
     if (t->target_segment >= log->segment_count)
         return false;
     if (lane->reclaim.keep_tombstones)
@@ -342,6 +348,7 @@ void pst_reclaim_flushed(struct pst_lane *lane, int result)
     struct pst_segment *s = segment_now(lane);
     bool all = true;
 
+    pst_assert(result <= 0 && rc->moving == 0);
     pst_assert(rc->stage == PST_RECLAIM_FLUSH);
     s->lost = s->lost || rc->keep;
     if (rc->keep)
@@ -394,6 +401,7 @@ static void set_free(struct pst_lane *lane)
     struct pst_log *log = lane->log;
     struct pst_segment *s = segment_now(lane);
 
+    pst_assert(s->state == PST_SEGMENT_EMPTY);
     pst_assert(s->live_bytes == 0);
     pthread_mutex_lock(&log->lock);
     pst_segment_becomes(s, PST_SEGMENT_FREE);
@@ -459,6 +467,7 @@ void pst_reclaim_step(struct pst_lane *lane)
 
 static void move_done(struct pst_lane *lane, struct pst_log_move *move, int result)
 {
+    pst_assert(result <= 0);
     pst_assert(lane->reclaim.moving > 0 && lane->moving_bytes >= move->value.value_bytes);
     lane->reclaim.moving--;
     lane->moving_bytes -= move->value.value_bytes;

@@ -68,6 +68,7 @@ static const uint8_t *scan_view(struct pst_log_scan *scan, uint32_t segment, uin
         scan->window_at = begin;
         scan->window_bytes = (uint64_t)n;
     }
+    pst_assert(at + bytes <= scan->window_at + scan->window_bytes && scan->window_bytes <= WINDOW_BYTES);
     return scan->window + (at - scan->window_at);
 }
 
@@ -133,6 +134,7 @@ static bool value_good(struct pst_log_scan *scan, uint32_t segment, const struct
     const struct pst_log_value *v = &any->value;
     uint64_t begin = any->offset + (crcs ? pst_log_large_at(v) : 0);
 
+    pst_assert(crcs || pst_log_one_block(v->value_bytes));
     if (begin + v->value_bytes > scan->log->segment_bytes)
         return false;
     for (uint64_t at = 0; at == 0 || at < v->value_bytes; at += PST_LOG_BLOCK_BYTES) {
@@ -151,6 +153,7 @@ static const uint32_t *checksums_of(const struct pst_group_head *head, const str
     const uint32_t *crcs = (const void *)((const uint8_t *)(head + 1) + head->entries_bytes);
     uint64_t bytes = 4 * pst_div_up(any->value.value_bytes, PST_LOG_BLOCK_BYTES);
 
+    pst_assert(!pst_log_one_block(any->value.value_bytes));
     if (head->used_bytes - sizeof(*head) - head->entries_bytes < bytes ||
         any->crc != pst_crc32c(0, crcs, bytes) || any->offset != head->offset)
         return NULL;
@@ -275,6 +278,7 @@ static int graves_grow(struct pst_log_scan *scan)
 {
     struct pst_log_scan more = {.grave_room = pst_max(2 * scan->grave_room, GRAVES_MIN)};
 
+    pst_assert(scan->grave_count <= scan->grave_room);
     more.graves = calloc(more.grave_room, sizeof(*more.graves));
     if (!more.graves)
         return -ENOMEM;
@@ -325,6 +329,7 @@ static void close_failed(const struct pst_log_scan *scan, const struct pst_log_t
 
 static int graves_add(struct pst_log_scan *scan, const struct pst_log_tombstone *t)
 {
+    pst_assert(t->generation > 0);
     if (4 * (scan->grave_count + 2) >= 3 * scan->grave_room && graves_grow(scan) < 0)
         return -ENOMEM;
     if (t->flags & PST_TOMBSTONE_EXACT) {
@@ -384,6 +389,7 @@ static void keep_index(struct pst_log_scan *scan, uint32_t segment)
 
 static int first_round(struct pst_log_scan *scan)
 {
+    pst_assert(scan->segment == 0 && scan->told.values == 0);
     for (uint32_t i = 0; i < scan->log->segment_count; i++) {
         const struct pst_segment *s = &scan->log->segments[i];
         int r;
@@ -504,6 +510,7 @@ int pst_log_scan_next(struct pst_log_scan *scan, struct pst_log_found *found)
         log->generation_floor = pst_max(log->generation_floor, any.value.generation);
         if (is_deleted(scan, &any.value))
             continue;
+        pst_assert(scan->segment > 0);
         scan->told.values++;
         *found = (struct pst_log_found){any.value, {scan->segment - 1, any.offset}, any.crc};
         return 1;

@@ -32,6 +32,7 @@ void pst_lane_add_tombstones(struct pst_lane *lane, struct pst_group *g)
         g->entry_count++;
         lane->stat.tombstones++;
     }
+    pst_assert(pst_group_head_bytes(g) <= PST_LOG_HEAD_BYTES_MAX);
 }
 
 /* ---- those that wait ---- */
@@ -49,6 +50,7 @@ static int delete_later(struct pst_lane *lane, const struct pst_log_tombstone *t
         lane->later_room = room;
     }
     lane->laters[lane->later_count++] = (struct pst_later){*tombstone, ticket};
+    pst_assert(lane->later_count <= lane->later_room);
     return 0;
 }
 

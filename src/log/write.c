@@ -187,6 +187,7 @@ static bool resume_segment(struct pst_lane *lane)
         s->entries = NULL;
         lane->cramped = false;
     }
+    pst_assert(found == (lane->index_now.entries != NULL));
     pthread_mutex_unlock(&log->lock);
     return found;
 }
@@ -215,6 +216,7 @@ static int open_segment(struct pst_lane *lane, bool last_resort)
     lane->reclaim.took = lane->reclaim.took || (last_resort && lane->reclaim.stage != PST_RECLAIM_NONE);
     pst_lane_note_provided(lane);
     write_segment_head(lane, g, segment);
+    pst_assert(lane->index_now.bytes == 0 && lane->at == PST_LOG_DATA_AT);
     return 0;
 }
 
@@ -286,6 +288,7 @@ int pst_lane_seal(struct pst_lane *lane)
     lane->seals[lane->seal_count++] = lane->index_now;
     lane->index_now = (struct pst_index){0};
     lane->cramped = true;
+    pst_assert(lane->seal_count <= PST_LANE_SEALS && !lane->index_now.entries);
     return 0;
 }
 
@@ -303,6 +306,7 @@ bool pst_lane_fits(const struct pst_lane *lane, const struct pst_group *g, uint6
     uint64_t bytes =
         pst_log_whole(pst_group_head_bytes(g)) + pst_log_whole(g->packed_bytes) + g->direct_bytes;
 
+    pst_assert(g->state == PST_GROUP_OPEN && !g->image);
     return !lane->index_now.entries || index_fits(lane, g, bytes + more);
 }
 
@@ -373,6 +377,7 @@ static void seal_head(struct pst_lane *lane, struct pst_group *g, uint64_t used_
                                   .entries_bytes = g->entries_bytes,
                                   .entry_count = g->entry_count};
 
+    pst_assert(pst_log_is_whole(bytes) && pst_log_is_whole(offset));
     pst_assert(used_bytes <= bytes && used_bytes <= PST_LOG_HEAD_BYTES_MAX);
     memcpy(g->buffer, &head, sizeof(head));
     memset(g->buffer + used_bytes, 0, pst_log_whole(used_bytes) - used_bytes);
@@ -387,6 +392,7 @@ static void add_to_index(struct pst_lane *lane, const struct pst_group *g)
     memcpy(ix->entries + ix->bytes, g->buffer + sizeof(struct pst_group_head), g->entries_bytes);
     ix->bytes += g->entries_bytes;
     ix->entry_count += g->entry_count;
+    pst_assert(ix->bytes <= ix->room);
 }
 
 static void submit_shared(struct pst_lane *lane, struct pst_group *g, uint64_t head_room,
@@ -520,6 +526,7 @@ void pst_log_flush(struct pst_lane *lane, struct pst_log_flush *flush)
 
 void pst_group_io_ended(struct pst_lane *lane, struct pst_group *g, int result)
 {
+    pst_assert(result <= 0);
     pst_assert(g->state == PST_GROUP_WRITING && g->io_left > 0 && g->io_left <= pst_count_of(g->io));
     (void)lane;
     if (result < 0) /* its file was all there: to the owner -ENOSPC would say that the log is full */
@@ -543,6 +550,7 @@ static void written_well(struct pst_lane *lane, struct pst_group *g)
 {
     struct pst_segment *s = segment_of(lane, g->segment);
 
+    pst_assert(!s->failed);
     pst_assert(g->ticket == lane->written);
     mark_dirty(lane, g->segment);
     pst_list_each_safe (link, &g->appends) {
@@ -722,6 +730,7 @@ static void end_sync(struct pst_lane *lane)
 /* Return: whether it is over already: all that it would carry has failed. */
 static bool start_sync(struct pst_lane *lane)
 {
+    pst_assert(lane->written > lane->synced);
     pst_assert(lane->sync_left == 0 && lane->dirty_count <= pst_count_of(lane->sync_io));
     (void)pst_lane_in_doubt(lane); /* this one may end it */
     lane->sync_upto = lane->written;
@@ -784,6 +793,7 @@ static void write_indexes(struct pst_lane *lane)
         lane->seal_count--;
         memmove(lane->seals, lane->seals + 1, lane->seal_count * sizeof(lane->seals[0]));
     }
+    pst_assert(lane->seal_count <= PST_LANE_SEALS);
 }
 
 /* What a flush waits for can go nowhere. */
@@ -827,6 +837,7 @@ static void write_open(struct pst_lane *lane, const struct pst_turn *turn)
     } while (r == 0 && alone && lane->tombstone_count > 0 && !pst_turn_is_over(turn));
     if (r < 0 && r != -EBUSY)
         fail_flushes(lane, r);
+    pst_assert(r <= 0);
 }
 
 /* A flush waits for what is numbered now, once nothing is without a number. */
@@ -855,4 +866,5 @@ void pst_lane_write_step(struct pst_lane *lane, const struct pst_turn *turn)
         write_open(lane, turn);
         number_flushes(lane);
     } while (lane->sync_left == 0 && sync_wanted(lane) && start_sync(lane));
+    pst_assert(lane->synced <= lane->written && lane->written <= lane->issued);
 }
