@@ -20,6 +20,7 @@ struct share {
 
 static uint64_t bucket_of(const struct pst_pins *pins, uint64_t ref)
 {
+    pst_assert(pins->bucket_count > 0 && (pins->bucket_count & (pins->bucket_count - 1)) == 0);
     return (ref * 0x9e3779b97f4a7c15ull >> 20) & (pins->bucket_count - 1);
 }
 
@@ -87,6 +88,7 @@ struct pst_pin *pst_pins_add(struct pst_pins *pins, uint64_t ref, uint64_t value
     pin->ref = ref;
     pin->value_bytes = value_bytes;
     pst_list_init(&pin->shares);
+    pst_assert(ref && pins->bucket_count > 0);
     pins_push(pins, pin);
     pins->count++;
     pins->bytes += value_bytes;
@@ -114,6 +116,7 @@ static void shares_end(struct pst_list *shares, size_t member)
 
         share_less(share, share->count);
     }
+    pst_assert(pst_list_empty(shares));
 }
 
 void pst_pin_soften(struct pst_pin *pin)

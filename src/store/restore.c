@@ -77,6 +77,7 @@ static void *work_on_sets(void *arg)
 {
     struct restore *re = arg;
 
+    pst_assert(re->work && re->set_count > 0);
     for (uint32_t i; (i = atomic_fetch_add(&re->next, 1)) < re->set_count;) {
         if (re->sets[i].error == 0)
             re->work(&re->sets[i]);
@@ -302,6 +303,7 @@ static void claim_values(struct set *set)
 {
     struct pst_shard *s;
 
+    pst_assert(set->error == 0);
     if (set->number >= set->restore->store->shard_count)
         return;
     s = &set->restore->store->shards[set->number];
@@ -417,6 +419,7 @@ static int keep_misplaced_moves(struct set *set, struct pst_shard *s, struct pst
         else
             i++;
     }
+    pst_assert(result <= 0);
     return result;
 }
 
@@ -471,6 +474,7 @@ static void order_uses(struct set *set)
     s = &store->shards[set->number];
     count = list_uses(set, s, &list);
     set->error = count < 0 ? -ENOMEM : 0;
+    pst_assert(count <= (int64_t)set->linked.count);
     for (int64_t i = 0; i < count; i++) {
         struct pst_record *r = pst_ref_record(s, list[i].ref);
 
@@ -580,6 +584,7 @@ static void set_clocks(struct restore *re)
         struct pst_shard *s = &store->shards[i];
 
         s->generation = (pst_max(s->generation, generation) & ~0xffull) | i;
+        pst_assert((s->generation & 0xff) == i && s->generation < PST_GENERATION_MAX);
         s->reservation_handle = s->generation;
     }
 }
@@ -628,6 +633,7 @@ static int restore_all(struct restore *re)
         r = each_misplaced(re, cache_misplaced_moves);
     if (r == 0)
         r = each_misplaced(re, keep_misplaced_moves);
+    pst_assert(r <= 0);
     return r;
 }
 

@@ -239,6 +239,7 @@ int pst_shard_reserve(struct pst_shard *s, const struct pst_put *put, uint64_t n
 
 void pst_pending_lasts(struct pst_shard *s, struct pst_pending *pending)
 {
+    pst_assert(pending->record && pending->brief);
     set_brief(s, pending, false);
 }
 
@@ -290,6 +291,7 @@ void pst_record_list(struct pst_shard *s, struct pst_record *r, uint64_t now_ns)
                               pst_record_pages(r), memory_order_relaxed);
     pst_recency_add(s, r, now_ns);
     pst_recency_loosened(s);
+    pst_assert(s->listed <= s->stat.keys);
 }
 
 void pst_record_unlist(struct pst_shard *s, struct pst_record *r)
@@ -427,6 +429,7 @@ static int shard_publish_record(struct pst_shard *s, const struct pst_put *put, 
 {
     int result;
 
+    pst_assert(r->state & PST_STATE_RESERVED);
     pst_record_mark(r, pst_record_number(s, r, put->generation));
     result = pst_shard_link(s, &put->lookup, r, old);
     if (result == 0)
@@ -465,6 +468,7 @@ void pst_pending_taken(struct pst_shard *s, struct pst_pending *pending)
 {
     if (!pending->record)
         return;
+    pst_assert(!(pending->record->state & PST_STATE_RESERVED));
     pending->record = NULL;
     set_brief(s, pending, false);
 }
@@ -512,6 +516,8 @@ int pst_shard_delete_copy(struct pst_shard *s, const struct pst_lookup *lookup, 
 
 void pst_shard_stat_later(const struct pst_shard *s, struct pst_shard_later *out)
 {
+    pst_assert(s->stat_later.ssd_keys <= s->stat.keys && s->ssd_cache_keys <= s->stat.cache_keys);
+    pst_assert(s->doomed_count <= s->pins.count && s->expiries.live <= s->stat.keys);
     pst_assert(s->pins.count > 0 || s->pins.bytes == 0);
     *out = s->stat_later;
     out->pinned_bytes = s->pins.bytes;
@@ -521,6 +527,8 @@ void pst_shard_stat(struct pst_shard *s, struct pst_shard_stat *out)
 {
     struct pst_slab_stat slab;
 
+    pst_assert(pst_index_count(s->index) == pst_order_count(s->order));
+    pst_assert(pst_index_count(s->index) >= s->stat.keys); /* with those that commits have reserved */
     pst_assert(s->stat.keys >= s->stat.cache_keys);
     pst_slab_stat(s->slab, &slab);
     *out = s->stat;

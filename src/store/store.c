@@ -46,6 +46,7 @@ static int open_shards(struct pst_store *store, uint32_t count)
         if (r < 0)
             return r;
     }
+    pst_assert(store->shard_count == count);
     return 0;
 }
 
@@ -190,6 +191,7 @@ static int shard_init(struct pst_store *store, uint32_t number)
         r = pst_order_open(key_of, s, &s->order);
     if (r == 0)
         r = pst_slab_open(&store->arenas, &store->pages, (uint16_t)number, &s->slab);
+    pst_assert(r <= 0);
     return r;
 }
 

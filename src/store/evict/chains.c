@@ -73,6 +73,7 @@ static void came_alone(struct pst_shard *s, struct pst_lines *lines, struct pst_
     bool back = take_ghost(s, lines, r, &ghost) &&
                 lines->clock - ghost.stamp <= (2 * lines_records(lines) + 2) * lines_pace(s, lines);
 
+    pst_assert(pst_record_recency(r)->uses == 0);
     pst_recency_set_stamp(pst_record_recency(r), lines->clock++);
     pst_line_add(s, lines, back ? PST_LINE_LONG : PST_LINE_SHORT, r, true, now_ms);
 }
@@ -184,6 +185,7 @@ static bool chain_walk(struct pst_shard *s, struct pst_lines *lines, const struc
         lines->chain = 0;
     }
     walk->depth = r->depth;
+    pst_assert(walk->depth != PST_DEPTH_NONE && lines->rates);
     return true;
 }
 
@@ -329,12 +331,14 @@ static void ghost_remember(struct pst_shard *s, const struct pst_record *r)
 
 static void s3fifo_evicted(struct pst_shard *s, const struct pst_record *r)
 {
+    pst_assert(pst_record_recency(r)->line < PST_LINES);
     if (pst_record_recency(r)->line == PST_LINE_SHORT)
         ghost_remember(s, r);
 }
 
 static void chains_evicted(struct pst_shard *s, const struct pst_record *r)
 {
+    pst_assert(pst_record_recency(r)->line < PST_LINES);
     if (pst_record_recency(r)->line != PST_LINE_LEFT)
         ghost_remember(s, r);
 }

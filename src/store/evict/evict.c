@@ -162,6 +162,7 @@ bool pst_shard_make_room(struct pst_shard *s, uint32_t pages, uint64_t now_ns)
             pst_shard_take_back(s, TAKE_BACK_PERCENT);
         return true;
     }
+    pst_assert(s->listed == 0 || s->stat.keys > 0);
     if (pst_tier_busy(s->tier))
         return false;
     if (s->listed) { /* all that is left is kept by someone: other shards need not wait for it */

@@ -161,6 +161,7 @@ void pst_expiry_add(struct pst_shard *s, const struct pst_record *r)
 
 void pst_expiry_restored(struct pst_shard *s, const struct pst_record *r)
 {
+    pst_assert(r->flags & PST_RECORD_EXPIRES);
     if (pst_expiry_prepare(s) == 0)
         pst_expiry_add(s, r);
     else

@@ -223,6 +223,7 @@ static int make_record(struct pst_shard *s, const struct pst_put *put, bool cach
     uint64_t offset;
     int r;
 
+    pst_assert(!external || external->run_count <= PST_RUNS_MAX);
     bytes += external ? sizeof(*external) + external->run_count * sizeof(*runs) : put->value_bytes;
     pst_assert(bytes <= pst_slab_bytes_max(s->slab));
     r = pst_fault(PST_FAULT_record_enospc) ? -ENOSPC : pst_slab_take(s->slab, bytes, &offset);
@@ -279,6 +280,7 @@ int pst_runs_take(struct pst_shard *s, uint32_t pages, struct pst_run *runs, uin
 
 void pst_runs_give(struct pst_shard *s, const struct pst_run *runs, uint32_t run_count)
 {
+    pst_assert(run_count <= PST_RUNS_MAX);
     mark_extents(s, runs, run_count, PST_PAGE_FREE);
     pst_pages_give(&s->store->pages, runs, (int)run_count);
 }

@@ -79,6 +79,7 @@ static void quota_give(struct pst_prefix_quota *quota, uint64_t bytes)
 {
     uint64_t before = atomic_fetch_sub_explicit(&quota->bytes, bytes, memory_order_relaxed);
 
+    pst_assert(quota->limit);
     pst_assert(before >= bytes);
 }
 
@@ -91,6 +92,7 @@ void pst_prefix_quota_count(struct pst_shard *s, const struct pst_record *r, boo
     quota = quota_of(s, pst_record_key(r));
     if (!quota)
         return;
+    pst_assert(quota->limit && quota->limit->prefix.len <= r->key_bytes);
     if (comes)
         atomic_fetch_add_explicit(&quota->bytes, r->value_bytes, memory_order_release);
     else
@@ -181,6 +183,7 @@ bool pst_prefix_quotas_tick(struct pst_shard *s, int evictions_max, uint64_t now
 {
     bool more = false;
 
+    pst_assert(s->store->quota_count < s->store->group_count);
     for (uint32_t i = 0; i < s->store->quota_count; i++) {
         struct pst_prefix_quota *quota = &s->store->quotas[i];
 

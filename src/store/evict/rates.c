@@ -62,6 +62,7 @@ static double rate_at(const struct pst_learnt *t, uint32_t line, uint32_t number
         at_risk += i == PST_LINE_LEFT ? 0 : t->at_risk[i][number];
     }
     shared = hits / at_risk * (line == PST_LINE_LEFT ? LEFT_PRIOR : 1);
+    pst_assert(shared > 0);
     return (t->hits[line][number] + HITS_TRUSTED) / (t->at_risk[line][number] + HITS_TRUSTED / shared);
 }
 
@@ -119,6 +120,7 @@ static void rates_tell(struct pst_rates *t)
         return;
     clock = pst_max(clock, all->told);
     kept = 1 / (1 + (double)(clock - all->told) / MEMORY);
+    pst_assert(kept > 0 && kept <= 1 && clock >= all->told);
     for (uint32_t line = 0; line < PST_LINES; line++) {
         for (uint32_t number = 0; number < OCTAVES; number++) {
             all->hits[line][number] = (all->hits[line][number] + t->hits[line][number]) * kept;

@@ -100,6 +100,7 @@ static void line_insert(struct pst_shard *s, struct pst_lines *lines, uint32_t n
     count_changed(lines, 1);
     if (!rec->older)
         tail_changed(s, lines);
+    pst_assert(line->newest && line->oldest);
 }
 
 static void line_take_out(struct pst_shard *s, struct pst_lines *lines, struct pst_record *r)
@@ -121,6 +122,7 @@ static void line_take_out(struct pst_shard *s, struct pst_lines *lines, struct p
         lines->walk.left = rec->older;
     if (!rec->older)
         tail_changed(s, lines);
+    pst_assert(!line->newest == !line->count && !line->oldest == !line->count);
 }
 
 static uint32_t depth_of(const struct pst_record *r)
@@ -197,6 +199,7 @@ void pst_recency_add(struct pst_shard *s, struct pst_record *r, uint64_t now_ns)
     pst_assert(group < s->store->group_count);
     *pst_record_recency(r) = (struct pst_recency){.group = group & 0xfff};
     s->store->policy->added(s, lines_of(s, r), r, pst_shard_ms(s, now_ns));
+    pst_assert(lines_of(s, r)->count > 0);
 }
 
 void pst_recency_remove(struct pst_shard *s, struct pst_record *r)

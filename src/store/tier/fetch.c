@@ -204,6 +204,7 @@ bool pst_fetch_run(struct pst_tier *t, uint64_t now_ns)
         return false;
     do {
         struct pst_fetch *f = pst_list_first(&t->todo, struct pst_fetch, todo);
+        pst_assert(!f->underway && !f->ended);
         int r = fetch_begin(f, now_ns);
 
         if (r == PST_BUSY)

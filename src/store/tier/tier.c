@@ -155,6 +155,7 @@ bool pst_tier_relieves(const struct pst_shard *s, uint32_t pages, uint64_t now_n
 {
     if (!s->tier)
         return false;
+    pst_assert(s->store->log);
     if (puts_underway(s->store))
         return true;
     if (s->tier->full_until_ns && s->tier->full_until_ns <= now_ns && !s->tier->reclaim.failed_last)
@@ -548,6 +549,7 @@ int pst_store_begin(struct pst_store *store, const char **fault)
 
 static bool tier_is_settled(const struct pst_tier *t, const struct pst_tier_wait *wait)
 {
+    pst_assert(t->closing);
     return wait->ended && pst_list_empty(&t->done) && pst_flush_idle(t) && pst_lane_idle(t->lane) &&
            !t->saves_underway && t->reclaim.state == PST_RECLAIMING_NONE;
 }
@@ -598,4 +600,5 @@ void pst_tier_close(struct pst_store *store)
         store->shards[i].tier = NULL;
     }
     store->log = pst_log_close(store->log);
+    pst_assert(!store->log);
 }

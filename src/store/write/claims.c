@@ -45,6 +45,7 @@ bool pst_claim_find(struct pst_shard *s, const struct pst_lookup *lookup, enum p
 {
     const struct pst_claim *claim = *bucket_of(&s->claims, lookup->hash);
 
+    pst_assert(kind <= PST_CLAIM_WHOLE && lookup->key.len > 0);
     while (claim && (claim->kind != kind || !pst_claim_is(claim, lookup)))
         claim = claim->next;
     return claim != NULL;

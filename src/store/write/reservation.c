@@ -107,6 +107,7 @@ static void reservation_uncount(struct pst_reservation *reservation)
 
 static void reservation_free(struct pst_shard *s, struct pst_reservation *reservation)
 {
+    pst_assert(reservation->magic == RESERVATION_MAGIC);
     pst_assert(reservation->writes == 0 && reservation->state != RESERVATION_LENT_GONE);
     pst_list_remove(&reservation->link);
     pst_shard_abort(s, &reservation->pending);
@@ -376,6 +377,7 @@ static void add_run(const struct pst_shard *s, struct pst_reservation *reservati
 {
     struct pst_run *last = reservation->run_count ? &reservation->runs[reservation->run_count - 1] : NULL;
 
+    pst_assert(run.count > 0);
     pst_assert(reservation->runs && reservation->run_count < reservation->run_room);
     if (last && last->page + last->count == run.page && run.page % s->store->arenas.arena_pages)
         last->count += run.count;
@@ -650,6 +652,7 @@ static int check_durable(const struct pst_shard *s, const struct pst_reservation
 {
     struct pst_put put = reservation->put;
 
+    pst_assert(s->tier);
     put.value_bytes = named->bytes;
     return pst_put_check_durable(s, &put, answer);
 }
