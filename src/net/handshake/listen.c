@@ -42,7 +42,7 @@ int pst_boot_listen_unix(const struct pst_boot_address *address, uint64_t *inode
     struct stat st;
     int fd, r;
 
-    pst_assert(address->path[0] == '/');
+    pst_assert(address->path[0] && inode);
     boot_address_unix(address, &un);
     r = path_stale(&un);
     if (r < 0)
