@@ -42,11 +42,13 @@ static inline uint64_t pst_max(uint64_t a, uint64_t b)
 /* Rounds up to a multiple of @unit (any number above zero). */
 static inline uint64_t pst_round_up(uint64_t n, uint64_t unit)
 {
+    pst_assert(unit > 0);
     return (n + unit - 1) / unit * unit;
 }
 
 static inline uint64_t pst_div_up(uint64_t n, uint64_t unit)
 {
+    pst_assert(unit > 0);
     return n / unit + (n % unit != 0);
 }
 

@@ -108,6 +108,7 @@ static void faults_disarm(void)
         points[i].nth = points[i].per_million = 0;
         points[i].passes = points[i].hits = 0;
     }
+    pst_assert(!atomic_load(&armed));
 }
 
 int pst_faults_arm(const char *text)

@@ -22,6 +22,7 @@ struct pst_hash128 pst_hash128(const void *data, size_t len, uint64_t seed)
 
 uint32_t pst_crc32c(uint32_t crc, const void *data, size_t len)
 {
+    pst_assert(data || len == 0);
     /* ISA-L takes an int length, does not invert, and never writes through its non-const pointer. */
     const size_t chunk_bytes = 1u << 30;
     const unsigned char *at = data;

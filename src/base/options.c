@@ -84,6 +84,7 @@ static int set_flag(const struct pst_option *row, bool *to, const char *value, c
 {
     static const char *const words[][2] = {{"no", "yes"}, {"false", "true"}, {"0", "1"}, {"off", "on"}};
 
+    pst_assert(row->type == PST_OPTION_FLAG);
     for (size_t i = 0; i < pst_count_of(words); i++) {
         for (int on = 0; on < 2; on++) {
             if (strcmp(value, words[i][on]) == 0) {
@@ -193,6 +194,7 @@ int pst_options_preset(const struct pst_options *table, void *settings, char fau
 
 void pst_options_free(const struct pst_options *table, void *settings)
 {
+    pst_assert(table->rows && table->count > 0);
     for (size_t i = 0; i < table->count; i++) {
         if (table->rows[i].type == PST_OPTION_STRING)
             set_string(option_member(&table->rows[i], settings), "", NULL);
@@ -203,6 +205,7 @@ void pst_options_free(const struct pst_options *table, void *settings)
 
 void pst_options_next_source(const struct pst_options *table, void *settings)
 {
+    pst_assert(table->rows && table->count > 0);
     for (size_t i = 0; i < table->count; i++) {
         if (table->rows[i].type == PST_OPTION_LIST)
             ((struct pst_strings *)option_member(&table->rows[i], settings))->inherited = true;
@@ -334,6 +337,7 @@ int pst_options_aliases(const struct pst_options *table, void *settings, char fa
         char why[PST_FAULT_BYTES];
         int r = value && *value ? set_alias(row, settings, value, why) : 0;
 
+        pst_assert(row->alias || row->alias_times == 0);
         if (r < 0) {
             snprintf(fault, PST_FAULT_BYTES, "%.50s: %.200s", row->alias, why);
             return r;
@@ -409,6 +413,7 @@ int pst_options_file(const struct pst_options *table, void *settings, const char
         snprintf(fault, PST_FAULT_BYTES, "config %.150s: %s", path, strerror(-r));
     }
     fclose(file);
+    pst_assert(r <= 0);
     return r;
 }
 

@@ -29,6 +29,7 @@ static int in_runtime_folder(const char *folder, const char *name, char *buf, si
     int r = *folder == '/' ? check_folder(folder, 0, PST_OWN_WRITES)
                            : pst_fail(-EINVAL, "a path that begins with no '/'");
 
+    pst_assert(r <= 0);
     return r == 0 ? name_in(folder, name, buf, cap) : r;
 }
 
@@ -37,6 +38,7 @@ static int in_temporary_folder(const char *folder, const char *name, bool serves
 {
     int r;
 
+    pst_assert(folder[0] == '/');
     if (serves && mkdir(folder, 0700) < 0 && errno != EEXIST)
         return pst_fail(-errno, "%s", strerror(errno));
     r = check_folder(folder, O_NOFOLLOW, PST_OWN_USES);

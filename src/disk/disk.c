@@ -245,6 +245,7 @@ uint32_t pst_disk_poll(struct pst_disk *disk, const struct pst_turn *turn, struc
 /* The simulated disk spoils its syncs itself: what they should carry is not carried. */
 static int64_t result_spoilt(const struct pst_disk *disk, const struct pst_disk_op *op, int64_t result)
 {
+    pst_assert(op->verb <= PST_DISK_SYNC);
     if (op->verb == PST_DISK_READ && pst_fault(PST_FAULT_disk_read_eio))
         return -EIO;
     if (op->verb == PST_DISK_WRITE && pst_fault(PST_FAULT_disk_write_eio))

@@ -173,6 +173,7 @@ static uint64_t bytes_now(const struct pst_disk_op *op)
 {
     uint64_t bytes = 0;
 
+    pst_assert(op->verb == PST_DISK_SYNC || op->now_count > 0);
     for (uint32_t i = 0; op->verb != PST_DISK_SYNC && i < op->now_count; i++)
         bytes += op->now[i].iov_len;
     return bytes;

@@ -122,6 +122,7 @@ static int pool_open(struct pst_disk *disk, const struct pst_disk_options *optio
         pool_free(p);
         return pst_fail(r, "disk threads: %s", strerror(-r));
     }
+    pst_assert(p->thread_count > 0 && p->thread_count <= THREADS_MAX);
     disk->descriptor = p->event;
     disk->driver = p;
     return 0;

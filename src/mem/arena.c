@@ -301,6 +301,7 @@ struct pst_page_desc *pst_page_desc(const struct pst_arenas *arenas, uint32_t pa
 
 void *pst_arenas_notes(const struct pst_arenas *arenas)
 {
+    pst_assert(arenas->kept);
     return (uint8_t *)header_of(arenas, 0) - PST_ARENA_NOTES_BYTES;
 }
 
@@ -338,6 +339,7 @@ static int arenas_fill_all(const struct pst_arenas *a, const struct pst_arena_op
 {
     int r = o->prefault ? pst_arenas_fill(a) : 0;
 
+    pst_assert(r <= 0);
     return r < 0 ? pst_fail(r, "filling arenas of %llu MiB in %s: %s", in_mib(a->stride * a->arena_count),
                             o->folder ? o->folder : "memory", strerror(-r))
                  : 0;

@@ -144,6 +144,7 @@ static void note_machine(const char *root, struct pst_limit *out)
     left = number_after(text.data, "MemAvailable") << 10;
     if (left == 0 || left >= out->left_bytes)
         return;
+    pst_assert(left > 0);
     out->left_bytes = left;
     snprintf(out->text, sizeof(out->text), "MemAvailable in /proc/meminfo: %llu MiB of %llu MiB",
              (unsigned long long)(left >> 20),

@@ -223,6 +223,7 @@ size_t pst_map_encode(const struct pst_map *map, uint8_t *to, size_t cap)
 {
     uint8_t *at = to;
 
+    pst_assert(map->members_max <= PST_MAP_MEMBERS_MAX);
     if (cap < pst_map_bytes_max(map->members_max))
         return 0;
     put_head(&at, map);
@@ -358,6 +359,7 @@ static void take_map(struct pst_reader *in, uint32_t prefixes, uint32_t members,
         least = take_member(in, map, least, large);
     for (uint32_t i = 0; i < PST_PARTITIONS && !in->bad; i++)
         take_partition(in, map, &map->partitions[i]);
+    pst_assert(in->bad || map->prefix_count <= PST_MAP_PREFIXES_MAX);
 }
 
 int pst_map_decode(struct pst_bytes from, uint32_t members_max, struct pst_map **out)

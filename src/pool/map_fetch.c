@@ -14,6 +14,7 @@ void pst_map_fetch_begin(struct pst_map_fetch *fetch)
 
 void pst_map_fetch_fini(struct pst_map_fetch *fetch)
 {
+    pst_assert(fetch->bytes || fetch->at == 0);
     free(fetch->bytes);
     *fetch = (struct pst_map_fetch){.bytes = NULL};
 }

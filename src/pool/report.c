@@ -54,6 +54,7 @@ void pst_report_join(struct pst_report *report, uint16_t member, uint64_t epoch)
 
 void pst_report_event(struct pst_report *report, const struct pst_event *event)
 {
+    pst_assert(report->first < report->max);
     pst_assert(report->magic == REPORT_MAGIC && report->count <= report->max);
     if (report->sync) /* the report reads what is there then */
         return;
@@ -94,6 +95,7 @@ static void take_walk(struct pst_report *report, bool again)
     report->walking = !ended;
     if (ended)
         report->message.flags |= PST_HEARTBEAT_END;
+    pst_assert(report->message.event_count <= report->message_max);
 }
 
 const struct pst_heartbeat *pst_report_next(struct pst_report *report,

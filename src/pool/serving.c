@@ -158,6 +158,7 @@ uint64_t pst_serving_filled(const struct pst_serving *serving, uint32_t partitio
 
 bool pst_serving_elsewhere(const struct pst_serving *serving, uint32_t partition)
 {
+    pst_assert(partition < PST_PARTITIONS);
     /* What is written here under an epoch is written behind its being noted: the note is looked at last. */
     bool kept = bits_have(serving->kept, partition);
     uint64_t epoch = atomic_load(&serving->epochs[partition]);

@@ -211,6 +211,7 @@ static int read_record(struct pst_dump_reader *r, struct pst_bytes *input)
 {
     struct names names;
 
+    pst_assert(r->state == PST_DUMP_AT_RECORD && r->have > 0);
     if (r->have < sizeof(names) && !dump_gather(r, r->names, sizeof(names), input))
         return PST_DUMP_MORE;
     memcpy(&names, r->names, sizeof(names));
@@ -243,6 +244,7 @@ static int read_end(struct pst_dump_reader *r, struct pst_bytes *input)
 /* Between records: the first byte says which element comes. */
 static int read_between(struct pst_dump_reader *r, struct pst_bytes *input)
 {
+    pst_assert(r->value_left == 0 || r->records > r->whole);
     if (r->have == 0 && !dump_gather(r, r->names, 1, input))
         return PST_DUMP_MORE;
     if (r->names[0] == KIND_RECORD)
@@ -301,6 +303,7 @@ static int dump_step(struct pst_dump_reader *r, struct pst_bytes *input, struct 
 {
     struct small small;
 
+    pst_assert(r->whole <= r->records && r->state <= PST_DUMP_AT_END);
     switch (r->state) {
     case PST_DUMP_AT_HEAD:
         if (!dump_gather(r, r->element, sizeof(struct head), input))
