@@ -53,6 +53,16 @@ def test_an_offered_folder_is_fetched(agent: Agent, tree: pathlib.Path, tmp_path
     assert gone.returncode != 0 and "Unknown module" in gone.stderr, gone.stderr
 
 
+def test_a_folder_under_its_name(agent: Agent, tree: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    wild = tree.rename(tmp_path / "tree [1]*?")
+    (tmp_path / "tree 1x").mkdir()
+    (wild / "tree").mkdir()
+    place = agent.ask("register", key="k", path=str(wild), named=True)
+    assert agent.rsync(place, tmp_path / "got", path=place["rsync_path"] + "/").returncode == 0
+    assert sorted(str(path.relative_to(tmp_path / "got")) for path in (tmp_path / "got").rglob("*")) == [
+        wild.name, *(f"{wild.name}/{name}" for name in ("a", "sub", "sub/b", "tree"))]
+
+
 @pytest.mark.parametrize("name", ["plain.bin", "one [x]*.txt", "back\\slash", "b\\[1]?", " blank ", "ünïcode", "#hash", "- minus"])
 def test_an_offered_file_is_alone(agent: Agent, tmp_path: pathlib.Path, name: str) -> None:
     folder = tmp_path / "folder"

@@ -82,7 +82,7 @@ int finished_add(struct pst_pod *pod, const char *group, const char *key, const 
     int r;
 
     finished_name(group, key, name);
-    r = offers_add(pod, name, path, 0, &place, fault);
+    r = offers_add(pod, name, path, false, 0, &place, fault);
     if (r < 0)
         return r;
     one = finished_new(name, path, &place);

@@ -90,6 +90,7 @@ static int frame_register(struct frame *frame)
     struct pod_place place;
     const char *path;
     char key[PST_KEY_CAP];
+    bool named = false;
     pid_t pid;
     int r = frame_key(frame, key);
 
@@ -98,7 +99,8 @@ static int frame_register(struct frame *frame)
     path = r == 0 ? frame_text(frame, "path") : NULL;
     if (!path)
         return r < 0 ? r : -EINVAL;
-    r = offers_add(frame->pod, key, path, pid, &place, frame->fault);
+    pst_json_flag(pst_json_get(frame->asked, "named"), &named);
+    r = offers_add(frame->pod, key, path, named, pid, &place, frame->fault);
     if (r == 0)
         r = pst_json_add_text(frame->answer, "key", key);
     return r < 0 ? r : frame_add_place(frame, &place);

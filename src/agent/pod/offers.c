@@ -20,6 +20,7 @@ struct offer {
     pid_t pid; /* 0: nobody's */
     uint64_t pid_began;
     uint64_t offered_ms; /* since 1970 */
+    bool named;          /* the module has the path under its name */
     char module[POD_MODULE_BYTES];
     char *path;
     char key[];
@@ -127,7 +128,7 @@ static int path_check(const char *path, char fault[PST_FAULT_BYTES])
     return r;
 }
 
-static struct offer *offer_new(const char *key, const char *path, pid_t pid)
+static struct offer *offer_new(const char *key, const char *path, bool named, pid_t pid)
 {
     size_t key_bytes = strlen(key) + 1, path_bytes = strlen(path);
     struct offer *offer = calloc(1, sizeof(*offer) + key_bytes);
@@ -143,6 +144,7 @@ static struct offer *offer_new(const char *key, const char *path, pid_t pid)
         return NULL;
     }
     memcpy(offer->key, key, key_bytes);
+    offer->named = named;
     offer->pid = pid;
     offer->pid_began = pid ? process_began(pid) : 0;
     offer->offered_ms = pst_wall_ns() / 1000000;
@@ -159,7 +161,7 @@ static int offers_put(struct pst_pod *pod, struct offer *offer, struct offer *ol
 
     if (r < 0)
         return r;
-    r = pst_rsyncd_add(pod->rsyncd, offer->module, offer->path, false);
+    r = pst_rsyncd_add(pod->rsyncd, offer->module, offer->path, offer->named ? PST_RSYNCD_NAMED : 0);
     if (r < 0) {
         snprintf(fault, PST_FAULT_BYTES, "path %.150s: %s", offer->path, strerror(-r));
         return r;
@@ -171,7 +173,7 @@ static int offers_put(struct pst_pod *pod, struct offer *offer, struct offer *ol
     return 0;
 }
 
-static int offers_add_locked(struct pst_pod *pod, const char *key, const char *path, pid_t pid,
+static int offers_add_locked(struct pst_pod *pod, const char *key, const char *path, bool named, pid_t pid,
                              struct pod_place *place, char fault[PST_FAULT_BYTES])
 {
     struct offer *old = offers_find(pod, key), *offer;
@@ -185,13 +187,14 @@ static int offers_add_locked(struct pst_pod *pod, const char *key, const char *p
         snprintf(fault, PST_FAULT_BYTES, "this pod offers %d paths already", POD_OFFERS_MAX);
         return -ENOSPC;
     }
-    offer = offer_new(key, path, pid);
+    offer = offer_new(key, path, named, pid);
     if (!offer) {
         snprintf(fault, PST_FAULT_BYTES, "out of memory");
         return -ENOMEM;
     }
     /* The same path by the same owner keeps its module: who fetches from it goes on. */
-    if (old && offer_lives(old) && old->pid == pid && strcmp(old->path, offer->path) == 0) {
+    if (old && offer_lives(old) && old->pid == pid && old->named == named &&
+        strcmp(old->path, offer->path) == 0) {
         free(offer->path);
         free(offer);
         offer_place(pod, old, place);
@@ -207,8 +210,8 @@ static int offers_add_locked(struct pst_pod *pod, const char *key, const char *p
     return 0;
 }
 
-int offers_add(struct pst_pod *pod, const char *key, const char *path, pid_t pid, struct pod_place *place,
-               char fault[PST_FAULT_BYTES])
+int offers_add(struct pst_pod *pod, const char *key, const char *path, bool named, pid_t pid,
+               struct pod_place *place, char fault[PST_FAULT_BYTES])
 {
     int r = path_check(path, fault);
 
@@ -219,7 +222,7 @@ int offers_add(struct pst_pod *pod, const char *key, const char *path, pid_t pid
     if (r < 0)
         return r;
     pthread_mutex_lock(&pod->offers_lock);
-    r = offers_add_locked(pod, key, path, pid, place, fault);
+    r = offers_add_locked(pod, key, path, named, pid, place, fault);
     pthread_mutex_unlock(&pod->offers_lock);
     return r;
 }

@@ -82,13 +82,14 @@ struct pod_place {
 };
 
 /*
- * Offers @path, absolute, under @key until @pid ends (0: until it is withdrawn). Return: 0 and *@place.
- * -EEXIST: another living process offers something else under @key. -EINVAL: @path is not absolute, or has
+ * Offers @path, absolute, under @key (@named: a folder that has it under its name) until @pid ends (0: until
+ * it is withdrawn). Return: 0 and *@place. -EEXIST: another living process offers something else under @key.
+ * -EINVAL: @path is not absolute, or has
  * "..". -ELOOP: a link. -ESRCH: no such process. -ENOSPC: too many. Otherwise what the file system or rsync
  * said; -errno with a text in @fault.
  */
-int offers_add(struct pst_pod *pod, const char *key, const char *path, pid_t pid, struct pod_place *place,
-               char fault[PST_FAULT_BYTES]);
+int offers_add(struct pst_pod *pod, const char *key, const char *path, bool named, pid_t pid,
+               struct pod_place *place, char fault[PST_FAULT_BYTES]);
 /* @pid: 0 or its owner's. Return: 1, 0 nothing was offered there, -EPERM it is another process's. */
 int offers_remove(struct pst_pod *pod, const char *key, pid_t pid);
 /* An array of what is offered, for `list_keys`. NULL without memory. */

@@ -119,7 +119,7 @@ static int open_rsyncd(struct pst_data_store *store, const struct pst_boot_addre
         return r;
     if (!realpath(files, path))
         return fail(-errno, fault, files, strerror(errno));
-    r = pst_rsyncd_add(store->rsyncd, "data", path, true);
+    r = pst_rsyncd_add(store->rsyncd, "data", path, PST_RSYNCD_WRITABLE);
     if (r < 0)
         return fail(r, fault, files, strerror(-r));
     tell(store, "rsync", address->host, pst_rsyncd_port(store->rsyncd));

@@ -42,13 +42,18 @@ int pst_rsyncd_open(const struct pst_rsyncd_settings *settings, struct pst_rsync
 uint16_t pst_rsyncd_port(const struct pst_rsyncd *d);
 /* How often the daemon had to be started after its first time. Its connections end with it. */
 uint32_t pst_rsyncd_restarts(const struct pst_rsyncd *d);
+enum pst_rsyncd_flags {
+    PST_RSYNCD_WRITABLE = 1, /* otherwise clients may not ask the daemon to follow links either */
+    PST_RSYNCD_NAMED = 2,    /* the module has the folder @path alone, under its name */
+};
+
 /*
  * Offers the folder @path, absolute, as module @name from the next connection on; if @path is a file, a
- * folder that has this file alone. Clients of a module that is not @writable may not ask the daemon to follow
- * links. Names that differ in case alone are one to rsync. Return: 0; -EEXIST, -EINVAL a name or a path that
- * no module can have, -ENOENT no such path, -ENOTDIR neither folder nor file, -ENOSPC too many, -errno.
+ * folder that has this file alone. Names that differ in case alone are one to rsync. Return: 0; -EEXIST,
+ * -EINVAL a name or a path that no module can have, -ENOENT no such path, -ENOTDIR neither folder nor file,
+ * -ENOSPC too many, -errno.
  */
-int pst_rsyncd_add(struct pst_rsyncd *d, const char *name, const char *path, bool writable);
+int pst_rsyncd_add(struct pst_rsyncd *d, const char *name, const char *path, int flags);
 /* Connections that are underway go on to their end. Return: 0; -ENOENT; -errno, and the module stays. */
 int pst_rsyncd_remove(struct pst_rsyncd *d, const char *name);
 /* Ends the daemon and its connections, and removes what was written. Returns NULL. */

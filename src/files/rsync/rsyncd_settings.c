@@ -140,11 +140,11 @@ static void forget(const struct pst_rsyncd *d, const char *module)
     }
 }
 
-/* Rules that let through the file @leaf and nothing else. In a rule with a wildcard rsync takes '\\' for an
- * escape, in others for itself. */
-static int write_rules(const struct pst_rsyncd *d, const char *module, const char *leaf)
+/* Rules that let through @leaf with what is beneath it, and nothing else. In a rule with a wildcard rsync
+ * takes '\\' for an escape, in others for itself. */
+static int write_rules(const struct pst_rsyncd *d, const char *module, const char *leaf, bool is_folder)
 {
-    bool wild = strpbrk(leaf, "*?[") != NULL;
+    bool wild = is_folder || strpbrk(leaf, "*?[");
     char name[LINK_BYTES];
     FILE *out;
 
@@ -158,7 +158,7 @@ static int write_rules(const struct pst_rsyncd *d, const char *module, const cha
             fputc('\\', out);
         fputc(*leaf, out);
     }
-    fputs("\n- *\n", out);
+    fprintf(out, "%s\n- *\n", is_folder ? "/***" : "");
     return end_file(d, name, out);
 }
 
@@ -202,19 +202,26 @@ static int grow(struct pst_rsyncd *d)
     return 0;
 }
 
+/* What a module offers. */
+struct offer {
+    const char *folder;
+    const char *leaf; /* of what it has alone; NULL: all */
+    bool leaf_is_folder, writable;
+};
+
 /* Makes what lies beside the settings for a module. */
-static int lay_beside(const struct pst_rsyncd *d, const char *name, const char *folder, const char *leaf)
+static int lay_beside(const struct pst_rsyncd *d, const char *name, const struct offer *offer)
 {
     char link[LINK_BYTES];
 
     beside_name(link, "to", name);
     unlinkat(d->folder_fd, link, 0);
-    if (symlinkat(folder, d->folder_fd, link) < 0)
+    if (symlinkat(offer->folder, d->folder_fd, link) < 0)
         return -errno;
-    return leaf ? write_rules(d, name, leaf) : 0;
+    return offer->leaf ? write_rules(d, name, offer->leaf, offer->leaf_is_folder) : 0;
 }
 
-static int add(struct pst_rsyncd *d, const char *name, const char *folder, const char *leaf, bool writable)
+static int add(struct pst_rsyncd *d, const char *name, const struct offer *offer)
 {
     int r = find(d, name) < d->module_count ? -EEXIST : grow(d);
     struct rsyncd_module *module;
@@ -222,9 +229,9 @@ static int add(struct pst_rsyncd *d, const char *name, const char *folder, const
     if (r < 0)
         return r;
     module = &d->modules[d->module_count++];
-    *module = (struct rsyncd_module){.writable = writable, .has_rules = leaf != NULL};
+    *module = (struct rsyncd_module){.writable = offer->writable, .has_rules = offer->leaf != NULL};
     memcpy(module->name, name, strlen(name) + 1);
-    r = lay_beside(d, name, folder, leaf);
+    r = lay_beside(d, name, offer);
     if (r == 0)
         r = rsyncd_write_settings(d);
     if (r < 0) {
@@ -234,10 +241,10 @@ static int add(struct pst_rsyncd *d, const char *name, const char *folder, const
     return r;
 }
 
-int pst_rsyncd_add(struct pst_rsyncd *d, const char *name, const char *path, bool writable)
+int pst_rsyncd_add(struct pst_rsyncd *d, const char *name, const char *path, int flags)
 {
     char folder[PATH_MAX];
-    const char *leaf = NULL;
+    struct offer offer = {.folder = folder, .writable = flags & PST_RSYNCD_WRITABLE};
     struct stat st;
     int r;
 
@@ -247,13 +254,15 @@ int pst_rsyncd_add(struct pst_rsyncd *d, const char *name, const char *path, boo
         return -errno;
     if (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode))
         return -ENOTDIR;
-    if (S_ISREG(st.st_mode))
-        leaf = strrchr(path, '/') + 1;
-    if (leaf && strpbrk(leaf, "\r\n")) /* a rule is a line */
+    offer.leaf_is_folder = S_ISDIR(st.st_mode);
+    if (!offer.leaf_is_folder || flags & PST_RSYNCD_NAMED)
+        offer.leaf = strrchr(path, '/') + 1;
+    if (offer.leaf && (!*offer.leaf || strpbrk(offer.leaf, "\r\n"))) /* a rule is a line */
         return -EINVAL;
-    snprintf(folder, sizeof(folder), "%.*s", leaf ? (int)pst_max(leaf - path - 1, 1) : PATH_MAX, path);
+    snprintf(folder, sizeof(folder), "%.*s", offer.leaf ? (int)pst_max(offer.leaf - path - 1, 1) : PATH_MAX,
+             path);
     pthread_mutex_lock(&d->lock);
-    r = add(d, name, folder, leaf, writable);
+    r = add(d, name, &offer);
     pthread_mutex_unlock(&d->lock);
     return r;
 }
