@@ -231,7 +231,7 @@ def test_a_killed_agent_leaves_its_socket_to_the_next(tmp_path: pathlib.Path, tr
         first.kill()
         with Agent(tmp_path) as second:
             assert second.ask("list_keys")["keys"] == []
-            wait_until("the first one's rsync has ended", lambda: first.rsync(place, tmp_path / "late").returncode != 0, 30)  # its rsync daemon has ended, too
+            wait_until("the first one's rsync has ended", lambda: first.rsync(place, tmp_path / "late").returncode != 0)
             assert second.ask("register", key="k", path=str(tree))["status"] == "ok"
 
 

@@ -110,8 +110,8 @@ def test_keys_come_and_go(client: ds.DataStoreClient, tree: pathlib.Path, tmp_pa
             client.get(key, tmp_path)
     with pytest.raises(FileNotFoundError):
         client.put("svc/a", tree / "nothing")
-    with pytest.raises(ValueError, match="local"):
-        client.put("svc/a", tree, locale="local")
+    with pytest.raises(ValueError, match="neither"):
+        client.put("svc/a", tree, locale="elsewhere")  # type: ignore[arg-type]
 
 
 def test_keys_of_a_service_go_with_it(client: ds.DataStoreClient, tree: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,7 +200,7 @@ def test_a_broken_get_leaves_nothing_under_its_name(daemon: DataStore, tree: pat
     client.put("broken/m", tree, contents=True)
     (daemon.files / "broken/m/sub").chmod(0)
     (daemon.files / "broken/m/gone").symlink_to("nowhere")
-    real, rsync = client._rsync(ds.parse_key("broken/m")), ds.RsyncClient("default", "broken", server)
+    real, rsync = client.rsync(ds.parse_key("broken/m")), ds.RsyncClient("default", "broken", server)
     command = real.build_rsync_command
 
     def broken(sources: list[str], *arguments: object) -> list[str]:

@@ -10,17 +10,19 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from .broadcast import get_by_broadcast
 from .errors import DataStoreError, KeyNotFound, RsyncError, Saturated
 from .key_utils import ParsedKey, parse_key
+from .local_offers import Offer, offers, own_ip
 from .metadata_client import MetadataClient
-from .rsync_client import RsyncClient
+from .pod_data_server import PodDataServerClient
+from .rsync_client import Fetch, RsyncClient, peer_source
 from .server import Server
-from .types import Lifespan, Locale
+from .types import BroadcastWindow, Lifespan, Locale
 
 __all__ = ["DataStoreClient"]
 
 PathLike = str | os.PathLike[str]
-PEER_PORT = 873
 PEERS_MAX = 8  # that one get asks
 SATURATED_TRIES = 5
 
@@ -41,9 +43,14 @@ class DataStoreClient:
         self.server = server or Server.from_environment(self.namespace)
         self.metadata_client = MetadataClient(self.namespace, self.server)
 
+    @property
+    def agent(self) -> PodDataServerClient:
+        """This pod's."""
+        return PodDataServerClient(token=self.server.token)
+
     def put(self, key: str | Sequence[str], src: PathLike | Sequence[PathLike], locale: Locale = "store",
             lifespan: Lifespan = "cluster", contents: bool = False, filter_options: str | None = None, force: bool = False,
-            verbose: bool = False) -> None:
+            verbose: bool = False, broadcast: BroadcastWindow | None = None) -> None:
         """Put files or folders under a key.
 
         Parameters
@@ -51,25 +58,35 @@ class DataStoreClient:
         key : str or list of str
             "service/path". A file gets this name; a folder goes below it under its own name, or with `contents` without.
         src : path or list of paths
-        locale : "store"
-            "local", which leaves the data where it is for others to fetch, needs the agent, which is not built yet.
+        locale : "store" or "local"
+            "local": one file or folder stays where it is, and others fetch it from this pod as long as this process lives. The pod's
+            agent serves it, and is started if there is none.
         lifespan : "cluster" or "resource"
             "resource": until the service is cleaned up that ``KT_SERVICE_NAME`` names.
         contents, filter_options, force, verbose
-            As of :meth:`RsyncClient.upload`.
+            As of :meth:`RsyncClient.upload`; a local put takes `contents` alone.
+        broadcast : BroadcastWindow or None
+            Join its quorum as one that puts; nobody waits for the others.
         """
-        if locale != "store":
-            raise ValueError(f"locale {locale!r}: this version puts into the store alone")
+        if locale not in ("store", "local"):
+            raise ValueError(f"locale {locale!r} is neither 'store' nor 'local'")
         service = os.environ.get("KT_SERVICE_NAME") if lifespan == "resource" else None
         if lifespan == "resource" and not service:
             raise ValueError("lifespan 'resource' needs KT_SERVICE_NAME in the environment")
         paths = [os.fspath(path) for path in ([src] if isinstance(src, (str, os.PathLike)) else src)]
         for parsed in parse_all(key):
-            self._rsync(parsed).upload(paths, parsed.storage_path, contents, filter_options, force, verbose)
+            if locale == "local":
+                self._put_local(parsed, paths, contents, filter_options, lifespan, service)
+                continue
+            self.rsync(parsed).upload(paths, parsed.storage_path, contents, filter_options, force, verbose)
             self.metadata_client.register_store_pod(parsed.full_key, store_name(self.server), lifespan, service)
+        if broadcast:
+            self.metadata_client.join_broadcast([parsed.full_key for parsed in parse_all(key)], "putter", own_ip(self.server.url),
+                                                os.environ.get("POD_NAME"), broadcast)
 
     def get(self, key: str | Sequence[str], dest: PathLike | None = None, contents: bool = False,
-            filter_options: str | None = None, force: bool = False, verbose: bool = False) -> None:
+            filter_options: str | None = None, force: bool = False, verbose: bool = False,
+            broadcast: BroadcastWindow | None = None) -> None:
         """Get what is under a key: from pods that have it if they can be reached, else from the store.
 
         Parameters
@@ -79,23 +96,21 @@ class DataStoreClient:
             The folder into which it goes; the current one if not set.
         contents, filter_options, force, verbose
             As of :meth:`RsyncClient.download`, which also says how it appears.
+        broadcast : BroadcastWindow or None
+            Fetch it as a member of a tree of pods that all want it, each from its parent, and then serve it to others. A parent is
+            waited for as long as the window's `timeout` says, or a minute.
 
         Raises
         ------
         KeyNotFound
         """
         folder = os.fspath(dest) if dest is not None else os.getcwd()
-        for parsed in parse_all(key):
-            info = self.metadata_client.key_info(parsed.full_key)
-            if info is None:
-                raise KeyNotFound(f"{parsed.full_key}: nobody has this key")
-            stored = info.get("store_pod_ip") is not None
-            fetch = (contents, filter_options, force, verbose)
-            if self.server.rsync and self._get_from_peers(parsed, folder, info.get("store_pod_ip"), fetch):
-                continue
-            if not stored:
-                raise DataStoreError(f"{parsed.full_key}: the store does not have it, and no pod that does could be reached")
-            self._rsync(parsed).download(parsed.storage_path, folder, *fetch)
+        fetch = Fetch(folder, contents, filter_options, force, verbose)
+        keys = parse_all(key)
+        group = broadcast and (broadcast.group_id or "_".join(sorted(parsed.full_key for parsed in keys)))
+        for parsed in keys:
+            if not (broadcast and group and get_by_broadcast(self, parsed, group, broadcast, fetch)):
+                self._get_one(parsed, fetch)
 
     def ls(self, key: str = "") -> list[dict[str, Any]]:
         """What is under a key: dicts with ``name``, ``is_directory`` and ``locale`` ("store", or a pod's name)."""
@@ -103,14 +118,39 @@ class DataStoreClient:
 
     def rm(self, key: str, recursive: bool = False, prefix: bool = False) -> None:
         """Delete a key with its files; with `recursive` a folder with all that it has, with `prefix` all names that begin so."""
-        self.metadata_client.delete_key(parse_key(key).full_key, recursive, prefix)
+        full_key = parse_key(key).full_key
+        offers.remove(self.metadata_client, full_key)
+        self.metadata_client.delete_key(full_key, recursive, prefix)
 
     def mkdir(self, key: str) -> bool:
         """Make a folder, and those in front of it. Returns True."""
         return self.metadata_client.mkdir(parse_key(key).full_key).get("success") is True
 
-    def _rsync(self, parsed: ParsedKey) -> RsyncClient:
+    def rsync(self, parsed: ParsedKey) -> RsyncClient:
+        """Of the store's folder of a key's service."""
         return RsyncClient(self.namespace, parsed.service_name, self.server)
+
+    def _put_local(self, parsed: ParsedKey, paths: list[str], contents: bool, filter_options: str | None, lifespan: Lifespan,
+                   service: str | None) -> None:
+        if len(paths) != 1 or filter_options:
+            raise ValueError("a local put offers one file or folder as it is")
+        path = os.path.abspath(os.path.expanduser(paths[0]))
+        if not os.path.exists(path):
+            raise FileNotFoundError(f"there is nothing at {path}")
+        path = os.path.realpath(path)
+        named = os.path.isdir(path) and not contents
+        offers.add(Offer(self.metadata_client, self.agent, parsed.full_key, path, named, lifespan, service))
+
+    def _get_one(self, parsed: ParsedKey, fetch: Fetch) -> None:
+        info = self.metadata_client.key_info(parsed.full_key)
+        if info is None:
+            raise KeyNotFound(f"{parsed.full_key}: nobody has this key")
+        store_ip = info.get("store_pod_ip")
+        if self.server.rsync and self._get_from_peers(parsed, store_ip, fetch):
+            return
+        if store_ip is None:
+            raise DataStoreError(f"{parsed.full_key}: the store does not have it, and no pod that does could be reached")
+        fetch.run(self.rsync(parsed), parsed.storage_path)
 
     def _choose(self, key: str) -> str | dict[str, Any] | None:
         """A source; of those that serve enough one at random, after some time."""
@@ -123,8 +163,7 @@ class DataStoreClient:
             time.sleep(random.uniform(0.5, 1.5) * 2 ** attempt / 10)
         return None
 
-    def _get_from_peers(self, parsed: ParsedKey, folder: str, store_ip: str | None,
-                        fetch: tuple[bool, str | None, bool, bool]) -> bool:
+    def _get_from_peers(self, parsed: ParsedKey, store_ip: str | None, fetch: Fetch) -> bool:
         """Whether a pod had it; those that could not be reached are told to the store."""
         key = parsed.full_key
         for _ in range(PEERS_MAX):
@@ -134,9 +173,9 @@ class DataStoreClient:
                 if ip is not None:
                     self.metadata_client.complete_request(key, ip)
                 return False
-            path = source["src_path"] if isinstance(source, dict) else pathlib.PurePosixPath(key).name
+            leaf = pathlib.PurePosixPath(key).name
             try:
-                self._rsync(parsed).download(f"rsync://{ip}:{PEER_PORT}/data/{path.lstrip('/')}", folder, *fetch)
+                fetch.run(self.rsync(parsed), peer_source(ip, source["src_path"] if isinstance(source, dict) else leaf), leaf)
             except RsyncError:
                 self.metadata_client.remove_source(key, ip)
                 continue

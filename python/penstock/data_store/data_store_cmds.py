@@ -8,22 +8,22 @@ from typing import Any
 
 from .data_store_client import DataStoreClient, PathLike
 from .rsync_client import RsyncClient
-from .types import Lifespan, Locale
+from .types import BroadcastWindow, Lifespan, Locale
 
 __all__ = ["get", "ls", "mkdir", "put", "rm", "rsync", "rsync_async"]
 
 
 def put(key: str | Sequence[str], src: PathLike | Sequence[PathLike], locale: Locale = "store", lifespan: Lifespan = "cluster",
         contents: bool = False, filter_options: str | None = None, force: bool = False, verbose: bool = False,
-        namespace: str | None = None) -> None:
+        namespace: str | None = None, broadcast: BroadcastWindow | None = None) -> None:
     """:meth:`DataStoreClient.put`."""
-    DataStoreClient(namespace).put(key, src, locale, lifespan, contents, filter_options, force, verbose)
+    DataStoreClient(namespace).put(key, src, locale, lifespan, contents, filter_options, force, verbose, broadcast)
 
 
 def get(key: str | Sequence[str], dest: PathLike | None = None, contents: bool = False, filter_options: str | None = None,
-        force: bool = False, verbose: bool = False, namespace: str | None = None) -> None:
+        force: bool = False, verbose: bool = False, namespace: str | None = None, broadcast: BroadcastWindow | None = None) -> None:
     """:meth:`DataStoreClient.get`."""
-    DataStoreClient(namespace).get(key, dest, contents, filter_options, force, verbose)
+    DataStoreClient(namespace).get(key, dest, contents, filter_options, force, verbose, broadcast)
 
 
 def ls(key: str = "", namespace: str | None = None) -> list[dict[str, Any]]:

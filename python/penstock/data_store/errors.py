@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..errors import Busy, Error, NotFound
 
-__all__ = ["DataStoreError", "KeyNotFound", "RsyncError", "Saturated", "StoreRefused", "StoreUnreachable"]
+__all__ = ["AgentError", "DataStoreError", "KeyNotFound", "RsyncError", "Saturated", "StoreRefused", "StoreUnreachable"]
 
 
 class DataStoreError(Error):
@@ -13,6 +13,10 @@ class DataStoreError(Error):
 
 class KeyNotFound(DataStoreError, NotFound):
     """Nobody has the key."""
+
+
+class AgentError(DataStoreError):
+    """A pod's agent is not there, could not be started, or refused."""
 
 
 class StoreUnreachable(DataStoreError, ConnectionError):

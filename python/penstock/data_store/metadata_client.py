@@ -134,6 +134,29 @@ class MetadataClient:
         """This pod has what it came for. Returns True."""
         return self._succeeds("POST", f"/api/v1/broadcast/{quote(broadcast_id, safe='')}/complete", query={"pod_ip": pod_ip})
 
+    # ---- broadcasts of files ----
+
+    def join_fs_broadcast(self, group_id: str, key: str, pod_ip: str, pod_name: str | None = None,
+                          fanout: int | None = None) -> dict[str, Any]:
+        """Join, or ask again where this pod stands: ``rank``, ``parent_rank``, ``parent_ip``, ``source_ip``, ``source_path``...
+
+        Needs the package ``websockets``. Raises :class:`StoreRefused` if the store does, for example since nobody has the key.
+        """
+        from .websocket_tunnel import converse
+
+        message = {"action": "join", "key": key, "pod_ip": pod_ip, "pod_name": pod_name, "fanout": fanout}
+        told = converse(self.server, f"/ws/fs-broadcast/{quote(group_id, safe='')}?{urlencode({'namespace': self.namespace})}",
+                        {name: value for name, value in message.items() if value is not None}, self.timeout)
+        if told.get("event") != "ready":
+            raise StoreRefused(0, f"broadcast {group_id}: {told.get('message') or 'refused'}")
+        return told
+
+    def report_unreachable(self, group_id: str, key: str, reporter_ip: str, unreachable_ip: str) -> dict[str, Any] | None:
+        """This pod's new parent, as of a join, since it could not fetch from the old one; None: there is nobody behind it."""
+        body = {"group_id": group_id, "key": key, "reporter_ip": reporter_ip, "unreachable_ip": unreachable_ip}
+        told = self._ask("POST", "/api/v1/fs/broadcast/report-unreachable", body=body)[1]
+        return told if told.get("status") == "ok" else None
+
     # ---- HTTP ----
 
     def _key(self, key: str, route: str = "") -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import pathlib
 import shlex
@@ -10,16 +11,18 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from urllib.parse import urlsplit
 
 from .errors import DataStoreError, RsyncError, StoreUnreachable
 from .server import Server
 from .websocket_tunnel import WebSocketRsyncTunnel
 
-__all__ = ["RsyncClient"]
+__all__ = ["Fetch", "RsyncClient", "peer_source"]
 
 STALL_S = 60  # without a byte rsync gives up
 CONNECT_S = 10
 USER = "penstock"
+PEER_PORT = 873
 FILTERS = ("--include", "--exclude", "--filter")
 
 
@@ -73,7 +76,7 @@ class RsyncClient:
                 filter_options, force, ("--copy-links", "--mkpath")), verbose)
 
     def download(self, source: str, dest: str, contents: bool = False, filter_options: str | None = None, force: bool = False,
-                 verbose: bool = False) -> None:
+                 verbose: bool = False, name: str | None = None) -> pathlib.Path:
         """Get a file or a folder.
 
         What is not at its destination yet appears there whole, at the end: until then it lies in a hidden folder beside it, where
@@ -82,31 +85,41 @@ class RsyncClient:
         Parameters
         ----------
         source : str
-            A path below the service's folder, or a URL ``rsync://...``.
+            A path below the service's folder, or a URL ``rsync://...``. One that ends with a slash stands for what a folder has.
         dest : str
             The folder into which it goes; it is made if it is not there.
         contents : bool
             What the folder has goes into `dest`, not the folder.
         filter_options, force
             As of :meth:`upload`.
+        name : str or None
+            What it is called in `dest`; as at its source if not set.
+
+        Returns
+        -------
+        Where it lies: `dest` itself with `contents`.
         """
         with contextlib.ExitStack() as stack:
             if not source.startswith("rsync://"):
                 address = stack.enter_context(self._address())
                 source = f"rsync://{self._user}{address}/data/{self.namespace}/{self.service_name}/{source}"
+            inside = contents or source.endswith("/")
             source = source.rstrip("/")
             folder = pathlib.Path(os.path.expanduser(dest)).absolute()
-            final = folder if contents else folder / source.rpartition("/")[2]
+            came_as = source.rpartition("/")[2]
+            final = folder if contents else folder / (name or came_as)
             part = final.parent / f".penstock-{final.name}.part"
-            # Of a file rsync makes its own name in the part's folder, of a folder's contents the part is the folder.
             whole = not os.path.lexists(final)
-            into = part if whole else folder
-            into.mkdir(parents=True, exist_ok=True)
+            if whole:
+                # What a folder has goes into the part itself; else what comes lies in it, and rsync's own names beside it.
+                part.mkdir(parents=True, exist_ok=True)
+            into = f"{part}/" if whole else f"{final}/" if inside else str(final) if name else f"{folder}/"
             self.run_rsync_command(self.build_rsync_command(
-                [source + "/" if contents else source], f"{into}/", filter_options, force,
+                [f"{source}/" if inside else source], into, filter_options, force,
                 ("--partial-dir=.penstock-partial", *(() if whole else ("--delay-updates",)))), verbose)
             if whole:
-                appear(part if contents else part / final.name, final, part)
+                appear(part if inside else part / came_as, final, part)
+            return final
 
     def build_rsync_command(self, sources: Sequence[str], dest: str, filter_options: str | None = None, force: bool = False,
                             more: Sequence[str] = ()) -> list[str]:
@@ -148,6 +161,28 @@ class RsyncClient:
                 if tunnel.fault:
                     raise StoreUnreachable(f"{url}: {tunnel.fault}") from error
                 raise
+
+
+@dataclasses.dataclass(frozen=True)
+class Fetch:
+    """What a get asked for: the arguments of :meth:`RsyncClient.download` that stay the same from source to source."""
+
+    folder: str
+    contents: bool = False
+    filter_options: str | None = None
+    force: bool = False
+    verbose: bool = False
+
+    def run(self, rsync: RsyncClient, source: str, name: str | None = None) -> pathlib.Path:
+        return rsync.download(source, self.folder, self.contents, self.filter_options, self.force, self.verbose, name)
+
+
+def peer_source(ip: str, path: str) -> str:
+    """The URL of what a pod has published: an agent's own, or a path below the module ``data`` of other clients' pods."""
+    if not path.startswith("rsync://"):
+        return f"rsync://{ip}:{PEER_PORT}/data/{path.lstrip('/')}"
+    # A module stands for what a folder has; a file lies in one.
+    return path if urlsplit(path).path.strip("/").count("/") else path.rstrip("/") + "/"
 
 
 def appear(made: pathlib.Path, final: pathlib.Path, part: pathlib.Path) -> None:

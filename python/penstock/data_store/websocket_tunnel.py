@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import socket
 import ssl
 import threading
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .errors import StoreUnreachable
+from .server import Server
 
 if TYPE_CHECKING:
     from websockets.sync.client import ClientConnection
 
-__all__ = ["WebSocketRsyncTunnel"]
+__all__ = ["WebSocketRsyncTunnel", "converse"]
 
 FRAME_BYTES = 64 << 10
 CONNECT_S = 10.0
@@ -47,10 +49,7 @@ class WebSocketRsyncTunnel:
         self.fault: Exception | None = None  # why a connection could not be carried
 
     def __enter__(self) -> WebSocketRsyncTunnel:
-        try:
-            import websockets.sync.client  # noqa: F401
-        except ImportError as error:
-            raise StoreUnreachable("rsync through a tunnel needs the package websockets: pip install penstock[data]") from error
+        need_websockets("rsync through a tunnel")
         self._listener = socket.create_server(("127.0.0.1", self.local_port))
         self.local_port = self._listener.getsockname()[1]
         self._start(self._accept, self._listener)
@@ -89,6 +88,33 @@ class WebSocketRsyncTunnel:
                     back.join()
             except (OSError, WebSocketException) as error:
                 self.fault = error
+
+
+def need_websockets(what: str) -> None:
+    try:
+        import websockets.sync.client  # noqa: F401
+    except ImportError as error:
+        raise StoreUnreachable(f"{what} needs the package websockets: pip install penstock[data]") from error
+
+
+def converse(server: Server, target: str, message: dict[str, Any], timeout: float) -> dict[str, Any]:
+    """The answer to one message on a WebSocket of the store."""
+    need_websockets("a broadcast")
+    from websockets.exceptions import WebSocketException
+    from websockets.sync.client import connect
+
+    url = f"ws{server.url.removeprefix('http')}{target}"
+    headers = {"Authorization": f"Bearer {server.token}"} if server.token else {}
+    tls = ssl.create_default_context(cafile=server.ca_file) if url.startswith("wss:") else None
+    try:
+        with connect(url, additional_headers=headers, ssl=tls, compression=None, open_timeout=CONNECT_S) as remote:
+            remote.send(json.dumps(message))
+            told = json.loads(remote.recv(timeout))
+    except (OSError, WebSocketException, ValueError) as error:
+        raise StoreUnreachable(f"{url}: {error or type(error).__name__}") from error
+    if not isinstance(told, dict):
+        raise StoreUnreachable(f"{url}: what answers there is no data store")
+    return told
 
 
 def take_back(remote: ClientConnection, local: socket.socket) -> None:

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A file or folder to many pods, as a tree: each fetches it from its parent, and serves it to its children once it has it."""
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+from typing import TYPE_CHECKING, Any
+
+from .errors import AgentError, DataStoreError, RsyncError
+from .key_utils import ParsedKey
+from .local_offers import own_ip
+from .pod_data_server import DEFAULT_TCP_PORT, Place, start_server_if_needed
+from .rsync_client import Fetch, peer_source
+from .types import BroadcastWindow
+
+if TYPE_CHECKING:
+    from .data_store_client import DataStoreClient
+
+__all__ = ["get_by_broadcast"]
+
+PARENTS_MAX = 32  # that one get asks
+WAIT_S = 60.0
+
+
+def get_by_broadcast(client: DataStoreClient, parsed: ParsedKey, group: str, window: BroadcastWindow, fetch: Fetch) -> bool:
+    """Fetch a key as a member of the tree of a group. Returns False if no parent had it, and it is to be fetched otherwise."""
+    if not client.server.rsync or (fetch.contents and os.path.isdir(fetch.folder) and os.listdir(fetch.folder)):
+        return False  # no other pod is reached; what lies in the folder already is not for other pods
+    agent, metadata, ip = client.agent, client.metadata_client, own_ip(client.server.url)
+    try:
+        start_server_if_needed(agent.socket_path)
+        place: dict[str, Any] | None = metadata.join_fs_broadcast(group, parsed.full_key, ip, os.environ.get("POD_NAME"), window.fanout)
+    except DataStoreError:
+        return False
+    for _ in range(PARENTS_MAX):
+        if place is None:
+            return False
+        try:
+            final = from_parent(client, parsed, group, window, fetch, place)
+        except (AgentError, RsyncError):
+            place = metadata.report_unreachable(group, parsed.full_key, ip, place["parent_ip"])
+            continue
+        with contextlib.suppress(AgentError):  # this pod has it; others find another parent
+            agent.fs_broadcast_complete(group, parsed.full_key, final)
+        return True
+    return False
+
+
+def from_parent(client: DataStoreClient, parsed: ParsedKey, group: str, window: BroadcastWindow, fetch: Fetch,
+                place: dict[str, Any]) -> pathlib.Path:
+    """Fetch it from the parent that a place in the tree names. Returns where it lies."""
+    rsync, leaf, parent_ip = client.rsync(parsed), pathlib.PurePosixPath(parsed.full_key).name, place["parent_ip"]
+    if place["parent_rank"] == 0:
+        path = place.get("source_path") or leaf
+        if client.metadata_client.has_store_pod(parsed.full_key) and not path.startswith("rsync://"):
+            return fetch.run(rsync, parsed.storage_path)
+        return fetch.run(rsync, peer_source(parent_ip, path), leaf)
+    port = int(os.environ.get("PENSTOCK_AGENT_PORT", DEFAULT_TCP_PORT))
+    seconds = WAIT_S if window.timeout is None else window.timeout
+    answer = client.agent.fs_broadcast_get_path_remote(parent_ip, port, group, parsed.full_key, seconds)
+    return fetch.run(rsync, peer_source(parent_ip, Place.of(answer).url(parent_ip)), leaf)

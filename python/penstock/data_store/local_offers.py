@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What this process offers from where it lies: registered at the pod's agent, published at the store, and again before that forgets."""
+from __future__ import annotations
+
+import atexit
+import contextlib
+import dataclasses
+import os
+import socket
+import threading
+from urllib.parse import urlsplit
+
+from .errors import DataStoreError
+from .metadata_client import MetadataClient
+from .pod_data_server import PodDataServerClient, start_server_if_needed
+from .types import Lifespan
+
+__all__ = ["LocalOffers", "offers", "own_ip"]
+
+AGAIN_S = 1200.0  # the store forgets a source after an hour
+
+
+def own_ip(store_url: str) -> str:
+    """This pod's address: ``POD_IP``, or that from which the store is reached."""
+    said = os.environ.get("POD_IP")
+    if said:
+        return said
+    parts = urlsplit(store_url)
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(parts.hostname, parts.port or 80, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.connect(address)  # sends nothing
+            return str(probe.getsockname()[0])
+    except OSError as error:
+        raise DataStoreError(f"{store_url}: this pod has no address that reaches it: {error}") from error
+
+
+@dataclasses.dataclass(frozen=True)
+class Offer:
+    """A path under a key."""
+
+    metadata: MetadataClient
+    agent: PodDataServerClient
+    key: str
+    path: str
+    named: bool
+    lifespan: Lifespan
+    service: str | None
+
+    @property
+    def agent_key(self) -> str:
+        return f"{self.metadata.namespace}/{self.key}"
+
+    def publish(self) -> None:
+        """Tell the agent and the store, for the first time or once more."""
+        start_server_if_needed(self.agent.socket_path)
+        ip = own_ip(self.metadata.server.url)
+        place = self.agent.register(self.agent_key, self.path, self.named)
+        self.metadata.publish_key(self.key, ip, os.environ.get("POD_NAME"), os.environ.get("POD_NAMESPACE"), place.url(ip),
+                                  self.lifespan, self.service)
+
+    def withdraw(self) -> None:
+        with contextlib.suppress(DataStoreError):
+            self.metadata.remove_source(self.key, own_ip(self.metadata.server.url))
+        with contextlib.suppress(DataStoreError):
+            self.agent.unregister(self.agent_key, os.getpid())
+
+
+class LocalOffers:
+    """The offers of this process. Threads may share one; a child made by fork() offers nothing."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._offers: dict[tuple[str, str, str], Offer] = {}
+        self._pid = 0
+        self._stop = threading.Event()
+
+    def add(self, offer: Offer) -> None:
+        offer.publish()
+        with self._lock:
+            if self._pid != os.getpid():
+                self._offers.clear()
+                self._stop = threading.Event()
+                self._pid = os.getpid()
+                threading.Thread(target=self._repeat, args=(self._stop,), daemon=True).start()
+                atexit.register(self.close)
+            self._offers[self._name(offer.metadata, offer.key)] = offer
+
+    def remove(self, metadata: MetadataClient, key: str) -> None:
+        """Withdraw what this process offers under `key`, if it does."""
+        with self._lock:
+            offer = self._offers.pop(self._name(metadata, key), None) if self._pid == os.getpid() else None
+        if offer:
+            offer.withdraw()
+
+    def close(self) -> None:
+        """Withdraw everything."""
+        with self._lock:
+            mine = list(self._offers.values()) if self._pid == os.getpid() else []
+            self._offers.clear()
+        self._stop.set()
+        for offer in mine:
+            offer.withdraw()
+
+    @staticmethod
+    def _name(metadata: MetadataClient, key: str) -> tuple[str, str, str]:
+        return metadata.server.url, metadata.namespace, key
+
+    def _repeat(self, stop: threading.Event) -> None:
+        while not stop.wait(AGAIN_S):
+            with self._lock:
+                mine = list(self._offers.values())
+            for offer in mine:
+                with contextlib.suppress(DataStoreError):  # until the next time
+                    offer.publish()
+
+
+#: Those of this process.
+offers = LocalOffers()

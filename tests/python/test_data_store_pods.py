@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""penstock.data_store between pods: processes with an address and an agent of their own, and a store beside them."""
+from __future__ import annotations
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from data_store import DataStore
+from support import BUILD, clean_environment, wait_until
+
+from penstock import data_store as ds
+
+FRONT = "import os, sys\nfrom penstock import data_store as ds\n"
+HOLD = "print('ready', flush=True)\nsys.stdin.read()\n"
+
+
+class Pod:
+    """A pod on an address of the loopback's: its processes, and the agent that they start."""
+
+    def __init__(self, number: int, folder: pathlib.Path, store: DataStore) -> None:
+        self.ip = f"127.0.0.{number}"
+        self.folder = folder / f"pod{number}"
+        self.folder.mkdir()
+        self.socket = self.folder / "agent.sock"
+        self.environment = clean_environment(
+            POD_IP=self.ip, POD_NAME=f"pod-{number}", PENSTOCK_AGENT_SOCKET=str(self.socket), PENSTOCK_PENSTOCKD=str(BUILD / "penstockd"),
+            PENSTOCK_DATA_URL=f"http://127.0.0.1:{store.http_port}", PENSTOCK_DATA_RSYNC=f"127.0.0.1:{store.rsync_port}",
+            PYTHONPATH=str(BUILD / "python"))
+
+    def start(self, code: str) -> subprocess.Popen[str]:
+        return subprocess.Popen([sys.executable, "-c", FRONT + code], cwd=self.folder, env=self.environment, text=True,
+                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def run(self, code: str) -> str:
+        process = self.start(code)
+        out, error = process.communicate(timeout=120)
+        assert process.returncode == 0, error
+        return out.strip()
+
+    def hold(self, code: str) -> subprocess.Popen[str]:
+        """A process that has run the code, and lives until its standard input ends."""
+        process = self.start(code + HOLD)
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n", process.communicate()[1]
+        return process
+
+    @property
+    def agent(self) -> ds.PodDataServerClient:
+        return ds.PodDataServerClient(str(self.socket))
+
+    def signal_agent(self, number: int) -> None:
+        try:
+            os.kill(int(self.agent.ping()["pid"]), number)
+        except ds.AgentError:  # it was never started
+            return
+        if number != signal.SIGSTOP:
+            wait_until("the agent has ended", lambda: not ds.pod_data_server.is_server_running(str(self.socket)))
+
+
+@pytest.fixture
+def store(tmp_path: pathlib.Path) -> Iterator[DataStore]:
+    with DataStore(tmp_path / "data", "--store-address", "127.0.0.1") as it:
+        yield it
+
+
+@pytest.fixture
+def pods(tmp_path: pathlib.Path, store: DataStore) -> Iterator[list[Pod]]:
+    # Workers of pytest take other addresses: the agents' port is the same everywhere.
+    first = 10 + 20 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
+    made = [Pod(first + number, tmp_path, store) for number in range(6)]
+    yield made
+    for pod in made:
+        pod.signal_agent(signal.SIGTERM)
+
+
+@pytest.fixture
+def tree(tmp_path: pathlib.Path) -> pathlib.Path:
+    root = tmp_path / "tree"
+    (root / "sub").mkdir(parents=True)
+    (root / "a file").write_bytes(os.urandom(300_000))
+    (root / "sub/b").write_text("B")
+    (tmp_path / "beside").write_text("not offered")
+    return root
+
+
+def files_of(root: pathlib.Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def test_a_local_put_looks_like_one_into_the_store(store: DataStore, pods: list[Pod], tree: pathlib.Path) -> None:
+    calls = [("folder", f"{str(tree)!r}"), ("contents", f"{str(tree)!r}, contents=True"), ("file", f"{str(tree / 'a file')!r}")]
+    owner = pods[0].hold("".join(f"ds.put('svc/local/{name}', {call}, locale='local')\nds.put('svc/stored/{name}', {call})\n"
+                                 for name, call in calls))
+    pods[1].run("".join(f"for way in ('local', 'stored'):\n"
+                        f"    for twice in range(2):\n"
+                        f"        ds.get(f'svc/{{way}}/{name}', f'got/{{way}}')\n"
+                        f"        ds.get(f'svc/{{way}}/{name}', f'got/{{way}}-{name}', contents={name != 'file'})\n"
+                        for name, _ in calls))
+    got = pods[1].folder / "got"
+    assert files_of(got / "local") == files_of(got / "stored") and len(files_of(got / "local")) == 5
+    for name, _ in calls:
+        assert files_of(got / f"local-{name}") == files_of(got / f"stored-{name}") != {}
+    assert not list(got.rglob(".penstock*"))
+    assert {(item["key"], item["pid"]) for item in pods[0].agent.list_keys()} == {
+        (f"default/svc/local/{name}", owner.pid) for name, _ in calls}
+    assert {item["name"]: item["locale"] for item in store.ask("GET", "/api/v1/keys/list?prefix=svc%2Flocal")[1]["items"]} == {
+        name: "pod-" + pods[0].ip.rpartition(".")[2] for name, _ in calls}
+    owner.communicate(timeout=60)
+    assert owner.returncode == 0
+    assert store.key("GET", "svc/local/file") == (200, {"found": False, "error": "Key not found"})
+    assert pods[0].agent.list_keys() == []
+    code = "try:\n    ds.get('svc/local/file', 'x')\nexcept ds.KeyNotFound as error:\n    print(repr(error))"
+    assert "KeyNotFound" in pods[1].run(code)
+
+
+def test_an_owner_that_is_killed(store: DataStore, pods: list[Pod], tree: pathlib.Path) -> None:
+    owner = pods[0].hold(f"ds.put('svc/m', {str(tree)!r}, locale='local', contents=True)\n")
+    owner.kill()
+    owner.communicate()
+    wait_until("the agent has withdrawn it", lambda: pods[0].agent.list_keys() == [])
+    code = "try:\n    ds.get('svc/m', 'x')\nexcept ds.DataStoreError as error:\n    print(error)"
+    assert "no pod that does could be reached" in pods[1].run(code)
+    assert "nobody has this key" in pods[1].run(code)  # the source has been taken off the list
+    pods[2].run(f"ds.put('svc/m', {str(tree)!r}, contents=True)")
+    pods[1].run("ds.get('svc/m', 'x')")
+    assert files_of(pods[1].folder / "x/m") == files_of(tree)
+
+
+def test_rm_withdraws_and_a_second_put_replaces(store: DataStore, pods: list[Pod], tree: pathlib.Path) -> None:
+    out = pods[0].run(f"""
+ds.put('svc/m', {str(tree)!r}, locale='local')
+ds.put('svc/m', {str(tree / 'sub')!r}, locale='local')
+agent = ds.PodDataServerClient()
+print([os.path.basename(key['path']) for key in agent.list_keys()])
+ds.rm('svc/m')
+print(agent.list_keys(), ds.ls('svc'))
+for bad in (dict(src='/no/such'), dict(src=['a', 'b']), dict(src='.', filter_options='--exclude=x')):
+    try:
+        ds.put('svc/n', locale='local', **bad)
+    except (ValueError, FileNotFoundError) as error:
+        print(type(error).__name__)
+""")
+    assert out.splitlines() == ["['sub']", "[] []", "FileNotFoundError", "ValueError", "ValueError"]
+
+
+def test_one_agent_for_all(pods: list[Pod]) -> None:
+    started = [pods[0].start("print(ds.start_server_if_needed())") for _ in range(6)]
+    pids = {process.communicate(timeout=60)[0].strip() for process in started}
+    assert pids == {str(pods[0].agent.ping()["pid"])}
+    pods[0].signal_agent(signal.SIGKILL)
+    assert pods[0].run("print(ds.start_server_if_needed())") not in pids
+
+
+def test_an_agent_that_cannot_be(pods: list[Pod], tmp_path: pathlib.Path) -> None:
+    pods[0].environment["PENSTOCK_AGENT_LISTEN"] = "nonsense"
+    code = "try:\n    ds.start_server_if_needed()\nexcept ds.AgentError as error:\n    print(error)"
+    assert "host:port" in pods[0].run(code)
+    pods[0].environment["PENSTOCK_PENSTOCKD"] = str(tmp_path / "nothing")
+    assert "nothing" in pods[0].run(code.replace("ds.AgentError", "(ds.AgentError, OSError)"))
+
+
+def test_a_broadcast_of_a_stored_tree(store: DataStore, pods: list[Pod], tree: pathlib.Path) -> None:
+    pods[0].run(f"ds.put('svc/m', {str(tree)!r}, contents=True)\nds.put('svc/f', {str(tree / 'a file')!r})")
+    code = "ds.get(['svc/m', 'svc/f'], 'got', broadcast=ds.BroadcastWindow(timeout=60, group_id='g', fanout=2))"
+    started = [pod.start(code) for pod in pods]
+    for process in started:
+        error = process.communicate(timeout=120)[1]
+        assert process.returncode == 0, error
+    for pod in pods:
+        assert files_of(pod.folder / "got/m") == files_of(tree)
+        assert (pod.folder / "got/f").read_bytes() == (tree / "a file").read_bytes()
+    groups = store.ask("GET", "/api/v1/fs/broadcast/groups")[1]["groups"]
+    assert {(group["key"], group["total_participants"], group["unreachable"]) for group in groups} == {
+        ("svc/m", 6, 0), ("svc/f", 6, 0)}
+
+
+def test_a_broadcast_goes_round_dead_parents(store: DataStore, pods: list[Pod], tree: pathlib.Path) -> None:
+    owner = pods[0].hold(f"ds.put('svc/m', {str(tree)!r}, locale='local')\n")
+    code = "ds.get('svc/m', 'got', broadcast=ds.BroadcastWindow(timeout=60, group_id='g', fanout=1))"
+    pods[1].run(code)
+    pods[2].run(code)
+    pods[2].signal_agent(signal.SIGKILL)  # the parent of the next
+    pods[3].run(code)
+    stopped = int(pods[3].agent.ping()["pid"])
+    os.kill(stopped, signal.SIGSTOP)
+    pods[4].run(code.replace("timeout=60", "timeout=1"))
+    os.kill(stopped, signal.SIGCONT)
+    pods[5].run(code)
+    for pod in pods[1:]:
+        assert files_of(pod.folder / "got/m/tree") == files_of(tree)
+    owner.communicate(timeout=60)
+
+
+def test_without_agents_a_broadcast_is_a_get(pods: list[Pod], store: DataStore, tree: pathlib.Path) -> None:
+    pods[0].run(f"ds.put('svc/m', {str(tree)!r}, contents=True)")
+    pods[1].environment["PENSTOCK_AGENT_LISTEN"] = "nonsense"
+    pods[1].run("ds.get('svc/m', 'got', broadcast=ds.BroadcastWindow(world_size=2))")
+    assert files_of(pods[1].folder / "got/m") == files_of(tree)
+    (pods[2].folder / "own").mkdir()
+    (pods[2].folder / "own/mine").write_text("mine")
+    pods[2].run("ds.get('svc/m', 'own', contents=True, broadcast=ds.BroadcastWindow(world_size=2, group_id='g'))")
+    assert files_of(pods[2].folder / "own") == {**files_of(tree), "mine": b"mine"}
+    assert store.ask("GET", "/api/v1/fs/broadcast/groups")[1]["groups"] == []  # what lay there is not for others
+
+
+def test_a_put_does_not_wait_for_its_window(pods: list[Pod], tree: pathlib.Path, store: DataStore) -> None:
+    pods[0].run(f"ds.put('svc/m', {str(tree)!r}, broadcast=ds.BroadcastWindow(world_size=3, group_id='quorum'))")
+    getter = {"role": "getter", "pod_ip": "10.0.0.9", "group_id": "quorum", "world_size": 3}
+    told = store.ask("POST", "/api/v1/broadcast/join", getter)[1]
+    assert (told["putters_count"], told["getters_count"]) == (1, 1)
