@@ -3,9 +3,11 @@
 #include "net/handshake/server_priv.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -13,6 +15,8 @@
 
 enum {
     LISTEN_BACKLOG = 256,
+    LOCK_MS_MAX = 2000,
+    LOCK_AGAIN_MS = 5,
     SWEPT_AFTER_S = 60, /* between its bind and its listen a server's socket looks like one that was left */
 };
 
@@ -36,31 +40,63 @@ static int path_stale(const struct sockaddr_un *un)
     return 1;
 }
 
-int pst_boot_listen_unix(const struct pst_boot_address *address, uint64_t *inode)
+/*
+ * Two servers that find the same stale socket at once would each remove it, the later one the other's new
+ * one. So they take turns by a lock on its folder. Another user may hold that lock as long as they like, and
+ * a folder that may not be read has none: without the lock a server starts all the same. Return: a descriptor
+ * or -1.
+ */
+static int lock_folder(const char *path)
 {
-    struct sockaddr_un un;
-    struct stat st;
-    int fd, r;
+    char folder[sizeof(((struct sockaddr_un *)NULL)->sun_path)];
+    char *slash;
+    int fd;
 
-    pst_assert(address->path[0] && inode);
-    boot_address_unix(address, &un);
-    r = path_stale(&un);
+    snprintf(folder, sizeof(folder), "%s", path);
+    slash = strrchr(folder, '/');
+    if (slash)
+        slash[slash == folder] = 0;
+    fd = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (int waited_ms = 0; fd >= 0 && waited_ms < LOCK_MS_MAX; waited_ms += LOCK_AGAIN_MS) {
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
+            break;
+        usleep(LOCK_AGAIN_MS * 1000);
+    }
+    return fd;
+}
+
+static int listen_at(const struct sockaddr_un *un, uint64_t *inode)
+{
+    struct stat st;
+    int fd, r = path_stale(un);
+
     if (r < 0)
         return r;
-    if (r == 1 && unlink(un.sun_path) != 0 && errno != ENOENT)
+    if (r == 1 && unlink(un->sun_path) != 0 && errno != ENOENT)
         return -errno;
     fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return -errno;
     /* Before bind the mode becomes the path's: there is no moment at which others may connect. */
-    if (fchmod(fd, 0600) != 0 || bind(fd, (const struct sockaddr *)&un, sizeof(un)) != 0 ||
-        listen(fd, LISTEN_BACKLOG) != 0 || lstat(un.sun_path, &st) != 0) {
+    if (fchmod(fd, 0600) != 0 || bind(fd, (const struct sockaddr *)un, sizeof(*un)) != 0 ||
+        listen(fd, LISTEN_BACKLOG) != 0 || lstat(un->sun_path, &st) != 0) {
         r = -errno;
         close(fd);
         return r;
     }
     *inode = st.st_ino;
     return fd;
+}
+
+int pst_boot_listen_unix(const struct pst_boot_address *address, uint64_t *inode)
+{
+    pst_cleanup_close int lock = -1;
+    struct sockaddr_un un;
+
+    pst_assert(address->path[0] && inode);
+    boot_address_unix(address, &un);
+    lock = lock_folder(un.sun_path);
+    return listen_at(&un, inode);
 }
 
 void pst_boot_sweep(const char *folder, const char *prefix)
