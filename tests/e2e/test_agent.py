@@ -199,11 +199,12 @@ def test_frames_that_are_no_frames(agent: Agent) -> None:
         long.sendall(struct.pack(">I", 65537))
         longer.sendall(struct.pack(">I", 0xFFFFFFFF))
         assert [answer_of(one)["error"] for one in (long, longer)] == ["the frame is too long"] * 2
-    for data in (b"", b"\0\0", b"\0\0\0\x05{"):
+    for data, why in ((b"", None), (b"\0\0", "ended"), (b"\0\0\0\x05", "ended"), (b"\0\0\0\x05{", "ended"), (b"\0\0\0\0", "")):
         with agent.connect(remote=True) as half:
             half.sendall(data)
             half.shutdown(socket.SHUT_WR)
-            assert answer_of(half) is None
+            answer = answer_of(half)
+            assert answer is None if why is None else why in answer["error"], (data, answer)
     assert agent.ask("ping")["status"] == "ok"
 
 

@@ -31,10 +31,11 @@ def answer_of(connection: socket.socket) -> Any:
 class Agent(Node):
     """penstockd --role agent with its socket in `folder`, ready when constructed; the ports are free ones."""
 
-    def __init__(self, folder: pathlib.Path, *more: str, environment: dict[str, str] | None = None) -> None:
+    def __init__(self, folder: pathlib.Path, *more: str, environment: dict[str, str] | None = None,
+                 within: tuple[str, ...] = ()) -> None:
         self.socket = folder / "agent.sock"
         super().__init__("--role", "agent", "--agent-socket", str(self.socket), "--agent-listen", "127.0.0.1:0",
-                         "--rsync-port", "0", *more, environment=environment)
+                         "--rsync-port", "0", *more, environment=environment, within=within)
         try:
             self.wait_for("agent: ready")
         except BaseException:

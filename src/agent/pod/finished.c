@@ -35,6 +35,12 @@ static void finished_name(const char *group, const char *key, char name[NAME_BYT
     pst_assert(bytes > 0 && bytes < NAME_BYTES); /* frames.c has measured both */
 }
 
+static void finished_free(struct finished *one)
+{
+    free(one->path);
+    free(one);
+}
+
 /* Under the lock, as finished_forget(). */
 static struct finished *finished_find(struct pst_pod *pod, const char *name)
 {
@@ -52,8 +58,7 @@ static void finished_forget(struct pst_pod *pod, struct finished *one)
     pst_assert(pod->finished_count > 0);
     pst_list_remove(&one->link);
     pod->finished_count--;
-    free(one->path);
-    free(one);
+    finished_free(one);
 }
 
 static struct finished *finished_new(const char *name, const char *path, const struct pod_place *place)
@@ -73,38 +78,63 @@ static struct finished *finished_new(const char *name, const char *path, const s
     return one;
 }
 
-int finished_add(struct pst_pod *pod, const char *group, const char *key, const char *path,
-                 char fault[PST_FAULT_BYTES])
+/* Lets @one take the place of a tree with its name, if there is one. Return: 0, -ENOSPC. */
+static int finished_put(struct pst_pod *pod, struct finished *one)
 {
-    struct finished *one, *old;
-    struct pod_place place;
-    char name[NAME_BYTES];
-    int r;
+    struct finished *old;
+    int r = 0;
 
-    finished_name(group, key, name);
-    r = offers_add(pod, name, path, false, 0, &place, fault);
-    if (r < 0)
-        return r;
-    one = finished_new(name, path, &place);
     pthread_mutex_lock(&pod->finished_lock);
-    old = finished_find(pod, name);
-    if (!one || (!old && pod->finished_count == POD_FINISHED_MAX)) {
-        r = one ? -ENOSPC : -ENOMEM;
-        snprintf(fault, PST_FAULT_BYTES, "this pod keeps no more trees: %s", strerror(-r));
-    } else {
-        if (old)
-            finished_forget(pod, old);
+    old = finished_find(pod, one->name);
+    if (old)
+        finished_forget(pod, old);
+    else if (pod->finished_count == POD_FINISHED_MAX)
+        r = -ENOSPC;
+    if (r == 0) {
         pst_list_push_back(&pod->finished, &one->link);
         pod->finished_count++;
         pthread_cond_broadcast(&pod->finished_changed);
     }
     pthread_mutex_unlock(&pod->finished_lock);
-    if (r < 0 && one) {
-        free(one->path);
-        free(one);
-    }
-    if (r < 0 && !old)
-        offers_remove(pod, name, 0);
+    return r;
+}
+
+/* Under finishing_lock: of two that finish one tree at once, the later offer is the later tree. */
+static int finished_offer(struct pst_pod *pod, const char *name, const char *path,
+                          char fault[PST_FAULT_BYTES])
+{
+    struct finished *one;
+    struct pod_place place;
+    int r = offers_add(pod, name, path, false, 0, &place, fault);
+
+    if (r < 0)
+        return r;
+    one = finished_new(name, path, &place);
+    r = one ? finished_put(pod, one) : -ENOMEM;
+    if (r == 0)
+        return 0;
+    snprintf(fault, PST_FAULT_BYTES, "this pod keeps no more trees: %s", strerror(-r));
+    if (one)
+        finished_free(one);
+    pthread_mutex_lock(&pod->finished_lock);
+    one = finished_find(pod, name);
+    if (one) /* its offer has just been replaced */
+        finished_forget(pod, one);
+    pthread_mutex_unlock(&pod->finished_lock);
+    offers_remove(pod, name, 0);
+    return r;
+}
+
+int finished_add(struct pst_pod *pod, const char *group, const char *key, const char *path,
+                 char fault[PST_FAULT_BYTES])
+{
+    char name[NAME_BYTES];
+    int r;
+
+    finished_name(group, key, name);
+    pthread_mutex_lock(&pod->finishing_lock);
+    r = finished_offer(pod, name, path, fault);
+    pthread_mutex_unlock(&pod->finishing_lock);
     return r;
 }
 
@@ -149,6 +179,7 @@ void finished_sweep(struct pst_pod *pod)
 {
     uint64_t now_ms = tick_ms();
 
+    pthread_mutex_lock(&pod->finishing_lock);
     pthread_mutex_lock(&pod->finished_lock);
     pst_list_each_safe (it, &pod->finished) {
         struct finished *one = pst_list_entry(it, struct finished, link);
@@ -159,6 +190,7 @@ void finished_sweep(struct pst_pod *pod)
         finished_forget(pod, one);
     }
     pthread_mutex_unlock(&pod->finished_lock);
+    pthread_mutex_unlock(&pod->finishing_lock);
 }
 
 void finished_stop(struct pst_pod *pod)

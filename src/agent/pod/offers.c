@@ -15,42 +15,77 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
+struct owner {
+    pid_t pid; /* 0: nobody's */
+    uint64_t began;
+};
+
+/* A path that is to be offered. */
+struct wanted {
+    const char *key;
+    struct owner owner;
+    bool named;
+    char path[PATH_MAX], real[PATH_MAX]; /* as it was said, and where that leads */
+};
+
 struct offer {
     struct pst_list link;
-    pid_t pid; /* 0: nobody's */
-    uint64_t pid_began;
+    struct owner owner;
     uint64_t offered_ms; /* since 1970 */
     bool named;          /* the module has the path under its name */
     char module[POD_MODULE_BYTES];
-    char *path;
+    char *path, *real;
     char key[];
 };
 
-/* When @pid began, in the kernel's ticks. Return: 0: there is no such process. */
-static uint64_t process_began(pid_t pid)
+/* The fields of /proc/PID/stat, as proc(5) counts them. */
+enum { STATE_FIELD = 3, BEGAN_FIELD = 22 };
+
+/*
+ * When the process began, in the kernel's ticks. Return: 0; -ESRCH there is none, or it has ended and its
+ * parent has not asked for it yet; -errno what does not say whether there is one.
+ */
+static int process_began(pid_t pid, uint64_t *began)
 {
     char name[32], text[1024];
     pst_cleanup_close int fd = -1;
-    unsigned long long began = 0;
     const char *at;
     ssize_t n;
 
     snprintf(name, sizeof(name), "/proc/%d/stat", (int)pid);
     fd = open(name, O_RDONLY | O_CLOEXEC);
-    n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+    if (fd < 0)
+        return errno == ENOENT ? -ESRCH : -errno;
+    n = read(fd, text, sizeof(text) - 1);
     if (n <= 0)
-        return 0;
+        return n < 0 ? -errno : -EIO;
     text[n] = 0;
     at = strrchr(text, ')'); /* the name of a program may have blanks and brackets */
-    /* state is field 3, its start field 22 */
-    for (int field = 2; at && field < 22; field++)
+    for (int field = STATE_FIELD - 1; at && field < BEGAN_FIELD; field++) {
         at = strchr(at + 1, ' ');
-    return at && sscanf(at, "%llu", &began) == 1 ? began : 0;
+        if (at && field == STATE_FIELD - 1 && (at[1] == 'Z' || at[1] == 'X'))
+            return -ESRCH;
+    }
+    if (!at)
+        return -EIO;
+    *began = strtoull(at + 1, NULL, 10);
+    return 0;
 }
 
+/* Without descriptors nothing can be said of a process: it lives until something is. */
 static bool offer_lives(const struct offer *offer)
 {
-    return offer->pid == 0 || process_began(offer->pid) == offer->pid_began;
+    uint64_t began = 0;
+    int r = offer->owner.pid == 0 ? 0 : process_began(offer->owner.pid, &began);
+
+    return r == 0 ? began == offer->owner.began : r != -ESRCH;
+}
+
+static void offer_free(struct offer *offer)
+{
+    free(offer->path);
+    free(offer->real);
+    free(offer);
 }
 
 /* Under the lock, as all below. */
@@ -73,19 +108,18 @@ static void offer_withdraw(struct pst_pod *pod, struct offer *offer)
         pst_rsyncd_remove(pod->rsyncd, offer->module);
     pst_list_remove(&offer->link);
     pod->offer_count--;
-    free(offer->path);
-    free(offer);
+    offer_free(offer);
 }
 
 static void offer_place(const struct pst_pod *pod, const struct offer *offer, struct pod_place *place)
 {
     struct stat st;
-    bool is_file = stat(offer->path, &st) == 0 && S_ISREG(st.st_mode);
+    bool is_file = stat(offer->real, &st) == 0 && S_ISREG(st.st_mode);
 
     pst_assert(pod->rsyncd && offer->module[0]);
     place->rsync_port = pst_rsyncd_port(pod->rsyncd);
     snprintf(place->rsync_path, sizeof(place->rsync_path), "%s%s%.*s", offer->module, is_file ? "/" : "",
-             is_file ? NAME_MAX : 0, strrchr(offer->path, '/') + 1);
+             is_file ? NAME_MAX : 0, strrchr(offer->real, '/') + 1);
 }
 
 static int offers_start_rsyncd(struct pst_pod *pod, char fault[PST_FAULT_BYTES])
@@ -109,44 +143,77 @@ static int offers_start_rsyncd(struct pst_pod *pod, char fault[PST_FAULT_BYTES])
     return 0;
 }
 
+/* Copies @path without what the last name has behind it: "/" and "/.", which would lead through a link. */
+static int path_trim(const char *path, char trimmed[PATH_MAX])
+{
+    size_t bytes = strlen(path);
+
+    while (bytes > 0 &&
+           (path[bytes - 1] == '/' || (bytes > 1 && path[bytes - 1] == '.' && path[bytes - 2] == '/')))
+        bytes--;
+    if (path[0] != '/' || bytes == 0 || bytes >= PATH_MAX || strstr(path, "/../") ||
+        (bytes >= 3 && memcmp(path + bytes - 3, "/..", 3) == 0))
+        return -EINVAL;
+    memcpy(trimmed, path, bytes);
+    trimmed[bytes] = 0;
+    return 0;
+}
+
+/* Whether @path is @folder, or beneath it. */
+static bool path_within(const char *path, const char *folder)
+{
+    size_t bytes = strlen(folder);
+
+    return strncmp(path, folder, bytes) == 0 && (path[bytes] == '/' || !path[bytes]);
+}
+
+/* What would tell peers the daemon's password and the names of all modules, or what the kernel makes up. */
+static bool path_is_kept(const struct pst_pod *pod, const char *real)
+{
+    return path_within(pod->rsyncd_folder, real) || path_within(real, pod->rsyncd_folder) ||
+           path_within(real, "/proc") || path_within(real, "/sys");
+}
+
 /* Whether @path can be offered: absolute, without "..", and no link itself. */
-static int path_check(const char *path, char fault[PST_FAULT_BYTES])
+static int path_check(const struct pst_pod *pod, const char *path, struct wanted *wanted,
+                      char fault[PST_FAULT_BYTES])
 {
     struct stat st;
-    int r = 0;
+    int r = path_trim(path, wanted->path);
 
-    if (path[0] != '/' || strstr(path, "/../") || strlen(path) >= PATH_MAX ||
-        (strlen(path) >= 3 && strcmp(path + strlen(path) - 3, "/..") == 0) || path[strspn(path, "/.")] == 0)
-        r = -EINVAL;
-    else if (lstat(path, &st) < 0)
+    if (r == 0 && lstat(wanted->path, &st) < 0)
         r = -errno;
-    else if (S_ISLNK(st.st_mode))
+    else if (r == 0 && S_ISLNK(st.st_mode))
         r = -ELOOP;
+    else if (r == 0 && !realpath(wanted->path, wanted->real))
+        r = -errno;
+    else if (r == 0 && (strcmp(wanted->real, "/") == 0 || path_is_kept(pod, wanted->real)))
+        r = -EACCES;
     if (r < 0)
         snprintf(fault, PST_FAULT_BYTES, "path %.150s: %s", path,
-                 r == -EINVAL ? "must be absolute, without '..', and not the root" : strerror(-r));
+                 r == -EINVAL   ? "must be absolute, without '..', and not the root"
+                 : r == -EACCES ? "what the agent or the kernel keeps for itself cannot be offered"
+                                : strerror(-r));
     return r;
 }
 
-static struct offer *offer_new(const char *key, const char *path, bool named, pid_t pid)
+static struct offer *offer_new(const struct wanted *wanted)
 {
-    size_t key_bytes = strlen(key) + 1, path_bytes = strlen(path);
+    size_t key_bytes = strlen(wanted->key) + 1;
     struct offer *offer = calloc(1, sizeof(*offer) + key_bytes);
     uint64_t name[1];
 
     if (!offer)
         return NULL;
-    while (path_bytes > 1 && path[path_bytes - 1] == '/')
-        path_bytes--;
-    offer->path = strndup(path, path_bytes);
-    if (!offer->path) {
-        free(offer);
+    offer->path = strdup(wanted->path);
+    offer->real = strdup(wanted->real);
+    if (!offer->path || !offer->real) {
+        offer_free(offer);
         return NULL;
     }
-    memcpy(offer->key, key, key_bytes);
-    offer->named = named;
-    offer->pid = pid;
-    offer->pid_began = pid ? process_began(pid) : 0;
+    memcpy(offer->key, wanted->key, key_bytes);
+    offer->named = wanted->named;
+    offer->owner = wanted->owner;
     offer->offered_ms = pst_wall_ns() / 1000000;
     pst_random(name, sizeof(name));
     snprintf(offer->module, sizeof(offer->module), "p-%016llx", (unsigned long long)name[0]);
@@ -161,7 +228,7 @@ static int offers_put(struct pst_pod *pod, struct offer *offer, struct offer *ol
 
     if (r < 0)
         return r;
-    r = pst_rsyncd_add(pod->rsyncd, offer->module, offer->path, offer->named ? PST_RSYNCD_NAMED : 0);
+    r = pst_rsyncd_add(pod->rsyncd, offer->module, offer->real, offer->named ? PST_RSYNCD_NAMED : 0);
     if (r < 0) {
         snprintf(fault, PST_FAULT_BYTES, "path %.150s: %s", offer->path, strerror(-r));
         return r;
@@ -173,37 +240,35 @@ static int offers_put(struct pst_pod *pod, struct offer *offer, struct offer *ol
     return 0;
 }
 
-static int offers_add_locked(struct pst_pod *pod, const char *key, const char *path, bool named, pid_t pid,
-                             struct pod_place *place, char fault[PST_FAULT_BYTES])
+static int offers_add_locked(struct pst_pod *pod, const struct wanted *wanted, struct pod_place *place,
+                             char fault[PST_FAULT_BYTES])
 {
-    struct offer *old = offers_find(pod, key), *offer;
+    struct offer *old = offers_find(pod, wanted->key), *offer;
+    bool same_owner = old && old->owner.pid == wanted->owner.pid && old->owner.began == wanted->owner.began;
     int r;
 
-    if (old && old->pid != pid && old->pid != 0 && offer_lives(old)) {
-        snprintf(fault, PST_FAULT_BYTES, "key '%.100s' is process %d's", key, (int)old->pid);
+    if (old && !same_owner && old->owner.pid != 0 && offer_lives(old)) {
+        snprintf(fault, PST_FAULT_BYTES, "key '%.100s' is process %d's", wanted->key, (int)old->owner.pid);
         return -EEXIST;
+    }
+    /* The same path by the same owner keeps its module: who fetches from it goes on. */
+    if (same_owner && old->named == wanted->named && strcmp(old->path, wanted->path) == 0 &&
+        strcmp(old->real, wanted->real) == 0) {
+        offer_place(pod, old, place);
+        return 0;
     }
     if (!old && pod->offer_count == POD_OFFERS_MAX) {
         snprintf(fault, PST_FAULT_BYTES, "this pod offers %d paths already", POD_OFFERS_MAX);
         return -ENOSPC;
     }
-    offer = offer_new(key, path, named, pid);
+    offer = offer_new(wanted);
     if (!offer) {
         snprintf(fault, PST_FAULT_BYTES, "out of memory");
         return -ENOMEM;
     }
-    /* The same path by the same owner keeps its module: who fetches from it goes on. */
-    if (old && offer_lives(old) && old->pid == pid && old->named == named &&
-        strcmp(old->path, offer->path) == 0) {
-        free(offer->path);
-        free(offer);
-        offer_place(pod, old, place);
-        return 0;
-    }
     r = offers_put(pod, offer, old, fault);
     if (r < 0) {
-        free(offer->path);
-        free(offer);
+        offer_free(offer);
         return r;
     }
     offer_place(pod, offer, place);
@@ -213,16 +278,16 @@ static int offers_add_locked(struct pst_pod *pod, const char *key, const char *p
 int offers_add(struct pst_pod *pod, const char *key, const char *path, bool named, pid_t pid,
                struct pod_place *place, char fault[PST_FAULT_BYTES])
 {
-    int r = path_check(path, fault);
+    struct wanted wanted = {.key = key, .named = named, .owner.pid = pid};
+    int r = path_check(pod, path, &wanted, fault);
 
-    if (r == 0 && pid != 0 && process_began(pid) == 0) {
-        snprintf(fault, PST_FAULT_BYTES, "there is no process %d", (int)pid);
-        r = -ESRCH;
-    }
+    if (r == 0 && pid != 0 && (r = process_began(pid, &wanted.owner.began)) < 0)
+        snprintf(fault, PST_FAULT_BYTES, "there is no process %d, or it cannot be asked: %s", (int)pid,
+                 strerror(-r));
     if (r < 0)
         return r;
     pthread_mutex_lock(&pod->offers_lock);
-    r = offers_add_locked(pod, key, path, named, pid, place, fault);
+    r = offers_add_locked(pod, &wanted, place, fault);
     pthread_mutex_unlock(&pod->offers_lock);
     return r;
 }
@@ -234,7 +299,7 @@ int offers_remove(struct pst_pod *pod, const char *key, pid_t pid)
 
     pthread_mutex_lock(&pod->offers_lock);
     offer = offers_find(pod, key);
-    if (offer && pid != 0 && offer->pid != 0 && offer->pid != pid)
+    if (offer && pid != 0 && offer->owner.pid != 0 && offer->owner.pid != pid)
         r = -EPERM;
     else if (offer) {
         offer_withdraw(pod, offer);
@@ -251,7 +316,8 @@ static int offer_describe(const struct pst_pod *pod, const struct offer *offer, 
 
     offer_place(pod, offer, &place);
     if (!one || pst_json_add_text(one, "key", offer->key) < 0 ||
-        pst_json_add_text(one, "path", offer->path) < 0 || pst_json_add_integer(one, "pid", offer->pid) < 0 ||
+        pst_json_add_text(one, "path", offer->path) < 0 ||
+        pst_json_add_integer(one, "pid", offer->owner.pid) < 0 ||
         pst_json_add_number(one, "registered_at", (double)offer->offered_ms / 1e3) < 0 ||
         pst_json_add_text(one, "rsync_path", place.rsync_path) < 0) {
         pst_json_free(one);
@@ -285,7 +351,8 @@ void offers_sweep(struct pst_pod *pod)
 
         if (offer_lives(offer))
             continue;
-        snprintf(line, sizeof(line), "agent: key '%.200s' goes with process %d", offer->key, (int)offer->pid);
+        snprintf(line, sizeof(line), "agent: key '%.200s' goes with process %d", offer->key,
+                 (int)offer->owner.pid);
         pst_printable(line);
         offer_withdraw(pod, offer);
         pod->log(pod->log_ctx, line);
@@ -299,8 +366,7 @@ void offers_close(struct pst_pod *pod)
         struct offer *offer = pst_list_entry(it, struct offer, link);
 
         pst_list_remove(&offer->link);
-        free(offer->path);
-        free(offer);
+        offer_free(offer);
     }
     pod->offer_count = 0;
     pod->rsyncd = pst_rsyncd_close(pod->rsyncd);

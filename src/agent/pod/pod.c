@@ -70,14 +70,19 @@ static int read_token(struct pst_pod *pod, char fault[PST_FAULT_BYTES])
 static int make_folder(struct pst_pod *pod, char fault[PST_FAULT_BYTES])
 {
     const char *temporary = getenv("TMPDIR");
+    char made[PATH_MAX];
+    int r = 0;
 
-    snprintf(pod->rsyncd_folder, sizeof(pod->rsyncd_folder), "%.3000s/penstock-agent-XXXXXX",
+    snprintf(made, sizeof(made), "%.3000s/penstock-agent-XXXXXX",
              temporary && *temporary == '/' ? temporary : "/tmp");
-    if (mkdtemp(pod->rsyncd_folder))
-        return 0;
-    fail(-errno, fault, pod->rsyncd_folder, strerror(errno));
-    pod->rsyncd_folder[0] = 0;
-    return -errno;
+    if (!mkdtemp(made))
+        r = -errno;
+    else if (!realpath(made, pod->rsyncd_folder)) {
+        r = -errno;
+        rmdir(made);
+        pod->rsyncd_folder[0] = 0;
+    }
+    return r < 0 ? fail(r, fault, made, strerror(-r)) : 0;
 }
 
 /* ---- the sweeper ---- */
@@ -133,6 +138,7 @@ static void locks_open(struct pst_pod *pod)
     pthread_mutex_init(&pod->connections_lock, NULL);
     pthread_mutex_init(&pod->offers_lock, NULL);
     pthread_mutex_init(&pod->finished_lock, NULL);
+    pthread_mutex_init(&pod->finishing_lock, NULL);
 }
 
 int pst_pod_open(const struct pst_pod_settings *settings, void (*log)(void *ctx, const char *line),
@@ -172,6 +178,7 @@ struct pst_pod *pst_pod_close(struct pst_pod *pod)
     finished_close(pod);
     offers_close(pod);
     pst_close_fd(&pod->stop_fd);
+    pthread_mutex_destroy(&pod->finishing_lock);
     pthread_mutex_destroy(&pod->finished_lock);
     pthread_mutex_destroy(&pod->offers_lock);
     pthread_mutex_destroy(&pod->connections_lock);

@@ -66,6 +66,7 @@ struct pst_pod {
     struct pst_rsyncd *rsyncd; /* NULL: nothing was offered yet */
     char rsyncd_folder[PATH_MAX];
 
+    pthread_mutex_t finishing_lock; /* a tree and its offer come and go together; taken before the others */
     pthread_mutex_t finished_lock;
     pthread_cond_t finished_changed;
     struct pst_list finished;
@@ -84,9 +85,9 @@ struct pod_place {
 /*
  * Offers @path, absolute, under @key (@named: a folder that has it under its name) until @pid ends (0: until
  * it is withdrawn). Return: 0 and *@place. -EEXIST: another living process offers something else under @key.
- * -EINVAL: @path is not absolute, or has
- * "..". -ELOOP: a link. -ESRCH: no such process. -ENOSPC: too many. Otherwise what the file system or rsync
- * said; -errno with a text in @fault.
+ * -EINVAL: @path is not absolute, or has "..". -EACCES: it may never be offered. -ELOOP: a link. -ESRCH: no
+ * such process. -ENOSPC: too many. Otherwise what the file system or rsync said; -errno with a text in
+ * @fault.
  */
 int offers_add(struct pst_pod *pod, const char *key, const char *path, bool named, pid_t pid,
                struct pod_place *place, char fault[PST_FAULT_BYTES]);

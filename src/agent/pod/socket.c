@@ -18,6 +18,7 @@
 enum {
     REMOTE_FRAME_BYTES_MAX = 64 << 10, /* of another pod, which names a group and a key */
     RETRY_MS = 100,                    /* without descriptors */
+    DRAIN_MS = 2000,
 };
 
 struct connection {
@@ -37,14 +38,18 @@ static int await(int fd, short events, uint64_t until_ns)
     return n > 0 ? 0 : n == 0 ? -ETIMEDOUT : errno == EINTR ? 0 : -errno;
 }
 
-/* Return: 0 with all @bytes; -ECONNRESET the client has ended, -ETIMEDOUT, -errno. */
+/* Return: 0 with all @bytes; -ENODATA the client has ended before the first, -ECONNRESET within them,
+ * -ETIMEDOUT, -errno. */
 static int frame_read(int fd, void *into, size_t bytes, uint64_t until_ns)
 {
     size_t done = 0;
 
     while (done < bytes) {
         ssize_t n = recv(fd, (char *)into + done, bytes - done, MSG_DONTWAIT);
-        int r = n > 0 ? 0 : n == 0 ? -ECONNRESET : errno == EAGAIN ? await(fd, POLLIN, until_ns) : -errno;
+        int r = n > 0             ? 0
+                : n == 0          ? (done ? -ECONNRESET : -ENODATA)
+                : errno == EAGAIN ? await(fd, POLLIN, until_ns)
+                                  : -errno;
 
         if (r < 0)
             return r;
@@ -83,33 +88,69 @@ static void connection_answer(const struct connection *connection, const char *t
         frame_write(connection->caller.fd, text, bytes, until_ns);
 }
 
+/*
+ * Of a client that may still send: the end of the answer, then all that comes is dropped until the client
+ * ends. A socket that closes with bytes unread would take the answer away.
+ */
+static void connection_drain(const struct connection *connection)
+{
+    uint64_t until_ns = pst_now_ns() + DRAIN_MS * 1000000ull;
+    char dropped[4096];
+
+    shutdown(connection->caller.fd, SHUT_WR);
+    while (frame_read(connection->caller.fd, dropped, sizeof(dropped), until_ns) == 0)
+        ;
+}
+
+static void connection_refuse(const struct connection *connection, int error)
+{
+    connection_answer(connection,
+                      error == -E2BIG ? "{\"status\":\"error\",\"error\":\"the frame is too long\"}"
+                      : error == -ETIMEDOUT
+                          ? "{\"status\":\"error\",\"error\":\"the frame did not come in time\"}"
+                          : "{\"status\":\"error\",\"error\":\"the frame ended before its length\"}");
+    connection_drain(connection);
+}
+
+/* Return: 0 and the frame in *@text, which the caller frees in failure, too; -ENODATA the client has sent
+ * nothing; -errno. */
+static int connection_read(const struct connection *connection, char **text, uint32_t *bytes)
+{
+    uint32_t most = connection->caller.local ? POD_FRAME_BYTES_MAX : REMOTE_FRAME_BYTES_MAX, head;
+    uint64_t until_ns = stall_end_ns();
+    int r = frame_read(connection->caller.fd, &head, sizeof(head), until_ns);
+
+    if (r < 0)
+        return r;
+    *bytes = ntohl(head);
+    if (*bytes > most)
+        return -E2BIG;
+    *text = malloc(*bytes + 1);
+    r = *text ? frame_read(connection->caller.fd, *text, *bytes, until_ns) : -ENOMEM;
+    return r == -ENODATA ? -ECONNRESET : r;
+}
+
 static void connection_serve(struct connection *connection)
 {
-    uint32_t most = connection->caller.local ? POD_FRAME_BYTES_MAX : REMOTE_FRAME_BYTES_MAX, head, bytes;
-    uint64_t until_ns = stall_end_ns();
     pst_cleanup_free char *text = NULL;
     pst_cleanup_free char *answer = NULL;
+    uint32_t bytes = 0;
+    int r = connection_read(connection, &text, &bytes);
 
-    if (frame_read(connection->caller.fd, &head, sizeof(head), until_ns) < 0)
-        return;
-    bytes = ntohl(head);
-    if (bytes > most) {
-        connection_answer(connection, "{\"status\":\"error\",\"error\":\"the frame is too long\"}");
-        return;
-    }
-    text = malloc(bytes + 1);
-    if (!text || frame_read(connection->caller.fd, text, bytes, until_ns) < 0)
+    if (r == -E2BIG || r == -ECONNRESET || r == -ETIMEDOUT)
+        connection_refuse(connection, r);
+    if (r < 0)
         return;
     answer = frames_answer(connection->pod, &connection->caller, (struct pst_bytes){text, bytes});
     connection_answer(connection, answer);
 }
 
+/* Whoever closes its side while it waits has gone: nothing else would tell. */
 bool caller_is_gone(const struct pod_caller *caller)
 {
-    char byte;
-    ssize_t n = recv(caller->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    struct pollfd gone = {.fd = caller->fd, .events = POLLRDHUP};
 
-    return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
+    return poll(&gone, 1, 0) > 0;
 }
 
 /* ---- connections ---- */
@@ -152,13 +193,24 @@ static pid_t peer_pid(int fd)
     return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 ? peer.pid : 0;
 }
 
+/* Answers go at once; a client that waits and whose host is gone sends no end. */
+static void set_up_tcp(int fd)
+{
+    int on = 1, idle_s = 30, interval_s = 10, count = 3;
+
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof(interval_s));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof(count));
+}
+
 /* Takes @fd over. */
 static void connection_open(struct pst_pod *pod, int fd, bool local)
 {
     struct connection *connection = calloc(1, sizeof(*connection));
     pthread_t thread;
     bool full;
-    int one = 1;
 
     if (!connection) {
         close(fd);
@@ -167,7 +219,7 @@ static void connection_open(struct pst_pod *pod, int fd, bool local)
     *connection = (struct connection){.pod = pod,
                                       .caller = {.fd = fd, .local = local, .pid = local ? peer_pid(fd) : 0}};
     if (!local)
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+        set_up_tcp(fd);
     pthread_mutex_lock(&pod->connections_lock);
     full = ++*connection_count(connection) > (local ? POD_LOCAL_MAX : POD_REMOTE_MAX);
     pst_list_push_back(&pod->connections, &connection->link);

@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: Apache-2.0
+"""penstockd --role agent against strangers and bad luck: frames cut short, links, processes that end at the wrong moment."""
+from __future__ import annotations
+
+import concurrent.futures
+import json
+import os
+import pathlib
+import resource
+import signal
+import socket
+import struct
+import subprocess
+from typing import Iterator
+
+import pytest
+from agent import Agent, answer_of, exchange
+from support import BUILD, clean_environment, wait_until
+
+GROUP = {"group_id": "g", "key": "k"}
+SWEEPS_S = 30
+
+
+@pytest.fixture
+def agent(tmp_path: pathlib.Path) -> Iterator[Agent]:
+    with Agent(tmp_path) as it:
+        yield it
+
+
+@pytest.fixture
+def tree(tmp_path: pathlib.Path) -> pathlib.Path:
+    folder = tmp_path / "tree"
+    folder.mkdir()
+    (folder / "a").write_text("A")
+    return folder
+
+
+def keys_of(agent: Agent) -> list[str]:
+    return [key["key"] for key in agent.ask("list_keys")["keys"]]
+
+
+def wakes_of(agent: Agent) -> int:
+    """How often threads of an idle agent have woken; only the one that sweeps does."""
+    states = [path.read_text() for path in pathlib.Path(f"/proc/{agent.pid}/task").glob("*/status")]
+    return sum(int(line.split()[1]) for state in states for line in state.splitlines() if line.startswith("voluntary_ctxt_switches"))
+
+
+# ---- frames ----
+
+@pytest.mark.parametrize("remote", [False, True])
+def test_the_answer_to_a_long_frame_arrives(agent: Agent, remote: bool) -> None:
+    """A client that sends all of its frame before it reads still gets the answer."""
+    with agent.connect(remote) as connection:
+        connection.settimeout(60)
+        connection.sendall(struct.pack(">I", 8 << 20) + bytes(8 << 20))
+        assert "too long" in answer_of(connection)["error"]
+
+
+def test_a_frame_that_does_not_come_is_answered(agent: Agent) -> None:
+    with agent.connect() as silent, agent.connect(True) as half:
+        half.sendall(b"\0\0\0\x09{")
+        for one in (silent, half):
+            one.settimeout(60)
+            assert "in time" in answer_of(one)["error"]
+    assert agent.ask("ping")["status"] == "ok"
+
+
+def test_bytes_behind_a_frame_keep_nobody_waiting(agent: Agent) -> None:
+    """Clients that wait, send more and leave: their places are free again long before their timeout."""
+    frame = json.dumps({"command": "fs_broadcast_get_path", "timeout": 3600, **GROUP}).encode()
+    waiting = [agent.connect(True) for _ in range(384)]
+    for one in waiting:
+        one.sendall(struct.pack(">I", len(frame)) + frame + b"more")
+    wait_until("all places are taken", lambda: "too many" in str(agent.ask("ping", True)))
+    for one in waiting:
+        one.close()
+    wait_until("there is room again", lambda: (agent.ask("ping", True) or {}).get("status") == "ok")
+
+
+# ---- owners ----
+
+def test_an_owner_that_nobody_reaps_has_ended(agent: Agent, tree: pathlib.Path) -> None:
+    owner = subprocess.Popen(["sleep", "600"])
+    try:
+        assert agent.ask("register", key="k", path=str(tree), pid=owner.pid)["status"] == "ok"
+        owner.kill()
+        stat = pathlib.Path(f"/proc/{owner.pid}/stat")
+        wait_until("it is a zombie", lambda: stat.read_text().rpartition(")")[2].split()[0] == "Z")
+        assert "no process" in agent.ask("register", key="l", path=str(tree), pid=owner.pid)["error"]
+        wait_until("its offer has gone", lambda: keys_of(agent) == [], SWEEPS_S)
+    finally:
+        owner.wait()
+
+
+def test_offers_outlive_a_lack_of_descriptors(tmp_path: pathlib.Path, tree: pathlib.Path) -> None:
+    """Without a descriptor the agent cannot look whether an owner lives: it must not take that for its end."""
+    with Agent(tmp_path) as agent:
+        assert agent.ask("register", key="k", path=str(tree))["status"] == "ok"
+        fds = len(os.listdir(f"/proc/{agent.pid}/fd"))
+        resource.prlimit(agent.pid, resource.RLIMIT_NOFILE, (fds, resource.prlimit(agent.pid, resource.RLIMIT_NOFILE)[1]))
+        before = wakes_of(agent)
+        wait_until("it has swept twice", lambda: wakes_of(agent) >= before + 2, SWEEPS_S)
+        limit = resource.prlimit(agent.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(agent.pid, resource.RLIMIT_NOFILE, (4096, limit[1]))
+        assert keys_of(agent) == ["k"] and "goes with" not in agent.log(), agent.log()
+
+
+# ---- paths ----
+
+@pytest.mark.parametrize("path", ["{tmp}/link/", "{tmp}/link/.", "{tmp}/link/./", "{tmp}/link//"])
+def test_a_link_is_one_whatever_stands_behind_it(agent: Agent, tree: pathlib.Path, tmp_path: pathlib.Path, path: str) -> None:
+    (tmp_path / "link").symlink_to(tree)
+    answer = agent.ask("register", key="k", path=path.format(tmp=tmp_path))
+    assert answer["status"] == "error" and "symbolic link" in answer["error"], answer
+
+
+@pytest.mark.parametrize("path", ["/proc/self/root/", "/proc/self/root/.", "/proc", "/proc/self", "/proc/self/cwd/", "/sys", "/sys/kernel", "/./.", "/tmp/.."])
+def test_what_is_never_offered(agent: Agent, path: str) -> None:
+    answer = agent.ask("register", key="k", path=path)
+    assert answer["status"] == "error", answer
+    assert "error" in agent.ask("fs_broadcast_complete", local_path=path, **GROUP)
+
+
+def test_the_agents_own_folder_is_never_offered(tmp_path: pathlib.Path, tree: pathlib.Path) -> None:
+    with Agent(tmp_path, environment={"TMPDIR": str(tmp_path)}) as agent:
+        own, = tmp_path.glob("penstock-agent-*")
+        for path in (own, tmp_path, tmp_path.parent):
+            assert "keeps for itself" in agent.ask("register", key="k", path=str(path))["error"]
+        assert agent.ask("register", key="k", path=str(tree))["status"] == "ok"
+        for path in (own, own / "rsyncd.conf"):
+            assert "keeps for itself" in agent.ask("register", key="l", path=str(path))["error"]
+
+
+def test_a_folder_on_the_way_that_is_a_link(agent: Agent, tree: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """What was offered stays what is served, wherever the link leads later."""
+    (tmp_path / "other/tree").mkdir(parents=True)
+    (tmp_path / "other/tree/secret").write_text("not offered")
+    (tmp_path / "way").symlink_to(tmp_path)
+    place = agent.ask("register", key="k", path=f"{tmp_path}/way/tree")
+    (tmp_path / "way").unlink()
+    (tmp_path / "way").symlink_to(tmp_path / "other")
+    assert agent.rsync(place, tmp_path / "got", path=place["rsync_path"] + "/").returncode == 0
+    assert [path.name for path in (tmp_path / "got").iterdir()] == ["a"]
+
+
+def test_a_path_that_vanished_is_an_error(agent: Agent, tree: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    folder, file = agent.ask("register", key="k", path=str(tree)), agent.ask("register", key="f", path=str(tree / "a"))
+    (tree / "a").unlink()
+    assert agent.rsync(file, tmp_path / "got").returncode != 0
+    tree.rmdir()
+    assert agent.rsync(folder, tmp_path / "got", path=folder["rsync_path"] + "/").returncode != 0
+    assert not any((tmp_path / "got").glob("**/*")) and len(keys_of(agent)) == 2
+
+
+def test_another_user_than_root_serves_what_is_offered_alone(tmp_path: pathlib.Path) -> None:
+    """Without a chroot: links in a tree lead nowhere for clients."""
+    if os.geteuid() != 0:
+        pytest.skip("only root becomes another user")
+    tmp_path.chmod(0o755)
+    for parent in tmp_path.parents:
+        if parent != pathlib.Path("/") and not parent.stat().st_mode & 1:
+            parent.chmod(parent.stat().st_mode | 0o11)
+    home = tmp_path / "home"
+    (home / "tree/sub").mkdir(parents=True)
+    (home / "tree/sub/b").write_text("B")
+    (home / "outside").mkdir()
+    (home / "outside/secret").write_text("not offered")
+    (home / "tree/link").symlink_to(home / "outside")
+    (home / "tree/direct").symlink_to(home / "outside/secret")
+    subprocess.run(["chown", "-R", "65534:65534", home], check=True)
+    within = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+    with Agent(home, environment={"TMPDIR": str(home)}, within=within) as agent:
+        place = agent.ask("register", key="k", path=str(home / "tree"))
+        assert place["status"] == "ok", place
+        module = place["rsync_path"]
+        assert agent.rsync(place, tmp_path / "got", path=module + "/").returncode == 0
+        assert (tmp_path / "got/sub/b").read_text() == "B"
+        for number, path in enumerate((f"{module}/link/", f"{module}/link/secret", f"{module}/link/./secret", f"{module}/../outside/",
+                                       f"{module}/sub/../../outside/secret", f"{module}/{home}/outside/secret")):
+            into = tmp_path / f"into{number}"
+            for more in ((), ("--relative",), ("--no-implied-dirs", "--relative"), ("--no-links",)):
+                agent.rsync(place, into, *more, path=path)
+            assert not any(file.is_file() and "not offered" in file.read_text() for file in into.rglob("*") if not file.is_symlink()), path
+
+
+# ---- the agent's beginning and end ----
+
+def test_of_many_agents_that_begin_at_once_one_serves(tmp_path: pathlib.Path) -> None:
+    with Agent(tmp_path) as first:
+        first.kill()  # it leaves its socket
+    command = [BUILD / "penstockd", "--role", "agent", "--agent-socket", first.socket, "--agent-listen", "127.0.0.1:0", "--rsync-port", "0"]
+    many = [subprocess.Popen(command, stderr=subprocess.DEVNULL, env=clean_environment()) for _ in range(12)]
+    try:
+        wait_until("all others have ended", lambda: sum(one.poll() is None for one in many) == 1)
+        serving, = (one for one in many if one.poll() is None)
+        wait_until("it answers", first.socket.exists)
+        assert first.ask("ping")["pid"] == serving.pid
+    finally:
+        for one in many:
+            one.kill()
+            one.wait()
+
+
+def test_a_killed_rsync_is_started_again(agent: Agent, tree: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    place = agent.ask("register", key="k", path=str(tree))
+    children = pathlib.Path(f"/proc/{agent.pid}/task").glob("*/children")
+    for pid in (int(pid) for path in children for pid in path.read_text().split()):
+        os.kill(pid, signal.SIGKILL)
+    agent.wait_for("is started again")
+    wait_until("it serves again", lambda: agent.rsync(place, tmp_path / "got", path=place["rsync_path"] + "/").returncode == 0)
+    assert agent.ask("register", key="l", path=str(tree))["rsync_port"] == place["rsync_port"]
+
+
+def test_without_rsync_an_offer_says_so(tmp_path: pathlib.Path, tree: pathlib.Path) -> None:
+    with Agent(tmp_path, environment={"PATH": "/nonexistent"}) as agent:
+        for _ in range(2):
+            assert "no program 'rsync'" in agent.ask("register", key="k", path=str(tree))["error"]
+        assert keys_of(agent) == [] and agent.ask("ping", True)["status"] == "ok"
+
+
+# ---- many at once ----
+
+def test_trees_that_finish_at_once_and_again(agent: Agent, tmp_path: pathlib.Path) -> None:
+    """Whichever of two finished one tree last: the place that is told of serves it."""
+    trees = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "which").write_text(name)
+        trees.append(str(tmp_path / name))
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        done = list(pool.map(lambda number: agent.ask("fs_broadcast_complete", local_path=trees[number % 2], **GROUP), range(200)))
+    assert all(answer == {"status": "ok"} for answer in done)
+    place = agent.ask("fs_broadcast_get_path", True, timeout=0, **GROUP)
+    assert agent.rsync(place, tmp_path / "got", path=place["rsync_path"] + "/").returncode == 0
+    assert (tmp_path / "got/which").read_text() == pathlib.Path(place["local_path"]).name
+
+
+def test_neither_descriptors_nor_memory_grow(agent: Agent, tree: pathlib.Path) -> None:
+    def use() -> tuple[int, int]:
+        rss = next(line for line in pathlib.Path(f"/proc/{agent.pid}/status").read_text().splitlines() if line.startswith("VmRSS"))
+        return len(os.listdir(f"/proc/{agent.pid}/fd")), int(rss.split()[1])
+
+    def round_of(number: int) -> None:
+        agent.ask("register", key=f"k{number}", path=str(tree))
+        agent.ask("fs_broadcast_complete", local_path=str(tree), group_id="g", key="k")
+        agent.ask("fs_broadcast_get_path", True, timeout=0, group_id="g", key="k")
+        agent.ask("fs_broadcast_get_path", True, timeout=0, group_id="g", key="none")
+        with agent.connect(True) as bad:
+            exchange(bad, b"{")
+        agent.ask("unregister", key=f"k{number}")
+
+    for number in range(100):
+        round_of(number)
+    before = use()
+    for number in range(600):
+        round_of(number)
+    wait_until("as many descriptors as before", lambda: use()[0] <= before[0])
+    assert use()[1] < before[1] + 4096, (before, use())
