@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fuzz_agent_frame.c: frames to a pod's agent, several in one input, each behind a byte that says who sends
+ * it. Every one is answered by an object with a status; what is offered and what rsync serves stay the same
+ * number. There is no rsync daemon, and whoever would have to wait for a tree has gone.
+ */
+#include "fuzz.h"
+
+#include "agent/pod/pod_priv.h"
+
+#include <sys/socket.h>
+
+static struct pst_rsyncd {
+    uint32_t modules;
+} rsyncd;
+static int gone_fd = -1;
+
+int __wrap_pst_rsyncd_open(const struct pst_rsyncd_settings *settings, struct pst_rsyncd **out, char *fault);
+uint16_t __wrap_pst_rsyncd_port(const struct pst_rsyncd *d);
+int __wrap_pst_rsyncd_add(struct pst_rsyncd *d, const char *name, const char *path, int flags);
+int __wrap_pst_rsyncd_remove(struct pst_rsyncd *d, const char *name);
+struct pst_rsyncd *__wrap_pst_rsyncd_close(struct pst_rsyncd *d);
+
+int __wrap_pst_rsyncd_open(const struct pst_rsyncd_settings *settings, struct pst_rsyncd **out, char *fault)
+{
+    (void)fault;
+    pst_assert(settings->folder);
+    rsyncd.modules = 0;
+    *out = &rsyncd;
+    return 0;
+}
+
+uint16_t __wrap_pst_rsyncd_port(const struct pst_rsyncd *d)
+{
+    pst_assert(d == &rsyncd);
+    return 873;
+}
+
+int __wrap_pst_rsyncd_add(struct pst_rsyncd *d, const char *name, const char *path, int flags)
+{
+    pst_assert(d == &rsyncd && *name && !(flags & PST_RSYNCD_WRITABLE));
+    pst_assert(path[0] == '/' && path[1] && !strstr(path, "/../") && strncmp(path, "/proc/", 6) != 0);
+    d->modules++;
+    return 0;
+}
+
+int __wrap_pst_rsyncd_remove(struct pst_rsyncd *d, const char *name)
+{
+    pst_assert(d == &rsyncd && *name && d->modules > 0);
+    d->modules--;
+    return 0;
+}
+
+struct pst_rsyncd *__wrap_pst_rsyncd_close(struct pst_rsyncd *d)
+{
+    pst_assert(!d || d == &rsyncd);
+    return NULL;
+}
+
+static void make_gone(void)
+{
+    int ends[2];
+
+    if (gone_fd >= 0)
+        return;
+    pst_assert(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+    close(ends[1]);
+    gone_fd = ends[0];
+}
+
+static void pod_begin(struct pst_pod *pod)
+{
+    static const struct pst_pod_settings settings = {.rsync_port = 873};
+
+    *pod = (struct pst_pod){.settings = &settings, .rsyncd_folder = "/tmp/fuzz_agent_frame"};
+    pst_list_init(&pod->connections);
+    pst_list_init(&pod->offers);
+    pst_list_init(&pod->finished);
+    pthread_mutex_init(&pod->offers_lock, NULL);
+    pthread_mutex_init(&pod->finishing_lock, NULL);
+    pthread_mutex_init(&pod->finished_lock, NULL);
+    pthread_cond_init(&pod->finished_changed, NULL);
+}
+
+static void no_log(void *ctx, const char *line)
+{
+    (void)ctx;
+    pst_assert(line);
+}
+
+static void check_answer(char *text)
+{
+    struct pst_json *answer = NULL;
+    const char *fault = NULL, *status;
+
+    pst_assert(text);
+    pst_assert(pst_json_parse(pst_bytes_of(text), &answer, &fault) == 0);
+    status = pst_json_text(pst_json_get(answer, "status"));
+    pst_assert(status);
+    if (strcmp(status, "ok") != 0)
+        pst_assert(strcmp(status, "error") == 0 && pst_json_text(pst_json_get(answer, "error")));
+    pst_json_free(answer);
+    free(text);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    struct fuzz in = {data, bytes};
+    struct pst_pod pod;
+
+    make_gone();
+    pod_begin(&pod);
+    pod.log = no_log;
+    pod.token_bytes = (uint32_t)snprintf(pod.token, sizeof(pod.token), "t") * fuzz_below(&in, 2);
+    while (in.left > 0) {
+        const struct pod_caller caller = {.fd = gone_fd, .local = fuzz_below(&in, 2), .pid = getpid()};
+        const uint8_t *end = memchr(in.at, '\n', in.left);
+        size_t taken;
+        uint8_t *frame = fuzz_take(&in, end ? (size_t)(end - in.at) : in.left, &taken);
+
+        if (end)
+            fuzz_number(&in, 1);
+        check_answer(frames_answer(&pod, &caller, (struct pst_bytes){frame, taken}));
+        pst_assert(pod.offer_count == (pod.rsyncd ? rsyncd.modules : 0));
+        pst_assert(pod.finished_count <= pod.offer_count);
+        free(frame);
+    }
+    offers_sweep(&pod);
+    finished_sweep(&pod);
+    finished_close(&pod);
+    offers_close(&pod);
+    return 0;
+}
