@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hash.h: the one door to xxhash and to ISA-L's crc32c. */
+/* hash.h: the only user of xxhash and of ISA-L's crc32c. */
 #ifndef PST_HASH_H
 #define PST_HASH_H
 

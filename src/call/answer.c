@@ -107,7 +107,7 @@ static int take_result(struct pst_call *call, uint32_t index, const struct pst_w
     call->crc_wanted[index] = result->flags & PST_WIRE_CRC && op->code == PENSTOCK_GET &&
                               !(op->flags & PENSTOCK_RANGE) && result->value_bytes <= op->bytes;
     call->crcs[index] = result->crc;
-    call->copies[index] = result->copies;
+    call->replicas[index] = result->copies;
     return 0;
 }
 

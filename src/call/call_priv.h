@@ -74,7 +74,7 @@ struct pst_call {
     size_t body_bytes;
     struct penstock_op *ops[PST_WIRE_OPS_MAX];
     uint32_t crcs[PST_WIRE_OPS_MAX]; /* of gets whose value carries one */
-    uint8_t copies[PST_WIRE_OPS_MAX];
+    uint8_t replicas[PST_WIRE_OPS_MAX];
     bool crc_wanted[PST_WIRE_OPS_MAX];
     bool attrs_came[PST_WIRE_OPS_MAX];
     uint16_t attr_bytes[PST_WIRE_OPS_MAX]; /* of the value, where they came */

@@ -173,10 +173,10 @@ void pst_session_drop(struct pst_channel *ch)
 }
 
 /*
- * What passes by itself is tried again: a crowd at the node's door, a shard that opens its port anew, and
- * with more time each time a node that has no core for its shards. Then there may be another address; behind
- * that, who can go nowhere else waits for such a node as long as there is time. Return: false when it is
- * over.
+ * What passes by itself is tried again: a node with too many handshakes, a shard that opens its port anew,
+ * and with more time each time a node that has no core for its shards. Then there may be another address;
+ * behind that, who can go nowhere else waits for such a node as long as there is time. Return: false when it
+ * is over.
  */
 static bool attempt_once_more(struct pst_channel *ch, uint64_t now_ns, int error)
 {

@@ -48,9 +48,9 @@ struct pst_replica {
     uint64_t number;
     uint32_t sends;
     enum pst_replica_fate fate;
-    int refusal;       /* why, if it was refused */
-    bool to_newcomers; /* the copies have it */
-    uint8_t copies;    /* that have it when it is done, this node's among them */
+    int refusal;     /* why, if it was refused */
+    bool to_joining; /* the replicas have it */
+    uint8_t copies;  /* that have it when it is done, this node's among them */
     struct pst_replica_write *writes;
     uint32_t write_count;
     bool addressed; /* a SEND of what may lie anywhere, to `member` */

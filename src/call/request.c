@@ -452,8 +452,8 @@ void pst_call_ready(struct pst_call *call)
         pst_op_end(op, op->result);
         if (op->code == PST_WIRE_VIEW)
             pst_op_set_session(op, ch->session);
-        else if (op->result == 0 && call->copies[i])
-            pst_op_set_copies(op, call->copies[i]);
+        else if (op->result == 0 && call->replicas[i])
+            pst_op_set_copies(op, call->replicas[i]);
     }
     pst_call_free(call);
 }

@@ -25,8 +25,8 @@ static bool is_able(const struct pst_directory *d, uint16_t member, uint64_t now
 static bool all_are_able(const struct pst_directory *d, const struct pst_map_partition *partition,
                          uint64_t now_ns)
 {
-    for (uint32_t i = 0; i < partition->copy_count; i++)
-        if (!is_able(d, partition->copies[i], now_ns) || !copy_is_fresh(d, partition->copies[i], now_ns))
+    for (uint32_t i = 0; i < partition->replica_count; i++)
+        if (!is_able(d, partition->replicas[i], now_ns) || !copy_is_fresh(d, partition->replicas[i], now_ns))
             return false;
     return partition->state == PST_MAP_SERVED;
 }
@@ -35,9 +35,9 @@ static bool all_are_able(const struct pst_directory *d, const struct pst_map_par
 static bool shares_host(const struct pst_directory *d, const struct pst_map_partition *partition, int but,
                         uint16_t member)
 {
-    for (int i = 0; i < partition->copy_count; i++)
+    for (int i = 0; i < partition->replica_count; i++)
         if (i != but &&
-            pst_id_equal(&d->draft->members[partition->copies[i]].host, &d->draft->members[member].host))
+            pst_id_equal(&d->draft->members[partition->replicas[i]].host, &d->draft->members[member].host))
             return true;
     return false;
 }
@@ -47,9 +47,9 @@ static int most_loaded(const struct pst_directory *d, const struct pst_map_parti
 {
     int most = 0;
 
-    pst_assert(partition->copy_count > 0);
-    for (int i = 1; i < partition->copy_count; i++)
-        if (d->members[partition->copies[i]].partitions >= d->members[partition->copies[most]].partitions)
+    pst_assert(partition->replica_count > 0);
+    for (int i = 1; i < partition->replica_count; i++)
+        if (d->members[partition->replicas[i]].partitions >= d->members[partition->replicas[most]].partitions)
             most = i;
     return most;
 }
@@ -57,12 +57,12 @@ static int most_loaded(const struct pst_directory *d, const struct pst_map_parti
 /* The backup whose member is primary of fewest. */
 static uint16_t least_leading(const struct pst_directory *d, const struct pst_map_partition *partition)
 {
-    uint16_t least = partition->copies[1];
+    uint16_t least = partition->replicas[1];
 
-    pst_assert(partition->copy_count > 1);
-    for (int i = 2; i < partition->copy_count; i++)
-        if (d->members[partition->copies[i]].primaries < d->members[least].primaries)
-            least = partition->copies[i];
+    pst_assert(partition->replica_count > 1);
+    for (int i = 2; i < partition->replica_count; i++)
+        if (d->members[partition->replicas[i]].primaries < d->members[least].primaries)
+            least = partition->replicas[i];
     return least;
 }
 
@@ -71,16 +71,16 @@ int balance_spare(const struct pst_directory *d, const struct pst_map_partition 
 {
     int spare = -1;
 
-    pst_assert(partition->copy_count <= PST_MAP_COPIES_MAX);
-    if (replicas == 0 || partition->copy_count <= replicas || !all_are_able(d, partition, now_ns))
+    pst_assert(partition->replica_count <= PST_MAP_REPLICAS_MAX);
+    if (replicas == 0 || partition->replica_count <= replicas || !all_are_able(d, partition, now_ns))
         return -1;
-    for (int i = 0; i < partition->copy_count; i++) {
-        bool shares = shares_host(d, partition, i, partition->copies[i]);
-        bool shared = spare >= 0 && shares_host(d, partition, spare, partition->copies[spare]);
+    for (int i = 0; i < partition->replica_count; i++) {
+        bool shares = shares_host(d, partition, i, partition->replicas[i]);
+        bool shared = spare >= 0 && shares_host(d, partition, spare, partition->replicas[spare]);
 
         if (spare < 0 || shares > shared ||
-            (shares == shared &&
-             d->members[partition->copies[i]].partitions >= d->members[partition->copies[spare]].partitions))
+            (shares == shared && d->members[partition->replicas[i]].partitions >=
+                                     d->members[partition->replicas[spare]].partitions))
             spare = i;
     }
     return spare;
@@ -103,11 +103,11 @@ static void count_partitions(struct pst_directory *d)
     for (uint32_t i = 0; i < PST_PARTITIONS; i++) {
         const struct pst_map_partition *partition = &d->draft->partitions[i];
 
-        pst_assert(partition->copy_count <= PST_MAP_COPIES_MAX);
-        for (uint32_t j = 0; j < partition->copy_count; j++) {
-            pst_assert(d->draft->members[partition->copies[j]].epoch > 0);
-            d->members[partition->copies[j]].partitions++;
-            d->members[partition->copies[j]].primaries += j == 0;
+        pst_assert(partition->replica_count <= PST_MAP_REPLICAS_MAX);
+        for (uint32_t j = 0; j < partition->replica_count; j++) {
+            pst_assert(d->draft->members[partition->replicas[j]].epoch > 0);
+            d->members[partition->replicas[j]].partitions++;
+            d->members[partition->replicas[j]].primaries += j == 0;
         }
     }
 }
@@ -116,11 +116,11 @@ static void count_partitions(struct pst_directory *d)
 static void count_move(struct pst_directory *d, const struct move *move)
 {
     const struct pst_map_partition *partition = &d->draft->partitions[move->partition];
-    bool leads = partition->copies[0] == move->from;
+    bool leads = partition->replicas[0] == move->from;
 
     pst_assert(partition->epoch == move->partition_epoch && move->from != move->member);
     pst_assert(d->members[move->from].partitions > 0 && d->members[move->from].primaries >= leads);
-    if (pst_map_copy_at(partition, move->member) < 0) {
+    if (pst_map_replica_at(partition, move->member) < 0) {
         d->members[move->from].partitions--;
         d->members[move->member].partitions++;
     }
@@ -135,8 +135,8 @@ static void count_surplus(struct pst_directory *d, uint32_t replicas)
         const struct pst_map_partition *partition = &d->draft->partitions[i];
 
         if (replicas > 0 && copies_lasting(d, partition) > replicas) {
-            pst_assert(d->members[partition->copies[most_loaded(d, partition)]].partitions > 0);
-            d->members[partition->copies[most_loaded(d, partition)]].partitions--;
+            pst_assert(d->members[partition->replicas[most_loaded(d, partition)]].partitions > 0);
+            d->members[partition->replicas[most_loaded(d, partition)]].partitions--;
             d->surplus++;
         }
     }
@@ -147,7 +147,7 @@ static bool move_has_ended(struct pst_directory *d, const struct move *move, uin
     const struct pst_map_partition *partition = &d->draft->partitions[move->partition];
 
     if (partition->epoch != move->partition_epoch) {
-        d->counters.balanced += pst_map_copy_at(partition, move->member) >= 0;
+        d->counters.balanced += pst_map_replica_at(partition, move->member) >= 0;
         return true;
     }
     return now_ns >= move->until_ns || d->members[move->member].epoch != move->member_epoch ||
@@ -202,7 +202,7 @@ static uint16_t receiver(const struct pst_directory *d, const struct pst_map_par
     for (uint32_t i = 0; i < d->settings.members_max; i++) {
         uint16_t member = (uint16_t)i;
 
-        if (is_able(d, member, now_ns) && !d->members[i].unfit && pst_map_copy_at(partition, member) < 0 &&
+        if (is_able(d, member, now_ns) && !d->members[i].unfit && pst_map_replica_at(partition, member) < 0 &&
             !shares_host(d, partition, from, member) &&
             (best == PST_MAP_NONE || d->members[i].partitions < d->members[best].partitions))
             best = member;
@@ -214,32 +214,32 @@ static void plan(struct pst_directory *d, const struct balance *b, uint32_t numb
 {
     const struct pst_map_partition *partition = &d->draft->partitions[number];
     int from = most_loaded(d, partition);
-    uint32_t has = d->members[partition->copies[from]].partitions;
+    uint32_t has = d->members[partition->replicas[from]].partitions;
     uint16_t to = PST_MAP_NONE;
 
-    if (partition->copy_count != b->replicas || !all_are_able(d, partition, now_ns))
+    if (partition->replica_count != b->replicas || !all_are_able(d, partition, now_ns))
         return;
     for (uint32_t i = 0; i < d->move_count; i++)
         if (d->moves[i].partition == number)
             return;
-    if (has > b->fewest + b->margin && partition->copy_count < PST_MAP_COPIES_MAX)
+    if (has > b->fewest + b->margin && partition->replica_count < PST_MAP_REPLICAS_MAX)
         to = receiver(d, partition, from, now_ns);
     if (to != PST_MAP_NONE && has <= d->members[to].partitions + b->margin)
         to = PST_MAP_NONE;
-    if (to == PST_MAP_NONE && partition->copy_count > 1) {
+    if (to == PST_MAP_NONE && partition->replica_count > 1) {
         from = 0;
         to = least_leading(d, partition);
-        if (d->members[partition->copies[0]].primaries <= d->members[to].primaries + b->margin_primaries)
+        if (d->members[partition->replicas[0]].primaries <= d->members[to].primaries + b->margin_primaries)
             to = PST_MAP_NONE;
     }
     if (to == PST_MAP_NONE)
         return;
-    pst_assert(d->move_count < MOVES_MAX && to != partition->copies[from]);
+    pst_assert(d->move_count < MOVES_MAX && to != partition->replicas[from]);
     d->moves[d->move_count] = (struct move){.partition_epoch = partition->epoch,
                                             .member_epoch = d->members[to].epoch,
                                             .until_ns = now_ns + MOVE_MS * NS_PER_MS,
                                             .partition = (uint16_t)number,
-                                            .from = partition->copies[from],
+                                            .from = partition->replicas[from],
                                             .member = to};
     count_move(d, &d->moves[d->move_count++]);
 }
@@ -268,11 +268,12 @@ static void want(const struct pst_directory *d, uint32_t number, uint16_t member
     pst_assert(member < d->settings.members_max && answer->want_count <= PST_WANTS_MAX);
     if (answer->want_count == PST_WANTS_MAX || partition->epoch != d->draft->partitions[number].epoch)
         return;
-    answer->wants[answer->want_count++] = (struct pst_want){.partition = (uint16_t)number,
-                                                            .member = member,
-                                                            .leads = pst_map_copy_at(partition, member) > 0,
-                                                            .partition_epoch = partition->epoch,
-                                                            .member_epoch = d->members[member].epoch};
+    answer->wants[answer->want_count++] =
+        (struct pst_want){.partition = (uint16_t)number,
+                          .member = member,
+                          .leads = pst_map_replica_at(partition, member) > 0,
+                          .partition_epoch = partition->epoch,
+                          .member_epoch = d->members[member].epoch};
 }
 
 void balance_wanted(const struct pst_directory *d, uint16_t member, uint64_t now_ns,
@@ -283,7 +284,7 @@ void balance_wanted(const struct pst_directory *d, uint16_t member, uint64_t now
     for (uint32_t i = 0; i < d->move_count; i++) {
         const struct move *move = &d->moves[i];
 
-        if (d->map->partitions[move->partition].copies[0] == member &&
+        if (d->map->partitions[move->partition].replicas[0] == member &&
             d->map->partitions[move->partition].epoch == move->partition_epoch &&
             is_able(d, move->member, now_ns))
             want(d, move->partition, move->member, answer);
@@ -291,7 +292,7 @@ void balance_wanted(const struct pst_directory *d, uint16_t member, uint64_t now
     for (uint32_t i = 0; i < PST_PARTITIONS && d->surplus > 0; i++) {
         const struct pst_map_partition *partition = &d->map->partitions[i];
 
-        if (partition->state == PST_MAP_SERVED && partition->copies[0] == member &&
+        if (partition->state == PST_MAP_SERVED && partition->replicas[0] == member &&
             balance_spare(d, partition, replicas, now_ns) == 0)
             want(d, i, least_leading(d, partition), answer);
     }

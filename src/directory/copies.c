@@ -17,35 +17,35 @@ bool copy_is_fresh(const struct pst_directory *d, uint16_t member, uint64_t now_
 static int fresh_copy(const struct pst_directory *d, const struct pst_map_partition *partition, uint16_t but,
                       uint64_t now_ns)
 {
-    for (int i = 0; i < partition->copy_count; i++)
-        if (partition->copies[i] != but && copy_is_fresh(d, partition->copies[i], now_ns))
+    for (int i = 0; i < partition->replica_count; i++)
+        if (partition->replicas[i] != but && copy_is_fresh(d, partition->replicas[i], now_ns))
             return i;
     return -1;
 }
 
 static bool is_sparse(const struct pst_map_partition *partition, int at)
 {
-    pst_assert(partition->sparse <= partition->copy_count);
-    return at >= partition->copy_count - partition->sparse;
+    pst_assert(partition->sparse <= partition->replica_count);
+    return at >= partition->replica_count - partition->sparse;
 }
 
 static void take_out(struct pst_map_partition *partition, int at)
 {
-    pst_assert(at >= 0 && at < partition->copy_count && partition->copy_count <= PST_MAP_COPIES_MAX);
+    pst_assert(at >= 0 && at < partition->replica_count && partition->replica_count <= PST_MAP_REPLICAS_MAX);
     partition->sparse -= is_sparse(partition, at);
-    partition->copy_count--;
-    memmove(&partition->copies[at], &partition->copies[at + 1],
-            (size_t)(partition->copy_count - at) * sizeof(uint16_t));
-    partition->copies[partition->copy_count] = 0; /* so that equal partitions are equal bytes */
+    partition->replica_count--;
+    memmove(&partition->replicas[at], &partition->replicas[at + 1],
+            (size_t)(partition->replica_count - at) * sizeof(uint16_t));
+    partition->replicas[partition->replica_count] = 0; /* so that equal partitions are equal bytes */
 }
 
 static void to_front(struct pst_map_partition *partition, int at)
 {
-    uint16_t member = partition->copies[at];
+    uint16_t member = partition->replicas[at];
 
-    pst_assert(at >= 0 && at < partition->copy_count);
-    memmove(&partition->copies[1], &partition->copies[0], (size_t)at * sizeof(uint16_t));
-    partition->copies[0] = member;
+    pst_assert(at >= 0 && at < partition->replica_count);
+    memmove(&partition->replicas[1], &partition->replicas[0], (size_t)at * sizeof(uint16_t));
+    partition->replicas[0] = member;
 }
 
 /* Another first copy that was not handed the partition may have more or less than the others, and begins a
@@ -54,7 +54,7 @@ static uint64_t next_epoch(const struct pst_map_partition *partition, const stru
                            bool handed)
 {
     bool goes_on = partition->state == PST_MAP_EMPTY || next->state == PST_MAP_EMPTY ||
-                   next->copies[0] == partition->copies[0] || handed;
+                   next->replicas[0] == partition->replicas[0] || handed;
 
     return goes_on ? partition->epoch + 1
                    : (pst_map_lineage(partition->epoch + 1) + 1) << PST_MAP_LINEAGE_SHIFT;
@@ -70,17 +70,17 @@ static void write_partition_as(struct pst_directory *d, uint32_t number, struct 
     bool served = partition->state == PST_MAP_SERVED;
 
     next.epoch = next_epoch(partition, &next, handed);
-    pst_assert((next.state == PST_MAP_EMPTY) == (next.copy_count == 0));
-    pst_assert(next.sparse <= (next.state == PST_MAP_INCOMPLETE ? next.copy_count : 0));
+    pst_assert((next.state == PST_MAP_EMPTY) == (next.replica_count == 0));
+    pst_assert(next.sparse <= (next.state == PST_MAP_INCOMPLETE ? next.replica_count : 0));
     pst_assert(partition->state != PST_MAP_EMPTY || next.state != PST_MAP_EMPTY);
     pst_assert(next.base >= partition->base &&
                (next.lost || !partition->lost)); /* forgiving is pst_directory_forgive()'s */
     pst_assert(next.base == partition->base ||
                (partition->state == PST_MAP_EMPTY && next.base == next.epoch));
-    if (served && (next.state != PST_MAP_SERVED || next.copies[0] != partition->copies[0]))
-        d->members[partition->copies[0]].lease_version = draft->version;
+    if (served && (next.state != PST_MAP_SERVED || next.replicas[0] != partition->replicas[0]))
+        d->members[partition->replicas[0]].lease_version = draft->version;
     d->counters.promotions +=
-        served && next.state == PST_MAP_SERVED && next.copies[0] != partition->copies[0];
+        served && next.state == PST_MAP_SERVED && next.replicas[0] != partition->replicas[0];
     d->counters.partitions_incomplete +=
         partition->state != next.state && next.state == PST_MAP_INCOMPLETE && !pst_map_partition_dealt(&next);
     *partition = next;
@@ -112,15 +112,15 @@ static void take_back(struct pst_directory *d, uint32_t number)
 static void revive_partition(struct pst_directory *d, uint32_t number, int at)
 {
     struct pst_map_partition next = d->draft->partitions[number];
-    uint16_t member = next.copies[at];
+    uint16_t member = next.replicas[at];
     bool sparse = is_sparse(&next, at);
 
     pst_assert(next.state != PST_MAP_EMPTY && !pst_map_partition_dealt(&next));
-    for (int i = next.copy_count - 1; i >= 0; i--)
-        if (next.copies[i] != member &&
-            (sparse || is_sparse(&next, i) || d->draft->members[next.copies[i]].gone))
+    for (int i = next.replica_count - 1; i >= 0; i--)
+        if (next.replicas[i] != member &&
+            (sparse || is_sparse(&next, i) || d->draft->members[next.replicas[i]].gone))
             take_out(&next, i);
-    to_front(&next, pst_map_copy_at(&next, member));
+    to_front(&next, pst_map_replica_at(&next, member));
     next.sparse = 0;
     next.lost |= sparse;
     next.state = PST_MAP_SERVED;
@@ -134,12 +134,12 @@ static void revive_partition(struct pst_directory *d, uint32_t number, int at)
 static void go_on_without(struct pst_directory *d, uint32_t number, int at, int fresh)
 {
     struct pst_map_partition next = d->draft->partitions[number];
-    uint16_t successor = next.copies[fresh];
+    uint16_t successor = next.replicas[fresh];
 
     pst_assert(at != fresh && next.state == PST_MAP_SERVED);
     take_out(&next, at);
     if (at == 0 && next.state == PST_MAP_SERVED)
-        to_front(&next, pst_map_copy_at(&next, successor));
+        to_front(&next, pst_map_replica_at(&next, successor));
     write_partition(d, number, next);
 }
 
@@ -160,7 +160,7 @@ bool copies_leave(struct pst_directory *d, uint16_t member, uint64_t now_ns)
 
     for (uint32_t i = 0; i < PST_PARTITIONS; i++) {
         const struct pst_map_partition *partition = &d->draft->partitions[i];
-        int at = pst_map_copy_at(partition, member), fresh = fresh_copy(d, partition, member, now_ns);
+        int at = pst_map_replica_at(partition, member), fresh = fresh_copy(d, partition, member, now_ns);
 
         if (at < 0)
             continue;
@@ -188,7 +188,7 @@ static void leave_behind(struct pst_directory *d, uint32_t number, int at, uint6
 {
     struct pst_map_partition next = d->draft->partitions[number];
 
-    if (next.copy_count == 1) {
+    if (next.replica_count == 1) {
         lose_partition(d, number);
         return;
     }
@@ -203,14 +203,14 @@ static void leave_behind(struct pst_directory *d, uint32_t number, int at, uint6
 static void wait_behind(struct pst_directory *d, uint32_t number, int at, uint64_t now_ns)
 {
     struct pst_map_partition next = d->draft->partitions[number];
-    uint16_t member = next.copies[at];
+    uint16_t member = next.replicas[at];
 
     if (next.state == PST_MAP_SERVED)
         d->incomplete_ns[number] = now_ns;
     next.state = PST_MAP_INCOMPLETE;
     take_out(&next, at);
-    pst_assert(next.copy_count < PST_MAP_COPIES_MAX);
-    next.copies[next.copy_count++] = member;
+    pst_assert(next.replica_count < PST_MAP_REPLICAS_MAX);
+    next.replicas[next.replica_count++] = member;
     next.sparse++;
     write_partition(d, number, next);
 }
@@ -223,12 +223,13 @@ bool copies_are_told(const struct pst_directory *d, uint16_t member, uint64_t no
         const struct pst_map_partition *partition = &d->draft->partitions[i];
         bool fresh = false, heard = false;
 
-        for (int at = 0; at < partition->copy_count && pst_map_copy_at(partition, member) >= 0; at++) {
-            bool lives = partition->copies[at] != member && copy_is_fresh(d, partition->copies[at], now_ns);
+        for (int at = 0; at < partition->replica_count && pst_map_replica_at(partition, member) >= 0; at++) {
+            bool lives =
+                partition->replicas[at] != member && copy_is_fresh(d, partition->replicas[at], now_ns);
 
             fresh |= lives;
-            heard |=
-                lives && d->members[partition->copies[at]].heard_ns > d->members[member].heard_ns + lease_ns;
+            heard |= lives &&
+                     d->members[partition->replicas[at]].heard_ns > d->members[member].heard_ns + lease_ns;
         }
         if (partition->state == PST_MAP_SERVED && fresh && !heard)
             return false;
@@ -240,7 +241,7 @@ void copies_return(struct pst_directory *d, uint16_t member, enum kept kept, uin
 {
     for (uint32_t i = 0; i < PST_PARTITIONS; i++) {
         const struct pst_map_partition *partition = &d->draft->partitions[i];
-        int at = pst_map_copy_at(partition, member), fresh = fresh_copy(d, partition, member, now_ns);
+        int at = pst_map_replica_at(partition, member), fresh = fresh_copy(d, partition, member, now_ns);
 
         if (at < 0)
             continue;
@@ -271,9 +272,9 @@ static uint64_t score(uint64_t seed, uint32_t partition, uint64_t epoch)
 static bool host_has_copy(const struct pst_map *map, const struct pst_map_partition *partition,
                           uint16_t member)
 {
-    for (uint32_t i = 0; i < partition->copy_count; i++)
-        if (!map->members[partition->copies[i]].drains &&
-            pst_id_equal(&map->members[partition->copies[i]].host, &map->members[member].host))
+    for (uint32_t i = 0; i < partition->replica_count; i++)
+        if (!map->members[partition->replicas[i]].drains &&
+            pst_id_equal(&map->members[partition->replicas[i]].host, &map->members[member].host))
             return true;
     return false;
 }
@@ -291,7 +292,8 @@ static uint16_t best_copy(const struct pst_directory *d, uint32_t number,
 
         if (points < most || !member_stays(d, (uint16_t)i) || d->members[i].sequence_next == 0 ||
             member_is_suspect(d, (uint16_t)i, now_ns) || member_drains(d, (uint16_t)i) ||
-            pst_map_copy_at(partition, (uint16_t)i) >= 0 || host_has_copy(d->draft, partition, (uint16_t)i))
+            pst_map_replica_at(partition, (uint16_t)i) >= 0 ||
+            host_has_copy(d->draft, partition, (uint16_t)i))
             continue;
         best = (uint16_t)i;
         most = points;
@@ -306,16 +308,16 @@ static void deal_partition(struct pst_directory *d, uint32_t number, uint32_t re
     struct pst_map_partition next = d->draft->partitions[number];
     bool anew = next.epoch > 0;
 
-    pst_assert(next.state == PST_MAP_EMPTY && replicas <= PST_MAP_COPIES_MAX);
-    while (next.copy_count < (anew ? 1 : replicas)) {
+    pst_assert(next.state == PST_MAP_EMPTY && replicas <= PST_MAP_REPLICAS_MAX);
+    while (next.replica_count < (anew ? 1 : replicas)) {
         uint16_t member = best_copy(d, number, &next, now_ns);
 
         if (member == PST_MAP_NONE)
             break;
-        pst_assert(next.copy_count < PST_MAP_COPIES_MAX && pst_map_copy_at(&next, member) < 0);
-        next.copies[next.copy_count++] = member;
+        pst_assert(next.replica_count < PST_MAP_REPLICAS_MAX && pst_map_replica_at(&next, member) < 0);
+        next.replicas[next.replica_count++] = member;
     }
-    if (next.copy_count == 0)
+    if (next.replica_count == 0)
         return;
     next.state = anew ? PST_MAP_INCOMPLETE : PST_MAP_SERVED;
     next.base = next.epoch + 1;
@@ -326,8 +328,8 @@ uint32_t copies_lasting(const struct pst_directory *d, const struct pst_map_part
 {
     uint32_t count = 0;
 
-    for (uint32_t i = 0; i < partition->copy_count; i++)
-        count += !member_drains(d, partition->copies[i]);
+    for (uint32_t i = 0; i < partition->replica_count; i++)
+        count += !member_drains(d, partition->replicas[i]);
     return count;
 }
 
@@ -337,10 +339,10 @@ static int spare_copy(const struct pst_directory *d, const struct pst_map_partit
 {
     uint32_t lasting = copies_lasting(d, partition);
 
-    if (lasting < replicas && partition->copy_count < PST_MAP_COPIES_MAX)
+    if (lasting < replicas && partition->replica_count < PST_MAP_REPLICAS_MAX)
         return -1;
-    for (int i = 1; i < partition->copy_count; i++)
-        if (member_drains(d, partition->copies[i]))
+    for (int i = 1; i < partition->replica_count; i++)
+        if (member_drains(d, partition->replicas[i]))
             return i;
     return balance_spare(d, partition, replicas, now_ns);
 }
@@ -354,7 +356,7 @@ static void let_go(struct pst_directory *d, uint32_t number, uint32_t replicas, 
 
     if (at < 1)
         return;
-    pst_assert(next.copy_count > 1);
+    pst_assert(next.replica_count > 1);
     take_out(&next, at);
     write_partition(d, number, next);
 }
@@ -376,13 +378,13 @@ static void look_after(struct pst_directory *d, uint32_t number, uint64_t there,
     const struct pst_map_partition *partition = &d->draft->partitions[number];
     int fresh;
 
-    if (partition->state == PST_MAP_SERVED && member_stays(d, partition->copies[0]) &&
-        member_lease_is_over(d, partition->copies[0], now_ns)) {
-        fresh = fresh_copy(d, partition, partition->copies[0], now_ns);
+    if (partition->state == PST_MAP_SERVED && member_stays(d, partition->replicas[0]) &&
+        member_lease_is_over(d, partition->replicas[0], now_ns)) {
+        fresh = fresh_copy(d, partition, partition->replicas[0], now_ns);
         if (fresh > 0)
             take_over(d, number, fresh);
     } else if (pst_map_partition_dealt(partition)) {
-        if (!copy_is_fresh(d, partition->copies[0], now_ns))
+        if (!copy_is_fresh(d, partition->replicas[0], now_ns))
             take_back(d, number);
     } else if (partition->state == PST_MAP_INCOMPLETE) {
         bool late;
@@ -393,7 +395,7 @@ static void look_after(struct pst_directory *d, uint32_t number, uint64_t there,
         fresh =
             fresh_copy(d, partition, PST_MAP_NONE, now_ns); /* of those that may have all, if there is one */
         if (fresh >= 0 &&
-            (late || partition->sparse == partition->copy_count || !is_sparse(partition, fresh)))
+            (late || partition->sparse == partition->replica_count || !is_sparse(partition, fresh)))
             revive_partition(d, number, fresh);
         else if (late && there >= d->settings.nodes_min)
             lose_partition(d, number);
@@ -428,7 +430,7 @@ static bool about_itself(const struct pst_copy_request *request)
 static int change_partition(const struct pst_directory *d, const struct pst_copy_request *request,
                             struct pst_map_partition *partition)
 {
-    int at = pst_map_copy_at(partition, request->copy);
+    int at = pst_map_replica_at(partition, request->copy);
 
     if (about_itself(request)) {
         if (!pst_map_partition_dealt(partition))
@@ -451,8 +453,8 @@ static int change_partition(const struct pst_directory *d, const struct pst_copy
         return -ESTALE;
     if (request->change == PST_COPY_LEAD)
         to_front(partition, at);
-    else if (partition->copy_count < PST_MAP_COPIES_MAX)
-        partition->copies[partition->copy_count++] = request->copy;
+    else if (partition->replica_count < PST_MAP_REPLICAS_MAX)
+        partition->replicas[partition->replica_count++] = request->copy;
     else
         return -EINVAL;
     return 0;
@@ -471,7 +473,7 @@ int pst_directory_change_copy(struct pst_directory *d, const struct pst_copy_req
         return -EINVAL;
     next = d->draft->partitions[request->partition];
     if (member_stays(d, request->member) && d->members[request->member].epoch == request->epoch &&
-        next.epoch == request->partition_epoch && next.copies[0] == request->member)
+        next.epoch == request->partition_epoch && next.replicas[0] == request->member)
         r = change_partition(d, request, &next);
     d->counters.partition_requests_stale += r == -ESTALE;
     if (r < 0)
@@ -489,10 +491,10 @@ int pst_directory_change_copy(struct pst_directory *d, const struct pst_copy_req
 static uint16_t successor(const struct pst_directory *d, const struct pst_map_partition *partition,
                           uint64_t now_ns)
 {
-    for (uint32_t i = 1; i < partition->copy_count; i++)
-        if (!member_drains(d, partition->copies[i]) && copy_is_fresh(d, partition->copies[i], now_ns) &&
-            !member_is_suspect(d, partition->copies[i], now_ns))
-            return partition->copies[i];
+    for (uint32_t i = 1; i < partition->replica_count; i++)
+        if (!member_drains(d, partition->replicas[i]) && copy_is_fresh(d, partition->replicas[i], now_ns) &&
+            !member_is_suspect(d, partition->replicas[i], now_ns))
+            return partition->replicas[i];
     return PST_MAP_NONE;
 }
 
@@ -510,10 +512,10 @@ void copies_wanted(struct pst_directory *d, uint16_t member, uint64_t now_ns,
         uint16_t copy;
         bool lacks;
 
-        if (partition->state != PST_MAP_SERVED || partition->copies[0] != member ||
+        if (partition->state != PST_MAP_SERVED || partition->replicas[0] != member ||
             partition->epoch != d->draft->partitions[number].epoch)
             continue;
-        lacks = copies_lasting(d, partition) < replicas && partition->copy_count < PST_MAP_COPIES_MAX;
+        lacks = copies_lasting(d, partition) < replicas && partition->replica_count < PST_MAP_REPLICAS_MAX;
         if (!lacks && !member_drains(d, member))
             continue;
         searches--;

@@ -113,7 +113,7 @@ int pst_directory_place(struct pst_directory *d, struct pst_bytes text, enum pst
 
     directory_check(d);
     if (text.len > PST_MAP_PREFIX_BYTES_MAX || placement > PST_PLACE_HOME || replicas < 1 ||
-        replicas > PST_MAP_COPIES_MAX)
+        replicas > PST_MAP_REPLICAS_MAX)
         return -EINVAL;
     *version = d->draft->version;
     if (found && known->placement == placement && known->replicas == replicas)
@@ -316,8 +316,8 @@ static struct pst_directory_node *node_of(struct pst_directory_node *nodes, uint
 static void count_partitions(const struct pst_map *map, struct pst_directory_node *nodes, uint32_t count)
 {
     for (uint32_t i = 0; i < PST_PARTITIONS; i++) {
-        for (uint32_t at = 0; at < map->partitions[i].copy_count; at++) {
-            struct pst_directory_node *node = node_of(nodes, count, map->partitions[i].copies[at]);
+        for (uint32_t at = 0; at < map->partitions[i].replica_count; at++) {
+            struct pst_directory_node *node = node_of(nodes, count, map->partitions[i].replicas[at]);
 
             if (node && at == 0)
                 node->primaries++;
@@ -333,8 +333,8 @@ static uint32_t hosts_lasting(const struct pst_directory *d)
     const struct pst_map_member *members = d->draft->members;
     struct pst_places hosts = {0};
 
-    _Static_assert((int)PST_MAP_COPIES_MAX <= (int)PST_PLACES_MAX, "hosts of copies");
-    for (uint32_t i = 0; i < d->settings.members_max && hosts.count < PST_MAP_COPIES_MAX; i++)
+    _Static_assert((int)PST_MAP_REPLICAS_MAX <= (int)PST_PLACES_MAX, "hosts of copies");
+    for (uint32_t i = 0; i < d->settings.members_max && hosts.count < PST_MAP_REPLICAS_MAX; i++)
         if (member_stays(d, (uint16_t)i) && !members[i].drains && !route_has_host(d, &hosts, (uint16_t)i))
             hosts.items[hosts.count++].member = (uint16_t)i;
     return hosts.count;

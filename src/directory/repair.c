@@ -58,7 +58,7 @@ static uint32_t copies_of(const struct pst_places *known, uint32_t otherwise)
 
     for (uint32_t i = 0; i < known->count; i++)
         copies = known->items[i].copies > copies ? known->items[i].copies : copies;
-    return (uint32_t)pst_min(copies ? copies : otherwise, PST_MAP_COPIES_MAX);
+    return (uint32_t)pst_min(copies ? copies : otherwise, PST_MAP_REPLICAS_MAX);
 }
 
 /* Of those that have the key, the same whoever asks. */

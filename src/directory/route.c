@@ -145,7 +145,7 @@ static void keep_good(const struct pst_directory *d, struct pst_places *places, 
 static void route_one(struct routing *w, const struct pst_put *put, const struct pst_places *known,
                       struct pst_route *route)
 {
-    uint32_t replicas = (uint32_t)pst_min(pst_max(put->replicas, 1), PST_MAP_COPIES_MAX);
+    uint32_t replicas = (uint32_t)pst_min(pst_max(put->replicas, 1), PST_MAP_REPLICAS_MAX);
 
     route->status = PST_ROUTE_EXISTS;
     route->places = *known;

@@ -132,7 +132,7 @@ static int chunk_of(const struct ring *r, struct iovec piece)
     return -1;
 }
 
-static void prepare(const struct ring *r, struct io_uring_sqe *sqe, int file, struct pst_disk_op *op)
+static void ring_prepare(const struct ring *r, struct io_uring_sqe *sqe, int file, struct pst_disk_op *op)
 {
     int chunk = op->verb != PST_DISK_SYNC && op->now_count == 1 ? chunk_of(r, op->now[0]) : -1;
     uint64_t at = pst_disk_at(op);
@@ -189,7 +189,7 @@ static int ring_start(struct pst_disk *disk, struct pst_disk_op *op)
     pst_assert(op->file < disk->fd_count);
     if (!sqe)
         return -EBUSY;
-    prepare(r, sqe, r->files_registered ? (int)op->file : disk->fds[op->file], op);
+    ring_prepare(r, sqe, r->files_registered ? (int)op->file : disk->fds[op->file], op);
     if (op->verb == PST_DISK_WRITE && bytes >= ASYNC_BYTES_MIN)
         flags |= IOSQE_ASYNC;
     io_uring_sqe_set_flags(sqe, flags);

@@ -235,7 +235,7 @@ static int check_marker(const struct pst_log *log, uint32_t i, const struct mark
     return 0;
 }
 
-static void unhex(const char *text, uint8_t *out, size_t bytes)
+static void store_id_parse(const char *text, uint8_t *out, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++) {
         unsigned byte = 0;
@@ -308,7 +308,7 @@ int pst_log_folders_open(struct pst_log *log, const struct pst_log_options *opti
             return r;
     }
     if (first) {
-        unhex(first->store, log->store_id, sizeof(log->store_id));
+        store_id_parse(first->store, log->store_id, sizeof(log->store_id));
         log->seed = first->seed;
     } else {
         pst_random(log->store_id, sizeof(log->store_id));

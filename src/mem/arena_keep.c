@@ -211,7 +211,7 @@ bool pst_arenas_in_use(const struct pst_arenas *a, uint32_t first_turn, uint32_t
 /* ---- making ---- */
 
 /* Takes the names of all arenas behind @last away again. Return: @error. */
-static int unname(const struct pst_arenas *a, uint32_t last, int error)
+static int arenas_unname(const struct pst_arenas *a, uint32_t last, int error)
 {
     pst_assert(last < a->arena_count && error < 0);
     for (uint32_t i = last + 1; i < a->arena_count; i++)
@@ -231,7 +231,7 @@ int pst_arenas_name(struct pst_arenas *a, const struct pst_arena_options *o)
             return r;
         snprintf(link, sizeof(link), "/proc/self/fd/%d", a->fds[i]);
         if (linkat(AT_FDCWD, link, AT_FDCWD, path, AT_SYMLINK_FOLLOW) < 0)
-            return unname(a, i, pst_fail(-errno, "creating %s: %s", path, strerror(errno)));
+            return arenas_unname(a, i, pst_fail(-errno, "creating %s: %s", path, strerror(errno)));
         memcpy(a->paths[i], path, sizeof(path));
     }
     return 0;

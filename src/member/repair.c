@@ -14,7 +14,7 @@ enum {
     KEY_BYTES = 256 << 10,
     SCANNED_MAX = 4096, /* for a portion, of keys that have a home */
     ROUTES_BYTES = KEYS_MAX * PST_POOL_ROUTE_BYTES_MAX,
-    SENDS_MAX = KEYS_MAX * PST_MAP_COPIES_MAX,
+    SENDS_MAX = KEYS_MAX * PST_MAP_REPLICAS_MAX,
     UNDERWAY_MAX = 32,
     SEND_MS = 60000, /* the node itself says earlier that another does not answer */
     SLEEP_MS = 20,   /* while something is underway, so that deadlines are looked at */
@@ -108,7 +108,7 @@ static void add_key(struct pst_repairer *r, const struct penstock_entry *entry, 
     copies = (uint32_t)pst_max(entry->copies, pst_serving_replicas(r->serving, r->keys[r->key_count]));
     *wanted = (struct pst_pool_want_place){.key = pst_hash128(at, entry->key_bytes, r->time.seed),
                                            .bytes = entry->value_bytes,
-                                           .replicas = (uint8_t)pst_min(copies, PST_MAP_COPIES_MAX),
+                                           .replicas = (uint8_t)pst_min(copies, PST_MAP_REPLICAS_MAX),
                                            .evictable = entry->cache != 0};
     r->key_count++;
 }

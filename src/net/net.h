@@ -2,7 +2,7 @@
 /*
  * net.h: moving bytes between processes. Knows no message layout and shows no transport type.
  *
- * A *net* is a process's transport context. A *port* is one thread's door to it: it sends, receives and
+ * A *net* is a process's transport context. A *port* is one thread's part of it: it sends, receives and
  * polls, and is used by one thread at a time. A *peer* is a port's connection to another port, made from the
  * address bytes that the bootstrap socket exchanged. Two kinds of message: *eager* ones arrive whole, with
  * the header in front; *bulk* ones announce themselves with their header and total, and the receiver then
@@ -72,7 +72,7 @@ int pst_net_register(struct pst_net *net, void *addr, size_t bytes, void **out_h
 void pst_net_unregister(struct pst_net *net, void *handle);
 
 /*
- * One thread's door. @events_max bounds the events that wait for a poll: when as many operations
+ * One thread's part. @events_max bounds the events that wait for a poll: when as many operations
  * are outstanding, sends and receives return -EBUSY. Return: 0 or -errno.
  */
 int pst_port_open(struct pst_net *net, uint32_t events_max, struct pst_port **out);

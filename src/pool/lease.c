@@ -34,7 +34,7 @@ enum pst_serve pst_lease_serve(const struct pst_lease *lease, const struct pst_m
     pst_assert(partition_number < PST_PARTITIONS && member < map->members_max);
     if (partition->state != PST_MAP_SERVED)
         return PST_SERVE_INCOMPLETE;
-    if (partition->copies[0] != member || map->members[member].epoch != member_epoch)
+    if (partition->replicas[0] != member || map->members[member].epoch != member_epoch)
         return PST_SERVE_ELSEWHERE;
     return pst_lease_holds(lease, map->version, now_ns) ? PST_SERVE_YES : PST_SERVE_BUSY;
 }

@@ -45,7 +45,7 @@ bool pst_lease_holds(const struct pst_lease *lease, uint64_t map_version, uint64
  */
 enum pst_serve pst_lease_serve(const struct pst_lease *lease, const struct pst_map *map, uint16_t member,
                                uint64_t member_epoch, uint32_t partition, uint64_t now_ns);
-/* What a copy does with a message about a partition. */
+/* What a replica does with a message about a partition. */
 enum pst_epoch pst_lease_epoch(const struct pst_map *map, uint32_t partition, uint64_t message_epoch);
 
 #endif

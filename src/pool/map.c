@@ -16,14 +16,14 @@ enum {
     PARTITION_LOST = 1, /* and how many are sparse, in the bits above */
     PARTITION_SPARSE = 2,
     HEAD_BYTES = 60,
-    PARTITION_BYTES_MAX = 19 + 2 * PST_MAP_COPIES_MAX,
+    PARTITION_BYTES_MAX = 19 + 2 * PST_MAP_REPLICAS_MAX,
     MEMBER_BYTES_MAX = 62 + 2 * PST_MAP_ADDRESS_BYTES + PST_MAP_TAGS_BYTES,
     PREFIX_BYTES_MAX = 3 + PST_MAP_PREFIX_BYTES_MAX,
 };
 
 _Static_assert(sizeof(struct pst_id) == 16, "an id as bytes");
 _Static_assert(PST_MAP_MEMBERS_MAX < PST_MAP_NONE, "no member has the number of none");
-_Static_assert(PST_MAP_COPIES_MAX *PARTITION_SPARSE + PARTITION_LOST <= UINT8_MAX, "a partition's flags");
+_Static_assert(PST_MAP_REPLICAS_MAX *PARTITION_SPARSE + PARTITION_LOST <= UINT8_MAX, "a partition's flags");
 _Static_assert(PST_MAP_ADDRESS_BYTES <= UINT8_MAX + 1 && PST_MAP_TAGS_BYTES <= UINT8_MAX + 1,
                "texts have a byte of length");
 
@@ -109,28 +109,28 @@ uint32_t pst_map_replicas(const struct pst_map *map)
     return most;
 }
 
-int pst_map_copy_at(const struct pst_map_partition *partition, uint16_t member)
+int pst_map_replica_at(const struct pst_map_partition *partition, uint16_t member)
 {
-    pst_assert(partition->copy_count <= PST_MAP_COPIES_MAX);
-    for (int i = 0; i < partition->copy_count; i++)
-        if (partition->copies[i] == member)
+    pst_assert(partition->replica_count <= PST_MAP_REPLICAS_MAX);
+    for (int i = 0; i < partition->replica_count; i++)
+        if (partition->replicas[i] == member)
             return i;
     return -1;
 }
 
 bool pst_map_partition_is_good(const struct pst_map *map, const struct pst_map_partition *partition)
 {
-    if (partition->copy_count > PST_MAP_COPIES_MAX || partition->base > partition->epoch ||
-        (partition->state == PST_MAP_EMPTY) != (partition->copy_count == 0) ||
-        partition->sparse > (partition->state == PST_MAP_INCOMPLETE ? partition->copy_count : 0))
+    if (partition->replica_count > PST_MAP_REPLICAS_MAX || partition->base > partition->epoch ||
+        (partition->state == PST_MAP_EMPTY) != (partition->replica_count == 0) ||
+        partition->sparse > (partition->state == PST_MAP_INCOMPLETE ? partition->replica_count : 0))
         return false;
-    for (uint32_t i = 0; i < partition->copy_count; i++) {
+    for (uint32_t i = 0; i < partition->replica_count; i++) {
         const struct pst_map_member *member;
 
-        if (partition->copies[i] >= map->members_max)
+        if (partition->replicas[i] >= map->members_max)
             return false;
-        member = &map->members[partition->copies[i]];
-        if (!member->epoch || pst_map_copy_at(partition, partition->copies[i]) != (int)i)
+        member = &map->members[partition->replicas[i]];
+        if (!member->epoch || pst_map_replica_at(partition, partition->replicas[i]) != (int)i)
             return false;
         if (member->gone && partition->state == PST_MAP_SERVED)
             return false;
@@ -201,14 +201,15 @@ static void put_member(uint8_t **at, const struct pst_map_member *member, uint32
 
 static void put_partition(uint8_t **at, const struct pst_map_partition *partition)
 {
-    pst_assert(partition->copy_count <= PST_MAP_COPIES_MAX && partition->sparse <= partition->copy_count);
+    pst_assert(partition->replica_count <= PST_MAP_REPLICAS_MAX &&
+               partition->sparse <= partition->replica_count);
     put_number(at, partition->epoch, 8);
     put_number(at, partition->base, 8);
     put_number(at, partition->state, 1);
     put_number(at, (partition->lost ? PARTITION_LOST : 0) | partition->sparse * PARTITION_SPARSE, 1);
-    put_number(at, partition->copy_count, 1);
-    for (uint32_t i = 0; i < partition->copy_count; i++)
-        put_number(at, partition->copies[i], 2);
+    put_number(at, partition->replica_count, 1);
+    for (uint32_t i = 0; i < partition->replica_count; i++)
+        put_number(at, partition->replicas[i], 2);
 }
 
 size_t pst_map_bytes_max(uint32_t members_max)
@@ -287,7 +288,7 @@ static void take_prefix(struct pst_reader *in, struct pst_map *map, uint32_t at)
 
     pst_assert(at < PST_MAP_PREFIXES_MAX);
     prefix->placement = (uint8_t)take_below(in, 1, PST_PLACE_HOME);
-    prefix->replicas = (uint8_t)take_below(in, 1, PST_MAP_COPIES_MAX);
+    prefix->replicas = (uint8_t)take_below(in, 1, PST_MAP_REPLICAS_MAX);
     prefix->bytes = (uint8_t)pst_read_number(in, 1);
     pst_read_copy(in, prefix->text, prefix->bytes);
     in->bad |= prefix->replicas == 0;
@@ -331,14 +332,14 @@ static void take_partition(struct pst_reader *in, const struct pst_map *map,
     partition->epoch = take_count(in);
     partition->base = pst_read_number(in, 8);
     partition->state = (uint8_t)take_below(in, 1, PST_MAP_INCOMPLETE);
-    flags = take_below(in, 1, PARTITION_LOST + PST_MAP_COPIES_MAX * PARTITION_SPARSE);
+    flags = take_below(in, 1, PARTITION_LOST + PST_MAP_REPLICAS_MAX * PARTITION_SPARSE);
     partition->lost = flags & PARTITION_LOST;
     partition->sparse = (uint8_t)(flags / PARTITION_SPARSE);
-    partition->copy_count = (uint8_t)take_below(in, 1, PST_MAP_COPIES_MAX);
-    for (uint32_t i = 0; i < partition->copy_count; i++)
-        partition->copies[i] = (uint16_t)pst_read_number(in, 2);
+    partition->replica_count = (uint8_t)take_below(in, 1, PST_MAP_REPLICAS_MAX);
+    for (uint32_t i = 0; i < partition->replica_count; i++)
+        partition->replicas[i] = (uint16_t)pst_read_number(in, 2);
     in->bad |= !pst_map_partition_is_good(map, partition);
-    pst_assert(in->bad || partition->copy_count <= PST_MAP_COPIES_MAX);
+    pst_assert(in->bad || partition->replica_count <= PST_MAP_REPLICAS_MAX);
 }
 
 static void take_map(struct pst_reader *in, uint32_t prefixes, uint32_t members, struct pst_map *map,

@@ -13,7 +13,7 @@
 #include "wire/route.h"
 
 enum {
-    PST_MAP_COPIES_MAX = 4, /* of a partition, the primary among them */
+    PST_MAP_REPLICAS_MAX = 4, /* of a partition, the primary among them */
     PST_MAP_PREFIXES_MAX = 64,
     PST_MAP_PREFIX_BYTES_MAX = 255,
     PST_MAP_ADDRESS_BYTES = 128, /* texts are with their NUL */
@@ -28,7 +28,7 @@ struct pst_id {
 
 struct pst_map_member {
     struct pst_id id;   /* the node's, the same after a restart */
-    struct pst_id host; /* copies lie on distinct ones; nobody is nearer than who shares it */
+    struct pst_id host; /* replicas lie on distinct ones; no other node is nearer than one that shares it */
     uint64_t epoch;     /* of this membership; 0: nobody has the number */
     uint64_t start;     /* the process, by a number that it drew */
     uint64_t page_bytes;
@@ -41,8 +41,8 @@ struct pst_map_member {
 
 enum pst_map_state {
     PST_MAP_EMPTY,      /* nobody has it */
-    PST_MAP_SERVED,     /* by copies[0], with a lease; the others have all that it acknowledged */
-    PST_MAP_INCOMPLETE, /* all copies are gone or silent; any of them may come back with what it kept. Or
+    PST_MAP_SERVED,     /* by replicas[0], with a lease; the others have all that it acknowledged */
+    PST_MAP_INCOMPLETE, /* all replicas are gone or silent; any may come back with what it kept. Or
                             it was dealt out anew, and is not taken yet: pst_map_partition_dealt() */
 };
 
@@ -51,9 +51,9 @@ struct pst_map_partition {
     uint64_t base;  /* the epoch in which it was dealt out empty: what was written before is void */
     uint8_t state;
     bool lost; /* values were: a key that is not found is LOST */
-    uint8_t copy_count;
+    uint8_t replica_count;
     uint8_t sparse; /* of an INCOMPLETE one: so many, the last, are back with what was durable alone */
-    uint16_t copies[PST_MAP_COPIES_MAX];
+    uint16_t replicas[PST_MAP_REPLICAS_MAX];
 };
 
 enum pst_placement {
@@ -63,7 +63,7 @@ enum pst_placement {
 
 struct pst_map_prefix {
     uint8_t placement;
-    uint8_t replicas; /* copies that a value should have; a partition has as many as the highest of `home` */
+    uint8_t replicas; /* that a value should have; a partition has as many as the highest of `home` */
     uint8_t bytes;
     char text[PST_MAP_PREFIX_BYTES_MAX];
 };
@@ -91,12 +91,13 @@ void pst_map_copy(struct pst_map *to, const struct pst_map *from);
 uint16_t pst_map_find(const struct pst_map *map, const struct pst_id *id);
 /* The longest prefix that @key has; NULL: none, and it may lie anywhere. */
 const struct pst_map_prefix *pst_map_prefix_of(const struct pst_map *map, struct pst_bytes key);
-/* Copies that a partition should have: what the `home` prefixes want at most; 0: there are none. */
+/* Replicas that a partition should have: what the `home` prefixes want at most; 0: there are none. */
 uint32_t pst_map_replicas(const struct pst_map *map);
-/* A copy's place among a partition's copies; -1: it has none. */
-int pst_map_copy_at(const struct pst_map_partition *partition, uint16_t member);
+/* The member's place among a partition's replicas; -1: it has none. */
+int pst_map_replica_at(const struct pst_map_partition *partition, uint16_t member);
 
-/* Its epochs, state and copies go together, and its copies are members: one that a directory may make. */
+/* Its epochs, state and replicas go together, and its replicas are members': one that a directory may make.
+ */
 bool pst_map_partition_is_good(const struct pst_map *map, const struct pst_map_partition *partition);
 
 static inline uint32_t pst_map_partition_of(const struct pst_map *map, struct pst_bytes key)
@@ -104,7 +105,7 @@ static inline uint32_t pst_map_partition_of(const struct pst_map *map, struct ps
     return (uint32_t)pst_hash64(key.data, key.len, map->seed) & (PST_PARTITIONS - 1);
 }
 
-/* It was given up, and dealt out anew to its one copy, which takes it when it has dropped what it had of
+/* It was given up, and dealt out anew to one replica, which takes it when it has dropped what it had of
  * before. */
 static inline bool pst_map_partition_dealt(const struct pst_map_partition *partition)
 {
@@ -113,8 +114,8 @@ static inline bool pst_map_partition_dealt(const struct pst_map_partition *parti
 
 enum { PST_MAP_LINEAGE_SHIFT = 16 };
 
-/* Within one lineage the partition's first copy changes by hand-overs alone: each primary has all that the
- * one before it had, and no other copy has more. */
+/* Within one lineage the partition's primary changes by hand-overs alone: each primary has all that the
+ * one before it had, and no other replica has more. */
 static inline uint64_t pst_map_lineage(uint64_t partition_epoch)
 {
     return partition_epoch >> PST_MAP_LINEAGE_SHIFT;
@@ -142,7 +143,7 @@ static inline bool pst_id_equal(const struct pst_id *a, const struct pst_id *b)
  *   each member: u16 number  u8 1 gone, 2 drains  16 id  16 host  u64 epoch, start, page_bytes
  *                texts: address, unix path, tags
  *
- *   4096 partitions:  u64 epoch, base  u8 state  u8 1 lost, 2 * sparse  u8 copies  u16 each copy
+ *   4096 partitions:  u64 epoch, base  u8 state  u8 1 lost, 2 * sparse  u8 replicas  u16 each one's member
  *
  *   u32 crc32c of all before
  */

@@ -32,7 +32,7 @@ struct pst_event {
 enum pst_heartbeat_flag {
     PST_HEARTBEAT_BEGIN = 1,  /* a full report begins: what was known counts until its end */
     PST_HEARTBEAT_END = 2,    /* it ends with this message: what it did not name is not there */
-    PST_HEARTBEAT_COPIES = 4, /* the node has keys whose puts asked for several copies */
+    PST_HEARTBEAT_COPIES = 4, /* the node has keys whose puts asked for several replicas */
 };
 
 enum {
@@ -62,7 +62,8 @@ struct pst_heartbeat {
 struct pst_want {
     uint16_t partition;
     uint16_t member;
-    bool leads; /* a copy shall be primary in its place; else one is lacking: it fills the member, which joins
+    bool leads; /* another replica shall be primary in its place; else one is lacking: it fills the member,
+                 * which joins
                  */
     uint64_t partition_epoch, member_epoch;
 };
@@ -75,7 +76,7 @@ struct pst_heartbeat_answer {
                                node */
     uint64_t version;       /* of the pool map in effect */
     uint64_t term;
-    uint64_t repair; /* which time that nodes are to look for keys with too few copies; 0: never yet */
+    uint64_t repair; /* which time that nodes are to look for keys with too few replicas; 0: never yet */
     uint32_t want_count;
     struct pst_want wants[PST_WANTS_MAX];
 };

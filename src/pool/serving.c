@@ -124,14 +124,14 @@ uint32_t pst_serving_replicas(const struct pst_serving *serving, struct pst_byte
     return prefix ? prefix->replicas : 1;
 }
 
-bool pst_serving_copied(const struct pst_serving *serving, struct pst_bytes key)
+bool pst_serving_has_replicas(const struct pst_serving *serving, struct pst_bytes key)
 {
     uint32_t partition = pst_serving_partition_of(serving, key);
 
     return partition < PST_PARTITIONS && bits_have(serving->copied, partition);
 }
 
-int pst_serving_may_copy(struct pst_serving *serving, uint32_t partition, uint64_t partition_epoch)
+int pst_serving_may_replicate(struct pst_serving *serving, uint32_t partition, uint64_t partition_epoch)
 {
     uint64_t epoch = partition < PST_PARTITIONS ? atomic_load(&serving->epochs[partition]) : 0;
 
@@ -183,9 +183,9 @@ bool pst_serving_held(const struct pst_serving *serving, uint32_t partition)
     return bits_have(serving->held, partition);
 }
 
-void pst_serving_copy(struct pst_serving *serving, uint32_t partition, bool copied)
+void pst_serving_set_replicas(struct pst_serving *serving, uint32_t partition, bool on)
 {
-    bits_set(serving->copied, partition, copied);
+    bits_set(serving->copied, partition, on);
 }
 
 bool pst_serving_behind(struct pst_serving *serving)
@@ -251,7 +251,7 @@ int pst_serving_map(struct pst_serving *serving, const struct pst_map *map, uint
 
             ours |= (uint64_t)(serve == PST_SERVE_YES) << i;
             nobodys |= (uint64_t)(serve == PST_SERVE_INCOMPLETE) << i;
-            kept |= (uint64_t)(pst_map_copy_at(&map->partitions[64 * word + i], member) >= 0) << i;
+            kept |= (uint64_t)(pst_map_replica_at(&map->partitions[64 * word + i], member) >= 0) << i;
         }
         pst_assert((ours & nobodys) == 0 && (ours & ~kept) == 0);
         atomic_store(&serving->kept[word], kept);

@@ -26,16 +26,16 @@ int pst_serving_allows(const struct pst_serving *serving, struct pst_bytes key);
 
 /* The key's partition in the pool; PST_PARTITIONS: it has no home. */
 uint32_t pst_serving_partition_of(const struct pst_serving *serving, struct pst_bytes key);
-/* Copies that the pool map wants of a key. */
+/* Replicas that the pool map wants of a key. */
 uint32_t pst_serving_replicas(const struct pst_serving *serving, struct pst_bytes key);
 /* Whether others hold the key's value, too. */
-bool pst_serving_copied(const struct pst_serving *serving, struct pst_bytes key);
+bool pst_serving_has_replicas(const struct pst_serving *serving, struct pst_bytes key);
 /* Whether the primary of the partition's epoch may change values here: busy until this node has heard of it,
  * -ESTALE it has been succeeded. Epoch 0: whether the key is one that may lie anywhere. */
-int pst_serving_may_copy(struct pst_serving *serving, uint32_t partition, uint64_t partition_epoch);
+int pst_serving_may_replicate(struct pst_serving *serving, uint32_t partition, uint64_t partition_epoch);
 /* The last partition epoch in which another node was let change values here; 0: none has. */
 uint64_t pst_serving_filled(const struct pst_serving *serving, uint32_t partition);
-/* Whether the key has a home, which is elsewhere, with all copies that there are or are made. */
+/* Whether the key has a home, which is elsewhere, with all replicas that there are or are made. */
 bool pst_serving_stranded(const struct pst_serving *serving, struct pst_bytes key);
 /* Whether the partition is, as far as shards have heard. */
 bool pst_serving_elsewhere(const struct pst_serving *serving, uint32_t partition);
@@ -44,7 +44,7 @@ bool pst_serving_elsewhere(const struct pst_serving *serving, uint32_t partition
 void pst_serving_hold(struct pst_serving *serving, uint32_t partition, bool held);
 bool pst_serving_held(const struct pst_serving *serving, uint32_t partition);
 /* Its writes go to others first. */
-void pst_serving_copy(struct pst_serving *serving, uint32_t partition, bool copied);
+void pst_serving_set_replicas(struct pst_serving *serving, uint32_t partition, bool on);
 /* Somebody has a newer pool map, since this was asked last; @fd is written to when that happens, -1: none. */
 bool pst_serving_behind(struct pst_serving *serving);
 void pst_serving_wakes(struct pst_serving *serving, int fd);

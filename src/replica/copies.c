@@ -13,7 +13,7 @@ bool copies_primary(const struct pst_copies *c, uint32_t partition)
     const struct pst_map_partition *s = c->map ? &c->map->partitions[partition] : NULL;
 
     pst_assert(partition < PST_PARTITIONS);
-    return s && s->state == PST_MAP_SERVED && s->copies[0] == c->member &&
+    return s && s->state == PST_MAP_SERVED && s->replicas[0] == c->member &&
            c->map->members[c->member].epoch == c->epoch;
 }
 
@@ -29,7 +29,7 @@ bool copies_ended(const struct pst_copies *c, uint64_t mark)
 static void peer_failed(struct pst_copies *c, uint16_t member)
 {
     for (uint32_t i = 0; i < PST_PARTITIONS; i++) {
-        if (copies_primary(c, i) && pst_map_copy_at(&c->map->partitions[i], member) > 0)
+        if (copies_primary(c, i) && pst_map_replica_at(&c->map->partitions[i], member) > 0)
             partition_move(c, i, EVENT_COPY_FAILS, member, 0);
     }
 }
@@ -105,8 +105,8 @@ static void come_to(struct pst_replica *replica, enum pst_replica_fate fate)
 static void settle(struct pst_copies *c, struct pst_replica *replica)
 {
     pst_assert(replica->sends == 0 && pst_list_empty(&replica->queue));
-    if (replica->fate == PST_REPLICA_HELD && !replica->to_newcomers) {
-        replica->to_newcomers = true;
+    if (replica->fate == PST_REPLICA_HELD && !replica->to_joining) {
+        replica->to_joining = true;
         send_round(c, replica);
         return;
     }
@@ -167,9 +167,9 @@ static void write_failed(struct pst_copies *c, struct pst_replica *replica, uint
         refuse(replica, result < 0 ? result : -EAGAIN);
     } else if (!copies_primary(c, partition) || s->epoch != partition_epoch) {
         come_to(replica, PST_REPLICA_AGAIN); /* under the pool map that is */
-    } else if (pst_map_copy_at(s, member) < 0) {
+    } else if (pst_map_replica_at(s, member) < 0) {
         newcomer_failed(c, replica, partition, member, result);
-    } else if (copies_is_refusal(result) && s->copy_count == 2 && replica->write_count == 1) {
+    } else if (copies_is_refusal(result) && s->replica_count == 2 && replica->write_count == 1) {
         refuse(replica, result);
     } else {
         come_to(replica, PST_REPLICA_WAITS);
@@ -178,7 +178,8 @@ static void write_failed(struct pst_copies *c, struct pst_replica *replica, uint
         else if (result != -ESTALE)
             peer_failed(c, member);
         else
-            pst_serving_may_copy(c->serving, partition, partition_epoch + 1); /* it has heard of that one */
+            pst_serving_may_replicate(c->serving, partition,
+                                      partition_epoch + 1); /* it has heard of that one */
     }
 }
 
@@ -283,7 +284,7 @@ static void send_to_newcomer(struct pst_copies *c, struct pst_replica *replica,
 {
     const struct partition *s = &c->partitions[partition];
 
-    pst_assert(replica->to_newcomers || pst_fault(PST_FAULT_copies_one_round));
+    pst_assert(replica->to_joining || pst_fault(PST_FAULT_copies_one_round));
     if (c->map->partitions[partition].epoch != write->partition_epoch)
         come_to(replica, PST_REPLICA_AGAIN); /* the newcomer may be a copy now */
     else if (partition_feeds(s))
@@ -298,7 +299,7 @@ static void send_to_copies(struct pst_copies *c, struct pst_replica *replica, st
     const struct pst_map_partition *s = &c->map->partitions[partition];
     bool stops = lead_stops(c, partition, replica);
 
-    pst_assert(s->copy_count >= 1 && s->copy_count <= PST_MAP_COPIES_MAX && !replica->to_newcomers);
+    pst_assert(s->replica_count >= 1 && s->replica_count <= PST_MAP_REPLICAS_MAX && !replica->to_joining);
     write->partition_epoch = s->epoch;
     if (stops && replica->write_count == 1) {
         refuse(replica, -ESTALE); /* another has it in a moment */
@@ -310,9 +311,9 @@ static void send_to_copies(struct pst_copies *c, struct pst_replica *replica, st
         come_to(replica, PST_REPLICA_WAITS);
         return;
     }
-    replica->copies = (uint8_t)pst_min(replica->copies, s->copy_count);
-    for (uint32_t i = 1; i < s->copy_count; i++)
-        send_write(c, replica, write, partition, s->copies[i], copies_member_epoch(c, s->copies[i]));
+    replica->copies = (uint8_t)pst_min(replica->copies, s->replica_count);
+    for (uint32_t i = 1; i < s->replica_count; i++)
+        send_write(c, replica, write, partition, s->replicas[i], copies_member_epoch(c, s->replicas[i]));
 }
 
 /* To whoever holds its partition by this pool map, or to who is to join those. */
@@ -321,7 +322,7 @@ static void send_one(struct pst_copies *c, struct pst_replica *replica, struct p
     uint32_t partition = pst_serving_partition_of(c->serving, write->key);
 
     if (replica->addressed) {
-        if (!replica->to_newcomers)
+        if (!replica->to_joining)
             send_addressed(c, replica, write, partition);
         return;
     }
@@ -331,9 +332,9 @@ static void send_one(struct pst_copies *c, struct pst_replica *replica, struct p
         come_to(replica, PST_REPLICA_LOST);
         return;
     }
-    if (!replica->to_newcomers)
+    if (!replica->to_joining)
         send_to_copies(c, replica, write, partition);
-    if (replica->to_newcomers || pst_fault(PST_FAULT_copies_one_round))
+    if (replica->to_joining || pst_fault(PST_FAULT_copies_one_round))
         send_to_newcomer(c, replica, write, partition);
 }
 
@@ -350,8 +351,8 @@ static void send_round(struct pst_copies *c, struct pst_replica *replica)
 static void attempt(struct pst_copies *c, struct pst_replica *replica)
 {
     replica->fate = c->map && !c->quit ? PST_REPLICA_HELD : PST_REPLICA_LOST;
-    replica->to_newcomers = false;
-    replica->copies = PST_MAP_COPIES_MAX;
+    replica->to_joining = false;
+    replica->copies = PST_MAP_REPLICAS_MAX;
     send_round(c, replica);
 }
 
@@ -364,14 +365,14 @@ static void follow_map(struct pst_copies *c)
         bool led = partition_follow_map(c, i);
 
         tidy_follow_map(c, i);
-        if (!led && pst_serving_held(c->serving, i) && copies_primary(c, i) && s->copy_count > 1)
-            partition_move(c, i, EVENT_COPY_FAILS, s->copies[1],
+        if (!led && pst_serving_held(c->serving, i) && copies_primary(c, i) && s->replica_count > 1)
+            partition_move(c, i, EVENT_COPY_FAILS, s->replicas[1],
                            0); /* it may have more than this node, or less */
         else if (!led)
             pst_serving_hold(c->serving, i, false);
-        pst_serving_copy(c->serving, i,
-                         copies_primary(c, i) &&
-                             (s->copy_count > 1 || c->partitions[i].state != PARTITION_SHARED));
+        pst_serving_set_replicas(c->serving, i,
+                                 copies_primary(c, i) &&
+                                     (s->replica_count > 1 || c->partitions[i].state != PARTITION_SHARED));
     }
     copies_peers_follow_map(c);
 }
@@ -444,14 +445,14 @@ int pst_copies_map(struct pst_copies *c, const struct pst_map *map, uint16_t mem
     for (uint32_t i = 0; i < PST_PARTITIONS; i++) {
         const struct pst_map_partition *s = &map->partitions[i];
         const struct pst_map_partition *before = c->known ? &c->known->partitions[i] : NULL;
-        bool ours = s->state == PST_MAP_SERVED && s->copies[0] == member;
+        bool ours = s->state == PST_MAP_SERVED && s->replicas[0] == member;
         bool goes_on = before && before->state == PST_MAP_SERVED && c->known_member == member &&
                        c->known_epoch == epoch && pst_map_lineage(before->epoch) == pst_map_lineage(s->epoch);
 
-        if (!ours || s->copy_count < 2)
+        if (!ours || s->replica_count < 2)
             continue;
-        pst_serving_copy(c->serving, i, true);
-        if (goes_on && before->copies[0] != member) /* it was handed over */
+        pst_serving_set_replicas(c->serving, i, true);
+        if (goes_on && before->replicas[0] != member) /* it was handed over */
             pst_serving_hold(c->serving, i, false);
         else if (!goes_on && s->base != s->epoch)
             pst_serving_hold(c->serving, i, true);

@@ -75,7 +75,7 @@ void join_take_wants(struct pst_copies *c, const struct pst_pool_want *wants, ui
             c->map->partitions[partition].epoch != want->partition_epoch ||
             c->partitions[partition].state != PARTITION_SHARED ||
             copies_member_epoch(c, want->member) != want->member_epoch ||
-            pst_map_copy_at(&c->map->partitions[partition], want->member) >= 0 ||
+            pst_map_replica_at(&c->map->partitions[partition], want->member) >= 0 ||
             (j->partition_count && j->epoch != want->member_epoch))
             continue;
         pst_assert(j->partition_count < pst_count_of(j->partitions));
@@ -142,7 +142,7 @@ static void begin_filling(struct pst_copies *c)
         if (c->partitions[partition].state == PARTITION_CLEARS &&
             c->partitions[partition].other_epoch == j->epoch &&
             partition_move(c, partition, EVENT_CLEARED, j->member, j->epoch) == PARTITION_FILLS)
-            pst_serving_copy(c->serving, partition, true);
+            pst_serving_set_replicas(c->serving, partition, true);
     }
     pthread_mutex_lock(&c->lock);
     pst_assert(c->number >= j->mark);

@@ -20,7 +20,7 @@ void lead_take_wants(struct pst_copies *c, const struct pst_pool_want *wants, ui
             c->map->partitions[want->partition].epoch != want->partition_epoch ||
             s->state != PARTITION_SHARED || !want->member_epoch ||
             copies_member_epoch(c, want->member) != want->member_epoch ||
-            pst_map_copy_at(&c->map->partitions[want->partition], want->member) < 1)
+            pst_map_replica_at(&c->map->partitions[want->partition], want->member) < 1)
             continue;
         pst_serving_hold(c->serving, want->partition, true);
         pthread_mutex_lock(&c->lock); /* what asks from now on finds it held */

@@ -59,7 +59,7 @@ enum partition_state partition_move(struct pst_copies *c, uint32_t partition, en
     pst_assert(event != EVENT_LEAD ||
                (s->state == PARTITION_SHARED && pst_serving_held(c->serving, partition)));
     pst_assert((event != EVENT_COPY_FAILS && event != EVENT_LEAD) ||
-               pst_map_copy_at(&c->map->partitions[partition], other) >= 0);
+               pst_map_replica_at(&c->map->partitions[partition], other) >= 0);
     next = moves[s->state][event];
     if (next != s->state || event == EVENT_COPY_FAILS) {
         s->state = next;

@@ -18,7 +18,7 @@ void tidy_follow_map(struct pst_copies *c, uint32_t partition)
     const struct pst_map_partition *now = &c->map->partitions[partition];
     struct partition *s = &c->partitions[partition];
     uint64_t filled = pst_serving_filled(c->serving, partition);
-    bool keeps = pst_map_copy_at(now, c->member) >= 0;
+    bool keeps = pst_map_replica_at(now, c->member) >= 0;
 
     pst_assert(partition < PST_PARTITIONS && s->part <= PART_LEFT);
     if (tidy_takes(c, partition) && s->cleared_epoch != now->epoch)
@@ -42,7 +42,7 @@ bool tidy_takes(const struct pst_copies *c, uint32_t partition)
 {
     const struct pst_map_partition *s = &c->map->partitions[partition];
 
-    return pst_map_partition_dealt(s) && s->copies[0] == c->member &&
+    return pst_map_partition_dealt(s) && s->replicas[0] == c->member &&
            c->map->members[c->member].epoch == c->epoch;
 }
 
@@ -55,7 +55,7 @@ static bool is_due(const struct pst_copies *c, uint32_t partition, uint64_t now_
     uint64_t epoch = c->map->partitions[partition].epoch;
 
     if (tidy_takes(c, partition) && s->cleared_epoch != epoch && s->refused_epoch != epoch) {
-        if (pst_serving_may_copy(c->serving, partition, epoch) == 0)
+        if (pst_serving_may_replicate(c->serving, partition, epoch) == 0)
             return true;
         *due_ns = now_ns;
     } else if (s->part == PART_LEFT) {

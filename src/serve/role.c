@@ -24,7 +24,7 @@ static bool copied(void *ctx, struct pst_bytes key)
 {
     const struct pst_pool_role *role = ctx;
 
-    return pst_serving_copied(role->serving, key);
+    return pst_serving_has_replicas(role->serving, key);
 }
 
 static void replicate(void *ctx, struct pst_replica *replica)
@@ -47,7 +47,7 @@ static int may_copy(void *ctx, uint32_t partition, uint64_t partition_epoch)
 {
     struct pst_pool_role *role = ctx;
 
-    return pst_serving_may_copy(role->serving, partition, partition_epoch);
+    return pst_serving_may_replicate(role->serving, partition, partition_epoch);
 }
 
 static bool stranded(void *ctx, struct pst_bytes key)

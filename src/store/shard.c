@@ -503,7 +503,7 @@ int pst_shard_delete(struct pst_shard *s, const struct pst_lookup *lookup, bool 
     return PST_OK;
 }
 
-int pst_shard_delete_copy(struct pst_shard *s, const struct pst_lookup *lookup, uint64_t generation)
+int pst_shard_delete_replica(struct pst_shard *s, const struct pst_lookup *lookup, uint64_t generation)
 {
     const struct pst_record *r = pst_shard_find(s, lookup);
     struct pst_answer none;

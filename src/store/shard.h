@@ -61,7 +61,7 @@ int pst_shard_delete(struct pst_shard *shard, const struct pst_lookup *lookup, b
 uint64_t pst_shard_generation(const struct pst_shard *shard);
 void pst_shard_pass_generation(struct pst_shard *shard, uint64_t generation);
 /* Deletes a value of @generation or before, as another store did. Return: 0, PST_MISS, PST_BUSY. */
-int pst_shard_delete_copy(struct pst_shard *shard, const struct pst_lookup *lookup, uint64_t generation);
+int pst_shard_delete_replica(struct pst_shard *shard, const struct pst_lookup *lookup, uint64_t generation);
 /* What the clock says of a value with an end, and back: ms since 1970. */
 uint64_t pst_shard_wall_ms(const struct pst_shard *shard);
 /* Keeps a record's bytes in place. Return: 0 or -ENOMEM. */

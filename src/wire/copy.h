@@ -9,8 +9,8 @@
 
 enum pst_wire_copied { PST_WIRE_COPIED_PUT, PST_WIRE_COPIED_DELETE };
 
-/* What the primary of a partition tells its copies: a value of its, or that values up to a generation are
- * gone. */
+/* What the primary of a partition tells its other replicas: a value of its, or that values up to a generation
+ * are gone. */
 struct pst_wire_copy {
     uint64_t partition_epoch; /* 0: the key may lie anywhere, and what is there stays */
     uint64_t generation;
@@ -30,7 +30,7 @@ struct pst_wire_target {
 };
 _Static_assert(sizeof(struct pst_wire_target) == 8, "wire target");
 
-/* A partition of which a copy is to have nothing; epoch 0: a node that has it no more. */
+/* A partition of which a member is to have nothing; epoch 0: a node that has it no more. */
 struct pst_wire_cleared {
     uint64_t partition_epoch;
     uint16_t partition;

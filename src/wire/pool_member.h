@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pool_member.h: what a member tells its master, and hears: it joins, lives, and changes copies of its
+/* pool_member.h: what a member tells its master, and hears: it joins, lives, and changes replicas of its
  * partitions.
  */
 #ifndef PST_WIRE_POOL_MEMBER_H
@@ -65,7 +65,7 @@ _Static_assert(sizeof(struct pst_pool_copy) == 32, "pool copy");
 enum pst_pool_beat_flag {
     PST_POOL_BEGIN = 1,  /* a full report begins ... */
     PST_POOL_END = 2,    /* ... and ends with this message */
-    PST_POOL_COPIED = 4, /* there are keys whose puts asked for several copies */
+    PST_POOL_COPIED = 4, /* there are keys whose puts asked for several replicas */
 };
 
 struct pst_pool_heartbeat {
@@ -92,7 +92,7 @@ _Static_assert(offsetof(struct pst_pool_event, spare) == PST_POOL_EVENT_BYTES, "
 struct pst_pool_want {
     uint64_t partition_epoch, member_epoch;
     uint16_t partition, member;
-    uint8_t leads; /* the member shall be primary; else it lacks a copy */
+    uint8_t leads; /* the member shall be primary; else it lacks a replica */
     uint8_t spare[3];
 };
 _Static_assert(sizeof(struct pst_pool_want) == 24, "pool want");
@@ -103,7 +103,7 @@ struct pst_pool_beat {
     uint64_t sent_ns;
     uint64_t lease_version; /* of the pool map that the lease needs */
     uint64_t version, term;
-    uint64_t repair; /* which time that keys with too few copies are looked for; 0: never yet */
+    uint64_t repair; /* which time that keys with too few replicas are looked for; 0: never yet */
     uint32_t lease_ms;
     uint16_t want_count;
     uint8_t sync; /* report in full */

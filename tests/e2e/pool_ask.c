@@ -129,12 +129,12 @@ static void ask_map(char **args)
 /* partitions: how many are in which state, and have how many copies */
 static void ask_partitions(char **args)
 {
-    uint32_t states[3] = {0}, copies[PST_MAP_COPIES_MAX + 1] = {0}, lost = 0;
+    uint32_t states[3] = {0}, copies[PST_MAP_REPLICAS_MAX + 1] = {0}, lost = 0;
 
     (void)args;
     for (uint32_t i = 0; i < PST_PARTITIONS; i++) {
         states[view->partitions[i].state]++;
-        copies[view->partitions[i].copy_count]++;
+        copies[view->partitions[i].replica_count]++;
         lost += view->partitions[i].lost;
     }
     printf("{\"empty\":%u,\"served\":%u,\"incomplete\":%u,\"lost\":%u,\"copies\":[%u,%u,%u,%u,%u],\"result\":"
@@ -151,8 +151,8 @@ static void ask_partition(char **args)
 
     printf("{\"epoch\":%" PRIu64 ",\"state\":%u,\"lost\":%d,\"copies\":[", partition->epoch, partition->state,
            partition->lost);
-    for (uint32_t i = 0; i < partition->copy_count; i++)
-        printf("%s%u", i ? "," : "", partition->copies[i]);
+    for (uint32_t i = 0; i < partition->replica_count; i++)
+        printf("%s%u", i ? "," : "", partition->replicas[i]);
     printf("],\"result\":0}\n");
 }
 

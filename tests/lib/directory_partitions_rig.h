@@ -12,7 +12,7 @@ static inline const struct pst_map_partition *partition_of(const struct rig *rig
 
 static inline struct rig_node primary_of(const struct rig *rig, uint32_t partition)
 {
-    uint16_t member = partition_of(rig, partition)->copies[0];
+    uint16_t member = partition_of(rig, partition)->replicas[0];
 
     return (struct rig_node){member, pst_directory_map(rig->d)->members[member].epoch};
 }
@@ -73,7 +73,7 @@ static inline struct rig *rig_of_three(uint32_t partition, struct rig_node *prim
     struct rig *rig = rig_with(nodes, 3, 2);
 
     *primary = primary_of(rig, partition);
-    *backup = node_of(rig, partition_of(rig, partition)->copies[1]);
+    *backup = node_of(rig, partition_of(rig, partition)->replicas[1]);
     *third = nodes[3 - primary->member - backup->member];
     return rig;
 }

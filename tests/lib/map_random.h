@@ -35,19 +35,19 @@ static void map_random_partition(struct pst_map *map, struct pst_map_partition *
     partition->epoch = map_draw(state, 1000);
     partition->base = map_draw(state, partition->epoch + 1);
     partition->lost = map_draw(state, 5) == 0;
-    for (uint32_t tries = 0; tries < PST_MAP_COPIES_MAX; tries++) {
+    for (uint32_t tries = 0; tries < PST_MAP_REPLICAS_MAX; tries++) {
         uint16_t member = (uint16_t)map_draw(state, map->members_max);
 
-        if (map->members[member].epoch && pst_map_copy_at(partition, member) < 0)
-            partition->copies[partition->copy_count++] = member;
+        if (map->members[member].epoch && pst_map_replica_at(partition, member) < 0)
+            partition->replicas[partition->replica_count++] = member;
     }
-    if (partition->copy_count > 0)
+    if (partition->replica_count > 0)
         partition->state = (uint8_t)(1 + map_draw(state, 2));
-    for (uint32_t i = 0; i < partition->copy_count; i++)
-        if (map->members[partition->copies[i]].gone)
+    for (uint32_t i = 0; i < partition->replica_count; i++)
+        if (map->members[partition->replicas[i]].gone)
             partition->state = PST_MAP_INCOMPLETE;
     if (partition->state == PST_MAP_INCOMPLETE)
-        partition->sparse = (uint8_t)map_draw(state, partition->copy_count + 1u);
+        partition->sparse = (uint8_t)map_draw(state, partition->replica_count + 1u);
 }
 
 static struct pst_map *map_random(uint32_t members_max, uint64_t seed)
@@ -68,7 +68,7 @@ static struct pst_map *map_random(uint32_t members_max, uint64_t seed)
         struct pst_map_prefix *prefix = &map->prefixes[map->prefix_count++];
 
         prefix->placement = (uint8_t)map_draw(&state, 2);
-        prefix->replicas = (uint8_t)(1 + map_draw(&state, PST_MAP_COPIES_MAX));
+        prefix->replicas = (uint8_t)(1 + map_draw(&state, PST_MAP_REPLICAS_MAX));
         prefix->bytes = (uint8_t)snprintf(prefix->text, sizeof(prefix->text), "p%03u/", i);
     }
     for (uint32_t i = 0; i < PST_PARTITIONS; i++)

@@ -15,7 +15,8 @@ static void check_partition(struct sim *s, uint32_t number, const struct pst_map
     if (after->epoch < before->epoch || after->base < before->base)
         violation(s, "partition %u goes back from epoch %llu to %llu", number,
                   (unsigned long long)before->epoch, (unsigned long long)after->epoch);
-    if (after->epoch == before->epoch && memcmp(after->copies, before->copies, sizeof(after->copies)) != 0)
+    if (after->epoch == before->epoch &&
+        memcmp(after->replicas, before->replicas, sizeof(after->replicas)) != 0)
         violation(s, "partition %u has other copies in the same epoch", number);
 }
 
@@ -39,15 +40,15 @@ static void count_loss(struct sim *s, uint32_t used, const struct pst_map_partit
 static void count_recovery(struct sim *s, uint32_t used, const struct pst_map *map,
                            const struct pst_map_partition *before, const struct pst_map_partition *after)
 {
-    int at = pst_map_copy_at(before, after->copies[0]), number;
-    bool sparse = at >= before->copy_count - before->sparse;
+    int at = pst_map_replica_at(before, after->replicas[0]), number;
+    bool sparse = at >= before->replica_count - before->sparse;
 
     if (before->state != PST_MAP_INCOMPLETE || at < 0 || after->base != before->base ||
-        (sparse ? after->sparse == after->copy_count : after->state != PST_MAP_SERVED))
+        (sparse ? after->sparse == after->replica_count : after->state != PST_MAP_SERVED))
         return;
-    number = node_of_member(s, map, after->copies[0]);
+    number = node_of_member(s, map, after->replicas[0]);
     if (!sparse) {
-        if (s->nodes[number].up && s->nodes[number].start == map->members[after->copies[0]].start &&
+        if (s->nodes[number].up && s->nodes[number].start == map->members[after->replicas[0]].start &&
             s->nodes[number].homes[used].sparse && s->nodes[number].homes[used].data_epoch >= after->base)
             violation(s, "partition %u is node %d's as if it had all, and it has its disk alone", used,
                       number);
@@ -69,7 +70,7 @@ static void count_recovery(struct sim *s, uint32_t used, const struct pst_map *m
 static void end_promises(struct sim *s, uint32_t used, const struct pst_map *map)
 {
     const struct pst_map_partition *partition = &map->partitions[partition_of_used(used)];
-    int number = partition->state == PST_MAP_SERVED ? node_of_member(s, map, partition->copies[0]) : -1;
+    int number = partition->state == PST_MAP_SERVED ? node_of_member(s, map, partition->replicas[0]) : -1;
 
     if (number >= 0 && !home_promises(s, number))
         memset(s->durable[used], 0, sizeof(s->durable[used]));
@@ -78,10 +79,10 @@ static void end_promises(struct sim *s, uint32_t used, const struct pst_map *map
 static void note_partition(struct sim *s, uint32_t used, const struct pst_map *map)
 {
     const struct pst_map_partition *partition = &map->partitions[partition_of_used(used)];
-    int nodes[PST_MAP_COPIES_MAX];
+    int nodes[PST_MAP_REPLICAS_MAX];
 
-    for (int i = 0; i < PST_MAP_COPIES_MAX; i++)
-        nodes[i] = i < partition->copy_count ? node_of_member(s, map, partition->copies[i]) : -1;
+    for (int i = 0; i < PST_MAP_REPLICAS_MAX; i++)
+        nodes[i] = i < partition->replica_count ? node_of_member(s, map, partition->replicas[i]) : -1;
     note(s, "version %llu: partition %u epoch %llu base %llu %s%s: %d %d %d %d",
          (unsigned long long)map->version, used, (unsigned long long)partition->epoch,
          (unsigned long long)partition->base,
@@ -157,10 +158,10 @@ void check_places(struct sim *s)
 static int node_of_copy(const struct sim *s, const struct pst_map_partition *partition, uint32_t at)
 {
     const struct pst_map *map = s->current->map;
-    int number = node_of_member(s, map, partition->copies[at]);
+    int number = node_of_member(s, map, partition->replicas[at]);
     const struct node *n = number >= 0 ? &s->nodes[number] : NULL;
 
-    return n && n->up && n->epoch == map->members[partition->copies[at]].epoch ? number : -1;
+    return n && n->up && n->epoch == map->members[partition->replicas[at]].epoch ? number : -1;
 }
 
 void check_written(struct sim *s, int primary, uint32_t used, uint32_t key, struct value value)
@@ -170,7 +171,7 @@ void check_written(struct sim *s, int primary, uint32_t used, uint32_t key, stru
     s->checked++;
     if (partition->state != PST_MAP_SERVED || node_of_copy(s, partition, 0) != primary)
         return;
-    for (uint32_t i = 0; i < partition->copy_count; i++) {
+    for (uint32_t i = 0; i < partition->replica_count; i++) {
         int number = node_of_copy(s, partition, i);
 
         if (number >= 0 && s->nodes[number].homes[used].values[key].number < value.number)
@@ -203,7 +204,7 @@ void check_none_refused(struct sim *s)
     for (uint32_t used = 0; s->current && used < USED; used++) {
         const struct pst_map_partition *partition = &s->current->map->partitions[partition_of_used(used)];
 
-        for (uint32_t at = 0; partition->state == PST_MAP_SERVED && at < partition->copy_count; at++) {
+        for (uint32_t at = 0; partition->state == PST_MAP_SERVED && at < partition->replica_count; at++) {
             int number = node_of_copy(s, partition, at);
 
             for (uint32_t key = 0; number >= 0 && key < PARTITION_KEYS; key++)
@@ -231,7 +232,7 @@ bool healthy(const struct sim *s)
     for (uint32_t i = 0; s->current && i < USED; i++) {
         const struct pst_map_partition *partition = &s->current->map->partitions[partition_of_used(i)];
 
-        if (partition->state != PST_MAP_SERVED || partition->copy_count < copies)
+        if (partition->state != PST_MAP_SERVED || partition->replica_count < copies)
             return false;
     }
     return s->current && s->directory && s->now_ns >= s->drop_ns + 5000 * MS;
@@ -327,7 +328,7 @@ static void check_balance(struct sim *s)
         uint32_t partitions = 0;
 
         for (uint32_t j = 0; j < PST_PARTITIONS; j++)
-            partitions += pst_map_copy_at(&s->current->map->partitions[j], (uint16_t)i) >= 0;
+            partitions += pst_map_replica_at(&s->current->map->partitions[j], (uint16_t)i) >= 0;
         if (!s->current->map->members[i].epoch)
             continue;
         least = (uint32_t)pst_min(least, partitions);
@@ -345,7 +346,7 @@ void check_end(struct sim *s)
             const struct pst_map_partition *partition = &s->current->map->partitions[partition_of_used(i)];
 
             note(s, "partition %u: state %u, %u copies, epoch %llu", i, partition->state,
-                 partition->copy_count, (unsigned long long)partition->epoch);
+                 partition->replica_count, (unsigned long long)partition->epoch);
         }
         for (uint32_t i = 0; i < s->node_count; i++) {
             const struct node *n = &s->nodes[i];
@@ -364,7 +365,7 @@ void check_end(struct sim *s)
     check_none_refused(s);
     for (uint32_t i = 0; i < USED; i++) {
         const struct pst_map_partition *partition = &s->current->map->partitions[partition_of_used(i)];
-        int number = node_of_member(s, s->current->map, partition->copies[0]);
+        int number = node_of_member(s, s->current->map, partition->replicas[0]);
 
         s->checked++;
         if (!home_serves(s, &s->nodes[number], i))

@@ -24,8 +24,8 @@ static void ask_home(struct sim *s, int number, enum kind kind)
     int to = (int)draw(s, s->node_count); /* whoever may still believe that it is primary */
     struct message *m;
 
-    if (partition->copy_count > 0 && draw(s, 4) > 0)
-        to = node_of_member(s, s->current->map, partition->copies[0]);
+    if (partition->replica_count > 0 && draw(s, 4) > 0)
+        to = node_of_member(s, s->current->map, partition->replicas[0]);
     m = ask(s, number, kind, to);
     m->home.used = c->used = used;
     m->home.key = c->key = (uint32_t)draw(s, PARTITION_KEYS);

@@ -151,7 +151,7 @@ static int carry_copy(struct sim *s, int number, const struct asked *asked)
     struct sender *sender = n->sender;
     struct home *home = &n->homes[asked->used];
     bool durable = asked->flags & PST_WIRE_DURABLE, there;
-    int r = pst_serving_may_copy(
+    int r = pst_serving_may_replicate(
         sender->serving, pst_serving_partition_of(sender->serving, copies_text_of(asked->used, asked->key)),
         asked->head.partition_epoch);
 
@@ -183,8 +183,8 @@ static int carry_clear(struct sim *s, int number, struct asked *asked)
 
     for (uint32_t i = 0; i < asked->partition_count && r == 0; i++)
         if (asked->partitions[i].partition_epoch)
-            r = pst_serving_may_copy(sender->serving, asked->partitions[i].partition,
-                                     asked->partitions[i].partition_epoch);
+            r = pst_serving_may_replicate(sender->serving, asked->partitions[i].partition,
+                                          asked->partitions[i].partition_epoch);
     if (r != 0)
         return r;
     if (asked->flags & PST_WIRE_FLOOR) {
@@ -307,7 +307,7 @@ static void prepare(struct sim *s, int number, uint32_t used, uint32_t key, bool
     c->number = ++sender->change_number;
     c->keeps = what == PST_REPLICA_SEND;
     c->verdict = 0;
-    c->sent = c->keeps || pst_serving_copied(sender->serving, copies_text_of(used, key));
+    c->sent = c->keeps || pst_serving_has_replicas(sender->serving, copies_text_of(used, key));
     c->write = (struct pst_replica_write){.key = copies_text_of(used, key),
                                           .attrs = {&c->value, sizeof(c->value)},
                                           .generation = c->value.number,

@@ -24,7 +24,7 @@ static bool is_primary(const struct node *n, uint32_t used)
     const struct pst_map *map = node_map(n);
 
     return map && n->epoch && map_partition(n, used)->state == PST_MAP_SERVED &&
-           map_partition(n, used)->copies[0] == n->member && map->members[n->member].epoch == n->epoch;
+           map_partition(n, used)->replicas[0] == n->member && map->members[n->member].epoch == n->epoch;
 }
 
 bool home_serves(const struct sim *s, const struct node *n, uint32_t used)
@@ -211,7 +211,7 @@ void home_take_up(struct sim *s, int number)
         uint32_t used = i / (PST_PARTITIONS / USED);
         struct message *m;
 
-        if (!pst_map_partition_dealt(partition) || partition->copies[0] != n->member ||
+        if (!pst_map_partition_dealt(partition) || partition->replicas[0] != n->member ||
             map->members[n->member].epoch != n->epoch)
             continue;
         if (partition_of_used(used) == i && s->plant != PLANT_old_deal)
@@ -243,8 +243,8 @@ static void begin_epoch(struct sim *s, int number, uint32_t used)
     home->joined = home->leaving = false;
     home->since_ns = s->now_ns;
     memset(home->pending, 0, sizeof(home->pending));
-    home->waiting_count = s->plant == PLANT_empty_join ? 0 : partition->copy_count - 1u;
-    memcpy(home->waiting, partition->copies + 1, home->waiting_count * sizeof(uint16_t));
+    home->waiting_count = s->plant == PLANT_empty_join ? 0 : partition->replica_count - 1u;
+    memcpy(home->waiting, partition->replicas + 1, home->waiting_count * sizeof(uint16_t));
     home->state_busy = home->waiting_count > 0;
     tell_state(s, number, used);
 }
@@ -301,13 +301,13 @@ static void hand_over(struct sim *s, int number, uint32_t used)
             ask_change(s, number, used, PST_COPY_DROP, home->heir);
         return;
     }
-    if (partition->copy_count < 2 || home->joining != PST_MAP_NONE || draw(s, 1000) > 0 ||
+    if (partition->replica_count < 2 || home->joining != PST_MAP_NONE || draw(s, 1000) > 0 ||
         s->now_ns >= s->quiet_ns)
         return;
     for (uint32_t key = 0; key < PARTITION_KEYS; key++)
         if (home->pending[key].busy)
             return;
-    begin_to_leave(s, home, partition->copies[1 + draw(s, partition->copy_count - 1u)]);
+    begin_to_leave(s, home, partition->replicas[1 + draw(s, partition->replica_count - 1u)]);
 }
 
 void home_step(struct sim *s, int number, uint32_t used)
@@ -452,7 +452,7 @@ static bool is_from_primary(struct sim *s, int number, const struct message *m)
     epoch = pst_lease_epoch(map, partition_of_used(m->home.used), m->home.epoch);
     if (epoch == PST_EPOCH_NEW)
         node_fetch(s, number);
-    return epoch == PST_EPOCH_SAME && map_partition(n, m->home.used)->copies[0] == m->home.member;
+    return epoch == PST_EPOCH_SAME && map_partition(n, m->home.used)->replicas[0] == m->home.member;
 }
 
 static void take_state(struct sim *s, int number, const struct message *m)
@@ -515,8 +515,8 @@ static void ask_write(struct sim *s, int number, const struct message *m)
                          .request = m->request,
                          .value = {partition->epoch << 32 | ++home->counter, ++s->value_id, partition->epoch},
                          .since_ns = s->now_ns,
-                         .waiting_count = partition->copy_count - 1u};
-    memcpy(pending->waiting, partition->copies + 1, pending->waiting_count * sizeof(uint16_t));
+                         .waiting_count = partition->replica_count - 1u};
+    memcpy(pending->waiting, partition->replicas + 1, pending->waiting_count * sizeof(uint16_t));
     if (home->joined)
         pending->waiting[pending->waiting_count++] = home->joining;
     tell_write(s, number, m->home.used, m->home.key);

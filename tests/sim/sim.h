@@ -170,7 +170,7 @@ struct pending {
     struct value value;
     uint64_t since_ns;
     uint32_t waiting_count;
-    uint16_t waiting[PST_MAP_COPIES_MAX + 1];
+    uint16_t waiting[PST_MAP_REPLICAS_MAX + 1];
 };
 
 /* A node's part in a partition. */
@@ -184,7 +184,7 @@ struct home { /* in sim_copies the first five alone */
     bool state_busy; /* state is on its way to @waiting: copies in a new epoch, or who is to join */
     uint64_t since_ns;
     uint32_t waiting_count;
-    uint16_t waiting[PST_MAP_COPIES_MAX + 1];
+    uint16_t waiting[PST_MAP_REPLICAS_MAX + 1];
     uint16_t joining; /* PST_MAP_NONE: nobody */
     uint64_t joining_epoch;
     bool joined;  /* it has all, and the directory has been asked */

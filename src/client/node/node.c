@@ -19,7 +19,7 @@ enum {
     X(STRING, secret_file, "", 0, 0, "FILE", "shared secret")                                                \
     X(NUMBER, timeout_ms, "0", 0, 86400000, "ms", "a call's time to its end")                                \
     X(NUMBER, connect_ms, "0", 0, 86400000, "ms", "time to connect")                                         \
-    X(NUMBER, replicas, "1", 1, PST_MAP_COPIES_MAX, "copies",                                                \
+    X(NUMBER, replicas, "1", 1, PST_MAP_REPLICAS_MAX, "copies",                                              \
       "pool: of values that may lie on any node, each on a host of its own")                                 \
     X(STRING, host, "", 0, 0, "NAME", "pool: the client's machine; by its boot if not set")
 

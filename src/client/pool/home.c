@@ -14,7 +14,7 @@ struct pool_node *pst_pool_primary(struct pool *pool, struct pst_bytes key)
 {
     const struct pst_map_partition *partition = &pool->map->partitions[pst_map_partition_of(pool->map, key)];
 
-    return partition->state == PST_MAP_SERVED ? pst_pool_node(pool, partition->copies[0]) : NULL;
+    return partition->state == PST_MAP_SERVED ? pst_pool_node(pool, partition->replicas[0]) : NULL;
 }
 
 static struct pst_bytes key_of(const struct pool_op *pool_op)

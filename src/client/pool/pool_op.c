@@ -331,7 +331,7 @@ static void set_out(struct pool *pool, struct pool_op *pool_op, struct penstock_
     pool_op->key = pst_hash128(op->key, op->key_bytes, pool->map->seed);
     pool_op->until_ns = until_ns(pool, op, now_ns);
     pool_op->wanted =
-        (uint8_t)pst_min(pst_max(pool->replicas, prefix ? prefix->replicas : 1), PST_MAP_COPIES_MAX);
+        (uint8_t)pst_min(pst_max(pool->replicas, prefix ? prefix->replicas : 1), PST_MAP_REPLICAS_MAX);
     pool_op->wanted = pool_op->wanted ? pool_op->wanted : 1;
     if (!known)
         pst_pool_op_finish(pool, pool_op, NULL, -EINVAL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* proof.c: who has the secret, and who runs on this host. The one door to OpenSSL's HMAC. */
+/* proof.c: who has the secret, and who runs on this host. The only user of OpenSSL's HMAC. */
 #include "net/handshake/handshake_priv.h"
 
 #include "base/fault.h"

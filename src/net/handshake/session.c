@@ -240,8 +240,8 @@ static bool say_welcome(struct boot_conn *conn, const struct pst_boot_welcome *w
 }
 
 /* Checks a client's proof, which its frame begins with. Return: false when the connection ends. */
-static bool proved(struct boot_conn *conn, enum boot_label label, struct pst_bytes what, const uint8_t *mac,
-                   const char *why)
+static bool conn_has_proved(struct boot_conn *conn, enum boot_label label, struct pst_bytes what,
+                            const uint8_t *mac, const char *why)
 {
     int r = boot_mac_check(conn->server->options.secret, label, conn->transcript, what.data, what.len, mac);
 
@@ -265,7 +265,7 @@ static void session_proof(struct boot_conn *conn, const struct boot_frame *frame
         protocol_error(conn);
         return;
     }
-    if (!proved(conn, BOOT_LABEL_CLIENT, (struct pst_bytes){NULL, 0}, frame->body, "wrong secret"))
+    if (!conn_has_proved(conn, BOOT_LABEL_CLIENT, (struct pst_bytes){NULL, 0}, frame->body, "wrong secret"))
         return;
     if (server->session_count >= server->options.sessions_max) {
         boot_session_refuse(conn, BOOT_REFUSED_BUSY, "session limit");
@@ -308,8 +308,8 @@ static void session_address(struct boot_conn *conn, const struct boot_frame *fra
         return;
     }
     /* The transport believes what is in an address: the proof comes first. */
-    if (!proved(conn, BOOT_LABEL_ADDRESS, (struct pst_bytes){at, bytes}, frame->body,
-                "wrong proof of the address"))
+    if (!conn_has_proved(conn, BOOT_LABEL_ADDRESS, (struct pst_bytes){at, bytes}, frame->body,
+                         "wrong proof of the address"))
         return;
     r = server->ops->connected(server->ctx, conn->session, at, bytes);
     if (conn->ending) /* by pst_boot_server_end() in there */

@@ -93,7 +93,7 @@ UCX_CALLS(X)
 
 static int loaded; /* 0 or -ELIBACC */
 
-static void load(void)
+static void ucx_load_now(void)
 {
     Dl_info self;
     void *library;
@@ -117,7 +117,7 @@ int pst_ucx_load(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-    pthread_once(&once, load);
+    pthread_once(&once, ucx_load_now);
     pst_assert(loaded <= 0);
     return loaded;
 }

@@ -64,7 +64,7 @@ static void own_find(void)
 }
 
 /* Whether UCX's functions are replaced. */
-static bool replaced(void)
+static bool ucx_is_replaced(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -83,7 +83,7 @@ ucs_status_t ucs_socket_connect(int fd, const struct sockaddr *to)
     socklen_t bytes = to->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
     int r;
 
-    if (!replaced())
+    if (!ucx_is_replaced())
         return own.connect(fd, to);
     if (answering)
         return UCS_ERR_UNREACHABLE;
@@ -97,7 +97,7 @@ ucs_status_t ucs_socket_connect(int fd, const struct sockaddr *to)
     return r < 0 ? UCS_ERR_UNREACHABLE : UCS_OK;
 }
 
-static ucs_status_t outcome(ssize_t sent, size_t *bytes)
+static ucs_status_t send_outcome(ssize_t sent, size_t *bytes)
 {
     *bytes = sent > 0 ? (size_t)sent : 0;
     return sent > 0 ? UCS_OK : UCS_ERR_NO_PROGRESS;
@@ -105,25 +105,25 @@ static ucs_status_t outcome(ssize_t sent, size_t *bytes)
 
 ucs_status_t ucs_socket_send_nb(int fd, const void *data, size_t *bytes)
 {
-    if (!replaced())
+    if (!ucx_is_replaced())
         return own.send(fd, data, bytes);
-    return outcome(send(fd, data, *bytes, MSG_NOSIGNAL), bytes);
+    return send_outcome(send(fd, data, *bytes, MSG_NOSIGNAL), bytes);
 }
 
 ucs_status_t ucs_socket_sendv_nb(int fd, struct iovec *iov, size_t count, size_t *bytes)
 {
     struct msghdr message = {.msg_iov = iov, .msg_iovlen = count};
 
-    if (!replaced())
+    if (!ucx_is_replaced())
         return own.sendv(fd, iov, count, bytes);
-    return outcome(sendmsg(fd, &message, MSG_NOSIGNAL), bytes);
+    return send_outcome(sendmsg(fd, &message, MSG_NOSIGNAL), bytes);
 }
 
 int ucs_netlink_is_best_route(int device, const struct sockaddr *to)
 {
     char name[IF_NAMESIZE];
 
-    if (replaced() && own.version >> 8 == PST_UCX_VERSION(1, 20, 0) >> 8 &&
+    if (ucx_is_replaced() && own.version >> 8 == PST_UCX_VERSION(1, 20, 0) >> 8 &&
         if_indextoname((unsigned)device, name) && !strcmp(name, "lo"))
         return 1;
     return own.is_best_route(device, to);

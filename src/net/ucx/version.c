@@ -11,7 +11,7 @@ void pst_ucx_print(uint32_t version, char out[PST_UCX_TEXT_BYTES])
              version & UINT8_MAX);
 }
 
-static uint32_t byte(unsigned number)
+static uint32_t version_byte(unsigned number)
 {
     return number > UINT8_MAX ? UINT8_MAX : number;
 }
@@ -23,5 +23,5 @@ uint32_t pst_ucx_version(void)
     if (pst_ucx_load() < 0)
         return 0;
     ucp_get_version(&major, &minor, &release);
-    return PST_UCX_VERSION(byte(major), byte(minor), byte(release));
+    return PST_UCX_VERSION(version_byte(major), version_byte(minor), version_byte(release));
 }

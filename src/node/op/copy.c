@@ -59,7 +59,7 @@ void pst_apply_copy(struct pst_request *q, uint32_t index)
     int r = read_copy(w, index, &copy);
 
     if (r == 0 && copy.what == PST_WIRE_COPIED_DELETE) {
-        r = pst_shard_delete_copy(w->shard, &w->lookups[index], copy.generation);
+        r = pst_shard_delete_replica(w->shard, &w->lookups[index], copy.generation);
         r = r == PST_MISS ? 0 : r;
     } else if (r == 0) {
         put = put_of(w, index, &copy);

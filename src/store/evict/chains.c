@@ -261,9 +261,9 @@ static void chains_used(struct pst_shard *s, struct pst_lines *lines, struct pst
 /* Not the short line's turn for the sake of what came just now. */
 static uint32_t turn_of(const struct pst_lines *lines)
 {
-    uint64_t newcomers = lines->line[PST_LINE_SHORT].count;
+    uint64_t short_count = lines->line[PST_LINE_SHORT].count;
     uint64_t percent = lines->rates ? CHAIN_SHORT_PERCENT : SHORT_PERCENT;
-    bool many = newcomers > 1 && newcomers * 100 >= lines_records(lines) * percent;
+    bool many = short_count > 1 && short_count * 100 >= lines_records(lines) * percent;
 
     pst_assert(lines->line[PST_LINE_SHORT].count <= lines->count);
     return !lines->line[PST_LINE_LONG].count || many ? PST_LINE_SHORT : PST_LINE_LONG;

@@ -586,7 +586,7 @@ static int move_tail(struct pst_shard *s, struct pst_record *r)
 }
 
 /* True when nobody holds an address inside the record. */
-static bool movable(const struct pst_shard *s, const struct pst_record *r)
+static bool record_is_movable(const struct pst_shard *s, const struct pst_record *r)
 {
     const struct pst_pin *pin;
 
@@ -608,7 +608,7 @@ static bool empty_cell(struct pst_shard *s, uint64_t offset)
     int result;
 
     pst_assert(owner & ~PST_OWNER_TAIL);
-    if (!movable(s, r))
+    if (!record_is_movable(s, r))
         return false;
     result = owner & PST_OWNER_TAIL ? move_tail(s, r) : move_record(s, r);
     if (result == 0) {

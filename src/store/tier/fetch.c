@@ -21,7 +21,8 @@ static struct pst_list *bucket_of(struct pst_tier *t, const struct pst_record *s
     return &t->fetches[((uintptr_t)stub >> 3) * 0x9e3779b97f4a7c15ull >> 56];
 }
 
-static bool covers(const struct pst_fetch *f, const struct pst_record *stub, uint64_t offset, uint64_t bytes)
+static bool fetch_covers(const struct pst_fetch *f, const struct pst_record *stub, uint64_t offset,
+                         uint64_t bytes)
 {
     pst_assert(f->from + f->bytes <= f->stub->value_bytes);
     return f->stub == stub && offset >= f->from && offset + bytes <= f->from + f->bytes;
@@ -34,7 +35,7 @@ static struct pst_fetch *fetch_find(struct pst_tier *t, const struct pst_record 
     pst_list_each (it, bucket_of(t, stub)) {
         struct pst_fetch *f = pst_list_entry(it, struct pst_fetch, link);
 
-        if (covers(f, stub, offset, bytes) && !(f->ended && f->result == PST_BUSY))
+        if (fetch_covers(f, stub, offset, bytes) && !(f->ended && f->result == PST_BUSY))
             return f;
     }
     return NULL;
@@ -162,7 +163,7 @@ static struct pst_fetch *fetch_new(struct pst_tier *t, struct pst_record *stub, 
     f->from = offset;
     f->bytes = bytes;
     pst_log_span(stub->value_bytes, &f->from, &f->bytes);
-    pst_assert(covers(f, stub, offset, bytes));
+    pst_assert(fetch_covers(f, stub, offset, bytes));
     f->whole = f->bytes == stub->value_bytes;
     f->pieces.iov = f->pieces.own;
     pst_list_init(&f->waits);

@@ -42,7 +42,7 @@ static uint32_t served_by(const struct rig *rig, struct rig_node node)
     uint32_t count = 0;
 
     for (uint32_t i = 0; i < PST_PARTITIONS; i++)
-        count += partition_of(rig, i)->copies[0] == node.member && partition_of(rig, i)->copy_count == 1;
+        count += partition_of(rig, i)->replicas[0] == node.member && partition_of(rig, i)->replica_count == 1;
     return count;
 }
 
@@ -51,7 +51,7 @@ static bool any_lacks(const struct rig *rig, uint32_t replicas)
     bool lacks = false;
 
     for (uint32_t i = 0; i < PST_PARTITIONS; i++)
-        lacks |= partition_of(rig, i)->copy_count < replicas;
+        lacks |= partition_of(rig, i)->replica_count < replicas;
     return lacks;
 }
 
@@ -102,7 +102,7 @@ static void the_last_copy_may_come_back(void **state)
     assert_int_equal(out.member, lost.member);
     rig_store(rig);
     assert_int_equal(partition_of(rig, 3)->state, PST_MAP_SERVED);
-    assert_int_equal(partition_of(rig, 3)->copies[0], lost.member);
+    assert_int_equal(partition_of(rig, 3)->replicas[0], lost.member);
     assert_int_equal(partition_of(rig, 3)->epoch, epoch + 2);
     assert_int_equal(partition_of(rig, 3)->base, base);
     assert_false(partition_of(rig, 3)->lost);
@@ -124,7 +124,7 @@ static void a_process_that_never_heard_of_its_membership_has_what_it_had(void **
         assert_int_equal(rig_register(rig, (uint8_t)(lost.member + 1), 1, 777, lost.epoch, &out), 0);
         rig_store(rig);
         assert_int_equal(partition_of(rig, 3)->state, PST_MAP_SERVED);
-        assert_int_equal(partition_of(rig, 3)->copies[0], lost.member);
+        assert_int_equal(partition_of(rig, 3)->replicas[0], lost.member);
     }
     rig_wait(rig, 16000, &kept, 1); /* and another process may have lost what it was given in between */
     assert_int_equal(rig_register(rig, (uint8_t)(lost.member + 1), 1, 778, lost.epoch, &out), 0);
@@ -139,7 +139,7 @@ static void take(struct rig *rig, uint32_t partition)
     struct rig_node by = primary_of(rig, partition);
 
     assert_true(pst_map_partition_dealt(partition_of(rig, partition)));
-    assert_int_equal(partition_of(rig, partition)->copy_count, 1);
+    assert_int_equal(partition_of(rig, partition)->replica_count, 1);
     assert_int_equal(change(rig, PST_COPY_TAKE, partition, partition_of(rig, partition)->epoch, by, by), 0);
     rig_store(rig);
     assert_int_equal(partition_of(rig, partition)->state, PST_MAP_SERVED);
@@ -245,7 +245,7 @@ static void what_was_durable_waits_for_more(void **state)
     primary.epoch = come_back(rig, primary);
     assert_int_equal(partition_of(rig, 5)->state, PST_MAP_INCOMPLETE);
     assert_int_equal(partition_of(rig, 5)->sparse, 1);
-    assert_int_equal(partition_of(rig, 5)->copies[0], backup.member);
+    assert_int_equal(partition_of(rig, 5)->replicas[0], backup.member);
     rig_restart(rig); /* the pool map remembers who has less */
     assert_int_equal(rig_beat(rig, third, PST_HEARTBEAT_BEGIN, NULL, 0, NULL), 0);
     assert_int_equal(rig_beat(rig, primary, PST_HEARTBEAT_BEGIN, NULL, 0, NULL), 0);
@@ -256,8 +256,8 @@ static void what_was_durable_waits_for_more(void **state)
                      0);
     rig_store(rig);
     assert_int_equal(partition_of(rig, 5)->state, PST_MAP_SERVED);
-    assert_int_equal(partition_of(rig, 5)->copy_count, 1);
-    assert_int_equal(partition_of(rig, 5)->copies[0], backup.member);
+    assert_int_equal(partition_of(rig, 5)->replica_count, 1);
+    assert_int_equal(partition_of(rig, 5)->replicas[0], backup.member);
     assert_true(partition_of(rig, 5)->base == base && !partition_of(rig, 5)->lost &&
                 !partition_of(rig, 5)->sparse);
     rig_close(rig);
@@ -276,7 +276,7 @@ static void what_was_durable_is_taken_up(void **state)
     backup.epoch = come_back(rig, backup); /* nobody has more */
     rig_wait(rig, 1000, (struct rig_node[]){third, primary, backup}, 3);
     assert_int_equal(partition_of(rig, 5)->state, PST_MAP_SERVED);
-    assert_int_equal(partition_of(rig, 5)->copy_count, 1);
+    assert_int_equal(partition_of(rig, 5)->replica_count, 1);
     assert_true(partition_of(rig, 5)->lost && partition_of(rig, 5)->base == base &&
                 !partition_of(rig, 5)->sparse);
     rig_close(rig);
@@ -304,7 +304,7 @@ static void who_failed_last_is_not_taken_for_alive(void **state)
     assert_int_equal(pst_directory_register(rig->d, &message, rig->now_ns, &out), 0);
     rig_store(rig);
     assert_int_equal(partition_of(rig, 5)->state, PST_MAP_INCOMPLETE);
-    assert_int_equal(partition_of(rig, 5)->copy_count, 2);
+    assert_int_equal(partition_of(rig, 5)->replica_count, 2);
     rig_close(rig);
 }
 
@@ -320,7 +320,7 @@ static void nobody_waits_for_ever_for_more_than_was_durable(void **state)
     assert_int_equal(partition_of(rig, 5)->state, PST_MAP_INCOMPLETE);
     rig_wait(rig, 25000, (struct rig_node[]){third, primary}, 2);
     assert_int_equal(partition_of(rig, 5)->state, PST_MAP_SERVED);
-    assert_int_equal(partition_of(rig, 5)->copies[0], primary.member);
+    assert_int_equal(partition_of(rig, 5)->replicas[0], primary.member);
     assert_true(partition_of(rig, 5)->lost);
     rig_close(rig);
 }
@@ -339,7 +339,7 @@ static void after_a_while_nobody_waits_for_the_last_copy(void **state)
     assert_int_equal(rig_beat(rig, kept, PST_HEARTBEAT_BEGIN, NULL, 0, NULL), 0);
     rig_wait(rig, 75000, &kept, 1);
     take(rig, 3);
-    assert_int_equal(partition_of(rig, 3)->copies[0], kept.member);
+    assert_int_equal(partition_of(rig, 3)->replicas[0], kept.member);
     assert_true(partition_of(rig, 3)->lost);
     assert_int_equal(pst_directory_map(rig->d)->members[lost.member].epoch, 0); /* nothing refers to it */
     rig_close(rig);

@@ -22,10 +22,10 @@ static void partitions_are_dealt_out_over_hosts(void **state)
         const struct pst_map_partition *partition = partition_of(rig, i);
 
         assert_int_equal(partition->state, PST_MAP_SERVED);
-        assert_int_equal(partition->copy_count, 2);
-        assert_int_not_equal(partition->copies[0], partition->copies[1]);
+        assert_int_equal(partition->replica_count, 2);
+        assert_int_not_equal(partition->replicas[0], partition->replicas[1]);
         assert_int_equal(partition->base, partition->epoch);
-        shares[partition->copies[0]]++;
+        shares[partition->replicas[0]]++;
     }
     for (int i = 0; i < 4; i++)
         assert_in_range(shares[i], PST_PARTITIONS / 4 - 150, PST_PARTITIONS / 4 + 150);
@@ -63,10 +63,11 @@ static void a_backup_takes_over_when_the_lease_is_long_over(void **state)
     assert_int_equal(rig_beat(rig, primary, 0, NULL, 0, &answer), 0);
     assert_int_equal(answer.lease_ms, 3000);
     assert_int_equal(answer.lease_version, version); /* and that pool map says: */
-    assert_int_equal(primary_of(rig, 7).member, before.copies[1]);
+    assert_int_equal(primary_of(rig, 7).member, before.replicas[1]);
     assert_int_equal(pst_map_lineage(partition_of(rig, 7)->epoch), pst_map_lineage(before.epoch) + 1);
     assert_int_equal(partition_of(rig, 7)->base, before.base);
-    assert_int_equal(partition_of(rig, 7)->copies[1], primary.member); /* until the new one has it dropped */
+    assert_int_equal(partition_of(rig, 7)->replicas[1],
+                     primary.member); /* until the new one has it dropped */
     rig_close(rig);
 }
 
@@ -77,7 +78,7 @@ static void a_slow_primary_has_its_partition_again_when_its_successor_is_dead(vo
     struct rig *rig = rig_with(nodes, 3, 2);
     struct pst_map_partition before = *partition_of(rig, 7);
     struct rig_node slow = primary_of(rig, 7);
-    uint16_t dead = before.copies[1];
+    uint16_t dead = before.replicas[1];
 
     (void)state;
     others(nodes, 3, slow.member, left);
@@ -88,7 +89,7 @@ static void a_slow_primary_has_its_partition_again_when_its_successor_is_dead(vo
     rig_wait(rig, 20000, left, 2);
     assert_int_equal(partition_of(rig, 7)->state, PST_MAP_SERVED);
     assert_int_equal(primary_of(rig, 7).member, slow.member);
-    assert_int_equal(partition_of(rig, 7)->copy_count, 1);
+    assert_int_equal(partition_of(rig, 7)->replica_count, 1);
     assert_int_equal(partition_of(rig, 7)->base, before.base);
     rig_close(rig);
 }
@@ -97,7 +98,7 @@ static void the_primary_alone_changes_its_copies(void **state)
 {
     struct rig_node nodes[3];
     struct rig *rig = rig_with(nodes, 3, 2);
-    struct rig_node primary = primary_of(rig, 9), backup = node_of(rig, partition_of(rig, 9)->copies[1]),
+    struct rig_node primary = primary_of(rig, 9), backup = node_of(rig, partition_of(rig, 9)->replicas[1]),
                     third;
     uint64_t epoch = partition_of(rig, 9)->epoch;
     struct pst_heartbeat_answer answer;
@@ -115,7 +116,7 @@ static void the_primary_alone_changes_its_copies(void **state)
     assert_int_equal(change(rig, PST_COPY_DROP, 9, epoch, primary, backup), 0);
     assert_int_equal(change(rig, PST_COPY_DROP, 9, epoch, primary, backup), -ESTALE); /* done already */
     rig_store(rig);
-    assert_int_equal(partition_of(rig, 9)->copy_count, 1);
+    assert_int_equal(partition_of(rig, 9)->replica_count, 1);
     for (int i = 0; i < 20 && !wanted; i++) {
         assert_int_equal(rig_beat(rig, primary, 0, NULL, 0, &answer), 0);
         for (uint32_t j = 0; j < answer.want_count; j++)
@@ -127,7 +128,7 @@ static void the_primary_alone_changes_its_copies(void **state)
     third.epoch--;
     assert_int_equal(change(rig, PST_COPY_JOIN, 9, epoch + 1, primary, third), 0);
     rig_store(rig);
-    assert_int_equal(partition_of(rig, 9)->copies[1], third.member);
+    assert_int_equal(partition_of(rig, 9)->replicas[1], third.member);
     assert_int_equal(partition_of(rig, 9)->epoch, epoch + 2);
     rig_close(rig);
 }
@@ -153,8 +154,8 @@ static void a_primary_hands_its_partition_over(void **state)
     assert_int_equal(rig_beat(rig, primary, 0, NULL, 0, &answer), 0);
     assert_int_equal(answer.lease_ms, 3000);
     assert_int_equal(answer.lease_version, pst_directory_map(rig->d)->version);
-    assert_int_equal(partition_of(rig, 9)->copies[0], backup.member);
-    assert_int_equal(partition_of(rig, 9)->copies[1], primary.member);
+    assert_int_equal(partition_of(rig, 9)->replicas[0], backup.member);
+    assert_int_equal(partition_of(rig, 9)->replicas[1], primary.member);
     assert_int_equal(partition_of(rig, 9)->epoch, epoch + 1);
     assert_int_equal(pst_map_lineage(epoch + 1), pst_map_lineage(epoch));
     rig_close(rig);
@@ -216,7 +217,7 @@ static void a_node_serves_by_lease_map_and_epoch(void **state)
     struct rig_node nodes[2];
     struct rig *rig = rig_with(nodes, 2, 2);
     const struct pst_map *map = pst_directory_map(rig->d);
-    struct rig_node primary = primary_of(rig, 7), backup = node_of(rig, partition_of(rig, 7)->copies[1]);
+    struct rig_node primary = primary_of(rig, 7), backup = node_of(rig, partition_of(rig, 7)->replicas[1]);
     struct pst_lease lease = {.until_ns = 0};
 
     (void)state;

@@ -32,7 +32,7 @@ static void placements_are_kept_in_order(void **state)
     assert_int_equal(pst_map_prefix_of(pst_directory_map(rig->d), (struct pst_bytes){"p05/a", 5})->replicas,
                      3);
     assert_int_equal(place(rig, "p05/", 0, &version), -EINVAL);
-    assert_int_equal(place(rig, "p05/", PST_MAP_COPIES_MAX + 1, &version), -EINVAL);
+    assert_int_equal(place(rig, "p05/", PST_MAP_REPLICAS_MAX + 1, &version), -EINVAL);
     memset(text, 'a', sizeof(text) - 1);
     text[sizeof(text) - 1] = '\0';
     assert_int_equal(place(rig, text, 1, &version), -EINVAL);

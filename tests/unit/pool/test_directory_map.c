@@ -69,8 +69,8 @@ static void what_no_directory_makes_is_refused(void **state)
 
     (void)state;
     map = map_random(MEMBERS, 5);
-    map->partitions[9] =
-        (struct pst_map_partition){.epoch = 1, .state = PST_MAP_SERVED, .copy_count = 1, .copies = {MEMBERS}};
+    map->partitions[9] = (struct pst_map_partition){
+        .epoch = 1, .state = PST_MAP_SERVED, .replica_count = 1, .replicas = {MEMBERS}};
     expect_refused(map);
     map = map_random(MEMBERS, 5);
     map->partitions[9] = (struct pst_map_partition){.epoch = 1, .base = 2};
@@ -89,7 +89,7 @@ static void what_no_directory_makes_is_refused(void **state)
             strcpy(map->members[i].address, "\033]0;x\007:1");
     expect_refused(map);
     map = map_random(MEMBERS, 5);
-    map->partitions[9].state = map->partitions[9].copy_count > 0 ? PST_MAP_EMPTY : PST_MAP_SERVED;
+    map->partitions[9].state = map->partitions[9].replica_count > 0 ? PST_MAP_EMPTY : PST_MAP_SERVED;
     expect_refused(map);
     map = map_random(MEMBERS, 5);
     map->epoch_next = 1;

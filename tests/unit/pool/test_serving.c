@@ -42,8 +42,8 @@ static struct pst_map *a_map(bool homes, uint32_t turn)
         uint32_t whose = (i + turn) % 3;
 
         map->partitions[i] = (struct pst_map_partition){
-            .epoch = 1, .state = whose == 2 ? PST_MAP_INCOMPLETE : PST_MAP_SERVED, .copy_count = 1};
-        map->partitions[i].copies[0] = whose == 0 ? OURS : OTHERS;
+            .epoch = 1, .state = whose == 2 ? PST_MAP_INCOMPLETE : PST_MAP_SERVED, .replica_count = 1};
+        map->partitions[i].replicas[0] = whose == 0 ? OURS : OTHERS;
     }
     return map;
 }

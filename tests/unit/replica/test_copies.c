@@ -88,8 +88,11 @@ static void rig_open(struct rig *rig)
     for (uint32_t i = PRIMARY; i <= NEWCOMER; i++)
         rig->map->members[i].epoch = i + 1;
     for (uint32_t i = 0; i < PST_PARTITIONS; i++)
-        rig->map->partitions[i] = (struct pst_map_partition){
-            .epoch = 1, .base = 1, .state = PST_MAP_SERVED, .copy_count = 2, .copies = {PRIMARY, BACKUP}};
+        rig->map->partitions[i] = (struct pst_map_partition){.epoch = 1,
+                                                             .base = 1,
+                                                             .state = PST_MAP_SERVED,
+                                                             .replica_count = 2,
+                                                             .replicas = {PRIMARY, BACKUP}};
     tell_map(rig);
 }
 
@@ -312,9 +315,9 @@ static void what_was_handed_over_is_served_at_once(void **state)
     rig_open(&rig);
     tell_partition(
         &rig, 9,
-        (struct pst_map_partition){.epoch = 2, .copy_count = 3, .copies = {BACKUP, PRIMARY, NEWCOMER}});
-    tell_partition(&rig, 9,
-                   (struct pst_map_partition){.epoch = 4, .copy_count = 2, .copies = {PRIMARY, NEWCOMER}});
+        (struct pst_map_partition){.epoch = 2, .replica_count = 3, .replicas = {BACKUP, PRIMARY, NEWCOMER}});
+    tell_partition(
+        &rig, 9, (struct pst_map_partition){.epoch = 4, .replica_count = 2, .replicas = {PRIMARY, NEWCOMER}});
     assert_false(pst_serving_held(rig.serving, 9));
     assert_int_equal(rig.copies->partitions[9].state, PARTITION_SHARED);
     rig_close(&rig);
@@ -330,13 +333,14 @@ static void what_another_took_over_is_held(void **state)
     rig_open(&rig);
     tell_partition(&rig, 9,
                    (struct pst_map_partition){.epoch = later << PST_MAP_LINEAGE_SHIFT,
-                                              .copy_count = 2,
-                                              .copies = {PRIMARY, BACKUP}});
+                                              .replica_count = 2,
+                                              .replicas = {PRIMARY, BACKUP}});
     assert_true(pst_serving_held(rig.serving, 9));
     assert_int_equal(rig.copies->partitions[9].state, PARTITION_DROPS);
     tell_partition(&rig, 9,
-                   (struct pst_map_partition){
-                       .epoch = (later << PST_MAP_LINEAGE_SHIFT) + 1, .copy_count = 1, .copies = {PRIMARY}});
+                   (struct pst_map_partition){.epoch = (later << PST_MAP_LINEAGE_SHIFT) + 1,
+                                              .replica_count = 1,
+                                              .replicas = {PRIMARY}});
     assert_false(pst_serving_held(rig.serving, 9));
     rig_close(&rig);
 }

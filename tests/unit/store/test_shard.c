@@ -93,8 +93,8 @@ static void copies_keep_their_generation(void **state)
     assert_int_equal(put_if(e.shard, "k", 4, 10, 0, 0, &own), PST_OK);
     assert_true(own.generation > later);
     lookup = lookup_of(e.shard, "k");
-    assert_int_equal(pst_shard_delete_copy(e.shard, &lookup, own.generation - 1), PST_MISS);
-    assert_int_equal(pst_shard_delete_copy(e.shard, &lookup, own.generation + (1ull << 40)), PST_OK);
+    assert_int_equal(pst_shard_delete_replica(e.shard, &lookup, own.generation - 1), PST_MISS);
+    assert_int_equal(pst_shard_delete_replica(e.shard, &lookup, own.generation + (1ull << 40)), PST_OK);
     assert_null(find(e.shard, "k"));
     later = own.generation + (1ull << 40);
     assert_int_equal(put_if(e.shard, "k", 5, 10, 0, 0, &own), PST_OK);
