@@ -143,6 +143,50 @@ def test_a_folder_on_the_way_that_is_a_link(agent: Agent, tree: pathlib.Path, tm
     assert [path.name for path in (tmp_path / "got").iterdir()] == ["a"]
 
 
+NAMED = [("folder", True), ("file", False)]
+
+
+@pytest.mark.parametrize(("what", "named"), NAMED)
+def test_what_lies_beside_an_offer_stays_there(agent: Agent, tree: pathlib.Path, tmp_path: pathlib.Path, what: str, named: bool) -> None:
+    """Links in a tree that is offered under its name, and beside a file, lead to no neighbour."""
+    (tmp_path / "beside").mkdir()
+    (tmp_path / "beside/secret").write_text("not offered")
+    (tree / "link").symlink_to("../beside")
+    (tree / "away").symlink_to("/beside")
+    (tree / "direct").symlink_to("../beside/secret")
+    (tree / "file").symlink_to("../beside/secret")
+    place = agent.ask("register", key="k", path=str(tree if named else tree / "a"), named=named)
+    module = place["rsync_path"].split("/")[0]
+    (tmp_path / "names").write_text("tree/link/secret\nlink/secret\ntree/away/secret\n")
+    for number, path in enumerate(("/tree/link/", "/tree/link/secret", "/tree/away/secret", "/tree/link/./secret", "/tree/./link/secret", "//tree/link",
+                                   "/link/secret", "/link/", "/tree/l*/secret", "/*/link/secret", "/tree/direct", "/direct", "/beside/secret", "/", "")):
+        into = tmp_path / f"into{number}"
+        for more in ((), ("--secluded-args",), (f"--files-from={tmp_path}/names",)):
+            agent.rsync(place, into, *more, path=module + path)
+            assert not any(file.is_file() and "not offered" in file.read_text() for file in into.rglob("*") if not file.is_symlink()), (path, more)
+    for number, path in enumerate(("", "/", "/tree", "/tree/") if named else ("", "/", "/a")):
+        got = tmp_path / f"got{number}"
+        assert agent.rsync(place, got, path=module + path).returncode == 0
+        assert [file.read_text() for file in got.rglob("a")] == ["A"], path
+
+
+def test_a_folder_named_in_front_of_the_paths(agent: Agent, tree: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """Arguments that no rsync sends: the folder in which the paths begin."""
+    (tmp_path / "beside").mkdir()
+    (tmp_path / "beside/secret").write_text("not offered")
+    (tree / "link").symlink_to("../beside")
+    place = agent.ask("register", key="k", path=str(tree), named=True)
+    module = place["rsync_path"]
+    for arguments in (["tree/link", ".", f"{module}/tree"], ["tree/link"], ["tree/link", f"{module}/tree"], [".", "."], []):
+        with socket.create_connection(("127.0.0.1", place["rsync_port"]), 60) as raw, raw.makefile("rb") as file:
+            raw.sendall(b"@RSYNCD: 31.0 md5\n" + module.encode() + b"\n")
+            assert file.readline().startswith(b"@RSYNCD:") and file.readline() == b"@RSYNCD: OK\n"
+            raw.sendall(b"".join(part.encode() + b"\0" for part in ["--server", "--sender", "-r", *arguments, ""]))
+            raw.shutdown(socket.SHUT_WR)
+            told = file.read()
+            assert b"fetched whole" in told and b"secret" not in told, (arguments, told)
+
+
 def test_a_path_that_vanished_is_an_error(agent: Agent, tree: pathlib.Path, tmp_path: pathlib.Path) -> None:
     folder, file = agent.ask("register", key="k", path=str(tree)), agent.ask("register", key="f", path=str(tree / "a"))
     (tree / "a").unlink()

@@ -49,9 +49,10 @@ enum pst_rsyncd_flags {
 
 /*
  * Offers the folder @path, absolute, as module @name from the next connection on; if @path is a file, a
- * folder that has this file alone. Names that differ in case alone are one to rsync. Return: 0; -EEXIST,
- * -EINVAL a name or a path that no module can have, -ENOENT no such path, -ENOTDIR neither folder nor file,
- * -ENOSPC too many, -errno.
+ * folder that has this file alone. Such a module, and a PST_RSYNCD_NAMED one, is fetched whole: paths below
+ * could lead through links to what lies beside @path. Names that differ in case alone are one to rsync.
+ * Return: 0; -EEXIST, -EINVAL a name or a path that no module can have, -ENOENT no such path, -ENOTDIR
+ * neither folder nor file, -ENOSPC too many, -errno.
  */
 int pst_rsyncd_add(struct pst_rsyncd *d, const char *name, const char *path, int flags);
 /* Connections that are underway go on to their end. Return: 0; -ENOENT; -errno, and the module stays. */

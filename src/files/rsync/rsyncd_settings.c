@@ -34,6 +34,18 @@ static void beside_name(char name[LINK_BYTES], const char *what, const char *mod
     pst_assert(bytes > 0 && bytes < LINK_BYTES);
 }
 
+/*
+ * A module with rules is the folder around what is offered, and rsync checks names by its rules, not where
+ * links lead: "NAME/link/file" could be a file beside NAME. So such a module is fetched by its own name or by
+ * NAME, never by a path below. A shell looks before the transfer begins: nothing but options may stand before
+ * ".", as a folder there would be the one that the paths behind it begin in.
+ */
+static const char whole_alone[] =
+    "pre-xfer exec = i=1; m=$RSYNC_MODULE_NAME; n() { echo 'this module is fetched whole'; exit 1; }; "
+    "while eval 'a=$RSYNC_ARG'$i; do case \"$a\" in .) break;; -*) i=$((i+1));; *) n;; esac; done; "
+    "case \"$RSYNC_REQUEST\" in \"$m\"/*/?*) n;; \"$m\"|\"$m\"/*) ;; *) n;; esac\n"
+    "refuse options = copy-links copy-dirlinks copy-unsafe-links files-from\n";
+
 static void write_module(FILE *out, const struct pst_rsyncd *d, const struct rsyncd_module *module)
 {
     char name[LINK_BYTES];
@@ -41,10 +53,10 @@ static void write_module(FILE *out, const struct pst_rsyncd *d, const struct rsy
     beside_name(name, "to", module->name);
     fprintf(out, "\n[%s]\npath = %s/%s\nread only = %s\n", module->name, d->folder, name,
             module->writable ? "no" : "yes");
-    if (!module->writable)
-        fputs("refuse options = copy-links copy-dirlinks copy-unsafe-links\n", out);
     if (module->has_rules)
-        fprintf(out, "exclude from = %s/rules-%s\n", d->folder, module->name);
+        fprintf(out, "exclude from = %s/rules-%s\n%s", d->folder, module->name, whole_alone);
+    else if (!module->writable)
+        fputs("refuse options = copy-links copy-dirlinks copy-unsafe-links\n", out);
     if (d->connections_max)
         fprintf(out, "max connections = %u\nlock file = %s/lock-%s\n", d->connections_max, d->folder,
                 module->name);
