@@ -236,7 +236,7 @@ static int read_end(struct pst_dump_reader *r, struct pst_bytes *input)
     if (end.records != r->whole || end.bytes != r->offset - END_BYTES)
         return dump_damaged(r, "the end counts other records or bytes than came");
     r->have = 0;
-    pst_assert(r->state == PST_DUMP_AT_RECORD && r->value_left == 0);
+    pst_assert(r->state == PST_DUMP_AT_RECORD && r->piece_left == 0);
     r->state = PST_DUMP_AT_END;
     return PST_DUMP_END;
 }

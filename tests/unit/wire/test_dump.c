@@ -174,6 +174,27 @@ static void an_empty_store_is_a_stream(void **state)
     assert_int_equal(o.ends, 1);
 }
 
+/* A value that went while it was dumped: its record is void, and the stream ends behind it. */
+static void a_void_record_may_be_the_last(void **state)
+{
+    const struct pst_dump_record record = {.key = pst_bytes_of("gone"), .value_bytes = 10};
+    uint8_t names[PST_DUMP_NAMES_BYTES_MAX], element[PST_DUMP_SMALL_BYTES_MAX];
+    struct outcome o;
+
+    (void)state;
+    stream_bytes = 0;
+    writer = (struct pst_dump_writer){0};
+    append(element, pst_dump_put_head(&writer, element));
+    append(names, pst_dump_put_record(&writer, &record, names));
+    append(element, pst_dump_put_done(&writer, false, element));
+    append(element, pst_dump_put_end(&writer, element));
+    o = read_stream(stream, stream_bytes, 5);
+    assert_int_equal(o.fault, 0);
+    assert_int_equal(o.done, 0);
+    assert_int_equal(o.ends, 1);
+    assert_int_equal(o.reader.whole, 0);
+}
+
 static void every_cut_is_found(void **state)
 {
     (void)state;
@@ -265,6 +286,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(what_was_written_is_read, write_stream),
         cmocka_unit_test_setup(an_empty_store_is_a_stream, write_stream),
+        cmocka_unit_test_setup(a_void_record_may_be_the_last, write_stream),
         cmocka_unit_test_setup(every_cut_is_found, write_stream),
         cmocka_unit_test_setup(every_flipped_bit_is_found, write_stream),
         cmocka_unit_test_setup(the_faulty_record_is_named, write_stream),
