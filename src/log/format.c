@@ -23,7 +23,6 @@ static uint64_t check_of(const void *what, uint64_t bytes, uint64_t seed)
 
 void pst_segment_head_seal(struct pst_segment_head *head, uint64_t seed)
 {
-    pst_assert(head->version == PST_LOG_VERSION && head->in_use <= PST_SEGMENT_HEAD_FAILED);
     head->magic = PST_SEGMENT_MAGIC;
     head->check = check_of(head, sizeof(*head), seed);
 }
@@ -36,7 +35,6 @@ bool pst_segment_head_good(const struct pst_segment_head *head, uint64_t seed, u
 
 void pst_group_seal(struct pst_group_head *head, uint64_t seed)
 {
-    pst_assert(head->entries_bytes + sizeof(*head) <= head->used_bytes && head->used_bytes <= head->bytes);
     pst_assert(head->used_bytes >= sizeof(*head) && head->used_bytes <= PST_LOG_HEAD_BYTES_MAX);
     head->magic = PST_GROUP_MAGIC;
     head->check = check_of(head, head->used_bytes, seed);
@@ -54,7 +52,6 @@ bool pst_group_good(const struct pst_group_head *head, uint64_t room, uint64_t s
 
 void pst_segment_tail_seal(struct pst_segment_tail *tail, uint64_t seed)
 {
-    pst_assert(tail->index_offset % PST_LOG_ALIGN_BYTES == 0 && tail->sequence > 0);
     tail->magic = PST_TAIL_MAGIC;
     tail->check = check_of(tail, sizeof(*tail), seed);
 }

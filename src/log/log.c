@@ -352,7 +352,7 @@ void pst_lane_make_head(const struct pst_lane *lane, uint32_t segment, uint32_t 
                                     .in_use = in_use,
                                     .lane = lane->index};
 
-    pst_assert(segment < lane->log->segment_count);
+    pst_assert(segment < lane->log->segment_count && in_use <= PST_SEGMENT_HEAD_FAILED);
     pst_segment_head_seal(&head, lane->log->seed);
     memset(to, 0, PST_LOG_DATA_AT);
     memcpy(to, &head, sizeof(head));

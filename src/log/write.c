@@ -379,6 +379,7 @@ static void seal_head(struct pst_lane *lane, struct pst_group *g, uint64_t used_
 
     pst_assert(pst_log_is_whole(bytes) && pst_log_is_whole(offset));
     pst_assert(used_bytes <= bytes && used_bytes <= PST_LOG_HEAD_BYTES_MAX);
+    pst_assert(g->entries_bytes + sizeof(head) <= used_bytes);
     memcpy(g->buffer, &head, sizeof(head));
     memset(g->buffer + used_bytes, 0, pst_log_whole(used_bytes) - used_bytes);
     pst_group_seal((struct pst_group_head *)(void *)g->buffer, lane->log->seed);
@@ -773,6 +774,7 @@ static int write_index(struct pst_lane *lane, struct pst_index *ix)
         return -EBUSY;
     tail.index_offset = (uint32_t)(lane->log->segment_bytes - bytes);
     tail.index_check = pst_log_index_check(ix->entries, ix->bytes, lane->log->seed);
+    pst_assert(tail.sequence > 0 && pst_log_is_whole(tail.index_offset));
     pst_segment_tail_seal(&tail, lane->log->seed);
     pst_assert(bytes <= ix->room && ix->last_ticket <= lane->synced);
     memset(ix->entries + ix->bytes, 0, bytes - ix->bytes);
