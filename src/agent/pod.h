@@ -16,6 +16,8 @@
       "unix socket of an agent, for processes of its pod; penstock-agent.sock beside a node's if not set")   \
     X(STRING, agent_listen, "127.0.0.1:29400", 0, 0, "ADDRESS",                                              \
       "HOST:PORT of an agent for other pods, its rsync's host, too; port 0 picks one")                       \
+    X(NUMBER, agent_data_port, "0", 0, 65535, "port",                                                        \
+      "of an agent's rsync for kubetorch's clients, which have 873 and a module 'data'; 0: none")            \
     X(FLAG, agent_network, "no", 0, 0, "",                                                                   \
       "agent_listen may be off loopback without a token, where everyone who gets there may read what is "    \
       "offered")

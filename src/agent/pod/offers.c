@@ -24,7 +24,7 @@ struct owner {
 struct wanted {
     const char *key;
     struct owner owner;
-    bool named;
+    bool named, is_folder;
     char path[PATH_MAX], real[PATH_MAX]; /* as it was said, and where that leads */
 };
 
@@ -33,6 +33,7 @@ struct offer {
     struct owner owner;
     uint64_t offered_ms; /* since 1970 */
     bool named;          /* the module has the path under its name */
+    bool is_folder, has_twin;
     char module[POD_MODULE_BYTES];
     char *path, *real;
     char key[];
@@ -100,12 +101,24 @@ static struct offer *offers_find(struct pst_pod *pod, const char *key)
     return NULL;
 }
 
+/* The module that has a folder in the other way: with its name, or what is in it. */
+static void offer_twin(const struct offer *offer, char twin[POD_MODULE_BYTES])
+{
+    memcpy(twin, offer->module, POD_MODULE_BYTES);
+    twin[0] = 'd';
+}
+
 static void offer_withdraw(struct pst_pod *pod, struct offer *offer)
 {
+    char twin[POD_MODULE_BYTES];
+
     pst_assert(pod->offer_count > 0);
     /* If the settings cannot be written, the module stays until the agent ends; its name is forgotten. */
     if (pod->rsyncd)
         pst_rsyncd_remove(pod->rsyncd, offer->module);
+    offer_twin(offer, twin);
+    if (pod->rsyncd && offer->has_twin)
+        pst_rsyncd_remove(pod->rsyncd, twin);
     pst_list_remove(&offer->link);
     pod->offer_count--;
     offer_free(offer);
@@ -120,6 +133,16 @@ static void offer_place(const struct pst_pod *pod, const struct offer *offer, st
     place->rsync_port = pst_rsyncd_port(pod->rsyncd);
     snprintf(place->rsync_path, sizeof(place->rsync_path), "%s%s%.*s", offer->module, is_file ? "/" : "",
              is_file ? NAME_MAX : 0, strrchr(offer->real, '/') + 1);
+}
+
+/* Without it rsync tells clients of kubetorch that there is no such module, instead of no such path. */
+static void offers_add_nothing(struct pst_pod *pod)
+{
+    char path[PATH_MAX + sizeof(POD_NOTHING)];
+
+    snprintf(path, sizeof(path), "%s/" POD_NOTHING, pod->rsyncd_folder);
+    if (mkdir(path, 0700) == 0 || errno == EEXIST)
+        pst_rsyncd_add(pod->rsyncd, POD_NOTHING, path, 0);
 }
 
 static int offers_start_rsyncd(struct pst_pod *pod, char fault[PST_FAULT_BYTES])
@@ -138,6 +161,8 @@ static int offers_start_rsyncd(struct pst_pod *pod, char fault[PST_FAULT_BYTES])
     r = pst_rsyncd_open(&settings, &pod->rsyncd, fault);
     if (r < 0)
         return r;
+    if (pod->front)
+        offers_add_nothing(pod);
     snprintf(line, sizeof(line), "agent: rsync on port %u", pst_rsyncd_port(pod->rsyncd));
     pod->log(pod->log_ctx, line);
     return 0;
@@ -189,6 +214,7 @@ static int path_check(const struct pst_pod *pod, const char *path, struct wanted
         r = -errno;
     else if (r == 0 && (strcmp(wanted->real, "/") == 0 || path_is_kept(pod, wanted->real)))
         r = -EACCES;
+    wanted->is_folder = r == 0 && S_ISDIR(st.st_mode);
     if (r < 0)
         snprintf(fault, PST_FAULT_BYTES, "path %.150s: %s", path,
                  r == -EINVAL   ? "must be absolute, without '..', and not the root"
@@ -213,11 +239,23 @@ static struct offer *offer_new(const struct wanted *wanted)
     }
     memcpy(offer->key, wanted->key, key_bytes);
     offer->named = wanted->named;
+    offer->is_folder = wanted->is_folder;
     offer->owner = wanted->owner;
     offer->offered_ms = pst_wall_ns() / 1000000;
     pst_random(name, sizeof(name));
     snprintf(offer->module, sizeof(offer->module), "p-%016llx", (unsigned long long)name[0]);
     return offer;
+}
+
+/* For clients of kubetorch, if any are served. Without it they find what lies in a folder, or all of it. */
+static void offer_add_twin(struct pst_pod *pod, struct offer *offer)
+{
+    char twin[POD_MODULE_BYTES];
+
+    offer_twin(offer, twin);
+    offer->has_twin =
+        pod->front && offer->is_folder &&
+        pst_rsyncd_add(pod->rsyncd, twin, offer->real, offer->named ? 0 : PST_RSYNCD_NAMED) == 0;
 }
 
 /* Lets a new offer take the place of @old, if there is one. */
@@ -233,6 +271,7 @@ static int offers_put(struct pst_pod *pod, struct offer *offer, struct offer *ol
         snprintf(fault, PST_FAULT_BYTES, "path %.150s: %s", offer->path, strerror(-r));
         return r;
     }
+    offer_add_twin(pod, offer);
     if (old)
         offer_withdraw(pod, old);
     pst_list_push_back(&pod->offers, &offer->link);
@@ -360,8 +399,68 @@ void offers_sweep(struct pst_pod *pod)
     pthread_mutex_unlock(&pod->offers_lock);
 }
 
+int offers_rsync_port(struct pst_pod *pod)
+{
+    char fault[PST_FAULT_BYTES] = "", line[PST_FAULT_BYTES + 16];
+    int r;
+
+    pthread_mutex_lock(&pod->offers_lock);
+    r = offers_start_rsyncd(pod, fault);
+    if (r == 0)
+        r = pst_rsyncd_port(pod->rsyncd);
+    pthread_mutex_unlock(&pod->offers_lock);
+    if (r < 0) {
+        snprintf(line, sizeof(line), "agent: rsync: %s", fault);
+        pod->log(pod->log_ctx, line);
+    }
+    return r;
+}
+
+/* Return: what of @path is behind @folder, "" nothing; NULL it lies elsewhere. @path: without its first '/'.
+ */
+static const char *path_behind(const char *folder, const char *path)
+{
+    size_t bytes = strlen(folder + 1);
+
+    return strncmp(path, folder + 1, bytes) == 0 && (path[bytes] == '/' || !path[bytes]) ? path + bytes
+                                                                                         : NULL;
+}
+
+/* Return: whether the offer has it. */
+static bool offer_place_of(const struct offer *offer, const char *path, char *place)
+{
+    const char *behind = path_behind(offer->path, path);
+    char twin[POD_MODULE_BYTES];
+    bool whole;
+
+    if (!behind)
+        behind = path_behind(offer->real, path);
+    if (!behind || (*behind && !offer->is_folder))
+        return false;
+    whole = !*behind;
+    offer_twin(offer, twin);
+    snprintf(place, PST_RSYNC_FRONT_PLACE_BYTES, "%s%s%s",
+             offer->is_folder && whole != offer->named && offer->has_twin ? twin : offer->module,
+             whole ? strrchr(offer->real, '/') : "", behind);
+    return true;
+}
+
+void offers_place_of(struct pst_pod *pod, const char *path, char place[PST_RSYNC_FRONT_PLACE_BYTES])
+{
+    bool found = false;
+
+    pthread_mutex_lock(&pod->offers_lock);
+    for (struct pst_list *it = pod->offers.next; it != &pod->offers && !found; it = it->next)
+        found = offer_place_of(pst_list_entry(it, struct offer, link), path, place);
+    pthread_mutex_unlock(&pod->offers_lock);
+    if (!found)
+        snprintf(place, PST_RSYNC_FRONT_PLACE_BYTES, POD_NOTHING "/%s", path);
+}
+
 void offers_close(struct pst_pod *pod)
 {
+    char nothing[PATH_MAX + sizeof(POD_NOTHING)];
+
     pst_list_each_safe (it, &pod->offers) {
         struct offer *offer = pst_list_entry(it, struct offer, link);
 
@@ -370,6 +469,9 @@ void offers_close(struct pst_pod *pod)
     }
     pod->offer_count = 0;
     pod->rsyncd = pst_rsyncd_close(pod->rsyncd);
+    snprintf(nothing, sizeof(nothing), "%s/" POD_NOTHING, pod->rsyncd_folder);
+    if (pod->rsyncd_folder[0])
+        rmdir(nothing);
     if (pod->rsyncd_folder[0])
         rmdir(pod->rsyncd_folder);
 }

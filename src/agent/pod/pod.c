@@ -113,6 +113,8 @@ static int open_all(struct pst_pod *pod, char fault[PST_FAULT_BYTES])
     if (r == 0)
         r = make_folder(pod, fault);
     if (r == 0)
+        r = data_open(pod, fault); /* before the first offer, whose modules depend on it */
+    if (r == 0)
         r = sockets_open(pod, fault);
     if (r < 0)
         return r;
@@ -175,6 +177,7 @@ struct pst_pod *pst_pod_close(struct pst_pod *pod)
     sockets_close(pod);
     if (pod->sweeps) /* the sockets' end has set the event */
         pst_assert(pthread_join(pod->sweeper, NULL) == 0);
+    data_close(pod);
     finished_close(pod);
     offers_close(pod);
     pst_close_fd(&pod->stop_fd);

@@ -6,6 +6,7 @@
  *     socket.c   the two sockets, connections and their threads, frames as bytes
  *     frames.c   what a frame asks for: a table of commands
  *     offers.c   paths that this pod serves, and whose they are
+ *     data.c     paths by their own names, for clients of kubetorch
  *     finished.c trees of broadcasts that lie here, and those who wait for one
  */
 #ifndef PST_AGENT_POD_PRIV_H
@@ -15,6 +16,7 @@
 #include "base/list.h"
 #include "files/group/tree.h"
 #include "files/key.h"
+#include "files/rsync/front.h"
 #include "files/rsync/rsyncd.h"
 #include "net/handshake.h"
 #include "web/json.h"
@@ -65,6 +67,7 @@ struct pst_pod {
     uint32_t offer_count;
     struct pst_rsyncd *rsyncd; /* NULL: nothing was offered yet */
     char rsyncd_folder[PATH_MAX];
+    struct pst_rsync_front *front; /* NULL: no agent_data_port */
 
     pthread_mutex_t finishing_lock; /* a tree and its offer come and go together; taken before the others */
     pthread_mutex_t finished_lock;
@@ -97,7 +100,20 @@ int offers_remove(struct pst_pod *pod, const char *key, pid_t pid);
 struct pst_json *offers_list(struct pst_pod *pod);
 /* Withdraws what belongs to processes that have ended. */
 void offers_sweep(struct pst_pod *pod);
+/* Starts the rsync daemon if it does not run. Return: its port, or -errno. */
+int offers_rsync_port(struct pst_pod *pod);
+/* Where the daemon serves @path, without its first '/': "MODULE/PATH", or POD_NOTHING and @path. */
+void offers_place_of(struct pst_pod *pod, const char *path, char place[PST_RSYNC_FRONT_PLACE_BYTES]);
 void offers_close(struct pst_pod *pod);
+
+/* ---- data.c ---- */
+
+/* The module without anything in it. */
+#define POD_NOTHING "nothing"
+
+/* Opens agent_data_port, if there is to be one. Return: 0, or -errno with the reason in @fault. */
+int data_open(struct pst_pod *pod, char fault[PST_FAULT_BYTES]);
+void data_close(struct pst_pod *pod);
 
 /* ---- socket.c ---- */
 

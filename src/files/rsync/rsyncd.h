@@ -12,7 +12,7 @@
 
 enum {
     PST_RSYNCD_NAME_BYTES_MAX = 64, /* of a module: letters, digits, '-', '_' and '.' */
-    PST_RSYNCD_MODULES_MAX = 4096,
+    PST_RSYNCD_MODULES_MAX = 8193,
     PST_RSYNCD_TOKEN_BYTES_MAX = 256,
 };
 

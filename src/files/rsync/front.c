@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * front.c: connections between a client and the daemon. Both greet as they do; the client's module is held
+ * back until its paths have come, since they decide which module it will be:
+ *
+ *     client                front                     daemon
+ *            <- greeting            <- greeting
+ *     greeting ->                   greeting ->
+ *     "data" ->
+ *                    <- "@RSYNCD: OK"
+ *     arguments ->                  module ->
+ *                                           <- "@RSYNCD: OK"
+ *                                   arguments ->
+ *            <->            all that follows          <->
+ */
+#include "files/rsync/front.h"
+
+#include "base/clock.h"
+
+#include <arpa/inet.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+enum {
+    LINE_BYTES = 1024,
+    ARGS_BYTES = 64 << 10,
+    FLOW_BYTES = 256 << 10,
+    HEAD_MS = 30000,  /* until both sides have said what they want */
+    IDLE_MS = 600000, /* as the daemon's own timeout */
+    OLDEST = 30,      /* rsync 3.0: arguments end with NUL */
+    RETRY_MS = 100,
+};
+
+struct pst_rsync_front {
+    int fd, stop_fd;
+    struct sockaddr_in daemon;
+    const struct pst_rsync_front_ops *ops;
+    void *ctx;
+    pthread_t acceptor;
+    bool accepts;
+    pthread_mutex_t lock;
+    pthread_cond_t gone;
+    uint32_t count;
+};
+
+struct side {
+    struct pst_rsync_front *front;
+    int client, daemon;
+    uint64_t until_ns;
+};
+
+/* ---- bytes ---- */
+
+static int side_await(const struct side *side, int fd, short events)
+{
+    struct pollfd ready[] = {{.fd = side->front->stop_fd, .events = POLLIN}, {.fd = fd, .events = events}};
+    uint64_t now_ns = pst_now_ns();
+    int n = now_ns < side->until_ns ? poll(ready, 2, (int)((side->until_ns - now_ns) / 1000000) + 1) : 0;
+
+    if (n < 0)
+        return errno == EINTR ? 0 : -errno;
+    return n == 0 ? -ETIMEDOUT : ready[0].revents ? -ECANCELED : 0;
+}
+
+static int side_send(const struct side *side, int fd, const void *data, size_t bytes)
+{
+    size_t done = 0;
+
+    while (done < bytes) {
+        ssize_t n = send(fd, (const char *)data + done, bytes - done, MSG_DONTWAIT | MSG_NOSIGNAL);
+        int r = n >= 0 ? 0 : errno == EAGAIN ? side_await(side, fd, POLLOUT) : -errno;
+
+        if (r < 0)
+            return r;
+        done += n > 0 ? (size_t)n : 0;
+    }
+    return 0;
+}
+
+/* One byte at a time: what follows the head is nobody's but rsync's. */
+static int side_byte(const struct side *side, int fd, char *byte)
+{
+    for (;;) {
+        ssize_t n = recv(fd, byte, 1, MSG_DONTWAIT);
+        int r = n == 1 ? 0 : n == 0 ? -ECONNRESET : errno == EAGAIN ? side_await(side, fd, POLLIN) : -errno;
+
+        if (n == 1 || r < 0)
+            return r;
+    }
+}
+
+/* A line with its end. */
+static int side_line(const struct side *side, int fd, char line[LINE_BYTES])
+{
+    size_t bytes = 0;
+    int r = 0;
+
+    do {
+        r = bytes + 1 < LINE_BYTES ? side_byte(side, fd, &line[bytes]) : -E2BIG;
+        bytes++;
+    } while (r == 0 && line[bytes - 1] != '\n');
+    if (r == 0)
+        line[bytes] = 0;
+    return r;
+}
+
+static int side_pass_line(const struct side *side, int from, int to, char line[LINE_BYTES])
+{
+    int r = side_line(side, from, line);
+
+    return r < 0 ? r : side_send(side, to, line, strlen(line));
+}
+
+/* ---- the head ---- */
+
+/* Reads arguments up to an empty one behind @bytes. Return: all bytes, or -errno. */
+static int args_read(const struct side *side, char *args, size_t bytes)
+{
+    size_t begin = bytes;
+
+    for (;;) {
+        int r = bytes < ARGS_BYTES ? side_byte(side, side->client, &args[bytes]) : -E2BIG;
+
+        if (r < 0)
+            return r;
+        bytes++;
+        if (!args[bytes - 1] && (bytes - begin == 1 || !args[bytes - 2]))
+            return (int)bytes;
+    }
+}
+
+/* An rsync that hides its arguments from other users sends the paths in a second lot. */
+static int args_map(const struct side *side, char *args, char *mapped, char module[64])
+{
+    const struct pst_rsync_front *front = side->front;
+    int bytes = 0, r = 0;
+
+    for (int lot = 0; r == 0 && lot < 2; lot++) {
+        bytes = args_read(side, args, (size_t)bytes);
+        if (bytes < 0)
+            return bytes;
+        r = pst_rsync_front_map(args, (size_t)bytes, front->ops, front->ctx, mapped, ARGS_BYTES, module);
+    }
+    return r == 0 ? -EINVAL : r;
+}
+
+static int head_data(const struct side *side)
+{
+    static const char ok[] = "@RSYNCD: OK\n";
+    pst_cleanup_free char *args = malloc(ARGS_BYTES);
+    pst_cleanup_free char *mapped = malloc(ARGS_BYTES);
+    char module[64], line[LINE_BYTES];
+    int bytes, r = args && mapped ? side_send(side, side->client, ok, strlen(ok)) : -ENOMEM;
+
+    if (r < 0)
+        return r;
+    bytes = args_map(side, args, mapped, module);
+    if (bytes < 0)
+        return bytes;
+    snprintf(line, sizeof(line), "%s\n", module);
+    r = side_send(side, side->daemon, line, strlen(line));
+    if (r == 0)
+        r = side_line(side, side->daemon, line);
+    if (r == 0 && strcmp(line, ok) != 0)
+        r = -EPROTO;
+    return r < 0 ? r : side_send(side, side->daemon, mapped, (size_t)bytes);
+}
+
+static int head_pass(const struct side *side)
+{
+    char greeting[LINE_BYTES], line[LINE_BYTES];
+    unsigned version = 0;
+    int r = side_pass_line(side, side->daemon, side->client, line);
+
+    if (r == 0)
+        r = side_pass_line(side, side->client, side->daemon, greeting);
+    if (r == 0)
+        r = side_line(side, side->client, line);
+    if (r < 0)
+        return r;
+    if (sscanf(greeting, "@RSYNCD: %u.", &version) == 1 && version >= OLDEST && strcmp(line, "data\n") == 0)
+        return head_data(side);
+    return side_send(side, side->daemon, line, strlen(line));
+}
+
+/* ---- all that follows ---- */
+
+/* Return: 1 some bytes, 0 the end, -EAGAIN, -errno. */
+static int flow_some(struct side *side, int from, int to, char *buffer)
+{
+    ssize_t n = recv(from, buffer, FLOW_BYTES, MSG_DONTWAIT);
+
+    if (n < 0)
+        return -errno;
+    side->until_ns = pst_now_ns() + IDLE_MS * 1000000ull;
+    if (n == 0) {
+        shutdown(to, SHUT_WR);
+        return 0;
+    }
+    n = side_send(side, to, buffer, (size_t)n);
+    return n < 0 ? (int)n : 1;
+}
+
+static void flow_pass(struct side *side, char *buffer)
+{
+    struct pollfd ready[] = {{.fd = side->front->stop_fd, .events = POLLIN},
+                             {.fd = side->client, .events = POLLIN},
+                             {.fd = side->daemon, .events = POLLIN}};
+    int r = 1;
+
+    while (ready[2].fd >= 0 && (r >= 0 || r == -EAGAIN)) {
+        if (poll(ready, pst_count_of(ready), IDLE_MS) <= 0 || ready[0].revents)
+            return;
+        if (ready[1].revents && (r = flow_some(side, side->client, side->daemon, buffer)) == 0)
+            ready[1].fd = -1;
+        if (ready[2].revents && (r >= 0 || r == -EAGAIN) &&
+            (r = flow_some(side, side->daemon, side->client, buffer)) == 0)
+            ready[2].fd = -1;
+    }
+}
+
+/* ---- connections ---- */
+
+static int daemon_connect(struct pst_rsync_front *front)
+{
+    struct sockaddr_in at = front->daemon;
+    int port = front->ops->daemon(front->ctx), fd;
+
+    if (port < 0)
+        return port;
+    at.sin_port = htons((uint16_t)port);
+    fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd >= 0 && connect(fd, (const struct sockaddr *)&at, sizeof(at)) == 0)
+        return fd;
+    port = -errno;
+    if (fd >= 0)
+        close(fd);
+    return port;
+}
+
+static void side_serve(struct side *side)
+{
+    static const char full[] = "@ERROR: the agent's rsync does not answer\n";
+    pst_cleanup_free char *buffer = malloc(FLOW_BYTES);
+
+    side->until_ns = pst_now_ns() + HEAD_MS * 1000000ull;
+    side->daemon = daemon_connect(side->front);
+    if (side->daemon < 0 || !buffer)
+        send(side->client, full, strlen(full), MSG_DONTWAIT | MSG_NOSIGNAL);
+    else if (head_pass(side) == 0)
+        flow_pass(side, buffer);
+    pst_close_fd(&side->daemon);
+}
+
+static void side_end(struct side *side)
+{
+    struct pst_rsync_front *front = side->front;
+
+    close(side->client);
+    free(side);
+    pthread_mutex_lock(&front->lock);
+    pst_assert(front->count > 0);
+    if (--front->count == 0)
+        pthread_cond_signal(&front->gone);
+    pthread_mutex_unlock(&front->lock);
+}
+
+static void *side_run(void *arg)
+{
+    side_serve(arg);
+    side_end(arg);
+    return NULL;
+}
+
+/* Takes @fd over. */
+static void side_open(struct pst_rsync_front *front, int fd)
+{
+    struct side *side = calloc(1, sizeof(*side));
+    pthread_t thread;
+    bool full;
+
+    if (!side) {
+        close(fd);
+        return;
+    }
+    *side = (struct side){.front = front, .client = fd, .daemon = -1};
+    pthread_mutex_lock(&front->lock);
+    full = ++front->count > PST_RSYNC_FRONT_MAX;
+    pthread_mutex_unlock(&front->lock);
+    if (full || pthread_create(&thread, NULL, side_run, side) != 0)
+        side_end(side);
+    else
+        pthread_detach(thread);
+}
+
+static void *front_accept(void *arg)
+{
+    struct pst_rsync_front *front = arg;
+    struct pollfd ready[] = {{.fd = front->stop_fd, .events = POLLIN}, {.fd = front->fd, .events = POLLIN}};
+
+    for (;;) {
+        int fd =
+            poll(ready, 2, -1) < 0 || ready[0].revents ? -1 : accept4(front->fd, NULL, NULL, SOCK_CLOEXEC);
+
+        if (ready[0].revents)
+            return NULL;
+        if (fd >= 0)
+            side_open(front, fd);
+        else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
+            poll(ready, 1, RETRY_MS);
+    }
+}
+
+/* ---- beginning and end ---- */
+
+int pst_rsync_front_open(int fd, const char *daemon_host, const struct pst_rsync_front_ops *ops, void *ctx,
+                         struct pst_rsync_front **out)
+{
+    struct pst_rsync_front *front = calloc(1, sizeof(*front));
+    int r = -ENOMEM;
+
+    pst_assert(fd >= 0 && ops && out);
+    if (!front) {
+        close(fd);
+        return r;
+    }
+    *front = (struct pst_rsync_front){.fd = fd, .ops = ops, .ctx = ctx, .daemon.sin_family = AF_INET};
+    pthread_mutex_init(&front->lock, NULL);
+    pthread_cond_init(&front->gone, NULL);
+    front->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (inet_pton(AF_INET, daemon_host, &front->daemon.sin_addr) != 1)
+        r = -EINVAL;
+    else
+        r = front->stop_fd < 0 ? -errno : -pthread_create(&front->acceptor, NULL, front_accept, front);
+    front->accepts = r == 0;
+    if (r < 0) {
+        pst_rsync_front_close(front);
+        return r;
+    }
+    *out = front;
+    return 0;
+}
+
+struct pst_rsync_front *pst_rsync_front_close(struct pst_rsync_front *front)
+{
+    if (!front)
+        return NULL;
+    if (front->accepts) {
+        pst_event_set(front->stop_fd);
+        pst_assert(pthread_join(front->acceptor, NULL) == 0);
+    }
+    pthread_mutex_lock(&front->lock);
+    while (front->count > 0)
+        pthread_cond_wait(&front->gone, &front->lock);
+    pthread_mutex_unlock(&front->lock);
+    close(front->fd);
+    pst_close_fd(&front->stop_fd);
+    pthread_mutex_destroy(&front->lock);
+    pthread_cond_destroy(&front->gone);
+    free(front);
+    return NULL;
+}
