@@ -74,8 +74,17 @@ void pst_lane_note_provided(struct pst_lane *lane);
 int pst_lane_seal(struct pst_lane *lane);
 void pst_lane_write_step(struct pst_lane *lane, const struct pst_turn *turn);
 void pst_group_io_ended(struct pst_lane *lane, struct pst_group *group, int result);
-void pst_sync_io_ended(struct pst_lane *lane);
+/* The segment takes no more; what it holds stays. Its tombstones are written elsewhere. */
+void pst_lane_fail_segment(struct pst_lane *lane, uint32_t segment);
+/* The owner of the value is told that it is not there: a restart must not find it. What it was to replace
+ * lives. */
+void pst_lane_delete_failed(struct pst_lane *lane, const struct pst_log_append *append, uint32_t segment);
 
+/* ---- sync.c ---- */
+
+/* Begins a sync if one is wanted. Return: whether it is over already: all that it would carry has failed. */
+bool pst_lane_sync_step(struct pst_lane *lane);
+void pst_sync_io_ended(struct pst_lane *lane);
 /* Whether a sync failed, and what it was to carry is not durable elsewhere yet: another one would not carry
  * it. */
 bool pst_lane_in_doubt(struct pst_lane *lane);

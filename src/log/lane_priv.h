@@ -73,6 +73,12 @@ int pst_lane_open(struct pst_log *log, uint32_t index, const struct pst_log_opti
 struct pst_lane *pst_lane_close(struct pst_lane *lane);
 void pst_lane_done(struct pst_lane *lane, struct pst_log_op *op, int result);
 
+static inline struct pst_segment *pst_lane_segment(const struct pst_lane *lane, uint32_t segment)
+{
+    pst_assert(segment < lane->log->segment_count);
+    return &lane->log->segments[segment];
+}
+
 /* The head of a segment, twice, for its beginning. */
 void pst_lane_make_head(const struct pst_lane *lane, uint32_t segment, uint32_t in_use,
                         uint8_t to[PST_LOG_DATA_AT]);

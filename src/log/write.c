@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * write.c: groups: how values are gathered, laid out and written, and when they are durable. A group
+ * write.c: groups: how values are gathered, laid out and written, and how they end. A group
  * finds its place in a segment when it is closed. Tickets number the groups of a lane; they end in order, so
  * that one number tells what is written and one what is synced. Heads and indexes of segments are written as
  * groups without values.
  */
 #include "log/lane_priv.h"
-#include "base/hash.h"
-
-#include <stdio.h>
 
 enum {
     GROUPS_BUSY = 2,       /* with so many underway small groups wait for company */
@@ -28,12 +25,6 @@ static void group_becomes(struct pst_group *g, enum pst_group_state state)
 
     pst_assert(state < pst_count_of(follows) && follows[state] >> g->state & 1);
     g->state = (uint8_t)state;
-}
-
-static struct pst_segment *segment_of(struct pst_lane *lane, uint32_t segment)
-{
-    pst_assert(segment < lane->log->segment_count);
-    return &lane->log->segments[segment];
 }
 
 /* ---- groups ---- */
@@ -225,7 +216,7 @@ static int open_segment(struct pst_lane *lane, bool last_resort)
 static void mark_full(struct pst_lane *lane, uint32_t segment)
 {
     pthread_mutex_lock(&lane->log->lock);
-    pst_segment_becomes(segment_of(lane, segment), PST_SEGMENT_FULL);
+    pst_segment_becomes(pst_lane_segment(lane, segment), PST_SEGMENT_FULL);
     pthread_mutex_unlock(&lane->log->lock);
 }
 
@@ -245,7 +236,7 @@ static void tombstones_again(struct pst_lane *lane, const void *entries, uint64_
 /* What is known of a segment whose index will not be written. */
 static void keep_index(struct pst_lane *lane, struct pst_index *ix)
 {
-    struct pst_segment *s = segment_of(lane, ix->segment);
+    struct pst_segment *s = pst_lane_segment(lane, ix->segment);
 
     pst_assert(!s->entries);
     tombstones_again(lane, ix->entries, ix->bytes);
@@ -255,10 +246,9 @@ static void keep_index(struct pst_lane *lane, struct pst_index *ix)
     *ix = (struct pst_index){0};
 }
 
-/* It takes no more; what it holds stays. Its tombstones are written elsewhere. */
-static void fail_segment(struct pst_lane *lane, uint32_t segment)
+void pst_lane_fail_segment(struct pst_lane *lane, uint32_t segment)
 {
-    segment_of(lane, segment)->failed = true;
+    pst_lane_segment(lane, segment)->failed = true;
     if (lane->index_now.entries && lane->index_now.segment == segment) {
         keep_index(lane, &lane->index_now);
         lane->cramped = true;
@@ -283,7 +273,7 @@ int pst_lane_seal(struct pst_lane *lane)
     pst_assert(lane->index_now.entries && lane->seal_count <= PST_LANE_SEALS);
     if (lane->seal_count == PST_LANE_SEALS)
         return -EBUSY;
-    pst_segment_becomes(segment_of(lane, lane->index_now.segment), PST_SEGMENT_SEALED);
+    pst_segment_becomes(pst_lane_segment(lane, lane->index_now.segment), PST_SEGMENT_SEALED);
     lane->index_now.last_ticket = lane->issued;
     lane->seals[lane->seal_count++] = lane->index_now;
     lane->index_now = (struct pst_index){0};
@@ -369,7 +359,7 @@ static void place_values(struct pst_group *g, uint32_t offset, uint64_t packed_a
 static void seal_head(struct pst_lane *lane, struct pst_group *g, uint64_t used_bytes, uint64_t bytes,
                       uint32_t offset)
 {
-    struct pst_group_head head = {.sequence = segment_of(lane, g->segment)->sequence,
+    struct pst_group_head head = {.sequence = pst_lane_segment(lane, g->segment)->sequence,
                                   .segment = g->segment,
                                   .offset = offset,
                                   .bytes = (uint32_t)bytes,
@@ -549,7 +539,7 @@ static void mark_dirty(struct pst_lane *lane, uint32_t segment)
 
 static void written_well(struct pst_lane *lane, struct pst_group *g)
 {
-    struct pst_segment *s = segment_of(lane, g->segment);
+    struct pst_segment *s = pst_lane_segment(lane, g->segment);
 
     pst_assert(!s->failed);
     pst_assert(g->ticket == lane->written);
@@ -572,8 +562,7 @@ static void written_well(struct pst_lane *lane, struct pst_group *g)
         mark_full(lane, g->segment);
 }
 
-/* Its owner is told that it is not there: a restart must not find it. What it was to replace lives. */
-static void delete_failed(struct pst_lane *lane, const struct pst_log_append *a, uint32_t segment)
+void pst_lane_delete_failed(struct pst_lane *lane, const struct pst_log_append *a, uint32_t segment)
 {
     struct pst_log_tombstone tombstone = {.generation = a->value.generation,
                                           .key_hash = a->key_hash,
@@ -594,10 +583,10 @@ static void written_badly(struct pst_lane *lane, struct pst_group *g, int result
         struct pst_log_append *a = pst_list_entry(link, struct pst_log_append, op.link);
 
         if (a->op.verb == PST_LOG_APPEND) /* what was to be moved is still where it was */
-            delete_failed(lane, a, g->segment);
+            pst_lane_delete_failed(lane, a, g->segment);
     }
     end_appends(lane, g, result);
-    fail_segment(lane, g->segment); /* deletes again what its index has */
+    pst_lane_fail_segment(lane, g->segment); /* deletes again what its index has */
     if (g->image) {
         struct pst_index ix = {.entries = g->image, .bytes = g->entries_bytes, .segment = g->segment};
 
@@ -620,7 +609,7 @@ static void retire_groups(struct pst_lane *lane)
     struct pst_group *g;
 
     while ((g = next_written(lane))) {
-        int result = g->result == 0 && segment_of(lane, g->segment)->failed ? -EIO : g->result;
+        int result = g->result == 0 && pst_lane_segment(lane, g->segment)->failed ? -EIO : g->result;
 
         lane->written++;
         pst_assert(result <= 0 && lane->written <= lane->issued);
@@ -635,128 +624,6 @@ static void retire_groups(struct pst_lane *lane)
     }
 }
 
-/* ---- syncs: one at a time, for all that waits ---- */
-
-static bool sync_wanted(const struct pst_lane *lane)
-{
-    pst_assert(lane->synced <= lane->written);
-    if (lane->written == lane->synced)
-        return false;
-    pst_list_each (link, &lane->waiting) {
-        if (pst_list_entry(link, struct pst_log_op, link)->ticket <= lane->written)
-            return true;
-    }
-    if (pst_lane_laters_wait(lane) && !pst_list_empty(&lane->flushes))
-        return true;
-    return lane->seal_count > 0 && lane->seals[0].last_ticket <= lane->written &&
-           lane->seals[0].last_ticket > lane->synced;
-}
-
-/* Of what the last sync carried. */
-static bool sync_failed(const struct pst_lane *lane, bool any, uint32_t segment)
-{
-    pst_assert(lane->sync_left == 0);
-    for (uint32_t i = 0; i < lane->sync_count; i++) {
-        if (lane->sync_io[i].op.result < 0 && (any || lane->sync_io[i].op.file == segment))
-            return true;
-    }
-    return false;
-}
-
-bool pst_lane_in_doubt(struct pst_lane *lane)
-{
-    const struct pst_log *log = lane->log;
-
-    if (pst_likely(lane->doubt_until == 0))
-        return false;
-    for (uint32_t i = 0; i < log->segment_count; i++) {
-        if (log->segments[i].lane == lane->index && pst_segment_doubtful(&log->segments[i]))
-            return true;
-    }
-    lane->doubt_until = pst_min(lane->doubt_until, lane->written);
-    if (lane->doubt_until > lane->synced)
-        return true;
-    lane->doubt_until = 0;
-    return false;
-}
-
-static void end_waiting(struct pst_lane *lane, struct pst_log_op *op)
-{
-    struct pst_log_append *a = pst_list_entry(&op->link, struct pst_log_append, op.link);
-    bool flush = op->verb != PST_LOG_APPEND;
-
-    pst_assert(op->ticket <= lane->synced && (flush || a->durable));
-    if (!sync_failed(lane, flush, flush ? 0 : a->place.segment)) {
-        pst_lane_done(lane, op, flush && pst_lane_in_doubt(lane) ? -EIO : 0);
-        return;
-    }
-    if (!flush) {
-        delete_failed(lane, a, a->place.segment);
-        pst_log_forget(lane, &a->value, a->place);
-    }
-    pst_lane_done(lane, op, -EIO);
-}
-
-static void end_sync(struct pst_lane *lane)
-{
-    struct pst_list ended;
-
-    pst_assert(lane->sync_left == 0);
-    pst_assert(lane->sync_upto >= lane->synced && lane->sync_upto <= lane->written);
-    lane->synced = lane->sync_upto;
-    pst_list_init(&ended);
-    pst_list_each_safe (link, &lane->waiting) {
-        if (pst_list_entry(link, struct pst_log_op, link)->ticket > lane->synced)
-            continue;
-        pst_list_remove(link);
-        pst_list_push_back(&ended, link);
-    }
-    while (!pst_list_empty(&ended)) {
-        struct pst_log_op *op = pst_list_first(&ended, struct pst_log_op, link);
-
-        pst_list_remove(&op->link);
-        end_waiting(lane, op);
-    }
-    for (uint32_t i = 0; i < lane->sync_count; i++) {
-        if (lane->sync_io[i].op.result >= 0)
-            continue;
-        lane->stat.upkeep_failed++;
-        fail_segment(lane, lane->sync_io[i].op.file);
-        segment_of(lane, lane->sync_io[i].op.file)->unsynced = true;
-        lane->doubt_until = UINT64_MAX;
-    }
-    pst_lane_laters_synced(lane);
-}
-
-/* Return: whether it is over already: all that it would carry has failed. */
-static bool start_sync(struct pst_lane *lane)
-{
-    pst_assert(lane->written > lane->synced);
-    pst_assert(lane->sync_left == 0 && lane->dirty_count <= pst_count_of(lane->sync_io));
-    (void)pst_lane_in_doubt(lane); /* this one may end it */
-    lane->sync_upto = lane->written;
-    lane->sync_count = lane->dirty_count;
-    for (uint32_t i = 0; i < lane->dirty_count; i++) {
-        const struct pst_disk_op op = {.verb = PST_DISK_SYNC, .file = lane->dirty[i]};
-
-        pst_lane_submit(lane, &lane->sync_io[i], PST_IO_SYNC, NULL, &op);
-        lane->sync_left++;
-        lane->stat.syncs++;
-    }
-    lane->dirty_count = 0;
-    if (lane->sync_left > 0)
-        return false;
-    end_sync(lane);
-    return true;
-}
-
-void pst_sync_io_ended(struct pst_lane *lane)
-{
-    pst_assert(lane->sync_left > 0 && lane->sync_left <= lane->sync_count);
-    if (--lane->sync_left == 0)
-        end_sync(lane);
-}
-
 /* ---- a step ---- */
 
 /* Return: 0 or -EBUSY. */
@@ -764,7 +631,7 @@ static int write_index(struct pst_lane *lane, struct pst_index *ix)
 {
     struct pst_group *g = pst_group_take(lane);
     uint64_t room = pst_log_whole(ix->bytes), bytes = room + PST_LOG_ALIGN_BYTES;
-    struct pst_segment_tail tail = {.sequence = segment_of(lane, ix->segment)->sequence,
+    struct pst_segment_tail tail = {.sequence = pst_lane_segment(lane, ix->segment)->sequence,
                                     .segment = ix->segment,
                                     .index_bytes = (uint32_t)ix->bytes,
                                     .entry_count = ix->entry_count};
@@ -867,6 +734,6 @@ void pst_lane_write_step(struct pst_lane *lane, const struct pst_turn *turn)
         write_indexes(lane);
         write_open(lane, turn);
         number_flushes(lane);
-    } while (lane->sync_left == 0 && sync_wanted(lane) && start_sync(lane));
+    } while (pst_lane_sync_step(lane));
     pst_assert(lane->synced <= lane->written && lane->written <= lane->issued);
 }
