@@ -35,7 +35,6 @@ void pst_shard_prefetch_record(const struct pst_shard *s, struct pst_lookup *loo
     uint64_t refs[PST_INDEX_CANDIDATES_MAX];
     int count = pst_index_candidates(s->index, lookup->hash, refs);
 
-    pst_assert(count >= 0 && count <= PST_INDEX_CANDIDATES_MAX);
     for (int i = 0; i < count; i++) {
         const char *record = (const char *)pst_ref_record(s, refs[i]);
 
@@ -57,7 +56,6 @@ struct pst_record *pst_shard_find(const struct pst_shard *s, const struct pst_lo
         refs[0] = lookup->seen_ref;
     else
         count = pst_index_candidates(s->index, lookup->hash, refs);
-    pst_assert(count <= PST_INDEX_CANDIDATES_MAX);
     for (int i = 0; i < count; i++) {
         struct pst_record *r = pst_ref_record(s, refs[i]);
 
@@ -72,7 +70,6 @@ void pst_shard_count_read(struct pst_shard *s, bool hit)
     s->stat.gets++;
     s->stat.hits += hit;
     s->stat.misses += !hit;
-    pst_assert(s->stat.gets == s->stat.hits + s->stat.misses);
 }
 
 bool pst_key_evictable(const struct pst_store *store, struct pst_bytes key)
@@ -529,7 +526,7 @@ void pst_shard_stat(struct pst_shard *s, struct pst_shard_stat *out)
 
     pst_assert(pst_index_count(s->index) == pst_order_count(s->order));
     pst_assert(pst_index_count(s->index) >= s->stat.keys); /* with those that commits have reserved */
-    pst_assert(s->stat.keys >= s->stat.cache_keys);
+    pst_assert(s->stat.keys >= s->stat.cache_keys && s->stat.gets == s->stat.hits + s->stat.misses);
     pst_slab_stat(s->slab, &slab);
     *out = s->stat;
     out->pinned = s->pins.count;

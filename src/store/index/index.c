@@ -74,7 +74,6 @@ static inline uint64_t hash_skew(uint64_t hash)
 
 static inline size_t directory_at(uint64_t hash, uint32_t depth)
 {
-    pst_assert(depth <= DEPTH_MAX);
     return (size_t)(hash >> 1 >> (63 - depth)); /* in two steps: depth may be 0 */
 }
 
@@ -491,7 +490,6 @@ int pst_index_candidates(const struct pst_index *index, uint64_t hash,
         refs[count] = ref;
         count += ref != 0;
     }
-    pst_assert(count <= PST_INDEX_CANDIDATES_MAX);
     return count;
 }
 
