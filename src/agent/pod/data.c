@@ -39,6 +39,7 @@ int data_open(struct pst_pod *pod, char fault[PST_FAULT_BYTES])
     fd = pst_boot_listen_tcp(&address);
     if (fd < 0)
         return data_fail(fd, strerror(-fd), fault);
+    pod->serves_data = true; /* its threads look at that */
     r = pst_rsync_front_open(fd, pod->rsync_host[0] ? pod->rsync_host : "127.0.0.1", &ops, pod, &pod->front);
     if (r < 0)
         return data_fail(r, strerror(-r), fault);

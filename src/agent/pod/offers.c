@@ -161,7 +161,7 @@ static int offers_start_rsyncd(struct pst_pod *pod, char fault[PST_FAULT_BYTES])
     r = pst_rsyncd_open(&settings, &pod->rsyncd, fault);
     if (r < 0)
         return r;
-    if (pod->front)
+    if (pod->serves_data)
         offers_add_nothing(pod);
     snprintf(line, sizeof(line), "agent: rsync on port %u", pst_rsyncd_port(pod->rsyncd));
     pod->log(pod->log_ctx, line);
@@ -254,7 +254,7 @@ static void offer_add_twin(struct pst_pod *pod, struct offer *offer)
 
     offer_twin(offer, twin);
     offer->has_twin =
-        pod->front && offer->is_folder &&
+        pod->serves_data && offer->is_folder &&
         pst_rsyncd_add(pod->rsyncd, twin, offer->real, offer->named ? 0 : PST_RSYNCD_NAMED) == 0;
 }
 

@@ -67,7 +67,8 @@ struct pst_pod {
     uint32_t offer_count;
     struct pst_rsyncd *rsyncd; /* NULL: nothing was offered yet */
     char rsyncd_folder[PATH_MAX];
-    struct pst_rsync_front *front; /* NULL: no agent_data_port */
+    bool serves_data;              /* there is an agent_data_port; stays as it is once that is open */
+    struct pst_rsync_front *front; /* of it */
 
     pthread_mutex_t finishing_lock; /* a tree and its offer come and go together; taken before the others */
     pthread_mutex_t finished_lock;
