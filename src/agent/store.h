@@ -21,6 +21,7 @@
       "HOST:PORT of a data store's HTTP, its WebSockets and the tunnel to its rsync; port 0 picks one")      \
     X(NUMBER, rsync_port, "873", 0, 65535, "port",                                                           \
       "of a data store's or an agent's rsync daemon; 0 picks one")                                           \
+    X(NUMBER, tree_port, "0", 0, 65535, "port", "of a data store's own protocol for trees; 0 picks one")     \
     X(STRING, namespace, "default", 0, 0, "NAMESPACE", "of keys whose request names none")                   \
     X(STRING, token_file, "", 0, 0, "FILE",                                                                  \
       "what clients off loopback must show, and rsync's password; mode 0600")                                \

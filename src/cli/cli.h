@@ -62,7 +62,11 @@ enum pst_exit {
     X(STRING, ssd_capacity, "40%", 1, 0, "N[%]", "replay: pages that fit there")                             \
     X(NUMBER, clients, "1", 1, 64, "clients", "replay: so many at once, of a node or a pool")                \
     X(FLAG, belady, "no", 0, 0, "", "replay: what would be possible, too")                                   \
-    X(STRING, plot, "", 1, 0, "FILE", "replay: draw hit rate over capacity, as SVG")
+    X(STRING, plot, "", 1, 0, "FILE", "replay: draw hit rate over capacity, as SVG")                         \
+    X(STRING, token_file, "", 1, 0, "FILE", "tree: what the data store asks for")                            \
+    X(FLAG, force, "no", 0, 0, "", "tree: read files whose size and time are the same, too")                 \
+    X(LIST, filter, "", 1, 0, "[+-]PATTERN",                                                                 \
+      "tree: take (+) or leave out (-) names that fit; the first that fits counts")
 
 struct pst_cli {
     PST_CLI_OPTIONS(PST_OPTION_MEMBER)
@@ -117,6 +121,7 @@ int pst_cmd_flush(struct pst_cli *cli);
 int pst_cmd_clear(struct pst_cli *cli);
 int pst_cmd_bench(struct pst_cli *cli);
 int pst_cmd_dump(struct pst_cli *cli);
+int pst_cmd_tree(struct pst_cli *cli);
 int pst_cmd_load(struct pst_cli *cli);
 int pst_cmd_replay(struct pst_cli *cli);
 int pst_cmd_follow(struct pst_cli *cli);

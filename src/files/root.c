@@ -169,3 +169,9 @@ int pst_root_mkdir(const struct pst_root *root, const char *key)
     close(fd);
     return 0;
 }
+
+int pst_root_open_folder(const struct pst_root *root, const char *key)
+{
+    return pst_key_is_normal(key) ? pst_beneath_open(pst_root_fd(root), key, O_RDONLY | O_DIRECTORY)
+                                  : -EINVAL;
+}

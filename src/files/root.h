@@ -60,6 +60,9 @@ int pst_root_stat(const struct pst_root *root, const char *key, struct pst_root_
  * there; -ENOTDIR a file is there, or in front of it. */
 int pst_root_mkdir(const struct pst_root *root, const char *key);
 
+/* The folder @key, open for names in it. Return: a descriptor, or -errno. */
+int pst_root_open_folder(const struct pst_root *root, const char *key);
+
 /*
  * Removes @key: a file, a link, an empty folder; if @recursive a folder with all that it has. *removed grows
  * by what was removed, also if the call fails later. Return: 0, -ENOTEMPTY, -E2BIG deeper than

@@ -83,7 +83,7 @@ class DataStore(Node):
         except BaseException:
             self.kill()
             raise
-        self.http_port, self.rsync_port = (self._port(what) for what in ("HTTP", "rsync"))
+        self.http_port, self.rsync_port, self.tree_port = (self._port(what) for what in ("HTTP", "rsync", "trees"))
 
     def _port(self, what: str) -> int:
         found = re.search(rf"store: {what} on \S+:(\d+)", self.log())

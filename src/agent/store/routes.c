@@ -30,6 +30,16 @@ static void health(struct call *call)
     reply_json(call, 200, json);
 }
 
+/* How trees are carried, for clients that speak more than rsync. */
+static void transport(struct call *call)
+{
+    struct pst_json *json = pst_json_new_object();
+
+    pst_json_add_integer(json, "tree_port", pst_carry_server_port(call->store->trees));
+    pst_json_add_integer(json, "version", PST_CARRY_VERSION);
+    reply_json(call, 200, json);
+}
+
 static void stats(struct call *call)
 {
     struct pst_data_store *store = call->store;
@@ -54,6 +64,7 @@ static void stats(struct call *call)
 static const struct route whole_routes[] = {
     {"GET", "/health", false, health},
     {"GET", "/api/v1/stats", false, stats},
+    {"GET", "/api/v1/transport", false, transport},
     {"GET", "/api/v1/keys/list", false, keys_list},
     {"POST", "/api/v1/keys/_/gpu/publish", true, gpu_publish},
     {"POST", "/api/v1/keys/_/gpu/source", true, gpu_source},

@@ -126,6 +126,50 @@ static int open_rsyncd(struct pst_data_store *store, const struct pst_boot_addre
     return 0;
 }
 
+/* ---- trees ---- */
+
+/* @name is NAMESPACE/KEY, as the path below rsync's module. Any thread. */
+static int resolve_tree(void *ctx, const char *name, bool writes, int *folder_fd, char leaf[256],
+                        char fault[PST_FAULT_BYTES])
+{
+    const struct pst_data_store *store = ctx;
+    char key[PST_KEY_CAP], folder[PST_KEY_CAP];
+    const char *last;
+    int r = pst_key_normalise(pst_bytes_of(name), key);
+
+    if (r >= 0 && !strchr(key, '/'))
+        r = -EINVAL; /* a namespace is no tree */
+    if (r < 0)
+        return fail(r, fault, name, "is no NAMESPACE/KEY");
+    last = pst_key_leaf(key);
+    snprintf(folder, sizeof(folder), "%.*s", (int)(last - key) - 1, key);
+    r = writes ? pst_root_mkdir(store->files, folder) : 0;
+    if (r == 0)
+        r = pst_root_open_folder(store->files, folder);
+    if (r < 0)
+        return fail(r, fault, key, r == -ENOENT ? "the store does not have it" : strerror(-r));
+    *folder_fd = r;
+    snprintf(leaf, 256, "%s", last);
+    return 0;
+}
+
+static int open_trees(struct pst_data_store *store, const struct pst_boot_address *address,
+                      struct pst_bytes token, char fault[PST_FAULT_BYTES])
+{
+    const struct pst_carry_server_settings settings = {
+        .host = pst_boot_address_wildcard(address) ? NULL : store->host,
+        .port = (uint16_t)store->settings->tree_port,
+        .token = token,
+        .resolve = resolve_tree,
+        .ctx = store};
+    int r = pst_carry_server_open(&settings, &store->trees, fault);
+
+    if (r < 0)
+        return r;
+    tell(store, "trees", address->host, pst_carry_server_port(store->trees));
+    return 0;
+}
+
 /* ---- HTTP ---- */
 
 static int open_web(struct pst_data_store *store, const struct pst_boot_address *address,
@@ -220,6 +264,8 @@ static int open_all(struct pst_data_store *store, char fault[PST_FAULT_BYTES])
         r = open_files(store, fault);
     if (r == 0)
         r = open_rsyncd(store, &address, token, fault);
+    if (r == 0)
+        r = open_trees(store, &address, token, fault);
     if (r == 0 && (r = broadcasts_open(store)) < 0)
         fail(r, fault, "store", strerror(-r));
     if (r == 0)
@@ -272,6 +318,7 @@ struct pst_data_store *pst_data_store_close(struct pst_data_store *store)
     pst_web_close(store->web);
     broadcasts_close(store->broadcasts);
     pst_quorums_close(store->quorums);
+    pst_carry_server_close(store->trees);
     pst_rsyncd_close(store->rsyncd);
     pst_root_close(store->files);
     pst_catalogue_close(store->catalogue);

@@ -7,6 +7,7 @@
 #define PST_AGENT_STORE_PRIV_H
 
 #include "agent/store.h"
+#include "files/carry/carry.h"
 #include "files/catalogue/catalogue.h"
 #include "files/key.h"
 #include "files/root.h"
@@ -27,6 +28,7 @@ struct pst_data_store {
     char host[16];                      /* where its rsync daemon is reached from here, an IPv4 address */
     struct pst_root *files;
     struct pst_rsyncd *rsyncd;
+    struct pst_carry_server *trees;
     struct pst_web *web;
     pthread_mutex_t lock; /* of the catalogue */
     struct pst_catalogue *catalogue;

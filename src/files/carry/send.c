@@ -1,0 +1,479 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * send.c: the side that has the tree. It lists its entries and is told which files are wanted. Of those that
+ * the receiver has in an older version it lists the chunks first, and sends the ones that are needed; the
+ * others it sends whole. The lists are ahead of the needs, so that both sides read their files at once.
+ */
+#include "files/carry/carry_priv.h"
+
+#include "files/root_priv.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+enum {
+    PIECE_BYTES = 256 << 10, /* of a file that is sent whole */
+    PIECE_HEAD_BYTES = 4 + 8 + 4 + PST_DIGEST_BYTES,
+    CHUNK_BYTES = 4 + PST_DIGEST_BYTES,
+    LIST_BYTES = 64 << 10,  /* a frame of a list is sent once it has as much */
+    AHEAD_FILES = 4,        /* lists whose needs have not come yet, */
+    AHEAD_CHUNKS = 1 << 18, /* and chunks in them */
+    HOLE = 1u << 31,
+    DATA_BYTES = 1 << 20, /* a frame of data is sent once it has as much */
+};
+
+/* A file whose chunks were listed. */
+struct listed {
+    uint32_t entry;
+    bool by_content;
+    uint32_t count, room;
+    uint32_t *bytes; /* of each chunk */
+};
+
+struct sender {
+    struct link *link;
+    const struct pst_carry_place *from;
+    const struct pst_carry_options *options;
+    struct pst_manifest m;
+    uint8_t *wants; /* enum pst_arrival_need, of each entry */
+    int root_fd;    /* of a tree that is a folder; -1 */
+    struct listed ahead[AHEAD_FILES];
+    uint32_t ahead_count;
+    uint64_t progress;
+};
+
+static int sender_fail(struct sender *s, int error, const struct pst_entry *entry)
+{
+    return link_fail(s->link, error, "%.60s%s%.120s: %s", s->from->leaf, *entry->path ? "/" : "", entry->path,
+                     error == -ESTALE ? "changed while it was read" : strerror(-error));
+}
+
+static void sender_progress(struct sender *s, uint64_t bytes)
+{
+    s->progress += bytes;
+    if (s->options->progress)
+        s->options->progress(s->options->ctx, s->progress, s->m.file_bytes);
+}
+
+/* ---- entries and wants ---- */
+
+static int send_entries(struct sender *s)
+{
+    uint8_t wire[PST_ENTRY_WIRE_BYTES_MAX];
+    int r = 0;
+
+    for (uint32_t i = 0; r == 0 && i < s->m.count; i++) {
+        size_t bytes = pst_entry_encode(&s->m.entries[i], wire);
+
+        if (bytes > link_room(s->link))
+            r = link_send(s->link, LINK_ENTRIES);
+        if (r == 0)
+            link_put(s->link, wire, bytes);
+    }
+    if (r == 0)
+        r = link_send(s->link, LINK_ENTRIES);
+    link_put_number(s->link, s->m.count, 4);
+    return r < 0 ? r : link_send(s->link, LINK_ENTRIES_END);
+}
+
+static int take_wants(struct sender *s, struct pst_reader *frame)
+{
+    while (frame->left && !frame->bad) {
+        uint32_t entry = (uint32_t)pst_read_number(frame, 4), how = (uint32_t)pst_read_number(frame, 1);
+
+        if (frame->bad || entry >= s->m.count || s->m.entries[entry].kind != PST_ENTRY_FILE ||
+            (how != PST_ARRIVAL_WHOLE && how != PST_ARRIVAL_DELTA) || s->wants[entry])
+            return link_fail(s->link, -EPROTO, "the receiver wants what there is not");
+        s->wants[entry] = (uint8_t)how;
+    }
+    return 0;
+}
+
+static int receive_wants(struct sender *s)
+{
+    struct pst_reader frame;
+    enum link_type type;
+    int r;
+
+    while ((r = link_receive(s->link, 0, &type, &frame)) == 0 && type == LINK_WANT) {
+        r = take_wants(s, &frame);
+        if (r < 0)
+            return r;
+    }
+    if (r == 0 && type != LINK_WANT_END)
+        return link_fail(s->link, -EPROTO, "the receiver sent a frame of type %u among its wants", type);
+    return r;
+}
+
+/* ---- files ---- */
+
+/* Opens the entry's file, which must be as it was listed. Return: a descriptor and *@has_holes, whether there
+ * may be any; or the link's error. */
+static int sender_open(struct sender *s, const struct pst_entry *entry, bool *has_holes)
+{
+    int flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+    int fd = *entry->path ? pst_beneath_open(s->root_fd, entry->path, flags)
+                          : openat(s->from->folder_fd, s->from->leaf, flags);
+    struct stat st;
+
+    if (fd < 0)
+        return sender_fail(s, *entry->path ? fd : -errno, entry);
+    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || (uint64_t)st.st_size != entry->bytes ||
+        (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec != entry->modified_ns) {
+        close(fd);
+        return sender_fail(s, -ESTALE, entry);
+    }
+    if (entry->bytes > PIECE_BYTES)
+        posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+    *has_holes = (uint64_t)st.st_blocks * 512 < entry->bytes;
+    return fd;
+}
+
+/* Reads @bytes, or to the file's end. Return: how many, or the link's error. */
+static ssize_t sender_read(struct sender *s, const struct pst_entry *entry, int fd, uint64_t at,
+                           uint8_t *into, size_t bytes)
+{
+    size_t done = 0;
+
+    while (done < bytes) {
+        ssize_t n = pread(fd, into + done, bytes - done, (off_t)(at + done));
+
+        if (n < 0 && errno != EINTR)
+            return sender_fail(s, -errno, entry);
+        if (n == 0)
+            break;
+        done += n > 0 ? (size_t)n : 0;
+    }
+    return (ssize_t)done;
+}
+
+/* Puts the head of a piece, whose bytes, unless it is a hole, are put next. */
+static int put_piece_head(struct sender *s, uint32_t entry, uint64_t at, uint32_t bytes, bool hole)
+{
+    static const struct pst_digest none;
+
+    if (PIECE_HEAD_BYTES + (hole ? 0 : bytes) > link_room(s->link) && link_send(s->link, LINK_DATA) < 0)
+        return s->link->error;
+    link_put_number(s->link, entry, 4);
+    link_put_number(s->link, at, 8);
+    link_put_number(s->link, bytes | (hole ? HOLE : 0), 4);
+    link_put(s->link, none.bytes, sizeof(none.bytes));
+    return 0;
+}
+
+/* A piece is put: its frame goes out once it is full. */
+static int end_piece(struct sender *s, uint32_t bytes)
+{
+    sender_progress(s, bytes);
+    if (s->link->out_bytes < DATA_BYTES)
+        return 0;
+    return link_look(s->link) < 0 ? s->link->error : link_send(s->link, LINK_DATA);
+}
+
+/* Reads bytes of a file into the frame, behind their digest. */
+static int send_piece(struct sender *s, uint32_t index, int fd, uint64_t at, uint32_t bytes)
+{
+    const struct pst_entry *entry = &s->m.entries[index];
+    struct pst_digest digest;
+    uint8_t *data;
+    ssize_t n;
+
+    if (put_piece_head(s, index, at, bytes, false) < 0)
+        return s->link->error;
+    data = link_put_space(s->link, bytes);
+    n = bytes ? sender_read(s, entry, fd, at, data, bytes) : 0;
+    if (n < 0 || (size_t)n < bytes)
+        return n < 0 ? (int)n : sender_fail(s, -ESTALE, entry);
+    pst_digest_of(data, bytes, s->link->digest_key, &digest);
+    memcpy(data - sizeof(digest), &digest, sizeof(digest));
+    return end_piece(s, bytes);
+}
+
+static int send_hole(struct sender *s, uint32_t entry, uint64_t at, uint64_t end)
+{
+    int r = 0;
+
+    while (r == 0 && at < end) {
+        uint32_t bytes = (uint32_t)pst_min(end - at, 1u << 30);
+
+        r = put_piece_head(s, entry, at, bytes, true);
+        if (r == 0)
+            r = end_piece(s, bytes);
+        at += bytes;
+    }
+    return r;
+}
+
+static int send_range(struct sender *s, uint32_t index, int fd, uint64_t at, uint64_t end)
+{
+    int r = 0;
+
+    while (r == 0 && at < end) {
+        uint32_t bytes = (uint32_t)pst_min(end - at, PIECE_BYTES);
+
+        r = send_piece(s, index, fd, at, bytes);
+        at += bytes;
+    }
+    return r;
+}
+
+/* A file from its begin to its end, with its holes. */
+static int send_whole(struct sender *s, uint32_t index)
+{
+    const struct pst_entry *entry = &s->m.entries[index];
+    bool has_holes = false;
+    pst_cleanup_close int fd = entry->bytes ? sender_open(s, entry, &has_holes) : -1;
+    uint64_t at = 0;
+    int r = 0;
+
+    if (!entry->bytes) /* a piece without bytes stands for an empty file */
+        return send_piece(s, index, -1, 0, 0);
+    if (fd < 0)
+        return fd;
+    if (!has_holes)
+        return send_range(s, index, fd, 0, entry->bytes);
+    while (r == 0 && at < entry->bytes) {
+        off_t data = lseek(fd, (off_t)at, SEEK_DATA), hole;
+
+        if (data < 0)
+            data =
+                errno == ENXIO ? (off_t)entry->bytes : (off_t)at; /* nothing but a hole; or it cannot tell */
+        data = (off_t)pst_min((uint64_t)data, entry->bytes);
+        r = send_hole(s, index, at, (uint64_t)data);
+        hole = (uint64_t)data < entry->bytes ? lseek(fd, data, SEEK_HOLE) : data;
+        if (hole < 0 || (uint64_t)hole > entry->bytes)
+            hole = (off_t)entry->bytes;
+        if (r == 0)
+            r = send_range(s, index, fd, (uint64_t)data, (uint64_t)hole);
+        at = (uint64_t)hole;
+    }
+    return r;
+}
+
+/* ---- files of which the receiver has an older version ---- */
+
+static int listed_add(struct listed *list, uint32_t bytes)
+{
+    uint32_t room = list->room ? 2 * list->room : 256;
+    uint32_t *grown;
+
+    if (list->count == list->room) {
+        grown = realloc(list->bytes, room * sizeof(*grown));
+        if (!grown)
+            return -ENOMEM;
+        list->bytes = grown;
+        list->room = room;
+    }
+    list->bytes[list->count++] = bytes;
+    return 0;
+}
+
+struct listing {
+    struct sender *s;
+    struct listed *list;
+};
+
+static int send_chunk(void *ctx, uint64_t at, const uint8_t *data, size_t bytes)
+{
+    const struct listing *listing = ctx;
+    struct link *link = listing->s->link;
+    struct pst_digest digest;
+
+    (void)at;
+    if (listed_add(listing->list, (uint32_t)bytes) < 0)
+        return link_fail(link, -ENOMEM, "out of memory");
+    if (link_room(link) < CHUNK_BYTES && link_send(link, LINK_CHUNKS) < 0)
+        return link->error;
+    if (link->out_bytes == 0) {
+        if (link_alive(link) < 0)
+            return link->error;
+        link_put_number(link, listing->list->entry, 4);
+        link_put_number(link, listing->list->by_content ? LINK_CHUNKS_BY_CONTENT : 0, 1);
+    }
+    pst_digest_of(data, bytes, link->digest_key, &digest);
+    link_put_number(link, bytes, 4);
+    link_put(link, digest.bytes, sizeof(digest.bytes));
+    /* Not all at the end: the receiver sees that its peer works. */
+    return link->out_bytes >= LIST_BYTES ? link_send(link, LINK_CHUNKS) : 0;
+}
+
+/* Reads a file and lists its chunks. */
+static int send_list(struct sender *s, struct listed *list)
+{
+    const struct pst_entry *entry = &s->m.entries[list->entry];
+    bool has_holes;
+    pst_cleanup_close int fd = sender_open(s, entry, &has_holes);
+    struct listing listing = {s, list};
+    int r = fd < 0 ? fd : pst_chunks_of(fd, entry->bytes, list->by_content, send_chunk, &listing);
+
+    if (r < 0)
+        return s->link->error ? s->link->error : sender_fail(s, r, entry);
+    if (s->link->out_bytes)
+        r = link_send(s->link, LINK_CHUNKS);
+    link_put_number(s->link, list->entry, 4);
+    link_put_number(s->link, LINK_CHUNKS_LAST | (list->by_content ? LINK_CHUNKS_BY_CONTENT : 0), 1);
+    return r < 0 ? r : link_send(s->link, LINK_CHUNKS);
+}
+
+/* Sends the chunks of a file whose bits are set. */
+static int send_needed(struct sender *s, const struct listed *list, const uint8_t *bits)
+{
+    const struct pst_entry *entry = &s->m.entries[list->entry];
+    bool has_holes;
+    pst_cleanup_close int fd = sender_open(s, entry, &has_holes);
+    uint64_t at = 0;
+    int r = fd < 0 ? fd : 0;
+
+    for (uint32_t i = 0; r == 0 && i < list->count; i++) {
+        if (bits[i / 8] >> i % 8 & 1)
+            r = send_range(s, list->entry, fd, at, at + list->bytes[i]);
+        else
+            sender_progress(s, list->bytes[i]);
+        at += list->bytes[i];
+    }
+    if (r == 0 && s->link->out_bytes)
+        r = link_send(s->link, LINK_DATA);
+    return r;
+}
+
+/* Lists a file; its needs come behind those of the files that were listed before. */
+static int send_listed(struct sender *s, uint32_t entry, bool by_content)
+{
+    struct listed *list = &s->ahead[s->ahead_count++];
+
+    pst_assert(s->ahead_count <= AHEAD_FILES);
+    *list = (struct listed){.entry = entry, .by_content = by_content};
+    return send_list(s, list);
+}
+
+/* Takes the needs of a file that was listed, and sends what is needed. */
+static int send_needs_of(struct sender *s, const struct listed *list)
+{
+    pst_cleanup_free uint8_t *bits = malloc(list->count / 8 + 1);
+    struct pst_reader frame;
+    enum link_type type;
+
+    if (!bits)
+        return link_fail(s->link, -ENOMEM, "out of memory");
+    if (link_receive(s->link, LINK_NEED, &type, &frame) < 0)
+        return s->link->error;
+    if (pst_read_number(&frame, 4) != list->entry || frame.bad)
+        return link_fail(s->link, -EPROTO, "the receiver needs what was not listed");
+    if (frame.left == 0 && !list->by_content)
+        return send_listed(s, list->entry, true);
+    if (frame.left != (list->count + 7) / 8)
+        return link_fail(s->link, -EPROTO, "the receiver needs other chunks than were listed");
+    pst_read_copy(&frame, bits, frame.left); /* the frame does not outlive what is sent */
+    return send_needed(s, list, bits);
+}
+
+static int send_first_listed(struct sender *s)
+{
+    struct listed list = s->ahead[0];
+    int r;
+
+    memmove(s->ahead, s->ahead + 1, --s->ahead_count * sizeof(*s->ahead));
+    r = send_needs_of(s, &list);
+    free(list.bytes);
+    return r;
+}
+
+static bool sender_is_far_ahead(const struct sender *s)
+{
+    uint64_t chunks = 0;
+
+    for (uint32_t i = 0; i < s->ahead_count; i++)
+        chunks += s->ahead[i].count;
+    return s->ahead_count == AHEAD_FILES || chunks > AHEAD_CHUNKS;
+}
+
+static int send_deltas(struct sender *s)
+{
+    int r = 0;
+
+    for (uint32_t i = 0; r == 0 && i < s->m.count; i++) {
+        if (s->wants[i] != PST_ARRIVAL_DELTA)
+            continue;
+        while (r == 0 && sender_is_far_ahead(s))
+            r = send_first_listed(s);
+        if (r == 0)
+            r = send_listed(s, i, false);
+    }
+    while (r == 0 && s->ahead_count > 0)
+        r = send_first_listed(s);
+    return r;
+}
+
+/* ---- all of it ---- */
+
+static int send_files(struct sender *s)
+{
+    int r = send_deltas(s);
+
+    for (uint32_t i = 0; r == 0 && i < s->m.count; i++) {
+        if (s->wants[i] == PST_ARRIVAL_WHOLE)
+            r = send_whole(s, i);
+        else if (s->wants[i] == PST_ARRIVAL_HAS && s->m.entries[i].kind == PST_ENTRY_FILE)
+            sender_progress(s, s->m.entries[i].bytes);
+    }
+    if (r == 0 && s->link->out_bytes)
+        r = link_send(s->link, LINK_DATA);
+    return r < 0 ? r : link_send(s->link, LINK_DONE);
+}
+
+static int sender_prepare(struct sender *s)
+{
+    char fault[PST_FAULT_BYTES];
+    uint32_t odd = 0;
+    int r = pst_manifest_scan(s->from->folder_fd, s->from->leaf, &s->options->filters, &s->m, &odd, fault);
+
+    if (r < 0)
+        return link_fail(s->link, r, "%s", fault);
+    s->wants = calloc(s->m.count, sizeof(*s->wants));
+    if (!s->wants)
+        return link_fail(s->link, -ENOMEM, "out of memory");
+    if (s->m.entries[0].kind == PST_ENTRY_FOLDER) {
+        s->root_fd = openat(s->from->folder_fd, s->from->leaf, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (s->root_fd < 0)
+            return sender_fail(s, -errno, &s->m.entries[0]);
+    }
+    return 0;
+}
+
+static int receive_result(struct sender *s, struct pst_arrival_result *result)
+{
+    struct pst_reader frame;
+    enum link_type type;
+    int r = link_receive(s->link, LINK_RESULT, &type, &frame);
+
+    if (r < 0)
+        return r;
+    result->files = pst_read_number(&frame, 8);
+    result->bytes = pst_read_number(&frame, 8);
+    result->moved = pst_read_number(&frame, 8);
+    result->matched = pst_read_number(&frame, 8);
+    return frame.bad ? link_fail(s->link, -EPROTO, "the receiver's result is none") : 0;
+}
+
+int carry_send(struct link *link, const struct pst_carry_place *from, const struct pst_carry_options *options,
+               struct pst_arrival_result *result)
+{
+    struct sender s = {.link = link, .from = from, .options = options, .root_fd = -1};
+    int r = sender_prepare(&s);
+
+    if (r == 0)
+        r = send_entries(&s);
+    if (r == 0)
+        r = receive_wants(&s);
+    if (r == 0)
+        r = send_files(&s);
+    if (r == 0)
+        r = receive_result(&s, result);
+    for (uint32_t i = 0; i < s.ahead_count; i++)
+        free(s.ahead[i].bytes);
+    pst_close_fd(&s.root_fd);
+    free(s.wants);
+    pst_manifest_fini(&s.m);
+    return r;
+}

@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* arrival.c: the hidden folder, and what of a manifest has to come. */
+#include "files/tree/arrival_priv.h"
+
+#include "base/error.h"
+#include "base/own.h"
+#include "files/root_priv.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#define HIDDEN_FRONT ".penstock-"
+#define HIDDEN_BACK  ".tree"
+
+bool pst_arrival_owns_name(const char *name)
+{
+    size_t bytes = strlen(name), back = sizeof(HIDDEN_BACK) - 1;
+
+    return bytes > back && strncmp(name, HIDDEN_FRONT, sizeof(HIDDEN_FRONT) - 1) == 0 &&
+           strcmp(name + bytes - back, HIDDEN_BACK) == 0;
+}
+
+int arrival_fail(struct pst_arrival *a, int error, const char *path)
+{
+    pst_assert(error < 0);
+    snprintf(a->fault, sizeof(a->fault), "%.80s%s%.120s: %s", a->leaf, *path ? "/" : "", path,
+             strerror(-error));
+    return error;
+}
+
+const char *pst_arrival_fault(const struct pst_arrival *a)
+{
+    return a->fault;
+}
+
+void arrival_name(char name[ARRIVAL_NAME_BYTES], const char *what, const char *path)
+{
+    struct pst_digest digest;
+    int at = snprintf(name, ARRIVAL_NAME_BYTES, "%s-", what);
+
+    pst_digest_of(path, strlen(path), 0, &digest);
+    for (size_t i = 0; i < sizeof(digest.bytes); i++)
+        at += snprintf(name + at, ARRIVAL_NAME_BYTES - (size_t)at, "%02x", digest.bytes[i]);
+    pst_assert(at < ARRIVAL_NAME_BYTES);
+}
+
+int arrival_parent(struct pst_arrival *a, struct arrival_folder *folder, const char *path, const char **leaf)
+{
+    const char *slash = strrchr(path, '/');
+    size_t bytes = slash ? (size_t)(slash - path) : 0;
+    int fd;
+
+    if (!*path) {
+        *leaf = folder == &a->made ? "tree" : a->leaf;
+        return folder == &a->made ? a->hidden_fd : a->parent_fd;
+    }
+    *leaf = slash ? slash + 1 : path;
+    if (folder->fd >= 0 && strlen(folder->path) == bytes && memcmp(folder->path, path, bytes) == 0)
+        return folder->fd;
+    pst_assert(bytes < sizeof(folder->path));
+    if (folder->root_fd < 0)
+        return -ENOENT;
+    memcpy(folder->path, path, bytes);
+    folder->path[bytes] = 0;
+    fd = pst_beneath_open(folder->root_fd, folder->path, O_PATH | O_DIRECTORY);
+    pst_close_fd(&folder->fd);
+    folder->fd = fd < 0 ? -1 : fd;
+    return fd;
+}
+
+void arrival_times(const struct pst_entry *entry, struct timespec times[2])
+{
+    int64_t seconds = entry->modified_ns / 1000000000, rest = entry->modified_ns % 1000000000;
+
+    if (rest < 0) { /* before 1970 */
+        seconds--;
+        rest += 1000000000;
+    }
+    times[0] = (struct timespec){.tv_nsec = UTIME_OMIT};
+    times[1] = (struct timespec){.tv_sec = seconds, .tv_nsec = rest};
+}
+
+/* ---- what has to come ---- */
+
+/* Whether the file at @path beneath @folder is the entry's, as far as size and time tell. */
+static bool arrival_is_there(struct pst_arrival *a, struct arrival_folder *folder,
+                             const struct pst_entry *entry, uint64_t *bytes)
+{
+    const char *leaf;
+    struct stat st;
+    int fd = arrival_parent(a, folder, entry->path, &leaf);
+
+    *bytes = 0;
+    if (fd < 0 || fstatat(fd, leaf, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode))
+        return false;
+    *bytes = (uint64_t)st.st_size;
+    return *bytes == entry->bytes &&
+           (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec == entry->modified_ns;
+}
+
+/* What an arrival that broke off has written of the file. Return: whether it is worth looking at. */
+static bool arrival_turn_old(struct pst_arrival *a, const struct pst_entry *entry)
+{
+    char fresh[ARRIVAL_NAME_BYTES], old[ARRIVAL_NAME_BYTES];
+    struct stat st;
+
+    arrival_name(fresh, "fresh", entry->path);
+    arrival_name(old, "old", entry->path);
+    if (renameat(a->hidden_fd, fresh, a->hidden_fd, old) < 0 && errno != ENOENT)
+        return false;
+    return fstatat(a->hidden_fd, old, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) &&
+           st.st_size >= PST_ARRIVAL_OLD_BYTES_MIN;
+}
+
+static enum pst_arrival_need arrival_decide(struct pst_arrival *a, uint32_t index)
+{
+    const struct pst_entry *entry = &a->m->entries[index];
+    uint64_t bytes;
+
+    if (a->exists && arrival_is_there(a, &a->there, entry, &bytes) && !a->force)
+        return PST_ARRIVAL_HAS;
+    if (!a->exists)
+        bytes = 0;
+    if (arrival_is_there(a, &a->made, entry, &(uint64_t){0}) && !a->force) {
+        a->arrived[index] = true;
+        return PST_ARRIVAL_HAS;
+    }
+    a->missing++;
+    if (entry->bytes < PST_ARRIVAL_OLD_BYTES_MIN)
+        return PST_ARRIVAL_WHOLE;
+    return arrival_turn_old(a, entry) || bytes >= PST_ARRIVAL_OLD_BYTES_MIN ? PST_ARRIVAL_DELTA
+                                                                            : PST_ARRIVAL_WHOLE;
+}
+
+/* A folder of the tree in the hidden folder; it stays writable until the end. */
+static int arrival_make_folder(struct pst_arrival *a, const struct pst_entry *entry)
+{
+    const char *leaf;
+    int fd = arrival_parent(a, &a->made, entry->path, &leaf);
+
+    if (fd < 0)
+        return arrival_fail(a, fd, entry->path);
+    if (mkdirat(fd, leaf, 0700) < 0 && errno != EEXIST)
+        return arrival_fail(a, -errno, entry->path);
+    if (!*entry->path) {
+        fd = openat(a->hidden_fd, "tree", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        a->made.root_fd = fd;
+    } else { /* it may have been left without the owner's rights */
+        fd = fchmodat(fd, leaf, 0700, 0) < 0 ? -1 : 0;
+    }
+    return fd < 0 ? arrival_fail(a, -errno, entry->path) : 0;
+}
+
+static int arrival_make_link(struct pst_arrival *a, uint32_t index)
+{
+    const struct pst_entry *entry = &a->m->entries[index];
+    struct timespec times[2];
+    const char *leaf;
+    int fd = arrival_parent(a, &a->made, entry->path, &leaf);
+
+    if (fd < 0)
+        return arrival_fail(a, fd, entry->path);
+    if (unlinkat(fd, leaf, 0) < 0 && errno != ENOENT)
+        return arrival_fail(a, -errno, entry->path);
+    if (symlinkat(entry->target, fd, leaf) < 0)
+        return arrival_fail(a, -errno, entry->path);
+    arrival_times(entry, times);
+    utimensat(fd, leaf, times, AT_SYMLINK_NOFOLLOW); /* a link's time is no loss, if it cannot be set */
+    a->arrived[index] = true;
+    return 0;
+}
+
+/* Whether the destination can become the tree. */
+static int arrival_look_there(struct pst_arrival *a)
+{
+    bool is_folder = a->m->entries[0].kind == PST_ENTRY_FOLDER;
+    struct stat st;
+
+    if (fstatat(a->parent_fd, a->leaf, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return errno == ENOENT ? 0 : arrival_fail(a, -errno, "");
+    a->exists = true;
+    if (is_folder != !!S_ISDIR(st.st_mode) || S_ISLNK(st.st_mode))
+        return arrival_fail(a, is_folder ? -ENOTDIR : S_ISDIR(st.st_mode) ? -EISDIR : -ELOOP, "");
+    if (is_folder) {
+        a->there.root_fd = openat(a->parent_fd, a->leaf, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (a->there.root_fd < 0)
+            return arrival_fail(a, -errno, "");
+    }
+    return 0;
+}
+
+int pst_arrival_begin(struct pst_arrival *a, const struct pst_manifest *m)
+{
+    int r;
+
+    pst_assert(a->magic == ARRIVAL_MAGIC && !a->m && m->count > 0);
+    a->m = m;
+    a->needs = calloc(m->count, sizeof(*a->needs));
+    a->arrived = calloc(m->count, sizeof(*a->arrived));
+    r = a->needs && a->arrived ? arrival_look_there(a) : arrival_fail(a, -ENOMEM, "");
+    for (uint32_t i = 0; r == 0 && i < m->count; i++) {
+        if (m->entries[i].kind == PST_ENTRY_FOLDER)
+            r = arrival_make_folder(a, &m->entries[i]);
+        else if (m->entries[i].kind == PST_ENTRY_LINK)
+            r = arrival_make_link(a, i);
+        else
+            a->needs[i] = (uint8_t)arrival_decide(a, i);
+    }
+    return r;
+}
+
+enum pst_arrival_need pst_arrival_need(const struct pst_arrival *a, uint32_t entry)
+{
+    pst_assert(a->m && entry < a->m->count);
+    return (enum pst_arrival_need)a->needs[entry];
+}
+
+/* ---- beginning and end ---- */
+
+/* Makes the hidden folder, or takes the one of an arrival that broke off. */
+static int arrival_open_hidden(struct pst_arrival *a)
+{
+    int r = snprintf(a->hidden, sizeof(a->hidden), HIDDEN_FRONT "%s" HIDDEN_BACK, a->leaf);
+
+    if ((size_t)r >= sizeof(a->hidden)) {
+        arrival_name(a->hidden, HIDDEN_FRONT, a->leaf);
+        memcpy(a->hidden + strlen(a->hidden), HIDDEN_BACK, sizeof(HIDDEN_BACK));
+    }
+    if (mkdirat(a->parent_fd, a->hidden, 0700) < 0 && errno != EEXIST)
+        return arrival_fail(a, -errno, "");
+    a->hidden_fd = openat(a->parent_fd, a->hidden, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (a->hidden_fd < 0)
+        return arrival_fail(a, -errno, "");
+    r = pst_own_check(a->hidden_fd, S_IFDIR, PST_OWN_USES);
+    if (r < 0) {
+        snprintf(a->fault, sizeof(a->fault), "%.150s: %.90s", a->hidden, pst_error_text());
+        return r;
+    }
+    if (flock(a->hidden_fd, LOCK_EX | LOCK_NB) == 0)
+        return 0;
+    snprintf(a->fault, sizeof(a->fault), "%.150s: it is arriving from elsewhere already", a->leaf);
+    return errno == EWOULDBLOCK ? -EBUSY : -errno;
+}
+
+int pst_arrival_open(int parent_fd, const char *leaf, bool force, struct pst_arrival **out,
+                     char fault[PST_FAULT_BYTES])
+{
+    struct pst_arrival *a = calloc(1, sizeof(*a));
+    int r = 0;
+
+    pst_assert(*leaf && !strchr(leaf, '/'));
+    if (!a) {
+        snprintf(fault, PST_FAULT_BYTES, "out of memory");
+        return -ENOMEM;
+    }
+    *a = (struct pst_arrival){
+        .magic = ARRIVAL_MAGIC, .force = force, .hidden_fd = -1, .made = {-1, -1, ""}, .there = {-1, -1, ""}};
+    for (size_t i = 0; i < pst_count_of(a->files); i++)
+        a->files[i].fd = -1;
+    a->parent_fd = fcntl(parent_fd, F_DUPFD_CLOEXEC, 0);
+    if (a->parent_fd < 0)
+        r = arrival_fail(a, -errno, "");
+    else if (snprintf(a->leaf, sizeof(a->leaf), "%s", leaf) >= ARRIVAL_NAME_BYTES)
+        r = arrival_fail(a, -ENAMETOOLONG, "");
+    else
+        r = arrival_open_hidden(a);
+    if (r < 0) {
+        snprintf(fault, PST_FAULT_BYTES, "%s", a->fault);
+        pst_arrival_close(a);
+        return r;
+    }
+    *out = a;
+    return 0;
+}
+
+struct pst_arrival *pst_arrival_close(struct pst_arrival *a)
+{
+    if (!a)
+        return NULL;
+    pst_assert(a->magic == ARRIVAL_MAGIC);
+    for (size_t i = 0; i < pst_count_of(a->files); i++)
+        pst_close_fd(&a->files[i].fd);
+    pst_close_fd(&a->made.fd);
+    pst_close_fd(&a->made.root_fd);
+    pst_close_fd(&a->there.fd);
+    pst_close_fd(&a->there.root_fd);
+    pst_close_fd(&a->hidden_fd);
+    pst_close_fd(&a->parent_fd);
+    free(a->needs);
+    free(a->arrived);
+    a->magic = 0;
+    free(a);
+    return NULL;
+}

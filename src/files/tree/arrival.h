@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * arrival.h: a tree on its way into a folder. What arrives lies in a hidden folder beside its destination,
+ * `.penstock-NAME.tree`, until all of it is there:
+ *
+ *     tree            files, folders and links that are whole, under their paths
+ *     fresh-HASH      a file that is being written; HASH is its path's
+ *     old-HASH        such a file of an arrival that broke off
+ *
+ * A destination that was not there appears at once, by one rename. One that was is brought up to date when
+ * everything has come: file by file, each by a rename, and what the manifest does not name stays.
+ *
+ * A file of the destination with the size and the time of its entry is not asked for, nor is one that arrived
+ * before it all broke off. Of other files that are there, chunks with the same content are taken over.
+ *
+ * Nobody but its user can write to the hidden folder; in the destination others may rename and link at any
+ * time, so names there are opened without following links. One thread at a time; an arrival is the only one
+ * of its destination.
+ */
+#ifndef PST_FILES_ARRIVAL_H
+#define PST_FILES_ARRIVAL_H
+
+#include "files/tree/chunk.h"
+#include "files/tree/manifest.h"
+
+enum {
+    PST_ARRIVAL_OPEN_MAX = 8,             /* files that are begun and not whole */
+    PST_ARRIVAL_OLD_BYTES_MIN = 64 << 10, /* smaller files come whole */
+};
+
+/* How an entry comes to be. */
+enum pst_arrival_need {
+    PST_ARRIVAL_HAS,   /* it is there */
+    PST_ARRIVAL_WHOLE, /* a file that is asked for */
+    PST_ARRIVAL_DELTA, /* a file of which chunks are there */
+};
+
+struct pst_arrival;
+
+struct pst_arrival_result {
+    uint64_t files, bytes; /* of the tree */
+    uint64_t moved;        /* bytes of files that came from the sender */
+    uint64_t matched;      /* and that were taken over from older versions */
+};
+
+/* Whether the name is one of a hidden folder. */
+bool pst_arrival_owns_name(const char *name);
+
+/* @leaf of the folder @parent_fd, which is duplicated, is the destination. @force: sizes and times prove
+ * nothing. Return: 0; -EBUSY another arrival is underway, -EPERM the hidden folder is another user's, -errno,
+ * with a text in @fault. */
+int pst_arrival_open(int parent_fd, const char *leaf, bool force, struct pst_arrival **out,
+                     char fault[PST_FAULT_BYTES]);
+/* The hidden folder stays unless the arrival has ended well. Returns NULL. */
+struct pst_arrival *pst_arrival_close(struct pst_arrival *a);
+
+/* All below: 0, or -errno with a text of the fault, which names the entry. */
+const char *pst_arrival_fault(const struct pst_arrival *a);
+/* Takes the whole manifest, which is borrowed until closed, and makes its folders and links. */
+int pst_arrival_begin(struct pst_arrival *a, const struct pst_manifest *m);
+enum pst_arrival_need pst_arrival_need(const struct pst_arrival *a, uint32_t entry);
+/* The older version of a file that is PST_ARRIVAL_DELTA, open for reading; the caller's. */
+int pst_arrival_old(struct pst_arrival *a, uint32_t entry);
+/* Writes bytes of a file; @data NULL: a hole. Each byte of a file comes once, from here or from the next. */
+int pst_arrival_write(struct pst_arrival *a, uint32_t entry, uint64_t at, const void *data, size_t bytes);
+/* Takes over bytes of its older version @old_fd. */
+int pst_arrival_take(struct pst_arrival *a, uint32_t entry, uint64_t at, int old_fd, uint64_t old_at,
+                     uint64_t bytes);
+/* An empty file, of which nothing comes. */
+int pst_arrival_empty(struct pst_arrival *a, uint32_t entry);
+/* Everything has come: the destination gets it. -EPROTO: a file is not whole. */
+int pst_arrival_end(struct pst_arrival *a, struct pst_arrival_result *result);
+
+#endif

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* arrival_priv.h: an arrival as its parts see it: arrival.c opens it and decides what is asked for, files.c
+ * writes files, settle.c gives the destination what has come. */
+#ifndef PST_FILES_ARRIVAL_PRIV_H
+#define PST_FILES_ARRIVAL_PRIV_H
+
+#include "files/tree/arrival.h"
+
+#include <time.h>
+
+#define ARRIVAL_MAGIC 0x61727276u
+
+enum { ARRIVAL_NAME_BYTES = 256 };
+
+/* A file that is begun. */
+struct arrival_file {
+    uint32_t entry;
+    int fd; /* -1: a free place */
+    uint64_t covered;
+};
+
+/* A folder beneath a root, kept open since its neighbours come next. */
+struct arrival_folder {
+    int root_fd; /* -1: there is no such root */
+    int fd;      /* -1: none yet */
+    char path[PST_ENTRY_TEXT_BYTES_MAX + 1];
+};
+
+struct pst_arrival {
+    uint32_t magic;
+    int parent_fd;
+    char leaf[ARRIVAL_NAME_BYTES];
+    bool force;
+    int hidden_fd;
+    char hidden[ARRIVAL_NAME_BYTES];
+    bool exists; /* the destination was there */
+    bool settled;
+    const struct pst_manifest *m;
+    uint8_t *needs;   /* enum pst_arrival_need, of each entry */
+    bool *arrived;    /* of each entry: it lies in "tree" and is to be put into a destination that exists */
+    uint32_t missing; /* files that are asked for and not whole */
+    struct arrival_folder made, there; /* hidden/tree, and the destination, if it is a folder */
+    struct arrival_file files[PST_ARRIVAL_OPEN_MAX];
+    struct pst_arrival_result result;
+    char fault[PST_FAULT_BYTES];
+};
+
+/* Return: @error, with the text. @path: "" is the tree's own. */
+int arrival_fail(struct pst_arrival *a, int error, const char *path);
+/*
+ * Where the entry @path lies beneath @folder: *@leaf in the folder that is returned, which stays open until
+ * the next call. The tree itself is `tree` in the hidden folder, or the destination's leaf. Return: -errno.
+ */
+int arrival_parent(struct pst_arrival *a, struct arrival_folder *folder, const char *path, const char **leaf);
+/* "fresh-HASH" or "old-HASH". */
+void arrival_name(char name[ARRIVAL_NAME_BYTES], const char *what, const char *path);
+/* What utimensat() takes for the entry. */
+void arrival_times(const struct pst_entry *entry, struct timespec times[2]);
+
+#endif

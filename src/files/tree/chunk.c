@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* chunk.c: a hash of the last bytes, which is rolled over the content; where its high bits are zero is a cut.
+ */
+#include "files/tree/chunk.h"
+
+#include <pthread.h>
+
+enum {
+    CUT_BITS = 16, /* a cut in 64 KiB behind the least size */
+    READ_BYTES = 4 << 20,
+};
+
+static uint64_t
+    gear[256]; /* a number for each byte: any that look random, as long as all sides have the same */
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void chunk_prepare(void)
+{
+    uint64_t state = 0x70656e73746f636bull;
+
+    for (size_t i = 0; i < pst_count_of(gear); i++) { /* splitmix64 */
+        uint64_t x = state += 0x9e3779b97f4a7c15ull;
+
+        x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
+        x = (x ^ x >> 27) * 0x94d049bb133111ebull;
+        gear[i] = x ^ x >> 31;
+    }
+}
+
+size_t pst_chunk_cut(const uint8_t *data, size_t bytes)
+{
+    size_t end = pst_min(bytes, PST_CHUNK_BYTES_MAX), at = PST_CHUNK_BYTES_MIN;
+    uint64_t hash = 0;
+
+    pst_assert(bytes > 0);
+    pthread_once(&once, chunk_prepare);
+    for (; at < end; at++) {
+        hash = (hash << 1) + gear[data[at]];
+        if (hash >> (64 - CUT_BITS) == 0)
+            return at + 1;
+    }
+    return end;
+}
+
+static int read_all(int fd, uint64_t at, uint8_t *into, size_t bytes)
+{
+    while (bytes) {
+        ssize_t n = pread(fd, into, bytes, (off_t)at);
+
+        if (n == 0 || (n < 0 && errno != EINTR))
+            return n == 0 ? -ESTALE : -errno;
+        at += n > 0 ? (uint64_t)n : 0;
+        into += n > 0 ? n : 0;
+        bytes -= n > 0 ? (size_t)n : 0;
+    }
+    return 0;
+}
+
+int pst_chunks_of(int fd, uint64_t bytes, bool by_content, pst_chunk_each *each, void *ctx)
+{
+    pst_cleanup_free uint8_t *buffer = malloc(READ_BYTES);
+    uint64_t base = 0; /* where the buffer's bytes lie in the file */
+    size_t kept = 0;   /* bytes that belong to no chunk yet */
+    int r = buffer ? 0 : -ENOMEM;
+
+    while (r == 0 && base < bytes) {
+        size_t wanted = pst_min(bytes - base - kept, READ_BYTES - kept), cut = 0;
+
+        r = read_all(fd, base + kept, buffer + kept, wanted);
+        kept += wanted;
+        while (r == 0 && cut < kept && (kept - cut >= PST_CHUNK_BYTES_MAX || base + kept == bytes)) {
+            size_t chunk =
+                by_content ? pst_chunk_cut(buffer + cut, kept - cut) : pst_min(PST_CHUNK_BYTES, kept - cut);
+
+            r = each(ctx, base + cut, buffer + cut, chunk);
+            cut += chunk;
+        }
+        pst_assert(r != 0 || cut > 0);
+        base += cut;
+        kept -= cut;
+        memmove(buffer, buffer + cut, kept);
+    }
+    return r;
+}

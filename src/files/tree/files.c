@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* files.c: the files of an arrival, from their first byte until they are whole. */
+#include "files/tree/arrival_priv.h"
+
+#include "files/root_priv.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+static struct arrival_file *arrival_find(struct pst_arrival *a, uint32_t entry)
+{
+    for (size_t i = 0; i < pst_count_of(a->files); i++) {
+        if (a->files[i].fd >= 0 && a->files[i].entry == entry)
+            return &a->files[i];
+    }
+    return NULL;
+}
+
+static struct arrival_file *arrival_free_place(struct pst_arrival *a)
+{
+    for (size_t i = 0; i < pst_count_of(a->files); i++) {
+        if (a->files[i].fd < 0)
+            return &a->files[i];
+    }
+    return NULL;
+}
+
+/* A file that is begun, or begins. *@out. -EPROTO: it is not asked for, or too many are begun. */
+static int arrival_file_of(struct pst_arrival *a, uint32_t index, struct arrival_file **out)
+{
+    const struct pst_entry *entry = &a->m->entries[index];
+    struct arrival_file *file = arrival_find(a, index);
+    char name[ARRIVAL_NAME_BYTES];
+
+    *out = file;
+    if (file)
+        return 0;
+    file = arrival_free_place(a);
+    if (!file || a->arrived[index] || a->needs[index] == PST_ARRIVAL_HAS)
+        return arrival_fail(a, -EPROTO, entry->path);
+    arrival_name(name, "fresh", entry->path);
+    unlinkat(a->hidden_fd, name, 0);
+    file->fd = openat(a->hidden_fd, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (file->fd < 0)
+        return arrival_fail(a, -errno, entry->path);
+    if (ftruncate(file->fd, (off_t)entry->bytes) < 0)
+        return arrival_fail(a, -errno, entry->path);
+    file->entry = index;
+    file->covered = 0;
+    *out = file;
+    return 0;
+}
+
+static void arrival_has(struct pst_arrival *a, uint32_t index)
+{
+    pst_assert(a->missing > 0 && !a->arrived[index]);
+    a->arrived[index] = true;
+    a->missing--;
+}
+
+/* The entry's file is whole, in the hidden folder as "fresh-HASH", and gets its place. */
+static int arrival_keep(struct pst_arrival *a, uint32_t index)
+{
+    const struct pst_entry *entry = &a->m->entries[index];
+    char fresh[ARRIVAL_NAME_BYTES], old[ARRIVAL_NAME_BYTES];
+    const char *leaf;
+    int fd = arrival_parent(a, &a->made, entry->path, &leaf);
+
+    if (fd < 0)
+        return arrival_fail(a, fd, entry->path);
+    arrival_name(fresh, "fresh", entry->path);
+    if (renameat(a->hidden_fd, fresh, fd, leaf) < 0)
+        return arrival_fail(a, -errno, entry->path);
+    if (a->needs[index] == PST_ARRIVAL_DELTA) {
+        arrival_name(old, "old", entry->path);
+        unlinkat(a->hidden_fd, old, 0);
+    }
+    arrival_has(a, index);
+    return 0;
+}
+
+/* The mode and the time of a file that is whole, which is closed. Its time comes last: it tells the next
+ * arrival that the file is whole. */
+static int arrival_seal(struct pst_arrival *a, const struct pst_entry *entry, int fd)
+{
+    struct timespec times[2];
+    int r;
+
+    arrival_times(entry, times);
+    r = fchmod(fd, entry->mode) < 0 || futimens(fd, times) < 0 ? arrival_fail(a, -errno, entry->path) : 0;
+    close(fd);
+    return r;
+}
+
+static int arrival_complete(struct pst_arrival *a, struct arrival_file *file)
+{
+    int r = arrival_seal(a, &a->m->entries[file->entry], file->fd);
+
+    file->fd = -1;
+    return r < 0 ? r : arrival_keep(a, file->entry);
+}
+
+static int write_all(int fd, const char *data, size_t bytes, uint64_t at)
+{
+    while (bytes) {
+        ssize_t n = pwrite(fd, data, bytes, (off_t)at);
+
+        if (n < 0 && errno != EINTR)
+            return -errno;
+        if (n > 0) {
+            data += n;
+            at += (uint64_t)n;
+            bytes -= (size_t)n;
+        }
+    }
+    return 0;
+}
+
+/* A file all of whose bytes are there at once goes where it belongs. */
+static int arrival_write_at_once(struct pst_arrival *a, uint32_t index, const void *data)
+{
+    const struct pst_entry *entry = &a->m->entries[index];
+    const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+    const char *leaf;
+    int folder_fd = arrival_parent(a, &a->made, entry->path, &leaf), fd, r;
+
+    if (folder_fd < 0)
+        return arrival_fail(a, folder_fd, entry->path);
+    fd = openat(folder_fd, leaf, flags, 0600);
+    if (fd < 0 && errno == EEXIST && unlinkat(folder_fd, leaf, 0) == 0) /* of an arrival that broke off */
+        fd = openat(folder_fd, leaf, flags, 0600);
+    if (fd < 0)
+        return arrival_fail(a, -errno, entry->path);
+    r = write_all(fd, data, entry->bytes, 0);
+    if (r < 0) {
+        close(fd);
+        return arrival_fail(a, r, entry->path);
+    }
+    r = arrival_seal(a, entry, fd);
+    if (r == 0)
+        arrival_has(a, index);
+    return r;
+}
+
+static int arrival_cover(struct pst_arrival *a, struct arrival_file *file, uint64_t bytes)
+{
+    const struct pst_entry *entry = &a->m->entries[file->entry];
+
+    if (bytes > entry->bytes - file->covered)
+        return arrival_fail(a, -EPROTO, entry->path);
+    file->covered += bytes;
+    return file->covered == entry->bytes ? arrival_complete(a, file) : 0;
+}
+
+/* Whether the range can be one of the file's. */
+static bool arrival_range_fits(const struct pst_entry *entry, uint64_t at, uint64_t bytes)
+{
+    return entry->kind == PST_ENTRY_FILE && at <= entry->bytes && bytes <= entry->bytes - at;
+}
+
+int pst_arrival_write(struct pst_arrival *a, uint32_t index, uint64_t at, const void *data, size_t bytes)
+{
+    const struct pst_entry *entry = &a->m->entries[index];
+    struct arrival_file *file;
+    int r;
+
+    pst_assert(a->magic == ARRIVAL_MAGIC && index < a->m->count);
+    if (bytes == 0 || !arrival_range_fits(entry, at, bytes))
+        return arrival_fail(a, -EPROTO, entry->path);
+    if (data && bytes == entry->bytes && a->needs[index] == PST_ARRIVAL_WHOLE && !a->arrived[index] &&
+        !arrival_find(a, index)) {
+        a->result.moved += bytes;
+        return arrival_write_at_once(a, index, data);
+    }
+    r = arrival_file_of(a, index, &file);
+    if (r < 0)
+        return r;
+    r = data ? write_all(file->fd, data, bytes, at) : 0;
+    if (r < 0)
+        return arrival_fail(a, r, entry->path);
+    a->result.moved += data ? bytes : 0;
+    return arrival_cover(a, file, bytes);
+}
+
+static int copy_all(int from_fd, uint64_t from, int to_fd, uint64_t to, uint64_t bytes)
+{
+    off_t in = (off_t)from, out = (off_t)to;
+
+    while (bytes) {
+        ssize_t n = copy_file_range(from_fd, &in, to_fd, &out, bytes, 0);
+
+        if (n == 0)
+            return -ESTALE; /* the older version has become shorter */
+        if (n < 0 && errno != EINTR)
+            return -errno;
+        bytes -= n > 0 ? (uint64_t)n : 0;
+    }
+    return 0;
+}
+
+int pst_arrival_take(struct pst_arrival *a, uint32_t index, uint64_t at, int old_fd, uint64_t old_at,
+                     uint64_t bytes)
+{
+    const struct pst_entry *entry = &a->m->entries[index];
+    struct arrival_file *file;
+    int r;
+
+    pst_assert(a->magic == ARRIVAL_MAGIC && index < a->m->count);
+    if (bytes == 0 || !arrival_range_fits(entry, at, bytes))
+        return arrival_fail(a, -EPROTO, entry->path);
+    r = arrival_file_of(a, index, &file);
+    if (r < 0)
+        return r;
+    r = copy_all(old_fd, old_at, file->fd, at, bytes);
+    if (r < 0)
+        return arrival_fail(a, r, entry->path);
+    a->result.matched += bytes;
+    return arrival_cover(a, file, bytes);
+}
+
+int pst_arrival_empty(struct pst_arrival *a, uint32_t index)
+{
+    struct arrival_file *file;
+    int r;
+
+    pst_assert(a->m->entries[index].bytes == 0);
+    r = arrival_file_of(a, index, &file);
+    return r < 0 ? r : arrival_complete(a, file);
+}
+
+int pst_arrival_old(struct pst_arrival *a, uint32_t index)
+{
+    const struct pst_entry *entry = &a->m->entries[index];
+    char name[ARRIVAL_NAME_BYTES];
+    const char *leaf = name;
+    int fd;
+
+    pst_assert(a->needs[index] == PST_ARRIVAL_DELTA);
+    arrival_name(name, "old", entry->path);
+    fd = openat(a->hidden_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd >= 0)
+        return fd;
+    fd = arrival_parent(a, &a->there, entry->path, &leaf);
+    if (fd < 0)
+        return fd;
+    fd = openat(fd, leaf, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    return fd < 0 ? -errno : fd;
+}

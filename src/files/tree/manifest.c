@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* manifest.c: entries in their order, and as bytes. */
+#include "files/tree/manifest.h"
+
+enum { NONE = UINT32_MAX };
+
+void pst_manifest_fini(struct pst_manifest *m)
+{
+    for (uint32_t i = 0; i < m->count; i++)
+        free((char *)(uintptr_t)m->entries[i].path); /* its target lies behind it */
+    free(m->entries);
+    *m = (struct pst_manifest){.entries = NULL};
+}
+
+/* ---- what may come next ---- */
+
+static bool name_fits(const char *name, size_t bytes)
+{
+    return bytes > 0 && bytes <= 255 && !(bytes == 1 && name[0] == '.') &&
+           !(bytes == 2 && name[0] == '.' && name[1] == '.');
+}
+
+/* Where the last part of @path begins. */
+static size_t leaf_at(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash ? (size_t)(slash + 1 - path) : 0;
+}
+
+/* How far the way goes to the folder that @path lies in; 0: it leads elsewhere. */
+static uint32_t manifest_depth(const struct pst_manifest *m, const char *path)
+{
+    size_t leaf = leaf_at(path), folder_bytes = leaf ? leaf - 1 : 0;
+    uint32_t depth = m->depth;
+
+    for (; depth > 0; depth--) {
+        const char *folder = m->entries[m->way[depth - 1].folder].path;
+
+        if (strlen(folder) == folder_bytes && memcmp(folder, path, folder_bytes) == 0)
+            break;
+    }
+    return depth;
+}
+
+static bool entry_is_possible(const struct pst_entry *entry)
+{
+    switch (entry->kind) {
+    case PST_ENTRY_FOLDER:
+        return entry->bytes == 0 && !*entry->target && entry->mode <= PST_ENTRY_MODE_MAX;
+    case PST_ENTRY_FILE:
+        return entry->bytes <= INT64_MAX && !*entry->target && entry->mode <= PST_ENTRY_MODE_MAX;
+    case PST_ENTRY_LINK:
+        return entry->bytes == 0 && *entry->target && *entry->path && entry->mode == 0;
+    }
+    return false;
+}
+
+/* Whether @entry may follow the last one, at *@depth. */
+static bool entry_may_follow(const struct pst_manifest *m, const struct pst_entry *entry, uint32_t *depth)
+{
+    const char *path = entry->path;
+    size_t leaf = leaf_at(path);
+    uint32_t last;
+
+    *depth = 0;
+    if (!entry_is_possible(entry) || strlen(path) > PST_ENTRY_TEXT_BYTES_MAX ||
+        strlen(entry->target) > PST_ENTRY_TEXT_BYTES_MAX)
+        return false;
+    if (m->count == 0)
+        return !*path;
+    *depth = manifest_depth(m, path);
+    if (path[0] == '/' || !name_fits(path + leaf, strlen(path + leaf)) || *depth == 0)
+        return false;
+    last = m->way[*depth - 1].last;
+    return last == NONE || strcmp(m->entries[last].path + leaf, path + leaf) < 0;
+}
+
+static int manifest_grow(struct pst_manifest *m)
+{
+    uint32_t room = m->room ? 2 * m->room : 64;
+    struct pst_entry *entries;
+
+    if (m->count < m->room)
+        return 0;
+    if (m->count == PST_MANIFEST_ENTRIES_MAX)
+        return -E2BIG;
+    entries = realloc(m->entries, room * sizeof(*entries));
+    if (!entries)
+        return -ENOMEM;
+    m->entries = entries;
+    m->room = room;
+    return 0;
+}
+
+int pst_manifest_add(struct pst_manifest *m, const struct pst_entry *entry)
+{
+    size_t path_bytes = strlen(entry->path) + 1, target_bytes = strlen(entry->target) + 1;
+    uint32_t depth;
+    char *texts;
+    int r = entry_may_follow(m, entry, &depth) ? manifest_grow(m) : -EINVAL;
+
+    if (r == 0 && entry->kind == PST_ENTRY_FOLDER && depth == pst_count_of(m->way))
+        r = -E2BIG;
+    if (r < 0)
+        return r;
+    texts = malloc(path_bytes + target_bytes);
+    if (!texts)
+        return -ENOMEM;
+    memcpy(texts, entry->path, path_bytes);
+    memcpy(texts + path_bytes, entry->target, target_bytes);
+    m->entries[m->count] = *entry;
+    m->entries[m->count].path = texts;
+    m->entries[m->count].target = texts + path_bytes;
+    m->depth = depth;
+    if (m->depth > 0)
+        m->way[m->depth - 1].last = m->count;
+    if (entry->kind == PST_ENTRY_FOLDER) {
+        m->way[m->depth].folder = m->count;
+        m->way[m->depth++].last = NONE;
+    }
+    m->file_count += entry->kind == PST_ENTRY_FILE;
+    m->file_bytes += entry->bytes;
+    m->count++;
+    pst_assert(m->depth <= pst_count_of(m->way) && m->count <= m->room);
+    return 0;
+}
+
+/* ---- bytes ---- */
+
+static uint8_t *put_number(uint8_t *at, uint64_t number, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        *at++ = (uint8_t)(number >> 8 * i);
+    return at;
+}
+
+static uint8_t *put_text(uint8_t *at, const char *text)
+{
+    size_t bytes = strlen(text);
+
+    pst_assert(bytes <= PST_ENTRY_TEXT_BYTES_MAX);
+    at = put_number(at, bytes, 2);
+    memcpy(at, text, bytes);
+    return at + bytes;
+}
+
+size_t pst_entry_encode(const struct pst_entry *entry, uint8_t out[PST_ENTRY_WIRE_BYTES_MAX])
+{
+    uint8_t *at = put_number(out, entry->kind, 1);
+
+    at = put_number(at, entry->mode, 4);
+    at = put_number(at, entry->bytes, 8);
+    at = put_number(at, (uint64_t)entry->modified_ns, 8);
+    at = put_text(at, entry->path);
+    at = put_text(at, entry->target);
+    pst_assert((size_t)(at - out) <= PST_ENTRY_WIRE_BYTES_MAX);
+    return (size_t)(at - out);
+}
+
+static void get_text(struct pst_reader *r, char text[PST_ENTRY_TEXT_BYTES_MAX + 1])
+{
+    size_t bytes = pst_read_number(r, 2);
+
+    text[0] = 0;
+    r->bad |= bytes > PST_ENTRY_TEXT_BYTES_MAX;
+    if (r->bad)
+        return;
+    pst_read_copy(r, text, bytes);
+    r->bad |= memchr(text, 0, bytes) != NULL;
+    text[bytes] = 0;
+}
+
+void pst_entry_decode(struct pst_reader *r, struct pst_entry_texts *texts, struct pst_entry *out)
+{
+    out->kind = (enum pst_entry_kind)pst_read_number(r, 1);
+    out->mode = (uint32_t)pst_read_number(r, 4);
+    out->bytes = pst_read_number(r, 8);
+    out->modified_ns = (int64_t)pst_read_number(r, 8);
+    get_text(r, texts->path);
+    get_text(r, texts->target);
+    out->path = texts->path;
+    out->target = texts->target;
+}

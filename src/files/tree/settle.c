@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* settle.c: the destination gets what has arrived. */
+#include "files/tree/arrival_priv.h"
+
+#include "files/root_priv.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+/* ---- a destination that is there: entry by entry ---- */
+
+static int settle_folder(struct pst_arrival *a, const struct pst_entry *entry)
+{
+    const char *leaf;
+    struct stat st;
+    int fd = arrival_parent(a, &a->there, entry->path, &leaf);
+
+    if (fd < 0)
+        return arrival_fail(a, fd, entry->path);
+    if (mkdirat(fd, leaf, 0700) == 0)
+        return 0;
+    if (errno != EEXIST)
+        return arrival_fail(a, -errno, entry->path);
+    if (fstatat(fd, leaf, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return arrival_fail(a, -errno, entry->path);
+    return S_ISDIR(st.st_mode) ? 0 : arrival_fail(a, -ENOTDIR, entry->path);
+}
+
+static int settle_arrived(struct pst_arrival *a, const struct pst_entry *entry)
+{
+    const char *from, *to;
+    int from_fd = arrival_parent(a, &a->made, entry->path, &from);
+    int to_fd = arrival_parent(a, &a->there, entry->path, &to);
+
+    if (from_fd < 0 || to_fd < 0)
+        return arrival_fail(a, from_fd < 0 ? from_fd : to_fd, entry->path);
+    return renameat(from_fd, from, to_fd, to) < 0 ? arrival_fail(a, -errno, entry->path) : 0;
+}
+
+/* A file that was not asked for may have another mode. */
+static int settle_mode(struct pst_arrival *a, const struct pst_entry *entry)
+{
+    const char *leaf;
+    struct stat st;
+    int fd = arrival_parent(a, &a->there, entry->path, &leaf);
+
+    if (fd < 0)
+        return arrival_fail(a, fd, entry->path);
+    if (fstatat(fd, leaf, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return arrival_fail(a, -errno, entry->path);
+    if (!S_ISREG(st.st_mode) || (st.st_mode & 07777) == entry->mode)
+        return 0;
+    return fchmodat(fd, leaf, entry->mode, 0) < 0 ? arrival_fail(a, -errno, entry->path) : 0;
+}
+
+static int settle_each(struct pst_arrival *a)
+{
+    int r = 0;
+
+    for (uint32_t i = 0; r == 0 && i < a->m->count; i++) {
+        const struct pst_entry *entry = &a->m->entries[i];
+
+        if (entry->kind == PST_ENTRY_FOLDER)
+            r = *entry->path ? settle_folder(a, entry) : 0;
+        else
+            r = a->arrived[i] ? settle_arrived(a, entry) : settle_mode(a, entry);
+    }
+    return r;
+}
+
+/* ---- both ---- */
+
+/* Modes and times of folders, the last first: what is done within them changes the times. */
+static int settle_folders(struct pst_arrival *a, struct arrival_folder *beneath)
+{
+    for (uint32_t i = a->m->count; i-- > 0;) {
+        const struct pst_entry *entry = &a->m->entries[i];
+        struct timespec times[2];
+        pst_cleanup_close int fd = -1;
+
+        if (entry->kind != PST_ENTRY_FOLDER)
+            continue;
+        fd = pst_beneath_open(beneath->root_fd, entry->path, O_RDONLY | O_DIRECTORY);
+        if (fd < 0)
+            return arrival_fail(a, fd, entry->path);
+        arrival_times(entry, times);
+        if (fchmod(fd, entry->mode) < 0 || futimens(fd, times) < 0)
+            return arrival_fail(a, -errno, entry->path);
+    }
+    return 0;
+}
+
+/* Removes what is left of the hidden folder. */
+static void settle_clean(struct pst_arrival *a)
+{
+    struct pst_root *root = NULL;
+    char path[64];
+    uint64_t removed = 0;
+
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", a->parent_fd);
+    if (pst_root_open(path, &root) == 0)
+        pst_root_remove(root, a->hidden, true, &removed);
+    pst_root_close(root);
+}
+
+int pst_arrival_end(struct pst_arrival *a, struct pst_arrival_result *result)
+{
+    int r = 0;
+
+    pst_assert(a->magic == ARRIVAL_MAGIC && a->m && !a->settled);
+    if (a->missing > 0)
+        return arrival_fail(a, -EPROTO, "");
+    if (a->exists)
+        r = settle_each(a);
+    if (r == 0 && a->m->entries[0].kind == PST_ENTRY_FOLDER)
+        r = settle_folders(a, a->exists ? &a->there : &a->made);
+    if (r == 0 && !a->exists && renameat2(a->hidden_fd, "tree", a->parent_fd, a->leaf, RENAME_NOREPLACE) < 0)
+        r = arrival_fail(a, -errno, "");
+    if (r < 0)
+        return r;
+    a->settled = true;
+    settle_clean(a);
+    a->result.files = a->m->file_count;
+    a->result.bytes = a->m->file_bytes;
+    *result = a->result;
+    return 0;
+}

@@ -1,0 +1,311 @@
+# SPDX-License-Identifier: Apache-2.0
+"""penstock tree against penstockd --role store: trees by their own protocol."""
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import random
+import signal
+import socket
+import stat
+import struct
+import subprocess
+import threading
+from typing import Any, Iterator
+
+import pytest
+from data_store import DataStore
+from support import BUILD, clean_environment, wait_until
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def store(tmp_path: pathlib.Path) -> Iterator[DataStore]:
+    with DataStore(tmp_path / "data") as it:
+        yield it
+
+
+def start(action: str, first: object, second: object, *more: str) -> subprocess.Popen[str]:
+    return subprocess.Popen([BUILD / "penstock", "tree", "--json", *more, action, str(first), str(second)], text=True,
+                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=clean_environment())
+
+
+def run(action: str, first: object, second: object, *more: str, code: int = 0) -> Any:
+    """The figures of a transfer, or what it says when it fails with `code`."""
+    process = start(action, first, second, *more)
+    out, error = process.communicate(timeout=120)
+    assert process.returncode == code, (out, error)
+    return error if code else json.loads(out)
+
+
+def url(store: DataStore, name: str) -> str:
+    return f"tree://127.0.0.1:{store.tree_port}/default/{name}"
+
+
+def state_of(root: pathlib.Path) -> dict[str, Any]:
+    """Everything below a folder that a transfer keeps."""
+    found: dict[str, Any] = {}
+    for path in [root, *sorted(root.rglob("*"))]:
+        state = path.lstat()
+        what = os.readlink(path) if path.is_symlink() else path.read_bytes() if path.is_file() else None
+        mode = None if path.is_symlink() else stat.S_IMODE(state.st_mode)
+        found[str(path.relative_to(root))] = (what, mode, state.st_mtime_ns)
+    return found
+
+
+@pytest.fixture
+def tree(tmp_path: pathlib.Path) -> pathlib.Path:
+    root = tmp_path / "tree"
+    (root / "sub/deep").mkdir(parents=True)
+    (root / "empty folder").mkdir()
+    random.seed(1)
+    for name, size in (("large", 3 * MIB), ("a file", 300_000), ("new\nline", 5), ("ünïcode", 70_000), ("empty", 0), ("sub/deep/x", 1),
+                       (".hidden", 9), ("sub-", 2), ("sub.b", 3)):
+        (root / name).write_bytes(random.randbytes(size))
+    (root / "sub/script").write_text("#!/bin/sh\n")
+    (root / "sub/script").chmod(0o750)
+    (root / "sub/link").symlink_to("../a file")
+    (root / "sub/dangling").symlink_to("/no/where")
+    os.utime(root / "a file", ns=(1, 123456789_123456789))
+    os.utime(root / "empty", ns=(1, -5_500_000_000))
+    (root / "empty folder").chmod(0o700)
+    os.utime(root / "empty folder", ns=(1, 10**18))
+    return root
+
+
+def test_a_tree_there_and_back(store: DataStore, tree: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    told = run("put", tree, url(store, "svc/m"))
+    assert told["files"] == 10 and told["moved"] == told["bytes"] and told["matched"] == 0
+    assert state_of(store.files / "svc/m") == state_of(tree)
+    run("get", url(store, "svc/m"), tmp_path / "out")
+    assert state_of(tmp_path / "out") == state_of(tree)
+    assert run("get", url(store, "svc/m"), tmp_path / "out")["moved"] == 0
+    run("get", url(store, "svc/m/sub/script"), tmp_path / "script")
+    assert (tmp_path / "script").read_text() == "#!/bin/sh\n"
+    assert not list(tmp_path.rglob(".penstock*"))
+    assert store.names("svc") == {"m": (True, "store")}
+
+
+def test_what_is_there_is_brought_up_to_date(store: DataStore, tree: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    run("put", tree, url(store, "m"))
+    there = store.files / "m"
+    (there / "own").write_text("stays")
+    with open(tree / "large", "r+b") as file:
+        file.seek(MIB)
+        file.write(b"changed")
+    (tree / "a file").chmod(0o600)
+    (tree / "sub/link").unlink()
+    (tree / "sub/link").symlink_to("other")
+    (tree / "sub/new").write_text("new")
+    told = run("put", tree, url(store, "m"))
+    assert told["moved"] == 65536 + 3 and told["matched"] == 3 * MIB - 65536
+    assert {name: state for name, state in state_of(there).items() if name != "own"} == state_of(tree)
+    assert (there / "own").read_text() == "stays"
+
+
+def test_bytes_that_moved_are_found(store: DataStore, tmp_path: pathlib.Path) -> None:
+    data = random.randbytes(8 * MIB)
+    (tmp_path / "f").write_bytes(data)
+    run("put", tmp_path / "f", url(store, "f"))
+    (tmp_path / "f").write_bytes(data[:100] + b"put in" + data[100:])
+    told = run("put", tmp_path / "f", url(store, "f"))
+    assert told["moved"] < MIB and told["moved"] + told["matched"] == len(data) + 6
+    assert (store.files / "f").read_bytes() == (tmp_path / "f").read_bytes()
+    (tmp_path / "f").write_bytes(data[: 3 * MIB])
+    run("put", tmp_path / "f", url(store, "f"))
+    assert (store.files / "f").read_bytes() == data[: 3 * MIB]
+
+
+def test_the_port_is_told(store: DataStore) -> None:
+    assert store.ask("GET", "/api/v1/transport") == (200, {"tree_port": store.tree_port, "version": 1})
+
+
+def test_force_reads_what_looks_the_same(store: DataStore, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "f").write_bytes(b"a" * MIB)
+    run("put", tmp_path / "f", url(store, "f"))
+    old = (tmp_path / "f").stat()
+    (tmp_path / "f").write_bytes(b"b" * MIB)
+    os.utime(tmp_path / "f", ns=(1, old.st_mtime_ns))
+    assert run("put", tmp_path / "f", url(store, "f"))["moved"] == 0
+    run("put", tmp_path / "f", url(store, "f"), "--force")
+    assert (store.files / "f").read_bytes() == b"b" * MIB
+
+
+def test_holes_stay_holes(store: DataStore, tmp_path: pathlib.Path) -> None:
+    with open(tmp_path / "sparse", "wb") as file:
+        file.write(b"begin")
+        file.seek(5 << 30)
+        file.write(b"end")
+    told = run("put", tmp_path / "sparse", url(store, "sparse"))
+    there = store.files / "sparse"
+    assert told["moved"] < MIB and there.stat().st_size == (5 << 30) + 3 and there.stat().st_blocks * 512 < MIB
+    with open(there, "rb") as file:
+        assert file.read(5) == b"begin"
+        file.seek(5 << 30)
+        assert file.read() == b"end"
+
+
+def test_filters(store: DataStore, tree: pathlib.Path) -> None:
+    run("put", tree, url(store, "m"), "--filter=+/sub/deep", "--filter=-/sub/*", "--filter=-*file", "--filter=-large")
+    names = set(state_of(store.files / "m"))
+    assert names == {".", ".hidden", "empty", "empty folder", "new\nline", "sub", "sub-", "sub.b", "sub/deep", "sub/deep/x", "ünïcode"}
+    assert "+PATTERN" in run("put", tree, url(store, "m"), "--filter=x", code=2)
+
+
+def test_files_that_are_none_are_left_out(store: DataStore, tree: pathlib.Path) -> None:
+    os.mkfifo(tree / "pipe")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tree / "socket"))
+        run("put", tree, url(store, "m"))
+    assert not {"pipe", "socket"} & set(os.listdir(store.files / "m"))
+    for what in ("pipe", "sub/link"):
+        assert what.rpartition("/")[2] in run("put", tree / what, url(store, "p"), code=7)
+
+
+@pytest.mark.parametrize("name, code", [
+    ("nothing", 1), ("m/nothing", 1), ("m/a file/below", 7), ("../../../etc", 2), ("..", 2), ("m/sub/link", 7), ("m/out/secret", 7),
+])
+def test_gets_of_what_there_is_not(store: DataStore, tree: pathlib.Path, tmp_path: pathlib.Path, name: str, code: int) -> None:
+    run("put", tree, url(store, "m"))
+    (tmp_path / "secret").write_text("secret")
+    (store.files / "m/out").symlink_to(tmp_path)
+    assert "penstock: " in run("get", url(store, name), tmp_path / "got", code=code)
+    assert not (tmp_path / "got").exists()
+
+
+def test_puts_stay_below_the_folder(store: DataStore, tree: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "victim").mkdir()
+    store.files.mkdir(parents=True, exist_ok=True)
+    (store.files / "out").symlink_to(tmp_path / "victim")
+    run("put", tree, url(store, "out"), code=7)
+    run("put", tree, url(store, "out/m"), code=7)
+    run("put", tree, url(store, "../../../../../x"), code=2)  # ".." ends above the namespaces, where no tree is
+    (store.files / "m").mkdir()
+    (store.files / "m/sub").symlink_to(tmp_path / "victim")
+    run("put", tree, url(store, "m"), code=7)
+    assert os.listdir(tmp_path / "victim") == []
+    (store.files / "f").write_text("a file")
+    assert "Not a directory" in run("put", tree, url(store, "f"), code=7)
+    (store.files / "d").mkdir()
+    assert "Is a directory" in run("put", tree / "a file", url(store, "d"), code=7)
+
+
+@pytest.mark.parametrize("victim", ["client", "server"])
+def test_a_transfer_that_broke_off_goes_on(store: DataStore, tmp_path: pathlib.Path, victim: str) -> None:
+    (tmp_path / "m").mkdir()
+    for number in range(4):
+        (tmp_path / f"m/f{number}").write_bytes(random.randbytes(48 * MIB))
+    process = start("put", tmp_path / "m", url(store, "m"))
+    hidden = store.files / ".penstock-m.tree"
+    wait_until("a file has come whole", lambda: (hidden / "tree/f0").exists() or process.poll() is not None)
+    if victim == "client":
+        process.kill()
+        process.communicate()
+        again = store
+    else:
+        store.kill()
+        assert process.communicate(timeout=60)[1]
+        again = DataStore(tmp_path / "data")
+    assert not (store.files / "m").exists() or process.returncode == 0
+    with again if victim == "server" else threading.Lock():
+        told = {}
+
+        def tried() -> bool:  # the server may still be at the old one's last bytes
+            second = start("put", tmp_path / "m", url(again, "m"))
+            out, error = second.communicate(timeout=120)
+            assert second.returncode == 0 or "arriving from elsewhere" in error, error
+            told.update(json.loads(out) if second.returncode == 0 else {})
+            return second.returncode == 0
+
+        wait_until("the second try has its turn", tried)
+        assert told["moved"] <= 3.5 * 48 * MIB
+        assert state_of(again.files / "m") == state_of(tmp_path / "m")
+        assert not hidden.exists()
+
+
+def test_one_at_a_time(store: DataStore, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "f").write_bytes(random.randbytes(200 * MIB))
+    first = start("put", tmp_path / "f", url(store, "f"))
+    wait_until("it arrives", lambda: (store.files / ".penstock-f.tree").exists() or first.poll() is not None)
+    first.send_signal(signal.SIGSTOP)
+    if first.poll() is None and not (store.files / "f").exists():
+        assert "arriving from elsewhere" in run("put", tmp_path / "f", url(store, "f"), code=7)
+    first.send_signal(signal.SIGCONT)
+    assert first.wait(timeout=120) == 0
+    first.communicate()
+
+
+def test_a_full_disk_is_said(tmp_path: pathlib.Path) -> None:
+    folder = tmp_path / "small"
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "penstock", folder], capture_output=True).returncode:
+        pytest.skip("mounts are not allowed here")
+    try:
+        with DataStore(folder / "data") as store:
+            (tmp_path / "f").write_bytes(random.randbytes(32 * MIB))
+            assert "No space left" in run("put", tmp_path / "f", url(store, "f"), code=3)
+            assert not (store.files / "f").exists()
+            (tmp_path / "g").write_bytes(b"fits")
+            store.key("DELETE", "f")
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
+def test_a_token(tmp_path: pathlib.Path, tree: pathlib.Path) -> None:
+    for name, text in (("token", "let-me-in"), ("wrong", "let-me-out")):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o600)
+    with DataStore(tmp_path / "data", "--token-file", str(tmp_path / "token")) as store:
+        for more in ((), ("--token-file", str(tmp_path / "wrong"))):
+            assert "token" in run("put", tree, url(store, "m"), *more, code=4)
+        run("put", tree, url(store, "m"), "--token-file", str(tmp_path / "token"))
+        assert state_of(store.files / "m") == state_of(tree)
+
+
+def frame(kind: int, payload: bytes) -> bytes:
+    return struct.pack("<IB", len(payload), kind) + payload
+
+
+def hello(operation: int, name: bytes) -> bytes:
+    return frame(2, struct.pack("<HBB32xH", 1, operation, 0, len(name)) + name)
+
+
+def entry(kind: int, path: bytes, size: int = 0, target: bytes = b"", mode: int = 0o644) -> bytes:
+    return struct.pack("<BIQqH", kind, mode, size, 0, len(path)) + path + struct.pack("<H", len(target)) + target
+
+
+@pytest.mark.parametrize("stream", [
+    b"", b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 64, frame(2, b""), frame(2, struct.pack("<HBB32xH", 9, 1, 0, 0)), hello(3, b"default/x"),
+    hello(1, b"default/x") + frame(6, struct.pack("<I", 0)), hello(1, b"default/x") + frame(5, entry(2, b"../x", 4)),
+    hello(1, b"default/x") + frame(5, entry(1, b"") + entry(3, b"l", 0, b"/etc", 0) + entry(2, b"l/passwd", 4)),
+    hello(1, b"default/x") + frame(5, entry(1, b"") + entry(2, b"/etc/passwd", 4)),
+    hello(1, b"default/x") + frame(5, entry(2, b"", 4)) + frame(6, struct.pack("<I", 2)),
+    hello(1, b"default/x") + frame(5, entry(2, b"", 4)) + frame(6, struct.pack("<I", 1)) + frame(12, b""),
+    hello(1, b"default/x") + frame(5, entry(2, b"", 4)) + frame(6, struct.pack("<I", 1)) + frame(11, struct.pack("<IQI16x", 7, 0, 4)),
+    hello(1, b"default/x") + frame(5, entry(2, b"", 4)) + frame(6, struct.pack("<I", 1)) + frame(11, struct.pack("<IQI16x", 0, 1 << 60, 1 << 31 | 5)),
+    hello(1, b"default/x") + frame(5, entry(2, b"", 4)) + frame(6, struct.pack("<I", 1)) + frame(11, struct.pack("<IQI16s", 0, 0, 4, b"x" * 16) + b"evil"),
+    hello(1, b"default/x") + frame(5, entry(2, b"", 1 << 20)) + frame(6, struct.pack("<I", 1)) + frame(9, struct.pack("<IBI16x", 0, 1, 0)),
+    hello(2, b"default/there") + frame(7, struct.pack("<IB", 9, 1)), hello(2, b"default/there") + frame(10, b"xxxx"),
+    hello(2, b"default/there") + frame(7, struct.pack("<IB", 0, 2)) + frame(8, b"") + frame(10, struct.pack("<I", 5)),
+])
+def test_peers_that_lie(store: DataStore, stream: bytes) -> None:
+    store.files.mkdir(parents=True, exist_ok=True)
+    (store.files / "there").write_bytes(b"t" * 200_000)
+    with socket.create_connection(("127.0.0.1", store.tree_port), 30) as connection:
+        connection.sendall(stream)
+        connection.shutdown(socket.SHUT_WR)
+        while connection.recv(65536):
+            pass
+    assert not (store.files / "x").exists() and not (store.files.parent.parent / "x").exists()
+    assert (store.files / "there").read_bytes() == b"t" * 200_000
+    assert store.ask("GET", "/health")[0] == 200
+
+
+def test_what_cannot_be_asked(tmp_path: pathlib.Path, tree: pathlib.Path) -> None:
+    for arguments in (("put", tree, tmp_path), ("get", tree, tmp_path), ("move", tree, "tree://h:1/x"), ("put", tree, "tree://h:1"),
+                      ("put", tree, "tree://nonsense/x"), ("put", ".", "tree://127.0.0.1:1/x")):
+        assert "penstock: " in run(*arguments, code=2)
+    assert "127.0.0.1:1" in run("put", tree, "tree://127.0.0.1:1/x", code=5)
+    assert "nothing" in run("put", tmp_path / "nothing/at/all", "tree://127.0.0.1:1/x", code=1)
