@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 from data_store import DataStore
+from support import BUILD
 
 from penstock import data_store as ds
 
@@ -26,11 +27,13 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataStore]:
         yield it
 
 
-@pytest.fixture(params=["direct", "tunnel"])
-def client(request: pytest.FixtureRequest, daemon: DataStore) -> ds.DataStoreClient:
-    """An empty store, its rsync reached in either way."""
-    rsync = f"127.0.0.1:{daemon.rsync_port}" if request.param == "direct" else None
-    client = ds.DataStoreClient("default", ds.Server(f"http://127.0.0.1:{daemon.http_port}", rsync, TOKEN))
+@pytest.fixture(params=["direct", "tunnel", "native"])
+def client(request: pytest.FixtureRequest, daemon: DataStore, monkeypatch: pytest.MonkeyPatch) -> ds.DataStoreClient:
+    """An empty store, its files reached in each way."""
+    rsync = None if request.param == "tunnel" else f"127.0.0.1:{daemon.rsync_port}"
+    monkeypatch.setenv("PENSTOCK_COMMAND", str(BUILD / "penstock"))
+    client = ds.DataStoreClient("default", ds.Server(f"http://127.0.0.1:{daemon.http_port}", rsync, TOKEN),
+                                "auto" if request.param == "native" else "rsync")
     for item in client.ls():
         client.rm(item["name"], recursive=True)
     return client
@@ -244,3 +247,25 @@ def test_keys_are_cut_at_their_first_slash() -> None:
     assert ds.parse_key("").storage_path == "store" and ds.parse_key("a/b").storage_path == "b"
     with pytest.raises(ValueError, match="at least one"):
         ds.BroadcastWindow()
+
+
+def test_native_says_why_it_is_not(daemon: DataStore, tree: pathlib.Path, tmp_path: pathlib.Path,
+                                   monkeypatch: pytest.MonkeyPatch) -> None:
+    url, rsync = f"http://127.0.0.1:{daemon.http_port}", f"127.0.0.1:{daemon.rsync_port}"
+    monkeypatch.setenv("PENSTOCK_COMMAND", str(BUILD / "penstock"))
+    with pytest.raises(ds.TreeError, match="tunnel"):
+        ds.DataStoreClient("default", ds.Server(url, None, TOKEN), "native").put("native/m", tree)
+    with pytest.raises(ds.TreeError, match="token"):
+        ds.DataStoreClient("default", ds.Server(url, rsync, "wrong"), "native").put("native/m", tree)
+    client = ds.DataStoreClient("default", ds.Server(url, rsync, TOKEN), "native")
+    (tree / "link").symlink_to("a file")
+    client.put("native/m", tree, contents=True)
+    assert os.readlink(daemon.files / "native/m/link") == "a file"
+    client.get("native/m", tmp_path / "out")
+    assert os.readlink(tmp_path / "out/m/link") == "a file" and files_of(tmp_path / "out/m") == files_of(tree)
+    monkeypatch.delenv("PENSTOCK_COMMAND")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ds.TreeError, match="PENSTOCK_COMMAND"):
+        client.put("native/m", tree)
+    with pytest.raises(ValueError, match="none of auto, rsync, native"):
+        ds.DataStoreClient("default", ds.Server(url, rsync, TOKEN), "pigeon")  # type: ignore[arg-type]

@@ -54,7 +54,7 @@ def from_parent(client: DataStoreClient, parsed: ParsedKey, group: str, window: 
     if place["parent_rank"] == 0:
         path = place.get("source_path") or leaf
         if client.metadata_client.has_store_pod(parsed.full_key) and not path.startswith("rsync://"):
-            return fetch.run(rsync, parsed.storage_path)
+            return client.fetch_stored(parsed, fetch)
         return fetch.run(rsync, peer_source(parent_ip, path), leaf)
     port = int(os.environ.get("PENSTOCK_AGENT_PORT", DEFAULT_TCP_PORT))
     seconds = WAIT_S if window.timeout is None else window.timeout

@@ -8,7 +8,7 @@ import pathlib
 import random
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast, get_args
 
 from .broadcast import get_by_broadcast
 from .errors import DataStoreError, KeyNotFound, RsyncError, Saturated
@@ -18,7 +18,8 @@ from .metadata_client import MetadataClient
 from .pod_data_server import PodDataServerClient
 from .rsync_client import Fetch, RsyncClient, peer_source
 from .server import Server
-from .types import BroadcastWindow, Lifespan, Locale
+from .tree_client import TreeClient, has_links
+from .types import BroadcastWindow, Lifespan, Locale, Transport
 
 __all__ = ["DataStoreClient"]
 
@@ -36,9 +37,15 @@ class DataStoreClient:
         Of the keys; ``POD_NAMESPACE`` or "default" if not set.
     server : Server or None
         As the environment says if not set.
+    transport : "auto", "rsync" or "native" or None
+        Between here and the store; ``PENSTOCK_DATA_TRANSPORT`` or "auto" if not set. "native" takes no `filter_options`.
     """
 
-    def __init__(self, namespace: str | None = None, server: Server | None = None) -> None:
+    def __init__(self, namespace: str | None = None, server: Server | None = None, transport: Transport | None = None) -> None:
+        said = transport or os.environ.get("PENSTOCK_DATA_TRANSPORT") or "auto"
+        if said not in get_args(Transport):
+            raise ValueError(f"transport {said!r} is none of {', '.join(get_args(Transport))}")
+        self.transport = cast(Transport, said)
         self.namespace = namespace or os.environ.get("POD_NAMESPACE") or "default"
         self.server = server or Server.from_environment(self.namespace)
         self.metadata_client = MetadataClient(self.namespace, self.server)
@@ -78,7 +85,7 @@ class DataStoreClient:
             if locale == "local":
                 self._put_local(parsed, paths, contents, filter_options, lifespan, service)
                 continue
-            self.rsync(parsed).upload(paths, parsed.storage_path, contents, filter_options, force, verbose)
+            self._upload(parsed, paths, contents, filter_options, force, verbose)
             self.metadata_client.register_store_pod(parsed.full_key, store_name(self.server), lifespan, service)
         if broadcast:
             self.metadata_client.join_broadcast([parsed.full_key for parsed in parse_all(key)], "putter", own_ip(self.server.url),
@@ -150,7 +157,30 @@ class DataStoreClient:
             return
         if store_ip is None:
             raise DataStoreError(f"{parsed.full_key}: the store does not have it, and no pod that does could be reached")
-        fetch.run(self.rsync(parsed), parsed.storage_path)
+        self.fetch_stored(parsed, fetch)
+
+    def fetch_stored(self, parsed: ParsedKey, fetch: Fetch) -> pathlib.Path:
+        """Get what the store has under a key. Returns where it lies."""
+        trees = None if fetch.filter_options else TreeClient.find(self.metadata_client, self.transport)
+        if not trees:
+            return fetch.run(self.rsync(parsed), parsed.storage_path)
+        folder = pathlib.Path(os.path.expanduser(fetch.folder)).absolute()
+        final = folder if fetch.contents else folder / pathlib.PurePosixPath(parsed.full_key).name
+        trees.get(parsed.full_key, final, fetch.force, fetch.verbose)
+        return final
+
+    def _upload(self, parsed: ParsedKey, paths: list[str], contents: bool, filter_options: str | None, force: bool,
+                verbose: bool) -> None:
+        paths = [os.path.realpath(os.path.expanduser(path)) if os.path.islink(path) else os.path.expanduser(path) for path in paths]
+        trees = None if filter_options else TreeClient.find(self.metadata_client, self.transport)
+        # rsync follows links; a tree would keep them.
+        if not trees or not all(os.path.exists(path) for path in paths) or (self.transport == "auto" and has_links(paths)):
+            self.rsync(parsed).upload(paths, parsed.storage_path, contents, filter_options, force, verbose)
+            return
+        for path in paths:
+            below = len(paths) > 1 or (os.path.isdir(path) and not contents)
+            name = os.path.basename(os.path.abspath(path))
+            trees.put(os.path.abspath(path), f"{parsed.full_key}/{name}" if below else parsed.full_key, force, verbose)
 
     def _choose(self, key: str) -> str | dict[str, Any] | None:
         """A source; of those that serve enough one at random, after some time."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..errors import Busy, Error, NotFound
 
-__all__ = ["AgentError", "DataStoreError", "KeyNotFound", "RsyncError", "Saturated", "StoreRefused", "StoreUnreachable"]
+__all__ = ["AgentError", "DataStoreError", "KeyNotFound", "RsyncError", "Saturated", "StoreRefused", "StoreUnreachable", "TreeError"]
 
 
 class DataStoreError(Error):
@@ -66,3 +66,7 @@ class RsyncError(DataStoreError):
         super().__init__(f"rsync ended with {code}: {output.strip()[-1000:] or 'it said nothing'}")
         self.code = code
         self.output = output
+
+
+class TreeError(DataStoreError):
+    """A transfer by the store's own protocol for trees failed."""

@@ -116,6 +116,10 @@ class MetadataClient:
         """``total_keys``, ``total_sources`` and ``keys_with_store_pod``."""
         return self._ask("GET", "/api/v1/stats")[1]
 
+    def transport(self) -> dict[str, int]:
+        """``tree_port`` and ``version`` of the store's own protocol for trees."""
+        return self._ask("GET", "/api/v1/transport")[1]
+
     # ---- quorums ----
 
     def join_broadcast(self, keys: list[str], role: str, pod_ip: str, pod_name: str | None = None,

@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal
 
-__all__ = ["BroadcastWindow", "Lifespan", "Locale"]
+__all__ = ["BroadcastWindow", "Lifespan", "Locale", "Transport"]
 
 #: Where the data is to lie: in the store, or where it is ("local": others fetch it from this pod).
 Locale = Literal["store", "local"]
 #: "cluster": until somebody deletes it. "resource": until its service is cleaned up.
 Lifespan = Literal["cluster", "resource"]
+#: How files get into the store and out of it. "auto": by the store's own protocol if both sides have it, and rsync otherwise.
+Transport = Literal["auto", "rsync", "native"]
 
 
 @dataclasses.dataclass

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files and folders by the store's own protocol for trees: the command ``penstock tree``."""
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+
+from .errors import DataStoreError, KeyNotFound, TreeError
+from .metadata_client import MetadataClient
+from .server import Server
+from .types import Transport
+
+__all__ = ["TreeClient"]
+
+VERSION = 1
+NOT_FOUND = 1  # the command's exit status
+
+
+class TreeClient:
+    """Moves files and folders between this host and a data store, without rsync.
+
+    Parameters
+    ----------
+    namespace : str
+    server : Server
+        One whose rsync is reached without the tunnel: its port for trees is on the same host.
+    port : int
+    """
+
+    def __init__(self, namespace: str, server: Server, port: int) -> None:
+        assert server.rsync
+        self.token = server.token
+        self.url = f"tree://{server.rsync.rpartition(':')[0]}:{port}/{namespace}"
+
+    @classmethod
+    def find(cls, metadata: MetadataClient, transport: Transport) -> TreeClient | None:
+        """A client for the store, if both sides speak the protocol. With "native" it raises :class:`TreeError` if they do not."""
+        if transport == "rsync":
+            return None
+        fault = "the store is reached through the tunnel alone"
+        if metadata.server.rsync and not program():
+            fault = "there is no program penstock on the PATH, and PENSTOCK_COMMAND names none"
+        elif metadata.server.rsync:
+            try:
+                told = metadata.transport()
+                if told.get("version") == VERSION:
+                    return cls(metadata.namespace, metadata.server, int(told["tree_port"]))
+                fault = "the store speaks another version"
+            except DataStoreError as error:
+                fault = str(error)
+        if transport == "native":
+            raise TreeError(f"transport 'native': {fault}")
+        return None
+
+    def put(self, path: str, key: str, force: bool = False, verbose: bool = False) -> None:
+        """Put a file or folder under the name `key`. Its links stay links."""
+        self._run("put", path, f"{self.url}/{key}", key, force, verbose)
+
+    def get(self, key: str, path: str | os.PathLike[str], force: bool = False, verbose: bool = False) -> None:
+        """Get one as `path`, which appears whole, or is brought up to date."""
+        pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
+        self._run("get", f"{self.url}/{key}", os.fspath(path), key, force, verbose)
+
+    def _run(self, action: str, first: str, second: str, key: str, force: bool, verbose: bool) -> None:
+        with token_file(self.token) as token:
+            command = [program() or "penstock", "tree", *(["--force"] if force else []), *token, "--", action, first, second]
+            done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                  errors="replace", check=False)
+        if verbose:
+            sys.stderr.write(done.stdout)
+        if done.returncode == NOT_FOUND:
+            raise KeyNotFound(f"{key}: {done.stdout.strip()}")
+        if done.returncode != 0:
+            raise TreeError(f"{key}: {done.stdout.strip() or f'penstock tree ended with {done.returncode}'}")
+
+
+def program() -> str | None:
+    """The command ``penstock``: ``PENSTOCK_COMMAND``, or the one on the PATH."""
+    return os.environ.get("PENSTOCK_COMMAND") or shutil.which("penstock")
+
+
+def has_links(paths: list[str]) -> bool:
+    """Whether a link is among the files or below the folders."""
+    for path in paths:
+        for folder, folders, files in os.walk(path):
+            if any(os.path.islink(os.path.join(folder, name)) for name in (*folders, *files)):
+                return True
+    return False
+
+
+@contextlib.contextmanager
+def token_file(token: str) -> Iterator[list[str]]:
+    """The arguments that name a file with the token, which nobody else can read."""
+    if not token:
+        yield []
+        return
+    with tempfile.NamedTemporaryFile("w", prefix="penstock-token-") as file:
+        file.write(token)
+        file.flush()
+        yield ["--token-file", file.name]
