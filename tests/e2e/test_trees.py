@@ -70,7 +70,7 @@ def tree(tmp_path: pathlib.Path) -> pathlib.Path:
     (root / "sub/dangling").symlink_to("/no/where")
     os.utime(root / "a file", ns=(1, 123456789_123456789))
     os.utime(root / "empty", ns=(1, -5_500_000_000))
-    (root / "empty folder").chmod(0o700)
+    (root / "empty folder").chmod(0o500)
     os.utime(root / "empty folder", ns=(1, 10**18))
     return root
 
@@ -165,7 +165,7 @@ def test_files_that_are_none_are_left_out(store: DataStore, tree: pathlib.Path) 
 
 
 @pytest.mark.parametrize("name, code", [
-    ("nothing", 1), ("m/nothing", 1), ("m/a file/below", 7), ("../../../etc", 2), ("..", 2), ("m/sub/link", 7), ("m/out/secret", 7),
+    ("nothing", 1), ("m/nothing", 1), ("m/a file/below", 7), ("../../../etc", 2), ("..", 2), (".penstock-m.tree", 2), ("x/.penstock-m.tree/tree", 2), ("m/sub/link", 7), ("m/out/secret", 7),
 ])
 def test_gets_of_what_there_is_not(store: DataStore, tree: pathlib.Path, tmp_path: pathlib.Path, name: str, code: int) -> None:
     run("put", tree, url(store, "m"))

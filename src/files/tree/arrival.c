@@ -117,13 +117,11 @@ static bool arrival_turn_old(struct pst_arrival *a, const struct pst_entry *entr
 static enum pst_arrival_need arrival_decide(struct pst_arrival *a, uint32_t index)
 {
     const struct pst_entry *entry = &a->m->entries[index];
-    uint64_t bytes;
+    uint64_t bytes = 0, made_bytes;
 
     if (a->exists && arrival_is_there(a, &a->there, entry, &bytes) && !a->force)
         return PST_ARRIVAL_HAS;
-    if (!a->exists)
-        bytes = 0;
-    if (arrival_is_there(a, &a->made, entry, &(uint64_t){0}) && !a->force) {
+    if (arrival_is_there(a, &a->made, entry, &made_bytes) && !a->force) {
         a->arrived[index] = true;
         return PST_ARRIVAL_HAS;
     }

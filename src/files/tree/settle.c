@@ -71,24 +71,29 @@ static int settle_each(struct pst_arrival *a)
 
 /* ---- both ---- */
 
-/* Modes and times of folders, the last first: what is done within them changes the times. */
-static int settle_folders(struct pst_arrival *a, struct arrival_folder *beneath)
+static int settle_one_folder(struct pst_arrival *a, const struct arrival_folder *beneath,
+                             const struct pst_entry *entry)
 {
-    for (uint32_t i = a->m->count; i-- > 0;) {
-        const struct pst_entry *entry = &a->m->entries[i];
-        struct timespec times[2];
-        pst_cleanup_close int fd = -1;
+    pst_cleanup_close int fd = pst_beneath_open(beneath->root_fd, entry->path, O_RDONLY | O_DIRECTORY);
+    struct timespec times[2];
 
-        if (entry->kind != PST_ENTRY_FOLDER)
-            continue;
-        fd = pst_beneath_open(beneath->root_fd, entry->path, O_RDONLY | O_DIRECTORY);
-        if (fd < 0)
-            return arrival_fail(a, fd, entry->path);
-        arrival_times(entry, times);
-        if (fchmod(fd, entry->mode) < 0 || futimens(fd, times) < 0)
-            return arrival_fail(a, -errno, entry->path);
+    if (fd < 0)
+        return arrival_fail(a, fd, entry->path);
+    arrival_times(entry, times);
+    return fchmod(fd, entry->mode) < 0 || futimens(fd, times) < 0 ? arrival_fail(a, -errno, entry->path) : 0;
+}
+
+/* Modes and times of folders but the tree's own, the last first: what is done within them changes the times.
+ */
+static int settle_folders(struct pst_arrival *a, const struct arrival_folder *beneath)
+{
+    int r = 0;
+
+    for (uint32_t i = a->m->count - 1; r == 0 && i > 0; i--) {
+        if (a->m->entries[i].kind == PST_ENTRY_FOLDER)
+            r = settle_one_folder(a, beneath, &a->m->entries[i]);
     }
-    return 0;
+    return r;
 }
 
 /* Removes what is left of the hidden folder. */
@@ -104,19 +109,29 @@ static void settle_clean(struct pst_arrival *a)
     pst_root_close(root);
 }
 
+/* The destination becomes the tree, whose own mode comes last: a folder that may not be written to cannot be
+ * renamed by everyone either. */
+static int settle_all(struct pst_arrival *a)
+{
+    bool is_folder = a->m->entries[0].kind == PST_ENTRY_FOLDER;
+    const struct arrival_folder *beneath = a->exists ? &a->there : &a->made;
+    int r = a->exists ? settle_each(a) : 0;
+
+    if (r == 0 && is_folder)
+        r = settle_folders(a, beneath);
+    if (r == 0 && !a->exists && renameat2(a->hidden_fd, "tree", a->parent_fd, a->leaf, RENAME_NOREPLACE) < 0)
+        r = arrival_fail(a, -errno, "");
+    return r == 0 && is_folder ? settle_one_folder(a, beneath, &a->m->entries[0]) : r;
+}
+
 int pst_arrival_end(struct pst_arrival *a, struct pst_arrival_result *result)
 {
-    int r = 0;
+    int r;
 
     pst_assert(a->magic == ARRIVAL_MAGIC && a->m && !a->settled);
     if (a->missing > 0)
         return arrival_fail(a, -EPROTO, "");
-    if (a->exists)
-        r = settle_each(a);
-    if (r == 0 && a->m->entries[0].kind == PST_ENTRY_FOLDER)
-        r = settle_folders(a, a->exists ? &a->there : &a->made);
-    if (r == 0 && !a->exists && renameat2(a->hidden_fd, "tree", a->parent_fd, a->leaf, RENAME_NOREPLACE) < 0)
-        r = arrival_fail(a, -errno, "");
+    r = settle_all(a);
     if (r < 0)
         return r;
     a->settled = true;
