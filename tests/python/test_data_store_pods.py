@@ -208,8 +208,31 @@ def test_without_agents_a_broadcast_is_a_get(pods: list[Pod], store: DataStore, 
     assert store.ask("GET", "/api/v1/fs/broadcast/groups")[1]["groups"] == []  # what lay there is not for others
 
 
+def test_a_full_disk_is_no_fault_of_its_source(pods: list[Pod], store: DataStore, tree: pathlib.Path) -> None:
+    owner = pods[0].hold(f"ds.put('svc/m', {str(tree)!r}, locale='local')\n")
+    small = pods[1].folder / "small"
+    small.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "penstock", small], capture_output=True).returncode:
+        pytest.skip("mounts are not allowed here")
+    try:
+        for more in ("", ", broadcast=ds.BroadcastWindow(timeout=60, group_id='g')"):
+            code = f"try:\n    ds.get('svc/m', 'small'{more})\nexcept ds.RsyncError as error:\n    print(error.is_local, error)"
+            told = pods[1].run(code)
+            assert told.startswith("True") and "No space left" in told, told
+    finally:
+        subprocess.run(["umount", "-l", small], check=True)
+    info = store.key("GET", "svc/m")[1]
+    assert [source["ip"] for source in info["sources"]] == [pods[0].ip] and info["sources"][0]["request_count"] == 0
+    pods[2].run("ds.get('svc/m', 'got')")
+    assert files_of(pods[2].folder / "got/m/tree") == files_of(tree)
+    owner.communicate(timeout=60)
+
+
 def test_a_put_does_not_wait_for_its_window(pods: list[Pod], tree: pathlib.Path, store: DataStore) -> None:
     pods[0].run(f"ds.put('svc/m', {str(tree)!r}, broadcast=ds.BroadcastWindow(world_size=3, group_id='quorum'))")
     getter = {"role": "getter", "pod_ip": "10.0.0.9", "group_id": "quorum", "world_size": 3}
     told = store.ask("POST", "/api/v1/broadcast/join", getter)[1]
-    assert (told["putters_count"], told["getters_count"]) == (1, 1)
+    assert (told["putters_count"], told["getters_count"], told["status"]) == (1, 1, "waiting")
+    pods[1].run("ds.get('svc/m', 'got', broadcast=ds.BroadcastWindow(world_size=3, group_id='quorum'))")
+    told = store.ask("GET", f"/api/v1/broadcast/{told['broadcast_id']}/status?pod_ip=10.0.0.9")[1]
+    assert (told["putters_count"], told["getters_count"], told["status"]) == (1, 2, "ready")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
+import time
 from typing import TYPE_CHECKING, Any
 
 from .errors import AgentError, DataStoreError, RsyncError
@@ -17,10 +18,11 @@ from .types import BroadcastWindow
 if TYPE_CHECKING:
     from .data_store_client import DataStoreClient
 
-__all__ = ["get_by_broadcast"]
+__all__ = ["get_by_broadcast", "take_part"]
 
 PARENTS_MAX = 32  # that one get asks
 WAIT_S = 60.0
+ASK_S = 5.0  # a parent that has nothing yet says so this often
 
 
 def get_by_broadcast(client: DataStoreClient, parsed: ParsedKey, group: str, window: BroadcastWindow, fetch: Fetch) -> bool:
@@ -38,8 +40,10 @@ def get_by_broadcast(client: DataStoreClient, parsed: ParsedKey, group: str, win
             return False
         try:
             final = from_parent(client, parsed, group, window, fetch, place)
-        except (AgentError, RsyncError):
-            place = metadata.report_unreachable(group, parsed.full_key, ip, place["parent_ip"])
+        except (AgentError, RsyncError) as error:
+            if isinstance(error, RsyncError) and error.is_local:
+                raise
+            place = next_place(client, parsed, group, ip, place["parent_ip"])
             continue
         with contextlib.suppress(AgentError):  # this pod has it; others find another parent
             agent.fs_broadcast_complete(group, parsed.full_key, final)
@@ -56,7 +60,33 @@ def from_parent(client: DataStoreClient, parsed: ParsedKey, group: str, window: 
         if client.metadata_client.has_store_pod(parsed.full_key) and not path.startswith("rsync://"):
             return client.fetch_stored(parsed, fetch)
         return fetch.run(rsync, peer_source(parent_ip, path), leaf)
-    port = int(os.environ.get("PENSTOCK_AGENT_PORT", DEFAULT_TCP_PORT))
-    seconds = WAIT_S if window.timeout is None else window.timeout
-    answer = client.agent.fs_broadcast_get_path_remote(parent_ip, port, group, parsed.full_key, seconds)
+    answer = path_at(client, parsed, group, window, parent_ip)
     return fetch.run(rsync, peer_source(parent_ip, Place.of(answer).url(parent_ip)), leaf)
+
+
+def path_at(client: DataStoreClient, parsed: ParsedKey, group: str, window: BroadcastWindow, parent_ip: str) -> dict[str, Any]:
+    """Wait until the parent has the tree. One that does not even say that it has not is given up in seconds."""
+    port = int(os.environ.get("PENSTOCK_AGENT_PORT", DEFAULT_TCP_PORT))
+    end = time.monotonic() + (WAIT_S if window.timeout is None else window.timeout)
+    while True:
+        left = end - time.monotonic()
+        try:
+            return client.agent.fs_broadcast_get_path_remote(parent_ip, port, group, parsed.full_key, max(0.0, min(left, ASK_S)))
+        except AgentError as error:
+            if left <= ASK_S or not error.answered or "Timeout" not in str(error):
+                raise
+
+
+def next_place(client: DataStoreClient, parsed: ParsedKey, group: str, ip: str, parent_ip: str) -> dict[str, Any] | None:
+    """Where this pod stands without that parent; None: there is nobody else, or the store does not say."""
+    with contextlib.suppress(DataStoreError):
+        return client.metadata_client.report_unreachable(group, parsed.full_key, ip, parent_ip)
+    return None
+
+
+def take_part(client: DataStoreClient, keys: list[str], role: str, window: BroadcastWindow) -> None:
+    """Be counted in the window's quorum, as one who has done its part. Nobody waits for the others."""
+    ip = own_ip(client.server.url)
+    told = client.metadata_client.join_broadcast(keys, role, ip, os.environ.get("POD_NAME"), window)
+    with contextlib.suppress(DataStoreError):  # it is not complete before all are there
+        client.metadata_client.complete_broadcast(str(told["broadcast_id"]), ip)

@@ -10,10 +10,10 @@ import time
 from collections.abc import Sequence
 from typing import Any, cast, get_args
 
-from .broadcast import get_by_broadcast
+from .broadcast import get_by_broadcast, take_part
 from .errors import DataStoreError, KeyNotFound, RsyncError, Saturated
 from .key_utils import ParsedKey, parse_key
-from .local_offers import Offer, offers, own_ip
+from .local_offers import Offer, offers
 from .metadata_client import MetadataClient
 from .pod_data_server import PodDataServerClient
 from .rsync_client import Fetch, RsyncClient, peer_source
@@ -88,13 +88,12 @@ class DataStoreClient:
             self._upload(parsed, paths, contents, filter_options, force, verbose)
             self.metadata_client.register_store_pod(parsed.full_key, store_name(self.server), lifespan, service)
         if broadcast:
-            self.metadata_client.join_broadcast([parsed.full_key for parsed in parse_all(key)], "putter", own_ip(self.server.url),
-                                                os.environ.get("POD_NAME"), broadcast)
+            take_part(self, [parsed.full_key for parsed in parse_all(key)], "putter", broadcast)
 
     def get(self, key: str | Sequence[str], dest: PathLike | None = None, contents: bool = False,
             filter_options: str | None = None, force: bool = False, verbose: bool = False,
             broadcast: BroadcastWindow | None = None) -> None:
-        """Get what is under a key: from pods that have it if they can be reached, else from the store.
+        """Get what is under a key: from the source that the store names, a pod or itself, and after failures from the store.
 
         Parameters
         ----------
@@ -104,8 +103,8 @@ class DataStoreClient:
         contents, filter_options, force, verbose
             As of :meth:`RsyncClient.download`, which also says how it appears.
         broadcast : BroadcastWindow or None
-            Fetch it as a member of a tree of pods that all want it, each from its parent, and then serve it to others. A parent is
-            waited for as long as the window's `timeout` says, or a minute.
+            Fetch it as a member of a tree of pods that all want it, each from its parent, and then serve it to others. A parent
+            that answers is waited for as long as the window's `timeout` says, or a minute. Then join the window's quorum.
 
         Raises
         ------
@@ -118,6 +117,8 @@ class DataStoreClient:
         for parsed in keys:
             if not (broadcast and group and get_by_broadcast(self, parsed, group, broadcast, fetch)):
                 self._get_one(parsed, fetch)
+        if broadcast:
+            take_part(self, [parsed.full_key for parsed in keys], "getter", broadcast)
 
     def ls(self, key: str = "") -> list[dict[str, Any]]:
         """What is under a key: dicts with ``name``, ``is_directory`` and ``locale`` ("store", or a pod's name)."""
@@ -182,38 +183,42 @@ class DataStoreClient:
             name = os.path.basename(os.path.abspath(path))
             trees.put(os.path.abspath(path), f"{parsed.full_key}/{name}" if below else parsed.full_key, force, verbose)
 
-    def _choose(self, key: str) -> str | dict[str, Any] | None:
-        """A source; of those that serve enough one at random, after some time."""
+    def _choose(self, key: str) -> tuple[str | dict[str, Any] | None, bool]:
+        """A source, and whether the store counts the request; of those that serve enough one at random, after some time."""
         for attempt in range(SATURATED_TRIES):
             try:
-                return self.metadata_client.get_source_ip(key)
+                return self.metadata_client.get_source_ip(key), True
             except Saturated as full:
                 if attempt == SATURATED_TRIES - 1:
-                    return random.choice(full.ips) if full.ips else None
+                    return (random.choice(full.ips) if full.ips else None), False
             time.sleep(random.uniform(0.5, 1.5) * 2 ** attempt / 10)
-        return None
+        return None, False
 
     def _get_from_peers(self, parsed: ParsedKey, store_ip: str | None, fetch: Fetch) -> bool:
         """Whether a pod had it; those that could not be reached are told to the store."""
         key = parsed.full_key
         for _ in range(PEERS_MAX):
-            source = self._choose(key)
+            source, counted = self._choose(key)
             ip = source["ip"] if isinstance(source, dict) else source
-            if ip is None or ip == store_ip:
-                if ip is not None:
-                    self.metadata_client.complete_request(key, ip)
-                return False
-            leaf = pathlib.PurePosixPath(key).name
-            try:
-                fetch.run(self.rsync(parsed), peer_source(ip, source["src_path"] if isinstance(source, dict) else leaf), leaf)
-            except RsyncError:
-                self.metadata_client.remove_source(key, ip)
-                continue
-            finally:
-                with contextlib.suppress(DataStoreError):
-                    self.metadata_client.complete_request(key, ip)
-            return True
+            with contextlib.ExitStack() as stack:
+                if ip is not None and counted:
+                    stack.callback(self._complete, key, ip)
+                if ip is None or ip == store_ip:
+                    return False
+                leaf = pathlib.PurePosixPath(key).name
+                try:
+                    fetch.run(self.rsync(parsed), peer_source(ip, source["src_path"] if isinstance(source, dict) else leaf), leaf)
+                    return True
+                except RsyncError as error:
+                    if error.is_local:
+                        raise
+                with contextlib.suppress(DataStoreError):  # the next source may be reached all the same
+                    self.metadata_client.remove_source(key, ip)
         return False
+
+    def _complete(self, key: str, ip: str) -> None:
+        with contextlib.suppress(DataStoreError):  # the store forgets the request after ten minutes
+            self.metadata_client.complete_request(key, ip)
 
 
 def parse_all(key: str | Sequence[str]) -> list[ParsedKey]:

@@ -7,6 +7,11 @@ from ..errors import Busy, Error, NotFound
 __all__ = ["AgentError", "DataStoreError", "KeyNotFound", "RsyncError", "Saturated", "StoreRefused", "StoreUnreachable", "TreeError"]
 
 
+# Exit statuses of rsync: what it was told, and this host's files, memory and processes; a transfer that one of both sides cut short.
+LOCAL = (3, 11, 13, 14, 20, 21, 22)
+PARTIAL = (23, 24)
+
+
 class DataStoreError(Error):
     """Base of all errors of the data store."""
 
@@ -16,7 +21,17 @@ class KeyNotFound(DataStoreError, NotFound):
 
 
 class AgentError(DataStoreError):
-    """A pod's agent is not there, could not be started, or refused."""
+    """A pod's agent is not there, could not be started, or refused.
+
+    Attributes
+    ----------
+    answered : bool
+        It is there, and this is what it said.
+    """
+
+    def __init__(self, text: str, answered: bool = False) -> None:
+        super().__init__(text)
+        self.answered = answered
 
 
 class StoreUnreachable(DataStoreError, ConnectionError):
@@ -66,6 +81,13 @@ class RsyncError(DataStoreError):
         super().__init__(f"rsync ended with {code}: {output.strip()[-1000:] or 'it said nothing'}")
         self.code = code
         self.output = output
+
+    @property
+    def is_local(self) -> bool:
+        """Whether this host is at fault, such as its full disk, and no other source would serve better."""
+        if self.code in PARTIAL:
+            return "[sender]" not in self.output and ("[receiver]" in self.output or "[generator]" in self.output)
+        return self.code in LOCAL
 
 
 class TreeError(DataStoreError):

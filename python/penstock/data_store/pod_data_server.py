@@ -138,7 +138,7 @@ class PodDataServerClient:
         if not isinstance(told, dict):
             raise AgentError(f"agent {where}: it ended without an answer")
         if told.get("status") != "ok":
-            raise AgentError(f"agent {where}: {told.get('error') or 'it refused'}")
+            raise AgentError(f"agent {where}: {told.get('error') or 'it refused'}", answered=True)
         return told
 
 
