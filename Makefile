@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The short names for what developers and CI do. Meson does the building; ci/preset names the kinds of build.
-#   make demo | demo-pool | test | test-full | test-tensorstore | tensorstore-wheel | test-python | test-ucx [ONLY=matrix,kills,suites] [VERSIONS=1.13,...] | coverage | bench [ONLY=figure] | soak [ONLY=run] [FOR_S=seconds] | install | format | lint | clean
+#   make demo | demo-pool | demo-data | test | test-full | test-tensorstore | tensorstore-wheel | test-python | test-ucx [ONLY=matrix,kills,suites] [VERSIONS=1.13,...] | coverage | bench [ONLY=figure] | soak [ONLY=run] [FOR_S=seconds] | install | format | lint | clean
 BUILD = build
 SOURCES = find src include python tests bench soak integrations \( -name '*.[ch]' -o -name '*.cc' -o -name '*.hpp' \) -print0
 LINT = find src python -name '*.c' -print0 | xargs -0 -r -n 1 -P 2 clang-tidy --quiet -p $(BUILD)
@@ -17,6 +17,9 @@ demo: all
 
 demo-pool: all
 	@ci/demo-pool $(BUILD)
+
+demo-data: all
+	@python=$$(ci/venv lean tests/python/requirements.txt) && "$$python" ci/demo-data $(BUILD)
 
 test: all
 	@pkg-config --exists cmocka || { echo "make test needs libcmocka-dev; ./test installs it" >&2; exit 1; }
@@ -113,4 +116,4 @@ install: all
 clean:
 	@rm -rf build build-asan build-tsan build-fuzz build-valgrind build-coverage build-venv build-tensorstore build-ucx
 
-.PHONY: all demo demo-pool test test-full test-tensorstore test-tensorstore-asan test-tensorstore-valgrind tensorstore-wheel test-python test-ucx test-asan test-tsan test-valgrind test-fuzz coverage check-format format lint bench soak install clean
+.PHONY: all demo demo-pool demo-data test test-full test-tensorstore test-tensorstore-asan test-tensorstore-valgrind tensorstore-wheel test-python test-ucx test-asan test-tsan test-valgrind test-fuzz coverage check-format format lint bench soak install clean

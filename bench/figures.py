@@ -16,6 +16,7 @@ from pycalls import OVERHEAD_US_MAX, batches, overhead
 from pydata import ARRAY_BYTES, STATE_BYTES, against
 from ssd import gets_while_putting, gets_while_spilling, reads, spill
 from traces import CLIENTS, NODES, PERCENT, SHARDS, SHARES, pool_hits, trace_hits
+from trees import LARGE, SMALL, anew, changed, tunnel, unchanged
 
 KIB = 1 << 10
 RUN_S = 2
@@ -257,5 +258,10 @@ FIGURES = (
     Figure("ssd_spill", 0.85, "B/s", "fio", "fio, writes of 2 MiB, 8 underway", spill),
     Figure("dram_p99_spilling", 0.66, "us", "", "the same without spilling", gets_while_spilling, True),
     Figure("dram_p99_putting", 0.0, "us", "", "the same without a client that puts 2 MiB values, no SSD", gets_while_putting, True),
+    Figure("tree_put_large", 2.0, "s", "rsync", "rsync -a, 1 GiB in 8 files", anew(LARGE), True),
+    Figure("tree_put_small", 2.0, "s", "rsync", "rsync -a, 20,000 files of 4 KiB", anew(SMALL), True),
+    Figure("tree_same", 1.0, "s", "rsync", "rsync -a, the small files, nothing changed", unchanged(SMALL), True),
+    Figure("tree_delta", 2.0, "s", "rsync", "rsync -a, 1 % of 1 GiB changed in place", changed(LARGE), True),
+    Figure("tunnel_put", 0.8, "B/s", "rsync", "rsync without the tunnel", tunnel),
     Figure("idle_cpu", 1.0, "core", "", "1 % of a core", idle_cpu, True),
 )

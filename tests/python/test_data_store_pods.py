@@ -228,6 +228,12 @@ def test_a_full_disk_is_no_fault_of_its_source(pods: list[Pod], store: DataStore
     owner.communicate(timeout=60)
 
 
+def test_the_demo() -> None:
+    demo = pathlib.Path(__file__).resolve().parents[2] / "ci/demo-data"
+    done = subprocess.run([sys.executable, demo, BUILD], capture_output=True, text=True, timeout=240, env=clean_environment())
+    assert done.returncode == 0 and done.stdout.endswith("demo-data: done\n"), done.stdout + done.stderr
+
+
 def test_a_put_does_not_wait_for_its_window(pods: list[Pod], tree: pathlib.Path, store: DataStore) -> None:
     pods[0].run(f"ds.put('svc/m', {str(tree)!r}, broadcast=ds.BroadcastWindow(world_size=3, group_id='quorum'))")
     getter = {"role": "getter", "pod_ip": "10.0.0.9", "group_id": "quorum", "world_size": 3}

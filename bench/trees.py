@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files and folders into a data store, by `penstock tree` and by the real rsync: the same files, the same store, in a tmpfs."""
+
+import os
+import random
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from procs import Stage, run
+
+ROOT = Path(__file__).parent.parent
+MIB = 1 << 20
+LARGE = (8, 128 * MIB)  # files and bytes of each
+SMALL = (20_000, 4 << 10)
+CHANGES, CHANGE_BYTES = 20, 64 << 10  # in each large file: 1 %
+A_FOLDER = 200  # small files
+
+Takers = tuple[Callable[[], float], Callable[[], float]]
+
+
+class Trees:
+    """A data store, and a folder beside it that is put there."""
+
+    def __init__(self, stage: Stage, count: int, size: int) -> None:
+        self._stage = stage
+        self.folder = Path(stage.keep(tempfile.TemporaryDirectory(dir="/dev/shm", prefix="penstock-bench-")))
+        daemon = stage.start([stage.program("penstockd"), "--role", "store", "--data", str(self.folder / "data"),
+                              "--http", "127.0.0.1:0", "--rsync-port", "0"])
+        daemon.wait_text("store: ready")
+        self.http, self.rsync, self.tree = (daemon.wait_text(rf"store: {what} on \S+:(\d+)")[1] for what in ("HTTP", "rsync", "trees"))
+        self.source = self.folder / "source"
+        self.files = [self.source / f"{number // A_FOLDER}/{number}" for number in range(count)]
+        for path in self.files:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(os.urandom(size))
+
+    def change(self) -> None:
+        """Overwrite 1 % of the files, in place."""
+        for path in self.files:
+            with path.open("r+b") as file:
+                for _ in range(CHANGES):
+                    file.seek(random.randrange(path.stat().st_size - CHANGE_BYTES))
+                    file.write(os.urandom(CHANGE_BYTES))
+
+    def put(self, side: str) -> float:
+        """Seconds of one put."""
+        begin = time.monotonic()
+        if side == "ours":
+            run([self._stage.program("penstock"), "tree", "put", str(self.source), f"tree://127.0.0.1:{self.tree}/default/ours"])
+        else:
+            run(["rsync", "-a", "--mkpath", f"{self.source}/", f"rsync://127.0.0.1:{self.rsync}/data/default/peer/"])
+        return time.monotonic() - begin
+
+    def forget(self, side: str) -> None:
+        shutil.rmtree(self.folder / "data/files/default" / side, ignore_errors=True)
+
+    def compare(self, side: str) -> None:
+        run(["diff", "-r", str(self.source), str(self.folder / "data/files/default" / side)])
+
+
+def beside_rsync(files: tuple[int, int], before: Callable[[Trees, str], None]) -> Callable[[Stage], Takers]:
+    """Seconds of a put, each after `before`."""
+    def prepare(stage: Stage) -> Takers:
+        trees = Trees(stage, *files)
+        for side in ("ours", "peer"):
+            trees.put(side)
+
+        def take(side: str) -> float:
+            before(trees, side)
+            seconds = trees.put(side)
+            trees.compare(side)
+            return seconds
+
+        return lambda: take("ours"), lambda: take("peer")
+    return prepare
+
+
+def anew(files: tuple[int, int]) -> Callable[[Stage], Takers]:
+    """Into a store that has nothing of it."""
+    return beside_rsync(files, Trees.forget)
+
+
+def unchanged(files: tuple[int, int]) -> Callable[[Stage], Takers]:
+    """Into one that has all of it."""
+    return beside_rsync(files, lambda trees, side: None)
+
+
+def changed(files: tuple[int, int]) -> Callable[[Stage], Takers]:
+    """Into one that has what it was before: the same change for both sides."""
+    def before(trees: Trees, side: str) -> None:
+        if side == "ours":
+            trees.change()
+    return beside_rsync(files, before)
+
+
+TUNNEL = """
+import sys, time
+from penstock.data_store import RsyncClient, Server
+http, rsync, source = sys.argv[1:4]
+client = RsyncClient("default", sys.argv[4], Server(f"http://127.0.0.1:{http}", f"127.0.0.1:{rsync}" if rsync != "0" else None))
+begin = time.monotonic()
+client.upload(source, "m", contents=True)
+print(time.monotonic() - begin)
+"""
+
+
+def tunnel(stage: Stage) -> Takers:
+    """Bytes a second of rsync through the store's WebSocket tunnel, and without it."""
+    trees = Trees(stage, 2, 128 * MIB)
+    python = run([str(ROOT / "ci/venv"), "lean", "tests/python/requirements.txt"]).strip()
+    environment = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "PYTHONPATH": str(stage.build / "python")}
+
+    def take(side: str, rsync: str) -> float:
+        trees.forget(side)
+        said = run([python, "-c", TUNNEL, trees.http, rsync, str(trees.source), side], env=environment)
+        run(["diff", "-r", str(trees.source), str(trees.folder / "data/files/default" / side / "m")])
+        return 256 * MIB / float(said)
+
+    return lambda: take("ours", "0"), lambda: take("peer", trees.rsync)
