@@ -33,7 +33,7 @@ static int client_greet(struct link *link, enum carry_operation operation, const
         const struct pst_filter *filter = &options->filters.list[i];
         size_t bytes = pst_min(strlen(filter->pattern), UINT16_MAX);
 
-        if (link_room(link) < bytes + 3)
+        if (link->out_bytes + bytes + 3 > LINK_GREETING_BYTES_MAX)
             return link_fail(link, -E2BIG, "the filters are too long");
         link_put_number(link, filter->takes, 1);
         link_put_number(link, bytes, 2);
@@ -53,6 +53,7 @@ static int client_run(int fd, enum carry_operation operation, const char *name,
 
     if (r == 0)
         r = client_greet(&link, operation, name, options);
+    link_trust(&link);
     if (r == 0)
         r = operation == CARRY_PUT ? carry_send(&link, place, options, &got)
                                    : carry_receive(&link, place, options, &got);

@@ -16,12 +16,18 @@ enum { ALIVE_NS = 1000000000, FAULT_MS = 1000 };
 
 int link_open(struct link *link, int fd, uint32_t stall_ms, char fault[PST_FAULT_BYTES])
 {
-    *link = (struct link){.fd = fd, .fault = fault, .alive_ns = pst_now_ns()};
+    *link = (struct link){
+        .fd = fd, .frame_bytes_max = LINK_GREETING_BYTES_MAX, .fault = fault, .alive_ns = pst_now_ns()};
     fault[0] = 0;
     link_set_stall(link, stall_ms);
     link->in = malloc(LINK_FRAME_BYTES_MAX);
     link->out = malloc(LINK_HEAD_BYTES + LINK_FRAME_BYTES_MAX);
     return link->in && link->out ? 0 : link_fail(link, -ENOMEM, "out of memory");
+}
+
+void link_trust(struct link *link)
+{
+    link->frame_bytes_max = LINK_FRAME_BYTES_MAX;
 }
 
 void link_close(struct link *link)
@@ -190,7 +196,7 @@ int link_receive(struct link *link, enum link_type type, enum link_type *got, st
         if (link->error || link_read(link, head, sizeof(head)) < 0)
             return link->error;
         bytes = head[0] | head[1] << 8 | head[2] << 16 | (uint32_t)head[3] << 24;
-        if (bytes > LINK_FRAME_BYTES_MAX || head[4] == 0 || head[4] >= LINK_TYPES)
+        if (bytes > link->frame_bytes_max || head[4] == 0 || head[4] >= LINK_TYPES)
             return link_fail(link, -EPROTO, "the peer does not speak this protocol");
         if (link_read(link, link->in, bytes) < 0)
             return link->error;

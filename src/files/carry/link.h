@@ -16,7 +16,11 @@
 #include "base/reader.h"
 #include "files/tree/chunk.h"
 
-enum { LINK_FRAME_BYTES_MAX = 2 << 20, LINK_HEAD_BYTES = 5 };
+enum {
+    LINK_HEAD_BYTES = 5,
+    LINK_FRAME_BYTES_MAX = 2 << 20,
+    LINK_GREETING_BYTES_MAX = 64 << 10, /* of a frame of a peer that is not known yet */
+};
 
 enum link_type {
     LINK_CHALLENGE = 1, /* server: u16 version, 24 bytes */
@@ -38,7 +42,8 @@ enum link_type {
 
 struct link {
     int fd;
-    uint64_t digest_key; /* the challenge's first 8 bytes */
+    uint64_t digest_key;      /* the challenge's first 8 bytes */
+    uint32_t frame_bytes_max; /* of frames that are read */
     int error;
     char *fault;  /* PST_FAULT_BYTES of the caller's */
     uint8_t *in;  /* the frame that was read last */
@@ -47,9 +52,10 @@ struct link {
     uint64_t alive_ns; /* when something was sent last */
 };
 
-/* Return: 0 or -ENOMEM; to be closed either way. */
+/* The peer is not known: link_trust() says that it is. Return: 0 or -ENOMEM; to be closed either way. */
 int link_open(struct link *link, int fd, uint32_t stall_ms, char fault[PST_FAULT_BYTES]);
 void link_close(struct link *link);
+void link_trust(struct link *link);
 /* For how long the peer may not move. */
 void link_set_stall(struct link *link, uint32_t stall_ms);
 

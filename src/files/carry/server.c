@@ -143,6 +143,7 @@ static void connection_serve(const struct connection *connection)
         r = read_hello(&link, server->settings.token, request);
     if (r == 0) {
         link_set_stall(&link, stall_ms);
+        link_trust(&link);
         serve_request(&link, server, request);
     }
     link_close(&link);

@@ -102,6 +102,8 @@ int pst_manifest_add(struct pst_manifest *m, const struct pst_entry *entry)
 
     if (r == 0 && entry->kind == PST_ENTRY_FOLDER && depth == pst_count_of(m->way))
         r = -E2BIG;
+    if (r == 0 && m->text_bytes + path_bytes + target_bytes > PST_MANIFEST_TEXT_BYTES_MAX)
+        r = -E2BIG;
     if (r < 0)
         return r;
     texts = malloc(path_bytes + target_bytes);
@@ -121,6 +123,7 @@ int pst_manifest_add(struct pst_manifest *m, const struct pst_entry *entry)
     }
     m->file_count += entry->kind == PST_ENTRY_FILE;
     m->file_bytes += entry->bytes;
+    m->text_bytes += path_bytes + target_bytes;
     m->count++;
     pst_assert(m->depth <= pst_count_of(m->way) && m->count <= m->room);
     return 0;

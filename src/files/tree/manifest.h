@@ -25,7 +25,8 @@ enum pst_entry_kind {
 
 enum {
     PST_MANIFEST_ENTRIES_MAX = 4 << 20,
-    PST_ENTRY_TEXT_BYTES_MAX = 4095, /* of a path or a link's target, without the NUL */
+    PST_MANIFEST_TEXT_BYTES_MAX = 512 << 20, /* of all paths and targets */
+    PST_ENTRY_TEXT_BYTES_MAX = 4095,         /* of a path or a link's target, without the NUL */
     PST_ENTRY_DEPTH_MAX = 128,
     PST_ENTRY_WIRE_BYTES_MAX = 25 + 2 * PST_ENTRY_TEXT_BYTES_MAX,
     PST_ENTRY_MODE_MAX = 0777, /* no entry makes a program run as another user */
@@ -44,7 +45,7 @@ struct pst_manifest {
     struct pst_entry *entries;
     uint32_t count, room;
     uint32_t file_count;
-    uint64_t file_bytes;
+    uint64_t file_bytes, text_bytes;
     /* The folders on the way to the last entry, and the name that each was given last. */
     uint32_t depth;
     struct {
