@@ -81,6 +81,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     pst_assert(write(sides[1], in.at, in.left) == (ssize_t)in.left);
     shutdown(sides[1], SHUT_WR);
     pst_assert(link_open(&link, sides[0], 50, fault) == 0);
+    pst_assert(link_take_key(&link, (const uint8_t[LINK_CHALLENGE_BYTES]){0}) == 0);
     link_trust(&link);
     if (sends)
         carry_send(&link, &place, &options, &result);

@@ -22,7 +22,8 @@ static int client_greet(struct link *link, enum carry_operation operation, const
         return link_fail(link, -ENAMETOOLONG, "the name is too long, or there are too many filters");
     if (options->token.len)
         link_proof(options->token, challenge, name, proof);
-    link_take_key(link, challenge);
+    if (link_take_key(link, challenge) < 0)
+        return link->error;
     link_put_number(link, PST_CARRY_VERSION, 2);
     link_put_number(link, operation, 1);
     link_put_number(link, options->force ? CARRY_FORCE : 0, 1);

@@ -32,6 +32,7 @@ void link_trust(struct link *link)
 
 void link_close(struct link *link)
 {
+    link->digester = pst_digester_close(link->digester);
     free(link->in);
     free(link->out);
     link->in = link->out = NULL;
@@ -233,9 +234,11 @@ bool link_proofs_equal(const uint8_t a[LINK_PROOF_BYTES], const uint8_t b[LINK_P
     return differ == 0;
 }
 
-void link_take_key(struct link *link, const uint8_t challenge[LINK_CHALLENGE_BYTES])
+int link_take_key(struct link *link, const uint8_t challenge[LINK_CHALLENGE_BYTES])
 {
-    memcpy(&link->digest_key, challenge, sizeof(link->digest_key));
+    pst_assert(!link->digester);
+    link->digester = pst_digester_open(challenge + LINK_CHALLENGE_BYTES - PST_DIGEST_KEY_BYTES);
+    return link->digester ? 0 : link_fail(link, -ENOMEM, "out of memory");
 }
 
 int link_look(struct link *link)

@@ -23,7 +23,7 @@ enum {
 };
 
 enum link_type {
-    LINK_CHALLENGE = 1, /* server: u16 version, 24 bytes */
+    LINK_CHALLENGE = 1, /* server: u16 version, 48 bytes */
     LINK_HELLO,       /* client: u16 version, u8 operation, u8 flags, 32 bytes of proof, text name, filters */
     LINK_ACCEPT,      /* server: nothing */
     LINK_ERROR,       /* either: i32 errno, text */
@@ -42,8 +42,8 @@ enum link_type {
 
 struct link {
     int fd;
-    uint64_t digest_key;      /* the challenge's first 8 bytes */
-    uint32_t frame_bytes_max; /* of frames that are read */
+    struct pst_digester *digester; /* from the greeting on */
+    uint32_t frame_bytes_max;      /* of frames that are read */
     int error;
     char *fault;  /* PST_FAULT_BYTES of the caller's */
     uint8_t *in;  /* the frame that was read last */
@@ -85,7 +85,7 @@ int link_receive(struct link *link, enum link_type type, enum link_type *got, st
 /* Of a list of chunks. */
 enum link_chunks_flags { LINK_CHUNKS_LAST = 1, LINK_CHUNKS_BY_CONTENT = 2 };
 
-enum { LINK_CHALLENGE_BYTES = 24, LINK_PROOF_BYTES = 32 };
+enum { LINK_CHALLENGE_BYTES = 16 + PST_DIGEST_KEY_BYTES, LINK_PROOF_BYTES = 32 };
 
 /* Whether the peer has told of a fault, while this side sends. Return: 0 or the link's error. */
 int link_look(struct link *link);
@@ -95,7 +95,7 @@ void link_proof(struct pst_bytes token, const uint8_t challenge[LINK_CHALLENGE_B
                 uint8_t out[LINK_PROOF_BYTES]);
 /* In the same time, however much of them is equal. */
 bool link_proofs_equal(const uint8_t a[LINK_PROOF_BYTES], const uint8_t b[LINK_PROOF_BYTES]);
-/* Both sides take the digests' key from the challenge. */
-void link_take_key(struct link *link, const uint8_t challenge[LINK_CHALLENGE_BYTES]);
+/* Both sides take the digests' key from the challenge's end. Return: 0 or the link's error. */
+int link_take_key(struct link *link, const uint8_t challenge[LINK_CHALLENGE_BYTES]);
 
 #endif

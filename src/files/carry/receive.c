@@ -141,7 +141,7 @@ static int old_chunk(void *ctx, uint64_t at, const uint8_t *data, size_t bytes)
     struct pst_digest digest;
 
     pst_assert(at == reading->old->bytes);
-    pst_digest_of(data, bytes, reading->r->link->digest_key, &digest);
+    pst_digest_of(reading->r->link->digester, data, bytes, &digest);
     if (reading->old->count % ALIVE_CHUNKS == 0 && link_alive(reading->r->link) < 0)
         return reading->r->link->error;
     return chunks_add(reading->old, &digest, (uint32_t)bytes);
@@ -297,7 +297,7 @@ static int take_piece(struct receiver *r, struct pst_reader *frame)
         (bytes == 0 && (hole || r->m.entries[entry].bytes)))
         return link_fail(r->link, -EPROTO, "the sender's data is of no file that was listed");
     if (!hole) {
-        pst_digest_of(data, bytes, r->link->digest_key, &digest);
+        pst_digest_of(r->link->digester, data, bytes, &digest);
         if (!pst_digest_equal(&said, &digest))
             return link_fail(r->link, -EBADMSG, "bytes of %.150s are not what the sender says",
                              r->m.entries[entry].path);

@@ -185,7 +185,7 @@ static int send_piece(struct sender *s, uint32_t index, int fd, uint64_t at, uin
     n = bytes ? sender_read(s, entry, fd, at, data, bytes) : 0;
     if (n < 0 || (size_t)n < bytes)
         return n < 0 ? (int)n : sender_fail(s, -ESTALE, entry);
-    pst_digest_of(data, bytes, s->link->digest_key, &digest);
+    pst_digest_of(s->link->digester, data, bytes, &digest);
     memcpy(data - sizeof(digest), &digest, sizeof(digest));
     return end_piece(s, bytes);
 }
@@ -291,7 +291,7 @@ static int send_chunk(void *ctx, uint64_t at, const uint8_t *data, size_t bytes)
         link_put_number(link, listing->list->entry, 4);
         link_put_number(link, listing->list->by_content ? LINK_CHUNKS_BY_CONTENT : 0, 1);
     }
-    pst_digest_of(data, bytes, link->digest_key, &digest);
+    pst_digest_of(link->digester, data, bytes, &digest);
     link_put_number(link, bytes, 4);
     link_put(link, digest.bytes, sizeof(digest.bytes));
     /* Not all at the end: the receiver sees that its peer works. */

@@ -72,7 +72,8 @@ static int read_hello(struct link *link, struct pst_bytes token, struct request 
     int r;
 
     pst_random(challenge, sizeof(challenge));
-    link_take_key(link, challenge);
+    if (link_take_key(link, challenge) < 0)
+        return link->error;
     link_put_number(link, PST_CARRY_VERSION, 2);
     link_put(link, challenge, sizeof(challenge));
     r = link_send(link, LINK_CHALLENGE);

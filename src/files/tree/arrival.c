@@ -7,6 +7,7 @@
 #include "files/root_priv.h"
 
 #include <fcntl.h>
+#include <openssl/evp.h>
 #include <stdio.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -37,12 +38,12 @@ const char *pst_arrival_fault(const struct pst_arrival *a)
 
 void arrival_name(char name[ARRIVAL_NAME_BYTES], const char *what, const char *path)
 {
-    struct pst_digest digest;
+    uint8_t sha256[32];
     int at = snprintf(name, ARRIVAL_NAME_BYTES, "%s-", what);
 
-    pst_digest_of(path, strlen(path), 0, &digest);
-    for (size_t i = 0; i < sizeof(digest.bytes); i++)
-        at += snprintf(name + at, ARRIVAL_NAME_BYTES - (size_t)at, "%02x", digest.bytes[i]);
+    pst_assert(EVP_Digest(path, strlen(path), sha256, NULL, EVP_sha256(), NULL) == 1);
+    for (size_t i = 0; i < sizeof(sha256); i++)
+        at += snprintf(name + at, ARRIVAL_NAME_BYTES - (size_t)at, "%02x", sha256[i]);
     pst_assert(at < ARRIVAL_NAME_BYTES);
 }
 

@@ -3,6 +3,7 @@
  */
 #include "files/tree/chunk.h"
 
+#include <openssl/evp.h>
 #include <pthread.h>
 
 enum {
@@ -13,6 +14,45 @@ enum {
 static uint64_t
     gear[256]; /* a number for each byte: any that look random, as long as all sides have the same */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+struct pst_digester {
+    EVP_MAC *poly1305;
+    EVP_MAC_CTX *ctx;
+    uint8_t key[PST_DIGEST_KEY_BYTES];
+};
+
+struct pst_digester *pst_digester_open(const uint8_t key[PST_DIGEST_KEY_BYTES])
+{
+    struct pst_digester *digester = calloc(1, sizeof(*digester));
+
+    if (!digester)
+        return NULL;
+    memcpy(digester->key, key, sizeof(digester->key));
+    digester->poly1305 = EVP_MAC_fetch(NULL, "POLY1305", NULL);
+    digester->ctx = digester->poly1305 ? EVP_MAC_CTX_new(digester->poly1305) : NULL;
+    return digester->ctx ? digester : pst_digester_close(digester);
+}
+
+void pst_digest_of(struct pst_digester *digester, const void *data, size_t bytes, struct pst_digest *out)
+{
+    size_t written = 0;
+
+    pst_assert(EVP_MAC_init(digester->ctx, digester->key, sizeof(digester->key), NULL) == 1);
+    pst_assert(EVP_MAC_update(digester->ctx, data, bytes) == 1);
+    pst_assert(EVP_MAC_final(digester->ctx, out->bytes, &written, sizeof(out->bytes)) == 1);
+    pst_assert(written == sizeof(out->bytes));
+}
+
+struct pst_digester *pst_digester_close(struct pst_digester *digester)
+{
+    if (!digester)
+        return NULL;
+    EVP_MAC_CTX_free(digester->ctx);
+    EVP_MAC_free(digester->poly1305);
+    explicit_bzero(digester->key, sizeof(digester->key));
+    free(digester);
+    return NULL;
+}
 
 static void chunk_prepare(void)
 {

@@ -4,15 +4,15 @@
  * where their content says, so that bytes that were put in or taken out move no cut but those near them. And
  * the digests by which chunks are known. Any thread.
  *
- * A digest is XXH3 of 128 bits, keyed anew for each transfer, as both sides compute it of their own bytes:
- * whoever makes a file does not know the key, and cannot make two chunks with one digest. SHA-256 would cost
- * half of a transfer's time.
+ * A digest is Poly1305 under a random key, new for each transfer. Whoever makes a file does not know the key,
+ * and two chunks of theirs have one digest with a chance of 2^-89 at the most, however they choose the bytes
+ * (Bernstein, "The Poly1305-AES message-authentication code", 2005, theorem 3.3). It runs at 10 GB/s a core
+ * here, SHA-256 at 1.8.
  */
 #ifndef PST_FILES_CHUNK_H
 #define PST_FILES_CHUNK_H
 
 #include "base/base.h"
-#include "base/hash.h"
 
 enum {
     PST_CHUNK_BYTES = 64 << 10, /* of one that is cut by its place */
@@ -25,14 +25,16 @@ struct pst_digest {
     uint8_t bytes[PST_DIGEST_BYTES];
 };
 
-/* @key: of the transfer. */
-static inline void pst_digest_of(const void *data, size_t bytes, uint64_t key, struct pst_digest *out)
-{
-    struct pst_hash128 hash = pst_hash128(data, bytes, key);
+enum { PST_DIGEST_KEY_BYTES = 32 };
 
-    _Static_assert(sizeof(hash) == sizeof(*out), "a digest has 128 bits");
-    memcpy(out->bytes, &hash, sizeof(hash));
-}
+/* Makes the digests of a transfer. One thread. */
+struct pst_digester;
+
+/* Return: NULL without memory. */
+struct pst_digester *pst_digester_open(const uint8_t key[PST_DIGEST_KEY_BYTES]);
+void pst_digest_of(struct pst_digester *digester, const void *data, size_t bytes, struct pst_digest *out);
+/* Returns NULL. */
+struct pst_digester *pst_digester_close(struct pst_digester *digester);
 
 static inline bool pst_digest_equal(const struct pst_digest *a, const struct pst_digest *b)
 {

@@ -133,6 +133,27 @@ static void entries_as_bytes(void **state)
     }
 }
 
+/* RFC 8439, 2.5.2. */
+static void digests_are_poly1305(void **state)
+{
+    static const uint8_t key[PST_DIGEST_KEY_BYTES] = {
+        0x85, 0xd6, 0xbe, 0x78, 0x57, 0x55, 0x6d, 0x33, 0x7f, 0x44, 0x52, 0xfe, 0x42, 0xd5, 0x06, 0xa8,
+        0x01, 0x03, 0x80, 0x8a, 0xfb, 0x0d, 0xb2, 0xfd, 0x4a, 0xbf, 0xf6, 0xaf, 0x41, 0x49, 0xf5, 0x1b};
+    static const uint8_t tag[PST_DIGEST_BYTES] = {0xa8, 0x06, 0x1d, 0xc1, 0x30, 0x51, 0x36, 0xc6,
+                                                  0xc2, 0x2b, 0x8b, 0xaf, 0x0c, 0x01, 0x27, 0xa9};
+    static const char text[] = "Cryptographic Forum Research Group";
+    struct pst_digester *digester = pst_digester_open(key);
+    struct pst_digest digest;
+
+    (void)state;
+    assert_non_null(digester);
+    for (int again = 0; again < 2; again++) { /* one key for many chunks */
+        pst_digest_of(digester, text, sizeof(text) - 1, &digest);
+        assert_memory_equal(digest.bytes, tag, sizeof(tag));
+    }
+    pst_digester_close(digester);
+}
+
 struct cuts {
     size_t count;
     uint64_t ends[4096];
@@ -224,6 +245,7 @@ int main(void)
         cmocka_unit_test(names_that_lead_elsewhere_are_refused),
         cmocka_unit_test(depth_is_bounded),
         cmocka_unit_test(entries_as_bytes),
+        cmocka_unit_test(digests_are_poly1305),
         cmocka_unit_test(cuts_follow_the_content),
         cmocka_unit_test(cuts_at_their_places),
     };
