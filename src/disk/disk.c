@@ -102,10 +102,9 @@ int pst_disk_open(const struct pst_disk_options *options, struct pst_disk **out,
 
 struct pst_disk *pst_disk_close(struct pst_disk *disk)
 {
-    pst_assert(pst_list_empty(&disk->ready));
     if (!disk)
         return NULL;
-    pst_assert(disk->underway == 0 && pst_list_empty(&disk->done));
+    pst_assert(disk->underway == 0 && pst_list_empty(&disk->ready) && pst_list_empty(&disk->done));
     disk->ops->close(disk);
     free(disk->fds);
     free(disk);

@@ -338,7 +338,7 @@ def test_a_node_that_cannot_sync_gives_partitions_back(tmp_path: pathlib.Path) -
                 assert said.returncode == 0, said.stderr
             broken.kill()
         broken = start_node("--listen=127.0.0.1:0", "--dram=64M", "--shards=2", f"--master={m.address}", *ssd("broken"),
-                            listeners=2, environment={"LD_PRELOAD": str(support.BUILD / "tests/e2e/no_sync.so")})
+                            listeners=2, environment={"LD_PRELOAD": support.preloadable(support.BUILD / "tests/e2e/no_sync.so")})
         with broken, member(m, *ssd("sound")) as sound:
             wait_until("all were lost, and are served", lambda: m.ask("partitions")["lost"] == m.ask("partitions")["served"] == 4096)
             broken.wait_for("the SSD could not be synced, so this node gives partitions back")

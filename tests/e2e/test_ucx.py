@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(support.sanitized(), reason="a sanitizer wants t
 
 
 def other(**what: str) -> dict[str, str]:
-    return {"LD_PRELOAD": str(OTHER)} | {f"OTHER_UCX_{name}": text for name, text in what.items()}
+    return {"LD_PRELOAD": support.preloadable(OTHER)} | {f"OTHER_UCX_{name}": text for name, text in what.items()}
 
 
 @pytest.mark.parametrize("what", ["UNKNOWN", "DEAF"])

@@ -2,15 +2,19 @@
 """A node of its own for a test, the commands, and what /proc tells about a process. Every wait is bounded."""
 from __future__ import annotations
 
+import atexit
 import collections
 import contextlib
+import functools
 import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import threading
 import time
 from typing import Callable, Iterator
@@ -61,6 +65,18 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+@functools.cache
+def preloadable(library: pathlib.Path) -> str:
+    """A name of the library for LD_PRELOAD, in which blanks and colons part one name from the next."""
+    if not re.search("[ :]", str(library)):
+        return str(library)
+    folder = tempfile.mkdtemp(prefix="penstock-preload-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    link = pathlib.Path(folder, library.name)
+    link.symlink_to(library)
+    return str(link)
 
 
 def wait_until(what: str, test: Callable[[], object], seconds: float = WAIT_S) -> None:
