@@ -11,6 +11,7 @@ import contextlib
 import os
 import pathlib
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -106,7 +107,7 @@ def run_page(page: pathlib.Path, folder: pathlib.Path) -> int:
                 session = folder / "session.txt"
                 session.write_text("\n".join(text for kind, text in found if kind == "pycon"))
                 count += session.read_text().count(">>> ")
-                printed = shell.run(f"{sys.executable} -m doctest -o ELLIPSIS -o NORMALIZE_WHITESPACE session.txt")
+                printed = shell.run(f"{shlex.quote(sys.executable)} -m doctest -o ELLIPSIS -o NORMALIZE_WHITESPACE session.txt")
                 assert not printed, printed
     finally:
         shell.close()
