@@ -82,6 +82,9 @@ int link_alive(struct link *link);
  */
 int link_receive(struct link *link, enum link_type type, enum link_type *got, struct pst_reader *frame);
 
+/* In the number of a piece's bytes: they are a hole, and are not sent. */
+#define LINK_HOLE (1u << 31)
+
 /* Of a list of chunks. */
 enum link_chunks_flags { LINK_CHUNKS_LAST = 1, LINK_CHUNKS_BY_CONTENT = 2 };
 

@@ -7,7 +7,10 @@
 
 #include <stdio.h>
 
-enum { HOLE = 1u << 31, ALIVE_CHUNKS = 64, LISTS_CHUNKS_MAX = 1 << 24 };
+enum {
+    ALIVE_CHUNKS = 64,          /* of an older version between two signs of life */
+    LISTS_CHUNKS_MAX = 1 << 24, /* of a file */
+};
 
 /* A chunk of a file: of the sender's, or of an older version here. */
 struct chunk {
@@ -285,12 +288,12 @@ static int take_piece(struct receiver *r, struct pst_reader *frame)
     uint32_t entry = (uint32_t)pst_read_number(frame, 4);
     uint64_t at = pst_read_number(frame, 8);
     uint32_t bytes = (uint32_t)pst_read_number(frame, 4);
-    bool hole = bytes & HOLE;
+    bool hole = bytes & LINK_HOLE;
     struct pst_digest said = {{0}}, digest;
     const uint8_t *data;
     int error;
 
-    bytes &= ~HOLE;
+    bytes &= ~LINK_HOLE;
     pst_read_copy(frame, said.bytes, sizeof(said.bytes));
     data = hole ? NULL : pst_read_bytes(frame, bytes);
     if (frame->bad || entry >= r->m.count || r->m.entries[entry].kind != PST_ENTRY_FILE ||

@@ -19,8 +19,7 @@ enum {
     LIST_BYTES = 64 << 10,  /* a frame of a list is sent once it has as much */
     AHEAD_FILES = 4,        /* lists whose needs have not come yet, */
     AHEAD_CHUNKS = 1 << 18, /* and chunks in them */
-    HOLE = 1u << 31,
-    DATA_BYTES = 1 << 20, /* a frame of data is sent once it has as much */
+    DATA_BYTES = 1 << 20,   /* a frame of data is sent once it has as much */
 };
 
 /* A file whose chunks were listed. */
@@ -157,7 +156,7 @@ static int put_piece_head(struct sender *s, uint32_t entry, uint64_t at, uint32_
         return s->link->error;
     link_put_number(s->link, entry, 4);
     link_put_number(s->link, at, 8);
-    link_put_number(s->link, bytes | (hole ? HOLE : 0), 4);
+    link_put_number(s->link, bytes | (hole ? LINK_HOLE : 0), 4);
     link_put(s->link, none.bytes, sizeof(none.bytes));
     return 0;
 }
