@@ -21,6 +21,11 @@ ASK_S_MAX = 30
 TEXT, BINARY, CLOSE = 1, 2, 8
 
 
+def files_of(root: pathlib.Path) -> dict[str, bytes]:
+    """What the files below a folder have, by their paths in it."""
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
 class WebSocket:
     """A client's side of a WebSocket, frame by frame."""
 

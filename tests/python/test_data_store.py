@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from data_store import DataStore
+from data_store import DataStore, files_of
 from support import BUILD
 
 from penstock import data_store as ds
@@ -48,10 +48,6 @@ def tree(tmp_path: pathlib.Path) -> pathlib.Path:
     (root / "sub/script").chmod(0o755)
     (root / "sub/empty").touch()
     return root
-
-
-def files_of(root: pathlib.Path) -> dict[str, bytes]:
-    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
 def test_a_tree_there_and_back(client: ds.DataStoreClient, tree: pathlib.Path, tmp_path: pathlib.Path) -> None:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from data_store import DataStore
+from data_store import DataStore, files_of
 from support import BUILD, clean_environment, wait_until
 
 from penstock import data_store as ds
@@ -86,10 +86,6 @@ def tree(tmp_path: pathlib.Path) -> pathlib.Path:
     (root / "sub/b").write_text("B")
     (tmp_path / "beside").write_text("not offered")
     return root
-
-
-def files_of(root: pathlib.Path) -> dict[str, bytes]:
-    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
 def test_a_local_put_looks_like_one_into_the_store(store: DataStore, pods: list[Pod], tree: pathlib.Path) -> None:

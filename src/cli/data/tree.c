@@ -2,20 +2,16 @@
 /* tree.c: penstock tree: a file or folder to a data store's port for trees, or from there. */
 #include "cli/cli.h"
 
-#include "base/error.h"
+#include "base/clock.h"
 #include "files/carry/carry.h"
 #include "net/handshake.h"
 
 #include <fcntl.h>
-#include <libgen.h>
 #include <limits.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-
-#include "base/clock.h"
 
 #define SCHEME "tree://"
 

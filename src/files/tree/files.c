@@ -152,21 +152,24 @@ static int arrival_cover(struct pst_arrival *a, struct arrival_file *file, uint6
     return file->covered == entry->bytes ? arrival_complete(a, file) : 0;
 }
 
-/* Whether the range can be one of the file's. */
-static bool arrival_range_fits(const struct pst_entry *entry, uint64_t at, uint64_t bytes)
+static int arrival_check_range(struct pst_arrival *a, uint32_t index, uint64_t at, uint64_t bytes)
 {
-    return entry->kind == PST_ENTRY_FILE && at <= entry->bytes && bytes <= entry->bytes - at;
+    const struct pst_entry *entry = &a->m->entries[index];
+
+    pst_assert(a->magic == ARRIVAL_MAGIC && index < a->m->count);
+    if (entry->kind == PST_ENTRY_FILE && bytes > 0 && at <= entry->bytes && bytes <= entry->bytes - at)
+        return 0;
+    return arrival_fail(a, -EPROTO, entry->path);
 }
 
 int pst_arrival_write(struct pst_arrival *a, uint32_t index, uint64_t at, const void *data, size_t bytes)
 {
     const struct pst_entry *entry = &a->m->entries[index];
     struct arrival_file *file;
-    int r;
+    int r = arrival_check_range(a, index, at, bytes);
 
-    pst_assert(a->magic == ARRIVAL_MAGIC && index < a->m->count);
-    if (bytes == 0 || !arrival_range_fits(entry, at, bytes))
-        return arrival_fail(a, -EPROTO, entry->path);
+    if (r < 0)
+        return r;
     if (data && bytes == entry->bytes && a->needs[index] == PST_ARRIVAL_WHOLE && !a->arrived[index] &&
         !arrival_find(a, index)) {
         a->result.moved += bytes;
@@ -203,12 +206,10 @@ int pst_arrival_take(struct pst_arrival *a, uint32_t index, uint64_t at, int old
 {
     const struct pst_entry *entry = &a->m->entries[index];
     struct arrival_file *file;
-    int r;
+    int r = arrival_check_range(a, index, at, bytes);
 
-    pst_assert(a->magic == ARRIVAL_MAGIC && index < a->m->count);
-    if (bytes == 0 || !arrival_range_fits(entry, at, bytes))
-        return arrival_fail(a, -EPROTO, entry->path);
-    r = arrival_file_of(a, index, &file);
+    if (r == 0)
+        r = arrival_file_of(a, index, &file);
     if (r < 0)
         return r;
     r = copy_all(old_fd, old_at, file->fd, at, bytes);
