@@ -283,6 +283,25 @@ def test_nodes_and_copies(tmp_path: pathlib.Path) -> None:
                 call()
 
 
+def test_a_view_follows_its_key(tmp_path: pathlib.Path) -> None:
+    """A key has moved since the store last asked for the pool map: views look for it as every other call does."""
+    keys = [f"h/{i}" for i in range(24)]
+    with (master(tmp_path, "--place=h/=home", "--nodes-min=2") as m, member(m) as leaver, member(m),
+          penstock.open(url_of(m), timeout=10) as store, penstock.open(url_of(m), timeout=10) as other):
+        wait_until("partitions are dealt out", lambda: m.ask("partitions")["served"] == 4096)
+        other.put_many(dict.fromkeys(keys[::2], b"x"))
+        assert store.get_many(keys)[::2] == [b"x"] * 12  # it knows the map now
+        address = f"127.0.0.1:{leaver.ports()[0]}"
+        other.drain(address)
+        wait_until("it is drained", lambda: next(node.state for node in other.nodes() if node.address == address) == "drained", 60)
+        for key in keys[::2]:
+            with store.view(key) as view:
+                assert bytes(view) == b"x"
+        for key in keys[1::2]:
+            with pytest.raises(KeyError):
+                store.view(key)
+
+
 def test_a_loss_is_forgiven(tmp_path: pathlib.Path) -> None:
     """What was lost is not found, once that is said; a store that was told of the loss hears of it."""
     with pool(tmp_path, "--place=h/=home", "--incomplete-ms=100", "--balance-partitions=0") as p, p.open() as other, p.open(timeout=1) as store:

@@ -80,15 +80,27 @@ static int shard_to_view(struct penstock *store, struct pst_bytes key, int *shar
     return 0;
 }
 
+/* Waits until a node answers for the key, as every operation on a key waits. Return: 0, or why none does. */
+static int wait_for_node(struct penstock *store, struct pst_bytes key)
+{
+    struct penstock_op op = {0};
+
+    penstock_prep(&op, PENSTOCK_STAT_KEY, key.data, key.len);
+    pst_run(store, &op, 1, NULL);
+    return op.result == 0 ? 0 : pst_explain(store, &op, op.result);
+}
+
 /* Asks the key's shard, whose number the view's release will need. A node that came back with other shards,
- * while the question was on its way, says so. */
+ * while the question was on its way, says so, and so does a member of a pool that has given the key away. */
 static int ask(struct penstock *store, struct pst_bytes key, struct answer *answer, struct penstock_op *op,
                int *shard)
 {
     int r = -ESTALE;
 
     for (int tries = 0; tries < TRIES_MAX && r == -ESTALE; tries++) {
-        r = shard_to_view(store, key, shard);
+        r = tries > 0 ? wait_for_node(store, key) : 0;
+        if (r == 0)
+            r = shard_to_view(store, key, shard);
         if (r)
             return r;
         *op = (struct penstock_op){0};
