@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from arrays import against_files, against_wheel
+from broadcasts import thousand
 from links import stripes, three_nodes
 from node import GIB, Node
 from node_figures import bytes_per_key, idle_share, lookups_per_s, mixed_fill_bytes, ssd_bytes_per_key
@@ -263,5 +264,6 @@ FIGURES = (
     Figure("tree_same", 1.0, "s", "rsync", "rsync -a, the small files, nothing changed", unchanged(SMALL), True),
     Figure("tree_delta", 2.0, "s", "rsync", "rsync -a, 1 % of 1 GiB changed in place", changed(LARGE), True),
     Figure("tunnel_put", 0.8, "B/s", "rsync", "rsync without the tunnel", tunnel),
+    Figure("file_broadcast1000", 0.77, "s", "", "256 MiB over one link of 1 Gbit/s; 1,000 members, simulated", thousand, True, runs=1),
     Figure("idle_cpu", 1.0, "core", "", "1 % of a core", idle_cpu, True),
 )
