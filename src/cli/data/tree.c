@@ -8,10 +8,6 @@
 
 #include <fcntl.h>
 #include <limits.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <sys/socket.h>
 
 #define SCHEME "tree://"
 
@@ -57,31 +53,12 @@ static int remote_parse(const char *text, struct remote *out)
 }
 
 /* Return: a socket, or the negative exit code of what was printed. */
-static int remote_connect(const struct remote *remote)
+static int remote_connect(const struct pst_cli *cli, const struct remote *remote)
 {
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
-    char port[8], text[PST_FAULT_BYTES];
-    int fd = -1, one = 1, error = EHOSTUNREACH;
+    char fault[PST_FAULT_BYTES];
+    int fd = pst_carry_connect(remote->address.host, remote->address.port, (uint32_t)cli->timeout, fault);
 
-    snprintf(port, sizeof(port), "%u", remote->address.port);
-    if (getaddrinfo(remote->address.host, port, &hints, &list) != 0)
-        list = NULL;
-    for (struct addrinfo *at = list; at && fd < 0; at = at->ai_next) {
-        fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        if (fd >= 0 && connect(fd, at->ai_addr, at->ai_addrlen) == 0)
-            break;
-        error = errno;
-        pst_close_fd(&fd);
-        fd = -1;
-    }
-    if (list)
-        freeaddrinfo(list);
-    if (fd >= 0) {
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-        return fd;
-    }
-    snprintf(text, sizeof(text), "%.200s:%s: %s", remote->address.host, port, strerror(error));
-    return -tree_fail(-error, text);
+    return fd < 0 ? -tree_fail(fd, fault) : fd;
 }
 
 /* The folder that @path lies in, and its last part in @leaf. Return: a descriptor, or the negative exit code.
@@ -172,7 +149,7 @@ static int transfer_run(struct transfer *t, bool puts, const char *local, const 
     if (folder < 0)
         return -folder;
     place.folder_fd = folder;
-    fd = remote_connect(remote);
+    fd = remote_connect(t->cli, remote);
     if (fd < 0)
         return -fd;
     pst_progress_begin(&t->bar, puts ? "put" : "get", 0);

@@ -49,7 +49,13 @@ int pst_carry_get(int fd, const char *from, const struct pst_carry_place *to,
                   const struct pst_carry_options *options, struct pst_arrival_result *result,
                   char fault[PST_FAULT_BYTES]);
 
+/* Return: a socket to a host by name or number, or -errno with a text in @fault. @timeout_ms: for each
+ * address. */
+int pst_carry_connect(const char *host, uint16_t port, uint32_t timeout_ms, char fault[PST_FAULT_BYTES]);
+
 /* ---- a server ---- */
+
+struct link;
 
 struct pst_carry_server;
 
@@ -65,6 +71,9 @@ struct pst_carry_server_settings {
      */
     int (*resolve)(void *ctx, const char *name, bool writes, int *folder_fd, char leaf[256],
                    char fault[PST_FAULT_BYTES]);
+    /* Serves what is neither a put nor a get (`files/relay`), whose peer has shown the token. NULL: nothing
+     * else is served. Any thread. Return: 0, or the link's error. */
+    int (*serve)(void *ctx, struct link *link, uint32_t operation, const char *name);
     void *ctx;
 };
 

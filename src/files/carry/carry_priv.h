@@ -6,8 +6,27 @@
 #include "files/carry/carry.h"
 #include "files/carry/link.h"
 
-enum carry_operation { CARRY_PUT = 1, CARRY_GET = 2 };
+enum carry_operation {
+    CARRY_PUT = 1,
+    CARRY_GET = 2,
+    CARRY_CALL = 3,   /* a member of a broadcast asks the store */
+    CARRY_FOLLOW = 4, /* or fetches from its parent */
+};
 enum carry_flags { CARRY_FORCE = 1 };
+
+/* Says who one is and what is wanted. Return: 0, or the link's error. */
+int carry_greet(struct link *link, enum carry_operation operation, const char *name,
+                const struct pst_carry_options *options);
+
+/* The manifest as frames. Both: 0 or the link's error. */
+int carry_send_entries(struct link *link, const struct pst_manifest *m);
+int carry_receive_entries(struct link *link, struct pst_manifest *m);
+
+/* Opens the file @entry of the tree @from for reading; it must be as it was listed. @root_fd: of a tree that
+ * is a folder. Return: a descriptor and *@has_holes, whether there may be any; -ESTALE it has changed,
+ * -errno. */
+int carry_open_entry(int root_fd, const struct pst_carry_place *from, const struct pst_entry *entry,
+                     bool *has_holes);
 
 /* Both: 0 and *@result, or the link's error. */
 int carry_send(struct link *link, const struct pst_carry_place *from, const struct pst_carry_options *options,

@@ -2,9 +2,8 @@
 /* client.c: the side that asks. */
 #include "files/carry/carry_priv.h"
 
-/* Says who one is and what is wanted. Return: 0, or the link's error. */
-static int client_greet(struct link *link, enum carry_operation operation, const char *name,
-                        const struct pst_carry_options *options)
+int carry_greet(struct link *link, enum carry_operation operation, const char *name,
+                const struct pst_carry_options *options)
 {
     uint8_t challenge[LINK_CHALLENGE_BYTES] = {0}, proof[LINK_PROOF_BYTES] = {0};
     struct pst_reader frame;
@@ -53,7 +52,7 @@ static int client_run(int fd, enum carry_operation operation, const char *name,
     int r = link_open(&link, fd, options->stall_ms ? options->stall_ms : PST_CARRY_STALL_MS, fault);
 
     if (r == 0)
-        r = client_greet(&link, operation, name, options);
+        r = carry_greet(&link, operation, name, options);
     link_trust(&link);
     if (r == 0)
         r = operation == CARRY_PUT ? carry_send(&link, place, options, &got)

@@ -8,6 +8,7 @@
 #include <openssl/evp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 
 #define DRAIN_NS 2000000000ull
@@ -134,18 +135,19 @@ void link_set_stall(struct link *link, uint32_t stall_ms)
     setsockopt(link->fd, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof(most));
 }
 
-int link_send(struct link *link, enum link_type type)
+/* Sends what was put, in a frame to which @more bytes belong. */
+static int link_send_out(struct link *link, enum link_type type, size_t more)
 {
     size_t bytes = LINK_HEAD_BYTES + link->out_bytes, done = 0;
 
     if (link->error)
         return link->error;
     for (size_t i = 0; i < 4; i++)
-        link->out[i] = (uint8_t)(link->out_bytes >> 8 * i);
+        link->out[i] = (uint8_t)((link->out_bytes + more) >> 8 * i);
     link->out[4] = (uint8_t)type;
     link->out_bytes = 0;
     while (done < bytes) {
-        ssize_t n = send(link->fd, link->out + done, bytes - done, MSG_NOSIGNAL);
+        ssize_t n = send(link->fd, link->out + done, bytes - done, MSG_NOSIGNAL | (more ? MSG_MORE : 0));
 
         if (n < 0 && errno != EINTR)
             return link_broken(link, -errno);
@@ -153,6 +155,34 @@ int link_send(struct link *link, enum link_type type)
     }
     link->alive_ns = pst_now_ns();
     return 0;
+}
+
+int link_send(struct link *link, enum link_type type)
+{
+    return link_send_out(link, type, 0);
+}
+
+int link_send_head(struct link *link, enum link_type type, uint32_t bytes)
+{
+    pst_assert(link->out_bytes + bytes <= LINK_FRAME_BYTES_MAX);
+    return link_send_out(link, type, bytes);
+}
+
+int link_send_file(struct link *link, int fd, uint64_t at, uint32_t bytes)
+{
+    off_t from = (off_t)at;
+
+    while (bytes && link->error == 0) {
+        ssize_t n = sendfile(link->fd, fd, &from, bytes);
+
+        if (n == 0 || (n < 0 && errno != EINTR)) {
+            link_broken(link, n == 0 ? -ESTALE : -errno);
+            shutdown(link->fd, SHUT_RDWR);
+        }
+        bytes -= n > 0 ? (uint32_t)n : 0;
+    }
+    link->alive_ns = pst_now_ns();
+    return link->error;
 }
 
 int link_alive(struct link *link)
@@ -168,7 +198,7 @@ static int link_read(struct link *link, void *into, size_t bytes)
     size_t done = 0;
 
     while (done < bytes) {
-        ssize_t n = recv(link->fd, (char *)into + done, bytes - done, MSG_WAITALL);
+        ssize_t n = recv(link->fd, (char *)into + done, bytes - done, link->eager ? 0 : MSG_WAITALL);
 
         if (n == 0 || (n < 0 && errno != EINTR))
             return link_broken(link, n == 0 ? -ECONNRESET : -errno);
@@ -183,6 +213,7 @@ static int link_peer_fault(struct link *link, struct pst_reader *frame)
     int64_t error = (int32_t)pst_read_number(frame, 4);
     char text[PST_FAULT_BYTES];
 
+    link->told = true;
     snprintf(text, sizeof(text), "%.*s", (int)pst_min(frame->left, sizeof(text) - 1),
              (const char *)frame->at);
     return link_end(link, error < 0 && error > -4096 ? (int)error : -EPROTO, text);

@@ -37,6 +37,13 @@ enum link_type {
     LINK_DONE,        /* sender: nothing */
     LINK_RESULT,      /* receiver: 4 numbers of u64 */
     LINK_ALIVE,       /* either, at any time: nothing */
+    /* Of broadcasts, files/relay/frames.h. */
+    LINK_JOIN,    /* member, to the store: who it is, and what it joins */
+    LINK_TELL,    /* member, to the store: how it stands */
+    LINK_PLACE,   /* store: where a member stands */
+    LINK_FOLLOW,  /* child: what it has */
+    LINK_DIGESTS, /* parent: digests of pieces, 32 bytes each */
+    LINK_PIECE,   /* parent: u32 piece, bytes */
     LINK_TYPES,
 };
 
@@ -44,6 +51,8 @@ struct link {
     int fd;
     struct pst_digester *digester; /* from the greeting on */
     uint32_t frame_bytes_max;      /* of frames that are read */
+    bool eager; /* reads as bytes come: the peer's silence is seen in time, at more system calls */
+    bool told;  /* the error is the peer's word */
     int error;
     char *fault;  /* PST_FAULT_BYTES of the caller's */
     uint8_t *in;  /* the frame that was read last */
@@ -71,6 +80,11 @@ void link_put(struct link *link, const void *data, size_t bytes);
 uint8_t *link_put_space(struct link *link, size_t bytes);
 /* Sends what was put, as one frame. */
 int link_send(struct link *link, enum link_type type);
+/* Sends the head of a frame whose first bytes were put, and of which @bytes follow by link_send_file(). */
+int link_send_head(struct link *link, enum link_type type, uint32_t bytes);
+/* Bytes of a file, from the kernel's cache. -ESTALE: the file is shorter; in the middle of a frame nothing
+ * can be said to the peer, whose connection ends. */
+int link_send_file(struct link *link, int fd, uint64_t at, uint32_t bytes);
 /* A frame that says that this side still works, at most once a second. */
 int link_alive(struct link *link);
 

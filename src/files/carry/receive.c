@@ -73,40 +73,7 @@ static void chunks_fini(struct chunks *chunks)
     *chunks = (struct chunks){.list = NULL};
 }
 
-/* ---- entries and wants ---- */
-
-static int take_entries(struct receiver *r, struct pst_reader *frame)
-{
-    struct pst_entry_texts texts;
-    struct pst_entry entry;
-
-    while (frame->left && !frame->bad) {
-        int error;
-
-        pst_entry_decode(frame, &texts, &entry);
-        error = frame->bad ? -EINVAL : pst_manifest_add(&r->m, &entry);
-        if (error < 0)
-            return link_fail(r->link, error, "the sender's list of entries is none that a tree can have");
-    }
-    return 0;
-}
-
-static int receive_entries(struct receiver *r)
-{
-    struct pst_reader frame;
-    enum link_type type;
-    int error;
-
-    while ((error = link_receive(r->link, 0, &type, &frame)) == 0 && type == LINK_ENTRIES) {
-        error = take_entries(r, &frame);
-        if (error < 0)
-            return error;
-    }
-    if (error == 0 && (type != LINK_ENTRIES_END || pst_read_number(&frame, 4) != r->m.count || frame.bad ||
-                       r->m.count == 0))
-        return link_fail(r->link, -EPROTO, "the sender's list of entries does not end well");
-    return error;
-}
+/* ---- wants ---- */
 
 static int send_wants(struct receiver *r)
 {
@@ -348,7 +315,7 @@ int carry_receive(struct link *link, const struct pst_carry_place *to,
 {
     struct receiver r = {.link = link, .options = options, .listing = UINT32_MAX};
     char fault[PST_FAULT_BYTES];
-    int error = receive_entries(&r);
+    int error = carry_receive_entries(link, &r.m);
 
     if (error == 0) {
         error = pst_arrival_open(to->folder_fd, to->leaf, options->force, &r.arrival, fault);

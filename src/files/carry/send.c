@@ -6,11 +6,8 @@
  */
 #include "files/carry/carry_priv.h"
 
-#include "files/root_priv.h"
-
 #include <fcntl.h>
 #include <stdio.h>
-#include <sys/stat.h>
 
 enum {
     PIECE_BYTES = 256 << 10, /* of a file that is sent whole */
@@ -57,25 +54,6 @@ static void sender_progress(struct sender *s, uint64_t bytes)
 
 /* ---- entries and wants ---- */
 
-static int send_entries(struct sender *s)
-{
-    uint8_t wire[PST_ENTRY_WIRE_BYTES_MAX];
-    int r = 0;
-
-    for (uint32_t i = 0; r == 0 && i < s->m.count; i++) {
-        size_t bytes = pst_entry_encode(&s->m.entries[i], wire);
-
-        if (bytes > link_room(s->link))
-            r = link_send(s->link, LINK_ENTRIES);
-        if (r == 0)
-            link_put(s->link, wire, bytes);
-    }
-    if (r == 0)
-        r = link_send(s->link, LINK_ENTRIES);
-    link_put_number(s->link, s->m.count, 4);
-    return r < 0 ? r : link_send(s->link, LINK_ENTRIES_END);
-}
-
 static int take_wants(struct sender *s, struct pst_reader *frame)
 {
     while (frame->left && !frame->bad) {
@@ -107,25 +85,15 @@ static int receive_wants(struct sender *s)
 
 /* ---- files ---- */
 
-/* Opens the entry's file, which must be as it was listed. Return: a descriptor and *@has_holes, whether there
- * may be any; or the link's error. */
+/* Opens the entry's file. Return: a descriptor and *@has_holes, or the link's error. */
 static int sender_open(struct sender *s, const struct pst_entry *entry, bool *has_holes)
 {
-    int flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
-    int fd = *entry->path ? pst_beneath_open(s->root_fd, entry->path, flags)
-                          : openat(s->from->folder_fd, s->from->leaf, flags);
-    struct stat st;
+    int fd = carry_open_entry(s->root_fd, s->from, entry, has_holes);
 
     if (fd < 0)
-        return sender_fail(s, *entry->path ? fd : -errno, entry);
-    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || (uint64_t)st.st_size != entry->bytes ||
-        (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec != entry->modified_ns) {
-        close(fd);
-        return sender_fail(s, -ESTALE, entry);
-    }
+        return sender_fail(s, fd, entry);
     if (entry->bytes > PIECE_BYTES)
         posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
-    *has_holes = (uint64_t)st.st_blocks * 512 < entry->bytes;
     return fd;
 }
 
@@ -462,7 +430,7 @@ int carry_send(struct link *link, const struct pst_carry_place *from, const stru
     int r = sender_prepare(&s);
 
     if (r == 0)
-        r = send_entries(&s);
+        r = carry_send_entries(link, &s.m);
     if (r == 0)
         r = receive_wants(&s);
     if (r == 0)

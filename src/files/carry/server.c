@@ -63,8 +63,11 @@ static int read_filters(struct link *link, struct pst_reader *frame, struct requ
     return 0;
 }
 
-static int read_hello(struct link *link, struct pst_bytes token, struct request *request)
+static int read_hello(struct link *link, const struct pst_carry_server_settings *settings,
+                      struct request *request)
 {
+    const struct pst_bytes token = settings->token;
+    bool serves_more = settings->serve;
     uint8_t challenge[LINK_CHALLENGE_BYTES], proof[LINK_PROOF_BYTES] = {0}, expected[LINK_PROOF_BYTES];
     struct pst_reader frame;
     enum link_type type;
@@ -93,7 +96,7 @@ static int read_hello(struct link *link, struct pst_bytes token, struct request 
         frame.bad = true;
     pst_read_copy(&frame, request->name, bytes);
     if (frame.bad || flags & ~(uint64_t)CARRY_FORCE || memchr(request->name, 0, bytes) ||
-        (request->operation != CARRY_PUT && request->operation != CARRY_GET))
+        request->operation < CARRY_PUT || request->operation > (serves_more ? CARRY_FOLLOW : CARRY_GET))
         return link_fail(link, -EPROTO, "the client asks for what there is not");
     request->name[bytes] = 0;
     request->force = flags & CARRY_FORCE;
@@ -115,6 +118,10 @@ static int serve_request(struct link *link, const struct pst_carry_server *serve
     struct pst_carry_place place = {.leaf = leaf};
     int folder_fd = -1, r;
 
+    if (request->operation > CARRY_GET) {
+        r = link_send(link, LINK_ACCEPT);
+        return r < 0 ? r : settings->serve(settings->ctx, link, request->operation, request->name);
+    }
     r = settings->resolve(settings->ctx, request->name, request->operation == CARRY_PUT, &folder_fd, leaf,
                           fault);
     if (r < 0)
@@ -141,7 +148,7 @@ static void connection_serve(const struct connection *connection)
     if (r == 0 && !request)
         r = link_fail(&link, -ENOMEM, "out of memory");
     if (r == 0)
-        r = read_hello(&link, server->settings.token, request);
+        r = read_hello(&link, &server->settings, request);
     if (r == 0) {
         link_set_stall(&link, stall_ms);
         link_trust(&link);

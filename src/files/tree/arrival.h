@@ -68,6 +68,12 @@ int pst_arrival_take(struct pst_arrival *a, uint32_t entry, uint64_t at, int old
                      uint64_t bytes);
 /* An empty file, of which nothing comes. */
 int pst_arrival_empty(struct pst_arrival *a, uint32_t entry);
+/*
+ * A file that was asked for and is begun or whole, open for reading; the caller's. It stays the same file
+ * when it gets its place. Bytes that have not been written read as zeros. Also after the arrival's end.
+ * Return: -errno.
+ */
+int pst_arrival_read(struct pst_arrival *a, uint32_t entry);
 /* Everything has come: the destination gets it. -EPROTO: a file is not whole. */
 int pst_arrival_end(struct pst_arrival *a, struct pst_arrival_result *result);
 

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* entries.c: a manifest as frames, and files that are as it lists them. */
+#include "files/carry/carry_priv.h"
+
+#include "files/root_priv.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+int carry_send_entries(struct link *link, const struct pst_manifest *m)
+{
+    uint8_t wire[PST_ENTRY_WIRE_BYTES_MAX];
+    int r = 0;
+
+    for (uint32_t i = 0; r == 0 && i < m->count; i++) {
+        size_t bytes = pst_entry_encode(&m->entries[i], wire);
+
+        if (bytes > link_room(link))
+            r = link_send(link, LINK_ENTRIES);
+        if (r == 0)
+            link_put(link, wire, bytes);
+    }
+    if (r == 0)
+        r = link_send(link, LINK_ENTRIES);
+    link_put_number(link, m->count, 4);
+    return r < 0 ? r : link_send(link, LINK_ENTRIES_END);
+}
+
+static int entries_take(struct link *link, struct pst_reader *frame, struct pst_manifest *m)
+{
+    struct pst_entry_texts texts;
+    struct pst_entry entry;
+
+    while (frame->left && !frame->bad) {
+        int error;
+
+        pst_entry_decode(frame, &texts, &entry);
+        error = frame->bad ? -EINVAL : pst_manifest_add(m, &entry);
+        if (error < 0)
+            return link_fail(link, error, "the sender's list of entries is none that a tree can have");
+    }
+    return 0;
+}
+
+int carry_receive_entries(struct link *link, struct pst_manifest *m)
+{
+    struct pst_reader frame;
+    enum link_type type;
+    int error;
+
+    while ((error = link_receive(link, 0, &type, &frame)) == 0 && type == LINK_ENTRIES) {
+        error = entries_take(link, &frame, m);
+        if (error < 0)
+            return error;
+    }
+    if (error == 0 &&
+        (type != LINK_ENTRIES_END || pst_read_number(&frame, 4) != m->count || frame.bad || m->count == 0))
+        return link_fail(link, -EPROTO, "the sender's list of entries does not end well");
+    return error;
+}
+
+int carry_open_entry(int root_fd, const struct pst_carry_place *from, const struct pst_entry *entry,
+                     bool *has_holes)
+{
+    int flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+    int fd = *entry->path ? pst_beneath_open(root_fd, entry->path, flags)
+                          : openat(from->folder_fd, from->leaf, flags);
+    struct stat st;
+
+    if (fd < 0)
+        return *entry->path ? fd : -errno;
+    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || (uint64_t)st.st_size != entry->bytes ||
+        (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec != entry->modified_ns) {
+        close(fd);
+        return -ESTALE;
+    }
+    *has_holes = (uint64_t)st.st_blocks * 512 < entry->bytes;
+    return fd;
+}
