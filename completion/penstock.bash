@@ -23,7 +23,7 @@ _penstock() {
     node) flags="--url --secret-file --timeout --json" ;;
     bench) flags="--url --secret-file --timeout --json --prefix --op --size --keys --batch --inflight --seconds --fill --mix --until-full" ;;
     replay) flags="--url --secret-file --timeout --json --page-size --policy --capacity --ssd --ssd-capacity --clients --belady --plot" ;;
-    tree) flags="--url --secret-file --timeout --json --token-file --force --filter" ;;
+    tree) flags="--url --secret-file --timeout --json --token-file --group --members --force --filter" ;;
     esac
     COMPREPLY=()
     [[ $word != -* ]] || COMPREPLY=($(compgen -W "$flags --help" -- "$word"))

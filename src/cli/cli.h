@@ -64,6 +64,8 @@ enum pst_exit {
     X(FLAG, belady, "no", 0, 0, "", "replay: what would be possible, too")                                   \
     X(STRING, plot, "", 1, 0, "FILE", "replay: draw hit rate over capacity, as SVG")                         \
     X(STRING, token_file, "", 1, 0, "FILE", "tree: what the data store asks for")                            \
+    X(STRING, group, "", 1, 1024, "NAME", "tree broadcast: those who fetch the tree from each other")        \
+    X(NUMBER, members, "0", 0, 20000, "members", "tree broadcast: so many are expected; 0: not known")       \
     X(FLAG, force, "no", 0, 0, "", "tree: read files whose size and time are the same, too")                 \
     X(LIST, filter, "", 1, 0, "[+-]PATTERN",                                                                 \
       "tree: take (+) or leave out (-) names that fit; the first that fits counts")

@@ -48,8 +48,9 @@ static const struct command {
      "op prefix size keys batch inflight seconds fill mix until_full", false},
     {"replay", "TRACE.jsonl", "play a trace of requests for pages, and tell how many hit", pst_cmd_replay, 1,
      1, 0, "page_size policy capacity ssd ssd_capacity clients belady plot", true},
-    {"tree", "put|get FROM TO", "a file or folder to tree://HOST:PORT/NAME of a data store, or from there",
-     pst_cmd_tree, 3, 3, 0, "token_file force filter", true},
+    {"tree", "put|get|broadcast FROM TO",
+     "a file or folder to tree://HOST:PORT/NAME of a data store, or from there, or from others who fetch it",
+     pst_cmd_tree, 3, 3, 0, "token_file force filter group members", true},
 };
 
 int pst_cli_exit_code(int result)

@@ -8,7 +8,6 @@ import pathlib
 import random
 import signal
 import socket
-import stat
 import struct
 import subprocess
 import threading
@@ -17,6 +16,7 @@ from typing import Any, Iterator
 import pytest
 from data_store import DataStore
 from support import BUILD, clean_environment, wait_until
+from trees import frame, hello, state_of
 
 MIB = 1 << 20
 
@@ -42,17 +42,6 @@ def run(action: str, first: object, second: object, *more: str, code: int = 0) -
 
 def url(store: DataStore, name: str) -> str:
     return f"tree://127.0.0.1:{store.tree_port}/default/{name}"
-
-
-def state_of(root: pathlib.Path) -> dict[str, Any]:
-    """Everything below a folder that a transfer keeps."""
-    found: dict[str, Any] = {}
-    for path in [root, *sorted(root.rglob("*"))]:
-        state = path.lstat()
-        what = os.readlink(path) if path.is_symlink() else path.read_bytes() if path.is_file() else None
-        mode = None if path.is_symlink() else stat.S_IMODE(state.st_mode)
-        found[str(path.relative_to(root))] = (what, mode, state.st_mtime_ns)
-    return found
 
 
 @pytest.fixture
@@ -262,14 +251,6 @@ def test_a_token(tmp_path: pathlib.Path, tree: pathlib.Path) -> None:
             assert "token" in run("put", tree, url(store, "m"), *more, code=4)
         run("put", tree, url(store, "m"), "--token-file", str(tmp_path / "token"))
         assert state_of(store.files / "m") == state_of(tree)
-
-
-def frame(kind: int, payload: bytes) -> bytes:
-    return struct.pack("<IB", len(payload), kind) + payload
-
-
-def hello(operation: int, name: bytes) -> bytes:
-    return frame(2, struct.pack("<HBB32xH", 1, operation, 0, len(name)) + name)
 
 
 def entry(kind: int, path: bytes, size: int = 0, target: bytes = b"", mode: int = 0o644) -> bytes:

@@ -37,6 +37,7 @@ static void transport(struct call *call)
 
     pst_json_add_integer(json, "tree_port", pst_carry_server_port(call->store->trees));
     pst_json_add_integer(json, "version", PST_CARRY_VERSION);
+    pst_json_add_integer(json, "broadcast_version", PST_BROADCAST_VERSION);
     reply_json(call, 200, json);
 }
 
@@ -79,6 +80,7 @@ static const struct {
     void (*answer)(struct call *call, struct pst_bytes raw);
 } part_routes[] = {
     {"DELETE", "/api/v1/services/", "/cleanup", service_cleanup},
+    {"GET", "/api/v1/fs/broadcast/groups/", "", broadcast_rows},
     {"GET", "/api/v1/broadcast/", "/status", quorum_status},
     {"POST", "/api/v1/broadcast/", "/complete", quorum_complete},
 };

@@ -17,7 +17,10 @@
 #include <sys/eventfd.h>
 #include <sys/stat.h>
 
-enum { SWEEP_MS = 300 * 1000 };
+enum {
+    SWEEP_MS = 300 * 1000,
+    TREE_CONNECTIONS_MAX = 1024, /* each member of a broadcast has one for a moment, now and then */
+};
 
 static int fail(int error, char fault[PST_FAULT_BYTES], const char *what, const char *why)
 {
@@ -171,6 +174,11 @@ static int resolve_tree(void *ctx, const char *name, bool writes, int *folder_fd
     return 0;
 }
 
+static int serve_broadcast(void *ctx, struct link *link, uint32_t operation, const char *name)
+{
+    return pst_broadcasts_serve(((struct pst_data_store *)ctx)->rows, link, operation, name);
+}
+
 static int open_trees(struct pst_data_store *store, const struct pst_boot_address *address,
                       struct pst_bytes token, char fault[PST_FAULT_BYTES])
 {
@@ -178,10 +186,15 @@ static int open_trees(struct pst_data_store *store, const struct pst_boot_addres
         .host = pst_boot_address_wildcard(address) ? NULL : store->host,
         .port = (uint16_t)store->settings->tree_port,
         .token = token,
+        .connections_max = TREE_CONNECTIONS_MAX,
         .resolve = resolve_tree,
+        .serve = serve_broadcast,
         .ctx = store};
-    int r = pst_carry_server_open(&settings, &store->trees, fault);
+    int r;
 
+    store->rows = pst_broadcasts_open(resolve_tree, store);
+    r = store->rows ? pst_carry_server_open(&settings, &store->trees, fault)
+                    : fail(-ENOMEM, fault, "store", "out of memory");
     if (r < 0)
         return r;
     tell(store, "trees", address->host, pst_carry_server_port(store->trees));
@@ -256,6 +269,7 @@ static void *sweep(void *arg)
             pthread_mutex_unlock(&store->lock);
         }
         broadcasts_sweep(store->broadcasts);
+        pst_broadcasts_forget(store->rows, pst_now_ns() / 1000000);
         pthread_mutex_lock(&store->quorums_lock);
         pst_quorums_forget(store->quorums, pst_now_ns() / 1000000);
         pthread_mutex_unlock(&store->quorums_lock);
@@ -336,7 +350,9 @@ struct pst_data_store *pst_data_store_close(struct pst_data_store *store)
     pst_web_close(store->web);
     broadcasts_close(store->broadcasts);
     pst_quorums_close(store->quorums);
+    pst_broadcasts_stop(store->rows);
     pst_carry_server_close(store->trees);
+    pst_broadcasts_close(store->rows);
     pst_rsyncd_close(store->rsyncd);
     pst_root_close(store->files);
     pst_catalogue_close(store->catalogue);

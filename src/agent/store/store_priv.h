@@ -10,6 +10,7 @@
 #include "files/carry/carry.h"
 #include "files/catalogue/catalogue.h"
 #include "files/key.h"
+#include "files/relay/broadcasts.h"
 #include "files/root.h"
 #include "files/rsync/rsyncd.h"
 #include "web/json.h"
@@ -28,6 +29,7 @@ struct pst_data_store {
     char host[16];                      /* where its rsync daemon is reached from here, an IPv4 address */
     struct pst_root *files;
     struct pst_rsyncd *rsyncd;
+    struct pst_broadcasts *rows; /* pipelined broadcasts */
     struct pst_carry_server *trees;
     struct pst_web *web;
     pthread_mutex_t lock; /* of the catalogue */
@@ -93,6 +95,7 @@ void gpu_publish(struct call *call);
 void gpu_source(struct call *call);
 void broadcast_unreachable(struct call *call);
 void broadcast_groups(struct call *call);
+void broadcast_rows(struct call *call, struct pst_bytes raw_group);
 void quorum_join(struct call *call);
 void quorum_status(struct call *call, struct pst_bytes raw_id);
 void quorum_complete(struct call *call, struct pst_bytes raw_id);

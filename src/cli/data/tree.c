@@ -3,7 +3,7 @@
 #include "cli/cli.h"
 
 #include "base/clock.h"
-#include "files/carry/carry.h"
+#include "files/relay/relay.h"
 #include "net/handshake.h"
 
 #include <fcntl.h>
@@ -162,22 +162,60 @@ static int transfer_run(struct transfer *t, bool puts, const char *local, const 
     return 0;
 }
 
+/* As a member of a broadcast. Few members get a small tree sooner as copies of the store's. */
+static int transfer_broadcast(struct transfer *t, const char *local, const struct remote *remote)
+{
+    struct pst_broadcast_options options = {.host = remote->address.host,
+                                            .port = remote->address.port,
+                                            .group = t->cli->group,
+                                            .name = remote->name,
+                                            .members = (uint32_t)t->cli->members,
+                                            .timeout_ms = (uint32_t)t->cli->timeout,
+                                            .progress = transfer_progress,
+                                            .ctx = t};
+    struct pst_carry_options carry = {.filters.count = 0};
+    struct pst_arrival_result result = {0};
+    char leaf[NAME_MAX + 1], fault[PST_FAULT_BYTES];
+    struct pst_carry_place place = {.leaf = leaf};
+    pst_cleanup_close int folder = -1;
+    int r = transfer_prepare(t, &carry);
+
+    if (r)
+        return r;
+    if (!t->cli->group || t->cli->filter.count || t->cli->force)
+        return pst_cli_usage("tree broadcast: takes --group, and neither --filter nor --force");
+    folder = local_open(local, leaf);
+    if (folder < 0)
+        return -folder;
+    place.folder_fd = folder;
+    options.token = carry.token;
+    pst_progress_begin(&t->bar, "broadcast", 0);
+    r = pst_broadcast_get(&options, &place, &result, fault);
+    pst_progress_end(&t->bar);
+    if (r == PST_BROADCAST_COPIES)
+        return transfer_run(t, false, local, remote);
+    if (r < 0)
+        return tree_fail(r, fault);
+    transfer_tell(t, "broadcast", &result);
+    return 0;
+}
+
 int pst_cmd_tree(struct pst_cli *cli)
 {
     struct transfer t = {.cli = cli, .begun_ns = pst_now_ns()};
-    bool puts = strcmp(cli->args[0], "put") == 0;
+    bool puts = strcmp(cli->args[0], "put") == 0, broadcasts = strcmp(cli->args[0], "broadcast") == 0;
     const char *remote_text = cli->args[puts ? 2 : 1], *local = cli->args[puts ? 1 : 2];
     struct remote remote;
     int r;
 
-    if (!puts && strcmp(cli->args[0], "get") != 0)
-        return pst_cli_usage("tree: '%.40s' is neither 'put' nor 'get'", cli->args[0]);
+    if (!puts && !broadcasts && strcmp(cli->args[0], "get") != 0)
+        return pst_cli_usage("tree: '%.40s' is neither 'put', 'get' nor 'broadcast'", cli->args[0]);
     if (!is_remote(remote_text) || is_remote(local))
         return pst_cli_usage("tree %s: from %s", cli->args[0],
                              puts ? "a path to " SCHEME "HOST:PORT/NAME" : SCHEME "HOST:PORT/NAME to a path");
     r = remote_parse(remote_text, &remote);
     if (r == 0)
-        r = transfer_run(&t, puts, local, &remote);
+        r = broadcasts ? transfer_broadcast(&t, local, &remote) : transfer_run(&t, puts, local, &remote);
     explicit_bzero(t.token, sizeof(t.token));
     return r;
 }

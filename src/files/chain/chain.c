@@ -144,7 +144,7 @@ int pst_chain_progress(struct pst_chain *chain, uint32_t rank, uint64_t id, uint
     if (!member)
         return -ENOENT;
     member->pieces = pieces;
-    member->done = done;
+    member->done |= done;
     return 0;
 }
 

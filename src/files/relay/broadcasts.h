@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * broadcasts.h: the store's side of pipelined broadcasts. The store has the tree: it is the source, and keeps
+ * the row of members (`chain/chain.h`). A broadcast has a group and a tree's name; the first member to join
+ * makes it, and then the store reads the tree once, for the digests of its pieces.
+ *
+ * Any thread: those of the port for trees serve members, one each. Source: docs/reference/tree-protocol.md.
+ */
+#ifndef PST_FILES_BROADCASTS_H
+#define PST_FILES_BROADCASTS_H
+
+#include "files/carry/carry.h"
+#include "files/chain/chain.h"
+
+enum {
+    PST_BROADCAST_VERSION = 1,           /* of its frames */
+    PST_BROADCASTS_MAX = 64,             /* then the one that was idle longest is forgotten */
+    PST_BROADCAST_LIFE_MS = 3600 * 1000, /* after the last call for it */
+    PST_BROADCAST_MEMBERS = 64,          /* that are reckoned with, unless the first says */
+    PST_BROADCAST_FANOUT = 50,           /* of the tree of copies that a row is compared with */
+};
+
+struct pst_broadcasts;
+
+/* @resolve, @ctx: as of struct pst_carry_server_settings. Return: NULL without memory. */
+struct pst_broadcasts *pst_broadcasts_open(int (*resolve)(void *ctx, const char *name, bool writes,
+                                                          int *folder_fd, char leaf[256],
+                                                          char fault[PST_FAULT_BYTES]),
+                                           void *ctx);
+/* Nobody is served any more. Returns NULL. */
+struct pst_broadcasts *pst_broadcasts_close(struct pst_broadcasts *all);
+/* Those who are served are told that it ends. */
+void pst_broadcasts_stop(struct pst_broadcasts *all);
+/* What the carry server hands on. Return: 0 or the link's error. */
+int pst_broadcasts_serve(struct pst_broadcasts *all, struct link *link, uint32_t operation, const char *name);
+void pst_broadcasts_forget(struct pst_broadcasts *all, uint64_t now_ms);
+
+struct pst_broadcast_info {
+    const char *group, *name;
+    uint32_t members, piece_bytes, pieces;
+    uint64_t bytes;
+};
+
+/* Called for each broadcast, and behind it for its members. */
+struct pst_broadcast_each {
+    void (*broadcast)(void *arg, const struct pst_broadcast_info *info);
+    pst_chain_each *member;
+    void *arg;
+};
+
+/* @group: NULL all. The callbacks may not call back. */
+void pst_broadcasts_list(struct pst_broadcasts *all, const char *group,
+                         const struct pst_broadcast_each *each);
+
+#endif

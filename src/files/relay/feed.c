@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * feed.c: serves a child. Pieces go from the kernel's cache to the socket: a child that is slow holds its own
+ * thread, and no memory. The socket's deadlines bound how long it may.
+ */
+#include "files/relay/relay_priv.h"
+
+#include "base/clock.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <sys/socket.h>
+
+struct child {
+    struct link *link;
+    uint64_t number;
+    struct pst_served served;
+    uint32_t count;
+    int fd; /* of the file that was read last; -1 */
+    uint32_t entry;
+};
+
+static uint64_t tick_ms(void)
+{
+    return pst_now_ns() / 1000000;
+}
+
+void relay_feed_init(struct relay_feed *feed, int (*open)(void *ctx, uint32_t entry), void *ctx)
+{
+    pthread_condattr_t monotonic;
+
+    *feed = (struct relay_feed){.open = open, .ctx = ctx};
+    pthread_mutex_init(&feed->lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&feed->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}
+
+void relay_feed_fini(struct relay_feed *feed)
+{
+    pst_assert(!feed->child);
+    pthread_cond_destroy(&feed->changed);
+    pthread_mutex_destroy(&feed->lock);
+}
+
+void relay_feed_plan(struct relay_feed *feed, const struct relay_plan *plan, uint32_t have)
+{
+    pthread_mutex_lock(&feed->lock);
+    pst_assert(!feed->plan && have <= plan->count);
+    feed->plan = plan;
+    feed->have = have;
+    pthread_cond_broadcast(&feed->changed);
+    pthread_mutex_unlock(&feed->lock);
+}
+
+void relay_feed_add(struct relay_feed *feed)
+{
+    pthread_mutex_lock(&feed->lock);
+    pst_assert(feed->plan && feed->have < feed->plan->count);
+    feed->have++;
+    pthread_cond_broadcast(&feed->changed);
+    pthread_mutex_unlock(&feed->lock);
+}
+
+void relay_feed_end(struct relay_feed *feed)
+{
+    pthread_mutex_lock(&feed->lock);
+    feed->over = true;
+    pthread_cond_broadcast(&feed->changed);
+    pthread_mutex_unlock(&feed->lock);
+}
+
+/* Under the lock. */
+static void feed_pause(struct relay_feed *feed, uint32_t ms)
+{
+    uint64_t at_ns = pst_now_ns() + ms * 1000000ull;
+    struct timespec at = {.tv_sec = (time_t)(at_ns / 1000000000), .tv_nsec = (long)(at_ns % 1000000000)};
+
+    pthread_cond_timedwait(&feed->changed, &feed->lock, &at);
+}
+
+void relay_feed_wait(struct relay_feed *feed, uint32_t ms)
+{
+    uint64_t until_ms = tick_ms() + ms;
+
+    pthread_mutex_lock(&feed->lock);
+    for (uint64_t now_ms = tick_ms(); !feed->child_done && now_ms < until_ms; now_ms = tick_ms())
+        feed_pause(feed, (uint32_t)(until_ms - now_ms));
+    feed->child_done = false; /* once for each child */
+    pthread_mutex_unlock(&feed->lock);
+}
+
+uint64_t relay_feed_served_ms(struct relay_feed *feed)
+{
+    uint64_t served_ms;
+
+    pthread_mutex_lock(&feed->lock);
+    served_ms = feed->served_ms;
+    pthread_mutex_unlock(&feed->lock);
+    return served_ms;
+}
+
+/* ---- a child ---- */
+
+int relay_receive_follow(struct link *link, struct relay_follow *out)
+{
+    struct pst_reader frame;
+    enum link_type type;
+    uint64_t version;
+    int r = link_receive(link, LINK_FOLLOW, &type, &frame);
+
+    if (r < 0)
+        return r;
+    version = pst_read_number(&frame, 2);
+    pst_read_copy(&frame, out->digest, sizeof(out->digest));
+    out->next = (uint32_t)pst_read_number(&frame, 4);
+    out->wants_plan = pst_read_number(&frame, 1) & RELAY_WANTS_PLAN;
+    relay_read_text(&frame, out->group, sizeof(out->group));
+    if (version != PST_BROADCAST_VERSION)
+        return link_fail(link, -EPROTONOSUPPORT, "the child speaks version %u of broadcasts, this side %d",
+                         (unsigned)version, PST_BROADCAST_VERSION);
+    if (frame.bad)
+        return link_fail(link, -EPROTO, "the child follows nothing that there is");
+    return 0;
+}
+
+/* It takes the place of one that is served. */
+static void child_begin(struct relay_feed *feed, struct child *child)
+{
+    pthread_mutex_lock(&feed->lock);
+    if (feed->child)
+        shutdown(feed->child->fd, SHUT_RDWR);
+    feed->child = child->link;
+    feed->child_done = false;
+    child->number = ++feed->children;
+    pthread_cond_broadcast(&feed->changed);
+    pthread_mutex_unlock(&feed->lock);
+}
+
+static void child_end(struct relay_feed *feed, struct child *child, bool done)
+{
+    pthread_mutex_lock(&feed->lock);
+    if (child->number == feed->children) {
+        feed->child = NULL;
+        feed->child_done = done;
+        pthread_cond_broadcast(&feed->changed);
+    }
+    pthread_mutex_unlock(&feed->lock);
+    pst_close_fd(&child->fd);
+}
+
+/* Return: 0 and the open file in @child, or -errno, with the text in the feed. */
+static int child_open(struct relay_feed *feed, struct child *child, uint32_t entry)
+{
+    if (child->fd >= 0 && child->entry == entry)
+        return 0;
+    pst_close_fd(&child->fd);
+    child->fd = feed->open(feed->ctx, entry);
+    child->entry = entry;
+    if (child->fd >= 0)
+        return 0;
+    pthread_mutex_lock(&feed->lock);
+    snprintf(feed->fault, sizeof(feed->fault), "%.180s: %s", feed->plan->m.entries[entry].path,
+             child->fd == -ESTALE ? "changed since the broadcast began" : strerror(-child->fd));
+    pthread_mutex_unlock(&feed->lock);
+    return child->fd;
+}
+
+static int child_send_piece(struct relay_feed *feed, struct child *child)
+{
+    uint32_t piece = child->served.next;
+    struct pst_piece_walk walk;
+    struct pst_piece_part part;
+    int r = 0;
+
+    pst_piece_walk(&feed->plan->pieces, piece, &walk);
+    pst_assert(pst_piece_next(&walk, &part));
+    if (child_open(feed, child, part.entry) < 0)
+        return 0; /* the next turn tells */
+    link_put_number(child->link, piece, 4);
+    r = link_send_head(child->link, LINK_PIECE, pst_piece_length(&feed->plan->pieces, piece));
+    do {
+        if (r == 0 && child_open(feed, child, part.entry) < 0) {
+            shutdown(child->link->fd,
+                     SHUT_RDWR); /* in the middle of a frame: told to it when it comes again */
+            r = -EIO;
+        }
+        if (r == 0)
+            r = link_send_file(child->link, child->fd, part.at, part.bytes);
+    } while (r == 0 && pst_piece_next(&walk, &part));
+    child->served.next++;
+    return r;
+}
+
+/* What is next for the child; waits, if there is nothing. Return: 0, or the link's error. */
+static int child_turn(struct relay_feed *feed, struct child *child, enum pst_serve_turn *turn)
+{
+    char fault[PST_FAULT_BYTES] = "";
+    uint32_t wait_ms = 0;
+
+    pthread_mutex_lock(&feed->lock);
+    *turn = pst_serve_turn(&child->served, feed->plan ? feed->have : 0, child->count, tick_ms(), &wait_ms);
+    if (feed->over || child->number != feed->children)
+        snprintf(fault, sizeof(fault), "%s",
+                 feed->over ? "this member has ended" : "another child is served");
+    else if (feed->fault[0])
+        memcpy(fault, feed->fault, sizeof(fault));
+    else if (*turn == PST_SERVE_WAIT)
+        feed_pause(feed, wait_ms);
+    if (*turn == PST_SERVE_PIECE)
+        feed->served_ms = tick_ms();
+    pthread_mutex_unlock(&feed->lock);
+    return fault[0] ? link_fail(child->link, -ECANCELED, "%s", fault) : 0;
+}
+
+static int child_serve(struct relay_feed *feed, struct child *child)
+{
+    enum pst_serve_turn turn;
+    int r;
+
+    do {
+        r = child_turn(feed, child, &turn);
+        if (r == 0 && turn != PST_SERVE_WAIT)
+            child->served.said_ms = tick_ms();
+        if (r == 0 && turn == PST_SERVE_PIECE)
+            r = child_send_piece(feed, child);
+        else if (r == 0 && turn == PST_SERVE_BEAT)
+            r = link_send(child->link, LINK_ALIVE);
+    } while (r == 0 && turn != PST_SERVE_END);
+    return r;
+}
+
+/* Waits for the plan, beating. */
+static int child_send_plan(struct relay_feed *feed, struct child *child)
+{
+    struct child early = *child;
+    enum pst_serve_turn turn;
+    bool there = false;
+    int r = 0;
+
+    early.served.next = 1; /* a piece that never comes */
+    early.count = 2;
+    while (r == 0 && !there) {
+        pthread_mutex_lock(&feed->lock);
+        there = feed->plan;
+        pthread_mutex_unlock(&feed->lock);
+        if (there)
+            break;
+        r = child_turn(feed, &early, &turn);
+        if (r == 0 && turn == PST_SERVE_BEAT) {
+            early.served.said_ms = tick_ms();
+            r = link_send(child->link, LINK_ALIVE);
+        }
+    }
+    return r < 0 ? r : relay_plan_send(child->link, feed->plan);
+}
+
+int relay_feed_serve(struct relay_feed *feed, struct link *link, const struct relay_follow *follow,
+                     const uint8_t digest[RELAY_DIGEST_BYTES], uint32_t count)
+{
+    struct child child = {.link = link, .served = {.next = follow->next}, .count = count, .fd = -1};
+    struct pst_reader frame;
+    enum link_type type;
+    sigset_t pipe;
+    int r = 0;
+
+    if (memcmp(follow->digest, digest, RELAY_DIGEST_BYTES) != 0 || follow->next > count)
+        return link_fail(link, -ENOENT, "the child follows another broadcast");
+    sigemptyset(&pipe);
+    sigaddset(&pipe, SIGPIPE); /* sendfile() knows no MSG_NOSIGNAL */
+    pthread_sigmask(SIG_BLOCK, &pipe, NULL);
+    child_begin(feed, &child);
+    if (follow->wants_plan)
+        r = child_send_plan(feed, &child);
+    if (r == 0)
+        r = child_serve(feed, &child);
+    if (r == 0)
+        r = link_send(link, LINK_DONE);
+    if (r == 0)
+        r = link_receive(link, LINK_DONE, &type, &frame);
+    child_end(feed, &child, r == 0);
+    return r;
+}

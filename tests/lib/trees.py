@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The protocol for trees as bytes, what a transfer keeps of a tree, and a slow way between two sides."""
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import socket
+import stat
+import struct
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+CALL, FOLLOW = 3, 4
+LINK_ERROR, JOIN, TELL, PLACE = 4, 15, 16, 17
+TREAD_BYTES, TREAD_S = 32 << 10, 0.01
+
+
+def state_of(root: pathlib.Path) -> dict[str, Any]:
+    """Everything below a folder that a transfer keeps."""
+    found: dict[str, Any] = {}
+    for path in [root, *sorted(root.rglob("*"))]:
+        state = path.lstat()
+        what = os.readlink(path) if path.is_symlink() else path.read_bytes() if path.is_file() else None
+        mode = None if path.is_symlink() else stat.S_IMODE(state.st_mode)
+        found[str(path.relative_to(root))] = (what, mode, state.st_mtime_ns)
+    return found
+
+
+def frame(kind: int, payload: bytes) -> bytes:
+    return struct.pack("<IB", len(payload), kind) + payload
+
+
+def hello(operation: int, name: bytes) -> bytes:
+    return frame(2, struct.pack("<HBB32xH", 1, operation, 0, len(name)) + name)
+
+
+def text(value: bytes) -> bytes:
+    return struct.pack("<H", len(value)) + value
+
+
+def join(group: bytes, port: int, number: int = 1, members: int = 4, host: bytes = b"127.0.0.1") -> bytes:
+    return frame(JOIN, struct.pack("<HQIH", 1, number, members, port) + text(host) + text(group))
+
+
+def call_store(port: int, name: bytes, what: bytes) -> tuple[int, bytes]:
+    """Type and payload of what the store answers a member."""
+    with socket.create_connection(("127.0.0.1", port), 30) as connection, connection.makefile("rb") as file:
+        connection.sendall(hello(CALL, name) + what)
+        while True:
+            size, kind = struct.unpack("<IB", file.read(5))
+            payload = file.read(size)
+            if kind in (LINK_ERROR, PLACE):
+                return kind, payload
+
+
+class Way:
+    """A port of this host that leads to another one, and passes what comes back on by a rule.
+
+    Parameters
+    ----------
+    port : int
+        Where it leads.
+    pass_on : Callable[[bytes, int], bytes]
+        What becomes of bytes from there that follow so many others of their connection.
+    """
+
+    def __init__(self, port: int, pass_on: Callable[[bytes, int], bytes]) -> None:
+        self._to, self._pass_on = port, pass_on
+        self._server = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.port: int = self._server.getsockname()[1]
+        self._sockets: list[socket.socket] = []
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self._server.accept()
+                self._sockets.append(near)
+                try:
+                    far = socket.create_connection(("127.0.0.1", self._to), 30)
+                except OSError:
+                    near.close()
+                    continue
+                far.settimeout(None)
+                self._sockets.append(far)
+                for what in (lambda n=near, f=far: self._copy(n, f, lambda data, _: data), lambda n=near, f=far: self._copy(f, n, self._pass_on)):
+                    self._threads.append(threading.Thread(target=what))
+                    self._threads[-1].start()
+
+    @staticmethod
+    def _copy(source: socket.socket, sink: socket.socket, pass_on: Callable[[bytes, int], bytes]) -> None:
+        passed = 0
+        with contextlib.suppress(OSError):
+            while data := source.recv(TREAD_BYTES):
+                sink.sendall(pass_on(data, passed))
+                passed += len(data)
+        for each in (source, sink):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def __enter__(self) -> Way:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown(socket.SHUT_RDWR)
+        self._threads[0].join()
+        for each in self._sockets:
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join()
+        for each in (self._server, *self._sockets):
+            each.close()
+
+
+class SlowWay(Way):
+    """One that treads through a tree's bytes until it is opened; calls pass at once."""
+
+    def __init__(self, port: int, free_bytes: int = 256 << 10) -> None:
+        self._free_bytes, self._opened = free_bytes, threading.Event()
+        super().__init__(port, self._tread)
+
+    def open(self) -> None:
+        self._opened.set()
+
+    def _tread(self, data: bytes, passed: int) -> bytes:
+        if passed > self._free_bytes and not self._opened.is_set():
+            time.sleep(TREAD_S)
+        return data
+
+    def __exit__(self, *more: object) -> None:
+        self.open()
+        super().__exit__(*more)
