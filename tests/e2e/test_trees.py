@@ -2,6 +2,7 @@
 """penstock tree against penstockd --role store: trees by their own protocol."""
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import pathlib
@@ -212,6 +213,21 @@ def test_a_transfer_that_broke_off_goes_on(store: DataStore, tmp_path: pathlib.P
         assert told["moved"] <= 3.5 * 48 * MIB
         assert state_of(again.files / "m") == state_of(tmp_path / "m")
         assert not hidden.exists()
+
+
+def test_an_update_that_broke_off_goes_on(store: DataStore, tmp_path: pathlib.Path) -> None:
+    """What had come of the new version, and all of the old one that stays, comes no more."""
+    file, there = tmp_path / "file", store.files / "file"
+    halves = [random.randbytes(8 * MIB) for _ in range(2)]
+    file.write_bytes(halves[0] + random.randbytes(8 * MIB))
+    run("put", file, url(store, "file"))
+    file.write_bytes(halves[0] + halves[1])
+    hidden = store.files / ".penstock-file.tree"
+    hidden.mkdir(mode=0o700)
+    (hidden / f"fresh-{hashlib.sha256(b'').hexdigest()}").write_bytes(bytes(8 * MIB) + halves[1][:6 * MIB] + bytes(2 * MIB))
+    told = run("put", file, url(store, "file"))
+    assert (told["moved"], told["matched"]) == (2 * MIB, 14 * MIB)
+    assert there.read_bytes() == file.read_bytes() and not hidden.exists()
 
 
 def test_one_at_a_time(store: DataStore, tmp_path: pathlib.Path) -> None:

@@ -7,23 +7,7 @@
 
 #include <stdio.h>
 
-enum {
-    ALIVE_CHUNKS = 64,          /* of an older version between two signs of life */
-    LISTS_CHUNKS_MAX = 1 << 24, /* of a file */
-};
-
-/* A chunk of a file: of the sender's, or of an older version here. */
-struct chunk {
-    struct pst_digest digest;
-    uint64_t at;
-    uint32_t bytes;
-};
-
-struct chunks {
-    struct chunk *list;
-    uint32_t count, room;
-    uint64_t bytes;
-};
+enum { ALIVE_CHUNKS = 64 }; /* of an older version between two signs of life */
 
 struct receiver {
     struct link *link;
@@ -32,7 +16,7 @@ struct receiver {
     struct pst_arrival *arrival;
     uint32_t listing; /* the entry whose chunks are being listed; UINT32_MAX: none */
     bool by_content;
-    struct chunks listed;
+    struct pst_wanted wanted; /* its chunks */
     uint64_t progress;
 };
 
@@ -46,31 +30,6 @@ static void receiver_progress(struct receiver *r, uint64_t bytes)
     r->progress += bytes;
     if (r->options->progress)
         r->options->progress(r->options->ctx, r->progress, r->m.file_bytes);
-}
-
-static int chunks_add(struct chunks *chunks, const struct pst_digest *digest, uint32_t bytes)
-{
-    uint32_t room = chunks->room ? 2 * chunks->room : 256;
-    struct chunk *grown;
-
-    if (chunks->count == LISTS_CHUNKS_MAX)
-        return -E2BIG;
-    if (chunks->count == chunks->room) {
-        grown = realloc(chunks->list, room * sizeof(*grown));
-        if (!grown)
-            return -ENOMEM;
-        chunks->list = grown;
-        chunks->room = room;
-    }
-    chunks->list[chunks->count++] = (struct chunk){*digest, chunks->bytes, bytes};
-    chunks->bytes += bytes;
-    return 0;
-}
-
-static void chunks_fini(struct chunks *chunks)
-{
-    free(chunks->list);
-    *chunks = (struct chunks){.list = NULL};
 }
 
 /* ---- wants ---- */
@@ -100,126 +59,84 @@ static int send_wants(struct receiver *r)
 
 /* ---- older versions ---- */
 
-struct old_reading {
+/* A chunk of an older version, borrowed. */
+struct old_chunk {
     struct receiver *r;
-    struct chunks *old;
+    const uint8_t *data;
+    size_t bytes;
 };
 
-static int old_chunk(void *ctx, uint64_t at, const uint8_t *data, size_t bytes)
+static int old_chunk_take(void *ctx, uint64_t at)
 {
-    const struct old_reading *reading = ctx;
+    const struct old_chunk *chunk = ctx;
+    struct receiver *r = chunk->r;
+    int error = pst_arrival_take(r->arrival, r->listing, at, chunk->data, chunk->bytes);
+
+    receiver_progress(r, chunk->bytes);
+    return error < 0 ? receiver_fail(r, error) : 0;
+}
+
+/* Takes what is wanted of a chunk. The bytes that were looked at are those that are written, whatever others
+ * do to the file meanwhile. */
+static int old_chunk_look(void *ctx, uint64_t at, const uint8_t *data, size_t bytes)
+{
+    struct old_chunk chunk = {ctx, data, bytes};
     struct pst_digest digest;
 
-    pst_assert(at == reading->old->bytes);
-    pst_digest_of(reading->r->link->digester, data, bytes, &digest);
-    if (reading->old->count % ALIVE_CHUNKS == 0 && link_alive(reading->r->link) < 0)
-        return reading->r->link->error;
-    return chunks_add(reading->old, &digest, (uint32_t)bytes);
+    if (at / PST_CHUNK_BYTES % ALIVE_CHUNKS == 0 && link_alive(chunk.r->link) < 0)
+        return chunk.r->link->error;
+    pst_digest_of(chunk.r->link->digester, data, bytes, &digest);
+    return pst_wanted_take(&chunk.r->wanted, &digest, (uint32_t)bytes, old_chunk_take, &chunk);
 }
 
-static int by_digest(const void *a, const void *b)
+/* An older version that is not there, or cannot be read, has nothing. Return: 0 or the link's error. */
+static int old_look(struct receiver *r, enum pst_arrival_older which)
 {
-    return memcmp(((const struct chunk *)a)->digest.bytes, ((const struct chunk *)b)->digest.bytes,
-                  PST_DIGEST_BYTES);
-}
-
-/* What the older version has, by digest; nothing if it cannot be read. Return: its descriptor. */
-static int old_read(struct receiver *r, uint32_t entry, struct chunks *old)
-{
-    struct old_reading reading = {r, old};
-    int fd = pst_arrival_old(r->arrival, entry);
+    pst_cleanup_close int fd = pst_arrival_old(r->arrival, r->listing, which);
     off_t bytes = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
 
-    if (bytes > 0 && pst_chunks_of(fd, (uint64_t)bytes, r->by_content, old_chunk, &reading) < 0)
-        chunks_fini(old);
-    if (old->count)
-        qsort(old->list, old->count, sizeof(*old->list), by_digest);
-    return fd;
-}
-
-/* The chunk of the older version that is the same; NULL: there is none. */
-static const struct chunk *old_find(const struct chunks *old, const struct chunk *chunk)
-{
-    const struct chunk *found =
-        old->count ? bsearch(chunk, old->list, old->count, sizeof(*old->list), by_digest) : NULL;
-
-    return found && found->bytes == chunk->bytes ? found : NULL;
-}
-
-static uint32_t old_count(const struct receiver *r, const struct chunks *old)
-{
-    uint32_t count = 0;
-
-    for (uint32_t i = 0; i < r->listed.count; i++)
-        count += old_find(old, &r->listed.list[i]) != NULL;
-    return count;
-}
-
-/* Neighbours in both versions. */
-struct run {
-    uint64_t at, old_at, bytes;
-};
-
-static int run_take(struct receiver *r, struct run *run, int old_fd)
-{
-    int error =
-        run->bytes ? pst_arrival_take(r->arrival, r->listing, run->at, old_fd, run->old_at, run->bytes) : 0;
-
-    receiver_progress(r, run->bytes);
-    *run = (struct run){0};
-    return error;
-}
-
-/* Takes over what the older version has of the listed chunks, and sets the bits of the others in @bits. */
-static int take_old(struct receiver *r, const struct chunks *old, int old_fd, uint8_t *bits)
-{
-    struct run run = {0};
-    int error = 0;
-
-    for (uint32_t i = 0; error == 0 && i < r->listed.count; i++) {
-        const struct chunk *chunk = &r->listed.list[i], *found = old_find(old, chunk);
-
-        if (!found) {
-            bits[i / 8] |= (uint8_t)(1u << i % 8);
-            continue;
-        }
-        if (found->at != run.old_at + run.bytes || chunk->at != run.at + run.bytes) {
-            error = run_take(r, &run, old_fd);
-            run = (struct run){chunk->at, found->at, 0};
-        }
-        run.bytes += chunk->bytes;
-    }
-    return error < 0 ? error : run_take(r, &run, old_fd);
+    if (bytes > 0)
+        pst_chunks_of(fd, pst_min((uint64_t)bytes, PST_WANTED_FILE_BYTES_MAX), r->by_content, old_chunk_look,
+                      r);
+    return r->link->error;
 }
 
 static void receiver_end_list(struct receiver *r)
 {
-    chunks_fini(&r->listed);
+    pst_wanted_fini(&r->wanted);
     r->listing = UINT32_MAX;
 }
 
-/* All chunks of a file are listed: answers which of them are needed. If few were found in their places, bytes
- * may have moved: the file is to be listed by content. */
-static int send_need(struct receiver *r)
+/* Few chunks were found in their places: bytes may have moved, so the file is to be listed by content. */
+static int send_need_of_content(struct receiver *r)
 {
-    struct chunks old = {.list = NULL};
-    size_t bytes = (r->listed.count + 7) / 8;
-    pst_cleanup_free uint8_t *bits = calloc(1, bytes + 1);
-    pst_cleanup_close int fd = -1;
-    int error = 0;
+    int error = pst_arrival_restart(r->arrival, r->listing);
 
-    if (!bits || r->listed.bytes != r->m.entries[r->listing].bytes)
-        return link_fail(r->link, bits ? -EPROTO : -ENOMEM,
-                         "the sender's chunks are not the file that it listed");
-    fd = old_read(r, r->listing, &old);
-    link_put_number(r->link, r->listing, 4);
-    if (r->by_content || old_count(r, &old) >= r->listed.count / 2) {
-        error = take_old(r, &old, fd, bits);
-        link_put(r->link, bits, bytes);
-    }
-    chunks_fini(&old);
+    r->progress -= r->wanted.taken_bytes;
     receiver_end_list(r);
     return error < 0 ? receiver_fail(r, error) : link_send(r->link, LINK_NEED);
+}
+
+/* All chunks of a file are listed: answers which of them are needed. */
+static int send_need(struct receiver *r)
+{
+    struct pst_wanted *wanted = &r->wanted;
+    int error = 0;
+
+    if (wanted->bytes != r->m.entries[r->listing].bytes)
+        return link_fail(r->link, -EPROTO, "the sender's chunks are not the file that it listed");
+    if (pst_wanted_sort(wanted) < 0)
+        return link_fail(r->link, -ENOMEM, "out of memory");
+    for (int which = 0; error == 0 && which < PST_ARRIVAL_OLDER && wanted->taken < wanted->count; which++)
+        error = old_look(r, (enum pst_arrival_older)which);
+    if (error < 0)
+        return error;
+    link_put_number(r->link, r->listing, 4);
+    if (!r->by_content && wanted->taken < wanted->count / 2)
+        return send_need_of_content(r);
+    pst_wanted_bits(wanted, link_put_space(r->link, (wanted->count + 7) / 8));
+    receiver_end_list(r);
+    return link_send(r->link, LINK_NEED);
 }
 
 static int take_chunks(struct receiver *r, struct pst_reader *frame)
@@ -239,9 +156,7 @@ static int take_chunks(struct receiver *r, struct pst_reader *frame)
         int error;
 
         pst_read_copy(frame, digest.bytes, sizeof(digest.bytes));
-        error = frame->bad || bytes == 0 || bytes > PST_CHUNK_BYTES_MAX
-                    ? -EPROTO
-                    : chunks_add(&r->listed, &digest, bytes);
+        error = frame->bad ? -EPROTO : pst_wanted_add(&r->wanted, &digest, bytes, r->m.entries[entry].bytes);
         if (error < 0)
             return link_fail(r->link, error, "the sender's list of chunks is none");
     }
@@ -333,7 +248,7 @@ int carry_receive(struct link *link, const struct pst_carry_place *to,
     if (error == 0)
         error = send_result(&r, result);
     pst_arrival_close(r.arrival);
-    chunks_fini(&r.listed);
+    pst_wanted_fini(&r.wanted);
     pst_manifest_fini(&r.m);
     return error;
 }

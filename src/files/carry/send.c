@@ -60,7 +60,8 @@ static int take_wants(struct sender *s, struct pst_reader *frame)
         uint32_t entry = (uint32_t)pst_read_number(frame, 4), how = (uint32_t)pst_read_number(frame, 1);
 
         if (frame->bad || entry >= s->m.count || s->m.entries[entry].kind != PST_ENTRY_FILE ||
-            (how != PST_ARRIVAL_WHOLE && how != PST_ARRIVAL_DELTA) || s->wants[entry])
+            (how != PST_ARRIVAL_WHOLE && how != PST_ARRIVAL_DELTA) || s->wants[entry] ||
+            (how == PST_ARRIVAL_DELTA && s->m.entries[entry].bytes > PST_WANTED_FILE_BYTES_MAX))
             return link_fail(s->link, -EPROTO, "the receiver wants what there is not");
         s->wants[entry] = (uint8_t)how;
     }

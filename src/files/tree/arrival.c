@@ -127,7 +127,7 @@ static enum pst_arrival_need arrival_decide(struct pst_arrival *a, uint32_t inde
         return PST_ARRIVAL_HAS;
     }
     a->missing++;
-    if (entry->bytes < PST_ARRIVAL_OLD_BYTES_MIN)
+    if (entry->bytes < PST_ARRIVAL_OLD_BYTES_MIN || entry->bytes > PST_WANTED_FILE_BYTES_MAX)
         return PST_ARRIVAL_WHOLE;
     return arrival_turn_old(a, entry) || bytes >= PST_ARRIVAL_OLD_BYTES_MIN ? PST_ARRIVAL_DELTA
                                                                             : PST_ARRIVAL_WHOLE;

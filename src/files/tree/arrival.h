@@ -20,12 +20,12 @@
 #ifndef PST_FILES_ARRIVAL_H
 #define PST_FILES_ARRIVAL_H
 
-#include "files/tree/chunk.h"
 #include "files/tree/manifest.h"
+#include "files/tree/wanted.h"
 
 enum {
     PST_ARRIVAL_OPEN_MAX = 8,             /* files that are begun and not whole */
-    PST_ARRIVAL_OLD_BYTES_MIN = 64 << 10, /* smaller files come whole */
+    PST_ARRIVAL_OLD_BYTES_MIN = 64 << 10, /* smaller files come whole, as do those that no list fits */
 };
 
 /* How an entry comes to be. */
@@ -33,6 +33,13 @@ enum pst_arrival_need {
     PST_ARRIVAL_HAS,   /* it is there */
     PST_ARRIVAL_WHOLE, /* a file that is asked for */
     PST_ARRIVAL_DELTA, /* a file of which chunks are there */
+};
+
+/* Where older versions of a file may lie. */
+enum pst_arrival_older {
+    PST_ARRIVAL_LEFTOVER, /* what an arrival that broke off had written of it */
+    PST_ARRIVAL_THERE,    /* in the destination */
+    PST_ARRIVAL_OLDER,    /* how many */
 };
 
 struct pst_arrival;
@@ -59,13 +66,15 @@ const char *pst_arrival_fault(const struct pst_arrival *a);
 /* Takes the whole manifest, which is borrowed until closed, and makes its folders and links. */
 int pst_arrival_begin(struct pst_arrival *a, const struct pst_manifest *m);
 enum pst_arrival_need pst_arrival_need(const struct pst_arrival *a, uint32_t entry);
-/* The older version of a file that is PST_ARRIVAL_DELTA, open for reading; the caller's. */
-int pst_arrival_old(struct pst_arrival *a, uint32_t entry);
+/* An older version of a file that is PST_ARRIVAL_DELTA, open for reading; the caller's. Others may write to
+ * it. */
+int pst_arrival_old(struct pst_arrival *a, uint32_t entry, enum pst_arrival_older which);
 /* Writes bytes of a file; @data NULL: a hole. Each byte of a file comes once, from here or from the next. */
 int pst_arrival_write(struct pst_arrival *a, uint32_t entry, uint64_t at, const void *data, size_t bytes);
-/* Takes over bytes of its older version @old_fd. */
-int pst_arrival_take(struct pst_arrival *a, uint32_t entry, uint64_t at, int old_fd, uint64_t old_at,
-                     uint64_t bytes);
+/* Writes bytes that an older version has, too. */
+int pst_arrival_take(struct pst_arrival *a, uint32_t entry, uint64_t at, const void *data, size_t bytes);
+/* A file that is not whole begins anew, without a byte. */
+int pst_arrival_restart(struct pst_arrival *a, uint32_t entry);
 /* An empty file, of which nothing comes. */
 int pst_arrival_empty(struct pst_arrival *a, uint32_t entry);
 /*

@@ -15,8 +15,9 @@ enum { ARRIVAL_NAME_BYTES = 256 };
 /* A file that is begun. */
 struct arrival_file {
     uint32_t entry;
-    int fd; /* -1: a free place */
-    uint64_t covered;
+    int fd;           /* -1: a free place */
+    uint64_t covered; /* bytes that are written, */
+    uint64_t taken;   /* and were in an older version */
 };
 
 /* A folder beneath a root, kept open since its neighbours come next. */

@@ -46,7 +46,7 @@ static int arrival_file_of(struct pst_arrival *a, uint32_t index, struct arrival
     if (ftruncate(file->fd, (off_t)entry->bytes) < 0)
         return arrival_fail(a, -errno, entry->path);
     file->entry = index;
-    file->covered = 0;
+    file->covered = file->taken = 0;
     *out = file;
     return 0;
 }
@@ -162,61 +162,59 @@ static int arrival_check_range(struct pst_arrival *a, uint32_t index, uint64_t a
     return arrival_fail(a, -EPROTO, entry->path);
 }
 
-int pst_arrival_write(struct pst_arrival *a, uint32_t index, uint64_t at, const void *data, size_t bytes)
+/* Bytes into their place in a file; @data NULL: a hole, which is there already. @taken: of an older version.
+ */
+static int arrival_put(struct pst_arrival *a, uint32_t index, uint64_t at, const void *data, size_t bytes,
+                       bool taken)
 {
-    const struct pst_entry *entry = &a->m->entries[index];
     struct arrival_file *file;
-    int r = arrival_check_range(a, index, at, bytes);
+    int r = arrival_file_of(a, index, &file);
 
-    if (r < 0)
-        return r;
-    if (data && bytes == entry->bytes && a->needs[index] == PST_ARRIVAL_WHOLE && !a->arrived[index] &&
-        !arrival_find(a, index)) {
-        a->result.moved += bytes;
-        return arrival_write_at_once(a, index, data);
-    }
-    r = arrival_file_of(a, index, &file);
     if (r < 0)
         return r;
     r = data ? write_all(file->fd, data, bytes, at) : 0;
     if (r < 0)
-        return arrival_fail(a, r, entry->path);
-    a->result.moved += data ? bytes : 0;
+        return arrival_fail(a, r, a->m->entries[index].path);
+    file->taken += taken ? bytes : 0;
     return arrival_cover(a, file, bytes);
 }
 
-static int copy_all(int from_fd, uint64_t from, int to_fd, uint64_t to, uint64_t bytes)
+int pst_arrival_write(struct pst_arrival *a, uint32_t index, uint64_t at, const void *data, size_t bytes)
 {
-    off_t in = (off_t)from, out = (off_t)to;
-
-    while (bytes) {
-        ssize_t n = copy_file_range(from_fd, &in, to_fd, &out, bytes, 0);
-
-        if (n == 0)
-            return -ESTALE; /* the older version has become shorter */
-        if (n < 0 && errno != EINTR)
-            return -errno;
-        bytes -= n > 0 ? (uint64_t)n : 0;
-    }
-    return 0;
-}
-
-int pst_arrival_take(struct pst_arrival *a, uint32_t index, uint64_t at, int old_fd, uint64_t old_at,
-                     uint64_t bytes)
-{
-    const struct pst_entry *entry = &a->m->entries[index];
-    struct arrival_file *file;
     int r = arrival_check_range(a, index, at, bytes);
 
-    if (r == 0)
-        r = arrival_file_of(a, index, &file);
     if (r < 0)
         return r;
-    r = copy_all(old_fd, old_at, file->fd, at, bytes);
+    a->result.moved += data ? bytes : 0;
+    if (data && bytes == a->m->entries[index].bytes && a->needs[index] == PST_ARRIVAL_WHOLE &&
+        !a->arrived[index] && !arrival_find(a, index))
+        return arrival_write_at_once(a, index, data);
+    return arrival_put(a, index, at, data, bytes, false);
+}
+
+int pst_arrival_take(struct pst_arrival *a, uint32_t index, uint64_t at, const void *data, size_t bytes)
+{
+    int r = arrival_check_range(a, index, at, bytes);
+
     if (r < 0)
-        return arrival_fail(a, r, entry->path);
+        return r;
     a->result.matched += bytes;
-    return arrival_cover(a, file, bytes);
+    return arrival_put(a, index, at, data, bytes, true);
+}
+
+int pst_arrival_restart(struct pst_arrival *a, uint32_t index)
+{
+    const struct pst_entry *entry = &a->m->entries[index];
+    struct arrival_file *file = arrival_find(a, index);
+
+    if (!file)
+        return 0;
+    pst_assert(a->result.matched >= file->taken && file->covered < entry->bytes);
+    a->result.matched -= file->taken;
+    file->covered = file->taken = 0;
+    if (ftruncate(file->fd, 0) < 0 || ftruncate(file->fd, (off_t)entry->bytes) < 0)
+        return arrival_fail(a, -errno, entry->path);
+    return 0;
 }
 
 int pst_arrival_empty(struct pst_arrival *a, uint32_t index)
@@ -229,21 +227,20 @@ int pst_arrival_empty(struct pst_arrival *a, uint32_t index)
     return r < 0 ? r : arrival_complete(a, file);
 }
 
-int pst_arrival_old(struct pst_arrival *a, uint32_t index)
+int pst_arrival_old(struct pst_arrival *a, uint32_t index, enum pst_arrival_older which)
 {
-    const struct pst_entry *entry = &a->m->entries[index];
+    const int flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
     char name[ARRIVAL_NAME_BYTES];
     const char *leaf = name;
-    int fd;
+    int folder_fd = a->hidden_fd, fd;
 
-    pst_assert(a->needs[index] == PST_ARRIVAL_DELTA);
-    arrival_name(name, "old", entry->path);
-    fd = openat(a->hidden_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd >= 0)
-        return fd;
-    fd = arrival_parent(a, &a->there, entry->path, &leaf);
-    if (fd < 0)
-        return fd;
-    fd = openat(fd, leaf, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    pst_assert(a->needs[index] == PST_ARRIVAL_DELTA && which < PST_ARRIVAL_OLDER);
+    if (which == PST_ARRIVAL_LEFTOVER)
+        arrival_name(name, "old", a->m->entries[index].path);
+    else
+        folder_fd = arrival_parent(a, &a->there, a->m->entries[index].path, &leaf);
+    if (folder_fd < 0)
+        return folder_fd;
+    fd = openat(folder_fd, leaf, flags);
     return fd < 0 ? -errno : fd;
 }
