@@ -71,10 +71,17 @@ def test_bytes_behind_a_frame_keep_nobody_waiting(agent: Agent) -> None:
     waiting = [agent.connect(True) for _ in range(384)]
     for one in waiting:
         one.sendall(struct.pack(">I", len(frame)) + frame + b"more")
-    wait_until("all places are taken", lambda: "too many" in str(agent.ask("ping", True)))
+
+    def pinged() -> str:  # one too many may be ended before its frame has come
+        try:
+            return str(agent.ask("ping", True))
+        except ConnectionResetError:
+            return "too many"
+
+    wait_until("all places are taken", lambda: "too many" in pinged())
     for one in waiting:
         one.close()
-    wait_until("there is room again", lambda: (agent.ask("ping", True) or {}).get("status") == "ok")
+    wait_until("there is room again", lambda: "'ok'" in pinged())
 
 
 # ---- owners ----

@@ -136,8 +136,6 @@ static void locks_open(struct pst_pod *pod)
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&pod->finished_changed, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    pthread_cond_init(&pod->connections_gone, NULL);
-    pthread_mutex_init(&pod->connections_lock, NULL);
     pthread_mutex_init(&pod->offers_lock, NULL);
     pthread_mutex_init(&pod->finished_lock, NULL);
     pthread_mutex_init(&pod->finishing_lock, NULL);
@@ -155,8 +153,7 @@ int pst_pod_open(const struct pst_pod_settings *settings, void (*log)(void *ctx,
     pod->settings = settings;
     pod->log = log;
     pod->log_ctx = log_ctx;
-    pod->listeners[0].fd = pod->listeners[1].fd = -1;
-    pst_list_init(&pod->connections);
+    pod->unix_fd = pod->tcp_fd = -1;
     pst_list_init(&pod->offers);
     pst_list_init(&pod->finished);
     locks_open(pod);
@@ -175,8 +172,10 @@ struct pst_pod *pst_pod_close(struct pst_pod *pod)
     if (!pod)
         return NULL;
     sockets_close(pod);
-    if (pod->sweeps) /* the sockets' end has set the event */
+    if (pod->sweeps) {
+        pst_event_set(pod->stop_fd);
         pst_assert(pthread_join(pod->sweeper, NULL) == 0);
+    }
     data_close(pod);
     finished_close(pod);
     offers_close(pod);
@@ -184,8 +183,6 @@ struct pst_pod *pst_pod_close(struct pst_pod *pod)
     pthread_mutex_destroy(&pod->finishing_lock);
     pthread_mutex_destroy(&pod->finished_lock);
     pthread_mutex_destroy(&pod->offers_lock);
-    pthread_mutex_destroy(&pod->connections_lock);
-    pthread_cond_destroy(&pod->connections_gone);
     pthread_cond_destroy(&pod->finished_changed);
     explicit_bzero(pod->token, sizeof(pod->token));
     free(pod);

@@ -3,7 +3,7 @@
  * pod_priv.h: the agent's parts. Each connection has a thread, which reads one frame, answers it and ends.
  *
  *     pod.c      opens and closes the parts, sweeps
- *     socket.c   the two sockets, connections and their threads, frames as bytes
+ *     socket.c   the two sockets and their connections, frames as bytes
  *     frames.c   what a frame asks for: a table of commands
  *     offers.c   paths that this pod serves, and whose they are
  *     data.c     paths by their own names, for clients of kubetorch
@@ -18,6 +18,7 @@
 #include "files/key.h"
 #include "files/rsync/front.h"
 #include "files/rsync/rsyncd.h"
+#include "net/acceptor.h"
 #include "net/handshake.h"
 #include "web/json.h"
 
@@ -37,11 +38,8 @@ enum {
     POD_MODULE_BYTES = 24,
 };
 
-/* A socket that listens. */
-struct pod_listener {
-    int fd;
-    bool local; /* the unix socket: of processes of this pod */
-};
+/* The listeners. */
+enum { POD_LOCAL, POD_REMOTE }; /* the unix socket: of processes of this pod; TCP */
 
 struct pst_pod {
     const struct pst_pod_settings *settings;
@@ -49,18 +47,14 @@ struct pst_pod {
     void *log_ctx;
     struct pst_boot_address unix_address, tcp_address;
     uint64_t unix_inode;
-    struct pod_listener listeners[2]; /* the unix socket, TCP */
-    char rsync_host[16];              /* "" all addresses */
+    int unix_fd, tcp_fd; /* they listen */
+    char rsync_host[16]; /* "" all addresses */
     char token[PST_RSYNCD_TOKEN_BYTES_MAX];
     uint32_t token_bytes; /* 0: none is needed */
+    struct pst_acceptor *acceptor;
     int stop_fd;
-    pthread_t acceptor, sweeper;
-    bool accepts, sweeps;
-
-    pthread_mutex_t connections_lock;
-    pthread_cond_t connections_gone;
-    struct pst_list connections;
-    uint32_t local_count, remote_count;
+    pthread_t sweeper;
+    bool sweeps;
 
     pthread_mutex_t offers_lock; /* of the rsync daemon's start, too */
     struct pst_list offers;

@@ -17,14 +17,7 @@
 
 enum {
     REMOTE_FRAME_BYTES_MAX = 64 << 10, /* of another pod, which names a group and a key */
-    RETRY_MS = 100,                    /* without descriptors */
     DRAIN_MS = 2000,
-};
-
-struct connection {
-    struct pst_list link;
-    struct pst_pod *pod;
-    struct pod_caller caller;
 };
 
 /* ---- frames as bytes ---- */
@@ -79,46 +72,45 @@ static uint64_t stall_end_ns(void)
 }
 
 /* @text: NULL: there was no memory for the answer, and the client sees an end. */
-static void connection_answer(const struct connection *connection, const char *text)
+static void connection_answer(const struct pod_caller *caller, const char *text)
 {
     uint64_t until_ns = stall_end_ns();
     uint32_t bytes = text ? (uint32_t)strlen(text) : 0, head = htonl(bytes);
 
-    if (text && frame_write(connection->caller.fd, &head, sizeof(head), until_ns) == 0)
-        frame_write(connection->caller.fd, text, bytes, until_ns);
+    if (text && frame_write(caller->fd, &head, sizeof(head), until_ns) == 0)
+        frame_write(caller->fd, text, bytes, until_ns);
 }
 
 /*
  * Of a client that may still send: the end of the answer, then all that comes is dropped until the client
  * ends. A socket that closes with bytes unread would take the answer away.
  */
-static void connection_drain(const struct connection *connection)
+static void connection_drain(const struct pod_caller *caller)
 {
     uint64_t until_ns = pst_now_ns() + DRAIN_MS * 1000000ull;
     char dropped[4096];
 
-    shutdown(connection->caller.fd, SHUT_WR);
-    while (frame_read(connection->caller.fd, dropped, sizeof(dropped), until_ns) == 0)
+    shutdown(caller->fd, SHUT_WR);
+    while (frame_read(caller->fd, dropped, sizeof(dropped), until_ns) == 0)
         ;
 }
 
-static void connection_refuse(const struct connection *connection, int error)
+static void connection_refuse(const struct pod_caller *caller, int error)
 {
-    connection_answer(connection,
-                      error == -E2BIG ? "{\"status\":\"error\",\"error\":\"the frame is too long\"}"
-                      : error == -ETIMEDOUT
-                          ? "{\"status\":\"error\",\"error\":\"the frame did not come in time\"}"
-                          : "{\"status\":\"error\",\"error\":\"the frame ended before its length\"}");
-    connection_drain(connection);
+    connection_answer(caller, error == -E2BIG ? "{\"status\":\"error\",\"error\":\"the frame is too long\"}"
+                              : error == -ETIMEDOUT
+                                  ? "{\"status\":\"error\",\"error\":\"the frame did not come in time\"}"
+                                  : "{\"status\":\"error\",\"error\":\"the frame ended before its length\"}");
+    connection_drain(caller);
 }
 
 /* Return: 0 and the frame in *@text, which the caller frees in failure, too; -ENODATA the client has sent
  * nothing; -errno. */
-static int connection_read(const struct connection *connection, char **text, uint32_t *bytes)
+static int connection_read(const struct pod_caller *caller, char **text, uint32_t *bytes)
 {
-    uint32_t most = connection->caller.local ? POD_FRAME_BYTES_MAX : REMOTE_FRAME_BYTES_MAX, head;
+    uint32_t most = caller->local ? POD_FRAME_BYTES_MAX : REMOTE_FRAME_BYTES_MAX, head;
     uint64_t until_ns = stall_end_ns();
-    int r = frame_read(connection->caller.fd, &head, sizeof(head), until_ns);
+    int r = frame_read(caller->fd, &head, sizeof(head), until_ns);
 
     if (r < 0)
         return r;
@@ -126,23 +118,8 @@ static int connection_read(const struct connection *connection, char **text, uin
     if (*bytes > most)
         return -E2BIG;
     *text = malloc(*bytes + 1);
-    r = *text ? frame_read(connection->caller.fd, *text, *bytes, until_ns) : -ENOMEM;
+    r = *text ? frame_read(caller->fd, *text, *bytes, until_ns) : -ENOMEM;
     return r == -ENODATA ? -ECONNRESET : r;
-}
-
-static void connection_serve(struct connection *connection)
-{
-    pst_cleanup_free char *text = NULL;
-    pst_cleanup_free char *answer = NULL;
-    uint32_t bytes = 0;
-    int r = connection_read(connection, &text, &bytes);
-
-    if (r == -E2BIG || r == -ECONNRESET || r == -ETIMEDOUT)
-        connection_refuse(connection, r);
-    if (r < 0)
-        return;
-    answer = frames_answer(connection->pod, &connection->caller, (struct pst_bytes){text, bytes});
-    connection_answer(connection, answer);
 }
 
 /* Whoever closes its side while it waits has gone: nothing else would tell. */
@@ -154,36 +131,6 @@ bool caller_is_gone(const struct pod_caller *caller)
 }
 
 /* ---- connections ---- */
-
-/* Of its kind. Under the lock. */
-static uint32_t *connection_count(const struct connection *connection)
-{
-    return connection->caller.local ? &connection->pod->local_count : &connection->pod->remote_count;
-}
-
-static void connection_end(struct connection *connection)
-{
-    struct pst_pod *pod = connection->pod;
-
-    pthread_mutex_lock(&pod->connections_lock);
-    pst_assert(*connection_count(connection) > 0);
-    close(connection->caller.fd); /* under the lock: sockets_close() shuts down what is listed */
-    pst_list_remove(&connection->link);
-    --*connection_count(connection);
-    if (pst_list_empty(&pod->connections))
-        pthread_cond_signal(&pod->connections_gone);
-    pthread_mutex_unlock(&pod->connections_lock);
-    free(connection);
-}
-
-static void *connection_run(void *arg)
-{
-    struct connection *connection = arg;
-
-    connection_serve(connection);
-    connection_end(connection);
-    return NULL;
-}
 
 static pid_t peer_pid(int fd)
 {
@@ -205,57 +152,35 @@ static void set_up_tcp(int fd)
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof(count));
 }
 
-/* Takes @fd over. */
-static void connection_open(struct pst_pod *pod, int fd, bool local)
+static void serve_connection(void *ctx, int fd, uint32_t listener)
 {
-    struct connection *connection = calloc(1, sizeof(*connection));
-    pthread_t thread;
-    bool full;
+    const struct pod_caller caller = {
+        .fd = fd, .local = listener == POD_LOCAL, .pid = listener == POD_LOCAL ? peer_pid(fd) : 0};
+    pst_cleanup_free char *text = NULL;
+    pst_cleanup_free char *answer = NULL;
+    uint32_t bytes = 0;
+    int r;
 
-    if (!connection) {
-        close(fd);
-        return;
-    }
-    *connection = (struct connection){.pod = pod,
-                                      .caller = {.fd = fd, .local = local, .pid = local ? peer_pid(fd) : 0}};
-    if (!local)
+    if (!caller.local)
         set_up_tcp(fd);
-    pthread_mutex_lock(&pod->connections_lock);
-    full = ++*connection_count(connection) > (local ? POD_LOCAL_MAX : POD_REMOTE_MAX);
-    pst_list_push_back(&pod->connections, &connection->link);
-    pthread_mutex_unlock(&pod->connections_lock);
-    if (full) {
-        const char busy[] = "{\"status\":\"error\",\"error\":\"the agent serves too many connections\"}";
-        uint32_t head = htonl(sizeof(busy) - 1);
-
-        send(fd, &head, sizeof(head), MSG_DONTWAIT | MSG_NOSIGNAL);
-        send(fd, busy, sizeof(busy) - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
-    }
-    if (full || pthread_create(&thread, NULL, connection_run, connection) != 0)
-        connection_end(connection);
-    else
-        pthread_detach(thread);
+    r = connection_read(&caller, &text, &bytes);
+    if (r == -E2BIG || r == -ECONNRESET || r == -ETIMEDOUT)
+        connection_refuse(&caller, r);
+    if (r < 0)
+        return;
+    answer = frames_answer(ctx, &caller, (struct pst_bytes){text, bytes});
+    connection_answer(&caller, answer);
 }
 
-static void *accept_all(void *arg)
+static void refuse_connection(void *ctx, int fd, uint32_t listener)
 {
-    struct pst_pod *pod = arg;
-    struct pollfd ready[1 + pst_count_of(pod->listeners)] = {{.fd = pod->stop_fd, .events = POLLIN}};
+    static const char busy[] = "{\"status\":\"error\",\"error\":\"the agent serves too many connections\"}";
+    uint32_t head = htonl(sizeof(busy) - 1);
 
-    for (size_t i = 0; i < pst_count_of(pod->listeners); i++)
-        ready[1 + i] = (struct pollfd){.fd = pod->listeners[i].fd, .events = POLLIN};
-    while (!ready[0].revents) {
-        poll(ready, pst_count_of(ready), -1);
-        for (size_t i = 0; i < pst_count_of(pod->listeners); i++) {
-            int fd = ready[1 + i].revents ? accept4(pod->listeners[i].fd, NULL, NULL, SOCK_CLOEXEC) : -1;
-
-            if (fd >= 0)
-                connection_open(pod, fd, pod->listeners[i].local);
-            else if (ready[1 + i].revents && (errno == EMFILE || errno == ENFILE || errno == ENOMEM))
-                poll(ready, 1, RETRY_MS);
-        }
-    }
-    return NULL;
+    (void)ctx;
+    (void)listener;
+    send(fd, &head, sizeof(head), MSG_DONTWAIT | MSG_NOSIGNAL);
+    send(fd, busy, sizeof(busy) - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 /* ---- beginning and end ---- */
@@ -269,35 +194,32 @@ static int sockets_fail(int error, const char *option, const char *where, char f
 
 int sockets_open(struct pst_pod *pod, char fault[PST_FAULT_BYTES])
 {
+    static const struct pst_acceptor_ops ops = {.serve = serve_connection, .refuse = refuse_connection};
+    struct pst_acceptor_listener listeners[] = {
+        [POD_LOCAL] = {.connections_max = POD_LOCAL_MAX}, [POD_REMOTE] = {.connections_max = POD_REMOTE_MAX}};
     int r;
 
-    pod->listeners[0] = (struct pod_listener){
-        .fd = pst_boot_listen_unix(&pod->unix_address, &pod->unix_inode), .local = true};
-    if (pod->listeners[0].fd < 0)
-        return sockets_fail(pod->listeners[0].fd, "agent_socket", pod->unix_address.path, fault);
-    pod->listeners[1].fd = pst_boot_listen_tcp(&pod->tcp_address);
-    if (pod->listeners[1].fd < 0)
-        return sockets_fail(pod->listeners[1].fd, "agent_listen", pod->settings->agent_listen, fault);
-    r = -pthread_create(&pod->acceptor, NULL, accept_all, pod);
-    pod->accepts = r == 0;
+    pod->unix_fd = pst_boot_listen_unix(&pod->unix_address, &pod->unix_inode);
+    if (pod->unix_fd < 0)
+        return sockets_fail(pod->unix_fd, "agent_socket", pod->unix_address.path, fault);
+    pod->tcp_fd = pst_boot_listen_tcp(&pod->tcp_address);
+    if (pod->tcp_fd < 0)
+        return sockets_fail(pod->tcp_fd, "agent_listen", pod->settings->agent_listen, fault);
+    listeners[POD_LOCAL].fd = pod->unix_fd;
+    listeners[POD_REMOTE].fd = pod->tcp_fd;
+    r = pst_acceptor_open(listeners, pst_count_of(listeners), &ops, pod, &pod->acceptor);
     return r < 0 ? sockets_fail(r, "agent", "a thread", fault) : 0;
 }
 
 void sockets_close(struct pst_pod *pod)
 {
-    if (pod->accepts) {
-        pst_event_set(pod->stop_fd);
-        pst_assert(pthread_join(pod->acceptor, NULL) == 0);
-    }
-    for (size_t i = 0; i < pst_count_of(pod->listeners); i++)
-        pst_close_fd(&pod->listeners[i].fd);
-    if (pod->listeners[0].fd >= 0)
+    bool listened = pod->unix_fd >= 0;
+
+    pst_acceptor_stop(pod->acceptor);
+    pst_close_fd(&pod->unix_fd);
+    pst_close_fd(&pod->tcp_fd);
+    if (listened)
         pst_boot_unlisten_unix(&pod->unix_address, pod->unix_inode);
     finished_stop(pod);
-    pthread_mutex_lock(&pod->connections_lock);
-    pst_list_each (it, &pod->connections)
-        shutdown(pst_list_entry(it, struct connection, link)->caller.fd, SHUT_RDWR);
-    while (!pst_list_empty(&pod->connections))
-        pthread_cond_wait(&pod->connections_gone, &pod->connections_lock);
-    pthread_mutex_unlock(&pod->connections_lock);
+    pod->acceptor = pst_acceptor_close(pod->acceptor);
 }

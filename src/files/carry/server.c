@@ -1,39 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* server.c: the side that serves: a thread accepts, and each connection has one. */
+/* server.c: the side that serves, each connection on a thread of its own. */
 #include "files/carry/carry_priv.h"
 
-#include "base/clock.h"
 #include "base/hash.h"
-#include "base/list.h"
+#include "net/acceptor.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <arpa/inet.h>
-#include <poll.h>
-#include <pthread.h>
 #include <stdio.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 
-enum { CONNECTIONS = 256, RETRY_MS = 100, GREETING_MS = 10000 };
+enum { CONNECTIONS = 256, GREETING_MS = 10000 };
 
 struct pst_carry_server {
     struct pst_carry_server_settings settings;
     char token[PST_CARRY_TOKEN_BYTES_MAX];
-    int listen_fd, stop_fd;
+    int listen_fd;
     uint16_t port;
-    pthread_t acceptor;
-    bool accepts;
-    pthread_mutex_t lock;
-    pthread_cond_t gone;
-    struct pst_list connections;
-    uint32_t count;
-};
-
-struct connection {
-    struct pst_list link;
-    struct pst_carry_server *server;
-    int fd;
+    struct pst_acceptor *acceptor;
 };
 
 /* What a client asks for. */
@@ -136,15 +121,17 @@ static int serve_request(struct link *link, const struct pst_carry_server *serve
     return r;
 }
 
-static void connection_serve(const struct connection *connection)
+static void serve_connection(void *ctx, int fd, uint32_t listener)
 {
-    const struct pst_carry_server *server = connection->server;
+    const struct pst_carry_server *server = ctx;
     uint32_t stall_ms = server->settings.stall_ms ? server->settings.stall_ms : PST_CARRY_STALL_MS;
     struct request *request = calloc(1, sizeof(*request));
     char fault[PST_FAULT_BYTES];
     struct link link;
-    int r = link_open(&link, connection->fd, (uint32_t)pst_min(stall_ms, GREETING_MS), fault);
+    int r = link_open(&link, fd, (uint32_t)pst_min(stall_ms, GREETING_MS), fault), one = 1;
 
+    (void)listener;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
     if (r == 0 && !request)
         r = link_fail(&link, -ENOMEM, "out of memory");
     if (r == 0)
@@ -158,75 +145,6 @@ static void connection_serve(const struct connection *connection)
     for (uint32_t i = 0; request && i < request->filter_count; i++)
         free((char *)(uintptr_t)request->filters[i].pattern);
     free(request);
-}
-
-/* ---- connections ---- */
-
-static void connection_end(struct connection *connection)
-{
-    struct pst_carry_server *server = connection->server;
-
-    pthread_mutex_lock(&server->lock);
-    pst_assert(server->count > 0);
-    close(connection->fd); /* under the lock: the server's end shuts down what is listed */
-    pst_list_remove(&connection->link);
-    if (--server->count == 0)
-        pthread_cond_signal(&server->gone);
-    pthread_mutex_unlock(&server->lock);
-    free(connection);
-}
-
-static void *connection_run(void *arg)
-{
-    struct connection *connection = arg;
-
-    connection_serve(connection);
-    connection_end(connection);
-    return NULL;
-}
-
-/* Takes @fd over. */
-static void connection_open(struct pst_carry_server *server, int fd)
-{
-    struct connection *connection = calloc(1, sizeof(*connection));
-    uint32_t most = server->settings.connections_max ? server->settings.connections_max : CONNECTIONS;
-    pthread_t thread;
-    bool full;
-    int one = 1;
-
-    if (!connection) {
-        close(fd);
-        return;
-    }
-    *connection = (struct connection){.server = server, .fd = fd};
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-    pthread_mutex_lock(&server->lock);
-    full = ++server->count > most;
-    pst_list_push_back(&server->connections, &connection->link);
-    pthread_mutex_unlock(&server->lock);
-    if (full || pthread_create(&thread, NULL, connection_run, connection) != 0)
-        connection_end(connection);
-    else
-        pthread_detach(thread);
-}
-
-static void *accept_all(void *arg)
-{
-    struct pst_carry_server *server = arg;
-    struct pollfd ready[] = {{.fd = server->stop_fd, .events = POLLIN},
-                             {.fd = server->listen_fd, .events = POLLIN}};
-
-    while (!ready[0].revents) {
-        int fd = poll(ready, 2, -1) > 0 && ready[1].revents
-                     ? accept4(server->listen_fd, NULL, NULL, SOCK_CLOEXEC)
-                     : -1;
-
-        if (fd >= 0)
-            connection_open(server, fd);
-        else if (ready[1].revents && (errno == EMFILE || errno == ENFILE || errno == ENOMEM))
-            poll(ready, 1, RETRY_MS);
-    }
-    return NULL;
 }
 
 /* ---- beginning and end ---- */
@@ -254,8 +172,11 @@ static int server_listen(struct pst_carry_server *server)
 int pst_carry_server_open(const struct pst_carry_server_settings *settings, struct pst_carry_server **out,
                           char fault[PST_FAULT_BYTES])
 {
+    static const struct pst_acceptor_ops ops = {.serve = serve_connection};
     struct pst_carry_server *server = calloc(1, sizeof(*server));
-    int r = 0;
+    struct pst_acceptor_listener listener = {
+        .connections_max = settings->connections_max ? settings->connections_max : CONNECTIONS};
+    int r;
 
     pst_assert(settings->resolve && settings->token.len <= PST_CARRY_TOKEN_BYTES_MAX);
     if (!server) {
@@ -266,15 +187,10 @@ int pst_carry_server_open(const struct pst_carry_server_settings *settings, stru
     memcpy(server->token, settings->token.len ? settings->token.data : "", settings->token.len);
     server->settings.token.data = server->token;
     server->listen_fd = -1;
-    pst_list_init(&server->connections);
-    pthread_mutex_init(&server->lock, NULL);
-    pthread_cond_init(&server->gone, NULL);
-    server->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    r = server->stop_fd < 0 ? -errno : server_listen(server);
-    if (r == 0) {
-        r = -pthread_create(&server->acceptor, NULL, accept_all, server);
-        server->accepts = r == 0;
-    }
+    r = server_listen(server);
+    listener.fd = server->listen_fd;
+    if (r == 0)
+        r = pst_acceptor_open(&listener, 1, &ops, server, &server->acceptor);
     if (r < 0) {
         snprintf(fault, PST_FAULT_BYTES, "port %u for trees: %s", settings->port, strerror(-r));
         pst_carry_server_close(server);
@@ -293,20 +209,8 @@ struct pst_carry_server *pst_carry_server_close(struct pst_carry_server *server)
 {
     if (!server)
         return NULL;
-    if (server->accepts) {
-        pst_event_set(server->stop_fd);
-        pst_assert(pthread_join(server->acceptor, NULL) == 0);
-    }
-    pthread_mutex_lock(&server->lock);
-    pst_list_each (it, &server->connections)
-        shutdown(pst_list_entry(it, struct connection, link)->fd, SHUT_RDWR);
-    while (server->count > 0)
-        pthread_cond_wait(&server->gone, &server->lock);
-    pthread_mutex_unlock(&server->lock);
+    server->acceptor = pst_acceptor_close(server->acceptor);
     pst_close_fd(&server->listen_fd);
-    pst_close_fd(&server->stop_fd);
-    pthread_cond_destroy(&server->gone);
-    pthread_mutex_destroy(&server->lock);
     explicit_bzero(server->token, sizeof(server->token));
     free(server);
     return NULL;

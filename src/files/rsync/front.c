@@ -16,10 +16,10 @@
 #include "files/rsync/front.h"
 
 #include "base/clock.h"
+#include "net/acceptor.h"
 
 #include <arpa/inet.h>
 #include <poll.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -31,7 +31,6 @@ enum {
     HEAD_MS = 30000,  /* until both sides have said what they want */
     IDLE_MS = 600000, /* as the daemon's own timeout */
     OLDEST = 30,      /* rsync 3.0: arguments end with NUL */
-    RETRY_MS = 100,
 };
 
 struct pst_rsync_front {
@@ -39,11 +38,7 @@ struct pst_rsync_front {
     struct sockaddr_in daemon;
     const struct pst_rsync_front_ops *ops;
     void *ctx;
-    pthread_t acceptor;
-    bool accepts;
-    pthread_mutex_t lock;
-    pthread_cond_t gone;
-    uint32_t count;
+    struct pst_acceptor *acceptor;
 };
 
 struct side {
@@ -241,77 +236,19 @@ static int daemon_connect(struct pst_rsync_front *front)
     return port;
 }
 
-static void side_serve(struct side *side)
+static void serve_client(void *ctx, int fd, uint32_t listener)
 {
     static const char full[] = "@ERROR: the agent's rsync does not answer\n";
     pst_cleanup_free char *buffer = malloc(FLOW_BYTES);
+    struct side side = {.front = ctx, .client = fd, .until_ns = pst_now_ns() + HEAD_MS * 1000000ull};
 
-    side->until_ns = pst_now_ns() + HEAD_MS * 1000000ull;
-    side->daemon = daemon_connect(side->front);
-    if (side->daemon < 0 || !buffer)
-        send(side->client, full, strlen(full), MSG_DONTWAIT | MSG_NOSIGNAL);
-    else if (head_pass(side) == 0)
-        flow_pass(side, buffer);
-    pst_close_fd(&side->daemon);
-}
-
-static void side_end(struct side *side)
-{
-    struct pst_rsync_front *front = side->front;
-
-    close(side->client);
-    free(side);
-    pthread_mutex_lock(&front->lock);
-    pst_assert(front->count > 0);
-    if (--front->count == 0)
-        pthread_cond_signal(&front->gone);
-    pthread_mutex_unlock(&front->lock);
-}
-
-static void *side_run(void *arg)
-{
-    side_serve(arg);
-    side_end(arg);
-    return NULL;
-}
-
-/* Takes @fd over. */
-static void side_open(struct pst_rsync_front *front, int fd)
-{
-    struct side *side = calloc(1, sizeof(*side));
-    pthread_t thread;
-    bool full;
-
-    if (!side) {
-        close(fd);
-        return;
-    }
-    *side = (struct side){.front = front, .client = fd, .daemon = -1};
-    pthread_mutex_lock(&front->lock);
-    full = ++front->count > PST_RSYNC_FRONT_MAX;
-    pthread_mutex_unlock(&front->lock);
-    if (full || pthread_create(&thread, NULL, side_run, side) != 0)
-        side_end(side);
-    else
-        pthread_detach(thread);
-}
-
-static void *front_accept(void *arg)
-{
-    struct pst_rsync_front *front = arg;
-    struct pollfd ready[] = {{.fd = front->stop_fd, .events = POLLIN}, {.fd = front->fd, .events = POLLIN}};
-
-    for (;;) {
-        int fd =
-            poll(ready, 2, -1) < 0 || ready[0].revents ? -1 : accept4(front->fd, NULL, NULL, SOCK_CLOEXEC);
-
-        if (ready[0].revents)
-            return NULL;
-        if (fd >= 0)
-            side_open(front, fd);
-        else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
-            poll(ready, 1, RETRY_MS);
-    }
+    (void)listener;
+    side.daemon = daemon_connect(side.front);
+    if (side.daemon < 0 || !buffer)
+        send(side.client, full, strlen(full), MSG_DONTWAIT | MSG_NOSIGNAL);
+    else if (head_pass(&side) == 0)
+        flow_pass(&side, buffer);
+    pst_close_fd(&side.daemon);
 }
 
 /* ---- beginning and end ---- */
@@ -319,6 +256,8 @@ static void *front_accept(void *arg)
 int pst_rsync_front_open(int fd, const char *daemon_host, const struct pst_rsync_front_ops *ops, void *ctx,
                          struct pst_rsync_front **out)
 {
+    static const struct pst_acceptor_ops acceptor_ops = {.serve = serve_client};
+    const struct pst_acceptor_listener listener = {.fd = fd, .connections_max = PST_RSYNC_FRONT_MAX};
     struct pst_rsync_front *front = calloc(1, sizeof(*front));
     int r = -ENOMEM;
 
@@ -328,14 +267,12 @@ int pst_rsync_front_open(int fd, const char *daemon_host, const struct pst_rsync
         return r;
     }
     *front = (struct pst_rsync_front){.fd = fd, .ops = ops, .ctx = ctx, .daemon.sin_family = AF_INET};
-    pthread_mutex_init(&front->lock, NULL);
-    pthread_cond_init(&front->gone, NULL);
     front->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (inet_pton(AF_INET, daemon_host, &front->daemon.sin_addr) != 1)
         r = -EINVAL;
     else
-        r = front->stop_fd < 0 ? -errno : -pthread_create(&front->acceptor, NULL, front_accept, front);
-    front->accepts = r == 0;
+        r = front->stop_fd < 0 ? -errno
+                               : pst_acceptor_open(&listener, 1, &acceptor_ops, front, &front->acceptor);
     if (r < 0) {
         pst_rsync_front_close(front);
         return r;
@@ -348,18 +285,11 @@ struct pst_rsync_front *pst_rsync_front_close(struct pst_rsync_front *front)
 {
     if (!front)
         return NULL;
-    if (front->accepts) {
-        pst_event_set(front->stop_fd);
-        pst_assert(pthread_join(front->acceptor, NULL) == 0);
-    }
-    pthread_mutex_lock(&front->lock);
-    while (front->count > 0)
-        pthread_cond_wait(&front->gone, &front->lock);
-    pthread_mutex_unlock(&front->lock);
+    if (front->acceptor)
+        pst_event_set(front->stop_fd); /* those who wait for the daemon, too */
+    front->acceptor = pst_acceptor_close(front->acceptor);
     close(front->fd);
     pst_close_fd(&front->stop_fd);
-    pthread_mutex_destroy(&front->lock);
-    pthread_cond_destroy(&front->gone);
     free(front);
     return NULL;
 }

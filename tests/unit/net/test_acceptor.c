@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_acceptor.c: connections with a thread each, and their end. */
+#include "net/acceptor.h"
+
+#include "lib/cm.h"
+
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <sys/socket.h>
+
+enum { MOST = 3 };
+
+static atomic_int served, ended;
+
+/* Echoes bytes until the connection ends, each with its listener's number. */
+static void serve(void *ctx, int fd, uint32_t listener)
+{
+    char byte;
+
+    assert_ptr_equal(ctx, &served);
+    served++;
+    while (recv(fd, &byte, 1, 0) == 1) {
+        byte = (char)(byte + (char)listener);
+        assert_int_equal(send(fd, &byte, 1, MSG_NOSIGNAL), 1);
+    }
+    ended++;
+}
+
+static void refuse(void *ctx, int fd, uint32_t listener)
+{
+    (void)ctx;
+    (void)listener;
+    send(fd, "!", 1, MSG_NOSIGNAL);
+}
+
+static int listen_somewhere(struct sockaddr_in *at)
+{
+    socklen_t bytes = sizeof(*at);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+
+    *at = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    assert_int_equal(bind(fd, (struct sockaddr *)at, sizeof(*at)), 0);
+    assert_int_equal(listen(fd, 16), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)at, &bytes), 0);
+    return fd;
+}
+
+static int dial(const struct sockaddr_in *at)
+{
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+    assert_int_equal(connect(fd, (const struct sockaddr *)at, sizeof(*at)), 0);
+    return fd;
+}
+
+/* The next byte that comes; 0: the end. */
+static char next_of(int fd)
+{
+    char byte = 0;
+
+    assert_true(recv(fd, &byte, 1, 0) >= 0);
+    return byte;
+}
+
+static char echo_of(int fd, char byte)
+{
+    assert_int_equal(send(fd, &byte, 1, MSG_NOSIGNAL), 1);
+    return next_of(fd);
+}
+
+static void connections_come_and_go(void **state)
+{
+    static const struct pst_acceptor_ops ops = {.serve = serve, .refuse = refuse};
+    struct sockaddr_in at[2];
+    struct pst_acceptor_listener listeners[2];
+    struct pst_acceptor *acceptor = NULL;
+    int clients[MOST], other, late;
+
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        listeners[i] = (struct pst_acceptor_listener){listen_somewhere(&at[i]), MOST};
+    assert_int_equal(pst_acceptor_open(listeners, 2, &ops, &served, &acceptor), 0);
+    for (int i = 0; i < MOST; i++) {
+        clients[i] = dial(&at[0]);
+        assert_int_equal(echo_of(clients[i], 'a'), 'a');
+    }
+    late = dial(&at[0]);
+    assert_int_equal(next_of(late), '!');
+    assert_int_equal(next_of(late), 0);
+    close(late);
+    other = dial(&at[1]); /* has a bound of its own */
+    assert_int_equal(echo_of(other, 'a'), 'b');
+    close(clients[0]);
+    while (ended < 1)
+        poll(NULL, 0, 1);
+    do { /* its place is free once its thread has ended */
+        late = dial(&at[0]);
+        if (send(late, "a", 1, MSG_NOSIGNAL) == 1 && recv(late, &(char){0}, 1, MSG_PEEK) == 1 &&
+            next_of(late) == 'a')
+            break;
+        close(late);
+    } while (true);
+    pst_acceptor_stop(acceptor);
+    assert_int_equal(echo_of(clients[1], 'x'), 'x'); /* those that are there go on */
+    assert_null(pst_acceptor_close(acceptor));
+    assert_int_equal(ended, served);
+    assert_int_equal(next_of(clients[1]), 0);
+    close(clients[1]);
+    close(clients[2]);
+    close(late);
+    close(other);
+    close(listeners[0].fd);
+    close(listeners[1].fd);
+    assert_null(pst_acceptor_close(NULL));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(connections_come_and_go)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
