@@ -263,7 +263,8 @@ FIGURES = (
     Figure("tree_put_small", 2.0, "s", "rsync", "rsync -a, 20,000 files of 4 KiB", anew(SMALL), True),
     Figure("tree_same", 1.0, "s", "rsync", "rsync -a, the small files, nothing changed", unchanged(SMALL), True),
     Figure("tree_delta", 2.0, "s", "rsync", "rsync -a, 1 % of 1 GiB changed in place", changed(LARGE), True),
-    Figure("tunnel_put", 0.8, "B/s", "rsync", "rsync without the tunnel", tunnel),
+    Figure("tunnel_put", 0.8, "B/s", "rsync", "rsync without the tunnel", tunnel("auto")),
+    Figure("tunnel_rsync", 0.8, "B/s", "rsync", "rsync without the tunnel", tunnel("rsync")),
     Figure("file_broadcast1000", 0.77, "s", "", "256 MiB over one link of 1 Gbit/s; 1,000 members, simulated", thousand, True, runs=1),
     Figure("idle_cpu", 1.0, "core", "", "1 % of a core", idle_cpu, True),
 )

@@ -96,27 +96,30 @@ def changed(files: tuple[int, int]) -> Callable[[Stage], Takers]:
     return beside_rsync(files, before)
 
 
-TUNNEL = """
+PUT = """
 import sys, time
-from penstock.data_store import RsyncClient, Server
-http, rsync, source = sys.argv[1:4]
-client = RsyncClient("default", sys.argv[4], Server(f"http://127.0.0.1:{http}", f"127.0.0.1:{rsync}" if rsync != "0" else None))
+from penstock.data_store import DataStoreClient, Server
+http, rsync, source, key, transport = sys.argv[1:]
+client = DataStoreClient("default", Server(f"http://127.0.0.1:{http}", f"127.0.0.1:{rsync}" if rsync != "0" else None), transport)
 begin = time.monotonic()
-client.upload(source, "m", contents=True)
+client.put(key, source, contents=True)
 print(time.monotonic() - begin)
 """
 
 
-def tunnel(stage: Stage) -> Takers:
-    """Bytes a second of rsync through the store's WebSocket tunnel, and without it."""
-    trees = Trees(stage, 2, 128 * MIB)
-    python = run([str(ROOT / "ci/venv"), "lean", "tests/python/requirements.txt"]).strip()
-    environment = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "PYTHONPATH": str(stage.build / "python")}
+def tunnel(transport: str) -> Callable[[Stage], Takers]:
+    """Bytes a second of a put through the store's WebSocket tunnel, and of rsync without it."""
+    def prepare(stage: Stage) -> Takers:
+        trees = Trees(stage, 2, 128 * MIB)
+        python = run([str(ROOT / "ci/venv"), "lean", "tests/python/requirements.txt"]).strip()
+        environment = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "PYTHONPATH": str(stage.build / "python"),
+                       "PENSTOCK_COMMAND": stage.program("penstock")}
 
-    def take(side: str, rsync: str) -> float:
-        trees.forget(side)
-        said = run([python, "-c", TUNNEL, trees.http, rsync, str(trees.source), side], env=environment)
-        run(["diff", "-r", str(trees.source), str(trees.folder / "data/files/default" / side / "m")])
-        return 256 * MIB / float(said)
+        def take(side: str, rsync: str, by: str) -> float:
+            trees.forget(side)
+            said = run([python, "-c", PUT, trees.http, rsync, str(trees.source), f"{side}/m", by], env=environment)
+            run(["diff", "-r", str(trees.source), str(trees.folder / "data/files/default" / side / "m")])
+            return 256 * MIB / float(said)
 
-    return lambda: take("ours", "0"), lambda: take("peer", trees.rsync)
+        return lambda: take("ours", "0", transport), lambda: take("peer", trees.rsync, "rsync")
+    return prepare

@@ -233,17 +233,20 @@ static bool request_is_allowed(const struct http *h)
     return bytes > 0 && token_is_same(h->party.web, (struct pst_bytes){text, (size_t)bytes});
 }
 
-/* prefix + namespace, and a last slash or none. */
-static bool is_tunnel(const struct pst_web *web, struct pst_bytes path)
+/* The tunnel whose path it is: prefix + namespace, and a last slash or none. NULL: it is none. */
+static const struct tunnel *tunnel_of(const struct pst_web *web, struct pst_bytes path)
 {
-    size_t prefix_bytes = strlen(web->tunnel_prefix);
-    const char *name = (const char *)path.data + prefix_bytes, *slash;
+    for (size_t i = 0; i < pst_count_of(web->tunnels); i++) {
+        const struct tunnel *tunnel = &web->tunnels[i];
+        size_t prefix_bytes = tunnel->prefix ? strlen(tunnel->prefix) : path.len;
+        const char *name = (const char *)path.data + prefix_bytes, *slash;
 
-    if (!web->has_tunnel || path.len <= prefix_bytes ||
-        memcmp(path.data, web->tunnel_prefix, prefix_bytes) != 0)
-        return false;
-    slash = memchr(name, '/', path.len - prefix_bytes);
-    return slash != name && (!slash || slash == (const char *)path.data + path.len - 1);
+        if (path.len <= prefix_bytes || memcmp(path.data, tunnel->prefix, prefix_bytes) != 0)
+            continue;
+        slash = memchr(name, '/', path.len - prefix_bytes);
+        return slash != name && (!slash || slash == (const char *)path.data + path.len - 1) ? tunnel : NULL;
+    }
+    return NULL;
 }
 
 static bool is_socket(const struct pst_web *web, struct pst_bytes path)
@@ -270,7 +273,7 @@ static void upgrade(struct http *h)
     const struct head *head = &h->head;
     struct pst_web *web = h->party.web;
     struct pst_bytes more = {h->in + h->head_bytes, h->in_bytes - h->head_bytes};
-    bool tunnel = is_tunnel(web, head->path);
+    const struct tunnel *tunnel = tunnel_of(web, head->path);
     int fd;
 
     if (!tunnel && !is_socket(web, head->path)) {
@@ -288,7 +291,7 @@ static void upgrade(struct http *h)
     }
     fd = watch_give(web, &h->watch);
     if (tunnel)
-        tunnel_open(&h->party, fd, head, more);
+        tunnel_open(&h->party, fd, tunnel, head, more);
     else
         socket_open(&h->party, fd, head, more);
     http_close(&h->party);
@@ -396,7 +399,7 @@ static bool step_first(struct http *h)
     }
     h->looked_at = 0;
     if (begins) {
-        if (web->has_tunnel && !peer_needs_token(h) && (!web->secure || h->loopback))
+        if (web->tunnels[0].prefix && !peer_needs_token(h) && (!web->secure || h->loopback))
             raw_open(&h->party, watch_give(web, &h->watch));
         http_close(&h->party);
         return false;

@@ -100,7 +100,7 @@ void raw_open(struct party *from, int fd)
     static const struct party_ops ops = {.tick = raw_tick, .close = raw_close, .free = raw_free};
     struct pst_web *web = from->web;
     struct raw *raw = calloc(1, sizeof(*raw));
-    int daemon = raw ? tunnel_connect(web) : -ENOMEM;
+    int daemon = raw ? tunnel_connect(&web->tunnels[0]) : -ENOMEM;
 
     if (daemon < 0) {
         close(fd);

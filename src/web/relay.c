@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * relay.c: passes bytes between a connection of libwebsockets' and a descriptor: a tunnel's WebSocket and the
- * rsync daemon, or a client's TLS and the plain inside of it, which http.c takes for a client.
+ * relay.c: passes bytes between a connection of libwebsockets' and a descriptor: a tunnel's WebSocket and its
+ * server, or a client's TLS and the plain inside of it, which http.c takes for a client.
  *
  * Towards the descriptor a flow holds up to 64 KiB, and the client is not read while it is half full. Towards
  * the client nothing is held: the descriptor is read when libwebsockets has room. If the client ends, what it
@@ -301,15 +301,14 @@ static struct relay *relay_open(struct party *from, int fd)
     return relay;
 }
 
-int tunnel_connect(const struct pst_web *web)
+int tunnel_connect(const struct tunnel *tunnel)
 {
-    int fd = socket(web->tunnel_to.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), one = 1;
+    int fd = socket(tunnel->to.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), one = 1;
 
     if (fd < 0)
         return -errno;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-    if (connect(fd, (const struct sockaddr *)&web->tunnel_to, web->tunnel_to_bytes) < 0 &&
-        errno != EINPROGRESS) {
+    if (connect(fd, (const struct sockaddr *)&tunnel->to, tunnel->to_bytes) < 0 && errno != EINPROGRESS) {
         int r = -errno;
 
         close(fd);
@@ -326,9 +325,10 @@ bool tunnel_connected(int fd)
     return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &bytes) == 0 && error == 0;
 }
 
-void tunnel_open(struct party *from, int fd, const struct head *head, struct pst_bytes more)
+void tunnel_open(struct party *from, int fd, const struct tunnel *tunnel, const struct head *head,
+                 struct pst_bytes more)
 {
-    struct relay *relay = relay_open(from, tunnel_connect(from->web));
+    struct relay *relay = relay_open(from, tunnel_connect(tunnel));
 
     if (!relay) {
         close(fd);

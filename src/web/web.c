@@ -29,9 +29,13 @@ static int check(const struct pst_web_settings *s, const char **fault)
         return fail(-EINVAL, fault, "TLS needs both a certificate and its private key");
     if (s->certificate && (access(s->certificate, R_OK) != 0 || access(s->private_key, R_OK) != 0))
         return fail(-errno, fault, "the certificate or its private key cannot be read");
-    if (s->tunnel_prefix &&
-        (s->tunnel_prefix[0] != '/' || s->tunnel_prefix[strlen(s->tunnel_prefix) - 1] != '/'))
-        return fail(-EINVAL, fault, "the tunnel's prefix must begin and end with a slash");
+    for (size_t i = 0; i < pst_count_of(s->tunnels); i++) {
+        const struct pst_web_tunnel *tunnel = &s->tunnels[i];
+
+        if (tunnel->to && (!tunnel->prefix || tunnel->prefix[0] != '/' ||
+                           tunnel->prefix[strlen(tunnel->prefix) - 1] != '/'))
+            return fail(-EINVAL, fault, "a tunnel's prefix must begin and end with a slash");
+    }
     if (s->connections_max > CONNECTIONS_MAX || s->threads > THREADS_MAX)
         return fail(-EINVAL, fault, "too many connections or threads");
     return 0;
@@ -54,29 +58,26 @@ static int listen_at(struct pst_web *web, const char *listen, const char **fault
     return 0;
 }
 
-static int find_tunnel(struct pst_web *web, const char *to, const char **fault)
+static int find_tunnel(struct tunnel *tunnel, const struct pst_web_tunnel *said, const char **fault)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
     struct pst_boot_address address;
     char port[8];
-    int r;
+    int r = said->to ? pst_boot_address_parse(said->to, &address, fault) : 0;
 
-    if (!to)
-        return 0;
-    r = pst_boot_address_parse(to, &address, fault);
-    if (r < 0)
+    if (r < 0 || !said->to)
         return r;
     if (address.path[0] || address.port == 0)
         return fail(-EINVAL, fault, "the tunnel's target must be host:port");
     snprintf(port, sizeof(port), "%u", address.port);
     if (getaddrinfo(address.host, port, &hints, &list) != 0 || !list)
         return fail(-EADDRNOTAVAIL, fault, "the tunnel's target is no known host");
-    pst_assert(list->ai_addrlen <= sizeof(web->tunnel_to));
-    memcpy(&web->tunnel_to, list->ai_addr, list->ai_addrlen);
-    web->tunnel_to_bytes = list->ai_addrlen;
-    web->has_tunnel = true;
+    pst_assert(list->ai_addrlen <= sizeof(tunnel->to));
+    memcpy(&tunnel->to, list->ai_addr, list->ai_addrlen);
+    tunnel->to_bytes = list->ai_addrlen;
     freeaddrinfo(list);
-    return 0;
+    tunnel->prefix = strdup(said->prefix);
+    return tunnel->prefix ? 0 : -ENOMEM;
 }
 
 static int copy_settings(struct pst_web *web, const struct pst_web_settings *s)
@@ -84,10 +85,9 @@ static int copy_settings(struct pst_web *web, const struct pst_web_settings *s)
     web->connections_max = s->connections_max ? s->connections_max : CONNECTIONS_PRESET;
     web->stall_ns = (s->stall_ms ? s->stall_ms : STALL_MS_PRESET) * 1000000ull;
     web->token_on_loopback = s->token_on_loopback;
-    web->tunnel_prefix = strdup(s->tunnel_prefix ? s->tunnel_prefix : "/rsync/");
     web->open_path = strdup(s->open_path ? s->open_path : "");
     web->token = malloc(s->token.len + 1);
-    if (!web->tunnel_prefix || !web->open_path || !web->token)
+    if (!web->open_path || !web->token)
         return -ENOMEM;
     if (s->token.len)
         memcpy(web->token, s->token.data, s->token.len);
@@ -100,8 +100,8 @@ static int begin(struct pst_web *web, const struct pst_web_settings *s, const ch
     int r = copy_settings(web, s);
 
     *fault = "out of memory or descriptors";
-    if (r == 0)
-        r = find_tunnel(web, s->tunnel_to, fault);
+    for (size_t i = 0; r == 0 && i < pst_count_of(web->tunnels); i++)
+        r = find_tunnel(&web->tunnels[i], &s->tunnels[i], fault);
     if (r == 0)
         r = listen_at(web, s->listen, fault);
     if (r < 0)
@@ -168,7 +168,8 @@ struct pst_web *pst_web_close(struct pst_web *web)
     pst_assert(web->bodies_bytes == 0 && web->connections == 0);
     pthread_mutex_destroy(&web->lock);
     free(web->token);
-    free(web->tunnel_prefix);
+    for (size_t i = 0; i < pst_count_of(web->tunnels); i++)
+        free(web->tunnels[i].prefix);
     free(web->open_path);
     web->magic = 0;
     free(web);

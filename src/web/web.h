@@ -11,9 +11,10 @@
  * to be sent on a WebSocket 1 MiB, a tunnel 256 KiB. A chunked body is answered with 411. Without the token
  * where one is needed the answer is 401. Nothing that a peer sends makes the loop wait.
  *
- * rsync without a tunnel: a connection that begins with "@RSYNCD:" is joined to tunnel_to. That works with
- * every rsync that speaks first, which rsync 3.5's client does; one that waits for the server's greeting ends
- * after stall_ms. Since it carries no token and no TLS, a peer that would need either is refused.
+ * rsync without a tunnel: a connection that begins with "@RSYNCD:" is joined to the first tunnel's server.
+ * That works with every rsync that speaks first, which rsync 3.5's client does; one that waits for the
+ * server's greeting ends after stall_ms. Since it carries no token and no TLS, a peer that would need either
+ * is refused.
  */
 #ifndef PST_WEB_H
 #define PST_WEB_H
@@ -23,10 +24,17 @@
 enum {
     PST_WEB_BODY_BYTES_MAX = 4 << 20,
     PST_WEB_MESSAGE_BYTES_MAX = 1 << 20, /* of a WebSocket, to us or from us */
+    PST_WEB_TUNNELS_MAX = 2,
 };
 
 struct pst_web;
 struct pst_web_socket;
+
+/* WebSockets at @prefix and a namespace are joined to a server. */
+struct pst_web_tunnel {
+    const char *prefix; /* "/rsync/": begins and ends with a slash */
+    const char *to;     /* "host:port", looked up once; NULL: there is no such tunnel */
+};
 
 /* Copied by pst_web_open(). NULL or 0 is the default, unless said otherwise. */
 struct pst_web_settings {
@@ -35,9 +43,8 @@ struct pst_web_settings {
     bool token_on_loopback;                /* there, too */
     const char *open_path;                 /* whose requests need none, such as "/health"; NULL: none */
     const char *certificate, *private_key; /* PEM files; TLS with both, one alone is -EINVAL */
-    const char *tunnel_prefix;             /* of the tunnel's path; "/rsync/" */
-    const char *tunnel_to;    /* "host:port" of an rsync daemon, looked up once; NULL: no tunnel */
-    uint32_t connections_max; /* 1024; beyond, 503 */
+    struct pst_web_tunnel tunnels[PST_WEB_TUNNELS_MAX]; /* the first one is rsync's */
+    uint32_t connections_max;                           /* 1024; beyond, 503 */
     uint32_t stall_ms; /* 10000; a head takes no longer; a body or an answer moves 64 KiB in this time */
     uint32_t threads;  /* workers; 4 */
 };

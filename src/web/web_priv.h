@@ -80,15 +80,20 @@ struct workers {
     bool stopping;
 };
 
+struct tunnel {
+    char *prefix; /* NULL: there is none */
+    struct sockaddr_storage to;
+    socklen_t to_bytes;
+};
+
 struct pst_web {
     uint32_t magic;
     const struct pst_web_ops *ops;
     void *ctx;
-    char *token, *tunnel_prefix, *open_path;
+    char *token, *open_path;
     size_t token_bytes;
-    bool token_on_loopback, has_tunnel;
-    struct sockaddr_storage tunnel_to;
-    socklen_t tunnel_to_bytes;
+    bool token_on_loopback;
+    struct tunnel tunnels[PST_WEB_TUNNELS_MAX];
     uint32_t connections_max;
     uint64_t stall_ns;
     uint16_t port;
@@ -184,11 +189,12 @@ void workers_collect(struct pst_web *web);
 
 void socket_open(struct party *from, int fd, const struct head *head, struct pst_bytes more);
 void sockets_stirred(struct pst_web *web);
-void tunnel_open(struct party *from, int fd, const struct head *head, struct pst_bytes more);
+void tunnel_open(struct party *from, int fd, const struct tunnel *tunnel, const struct head *head,
+                 struct pst_bytes more);
 void tls_open(struct party *from, int fd, const char *peer, bool loopback);
 void raw_open(struct party *from, int fd);
 /* Begins to connect to the rsync daemon. Return: a descriptor or -errno. */
-int tunnel_connect(const struct pst_web *web);
+int tunnel_connect(const struct tunnel *tunnel);
 /* Whether that has come to a connection, once the descriptor takes bytes or has an error. */
 bool tunnel_connected(int fd);
 

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from .errors import DataStoreError, RsyncError, StoreUnreachable
 from .server import Server
-from .websocket_tunnel import WebSocketRsyncTunnel
+from .websocket_tunnel import reach
 
 __all__ = ["Fetch", "RsyncClient", "peer_source"]
 
@@ -147,20 +147,9 @@ class RsyncClient:
     def _user(self) -> str:
         return f"{USER}@" if self.server.token else ""
 
-    @contextlib.contextmanager
-    def _address(self) -> Iterator[str]:
+    def _address(self) -> contextlib.AbstractContextManager[str]:
         """The "host:port" of the store's rsync daemon, or of a tunnel to it."""
-        if self.server.rsync:
-            yield self.server.rsync
-            return
-        url = f"ws{self.server.url.removeprefix('http')}/rsync/{self.namespace}/"
-        with WebSocketRsyncTunnel(0, url, self.server.token, self.server.ca_file) as tunnel:
-            try:
-                yield f"127.0.0.1:{tunnel.local_port}"
-            except RsyncError as error:
-                if tunnel.fault:
-                    raise StoreUnreachable(f"{url}: {tunnel.fault}") from error
-                raise
+        return reach(self.server, self.server.rsync, f"/rsync/{self.namespace}/")
 
 
 @dataclasses.dataclass(frozen=True)

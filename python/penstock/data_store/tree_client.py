@@ -15,6 +15,7 @@ from .errors import DataStoreError, KeyNotFound, TreeError
 from .metadata_client import MetadataClient
 from .server import Server
 from .types import Transport
+from .websocket_tunnel import reach
 
 __all__ = ["TreeClient"]
 
@@ -29,29 +30,28 @@ class TreeClient:
     ----------
     namespace : str
     server : Server
-        One whose rsync is reached without the tunnel: its port for trees is on the same host.
+        If its rsync is reached through the tunnel alone, so are its trees.
     port : int
+        For trees, on the host of its rsync.
     """
 
     def __init__(self, namespace: str, server: Server, port: int) -> None:
-        assert server.rsync
-        self.token = server.token
-        self.url = f"tree://{server.rsync.rpartition(':')[0]}:{port}/{namespace}"
+        self.namespace = namespace
+        self.server = server
+        self.address = f"{server.rsync.rpartition(':')[0]}:{port}" if server.rsync else None
 
     @classmethod
     def find(cls, metadata: MetadataClient, transport: Transport) -> TreeClient | None:
         """A client for the store, if both sides speak the protocol. With "native" it raises :class:`TreeError` if they do not."""
         if transport == "rsync":
             return None
-        fault = "the store is reached through the tunnel alone"
-        if metadata.server.rsync and not program():
-            fault = "there is no program penstock on the PATH, and PENSTOCK_COMMAND names none"
-        elif metadata.server.rsync:
+        fault = "there is no program penstock on the PATH, and PENSTOCK_COMMAND names none"
+        if program():
             try:
                 told = metadata.transport()
-                if told.get("version") == VERSION:
-                    return cls(metadata.namespace, metadata.server, int(told["tree_port"]))
                 fault = "the store speaks another version"
+                if told.get("version") == VERSION and (metadata.server.rsync or told.get("tree_tunnel")):
+                    return cls(metadata.namespace, metadata.server, int(told["tree_port"]))
             except DataStoreError as error:
                 fault = str(error)
         if transport == "native":
@@ -60,15 +60,22 @@ class TreeClient:
 
     def put(self, path: str, key: str, force: bool = False, verbose: bool = False) -> None:
         """Put a file or folder under the name `key`. Its links stay links."""
-        self._run("put", path, f"{self.url}/{key}", key, force, verbose)
+        with self._url(key) as url:
+            self._run("put", path, url, key, force, verbose)
 
     def get(self, key: str, path: str | os.PathLike[str], force: bool = False, verbose: bool = False) -> None:
         """Get one as `path`, which appears whole, or is brought up to date."""
         pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
-        self._run("get", f"{self.url}/{key}", os.fspath(path), key, force, verbose)
+        with self._url(key) as url:
+            self._run("get", url, os.fspath(path), key, force, verbose)
+
+    @contextlib.contextmanager
+    def _url(self, key: str) -> Iterator[str]:
+        with reach(self.server, self.address, f"/tree/{self.namespace}/") as address:
+            yield f"tree://{address}/{self.namespace}/{key}"
 
     def _run(self, action: str, first: str, second: str, key: str, force: bool, verbose: bool) -> None:
-        with token_file(self.token) as token:
+        with token_file(self.server.token) as token:
             command = [program() or "penstock", "tree", *(["--force"] if force else []), *token, "--", action, first, second]
             done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                   errors="replace", check=False)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""rsync from where only the store's HTTP port is reached: each connection goes through a WebSocket of its own."""
+"""rsync and trees from where only the store's HTTP port is reached: each connection goes through a WebSocket of its own."""
 from __future__ import annotations
 
 import contextlib
@@ -7,23 +7,26 @@ import json
 import socket
 import ssl
 import threading
+from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from .errors import StoreUnreachable
+from .errors import DataStoreError, StoreUnreachable
 from .server import Server
 
 if TYPE_CHECKING:
     from websockets.sync.client import ClientConnection
 
-__all__ = ["WebSocketRsyncTunnel", "converse"]
+__all__ = ["WebSocketRsyncTunnel", "converse", "reach"]
 
 FRAME_BYTES = 64 << 10
 CONNECT_S = 10.0
 
 
 class WebSocketRsyncTunnel:
-    """A port of this host from which connections are carried to a store's rsync daemon, within a ``with`` block.
+    """A port of this host from which connections are carried to a store's rsync daemon, or to its server for trees.
+
+    It is open within a ``with`` block.
 
     Needs the package ``websockets`` (``pip install penstock[data]``).
 
@@ -32,7 +35,7 @@ class WebSocketRsyncTunnel:
     local_port : int
         0: one that is free; the attribute ``local_port`` has it.
     ws_url : str
-        "ws://host:port/rsync/namespace/", or wss.
+        "ws://host:port/rsync/namespace/", or ".../tree/namespace/"; or wss.
     token : str
         That the store asks for; empty: none.
     ca_file : str or None
@@ -49,7 +52,7 @@ class WebSocketRsyncTunnel:
         self.fault: Exception | None = None  # why a connection could not be carried
 
     def __enter__(self) -> WebSocketRsyncTunnel:
-        need_websockets("rsync through a tunnel")
+        need_websockets("a tunnel")
         self._listener = socket.create_server(("127.0.0.1", self.local_port))
         self.local_port = self._listener.getsockname()[1]
         self._start(self._accept, self._listener)
@@ -88,6 +91,22 @@ class WebSocketRsyncTunnel:
                     back.join()
             except (OSError, WebSocketException) as error:
                 self.fault = error
+
+
+@contextlib.contextmanager
+def reach(server: Server, address: str | None, path: str) -> Iterator[str]:
+    """The "host:port" of a server of the store's: `address`, or if there is none that of a tunnel at `path`."""
+    if address:
+        yield address
+        return
+    url = f"ws{server.url.removeprefix('http')}{path}"
+    with WebSocketRsyncTunnel(0, url, server.token, server.ca_file) as tunnel:
+        try:
+            yield f"127.0.0.1:{tunnel.local_port}"
+        except DataStoreError as error:
+            if tunnel.fault:
+                raise StoreUnreachable(f"{url}: {tunnel.fault}") from error
+            raise
 
 
 def need_websockets(what: str) -> None:

@@ -36,6 +36,7 @@ static void transport(struct call *call)
     struct pst_json *json = pst_json_new_object();
 
     pst_json_add_integer(json, "tree_port", pst_carry_server_port(call->store->trees));
+    pst_json_add_text(json, "tree_tunnel", "/tree/");
     pst_json_add_integer(json, "version", PST_CARRY_VERSION);
     pst_json_add_integer(json, "broadcast_version", PST_BROADCAST_VERSION);
     reply_json(call, 200, json);

@@ -206,17 +206,18 @@ static int open_trees(struct pst_data_store *store, const struct pst_boot_addres
 static int open_web(struct pst_data_store *store, const struct pst_boot_address *address,
                     struct pst_bytes token, char fault[PST_FAULT_BYTES])
 {
-    char tunnel[64];
+    char rsync[64], trees[64];
     const struct pst_web_settings settings = {.listen = store->settings->http,
                                               .token = token,
                                               .open_path = "/health",
                                               .certificate = store->settings->tls_certificate,
                                               .private_key = store->settings->tls_key,
-                                              .tunnel_to = tunnel};
+                                              .tunnels = {{"/rsync/", rsync}, {"/tree/", trees}}};
     const char *why = "";
     int r;
 
-    snprintf(tunnel, sizeof(tunnel), "%s:%u", store->host, pst_rsyncd_port(store->rsyncd));
+    snprintf(rsync, sizeof(rsync), "%s:%u", store->host, pst_rsyncd_port(store->rsyncd));
+    snprintf(trees, sizeof(trees), "%s:%u", store->host, pst_carry_server_port(store->trees));
     r = pst_web_open(&settings, &store_web_ops, store, &store->web, &why);
     if (r < 0)
         return fail(r, fault, "http", why);

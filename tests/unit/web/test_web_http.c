@@ -240,7 +240,7 @@ static int ask_from_outside(struct web_rig *rig, const char *request)
 /* The last one, as this thread does not come back from its network. */
 static void off_loopback_the_token_is_needed(void **state)
 {
-    struct web_rig rig = {.settings = {.token = {"s3cret", 6}, .tunnel_to = "127.0.0.1:1"}};
+    struct web_rig rig = {.settings = {.token = {"s3cret", 6}, .tunnels = {{"/rsync/", "127.0.0.1:1"}}}};
 
     (void)state;
     if (!enter_network())
@@ -267,9 +267,9 @@ static void settings_are_checked(void **state)
         {.listen = "/tmp/unix"},
         {.listen = "127.0.0.1:0", .certificate = "x"},
         {.listen = "127.0.0.1:0", .certificate = "/nowhere", .private_key = "/nowhere"},
-        {.listen = "127.0.0.1:0", .tunnel_prefix = "rsync"},
-        {.listen = "127.0.0.1:0", .tunnel_to = "127.0.0.1:0"},
-        {.listen = "127.0.0.1:0", .tunnel_to = "127.0.0.1"},
+        {.listen = "127.0.0.1:0", .tunnels = {{"rsync", "127.0.0.1:1"}}},
+        {.listen = "127.0.0.1:0", .tunnels = {{"/rsync/", "127.0.0.1:0"}}},
+        {.listen = "127.0.0.1:0", .tunnels = {{"/rsync/", "127.0.0.1"}}},
         {.listen = "127.0.0.1:0", .connections_max = 1 << 20},
         /* No certificate at all. */
         {.listen = "127.0.0.1:0", .certificate = "/proc/self/status", .private_key = "/proc/self/status"},

@@ -202,7 +202,7 @@ static void the_tunnel_goes_within_tls(void **state)
 
     (void)state;
     snprintf(to, sizeof(to), "127.0.0.1:%u", port);
-    rig.settings.tunnel_to = to;
+    rig.settings.tunnels[0] = (struct pst_web_tunnel){"/rsync/", to};
     open_rig(&rig);
     secret_open(&rig, &s);
     assert_int_equal(web_upgrade_on(s.plain, "/rsync/default/", ""), 101);

@@ -37,7 +37,7 @@ static void open_rig(struct tunnel_rig *rig)
     *rig = (struct tunnel_rig){.web = {.hold = false}};
     rig->listener = web_listen(&port);
     snprintf(rig->to, sizeof(rig->to), "127.0.0.1:%u", port);
-    rig->web.settings.tunnel_to = rig->to;
+    rig->web.settings.tunnels[0] = (struct pst_web_tunnel){"/rsync/", rig->to};
     web_rig_open(&rig->web);
 }
 
@@ -299,7 +299,7 @@ static void rsync_needs_no_websocket(void **state)
 static void rsync_shows_no_token(void **state)
 {
     struct web_rig rig = {
-        .settings = {.tunnel_to = "127.0.0.1:1", .token = {"t", 1}, .token_on_loopback = true}};
+        .settings = {.tunnels = {{"/rsync/", "127.0.0.1:1"}}, .token = {"t", 1}, .token_on_loopback = true}};
     int fd;
 
     (void)state;
@@ -459,7 +459,7 @@ static void real_rsync_goes_both_ways(void **state)
     daemon = start_daemon(folder, port);
     rig = (struct tunnel_rig){.listener = -1};
     snprintf(rig.to, sizeof(rig.to), "127.0.0.1:%u", port);
-    rig.web.settings.tunnel_to = rig.to;
+    rig.web.settings.tunnels[0] = (struct pst_web_tunnel){"/rsync/", rig.to};
     rig.web.settings.stall_ms = 10000;
     web_rig_open(&rig.web);
     put_and_get(folder, pst_web_port(rig.web.web), "raw", NULL);
