@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from arrays import against_files, against_wheel
-from broadcasts import thousand
+from broadcasts import eight, thousand
 from links import stripes, three_nodes
 from node import GIB, Node
 from node_figures import bytes_per_key, idle_share, lookups_per_s, mixed_fill_bytes, ssd_bytes_per_key
@@ -265,6 +265,8 @@ FIGURES = (
     Figure("tree_delta", 2.0, "s", "rsync", "rsync -a, 1 % of 1 GiB changed in place", changed(LARGE), True),
     Figure("tunnel_put", 0.8, "B/s", "rsync", "rsync without the tunnel", tunnel("auto")),
     Figure("tunnel_rsync", 0.8, "B/s", "rsync", "rsync without the tunnel", tunnel("rsync")),
+    Figure("file_broadcast8", 0.87, "s", "namespaces", "256 MiB over one link of 1 Gbit/s; 8 members", eight(late=False), True),
+    Figure("file_broadcast8_late", 0.62, "s", "namespaces", "the same; four of the members join at half-time", eight(late=True), True),
     Figure("file_broadcast1000", 0.77, "s", "", "256 MiB over one link of 1 Gbit/s; 1,000 members, simulated", thousand, True, runs=1),
     Figure("idle_cpu", 1.0, "core", "", "1 % of a core", idle_cpu, True),
 )

@@ -111,8 +111,8 @@ static int broadcast_new(struct pst_broadcasts *all, const char *group, const ch
     b = calloc(1, sizeof(*b));
     if (!b)
         return -ENOMEM;
-    b->tree.folder_fd = b->tree.root_fd = -1;
-    relay_feed_init(&b->feed, relay_tree_open_entry, &b->tree);
+    relay_tree_init(&b->tree);
+    relay_feed_init(&b->feed, &relay_tree_ops, &b->tree);
     b->group = strdup(group);
     b->name = strdup(name);
     b->chain = pst_chain_open();
@@ -140,23 +140,20 @@ static void broadcast_drop(struct pst_broadcasts *all, struct broadcast *b)
 
 /* ---- preparing ---- */
 
-static void broadcast_prepare(struct pst_broadcasts *all, struct broadcast *b, uint32_t members,
-                              struct link *link)
+static void broadcast_prepare(struct pst_broadcasts *all, struct broadcast *b, uint32_t members)
 {
+    uint32_t expected = members ? (uint32_t)pst_min(members, PST_CHAIN_MEMBERS_MAX) : PST_BROADCAST_MEMBERS;
     char fault[PST_FAULT_BYTES] = "";
     int r = all->resolve(all->ctx, b->name, false, &b->tree.folder_fd, b->tree.leaf, fault);
 
-    r = r < 0 ? link_fail(link, r, "%s", fault)
-              : relay_tree_prepare(&b->tree,
-                                   members ? (uint32_t)pst_min(members, PST_CHAIN_MEMBERS_MAX) + 1
-                                           : PST_BROADCAST_MEMBERS + 1,
-                                   link);
+    if (r == 0)
+        r = relay_tree_prepare(&b->tree, expected + 1, fault);
     if (r == 0 && !b->tree.copies)
         relay_feed_plan(&b->feed, &b->tree.plan, b->tree.plan.count);
     pthread_mutex_lock(&all->lock);
     b->state = r < 0 ? FAILED : READY;
     b->error = r;
-    snprintf(b->fault, sizeof(b->fault), "%s", r < 0 ? link->fault : "");
+    memcpy(b->fault, fault, sizeof(fault));
     pthread_cond_broadcast(&all->prepared);
     pthread_mutex_unlock(&all->lock);
 }
@@ -208,8 +205,8 @@ static int broadcast_take(struct pst_broadcasts *all, const char *group, const c
         return link_fail(link, r < 0 ? r : -ENOENT, "%s",
                          r < 0 ? "the store has too many broadcasts" : "the store knows no such broadcast");
     if (is_new)
-        broadcast_prepare(all, b, members, link);
-    r = is_new ? link->error : broadcast_await(all, b, link);
+        broadcast_prepare(all, b, members);
+    r = broadcast_await(all, b, link);
     if (r < 0)
         broadcast_drop(all, b);
     else
@@ -230,7 +227,7 @@ static int answer_place(struct pst_broadcasts *all, const struct broadcast *b, u
                                .bytes = plan->m.file_bytes};
     struct pst_chain_place place;
 
-    memcpy(told.digest, b->tree.digest, sizeof(told.digest));
+    memcpy(told.key, b->tree.key, sizeof(told.key));
     pthread_mutex_lock(&all->lock);
     if (rank) {
         pst_chain_place(b->chain, rank, &place);
@@ -349,7 +346,7 @@ static int serve_follow(struct pst_broadcasts *all, const char *name, struct lin
     if (r < 0)
         return r;
     r = b->tree.copies ? link_fail(link, -EINVAL, "this broadcast is one of copies")
-                       : relay_feed_serve(&b->feed, link, &follow, b->tree.digest, b->tree.plan.count);
+                       : relay_feed_serve(&b->feed, link, &follow, b->tree.key, b->tree.plan.count);
     broadcast_drop(all, b);
     return r;
 }

@@ -20,7 +20,7 @@ static int serve_child(void *ctx, struct link *link, uint32_t operation, const c
 {
     struct relay_member *m = ctx;
     struct relay_follow follow;
-    uint8_t digest[RELAY_DIGEST_BYTES];
+    uint8_t key[RELAY_KEY_BYTES];
     uint32_t count;
     int r = operation == CARRY_FOLLOW && strcmp(name, m->options->name) == 0
                 ? relay_receive_follow(link, &follow)
@@ -29,10 +29,10 @@ static int serve_child(void *ctx, struct link *link, uint32_t operation, const c
     if (r < 0)
         return r;
     pthread_mutex_lock(&m->lock);
-    memcpy(digest, m->place.digest, sizeof(digest));
+    memcpy(key, m->place.key, sizeof(key));
     count = m->place.pieces;
     pthread_mutex_unlock(&m->lock);
-    return relay_feed_serve(&m->feed, link, &follow, digest, count);
+    return relay_feed_serve(&m->feed, link, &follow, key, count);
 }
 
 /* The server listens where the store is reached from. */

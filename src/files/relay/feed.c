@@ -16,7 +16,8 @@ struct child {
     uint64_t number;
     struct pst_served served;
     uint32_t count;
-    int fd; /* of the file that was read last; -1 */
+    uint32_t batch; /* whose digests it was sent last; UINT32_MAX: none */
+    int fd;         /* of the file that was read last; -1 */
     uint32_t entry;
 };
 
@@ -25,11 +26,11 @@ static uint64_t tick_ms(void)
     return pst_now_ns() / 1000000;
 }
 
-void relay_feed_init(struct relay_feed *feed, int (*open)(void *ctx, uint32_t entry), void *ctx)
+void relay_feed_init(struct relay_feed *feed, const struct relay_feed_ops *ops, void *ctx)
 {
     pthread_condattr_t monotonic;
 
-    *feed = (struct relay_feed){.open = open, .ctx = ctx};
+    *feed = (struct relay_feed){.ops = ops, .ctx = ctx};
     pthread_mutex_init(&feed->lock, NULL);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -113,7 +114,7 @@ int relay_receive_follow(struct link *link, struct relay_follow *out)
     if (r < 0)
         return r;
     version = pst_read_number(&frame, 2);
-    pst_read_copy(&frame, out->digest, sizeof(out->digest));
+    pst_read_copy(&frame, out->key, sizeof(out->key));
     out->next = (uint32_t)pst_read_number(&frame, 4);
     out->wants_plan = pst_read_number(&frame, 1) & RELAY_WANTS_PLAN;
     relay_read_text(&frame, out->group, sizeof(out->group));
@@ -150,34 +151,53 @@ static void child_end(struct relay_feed *feed, struct child *child, bool done)
     pst_close_fd(&child->fd);
 }
 
-/* Return: 0 and the open file in @child, or -errno, with the text in the feed. */
+/* @entry cannot be read: whoever is served is told from now on. */
+static int feed_fail(struct relay_feed *feed, int error, uint32_t entry)
+{
+    pst_assert(error < 0);
+    pthread_mutex_lock(&feed->lock);
+    snprintf(feed->fault, sizeof(feed->fault), "%.180s: %s", feed->plan->m.entries[entry].path,
+             error == -ESTALE ? "changed since the broadcast began" : strerror(-error));
+    pthread_mutex_unlock(&feed->lock);
+    return error;
+}
+
+/* Return: 0 and the open file in @child, or -errno. */
 static int child_open(struct relay_feed *feed, struct child *child, uint32_t entry)
 {
     if (child->fd >= 0 && child->entry == entry)
         return 0;
     pst_close_fd(&child->fd);
-    child->fd = feed->open(feed->ctx, entry);
+    child->fd = feed->ops->open(feed->ctx, entry);
     child->entry = entry;
-    if (child->fd >= 0)
-        return 0;
-    pthread_mutex_lock(&feed->lock);
-    snprintf(feed->fault, sizeof(feed->fault), "%.180s: %s", feed->plan->m.entries[entry].path,
-             child->fd == -ESTALE ? "changed since the broadcast began" : strerror(-child->fd));
-    pthread_mutex_unlock(&feed->lock);
-    return child->fd;
+    return child->fd >= 0 ? 0 : feed_fail(feed, child->fd, entry);
+}
+
+/* The digests of a batch go out in front of its first piece. Return: 0 or -errno. */
+static int child_send_batch(struct relay_feed *feed, struct child *child, uint32_t batch)
+{
+    uint32_t entry = 0;
+    int r = feed->ops->make_batch ? feed->ops->make_batch(feed->ctx, batch, &entry) : 0;
+
+    if (r < 0)
+        return feed_fail(feed, r, entry);
+    child->batch = batch;
+    return relay_batch_send(child->link, feed->plan, batch);
 }
 
 static int child_send_piece(struct relay_feed *feed, struct child *child)
 {
-    uint32_t piece = child->served.next;
+    uint32_t piece = child->served.next, batch = piece / feed->plan->batch_pieces;
     struct pst_piece_walk walk;
     struct pst_piece_part part;
     int r = 0;
 
+    if (batch != child->batch && child_send_batch(feed, child, batch) < 0)
+        return child->link->error; /* if it has none, the next turn tells */
     pst_piece_walk(&feed->plan->pieces, piece, &walk);
     pst_assert(pst_piece_next(&walk, &part));
     if (child_open(feed, child, part.entry) < 0)
-        return 0; /* the next turn tells */
+        return 0;
     link_put_number(child->link, piece, 4);
     r = link_send_head(child->link, LINK_PIECE, pst_piece_length(&feed->plan->pieces, piece));
     do {
@@ -253,19 +273,20 @@ static int child_send_plan(struct relay_feed *feed, struct child *child)
             r = link_send(child->link, LINK_ALIVE);
         }
     }
-    return r < 0 ? r : relay_plan_send(child->link, feed->plan);
+    return r < 0 ? r : carry_send_entries(child->link, &feed->plan->m);
 }
 
 int relay_feed_serve(struct relay_feed *feed, struct link *link, const struct relay_follow *follow,
-                     const uint8_t digest[RELAY_DIGEST_BYTES], uint32_t count)
+                     const uint8_t key[RELAY_KEY_BYTES], uint32_t count)
 {
-    struct child child = {.link = link, .served = {.next = follow->next}, .count = count, .fd = -1};
+    struct child child = {
+        .link = link, .served = {.next = follow->next}, .count = count, .batch = UINT32_MAX, .fd = -1};
     struct pst_reader frame;
     enum link_type type;
     sigset_t pipe;
     int r = 0;
 
-    if (memcmp(follow->digest, digest, RELAY_DIGEST_BYTES) != 0 || follow->next > count)
+    if (memcmp(follow->key, key, RELAY_KEY_BYTES) != 0 || follow->next > count)
         return link_fail(link, -ENOENT, "the child follows another broadcast");
     sigemptyset(&pipe);
     sigaddset(&pipe, SIGPIPE); /* sendfile() knows no MSG_NOSIGNAL */

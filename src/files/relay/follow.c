@@ -25,7 +25,7 @@ static int send_follow(struct following *f)
     struct relay_member *m = f->m;
 
     link_put_number(f->link, PST_BROADCAST_VERSION, 2);
-    link_put(f->link, f->place->digest, sizeof(f->place->digest));
+    link_put(f->link, f->place->key, sizeof(f->place->key));
     link_put_number(f->link, m->feed.have, 4);
     link_put_number(f->link, m->has_plan ? 0 : RELAY_WANTS_PLAN, 1);
     relay_put_text(f->link, m->options->group);
@@ -62,15 +62,39 @@ static int begin_arrival(struct following *f)
     return r < 0 ? follow_fail(f, r, pst_arrival_fault(m->arrival)) : 0;
 }
 
+/* Digests of a batch: of the next one, or once more of the one that is coming. */
+static int take_batch(struct following *f, struct pst_reader *frame)
+{
+    struct relay_member *m = f->m;
+    uint32_t batch = m->feed.have / m->plan.batch_pieces;
+
+    if (batch < m->batches)
+        return 0; /* of the parent before */
+    f->wrong = relay_batch_take(frame, f->place->key, &m->plan, batch) < 0;
+    if (f->wrong)
+        return link_fail(f->link, -EBADMSG, "the parent's tree, or its digests, are not the source's");
+    m->batches = batch + 1;
+    return 0;
+}
+
+/* The manifest is the source's if the first digests are, whose signature is of both. */
 static int receive_plan(struct following *f)
 {
     struct relay_member *m = f->m;
-    int r = relay_plan_receive(f->link, f->place->piece_bytes, f->place->digest, &m->plan);
+    struct pst_reader frame;
+    enum link_type type;
+    int r = carry_receive_entries(f->link, &m->plan.m);
 
-    if (r == 0 && m->plan.count != f->place->pieces)
+    if (r == 0 &&
+        (relay_plan_cut(&m->plan, f->place->piece_bytes) < 0 || m->plan.count != f->place->pieces)) {
+        f->wrong = true;
         r = link_fail(f->link, -EBADMSG, "the parent's tree is not the source's");
+    }
+    if (r == 0)
+        r = link_receive(f->link, LINK_DIGESTS, &type, &frame);
+    if (r == 0)
+        r = take_batch(f, &frame);
     if (r < 0) {
-        f->wrong = r == -EBADMSG;
         relay_plan_fini(&m->plan);
         return r;
     }
@@ -106,7 +130,7 @@ static int take_piece(struct following *f, struct pst_reader *frame)
     uint8_t digest[RELAY_DIGEST_BYTES];
     int r;
 
-    if (frame->bad || piece != m->feed.have || piece >= m->plan.count ||
+    if (frame->bad || piece != m->feed.have || piece / m->plan.batch_pieces >= m->batches ||
         frame->left != pst_piece_length(&m->plan.pieces, piece)) {
         f->wrong = true;
         return link_fail(f->link, -EPROTO, "the parent sent another piece than the next");
@@ -155,9 +179,11 @@ static int fetch(struct following *f)
     if (r == 0 && !m->has_plan)
         r = receive_plan(f);
     while (r == 0 && m->feed.have < m->plan.count) {
-        r = link_receive(f->link, LINK_PIECE, &type, &frame);
+        r = link_receive(f->link, 0, &type, &frame);
+        if (r == 0 && type != LINK_PIECE && type != LINK_DIGESTS)
+            r = link_fail(f->link, -EPROTO, "the parent sent a frame of type %u among its pieces", type);
         if (r == 0)
-            r = take_piece(f, &frame);
+            r = type == LINK_PIECE ? take_piece(f, &frame) : take_batch(f, &frame);
     }
     return r < 0 ? r : settle(f);
 }

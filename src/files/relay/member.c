@@ -25,6 +25,8 @@ static int member_open_entry(void *ctx, uint32_t entry)
     return fd;
 }
 
+static const struct relay_feed_ops member_ops = {.open = member_open_entry};
+
 /* Return: whether the teller is to stop. */
 static bool member_pause(struct relay_member *m, uint32_t ms)
 {
@@ -161,7 +163,7 @@ static void member_init(struct relay_member *m, const struct pst_broadcast_optio
         .parent_fd = -1,
     };
     pst_random(&m->id, sizeof(m->id));
-    relay_feed_init(&m->feed, member_open_entry, m);
+    relay_feed_init(&m->feed, &member_ops, m);
     pthread_mutex_init(&m->arrival_lock, NULL);
     pthread_mutex_init(&m->call_lock, NULL);
     pthread_mutex_init(&m->lock, NULL);

@@ -27,6 +27,7 @@ struct relay_member {
     struct relay_feed feed;
     struct relay_plan plan;
     bool has_plan;
+    uint32_t batches; /* so many have come, with their digests */
     pthread_mutex_t arrival_lock;
     struct pst_arrival *arrival;
     struct pst_arrival_result result;
@@ -35,7 +36,7 @@ struct relay_member {
     pthread_mutex_t call_lock; /* one call at a time: what was answered last is how it is */
     pthread_mutex_t lock;      /* of all below */
     pthread_cond_t changed;
-    struct relay_place place; /* of digest, pieces and rank nothing changes once it has joined */
+    struct relay_place place; /* its key, pieces and rank stay once it has joined */
     int parent_fd;            /* -1: none */
     bool stopping;            /* the teller's end */
     pthread_t teller;

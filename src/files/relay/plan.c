@@ -4,14 +4,27 @@
 
 #include <openssl/evp.h>
 
-#define PLAN_WORDS "penstock broadcast 1" /* in front of what is digested */
-
 void relay_plan_fini(struct relay_plan *plan)
 {
     pst_manifest_fini(&plan->m);
     free(plan->starts);
     free(plan->digests);
+    free(plan->signatures);
     *plan = (struct relay_plan){.starts = NULL};
+}
+
+static void digest_manifest(struct relay_plan *plan)
+{
+    EVP_MD_CTX *sha256 = EVP_MD_CTX_new();
+    uint8_t wire[PST_ENTRY_WIRE_BYTES_MAX];
+    uint32_t numbers[] = {htole32(plan->pieces.piece_bytes), htole32(plan->m.count)};
+
+    pst_assert(sha256 && EVP_DigestInit_ex(sha256, EVP_sha256(), NULL) == 1);
+    pst_assert(EVP_DigestUpdate(sha256, numbers, sizeof(numbers)) == 1);
+    for (uint32_t i = 0; i < plan->m.count; i++)
+        pst_assert(EVP_DigestUpdate(sha256, wire, pst_entry_encode(&plan->m.entries[i], wire)) == 1);
+    pst_assert(EVP_DigestFinal_ex(sha256, plan->manifest_digest, NULL) == 1);
+    EVP_MD_CTX_free(sha256);
 }
 
 int relay_plan_cut(struct relay_plan *plan, uint32_t piece_bytes)
@@ -30,8 +43,12 @@ int relay_plan_cut(struct relay_plan *plan, uint32_t piece_bytes)
             plan->starts[i] + (m->entries[i].kind == PST_ENTRY_FILE ? m->entries[i].bytes : 0);
     plan->pieces = (struct pst_pieces){plan->starts, m->count, piece_bytes};
     plan->count = pst_pieces_count(&plan->pieces);
+    plan->batch_pieces = RELAY_BATCH_BYTES / piece_bytes;
+    plan->batch_count = (uint32_t)pst_div_up(plan->count, plan->batch_pieces);
     plan->digests = calloc(plan->count + 1, sizeof(*plan->digests));
-    return plan->digests ? 0 : -ENOMEM;
+    plan->signatures = calloc(plan->batch_count + 1, sizeof(*plan->signatures));
+    digest_manifest(plan);
+    return plan->digests && plan->signatures ? 0 : -ENOMEM;
 }
 
 void relay_piece_digest(const void *data, size_t bytes, uint8_t out[RELAY_DIGEST_BYTES])
@@ -39,60 +56,34 @@ void relay_piece_digest(const void *data, size_t bytes, uint8_t out[RELAY_DIGEST
     pst_assert(EVP_Digest(data, bytes, out, NULL, EVP_sha256(), NULL) == 1);
 }
 
-void relay_plan_digest(const struct relay_plan *plan, uint8_t out[RELAY_DIGEST_BYTES])
-{
-    EVP_MD_CTX *sha256 = EVP_MD_CTX_new();
-    uint8_t wire[PST_ENTRY_WIRE_BYTES_MAX];
-    uint32_t numbers[] = {htole32(plan->pieces.piece_bytes), htole32(plan->m.count)};
+/* ---- batches ---- */
 
-    pst_assert(sha256 && EVP_DigestInit_ex(sha256, EVP_sha256(), NULL) == 1);
-    pst_assert(EVP_DigestUpdate(sha256, PLAN_WORDS, sizeof(PLAN_WORDS)) == 1);
-    pst_assert(EVP_DigestUpdate(sha256, numbers, sizeof(numbers)) == 1);
-    for (uint32_t i = 0; i < plan->m.count; i++)
-        pst_assert(EVP_DigestUpdate(sha256, wire, pst_entry_encode(&plan->m.entries[i], wire)) == 1);
-    pst_assert(EVP_DigestUpdate(sha256, plan->digests, plan->count * sizeof(*plan->digests)) == 1);
-    pst_assert(EVP_DigestFinal_ex(sha256, out, NULL) == 1);
-    EVP_MD_CTX_free(sha256);
+uint32_t relay_batch_count(const struct relay_plan *plan, uint32_t batch)
+{
+    pst_assert(batch < plan->batch_count);
+    return (uint32_t)pst_min(plan->batch_pieces, plan->count - batch * plan->batch_pieces);
 }
 
-int relay_plan_send(struct link *link, const struct relay_plan *plan)
+int relay_batch_send(struct link *link, const struct relay_plan *plan, uint32_t batch)
 {
-    int r = carry_send_entries(link, &plan->m);
-
-    for (uint32_t i = 0; r == 0 && i < plan->count; i++) {
-        if (link_room(link) < sizeof(plan->digests[i]))
-            r = link_send(link, LINK_DIGESTS);
-        if (r == 0)
-            link_put(link, plan->digests[i], sizeof(plan->digests[i]));
-    }
-    return r < 0 ? r : link_send(link, LINK_DIGESTS);
+    link_put_number(link, batch, 4);
+    link_put(link, plan->signatures[batch], sizeof(plan->signatures[batch]));
+    link_put(link, plan->digests[batch * plan->batch_pieces],
+             relay_batch_count(plan, batch) * sizeof(*plan->digests));
+    return link_send(link, LINK_DIGESTS);
 }
 
-int relay_plan_receive(struct link *link, uint32_t piece_bytes, const uint8_t digest[RELAY_DIGEST_BYTES],
-                       struct relay_plan *plan)
+int relay_batch_take(struct pst_reader *frame, const uint8_t key[RELAY_KEY_BYTES], struct relay_plan *plan,
+                     uint32_t batch)
 {
-    uint8_t found[RELAY_DIGEST_BYTES];
-    struct pst_reader frame;
-    enum link_type type;
-    uint32_t taken = 0;
-    int r = carry_receive_entries(link, &plan->m);
+    size_t bytes = relay_batch_count(plan, batch) * sizeof(*plan->digests);
 
-    if (r == 0 && (r = relay_plan_cut(plan, piece_bytes)) < 0)
-        return link_fail(link, r, "the parent's tree has too many pieces, or memory is short");
-    while (r == 0 && taken < plan->count) {
-        r = link_receive(link, LINK_DIGESTS, &type, &frame);
-        if (r == 0 && (frame.left == 0 || frame.left % sizeof(*plan->digests) ||
-                       frame.left / sizeof(*plan->digests) > plan->count - taken))
-            return link_fail(link, -EBADMSG, "the parent's digests are none of this tree");
-        while (r == 0 && frame.left)
-            pst_read_copy(&frame, plan->digests[taken++], sizeof(*plan->digests));
-    }
-    if (r < 0)
-        return r;
-    relay_plan_digest(plan, found);
-    return memcmp(found, digest, sizeof(found)) == 0
-               ? 0
-               : link_fail(link, -EBADMSG, "the parent's tree is not the source's");
+    if (pst_read_number(frame, 4) != batch || frame->left != RELAY_SIGNATURE_BYTES + bytes)
+        return -EBADMSG;
+    pst_read_copy(frame, plan->signatures[batch], RELAY_SIGNATURE_BYTES);
+    pst_read_copy(frame, plan->digests[batch * plan->batch_pieces], bytes);
+    pst_assert(!frame->bad && frame->left == 0);
+    return relay_verify(key, plan, batch) ? 0 : -EBADMSG;
 }
 
 /* ---- frames ---- */
@@ -130,7 +121,7 @@ int relay_send_place(struct link *link, const struct relay_place *place)
     link_put_number(link, place->piece_bytes, 4);
     link_put_number(link, place->pieces, 4);
     link_put_number(link, place->bytes, 8);
-    link_put(link, place->digest, sizeof(place->digest));
+    link_put(link, place->key, sizeof(place->key));
     return link_send(link, LINK_PLACE);
 }
 
@@ -154,7 +145,7 @@ int relay_receive_place(struct link *link, struct relay_place *out)
     place.piece_bytes = (uint32_t)pst_read_number(&frame, 4);
     place.pieces = (uint32_t)pst_read_number(&frame, 4);
     place.bytes = pst_read_number(&frame, 8);
-    pst_read_copy(&frame, place.digest, sizeof(place.digest));
+    pst_read_copy(&frame, place.key, sizeof(place.key));
     if (frame.bad || (place.port != 0) != (place.host[0] != 0))
         return link_fail(link, -EPROTO, "the store's answer is none");
     *out = place;

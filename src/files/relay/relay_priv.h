@@ -8,10 +8,12 @@
  *     follow.c      a member fetches from its parent
  *     member.c      all that a member does
  *     broadcasts.c  the store's side: broadcasts by group and name, and what it answers
- *     prepare.c     the plan of the store's tree
+ *     tree.c        the store's tree: its plan, and digests as they are needed
+ *     sign.c        the source's word for digests
  *
  * A digest of a piece is SHA-256. That of the transfer of one tree between two sides, which trust each other,
  * is keyed: each could make other bytes with the same one, and here members in between must not be able to.
+ * The source signs digests, and every member has the key from the store.
  */
 #ifndef PST_FILES_RELAY_PRIV_H
 #define PST_FILES_RELAY_PRIV_H
@@ -26,6 +28,10 @@
 
 enum {
     RELAY_DIGEST_BYTES = 32,
+    RELAY_KEY_BYTES = 32, /* Ed25519 */
+    RELAY_SIGNATURE_BYTES = 64,
+    RELAY_BATCH_BYTES = 1 << 20, /* pieces whose digests are signed together */
+    RELAY_BATCH_PIECES_MAX = RELAY_BATCH_BYTES / PST_PIECE_BYTES_MIN,
     RELAY_GROUP_BYTES_MAX = 1024,
 };
 
@@ -50,19 +56,36 @@ struct relay_plan {
     uint64_t *starts;
     struct pst_pieces pieces; /* of @m and @starts */
     uint32_t count;           /* of pieces */
+    uint32_t batch_pieces, batch_count;
+    uint8_t manifest_digest[RELAY_DIGEST_BYTES]; /* of the entries and the pieces' length */
+    /* Of a batch: known once it has been made, or has come. */
     uint8_t (*digests)[RELAY_DIGEST_BYTES];
+    uint8_t (*signatures)[RELAY_SIGNATURE_BYTES];
 };
 
 void relay_plan_fini(struct relay_plan *plan);
 /* Cuts the tree of @plan->m. Return: 0, -ENOMEM, -E2BIG too many pieces. */
 int relay_plan_cut(struct relay_plan *plan, uint32_t piece_bytes);
 void relay_piece_digest(const void *data, size_t bytes, uint8_t out[RELAY_DIGEST_BYTES]);
-/* Of all of the plan: who knows it can check a plan, and with that every piece. */
-void relay_plan_digest(const struct relay_plan *plan, uint8_t out[RELAY_DIGEST_BYTES]);
-/* Both: 0 or the link's error; of the latter -EBADMSG: it is not the plan whose digest is @digest. */
-int relay_plan_send(struct link *link, const struct relay_plan *plan);
-int relay_plan_receive(struct link *link, uint32_t piece_bytes, const uint8_t digest[RELAY_DIGEST_BYTES],
-                       struct relay_plan *plan);
+/* How many pieces a batch has: all have the same but the last. */
+uint32_t relay_batch_count(const struct relay_plan *plan, uint32_t batch);
+int relay_batch_send(struct link *link, const struct relay_plan *plan, uint32_t batch);
+/* The frame's digests become those of @batch. Return: 0; -EBADMSG: they are not the source's, whose key is
+ * @key. */
+int relay_batch_take(struct pst_reader *frame, const uint8_t key[RELAY_KEY_BYTES], struct relay_plan *plan,
+                     uint32_t batch);
+
+/* ---- sign.c ---- */
+
+struct relay_signer;
+
+/* Draws a key. Return: NULL without memory. */
+struct relay_signer *relay_signer_open(uint8_t public_key[RELAY_KEY_BYTES]);
+/* Returns NULL. */
+struct relay_signer *relay_signer_close(struct relay_signer *signer);
+/* Signs the digests of a batch, and with them the manifest. */
+void relay_sign(const struct relay_signer *signer, struct relay_plan *plan, uint32_t batch);
+bool relay_verify(const uint8_t public_key[RELAY_KEY_BYTES], const struct relay_plan *plan, uint32_t batch);
 
 /* ---- frames: plan.c ---- */
 
@@ -74,7 +97,7 @@ struct relay_place {
     char host[PST_CHAIN_HOST_BYTES_MAX + 1];
     uint32_t piece_bytes, pieces;
     uint64_t bytes; /* of the tree */
-    uint8_t digest[RELAY_DIGEST_BYTES];
+    uint8_t key[RELAY_KEY_BYTES];
 };
 
 void relay_put_text(struct link *link, const char *text);
@@ -100,20 +123,27 @@ struct relay_feed {
     struct link *child;          /* NULL: none is served */
     bool child_done;             /* the newest has everything */
     uint64_t served_ms;          /* when a piece was sent last */
+    const struct relay_feed_ops *ops;
+    void *ctx;
+};
+
+struct relay_feed_ops {
     /* A file for reading, which the feed closes. Return: -errno. */
     int (*open)(void *ctx, uint32_t entry);
-    void *ctx;
+    /* Makes the digests of a batch; NULL: they are known with its pieces. Return: 0, or -errno and the file
+     * at fault in *@entry. */
+    int (*make_batch)(void *ctx, uint32_t batch, uint32_t *entry);
 };
 
 /* A child's FOLLOW. */
 struct relay_follow {
     char group[RELAY_GROUP_BYTES_MAX + 1];
-    uint8_t digest[RELAY_DIGEST_BYTES];
+    uint8_t key[RELAY_KEY_BYTES];
     uint32_t next;
     bool wants_plan;
 };
 
-void relay_feed_init(struct relay_feed *feed, int (*open)(void *ctx, uint32_t entry), void *ctx);
+void relay_feed_init(struct relay_feed *feed, const struct relay_feed_ops *ops, void *ctx);
 void relay_feed_fini(struct relay_feed *feed);
 void relay_feed_plan(struct relay_feed *feed, const struct relay_plan *plan, uint32_t have);
 /* Another piece is there. */
@@ -126,11 +156,11 @@ void relay_feed_wait(struct relay_feed *feed, uint32_t ms);
 uint64_t relay_feed_served_ms(struct relay_feed *feed);
 /* Return: 0 or the link's error. */
 int relay_receive_follow(struct link *link, struct relay_follow *out);
-/* Serves a child of the broadcast @digest, of @count pieces, to its end. Return: 0 or the link's error. */
+/* Serves a child of the broadcast with @key, of @count pieces, to its end. Return: 0 or the link's error. */
 int relay_feed_serve(struct relay_feed *feed, struct link *link, const struct relay_follow *follow,
-                     const uint8_t digest[RELAY_DIGEST_BYTES], uint32_t count);
+                     const uint8_t key[RELAY_KEY_BYTES], uint32_t count);
 
-/* ---- prepare.c ---- */
+/* ---- tree.c ---- */
 
 /* The store's tree. */
 struct relay_tree {
@@ -138,13 +168,19 @@ struct relay_tree {
     char leaf[256];
     bool copies; /* fetching copies is quicker: there is no plan beyond the manifest */
     struct relay_plan plan;
-    uint8_t digest[RELAY_DIGEST_BYTES];
+    uint8_t key[RELAY_KEY_BYTES];
+    struct relay_signer *signer;
+    pthread_mutex_t lock; /* of batches that are made */
+    bool *made;
 };
 
-/* Lists and reads the tree @leaf of @folder_fd, which are set; @members: the source too. Return: 0 or the
- * link's error, to whose peer signs of life are sent. */
-int relay_tree_prepare(struct relay_tree *tree, uint32_t members, struct link *link);
-int relay_tree_open_entry(void *tree, uint32_t entry);
+/* Its context is a tree. */
+extern const struct relay_feed_ops relay_tree_ops;
+
+void relay_tree_init(struct relay_tree *tree);
+/* Lists the tree @leaf of @folder_fd, which are set; @members: the source too. Return: 0, or -errno with a
+ * text. */
+int relay_tree_prepare(struct relay_tree *tree, uint32_t members, char fault[PST_FAULT_BYTES]);
 void relay_tree_fini(struct relay_tree *tree);
 
 #endif

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tree.c: the source's tree. It is listed when the broadcast begins; a batch is read for the digests of its
+ * pieces when the first child comes to it, shortly before it is sent. */
+#include "files/relay/relay_priv.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+
+static int tree_open_entry(void *ctx, uint32_t entry);
+
+/* Reads one piece, with the file that was read last open in *@fd. Return: 0, or -errno and the file in
+ * *@entry. */
+static int tree_read_piece(struct relay_tree *tree, uint32_t piece, uint8_t *into, int *fd, uint32_t *entry)
+{
+    struct pst_piece_walk walk;
+    struct pst_piece_part part;
+
+    pst_piece_walk(&tree->plan.pieces, piece, &walk);
+    while (pst_piece_next(&walk, &part)) {
+        uint32_t done = 0;
+
+        if (*fd < 0 || *entry != part.entry) {
+            pst_close_fd(fd);
+            *entry = part.entry;
+            *fd = tree_open_entry(tree, part.entry);
+            if (*fd < 0)
+                return *fd;
+        }
+        while (done < part.bytes) {
+            ssize_t n = pread(*fd, into + done, part.bytes - done, (off_t)(part.at + done));
+
+            if (n == 0 || (n < 0 && errno != EINTR))
+                return n == 0 ? -ESTALE : -errno;
+            done += n > 0 ? (uint32_t)n : 0;
+        }
+        into += part.bytes;
+    }
+    return 0;
+}
+
+/* Return: as the next. */
+static int tree_read_batch(struct relay_tree *tree, uint32_t batch, uint32_t *entry)
+{
+    struct relay_plan *plan = &tree->plan;
+    pst_cleanup_free uint8_t *buffer = malloc(plan->pieces.piece_bytes);
+    pst_cleanup_close int fd = -1;
+    uint32_t first = batch * plan->batch_pieces;
+    int r = buffer ? 0 : -ENOMEM;
+
+    for (uint32_t piece = first; r == 0 && piece < first + relay_batch_count(plan, batch); piece++) {
+        r = tree_read_piece(tree, piece, buffer, &fd, entry);
+        if (r == 0)
+            relay_piece_digest(buffer, pst_piece_length(&plan->pieces, piece), plan->digests[piece]);
+    }
+    return r;
+}
+
+static int tree_make_batch(void *ctx, uint32_t batch, uint32_t *entry)
+{
+    struct relay_tree *tree = ctx;
+    int r = 0;
+
+    pthread_mutex_lock(&tree->lock);
+    if (!tree->made[batch]) {
+        r = tree_read_batch(tree, batch, entry);
+        if (r == 0)
+            relay_sign(tree->signer, &tree->plan, batch);
+        tree->made[batch] = r == 0;
+    }
+    pthread_mutex_unlock(&tree->lock);
+    return r;
+}
+
+static int tree_open_entry(void *ctx, uint32_t entry)
+{
+    const struct relay_tree *tree = ctx;
+    const struct pst_carry_place place = {tree->folder_fd, tree->leaf};
+    bool has_holes;
+
+    return carry_open_entry(tree->root_fd, &place, &tree->plan.m.entries[entry], &has_holes);
+}
+
+const struct relay_feed_ops relay_tree_ops = {.open = tree_open_entry, .make_batch = tree_make_batch};
+
+void relay_tree_init(struct relay_tree *tree)
+{
+    *tree = (struct relay_tree){.folder_fd = -1, .root_fd = -1};
+    pthread_mutex_init(&tree->lock, NULL);
+}
+
+/* The tree is listed. */
+static int tree_cut(struct relay_tree *tree, uint32_t members)
+{
+    struct pst_manifest *m = &tree->plan.m;
+    int r;
+
+    if (m->entries[0].kind == PST_ENTRY_FOLDER) {
+        tree->root_fd = openat(tree->folder_fd, tree->leaf, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (tree->root_fd < 0)
+            return -errno;
+    }
+    r = relay_plan_cut(&tree->plan, pst_piece_bytes(members, m->file_bytes));
+    if (r < 0)
+        return r;
+    tree->made = calloc(tree->plan.batch_count, sizeof(*tree->made));
+    tree->signer = relay_signer_open(tree->key);
+    return tree->made && tree->signer ? 0 : -ENOMEM;
+}
+
+int relay_tree_prepare(struct relay_tree *tree, uint32_t members, char fault[PST_FAULT_BYTES])
+{
+    const struct pst_filters all = {.count = 0};
+    struct pst_manifest *m = &tree->plan.m;
+    uint32_t odd = 0;
+    int r = pst_manifest_scan(tree->folder_fd, tree->leaf, &all, m, &odd, fault);
+
+    if (r < 0)
+        return r;
+    tree->copies = !pst_chain_pays(members, m->file_bytes, PST_BROADCAST_FANOUT);
+    if (tree->copies)
+        return 0;
+    r = tree_cut(tree, members);
+    if (r < 0)
+        snprintf(fault, PST_FAULT_BYTES, "%.200s: %s", tree->leaf, strerror(-r));
+    return r;
+}
+
+void relay_tree_fini(struct relay_tree *tree)
+{
+    pst_close_fd(&tree->root_fd);
+    pst_close_fd(&tree->folder_fd);
+    relay_signer_close(tree->signer);
+    free(tree->made);
+    relay_plan_fini(&tree->plan);
+    pthread_mutex_destroy(&tree->lock);
+}
