@@ -95,18 +95,16 @@ struct pst_web {
     bool token_on_loopback;
     struct tunnel tunnels[PST_WEB_TUNNELS_MAX];
     uint32_t connections_max;
-    uint64_t stall_ns;
+    uint64_t stall_ns, bodies_bytes;
     uint16_t port;
     int poll_fd;
     struct watch listener, waker, timer;
-    bool accepting, stirred;
+    bool accepting, stirred, running;
     struct lws_context *lws;
     struct lws_vhost *plain, *secure; /* secure: NULL without TLS */
     pthread_t thread;
-    bool running;
     _Atomic bool stopping;
     _Atomic uint32_t connections;
-    uint64_t bodies_bytes;
     struct party *adopting; /* the one that libwebsockets is being handed */
     struct pst_list parties, dead;
     pthread_mutex_t lock;
@@ -193,7 +191,7 @@ void tunnel_open(struct party *from, int fd, const struct tunnel *tunnel, const 
                  struct pst_bytes more);
 void tls_open(struct party *from, int fd, const char *peer, bool loopback);
 void raw_open(struct party *from, int fd);
-/* Begins to connect to the rsync daemon. Return: a descriptor or -errno. */
+/* Begins to connect to its server. Return: a descriptor or -errno. */
 int tunnel_connect(const struct tunnel *tunnel);
 /* Whether that has come to a connection, once the descriptor takes bytes or has an error. */
 bool tunnel_connected(int fd);
