@@ -73,7 +73,6 @@ static void pod_begin(struct pst_pod *pod)
     static const struct pst_pod_settings settings = {.rsync_port = 873};
 
     *pod = (struct pst_pod){.settings = &settings, .rsyncd_folder = "/tmp/fuzz_agent_frame"};
-    pst_list_init(&pod->connections);
     pst_list_init(&pod->offers);
     pst_list_init(&pod->finished);
     pthread_mutex_init(&pod->offers_lock, NULL);
