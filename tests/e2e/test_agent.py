@@ -131,7 +131,7 @@ def test_what_dead_processes_offered_goes(agent: Agent, tree: pathlib.Path, tmp_
         agent.ask("register", key="mine", path=str(tree))
         owner.kill()
     wait_until("their offers have gone", lambda: [key["key"] for key in agent.ask("list_keys")["keys"]] == ["mine"], 30)
-    assert f"goes with process {owner.pid}" in agent.log()
+    wait_until("the log says so", lambda: f"goes with process {owner.pid}" in agent.log(), 30)
     assert "Unknown module" in agent.rsync(place, tmp_path / "late").stderr
 
 
