@@ -86,8 +86,7 @@ static int wait_for_node(struct penstock *store, struct pst_bytes key)
     struct penstock_op op = {0};
 
     penstock_prep(&op, PENSTOCK_STAT_KEY, key.data, key.len);
-    pst_run(store, &op, 1, NULL);
-    return op.result == 0 ? 0 : pst_explain(store, &op, op.result);
+    return pst_run_one(store, &op, -1);
 }
 
 /* Asks the key's shard, whose number the view's release will need. A node that came back with other shards,

@@ -192,6 +192,7 @@ static int pool_shard_to_view(struct penstock *store, struct pst_bytes key, int 
     struct penstock_op op = {0};
     struct pool_node *node;
     bool home;
+    int r;
 
     pst_enter(store);
     home = pst_pool_key_home(pool, key);
@@ -200,9 +201,9 @@ static int pool_shard_to_view(struct penstock *store, struct pst_bytes key, int 
     if (home)
         return 0;
     penstock_prep(&op, PENSTOCK_STAT_KEY, key.data, key.len);
-    pst_run(store, &op, 1, NULL);
-    if (op.result)
-        return pst_explain(store, &op, op.result);
+    r = pst_run_one(store, &op, -1);
+    if (r)
+        return r;
     pst_enter(store);
     node = pst_pool_place_of(pool, key);
     if (node && pst_pool_node_shards(pool, node) == 0)
