@@ -49,6 +49,10 @@ void pst_boot_unlisten_unix(const struct pst_boot_address *address, uint64_t ino
  * minute ago. */
 void pst_boot_sweep(const char *folder, const char *prefix);
 
+/* Connects to a listener of any protocol, each address of its name in turn, and waits. Return: a descriptor
+ * that does not block; -ECONNREFUSED, -EHOSTUNREACH, -ETIMEDOUT, -errno with *@fault set. */
+int pst_boot_connect(const struct pst_boot_address *address, uint64_t deadline_ns, const char **fault);
+
 /* What a node tells an authenticated client. Every port address is PST_NET_ADDRESS_BYTES_MAX at the most. */
 struct pst_boot_welcome {
     uint16_t version;        /* of the session; not in the welcome itself, the frames say it */

@@ -49,8 +49,7 @@ int pst_carry_get(int fd, const char *from, const struct pst_carry_place *to,
                   const struct pst_carry_options *options, struct pst_arrival_result *result,
                   char fault[PST_FAULT_BYTES]);
 
-/* Return: a socket to a host by name or number, or -errno with a text in @fault. @timeout_ms: for each
- * address. */
+/* Return: a socket to a host by name or number, or -errno with a text in @fault. */
 int pst_carry_connect(const char *host, uint16_t port, uint32_t timeout_ms, char fault[PST_FAULT_BYTES]);
 
 /* ---- a server ---- */

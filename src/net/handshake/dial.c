@@ -173,6 +173,19 @@ void boot_dial_wait(const struct boot_dial *dial, uint64_t until_ns)
         poll(NULL, 0, 2); /* a unix socket whose queue is full cannot be waited for */
 }
 
+int pst_boot_connect(const struct pst_boot_address *address, uint64_t deadline_ns, const char **fault)
+{
+    struct boot_dial dial;
+    int r = boot_dial_init(&dial, address, deadline_ns, fault);
+
+    if (r < 0)
+        return r;
+    while ((r = boot_dial_step(&dial, fault)) == -EAGAIN)
+        boot_dial_wait(&dial, deadline_ns);
+    boot_dial_fini(&dial);
+    return r;
+}
+
 void boot_dial_fini(struct boot_dial *dial)
 {
     if (dial->fd >= 0)
