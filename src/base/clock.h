@@ -19,6 +19,11 @@ static inline uint64_t pst_now_ns(void)
     return pst_clock_read_ns(CLOCK_MONOTONIC);
 }
 
+static inline uint64_t pst_now_ms(void)
+{
+    return pst_now_ns() / 1000000;
+}
+
 static inline uint64_t pst_wall_ns(void)
 {
     return pst_clock_read_ns(CLOCK_REALTIME);

@@ -3,6 +3,7 @@
 #include "master/master_priv.h"
 
 #include "base/clock.h"
+#include "base/wait.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -115,18 +116,6 @@ static int store_map(struct pst_master *m)
     return 0;
 }
 
-static struct timespec after_ms(uint64_t ms)
-{
-    struct timespec at;
-
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    at.tv_sec += (time_t)(ms / 1000);
-    at.tv_nsec += (long)(ms % 1000) * 1000000;
-    at.tv_sec += at.tv_nsec / 1000000000;
-    at.tv_nsec %= 1000000000;
-    return at;
-}
-
 static void *master_main(void *arg)
 {
     struct pst_master *m = arg;
@@ -134,13 +123,13 @@ static void *master_main(void *arg)
     pst_assert(m->magic == PST_MASTER_MAGIC && m->tick_ms > 0);
     pthread_mutex_lock(&m->lock);
     while (!m->stopping) {
-        struct timespec until = after_ms(m->tick_ms);
+        uint64_t until_ns = pst_now_ns() + m->tick_ms * 1000000;
 
         pst_directory_tick(m->directory, pst_now_ns());
         while (!m->stopping && pst_directory_unstored(m->directory) && store_map(m) == 0)
             ;
         if (!m->stopping)
-            pthread_cond_timedwait(&m->stir, &m->lock, &until);
+            pst_cond_wait_until(&m->stir, &m->lock, until_ns);
     }
     pthread_mutex_unlock(&m->lock);
     return NULL;
@@ -283,7 +272,6 @@ int pst_master_open(const struct pst_master_settings *settings, void (*log)(void
                     void *log_ctx, struct pst_master **out, char fault[PST_FAULT_BYTES])
 {
     struct pst_master *m = calloc(1, sizeof(*m));
-    pthread_condattr_t monotonic;
     int r;
 
     snprintf(fault, PST_FAULT_BYTES, "out of memory");
@@ -297,10 +285,7 @@ int pst_master_open(const struct pst_master_settings *settings, void (*log)(void
     m->tick_ms = pst_max(pst_min(settings->directory.lease_margin_ms / 4, settings->directory.reaper_ms), 1);
     m->start_ns = pst_now_ns();
     pthread_mutex_init(&m->lock, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&m->stir, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    pst_cond_init(&m->stir);
     r = open_all(m, settings, fault);
     if (r < 0) {
         pst_master_close(m);

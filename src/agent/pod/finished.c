@@ -7,6 +7,7 @@
 #include "agent/pod/pod_priv.h"
 
 #include "base/clock.h"
+#include "base/wait.h"
 
 #include <stdio.h>
 
@@ -22,11 +23,6 @@ struct finished {
     char *path;
     char name[]; /* "GROUP\nKEY" */
 };
-
-static uint64_t tick_ms(void)
-{
-    return pst_now_ns() / 1000000;
-}
 
 static void finished_name(const char *group, const char *key, char name[NAME_BYTES])
 {
@@ -73,7 +69,7 @@ static struct finished *finished_new(const char *name, const char *path, const s
         return NULL;
     }
     one->place = *place;
-    one->used_ms = tick_ms();
+    one->used_ms = pst_now_ms();
     memcpy(one->name, name, strlen(name) + 1);
     return one;
 }
@@ -141,16 +137,15 @@ int finished_add(struct pst_pod *pod, const char *group, const char *key, const 
 /* Until there is news, or it is time to look whether the caller is still there. */
 static void finished_pause(struct pst_pod *pod, uint64_t until_ms)
 {
-    uint64_t wake_ms = pst_min(until_ms, tick_ms() + LOOK_MS);
-    struct timespec at = {.tv_sec = (time_t)(wake_ms / 1000), .tv_nsec = (long)(wake_ms % 1000) * 1000000};
+    uint64_t wake_ms = pst_min(until_ms, pst_now_ms() + LOOK_MS);
 
-    pthread_cond_timedwait(&pod->finished_changed, &pod->finished_lock, &at);
+    pst_cond_wait_until(&pod->finished_changed, &pod->finished_lock, wake_ms * 1000000);
 }
 
 int finished_wait(struct pst_pod *pod, const struct pod_caller *caller, const char *group, const char *key,
                   uint64_t timeout_ms, struct pod_place *place, char path[PATH_MAX])
 {
-    uint64_t until_ms = tick_ms() + pst_min(timeout_ms, POD_WAIT_MS_MAX);
+    uint64_t until_ms = pst_now_ms() + pst_min(timeout_ms, POD_WAIT_MS_MAX);
     struct finished *one;
     char name[NAME_BYTES];
     int r = 0;
@@ -160,14 +155,14 @@ int finished_wait(struct pst_pod *pod, const struct pod_caller *caller, const ch
     while (!(one = finished_find(pod, name)) && r == 0) {
         if (pod->stopping || caller_is_gone(caller))
             r = -ECANCELED;
-        else if (tick_ms() >= until_ms)
+        else if (pst_now_ms() >= until_ms)
             r = -ETIMEDOUT;
         else
             finished_pause(pod, until_ms);
     }
     if (one) {
         r = 0;
-        one->used_ms = tick_ms();
+        one->used_ms = pst_now_ms();
         *place = one->place;
         snprintf(path, PATH_MAX, "%s", one->path);
     }
@@ -177,7 +172,7 @@ int finished_wait(struct pst_pod *pod, const struct pod_caller *caller, const ch
 
 void finished_sweep(struct pst_pod *pod)
 {
-    uint64_t now_ms = tick_ms();
+    uint64_t now_ms = pst_now_ms();
 
     pthread_mutex_lock(&pod->finishing_lock);
     pthread_mutex_lock(&pod->finished_lock);

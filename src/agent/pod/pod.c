@@ -4,6 +4,7 @@
 
 #include "base/paths.h"
 #include "base/error.h"
+#include "base/wait.h"
 
 #include <arpa/inet.h>
 #include <poll.h>
@@ -130,12 +131,8 @@ static int open_all(struct pst_pod *pod, char fault[PST_FAULT_BYTES])
 
 static void locks_open(struct pst_pod *pod)
 {
-    pthread_condattr_t monotonic;
 
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&pod->finished_changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    pst_cond_init(&pod->finished_changed);
     pthread_mutex_init(&pod->offers_lock, NULL);
     pthread_mutex_init(&pod->finished_lock, NULL);
     pthread_mutex_init(&pod->finishing_lock, NULL);

@@ -39,11 +39,6 @@ struct broadcasts {
     bool runs, stopping;
 };
 
-static uint64_t tick_ms(void)
-{
-    return pst_now_ns() / 1000000;
-}
-
 /* Under the lock. */
 static void joiner_drop(struct joiner *joiner)
 {
@@ -213,7 +208,7 @@ static struct pst_json *join(struct broadcasts *broadcasts, const char *group, c
         return tell_error(words_of(r));
     pthread_mutex_lock(&broadcasts->lock);
     r = pst_tree_join(broadcasts->trees, group, pst_bytes_of(call.key), &pod, (uint32_t)fanout,
-                      r ? &source.pod : NULL, source.path, tick_ms(), &place);
+                      r ? &source.pod : NULL, source.path, pst_now_ms(), &place);
     json = r < 0 ? tell_error(words_of(r)) : pst_json_new_object();
     if (r == 0) {
         pst_json_add_text(json, "event", "ready");
@@ -291,7 +286,7 @@ void broadcast_unreachable(struct call *call)
     }
     json = pst_json_new_object();
     pthread_mutex_lock(&broadcasts->lock);
-    r = pst_tree_unreachable(broadcasts->trees, group, pst_bytes_of(call->key), reporter, ip, tick_ms(),
+    r = pst_tree_unreachable(broadcasts->trees, group, pst_bytes_of(call->key), reporter, ip, pst_now_ms(),
                              &place);
     pst_json_add_text(json, "status", r < 0 ? "error" : "ok");
     if (r == 0)
@@ -362,7 +357,7 @@ int broadcasts_open(struct pst_data_store *store)
 void broadcasts_sweep(struct broadcasts *broadcasts)
 {
     pthread_mutex_lock(&broadcasts->lock);
-    pst_trees_forget(broadcasts->trees, tick_ms());
+    pst_trees_forget(broadcasts->trees, pst_now_ms());
     pthread_mutex_unlock(&broadcasts->lock);
 }
 

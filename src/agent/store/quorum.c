@@ -7,11 +7,6 @@
 
 #include <math.h>
 
-static uint64_t tick_ms(void)
-{
-    return pst_now_ns() / 1000000;
-}
-
 static const char *word_of(const struct pst_quorum_info *info)
 {
     if (!info->is_member)
@@ -126,7 +121,7 @@ static void join(struct call *call, const char **texts)
         return;
     json = pst_json_new_object();
     pthread_mutex_lock(&store->quorums_lock);
-    r = pst_quorum_join(store->quorums, name, &member, &window, tick_ms(), &info);
+    r = pst_quorum_join(store->quorums, name, &member, &window, pst_now_ms(), &info);
     if (r == 0)
         add_info(json, &info);
     pthread_mutex_unlock(&store->quorums_lock);
@@ -195,7 +190,7 @@ void quorum_status(struct call *call, struct pst_bytes raw_id)
     members = (struct members){pst_json_new_array(), pst_json_new_array()};
     json = pst_json_new_object();
     pthread_mutex_lock(&store->quorums_lock);
-    r = pst_quorum_status(store->quorums, id, ip, tick_ms(), &info, add_member, &members);
+    r = pst_quorum_status(store->quorums, id, ip, pst_now_ms(), &info, add_member, &members);
     if (r == 0)
         add_info(json, &info);
     pthread_mutex_unlock(&store->quorums_lock);
@@ -221,7 +216,7 @@ void quorum_complete(struct call *call, struct pst_bytes raw_id)
         return;
     json = reply_success();
     pthread_mutex_lock(&store->quorums_lock);
-    r = pst_quorum_complete(store->quorums, id, ip, tick_ms(), &info);
+    r = pst_quorum_complete(store->quorums, id, ip, pst_now_ms(), &info);
     if (r == 0)
         add_info(json, &info);
     pthread_mutex_unlock(&store->quorums_lock);

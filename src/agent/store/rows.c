@@ -53,7 +53,7 @@ static void add_member(void *arg, const struct pst_chain_member *member)
 void broadcast_rows(struct call *call, struct pst_bytes raw_group)
 {
     char group[PST_TREE_GROUP_BYTES_MAX + 1];
-    struct listing listing = {.broadcasts = pst_json_new_array(), .now_ms = pst_now_ns() / 1000000};
+    struct listing listing = {.broadcasts = pst_json_new_array(), .now_ms = pst_now_ms()};
     const struct pst_broadcast_each each = {add_broadcast, add_member, &listing};
     struct pst_json *json;
     int r = pst_web_decode(raw_group, false, group, sizeof(group));

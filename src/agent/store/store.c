@@ -270,9 +270,9 @@ static void *sweep(void *arg)
             pthread_mutex_unlock(&store->lock);
         }
         broadcasts_sweep(store->broadcasts);
-        pst_broadcasts_forget(store->rows, pst_now_ns() / 1000000);
+        pst_broadcasts_forget(store->rows, pst_now_ms());
         pthread_mutex_lock(&store->quorums_lock);
-        pst_quorums_forget(store->quorums, pst_now_ns() / 1000000);
+        pst_quorums_forget(store->quorums, pst_now_ms());
         pthread_mutex_unlock(&store->quorums_lock);
         if (expired < 0)
             store->log(store->log_ctx, "store: sources that have expired could not be forgotten");

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/options.h"
 #include "base/paths.h"
+#include "base/wait.h"
 #include "pool/map.h"
 
 #include <inttypes.h>
@@ -176,7 +177,7 @@ int penstock_open(const char *url, const struct penstock_options *options, struc
     store->forks = forks;
     snprintf(store->url, sizeof(store->url), "%s", url ? url : "mem:");
     pthread_mutex_init(&store->lock, NULL);
-    pthread_cond_init(&store->progress, NULL);
+    pst_cond_init(&store->progress);
     r = open_url(store, url ? url : "mem:", &given);
     if (r < 0) {
         penstock_close(store);
@@ -323,13 +324,7 @@ void pst_wait(struct penstock *store, const struct pst_op_list *done, size_t cou
             lead(store, done, count, deadline_ns);
             continue;
         }
-        struct timespec until = {0};
-
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_nsec += SLEEP_MS * 1000000;
-        until.tv_sec += until.tv_nsec / 1000000000;
-        until.tv_nsec %= 1000000000;
-        pthread_cond_timedwait(&store->progress, &store->lock, &until);
+        pst_cond_wait_until(&store->progress, &store->lock, pst_now_ns() + SLEEP_MS * 1000000ull);
     }
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/turn.h"
+#include "base/wait.h"
 #include "store/figures.h"
 
 #define LOCAL_WAIT_MAGIC 0x6c776169u
@@ -31,13 +32,9 @@ struct local_wait {
 
 void pst_local_waits_init(struct pst_local *l)
 {
-    pthread_condattr_t attr;
 
     pst_list_init(&l->waits);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&l->stirred, &attr);
-    pthread_condattr_destroy(&attr);
+    pst_cond_init(&l->stirred);
 }
 
 static void unlink_wait(struct pst_local *l, struct local_wait *lw)
@@ -218,13 +215,10 @@ static void finish(struct pst_local *l, struct local_wait *lw)
 
 void pst_local_sleep(struct pst_local *l, uint64_t until_ns)
 {
-    struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000),
-                             .tv_nsec = (long)(until_ns % 1000000000)};
-
     if (until_ns == UINT64_MAX)
         pthread_cond_wait(&l->stirred, &l->handle->lock);
     else
-        pthread_cond_timedwait(&l->stirred, &l->handle->lock, &until);
+        pst_cond_wait_until(&l->stirred, &l->handle->lock, until_ns);
 }
 
 uint64_t pst_local_await(struct penstock *store, const struct pst_op_list *done, size_t count,

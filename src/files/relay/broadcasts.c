@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/list.h"
+#include "base/wait.h"
 
 #include <stdio.h>
 
@@ -43,11 +44,6 @@ struct said {
     uint16_t port;
     enum relay_word word;
 };
-
-static uint64_t tick_ms(void)
-{
-    return pst_now_ns() / 1000000;
-}
 
 /* ---- the list, under the lock ---- */
 
@@ -166,10 +162,7 @@ static int broadcast_await(struct pst_broadcasts *all, struct broadcast *b, stru
 
     pthread_mutex_lock(&all->lock);
     while (r == 0 && b->state == PREPARING && !all->stopping) {
-        uint64_t at_ns = pst_now_ns() + PATIENCE_MS * 1000000ull;
-        struct timespec at = {.tv_sec = (time_t)(at_ns / 1000000000), .tv_nsec = (long)(at_ns % 1000000000)};
-
-        pthread_cond_timedwait(&all->prepared, &all->lock, &at);
+        pst_cond_wait_until(&all->prepared, &all->lock, pst_now_ns() + PATIENCE_MS * 1000000ull);
         pthread_mutex_unlock(&all->lock);
         r = link_alive(link);
         pthread_mutex_lock(&all->lock);
@@ -198,7 +191,7 @@ static int broadcast_take(struct pst_broadcasts *all, const char *group, const c
         r = broadcast_new(all, group, name, &b);
     if (r == 0 && b) {
         b->users++;
-        b->used_ms = tick_ms();
+        b->used_ms = pst_now_ms();
     }
     pthread_mutex_unlock(&all->lock);
     if (r < 0 || !b)
@@ -252,7 +245,7 @@ static int answer_join(struct pst_broadcasts *all, const char *name, const struc
         return r;
     if (!b->tree.copies) {
         pthread_mutex_lock(&all->lock);
-        r = pst_chain_join(b->chain, said->id, &address, tick_ms(), &rank);
+        r = pst_chain_join(b->chain, said->id, &address, pst_now_ms(), &rank);
         pthread_mutex_unlock(&all->lock);
     }
     r = r < 0 ? link_fail(link, r, "the member cannot join: %s", strerror(-r))
@@ -264,7 +257,7 @@ static int answer_join(struct pst_broadcasts *all, const char *name, const struc
 /* Under the lock. Return: as the call of the row. */
 static int chain_tell(struct broadcast *b, const struct said *said)
 {
-    uint64_t now_ms = tick_ms();
+    uint64_t now_ms = pst_now_ms();
 
     switch (said->word) {
     case RELAY_PROGRESS:
@@ -387,7 +380,6 @@ struct pst_broadcasts *pst_broadcasts_open(int (*resolve)(void *ctx, const char 
                                            void *ctx)
 {
     struct pst_broadcasts *all = calloc(1, sizeof(*all));
-    pthread_condattr_t monotonic;
 
     if (!all)
         return NULL;
@@ -395,10 +387,7 @@ struct pst_broadcasts *pst_broadcasts_open(int (*resolve)(void *ctx, const char 
     all->ctx = ctx;
     pst_list_init(&all->list);
     pthread_mutex_init(&all->lock, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&all->prepared, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    pst_cond_init(&all->prepared);
     return all;
 }
 

@@ -6,6 +6,7 @@
 #include "files/relay/relay_priv.h"
 
 #include "base/clock.h"
+#include "base/wait.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -21,21 +22,12 @@ struct child {
     uint32_t entry;
 };
 
-static uint64_t tick_ms(void)
-{
-    return pst_now_ns() / 1000000;
-}
-
 void relay_feed_init(struct relay_feed *feed, const struct relay_feed_ops *ops, void *ctx)
 {
-    pthread_condattr_t monotonic;
 
     *feed = (struct relay_feed){.ops = ops, .ctx = ctx};
     pthread_mutex_init(&feed->lock, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&feed->changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    pst_cond_init(&feed->changed);
 }
 
 void relay_feed_fini(struct relay_feed *feed)
@@ -75,18 +67,15 @@ void relay_feed_end(struct relay_feed *feed)
 /* Under the lock. */
 static void feed_pause(struct relay_feed *feed, uint32_t ms)
 {
-    uint64_t at_ns = pst_now_ns() + ms * 1000000ull;
-    struct timespec at = {.tv_sec = (time_t)(at_ns / 1000000000), .tv_nsec = (long)(at_ns % 1000000000)};
-
-    pthread_cond_timedwait(&feed->changed, &feed->lock, &at);
+    pst_cond_wait_until(&feed->changed, &feed->lock, pst_now_ns() + ms * 1000000ull);
 }
 
 void relay_feed_wait(struct relay_feed *feed, uint32_t ms)
 {
-    uint64_t until_ms = tick_ms() + ms;
+    uint64_t until_ms = pst_now_ms() + ms;
 
     pthread_mutex_lock(&feed->lock);
-    for (uint64_t now_ms = tick_ms(); !feed->child_done && now_ms < until_ms; now_ms = tick_ms())
+    for (uint64_t now_ms = pst_now_ms(); !feed->child_done && now_ms < until_ms; now_ms = pst_now_ms())
         feed_pause(feed, (uint32_t)(until_ms - now_ms));
     feed->child_done = false; /* once for each child */
     pthread_mutex_unlock(&feed->lock);
@@ -220,7 +209,7 @@ static int child_turn(struct relay_feed *feed, struct child *child, enum pst_ser
     uint32_t wait_ms = 0;
 
     pthread_mutex_lock(&feed->lock);
-    *turn = pst_serve_turn(&child->served, feed->plan ? feed->have : 0, child->count, tick_ms(), &wait_ms);
+    *turn = pst_serve_turn(&child->served, feed->plan ? feed->have : 0, child->count, pst_now_ms(), &wait_ms);
     if (feed->over || child->number != feed->children)
         snprintf(fault, sizeof(fault), "%s",
                  feed->over ? "this member has ended" : "another child is served");
@@ -229,7 +218,7 @@ static int child_turn(struct relay_feed *feed, struct child *child, enum pst_ser
     else if (*turn == PST_SERVE_WAIT)
         feed_pause(feed, wait_ms);
     if (*turn == PST_SERVE_PIECE)
-        feed->served_ms = tick_ms();
+        feed->served_ms = pst_now_ms();
     pthread_mutex_unlock(&feed->lock);
     return fault[0] ? link_fail(child->link, -ECANCELED, "%s", fault) : 0;
 }
@@ -242,7 +231,7 @@ static int child_serve(struct relay_feed *feed, struct child *child)
     do {
         r = child_turn(feed, child, &turn);
         if (r == 0 && turn != PST_SERVE_WAIT)
-            child->served.said_ms = tick_ms();
+            child->served.said_ms = pst_now_ms();
         if (r == 0 && turn == PST_SERVE_PIECE)
             r = child_send_piece(feed, child);
         else if (r == 0 && turn == PST_SERVE_BEAT)
@@ -269,7 +258,7 @@ static int child_send_plan(struct relay_feed *feed, struct child *child)
             break;
         r = child_turn(feed, &early, &turn);
         if (r == 0 && turn == PST_SERVE_BEAT) {
-            early.served.said_ms = tick_ms();
+            early.served.said_ms = pst_now_ms();
             r = link_send(child->link, LINK_ALIVE);
         }
     }

@@ -2,6 +2,8 @@
 /* follow.c: pieces from the parent, in their order, each checked before anybody behind can have it. */
 #include "files/relay/member_priv.h"
 
+#include "base/clock.h"
+
 #include <stdio.h>
 
 struct following {
@@ -143,7 +145,7 @@ static int take_piece(struct following *f, struct pst_reader *frame)
     r = write_piece(m, piece, frame->at);
     if (r < 0)
         return follow_fail(f, r, pst_arrival_fault(m->arrival));
-    m->piece_ms = member_tick_ms();
+    m->piece_ms = pst_now_ms();
     relay_feed_add(&m->feed);
     if (m->options->progress)
         m->options->progress(m->options->ctx,

@@ -4,14 +4,10 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/wait.h"
 
 #include <stdio.h>
 #include <sys/socket.h>
-
-uint64_t member_tick_ms(void)
-{
-    return pst_now_ns() / 1000000;
-}
 
 /* A child wants a file. */
 static int member_open_entry(void *ctx, uint32_t entry)
@@ -31,12 +27,11 @@ static const struct relay_feed_ops member_ops = {.open = member_open_entry};
 static bool member_pause(struct relay_member *m, uint32_t ms)
 {
     uint64_t at_ns = pst_now_ns() + ms * 1000000ull;
-    struct timespec at = {.tv_sec = (time_t)(at_ns / 1000000000), .tv_nsec = (long)(at_ns % 1000000000)};
     bool stopping;
 
     pthread_mutex_lock(&m->lock);
     while (!m->stopping && pst_now_ns() < at_ns)
-        pthread_cond_timedwait(&m->changed, &m->lock, &at);
+        pst_cond_wait_until(&m->changed, &m->lock, at_ns);
     stopping = m->stopping;
     pthread_mutex_unlock(&m->lock);
     return stopping;
@@ -57,7 +52,7 @@ static void *teller_run(void *arg)
 
     while (!member_pause(m, MEMBER_TELL_MS)) {
         member_tell(m, RELAY_PROGRESS, 0, NULL, ignored); /* a store that does not answer is asked again */
-        if (member_tick_ms() - m->piece_ms >= m->timeout_ms / 2)
+        if (pst_now_ms() - m->piece_ms >= m->timeout_ms / 2)
             member_end_parent(m); /* it beats, but whatever the cause, nothing comes from it */
     }
     return NULL;
@@ -126,7 +121,7 @@ static int member_fetch(struct relay_member *m, char fault[PST_FAULT_BYTES])
         error = member_report(m, &place, how, fault);
         if (error < 0)
             return error;
-        if (member_tick_ms() - m->piece_ms >= m->timeout_ms) {
+        if (pst_now_ms() - m->piece_ms >= m->timeout_ms) {
             snprintf(fault, PST_FAULT_BYTES,
                      "no piece has come for %u ms, from member %u or any other; %.150s", m->timeout_ms,
                      place.parent_rank, why);
@@ -140,10 +135,10 @@ static int member_fetch(struct relay_member *m, char fault[PST_FAULT_BYTES])
 /* Stays until nobody behind needs it, or fetches. */
 static void member_linger(struct relay_member *m)
 {
-    uint64_t since_ms = member_tick_ms();
+    uint64_t since_ms = pst_now_ms();
     char ignored[PST_FAULT_BYTES];
 
-    while (!member_place(m).may_leave && member_tick_ms() < since_ms + MEMBER_LINGER_MS) {
+    while (!member_place(m).may_leave && pst_now_ms() < since_ms + MEMBER_LINGER_MS) {
         relay_feed_wait(&m->feed, MEMBER_TELL_MS);
         member_tell(m, RELAY_DONE, 0, NULL, ignored);
         since_ms = pst_max(since_ms, relay_feed_served_ms(&m->feed));
@@ -153,13 +148,12 @@ static void member_linger(struct relay_member *m)
 static void member_init(struct relay_member *m, const struct pst_broadcast_options *options,
                         const struct pst_carry_place *to)
 {
-    pthread_condattr_t monotonic;
 
     *m = (struct relay_member){
         .options = options,
         .to = to,
         .timeout_ms = options->timeout_ms ? options->timeout_ms : PST_BROADCAST_TIMEOUT_MS,
-        .piece_ms = member_tick_ms(),
+        .piece_ms = pst_now_ms(),
         .parent_fd = -1,
     };
     pst_random(&m->id, sizeof(m->id));
@@ -167,10 +161,7 @@ static void member_init(struct relay_member *m, const struct pst_broadcast_optio
     pthread_mutex_init(&m->arrival_lock, NULL);
     pthread_mutex_init(&m->call_lock, NULL);
     pthread_mutex_init(&m->lock, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&m->changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    pst_cond_init(&m->changed);
 }
 
 static void member_fini(struct relay_member *m)
@@ -194,7 +185,7 @@ static int member_run(struct relay_member *m, char fault[PST_FAULT_BYTES])
 
     if (r < 0 || m->place.copies)
         return r < 0 ? r : PST_BROADCAST_COPIES;
-    m->piece_ms = member_tick_ms();
+    m->piece_ms = pst_now_ms();
     r = -pthread_create(&m->teller, NULL, teller_run, m);
     m->tells = r == 0;
     if (r == 0)

@@ -43,8 +43,6 @@ struct relay_member {
     bool tells;
 };
 
-uint64_t member_tick_ms(void);
-
 /* ---- call.c ---- */
 
 /* Opens the server and joins. Return: 0 and the member's place; -errno with a text. */
