@@ -27,8 +27,7 @@ int carry_greet(struct link *link, enum carry_operation operation, const char *n
     link_put_number(link, operation, 1);
     link_put_number(link, options->force ? CARRY_FORCE : 0, 1);
     link_put(link, proof, sizeof(proof));
-    link_put_number(link, strlen(name), 2);
-    link_put(link, name, strlen(name));
+    link_put_text(link, name);
     for (uint32_t i = 0; operation == CARRY_GET && i < options->filters.count; i++) {
         const struct pst_filter *filter = &options->filters.list[i];
         size_t bytes = pst_min(strlen(filter->pattern), UINT16_MAX);

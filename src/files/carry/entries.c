@@ -69,8 +69,7 @@ int carry_open_entry(int root_fd, const struct pst_carry_place *from, const stru
 
     if (fd < 0)
         return *entry->path ? fd : -errno;
-    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || (uint64_t)st.st_size != entry->bytes ||
-        (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec != entry->modified_ns) {
+    if (fstat(fd, &st) < 0 || !pst_entry_is(entry, &st)) {
         close(fd);
         return -ESTALE;
     }

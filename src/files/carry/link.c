@@ -116,6 +116,15 @@ void link_put_number(struct link *link, uint64_t number, size_t bytes)
     link_put(link, text, bytes);
 }
 
+void link_put_text(struct link *link, const char *text)
+{
+    size_t bytes = strlen(text);
+
+    pst_assert(bytes <= UINT16_MAX);
+    link_put_number(link, bytes, 2);
+    link_put(link, text, bytes);
+}
+
 /* The socket's own deadlines are those of the link. */
 static int link_broken(struct link *link, int error)
 {
@@ -240,6 +249,20 @@ int link_receive(struct link *link, enum link_type type, enum link_type *got, st
         return link_fail(link, -EPROTO, "the peer sent a frame of type %u where %u comes", head[4], type);
     *got = (enum link_type)head[4];
     return 0;
+}
+
+void link_read_text(struct pst_reader *frame, char *out, size_t cap)
+{
+    size_t bytes = pst_read_number(frame, 2);
+    const uint8_t *text = bytes < cap ? pst_read_bytes(frame, bytes) : NULL;
+
+    if (!text || memchr(text, 0, bytes)) {
+        frame->bad = true;
+        bytes = 0;
+    } else {
+        memcpy(out, text, bytes);
+    }
+    out[bytes] = 0;
 }
 
 void link_proof(struct pst_bytes token, const uint8_t challenge[LINK_CHALLENGE_BYTES], const char *name,

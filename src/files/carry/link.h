@@ -76,6 +76,8 @@ int link_fail(struct link *link, int error, const char *format, ...) __attribute
 size_t link_room(const struct link *link);
 void link_put_number(struct link *link, uint64_t number, size_t bytes);
 void link_put(struct link *link, const void *data, size_t bytes);
+/* Its length as u16, and then its bytes. */
+void link_put_text(struct link *link, const char *text);
 /* Room for bytes that the caller writes. */
 uint8_t *link_put_space(struct link *link, size_t bytes);
 /* Sends what was put, as one frame. */
@@ -95,6 +97,9 @@ int link_alive(struct link *link);
  * frame that is none, or of another type than @type (0: any).
  */
 int link_receive(struct link *link, enum link_type type, enum link_type *got, struct pst_reader *frame);
+
+/* Sets @frame->bad if the text is longer than @cap - 1, or has a NUL. */
+void link_read_text(struct pst_reader *frame, char *out, size_t cap);
 
 /* In the number of a piece's bytes: they are a hole, and are not sent. */
 #define LINK_HOLE (1u << 31)

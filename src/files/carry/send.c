@@ -98,24 +98,6 @@ static int sender_open(struct sender *s, const struct pst_entry *entry, bool *ha
     return fd;
 }
 
-/* Reads @bytes, or to the file's end. Return: how many, or the link's error. */
-static ssize_t sender_read(struct sender *s, const struct pst_entry *entry, int fd, uint64_t at,
-                           uint8_t *into, size_t bytes)
-{
-    size_t done = 0;
-
-    while (done < bytes) {
-        ssize_t n = pread(fd, into + done, bytes - done, (off_t)(at + done));
-
-        if (n < 0 && errno != EINTR)
-            return sender_fail(s, -errno, entry);
-        if (n == 0)
-            break;
-        done += n > 0 ? (size_t)n : 0;
-    }
-    return (ssize_t)done;
-}
-
 /* Puts the head of a piece, whose bytes, unless it is a hole, are put next. */
 static int put_piece_head(struct sender *s, uint32_t entry, uint64_t at, uint32_t bytes, bool hole)
 {
@@ -145,14 +127,14 @@ static int send_piece(struct sender *s, uint32_t index, int fd, uint64_t at, uin
     const struct pst_entry *entry = &s->m.entries[index];
     struct pst_digest digest;
     uint8_t *data;
-    ssize_t n;
+    int r;
 
     if (put_piece_head(s, index, at, bytes, false) < 0)
         return s->link->error;
     data = link_put_space(s->link, bytes);
-    n = bytes ? sender_read(s, entry, fd, at, data, bytes) : 0;
-    if (n < 0 || (size_t)n < bytes)
-        return n < 0 ? (int)n : sender_fail(s, -ESTALE, entry);
+    r = pst_read_at(fd, at, data, bytes);
+    if (r < 0)
+        return sender_fail(s, r, entry);
     pst_digest_of(s->link->digester, data, bytes, &digest);
     memcpy(data - sizeof(digest), &digest, sizeof(digest));
     return end_piece(s, bytes);

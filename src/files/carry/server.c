@@ -56,7 +56,7 @@ static int read_hello(struct link *link, const struct pst_carry_server_settings 
     uint8_t challenge[LINK_CHALLENGE_BYTES], proof[LINK_PROOF_BYTES] = {0}, expected[LINK_PROOF_BYTES];
     struct pst_reader frame;
     enum link_type type;
-    uint64_t version, bytes, flags;
+    uint64_t version, flags;
     int r;
 
     pst_random(challenge, sizeof(challenge));
@@ -73,17 +73,13 @@ static int read_hello(struct link *link, const struct pst_carry_server_settings 
     request->operation = (enum carry_operation)pst_read_number(&frame, 1);
     flags = pst_read_number(&frame, 1);
     pst_read_copy(&frame, proof, sizeof(proof));
-    bytes = pst_read_number(&frame, 2);
+    link_read_text(&frame, request->name, sizeof(request->name));
     if (version != PST_CARRY_VERSION)
         return link_fail(link, -EPROTONOSUPPORT, "the client speaks version %u of trees, this server %d",
                          (unsigned)version, PST_CARRY_VERSION);
-    if (bytes > PST_CARRY_NAME_BYTES_MAX)
-        frame.bad = true;
-    pst_read_copy(&frame, request->name, bytes);
-    if (frame.bad || flags & ~(uint64_t)CARRY_FORCE || memchr(request->name, 0, bytes) ||
-        request->operation < CARRY_PUT || request->operation > (serves_more ? CARRY_FOLLOW : CARRY_GET))
+    if (frame.bad || flags & ~(uint64_t)CARRY_FORCE || request->operation < CARRY_PUT ||
+        request->operation > (serves_more ? CARRY_FOLLOW : CARRY_GET))
         return link_fail(link, -EPROTO, "the client asks for what there is not");
-    request->name[bytes] = 0;
     request->force = flags & CARRY_FORCE;
     if (token.len) {
         link_proof(token, challenge, request->name, expected);

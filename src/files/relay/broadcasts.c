@@ -311,7 +311,7 @@ static int serve_call(struct pst_broadcasts *all, const char *name, struct link 
         said.id = pst_read_number(&frame, 8);
         said.members = (uint32_t)pst_read_number(&frame, 4);
         said.port = (uint16_t)pst_read_number(&frame, 2);
-        relay_read_text(&frame, said.host, sizeof(said.host));
+        link_read_text(&frame, said.host, sizeof(said.host));
     } else {
         said.id = pst_read_number(&frame, 8);
         said.rank = (uint32_t)pst_read_number(&frame, 4);
@@ -319,7 +319,7 @@ static int serve_call(struct pst_broadcasts *all, const char *name, struct link 
         said.parent_rank = (uint32_t)pst_read_number(&frame, 4);
         said.pieces = (uint32_t)pst_read_number(&frame, 4);
     }
-    relay_read_text(&frame, said.group, sizeof(said.group));
+    link_read_text(&frame, said.group, sizeof(said.group));
     if (version != PST_BROADCAST_VERSION)
         return link_fail(link, -EPROTONOSUPPORT, "the member speaks version %u of broadcasts, the store %d",
                          (unsigned)version, PST_BROADCAST_VERSION);

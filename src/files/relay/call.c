@@ -64,8 +64,8 @@ static void put_join(struct relay_member *m, struct link *link)
     link_put_number(link, m->id, 8);
     link_put_number(link, m->options->members, 4);
     link_put_number(link, pst_carry_server_port(m->server), 2);
-    relay_put_text(link, m->host);
-    relay_put_text(link, m->options->group);
+    link_put_text(link, m->host);
+    link_put_text(link, m->options->group);
 }
 
 static void put_tell(struct relay_member *m, struct link *link, enum relay_word word, uint32_t parent_rank)
@@ -80,7 +80,7 @@ static void put_tell(struct relay_member *m, struct link *link, enum relay_word 
     link_put_number(link, word, 1);
     link_put_number(link, parent_rank, 4);
     link_put_number(link, have, 4);
-    relay_put_text(link, m->options->group);
+    link_put_text(link, m->options->group);
 }
 
 /* One question and its answer; @word 0: it joins. */

@@ -106,7 +106,7 @@ int relay_receive_follow(struct link *link, struct relay_follow *out)
     pst_read_copy(&frame, out->key, sizeof(out->key));
     out->next = (uint32_t)pst_read_number(&frame, 4);
     out->wants_plan = pst_read_number(&frame, 1) & RELAY_WANTS_PLAN;
-    relay_read_text(&frame, out->group, sizeof(out->group));
+    link_read_text(&frame, out->group, sizeof(out->group));
     if (version != PST_BROADCAST_VERSION)
         return link_fail(link, -EPROTONOSUPPORT, "the child speaks version %u of broadcasts, this side %d",
                          (unsigned)version, PST_BROADCAST_VERSION);

@@ -30,7 +30,7 @@ static int send_follow(struct following *f)
     link_put(f->link, f->place->key, sizeof(f->place->key));
     link_put_number(f->link, m->feed.have, 4);
     link_put_number(f->link, m->has_plan ? 0 : RELAY_WANTS_PLAN, 1);
-    relay_put_text(f->link, m->options->group);
+    link_put_text(f->link, m->options->group);
     return link_send(f->link, LINK_FOLLOW);
 }
 

@@ -88,36 +88,13 @@ int relay_batch_take(struct pst_reader *frame, const uint8_t key[RELAY_KEY_BYTES
 
 /* ---- frames ---- */
 
-void relay_put_text(struct link *link, const char *text)
-{
-    size_t bytes = strlen(text);
-
-    pst_assert(bytes <= UINT16_MAX);
-    link_put_number(link, bytes, 2);
-    link_put(link, text, bytes);
-}
-
-void relay_read_text(struct pst_reader *frame, char *out, size_t cap)
-{
-    size_t bytes = pst_read_number(frame, 2);
-    const uint8_t *text = bytes < cap ? pst_read_bytes(frame, bytes) : NULL;
-
-    if (!text || memchr(text, 0, bytes)) {
-        frame->bad = true;
-        bytes = 0;
-    } else {
-        memcpy(out, text, bytes);
-    }
-    out[bytes] = 0;
-}
-
 int relay_send_place(struct link *link, const struct relay_place *place)
 {
     link_put_number(link, (place->may_leave ? RELAY_MAY_LEAVE : 0) | (place->copies ? RELAY_COPIES : 0), 1);
     link_put_number(link, place->rank, 4);
     link_put_number(link, place->parent_rank, 4);
     link_put_number(link, place->port, 2);
-    relay_put_text(link, place->host);
+    link_put_text(link, place->host);
     link_put_number(link, place->piece_bytes, 4);
     link_put_number(link, place->pieces, 4);
     link_put_number(link, place->bytes, 8);
@@ -141,7 +118,7 @@ int relay_receive_place(struct link *link, struct relay_place *out)
     place.rank = (uint32_t)pst_read_number(&frame, 4);
     place.parent_rank = (uint32_t)pst_read_number(&frame, 4);
     place.port = (uint16_t)pst_read_number(&frame, 2);
-    relay_read_text(&frame, place.host, sizeof(place.host));
+    link_read_text(&frame, place.host, sizeof(place.host));
     place.piece_bytes = (uint32_t)pst_read_number(&frame, 4);
     place.pieces = (uint32_t)pst_read_number(&frame, 4);
     place.bytes = pst_read_number(&frame, 8);

@@ -100,9 +100,6 @@ struct relay_place {
     uint8_t key[RELAY_KEY_BYTES];
 };
 
-void relay_put_text(struct link *link, const char *text);
-/* Sets @frame->bad if the text is longer than @cap - 1, or has a NUL. */
-void relay_read_text(struct pst_reader *frame, char *out, size_t cap);
 int relay_send_place(struct link *link, const struct relay_place *place);
 int relay_receive_place(struct link *link, struct relay_place *out);
 

@@ -17,7 +17,7 @@ static int tree_read_piece(struct relay_tree *tree, uint32_t piece, uint8_t *int
 
     pst_piece_walk(&tree->plan.pieces, piece, &walk);
     while (pst_piece_next(&walk, &part)) {
-        uint32_t done = 0;
+        int r;
 
         if (*fd < 0 || *entry != part.entry) {
             pst_close_fd(fd);
@@ -26,13 +26,9 @@ static int tree_read_piece(struct relay_tree *tree, uint32_t piece, uint8_t *int
             if (*fd < 0)
                 return *fd;
         }
-        while (done < part.bytes) {
-            ssize_t n = pread(*fd, into + done, part.bytes - done, (off_t)(part.at + done));
-
-            if (n == 0 || (n < 0 && errno != EINTR))
-                return n == 0 ? -ESTALE : -errno;
-            done += n > 0 ? (uint32_t)n : 0;
-        }
+        r = pst_read_at(*fd, part.at, into, part.bytes);
+        if (r < 0)
+            return r;
         into += part.bytes;
     }
     return 0;

@@ -97,8 +97,7 @@ static bool arrival_is_there(struct pst_arrival *a, struct arrival_folder *folde
     if (fd < 0 || fstatat(fd, leaf, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode))
         return false;
     *bytes = (uint64_t)st.st_size;
-    return *bytes == entry->bytes &&
-           (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec == entry->modified_ns;
+    return pst_entry_is(entry, &st);
 }
 
 /* What an arrival that broke off has written of the file. Return: whether it is worth looking at. */

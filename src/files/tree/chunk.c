@@ -82,16 +82,16 @@ size_t pst_chunk_cut(const uint8_t *data, size_t bytes)
     return end;
 }
 
-static int read_all(int fd, uint64_t at, uint8_t *into, size_t bytes)
+int pst_read_at(int fd, uint64_t at, void *into, size_t bytes)
 {
-    while (bytes) {
-        ssize_t n = pread(fd, into, bytes, (off_t)at);
+    size_t done = 0;
+
+    while (done < bytes) {
+        ssize_t n = pread(fd, (uint8_t *)into + done, bytes - done, (off_t)(at + done));
 
         if (n == 0 || (n < 0 && errno != EINTR))
             return n == 0 ? -ESTALE : -errno;
-        at += n > 0 ? (uint64_t)n : 0;
-        into += n > 0 ? n : 0;
-        bytes -= n > 0 ? (size_t)n : 0;
+        done += n > 0 ? (size_t)n : 0;
     }
     return 0;
 }
@@ -106,7 +106,7 @@ int pst_chunks_of(int fd, uint64_t bytes, bool by_content, pst_chunk_each *each,
     while (r == 0 && base < bytes) {
         size_t wanted = pst_min(bytes - base - kept, READ_BYTES - kept), cut = 0;
 
-        r = read_all(fd, base + kept, buffer + kept, wanted);
+        r = pst_read_at(fd, base + kept, buffer + kept, wanted);
         kept += wanted;
         while (r == 0 && cut < kept && (kept - cut >= PST_CHUNK_BYTES_MAX || base + kept == bytes)) {
             size_t chunk =

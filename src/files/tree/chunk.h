@@ -45,6 +45,9 @@ static inline bool pst_digest_equal(const struct pst_digest *a, const struct pst
  * ends behind them. Return: 1 to @bytes. */
 size_t pst_chunk_cut(const uint8_t *data, size_t bytes);
 
+/* Reads bytes of a file. Return: 0, -ESTALE it is shorter, -errno. */
+int pst_read_at(int fd, uint64_t at, void *into, size_t bytes);
+
 /* A chunk of a file; @data: borrowed during the call. Return: 0, or what ends the reading. */
 typedef int pst_chunk_each(void *ctx, uint64_t at, const uint8_t *data, size_t bytes);
 

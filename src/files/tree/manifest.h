@@ -17,6 +17,8 @@
 #include "base/options.h"
 #include "base/reader.h"
 
+#include <sys/stat.h>
+
 enum pst_entry_kind {
     PST_ENTRY_FOLDER = 1,
     PST_ENTRY_FILE = 2,
@@ -92,5 +94,17 @@ struct pst_filters {
  */
 int pst_manifest_scan(int parent_fd, const char *leaf, const struct pst_filters *filters,
                       struct pst_manifest *m, uint32_t *odd, char fault[PST_FAULT_BYTES]);
+
+static inline int64_t pst_modified_ns(const struct stat *st)
+{
+    return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
+}
+
+/* Whether it is the entry's file, as far as kind, size and time tell. */
+static inline bool pst_entry_is(const struct pst_entry *entry, const struct stat *st)
+{
+    return S_ISREG(st->st_mode) && (uint64_t)st->st_size == entry->bytes &&
+           pst_modified_ns(st) == entry->modified_ns;
+}
 
 #endif

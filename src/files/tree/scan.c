@@ -51,7 +51,7 @@ static int scan_entry(struct scan *scan, int folder_fd, const char *name)
 
     if (fstatat(folder_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return errno == ENOENT ? 0 : scan_fail(scan, -errno); /* gone since the folder was read */
-    entry.modified_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
+    entry.modified_ns = pst_modified_ns(&st);
     entry.mode = S_ISLNK(st.st_mode) ? 0 : st.st_mode & PST_ENTRY_MODE_MAX;
     if (S_ISLNK(st.st_mode)) {
         n = readlinkat(folder_fd, name, target, sizeof(target) - 1);
