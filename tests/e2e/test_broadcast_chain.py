@@ -54,13 +54,16 @@ class Members:
         self.store, self.folder, self.port = store, folder, port
         self.processes: list[subprocess.Popen[str]] = []
 
-    def add(self, *more: str, members: int = 4) -> subprocess.Popen[str]:
+    def start(self, *more: str) -> None:
+        self.processes.append(subprocess.Popen(
+            [BUILD / "penstock", "tree", "--json", "--group", "g", *more, "broadcast", f"tree://127.0.0.1:{self.port}/default/m",
+             self.folder / f"out{len(self.processes) + 1}"],
+            text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=clean_environment()))
+
+    def add(self, *more: str) -> subprocess.Popen[str]:
         """One more, which has joined when this returns."""
         count = len(self.status())
-        self.processes.append(subprocess.Popen(
-            [BUILD / "penstock", "tree", "--json", "--group", "g", "--members", str(members), *more, "broadcast",
-             f"tree://127.0.0.1:{self.port}/default/m", self.folder / f"out{len(self.processes) + 1}"],
-            text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=clean_environment()))
+        self.start("--members", "4", *more)
         wait_until("it has joined", lambda: len(self.status()) > count or self.processes[-1].poll() is not None)
         return self.processes[-1]
 
@@ -216,9 +219,7 @@ def test_a_tree_that_changes_is_said(slow: tuple[Members, SlowWay], tree: pathli
 
 def test_few_members_get_copies(store: DataStore, tree: pathlib.Path, tmp_path: pathlib.Path) -> None:
     with Members(store, tmp_path, store.tree_port) as members:
-        members.processes.append(subprocess.Popen(
-            [BUILD / "penstock", "tree", "--json", "--group", "g", "--members", "1", "broadcast", f"tree://127.0.0.1:{store.tree_port}/default/m",
-             tmp_path / "out1"], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=clean_environment()))
+        members.start("--members", "1")
         members.check(tree, 1)
         assert members.status() == []
 
@@ -239,11 +240,8 @@ def test_a_file_and_a_token(tmp_path: pathlib.Path) -> None:
         store.files.mkdir(parents=True)
         (store.files / "m").write_bytes(random.randbytes(5 * MIB))
         members = stack.enter_context(Members(store, tmp_path, store.tree_port))
-        members.status = lambda: []  # type: ignore[method-assign]
         for more in (("--token-file", str(tmp_path / "token")), ("--token-file", str(tmp_path / "token")), ()):
-            members.processes.append(subprocess.Popen(
-                [BUILD / "penstock", "tree", "--json", "--group", "g", *more, "broadcast", f"tree://127.0.0.1:{store.tree_port}/default/m",
-                 tmp_path / f"out{len(members.processes) + 1}"], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=clean_environment()))
+            members.start(*more)
         for number in (1, 2):
             assert members.end(number)["files"] == 1
             assert (tmp_path / f"out{number}").read_bytes() == (store.files / "m").read_bytes()
