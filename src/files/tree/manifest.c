@@ -96,11 +96,14 @@ static int manifest_grow(struct pst_manifest *m)
 int pst_manifest_add(struct pst_manifest *m, const struct pst_entry *entry)
 {
     size_t path_bytes = strlen(entry->path) + 1, target_bytes = strlen(entry->target) + 1;
+    uint64_t file_bytes;
     uint32_t depth;
     char *texts;
     int r = entry_may_follow(m, entry, &depth) ? manifest_grow(m) : -EINVAL;
 
     if (r == 0 && entry->kind == PST_ENTRY_FOLDER && depth == pst_count_of(m->way))
+        r = -E2BIG;
+    if (r == 0 && (pst_add_overflows(m->file_bytes, entry->bytes, &file_bytes) || file_bytes > INT64_MAX))
         r = -E2BIG;
     if (r == 0 && m->text_bytes + path_bytes + target_bytes > PST_MANIFEST_TEXT_BYTES_MAX)
         r = -E2BIG;
@@ -122,7 +125,7 @@ int pst_manifest_add(struct pst_manifest *m, const struct pst_entry *entry)
         m->way[m->depth++].last = NONE;
     }
     m->file_count += entry->kind == PST_ENTRY_FILE;
-    m->file_bytes += entry->bytes;
+    m->file_bytes = file_bytes;
     m->text_bytes += path_bytes + target_bytes;
     m->count++;
     pst_assert(m->depth <= pst_count_of(m->way) && m->count <= m->room);

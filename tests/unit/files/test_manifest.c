@@ -107,6 +107,19 @@ static void depth_is_bounded(void **state)
     pst_manifest_fini(&m);
 }
 
+static void bytes_of_all_are_bounded(void **state)
+{
+    struct pst_manifest m = {.entries = NULL};
+
+    (void)state;
+    assert_int_equal(add(&m, folder("")), 0);
+    assert_int_equal(add(&m, file("a", INT64_MAX - 5)), 0);
+    assert_int_equal(add(&m, file("b", 6)), -E2BIG);
+    assert_int_equal(add(&m, file("b", 5)), 0);
+    assert_int_equal(m.file_bytes, INT64_MAX);
+    pst_manifest_fini(&m);
+}
+
 static void entries_as_bytes(void **state)
 {
     const struct pst_entry all[] = {folder(""), file("a b\n", 1ull << 40), link_to("l", "/no/where")};
@@ -244,6 +257,7 @@ int main(void)
         cmocka_unit_test(entries_come_in_their_order),
         cmocka_unit_test(names_that_lead_elsewhere_are_refused),
         cmocka_unit_test(depth_is_bounded),
+        cmocka_unit_test(bytes_of_all_are_bounded),
         cmocka_unit_test(entries_as_bytes),
         cmocka_unit_test(digests_are_poly1305),
         cmocka_unit_test(cuts_follow_the_content),
