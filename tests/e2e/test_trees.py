@@ -231,6 +231,29 @@ def test_an_update_that_broke_off_goes_on(store: DataStore, tmp_path: pathlib.Pa
     assert there.read_bytes() == file.read_bytes() and not hidden.exists()
 
 
+def test_what_another_tree_has_left_stays_behind(store: DataStore, tmp_path: pathlib.Path) -> None:
+    """A transfer broke off; since then files have gone, and others have become folders, or folders files."""
+    left = store.files / ".penstock-m.tree"
+    (left / "tree/gone/deep").mkdir(parents=True)
+    (left / "tree/folder").mkdir()
+    (left / "tree/kept").mkdir()
+    for name in ("gone/deep/file", "folder/file", "file", "kept/gone"):
+        (left / "tree" / name).write_text("stale")
+    (left / "tree/kept/link").symlink_to("file")
+    left.chmod(0o700)
+    (tmp_path / "m/file").mkdir(parents=True)
+    (tmp_path / "m/kept").mkdir()
+    for name in ("file/inside", "folder", "kept/file", "kept/link"):
+        (tmp_path / "m" / name).write_text(name)
+    run("put", tmp_path / "m", url(store, "m"))
+    assert state_of(store.files / "m") == state_of(tmp_path / "m") and not left.exists()
+    run("get", url(store, "m"), tmp_path / "out")
+    (tmp_path / ".penstock-new.tree").mkdir(mode=0o700)
+    (tmp_path / ".penstock-new.tree/tree").write_text("a file")
+    run("get", url(store, "m"), tmp_path / "new")
+    assert state_of(tmp_path / "new") == state_of(tmp_path / "out") == state_of(tmp_path / "m")
+
+
 def test_one_at_a_time(store: DataStore, tmp_path: pathlib.Path) -> None:
     (tmp_path / "f").write_bytes(random.randbytes(200 * MIB))
     first = start("put", tmp_path / "f", url(store, "f"))

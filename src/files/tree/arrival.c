@@ -198,6 +198,8 @@ int pst_arrival_begin(struct pst_arrival *a, const struct pst_manifest *m)
     a->needs = calloc(m->count, sizeof(*a->needs));
     a->arrived = calloc(m->count, sizeof(*a->arrived));
     r = a->needs && a->arrived ? arrival_look_there(a) : arrival_fail(a, -ENOMEM, "");
+    if (r == 0)
+        r = arrival_prune(a);
     for (uint32_t i = 0; r == 0 && i < m->count; i++) {
         if (m->entries[i].kind == PST_ENTRY_FOLDER)
             r = arrival_make_folder(a, &m->entries[i]);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* arrival_priv.h: an arrival as its parts see it: arrival.c opens it and decides what is asked for, files.c
- * writes files, settle.c gives the destination what has come. */
+ * writes files, settle.c gives the destination what has come, leftover.c keeps of a broken arrival what fits.
+ */
 #ifndef PST_FILES_ARRIVAL_PRIV_H
 #define PST_FILES_ARRIVAL_PRIV_H
 
@@ -55,6 +56,11 @@ int arrival_fail(struct pst_arrival *a, int error, const char *path);
 int arrival_parent(struct pst_arrival *a, struct arrival_folder *folder, const char *path, const char **leaf);
 /* "fresh-HASH" or "old-HASH". */
 void arrival_name(char name[ARRIVAL_NAME_BYTES], const char *what, const char *path);
+/* Removes @name of a folder, and all that it has. Return: 0 or -errno. */
+int arrival_remove(int folder_fd, const char *name);
+/* Of what an arrival that broke off has left, keeps what the manifest names. Return: 0 or the arrival's
+ * fault. */
+int arrival_prune(struct pst_arrival *a);
 /* What utimensat() takes for the entry. */
 void arrival_times(const struct pst_entry *entry, struct timespec times[2]);
 

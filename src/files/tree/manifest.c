@@ -132,6 +132,39 @@ int pst_manifest_add(struct pst_manifest *m, const struct pst_entry *entry)
     return 0;
 }
 
+/* In the manifest's order: a folder is followed by all that it has. */
+static int path_rank(char c)
+{
+    return c == 0 ? 0 : c == '/' ? 1 : (uint8_t)c + 1;
+}
+
+static int path_order(const char *a, const char *b)
+{
+    while (*a && *a == *b) {
+        a++;
+        b++;
+    }
+    return path_rank(*a) - path_rank(*b);
+}
+
+const struct pst_entry *pst_manifest_find(const struct pst_manifest *m, const char *path)
+{
+    uint32_t low = 0, high = m->count;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        int order = path_order(m->entries[middle].path, path);
+
+        if (order == 0)
+            return &m->entries[middle];
+        if (order < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return NULL;
+}
+
 /* ---- bytes ---- */
 
 static uint8_t *put_number(uint8_t *at, uint64_t number, size_t bytes)

@@ -62,6 +62,8 @@ void pst_manifest_fini(struct pst_manifest *m);
  * or in what is no folder; a number that no file has. -E2BIG, -ENOMEM.
  */
 int pst_manifest_add(struct pst_manifest *m, const struct pst_entry *entry);
+/* The entry with that path; NULL: there is none. */
+const struct pst_entry *pst_manifest_find(const struct pst_manifest *m, const char *path);
 
 /* Return: its bytes. */
 size_t pst_entry_encode(const struct pst_entry *entry, uint8_t out[PST_ENTRY_WIRE_BYTES_MAX]);

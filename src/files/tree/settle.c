@@ -96,19 +96,6 @@ static int settle_folders(struct pst_arrival *a, const struct arrival_folder *be
     return r;
 }
 
-/* Removes what is left of the hidden folder. */
-static void settle_clean(struct pst_arrival *a)
-{
-    struct pst_root *root = NULL;
-    char path[64];
-    uint64_t removed = 0;
-
-    snprintf(path, sizeof(path), "/proc/self/fd/%d", a->parent_fd);
-    if (pst_root_open(path, &root) == 0)
-        pst_root_remove(root, a->hidden, true, &removed);
-    pst_root_close(root);
-}
-
 /* The destination becomes the tree, whose own mode comes last: a folder that may not be written to cannot be
  * renamed by everyone either. */
 static int settle_all(struct pst_arrival *a)
@@ -135,7 +122,7 @@ int pst_arrival_end(struct pst_arrival *a, struct pst_arrival_result *result)
     if (r < 0)
         return r;
     a->settled = true;
-    settle_clean(a);
+    arrival_remove(a->parent_fd, a->hidden); /* what cannot be removed is in nobody's way */
     a->result.files = a->m->file_count;
     a->result.bytes = a->m->file_bytes;
     *result = a->result;

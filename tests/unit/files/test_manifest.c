@@ -91,6 +91,22 @@ static void names_that_lead_elsewhere_are_refused(void **state)
     pst_manifest_fini(&m);
 }
 
+static void paths_are_found(void **state)
+{
+    static const char *const paths[] = {"", "a", "a/\001", "a/b", "a/b/c", "a\001", "a b", "ab", "b"};
+    struct pst_manifest m = {.entries = NULL};
+
+    (void)state;
+    for (size_t i = 0; i < pst_count_of(paths); i++)
+        assert_int_equal(add(&m, folder(paths[i])), 0);
+    for (size_t i = 0; i < pst_count_of(paths); i++)
+        assert_ptr_equal(pst_manifest_find(&m, paths[i]), &m.entries[i]);
+    assert_null(pst_manifest_find(&m, "a/"));
+    assert_null(pst_manifest_find(&m, "a/b/c/d"));
+    assert_null(pst_manifest_find(&m, "c"));
+    pst_manifest_fini(&m);
+}
+
 static void depth_is_bounded(void **state)
 {
     struct pst_manifest m = {.entries = NULL};
@@ -256,6 +272,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(entries_come_in_their_order),
         cmocka_unit_test(names_that_lead_elsewhere_are_refused),
+        cmocka_unit_test(paths_are_found),
         cmocka_unit_test(depth_is_bounded),
         cmocka_unit_test(bytes_of_all_are_bounded),
         cmocka_unit_test(entries_as_bytes),
