@@ -2,11 +2,13 @@
 """penstock tree against penstockd --role store: trees by their own protocol."""
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import pathlib
 import random
+import select
 import signal
 import socket
 import struct
@@ -322,6 +324,19 @@ def test_peers_that_lie(store: DataStore, stream: bytes) -> None:
     assert not (store.files / "x").exists() and not (store.files.parent.parent / "x").exists()
     assert (store.files / "there").read_bytes() == b"t" * 200_000
     assert store.ask("GET", "/health")[0] == 200
+
+
+def test_a_client_that_only_says_that_it_lives(store: DataStore, tree: pathlib.Path) -> None:
+    """It is not known, so it does not keep its connection for as long as it likes."""
+    with socket.create_connection(("127.0.0.1", store.tree_port), 60) as connection, contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        assert connection.recv(4096)  # the challenge
+        for _ in range(60):
+            connection.sendall(frame(14, b""))
+            if select.select([connection], [], [], 1)[0] and not connection.recv(4096):
+                break
+        else:
+            pytest.fail("it is connected still")
+    run("put", tree, url(store, "m"))
 
 
 def test_what_cannot_be_asked(tmp_path: pathlib.Path, tree: pathlib.Path) -> None:

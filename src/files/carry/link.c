@@ -19,6 +19,7 @@ int link_open(struct link *link, int fd, uint32_t stall_ms, char fault[PST_FAULT
 {
     *link = (struct link){
         .fd = fd, .frame_bytes_max = LINK_GREETING_BYTES_MAX, .fault = fault, .alive_ns = pst_now_ns()};
+    link->until_ns = link->alive_ns + stall_ms * 1000000ull;
     fault[0] = 0;
     link_set_stall(link, stall_ms);
     link->in = malloc(LINK_FRAME_BYTES_MAX);
@@ -29,6 +30,7 @@ int link_open(struct link *link, int fd, uint32_t stall_ms, char fault[PST_FAULT
 void link_trust(struct link *link)
 {
     link->frame_bytes_max = LINK_FRAME_BYTES_MAX;
+    link->until_ns = UINT64_MAX;
 }
 
 void link_close(struct link *link)
@@ -209,6 +211,8 @@ static int link_read(struct link *link, void *into, size_t bytes)
     while (done < bytes) {
         ssize_t n = recv(link->fd, (char *)into + done, bytes - done, link->eager ? 0 : MSG_WAITALL);
 
+        if (pst_now_ns() >= link->until_ns)
+            return link_broken(link, -EAGAIN);
         if (n == 0 || (n < 0 && errno != EINTR))
             return link_broken(link, n == 0 ? -ECONNRESET : -errno);
         done += n > 0 ? (size_t)n : 0;

@@ -59,9 +59,11 @@ struct link {
     uint8_t *out; /* the frame that is being made: behind room for its head */
     size_t out_bytes;
     uint64_t alive_ns; /* when something was sent last */
+    uint64_t until_ns; /* the greeting of a peer that is not known takes no longer */
 };
 
-/* The peer is not known: link_trust() says that it is. Return: 0 or -ENOMEM; to be closed either way. */
+/* The peer is not known: link_trust() says that it is, before the peer may stall once more. Return: 0 or
+ * -ENOMEM; to be closed either way. */
 int link_open(struct link *link, int fd, uint32_t stall_ms, char fault[PST_FAULT_BYTES]);
 void link_close(struct link *link);
 void link_trust(struct link *link);
