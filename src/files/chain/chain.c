@@ -180,6 +180,17 @@ int pst_chain_leave(struct pst_chain *chain, uint32_t rank, uint64_t id)
     return 0;
 }
 
+bool pst_chain_is_over(const struct pst_chain *chain, uint64_t now_ms)
+{
+    for (uint32_t rank = 1; rank < chain->count; rank++) {
+        const struct member *member = &chain->members[rank];
+
+        if (member->linked && now_ms < member->heard_ms + PST_CHAIN_GONE_MS)
+            return false;
+    }
+    return true;
+}
+
 void pst_chain_place(const struct pst_chain *chain, uint32_t rank, struct pst_chain_place *out)
 {
     const struct member *member = &chain->members[rank], *parent;

@@ -21,6 +21,7 @@
 enum {
     PST_CHAIN_MEMBERS_MAX = 20000,
     PST_CHAIN_HOST_BYTES_MAX = 63,
+    PST_CHAIN_GONE_MS = 10000, /* a member calls every second */
 };
 
 struct pst_chain;
@@ -61,6 +62,9 @@ int pst_chain_report(struct pst_chain *chain, uint32_t rank, uint64_t id, uint32
                      enum pst_chain_fault fault, uint64_t now_ms);
 /* It serves nobody any more, and calls no more. */
 int pst_chain_leave(struct pst_chain *chain, uint32_t rank, uint64_t id);
+
+/* Whether nobody is in the row any more but members that have not called for PST_CHAIN_GONE_MS. */
+bool pst_chain_is_over(const struct pst_chain *chain, uint64_t now_ms);
 
 /* Where a member stands. The host lives until the next call. */
 struct pst_chain_place {

@@ -6,6 +6,7 @@
 #include "base/list.h"
 #include "base/wait.h"
 
+#include <arpa/inet.h>
 #include <stdio.h>
 
 enum { PATIENCE_MS = 300 }; /* between two signs of life to a member that waits for the plan */
@@ -75,6 +76,13 @@ static struct broadcast *broadcast_find(struct pst_broadcasts *all, const char *
             return b;
     }
     return NULL;
+}
+
+/* All of its members have left, or have not been heard of: whoever joins wants the tree as it is now. */
+static bool broadcast_is_over(const struct broadcast *b)
+{
+    return b->state != PREPARING && b->users == 0 &&
+           (b->tree.copies || pst_chain_is_over(b->chain, pst_now_ms()));
 }
 
 /* Makes room for another. Return: 0, -EBUSY all are served. */
@@ -186,6 +194,10 @@ static int broadcast_take(struct pst_broadcasts *all, const char *group, const c
 
     pthread_mutex_lock(&all->lock);
     b = broadcast_find(all, group, name);
+    if (b && makes && broadcast_is_over(b)) {
+        broadcast_remove(all, b);
+        b = NULL;
+    }
     is_new = !b && makes;
     if (is_new)
         r = broadcast_new(all, group, name, &b);
@@ -209,28 +221,26 @@ static int broadcast_take(struct pst_broadcasts *all, const char *group, const c
 
 /* ---- answers ---- */
 
-static int answer_place(struct pst_broadcasts *all, const struct broadcast *b, uint32_t rank,
-                        struct link *link)
+/* Where the member stands; @rank 0: nowhere. Under the lock of the call that it made: the next one may take
+ * it out of the row. */
+static void place_of(const struct broadcast *b, uint32_t rank, struct relay_place *out)
 {
     const struct relay_plan *plan = &b->tree.plan;
-    struct relay_place told = {.copies = b->tree.copies,
-                               .rank = rank,
-                               .piece_bytes = plan->pieces.piece_bytes,
-                               .pieces = plan->count,
-                               .bytes = plan->m.file_bytes};
     struct pst_chain_place place;
 
-    memcpy(told.key, b->tree.key, sizeof(told.key));
-    pthread_mutex_lock(&all->lock);
-    if (rank) {
-        pst_chain_place(b->chain, rank, &place);
-        told.may_leave = place.may_leave;
-        told.parent_rank = place.parent_rank;
-        told.port = place.parent.port;
-        snprintf(told.host, sizeof(told.host), "%s", place.parent.host ? place.parent.host : "");
-    }
-    pthread_mutex_unlock(&all->lock);
-    return relay_send_place(link, &told);
+    *out = (struct relay_place){.copies = b->tree.copies,
+                                .rank = rank,
+                                .piece_bytes = plan->pieces.piece_bytes,
+                                .pieces = plan->count,
+                                .bytes = plan->m.file_bytes};
+    memcpy(out->key, b->tree.key, sizeof(out->key));
+    if (!rank)
+        return;
+    pst_chain_place(b->chain, rank, &place);
+    out->may_leave = place.may_leave;
+    out->parent_rank = place.parent_rank;
+    out->port = place.parent.port;
+    snprintf(out->host, sizeof(out->host), "%s", place.parent.host ? place.parent.host : "");
 }
 
 static int answer_join(struct pst_broadcasts *all, const char *name, const struct said *said,
@@ -238,18 +248,19 @@ static int answer_join(struct pst_broadcasts *all, const char *name, const struc
 {
     const struct pst_chain_address address = {said->host, said->port};
     struct broadcast *b = NULL;
+    struct relay_place place;
     uint32_t rank = 0;
     int r = broadcast_take(all, said->group, name, true, link, said->members, &b);
 
     if (r < 0)
         return r;
-    if (!b->tree.copies) {
-        pthread_mutex_lock(&all->lock);
+    pthread_mutex_lock(&all->lock);
+    if (!b->tree.copies)
         r = pst_chain_join(b->chain, said->id, &address, pst_now_ms(), &rank);
-        pthread_mutex_unlock(&all->lock);
-    }
+    place_of(b, rank, &place);
+    pthread_mutex_unlock(&all->lock);
     r = r < 0 ? link_fail(link, r, "the member cannot join: %s", strerror(-r))
-              : answer_place(all, b, rank, link);
+              : relay_send_place(link, &place);
     broadcast_drop(all, b);
     return r;
 }
@@ -279,19 +290,21 @@ static int answer_tell(struct pst_broadcasts *all, const char *name, const struc
                        struct link *link)
 {
     struct broadcast *b = NULL;
+    struct relay_place place;
     int r = broadcast_take(all, said->group, name, false, link, 0, &b);
 
     if (r < 0)
         return r;
     pthread_mutex_lock(&all->lock);
     r = chain_tell(b, said);
+    place_of(b, r < 0 || said->word == RELAY_LEAVE ? 0 : said->rank, &place);
     pthread_mutex_unlock(&all->lock);
     if (r < 0)
         r = link_fail(link, r, "the store knows no such member of the broadcast");
     else if (r == PST_CHAIN_IS_SOURCE && said->word == RELAY_WRONG_BYTES)
         r = link_fail(link, -EBADMSG, "the source sent other bytes than it had: its tree has changed");
     else
-        r = answer_place(all, b, said->word == RELAY_LEAVE ? 0 : said->rank, link);
+        r = relay_send_place(link, &place);
     broadcast_drop(all, b);
     return r;
 }
@@ -301,6 +314,7 @@ static int serve_call(struct pst_broadcasts *all, const char *name, struct link 
     struct said said = {.rank = 0};
     uint64_t version = PST_BROADCAST_VERSION;
     struct pst_reader frame;
+    struct in_addr numeric;
     enum link_type type;
     int r = link_receive(link, 0, &type, &frame);
 
@@ -323,7 +337,8 @@ static int serve_call(struct pst_broadcasts *all, const char *name, struct link 
     if (version != PST_BROADCAST_VERSION)
         return link_fail(link, -EPROTONOSUPPORT, "the member speaks version %u of broadcasts, the store %d",
                          (unsigned)version, PST_BROADCAST_VERSION);
-    if (frame.bad || !said.group[0] || (type != LINK_JOIN && type != LINK_TELL))
+    if (frame.bad || !said.group[0] || (type != LINK_JOIN && type != LINK_TELL) ||
+        (type == LINK_JOIN && inet_pton(AF_INET, said.host, &numeric) != 1))
         return link_fail(link, -EPROTO, "the member says what there is not");
     return type == LINK_JOIN ? answer_join(all, name, &said, link) : answer_tell(all, name, &said, link);
 }

@@ -216,6 +216,26 @@ static void a_parent_sends_beats_or_waits(void **state)
     assert_int_equal(pst_parent_patience_ms(1000, 1000 + PST_CHAIN_SILENCE_MS), 0);
 }
 
+static void it_is_over_when_nobody_calls(void **state)
+{
+    const struct pst_chain_address address = {"10.0.0.1", 7};
+    struct pst_chain *chain = pst_chain_open();
+    uint32_t first, second;
+
+    (void)state;
+    assert_true(pst_chain_is_over(chain, 0));
+    assert_int_equal(pst_chain_join(chain, 1, &address, 1000, &first), 0);
+    assert_int_equal(pst_chain_join(chain, 2, &address, 2000, &second), 0);
+    assert_int_equal(pst_chain_leave(chain, second, 2), 0);
+    assert_false(pst_chain_is_over(chain, 1000 + PST_CHAIN_GONE_MS - 1));
+    assert_true(pst_chain_is_over(chain, 1000 + PST_CHAIN_GONE_MS));
+    assert_int_equal(pst_chain_progress(chain, first, 1, 5, true, 9000), 0);
+    assert_false(pst_chain_is_over(chain, 1000 + PST_CHAIN_GONE_MS));
+    assert_int_equal(pst_chain_leave(chain, first, 1), 0);
+    assert_true(pst_chain_is_over(chain, 9000));
+    pst_chain_close(chain);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -227,6 +247,7 @@ int main(void)
         cmocka_unit_test(strangers_change_nothing),
         cmocka_unit_test(members_are_listed),
         cmocka_unit_test(a_parent_sends_beats_or_waits),
+        cmocka_unit_test(it_is_over_when_nobody_calls),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
