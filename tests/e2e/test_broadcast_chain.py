@@ -2,6 +2,7 @@
 """penstock tree broadcast: members that fetch a tree from the store and pass its pieces on."""
 from __future__ import annotations
 
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -17,7 +18,7 @@ from typing import Any
 import pytest
 from data_store import DataStore
 from support import BUILD, clean_environment, wait_until
-from trees import FOLLOW, LINK_ERROR, PLACE, TELL, SlowWay, Way, call_store, frame, hello, join, state_of, text
+from trees import FOLLOW, JOIN, LINK_ERROR, PLACE, TELL, SlowWay, Way, call_store, frame, hello, join, state_of, text
 
 MIB = 1 << 20
 NAME = b"default/m"
@@ -246,6 +247,78 @@ def test_a_file_and_a_token(tmp_path: pathlib.Path) -> None:
             assert members.end(number)["files"] == 1
             assert (tmp_path / f"out{number}").read_bytes() == (store.files / "m").read_bytes()
         assert "token" in members.end(3, 4)
+
+
+def test_a_group_gets_the_tree_as_it_is_now(store: DataStore, tree: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """Two broadcasts of one group, one after the other; in between a file comes, and another changes."""
+    with Members(store, tmp_path, store.tree_port) as members:
+        members.add()
+        members.check(tree, 1)
+        (tree / "a").write_bytes(b"other")
+        (tree / "sub/299").rename(tree / "another name")
+        members.start("--members", "4")
+        members.check(tree, 2)
+
+
+def test_holes_and_many_empty_files(store: DataStore, tree: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """What a member has to make takes longer than it waits for a piece: that is no fault of its parent's."""
+    for number in range(30_000):
+        (tree / f"sub/e{number}").touch()
+    with open(tree / "sparse", "wb") as file:
+        file.write(b"begin")
+        file.truncate(64 * MIB)
+    with Members(store, tmp_path, store.tree_port) as members:
+        for _ in range(3):
+            members.start("--members", "4", "--timeout", "2000")
+        for number in (1, 2, 3):
+            assert members.end(number)["files"] == 30_305
+            assert state_of(tmp_path / f"out{number}") == state_of(tree)
+            assert (tmp_path / f"out{number}/sparse").stat().st_blocks * 512 < 4 * MIB
+        assert [member["reports"] for member in members.status()] == [0, 0, 0]
+
+
+def test_calls_and_reports_at_once(store: DataStore, tree: pathlib.Path) -> None:
+    """A member is taken out of the row while it calls."""
+    for number in (1, 2):
+        assert call_store(store.tree_port, NAME, join(b"g", number, number))[0] == PLACE
+
+    def calls(rank: int, word: int, parent: int) -> None:
+        for _ in range(1500):
+            call_store(store.tree_port, NAME, frame(TELL, struct.pack("<QIBII", rank, rank, word, parent, 0) + text(b"g")))
+
+    with concurrent.futures.ThreadPoolExecutor(5) as pool:
+        for done in [pool.submit(calls, *what) for what in ((1, 1, 0), (1, 1, 0), (2, 1, 0), (2, 3, 1), (1, 3, 2))]:
+            done.result()
+    assert store.ask("GET", "/health")[0] == 200
+
+
+def test_a_child_before_the_store_has_answered(tmp_path: pathlib.Path) -> None:
+    """The member's port is open before it has joined; it knows nothing yet that a child could want."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        with subprocess.Popen([BUILD / "penstock", "tree", "--group", "g", "broadcast", f"tree://127.0.0.1:{listener.getsockname()[1]}/default/m",
+                               tmp_path / "out"], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, env=clean_environment()) as member:
+            calls, _ = listener.accept()
+            with calls, calls.makefile("rb") as said:
+                calls.sendall(frame(1, struct.pack("<H", 1) + bytes(48)) + frame(3, b""))
+                kinds = {}
+                while JOIN not in kinds:
+                    size, kind = struct.unpack("<IB", said.read(5))
+                    kinds[kind] = said.read(size)
+                port = struct.unpack_from("<H", kinds[JOIN], 14)[0]
+                with socket.create_connection(("127.0.0.1", port), 30) as child, child.makefile("rb") as answers:
+                    child.sendall(hello(FOLLOW, NAME) + frame(18, struct.pack("<H32xIB", 1, 0, 1) + text(b"g")))
+                    last = b""
+                    while head := answers.read(5):
+                        size, kind = struct.unpack("<IB", head)
+                        last = answers.read(size)
+                    assert kind == LINK_ERROR and b"not joined" in last
+            assert member.wait(60) == 5, member.communicate()
+
+
+def test_a_member_has_an_address(store: DataStore, tree: pathlib.Path) -> None:
+    for host in (b"", b"somewhere", b"127.0.0.1.example", b"::1"):
+        kind, fault = call_store(store.tree_port, NAME, join(b"g", 1, host=host))
+        assert kind == LINK_ERROR, fault
 
 
 @pytest.mark.parametrize("stream", [

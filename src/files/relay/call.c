@@ -22,6 +22,7 @@ static int serve_child(void *ctx, struct link *link, uint32_t operation, const c
     struct relay_follow follow;
     uint8_t key[RELAY_KEY_BYTES];
     uint32_t count;
+    bool joined;
     int r = operation == CARRY_FOLLOW && strcmp(name, m->options->name) == 0
                 ? relay_receive_follow(link, &follow)
                 : link_fail(link, -EPERM, "this member serves children of its broadcast alone");
@@ -31,7 +32,10 @@ static int serve_child(void *ctx, struct link *link, uint32_t operation, const c
     pthread_mutex_lock(&m->lock);
     memcpy(key, m->place.key, sizeof(key));
     count = m->place.pieces;
+    joined = m->place.rank > 0;
     pthread_mutex_unlock(&m->lock);
+    if (!joined)
+        return link_fail(link, -EAGAIN, "this member has not joined yet");
     return relay_feed_serve(&m->feed, link, &follow, key, count);
 }
 

@@ -202,23 +202,32 @@ static int child_send_piece(struct relay_feed *feed, struct child *child)
     return r;
 }
 
+/* Why the child is served no more; "": it is. Under the lock. */
+static void child_fault(const struct relay_feed *feed, const struct child *child, char fault[PST_FAULT_BYTES])
+{
+    fault[0] = 0;
+    if (feed->over || child->number != feed->children)
+        snprintf(fault, PST_FAULT_BYTES, "%s",
+                 feed->over ? "this member has ended" : "another child is served");
+    else if (feed->fault[0])
+        memcpy(fault, feed->fault, sizeof(feed->fault));
+}
+
 /* What is next for the child; waits, if there is nothing. Return: 0, or the link's error. */
 static int child_turn(struct relay_feed *feed, struct child *child, enum pst_serve_turn *turn)
 {
-    char fault[PST_FAULT_BYTES] = "";
+    char fault[PST_FAULT_BYTES];
     uint32_t wait_ms = 0;
 
     pthread_mutex_lock(&feed->lock);
     *turn = pst_serve_turn(&child->served, feed->plan ? feed->have : 0, child->count, pst_now_ms(), &wait_ms);
-    if (feed->over || child->number != feed->children)
-        snprintf(fault, sizeof(fault), "%s",
-                 feed->over ? "this member has ended" : "another child is served");
-    else if (feed->fault[0])
-        memcpy(fault, feed->fault, sizeof(fault));
-    else if (*turn == PST_SERVE_WAIT)
+    child_fault(feed, child, fault);
+    if (!fault[0] && *turn == PST_SERVE_WAIT)
         feed_pause(feed, wait_ms);
-    if (*turn == PST_SERVE_PIECE)
+    if (*turn == PST_SERVE_PIECE && child->served.next >= feed->served) {
+        feed->served = child->served.next + 1;
         feed->served_ms = pst_now_ms();
+    }
     pthread_mutex_unlock(&feed->lock);
     return fault[0] ? link_fail(child->link, -ECANCELED, "%s", fault) : 0;
 }
@@ -243,24 +252,21 @@ static int child_serve(struct relay_feed *feed, struct child *child)
 /* Waits for the plan, beating. */
 static int child_send_plan(struct relay_feed *feed, struct child *child)
 {
-    struct child early = *child;
-    enum pst_serve_turn turn;
+    char fault[PST_FAULT_BYTES];
     bool there = false;
     int r = 0;
 
-    early.served.next = 1; /* a piece that never comes */
-    early.count = 2;
     while (r == 0 && !there) {
         pthread_mutex_lock(&feed->lock);
+        child_fault(feed, child, fault);
+        if (!fault[0] && !feed->plan)
+            feed_pause(feed, PST_CHAIN_BEAT_MS);
         there = feed->plan;
         pthread_mutex_unlock(&feed->lock);
-        if (there)
-            break;
-        r = child_turn(feed, &early, &turn);
-        if (r == 0 && turn == PST_SERVE_BEAT) {
-            early.served.said_ms = pst_now_ms();
+        if (fault[0])
+            r = link_fail(child->link, -ECANCELED, "%s", fault);
+        else if (!there)
             r = link_send(child->link, LINK_ALIVE);
-        }
     }
     return r < 0 ? r : carry_send_entries(child->link, &feed->plan->m);
 }

@@ -36,18 +36,6 @@ static int send_follow(struct following *f)
 
 /* ---- the plan ---- */
 
-/* Empty files are in no piece. */
-static int make_empty(struct relay_member *m)
-{
-    int r = 0;
-
-    for (uint32_t i = 0; r == 0 && i < m->plan.m.count; i++) {
-        if (m->plan.m.entries[i].kind == PST_ENTRY_FILE && m->plan.m.entries[i].bytes == 0)
-            r = pst_arrival_empty(m->arrival, i);
-    }
-    return r;
-}
-
 static int begin_arrival(struct following *f)
 {
     struct relay_member *m = f->m;
@@ -59,8 +47,7 @@ static int begin_arrival(struct following *f)
     if (r < 0)
         return follow_fail(f, r, fault);
     r = pst_arrival_begin(m->arrival, &m->plan.m);
-    if (r == 0)
-        r = make_empty(m);
+    m->piece_ms = pst_now_ms(); /* it was this member that took its time, not its parent */
     return r < 0 ? follow_fail(f, r, pst_arrival_fault(m->arrival)) : 0;
 }
 
@@ -101,13 +88,16 @@ static int receive_plan(struct following *f)
         return r;
     }
     m->has_plan = true;
-    r = begin_arrival(f);
-    if (r == 0)
-        relay_feed_plan(&m->feed, &m->plan, 0);
-    return r;
+    relay_feed_plan(&m->feed, &m->plan, 0); /* those behind begin at once, too */
+    return begin_arrival(f);
 }
 
 /* ---- pieces ---- */
+
+static bool is_zeros(const uint8_t *data, size_t bytes)
+{
+    return data[0] == 0 && memcmp(data, data + 1, bytes - 1) == 0;
+}
 
 static int write_piece(struct relay_member *m, uint32_t piece, const uint8_t *data)
 {
@@ -118,7 +108,8 @@ static int write_piece(struct relay_member *m, uint32_t piece, const uint8_t *da
     pst_piece_walk(&m->plan.pieces, piece, &walk);
     pthread_mutex_lock(&m->arrival_lock);
     while (r == 0 && pst_piece_next(&walk, &part)) {
-        r = pst_arrival_write(m->arrival, part.entry, part.at, data, part.bytes);
+        r = pst_arrival_write(m->arrival, part.entry, part.at, is_zeros(data, part.bytes) ? NULL : data,
+                              part.bytes);
         data += part.bytes;
     }
     pthread_mutex_unlock(&m->arrival_lock);
@@ -154,15 +145,31 @@ static int take_piece(struct following *f, struct pst_reader *frame)
     return 0;
 }
 
+/* Empty files are in no piece; they come last, so that nobody behind waits for them. */
+static int make_empty(struct relay_member *m)
+{
+    int r = 0;
+
+    for (uint32_t i = 0; r == 0 && i < m->plan.m.count; i++) {
+        if (m->plan.m.entries[i].kind != PST_ENTRY_FILE || m->plan.m.entries[i].bytes > 0)
+            continue;
+        pthread_mutex_lock(&m->arrival_lock);
+        r = pst_arrival_empty(m->arrival, i);
+        pthread_mutex_unlock(&m->arrival_lock);
+    }
+    return r;
+}
+
 /* Everything has come: the tree gets its place, the store is told, and then the parent, which may leave. */
 static int settle(struct following *f)
 {
     struct relay_member *m = f->m;
     char ignored[PST_FAULT_BYTES];
-    int r;
+    int r = make_empty(m);
 
     pthread_mutex_lock(&m->arrival_lock);
-    r = pst_arrival_end(m->arrival, &m->result);
+    if (r == 0)
+        r = pst_arrival_end(m->arrival, &m->result);
     pthread_mutex_unlock(&m->arrival_lock);
     if (r < 0)
         return follow_fail(f, r, pst_arrival_fault(m->arrival));

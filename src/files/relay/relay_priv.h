@@ -119,7 +119,8 @@ struct relay_feed {
     uint64_t children;           /* so many have come: the number of the newest */
     struct link *child;          /* NULL: none is served */
     bool child_done;             /* the newest has everything */
-    uint64_t served_ms;          /* when a piece was sent last */
+    uint32_t served;             /* pieces that some child was sent, */
+    uint64_t served_ms; /* and when the last of them was: one that comes again and again keeps nobody */
     const struct relay_feed_ops *ops;
     void *ctx;
 };
@@ -149,7 +150,7 @@ void relay_feed_add(struct relay_feed *feed);
 void relay_feed_end(struct relay_feed *feed);
 /* Waits until the newest child has everything, @ms long at the most. */
 void relay_feed_wait(struct relay_feed *feed, uint32_t ms);
-/* When a piece was sent last. */
+/* When a piece was sent that no child had been sent. */
 uint64_t relay_feed_served_ms(struct relay_feed *feed);
 /* Return: 0 or the link's error. */
 int relay_receive_follow(struct link *link, struct relay_follow *out);
