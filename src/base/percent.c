@@ -39,3 +39,30 @@ int pst_percent_decode(struct pst_bytes raw, bool plus, void *buf, size_t cap)
     pst_assert(len <= cap && len <= raw.len); /* decoding never makes a text longer */
     return (int)len;
 }
+
+static bool is_unreserved(uint8_t c)
+{
+    return (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z') || (c && strchr("-._~", c));
+}
+
+int pst_percent_encode(struct pst_bytes text, char *buf, size_t cap)
+{
+    static const char digits[] = "0123456789ABCDEF";
+    const uint8_t *from = text.data;
+    size_t len = 0;
+
+    pst_assert(buf && cap > 0 && cap <= INT32_MAX);
+    for (size_t at = 0; at < text.len; at++) {
+        bool plain = is_unreserved(from[at]);
+
+        if (cap - len < (plain ? 2 : 4))
+            return -ENOSPC;
+        if (!plain) {
+            buf[len++] = '%';
+            buf[len++] = digits[from[at] >> 4];
+        }
+        buf[len++] = plain ? (char)from[at] : digits[from[at] & 15];
+    }
+    buf[len] = 0;
+    return (int)len;
+}

@@ -11,4 +11,10 @@
  */
 int pst_percent_decode(struct pst_bytes raw, bool plus, void *buf, size_t cap);
 
+/*
+ * Quotes every byte but letters, digits and "-._~", slashes too, so that the text is one part of a path or
+ * one value of a query. @buf ends with a NUL. Return: the bytes in front of it, -ENOSPC.
+ */
+int pst_percent_encode(struct pst_bytes text, char *buf, size_t cap);
+
 #endif
