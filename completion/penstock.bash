@@ -2,15 +2,16 @@
 _penstock() {
     local word="${COMP_WORDS[COMP_CWORD]}" command= flags= i
     for ((i = 1; i < COMP_CWORD; i++)); do
-        case "${COMP_WORDS[i]}" in
-        put|get|ls|rm|stat|ping|flush|clear|dump|load|watch|follow|node|bench|replay|tree|help) command=${COMP_WORDS[i]}; break ;;
+        case "$command${command:+ }${COMP_WORDS[i]}" in
+        put|get|ls|rm|stat|ping|flush|clear|dump|load|watch|follow|node|bench|replay|tree|help|data|'data put'|'data get'|'data ls'|'data rm'|'data mkdir'|'data sync') command="$command${command:+ }${COMP_WORDS[i]}" ;;
         esac
     done
     case "$command" in
-    '' | help) COMPREPLY=($(compgen -W "put get ls rm stat ping flush clear dump load watch follow node bench replay tree help --help --version" -- "$word")); return ;;
+    '' | help) COMPREPLY=($(compgen -W "put get ls rm stat ping flush clear dump load watch follow node bench replay tree help data --help --version" -- "$word")); return ;;
+    data) COMPREPLY=($(compgen -W "put get ls rm mkdir sync --help" -- "$word")); return ;;
     put) flags="--url --secret-file --timeout --json --recursive -r --prefix --files --if-absent --if-generation --ttl --checksum --durable" ;;
     get) flags="--url --secret-file --timeout --json --recursive -r --wait --range --prefix --files --sha256" ;;
-    ls) flags="--url --secret-file --timeout --json --long --bytes" ;;
+    ls) flags="--url --secret-file --timeout --json --long -l --bytes" ;;
     rm) flags="--url --secret-file --timeout --json --prefix --if-generation" ;;
     stat) flags="--url --secret-file --timeout --json --all --bytes" ;;
     ping) flags="--url --secret-file --timeout --json" ;;
@@ -24,6 +25,12 @@ _penstock() {
     bench) flags="--url --secret-file --timeout --json --prefix --op --size --keys --batch --inflight --seconds --fill --mix --until-full" ;;
     replay) flags="--url --secret-file --timeout --json --page-size --policy --capacity --ssd --ssd-capacity --clients --belady --plot" ;;
     tree) flags="--url --secret-file --timeout --json --token-file --group --members --force --filter" ;;
+    'data put') flags="--timeout --json --token-file --force --filter --store --rsync --ca --namespace --transport --contents --lifespan" ;;
+    'data get') flags="--timeout --json --token-file --force --filter --store --rsync --ca --namespace --transport --contents" ;;
+    'data ls') flags="--timeout --json --long -l --token-file --store --ca --namespace" ;;
+    'data rm') flags="--timeout --json --recursive -r --prefix --token-file --store --ca --namespace" ;;
+    'data mkdir') flags="--timeout --json --token-file --store --ca --namespace" ;;
+    'data sync') flags="--timeout --json --token-file --force --filter --store --rsync --ca --namespace --transport --lifespan --delete" ;;
     esac
     COMPREPLY=()
     [[ $word != -* ]] || COMPREPLY=($(compgen -W "$flags --help" -- "$word"))

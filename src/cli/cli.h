@@ -28,14 +28,15 @@ enum pst_exit {
     X(STRING, secret_file, "", 0, 0, "FILE", "the node's shared secret (PENSTOCK_SECRET_FILE)")              \
     X(NUMBER, timeout, "10000", 1, 86400000, "ms", "how long one call may take")                             \
     X(FLAG, json, "no", 0, 0, "", "machine-readable output")                                                 \
-    X(FLAG, long_, "no", 0, 0, "", "ls: size, generation and class too")                                     \
+    X(FLAG, long_, "no", 0, 0, "", "ls: size, generation and class too; data ls: kind and place (-l)")       \
     X(FLAG, all, "no", 0, 0, "", "stat: figures that are zero, too")                                         \
     X(FLAG, bytes, "no", 0, 0, "", "ls, stat: exact sizes, in bytes")                                        \
-    X(FLAG, recursive, "no", 0, 0, "", "put, get: every file below a folder (-r)")                           \
+    X(FLAG, recursive, "no", 0, 0, "",                                                                       \
+      "put, get: every file below a folder; data rm: folders with all that they have (-r)")                  \
     X(STRING, wait, "", 1, 0, "[=MS]", "get: wait for the key, MS long or as long as a call may take")       \
     X(STRING, range, "", 1, 0, "FROM:BYTES", "get: only this part of the value")                             \
     X(STRING, prefix, "", 1, 0, "PREFIX",                                                                    \
-      "rm: every key with it; put, get --files: before the path; bench: of its keys")                        \
+      "rm, data rm: every key with it; put, get --files: before the path; bench: of its keys")               \
     X(STRING, files, "", 1, 0, "LIST", "put, get: every file that LIST names, one path a line")              \
     X(FLAG, sha256, "no", 0, 0, "", "get --files: print digests instead of writing files")                   \
     X(FLAG, if_absent, "no", 0, 0, "", "put, load: only when there is no such key")                          \
@@ -63,12 +64,23 @@ enum pst_exit {
     X(NUMBER, clients, "1", 1, 64, "clients", "replay: so many at once, of a node or a pool")                \
     X(FLAG, belady, "no", 0, 0, "", "replay: what would be possible, too")                                   \
     X(STRING, plot, "", 1, 0, "FILE", "replay: draw hit rate over capacity, as SVG")                         \
-    X(STRING, token_file, "", 1, 0, "FILE", "tree: what the data store asks for")                            \
+    X(STRING, token_file, "", 0, 0, "FILE", "tree, data: the data store's token (PENSTOCK_DATA_TOKEN_FILE)") \
     X(STRING, group, "", 1, 1024, "NAME", "tree broadcast: those who fetch the tree from each other")        \
     X(NUMBER, members, "0", 0, 20000, "members", "tree broadcast: so many are expected; 0: not known")       \
-    X(FLAG, force, "no", 0, 0, "", "tree: read files whose size and time are the same, too")                 \
+    X(FLAG, force, "no", 0, 0, "", "tree, data: read files whose size and time are the same, too")           \
     X(LIST, filter, "", 1, 0, "[+-]PATTERN",                                                                 \
-      "tree: take (+) or leave out (-) names that fit; the first that fits counts")
+      "tree, data: take (+) or leave out (-) names that fit; the first that fits counts")                    \
+    X(STRING, store_, "", 0, 0, "URL", "data: the data store's http:// or https:// (PENSTOCK_DATA_URL)")     \
+    X(STRING, rsync, "", 0, 0, "HOST:PORT",                                                                  \
+      "data: its rsync, if the URL does not lead there (PENSTOCK_DATA_RSYNC)")                               \
+    X(STRING, ca, "", 0, 0, "FILE", "data: authorities to trust with https, as PEM (PENSTOCK_DATA_CA)")      \
+    X(STRING, namespace, "", 0, 0, "NAME", "data: of the keys; 'default' unless POD_NAMESPACE says")         \
+    X(STRING, transport, "", 0, 0, "auto|...",                                                               \
+      "data: what carries files: auto, native or rsync (PENSTOCK_DATA_TRANSPORT)")                           \
+    X(FLAG, contents, "no", 0, 0, "", "data put, get: what a folder has, not the folder")                    \
+    X(STRING, lifespan, "cluster", 1, 0, "LIFESPAN",                                                         \
+      "data put, sync: cluster, or resource: until the service KT_SERVICE_NAME is cleaned up")               \
+    X(FLAG, delete_, "no", 0, 0, "", "data sync: remove what the folder does not have")
 
 struct pst_cli {
     PST_CLI_OPTIONS(PST_OPTION_MEMBER)
@@ -95,15 +107,18 @@ void pst_json_string(FILE *out, const void *text, size_t len);
 
 void pst_json_base64(FILE *out, const void *data, size_t len);
 
-/* A size for people, "6 B" or "1.50 MiB", unless --bytes asks for the number. Returns @text. */
+/* A size for people, "6 B" or "1.50 MiB". Returns @text. */
 enum { PST_SIZE_TEXT_BYTES = 24 };
+const char *pst_size_text(uint64_t bytes, char text[PST_SIZE_TEXT_BYTES]);
+/* The same, unless --bytes asks for the number. */
 const char *pst_cli_size(const struct pst_cli *cli, uint64_t bytes, char text[PST_SIZE_TEXT_BYTES]);
 
-/* A bar on standard error where that is a terminal. */
+/* A bar on standard error where that is a terminal, with the bytes so far and their rate. */
 struct pst_progress {
     const char *what;
-    uint64_t total_bytes;
-    uint64_t shown_ns;
+    uint64_t total_bytes; /* 0: not known yet */
+    uint64_t files;       /* so far; 0: not told */
+    uint64_t begun_ns, shown_ns;
     bool on;
 };
 
@@ -124,6 +139,12 @@ int pst_cmd_clear(struct pst_cli *cli);
 int pst_cmd_bench(struct pst_cli *cli);
 int pst_cmd_dump(struct pst_cli *cli);
 int pst_cmd_tree(struct pst_cli *cli);
+int pst_cmd_data_put(struct pst_cli *cli);
+int pst_cmd_data_get(struct pst_cli *cli);
+int pst_cmd_data_ls(struct pst_cli *cli);
+int pst_cmd_data_rm(struct pst_cli *cli);
+int pst_cmd_data_mkdir(struct pst_cli *cli);
+int pst_cmd_data_sync(struct pst_cli *cli);
 int pst_cmd_load(struct pst_cli *cli);
 int pst_cmd_replay(struct pst_cli *cli);
 int pst_cmd_follow(struct pst_cli *cli);

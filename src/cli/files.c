@@ -200,6 +200,7 @@ static int drive(struct run *run, const struct direction *direction)
         r = penstock_reap(run->queue, done, WINDOW, -1);
         for (int i = 0; i < r; i++)
             file_ended(run, direction, (struct pst_file *)(void *)done[i]);
+        run->progress.files = run->moved;
         pst_progress_show(&run->progress, run->bytes_done);
         if (r <= 0)
             break;

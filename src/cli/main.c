@@ -10,11 +10,15 @@
 #define PST_OPTION_SETTINGS struct pst_cli
 static const struct pst_options options = PST_OPTION_TABLE(PST_CLI_OPTIONS);
 
-/* Flags that every command takes; a command's own are in its row. */
-#define FLAGS_OF_ALL "url secret_file timeout json"
+/* Flags that every command takes; a command's own are in its row. Those of a group have no node. */
+#define FLAGS_OF_ALL   "url secret_file timeout json"
+#define FLAGS_OF_GROUP "timeout json"
+/* How commands of the data store find it. */
+#define DATA "store_ token_file namespace ca"
+#define MOVE " rsync transport force filter "
 
 static const struct command {
-    const char *name;
+    const char *name; /* of a group's: two words */
     const char *arguments;
     const char *text;
     int (*run)(struct pst_cli *cli);
@@ -51,6 +55,17 @@ static const struct command {
     {"tree", "put|get|broadcast FROM TO",
      "a file or folder to tree://HOST:PORT/NAME of a data store, or from there, or from others who fetch it",
      pst_cmd_tree, 3, 3, 0, "token_file force filter group members", true},
+    {"data put", "KEY PATH...", "files and folders into a data store, under KEY", pst_cmd_data_put, 2,
+     INT32_MAX, 0, DATA MOVE "contents lifespan", true},
+    {"data get", "KEY [DIR]", "what is under KEY into a folder, this one unless named", pst_cmd_data_get, 1,
+     2, 0, DATA MOVE "contents", true},
+    {"data ls", "[KEY]", "list what is under KEY", pst_cmd_data_ls, 0, 1, 0, DATA " long_", true},
+    {"data rm", "KEY...", "delete keys with their files, or with --prefix all that begin with it",
+     pst_cmd_data_rm, 1, INT32_MAX, offsetof(struct pst_cli, prefix), DATA " prefix recursive", true},
+    {"data mkdir", "KEY...", "make folders, and those in front of them", pst_cmd_data_mkdir, 1, INT32_MAX, 0,
+     DATA, true},
+    {"data sync", "DIR KEY", "what DIR has becomes what KEY has", pst_cmd_data_sync, 2, 2, 0,
+     DATA MOVE "lifespan delete_", true},
 };
 
 int pst_cli_exit_code(int result)
@@ -132,24 +147,69 @@ static bool word_in(const char *list, const char *word)
 
 static bool command_takes(const struct command *command, const struct pst_option *row)
 {
-    return word_in(FLAGS_OF_ALL, row->name) || word_in(command->flags, row->name);
+    const char *common = strchr(command->name, ' ') ? FLAGS_OF_GROUP : FLAGS_OF_ALL;
+
+    return word_in(common, row->name) || word_in(command->flags, row->name);
 }
 
-static const struct command *find_command(const char *name)
+/* Whether the command is of the group @word. */
+static bool is_of_group(const struct command *command, const char *word)
+{
+    size_t len = strlen(word);
+
+    return strncmp(command->name, word, len) == 0 && command->name[len] == ' ';
+}
+
+static bool is_group(const char *word)
 {
     for (size_t i = 0; i < pst_count_of(commands); i++) {
-        if (strcmp(name, commands[i].name) == 0)
+        if (is_of_group(&commands[i], word))
+            return true;
+    }
+    return false;
+}
+
+/* By the first of @args, or the first two. *@words: how many. Return: NULL there is none. */
+static const struct command *find_command(char *const *args, int *words)
+{
+    pst_assert(args[0]);
+    *words = 1 + (args[1] && is_group(args[0]));
+    for (size_t i = 0; i < pst_count_of(commands); i++) {
+        const char *name = commands[i].name;
+
+        if (*words == 1 && strcmp(name, args[0]) == 0)
+            return &commands[i];
+        if (*words == 2 && is_of_group(&commands[i], args[0]) &&
+            strcmp(name + strlen(args[0]) + 1, args[1]) == 0)
             return &commands[i];
     }
     return NULL;
 }
 
+static int refuse_command(char *const *args)
+{
+    if (!is_group(args[0]))
+        return pst_cli_usage("unknown command '%.100s'", args[0]);
+    if (!args[1])
+        return pst_cli_usage("%s: which of its commands? 'penstock help %s' lists them", args[0], args[0]);
+    return pst_cli_usage("unknown command '%.40s %.100s'", args[0], args[1]);
+}
+
+/* @group: NULL all. */
+static void list_commands(const char *group)
+{
+    printf("commands:\n");
+    for (size_t i = 0; i < pst_count_of(commands); i++) {
+        if (!group || is_of_group(&commands[i], group))
+            printf("  %-11s %-17s %s\n", commands[i].name, commands[i].arguments, commands[i].text);
+    }
+}
+
 static int help_all(void)
 {
     printf("usage: penstock COMMAND [OPTION...] [ARGUMENT...]\n"
-           "       penstock help COMMAND\n\ncommands:\n");
-    for (size_t i = 0; i < pst_count_of(commands); i++)
-        printf("  %-6s %-17s %s\n", commands[i].name, commands[i].arguments, commands[i].text);
+           "       penstock help COMMAND\n\n");
+    list_commands(NULL);
     printf("\noptions:\n");
     pst_options_help(&options, stdout);
     printf("\nexit codes: 0 done, 1 not found, 2 usage, 3 no space, 4 not allowed, 5 unreachable, 6 corrupt, "
@@ -171,16 +231,24 @@ static int help_command(const struct command *command)
 /* --version, --help behind any command or none, and `penstock help [COMMAND]`. */
 static int answer(const char *flag, char *const *args)
 {
-    const char *name = args[0] && strcmp(args[0], "help") == 0 ? args[1] : args[0];
-    const struct command *command = name ? find_command(name) : NULL;
+    char *const *of = args[0] && strcmp(args[0], "help") == 0 ? args + 1 : args;
+    const struct command *command;
+    int words;
 
     if (flag && strcmp(flag, "--version") == 0) {
         printf("penstock %d.%d.%d\n", PENSTOCK_VERSION_MAJOR, PENSTOCK_VERSION_MINOR, PENSTOCK_VERSION_PATCH);
         return PST_EXIT_OK;
     }
-    if (!name)
+    if (!of[0])
         return help_all();
-    return command ? help_command(command) : pst_cli_usage("unknown command '%.100s'", name);
+    command = find_command(of, &words);
+    if (command)
+        return help_command(command);
+    if (of[1] || !is_group(of[0]))
+        return refuse_command(of);
+    printf("usage: penstock %s COMMAND [OPTION...] [ARGUMENT...]\n\n", of[0]);
+    list_commands(of[0]);
+    return PST_EXIT_OK;
 }
 
 /* ---- arguments ---- */
@@ -188,8 +256,10 @@ static int answer(const char *flag, char *const *args)
 /* A flag of one letter, written out. */
 static char *written_out(char *arg)
 {
-    static char recursive[] = "--recursive";
+    static char recursive[] = "--recursive", long_[] = "--long";
 
+    if (strcmp(arg, "-l") == 0)
+        return long_;
     return strcmp(arg, "-r") == 0 ? recursive : arg;
 }
 
@@ -330,15 +400,17 @@ static int check_and_run(struct pst_cli *cli, const struct command *command, cha
 
 static int find_and_run(struct pst_cli *cli, char *const *args, char *const *flags)
 {
-    const struct command *command = args[0] ? find_command(args[0]) : NULL;
+    const struct command *command;
+    int words;
 
     if (!args[0])
         return pst_cli_usage("no command");
+    command = find_command(args, &words);
     if (!command)
-        return pst_cli_usage("unknown command '%.100s'", args[0]);
-    pst_assert(cli->arg_count > 0);
-    cli->args = args + 1;
-    cli->arg_count--;
+        return refuse_command(args);
+    pst_assert(cli->arg_count >= words);
+    cli->args = args + words;
+    cli->arg_count -= words;
     return check_and_run(cli, command, flags);
 }
 

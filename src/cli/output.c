@@ -60,7 +60,7 @@ void pst_json_base64(FILE *out, const void *data, size_t len)
     fputc('"', out);
 }
 
-const char *pst_cli_size(const struct pst_cli *cli, uint64_t bytes, char text[PST_SIZE_TEXT_BYTES])
+const char *pst_size_text(uint64_t bytes, char text[PST_SIZE_TEXT_BYTES])
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
     double size = (double)bytes;
@@ -69,38 +69,62 @@ const char *pst_cli_size(const struct pst_cli *cli, uint64_t bytes, char text[PS
     for (; size >= 1023.995; size /= 1024) /* what would be printed as 1024 */
         unit++;
     pst_assert(unit < pst_count_of(units));
-    if (cli->bytes)
-        snprintf(text, PST_SIZE_TEXT_BYTES, "%llu", (unsigned long long)bytes);
-    else
-        snprintf(text, PST_SIZE_TEXT_BYTES, "%.*f %s", unit ? 2 : 0, size, units[unit]);
+    snprintf(text, PST_SIZE_TEXT_BYTES, "%.*f %s", unit ? 2 : 0, size, units[unit]);
     return text;
 }
 
-enum { BAR_CELLS = 40, REDRAW_NS = 100000000 };
+const char *pst_cli_size(const struct pst_cli *cli, uint64_t bytes, char text[PST_SIZE_TEXT_BYTES])
+{
+    if (!cli->bytes)
+        return pst_size_text(bytes, text);
+    snprintf(text, PST_SIZE_TEXT_BYTES, "%llu", (unsigned long long)bytes);
+    return text;
+}
+
+enum { BAR_CELLS = 30, REDRAW_NS = 100000000 };
 
 void pst_progress_begin(struct pst_progress *p, const char *what, uint64_t total_bytes)
 {
     pst_assert(what && !p->on); /* one bar at a time */
     *p = (struct pst_progress){.what = what, .total_bytes = total_bytes, .on = isatty(STDERR_FILENO)};
+    p->begun_ns = p->on ? pst_now_ns() : 0;
 }
 
-void pst_progress_show(struct pst_progress *p, uint64_t bytes)
+static void draw_bar(const struct pst_progress *p, uint64_t bytes)
 {
-    uint64_t now_ns = p->on ? pst_now_ns() : 0,
-             cells = p->total_bytes ? bytes * BAR_CELLS / p->total_bytes : BAR_CELLS;
+    uint64_t done = p->total_bytes ? pst_min(bytes, p->total_bytes) : 0;
+    uint64_t cells = p->total_bytes ? done * BAR_CELLS / p->total_bytes : 0;
 
-    if (!p->on || (now_ns - p->shown_ns < REDRAW_NS && bytes < p->total_bytes))
-        return;
-    pst_assert(now_ns >= p->shown_ns && p->what);
-    p->shown_ns = now_ns;
     fprintf(stderr, "\r%s [", p->what);
     for (uint64_t i = 0; i < BAR_CELLS; i++)
         fputc(i < cells ? '#' : '.', stderr);
-    fprintf(stderr, "] %3d %%", p->total_bytes ? (int)(bytes * 100 / p->total_bytes) : 100);
+    if (p->total_bytes)
+        fprintf(stderr, "] %3d %%", (int)(done * 100 / p->total_bytes));
+    else
+        fputs("]", stderr);
+}
+
+/* The spaces at its end hide what a longer line has left. */
+void pst_progress_show(struct pst_progress *p, uint64_t bytes)
+{
+    uint64_t now_ns = p->on ? pst_now_ns() : 0, spent_ns = now_ns - p->begun_ns;
+    char size[PST_SIZE_TEXT_BYTES], rate[PST_SIZE_TEXT_BYTES];
+
+    if (!p->on || (now_ns - p->shown_ns < REDRAW_NS && (bytes < p->total_bytes || !p->total_bytes)))
+        return;
+    pst_assert(now_ns >= p->shown_ns && p->what);
+    p->shown_ns = now_ns;
+    draw_bar(p, bytes);
+    fprintf(stderr, "  %s  %s/s", pst_size_text(bytes, size),
+            pst_size_text(spent_ns ? (uint64_t)((double)bytes * 1e9 / (double)spent_ns) : 0, rate));
+    if (p->files)
+        fprintf(stderr, "  %llu files", (unsigned long long)p->files);
+    fputs("   ", stderr);
 }
 
 void pst_progress_end(struct pst_progress *p)
 {
     if (p->on)
         fputc('\n', stderr);
+    p->on = false;
 }

@@ -224,7 +224,8 @@ def test_bench_until_full(cli: Cli) -> None:  # noqa: F811
 
 def test_help_and_version() -> None:
     text = penstock("--help").stdout.decode()
-    for word in ("put    KEY", "get    KEY", "ls", "rm", "stat", "ping", "clear", "dump   [PREFIX]", "load   [FILE|-]", "watch  [PREFIX]", "follow SOURCE", "replay TRACE", "bench", "--url", "--json", "--range",
+    for word in ("put         KEY", "get         KEY", "ls", "rm", "stat", "ping", "clear", "dump        [PREFIX]", "load        [FILE|-]",
+                 "watch       [PREFIX]", "follow      SOURCE", "replay      TRACE", "data put    KEY", "bench", "--url", "--json", "--range",
                  "exit codes"):
         assert word in text
     assert penstock("help").stdout.decode() == text

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tutorials and the README say what happens: their commands are run, and print what the pages show."""
+"""The tutorials, a how-to and the README say what happens: their commands are run, and print what the pages show."""
 from __future__ import annotations
 
 import pathlib
@@ -14,6 +14,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 @pytest.mark.parametrize("name", ["first-store", "first-pool"])
 def test_page(name: str, tmp_path: pathlib.Path) -> None:
     assert tutorial.run_page(tutorial.TUTORIALS / f"{name}.md", tmp_path) >= 10
+
+
+def test_move_files(tmp_path: pathlib.Path) -> None:
+    assert tutorial.run_page(ROOT / "docs/how-to/move-files.md", tmp_path) >= 15
 
 
 def test_readme(tmp_path: pathlib.Path) -> None:
