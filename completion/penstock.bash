@@ -3,12 +3,12 @@ _penstock() {
     local word="${COMP_WORDS[COMP_CWORD]}" command= flags= i
     for ((i = 1; i < COMP_CWORD; i++)); do
         case "$command${command:+ }${COMP_WORDS[i]}" in
-        put|get|ls|rm|stat|ping|flush|clear|dump|load|watch|follow|node|bench|replay|tree|help|data|'data put'|'data get'|'data ls'|'data rm'|'data mkdir'|'data sync') command="$command${command:+ }${COMP_WORDS[i]}" ;;
+        put|get|ls|rm|stat|ping|flush|clear|dump|load|watch|follow|node|bench|replay|tree|help|data|'data put'|'data get'|'data ls'|'data rm'|'data mkdir'|'data sync'|'data watch') command="$command${command:+ }${COMP_WORDS[i]}" ;;
         esac
     done
     case "$command" in
     '' | help) COMPREPLY=($(compgen -W "put get ls rm stat ping flush clear dump load watch follow node bench replay tree help data --help --version" -- "$word")); return ;;
-    data) COMPREPLY=($(compgen -W "put get ls rm mkdir sync --help" -- "$word")); return ;;
+    data) COMPREPLY=($(compgen -W "put get ls rm mkdir sync watch --help" -- "$word")); return ;;
     put) flags="--url --secret-file --timeout --json --recursive -r --prefix --files --if-absent --if-generation --ttl --checksum --durable" ;;
     get) flags="--url --secret-file --timeout --json --recursive -r --wait --range --prefix --files --sha256" ;;
     ls) flags="--url --secret-file --timeout --json --long -l --bytes" ;;
@@ -31,6 +31,7 @@ _penstock() {
     'data rm') flags="--timeout --json --recursive -r --prefix --token-file --store --ca --namespace" ;;
     'data mkdir') flags="--timeout --json --token-file --store --ca --namespace" ;;
     'data sync') flags="--timeout --json --token-file --force --filter --store --rsync --ca --namespace --transport --lifespan --delete" ;;
+    'data watch') flags="--timeout --json --token-file --store --ca --namespace" ;;
     esac
     COMPREPLY=()
     [[ $word != -* ]] || COMPREPLY=($(compgen -W "$flags --help" -- "$word"))

@@ -145,6 +145,7 @@ int pst_cmd_data_ls(struct pst_cli *cli);
 int pst_cmd_data_rm(struct pst_cli *cli);
 int pst_cmd_data_mkdir(struct pst_cli *cli);
 int pst_cmd_data_sync(struct pst_cli *cli);
+int pst_cmd_data_watch(struct pst_cli *cli);
 int pst_cmd_load(struct pst_cli *cli);
 int pst_cmd_replay(struct pst_cli *cli);
 int pst_cmd_follow(struct pst_cli *cli);

@@ -66,6 +66,8 @@ static const struct command {
      DATA, true},
     {"data sync", "DIR KEY", "what DIR has becomes what KEY has", pst_cmd_data_sync, 2, 2, 0,
      DATA MOVE "lifespan delete_", true},
+    {"data watch", "GROUP", "how the members of a broadcast stand, until none fetches any more",
+     pst_cmd_data_watch, 1, 1, 0, DATA, true},
 };
 
 int pst_cli_exit_code(int result)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""penstock data put, get, ls, rm, mkdir, sync against penstockd --role store, by both transports."""
+"""penstock data put, get, ls, rm, mkdir, sync, watch against penstockd --role store, by both transports."""
 from __future__ import annotations
 
 import contextlib
@@ -18,6 +18,7 @@ from typing import Iterator
 import pytest
 from data_store import DataStore, files_of
 from support import BUILD, clean_environment, free_port, secret_file, wait_until
+from trees import SlowWay
 
 MIB = 1 << 20
 NOT_FOUND, USAGE, NO_SPACE, NOT_ALLOWED, UNREACHABLE, CORRUPT, OTHER = range(1, 8)
@@ -36,7 +37,8 @@ class Client:
         options = self.options if command in ("put", "get", "sync") else self.options[:2]
         moving = self.moving if command in ("put", "get", "sync") else []
         return subprocess.Popen([BUILD / "penstock", "data", command, *options, *moving, *map(str, arguments)], text=True,
-                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=clean_environment(**more))
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                env=clean_environment(**more))
 
     def __call__(self, command: str, *arguments: object, code: int = 0, **more: str) -> str:
         """What it prints, or says when it ends with `code`."""
@@ -176,7 +178,8 @@ def test_names(store: DataStore, tree: pathlib.Path) -> None:
     data("put", "a/file", tree / "a")
     assert data("ls", "-l", "a") == "folder  store                 b/\nfile    store                 file\n"
     assert [json.loads(line) for line in data("ls", "a", "--json").splitlines()] == [
-        {"name": "b", "is_directory": True, "locale": "store"}, {"name": "file", "is_directory": False, "locale": "store"}]
+        {"name": "b", "is_directory": True, "locale": "store"},
+        {"name": "file", "is_directory": False, "locale": "store"}]
     assert data("ls", "a/file") == "file\n"
     assert "nobody has this key" in data("ls", "a/none", code=NOT_FOUND)
     store.key("POST", "pod/key", "/publish", {"ip": "10.0.0.1", "pod_name": "pod-1"})
@@ -223,7 +226,8 @@ def test_a_token(tmp_path: pathlib.Path, tree: pathlib.Path, transport: str) -> 
         data("get", "m/tree", tmp_path / "out", PENSTOCK_DATA_TOKEN_FILE=str(right))
         data("get", "m/tree", tmp_path / "out", PENSTOCK_DATA_TOKEN="let-me-in")
         assert files_of(tmp_path / "out/tree") == files_of(tree)
-        assert "must be its user's alone" in data("get", "m", tmp_path, "--token-file", secret_file(tmp_path / "open", mode=0o644), code=NOT_ALLOWED)
+        readable = secret_file(tmp_path / "open", mode=0o644)
+        assert "must be its user's alone" in data("get", "m", tmp_path, "--token-file", readable, code=NOT_ALLOWED)
 
 
 def test_where_the_store_is(store: DataStore, tree: pathlib.Path, tmp_path: pathlib.Path) -> None:
@@ -347,3 +351,33 @@ def test_progress_on_a_terminal(data: Client, tmp_path: pathlib.Path) -> None:
     shown = os.read(parent, 65536).decode()
     os.close(parent)
     assert done.returncode == 0 and shown.rstrip().split("\r")[-1].startswith("put [##############################] 100 %  32.00 MiB  ")
+
+
+def test_watch(store: DataStore, tmp_path: pathlib.Path) -> None:
+    data = Client(store)
+    assert "no broadcast has this group" in data("watch", "g", code=NOT_FOUND)
+    (store.files / "m").mkdir(parents=True)
+    (store.files / "m/f").write_bytes(random.randbytes(16 * MIB))
+
+    def members() -> list[dict]:
+        told = store.ask("GET", "/api/v1/fs/broadcast/groups/g")[1]["broadcasts"]
+        return told[0]["members"] if told else []
+
+    with SlowWay(store.tree_port) as way, contextlib.ExitStack() as stack:
+        for number in (1, 2):
+            process = subprocess.Popen(
+                [BUILD / "penstock", "tree", "broadcast", "--group", "g", "--members", "4", "--timeout", "60000",
+                 f"tree://127.0.0.1:{way.port}/default/m", tmp_path / f"out{number}"],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=clean_environment())
+            stack.callback(process.wait, timeout=60)
+            stack.callback(process.kill)
+            wait_until("it has joined", lambda: len(members()) == number)
+        watches = [data.start("watch", "g", *more) for more in ([], ["--json"])]
+        first = [watch.stdout.readline() for watch in watches if watch.stdout]
+        way.open()
+        rest = [watch.communicate(timeout=120) for watch in watches]
+    assert [watch.returncode for watch in watches] == [0, 0], rest
+    assert " fetching " in first[0] and json.loads(first[1])["group_id"] == "g"
+    ends = json.loads(rest[1][0].splitlines()[-1])["broadcasts"][0]
+    assert {member["state"] for member in ends["members"]} <= {"done", "left"} and len(ends["members"]) == 2
+    assert "100 %   16.00 MiB" in rest[0][0].splitlines()[-1]
