@@ -97,8 +97,8 @@ static int source_choose(struct get *get, struct source *out)
     path = status ? NULL : pst_json_text(pst_json_get(json, "src_path"));
     *out = (struct source){.counted = status == 0 && ip};
     snprintf(out->ip, sizeof(out->ip), "%s", ip ? ip : "");
-    out->is_peer =
-        ip && strcmp(ip, get->info.store_ip) != 0 && source_url(out, path ? path : pst_key_leaf(get->key));
+    out->is_peer = *out->ip && strcmp(out->ip, get->info.store_ip) != 0 &&
+                   source_url(out, path ? path : pst_key_leaf(get->key));
     pst_json_free(json);
     return 0;
 }
