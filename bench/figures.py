@@ -263,6 +263,8 @@ FIGURES = (
     Figure("tree_put_small", 2.0, "s", "rsync", "rsync -a, 20,000 files of 4 KiB", anew(SMALL), True),
     Figure("tree_same", 1.0, "s", "rsync", "rsync -a, the small files, nothing changed", unchanged(SMALL), True),
     Figure("tree_delta", 2.0, "s", "rsync", "rsync -a, 1 % of 1 GiB changed in place", changed(LARGE), True),
+    Figure("tree_delta_whole", 1.0, "s", "rsync", "rsync -a --delay-updates, the same: old files stay until all has come",
+           changed(LARGE, True), True),
     Figure("tunnel_put", 0.8, "B/s", "rsync", "rsync without the tunnel", tunnel("auto")),
     Figure("tunnel_rsync", 0.8, "B/s", "rsync", "rsync without the tunnel", tunnel("rsync")),
     Figure("file_broadcast8", 0.87, "s", "namespaces", "256 MiB over one link of 1 Gbit/s; 8 members", eight(late=False), True),

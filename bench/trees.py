@@ -6,7 +6,7 @@ import random
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from procs import Stage, run
@@ -45,13 +45,14 @@ class Trees:
                     file.seek(random.randrange(path.stat().st_size - CHANGE_BYTES))
                     file.write(os.urandom(CHANGE_BYTES))
 
-    def put(self, side: str) -> float:
-        """Seconds of one put."""
+    def put(self, side: str, ours: Sequence[str] = (), rsync: Sequence[str] = ()) -> float:
+        """Seconds of one put, with options of either side."""
         begin = time.monotonic()
         if side == "ours":
-            run([self._stage.program("penstock"), "tree", "put", str(self.source), f"tree://127.0.0.1:{self.tree}/default/ours"])
+            run([self._stage.program("penstock"), "tree", *ours, "put", str(self.source),
+                 f"tree://127.0.0.1:{self.tree}/default/ours"])
         else:
-            run(["rsync", "-a", "--mkpath", f"{self.source}/", f"rsync://127.0.0.1:{self.rsync}/data/default/peer/"])
+            run(["rsync", "-a", "--mkpath", *rsync, f"{self.source}/", f"rsync://127.0.0.1:{self.rsync}/data/default/peer/"])
         return time.monotonic() - begin
 
     def forget(self, side: str) -> None:
@@ -61,7 +62,8 @@ class Trees:
         run(["diff", "-r", str(self.source), str(self.folder / "data/files/default" / side)])
 
 
-def beside_rsync(files: tuple[int, int], before: Callable[[Trees, str], None]) -> Callable[[Stage], Takers]:
+def beside_rsync(files: tuple[int, int], before: Callable[[Trees, str], None], ours: Sequence[str] = (),
+                 rsync: Sequence[str] = ()) -> Callable[[Stage], Takers]:
     """Seconds of a put, each after `before`."""
     def prepare(stage: Stage) -> Takers:
         trees = Trees(stage, *files)
@@ -70,7 +72,7 @@ def beside_rsync(files: tuple[int, int], before: Callable[[Trees, str], None]) -
 
         def take(side: str) -> float:
             before(trees, side)
-            seconds = trees.put(side)
+            seconds = trees.put(side, ours, rsync)
             trees.compare(side)
             return seconds
 
@@ -88,12 +90,14 @@ def unchanged(files: tuple[int, int]) -> Callable[[Stage], Takers]:
     return beside_rsync(files, lambda trees, side: None)
 
 
-def changed(files: tuple[int, int]) -> Callable[[Stage], Takers]:
-    """Into one that has what it was before: the same change for both sides."""
+def changed(files: tuple[int, int], whole: bool = False) -> Callable[[Stage], Takers]:
+    """Into one that has what it was before: the same change for both sides, file by file or all at the end."""
     def before(trees: Trees, side: str) -> None:
         if side == "ours":
             trees.change()
-    return beside_rsync(files, before)
+    if whole:
+        return beside_rsync(files, before, rsync=["--delay-updates"])
+    return beside_rsync(files, before, ours=["--in-place"])
 
 
 PUT = """

@@ -24,13 +24,13 @@ _penstock() {
     node) flags="--url --secret-file --timeout --json" ;;
     bench) flags="--url --secret-file --timeout --json --prefix --op --size --keys --batch --inflight --seconds --fill --mix --until-full" ;;
     replay) flags="--url --secret-file --timeout --json --page-size --policy --capacity --ssd --ssd-capacity --clients --belady --plot" ;;
-    tree) flags="--url --secret-file --timeout --json --token-file --group --members --force --filter" ;;
-    'data put') flags="--timeout --json --token-file --force --filter --store --rsync --ca --namespace --transport --contents --lifespan" ;;
-    'data get') flags="--timeout --json --token-file --force --filter --store --rsync --ca --namespace --transport --contents" ;;
+    tree) flags="--url --secret-file --timeout --json --token-file --group --members --force --in-place --filter" ;;
+    'data put') flags="--timeout --json --token-file --force --in-place --filter --store --rsync --ca --namespace --transport --contents --lifespan" ;;
+    'data get') flags="--timeout --json --token-file --force --in-place --filter --store --rsync --ca --namespace --transport --contents" ;;
     'data ls') flags="--timeout --json --long -l --token-file --store --ca --namespace" ;;
     'data rm') flags="--timeout --json --recursive -r --prefix --token-file --store --ca --namespace" ;;
     'data mkdir') flags="--timeout --json --token-file --store --ca --namespace" ;;
-    'data sync') flags="--timeout --json --token-file --force --filter --store --rsync --ca --namespace --transport --lifespan --delete" ;;
+    'data sync') flags="--timeout --json --token-file --force --in-place --filter --store --rsync --ca --namespace --transport --lifespan --delete" ;;
     'data watch') flags="--timeout --json --token-file --store --ca --namespace" ;;
     esac
     COMPREPLY=()

@@ -68,6 +68,7 @@ enum pst_exit {
     X(STRING, group, "", 1, 1024, "NAME", "tree broadcast: those who fetch the tree from each other")        \
     X(NUMBER, members, "0", 0, 20000, "members", "tree broadcast: so many are expected; 0: not known")       \
     X(FLAG, force, "no", 0, 0, "", "tree, data: read files whose size and time are the same, too")           \
+    X(FLAG, in_place, "no", 0, 0, "", "tree, data: each file gets its place as soon as it is whole")         \
     X(LIST, filter, "", 1, 0, "[+-]PATTERN",                                                                 \
       "tree, data: take (+) or leave out (-) names that fit; the first that fits counts")                    \
     X(STRING, store_, "", 0, 0, "URL", "data: the data store's http:// or https:// (PENSTOCK_DATA_URL)")     \

@@ -15,7 +15,7 @@ static const struct pst_options options = PST_OPTION_TABLE(PST_CLI_OPTIONS);
 #define FLAGS_OF_GROUP "timeout json"
 /* How commands of the data store find it. */
 #define DATA "store_ token_file namespace ca"
-#define MOVE " rsync transport force filter "
+#define MOVE " rsync transport force in_place filter "
 
 static const struct command {
     const char *name; /* of a group's: two words */
@@ -54,7 +54,7 @@ static const struct command {
      1, 0, "page_size policy capacity ssd ssd_capacity clients belady plot", true},
     {"tree", "put|get|broadcast FROM TO",
      "a file or folder to tree://HOST:PORT/NAME of a data store, or from there, or from others who fetch it",
-     pst_cmd_tree, 3, 3, 0, "token_file force filter group members", true},
+     pst_cmd_tree, 3, 3, 0, "token_file force in_place filter group members", true},
     {"data put", "KEY PATH...", "files and folders into a data store, under KEY", pst_cmd_data_put, 2,
      INT32_MAX, 0, DATA MOVE "contents lifespan", true},
     {"data get", "KEY [DIR]", "what is under KEY into a folder, this one unless named", pst_cmd_data_get, 1,

@@ -47,6 +47,7 @@ static int move_native(struct pst_data *data, struct pst_move *move, struct pst_
                                 .local = move->local,
                                 .name = name,
                                 .force = data->cli->force,
+                                .in_place = data->cli->in_place,
                                 .filters = &data->cli->filter,
                                 .token = {data->token, data->token_bytes}};
     int r = native_port(data, &native.port, fault);
@@ -135,26 +136,29 @@ struct fetch {
 #define PARTIAL ".penstock-partial" /* rsync's folders for files that are not whole */
 
 /* Return: 0, or -errno with a text in @fault. */
-static int fetch_plan(struct fetch *fetch, const struct pst_move *move, char fault[PST_FAULT_BYTES])
+static int fetch_plan(struct fetch *fetch, const struct pst_move *move, bool in_place,
+                      char fault[PST_FAULT_BYTES])
 {
     const char *slash = strrchr(move->local, '/'), *name = slash ? slash + 1 : move->local;
     const char *from = move->source ? move->source : move->key, *came_as = strrchr(from, '/');
     int folder_bytes = (int)(name - move->local);
-    struct stat st;
+    struct stat st = {0};
+    bool exists = lstat(move->local, &st) == 0, renames;
     int r = 0;
 
     came_as = came_as ? came_as + 1 : from;
+    renames = strcmp(came_as, name) != 0;
     fetch->inside = move->is_folder || !*came_as;
-    fetch->whole = lstat(move->local, &st) < 0;
+    fetch->whole = !exists && !(in_place && (fetch->inside || !renames));
     if (snprintf(fetch->part, sizeof(fetch->part), "%.*s.penstock-%s.part", folder_bytes, move->local,
                  name) >= (int)sizeof(fetch->part) ||
         snprintf(fetch->made, sizeof(fetch->made), "%s/%s", fetch->part, came_as) >= (int)sizeof(fetch->made))
         r = -ENAMETOOLONG;
     else if (fetch->whole)
         snprintf(fetch->into, sizeof(fetch->into), "%s/", fetch->part);
-    else if (fetch->inside || !S_ISDIR(st.st_mode) || strcmp(came_as, name) != 0)
+    else if (fetch->inside || renames || (exists && !S_ISDIR(st.st_mode)))
         snprintf(fetch->into, sizeof(fetch->into), "%s%s", move->local, fetch->inside ? "/" : "");
-    else /* a folder that comes under its own name goes into the one that has it */
+    else /* what comes under its own name goes into the folder that has it */
         snprintf(fetch->into, sizeof(fetch->into), "%.*s", folder_bytes ? folder_bytes : 2,
                  folder_bytes ? move->local : "./");
     if (r < 0)
@@ -207,7 +211,7 @@ static int fetch_run(struct fetch *fetch, struct pst_data *data, struct pst_move
 
     rsync_begin(&rsync, data, fetch->inside);
     pst_rsync_add(&rsync, "--partial-dir=" PARTIAL);
-    if (!fetch->whole)
+    if (!fetch->whole && !data->cli->in_place)
         pst_rsync_add(&rsync, "--delay-updates");
     pst_rsync_add(&rsync, "--");
     if (move->source)
@@ -225,7 +229,7 @@ static int get_rsync(struct pst_data *data, struct pst_move *move, struct pst_ar
                      char fault[PST_FAULT_BYTES])
 {
     struct fetch fetch = {.lock = -1};
-    int r = fetch_plan(&fetch, move, fault);
+    int r = fetch_plan(&fetch, move, data->cli->in_place, fault);
 
     if (r == 0 && fetch.whole)
         r = fetch_lock(&fetch, fault);

@@ -62,6 +62,7 @@ int pst_native_run(const struct pst_native *native, struct pst_arrival_result *r
     struct pst_progress bar = {.on = false};
     const struct pst_carry_options options = {.token = native->token,
                                               .force = native->force,
+                                              .in_place = native->in_place,
                                               .filters = {filters, native->filters->count},
                                               .progress = pst_native_progress,
                                               .ctx = &bar};

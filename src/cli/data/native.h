@@ -22,7 +22,7 @@ struct pst_native {
     bool puts;           /* from here to there */
     const char *local;
     const char *name; /* NAMESPACE/KEY */
-    bool force;
+    bool force, in_place;
     const struct pst_strings *filters; /* "+PATTERN" and "-PATTERN" */
     struct pst_bytes token;
 };

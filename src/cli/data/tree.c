@@ -76,8 +76,8 @@ static int broadcast(const struct pst_cli *cli, const struct pst_native *native)
     pst_cleanup_close int folder = -1;
     int r;
 
-    if (!cli->group || cli->filter.count || cli->force)
-        return pst_cli_usage("tree broadcast: takes --group, and neither --filter nor --force");
+    if (!cli->group || cli->filter.count || cli->force || cli->in_place)
+        return pst_cli_usage("tree broadcast: takes --group, and neither --filter, --force nor --in-place");
     folder = pst_native_folder(native->local, leaf, fault);
     if (folder < 0)
         return pst_report_fault(folder, fault);
@@ -103,6 +103,7 @@ int pst_cmd_tree(struct pst_cli *cli)
                                 .puts = puts,
                                 .local = local,
                                 .force = cli->force,
+                                .in_place = cli->in_place,
                                 .filters = &cli->filter,
                                 .token = {token, 0}};
     struct remote remote;

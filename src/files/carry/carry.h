@@ -25,6 +25,7 @@ struct pst_carry_options {
     struct pst_bytes token;     /* empty: none */
     uint32_t stall_ms;          /* 0: PST_CARRY_STALL_MS */
     bool force;                 /* read files whose size and time are the same, too */
+    bool in_place;              /* files of a folder get their place one by one (`tree/arrival.h`) */
     struct pst_filters filters; /* of the sender's side, whoever asks */
     /* Now and then; @bytes of files have been sent, received or found there. NULL: nobody asks. */
     void (*progress)(void *ctx, uint64_t bytes, uint64_t bytes_of_all);

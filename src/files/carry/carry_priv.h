@@ -12,7 +12,7 @@ enum carry_operation {
     CARRY_CALL = 3,   /* a member of a broadcast asks the store */
     CARRY_FOLLOW = 4, /* or fetches from its parent */
 };
-enum carry_flags { CARRY_FORCE = 1 };
+enum carry_flags { CARRY_FORCE = 1, CARRY_IN_PLACE = 2 };
 
 /* Says who one is and what is wanted. Return: 0, or the link's error. */
 int carry_greet(struct link *link, enum carry_operation operation, const char *name,

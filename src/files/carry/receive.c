@@ -229,11 +229,13 @@ int carry_receive(struct link *link, const struct pst_carry_place *to,
                   const struct pst_carry_options *options, struct pst_arrival_result *result)
 {
     struct receiver r = {.link = link, .options = options, .listing = UINT32_MAX};
+    uint32_t flags =
+        (options->force ? PST_ARRIVAL_FORCE : 0u) | (options->in_place ? PST_ARRIVAL_IN_PLACE : 0u);
     char fault[PST_FAULT_BYTES];
     int error = carry_receive_entries(link, &r.m);
 
     if (error == 0) {
-        error = pst_arrival_open(to->folder_fd, to->leaf, options->force, &r.arrival, fault);
+        error = pst_arrival_open(to->folder_fd, to->leaf, flags, &r.arrival, fault);
         if (error < 0)
             link_fail(link, error, "%s", fault);
     }

@@ -24,7 +24,7 @@ struct pst_carry_server {
 /* What a client asks for. */
 struct request {
     enum carry_operation operation;
-    bool force;
+    bool force, in_place;
     char name[PST_CARRY_NAME_BYTES_MAX + 1];
     struct pst_filter filters[PST_CARRY_FILTERS_MAX];
     uint32_t filter_count;
@@ -77,10 +77,11 @@ static int read_hello(struct link *link, const struct pst_carry_server_settings 
     if (version != PST_CARRY_VERSION)
         return link_fail(link, -EPROTONOSUPPORT, "the client speaks version %u of trees, this server %d",
                          (unsigned)version, PST_CARRY_VERSION);
-    if (frame.bad || flags & ~(uint64_t)CARRY_FORCE || request->operation < CARRY_PUT ||
+    if (frame.bad || flags & ~(uint64_t)(CARRY_FORCE | CARRY_IN_PLACE) || request->operation < CARRY_PUT ||
         request->operation > (serves_more ? CARRY_FOLLOW : CARRY_GET))
         return link_fail(link, -EPROTO, "the client asks for what there is not");
     request->force = flags & CARRY_FORCE;
+    request->in_place = flags & CARRY_IN_PLACE;
     if (token.len) {
         link_proof(token, challenge, request->name, expected);
         if (!link_proofs_equal(proof, expected))
@@ -93,6 +94,7 @@ static int serve_request(struct link *link, const struct pst_carry_server *serve
 {
     const struct pst_carry_server_settings *settings = &server->settings;
     const struct pst_carry_options options = {.force = request->force,
+                                              .in_place = request->in_place,
                                               .filters = {request->filters, request->filter_count}};
     char leaf[256] = "", fault[PST_FAULT_BYTES];
     struct pst_arrival_result result;

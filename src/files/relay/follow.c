@@ -43,7 +43,7 @@ static int begin_arrival(struct following *f)
     int r;
 
     /* Everything comes, whatever is there: members behind this one get it from here. */
-    r = pst_arrival_open(m->to->folder_fd, m->to->leaf, true, &m->arrival, fault);
+    r = pst_arrival_open(m->to->folder_fd, m->to->leaf, PST_ARRIVAL_FORCE, &m->arrival, fault);
     if (r < 0)
         return follow_fail(f, r, fault);
     r = pst_arrival_begin(m->arrival, &m->plan.m);

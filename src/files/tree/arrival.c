@@ -85,6 +85,11 @@ void arrival_times(const struct pst_entry *entry, struct timespec times[2])
 
 /* ---- what has to come ---- */
 
+bool arrival_in_place(const struct pst_arrival *a)
+{
+    return a->flags & PST_ARRIVAL_IN_PLACE && a->m->entries[0].kind == PST_ENTRY_FOLDER;
+}
+
 /* Whether the file at @path beneath @folder is the entry's, as far as size and time tell. */
 static bool arrival_is_there(struct pst_arrival *a, struct arrival_folder *folder,
                              const struct pst_entry *entry, uint64_t *bytes)
@@ -119,9 +124,9 @@ static enum pst_arrival_need arrival_decide(struct pst_arrival *a, uint32_t inde
     const struct pst_entry *entry = &a->m->entries[index];
     uint64_t bytes = 0, made_bytes;
 
-    if (a->exists && arrival_is_there(a, &a->there, entry, &bytes) && !a->force)
+    if (a->exists && arrival_is_there(a, &a->there, entry, &bytes) && !(a->flags & PST_ARRIVAL_FORCE))
         return PST_ARRIVAL_HAS;
-    if (arrival_is_there(a, &a->made, entry, &made_bytes) && !a->force) {
+    if (arrival_is_there(a, &a->made, entry, &made_bytes) && !(a->flags & PST_ARRIVAL_FORCE)) {
         a->arrived[index] = true;
         return PST_ARRIVAL_HAS;
     }
@@ -132,7 +137,8 @@ static enum pst_arrival_need arrival_decide(struct pst_arrival *a, uint32_t inde
                                                                             : PST_ARRIVAL_WHOLE;
 }
 
-/* A folder of the tree in the hidden folder; it stays writable until the end. */
+/* A folder of the tree in the hidden folder, where it stays writable until the end; and in the destination if
+ * files get their place there. */
 static int arrival_make_folder(struct pst_arrival *a, const struct pst_entry *entry)
 {
     const char *leaf;
@@ -148,7 +154,9 @@ static int arrival_make_folder(struct pst_arrival *a, const struct pst_entry *en
     } else { /* it may have been left without the owner's rights */
         fd = fchmodat(fd, leaf, 0700, 0) < 0 ? -1 : 0;
     }
-    return fd < 0 ? arrival_fail(a, -errno, entry->path) : 0;
+    if (fd < 0)
+        return arrival_fail(a, -errno, entry->path);
+    return *entry->path && arrival_in_place(a) ? arrival_settle_folder(a, entry) : 0;
 }
 
 static int arrival_make_link(struct pst_arrival *a, uint32_t index)
@@ -176,6 +184,8 @@ static int arrival_look_there(struct pst_arrival *a)
     bool is_folder = a->m->entries[0].kind == PST_ENTRY_FOLDER;
     struct stat st;
 
+    if (arrival_in_place(a) && mkdirat(a->parent_fd, a->leaf, 0700) < 0 && errno != EEXIST)
+        return arrival_fail(a, -errno, "");
     if (fstatat(a->parent_fd, a->leaf, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return errno == ENOENT ? 0 : arrival_fail(a, -errno, "");
     a->exists = true;
@@ -207,6 +217,10 @@ int pst_arrival_begin(struct pst_arrival *a, const struct pst_manifest *m)
             r = arrival_make_link(a, i);
         else
             a->needs[i] = (uint8_t)arrival_decide(a, i);
+        if (r == 0 && a->arrived[i] && arrival_in_place(a)) {
+            r = arrival_settle_arrived(a, &m->entries[i]);
+            a->arrived[i] = false;
+        }
     }
     return r;
 }
@@ -244,7 +258,7 @@ static int arrival_open_hidden(struct pst_arrival *a)
     return errno == EWOULDBLOCK ? -EBUSY : -errno;
 }
 
-int pst_arrival_open(int parent_fd, const char *leaf, bool force, struct pst_arrival **out,
+int pst_arrival_open(int parent_fd, const char *leaf, uint32_t flags, struct pst_arrival **out,
                      char fault[PST_FAULT_BYTES])
 {
     struct pst_arrival *a = calloc(1, sizeof(*a));
@@ -256,7 +270,7 @@ int pst_arrival_open(int parent_fd, const char *leaf, bool force, struct pst_arr
         return -ENOMEM;
     }
     *a = (struct pst_arrival){
-        .magic = ARRIVAL_MAGIC, .force = force, .hidden_fd = -1, .made = {-1, -1, ""}, .there = {-1, -1, ""}};
+        .magic = ARRIVAL_MAGIC, .flags = flags, .hidden_fd = -1, .made = {-1, -1, ""}, .there = {-1, -1, ""}};
     for (size_t i = 0; i < pst_count_of(a->files); i++)
         a->files[i].fd = -1;
     a->parent_fd = fcntl(parent_fd, F_DUPFD_CLOEXEC, 0);

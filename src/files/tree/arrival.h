@@ -8,7 +8,9 @@
  *     old-HASH        such a file of an arrival that broke off
  *
  * A destination that was not there appears at once, by one rename. One that was is brought up to date when
- * everything has come: file by file, each by a rename, and what the manifest does not name stays.
+ * everything has come: file by file, each by a rename, and what the manifest does not name stays. With
+ * PST_ARRIVAL_IN_PLACE a folder's files each get their place as soon as they are whole: the old ones make
+ * room for the new, and a tree that breaks off is there in part.
  *
  * A file of the destination with the size and the time of its entry is not asked for, nor is one that arrived
  * before it all broke off. Of other files that are there, chunks with the same content are taken over.
@@ -26,6 +28,11 @@
 enum {
     PST_ARRIVAL_OPEN_MAX = 8,             /* files that are begun and not whole */
     PST_ARRIVAL_OLD_BYTES_MIN = 64 << 10, /* smaller files come whole, as do those that no list fits */
+};
+
+enum pst_arrival_flags {
+    PST_ARRIVAL_FORCE = 1, /* sizes and times prove nothing */
+    PST_ARRIVAL_IN_PLACE = 2,
 };
 
 /* How an entry comes to be. */
@@ -53,10 +60,10 @@ struct pst_arrival_result {
 /* Whether the name is one of a hidden folder. */
 bool pst_arrival_owns_name(const char *name);
 
-/* @leaf of the folder @parent_fd, which is duplicated, is the destination. @force: sizes and times prove
- * nothing. Return: 0; -EBUSY another arrival is underway, -EPERM the hidden folder is another user's, -errno,
- * with a text in @fault. */
-int pst_arrival_open(int parent_fd, const char *leaf, bool force, struct pst_arrival **out,
+/* @leaf of the folder @parent_fd, which is duplicated, is the destination. @flags: enum pst_arrival_flags.
+ * Return: 0; -EBUSY another arrival is underway, -EPERM the hidden folder is another user's, -errno, with a
+ * text in @fault. */
+int pst_arrival_open(int parent_fd, const char *leaf, uint32_t flags, struct pst_arrival **out,
                      char fault[PST_FAULT_BYTES]);
 /* The hidden folder stays unless the arrival has ended well. Returns NULL. */
 struct pst_arrival *pst_arrival_close(struct pst_arrival *a);
@@ -80,7 +87,7 @@ int pst_arrival_empty(struct pst_arrival *a, uint32_t entry);
 /*
  * A file that was asked for and is begun or whole, open for reading; the caller's. It stays the same file
  * when it gets its place. Bytes that have not been written read as zeros. Also after the arrival's end.
- * Return: -errno.
+ * Not with PST_ARRIVAL_IN_PLACE. Return: -errno.
  */
 int pst_arrival_read(struct pst_arrival *a, uint32_t entry);
 /* Everything has come: the destination gets it. -EPROTO: a file is not whole. */

@@ -32,7 +32,7 @@ struct pst_arrival {
     uint32_t magic;
     int parent_fd;
     char leaf[ARRIVAL_NAME_BYTES];
-    bool force;
+    uint32_t flags; /* enum pst_arrival_flags */
     int hidden_fd;
     char hidden[ARRIVAL_NAME_BYTES];
     bool exists; /* the destination was there */
@@ -56,6 +56,12 @@ int arrival_fail(struct pst_arrival *a, int error, const char *path);
 int arrival_parent(struct pst_arrival *a, struct arrival_folder *folder, const char *path, const char **leaf);
 /* "fresh-HASH" or "old-HASH". */
 void arrival_name(char name[ARRIVAL_NAME_BYTES], const char *what, const char *path);
+/* Whether files get their place one by one. */
+bool arrival_in_place(const struct pst_arrival *a);
+/* A folder of the tree in a destination that is there. Return: 0 or the arrival's fault. */
+int arrival_settle_folder(struct pst_arrival *a, const struct pst_entry *entry);
+/* The same of what lies in the hidden folder's tree. */
+int arrival_settle_arrived(struct pst_arrival *a, const struct pst_entry *entry);
 /* Removes @name of a folder, and all that it has. Return: 0 or -errno. */
 int arrival_remove(int folder_fd, const char *name);
 /* Of what an arrival that broke off has left, keeps what the manifest names. Return: 0 or the arrival's

@@ -54,7 +54,10 @@ static int arrival_file_of(struct pst_arrival *a, uint32_t index, struct arrival
 static void arrival_has(struct pst_arrival *a, uint32_t index)
 {
     pst_assert(a->missing > 0 && !a->arrived[index]);
-    a->arrived[index] = true;
+    if (arrival_in_place(a))
+        a->needs[index] = PST_ARRIVAL_HAS;
+    else
+        a->arrived[index] = true;
     a->missing--;
 }
 
@@ -64,7 +67,7 @@ static int arrival_keep(struct pst_arrival *a, uint32_t index)
     const struct pst_entry *entry = &a->m->entries[index];
     char fresh[ARRIVAL_NAME_BYTES], old[ARRIVAL_NAME_BYTES];
     const char *leaf;
-    int fd = arrival_parent(a, &a->made, entry->path, &leaf);
+    int fd = arrival_parent(a, arrival_in_place(a) ? &a->there : &a->made, entry->path, &leaf);
 
     if (fd < 0)
         return arrival_fail(a, fd, entry->path);
@@ -187,7 +190,7 @@ int pst_arrival_write(struct pst_arrival *a, uint32_t index, uint64_t at, const 
         return r;
     a->result.moved += data ? bytes : 0;
     if (data && bytes == a->m->entries[index].bytes && a->needs[index] == PST_ARRIVAL_WHOLE &&
-        !a->arrived[index] && !arrival_find(a, index))
+        !a->arrived[index] && !arrival_in_place(a) && !arrival_find(a, index))
         return arrival_write_at_once(a, index, data);
     return arrival_put(a, index, at, data, bytes, false);
 }

@@ -10,7 +10,7 @@
 
 /* ---- a destination that is there: entry by entry ---- */
 
-static int settle_folder(struct pst_arrival *a, const struct pst_entry *entry)
+int arrival_settle_folder(struct pst_arrival *a, const struct pst_entry *entry)
 {
     const char *leaf;
     struct stat st;
@@ -27,7 +27,7 @@ static int settle_folder(struct pst_arrival *a, const struct pst_entry *entry)
     return S_ISDIR(st.st_mode) ? 0 : arrival_fail(a, -ENOTDIR, entry->path);
 }
 
-static int settle_arrived(struct pst_arrival *a, const struct pst_entry *entry)
+int arrival_settle_arrived(struct pst_arrival *a, const struct pst_entry *entry)
 {
     const char *from, *to;
     int from_fd = arrival_parent(a, &a->made, entry->path, &from);
@@ -62,9 +62,9 @@ static int settle_each(struct pst_arrival *a)
         const struct pst_entry *entry = &a->m->entries[i];
 
         if (entry->kind == PST_ENTRY_FOLDER)
-            r = *entry->path ? settle_folder(a, entry) : 0;
+            r = *entry->path ? arrival_settle_folder(a, entry) : 0;
         else
-            r = a->arrived[i] ? settle_arrived(a, entry) : settle_mode(a, entry);
+            r = a->arrived[i] ? arrival_settle_arrived(a, entry) : settle_mode(a, entry);
     }
     return r;
 }
