@@ -7,6 +7,7 @@
 #include "files/root_priv.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/stat.h>
 
 enum {
@@ -23,7 +24,7 @@ struct level {
 
 struct removal {
     bool recursive;
-    uint32_t depth, again;
+    uint32_t depth, again, moved;
     uint64_t *removed;
     struct level levels[1 + PST_ROOT_DEPTH_MAX];
 };
@@ -52,17 +53,35 @@ static int removal_enter(struct removal *removal, int fd, const char *name)
     struct level *level;
     int r;
 
-    if (removal->depth == PST_ROOT_DEPTH_MAX)
-        return -E2BIG;
+    pst_assert(removal->depth < PST_ROOT_DEPTH_MAX);
     r = pst_beneath_open(fd, name, O_PATH | O_DIRECTORY);
     if (r < 0)
         return r;
     level = &removal->levels[++removal->depth];
     *level = (struct level){.fd = r};
     r = level_read(level);
+    if (r == -EACCES && pst_beneath_open_up(level->fd))
+        r = level_read(level);
     if (r < 0)
         removal_leave(removal);
     return r;
+}
+
+static int removal_again(struct removal *removal)
+{
+    return ++removal->again <= AGAIN_MAX ? 0 : -EAGAIN;
+}
+
+/* A folder that lies too deep goes on with its removal in the first one that is being emptied. */
+static int removal_lift(struct removal *removal, int fd, const char *name)
+{
+    char lifted[32];
+
+    pst_assert(removal->depth == PST_ROOT_DEPTH_MAX);
+    snprintf(lifted, sizeof(lifted), ".penstock-deep-%u", removal->moved++);
+    if (renameat2(fd, name, removal->levels[1].fd, lifted, RENAME_NOREPLACE) == 0)
+        return 0;
+    return errno == EEXIST ? removal_again(removal) : -errno;
 }
 
 static int unlink_any(int fd, const char *name)
@@ -82,11 +101,6 @@ static bool is_surprise(int error)
     return error == -ENOTDIR || error == -ELOOP || error == -EISDIR || error == -ENOENT;
 }
 
-static int removal_again(struct removal *removal)
-{
-    return ++removal->again <= AGAIN_MAX ? 0 : -EAGAIN;
-}
-
 /* Removes the deepest folder's next name, or enters it; its turn then comes again once it is empty. */
 static int removal_step(struct removal *removal)
 {
@@ -95,12 +109,17 @@ static int removal_step(struct removal *removal)
     const char *name = pst_name_text(&level->names, level->at);
     int r = unlink_any(level->fd, name);
 
+    /* In a folder that goes anyway, the user makes room for itself. */
+    if (r == -EACCES && removal->depth > 0 && pst_beneath_open_up(level->fd))
+        r = unlink_any(level->fd, name);
     if (r == 0 || r == -ENOENT) {
         *removal->removed += r == 0;
         level->at++;
         return 0;
     }
-    if (r == -ENOTEMPTY && removal->recursive) {
+    if (r == -ENOTEMPTY && removal->recursive && removal->depth == PST_ROOT_DEPTH_MAX) {
+        r = removal_lift(removal, level->fd, name);
+    } else if (r == -ENOTEMPTY && removal->recursive) {
         r = entry->is_entered ? removal_again(removal) : 0;
         entry->is_entered = true;
         if (r == 0)
@@ -141,7 +160,7 @@ static int remove_names(int fd, struct pst_names *names, bool recursive, uint64_
         return -ENOMEM;
     }
     removal->recursive = recursive;
-    removal->depth = removal->again = 0;
+    removal->depth = removal->again = removal->moved = 0;
     removal->removed = removed;
     first = &removal->levels[0];
     *first = (struct level){.fd = fd, .names = *names};

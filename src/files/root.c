@@ -4,6 +4,7 @@
 #include "base/error.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <linux/openat2.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -43,6 +44,22 @@ int pst_beneath_open(int folder_fd, const char *path, int flags)
             return -errno;
     }
     return -EAGAIN;
+}
+
+int pst_beneath_chmod(int fd, mode_t mode)
+{
+    char path[64];
+
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd); /* which leads there, whatever the name is now */
+    return chmod(path, mode) < 0 ? -errno : 0;
+}
+
+bool pst_beneath_open_up(int folder_fd)
+{
+    struct stat st;
+
+    return fstat(folder_fd, &st) == 0 && st.st_uid == geteuid() && (st.st_mode & S_IRWXU) != S_IRWXU &&
+           pst_beneath_chmod(folder_fd, (st.st_mode & 07777) | S_IRWXU) == 0;
 }
 
 int pst_beneath_parent(const struct pst_root *root, const char *key)

@@ -22,7 +22,7 @@
 
 enum {
     PST_ROOT_ENTRIES_MAX = 1 << 17, /* of one listing, or of names with one prefix */
-    PST_ROOT_DEPTH_MAX = 256,       /* folders within each other that a removal goes through */
+    PST_ROOT_DEPTH_MAX = 256,       /* folders within each other that a removal holds at a time */
 };
 
 struct pst_root;
@@ -65,9 +65,9 @@ int pst_root_open_folder(const struct pst_root *root, const char *key);
 
 /*
  * Removes @key: a file, a link, an empty folder; if @recursive a folder with all that it has. *removed grows
- * by what was removed, also if the call fails later. Return: 0, -ENOTEMPTY, -E2BIG deeper than
- * PST_ROOT_DEPTH_MAX (what lies less deep may be gone). -EINVAL also: @key is the root's, which ".." in a key
- * ends at, so that no request that climbs too high removes everything.
+ * by what was removed, also if the call fails later. A folder of the user's that it may not write in is no
+ * obstacle below @key. Return: 0, -ENOTEMPTY. -EINVAL also: @key is the root's, which ".." in a key ends at,
+ * so that no request that climbs too high removes everything.
  */
 int pst_root_remove(const struct pst_root *root, const char *key, bool recursive, uint64_t *removed);
 

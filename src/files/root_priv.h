@@ -6,9 +6,16 @@
 #include "files/key.h"
 #include "files/root.h"
 
+#include <sys/stat.h>
+
 /* Opens @path beneath @folder_fd, "" for the folder itself, with no link on the way nor at the end. @flags:
  * of open(), without O_CREAT. Return: a descriptor or -errno. */
 int pst_beneath_open(int folder_fd, const char *path, int flags);
+
+/* Gives what is open behind @fd, O_PATH or not, its mode. Return: 0 or -errno. */
+int pst_beneath_chmod(int fd, mode_t mode);
+/* Lets the user read a folder of its own and write in it. Return: whether it could not before. */
+bool pst_beneath_open_up(int folder_fd);
 
 /* Opens the folder that @key, not the root's, lies in, as a place for names: O_PATH. */
 int pst_beneath_parent(const struct pst_root *root, const char *key);

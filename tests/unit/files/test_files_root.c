@@ -250,17 +250,41 @@ static void make_deep(struct rig *rig, const char *first, uint32_t depth)
     close(fd);
 }
 
-static void removals_have_a_depth(void **state)
+static void no_folder_is_too_deep(void **state)
 {
+    const uint32_t depths[] = {PST_ROOT_DEPTH_MAX + 1, PST_ROOT_DEPTH_MAX + 2, 5 * PST_ROOT_DEPTH_MAX};
     struct rig *rig = *state;
 
-    /* The last one is empty, and needs no entering. */
-    make_deep(rig, "right", PST_ROOT_DEPTH_MAX + 1);
-    assert_remove(rig, "right", true, 0, PST_ROOT_DEPTH_MAX + 1);
-    make_deep(rig, "wrong", PST_ROOT_DEPTH_MAX + 2);
-    assert_remove(rig, "wrong", true, -E2BIG, 0);
-    assert_remove(rig, "wrong/d", true, 0, PST_ROOT_DEPTH_MAX + 1);
-    assert_remove(rig, "wrong", false, 0, 1);
+    for (size_t i = 0; i < pst_count_of(depths); i++) {
+        make_deep(rig, "deep", depths[i]);
+        assert_remove(rig, "deep", true, 0, depths[i]);
+    }
+    assert_list(rig, "", "");
+}
+
+/* As another user than root, who may do anything. */
+static void folders_without_rights_are_removed(void **state)
+{
+    enum { NOBODY = 65534 };
+    struct rig *rig = *state;
+    bool is_root = geteuid() == 0;
+
+    if (is_root) {
+        assert_int_equal(chmod(rig->folder, 0711), 0);
+        assert_int_equal(fchown(rig->root_fd, NOBODY, NOBODY), 0);
+        assert_int_equal(seteuid(NOBODY), 0);
+    }
+    assert_int_equal(pst_root_mkdir(rig->root, "key/in/deep"), 0);
+    make_file(rig->root_fd, "key/in/file");
+    make_file(rig->root_fd, "key/in/deep/file");
+    assert_int_equal(fchmodat(rig->root_fd, "key/in/deep", 0, 0), 0);
+    assert_int_equal(fchmodat(rig->root_fd, "key/in", 0555, 0), 0);
+    assert_int_equal(fchmodat(rig->root_fd, "key", 0500, 0), 0);
+    assert_remove(rig, "key/in", true, -EACCES, 0); /* which is in a folder that stays */
+    assert_remove(rig, "key", true, 0, 5);
+    if (is_root)
+        assert_int_equal(seteuid(0), 0);
+    assert_list(rig, "", "");
 }
 
 static void names_with_a_prefix_are_removed(void **state)
@@ -370,7 +394,8 @@ int main(void)
         ROOT_TEST(links_are_not_followed),
         ROOT_TEST(a_folder_is_removed_with_what_it_has),
         ROOT_TEST(a_large_folder_is_removed),
-        ROOT_TEST(removals_have_a_depth),
+        ROOT_TEST(no_folder_is_too_deep),
+        ROOT_TEST(folders_without_rights_are_removed),
         ROOT_TEST(names_with_a_prefix_are_removed),
         ROOT_TEST(no_race_leaves_the_root),
     };
