@@ -31,6 +31,8 @@ static int entries_take(struct link *link, struct pst_reader *frame, struct pst_
     struct pst_entry_texts texts;
     struct pst_entry entry;
 
+    if (frame->left == 0)
+        return link_fail(link, -EPROTO, "the sender lists entries, and lists none");
     while (frame->left && !frame->bad) {
         int error;
 

@@ -13,7 +13,11 @@
 
 #define DRAIN_NS 2000000000ull
 
-enum { ALIVE_NS = 1000000000, FAULT_MS = 1000 };
+enum {
+    ALIVE_NS = 1000000000,
+    ALIVE_STALLS_MAX = 30, /* for so long a peer is believed that only says that it is alive */
+    FAULT_MS = 1000,
+};
 
 int link_open(struct link *link, int fd, uint32_t stall_ms, char fault[PST_FAULT_BYTES])
 {
@@ -139,6 +143,7 @@ static int link_broken(struct link *link, int error)
 
 void link_set_stall(struct link *link, uint32_t stall_ms)
 {
+    link->stall_ms = stall_ms;
     const struct timeval most = {.tv_sec = stall_ms / 1000, .tv_usec = stall_ms % 1000 * 1000};
 
     pst_assert(stall_ms > 0);
@@ -232,6 +237,17 @@ static int link_peer_fault(struct link *link, struct pst_reader *frame)
     return link_end(link, error < 0 && error > -4096 ? (int)error : -EPROTO, text);
 }
 
+static int link_peer_alive(struct link *link)
+{
+    uint64_t now_ns = pst_now_ns();
+
+    if (link->only_alive_ns == 0)
+        link->only_alive_ns = now_ns;
+    if (now_ns - link->only_alive_ns <= ALIVE_STALLS_MAX * (uint64_t)link->stall_ms * 1000000)
+        return 0;
+    return link_fail(link, -ETIMEDOUT, "the peer only says that it is alive");
+}
+
 int link_receive(struct link *link, enum link_type type, enum link_type *got, struct pst_reader *frame)
 {
     uint8_t head[LINK_HEAD_BYTES];
@@ -246,7 +262,10 @@ int link_receive(struct link *link, enum link_type type, enum link_type *got, st
         if (link_read(link, link->in, bytes) < 0)
             return link->error;
         *frame = (struct pst_reader){.at = link->in, .left = bytes};
-    } while (head[4] == LINK_ALIVE);
+    } while (head[4] == LINK_ALIVE && link_peer_alive(link) == 0);
+    if (link->error)
+        return link->error;
+    link->only_alive_ns = 0;
     if (head[4] == LINK_ERROR)
         return link_peer_fault(link, frame);
     if (type && head[4] != type)

@@ -58,8 +58,10 @@ struct link {
     uint8_t *in;  /* the frame that was read last */
     uint8_t *out; /* the frame that is being made: behind room for its head */
     size_t out_bytes;
-    uint64_t alive_ns; /* when something was sent last */
-    uint64_t until_ns; /* the greeting of a peer that is not known takes no longer */
+    uint64_t alive_ns;      /* when something was sent last */
+    uint64_t until_ns;      /* the greeting of a peer that is not known takes no longer */
+    uint64_t only_alive_ns; /* since when the peer says nothing else; 0: it does */
+    uint32_t stall_ms;
 };
 
 /* The peer is not known: link_trust() says that it is, before the peer may stall once more. Return: 0 or
@@ -96,7 +98,8 @@ int link_alive(struct link *link);
 
 /*
  * The next frame, which lives until the next call. The peer's error ends the link. Return: 0. -EPROTO: a
- * frame that is none, or of another type than @type (0: any).
+ * frame that is none, or of another type than @type (0: any). -ETIMEDOUT: for many times the stall the peer
+ * has said nothing but that it is alive.
  */
 int link_receive(struct link *link, enum link_type type, enum link_type *got, struct pst_reader *frame);
 

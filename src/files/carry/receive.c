@@ -148,6 +148,8 @@ static int take_chunks(struct receiver *r, struct pst_reader *frame)
     if (frame->bad || entry >= r->m.count || pst_arrival_need(r->arrival, entry) != PST_ARRIVAL_DELTA ||
         (r->listing != UINT32_MAX && (r->listing != entry || r->by_content != by_content)))
         return link_fail(r->link, -EPROTO, "the sender lists chunks that nobody asked for");
+    if (frame->left == 0 && !(flags & LINK_CHUNKS_LAST))
+        return link_fail(r->link, -EPROTO, "the sender lists chunks, and lists none");
     r->listing = entry;
     r->by_content = by_content;
     while (frame->left) {
@@ -202,8 +204,9 @@ static int receive_files(struct receiver *r)
     while ((error = link_receive(r->link, 0, &type, &frame)) == 0 && type != LINK_DONE) {
         if (type == LINK_CHUNKS)
             error = take_chunks(r, &frame);
-        else if (type != LINK_DATA)
-            error = link_fail(r->link, -EPROTO, "the sender sent a frame of type %u among its files", type);
+        else if (type != LINK_DATA || frame.left == 0)
+            error = link_fail(r->link, -EPROTO,
+                              "the sender sent an empty frame, or one of type %u, among its files", type);
         while (type == LINK_DATA && error == 0 && frame.left)
             error = take_piece(r, &frame);
         if (error == 0)

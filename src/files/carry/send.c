@@ -56,6 +56,8 @@ static void sender_progress(struct sender *s, uint64_t bytes)
 
 static int take_wants(struct sender *s, struct pst_reader *frame)
 {
+    if (frame->left == 0)
+        return link_fail(s->link, -EPROTO, "the receiver says what it wants, and wants nothing");
     while (frame->left && !frame->bad) {
         uint32_t entry = (uint32_t)pst_read_number(frame, 4), how = (uint32_t)pst_read_number(frame, 1);
 
