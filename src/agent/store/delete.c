@@ -5,6 +5,38 @@
  */
 #include "agent/store/store_priv.h"
 
+/* What a put of @key that broke off has left. One that is underway goes on. */
+static void forget_arrival(struct pst_data_store *store, const char *key, uint64_t *removed)
+{
+    const char *leaf = pst_key_leaf(key);
+    char folder[PST_KEY_CAP];
+    pst_cleanup_close int fd = -1;
+
+    snprintf(folder, sizeof(folder), "%.*s", leaf == key ? 0 : (int)(leaf - key - 1), key);
+    fd = pst_root_open_folder(store->files, folder);
+    if (fd >= 0 && pst_arrival_forget(fd, leaf) > 0)
+        ++*removed;
+}
+
+/* Return: 0 also if there were none. */
+static int delete_files(struct pst_data_store *store, const char *key, bool recursive, uint64_t *removed)
+{
+    int r = pst_root_remove(store->files, key, recursive, removed);
+
+    forget_arrival(store, key, removed);
+    return r == -ENOENT || r == -ENOTDIR ? 0 : r;
+}
+
+static int delete_key(struct pst_data_store *store, const char *key, int flags, uint64_t *removed)
+{
+    int r;
+
+    pthread_mutex_lock(&store->lock);
+    r = pst_catalogue_delete(store->catalogue, pst_bytes_of(key), flags, removed);
+    pthread_mutex_unlock(&store->lock);
+    return r;
+}
+
 void key_delete(struct call *call)
 {
     struct pst_data_store *store = call->store;
@@ -13,13 +45,10 @@ void key_delete(struct call *call)
     uint64_t files = 0, keys = 0;
     struct pst_json *json;
     int r = prefix ? pst_root_remove_prefix(store->files, call->key, recursive, &files)
-                   : pst_root_remove(store->files, call->key, recursive, &files);
+                   : delete_files(store, call->key, recursive, &files);
 
-    if (r == 0 || r == -ENOENT || r == -ENOTDIR) {
-        pthread_mutex_lock(&store->lock);
-        r = pst_catalogue_delete(store->catalogue, pst_bytes_of(call->key), flags, &keys);
-        pthread_mutex_unlock(&store->lock);
-    }
+    if (r == 0 || (prefix && (r == -ENOENT || r == -ENOTDIR)))
+        r = delete_key(store, call->key, flags, &keys);
     if (r < 0) {
         reply_error(call, r);
         return;
@@ -36,9 +65,12 @@ void key_delete(struct call *call)
 
 enum { BATCH = 256 };
 
+/* Keys that cannot be removed stay in front of those whose turn has not come. */
 struct batch {
     char (*keys)[PST_KEY_CAP];
     uint32_t count;
+    uint64_t staying, passed;
+    int fault; /* the first */
 };
 
 static bool batch_add(void *arg, const struct pst_key_info *key)
@@ -46,32 +78,41 @@ static bool batch_add(void *arg, const struct pst_key_info *key)
     struct batch *batch = arg;
 
     pst_assert(key->key.len < PST_KEY_CAP);
+    if (batch->passed < batch->staying) {
+        batch->passed++;
+        return true;
+    }
     memcpy(batch->keys[batch->count], key->key.data, key->key.len);
     batch->keys[batch->count++][key->key.len] = 0;
     return batch->count < BATCH;
 }
 
-/* Removes up to BATCH of them, each with its files. Return: how many, or -errno; *removed grows. */
+/* Removes up to BATCH of them, each with its files. Return: how many had their turn, or -errno; *removed
+ * grows. */
 static int remove_batch(struct pst_data_store *store, const char *service, const char *namespace,
                         struct batch *batch, uint64_t *removed)
 {
-    uint64_t files = 0, keys = 0;
+    uint64_t files = 0;
     int r;
 
     batch->count = 0;
+    batch->passed = 0;
     pthread_mutex_lock(&store->lock);
     r = pst_catalogue_of_service(store->catalogue, service, namespace, batch_add, batch);
     pthread_mutex_unlock(&store->lock);
-    for (uint32_t i = 0; r == 0 && i < batch->count; i++) {
-        r = pst_root_remove(store->files, batch->keys[i], true, &files);
-        if (r < 0 && r != -ENOENT && r != -ENOTDIR)
-            return r;
-        pthread_mutex_lock(&store->lock);
-        r = pst_catalogue_delete(store->catalogue, pst_bytes_of(batch->keys[i]), 0, &keys);
-        pthread_mutex_unlock(&store->lock);
-        *removed += r == 0 ? keys : 0;
+    if (r < 0)
+        return r;
+    for (uint32_t i = 0; i < batch->count; i++) {
+        uint64_t keys = 0;
+
+        r = delete_files(store, batch->keys[i], true, &files);
+        if (r == 0)
+            r = delete_key(store, batch->keys[i], 0, &keys);
+        *removed += keys;
+        batch->staying += r < 0;
+        batch->fault = batch->fault ? batch->fault : r;
     }
-    return r < 0 ? r : (int)batch->count;
+    return (int)batch->count;
 }
 
 void service_cleanup(struct call *call, struct pst_bytes raw_service)
@@ -87,6 +128,7 @@ void service_cleanup(struct call *call, struct pst_bytes raw_service)
     while (r >= 0 && (r = remove_batch(call->store, service, call->namespace, &batch, &removed)) == BATCH)
         ;
     free(batch.keys);
+    r = r < 0 ? r : batch.fault;
     if (r < 0) {
         reply_error(call, r);
         return;

@@ -115,6 +115,8 @@ static int serve_request(struct link *link, const struct pst_carry_server *serve
     if (r == 0)
         r = request->operation == CARRY_PUT ? carry_receive(link, &place, &options, &result)
                                             : carry_send(link, &place, &options, &result);
+    if (request->operation == CARRY_PUT && (r == -ENOSPC || r == -EDQUOT)) /* others need what is left */
+        pst_arrival_forget(folder_fd, leaf);
     pst_close_fd(&folder_fd);
     return r;
 }

@@ -178,8 +178,7 @@ static int arrival_make_link(struct pst_arrival *a, uint32_t index)
     return 0;
 }
 
-/* Whether the destination can become the tree. */
-static int arrival_look_there(struct pst_arrival *a)
+int arrival_look_there(struct pst_arrival *a)
 {
     bool is_folder = a->m->entries[0].kind == PST_ENTRY_FOLDER;
     struct stat st;
@@ -233,15 +232,22 @@ enum pst_arrival_need pst_arrival_need(const struct pst_arrival *a, uint32_t ent
 
 /* ---- beginning and end ---- */
 
+static void arrival_hidden_name(char hidden[ARRIVAL_NAME_BYTES], const char *leaf)
+{
+    int bytes = snprintf(hidden, ARRIVAL_NAME_BYTES, HIDDEN_FRONT "%s" HIDDEN_BACK, leaf);
+
+    if (bytes >= ARRIVAL_NAME_BYTES) {
+        arrival_name(hidden, HIDDEN_FRONT, leaf);
+        memcpy(hidden + strlen(hidden), HIDDEN_BACK, sizeof(HIDDEN_BACK));
+    }
+}
+
 /* Makes the hidden folder, or takes the one of an arrival that broke off. */
 static int arrival_open_hidden(struct pst_arrival *a)
 {
-    int r = snprintf(a->hidden, sizeof(a->hidden), HIDDEN_FRONT "%s" HIDDEN_BACK, a->leaf);
+    int r;
 
-    if ((size_t)r >= sizeof(a->hidden)) {
-        arrival_name(a->hidden, HIDDEN_FRONT, a->leaf);
-        memcpy(a->hidden + strlen(a->hidden), HIDDEN_BACK, sizeof(HIDDEN_BACK));
-    }
+    arrival_hidden_name(a->hidden, a->leaf);
     if (mkdirat(a->parent_fd, a->hidden, 0700) < 0 && errno != EEXIST)
         return arrival_fail(a, -errno, "");
     a->hidden_fd = openat(a->parent_fd, a->hidden, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -256,6 +262,25 @@ static int arrival_open_hidden(struct pst_arrival *a)
         return 0;
     snprintf(a->fault, sizeof(a->fault), "%.150s: it is arriving from elsewhere already", a->leaf);
     return errno == EWOULDBLOCK ? -EBUSY : -errno;
+}
+
+int pst_arrival_forget(int parent_fd, const char *leaf)
+{
+    char hidden[ARRIVAL_NAME_BYTES];
+    pst_cleanup_close int fd = -1;
+    int r;
+
+    arrival_hidden_name(hidden, leaf);
+    fd = openat(parent_fd, hidden, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return errno == ENOENT ? 0 : -errno;
+    r = pst_own_check(fd, S_IFDIR, PST_OWN_USES);
+    if (r < 0)
+        return r;
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0)
+        return errno == EWOULDBLOCK ? -EBUSY : -errno;
+    r = arrival_remove(parent_fd, hidden);
+    return r < 0 ? r : 1;
 }
 
 int pst_arrival_open(int parent_fd, const char *leaf, uint32_t flags, struct pst_arrival **out,

@@ -68,6 +68,10 @@ int pst_arrival_open(int parent_fd, const char *leaf, uint32_t flags, struct pst
 /* The hidden folder stays unless the arrival has ended well. Returns NULL. */
 struct pst_arrival *pst_arrival_close(struct pst_arrival *a);
 
+/* Removes what an arrival that broke off has left in the hidden folder of @leaf. Return: 1, 0 there was none,
+ * -EBUSY an arrival is underway, -EPERM it is another user's, -errno. */
+int pst_arrival_forget(int parent_fd, const char *leaf);
+
 /* All below: 0, or -errno with a text of the fault, which names the entry. */
 const char *pst_arrival_fault(const struct pst_arrival *a);
 /* Takes the whole manifest, which is borrowed until closed, and makes its folders and links. */

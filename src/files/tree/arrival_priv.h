@@ -58,6 +58,11 @@ int arrival_parent(struct pst_arrival *a, struct arrival_folder *folder, const c
 void arrival_name(char name[ARRIVAL_NAME_BYTES], const char *what, const char *path);
 /* Whether files get their place one by one. */
 bool arrival_in_place(const struct pst_arrival *a);
+/* Whether the destination can become the tree, and what of it is there. Return: 0 or the arrival's fault. */
+int arrival_look_there(struct pst_arrival *a);
+/* Gives @from of a folder the entry's place in a destination that is there. Return: 0 or the arrival's fault.
+ */
+int arrival_rename(struct pst_arrival *a, const struct pst_entry *entry, int from_fd, const char *from);
 /* A folder of the tree in a destination that is there. Return: 0 or the arrival's fault. */
 int arrival_settle_folder(struct pst_arrival *a, const struct pst_entry *entry);
 /* The same of what lies in the hidden folder's tree. */

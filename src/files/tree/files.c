@@ -67,13 +67,18 @@ static int arrival_keep(struct pst_arrival *a, uint32_t index)
     const struct pst_entry *entry = &a->m->entries[index];
     char fresh[ARRIVAL_NAME_BYTES], old[ARRIVAL_NAME_BYTES];
     const char *leaf;
-    int fd = arrival_parent(a, arrival_in_place(a) ? &a->there : &a->made, entry->path, &leaf);
+    int fd, r = 0;
 
-    if (fd < 0)
-        return arrival_fail(a, fd, entry->path);
     arrival_name(fresh, "fresh", entry->path);
-    if (renameat(a->hidden_fd, fresh, fd, leaf) < 0)
-        return arrival_fail(a, -errno, entry->path);
+    if (arrival_in_place(a)) {
+        r = arrival_rename(a, entry, a->hidden_fd, fresh);
+    } else {
+        fd = arrival_parent(a, &a->made, entry->path, &leaf);
+        if (fd < 0 || renameat(a->hidden_fd, fresh, fd, leaf) < 0)
+            r = arrival_fail(a, fd < 0 ? fd : -errno, entry->path);
+    }
+    if (r < 0)
+        return r;
     if (a->needs[index] == PST_ARRIVAL_DELTA) {
         arrival_name(old, "old", entry->path);
         unlinkat(a->hidden_fd, old, 0);

@@ -18,7 +18,8 @@ int arrival_settle_folder(struct pst_arrival *a, const struct pst_entry *entry)
 
     if (fd < 0)
         return arrival_fail(a, fd, entry->path);
-    if (mkdirat(fd, leaf, 0700) == 0)
+    if (mkdirat(fd, leaf, 0700) == 0 ||
+        (errno == EACCES && pst_beneath_open_up(fd) && mkdirat(fd, leaf, 0700) == 0))
         return 0;
     if (errno != EEXIST)
         return arrival_fail(a, -errno, entry->path);
@@ -27,31 +28,50 @@ int arrival_settle_folder(struct pst_arrival *a, const struct pst_entry *entry)
     return S_ISDIR(st.st_mode) ? 0 : arrival_fail(a, -ENOTDIR, entry->path);
 }
 
-int arrival_settle_arrived(struct pst_arrival *a, const struct pst_entry *entry)
+/* Folders that their owner may not write in get back their modes at the arrival's end. */
+int arrival_rename(struct pst_arrival *a, const struct pst_entry *entry, int from_fd, const char *from)
 {
-    const char *from, *to;
-    int from_fd = arrival_parent(a, &a->made, entry->path, &from);
+    const char *to;
     int to_fd = arrival_parent(a, &a->there, entry->path, &to);
+    bool opened;
 
     if (from_fd < 0 || to_fd < 0)
         return arrival_fail(a, from_fd < 0 ? from_fd : to_fd, entry->path);
-    return renameat(from_fd, from, to_fd, to) < 0 ? arrival_fail(a, -errno, entry->path) : 0;
+    if (renameat(from_fd, from, to_fd, to) == 0)
+        return 0;
+    if (errno == EACCES) {
+        opened = pst_beneath_open_up(to_fd);
+        if ((pst_beneath_open_up(from_fd) || opened) && renameat(from_fd, from, to_fd, to) == 0)
+            return 0;
+    }
+    return arrival_fail(a, -errno, entry->path);
 }
 
-/* A file that was not asked for may have another mode. */
+int arrival_settle_arrived(struct pst_arrival *a, const struct pst_entry *entry)
+{
+    const char *from;
+    int from_fd = arrival_parent(a, &a->made, entry->path, &from);
+
+    return arrival_rename(a, entry, from_fd, from);
+}
+
+/* A file that was not asked for may have another mode. It is the file that was looked at that gets it: others
+ * may put a link in its place at any time. */
 static int settle_mode(struct pst_arrival *a, const struct pst_entry *entry)
 {
     const char *leaf;
     struct stat st;
-    int fd = arrival_parent(a, &a->there, entry->path, &leaf);
+    int folder_fd = arrival_parent(a, &a->there, entry->path, &leaf), r = 0;
+    pst_cleanup_close int fd = -1;
 
-    if (fd < 0)
-        return arrival_fail(a, fd, entry->path);
-    if (fstatat(fd, leaf, &st, AT_SYMLINK_NOFOLLOW) < 0)
+    if (folder_fd < 0)
+        return arrival_fail(a, folder_fd, entry->path);
+    fd = openat(folder_fd, leaf, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st) < 0)
         return arrival_fail(a, -errno, entry->path);
-    if (!S_ISREG(st.st_mode) || (st.st_mode & 07777) == entry->mode)
-        return 0;
-    return fchmodat(fd, leaf, entry->mode, 0) < 0 ? arrival_fail(a, -errno, entry->path) : 0;
+    if (S_ISREG(st.st_mode) && (st.st_mode & 07777) != entry->mode)
+        r = pst_beneath_chmod(fd, entry->mode);
+    return r < 0 ? arrival_fail(a, r, entry->path) : 0;
 }
 
 static int settle_each(struct pst_arrival *a)
@@ -96,19 +116,32 @@ static int settle_folders(struct pst_arrival *a, const struct arrival_folder *be
     return r;
 }
 
+/* A destination that was not there gets all at once. Return: 0, -EEXIST it is there now. */
+static int settle_at_once(struct pst_arrival *a)
+{
+    int r = a->m->entries[0].kind == PST_ENTRY_FOLDER ? settle_folders(a, &a->made) : 0;
+
+    if (r == 0 && renameat2(a->hidden_fd, "tree", a->parent_fd, a->leaf, RENAME_NOREPLACE) < 0)
+        r = arrival_fail(a, -errno, "");
+    return r;
+}
+
 /* The destination becomes the tree, whose own mode comes last: a folder that may not be written to cannot be
  * renamed by everyone either. */
 static int settle_all(struct pst_arrival *a)
 {
     bool is_folder = a->m->entries[0].kind == PST_ENTRY_FOLDER;
-    const struct arrival_folder *beneath = a->exists ? &a->there : &a->made;
-    int r = a->exists ? settle_each(a) : 0;
+    int r = a->exists ? 0 : settle_at_once(a);
 
-    if (r == 0 && is_folder)
-        r = settle_folders(a, beneath);
-    if (r == 0 && !a->exists && renameat2(a->hidden_fd, "tree", a->parent_fd, a->leaf, RENAME_NOREPLACE) < 0)
-        r = arrival_fail(a, -errno, "");
-    return r == 0 && is_folder ? settle_one_folder(a, beneath, &a->m->entries[0]) : r;
+    if (r == -EEXIST)
+        r = arrival_look_there(a);
+    if (r == 0 && a->exists) {
+        r = settle_each(a);
+        if (r == 0 && is_folder)
+            r = settle_folders(a, &a->there);
+    }
+    return r == 0 && is_folder ? settle_one_folder(a, a->exists ? &a->there : &a->made, &a->m->entries[0])
+                               : r;
 }
 
 int pst_arrival_end(struct pst_arrival *a, struct pst_arrival_result *result)
