@@ -67,6 +67,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     bool sends = fuzz_number(&in, 1) & 1, older = fuzz_number(&in, 1) & 1;
     const struct pst_carry_options options = {.force = false};
     struct pst_carry_place place = {make_base(), sends ? "source" : "target"};
+    struct carry_share share = {.budget = NULL};
     struct pst_arrival_result result;
     char fault[PST_FAULT_BYTES];
     struct link link;
@@ -84,9 +85,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     pst_assert(link_take_key(&link, (const uint8_t[LINK_CHALLENGE_BYTES]){0}) == 0);
     link_trust(&link);
     if (sends)
-        carry_send(&link, &place, &options, &result);
+        carry_send(&link, &share, &place, &options, &result);
     else
-        carry_receive(&link, &place, &options, &result);
+        carry_receive(&link, &share, &place, &options, &result);
     link_close(&link);
     close(sides[0]);
     close(sides[1]);

@@ -50,6 +50,7 @@ static int client_run(int fd, enum carry_operation operation, const char *name,
                       struct pst_arrival_result *result, char fault[PST_FAULT_BYTES])
 {
     struct pst_arrival_result got = {0};
+    struct carry_share share = {.budget = NULL};
     struct link link;
     int r = link_open(&link, fd, options->stall_ms ? options->stall_ms : PST_CARRY_STALL_MS, fault);
 
@@ -57,8 +58,8 @@ static int client_run(int fd, enum carry_operation operation, const char *name,
         r = carry_greet(&link, operation, name, options);
     link_trust(&link);
     if (r == 0)
-        r = operation == CARRY_PUT ? carry_send(&link, place, options, &got)
-                                   : carry_receive(&link, place, options, &got);
+        r = operation == CARRY_PUT ? carry_send(&link, &share, place, options, &got)
+                                   : carry_receive(&link, &share, place, options, &got);
     link_close(&link);
     if (r == 0)
         *result = got;

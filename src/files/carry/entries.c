@@ -44,7 +44,7 @@ static int entries_take(struct link *link, struct pst_reader *frame, struct pst_
     return 0;
 }
 
-int carry_receive_entries(struct link *link, struct pst_manifest *m)
+int carry_receive_entries(struct link *link, struct carry_share *share, struct pst_manifest *m)
 {
     struct pst_reader frame;
     enum link_type type;
@@ -54,6 +54,8 @@ int carry_receive_entries(struct link *link, struct pst_manifest *m)
         error = entries_take(link, &frame, m);
         if (error < 0)
             return error;
+        if (carry_share_grow(share, m) < 0)
+            return link_fail(link, -EBUSY, "the server has too many entries of trees underway");
     }
     if (error == 0 &&
         (type != LINK_ENTRIES_END || pst_read_number(&frame, 4) != m->count || frame.bad || m->count == 0))

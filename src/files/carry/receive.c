@@ -228,14 +228,15 @@ static int send_result(struct receiver *r, const struct pst_arrival_result *resu
     return link_send(r->link, LINK_RESULT);
 }
 
-int carry_receive(struct link *link, const struct pst_carry_place *to,
+int carry_receive(struct link *link, struct carry_share *share, const struct pst_carry_place *to,
                   const struct pst_carry_options *options, struct pst_arrival_result *result)
 {
     struct receiver r = {.link = link, .options = options, .listing = UINT32_MAX};
-    uint32_t flags =
-        (options->force ? PST_ARRIVAL_FORCE : 0u) | (options->in_place ? PST_ARRIVAL_IN_PLACE : 0u);
+    uint32_t flags = (options->force ? PST_ARRIVAL_FORCE : 0u) |
+                     (options->in_place ? PST_ARRIVAL_IN_PLACE : 0u) |
+                     (options->sync ? PST_ARRIVAL_SYNC : 0u);
     char fault[PST_FAULT_BYTES];
-    int error = carry_receive_entries(link, &r.m);
+    int error = carry_receive_entries(link, share, &r.m);
 
     if (error == 0) {
         error = pst_arrival_open(to->folder_fd, to->leaf, flags, &r.arrival, fault);

@@ -100,6 +100,17 @@ static int sender_open(struct sender *s, const struct pst_entry *entry, bool *ha
     return fd;
 }
 
+/* The file behind @fd, all of which has been read, was not written to meanwhile. Return: 0 or the link's
+ * error. */
+static int sender_check(struct sender *s, const struct pst_entry *entry, int fd)
+{
+    struct stat st;
+
+    if (fstat(fd, &st) < 0)
+        return sender_fail(s, -errno, entry);
+    return pst_entry_is(entry, &st) ? 0 : sender_fail(s, -ESTALE, entry);
+}
+
 /* Puts the head of a piece, whose bytes, unless it is a hole, are put next. */
 static int put_piece_head(struct sender *s, uint32_t entry, uint64_t at, uint32_t bytes, bool hole)
 {
@@ -183,8 +194,10 @@ static int send_whole(struct sender *s, uint32_t index)
         return send_piece(s, index, -1, 0, 0);
     if (fd < 0)
         return fd;
-    if (!has_holes)
-        return send_range(s, index, fd, 0, entry->bytes);
+    if (!has_holes) {
+        r = send_range(s, index, fd, 0, entry->bytes);
+        at = entry->bytes;
+    }
     while (r == 0 && at < entry->bytes) {
         off_t data = lseek(fd, (off_t)at, SEEK_DATA), hole;
 
@@ -200,7 +213,7 @@ static int send_whole(struct sender *s, uint32_t index)
             r = send_range(s, index, fd, (uint64_t)data, (uint64_t)hole);
         at = (uint64_t)hole;
     }
-    return r;
+    return r < 0 ? r : sender_check(s, entry, fd);
 }
 
 /* ---- files of which the receiver has an older version ---- */
@@ -284,6 +297,8 @@ static int send_needed(struct sender *s, const struct listed *list, const uint8_
             sender_progress(s, list->bytes[i]);
         at += list->bytes[i];
     }
+    if (r == 0)
+        r = sender_check(s, entry, fd);
     if (r == 0 && s->link->out_bytes)
         r = link_send(s->link, LINK_DATA);
     return r;
@@ -408,12 +423,16 @@ static int receive_result(struct sender *s, struct pst_arrival_result *result)
     return frame.bad ? link_fail(s->link, -EPROTO, "the receiver's result is none") : 0;
 }
 
-int carry_send(struct link *link, const struct pst_carry_place *from, const struct pst_carry_options *options,
-               struct pst_arrival_result *result)
+int carry_send(struct link *link, struct carry_share *share, const struct pst_carry_place *from,
+               const struct pst_carry_options *options, struct pst_arrival_result *result)
 {
     struct sender s = {.link = link, .from = from, .options = options, .root_fd = -1};
-    int r = sender_prepare(&s);
+    int r = carry_share_list(share, link);
 
+    if (r == 0) {
+        r = sender_prepare(&s);
+        carry_share_listed(share, &s.m);
+    }
     if (r == 0)
         r = carry_send_entries(link, &s.m);
     if (r == 0)

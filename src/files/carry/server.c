@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <sys/socket.h>
 
-enum { CONNECTIONS = 256, GREETING_MS = 10000 };
+enum { CONNECTIONS = 256, GREETING_MS = 10000, LISTED_BYTES_MAX = 1 << 30 };
 
 struct pst_carry_server {
     struct pst_carry_server_settings settings;
@@ -19,6 +19,7 @@ struct pst_carry_server {
     int listen_fd;
     uint16_t port;
     struct pst_acceptor *acceptor;
+    struct carry_budget budget;
 };
 
 /* What a client asks for. */
@@ -90,15 +91,17 @@ static int read_hello(struct link *link, const struct pst_carry_server_settings 
     return read_filters(link, &frame, request);
 }
 
-static int serve_request(struct link *link, const struct pst_carry_server *server, struct request *request)
+static int serve_request(struct link *link, struct pst_carry_server *server, struct request *request)
 {
     const struct pst_carry_server_settings *settings = &server->settings;
     const struct pst_carry_options options = {.force = request->force,
                                               .in_place = request->in_place,
+                                              .sync = true,
                                               .filters = {request->filters, request->filter_count}};
     char leaf[256] = "", fault[PST_FAULT_BYTES];
     struct pst_arrival_result result;
     struct pst_carry_place place = {.leaf = leaf};
+    struct carry_share share = {.budget = &server->budget};
     int folder_fd = -1, r;
 
     if (request->operation > CARRY_GET) {
@@ -113,17 +116,18 @@ static int serve_request(struct link *link, const struct pst_carry_server *serve
     place.folder_fd = folder_fd;
     r = link_send(link, LINK_ACCEPT);
     if (r == 0)
-        r = request->operation == CARRY_PUT ? carry_receive(link, &place, &options, &result)
-                                            : carry_send(link, &place, &options, &result);
+        r = request->operation == CARRY_PUT ? carry_receive(link, &share, &place, &options, &result)
+                                            : carry_send(link, &share, &place, &options, &result);
     if (request->operation == CARRY_PUT && (r == -ENOSPC || r == -EDQUOT)) /* others need what is left */
         pst_arrival_forget(folder_fd, leaf);
+    carry_share_end(&share);
     pst_close_fd(&folder_fd);
     return r;
 }
 
 static void serve_connection(void *ctx, int fd, uint32_t listener)
 {
-    const struct pst_carry_server *server = ctx;
+    struct pst_carry_server *server = ctx;
     uint32_t stall_ms = server->settings.stall_ms ? server->settings.stall_ms : PST_CARRY_STALL_MS;
     struct request *request = calloc(1, sizeof(*request));
     char fault[PST_FAULT_BYTES];
@@ -187,6 +191,8 @@ int pst_carry_server_open(const struct pst_carry_server_settings *settings, stru
     memcpy(server->token, settings->token.len ? settings->token.data : "", settings->token.len);
     server->settings.token.data = server->token;
     server->listen_fd = -1;
+    carry_budget_init(&server->budget,
+                      settings->listed_bytes_max ? settings->listed_bytes_max : LISTED_BYTES_MAX);
     r = server_listen(server);
     listener.fd = server->listen_fd;
     if (r == 0)
@@ -211,6 +217,7 @@ struct pst_carry_server *pst_carry_server_close(struct pst_carry_server *server)
         return NULL;
     server->acceptor = pst_acceptor_close(server->acceptor);
     pst_close_fd(&server->listen_fd);
+    carry_budget_fini(&server->budget);
     explicit_bzero(server->token, sizeof(server->token));
     free(server);
     return NULL;

@@ -72,7 +72,8 @@ static int receive_plan(struct following *f)
     struct relay_member *m = f->m;
     struct pst_reader frame;
     enum link_type type;
-    int r = carry_receive_entries(f->link, &m->plan.m);
+    struct carry_share share = {.budget = NULL};
+    int r = carry_receive_entries(f->link, &share, &m->plan.m);
 
     if (r == 0 &&
         (relay_plan_cut(&m->plan, f->place->piece_bytes) < 0 || m->plan.count != f->place->pieces)) {

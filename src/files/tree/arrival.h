@@ -33,6 +33,7 @@ enum {
 enum pst_arrival_flags {
     PST_ARRIVAL_FORCE = 1, /* sizes and times prove nothing */
     PST_ARRIVAL_IN_PLACE = 2,
+    PST_ARRIVAL_SYNC = 4, /* a tree that has arrived survives a power failure */
 };
 
 /* How an entry comes to be. */
@@ -90,8 +91,8 @@ int pst_arrival_restart(struct pst_arrival *a, uint32_t entry);
 int pst_arrival_empty(struct pst_arrival *a, uint32_t entry);
 /*
  * A file that was asked for and is begun or whole, open for reading; the caller's. It stays the same file
- * when it gets its place. Bytes that have not been written read as zeros. Also after the arrival's end.
- * Not with PST_ARRIVAL_IN_PLACE. Return: -errno.
+ * when it gets its place. Bytes that have not been written read as zeros, or lie behind its end. Also after
+ * the arrival's end. Not with PST_ARRIVAL_IN_PLACE. Return: -errno.
  */
 int pst_arrival_read(struct pst_arrival *a, uint32_t entry);
 /* Everything has come: the destination gets it. -EPROTO: a file is not whole. */

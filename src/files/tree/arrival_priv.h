@@ -17,6 +17,7 @@ enum { ARRIVAL_NAME_BYTES = 256 };
 struct arrival_file {
     uint32_t entry;
     int fd;           /* -1: a free place */
+    uint64_t end;     /* behind the last byte that is there; a power failure leaves a file that is short */
     uint64_t covered; /* bytes that are written, */
     uint64_t taken;   /* and were in an older version */
 };

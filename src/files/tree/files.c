@@ -43,10 +43,8 @@ static int arrival_file_of(struct pst_arrival *a, uint32_t index, struct arrival
     file->fd = openat(a->hidden_fd, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (file->fd < 0)
         return arrival_fail(a, -errno, entry->path);
-    if (ftruncate(file->fd, (off_t)entry->bytes) < 0)
-        return arrival_fail(a, -errno, entry->path);
     file->entry = index;
-    file->covered = file->taken = 0;
+    file->end = file->covered = file->taken = 0;
     *out = file;
     return 0;
 }
@@ -102,8 +100,13 @@ static int arrival_seal(struct pst_arrival *a, const struct pst_entry *entry, in
 
 static int arrival_complete(struct pst_arrival *a, struct arrival_file *file)
 {
-    int r = arrival_seal(a, &a->m->entries[file->entry], file->fd);
+    const struct pst_entry *entry = &a->m->entries[file->entry];
+    bool syncs = a->flags & PST_ARRIVAL_SYNC && arrival_in_place(a); /* others are when all have come */
+    int r = syncs && fdatasync(file->fd) < 0 ? arrival_fail(a, -errno, entry->path) : 0;
 
+    if (r < 0)
+        return r;
+    r = arrival_seal(a, entry, file->fd);
     file->fd = -1;
     return r < 0 ? r : arrival_keep(a, file->entry);
 }
@@ -170,8 +173,7 @@ static int arrival_check_range(struct pst_arrival *a, uint32_t index, uint64_t a
     return arrival_fail(a, -EPROTO, entry->path);
 }
 
-/* Bytes into their place in a file; @data NULL: a hole, which is there already. @taken: of an older version.
- */
+/* Bytes into their place in a file; @data NULL: a hole. @taken: of an older version. */
 static int arrival_put(struct pst_arrival *a, uint32_t index, uint64_t at, const void *data, size_t bytes,
                        bool taken)
 {
@@ -180,9 +182,13 @@ static int arrival_put(struct pst_arrival *a, uint32_t index, uint64_t at, const
 
     if (r < 0)
         return r;
-    r = data ? write_all(file->fd, data, bytes, at) : 0;
+    if (data)
+        r = write_all(file->fd, data, bytes, at);
+    else if (at + bytes > file->end && ftruncate(file->fd, (off_t)(at + bytes)) < 0)
+        r = -errno;
     if (r < 0)
         return arrival_fail(a, r, a->m->entries[index].path);
+    file->end = pst_max(file->end, at + bytes);
     file->taken += taken ? bytes : 0;
     return arrival_cover(a, file, bytes);
 }
@@ -219,8 +225,8 @@ int pst_arrival_restart(struct pst_arrival *a, uint32_t index)
         return 0;
     pst_assert(a->result.matched >= file->taken && file->covered < entry->bytes);
     a->result.matched -= file->taken;
-    file->covered = file->taken = 0;
-    if (ftruncate(file->fd, 0) < 0 || ftruncate(file->fd, (off_t)entry->bytes) < 0)
+    file->end = file->covered = file->taken = 0;
+    if (ftruncate(file->fd, 0) < 0)
         return arrival_fail(a, -errno, entry->path);
     return 0;
 }

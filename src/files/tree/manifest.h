@@ -57,6 +57,12 @@ struct pst_manifest {
 
 void pst_manifest_fini(struct pst_manifest *m);
 
+/* The memory that it takes, about. */
+static inline uint64_t pst_manifest_bytes(const struct pst_manifest *m)
+{
+    return m->room * (sizeof(*m->entries) + 2 * sizeof(void *)) + m->text_bytes;
+}
+
 /*
  * Appends a copy of @entry. Return: 0; -EINVAL it cannot come here: a path that is none, out of order, twice,
  * or in what is no folder; a number that no file has. -E2BIG, -ENOMEM.

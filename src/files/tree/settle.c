@@ -116,6 +116,12 @@ static int settle_folders(struct pst_arrival *a, const struct arrival_folder *be
     return r;
 }
 
+/* Bytes come to the disk before the names and times that say they are there, and those before the end. */
+static int settle_sync(struct pst_arrival *a)
+{
+    return a->flags & PST_ARRIVAL_SYNC && syncfs(a->hidden_fd) < 0 ? arrival_fail(a, -errno, "") : 0;
+}
+
 /* A destination that was not there gets all at once. Return: 0, -EEXIST it is there now. */
 static int settle_at_once(struct pst_arrival *a)
 {
@@ -151,7 +157,11 @@ int pst_arrival_end(struct pst_arrival *a, struct pst_arrival_result *result)
     pst_assert(a->magic == ARRIVAL_MAGIC && a->m && !a->settled);
     if (a->missing > 0)
         return arrival_fail(a, -EPROTO, "");
-    r = settle_all(a);
+    r = settle_sync(a);
+    if (r == 0)
+        r = settle_all(a);
+    if (r == 0)
+        r = settle_sync(a);
     if (r < 0)
         return r;
     a->settled = true;

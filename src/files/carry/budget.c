@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* budget.c: the manifests of all connections of a server, counted. */
+#include "files/carry/budget.h"
+
+#include "base/wait.h"
+
+enum { LISTING_MAX = 4, LOOK_NS = 500000000 };
+
+void carry_budget_init(struct carry_budget *budget, uint64_t bytes_max)
+{
+    *budget = (struct carry_budget){.bytes_max = bytes_max};
+    pthread_mutex_init(&budget->lock, NULL);
+    pst_cond_init(&budget->freed);
+}
+
+void carry_budget_fini(struct carry_budget *budget)
+{
+    pst_assert(budget->bytes == 0 && budget->listing == 0);
+    pthread_cond_destroy(&budget->freed);
+    pthread_mutex_destroy(&budget->lock);
+}
+
+/* Under the lock: the share has grown to @bytes. */
+static void share_set(struct carry_share *share, uint64_t bytes)
+{
+    struct carry_budget *budget = share->budget;
+
+    pst_assert(budget->bytes >= share->bytes);
+    budget->bytes = budget->bytes - share->bytes + bytes;
+    share->bytes = bytes;
+    pthread_cond_broadcast(&budget->freed);
+}
+
+int carry_share_list(struct carry_share *share, struct link *link)
+{
+    struct carry_budget *budget = share->budget;
+    int r = 0;
+
+    if (!budget)
+        return 0;
+    pthread_mutex_lock(&budget->lock);
+    while (r == 0 && (budget->listing == LISTING_MAX || budget->bytes >= budget->bytes_max)) {
+        pst_cond_wait_until(&budget->freed, &budget->lock, pst_now_ns() + LOOK_NS);
+        pthread_mutex_unlock(&budget->lock);
+        r = link_alive(link);
+        pthread_mutex_lock(&budget->lock);
+    }
+    budget->listing += r == 0;
+    pthread_mutex_unlock(&budget->lock);
+    return r;
+}
+
+void carry_share_listed(struct carry_share *share, const struct pst_manifest *m)
+{
+    if (!share->budget)
+        return;
+    pthread_mutex_lock(&share->budget->lock);
+    pst_assert(share->budget->listing > 0);
+    share->budget->listing--;
+    share_set(share, pst_manifest_bytes(m));
+    pthread_mutex_unlock(&share->budget->lock);
+}
+
+int carry_share_grow(struct carry_share *share, const struct pst_manifest *m)
+{
+    uint64_t bytes = pst_manifest_bytes(m);
+    int r = 0;
+
+    if (!share->budget)
+        return 0;
+    pthread_mutex_lock(&share->budget->lock);
+    if (share->budget->bytes - share->bytes + bytes > share->budget->bytes_max)
+        r = -EBUSY;
+    else
+        share_set(share, bytes);
+    pthread_mutex_unlock(&share->budget->lock);
+    return r;
+}
+
+void carry_share_end(struct carry_share *share)
+{
+    if (!share->budget)
+        return;
+    pthread_mutex_lock(&share->budget->lock);
+    share_set(share, 0);
+    pthread_mutex_unlock(&share->budget->lock);
+}
