@@ -277,6 +277,25 @@ def test_holes_and_many_empty_files(store: DataStore, tree: pathlib.Path, tmp_pa
         assert [member["reports"] for member in members.status()] == [0, 0, 0]
 
 
+def test_groups_that_are_over_keep_no_tree(store: DataStore) -> None:
+    """As with a group an epoch, of a tree with many files."""
+    (store.files / "m").mkdir(parents=True)
+    for number in range(20_000):
+        (store.files / f"m/{number:0100}").touch()
+    (store.files / "m/large").write_bytes(bytes(64 * MIB))
+
+    def resident() -> int:
+        return int(pathlib.Path(f"/proc/{store.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    for number in range(40):
+        group = f"g{number}".encode()
+        assert call_store(store.tree_port, NAME, join(group, 1))[0] == PLACE
+        assert call_store(store.tree_port, NAME, frame(TELL, struct.pack("<QIBII", 1, 1, 5, 0, 0) + text(group)))[0] == PLACE
+        if number == 4:
+            before = resident()
+    assert resident() - before < 32 * MIB
+
+
 def test_calls_and_reports_at_once(store: DataStore, tree: pathlib.Path) -> None:
     """A member is taken out of the row while it calls."""
     for number in (1, 2):

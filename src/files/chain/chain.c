@@ -185,7 +185,8 @@ bool pst_chain_is_over(const struct pst_chain *chain, uint64_t now_ms)
     for (uint32_t rank = 1; rank < chain->count; rank++) {
         const struct member *member = &chain->members[rank];
 
-        if (member->linked && now_ms < member->heard_ms + PST_CHAIN_GONE_MS)
+        /* One that is out of the row may come back with its next call. */
+        if (!member->left && now_ms < member->heard_ms + PST_CHAIN_GONE_MS)
             return false;
     }
     return true;

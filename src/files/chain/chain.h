@@ -63,7 +63,7 @@ int pst_chain_report(struct pst_chain *chain, uint32_t rank, uint64_t id, uint32
 /* It serves nobody any more, and calls no more. */
 int pst_chain_leave(struct pst_chain *chain, uint32_t rank, uint64_t id);
 
-/* Whether nobody is in the row any more but members that have not called for PST_CHAIN_GONE_MS. */
+/* Whether all of its members have left, or have not called for PST_CHAIN_GONE_MS. */
 bool pst_chain_is_over(const struct pst_chain *chain, uint64_t now_ms);
 
 /* Where a member stands. The host lives until the next call. */

@@ -11,7 +11,12 @@
 
 enum { PATIENCE_MS = 300 }; /* between two signs of life to a member that waits for the plan */
 
-enum state { PREPARING, READY, FAILED };
+enum state {
+    PREPARING,
+    READY,
+    OVER, /* nobody is a member any more: it can be listed, and has no plan */
+    FAILED,
+};
 
 struct broadcast {
     struct pst_list link;
@@ -132,6 +137,15 @@ static int broadcast_new(struct pst_broadcasts *all, const char *group, const ch
 
 /* A thread serves no member of it any more. One that could not be prepared is forgotten, so that it is tried
  * again. */
+/* A group that is over keeps none of the memory of its tree. */
+static void broadcast_end(struct broadcast *b)
+{
+    if (b->state != READY || !broadcast_is_over(b))
+        return;
+    relay_plan_shrink(&b->tree.plan);
+    b->state = OVER;
+}
+
 static void broadcast_drop(struct pst_broadcasts *all, struct broadcast *b)
 {
     pthread_mutex_lock(&all->lock);
@@ -139,6 +153,8 @@ static void broadcast_drop(struct pst_broadcasts *all, struct broadcast *b)
     b->users--;
     if (b->users == 0 && b->state == FAILED)
         broadcast_remove(all, b);
+    else
+        broadcast_end(b);
     pthread_mutex_unlock(&all->lock);
 }
 
@@ -198,6 +214,8 @@ static int broadcast_take(struct pst_broadcasts *all, const char *group, const c
         broadcast_remove(all, b);
         b = NULL;
     }
+    if (b && !makes && b->state == OVER)
+        b = NULL;
     is_new = !b && makes;
     if (is_new)
         r = broadcast_new(all, group, name, &b);
@@ -379,7 +397,8 @@ void pst_broadcasts_list(struct pst_broadcasts *all, const char *group, const st
                                                 .pieces = b->tree.plan.count,
                                                 .bytes = b->tree.plan.m.file_bytes};
 
-        if (b->state != READY || b->tree.copies || (group && strcmp(group, b->group) != 0))
+        if ((b->state != READY && b->state != OVER) || b->tree.copies ||
+            (group && strcmp(group, b->group) != 0))
             continue;
         each->broadcast(each->arg, &info);
         pst_chain_list(b->chain, each->member, each->arg);
@@ -414,6 +433,8 @@ void pst_broadcasts_forget(struct pst_broadcasts *all, uint64_t now_ms)
 
         if (b->users == 0 && now_ms > b->used_ms && now_ms - b->used_ms > PST_BROADCAST_LIFE_MS)
             broadcast_remove(all, b);
+        else
+            broadcast_end(b);
     }
     pthread_mutex_unlock(&all->lock);
 }

@@ -13,6 +13,16 @@ void relay_plan_fini(struct relay_plan *plan)
     *plan = (struct relay_plan){.starts = NULL};
 }
 
+void relay_plan_shrink(struct relay_plan *plan)
+{
+    const struct relay_plan numbers = {.count = plan->count,
+                                       .pieces.piece_bytes = plan->pieces.piece_bytes,
+                                       .m.file_bytes = plan->m.file_bytes};
+
+    relay_plan_fini(plan);
+    *plan = numbers;
+}
+
 static void digest_manifest(struct relay_plan *plan)
 {
     EVP_MD_CTX *sha256 = EVP_MD_CTX_new();

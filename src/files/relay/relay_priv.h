@@ -64,6 +64,8 @@ struct relay_plan {
 };
 
 void relay_plan_fini(struct relay_plan *plan);
+/* Its numbers alone stay. */
+void relay_plan_shrink(struct relay_plan *plan);
 /* Cuts the tree of @plan->m. Return: 0, -ENOMEM, -E2BIG too many pieces. */
 int relay_plan_cut(struct relay_plan *plan, uint32_t piece_bytes);
 void relay_piece_digest(const void *data, size_t bytes, uint8_t out[RELAY_DIGEST_BYTES]);
