@@ -69,17 +69,24 @@ def test_the_store_serves_first_and_only_what_it_has(store: DataStore) -> None:
     assert store.key("GET", "svc/model", "/source")[1]["ip"] == "10.0.0.5"  # the store has no such file
     assert store.key("GET", "svc/model")[1]["store_pod_ip"] is None
     put(store, "svc/model/weights")
-    store.key("POST", "svc/model", "/store", {"ip": "store.ns.svc"})
-    assert store.key("GET", "svc/model", "/source") == (200, {"ip": "store.ns.svc", "src_path": "default/svc/model"})
-    assert store.key("GET", "svc/model")[1]["store_pod_ip"] == "store.ns.svc"
+    store.key("POST", "svc/model", "/store", {"ip": "127.0.0.1"})  # as a port-forward has it; the store knows its address
+    assert store.key("GET", "svc/model", "/source") == (200, {"ip": "store.local", "src_path": "default/svc/model"})
+    assert store.key("GET", "svc/model")[1]["store_pod_ip"] == "store.local"
     assert store.key("GET", "svc/model", "/source?external=true")[1] == {
         "pod_name": None, "namespace": "default", "proxy_through_store": True, "src_path": "default/svc/model",
-        "peer_ip": "store.ns.svc"}
+        "peer_ip": "store.local"}
     # A file within the tree, which nobody told the catalogue of.
     assert store.key("GET", "svc/model/weights", "/source") == (
         200, {"ip": "store.local", "src_path": "default/svc/model/weights"})
     assert store.key("GET", "svc/model/weights") == (
         200, {"key": "svc/model/weights", "found": True, "store_pod_ip": "store.local", "sources": []})
+
+
+def test_a_store_without_an_address_is_called_what_clients_call_it(tmp_path: pathlib.Path) -> None:
+    with DataStore(tmp_path / "data") as store:
+        put(store, "svc/model/weights")
+        store.key("POST", "svc/model", "/store", {"ip": "store.ns.svc"})
+        assert store.key("GET", "svc/model", "/source") == (200, {"ip": "store.ns.svc", "src_path": "default/svc/model"})
 
 
 def test_a_client_is_sent_to_itself_last(store: DataStore) -> None:

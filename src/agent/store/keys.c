@@ -259,6 +259,8 @@ void key_store(struct call *call)
 {
     struct pst_source source = {.ip = body_ip(call), .namespace = call->namespace};
 
+    if (source.ip && call->store->address_is_said)
+        source.ip = call->store->address;
     if (source.ip && record(call, &source, true))
         reply_json(call, 200, reply_success());
 }

@@ -247,6 +247,7 @@ static int set_address(struct pst_data_store *store, char fault[PST_FAULT_BYTES]
 
     if (said && strlen(said) >= sizeof(store->address))
         return fail(-EINVAL, fault, "store_address", "too long");
+    store->address_is_said = said;
     if (said)
         snprintf(store->address, sizeof(store->address), "%s", said);
     else if (gethostname(store->address, sizeof(store->address) - 1) < 0)

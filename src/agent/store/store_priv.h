@@ -26,6 +26,7 @@ struct pst_data_store {
     void (*log)(void *ctx, const char *line);
     void *log_ctx;
     char address[PST_IP_BYTES_MAX + 1]; /* of this store's rsync, for pods */
+    bool address_is_said;               /* and no client knows better */
     char host[16];                      /* where its rsync daemon is reached from here, an IPv4 address */
     struct pst_root *files;
     struct pst_rsyncd *rsyncd;
