@@ -19,7 +19,7 @@ from typing import Any, Iterator
 import pytest
 from data_store import DataStore
 from support import BUILD, clean_environment, wait_until
-from trees import frame, hello, state_of
+from trees import SlowWay, frame, hello, state_of
 
 MIB = 1 << 20
 
@@ -203,16 +203,7 @@ def test_a_transfer_that_broke_off_goes_on(store: DataStore, tmp_path: pathlib.P
         again = DataStore(tmp_path / "data")
     assert not (store.files / "m").exists() or process.returncode == 0
     with again if victim == "server" else threading.Lock():
-        told = {}
-
-        def tried() -> bool:  # the server may still be at the old one's last bytes
-            second = start("put", tmp_path / "m", url(again, "m"))
-            out, error = second.communicate(timeout=120)
-            assert second.returncode == 0 or "arriving from elsewhere" in error, error
-            told.update(json.loads(out) if second.returncode == 0 else {})
-            return second.returncode == 0
-
-        wait_until("the second try has its turn", tried)
+        told = run("put", tmp_path / "m", url(again, "m"))
         assert told["moved"] <= 3.5 * 48 * MIB
         assert state_of(again.files / "m") == state_of(tmp_path / "m")
         assert not hidden.exists()
@@ -256,16 +247,29 @@ def test_what_another_tree_has_left_stays_behind(store: DataStore, tmp_path: pat
     assert state_of(tmp_path / "new") == state_of(tmp_path / "out") == state_of(tmp_path / "m")
 
 
-def test_one_at_a_time(store: DataStore, tmp_path: pathlib.Path) -> None:
-    (tmp_path / "f").write_bytes(random.randbytes(200 * MIB))
-    first = start("put", tmp_path / "f", url(store, "f"))
-    wait_until("it arrives", lambda: (store.files / ".penstock-f.tree").exists() or first.poll() is not None)
-    first.send_signal(signal.SIGSTOP)
-    if first.poll() is None and not (store.files / "f").exists():
-        assert "arriving from elsewhere" in run("put", tmp_path / "f", url(store, "f"), code=7)
-    first.send_signal(signal.SIGCONT)
-    assert first.wait(timeout=120) == 0
-    first.communicate()
+def test_one_after_the_other(store: DataStore, tree: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """All ranks of a host put or get the same tree at the same moment."""
+    for action, ends in (("put", (tree, url(store, "m"))), ("get", (url(store, "m"), tmp_path / "out"))):
+        for _ in range(3):
+            processes = [start(action, *ends) for _ in range(8)]
+            ended = [(process.communicate(timeout=120), process.returncode) for process in processes]
+            assert [code for _, code in ended] == [0] * 8, ended
+    assert state_of(store.files / "m") == state_of(tree) == state_of(tmp_path / "out")
+    assert not list(tmp_path.rglob(".penstock-*"))
+
+
+def test_one_waits_for_the_other(store: DataStore, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "f").write_bytes(random.randbytes(64 * MIB))
+    run("put", tmp_path / "f", url(store, "f"))
+    with SlowWay(store.tree_port) as way:
+        first = start("get", f"tree://127.0.0.1:{way.port}/default/f", tmp_path / "out")
+        wait_until("it arrives", lambda: list(tmp_path.glob(".penstock-out.tree/fresh-*")))
+        second = start("get", url(store, "f"), tmp_path / "out")
+        with pytest.raises(subprocess.TimeoutExpired):
+            second.wait(timeout=1)
+        way.open()
+        assert json.loads(first.communicate(timeout=60)[0])["moved"] == 64 * MIB
+        assert json.loads(second.communicate(timeout=60)[0])["moved"] == 0
 
 
 def test_a_full_disk_is_said(tmp_path: pathlib.Path) -> None:

@@ -5,9 +5,13 @@
  */
 #include "files/carry/carry_priv.h"
 
-#include <stdio.h>
+#include "base/clock.h"
 
-enum { ALIVE_CHUNKS = 64 }; /* of an older version between two signs of life */
+enum {
+    ALIVE_CHUNKS = 64, /* of an older version between two signs of life */
+    TURN_LOOK_US = 20000,
+    TURN_MS = 600000, /* how long another arrival of the same tree may take */
+};
 
 struct receiver {
     struct link *link;
@@ -228,6 +232,23 @@ static int send_result(struct receiver *r, const struct pst_arrival_result *resu
     return link_send(r->link, LINK_RESULT);
 }
 
+/* Opens the arrival, behind another one that is underway: of many who fetch a tree to the same place, all but
+ * the first find it there. Return: 0 or the link's error. */
+static int open_arrival(struct receiver *r, const struct pst_carry_place *to, uint32_t flags)
+{
+    uint64_t until_ms = pst_now_ms() + TURN_MS;
+    char fault[PST_FAULT_BYTES];
+    int error;
+
+    while ((error = pst_arrival_open(to->folder_fd, to->leaf, flags, &r->arrival, fault)) == -EBUSY &&
+           pst_now_ms() < until_ms) {
+        if (link_alive(r->link) < 0 || link_look(r->link) < 0)
+            return r->link->error;
+        usleep(TURN_LOOK_US);
+    }
+    return error < 0 ? link_fail(r->link, error, "%s", fault) : 0;
+}
+
 int carry_receive(struct link *link, struct carry_share *share, const struct pst_carry_place *to,
                   const struct pst_carry_options *options, struct pst_arrival_result *result)
 {
@@ -235,14 +256,10 @@ int carry_receive(struct link *link, struct carry_share *share, const struct pst
     uint32_t flags = (options->force ? PST_ARRIVAL_FORCE : 0u) |
                      (options->in_place ? PST_ARRIVAL_IN_PLACE : 0u) |
                      (options->sync ? PST_ARRIVAL_SYNC : 0u);
-    char fault[PST_FAULT_BYTES];
     int error = carry_receive_entries(link, share, &r.m);
 
-    if (error == 0) {
-        error = pst_arrival_open(to->folder_fd, to->leaf, flags, &r.arrival, fault);
-        if (error < 0)
-            link_fail(link, error, "%s", fault);
-    }
+    if (error == 0)
+        error = open_arrival(&r, to, flags);
     if (error == 0 && (error = pst_arrival_begin(r.arrival, &r.m)) < 0)
         receiver_fail(&r, error);
     if (error == 0)

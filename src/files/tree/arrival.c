@@ -15,6 +15,8 @@
 #define HIDDEN_FRONT ".penstock-"
 #define HIDDEN_BACK  ".tree"
 
+enum { HIDDEN_TRIES = 100 };
+
 bool pst_arrival_owns_name(const char *name)
 {
     size_t bytes = strlen(name), back = sizeof(HIDDEN_BACK) - 1;
@@ -242,26 +244,40 @@ static void arrival_hidden_name(char hidden[ARRIVAL_NAME_BYTES], const char *lea
     }
 }
 
-/* Makes the hidden folder, or takes the one of an arrival that broke off. */
-static int arrival_open_hidden(struct pst_arrival *a)
+/* Makes the hidden folder, or takes the one of an arrival that broke off, and locks it. Return: 0; -ESTALE
+ * another arrival has ended with it meanwhile; -errno, with the arrival's fault. */
+static int arrival_try_hidden(struct pst_arrival *a)
 {
+    struct stat st;
     int r;
 
-    arrival_hidden_name(a->hidden, a->leaf);
     if (mkdirat(a->parent_fd, a->hidden, 0700) < 0 && errno != EEXIST)
         return arrival_fail(a, -errno, "");
     a->hidden_fd = openat(a->parent_fd, a->hidden, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (a->hidden_fd < 0)
-        return arrival_fail(a, -errno, "");
+        return errno == ENOENT ? -ESTALE : arrival_fail(a, -errno, "");
     r = pst_own_check(a->hidden_fd, S_IFDIR, PST_OWN_USES);
     if (r < 0) {
         snprintf(a->fault, sizeof(a->fault), "%.150s: %.90s", a->hidden, pst_error_text());
         return r;
     }
-    if (flock(a->hidden_fd, LOCK_EX | LOCK_NB) == 0)
-        return 0;
-    snprintf(a->fault, sizeof(a->fault), "%.150s: it is arriving from elsewhere already", a->leaf);
-    return errno == EWOULDBLOCK ? -EBUSY : -errno;
+    if (flock(a->hidden_fd, LOCK_EX | LOCK_NB) < 0) {
+        snprintf(a->fault, sizeof(a->fault), "%.150s: it is arriving from elsewhere already", a->leaf);
+        return errno == EWOULDBLOCK ? -EBUSY : -errno;
+    }
+    return fstat(a->hidden_fd, &st) == 0 && st.st_nlink > 0 ? 0 : -ESTALE;
+}
+
+static int arrival_open_hidden(struct pst_arrival *a)
+{
+    int r = -ESTALE;
+
+    arrival_hidden_name(a->hidden, a->leaf);
+    for (int tries = 0; r == -ESTALE && tries < HIDDEN_TRIES; tries++) {
+        pst_close_fd(&a->hidden_fd);
+        r = arrival_try_hidden(a);
+    }
+    return r == -ESTALE ? arrival_fail(a, -EBUSY, "") : r;
 }
 
 int pst_arrival_forget(int parent_fd, const char *leaf)
