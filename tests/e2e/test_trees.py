@@ -177,8 +177,8 @@ def test_puts_stay_below_the_folder(store: DataStore, tree: pathlib.Path, tmp_pa
     run("put", tree, url(store, "../../../../../x"), code=2)  # ".." ends above the namespaces, where no tree is
     (store.files / "m").mkdir()
     (store.files / "m/sub").symlink_to(tmp_path / "victim")
-    run("put", tree, url(store, "m"), code=7)
-    assert os.listdir(tmp_path / "victim") == []
+    run("put", tree, url(store, "m"))  # a folder comes in the link's place
+    assert os.listdir(tmp_path / "victim") == [] and state_of(store.files / "m") == state_of(tree)
     (store.files / "f").write_text("a file")
     assert "Not a directory" in run("put", tree, url(store, "f"), code=7)
     (store.files / "d").mkdir()
@@ -345,7 +345,7 @@ def test_a_client_that_only_says_that_it_lives(store: DataStore, tree: pathlib.P
 
 def test_what_cannot_be_asked(tmp_path: pathlib.Path, tree: pathlib.Path) -> None:
     for arguments in (("put", tree, tmp_path), ("get", tree, tmp_path), ("move", tree, "tree://h:1/x"), ("put", tree, "tree://h:1"),
-                      ("put", tree, "tree://nonsense/x"), ("put", ".", "tree://127.0.0.1:1/x")):
+                      ("put", tree, "tree://nonsense/x")):
         assert "penstock: " in run(*arguments, code=2)
     assert "127.0.0.1:1" in run("put", tree, "tree://127.0.0.1:1/x", code=5)
     assert "nothing" in run("put", tmp_path / "nothing/at/all", "tree://127.0.0.1:1/x", code=1)

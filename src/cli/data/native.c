@@ -3,6 +3,7 @@
 #include "cli/data/native.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 
 int pst_native_filters(const struct pst_strings *texts, struct pst_filter out[PST_STRINGS_MAX])
 {
@@ -16,13 +17,24 @@ int pst_native_filters(const struct pst_strings *texts, struct pst_filter out[PS
     return 0;
 }
 
+/* The name of a folder that is named by a link to it, or by ".". NULL: it is not there, or no folder. */
+static char *folder_of_its_own(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode) ? realpath(path, NULL) : NULL;
+}
+
 int pst_native_folder(const char *path, char leaf[NAME_MAX + 1], char fault[PST_FAULT_BYTES])
 {
+    pst_cleanup_free char *real = folder_of_its_own(path);
     char copy[PATH_MAX];
-    size_t bytes = strlen(path);
+    size_t bytes;
     const char *slash;
     int fd = -1;
 
+    path = real ? real : path;
+    bytes = strlen(path);
     while (bytes > 1 && path[bytes - 1] == '/')
         bytes--;
     if (bytes < sizeof(copy)) {

@@ -1,29 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* arrival.c: the hidden folder, and what of a manifest has to come. */
+/* arrival.c: what of a manifest has to come. */
 #include "files/tree/arrival_priv.h"
 
-#include "base/error.h"
-#include "base/own.h"
 #include "files/root_priv.h"
 
 #include <fcntl.h>
 #include <openssl/evp.h>
 #include <stdio.h>
-#include <sys/file.h>
 #include <sys/stat.h>
-
-#define HIDDEN_FRONT ".penstock-"
-#define HIDDEN_BACK  ".tree"
-
-enum { HIDDEN_TRIES = 100 };
-
-bool pst_arrival_owns_name(const char *name)
-{
-    size_t bytes = strlen(name), back = sizeof(HIDDEN_BACK) - 1;
-
-    return bytes > back && strncmp(name, HIDDEN_FRONT, sizeof(HIDDEN_FRONT) - 1) == 0 &&
-           strcmp(name + bytes - back, HIDDEN_BACK) == 0;
-}
 
 int arrival_fail(struct pst_arrival *a, int error, const char *path)
 {
@@ -92,19 +76,24 @@ bool arrival_in_place(const struct pst_arrival *a)
     return a->flags & PST_ARRIVAL_IN_PLACE && a->m->entries[0].kind == PST_ENTRY_FOLDER;
 }
 
-/* Whether the file at @path beneath @folder is the entry's, as far as size and time tell. */
-static bool arrival_is_there(struct pst_arrival *a, struct arrival_folder *folder,
-                             const struct pst_entry *entry, uint64_t *bytes)
+/* What lies at the entry's path beneath @folder, a mode of 0 if nothing does. */
+static void arrival_stat(struct pst_arrival *a, struct arrival_folder *folder, const struct pst_entry *entry,
+                         struct stat *st)
 {
     const char *leaf;
-    struct stat st;
     int fd = arrival_parent(a, folder, entry->path, &leaf);
 
-    *bytes = 0;
-    if (fd < 0 || fstatat(fd, leaf, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode))
-        return false;
-    *bytes = (uint64_t)st.st_size;
-    return pst_entry_is(entry, &st);
+    if (fd < 0 || fstatat(fd, leaf, st, AT_SYMLINK_NOFOLLOW) < 0)
+        *st = (struct stat){.st_mode = 0};
+}
+
+/* No file or link comes in the place of a folder, which may have what no tree knows of. */
+static int arrival_check_place(struct pst_arrival *a, const struct pst_entry *entry, struct stat *st)
+{
+    *st = (struct stat){.st_mode = 0};
+    if (a->exists)
+        arrival_stat(a, &a->there, entry, st);
+    return S_ISDIR(st->st_mode) ? arrival_fail(a, -EISDIR, entry->path) : 0;
 }
 
 /* What an arrival that broke off has written of the file. Return: whether it is worth looking at. */
@@ -121,22 +110,27 @@ static bool arrival_turn_old(struct pst_arrival *a, const struct pst_entry *entr
            st.st_size >= PST_ARRIVAL_OLD_BYTES_MIN;
 }
 
-static enum pst_arrival_need arrival_decide(struct pst_arrival *a, uint32_t index)
+/* What a file needs. @there: what is in its place. */
+static enum pst_arrival_need arrival_decide(struct pst_arrival *a, uint32_t index, const struct stat *there)
 {
     const struct pst_entry *entry = &a->m->entries[index];
-    uint64_t bytes = 0, made_bytes;
+    bool proven = !(a->flags & PST_ARRIVAL_FORCE);
+    struct stat made;
 
-    if (a->exists && arrival_is_there(a, &a->there, entry, &bytes) && !(a->flags & PST_ARRIVAL_FORCE))
+    if (proven && pst_entry_is(entry, there))
         return PST_ARRIVAL_HAS;
-    if (arrival_is_there(a, &a->made, entry, &made_bytes) && !(a->flags & PST_ARRIVAL_FORCE)) {
+    arrival_stat(a, &a->made, entry, &made);
+    if (proven && pst_entry_is(entry, &made)) {
         a->arrived[index] = true;
         return PST_ARRIVAL_HAS;
     }
     a->missing++;
     if (entry->bytes < PST_ARRIVAL_OLD_BYTES_MIN || entry->bytes > PST_WANTED_FILE_BYTES_MAX)
         return PST_ARRIVAL_WHOLE;
-    return arrival_turn_old(a, entry) || bytes >= PST_ARRIVAL_OLD_BYTES_MIN ? PST_ARRIVAL_DELTA
-                                                                            : PST_ARRIVAL_WHOLE;
+    return arrival_turn_old(a, entry) ||
+                   (S_ISREG(there->st_mode) && there->st_size >= PST_ARRIVAL_OLD_BYTES_MIN)
+               ? PST_ARRIVAL_DELTA
+               : PST_ARRIVAL_WHOLE;
 }
 
 /* A folder of the tree in the hidden folder, where it stays writable until the end; and in the destination if
@@ -200,6 +194,38 @@ int arrival_look_there(struct pst_arrival *a)
     return 0;
 }
 
+/* Files that get their place at once find all of it as it should be. */
+static int arrival_check_places(struct pst_arrival *a)
+{
+    struct stat there;
+    int r = 0;
+
+    for (uint32_t i = 0; r == 0 && arrival_in_place(a) && i < a->m->count; i++)
+        r = a->m->entries[i].kind == PST_ENTRY_FOLDER ? 0 : arrival_check_place(a, &a->m->entries[i], &there);
+    return r;
+}
+
+/* Decides on one entry, and makes it unless it is a file. */
+static int arrival_begin_entry(struct pst_arrival *a, uint32_t i)
+{
+    const struct pst_entry *entry = &a->m->entries[i];
+    struct stat there;
+    int r;
+
+    if (entry->kind == PST_ENTRY_FOLDER)
+        return arrival_make_folder(a, entry);
+    r = arrival_check_place(a, entry, &there);
+    if (r == 0 && entry->kind == PST_ENTRY_LINK)
+        r = arrival_make_link(a, i);
+    else if (r == 0)
+        a->needs[i] = (uint8_t)arrival_decide(a, i, &there);
+    if (r == 0 && a->arrived[i] && arrival_in_place(a)) {
+        r = arrival_settle_arrived(a, entry);
+        a->arrived[i] = false;
+    }
+    return r;
+}
+
 int pst_arrival_begin(struct pst_arrival *a, const struct pst_manifest *m)
 {
     int r;
@@ -211,18 +237,10 @@ int pst_arrival_begin(struct pst_arrival *a, const struct pst_manifest *m)
     r = a->needs && a->arrived ? arrival_look_there(a) : arrival_fail(a, -ENOMEM, "");
     if (r == 0)
         r = arrival_prune(a);
-    for (uint32_t i = 0; r == 0 && i < m->count; i++) {
-        if (m->entries[i].kind == PST_ENTRY_FOLDER)
-            r = arrival_make_folder(a, &m->entries[i]);
-        else if (m->entries[i].kind == PST_ENTRY_LINK)
-            r = arrival_make_link(a, i);
-        else
-            a->needs[i] = (uint8_t)arrival_decide(a, i);
-        if (r == 0 && a->arrived[i] && arrival_in_place(a)) {
-            r = arrival_settle_arrived(a, &m->entries[i]);
-            a->arrived[i] = false;
-        }
-    }
+    if (r == 0)
+        r = arrival_check_places(a);
+    for (uint32_t i = 0; r == 0 && i < m->count; i++)
+        r = arrival_begin_entry(a, i);
     return r;
 }
 
@@ -233,71 +251,6 @@ enum pst_arrival_need pst_arrival_need(const struct pst_arrival *a, uint32_t ent
 }
 
 /* ---- beginning and end ---- */
-
-static void arrival_hidden_name(char hidden[ARRIVAL_NAME_BYTES], const char *leaf)
-{
-    int bytes = snprintf(hidden, ARRIVAL_NAME_BYTES, HIDDEN_FRONT "%s" HIDDEN_BACK, leaf);
-
-    if (bytes >= ARRIVAL_NAME_BYTES) {
-        arrival_name(hidden, HIDDEN_FRONT, leaf);
-        memcpy(hidden + strlen(hidden), HIDDEN_BACK, sizeof(HIDDEN_BACK));
-    }
-}
-
-/* Makes the hidden folder, or takes the one of an arrival that broke off, and locks it. Return: 0; -ESTALE
- * another arrival has ended with it meanwhile; -errno, with the arrival's fault. */
-static int arrival_try_hidden(struct pst_arrival *a)
-{
-    struct stat st;
-    int r;
-
-    if (mkdirat(a->parent_fd, a->hidden, 0700) < 0 && errno != EEXIST)
-        return arrival_fail(a, -errno, "");
-    a->hidden_fd = openat(a->parent_fd, a->hidden, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (a->hidden_fd < 0)
-        return errno == ENOENT ? -ESTALE : arrival_fail(a, -errno, "");
-    r = pst_own_check(a->hidden_fd, S_IFDIR, PST_OWN_USES);
-    if (r < 0) {
-        snprintf(a->fault, sizeof(a->fault), "%.150s: %.90s", a->hidden, pst_error_text());
-        return r;
-    }
-    if (flock(a->hidden_fd, LOCK_EX | LOCK_NB) < 0) {
-        snprintf(a->fault, sizeof(a->fault), "%.150s: it is arriving from elsewhere already", a->leaf);
-        return errno == EWOULDBLOCK ? -EBUSY : -errno;
-    }
-    return fstat(a->hidden_fd, &st) == 0 && st.st_nlink > 0 ? 0 : -ESTALE;
-}
-
-static int arrival_open_hidden(struct pst_arrival *a)
-{
-    int r = -ESTALE;
-
-    arrival_hidden_name(a->hidden, a->leaf);
-    for (int tries = 0; r == -ESTALE && tries < HIDDEN_TRIES; tries++) {
-        pst_close_fd(&a->hidden_fd);
-        r = arrival_try_hidden(a);
-    }
-    return r == -ESTALE ? arrival_fail(a, -EBUSY, "") : r;
-}
-
-int pst_arrival_forget(int parent_fd, const char *leaf)
-{
-    char hidden[ARRIVAL_NAME_BYTES];
-    pst_cleanup_close int fd = -1;
-    int r;
-
-    arrival_hidden_name(hidden, leaf);
-    fd = openat(parent_fd, hidden, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0)
-        return errno == ENOENT ? 0 : -errno;
-    r = pst_own_check(fd, S_IFDIR, PST_OWN_USES);
-    if (r < 0)
-        return r;
-    if (flock(fd, LOCK_EX | LOCK_NB) < 0)
-        return errno == EWOULDBLOCK ? -EBUSY : -errno;
-    r = arrival_remove(parent_fd, hidden);
-    return r < 0 ? r : 1;
-}
 
 int pst_arrival_open(int parent_fd, const char *leaf, uint32_t flags, struct pst_arrival **out,
                      char fault[PST_FAULT_BYTES])
@@ -310,8 +263,12 @@ int pst_arrival_open(int parent_fd, const char *leaf, uint32_t flags, struct pst
         snprintf(fault, PST_FAULT_BYTES, "out of memory");
         return -ENOMEM;
     }
-    *a = (struct pst_arrival){
-        .magic = ARRIVAL_MAGIC, .flags = flags, .hidden_fd = -1, .made = {-1, -1, ""}, .there = {-1, -1, ""}};
+    *a = (struct pst_arrival){.magic = ARRIVAL_MAGIC,
+                              .flags = flags,
+                              .home_fd = -1,
+                              .hidden_fd = -1,
+                              .made = {-1, -1, ""},
+                              .there = {-1, -1, ""}};
     for (size_t i = 0; i < pst_count_of(a->files); i++)
         a->files[i].fd = -1;
     a->parent_fd = fcntl(parent_fd, F_DUPFD_CLOEXEC, 0);
@@ -342,6 +299,7 @@ struct pst_arrival *pst_arrival_close(struct pst_arrival *a)
     pst_close_fd(&a->there.fd);
     pst_close_fd(&a->there.root_fd);
     pst_close_fd(&a->hidden_fd);
+    pst_close_fd(&a->home_fd);
     pst_close_fd(&a->parent_fd);
     free(a->needs);
     free(a->arrived);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * arrival.h: a tree on its way into a folder. What arrives lies in a hidden folder beside its destination,
- * `.penstock-NAME.tree`, until all of it is there:
+ * `.penstock-NAME.tree`, or in it, `.penstock-.tree`, if the destination is a mounted folder or the one
+ * beside it others' own, until all of it is there:
  *
  *     tree            files, folders and links that are whole, under their paths
  *     fresh-HASH      a file that is being written; HASH is its path's

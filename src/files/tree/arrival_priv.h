@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* arrival_priv.h: an arrival as its parts see it: arrival.c opens it and decides what is asked for, files.c
- * writes files, settle.c gives the destination what has come, leftover.c keeps of a broken arrival what fits.
+/* arrival_priv.h: an arrival as its parts see it: arrival.c opens it and decides what is asked for, hidden.c
+ * finds its hidden folder, files.c writes files, settle.c gives the destination what has come, leftover.c
+ * keeps of a broken arrival what fits.
  */
 #ifndef PST_FILES_ARRIVAL_PRIV_H
 #define PST_FILES_ARRIVAL_PRIV_H
@@ -32,6 +33,7 @@ struct arrival_folder {
 struct pst_arrival {
     uint32_t magic;
     int parent_fd;
+    int home_fd; /* where the hidden folder lies: the parent, or the destination */
     char leaf[ARRIVAL_NAME_BYTES];
     uint32_t flags; /* enum pst_arrival_flags */
     int hidden_fd;
@@ -64,10 +66,19 @@ int arrival_look_there(struct pst_arrival *a);
 /* Gives @from of a folder the entry's place in a destination that is there. Return: 0 or the arrival's fault.
  */
 int arrival_rename(struct pst_arrival *a, const struct pst_entry *entry, int from_fd, const char *from);
+/* The same, from one file system to another. */
+int arrival_copy(struct pst_arrival *a, const struct pst_entry *entry, int from_fd, const char *from,
+                 int to_fd, const char *to);
+/* The mode and the time of a file that is whole, which is closed. Its time comes last: it tells the next
+ * arrival that the file is whole. Return: 0 or the arrival's fault. */
+int arrival_seal(struct pst_arrival *a, const struct pst_entry *entry, int fd);
 /* A folder of the tree in a destination that is there. Return: 0 or the arrival's fault. */
 int arrival_settle_folder(struct pst_arrival *a, const struct pst_entry *entry);
 /* The same of what lies in the hidden folder's tree. */
 int arrival_settle_arrived(struct pst_arrival *a, const struct pst_entry *entry);
+/* Makes the hidden folder, or takes the one of an arrival that broke off, and locks it. Return: 0, or -errno
+ * with the arrival's fault; -EBUSY another arrival is underway. */
+int arrival_open_hidden(struct pst_arrival *a);
 /* Removes @name of a folder, and all that it has. Return: 0 or -errno. */
 int arrival_remove(int folder_fd, const char *name);
 /* Of what an arrival that broke off has left, keeps what the manifest names. Return: 0 or the arrival's

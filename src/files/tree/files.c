@@ -85,9 +85,7 @@ static int arrival_keep(struct pst_arrival *a, uint32_t index)
     return 0;
 }
 
-/* The mode and the time of a file that is whole, which is closed. Its time comes last: it tells the next
- * arrival that the file is whole. */
-static int arrival_seal(struct pst_arrival *a, const struct pst_entry *entry, int fd)
+int arrival_seal(struct pst_arrival *a, const struct pst_entry *entry, int fd)
 {
     struct timespec times[2];
     int r;

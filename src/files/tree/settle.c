@@ -25,7 +25,11 @@ int arrival_settle_folder(struct pst_arrival *a, const struct pst_entry *entry)
         return arrival_fail(a, -errno, entry->path);
     if (fstatat(fd, leaf, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return arrival_fail(a, -errno, entry->path);
-    return S_ISDIR(st.st_mode) ? 0 : arrival_fail(a, -ENOTDIR, entry->path);
+    if (S_ISDIR(st.st_mode))
+        return 0;
+    /* A file, or a link, makes room. */
+    return unlinkat(fd, leaf, 0) < 0 || mkdirat(fd, leaf, 0700) < 0 ? arrival_fail(a, -errno, entry->path)
+                                                                    : 0;
 }
 
 /* Folders that their owner may not write in get back their modes at the arrival's end. */
@@ -44,6 +48,8 @@ int arrival_rename(struct pst_arrival *a, const struct pst_entry *entry, int fro
         if ((pst_beneath_open_up(from_fd) || opened) && renameat(from_fd, from, to_fd, to) == 0)
             return 0;
     }
+    if (errno == EXDEV)
+        return arrival_copy(a, entry, from_fd, from, to_fd, to);
     return arrival_fail(a, -errno, entry->path);
 }
 
@@ -132,8 +138,7 @@ static int settle_at_once(struct pst_arrival *a)
     return r;
 }
 
-/* The destination becomes the tree, whose own mode comes last: a folder that may not be written to cannot be
- * renamed by everyone either. */
+/* The destination becomes the tree, but for a folder's own mode and time. */
 static int settle_all(struct pst_arrival *a)
 {
     bool is_folder = a->m->entries[0].kind == PST_ENTRY_FOLDER;
@@ -146,8 +151,16 @@ static int settle_all(struct pst_arrival *a)
         if (r == 0 && is_folder)
             r = settle_folders(a, &a->there);
     }
-    return r == 0 && is_folder ? settle_one_folder(a, a->exists ? &a->there : &a->made, &a->m->entries[0])
-                               : r;
+    return r;
+}
+
+/* They come last: the hidden folder may have been in there, and not everyone can rename a folder without the
+ * right to write. */
+static int settle_root(struct pst_arrival *a)
+{
+    const struct pst_entry *root = &a->m->entries[0];
+
+    return root->kind == PST_ENTRY_FOLDER ? settle_one_folder(a, a->exists ? &a->there : &a->made, root) : 0;
 }
 
 int pst_arrival_end(struct pst_arrival *a, struct pst_arrival_result *result)
@@ -160,12 +173,15 @@ int pst_arrival_end(struct pst_arrival *a, struct pst_arrival_result *result)
     r = settle_sync(a);
     if (r == 0)
         r = settle_all(a);
+    if (r < 0)
+        return r;
+    arrival_remove(a->home_fd, a->hidden); /* what cannot be removed is in nobody's way */
+    r = settle_root(a);
     if (r == 0)
         r = settle_sync(a);
     if (r < 0)
         return r;
     a->settled = true;
-    arrival_remove(a->parent_fd, a->hidden); /* what cannot be removed is in nobody's way */
     a->result.files = a->m->file_count;
     a->result.bytes = a->m->file_bytes;
     *result = a->result;

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hidden.c: the hidden folder of an arrival: where it lies, and whose turn it is. */
+#include "files/tree/arrival_priv.h"
+
+#include "base/error.h"
+#include "base/own.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#define HIDDEN_FRONT ".penstock-"
+#define HIDDEN_BACK  ".tree"
+
+enum { HIDDEN_TRIES = 100 };
+
+bool pst_arrival_owns_name(const char *name)
+{
+    size_t bytes = strlen(name), back = sizeof(HIDDEN_BACK) - 1;
+
+    return bytes > back && strncmp(name, HIDDEN_FRONT, sizeof(HIDDEN_FRONT) - 1) == 0 &&
+           strcmp(name + bytes - back, HIDDEN_BACK) == 0;
+}
+
+static void arrival_hidden_name(char hidden[ARRIVAL_NAME_BYTES], const char *leaf)
+{
+    int bytes = snprintf(hidden, ARRIVAL_NAME_BYTES, HIDDEN_FRONT "%s" HIDDEN_BACK, leaf);
+
+    if (bytes >= ARRIVAL_NAME_BYTES) {
+        arrival_name(hidden, HIDDEN_FRONT, leaf);
+        memcpy(hidden + strlen(hidden), HIDDEN_BACK, sizeof(HIDDEN_BACK));
+    }
+}
+
+/* Makes the hidden folder, or takes the one of an arrival that broke off, and locks it. Return: 0; -ESTALE
+ * another arrival has ended with it meanwhile; -errno, with the arrival's fault. */
+static int arrival_try_hidden(struct pst_arrival *a)
+{
+    struct stat st;
+    int r;
+
+    if (mkdirat(a->home_fd, a->hidden, 0700) < 0 && errno != EEXIST)
+        return arrival_fail(a, -errno, "");
+    a->hidden_fd = openat(a->home_fd, a->hidden, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (a->hidden_fd < 0)
+        return errno == ENOENT ? -ESTALE : arrival_fail(a, -errno, "");
+    r = pst_own_check(a->hidden_fd, S_IFDIR, PST_OWN_USES);
+    if (r < 0) {
+        snprintf(a->fault, sizeof(a->fault), "%.150s: %.90s", a->hidden, pst_error_text());
+        return r;
+    }
+    if (flock(a->hidden_fd, LOCK_EX | LOCK_NB) < 0) {
+        snprintf(a->fault, sizeof(a->fault), "%.150s: it is arriving from elsewhere already", a->leaf);
+        return errno == EWOULDBLOCK ? -EBUSY : -errno;
+    }
+    return fstat(a->hidden_fd, &st) == 0 && st.st_nlink > 0 ? 0 : -ESTALE;
+}
+
+/* Files get their places by renames, for which both must be of one file system: of a destination that is a
+ * mounted folder, or lies in one that others own, the hidden folder is within. Return: 0 or -errno. */
+static int arrival_find_home(struct pst_arrival *a)
+{
+    pst_cleanup_close int there =
+        openat(a->parent_fd, a->leaf, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    struct stat parent, st;
+    bool within = there >= 0 && fstat(there, &st) == 0 && fstat(a->parent_fd, &parent) == 0 &&
+                  (st.st_dev != parent.st_dev || faccessat(a->parent_fd, ".", W_OK, AT_EACCESS) < 0);
+
+    arrival_hidden_name(a->hidden, within ? "" : a->leaf);
+    a->home_fd = fcntl(within ? there : a->parent_fd, F_DUPFD_CLOEXEC, 0);
+    return a->home_fd < 0 ? -errno : 0;
+}
+
+int arrival_open_hidden(struct pst_arrival *a)
+{
+    int r = arrival_find_home(a);
+
+    if (r < 0)
+        return arrival_fail(a, r, "");
+    r = -ESTALE;
+    for (int tries = 0; r == -ESTALE && tries < HIDDEN_TRIES; tries++) {
+        pst_close_fd(&a->hidden_fd);
+        r = arrival_try_hidden(a);
+    }
+    return r == -ESTALE ? arrival_fail(a, -EBUSY, "") : r;
+}
+
+int pst_arrival_forget(int parent_fd, const char *leaf)
+{
+    char hidden[ARRIVAL_NAME_BYTES];
+    pst_cleanup_close int fd = -1;
+    int r;
+
+    arrival_hidden_name(hidden, leaf);
+    fd = openat(parent_fd, hidden, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return errno == ENOENT ? 0 : -errno;
+    r = pst_own_check(fd, S_IFDIR, PST_OWN_USES);
+    if (r < 0)
+        return r;
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0)
+        return errno == EWOULDBLOCK ? -EBUSY : -errno;
+    r = arrival_remove(parent_fd, hidden);
+    return r < 0 ? r : 1;
+}
