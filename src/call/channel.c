@@ -3,6 +3,7 @@
 #include "call/call_priv.h"
 
 #include "base/clock.h"
+#include "base/ms.h"
 #include "wire/route.h"
 
 #include <fcntl.h>
@@ -175,7 +176,7 @@ static void channel_reconnect(struct pst_channel *ch, uint64_t now_ns)
     if (ch->state != CHANNEL_DOWN)
         return;
     pst_assert(ch->down_error < 0 && ch->retry_ms <= RETRY_MS_MAX);
-    ch->retry_ns = now_ns + ch->retry_ms * 1000000ull;
+    ch->retry_ns = pst_deadline_ns(now_ns, ch->retry_ms);
     ch->retry_ms = (uint32_t)pst_min(2 * ch->retry_ms, RETRY_MS_MAX);
     while (ch->options.impatient && (op = pst_op_list_pop(&ch->waiting)))
         pst_op_end(op, ch->down_error);

@@ -6,6 +6,7 @@
 #include "call/call_priv.h"
 
 #include "base/clock.h"
+#include "base/ms.h"
 #include "net/ucx/version.h"
 
 #include <sched.h>
@@ -227,7 +228,7 @@ void pst_connect_begin(struct pst_channel *ch, uint64_t now_ns)
     pst_assert(ch->state == CHANNEL_DOWN && !ch->port && pst_list_empty(&ch->sent));
     ch->attempt = (struct connect_attempt){
         .begun_ns = now_ns,
-        .deadline_ns = now_ns + (ch->session ? RECONNECT_NS : ch->options.connect_ms * 1000000ull),
+        .deadline_ns = now_ns + (ch->session ? RECONNECT_NS : pst_ns_of_ms(ch->options.connect_ms)),
         .far = !*ch->options.near.path,
     };
     ch->state = CHANNEL_PAUSE;

@@ -4,6 +4,7 @@
 #include "base/fault.h"
 
 #include "base/clock.h"
+#include "base/ms.h"
 
 enum { BUSY_RETRY_NS = 200000 };
 
@@ -82,18 +83,18 @@ static bool value_in_bulk(const struct penstock_op *op)
     return carries_value(op) && op->bytes > PST_WIRE_INLINE_BYTES_MAX;
 }
 
-static uint64_t timeout_of(const struct pst_channel *ch, const struct penstock_op *op)
+static uint64_t timeout_ms_of(const struct pst_channel *ch, const struct penstock_op *op)
 {
-    return (ch->options.timeout_ms + pst_op_extra_ms(op)) * 1000000;
+    return ch->options.timeout_ms + pst_op_extra_ms(op);
 }
 
 /* The waiting that is left: an operation may be sent again in another session. */
 static uint32_t wait_left_ms(const struct pst_call *call, const struct penstock_op *op)
 {
-    uint64_t end_ns = pst_op_deadline(op) - timeout_of(call->channel, op), now_ns = pst_now_ns();
+    uint64_t answer_by_ns = pst_deadline_ns(pst_now_ns(), timeout_ms_of(call->channel, op));
 
     pst_assert(pst_wire_waits(op->code, op->flags));
-    return end_ns > now_ns ? (uint32_t)pst_min((end_ns - now_ns + 999999) / 1000000, UINT32_MAX) : 0;
+    return (uint32_t)pst_min(pst_ms_left(pst_op_deadline(op), answer_by_ns), UINT32_MAX);
 }
 
 static void encode_op(struct pst_call *call, const struct penstock_op *op)
@@ -230,12 +231,12 @@ void pst_channel_submit(struct pst_channel *ch, struct penstock_op *op, int shar
 void pst_channel_submit_until(struct pst_channel *ch, struct penstock_op *op, int shard,
                               struct pst_op_list *done, uint64_t until_ns)
 {
-    uint64_t timeout_ns = timeout_of(ch, op) + pst_op_wait_ms(op, ch->options.timeout_ms) * 1000000;
+    uint64_t timeout_ms = timeout_ms_of(ch, op) + pst_op_wait_ms(op, ch->options.timeout_ms);
     uint64_t now_ns = pst_now_ns();
     int r = pst_op_begin(op, shard, done);
 
     pst_assert(ch->magic == PST_CHANNEL_MAGIC);
-    pst_op_set_deadline(op, pst_min(now_ns + timeout_ns, until_ns));
+    pst_op_set_deadline(op, pst_min(pst_deadline_ns(now_ns, timeout_ms), until_ns));
     if (now_ns > ch->tick_ns) { /* nobody has looked for a while: answers may lie there, and the session may
                                    be gone, so that what is sent into it would end as "unknown" */
         while (pst_channel_poll(ch))
@@ -322,7 +323,7 @@ static int send_body(struct pst_call *call)
         .count = call->count,
         .request = call->id,
         .token = ch->welcome.token,
-        .timeout_ms = (uint32_t)(call->deadline_ns > now_ns ? (call->deadline_ns - now_ns) / 1000000 + 1 : 1),
+        .timeout_ms = (uint32_t)pst_max(pst_min(pst_ms_left(call->deadline_ns, now_ns), UINT32_MAX), 1),
     };
     int r = pst_peer_send(ch->peers[call->shard], (struct pst_bytes){&head, sizeof(head)},
                           (struct pst_bytes){call->body, call->body_bytes}, call);

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/ms.h"
 
 #include <inttypes.h>
 
@@ -174,7 +175,7 @@ static int run_batches(struct bench *b)
     if (r < 0)
         return r;
     begin_ns = pst_now_ns();
-    end_ns = b->cli->fill ? UINT64_MAX : begin_ns + b->cli->seconds * 1000000000ull;
+    end_ns = b->cli->fill ? UINT64_MAX : pst_deadline_ns(begin_ns, b->cli->seconds * 1000);
     for (uint64_t i = 0; i < b->cli->inflight; i++)
         underway += begin_batch(b, &b->batches[i]) > 0;
     while (underway && (r = penstock_reap(b->queue, done, pst_count_of(done), -1)) > 0) {
@@ -213,7 +214,7 @@ static uint64_t walk(const struct penstock_view *view)
 /* Opens a view, reads a byte of every page, lets it go; the walk alone is timed. */
 static int run_walks(struct bench *b)
 {
-    uint64_t begin_ns = pst_now_ns(), end_ns = begin_ns + b->cli->seconds * 1000000000ull;
+    uint64_t begin_ns = pst_now_ns(), end_ns = pst_deadline_ns(begin_ns, b->cli->seconds * 1000);
     volatile uint64_t sink = 0;
     char key[KEY_BYTES_MAX];
 

@@ -8,6 +8,8 @@
  */
 #include "directory/directory_priv.h"
 
+#include "base/ms.h"
+
 enum {
     LOOKS_PER_TICK = 512,   /* partitions */
     MOVE_MS = 30000,        /* one that takes longer is not counted any more; it may happen still */
@@ -237,7 +239,7 @@ static void plan(struct pst_directory *d, const struct balance *b, uint32_t numb
     pst_assert(d->move_count < MOVES_MAX && to != partition->replicas[from]);
     d->moves[d->move_count] = (struct move){.partition_epoch = partition->epoch,
                                             .member_epoch = d->members[to].epoch,
-                                            .until_ns = now_ns + MOVE_MS * NS_PER_MS,
+                                            .until_ns = pst_deadline_ns(now_ns, MOVE_MS),
                                             .partition = (uint16_t)number,
                                             .from = partition->replicas[from],
                                             .member = to};

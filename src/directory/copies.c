@@ -6,6 +6,8 @@
  */
 #include "directory/directory_priv.h"
 
+#include "base/ms.h"
+
 enum { DEALT_PER_TICK = 512 }; /* partitions */
 
 bool copy_is_fresh(const struct pst_directory *d, uint16_t member, uint64_t now_ns)
@@ -217,7 +219,7 @@ static void wait_behind(struct pst_directory *d, uint32_t number, int at, uint64
 
 bool copies_are_told(const struct pst_directory *d, uint16_t member, uint64_t now_ns)
 {
-    uint64_t lease_ns = (d->settings.lease_ms + d->settings.lease_margin_ms) * NS_PER_MS;
+    uint64_t lease_ns = pst_ns_of_ms(d->settings.lease_ms + d->settings.lease_margin_ms);
 
     for (uint32_t i = 0; i < PST_PARTITIONS; i++) {
         const struct pst_map_partition *partition = &d->draft->partitions[i];
@@ -391,7 +393,7 @@ static void look_after(struct pst_directory *d, uint32_t number, uint64_t there,
 
         if (there == 0)
             d->incomplete_ns[number] = now_ns;
-        late = now_ns >= d->incomplete_ns[number] + d->settings.incomplete_ms * NS_PER_MS;
+        late = now_ns >= pst_deadline_ns(d->incomplete_ns[number], d->settings.incomplete_ms);
         fresh =
             fresh_copy(d, partition, PST_MAP_NONE, now_ns); /* of those that may have all, if there is one */
         if (fresh >= 0 &&

@@ -2,6 +2,8 @@
 /* directory.c: a directory's beginning and end, the pool map and its drafts, the clock's ticks. */
 #include "directory/directory_priv.h"
 
+#include "base/ms.h"
+
 #include <stdio.h>
 
 enum { DIRECTORY_MAGIC = 0x4d2e5c70 };
@@ -170,7 +172,7 @@ int pst_directory_check_pool(struct pst_directory *d, const struct pst_id *pool,
         return 0;
     d->counters.strangers++;
     d->doubtful |= d->map->epoch_next == 1;
-    d->strange_until_ns = now_ns + d->settings.member_ttl_ms * NS_PER_MS;
+    d->strange_until_ns = pst_deadline_ns(now_ns, d->settings.member_ttl_ms);
     return -EXDEV;
 }
 
@@ -232,7 +234,7 @@ int pst_directory_open(const struct pst_directory_settings *settings, struct pst
     for (uint32_t i = 0; i < PST_PARTITIONS; i++)
         d->incomplete_ns[i] = now_ns;
     d->awake_ns = now_ns;
-    d->reap_ns = now_ns + settings->reaper_ms * NS_PER_MS;
+    d->reap_ns = pst_deadline_ns(now_ns, settings->reaper_ms);
     d->repair_due_ns = UINT64_MAX;
     *out = d;
     return 0;

@@ -10,8 +10,6 @@
 #include "directory/reserve_priv.h"
 #include "directory/route.h"
 
-#define NS_PER_MS 1000000ull
-
 /* A partition that its primary is asked to share with the member, or, if that is a copy, to hand over to it.
  */
 struct move {

@@ -2,6 +2,8 @@
 /* members.c: who is a member: registrations, heartbeats with what nodes report, and the end of the silent. */
 #include "directory/directory_priv.h"
 
+#include "base/ms.h"
+
 /* The one of that membership; NULL: it has ended, or is about to. */
 static struct member *member_of(const struct pst_directory *d, uint16_t number, uint64_t epoch)
 {
@@ -30,12 +32,12 @@ bool member_lease_is_over(const struct pst_directory *d, uint16_t number, uint64
     uint64_t lease_ms = d->settings.lease_ms + d->settings.lease_margin_ms;
 
     pst_assert(number < d->settings.members_max);
-    return now_ns >= d->members[number].heard_ns + lease_ms * NS_PER_MS;
+    return now_ns >= pst_deadline_ns(d->members[number].heard_ns, lease_ms);
 }
 
 static uint64_t late_ns(const struct pst_directory *d)
 {
-    return d->settings.heartbeat_ms * d->settings.heartbeats_missed * NS_PER_MS;
+    return pst_ns_of_ms(d->settings.heartbeat_ms * d->settings.heartbeats_missed);
 }
 
 bool member_is_suspect(const struct pst_directory *d, uint16_t number, uint64_t now_ns)
@@ -96,10 +98,10 @@ void members_tick(struct pst_directory *d, uint64_t now_ns)
 {
     if (now_ns < d->reap_ns)
         return;
-    d->reap_ns = now_ns + d->settings.reaper_ms * NS_PER_MS;
+    d->reap_ns = pst_deadline_ns(now_ns, d->settings.reaper_ms);
     for (uint32_t i = 0; i < d->settings.members_max; i++) {
         if (!member_stays(d, (uint16_t)i) || !member_lease_is_over(d, (uint16_t)i, now_ns) ||
-            now_ns < d->members[i].heard_ns + d->settings.member_ttl_ms * NS_PER_MS)
+            now_ns < pst_deadline_ns(d->members[i].heard_ns, d->settings.member_ttl_ms))
             continue;
         end(d, (uint16_t)i, now_ns);
         d->counters.deaths++;
@@ -240,7 +242,7 @@ int pst_directory_suspect(struct pst_directory *d, uint16_t number, uint64_t epo
 
     if (!m)
         return -ESTALE;
-    m->suspect_until_ns = now_ns + d->settings.suspect_ms * NS_PER_MS;
+    m->suspect_until_ns = pst_deadline_ns(now_ns, d->settings.suspect_ms);
     return 0;
 }
 

@@ -7,11 +7,13 @@
  */
 #include "directory/directory_priv.h"
 
+#include "base/ms.h"
+
 enum { TERM_SHIFT = 32 };
 
 void repair_later(struct pst_directory *d, uint64_t now_ns)
 {
-    d->repair_due_ns = pst_min(d->repair_due_ns, now_ns + d->settings.repair_again_ms * NS_PER_MS);
+    d->repair_due_ns = pst_min(d->repair_due_ns, pst_deadline_ns(now_ns, d->settings.repair_again_ms));
 }
 
 void repair_tick(struct pst_directory *d, uint64_t now_ns)
@@ -132,7 +134,7 @@ static void end_of_keys(struct pst_directory *d, struct member *m, uint64_t now_
         return;
     repair_later(d, now_ns);
     if (helps)
-        d->repair_due_ns = pst_min(d->repair_due_ns, now_ns + d->settings.heartbeat_ms * NS_PER_MS);
+        d->repair_due_ns = pst_min(d->repair_due_ns, pst_deadline_ns(now_ns, d->settings.heartbeat_ms));
 }
 
 int pst_directory_repair(struct pst_directory *d, const struct pst_repair *message,

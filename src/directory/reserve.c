@@ -3,6 +3,8 @@
  * the node reports the key, or after a while; it never outlives its member's share of it. */
 #include "directory/directory_priv.h"
 
+#include "base/ms.h"
+
 int reserve_init(struct reservations *r, uint32_t max)
 {
     uint32_t heads = 16;
@@ -85,7 +87,7 @@ void reserve_add(struct pst_directory *d, const struct pst_put *put, struct pst_
     pst_assert(!r->items[at].tier);
     r->items[at] = (struct reservation){.key = put->key,
                                         .bytes = bytes,
-                                        .expires_ns = now_ns + d->settings.reserve_ms * NS_PER_MS,
+                                        .expires_ns = pst_deadline_ns(now_ns, d->settings.reserve_ms),
                                         .epoch = d->members[place.member].epoch,
                                         .member = place.member,
                                         .tier = place.tier,

@@ -2,6 +2,8 @@
 /* route.c: where keys are and where new ones go. */
 #include "directory/directory_priv.h"
 
+#include "base/ms.h"
+
 enum {
     DRAWS_MAX = 8,      /* at random, before all members are looked through */
     WARM_UP_SHARES = 8, /* a new member begins with one of so many */
@@ -41,7 +43,7 @@ static uint64_t share(const struct pst_directory *d, const struct member *m, uin
     const struct tier *tier =
         &m->tiers[m->tiers[PST_POOL_DRAM].capacity_bytes ? PST_POOL_DRAM : PST_POOL_SSD];
     uint64_t kib = (tier->capacity_bytes / 4 >> 10) + (tier_free_bytes(tier) >> 10) * 3 / 4;
-    uint64_t age_ms = (now_ns - m->joined_ns) / NS_PER_MS, warm_ms = d->settings.warm_up_ms;
+    uint64_t age_ms = (now_ns - m->joined_ns) / PST_NS_PER_MS, warm_ms = d->settings.warm_up_ms;
 
     if (m->joined_ns && age_ms < warm_ms)
         kib = kib / WARM_UP_SHARES + (kib - kib / WARM_UP_SHARES) / warm_ms * age_ms;

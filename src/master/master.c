@@ -3,6 +3,7 @@
 #include "master/master_priv.h"
 
 #include "base/clock.h"
+#include "base/ms.h"
 #include "base/wait.h"
 
 #include <inttypes.h>
@@ -123,7 +124,7 @@ static void *master_main(void *arg)
     pst_assert(m->magic == PST_MASTER_MAGIC && m->tick_ms > 0);
     pthread_mutex_lock(&m->lock);
     while (!m->stopping) {
-        uint64_t until_ns = pst_now_ns() + m->tick_ms * 1000000;
+        uint64_t until_ns = pst_deadline_ns(pst_now_ns(), m->tick_ms);
 
         pst_directory_tick(m->directory, pst_now_ns());
         while (!m->stopping && pst_directory_unstored(m->directory) && store_map(m) == 0)
@@ -186,7 +187,7 @@ static int open_tables(struct pst_master *m, const struct pst_master_settings *s
     const struct pst_external_settings external = {.nodes_max = m->members_max,
                                                    .entries_max = (uint32_t)settings->blocks_max,
                                                    .hits_max = (uint32_t)settings->block_hits_max,
-                                                   .hit_ttl_ns = settings->block_hit_ttl_ms * 1000000};
+                                                   .hit_ttl_ns = pst_ns_of_ms(settings->block_hit_ttl_ms)};
 
     snprintf(fault, PST_FAULT_BYTES, "out of memory");
     m->map_room = pst_map_bytes_max(m->members_max);

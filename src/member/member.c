@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/host.h"
+#include "base/ms.h"
 #include "call/call.h"
 #include "pool/lease.h"
 #include "pool/report.h"
@@ -433,7 +434,7 @@ static void look_at_memory(struct pst_member *m, uint64_t now_ns)
 
     if (now_ns < m->stat_ns || penstock_stat(m->store, &stat) < 0)
         return;
-    m->stat_ns = now_ns + m->as.heartbeat_ms * 1000000ull;
+    m->stat_ns = pst_deadline_ns(now_ns, m->as.heartbeat_ms);
     m->tiers[PST_POOL_DRAM] =
         (struct pst_tier_use){stat.pages * stat.page_bytes, stat.pages_used * stat.page_bytes};
     m->copies_asked = stat.copies_asked > 0;
@@ -505,7 +506,7 @@ static void tell(struct pst_member *m, uint64_t now_ns)
                                                                  .member = m->as.member,
                                                                  .master = m->masters[m->master_at]});
     }
-    m->beat_ns = now_ns + m->as.heartbeat_ms * 1000000ull;
+    m->beat_ns = pst_deadline_ns(now_ns, m->as.heartbeat_ms);
 }
 
 static void tell_of_refused(struct pst_member *m, const struct pst_pool_copy *changes, uint32_t count)

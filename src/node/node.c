@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/ms.h"
 #include "net/ucx/version.h"
 
 #include <poll.h>
@@ -467,8 +468,8 @@ int pst_node_open(const struct pst_node_settings *settings, const struct pst_nod
     node->quota = (struct pst_quota){.reservations_max = settings->session_reservations,
                                      .pins_max = settings->session_pins,
                                      .bytes_max = settings->session_pinned_bytes};
-    node->slow_ns = settings->slow_ms * 1000000;
-    node->value_ns = settings->value_ms * 1000000;
+    node->slow_ns = pst_ns_of_ms(settings->slow_ms);
+    node->value_ns = pst_ns_of_ms(settings->value_ms);
     node->waits_max = (uint32_t)settings->waits;
     node->session_waits_max = (uint32_t)settings->session_waits;
     node->watches_max = (uint32_t)settings->watches;

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/hash.h"
+#include "base/ms.h"
 
 enum {
     EVENTS_MAX = 16384, /* transport operations of a shard in flight */
@@ -198,7 +199,7 @@ static void reopen(struct pst_worker *w)
     else if (r == 0 && probe->retry_ms > 0)
         pst_node_log(w->node, "shard %u: its port is open again", w->number);
     probe->retry_ms = r < 0 ? (uint32_t)pst_min(pst_max(2ull * probe->retry_ms, PROBE_MS), REOPEN_MS_MAX) : 0;
-    probe->retry_ns = w->now_ns + probe->retry_ms * 1000000ull;
+    probe->retry_ns = pst_deadline_ns(w->now_ns, probe->retry_ms);
     probe->reopening = r < 0;
 }
 

@@ -2,6 +2,8 @@
 /* lease.c: a node's own rules; see lease.h. */
 #include "pool/lease.h"
 
+#include "base/ms.h"
+
 bool pst_lease_grant(struct pst_lease *lease, uint64_t sent_ns, uint64_t lease_ms, uint64_t version,
                      uint64_t term)
 {
@@ -10,7 +12,7 @@ bool pst_lease_grant(struct pst_lease *lease, uint64_t sent_ns, uint64_t lease_m
     lease->term = term;
     if (lease_ms == 0)
         return true;
-    lease->until_ns = pst_max(lease->until_ns, sent_ns + lease_ms * 1000000);
+    lease->until_ns = pst_max(lease->until_ns, pst_deadline_ns(sent_ns, lease_ms));
     lease->version = pst_max(lease->version, version);
     pst_assert(lease->term == term);
     return true;

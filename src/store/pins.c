@@ -4,6 +4,7 @@
  * records have any, so they live in a table beside the records; the record's state says whether to look.
  */
 #include "base/fault.h"
+#include "base/ms.h"
 #include "store/claim.h"
 #include "store/evict_priv.h"
 #include "store/link_priv.h"
@@ -302,7 +303,7 @@ int pst_shard_pin(struct pst_shard *s, struct pst_holder *holder, const struct p
     if (!pin)
         return -ENOMEM;
     if (ttl_ms)
-        pin->until_ns = pst_max(pin->until_ns, now_ns + pst_min(ttl_ms, UINT32_MAX) * 1000000);
+        pin->until_ns = pst_max(pin->until_ns, pst_deadline_ns(now_ns, pst_min(ttl_ms, UINT32_MAX)));
     else if (holder && holder->quota)
         result = share_more(pin, holder);
     pin->hard += !ttl_ms && result == 0;

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/ms.h"
 #include "store/evict_priv.h"
 #include "store/kept.h"
 #include "store/link_priv.h"
@@ -478,7 +479,7 @@ static void order_uses(struct set *set)
     for (int64_t i = 0; i < count; i++) {
         struct pst_record *r = pst_ref_record(s, list[i].ref);
 
-        pst_record_list(s, r, store->epoch_ns + list[i].ms * 1000000);
+        pst_record_list(s, r, store->epoch_ns + pst_ns_of_ms(list[i].ms));
         pst_record_recency(r)->uses = list[i].uses & 15u;
     }
 }
@@ -579,7 +580,7 @@ static void set_clocks(struct restore *re)
                 ms = pst_max(ms, pst_record_recency(r)->touched_ms);
         }
     }
-    store->epoch_ns = store->start_ns - pst_max(ms, PST_RECENCY_MS_MIN) * 1000000;
+    store->epoch_ns = store->start_ns - pst_ns_of_ms(pst_max(ms, PST_RECENCY_MS_MIN));
     for (uint32_t i = 0; i < store->shard_count; i++) {
         struct pst_shard *s = &store->shards[i];
 

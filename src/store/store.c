@@ -2,6 +2,7 @@
 /* store.c: what the shards of a node share: arenas, pages, classes of keys, routing. */
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/ms.h"
 #include "store/evict_priv.h"
 #include "store/figures.h"
 #include "store/index/index.h"
@@ -93,7 +94,7 @@ int pst_store_open(const struct pst_store_options *options, struct pst_store **o
     if (!store)
         return -ENOMEM;
     store->start_ns = pst_now_ns();
-    store->epoch_ns = store->start_ns - PST_RECENCY_MS_MIN * 1000000ull;
+    store->epoch_ns = store->start_ns - pst_ns_of_ms(PST_RECENCY_MS_MIN);
     pthread_mutex_init(&store->words_lock, NULL);
     store->policy = pst_policy_find(options->policy);
     store->wall_offset_ms = pst_wall_ns() / 1000000 - store->start_ns / 1000000;

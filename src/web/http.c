@@ -6,6 +6,7 @@
 #include "web/web_priv.h"
 
 #include "base/clock.h"
+#include "base/ms.h"
 
 #include <stdio.h>
 #include <strings.h>
@@ -94,7 +95,7 @@ static void http_tick(struct party *party, uint64_t now_ns)
     bool late = web_is_late(party->web, h->pace.since_ns, now_ns);
 
     if (h->step == STEP_LINGER)
-        late |= now_ns - h->pace.since_ns > WEB_LINGER_MS * 1000000ull;
+        late |= now_ns - h->pace.since_ns > pst_ns_of_ms(WEB_LINGER_MS);
     if (late && h->step != STEP_ANSWER)
         http_close(party);
 }

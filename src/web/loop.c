@@ -7,6 +7,7 @@
 #include "web/web_priv.h"
 
 #include "base/clock.h"
+#include "base/ms.h"
 #include "net/handshake.h"
 
 #include <arpa/inet.h>
@@ -266,7 +267,7 @@ void *loop_main(void *arg)
 
 static int open_timer(struct pst_web *web)
 {
-    uint64_t ns = pst_min(TICK_MS_MAX * 1000000ull, pst_max(web->stall_ns / TICKS_A_STALL, 1000000));
+    uint64_t ns = pst_min(pst_ns_of_ms(TICK_MS_MAX), pst_max(web->stall_ns / TICKS_A_STALL, 1000000));
     struct itimerspec when = {.it_interval = {.tv_nsec = (long)ns}, .it_value = {.tv_nsec = (long)ns}};
     int fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
 

@@ -2,6 +2,7 @@
 /* web.c: a server's settings, its threads, its beginning and its end. */
 #include "web/web_priv.h"
 
+#include "base/ms.h"
 #include "net/handshake.h"
 
 #include <netdb.h>
@@ -83,7 +84,7 @@ static int find_tunnel(struct tunnel *tunnel, const struct pst_web_tunnel *said,
 static int copy_settings(struct pst_web *web, const struct pst_web_settings *s)
 {
     web->connections_max = s->connections_max ? s->connections_max : CONNECTIONS_PRESET;
-    web->stall_ns = (s->stall_ms ? s->stall_ms : STALL_MS_PRESET) * 1000000ull;
+    web->stall_ns = pst_ns_of_ms(s->stall_ms ? s->stall_ms : STALL_MS_PRESET);
     web->token_on_loopback = s->token_on_loopback;
     web->open_path = strdup(s->open_path ? s->open_path : "");
     web->token = malloc(s->token.len + 1);

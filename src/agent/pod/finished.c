@@ -7,6 +7,7 @@
 #include "agent/pod/pod_priv.h"
 
 #include "base/clock.h"
+#include "base/ms.h"
 #include "base/wait.h"
 
 #include <stdio.h>
@@ -139,7 +140,7 @@ static void finished_pause(struct pst_pod *pod, uint64_t until_ms)
 {
     uint64_t wake_ms = pst_min(until_ms, pst_now_ms() + LOOK_MS);
 
-    pst_cond_wait_until(&pod->finished_changed, &pod->finished_lock, wake_ms * 1000000);
+    pst_cond_wait_until(&pod->finished_changed, &pod->finished_lock, pst_ns_of_ms(wake_ms));
 }
 
 int finished_wait(struct pst_pod *pod, const struct pod_caller *caller, const char *group, const char *key,

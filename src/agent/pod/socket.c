@@ -8,6 +8,7 @@
 #include "agent/pod/pod_priv.h"
 
 #include "base/clock.h"
+#include "base/ms.h"
 
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
@@ -68,7 +69,7 @@ static int frame_write(int fd, const void *from, size_t bytes, uint64_t until_ns
 
 static uint64_t stall_end_ns(void)
 {
-    return pst_now_ns() + POD_STALL_MS * 1000000ull;
+    return pst_deadline_ns(pst_now_ns(), POD_STALL_MS);
 }
 
 /* @text: NULL: there was no memory for the answer, and the client sees an end. */
@@ -87,7 +88,7 @@ static void connection_answer(const struct pod_caller *caller, const char *text)
  */
 static void connection_drain(const struct pod_caller *caller)
 {
-    uint64_t until_ns = pst_now_ns() + DRAIN_MS * 1000000ull;
+    uint64_t until_ns = pst_deadline_ns(pst_now_ns(), DRAIN_MS);
     char dropped[4096];
 
     shutdown(caller->fd, SHUT_WR);

@@ -3,6 +3,7 @@
 #include "client/pool/pool_priv.h"
 
 #include "base/clock.h"
+#include "base/ms.h"
 #include "store/figures.h"
 #include "store/keys.h"
 
@@ -439,7 +440,7 @@ static int sweep(struct penstock *store, struct pst_bytes start, struct pst_byte
         sum->spared = listed.spared;
         if (r != 0 || (listed.left > 0 && listed.spared == listed.left))
             return r;
-        until_ns = until_ns ? until_ns : pst_now_ns() + SWEEP_S * 1000000000ull;
+        until_ns = until_ns ? until_ns : pst_deadline_ns(pst_now_ns(), SWEEP_S * 1000);
         if (pst_now_ns() > until_ns)
             return pst_explain(store, NULL, PENSTOCK_BUSY);
         usleep(SWEEP_AGAIN_US);

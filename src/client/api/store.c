@@ -6,6 +6,7 @@
 #include "client/client_priv.h"
 
 #include "base/clock.h"
+#include "base/ms.h"
 #include "base/options.h"
 #include "base/paths.h"
 #include "base/wait.h"
@@ -324,7 +325,7 @@ void pst_wait(struct penstock *store, const struct pst_op_list *done, size_t cou
             lead(store, done, count, deadline_ns);
             continue;
         }
-        pst_cond_wait_until(&store->progress, &store->lock, pst_now_ns() + SLEEP_MS * 1000000ull);
+        pst_cond_wait_until(&store->progress, &store->lock, pst_deadline_ns(pst_now_ns(), SLEEP_MS));
     }
 }
 
@@ -457,7 +458,7 @@ int penstock_reap(struct penstock_queue *queue, struct penstock_op **ops, int ma
     pst_enter(store);
     if (!queue->done.count && queue->underway && timeout_ms)
         pst_wait(store, &queue->done, 1,
-                 timeout_ms < 0 ? UINT64_MAX : pst_now_ns() + (uint64_t)timeout_ms * 1000000);
+                 timeout_ms < 0 ? UINT64_MAX : pst_deadline_ns(pst_now_ns(), (uint64_t)timeout_ms));
     else if (queue->underway && !store->led)
         look(queue);
     else

@@ -8,6 +8,7 @@
 #include "client/client_priv.h"
 
 #include "base/clock.h"
+#include "base/ms.h"
 
 #define PST_EVENTS_MAGIC 0x65766e74u
 
@@ -365,7 +366,8 @@ static int go_on(struct penstock_watch *w, struct penstock_event *event)
 
 int penstock_watch_next(struct penstock_watch *w, int timeout_ms, struct penstock_event *event)
 {
-    uint64_t end_ns = timeout_ms < 0 ? UINT64_MAX : pst_now_ns() + (uint64_t)timeout_ms * 1000000, now_ns;
+    uint64_t end_ns = timeout_ms < 0 ? UINT64_MAX : pst_deadline_ns(pst_now_ns(), (uint64_t)timeout_ms),
+             now_ns;
     int r;
 
     if (!w || !event)
@@ -379,9 +381,7 @@ int penstock_watch_next(struct penstock_watch *w, int timeout_ms, struct penstoc
         if (r)
             return r;
         now_ns = pst_now_ns();
-        r = take_answers(w, end_ns == UINT64_MAX ? -1
-                            : end_ns > now_ns ? (int)pst_min((end_ns - now_ns + 999999) / 1000000, INT32_MAX)
-                                              : 0);
+        r = take_answers(w, end_ns == UINT64_MAX ? -1 : (int)pst_min(pst_ms_left(end_ns, now_ns), INT32_MAX));
         if (r < 0)
             return r;
         if (r == 0 && pst_now_ns() >= end_ns)

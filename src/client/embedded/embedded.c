@@ -8,6 +8,7 @@
 #include "client/view_priv.h"
 
 #include "base/clock.h"
+#include "base/ms.h"
 #include "store/exec.h"
 #include "store/figures.h"
 #include "store/keys.h"
@@ -358,7 +359,7 @@ static void local_submit(struct penstock *store, struct penstock_op *op, int sha
         number =
             shard >= 0 ? (uint32_t)shard : local_shard_of(store, (struct pst_bytes){op->key, op->key_bytes});
         if (pst_unlikely(wait_ms))
-            until_ns = pst_now_ns() + wait_ms * 1000000;
+            until_ns = pst_deadline_ns(pst_now_ns(), wait_ms);
         r = pst_local_apply(l, number, op, until_ns);
         while (pst_unlikely(r == PENSTOCK_BUSY) && reads(op) && pst_local_once_more(l, op)) {
             pst_local_await(store, done, SIZE_MAX, 0); /* memory comes back as those before it end */

@@ -7,6 +7,7 @@
 #include "client/embedded/embedded_priv.h"
 
 #include "base/clock.h"
+#include "base/ms.h"
 #include "store/exec.h"
 
 #include <poll.h>
@@ -110,7 +111,7 @@ bool pst_local_tier_round(struct pst_local *l, uint64_t until_ns)
 
     pst_assert(pst_local_tiered(l));
     if (l->disk_led) {
-        pst_local_sleep(l, pst_min(until_ns, now_ns + ROUND_MS_MAX * 1000000ull));
+        pst_local_sleep(l, pst_min(until_ns, pst_deadline_ns(now_ns, ROUND_MS_MAX)));
         return false;
     }
     l->disk_led = true;
@@ -131,7 +132,7 @@ bool pst_local_once_more(const struct pst_local *l, struct penstock_op *op)
     uint64_t now_ns = pst_now_ns();
 
     if (!pst_op_deadline(op))
-        pst_op_set_deadline(op, now_ns + l->timeout_ms * 1000000ull);
+        pst_op_set_deadline(op, pst_deadline_ns(now_ns, l->timeout_ms));
     return pst_local_tiered(l) && now_ns < pst_op_deadline(op);
 }
 

@@ -7,6 +7,7 @@
 #include "client/embedded/embedded_priv.h"
 
 #include "base/clock.h"
+#include "base/ms.h"
 #include "base/turn.h"
 #include "base/wait.h"
 #include "store/figures.h"
@@ -250,7 +251,7 @@ uint64_t pst_local_await(struct penstock *store, const struct pst_op_list *done,
         }
     }
     pthread_mutex_unlock(&store->lock);
-    return on_disk ? pst_min(next_ns, pst_now_ns() + (more ? 0 : ROUND_MS_MAX * 1000000ull)) : next_ns;
+    return on_disk ? pst_min(next_ns, pst_deadline_ns(pst_now_ns(), more ? 0 : ROUND_MS_MAX)) : next_ns;
 }
 
 /* ---- watches ---- */

@@ -5,6 +5,7 @@
 #include "client/view_priv.h"
 
 #include "base/clock.h"
+#include "base/ms.h"
 
 #include <stdio.h>
 
@@ -23,7 +24,7 @@ void pst_pool_peer_failed(struct pool_peer *peer, int error)
 {
     pst_assert(error < 0);
     peer->retry_ms = (uint32_t)pst_min(pst_max(2 * peer->retry_ms, RETRY_MS_MIN), RETRY_MS_MAX);
-    peer->retry_ns = pst_now_ns() + peer->retry_ms * 1000000ull;
+    peer->retry_ns = pst_deadline_ns(pst_now_ns(), peer->retry_ms);
     if (error == -ETIMEDOUT)
         peer->suspect_ns = pst_now_ns() + SUSPECT_NS;
     peer->error = error;

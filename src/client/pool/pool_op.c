@@ -8,6 +8,7 @@
 #include "client/pool/pool_op_priv.h"
 
 #include "base/clock.h"
+#include "base/ms.h"
 #include "wire/pool_key.h"
 
 enum {
@@ -314,8 +315,8 @@ static bool senseless(const struct pool_op *pool_op)
 
 static uint64_t until_ns(const struct pool *pool, const struct penstock_op *op, uint64_t now_ns)
 {
-    return now_ns + 1000000 * (pool->options.timeout_ms + pst_op_extra_ms(op) +
-                               pst_op_wait_ms(op, pool->options.timeout_ms));
+    return pst_deadline_ns(now_ns, pool->options.timeout_ms + pst_op_extra_ms(op) +
+                                       pst_op_wait_ms(op, pool->options.timeout_ms));
 }
 
 static void set_out(struct pool *pool, struct pool_op *pool_op, struct penstock_op *op, uint64_t now_ns)

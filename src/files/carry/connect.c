@@ -3,6 +3,7 @@
 #include "files/carry/carry.h"
 
 #include "base/clock.h"
+#include "base/ms.h"
 #include "net/handshake.h"
 
 #include <fcntl.h>
@@ -16,7 +17,7 @@ int pst_carry_connect(const char *host, uint16_t port, uint32_t timeout_ms, char
 
     pst_assert(timeout_ms > 0);
     if ((size_t)snprintf(address.host, sizeof(address.host), "%s", host) < sizeof(address.host))
-        fd = pst_boot_connect(&address, pst_now_ns() + timeout_ms * 1000000ull, &why);
+        fd = pst_boot_connect(&address, pst_deadline_ns(pst_now_ns(), timeout_ms), &why);
     if (fd >= 0 && fcntl(fd, F_SETFL, 0) < 0) {
         close(fd);
         fd = -EIO;

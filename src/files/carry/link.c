@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/ms.h"
 
 #include <openssl/evp.h>
 #include <stdarg.h>
@@ -23,7 +24,7 @@ int link_open(struct link *link, int fd, uint32_t stall_ms, char fault[PST_FAULT
 {
     *link = (struct link){
         .fd = fd, .frame_bytes_max = LINK_GREETING_BYTES_MAX, .fault = fault, .alive_ns = pst_now_ns()};
-    link->until_ns = link->alive_ns + stall_ms * 1000000ull;
+    link->until_ns = pst_deadline_ns(link->alive_ns, stall_ms);
     fault[0] = 0;
     link_set_stall(link, stall_ms);
     link->in = malloc(LINK_FRAME_BYTES_MAX);
@@ -243,7 +244,7 @@ static int link_peer_alive(struct link *link)
 
     if (link->only_alive_ns == 0)
         link->only_alive_ns = now_ns;
-    if (now_ns - link->only_alive_ns <= ALIVE_STALLS_MAX * (uint64_t)link->stall_ms * 1000000)
+    if (now_ns - link->only_alive_ns <= pst_ns_of_ms(ALIVE_STALLS_MAX * (uint64_t)link->stall_ms))
         return 0;
     return link_fail(link, -ETIMEDOUT, "the peer only says that it is alive");
 }

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/list.h"
+#include "base/ms.h"
 #include "base/wait.h"
 
 #include <arpa/inet.h>
@@ -186,7 +187,7 @@ static int broadcast_await(struct pst_broadcasts *all, struct broadcast *b, stru
 
     pthread_mutex_lock(&all->lock);
     while (r == 0 && b->state == PREPARING && !all->stopping) {
-        pst_cond_wait_until(&all->prepared, &all->lock, pst_now_ns() + PATIENCE_MS * 1000000ull);
+        pst_cond_wait_until(&all->prepared, &all->lock, pst_deadline_ns(pst_now_ns(), PATIENCE_MS));
         pthread_mutex_unlock(&all->lock);
         r = link_alive(link);
         pthread_mutex_lock(&all->lock);

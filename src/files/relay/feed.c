@@ -6,6 +6,7 @@
 #include "files/relay/relay_priv.h"
 
 #include "base/clock.h"
+#include "base/ms.h"
 #include "base/wait.h"
 
 #include <signal.h>
@@ -67,7 +68,7 @@ void relay_feed_end(struct relay_feed *feed)
 /* Under the lock. */
 static void feed_pause(struct relay_feed *feed, uint32_t ms)
 {
-    pst_cond_wait_until(&feed->changed, &feed->lock, pst_now_ns() + ms * 1000000ull);
+    pst_cond_wait_until(&feed->changed, &feed->lock, pst_deadline_ns(pst_now_ns(), ms));
 }
 
 void relay_feed_wait(struct relay_feed *feed, uint32_t ms)

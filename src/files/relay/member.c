@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/ms.h"
 #include "base/wait.h"
 
 #include <stdio.h>
@@ -26,7 +27,7 @@ static const struct relay_feed_ops member_ops = {.open = member_open_entry};
 /* Return: whether the teller is to stop. */
 static bool member_pause(struct relay_member *m, uint32_t ms)
 {
-    uint64_t at_ns = pst_now_ns() + ms * 1000000ull;
+    uint64_t at_ns = pst_deadline_ns(pst_now_ns(), ms);
     bool stopping;
 
     pthread_mutex_lock(&m->lock);

@@ -16,6 +16,7 @@
 #include "files/rsync/front.h"
 
 #include "base/clock.h"
+#include "base/ms.h"
 #include "net/acceptor.h"
 
 #include <arpa/inet.h>
@@ -190,7 +191,7 @@ static int flow_some(struct side *side, int from, int to, char *buffer)
 
     if (n < 0)
         return -errno;
-    side->until_ns = pst_now_ns() + IDLE_MS * 1000000ull;
+    side->until_ns = pst_deadline_ns(pst_now_ns(), IDLE_MS);
     if (n == 0) {
         shutdown(to, SHUT_WR);
         return 0;
@@ -240,7 +241,7 @@ static void serve_client(void *ctx, int fd, uint32_t listener)
 {
     static const char full[] = "@ERROR: the agent's rsync does not answer\n";
     pst_cleanup_free char *buffer = malloc(FLOW_BYTES);
-    struct side side = {.front = ctx, .client = fd, .until_ns = pst_now_ns() + HEAD_MS * 1000000ull};
+    struct side side = {.front = ctx, .client = fd, .until_ns = pst_deadline_ns(pst_now_ns(), HEAD_MS)};
 
     (void)listener;
     side.daemon = daemon_connect(side.front);

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/ms.h"
 #include "base/own.h"
 
 #include <arpa/inet.h>
@@ -147,7 +148,7 @@ static void end_connections(struct pst_rsyncd *d)
 
 static void end_process(struct pst_rsyncd *d)
 {
-    uint64_t until_ns = pst_now_ns() + END_MS_MAX * 1000000ull;
+    uint64_t until_ns = pst_deadline_ns(pst_now_ns(), END_MS_MAX);
 
     kill(-d->pid, SIGTERM);
     while (waitpid(d->pid, NULL, WNOHANG) == 0) {
@@ -186,7 +187,7 @@ static void *watch(void *arg)
         end_connections(d);
         atomic_store(&d->ended_with, code);
         tell_of_end(d, code);
-        if (pst_now_ns() - begun_ns > STEADY_MS * 1000000ull)
+        if (pst_now_ns() - begun_ns > pst_ns_of_ms(STEADY_MS))
             again_ms = AGAIN_MS_MIN;
         if (poll(&stop, 1, (int)again_ms) > 0)
             return NULL;
@@ -199,7 +200,7 @@ static void *watch(void *arg)
 
 static int await_ready(struct pst_rsyncd *d, char fault[PST_FAULT_BYTES])
 {
-    uint64_t until_ns = pst_now_ns() + READY_MS_MAX * 1000000ull;
+    uint64_t until_ns = pst_deadline_ns(pst_now_ns(), READY_MS_MAX);
 
     while (pst_now_ns() < until_ns) {
         if (atomic_load(&d->ended_with) == EXIT_NO_RSYNC) {

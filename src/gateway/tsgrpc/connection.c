@@ -6,6 +6,7 @@
 #include "gateway/tsgrpc/tsgrpc_priv.h"
 
 #include "base/clock.h"
+#include "base/ms.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -357,7 +358,7 @@ void connection_tick(struct connection *c, uint64_t now_ns)
 {
     const struct pst_door *door = c->door;
     bool lost = c->settled ? c->writing && pace_lost(&c->pace, door->awake_ns, door->patience_ns)
-                           : door->awake_ns - c->quiet_ns > SETTLE_MS * 1000000ull;
+                           : door->awake_ns - c->quiet_ns > pst_ns_of_ms(SETTLE_MS);
 
     if (lost) {
         connection_close(c);

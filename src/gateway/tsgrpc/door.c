@@ -6,6 +6,7 @@
 #include "gateway/tsgrpc/tsgrpc_priv.h"
 
 #include "base/clock.h"
+#include "base/ms.h"
 #include "net/handshake.h"
 
 #include <fcntl.h>
@@ -231,7 +232,7 @@ static bool make_room(struct pst_door *door)
     pst_list_each (at, &door->connections) {
         struct connection *c = pst_list_entry(at, struct connection, link);
 
-        if (pst_list_empty(&c->streams) && door->awake_ns - c->quiet_ns > QUIET_MS * 1000000ull) {
+        if (pst_list_empty(&c->streams) && door->awake_ns - c->quiet_ns > pst_ns_of_ms(QUIET_MS)) {
             connection_close(c);
             return true;
         }
@@ -267,7 +268,7 @@ static void accept_clients(struct pst_door *door)
 
 static void tick(struct pst_door *door, uint64_t now_ns)
 {
-    door->awake_ns += pst_min(now_ns - door->tick_ns, WAIT_MS_MAX * 1000000ull);
+    door->awake_ns += pst_min(now_ns - door->tick_ns, pst_ns_of_ms(WAIT_MS_MAX));
     door->tick_ns = now_ns;
     listen_again(door, true);
     pst_list_each_safe (at, &door->connections)
@@ -353,7 +354,7 @@ static void *door_main(void *arg)
         submit_wants(door);
         reap(door, 0); /* once a round, and last: the queue's descriptor is armed then */
         flush(door);
-        if (now_ns - door->tick_ns >= TICK_MS * 1000000ull)
+        if (now_ns - door->tick_ns >= pst_ns_of_ms(TICK_MS))
             tick(door, now_ns);
     }
     finish(door);
@@ -407,7 +408,7 @@ int pst_door_open(const struct pst_door_settings *settings, struct pst_door **ou
     door->magic = DOOR_MAGIC;
     door->poll_fd = door->stop_fd = door->listen_fd = -1;
     door->connections_max = (uint32_t)settings->tsgrpc_connections;
-    door->patience_ns = (uint64_t)settings->tsgrpc_stall_ms * 1000000;
+    door->patience_ns = pst_ns_of_ms(settings->tsgrpc_stall_ms);
     door->large.left = LARGE_MAX;
     door->lists.left = LISTS_MAX;
     pst_list_init(&door->large.line);

@@ -3,6 +3,7 @@
 #include "gateway/tsgrpc/tsgrpc_priv.h"
 
 #include "base/clock.h"
+#include "base/ms.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -47,7 +48,7 @@ struct stream *stream_open(struct connection *c, int32_t id)
     st->door = door;
     st->connection = c;
     st->id = id;
-    st->deadline_ns = pst_now_ns() + SETTLE_MS * 1000000ull;
+    st->deadline_ns = pst_deadline_ns(pst_now_ns(), SETTLE_MS);
     pace_begin(&st->pace, door->awake_ns);
     pst_list_push_back(&c->streams, &st->link);
     pst_list_init(&st->line_link);
@@ -222,9 +223,9 @@ static void refuse(struct stream *st)
 
 void stream_headers_end(struct stream *st)
 {
-    uint64_t timeout_ns = st->timeout_ns ? st->timeout_ns : CALL_MS * 1000000ull;
+    uint64_t timeout_ns = st->timeout_ns ? st->timeout_ns : pst_ns_of_ms(CALL_MS);
 
-    st->deadline_ns = pst_now_ns() + pst_min(timeout_ns, CALL_MS_MAX * 1000000ull);
+    st->deadline_ns = pst_now_ns() + pst_min(timeout_ns, pst_ns_of_ms(CALL_MS_MAX));
     stream_move(st, STREAM_REQUEST);
     if (!st->is_call)
         refuse(st);

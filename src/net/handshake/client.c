@@ -6,6 +6,7 @@
 #include "net/handshake/dial.h"
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/ms.h"
 #include "net/ucx/version.h"
 
 #include <poll.h>
@@ -487,7 +488,7 @@ static int link_ping(struct pst_boot_link *link, uint64_t now_ns)
     uint8_t frame[BOOT_HEAD_BYTES];
     ssize_t n;
 
-    if (link->ping_left == 0 && now_ns < link->ping_sent_ns + BOOT_PING_MS * 1000000ull)
+    if (link->ping_left == 0 && now_ns < pst_deadline_ns(link->ping_sent_ns, BOOT_PING_MS))
         return 0;
     if (link->ping_left == 0) {
         link->ping_left = BOOT_HEAD_BYTES;
@@ -517,7 +518,7 @@ int pst_boot_link_tick(struct pst_boot_link *link, uint64_t now_ns)
         return r;
     /* Counted from an unanswered ping, not from what came last: the caller may have slept longer than that
      * itself. */
-    if (link->waiting_ns > 0 && now_ns > link->waiting_ns + BOOT_SILENCE_MS * 1000000ull)
+    if (link->waiting_ns > 0 && now_ns > pst_deadline_ns(link->waiting_ns, BOOT_SILENCE_MS))
         return -ETIMEDOUT;
     return 0;
 }

@@ -3,6 +3,7 @@
  * the name service. */
 #include "net/handshake/dial.h"
 #include "base/clock.h"
+#include "base/ms.h"
 
 #include <netdb.h>
 #include <netinet/in.h>
@@ -14,9 +15,7 @@
 
 static int ms_left(uint64_t deadline_ns)
 {
-    uint64_t now_ns = pst_now_ns();
-
-    return now_ns >= deadline_ns ? 0 : (int)pst_min(pst_div_up(deadline_ns - now_ns, 1000000), 1000000);
+    return (int)pst_min(pst_ms_left(deadline_ns, pst_now_ns()), 1000000);
 }
 
 void boot_wait(int fd, short what, uint64_t until_ns)

@@ -6,6 +6,8 @@
  */
 #include "net/handshake/server_priv.h"
 
+#include "base/ms.h"
+
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -20,11 +22,6 @@ enum {
     EVICT_MS = 1000,  /* a handshake this old makes room for a new one */
     POLL_MS_MAX = 10000,
 };
-
-static uint64_t ns_of_ms(uint64_t ms)
-{
-    return ms * 1000000;
-}
 
 void boot_server_refused(struct boot_conn *conn, enum pst_boot_refusal kind, const char *why)
 {
@@ -165,7 +162,7 @@ static bool handshake_room(struct pst_boot_server *server)
         return true;
     pst_assert(!pst_list_empty(&server->handshakes));
     oldest = pst_list_first(&server->handshakes, struct boot_conn, link);
-    if (server->now_ns < oldest->heard_ns + ns_of_ms(EVICT_MS))
+    if (server->now_ns < pst_deadline_ns(oldest->heard_ns, EVICT_MS))
         return false;
     boot_server_refused(oldest, PST_BOOT_REFUSED_OTHER, "too slow a handshake");
     conn_end(oldest, "too slow a handshake");
@@ -242,7 +239,7 @@ static void listener_run(struct pst_boot_server *server, struct boot_listener *l
             /* The queue stays readable: without a rest this would spin. Clients wait in the queue meanwhile.
              */
             listeners_arm(server, false);
-            server->paused_until_ns = server->now_ns + ns_of_ms(PAUSE_MS);
+            server->paused_until_ns = pst_deadline_ns(server->now_ns, PAUSE_MS);
             return;
         }
         if (errno == EAGAIN)
@@ -257,7 +254,7 @@ static void expire_handshakes(struct pst_boot_server *server)
         struct boot_conn *conn = pst_list_first(&server->handshakes, struct boot_conn, link);
 
         pst_assert(!conn->welcomed && conn->step <= BOOT_STEP_PROOF);
-        if (server->now_ns < conn->heard_ns + ns_of_ms(BOOT_HANDSHAKE_MS))
+        if (server->now_ns < pst_deadline_ns(conn->heard_ns, BOOT_HANDSHAKE_MS))
             break;
         boot_server_refused(conn, PST_BOOT_REFUSED_OTHER, "too slow a handshake");
         conn_end(conn, "too slow a handshake");
@@ -272,7 +269,8 @@ static void expire_unconnected(struct pst_boot_server *server)
         struct boot_conn *conn = pst_list_entry(it, struct boot_conn, link);
 
         pst_assert(conn->welcomed && conn->step >= BOOT_STEP_ADDRESS);
-        if (conn->step == BOOT_STEP_ADDRESS && server->now_ns >= conn->heard_ns + ns_of_ms(BOOT_HANDSHAKE_MS))
+        if (conn->step == BOOT_STEP_ADDRESS &&
+            server->now_ns >= pst_deadline_ns(conn->heard_ns, BOOT_HANDSHAKE_MS))
             conn_end(conn, "gave no address");
     }
 }
@@ -280,9 +278,7 @@ static void expire_unconnected(struct pst_boot_server *server)
 static int ms_until(uint64_t then_ns, uint64_t now_ns, int ms_max)
 {
     pst_assert(ms_max >= 0);
-    if (then_ns <= now_ns)
-        return 0;
-    return (int)pst_min(pst_div_up(then_ns - now_ns, 1000000), (uint64_t)ms_max);
+    return (int)pst_min(pst_ms_left(then_ns, now_ns), (uint64_t)ms_max);
 }
 
 static int next_ms(struct pst_boot_server *server)
@@ -292,8 +288,8 @@ static int next_ms(struct pst_boot_server *server)
 
     pst_assert(pst_list_empty(&server->dead));
     if (!pst_list_empty(&server->handshakes))
-        ms = ms_until(pst_list_first(&server->handshakes, struct boot_conn, link)->heard_ns +
-                          ns_of_ms(BOOT_HANDSHAKE_MS),
+        ms = ms_until(pst_deadline_ns(pst_list_first(&server->handshakes, struct boot_conn, link)->heard_ns,
+                                      BOOT_HANDSHAKE_MS),
                       now_ns, ms);
     if (server->paused_until_ns > 0)
         ms = ms_until(server->paused_until_ns, now_ns, ms);

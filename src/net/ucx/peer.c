@@ -6,6 +6,7 @@
 #include "net/ucx/ucx_priv.h"
 
 #include "base/clock.h"
+#include "base/ms.h"
 
 #include <stdio.h>
 
@@ -141,7 +142,7 @@ void ucx_peer_close(struct pst_peer *base)
         ucx_peer_close_now(peer);
         return;
     }
-    peer->close_ns = pst_now_ns() + UCX_PARTING_MS * 1000000ull;
+    peer->close_ns = pst_deadline_ns(pst_now_ns(), UCX_PARTING_MS);
     pst_list_push_back(&ucx_port_cast(base->port)->parting, &peer->parting);
 }
 

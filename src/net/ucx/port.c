@@ -4,6 +4,7 @@
 #include "net/ucx/ucx_priv.h"
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/ms.h"
 
 static void port_free(struct ucx_port *port)
 {
@@ -154,7 +155,7 @@ static bool port_drain(struct ucx_port *port)
     while (!pst_list_empty(&port->ops_live)) {
         if (worker_progress(port) == 0 &&
             pst_now_ns() - begun_ns >
-                (port_is_endable(port) ? UCX_DRAIN_ENDABLE_MS : UCX_DRAIN_MS) * 1000000ull)
+                pst_ns_of_ms(port_is_endable(port) ? UCX_DRAIN_ENDABLE_MS : UCX_DRAIN_MS))
             return false;
     }
     pst_assert(pst_list_empty(&port->ops_live));

@@ -5,6 +5,8 @@
  * time is over, the operation is done as if it had just come.
  */
 #include "node/node_priv.h"
+
+#include "base/ms.h"
 #include "node/request.h"
 
 #define PST_LATE_MAGIC 0x6c617465u
@@ -85,8 +87,8 @@ static struct pst_late *late_new(struct pst_shard_session *v, const struct pst_w
     p->op.key.data = p->key;
     if (op->key.len)
         memcpy(p->key, op->key.data, op->key.len);
-    p->until_ns = v->worker->now_ns + pst_min(op->wait_ms, head->timeout_ms) * 1000000ull;
-    p->deadline_ns = v->worker->now_ns + head->timeout_ms * 1000000ull;
+    p->until_ns = pst_deadline_ns(v->worker->now_ns, pst_min(op->wait_ms, head->timeout_ms));
+    p->deadline_ns = pst_deadline_ns(v->worker->now_ns, head->timeout_ms);
     pst_list_init(&p->link);
     pst_list_push_back(&v->late, &p->of_shard_session);
     v->worker->waits += of_get(p);

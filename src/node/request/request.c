@@ -14,6 +14,7 @@
 #include "node/request.h"
 
 #include "base/fault.h"
+#include "base/ms.h"
 #include "store/read.h"
 
 struct pst_step {
@@ -251,7 +252,7 @@ void pst_request_begin(struct pst_shard_session *v, const struct pst_wire_head *
             q = request_new(w);
     }
     if (q) {
-        begin(q, v, head->request, head->count, w->now_ns + head->timeout_ms * 1000000ull, body);
+        begin(q, v, head->request, head->count, pst_deadline_ns(w->now_ns, head->timeout_ms), body);
     } else {
         pst_bulk_park_drop(&v->park, head->request);
         pst_request_refuse(v, head);
