@@ -85,6 +85,8 @@ class RsyncError(DataStoreError):
     @property
     def is_local(self) -> bool:
         """Whether this host is at fault, such as its full disk, and no other source would serve better."""
+        if "auth failed" in self.output:  # the pod answers
+            return True
         if self.code in PARTIAL:
             return "[sender]" not in self.output and ("[receiver]" in self.output or "[generator]" in self.output)
         return self.code in LOCAL

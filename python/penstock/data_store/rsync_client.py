@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
 import os
 import pathlib
+import re
 import shlex
 import shutil
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -24,6 +27,9 @@ CONNECT_S = 10
 USER = "penstock"
 PEER_PORT = 873
 FILTERS = ("--include", "--exclude", "--filter")
+WILD = "*?["  # of rsync's patterns
+PARTIAL = ".penstock-partial"  # rsync's folders for files that are not whole
+FRESH = ("--delete-excluded", f"--filter=P {PARTIAL}")  # what an earlier try has left, and the source has no more, goes
 
 
 class RsyncClient:
@@ -69,6 +75,8 @@ class RsyncClient:
                 raise FileNotFoundError(f"there is nothing at {path}")
         into_folder = contents or dest.endswith("/") or len(paths) > 1 or os.path.isdir(paths[0])
         folder = f"{self.namespace}/{self.service_name}/{dest}".rstrip("/")
+        if set(folder) & set(WILD):  # however they are written, a key that is there and fits would get it
+            raise ValueError(f"{folder}: rsync takes {WILD} for a pattern; the native transport does not")
         with self._address() as address:
             self.run_rsync_command(self.build_rsync_command(
                 [path.rstrip("/") + "/" if contents and os.path.isdir(path) else path.rstrip("/") for path in paths],
@@ -100,23 +108,23 @@ class RsyncClient:
         Where it lies: `dest` itself with `contents`.
         """
         with contextlib.ExitStack() as stack:
-            if not source.startswith("rsync://"):
+            if source.startswith("rsync://"):  # another pod's agent asks for the same token as the store
+                source = source.replace("rsync://", f"rsync://{self._user}", 1)
+            else:
                 address = stack.enter_context(self._address())
-                source = f"rsync://{self._user}{address}/data/{self.namespace}/{self.service_name}/{source}"
+                source = f"rsync://{self._user}{address}/data/{self.namespace}/{escaped(f'{self.service_name}/{source}')}"
             inside = contents or source.endswith("/")
             source = source.rstrip("/")
             folder = pathlib.Path(os.path.expanduser(dest)).absolute()
             came_as = source.rpartition("/")[2]
             final = folder if contents else folder / (name or came_as)
             part = final.parent / f".penstock-{final.name}.part"
-            whole = not os.path.lexists(final)
-            if whole:
-                # What a folder has goes into the part itself; else what comes lies in it, and rsync's own names beside it.
-                part.mkdir(parents=True, exist_ok=True)
+            # What a folder has goes into the part itself; else what comes lies in it, and rsync's own names beside it.
+            whole = await_turn(part, final, stack)
             into = f"{part}/" if whole else f"{final}/" if inside else str(final) if name else f"{folder}/"
             self.run_rsync_command(self.build_rsync_command(
                 [f"{source}/" if inside else source], into, filter_options, force,
-                ("--partial-dir=.penstock-partial", *(() if whole else ("--delay-updates",)))), verbose)
+                (f"--partial-dir={PARTIAL}", *(FRESH if whole else ("--delay-updates",)))), verbose)
             if whole:
                 appear(part if inside else part / came_as, final, part)
             return final
@@ -172,6 +180,37 @@ def peer_source(ip: str, path: str) -> str:
         return f"rsync://{ip}:{PEER_PORT}/data/{path.lstrip('/')}"
     # A module stands for what a folder has; a file lies in one.
     return path if urlsplit(path).path.strip("/").count("/") else path.rstrip("/") + "/"
+
+
+def escaped(path: str) -> str:
+    """As rsync's daemon wants a path that it is to send: it expands patterns, and takes a backslash for itself if there are none."""
+    return re.sub(r"([*?\[\]\\])", r"\\\1", path) if set(path) & set(WILD) else path
+
+
+def own_folder(path: pathlib.Path) -> None:
+    """Make a folder, or take one that this user has made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(0o700)
+    state = path.lstat()
+    if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.geteuid():
+        raise PermissionError(f"{path}: another user has made it")
+
+
+def await_turn(part: pathlib.Path, final: pathlib.Path, stack: contextlib.ExitStack) -> bool:
+    """Lock the part of what is not there; others who fetch to the same place wait here. False: it is there, perhaps by now."""
+    while not os.path.lexists(final):
+        own_folder(part)
+        try:
+            fd = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except FileNotFoundError:  # it has its final name
+            continue
+        stack.callback(os.close, fd)
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(fd), part.lstat()) and not os.path.lexists(final):
+                return True
+    return False
 
 
 def appear(made: pathlib.Path, final: pathlib.Path, part: pathlib.Path) -> None:

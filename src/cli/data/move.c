@@ -4,6 +4,9 @@
 #include "cli/data/native.h"
 #include "cli/data/rsync.h"
 
+#include "base/clock.h"
+#include "base/own.h"
+
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
@@ -11,6 +14,8 @@
 #include <sys/stat.h>
 
 #define USER "penstock"
+
+enum { TURN_MS = 600000, TURN_LOOK_US = 50000 }; /* of another command that fetches to the same place */
 
 /* ---- the native transport ---- */
 
@@ -66,14 +71,18 @@ static int move_native(struct pst_data *data, struct pst_move *move, struct pst_
 
 /* ---- rsync ---- */
 
-/* rsync expands these in what it is to fetch; behind a backslash they stand for themselves. */
+#define WILD "*?["
+
+/* rsync expands these in what it is to fetch; behind a backslash they stand for themselves, as does a
+ * backslash where there are none. */
 static void escape(const char *text, char *out, size_t cap)
 {
+    bool wild = strpbrk(text, WILD);
     size_t at = 0;
 
     pst_assert(cap >= 2 * strlen(text) + 1);
     for (; *text; text++) {
-        if (strchr("*?[]\\", *text))
+        if (wild && strchr(WILD "]\\", *text))
             out[at++] = '\\';
         out[at++] = *text;
     }
@@ -93,6 +102,15 @@ static void add_stored(struct pst_rsync *rsync, const struct pst_data *data, con
                   inside ? "/" : "");
 }
 
+/* Another pod's URL; its agent asks for the same token as the store. */
+static void add_peer(struct pst_rsync *rsync, const struct pst_data *data, const char *url)
+{
+    size_t scheme = sizeof("rsync://") - 1;
+
+    pst_assert(strncmp(url, "rsync://", scheme) == 0);
+    pst_rsync_add(rsync, "rsync://%s%s", data->token_bytes ? USER "@" : "", url + scheme);
+}
+
 static void rsync_begin(struct pst_rsync *rsync, const struct pst_data *data, bool filters)
 {
     pst_rsync_init(rsync);
@@ -110,6 +128,12 @@ static int put_rsync(struct pst_data *data, struct pst_move *move, struct pst_ar
     struct pst_rsync rsync;
     int r;
 
+    if (strpbrk(move->key, WILD)) { /* however they are written, a key that is there and fits would get it */
+        snprintf(fault, PST_FAULT_BYTES,
+                 "%.150s: rsync takes " WILD " for a pattern; --transport native does not", move->key);
+        move->is_local = true;
+        return -EINVAL;
+    }
     rsync_begin(&rsync, data, move->is_folder);
     pst_rsync_add(&rsync, "--copy-links");
     pst_rsync_add(&rsync, "--mkpath");
@@ -176,8 +200,11 @@ static int fetch_lock(struct fetch *fetch, char fault[PST_FAULT_BYTES])
     r = pst_place_mkdirs(fetch->part);
     if (r == 0) {
         fetch->lock = open(fetch->part, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
-        r = fetch->lock < 0 || flock(fetch->lock, LOCK_EX | LOCK_NB) < 0 ? -errno : 0;
+        r = fetch->lock < 0 ? (errno == ENOENT ? -EWOULDBLOCK : -errno)
+                            : pst_own_check(fetch->lock, S_IFDIR, 0);
     }
+    if (r == 0 && flock(fetch->lock, LOCK_EX | LOCK_NB) < 0)
+        r = -errno;
     /* Another command may have given it its final name in between. */
     if (r == 0 && (fstat(fetch->lock, &locked) < 0 || stat(fetch->part, &named) < 0 ||
                    locked.st_ino != named.st_ino || locked.st_dev != named.st_dev))
@@ -211,28 +238,49 @@ static int fetch_run(struct fetch *fetch, struct pst_data *data, struct pst_move
 
     rsync_begin(&rsync, data, fetch->inside);
     pst_rsync_add(&rsync, "--partial-dir=" PARTIAL);
-    if (!fetch->whole && !data->cli->in_place)
+    if (fetch->whole) { /* what an earlier try has left, and the source has no more, goes */
+        pst_rsync_add(&rsync, "--delete-excluded");
+        pst_rsync_add(&rsync, "--filter=P " PARTIAL);
+    } else if (!data->cli->in_place) {
         pst_rsync_add(&rsync, "--delay-updates");
+    }
     pst_rsync_add(&rsync, "--");
     if (move->source)
-        pst_rsync_add(&rsync, "%s", move->source);
+        add_peer(&rsync, data, move->source);
     else
         add_stored(&rsync, data, move->key, true, fetch->inside);
     pst_rsync_add(&rsync, "%s", fetch->into);
-    r = pst_rsync_run(&rsync, "get", move->source ? "" : data->token, result, fault);
+    r = pst_rsync_run(&rsync, "get", data->token, result, fault);
     move->is_local = rsync.is_local;
     pst_rsync_fini(&rsync);
     return r;
 }
 
+/* Plans a fetch, and waits until nobody else is at its part: then all of it may be there. */
+static int fetch_begin(struct fetch *fetch, const struct pst_move *move, bool in_place,
+                       char fault[PST_FAULT_BYTES])
+{
+    uint64_t until_ms = pst_now_ms() + TURN_MS;
+    int r;
+
+    for (;;) {
+        *fetch = (struct fetch){.lock = -1};
+        r = fetch_plan(fetch, move, in_place, fault);
+        if (r == 0 && fetch->whole)
+            r = fetch_lock(fetch, fault);
+        if (r != -EWOULDBLOCK || pst_now_ms() > until_ms)
+            return r;
+        pst_close_fd(&fetch->lock);
+        usleep(TURN_LOOK_US);
+    }
+}
+
 static int get_rsync(struct pst_data *data, struct pst_move *move, struct pst_arrival_result *result,
                      char fault[PST_FAULT_BYTES])
 {
-    struct fetch fetch = {.lock = -1};
-    int r = fetch_plan(&fetch, move, data->cli->in_place, fault);
+    struct fetch fetch;
+    int r = fetch_begin(&fetch, move, data->cli->in_place, fault);
 
-    if (r == 0 && fetch.whole)
-        r = fetch_lock(&fetch, fault);
     move->is_local = r < 0;
     if (r == 0)
         r = fetch_run(&fetch, data, move, result, fault);

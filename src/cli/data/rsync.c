@@ -158,6 +158,8 @@ static bool is_local_fault(int status, const char *words)
 {
     static const uint8_t own[] = {3, 11, 13, 14, 20, 21, 22, NO_PROGRAM};
 
+    if (strstr(words, "auth failed")) /* the pod answers */
+        return true;
     if (status == 23 || status == 24) /* a transfer that one of both sides cut short */
         return !strstr(words, "[sender]") && (strstr(words, "[receiver]") || strstr(words, "[generator]"));
     return memchr(own, status, sizeof(own)) != NULL;

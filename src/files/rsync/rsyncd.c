@@ -9,6 +9,7 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -72,6 +73,7 @@ static _Noreturn void become_rsync(char *const *argv, int log_fd, pid_t parent)
     signal(SIGPIPE, SIG_DFL);
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGTERM); /* follows the watching thread, which lives as long as the process */
+    prctl(PR_CAPBSET_DROP, CAP_MKNOD, 0, 0, 0); /* no client makes a device */
     if (getppid() == parent) {
         dup2(log_fd, STDOUT_FILENO);
         dup2(log_fd, STDERR_FILENO);

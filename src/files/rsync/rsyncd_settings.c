@@ -116,6 +116,8 @@ static void write_globals(FILE *out, const struct pst_rsyncd *d)
     fprintf(out, "use chroot = %s\nmunge symlinks = %s\nnumeric ids = yes\nreverse lookup = no\n",
             root ? "yes" : "no", root ? "no" : "yes");
     fputs("list = no\ntimeout = 600\nlog file = /dev/stderr\ntransfer logging = no\n", out);
+    /* A thousand pods may come at once; and none of them makes a program run as another user. */
+    fputs("listen backlog = 4096\nincoming chmod = ug-s,o-t\n", out);
     if (root)
         fputs("uid = root\ngid = root\n", out);
     if (d->token[0])

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""penstock data by the real rsync: what an earlier try has left, others' folders, patterns in keys, rights, many at once."""
+from __future__ import annotations
+
+import os
+import pathlib
+import random
+import re
+import stat
+import subprocess
+from typing import Iterator
+
+import pytest
+from data_store import DataStore, files_of
+from support import BUILD, clean_environment
+from trees import state_of
+
+MIB, NOBODY, USAGE = 1 << 20, 65534, 2
+
+
+class Client:
+    """`penstock data` by rsync."""
+
+    def __init__(self, store: DataStore) -> None:
+        self.more = ["--store", f"http://127.0.0.1:{store.http_port}", "--rsync", f"127.0.0.1:{store.rsync_port}",
+                     "--transport", "rsync"]
+
+    def start(self, command: str, *arguments: object) -> subprocess.Popen[str]:
+        return subprocess.Popen([BUILD / "penstock", "data", command, *self.more, *map(str, arguments)], text=True,
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                env=clean_environment())
+
+    def __call__(self, command: str, *arguments: object, code: int = 0) -> str:
+        process = self.start(command, *arguments)
+        error = process.communicate(timeout=120)[1]
+        assert process.returncode == code, (arguments, error)
+        return error
+
+
+@pytest.fixture
+def store(tmp_path: pathlib.Path) -> Iterator[DataStore]:
+    with DataStore(tmp_path / "data") as it:
+        yield it
+
+
+@pytest.fixture
+def data(store: DataStore) -> Client:
+    return Client(store)
+
+
+@pytest.fixture
+def tree(tmp_path: pathlib.Path) -> pathlib.Path:
+    root = tmp_path / "tree"
+    (root / "sub").mkdir(parents=True)
+    (root / "good").write_bytes(random.randbytes(2 * MIB))
+    (root / "sub/x").write_text("x")
+    return root
+
+
+@pytest.mark.parametrize("contents", [False, True])
+def test_what_an_earlier_try_has_left_goes(data: Client, tree: pathlib.Path, tmp_path: pathlib.Path, contents: bool) -> None:
+    data("put", "m", tree, "--contents")
+    part = tmp_path / ("out/.penstock-m.part" if not contents else ".penstock-out.part")
+    inner = part if contents else part / "m"
+    (inner / "sub/gone").mkdir(parents=True)
+    (inner / "stale").write_text("stale")
+    (inner / "sub/gone/too").write_text("stale")
+    (inner / ".penstock-partial").mkdir()
+    (inner / ".penstock-partial/good").write_bytes((tree / "good").read_bytes()[:MIB])
+    data("get", "m", tmp_path / "out", *(["--contents"] if contents else []))
+    assert files_of(tmp_path / ("out" if contents else "out/m")) == files_of(tree)
+    assert not list(tmp_path.rglob(".penstock*"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has another user")
+def test_what_another_user_has_made_is_not_taken(data: Client, tree: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    data("put", "m", tree, "--contents")
+    (tmp_path / ".penstock-out.part").mkdir()
+    os.chown(tmp_path / ".penstock-out.part", NOBODY, NOBODY)
+    data("get", "m", tmp_path / "out", "--contents", code=4)
+    assert not (tmp_path / "out").exists()
+
+
+def test_patterns_in_keys(store: DataStore, data: Client, tree: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    for key in ("svc/ab", "svc/ba\\ck", "svc/{a,b}", "svc/ü -x"):
+        data("put", key, tree, "--contents")
+    before = {name: value for name, value in state_of(store.files).items() if "svc" in name}
+    for key in ("svc/a*", "svc/?b", "svc/[a]b", "svc/*"):
+        assert "--transport native" in data("put", key, tree / "sub/x", code=USAGE)
+        (store.files / key).mkdir()
+        (store.files / key / "own").write_text(key)
+        data("get", key, tmp_path / "out")
+        assert files_of(tmp_path / "out" / key.partition("/")[2]) == {"own": key.encode()}
+        (store.files / key / "own").unlink()
+        (store.files / key).rmdir()
+    assert {name: value[:2] for name, value in state_of(store.files).items() if "svc" in name} == {
+        name: value[:2] for name, value in before.items()}
+    data("get", "svc/ba\\ck", tmp_path / "out")
+    assert files_of(tmp_path / "out/ba\\ck") == files_of(tree)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes devices")
+def test_no_program_of_another_user_and_no_device(store: DataStore, tmp_path: pathlib.Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "program").write_text("#!/bin/sh\n")
+    (source / "program").chmod(0o6755)
+    os.mknod(source / "null", stat.S_IFCHR | 0o666, os.makedev(1, 3))
+    done = subprocess.run(["rsync", "-a", "--mkpath", f"{source}/", f"rsync://127.0.0.1:{store.rsync_port}/data/default/k/"],
+                          capture_output=True, text=True, timeout=60)
+    assert done.returncode == 23 and "null" in done.stderr, done
+    assert stat.S_IMODE((store.files / "k/program").stat().st_mode) == 0o755
+    assert os.listdir(store.files / "k") == ["program"]
+
+
+def test_eight_at_once(data: Client, tree: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    data("put", "m", tree, "--contents")
+    for into in ("a", "b"):
+        processes = [data.start("get", "m", tmp_path / into) for _ in range(8)]
+        ended = [(process.communicate(timeout=120)[1], process.returncode) for process in processes]
+        assert [code for _, code in ended] == [0] * 8, ended
+        assert files_of(tmp_path / into / "m") == files_of(tree)
+    assert not list(tmp_path.rglob(".penstock*"))
+
+
+def test_many_may_wait_at_the_daemon(store: DataStore) -> None:
+    said = subprocess.run(["ss", "-ltnH", f"sport = :{store.rsync_port}"], capture_output=True, text=True, check=True).stdout
+    most = int(pathlib.Path("/proc/sys/net/core/somaxconn").read_text())
+    assert int(re.split(r"\s+", said)[2]) == min(4096, most)
