@@ -153,6 +153,8 @@ static int set_field(struct pst_bytes name, struct pst_bytes value, struct head 
         return set_length(value, out);
     if (is_same(name, "authorization"))
         return set_once(&out->authorization, value);
+    if (is_same(name, "origin"))
+        return set_once(&out->origin, value);
     if (is_same(name, "content-type"))
         return set_once(&out->content_type, value);
     if (is_same(name, "sec-websocket-key"))
@@ -163,6 +165,7 @@ static int set_field(struct pst_bytes name, struct pst_bytes value, struct head 
         if (out->has_host)
             return 400;
         out->has_host = true;
+        out->host = value;
     } else if (is_same(name, "transfer-encoding")) {
         out->chunked = true;
     } else if (is_same(name, "connection")) {

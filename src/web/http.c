@@ -38,6 +38,7 @@ struct http {
     bool keep_alive; /* after this answer */
     bool no_body;    /* of the answer: the method was HEAD */
     bool head_began; /* and has its time from then on */
+    bool is_known;   /* a whole head has come that may be answered */
     char peer[WEB_PEER_BYTES];
     struct pace pace;
     char *in; /* a head, and what came behind it */
@@ -87,6 +88,14 @@ static void http_free(struct party *party)
     free(h->in);
     free(h->out);
     free(h);
+}
+
+/* Nothing has come of it that could be answered. */
+static bool http_yields(const struct party *party)
+{
+    const struct http *h = pst_container_of(party, struct http, party);
+
+    return !h->is_known && h->step <= STEP_HEAD;
 }
 
 static void http_tick(struct party *party, uint64_t now_ns)
@@ -334,6 +343,19 @@ static bool begin_body(struct http *h)
     return true;
 }
 
+/* A page of another site asks, by a browser that lets it: for a WebSocket, or with a body that is no JSON. */
+static bool is_of_another_site(const struct head *head)
+{
+    const char *host = head->origin.len ? memmem(head->origin.data, head->origin.len, "://", 3) : NULL;
+    size_t bytes = host ? head->origin.len - (size_t)(host + 3 - (const char *)head->origin.data) : 0;
+    bool reads = (head->method.len == 3 && memcmp(head->method.data, "GET", 3) == 0) ||
+                 (head->method.len == 4 && memcmp(head->method.data, "HEAD", 4) == 0);
+
+    if (head->origin.len == 0 || (reads && !head->upgrade))
+        return false;
+    return bytes != head->host.len || bytes == 0 || strncasecmp(host + 3, head->host.data, bytes) != 0;
+}
+
 static void head_came(struct http *h)
 {
     struct pst_web *web = h->party.web;
@@ -345,11 +367,14 @@ static void head_came(struct http *h)
         refuse(h, status);
     } else if (!request_is_allowed(h)) {
         refuse_with(h, 401, "WWW-Authenticate: Bearer\r\n");
+    } else if (is_of_another_site(&h->head)) {
+        refuse(h, 403);
     } else if (h->head.upgrade) {
         upgrade(h);
     } else if (h->head.body_bytes > PST_WEB_BODY_BYTES_MAX) {
         refuse(h, 413);
     } else {
+        h->is_known = true;
         h->keep_alive = h->head.keep_alive && !web->stopping;
         if (h->head.body_bytes == 0)
             ask(h);
@@ -581,7 +606,7 @@ static void http_step(struct http *h)
         [STEP_SEND] = step_send,   [STEP_LINGER] = step_linger,
     };
     int left = STEPS_A_ROUND; /* then others first: the socket says again that it has something */
-    bool more = h->step != STEP_ANSWER;
+    bool more = h->step != STEP_ANSWER && h->step != STEP_CLOSED;
 
     while (more) {
         more = steps[h->step](h) && h->step != STEP_ANSWER && h->step != STEP_CLOSED;
@@ -610,7 +635,8 @@ static void http_ready(struct pst_web *web, struct watch *watch, uint32_t events
 
 void http_open(struct pst_web *web, int fd, const char *peer, bool loopback, bool inner)
 {
-    static const struct party_ops ops = {.tick = http_tick, .close = http_close, .free = http_free};
+    static const struct party_ops ops = {
+        .tick = http_tick, .yields = http_yields, .close = http_close, .free = http_free};
     struct http *h = calloc(1, sizeof(*h));
 
     if (!h) {

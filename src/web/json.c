@@ -233,12 +233,13 @@ int pst_json_add(struct pst_json *parent, const char *name, struct pst_json *chi
 {
     cJSON *under = (cJSON *)parent, *item = (cJSON *)child;
 
-    pst_assert(name ? cJSON_IsObject(under) : cJSON_IsArray(under));
+    pst_assert(!under || (name ? cJSON_IsObject(under) : cJSON_IsArray(under)));
     if (item && name && !is_utf8(name, strlen(name))) {
         cJSON_Delete(item);
         return -EILSEQ;
     }
-    if (item && (name ? cJSON_AddItemToObject(under, name, item) : cJSON_AddItemToArray(under, item)))
+    if (item && under &&
+        (name ? cJSON_AddItemToObject(under, name, item) : cJSON_AddItemToArray(under, item)))
         return 0;
     cJSON_Delete(item);
     return -ENOMEM;

@@ -171,6 +171,21 @@ static void refuse(int fd)
     close(fd);
 }
 
+/* Ends the oldest connection that has said nothing yet: however many are slow, who speaks is heard. Return:
+ * whether there is a seat. */
+static bool make_room(struct pst_web *web)
+{
+    pst_list_each_safe (at, &web->parties) {
+        struct party *party = pst_list_entry(at, struct party, link);
+
+        if (party->ops->yields && party->ops->yields(party)) {
+            party->ops->close(party);
+            break;
+        }
+    }
+    return web->connections < web->connections_max;
+}
+
 static void accept_clients(struct pst_web *web, struct watch *watch, uint32_t events)
 {
     (void)events;
@@ -187,7 +202,7 @@ static void accept_clients(struct pst_web *web, struct watch *watch, uint32_t ev
         }
         if (fd < 0)
             return;
-        if (web->connections >= web->connections_max) {
+        if (web->connections >= web->connections_max && !make_room(web)) {
             refuse(fd);
             continue;
         }

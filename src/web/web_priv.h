@@ -44,6 +44,7 @@ struct watch {
 
 struct party_ops {
     void (*tick)(struct party *party, uint64_t now_ns);
+    bool (*yields)(const struct party *party); /* its seat to a newcomer; NULL: never */
     /* Of a party that libwebsockets has a connection for. Return: as its callbacks. */
     int (*told)(struct party *party, struct lws *wsi, enum lws_callback_reasons reason, void *in, size_t len);
     void (*close)(struct party *party); /* when the server ends */

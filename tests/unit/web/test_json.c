@@ -110,6 +110,7 @@ static void trees_are_printed(void **state)
     char *text;
 
     (void)state;
+    assert_int_equal(pst_json_add_text(NULL, "text", "there was no memory for what it is added to"), -ENOMEM);
     assert_int_equal(pst_json_add_text(root, "text", "a\"\\\n\xc3\xa9"), 0);
     assert_int_equal(pst_json_add_text(root, "none", NULL), 0);
     assert_int_equal(pst_json_add_text(root, "bad", "\xff"), -EILSEQ);

@@ -124,6 +124,59 @@ static void too_many_are_refused(void **state)
     web_rig_close(&rig);
 }
 
+static void who_says_nothing_makes_room(void **state)
+{
+    enum { MAX = 8 };
+    struct web_rig rig = {.settings = {.connections_max = MAX, .stall_ms = 60000}};
+    int slow[4 * MAX], known;
+
+    (void)state;
+    web_rig_open(&rig);
+    known = web_connect(&rig);
+    web_say(known, GET);
+    assert_int_equal(web_read_answer(known, buf, sizeof(buf)), 200);
+    for (size_t i = 0; i < pst_count_of(slow); i++) {
+        slow[i] = web_connect(&rig);
+        web_say(slow[i], i % 2 ? "GET / HT" : "");
+        others_are_served(&rig);
+    }
+    assert_true(web_ends(slow[0]));
+    web_say(known, GET);
+    assert_int_equal(web_read_answer(known, buf, sizeof(buf)), 200);
+    for (size_t i = 0; i < pst_count_of(slow); i++)
+        close(slow[i]);
+    close(known);
+    web_wait_empty(&rig);
+    web_rig_close(&rig);
+}
+
+static void other_sites_are_refused(void **state)
+{
+    static const struct {
+        const char *text;
+        int status;
+    } cases[] = {
+        {"POST / HTTP/1.1\r\nHost: h:1\r\nOrigin: http://h:1\r\nContent-Length: 0\r\n\r\n", 200},
+        {"POST / HTTP/1.1\r\nHost: h:1\r\nContent-Length: 0\r\n\r\n", 200},
+        {"GET / HTTP/1.1\r\nHost: h:1\r\nOrigin: http://evil\r\n\r\n", 200},
+        {"POST / HTTP/1.1\r\nHost: h:1\r\nOrigin: http://evil\r\nContent-Length: 0\r\n\r\n", 403},
+        {"POST / HTTP/1.1\r\nHost: h:1\r\nOrigin: null\r\nContent-Length: 0\r\n\r\n", 403},
+        {"DELETE / HTTP/1.1\r\nHost: h:1\r\nOrigin: http://h:12\r\n\r\n", 403},
+        {"GET /ws/x HTTP/1.1\r\nHost: h\r\nOrigin: http://evil\r\nUpgrade: websocket\r\nConnection: "
+         "upgrade\r\n"
+         "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n",
+         403},
+    };
+    struct web_rig rig = {.hold = false};
+
+    (void)state;
+    web_rig_open(&rig);
+    for (size_t i = 0; i < pst_count_of(cases); i++)
+        assert_int_equal(web_ask(&rig, cases[i].text, buf, sizeof(buf)), cases[i].status);
+    web_wait_empty(&rig);
+    web_rig_close(&rig);
+}
+
 static void floods_of_fields_are_refused(void **state)
 {
     struct web_rig rig = {.hold = false};
@@ -266,6 +319,7 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_slow_are_ended),           cmocka_unit_test(who_says_nothing_is_ended),
         cmocka_unit_test(who_takes_no_answer_is_ended), cmocka_unit_test(too_many_are_refused),
+        cmocka_unit_test(who_says_nothing_makes_room),  cmocka_unit_test(other_sites_are_refused),
         cmocka_unit_test(floods_of_fields_are_refused), cmocka_unit_test(garbage_is_survived),
         cmocka_unit_test(half_a_greeting_is_ended),     cmocka_unit_test(who_has_gone_costs_nothing),
         cmocka_unit_test(bodies_share_a_bound),
