@@ -3,13 +3,17 @@
 #include "net/acceptor.h"
 
 #include "base/list.h"
+#include "base/wait.h"
 
 #include <poll.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
-enum { RETRY_MS = 100 }; /* without descriptors or memory */
+enum {
+    RETRY_MS = 100,        /* without descriptors or memory */
+    YIELD_NS = 1000000000, /* for a connection that has been told to end */
+};
 
 struct pst_acceptor {
     struct pst_acceptor_listener listeners[PST_ACCEPTOR_LISTENERS_MAX];
@@ -20,7 +24,7 @@ struct pst_acceptor {
     pthread_t thread;
     bool runs;
     pthread_mutex_t lock;
-    pthread_cond_t gone; /* the last connection */
+    pthread_cond_t gone; /* a connection */
     struct pst_list connections;
     uint32_t counts[PST_ACCEPTOR_LISTENERS_MAX];
 };
@@ -30,6 +34,7 @@ struct connection {
     struct pst_acceptor *acceptor;
     int fd;
     uint32_t listener;
+    bool kept, yields; /* it has been told to end */
 };
 
 static void connection_end(struct connection *connection)
@@ -41,8 +46,7 @@ static void connection_end(struct connection *connection)
     close(connection->fd); /* under the lock: pst_acceptor_close() shuts down what is listed */
     pst_list_remove(&connection->link);
     acceptor->counts[connection->listener]--;
-    if (pst_list_empty(&acceptor->connections))
-        pthread_cond_signal(&acceptor->gone);
+    pthread_cond_broadcast(&acceptor->gone);
     pthread_mutex_unlock(&acceptor->lock);
     free(connection);
 }
@@ -54,6 +58,30 @@ static void *connection_run(void *arg)
     connection->acceptor->ops->serve(connection->acceptor->ctx, connection->fd, connection->listener);
     connection_end(connection);
     return NULL;
+}
+
+/* Under the lock. Ends the oldest connection whose client has not greeted. Return: whether there was one. */
+static bool make_room(struct pst_acceptor *acceptor, uint32_t listener)
+{
+    uint64_t until_ns = pst_now_ns() + YIELD_NS;
+    uint32_t most = 2 * acceptor->listeners[listener].connections_max;
+
+    if (!acceptor->listeners[listener].greets)
+        return false;
+    while (acceptor->counts[listener] > most && pst_now_ns() < until_ns) /* those that end are on their way */
+        pst_cond_wait_until(&acceptor->gone, &acceptor->lock, until_ns);
+    if (acceptor->counts[listener] > most)
+        return false;
+    pst_list_each (it, &acceptor->connections) {
+        struct connection *connection = pst_list_entry(it, struct connection, link);
+
+        if (connection->listener == listener && !connection->kept && !connection->yields) {
+            connection->yields = true;
+            shutdown(connection->fd, SHUT_RDWR); /* its thread sees it */
+            return true;
+        }
+    }
+    return false;
 }
 
 /* Takes @fd over. */
@@ -69,7 +97,8 @@ static void connection_open(struct pst_acceptor *acceptor, int fd, uint32_t list
     }
     *connection = (struct connection){.acceptor = acceptor, .fd = fd, .listener = listener};
     pthread_mutex_lock(&acceptor->lock);
-    full = ++acceptor->counts[listener] > acceptor->listeners[listener].connections_max;
+    full = ++acceptor->counts[listener] > acceptor->listeners[listener].connections_max &&
+           !make_room(acceptor, listener);
     pst_list_push_back(&acceptor->connections, &connection->link);
     pthread_mutex_unlock(&acceptor->lock);
     if (full && acceptor->ops->refuse)
@@ -102,6 +131,18 @@ static void *acceptor_run(void *arg)
     return NULL;
 }
 
+void pst_acceptor_keep(struct pst_acceptor *acceptor, int fd)
+{
+    pthread_mutex_lock(&acceptor->lock);
+    pst_list_each (it, &acceptor->connections) {
+        struct connection *connection = pst_list_entry(it, struct connection, link);
+
+        if (connection->fd == fd)
+            connection->kept = true;
+    }
+    pthread_mutex_unlock(&acceptor->lock);
+}
+
 int pst_acceptor_open(const struct pst_acceptor_listener *listeners, uint32_t count,
                       const struct pst_acceptor_ops *ops, void *ctx, struct pst_acceptor **out)
 {
@@ -115,14 +156,13 @@ int pst_acceptor_open(const struct pst_acceptor_listener *listeners, uint32_t co
     memcpy(acceptor->listeners, listeners, count * sizeof(*listeners));
     pst_list_init(&acceptor->connections);
     pthread_mutex_init(&acceptor->lock, NULL);
-    pthread_cond_init(&acceptor->gone, NULL);
+    pst_cond_init(&acceptor->gone);
+    *out = acceptor; /* connections may come before this returns */
     acceptor->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     r = acceptor->stop_fd < 0 ? -errno : -pthread_create(&acceptor->thread, NULL, acceptor_run, acceptor);
     acceptor->runs = r == 0;
     if (r < 0)
-        pst_acceptor_close(acceptor);
-    else
-        *out = acceptor;
+        *out = pst_acceptor_close(acceptor);
     return r;
 }
 

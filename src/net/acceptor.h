@@ -14,6 +14,7 @@ enum { PST_ACCEPTOR_LISTENERS_MAX = 2 };
 struct pst_acceptor_listener {
     int fd;                   /* does not block; the caller's */
     uint32_t connections_max; /* at a time */
+    bool greets;              /* connections that pst_acceptor_keep() has not named make room for others */
 };
 
 struct pst_acceptor_ops {
@@ -26,9 +27,12 @@ struct pst_acceptor_ops {
 
 struct pst_acceptor;
 
-/* @listeners is copied, @ops and @ctx are borrowed until closed. Return: 0 or -errno. */
+/* @listeners is copied, @ops and @ctx are borrowed until closed. *@out is set before the first
+ * connection is served. Return: 0 or -errno. */
 int pst_acceptor_open(const struct pst_acceptor_listener *listeners, uint32_t count,
                       const struct pst_acceptor_ops *ops, void *ctx, struct pst_acceptor **out);
+/* The connection @fd, which is being served, stays. */
+void pst_acceptor_keep(struct pst_acceptor *acceptor, int fd);
 /* No connection comes from here on; those that are there go on. The listeners may be closed. NULL: nothing.
  */
 void pst_acceptor_stop(struct pst_acceptor *acceptor);

@@ -269,7 +269,7 @@ def test_holes_and_many_empty_files(store: DataStore, tree: pathlib.Path, tmp_pa
         file.truncate(64 * MIB)
     with Members(store, tmp_path, store.tree_port) as members:
         for _ in range(3):
-            members.start("--members", "4", "--timeout", "2000")
+            members.start("--members", "4", "--timeout", "4000")
         for number in (1, 2, 3):
             assert members.end(number)["files"] == 30_305
             assert state_of(tmp_path / f"out{number}") == state_of(tree)

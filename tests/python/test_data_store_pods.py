@@ -14,8 +14,6 @@ from data_store import DataStore, files_of
 from pods import Pod
 from support import BUILD, clean_environment, wait_until
 
-from penstock import data_store as ds
-
 
 @pytest.fixture
 def store(tmp_path: pathlib.Path) -> Iterator[DataStore]:

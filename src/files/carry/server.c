@@ -141,6 +141,7 @@ static void serve_connection(void *ctx, int fd, uint32_t listener)
     if (r == 0)
         r = read_hello(&link, &server->settings, request);
     if (r == 0) {
+        pst_acceptor_keep(server->acceptor, fd);
         link_set_stall(&link, stall_ms);
         link_trust(&link);
         serve_request(&link, server, request);
@@ -179,7 +180,8 @@ int pst_carry_server_open(const struct pst_carry_server_settings *settings, stru
     static const struct pst_acceptor_ops ops = {.serve = serve_connection};
     struct pst_carry_server *server = calloc(1, sizeof(*server));
     struct pst_acceptor_listener listener = {
-        .connections_max = settings->connections_max ? settings->connections_max : CONNECTIONS};
+        .connections_max = settings->connections_max ? settings->connections_max : CONNECTIONS,
+        .greets = true};
     int r;
 
     pst_assert(settings->resolve && settings->token.len <= PST_CARRY_TOKEN_BYTES_MAX);

@@ -79,7 +79,7 @@ static void connections_come_and_go(void **state)
 
     (void)state;
     for (int i = 0; i < 2; i++)
-        listeners[i] = (struct pst_acceptor_listener){listen_somewhere(&at[i]), MOST};
+        listeners[i] = (struct pst_acceptor_listener){listen_somewhere(&at[i]), MOST, false};
     assert_int_equal(pst_acceptor_open(listeners, 2, &ops, &served, &acceptor), 0);
     for (int i = 0; i < MOST; i++) {
         clients[i] = dial(&at[0]);
@@ -115,9 +115,52 @@ static void connections_come_and_go(void **state)
     assert_null(pst_acceptor_close(NULL));
 }
 
+/* The first byte of a client is its greeting. */
+static void keep(void *ctx, int fd, uint32_t listener)
+{
+    struct pst_acceptor **acceptor = ctx;
+    char byte;
+
+    (void)listener;
+    while (recv(fd, &byte, 1, 0) == 1) {
+        pst_acceptor_keep(*acceptor, fd);
+        pst_assert(send(fd, &byte, 1, MSG_NOSIGNAL) == 1);
+    }
+}
+
+static void who_has_not_greeted_makes_room(void **state)
+{
+    static const struct pst_acceptor_ops ops = {.serve = keep, .refuse = refuse};
+    struct pst_acceptor *acceptor = NULL;
+    struct sockaddr_in at;
+    struct pst_acceptor_listener listener = {listen_somewhere(&at), MOST, true};
+    int known, silent[4 * MOST];
+
+    (void)state;
+    assert_int_equal(pst_acceptor_open(&listener, 1, &ops, &acceptor, &acceptor), 0);
+    known = dial(&at);
+    assert_int_equal(echo_of(known, 'k'), 'k');
+    for (size_t i = 0; i < pst_count_of(silent); i++)
+        silent[i] = dial(&at);
+    assert_int_equal(next_of(silent[0]), 0); /* the oldest */
+    for (int i = 0; i < 20; i++) {
+        int client = dial(&at);
+
+        assert_int_equal(echo_of(client, 'c'), 'c');
+        close(client);
+    }
+    assert_int_equal(echo_of(known, 'k'), 'k');
+    assert_null(pst_acceptor_close(acceptor));
+    for (size_t i = 0; i < pst_count_of(silent); i++)
+        close(silent[i]);
+    close(known);
+    close(listener.fd);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(connections_come_and_go)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(connections_come_and_go),
+                                       cmocka_unit_test(who_has_not_greeted_makes_room)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
