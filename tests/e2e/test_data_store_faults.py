@@ -2,7 +2,10 @@
 """penstockd --role store and what it refuses: requests, settings, folders that are damaged or taken."""
 from __future__ import annotations
 
+import contextlib
+import os
 import pathlib
+import signal
 import socket
 from typing import Any, Iterator
 
@@ -153,3 +156,26 @@ def test_a_full_catalogue_is_said(tmp_path: pathlib.Path) -> None:
         assert statuses == {200, 507}
         keys = store.ask("GET", "/api/v1/stats")[1]["total_keys"]
         assert keys > 0 and store.key("GET", "k0000" + "x" * 200)[1]["found"] is True
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process has started."""
+    told = pathlib.Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for path in told for child in path.read_text().split()]
+
+
+def test_a_killed_store_starts_again_on_a_port_that_its_rsync_has_still(tmp_path: pathlib.Path) -> None:
+    with DataStore(tmp_path / "data") as store:
+        (daemon,) = children(store.pid)
+        os.kill(daemon, signal.SIGSTOP)  # it does not hear that the store ends
+        try:
+            store.end(signal.SIGKILL)
+            with Node("--role", "store", "--data", str(store.folder), "--http", "127.0.0.1:0",
+                      "--rsync-port", str(store.rsync_port)) as again:
+                again.wait_for("another process has its port")
+                os.kill(daemon, signal.SIGCONT)
+                again.wait_for("store: ready")
+                assert store.rsync("{data}").returncode == 0
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(daemon, signal.SIGKILL)

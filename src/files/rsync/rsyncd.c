@@ -22,6 +22,7 @@
 
 enum {
     READY_MS_MAX = 10000,
+    PORT_MS_MAX = 5000,
     POLL_MS = 10,
     AGAIN_MS_MIN = 100,
     AGAIN_MS_MAX = 5000,
@@ -48,6 +49,22 @@ static int probe_port(const char *host, uint16_t port)
         getsockname(fd, (struct sockaddr *)&at, &bytes) < 0)
         return -errno;
     return ntohs(at.sin_port);
+}
+
+/* The daemon of a process that was killed hears of it, and may have the port until then. Return: the port, or
+ * -errno. */
+static int await_port(const struct pst_rsyncd *d, const struct pst_rsyncd_settings *settings)
+{
+    uint64_t until_ns = pst_deadline_ns(pst_now_ns(), PORT_MS_MAX);
+    int r = probe_port(settings->host, settings->port);
+
+    if (r == -EADDRINUSE && d->log)
+        d->log(d->ctx, "rsync daemon: another process has its port still");
+    while (r == -EADDRINUSE && pst_now_ns() < until_ns) {
+        usleep(POLL_MS * 1000);
+        r = probe_port(settings->host, settings->port);
+    }
+    return r;
 }
 
 static bool listens(const struct pst_rsyncd *d)
@@ -270,7 +287,7 @@ static int begin(struct pst_rsyncd *d, const struct pst_rsyncd_settings *setting
         r = open_folder(d, settings->folder, fault);
     if (r < 0)
         return r;
-    r = probe_port(settings->host, settings->port);
+    r = await_port(d, settings);
     if (r < 0) {
         snprintf(fault, PST_FAULT_BYTES, "rsync's port %s:%u: %s", settings->host ? settings->host : "",
                  settings->port, strerror(-r));

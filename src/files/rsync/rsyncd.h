@@ -33,9 +33,9 @@ struct pst_rsyncd_settings {
 };
 
 /*
- * Starts the daemon and waits until it listens. Return: 0; -ENOENT there is no rsync, -EADDRINUSE, -EBUSY
- * the folder is another daemon's, -EINVAL a token that rsync cannot have (it takes printable ASCII without
- * blanks), -ETIMEDOUT, -errno; the reason in @fault.
+ * Starts the daemon and waits until it listens. Return: 0; -ENOENT there is no rsync, -EADDRINUSE the port is
+ * still another process's after five seconds, -EBUSY the folder is another daemon's, -EINVAL a token that
+ * rsync cannot have (it takes printable ASCII without blanks), -ETIMEDOUT, -errno; the reason in @fault.
  */
 int pst_rsyncd_open(const struct pst_rsyncd_settings *settings, struct pst_rsyncd **out,
                     char fault[PST_FAULT_BYTES]);
