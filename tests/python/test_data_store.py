@@ -72,6 +72,17 @@ def test_a_folder_and_a_file_keep_their_names(client: ds.DataStoreClient, tree: 
     assert (tmp_path / "out/x").read_bytes() == (tmp_path / "out/y").read_bytes() == (tree / "a file").read_bytes()
 
 
+def test_a_key_of_one_part_may_be_a_file_or_a_folder(client: ds.DataStoreClient, tree: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    client.put("file", tree / "a file")
+    client.put("folder", tree, contents=True)
+    for _ in range(2):  # new, and brought up to date
+        client.get(["file", "folder"], tmp_path / "out", force=True)
+        assert files_of(tmp_path / "out") == {"file": (tree / "a file").read_bytes()} | {
+            f"folder/{path}": data for path, data in files_of(tree).items()}
+    client.get("folder", tmp_path / "flat", contents=True)
+    assert files_of(tmp_path / "flat") == files_of(tree)
+
+
 def test_what_is_there_is_brought_up_to_date(client: ds.DataStoreClient, tree: pathlib.Path, tmp_path: pathlib.Path) -> None:
     client.put("svc/m", tree, contents=True)
     client.get("svc/m", tmp_path / "out")

@@ -112,7 +112,8 @@ class RsyncClient:
                 source = source.replace("rsync://", f"rsync://{self._user}", 1)
             else:
                 address = stack.enter_context(self._address())
-                source = f"rsync://{self._user}{address}/data/{self.namespace}/{escaped(f'{self.service_name}/{source}')}"
+                below = f"{self.service_name}/{source}" if source else self.service_name  # a slash would say that it is a folder
+                source = f"rsync://{self._user}{address}/data/{self.namespace}/{escaped(below)}"
             inside = contents or source.endswith("/")
             source = source.rstrip("/")
             folder = pathlib.Path(os.path.expanduser(dest)).absolute()
