@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import errno
 import json
 import os
 import pathlib
@@ -204,6 +205,28 @@ def test_the_source_dies(slow: tuple[Members, SlowWay], store: DataStore) -> Non
     for number in (1, 2, 3):
         assert "no piece has come for 2000 ms" in members.end(number, 5)
         assert not (members.folder / f"out{number}").exists()
+
+
+def test_a_store_that_starts_again_has_not_lost_the_tree(slow: tuple[Members, SlowWay], store: DataStore) -> None:
+    """Exit status 1 would say that there is no such tree."""
+    members, _ = slow
+    for _ in range(2):
+        members.add()
+    members.wait_pieces(2, 1, 2)
+    store.kill()
+    with DataStore(store.folder, "--tree-port", str(store.tree_port)):
+        for number in (1, 2):
+            assert "the store knows no such broadcast" in members.end(number, 7)
+            assert not (members.folder / f"out{number}").exists()
+
+
+def test_members_of_a_time_before_are_not_told_that_the_tree_is_gone(store: DataStore, tree: pathlib.Path) -> None:
+    """Nothing is known of their broadcast, or others have begun it anew."""
+    tell = frame(TELL, struct.pack("<QIBII", 9, 1, 1, 0, 0) + text(b"g"))
+    for fault in (b"no such broadcast", b"no such member"):
+        kind, told = call_store(store.tree_port, NAME, tell)
+        assert kind == LINK_ERROR and struct.unpack("<i", told[:4]) == (-errno.ESTALE,) and fault in told, told
+        assert call_store(store.tree_port, NAME, join(b"g", 1))[0] == PLACE
 
 
 def test_a_tree_that_changes_is_said(slow: tuple[Members, SlowWay], tree: pathlib.Path) -> None:

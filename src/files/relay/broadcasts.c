@@ -200,8 +200,8 @@ static int broadcast_await(struct pst_broadcasts *all, struct broadcast *b, stru
     return r == 0 && error ? link_fail(link, error, "%s", fault) : r;
 }
 
-/* The broadcast that a member names; @makes: or a new one. Return: 0 and *@out, to be dropped; or the link's
- * error. */
+/* The broadcast that a member names; @makes: or a new one. One that is not known is -ESTALE: -ENOENT says
+ * that there is no such tree. Return: 0 and *@out, to be dropped; or the link's error. */
 static int broadcast_take(struct pst_broadcasts *all, const char *group, const char *name, bool makes,
                           struct link *link, uint32_t members, struct broadcast **out)
 {
@@ -226,7 +226,7 @@ static int broadcast_take(struct pst_broadcasts *all, const char *group, const c
     }
     pthread_mutex_unlock(&all->lock);
     if (r < 0 || !b)
-        return link_fail(link, r < 0 ? r : -ENOENT, "%s",
+        return link_fail(link, r < 0 ? r : -ESTALE, "%s",
                          r < 0 ? "the store has too many broadcasts" : "the store knows no such broadcast");
     if (is_new)
         broadcast_prepare(all, b, members);
@@ -319,7 +319,7 @@ static int answer_tell(struct pst_broadcasts *all, const char *name, const struc
     place_of(b, r < 0 || said->word == RELAY_LEAVE ? 0 : said->rank, &place);
     pthread_mutex_unlock(&all->lock);
     if (r < 0)
-        r = link_fail(link, r, "the store knows no such member of the broadcast");
+        r = link_fail(link, r == -ENOENT ? -ESTALE : r, "the store knows no such member of the broadcast");
     else if (r == PST_CHAIN_IS_SOURCE && said->word == RELAY_WRONG_BYTES)
         r = link_fail(link, -EBADMSG, "the source sent other bytes than it had: its tree has changed");
     else
