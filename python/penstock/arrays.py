@@ -154,6 +154,30 @@ def _array(buffer: Any, header: Header) -> Array:
     return array
 
 
+def file_pieces(array: Any) -> list[Any]:
+    """The ``.npy`` file of an array, as buffers that follow each other; what can be is not copied. Raises as :func:`put_array`."""
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeError("a masked array would lose its mask: store .data and .mask")
+    given = array
+    if not isinstance(given, np.ndarray) and hasattr(given, "__dlpack__"):
+        given = np.from_dlpack(given)
+    given = np.asarray(given)
+    header = _header_for(given)
+    data = given.T if given.flags.f_contiguous and not given.flags.c_contiguous else np.ascontiguousarray(given)
+    # Not every dtype goes through the buffer protocol; bytes do.
+    return [header, data.reshape(-1).view(np.uint8)] if data.nbytes else [header]
+
+
+def array_in(memory: memoryview, out: Array | None = None) -> Array:
+    """The array of a whole ``.npy`` file in memory: in that memory, or copied to `out`. Raises as :func:`get_array`."""
+    header = _parse_value(bytes(memory[:_header_room(memory)]), memory.nbytes)
+    if out is None:
+        return _array(memory, header)
+    _check_out(out, header)
+    np.copyto(out, _array(memory, header), casting="no")
+    return out
+
+
 def put_array(store: Store, key: Key, array: Any, *, if_absent: bool = False, if_generation: int | None = None,
               checksum: bool = False) -> int:
     """Store an array.
@@ -179,16 +203,7 @@ def put_array(store: Store, key: Key, array: Any, *, if_absent: bool = False, if
     TypeError
         The dtype holds Python objects, or the array is masked.
     """
-    if isinstance(array, np.ma.MaskedArray):
-        raise TypeError("a masked array would lose its mask: store .data and .mask")
-    given = array
-    if not isinstance(given, np.ndarray) and hasattr(given, "__dlpack__"):
-        given = np.from_dlpack(given)
-    given = np.asarray(given)
-    header = _header_for(given)
-    data = given.T if given.flags.f_contiguous and not given.flags.c_contiguous else np.ascontiguousarray(given)
-    # Not every dtype goes through the buffer protocol; bytes do.
-    pieces: list[Any] = [header, data.reshape(-1).view(np.uint8)] if data.nbytes else [header]
+    pieces = file_pieces(array)
     generation = store.put(key, pieces, if_absent=if_absent, if_generation=if_generation, checksum=checksum)
     keep_or_warn(store, key)
     return generation
@@ -227,8 +242,7 @@ def get_array(store: Store, key: Key, *, out: Array | None = None, copy: bool | 
         return _read_into(store, key, out)
     view = None if copy else view_or_none(store, key, required=copy is False)
     if view is not None:
-        memory = memoryview(view)
-        return _array(memory, _parse_value(bytes(memory[:_header_room(memory)]), memory.nbytes))
+        return array_in(memoryview(view))
     while True:
         buffer = np.empty(store.head(key).size, np.uint8)
         try:
@@ -237,8 +251,7 @@ def get_array(store: Store, key: Key, *, out: Array | None = None, copy: bool | 
             if store.head(key).size <= buffer.nbytes:
                 raise
             continue
-        memory = memoryview(buffer)[:count]
-        return _array(memory, _parse_value(bytes(memory[:_header_room(memory)]), count))
+        return array_in(memoryview(buffer)[:count])
 
 
 def _header_room(memory: memoryview) -> int:
@@ -269,11 +282,7 @@ def _read_header(store: Store, key: Key) -> tuple[int, Header]:
 def _read_into(store: Store, key: Key, out: Array) -> Array:
     view = view_or_none(store, key)
     if view is not None:
-        memory = memoryview(view)
-        header = _parse_value(bytes(memory[:_header_room(memory)]), memory.nbytes)
-        _check_out(out, header)
-        np.copyto(out, _array(memory, header), casting="no")
-        return out
+        return array_in(memoryview(view), out)
     generation, header = _read_header(store, key)
     _check_out(out, header)
     same_order = out.flags.f_contiguous if header.fortran else out.flags.c_contiguous

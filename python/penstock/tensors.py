@@ -13,6 +13,7 @@ import fnmatch
 import json
 import math
 import warnings
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, NamedTuple, Sequence, Union
 
 import torch
@@ -22,7 +23,7 @@ from ._places import keep_or_warn, view_or_none
 from .safetensors import FormatError, Layout
 
 if TYPE_CHECKING:
-    from . import Store, View
+    from . import Store
     from ._core import Key
 
 NOTE = "penstock"
@@ -221,6 +222,20 @@ def _gather(stored: Iterable[_Stored], header: bytes) -> list[Any]:
     return pieces + ([small] if small else [])
 
 
+def file_pieces(tree: Tree) -> list[Any]:
+    """The safetensors file of a state dict or a tensor, as buffers that follow each other. Raises as :func:`save_state_dict`."""
+    tensors: dict[str, torch.Tensor] = {}
+    nesting = _flatten(tree, "", tensors)
+    for name, tensor in tensors.items():
+        _check_kind(name, tensor)
+    stored, notes = _arrange(tensors)
+    flat = {"d": [[name, {"t": name}] for name in tensors]}
+    note = {} if nesting == flat and not notes else {"tree": nesting, "views": notes}
+    metadata = {"format": "pt"} | ({NOTE: json.dumps(note, separators=(",", ":"))} if note else {})
+    header = safetensors.build(((one.name, one.dtype, one.shape) for one in stored), metadata, tensors)
+    return _gather(stored, header)
+
+
 def save_state_dict(store: Store, key: Key, state_dict: Mapping[Any, Any], *, if_absent: bool = False,
                     if_generation: int | None = None, checksum: bool = False) -> int:
     """Store a state dict as one value, visible whole or not at all.
@@ -246,16 +261,7 @@ def save_state_dict(store: Store, key: Key, state_dict: Mapping[Any, Any], *, if
     TypeError
         Something in it would need pickling, or is a sparse or quantized tensor.
     """
-    tensors: dict[str, torch.Tensor] = {}
-    tree = _flatten(state_dict, "", tensors)
-    for name, tensor in tensors.items():
-        _check_kind(name, tensor)
-    stored, notes = _arrange(tensors)
-    flat = {"d": [[name, {"t": name}] for name in tensors]}
-    note = {} if tree == flat and not notes else {"tree": tree, "views": notes}
-    metadata = {"format": "pt"} | ({NOTE: json.dumps(note, separators=(",", ":"))} if note else {})
-    header = safetensors.build(((one.name, one.dtype, one.shape) for one in stored), metadata, tensors)
-    pieces = _gather(stored, header)
+    pieces = file_pieces(state_dict)
     conditions: dict[str, Any] = {"if_absent": if_absent, "if_generation": if_generation, "checksum": checksum}
     if len(pieces) <= PIECES_MAX:
         generation = store.put(key, pieces, **conditions)
@@ -317,19 +323,30 @@ def _wanted(names: Iterable[str], keys: Filter) -> set[str]:
 
 
 class _Source:
-    """A stored state dict that can be read in parts: through a view where the store gives one, else by ranges."""
+    """A state dict that can be read in parts: from memory, such as a store's view, or by ranges of a stored value."""
 
-    def __init__(self, store: Store, key: Key, copy: bool | None) -> None:
-        self.store, self.key = store, key
-        self.view: View | None = view_or_none(store, key, required=copy is False)
-        self.generation = 0
-        if self.view is not None:
-            memory = memoryview(self.view)
-            self.layout = safetensors.check_memory(memory)
-            self.flat = _read_only(memory)
-        else:
-            self.generation, self.layout = safetensors.read_layout(store, key)
-        self.note = _note_of(self.layout)
+    store: Store
+    key: Key
+    generation: int
+
+    def __init__(self, layout: Layout, flat: torch.Tensor | None = None) -> None:
+        self.layout, self.flat = layout, flat  # flat: all of the file, where this process has it in memory
+        self.note = _note_of(layout)
+
+    @classmethod
+    def in_memory(cls, memory: memoryview) -> _Source:
+        """A whole file."""
+        return cls(safetensors.check_memory(memory), _read_only(memory))
+
+    @classmethod
+    def in_store(cls, store: Store, key: Key, copy: bool | None) -> _Source:
+        view = view_or_none(store, key, required=copy is False)
+        if view is not None:
+            return cls.in_memory(memoryview(view))
+        generation, layout = safetensors.read_layout(store, key)
+        source = cls(layout)
+        source.store, source.key, source.generation = store, key, generation
+        return source
 
     def base_of(self, name: str) -> str:
         """The stored tensor in which a tensor of the state dict lies."""
@@ -353,7 +370,8 @@ class _Source:
         return _DTYPES[what]
 
     def in_place(self, base: str) -> torch.Tensor:
-        """A stored tensor over the view's memory, which must not be written."""
+        """A stored tensor over the file's memory."""
+        assert self.flat is not None
         stored, dtype = self.layout.tensors[base], self.dtype_of(base)
         flat = self.flat[stored.begin:stored.end]
         if flat.data_ptr() % dtype.itemsize:  # other writers of the format need not align
@@ -362,7 +380,7 @@ class _Source:
 
     def fill(self, targets: Mapping[str, torch.Tensor]) -> None:
         """Read stored tensors into contiguous tensors of the same dtype and shape on the CPU."""
-        if self.view is not None:
+        if self.flat is not None:
             for base, target in targets.items():
                 target.copy_(self.in_place(base))
             return
@@ -376,7 +394,7 @@ class _Source:
 
     def read(self, base: str, copy: bool) -> torch.Tensor:
         """A stored tensor: in place unless it has to be a copy."""
-        if self.view is not None and not copy:
+        if self.flat is not None and not copy:
             return self.in_place(base)
         out = torch.empty(self.layout.tensors[base].shape, dtype=self.dtype_of(base))
         self.fill({base: out})
@@ -384,7 +402,7 @@ class _Source:
 
     def read_part(self, base: str, index: Index, copy: bool) -> torch.Tensor:
         """A slice of a stored tensor; by ranges, only the rows from its first to its last are fetched."""
-        if self.view is not None:
+        if self.flat is not None:
             part = self.in_place(base)[index]
             return part.clone(memory_format=torch.contiguous_format) if copy else part
         stored = self.layout.tensors[base]
@@ -501,9 +519,22 @@ def load_state_dict(store: Store, key: Key, *, into: Tree = None, keys: Filter =
     Stale
         The value was replaced while it was read by ranges; what `into` holds is not defined then.
     """
-    source = _Source(store, key, copy if into is None else None)
+    source = _Source.in_store(store, key, copy if into is None else None)
+    return _load(source, into, keys, slices or {}, strict, copy is True)
+
+
+def state_dict_in(memory: memoryview, into: Tree = None) -> Tree:
+    """The state dict or tensor of a whole safetensors file in memory: tensors in that memory, or `into`, which is filled.
+
+    Raises as :func:`load_state_dict` with `strict`.
+    """
+    return _load(_Source.in_memory(memory), into)
+
+
+def _load(source: _Source, into: Tree, keys: Filter = None, slices: Mapping[str, Index] = MappingProxyType({}), strict: bool = True,
+          copy: bool = False) -> Tree:
     names = set(source.names())
-    unknown = sorted((slices or {}).keys() - names)
+    unknown = sorted(slices.keys() - names)
     if unknown:
         raise ValueError(f"state dict: slices of {unknown[:10]}, which are not stored")
     names = _wanted(names, keys)
@@ -511,9 +542,9 @@ def load_state_dict(store: Store, key: Key, *, into: Tree = None, keys: Filter =
         targets: dict[str, torch.Tensor] = {}
         _flatten(into, "", targets)
         with torch.no_grad():
-            _load_into(source, _match(names, targets, strict), slices or {})
+            _load_into(source, _match(names, targets, strict), slices)
         return into
-    found = _read_all(source, names, slices or {}, copy=copy is True)
+    found = _read_all(source, names, slices, copy)
     if source.note.tree is None:
         return {name: found[name] for name in source.names() if name in found}
     return _unflatten(source.note.tree, found)
