@@ -201,7 +201,7 @@ def _arrange(tensors: Mapping[str, torch.Tensor]) -> tuple[list[_Stored], dict[s
 
 def _bytes_of(tensor: torch.Tensor) -> Any:
     """A contiguous tensor's bytes as a buffer."""
-    return tensor.reshape(-1).view(torch.uint8).numpy()
+    return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8).numpy()  # one element may have any stride
 
 
 def _gather(stored: Iterable[_Stored], header: bytes) -> list[Any]:
@@ -228,6 +228,7 @@ def file_pieces(tree: Tree) -> list[Any]:
     nesting = _flatten(tree, "", tensors)
     for name, tensor in tensors.items():
         _check_kind(name, tensor)
+        tensors[name] = tensor.resolve_conj().resolve_neg()  # of a view that says so the bytes are others
     stored, notes = _arrange(tensors)
     flat = {"d": [[name, {"t": name}] for name in tensors]}
     note = {} if nesting == flat and not notes else {"tree": nesting, "views": notes}

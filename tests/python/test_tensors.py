@@ -105,6 +105,14 @@ def test_tied_tensors_are_stored_once_and_tied_again(store: penstock.Store, nest
     assert back["last"][10] == -1 and not shared(back["weight"], back["first"])
 
 
+def test_conjugated_views_are_stored_as_they_look(store: penstock.Store) -> None:
+    base = torch.tensor([1 + 2j, 3 - 1j])
+    state = {"base": base, "conj": base.conj(), "negative": base.conj().imag, "one": torch.tensor([1 + 2j]).conj().imag}
+    save_state_dict(store, "m", state)
+    loaded = load_state_dict(store, "m")
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in state.items())
+
+
 def test_a_slice_is_stored_without_what_it_was_cut_from(store: penstock.Store) -> None:
     large = floats(1_000_000)
     save_state_dict(store, "m", {"a": large[5:10], "b": large[500:505]})
