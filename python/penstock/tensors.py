@@ -333,6 +333,7 @@ class _Source:
     def __init__(self, layout: Layout, flat: torch.Tensor | None = None) -> None:
         self.layout, self.flat = layout, flat  # flat: all of the file, where this process has it in memory
         self.note = _note_of(layout)
+        self.shared = {str(note.get("of")) for note in self.note.views.values() if isinstance(note, dict)}
 
     @classmethod
     def in_memory(cls, memory: memoryview) -> _Source:
@@ -375,7 +376,8 @@ class _Source:
         assert self.flat is not None
         stored, dtype = self.layout.tensors[base], self.dtype_of(base)
         flat = self.flat[stored.begin:stored.end]
-        if flat.data_ptr() % dtype.itemsize:  # other writers of the format need not align
+        # Other writers of the format need not align, and stores align small values to 8 bytes. Views may have wider elements.
+        if flat.data_ptr() % (ELEMENT_BYTES_MAX if base in self.shared else dtype.itemsize):
             flat = flat.clone()
         return flat.view(dtype).view(stored.shape)
 
