@@ -97,6 +97,31 @@ for bad in (dict(src='/no/such'), dict(src=['a', 'b']), dict(src='.', filter_opt
     assert out.splitlines() == ["['sub']", "[] []", "FileNotFoundError", "ValueError", "ValueError"]
 
 
+def test_a_value_is_offered_from_where_it_was_made(pods: list[Pod], tmp_path: pathlib.Path) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    pods[0].environment["TMPDIR"] = str(temporary)
+
+    def files() -> list[str]:
+        return sorted(path.name for path in temporary.rglob("penstock-value.*"))
+
+    owner = pods[0].hold("ds.put('svc/x', data=b'first', locale='local')\nds.put('svc/x', data='second', locale='local')\n")
+    assert files() == ["penstock-value.2.txt"]
+    assert pods[1].run("print(ds.get('svc/x'), ds.ls('svc/x'))") == (
+        f"second [{{'name': 'penstock-value.2.txt', 'is_directory': False, 'locale': 'pod-{pods[0].ip.rpartition('.')[2]}'}}]")
+    pods[1].run("ds.put('svc/x', data=b'third')")
+    assert pods[2].run("print(ds.get('svc/x'))") == "b'third'"
+    killed = pods[0].hold("ds.put('svc/y', data=b'y', locale='local')\n")
+    killed.kill()
+    killed.communicate()
+    assert len(files()) == 2
+    assert pods[0].run("ds.put('svc/z', data=b'z', locale='local')\nds.rm('svc/z')\nprint(ds.ls('svc/z'))") == "[]"
+    assert files() == ["penstock-value.2.txt"]  # the owner lives
+    owner.communicate(timeout=60)
+    assert files() == []
+    wait_until("the agent has withdrawn what the killed process offered", lambda: pods[0].agent.list_keys() == [])
+
+
 def test_one_agent_for_all(pods: list[Pod]) -> None:
     started = [pods[0].start("print(ds.start_server_if_needed())") for _ in range(6)]
     pids = {process.communicate(timeout=60)[0].strip() for process in started}
@@ -126,6 +151,17 @@ def test_a_broadcast_of_a_stored_tree(store: DataStore, pods: list[Pod], tree: p
     groups = store.ask("GET", "/api/v1/fs/broadcast/groups")[1]["groups"]
     assert {(group["key"], group["total_participants"], group["unreachable"]) for group in groups} == {
         ("svc/m", 6, 0), ("svc/f", 6, 0)}
+
+
+def test_a_broadcast_of_a_value(pods: list[Pod]) -> None:
+    pods[0].run("ds.put('svc/x', data=b'x' * 100_000)")
+    code = "assert ds.get('svc/x', broadcast=ds.BroadcastWindow(timeout=60, group_id='g', fanout=1)) == b'x' * 100_000\n"
+    holders = [pod.hold(code * 3) for pod in pods[:4]]
+    agents = [pod.agent.ping() for pod in pods[:4]]
+    assert len({agent["pid"] for agent in agents}) == 4
+    for holder in holders:
+        holder.communicate(timeout=60)
+        assert holder.returncode == 0
 
 
 def test_a_broadcast_goes_round_dead_parents(store: DataStore, pods: list[Pod], tree: pathlib.Path) -> None:

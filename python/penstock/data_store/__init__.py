@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files and folders from anywhere to everywhere: a client of ``penstockd --role store``.
+"""Files, folders and values from anywhere to everywhere: a client of ``penstockd --role store``.
 
 >>> from penstock import data_store
 >>> data_store.put("team/model", "weights/", contents=True)      # doctest: +SKIP
 >>> data_store.get("team/model", "copy")                         # doctest: +SKIP
+>>> data_store.put("team/step", data=b"42")                      # doctest: +SKIP
 """
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files and folders in a data store, by key."""
+"""Files, folders and values in a data store, by key."""
 from __future__ import annotations
 
 import contextlib
@@ -18,8 +18,10 @@ from .metadata_client import MetadataClient
 from .pod_data_server import PodDataServerClient
 from .rsync_client import Fetch, RsyncClient, peer_source
 from .server import Server
+from .stored_values import get_value, offer_value, put_value, remove_values
 from .tree_client import TreeClient, has_links
 from .types import BroadcastWindow, Lifespan, Locale, Transport
+from .values import encode, is_target
 
 __all__ = ["DataStoreClient"]
 
@@ -29,7 +31,7 @@ SATURATED_TRIES = 5
 
 
 class DataStoreClient:
-    """A data store's keys, as files and folders. Threads may share one.
+    """A data store's keys, as files, folders and values. Threads may share one.
 
     Parameters
     ----------
@@ -55,10 +57,10 @@ class DataStoreClient:
         """This pod's."""
         return PodDataServerClient(token=self.server.token)
 
-    def put(self, key: str | Sequence[str], src: PathLike | Sequence[PathLike], locale: Locale = "store",
+    def put(self, key: str | Sequence[str], src: PathLike | Sequence[PathLike] | None = None, locale: Locale = "store",
             lifespan: Lifespan = "cluster", contents: bool = False, filter_options: str | None = None, force: bool = False,
-            verbose: bool = False, broadcast: BroadcastWindow | None = None) -> None:
-        """Put files or folders under a key.
+            verbose: bool = False, broadcast: BroadcastWindow | None = None, *, data: Any = None) -> None:
+        """Put files or folders, or a value, under a key.
 
         Parameters
         ----------
@@ -67,68 +69,93 @@ class DataStoreClient:
         src : path or list of paths
         locale : "store" or "local"
             "local": one file or folder stays where it is, and others fetch it from this pod as long as this process lives. The pod's
-            agent serves it, and is started if there is none.
+            agent serves it, and is started if there is none. A value becomes a file below ``TMPDIR`` for as long.
         lifespan : "cluster" or "resource"
             "resource": until the service is cleaned up that ``KT_SERVICE_NAME`` names.
         contents, filter_options, force, verbose
-            As of :meth:`RsyncClient.upload`; a local put takes `contents` alone.
+            As of :meth:`RsyncClient.upload`; a local put takes `contents` alone, a value none of the first two.
         broadcast : BroadcastWindow or None
             Join its quorum as one that puts; nobody waits for the others.
+        data : bytes, str, array, tensor, or state dict
+            In place of `src`. Arrays have any shape and dtype that holds no Python objects, those of ``ml_dtypes`` too; tensors any
+            strided layout, and are copied from their device. A state dict is dicts, lists and tuples of tensors, numbers, texts and
+            None, nested at will. Readers see the value before or this one, and nothing between.
+
+        Raises
+        ------
+        TypeError
+            `data` is of another type, or has something in it that would need pickling.
         """
         if locale not in ("store", "local"):
             raise ValueError(f"locale {locale!r} is neither 'store' nor 'local'")
+        if (src is None) == (data is None):
+            raise TypeError("put takes either src or data")
         service = os.environ.get("KT_SERVICE_NAME") if lifespan == "resource" else None
         if lifespan == "resource" and not service:
             raise ValueError("lifespan 'resource' needs KT_SERVICE_NAME in the environment")
-        paths = [os.fspath(path) for path in ([src] if isinstance(src, (str, os.PathLike)) else src)]
-        for parsed in parse_all(key):
-            if locale == "local":
-                self._put_local(parsed, paths, contents, filter_options, lifespan, service)
-                continue
-            self._upload(parsed, paths, contents, filter_options, force, verbose)
-            self.metadata_client.register_store_pod(parsed.full_key, store_name(self.server), lifespan, service)
+        keys = parse_all(key)
+        if src is None:
+            if contents or filter_options:
+                raise ValueError("a value has neither contents nor filters")
+            self._put_value(keys, data, locale, lifespan, service, verbose)
+        else:
+            paths = [os.fspath(path) for path in ([src] if isinstance(src, (str, os.PathLike)) else src)]
+            for parsed in keys:
+                if locale == "local":
+                    self._put_local(parsed, paths, contents, filter_options, lifespan, service)
+                else:
+                    self.upload(parsed, paths, lifespan, service, contents, filter_options, force, verbose)
         if broadcast:
-            take_part(self, [parsed.full_key for parsed in parse_all(key)], "putter", broadcast)
+            take_part(self, [parsed.full_key for parsed in keys], "putter", broadcast)
 
-    def get(self, key: str | Sequence[str], dest: PathLike | None = None, contents: bool = False,
-            filter_options: str | None = None, force: bool = False, verbose: bool = False,
-            broadcast: BroadcastWindow | None = None) -> None:
+    def get(self, key: str | Sequence[str], dest: Any = None, contents: bool = False, filter_options: str | None = None,
+            force: bool = False, verbose: bool = False, broadcast: BroadcastWindow | None = None) -> Any:
         """Get what is under a key: from the source that the store names, a pod or itself, and after failures from the store.
 
         Parameters
         ----------
         key : str or list of str
-        dest : path or None
-            The folder into which it goes; the current one if not set.
+        dest : path, array, tensor, state dict, or None
+            A path: the folder into which it goes, a value as its file. An array, a tensor or a state dict of tensors: it is filled
+            with the one value, whose names, dtypes and shapes are the same; tensors may be on any device. None: a value is
+            returned, and files go into the current folder.
         contents, filter_options, force, verbose
             As of :meth:`RsyncClient.download`, which also says how it appears.
         broadcast : BroadcastWindow or None
             Fetch it as a member of a tree of pods that all want it, each from its parent, and then serve it to others. A parent
             that answers is waited for as long as the window's `timeout` says, or a minute. Then join the window's quorum.
 
+        Returns
+        -------
+        The value, `dest` if that is filled, None for files; for a list of keys a list, in the same order, unless all are files.
+
         Raises
         ------
         KeyNotFound
+        TypeError, ValueError
+            `dest` is not as the value is; nothing was written to it. Or the value's file is damaged.
         """
-        folder = os.fspath(dest) if dest is not None else os.getcwd()
-        fetch = Fetch(folder, contents, filter_options, force, verbose)
         keys = parse_all(key)
-        group = broadcast and (broadcast.group_id or "_".join(sorted(parsed.full_key for parsed in keys)))
-        for parsed in keys:
-            if not (broadcast and group and get_by_broadcast(self, parsed, group, broadcast, fetch)):
-                self._get_one(parsed, fetch)
+        group = (broadcast.group_id or "_".join(sorted(parsed.full_key for parsed in keys))) if broadcast else None
+        fills = is_target(dest)
+        if fills and not isinstance(key, str):
+            raise ValueError("one dest cannot hold the values of several keys")
+        folder = os.getcwd() if dest is None or fills else os.fspath(dest)
+        fetch = Fetch(folder, contents, filter_options, force, verbose)
+        values = [self._get_one(parsed, fetch, dest, fills, broadcast, group) for parsed in keys]
         if broadcast:
             take_part(self, [parsed.full_key for parsed in keys], "getter", broadcast)
+        return values[0] if isinstance(key, str) else values if any(value is not None for value in values) else None
 
     def ls(self, key: str = "") -> list[dict[str, Any]]:
         """What is under a key: dicts with ``name``, ``is_directory`` and ``locale`` ("store", or a pod's name)."""
         return list(self.metadata_client.list_keys(parse_key(key).full_key)["items"])
 
     def rm(self, key: str, recursive: bool = False, prefix: bool = False) -> None:
-        """Delete a key with its files; with `recursive` a folder with all that it has, with `prefix` all names that begin so."""
+        """Delete a key with its file or value; with `recursive` a folder with all that it has, with `prefix` all names that begin so."""
         full_key = parse_key(key).full_key
-        offers.remove(self.metadata_client, full_key)
-        self.metadata_client.delete_key(full_key, recursive, prefix)
+        if recursive or prefix or not remove_values(self, full_key):
+            self.remove_key(full_key, recursive, prefix)
 
     def mkdir(self, key: str) -> bool:
         """Make a folder, and those in front of it. Returns True."""
@@ -137,6 +164,48 @@ class DataStoreClient:
     def rsync(self, parsed: ParsedKey) -> RsyncClient:
         """Of the store's folder of a key's service."""
         return RsyncClient(self.namespace, parsed.service_name, self.server)
+
+    # ---- steps of the above ----
+
+    def upload(self, parsed: ParsedKey, paths: list[str], lifespan: Lifespan = "cluster", service: str | None = None,
+               contents: bool = False, filter_options: str | None = None, force: bool = False, verbose: bool = False) -> None:
+        """Put files or folders into the store, and tell it whose they are."""
+        self._upload(parsed, paths, contents, filter_options, force, verbose)
+        self.register(parsed.full_key, lifespan, service)
+
+    def register(self, full_key: str, lifespan: Lifespan, service: str | None) -> None:
+        """Tell the store how long it is to keep what it has under a key."""
+        self.metadata_client.register_store_pod(full_key, store_name(self.server), lifespan, service)
+
+    def fetch(self, parsed: ParsedKey, fetch: Fetch, broadcast: BroadcastWindow | None = None, group: str | None = None) -> None:
+        """Get what is under a key from where it is best fetched."""
+        if not (broadcast and group and get_by_broadcast(self, parsed, group, broadcast, fetch)):
+            self._get_files(parsed, fetch)
+
+    def remove_key(self, full_key: str, recursive: bool = False, prefix: bool = False) -> None:
+        """Withdraw what this process offers under a key, and delete the key."""
+        offers.remove(self.metadata_client, full_key)
+        self.metadata_client.delete_key(full_key, recursive, prefix)
+
+    def _put_value(self, keys: list[ParsedKey], data: Any, locale: Locale, lifespan: Lifespan, service: str | None,
+                   verbose: bool) -> None:
+        kind, pieces = encode(data)
+        for parsed in keys:
+            if locale == "local":
+                offer_value(self, parsed.full_key, kind, pieces, lifespan, service)
+            else:
+                put_value(self, parsed.full_key, kind, pieces, lifespan, service, verbose)
+
+    def _get_one(self, parsed: ParsedKey, fetch: Fetch, dest: Any, fills: bool, broadcast: BroadcastWindow | None,
+                 group: str | None) -> Any:
+        if dest is None or fills:
+            found, value = get_value(self, parsed.full_key, dest, fetch.force, fetch.verbose, broadcast, group)
+            if found:
+                return value
+        if fills:
+            raise KeyNotFound(f"{parsed.full_key}: nobody has a value under this key")
+        self.fetch(parsed, fetch, broadcast, group)
+        return None
 
     def _put_local(self, parsed: ParsedKey, paths: list[str], contents: bool, filter_options: str | None, lifespan: Lifespan,
                    service: str | None) -> None:
@@ -149,7 +218,7 @@ class DataStoreClient:
         named = os.path.isdir(path) and not contents
         offers.add(Offer(self.metadata_client, self.agent, parsed.full_key, path, named, lifespan, service))
 
-    def _get_one(self, parsed: ParsedKey, fetch: Fetch) -> None:
+    def _get_files(self, parsed: ParsedKey, fetch: Fetch) -> None:
         info = self.metadata_client.key_info(parsed.full_key)
         if info is None:
             raise KeyNotFound(f"{parsed.full_key}: nobody has this key")

@@ -13,17 +13,17 @@ from .types import BroadcastWindow, Lifespan, Locale
 __all__ = ["get", "ls", "mkdir", "put", "rm", "rsync", "rsync_async"]
 
 
-def put(key: str | Sequence[str], src: PathLike | Sequence[PathLike], locale: Locale = "store", lifespan: Lifespan = "cluster",
-        contents: bool = False, filter_options: str | None = None, force: bool = False, verbose: bool = False,
-        namespace: str | None = None, broadcast: BroadcastWindow | None = None) -> None:
+def put(key: str | Sequence[str], src: PathLike | Sequence[PathLike] | None = None, locale: Locale = "store",
+        lifespan: Lifespan = "cluster", contents: bool = False, filter_options: str | None = None, force: bool = False,
+        verbose: bool = False, namespace: str | None = None, broadcast: BroadcastWindow | None = None, *, data: Any = None) -> None:
     """:meth:`DataStoreClient.put`."""
-    DataStoreClient(namespace).put(key, src, locale, lifespan, contents, filter_options, force, verbose, broadcast)
+    DataStoreClient(namespace).put(key, src, locale, lifespan, contents, filter_options, force, verbose, broadcast, data=data)
 
 
-def get(key: str | Sequence[str], dest: PathLike | None = None, contents: bool = False, filter_options: str | None = None,
-        force: bool = False, verbose: bool = False, namespace: str | None = None, broadcast: BroadcastWindow | None = None) -> None:
+def get(key: str | Sequence[str], dest: Any = None, contents: bool = False, filter_options: str | None = None, force: bool = False,
+        verbose: bool = False, namespace: str | None = None, broadcast: BroadcastWindow | None = None) -> Any:
     """:meth:`DataStoreClient.get`."""
-    DataStoreClient(namespace).get(key, dest, contents, filter_options, force, verbose, broadcast)
+    return DataStoreClient(namespace).get(key, dest, contents, filter_options, force, verbose, broadcast)
 
 
 def ls(key: str = "", namespace: str | None = None) -> list[dict[str, Any]]:

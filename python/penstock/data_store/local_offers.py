@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import dataclasses
 import os
+import pathlib
 import socket
 import threading
 from urllib.parse import urlsplit
@@ -13,6 +14,7 @@ from urllib.parse import urlsplit
 from .errors import DataStoreError
 from .metadata_client import MetadataClient
 from .pod_data_server import PodDataServerClient, start_server_if_needed
+from .spool import spool
 from .types import Lifespan
 
 __all__ = ["LocalOffers", "offers", "own_ip"]
@@ -46,6 +48,7 @@ class Offer:
     named: bool
     lifespan: Lifespan
     service: str | None
+    made: pathlib.Path | None = None  # a folder of the spool's, which goes with the offer
 
     @property
     def agent_key(self) -> str:
@@ -64,6 +67,8 @@ class Offer:
             self.metadata.remove_source(self.key, own_ip(self.metadata.server.url))
         with contextlib.suppress(DataStoreError):
             self.agent.unregister(self.agent_key, os.getpid())
+        if self.made:
+            spool.remove(self.made)
 
 
 class LocalOffers:

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values under keys: which file below a key is its value, and how one takes another's place."""
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import tempfile
+from typing import TYPE_CHECKING, Any
+
+from .errors import DataStoreError, StoreRefused
+from .key_utils import ParsedKey, parse_key
+from .local_offers import Offer, offers
+from .rsync_client import Fetch
+from .spool import spool
+from .types import BroadcastWindow, Lifespan
+from .values import ValueName, newest, read_value, write_value
+
+if TYPE_CHECKING:
+    from .data_store_client import DataStoreClient
+
+__all__ = ["get_value", "offer_value", "put_value", "remove_values"]
+
+TRIES = 10  # of a get whose value others replace while it is fetched
+TOO_MANY_NAMES = 413  # HTTP's status
+
+
+def values_of(client: DataStoreClient, key: str) -> list[ValueName]:
+    """The values below a key: one, or for a moment two, or what others offer that has been replaced since."""
+    try:
+        items = client.metadata_client.list_keys(key)["items"]
+    except StoreRefused as error:
+        if error.status == TOO_MANY_NAMES:
+            return []
+        raise
+    return [name for name in (ValueName.of(item["name"]) for item in items if not item["is_directory"]) if name]
+
+
+def value_key(key: str, name: ValueName) -> ParsedKey:
+    return parse_key(f"{key}/{name}")
+
+
+def put_value(client: DataStoreClient, key: str, kind: str, pieces: list[Any], lifespan: Lifespan, service: str | None,
+              verbose: bool) -> None:
+    """Put a value's file into the store."""
+    there = values_of(client, key)
+    name = following(there, kind)
+    with tempfile.TemporaryDirectory(prefix="penstock-value-") as folder:
+        path = pathlib.Path(folder) / str(name)
+        write_value(path, pieces)
+        client.upload(value_key(key, name), [str(path)], lifespan, service, verbose=verbose)
+    client.register(key, lifespan, service)  # a service that goes takes the folder with it, too
+    remove_others(client, key, there)
+
+
+def offer_value(client: DataStoreClient, key: str, kind: str, pieces: list[Any], lifespan: Lifespan, service: str | None) -> None:
+    """Offer a value's file from this pod."""
+    there = values_of(client, key)
+    name = following(there, kind)
+    folder = spool.new_folder()
+    try:
+        write_value(folder / str(name), pieces)
+        offers.add(Offer(client.metadata_client, client.agent, value_key(key, name).full_key, str(folder / str(name)), False, lifespan,
+                         service, folder))
+    except BaseException:
+        spool.remove(folder)
+        raise
+    remove_others(client, key, there)
+
+
+def get_value(client: DataStoreClient, key: str, dest: Any, force: bool, verbose: bool, broadcast: BroadcastWindow | None = None,
+              group: str | None = None) -> tuple[bool, Any]:
+    """Whether the key has a value, and the value."""
+    name = newest(values_of(client, key))
+    for _ in range(TRIES):
+        if name is None:
+            return False, None
+        with contextlib.ExitStack() as stack:
+            folder = (pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-value-"))) if broadcast is None
+                      else spool.folder_of(f"{client.server.url} {client.namespace}/{key}"))
+            try:
+                client.fetch(value_key(key, name), Fetch(str(folder), force=force, verbose=verbose), broadcast, group)
+                return True, read_value(folder / str(name), name.kind, dest)
+            except DataStoreError:
+                tried, name = name, newest(values_of(client, key))
+                if tried == name:
+                    raise
+    raise DataStoreError(f"{key}: its value is replaced quicker than it can be fetched")
+
+
+def remove_values(client: DataStoreClient, key: str) -> bool:
+    """Delete the value under a key, and the folder in which it lay if that has nothing else. Whether there was one."""
+    there = values_of(client, key)
+    for name in there:
+        client.remove_key(value_key(key, name).full_key)
+    if there:
+        with contextlib.suppress(StoreRefused):  # other keys are below it
+            client.remove_key(key)
+    return bool(there)
+
+
+def following(there: list[ValueName], kind: str) -> ValueName:
+    last = newest(there)
+    return ValueName(last.number + 1 if last else 1, kind)
+
+
+def remove_others(client: DataStoreClient, key: str, names: list[ValueName]) -> None:
+    with contextlib.suppress(DataStoreError):  # they do not count, and the next put removes them
+        for name in names:
+            client.remove_key(value_key(key, name).full_key)
