@@ -69,6 +69,19 @@ static char echo_of(int fd, char byte)
     return next_of(fd);
 }
 
+/* A connection that echoes: the place of one that was closed is free once its thread has ended. */
+static int dial_served(const struct sockaddr_in *at)
+{
+    for (;;) {
+        char byte = 0;
+        int fd = dial(at);
+
+        if (send(fd, "a", 1, MSG_NOSIGNAL) == 1 && recv(fd, &byte, 1, 0) == 1 && byte == 'a')
+            return fd;
+        close(fd);
+    }
+}
+
 static void connections_come_and_go(void **state)
 {
     static const struct pst_acceptor_ops ops = {.serve = serve, .refuse = refuse};
@@ -94,13 +107,7 @@ static void connections_come_and_go(void **state)
     close(clients[0]);
     while (ended < 1)
         poll(NULL, 0, 1);
-    do { /* its place is free once its thread has ended */
-        late = dial(&at[0]);
-        if (send(late, "a", 1, MSG_NOSIGNAL) == 1 && recv(late, &(char){0}, 1, MSG_PEEK) == 1 &&
-            next_of(late) == 'a')
-            break;
-        close(late);
-    } while (true);
+    late = dial_served(&at[0]);
     pst_acceptor_stop(acceptor);
     assert_int_equal(echo_of(clients[1], 'x'), 'x'); /* those that are there go on */
     assert_null(pst_acceptor_close(acceptor));
@@ -143,12 +150,8 @@ static void who_has_not_greeted_makes_room(void **state)
     for (size_t i = 0; i < pst_count_of(silent); i++)
         silent[i] = dial(&at);
     assert_int_equal(next_of(silent[0]), 0); /* the oldest */
-    for (int i = 0; i < 20; i++) {
-        int client = dial(&at);
-
-        assert_int_equal(echo_of(client, 'c'), 'c');
-        close(client);
-    }
+    for (int i = 0; i < 20; i++)
+        close(dial_served(&at));
     assert_int_equal(echo_of(known, 'k'), 'k');
     assert_null(pst_acceptor_close(acceptor));
     for (size_t i = 0; i < pst_count_of(silent); i++)
