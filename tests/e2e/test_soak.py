@@ -206,3 +206,19 @@ def test_simulated_pool_holds() -> None:
 
 def test_simulated_pool_finds_what_is_planted() -> None:
     soak_finds("simulated_pool", 4, "hearsay")
+
+
+@NETWORKS
+@NO_PYTHON
+def test_data_store_holds() -> None:
+    told = soak_holds("--only", "data_store", "--for-s", "6", "--seed", "7")
+    for name in ("faults", "puts", "gets", "broadcasts", "verified", "looks_at_something", "offers_ended", "leases_over"):
+        assert told[name] > 0, name
+    assert told["last_rounds"] == 4
+
+
+@NETWORKS
+@NO_PYTHON
+@pytest.mark.parametrize("fault", ["half", "byte", "lost", "late", "leftover", "stale-offer", "stale-source"])
+def test_data_store_finds_what_is_planted(fault: str) -> None:
+    soak_finds("data_store", 1, fault)

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processes that offer a tree from where it lies, and are killed: their agent and, after its lease, the store forget them."""
+
+import http.client
+import json
+import socket
+import struct
+import sys
+import time
+from pathlib import Path
+
+from procs import BenchError, Process, free_port
+from store_scene import Observer, Scene
+from store_work import FRONT
+from tree_versions import write_version
+
+FORGET_S_MAX = 10.0  # the agent promises five seconds
+LEASE_S = 3600.0  # of a source at the store
+IP, OTHER_IP = "127.0.77.1", "127.0.77.2"
+VERSION = range(1, 2)
+
+
+class Offers:
+    """A pod with an agent, and another one that fetches what it offers."""
+
+    def __init__(self, scene: Scene, observer: Observer) -> None:
+        self._scene, self._observer = scene, observer
+        self._socket, port = scene.stage.folder / "agent.sock", free_port()
+        self._environment = scene.python_environment(
+            POD_IP=IP, POD_NAME="pod", PENSTOCK_AGENT_SOCKET=str(self._socket), PENSTOCK_AGENT_PORT=str(port))
+        scene.stage.start([scene.stage.program("penstockd"), "--role=agent", f"--agent-socket={self._socket}",
+                           f"--agent-listen={IP}:{port}", "--rsync-port=0"]).wait_text("agent: ready")
+
+    def run(self) -> None:
+        """One offer after the other until the faults are over."""
+        turn = 0
+        try:
+            while not turn or not self._scene.over.is_set():
+                turn += 1
+                self._offer(f"offer-{turn}", fetched_late=turn % 2 == 0)
+        except (BenchError, OSError) as error:
+            if not self._scene.gone.is_set():
+                self._scene.fault(f"offers: {error}")
+
+    def _offer(self, name: str, fetched_late: bool) -> None:
+        """Half of them are not asked for any more once they are dead: nobody tells the store of those."""
+        folder = self._scene.stage.folder / name
+        write_version(self._scene.order.seed, name, VERSION[-1], folder)
+        holder = self._hold(name, folder)
+        if holder is None:
+            return
+        self._fetch(name, self._scene.places / f"{name}-early")
+        if not self._scene.plants("stale-offer"):
+            holder.kill()
+        self._await_end(name, holder)
+        self._scene.orphans.append(name)
+        self._scene.count(checked=1, offers_ended=1)
+        if fetched_late:
+            self._fetch(name, self._scene.places / f"{name}-late")
+
+    def _hold(self, name: str, folder: Path) -> Process | None:
+        """A process that offers the folder; None when the store was away just then."""
+        read = self._scene.clock.read()
+        code = f"{FRONT}ds.put({name!r}, {str(folder)!r}, locale='local', contents=True)\nprint('offered', flush=True)\nsys.stdin.read()"
+        process = self._scene.stage.start([sys.executable, "-c", code], self._environment, hold_stdin=True, kill=True)
+        try:
+            process.wait_text("^offered")
+        except BenchError as error:
+            if self._scene.clock.calm_since(read):
+                self._scene.fault(f"{name} cannot be offered: {error}")
+            process.kill()
+            return None
+        return process
+
+    def _await_end(self, name: str, holder: Process) -> None:
+        """Until the agent lists the holder no longer."""
+        deadline = time.monotonic() + FORGET_S_MAX
+        while holder.pid in self._offering():
+            if time.monotonic() > deadline:
+                self._scene.fault(f"the agent still lists {name} {FORGET_S_MAX:.0f} s after process {holder.pid} was to have died")
+                holder.kill()
+                return
+            time.sleep(0.05)
+
+    def _fetch(self, name: str, out: Path) -> None:
+        """Whether it succeeds or not: what appears is whole, and it ends."""
+        with self._observer.watching(out, name, VERSION):
+            outcome = self._scene.pods.call([sys.executable, "-c", f"{FRONT}ds.get({name!r}, {str(out)!r}, contents=True)"],
+                                            self._environment | {"POD_IP": OTHER_IP, "POD_NAME": "other"})
+            there = out.exists()
+            if outcome.late:
+                self._scene.fault(f"get of {name} does not end within its bound: {outcome}")
+            if outcome.code == 0 and not there:
+                self._scene.fault(f"get of {name} has succeeded, and nothing is at {out}")
+        self._scene.count(checked=1, offer_gets=int(outcome.code == 0), failed_offer_gets=int(outcome.code != 0))
+
+    def _offering(self) -> set[int]:
+        """Processes of which the agent lists something."""
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(FORGET_S_MAX)
+            connection.connect(str(self._socket))
+            asked = json.dumps({"command": "list_keys"}).encode()
+            connection.sendall(struct.pack(">I", len(asked)) + asked)
+            with connection.makefile("rb") as file:
+                told = json.loads(file.read(struct.unpack(">I", file.read(4))[0]))
+        return {each["pid"] for each in told["keys"]}
+
+
+def is_listed(scene: Scene, name: str) -> bool:
+    """Whether the store names a source of a key."""
+    try:
+        return bool(scene.store.ask("GET", name)[1].get("sources"))
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise BenchError(f"the store does not say who has {name}: {error}") from error
