@@ -23,12 +23,6 @@ int carry_greet(struct link *link, enum carry_operation operation, const char *n
 int carry_send_entries(struct link *link, const struct pst_manifest *m);
 int carry_receive_entries(struct link *link, struct carry_share *share, struct pst_manifest *m);
 
-/* Opens the file @entry of the tree @from for reading; it must be as it was listed. @root_fd: of a tree that
- * is a folder. Return: a descriptor and *@has_holes, whether there may be any; -ESTALE it has changed,
- * -errno. */
-int carry_open_entry(int root_fd, const struct pst_carry_place *from, const struct pst_entry *entry,
-                     bool *has_holes);
-
 /* Both: 0 and *@result, or the link's error. */
 int carry_send(struct link *link, struct carry_share *share, const struct pst_carry_place *from,
                const struct pst_carry_options *options, struct pst_arrival_result *result);

@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* entries.c: a manifest as frames, and files that are as it lists them. */
+/* entries.c: a manifest as frames. */
 #include "files/carry/carry_priv.h"
-
-#include "files/root_priv.h"
-
-#include <fcntl.h>
-#include <sys/stat.h>
 
 int carry_send_entries(struct link *link, const struct pst_manifest *m)
 {
@@ -61,22 +56,4 @@ int carry_receive_entries(struct link *link, struct carry_share *share, struct p
         (type != LINK_ENTRIES_END || pst_read_number(&frame, 4) != m->count || frame.bad || m->count == 0))
         return link_fail(link, -EPROTO, "the sender's list of entries does not end well");
     return error;
-}
-
-int carry_open_entry(int root_fd, const struct pst_carry_place *from, const struct pst_entry *entry,
-                     bool *has_holes)
-{
-    int flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
-    int fd = *entry->path ? pst_beneath_open(root_fd, entry->path, flags)
-                          : openat(from->folder_fd, from->leaf, flags);
-    struct stat st;
-
-    if (fd < 0)
-        return *entry->path ? fd : -errno;
-    if (fstat(fd, &st) < 0 || !pst_entry_is(entry, &st)) {
-        close(fd);
-        return -ESTALE;
-    }
-    *has_holes = (uint64_t)st.st_blocks * 512 < entry->bytes;
-    return fd;
 }

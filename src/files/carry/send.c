@@ -5,6 +5,7 @@
  * others it sends whole. The lists are ahead of the needs, so that both sides read their files at once.
  */
 #include "files/carry/carry_priv.h"
+#include "files/tree/source.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -91,7 +92,8 @@ static int receive_wants(struct sender *s)
 /* Opens the entry's file. Return: a descriptor and *@has_holes, or the link's error. */
 static int sender_open(struct sender *s, const struct pst_entry *entry, bool *has_holes)
 {
-    int fd = carry_open_entry(s->root_fd, s->from, entry, has_holes);
+    const struct pst_source source = {s->from->folder_fd, s->root_fd, s->from->leaf};
+    int fd = pst_source_open(&source, entry, has_holes);
 
     if (fd < 0)
         return sender_fail(s, fd, entry);
@@ -199,19 +201,13 @@ static int send_whole(struct sender *s, uint32_t index)
         at = entry->bytes;
     }
     while (r == 0 && at < entry->bytes) {
-        off_t data = lseek(fd, (off_t)at, SEEK_DATA), hole;
+        uint64_t begin, end;
 
-        if (data < 0)
-            data =
-                errno == ENXIO ? (off_t)entry->bytes : (off_t)at; /* nothing but a hole; or it cannot tell */
-        data = (off_t)pst_min((uint64_t)data, entry->bytes);
-        r = send_hole(s, index, at, (uint64_t)data);
-        hole = (uint64_t)data < entry->bytes ? lseek(fd, data, SEEK_HOLE) : data;
-        if (hole < 0 || (uint64_t)hole > entry->bytes)
-            hole = (off_t)entry->bytes;
+        pst_source_next_data(fd, at, entry->bytes, &begin, &end);
+        r = send_hole(s, index, at, begin);
         if (r == 0)
-            r = send_range(s, index, fd, (uint64_t)data, (uint64_t)hole);
-        at = (uint64_t)hole;
+            r = send_range(s, index, fd, begin, end);
+        at = end;
     }
     return r < 0 ? r : sender_check(s, entry, fd);
 }

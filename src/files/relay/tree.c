@@ -2,6 +2,7 @@
 /* tree.c: the source's tree. It is listed when the broadcast begins; a batch is read for the digests of its
  * pieces when the first child comes to it, shortly before it is sent. */
 #include "files/relay/relay_priv.h"
+#include "files/tree/source.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -70,10 +71,10 @@ static int tree_make_batch(void *ctx, uint32_t batch, uint32_t *entry)
 static int tree_open_entry(void *ctx, uint32_t entry)
 {
     const struct relay_tree *tree = ctx;
-    const struct pst_carry_place place = {tree->folder_fd, tree->leaf};
+    const struct pst_source source = {tree->folder_fd, tree->root_fd, tree->leaf};
     bool has_holes;
 
-    return carry_open_entry(tree->root_fd, &place, &tree->plan.m.entries[entry], &has_holes);
+    return pst_source_open(&source, &tree->plan.m.entries[entry], &has_holes);
 }
 
 const struct relay_feed_ops relay_tree_ops = {.open = tree_open_entry, .make_batch = tree_make_batch};

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* source.c: a tree's files, and where they have bytes. */
+#include "files/tree/source.h"
+
+#include "files/root_priv.h"
+
+#include <fcntl.h>
+
+int pst_source_open(const struct pst_source *source, const struct pst_entry *entry, bool *has_holes)
+{
+    int flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+    int fd = *entry->path ? pst_beneath_open(source->root_fd, entry->path, flags)
+                          : openat(source->folder_fd, source->leaf, flags);
+    struct stat st;
+
+    if (fd < 0)
+        return *entry->path ? fd : -errno;
+    if (fstat(fd, &st) < 0 || !pst_entry_is(entry, &st)) {
+        close(fd);
+        return -ESTALE;
+    }
+    *has_holes = (uint64_t)st.st_blocks * 512 < entry->bytes;
+    return fd;
+}
+
+void pst_source_next_data(int fd, uint64_t from, uint64_t bytes, uint64_t *begin, uint64_t *end)
+{
+    off_t data = lseek(fd, (off_t)from, SEEK_DATA), hole;
+
+    pst_assert(from < bytes);
+    if (data < 0)
+        data = errno == ENXIO ? (off_t)bytes : (off_t)from; /* nothing but a hole; or it cannot tell */
+    *begin = pst_min((uint64_t)data, bytes);
+    hole = *begin < bytes ? lseek(fd, (off_t)*begin, SEEK_HOLE) : (off_t)bytes;
+    *end = hole < 0 ? bytes : pst_min((uint64_t)hole, bytes);
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * source.h: files of a tree that was listed, as whoever sends them reads them. The tree is the entry @leaf of
+ * a folder; of a tree that is a folder, @root_fd is it, else -1. Any thread.
+ */
+#ifndef PST_FILES_SOURCE_H
+#define PST_FILES_SOURCE_H
+
+#include "files/tree/manifest.h"
+
+struct pst_source {
+    int folder_fd, root_fd;
+    const char *leaf;
+};
+
+/* Opens an entry's file for reading; it must be as it was listed. Return: a descriptor and *@has_holes,
+ * whether there may be any; -ESTALE it has changed, -errno. */
+int pst_source_open(const struct pst_source *source, const struct pst_entry *entry, bool *has_holes);
+/* The next bytes behind @from, of a file of @bytes, that are no hole: [*begin, *end). Without any both are
+ * @bytes; if the file system cannot tell, all that follow are. */
+void pst_source_next_data(int fd, uint64_t from, uint64_t bytes, uint64_t *begin, uint64_t *end);
+
+#endif
