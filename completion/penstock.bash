@@ -24,7 +24,7 @@ _penstock() {
     node) flags="--url --secret-file --timeout --json" ;;
     bench) flags="--url --secret-file --timeout --json --prefix --op --size --keys --batch --inflight --seconds --fill --mix --until-full" ;;
     replay) flags="--url --secret-file --timeout --json --page-size --policy --capacity --ssd --ssd-capacity --clients --belady --plot" ;;
-    tree) flags="--url --secret-file --timeout --json --token-file --group --members --force --in-place --filter" ;;
+    tree) flags="--url --secret-file --timeout --json --long -l --bytes --durable --token-file --group --members --force --in-place --filter" ;;
     'data put') flags="--timeout --json --token-file --force --in-place --filter --store --rsync --ca --namespace --transport --contents --lifespan" ;;
     'data get') flags="--timeout --json --token-file --force --in-place --filter --store --rsync --ca --namespace --transport --contents" ;;
     'data ls') flags="--timeout --json --long -l --token-file --store --ca --namespace" ;;

@@ -28,9 +28,9 @@ enum pst_exit {
     X(STRING, secret_file, "", 0, 0, "FILE", "the node's shared secret (PENSTOCK_SECRET_FILE)")              \
     X(NUMBER, timeout, "10000", 1, 86400000, "ms", "how long one call may take")                             \
     X(FLAG, json, "no", 0, 0, "", "machine-readable output")                                                 \
-    X(FLAG, long_, "no", 0, 0, "", "ls: size, generation and class too; data ls: kind and place (-l)")       \
+    X(FLAG, long_, "no", 0, 0, "", "ls: size, generation and class too; tree ls, data ls: kind too (-l)")       \
     X(FLAG, all, "no", 0, 0, "", "stat: figures that are zero, too")                                         \
-    X(FLAG, bytes, "no", 0, 0, "", "ls, stat: exact sizes, in bytes")                                        \
+    X(FLAG, bytes, "no", 0, 0, "", "ls, stat, tree ls: exact sizes, in bytes")                                        \
     X(FLAG, recursive, "no", 0, 0, "",                                                                       \
       "put, get: every file below a folder; data rm: folders with all that they have (-r)")                  \
     X(STRING, wait, "", 1, 0, "[=MS]", "get: wait for the key, MS long or as long as a call may take")       \
@@ -44,7 +44,7 @@ enum pst_exit {
     X(STRING, if_generation, "", 1, 0, "N", "put, rm: only over this generation")                            \
     X(STRING, ttl, "", 1, 0, "MS", "put: the value ends after so long")                                      \
     X(FLAG, checksum, "no", 0, 0, "", "put, load: keep a checksum that every get verifies")                  \
-    X(FLAG, durable, "no", 0, 0, "", "put: end when a crash would not lose the value; wants an SSD")         \
+    X(FLAG, durable, "no", 0, 0, "", "put, tree put: end when a crash would not lose it; wants an SSD")         \
     X(STRING, op, "get", 1, 0, "OP", "bench: get, put, exists, view-walk")                                   \
     X(SIZE, size, "64", 0, 1ull << 40, "bytes", "bench: size of a value")                                    \
     X(NUMBER, keys, "100000", 1, 1000000000, "keys", "bench: number of keys")                                \
@@ -140,6 +140,8 @@ int pst_cmd_clear(struct pst_cli *cli);
 int pst_cmd_bench(struct pst_cli *cli);
 int pst_cmd_dump(struct pst_cli *cli);
 int pst_cmd_tree(struct pst_cli *cli);
+/* The same of trees that a data store has. */
+int pst_cmd_tree_of_server(struct pst_cli *cli);
 int pst_cmd_data_put(struct pst_cli *cli);
 int pst_cmd_data_get(struct pst_cli *cli);
 int pst_cmd_data_ls(struct pst_cli *cli);

@@ -52,9 +52,10 @@ static const struct command {
      "op prefix size keys batch inflight seconds fill mix until_full", false},
     {"replay", "TRACE.jsonl", "play a trace of requests for pages, and tell how many hit", pst_cmd_replay, 1,
      1, 0, "page_size policy capacity ssd ssd_capacity clients belady plot", true},
-    {"tree", "put|get|broadcast FROM TO",
-     "a file or folder to tree://HOST:PORT/NAME of a data store, or from there, or from others who fetch it",
-     pst_cmd_tree, 3, 3, 0, "token_file force in_place filter group members", true},
+    {"tree", "put|get|broadcast FROM TO, or ls|rm|prune STORE[/NAME]",
+     "a file or folder to tree://HOST:PORT/NAME of a data store, or from there, or from others who fetch it; "
+     "or to STORE/NAME of a pool or a node, or from there",
+     pst_cmd_tree, 2, 3, 0, "token_file force in_place filter group members durable long_ bytes", true},
     {"data put", "KEY PATH...", "files and folders into a data store, under KEY", pst_cmd_data_put, 2,
      INT32_MAX, 0, DATA MOVE "contents lifespan", true},
     {"data get", "KEY [DIR]", "what is under KEY into a folder, this one unless named", pst_cmd_data_get, 1,

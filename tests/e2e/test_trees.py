@@ -19,7 +19,7 @@ from typing import Any, Iterator
 import pytest
 from data_store import DataStore
 from support import BUILD, clean_environment, wait_until
-from trees import SlowWay, frame, hello, state_of
+from trees import SlowWay, frame, hello, make_tree, state_of
 
 MIB = 1 << 20
 
@@ -49,22 +49,7 @@ def url(store: DataStore, name: str) -> str:
 
 @pytest.fixture
 def tree(tmp_path: pathlib.Path) -> pathlib.Path:
-    root = tmp_path / "tree"
-    (root / "sub/deep").mkdir(parents=True)
-    (root / "empty folder").mkdir()
-    random.seed(1)
-    for name, size in (("large", 3 * MIB), ("a file", 300_000), ("new\nline", 5), ("ünïcode", 70_000), ("empty", 0), ("sub/deep/x", 1),
-                       (".hidden", 9), ("sub-", 2), ("sub.b", 3)):
-        (root / name).write_bytes(random.randbytes(size))
-    (root / "sub/script").write_text("#!/bin/sh\n")
-    (root / "sub/script").chmod(0o750)
-    (root / "sub/link").symlink_to("../a file")
-    (root / "sub/dangling").symlink_to("/no/where")
-    os.utime(root / "a file", ns=(1, 123456789_123456789))
-    os.utime(root / "empty", ns=(1, -5_500_000_000))
-    (root / "empty folder").chmod(0o500)
-    os.utime(root / "empty folder", ns=(1, 10**18))
-    return root
+    return make_tree(tmp_path / "tree")
 
 
 def test_a_tree_there_and_back(store: DataStore, tree: pathlib.Path, tmp_path: pathlib.Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
+import random
 import socket
 import stat
 import struct
@@ -27,6 +28,25 @@ def state_of(root: pathlib.Path) -> dict[str, Any]:
         mode = None if path.is_symlink() else stat.S_IMODE(state.st_mode)
         found[str(path.relative_to(root))] = (what, mode, state.st_mtime_ns)
     return found
+
+
+def make_tree(root: pathlib.Path) -> pathlib.Path:
+    """A folder with 10 files, and with what is easily lost: odd names, links, modes and times."""
+    (root / "sub/deep").mkdir(parents=True)
+    (root / "empty folder").mkdir()
+    random.seed(1)
+    for name, size in (("large", 3 << 20), ("a file", 300_000), ("new\nline", 5), ("ünïcode", 70_000), ("empty", 0), ("sub/deep/x", 1),
+                       (".hidden", 9), ("sub-", 2), ("sub.b", 3)):
+        (root / name).write_bytes(random.randbytes(size))
+    (root / "sub/script").write_text("#!/bin/sh\n")
+    (root / "sub/script").chmod(0o750)
+    (root / "sub/link").symlink_to("../a file")
+    (root / "sub/dangling").symlink_to("/no/where")
+    os.utime(root / "a file", ns=(1, 123456789_123456789))
+    os.utime(root / "empty", ns=(1, -5_500_000_000))
+    (root / "empty folder").chmod(0o500)
+    os.utime(root / "empty folder", ns=(1, 10**18))
+    return root
 
 
 def frame(kind: int, payload: bytes) -> bytes:

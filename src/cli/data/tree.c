@@ -93,7 +93,7 @@ static int broadcast(const struct pst_cli *cli, const struct pst_native *native)
     return 0;
 }
 
-int pst_cmd_tree(struct pst_cli *cli)
+int pst_cmd_tree_of_server(struct pst_cli *cli)
 {
     bool puts = strcmp(cli->args[0], "put") == 0, broadcasts = strcmp(cli->args[0], "broadcast") == 0;
     const char *remote_text = cli->args[puts ? 2 : 1], *local = cli->args[puts ? 1 : 2];
@@ -110,7 +110,9 @@ int pst_cmd_tree(struct pst_cli *cli)
     int r;
 
     if (!puts && !broadcasts && strcmp(cli->args[0], "get") != 0)
-        return pst_cli_usage("tree: '%.40s' is neither 'put', 'get' nor 'broadcast'", cli->args[0]);
+        return pst_cli_usage("tree: '%.40s' is no action", cli->args[0]);
+    if (cli->arg_count != 3 || cli->durable || cli->long_ || cli->bytes)
+        return pst_cli_usage("tree %s takes FROM and TO, and --durable if it puts into a pool", cli->args[0]);
     if (!is_remote(remote_text) || is_remote(local))
         return pst_cli_usage("tree %s: from %s", cli->args[0],
                              puts ? "a path to " SCHEME "HOST:PORT/NAME" : SCHEME "HOST:PORT/NAME to a path");

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * prune.c: removes chunks that no tree names: first it notes those that are named, then it deletes the
+ * others. It has its lock all the while, and no put is underway when it begins, so a chunk that was not named
+ * is not wanted. A tree that cannot be read ends it: nobody knows what that names.
+ */
+#include "cli/pooled/trees_priv.h"
+
+#include "base/clock.h"
+
+enum {
+    DELETES = 256,
+    PROBES = 1 << 16, /* one in e^16 partitions of a pool has none of them */
+};
+
+struct prune {
+    struct trees *trees;
+    struct trees_lock lock;
+    uint8_t (*named)[PST_POOLED_SHA256_BYTES];
+    uint64_t named_count, named_room;
+    char keys[DELETES][PST_POOLED_KEY_BYTES + 1]; /* to be deleted, */
+    uint64_t bytes[DELETES];                      /* and of their values */
+    uint32_t count;
+    struct trees_pruned *pruned;
+};
+
+/* ---- what is named ---- */
+
+/* What a pool has lost is in no listing: roots that may come back with their node would be missed. No key has
+ * a probe's name, so one that is not simply absent lies where something was lost. */
+static int prune_probe(struct prune *p)
+{
+    struct probe {
+        struct penstock_op ops[TREES_BATCH_CHUNKS];
+        char keys[TREES_BATCH_CHUNKS][16];
+    };
+    pst_cleanup_free struct probe *probe = calloc(1, sizeof(*probe));
+    int r = probe ? 0 : trees_fail(p->trees, -ENOMEM, "out of memory");
+
+    for (uint32_t done = 0; r == 0 && done < PROBES; done += TREES_BATCH_CHUNKS) {
+        for (uint32_t i = 0; i < TREES_BATCH_CHUNKS; i++) {
+            snprintf(probe->keys[i], sizeof(probe->keys[i]), PST_POOLED_TREES "/%u", done + i);
+            penstock_prep(&probe->ops[i], PENSTOCK_STAT_KEY, probe->keys[i], strlen(probe->keys[i]));
+        }
+        r = penstock_batch(p->trees->store, probe->ops, TREES_BATCH_CHUNKS);
+        if (r < 0)
+            return trees_fail_key(p->trees, PST_POOLED_TREES, r);
+        r = trees_lock_keep(p->trees, &p->lock);
+        for (uint32_t i = 0; r == 0 && i < TREES_BATCH_CHUNKS; i++) {
+            if (probe->ops[i].result == PENSTOCK_LOST)
+                r = trees_fail(
+                    p->trees, -ENODATA,
+                    "the pool has lost values, and nobody knows which trees; 'penstock node forgive' gives "
+                    "them up");
+            else if (probe->ops[i].result != PENSTOCK_MISS)
+                r = trees_fail_key(p->trees, probe->keys[i], probe->ops[i].result);
+        }
+    }
+    return r;
+}
+
+static int prune_name(struct prune *p, const struct pst_pooled_chunks *chunks)
+{
+    uint64_t room = pst_max(2 * p->named_room, p->named_count + chunks->count);
+
+    if (p->named_count + chunks->count > p->named_room) {
+        void *grown = realloc(p->named, room * sizeof(*p->named));
+
+        if (!grown)
+            return trees_fail(p->trees, -ENOMEM, "out of memory");
+        p->named = grown;
+        p->named_room = room;
+    }
+    for (uint32_t i = 0; i < chunks->count; i++)
+        memcpy(p->named[p->named_count++], chunks->list[i].sha256, sizeof(*p->named));
+    return 0;
+}
+
+static int prune_tree(void *ctx, const char *name)
+{
+    struct prune *p = ctx;
+    struct pst_pooled_root root = {.entry_count = 0};
+    struct pst_pooled tree = {.holes = NULL};
+    int r = trees_root(p->trees, name, &root, NULL);
+
+    if (r == 0)
+        r = trees_list(p->trees, name, &root, &tree);
+    if (r == 0)
+        r = prune_name(p, &root.parts);
+    if (r == 0)
+        r = prune_name(p, &tree.chunks);
+    if (r == 0)
+        r = trees_lock_keep(p->trees, &p->lock);
+    pst_pooled_fini(&tree);
+    pst_pooled_root_fini(&root);
+    return r;
+}
+
+static int digests_order(const void *a, const void *b)
+{
+    return memcmp(a, b, PST_POOLED_SHA256_BYTES);
+}
+
+/* ---- what is not ---- */
+
+static int prune_delete(struct prune *p)
+{
+    struct penstock_op ops[DELETES] = {{0}};
+    int r = trees_lock_keep(p->trees, &p->lock);
+
+    if (r < 0 || p->count == 0)
+        return r;
+    for (uint32_t i = 0; i < p->count; i++)
+        penstock_prep(&ops[i], PENSTOCK_DELETE, p->keys[i], PST_POOLED_KEY_BYTES);
+    r = penstock_batch(p->trees->store, ops, p->count);
+    if (r < 0)
+        return trees_fail_key(p->trees, p->keys[0], r);
+    for (uint32_t i = 0; i < p->count; i++) {
+        if (ops[i].result == 0) {
+            p->pruned->chunks++;
+            p->pruned->bytes += p->bytes[i];
+        } else if (ops[i].result != PENSTOCK_MISS) {
+            return trees_fail_key(p->trees, p->keys[i], ops[i].result);
+        }
+    }
+    p->count = 0;
+    return 0;
+}
+
+static int prune_look_at(struct prune *p, const struct penstock_entry *entry)
+{
+    uint8_t sha256[PST_POOLED_SHA256_BYTES];
+
+    if (!pst_pooled_key_parse(entry->key, entry->key_bytes, sha256))
+        return 0; /* somebody else's */
+    if (p->named_count && bsearch(sha256, p->named, p->named_count, sizeof(*p->named), digests_order)) {
+        p->pruned->kept++;
+        return 0;
+    }
+    memcpy(p->keys[p->count], entry->key, PST_POOLED_KEY_BYTES);
+    p->bytes[p->count++] = entry->value_bytes;
+    return p->count == DELETES ? prune_delete(p) : 0;
+}
+
+static int prune_sweep(struct prune *p)
+{
+    const struct penstock_list_options options = {
+        .size = sizeof(options), .prefix = PST_POOLED_CHUNKS, .prefix_bytes = strlen(PST_POOLED_CHUNKS)};
+    struct penstock_entry entry;
+    struct penstock_list *keys;
+    int r = penstock_list_open(p->trees->store, &options, &keys);
+
+    if (r)
+        return trees_fail_key(p->trees, PST_POOLED_CHUNKS, r);
+    while ((r = penstock_list_next(keys, &entry)) == 1) {
+        r = prune_look_at(p, &entry);
+        if (r < 0) {
+            penstock_list_close(keys);
+            return r;
+        }
+    }
+    penstock_list_close(keys);
+    return r < 0 ? trees_fail_key(p->trees, PST_POOLED_CHUNKS, r) : prune_delete(p);
+}
+
+/* ---- all of it ---- */
+
+/* Return: whether a put is underway, 0 or 1, or the fault. */
+static int prune_sees_put(struct prune *p)
+{
+    const struct penstock_list_options options = {
+        .size = sizeof(options), .prefix = TREES_LOCKS, .prefix_bytes = strlen(TREES_LOCKS)};
+    struct penstock_entry entry;
+    struct penstock_list *keys;
+    int r = penstock_list_open(p->trees->store, &options, &keys);
+
+    if (r)
+        return trees_fail_key(p->trees, TREES_LOCKS, r);
+    r = penstock_list_next(keys, &entry);
+    if (r == 1)
+        trees_fail(p->trees, -EBUSY, "a put is underway: %.*s", (int)pst_min(entry.key_bytes, 150),
+                   (const char *)entry.key);
+    penstock_list_close(keys);
+    return r < 0 ? trees_fail_key(p->trees, TREES_LOCKS, r) : r;
+}
+
+/* New puts wait for this one's lock meanwhile. */
+static int prune_wait(struct prune *p, uint32_t wait_ms)
+{
+    uint64_t until_ms = pst_now_ms() + wait_ms;
+    int r;
+
+    while ((r = prune_sees_put(p)) == 1) {
+        if (pst_now_ms() >= until_ms)
+            return -EBUSY;
+        r = trees_lock_keep(p->trees, &p->lock);
+        if (r < 0)
+            return r;
+        usleep(100000);
+    }
+    return r;
+}
+
+int trees_prune(struct trees *trees, uint32_t wait_ms, struct trees_pruned *pruned)
+{
+    struct trees_pruned told = {.chunks = 0};
+    pst_cleanup_free struct prune *p = calloc(1, sizeof(*p));
+    int r;
+
+    if (!p)
+        return trees_fail(trees, -ENOMEM, "out of memory");
+    p->trees = trees;
+    p->pruned = &told;
+    r = trees_lock_take(trees, &p->lock, TREES_PRUNE, wait_ms);
+    if (r == 0) {
+        r = prune_wait(p, wait_ms);
+        if (r == 0)
+            r = prune_probe(p);
+        if (r == 0)
+            r = trees_each(trees, prune_tree, p);
+        if (r == 0 && p->named_count)
+            qsort(p->named, p->named_count, sizeof(*p->named), digests_order);
+        if (r == 0)
+            r = prune_sweep(p);
+        trees_lock_give(trees, &p->lock);
+    }
+    free(p->named);
+    if (r == 0)
+        *pruned = told;
+    return r;
+}
