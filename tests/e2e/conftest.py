@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests leave in shared memory is swept when they have ended."""
+"""A data store for those who ask for one. What the tests leave in shared memory is swept when they have ended."""
 from __future__ import annotations
 
 import contextlib
@@ -7,16 +7,25 @@ import os
 import pathlib
 import sys
 import time
+from collections.abc import Iterator
 
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
-pytest.register_assert_rewrite("cli", "home_pool", "members", "previous", "support", "tsgrpc", "tsgrpc_abuses", "tutorial")
+pytest.register_assert_rewrite("cli", "home_pool", "members", "previous", "support", "trees", "tsgrpc", "tsgrpc_abuses", "tutorial")
 
 import support  # noqa: E402
+from data_store import DataStore  # noqa: E402
 from support import pytest_runtest_teardown  # noqa: E402, F401: pytest calls it
 
 MADE_S_MAX = 60  # UCX unlinks a file at once when it is complete
+
+
+@pytest.fixture
+def store(tmp_path: pathlib.Path) -> Iterator[DataStore]:
+    """A data store for one test; a file that needs another one has a fixture of its own."""
+    with DataStore(tmp_path / "data") as it:
+        yield it
 
 
 def open_files() -> set[tuple[int, int]]:

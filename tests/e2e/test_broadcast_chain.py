@@ -26,12 +26,6 @@ NAME = b"default/m"
 
 
 @pytest.fixture
-def store(tmp_path: pathlib.Path) -> Iterator[DataStore]:
-    with DataStore(tmp_path / "data") as it:
-        yield it
-
-
-@pytest.fixture
 def tree(store: DataStore) -> pathlib.Path:
     """16 MiB in the store: files of many sizes, some of which no piece has whole, others of which it has many."""
     root = store.files / "m"

@@ -8,7 +8,6 @@ import random
 import re
 import stat
 import subprocess
-from typing import Iterator
 
 import pytest
 from data_store import DataStore, files_of
@@ -35,12 +34,6 @@ class Client:
         error = process.communicate(timeout=120)[1]
         assert process.returncode == code, (arguments, error)
         return error
-
-
-@pytest.fixture
-def store(tmp_path: pathlib.Path) -> Iterator[DataStore]:
-    with DataStore(tmp_path / "data") as it:
-        yield it
 
 
 @pytest.fixture

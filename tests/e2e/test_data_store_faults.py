@@ -7,7 +7,7 @@ import os
 import pathlib
 import signal
 import socket
-from typing import Any, Iterator
+from typing import Any
 
 import pytest
 from data_store import DataStore
@@ -15,12 +15,6 @@ from support import Node
 
 PEER = {"ip": "10.0.0.5"}
 TOKEN = "a-token-of-this-test"
-
-
-@pytest.fixture
-def store(tmp_path: pathlib.Path) -> Iterator[DataStore]:
-    with DataStore(tmp_path / "data") as it:
-        yield it
 
 
 def tree_of(folder: pathlib.Path) -> dict[str, bytes]:

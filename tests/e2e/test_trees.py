@@ -9,25 +9,18 @@ import os
 import pathlib
 import random
 import select
-import signal
 import socket
 import struct
 import subprocess
 import threading
-from typing import Any, Iterator
+from typing import Any
 
 import pytest
 from data_store import DataStore
 from support import BUILD, clean_environment, wait_until
-from trees import SlowWay, frame, hello, make_tree, state_of
+from trees import SlowWay, frame, hello, make_tree, small_disk, state_of, tree_url
 
 MIB = 1 << 20
-
-
-@pytest.fixture
-def store(tmp_path: pathlib.Path) -> Iterator[DataStore]:
-    with DataStore(tmp_path / "data") as it:
-        yield it
 
 
 def start(action: str, first: object, second: object, *more: str) -> subprocess.Popen[str]:
@@ -43,30 +36,26 @@ def run(action: str, first: object, second: object, *more: str, code: int = 0) -
     return error if code else json.loads(out)
 
 
-def url(store: DataStore, name: str) -> str:
-    return f"tree://127.0.0.1:{store.tree_port}/default/{name}"
-
-
 @pytest.fixture
 def tree(tmp_path: pathlib.Path) -> pathlib.Path:
     return make_tree(tmp_path / "tree")
 
 
 def test_a_tree_there_and_back(store: DataStore, tree: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    told = run("put", tree, url(store, "svc/m"))
+    told = run("put", tree, tree_url(store, "svc/m"))
     assert told["files"] == 10 and told["moved"] == told["bytes"] and told["matched"] == 0
     assert state_of(store.files / "svc/m") == state_of(tree)
-    run("get", url(store, "svc/m"), tmp_path / "out")
+    run("get", tree_url(store, "svc/m"), tmp_path / "out")
     assert state_of(tmp_path / "out") == state_of(tree)
-    assert run("get", url(store, "svc/m"), tmp_path / "out")["moved"] == 0
-    run("get", url(store, "svc/m/sub/script"), tmp_path / "script")
+    assert run("get", tree_url(store, "svc/m"), tmp_path / "out")["moved"] == 0
+    run("get", tree_url(store, "svc/m/sub/script"), tmp_path / "script")
     assert (tmp_path / "script").read_text() == "#!/bin/sh\n"
     assert not list(tmp_path.rglob(".penstock*"))
     assert store.names("svc") == {"m": (True, "store")}
 
 
 def test_what_is_there_is_brought_up_to_date(store: DataStore, tree: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    run("put", tree, url(store, "m"))
+    run("put", tree, tree_url(store, "m"))
     there = store.files / "m"
     (there / "own").write_text("stays")
     with open(tree / "large", "r+b") as file:
@@ -76,7 +65,7 @@ def test_what_is_there_is_brought_up_to_date(store: DataStore, tree: pathlib.Pat
     (tree / "sub/link").unlink()
     (tree / "sub/link").symlink_to("other")
     (tree / "sub/new").write_text("new")
-    told = run("put", tree, url(store, "m"))
+    told = run("put", tree, tree_url(store, "m"))
     assert told["moved"] == 65536 + 3 and told["matched"] == 3 * MIB - 65536
     assert {name: state for name, state in state_of(there).items() if name != "own"} == state_of(tree)
     assert (there / "own").read_text() == "stays"
@@ -85,13 +74,13 @@ def test_what_is_there_is_brought_up_to_date(store: DataStore, tree: pathlib.Pat
 def test_bytes_that_moved_are_found(store: DataStore, tmp_path: pathlib.Path) -> None:
     data = random.randbytes(8 * MIB)
     (tmp_path / "f").write_bytes(data)
-    run("put", tmp_path / "f", url(store, "f"))
+    run("put", tmp_path / "f", tree_url(store, "f"))
     (tmp_path / "f").write_bytes(data[:100] + b"put in" + data[100:])
-    told = run("put", tmp_path / "f", url(store, "f"))
+    told = run("put", tmp_path / "f", tree_url(store, "f"))
     assert told["moved"] < MIB and told["moved"] + told["matched"] == len(data) + 6
     assert (store.files / "f").read_bytes() == (tmp_path / "f").read_bytes()
     (tmp_path / "f").write_bytes(data[: 3 * MIB])
-    run("put", tmp_path / "f", url(store, "f"))
+    run("put", tmp_path / "f", tree_url(store, "f"))
     assert (store.files / "f").read_bytes() == data[: 3 * MIB]
 
 
@@ -102,12 +91,12 @@ def test_the_port_is_told(store: DataStore) -> None:
 
 def test_force_reads_what_looks_the_same(store: DataStore, tmp_path: pathlib.Path) -> None:
     (tmp_path / "f").write_bytes(b"a" * MIB)
-    run("put", tmp_path / "f", url(store, "f"))
+    run("put", tmp_path / "f", tree_url(store, "f"))
     old = (tmp_path / "f").stat()
     (tmp_path / "f").write_bytes(b"b" * MIB)
     os.utime(tmp_path / "f", ns=(1, old.st_mtime_ns))
-    assert run("put", tmp_path / "f", url(store, "f"))["moved"] == 0
-    run("put", tmp_path / "f", url(store, "f"), "--force")
+    assert run("put", tmp_path / "f", tree_url(store, "f"))["moved"] == 0
+    run("put", tmp_path / "f", tree_url(store, "f"), "--force")
     assert (store.files / "f").read_bytes() == b"b" * MIB
 
 
@@ -116,7 +105,7 @@ def test_holes_stay_holes(store: DataStore, tmp_path: pathlib.Path) -> None:
         file.write(b"begin")
         file.seek(5 << 30)
         file.write(b"end")
-    told = run("put", tmp_path / "sparse", url(store, "sparse"))
+    told = run("put", tmp_path / "sparse", tree_url(store, "sparse"))
     there = store.files / "sparse"
     assert told["moved"] < MIB and there.stat().st_size == (5 << 30) + 3 and there.stat().st_blocks * 512 < MIB
     with open(there, "rb") as file:
@@ -126,30 +115,30 @@ def test_holes_stay_holes(store: DataStore, tmp_path: pathlib.Path) -> None:
 
 
 def test_filters(store: DataStore, tree: pathlib.Path) -> None:
-    run("put", tree, url(store, "m"), "--filter=+/sub/deep", "--filter=-/sub/*", "--filter=-*file", "--filter=-large")
+    run("put", tree, tree_url(store, "m"), "--filter=+/sub/deep", "--filter=-/sub/*", "--filter=-*file", "--filter=-large")
     names = set(state_of(store.files / "m"))
     assert names == {".", ".hidden", "empty", "empty folder", "new\nline", "sub", "sub-", "sub.b", "sub/deep", "sub/deep/x", "ünïcode"}
-    assert "+PATTERN" in run("put", tree, url(store, "m"), "--filter=x", code=2)
+    assert "+PATTERN" in run("put", tree, tree_url(store, "m"), "--filter=x", code=2)
 
 
 def test_files_that_are_none_are_left_out(store: DataStore, tree: pathlib.Path) -> None:
     os.mkfifo(tree / "pipe")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tree / "socket"))
-        run("put", tree, url(store, "m"))
+        run("put", tree, tree_url(store, "m"))
     assert not {"pipe", "socket"} & set(os.listdir(store.files / "m"))
     for what in ("pipe", "sub/link"):
-        assert what.rpartition("/")[2] in run("put", tree / what, url(store, "p"), code=7)
+        assert what.rpartition("/")[2] in run("put", tree / what, tree_url(store, "p"), code=7)
 
 
 @pytest.mark.parametrize("name, code", [
     ("nothing", 1), ("m/nothing", 1), ("m/a file/below", 7), ("../../../etc", 2), ("..", 2), (".penstock-m.tree", 2), ("x/.penstock-m.tree/tree", 2), ("m/sub/link", 7), ("m/out/secret", 7),
 ])
 def test_gets_of_what_there_is_not(store: DataStore, tree: pathlib.Path, tmp_path: pathlib.Path, name: str, code: int) -> None:
-    run("put", tree, url(store, "m"))
+    run("put", tree, tree_url(store, "m"))
     (tmp_path / "secret").write_text("secret")
     (store.files / "m/out").symlink_to(tmp_path)
-    assert "penstock: " in run("get", url(store, name), tmp_path / "got", code=code)
+    assert "penstock: " in run("get", tree_url(store, name), tmp_path / "got", code=code)
     assert not (tmp_path / "got").exists()
 
 
@@ -157,17 +146,17 @@ def test_puts_stay_below_the_folder(store: DataStore, tree: pathlib.Path, tmp_pa
     (tmp_path / "victim").mkdir()
     store.files.mkdir(parents=True, exist_ok=True)
     (store.files / "out").symlink_to(tmp_path / "victim")
-    run("put", tree, url(store, "out"), code=7)
-    run("put", tree, url(store, "out/m"), code=7)
-    run("put", tree, url(store, "../../../../../x"), code=2)  # ".." ends above the namespaces, where no tree is
+    run("put", tree, tree_url(store, "out"), code=7)
+    run("put", tree, tree_url(store, "out/m"), code=7)
+    run("put", tree, tree_url(store, "../../../../../x"), code=2)  # ".." ends above the namespaces, where no tree is
     (store.files / "m").mkdir()
     (store.files / "m/sub").symlink_to(tmp_path / "victim")
-    run("put", tree, url(store, "m"))  # a folder comes in the link's place
+    run("put", tree, tree_url(store, "m"))  # a folder comes in the link's place
     assert os.listdir(tmp_path / "victim") == [] and state_of(store.files / "m") == state_of(tree)
     (store.files / "f").write_text("a file")
-    assert "Not a directory" in run("put", tree, url(store, "f"), code=7)
+    assert "Not a directory" in run("put", tree, tree_url(store, "f"), code=7)
     (store.files / "d").mkdir()
-    assert "Is a directory" in run("put", tree / "a file", url(store, "d"), code=7)
+    assert "Is a directory" in run("put", tree / "a file", tree_url(store, "d"), code=7)
 
 
 @pytest.mark.parametrize("victim", ["client", "server"])
@@ -175,7 +164,7 @@ def test_a_transfer_that_broke_off_goes_on(store: DataStore, tmp_path: pathlib.P
     (tmp_path / "m").mkdir()
     for number in range(4):
         (tmp_path / f"m/f{number}").write_bytes(random.randbytes(48 * MIB))
-    process = start("put", tmp_path / "m", url(store, "m"))
+    process = start("put", tmp_path / "m", tree_url(store, "m"))
     hidden = store.files / ".penstock-m.tree"
     wait_until("a file has come whole", lambda: (hidden / "tree/f0").exists() or process.poll() is not None)
     if victim == "client":
@@ -188,7 +177,7 @@ def test_a_transfer_that_broke_off_goes_on(store: DataStore, tmp_path: pathlib.P
         again = DataStore(tmp_path / "data")
     assert not (store.files / "m").exists() or process.returncode == 0
     with again if victim == "server" else threading.Lock():
-        told = run("put", tmp_path / "m", url(again, "m"))
+        told = run("put", tmp_path / "m", tree_url(again, "m"))
         assert told["moved"] <= 3.5 * 48 * MIB
         assert state_of(again.files / "m") == state_of(tmp_path / "m")
         assert not hidden.exists()
@@ -199,12 +188,12 @@ def test_an_update_that_broke_off_goes_on(store: DataStore, tmp_path: pathlib.Pa
     file, there = tmp_path / "file", store.files / "file"
     halves = [random.randbytes(8 * MIB) for _ in range(2)]
     file.write_bytes(halves[0] + random.randbytes(8 * MIB))
-    run("put", file, url(store, "file"))
+    run("put", file, tree_url(store, "file"))
     file.write_bytes(halves[0] + halves[1])
     hidden = store.files / ".penstock-file.tree"
     hidden.mkdir(mode=0o700)
     (hidden / f"fresh-{hashlib.sha256(b'').hexdigest()}").write_bytes(bytes(8 * MIB) + halves[1][:6 * MIB] + bytes(2 * MIB))
-    told = run("put", file, url(store, "file"))
+    told = run("put", file, tree_url(store, "file"))
     assert (told["moved"], told["matched"]) == (2 * MIB, 14 * MIB)
     assert there.read_bytes() == file.read_bytes() and not hidden.exists()
 
@@ -223,18 +212,18 @@ def test_what_another_tree_has_left_stays_behind(store: DataStore, tmp_path: pat
     (tmp_path / "m/kept").mkdir()
     for name in ("file/inside", "folder", "kept/file", "kept/link"):
         (tmp_path / "m" / name).write_text(name)
-    run("put", tmp_path / "m", url(store, "m"))
+    run("put", tmp_path / "m", tree_url(store, "m"))
     assert state_of(store.files / "m") == state_of(tmp_path / "m") and not left.exists()
-    run("get", url(store, "m"), tmp_path / "out")
+    run("get", tree_url(store, "m"), tmp_path / "out")
     (tmp_path / ".penstock-new.tree").mkdir(mode=0o700)
     (tmp_path / ".penstock-new.tree/tree").write_text("a file")
-    run("get", url(store, "m"), tmp_path / "new")
+    run("get", tree_url(store, "m"), tmp_path / "new")
     assert state_of(tmp_path / "new") == state_of(tmp_path / "out") == state_of(tmp_path / "m")
 
 
 def test_one_after_the_other(store: DataStore, tree: pathlib.Path, tmp_path: pathlib.Path) -> None:
     """All ranks of a host put or get the same tree at the same moment."""
-    for action, ends in (("put", (tree, url(store, "m"))), ("get", (url(store, "m"), tmp_path / "out"))):
+    for action, ends in (("put", (tree, tree_url(store, "m"))), ("get", (tree_url(store, "m"), tmp_path / "out"))):
         for _ in range(3):
             processes = [start(action, *ends) for _ in range(8)]
             ended = [(process.communicate(timeout=120), process.returncode) for process in processes]
@@ -245,11 +234,11 @@ def test_one_after_the_other(store: DataStore, tree: pathlib.Path, tmp_path: pat
 
 def test_one_waits_for_the_other(store: DataStore, tmp_path: pathlib.Path) -> None:
     (tmp_path / "f").write_bytes(random.randbytes(64 * MIB))
-    run("put", tmp_path / "f", url(store, "f"))
+    run("put", tmp_path / "f", tree_url(store, "f"))
     with SlowWay(store.tree_port) as way:
         first = start("get", f"tree://127.0.0.1:{way.port}/default/f", tmp_path / "out")
         wait_until("it arrives", lambda: list(tmp_path.glob(".penstock-out.tree/fresh-*")))
-        second = start("get", url(store, "f"), tmp_path / "out")
+        second = start("get", tree_url(store, "f"), tmp_path / "out")
         with pytest.raises(subprocess.TimeoutExpired):
             second.wait(timeout=1)
         way.open()
@@ -258,19 +247,12 @@ def test_one_waits_for_the_other(store: DataStore, tmp_path: pathlib.Path) -> No
 
 
 def test_a_full_disk_is_said(tmp_path: pathlib.Path) -> None:
-    folder = tmp_path / "small"
-    folder.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "penstock", folder], capture_output=True).returncode:
-        pytest.skip("mounts are not allowed here")
-    try:
-        with DataStore(folder / "data") as store:
-            (tmp_path / "f").write_bytes(random.randbytes(32 * MIB))
-            assert "No space left" in run("put", tmp_path / "f", url(store, "f"), code=3)
-            assert not (store.files / "f").exists()
-            (tmp_path / "g").write_bytes(b"fits")
-            store.key("DELETE", "f")
-    finally:
-        subprocess.run(["umount", "-l", folder], check=True)
+    with small_disk(tmp_path / "small", 16), DataStore(tmp_path / "small/data") as store:
+        (tmp_path / "f").write_bytes(random.randbytes(32 * MIB))
+        assert "No space left" in run("put", tmp_path / "f", tree_url(store, "f"), code=3)
+        assert not (store.files / "f").exists()
+        (tmp_path / "g").write_bytes(b"fits")
+        store.key("DELETE", "f")
 
 
 def test_a_token(tmp_path: pathlib.Path, tree: pathlib.Path) -> None:
@@ -279,8 +261,8 @@ def test_a_token(tmp_path: pathlib.Path, tree: pathlib.Path) -> None:
         (tmp_path / name).chmod(0o600)
     with DataStore(tmp_path / "data", "--token-file", str(tmp_path / "token")) as store:
         for more in ((), ("--token-file", str(tmp_path / "wrong"))):
-            assert "token" in run("put", tree, url(store, "m"), *more, code=4)
-        run("put", tree, url(store, "m"), "--token-file", str(tmp_path / "token"))
+            assert "token" in run("put", tree, tree_url(store, "m"), *more, code=4)
+        run("put", tree, tree_url(store, "m"), "--token-file", str(tmp_path / "token"))
         assert state_of(store.files / "m") == state_of(tree)
 
 
@@ -325,7 +307,7 @@ def test_a_client_that_only_says_that_it_lives(store: DataStore, tree: pathlib.P
                 break
         else:
             pytest.fail("it is connected still")
-    run("put", tree, url(store, "m"))
+    run("put", tree, tree_url(store, "m"))
 
 
 def test_what_cannot_be_asked(tmp_path: pathlib.Path, tree: pathlib.Path) -> None:

@@ -7,29 +7,19 @@ import pathlib
 import random
 import signal
 import subprocess
-from typing import Iterator
 
 import pytest
 from data_store import DataStore
 from support import BUILD, clean_environment, wait_until
-from trees import state_of
+from trees import run_tree, small_disk, state_of, tree_url
 
 MIB = 1 << 20
 NO_SPACE = 3
 
 
-def run(*arguments: object, code: int = 0) -> str:
-    """What `penstock` says when it ends with `code`."""
-    done = subprocess.run([BUILD / "penstock", *map(str, arguments)], text=True, capture_output=True, timeout=120,
-                          stdin=subprocess.DEVNULL, env=clean_environment())
-    assert done.returncode == code, (arguments, done)
-    return done.stderr
-
-
-@pytest.fixture
-def store(tmp_path: pathlib.Path) -> Iterator[DataStore]:
-    with DataStore(tmp_path / "data") as it:
-        yield it
+def run_data(*arguments: object) -> None:
+    subprocess.run([BUILD / "penstock", "data", *map(str, arguments)], check=True, timeout=120, stdin=subprocess.DEVNULL,
+                   env=clean_environment())
 
 
 @pytest.fixture
@@ -48,31 +38,20 @@ def tree(tmp_path: pathlib.Path) -> pathlib.Path:
     return root
 
 
-@pytest.fixture
-def small(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """A disk of 48 MiB."""
-    path = tmp_path / "small"
-    path.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48m", "penstock", path], capture_output=True).returncode:
-        pytest.skip("mounts are not allowed here")
-    yield path
-    subprocess.run(["umount", "-l", path], check=True)
-
-
 def test_there_and_back(store: DataStore, tree: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    remote, out = f"tree://127.0.0.1:{store.tree_port}/default/m", tmp_path / "out"
+    remote, out = tree_url(store), tmp_path / "out"
     for _ in range(2):
-        run("tree", "--in-place", "put", tree, remote)
+        run_tree("--in-place", "put", tree, remote)
         assert state_of(store.files / "m") == state_of(tree)
-        run("tree", "--in-place", "get", remote, out)
+        run_tree("--in-place", "get", remote, out)
         assert state_of(out) == state_of(tree)
         (tree / "large").write_bytes(random.randbytes(MIB) + (tree / "large").read_bytes()[MIB:])
         (tree / "sub/small").write_bytes(b"other")
         (tree / "sub/deep/empty").write_bytes(b"not any more")
     assert not list(tmp_path.rglob(".penstock-*"))
-    run("tree", "--in-place", "get", f"{remote}/sub/small", tmp_path / "file")  # a file has one place
+    run_tree("--in-place", "get", f"{remote}/sub/small", tmp_path / "file")  # a file has one place
     assert (tmp_path / "file").read_bytes() == b"other"
-    assert "--in-place" in run("tree", "--in-place", "--group", "g", "broadcast", remote, out, code=2)
+    assert "--in-place" in run_tree("--in-place", "--group", "g", "broadcast", remote, out, code=2)
 
 
 @pytest.mark.parametrize("transport", ["native", "rsync"])
@@ -83,10 +62,10 @@ def test_there_and_back_by_either_transport(store: DataStore, tree: pathlib.Path
     (tree / "none").rmdir()
     (tmp_path / "out").mkdir()
     for _ in range(2):
-        run("data", "put", *where, "m", tree, "--contents")
-        run("data", "get", *where, "m", tmp_path / "out")
-        run("data", "get", *where, "m", tmp_path / "inside", "--contents")
-        run("data", "get", *where, "m/sub/small", tmp_path / "out")
+        run_data("put", *where, "m", tree, "--contents")
+        run_data("get", *where, "m", tmp_path / "out")
+        run_data("get", *where, "m", tmp_path / "inside", "--contents")
+        run_data("get", *where, "m/sub/small", tmp_path / "out")
         expected = {path.relative_to(tree): path.read_bytes() for path in tree.rglob("*") if path.is_file()}
         for folder in (tmp_path / "out/m", tmp_path / "inside"):
             assert {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()} == expected
@@ -95,34 +74,36 @@ def test_there_and_back_by_either_transport(store: DataStore, tree: pathlib.Path
     assert not list(tmp_path.rglob(".penstock-*"))
 
 
-def test_old_files_make_room_for_new_ones(store: DataStore, small: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    remote, tree = f"tree://127.0.0.1:{store.tree_port}/default/m", tmp_path / "tree"
+def test_old_files_make_room_for_new_ones(store: DataStore, tmp_path: pathlib.Path) -> None:
+    remote, tree = tree_url(store), tmp_path / "tree"
     tree.mkdir()
 
     def change() -> None:
         for number in range(8):
             (tree / str(number)).write_bytes(random.randbytes(4 * MIB))
-        run("tree", "put", tree, remote)
+        run_tree("put", tree, remote)
 
     change()
-    run("tree", "get", remote, small / "m")
-    change()
-    run("tree", "get", remote, small / "m", code=NO_SPACE)
-    run("tree", "--in-place", "get", remote, small / "m")
-    assert state_of(small / "m") == state_of(tree)
+    with small_disk(tmp_path / "small", 48):
+        out = tmp_path / "small/m"
+        run_tree("get", remote, out)
+        change()
+        run_tree("get", remote, out, code=NO_SPACE)
+        run_tree("--in-place", "get", remote, out)
+        assert state_of(out) == state_of(tree)
 
 
 def test_what_breaks_off_is_there_in_part_and_goes_on(store: DataStore, tmp_path: pathlib.Path) -> None:
-    remote, tree, out = f"tree://127.0.0.1:{store.tree_port}/default/m", tmp_path / "tree", tmp_path / "out"
+    remote, tree, out = tree_url(store), tmp_path / "tree", tmp_path / "out"
     tree.mkdir()
     for number in range(40):
         (tree / f"{number:02}").write_bytes(random.randbytes(4 * MIB))
-    run("tree", "put", tree, remote)
+    run_tree("put", tree, remote)
     process = subprocess.Popen([BUILD / "penstock", "tree", "--in-place", "get", remote, out], env=clean_environment())
     wait_until("a file is there", lambda: (out / "03").exists() or process.poll() is not None)
     process.send_signal(signal.SIGKILL)
     process.wait(60)
     there = sorted(out.iterdir())
     assert there and all(path.read_bytes() == (tree / path.name).read_bytes() for path in there)
-    run("tree", "--in-place", "get", remote, out)
+    run_tree("--in-place", "get", remote, out)
     assert state_of(out) == state_of(tree) and not list(tmp_path.glob(".penstock-*"))

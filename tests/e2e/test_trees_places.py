@@ -2,28 +2,18 @@
 """Where trees go: mounted folders, links to folders, folders in others' own, and entries that have become something else."""
 from __future__ import annotations
 
-import contextlib
 import os
 import pathlib
 import random
 import shutil
-import subprocess
 import tempfile
-from typing import Iterator
 
 import pytest
 from data_store import DataStore, files_of
-from support import BUILD, clean_environment
-from trees import state_of
+from trees import run_tree, small_disk, state_of, tree_url
 
 MIB = 1 << 20
 NOBODY, OTHER = 65534, 7
-
-
-@pytest.fixture
-def store(tmp_path: pathlib.Path) -> Iterator[DataStore]:
-    with DataStore(tmp_path / "data") as it:
-        yield it
 
 
 @pytest.fixture
@@ -44,39 +34,17 @@ def tree(tmp_path: pathlib.Path) -> pathlib.Path:
     return root
 
 
-def url(store: DataStore, name: str = "m") -> str:
-    return f"tree://127.0.0.1:{store.tree_port}/default/{name}"
-
-
-def run(*arguments: object, code: int = 0, user: int | None = None, cwd: pathlib.Path | None = None) -> str:
-    done = subprocess.run([BUILD / "penstock", "tree", *map(str, arguments)], text=True, capture_output=True, timeout=120,
-                          stdin=subprocess.DEVNULL, env=clean_environment(), user=user, cwd=cwd)
-    assert done.returncode == code, (arguments, done)
-    return done.stderr
-
-
-@contextlib.contextmanager
-def mounted(path: pathlib.Path) -> Iterator[None]:
-    path.mkdir(parents=True)
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32m", "penstock", path], capture_output=True).returncode:
-        pytest.skip("mounts are not allowed here")
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "-l", path], check=True)
-
-
 @pytest.mark.parametrize("how", [[], ["--in-place"]], ids=["whole", "in-place"])
 @pytest.mark.parametrize("where", ["out", "out/sub"])
 def test_a_mounted_folder(store: DataStore, tree: pathlib.Path, tmp_path: pathlib.Path, where: str, how: list[str]) -> None:
     """It is the destination, or within it."""
-    with mounted(tmp_path / where):
+    with small_disk(tmp_path / where, 32):
         for _ in range(2):
-            run("put", tree, url(store))
-            run(*how, "get", url(store), tmp_path / "out")
+            run_tree("put", tree, tree_url(store))
+            run_tree(*how, "get", tree_url(store), tmp_path / "out")
             assert state_of(tmp_path / "out") == state_of(tree)
             assert (tmp_path / "out/sub/sparse").stat().st_blocks * 512 < MIB
-            run(*how, "get", url(store), tmp_path / "out")
+            run_tree(*how, "get", tree_url(store), tmp_path / "out")
             (tree / "sub/file").write_bytes(random.randbytes(300_000))
             (tree / "sub/link").unlink()
             (tree / "sub/link").symlink_to("deep/small")
@@ -85,13 +53,13 @@ def test_a_mounted_folder(store: DataStore, tree: pathlib.Path, tmp_path: pathli
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has another user")
 def test_a_folder_in_one_of_others(store: DataStore, tree: pathlib.Path) -> None:
-    run("put", tree, url(store))
+    run_tree("put", tree, tree_url(store))
     with tempfile.TemporaryDirectory(prefix="penstock-test-", dir="/tmp") as name:
         out = pathlib.Path(name) / "out"
         pathlib.Path(name).chmod(0o755)
         out.mkdir()
         os.chown(out, NOBODY, NOBODY)
-        run("get", url(store), out, user=NOBODY)
+        run_tree("get", tree_url(store), out, user=NOBODY)
         assert state_of(out) == state_of(tree) and os.listdir(name) == ["out"]
 
 
@@ -100,12 +68,12 @@ def test_a_folder_by_another_name(store: DataStore, tree: pathlib.Path, tmp_path
     out.mkdir()
     (tmp_path / "link").symlink_to("tree")
     (tmp_path / "to").symlink_to("out")
-    run("put", tmp_path / "link", url(store))
+    run_tree("put", tmp_path / "link", tree_url(store))
     for name, cwd in ((tmp_path / "to", tmp_path), ("to/", tmp_path), (".", out), ("./", out), ("sub/..", out)):
         shutil.rmtree(out / "sub/deep", ignore_errors=True)
-        run("get", url(store), name, cwd=cwd)
+        run_tree("get", tree_url(store), name, cwd=cwd)
         assert state_of(out) == state_of(tree)
-    run("put", ".", url(store, "again"), cwd=out)
+    run_tree("put", ".", tree_url(store, "again"), cwd=out)
     assert state_of(store.files / "again") == state_of(tree)
     assert (tmp_path / "to").is_symlink() and not list(tmp_path.rglob(".penstock*"))
 
@@ -118,13 +86,13 @@ def test_what_becomes_something_else(store: DataStore, tmp_path: pathlib.Path, h
     (tree / "x").write_text("a file")
     (tree / "y").symlink_to("a")
     (tree / "z").write_text("1")
-    run("put", tree, url(store))
+    run_tree("put", tree, tree_url(store))
     for name in ("x", "y"):
         (tree / name).unlink()
         (tree / name).mkdir()
         (tree / name / "in").write_text("it")
     (tree / "a").write_text("22")
-    run(*how, "put", tree, url(store))
+    run_tree(*how, "put", tree, tree_url(store))
     assert files_of(there) == files_of(tree)
     for name in ("x", "y"):  # the folder may have what nobody else knows of: all stays as it was
         old = files_of(there)
@@ -134,8 +102,8 @@ def test_what_becomes_something_else(store: DataStore, tmp_path: pathlib.Path, h
         else:
             (tree / name).symlink_to("a")
         (tree / "a").write_text("333")
-        assert f"m/{name}: Is a directory" in run(*how, "put", tree, url(store), code=OTHER)
+        assert f"m/{name}: Is a directory" in run_tree(*how, "put", tree, tree_url(store), code=OTHER)
         assert files_of(there) == old
         shutil.rmtree(there / name)
-        run(*how, "put", tree, url(store))
+        run_tree(*how, "put", tree, tree_url(store))
         assert files_of(there) == files_of(tree)

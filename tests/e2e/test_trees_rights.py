@@ -18,39 +18,12 @@ from typing import Iterator
 import pytest
 from data_store import DataStore
 from support import BUILD, clean_environment, wait_until
-from trees import SlowWay, frame, hello, state_of
+from trees import SlowWay, frame, hello, run_tree, small_disk, state_of, tree_url
 
 MIB = 1 << 20
 NOBODY, AT_FDCWD, RENAME_EXCHANGE = 65534, -100, 2
 GETS = 60
 NO_SPACE = 3
-
-
-@pytest.fixture
-def store(tmp_path: pathlib.Path) -> Iterator[DataStore]:
-    with DataStore(tmp_path / "data") as it:
-        yield it
-
-
-def url(store: DataStore, name: str) -> str:
-    return f"tree://127.0.0.1:{store.tree_port}/default/{name}"
-
-
-def run(*arguments: object, code: int = 0, user: int | None = None) -> None:
-    done = subprocess.run([BUILD / "penstock", "tree", *map(str, arguments)], text=True, capture_output=True, timeout=120,
-                          stdin=subprocess.DEVNULL, env=clean_environment(), user=user)
-    assert done.returncode == code, (arguments, done)
-
-
-@contextlib.contextmanager
-def small_disk(path: pathlib.Path, mib: int) -> Iterator[None]:
-    path.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={mib}m", "penstock", path], capture_output=True).returncode:
-        pytest.skip("mounts are not allowed here")
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "-l", path], check=True)
 
 
 @pytest.fixture
@@ -80,8 +53,8 @@ def test_a_folder_that_its_owner_may_not_write_in(store: DataStore, others: path
         (tree / f"fixed/new{again}").mkdir()
         for folder in ("fixed/deep", "fixed", "."):
             (tree / folder).chmod(0o555)
-        run("put", tree, url(store, "m"))
-        run(*how, "get", url(store, "m"), others / "m", user=user)
+        run_tree("put", tree, tree_url(store, "m"))
+        run_tree(*how, "get", tree_url(store, "m"), others / "m", user=user)
         assert state_of(others / "m") == state_of(tree)
     assert os.listdir(others) == ["m"]
 
@@ -113,13 +86,13 @@ def test_no_link_gets_the_mode_of_a_file(store: DataStore, tmp_path: pathlib.Pat
     (tree / "f").chmod(0o666)
     victim.write_bytes(b"mine")
     victim.chmod(0o600)
-    run("put", tree, url(store, "m"))
+    run_tree("put", tree, tree_url(store, "m"))
     for _ in range(GETS):
         shutil.copy2(tree / "f", out / "f", follow_symlinks=False)
         (out / "f").chmod(0o640)
         link.symlink_to(victim)
         with exchanged(link, out / "f"):
-            subprocess.run([BUILD / "penstock", "tree", "get", url(store, "m"), out], capture_output=True, timeout=60,
+            subprocess.run([BUILD / "penstock", "tree", "get", tree_url(store, "m"), out], capture_output=True, timeout=60,
                            env=clean_environment())
         assert stat.S_IMODE(victim.stat().st_mode) == 0o600
         link.unlink()
@@ -136,9 +109,9 @@ def test_a_destination_that_comes_meanwhile(store: DataStore, tmp_path: pathlib.
         (tree / "fixed/f").write_bytes(b"f")
         (tree / "fixed").chmod(0o555)
     large.write_bytes(random.randbytes(8 * MIB))
-    run("put", tree, url(store, "m"))
+    run_tree("put", tree, tree_url(store, "m"))
     with SlowWay(store.tree_port) as way:
-        process = subprocess.Popen([BUILD / "penstock", "tree", "get", f"tree://127.0.0.1:{way.port}/default/m", out],
+        process = subprocess.Popen([BUILD / "penstock", "tree", "get", tree_url(store, port=way.port), out],
                                    env=clean_environment())
         wait_until("it arrives", lambda: list(tmp_path.glob(".penstock-out.tree/fresh-*")))
         if folder:
@@ -179,10 +152,10 @@ def test_a_delete_takes_what_a_broken_put_has_left(store: DataStore) -> None:
 def test_a_full_store_keeps_nothing_of_a_put(tmp_path: pathlib.Path) -> None:
     with small_disk(tmp_path / "small", 16), DataStore(tmp_path / "small/data") as store:
         (tmp_path / "f").write_bytes(random.randbytes(32 * MIB))
-        run("put", tmp_path / "f", url(store, "f"), code=NO_SPACE)
+        run_tree("put", tmp_path / "f", tree_url(store, "f"), code=NO_SPACE)
         wait_until("it is gone", lambda: not os.listdir(store.files))
         (tmp_path / "f").write_bytes(random.randbytes(8 * MIB))
-        run("put", tmp_path / "f", url(store, "f"))
+        run_tree("put", tmp_path / "f", tree_url(store, "f"))
 
 
 def test_a_key_that_stays_keeps_no_other(store: DataStore, tmp_path: pathlib.Path) -> None:

@@ -9,14 +9,44 @@ import random
 import socket
 import stat
 import struct
+import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
+
+import pytest
+from data_store import DataStore
+from support import BUILD, clean_environment
 
 CALL, FOLLOW = 3, 4
 LINK_ERROR, JOIN, TELL, PLACE = 4, 15, 16, 17
 TREAD_BYTES, TREAD_S = 32 << 10, 0.01
+
+
+def tree_url(store: DataStore, name: str = "m", port: int = 0) -> str:
+    """Of a tree of the default namespace; `port`: of a way that leads to the store."""
+    return f"tree://127.0.0.1:{port or store.tree_port}/default/{name}"
+
+
+def run_tree(*arguments: object, code: int = 0, user: int | None = None, cwd: pathlib.Path | None = None) -> str:
+    """What `penstock tree` says when it ends with `code`."""
+    done = subprocess.run([BUILD / "penstock", "tree", *map(str, arguments)], text=True, capture_output=True, timeout=120,
+                          stdin=subprocess.DEVNULL, env=clean_environment(), user=user, cwd=cwd)
+    assert done.returncode == code, (arguments, done)
+    return done.stderr
+
+
+@contextlib.contextmanager
+def small_disk(path: pathlib.Path, mib: int) -> Iterator[None]:
+    """A file system of its own at a folder that is made; skips the test where none may be mounted."""
+    path.mkdir(parents=True)
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={mib}m", "penstock", path], capture_output=True).returncode:
+        pytest.skip("mounts are not allowed here")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", path], check=True)
 
 
 def state_of(root: pathlib.Path) -> dict[str, Any]:
