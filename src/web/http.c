@@ -227,6 +227,16 @@ static bool peer_needs_token(const struct http *h)
     return web->token_bytes > 0 && (!h->loopback || web->token_on_loopback);
 }
 
+static bool method_is(const struct head *head, const char *method)
+{
+    return pst_bytes_equal(head->method, pst_bytes_of(method));
+}
+
+static bool is_read(const struct head *head)
+{
+    return !head->upgrade && (method_is(head, "GET") || method_is(head, "HEAD"));
+}
+
 static bool request_is_allowed(const struct http *h)
 {
     const struct head *head = &h->head;
@@ -234,8 +244,8 @@ static bool request_is_allowed(const struct http *h)
     char text[1024];
     int bytes;
 
-    if (!peer_needs_token(h) ||
-        (!head->upgrade && pst_bytes_equal(head->path, pst_bytes_of(h->party.web->open_path))))
+    if (!peer_needs_token(h) || (is_read(head) && head->body_bytes == 0 &&
+                                 pst_bytes_equal(head->path, pst_bytes_of(h->party.web->open_path))))
         return true;
     if (shown.len > 7 && strncasecmp(shown.data, "Bearer ", 7) == 0)
         return token_is_same(h->party.web, (struct pst_bytes){(const char *)shown.data + 7, shown.len - 7});
@@ -290,12 +300,11 @@ static void upgrade(struct http *h)
         refuse(h, 404);
         return;
     }
-    if (head->socket_version.len != 2 || memcmp(head->socket_version.data, "13", 2) != 0) {
+    if (!pst_bytes_equal(head->socket_version, pst_bytes_of("13"))) {
         refuse_with(h, 426, "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n");
         return;
     }
-    if (head->method.len != 3 || memcmp(head->method.data, "GET", 3) != 0 || !is_key(head->socket_key) ||
-        head->body_bytes > 0) {
+    if (!method_is(head, "GET") || !is_key(head->socket_key) || head->body_bytes > 0) {
         refuse(h, 400);
         return;
     }
@@ -348,10 +357,8 @@ static bool is_of_another_site(const struct head *head)
 {
     const char *host = head->origin.len ? memmem(head->origin.data, head->origin.len, "://", 3) : NULL;
     size_t bytes = host ? head->origin.len - (size_t)(host + 3 - (const char *)head->origin.data) : 0;
-    bool reads = (head->method.len == 3 && memcmp(head->method.data, "GET", 3) == 0) ||
-                 (head->method.len == 4 && memcmp(head->method.data, "HEAD", 4) == 0);
 
-    if (head->origin.len == 0 || (reads && !head->upgrade))
+    if (head->origin.len == 0 || is_read(head))
         return false;
     return bytes != head->host.len || bytes == 0 || strncasecmp(host + 3, head->host.data, bytes) != 0;
 }
@@ -362,7 +369,7 @@ static void head_came(struct http *h)
     int status = head_parse(h->in, h->head_bytes, &h->head);
 
     h->keep_alive = false;
-    h->no_body = h->head.method.len == 4 && memcmp(h->head.method.data, "HEAD", 4) == 0;
+    h->no_body = method_is(&h->head, "HEAD");
     if (status) {
         refuse(h, status);
     } else if (!request_is_allowed(h)) {

@@ -136,7 +136,6 @@ int watch_give(struct pst_web *web, struct watch *watch);
 void watch_close(struct pst_web *web, struct watch *watch);
 
 void party_open(struct party *party, const struct party_ops *ops, struct pst_web *web);
-/* The memory follows at the end of the round. */
 void party_close(struct party *party);
 /* @to is the client's from now on. */
 void party_pass_seat(struct party *from, struct party *to);
