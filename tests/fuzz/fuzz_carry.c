@@ -65,7 +65,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     struct fuzz in = {data, bytes};
     bool sends = fuzz_number(&in, 1) & 1, older = fuzz_number(&in, 1) & 1;
-    const struct pst_carry_options options = {.force = false};
+    const struct pst_carry_options options = {.flags = 0};
     struct pst_carry_place place = {make_base(), sends ? "source" : "target"};
     struct carry_share share = {.budget = NULL};
     struct pst_arrival_result result;

@@ -18,12 +18,15 @@ static void forget_arrival(struct pst_data_store *store, const char *key, uint64
         ++*removed;
 }
 
-/* Return: 0 also if there were none. */
-static int delete_files(struct pst_data_store *store, const char *key, bool recursive, uint64_t *removed)
+/* Of the key, or with PST_DELETE_PREFIX of all that begin with it. Return: 0 also if there were none. */
+static int delete_files(struct pst_data_store *store, const char *key, int flags, uint64_t *removed)
 {
-    int r = pst_root_remove(store->files, key, recursive, removed);
+    bool recursive = flags & PST_DELETE_RECURSIVE, prefix = flags & PST_DELETE_PREFIX;
+    int r = prefix ? pst_root_remove_prefix(store->files, key, recursive, removed)
+                   : pst_root_remove(store->files, key, recursive, removed);
 
-    forget_arrival(store, key, removed);
+    if (!prefix)
+        forget_arrival(store, key, removed);
     return r == -ENOENT || r == -ENOTDIR ? 0 : r;
 }
 
@@ -40,14 +43,13 @@ static int delete_key(struct pst_data_store *store, const char *key, int flags, 
 void key_delete(struct call *call)
 {
     struct pst_data_store *store = call->store;
-    bool recursive = query_flag(call, "recursive"), prefix = query_flag(call, "prefix_mode");
-    int flags = (recursive ? PST_DELETE_RECURSIVE : 0) | (prefix ? PST_DELETE_PREFIX : 0);
+    int flags = (query_flag(call, "recursive") ? PST_DELETE_RECURSIVE : 0) |
+                (query_flag(call, "prefix_mode") ? PST_DELETE_PREFIX : 0);
     uint64_t files = 0, keys = 0;
     struct pst_json *json;
-    int r = prefix ? pst_root_remove_prefix(store->files, call->key, recursive, &files)
-                   : delete_files(store, call->key, recursive, &files);
+    int r = delete_files(store, call->key, flags, &files);
 
-    if (r == 0 || (prefix && (r == -ENOENT || r == -ENOTDIR)))
+    if (r == 0)
         r = delete_key(store, call->key, flags, &keys);
     if (r < 0) {
         reply_error(call, r);
@@ -105,7 +107,7 @@ static int remove_batch(struct pst_data_store *store, const char *service, const
     for (uint32_t i = 0; i < batch->count; i++) {
         uint64_t keys = 0;
 
-        r = delete_files(store, batch->keys[i], true, &files);
+        r = delete_files(store, batch->keys[i], PST_DELETE_RECURSIVE, &files);
         if (r == 0)
             r = delete_key(store, batch->keys[i], 0, &keys);
         *removed += keys;

@@ -51,8 +51,7 @@ static int move_native(struct pst_data *data, struct pst_move *move, struct pst_
                                 .puts = move->puts,
                                 .local = move->local,
                                 .name = name,
-                                .force = data->cli->force,
-                                .in_place = data->cli->in_place,
+                                .flags = pst_native_flags(data->cli),
                                 .filters = &data->cli->filter,
                                 .token = {data->token, data->token_bytes}};
     int r = native_port(data, &native.port, fault);
@@ -62,10 +61,7 @@ static int move_native(struct pst_data *data, struct pst_move *move, struct pst_
         r = pst_native_run(&native, &moved, fault);
     if (r)
         return r;
-    result->files += moved.files;
-    result->bytes += moved.bytes;
-    result->moved += moved.moved;
-    result->matched += moved.matched;
+    pst_arrival_result_add(result, &moved);
     return 0;
 }
 

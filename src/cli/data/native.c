@@ -5,6 +5,11 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+uint32_t pst_native_flags(const struct pst_cli *cli)
+{
+    return (cli->force ? PST_ARRIVAL_FORCE : 0) | (cli->in_place ? PST_ARRIVAL_IN_PLACE : 0);
+}
+
 int pst_native_filters(const struct pst_strings *texts, struct pst_filter out[PST_STRINGS_MAX])
 {
     for (uint32_t i = 0; i < texts->count; i++) {
@@ -73,8 +78,7 @@ int pst_native_run(const struct pst_native *native, struct pst_arrival_result *r
     struct pst_filter filters[PST_STRINGS_MAX];
     struct pst_progress bar = {.on = false};
     const struct pst_carry_options options = {.token = native->token,
-                                              .force = native->force,
-                                              .in_place = native->in_place,
+                                              .flags = native->flags,
                                               .filters = {filters, native->filters->count},
                                               .progress = pst_native_progress,
                                               .ctx = &bar};

@@ -21,12 +21,14 @@ struct pst_native {
     uint32_t timeout_ms; /* of connecting */
     bool puts;           /* from here to there */
     const char *local;
-    const char *name; /* NAMESPACE/KEY */
-    bool force, in_place;
+    const char *name;                  /* NAMESPACE/KEY */
+    uint32_t flags;                    /* enum pst_arrival_flags */
     const struct pst_strings *filters; /* "+PATTERN" and "-PATTERN" */
     struct pst_bytes token;
 };
 
+/* What --force and --in-place ask for: enum pst_arrival_flags. */
+uint32_t pst_native_flags(const struct pst_cli *cli);
 /* Return: 0, or PST_EXIT_USAGE: a filter that is none, and is printed. */
 int pst_native_filters(const struct pst_strings *texts, struct pst_filter out[PST_STRINGS_MAX]);
 /* The folder that @path lies in, and its last part in @leaf. Return: a descriptor, or -errno with a text in

@@ -272,9 +272,6 @@ int pst_rsync_run(struct pst_rsync *rsync, const char *what, const char *passwor
     pst_progress_end(&words.bar);
     if (r < 0)
         return r;
-    result->files += words.result.files;
-    result->bytes += words.result.bytes;
-    result->moved += words.result.moved;
-    result->matched += words.result.matched;
+    pst_arrival_result_add(result, &words.result);
     return 0;
 }

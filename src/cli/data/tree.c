@@ -102,8 +102,7 @@ int pst_cmd_tree_of_server(struct pst_cli *cli)
     struct pst_native native = {.timeout_ms = (uint32_t)cli->timeout,
                                 .puts = puts,
                                 .local = local,
-                                .force = cli->force,
-                                .in_place = cli->in_place,
+                                .flags = pst_native_flags(cli),
                                 .filters = &cli->filter,
                                 .token = {token, 0}};
     struct remote remote;

@@ -24,9 +24,7 @@ enum {
 struct pst_carry_options {
     struct pst_bytes token;     /* empty: none */
     uint32_t stall_ms;          /* 0: PST_CARRY_STALL_MS */
-    bool force;                 /* read files whose size and time are the same, too */
-    bool in_place;              /* files of a folder get their place one by one (`tree/arrival.h`) */
-    bool sync;                  /* what has come survives a power failure; of the side that receives */
+    uint32_t flags;             /* enum pst_arrival_flags */
     struct pst_filters filters; /* of the sender's side, whoever asks */
     /* Now and then; @bytes of files have been sent, received or found there. NULL: nobody asks. */
     void (*progress)(void *ctx, uint64_t bytes, uint64_t bytes_of_all);
@@ -61,11 +59,10 @@ struct link;
 struct pst_carry_server;
 
 struct pst_carry_server_settings {
-    const char *host;          /* NULL: all addresses */
-    uint16_t port;             /* 0: one that is free */
-    struct pst_bytes token;    /* empty: none is needed; copied */
-    uint32_t connections_max;  /* 0: 256 */
-    uint64_t listed_bytes_max; /* of the entries of all trees underway; 0: 1 GiB */
+    const char *host;         /* NULL: all addresses */
+    uint16_t port;            /* 0: one that is free */
+    struct pst_bytes token;   /* empty: none is needed; copied */
+    uint32_t connections_max; /* 0: 256 */
     uint32_t stall_ms;
     /*
      * Where the tree @name is: *@folder_fd, which the server closes, and *@leaf. @writes: it is to be made,

@@ -13,7 +13,9 @@ enum carry_operation {
     CARRY_CALL = 3,   /* a member of a broadcast asks the store */
     CARRY_FOLLOW = 4, /* or fetches from its parent */
 };
-enum carry_flags { CARRY_FORCE = 1, CARRY_IN_PLACE = 2 };
+
+/* What a client may ask for. */
+enum { CARRY_FLAGS = PST_ARRIVAL_FORCE | PST_ARRIVAL_IN_PLACE };
 
 /* Says who one is and what is wanted. Return: 0, or the link's error. */
 int carry_greet(struct link *link, enum carry_operation operation, const char *name,

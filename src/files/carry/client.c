@@ -25,10 +25,7 @@ int carry_greet(struct link *link, enum carry_operation operation, const char *n
         return link->error;
     link_put_number(link, PST_CARRY_VERSION, 2);
     link_put_number(link, operation, 1);
-    link_put_number(link,
-                    (options->force ? CARRY_FORCE : 0) |
-                        (options->in_place && operation == CARRY_PUT ? CARRY_IN_PLACE : 0),
-                    1);
+    link_put_number(link, options->flags & CARRY_FLAGS, 1);
     link_put(link, proof, sizeof(proof));
     link_put_text(link, name);
     for (uint32_t i = 0; operation == CARRY_GET && i < options->filters.count; i++) {

@@ -24,9 +24,9 @@ int link_open(struct link *link, int fd, uint32_t stall_ms, char fault[PST_FAULT
 {
     *link = (struct link){
         .fd = fd, .frame_bytes_max = LINK_GREETING_BYTES_MAX, .fault = fault, .alive_ns = pst_now_ns()};
+    link_set_stall(link, stall_ms);
     link->until_ns = pst_deadline_ns(link->alive_ns, stall_ms);
     fault[0] = 0;
-    link_set_stall(link, stall_ms);
     link->in = malloc(LINK_FRAME_BYTES_MAX);
     link->out = malloc(LINK_HEAD_BYTES + LINK_FRAME_BYTES_MAX);
     return link->in && link->out ? 0 : link_fail(link, -ENOMEM, "out of memory");
@@ -144,10 +144,10 @@ static int link_broken(struct link *link, int error)
 
 void link_set_stall(struct link *link, uint32_t stall_ms)
 {
-    link->stall_ms = stall_ms;
     const struct timeval most = {.tv_sec = stall_ms / 1000, .tv_usec = stall_ms % 1000 * 1000};
 
     pst_assert(stall_ms > 0);
+    link->stall_ms = stall_ms;
     setsockopt(link->fd, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof(most));
     setsockopt(link->fd, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof(most));
 }

@@ -234,13 +234,14 @@ static int send_result(struct receiver *r, const struct pst_arrival_result *resu
 
 /* Opens the arrival, behind another one that is underway: of many who fetch a tree to the same place, all but
  * the first find it there. Return: 0 or the link's error. */
-static int open_arrival(struct receiver *r, const struct pst_carry_place *to, uint32_t flags)
+static int open_arrival(struct receiver *r, const struct pst_carry_place *to)
 {
     uint64_t until_ms = pst_now_ms() + TURN_MS;
     char fault[PST_FAULT_BYTES];
     int error;
 
-    while ((error = pst_arrival_open(to->folder_fd, to->leaf, flags, &r->arrival, fault)) == -EBUSY &&
+    while ((error = pst_arrival_open(to->folder_fd, to->leaf, r->options->flags, &r->arrival, fault)) ==
+               -EBUSY &&
            pst_now_ms() < until_ms) {
         if (link_alive(r->link) < 0 || link_look(r->link) < 0)
             return r->link->error;
@@ -253,13 +254,10 @@ int carry_receive(struct link *link, struct carry_share *share, const struct pst
                   const struct pst_carry_options *options, struct pst_arrival_result *result)
 {
     struct receiver r = {.link = link, .options = options, .listing = UINT32_MAX};
-    uint32_t flags = (options->force ? PST_ARRIVAL_FORCE : 0u) |
-                     (options->in_place ? PST_ARRIVAL_IN_PLACE : 0u) |
-                     (options->sync ? PST_ARRIVAL_SYNC : 0u);
     int error = carry_receive_entries(link, share, &r.m);
 
     if (error == 0)
-        error = open_arrival(&r, to, flags);
+        error = open_arrival(&r, to);
     if (error == 0 && (error = pst_arrival_begin(r.arrival, &r.m)) < 0)
         receiver_fail(&r, error);
     if (error == 0)

@@ -25,7 +25,7 @@ struct pst_carry_server {
 /* What a client asks for. */
 struct request {
     enum carry_operation operation;
-    bool force, in_place;
+    uint32_t flags; /* enum pst_arrival_flags, of CARRY_FLAGS */
     char name[PST_CARRY_NAME_BYTES_MAX + 1];
     struct pst_filter filters[PST_CARRY_FILTERS_MAX];
     uint32_t filter_count;
@@ -57,7 +57,7 @@ static int read_hello(struct link *link, const struct pst_carry_server_settings 
     uint8_t challenge[LINK_CHALLENGE_BYTES], proof[LINK_PROOF_BYTES] = {0}, expected[LINK_PROOF_BYTES];
     struct pst_reader frame;
     enum link_type type;
-    uint64_t version, flags;
+    uint64_t version;
     int r;
 
     pst_random(challenge, sizeof(challenge));
@@ -72,17 +72,15 @@ static int read_hello(struct link *link, const struct pst_carry_server_settings 
         return r;
     version = pst_read_number(&frame, 2);
     request->operation = (enum carry_operation)pst_read_number(&frame, 1);
-    flags = pst_read_number(&frame, 1);
+    request->flags = (uint32_t)pst_read_number(&frame, 1);
     pst_read_copy(&frame, proof, sizeof(proof));
     link_read_text(&frame, request->name, sizeof(request->name));
     if (version != PST_CARRY_VERSION)
         return link_fail(link, -EPROTONOSUPPORT, "the client speaks version %u of trees, this server %d",
                          (unsigned)version, PST_CARRY_VERSION);
-    if (frame.bad || flags & ~(uint64_t)(CARRY_FORCE | CARRY_IN_PLACE) || request->operation < CARRY_PUT ||
+    if (frame.bad || request->flags & ~(uint32_t)CARRY_FLAGS || request->operation < CARRY_PUT ||
         request->operation > (serves_more ? CARRY_FOLLOW : CARRY_GET))
         return link_fail(link, -EPROTO, "the client asks for what there is not");
-    request->force = flags & CARRY_FORCE;
-    request->in_place = flags & CARRY_IN_PLACE;
     if (token.len) {
         link_proof(token, challenge, request->name, expected);
         if (!link_proofs_equal(proof, expected))
@@ -94,9 +92,7 @@ static int read_hello(struct link *link, const struct pst_carry_server_settings 
 static int serve_request(struct link *link, struct pst_carry_server *server, struct request *request)
 {
     const struct pst_carry_server_settings *settings = &server->settings;
-    const struct pst_carry_options options = {.force = request->force,
-                                              .in_place = request->in_place,
-                                              .sync = true,
+    const struct pst_carry_options options = {.flags = request->flags | PST_ARRIVAL_SYNC,
                                               .filters = {request->filters, request->filter_count}};
     char leaf[256] = "", fault[PST_FAULT_BYTES];
     struct pst_arrival_result result;
@@ -193,8 +189,7 @@ int pst_carry_server_open(const struct pst_carry_server_settings *settings, stru
     memcpy(server->token, settings->token.len ? settings->token.data : "", settings->token.len);
     server->settings.token.data = server->token;
     server->listen_fd = -1;
-    carry_budget_init(&server->budget,
-                      settings->listed_bytes_max ? settings->listed_bytes_max : LISTED_BYTES_MAX);
+    carry_budget_init(&server->budget, LISTED_BYTES_MAX);
     r = server_listen(server);
     listener.fd = server->listen_fd;
     if (r == 0)

@@ -133,8 +133,7 @@ static enum pst_arrival_need arrival_decide(struct pst_arrival *a, uint32_t inde
                : PST_ARRIVAL_WHOLE;
 }
 
-/* A folder of the tree in the hidden folder, where it stays writable until the end; and in the destination if
- * files get their place there. */
+/* A folder of the tree in the hidden folder, where it stays writable until the end. */
 static int arrival_make_folder(struct pst_arrival *a, const struct pst_entry *entry)
 {
     const char *leaf;
@@ -150,9 +149,7 @@ static int arrival_make_folder(struct pst_arrival *a, const struct pst_entry *en
     } else { /* it may have been left without the owner's rights */
         fd = fchmodat(fd, leaf, 0700, 0) < 0 ? -1 : 0;
     }
-    if (fd < 0)
-        return arrival_fail(a, -errno, entry->path);
-    return *entry->path && arrival_in_place(a) ? arrival_settle_folder(a, entry) : 0;
+    return fd < 0 ? arrival_fail(a, -errno, entry->path) : 0;
 }
 
 static int arrival_make_link(struct pst_arrival *a, uint32_t index)
@@ -194,17 +191,6 @@ int arrival_look_there(struct pst_arrival *a)
     return 0;
 }
 
-/* Files that get their place at once find all of it as it should be. */
-static int arrival_check_places(struct pst_arrival *a)
-{
-    struct stat there;
-    int r = 0;
-
-    for (uint32_t i = 0; r == 0 && arrival_in_place(a) && i < a->m->count; i++)
-        r = a->m->entries[i].kind == PST_ENTRY_FOLDER ? 0 : arrival_check_place(a, &a->m->entries[i], &there);
-    return r;
-}
-
 /* Decides on one entry, and makes it unless it is a file. */
 static int arrival_begin_entry(struct pst_arrival *a, uint32_t i)
 {
@@ -219,8 +205,21 @@ static int arrival_begin_entry(struct pst_arrival *a, uint32_t i)
         r = arrival_make_link(a, i);
     else if (r == 0)
         a->needs[i] = (uint8_t)arrival_decide(a, i, &there);
-    if (r == 0 && a->arrived[i] && arrival_in_place(a)) {
-        r = arrival_settle_arrived(a, entry);
+    return r;
+}
+
+/* Files get their place one by one: what has come is there already. */
+static int arrival_settle_begun(struct pst_arrival *a)
+{
+    int r = 0;
+
+    for (uint32_t i = 0; r == 0 && i < a->m->count; i++) {
+        const struct pst_entry *entry = &a->m->entries[i];
+
+        if (entry->kind == PST_ENTRY_FOLDER && *entry->path)
+            r = arrival_settle_folder(a, entry);
+        else if (a->arrived[i])
+            r = arrival_settle_arrived(a, entry);
         a->arrived[i] = false;
     }
     return r;
@@ -237,11 +236,9 @@ int pst_arrival_begin(struct pst_arrival *a, const struct pst_manifest *m)
     r = a->needs && a->arrived ? arrival_look_there(a) : arrival_fail(a, -ENOMEM, "");
     if (r == 0)
         r = arrival_prune(a);
-    if (r == 0)
-        r = arrival_check_places(a);
     for (uint32_t i = 0; r == 0 && i < m->count; i++)
         r = arrival_begin_entry(a, i);
-    return r;
+    return r == 0 && arrival_in_place(a) ? arrival_settle_begun(a) : r;
 }
 
 enum pst_arrival_need pst_arrival_need(const struct pst_arrival *a, uint32_t entry)

@@ -31,10 +31,11 @@ enum {
     PST_ARRIVAL_OLD_BYTES_MIN = 64 << 10, /* smaller files come whole, as do those that no list fits */
 };
 
+/* A client asks for the first two by these bits (docs/reference/tree-protocol.md). */
 enum pst_arrival_flags {
-    PST_ARRIVAL_FORCE = 1, /* sizes and times prove nothing */
-    PST_ARRIVAL_IN_PLACE = 2,
-    PST_ARRIVAL_SYNC = 4, /* a tree that has arrived survives a power failure */
+    PST_ARRIVAL_FORCE = 1,    /* sizes and times prove nothing: files are read, on the sender's side too */
+    PST_ARRIVAL_IN_PLACE = 2, /* files of a folder get their place one by one */
+    PST_ARRIVAL_SYNC = 4,     /* a tree that has arrived survives a power failure */
 };
 
 /* How an entry comes to be. */
@@ -58,6 +59,15 @@ struct pst_arrival_result {
     uint64_t moved;        /* bytes of files that came from the sender */
     uint64_t matched;      /* and that were taken over from older versions */
 };
+
+static inline void pst_arrival_result_add(struct pst_arrival_result *sum,
+                                          const struct pst_arrival_result *more)
+{
+    sum->files += more->files;
+    sum->bytes += more->bytes;
+    sum->moved += more->moved;
+    sum->matched += more->matched;
+}
 
 /* Whether the name is one of a hidden folder. */
 bool pst_arrival_owns_name(const char *name);

@@ -33,6 +33,21 @@ static void arrival_hidden_name(char hidden[ARRIVAL_NAME_BYTES], const char *lea
     }
 }
 
+/* Locks the hidden folder. Return: 0 and *@fd; -ENOENT there is none; -EPERM another user may use it, with
+ * pst_error_text(); -EBUSY an arrival is underway; -errno. */
+static int hidden_lock(int home_fd, const char *hidden, int *fd)
+{
+    int r;
+
+    *fd = openat(home_fd, hidden, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (*fd < 0)
+        return -errno;
+    r = pst_own_check(*fd, S_IFDIR, PST_OWN_USES);
+    if (r == 0 && flock(*fd, LOCK_EX | LOCK_NB) < 0)
+        r = errno == EWOULDBLOCK ? -EBUSY : -errno;
+    return r;
+}
+
 /* Makes the hidden folder, or takes the one of an arrival that broke off, and locks it. Return: 0; -ESTALE
  * another arrival has ended with it meanwhile; -errno, with the arrival's fault. */
 static int arrival_try_hidden(struct pst_arrival *a)
@@ -42,18 +57,17 @@ static int arrival_try_hidden(struct pst_arrival *a)
 
     if (mkdirat(a->home_fd, a->hidden, 0700) < 0 && errno != EEXIST)
         return arrival_fail(a, -errno, "");
-    a->hidden_fd = openat(a->home_fd, a->hidden, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (a->hidden_fd < 0)
-        return errno == ENOENT ? -ESTALE : arrival_fail(a, -errno, "");
-    r = pst_own_check(a->hidden_fd, S_IFDIR, PST_OWN_USES);
-    if (r < 0) {
+    r = hidden_lock(a->home_fd, a->hidden, &a->hidden_fd);
+    if (r == -ENOENT)
+        return -ESTALE;
+    if (r == -EPERM)
         snprintf(a->fault, sizeof(a->fault), "%.150s: %.90s", a->hidden, pst_error_text());
-        return r;
-    }
-    if (flock(a->hidden_fd, LOCK_EX | LOCK_NB) < 0) {
+    else if (r == -EBUSY)
         snprintf(a->fault, sizeof(a->fault), "%.150s: it is arriving from elsewhere already", a->leaf);
-        return errno == EWOULDBLOCK ? -EBUSY : -errno;
-    }
+    else if (r < 0)
+        arrival_fail(a, r, "");
+    if (r < 0)
+        return r;
     return fstat(a->hidden_fd, &st) == 0 && st.st_nlink > 0 ? 0 : -ESTALE;
 }
 
@@ -93,14 +107,8 @@ int pst_arrival_forget(int parent_fd, const char *leaf)
     int r;
 
     arrival_hidden_name(hidden, leaf);
-    fd = openat(parent_fd, hidden, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0)
-        return errno == ENOENT ? 0 : -errno;
-    r = pst_own_check(fd, S_IFDIR, PST_OWN_USES);
-    if (r < 0)
-        return r;
-    if (flock(fd, LOCK_EX | LOCK_NB) < 0)
-        return errno == EWOULDBLOCK ? -EBUSY : -errno;
-    r = arrival_remove(parent_fd, hidden);
-    return r < 0 ? r : 1;
+    r = hidden_lock(parent_fd, hidden, &fd);
+    if (r == 0)
+        r = arrival_remove(parent_fd, hidden);
+    return r < 0 ? (r == -ENOENT ? 0 : r) : 1;
 }

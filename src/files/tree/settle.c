@@ -19,17 +19,12 @@ int arrival_settle_folder(struct pst_arrival *a, const struct pst_entry *entry)
     if (fd < 0)
         return arrival_fail(a, fd, entry->path);
     if (mkdirat(fd, leaf, 0700) == 0 ||
-        (errno == EACCES && pst_beneath_open_up(fd) && mkdirat(fd, leaf, 0700) == 0))
+        (fstatat(fd, leaf, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode)))
         return 0;
-    if (errno != EEXIST)
+    pst_beneath_open_up(fd);
+    if (unlinkat(fd, leaf, 0) < 0 && errno != ENOENT) /* a file, or a link, makes room */
         return arrival_fail(a, -errno, entry->path);
-    if (fstatat(fd, leaf, &st, AT_SYMLINK_NOFOLLOW) < 0)
-        return arrival_fail(a, -errno, entry->path);
-    if (S_ISDIR(st.st_mode))
-        return 0;
-    /* A file, or a link, makes room. */
-    return unlinkat(fd, leaf, 0) < 0 || mkdirat(fd, leaf, 0700) < 0 ? arrival_fail(a, -errno, entry->path)
-                                                                    : 0;
+    return mkdirat(fd, leaf, 0700) < 0 ? arrival_fail(a, -errno, entry->path) : 0;
 }
 
 /* Folders that their owner may not write in get back their modes at the arrival's end. */
