@@ -33,4 +33,26 @@ size_t head_find_end(const char *text, size_t bytes, size_t from);
 /* @bytes: as head_find_end() said. Return: 0, or the status of the answer. */
 int head_parse(const char *text, size_t bytes, struct head *out);
 
+static inline bool head_method_is(const struct head *head, const char *method)
+{
+    return pst_bytes_equal(head->method, pst_bytes_of(method));
+}
+
+static inline bool head_reads(const struct head *head)
+{
+    return !head->upgrade && (head_method_is(head, "GET") || head_method_is(head, "HEAD"));
+}
+
+/* site.c: a browser says that the page is another host's, and the request is one that it makes for any page.
+ */
+bool head_is_of_another_site(const struct head *head);
+/* Neither an address, nor a name without a dot or of localhost, nor @own. */
+bool head_names_a_foreign_host(const struct head *head, const char *own);
+
+/* Whether it asks for what lies at @path, and says no more. */
+static inline bool head_asks(const struct head *head, const char *path)
+{
+    return head_reads(head) && head->body_bytes == 0 && pst_bytes_equal(head->path, pst_bytes_of(path));
+}
+
 #endif

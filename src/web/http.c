@@ -38,7 +38,7 @@ struct http {
     bool keep_alive; /* after this answer */
     bool no_body;    /* of the answer: the method was HEAD */
     bool head_began; /* and has its time from then on */
-    bool is_known;   /* a whole head has come that may be answered */
+    bool is_known;   /* a whole request has come that may be answered */
     char peer[WEB_PEER_BYTES];
     struct pace pace;
     char *in; /* a head, and what came behind it */
@@ -68,6 +68,17 @@ static void body_drop(struct http *h)
     h->body = (struct body){.data = NULL};
 }
 
+static void answer_drop(struct http *h)
+{
+    struct pst_web *web = h->party.web;
+
+    pst_assert(web->answers_bytes >= h->out_bytes);
+    web->answers_bytes -= h->out_bytes;
+    free(h->out);
+    h->out = NULL;
+    h->out_at = h->out_bytes = 0;
+}
+
 static void http_close(struct party *party)
 {
     struct http *h = http_cast(party);
@@ -76,6 +87,7 @@ static void http_close(struct party *party)
         workers_forget(party->web, h->work);
     h->work = NULL;
     body_drop(h);
+    answer_drop(h);
     watch_close(party->web, &h->watch);
     h->step = STEP_CLOSED;
     party_close(party);
@@ -86,7 +98,6 @@ static void http_free(struct party *party)
     struct http *h = pst_container_of(party, struct http, party);
 
     free(h->in);
-    free(h->out);
     free(h);
 }
 
@@ -95,7 +106,7 @@ static bool http_yields(const struct party *party)
 {
     const struct http *h = pst_container_of(party, struct http, party);
 
-    return !h->is_known && h->step <= STEP_HEAD;
+    return !h->is_known && h->step <= STEP_BODY;
 }
 
 static void http_tick(struct party *party, uint64_t now_ns)
@@ -167,10 +178,10 @@ static void respond(struct http *h, int status, const char *type, const char *mo
         bytes += (int)text.len;
     }
     h->out = out;
-    h->out_at = 0;
     h->out_bytes = (size_t)bytes;
+    h->party.web->answers_bytes += h->out_bytes;
     h->step = STEP_SEND;
-    pace_begin(&h->pace, pst_now_ns());
+    pace_begin(&h->pace, h->out_bytes, pst_now_ns());
 }
 
 /* Ends the connection with a status: what comes behind it is not looked at. */
@@ -200,6 +211,8 @@ void http_answered(struct http *h, struct pst_web_answer *answer)
         text.len = strlen(answer->text);
     if (!sound || text.len > INT32_MAX / 2) {
         refuse(h, 500);
+    } else if (text.len > 0 && h->party.web->answers_bytes + text.len > WEB_ANSWERS_BYTES) {
+        refuse(h, 503);
     } else {
         respond(h, answer->status, answer->content_type ? answer->content_type : "application/json", "",
                 text);
@@ -227,16 +240,6 @@ static bool peer_needs_token(const struct http *h)
     return web->token_bytes > 0 && (!h->loopback || web->token_on_loopback);
 }
 
-static bool method_is(const struct head *head, const char *method)
-{
-    return pst_bytes_equal(head->method, pst_bytes_of(method));
-}
-
-static bool is_read(const struct head *head)
-{
-    return !head->upgrade && (method_is(head, "GET") || method_is(head, "HEAD"));
-}
-
 static bool request_is_allowed(const struct http *h)
 {
     const struct head *head = &h->head;
@@ -244,8 +247,7 @@ static bool request_is_allowed(const struct http *h)
     char text[1024];
     int bytes;
 
-    if (!peer_needs_token(h) || (is_read(head) && head->body_bytes == 0 &&
-                                 pst_bytes_equal(head->path, pst_bytes_of(h->party.web->open_path))))
+    if (!peer_needs_token(h) || head_asks(head, h->party.web->open_path))
         return true;
     if (shown.len > 7 && strncasecmp(shown.data, "Bearer ", 7) == 0)
         return token_is_same(h->party.web, (struct pst_bytes){(const char *)shown.data + 7, shown.len - 7});
@@ -300,11 +302,15 @@ static void upgrade(struct http *h)
         refuse(h, 404);
         return;
     }
+    if (tunnel && !loop_has_passage(web)) {
+        refuse(h, 503);
+        return;
+    }
     if (!pst_bytes_equal(head->socket_version, pst_bytes_of("13"))) {
         refuse_with(h, 426, "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n");
         return;
     }
-    if (!method_is(head, "GET") || !is_key(head->socket_key) || head->body_bytes > 0) {
+    if (!head_method_is(head, "GET") || !is_key(head->socket_key) || head->body_bytes > 0) {
         refuse(h, 400);
         return;
     }
@@ -318,6 +324,7 @@ static void upgrade(struct http *h)
 
 static void ask(struct http *h)
 {
+    h->is_known = true;
     h->work = workers_ask(h->party.web, h, &h->head, &h->body, h->peer);
     if (!h->work) {
         refuse(h, 503);
@@ -336,7 +343,7 @@ static bool begin_body(struct http *h)
     if (h->party.web->bodies_bytes + here > WEB_BODIES_BYTES)
         return false;
     h->step = STEP_BODY;
-    pace_begin(&h->pace, pst_now_ns());
+    pace_begin(&h->pace, h->head.body_bytes, pst_now_ns());
     if (h->head.expect_continue && here == 0 && h->head.version_11)
         (void)!send(h->watch.fd, go_on, sizeof(go_on) - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (here == 0)
@@ -352,15 +359,13 @@ static bool begin_body(struct http *h)
     return true;
 }
 
-/* A page of another site asks, by a browser that lets it: for a WebSocket, or with a body that is no JSON. */
-static bool is_of_another_site(const struct head *head)
+/* Where no token is asked for, a page may also have given a name of its own to this host's address. */
+static bool site_is_refused(const struct http *h)
 {
-    const char *host = head->origin.len ? memmem(head->origin.data, head->origin.len, "://", 3) : NULL;
-    size_t bytes = host ? head->origin.len - (size_t)(host + 3 - (const char *)head->origin.data) : 0;
+    const struct pst_web *web = h->party.web;
+    bool trusted = web->token_bytes == 0 && h->loopback;
 
-    if (head->origin.len == 0 || is_read(head))
-        return false;
-    return bytes != head->host.len || bytes == 0 || strncasecmp(host + 3, head->host.data, bytes) != 0;
+    return head_is_of_another_site(&h->head) || (trusted && head_names_a_foreign_host(&h->head, web->name));
 }
 
 static void head_came(struct http *h)
@@ -369,19 +374,18 @@ static void head_came(struct http *h)
     int status = head_parse(h->in, h->head_bytes, &h->head);
 
     h->keep_alive = false;
-    h->no_body = method_is(&h->head, "HEAD");
+    h->no_body = head_method_is(&h->head, "HEAD");
     if (status) {
         refuse(h, status);
     } else if (!request_is_allowed(h)) {
         refuse_with(h, 401, "WWW-Authenticate: Bearer\r\n");
-    } else if (is_of_another_site(&h->head)) {
+    } else if (site_is_refused(h)) {
         refuse(h, 403);
     } else if (h->head.upgrade) {
         upgrade(h);
     } else if (h->head.body_bytes > PST_WEB_BODY_BYTES_MAX) {
         refuse(h, 413);
     } else {
-        h->is_known = true;
         h->keep_alive = h->head.keep_alive && !web->stopping;
         if (h->head.body_bytes == 0)
             ask(h);
@@ -498,7 +502,7 @@ static bool step_head(struct http *h)
     if (ended(h, n) || n < 0)
         return false;
     if (!h->head_began)
-        pace_begin(&h->pace, pst_now_ns());
+        pace_begin(&h->pace, 0, pst_now_ns());
     h->head_began = true;
     h->in_bytes += (size_t)n;
     return true;
@@ -549,9 +553,8 @@ static bool step_body(struct http *h)
 /* The answer is out: another request, or the end. */
 static bool sent(struct http *h)
 {
-    free(h->out);
-    h->out = NULL;
-    pace_begin(&h->pace, pst_now_ns());
+    answer_drop(h);
+    pace_begin(&h->pace, 0, pst_now_ns());
     if (!h->keep_alive) {
         shutdown(h->watch.fd, SHUT_WR);
         h->step = STEP_LINGER;
@@ -659,7 +662,7 @@ void http_open(struct pst_web *web, int fd, const char *peer, bool loopback, boo
         h->party.seated = true;
         web->connections++;
     }
-    pace_begin(&h->pace, pst_now_ns());
+    pace_begin(&h->pace, 0, pst_now_ns());
     if (watch_open(web, &h->watch, fd, EPOLLIN) < 0)
         http_close(&h->party);
 }

@@ -24,7 +24,7 @@ enum {
     ACCEPTS_A_ROUND = 16,
     TICK_MS_MAX = 100,
     TICKS_A_STALL = 4,
-    PACE_BYTES = 64 << 10, /* that a peer moves in the time it has */
+    IDLE_MS = 600000, /* rsync gives a peer up after this time, too */
 };
 
 /* ---- descriptors ---- */
@@ -127,16 +127,40 @@ static void free_dead(struct pst_web *web)
     }
 }
 
-void pace_moved(struct pace *pace, size_t bytes, uint64_t now_ns)
-{
-    pace->bytes += bytes;
-    if (pace->bytes >= PACE_BYTES)
-        pace_begin(pace, now_ns);
-}
-
 bool web_is_late(const struct pst_web *web, uint64_t since_ns, uint64_t now_ns)
 {
     return now_ns > since_ns && now_ns - since_ns > web->stall_ns;
+}
+
+/* ---- what is passed on ---- */
+
+bool party_is_late(const struct party *party, bool waits, uint64_t now_ns)
+{
+    if (waits)
+        return web_is_late(party->web, party->moved_ns, now_ns);
+    return party->passes && now_ns > party->moved_ns && now_ns - party->moved_ns > pst_ns_of_ms(IDLE_MS);
+}
+
+/* However many are passed on, or silent, a quarter of the seats is for HTTP. */
+bool loop_has_passage(struct pst_web *web)
+{
+    struct party *idle = NULL;
+    uint32_t passed = 0;
+
+    pst_list_each (at, &web->parties) {
+        struct party *party = pst_list_entry(at, struct party, link);
+
+        passed += party->passes;
+        if (party->passes && (!idle || party->moved_ns < idle->moved_ns))
+            idle = party;
+    }
+    if (passed < web->connections_max - web->connections_max / 4)
+        return true;
+    if (!web_is_late(web, idle->moved_ns, pst_now_ns()))
+        return false;
+    idle->passes = false;
+    idle->ops->drop(idle);
+    return true;
 }
 
 /* ---- clients ---- */

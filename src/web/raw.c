@@ -14,7 +14,6 @@ struct raw {
     struct watch client, daemon;
     struct flow up, down; /* to the daemon, to the client */
     bool connecting;
-    uint64_t moved_ns;
 };
 
 static struct raw *raw_cast(struct party *party)
@@ -39,13 +38,12 @@ static void raw_free(struct party *party)
     free(pst_container_of(party, struct raw, party));
 }
 
-/* A peer that has to read and does not, or whose other side is done. */
+/* A peer that has to read and does not, or whose other side is done; or both are silent. */
 static void raw_tick(struct party *party, uint64_t now_ns)
 {
     struct raw *raw = raw_cast(party);
-    bool waits = raw->connecting || raw->up.ended || raw->down.ended;
 
-    if (waits && web_is_late(party->web, raw->moved_ns, now_ns))
+    if (party_is_late(party, raw->connecting || raw->up.ended || raw->down.ended, now_ns))
         raw_close(party);
 }
 
@@ -65,7 +63,7 @@ static bool move(struct raw *raw, struct flow *flow, const struct watch *from, c
     if (!(raw->connecting && to == &raw->daemon) && flow_drain(flow, to->fd) < 0)
         return false;
     if (flow->bytes != before || flow->shut != was_shut)
-        raw->moved_ns = pst_now_ns();
+        raw->party.moved_ns = pst_now_ns();
     return true;
 }
 
@@ -97,11 +95,16 @@ static void raw_ready(struct pst_web *web, struct watch *watch, uint32_t events)
 
 void raw_open(struct party *from, int fd)
 {
-    static const struct party_ops ops = {.tick = raw_tick, .close = raw_close, .free = raw_free};
+    static const struct party_ops ops = {
+        .tick = raw_tick, .drop = raw_close, .close = raw_close, .free = raw_free};
+    static const char full[] = "@ERROR: too many connections; try again later\n";
     struct pst_web *web = from->web;
-    struct raw *raw = calloc(1, sizeof(*raw));
+    bool passes = loop_has_passage(web);
+    struct raw *raw = passes ? calloc(1, sizeof(*raw)) : NULL;
     int daemon = raw ? tunnel_connect(&web->tunnels[0]) : -ENOMEM;
 
+    if (!passes)
+        (void)!send(fd, full, sizeof(full) - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (daemon < 0) {
         close(fd);
         free(raw);
@@ -111,8 +114,8 @@ void raw_open(struct party *from, int fd)
     party_pass_seat(from, &raw->party);
     watch_init(&raw->client, &raw->party, raw_ready);
     watch_init(&raw->daemon, &raw->party, raw_ready);
-    raw->connecting = true;
-    raw->moved_ns = pst_now_ns();
+    raw->connecting = raw->party.passes = true;
+    raw->party.moved_ns = pst_now_ns();
     if (watch_open(web, &raw->client, fd, EPOLLIN) < 0) {
         close(daemon);
         raw_close(&raw->party);

@@ -30,7 +30,6 @@ struct relay {
     bool paused;     /* the client is not read */
     bool reads_next; /* the descriptor may have more to read */
     bool hung_up;    /* the descriptor's other side has ended */
-    uint64_t moved_ns;
 };
 
 static void relay_watch(struct relay *relay);
@@ -74,7 +73,7 @@ static bool push(struct relay *relay)
     if (r < 0)
         flow_fini(&relay->up); /* it may still have sent something */
     if (relay->up.bytes != before)
-        relay->moved_ns = pst_now_ns();
+        relay->party.moved_ns = pst_now_ns();
     return r == 0;
 }
 
@@ -120,7 +119,7 @@ static int client_takes(struct relay *relay)
     if (n < 0 && errno != EAGAIN && errno != EINTR)
         return client_end(relay, LWS_CLOSE_STATUS_UNEXPECTED_CONDITION);
     if (n > 0) {
-        relay->moved_ns = pst_now_ns();
+        relay->party.moved_ns = pst_now_ns();
         if (lws_write(relay->wsi, chunk, (size_t)n, relay->tls ? LWS_WRITE_RAW : LWS_WRITE_BINARY) < 0)
             return -1;
     }
@@ -199,7 +198,7 @@ static void relay_ready(struct pst_web *web, struct watch *watch, uint32_t event
     }
     if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR) && !relay->hung_up) {
         relay->hung_up = true;
-        relay->moved_ns = pst_now_ns();
+        relay->party.moved_ns = pst_now_ns();
     }
     if (events & (EPOLLHUP | EPOLLERR))
         watch_silence(web, watch);
@@ -212,7 +211,7 @@ static void relay_ready(struct pst_web *web, struct watch *watch, uint32_t event
 static void client_gone(struct relay *relay)
 {
     relay->wsi = NULL;
-    relay->moved_ns = pst_now_ns();
+    relay->party.moved_ns = pst_now_ns();
     relay->reads_next = false;
     relay->up.ended = true;
     if (relay->watch.fd < 0 || relay->watch.silent || !push(relay) || relay->party.web->stopping) {
@@ -250,17 +249,23 @@ static int relay_told(struct party *party, struct lws *wsi, enum lws_callback_re
     }
 }
 
+static void relay_drop(struct party *party)
+{
+    struct relay *relay = relay_cast(party);
+
+    if (relay->wsi)
+        bridge_kill(relay->wsi);
+    else
+        relay_end(relay);
+}
+
 static void relay_tick(struct party *party, uint64_t now_ns)
 {
     struct relay *relay = relay_cast(party);
     bool waits = relay->connecting || !relay->wsi || relay->hung_up || (relay->tls && !relay->began);
 
-    if (!waits || !web_is_late(party->web, relay->moved_ns, now_ns))
-        return;
-    if (relay->wsi)
-        bridge_kill(relay->wsi);
-    else
-        relay_end(relay);
+    if (party_is_late(party, waits, now_ns))
+        relay_drop(party);
 }
 
 static void relay_close(struct party *party)
@@ -281,7 +286,7 @@ static void relay_free(struct party *party)
 static struct relay *relay_open(struct party *from, int fd)
 {
     static const struct party_ops ops = {
-        .tick = relay_tick, .told = relay_told, .close = relay_close, .free = relay_free};
+        .tick = relay_tick, .told = relay_told, .drop = relay_drop, .close = relay_close, .free = relay_free};
     struct relay *relay = fd < 0 ? NULL : calloc(1, sizeof(*relay));
 
     if (!relay) {
@@ -290,8 +295,8 @@ static struct relay *relay_open(struct party *from, int fd)
         return NULL;
     }
     relay->magic = RELAY_MAGIC;
-    relay->moved_ns = pst_now_ns();
     party_open(&relay->party, &ops, from->web);
+    relay->party.moved_ns = pst_now_ns();
     watch_init(&relay->watch, &relay->party, relay_ready);
     if (watch_open(from->web, &relay->watch, fd, EPOLLOUT) < 0) {
         relay_end(relay);
@@ -334,7 +339,7 @@ void tunnel_open(struct party *from, int fd, const struct tunnel *tunnel, const 
         close(fd);
         return;
     }
-    relay->connecting = true;
+    relay->connecting = relay->party.passes = true;
     if (!bridge_adopt_socket(&relay->party, fd, head->socket_key, more))
         relay_end(relay);
 }

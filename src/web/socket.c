@@ -23,9 +23,10 @@ struct pst_web_socket {
     void *user;
     char *path;
     size_t path_bytes;
-    bool open;     /* the owner has it */
-    char *message; /* that has come in part */
-    size_t message_bytes, message_room;
+    bool open;                          /* the owner has it */
+    char *message;                      /* that has come in part */
+    size_t message_bytes, message_room; /* the room counts in web->bodies_bytes */
+    uint64_t message_ns;                /* since when it comes */
     /* Under web->lock: */
     struct pst_list stir, texts;
     size_t waiting_bytes;
@@ -176,10 +177,23 @@ static int socket_writes(struct pst_web_socket *socket)
     return 0;
 }
 
-/* Adds to the message that comes in parts. Return: 0, -EMSGSIZE, -ENOMEM. */
+/* The message that comes in parts begins anew. */
+static void message_drop(struct pst_web_socket *socket)
+{
+    struct pst_web *web = socket->party.web;
+
+    pst_assert(web->bodies_bytes >= socket->message_room);
+    web->bodies_bytes -= socket->message_room;
+    free(socket->message);
+    socket->message = NULL;
+    socket->message_bytes = socket->message_room = 0;
+}
+
+/* Adds to the message. Return: 0, -EMSGSIZE, -ENOMEM. */
 static int gather(struct pst_web_socket *socket, const void *data, size_t bytes)
 {
     size_t wanted = socket->message_bytes + bytes, room = pst_max(socket->message_room, 1024);
+    struct pst_web *web = socket->party.web;
     char *message;
 
     if (wanted > PST_WEB_MESSAGE_BYTES_MAX)
@@ -187,9 +201,14 @@ static int gather(struct pst_web_socket *socket, const void *data, size_t bytes)
     while (room < wanted)
         room *= 2;
     if (room > socket->message_room) {
-        message = realloc(socket->message, room);
+        size_t more = room - socket->message_room;
+
+        message = web->bodies_bytes + more > WEB_BODIES_BYTES ? NULL : realloc(socket->message, room);
         if (!message)
             return -ENOMEM;
+        if (!socket->message)
+            socket->message_ns = pst_now_ns();
+        web->bodies_bytes += more;
         socket->message = message;
         socket->message_room = room;
     }
@@ -213,9 +232,7 @@ static int socket_reads(struct pst_web_socket *socket, const void *data, size_t 
     if (!lws_is_final_fragment(socket->wsi))
         return 0;
     web->ops->socket_message(web->ctx, socket, (struct pst_bytes){socket->message, socket->message_bytes});
-    free(socket->message);
-    socket->message = NULL;
-    socket->message_bytes = socket->message_room = 0;
+    message_drop(socket);
     return 0;
 }
 
@@ -239,6 +256,7 @@ static void socket_gone(struct pst_web_socket *socket)
         web->ops->socket_close(web->ctx, socket);
     socket->open = false;
     socket->wsi = NULL;
+    message_drop(socket);
     pthread_mutex_lock(&web->lock);
     pst_list_remove(&socket->stir);
     socket->ending = true;
@@ -276,7 +294,8 @@ static void socket_tick(struct party *party, uint64_t now_ns)
     bool stalled;
 
     pthread_mutex_lock(&web->lock);
-    stalled = !pst_list_empty(&socket->texts) && web_is_late(web, socket->moved_ns, now_ns);
+    stalled = (!pst_list_empty(&socket->texts) && web_is_late(web, socket->moved_ns, now_ns)) ||
+              (socket->message && web_is_late(web, socket->message_ns, now_ns));
     socket->ending |= stalled;
     pthread_mutex_unlock(&web->lock);
     if (stalled && socket->wsi)
@@ -300,7 +319,6 @@ static void socket_free(struct party *party)
         pst_list_remove(&text->link);
         free(text);
     }
-    free(socket->message);
     free(socket->path);
     socket->magic = 0;
     free(socket);

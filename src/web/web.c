@@ -87,8 +87,9 @@ static int copy_settings(struct pst_web *web, const struct pst_web_settings *s)
     web->stall_ns = pst_ns_of_ms(s->stall_ms ? s->stall_ms : STALL_MS_PRESET);
     web->token_on_loopback = s->token_on_loopback;
     web->open_path = strdup(s->open_path ? s->open_path : "");
+    web->name = strdup(s->name ? s->name : "");
     web->token = malloc(s->token.len + 1);
-    if (!web->open_path || !web->token)
+    if (!web->open_path || !web->name || !web->token)
         return -ENOMEM;
     if (s->token.len)
         memcpy(web->token, s->token.data, s->token.len);
@@ -172,6 +173,7 @@ struct pst_web *pst_web_close(struct pst_web *web)
     for (size_t i = 0; i < pst_count_of(web->tunnels); i++)
         free(web->tunnels[i].prefix);
     free(web->open_path);
+    free(web->name);
     web->magic = 0;
     free(web);
     return NULL;

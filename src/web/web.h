@@ -7,9 +7,10 @@
  * Requests are parsed here, since libwebsockets hands a path over only after it has decoded and shortened it,
  * and a key with "%2F" in it would be another key. WebSockets, TLS and the loop are libwebsockets'.
  *
- * Bounds: a request's head 32 KiB, its body 4 MiB, all bodies 64 MiB, a WebSocket's message 1 MiB, what waits
- * to be sent on a WebSocket 1 MiB, a tunnel 256 KiB. A chunked body is answered with 411. Without the token
- * where one is needed the answer is 401. Nothing that a peer sends makes the loop wait.
+ * Bounds: a request's head 32 KiB, its body 4 MiB, a WebSocket's message 1 MiB, all bodies and messages that
+ * have come in part 64 MiB, answers that wait to be sent 256 MiB, what waits to be sent on a WebSocket 1 MiB,
+ * a tunnel 256 KiB. A chunked body is answered with 411. Without the token where one is needed the answer is
+ * 401. Nothing that a peer sends makes the loop wait.
  *
  * rsync without a tunnel: a connection that begins with "@RSYNCD:" is joined to the first tunnel's server.
  * That works with every rsync that speaks first, which rsync 3.5's client does; one that waits for the
@@ -38,15 +39,21 @@ struct pst_web_tunnel {
 
 /* Copied by pst_web_open(). NULL or 0 is the default, unless said otherwise. */
 struct pst_web_settings {
-    const char *listen;                    /* "host:port", needed; port 0: any */
-    struct pst_bytes token;                /* that peers off the loopback must show; empty: none */
-    bool token_on_loopback;                /* there, too */
-    const char *open_path;                 /* whose requests need none, such as "/health"; NULL: none */
+    const char *listen;     /* "host:port", needed; port 0: any */
+    struct pst_bytes token; /* that peers off the loopback must show; empty: none */
+    bool token_on_loopback; /* there, too */
+    /* By which peers on the loopback call it, beside addresses, names without a dot and those of localhost,
+     * if there is no token. NULL: none. */
+    const char *name;
+    const char *open_path;                 /* that may be read without one, such as "/health"; NULL: none */
     const char *certificate, *private_key; /* PEM files; TLS with both, one alone is -EINVAL */
     struct pst_web_tunnel tunnels[PST_WEB_TUNNELS_MAX]; /* the first one is rsync's */
-    uint32_t connections_max;                           /* 1024; beyond, 503 */
-    uint32_t stall_ms; /* 10000; a head takes no longer; a body or an answer moves 64 KiB in this time */
-    uint32_t threads;  /* workers; 4 */
+    uint32_t connections_max; /* 1024; beyond, 503; tunnels take three quarters of them at the most */
+    /* 10000; a head takes no longer, nor does a message in parts; a body or an answer moves 64 KiB in this
+     * time, or the 60th part of it if that is more. A tunnel that moves nothing ends after 10 minutes, or
+     * after this time if others wait for its seat. */
+    uint32_t stall_ms;
+    uint32_t threads; /* workers; 4 */
 };
 
 /* Valid during ops.answer(). No text has a NUL in it. */
@@ -67,8 +74,8 @@ struct pst_web_answer {
 };
 
 struct pst_web_ops {
-    /* On a worker. @answer is {.status = 200} before; a status that is none becomes 500. HEAD comes as HEAD,
-     * and its text is not sent. Needed. */
+    /* On a worker; for the open path on the loop's thread, at once. @answer is {.status = 200} before; a
+     * status that is none becomes 500. HEAD comes as HEAD, and its text is not sent. Needed. */
     void (*answer)(void *ctx, const struct pst_web_request *request, struct pst_web_answer *answer);
     /*
      * WebSockets whose path begins with "/ws/", on the loop's thread; NULL: there are none. @path: as it was

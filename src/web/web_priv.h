@@ -13,6 +13,7 @@
 #include "base/list.h"
 #include "web/flow_priv.h"
 #include "web/head_priv.h"
+#include "web/pace_priv.h"
 #include "web/web.h"
 
 #include <libwebsockets.h>
@@ -24,11 +25,12 @@
 #define PARTY_MAGIC 0x70617274u
 
 enum {
-    WEB_CHUNK_BYTES = 64 << 10,  /* what is moved at once */
-    WEB_PIECE_BYTES = 16 << 10,  /* the most that libwebsockets hands over at once */
-    WEB_BODIES_BYTES = 64 << 20, /* of all requests together */
-    WEB_PEER_BYTES = 64,         /* a peer's address as text */
-    WEB_LINGER_MS = 1000,        /* for a refused client to read why */
+    WEB_CHUNK_BYTES = 64 << 10,    /* what is moved at once */
+    WEB_PIECE_BYTES = 16 << 10,    /* the most that libwebsockets hands over at once */
+    WEB_BODIES_BYTES = 64 << 20,   /* of all requests together, and of messages that come in parts */
+    WEB_ANSWERS_BYTES = 256 << 20, /* that wait to be sent, together */
+    WEB_PEER_BYTES = 64,           /* a peer's address as text */
+    WEB_LINGER_MS = 1000,          /* for a refused client to read why */
 };
 
 struct party;
@@ -47,6 +49,7 @@ struct party_ops {
     bool (*yields)(const struct party *party); /* its seat to a newcomer; NULL: never */
     /* Of a party that libwebsockets has a connection for. Return: as its callbacks. */
     int (*told)(struct party *party, struct lws *wsi, enum lws_callback_reasons reason, void *in, size_t len);
+    void (*drop)(struct party *party);  /* of what is passed on: it ends, now or soon */
     void (*close)(struct party *party); /* when the server ends */
     void (*free)(struct party *party);
 };
@@ -57,11 +60,8 @@ struct party {
     struct pst_web *web;
     struct pst_list link; /* of web->parties, or when closed of web->dead */
     bool seated;          /* counts as a client */
-};
-
-/* How far a peer has come in the time that it has. */
-struct pace {
-    uint64_t since_ns, bytes;
+    bool passes;          /* it is passed on to a tunnel's server */
+    uint64_t moved_ns;    /* when, of what is passed on, something last was */
 };
 
 struct work;
@@ -91,12 +91,13 @@ struct pst_web {
     uint32_t magic;
     const struct pst_web_ops *ops;
     void *ctx;
-    char *token, *open_path;
+    char *token, *open_path, *name;
     size_t token_bytes;
     bool token_on_loopback;
     struct tunnel tunnels[PST_WEB_TUNNELS_MAX];
     uint32_t connections_max;
-    uint64_t stall_ns, bodies_bytes;
+    uint64_t stall_ns;
+    size_t bodies_bytes, answers_bytes;
     uint16_t port;
     int poll_fd;
     struct watch listener, waker, timer;
@@ -144,14 +145,12 @@ void loop_close(struct pst_web *web);
 void *loop_main(void *arg);
 void loop_wake(struct pst_web *web);
 
-static inline void pace_begin(struct pace *pace, uint64_t now_ns)
-{
-    *pace = (struct pace){now_ns, 0};
-}
-
-void pace_moved(struct pace *pace, size_t bytes, uint64_t now_ns);
 /* Whether nothing has happened for longer than a peer may take. */
 bool web_is_late(const struct pst_web *web, uint64_t since_ns, uint64_t now_ns);
+/* The same of a party that is passed on. @waits: for its end, or its beginning. */
+bool party_is_late(const struct party *party, bool waits, uint64_t now_ns);
+/* Whether one more connection may be passed on; if need be, one that has not moved makes room. */
+bool loop_has_passage(struct pst_web *web);
 
 /* ---- bridge.c ---- */
 

@@ -40,21 +40,25 @@ static struct work *next_work(struct workers *workers)
     return work;
 }
 
+static void work_do(struct pst_web *web, struct work *work)
+{
+    work->answer.status = 200;
+    web->ops->answer(web->ctx, &work->request, &work->answer);
+    pthread_mutex_lock(&web->workers.lock);
+    pst_list_push_back(&web->workers.done, &work->link);
+    /* Within the lock: once it is released with stopping set, the loop's descriptor may be closed. */
+    if (!web->workers.stopping)
+        loop_wake(web);
+    pthread_mutex_unlock(&web->workers.lock);
+}
+
 static void *workers_main(void *arg)
 {
     struct pst_web *web = web_cast(arg);
     struct work *work;
 
-    while ((work = next_work(&web->workers))) {
-        work->answer.status = 200;
-        web->ops->answer(web->ctx, &work->request, &work->answer);
-        pthread_mutex_lock(&web->workers.lock);
-        pst_list_push_back(&web->workers.done, &work->link);
-        /* Within the lock: once it is released with stopping set, the loop's descriptor may be closed. */
-        if (!web->workers.stopping)
-            loop_wake(web);
-        pthread_mutex_unlock(&web->workers.lock);
-    }
+    while ((work = next_work(&web->workers)))
+        work_do(web, work);
     return NULL;
 }
 
@@ -145,6 +149,11 @@ struct work *workers_ask(struct pst_web *web, struct http *http, const struct he
     memcpy(work->peer, peer, sizeof(work->peer));
     work->request.peer = work->peer;
     work->request.body = (struct pst_bytes){body->data, body->bytes};
+    if (head_asks(head, web->open_path)) { /* however much the workers have to do */
+        work->queued = false;
+        work_do(web, work);
+        return work;
+    }
     pthread_mutex_lock(&web->workers.lock);
     pst_list_push_back(&web->workers.todo, &work->link);
     pthread_cond_signal(&web->workers.wanted);

@@ -209,6 +209,7 @@ static int open_web(struct pst_data_store *store, const struct pst_boot_address 
     char rsync[64], trees[64];
     const struct pst_web_settings settings = {.listen = store->settings->http,
                                               .token = token,
+                                              .name = store->settings->store_address,
                                               .open_path = "/health",
                                               .certificate = store->settings->tls_certificate,
                                               .private_key = store->settings->tls_key,

@@ -128,6 +128,8 @@ static void who_says_nothing_makes_room(void **state)
 {
     enum { MAX = 8 };
     struct web_rig rig = {.settings = {.connections_max = MAX, .stall_ms = 60000}};
+    static const char *const says[] = {"", "GET / HT",
+                                       "PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\na"};
     int slow[4 * MAX], known;
 
     (void)state;
@@ -137,7 +139,7 @@ static void who_says_nothing_makes_room(void **state)
     assert_int_equal(web_read_answer(known, buf, sizeof(buf)), 200);
     for (size_t i = 0; i < pst_count_of(slow); i++) {
         slow[i] = web_connect(&rig);
-        web_say(slow[i], i % 2 ? "GET / HT" : "");
+        web_say(slow[i], says[i % 3]);
         others_are_served(&rig);
     }
     assert_true(web_ends(slow[0]));
@@ -162,12 +164,21 @@ static void other_sites_are_refused(void **state)
         {"POST / HTTP/1.1\r\nHost: h:1\r\nOrigin: http://evil\r\nContent-Length: 0\r\n\r\n", 403},
         {"POST / HTTP/1.1\r\nHost: h:1\r\nOrigin: null\r\nContent-Length: 0\r\n\r\n", 403},
         {"DELETE / HTTP/1.1\r\nHost: h:1\r\nOrigin: http://h:12\r\n\r\n", 403},
+        {"GET / HTTP/1.1\r\nHost: localhost:1\r\n\r\n", 200},
+        {"GET / HTTP/1.1\r\nHost: 127.0.0.1:1\r\n\r\n", 200},
+        {"GET / HTTP/1.1\r\nHost: [::1]:1\r\n\r\n", 200},
+        {"GET / HTTP/1.1\r\nHost: [::1]\r\n\r\n", 200},
+        {"GET / HTTP/1.1\r\nHost: x.localhost:1\r\n\r\n", 200},
+        {"GET / HTTP/1.1\r\nHost: Store.Example:1\r\n\r\n", 200},
+        {"GET / HTTP/1.1\r\nHost: evil.example:1\r\nOrigin: http://evil.example:1\r\n\r\n", 403},
+        {"GET / HTTP/1.1\r\nHost: store.example.evil:1\r\n\r\n", 403},
+        {"GET / HTTP/1.1\r\nHost: xlocalhost.evil\r\n\r\n", 403},
         {"GET /ws/x HTTP/1.1\r\nHost: h\r\nOrigin: http://evil\r\nUpgrade: websocket\r\nConnection: "
          "upgrade\r\n"
          "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n",
          403},
     };
-    struct web_rig rig = {.hold = false};
+    struct web_rig rig = {.settings = {.name = "store.example"}};
 
     (void)state;
     web_rig_open(&rig);
@@ -314,15 +325,207 @@ static void bodies_share_a_bound(void **state)
     free(body);
 }
 
+/* So do answers that nobody takes; who asks for a little is served. */
+static void answers_share_a_bound(void **state)
+{
+    struct web_rig rig = {.settings = {.stall_ms = 60000}};
+    int fds[6], refused = 0;
+
+    (void)state;
+    web_rig_open(&rig);
+    for (size_t i = 0; i < pst_count_of(fds); i++) {
+        struct pollfd p = {.events = POLLIN};
+        char first[16] = "";
+
+        p.fd = fds[i] = web_connect(&rig);
+        web_say(fds[i], "GET /big HTTP/1.1\r\nHost: h\r\n\r\n");
+        assert_int_equal(poll(&p, 1, 60000), 1);
+        assert_true(recv(fds[i], first, sizeof(first) - 1, MSG_PEEK) > 12);
+        refused += strncmp(first, "HTTP/1.1 503", 12) == 0;
+    }
+    assert_int_equal(refused, 3); /* of 64 MiB three fit, with their heads */
+    others_are_served(&rig);
+    for (size_t i = 0; i < pst_count_of(fds); i++)
+        close(fds[i]);
+    web_wait_empty(&rig);
+    web_rig_close(&rig);
+}
+
+/* A large answer is not taken a little at a time for hours. */
+static void large_answers_have_their_time(void **state)
+{
+    struct web_rig rig = {.hold = false};
+    int fd, small = 4096;
+
+    (void)state;
+    web_rig_open(&rig);
+    fd = web_connect(&rig);
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
+    web_say(fd, "GET /big HTTP/1.1\r\nHost: h\r\n\r\n");
+    for (int i = 0; i < 100 && pst_web_connections(rig.web) == (i > 0); i++) { /* 128 KiB for each stall */
+        (void)!recv(fd, buf, sizeof(buf), MSG_DONTWAIT);
+        usleep(rig.settings.stall_ms * 1000 / 4);
+    }
+    web_wait_empty(&rig);
+    close(fd);
+    web_rig_close(&rig);
+}
+
+/* Without the token the open path may be read, and nothing more; however much the workers have to do. */
+static void the_open_path_is_open(void **state)
+{
+    struct web_rig rig = {.settings = {.token = pst_bytes_of("secret"),
+                                       .token_on_loopback = true,
+                                       .open_path = "/health",
+                                       .threads = 1},
+                          .hold = true};
+    int held;
+
+    (void)state;
+    web_rig_open(&rig);
+    held = web_connect(&rig);
+    web_say(held, "GET /hold HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer secret\r\n\r\n");
+    web_wait_count(&rig.held, 1);
+    assert_int_equal(web_ask(&rig, "GET /health HTTP/1.1\r\nHost: h\r\n\r\n", buf, sizeof(buf)), 200);
+    assert_int_equal(
+        web_ask(&rig, "GET /health HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\n", buf, sizeof(buf)), 401);
+    assert_int_equal(
+        web_ask(&rig, "POST /health HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n", buf, sizeof(buf)),
+        401);
+    assert_int_equal(web_ask(&rig, "GET /health/ HTTP/1.1\r\nHost: h\r\n\r\n", buf, sizeof(buf)), 401);
+    rig.hold = false;
+    assert_int_equal(web_read_answer(held, buf, sizeof(buf)), 200);
+    close(held);
+    web_rig_close(&rig);
+}
+
+/* Messages that come in part count as bodies do, and have their time. */
+static void unfinished_messages_are_bounded(void **state)
+{
+    enum { CLIENTS = 80, PART = 900 << 10 };
+    struct web_rig rig = {.settings = {.stall_ms = 60000}};
+    char *part = malloc(PART);
+    int fds[CLIENTS], status, ended = 0;
+
+    (void)state;
+    memset(part, 'a', PART);
+    web_rig_open(&rig);
+    for (int i = 0; i < CLIENTS; i++) {
+        fds[i] = web_upgrade(&rig, "/ws/x", "", &status);
+        assert_int_equal(status, 101);
+        web_frame(fds[i], FRAME_TEXT, part, PART);
+    }
+    for (int i = 0; i < CLIENTS; i++) {
+        struct pollfd p = {.fd = fds[i], .events = POLLIN};
+
+        ended += poll(&p, 1, i < CLIENTS - 10 ? 0 : 1000) == 1;
+    }
+    assert_true(ended >= CLIENTS - 64 && ended <= CLIENTS - 60);
+    others_are_served(&rig);
+    for (int i = 0; i < CLIENTS; i++)
+        close(fds[i]);
+    web_wait_empty(&rig);
+    web_rig_close(&rig);
+    free(part);
+}
+
+static void an_unfinished_message_is_ended(void **state)
+{
+    struct web_rig rig = {.hold = false};
+    int fd, status;
+
+    (void)state;
+    web_rig_open(&rig);
+    fd = web_upgrade(&rig, "/ws/x", "", &status);
+    assert_int_equal(status, 101);
+    web_frame(fd, FRAME_TEXT, "a", 1);
+    for (int i = 0; i < 40 && pst_web_connections(rig.web) > 0; i++) { /* it says more, and no end */
+        web_frame(fd, FRAME_MORE, "a", 1);
+        usleep(rig.settings.stall_ms * 1000 / 10);
+    }
+    web_wait_empty(&rig);
+    close(fd);
+    web_rig_close(&rig);
+}
+
+static int open_passage(struct web_rig *rig, bool raw)
+{
+    int fd, status;
+
+    if (!raw) {
+        fd = web_upgrade(rig, "/rsync/default/", "", &status);
+        assert_int_equal(status, 101);
+        return fd;
+    }
+    fd = web_connect(rig);
+    web_say(fd, "@RSYNCD: 31.0\n");
+    return fd;
+}
+
+/* Silent clients of a tunnel leave seats for HTTP; the one that has not moved for the longest makes room. */
+static void tunnels_leave_seats_for_others(void **state)
+{
+    enum { MAX = 8, PASSED = 6 };
+    struct web_rig rig = {.settings = {.connections_max = MAX}};
+    int clients[PASSED], servers[PASSED + 1], refused, late, status, listener;
+    char to[32];
+    uint16_t port;
+
+    (void)state;
+    listener = web_listen(&port);
+    snprintf(to, sizeof(to), "127.0.0.1:%u", port);
+    rig.settings.tunnels[0] = (struct pst_web_tunnel){"/rsync/", to};
+    rig.settings.stall_ms = 1000 * slowness();
+    web_rig_open(&rig);
+    for (int i = 0; i < PASSED; i++) {
+        clients[i] = open_passage(&rig, i % 2);
+        servers[i] = accept(listener, NULL, NULL);
+    }
+    refused = web_upgrade(&rig, "/rsync/default/", "", &status);
+    assert_int_equal(status, 503);
+    close(refused);
+    refused = open_passage(&rig, true);
+    assert_true(web_read_all(refused, buf, sizeof(buf)) > 0);
+    assert_memory_equal(buf, "@ERROR: ", 8);
+    close(refused);
+    others_are_served(&rig);
+    usleep(rig.settings.stall_ms * 1200);
+    web_send(servers[0], "x", 1);
+    assert_int_equal(recv(clients[1], buf, 1, MSG_DONTWAIT), -1);
+    late = open_passage(&rig, true);
+    servers[PASSED] = accept(listener, NULL, NULL);
+    assert_true(web_ends(clients[1]));
+    others_are_served(&rig);
+    for (int i = 0; i < PASSED; i++)
+        close(clients[i]);
+    close(late);
+    for (int i = 0; i <= PASSED; i++)
+        close(servers[i]);
+    web_wait_empty(&rig);
+    close(listener);
+    web_rig_close(&rig);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_slow_are_ended),           cmocka_unit_test(who_says_nothing_is_ended),
-        cmocka_unit_test(who_takes_no_answer_is_ended), cmocka_unit_test(too_many_are_refused),
-        cmocka_unit_test(who_says_nothing_makes_room),  cmocka_unit_test(other_sites_are_refused),
-        cmocka_unit_test(floods_of_fields_are_refused), cmocka_unit_test(garbage_is_survived),
-        cmocka_unit_test(half_a_greeting_is_ended),     cmocka_unit_test(who_has_gone_costs_nothing),
+        cmocka_unit_test(the_slow_are_ended),
+        cmocka_unit_test(who_says_nothing_is_ended),
+        cmocka_unit_test(who_takes_no_answer_is_ended),
+        cmocka_unit_test(too_many_are_refused),
+        cmocka_unit_test(who_says_nothing_makes_room),
+        cmocka_unit_test(other_sites_are_refused),
+        cmocka_unit_test(floods_of_fields_are_refused),
+        cmocka_unit_test(garbage_is_survived),
+        cmocka_unit_test(half_a_greeting_is_ended),
+        cmocka_unit_test(who_has_gone_costs_nothing),
         cmocka_unit_test(bodies_share_a_bound),
+        cmocka_unit_test(answers_share_a_bound),
+        cmocka_unit_test(large_answers_have_their_time),
+        cmocka_unit_test(the_open_path_is_open),
+        cmocka_unit_test(tunnels_leave_seats_for_others),
+        cmocka_unit_test(unfinished_messages_are_bounded),
+        cmocka_unit_test(an_unfinished_message_is_ended),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
