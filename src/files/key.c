@@ -82,6 +82,18 @@ bool pst_key_is_normal(const char *key)
     return r >= 0 && (size_t)r == len && memcmp(key, again, len) == 0;
 }
 
+bool pst_key_is_reserved(const char *key)
+{
+    static const char front[] = ".penstock-";
+
+    while (strncmp(key, front, sizeof(front) - 1) != 0) {
+        key = strchr(key, '/');
+        if (!key++)
+            return false;
+    }
+    return true;
+}
+
 const char *pst_key_leaf(const char *key)
 {
     const char *slash = strrchr(key, '/');

@@ -39,6 +39,9 @@ int pst_key_normalise(struct pst_bytes text, char out[PST_KEY_CAP]);
 /* Whether @key is what the two above return. The root's "" is. */
 bool pst_key_is_normal(const char *key);
 
+/* Whether a part of @key begins with ".penstock-": names for what has not arrived yet, which no tree has. */
+bool pst_key_is_reserved(const char *key);
+
 /* The last part of a normal key that is not the root's; "c" of "a/b/c". */
 const char *pst_key_leaf(const char *key);
 

@@ -117,6 +117,8 @@ static int removal_step(struct removal *removal)
         level->at++;
         return 0;
     }
+    if (r == -EBUSY && !entry->is_entered) /* what a mounted folder has can go, unlike itself */
+        r = -ENOTEMPTY;
     if (r == -ENOTEMPTY && removal->recursive && removal->depth == PST_ROOT_DEPTH_MAX) {
         r = removal_lift(removal, level->fd, name);
     } else if (r == -ENOTEMPTY && removal->recursive) {

@@ -10,10 +10,11 @@ import tempfile
 
 import pytest
 from data_store import DataStore, files_of
-from trees import run_tree, small_disk, state_of, tree_url
+from support import wait_until
+from trees import SlowWay, run_tree, small_disk, start_tree, state_of, tree_url
 
 MIB = 1 << 20
-NOBODY, OTHER = 65534, 7
+NOBODY, NO_SPACE, OTHER = 65534, 3, 7
 
 
 @pytest.fixture
@@ -107,3 +108,54 @@ def test_what_becomes_something_else(store: DataStore, tmp_path: pathlib.Path, h
         shutil.rmtree(there / name)
         run_tree(*how, "put", tree, tree_url(store))
         assert files_of(there) == files_of(tree)
+
+
+def test_a_folder_that_comes_meanwhile_where_a_file_belongs(store: DataStore, tmp_path: pathlib.Path) -> None:
+    """Nothing is changed by a tree that cannot be all there."""
+    tree, small = tmp_path / "tree", tmp_path / "small"
+    tree.mkdir()
+    for name, size in (("a", 1), ("x", 12), ("z", 8 * MIB)):
+        (tree / name).write_bytes(random.randbytes(size))
+    small.write_text("another's")
+    with SlowWay(store.tree_port, up=True) as way:
+        process = start_tree("put", tree, tree_url(store, "k", way.port))
+        wait_until("it arrives", lambda: (store.files / ".penstock-k.tree/tree/x").exists())
+        run_tree("put", small, tree_url(store, "k/x/y"))
+        way.open()
+        said = process.communicate(timeout=60)[1]
+    assert process.returncode == OTHER and "x: Is a directory" in said, said
+    assert files_of(store.files / "k") == {"x/y": b"another's"}
+
+
+def test_a_mounted_key_that_is_full_gets_free(store: DataStore, tmp_path: pathlib.Path) -> None:
+    large, tree = tmp_path / "large", tmp_path / "tree"
+    for folder, size in ((large, 20 * MIB), (tree, MIB)):
+        folder.mkdir()
+        (folder / "file").write_bytes(random.randbytes(size))
+    with small_disk(store.files / "k", 10):
+        run_tree("put", large, tree_url(store, "k"), code=NO_SPACE)
+        assert os.listdir(store.files / "k") == []
+        run_tree("put", tree, tree_url(store, "k"))
+        assert files_of(store.files / "k") == files_of(tree)
+        assert store.key("DELETE", "k", "?recursive=true")[0] == 503  # the mounted folder stays, without what it had
+        assert os.listdir(store.files / "k") == []
+
+
+def test_what_another_tree_has_left_makes_room(store: DataStore, tmp_path: pathlib.Path) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    with small_disk(tmp_path / "disk", 10):
+        for name, size, code in (("step-1", 20 * MIB, NO_SPACE), ("step-2", 3 * MIB, 0)):
+            for old in tree.iterdir():
+                old.unlink()
+            (tree / name).write_bytes(random.randbytes(size))
+            store.key("DELETE", "k", "?recursive=true")
+            run_tree("put", tree, tree_url(store, "k"))
+            run_tree("get", tree_url(store, "k"), tmp_path / "disk/k", code=code)
+        assert files_of(tmp_path / "disk") == {"k/step-2": (tree / "step-2").read_bytes()}
+
+
+@pytest.mark.parametrize("name", [".penstock-m.tree", "a/.penstock-x", ".penstock-partial/b"])
+def test_names_of_what_has_not_arrived_are_no_keys(store: DataStore, name: str) -> None:
+    assert store.key("POST", name, "/mkdir")[0] == 400
+    assert store.key("GET", name)[0] == 400

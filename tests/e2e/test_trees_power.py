@@ -45,6 +45,12 @@ class Disk:
         finally:
             os.close(fd)
 
+    def commit(self) -> None:
+        """Sizes, times and names come to the disk; bytes need not."""
+        with (self.path / "another").open("wb") as file:
+            file.write(b"x")
+            os.fsync(file.fileno())
+
     def restart(self) -> None:
         """With a copy of the image: another mount namespace may still have the first one mounted, as it was shut down."""
         self.unmount()
@@ -63,6 +69,14 @@ def disk(tmp_path: pathlib.Path) -> Iterator[Disk]:
         pytest.skip("mounts of files are not allowed here")
     yield disk
     disk.unmount()
+
+
+@pytest.fixture
+def mounted(tmp_path: pathlib.Path) -> Iterator[Disk]:
+    """A second one."""
+    (tmp_path / "mounted").mkdir()
+    disk = Disk(tmp_path / "mounted")
+    yield disk
 
 
 def command(action: str, first: object, second: object, *more: str) -> list[str]:
@@ -86,6 +100,60 @@ def test_what_was_acknowledged_survives_a_power_failure(disk: Disk, tmp_path: pa
             store.kill()
         disk.restart()
         assert files_of(disk.path / "data/files/default/m") == files_of(tree)
+
+
+@pytest.mark.parametrize("how", [[], ["--in-place"]], ids=["whole", "in-place"])
+def test_what_a_broken_put_has_left_is_not_believed_after_a_power_failure(disk: Disk, tmp_path: pathlib.Path,
+                                                                          how: list[str]) -> None:
+    """The journal tells of sizes and times before the bytes come: of holes, and of what is not written from front to back."""
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    for number in range(20):
+        with (tree / f"{number:02}").open("wb") as file:
+            file.write(random.randbytes(300_000))
+            file.truncate(MIB)
+    (tree / "last").write_bytes(random.randbytes(64 * MIB))
+    store = DataStore(disk.path / "data")
+    arriving = disk.path / "data/files/default" / ("m" if how else ".penstock-m.tree/tree")
+    try:
+        with SlowWay(store.tree_port, up=True, free_bytes=8 * MIB) as way:
+            process = subprocess.Popen(command("put", tree, f"tree://127.0.0.1:{way.port}/default/m", *how), env=clean_environment())
+            wait_until("the small files are there", lambda: arriving.is_dir() and len(list(arriving.glob("[01]*"))) == 20)
+            process.kill()
+            process.wait(60)
+        disk.commit()
+        disk.cut()
+    finally:
+        store.kill()
+    disk.restart()
+    with DataStore(disk.path / "data") as store:
+        url = f"tree://127.0.0.1:{store.tree_port}/default/m"
+        subprocess.run(command("put", tree, url, *how), check=True, timeout=120, env=clean_environment())
+        assert files_of(store.files / "m") == files_of(tree)
+        assert not list(store.files.glob(".penstock-*"))
+
+
+def test_a_mounted_folder_survives_a_power_failure(disk: Disk, mounted: Disk, tmp_path: pathlib.Path) -> None:
+    tree, there = tmp_path / "tree", disk.path / "data/files/default/m/sub"
+    there.mkdir(parents=True)
+    mounted.path = there
+    for again in range(2):
+        for number in range(12):
+            path = tree / f"sub/{number % 3}/{number}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(random.randbytes(number * 40_000 + again))
+        assert mounted.mount()
+        store = DataStore(disk.path / "data")
+        try:
+            subprocess.run(command("put", tree, f"tree://127.0.0.1:{store.tree_port}/default/m"), check=True, timeout=120,
+                           env=clean_environment())
+            mounted.cut()
+        finally:
+            store.kill()
+        mounted.restart()
+        found = files_of(there)
+        mounted.unmount()
+        assert found == files_of(tree / "sub")
 
 
 def test_a_file_that_is_written_to_meanwhile_does_not_arrive(tmp_path: pathlib.Path) -> None:

@@ -39,9 +39,10 @@ def others() -> Iterator[pathlib.Path]:
     shutil.rmtree(folder)
 
 
+@pytest.mark.parametrize("mode", [0o555, 0o444, 0o222, 0])
 @pytest.mark.parametrize("how", [[], ["--in-place"]], ids=["whole", "in-place"])
 def test_a_folder_that_its_owner_may_not_write_in(store: DataStore, others: pathlib.Path, tmp_path: pathlib.Path,
-                                                  how: list[str]) -> None:
+                                                  how: list[str], mode: int) -> None:
     tree, user = tmp_path / "tree", NOBODY if os.geteuid() == 0 else None
     (tree / "fixed/deep").mkdir(parents=True)
     for again in range(3):
@@ -52,7 +53,7 @@ def test_a_folder_that_its_owner_may_not_write_in(store: DataStore, others: path
         (tree / "fixed/deep/file").write_bytes(random.randbytes(MIB + again))
         (tree / f"fixed/new{again}").mkdir()
         for folder in ("fixed/deep", "fixed", "."):
-            (tree / folder).chmod(0o555)
+            (tree / folder).chmod(mode)
         run_tree("put", tree, tree_url(store, "m"))
         run_tree(*how, "get", tree_url(store, "m"), others / "m", user=user)
         assert state_of(others / "m") == state_of(tree)

@@ -29,12 +29,18 @@ def tree_url(store: DataStore, name: str = "m", port: int = 0) -> str:
     return f"tree://127.0.0.1:{port or store.tree_port}/default/{name}"
 
 
+def start_tree(*arguments: object, **more: Any) -> subprocess.Popen[str]:
+    """`penstock tree` with its own process."""
+    return subprocess.Popen([BUILD / "penstock", "tree", *map(str, arguments)], text=True, stdin=subprocess.DEVNULL,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=clean_environment(), **more)
+
+
 def run_tree(*arguments: object, code: int = 0, user: int | None = None, cwd: pathlib.Path | None = None) -> str:
     """What `penstock tree` says when it ends with `code`."""
-    done = subprocess.run([BUILD / "penstock", "tree", *map(str, arguments)], text=True, capture_output=True, timeout=120,
-                          stdin=subprocess.DEVNULL, env=clean_environment(), user=user, cwd=cwd)
-    assert done.returncode == code, (arguments, done)
-    return done.stderr
+    process = start_tree(*arguments, user=user, cwd=cwd)
+    said = process.communicate(timeout=120)
+    assert process.returncode == code, (arguments, said)
+    return said[1]
 
 
 @contextlib.contextmanager
@@ -106,6 +112,10 @@ def call_store(port: int, name: bytes, what: bytes) -> tuple[int, bytes]:
                 return kind, payload
 
 
+def as_it_is(data: bytes, _: int) -> bytes:
+    return data
+
+
 class Way:
     """A port of this host that leads to another one, and passes what comes back on by a rule.
 
@@ -113,12 +123,13 @@ class Way:
     ----------
     port : int
         Where it leads.
-    pass_on : Callable[[bytes, int], bytes]
-        What becomes of bytes from there that follow so many others of their connection.
+    pass_on, pass_up : Callable[[bytes, int], bytes]
+        What becomes of bytes from there, and to there, that follow so many others of their connection.
     """
 
-    def __init__(self, port: int, pass_on: Callable[[bytes, int], bytes]) -> None:
-        self._to, self._pass_on = port, pass_on
+    def __init__(self, port: int, pass_on: Callable[[bytes, int], bytes],
+                 pass_up: Callable[[bytes, int], bytes] = as_it_is) -> None:
+        self._to, self._pass_on, self._pass_up = port, pass_on, pass_up
         self._server = socket.create_server(("127.0.0.1", 0), backlog=64)
         self.port: int = self._server.getsockname()[1]
         self._sockets: list[socket.socket] = []
@@ -137,7 +148,7 @@ class Way:
                     continue
                 far.settimeout(None)
                 self._sockets.append(far)
-                for what in (lambda n=near, f=far: self._copy(n, f, lambda data, _: data), lambda n=near, f=far: self._copy(f, n, self._pass_on)):
+                for what in (lambda n=near, f=far: self._copy(n, f, self._pass_up), lambda n=near, f=far: self._copy(f, n, self._pass_on)):
                     self._threads.append(threading.Thread(target=what))
                     self._threads[-1].start()
 
@@ -168,11 +179,11 @@ class Way:
 
 
 class SlowWay(Way):
-    """One that treads through a tree's bytes until it is opened; calls pass at once."""
+    """One that treads through a tree's bytes until it is opened; calls pass at once. `up`: those that are put."""
 
-    def __init__(self, port: int, free_bytes: int = 256 << 10) -> None:
+    def __init__(self, port: int, free_bytes: int = 256 << 10, up: bool = False) -> None:
         self._free_bytes, self._opened = free_bytes, threading.Event()
-        super().__init__(port, self._tread)
+        super().__init__(port, as_it_is if up else self._tread, self._tread if up else as_it_is)
 
     def open(self) -> None:
         self._opened.set()

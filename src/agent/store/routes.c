@@ -125,6 +125,8 @@ static int set_key(struct call *call, struct pst_bytes raw)
 
     if (r < 0)
         return r;
+    if (pst_key_is_reserved(key))
+        return -EINVAL;
     r = snprintf(call->key, sizeof(call->key), "%s%s%s", call->namespace, *key ? "/" : "", key);
     return r < (int)sizeof(call->key) ? 0 : -ENAMETOOLONG;
 }

@@ -131,24 +131,6 @@ static int open_rsyncd(struct pst_data_store *store, const struct pst_boot_addre
 
 /* ---- trees ---- */
 
-/* Whether a part of the key is the hidden folder of a tree that arrives. */
-static bool key_is_hidden(const char *key)
-{
-    char part[PST_KEY_PART_BYTES_MAX + 1];
-
-    for (const char *at = key; *at; at += *at == '/') {
-        size_t bytes = strcspn(at, "/");
-
-        pst_assert(bytes < sizeof(part));
-        memcpy(part, at, bytes);
-        part[bytes] = 0;
-        if (pst_arrival_owns_name(part))
-            return true;
-        at += bytes;
-    }
-    return false;
-}
-
 /* @name is NAMESPACE/KEY, as the path below rsync's module. Any thread. */
 static int resolve_tree(void *ctx, const char *name, bool writes, int *folder_fd, char leaf[256],
                         char fault[PST_FAULT_BYTES])
@@ -158,7 +140,7 @@ static int resolve_tree(void *ctx, const char *name, bool writes, int *folder_fd
     const char *last;
     int r = pst_key_normalise(pst_bytes_of(name), key);
 
-    if (r >= 0 && (!strchr(key, '/') || key_is_hidden(key)))
+    if (r >= 0 && (!strchr(key, '/') || pst_key_is_reserved(key)))
         r = -EINVAL; /* a namespace is no tree */
     if (r < 0)
         return fail(r, fault, name, "is no NAMESPACE/KEY");

@@ -18,6 +18,7 @@ struct receiver {
     const struct pst_carry_options *options;
     struct pst_manifest m;
     struct pst_arrival *arrival;
+    struct pst_arrival_result *result;
     uint32_t listing; /* the entry whose chunks are being listed; UINT32_MAX: none */
     bool by_content;
     struct pst_wanted wanted; /* its chunks */
@@ -250,21 +251,35 @@ static int open_arrival(struct receiver *r, const struct pst_carry_place *to)
     return error < 0 ? link_fail(r->link, error, "%s", fault) : 0;
 }
 
+static int arrival_begins(void *arg)
+{
+    struct receiver *r = arg;
+
+    return pst_arrival_begin(r->arrival, &r->m);
+}
+
+static int arrival_ends(void *arg)
+{
+    struct receiver *r = arg;
+
+    return pst_arrival_end(r->arrival, r->result);
+}
+
 int carry_receive(struct link *link, struct carry_share *share, const struct pst_carry_place *to,
                   const struct pst_carry_options *options, struct pst_arrival_result *result)
 {
-    struct receiver r = {.link = link, .options = options, .listing = UINT32_MAX};
+    struct receiver r = {.link = link, .options = options, .result = result, .listing = UINT32_MAX};
     int error = carry_receive_entries(link, share, &r.m);
 
     if (error == 0)
         error = open_arrival(&r, to);
-    if (error == 0 && (error = pst_arrival_begin(r.arrival, &r.m)) < 0)
+    if (error == 0 && (error = carry_meanwhile(link, arrival_begins, &r)) < 0)
         receiver_fail(&r, error);
     if (error == 0)
         error = send_wants(&r);
     if (error == 0)
         error = receive_files(&r);
-    if (error == 0 && (error = pst_arrival_end(r.arrival, result)) < 0)
+    if (error == 0 && (error = carry_meanwhile(link, arrival_ends, &r)) < 0)
         receiver_fail(&r, error);
     if (error == 0)
         error = send_result(&r, result);

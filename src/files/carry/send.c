@@ -32,6 +32,7 @@ struct sender {
     struct link *link;
     const struct pst_carry_place *from;
     const struct pst_carry_options *options;
+    char scan_fault[PST_FAULT_BYTES];
     struct pst_manifest m;
     uint8_t *wants; /* enum pst_arrival_need, of each entry */
     int root_fd;    /* of a tree that is a folder; -1 */
@@ -385,14 +386,21 @@ static int send_files(struct sender *s)
     return r < 0 ? r : link_send(s->link, LINK_DONE);
 }
 
+static int sender_scans(void *arg)
+{
+    struct sender *s = arg;
+    uint32_t odd = 0;
+
+    return pst_manifest_scan(s->from->folder_fd, s->from->leaf, &s->options->filters, &s->m, &odd,
+                             s->scan_fault);
+}
+
 static int sender_prepare(struct sender *s)
 {
-    char fault[PST_FAULT_BYTES];
-    uint32_t odd = 0;
-    int r = pst_manifest_scan(s->from->folder_fd, s->from->leaf, &s->options->filters, &s->m, &odd, fault);
+    int r = carry_meanwhile(s->link, sender_scans, s);
 
     if (r < 0)
-        return link_fail(s->link, r, "%s", fault);
+        return link_fail(s->link, r, "%s", s->scan_fault);
     s->wants = calloc(s->m.count, sizeof(*s->wants));
     if (!s->wants)
         return link_fail(s->link, -ENOMEM, "out of memory");

@@ -87,25 +87,30 @@ static void arrival_stat(struct pst_arrival *a, struct arrival_folder *folder, c
         *st = (struct stat){.st_mode = 0};
 }
 
-/* No file or link comes in the place of a folder, which may have what no tree knows of. */
-static int arrival_check_place(struct pst_arrival *a, const struct pst_entry *entry, struct stat *st)
+int arrival_check_place(struct pst_arrival *a, const struct pst_entry *entry, struct stat *st)
 {
     *st = (struct stat){.st_mode = 0};
-    if (a->exists)
+    if (a->exists && entry->kind != PST_ENTRY_FOLDER)
         arrival_stat(a, &a->there, entry, st);
     return S_ISDIR(st->st_mode) ? arrival_fail(a, -EISDIR, entry->path) : 0;
 }
 
-/* What an arrival that broke off has written of the file. Return: whether it is worth looking at. */
-static bool arrival_turn_old(struct pst_arrival *a, const struct pst_entry *entry)
+/* What an arrival that broke off has written of the file. @made: it lies in "tree". Return: whether it is
+ * worth looking at. */
+static bool arrival_turn_old(struct pst_arrival *a, const struct pst_entry *entry, bool made)
 {
     char fresh[ARRIVAL_NAME_BYTES], old[ARRIVAL_NAME_BYTES];
+    const char *leaf;
     struct stat st;
+    int fd;
 
     arrival_name(fresh, "fresh", entry->path);
     arrival_name(old, "old", entry->path);
-    if (renameat(a->hidden_fd, fresh, a->hidden_fd, old) < 0 && errno != ENOENT)
-        return false;
+    if (renameat(a->hidden_fd, fresh, a->hidden_fd, old) < 0 && made) {
+        fd = arrival_parent(a, &a->made, entry->path, &leaf);
+        if (fd < 0 || renameat(fd, leaf, a->hidden_fd, old) < 0)
+            return false;
+    }
     return fstatat(a->hidden_fd, old, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) &&
            st.st_size >= PST_ARRIVAL_OLD_BYTES_MIN;
 }
@@ -120,14 +125,14 @@ static enum pst_arrival_need arrival_decide(struct pst_arrival *a, uint32_t inde
     if (proven && pst_entry_is(entry, there))
         return PST_ARRIVAL_HAS;
     arrival_stat(a, &a->made, entry, &made);
-    if (proven && pst_entry_is(entry, &made)) {
+    if (proven && a->proves && pst_entry_is(entry, &made)) {
         a->arrived[index] = true;
         return PST_ARRIVAL_HAS;
     }
     a->missing++;
     if (entry->bytes < PST_ARRIVAL_OLD_BYTES_MIN || entry->bytes > PST_WANTED_FILE_BYTES_MAX)
         return PST_ARRIVAL_WHOLE;
-    return arrival_turn_old(a, entry) ||
+    return arrival_turn_old(a, entry, S_ISREG(made.st_mode)) ||
                    (S_ISREG(there->st_mode) && there->st_size >= PST_ARRIVAL_OLD_BYTES_MIN)
                ? PST_ARRIVAL_DELTA
                : PST_ARRIVAL_WHOLE;
@@ -187,6 +192,8 @@ int arrival_look_there(struct pst_arrival *a)
         a->there.root_fd = openat(a->parent_fd, a->leaf, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (a->there.root_fd < 0)
             return arrival_fail(a, -errno, "");
+        if (!(st.st_mode & S_IXUSR)) /* its mode comes at the end */
+            pst_beneath_open_up(a->there.root_fd);
     }
     return 0;
 }
@@ -211,7 +218,7 @@ static int arrival_begin_entry(struct pst_arrival *a, uint32_t i)
 /* Files get their place one by one: what has come is there already. */
 static int arrival_settle_begun(struct pst_arrival *a)
 {
-    int r = 0;
+    int r = arrival_sync(a);
 
     for (uint32_t i = 0; r == 0 && i < a->m->count; i++) {
         const struct pst_entry *entry = &a->m->entries[i];
@@ -238,6 +245,8 @@ int pst_arrival_begin(struct pst_arrival *a, const struct pst_manifest *m)
         r = arrival_prune(a);
     for (uint32_t i = 0; r == 0 && i < m->count; i++)
         r = arrival_begin_entry(a, i);
+    if (r == 0)
+        arrival_mark(a);
     return r == 0 && arrival_in_place(a) ? arrival_settle_begun(a) : r;
 }
 
@@ -268,6 +277,8 @@ int pst_arrival_open(int parent_fd, const char *leaf, uint32_t flags, struct pst
                               .there = {-1, -1, ""}};
     for (size_t i = 0; i < pst_count_of(a->files); i++)
         a->files[i].fd = -1;
+    for (size_t i = 0; i < pst_count_of(a->mounted); i++)
+        a->mounted[i].fd = -1;
     a->parent_fd = fcntl(parent_fd, F_DUPFD_CLOEXEC, 0);
     if (a->parent_fd < 0)
         r = arrival_fail(a, -errno, "");
@@ -291,6 +302,8 @@ struct pst_arrival *pst_arrival_close(struct pst_arrival *a)
     pst_assert(a->magic == ARRIVAL_MAGIC);
     for (size_t i = 0; i < pst_count_of(a->files); i++)
         pst_close_fd(&a->files[i].fd);
+    for (size_t i = 0; i < pst_count_of(a->mounted); i++)
+        pst_close_fd(&a->mounted[i].fd);
     pst_close_fd(&a->made.fd);
     pst_close_fd(&a->made.root_fd);
     pst_close_fd(&a->there.fd);

@@ -7,6 +7,7 @@
  *     tree            files, folders and links that are whole, under their paths
  *     fresh-HASH      a file that is being written; HASH is its path's
  *     old-HASH        such a file of an arrival that broke off
+ *     mount           the boot and the mount that these were written under
  *
  * A destination that was not there appears at once, by one rename. One that was is brought up to date when
  * everything has come: file by file, each by a rename, and what the manifest does not name stays. With
@@ -14,7 +15,8 @@
  * room for the new, and a tree that breaks off is there in part.
  *
  * A file of the destination with the size and the time of its entry is not asked for, nor is one that arrived
- * before it all broke off. Of other files that are there, chunks with the same content are taken over.
+ * before it all broke off, unless the host or the disk has been down since. Of other files that are there,
+ * chunks with the same content are taken over.
  *
  * Nobody but its user can write to the hidden folder; in the destination others may rename and link at any
  * time, so names there are opened without following links. One thread at a time; an arrival is the only one
@@ -68,9 +70,6 @@ static inline void pst_arrival_result_add(struct pst_arrival_result *sum,
     sum->moved += more->moved;
     sum->matched += more->matched;
 }
-
-/* Whether the name is one of a hidden folder. */
-bool pst_arrival_owns_name(const char *name);
 
 /* @leaf of the folder @parent_fd, which is duplicated, is the destination. @flags: enum pst_arrival_flags.
  * Return: 0; -EBUSY another arrival is underway, -EPERM the hidden folder is another user's, -errno, with a

@@ -12,15 +12,24 @@
 
 #define ARRIVAL_MAGIC 0x61727276u
 
-enum { ARRIVAL_NAME_BYTES = 256 };
+enum {
+    ARRIVAL_NAME_BYTES = 256,
+    ARRIVAL_MOUNTS_MAX = 4,
+};
 
 /* A file that is begun. */
 struct arrival_file {
     uint32_t entry;
     int fd;           /* -1: a free place */
-    uint64_t end;     /* behind the last byte that is there; a power failure leaves a file that is short */
+    uint64_t end;     /* behind the last byte that is there */
     uint64_t covered; /* bytes that are written, */
     uint64_t taken;   /* and were in an older version */
+};
+
+/* A file system that is mounted within the destination. */
+struct arrival_mount {
+    int fd; /* -1: a free place */
+    dev_t device;
 };
 
 /* A folder beneath a root, kept open since its neighbours come next. */
@@ -39,6 +48,7 @@ struct pst_arrival {
     int hidden_fd;
     char hidden[ARRIVAL_NAME_BYTES];
     bool exists; /* the destination was there */
+    bool proves; /* sizes and times of what lies in "tree" */
     bool settled;
     const struct pst_manifest *m;
     uint8_t *needs;   /* enum pst_arrival_need, of each entry */
@@ -46,6 +56,7 @@ struct pst_arrival {
     uint32_t missing; /* files that are asked for and not whole */
     struct arrival_folder made, there; /* hidden/tree, and the destination, if it is a folder */
     struct arrival_file files[PST_ARRIVAL_OPEN_MAX];
+    struct arrival_mount mounted[ARRIVAL_MOUNTS_MAX]; /* with PST_ARRIVAL_SYNC */
     struct pst_arrival_result result;
     char fault[PST_FAULT_BYTES];
 };
@@ -81,9 +92,18 @@ int arrival_settle_arrived(struct pst_arrival *a, const struct pst_entry *entry)
 int arrival_open_hidden(struct pst_arrival *a);
 /* Removes @name of a folder, and all that it has. Return: 0 or -errno. */
 int arrival_remove(int folder_fd, const char *name);
-/* Of what an arrival that broke off has left, keeps what the manifest names. Return: 0 or the arrival's
- * fault. */
+/* No file or link comes in the place of a folder, which may have what no tree knows of. *@st: what lies
+ * there, its mode 0 if nothing does. Return: 0 or the arrival's fault. */
+int arrival_check_place(struct pst_arrival *a, const struct pst_entry *entry, struct stat *st);
+/* What has come survives a power failure from now on, with PST_ARRIVAL_SYNC. Return: 0 or the arrival's
+ * fault.
+ */
+int arrival_sync(struct pst_arrival *a);
+/* Of what an arrival that broke off has left, keeps what the manifest names, and finds out what that proves.
+ * Return: 0 or the arrival's fault. */
 int arrival_prune(struct pst_arrival *a);
+/* What lies in the hidden folder proves itself to the next arrival, unless the disk has been away. */
+void arrival_mark(struct pst_arrival *a);
 /* What utimensat() takes for the entry. */
 void arrival_times(const struct pst_entry *entry, struct timespec times[2]);
 

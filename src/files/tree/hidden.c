@@ -15,14 +15,6 @@
 
 enum { HIDDEN_TRIES = 100 };
 
-bool pst_arrival_owns_name(const char *name)
-{
-    size_t bytes = strlen(name), back = sizeof(HIDDEN_BACK) - 1;
-
-    return bytes > back && strncmp(name, HIDDEN_FRONT, sizeof(HIDDEN_FRONT) - 1) == 0 &&
-           strcmp(name + bytes - back, HIDDEN_BACK) == 0;
-}
-
 static void arrival_hidden_name(char hidden[ARRIVAL_NAME_BYTES], const char *leaf)
 {
     int bytes = snprintf(hidden, ARRIVAL_NAME_BYTES, HIDDEN_FRONT "%s" HIDDEN_BACK, leaf);
@@ -100,15 +92,26 @@ int arrival_open_hidden(struct pst_arrival *a)
     return r == -ESTALE ? arrival_fail(a, -EBUSY, "") : r;
 }
 
-int pst_arrival_forget(int parent_fd, const char *leaf)
+/* Removes the hidden folder of @leaf. Return: 1, 0 there is none, -errno. */
+static int hidden_remove(int home_fd, const char *leaf)
 {
     char hidden[ARRIVAL_NAME_BYTES];
     pst_cleanup_close int fd = -1;
     int r;
 
     arrival_hidden_name(hidden, leaf);
-    r = hidden_lock(parent_fd, hidden, &fd);
+    r = hidden_lock(home_fd, hidden, &fd);
     if (r == 0)
-        r = arrival_remove(parent_fd, hidden);
+        r = arrival_remove(home_fd, hidden);
     return r < 0 ? (r == -ENOENT ? 0 : r) : 1;
+}
+
+int pst_arrival_forget(int parent_fd, const char *leaf)
+{
+    pst_cleanup_close int there = openat(parent_fd, leaf, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int beside = hidden_remove(parent_fd, leaf), within = there < 0 ? 0 : hidden_remove(there, "");
+
+    if (beside < 0 || within < 0)
+        return beside < 0 ? beside : within;
+    return beside || within;
 }

@@ -23,6 +23,8 @@ int arrival_remove(int folder_fd, const char *name)
     return r;
 }
 
+/* ---- files, folders and links that were whole ---- */
+
 /* Removes what the tree has not, or has as something else; what a folder has comes behind it in @left. */
 static int leftover_drop(struct pst_arrival *a, const struct pst_manifest *left)
 {
@@ -46,6 +48,126 @@ static int leftover_drop(struct pst_arrival *a, const struct pst_manifest *left)
     return r;
 }
 
+/* ---- files that were begun ---- */
+
+enum { LEFT_MAX = 1 << 20 };
+
+static bool leftover_is_begun(const char *name)
+{
+    return strncmp(name, "fresh-", 6) == 0 || strncmp(name, "old-", 4) == 0;
+}
+
+/* Where @name is among @names, which are sorted. UINT32_MAX: nowhere. */
+static uint32_t leftover_find(const struct pst_names *names, const char *name)
+{
+    uint32_t from = 0, to = names->count;
+
+    while (from < to) {
+        uint32_t middle = from + (to - from) / 2;
+        int order = strcmp(pst_name_text(names, middle), name);
+
+        if (order == 0)
+            return middle;
+        if (order < 0)
+            from = middle + 1;
+        else
+            to = middle;
+    }
+    return UINT32_MAX;
+}
+
+/* Removes those that are of no file of the tree that comes. */
+static void leftover_drop_begun(struct pst_arrival *a, const struct pst_names *names, bool *wanted)
+{
+    static const char *const kinds[] = {"fresh", "old"};
+    char name[ARRIVAL_NAME_BYTES];
+
+    for (uint32_t i = 0; i < 2 * a->m->count; i++) {
+        uint32_t at;
+
+        if (a->m->entries[i / 2].kind != PST_ENTRY_FILE)
+            continue;
+        arrival_name(name, kinds[i % 2], a->m->entries[i / 2].path);
+        at = leftover_find(names, name);
+        if (at != UINT32_MAX)
+            wanted[at] = true;
+    }
+    for (uint32_t i = 0; i < names->count; i++) {
+        if (!wanted[i] && leftover_is_begun(pst_name_text(names, i)))
+            unlinkat(a->hidden_fd, pst_name_text(names, i), 0);
+    }
+}
+
+/* Return: 0 or -errno. */
+static int leftover_prune_begun(struct pst_arrival *a)
+{
+    struct pst_names names = {.count = 0};
+    int fd = pst_beneath_open(a->hidden_fd, "", O_RDONLY | O_DIRECTORY);
+    int r = fd < 0 ? fd : pst_names_read(fd, "", true, LEFT_MAX, &names);
+    bool *wanted, any = false;
+
+    for (uint32_t i = 0; r == 0 && i < names.count; i++)
+        any |= leftover_is_begun(pst_name_text(&names, i));
+    if (any) {
+        pst_names_sort(&names);
+        wanted = calloc(names.count, sizeof(*wanted));
+        if (wanted)
+            leftover_drop_begun(a, &names, wanted);
+        r = wanted ? 0 : -ENOMEM;
+        free(wanted);
+    }
+    pst_names_fini(&names);
+    return r;
+}
+
+/* ---- what proves itself ---- */
+
+#ifndef STATX_MNT_ID_UNIQUE /* Linux 6.8 */
+#define STATX_MNT_ID_UNIQUE 0x4000u
+#endif
+
+#define MARK "mount"
+
+enum { MARK_BYTES = 128 };
+
+/* This boot of the host and this mount of the file system. A file that was written under another one may lack
+ * bytes that its size and its time speak of. Return: its length, 0 it is not known. */
+static int mark_make(int folder_fd, char mark[MARK_BYTES])
+{
+    pst_cleanup_close int boot_fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    char boot[37] = "";
+    struct statx st;
+
+    if (boot_fd < 0 || read(boot_fd, boot, sizeof(boot) - 1) != (ssize_t)sizeof(boot) - 1 ||
+        statx(folder_fd, "", AT_EMPTY_PATH, STATX_MNT_ID | STATX_MNT_ID_UNIQUE, &st) < 0)
+        return 0;
+    return snprintf(mark, MARK_BYTES, "%s %llu %u:%u\n", boot, (unsigned long long)st.stx_mnt_id,
+                    st.stx_dev_major, st.stx_dev_minor);
+}
+
+static bool mark_is_there(int folder_fd)
+{
+    pst_cleanup_close int fd = openat(folder_fd, MARK, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    char mark[MARK_BYTES], there[MARK_BYTES];
+    int bytes = mark_make(folder_fd, mark);
+
+    return fd >= 0 && bytes > 0 && read(fd, there, sizeof(there)) == bytes &&
+           memcmp(mark, there, (size_t)bytes) == 0;
+}
+
+void arrival_mark(struct pst_arrival *a)
+{
+    pst_cleanup_close int fd =
+        openat(a->hidden_fd, MARK, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    char mark[MARK_BYTES];
+    int bytes = mark_make(a->hidden_fd, mark);
+
+    if (fd >= 0 && bytes > 0)
+        (void)!write(fd, mark, (size_t)bytes); /* without it all of it is compared by content */
+}
+
+/* ---- all of it ---- */
+
 int arrival_prune(struct pst_arrival *a)
 {
     const struct pst_filters all = {.count = 0};
@@ -53,8 +175,11 @@ int arrival_prune(struct pst_arrival *a)
     char fault[PST_FAULT_BYTES];
     uint32_t odd = 0;
     struct stat st;
-    int r;
+    int r = leftover_prune_begun(a);
 
+    if (r < 0)
+        return arrival_fail(a, r, "");
+    a->proves = mark_is_there(a->hidden_fd);
     if (fstatat(a->hidden_fd, "tree", &st, AT_SYMLINK_NOFOLLOW) < 0)
         return errno == ENOENT ? 0 : arrival_fail(a, -errno, "");
     r = pst_manifest_scan(a->hidden_fd, "tree", &all, &left, &odd, fault);

@@ -105,7 +105,7 @@ static int scan_folder(struct scan *scan, int fd)
 
         if ((size_t)n >= sizeof(scan->path) - bytes)
             r = scan_fail(scan, -ENAMETOOLONG);
-        else if (!pst_arrival_owns_name(name) && scan_takes(scan, name))
+        else if (!pst_key_is_reserved(name) && scan_takes(scan, name))
             r = scan_entry(scan, folder_fd, name);
         scan->path[bytes] = 0;
     }

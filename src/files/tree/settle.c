@@ -10,18 +10,24 @@
 
 /* ---- a destination that is there: entry by entry ---- */
 
+/* Or it is there. */
+static bool settle_makes_folder(int fd, const char *leaf)
+{
+    struct stat st;
+
+    return mkdirat(fd, leaf, 0700) == 0 ||
+           (fstatat(fd, leaf, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode));
+}
+
 int arrival_settle_folder(struct pst_arrival *a, const struct pst_entry *entry)
 {
     const char *leaf;
-    struct stat st;
     int fd = arrival_parent(a, &a->there, entry->path, &leaf);
 
     if (fd < 0)
         return arrival_fail(a, fd, entry->path);
-    if (mkdirat(fd, leaf, 0700) == 0 ||
-        (fstatat(fd, leaf, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode)))
+    if (settle_makes_folder(fd, leaf) || (pst_beneath_open_up(fd) && settle_makes_folder(fd, leaf)))
         return 0;
-    pst_beneath_open_up(fd);
     if (unlinkat(fd, leaf, 0) < 0 && errno != ENOENT) /* a file, or a link, makes room */
         return arrival_fail(a, -errno, entry->path);
     return mkdirat(fd, leaf, 0700) < 0 ? arrival_fail(a, -errno, entry->path) : 0;
@@ -77,8 +83,11 @@ static int settle_mode(struct pst_arrival *a, const struct pst_entry *entry)
 
 static int settle_each(struct pst_arrival *a)
 {
+    struct stat st;
     int r = 0;
 
+    for (uint32_t i = 0; r == 0 && i < a->m->count; i++)
+        r = arrival_check_place(a, &a->m->entries[i], &st);
     for (uint32_t i = 0; r == 0 && i < a->m->count; i++) {
         const struct pst_entry *entry = &a->m->entries[i];
 
@@ -92,16 +101,38 @@ static int settle_each(struct pst_arrival *a)
 
 /* ---- both ---- */
 
+/* Another file system than the hidden folder's is synced at the end, too. */
+static int settle_note(struct pst_arrival *a, int folder_fd)
+{
+    struct stat st, own;
+
+    if (!(a->flags & PST_ARRIVAL_SYNC) || fstat(folder_fd, &st) < 0 || fstat(a->hidden_fd, &own) < 0 ||
+        st.st_dev == own.st_dev)
+        return 0;
+    for (size_t i = 0; i < pst_count_of(a->mounted); i++) {
+        if (a->mounted[i].fd >= 0 && a->mounted[i].device == st.st_dev)
+            return 0;
+        if (a->mounted[i].fd >= 0)
+            continue;
+        a->mounted[i].device = st.st_dev;
+        a->mounted[i].fd = fcntl(folder_fd, F_DUPFD_CLOEXEC, 0);
+        return a->mounted[i].fd < 0 ? -errno : 0;
+    }
+    return syncfs(folder_fd) < 0 ? -errno : 0; /* there are many: each folder by itself */
+}
+
 static int settle_one_folder(struct pst_arrival *a, const struct arrival_folder *beneath,
                              const struct pst_entry *entry)
 {
     pst_cleanup_close int fd = pst_beneath_open(beneath->root_fd, entry->path, O_RDONLY | O_DIRECTORY);
     struct timespec times[2];
+    int r;
 
     if (fd < 0)
         return arrival_fail(a, fd, entry->path);
     arrival_times(entry, times);
-    return fchmod(fd, entry->mode) < 0 || futimens(fd, times) < 0 ? arrival_fail(a, -errno, entry->path) : 0;
+    r = fchmod(fd, entry->mode) < 0 || futimens(fd, times) < 0 ? -errno : settle_note(a, fd);
+    return r < 0 ? arrival_fail(a, r, entry->path) : 0;
 }
 
 /* Modes and times of folders but the tree's own, the last first: what is done within them changes the times.
@@ -117,10 +148,13 @@ static int settle_folders(struct pst_arrival *a, const struct arrival_folder *be
     return r;
 }
 
-/* Bytes come to the disk before the names and times that say they are there, and those before the end. */
-static int settle_sync(struct pst_arrival *a)
+int arrival_sync(struct pst_arrival *a)
 {
-    return a->flags & PST_ARRIVAL_SYNC && syncfs(a->hidden_fd) < 0 ? arrival_fail(a, -errno, "") : 0;
+    int r = a->flags & PST_ARRIVAL_SYNC && syncfs(a->hidden_fd) < 0 ? -errno : 0;
+
+    for (size_t i = 0; r == 0 && i < pst_count_of(a->mounted); i++)
+        r = a->mounted[i].fd >= 0 && syncfs(a->mounted[i].fd) < 0 ? -errno : 0;
+    return r < 0 ? arrival_fail(a, r, "") : 0;
 }
 
 /* A destination that was not there gets all at once. Return: 0, -EEXIST it is there now. */
@@ -165,7 +199,7 @@ int pst_arrival_end(struct pst_arrival *a, struct pst_arrival_result *result)
     pst_assert(a->magic == ARRIVAL_MAGIC && a->m && !a->settled);
     if (a->missing > 0)
         return arrival_fail(a, -EPROTO, "");
-    r = settle_sync(a);
+    r = arrival_sync(a); /* bytes before the names and times that say that they are there, and those now */
     if (r == 0)
         r = settle_all(a);
     if (r < 0)
@@ -173,7 +207,7 @@ int pst_arrival_end(struct pst_arrival *a, struct pst_arrival_result *result)
     arrival_remove(a->home_fd, a->hidden); /* what cannot be removed is in nobody's way */
     r = settle_root(a);
     if (r == 0)
-        r = settle_sync(a);
+        r = arrival_sync(a);
     if (r < 0)
         return r;
     a->settled = true;
