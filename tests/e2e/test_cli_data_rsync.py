@@ -7,6 +7,7 @@ import pathlib
 import random
 import re
 import stat
+import struct
 import subprocess
 
 import pytest
@@ -21,16 +22,17 @@ class Client:
     """`penstock data` by rsync."""
 
     def __init__(self, store: DataStore) -> None:
+        self.files = store.files
         self.more = ["--store", f"http://127.0.0.1:{store.http_port}", "--rsync", f"127.0.0.1:{store.rsync_port}",
                      "--transport", "rsync"]
 
-    def start(self, command: str, *arguments: object) -> subprocess.Popen[str]:
+    def start(self, command: str, *arguments: object, **environment: str) -> subprocess.Popen[str]:
         return subprocess.Popen([BUILD / "penstock", "data", command, *self.more, *map(str, arguments)], text=True,
                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                env=clean_environment())
+                                env={**clean_environment(), **environment})
 
-    def __call__(self, command: str, *arguments: object, code: int = 0) -> str:
-        process = self.start(command, *arguments)
+    def __call__(self, command: str, *arguments: object, code: int = 0, **environment: str) -> str:
+        process = self.start(command, *arguments, **environment)
         error = process.communicate(timeout=120)[1]
         assert process.returncode == code, (arguments, error)
         return error
@@ -65,6 +67,16 @@ def test_what_an_earlier_try_has_left_goes(data: Client, tree: pathlib.Path, tmp
     assert not list(tmp_path.rglob(".penstock*"))
 
 
+def test_what_earlier_tries_have_left_beside_files_goes(data: Client, tree: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    data("put", "m", tree, "--contents")
+    (tmp_path / "out/sub/.penstock-partial").mkdir(parents=True)
+    (tmp_path / "out/sub/.penstock-partial/gone").write_text("half")
+    data("put", "n", tmp_path / "out", "--contents")
+    data("get", "m", tmp_path / "out", "--contents")
+    assert files_of(tmp_path / "out") == files_of(tree)
+    assert not list(data.files.rglob(".penstock*"))
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has another user")
 def test_what_another_user_has_made_is_not_taken(data: Client, tree: pathlib.Path, tmp_path: pathlib.Path) -> None:
     data("put", "m", tree, "--contents")
@@ -92,18 +104,32 @@ def test_patterns_in_keys(store: DataStore, data: Client, tree: pathlib.Path, tm
     assert files_of(tmp_path / "out/ba\\ck") == files_of(tree)
 
 
+@pytest.mark.parametrize("transport", ["rsync", "native"])
+def test_a_sync_deletes_nothing_of_another_key(store: DataStore, data: Client, tree: pathlib.Path, transport: str) -> None:
+    data("put", "svc/x", tree, "--contents")
+    (store.files / "svc/[x]").mkdir()
+    (store.files / "svc/[x]/own").write_text("x")
+    before = files_of(store.files)
+    assert "for a pattern" in data("sync", tree / "sub", "svc/[x]", "--delete", "--transport", transport, code=USAGE)
+    assert files_of(store.files) == before
+    assert "for a pattern" in data("put", "svc/y", tree, POD_NAMESPACE="defaul[t]", code=USAGE)
+    assert files_of(store.files) == before
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes devices")
 def test_no_program_of_another_user_and_no_device(store: DataStore, tmp_path: pathlib.Path) -> None:
     source = tmp_path / "source"
     source.mkdir()
     (source / "program").write_text("#!/bin/sh\n")
     (source / "program").chmod(0o6755)
+    os.setxattr(source / "program", "security.capability", struct.pack("<5I", 0x02000001, 1 << 7, 0, 0, 0))  # to become anyone
     os.mknod(source / "null", stat.S_IFCHR | 0o666, os.makedev(1, 3))
-    done = subprocess.run(["rsync", "-a", "--mkpath", f"{source}/", f"rsync://127.0.0.1:{store.rsync_port}/data/default/k/"],
+    done = subprocess.run(["rsync", "-aX", "--mkpath", f"{source}/", f"rsync://127.0.0.1:{store.rsync_port}/data/default/k/"],
                           capture_output=True, text=True, timeout=60)
     assert done.returncode == 23 and "null" in done.stderr, done
     assert stat.S_IMODE((store.files / "k/program").stat().st_mode) == 0o755
     assert os.listdir(store.files / "k") == ["program"]
+    assert "security.capability" not in os.listxattr(store.files / "k/program")
 
 
 def test_eight_at_once(data: Client, tree: pathlib.Path, tmp_path: pathlib.Path) -> None:

@@ -112,23 +112,31 @@ static void rsync_begin(struct pst_rsync *rsync, const struct pst_data *data, bo
     pst_rsync_init(rsync);
     if (data->cli->force)
         pst_rsync_add(rsync, "--ignore-times");
-    pst_rsync_add(rsync, "--filter=- .penstock-*.tree");
-    pst_rsync_add(rsync, "--filter=- .penstock-*.part");
+    pst_rsync_add(rsync, "--filter=- .penstock-*");
     if (filters)
         pst_rsync_add_filters(rsync, &data->cli->filter);
+}
+
+/* However they are written, a key that is there and fits would get what comes. */
+static int check_target(const struct pst_data *data, const struct pst_move *move, char fault[PST_FAULT_BYTES])
+{
+    if (!strpbrk(data->namespace, WILD) && !strpbrk(move->key, WILD))
+        return 0;
+    snprintf(fault, PST_FAULT_BYTES,
+             "%.60s/%.90s: rsync takes " WILD " for a pattern; --transport native does not", data->namespace,
+             move->key);
+    return -EINVAL;
 }
 
 static int put_rsync(struct pst_data *data, struct pst_move *move, struct pst_arrival_result *result,
                      char fault[PST_FAULT_BYTES])
 {
     struct pst_rsync rsync;
-    int r;
+    int r = check_target(data, move, fault);
 
-    if (strpbrk(move->key, WILD)) { /* however they are written, a key that is there and fits would get it */
-        snprintf(fault, PST_FAULT_BYTES,
-                 "%.150s: rsync takes " WILD " for a pattern; --transport native does not", move->key);
+    if (r < 0) {
         move->is_local = true;
-        return -EINVAL;
+        return r;
     }
     rsync_begin(&rsync, data, move->is_folder);
     pst_rsync_add(&rsync, "--copy-links");
@@ -280,6 +288,8 @@ static int get_rsync(struct pst_data *data, struct pst_move *move, struct pst_ar
     move->is_local = r < 0;
     if (r == 0)
         r = fetch_run(&fetch, data, move, result, fault);
+    if (r == 0 && !fetch.whole && fetch.inside)
+        r = pst_place_remove_named(move->local, PARTIAL);
     if (r == 0 && fetch.whole) {
         r = fetch_appear(&fetch, move, fault);
         move->is_local = r < 0;
@@ -309,13 +319,21 @@ static int move_rsync(struct pst_data *data, struct pst_move *move, struct pst_a
     return move->puts ? put_rsync(data, move, result, fault) : get_rsync(data, move, result, fault);
 }
 
+int pst_move_check_removal(const struct pst_data *data, const struct pst_move *move,
+                           char fault[PST_FAULT_BYTES])
+{
+    int r = check_reach(data, "sync --delete", fault);
+
+    pst_assert(move->puts && move->is_folder);
+    return r < 0 ? r : check_target(data, move, fault);
+}
+
 int pst_move_remove_others(struct pst_data *data, const struct pst_move *move, char fault[PST_FAULT_BYTES])
 {
     struct pst_arrival_result result = {0};
     struct pst_rsync rsync;
-    int r = check_reach(data, "sync --delete", fault);
+    int r = pst_move_check_removal(data, move, fault);
 
-    pst_assert(move->puts && move->is_folder);
     if (r < 0)
         return r;
     rsync_begin(&rsync, data, true);

@@ -27,6 +27,9 @@ struct pst_move {
  * at fault, and no other source would serve better. */
 int pst_move(struct pst_data *data, struct pst_move *move, struct pst_arrival_result *result,
              char fault[PST_FAULT_BYTES]);
+/* Whether the next can be done, asked before bytes move. */
+int pst_move_check_removal(const struct pst_data *data, const struct pst_move *move,
+                           char fault[PST_FAULT_BYTES]);
 /* Removes from the key's folder what the folder @move->local does not have. Wants rsync. */
 int pst_move_remove_others(struct pst_data *data, const struct pst_move *move, char fault[PST_FAULT_BYTES]);
 

@@ -170,8 +170,10 @@ int pst_cmd_data_sync(struct pst_cli *cli)
     if (r == 0 && !is_folder)
         r = pst_cli_usage("sync: '%.100s' is no folder", cli->args[0]);
     if (r == 0) {
-        int error = pst_move(&put.data, &move, &put.result, fault);
+        int error = cli->delete_ ? pst_move_check_removal(&put.data, &move, fault) : 0;
 
+        if (error == 0)
+            error = pst_move(&put.data, &move, &put.result, fault);
         if (error == 0 && cli->delete_)
             error = pst_move_remove_others(&put.data, &move, fault);
         r = error < 0 ? pst_report_fault(error, fault) : 0;

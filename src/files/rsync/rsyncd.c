@@ -83,6 +83,8 @@ static bool listens(const struct pst_rsyncd *d)
 /* Between fork() and here other threads may have held any lock: system calls alone. */
 static _Noreturn void become_rsync(char *const *argv, int log_fd, pid_t parent)
 {
+    /* No client makes a device, gives a program powers, or sets what is the host's own (trusted.*). */
+    static const int denied[] = {CAP_MKNOD, CAP_SETFCAP, CAP_SYS_ADMIN};
     sigset_t none;
 
     sigemptyset(&none);
@@ -90,7 +92,8 @@ static _Noreturn void become_rsync(char *const *argv, int log_fd, pid_t parent)
     signal(SIGPIPE, SIG_DFL);
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGTERM); /* follows the watching thread, which lives as long as the process */
-    prctl(PR_CAPBSET_DROP, CAP_MKNOD, 0, 0, 0); /* no client makes a device */
+    for (size_t i = 0; i < pst_count_of(denied); i++)
+        prctl(PR_CAPBSET_DROP, denied[i], 0, 0, 0);
     if (getppid() == parent) {
         dup2(log_fd, STDOUT_FILENO);
         dup2(log_fd, STDERR_FILENO);
