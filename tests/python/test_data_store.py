@@ -271,6 +271,6 @@ def test_native_says_why_it_is_not(daemon: DataStore, tree: pathlib.Path, tmp_pa
     monkeypatch.delenv("PENSTOCK_COMMAND")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ds.TreeError, match="PENSTOCK_COMMAND"):
-        client.put("native/m", tree)
+        ds.DataStoreClient("default", ds.Server(url, rsync, TOKEN), "native").put("native/m", tree)
     with pytest.raises(ValueError, match="none of auto, rsync, native"):
         ds.DataStoreClient("default", ds.Server(url, rsync, TOKEN), "pigeon")  # type: ignore[arg-type]

@@ -7,11 +7,12 @@ import os
 import pathlib
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from types import TracebackType
 from typing import Any, cast, get_args
 
 from .broadcast import get_by_broadcast, take_part
-from .errors import DataStoreError, KeyNotFound, RsyncError, Saturated
+from .errors import DataStoreError, KeyNotFound, RsyncError, Saturated, TreeError
 from .key_utils import ParsedKey, parse_key
 from .local_offers import Offer, offers
 from .metadata_client import MetadataClient
@@ -22,6 +23,7 @@ from .stored_values import get_value, offer_value, put_value, remove_values
 from .tree_client import TreeClient, has_links
 from .types import BroadcastWindow, Lifespan, Locale, Transport
 from .values import encode, is_target
+from .websocket_tunnel import Tunnels
 
 __all__ = ["DataStoreClient"]
 
@@ -32,6 +34,9 @@ SATURATED_TRIES = 5
 
 class DataStoreClient:
     """A data store's keys, as files, folders and values. Threads may share one.
+
+    It keeps tunnels open, and what it has found out about the store, until :meth:`close` or the end of a ``with`` block. What is put
+    with `locale` "local" outlives it.
 
     Parameters
     ----------
@@ -51,6 +56,21 @@ class DataStoreClient:
         self.namespace = namespace or os.environ.get("POD_NAMESPACE") or "default"
         self.server = server or Server.from_environment(self.namespace)
         self.metadata_client = MetadataClient(self.namespace, self.server)
+        self.tunnels = Tunnels(self.server)
+        self._trees: TreeClient | None = None
+        self._closed = False
+
+    def close(self) -> None:
+        """Release sockets and threads. Transfers underway fail, later calls raise ValueError. A second time does nothing."""
+        self._closed = True
+        self._trees = None
+        self.tunnels.close()
+
+    def __enter__(self) -> DataStoreClient:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
 
     @property
     def agent(self) -> PodDataServerClient:
@@ -86,6 +106,7 @@ class DataStoreClient:
         TypeError
             `data` is of another type, or has something in it that would need pickling.
         """
+        self._check_open()
         if locale not in ("store", "local"):
             raise ValueError(f"locale {locale!r} is neither 'store' nor 'local'")
         if (src is None) == (data is None):
@@ -135,6 +156,7 @@ class DataStoreClient:
         TypeError, ValueError
             `dest` is not as the value is; nothing was written to it. Or the value's file is damaged.
         """
+        self._check_open()
         keys = parse_all(key)
         group = (broadcast.group_id or "_".join(sorted(parsed.full_key for parsed in keys))) if broadcast else None
         fills = is_target(dest)
@@ -149,23 +171,45 @@ class DataStoreClient:
 
     def ls(self, key: str = "") -> list[dict[str, Any]]:
         """What is under a key: dicts with ``name``, ``is_directory`` and ``locale`` ("store", or a pod's name)."""
+        self._check_open()
         return list(self.metadata_client.list_keys(parse_key(key).full_key)["items"])
 
     def rm(self, key: str, recursive: bool = False, prefix: bool = False) -> None:
         """Delete a key with its file or value; with `recursive` a folder with all that it has, with `prefix` all names that begin so."""
+        self._check_open()
         full_key = parse_key(key).full_key
         if recursive or prefix or not remove_values(self, full_key):
             self.remove_key(full_key, recursive, prefix)
 
     def mkdir(self, key: str) -> bool:
         """Make a folder, and those in front of it. Returns True."""
+        self._check_open()
         return self.metadata_client.mkdir(parse_key(key).full_key).get("success") is True
 
     def rsync(self, parsed: ParsedKey) -> RsyncClient:
         """Of the store's folder of a key's service."""
-        return RsyncClient(self.namespace, parsed.service_name, self.server)
+        return RsyncClient(self.namespace, parsed.service_name, self.server, self.tunnels)
 
     # ---- steps of the above ----
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ValueError("the client is closed")
+
+    def trees(self) -> TreeClient | None:
+        """What speaks the store's own protocol, if that is to be used; found once."""
+        if self._trees is None:
+            self._trees = TreeClient.find(self.metadata_client, self.transport, self.tunnels)
+        return self._trees
+
+    @contextlib.contextmanager
+    def noting_faults(self) -> Iterator[None]:
+        """After a failure the next call asks the store anew: it may serve trees elsewhere now."""
+        try:
+            yield
+        except TreeError:
+            self._trees = None
+            raise
 
     def upload(self, parsed: ParsedKey, paths: list[str], lifespan: Lifespan = "cluster", service: str | None = None,
                contents: bool = False, filter_options: str | None = None, force: bool = False, verbose: bool = False) -> None:
@@ -231,18 +275,19 @@ class DataStoreClient:
 
     def fetch_stored(self, parsed: ParsedKey, fetch: Fetch) -> pathlib.Path:
         """Get what the store has under a key. Returns where it lies."""
-        trees = None if fetch.filter_options else TreeClient.find(self.metadata_client, self.transport)
+        trees = None if fetch.filter_options else self.trees()
         if not trees:
             return fetch.run(self.rsync(parsed), parsed.storage_path)
         folder = pathlib.Path(os.path.expanduser(fetch.folder)).absolute()
         final = folder if fetch.contents else folder / pathlib.PurePosixPath(parsed.full_key).name
-        trees.get(parsed.full_key, final, fetch.force, fetch.verbose)
+        with self.noting_faults():
+            trees.get(parsed.full_key, final, fetch.force, fetch.verbose)
         return final
 
     def _upload(self, parsed: ParsedKey, paths: list[str], contents: bool, filter_options: str | None, force: bool,
                 verbose: bool) -> None:
         paths = [os.path.realpath(os.path.expanduser(path)) if os.path.islink(path) else os.path.expanduser(path) for path in paths]
-        trees = None if filter_options else TreeClient.find(self.metadata_client, self.transport)
+        trees = None if filter_options else self.trees()
         # rsync follows links; a tree would keep them.
         if not trees or not all(os.path.exists(path) for path in paths) or (self.transport == "auto" and has_links(paths)):
             self.rsync(parsed).upload(paths, parsed.storage_path, contents, filter_options, force, verbose)
@@ -250,7 +295,8 @@ class DataStoreClient:
         for path in paths:
             below = len(paths) > 1 or (os.path.isdir(path) and not contents)
             name = os.path.basename(os.path.abspath(path))
-            trees.put(os.path.abspath(path), f"{parsed.full_key}/{name}" if below else parsed.full_key, force, verbose)
+            with self.noting_faults():
+                trees.put(os.path.abspath(path), f"{parsed.full_key}/{name}" if below else parsed.full_key, force, verbose)
 
     def _choose(self, key: str) -> tuple[str | dict[str, Any] | None, bool]:
         """A source, and whether the store counts the request; of those that serve enough one at random, after some time."""

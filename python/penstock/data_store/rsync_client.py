@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from .errors import DataStoreError, RsyncError, StoreUnreachable
 from .server import Server
-from .websocket_tunnel import reach
+from .websocket_tunnel import Tunnels, reach
 
 __all__ = ["Fetch", "RsyncClient", "peer_source"]
 
@@ -45,12 +45,16 @@ class RsyncClient:
         The folder in it below which paths of the store lie; "store" if not set.
     server : Server or None
         As the environment says if not set.
+    tunnels : Tunnels or None
+        Of the client for which it works; if not set each call has a tunnel of its own.
     """
 
-    def __init__(self, namespace: str = "default", service_name: str | None = None, server: Server | None = None) -> None:
+    def __init__(self, namespace: str = "default", service_name: str | None = None, server: Server | None = None,
+                 tunnels: Tunnels | None = None) -> None:
         self.namespace = namespace
         self.service_name = service_name or "store"
         self.server = server or Server.from_environment(namespace)
+        self.tunnels = tunnels
 
     def upload(self, source: str | Sequence[str], dest: str, contents: bool = False, filter_options: str | None = None,
                force: bool = False, verbose: bool = False) -> None:
@@ -158,7 +162,7 @@ class RsyncClient:
 
     def _address(self) -> contextlib.AbstractContextManager[str]:
         """The "host:port" of the store's rsync daemon, or of a tunnel to it."""
-        return reach(self.server, self.server.rsync, f"/rsync/{self.namespace}/")
+        return reach(self.server, self.server.rsync, f"/rsync/{self.namespace}/", self.tunnels)
 
 
 @dataclasses.dataclass(frozen=True)

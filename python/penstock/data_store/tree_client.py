@@ -15,7 +15,7 @@ from .errors import DataStoreError, KeyNotFound, TreeError
 from .metadata_client import MetadataClient
 from .server import Server
 from .types import Transport
-from .websocket_tunnel import reach
+from .websocket_tunnel import Tunnels, reach
 
 __all__ = ["TreeClient"]
 
@@ -33,25 +33,32 @@ class TreeClient:
         If its rsync is reached through the tunnel alone, so are its trees.
     port : int
         For trees, on the host of its rsync.
+    command : str
+        The program ``penstock``.
+    tunnels : Tunnels or None
+        As of :class:`RsyncClient`.
     """
 
-    def __init__(self, namespace: str, server: Server, port: int) -> None:
+    def __init__(self, namespace: str, server: Server, port: int, command: str = "penstock", tunnels: Tunnels | None = None) -> None:
         self.namespace = namespace
         self.server = server
+        self.command = command
+        self.tunnels = tunnels
         self.address = f"{server.rsync.rpartition(':')[0]}:{port}" if server.rsync else None
 
     @classmethod
-    def find(cls, metadata: MetadataClient, transport: Transport) -> TreeClient | None:
+    def find(cls, metadata: MetadataClient, transport: Transport, tunnels: Tunnels | None = None) -> TreeClient | None:
         """A client for the store, if both sides speak the protocol. With "native" it raises :class:`TreeError` if they do not."""
         if transport == "rsync":
             return None
         fault = "there is no program penstock on the PATH, and PENSTOCK_COMMAND names none"
-        if program():
+        command = program()
+        if command:
             try:
                 told = metadata.transport()
                 fault = "the store speaks another version"
                 if told.get("version") == VERSION and (metadata.server.rsync or told.get("tree_tunnel")):
-                    return cls(metadata.namespace, metadata.server, int(told["tree_port"]))
+                    return cls(metadata.namespace, metadata.server, int(told["tree_port"]), command, tunnels)
             except DataStoreError as error:
                 fault = str(error)
         if transport == "native":
@@ -71,12 +78,12 @@ class TreeClient:
 
     @contextlib.contextmanager
     def _url(self, key: str) -> Iterator[str]:
-        with reach(self.server, self.address, f"/tree/{self.namespace}/") as address:
+        with reach(self.server, self.address, f"/tree/{self.namespace}/", self.tunnels) as address:
             yield f"tree://{address}/{self.namespace}/{key}"
 
     def _run(self, action: str, first: str, second: str, key: str, force: bool, verbose: bool) -> None:
         with token_file(self.server.token) as token:
-            command = [program() or "penstock", "tree", *(["--force"] if force else []), *token, "--", action, first, second]
+            command = [self.command, "tree", *(["--force"] if force else []), *token, "--", action, first, second]
             done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                   errors="replace", check=False)
         if verbose:

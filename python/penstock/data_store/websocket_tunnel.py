@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import socket
 import ssl
 import threading
@@ -17,7 +18,7 @@ from .server import Server
 if TYPE_CHECKING:
     from websockets.sync.client import ClientConnection
 
-__all__ = ["WebSocketRsyncTunnel", "converse", "reach"]
+__all__ = ["Tunnels", "WebSocketRsyncTunnel", "converse", "reach"]
 
 FRAME_BYTES = 64 << 10
 CONNECT_S = 10.0
@@ -26,7 +27,7 @@ CONNECT_S = 10.0
 class WebSocketRsyncTunnel:
     """A port of this host from which connections are carried to a store's rsync daemon, or to its server for trees.
 
-    It is open within a ``with`` block.
+    It is open within a ``with`` block, or from :meth:`open` to :meth:`close`.
 
     Needs the package ``websockets`` (``pip install penstock[data]``).
 
@@ -48,33 +49,60 @@ class WebSocketRsyncTunnel:
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._tls = ssl.create_default_context(cafile=ca_file) if ws_url.startswith("wss:") else None
         self._listener: socket.socket | None = None
-        self._threads: list[threading.Thread] = []
-        self.fault: Exception | None = None  # why a connection could not be carried
+        self._acceptor: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._carried: dict[threading.Thread, list[socket.socket]] = {}  # both sides' sockets
+        self._closing = False
+        self.pid = 0  # of the process that opened it
+        self.fault: Exception | None = None  # why the last connection that could not be carried was not
 
-    def __enter__(self) -> WebSocketRsyncTunnel:
+    def open(self) -> None:
+        """Listen, and carry what comes."""
         need_websockets("a tunnel")
         self._listener = socket.create_server(("127.0.0.1", self.local_port))
         self.local_port = self._listener.getsockname()[1]
-        self._start(self._accept, self._listener)
+        self.pid = os.getpid()
+        self._acceptor = threading.Thread(target=self._accept, args=(self._listener,), daemon=True)
+        self._acceptor.start()
+
+    def close(self) -> None:
+        """End it with all connections. A child made by fork() lets go of its own end alone."""
+        listener, self._listener = self._listener, None
+        if listener is None:
+            return
+        if self.pid != os.getpid():
+            listener.close()
+            return
+        with contextlib.suppress(OSError):
+            listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
+        listener.close()
+        if self._acceptor:
+            self._acceptor.join()
+        with self._lock:
+            self._closing = True
+            carried = list(self._carried)
+            for sockets in self._carried.values():
+                for side in sockets:  # the store may have more to say for minutes
+                    with contextlib.suppress(OSError):
+                        side.shutdown(socket.SHUT_RDWR)
+        for thread in carried:
+            thread.join()
+
+    def __enter__(self) -> WebSocketRsyncTunnel:
+        self.open()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._listener:
-            with contextlib.suppress(OSError):
-                self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
-            self._listener.close()
-        for thread in self._threads:
-            thread.join()
-
-    def _start(self, target: object, *arguments: object) -> None:
-        thread = threading.Thread(target=target, args=arguments, daemon=True)  # type: ignore[arg-type]
-        self._threads.append(thread)
-        thread.start()
+        self.close()
 
     def _accept(self, listener: socket.socket) -> None:
         with contextlib.suppress(OSError):  # the tunnel has been closed
             while True:
-                self._start(self._carry, listener.accept()[0])
+                local = listener.accept()[0]
+                thread = threading.Thread(target=self._carry, args=(local,), daemon=True)
+                with self._lock:
+                    self._carried[thread] = [local]
+                thread.start()
 
     def _carry(self, local: socket.socket) -> None:
         from websockets.exceptions import WebSocketException
@@ -84,6 +112,10 @@ class WebSocketRsyncTunnel:
             try:
                 with connect(self.ws_url, additional_headers=self._headers, ssl=self._tls, compression=None, max_size=None,
                              open_timeout=CONNECT_S) as remote:
+                    with self._lock:
+                        if self._closing:
+                            return
+                        self._carried[threading.current_thread()].append(remote.socket)
                     back = threading.Thread(target=take_back, args=(remote, local), daemon=True)
                     back.start()
                     while data := local.recv(FRAME_BYTES):
@@ -91,22 +123,58 @@ class WebSocketRsyncTunnel:
                     back.join()
             except (OSError, WebSocketException) as error:
                 self.fault = error
+            finally:
+                with self._lock:
+                    del self._carried[threading.current_thread()]
+
+
+class Tunnels:
+    """The tunnels of one client, each opened when it is first needed. Threads may share them."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._lock = threading.Lock()
+        self._open: dict[str, WebSocketRsyncTunnel] = {}
+        self._closed = False
+
+    def at(self, path: str) -> WebSocketRsyncTunnel:
+        """The one to a path of the store's; a child made by fork() opens its own."""
+        with self._lock:
+            if self._closed:
+                raise ValueError("the client is closed")
+            tunnel = self._open.get(path)
+            if tunnel is None or tunnel.pid != os.getpid():
+                tunnel = new_tunnel(self._server, path)
+                tunnel.open()
+                self._open[path] = tunnel
+            return tunnel
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            tunnels, self._open = list(self._open.values()), {}
+        for tunnel in tunnels:
+            tunnel.close()
 
 
 @contextlib.contextmanager
-def reach(server: Server, address: str | None, path: str) -> Iterator[str]:
+def reach(server: Server, address: str | None, path: str, tunnels: Tunnels | None = None) -> Iterator[str]:
     """The "host:port" of a server of the store's: `address`, or if there is none that of a tunnel at `path`."""
     if address:
         yield address
         return
-    url = f"ws{server.url.removeprefix('http')}{path}"
-    with WebSocketRsyncTunnel(0, url, server.token, server.ca_file) as tunnel:
+    with contextlib.nullcontext(tunnels.at(path)) if tunnels else new_tunnel(server, path) as tunnel:
+        before = tunnel.fault
         try:
             yield f"127.0.0.1:{tunnel.local_port}"
         except DataStoreError as error:
-            if tunnel.fault:
-                raise StoreUnreachable(f"{url}: {tunnel.fault}") from error
+            if tunnel.fault and tunnel.fault is not before:
+                raise StoreUnreachable(f"{tunnel.ws_url}: {tunnel.fault}") from error
             raise
+
+
+def new_tunnel(server: Server, path: str) -> WebSocketRsyncTunnel:
+    return WebSocketRsyncTunnel(0, f"ws{server.url.removeprefix('http')}{path}", server.token, server.ca_file)
 
 
 def need_websockets(what: str) -> None:
