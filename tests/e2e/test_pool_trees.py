@@ -65,6 +65,10 @@ def remove(url: str, key: str) -> None:
     assert said.returncode == 0, said.stderr
 
 
+def gets(url: str) -> int:
+    return json.loads(penstock("--url", url, "stat", "--json").stdout)["gets"]
+
+
 def key_of(data: bytes) -> str:
     return f"chunk/{hashlib.sha256(data).hexdigest()}"
 
@@ -147,6 +151,37 @@ def test_only_what_has_changed_moves(node: str, tmp_path: pathlib.Path) -> None:
     back = run("get", f"{node}/m", tmp_path / "out")
     assert back["moved"] == told["moved"] and back["matched"] == told["matched"]
     assert state_of(tmp_path / "out") == state_of(file.parent)
+
+
+def test_files_that_have_not_changed_are_not_read(node: str, tmp_path: pathlib.Path) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    for name in ("a", "b"):
+        (tree / name).write_bytes(random.Random(name).randbytes(MIB))
+    (tree / "small").write_bytes(b"old")
+    run("put", tree, f"{node}/m")
+    before = state_of(tree)
+    (tree / "small").write_bytes(b"new")
+    times = (tree / "a").stat()
+    (tree / "a").write_bytes(bytes(MIB))
+    os.utime(tree / "a", ns=(times.st_atime_ns, times.st_mtime_ns))
+    told = run("put", tree, f"{node}/m")
+    assert told["moved"] == 3 and told["matched"] == 2 * MIB
+    run("get", f"{node}/m", tmp_path / "out")
+    assert state_of(tmp_path / "out")["a"] == before["a"] and state_of(tmp_path / "out")["small"] == state_of(tree)["small"]
+    remove(node, key_of(b"new"))
+    for key in keys(node, "chunk/")[::2]:  # what is missing is read, and put
+        remove(node, key)
+    (tree / "a").write_bytes(before["a"][0])
+    os.utime(tree / "a", ns=(times.st_atime_ns, times.st_mtime_ns))
+    run("put", tree, f"{node}/m")
+    assert run("get", f"{node}/m", tmp_path / "again")["bytes"] == 2 * MIB + 3
+    assert state_of(tmp_path / "again") == state_of(tree)
+    (tree / "a").write_bytes(bytes(MIB))
+    os.utime(tree / "a", ns=(times.st_atime_ns, times.st_mtime_ns))
+    run("put", tree, f"{node}/m", "--force")
+    run("get", f"{node}/m", tmp_path / "forced")
+    assert (tmp_path / "forced/a").read_bytes() == bytes(MIB)
 
 
 def test_bytes_put_in_move_few_chunks(node: str, tmp_path: pathlib.Path) -> None:
@@ -343,10 +378,9 @@ def test_a_get_of_a_tree_that_is_replaced_meanwhile(node: str, tmp_path: pathlib
     hidden.mkdir(0o700)
     held = os.open(hidden, os.O_RDONLY)
     fcntl.flock(held, fcntl.LOCK_EX)  # it has the list, and waits for its turn
+    before = gets(node)
     get = start("get", f"{node}/m", tmp_path / "out")
-    gets = json.loads(penstock("--url", node, "stat", "--json").stdout)["gets"]
-    wait_until("it has read the list", lambda: json.loads(penstock("--url", node, "stat", "--json").stdout)["gets"] >= gets + 2
-               or get.poll() is not None)
+    wait_until("it has read root and list", lambda: gets(node) >= before + 2 or get.poll() is not None)
     run("put", tmp_path / "t1", f"{node}/m")
     assert run("prune", node)["chunks"] > 2
     os.close(held)
@@ -369,7 +403,7 @@ def test_rm_and_prune(node: str, tree: pathlib.Path) -> None:
 
 def test_arguments_that_are_none(node: str, tree: pathlib.Path) -> None:
     for arguments in (("put", tree, node), ("get", node, "out"), ("prune", f"{node}/m"), ("rm", node), ("ls", "tree://127.0.0.1:1/m"),
-                      ("ls", "node+unix:///no/where"), ("put", tree, f"{node}/m", "--force"), ("get", f"{node}/m", "out", "--filter", "-x"),
+                      ("ls", "node+unix:///no/where"), ("put", tree, f"{node}/m", "--in-place"), ("rm", f"{node}/m", "--force"), ("get", f"{node}/m", "out", "--filter", "-x"),
                       ("put", tree, f"{node}/{'m' * 1025}"), ("get", f"{node}/m"), ("ls", "pool:///m"), ("broadcast", f"{node}/m", "out"),
                       ("put", tree, f"{node}/m", "--group", "g")):
         fails(*map(str, arguments), code=USAGE)

@@ -247,8 +247,9 @@ static int check_arguments(const struct pst_cli *cli, const struct action *actio
     if (cli->group || cli->members || cli->token_file)
         return pst_cli_usage("tree %s: --group, --members and --token-file are of a data store",
                              action->name);
-    if ((cli->force || cli->in_place) && (!moves || puts))
-        return pst_cli_usage("tree %s of a pool takes neither --force nor --in-place", action->name);
+    if ((cli->force && !moves) || (cli->in_place && (!moves || puts)))
+        return pst_cli_usage("tree %s of a pool does not take %s", action->name,
+                             cli->in_place ? "--in-place" : "--force");
     if ((cli->filter.count || cli->durable) && !puts)
         return pst_cli_usage("tree %s of a pool takes neither --filter nor --durable", action->name);
     return 0;

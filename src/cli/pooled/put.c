@@ -10,6 +10,7 @@ struct put {
     struct trees *trees;
     struct pst_source source;
     struct pst_pooled tree;
+    struct earlier earlier;
     struct trees_lock lock;
     struct upload upload;
     uint64_t generation; /* of the root that is there; 0: none is */
@@ -69,7 +70,17 @@ static int put_sparse(struct put *put, uint32_t index, int fd)
     return r;
 }
 
-static int put_file(struct put *put, uint32_t index)
+/* A file that has not changed. Return: 1 done, 0 it has to be read. */
+static int put_unchanged(struct put *put, const struct pst_entry *entry)
+{
+    uint32_t chunk, count;
+
+    if (entry->bytes < ALONE_BYTES || !earlier_find(&put->earlier, entry, &chunk, &count))
+        return 0;
+    return upload_known(&put->upload, &put->earlier.tree.chunks.list[chunk], count);
+}
+
+static int put_read(struct put *put, uint32_t index)
 {
     const struct pst_entry *entry = &put->tree.m.entries[index];
     bool alone = entry->bytes >= ALONE_BYTES, has_holes = false;
@@ -86,6 +97,15 @@ static int put_file(struct put *put, uint32_t index)
     if (r == 0 && (fstat(fd, &st) < 0 || !pst_entry_is(entry, &st)))
         r = put_fail(put, -ESTALE, entry);
     return r;
+}
+
+static int put_file(struct put *put, uint32_t index)
+{
+    int r = put_unchanged(put, &put->tree.m.entries[index]);
+
+    if (r == 0)
+        return put_read(put, index);
+    return r < 0 ? r : 0;
 }
 
 static int put_files(struct put *put)
@@ -189,6 +209,8 @@ static int put_locked(struct put *put, struct pst_arrival_result *result)
     struct pst_arrival_result told;
     int r = put_look_there(put);
 
+    if (r == 0 && put->generation && !put->trees->force)
+        r = earlier_load(put->trees, &put->earlier);
     if (r == 0)
         r = put_files(put);
     if (r < 0)
@@ -223,6 +245,7 @@ int trees_put(struct trees *trees, int folder_fd, const char *leaf, struct pst_a
     upload_close(&put.upload);
     pst_close_fd(&put.source.root_fd);
     pst_pooled_fini(&put.tree);
+    earlier_fini(&put.earlier);
     return r;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * trees_priv.h: trees in a pool or a node, as the parts of this folder see them: command.c reads arguments
- * and prints, put.c, get.c and prune.c do what they say, upload.c and fetch.c move chunks, roots.c reads
- * roots and lists, lock.c keeps puts and prunes apart.
+ * and prints, put.c, get.c and prune.c do what they say, upload.c and fetch.c move chunks, earlier.c has what
+ * a put replaces, roots.c reads roots and lists, lock.c keeps puts and prunes apart.
  *
  * All functions: main thread, borrow what they are given; 0, or -errno with a text in the fault of `trees`.
  */
@@ -91,6 +91,23 @@ int upload_cut(struct upload *u);
 int upload_end(struct upload *u);
 /* Bytes from elsewhere; @u: struct upload. */
 int upload_write(void *u, const void *data, size_t bytes);
+
+/* Appends chunks that are known, if all of them are in the store. Return: 1 done, 0 they are not. */
+int upload_known(struct upload *u, const struct pst_pooled_chunk *chunks, uint32_t count);
+
+/* ---- earlier.c ---- */
+
+/* The tree that has the name until a put ends. Zeroed at first; @first NULL: there is none. */
+struct earlier {
+    struct pst_pooled tree;
+    uint32_t *first; /* of each entry the first chunk, if it is a file that shares none */
+};
+
+int earlier_load(struct trees *trees, struct earlier *earlier);
+void earlier_fini(struct earlier *earlier);
+/* The chunks of a file with the entry's path, size and time. Return: whether there is one. */
+bool earlier_find(const struct earlier *earlier, const struct pst_entry *entry, uint32_t *chunk,
+                  uint32_t *count);
 
 /* ---- fetch.c ---- */
 

@@ -162,6 +162,43 @@ int upload_end(struct upload *u)
     return r == 0 ? upload_send(u) : r;
 }
 
+/* The next of them, as many as a batch has. Return: 1 they are there, 0 not all of them are. */
+static int upload_know(struct upload *u, const struct pst_pooled_chunk *chunks, uint32_t count)
+{
+    uint64_t there = u->there;
+    uint32_t missing = 0;
+    int r;
+
+    pst_assert(u->count == 0 && count <= TREES_BATCH_CHUNKS);
+    for (uint32_t i = 0; i < count; i++) {
+        u->chunks[i] = (struct upload_chunk){.bytes = chunks[i].bytes};
+        pst_pooled_key(&chunks[i], u->chunks[i].key);
+    }
+    u->count = count;
+    r = upload_ask(u, &missing);
+    u->count = 0;
+    u->there = there;
+    return r < 0 ? r : missing == 0;
+}
+
+int upload_known(struct upload *u, const struct pst_pooled_chunk *chunks, uint32_t count)
+{
+    int r = upload_end(u); /* its places are needed */
+
+    for (uint32_t i = 0; i < count && r >= 0; i += TREES_BATCH_CHUNKS) {
+        r = upload_know(u, chunks + i, (uint32_t)pst_min(count - i, TREES_BATCH_CHUNKS));
+        if (r <= 0)
+            return r;
+    }
+    for (uint32_t i = 0; i < count && r >= 0; i++) {
+        r = pst_pooled_chunks_add(u->list, &chunks[i]);
+        if (r < 0)
+            return trees_fail(u->trees, r, "%s: too many chunks", u->trees->name);
+        u->there += chunks[i].bytes;
+    }
+    return r < 0 ? r : 1;
+}
+
 int upload_write(void *ctx, const void *data, size_t bytes)
 {
     struct upload *u = ctx;
