@@ -7,11 +7,12 @@ import os
 import pathlib
 import signal
 import socket
+import subprocess
 from typing import Any
 
 import pytest
 from data_store import DataStore
-from support import Node
+from support import Node, wait_until
 
 PEER = {"ip": "10.0.0.5"}
 TOKEN = "a-token-of-this-test"
@@ -173,3 +174,23 @@ def test_a_killed_store_starts_again_on_a_port_that_its_rsync_has_still(tmp_path
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(daemon, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("what", ["daemon killed", "store stopped"])
+def test_an_upload_that_ends_with_rsync_leaves_nothing(tmp_path: pathlib.Path, what: str) -> None:
+    (tmp_path / "big").write_bytes(bytes(64 << 20))
+    with DataStore(tmp_path / "data") as store:
+        upload = subprocess.Popen(["rsync", "--bwlimit=1m", str(tmp_path / "big"), f"rsync://127.0.0.1:{store.rsync_port}/data/default/"],
+                                  stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            wait_until("it arrives", lambda: list(store.files.glob(".big.*")))
+            if what == "store stopped":
+                store.stop()
+            else:
+                os.kill(children(store.pid)[0], signal.SIGKILL)
+                store.wait_for("is started again")
+            assert list(store.files.iterdir()) == []
+            assert upload.wait(30) != 0
+        finally:
+            upload.kill()
+            upload.wait()

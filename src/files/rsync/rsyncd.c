@@ -28,6 +28,7 @@ enum {
     AGAIN_MS_MAX = 5000,
     STEADY_MS = 10000, /* a daemon that lived so long is started again at once */
     END_MS_MAX = 5000,
+    CONNECTIONS_MS_MAX = 1000, /* then they wait for their clients alone */
 };
 
 /* ---- the port ---- */
@@ -159,13 +160,18 @@ static int await_end(struct pst_rsyncd *d)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* Of a daemon that has ended: each connection is a process of its group. */
+/* Of a daemon that has ended: each connection is a process of its group. One that is asked to end removes
+ * what it has of a file; one that is killed leaves it in the module. */
 static void end_connections(struct pst_rsyncd *d)
 {
+    uint64_t until_ns = pst_deadline_ns(pst_now_ns(), CONNECTIONS_MS_MAX);
     pid_t pid = atomic_exchange(&d->pid, 0);
 
-    if (pid > 0)
-        kill(-pid, SIGKILL);
+    if (pid <= 0 || kill(-pid, SIGTERM) < 0)
+        return;
+    while (kill(-pid, 0) == 0 && pst_now_ns() < until_ns)
+        usleep(POLL_MS * 1000);
+    kill(-pid, SIGKILL);
 }
 
 static void end_process(struct pst_rsyncd *d)
