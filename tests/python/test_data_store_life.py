@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from data_store import DataStore
@@ -42,7 +43,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     told: list[str] = []
     real = ds.MetadataClient.transport
 
-    def transport(self: ds.MetadataClient) -> dict[str, int]:
+    def transport(self: ds.MetadataClient) -> dict[str, Any]:
         answer = real(self)
         told.append(self.server.url)
         return answer

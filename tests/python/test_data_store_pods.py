@@ -14,6 +14,8 @@ from data_store import DataStore, files_of
 from pods import Pod
 from support import BUILD, clean_environment, wait_until
 
+from penstock import data_store as ds
+
 
 @pytest.fixture
 def store(tmp_path: pathlib.Path) -> Iterator[DataStore]:
@@ -162,6 +164,48 @@ def test_a_broadcast_of_a_value(pods: list[Pod]) -> None:
     for holder in holders:
         holder.communicate(timeout=60)
         assert holder.returncode == 0
+
+
+def test_a_broadcast_in_a_row(store: DataStore, pods: list[Pod], tree: pathlib.Path) -> None:
+    (tree / "large").write_bytes(os.urandom(12 << 20))
+    pods[0].run(f"ds.put('svc/m', {str(tree)!r}, contents=True)\nds.put('svc/x', data=b'value')")
+    code = ("window = ds.BroadcastWindow(world_size=4, group_id='g')\nds.get('svc/m', 'got', broadcast=window)\n"
+            "assert ds.get('svc/x', broadcast=window) == b'value'")
+    for pod in pods[:4]:
+        pod.environment["PENSTOCK_COMMAND"] = str(BUILD / "penstock")
+    started = [pod.start(code) for pod in pods[:4]]
+    for process in started:
+        error = process.communicate(timeout=120)[1]
+        assert process.returncode == 0, error
+    for pod in pods[:4]:
+        assert files_of(pod.folder / "got/m") == files_of(tree)
+    metadata = ds.MetadataClient("default", ds.Server(f"http://127.0.0.1:{store.http_port}"))
+    rows = {row["key"]: row for row in metadata.fs_broadcast_rows("g")}
+    # Those who come after all have left make a new row.
+    assert {member["state"] for member in rows["default/svc/m"]["members"]} in ({"done"}, {"left"}, {"done", "left"})
+    assert metadata.fs_broadcasts() == []
+
+
+def test_a_row_is_not_for_all(store: DataStore, pods: list[Pod], tree: pathlib.Path) -> None:
+    metadata = ds.MetadataClient("default", ds.Server(f"http://127.0.0.1:{store.http_port}"))
+    for pod in pods[:3]:
+        pod.environment["PENSTOCK_COMMAND"] = str(BUILD / "penstock")
+    owner = pods[0].hold(f"ds.put('svc/m', {str(tree)!r}, locale='local', contents=True)\n")
+    pods[1].run("ds.get('svc/m', 'got', broadcast=ds.BroadcastWindow(world_size=2, group_id='pods alone'))")
+    owner.communicate(timeout=60)
+    pods[0].run(f"ds.put('svc/m', {str(tree)!r}, contents=True)")
+    code = "ds.get('svc/m', 'got', broadcast=ds.BroadcastWindow(world_size=2, group_id={!r}){})"
+    pods[1].run("ds.tree_client.BROADCAST_VERSION = 2\n" + code.format("version", ""))
+    pods[2].run(code.format("filters", ", filter_options='--exclude=sub'"))
+    assert {told["group_id"] for told in metadata.fs_broadcasts()} == {"pods alone", "version", "filters"}
+    assert files_of(pods[1].folder / "got/m") == files_of(tree) and set(files_of(pods[2].folder / "got/m")) == {"a file"}
+    (store.files / "svc/m").rename(store.files / "svc/gone")  # a row that fails
+    pods[2].run("real = ds.TreeClient.broadcast\n"
+                "def late(*arguments):\n    try:\n        real(*arguments)\n    finally:\n"
+                f"        os.rename({str(store.files / 'svc/gone')!r}, {str(store.files / 'svc/m')!r})\n"
+                "ds.TreeClient.broadcast = late\nds.metadata_client.MetadataClient.has_store_pod = lambda self, key: True\n"
+                + code.format("late", "").replace("'got'", "'late'"))
+    assert files_of(pods[2].folder / "late/m") == files_of(tree)
 
 
 def test_a_broadcast_goes_round_dead_parents(store: DataStore, pods: list[Pod], tree: pathlib.Path) -> None:

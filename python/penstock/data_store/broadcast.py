@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A file or folder to many pods, as a tree: each fetches it from its parent, and serves it to its children once it has it."""
+"""A file or folder to many pods.
+
+In a row, if the store and this pod can: pieces flow from pod to pod while they arrive. Else as a tree: each pod fetches all from
+its parent, and serves it to its children once it has it.
+"""
 from __future__ import annotations
 
 import contextlib
@@ -8,11 +12,12 @@ import pathlib
 import time
 from typing import TYPE_CHECKING, Any
 
-from .errors import AgentError, DataStoreError, RsyncError
+from .errors import AgentError, DataStoreError, KeyNotFound, RsyncError, TreeError
 from .key_utils import ParsedKey
 from .local_offers import own_ip
 from .pod_data_server import DEFAULT_TCP_PORT, Place, start_server_if_needed
 from .rsync_client import Fetch, peer_source
+from .tree_client import TreeClient
 from .types import BroadcastWindow
 
 if TYPE_CHECKING:
@@ -26,7 +31,10 @@ ASK_S = 5.0  # a parent that has nothing yet says so this often
 
 
 def get_by_broadcast(client: DataStoreClient, parsed: ParsedKey, group: str, window: BroadcastWindow, fetch: Fetch) -> bool:
-    """Fetch a key as a member of the tree of a group. Returns False if no parent had it, and it is to be fetched otherwise."""
+    """Fetch a key as a member of a group. Returns False if none of the others had it, and it is to be fetched otherwise."""
+    trees = None if fetch.filter_options or not client.server.rsync else client.trees()
+    if trees and trees.broadcasts and client.metadata_client.has_store_pod(parsed.full_key):
+        return in_a_row(client, trees, parsed, group, window, fetch)
     if not client.server.rsync or (fetch.contents and os.path.isdir(fetch.folder) and os.listdir(fetch.folder)):
         return False  # no other pod is reached; what lies in the folder already is not for other pods
     agent, metadata, ip = client.agent, client.metadata_client, own_ip(client.server.url)
@@ -49,6 +57,20 @@ def get_by_broadcast(client: DataStoreClient, parsed: ParsedKey, group: str, win
             agent.fs_broadcast_complete(group, parsed.full_key, final)
         return True
     return False
+
+
+def in_a_row(client: DataStoreClient, trees: TreeClient, parsed: ParsedKey, group: str, window: BroadcastWindow,
+             fetch: Fetch) -> bool:
+    """Fetch what the store has as a member of its row; the first to join decides by `window` how many are expected."""
+    members = window.world_size or len(window.ips or ())
+    try:
+        with client.noting_faults():
+            trees.broadcast(parsed.full_key, fetch.final(parsed.full_key), group, members, fetch.verbose)
+    except (KeyNotFound, TreeError) as error:
+        if isinstance(error, TreeError) and error.is_final:
+            raise
+        return False
+    return True
 
 
 def from_parent(client: DataStoreClient, parsed: ParsedKey, group: str, window: BroadcastWindow, fetch: Fetch,

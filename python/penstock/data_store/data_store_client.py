@@ -143,8 +143,10 @@ class DataStoreClient:
         contents, filter_options, force, verbose
             As of :meth:`RsyncClient.download`, which also says how it appears.
         broadcast : BroadcastWindow or None
-            Fetch it as a member of a tree of pods that all want it, each from its parent, and then serve it to others. A parent
-            that answers is waited for as long as the window's `timeout` says, or a minute. Then join the window's quorum.
+            Fetch it together with the pods of the window's group. What the store has flows through a row of them, if the store and
+            this pod speak that (`penstock` is on the ``PATH``), and `world_size` or `ips` say how many are expected. Else each
+            fetches it from its parent in a tree, and then serves it to others; a parent that answers is waited for as long as
+            `timeout` says, or a minute. Then join the window's quorum.
 
         Returns
         -------
@@ -278,8 +280,7 @@ class DataStoreClient:
         trees = None if fetch.filter_options else self.trees()
         if not trees:
             return fetch.run(self.rsync(parsed), parsed.storage_path)
-        folder = pathlib.Path(os.path.expanduser(fetch.folder)).absolute()
-        final = folder if fetch.contents else folder / pathlib.PurePosixPath(parsed.full_key).name
+        final = fetch.final(parsed.full_key)
         with self.noting_faults():
             trees.get(parsed.full_key, final, fetch.force, fetch.verbose)
         return final

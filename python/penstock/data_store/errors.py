@@ -93,4 +93,14 @@ class RsyncError(DataStoreError):
 
 
 class TreeError(DataStoreError):
-    """A transfer by the store's own protocol for trees failed."""
+    """A transfer by the store's own protocol for trees failed.
+
+    Attributes
+    ----------
+    is_final : bool
+        No other source or way would serve better: a disk is full, a token is wrong, or this host lets nothing be written there.
+    """
+
+    def __init__(self, text: str, is_final: bool = False) -> None:
+        super().__init__(text)
+        self.is_final = is_final

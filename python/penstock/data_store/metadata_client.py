@@ -116,8 +116,8 @@ class MetadataClient:
         """``total_keys``, ``total_sources`` and ``keys_with_store_pod``."""
         return self._ask("GET", "/api/v1/stats")[1]
 
-    def transport(self) -> dict[str, int]:
-        """``tree_port`` and ``version`` of the store's own protocol for trees."""
+    def transport(self) -> dict[str, Any]:
+        """``tree_port``, ``version``, ``tree_tunnel`` and ``broadcast_version`` of the store's own protocol for trees."""
         return self._ask("GET", "/api/v1/transport")[1]
 
     # ---- quorums ----
@@ -154,6 +154,14 @@ class MetadataClient:
         if told.get("event") != "ready":
             raise StoreRefused(0, f"broadcast {group_id}: {told.get('message') or 'refused'}")
         return told
+
+    def fs_broadcasts(self) -> list[dict[str, Any]]:
+        """The trees of pods: ``group_id``, ``key``, ``source_ip``, ``fanout``, ``total_participants``, ``unreachable``."""
+        return list(self._ask("GET", "/api/v1/fs/broadcast/groups")[1]["groups"])
+
+    def fs_broadcast_rows(self, group_id: str) -> list[dict[str, Any]]:
+        """A group's rows of pods: ``key``, ``bytes``, ``pieces``, ``piece_bytes``, and ``members``, each with its ``state``."""
+        return list(self._ask("GET", f"/api/v1/fs/broadcast/groups/{quote(group_id, safe='')}")[1]["broadcasts"])
 
     def report_unreachable(self, group_id: str, key: str, reporter_ip: str, unreachable_ip: str) -> dict[str, Any] | None:
         """This pod's new parent, as of a join, since it could not fetch from the old one; None: there is nobody behind it."""

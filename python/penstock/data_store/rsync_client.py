@@ -175,6 +175,11 @@ class Fetch:
     force: bool = False
     verbose: bool = False
 
+    def final(self, key: str) -> pathlib.Path:
+        """Where what a key has is to lie."""
+        folder = pathlib.Path(os.path.expanduser(self.folder)).absolute()
+        return folder if self.contents else folder / pathlib.PurePosixPath(key).name
+
     def run(self, rsync: RsyncClient, source: str, name: str | None = None) -> pathlib.Path:
         return rsync.download(source, self.folder, self.contents, self.filter_options, self.force, self.verbose, name)
 

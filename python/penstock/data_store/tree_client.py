@@ -20,7 +20,9 @@ from .websocket_tunnel import Tunnels, reach
 __all__ = ["TreeClient"]
 
 VERSION = 1
-NOT_FOUND = 1  # the command's exit status
+BROADCAST_VERSION = 1
+NOT_FOUND, NO_SPACE, NOT_ALLOWED = 1, 3, 4  # the command's exit statuses
+MEMBERS_MAX = 20_000
 
 
 class TreeClient:
@@ -37,13 +39,17 @@ class TreeClient:
         The program ``penstock``.
     tunnels : Tunnels or None
         As of :class:`RsyncClient`.
+    broadcasts : bool
+        Whether the store knows broadcasts in a row as this client does.
     """
 
-    def __init__(self, namespace: str, server: Server, port: int, command: str = "penstock", tunnels: Tunnels | None = None) -> None:
+    def __init__(self, namespace: str, server: Server, port: int, command: str = "penstock", tunnels: Tunnels | None = None,
+                 broadcasts: bool = False) -> None:
         self.namespace = namespace
         self.server = server
         self.command = command
         self.tunnels = tunnels
+        self.broadcasts = broadcasts and server.rsync is not None  # through a tunnel no other pod is reached
         self.address = f"{server.rsync.rpartition(':')[0]}:{port}" if server.rsync else None
 
     @classmethod
@@ -58,7 +64,8 @@ class TreeClient:
                 told = metadata.transport()
                 fault = "the store speaks another version"
                 if told.get("version") == VERSION and (metadata.server.rsync or told.get("tree_tunnel")):
-                    return cls(metadata.namespace, metadata.server, int(told["tree_port"]), command, tunnels)
+                    return cls(metadata.namespace, metadata.server, int(told["tree_port"]), command, tunnels,
+                               told.get("broadcast_version") == BROADCAST_VERSION)
             except DataStoreError as error:
                 fault = str(error)
         if transport == "native":
@@ -68,35 +75,46 @@ class TreeClient:
     def put(self, path: str, key: str, force: bool = False, verbose: bool = False) -> None:
         """Put a file or folder under the name `key`. Its links stay links."""
         with self._url(key) as url:
-            self._run("put", path, url, key, force, verbose)
+            self._run(key, ["put", path, url], forced(force), verbose)
 
     def get(self, key: str, path: str | os.PathLike[str], force: bool = False, verbose: bool = False) -> None:
         """Get one as `path`, which appears whole, or is brought up to date."""
         pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
         with self._url(key) as url:
-            self._run("get", url, os.fspath(path), key, force, verbose)
+            self._run(key, ["get", url, os.fspath(path)], forced(force), verbose)
+
+    def broadcast(self, key: str, path: str | os.PathLike[str], group: str, members: int = 0, verbose: bool = False) -> None:
+        """Get one as :meth:`get` does, together with others of a group, of whom `members` are expected; 0: not known."""
+        pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
+        with self._url(key) as url:
+            options = [f"--group={group}", f"--members={min(members, MEMBERS_MAX)}"]
+            self._run(key, ["broadcast", url, os.fspath(path)], options, verbose)
 
     @contextlib.contextmanager
     def _url(self, key: str) -> Iterator[str]:
         with reach(self.server, self.address, f"/tree/{self.namespace}/", self.tunnels) as address:
             yield f"tree://{address}/{self.namespace}/{key}"
 
-    def _run(self, action: str, first: str, second: str, key: str, force: bool, verbose: bool) -> None:
+    def _run(self, key: str, action: list[str], options: list[str], verbose: bool) -> None:
         with token_file(self.server.token) as token:
-            command = [self.command, "tree", *(["--force"] if force else []), *token, "--", action, first, second]
-            done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                  errors="replace", check=False)
+            done = subprocess.run([self.command, "tree", *options, *token, "--", *action], stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False)
         if verbose:
             sys.stderr.write(done.stdout)
         if done.returncode == NOT_FOUND:
             raise KeyNotFound(f"{key}: {done.stdout.strip()}")
         if done.returncode != 0:
-            raise TreeError(f"{key}: {done.stdout.strip() or f'penstock tree ended with {done.returncode}'}")
+            raise TreeError(f"{key}: {done.stdout.strip() or f'penstock tree ended with {done.returncode}'}",
+                            done.returncode in (NO_SPACE, NOT_ALLOWED))
 
 
 def program() -> str | None:
     """The command ``penstock``: ``PENSTOCK_COMMAND``, or the one on the PATH."""
     return os.environ.get("PENSTOCK_COMMAND") or shutil.which("penstock")
+
+
+def forced(force: bool) -> list[str]:
+    return ["--force"] if force else []
 
 
 def has_links(paths: list[str]) -> bool:
