@@ -4,7 +4,17 @@
 
 #include "base/wait.h"
 
-enum { LISTING_MAX = 4, LOOK_NS = 500000000 };
+enum {
+    LISTING_MAX = 4,
+    LOOK_NS = 500000000,
+    SMALL_BYTES = 1 << 20, /* a put of so little passes, however much others hold */
+};
+
+/* Gets, which wait, leave a part to puts, which cannot. */
+static bool budget_lists(const struct carry_budget *budget)
+{
+    return budget->listing < LISTING_MAX && budget->bytes < budget->bytes_max - budget->bytes_max / 4;
+}
 
 void carry_budget_init(struct carry_budget *budget, uint64_t bytes_max)
 {
@@ -39,7 +49,7 @@ int carry_share_list(struct carry_share *share, struct link *link)
     if (!budget)
         return 0;
     pthread_mutex_lock(&budget->lock);
-    while (r == 0 && (budget->listing == LISTING_MAX || budget->bytes >= budget->bytes_max)) {
+    while (r == 0 && !budget_lists(budget)) {
         pst_cond_wait_until(&budget->freed, &budget->lock, pst_now_ns() + LOOK_NS);
         pthread_mutex_unlock(&budget->lock);
         r = link_alive(link);
@@ -69,7 +79,7 @@ int carry_share_grow(struct carry_share *share, const struct pst_manifest *m)
     if (!share->budget)
         return 0;
     pthread_mutex_lock(&share->budget->lock);
-    if (share->budget->bytes - share->bytes + bytes > share->budget->bytes_max)
+    if (bytes > SMALL_BYTES && share->budget->bytes - share->bytes + bytes > share->budget->bytes_max)
         r = -EBUSY;
     else
         share_set(share, bytes);

@@ -3,8 +3,9 @@
  * budget.h: what all connections of a server hold of manifests. However many clients ask for large trees and
  * read slowly, their manifests together stay within a bound.
  *
- * A get waits for its turn: few trees are listed at a time, and none while the bound is reached. A put whose
- * entries pass the bound fails: it may be one of many that would wait for each other. Any thread.
+ * A get waits for its turn: few trees are listed at a time, and none while three quarters are taken. A put
+ * whose entries pass the bound fails, unless they are few: it may be one of many that would wait for each
+ * other. Any thread.
  */
 #ifndef PST_FILES_CARRY_BUDGET_H
 #define PST_FILES_CARRY_BUDGET_H

@@ -7,7 +7,9 @@
 #include <stdatomic.h>
 #include <sys/socket.h>
 
-enum { BYTES_MAX = 1000, CLIENTS = 12 };
+enum { CLIENTS = 12 };
+
+static const uint64_t mib = 1 << 20;
 
 /* A manifest that counts as so many bytes. */
 static struct pst_manifest sized(uint64_t bytes)
@@ -29,7 +31,7 @@ struct client {
 static void *list(void *arg)
 {
     struct client *client = arg;
-    const struct pst_manifest m = sized(400);
+    const struct pst_manifest m = sized(400 * mib);
     int now;
 
     pst_assert(carry_share_list(&client->share, &client->link) == 0);
@@ -64,7 +66,7 @@ static void gets_wait_for_their_turn(void **state)
     struct carry_budget budget;
 
     (void)state;
-    carry_budget_init(&budget, BYTES_MAX);
+    carry_budget_init(&budget, 1000 * mib);
     for (int i = 0; i < CLIENTS; i++) {
         struct client *client = &clients[i];
 
@@ -74,10 +76,10 @@ static void gets_wait_for_their_turn(void **state)
         assert_int_equal(link_open(&client->link, client->ends[0], 60000, client->fault), 0);
         assert_int_equal(pthread_create(&client->thread, NULL, list, client), 0);
     }
-    while (listed_of(clients) < 3) /* of 400 bytes each: the bound is reached */
+    while (listed_of(clients) < 2) /* of 400 MiB each: three quarters are taken */
         usleep(1000);
     usleep(50000);
-    assert_in_range(listed_of(clients), 3, 7); /* those that were being listed are let through */
+    assert_in_range(listed_of(clients), 2, 6); /* those that were being listed are let through */
     assert_in_range(atomic_load(&most), 1, 4);
     atomic_store(&goes, true);
     for (int i = 0; i < CLIENTS; i++) {
@@ -92,17 +94,20 @@ static void gets_wait_for_their_turn(void **state)
 
 static void a_put_beyond_the_bound_fails(void **state)
 {
-    const struct pst_manifest small = sized(400), large = sized(601), fits = sized(600);
-    struct carry_share first, second, none = {.budget = NULL};
+    const struct pst_manifest tiny = sized(mib), small = sized(400 * mib), large = sized(601 * mib),
+                              fits = sized(600 * mib);
+    struct carry_share first, second, third, none = {.budget = NULL};
     struct carry_budget budget;
 
     (void)state;
-    carry_budget_init(&budget, BYTES_MAX);
-    first = second = (struct carry_share){.budget = &budget};
+    carry_budget_init(&budget, 1000 * mib);
+    first = second = third = (struct carry_share){.budget = &budget};
     assert_int_equal(carry_share_grow(&first, &small), 0);
     assert_int_equal(carry_share_grow(&second, &large), -EBUSY);
     assert_int_equal(carry_share_grow(&second, &fits), 0);
     assert_int_equal(carry_share_grow(&second, &fits), 0); /* its own bytes count once */
+    assert_int_equal(carry_share_grow(&third, &tiny), 0);
+    carry_share_end(&third);
     carry_share_end(&second);
     assert_int_equal(carry_share_grow(&first, &large), 0);
     carry_share_end(&first);
