@@ -48,7 +48,7 @@ static bool is_utf8(const void *data, size_t bytes)
 
 struct scan {
     const char *at, *end;
-    size_t depth, values;
+    size_t depth, values, values_max;
 };
 
 /* Behind the string that begins at scan->at. Return: whether it ends, and has no NUL. */
@@ -80,7 +80,7 @@ static int scan_text(struct scan *scan, const char **fault)
         scan->depth -= scan->depth && (c == ']' || c == '}');
         scan->values += c == ',' || c == '[' || c == '{';
         *fault = "too deep or too many values";
-        if (scan->depth > PST_JSON_DEPTH_MAX || scan->values > PST_JSON_VALUES_MAX)
+        if (scan->depth > PST_JSON_DEPTH_MAX || scan->values > scan->values_max)
             return -E2BIG;
     }
     return 0;
@@ -93,16 +93,17 @@ static bool only_spaces(const char *at, const char *end)
     return at == end;
 }
 
-int pst_json_parse(struct pst_bytes text, struct pst_json **out, const char **fault)
+static int parse(struct pst_bytes text, size_t bytes_max, size_t values_max, struct pst_json **out,
+                 const char **fault)
 {
     const char *begin = text.data, *end = begin + text.len, *stop = NULL;
-    struct scan scan = {.at = begin, .end = end};
+    struct scan scan = {.at = begin, .end = end, .values_max = values_max};
     cJSON *root;
     int r;
 
     pst_assert(out && fault && (text.data || text.len == 0));
     *fault = "too long";
-    if (text.len > PST_JSON_BYTES_MAX)
+    if (text.len > bytes_max)
         return -E2BIG;
     *fault = "not UTF-8";
     /* A mark in front, which cJSON would skip, is none of JSON's characters. */
@@ -121,6 +122,16 @@ int pst_json_parse(struct pst_bytes text, struct pst_json **out, const char **fa
     }
     *out = (struct pst_json *)root;
     return 0;
+}
+
+int pst_json_parse(struct pst_bytes text, struct pst_json **out, const char **fault)
+{
+    return parse(text, PST_JSON_BYTES_MAX, PST_JSON_VALUES_MAX, out, fault);
+}
+
+int pst_json_parse_answer(struct pst_bytes text, struct pst_json **out, const char **fault)
+{
+    return parse(text, PST_JSON_ANSWER_BYTES_MAX, PST_JSON_ANSWER_VALUES_MAX, out, fault);
 }
 
 struct pst_json *pst_json_free(struct pst_json *root)

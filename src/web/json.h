@@ -3,8 +3,9 @@
  * json.h: JSON as routes need it, and the one door to cJSON. A tree of values is read or built, and belongs
  * to whoever has its root. Pure; one thread at a time per tree.
  *
- * What is read is bounded: 4 MiB, 32 levels, 256 Ki values. Refused: text that is not UTF-8, a NUL in a
- * string (C would end there), anything behind the value. Of two members with one name the first counts.
+ * What is read is bounded: 4 MiB, 32 levels, 256 Ki values; an answer, 64 MiB and 1 Mi values. Refused: text
+ * that is not UTF-8, a NUL in a string (C would end there), anything behind the value. Of two members with
+ * one name the first counts.
  */
 #ifndef PST_WEB_JSON_H
 #define PST_WEB_JSON_H
@@ -15,12 +16,16 @@ enum {
     PST_JSON_BYTES_MAX = 4 << 20,
     PST_JSON_DEPTH_MAX = 32,
     PST_JSON_VALUES_MAX = 256 << 10,
+    PST_JSON_ANSWER_BYTES_MAX = 64 << 20, /* as many names as a store lists, each as long as can be */
+    PST_JSON_ANSWER_VALUES_MAX = 1 << 20,
 };
 
 struct pst_json;
 
 /* Return: 0, or with *@fault a static text: -E2BIG a bound, -EINVAL no JSON, -ENOMEM. */
 int pst_json_parse(struct pst_bytes text, struct pst_json **out, const char **fault);
+/* The same of what a server answers, which was asked for. */
+int pst_json_parse_answer(struct pst_bytes text, struct pst_json **out, const char **fault);
 /* A root and all below it; NULL is harmless. Return: NULL. */
 struct pst_json *pst_json_free(struct pst_json *root);
 

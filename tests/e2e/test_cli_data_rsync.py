@@ -12,7 +12,7 @@ import subprocess
 
 import pytest
 from data_store import DataStore, files_of
-from support import BUILD, clean_environment
+from support import BUILD, clean_environment, wait_until
 from trees import state_of
 
 MIB, NOBODY, USAGE = 1 << 20, 65534, 2
@@ -146,3 +146,21 @@ def test_many_may_wait_at_the_daemon(store: DataStore) -> None:
     said = subprocess.run(["ss", "-ltnH", f"sport = :{store.rsync_port}"], capture_output=True, text=True, check=True).stdout
     most = int(pathlib.Path("/proc/sys/net/core/somaxconn").read_text())
     assert int(re.split(r"\s+", said)[2]) == min(4096, most)
+
+
+def test_what_the_daemon_writes_is_bounded(store: DataStore, data: Client, tree: pathlib.Path) -> None:
+    output = store.folder / "rsyncd/output"
+    with output.open("ab") as file:
+        file.write(b"a line of a connection\n" * 100_000)
+    wait_until("it is cut", lambda: output.stat().st_size < MIB)
+    assert output.stat().st_size > 1000
+    data("put", "m", tree, "--contents")
+
+
+def test_a_large_listing(store: DataStore, data: Client) -> None:
+    (store.files / "m").mkdir(parents=True)
+    for number in range(70_000):
+        (store.files / f"m/{number}").touch()
+    done = subprocess.run([BUILD / "penstock", "data", "ls", *data.more[:2], "m"], capture_output=True, text=True, timeout=120,
+                          env=clean_environment(), check=True)
+    assert len(done.stdout.splitlines()) == 70_000

@@ -29,6 +29,9 @@ enum {
     STEADY_MS = 10000, /* a daemon that lived so long is started again at once */
     END_MS_MAX = 5000,
     CONNECTIONS_MS_MAX = 1000, /* then they wait for their clients alone */
+    OUTPUT_LOOK_MS = 5000,
+    OUTPUT_BYTES_MAX = 1 << 20,
+    OUTPUT_BYTES_KEPT = 64 << 10, /* of more than that */
 };
 
 /* ---- the port ---- */
@@ -112,7 +115,7 @@ static int start(struct pst_rsyncd *d)
     char config[PATH_MAX + 32], port[32], host[96];
     char *argv[] = {"rsync", "--daemon", "--no-detach", config, port, d->host[0] ? host : NULL, NULL};
     pst_cleanup_close int log_fd =
-        openat(d->folder_fd, "output", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+        openat(d->folder_fd, "output", O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
     pid_t parent = getpid(), pid;
 
     if (log_fd < 0)
@@ -145,6 +148,19 @@ static void last_line(struct pst_rsyncd *d, char *line, size_t cap)
     pst_printable(line);
 }
 
+/* The daemon writes some lines for each connection. */
+static void trim_output(const struct pst_rsyncd *d)
+{
+    pst_cleanup_close int fd = openat(d->folder_fd, "output", O_RDWR | O_APPEND | O_CLOEXEC);
+    off_t bytes = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
+    char *kept = bytes > OUTPUT_BYTES_MAX ? malloc(OUTPUT_BYTES_KEPT) : NULL;
+
+    if (kept && pread(fd, kept, OUTPUT_BYTES_KEPT, bytes - OUTPUT_BYTES_KEPT) == OUTPUT_BYTES_KEPT &&
+        ftruncate(fd, 0) == 0)
+        (void)!write(fd, kept, OUTPUT_BYTES_KEPT);
+    free(kept);
+}
+
 /* Return: the exit code of the process, of one that a signal ended 128 and the signal, as shells say it; -1
  * the daemon is to end before that. */
 static int await_end(struct pst_rsyncd *d)
@@ -154,8 +170,10 @@ static int await_end(struct pst_rsyncd *d)
     int status = 0;
 
     while (waitpid(d->pid, &status, WNOHANG) == 0) {
-        if (poll(either, pst_count_of(either), pid_fd < 0 ? AGAIN_MS_MIN : -1) > 0 && either[0].revents)
+        if (poll(either, pst_count_of(either), pid_fd < 0 ? AGAIN_MS_MIN : OUTPUT_LOOK_MS) > 0 &&
+            either[0].revents)
             return -1;
+        trim_output(d);
     }
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }

@@ -78,7 +78,7 @@ static size_t take_answer(char *data, size_t size, size_t count, void *arg)
     struct pst_http *http = arg;
     size_t bytes = size * count, wanted = http->answer_bytes + bytes;
 
-    if (wanted > PST_JSON_BYTES_MAX) {
+    if (wanted > PST_JSON_ANSWER_BYTES_MAX) {
         http->too_long = true;
         return 0;
     }
@@ -222,7 +222,7 @@ static struct pst_json *parse_answer(const struct pst_http *http)
     struct pst_json *json = NULL;
     const char *why = NULL;
 
-    if (pst_json_parse((struct pst_bytes){http->answer, http->answer_bytes}, &json, &why) < 0)
+    if (pst_json_parse_answer((struct pst_bytes){http->answer, http->answer_bytes}, &json, &why) < 0)
         return NULL;
     return pst_json_is_object(json) ? json : pst_json_free(json);
 }

@@ -17,13 +17,13 @@ static void answer(void *ctx, const struct pst_web_request *request, struct pst_
     snprintf(path, sizeof(path), "%.*s", (int)request->path.len, (const char *)request->path.data);
     sscanf(path, "/base/%d", &status);
     out->status = status;
-    out->text = malloc(PST_JSON_BYTES_MAX + 4096);
+    out->text = malloc(PST_JSON_ANSWER_BYTES_MAX + 4096);
     if (strcmp(path, "/base/text") == 0)
         strcpy(out->text, "no JSON");
     else if (strcmp(path, "/base/list") == 0)
         strcpy(out->text, "[1]");
     else if (strcmp(path, "/base/long") == 0)
-        sprintf(out->text, "{\"a\":\"%0*d\"}", PST_JSON_BYTES_MAX, 0);
+        sprintf(out->text, "{\"a\":\"%0*d\"}", PST_JSON_ANSWER_BYTES_MAX, 0);
     else
         sprintf(out->text, "{\"detail\":\"because\",\"said\":\"%s %s %.*s\",\"bytes\":%zu}", request->method,
                 path, (int)request->query.len, (const char *)request->query.data, request->body.len);
