@@ -76,12 +76,16 @@ static int removal_again(struct removal *removal)
 static int removal_lift(struct removal *removal, int fd, const char *name)
 {
     char lifted[32];
+    pst_cleanup_close int folder_fd = -1;
+    int r;
 
     pst_assert(removal->depth == PST_ROOT_DEPTH_MAX);
     snprintf(lifted, sizeof(lifted), ".penstock-deep-%u", removal->moved++);
-    if (renameat2(fd, name, removal->levels[1].fd, lifted, RENAME_NOREPLACE) == 0)
-        return 0;
-    return errno == EEXIST ? removal_again(removal) : -errno;
+    r = pst_beneath_rename_new(fd, name, removal->levels[1].fd, lifted);
+    if (r == -EACCES && (folder_fd = pst_beneath_open(fd, name, O_PATH | O_DIRECTORY)) >= 0 &&
+        pst_beneath_open_up(folder_fd)) /* its ".." changes, too */
+        r = pst_beneath_rename_new(fd, name, removal->levels[1].fd, lifted);
+    return r == -EEXIST ? removal_again(removal) : r;
 }
 
 static int unlink_any(int fd, const char *name)

@@ -62,6 +62,33 @@ bool pst_beneath_open_up(int folder_fd)
            pst_beneath_chmod(folder_fd, (st.st_mode & 07777) | S_IRWXU) == 0;
 }
 
+/* For file systems that take no flags, such as NFS: a plain rename replaces a folder only if it is empty. */
+static int beneath_rename_plain(int from_fd, const char *from, int to_fd, const char *to)
+{
+    struct stat st;
+    int r;
+
+    if (fstatat(from_fd, from, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return -errno;
+    if (S_ISDIR(st.st_mode)) {
+        if (mkdirat(to_fd, to, 0700) < 0)
+            return -errno;
+        if (renameat(from_fd, from, to_fd, to) == 0)
+            return 0;
+        r = -errno;
+        unlinkat(to_fd, to, AT_REMOVEDIR);
+        return r;
+    }
+    return linkat(from_fd, from, to_fd, to, 0) < 0 || unlinkat(from_fd, from, 0) < 0 ? -errno : 0;
+}
+
+int pst_beneath_rename_new(int from_fd, const char *from, int to_fd, const char *to)
+{
+    if (renameat2(from_fd, from, to_fd, to, RENAME_NOREPLACE) == 0)
+        return 0;
+    return errno == EINVAL ? beneath_rename_plain(from_fd, from, to_fd, to) : -errno;
+}
+
 int pst_beneath_parent(const struct pst_root *root, const char *key)
 {
     char folder[PST_KEY_CAP];
@@ -191,4 +218,11 @@ int pst_root_open_folder(const struct pst_root *root, const char *key)
 {
     return pst_key_is_normal(key) ? pst_beneath_open(pst_root_fd(root), key, O_RDONLY | O_DIRECTORY)
                                   : -EINVAL;
+}
+
+int pst_root_sync(const struct pst_root *root)
+{
+    pst_cleanup_close int fd = pst_beneath_open(pst_root_fd(root), "", O_RDONLY | O_DIRECTORY);
+
+    return fd < 0 ? fd : syncfs(fd) < 0 ? -errno : 0;
 }

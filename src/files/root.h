@@ -56,6 +56,9 @@ struct pst_root_stat {
 /* Of @key itself; a link at its end is not followed. */
 int pst_root_stat(const struct pst_root *root, const char *key, struct pst_root_stat *out);
 
+/* What has been written below the root survives a power failure. Return: 0 or -errno. */
+int pst_root_sync(const struct pst_root *root);
+
 /* Makes the folder @key and those in front of it, as far as they are missing. Return: 0, also if it was
  * there; -ENOTDIR a file is there, or in front of it. */
 int pst_root_mkdir(const struct pst_root *root, const char *key);

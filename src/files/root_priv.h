@@ -17,6 +17,9 @@ int pst_beneath_chmod(int fd, mode_t mode);
 /* Lets the user read a folder of its own and write in it. Return: whether it could not before. */
 bool pst_beneath_open_up(int folder_fd);
 
+/* Renames to a name that nothing has. Return: 0, -EEXIST, -errno. */
+int pst_beneath_rename_new(int from_fd, const char *from, int to_fd, const char *to);
+
 /* Opens the folder that @key, not the root's, lies in, as a place for names: O_PATH. */
 int pst_beneath_parent(const struct pst_root *root, const char *key);
 

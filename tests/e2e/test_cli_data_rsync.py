@@ -11,8 +11,9 @@ import struct
 import subprocess
 
 import pytest
+from agent import Agent
 from data_store import DataStore, files_of
-from support import BUILD, clean_environment, wait_until
+from support import BUILD, clean_environment, secret_file, wait_until
 from trees import state_of
 
 MIB, NOBODY, USAGE = 1 << 20, 65534, 2
@@ -164,3 +165,31 @@ def test_a_large_listing(store: DataStore, data: Client) -> None:
     done = subprocess.run([BUILD / "penstock", "data", "ls", *data.more[:2], "m"], capture_output=True, text=True, timeout=120,
                           env=clean_environment(), check=True)
     assert len(done.stdout.splitlines()) == 70_000
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes devices")
+def test_no_program_of_another_user_and_no_device_from_a_pod(store: DataStore, data: Client, tmp_path: pathlib.Path) -> None:
+    offered = tmp_path / "offered"
+    offered.mkdir()
+    (offered / "program").write_text("#!/bin/sh\n")
+    os.chown(offered / "program", NOBODY, NOBODY)
+    (offered / "program").chmod(0o6755)
+    os.mknod(offered / "null", stat.S_IFCHR | 0o666, os.makedev(1, 3))
+    os.mkfifo(offered / "pipe")
+    with Agent(tmp_path) as agent:
+        place = agent.ask("register", key="k", path=str(offered))
+        where = f"rsync://127.0.0.1:{place['rsync_port']}/{place['rsync_path']}"
+        assert store.key("POST", "k", "/publish", {"ip": "127.0.0.1", "src_path": where})[0] == 200
+        data("get", "k", tmp_path / "out")
+    program = tmp_path / "out/k/program"
+    assert os.listdir(program.parent) == ["program"]
+    assert stat.S_IMODE(program.stat().st_mode) == 0o755 and program.stat().st_uid == os.geteuid()
+
+
+def test_a_token_that_ends_its_line(tmp_path: pathlib.Path, tree: pathlib.Path) -> None:
+    secret = secret_file(tmp_path / "token", "token-of-the-tests\n")
+    with DataStore(tmp_path / "data", "--token-file", str(secret)) as store:
+        data = Client(store)
+        data("put", "m", tree, "--contents", "--token-file", secret)
+        data("get", "m", tmp_path / "out", "--token-file", secret)
+        assert files_of(tmp_path / "out/m") == files_of(tree)

@@ -6,6 +6,7 @@ import os
 import pathlib
 import random
 import shutil
+import subprocess
 import tempfile
 
 import pytest
@@ -159,3 +160,57 @@ def test_what_another_tree_has_left_makes_room(store: DataStore, tmp_path: pathl
 def test_names_of_what_has_not_arrived_are_no_keys(store: DataStore, name: str) -> None:
     assert store.key("POST", name, "/mkdir")[0] == 400
     assert store.key("GET", name)[0] == 400
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has another user")
+@pytest.mark.parametrize("owner, follows", [(NOBODY, False), (0, True)])
+def test_only_links_of_its_own_are_followed(store: DataStore, tree: pathlib.Path, tmp_path: pathlib.Path, owner: int,
+                                            follows: bool) -> None:
+    run_tree("put", tree, tree_url(store))
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "out").symlink_to("secret")
+    os.lchown(tmp_path / "out", owner, owner)
+    run_tree("get", tree_url(store), tmp_path / "out", code=0 if follows else OTHER)
+    assert bool(os.listdir(tmp_path / "secret")) == follows
+
+
+def test_another_mount_of_one_disk(store: DataStore, tmp_path: pathlib.Path) -> None:
+    """What arrives lies where it belongs from the beginning: such volumes have bounds of their own."""
+    (tmp_path / "f").write_bytes(random.randbytes(8 * MIB))
+    for name in ("volume", "out"):
+        (tmp_path / name).mkdir()
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tmp_path / "f").rename(tree / "f")
+    run_tree("put", tree, tree_url(store))
+    if subprocess.run(["mount", "--bind", tmp_path / "volume", tmp_path / "out"], capture_output=True).returncode:
+        pytest.skip("mounts are not allowed here")
+    try:
+        with SlowWay(store.tree_port) as way:
+            process = start_tree("get", tree_url(store, port=way.port), tmp_path / "out")
+            wait_until("it arrives", lambda: list((tmp_path / "volume").glob(".penstock-.tree/fresh-*")))
+            assert not list(tmp_path.glob(".penstock-*"))
+            way.open()
+            assert process.wait(60) == 0
+        assert files_of(tmp_path / "volume") == files_of(tree)
+    finally:
+        subprocess.run(["umount", "-l", tmp_path / "out"], check=True)
+
+
+@pytest.mark.parametrize("how", [[], ["--in-place"]], ids=["whole", "in-place"])
+def test_a_mode_that_changes_between_two_tries(store: DataStore, tmp_path: pathlib.Path, how: list[str]) -> None:
+    """Neither size nor time tells of it."""
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "a").write_bytes(b"secret")
+    (tree / "a").chmod(0o666)
+    (tree / "b").write_bytes(random.randbytes(8 * MIB))
+    arriving = store.files / ("m" if how else ".penstock-m.tree/tree")
+    with SlowWay(store.tree_port, up=True) as way:
+        process = start_tree(*how, "put", tree, tree_url(store, port=way.port))
+        wait_until("the first is there", (arriving / "a").exists)
+        process.kill()
+        process.communicate()
+    (tree / "a").chmod(0o600)
+    run_tree(*how, "put", tree, tree_url(store))
+    assert state_of(store.files / "m") == state_of(tree)

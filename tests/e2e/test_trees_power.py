@@ -14,7 +14,7 @@ from typing import Iterator
 import pytest
 from data_store import DataStore, files_of
 from support import BUILD, clean_environment, wait_until
-from trees import SlowWay
+from trees import SlowWay, run_tree, start_tree, tree_url
 
 MIB = 1 << 20
 OTHER = 7
@@ -156,22 +156,44 @@ def test_a_mounted_folder_survives_a_power_failure(disk: Disk, mounted: Disk, tm
         assert found == files_of(tree / "sub")
 
 
-def test_a_file_that_is_written_to_meanwhile_does_not_arrive(tmp_path: pathlib.Path) -> None:
-    large, out = tmp_path / "large", tmp_path / "out"
-    large.write_bytes(bytes(16 * MIB))
-    with DataStore(tmp_path / "data") as store, SlowWay(store.tree_port) as way:
-        url = f"tree://127.0.0.1:{store.tree_port}/default/large"
-        subprocess.run(command("put", large, url), check=True, timeout=120, env=clean_environment())
-        there = store.files / "large"
-        there.write_bytes(random.randbytes(16 * MIB))
-        process = subprocess.Popen(command("get", f"tree://127.0.0.1:{way.port}/default/large", out), stderr=subprocess.PIPE,
-                                   text=True, env=clean_environment())
-        wait_until("it arrives", lambda: list(tmp_path.glob(".penstock-out.tree/fresh-*")))
-        with there.open("r+b") as file:
-            file.seek(15 * MIB)
-            file.write(b"other")
+def test_what_was_registered_survives_a_power_failure(disk: Disk, tmp_path: pathlib.Path) -> None:
+    """Though rsync brought it, which writes nothing to the disk itself."""
+    (tmp_path / "f").write_bytes(random.randbytes(MIB))
+    store = DataStore(disk.path / "data")
+    try:
+        subprocess.run([BUILD / "penstock", "data", "put", "--store", f"http://127.0.0.1:{store.http_port}", "--rsync",
+                        f"127.0.0.1:{store.rsync_port}", "--transport", "rsync", "f", tmp_path / "f"], check=True, timeout=120,
+                       env=clean_environment())
+        disk.cut()
+    finally:
+        store.kill()
+    disk.restart()
+    assert files_of(disk.path / "data/files/default") == {"f": (tmp_path / "f").read_bytes()}
+
+
+@pytest.mark.parametrize("how", [[], ["--in-place"]], ids=["whole", "in-place"])
+@pytest.mark.parametrize("puts", [False, True], ids=["get", "put"])
+def test_a_file_that_is_written_to_meanwhile_does_not_arrive(store: DataStore, tmp_path: pathlib.Path, puts: bool,
+                                                             how: list[str]) -> None:
+    """Nor does the next transfer believe what has come of it, if the file is again what it was."""
+    tree, out = tmp_path / "tree", tmp_path / "out"
+    tree.mkdir()
+    (tree / "large").write_bytes(random.randbytes(16 * MIB))
+    run_tree("put", tree, tree_url(store, "m"))
+    source = tree if puts else store.files / "m"
+    target = store.files / "n" if puts else out
+    right, state = (source / "large").read_bytes(), (source / "large").stat()
+    with SlowWay(store.tree_port, up=puts) as way:
+        between = (tree, tree_url(store, "n", way.port)) if puts else (tree_url(store, "m", way.port), out)
+        process = start_tree(*how, "put" if puts else "get", *between)
+        wait_until("it arrives", lambda: list(tmp_path.rglob("fresh-*")))
+        with (source / "large").open("r+b") as file:
+            file.seek(8 * MIB)
+            file.write(bytes(7 * MIB))
         way.open()
         assert "changed while it was read" in process.communicate(timeout=60)[1] and process.returncode == OTHER
-        assert not out.exists()
-        subprocess.run(command("get", url, out), check=True, timeout=120, env=clean_environment())
-        assert out.read_bytes() == there.read_bytes()
+    assert not (target / "large").exists()
+    (source / "large").write_bytes(right)
+    os.utime(source / "large", ns=(state.st_atime_ns, state.st_mtime_ns))
+    run_tree(*how, *(("put", tree, tree_url(store, "n")) if puts else ("get", tree_url(store, "m"), out)))
+    assert files_of(target) == {"large": right}

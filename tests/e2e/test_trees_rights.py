@@ -150,6 +150,13 @@ def test_a_delete_takes_what_a_broken_put_has_left(store: DataStore) -> None:
     assert store.key("DELETE", "svc/m")[1]["deleted_from_filesystem"] is False
 
 
+def test_a_delete_that_is_refused_takes_nothing(store: DataStore) -> None:
+    (store.files / "svc/m/sub").mkdir(parents=True)
+    hidden = break_off(store, "svc/m")
+    assert store.key("DELETE", "svc/m")[0] == 400
+    assert hidden.exists()
+
+
 def test_a_full_store_keeps_nothing_of_a_put(tmp_path: pathlib.Path) -> None:
     with small_disk(tmp_path / "small", 16), DataStore(tmp_path / "small/data") as store:
         (tmp_path / "f").write_bytes(random.randbytes(32 * MIB))

@@ -25,9 +25,10 @@ static int delete_files(struct pst_data_store *store, const char *key, int flags
     int r = prefix ? pst_root_remove_prefix(store->files, key, recursive, removed)
                    : pst_root_remove(store->files, key, recursive, removed);
 
-    if (!prefix)
+    r = r == -ENOENT || r == -ENOTDIR ? 0 : r;
+    if (r == 0 && !prefix)
         forget_arrival(store, key, removed);
-    return r == -ENOENT || r == -ENOTDIR ? 0 : r;
+    return r;
 }
 
 static int delete_key(struct pst_data_store *store, const char *key, int flags, uint64_t *removed)

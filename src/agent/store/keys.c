@@ -258,9 +258,14 @@ void key_publish(struct call *call)
 void key_store(struct call *call)
 {
     struct pst_source source = {.ip = body_ip(call), .namespace = call->namespace};
+    int r;
 
     if (source.ip && call->store->address_is_said)
         source.ip = call->store->address;
+    if (source.ip && (r = pst_root_sync(call->store->files)) < 0) { /* others are told of it from now on */
+        reply_error(call, r);
+        return;
+    }
     if (source.ip && record(call, &source, true))
         reply_json(call, 200, reply_success());
 }

@@ -248,6 +248,10 @@ static int fetch_run(struct fetch *fetch, struct pst_data *data, struct pst_move
     } else if (!data->cli->in_place) {
         pst_rsync_add(&rsync, "--delay-updates");
     }
+    if (move->source) {
+        pst_rsync_add(&rsync, "--no-owner");
+        pst_rsync_add(&rsync, "--no-group");
+    }
     pst_rsync_add(&rsync, "--");
     if (move->source)
         add_peer(&rsync, data, move->source);

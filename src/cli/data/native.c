@@ -3,6 +3,7 @@
 #include "cli/data/native.h"
 
 #include <fcntl.h>
+#include <libgen.h>
 #include <sys/stat.h>
 
 uint32_t pst_native_flags(const struct pst_cli *cli)
@@ -22,12 +23,41 @@ int pst_native_filters(const struct pst_strings *texts, struct pst_filter out[PS
     return 0;
 }
 
+/* Opens the folder that @path names, by a link to it or as it is. The link must be the user's own or root's,
+ * and is read where it was looked at: others may put another one there at any time. Return: -1: there is no
+ * such folder. */
+static int open_folder_of(const char *path)
+{
+    pst_cleanup_free char *copy = strdup(path);
+    pst_cleanup_close int last = copy ? open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC) : -1, beside = -1;
+    char target[PATH_MAX] = "";
+    struct stat st;
+
+    if (last < 0 || fstat(last, &st) < 0)
+        return -1;
+    if (S_ISDIR(st.st_mode))
+        return fcntl(last, F_DUPFD_CLOEXEC, 0);
+    if (!S_ISLNK(st.st_mode) || (st.st_uid != geteuid() && st.st_uid != 0) ||
+        readlinkat(last, "", target, sizeof(target) - 1) <= 0)
+        return -1;
+    beside = open(dirname(copy), O_PATH | O_DIRECTORY | O_CLOEXEC);
+    return beside < 0 ? -1 : openat(beside, target, O_PATH | O_DIRECTORY | O_CLOEXEC);
+}
+
 /* The name of a folder that is named by a link to it, or by ".". NULL: it is not there, or no folder. */
 static char *folder_of_its_own(const char *path)
 {
-    struct stat st;
+    size_t bytes = strlen(path);
+    pst_cleanup_free char *plain = NULL;
+    pst_cleanup_close int fd = -1;
+    char link[64];
 
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode) ? realpath(path, NULL) : NULL;
+    while (bytes > 1 && path[bytes - 1] == '/')
+        bytes--;
+    plain = strndup(path, bytes);
+    fd = plain ? open_folder_of(plain) : -1;
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    return fd < 0 ? NULL : realpath(link, NULL);
 }
 
 int pst_native_folder(const char *path, char leaf[NAME_MAX + 1], char fault[PST_FAULT_BYTES])

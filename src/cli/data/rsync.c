@@ -40,6 +40,9 @@ void pst_rsync_init(struct pst_rsync *rsync)
     *rsync = (struct pst_rsync){.count = 0};
     pst_rsync_add(rsync, "rsync");
     pst_rsync_add(rsync, "--archive");
+    pst_rsync_add(rsync, "--no-devices"); /* whoever sends, nobody gets powers that way */
+    pst_rsync_add(rsync, "--no-specials");
+    pst_rsync_add(rsync, "--chmod=ug-s,o-t");
     pst_rsync_add(rsync, "--stats");
     pst_rsync_add(rsync, "--no-human-readable");
     if (isatty(STDERR_FILENO))

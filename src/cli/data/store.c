@@ -107,6 +107,7 @@ static int take_token(struct pst_data *data)
         r = pst_secret_read(file, data->token, PST_DATA_TOKEN_BYTES_MAX, fault);
         if (r < 0)
             return pst_report_fault(r, fault);
+        data->token[r] = 0; /* the end of its line came with it */
     } else if (text) {
         if (strlen(text) > PST_DATA_TOKEN_BYTES_MAX)
             return pst_cli_usage("PENSTOCK_DATA_TOKEN is longer than %d bytes", PST_DATA_TOKEN_BYTES_MAX);

@@ -103,8 +103,8 @@ static int sender_open(struct sender *s, const struct pst_entry *entry, bool *ha
     return fd;
 }
 
-/* The file behind @fd, all of which has been read, was not written to meanwhile. Return: 0 or the link's
- * error. */
+/* The file behind @fd was not written to while it was read. It is asked before the last of it goes out: with
+ * that the receiver has a whole file. Return: 0 or the link's error. */
 static int sender_check(struct sender *s, const struct pst_entry *entry, int fd)
 {
     struct stat st;
@@ -137,8 +137,8 @@ static int end_piece(struct sender *s, uint32_t bytes)
     return link_look(s->link) < 0 ? s->link->error : link_send(s->link, LINK_DATA);
 }
 
-/* Reads bytes of a file into the frame, behind their digest. */
-static int send_piece(struct sender *s, uint32_t index, int fd, uint64_t at, uint32_t bytes)
+/* Reads bytes of a file into the frame, behind their digest. @last: no other piece of the file follows. */
+static int send_piece(struct sender *s, uint32_t index, int fd, uint64_t at, uint32_t bytes, bool last)
 {
     const struct pst_entry *entry = &s->m.entries[index];
     struct pst_digest digest;
@@ -151,19 +151,25 @@ static int send_piece(struct sender *s, uint32_t index, int fd, uint64_t at, uin
     r = pst_read_at(fd, at, data, bytes);
     if (r < 0)
         return sender_fail(s, r, entry);
+    if (last && sender_check(s, entry, fd) < 0)
+        return s->link->error;
     pst_digest_of(s->link->digester, data, bytes, &digest);
     memcpy(data - sizeof(digest), &digest, sizeof(digest));
     return end_piece(s, bytes);
 }
 
-static int send_hole(struct sender *s, uint32_t entry, uint64_t at, uint64_t end)
+static int send_hole(struct sender *s, uint32_t index, int fd, uint64_t at, uint64_t end)
 {
+    const struct pst_entry *entry = &s->m.entries[index];
     int r = 0;
 
     while (r == 0 && at < end) {
         uint32_t bytes = (uint32_t)pst_min(end - at, 1u << 30);
 
-        r = put_piece_head(s, entry, at, bytes, true);
+        if (at + bytes == entry->bytes)
+            r = sender_check(s, entry, fd);
+        if (r == 0)
+            r = put_piece_head(s, index, at, bytes, true);
         if (r == 0)
             r = end_piece(s, bytes);
         at += bytes;
@@ -171,14 +177,15 @@ static int send_hole(struct sender *s, uint32_t entry, uint64_t at, uint64_t end
     return r;
 }
 
-static int send_range(struct sender *s, uint32_t index, int fd, uint64_t at, uint64_t end)
+/* @last: no other bytes of the file follow. */
+static int send_range(struct sender *s, uint32_t index, int fd, uint64_t at, uint64_t end, bool last)
 {
     int r = 0;
 
     while (r == 0 && at < end) {
         uint32_t bytes = (uint32_t)pst_min(end - at, PIECE_BYTES);
 
-        r = send_piece(s, index, fd, at, bytes);
+        r = send_piece(s, index, fd, at, bytes, last && at + bytes == end);
         at += bytes;
     }
     return r;
@@ -194,23 +201,23 @@ static int send_whole(struct sender *s, uint32_t index)
     int r = 0;
 
     if (!entry->bytes) /* a piece without bytes stands for an empty file */
-        return send_piece(s, index, -1, 0, 0);
+        return send_piece(s, index, -1, 0, 0, false);
     if (fd < 0)
         return fd;
     if (!has_holes) {
-        r = send_range(s, index, fd, 0, entry->bytes);
+        r = send_range(s, index, fd, 0, entry->bytes, true);
         at = entry->bytes;
     }
     while (r == 0 && at < entry->bytes) {
         uint64_t begin, end;
 
         pst_source_next_data(fd, at, entry->bytes, &begin, &end);
-        r = send_hole(s, index, at, begin);
+        r = send_hole(s, index, fd, at, begin);
         if (r == 0)
-            r = send_range(s, index, fd, begin, end);
+            r = send_range(s, index, fd, begin, end, end == entry->bytes);
         at = end;
     }
-    return r < 0 ? r : sender_check(s, entry, fd);
+    return r;
 }
 
 /* ---- files of which the receiver has an older version ---- */
@@ -271,11 +278,24 @@ static int send_list(struct sender *s, struct listed *list)
 
     if (r < 0)
         return s->link->error ? s->link->error : sender_fail(s, r, entry);
-    if (s->link->out_bytes)
+    r = sender_check(s, entry, fd); /* the receiver may have all of them */
+    if (r == 0 && s->link->out_bytes)
         r = link_send(s->link, LINK_CHUNKS);
+    if (r < 0)
+        return r;
     link_put_number(s->link, list->entry, 4);
     link_put_number(s->link, LINK_CHUNKS_LAST | (list->by_content ? LINK_CHUNKS_BY_CONTENT : 0), 1);
-    return r < 0 ? r : link_send(s->link, LINK_CHUNKS);
+    return link_send(s->link, LINK_CHUNKS);
+}
+
+/* The last bit that is set, or 0. */
+static uint32_t last_needed(const struct listed *list, const uint8_t *bits)
+{
+    uint32_t last = list->count;
+
+    while (last-- > 1 && !(bits[last / 8] >> last % 8 & 1))
+        ;
+    return last;
 }
 
 /* Sends the chunks of a file whose bits are set. */
@@ -284,18 +304,17 @@ static int send_needed(struct sender *s, const struct listed *list, const uint8_
     const struct pst_entry *entry = &s->m.entries[list->entry];
     bool has_holes;
     pst_cleanup_close int fd = sender_open(s, entry, &has_holes);
+    uint32_t last = last_needed(list, bits);
     uint64_t at = 0;
     int r = fd < 0 ? fd : 0;
 
     for (uint32_t i = 0; r == 0 && i < list->count; i++) {
         if (bits[i / 8] >> i % 8 & 1)
-            r = send_range(s, list->entry, fd, at, at + list->bytes[i]);
+            r = send_range(s, list->entry, fd, at, at + list->bytes[i], i == last);
         else
             sender_progress(s, list->bytes[i]);
         at += list->bytes[i];
     }
-    if (r == 0)
-        r = sender_check(s, entry, fd);
     if (r == 0 && s->link->out_bytes)
         r = link_send(s->link, LINK_DATA);
     return r;

@@ -115,6 +115,15 @@ static bool arrival_turn_old(struct pst_arrival *a, const struct pst_entry *entr
            st.st_size >= PST_ARRIVAL_OLD_BYTES_MIN;
 }
 
+/* Gives what lies in "tree" the entry's mode, which the time does not tell of. */
+static bool arrival_made_mode(struct pst_arrival *a, const struct pst_entry *entry, const struct stat *made)
+{
+    const char *leaf;
+    int fd = arrival_parent(a, &a->made, entry->path, &leaf);
+
+    return (made->st_mode & 07777) == entry->mode || (fd >= 0 && fchmodat(fd, leaf, entry->mode, 0) == 0);
+}
+
 /* What a file needs. @there: what is in its place. */
 static enum pst_arrival_need arrival_decide(struct pst_arrival *a, uint32_t index, const struct stat *there)
 {
@@ -125,7 +134,7 @@ static enum pst_arrival_need arrival_decide(struct pst_arrival *a, uint32_t inde
     if (proven && pst_entry_is(entry, there))
         return PST_ARRIVAL_HAS;
     arrival_stat(a, &a->made, entry, &made);
-    if (proven && a->proves && pst_entry_is(entry, &made)) {
+    if (proven && a->proves && pst_entry_is(entry, &made) && arrival_made_mode(a, entry, &made)) {
         a->arrived[index] = true;
         return PST_ARRIVAL_HAS;
     }

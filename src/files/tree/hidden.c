@@ -63,7 +63,21 @@ static int arrival_try_hidden(struct pst_arrival *a)
     return fstat(a->hidden_fd, &st) == 0 && st.st_nlink > 0 ? 0 : -ESTALE;
 }
 
-/* Files get their places by renames, for which both must be of one file system: of a destination that is a
+#ifndef STATX_MNT_ID_UNIQUE /* Linux 6.8 */
+#define STATX_MNT_ID_UNIQUE 0x4000u
+#endif
+
+uint64_t arrival_mount_of(int fd)
+{
+    struct statx st;
+
+    if (statx(fd, "", AT_EMPTY_PATH, STATX_MNT_ID | STATX_MNT_ID_UNIQUE, &st) < 0 ||
+        !(st.stx_mask & (STATX_MNT_ID | STATX_MNT_ID_UNIQUE)))
+        return 0;
+    return st.stx_mnt_id;
+}
+
+/* Files get their places by renames, for which both must be of one mount: of a destination that is a
  * mounted folder, or lies in one that others own, the hidden folder is within. Return: 0 or -errno. */
 static int arrival_find_home(struct pst_arrival *a)
 {
@@ -71,7 +85,8 @@ static int arrival_find_home(struct pst_arrival *a)
         openat(a->parent_fd, a->leaf, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     struct stat parent, st;
     bool within = there >= 0 && fstat(there, &st) == 0 && fstat(a->parent_fd, &parent) == 0 &&
-                  (st.st_dev != parent.st_dev || faccessat(a->parent_fd, ".", W_OK, AT_EACCESS) < 0);
+                  (st.st_dev != parent.st_dev || arrival_mount_of(there) != arrival_mount_of(a->parent_fd) ||
+                   faccessat(a->parent_fd, ".", W_OK, AT_EACCESS) < 0);
 
     arrival_hidden_name(a->hidden, within ? "" : a->leaf);
     a->home_fd = fcntl(within ? there : a->parent_fd, F_DUPFD_CLOEXEC, 0);

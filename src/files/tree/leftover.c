@@ -5,6 +5,7 @@
 #include "files/root_priv.h"
 
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
@@ -122,10 +123,6 @@ static int leftover_prune_begun(struct pst_arrival *a)
 
 /* ---- what proves itself ---- */
 
-#ifndef STATX_MNT_ID_UNIQUE /* Linux 6.8 */
-#define STATX_MNT_ID_UNIQUE 0x4000u
-#endif
-
 #define MARK "mount"
 
 enum { MARK_BYTES = 128 };
@@ -135,14 +132,12 @@ enum { MARK_BYTES = 128 };
 static int mark_make(int folder_fd, char mark[MARK_BYTES])
 {
     pst_cleanup_close int boot_fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    uint64_t mount = arrival_mount_of(folder_fd);
     char boot[37] = "";
-    struct statx st;
 
-    if (boot_fd < 0 || read(boot_fd, boot, sizeof(boot) - 1) != (ssize_t)sizeof(boot) - 1 ||
-        statx(folder_fd, "", AT_EMPTY_PATH, STATX_MNT_ID | STATX_MNT_ID_UNIQUE, &st) < 0)
+    if (mount == 0 || boot_fd < 0 || read(boot_fd, boot, sizeof(boot) - 1) != (ssize_t)sizeof(boot) - 1)
         return 0;
-    return snprintf(mark, MARK_BYTES, "%s %llu %u:%u\n", boot, (unsigned long long)st.stx_mnt_id,
-                    st.stx_dev_major, st.stx_dev_minor);
+    return snprintf(mark, MARK_BYTES, "%s %" PRIu64 "\n", boot, mount);
 }
 
 static bool mark_is_there(int folder_fd)

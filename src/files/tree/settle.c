@@ -162,9 +162,10 @@ static int settle_at_once(struct pst_arrival *a)
 {
     int r = a->m->entries[0].kind == PST_ENTRY_FOLDER ? settle_folders(a, &a->made) : 0;
 
-    if (r == 0 && renameat2(a->hidden_fd, "tree", a->parent_fd, a->leaf, RENAME_NOREPLACE) < 0)
-        r = arrival_fail(a, -errno, "");
-    return r;
+    if (r < 0)
+        return r;
+    r = pst_beneath_rename_new(a->hidden_fd, "tree", a->parent_fd, a->leaf);
+    return r < 0 ? arrival_fail(a, r, "") : 0;
 }
 
 /* The destination becomes the tree, but for a folder's own mode and time. */
