@@ -29,6 +29,9 @@ PEER_PORT = 873
 FILTERS = ("--include", "--exclude", "--filter")
 WILD = "*?["  # of rsync's patterns
 PARTIAL = ".penstock-partial"  # rsync's folders for files that are not whole
+HIDDEN = "--filter=- .penstock-*"  # names for what has not arrived
+HARMLESS = ("--no-devices", "--no-specials", "--chmod=ug-s,o-t")  # whoever sends, nobody gets powers that way
+FROM_PEER = ("--no-owner", "--no-group")
 FRESH = ("--delete-excluded", f"--filter=P {PARTIAL}")  # what an earlier try has left, and the source has no more, goes
 
 
@@ -112,24 +115,28 @@ class RsyncClient:
         Where it lies: `dest` itself with `contents`.
         """
         with contextlib.ExitStack() as stack:
-            if source.startswith("rsync://"):  # another pod's agent asks for the same token as the store
+            is_peer = source.startswith("rsync://")
+            inside = contents or source.endswith("/")
+            came_as = (source.rstrip("/") or self.service_name).rpartition("/")[2]
+            if is_peer:  # another pod's agent asks for the same token as the store
                 source = source.replace("rsync://", f"rsync://{self._user}", 1)
             else:
                 address = stack.enter_context(self._address())
                 below = f"{self.service_name}/{source}" if source else self.service_name  # a slash would say that it is a folder
                 source = f"rsync://{self._user}{address}/data/{self.namespace}/{escaped(below)}"
-            inside = contents or source.endswith("/")
             source = source.rstrip("/")
             folder = pathlib.Path(os.path.expanduser(dest)).absolute()
-            came_as = source.rpartition("/")[2]
             final = folder if contents else folder / (name or came_as)
             part = final.parent / f".penstock-{final.name}.part"
             # What a folder has goes into the part itself; else what comes lies in it, and rsync's own names beside it.
-            whole = await_turn(part, final, stack)
+            lock = await_turn(part, final, stack)
+            whole = lock is not None
             into = f"{part}/" if whole else f"{final}/" if inside else str(final) if name else f"{folder}/"
             self.run_rsync_command(self.build_rsync_command(
                 [f"{source}/" if inside else source], into, filter_options, force,
-                (f"--partial-dir={PARTIAL}", *(FRESH if whole else ("--delay-updates",)))), verbose)
+                (f"--partial-dir={PARTIAL}", *(FRESH if whole else ("--delay-updates",)), *(FROM_PEER if is_peer else ()))),
+                verbose, lock)
+            remove_partial(part if whole else final)
             if whole:
                 appear(part if inside else part / came_as, final, part)
             return final
@@ -137,17 +144,20 @@ class RsyncClient:
     def build_rsync_command(self, sources: Sequence[str], dest: str, filter_options: str | None = None, force: bool = False,
                             more: Sequence[str] = ()) -> list[str]:
         """The arguments of rsync; no shell reads them."""
-        return ["rsync", "--archive", "--verbose", f"--timeout={STALL_S}", f"--contimeout={CONNECT_S}", *more,
-                *(["--ignore-times"] if force else []), *parse_filters(filter_options), "--", *sources, dest]
+        return ["rsync", "--archive", *HARMLESS, "--verbose", f"--timeout={STALL_S}", f"--contimeout={CONNECT_S}", *more,
+                *(["--ignore-times"] if force else []), HIDDEN, *parse_filters(filter_options), "--", *sources, dest]
 
-    def run_rsync_command(self, command: Sequence[str], verbose: bool = False) -> str:
-        """Run it to its end; with `verbose` its words go to standard error. Returns them."""
+    def run_rsync_command(self, command: Sequence[str], verbose: bool = False, lock: int | None = None) -> str:
+        """Run it to its end; with `verbose` its words go to standard error. Returns them.
+
+        `lock` is a descriptor that rsync inherits: what it locks stays so until rsync has ended, though this process was killed.
+        """
         environment = dict(os.environ)
         if self.server.token:
             environment["RSYNC_PASSWORD"] = self.server.token
         try:
             done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                  errors="replace", env=environment, check=False)
+                                  errors="replace", env=environment, check=False, pass_fds=() if lock is None else (lock,))
         except FileNotFoundError as error:
             raise DataStoreError("there is no program rsync on the PATH") from error
         if verbose:
@@ -207,8 +217,11 @@ def own_folder(path: pathlib.Path) -> None:
         raise PermissionError(f"{path}: another user has made it")
 
 
-def await_turn(part: pathlib.Path, final: pathlib.Path, stack: contextlib.ExitStack) -> bool:
-    """Lock the part of what is not there; others who fetch to the same place wait here. False: it is there, perhaps by now."""
+def await_turn(part: pathlib.Path, final: pathlib.Path, stack: contextlib.ExitStack) -> int | None:
+    """Lock the part of what is not there; others who fetch to the same place wait here.
+
+    Returns the descriptor that has the lock; None: it is there, perhaps by now.
+    """
     while not os.path.lexists(final):
         own_folder(part)
         try:
@@ -219,8 +232,14 @@ def await_turn(part: pathlib.Path, final: pathlib.Path, stack: contextlib.ExitSt
         fcntl.flock(fd, fcntl.LOCK_EX)
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(fd), part.lstat()) and not os.path.lexists(final):
-                return True
-    return False
+                return fd
+    return None
+
+
+def remove_partial(folder: pathlib.Path) -> None:
+    """What earlier tries have left of files that are whole now, or that the source has no more."""
+    for path in sorted(folder.rglob(PARTIAL)) if folder.is_dir() else ():
+        shutil.rmtree(path)
 
 
 def appear(made: pathlib.Path, final: pathlib.Path, part: pathlib.Path) -> None:
