@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from data_store import DataStore
-from support import BUILD, clean_environment
+from support import BUILD, clean_environment, wait_until
 
 from penstock import data_store as ds
 from penstock.data_store import data_store_cmds
@@ -73,7 +73,7 @@ def test_tunnels_are_kept_and_closed(tunnelled: ds.Server, monkeypatch: pytest.M
                          lambda: client.mkdir("svc/y"), lambda: client.tunnels.at("/rsync/default/")):
                 with pytest.raises(ValueError, match="is closed"):
                     call()
-    assert set(threading.enumerate()) <= before
+    wait_until("their threads have ended", lambda: set(threading.enumerate()) <= before)
 
 
 def test_a_fault_of_a_tunnel_is_that_of_its_call(tunnelled: ds.Server, daemon: DataStore, tmp_path: pathlib.Path) -> None:
