@@ -7,7 +7,7 @@
 #include <pthread.h>
 #include <sys/socket.h>
 
-enum { STALL_MS = 100, FRAMES = 1000, SPEAKS_EACH = 50, PAUSE_US = 5000 };
+enum { STALL_MS = 250, FRAMES = 500, SPEAKS_EACH = 250, PAUSE_US = 20000 };
 
 /* One side of a pair, and a peer that sends FRAMES frames and ends. */
 struct rig {
