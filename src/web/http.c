@@ -101,12 +101,13 @@ static void http_free(struct party *party)
     free(h);
 }
 
-/* Nothing has come of it that could be answered. */
-static bool http_yields(const struct party *party)
+static enum yields http_yields(const struct party *party)
 {
     const struct http *h = pst_container_of(party, struct http, party);
 
-    return !h->is_known && h->step <= STEP_BODY;
+    if (!h->is_known)
+        return h->step <= STEP_BODY ? YIELDS_FIRST : YIELDS_NOT;
+    return h->step <= STEP_HEAD && !h->head_began ? YIELDS_LAST : YIELDS_NOT;
 }
 
 static void http_tick(struct party *party, uint64_t now_ns)

@@ -195,18 +195,26 @@ static void refuse(int fd)
     close(fd);
 }
 
-/* Ends the oldest connection that has said nothing yet: however many are slow, who speaks is heard. Return:
- * whether there is a seat. */
+/* Ends the oldest connection that has said nothing yet, or else asks for nothing now: however many are slow,
+ * who speaks is heard. Return: whether there is a seat. */
 static bool make_room(struct pst_web *web)
 {
-    pst_list_each_safe (at, &web->parties) {
-        struct party *party = pst_list_entry(at, struct party, link);
+    struct party *oldest = NULL;
+    enum yields yields = YIELDS_NOT;
 
-        if (party->ops->yields && party->ops->yields(party)) {
-            party->ops->close(party);
-            break;
+    pst_list_each (at, &web->parties) {
+        struct party *party = pst_list_entry(at, struct party, link);
+        enum yields it = party->ops->yields ? party->ops->yields(party) : YIELDS_NOT;
+
+        if (it > yields) {
+            oldest = party;
+            yields = it;
         }
+        if (yields == YIELDS_FIRST)
+            break;
     }
+    if (oldest)
+        oldest->ops->close(oldest);
     return web->connections < web->connections_max;
 }
 

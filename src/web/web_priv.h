@@ -44,9 +44,15 @@ struct watch {
     void (*ready)(struct pst_web *web, struct watch *watch, uint32_t events);
 };
 
+enum yields {
+    YIELDS_NOT,
+    YIELDS_LAST,  /* it has been answered, and asks for nothing */
+    YIELDS_FIRST, /* nothing has come of it that could be answered */
+};
+
 struct party_ops {
     void (*tick)(struct party *party, uint64_t now_ns);
-    bool (*yields)(const struct party *party); /* its seat to a newcomer; NULL: never */
+    enum yields (*yields)(const struct party *party); /* its seat to a newcomer; NULL: never */
     /* Of a party that libwebsockets has a connection for. Return: as its callbacks. */
     int (*told)(struct party *party, struct lws *wsi, enum lws_callback_reasons reason, void *in, size_t len);
     void (*drop)(struct party *party);  /* of what is passed on: it ends, now or soon */

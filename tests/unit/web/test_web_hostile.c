@@ -100,27 +100,35 @@ static void who_takes_no_answer_is_ended(void **state)
 static void too_many_are_refused(void **state)
 {
     enum { MAX = 8 };
-    struct web_rig rig = {.settings = {.connections_max = MAX, .stall_ms = 60000}};
+    struct web_rig rig = {.settings = {.connections_max = MAX, .stall_ms = 60000}, .hold = true};
     int fds[MAX], fd;
 
     (void)state;
     web_rig_open(&rig);
     for (int i = 0; i < MAX; i++) {
         fds[i] = web_connect(&rig);
-        web_say(fds[i], GET);
-        assert_int_equal(web_read_answer(fds[i], buf, sizeof(buf)), 200);
+        web_say(fds[i], "GET /hold HTTP/1.1\r\nHost: h\r\n\r\n");
     }
-    assert_int_equal(pst_web_connections(rig.web), MAX);
+    web_wait_count(&rig.held, 4);
+    while (pst_web_connections(rig.web) < MAX)
+        usleep(1000);
+    usleep(50000); /* until all have said what they want */
     for (int i = 0; i < 10; i++) {
         fd = web_connect(&rig);
         assert_int_equal(web_read_answer(fd, buf, sizeof(buf)), 503);
         assert_true(web_ends(fd));
         close(fd);
     }
+    rig.hold = false;
+    for (int i = 0; i < MAX; i++)
+        assert_int_equal(web_read_answer(fds[i], buf, sizeof(buf)), 200);
+    for (int i = 0; i < 2 * MAX; i++) /* those that ask for nothing any more make room, the oldest first */
+        others_are_served(&rig);
+    web_say(fds[MAX - 1], GET);
+    assert_int_equal(web_read_answer(fds[MAX - 1], buf, sizeof(buf)), 200);
     for (int i = 0; i < MAX; i++)
         close(fds[i]);
     web_wait_empty(&rig);
-    others_are_served(&rig);
     web_rig_close(&rig);
 }
 
