@@ -18,7 +18,7 @@ from typing import Iterator
 import pytest
 from data_store import DataStore
 from support import BUILD, clean_environment, wait_until
-from trees import SlowWay, frame, hello, run_tree, small_disk, state_of, tree_url
+from trees import SlowWay, frame, hello, run_tree, small_disk, start_tree, state_of, tree_url
 
 MIB = 1 << 20
 NOBODY, AT_FDCWD, RENAME_EXCHANGE = 65534, -100, 2
@@ -177,3 +177,39 @@ def test_a_key_that_stays_keeps_no_other(store: DataStore, tmp_path: pathlib.Pat
         assert os.listdir(store.files) == ["a"] and list(store.names()) == ["a"]
     (store.files / "a").rmdir()
     assert store.ask("DELETE", "/api/v1/services/svc/cleanup?namespace=default")[1]["deleted_count"] == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has another user")
+def test_what_is_put_at_the_hidden_folders_name_stays(store: DataStore, others: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """Its owner alone may rename what lies there, and could not remove it."""
+    (tmp_path / "f").write_bytes(random.randbytes(8 * MIB))
+    run_tree("put", tmp_path / "f", tree_url(store, "f"))
+    (others / "precious").mkdir(0o700)
+    (others / "precious/file").write_text("precious")
+    with SlowWay(store.tree_port) as way:
+        process = start_tree("get", tree_url(store, "f", way.port), others / "f")
+        wait_until("it arrives", lambda: list(others.glob(".penstock-f.tree/fresh-*")))
+        (others / ".penstock-f.tree").rename(others / "away")
+        (others / "precious").rename(others / ".penstock-f.tree")
+        way.open()
+        process.communicate(timeout=60)
+    assert (others / ".penstock-f.tree/file").read_text() == "precious"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has another user")
+@pytest.mark.parametrize("how", [[], ["--in-place"]], ids=["whole", "in-place"])
+def test_a_folder_without_rights_in_one_of_others(store: DataStore, tmp_path: pathlib.Path, how: list[str]) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    with tempfile.TemporaryDirectory(prefix="penstock-test-", dir="/tmp") as name:
+        pathlib.Path(name).chmod(0o755)
+        out = pathlib.Path(name) / "out"
+        out.mkdir()
+        os.chown(out, NOBODY, NOBODY)
+        for number in range(3):
+            tree.chmod(0o755)
+            (tree / "file").write_bytes(random.randbytes(1000 + number))
+            tree.chmod(0o555)
+            run_tree("put", tree, tree_url(store, "m"))
+            run_tree(*how, "get", tree_url(store, "m"), out, user=NOBODY)
+            assert state_of(out) == state_of(tree) and os.listdir(name) == ["out"]

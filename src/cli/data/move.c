@@ -15,7 +15,7 @@
 
 #define USER "penstock"
 
-enum { TURN_MS = 600000, TURN_LOOK_US = 50000 }; /* of another command that fetches to the same place */
+enum { TURN_LOOK_US = 50000 }; /* of another command that fetches to the same place */
 
 /* ---- the native transport ---- */
 
@@ -268,7 +268,7 @@ static int fetch_run(struct fetch *fetch, struct pst_data *data, struct pst_move
 static int fetch_begin(struct fetch *fetch, const struct pst_move *move, bool in_place,
                        char fault[PST_FAULT_BYTES])
 {
-    uint64_t until_ms = pst_now_ms() + TURN_MS;
+    uint64_t until_ms = pst_now_ms() + PST_ARRIVAL_TURN_MS;
     int r;
 
     for (;;) {

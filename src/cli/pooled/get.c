@@ -13,7 +13,6 @@ enum {
     PIECES = 1 << 16,
     DELTAS_AHEAD = PST_ARRIVAL_OPEN_MAX / 2, /* files that may be begun before their batch is fetched */
     TURN_LOOK_US = 20000,
-    TURN_MS = 600000, /* how long another arrival of the same tree may take */
     GONE_TRIES = 4,
 };
 
@@ -287,7 +286,7 @@ static int get_open_arrival(struct get *get, int folder_fd, const char *leaf)
 {
     uint32_t flags =
         (get->trees->force ? PST_ARRIVAL_FORCE : 0u) | (get->trees->in_place ? PST_ARRIVAL_IN_PLACE : 0u);
-    uint64_t until_ms = pst_now_ms() + TURN_MS;
+    uint64_t until_ms = pst_now_ms() + PST_ARRIVAL_TURN_MS;
     int r;
 
     while ((r = pst_arrival_open(folder_fd, leaf, flags, &get->arrival, get->trees->fault)) == -EBUSY &&

@@ -10,7 +10,6 @@
 enum {
     ALIVE_CHUNKS = 64, /* of an older version between two signs of life */
     TURN_LOOK_US = 20000,
-    TURN_MS = 600000, /* how long another arrival of the same tree may take */
 };
 
 struct receiver {
@@ -237,7 +236,7 @@ static int send_result(struct receiver *r, const struct pst_arrival_result *resu
  * the first find it there. Return: 0 or the link's error. */
 static int open_arrival(struct receiver *r, const struct pst_carry_place *to)
 {
-    uint64_t until_ms = pst_now_ms() + TURN_MS;
+    uint64_t until_ms = pst_now_ms() + PST_ARRIVAL_TURN_MS;
     char fault[PST_FAULT_BYTES];
     int error;
 

@@ -31,6 +31,7 @@
 enum {
     PST_ARRIVAL_OPEN_MAX = 8,             /* files that are begun and not whole */
     PST_ARRIVAL_OLD_BYTES_MIN = 64 << 10, /* smaller files come whole, as do those that no list fits */
+    PST_ARRIVAL_TURN_MS = 1800000,        /* how long another arrival at the destination is waited for */
 };
 
 /* A client asks for the first two by these bits (docs/reference/tree-protocol.md). */

@@ -43,6 +43,7 @@ struct pst_arrival {
     uint32_t magic;
     int parent_fd;
     int home_fd; /* where the hidden folder lies: the parent, or the destination */
+    bool within; /* it is the destination */
     char leaf[ARRIVAL_NAME_BYTES];
     uint32_t flags; /* enum pst_arrival_flags */
     int hidden_fd;
@@ -94,6 +95,8 @@ int arrival_open_hidden(struct pst_arrival *a);
 uint64_t arrival_mount_of(int fd);
 /* Removes @name of a folder, and all that it has. Return: 0 or -errno. */
 int arrival_remove(int folder_fd, const char *name);
+/* The hidden folder: what is open is emptied, since others may have put something else at its name. */
+int arrival_remove_hidden(int home_fd, const char *hidden, int hidden_fd);
 /* No file or link comes in the place of a folder, which may have what no tree knows of. *@st: what lies
  * there, its mode 0 if nothing does. Return: 0 or the arrival's fault. */
 int arrival_check_place(struct pst_arrival *a, const struct pst_entry *entry, struct stat *st);

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/own.h"
+#include "files/root_priv.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -47,7 +48,10 @@ static int arrival_try_hidden(struct pst_arrival *a)
     struct stat st;
     int r;
 
-    if (mkdirat(a->home_fd, a->hidden, 0700) < 0 && errno != EEXIST)
+    r = mkdirat(a->home_fd, a->hidden, 0700);
+    if (r < 0 && errno == EACCES && a->within && pst_beneath_open_up(a->home_fd)) /* until the end */
+        r = mkdirat(a->home_fd, a->hidden, 0700);
+    if (r < 0 && errno != EEXIST)
         return arrival_fail(a, -errno, "");
     r = hidden_lock(a->home_fd, a->hidden, &a->hidden_fd);
     if (r == -ENOENT)
@@ -84,12 +88,13 @@ static int arrival_find_home(struct pst_arrival *a)
     pst_cleanup_close int there =
         openat(a->parent_fd, a->leaf, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     struct stat parent, st;
-    bool within = there >= 0 && fstat(there, &st) == 0 && fstat(a->parent_fd, &parent) == 0 &&
-                  (st.st_dev != parent.st_dev || arrival_mount_of(there) != arrival_mount_of(a->parent_fd) ||
-                   faccessat(a->parent_fd, ".", W_OK, AT_EACCESS) < 0);
 
-    arrival_hidden_name(a->hidden, within ? "" : a->leaf);
-    a->home_fd = fcntl(within ? there : a->parent_fd, F_DUPFD_CLOEXEC, 0);
+    a->within = there >= 0 && fstat(there, &st) == 0 && fstat(a->parent_fd, &parent) == 0 &&
+                (st.st_dev != parent.st_dev || arrival_mount_of(there) != arrival_mount_of(a->parent_fd) ||
+                 faccessat(a->parent_fd, ".", W_OK, AT_EACCESS) < 0);
+
+    arrival_hidden_name(a->hidden, a->within ? "" : a->leaf);
+    a->home_fd = fcntl(a->within ? there : a->parent_fd, F_DUPFD_CLOEXEC, 0);
     return a->home_fd < 0 ? -errno : 0;
 }
 
@@ -117,7 +122,7 @@ static int hidden_remove(int home_fd, const char *leaf)
     arrival_hidden_name(hidden, leaf);
     r = hidden_lock(home_fd, hidden, &fd);
     if (r == 0)
-        r = arrival_remove(home_fd, hidden);
+        r = arrival_remove_hidden(home_fd, hidden, fd);
     return r < 0 ? (r == -ENOENT ? 0 : r) : 1;
 }
 

@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
+enum { LEFT_MAX = 1 << 20 };
+
 int arrival_remove(int folder_fd, const char *name)
 {
     struct pst_root *root = NULL;
@@ -22,6 +24,18 @@ int arrival_remove(int folder_fd, const char *name)
         r = pst_root_remove(root, name, true, &removed);
     pst_root_close(root);
     return r;
+}
+
+int arrival_remove_hidden(int home_fd, const char *hidden, int hidden_fd)
+{
+    struct pst_names names = {.count = 0};
+    int fd = pst_beneath_open(hidden_fd, "", O_RDONLY | O_DIRECTORY);
+    int r = fd < 0 ? fd : pst_names_read(fd, "", true, LEFT_MAX, &names);
+
+    for (uint32_t i = 0; r == 0 && i < names.count; i++)
+        r = arrival_remove(hidden_fd, pst_name_text(&names, i));
+    pst_names_fini(&names);
+    return r < 0 ? r : unlinkat(home_fd, hidden, AT_REMOVEDIR) < 0 ? -errno : 0;
 }
 
 /* ---- files, folders and links that were whole ---- */
@@ -50,8 +64,6 @@ static int leftover_drop(struct pst_arrival *a, const struct pst_manifest *left)
 }
 
 /* ---- files that were begun ---- */
-
-enum { LEFT_MAX = 1 << 20 };
 
 static bool leftover_is_begun(const char *name)
 {

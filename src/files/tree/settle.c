@@ -205,7 +205,8 @@ int pst_arrival_end(struct pst_arrival *a, struct pst_arrival_result *result)
         r = settle_all(a);
     if (r < 0)
         return r;
-    arrival_remove(a->home_fd, a->hidden); /* what cannot be removed is in nobody's way */
+    arrival_remove_hidden(a->home_fd, a->hidden,
+                          a->hidden_fd); /* what cannot be removed is in nobody's way */
     r = settle_root(a);
     if (r == 0)
         r = arrival_sync(a);
