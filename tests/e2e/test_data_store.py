@@ -63,18 +63,20 @@ def test_a_source_without_a_path_or_a_pod(store: DataStore) -> None:
         "pod_name": None, "namespace": "default", "proxy_through_store": True, "peer_ip": "10.0.0.6"})
 
 
-def test_the_store_serves_first_and_only_what_it_has(store: DataStore) -> None:
+def test_the_store_serves_last_and_only_what_it_has(store: DataStore) -> None:
     store.key("POST", "svc/model", "/publish", PEER)
     assert store.key("POST", "svc/model", "/store", {"ip": "store.ns.svc"}) == (200, {"success": True})
     assert store.key("GET", "svc/model", "/source")[1]["ip"] == "10.0.0.5"  # the store has no such file
     assert store.key("GET", "svc/model")[1]["store_pod_ip"] is None
     put(store, "svc/model/weights")
     store.key("POST", "svc/model", "/store", {"ip": "127.0.0.1"})  # as a port-forward has it; the store knows its address
-    assert store.key("GET", "svc/model", "/source") == (200, {"ip": "store.local", "src_path": "default/svc/model"})
+    assert store.key("GET", "svc/model", "/source")[1]["ip"] == "10.0.0.5"
     assert store.key("GET", "svc/model")[1]["store_pod_ip"] == "store.local"
-    assert store.key("GET", "svc/model", "/source?external=true")[1] == {
+    assert store.key("GET", "svc/model", "/source?external=true")[1] == {  # pods are mostly not reached from outside
         "pod_name": None, "namespace": "default", "proxy_through_store": True, "src_path": "default/svc/model",
         "peer_ip": "store.local"}
+    store.key("DELETE", "svc/model", "/sources/10.0.0.5")
+    assert store.key("GET", "svc/model", "/source") == (200, {"ip": "store.local", "src_path": "default/svc/model"})
     # A file within the tree, which nobody told the catalogue of.
     assert store.key("GET", "svc/model/weights", "/source") == (
         200, {"ip": "store.local", "src_path": "default/svc/model/weights"})

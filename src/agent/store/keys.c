@@ -91,19 +91,20 @@ void key_info(struct call *call)
 /* ---- GET source ---- */
 
 /* The catalogue's choice; the store's own record goes if its file has. Return: as pst_catalogue_choose(). */
-static int choose(struct call *call, bool stored, const char *exclude, struct pst_choice *choice)
+static int choose(struct call *call, bool stored, const char *asker_ip, struct pst_choice *choice)
 {
+    const struct pst_asker asker = {.ip = asker_ip, .outside = query_flag(call, "external")};
     struct pst_catalogue *catalogue = call->store->catalogue;
     struct pst_bytes key = pst_bytes_of(call->key);
     uint64_t random, now = now_ms();
     int r;
 
     pst_random(&random, sizeof(random));
-    r = pst_catalogue_choose(catalogue, key, now, exclude, random, choice);
+    r = pst_catalogue_choose(catalogue, key, now, &asker, random, choice);
     if (r < 0 || !choice->is_store || stored)
         return r;
     r = pst_catalogue_remove_source(catalogue, key, choice->ip);
-    return r < 0 ? r : pst_catalogue_choose(catalogue, key, now, exclude, random, choice);
+    return r < 0 ? r : pst_catalogue_choose(catalogue, key, now, &asker, random, choice);
 }
 
 /* A client is sent to itself only if nobody else has the key. */

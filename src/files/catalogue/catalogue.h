@@ -116,15 +116,23 @@ struct pst_choice {
     char saturated[PST_SATURATED_MAX][PST_IP_BYTES_MAX + 1];
 };
 
+/* Who asks. Pods are near that have the first 24 bits of their addresses in common, of IPv6 64: those of one
+ * host mostly do. */
+struct pst_asker {
+    const char *ip; /* is not chosen; or NULL */
+    bool outside;   /* where the store is reached, and pods mostly are not */
+};
+
 /*
- * The store while it serves fewer than PST_SOURCE_REQUESTS_MAX, then the peer that serves fewest, of equals
- * by @random, any number. @exclude: an address that is not chosen, such as the asker's; or NULL. The request
- * counts until it is completed, or for PST_REQUEST_LIFE_MS; twice that if the clock is set back meanwhile.
- * Return: 0 and *@out; -ENOENT there is no source; -EBUSY all serve as many as they may: @out->saturated has
- * addresses, up to PST_SATURATED_MAX, and the rest of it is empty. On other faults *@out says nothing.
+ * The peer that serves fewest, and fewer than PST_SOURCE_REQUESTS_MAX; of equals one that is near, and of
+ * those by @random, any number. The store if there is no such peer, or somebody outside asks; it has to serve
+ * fewer, too. The request counts until it is completed, or for PST_REQUEST_LIFE_MS; twice that if the clock
+ * is set back meanwhile. Return: 0 and *@out; -ENOENT there is no source; -EBUSY all are full:
+ * @out->saturated has addresses, up to PST_SATURATED_MAX, and the rest of it is empty. On other faults *@out
+ * says nothing.
  */
 int pst_catalogue_choose(struct pst_catalogue *catalogue, struct pst_bytes key, uint64_t now_ms,
-                         const char *exclude, uint64_t random, struct pst_choice *out);
+                         const struct pst_asker *asker, uint64_t random, struct pst_choice *out);
 /* Ends a request at @ip, the one chosen longest ago. Return: 1, or 0 there was none. */
 int pst_catalogue_complete(struct pst_catalogue *catalogue, struct pst_bytes key, const char *ip);
 

@@ -46,7 +46,7 @@
     X(EXPIRE_REQUESTS, "DELETE FROM requests WHERE until_ms <= ?1 OR until_ms > ?2")                         \
     X(KEY, SQL_KEY "WHERE k.key = ?1")                                                                       \
     X(SOURCES, SQL_SOURCE " ORDER BY s.is_store DESC, s.ip")                                                 \
-    X(CHOOSE, SQL_SOURCE " AND s.ip <> ?3 ORDER BY s.is_store DESC, underway, s.ip")                         \
+    X(CHOOSE, SQL_SOURCE " AND s.ip <> ?3 ORDER BY s.is_store, underway, s.ip")                              \
     X(ADD_REQUEST, "INSERT INTO requests (key_id, ip, until_ms) VALUES (?1, ?2, ?3)")                        \
     X(COMPLETE, "DELETE FROM requests WHERE id = (SELECT r.id FROM requests r WHERE "                        \
                 "r.key_id = (SELECT id FROM keys WHERE key = ?1) AND r.ip = ?2 "                             \

@@ -2,6 +2,8 @@
 /* choose.c: what the catalogue knows, and from where a key is fetched. */
 #include "files/catalogue/catalogue_priv.h"
 
+#include <arpa/inet.h>
+
 /* The columns of SQL_SOURCE and of SQL_KEY. */
 enum {
     AT_IP,
@@ -155,27 +157,53 @@ static void copy(char *to, size_t cap, const char *text)
     to[len] = '\0';
 }
 
-/* The rows of ST_CHOOSE: the store's, if there is one, then peers', those that serve fewest first. */
+enum { NEAR_BYTES_4 = 3, NEAR_BYTES_6 = 8 };
+
+static bool is_near(const char *ip, const char *asker)
+{
+    uint8_t one[sizeof(struct in6_addr)], other[sizeof(one)];
+
+    if (!asker)
+        return false;
+    if (inet_pton(AF_INET, ip, one) == 1 && inet_pton(AF_INET, asker, other) == 1)
+        return memcmp(one, other, NEAR_BYTES_4) == 0;
+    return inet_pton(AF_INET6, ip, one) == 1 && inet_pton(AF_INET6, asker, other) == 1 &&
+           memcmp(one, other, NEAR_BYTES_6) == 0;
+}
+
+/* The rows of ST_CHOOSE: peers', those that serve fewest first, then the store's, if there is one. */
 struct candidates {
-    uint64_t rows;
-    uint64_t first;  /* the first row that may be chosen, */
-    uint64_t equals; /* and how many in all, it included, may as well */
+    const struct pst_asker *asker;
+    uint64_t equals; /* rows that may be chosen as well as each other: */
     uint32_t fewest;
-    bool store_is_first;
+    bool near, is_store;
 };
+
+/* Whether a row is as good as the best one that was seen. */
+static bool is_equal(const struct candidates *found, const struct pst_source_info *info)
+{
+    return info->request_count == found->fewest && info->is_store == found->is_store &&
+           is_near(info->source.ip, found->asker->ip) == found->near;
+}
+
+/* Whether a row is better than all that were seen. The store's comes last. */
+static bool is_better(const struct candidates *found, const struct pst_source_info *info)
+{
+    if (found->equals == 0 || info->is_store)
+        return found->equals == 0 || found->asker->outside;
+    return !found->near && is_near(info->source.ip, found->asker->ip) && info->request_count == found->fewest;
+}
 
 static void weigh(struct candidates *found, const struct pst_source_info *info)
 {
-    uint64_t at = found->rows++;
-
     if (info->request_count >= PST_SOURCE_REQUESTS_MAX)
         return;
-    if (found->equals == 0) {
-        found->first = at;
+    if (is_better(found, info)) {
         found->fewest = info->request_count;
-        found->store_is_first = info->is_store;
+        found->near = is_near(info->source.ip, found->asker->ip);
+        found->is_store = info->is_store;
         found->equals = 1;
-    } else if (!found->store_is_first && info->request_count == found->fewest) {
+    } else if (is_equal(found, info)) {
         found->equals++;
     }
 }
@@ -184,11 +212,13 @@ static void weigh(struct candidates *found, const struct pst_source_info *info)
 static int weigh_all(struct pst_catalogue *c, sqlite3_stmt *row, struct candidates *found,
                      struct pst_choice *out)
 {
+    bool any = false;
     int r;
 
     while ((r = pst_statement_step(c, row)) == 1) {
         struct pst_source_info info = source_of(row);
 
+        any = true;
         weigh(found, &info);
         if (found->equals == 0 && out->saturated_count < PST_SATURATED_MAX)
             copy(out->saturated[out->saturated_count++], sizeof(out->saturated[0]), info.source.ip);
@@ -196,25 +226,29 @@ static int weigh_all(struct pst_catalogue *c, sqlite3_stmt *row, struct candidat
     if (r < 0)
         return r;
     if (found->equals == 0)
-        return found->rows ? -EBUSY : -ENOENT;
+        return any ? -EBUSY : -ENOENT;
     out->saturated_count = 0;
     memset(out->saturated, 0, sizeof(out->saturated));
     return 0;
 }
 
-/* Into @out what row number @at says. Return: its key's id, or -errno. */
-static int64_t take_row(struct pst_catalogue *c, sqlite3_stmt *row, uint64_t at, struct pst_choice *out)
+/* Into @out the one of the equal rows that has number @at among them. Return: its key's id, or -errno. */
+static int64_t take_row(struct pst_catalogue *c, sqlite3_stmt *row, const struct candidates *found,
+                        uint64_t at, struct pst_choice *out)
 {
     struct pst_source_info info;
-    int r = 1;
+    int r;
 
+    pst_assert(at < found->equals);
     sqlite3_reset(row);
-    for (uint64_t i = 0; r == 1 && i <= at; i++)
-        r = pst_statement_step(c, row);
+    while ((r = pst_statement_step(c, row)) == 1) {
+        info = source_of(row);
+        if (is_equal(found, &info) && at-- == 0)
+            break;
+    }
     if (r < 0)
         return r;
     pst_assert(r == 1); /* nobody else writes */
-    info = source_of(row);
     copy(out->ip, sizeof(out->ip), info.source.ip);
     copy(out->pod_name, sizeof(out->pod_name), info.source.pod_name);
     copy(out->namespace, sizeof(out->namespace), info.source.namespace);
@@ -244,25 +278,25 @@ int pst_catalogue_forget_requests(struct pst_catalogue *c, uint64_t now_ms)
     return pst_statement_run(c, statement);
 }
 
-int pst_catalogue_choose(struct pst_catalogue *c, struct pst_bytes key, uint64_t now_ms, const char *exclude,
-                         uint64_t random, struct pst_choice *out)
+int pst_catalogue_choose(struct pst_catalogue *c, struct pst_bytes key, uint64_t now_ms,
+                         const struct pst_asker *asker, uint64_t random, struct pst_choice *out)
 {
-    struct candidates found = {0};
+    struct candidates found = {.asker = asker};
     sqlite3_stmt *row;
     int64_t id = 0;
     int r;
 
-    if (!pst_key_fits(key) || !pst_text_fits(exclude, PST_IP_BYTES_MAX))
+    if (!pst_key_fits(key) || !pst_text_fits(asker->ip, PST_IP_BYTES_MAX))
         return -EINVAL;
     memset(out, 0, sizeof(*out));
     r = pst_catalogue_forget_requests(c, now_ms);
     if (r < 0)
         return r;
     row = about(c, ST_CHOOSE, key, now_ms);
-    pst_bind_text(row, 3, exclude);
+    pst_bind_text(row, 3, asker->ip);
     r = weigh_all(c, row, &found, out);
     if (r == 0)
-        id = take_row(c, row, found.first + random % found.equals, out);
+        id = take_row(c, row, &found, random % found.equals, out);
     pst_statement_end(row);
     if (r < 0 || id < 0)
         return r < 0 ? r : (int)id;

@@ -271,7 +271,8 @@ static void peers_expire_and_the_store_stays(void **state)
 static int choose(struct catalogue_rig *rig, uint64_t now_ms, const char *exclude, uint64_t random,
                   struct pst_choice *out)
 {
-    return pst_catalogue_choose(rig->catalogue, rig_key("k"), now_ms, exclude, random, out);
+    return pst_catalogue_choose(rig->catalogue, rig_key("k"), now_ms, &(struct pst_asker){.ip = exclude},
+                                random, out);
 }
 
 static void assert_chosen(struct catalogue_rig *rig, const char *exclude, uint64_t random, const char *ip,
@@ -285,7 +286,7 @@ static void assert_chosen(struct catalogue_rig *rig, const char *exclude, uint64
     assert_int_equal(out.saturated_count, 0);
 }
 
-static void the_store_comes_first_then_the_idlest_peer(void **state)
+static void the_idlest_peer_comes_first_then_the_store(void **state)
 {
     struct catalogue_rig *rig = *state;
     struct pst_choice out;
@@ -294,8 +295,6 @@ static void the_store_comes_first_then_the_idlest_peer(void **state)
     assert_int_equal(rig_publish(rig, "k", "1", RIG_NOW), 0);
     assert_int_equal(rig_publish(rig, "k", "2", RIG_NOW), 0);
     assert_int_equal(rig_store(rig, "k", "9"), 0);
-    for (uint32_t i = 1; i <= PST_SOURCE_REQUESTS_MAX; i++)
-        assert_chosen(rig, NULL, i, "9", i);
     assert_chosen(rig, NULL, 0, "1", 1);
     assert_chosen(rig, NULL, 1, "2", 1); /* the idlest one */
     assert_chosen(rig, NULL, 1, "2", 2); /* of equals by the number */
@@ -307,8 +306,33 @@ static void the_store_comes_first_then_the_idlest_peer(void **state)
     assert_string_equal(out.namespace, "ns");
     assert_string_equal(out.src_path, "/src");
     assert_false(out.is_store);
-    assert_int_equal(pst_catalogue_complete(rig->catalogue, rig_key("k"), "9"), 1);
-    assert_chosen(rig, NULL, 0, "9", PST_SOURCE_REQUESTS_MAX);
+    for (uint32_t i = 2 * 3; i < 2 * PST_SOURCE_REQUESTS_MAX; i++)
+        assert_int_equal(choose(rig, RIG_NOW, NULL, i, &out), 0);
+    assert_chosen(rig, NULL, 0, "9", 1);
+    assert_chosen(rig, NULL, 5, "9", 2);
+    assert_int_equal(pst_catalogue_complete(rig->catalogue, rig_key("k"), "2"), 1);
+    assert_int_equal(pst_catalogue_choose(rig->catalogue, rig_key("k"), RIG_NOW,
+                                          &(struct pst_asker){.outside = true}, 0, &out),
+                     0);
+    assert_string_equal(out.ip, "9");
+    assert_chosen(rig, NULL, 0, "2", PST_SOURCE_REQUESTS_MAX);
+}
+
+static void of_equals_a_near_one_is_chosen(void **state)
+{
+    struct catalogue_rig *rig = *state;
+
+    assert_int_equal(rig_store(rig, "k", "10.0.1.1"), 0);
+    assert_int_equal(rig_publish(rig, "k", "10.0.0.2", RIG_NOW), 0);
+    assert_int_equal(rig_publish(rig, "k", "10.0.1.2", RIG_NOW), 0);
+    assert_int_equal(rig_publish(rig, "k", "10.0.1.3", RIG_NOW), 0);
+    assert_int_equal(rig_publish(rig, "k", "fd00:0:0:1::2", RIG_NOW), 0);
+    assert_chosen(rig, "10.0.1.9", 0, "10.0.1.2", 1);
+    assert_chosen(rig, "10.0.1.9", 1, "10.0.1.3", 1);
+    assert_chosen(rig, "10.0.1.9", 0, "10.0.0.2", 1); /* the idlest all the same */
+    assert_chosen(rig, "fd00:0:0:2::9", 0, "fd00:0:0:1::2", 1);
+    assert_chosen(rig, "fd00:0:0:1::9", 3, "fd00:0:0:1::2", 2);
+    assert_chosen(rig, "no address", 1, "10.0.1.2", 2);
 }
 
 static void who_asks_is_not_its_own_source(void **state)
@@ -334,8 +358,8 @@ static void saturated_sources_are_named(void **state)
         assert_int_equal(choose(rig, RIG_NOW, NULL, 0, &out), 0);
     assert_int_equal(choose(rig, RIG_NOW, NULL, 0, &out), -EBUSY);
     assert_int_equal(out.saturated_count, 2);
-    assert_string_equal(out.saturated[0], "9");
-    assert_string_equal(out.saturated[1], "1");
+    assert_string_equal(out.saturated[0], "1");
+    assert_string_equal(out.saturated[1], "9");
     assert_string_equal(out.ip, "");
     /* A new peer is free, whatever the others are. */
     assert_int_equal(rig_publish(rig, "k", "2", RIG_NOW), 0);
@@ -420,7 +444,8 @@ int main(void)
         CATALOGUE_TEST(deletions_are_counted),
         CATALOGUE_TEST(a_service_takes_its_keys_along),
         CATALOGUE_TEST(peers_expire_and_the_store_stays),
-        CATALOGUE_TEST(the_store_comes_first_then_the_idlest_peer),
+        CATALOGUE_TEST(the_idlest_peer_comes_first_then_the_store),
+        CATALOGUE_TEST(of_equals_a_near_one_is_chosen),
         CATALOGUE_TEST(who_asks_is_not_its_own_source),
         CATALOGUE_TEST(saturated_sources_are_named),
         CATALOGUE_TEST(a_clock_that_is_set_back_holds_no_requests),
