@@ -51,6 +51,8 @@ def get_by_broadcast(client: DataStoreClient, parsed: ParsedKey, group: str, win
         except (AgentError, RsyncError) as error:
             if isinstance(error, RsyncError) and error.is_local:
                 raise
+            if isinstance(error, RsyncError) and error.is_refusal:  # the parent is there for others
+                return False
             place = next_place(client, parsed, group, ip, place["parent_ip"])
             continue
         with contextlib.suppress(AgentError):  # this pod has it; others find another parent

@@ -131,7 +131,7 @@ class DataStoreClient:
 
     def get(self, key: str | Sequence[str], dest: Any = None, contents: bool = False, filter_options: str | None = None,
             force: bool = False, verbose: bool = False, broadcast: BroadcastWindow | None = None) -> Any:
-        """Get what is under a key: from the source that the store names, a pod or itself, and after failures from the store.
+        """Get what is under a key: from the pod that the store names, and from the store itself if no pod serves it.
 
         Parameters
         ----------
@@ -269,10 +269,13 @@ class DataStoreClient:
         if info is None:
             raise KeyNotFound(f"{parsed.full_key}: nobody has this key")
         store_ip = info.get("store_pod_ip")
-        if self.server.rsync and self._get_from_peers(parsed, store_ip, fetch):
-            return
+        refusal = None
+        if self.server.rsync:
+            done, refusal = self._get_from_peers(parsed, store_ip, fetch)
+            if done:
+                return
         if store_ip is None:
-            raise DataStoreError(f"{parsed.full_key}: the store does not have it, and no pod that does could be reached")
+            raise refusal or DataStoreError(f"{parsed.full_key}: the store does not have it, and no pod that does could be reached")
         self.fetch_stored(parsed, fetch)
 
     def fetch_stored(self, parsed: ParsedKey, fetch: Fetch) -> pathlib.Path:
@@ -310,27 +313,38 @@ class DataStoreClient:
             time.sleep(random.uniform(0.5, 1.5) * 2 ** attempt / 10)
         return None, False
 
-    def _get_from_peers(self, parsed: ParsedKey, store_ip: str | None, fetch: Fetch) -> bool:
-        """Whether a pod had it; those that could not be reached are told to the store."""
-        key = parsed.full_key
-        for _ in range(PEERS_MAX):
-            source, counted = self._choose(key)
-            ip = source["ip"] if isinstance(source, dict) else source
-            with contextlib.ExitStack() as stack:
-                if ip is not None and counted:
-                    stack.callback(self._complete, key, ip)
-                if ip is None or ip == store_ip:
-                    return False
-                leaf = pathlib.PurePosixPath(key).name
-                try:
-                    fetch.run(self.rsync(parsed), peer_source(ip, source["src_path"] if isinstance(source, dict) else leaf), leaf)
-                    return True
-                except RsyncError as error:
-                    if error.is_local:
-                        raise
-                with contextlib.suppress(DataStoreError):  # the next source may be reached all the same
-                    self.metadata_client.remove_source(key, ip)
-        return False
+    def _get_from_peers(self, parsed: ParsedKey, store_ip: str | None, fetch: Fetch) -> tuple[bool, RsyncError | None]:
+        """Whether a pod had it; those that could not be reached are told to the store. The last refusal, if one of them refused."""
+        key, refusals = parsed.full_key, dict[str, RsyncError]()
+        with contextlib.ExitStack() as refused:  # their requests count until the end, so that the store names others
+            for _ in range(PEERS_MAX):
+                source, counted = self._choose(key)
+                ip = source["ip"] if isinstance(source, dict) else source
+                with contextlib.ExitStack() as stack:
+                    if ip is not None and counted:
+                        stack.callback(self._complete, key, ip)
+                    if ip is None or ip == store_ip:
+                        break
+                    if ip not in refusals:
+                        try:
+                            self._get_from(ip, source, parsed, fetch)
+                            return True, None
+                        except RsyncError as error:
+                            if error.is_local:
+                                raise
+                            if error.is_refusal:
+                                refusals[ip] = error
+                    if ip in refusals:
+                        refused.push(stack.pop_all())
+                        continue
+                    with contextlib.suppress(DataStoreError):  # the next source may be reached all the same
+                        self.metadata_client.remove_source(key, ip)
+        return False, next(reversed(refusals.values()), None)
+
+    def _get_from(self, ip: str, source: str | dict[str, Any] | None, parsed: ParsedKey, fetch: Fetch) -> None:
+        leaf = pathlib.PurePosixPath(parsed.full_key).name
+        path = source["src_path"] if isinstance(source, dict) else leaf
+        fetch.run(self.rsync(parsed), peer_source(ip, path), leaf)
 
     def _complete(self, key: str, ip: str) -> None:
         with contextlib.suppress(DataStoreError):  # the store forgets the request after ten minutes

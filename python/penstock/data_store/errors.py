@@ -83,10 +83,13 @@ class RsyncError(DataStoreError):
         self.output = output
 
     @property
+    def is_refusal(self) -> bool:
+        """Whether the source is there, and does not take this client's token."""
+        return "auth failed" in self.output
+
+    @property
     def is_local(self) -> bool:
         """Whether this host is at fault, such as its full disk, and no other source would serve better."""
-        if "auth failed" in self.output:  # the pod answers
-            return True
         if self.code in PARTIAL:
             return "[sender]" not in self.output and ("[receiver]" in self.output or "[generator]" in self.output)
         return self.code in LOCAL
