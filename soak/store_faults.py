@@ -13,7 +13,8 @@ from cable import Cable
 from procs import BenchError, Stage
 from soaks import MIB, Findings, Order, Soak
 from store_offers import LEASE_S, Offers, is_listed
-from store_rig import Pods, Store, filled, small_disk
+from store_readers import Reader
+from store_rig import Agent, Pods, Store, filled, small_disk
 from store_scene import Observer, Scene
 from store_work import Worker
 
@@ -21,8 +22,9 @@ FAULTS_MAX, WORKERS = 300, 4
 CALL_S_MAX, MARGIN_S = 60.0, 30.0  # a peer that does not move is given up after 60 s
 PLANTED_BOUND_S = 5.0  # of a call that is planted never to end
 GULP_S = 0.004
+POD_IP = "127.0.77.1"
 DISK_BYTES = 96 * MIB
-STORE_AWAY_S, STOPPED_S, FULL_S, PAUSE_S = (0.0, 0.3), (0.05, 2.5), (0.1, 0.6), (0.05, 0.4)
+AWAY_S, STOPPED_S, FULL_S, PAUSE_S = (0.0, 0.3), (0.05, 2.5), (0.1, 0.6), (0.05, 0.4)
 END_S_MAX = CALL_S_MAX + 2 * MARGIN_S
 
 
@@ -32,8 +34,10 @@ class Faults:
     def __init__(self, scene: Scene, disks: tuple[Path, ...]) -> None:
         self._scene, self._disks = scene, disks
         self._dice = random.Random(scene.order.seed)
+        self._cables = (scene.http, scene.trees, scene.rsync)
         self._kinds: tuple[Callable[[], str], ...] = (
-            self._kill_pod, self._kill_pod, self._stop_pod, self._pull, self._freeze, self._restart, self._fill, self._outlive)
+            self._kill_pod, self._kill_pod, self._stop_pod, self._pull, self._freeze, self._restart, self._fill, self._outlive,
+            self._kill_rsync, self._kill_agent)
 
     def run(self) -> None:
         """Until the time is over, or as many were there as the soak is to have; raises BenchError if the store is gone for good."""
@@ -62,15 +66,14 @@ class Faults:
         return "pod_stops" if done else ""
 
     def _pull(self) -> str:
-        return "cuts" if self._scene.trees.pull() + self._scene.rsync.pull() else ""
+        return "cuts" if sum(cable.pull() for cable in self._cables) else ""
 
     def _freeze(self) -> str:
         """The cables carry nothing for a while; then each goes on, or is pulled."""
-        cables = (self._scene.trees, self._scene.rsync)
-        for cable in cables:
+        for cable in self._cables:
             cable.freeze()
         self._wait(STOPPED_S)
-        for cable in cables:
+        for cable in self._cables:
             if self._dice.random() < 0.5:
                 cable.pull()
             cable.thaw()
@@ -78,9 +81,18 @@ class Faults:
 
     def _restart(self) -> str:
         self._scene.store.kill()
-        self._wait(STORE_AWAY_S)
+        self._wait(AWAY_S)
         self._scene.store.start()
         return "store_kills"
+
+    def _kill_rsync(self) -> str:
+        return "rsync_kills" if self._scene.store.kill_rsync() else ""
+
+    def _kill_agent(self) -> str:
+        self._scene.agent.kill()
+        self._wait(AWAY_S)
+        self._scene.agent.start()
+        return "agent_kills"
 
     def _outlive(self) -> str:
         """The store is away for longer than a lease."""
@@ -112,7 +124,7 @@ def check_store(scene: Scene) -> None:
     """What the store has at the end: whole files of workers, nothing that was deleted, nothing half; and it lives."""
     left = sorted(str(path.relative_to(scene.store.files)) for path in scene.store.files.rglob("*"))
     scene.count(checked=1)
-    if wrong := [name for name in left if not re.fullmatch(r"file\d", name)]:
+    if wrong := [name for name in left if not re.fullmatch(r"file\d|evolving\d(/sub)?(/\d)?", name)]:
         scene.fault(f"the store has {wrong}, which nobody put, which were deleted, or which a broken put has left")
     scene.store.process.stop()
     if scene.store.process.popen.returncode:
@@ -134,11 +146,12 @@ def data_store(stage: Stage, order: Order) -> Findings:
     disks = tuple(stage.keep(small_disk(stage.folder / name, DISK_BYTES)) for name in ("store", "pods"))
     store = Store(stage, disks[0] / "data")
     pods = stage.keep(Pods(PLANTED_BOUND_S if order.plant == "late" else CALL_S_MAX + MARGIN_S))
-    scene = Scene(stage, order, store, pods, stage.keep(Cable(store.tree_port, GULP_S)), stage.keep(Cable(store.rsync_port, GULP_S)),
-                  disks[1])
+    cables = (stage.keep(Cable(port, GULP_S)) for port in (store.http_port, store.tree_port, store.rsync_port))
+    scene = Scene(stage, order, store, Agent(stage, POD_IP), pods, *cables, places=disks[1])
     observer = Observer(scene)
+    workers = [Worker(scene, observer, number) for number in range(WORKERS)]
     crew = [threading.Thread(target=actor.run, daemon=True)
-            for actor in (*(Worker(scene, observer, number) for number in range(WORKERS)), Offers(scene, observer))]
+            for actor in (*workers, Reader(scene, observer, [worker.file for worker in workers]), Offers(scene, observer))]
     for each in (*crew, threading.Thread(target=observer.run, daemon=True)):
         each.start()
     try:
@@ -148,12 +161,12 @@ def data_store(stage: Stage, order: Order) -> Findings:
         check_store(scene)
     except BenchError as error:
         scene.gone.set()
-        scene.fault(f"the store does not come back: {error}")
+        scene.fault(f"the store or the agent does not come back: {error}")
         await_crew(scene, crew)
     return scene.findings
 
 
 SOAKS = (
     Soak("data_store", f"pods, cables, the store and its disk fail {FAULTS_MAX} times under puts, gets and broadcasts of trees",
-         ("half", "byte", "lost", "late", "leftover", "stale-offer", "stale-source"), data_store),
+         ("half", "byte", "lost", "refused", "late", "leftover", "stale-offer", "stale-source"), data_store),
 )

@@ -2,22 +2,21 @@
 """Processes that offer a tree from where it lies, and are killed: their agent and, after its lease, the store forget them."""
 
 import http.client
-import json
-import socket
+import itertools
+import shutil
 import struct
 import sys
 import time
 from pathlib import Path
 
-from procs import BenchError, Process, free_port
-from store_scene import Observer, Scene
+from procs import BenchError, Process
+from store_scene import Observer, Scene, judge, known
 from store_work import FRONT
 from tree_versions import write_version
 
 FORGET_S_MAX = 10.0  # the agent promises five seconds
 LEASE_S = 3600.0  # of a source at the store
-IP, OTHER_IP = "127.0.77.1", "127.0.77.2"
-VERSION = range(1, 2)
+OTHER_IP = "127.0.77.2"
 
 
 class Offers:
@@ -25,38 +24,40 @@ class Offers:
 
     def __init__(self, scene: Scene, observer: Observer) -> None:
         self._scene, self._observer = scene, observer
-        self._socket, port = scene.stage.folder / "agent.sock", free_port()
-        self._environment = scene.python_environment(
-            POD_IP=IP, POD_NAME="pod", PENSTOCK_AGENT_SOCKET=str(self._socket), PENSTOCK_AGENT_PORT=str(port))
-        scene.stage.start([scene.stage.program("penstockd"), "--role=agent", f"--agent-socket={self._socket}",
-                           f"--agent-listen={IP}:{port}", "--rsync-port=0"]).wait_text("agent: ready")
+        self._environment = scene.python_environment(POD_IP=scene.agent.ip, POD_NAME="pod", PENSTOCK_AGENT_SOCKET=str(scene.agent.socket),
+                                                     PENSTOCK_AGENT_PORT=str(scene.agent.port))
 
     def run(self) -> None:
-        """One offer after the other until the faults are over."""
-        turn = 0
+        """One offer after the other until the faults are over, and one at the least."""
+        ended = 0
         try:
-            while not turn or not self._scene.over.is_set():
-                turn += 1
-                self._offer(f"offer-{turn}", fetched_late=turn % 2 == 0)
+            for turn in itertools.count(1):
+                ended += self._offer(f"offer-{turn}", fetched_late=turn % 2 == 0)
+                if self._scene.gone.is_set() or (ended and self._scene.over.is_set()):
+                    return
         except (BenchError, OSError) as error:
             if not self._scene.gone.is_set():
                 self._scene.fault(f"offers: {error}")
 
-    def _offer(self, name: str, fetched_late: bool) -> None:
-        """Half of them are not asked for any more once they are dead: nobody tells the store of those."""
+    def _offer(self, name: str, fetched_late: bool) -> bool:
+        """Whether it was made, and ended. Half of them nobody fetches once they are dead: nobody tells the store of those."""
         folder = self._scene.stage.folder / name
-        write_version(self._scene.order.seed, name, VERSION[-1], folder)
+        write_version(self._scene.order.seed, name, 1, folder)
+        read = self._scene.clock.read()
         holder = self._hold(name, folder)
         if holder is None:
-            return
-        self._fetch(name, self._scene.places / f"{name}-early")
+            return False
+        code = self._fetch(name)
+        if code and self._scene.clock.calm_since(read):
+            self._scene.fault(f"{name} cannot be fetched from where it is offered, though nothing was done to it")
         if not self._scene.plants("stale-offer"):
             holder.kill()
         self._await_end(name, holder)
         self._scene.orphans.append(name)
         self._scene.count(checked=1, offers_ended=1)
         if fetched_late:
-            self._fetch(name, self._scene.places / f"{name}-late")
+            self._fetch(name)
+        return True
 
     def _hold(self, name: str, folder: Path) -> Process | None:
         """A process that offers the folder; None when the store was away just then."""
@@ -75,35 +76,36 @@ class Offers:
     def _await_end(self, name: str, holder: Process) -> None:
         """Until the agent lists the holder no longer."""
         deadline = time.monotonic() + FORGET_S_MAX
-        while holder.pid in self._offering():
+        while self._lists(holder.pid):
             if time.monotonic() > deadline:
                 self._scene.fault(f"the agent still lists {name} {FORGET_S_MAX:.0f} s after process {holder.pid} was to have died")
                 holder.kill()
                 return
             time.sleep(0.05)
 
-    def _fetch(self, name: str, out: Path) -> None:
-        """Whether it succeeds or not: what appears is whole, and it ends."""
-        with self._observer.watching(out, name, VERSION):
+    def _fetch(self, name: str) -> int:
+        """The exit status. Whether it succeeds or not: what appears is whole, and it ends."""
+        folder = self._scene.places / "fetched"
+        folder.mkdir()
+        out = folder / name
+        with self._observer.watching(out, known(name, 1)):
             outcome = self._scene.pods.call([sys.executable, "-c", f"{FRONT}ds.get({name!r}, {str(out)!r}, contents=True)"],
                                             self._environment | {"POD_IP": OTHER_IP, "POD_NAME": "other"})
-            there = out.exists()
-            if outcome.late:
-                self._scene.fault(f"get of {name} does not end within its bound: {outcome}")
-            if outcome.code == 0 and not there:
-                self._scene.fault(f"get of {name} has succeeded, and nothing is at {out}")
+            there = judge(self._scene, out, known(name, 1))
+        if outcome.late:
+            self._scene.fault(f"get of {name} does not end within its bound: {outcome}")
+        if outcome.code == 0 and not there:
+            self._scene.fault(f"get of {name} has succeeded, and nothing is at {out}")
         self._scene.count(checked=1, offer_gets=int(outcome.code == 0), failed_offer_gets=int(outcome.code != 0))
+        shutil.rmtree(folder)
+        return outcome.code
 
-    def _offering(self) -> set[int]:
-        """Processes of which the agent lists something."""
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(FORGET_S_MAX)
-            connection.connect(str(self._socket))
-            asked = json.dumps({"command": "list_keys"}).encode()
-            connection.sendall(struct.pack(">I", len(asked)) + asked)
-            with connection.makefile("rb") as file:
-                told = json.loads(file.read(struct.unpack(">I", file.read(4))[0]))
-        return {each["pid"] for each in told["keys"]}
+    def _lists(self, pid: int) -> bool:
+        """Whether the agent lists something of a process; it may while it is away."""
+        try:
+            return any(each["pid"] == pid for each in self._scene.agent.ask("list_keys")["keys"])
+        except (OSError, struct.error):
+            return True
 
 
 def is_listed(scene: Scene, name: str) -> bool:

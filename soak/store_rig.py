@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A data store that can be killed and started again, small disks, and pods: processes that can be killed and stopped."""
+"""A data store and an agent that can be killed and started again, small disks, and pods: processes that can be killed and stopped."""
 
 import contextlib
 import http.client
@@ -8,7 +8,9 @@ import os
 import random
 import select
 import signal
+import socket
 import sqlite3
+import struct
 import subprocess
 import tempfile
 import threading
@@ -19,7 +21,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from procs import BenchError, Stage
+from procs import BenchError, Stage, free_port, listening
 
 ASK_S_MAX = 30.0
 
@@ -54,6 +56,14 @@ class Store:
         with contextlib.closing(sqlite3.connect(self._folder / "catalogue.sqlite")) as catalogue, catalogue:
             catalogue.execute("UPDATE sources SET published_ms = published_ms - ? WHERE is_store = 0", (int(seconds * 1000),))
 
+    def kill_rsync(self) -> bool:
+        """Its rsync daemon, until it has started that again; whether it had one."""
+        before = children(self.process.pid)
+        for daemon in before:
+            os.kill(daemon, signal.SIGKILL)
+        self.process.wait_for(lambda: set(children(self.process.pid)) - set(before) and listening(self.rsync_port))
+        return bool(before)
+
     @property
     def http_port(self) -> int:
         """Of its routes."""
@@ -76,6 +86,46 @@ class Store:
             connection.request(method, f"/api/v1/keys/{quote(key, safe='')}{route}")
             answer = connection.getresponse()
             return answer.status, json.loads(answer.read())
+
+
+class Agent:
+    """penstockd --role agent of a pod; its socket and port stay when it is started again."""
+
+    def __init__(self, stage: Stage, ip: str) -> None:
+        self._stage = stage
+        self.ip, self.port, self.socket = ip, free_port(), stage.folder / "agent.sock"
+        self.start()
+
+    def start(self) -> None:
+        """Raises BenchError when it is not ready in time."""
+        self._process = self._stage.start([self._stage.program("penstockd"), "--role=agent", f"--agent-socket={self.socket}",
+                                           f"--agent-listen={self.ip}:{self.port}", "--rsync-port=0"])
+        self._process.wait_text("agent: ready")
+
+    def kill(self) -> None:
+        """With all that it serves; raises BenchError when it has ended by itself."""
+        if self._process.popen.poll() is not None:
+            raise BenchError(f"the agent ended by itself: {self._process.said()}")
+        self._process.kill()
+
+    def ask(self, command: str) -> Any:
+        """The answer to a frame; raises OSError or struct.error while it is away."""
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(ASK_S_MAX)
+            connection.connect(str(self.socket))
+            asked = json.dumps({"command": command}).encode()
+            connection.sendall(struct.pack(">I", len(asked)) + asked)
+            with connection.makefile("rb") as file:
+                return json.loads(file.read(struct.unpack(">I", file.read(4))[0]))
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process has started."""
+    found: list[int] = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # its thread has ended
+            found += map(int, path.read_text().split())
+    return found
 
 
 @contextmanager

@@ -4,14 +4,14 @@
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from cable import Cable
 from procs import Stage
 from soaks import Findings, Order
-from store_rig import Pods, Store
+from store_rig import Agent, Pods, Store
 from tree_versions import fault_of
 
 LOOK_PAUSE_S = 0.02
@@ -44,6 +44,29 @@ class FaultClock:
         return read == self.read() and read[0] == read[1]
 
 
+class Ledger:
+    """How far the versions of names have come: the last one that was acknowledged, and the last that was put."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._versions: dict[str, tuple[int, int]] = {}
+
+    def begin(self, name: str, version: int) -> None:
+        """From now on this version may be found."""
+        with self._lock:
+            self._versions[name] = (self._versions.get(name, (0, 0))[0], version)
+
+    def acknowledge(self, name: str) -> None:
+        """The version that was put is there."""
+        with self._lock:
+            self._versions[name] = (self._versions[name][1],) * 2
+
+    def read(self, name: str) -> tuple[int, int]:
+        """Acknowledged, and put."""
+        with self._lock:
+            return self._versions.get(name, (0, 0))
+
+
 @dataclass
 class Scene:
     """All that lasts as long as the soak."""
@@ -51,11 +74,14 @@ class Scene:
     stage: Stage
     order: Order
     store: Store
+    agent: Agent
     pods: Pods
+    http: Cable
     trees: Cable
     rsync: Cable
     places: Path  # where destinations lie
     clock: FaultClock = field(default_factory=FaultClock)
+    ledger: Ledger = field(default_factory=Ledger)
     findings: Findings = field(default_factory=Findings)
     over: threading.Event = field(default_factory=threading.Event)  # no more faults
     gone: threading.Event = field(default_factory=threading.Event)  # the store does not come back
@@ -82,25 +108,39 @@ class Scene:
             return True
 
     def python_environment(self, **more: str) -> dict[str, str]:
-        """What a pod in Python needs to reach the store through the cables, by rsync."""
+        """What a pod in Python needs to reach the store through the cables, and by rsync."""
         return {"PYTHONPATH": str(self.stage.build / "python"), "PENSTOCK_DATA_TRANSPORT": "rsync",
-                "PENSTOCK_DATA_URL": f"http://127.0.0.1:{self.store.http_port}", "POD_NAMESPACE": "default",
+                "PENSTOCK_DATA_URL": f"http://127.0.0.1:{self.http.port}", "POD_NAMESPACE": "default",
                 "PENSTOCK_DATA_RSYNC": f"127.0.0.1:{self.rsync.port}", **more}
 
 
-@dataclass
+@dataclass(frozen=True)
+class Expected:
+    """What may lie under a final name: nothing, or one of these versions, whole. With `mixed` each file may be of another one."""
+
+    name: str
+    versions: Callable[[], range]
+    mixed: bool = False
+
+
+def known(name: str, first: int, last: int = 0, mixed: bool = False) -> Expected:
+    """The versions from the first, 1 at the least, to the last; one of them without that."""
+    versions = range(max(first, 1), max(first, last) + 1)
+    return Expected(name, lambda: versions, mixed)
+
+
+@dataclass(eq=False)
 class Place:
-    """A final name, and the versions of which one may lie there whole."""
+    """A final name, and what may lie there."""
 
     path: Path
-    name: str
-    versions: range
+    expected: Expected
     lock: threading.Lock = field(default_factory=threading.Lock)  # held while somebody looks
     watched: bool = True
 
 
 class Observer:
-    """Looks at all final names, again and again: nothing lies there, or one of the versions, whole."""
+    """Looks at all final names, again and again."""
 
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
@@ -108,9 +148,9 @@ class Observer:
         self._places: list[Place] = []
 
     @contextlib.contextmanager
-    def watching(self, path: Path, name: str, versions: range) -> Iterator[None]:
+    def watching(self, path: Path, expected: Expected) -> Iterator[None]:
         """Look at a place within the block, and never after it."""
-        place = Place(path, name, versions)
+        place = Place(path, expected)
         with self._lock:
             self._places.append(place)
         try:
@@ -122,7 +162,7 @@ class Observer:
                 place.watched = False
 
     def run(self) -> None:
-        """Look, until the soak's last round is over."""
+        """Look, as long as the soak lasts."""
         while True:
             with self._lock:
                 places = list(self._places)
@@ -133,16 +173,16 @@ class Observer:
             time.sleep(LOOK_PAUSE_S)
 
     def _look(self, place: Place) -> None:
-        there = judge(self._scene, place.name, place.versions, place.path, "looked at while it may arrive: ")
+        there = judge(self._scene, place.path, place.expected, "looked at while it may arrive: ")
         self._scene.count(looks=1, looks_at_something=int(there))
 
 
-def judge(scene: Scene, name: str, versions: range, path: Path, when: str = "") -> bool:
-    """Tell unless what lies there, if anything does, is one of these versions, whole; whether anything does."""
+def judge(scene: Scene, path: Path, expected: Expected, when: str = "") -> bool:
+    """Tell unless what lies there, if anything does, is as expected; whether anything does."""
     there = path.exists()
     if there and (scene.plants("byte") or scene.plants("half")):
         damage(next(file for file in (path, *sorted(path.rglob("*"))) if file.is_file()), scene.order.plant == "half")
-    if there and (wrong := fault_of(scene.order.seed, name, versions, path)):
+    if there and (wrong := fault_of(scene.order.seed, expected.name, expected.versions(), path, expected.mixed)):
         scene.fault(f"{when}{wrong}")
     scene.count(checked=1, verified=int(there))
     return there

@@ -212,13 +212,13 @@ def test_simulated_pool_finds_what_is_planted() -> None:
 @NO_PYTHON
 def test_data_store_holds() -> None:
     told = soak_holds("--only", "data_store", "--for-s", "6", "--seed", "7")
-    for name in ("faults", "puts", "gets", "broadcasts", "verified", "looks_at_something", "offers_ended", "leases_over"):
+    for name in ("faults", "puts", "gets", "reads", "broadcasts", "verified", "looks_at_something", "offers_ended", "leases_over"):
         assert told[name] > 0, name
-    assert told["last_rounds"] == 4
+    assert told["last_rounds"] == 4  # one for each worker
 
 
 @NETWORKS
 @NO_PYTHON
-@pytest.mark.parametrize("fault", ["half", "byte", "lost", "late", "leftover", "stale-offer", "stale-source"])
+@pytest.mark.parametrize("fault", ["half", "byte", "lost", "refused", "late", "leftover", "stale-offer", "stale-source"])
 def test_data_store_finds_what_is_planted(fault: str) -> None:
     soak_finds("data_store", 1, fault)
