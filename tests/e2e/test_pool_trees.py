@@ -17,16 +17,15 @@ from typing import Any, Iterator
 import pytest
 from home_pool import Pool, pool
 from members import master, member
-from support import BUILD, Node, clean_environment, penstock, start_node, wait_until
-from trees import make_tree, state_of
+from support import Node, penstock, start_node, wait_until
+from trees import make_tree, start_tree, state_of
 
 MIB = 1 << 20
 NOT_FOUND, USAGE, CORRUPT, OTHER = 1, 2, 6, 7
 
 
 def start(action: str, *arguments: object) -> subprocess.Popen[str]:
-    return subprocess.Popen([BUILD / "penstock", "tree", "--json", action, *map(str, arguments)], text=True, stdin=subprocess.DEVNULL,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=clean_environment())
+    return start_tree("--json", action, *arguments)
 
 
 def ended(process: subprocess.Popen[str], code: int = 0) -> str:
@@ -65,8 +64,8 @@ def remove(url: str, key: str) -> None:
     assert said.returncode == 0, said.stderr
 
 
-def gets(url: str) -> int:
-    return json.loads(penstock("--url", url, "stat", "--json").stdout)["gets"]
+def figure(url: str, name: str) -> int:
+    return json.loads(penstock("--url", url, "stat", "--json").stdout)[name]
 
 
 def key_of(data: bytes) -> str:
@@ -361,9 +360,10 @@ def test_a_put_whose_lock_ended_says_so(node: str, tmp_path: pathlib.Path) -> No
 
 def test_a_put_waits_for_a_prune(node: str, tree: pathlib.Path) -> None:
     put_value(node, "tree-prune", b"another one's")
+    before = figure(node, "puts")
     put = start("put", tree, f"{node}/m")
-    wait_until("it has looked", lambda: not keys(node, "tree/") and keys(node, "tree-lock/m"))
-    assert put.poll() is None
+    wait_until("it has taken its lock twice", lambda: figure(node, "puts") >= before + 2)
+    assert put.poll() is None and keys(node, "chunk/") == []
     remove(node, "tree-prune")
     ended(put)
     assert names(node) == ["m"]
@@ -378,9 +378,9 @@ def test_a_get_of_a_tree_that_is_replaced_meanwhile(node: str, tmp_path: pathlib
     hidden.mkdir(0o700)
     held = os.open(hidden, os.O_RDONLY)
     fcntl.flock(held, fcntl.LOCK_EX)  # it has the list, and waits for its turn
-    before = gets(node)
+    before = figure(node, "gets")
     get = start("get", f"{node}/m", tmp_path / "out")
-    wait_until("it has read root and list", lambda: gets(node) >= before + 2 or get.poll() is not None)
+    wait_until("it has read root and list", lambda: figure(node, "gets") >= before + 2 or get.poll() is not None)
     run("put", tmp_path / "t1", f"{node}/m")
     assert run("prune", node)["chunks"] > 2
     os.close(held)
@@ -469,6 +469,19 @@ def test_a_node_dies_while_a_tree_is_read(three: Pool, tmp_path: pathlib.Path) -
     os.close(held)
     ended(get)
     assert state_of(tmp_path / "out") == state_of(tmp_path / "tree")
+
+
+def test_a_node_dies_while_a_tree_is_put(three: Pool, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree/file").write_bytes(random.Random(9).randbytes(60 * MIB))
+    with caught(three.url, "tree-lock/m", tmp_path / "tree", f"{three.url}/m") as put:
+        three.kill(three.holder("tree-lock/m", 0))
+    ended(put)
+    run("get", f"{three.url}/m", tmp_path / "out")
+    assert state_of(tmp_path / "out") == state_of(tmp_path / "tree")
+    wait_until("a prune", lambda: start("prune", three.url).wait(60) == 0)
+    assert run("put", tmp_path / "tree", f"{three.url}/m")["moved"] == 0
+    assert keys(three.url, "tree-") == []
 
 
 def test_a_pool_that_has_lost_roots_is_not_pruned(tmp_path: pathlib.Path, tree: pathlib.Path) -> None:

@@ -274,8 +274,7 @@ static int command(struct pst_cli *cli)
     const struct action *action = action_find(cli);
     char url[URL_BYTES], name[PST_POOLED_NAME_BYTES_MAX + 1];
     struct pst_filter filters[PST_STRINGS_MAX];
-    struct trees trees = {
-        .name = name, .durable = cli->durable, .force = cli->force, .in_place = cli->in_place};
+    struct trees trees = {.name = name, .durable = cli->durable, .flags = pst_native_flags(cli)};
     bool is_unix;
     int r;
 

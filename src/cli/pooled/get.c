@@ -284,12 +284,11 @@ static int get_files(struct get *get)
 /* Opens the arrival, behind another one that is underway. */
 static int get_open_arrival(struct get *get, int folder_fd, const char *leaf)
 {
-    uint32_t flags =
-        (get->trees->force ? PST_ARRIVAL_FORCE : 0u) | (get->trees->in_place ? PST_ARRIVAL_IN_PLACE : 0u);
     uint64_t until_ms = pst_now_ms() + PST_ARRIVAL_TURN_MS;
     int r;
 
-    while ((r = pst_arrival_open(folder_fd, leaf, flags, &get->arrival, get->trees->fault)) == -EBUSY &&
+    while ((r = pst_arrival_open(folder_fd, leaf, get->trees->flags, &get->arrival, get->trees->fault)) ==
+               -EBUSY &&
            pst_now_ms() < until_ms)
         usleep(TURN_LOOK_US);
     if (r == 0 && (r = pst_arrival_begin(get->arrival, &get->tree.m)) < 0)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lock.c: values that say that a put or a prune is underway. */
+#include "cli/data/report.h"
 #include "cli/pooled/trees_priv.h"
 
 #include "base/clock.h"
@@ -65,14 +66,19 @@ static int lock_fail(struct trees *trees, const struct trees_lock *lock, int res
 int trees_lock_take(struct trees *trees, struct trees_lock *lock, const char *key, uint32_t wait_ms)
 {
     uint64_t until_ms = pst_now_ms() + wait_ms, number;
+    bool told = false;
     int r;
 
     *lock = (struct trees_lock){.generation = 0};
     pst_random(&number, sizeof(number));
     snprintf(lock->key, sizeof(lock->key), "%s", key);
     snprintf(lock->token, sizeof(lock->token), "%016" PRIx64, number);
-    while ((r = lock_write(trees, lock)) == PENSTOCK_STALE && pst_now_ms() < until_ms)
+    while ((r = lock_write(trees, lock)) == PENSTOCK_STALE && pst_now_ms() < until_ms) {
+        if (!told)
+            pst_report_line("%.150s: another command has it, or had it and was killed: waiting", key);
+        told = true;
         usleep(LOOK_US);
+    }
     if (r == PENSTOCK_STALE)
         return trees_fail(trees, -EBUSY, "%.150s: another command on it is underway", key);
     return r ? lock_fail(trees, lock, r) : 0;

@@ -209,7 +209,7 @@ static int put_locked(struct put *put, struct pst_arrival_result *result)
     struct pst_arrival_result told;
     int r = put_look_there(put);
 
-    if (r == 0 && put->generation && !put->trees->force)
+    if (r == 0 && put->generation && !(put->trees->flags & PST_ARRIVAL_FORCE))
         r = earlier_load(put->trees, &put->earlier);
     if (r == 0)
         r = put_files(put);

@@ -27,7 +27,8 @@ enum {
 struct trees {
     struct penstock *store;
     const char *name; /* of the tree; "": all of them */
-    bool durable, force, in_place;
+    bool durable;
+    uint32_t flags; /* enum pst_arrival_flags; of a put PST_ARRIVAL_FORCE alone */
     struct pst_filters filters;
     struct pst_progress *bar;
     char fault[PST_FAULT_BYTES];
