@@ -21,7 +21,7 @@ from support import Node, penstock, start_node, wait_until
 from trees import make_tree, start_tree, state_of
 
 MIB = 1 << 20
-NOT_FOUND, USAGE, CORRUPT, OTHER = 1, 2, 6, 7
+NOT_FOUND, USAGE, NO_SPACE, CORRUPT, OTHER = 1, 2, 3, 6, 7
 
 
 def start(action: str, *arguments: object) -> subprocess.Popen[str]:
@@ -136,7 +136,8 @@ def test_a_file_is_a_tree(node: str, tmp_path: pathlib.Path) -> None:
     assert (tmp_path / "copy").read_bytes() == b""
 
 
-def test_only_what_has_changed_moves(node: str, tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("how", [[], ["--in-place"]])
+def test_only_what_has_changed_moves(node: str, tmp_path: pathlib.Path, how: list[str]) -> None:
     file, chunk = tmp_path / "tree/file", 256 << 10
     file.parent.mkdir()
     file.write_bytes(random.Random(2).randbytes(32 * MIB))
@@ -147,7 +148,7 @@ def test_only_what_has_changed_moves(node: str, tmp_path: pathlib.Path) -> None:
         changed.write(random.Random(3).randbytes(MIB // 3))
     told = run("put", file.parent, f"{node}/m")
     assert MIB // 3 <= told["moved"] <= MIB // 3 + 3 * chunk and told["matched"] == 32 * MIB - told["moved"]
-    back = run("get", f"{node}/m", tmp_path / "out")
+    back = run("get", f"{node}/m", tmp_path / "out", *how)
     assert back["moved"] == told["moved"] and back["matched"] == told["matched"]
     assert state_of(tmp_path / "out") == state_of(file.parent)
 
@@ -386,6 +387,51 @@ def test_a_get_of_a_tree_that_is_replaced_meanwhile(node: str, tmp_path: pathlib
     os.close(held)
     ended(get)
     assert state_of(tmp_path / "out") == state_of(tmp_path / "t1")
+
+
+def test_a_put_that_was_killed(node: str, tmp_path: pathlib.Path) -> None:
+    """The old tree stays, and the next put says what it waits for."""
+    for name, size in (("old", MIB), ("new", 100 * MIB)):
+        (tmp_path / name).write_bytes(random.Random(name).randbytes(size))
+    run("put", tmp_path / "old", f"{node}/m")
+    with caught(node, "tree-lock/m", tmp_path / "new", f"{node}/m") as put:
+        put.kill()
+    run("get", f"{node}/m", tmp_path / "out")
+    assert (tmp_path / "out").read_bytes() == (tmp_path / "old").read_bytes()
+    again = start("put", tmp_path / "new", f"{node}/m")
+    assert again.stderr and "tree-lock/m: another command has it" in again.stderr.readline()
+    remove(node, "tree-lock/m")  # rather than to wait for its end
+    ended(again)
+    run("get", f"{node}/m", tmp_path / "out")
+    assert (tmp_path / "out").read_bytes() == (tmp_path / "new").read_bytes()
+
+
+def test_a_store_that_is_full(tmp_path: pathlib.Path) -> None:
+    url = f"node+unix://{tmp_path}/socket"
+    for name, size in (("old", MIB), ("new", 40 * MIB)):
+        (tmp_path / name).write_bytes(random.Random(name).randbytes(size))
+    with start_node(f"--unix={tmp_path}/socket", "--dram=16M", "--page-size=64K", "--shards=1"):
+        run("put", tmp_path / "old", f"{url}/m")
+        assert "no space" in fails("put", tmp_path / "new", f"{url}/m", code=NO_SPACE)
+        assert keys(url, "tree-") == []
+        assert run("prune", url)["chunks"] > 10
+        run("get", f"{url}/m", tmp_path / "out")
+    assert (tmp_path / "out").read_bytes() == (tmp_path / "old").read_bytes()
+
+
+def test_chunks_that_may_be_evicted(tmp_path: pathlib.Path) -> None:
+    url = f"node+unix://{tmp_path}/socket"
+    for name in ("one", "two"):
+        (tmp_path / name).write_bytes(random.Random(name).randbytes(10 * MIB))
+    with start_node(f"--unix={tmp_path}/socket", "--dram=16M", "--page-size=64K", "--shards=1", "--class=chunk/=cache"):
+        run("put", tmp_path / "one", f"{url}/one")
+        run("put", tmp_path / "two", f"{url}/two")
+        assert "the store does not have it any more" in fails("get", f"{url}/one", tmp_path / "out", code=NOT_FOUND)
+        assert not (tmp_path / "out").exists()
+        run("rm", f"{url}/two")
+        assert 0 < run("put", tmp_path / "one", f"{url}/one")["moved"]
+        run("get", f"{url}/one", tmp_path / "out")
+    assert (tmp_path / "out").read_bytes() == (tmp_path / "one").read_bytes()
 
 
 def test_rm_and_prune(node: str, tree: pathlib.Path) -> None:
