@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import pathlib
 import socket
@@ -14,6 +15,7 @@ from data_store import DataStore, files_of
 from support import BUILD
 
 from penstock import data_store as ds
+from penstock.data_store import metadata_client
 
 TOKEN = "a-token-of-this-test"
 
@@ -195,6 +197,40 @@ def test_what_is_no_store_is_said(tmp_path: pathlib.Path) -> None:
     for bad in ("127.0.0.1:1", "ftp://h", "http://"):
         with pytest.raises(ValueError):
             ds.Server(bad)
+
+
+def test_answers_have_a_bound_and_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata_client, "ANSWER_BYTES_MAX", 1 << 20)
+    head = b"HTTP/1.1 200 OK\r\n\r\n"
+    ends = threading.Event()
+
+    def drip(connection: socket.socket, first: bytes, again: bytes) -> None:
+        with connection, contextlib.suppress(OSError):
+            connection.recv(4096)
+            connection.sendall(first)
+            while not ends.wait(0 if len(again) > 1 else 0.02):
+                connection.sendall(again)
+
+    for first, again, fault in ((head, b" " * 65536, "no data store"), (head, b" ", "timed out"),
+                                (b"HTTP/1.1 200 OK\r\nX: ", b"x", "timed out")):
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            client = ds.MetadataClient("default", ds.Server(f"http://127.0.0.1:{listener.getsockname()[1]}"), timeout=1.0)
+            thread = threading.Thread(target=lambda first=first, again=again: drip(listener.accept()[0], first, again))  # type: ignore[misc]
+            ends.clear()
+            thread.start()
+            with pytest.raises(ds.StoreUnreachable, match=fault):
+                client.stats()
+            ends.set()
+            thread.join()
+    with pytest.raises(ds.StoreUnreachable, match="no data store"), socket.create_server(("127.0.0.1", 0)) as listener:
+        deep = head.replace(b"\r\n\r\n", b"\r\nContent-Length: 200000\r\n\r\n") + b"[" * 200_000
+        ends.set()
+        thread = threading.Thread(target=lambda: drip(listener.accept()[0], deep, b""))
+        thread.start()
+        try:
+            ds.MetadataClient("default", ds.Server(f"http://127.0.0.1:{listener.getsockname()[1]}")).stats()
+        finally:
+            thread.join()
 
 
 def test_a_wrong_token_is_said(daemon: DataStore, tree: pathlib.Path) -> None:

@@ -5,23 +5,26 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
+import time
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from .errors import Saturated, StoreRefused, StoreUnreachable
 from .server import Server
+from .timed_socket import TimedSocket
 from .types import BroadcastWindow, Lifespan
 
 __all__ = ["MetadataClient"]
 
 TIMEOUT_S = 30.0
+ANSWER_BYTES_MAX = 64 << 20  # a list of all names that one folder may have takes half of it
 
 
 class MetadataClient:
     """Asks a data store about keys. Threads may share one: each call has a connection of its own.
 
-    Every call raises :class:`StoreUnreachable` if the server is not there or is no data store, and :class:`StoreRefused` with
-    the server's own words if it refuses.
+    Every call raises :class:`StoreUnreachable` if the server is not there, is no data store, answers with more than 64 MiB, or has not
+    answered in time, and :class:`StoreRefused` with the server's own words if it refuses.
 
     Parameters
     ----------
@@ -192,14 +195,20 @@ class MetadataClient:
         if self.server.token:
             headers["Authorization"] = f"Bearer {self.server.token}"
         target = f"{urlsplit(self.server.url).path}{path}?{urlencode({'namespace': self.namespace, **(query or {})})}"
+        end = time.monotonic() + self.timeout
         connection = self._connect()
         try:
+            connection.connect()
+            connection.sock = TimedSocket(connection.sock, end)
             connection.request(method, target, None if body is None else json.dumps(body).encode(), headers)
             answer = connection.getresponse()
-            told = json.loads(answer.read())
+            said = answer.read(ANSWER_BYTES_MAX + 1)
+            if len(said) > ANSWER_BYTES_MAX:
+                raise ValueError("the answer is too long")
+            told = json.loads(said)
         except (OSError, http.client.HTTPException) as error:
             raise StoreUnreachable(f"{self.server.url}: {error or type(error).__name__}") from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise StoreUnreachable(f"{self.server.url}: what answers there is no data store") from error
         finally:
             connection.close()

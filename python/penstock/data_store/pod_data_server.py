@@ -13,6 +13,7 @@ import time
 from typing import Any, NamedTuple
 
 from .errors import AgentError
+from .timed_socket import TimedSocket
 
 __all__ = ["DEFAULT_TCP_PORT", "Place", "PodDataServer", "PodDataServerClient", "default_socket_path", "is_server_running",
            "start_server_if_needed"]
@@ -125,15 +126,14 @@ class PodDataServerClient:
 
     @staticmethod
     def _exchange(connection: socket.socket, where: str, frame: dict[str, Any], seconds: float) -> dict[str, Any]:
-        data = json.dumps(frame).encode()
+        data, timed = json.dumps(frame).encode(), TimedSocket(connection, time.monotonic() + seconds)
         try:
-            with connection, connection.makefile("rb") as file:
-                connection.settimeout(seconds)
-                connection.sendall(struct.pack(">I", len(data)) + data)
+            with connection, timed.makefile("rb") as file:
+                timed.sendall(struct.pack(">I", len(data)) + data)
                 head = file.read(4)
                 size = struct.unpack(">I", head)[0] if len(head) == 4 else 0
                 told = json.loads(file.read(size)) if 0 < size <= FRAME_BYTES_MAX else None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise AgentError(f"agent {where}: {error or type(error).__name__}") from error
         if not isinstance(told, dict):
             raise AgentError(f"agent {where}: it ended without an answer")

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Tunnels", "WebSocketRsyncTunnel", "converse", "reach"]
 
 FRAME_BYTES = 64 << 10
+MESSAGE_BYTES_MAX = 1 << 20
 CONNECT_S = 10.0
 
 
@@ -110,7 +111,7 @@ class WebSocketRsyncTunnel:
 
         with local:
             try:
-                with connect(self.ws_url, additional_headers=self._headers, ssl=self._tls, compression=None, max_size=None,
+                with connect(self.ws_url, additional_headers=self._headers, ssl=self._tls, compression=None, max_size=MESSAGE_BYTES_MAX,
                              open_timeout=CONNECT_S) as remote:
                     with self._lock:
                         if self._closing:
@@ -197,7 +198,7 @@ def converse(server: Server, target: str, message: dict[str, Any], timeout: floa
         with connect(url, additional_headers=headers, ssl=tls, compression=None, open_timeout=CONNECT_S) as remote:
             remote.send(json.dumps(message))
             told = json.loads(remote.recv(timeout))
-    except (OSError, WebSocketException, ValueError) as error:
+    except (OSError, WebSocketException, ValueError, RecursionError) as error:
         raise StoreUnreachable(f"{url}: {error or type(error).__name__}") from error
     if not isinstance(told, dict):
         raise StoreUnreachable(f"{url}: what answers there is no data store")
