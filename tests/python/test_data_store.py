@@ -233,6 +233,15 @@ def test_answers_have_a_bound_and_a_time(monkeypatch: pytest.MonkeyPatch) -> Non
             thread.join()
 
 
+def test_a_key_with_a_long_name_comes_by_each_way(client: ds.DataStoreClient, tree: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    for bytes_ in (240, 241, 255):
+        key = "svc/" + "k" * bytes_
+        client.put(key, tree, contents=True)
+        client.get(key, tmp_path / "out")
+        assert files_of(tmp_path / key.replace("svc", "out")) == files_of(tree)
+    assert not list((tmp_path / "out").glob(".penstock*"))
+
+
 def test_a_wrong_token_is_said(daemon: DataStore, tree: pathlib.Path) -> None:
     server = ds.Server(f"http://127.0.0.1:{daemon.http_port}", f"127.0.0.1:{daemon.rsync_port}", "wrong")
     with pytest.raises(ds.RsyncError, match="auth failed") as failed:

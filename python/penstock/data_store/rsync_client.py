@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
+import hashlib
 import os
 import pathlib
 import re
@@ -28,6 +29,7 @@ USER = "penstock"
 PEER_PORT = 873
 FILTERS = ("--include", "--exclude", "--filter")
 WILD = "*?["  # of rsync's patterns
+NAME_BYTES_MAX = 255
 PARTIAL = ".penstock-partial"  # rsync's folders for files that are not whole
 HIDDEN = "--filter=- .penstock-*"  # names for what has not arrived
 HARMLESS = ("--no-devices", "--no-specials", "--chmod=ug-s,o-t")  # whoever sends, nobody gets powers that way
@@ -127,7 +129,7 @@ class RsyncClient:
             source = source.rstrip("/")
             folder = pathlib.Path(os.path.expanduser(dest)).absolute()
             final = folder if contents else folder / (name or came_as)
-            part = final.parent / f".penstock-{final.name}.part"
+            part = final.parent / part_name(final.name)
             # What a folder has goes into the part itself; else what comes lies in it, and rsync's own names beside it.
             lock = await_turn(part, final, stack)
             whole = lock is not None
@@ -205,6 +207,13 @@ def peer_source(ip: str, path: str) -> str:
 def escaped(path: str) -> str:
     """As rsync's daemon wants a path that it is to send: it expands patterns, and takes a backslash for itself if there are none."""
     return re.sub(r"([*?\[\]\\])", r"\\\1", path) if set(path) & set(WILD) else path
+
+
+def part_name(name: str) -> str:
+    """Of the hidden folder beside what is to have a name; for a long one of its digest, as ``penstock tree`` calls its own."""
+    part = f".penstock-{name}.part"
+    fits = len(os.fsencode(part)) <= NAME_BYTES_MAX
+    return part if fits else f".penstock--{hashlib.sha256(os.fsencode(name)).hexdigest()}.part"
 
 
 def own_folder(path: pathlib.Path) -> None:
