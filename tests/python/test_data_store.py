@@ -95,6 +95,41 @@ def test_what_is_there_is_brought_up_to_date(client: ds.DataStoreClient, tree: p
     assert files_of(tmp_path / "out/m") == {**files_of(tree), "own": b"mine"}
 
 
+LANDINGS = [(".", False, {"tree/a", "tree/sub/b"}), (".", True, {"a", "sub/b"}), ("../tree", False, {"tree/a", "tree/sub/b"}),
+            ("../tree/", False, {"tree/a", "tree/sub/b"}), ("../tree/.", False, {"tree/a", "tree/sub/b"}),
+            ("../tree/sub/..", True, {"a", "sub/b"}), ("../link", False, {"tree/a", "tree/sub/b"}),
+            ("../link/", False, {"tree/a", "tree/sub/b"}), ("../link/", True, {"a", "sub/b"}), ("../link/sub", False, {"sub/b"}),
+            ("a", False, {""}), ("a", True, {""}), ("../to a", False, {""}), (["a", "sub/b"], False, {"a", "b"}),
+            (["a", "sub"], False, {"a", "sub/b"}), (["a", "sub"], True, {"a", "b"})]
+
+
+@pytest.mark.parametrize("source, contents, landed", LANDINGS, ids=str)
+def test_where_a_source_lands(client: ds.DataStoreClient, daemon: DataStore, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch,
+                              source: str | list[str], contents: bool, landed: set[str]) -> None:
+    (tmp_path / "tree/sub").mkdir(parents=True)
+    (tmp_path / "tree/a").write_text("a")
+    (tmp_path / "tree/sub/b").write_text("b")
+    (tmp_path / "link").symlink_to("tree")
+    (tmp_path / "to a").symlink_to("tree/a")
+    monkeypatch.chdir(tmp_path / "tree")
+    client.put("svc/k", source, contents=contents)
+    root = daemon.files / "svc/k"
+    assert {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()} == landed - {""}
+    assert root.is_file() == ("" in landed)
+
+
+def test_what_cannot_be_put(client: ds.DataStoreClient, tmp_path: pathlib.Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "dangling").symlink_to("nowhere")
+    for name, fault in (("pipe", ValueError), ("dangling", FileNotFoundError), ("nothing", FileNotFoundError)):
+        with pytest.raises(fault, match="nowhere" if name == "dangling" else name):
+            client.put("svc/k", tmp_path / name)
+    for path in ("/", []):
+        with pytest.raises(ValueError, match="nothing to put|no name"):
+            client.put("svc/k", path)
+    assert client.ls() == []
+
+
 def test_filters_and_force(client: ds.DataStoreClient, tree: pathlib.Path) -> None:
     client.put("svc/m", tree, contents=True, filter_options="--exclude='*' --include='a file'")
     assert [item["name"] for item in client.ls("svc/m")] == ["a file"]

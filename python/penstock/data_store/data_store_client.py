@@ -19,6 +19,7 @@ from .metadata_client import MetadataClient
 from .pod_data_server import PodDataServerClient
 from .rsync_client import Fetch, RsyncClient, peer_source
 from .server import Server
+from .sources import sources
 from .stored_values import get_value, offer_value, put_value, remove_values
 from .tree_client import TreeClient, has_links
 from .types import BroadcastWindow, Lifespan, Locale, Transport
@@ -85,8 +86,10 @@ class DataStoreClient:
         Parameters
         ----------
         key : str or list of str
-            "service/path". A file gets this name; a folder goes below it under its own name, or with `contents` without.
+            "service/path". A file gets this name; a folder, or each of several paths, goes below it under its own name. With
+            `contents` a folder has none.
         src : path or list of paths
+            Links are followed: what a path leads to has the name.
         locale : "store" or "local"
             "local": one file or folder stays where it is, and others fetch it from this pod as long as this process lives. The pod's
             agent serves it, and is started if there is none. A value becomes a file below ``TMPDIR`` for as long.
@@ -257,12 +260,8 @@ class DataStoreClient:
                    service: str | None) -> None:
         if len(paths) != 1 or filter_options:
             raise ValueError("a local put offers one file or folder as it is")
-        path = os.path.abspath(os.path.expanduser(paths[0]))
-        if not os.path.exists(path):
-            raise FileNotFoundError(f"there is nothing at {path}")
-        path = os.path.realpath(path)
-        named = os.path.isdir(path) and not contents
-        offers.add(Offer(self.metadata_client, self.agent, parsed.full_key, path, named, lifespan, service))
+        [source] = sources(paths, contents)
+        offers.add(Offer(self.metadata_client, self.agent, parsed.full_key, source.path, bool(source.name), lifespan, service))
 
     def _get_files(self, parsed: ParsedKey, fetch: Fetch) -> None:
         info = self.metadata_client.key_info(parsed.full_key)
@@ -290,17 +289,15 @@ class DataStoreClient:
 
     def _upload(self, parsed: ParsedKey, paths: list[str], contents: bool, filter_options: str | None, force: bool,
                 verbose: bool) -> None:
-        paths = [os.path.realpath(os.path.expanduser(path)) if os.path.islink(path) else os.path.expanduser(path) for path in paths]
+        found = sources(paths, contents)
         trees = None if filter_options else self.trees()
         # rsync follows links; a tree would keep them.
-        if not trees or not all(os.path.exists(path) for path in paths) or (self.transport == "auto" and has_links(paths)):
+        if not trees or (self.transport == "auto" and has_links([one.path for one in found])):
             self.rsync(parsed).upload(paths, parsed.storage_path, contents, filter_options, force, verbose)
             return
-        for path in paths:
-            below = len(paths) > 1 or (os.path.isdir(path) and not contents)
-            name = os.path.basename(os.path.abspath(path))
+        for one in found:
             with self.noting_faults():
-                trees.put(os.path.abspath(path), f"{parsed.full_key}/{name}" if below else parsed.full_key, force, verbose)
+                trees.put(one.path, one.key(parsed.full_key), force, verbose)
 
     def _choose(self, key: str) -> tuple[str | dict[str, Any] | None, bool]:
         """A source, and whether the store counts the request; of those that serve enough one at random, after some time."""

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from .errors import DataStoreError, RsyncError, StoreUnreachable
 from .server import Server
+from .sources import sources
 from .websocket_tunnel import Tunnels, reach
 
 __all__ = ["Fetch", "RsyncClient", "peer_source"]
@@ -68,9 +69,9 @@ class RsyncClient:
         Parameters
         ----------
         source : str or list of str
-            Links in it are followed.
+            Links are followed. A folder is called what its path leads to: "." has the current folder's name.
         dest : str
-            Below the service's folder; a file's own name, or the folder into which folders go.
+            Below the service's folder; a file's own name, or the folder into which folders, or several files, go.
         contents : bool
             What the folders have, not the folders.
         filter_options : str or None
@@ -78,17 +79,14 @@ class RsyncClient:
         force : bool
             Read files whose size and time are the same, too.
         """
-        paths = [os.path.expanduser(path) for path in ([source] if isinstance(source, str) else source)]
-        for path in paths:
-            if not os.path.exists(path):
-                raise FileNotFoundError(f"there is nothing at {path}")
-        into_folder = contents or dest.endswith("/") or len(paths) > 1 or os.path.isdir(paths[0])
+        found = sources([source] if isinstance(source, str) else source, contents)
+        into_folder = dest.endswith("/") or any(one.name or one.is_folder for one in found)
         folder = f"{self.namespace}/{self.service_name}/{dest}".rstrip("/")
         if set(folder) & set(WILD):  # however they are written, a key that is there and fits would get it
             raise ValueError(f"{folder}: rsync takes {WILD} for a pattern; the native transport does not")
         with self._address() as address:
             self.run_rsync_command(self.build_rsync_command(
-                [path.rstrip("/") + "/" if contents and os.path.isdir(path) else path.rstrip("/") for path in paths],
+                [f"{one.path}/" if one.is_folder and not one.name else one.path for one in found],
                 f"rsync://{self._user}{address}/data/{folder}{'/' if into_folder else ''}",
                 filter_options, force, ("--copy-links", "--mkpath")), verbose)
 
