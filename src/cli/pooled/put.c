@@ -124,22 +124,46 @@ static int put_files(struct put *put)
 
 /* ---- list and root ---- */
 
-/* The root's generation proves that nobody else wrote it since the lock was taken. */
-static int put_write_root(struct put *put, const uint8_t *root, size_t bytes)
+static int put_look_there(struct put *put)
 {
-    char key[TREES_KEY_BYTES];
     struct penstock_op op = {0};
+    char key[TREES_KEY_BYTES];
     int r;
 
     trees_root_key(put->trees, key);
-    penstock_prep_put(&op, key, strlen(key), root, bytes);
-    op.flags = PENSTOCK_IF_GENERATION | PENSTOCK_CHECKSUM | (put->trees->durable ? PENSTOCK_DURABLE : 0);
-    op.if_generation = put->generation;
+    penstock_prep(&op, PENSTOCK_STAT_KEY, key, strlen(key));
     r = trees_run(put->trees, &op);
+    if (r != 0 && r != PENSTOCK_MISS)
+        return trees_fail_key(put->trees, key, r);
+    put->generation = r == 0 ? op.generation : 0;
+    return 0;
+}
+
+/*
+ * The root's generation proves that nobody else wrote it since the lock was taken. If the outcome of a write
+ * is not known, another generation proves that it was this one's: whoever has the lock is alone.
+ */
+static int put_write_root(struct put *put, const uint8_t *root, size_t bytes)
+{
+    const uint64_t before = put->generation;
+    int r = PENSTOCK_UNKNOWN;
+    char key[TREES_KEY_BYTES];
+
+    trees_root_key(put->trees, key);
+    for (int tries = 0; r == PENSTOCK_UNKNOWN && tries < TREES_TRIES; tries++) {
+        struct penstock_op op = {0};
+
+        penstock_prep_put(&op, key, strlen(key), root, bytes);
+        op.flags = PENSTOCK_IF_GENERATION | PENSTOCK_CHECKSUM | (put->trees->durable ? PENSTOCK_DURABLE : 0);
+        op.if_generation = before;
+        r = trees_run(put->trees, &op);
+        if (r == PENSTOCK_STALE && tries > 0)
+            return 0; /* the write before it was late */
+        if (r == PENSTOCK_UNKNOWN && put_look_there(put) == 0 && put->generation != before)
+            return 0;
+    }
     if (r == PENSTOCK_STALE || r == PENSTOCK_EXISTS)
         return trees_fail(put->trees, -EBUSY, "%.150s: another command wrote it meanwhile", key);
-    if (r == PENSTOCK_UNKNOWN)
-        return trees_fail(put->trees, -EIO, "%.150s: it may have been written, or not; put it again", key);
     return r ? trees_fail_key(put->trees, key, r) : 0;
 }
 
@@ -188,21 +212,6 @@ static int put_scan(struct put *put)
     return 0;
 }
 
-static int put_look_there(struct put *put)
-{
-    struct penstock_op op = {0};
-    char key[TREES_KEY_BYTES];
-    int r;
-
-    trees_root_key(put->trees, key);
-    penstock_prep(&op, PENSTOCK_STAT_KEY, key, strlen(key));
-    r = trees_run(put->trees, &op);
-    if (r != 0 && r != PENSTOCK_MISS)
-        return trees_fail_key(put->trees, key, r);
-    put->generation = r == 0 ? op.generation : 0;
-    return 0;
-}
-
 /* With the lock. */
 static int put_locked(struct put *put, struct pst_arrival_result *result)
 {
@@ -238,8 +247,8 @@ int trees_put(struct trees *trees, int folder_fd, const char *leaf, struct pst_a
     if (r == 0) {
         r = put_locked(&put, result);
         held = trees_lock_give(trees, &put.lock);
-        if (r == 0 &&
-            !held) /* a prune may have come in between, and removed chunks that it had found there */
+        /* A prune may have come in between, and removed chunks that the put had found there. */
+        if (r == 0 && !held)
             r = trees_fail(trees, -ESTALE, "%.150s: held up for too long; put it again", trees->name);
     }
     upload_close(&put.upload);
