@@ -124,6 +124,28 @@ def test_a_value_is_offered_from_where_it_was_made(pods: list[Pod], tmp_path: pa
     wait_until("the agent has withdrawn what the killed process offered", lambda: pods[0].agent.list_keys() == [])
 
 
+def test_rm_withdraws_what_lies_below(pods: list[Pod]) -> None:
+    out = pods[0].run("""
+agent = ds.PodDataServerClient()
+def offered():
+    return sorted(key['key'].removeprefix('default/') for key in agent.list_keys())
+for key in ('a', 'a/b', 'ab', 'ab/c', 'b'):
+    ds.put('svc/' + key, data=b'', locale='local')
+ds.rm('svc/a', recursive=True)
+print(offered())
+ds.put('svc/a', data=b'', locale='local')
+ds.put('svc/a b', src='/etc/hosts', locale='local')
+ds.rm('svc/a', prefix=True)
+print(offered())
+ds.rm('svc/a', prefix=True, recursive=True)
+print(offered(), ds.get('svc/b'))
+""")
+    value = "penstock-value.1.bin"
+    assert out.splitlines() == [
+        str([f"svc/ab/c/{value}", f"svc/ab/{value}", f"svc/b/{value}"]),
+        str([f"svc/a/{value}", f"svc/ab/c/{value}", f"svc/ab/{value}", f"svc/b/{value}"]), f"{[f'svc/b/{value}']} b''"]
+
+
 def test_one_agent_for_all(pods: list[Pod]) -> None:
     started = [pods[0].start("print(ds.start_server_if_needed())") for _ in range(6)]
     pids = {process.communicate(timeout=60)[0].strip() for process in started}

@@ -233,7 +233,7 @@ class DataStoreClient:
 
     def remove_key(self, full_key: str, recursive: bool = False, prefix: bool = False) -> None:
         """Withdraw what this process offers under a key, and delete the key."""
-        offers.remove(self.metadata_client, full_key)
+        offers.remove(self.metadata_client, full_key, recursive, prefix)
         self.metadata_client.delete_key(full_key, recursive, prefix)
 
     def _put_value(self, keys: list[ParsedKey], data: Any, locale: Locale, lifespan: Lifespan, service: str | None,

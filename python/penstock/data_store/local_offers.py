@@ -91,11 +91,14 @@ class LocalOffers:
                 atexit.register(self.close)
             self._offers[self._name(offer.metadata, offer.key)] = offer
 
-    def remove(self, metadata: MetadataClient, key: str) -> None:
-        """Withdraw what this process offers under `key`, if it does."""
+    def remove(self, metadata: MetadataClient, key: str, recursive: bool = False, prefix: bool = False) -> None:
+        """Withdraw what this process offers under `key`, and of other keys what :meth:`DataStoreClient.rm` deletes."""
         with self._lock:
-            offer = self._offers.pop(self._name(metadata, key), None) if self._pid == os.getpid() else None
-        if offer:
+            mine = self._offers if self._pid == os.getpid() else {}
+            going = [name for name in mine
+                     if name[:2] == self._name(metadata, key)[:2] and is_meant(name[2], key, recursive, prefix)]
+            withdrawn = [mine.pop(name) for name in going]
+        for offer in withdrawn:
             offer.withdraw()
 
     def close(self) -> None:
@@ -118,6 +121,12 @@ class LocalOffers:
             for offer in mine:
                 with contextlib.suppress(DataStoreError):  # until the next time
                     offer.publish()
+
+
+def is_meant(offered: str, key: str, recursive: bool, prefix: bool) -> bool:
+    if prefix and offered.startswith(key):
+        return recursive or "/" not in offered[len(key):]
+    return offered == key or (recursive and offered.startswith(f"{key}/"))
 
 
 #: Those of this process.
