@@ -120,9 +120,15 @@ def test_what_lies_there_is_checked(client: ds.DataStoreClient, tmp_path: pathli
         with pytest.raises(error):
             client.get("svc/d")
         client.rm("svc/d")
-    (tmp_path / "penstock-value.01.npy").write_bytes(b"a name that no value has")
-    client.put("svc/d", tmp_path / "penstock-value.01.npy")
     assert ValueName.of("penstock-value.01.npy") is None
+
+
+def test_a_value_is_a_file_under_its_own_key(client: ds.DataStoreClient, tmp_path: pathlib.Path,
+                                             monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    client.put("svc/x", data=b"x")
+    assert client.get("svc/x/penstock-value.1.bin") is None
+    assert (tmp_path / "penstock-value.1.bin").read_bytes() == b"x"
 
 
 def test_a_reader_sees_the_old_value_or_the_new(client: ds.DataStoreClient) -> None:
@@ -148,6 +154,30 @@ def test_a_reader_sees_the_old_value_or_the_new(client: ds.DataStoreClient) -> N
     assert not faults and client.get("svc/x") == values[-1] and len(names(client, "svc/x")) == 1
 
 
+def test_of_many_writers_one_is_the_last(client: ds.DataStoreClient) -> None:
+    values: list[Any] = [b"bytes", "text", np.arange(3), "other text"]
+    client.put("svc/x", data=values[0])
+    faults: list[BaseException] = []
+
+    def work(value: Any) -> None:
+        try:
+            for _ in range(4):
+                client.put("svc/x", data=value)
+                got = client.get("svc/x")
+                assert any(np.array_equal(got, one) for one in values)
+        except BaseException as error:
+            faults.append(error)
+
+    writers = [threading.Thread(target=work, args=(value,)) for value in values]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert not faults
+    client.put("svc/x", data=b"last")
+    assert client.get("svc/x") == b"last" and len(names(client, "svc/x")) == 1
+
+
 def test_values_of_a_service_go_with_it(client: ds.DataStoreClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KT_SERVICE_NAME", "svc")
     client.put("svc/x", data=b"x", lifespan="resource")
@@ -166,9 +196,10 @@ class TestTensors:
     def test_tensors_of_all_kinds(self, client: ds.DataStoreClient, torch: Any) -> None:
         kinds = [torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2, torch.float16, torch.float64, torch.int64]
         state: dict[str, Any] = {str(kind): torch.arange(6, dtype=torch.float32).to(kind).reshape(2, 3) for kind in kinds}
-        state |= {"bool": torch.tensor([True, False]), "c64": torch.tensor([1 + 2j]), "c128": torch.tensor([1 + 2j], dtype=torch.complex128),
-                  "conj": torch.tensor([1 + 2j, 3 - 1j]).conj(), "neg": torch.tensor([1 + 2j]).conj().imag, "0-d": torch.tensor(3.5),
-                  "empty": torch.zeros(0, 4), "strided": torch.arange(24).reshape(4, 6)[::2, 1::2], "t": torch.arange(6).reshape(2, 3).T,
+        plain = torch.tensor([1 + 2j, 3 - 1j])
+        state |= {"bool": torch.tensor([True, False]), "c64": plain, "c128": plain.to(torch.complex128), "conj": plain.conj(),
+                  "neg": plain[:1].conj().imag, "0-d": torch.tensor(3.5), "empty": torch.zeros(0, 4),
+                  "strided": torch.arange(24).reshape(4, 6)[::2, 1::2], "t": torch.arange(6).reshape(2, 3).T,
                   "expanded": torch.tensor([1.0]).expand(5), "parameter": torch.nn.Parameter(torch.ones(2))}
         client.put("svc/state", data=state)
         got = client.get("svc/state")

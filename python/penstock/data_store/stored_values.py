@@ -32,7 +32,9 @@ def values_of(client: DataStoreClient, key: str) -> list[ValueName]:
         if error.status == TOO_MANY_NAMES:
             return []
         raise
-    return [name for name in (ValueName.of(item["name"]) for item in items if not item["is_directory"]) if name]
+    itself = key.rpartition("/")[2]  # a listing of a file names that
+    files = [str(item["name"]) for item in items if not item["is_directory"] and item["name"] != itself]
+    return [name for name in map(ValueName.of, files) if name]
 
 
 def value_key(key: str, name: ValueName) -> ParsedKey:
@@ -59,8 +61,8 @@ def offer_value(client: DataStoreClient, key: str, kind: str, pieces: list[Any],
     folder = spool.new_folder()
     try:
         write_value(folder / str(name), pieces)
-        offers.add(Offer(client.metadata_client, client.agent, value_key(key, name).full_key, str(folder / str(name)), False, lifespan,
-                         service, folder))
+        offers.add(Offer(client.metadata_client, client.agent, value_key(key, name).full_key, str(folder / str(name)), False,
+                         lifespan, service, folder))
     except BaseException:
         spool.remove(folder)
         raise
@@ -75,8 +77,10 @@ def get_value(client: DataStoreClient, key: str, dest: Any, force: bool, verbose
         if name is None:
             return False, None
         with contextlib.ExitStack() as stack:
-            folder = (pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-value-"))) if broadcast is None
-                      else spool.folder_of(f"{client.server.url} {client.namespace}/{key}"))
+            if broadcast:  # other pods fetch it from here
+                folder = spool.folder_of(f"{client.server.url} {client.namespace}/{key}")
+            else:
+                folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-value-")))
             try:
                 client.fetch(value_key(key, name), Fetch(str(folder), force=force, verbose=verbose), broadcast, group)
                 return True, read_value(folder / str(name), name.kind, dest)
