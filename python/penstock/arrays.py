@@ -155,7 +155,7 @@ def _array(buffer: Any, header: Header) -> Array:
 
 
 def file_pieces(array: Any) -> list[Any]:
-    """The ``.npy`` file of an array, as buffers that follow each other; what can be is not copied. Raises as :func:`put_array`."""
+    """The ``.npy`` file of an array, as buffers that follow each other, mostly not copied. Raises as :func:`put_array`."""
     if isinstance(array, np.ma.MaskedArray):
         raise TypeError("a masked array would lose its mask: store .data and .mask")
     given = array

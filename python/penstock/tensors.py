@@ -534,8 +534,8 @@ def state_dict_in(memory: memoryview, into: Tree = None) -> Tree:
     return _load(_Source.in_memory(memory), into)
 
 
-def _load(source: _Source, into: Tree, keys: Filter = None, slices: Mapping[str, Index] = MappingProxyType({}), strict: bool = True,
-          copy: bool = False) -> Tree:
+def _load(source: _Source, into: Tree, keys: Filter = None, slices: Mapping[str, Index] = MappingProxyType({}),
+          strict: bool = True, copy: bool = False) -> Tree:
     names = set(source.names())
     unknown = sorted(slices.keys() - names)
     if unknown:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import shutil
 import socket
 import subprocess
 import sys
@@ -69,8 +70,8 @@ def test_tunnels_are_kept_and_closed(tunnelled: ds.Server, monkeypatch: pytest.M
             with pytest.raises(ConnectionRefusedError):
                 socket.create_connection(("127.0.0.1", tunnel.local_port))
             client.close()
-            for call in (lambda: client.get("svc/x"), lambda: client.put("svc/x", data=b""), lambda: client.ls(), lambda: client.rm("svc/x"),
-                         lambda: client.mkdir("svc/y"), lambda: client.tunnels.at("/rsync/default/")):
+            for call in (lambda: client.get("svc/x"), lambda: client.put("svc/x", data=b""), lambda: client.ls(),
+                         lambda: client.rm("svc/x"), lambda: client.mkdir("svc/y"), lambda: client.tunnels.at("/rsync/default/")):
                 with pytest.raises(ValueError, match="is closed"):
                     call()
     wait_until("their threads have ended", lambda: set(threading.enumerate()) <= before)
@@ -89,11 +90,13 @@ def test_a_fault_of_a_tunnel_is_that_of_its_call(tunnelled: ds.Server, daemon: D
             client.rsync(ds.parse_key("svc/f")).download("nothing", str(tmp_path))
 
 
-def test_the_store_is_asked_once(direct: ds.Server, asked: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
+def test_the_store_is_asked_once(direct: ds.Server, asked: list[str], monkeypatch: pytest.MonkeyPatch,
+                                 tmp_path: pathlib.Path) -> None:
     monkeypatch.delenv("PENSTOCK_COMMAND", raising=False)
-    path = os.environ["PATH"]
+    rsync = shutil.which("rsync")
+    assert rsync
     (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/rsync").symlink_to(next(folder for folder in map(pathlib.Path, path.split(":")) if (folder / "rsync").exists()) / "rsync")
+    (tmp_path / "bin/rsync").symlink_to(rsync)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     client = ds.DataStoreClient("default", direct)
     client.put("svc/x", data=b"by rsync")

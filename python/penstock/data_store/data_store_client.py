@@ -36,8 +36,8 @@ SATURATED_TRIES = 5
 class DataStoreClient:
     """A data store's keys, as files, folders and values. Threads may share one.
 
-    It keeps tunnels open, and what it has found out about the store, until :meth:`close` or the end of a ``with`` block. What is put
-    with `locale` "local" outlives it.
+    It keeps tunnels open, and what it has found out about the store, until :meth:`close` or the end of a ``with`` block. What is
+    put with `locale` "local" outlives it.
 
     Parameters
     ----------
@@ -100,9 +100,9 @@ class DataStoreClient:
         broadcast : BroadcastWindow or None
             Join its quorum as one that puts; nobody waits for the others.
         data : bytes, str, array, tensor, or state dict
-            In place of `src`. Arrays have any shape and dtype that holds no Python objects, those of ``ml_dtypes`` too; tensors any
-            strided layout, and are copied from their device. A state dict is dicts, lists and tuples of tensors, numbers, texts and
-            None, nested at will. Readers see the value before or this one, and nothing between.
+            In place of `src`. Arrays have any shape and dtype that holds no Python objects, those of ``ml_dtypes`` too; tensors
+            any strided layout, and are copied from their device. A state dict is dicts, lists and tuples of tensors, numbers,
+            texts and None, nested at will. Readers see the value before or this one, and nothing between.
 
         Raises
         ------
@@ -140,14 +140,14 @@ class DataStoreClient:
         ----------
         key : str or list of str
         dest : path, array, tensor, state dict, or None
-            A path: the folder into which it goes, a value as its file. An array, a tensor or a state dict of tensors: it is filled
-            with the one value, whose names, dtypes and shapes are the same; tensors may be on any device. None: a value is
-            returned, and files go into the current folder.
+            A path: the folder into which it goes, a value as its file. An array, a tensor or a state dict of tensors: it is
+            filled with the one value, whose names, dtypes and shapes are the same; tensors may be on any device. None: a value
+            is returned, and files go into the current folder.
         contents, filter_options, force, verbose
             As of :meth:`RsyncClient.download`, which also says how it appears.
         broadcast : BroadcastWindow or None
-            Fetch it together with the pods of the window's group. What the store has flows through a row of them, if the store and
-            this pod speak that (`penstock` is on the ``PATH``), and `world_size` or `ips` say how many are expected. Else each
+            Fetch it together with the pods of the window's group. What the store has flows through a row of them, if the store
+            and this pod speak that (`penstock` is on the ``PATH``); `world_size` or `ips` say how many are expected. Else each
             fetches it from its parent in a tree, and then serves it to others; a parent that answers is waited for as long as
             `timeout` says, or a minute. Then join the window's quorum.
 
@@ -274,7 +274,8 @@ class DataStoreClient:
             if done:
                 return
         if store_ip is None:
-            raise refusal or DataStoreError(f"{parsed.full_key}: the store does not have it, and no pod that does could be reached")
+            raise refusal or DataStoreError(
+                f"{parsed.full_key}: the store does not have it, and no pod that does could be reached")
         self.fetch_stored(parsed, fetch)
 
     def fetch_stored(self, parsed: ParsedKey, fetch: Fetch) -> pathlib.Path:
@@ -311,7 +312,7 @@ class DataStoreClient:
         return None, False
 
     def _get_from_peers(self, parsed: ParsedKey, store_ip: str | None, fetch: Fetch) -> tuple[bool, RsyncError | None]:
-        """Whether a pod had it; those that could not be reached are told to the store. The last refusal, if one of them refused."""
+        """Whether a pod had it, and the last refusal of one. Those that could not be reached are told to the store."""
         key, refusals = parsed.full_key, dict[str, RsyncError]()
         with contextlib.ExitStack() as refused:  # their requests count until the end, so that the store names others
             for _ in range(PEERS_MAX):

@@ -23,8 +23,8 @@ ANSWER_BYTES_MAX = 64 << 20  # a list of all names that one folder may have take
 class MetadataClient:
     """Asks a data store about keys. Threads may share one: each call has a connection of its own.
 
-    Every call raises :class:`StoreUnreachable` if the server is not there, is no data store, answers with more than 64 MiB, or has not
-    answered in time, and :class:`StoreRefused` with the server's own words if it refuses.
+    Every call raises :class:`StoreUnreachable` if the server is not there, is no data store, answers with more than 64 MiB, or
+    has not answered in time, and :class:`StoreRefused` with the server's own words if it refuses.
 
     Parameters
     ----------

@@ -22,7 +22,10 @@ class Source(NamedTuple):
 
 
 def sources(paths: Iterable[str], contents: bool) -> list[Source]:
-    """What paths lead to, with links resolved: a folder goes below the key unless only its `contents` do, as does one of many files."""
+    """What paths lead to, with links resolved.
+
+    A folder goes below the key, or with `contents` only what it has; one of several files goes below it, too.
+    """
     resolved = [os.path.realpath(os.path.expanduser(path)) for path in paths]
     if not resolved:
         raise ValueError("there is nothing to put")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that this process has made for other pods to fetch. They go with it: at its end, or when another process makes its own."""
+"""Files that this process has made for other pods to fetch. They go with it: at its end, or when another process makes some."""
 from __future__ import annotations
 
 import atexit
@@ -42,7 +42,7 @@ class Spool:
             return pathlib.Path(tempfile.mkdtemp(dir=self._folder))
 
     def folder_of(self, name: str) -> pathlib.Path:
-        """A new folder for something that is made time and again, and those before the last one go: nobody fetches from them any more."""
+        """A new folder for something that is made time and again. Those before the last one go: nobody fetches from them."""
         folder = self.new_folder()
         with self._lock:
             kept = self._kept.setdefault(name, [])
