@@ -17,7 +17,7 @@ from pycalls import OVERHEAD_US_MAX, batches, overhead
 from pydata import ARRAY_BYTES, STATE_BYTES, against
 from ssd import gets_while_putting, gets_while_spilling, reads, spill
 from traces import CLIENTS, NODES, PERCENT, SHARDS, SHARES, pool_hits, trace_hits
-from trees import LARGE, SMALL, anew, changed, tunnel, unchanged
+from trees import LARGE, SMALL, anew, changed, pooled, tunnel, unchanged
 
 KIB = 1 << 10
 RUN_S = 2
@@ -265,6 +265,8 @@ FIGURES = (
     Figure("tree_delta", 2.0, "s", "rsync", "rsync -a, 1 % of 1 GiB changed in place", changed(LARGE), True),
     Figure("tree_delta_whole", 1.0, "s", "rsync", "rsync -a --delay-updates, the same: old files stay until all has come",
            changed(LARGE, True), True),
+    Figure("pool_tree_put", 0.5, "s", "rsync", "rsync -a into a folder, 1 GiB in 8 files; ours cuts and hashes them", pooled("put"), True),
+    Figure("pool_tree_get", 0.5, "s", "rsync", "rsync -a into a folder, 1 GiB in 8 files; ours checks digests", pooled("get"), True),
     Figure("tunnel_put", 0.8, "B/s", "rsync", "rsync without the tunnel", tunnel("auto")),
     Figure("tunnel_rsync", 0.8, "B/s", "rsync", "rsync without the tunnel", tunnel("rsync")),
     Figure("file_broadcast8", 0.87, "s", "namespaces", "256 MiB over one link of 1 Gbit/s; 8 members", eight(late=False), True),

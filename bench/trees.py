@@ -100,6 +100,37 @@ def changed(files: tuple[int, int], whole: bool = False) -> Callable[[Stage], Ta
     return beside_rsync(files, before, ours=["--in-place"])
 
 
+def pooled(action: str) -> Callable[[Stage], Takers]:
+    """Seconds of 1 GiB into a node that has nothing of it, or from there into a new folder; and of rsync into one."""
+    def prepare(stage: Stage) -> Takers:
+        folder = Path(stage.keep(tempfile.TemporaryDirectory(dir="/dev/shm", prefix="penstock-bench-")))
+        url = f"node+unix://{folder}/socket"
+        stage.start([stage.program("penstockd"), "--unix", f"{folder}/socket", "--dram", "2G"]).wait_text("listening on ")
+        (folder / "source").mkdir()
+        for number in range(LARGE[0]):
+            (folder / f"source/{number}").write_bytes(os.urandom(LARGE[1]))
+        run([stage.program("penstock"), "tree", "put", str(folder / "source"), f"{url}/m"])
+
+        def take(side: str) -> float:
+            shutil.rmtree(folder / "out", ignore_errors=True)
+            if side == "peer":
+                command = ["rsync", "-a", f"{folder}/source/", f"{folder}/out/"]
+            elif action == "put":
+                run([stage.program("penstock"), "--url", url, "clear"])
+                command = [stage.program("penstock"), "tree", "put", str(folder / "source"), f"{url}/m"]
+            else:
+                command = [stage.program("penstock"), "tree", "get", f"{url}/m", str(folder / "out")]
+            begin = time.monotonic()
+            run(command)
+            seconds = time.monotonic() - begin
+            if (folder / "out").exists():
+                run(["diff", "-r", str(folder / "source"), str(folder / "out")])
+            return seconds
+
+        return lambda: take("ours"), lambda: take("peer")
+    return prepare
+
+
 PUT = """
 import sys, time
 from penstock.data_store import DataStoreClient, Server
