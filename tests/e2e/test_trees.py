@@ -310,6 +310,26 @@ def test_a_client_that_only_says_that_it_lives(store: DataStore, tree: pathlib.P
     run("put", tree, tree_url(store, "m"))
 
 
+def test_a_peer_that_ends_the_connection_is_said(tmp_path: pathlib.Path, tree: pathlib.Path) -> None:
+    """Many times: what a client read of a greeting that had not come was whatever lay on its stack."""
+    def end_all(server: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                server.accept()[0].close()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ending = threading.Thread(target=end_all, args=(server,))
+        ending.start()
+        try:
+            url = f"tree://127.0.0.1:{server.getsockname()[1]}/default/m"
+            for _ in range(50):
+                for arguments in (("put", tree, url), ("get", url, tmp_path / "out")):
+                    assert "the peer has ended the connection" in run(*arguments, code=5)
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            ending.join()
+
+
 def test_what_cannot_be_asked(tmp_path: pathlib.Path, tree: pathlib.Path) -> None:
     for arguments in (("put", tree, tmp_path), ("get", tree, tmp_path), ("move", tree, "tree://h:1/x"), ("put", tree, "tree://h:1"),
                       ("put", tree, "tree://nonsense/x")):

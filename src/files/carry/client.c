@@ -8,11 +8,12 @@ int carry_greet(struct link *link, enum carry_operation operation, const char *n
     uint8_t challenge[LINK_CHALLENGE_BYTES] = {0}, proof[LINK_PROOF_BYTES] = {0};
     struct pst_reader frame;
     enum link_type type;
+    uint64_t version;
     int r = link_receive(link, LINK_CHALLENGE, &type, &frame);
-    uint64_t version = pst_read_number(&frame, 2);
 
     if (r < 0)
         return r;
+    version = pst_read_number(&frame, 2);
     pst_read_copy(&frame, challenge, sizeof(challenge));
     if (frame.bad || version != PST_CARRY_VERSION)
         return link_fail(link, -EPROTONOSUPPORT, "the server speaks version %u of trees, this client %d",
