@@ -380,18 +380,18 @@ def test_peers_that_lie(store: DataStore, tree: pathlib.Path, stream: bytes) -> 
     assert call_store(store.tree_port, b"default/no", join(b"g", 1))[0] == LINK_ERROR
 
 
-def test_a_child_that_is_beyond_the_end(store: DataStore, tree: pathlib.Path) -> None:
+@pytest.mark.parametrize(("key", "following"), [("this", 1 << 31), ("another", 0)])
+def test_a_child_that_is_of_another_broadcast(store: DataStore, tree: pathlib.Path, key: str, following: int) -> None:
+    """Its next piece is beyond the end, or the broadcast has begun anew."""
     kind, place = call_store(store.tree_port, NAME, join(b"g", 1))
     assert kind == PLACE
-    digest = place[-32:]
+    digest = place[-32:] if key == "this" else bytes(32)
     with socket.create_connection(("127.0.0.1", store.tree_port), 30) as connection, connection.makefile("rb") as file:
-        connection.sendall(hello(FOLLOW, NAME) + frame(18, struct.pack("<H32sIB", 1, digest, 1 << 31, 0) + text(b"g")))
-        kinds = []
+        connection.sendall(hello(FOLLOW, NAME) + frame(18, struct.pack("<H32sIB", 1, digest, following, 0) + text(b"g")))
         while head := file.read(5):
             size, kind = struct.unpack("<IB", head)
-            file.read(size)
-            kinds.append(kind)
-    assert kinds[-1] == LINK_ERROR
+            payload = file.read(size)
+    assert kind == LINK_ERROR and struct.unpack("<i", payload[:4]) == (-errno.ESTALE,), payload
 
 
 def test_what_cannot_be_asked(tmp_path: pathlib.Path) -> None:

@@ -283,7 +283,7 @@ int relay_feed_serve(struct relay_feed *feed, struct link *link, const struct re
     int r = 0;
 
     if (memcmp(follow->key, key, RELAY_KEY_BYTES) != 0 || follow->next > count)
-        return link_fail(link, -ENOENT, "the child follows another broadcast");
+        return link_fail(link, -ESTALE, "the child follows another broadcast");
     sigemptyset(&pipe);
     sigaddset(&pipe, SIGPIPE); /* sendfile() knows no MSG_NOSIGNAL */
     pthread_sigmask(SIG_BLOCK, &pipe, NULL);
