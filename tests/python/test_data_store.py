@@ -130,6 +130,20 @@ def test_what_cannot_be_put(client: ds.DataStoreClient, tmp_path: pathlib.Path) 
     assert client.ls() == []
 
 
+def test_a_link_that_leads_nowhere(daemon: DataStore, tree: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is sent of what rsync could not send whole, whether or not the program for trees is there."""
+    (tree / "sub/dangling").symlink_to("nowhere")
+    server = ds.Server(f"http://127.0.0.1:{daemon.http_port}", f"127.0.0.1:{daemon.rsync_port}", TOKEN)
+    for command in (str(BUILD / "penstock"), "/no/such/program"):
+        monkeypatch.setenv("PENSTOCK_COMMAND", command)
+        with ds.DataStoreClient("default", server) as client:
+            with pytest.raises(FileNotFoundError, match="sub/dangling leads nowhere"):
+                client.put("dangling/k", tree)
+            assert client.ls("dangling") == []
+            client.put("excluded/k", tree, filter_options="--exclude=dangling")
+            client.rm("excluded", recursive=True)
+
+
 def test_filters_and_force(client: ds.DataStoreClient, tree: pathlib.Path) -> None:
     client.put("svc/m", tree, contents=True, filter_options="--exclude='*' --include='a file'")
     assert [item["name"] for item in client.ls("svc/m")] == ["a file"]

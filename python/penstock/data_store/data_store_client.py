@@ -19,9 +19,9 @@ from .metadata_client import MetadataClient
 from .pod_data_server import PodDataServerClient
 from .rsync_client import Fetch, RsyncClient, peer_source
 from .server import Server
-from .sources import sources
+from .sources import links_below, sources
 from .stored_values import get_value, offer_value, put_value, remove_values
-from .tree_client import TreeClient, has_links
+from .tree_client import TreeClient
 from .types import BroadcastWindow, Lifespan, Locale, Transport
 from .values import encode, is_target
 from .websocket_tunnel import Tunnels
@@ -293,7 +293,8 @@ class DataStoreClient:
         found = sources(paths, contents)
         trees = None if filter_options else self.trees()
         # rsync follows links; a tree would keep them.
-        if not trees or (self.transport == "auto" and has_links([one.path for one in found])):
+        follows = self.transport == "auto" and not filter_options and links_below(one.path for one in found)
+        if not trees or follows:
             self.rsync(parsed).upload(paths, parsed.storage_path, contents, filter_options, force, verbose)
             return
         for one in found:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from typing import NamedTuple
 
-__all__ = ["Source", "sources"]
+__all__ = ["Source", "links_below", "sources"]
 
 
 class Source(NamedTuple):
@@ -41,3 +41,15 @@ def sources(paths: Iterable[str], contents: bool) -> list[Source]:
             raise ValueError("/ has no name, and goes nowhere unless its contents do")
         found.append(Source(path, os.path.basename(path) if below else "", is_folder))
     return found
+
+
+def links_below(paths: Iterable[str]) -> list[str]:
+    """The links below folders; FileNotFoundError for one that leads nowhere, which nothing can follow."""
+    links = []
+    for path in paths:
+        for folder, folders, files in os.walk(path):
+            links += [link for link in (os.path.join(folder, name) for name in (*folders, *files)) if os.path.islink(link)]
+    for link in links:
+        if not os.path.exists(link):
+            raise FileNotFoundError(f"{link} leads nowhere; transport 'native' keeps such a link")
+    return links

@@ -117,15 +117,6 @@ def forced(force: bool) -> list[str]:
     return ["--force"] if force else []
 
 
-def has_links(paths: list[str]) -> bool:
-    """Whether a link is among the files or below the folders."""
-    for path in paths:
-        for folder, folders, files in os.walk(path):
-            if any(os.path.islink(os.path.join(folder, name)) for name in (*folders, *files)):
-                return True
-    return False
-
-
 @contextlib.contextmanager
 def token_file(token: str) -> Iterator[list[str]]:
     """The arguments that name a file with the token, which nobody else can read."""
