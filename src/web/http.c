@@ -303,16 +303,16 @@ static void upgrade(struct http *h)
         refuse(h, 404);
         return;
     }
-    if (tunnel && !loop_has_passage(web)) {
-        refuse(h, 503);
-        return;
-    }
     if (!pst_bytes_equal(head->socket_version, pst_bytes_of("13"))) {
         refuse_with(h, 426, "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n");
         return;
     }
     if (!head_method_is(head, "GET") || !is_key(head->socket_key) || head->body_bytes > 0) {
         refuse(h, 400);
+        return;
+    }
+    if (tunnel && !loop_make_passage(web)) {
+        refuse(h, 503);
         return;
     }
     fd = watch_give(web, &h->watch);

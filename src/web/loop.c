@@ -142,7 +142,7 @@ bool party_is_late(const struct party *party, bool waits, uint64_t now_ns)
 }
 
 /* However many are passed on, or silent, a quarter of the seats is for HTTP. */
-bool loop_has_passage(struct pst_web *web)
+bool loop_make_passage(struct pst_web *web)
 {
     struct party *idle = NULL;
     uint32_t passed = 0;

@@ -99,7 +99,7 @@ void raw_open(struct party *from, int fd)
         .tick = raw_tick, .drop = raw_close, .close = raw_close, .free = raw_free};
     static const char full[] = "@ERROR: too many connections; try again later\n";
     struct pst_web *web = from->web;
-    bool passes = loop_has_passage(web);
+    bool passes = loop_make_passage(web);
     struct raw *raw = passes ? calloc(1, sizeof(*raw)) : NULL;
     int daemon = raw ? tunnel_connect(&web->tunnels[0]) : -ENOMEM;
 

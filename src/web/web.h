@@ -42,11 +42,11 @@ struct pst_web_settings {
     const char *listen;     /* "host:port", needed; port 0: any */
     struct pst_bytes token; /* that peers off the loopback must show; empty: none */
     bool token_on_loopback; /* there, too */
-    /* By which peers on the loopback call it, beside addresses, names without a dot and those of localhost,
-     * if there is no token. NULL: none. */
+    /* What a request from the loopback may have as its Host if there is no token, beside addresses, names
+     * without a dot and those of localhost. NULL: nothing. */
     const char *name;
-    const char *open_path;                 /* that may be read without one, such as "/health"; NULL: none */
-    const char *certificate, *private_key; /* PEM files; TLS with both, one alone is -EINVAL */
+    const char *open_path; /* that may be read without the token, such as "/health"; NULL: none */
+    const char *certificate, *private_key;              /* PEM files; TLS with both, one alone is -EINVAL */
     struct pst_web_tunnel tunnels[PST_WEB_TUNNELS_MAX]; /* the first one is rsync's */
     uint32_t connections_max; /* 1024; beyond, 503; tunnels take three quarters of them at the most */
     /* 10000; a head takes no longer, nor does a message in parts; a body or an answer moves 64 KiB in this

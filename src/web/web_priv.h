@@ -10,9 +10,9 @@
 #ifndef PST_WEB_PRIV_H
 #define PST_WEB_PRIV_H
 
-#include "base/list.h"
 #include "web/flow_priv.h"
 #include "web/head_priv.h"
+#include "web/loop_priv.h"
 #include "web/pace_priv.h"
 #include "web/web.h"
 
@@ -21,8 +21,7 @@
 #include <stdatomic.h>
 #include <sys/socket.h>
 
-#define WEB_MAGIC   0x77656273u
-#define PARTY_MAGIC 0x70617274u
+#define WEB_MAGIC 0x77656273u
 
 enum {
     WEB_CHUNK_BYTES = 64 << 10,    /* what is moved at once */
@@ -31,43 +30,6 @@ enum {
     WEB_ANSWERS_BYTES = 256 << 20, /* that wait to be sent, together */
     WEB_PEER_BYTES = 64,           /* a peer's address as text */
     WEB_LINGER_MS = 1000,          /* for a refused client to read why */
-};
-
-struct party;
-
-/* A descriptor in the loop's set. */
-struct watch {
-    int fd; /* -1: none */
-    uint32_t events;
-    bool silent; /* not in the set: a hang-up, which cannot be masked, has been seen */
-    struct party *party;
-    void (*ready)(struct pst_web *web, struct watch *watch, uint32_t events);
-};
-
-enum yields {
-    YIELDS_NOT,
-    YIELDS_LAST,  /* it has been answered, and asks for nothing */
-    YIELDS_FIRST, /* nothing has come of it that could be answered */
-};
-
-struct party_ops {
-    void (*tick)(struct party *party, uint64_t now_ns);
-    enum yields (*yields)(const struct party *party); /* its seat to a newcomer; NULL: never */
-    /* Of a party that libwebsockets has a connection for. Return: as its callbacks. */
-    int (*told)(struct party *party, struct lws *wsi, enum lws_callback_reasons reason, void *in, size_t len);
-    void (*drop)(struct party *party);  /* of what is passed on: it ends, now or soon */
-    void (*close)(struct party *party); /* when the server ends */
-    void (*free)(struct party *party);
-};
-
-struct party {
-    uint32_t magic;
-    const struct party_ops *ops;
-    struct pst_web *web;
-    struct pst_list link; /* of web->parties, or when closed of web->dead */
-    bool seated;          /* counts as a client */
-    bool passes;          /* it is passed on to a tunnel's server */
-    uint64_t moved_ns;    /* when, of what is passed on, something last was */
 };
 
 struct work;
@@ -129,35 +91,6 @@ static inline struct pst_web *web_cast(void *arg)
     return web;
 }
 
-/* ---- loop.c ---- */
-
-void watch_init(struct watch *watch, struct party *party,
-                void (*ready)(struct pst_web *, struct watch *, uint32_t));
-/* Takes @fd over, in failure too. Return: 0 or -errno. */
-int watch_open(struct pst_web *web, struct watch *watch, int fd, uint32_t events);
-void watch_set(struct pst_web *web, struct watch *watch, uint32_t events);
-/* Out of the set for good: its hang-up is known. */
-void watch_silence(struct pst_web *web, struct watch *watch);
-/* Out of the set. Return: the descriptor, the caller's. */
-int watch_give(struct pst_web *web, struct watch *watch);
-void watch_close(struct pst_web *web, struct watch *watch);
-
-void party_open(struct party *party, const struct party_ops *ops, struct pst_web *web);
-void party_close(struct party *party);
-/* @to is the client's from now on. */
-void party_pass_seat(struct party *from, struct party *to);
-int loop_open(struct pst_web *web);
-void loop_close(struct pst_web *web);
-void *loop_main(void *arg);
-void loop_wake(struct pst_web *web);
-
-/* Whether nothing has happened for longer than a peer may take. */
-bool web_is_late(const struct pst_web *web, uint64_t since_ns, uint64_t now_ns);
-/* The same of a party that is passed on. @waits: for its end, or its beginning. */
-bool party_is_late(const struct party *party, bool waits, uint64_t now_ns);
-/* Whether one more connection may be passed on; if need be, one that has not moved makes room. */
-bool loop_has_passage(struct pst_web *web);
-
 /* ---- bridge.c ---- */
 
 int bridge_open(struct pst_web *web, const char *certificate, const char *private_key);
@@ -180,7 +113,8 @@ void http_answered(struct http *http, struct pst_web_answer *answer);
 void workers_init(struct pst_web *web);
 int workers_open(struct pst_web *web, uint32_t count);
 void workers_close(struct pst_web *web);
-/* Copies the request, but takes the body over. Return: NULL without memory, and the body is the caller's. */
+/* Copies the request, but takes the body over. What asks for the open path is answered on this thread, at
+ * once. Return: NULL without memory, and the body is the caller's. */
 struct work *workers_ask(struct pst_web *web, struct http *http, const struct head *head,
                          const struct body *body, const char *peer);
 /* The client has gone: nobody waits for the answer. */

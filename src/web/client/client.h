@@ -4,8 +4,8 @@
  * from request to request, and shows its token with each. A request blocks its thread. One thread at a time
  * per client.
  *
- * Bounds: an answer PST_JSON_ANSWER_BYTES_MAX, a request timeout_ms, of which connecting has 10 s at the most.
- * Redirects are not followed, and no proxy is used: either would be shown the token.
+ * Bounds: an answer PST_JSON_ANSWER_BYTES_MAX, a request timeout_ms, of which connecting has 10 s at the
+ * most. Redirects are not followed, and no proxy is used: either would be shown the token.
  */
 #ifndef PST_WEB_CLIENT_H
 #define PST_WEB_CLIENT_H
