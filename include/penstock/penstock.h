@@ -124,8 +124,8 @@ enum penstock_flag {
     PENSTOCK_EXACT = 16,        /* get: the value must have exactly `bytes` */
     PENSTOCK_UNLESS_GENERATION = 32, /* get: only when the value has another generation than this */
     PENSTOCK_DURABLE = 64,   /* put, reservation commit: ends when a crash would not lose the value; wants an
-                                SSD, and   no end of the value. -EIO: it is there, and might not last: the SSD is
-                                full, or   failed */
+                                SSD, and   no end of the value. -EIO: it is there, and might not last: the SSD
+                                is   full, or   failed */
     PENSTOCK_REPLACE = 128,  /* reserve: like any put, over what is there and beside other writers */
     PENSTOCK_RANGE = 256,    /* get: bytes [offset, offset + bytes), all of them inside of the value */
     PENSTOCK_FROM_END = 512, /* get, beside RANGE: the range begins `offset` bytes before the value's end */

@@ -28,9 +28,9 @@ enum pst_exit {
     X(STRING, secret_file, "", 0, 0, "FILE", "the node's shared secret (PENSTOCK_SECRET_FILE)")              \
     X(NUMBER, timeout, "10000", 1, 86400000, "ms", "how long one call may take")                             \
     X(FLAG, json, "no", 0, 0, "", "machine-readable output")                                                 \
-    X(FLAG, long_, "no", 0, 0, "", "ls: size, generation and class too; tree ls, data ls: kind too (-l)")       \
+    X(FLAG, long_, "no", 0, 0, "", "ls: size, generation and class too; tree ls, data ls: kind too (-l)")    \
     X(FLAG, all, "no", 0, 0, "", "stat: figures that are zero, too")                                         \
-    X(FLAG, bytes, "no", 0, 0, "", "ls, stat, tree ls: exact sizes, in bytes")                                        \
+    X(FLAG, bytes, "no", 0, 0, "", "ls, stat, tree ls: exact sizes, in bytes")                               \
     X(FLAG, recursive, "no", 0, 0, "",                                                                       \
       "put, get: every file below a folder; data rm: folders with all that they have (-r)")                  \
     X(STRING, wait, "", 1, 0, "[=MS]", "get: wait for the key, MS long or as long as a call may take")       \
@@ -44,7 +44,7 @@ enum pst_exit {
     X(STRING, if_generation, "", 1, 0, "N", "put, rm: only over this generation")                            \
     X(STRING, ttl, "", 1, 0, "MS", "put: the value ends after so long")                                      \
     X(FLAG, checksum, "no", 0, 0, "", "put, load: keep a checksum that every get verifies")                  \
-    X(FLAG, durable, "no", 0, 0, "", "put, tree put: end when a crash would not lose it; wants an SSD")         \
+    X(FLAG, durable, "no", 0, 0, "", "put, tree put: end when a crash would not lose it; wants an SSD")      \
     X(STRING, op, "get", 1, 0, "OP", "bench: get, put, exists, view-walk")                                   \
     X(SIZE, size, "64", 0, 1ull << 40, "bytes", "bench: size of a value")                                    \
     X(NUMBER, keys, "100000", 1, 1000000000, "keys", "bench: number of keys")                                \
@@ -67,7 +67,7 @@ enum pst_exit {
     X(STRING, token_file, "", 0, 0, "FILE", "tree, data: the data store's token (PENSTOCK_DATA_TOKEN_FILE)") \
     X(STRING, group, "", 1, 1024, "NAME", "tree broadcast: those who fetch the tree from each other")        \
     X(NUMBER, members, "0", 0, 20000, "members", "tree broadcast: so many are expected; 0: not known")       \
-    X(FLAG, force, "no", 0, 0, "", "tree, data: read files whose size and time are the same, too")           \
+    X(FLAG, force, "no", 0, 0, "", "tree, data: compare by content: size and time prove nothing")            \
     X(FLAG, in_place, "no", 0, 0, "", "tree, data: each file gets its place as soon as it is whole")         \
     X(LIST, filter, "", 1, 0, "[+-]PATTERN",                                                                 \
       "tree, data: take (+) or leave out (-) names that fit; the first that fits counts")                    \

@@ -93,19 +93,32 @@ int pst_names_read(int fd, const char *prefix, bool hidden, uint32_t max, struct
     return r;
 }
 
+static int compare_names(const void *a, const void *b, void *text)
+{
+    const struct pst_name *first = a, *second = b;
+
+    return strcmp((const char *)text + first->at, (const char *)text + second->at);
+}
+
 static int compare(const void *a, const void *b, void *text)
 {
     const struct pst_name *first = a, *second = b;
 
     if (first->is_directory != second->is_directory)
         return first->is_directory ? -1 : 1;
-    return strcmp((const char *)text + first->at, (const char *)text + second->at);
+    return compare_names(a, b, text);
 }
 
 void pst_names_sort(struct pst_names *names)
 {
     if (names->count > 0)
         qsort_r(names->list, names->count, sizeof(*names->list), compare, names->text);
+}
+
+void pst_names_sort_by_name(struct pst_names *names)
+{
+    if (names->count > 0)
+        qsort_r(names->list, names->count, sizeof(*names->list), compare_names, names->text);
 }
 
 void pst_names_fini(struct pst_names *names)

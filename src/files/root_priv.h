@@ -41,8 +41,9 @@ struct pst_names {
  * begin with @prefix. Return: 0, or -errno and *out is as pst_names_fini() leaves it. */
 int pst_names_read(int fd, const char *prefix, bool hidden, uint32_t max, struct pst_names *out);
 int pst_names_add(struct pst_names *names, const char *name, bool is_directory);
-/* Directories first, then by name. */
+/* Directories first, then by name; or by name alone. */
 void pst_names_sort(struct pst_names *names);
+void pst_names_sort_by_name(struct pst_names *names);
 void pst_names_fini(struct pst_names *names);
 
 static inline const char *pst_name_text(const struct pst_names *names, uint32_t i)

@@ -229,8 +229,8 @@ static void cache_evicts(void **state)
         snprintf(key, sizeof(key), "c/%d", i);
         gone += penstock_exists(place.store, key, strlen(key)) != PENSTOCK_OK;
     }
-    /* The newest are there, but for a few that a policy which learns takes for the least needed; and of several
-     * shards one that found no page may have nothing older of its own. */
+    /* The newest are there, but for a few that a policy which learns takes for the least needed; and of
+     * several shards one that found no page may have nothing older of its own. */
     assert_true(gone <= COUNT / 100 || fixture.shards > 1);
     expect_bytes(place.store, "keep", 2 * MIB, 1);
     there = cached_by_now(place.store, COUNT, cache_size, 50, &stat);

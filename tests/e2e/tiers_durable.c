@@ -285,8 +285,7 @@ static void what_the_log_does_not_take(void **state)
     assert_result(run_op(place.store, &op), -EFBIG);
     assert_in_range(op.error_detail.limit_bytes, MIB, 2 * MIB);
     assert_int_equal(op.value_bytes, 0);
-    assert_result(penstock_reserve(place.store, "kept", 4, LARGE, PENSTOCK_DEPTH_NONE, &reservation),
-                  0);
+    assert_result(penstock_reserve(place.store, "kept", 4, LARGE, PENSTOCK_DEPTH_NONE, &reservation), 0);
     assert_result(penstock_write_at(place.store, "kept", 4, &reservation, 0, value, LARGE), 0);
     penstock_prep_reservation_commit(&op, "kept", 4, &reservation);
     op.flags = PENSTOCK_DURABLE;

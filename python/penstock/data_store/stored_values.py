@@ -26,15 +26,20 @@ TOO_MANY_NAMES = 413  # HTTP's status
 
 def values_of(client: DataStoreClient, key: str) -> list[ValueName]:
     """The values below a key: one, or for a moment two, or what others offer that has been replaced since."""
+    items = client.metadata_client.list_keys(key)["items"]
+    itself = key.rpartition("/")[2]  # a listing of a file names that
+    files = [str(item["name"]) for item in items if not item["is_directory"] and item["name"] != itself]
+    return [name for name in map(ValueName.of, files) if name]
+
+
+def values_if_any(client: DataStoreClient, key: str) -> list[ValueName]:
+    """The same; a folder of more names than a store lists is taken for one without values."""
     try:
-        items = client.metadata_client.list_keys(key)["items"]
+        return values_of(client, key)
     except StoreRefused as error:
         if error.status == TOO_MANY_NAMES:
             return []
         raise
-    itself = key.rpartition("/")[2]  # a listing of a file names that
-    files = [str(item["name"]) for item in items if not item["is_directory"] and item["name"] != itself]
-    return [name for name in map(ValueName.of, files) if name]
 
 
 def value_key(key: str, name: ValueName) -> ParsedKey:
@@ -72,7 +77,7 @@ def offer_value(client: DataStoreClient, key: str, kind: str, pieces: list[Any],
 def get_value(client: DataStoreClient, key: str, dest: Any, force: bool, verbose: bool, broadcast: BroadcastWindow | None = None,
               group: str | None = None) -> tuple[bool, Any]:
     """Whether the key has a value, and the value."""
-    name = newest(values_of(client, key))
+    name = newest(values_if_any(client, key))
     for _ in range(TRIES):
         if name is None:
             return False, None
@@ -93,7 +98,7 @@ def get_value(client: DataStoreClient, key: str, dest: Any, force: bool, verbose
 
 def remove_values(client: DataStoreClient, key: str) -> bool:
     """Delete the value under a key, and the folder in which it lay if that has nothing else. Whether there was one."""
-    there = values_of(client, key)
+    there = values_if_any(client, key)
     for name in there:
         client.remove_key(value_key(key, name).full_key)
     if there:

@@ -37,7 +37,7 @@ enum link_type {
     LINK_DONE,        /* sender: nothing */
     LINK_RESULT,      /* receiver: 4 numbers of u64 */
     LINK_ALIVE,       /* either, at any time: nothing */
-    /* Of broadcasts, files/relay/frames.h. */
+    /* Of broadcasts, files/relay/relay_priv.h. */
     LINK_JOIN,    /* member, to the store: who it is, and what it joins */
     LINK_TELL,    /* member, to the store: how it stands */
     LINK_PLACE,   /* store: where a member stands */

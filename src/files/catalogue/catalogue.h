@@ -120,7 +120,7 @@ struct pst_choice {
  * host mostly do. */
 struct pst_asker {
     const char *ip; /* is not chosen; or NULL */
-    bool outside;   /* where the store is reached, and pods mostly are not */
+    bool outside;   /* it asks from outside the cluster: pods mostly cannot be reached */
 };
 
 /*

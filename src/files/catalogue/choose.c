@@ -174,7 +174,7 @@ static bool is_near(const char *ip, const char *asker)
 /* The rows of ST_CHOOSE: peers', those that serve fewest first, then the store's, if there is one. */
 struct candidates {
     const struct pst_asker *asker;
-    uint64_t equals; /* rows that may be chosen as well as each other: */
+    uint64_t equals; /* rows that may be chosen as well as each other */
     uint32_t fewest;
     bool near, is_store;
 };
@@ -186,7 +186,8 @@ static bool is_equal(const struct candidates *found, const struct pst_source_inf
            is_near(info->source.ip, found->asker->ip) == found->near;
 }
 
-/* Whether a row is better than all that were seen. The store's comes last. */
+/* Whether a row is better than all that were seen. The store's comes last, and is better for who asks from
+ * outside. */
 static bool is_better(const struct candidates *found, const struct pst_source_info *info)
 {
     if (found->equals == 0 || info->is_store)

@@ -136,8 +136,6 @@ static int broadcast_new(struct pst_broadcasts *all, const char *group, const ch
     return 0;
 }
 
-/* A thread serves no member of it any more. One that could not be prepared is forgotten, so that it is tried
- * again. */
 /* A group that is over keeps none of the memory of its tree. */
 static void broadcast_end(struct broadcast *b)
 {
@@ -147,6 +145,8 @@ static void broadcast_end(struct broadcast *b)
     b->state = OVER;
 }
 
+/* A thread serves no member of it any more. One that could not be prepared is forgotten, so that it is tried
+ * again. */
 static void broadcast_drop(struct pst_broadcasts *all, struct broadcast *b)
 {
     pthread_mutex_lock(&all->lock);

@@ -34,9 +34,10 @@ enum {
     PST_ARRIVAL_TURN_MS = 1800000,        /* how long another arrival at the destination is waited for */
 };
 
-/* A client asks for the first two by these bits (docs/reference/tree-protocol.md). */
+/* Of the side that receives. A client asks a server for the first two by these bits
+ * (docs/reference/tree-protocol.md). */
 enum pst_arrival_flags {
-    PST_ARRIVAL_FORCE = 1,    /* sizes and times prove nothing: files are read, on the sender's side too */
+    PST_ARRIVAL_FORCE = 1,    /* sizes and times prove nothing: files are compared by content */
     PST_ARRIVAL_IN_PLACE = 2, /* files of a folder get their place one by one */
     PST_ARRIVAL_SYNC = 4,     /* a tree that has arrived survives a power failure */
 };

@@ -122,7 +122,7 @@ static int leftover_prune_begun(struct pst_arrival *a)
     for (uint32_t i = 0; r == 0 && i < names.count; i++)
         any |= leftover_is_begun(pst_name_text(&names, i));
     if (any) {
-        pst_names_sort(&names);
+        pst_names_sort_by_name(&names);
         wanted = calloc(names.count, sizeof(*wanted));
         if (wanted)
             leftover_drop_begun(a, &names, wanted);

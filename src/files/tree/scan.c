@@ -78,13 +78,6 @@ static int scan_entry(struct scan *scan, int folder_fd, const char *name)
     return r < 0 ? scan_fail(scan, r) : 0;
 }
 
-static int by_bytes(const void *a, const void *b, void *text)
-{
-    const struct pst_name *x = a, *y = b;
-
-    return strcmp((const char *)text + x->at, (const char *)text + y->at);
-}
-
 /* What the folder behind @fd, which it takes, has. */
 static int scan_folder(struct scan *scan, int fd)
 {
@@ -97,8 +90,7 @@ static int scan_folder(struct scan *scan, int fd)
         close(fd);
     if (r < 0)
         return scan_fail(scan, r);
-    if (names.count)
-        qsort_r(names.list, names.count, sizeof(*names.list), by_bytes, names.text);
+    pst_names_sort_by_name(&names);
     for (uint32_t i = 0; r == 0 && i < names.count; i++) {
         const char *name = pst_name_text(&names, i);
         int n = snprintf(scan->path + bytes, sizeof(scan->path) - bytes, "%s%s", bytes ? "/" : "", name);
