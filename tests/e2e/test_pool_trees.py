@@ -297,7 +297,7 @@ def plant(url: str, name: str, entries: list[tuple[int, int, bytes, bytes]], dat
                       struct.pack("<H", len(target)) + target for kind, size, path, target in entries)
     listed += struct.pack("<I", 0) + struct.pack("<I", len(data)) + hashlib.sha256(data).digest()
     files = [size for kind, size, _, _ in entries if kind == 2]
-    root = struct.pack("<8sIIQQII", b"PSTTREE1", len(entries), len(files), sum(files), len(data), 1, 1)
+    root = struct.pack("<7sBIIIQQII", b"PSTTREE", 1, 0, len(entries), len(files), sum(files), len(data), 1, 1)
     root += struct.pack("<I", len(listed)) + hashlib.sha256(listed).digest()
     for key, value in ((key_of(data), data), (key_of(listed), listed), (f"tree/{name}", root)):
         put_value(url, key, value)

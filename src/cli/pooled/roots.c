@@ -84,7 +84,10 @@ int trees_root(struct trees *trees, const char *name, struct pst_pooled_root *ro
         return r;
     r = pst_pooled_root_decode(data, op.value_bytes, root);
     if (r < 0)
-        return trees_fail(trees, r, "%.150s: %s", key, r == -EBADMSG ? "it is no tree" : strerror(-r));
+        return trees_fail(trees, r, "%.150s: %s", key,
+                          r == -EBADMSG           ? "it is no tree"
+                          : r == -EPROTONOSUPPORT ? "a later version of penstock wrote it"
+                                                  : strerror(-r));
     if (generation)
         *generation = op.generation;
     return 0;

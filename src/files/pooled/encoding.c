@@ -2,20 +2,20 @@
 /*
  * encoding.c: roots and lists as bytes.
  *
- *     root    "PSTTREE1" | u32 entries | u32 files | u64 bytes of files | u64 bytes of the row |
- *             u32 chunks of the row | u32 parts | parts
- *     list    entries | u32 holes | {u32 entry, u64 at, u64 bytes} ... | chunks of the row
- *     part, chunk    u32 bytes | 32 bytes of SHA-256
+ *     root    "PSTTREE" | u8 version | u32 flags | u32 entries | u32 files | u64 bytes of files | u64 bytes
+ * of the row | u32 chunks of the row | u32 parts | parts list    entries | u32 holes | {u32 entry, u64 at,
+ * u64 bytes} ... | chunks of the row part, chunk    u32 bytes | 32 bytes of SHA-256
  */
 #include "files/pooled/pooled.h"
 
 enum {
-    ROOT_BYTES = 40, /* in front of the parts */
+    VERSION = 1,
+    ROOT_BYTES = 44, /* in front of the parts */
     CHUNK_BYTES = 4 + PST_POOLED_SHA256_BYTES,
     HOLE_BYTES = 20,
 };
 
-static const char magic[8] = {'P', 'S', 'T', 'T', 'R', 'E', 'E', '1'};
+static const char magic[7] = {'P', 'S', 'T', 'T', 'R', 'E', 'E'};
 
 static uint8_t *put_number(uint8_t *at, uint64_t number, size_t bytes)
 {
@@ -55,7 +55,9 @@ int pst_pooled_root_encode(const struct pst_pooled *tree, const struct pst_poole
     if (!root)
         return -ENOMEM;
     memcpy(at, magic, sizeof(magic));
-    at = put_number(at + sizeof(magic), tree->m.count, 4);
+    at = put_number(at + sizeof(magic), VERSION, 1);
+    at = put_number(at, 0, 4); /* flags, for what an older reader could not do without */
+    at = put_number(at, tree->m.count, 4);
     at = put_number(at, tree->m.file_count, 4);
     at = put_number(at, tree->m.file_bytes, 8);
     at = put_number(at, tree->chunks.bytes, 8);
@@ -73,18 +75,25 @@ int pst_pooled_root_decode(const void *data, size_t bytes, struct pst_pooled_roo
 {
     struct pst_reader r = {data, bytes, false};
     uint8_t said[sizeof(magic)] = {0};
+    uint64_t version, flags;
     uint32_t parts;
 
     pst_read_copy(&r, said, sizeof(said));
+    version = pst_read_number(&r, 1);
+    flags = pst_read_number(&r, 4);
+    if (r.bad || memcmp(said, magic, sizeof(magic)) != 0 || version == 0)
+        return -EBADMSG;
+    if (version > VERSION || flags != 0)
+        return -EPROTONOSUPPORT;
     out->entry_count = (uint32_t)pst_read_number(&r, 4);
     out->file_count = (uint32_t)pst_read_number(&r, 4);
     out->file_bytes = pst_read_number(&r, 8);
     out->data_bytes = pst_read_number(&r, 8);
     out->chunk_count = (uint32_t)pst_read_number(&r, 4);
     parts = (uint32_t)pst_read_number(&r, 4);
-    if (r.bad || memcmp(said, magic, sizeof(magic)) != 0 || r.left != (uint64_t)parts * CHUNK_BYTES ||
-        out->entry_count == 0 || out->entry_count > PST_MANIFEST_ENTRIES_MAX ||
-        out->chunk_count > PST_POOLED_CHUNKS_MAX || out->data_bytes > out->file_bytes)
+    if (r.bad || r.left != (uint64_t)parts * CHUNK_BYTES || out->entry_count == 0 ||
+        out->entry_count > PST_MANIFEST_ENTRIES_MAX || out->chunk_count > PST_POOLED_CHUNKS_MAX ||
+        out->data_bytes > out->file_bytes)
         return -EBADMSG;
     if (parts > PST_POOLED_LIST_BYTES_MAX / CHUNK_BYTES)
         return -E2BIG;

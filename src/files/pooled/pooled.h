@@ -31,7 +31,7 @@ enum {
 
 struct pst_pooled_chunk {
     uint8_t sha256[PST_POOLED_SHA256_BYTES];
-    uint32_t bytes;
+    uint32_t bytes; /* of the value, and of the row that it is */
 };
 
 /* Zeroed at first. */
@@ -82,7 +82,8 @@ int pst_pooled_hole_add(struct pst_pooled *tree, const struct pst_pooled_hole *h
 typedef int pst_pooled_write(void *ctx, const void *data, size_t bytes);
 /* The list of a whole tree. Return: 0, or what @write returned. */
 int pst_pooled_encode(const struct pst_pooled *tree, pst_pooled_write *write, void *ctx);
-/* Both decode into what is zeroed, and is to be ended either way. Return: 0, -EBADMSG, -E2BIG, -ENOMEM. */
+/* Both decode into what is zeroed, and is to be ended either way. Return: 0, -EBADMSG, -E2BIG, -ENOMEM; of a
+ * root -EPROTONOSUPPORT a later version wrote it. */
 int pst_pooled_decode(const struct pst_pooled_root *root, const void *list, size_t bytes,
                       struct pst_pooled *out);
 int pst_pooled_root_decode(const void *data, size_t bytes, struct pst_pooled_root *out);
