@@ -10,7 +10,7 @@
 #include <inttypes.h>
 #include <sys/stat.h>
 
-enum { URL_BYTES = 4096 };
+enum { URL_BYTES = 4096, PRUNE_CALL_MS = 20000 };
 
 /* ---- URLs ---- */
 
@@ -272,6 +272,7 @@ static int run(struct pst_cli *cli, const struct action *action, struct trees *t
 static int command(struct pst_cli *cli)
 {
     const struct action *action = action_find(cli);
+    const uint64_t timeout_ms = cli->timeout;
     char url[URL_BYTES], name[PST_POOLED_NAME_BYTES_MAX + 1];
     struct pst_filter filters[PST_STRINGS_MAX];
     struct trees trees = {.name = name, .durable = cli->durable, .flags = pst_native_flags(cli)};
@@ -291,7 +292,10 @@ static int command(struct pst_cli *cli)
     if (r)
         return r;
     trees.filters = (struct pst_filters){filters, cli->filter.count};
+    if (!action->takes_name) /* no delete of a prune is underway for longer than its lock lasts */
+        cli->timeout = pst_min(timeout_ms, PRUNE_CALL_MS);
     r = pst_cli_open(cli, url);
+    cli->timeout = timeout_ms;
     if (r)
         return r;
     trees.store = cli->store;
