@@ -53,6 +53,15 @@ def tree(tmp_path: pathlib.Path) -> pathlib.Path:
     return root
 
 
+def test_a_key_with_a_long_name(data: Client, tree: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    for bytes_ in (240, 241, 255):
+        name = "k" * bytes_
+        data("put", f"svc/{name}", tree, "--contents")
+        data("get", f"svc/{name}", tmp_path / "out")
+        assert files_of(tmp_path / "out" / name) == files_of(tree)
+    assert not list((tmp_path / "out").glob(".penstock*"))
+
+
 @pytest.mark.parametrize("contents", [False, True])
 def test_what_an_earlier_try_has_left_goes(data: Client, tree: pathlib.Path, tmp_path: pathlib.Path, contents: bool) -> None:
     data("put", "m", tree, "--contents")

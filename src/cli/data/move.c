@@ -9,6 +9,7 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <openssl/evp.h>
 #include <stdio.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -163,6 +164,21 @@ struct fetch {
 
 #define PARTIAL ".penstock-partial" /* rsync's folders for files that are not whole */
 
+/* Of the hidden folder in which something arrives; of a long name it has the digest. */
+static void part_name(const char *name, char out[NAME_MAX + 1])
+{
+    uint8_t sha256[32];
+    int at;
+
+    if (snprintf(out, NAME_MAX + 1, ".penstock-%s.part", name) <= NAME_MAX)
+        return;
+    pst_assert(EVP_Digest(name, strlen(name), sha256, NULL, EVP_sha256(), NULL) == 1);
+    at = snprintf(out, NAME_MAX + 1, ".penstock--");
+    for (size_t i = 0; i < sizeof(sha256); i++)
+        at += snprintf(out + at, NAME_MAX + 1 - (size_t)at, "%02x", sha256[i]);
+    snprintf(out + at, NAME_MAX + 1 - (size_t)at, ".part");
+}
+
 /* Return: 0, or -errno with a text in @fault. */
 static int fetch_plan(struct fetch *fetch, const struct pst_move *move, bool in_place,
                       char fault[PST_FAULT_BYTES])
@@ -172,14 +188,17 @@ static int fetch_plan(struct fetch *fetch, const struct pst_move *move, bool in_
     int folder_bytes = (int)(name - move->local);
     struct stat st = {0};
     bool exists = lstat(move->local, &st) == 0, renames;
+    char part[NAME_MAX + 1];
     int r = 0;
 
+    part_name(name, part);
     came_as = came_as ? came_as + 1 : from;
     renames = strcmp(came_as, name) != 0;
     fetch->inside = move->is_folder || !*came_as;
     fetch->whole = !exists && !(in_place && (fetch->inside || !renames));
-    if (snprintf(fetch->part, sizeof(fetch->part), "%.*s.penstock-%s.part", folder_bytes, move->local,
-                 name) >= (int)sizeof(fetch->part) ||
+    if (snprintf(fetch->part, sizeof(fetch->part), "%.*s%s", folder_bytes, move->local, part) >=
+            (int)sizeof(fetch->part) ||
+        strlen(name) > NAME_MAX ||
         snprintf(fetch->made, sizeof(fetch->made), "%s/%s", fetch->part, came_as) >= (int)sizeof(fetch->made))
         r = -ENAMETOOLONG;
     else if (fetch->whole)
