@@ -40,7 +40,7 @@ class Faults:
             self._kill_rsync, self._kill_agent)
 
     def run(self) -> None:
-        """Until the time is over, or as many were there as the soak is to have; raises BenchError if the store is gone for good."""
+        """Until the time is over, or there were FAULTS_MAX; raises BenchError if the store or the agent is gone for good."""
         deadline = time.monotonic() + self._scene.order.for_s
         made = 0
         while made < FAULTS_MAX and time.monotonic() < deadline:
@@ -168,5 +168,5 @@ def data_store(stage: Stage, order: Order) -> Findings:
 
 SOAKS = (
     Soak("data_store", f"pods, cables, the store and its disk fail {FAULTS_MAX} times under puts, gets and broadcasts of trees",
-         ("half", "byte", "lost", "refused", "late", "leftover", "stale-offer", "stale-source"), data_store),
+         ("half", "byte", "lost", "refused", "late", "crash", "leftover", "stale-offer", "stale-source"), data_store),
 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A data store and an agent that can be killed and started again, small disks, and pods: processes that can be killed and stopped."""
+"""A data store and an agent that can be killed and started again, small disks, and pods that can be killed and stopped."""
 
 import contextlib
 import http.client
@@ -24,6 +24,7 @@ from urllib.parse import quote
 from procs import BenchError, Stage, free_port, listening
 
 ASK_S_MAX = 30.0
+CRASHES = tuple(-number for number in (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE))
 
 
 class Store:
@@ -162,6 +163,11 @@ class Outcome:
     code: int
     said: str
     late: bool  # it did not end by itself within its bound
+
+    @property
+    def crashed(self) -> bool:
+        """Whether it found itself at fault; a kill is none of this."""
+        return self.code in CRASHES or "Sanitizer" in self.said
 
     def __str__(self) -> str:
         return f"exit {self.code}: {' '.join(self.said.split())[-300:]}"

@@ -4,14 +4,14 @@
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from cable import Cable
 from procs import Stage
 from soaks import Findings, Order
-from store_rig import Agent, Pods, Store
+from store_rig import Agent, Outcome, Pods, Store
 from tree_versions import fault_of
 
 LOOK_PAUSE_S = 0.02
@@ -106,6 +106,15 @@ class Scene:
                 return False
             self._planted = True
             return True
+
+    def call(self, what: str, command: Sequence[str], **more: str) -> Outcome:
+        """What becomes of a pod's call. It must end, and may fail, but not crash."""
+        outcome = self.pods.call(command, self.python_environment(**more))
+        if outcome.late:
+            self.fault(f"{what} does not end within its bound: {list(command)}: {outcome}")
+        elif outcome.crashed:
+            self.fault(f"{what} crashes: {list(command)}: {outcome}")
+        return outcome
 
     def python_environment(self, **more: str) -> dict[str, str]:
         """What a pod in Python needs to reach the store through the cables, and by rsync."""

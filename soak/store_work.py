@@ -38,7 +38,7 @@ class Worker:
         self._scene, self._observer, self._number, self._by_rsync = scene, observer, number, number % 2 == 1
         self._sources = scene.stage.folder / f"sources{number}"
         self.file = f"file{number}"
-        self._put_has_failed = False
+        self._put_at_once = True
 
     def run(self) -> None:
         """Rounds until the faults are over, and one more, in which nothing may fail."""
@@ -60,14 +60,15 @@ class Worker:
         """A single file, of which each put is a new version under the same name."""
         name = self.file
         source, stored = self._sources / name, self._scene.store.files / name
-        before_or_now, failed_before = known(name, version - 1, version), self._put_has_failed
+        before_or_now = known(name, version - 1, version)
         write_version(self._scene.order.seed, name, version, source)
         self._scene.ledger.begin(name, version)
         with self._observer.watching(stored, before_or_now):
-            self._put_has_failed = not self._until_done("put", self._put(name, source), lambda: judge(self._scene, stored, before_or_now))
+            at_once = self._until_done("put", self._put(name, source), lambda: judge(self._scene, stored, before_or_now))
             self._scene.ledger.acknowledge(name)
             # An rsync whose client was killed may still finish: nothing orders it before the next put.
-            late_put = self._by_rsync and (failed_before or self._put_has_failed)
+            late_put = self._by_rsync and not (at_once and self._put_at_once)
+            self._put_at_once = at_once
             self._fetch("get", before_or_now if late_put else known(name, version), self._get, self._place(name, "get"))
         shutil.rmtree(self._place(name, "get"))
 
@@ -140,23 +141,22 @@ class Worker:
             if scene.gone.is_set():
                 raise BenchError("the store is gone")
             read = scene.clock.read()
-            outcome = scene.pods.call(self._planted(what) or command, scene.python_environment())
+            outcome = scene.call(what, self._planted(what) or command)
             calm = scene.clock.calm_since(read)
             scene.count(checked=1, **{f"{what}s" if outcome.code == 0 else f"failed_{what}s": 1})
             judged()
-            if outcome.late:
-                scene.fault(f"{what} does not end within its bound: {command}: {outcome}")
-            elif outcome.code == 0:
+            if outcome.code == 0:
                 return attempt == 0
-            else:
-                self._judge_failure(what, command, outcome, calm)
+            self._judge_failure(what, command, outcome, calm)
             time.sleep(ATTEMPT_PAUSE_S)
         raise BenchError(f"{what} has failed {ATTEMPTS_MAX} times, the last time with {outcome}")
 
     def _planted(self, what: str) -> list[str]:
-        """A call that never ends, or fails without a cause, if that is to be planted."""
+        """A call that never ends, crashes, or fails without a cause, if that is to be planted."""
         if what == "get" and self._scene.plants("late"):
             return ["sleep", "3600"]
+        if what == "get" and self._scene.plants("crash"):
+            return ["sh", "-c", "kill -ABRT $$"]
         return ["false"] if self._scene.over.is_set() and self._scene.plants("refused") else []
 
     def _judge_failure(self, what: str, command: list[str], outcome: Outcome, calm: bool) -> None:

@@ -219,6 +219,6 @@ def test_data_store_holds() -> None:
 
 @NETWORKS
 @NO_PYTHON
-@pytest.mark.parametrize("fault", ["half", "byte", "lost", "refused", "late", "leftover", "stale-offer", "stale-source"])
+@pytest.mark.parametrize("fault", ["half", "byte", "lost", "refused", "late", "crash", "leftover", "stale-offer", "stale-source"])
 def test_data_store_finds_what_is_planted(fault: str) -> None:
     soak_finds("data_store", 1, fault)
