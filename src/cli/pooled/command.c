@@ -70,6 +70,8 @@ static int url_split(const char *text, char url[URL_BYTES], char name[PST_POOLED
     store += text[store] == '/';
     if (end > store + PST_POOLED_NAME_BYTES_MAX)
         return pst_cli_usage("a tree's name has %d bytes at the most", PST_POOLED_NAME_BYTES_MAX);
+    if (text[store] == '/')
+        return pst_cli_usage("a tree's name does not begin with a slash");
     snprintf(name, PST_POOLED_NAME_BYTES_MAX + 1, "%.*s", end > store ? (int)(end - store) : 0, text + store);
     return 0;
 }

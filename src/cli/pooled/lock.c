@@ -106,17 +106,20 @@ int trees_lock_tree(struct trees *trees, struct trees_lock *lock)
     return trees_fail(trees, -EBUSY, "a prune is underway");
 }
 
-int trees_lock_keep(struct trees *trees, struct trees_lock *lock)
+int trees_lock_prove(struct trees *trees, struct trees_lock *lock)
 {
     int r;
 
     pst_assert(lock->generation);
-    if (pst_now_ns() - lock->written_ns < WRITE_MS * 1000000ull)
-        return 0;
     r = lock_write(trees, lock);
     if (r == PENSTOCK_STALE)
         return trees_fail(trees, -ESTALE, "%.150s: held up for too long; do it again", lock->key);
     return r ? lock_fail(trees, lock, r) : 0;
+}
+
+int trees_lock_keep(struct trees *trees, struct trees_lock *lock)
+{
+    return pst_now_ns() - lock->written_ns < WRITE_MS * 1000000ull ? 0 : trees_lock_prove(trees, lock);
 }
 
 bool trees_lock_give(struct trees *trees, struct trees_lock *lock)

@@ -11,6 +11,12 @@
 enum {
     DELETES = 256,
     PROBES = 1 << 16, /* one in e^16 partitions of a pool has none of them */
+    FIGURES_BYTES = 64 << 10,
+};
+
+/* Where the keys of a pool are. */
+struct prune_places {
+    uint64_t version, term;
 };
 
 struct prune {
@@ -26,8 +32,8 @@ struct prune {
 
 /* ---- what is named ---- */
 
-/* What a pool has lost is in no listing: roots that may come back with their node would be missed. No key has
- * a probe's name, so one that is not simply absent lies where something was lost. */
+/* What a pool has lost is in no listing: roots that may come back with their node would be missed. No tree
+ * has a probe's name, so one that is lost lies where something was. */
 static int prune_probe(struct prune *p)
 {
     struct probe {
@@ -52,10 +58,42 @@ static int prune_probe(struct prune *p)
                     p->trees, -ENODATA,
                     "the pool has lost values, and nobody knows which trees; 'penstock node forgive' gives "
                     "them up");
-            else if (probe->ops[i].result != PENSTOCK_MISS)
+            else if (probe->ops[i].result != PENSTOCK_MISS && probe->ops[i].result != 0)
                 r = trees_fail_key(p->trees, probe->keys[i], probe->ops[i].result);
         }
     }
+    return r;
+}
+
+/* Which version of its map a pool has. A node by itself has none: @places stays zeroed. */
+static int prune_places(struct prune *p, struct prune_places *places)
+{
+    pst_cleanup_free char *text = calloc(1, FIGURES_BYTES);
+    const char *version, *term;
+    int r = text ? penstock_pool_stat(p->trees->store, text, FIGURES_BYTES) : -ENOMEM;
+
+    if (r == -EOPNOTSUPP)
+        return 0;
+    if (r)
+        return trees_fail_key(p->trees, TREES_PRUNE, r);
+    version = strstr(text, "map_version ");
+    term = strstr(text, "\nterm ");
+    if (!version || !term)
+        return trees_fail(p->trees, -EPROTO, "the pool's master does not tell the version of its map");
+    places->version = strtoull(version + strlen("map_version "), NULL, 10);
+    places->term = strtoull(term + strlen("\nterm "), NULL, 10);
+    return 0;
+}
+
+/* A listing misses what moves from a node that it has not asked yet to one that it has. */
+static int prune_check_places(struct prune *p, const struct prune_places *before)
+{
+    struct prune_places now = {0};
+    int r = prune_places(p, &now);
+
+    if (r == 0 && (now.version != before->version || now.term != before->term))
+        r = trees_fail(p->trees, -EAGAIN,
+                       "keys moved between the pool's nodes meanwhile: nothing was pruned; try again later");
     return r;
 }
 
@@ -106,7 +144,7 @@ static int digests_order(const void *a, const void *b)
 static int prune_delete(struct prune *p)
 {
     struct penstock_op ops[DELETES] = {{0}};
-    int r = trees_lock_keep(p->trees, &p->lock);
+    int r = p->count ? trees_lock_prove(p->trees, &p->lock) : 0;
 
     if (r < 0 || p->count == 0)
         return r;
@@ -160,7 +198,7 @@ static int prune_sweep(struct prune *p)
         }
     }
     penstock_list_close(keys);
-    return r < 0 ? trees_fail_key(p->trees, PST_POOLED_CHUNKS, r) : prune_delete(p);
+    return r ? trees_fail_key(p->trees, PST_POOLED_CHUNKS, r) : prune_delete(p);
 }
 
 /* ---- all of it ---- */
@@ -181,7 +219,7 @@ static int prune_sees_put(struct prune *p)
         trees_fail(p->trees, -EBUSY, "a put is underway: %.*s", (int)pst_min(entry.key_bytes, 150),
                    (const char *)entry.key);
     penstock_list_close(keys);
-    return r < 0 ? trees_fail_key(p->trees, TREES_LOCKS, r) : r;
+    return r == 0 || r == 1 ? r : trees_fail_key(p->trees, TREES_LOCKS, r);
 }
 
 /* New puts wait for this one's lock meanwhile. */
@@ -201,8 +239,28 @@ static int prune_wait(struct prune *p, uint32_t wait_ms)
     return r;
 }
 
+/* Notes what all trees name. */
+static int prune_mark(struct prune *p, uint32_t wait_ms)
+{
+    struct prune_places places = {0};
+    int r = prune_places(p, &places);
+
+    if (r == 0)
+        r = prune_wait(p, wait_ms);
+    if (r == 0)
+        r = prune_probe(p);
+    if (r == 0)
+        r = trees_each(p->trees, prune_tree, p);
+    if (r == 0)
+        r = prune_check_places(p, &places);
+    if (r == 0 && p->named_count)
+        qsort(p->named, p->named_count, sizeof(*p->named), digests_order);
+    return r;
+}
+
 int trees_prune(struct trees *trees, uint32_t wait_ms, struct trees_pruned *pruned)
 {
+    uint64_t until_ms = pst_now_ms() + wait_ms;
     struct trees_pruned told = {.chunks = 0};
     pst_cleanup_free struct prune *p = calloc(1, sizeof(*p));
     int r;
@@ -213,13 +271,10 @@ int trees_prune(struct trees *trees, uint32_t wait_ms, struct trees_pruned *prun
     p->pruned = &told;
     r = trees_lock_take(trees, &p->lock, TREES_PRUNE, wait_ms);
     if (r == 0) {
-        r = prune_wait(p, wait_ms);
-        if (r == 0)
-            r = prune_probe(p);
-        if (r == 0)
-            r = trees_each(trees, prune_tree, p);
-        if (r == 0 && p->named_count)
-            qsort(p->named, p->named_count, sizeof(*p->named), digests_order);
+        do {
+            p->named_count = 0;
+            r = prune_mark(p, wait_ms);
+        } while (r == -EAGAIN && pst_now_ms() < until_ms);
         if (r == 0)
             r = prune_sweep(p);
         trees_lock_give(trees, &p->lock);

@@ -2,9 +2,14 @@
 /* put.c: a tree into the store: its chunks, its list, and at the end its root, with which it appears. */
 #include "cli/pooled/trees_priv.h"
 
+#include "base/clock.h"
+
 #include <fcntl.h>
 
-enum { ALONE_BYTES = 64 << 10 }; /* such a file shares no chunk with its neighbours */
+enum {
+    ALONE_BYTES = 64 << 10, /* such a file shares no chunk with its neighbours */
+    FLUSH_MS = 1800000,
+};
 
 struct put {
     struct trees *trees;
@@ -167,6 +172,19 @@ static int put_write_root(struct put *put, const uint8_t *root, size_t bytes)
     return r ? trees_fail_key(put->trees, key, r) : 0;
 }
 
+/* Of chunks that were there, too. A flush has the time of one operation; an SSD may need more. */
+static int put_flush(struct put *put)
+{
+    uint64_t until_ms = pst_now_ms() + FLUSH_MS;
+    int r, kept = 0;
+
+    while ((r = penstock_flush(put->trees->store)) == -ETIMEDOUT && pst_now_ms() < until_ms && kept == 0)
+        kept = trees_lock_keep(put->trees, &put->lock);
+    if (kept < 0)
+        return kept;
+    return r ? trees_fail_key(put->trees, PST_POOLED_CHUNKS, r) : 0;
+}
+
 static int put_root(struct put *put)
 {
     struct pst_pooled_chunks parts = {.list = NULL};
@@ -182,8 +200,10 @@ static int put_root(struct put *put)
         r = trees_fail(put->trees, -E2BIG, "%.150s: its list is longer than 1 GiB", put->trees->name);
     if (r == 0 && pst_pooled_root_encode(&put->tree, &parts, &root, &bytes) < 0)
         r = trees_fail(put->trees, -ENOMEM, "out of memory");
-    if (r == 0 && put->trees->durable && (r = penstock_flush(put->trees->store)) != 0)
-        r = trees_fail_key(put->trees, PST_POOLED_CHUNKS, r); /* of chunks that were there, too */
+    if (r == 0 && put->trees->durable)
+        r = put_flush(put);
+    if (r == 0) /* a prune may have come since, and removed chunks */
+        r = trees_lock_prove(put->trees, &put->lock);
     if (r == 0)
         r = put_write_root(put, root, bytes);
     free(root);

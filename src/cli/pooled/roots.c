@@ -161,5 +161,5 @@ int trees_each(struct trees *trees, int (*each)(void *ctx, const char *name), vo
         }
     }
     penstock_list_close(keys);
-    return r < 0 ? trees_fail_key(trees, PST_POOLED_TREES, r) : 0;
+    return r ? trees_fail_key(trees, PST_POOLED_TREES, r) : 0;
 }

@@ -62,6 +62,9 @@ int trees_lock_take(struct trees *trees, struct trees_lock *lock, const char *ke
 int trees_lock_tree(struct trees *trees, struct trees_lock *lock);
 /* To be called every few seconds. -ESTALE: it was lost. */
 int trees_lock_keep(struct trees *trees, struct trees_lock *lock);
+/* The same, whenever it was written last: a node that began anew has no locks. Before what nobody could take
+ * back. */
+int trees_lock_prove(struct trees *trees, struct trees_lock *lock);
 /* Return: whether it was held until now. */
 bool trees_lock_give(struct trees *trees, struct trees_lock *lock);
 

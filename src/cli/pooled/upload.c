@@ -27,12 +27,21 @@ void upload_close(struct upload *u)
     *u = (struct upload){.buffer = NULL};
 }
 
+/* All chunks are put, whatever is there: their bytes may be others, or their copies few. */
+static bool upload_forces(const struct upload *u)
+{
+    return u->trees->flags & PST_ARRIVAL_FORCE;
+}
+
 /* Asks which chunks are there, and moves those that are not to the front. */
 static int upload_ask(struct upload *u, uint32_t *missing)
 {
     uint32_t count = 0;
     int r;
 
+    *missing = u->count;
+    if (upload_forces(u))
+        return 0;
     for (uint32_t i = 0; i < u->count; i++)
         penstock_prep(&u->ops[i], PENSTOCK_STAT_KEY, u->chunks[i].key, PST_POOLED_KEY_BYTES);
     r = penstock_batch(u->trees->store, u->ops, u->count);
@@ -44,7 +53,8 @@ static int upload_ask(struct upload *u, uint32_t *missing)
         if (u->ops[i].result < 0 || u->ops[i].result == PENSTOCK_BUSY)
             return trees_fail_key(u->trees, chunk->key, u->ops[i].result);
         if (u->ops[i].result == 0 && u->ops[i].value_bytes != chunk->bytes)
-            return trees_fail(u->trees, -EBADMSG, "%s: it has other bytes than its name says", chunk->key);
+            return trees_fail(u->trees, -EBADMSG,
+                              "%s: it has other bytes than its name says; --force puts it anew", chunk->key);
         if (u->ops[i].result == 0)
             u->there += chunk->bytes;
         else
@@ -64,7 +74,7 @@ static int upload_put(struct upload *u, uint32_t count)
         for (uint32_t i = 0; i < count; i++) {
             penstock_prep_put(&u->ops[i], u->chunks[i].key, PST_POOLED_KEY_BYTES, u->buffer + u->chunks[i].at,
                               u->chunks[i].bytes);
-            u->ops[i].flags = PENSTOCK_IF_ABSENT;
+            u->ops[i].flags = PENSTOCK_CHECKSUM | (upload_forces(u) ? 0 : PENSTOCK_IF_ABSENT);
         }
         r = penstock_batch(u->trees->store, u->ops, count);
         if (r < 0)
