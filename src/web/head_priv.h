@@ -46,7 +46,7 @@ static inline bool head_reads(const struct head *head)
 /* site.c: a browser says that the page is another host's, and the request is one that it makes for any page.
  */
 bool head_is_of_another_site(const struct head *head);
-/* Neither an address, nor a name without a dot or of localhost, nor @own. */
+/* Neither an address, nor a name without a dot, of localhost or a cluster's, nor @own. */
 bool head_names_a_foreign_host(const struct head *head, const char *own);
 
 /* Whether it asks for what lies at @path, and says no more. */

@@ -38,7 +38,8 @@ struct http {
     bool keep_alive; /* after this answer */
     bool no_body;    /* of the answer: the method was HEAD */
     bool head_began; /* and has its time from then on */
-    bool is_known;   /* a whole request has come that may be answered */
+    bool is_known;   /* the present request is whole, and may be answered */
+    bool answered;   /* one before it was */
     char peer[WEB_PEER_BYTES];
     struct pace pace;
     char *in; /* a head, and what came behind it */
@@ -105,9 +106,9 @@ static enum yields http_yields(const struct party *party)
 {
     const struct http *h = pst_container_of(party, struct http, party);
 
-    if (!h->is_known)
-        return h->step <= STEP_BODY ? YIELDS_FIRST : YIELDS_NOT;
-    return h->step <= STEP_HEAD && !h->head_began ? YIELDS_LAST : YIELDS_NOT;
+    if (h->is_known || h->step > STEP_BODY)
+        return YIELDS_NOT;
+    return h->answered && h->step <= STEP_HEAD && !h->head_began ? YIELDS_LAST : YIELDS_FIRST;
 }
 
 static void http_tick(struct party *party, uint64_t now_ns)
@@ -555,6 +556,8 @@ static bool step_body(struct http *h)
 static bool sent(struct http *h)
 {
     answer_drop(h);
+    h->is_known = false;
+    h->answered = true;
     pace_begin(&h->pace, 0, pst_now_ns());
     if (!h->keep_alive) {
         shutdown(h->watch.fd, SHUT_WR);

@@ -38,6 +38,8 @@ static bool host_of(const struct head *head, char host[HOST_BYTES])
 
 bool head_names_a_foreign_host(const struct head *head, const char *own)
 {
+    /* What no domain of the world ends with: those of this host, of a cluster, of a network. */
+    static const char *const near[] = {".localhost", ".svc", ".local", ".internal"};
     char host[HOST_BYTES];
     uint8_t address[16];
     size_t bytes;
@@ -45,8 +47,16 @@ bool head_names_a_foreign_host(const struct head *head, const char *own)
     if (!host_of(head, host))
         return true;
     bytes = strlen(host);
+    if (bytes > 0 && host[bytes - 1] == '.')
+        host[--bytes] = 0;
     if (!memchr(host, '.', bytes) || strcasecmp(host, own) == 0 || inet_pton(AF_INET, host, address) == 1 ||
         inet_pton(AF_INET6, host, address) == 1)
         return false;
-    return bytes < 10 || strcasecmp(host + bytes - 10, ".localhost") != 0;
+    for (size_t i = 0; i < pst_count_of(near); i++) {
+        size_t end = strlen(near[i]);
+
+        if (bytes > end && strcasecmp(host + bytes - end, near[i]) == 0)
+            return false;
+    }
+    return true;
 }

@@ -43,7 +43,7 @@ struct pst_web_settings {
     struct pst_bytes token; /* that peers off the loopback must show; empty: none */
     bool token_on_loopback; /* there, too */
     /* What a request from the loopback may have as its Host if there is no token, beside addresses, names
-     * without a dot and those of localhost. NULL: nothing. */
+     * without a dot and those of localhost or a cluster. NULL: nothing. */
     const char *name;
     const char *open_path; /* that may be read without the token, such as "/health"; NULL: none */
     const char *certificate, *private_key;              /* PEM files; TLS with both, one alone is -EINVAL */

@@ -91,8 +91,9 @@ int arrival_settle_arrived(struct pst_arrival *a, const struct pst_entry *entry)
 /* Makes the hidden folder, or takes the one of an arrival that broke off, and locks it. Return: 0, or -errno
  * with the arrival's fault; -EBUSY another arrival is underway. */
 int arrival_open_hidden(struct pst_arrival *a);
-/* Of the mount that @fd is on; two of one file system differ. 0: it is not known. */
-uint64_t arrival_mount_of(int fd);
+/* Of the mount that @fd is on; two of one file system differ. @unique: whether no later mount gets the same;
+ * NULL is fine. 0: it is not known. */
+uint64_t arrival_mount_of(int fd, bool *unique);
 /* Removes @name of a folder, and all that it has. Return: 0 or -errno. */
 int arrival_remove(int folder_fd, const char *name);
 /* The hidden folder: what is open is emptied, since others may have put something else at its name. */

@@ -71,13 +71,15 @@ static int arrival_try_hidden(struct pst_arrival *a)
 #define STATX_MNT_ID_UNIQUE 0x4000u
 #endif
 
-uint64_t arrival_mount_of(int fd)
+uint64_t arrival_mount_of(int fd, bool *unique)
 {
     struct statx st;
 
     if (statx(fd, "", AT_EMPTY_PATH, STATX_MNT_ID | STATX_MNT_ID_UNIQUE, &st) < 0 ||
         !(st.stx_mask & (STATX_MNT_ID | STATX_MNT_ID_UNIQUE)))
         return 0;
+    if (unique)
+        *unique = st.stx_mask & STATX_MNT_ID_UNIQUE;
     return st.stx_mnt_id;
 }
 
@@ -90,7 +92,8 @@ static int arrival_find_home(struct pst_arrival *a)
     struct stat parent, st;
 
     a->within = there >= 0 && fstat(there, &st) == 0 && fstat(a->parent_fd, &parent) == 0 &&
-                (st.st_dev != parent.st_dev || arrival_mount_of(there) != arrival_mount_of(a->parent_fd) ||
+                (st.st_dev != parent.st_dev ||
+                 arrival_mount_of(there, NULL) != arrival_mount_of(a->parent_fd, NULL) ||
                  faccessat(a->parent_fd, ".", W_OK, AT_EACCESS) < 0);
 
     arrival_hidden_name(a->hidden, a->within ? "" : a->leaf);

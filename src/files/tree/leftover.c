@@ -144,10 +144,12 @@ enum { MARK_BYTES = 128 };
 static int mark_make(int folder_fd, char mark[MARK_BYTES])
 {
     pst_cleanup_close int boot_fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    uint64_t mount = arrival_mount_of(folder_fd);
+    bool unique = false;
+    uint64_t mount = arrival_mount_of(folder_fd, &unique);
     char boot[37] = "";
 
-    if (mount == 0 || boot_fd < 0 || read(boot_fd, boot, sizeof(boot) - 1) != (ssize_t)sizeof(boot) - 1)
+    if (mount == 0 || !unique || boot_fd < 0 ||
+        read(boot_fd, boot, sizeof(boot) - 1) != (ssize_t)sizeof(boot) - 1)
         return 0;
     return snprintf(mark, MARK_BYTES, "%s %" PRIu64 "\n", boot, mount);
 }

@@ -2,6 +2,8 @@
 /* manifest.c: entries in their order, and as bytes. */
 #include "files/tree/manifest.h"
 
+#include "files/key.h"
+
 enum { NONE = UINT32_MAX };
 
 void pst_manifest_fini(struct pst_manifest *m)
@@ -99,7 +101,9 @@ int pst_manifest_add(struct pst_manifest *m, const struct pst_entry *entry)
     uint64_t file_bytes;
     uint32_t depth;
     char *texts;
-    int r = entry_may_follow(m, entry, &depth) ? manifest_grow(m) : -EINVAL;
+    /* Names for what has not arrived would be taken for an arrival's own. */
+    bool may = !pst_key_is_reserved(entry->path) && entry_may_follow(m, entry, &depth);
+    int r = may ? manifest_grow(m) : -EINVAL;
 
     if (r == 0 && entry->kind == PST_ENTRY_FOLDER && depth == pst_count_of(m->way))
         r = -E2BIG;
