@@ -103,7 +103,7 @@ LANDINGS = [(".", False, {"tree/a", "tree/sub/b"}), (".", True, {"a", "sub/b"}),
             (["a", "sub"], False, {"a", "sub/b"}), (["a", "sub"], True, {"a", "b"})]
 
 
-@pytest.mark.parametrize("source, contents, landed", LANDINGS, ids=str)
+@pytest.mark.parametrize("source, contents, landed", LANDINGS, ids=lambda value: str(sorted(value)) if isinstance(value, set) else str(value))
 def test_where_a_source_lands(client: ds.DataStoreClient, daemon: DataStore, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch,
                               source: str | list[str], contents: bool, landed: set[str]) -> None:
     (tmp_path / "tree/sub").mkdir(parents=True)

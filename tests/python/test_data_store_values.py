@@ -40,6 +40,16 @@ def names(client: ds.DataStoreClient, key: str) -> list[str]:
     return [item["name"] for item in client.ls(key)]
 
 
+def kinds(client: ds.DataStoreClient, key: str) -> list[str]:
+    """Of the values that lie there."""
+    return [name.kind for name in map(ValueName.of, names(client, key)) if name]
+
+
+def value_in(folder: pathlib.Path) -> pathlib.Path:
+    path, = folder.glob("penstock-value.*")
+    return path
+
+
 def test_bytes_and_text(client: ds.DataStoreClient, tmp_path: pathlib.Path) -> None:
     big = os.urandom(3_000_000)
     for key, value in (("b", b"\x93NUMPY raw \0"), ("empty", b""), ("big", big), ("text", "grüße\n\ud800"), ("none", "")):
@@ -49,7 +59,7 @@ def test_bytes_and_text(client: ds.DataStoreClient, tmp_path: pathlib.Path) -> N
     client.put("svc/view", data=memoryview(bytearray(b"abcdef"))[::2])
     assert client.get(["svc/view", "svc/text"]) == [b"ace", "grüße\n\ud800"]
     client.get("svc/big", tmp_path / "out")
-    assert (tmp_path / "out/big/penstock-value.1.bin").read_bytes() == big
+    assert value_in(tmp_path / "out/big").read_bytes() == big
     with pytest.raises(TypeError, match="cannot fill a ndarray"):
         client.get("svc/big", np.zeros(1))
 
@@ -57,10 +67,10 @@ def test_bytes_and_text(client: ds.DataStoreClient, tmp_path: pathlib.Path) -> N
 def test_a_value_takes_the_place_of_another_kind(client: ds.DataStoreClient) -> None:
     client.put(["svc/x", "svc/y"], data=b"one")
     client.put("svc/x", data="two")
-    assert client.get("svc/x") == "two" and names(client, "svc/x") == ["penstock-value.2.txt"]
+    assert client.get("svc/x") == "two" and kinds(client, "svc/x") == ["txt"]
     client.put("svc/x", data=np.arange(3))
     client.put("svc/x", data=np.arange(4))
-    assert client.get("svc/x").tolist() == [0, 1, 2, 3] and names(client, "svc/x") == ["penstock-value.4.npy"]
+    assert client.get("svc/x").tolist() == [0, 1, 2, 3] and kinds(client, "svc/x") == ["npy"]
     client.put("svc/x/below", data=b"below")
     client.rm("svc/x")
     with pytest.raises(ds.KeyNotFound):
@@ -127,8 +137,44 @@ def test_a_value_is_a_file_under_its_own_key(client: ds.DataStoreClient, tmp_pat
                                              monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     client.put("svc/x", data=b"x")
-    assert client.get("svc/x/penstock-value.1.bin") is None
-    assert (tmp_path / "penstock-value.1.bin").read_bytes() == b"x"
+    name, = names(client, "svc/x")
+    assert client.get(f"svc/x/{name}") is None
+    assert (tmp_path / name).read_bytes() == b"x"
+
+
+def test_a_put_of_files_takes_a_values_place(client: ds.DataStoreClient, tmp_path: pathlib.Path,
+                                             monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder/file").write_text("file")
+    for contents in (False, True):
+        client.put("svc/x", data=b"value")
+        client.put("svc/x", tmp_path / "folder", contents=contents)
+        assert kinds(client, "svc/x") == []
+        assert client.get("svc/x", tmp_path / "out") is None
+        assert (tmp_path / ("out/x/file" if contents else "out/x/folder/file")).read_text() == "file"
+
+
+def test_an_older_value_that_comes_back_is_not_taken(client: ds.DataStoreClient, tmp_path: pathlib.Path) -> None:
+    """As one that another pod offers once more, which had been removed."""
+    client.put("svc/x", data=b"old")
+    name, = names(client, "svc/x")
+    client.rm("svc/x")
+    client.put("svc/x", data=b"new")
+    (tmp_path / name).write_bytes(b"old")
+    client.put(f"svc/x/{name}", tmp_path / name)
+    assert client.get("svc/x") == b"new"
+    client.put("svc/x", data=b"newer")
+    assert client.get("svc/x") == b"newer" and kinds(client, "svc/x") == ["bin"]
+
+
+def test_no_value_is_put_where_no_other_can_follow(client: ds.DataStoreClient, tmp_path: pathlib.Path) -> None:
+    last = "penstock-value.999999999999999999.bin"
+    (tmp_path / last).write_bytes(b"last")
+    client.put(f"svc/x/{last}", tmp_path / last)
+    with pytest.raises(ds.DataStoreError, match="no other can come"):
+        client.put("svc/x", data=b"new")
+    assert client.get("svc/x") == b"last"
 
 
 def test_a_reader_sees_the_old_value_or_the_new(client: ds.DataStoreClient) -> None:
@@ -245,5 +291,5 @@ class TestTensors:
         client.put("svc/state", data={"a": torch.arange(3), "b": torch.ones(2, dtype=torch.bfloat16)})
         client.put("svc/array", data=np.arange(3))
         client.get(["svc/state", "svc/array"], tmp_path)
-        assert load_file(tmp_path / "state/penstock-value.1.safetensors")["a"].tolist() == [0, 1, 2]
-        assert np.load(tmp_path / "array/penstock-value.1.npy", allow_pickle=False).tolist() == [0, 1, 2]
+        assert load_file(value_in(tmp_path / "state"))["a"].tolist() == [0, 1, 2]
+        assert np.load(value_in(tmp_path / "array"), allow_pickle=False).tolist() == [0, 1, 2]

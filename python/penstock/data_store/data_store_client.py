@@ -20,7 +20,8 @@ from .pod_data_server import PodDataServerClient
 from .rsync_client import Fetch, RsyncClient, peer_source
 from .server import Server
 from .sources import links_below, sources
-from .stored_values import get_value, offer_value, put_value, remove_values
+from .stored_values import (get_value, offer_value, put_value, remove_others, remove_values, replaced_by,
+                            values_if_any)
 from .tree_client import TreeClient
 from .types import BroadcastWindow, Lifespan, Locale, Transport
 from .values import encode, is_target
@@ -128,7 +129,9 @@ class DataStoreClient:
                 if locale == "local":
                     self._put_local(parsed, paths, contents, filter_options, lifespan, service)
                 else:
+                    there = values_if_any(self, parsed.full_key)
                     self.upload(parsed, paths, lifespan, service, contents, filter_options, force, verbose)
+                    remove_others(self, parsed.full_key, replaced_by(there, paths if contents else []))
         if broadcast:
             take_part(self, [parsed.full_key for parsed in keys], "putter", broadcast)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import pathlib
 import tempfile
+import time
 from typing import TYPE_CHECKING, Any
 
 from .errors import DataStoreError, StoreRefused
@@ -18,7 +19,7 @@ from .values import ValueName, newest, read_value, write_value
 if TYPE_CHECKING:
     from .data_store_client import DataStoreClient
 
-__all__ = ["get_value", "offer_value", "put_value", "remove_values"]
+__all__ = ["get_value", "offer_value", "put_value", "remove_others", "remove_values", "replaced_by", "values_if_any"]
 
 TRIES = 10  # of a get whose value others replace while it is fetched
 TOO_MANY_NAMES = 413  # HTTP's status
@@ -50,7 +51,7 @@ def put_value(client: DataStoreClient, key: str, kind: str, pieces: list[Any], l
               verbose: bool) -> None:
     """Put a value's file into the store."""
     there = values_of(client, key)
-    name = following(there, kind)
+    name = following(key, there, kind)
     with tempfile.TemporaryDirectory(prefix="penstock-value-") as folder:
         path = pathlib.Path(folder) / str(name)
         write_value(path, pieces)
@@ -62,7 +63,7 @@ def put_value(client: DataStoreClient, key: str, kind: str, pieces: list[Any], l
 def offer_value(client: DataStoreClient, key: str, kind: str, pieces: list[Any], lifespan: Lifespan, service: str | None) -> None:
     """Offer a value's file from this pod."""
     there = values_of(client, key)
-    name = following(there, kind)
+    name = following(key, there, kind)
     folder = spool.new_folder()
     try:
         write_value(folder / str(name), pieces)
@@ -107,9 +108,18 @@ def remove_values(client: DataStoreClient, key: str) -> bool:
     return bool(there)
 
 
-def following(there: list[ValueName], kind: str) -> ValueName:
+def following(key: str, there: list[ValueName], kind: str) -> ValueName:
+    """A name that was never used: what a pod offered long ago, and offers again, is older than it."""
     last = newest(there)
-    return ValueName(last.number + 1 if last else 1, kind)
+    name = ValueName(max(last.number + 1 if last else 0, time.time_ns() // 1_000_000), kind)
+    if ValueName.of(str(name)) != name:
+        raise DataStoreError(f"{key}: there is a value {last}, behind which no other can come; remove it")
+    return name
+
+
+def replaced_by(there: list[ValueName], folders: list[str]) -> list[ValueName]:
+    """Values that are gone when what these folders have is put in their place."""
+    return [name for name in there if not any((pathlib.Path(folder) / str(name)).exists() for folder in folders)]
 
 
 def remove_others(client: DataStoreClient, key: str, names: list[ValueName]) -> None:
