@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reader.h: fields out of bytes that somebody else wrote: past their end it yields zeros, and remembers that.
- */
+ * And numbers as such bytes. */
 #ifndef PST_READER_H
 #define PST_READER_H
 
@@ -44,6 +44,15 @@ static inline void pst_read_copy(struct pst_reader *r, void *out, size_t bytes)
 
     if (at)
         memcpy(out, at, bytes);
+}
+
+/* The reverse: a number into bytes of one's own. Return: behind them. */
+static inline uint8_t *pst_write_number(uint8_t *at, uint64_t number, size_t bytes)
+{
+    pst_assert(bytes <= sizeof(number));
+    for (size_t i = 0; i < bytes; i++)
+        *at++ = (uint8_t)(number >> 8 * i);
+    return at;
 }
 
 #endif

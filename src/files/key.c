@@ -84,9 +84,7 @@ bool pst_key_is_normal(const char *key)
 
 bool pst_key_is_reserved(const char *key)
 {
-    static const char front[] = ".penstock-";
-
-    while (strncmp(key, front, sizeof(front) - 1) != 0) {
+    while (strncmp(key, PST_KEY_RESERVED, sizeof(PST_KEY_RESERVED) - 1) != 0) {
         key = strchr(key, '/');
         if (!key++)
             return false;

@@ -39,7 +39,10 @@ int pst_key_normalise(struct pst_bytes text, char out[PST_KEY_CAP]);
 /* Whether @key is what the two above return. The root's "" is. */
 bool pst_key_is_normal(const char *key);
 
-/* Whether a part of @key begins with ".penstock-": names for what has not arrived yet, which no tree has. */
+/* So begin names for what has not arrived yet, which no tree has. */
+#define PST_KEY_RESERVED ".penstock-"
+
+/* Whether a part of @key begins so. */
 bool pst_key_is_reserved(const char *key);
 
 /* The last part of a normal key that is not the root's; "c" of "a/b/c". */

@@ -80,7 +80,7 @@ static int removal_lift(struct removal *removal, int fd, const char *name)
     int r;
 
     pst_assert(removal->depth == PST_ROOT_DEPTH_MAX);
-    snprintf(lifted, sizeof(lifted), ".penstock-deep-%u", removal->moved++);
+    snprintf(lifted, sizeof(lifted), PST_KEY_RESERVED "deep-%u", removal->moved++);
     r = pst_beneath_rename_new(fd, name, removal->levels[1].fd, lifted);
     if (r == -EACCES && (folder_fd = pst_beneath_open(fd, name, O_PATH | O_DIRECTORY)) >= 0 &&
         pst_beneath_open_up(folder_fd)) /* its ".." changes, too */

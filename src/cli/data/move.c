@@ -9,7 +9,6 @@
 
 #include <fcntl.h>
 #include <limits.h>
-#include <openssl/evp.h>
 #include <stdio.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -162,21 +161,19 @@ struct fetch {
     int lock;
 };
 
-#define PARTIAL ".penstock-partial" /* rsync's folders for files that are not whole */
+#define PARTIAL PST_KEY_RESERVED "partial" /* rsync's folders for files that are not whole */
 
 /* Of the hidden folder in which something arrives; of a long name it has the digest. */
 static void part_name(const char *name, char out[NAME_MAX + 1])
 {
-    uint8_t sha256[32];
-    int at;
+    uint8_t sha256[PST_SHA256_BYTES];
+    char text[PST_SHA256_TEXT_BYTES];
 
-    if (snprintf(out, NAME_MAX + 1, ".penstock-%s.part", name) <= NAME_MAX)
+    if (snprintf(out, NAME_MAX + 1, PST_KEY_RESERVED "%s.part", name) <= NAME_MAX)
         return;
-    pst_assert(EVP_Digest(name, strlen(name), sha256, NULL, EVP_sha256(), NULL) == 1);
-    at = snprintf(out, NAME_MAX + 1, ".penstock--");
-    for (size_t i = 0; i < sizeof(sha256); i++)
-        at += snprintf(out + at, NAME_MAX + 1 - (size_t)at, "%02x", sha256[i]);
-    snprintf(out + at, NAME_MAX + 1 - (size_t)at, ".part");
+    pst_sha256(name, strlen(name), sha256);
+    pst_sha256_print(sha256, text);
+    snprintf(out, NAME_MAX + 1, PST_KEY_RESERVED "-%s.part", text);
 }
 
 /* Return: 0, or -errno with a text in @fault. */

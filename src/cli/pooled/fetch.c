@@ -11,14 +11,14 @@ struct fetch {
 static int fetch_check(struct trees *trees, const struct trees_slot *slot, const struct penstock_op *op,
                        const char *key)
 {
-    uint8_t sha256[PST_POOLED_SHA256_BYTES];
+    uint8_t sha256[PST_SHA256_BYTES];
 
     if (op->result == PENSTOCK_MISS || op->result == PENSTOCK_LOST)
         return trees_fail(trees, -ENOENT, "%s: the store does not have it any more", key);
     if (op->result && op->result != -ENOBUFS)
         return trees_fail_key(trees, key, op->result);
     if (op->result == 0 && op->value_bytes == slot->chunk->bytes) {
-        pst_pooled_sha256(slot->data, slot->chunk->bytes, sha256);
+        pst_sha256(slot->data, slot->chunk->bytes, sha256);
         if (memcmp(sha256, slot->chunk->sha256, sizeof(sha256)) == 0)
             return 0;
     }

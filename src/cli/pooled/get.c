@@ -6,13 +6,11 @@
  */
 #include "cli/pooled/trees_priv.h"
 
-#include "base/clock.h"
 #include "files/tree/wanted.h"
 
 enum {
     PIECES = 1 << 16,
     DELTAS_AHEAD = PST_ARRIVAL_OPEN_MAX / 2, /* files that may be begun before their batch is fetched */
-    TURN_LOOK_US = 20000,
     GONE_TRIES = 4,
 };
 
@@ -131,7 +129,7 @@ struct old_chunk {
     struct get *get;
     const uint8_t *data;
     uint32_t bytes;
-    uint8_t sha256[PST_POOLED_SHA256_BYTES];
+    uint8_t sha256[PST_SHA256_BYTES];
 };
 
 /* wanted.h compares a part of the digest: this compares all of it. */
@@ -158,7 +156,7 @@ static int old_chunk_take(void *ctx, uint64_t at)
     return 0;
 }
 
-static void digest_of_sha256(const uint8_t sha256[PST_POOLED_SHA256_BYTES], struct pst_digest *out)
+static void digest_of_sha256(const uint8_t sha256[PST_SHA256_BYTES], struct pst_digest *out)
 {
     memcpy(out->bytes, sha256, sizeof(out->bytes));
 }
@@ -170,21 +168,10 @@ static int old_chunk_look(void *ctx, uint64_t at, const uint8_t *data, size_t by
     int r;
 
     (void)at;
-    pst_pooled_sha256(data, bytes, chunk.sha256);
+    pst_sha256(data, bytes, chunk.sha256);
     digest_of_sha256(chunk.sha256, &digest);
     r = pst_wanted_take(&chunk.get->wanted, &digest, chunk.bytes, old_chunk_take, &chunk);
     return r < 0 ? r : chunk.get->wanted.taken == chunk.get->wanted.count; /* nothing is wanted any more */
-}
-
-/* An older version that is not there, or cannot be read, has nothing. */
-static int old_look(struct get *get, enum pst_arrival_older which)
-{
-    pst_cleanup_close int fd = pst_arrival_old(get->arrival, get->wanted_entry, which);
-    off_t bytes = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
-
-    if (bytes > 0)
-        pst_chunks_of(fd, pst_min((uint64_t)bytes, PST_WANTED_FILE_BYTES_MAX), true, old_chunk_look, get);
-    return get->take_error;
 }
 
 /* Lists the chunks of the file that @walk, borrowed, has come to. Return: 0; -EPROTO it shares chunks with
@@ -229,8 +216,12 @@ static int get_take_over(struct get *get, const struct pst_pooled_walk *walk,
     if (r < 0)
         return trees_fail(get->trees, r, "out of memory");
     get->deltas++;
-    for (int which = 0; r == 0 && which < PST_ARRIVAL_OLDER && get->wanted.taken < get->wanted.count; which++)
-        r = old_look(get, (enum pst_arrival_older)which);
+    for (int which = 0; r == 0 && which < PST_ARRIVAL_OLDER && get->wanted.taken < get->wanted.count;
+         which++) {
+        pst_arrival_each_old(get->arrival, get->wanted_entry, (enum pst_arrival_older)which, true,
+                             old_chunk_look, get);
+        r = get->take_error;
+    }
     return r;
 }
 
@@ -281,16 +272,11 @@ static int get_files(struct get *get)
 
 /* ---- all of it ---- */
 
-/* Opens the arrival, behind another one that is underway. */
 static int get_open_arrival(struct get *get, int folder_fd, const char *leaf)
 {
-    uint64_t until_ms = pst_now_ms() + PST_ARRIVAL_TURN_MS;
-    int r;
+    int r = pst_arrival_open_in_turn(folder_fd, leaf, get->trees->flags, &get->arrival, NULL, NULL,
+                                     get->trees->fault);
 
-    while ((r = pst_arrival_open(folder_fd, leaf, get->trees->flags, &get->arrival, get->trees->fault)) ==
-               -EBUSY &&
-           pst_now_ms() < until_ms)
-        usleep(TURN_LOOK_US);
     if (r == 0 && (r = pst_arrival_begin(get->arrival, &get->tree.m)) < 0)
         return get_fail(get, r);
     return r;

@@ -22,7 +22,7 @@ struct prune_places {
 struct prune {
     struct trees *trees;
     struct trees_lock lock;
-    uint8_t (*named)[PST_POOLED_SHA256_BYTES];
+    uint8_t (*named)[PST_SHA256_BYTES];
     uint64_t named_count, named_room;
     char keys[DELETES][PST_POOLED_KEY_BYTES + 1]; /* to be deleted, */
     uint64_t bytes[DELETES];                      /* and of their values */
@@ -136,7 +136,7 @@ static int prune_tree(void *ctx, const char *name)
 
 static int digests_order(const void *a, const void *b)
 {
-    return memcmp(a, b, PST_POOLED_SHA256_BYTES);
+    return memcmp(a, b, PST_SHA256_BYTES);
 }
 
 /* ---- what is not ---- */
@@ -167,7 +167,7 @@ static int prune_delete(struct prune *p)
 
 static int prune_look_at(struct prune *p, const struct penstock_entry *entry)
 {
-    uint8_t sha256[PST_POOLED_SHA256_BYTES];
+    uint8_t sha256[PST_SHA256_BYTES];
 
     if (!pst_pooled_key_parse(entry->key, entry->key_bytes, sha256))
         return 0; /* somebody else's */

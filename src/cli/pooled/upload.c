@@ -121,7 +121,7 @@ static int upload_cut_one(struct upload *u)
     struct upload_chunk *next = &u->chunks[u->count];
     int r;
 
-    pst_pooled_sha256(data, chunk.bytes, chunk.sha256);
+    pst_sha256(data, chunk.bytes, chunk.sha256);
     r = pst_pooled_chunks_add(u->list, &chunk);
     if (r < 0)
         return trees_fail(u->trees, r, "%s: too many chunks", u->trees->name);

@@ -115,12 +115,7 @@ void link_put(struct link *link, const void *data, size_t bytes)
 
 void link_put_number(struct link *link, uint64_t number, size_t bytes)
 {
-    uint8_t text[8];
-
-    pst_assert(bytes <= sizeof(text));
-    for (size_t i = 0; i < bytes; i++)
-        text[i] = (uint8_t)(number >> 8 * i);
-    link_put(link, text, bytes);
+    pst_write_number(link_put_space(link, bytes), number, bytes);
 }
 
 void link_put_text(struct link *link, const char *text)

@@ -5,11 +5,8 @@
  */
 #include "files/carry/carry_priv.h"
 
-#include "base/clock.h"
-
 enum {
     ALIVE_CHUNKS = 64, /* of an older version between two signs of life */
-    TURN_LOOK_US = 20000,
 };
 
 struct receiver {
@@ -93,18 +90,6 @@ static int old_chunk_look(void *ctx, uint64_t at, const uint8_t *data, size_t by
     return pst_wanted_take(&chunk.r->wanted, &digest, (uint32_t)bytes, old_chunk_take, &chunk);
 }
 
-/* An older version that is not there, or cannot be read, has nothing. Return: 0 or the link's error. */
-static int old_look(struct receiver *r, enum pst_arrival_older which)
-{
-    pst_cleanup_close int fd = pst_arrival_old(r->arrival, r->listing, which);
-    off_t bytes = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
-
-    if (bytes > 0)
-        pst_chunks_of(fd, pst_min((uint64_t)bytes, PST_WANTED_FILE_BYTES_MAX), r->by_content, old_chunk_look,
-                      r);
-    return r->link->error;
-}
-
 static void receiver_end_list(struct receiver *r)
 {
     pst_wanted_fini(&r->wanted);
@@ -125,16 +110,17 @@ static int send_need_of_content(struct receiver *r)
 static int send_need(struct receiver *r)
 {
     struct pst_wanted *wanted = &r->wanted;
-    int error = 0;
 
     if (wanted->bytes != r->m.entries[r->listing].bytes)
         return link_fail(r->link, -EPROTO, "the sender's chunks are not the file that it listed");
     if (pst_wanted_sort(wanted) < 0)
         return link_fail(r->link, -ENOMEM, "out of memory");
-    for (int which = 0; error == 0 && which < PST_ARRIVAL_OLDER && wanted->taken < wanted->count; which++)
-        error = old_look(r, (enum pst_arrival_older)which);
-    if (error < 0)
-        return error;
+    for (int which = 0; which < PST_ARRIVAL_OLDER && wanted->taken < wanted->count; which++) {
+        pst_arrival_each_old(r->arrival, r->listing, (enum pst_arrival_older)which, r->by_content,
+                             old_chunk_look, r);
+        if (r->link->error)
+            return r->link->error;
+    }
     link_put_number(r->link, r->listing, 4);
     if (!r->by_content && wanted->taken < wanted->count / 2)
         return send_need_of_content(r);
@@ -232,21 +218,23 @@ static int send_result(struct receiver *r, const struct pst_arrival_result *resu
     return link_send(r->link, LINK_RESULT);
 }
 
-/* Opens the arrival, behind another one that is underway: of many who fetch a tree to the same place, all but
- * the first find it there. Return: 0 or the link's error. */
+/* While another arrival is waited for. */
+static int receiver_waits(void *ctx)
+{
+    struct link *link = ((struct receiver *)ctx)->link;
+
+    return link_alive(link) < 0 || link_look(link) < 0 ? link->error : 0;
+}
+
+/* Return: 0 or the link's error. */
 static int open_arrival(struct receiver *r, const struct pst_carry_place *to)
 {
-    uint64_t until_ms = pst_now_ms() + PST_ARRIVAL_TURN_MS;
-    char fault[PST_FAULT_BYTES];
-    int error;
+    char fault[PST_FAULT_BYTES] = "";
+    int error = pst_arrival_open_in_turn(to->folder_fd, to->leaf, r->options->flags, &r->arrival,
+                                         receiver_waits, r, fault);
 
-    while ((error = pst_arrival_open(to->folder_fd, to->leaf, r->options->flags, &r->arrival, fault)) ==
-               -EBUSY &&
-           pst_now_ms() < until_ms) {
-        if (link_alive(r->link) < 0 || link_look(r->link) < 0)
-            return r->link->error;
-        usleep(TURN_LOOK_US);
-    }
+    if (r->link->error)
+        return r->link->error;
     return error < 0 ? link_fail(r->link, error, "%s", fault) : 0;
 }
 

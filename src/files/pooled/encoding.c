@@ -11,22 +11,15 @@
 enum {
     VERSION = 1,
     ROOT_BYTES = 44, /* in front of the parts */
-    CHUNK_BYTES = 4 + PST_POOLED_SHA256_BYTES,
+    CHUNK_BYTES = 4 + PST_SHA256_BYTES,
     HOLE_BYTES = 20,
 };
 
 static const char magic[7] = {'P', 'S', 'T', 'T', 'R', 'E', 'E'};
 
-static uint8_t *put_number(uint8_t *at, uint64_t number, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i++)
-        *at++ = (uint8_t)(number >> 8 * i);
-    return at;
-}
-
 static uint8_t *put_chunk(uint8_t *at, const struct pst_pooled_chunk *chunk)
 {
-    at = put_number(at, chunk->bytes, 4);
+    at = pst_write_number(at, chunk->bytes, 4);
     memcpy(at, chunk->sha256, sizeof(chunk->sha256));
     return at + sizeof(chunk->sha256);
 }
@@ -55,14 +48,14 @@ int pst_pooled_root_encode(const struct pst_pooled *tree, const struct pst_poole
     if (!root)
         return -ENOMEM;
     memcpy(at, magic, sizeof(magic));
-    at = put_number(at + sizeof(magic), VERSION, 1);
-    at = put_number(at, 0, 4); /* flags, for what an older reader could not do without */
-    at = put_number(at, tree->m.count, 4);
-    at = put_number(at, tree->m.file_count, 4);
-    at = put_number(at, tree->m.file_bytes, 8);
-    at = put_number(at, tree->chunks.bytes, 8);
-    at = put_number(at, tree->chunks.count, 4);
-    at = put_number(at, parts->count, 4);
+    at = pst_write_number(at + sizeof(magic), VERSION, 1);
+    at = pst_write_number(at, 0, 4); /* flags, for what an older reader could not do without */
+    at = pst_write_number(at, tree->m.count, 4);
+    at = pst_write_number(at, tree->m.file_count, 4);
+    at = pst_write_number(at, tree->m.file_bytes, 8);
+    at = pst_write_number(at, tree->chunks.bytes, 8);
+    at = pst_write_number(at, tree->chunks.count, 4);
+    at = pst_write_number(at, parts->count, 4);
     for (uint32_t i = 0; i < parts->count; i++)
         at = put_chunk(at, &parts->list[i]);
     pst_assert(at == root + room);
@@ -115,13 +108,13 @@ static int encode_entries(const struct pst_manifest *m, pst_pooled_write *write,
 static int encode_holes(const struct pst_pooled *tree, pst_pooled_write *write, void *ctx)
 {
     uint8_t bytes[HOLE_BYTES];
-    int r = write(ctx, bytes, (size_t)(put_number(bytes, tree->hole_count, 4) - bytes));
+    int r = write(ctx, bytes, (size_t)(pst_write_number(bytes, tree->hole_count, 4) - bytes));
 
     for (uint32_t i = 0; r == 0 && i < tree->hole_count; i++) {
-        uint8_t *at = put_number(bytes, tree->holes[i].entry, 4);
+        uint8_t *at = pst_write_number(bytes, tree->holes[i].entry, 4);
 
-        at = put_number(at, tree->holes[i].at, 8);
-        at = put_number(at, tree->holes[i].bytes, 8);
+        at = pst_write_number(at, tree->holes[i].at, 8);
+        at = pst_write_number(at, tree->holes[i].bytes, 8);
         pst_assert(at == bytes + sizeof(bytes));
         r = write(ctx, bytes, sizeof(bytes));
     }

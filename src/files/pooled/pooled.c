@@ -2,8 +2,6 @@
 /* pooled.c: the parts of a tree that lies in a store, and what of its files lies in which chunk. */
 #include "files/pooled/pooled.h"
 
-#include <openssl/evp.h>
-
 void pst_pooled_chunks_fini(struct pst_pooled_chunks *chunks)
 {
     free(chunks->list);
@@ -25,23 +23,11 @@ void pst_pooled_fini(struct pst_pooled *tree)
 
 /* ---- keys ---- */
 
-void pst_pooled_sha256(const void *data, size_t bytes, uint8_t out[PST_POOLED_SHA256_BYTES])
-{
-    pst_assert(EVP_Digest(data, bytes, out, NULL, EVP_sha256(), NULL) == 1);
-}
-
 void pst_pooled_key(const struct pst_pooled_chunk *chunk, char out[PST_POOLED_KEY_BYTES + 1])
 {
-    static const char digits[] = "0123456789abcdef";
-    char *at = out + sizeof(PST_POOLED_CHUNKS) - 1;
-
     memcpy(out, PST_POOLED_CHUNKS, sizeof(PST_POOLED_CHUNKS) - 1);
-    for (size_t i = 0; i < sizeof(chunk->sha256); i++) {
-        *at++ = digits[chunk->sha256[i] >> 4];
-        *at++ = digits[chunk->sha256[i] & 15];
-    }
-    *at = 0;
-    pst_assert(at == out + PST_POOLED_KEY_BYTES);
+    pst_sha256_print(chunk->sha256, out + sizeof(PST_POOLED_CHUNKS) - 1);
+    pst_assert(strlen(out) == PST_POOLED_KEY_BYTES);
 }
 
 /* Return: -1 it is none as keys have it. */
@@ -50,13 +36,13 @@ static int digit_of(char c)
     return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-bool pst_pooled_key_parse(const void *key, size_t key_bytes, uint8_t sha256[PST_POOLED_SHA256_BYTES])
+bool pst_pooled_key_parse(const void *key, size_t key_bytes, uint8_t sha256[PST_SHA256_BYTES])
 {
     const char *at = (const char *)key + sizeof(PST_POOLED_CHUNKS) - 1;
 
     if (key_bytes != PST_POOLED_KEY_BYTES || memcmp(key, PST_POOLED_CHUNKS, (size_t)(at - (const char *)key)))
         return false;
-    for (size_t i = 0; i < PST_POOLED_SHA256_BYTES; i++, at += 2) {
+    for (size_t i = 0; i < PST_SHA256_BYTES; i++, at += 2) {
         int high = digit_of(at[0]), low = digit_of(at[1]);
 
         if (high < 0 || low < 0)

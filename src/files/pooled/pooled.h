@@ -23,14 +23,13 @@
 
 enum {
     PST_POOLED_NAME_BYTES_MAX = 1024,
-    PST_POOLED_SHA256_BYTES = 32,
-    PST_POOLED_KEY_BYTES = sizeof(PST_POOLED_CHUNKS) - 1 + 2 * PST_POOLED_SHA256_BYTES, /* of a chunk */
+    PST_POOLED_KEY_BYTES = sizeof(PST_POOLED_CHUNKS) - 1 + 2 * PST_SHA256_BYTES, /* of a chunk */
     PST_POOLED_LIST_BYTES_MAX = 1 << 30,
     PST_POOLED_CHUNKS_MAX = 1 << 24, /* of a row: more than 1 TiB of them on the average */
 };
 
 struct pst_pooled_chunk {
-    uint8_t sha256[PST_POOLED_SHA256_BYTES];
+    uint8_t sha256[PST_SHA256_BYTES];
     uint32_t bytes; /* of the value, and of the row that it is */
 };
 
@@ -67,11 +66,10 @@ void pst_pooled_chunks_fini(struct pst_pooled_chunks *chunks);
 void pst_pooled_root_fini(struct pst_pooled_root *root);
 void pst_pooled_fini(struct pst_pooled *tree);
 
-void pst_pooled_sha256(const void *data, size_t bytes, uint8_t out[PST_POOLED_SHA256_BYTES]);
 /* The key of a chunk, with a NUL behind it. */
 void pst_pooled_key(const struct pst_pooled_chunk *chunk, char out[PST_POOLED_KEY_BYTES + 1]);
 /* Whether the key is that of a chunk, whose digest goes to @sha256. */
-bool pst_pooled_key_parse(const void *key, size_t key_bytes, uint8_t sha256[PST_POOLED_SHA256_BYTES]);
+bool pst_pooled_key_parse(const void *key, size_t key_bytes, uint8_t sha256[PST_SHA256_BYTES]);
 
 /* Return: 0; -EBADMSG no chunk is as long, -E2BIG, -ENOMEM. */
 int pst_pooled_chunks_add(struct pst_pooled_chunks *chunks, const struct pst_pooled_chunk *chunk);

@@ -121,7 +121,7 @@ static int take_piece(struct following *f, struct pst_reader *frame)
 {
     struct relay_member *m = f->m;
     uint32_t piece = (uint32_t)pst_read_number(frame, 4);
-    uint8_t digest[RELAY_DIGEST_BYTES];
+    uint8_t digest[PST_SHA256_BYTES];
     int r;
 
     if (frame->bad || piece != m->feed.have || piece / m->plan.batch_pieces >= m->batches ||
@@ -129,7 +129,7 @@ static int take_piece(struct following *f, struct pst_reader *frame)
         f->wrong = true;
         return link_fail(f->link, -EPROTO, "the parent sent another piece than the next");
     }
-    relay_piece_digest(frame->at, frame->left, digest);
+    pst_sha256(frame->at, frame->left, digest);
     if (memcmp(digest, m->plan.digests[piece], sizeof(digest)) != 0) {
         f->wrong = true;
         return link_fail(f->link, -EBADMSG, "piece %u is not what the source has", piece);

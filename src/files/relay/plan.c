@@ -61,11 +61,6 @@ int relay_plan_cut(struct relay_plan *plan, uint32_t piece_bytes)
     return plan->digests && plan->signatures ? 0 : -ENOMEM;
 }
 
-void relay_piece_digest(const void *data, size_t bytes, uint8_t out[RELAY_DIGEST_BYTES])
-{
-    pst_assert(EVP_Digest(data, bytes, out, NULL, EVP_sha256(), NULL) == 1);
-}
-
 /* ---- batches ---- */
 
 uint32_t relay_batch_count(const struct relay_plan *plan, uint32_t batch)

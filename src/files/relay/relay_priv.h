@@ -27,7 +27,6 @@
 #include <pthread.h>
 
 enum {
-    RELAY_DIGEST_BYTES = 32,
     RELAY_KEY_BYTES = 32, /* Ed25519 */
     RELAY_SIGNATURE_BYTES = 64,
     RELAY_BATCH_BYTES = 1 << 20, /* pieces whose digests are signed together */
@@ -57,9 +56,9 @@ struct relay_plan {
     struct pst_pieces pieces; /* of @m and @starts */
     uint32_t count;           /* of pieces */
     uint32_t batch_pieces, batch_count;
-    uint8_t manifest_digest[RELAY_DIGEST_BYTES]; /* of the entries and the pieces' length */
+    uint8_t manifest_digest[PST_SHA256_BYTES]; /* of the entries and the pieces' length */
     /* Of a batch: known once it has been made, or has come. */
-    uint8_t (*digests)[RELAY_DIGEST_BYTES];
+    uint8_t (*digests)[PST_SHA256_BYTES];
     uint8_t (*signatures)[RELAY_SIGNATURE_BYTES];
 };
 
@@ -68,7 +67,6 @@ void relay_plan_fini(struct relay_plan *plan);
 void relay_plan_shrink(struct relay_plan *plan);
 /* Cuts the tree of @plan->m. Return: 0, -ENOMEM, -E2BIG too many pieces. */
 int relay_plan_cut(struct relay_plan *plan, uint32_t piece_bytes);
-void relay_piece_digest(const void *data, size_t bytes, uint8_t out[RELAY_DIGEST_BYTES]);
 /* How many pieces a batch has: all have the same but the last. */
 uint32_t relay_batch_count(const struct relay_plan *plan, uint32_t batch);
 int relay_batch_send(struct link *link, const struct relay_plan *plan, uint32_t batch);

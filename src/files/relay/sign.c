@@ -8,8 +8,7 @@
 #define SIGN_WORDS "penstock broadcast 1" /* in front of what is signed */
 
 enum {
-    SIGNED_BYTES_MAX =
-        sizeof(SIGN_WORDS) + RELAY_DIGEST_BYTES + 4 + RELAY_BATCH_PIECES_MAX * RELAY_DIGEST_BYTES
+    SIGNED_BYTES_MAX = sizeof(SIGN_WORDS) + PST_SHA256_BYTES + 4 + RELAY_BATCH_PIECES_MAX * PST_SHA256_BYTES
 };
 
 struct relay_signer {

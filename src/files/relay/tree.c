@@ -47,7 +47,7 @@ static int tree_read_batch(struct relay_tree *tree, uint32_t batch, uint32_t *en
     for (uint32_t piece = first; r == 0 && piece < first + relay_batch_count(plan, batch); piece++) {
         r = tree_read_piece(tree, piece, buffer, &fd, entry);
         if (r == 0)
-            relay_piece_digest(buffer, pst_piece_length(&plan->pieces, piece), plan->digests[piece]);
+            pst_sha256(buffer, pst_piece_length(&plan->pieces, piece), plan->digests[piece]);
     }
     return r;
 }

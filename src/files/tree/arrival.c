@@ -2,12 +2,14 @@
 /* arrival.c: what of a manifest has to come. */
 #include "files/tree/arrival_priv.h"
 
+#include "base/clock.h"
 #include "files/root_priv.h"
 
 #include <fcntl.h>
-#include <openssl/evp.h>
 #include <stdio.h>
 #include <sys/stat.h>
+
+enum { TURN_LOOK_US = 20000 };
 
 int arrival_fail(struct pst_arrival *a, int error, const char *path)
 {
@@ -24,13 +26,12 @@ const char *pst_arrival_fault(const struct pst_arrival *a)
 
 void arrival_name(char name[ARRIVAL_NAME_BYTES], const char *what, const char *path)
 {
-    uint8_t sha256[32];
-    int at = snprintf(name, ARRIVAL_NAME_BYTES, "%s-", what);
+    uint8_t sha256[PST_SHA256_BYTES];
+    char text[PST_SHA256_TEXT_BYTES];
 
-    pst_assert(EVP_Digest(path, strlen(path), sha256, NULL, EVP_sha256(), NULL) == 1);
-    for (size_t i = 0; i < sizeof(sha256); i++)
-        at += snprintf(name + at, ARRIVAL_NAME_BYTES - (size_t)at, "%02x", sha256[i]);
-    pst_assert(at < ARRIVAL_NAME_BYTES);
+    pst_sha256(path, strlen(path), sha256);
+    pst_sha256_print(sha256, text);
+    pst_assert(snprintf(name, ARRIVAL_NAME_BYTES, "%s-%s", what, text) < ARRIVAL_NAME_BYTES);
 }
 
 int arrival_parent(struct pst_arrival *a, struct arrival_folder *folder, const char *path, const char **leaf)
@@ -302,6 +303,21 @@ int pst_arrival_open(int parent_fd, const char *leaf, uint32_t flags, struct pst
     }
     *out = a;
     return 0;
+}
+
+int pst_arrival_open_in_turn(int parent_fd, const char *leaf, uint32_t flags, struct pst_arrival **out,
+                             int (*meanwhile)(void *ctx), void *ctx, char fault[PST_FAULT_BYTES])
+{
+    uint64_t until_ms = pst_now_ms() + PST_ARRIVAL_TURN_MS;
+    int r, ended;
+
+    while ((r = pst_arrival_open(parent_fd, leaf, flags, out, fault)) == -EBUSY && pst_now_ms() < until_ms) {
+        ended = meanwhile ? meanwhile(ctx) : 0;
+        if (ended < 0)
+            return ended;
+        usleep(TURN_LOOK_US);
+    }
+    return r;
 }
 
 struct pst_arrival *pst_arrival_close(struct pst_arrival *a)

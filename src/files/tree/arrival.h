@@ -78,6 +78,11 @@ static inline void pst_arrival_result_add(struct pst_arrival_result *sum,
  * text in @fault. */
 int pst_arrival_open(int parent_fd, const char *leaf, uint32_t flags, struct pst_arrival **out,
                      char fault[PST_FAULT_BYTES]);
+/* The same, behind another arrival that is underway, for PST_ARRIVAL_TURN_MS at the most: of many who fetch a
+ * tree to one place, all but the first find it there. @meanwhile is called now and then, and ends the waiting
+ * if it returns an -errno, which is returned without a text; NULL: nobody is. */
+int pst_arrival_open_in_turn(int parent_fd, const char *leaf, uint32_t flags, struct pst_arrival **out,
+                             int (*meanwhile)(void *ctx), void *ctx, char fault[PST_FAULT_BYTES]);
 /* The hidden folder stays unless the arrival has ended well. Returns NULL. */
 struct pst_arrival *pst_arrival_close(struct pst_arrival *a);
 
@@ -90,9 +95,10 @@ const char *pst_arrival_fault(const struct pst_arrival *a);
 /* Takes the whole manifest, which is borrowed until closed, and makes its folders and links. */
 int pst_arrival_begin(struct pst_arrival *a, const struct pst_manifest *m);
 enum pst_arrival_need pst_arrival_need(const struct pst_arrival *a, uint32_t entry);
-/* An older version of a file that is PST_ARRIVAL_DELTA, open for reading; the caller's. Others may write to
- * it. */
-int pst_arrival_old(struct pst_arrival *a, uint32_t entry, enum pst_arrival_older which);
+/* Calls @each for the chunks of an older version of a file that is PST_ARRIVAL_DELTA, until it returns
+ * another number than 0. Others may write to the file. One that is not there, or cannot be read, has none. */
+void pst_arrival_each_old(struct pst_arrival *a, uint32_t entry, enum pst_arrival_older which,
+                          bool by_content, pst_chunk_each *each, void *ctx);
 /* Writes bytes of a file; @data NULL: a hole. Each byte of a file comes once, from here or from the next. */
 int pst_arrival_write(struct pst_arrival *a, uint32_t entry, uint64_t at, const void *data, size_t bytes);
 /* Writes bytes that an older version has, too. */

@@ -54,6 +54,22 @@ struct pst_digester *pst_digester_close(struct pst_digester *digester)
     return NULL;
 }
 
+void pst_sha256(const void *data, size_t bytes, uint8_t out[PST_SHA256_BYTES])
+{
+    pst_assert(EVP_Digest(data, bytes, out, NULL, EVP_sha256(), NULL) == 1);
+}
+
+void pst_sha256_print(const uint8_t sha256[PST_SHA256_BYTES], char out[PST_SHA256_TEXT_BYTES])
+{
+    static const char digits[] = "0123456789abcdef";
+
+    for (size_t i = 0; i < PST_SHA256_BYTES; i++) {
+        *out++ = digits[sha256[i] >> 4];
+        *out++ = digits[sha256[i] & 15];
+    }
+    *out = 0;
+}
+
 static void chunk_prepare(void)
 {
     uint64_t state = 0x70656e73746f636bull;

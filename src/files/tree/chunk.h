@@ -41,6 +41,15 @@ static inline bool pst_digest_equal(const struct pst_digest *a, const struct pst
     return memcmp(a->bytes, b->bytes, sizeof(a->bytes)) == 0;
 }
 
+/* For names, and for what is kept. */
+enum {
+    PST_SHA256_BYTES = 32,
+    PST_SHA256_TEXT_BYTES = 2 * PST_SHA256_BYTES + 1, /* in hexadecimal digits, with a NUL */
+};
+
+void pst_sha256(const void *data, size_t bytes, uint8_t out[PST_SHA256_BYTES]);
+void pst_sha256_print(const uint8_t sha256[PST_SHA256_BYTES], char out[PST_SHA256_TEXT_BYTES]);
+
 /* How long the chunk is that begins at @data. If fewer than PST_CHUNK_BYTES_MAX bytes are given, the file
  * ends behind them. Return: 1 to @bytes. */
 size_t pst_chunk_cut(const uint8_t *data, size_t bytes);

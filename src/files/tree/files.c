@@ -239,7 +239,7 @@ int pst_arrival_empty(struct pst_arrival *a, uint32_t index)
     return r < 0 ? r : arrival_complete(a, file);
 }
 
-int pst_arrival_old(struct pst_arrival *a, uint32_t index, enum pst_arrival_older which)
+static int arrival_open_old(struct pst_arrival *a, uint32_t index, enum pst_arrival_older which)
 {
     const int flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
     char name[ARRIVAL_NAME_BYTES];
@@ -255,4 +255,14 @@ int pst_arrival_old(struct pst_arrival *a, uint32_t index, enum pst_arrival_olde
         return folder_fd;
     fd = openat(folder_fd, leaf, flags);
     return fd < 0 ? -errno : fd;
+}
+
+void pst_arrival_each_old(struct pst_arrival *a, uint32_t index, enum pst_arrival_older which,
+                          bool by_content, pst_chunk_each *each, void *ctx)
+{
+    pst_cleanup_close int fd = arrival_open_old(a, index, which);
+    off_t bytes = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
+
+    if (bytes > 0)
+        pst_chunks_of(fd, pst_min((uint64_t)bytes, PST_WANTED_FILE_BYTES_MAX), by_content, each, ctx);
 }

@@ -11,17 +11,16 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 
-#define HIDDEN_FRONT ".penstock-"
-#define HIDDEN_BACK  ".tree"
+#define HIDDEN_BACK ".tree"
 
 enum { HIDDEN_TRIES = 100 };
 
 static void arrival_hidden_name(char hidden[ARRIVAL_NAME_BYTES], const char *leaf)
 {
-    int bytes = snprintf(hidden, ARRIVAL_NAME_BYTES, HIDDEN_FRONT "%s" HIDDEN_BACK, leaf);
+    int bytes = snprintf(hidden, ARRIVAL_NAME_BYTES, PST_KEY_RESERVED "%s" HIDDEN_BACK, leaf);
 
     if (bytes >= ARRIVAL_NAME_BYTES) {
-        arrival_name(hidden, HIDDEN_FRONT, leaf);
+        arrival_name(hidden, PST_KEY_RESERVED, leaf);
         memcpy(hidden + strlen(hidden), HIDDEN_BACK, sizeof(HIDDEN_BACK));
     }
 }

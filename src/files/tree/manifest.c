@@ -171,30 +171,23 @@ const struct pst_entry *pst_manifest_find(const struct pst_manifest *m, const ch
 
 /* ---- bytes ---- */
 
-static uint8_t *put_number(uint8_t *at, uint64_t number, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i++)
-        *at++ = (uint8_t)(number >> 8 * i);
-    return at;
-}
-
 static uint8_t *put_text(uint8_t *at, const char *text)
 {
     size_t bytes = strlen(text);
 
     pst_assert(bytes <= PST_ENTRY_TEXT_BYTES_MAX);
-    at = put_number(at, bytes, 2);
+    at = pst_write_number(at, bytes, 2);
     memcpy(at, text, bytes);
     return at + bytes;
 }
 
 size_t pst_entry_encode(const struct pst_entry *entry, uint8_t out[PST_ENTRY_WIRE_BYTES_MAX])
 {
-    uint8_t *at = put_number(out, entry->kind, 1);
+    uint8_t *at = pst_write_number(out, entry->kind, 1);
 
-    at = put_number(at, entry->mode, 4);
-    at = put_number(at, entry->bytes, 8);
-    at = put_number(at, (uint64_t)entry->modified_ns, 8);
+    at = pst_write_number(at, entry->mode, 4);
+    at = pst_write_number(at, entry->bytes, 8);
+    at = pst_write_number(at, (uint64_t)entry->modified_ns, 8);
     at = put_text(at, entry->path);
     at = put_text(at, entry->target);
     pst_assert((size_t)(at - out) <= PST_ENTRY_WIRE_BYTES_MAX);

@@ -71,7 +71,7 @@ static uint8_t *encode(const struct pst_pooled *tree, struct bytes *list, size_t
     list->count = 0;
     assert_int_equal(pst_pooled_encode(tree, bytes_add, list), 0);
     part.bytes = (uint32_t)list->count;
-    pst_pooled_sha256(list->data, list->count, part.sha256);
+    pst_sha256(list->data, list->count, part.sha256);
     assert_int_equal(pst_pooled_chunks_add(&parts, &part), 0);
     assert_int_equal(pst_pooled_root_encode(tree, &parts, &root, root_bytes), 0);
     pst_pooled_chunks_fini(&parts);
@@ -265,11 +265,11 @@ static void chunks_have_a_length(void **state)
 static void keys_of_chunks(void **state)
 {
     struct pst_pooled_chunk chunk = {.bytes = 3};
-    uint8_t digest[PST_POOLED_SHA256_BYTES];
+    uint8_t digest[PST_SHA256_BYTES];
     char key[PST_POOLED_KEY_BYTES + 1];
 
     (void)state;
-    pst_pooled_sha256("abc", 3, chunk.sha256);
+    pst_sha256("abc", 3, chunk.sha256);
     pst_pooled_key(&chunk, key);
     assert_string_equal(key, "chunk/ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
     assert_true(pst_pooled_key_parse(key, strlen(key), digest));
