@@ -144,7 +144,9 @@ def test_no_program_of_another_user_and_no_device(store: DataStore, tmp_path: pa
 
 def test_eight_at_once(data: Client, tree: pathlib.Path, tmp_path: pathlib.Path) -> None:
     data("put", "m", tree, "--contents")
-    for into in ("a", "b"):
+    for number, into in enumerate(("a", "b", "a")):  # what was not there, and what is brought up to date
+        (tree / "good").write_bytes(random.randbytes(2 * MIB + 1 + number))
+        data("put", "m", tree, "--contents")
         processes = [data.start("get", "m", tmp_path / into) for _ in range(8)]
         ended = [(process.communicate(timeout=120)[1], process.returncode) for process in processes]
         assert [code for _, code in ended] == [0] * 8, ended

@@ -123,8 +123,11 @@ def test_eight_at_once(store: DataStore, client: ds.DataStoreClient, tree: pathl
     client.put("m", tree, contents=True)
     where = (f"http://127.0.0.1:{store.http_port}", f"127.0.0.1:{store.rsync_port}")
     with multiprocessing.get_context("spawn").Pool(8) as pool:
-        assert pool.starmap(fetch, [(where, str(tmp_path / "out"))] * 8) == [""] * 8
-    assert files_of(tmp_path / "out/m") == files_of(tree)
+        for number in range(2):  # what was not there, and what is brought up to date
+            (tree / "good").write_bytes(os.urandom(2 * MIB + 1 + number))
+            client.put("m", tree, contents=True)
+            assert pool.starmap(fetch, [(where, str(tmp_path / "out"))] * 8) == [""] * 8
+            assert files_of(tmp_path / "out/m") == files_of(tree)
     assert not list(tmp_path.glob("out/.penstock*"))
 
 

@@ -129,14 +129,14 @@ class RsyncClient:
             final = folder if contents else folder / (name or came_as)
             part = final.parent / part_name(final.name)
             # What a folder has goes into the part itself; else what comes lies in it, and rsync's own names beside it.
-            lock = await_turn(part, final, stack)
-            whole = lock is not None
+            lock, whole = await_turn(part, final, stack)
             into = f"{part}/" if whole else f"{final}/" if inside else str(final) if name else f"{folder}/"
             self.run_rsync_command(self.build_rsync_command(
                 [f"{source}/" if inside else source], into, filter_options, force,
                 (f"--partial-dir={PARTIAL}", *(FRESH if whole else ("--delay-updates",)), *(FROM_PEER if is_peer else ()))),
                 verbose, lock)
-            remove_partial(part if whole else final)
+            if lock is not None:
+                remove_partial(part if whole else final)
             if whole:
                 appear(part if inside else part / came_as, final, part)
             return final
@@ -224,13 +224,18 @@ def own_folder(path: pathlib.Path) -> None:
         raise PermissionError(f"{path}: another user has made it")
 
 
-def await_turn(part: pathlib.Path, final: pathlib.Path, stack: contextlib.ExitStack) -> int | None:
-    """Lock the part of what is not there; others who fetch to the same place wait here.
+def await_turn(part: pathlib.Path, final: pathlib.Path, stack: contextlib.ExitStack) -> tuple[int | None, bool]:
+    """Lock the part; others who fetch to the same place wait here.
 
-    Returns the descriptor that has the lock; None: it is there, perhaps by now.
+    Returns the descriptor that has the lock, None if there is no room for one beside what is there; and whether nothing is there.
     """
-    while not os.path.lexists(final):
-        own_folder(part)
+    while True:
+        try:
+            own_folder(part)
+        except OSError:
+            if os.path.lexists(final):
+                return None, False
+            raise
         try:
             fd = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         except FileNotFoundError:  # it has its final name
@@ -238,9 +243,16 @@ def await_turn(part: pathlib.Path, final: pathlib.Path, stack: contextlib.ExitSt
         stack.callback(os.close, fd)
         fcntl.flock(fd, fcntl.LOCK_EX)
         with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(fd), part.lstat()) and not os.path.lexists(final):
-                return fd
-    return None
+            if os.path.samestat(os.fstat(fd), part.lstat()):
+                whole = not os.path.lexists(final)
+                if not whole:  # it was there for its lock alone
+                    stack.callback(remove_empty, part)
+                return fd, whole
+
+
+def remove_empty(folder: pathlib.Path) -> None:
+    with contextlib.suppress(OSError):
+        folder.rmdir()
 
 
 def remove_partial(folder: pathlib.Path) -> None:

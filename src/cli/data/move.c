@@ -156,8 +156,8 @@ struct fetch {
     bool whole;   /* it was not there, and appears at once */
     bool resumes; /* there is something of an earlier try */
     bool inside;  /* what a folder has, not the folder */
-    /* Of a part: rsync inherits the lock, so that nobody else is at it until its last process has ended,
-     * which may be after an interrupted command. -1: none. */
+    /* Of the part, also if what is there is brought up to date: rsync inherits the lock, so that nobody else
+     * is at it until its last process has ended, which may be after an interrupted command. -1: none. */
     int lock;
 };
 
@@ -290,8 +290,13 @@ static int fetch_begin(struct fetch *fetch, const struct pst_move *move, bool in
     for (;;) {
         *fetch = (struct fetch){.lock = -1};
         r = fetch_plan(fetch, move, in_place, fault);
-        if (r == 0 && fetch->whole)
+        if (r == 0)
             r = fetch_lock(fetch, fault);
+        if (!fetch->whole &&
+            (r == -EACCES || r == -EPERM || r == -EROFS)) { /* beside is no room for a lock */
+            pst_close_fd(&fetch->lock);
+            r = 0;
+        }
         if (r != -EWOULDBLOCK || pst_now_ms() > until_ms)
             return r;
         pst_close_fd(&fetch->lock);
@@ -308,11 +313,14 @@ static int get_rsync(struct pst_data *data, struct pst_move *move, struct pst_ar
     move->is_local = r < 0;
     if (r == 0)
         r = fetch_run(&fetch, data, move, result, fault);
-    if (r == 0 && !fetch.whole && fetch.inside)
-        r = pst_place_remove_named(move->local, PARTIAL);
     if (r == 0 && fetch.whole) {
         r = fetch_appear(&fetch, move, fault);
         move->is_local = r < 0;
+    }
+    if (!fetch.whole && fetch.lock >= 0) {
+        if (r == 0 && fetch.inside)
+            r = pst_place_remove_named(move->local, PARTIAL);
+        rmdir(fetch.part); /* it was there for its lock alone */
     }
     pst_close_fd(&fetch.lock);
     return r;
