@@ -84,12 +84,12 @@ bool pst_key_is_normal(const char *key)
 
 bool pst_key_is_reserved(const char *key)
 {
-    while (strncmp(key, PST_KEY_RESERVED, sizeof(PST_KEY_RESERVED) - 1) != 0) {
-        key = strchr(key, '/');
-        if (!key++)
-            return false;
+    for (const char *part = key; part; part = strchr(part, '/')) {
+        part += *part == '/';
+        if (strncmp(part, PST_KEY_RESERVED, sizeof(PST_KEY_RESERVED) - 1) == 0)
+            return true;
     }
-    return true;
+    return false;
 }
 
 const char *pst_key_leaf(const char *key)

@@ -226,9 +226,11 @@ static int socket_reads(struct pst_web_socket *socket, const void *data, size_t 
     if (lws_frame_is_binary(socket->wsi))
         return end_with(socket, LWS_CLOSE_STATUS_UNACCEPTABLE_OPCODE);
     r = gather(socket, data, bytes);
-    if (r < 0)
+    if (r < 0) {
+        message_drop(socket); /* the others' turn does not wait until it has closed */
         return end_with(socket, r == -EMSGSIZE ? LWS_CLOSE_STATUS_MESSAGE_TOO_LARGE
                                                : LWS_CLOSE_STATUS_UNEXPECTED_CONDITION);
+    }
     if (!lws_is_final_fragment(socket->wsi))
         return 0;
     web->ops->socket_message(web->ctx, socket, (struct pst_bytes){socket->message, socket->message_bytes});
