@@ -30,12 +30,11 @@ struct listed {
 
 struct sender {
     struct link *link;
-    const struct pst_carry_place *from;
+    struct pst_source source;
     const struct pst_carry_options *options;
     char scan_fault[PST_FAULT_BYTES];
     struct pst_manifest m;
     uint8_t *wants; /* enum pst_arrival_need, of each entry */
-    int root_fd;    /* of a tree that is a folder; -1 */
     struct listed ahead[AHEAD_FILES];
     uint32_t ahead_count;
     uint64_t progress;
@@ -43,8 +42,8 @@ struct sender {
 
 static int sender_fail(struct sender *s, int error, const struct pst_entry *entry)
 {
-    return link_fail(s->link, error, "%.60s%s%.120s: %s", s->from->leaf, *entry->path ? "/" : "", entry->path,
-                     error == -ESTALE ? "changed while it was read" : strerror(-error));
+    return link_fail(s->link, error, "%.60s%s%.120s: %s", s->source.leaf, *entry->path ? "/" : "",
+                     entry->path, error == -ESTALE ? "changed while it was read" : strerror(-error));
 }
 
 static void sender_progress(struct sender *s, uint64_t bytes)
@@ -93,8 +92,7 @@ static int receive_wants(struct sender *s)
 /* Opens the entry's file. Return: a descriptor and *@has_holes, or the link's error. */
 static int sender_open(struct sender *s, const struct pst_entry *entry, bool *has_holes)
 {
-    const struct pst_source source = {s->from->folder_fd, s->root_fd, s->from->leaf};
-    int fd = pst_source_open(&source, entry, has_holes);
+    int fd = pst_source_open(&s->source, entry, has_holes);
 
     if (fd < 0)
         return sender_fail(s, fd, entry);
@@ -107,11 +105,9 @@ static int sender_open(struct sender *s, const struct pst_entry *entry, bool *ha
  * that the receiver has a whole file. Return: 0 or the link's error. */
 static int sender_check(struct sender *s, const struct pst_entry *entry, int fd)
 {
-    struct stat st;
+    int r = pst_source_check(fd, entry);
 
-    if (fstat(fd, &st) < 0)
-        return sender_fail(s, -errno, entry);
-    return pst_entry_is(entry, &st) ? 0 : sender_fail(s, -ESTALE, entry);
+    return r < 0 ? sender_fail(s, r, entry) : 0;
 }
 
 /* Puts the head of a piece, whose bytes, unless it is a hole, are put next. */
@@ -410,7 +406,7 @@ static int sender_scans(void *arg)
     struct sender *s = arg;
     uint32_t odd = 0;
 
-    return pst_manifest_scan(s->from->folder_fd, s->from->leaf, &s->options->filters, &s->m, &odd,
+    return pst_manifest_scan(s->source.folder_fd, s->source.leaf, &s->options->filters, &s->m, &odd,
                              s->scan_fault);
 }
 
@@ -423,12 +419,8 @@ static int sender_prepare(struct sender *s)
     s->wants = calloc(s->m.count, sizeof(*s->wants));
     if (!s->wants)
         return link_fail(s->link, -ENOMEM, "out of memory");
-    if (s->m.entries[0].kind == PST_ENTRY_FOLDER) {
-        s->root_fd = openat(s->from->folder_fd, s->from->leaf, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        if (s->root_fd < 0)
-            return sender_fail(s, -errno, &s->m.entries[0]);
-    }
-    return 0;
+    r = pst_source_open_root(&s->source, &s->m);
+    return r < 0 ? sender_fail(s, r, &s->m.entries[0]) : 0;
 }
 
 static int receive_result(struct sender *s, struct pst_arrival_result *result)
@@ -449,7 +441,7 @@ static int receive_result(struct sender *s, struct pst_arrival_result *result)
 int carry_send(struct link *link, struct carry_share *share, const struct pst_carry_place *from,
                const struct pst_carry_options *options, struct pst_arrival_result *result)
 {
-    struct sender s = {.link = link, .from = from, .options = options, .root_fd = -1};
+    struct sender s = {.link = link, .source = {from->folder_fd, -1, from->leaf}, .options = options};
     int r = carry_share_list(share, link);
 
     if (r == 0) {
@@ -466,7 +458,7 @@ int carry_send(struct link *link, struct carry_share *share, const struct pst_ca
         r = receive_result(&s, result);
     for (uint32_t i = 0; i < s.ahead_count; i++)
         free(s.ahead[i].bytes);
-    pst_close_fd(&s.root_fd);
+    pst_close_fd(&s.source.root_fd);
     free(s.wants);
     pst_manifest_fini(&s.m);
     return r;

@@ -165,7 +165,7 @@ static void broadcast_prepare(struct pst_broadcasts *all, struct broadcast *b, u
 {
     uint32_t expected = members ? (uint32_t)pst_min(members, PST_CHAIN_MEMBERS_MAX) : PST_BROADCAST_MEMBERS;
     char fault[PST_FAULT_BYTES] = "";
-    int r = all->resolve(all->ctx, b->name, false, &b->tree.folder_fd, b->tree.leaf, fault);
+    int r = all->resolve(all->ctx, b->name, false, &b->tree.source.folder_fd, b->tree.leaf, fault);
 
     if (r == 0)
         r = relay_tree_prepare(&b->tree, expected + 1, fault);

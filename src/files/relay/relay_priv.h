@@ -23,6 +23,7 @@
 #include "files/chain/pieces.h"
 #include "files/chain/turns.h"
 #include "files/relay/broadcasts.h"
+#include "files/tree/source.h"
 
 #include <pthread.h>
 
@@ -162,7 +163,7 @@ int relay_feed_serve(struct relay_feed *feed, struct link *link, const struct re
 
 /* The store's tree. */
 struct relay_tree {
-    int folder_fd, root_fd; /* -1: none */
+    struct pst_source source; /* its descriptors are the tree's, -1: none */
     char leaf[256];
     bool copies; /* fetching copies is quicker: there is no plan beyond the manifest */
     struct relay_plan plan;
@@ -176,8 +177,8 @@ struct relay_tree {
 extern const struct relay_feed_ops relay_tree_ops;
 
 void relay_tree_init(struct relay_tree *tree);
-/* Lists the tree @leaf of @folder_fd, which are set; @members: the source too. Return: 0, or -errno with a
- * text. */
+/* Lists the tree, whose leaf and source.folder_fd are set; @members: the source too. Return: 0, or -errno
+ * with a text. */
 int relay_tree_prepare(struct relay_tree *tree, uint32_t members, char fault[PST_FAULT_BYTES]);
 void relay_tree_fini(struct relay_tree *tree);
 

@@ -2,9 +2,7 @@
 /* tree.c: the source's tree. It is listed when the broadcast begins; a batch is read for the digests of its
  * pieces when the first child comes to it, shortly before it is sent. */
 #include "files/relay/relay_priv.h"
-#include "files/tree/source.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 
 static int tree_open_entry(void *ctx, uint32_t entry);
@@ -71,17 +69,16 @@ static int tree_make_batch(void *ctx, uint32_t batch, uint32_t *entry)
 static int tree_open_entry(void *ctx, uint32_t entry)
 {
     const struct relay_tree *tree = ctx;
-    const struct pst_source source = {tree->folder_fd, tree->root_fd, tree->leaf};
     bool has_holes;
 
-    return pst_source_open(&source, &tree->plan.m.entries[entry], &has_holes);
+    return pst_source_open(&tree->source, &tree->plan.m.entries[entry], &has_holes);
 }
 
 const struct relay_feed_ops relay_tree_ops = {.open = tree_open_entry, .make_batch = tree_make_batch};
 
 void relay_tree_init(struct relay_tree *tree)
 {
-    *tree = (struct relay_tree){.folder_fd = -1, .root_fd = -1};
+    *tree = (struct relay_tree){.source = {-1, -1, tree->leaf}};
     pthread_mutex_init(&tree->lock, NULL);
 }
 
@@ -89,13 +86,10 @@ void relay_tree_init(struct relay_tree *tree)
 static int tree_cut(struct relay_tree *tree, uint32_t members)
 {
     struct pst_manifest *m = &tree->plan.m;
-    int r;
+    int r = pst_source_open_root(&tree->source, m);
 
-    if (m->entries[0].kind == PST_ENTRY_FOLDER) {
-        tree->root_fd = openat(tree->folder_fd, tree->leaf, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        if (tree->root_fd < 0)
-            return -errno;
-    }
+    if (r < 0)
+        return r;
     r = relay_plan_cut(&tree->plan, pst_piece_bytes(members, m->file_bytes));
     if (r < 0)
         return r;
@@ -109,7 +103,7 @@ int relay_tree_prepare(struct relay_tree *tree, uint32_t members, char fault[PST
     const struct pst_filters all = {.count = 0};
     struct pst_manifest *m = &tree->plan.m;
     uint32_t odd = 0;
-    int r = pst_manifest_scan(tree->folder_fd, tree->leaf, &all, m, &odd, fault);
+    int r = pst_manifest_scan(tree->source.folder_fd, tree->leaf, &all, m, &odd, fault);
 
     if (r < 0)
         return r;
@@ -124,8 +118,8 @@ int relay_tree_prepare(struct relay_tree *tree, uint32_t members, char fault[PST
 
 void relay_tree_fini(struct relay_tree *tree)
 {
-    pst_close_fd(&tree->root_fd);
-    pst_close_fd(&tree->folder_fd);
+    pst_close_fd(&tree->source.root_fd);
+    pst_close_fd(&tree->source.folder_fd);
     relay_signer_close(tree->signer);
     free(tree->made);
     relay_plan_fini(&tree->plan);

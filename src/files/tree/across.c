@@ -2,6 +2,7 @@
 /* across.c: an entry whose place is on another file system than the hidden folder: a tree with a mounted
  * folder in it. It is copied beside its place, and gets that by a rename, too. */
 #include "files/tree/arrival_priv.h"
+#include "files/tree/source.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -26,19 +27,12 @@ static int copy_range(int from, int to, off_t at, off_t end)
 /* All bytes, and between them the holes. */
 static int copy_bytes(int from, int to, off_t bytes)
 {
-    off_t at = 0;
+    uint64_t at = 0, begin;
     int r = ftruncate(to, bytes) < 0 ? -errno : 0;
 
-    while (r == 0 && at < bytes) {
-        off_t data = lseek(from, at, SEEK_DATA), hole;
-
-        if (data < 0 && errno == ENXIO)
-            return 0;
-        data = data < 0 ? at : data; /* the file system knows of no holes */
-        hole = lseek(from, data, SEEK_HOLE);
-        hole = hole < 0 || hole > bytes ? bytes : hole;
-        r = copy_range(from, to, data, hole);
-        at = hole;
+    while (r == 0 && at < (uint64_t)bytes) {
+        pst_source_next_data(from, at, (uint64_t)bytes, &begin, &at);
+        r = copy_range(from, to, (off_t)begin, (off_t)at);
     }
     return r;
 }
@@ -85,7 +79,7 @@ static int copy_entry(struct pst_arrival *a, const struct pst_entry *entry, int 
 int arrival_copy(struct pst_arrival *a, const struct pst_entry *entry, int from_fd, const char *from,
                  int to_fd, const char *to)
 {
-    char fresh[ARRIVAL_NAME_BYTES];
+    char fresh[PST_ARRIVAL_NAME_BYTES];
     int r;
 
     arrival_name(fresh, ".penstock", entry->path);

@@ -23,6 +23,24 @@ int pst_source_open(const struct pst_source *source, const struct pst_entry *ent
     return fd;
 }
 
+int pst_source_open_root(struct pst_source *source, const struct pst_manifest *m)
+{
+    pst_assert(source->root_fd < 0 && m->count > 0);
+    if (m->entries[0].kind != PST_ENTRY_FOLDER)
+        return 0;
+    source->root_fd = openat(source->folder_fd, source->leaf, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return source->root_fd < 0 ? -errno : 0;
+}
+
+int pst_source_check(int fd, const struct pst_entry *entry)
+{
+    struct stat st;
+
+    if (fstat(fd, &st) < 0)
+        return -errno;
+    return pst_entry_is(entry, &st) ? 0 : -ESTALE;
+}
+
 void pst_source_next_data(int fd, uint64_t from, uint64_t bytes, uint64_t *begin, uint64_t *end)
 {
     off_t data = lseek(fd, (off_t)from, SEEK_DATA), hole;

@@ -16,6 +16,10 @@ struct pst_source {
 /* Opens an entry's file for reading; it must be as it was listed. Return: a descriptor and *@has_holes,
  * whether there may be any; -ESTALE it has changed, -errno. */
 int pst_source_open(const struct pst_source *source, const struct pst_entry *entry, bool *has_holes);
+/* Opens @source->root_fd, which is -1, if the listed tree is a folder. Return: 0 or -errno. */
+int pst_source_open_root(struct pst_source *source, const struct pst_manifest *m);
+/* Whether a file that is open is still the entry. Return: 0, -ESTALE it was written to, -errno. */
+int pst_source_check(int fd, const struct pst_entry *entry);
 /* The next bytes behind @from, of a file of @bytes, that are no hole: [*begin, *end). Without any both are
  * @bytes; if the file system cannot tell, all that follow are. */
 void pst_source_next_data(int fd, uint64_t from, uint64_t bytes, uint64_t *begin, uint64_t *end);
