@@ -298,12 +298,9 @@ static int get_load(struct get *get)
 /* Return: whether the root is another by now, so that what was named may have been removed rightly. */
 static bool get_is_outdated(const struct get *get)
 {
-    struct penstock_op op = {0};
-    char key[TREES_KEY_BYTES];
+    uint64_t now = 0;
 
-    trees_root_key(get->trees, key);
-    penstock_prep(&op, PENSTOCK_STAT_KEY, key, strlen(key));
-    return trees_run(get->trees, &op) == 0 && op.generation != get->generation;
+    return trees_root_generation(get->trees, &now) == 0 && now && now != get->generation;
 }
 
 static int get_once(struct get *get, int folder_fd, const char *leaf, struct pst_arrival_result *result)

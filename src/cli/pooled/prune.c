@@ -165,8 +165,9 @@ static int prune_delete(struct prune *p)
     return 0;
 }
 
-static int prune_look_at(struct prune *p, const struct penstock_entry *entry)
+static int prune_look_at(void *ctx, const struct penstock_entry *entry)
 {
+    struct prune *p = ctx;
     uint8_t sha256[PST_SHA256_BYTES];
 
     if (!pst_pooled_key_parse(entry->key, entry->key_bytes, sha256))
@@ -182,44 +183,26 @@ static int prune_look_at(struct prune *p, const struct penstock_entry *entry)
 
 static int prune_sweep(struct prune *p)
 {
-    const struct penstock_list_options options = {
-        .size = sizeof(options), .prefix = PST_POOLED_CHUNKS, .prefix_bytes = strlen(PST_POOLED_CHUNKS)};
-    struct penstock_entry entry;
-    struct penstock_list *keys;
-    int r = penstock_list_open(p->trees->store, &options, &keys);
+    int r = trees_each_key(p->trees, PST_POOLED_CHUNKS, prune_look_at, p);
 
-    if (r)
-        return trees_fail_key(p->trees, PST_POOLED_CHUNKS, r);
-    while ((r = penstock_list_next(keys, &entry)) == 1) {
-        r = prune_look_at(p, &entry);
-        if (r < 0) {
-            penstock_list_close(keys);
-            return r;
-        }
-    }
-    penstock_list_close(keys);
-    return r ? trees_fail_key(p->trees, PST_POOLED_CHUNKS, r) : prune_delete(p);
+    return r < 0 ? r : prune_delete(p);
 }
 
 /* ---- all of it ---- */
 
+static int prune_note_put(void *ctx, const struct penstock_entry *entry)
+{
+    struct prune *p = ctx;
+
+    trees_fail(p->trees, -EBUSY, "a put is underway: %.*s", (int)pst_min(entry->key_bytes, 150),
+               (const char *)entry->key);
+    return 1;
+}
+
 /* Return: whether a put is underway, 0 or 1, or the fault. */
 static int prune_sees_put(struct prune *p)
 {
-    const struct penstock_list_options options = {
-        .size = sizeof(options), .prefix = TREES_LOCKS, .prefix_bytes = strlen(TREES_LOCKS)};
-    struct penstock_entry entry;
-    struct penstock_list *keys;
-    int r = penstock_list_open(p->trees->store, &options, &keys);
-
-    if (r)
-        return trees_fail_key(p->trees, TREES_LOCKS, r);
-    r = penstock_list_next(keys, &entry);
-    if (r == 1)
-        trees_fail(p->trees, -EBUSY, "a put is underway: %.*s", (int)pst_min(entry.key_bytes, 150),
-                   (const char *)entry.key);
-    penstock_list_close(keys);
-    return r == 0 || r == 1 ? r : trees_fail_key(p->trees, TREES_LOCKS, r);
+    return trees_each_key(p->trees, TREES_LOCKS, prune_note_put, p);
 }
 
 /* New puts wait for this one's lock meanwhile. */

@@ -4,8 +4,6 @@
 
 #include "base/clock.h"
 
-#include <fcntl.h>
-
 enum {
     ALONE_BYTES = 64 << 10, /* such a file shares no chunk with its neighbours */
     FLUSH_MS = 1800000,
@@ -90,7 +88,6 @@ static int put_read(struct put *put, uint32_t index)
     const struct pst_entry *entry = &put->tree.m.entries[index];
     bool alone = entry->bytes >= ALONE_BYTES, has_holes = false;
     pst_cleanup_close int fd = pst_source_open(&put->source, entry, &has_holes);
-    struct stat st;
     int r = fd < 0 ? put_fail(put, fd, entry) : 0;
 
     if (r == 0 && alone)
@@ -99,9 +96,10 @@ static int put_read(struct put *put, uint32_t index)
         r = has_holes ? put_sparse(put, index, fd) : put_range(put, entry, fd, 0, entry->bytes);
     if (r == 0 && alone)
         r = upload_cut(&put->upload);
-    if (r == 0 && (fstat(fd, &st) < 0 || !pst_entry_is(entry, &st)))
-        r = put_fail(put, -ESTALE, entry);
-    return r;
+    if (r < 0)
+        return r;
+    r = pst_source_check(fd, entry);
+    return r < 0 ? put_fail(put, r, entry) : 0;
 }
 
 static int put_file(struct put *put, uint32_t index)
@@ -129,21 +127,6 @@ static int put_files(struct put *put)
 
 /* ---- list and root ---- */
 
-static int put_look_there(struct put *put)
-{
-    struct penstock_op op = {0};
-    char key[TREES_KEY_BYTES];
-    int r;
-
-    trees_root_key(put->trees, key);
-    penstock_prep(&op, PENSTOCK_STAT_KEY, key, strlen(key));
-    r = trees_run(put->trees, &op);
-    if (r != 0 && r != PENSTOCK_MISS)
-        return trees_fail_key(put->trees, key, r);
-    put->generation = r == 0 ? op.generation : 0;
-    return 0;
-}
-
 /*
  * The root's generation proves that nobody else wrote it since the lock was taken. If the outcome of a write
  * is not known, another generation proves that it was this one's: whoever has the lock is alone.
@@ -164,7 +147,8 @@ static int put_write_root(struct put *put, const uint8_t *root, size_t bytes)
         r = trees_run(put->trees, &op);
         if (r == PENSTOCK_STALE && tries > 0)
             return 0; /* the write before it was late */
-        if (r == PENSTOCK_UNKNOWN && put_look_there(put) == 0 && put->generation != before)
+        if (r == PENSTOCK_UNKNOWN && trees_root_generation(put->trees, &put->generation) == 0 &&
+            put->generation != before)
             return 0;
     }
     if (r == PENSTOCK_STALE || r == PENSTOCK_EXISTS)
@@ -221,12 +205,9 @@ static int put_scan(struct put *put)
 
     if (r < 0)
         return r;
-    if (put->tree.m.entries[0].kind == PST_ENTRY_FOLDER) {
-        put->source.root_fd =
-            openat(put->source.folder_fd, put->source.leaf, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        if (put->source.root_fd < 0)
-            return put_fail(put, -errno, &put->tree.m.entries[0]);
-    }
+    r = pst_source_open_root(&put->source, &put->tree.m);
+    if (r < 0)
+        return put_fail(put, r, &put->tree.m.entries[0]);
     if (put->trees->bar)
         put->trees->bar->total_bytes = put->tree.m.file_bytes;
     return 0;
@@ -236,7 +217,7 @@ static int put_scan(struct put *put)
 static int put_locked(struct put *put, struct pst_arrival_result *result)
 {
     struct pst_arrival_result told;
-    int r = put_look_there(put);
+    int r = trees_root_generation(put->trees, &put->generation);
 
     if (r == 0 && put->generation && !(put->trees->flags & PST_ARRIVAL_FORCE))
         r = earlier_load(put->trees, &put->earlier);

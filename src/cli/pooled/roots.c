@@ -93,6 +93,21 @@ int trees_root(struct trees *trees, const char *name, struct pst_pooled_root *ro
     return 0;
 }
 
+int trees_root_generation(struct trees *trees, uint64_t *generation)
+{
+    struct penstock_op op = {0};
+    char key[TREES_KEY_BYTES];
+    int r;
+
+    trees_root_key(trees, key);
+    penstock_prep(&op, PENSTOCK_STAT_KEY, key, strlen(key));
+    r = trees_run(trees, &op);
+    if (r != 0 && r != PENSTOCK_MISS)
+        return trees_fail_key(trees, key, r);
+    *generation = r == 0 ? op.generation : 0;
+    return 0;
+}
+
 /* Reads the chunks of a list behind each other into @list. */
 static int list_read(struct trees *trees, const char *name, const struct pst_pooled_chunks *parts,
                      uint8_t *list)
@@ -135,31 +150,46 @@ int trees_list(struct trees *trees, const char *name, const struct pst_pooled_ro
                  : 0;
 }
 
-int trees_each(struct trees *trees, int (*each)(void *ctx, const char *name), void *ctx)
+int trees_each_key(struct trees *trees, const char *prefix,
+                   int (*each)(void *ctx, const struct penstock_entry *), void *ctx)
 {
-    const size_t skip = strlen(PST_POOLED_TREES);
     const struct penstock_list_options options = {
-        .size = sizeof(options), .prefix = PST_POOLED_TREES, .prefix_bytes = skip};
-    char name[PST_POOLED_NAME_BYTES_MAX + 1];
+        .size = sizeof(options), .prefix = prefix, .prefix_bytes = strlen(prefix)};
     struct penstock_entry entry;
     struct penstock_list *keys;
-    int r = penstock_list_open(trees->store, &options, &keys);
+    int r = penstock_list_open(trees->store, &options, &keys), ended = 0;
 
     if (r)
-        return trees_fail_key(trees, PST_POOLED_TREES, r);
-    while ((r = penstock_list_next(keys, &entry)) == 1) {
-        size_t bytes = entry.key_bytes - skip;
-
-        if (bytes == 0 || bytes > PST_POOLED_NAME_BYTES_MAX || memchr(entry.key, 0, entry.key_bytes))
-            continue; /* no name of a tree */
-        memcpy(name, (const char *)entry.key + skip, bytes);
-        name[bytes] = 0;
-        r = each(ctx, name);
-        if (r) {
-            penstock_list_close(keys);
-            return r;
-        }
-    }
+        return trees_fail_key(trees, prefix, r);
+    while (ended == 0 && (r = penstock_list_next(keys, &entry)) == 1)
+        ended = each(ctx, &entry);
     penstock_list_close(keys);
-    return r ? trees_fail_key(trees, PST_POOLED_TREES, r) : 0;
+    if (ended)
+        return ended;
+    return r ? trees_fail_key(trees, prefix, r) : 0;
+}
+
+struct names {
+    int (*each)(void *ctx, const char *name);
+    void *ctx;
+};
+
+static int names_look_at(void *ctx, const struct penstock_entry *entry)
+{
+    const struct names *names = ctx;
+    const size_t skip = strlen(PST_POOLED_TREES), bytes = entry->key_bytes - skip;
+    char name[PST_POOLED_NAME_BYTES_MAX + 1];
+
+    if (bytes == 0 || bytes > PST_POOLED_NAME_BYTES_MAX || memchr(entry->key, 0, entry->key_bytes))
+        return 0; /* no name of a tree */
+    memcpy(name, (const char *)entry->key + skip, bytes);
+    name[bytes] = 0;
+    return names->each(names->ctx, name);
+}
+
+int trees_each(struct trees *trees, int (*each)(void *ctx, const char *name), void *ctx)
+{
+    struct names names = {each, ctx};
+
+    return trees_each_key(trees, PST_POOLED_TREES, names_look_at, &names);
 }

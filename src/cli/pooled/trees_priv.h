@@ -131,6 +131,12 @@ int trees_root(struct trees *trees, const char *name, struct pst_pooled_root *ro
 /* Reads the list of a root. *@tree is zeroed, and to be ended either way. */
 int trees_list(struct trees *trees, const char *name, const struct pst_pooled_root *root,
                struct pst_pooled *tree);
+/* Calls @each for every key that begins so. Return: what @each returned, if not 0; a fault unless the listing
+ * came to its end. */
+int trees_each_key(struct trees *trees, const char *prefix,
+                   int (*each)(void *ctx, const struct penstock_entry *), void *ctx);
+/* What the root's generation is, 0: there is none. */
+int trees_root_generation(struct trees *trees, uint64_t *generation);
 /* Calls @each with the name of every tree. It may use the store. Return: what @each returned, if not 0. */
 int trees_each(struct trees *trees, int (*each)(void *ctx, const char *name), void *ctx);
 
