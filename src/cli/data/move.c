@@ -163,19 +163,6 @@ struct fetch {
 
 #define PARTIAL PST_KEY_RESERVED "partial" /* rsync's folders for files that are not whole */
 
-/* Of the hidden folder in which something arrives; of a long name it has the digest. */
-static void part_name(const char *name, char out[NAME_MAX + 1])
-{
-    uint8_t sha256[PST_SHA256_BYTES];
-    char text[PST_SHA256_TEXT_BYTES];
-
-    if (snprintf(out, NAME_MAX + 1, PST_KEY_RESERVED "%s.part", name) <= NAME_MAX)
-        return;
-    pst_sha256(name, strlen(name), sha256);
-    pst_sha256_print(sha256, text);
-    snprintf(out, NAME_MAX + 1, PST_KEY_RESERVED "-%s.part", text);
-}
-
 /* Return: 0, or -errno with a text in @fault. */
 static int fetch_plan(struct fetch *fetch, const struct pst_move *move, bool in_place,
                       char fault[PST_FAULT_BYTES])
@@ -185,10 +172,10 @@ static int fetch_plan(struct fetch *fetch, const struct pst_move *move, bool in_
     int folder_bytes = (int)(name - move->local);
     struct stat st = {0};
     bool exists = lstat(move->local, &st) == 0, renames;
-    char part[NAME_MAX + 1];
+    char part[PST_ARRIVAL_NAME_BYTES];
     int r = 0;
 
-    part_name(name, part);
+    pst_arrival_name_of(name, ".part", part);
     came_as = came_as ? came_as + 1 : from;
     renames = strcmp(came_as, name) != 0;
     fetch->inside = move->is_folder || !*came_as;

@@ -24,14 +24,14 @@ const char *pst_arrival_fault(const struct pst_arrival *a)
     return a->fault;
 }
 
-void arrival_name(char name[ARRIVAL_NAME_BYTES], const char *what, const char *path)
+void arrival_name(char name[PST_ARRIVAL_NAME_BYTES], const char *what, const char *path)
 {
     uint8_t sha256[PST_SHA256_BYTES];
     char text[PST_SHA256_TEXT_BYTES];
 
     pst_sha256(path, strlen(path), sha256);
     pst_sha256_print(sha256, text);
-    pst_assert(snprintf(name, ARRIVAL_NAME_BYTES, "%s-%s", what, text) < ARRIVAL_NAME_BYTES);
+    pst_assert(snprintf(name, PST_ARRIVAL_NAME_BYTES, "%s-%s", what, text) < PST_ARRIVAL_NAME_BYTES);
 }
 
 int arrival_parent(struct pst_arrival *a, struct arrival_folder *folder, const char *path, const char **leaf)
@@ -100,7 +100,7 @@ int arrival_check_place(struct pst_arrival *a, const struct pst_entry *entry, st
  * worth looking at. */
 static bool arrival_turn_old(struct pst_arrival *a, const struct pst_entry *entry, bool made)
 {
-    char fresh[ARRIVAL_NAME_BYTES], old[ARRIVAL_NAME_BYTES];
+    char fresh[PST_ARRIVAL_NAME_BYTES], old[PST_ARRIVAL_NAME_BYTES];
     const char *leaf;
     struct stat st;
     int fd;
@@ -250,7 +250,8 @@ int pst_arrival_begin(struct pst_arrival *a, const struct pst_manifest *m)
     a->m = m;
     a->needs = calloc(m->count, sizeof(*a->needs));
     a->arrived = calloc(m->count, sizeof(*a->arrived));
-    r = a->needs && a->arrived ? arrival_look_there(a) : arrival_fail(a, -ENOMEM, "");
+    r = a->needs && a->arrived ? arrival_note_disk(a, a->hidden_fd) : -ENOMEM;
+    r = r < 0 ? arrival_fail(a, r, "") : arrival_look_there(a);
     if (r == 0)
         r = arrival_prune(a);
     for (uint32_t i = 0; r == 0 && i < m->count; i++)
@@ -287,12 +288,12 @@ int pst_arrival_open(int parent_fd, const char *leaf, uint32_t flags, struct pst
                               .there = {-1, -1, ""}};
     for (size_t i = 0; i < pst_count_of(a->files); i++)
         a->files[i].fd = -1;
-    for (size_t i = 0; i < pst_count_of(a->mounted); i++)
-        a->mounted[i].fd = -1;
+    for (size_t i = 0; i < pst_count_of(a->disks); i++)
+        a->disks[i].fd = -1;
     a->parent_fd = fcntl(parent_fd, F_DUPFD_CLOEXEC, 0);
     if (a->parent_fd < 0)
         r = arrival_fail(a, -errno, "");
-    else if (snprintf(a->leaf, sizeof(a->leaf), "%s", leaf) >= ARRIVAL_NAME_BYTES)
+    else if (snprintf(a->leaf, sizeof(a->leaf), "%s", leaf) >= PST_ARRIVAL_NAME_BYTES)
         r = arrival_fail(a, -ENAMETOOLONG, "");
     else
         r = arrival_open_hidden(a);
@@ -327,8 +328,8 @@ struct pst_arrival *pst_arrival_close(struct pst_arrival *a)
     pst_assert(a->magic == ARRIVAL_MAGIC);
     for (size_t i = 0; i < pst_count_of(a->files); i++)
         pst_close_fd(&a->files[i].fd);
-    for (size_t i = 0; i < pst_count_of(a->mounted); i++)
-        pst_close_fd(&a->mounted[i].fd);
+    for (size_t i = 0; i < pst_count_of(a->disks); i++)
+        pst_close_fd(&a->disks[i].fd);
     pst_close_fd(&a->made.fd);
     pst_close_fd(&a->made.root_fd);
     pst_close_fd(&a->there.fd);

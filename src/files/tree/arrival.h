@@ -56,6 +56,11 @@ enum pst_arrival_older {
     PST_ARRIVAL_OLDER,    /* how many */
 };
 
+enum { PST_ARRIVAL_NAME_BYTES = 256 }; /* of one in a folder, with a NUL */
+
+/* The name of what arrives at @leaf: reserved, and with its digest in place of one that is too long. */
+void pst_arrival_name_of(const char *leaf, const char *suffix, char out[PST_ARRIVAL_NAME_BYTES]);
+
 struct pst_arrival;
 
 struct pst_arrival_result {

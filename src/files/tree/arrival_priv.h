@@ -12,10 +12,7 @@
 
 #define ARRIVAL_MAGIC 0x61727276u
 
-enum {
-    ARRIVAL_NAME_BYTES = 256,
-    ARRIVAL_MOUNTS_MAX = 4,
-};
+enum { ARRIVAL_DISKS_MAX = 5 };
 
 /* A file that is begun. */
 struct arrival_file {
@@ -26,8 +23,9 @@ struct arrival_file {
     uint64_t taken;   /* and were in an older version */
 };
 
-/* A file system that is mounted within the destination. */
-struct arrival_mount {
+/* A file system that the arrival has written to: the hidden folder's, and those mounted in the destination.
+ */
+struct arrival_disk {
     int fd; /* -1: a free place */
     dev_t device;
 };
@@ -44,10 +42,10 @@ struct pst_arrival {
     int parent_fd;
     int home_fd; /* where the hidden folder lies: the parent, or the destination */
     bool within; /* it is the destination */
-    char leaf[ARRIVAL_NAME_BYTES];
+    char leaf[PST_ARRIVAL_NAME_BYTES];
     uint32_t flags; /* enum pst_arrival_flags */
     int hidden_fd;
-    char hidden[ARRIVAL_NAME_BYTES];
+    char hidden[PST_ARRIVAL_NAME_BYTES];
     bool exists; /* the destination was there */
     bool proves; /* sizes and times of what lies in "tree" */
     bool settled;
@@ -57,7 +55,7 @@ struct pst_arrival {
     uint32_t missing; /* files that are asked for and not whole */
     struct arrival_folder made, there; /* hidden/tree, and the destination, if it is a folder */
     struct arrival_file files[PST_ARRIVAL_OPEN_MAX];
-    struct arrival_mount mounted[ARRIVAL_MOUNTS_MAX]; /* with PST_ARRIVAL_SYNC */
+    struct arrival_disk disks[ARRIVAL_DISKS_MAX]; /* with PST_ARRIVAL_SYNC */
     struct pst_arrival_result result;
     char fault[PST_FAULT_BYTES];
 };
@@ -70,7 +68,7 @@ int arrival_fail(struct pst_arrival *a, int error, const char *path);
  */
 int arrival_parent(struct pst_arrival *a, struct arrival_folder *folder, const char *path, const char **leaf);
 /* "fresh-HASH" or "old-HASH". */
-void arrival_name(char name[ARRIVAL_NAME_BYTES], const char *what, const char *path);
+void arrival_name(char name[PST_ARRIVAL_NAME_BYTES], const char *what, const char *path);
 /* Whether files get their place one by one. */
 bool arrival_in_place(const struct pst_arrival *a);
 /* Whether the destination can become the tree, and what of it is there. Return: 0 or the arrival's fault. */
@@ -101,6 +99,8 @@ int arrival_remove_hidden(int home_fd, const char *hidden, int hidden_fd);
 /* No file or link comes in the place of a folder, which may have what no tree knows of. *@st: what lies
  * there, its mode 0 if nothing does. Return: 0 or the arrival's fault. */
 int arrival_check_place(struct pst_arrival *a, const struct pst_entry *entry, struct stat *st);
+/* With PST_ARRIVAL_SYNC: the folder's file system is synced, too. Return: 0 or -errno. */
+int arrival_note_disk(struct pst_arrival *a, int folder_fd);
 /* What has come survives a power failure from now on, with PST_ARRIVAL_SYNC. Return: 0 or the arrival's
  * fault.
  */

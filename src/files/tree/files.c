@@ -30,7 +30,7 @@ static int arrival_file_of(struct pst_arrival *a, uint32_t index, struct arrival
 {
     const struct pst_entry *entry = &a->m->entries[index];
     struct arrival_file *file = arrival_find(a, index);
-    char name[ARRIVAL_NAME_BYTES];
+    char name[PST_ARRIVAL_NAME_BYTES];
 
     *out = file;
     if (file)
@@ -63,7 +63,7 @@ static void arrival_has(struct pst_arrival *a, uint32_t index)
 static int arrival_keep(struct pst_arrival *a, uint32_t index)
 {
     const struct pst_entry *entry = &a->m->entries[index];
-    char fresh[ARRIVAL_NAME_BYTES], old[ARRIVAL_NAME_BYTES];
+    char fresh[PST_ARRIVAL_NAME_BYTES], old[PST_ARRIVAL_NAME_BYTES];
     const char *leaf;
     int fd, r = 0;
 
@@ -242,7 +242,7 @@ int pst_arrival_empty(struct pst_arrival *a, uint32_t index)
 static int arrival_open_old(struct pst_arrival *a, uint32_t index, enum pst_arrival_older which)
 {
     const int flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
-    char name[ARRIVAL_NAME_BYTES];
+    char name[PST_ARRIVAL_NAME_BYTES];
     const char *leaf = name;
     int folder_fd = a->hidden_fd, fd;
 

@@ -15,13 +15,13 @@
 
 enum { HIDDEN_TRIES = 100 };
 
-static void arrival_hidden_name(char hidden[ARRIVAL_NAME_BYTES], const char *leaf)
+void pst_arrival_name_of(const char *leaf, const char *suffix, char out[PST_ARRIVAL_NAME_BYTES])
 {
-    int bytes = snprintf(hidden, ARRIVAL_NAME_BYTES, PST_KEY_RESERVED "%s" HIDDEN_BACK, leaf);
+    int bytes = snprintf(out, PST_ARRIVAL_NAME_BYTES, PST_KEY_RESERVED "%s%s", leaf, suffix);
 
-    if (bytes >= ARRIVAL_NAME_BYTES) {
-        arrival_name(hidden, PST_KEY_RESERVED, leaf);
-        memcpy(hidden + strlen(hidden), HIDDEN_BACK, sizeof(HIDDEN_BACK));
+    if (bytes >= PST_ARRIVAL_NAME_BYTES) {
+        arrival_name(out, PST_KEY_RESERVED, leaf);
+        strcat(out, suffix);
     }
 }
 
@@ -95,7 +95,7 @@ static int arrival_find_home(struct pst_arrival *a)
                  arrival_mount_of(there, NULL) != arrival_mount_of(a->parent_fd, NULL) ||
                  faccessat(a->parent_fd, ".", W_OK, AT_EACCESS) < 0);
 
-    arrival_hidden_name(a->hidden, a->within ? "" : a->leaf);
+    pst_arrival_name_of(a->within ? "" : a->leaf, HIDDEN_BACK, a->hidden);
     a->home_fd = fcntl(a->within ? there : a->parent_fd, F_DUPFD_CLOEXEC, 0);
     return a->home_fd < 0 ? -errno : 0;
 }
@@ -117,11 +117,11 @@ int arrival_open_hidden(struct pst_arrival *a)
 /* Removes the hidden folder of @leaf. Return: 1, 0 there is none, -errno. */
 static int hidden_remove(int home_fd, const char *leaf)
 {
-    char hidden[ARRIVAL_NAME_BYTES];
+    char hidden[PST_ARRIVAL_NAME_BYTES];
     pst_cleanup_close int fd = -1;
     int r;
 
-    arrival_hidden_name(hidden, leaf);
+    pst_arrival_name_of(leaf, HIDDEN_BACK, hidden);
     r = hidden_lock(home_fd, hidden, &fd);
     if (r == 0)
         r = arrival_remove_hidden(home_fd, hidden, fd);

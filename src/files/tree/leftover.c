@@ -93,7 +93,7 @@ static uint32_t leftover_find(const struct pst_names *names, const char *name)
 static void leftover_drop_begun(struct pst_arrival *a, const struct pst_names *names, bool *wanted)
 {
     static const char *const kinds[] = {"fresh", "old"};
-    char name[ARRIVAL_NAME_BYTES];
+    char name[PST_ARRIVAL_NAME_BYTES];
 
     for (uint32_t i = 0; i < 2 * a->m->count; i++) {
         uint32_t at;

@@ -10,7 +10,7 @@ int pst_arrival_read(struct pst_arrival *a, uint32_t index)
 {
     const struct pst_entry *entry = &a->m->entries[index];
     const int flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
-    char name[ARRIVAL_NAME_BYTES] = "tree";
+    char name[PST_ARRIVAL_NAME_BYTES] = "tree";
     int folder_fd = a->hidden_fd, fd;
 
     pst_assert(!(a->flags & PST_ARRIVAL_IN_PLACE));

@@ -101,22 +101,22 @@ static int settle_each(struct pst_arrival *a)
 
 /* ---- both ---- */
 
-/* Another file system than the hidden folder's is synced at the end, too. */
-static int settle_note(struct pst_arrival *a, int folder_fd)
+int arrival_note_disk(struct pst_arrival *a, int folder_fd)
 {
-    struct stat st, own;
+    struct stat st;
 
-    if (!(a->flags & PST_ARRIVAL_SYNC) || fstat(folder_fd, &st) < 0 || fstat(a->hidden_fd, &own) < 0 ||
-        st.st_dev == own.st_dev)
+    if (!(a->flags & PST_ARRIVAL_SYNC) || fstat(folder_fd, &st) < 0)
         return 0;
-    for (size_t i = 0; i < pst_count_of(a->mounted); i++) {
-        if (a->mounted[i].fd >= 0 && a->mounted[i].device == st.st_dev)
+    for (size_t i = 0; i < pst_count_of(a->disks); i++) {
+        struct arrival_disk *disk = &a->disks[i];
+
+        if (disk->fd >= 0 && disk->device == st.st_dev)
             return 0;
-        if (a->mounted[i].fd >= 0)
+        if (disk->fd >= 0)
             continue;
-        a->mounted[i].device = st.st_dev;
-        a->mounted[i].fd = fcntl(folder_fd, F_DUPFD_CLOEXEC, 0);
-        return a->mounted[i].fd < 0 ? -errno : 0;
+        disk->device = st.st_dev;
+        disk->fd = fcntl(folder_fd, F_DUPFD_CLOEXEC, 0);
+        return disk->fd < 0 ? -errno : 0;
     }
     return syncfs(folder_fd) < 0 ? -errno : 0; /* there are many: each folder by itself */
 }
@@ -131,7 +131,7 @@ static int settle_one_folder(struct pst_arrival *a, const struct arrival_folder 
     if (fd < 0)
         return arrival_fail(a, fd, entry->path);
     arrival_times(entry, times);
-    r = fchmod(fd, entry->mode) < 0 || futimens(fd, times) < 0 ? -errno : settle_note(a, fd);
+    r = fchmod(fd, entry->mode) < 0 || futimens(fd, times) < 0 ? -errno : arrival_note_disk(a, fd);
     return r < 0 ? arrival_fail(a, r, entry->path) : 0;
 }
 
@@ -150,10 +150,10 @@ static int settle_folders(struct pst_arrival *a, const struct arrival_folder *be
 
 int arrival_sync(struct pst_arrival *a)
 {
-    int r = a->flags & PST_ARRIVAL_SYNC && syncfs(a->hidden_fd) < 0 ? -errno : 0;
+    int r = 0;
 
-    for (size_t i = 0; r == 0 && i < pst_count_of(a->mounted); i++)
-        r = a->mounted[i].fd >= 0 && syncfs(a->mounted[i].fd) < 0 ? -errno : 0;
+    for (size_t i = 0; r == 0 && i < pst_count_of(a->disks); i++)
+        r = a->disks[i].fd >= 0 && syncfs(a->disks[i].fd) < 0 ? -errno : 0;
     return r < 0 ? arrival_fail(a, r, "") : 0;
 }
 
