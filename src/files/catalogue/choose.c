@@ -171,42 +171,44 @@ static bool is_near(const char *ip, const char *asker)
            memcmp(one, other, NEAR_BYTES_6) == 0;
 }
 
-/* The rows of ST_CHOOSE: peers', those that serve fewest first, then the store's, if there is one. */
+/* How well a source serves; the least is the best. */
+struct rank {
+    bool last; /* the store, or for who asks from outside a pod */
+    bool far;
+    uint32_t requests;
+};
+
+static struct rank rank_of(const struct pst_asker *asker, const struct pst_source_info *info)
+{
+    return (struct rank){info->is_store != asker->outside, !is_near(info->source.ip, asker->ip),
+                         info->request_count};
+}
+
+static int rank_order(struct rank a, struct rank b)
+{
+    if (a.last != b.last)
+        return a.last ? 1 : -1;
+    if (a.requests != b.requests)
+        return a.requests < b.requests ? -1 : 1;
+    return a.far - b.far;
+}
+
+/* Of the rows of ST_CHOOSE. */
 struct candidates {
     const struct pst_asker *asker;
     uint64_t equals; /* rows that may be chosen as well as each other */
-    uint32_t fewest;
-    bool near, is_store;
+    struct rank best;
 };
-
-/* Whether a row is as good as the best one that was seen. */
-static bool is_equal(const struct candidates *found, const struct pst_source_info *info)
-{
-    return info->request_count == found->fewest && info->is_store == found->is_store &&
-           is_near(info->source.ip, found->asker->ip) == found->near;
-}
-
-/* Whether a row is better than all that were seen. The store's comes last, and is better for who asks from
- * outside. */
-static bool is_better(const struct candidates *found, const struct pst_source_info *info)
-{
-    if (found->equals == 0 || info->is_store)
-        return found->equals == 0 || found->asker->outside;
-    return !found->near && is_near(info->source.ip, found->asker->ip) && info->request_count == found->fewest;
-}
 
 static void weigh(struct candidates *found, const struct pst_source_info *info)
 {
-    if (info->request_count >= PST_SOURCE_REQUESTS_MAX)
+    struct rank rank = rank_of(found->asker, info);
+    int order = found->equals == 0 ? -1 : rank_order(rank, found->best);
+
+    if (info->request_count >= PST_SOURCE_REQUESTS_MAX || order > 0)
         return;
-    if (is_better(found, info)) {
-        found->fewest = info->request_count;
-        found->near = is_near(info->source.ip, found->asker->ip);
-        found->is_store = info->is_store;
-        found->equals = 1;
-    } else if (is_equal(found, info)) {
-        found->equals++;
-    }
+    found->equals = order < 0 ? 1 : found->equals + 1;
+    found->best = rank;
 }
 
 /* Return: 0, -EBUSY none of them may be chosen, -ENOENT there is none, or -errno. */
@@ -244,7 +246,7 @@ static int64_t take_row(struct pst_catalogue *c, sqlite3_stmt *row, const struct
     sqlite3_reset(row);
     while ((r = pst_statement_step(c, row)) == 1) {
         info = source_of(row);
-        if (is_equal(found, &info) && at-- == 0)
+        if (rank_order(rank_of(found->asker, &info), found->best) == 0 && at-- == 0)
             break;
     }
     if (r < 0)
