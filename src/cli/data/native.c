@@ -47,33 +47,28 @@ static int open_folder_of(const char *path)
 /* The name of a folder that is named by a link to it, or by ".". NULL: it is not there, or no folder. */
 static char *folder_of_its_own(const char *path)
 {
-    size_t bytes = strlen(path);
-    pst_cleanup_free char *plain = NULL;
-    pst_cleanup_close int fd = -1;
+    pst_cleanup_close int fd = open_folder_of(path);
     char link[64];
 
-    while (bytes > 1 && path[bytes - 1] == '/')
-        bytes--;
-    plain = strndup(path, bytes);
-    fd = plain ? open_folder_of(plain) : -1;
     snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
     return fd < 0 ? NULL : realpath(link, NULL);
 }
 
 int pst_native_folder(const char *path, char leaf[NAME_MAX + 1], char fault[PST_FAULT_BYTES])
 {
-    pst_cleanup_free char *real = folder_of_its_own(path);
+    pst_cleanup_free char *real = NULL;
     char copy[PATH_MAX];
-    size_t bytes;
+    size_t bytes = strlen(path);
     const char *slash;
     int fd = -1;
 
-    path = real ? real : path;
-    bytes = strlen(path);
     while (bytes > 1 && path[bytes - 1] == '/')
         bytes--;
     if (bytes < sizeof(copy)) {
         snprintf(copy, sizeof(copy), "%.*s", (int)bytes, path);
+        real = folder_of_its_own(copy);
+        if (real)
+            snprintf(copy, sizeof(copy), "%s", real);
         slash = strrchr(copy, '/');
         snprintf(leaf, NAME_MAX + 1, "%.*s", NAME_MAX, slash ? slash + 1 : copy);
         if (slash)
