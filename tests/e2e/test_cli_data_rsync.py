@@ -12,7 +12,7 @@ import subprocess
 
 import pytest
 from agent import Agent
-from data_store import DataStore, files_of
+from data_store import DataStore, files_of, make_powerful
 from support import BUILD, clean_environment, secret_file, wait_until
 from trees import state_of
 
@@ -180,12 +180,7 @@ def test_a_large_listing(store: DataStore, data: Client) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes devices")
 def test_no_program_of_another_user_and_no_device_from_a_pod(store: DataStore, data: Client, tmp_path: pathlib.Path) -> None:
-    offered = tmp_path / "offered"
-    offered.mkdir()
-    (offered / "program").write_text("#!/bin/sh\n")
-    os.chown(offered / "program", NOBODY, NOBODY)
-    (offered / "program").chmod(0o6755)
-    os.mknod(offered / "null", stat.S_IFCHR | 0o666, os.makedev(1, 3))
+    make_powerful(offered := tmp_path / "offered")
     os.mkfifo(offered / "pipe")
     with Agent(tmp_path) as agent:
         place = agent.ask("register", key="k", path=str(offered))

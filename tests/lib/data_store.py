@@ -10,6 +10,7 @@ import os
 import pathlib
 import re
 import socket
+import stat
 import struct
 import subprocess
 from typing import Any
@@ -18,12 +19,22 @@ from urllib.parse import quote
 from support import Node, clean_environment
 
 ASK_S_MAX = 30
+NOBODY = 65534
 TEXT, BINARY, CLOSE = 1, 2, 8
 
 
 def files_of(root: pathlib.Path) -> dict[str, bytes]:
     """What the files below a folder have, by their paths in it."""
     return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def make_powerful(folder: pathlib.Path) -> None:
+    """A folder with a program that runs as another user, and a device; for root alone."""
+    folder.mkdir()
+    (folder / "program").write_text("#!/bin/sh\n")
+    os.chown(folder / "program", NOBODY, NOBODY)
+    (folder / "program").chmod(0o6755)
+    os.mknod(folder / "null", stat.S_IFCHR | 0o666, os.makedev(1, 3))
 
 
 class WebSocket:

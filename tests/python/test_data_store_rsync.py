@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 from agent import Agent
-from data_store import DataStore, files_of
+from data_store import DataStore, files_of, make_powerful
 from support import clean_environment, wait_until
 
 from penstock import data_store as ds
@@ -95,12 +95,7 @@ def test_patterns_in_keys(store: DataStore, client: ds.DataStoreClient, tree: pa
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes devices")
 def test_no_program_of_another_user_and_no_device_from_a_pod(store: DataStore, client: ds.DataStoreClient, tmp_path: pathlib.Path) -> None:
-    offered = tmp_path / "offered"
-    offered.mkdir()
-    (offered / "program").write_text("#!/bin/sh\n")
-    os.chown(offered / "program", NOBODY, NOBODY)
-    (offered / "program").chmod(0o6755)
-    os.mknod(offered / "null", stat.S_IFCHR | 0o666, os.makedev(1, 3))
+    make_powerful(offered := tmp_path / "offered")
     with Agent(tmp_path) as agent:
         place = agent.ask("register", key="k", path=str(offered))
         where = f"rsync://127.0.0.1:{place['rsync_port']}/{place['rsync_path']}"

@@ -80,16 +80,24 @@ static void who_says_nothing_is_ended(void **state)
     web_rig_close(&rig);
 }
 
+/* A client that has asked for much, and has little room for it. */
+static int ask_for_much(struct web_rig *rig)
+{
+    int fd = web_connect(rig), small = 4096;
+
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
+    web_say(fd, "GET /big HTTP/1.1\r\nHost: h\r\n\r\n");
+    return fd;
+}
+
 static void who_takes_no_answer_is_ended(void **state)
 {
     struct web_rig rig = {.hold = false};
-    int fd, small = 4096;
+    int fd;
 
     (void)state;
     web_rig_open(&rig);
-    fd = web_connect(&rig);
-    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
-    web_say(fd, "GET /big HTTP/1.1\r\nHost: h\r\n\r\n");
+    fd = ask_for_much(&rig);
     web_wait_count(&rig.answers, 1);
     others_are_served(&rig);
     web_wait_empty(&rig);
@@ -371,13 +379,11 @@ static void answers_share_a_bound(void **state)
 static void large_answers_have_their_time(void **state)
 {
     struct web_rig rig = {.hold = false};
-    int fd, small = 4096;
+    int fd;
 
     (void)state;
     web_rig_open(&rig);
-    fd = web_connect(&rig);
-    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
-    web_say(fd, "GET /big HTTP/1.1\r\nHost: h\r\n\r\n");
+    fd = ask_for_much(&rig);
     for (int i = 0; i < 100 && pst_web_connections(rig.web) == (i > 0); i++) { /* 128 KiB for each stall */
         (void)!recv(fd, buf, sizeof(buf), MSG_DONTWAIT);
         usleep(rig.settings.stall_ms * 1000 / 4);
