@@ -41,11 +41,13 @@ struct pst_backend {
     /*
      * Of a store of several nodes; NULL: there is one. Shards keep their numbers, so some lead nowhere:
      * shard_at is a shard's place in its node, or -1. refresh, which takes the lock itself, brings what is
-     * known of the nodes up to date, and finds a way to each; one_owner says whether one node can see to all
+     * known of the nodes up to date, and finds a way to each; map_version is of the pool map that is
+     * known, and rises when partitions change their nodes; one_owner says whether one node can see to all
      * of a commit. Return of both: 0 or -errno, explained.
      */
     int (*shard_at)(struct penstock *store, uint32_t shard);
     int (*refresh)(struct penstock *store);
+    uint64_t (*map_version)(struct penstock *store);
     int (*one_owner)(struct penstock *store, const struct penstock_op *ops, size_t count);
     void (*stat)(struct penstock *store, struct penstock_stat *stat); /* adds what it knows itself */
     const char *(*lane)(struct penstock *store);
@@ -125,6 +127,7 @@ int pst_explain(const struct penstock *store, const struct penstock_op *op, int 
 /* Waits until @done holds @count operations, or @deadline_ns has passed. */
 void pst_wait(struct penstock *store, const struct pst_op_list *done, size_t count, uint64_t deadline_ns);
 uint32_t pst_shards(struct penstock *store);
+uint64_t pst_map_version(struct penstock *store); /* 0: one node */
 /* Its place in its node; -1: nobody has that number any more. */
 int pst_shard_at(struct penstock *store, uint32_t shard);
 /* Before all shards are asked: they are those of the nodes that there are now. Return: 0 or -errno,

@@ -302,6 +302,26 @@ def test_a_view_follows_its_key(tmp_path: pathlib.Path) -> None:
                 store.view(key)
 
 
+def test_a_listing_follows_its_keys(tmp_path: pathlib.Path) -> None:
+    """A node gives its keys away while a listing waits for its next page: to nodes all of whose keys the listing has."""
+    short, long = [f"h/{i:04}" for i in range(300)], [f"h/{i:04}{'k' * 3900}" for i in range(300)]  # 8 long ones fill a page
+    with (master(tmp_path, "--place=h/=home:1", "--nodes-min=3") as m, member(m) as leaver, member(m), member(m),
+          penstock.open(url_of(m), timeout=10) as store, penstock.open(url_of(m), timeout=10) as other):
+        wait_until("partitions are dealt out", lambda: m.ask("partitions")["served"] == 4096)
+        other.put_many(dict.fromkeys(short + long, b"x"))
+        with penstock.open(leaver.tcp) as alone:
+            leavers = set(alone)
+        for key in leavers.symmetric_difference(long):
+            other.delete(key)
+        keys = sorted(leavers.intersection(long) | set(short) - leavers)
+        listing = iter(store)
+        seen = [next(listing)]
+        address = f"127.0.0.1:{leaver.ports()[0]}"
+        other.drain(address)
+        wait_until("it is drained", lambda: next(node.state for node in other.nodes() if node.address == address) == "drained", 60)
+        assert seen + list(listing) == keys
+
+
 def test_a_loss_is_forgiven(tmp_path: pathlib.Path) -> None:
     """What was lost is not found, once that is said; a store that was told of the loss hears of it."""
     with pool(tmp_path, "--place=h/=home", "--incomplete-ms=100", "--balance-partitions=0") as p, p.open() as other, p.open(timeout=1) as store:

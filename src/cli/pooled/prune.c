@@ -85,7 +85,8 @@ static int prune_places(struct prune *p, struct prune_places *places)
     return 0;
 }
 
-/* A listing misses what moves from a node that it has not asked yet to one that it has. */
+/* A listing follows keys that move, but learns of that from the master alone. A prune deletes for good: all
+ * that it believes is of one map, before and after. */
 static int prune_check_places(struct prune *p, const struct prune_places *before)
 {
     struct prune_places now = {0};

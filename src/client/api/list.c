@@ -1,11 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* list.c: a listing of all shards: each gives its keys in order, a page at a time; the smallest of their
- * heads comes next. */
+/*
+ * list.c: a listing of all shards: each gives its keys in order, a page at a time; the smallest of their
+ * heads comes next. A key that moves between a pool's nodes could be in no page: the next one of the node
+ * that it left, and behind the last one of its new node. So pages are of one version of the pool map. When
+ * that changes, all pages are fetched again, from behind the last key that was handed out.
+ */
 #include "client/client_priv.h"
 
 #include "wire/wire.h"
 
-enum { PAGE_BYTES = 32 << 10 };
+enum {
+    PAGE_BYTES = 32 << 10,
+    ROUNDS_MAX = 64, /* over all shards, until the pool map holds still for one of them */
+};
 
 #define LIST_MAGIC 0x6c697374u
 
@@ -19,12 +26,14 @@ struct penstock_list {
     uint32_t magic;
     struct penstock *store;
     uint32_t shards;
-    int64_t taken; /* the shard whose head the caller holds, -1: none */
-    size_t start_bytes, end_bytes;
-    uint8_t start[PENSTOCK_KEY_BYTES_MAX];
+    uint64_t map_version; /* of the pool map that all pages are of */
+    int64_t taken;        /* the shard whose head the caller holds, -1: none */
+    bool whole;           /* the pages hold all that comes next; else they are to be fetched again */
+    bool begun;           /* @from was handed out */
+    size_t from_bytes, end_bytes;
+    uint8_t from[PENSTOCK_KEY_BYTES_MAX]; /* where the listing starts, then the last key handed out */
     uint8_t end[PENSTOCK_KEY_BYTES_MAX];
-    uint8_t last[PENSTOCK_KEY_BYTES_MAX]; /* behind which a page goes on */
-    struct page pages[];
+    struct page *pages; /* @shards of them */
 };
 
 size_t pst_prefix_end(const void *prefix, size_t prefix_bytes, uint8_t end[PENSTOCK_KEY_BYTES_MAX])
@@ -78,11 +87,13 @@ static bool page_sound(const struct page *page, const struct pst_bytes *last)
     return page->end || page->bytes > 0;
 }
 
-static int fetch(struct penstock_list *list, uint32_t shard, struct pst_bytes from, bool after)
+/* Fetches a shard's first page behind @from, or with it before the listing has begun. */
+static int list_fetch_page(struct penstock_list *list, uint32_t shard)
 {
+    struct pst_bytes from = {list->from, list->from_bytes};
     struct page *page = &list->pages[shard];
     struct penstock_op op = {.code = PST_WIRE_LIST,
-                             .flags = after ? PST_WIRE_AFTER : 0,
+                             .flags = list->begun ? PST_WIRE_AFTER : 0,
                              .key = from.data,
                              .key_bytes = (uint16_t)from.len,
                              .attrs = list->end,
@@ -92,15 +103,13 @@ static int fetch(struct penstock_list *list, uint32_t shard, struct pst_bytes fr
     int r;
 
     pst_assert(shard < list->shards && from.len <= PENSTOCK_KEY_BYTES_MAX && page->data);
+    page->at = page->bytes = 0;
     r = pst_run_one(list->store, &op, (int)shard);
     if (r)
         return r;
-    if (pst_shards(list->store) != list->shards) /* keys have moved to where this listing does not look */
-        return pst_explain(list->store, NULL, -ESTALE);
-    page->at = 0;
     page->bytes = pst_min(op.value_bytes, PAGE_BYTES);
     page->end = op.generation;
-    if (page_sound(page, after ? &from : NULL))
+    if (page_sound(page, list->begun ? &from : NULL))
         return 0;
     page->bytes = 0;
     return pst_explain(list->store, NULL, -EPROTO);
@@ -118,10 +127,10 @@ static void set_bounds(struct penstock_list *list, const struct penstock_list_op
         start = prefix;
     if (prefix_end.len && (!end.len || pst_bytes_compare(prefix_end, end) < 0))
         end = prefix_end;
-    list->start_bytes = start.len;
+    list->from_bytes = start.len;
     list->end_bytes = end.len;
     if (start.len)
-        memcpy(list->start, start.data, start.len);
+        memcpy(list->from, start.data, start.len);
     if (end.len)
         memcpy(list->end, end.data, end.len);
 }
@@ -130,11 +139,11 @@ static void set_bounds(struct penstock_list *list, const struct penstock_list_op
  * can. */
 static int64_t only_shard(struct penstock_list *list)
 {
-    struct pst_bytes key = {list->start, list->start_bytes};
+    struct pst_bytes key = {list->from, list->from_bytes};
     int64_t shard;
 
     if (!key.len || list->end_bytes != key.len + 1 || list->end[key.len] != 0 ||
-        memcmp(list->start, list->end, key.len) != 0)
+        memcmp(list->from, list->end, key.len) != 0)
         return -1;
     pst_enter(list->store);
     shard = list->store->backend->shard_of(list->store, key);
@@ -142,20 +151,73 @@ static int64_t only_shard(struct penstock_list *list)
     return shard < list->shards ? shard : -1;
 }
 
-/* Fetches the first pages. */
-static int begin(struct penstock_list *list)
+static void list_drop_pages(struct penstock_list *list)
 {
-    struct pst_bytes start = {list->start, list->start_bytes};
+    for (uint32_t i = 0; i < list->shards; i++)
+        free(list->pages[i].data);
+    free(list->pages);
+    list->pages = NULL;
+    list->shards = 0;
+}
+
+/* Makes room for the pages of @shards shards. */
+static int list_set_shards(struct penstock_list *list, uint32_t shards)
+{
+    if (shards == list->shards)
+        return 0;
+    list_drop_pages(list);
+    list->pages = calloc(shards, sizeof(*list->pages));
+    if (!list->pages)
+        return pst_fail(-ENOMEM, "out of memory");
+    list->shards = shards;
+    return 0;
+}
+
+/* Fetches a page of each shard that may have some. */
+static int list_fetch_round(struct penstock_list *list)
+{
     int64_t only = only_shard(list);
-    int r = 0;
+    int r = list_set_shards(list, pst_shards(list->store));
 
     for (uint32_t i = 0; r == 0 && i < list->shards; i++) {
+        struct page *page = &list->pages[i];
+
+        page->at = page->bytes = 0;
         if ((only >= 0 && i != only) || pst_shard_at(list->store, i) < 0)
             continue;
-        list->pages[i].data = malloc(PAGE_BYTES);
-        r = list->pages[i].data ? fetch(list, i, start, false) : pst_fail(-ENOMEM, "out of memory");
+        if (!page->data)
+            page->data = malloc(PAGE_BYTES);
+        r = page->data ? list_fetch_page(list, i) : pst_fail(-ENOMEM, "out of memory");
     }
     return r;
+}
+
+/* Return: whether the pages are of places that no longer count, 0 or 1, or the fault. */
+static int list_outdated(struct penstock_list *list)
+{
+    int r = pst_refresh(list->store);
+
+    if (r < 0)
+        return r;
+    return pst_map_version(list->store) != list->map_version || pst_shards(list->store) != list->shards;
+}
+
+/* Fetches all pages, of one version of the pool map. */
+static int list_fetch_all(struct penstock_list *list)
+{
+    for (int rounds = 0; rounds < ROUNDS_MAX; rounds++) {
+        int r = pst_refresh(list->store), outdated;
+
+        if (r < 0)
+            return r;
+        list->map_version = pst_map_version(list->store);
+        r = list_fetch_round(list);
+        outdated = list_outdated(list);
+        list->whole = r == 0 && outdated == 0;
+        if (outdated <= 0)
+            return outdated < 0 ? outdated : r;
+    }
+    return pst_explain(list->store, NULL, -ESTALE);
 }
 
 int penstock_list_open(struct penstock *store, const struct penstock_list_options *options,
@@ -164,7 +226,6 @@ int penstock_list_open(struct penstock *store, const struct penstock_list_option
     static const struct penstock_list_options everything = {.size = sizeof(everything)};
     const struct penstock_list_options *o = options ? options : &everything;
     struct penstock_list *list;
-    uint32_t shards;
     int r = pst_store_check(store);
 
     if (r < 0)
@@ -175,19 +236,14 @@ int penstock_list_open(struct penstock *store, const struct penstock_list_option
     if (o->start_bytes > PENSTOCK_KEY_BYTES_MAX || o->end_bytes > PENSTOCK_KEY_BYTES_MAX ||
         o->prefix_bytes > PENSTOCK_KEY_BYTES_MAX)
         return pst_fail(-ENAMETOOLONG, "%s: key longer than %d bytes", store->url, PENSTOCK_KEY_BYTES_MAX);
-    r = pst_refresh(store);
-    if (r < 0)
-        return r;
-    shards = pst_shards(store);
-    list = calloc(1, sizeof(*list) + shards * sizeof(list->pages[0]));
+    list = calloc(1, sizeof(*list));
     if (!list)
         return pst_fail(-ENOMEM, "out of memory");
     list->magic = LIST_MAGIC;
     list->store = store;
-    list->shards = shards;
     list->taken = -1;
     set_bounds(list, o);
-    r = begin(list);
+    r = list_fetch_all(list);
     if (r) {
         penstock_list_close(list);
         return r;
@@ -196,11 +252,12 @@ int penstock_list_open(struct penstock *store, const struct penstock_list_option
     return 0;
 }
 
-/* Steps over a shard's first entry. */
+/* Steps over a shard's first entry, the key that was handed out. */
 static int advance(struct penstock_list *list, uint32_t shard)
 {
     struct page *page = &list->pages[shard];
     struct pst_bytes key;
+    int r, outdated;
 
     pst_assert(shard < list->shards && page->at < page->bytes);
     head_of(page, &key);
@@ -208,20 +265,27 @@ static int advance(struct penstock_list *list, uint32_t shard)
     pst_assert(page->at <= page->bytes); /* a page is looked at before it counts */
     if (page->at < page->bytes || page->end)
         return 0;
-    memcpy(list->last, key.data, key.len);
-    return fetch(list, shard, (struct pst_bytes){list->last, key.len}, true);
+    r = list_fetch_page(list, shard);
+    outdated = list_outdated(list);
+    list->whole = r == 0 && outdated == 0;
+    if (outdated)
+        return outdated < 0 ? outdated : 0;
+    return r;
 }
 
 /* Steps over the entry that the caller has seen, wherever there are copies of the value. */
 static int advance_all(struct penstock_list *list)
 {
     uint32_t taken = (uint32_t)list->taken;
-    struct pst_bytes seen, key;
+    struct pst_bytes seen = {list->from, 0}, key;
     int r = 0;
 
-    head_of(&list->pages[taken], &seen);
+    head_of(&list->pages[taken], &key);
+    memcpy(list->from, key.data, key.len);
+    list->from_bytes = seen.len = key.len;
+    list->begun = true;
     list->taken = -1;
-    for (uint32_t i = 0; list->store->backend->shard_at && i < list->shards && r == 0; i++) {
+    for (uint32_t i = 0; list->store->backend->shard_at && i < list->shards && r == 0 && list->whole; i++) {
         if (i == taken || list->pages[i].at == list->pages[i].bytes)
             continue;
         head_of(&list->pages[i], &key);
@@ -243,6 +307,8 @@ int penstock_list_next(struct penstock_list *list, struct penstock_entry *out)
     r = pst_store_check(list->store);
     if (r == 0 && list->taken >= 0)
         r = advance_all(list);
+    if (r == 0 && !list->whole)
+        r = list_fetch_all(list);
     if (r)
         return r;
     for (uint32_t i = 0; i < list->shards; i++) {
@@ -275,8 +341,7 @@ struct penstock_list *penstock_list_close(struct penstock_list *list)
         return NULL;
     pst_assert(list->magic == LIST_MAGIC);
     list->magic = 0; /* a second close is found */
-    for (uint32_t i = 0; i < list->shards; i++)
-        free(list->pages[i].data);
+    list_drop_pages(list);
     free(list);
     return NULL;
 }

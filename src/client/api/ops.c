@@ -328,6 +328,7 @@ static int sweep_all(struct penstock *store, struct pst_bytes start, struct pst_
                                 .attrs = (void *)(uintptr_t)end.data,
                                 .attr_bytes = (uint16_t)end.len};
     pst_cleanup_free struct sweeper *s = malloc(sizeof(*s));
+    uint64_t version;
     uint32_t shards;
     int r = -ESTALE;
 
@@ -336,10 +337,13 @@ static int sweep_all(struct penstock *store, struct pst_bytes start, struct pst_
     for (int tries = 0; r == -ESTALE && tries < SWEEPS_MAX; tries++) {
         r = pst_refresh(store);
         shards = pst_shards(store);
+        version = pst_map_version(store);
         for (uint32_t i = 0; r == 0 && i < shards; i++)
             r = pst_shard_at(store, i) < 0 ? 0 : sweep_shard(store, i, s, &first, sum);
-        if (r == 0 && pst_shards(store) != shards) /* the node came back with others, which have other keys */
-            r = pst_explain(store, NULL, -ESTALE);
+        if (r == 0)
+            r = pst_refresh(store);
+        if (r == 0 && (pst_shards(store) != shards || pst_map_version(store) != version))
+            r = pst_explain(store, NULL, -ESTALE); /* keys moved to where this sweep did not look any more */
     }
     return r;
 }

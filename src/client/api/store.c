@@ -81,7 +81,7 @@ const char *penstock_result_text(int result)
         {-EOPNOTSUPP, "not possible on this store"},
         {-ECHILD, "opened before fork: open the store anew in the child"},
         {-EMFILE, "too many views or watches"},
-        {-ESTALE, "the node serves its keys by another table"},
+        {-ESTALE, "keys are served by another table now"},
         {-EXDEV, "the master has another pool than the one that was opened"},
         {-ENOMEM, "out of memory"},
     };
@@ -231,6 +231,18 @@ int pst_shard_at(struct penstock *store, uint32_t shard)
     at = store->backend->shard_at(store, shard);
     pst_leave(store);
     return at;
+}
+
+uint64_t pst_map_version(struct penstock *store)
+{
+    uint64_t version;
+
+    if (!store->backend->map_version)
+        return 0;
+    pst_enter(store);
+    version = store->backend->map_version(store);
+    pst_leave(store);
+    return version;
 }
 
 int pst_refresh(struct penstock *store)

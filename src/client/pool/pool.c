@@ -147,6 +147,13 @@ static int pool_refresh(struct penstock *store)
     return r;
 }
 
+static uint64_t pool_map_version(struct penstock *store)
+{
+    const struct pool *pool = pst_pool_of(store);
+
+    return pool->map ? pool->map->version : 0;
+}
+
 static int pool_one_owner(struct penstock *store, const struct penstock_op *ops, size_t count)
 {
     struct pool *pool = pst_pool_of(store);
@@ -319,6 +326,7 @@ const struct pst_backend pst_backend_pool = {
     .shard_at = pool_shard_at,
     .shard_to_view = pool_shard_to_view,
     .refresh = pool_refresh,
+    .map_version = pool_map_version,
     .one_owner = pool_one_owner,
     .stat = pool_stat,
     .lane = pool_lane,
