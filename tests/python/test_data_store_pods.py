@@ -124,6 +124,30 @@ def test_a_value_is_offered_from_where_it_was_made(pods: list[Pod], tmp_path: pa
     wait_until("the agent has withdrawn what the killed process offered", lambda: pods[0].agent.list_keys() == [])
 
 
+@pytest.mark.parametrize("change", ["ds.rm('svc/x')", "ds.put('svc/x', data=b'new')"])
+def test_what_others_deleted_is_not_offered_again(pods: list[Pod], change: str) -> None:
+    """The owner lives on, and tells the store of its offers from time to time."""
+    owner = pods[0].start("""
+from penstock.data_store.local_offers import offers
+ds.put('svc/x', data=b'old', locale='local')
+ds.put('svc/y', data=b'y', locale='local')
+print('ready', flush=True)
+while input():
+    offers.publish_again()
+    print('published', flush=True)
+""")
+    assert owner.stdin and owner.stdout
+    assert owner.stdout.readline() == "ready\n", owner.communicate()[1]
+    pods[1].run(change)
+    print("again", file=owner.stdin, flush=True)
+    assert owner.stdout.readline() == "published\n", owner.communicate()[1]
+    told = pods[2].run("print(ds.get('svc/y'))\ntry:\n print(ds.get('svc/x'))\nexcept ds.KeyNotFound: print('gone')")
+    assert told.splitlines() == ["b'y'", "gone" if "rm" in change else "b'new'"]
+    assert [key["key"].split("/")[2] for key in pods[0].agent.list_keys()] == ["y"]
+    print(file=owner.stdin, flush=True)
+    owner.communicate(timeout=60)
+
+
 def test_rm_withdraws_what_lies_below(pods: list[Pod]) -> None:
     out = pods[0].run("""
 import re

@@ -54,17 +54,21 @@ class Offer:
     def agent_key(self) -> str:
         return f"{self.metadata.namespace}/{self.key}"
 
-    def publish(self) -> None:
-        """Tell the agent and the store, for the first time or once more."""
+    def publish(self, again: bool = False) -> bool:
+        """Tell the agent and the store. Returns False if this is done `again`, and the key was deleted meanwhile."""
         start_server_if_needed(self.agent.socket_path)
         ip = own_ip(self.metadata.server.url)
         place = self.agent.register(self.agent_key, self.path, self.named)
-        self.metadata.publish_key(self.key, ip, os.environ.get("POD_NAME"), os.environ.get("POD_NAMESPACE"), place.url(ip),
-                                  self.lifespan, self.service)
+        return self.metadata.publish_key(self.key, ip, os.environ.get("POD_NAME"), os.environ.get("POD_NAMESPACE"), place.url(ip),
+                                         self.lifespan, self.service, again)
 
     def withdraw(self) -> None:
         with contextlib.suppress(DataStoreError):
             self.metadata.remove_source(self.key, own_ip(self.metadata.server.url))
+        self.forget()
+
+    def forget(self) -> None:
+        """The store has no such source any more."""
         with contextlib.suppress(DataStoreError):
             self.agent.unregister(self.agent_key, os.getpid())
         if self.made:
@@ -116,11 +120,20 @@ class LocalOffers:
 
     def _repeat(self, stop: threading.Event) -> None:
         while not stop.wait(AGAIN_S):
-            with self._lock:
-                mine = list(self._offers.values())
-            for offer in mine:
-                with contextlib.suppress(DataStoreError):  # until the next time
-                    offer.publish()
+            self.publish_again()
+
+    def publish_again(self) -> None:
+        """Tell the agent and the store of everything once more. What others have deleted is offered no longer."""
+        with self._lock:
+            mine = list(self._offers.items())
+        for name, offer in mine:
+            with contextlib.suppress(DataStoreError):  # until the next time
+                if offer.publish(again=True):
+                    continue
+                with self._lock:
+                    gone = self._offers.get(name) is offer and bool(self._offers.pop(name))
+                if gone:
+                    offer.forget()
 
 
 def is_meant(offered: str, key: str, recursive: bool, prefix: bool) -> bool:

@@ -76,11 +76,15 @@ class MetadataClient:
         return told is not None and told.get("store_pod_ip") is not None
 
     def publish_key(self, key: str, pod_ip: str, pod_name: str | None = None, namespace: str | None = None,
-                    src_path: str | None = None, lifespan: Lifespan = "cluster", service_name: str | None = None) -> bool:
-        """Tell that this pod has the key; it is told for an hour. Returns True."""
+                    src_path: str | None = None, lifespan: Lifespan = "cluster", service_name: str | None = None,
+                    again: bool = False) -> bool:
+        """Tell that this pod has the key; it is told for an hour. Returns True.
+
+        `again`: it was told before. Returns False if the key was deleted meanwhile: then the store keeps no source.
+        """
         body = {"ip": pod_ip, "pod_name": pod_name, "namespace": namespace, "src_path": src_path, "lifespan": lifespan,
                 "service_name": service_name}
-        return self._succeeds("POST", self._key(key, "/publish"), body)
+        return self._succeeds("POST", self._key(key, "/publish"), body, {"again": "true"} if again else None)
 
     def register_store_pod(self, key: str, store_pod_ip: str, lifespan: Lifespan = "cluster",
                            service_name: str | None = None) -> bool:

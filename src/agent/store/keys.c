@@ -207,38 +207,53 @@ static bool body_lifespan(struct call *call, enum pst_lifespan *lifespan)
     return *lifespan != PST_LIFESPAN_UNSAID;
 }
 
-/* Records the body's source. Return: whether it is; if not, the call is answered. */
-static bool record(struct call *call, struct pst_source *source, bool is_store)
+enum record_as { RECORD_STORE, RECORD_PEER, RECORD_PEER_AGAIN };
+
+static int catalogue_record(struct pst_data_store *store, struct pst_bytes key,
+                            const struct pst_source *source, enum record_as as, enum pst_lifespan lifespan,
+                            const char *service)
 {
-    struct pst_data_store *store = call->store;
-    struct pst_bytes key = pst_bytes_of(call->key);
+    int r;
+
+    if (as == RECORD_PEER_AGAIN)
+        return pst_catalogue_renew(store->catalogue, key, source, lifespan, service, now_ms());
+    if (as == RECORD_STORE)
+        r = pst_catalogue_store(store->catalogue, key, source, lifespan, service, now_ms());
+    else
+        r = pst_catalogue_publish(store->catalogue, key, source, lifespan, service, now_ms());
+    return r < 0 ? r : 1;
+}
+
+/* Records the body's source. Return: 1, 0 it was withdrawn, or -1 the call is answered. */
+static int record(struct call *call, struct pst_source *source, enum record_as as)
+{
     enum pst_lifespan lifespan;
     const char *service;
     int r;
 
     if (!body_lifespan(call, &lifespan))
-        return false;
+        return -1;
     service = body_text(call, "service_name");
     if (!service)
-        return false;
+        return -1;
     if (lifespan == PST_LIFESPAN_RESOURCE && !*service) {
         reply_detail(call, 422, "lifespan 'resource' needs a service_name");
-        return false;
+        return -1;
     }
-    service = *service ? service : NULL;
-    pthread_mutex_lock(&store->lock);
-    r = is_store ? pst_catalogue_store(store->catalogue, key, source, lifespan, service, now_ms())
-                 : pst_catalogue_publish(store->catalogue, key, source, lifespan, service, now_ms());
-    pthread_mutex_unlock(&store->lock);
+    pthread_mutex_lock(&call->store->lock);
+    r = catalogue_record(call->store, pst_bytes_of(call->key), source, as, lifespan,
+                         *service ? service : NULL);
+    pthread_mutex_unlock(&call->store->lock);
     if (r < 0)
         reply_error(call, r);
-    return r == 0;
+    return r < 0 ? -1 : r;
 }
 
 void key_publish(struct call *call)
 {
     struct pst_source source = {.ip = body_ip(call)};
     struct pst_json *json;
+    int r;
 
     if (!source.ip || !(source.pod_name = body_text(call, "pod_name")) ||
         !(source.namespace = body_text(call, "namespace")) ||
@@ -249,9 +264,11 @@ void key_publish(struct call *call)
         source.namespace = call->namespace;
     if (!*source.data_type)
         source.data_type = "filesystem";
-    if (!record(call, &source, false))
+    r = record(call, &source, query_flag(call, "again") ? RECORD_PEER_AGAIN : RECORD_PEER);
+    if (r < 0)
         return;
-    json = reply_success();
+    json = pst_json_new_object();
+    pst_json_add_flag(json, "success", r == 1);
     pst_json_add_text(json, "data_type", source.data_type);
     reply_json(call, 200, json);
 }
@@ -267,7 +284,7 @@ void key_store(struct call *call)
         reply_error(call, r);
         return;
     }
-    if (source.ip && record(call, &source, true))
+    if (source.ip && record(call, &source, RECORD_STORE) == 1)
         reply_json(call, 200, reply_success());
 }
 

@@ -14,7 +14,7 @@
 
 enum {
     APPLICATION_ID = 0x70737463, /* "pstc" */
-    SCHEMA_VERSION = 1,
+    SCHEMA_VERSION = 2,
     PAGE_BYTES = 4096,
     FILE_BYTES_MIN = 64 << 10,
     REQUEST_PAGES = 16384, /* of memory for requests underway, 64 MiB */
@@ -34,6 +34,17 @@ static const char schema[] =
     "CREATE TRIGGER source_last AFTER DELETE ON sources"
     " WHEN NOT EXISTS (SELECT 1 FROM sources WHERE key_id = old.key_id)"
     " BEGIN DELETE FROM keys WHERE id = old.key_id; END;";
+
+/* Since version 2: peers' sources that went because their key was deleted, the last 65,536 of them. A key
+ * that goes with its last source has none by then. */
+static const char schema_withdrawn[] =
+    "CREATE TABLE withdrawn (id INTEGER PRIMARY KEY AUTOINCREMENT, key BLOB NOT NULL, ip TEXT NOT NULL,"
+    " published_ms INTEGER NOT NULL, UNIQUE (key, ip)) STRICT;"
+    "CREATE INDEX withdrawn_age ON withdrawn (published_ms);"
+    "CREATE TRIGGER key_deleted BEFORE DELETE ON keys BEGIN"
+    " INSERT OR REPLACE INTO withdrawn (key, ip, published_ms)"
+    " SELECT old.key, ip, published_ms FROM sources WHERE key_id = old.id AND is_store = 0;"
+    " DELETE FROM withdrawn WHERE id <= (SELECT max(id) FROM withdrawn) - 65536; END;";
 
 static const char requests[] =
     "CREATE TEMP TABLE requests (id INTEGER PRIMARY KEY, key_id INTEGER NOT NULL, ip TEXT NOT NULL,"
@@ -109,8 +120,8 @@ static int check_file(const struct pst_catalogue *c)
 
 /* ---- what SQLite finds in it ---- */
 
-/* Return: 1 it is empty, 0 it has this version's tables, or -errno. */
-static int judge(struct pst_catalogue *c)
+/* Return: 0 and the version of its tables in *@out, 0 if it is empty; or -errno. */
+static int judge(struct pst_catalogue *c, int64_t *out)
 {
     int64_t application = 0, version = 0, tables = 0;
     int r = ask_number(c, "PRAGMA application_id", &application);
@@ -121,15 +132,16 @@ static int judge(struct pst_catalogue *c)
         r = ask_number(c, "SELECT count(*) FROM sqlite_schema", &tables);
     if (r < 0)
         return r;
+    *out = version;
     if (application == 0 && version == 0 && tables == 0)
-        return 1;
+        return 0;
     if (application != APPLICATION_ID)
         return pst_fail(-EEXIST, "catalogue %s: it is another program's database", c->path);
     if (version > SCHEMA_VERSION)
         return pst_fail(-EPROTONOSUPPORT,
                         "catalogue %s has version %" PRId64 ", this penstock reads version %d", c->path,
                         version, SCHEMA_VERSION);
-    if (version != SCHEMA_VERSION)
+    if (version < 1)
         return pst_fail(-EBADMSG, "catalogue %s is damaged: it has version %" PRId64, c->path, version);
     return 0;
 }
@@ -154,15 +166,18 @@ static int check_whole(struct pst_catalogue *c)
     return r;
 }
 
-static int make_tables(struct pst_catalogue *c)
+/* Makes what a file of @version lacks. */
+static int make_tables(struct pst_catalogue *c, int64_t version)
 {
     char versions[96];
     int r = execute(c, "BEGIN IMMEDIATE");
 
     snprintf(versions, sizeof(versions), "PRAGMA application_id = %d; PRAGMA user_version = %d; COMMIT",
              APPLICATION_ID, SCHEMA_VERSION);
-    if (r == 0)
+    if (r == 0 && version < 1)
         r = execute(c, schema);
+    if (r == 0)
+        r = execute(c, schema_withdrawn);
     return r == 0 ? execute(c, versions) : r; /* what is not committed goes with the connection */
 }
 
@@ -200,7 +215,8 @@ static int prepare(struct pst_catalogue *c)
 
 static int open_database(struct pst_catalogue *c, uint64_t bytes_max)
 {
-    int code = sqlite3_open_v2(c->path, &c->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL), r, fresh;
+    int code = sqlite3_open_v2(c->path, &c->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL), r;
+    int64_t version = 0;
 
     if (code != SQLITE_OK)
         return pst_catalogue_fail(c, code);
@@ -210,10 +226,14 @@ static int open_database(struct pst_catalogue *c, uint64_t bytes_max)
     /* Before the first look: with the lock for good, the log's index lies in memory, not in a file. */
     r = execute(c, "PRAGMA locking_mode = EXCLUSIVE; PRAGMA temp_store = MEMORY; PRAGMA foreign_keys = ON;"
                    "PRAGMA cell_size_check = ON; PRAGMA cache_size = -16384;");
-    fresh = r < 0 ? r : judge(c);
-    r = fresh < 0 ? fresh : use_wal(c);
     if (r == 0)
-        r = fresh ? make_tables(c) : check_whole(c);
+        r = judge(c, &version);
+    if (r == 0)
+        r = use_wal(c);
+    if (r == 0 && version > 0)
+        r = check_whole(c);
+    if (r == 0 && version < SCHEMA_VERSION)
+        r = make_tables(c, version);
     if (r == 0)
         r = bound(c, bytes_max);
     if (r == 0)

@@ -26,6 +26,7 @@ enum {
     PST_SOURCE_REQUESTS_MAX = 30, /* underway at one source of a key */
     PST_SOURCE_LIFE_MS = 3600 * 1000,
     PST_REQUEST_LIFE_MS = 600 * 1000, /* of a request that nobody completes */
+    PST_WITHDRAWN_LIFE_MS = 24 * 3600 * 1000,
     PST_EXPIRED_MAX = 4096,           /* sources in one call */
     PST_SATURATED_MAX = 64,           /* addresses that a caller is told */
 };
@@ -73,6 +74,15 @@ int pst_catalogue_publish(struct pst_catalogue *catalogue, struct pst_bytes key,
                           uint64_t now_ms);
 /* The same for the store pod, in place of the one that @key had. */
 int pst_catalogue_store(struct pst_catalogue *catalogue, struct pst_bytes key,
+                        const struct pst_source *source, enum pst_lifespan lifespan, const char *service,
+                        uint64_t now_ms);
+
+/*
+ * The same for a peer that says again by itself what it published before. If @key was deleted meanwhile, its
+ * sources were withdrawn, and stay so until pst_catalogue_publish(); the catalogue knows the last 65,536 of
+ * them for PST_WITHDRAWN_LIFE_MS. Return: 1 it is a source, 0 it was withdrawn.
+ */
+int pst_catalogue_renew(struct pst_catalogue *catalogue, struct pst_bytes key,
                         const struct pst_source *source, enum pst_lifespan lifespan, const char *service,
                         uint64_t now_ms);
 

@@ -41,6 +41,9 @@
                   "published_ms = excluded.published_ms")                                                    \
     X(DROP_STORE, "DELETE FROM sources WHERE key_id = ?1 AND is_store = 1 AND ip <> ?2")                     \
     X(DROP_SOURCE, "DELETE FROM sources WHERE key_id = (SELECT id FROM keys WHERE key = ?1) AND ip = ?2")    \
+    X(WITHDRAWN, "SELECT 1 FROM withdrawn WHERE key = ?1 AND ip = ?2")                                       \
+    X(FORGIVE, "DELETE FROM withdrawn WHERE key = ?1 AND ip = ?2")                                           \
+    X(EXPIRE_WITHDRAWN, "DELETE FROM withdrawn WHERE published_ms <= ?1")                                    \
     X(EXPIRE, "DELETE FROM sources WHERE (key_id, ip) IN (SELECT key_id, ip FROM sources "                   \
               "WHERE is_store = 0 AND published_ms <= ?1 ORDER BY published_ms LIMIT ?2)")                   \
     X(EXPIRE_REQUESTS, "DELETE FROM requests WHERE until_ms <= ?1 OR until_ms > ?2")                         \

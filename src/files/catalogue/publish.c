@@ -54,39 +54,6 @@ static int drop_other_store(struct pst_catalogue *c, uint64_t id, const char *ip
     return pst_statement_run(c, statement);
 }
 
-static int put(struct pst_catalogue *c, struct pst_bytes key, const struct pst_source *source,
-               enum pst_lifespan lifespan, const char *service, uint64_t now_ms, bool is_store)
-{
-    uint64_t id = 0;
-    int r;
-
-    pst_assert(lifespan < PST_LIFESPAN_COUNT);
-    if (!pst_key_fits(key) || !source_fits(source) || !pst_text_fits(service, PST_NAME_BYTES_MAX))
-        return -EINVAL;
-    r = pst_transaction_begin(c);
-    if (r < 0)
-        return r;
-    r = put_key(c, key, lifespan, service, source->namespace, &id);
-    if (r == 0)
-        r = put_source(c, id, source, is_store, now_ms);
-    /* The one before goes last: without a source the key would go, too. */
-    if (r == 0 && is_store)
-        r = drop_other_store(c, id, source->ip);
-    return pst_transaction_end(c, r);
-}
-
-int pst_catalogue_publish(struct pst_catalogue *c, struct pst_bytes key, const struct pst_source *source,
-                          enum pst_lifespan lifespan, const char *service, uint64_t now_ms)
-{
-    return put(c, key, source, lifespan, service, now_ms, false);
-}
-
-int pst_catalogue_store(struct pst_catalogue *c, struct pst_bytes key, const struct pst_source *source,
-                        enum pst_lifespan lifespan, const char *service, uint64_t now_ms)
-{
-    return put(c, key, source, lifespan, service, now_ms, true);
-}
-
 /* Runs a statement that deletes. Return: how many rows, those apart that went with them; or -errno. */
 static int64_t run_delete(struct pst_catalogue *c, sqlite3_stmt *statement)
 {
@@ -108,6 +75,81 @@ static int delete_of_source(struct pst_catalogue *c, enum catalogue_statement wh
     return (int)run_delete(c, statement);
 }
 
+/* Forgets withdrawn sources that were published until then. */
+static int forget_withdrawn(struct pst_catalogue *c, uint64_t until_ms)
+{
+    sqlite3_stmt *statement = pst_statement(c, ST_EXPIRE_WITHDRAWN);
+
+    pst_bind_number(statement, 1, until_ms);
+    return pst_statement_run(c, statement);
+}
+
+static int put_try(struct pst_catalogue *c, struct pst_bytes key, const struct pst_source *source,
+                   enum pst_lifespan lifespan, const char *service, uint64_t now_ms, bool is_store)
+{
+    uint64_t id = 0;
+    int r, forgiven;
+
+    r = pst_transaction_begin(c);
+    if (r < 0)
+        return r;
+    r = put_key(c, key, lifespan, service, source->namespace, &id);
+    if (r == 0 && !is_store && (forgiven = delete_of_source(c, ST_FORGIVE, key, source->ip)) < 0)
+        r = forgiven;
+    if (r == 0)
+        r = put_source(c, id, source, is_store, now_ms);
+    /* The one before goes last: without a source the key would go, too. */
+    if (r == 0 && is_store)
+        r = drop_other_store(c, id, source->ip);
+    return pst_transaction_end(c, r);
+}
+
+/* In a full file what is there comes before the memory of what was withdrawn. */
+static int put(struct pst_catalogue *c, struct pst_bytes key, const struct pst_source *source,
+               enum pst_lifespan lifespan, const char *service, uint64_t now_ms, bool is_store)
+{
+    int r;
+
+    pst_assert(lifespan < PST_LIFESPAN_COUNT);
+    if (!pst_key_fits(key) || !source_fits(source) || !pst_text_fits(service, PST_NAME_BYTES_MAX))
+        return -EINVAL;
+    r = put_try(c, key, source, lifespan, service, now_ms, is_store);
+    if (r == -ENOSPC && forget_withdrawn(c, INT64_MAX) == 0)
+        r = put_try(c, key, source, lifespan, service, now_ms, is_store);
+    return r;
+}
+
+int pst_catalogue_publish(struct pst_catalogue *c, struct pst_bytes key, const struct pst_source *source,
+                          enum pst_lifespan lifespan, const char *service, uint64_t now_ms)
+{
+    return put(c, key, source, lifespan, service, now_ms, false);
+}
+
+int pst_catalogue_store(struct pst_catalogue *c, struct pst_bytes key, const struct pst_source *source,
+                        enum pst_lifespan lifespan, const char *service, uint64_t now_ms)
+{
+    return put(c, key, source, lifespan, service, now_ms, true);
+}
+
+int pst_catalogue_renew(struct pst_catalogue *c, struct pst_bytes key, const struct pst_source *source,
+                        enum pst_lifespan lifespan, const char *service, uint64_t now_ms)
+{
+    sqlite3_stmt *statement = pst_statement(c, ST_WITHDRAWN);
+    int r;
+
+    if (!pst_key_fits(key) || !source_fits(source))
+        return -EINVAL;
+    pst_bind_bytes(statement, 1, key);
+    pst_bind_text(statement, 2, source->ip);
+    r = pst_statement_step(c, statement);
+    pst_statement_end(statement);
+    if (r == 0)
+        r = pst_catalogue_publish(c, key, source, lifespan, service, now_ms);
+    else if (r == 1)
+        return 0;
+    return r < 0 ? r : 1;
+}
+
 int pst_catalogue_remove_source(struct pst_catalogue *c, struct pst_bytes key, const char *ip)
 {
     return delete_of_source(c, ST_DROP_SOURCE, key, ip);
@@ -123,6 +165,8 @@ int pst_catalogue_expire(struct pst_catalogue *c, uint64_t now_ms)
     int r = pst_catalogue_forget_requests(c, now_ms);
     sqlite3_stmt *statement;
 
+    if (r == 0)
+        r = forget_withdrawn(c, now_ms - pst_min(now_ms, PST_WITHDRAWN_LIFE_MS));
     if (r < 0 || now_ms < PST_SOURCE_LIFE_MS)
         return r;
     statement = pst_statement(c, ST_EXPIRE);
@@ -165,43 +209,76 @@ static int64_t delete_beneath(struct pst_catalogue *c, struct pst_bytes key)
     return delete_range(c, (struct pst_bytes){folder, key.len + 1}, false);
 }
 
-int pst_catalogue_delete(struct pst_catalogue *c, struct pst_bytes key, int flags, uint64_t *count)
+struct deletion {
+    struct pst_bytes key;
+    int flags;
+    const char *service, *namespace; /* whose keys go, in place of @key */
+};
+
+static int64_t delete_keys(struct pst_catalogue *c, const struct deletion *what)
 {
     int64_t here, beneath = 0;
-    int r;
+
+    if (what->flags & PST_DELETE_PREFIX)
+        return delete_range(c, what->key, !(what->flags & PST_DELETE_RECURSIVE));
+    here = delete_one(c, what->key);
+    if (here >= 0 && what->flags & PST_DELETE_RECURSIVE)
+        beneath = delete_beneath(c, what->key);
+    return beneath < 0 ? beneath : here + beneath;
+}
+
+static int64_t delete_of_service(struct pst_catalogue *c, const struct deletion *what)
+{
+    sqlite3_stmt *statement = pst_statement(c, ST_CLEAN_UP);
+
+    pst_bind_text(statement, 1, what->service);
+    pst_bind_text(statement, 2, what->namespace);
+    return run_delete(c, statement);
+}
+
+static int delete_try(struct pst_catalogue *c, const struct deletion *what, uint64_t *count)
+{
+    int64_t deleted;
+    int r = pst_transaction_begin(c);
+
+    if (r < 0)
+        return r;
+    deleted = what->service ? delete_of_service(c, what) : delete_keys(c, what);
+    r = pst_transaction_end(c, deleted < 0 ? (int)deleted : 0);
+    if (r == 0)
+        *count = (uint64_t)deleted;
+    return r;
+}
+
+/* In a full file there is no room to note what is withdrawn; what makes room goes on without. */
+static int delete_in_any_case(struct pst_catalogue *c, const struct deletion *what, uint64_t *count)
+{
+    int r = delete_try(c, what, count);
+
+    if (r != -ENOSPC)
+        return r;
+    sqlite3_db_config(c->db, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, NULL);
+    r = delete_try(c, what, count);
+    sqlite3_db_config(c->db, SQLITE_DBCONFIG_ENABLE_TRIGGER, 1, NULL);
+    return r;
+}
+
+int pst_catalogue_delete(struct pst_catalogue *c, struct pst_bytes key, int flags, uint64_t *count)
+{
+    const struct deletion what = {.key = key, .flags = flags};
 
     pst_assert(!(flags & ~(PST_DELETE_RECURSIVE | PST_DELETE_PREFIX)));
     if (!pst_key_fits(key)) /* the root's neither: see root.h */
         return -EINVAL;
-    r = pst_transaction_begin(c);
-    if (r < 0)
-        return r;
-    if (flags & PST_DELETE_PREFIX)
-        here = delete_range(c, key, !(flags & PST_DELETE_RECURSIVE));
-    else
-        here = delete_one(c, key);
-    if (here >= 0 && flags == PST_DELETE_RECURSIVE)
-        beneath = delete_beneath(c, key);
-    r = pst_transaction_end(c, (int)(here < 0 ? here : beneath < 0 ? beneath : 0));
-    if (r == 0)
-        *count = (uint64_t)(here + beneath);
-    return r;
+    return delete_in_any_case(c, &what, count);
 }
 
 int pst_catalogue_service_cleanup(struct pst_catalogue *c, const char *service, const char *namespace,
                                   uint64_t *count)
 {
-    sqlite3_stmt *statement;
-    int64_t deleted;
+    const struct deletion what = {.service = service, .namespace = namespace};
 
     if (!pst_service_fits(service, namespace))
         return -EINVAL;
-    statement = pst_statement(c, ST_CLEAN_UP);
-    pst_bind_text(statement, 1, service);
-    pst_bind_text(statement, 2, namespace);
-    deleted = run_delete(c, statement);
-    if (deleted < 0)
-        return (int)deleted;
-    *count = (uint64_t)deleted;
-    return 0;
+    return delete_in_any_case(c, &what, count);
 }

@@ -219,6 +219,41 @@ static void deletions_are_counted(void **state)
     rig_assert_stats(rig, 4, 4, 0);
 }
 
+static int renew(struct catalogue_rig *rig, const char *key, const char *ip)
+{
+    const struct pst_source source = {.ip = ip, .src_path = "/again"};
+
+    return pst_catalogue_renew(rig->catalogue, rig_key(key), &source, PST_LIFESPAN_UNSAID, NULL, RIG_NOW);
+}
+
+static void what_was_deleted_is_not_renewed(void **state)
+{
+    struct catalogue_rig *rig = *state;
+
+    assert_int_equal(renew(rig, "a/b", "1"),
+                     1); /* an hour without a store makes it forget, nobody deleted it */
+    assert_int_equal(rig_publish(rig, "a/c", "2", RIG_NOW), 0);
+    assert_int_equal(rig_store(rig, "a/c", "9"), 0);
+    assert_delete(rig, "a", PST_DELETE_RECURSIVE, 2);
+    assert_int_equal(renew(rig, "a/b", "1"), 0);
+    rig_reopen(rig);
+    assert_int_equal(renew(rig, "a/b", "1"), 0);
+    assert_int_equal(renew(rig, "a/c", "2"), 0);
+    assert_int_equal(renew(rig, "a/c", "9"), 1); /* it was the store then */
+    assert_false(rig_has(rig, "a/b"));
+    /* Who publishes it means it. */
+    assert_int_equal(rig_publish(rig, "a/b", "1", RIG_NOW), 0);
+    assert_int_equal(renew(rig, "a/b", "1"), 1);
+    /* A source that did not answer is no source for a while. */
+    assert_int_equal(pst_catalogue_remove_source(rig->catalogue, rig_key("a/b"), "1"), 1);
+    assert_int_equal(renew(rig, "a/b", "1"), 1);
+    assert_delete(rig, "a/b", 0, 1);
+    assert_int_equal(pst_catalogue_expire(rig->catalogue, RIG_NOW + PST_WITHDRAWN_LIFE_MS - 1), 1);
+    assert_int_equal(renew(rig, "a/b", "1"), 0);
+    assert_int_equal(pst_catalogue_expire(rig->catalogue, RIG_NOW + PST_WITHDRAWN_LIFE_MS), 0);
+    assert_int_equal(renew(rig, "a/b", "1"), 1);
+}
+
 static void a_service_takes_its_keys_along(void **state)
 {
     const struct pst_source here = {.ip = "1", .namespace = "ns"}, there = {.ip = "1", .namespace = "other"};
@@ -444,6 +479,7 @@ int main(void)
         CATALOGUE_TEST(deletions_are_counted),
         CATALOGUE_TEST(a_service_takes_its_keys_along),
         CATALOGUE_TEST(peers_expire_and_the_store_stays),
+        CATALOGUE_TEST(what_was_deleted_is_not_renewed),
         CATALOGUE_TEST(the_idlest_peer_comes_first_then_the_store),
         CATALOGUE_TEST(of_equals_a_near_one_is_chosen),
         CATALOGUE_TEST(who_asks_is_not_its_own_source),

@@ -167,13 +167,29 @@ static void a_later_version_is_refused(void **state)
 
     assert_int_equal(rig_publish(rig, "k", "1", RIG_NOW), 0);
     rig->catalogue = pst_catalogue_close(rig->catalogue);
-    execute(rig->path, "PRAGMA user_version = 2");
-    assert_refused(rig, -EPROTONOSUPPORT, "version 2");
+    execute(rig->path, "PRAGMA user_version = 3");
+    assert_refused(rig, -EPROTONOSUPPORT, "version 3");
     execute(rig->path, "PRAGMA user_version = 0");
     assert_refused(rig, -EBADMSG, "version 0");
-    execute(rig->path, "PRAGMA user_version = 1");
+    execute(rig->path, "PRAGMA user_version = 2");
     rig_open(rig, RIG_FILE_BYTES);
     assert_true(rig_has(rig, "k"));
+}
+
+static void an_earlier_version_is_taken_over(void **state)
+{
+    const struct pst_source source = {.ip = "1"};
+    struct catalogue_rig *rig = *state;
+    uint64_t count;
+
+    assert_int_equal(rig_publish(rig, "k", "1", RIG_NOW), 0);
+    rig->catalogue = pst_catalogue_close(rig->catalogue);
+    execute(rig->path, "DROP TRIGGER key_deleted; DROP TABLE withdrawn; PRAGMA user_version = 1");
+    rig_open(rig, RIG_FILE_BYTES);
+    assert_true(rig_has(rig, "k"));
+    assert_int_equal(pst_catalogue_delete(rig->catalogue, rig_key("k"), 0, &count), 0);
+    assert_int_equal(
+        pst_catalogue_renew(rig->catalogue, rig_key("k"), &source, PST_LIFESPAN_UNSAID, NULL, RIG_NOW), 0);
 }
 
 /* ---- damage ---- */
@@ -271,21 +287,21 @@ static void a_full_file_loses_nothing(void **state)
     assert_int_equal(pst_catalogue_open(rig->path, 4096, &rig->catalogue), -EINVAL);
     rig_open(rig, BYTES);
     keys = fill(rig);
-    assert_true(keys > 500);
+    assert_true(keys > 1500);
     rig_assert_stats(rig, keys, keys, 0);
     key_name(name, keys);
     assert_int_equal(rig_publish(rig, name, "10.0.0.1", RIG_NOW), -ENOSPC);
     assert_false(rig_has(rig, name));
     /* What makes room goes on. */
-    assert_int_equal(pst_catalogue_delete(rig->catalogue, rig_key("key/0000"), PST_DELETE_PREFIX, &count), 0);
-    assert_int_equal(count, 100);
+    assert_int_equal(pst_catalogue_delete(rig->catalogue, rig_key("key/000"), PST_DELETE_PREFIX, &count), 0);
+    assert_int_equal(count, 1000);
     assert_int_equal(rig_publish(rig, "one/more", "1", RIG_NOW), 0);
     rig->catalogue = pst_catalogue_close(rig->catalogue);
     assert_int_equal(stat(rig->path, &st), 0);
     assert_true(st.st_size <= BYTES);
     rig_open(rig, BYTES / 4); /* less than it has */
-    rig_assert_stats(rig, keys - 99, keys - 99, 0);
-    assert_int_equal(pst_catalogue_expire(rig->catalogue, RIG_NOW + PST_SOURCE_LIFE_MS), keys - 99);
+    rig_assert_stats(rig, keys - 999, keys - 999, 0);
+    assert_int_equal(pst_catalogue_expire(rig->catalogue, RIG_NOW + PST_SOURCE_LIFE_MS), keys - 999);
     rig_assert_stats(rig, 0, 0, 0);
 }
 
@@ -296,6 +312,7 @@ int main(void)
         CATALOGUE_TEST(a_file_is_one_process_s),
         CATALOGUE_TEST(strangers_are_refused),
         CATALOGUE_TEST(a_later_version_is_refused),
+        CATALOGUE_TEST(an_earlier_version_is_taken_over),
         CATALOGUE_TEST(a_damaged_file_is_named),
         CATALOGUE_TEST(wrong_tables_are_damage),
         CATALOGUE_TEST(an_empty_file_is_a_new_one),
