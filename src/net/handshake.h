@@ -17,6 +17,8 @@ enum {
     PST_BOOT_SHARDS_MAX = 256,
     PST_BOOT_ARENAS_MAX = 64,
     PST_BOOT_SECRET_BYTES_MAX = 4096,
+    PST_BOOT_SECRETS_MAX = 256,
+    PST_BOOT_GRANT_BYTES_MAX = 31, /* of a grant's name */
     PST_BOOT_VERSION = 7, /* of a session, here and over the transport: the highest that both sides speak */
     PST_BOOT_VERSION_OLDEST = 7,
 };
@@ -56,6 +58,7 @@ int pst_boot_connect(const struct pst_boot_address *address, uint64_t deadline_n
 /* What a node tells an authenticated client. Every port address is PST_NET_ADDRESS_BYTES_MAX at the most. */
 struct pst_boot_welcome {
     uint16_t version;        /* of the session; not in the welcome itself, the frames say it */
+    void *owner;             /* the node's own: of the secret that the client proved */
     uint64_t token;          /* names the session in every message; random */
     uint64_t partition_seed; /* keys the hash that maps a key to its partition */
     uint64_t page_bytes;
@@ -64,6 +67,7 @@ struct pst_boot_welcome {
     uint32_t shard_count;
     uint32_t arena_count; /* arena descriptors that came along: 0 unless views are possible */
     bool same_host;       /* the addresses are those for shared memory */
+    char grant[PST_BOOT_GRANT_BYTES_MAX + 1]; /* what the client may do goes by this name; "": anything */
     struct {
         uint16_t bytes;
         uint8_t data[PST_NET_ADDRESS_BYTES_MAX];
@@ -113,7 +117,7 @@ struct pst_boot_link *pst_boot_link_close(struct pst_boot_link *link);
 struct pst_boot_server;
 
 struct pst_boot_server_options {
-    struct pst_bytes secret; /* empty: none needed */
+    struct pst_bytes secret; /* empty: none needed; pst_boot_server_secrets() for several */
     uint32_t sessions_max;   /* authenticated */
     uint32_t handshakes_max; /* not yet authenticated; older ones than 5 s are dropped */
     uint32_t ucx;            /* pst_ucx_version(); 0: not told */
@@ -155,6 +159,19 @@ int pst_boot_server_open(const struct pst_boot_server_options *options, const st
 /* Adds a listening socket; port 0 picks one, written back. A stale unix path is replaced, a live one is
  * -EADDRINUSE. */
 int pst_boot_server_listen(struct pst_boot_server *server, struct pst_boot_address *address);
+/* One of several secrets that a client may prove. */
+struct pst_boot_secret {
+    struct pst_bytes secret;
+    void *owner;   /* for ops->welcome() */
+    bool confined; /* who proves it shares no memory of this host */
+};
+
+/*
+ * Takes these from now on, in place of those before; sessions that stand go on. A client does not say which
+ * it has: the server tries each of them. @count: up to PST_BOOT_SECRETS_MAX; copied. Return: 0, -ENOMEM.
+ */
+int pst_boot_server_secrets(struct pst_boot_server *server, const struct pst_boot_secret *secrets,
+                            uint32_t count);
 /* An epoll descriptor: readable when pst_boot_server_poll() has work. */
 int pst_boot_server_fd(struct pst_boot_server *server);
 /* Does what is ready, answers heartbeats, ends handshakes that take too long. Never blocks. Return: ms until

@@ -20,6 +20,8 @@ static int on_welcome(void *ctx, const char *peer, bool same_host, bool descript
     rig->same_host = same_host;
     rig->descriptors = descriptors;
     welcome->token = 0x1122334455667788;
+    if (welcome->owner) /* of a secret among several: its grant's name */
+        snprintf(welcome->grant, sizeof(welcome->grant), "%s", (const char *)welcome->owner);
     welcome->partition_seed = 99;
     welcome->page_bytes = 2 << 20;
     welcome->arena_bytes = 1ull << 40;

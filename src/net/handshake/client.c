@@ -253,7 +253,7 @@ static int dial_step(struct pst_boot_link *link, const char **fault)
     if (link->network_only)
         hello.flags |= BOOT_HELLO_NETWORK_ONLY;
     if (link->secret.len > 0)
-        hello.flags |= BOOT_HELLO_HAS_SECRET;
+        hello.flags |= BOOT_HELLO_HAS_SECRET | BOOT_HELLO_ASKS_GRANT;
     hello.flags |= link->ucx << BOOT_UCX_SHIFT;
     boot_identity_own(&hello.identity);
     pst_random(hello.nonce, sizeof(hello.nonce));

@@ -152,7 +152,7 @@ size_t boot_welcome_bytes(const struct pst_boot_welcome *welcome)
     pst_assert(welcome->shard_count >= 1 && welcome->shard_count <= PST_BOOT_SHARDS_MAX);
     for (uint32_t i = 0; i < welcome->shard_count; i++)
         bytes += 2 + welcome->shards[i].bytes;
-    return bytes;
+    return bytes + (welcome->grant[0] ? 1 + strlen(welcome->grant) : 0);
 }
 
 void boot_welcome_encode(const struct pst_boot_welcome *welcome, uint8_t *out, size_t bytes)
@@ -173,7 +173,29 @@ void boot_welcome_encode(const struct pst_boot_welcome *welcome, uint8_t *out, s
         write_number(&w, welcome->shards[i].bytes, 2);
         write_copy(&w, welcome->shards[i].data, welcome->shards[i].bytes);
     }
+    if (welcome->grant[0]) {
+        write_number(&w, strlen(welcome->grant), 1);
+        write_copy(&w, welcome->grant, strlen(welcome->grant));
+    }
     pst_assert(w.left == 0);
+}
+
+/* The rest of a welcome: nothing, or a name for people to read. */
+static void read_grant(struct pst_reader *r, char grant[PST_BOOT_GRANT_BYTES_MAX + 1])
+{
+    uint64_t bytes;
+
+    memset(grant, 0, PST_BOOT_GRANT_BYTES_MAX + 1);
+    if (r->bad || !r->left)
+        return;
+    bytes = pst_read_number(r, 1);
+    if (bytes == 0 || bytes > PST_BOOT_GRANT_BYTES_MAX || bytes != r->left) {
+        r->bad = true;
+        return;
+    }
+    pst_read_copy(r, grant, bytes);
+    for (uint64_t i = 0; i < bytes; i++)
+        r->bad |= grant[i] <= 0x20 || grant[i] >= 0x7f;
 }
 
 int boot_welcome_decode(const uint8_t *body, size_t bytes, struct pst_boot_welcome *out)
@@ -207,5 +229,6 @@ int boot_welcome_decode(const uint8_t *body, size_t bytes, struct pst_boot_welco
         out->shards[i].bytes = (uint16_t)address_bytes;
         pst_read_copy(&r, out->shards[i].data, address_bytes);
     }
+    read_grant(&r, out->grant);
     return read_end(&r);
 }

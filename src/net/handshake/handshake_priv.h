@@ -25,7 +25,8 @@
  * connection
  *
  * The welcome: token u64, partition_seed u64, page_bytes u64, arena_bytes u64, value_bytes_max u64,
- * shard_count u32, arena_count u32, same_host u32 (0, 1), then per shard: bytes u16, the address.
+ * shard_count u32, arena_count u32, same_host u32 (0, 1), then per shard: bytes u16, the address. Behind them
+ * bytes u8 and the grant's name, if it has one and the HELLO asked for it.
  *
  * mac = HMAC-SHA256(secret, 16-byte label, HELLO frame, CHALLENGE frame, what follows the mac in its frame).
  * Label and nonces keep one proof from serving as another. No secret is the empty key: the same path. The
@@ -82,6 +83,7 @@ enum boot_refusal {
 enum {
     BOOT_HELLO_NETWORK_ONLY = 1 << 0,
     BOOT_HELLO_HAS_SECRET = 1 << 1,
+    BOOT_HELLO_ASKS_GRANT = 1 << 2, /* the welcome is to name the grant */
     BOOT_CHALLENGE_SECRET = 1 << 0, /* the server has a secret and wants it proved */
     BOOT_UCX_SHIFT = 8,             /* UCX's version in the flags of both, above the others; 0: not told */
 };
@@ -92,7 +94,7 @@ _Static_assert(BOOT_HEAD_BYTES + BOOT_HELLO_BYTES <= BOOT_FRAME_SMALL_MAX, "a he
 _Static_assert(BOOT_HEAD_BYTES + BOOT_MAC_BYTES + PST_NET_ADDRESS_BYTES_MAX <= BOOT_FRAME_SMALL_MAX,
                "an address is a small frame");
 _Static_assert(BOOT_HEAD_BYTES + BOOT_MAC_BYTES + BOOT_WELCOME_FIXED_BYTES +
-                       PST_BOOT_SHARDS_MAX * (2 + PST_NET_ADDRESS_BYTES_MAX) <=
+                       PST_BOOT_SHARDS_MAX * (2 + PST_NET_ADDRESS_BYTES_MAX) + 1 + PST_BOOT_GRANT_BYTES_MAX <=
                    BOOT_FRAME_WELCOME_MAX,
                "the largest welcome is a frame");
 
@@ -155,6 +157,12 @@ int boot_mac(struct pst_bytes secret, enum boot_label label, const uint8_t trans
 int boot_mac_check(struct pst_bytes secret, enum boot_label label,
                    const uint8_t transcript[BOOT_TRANSCRIPT_BYTES], const void *body, size_t bytes,
                    const uint8_t mac[BOOT_MAC_BYTES]);
+/*
+ * Which of the secrets a client's proof is of; the first if several are the same. Tries all, whatever it
+ * finds, so that the time tells nothing. Return: its index, -EACCES none, -ENOMEM as above.
+ */
+int boot_mac_find(const struct pst_boot_secret *secrets, uint32_t count,
+                  const uint8_t transcript[BOOT_TRANSCRIPT_BYTES], const uint8_t mac[BOOT_MAC_BYTES]);
 /* Return: a copy of @secret that boot_secret_free() wipes, or NULL without memory. */
 void *boot_secret_copy(struct pst_bytes secret);
 void boot_secret_free(struct pst_bytes secret);

@@ -55,6 +55,22 @@ int boot_mac_check(struct pst_bytes secret, enum boot_label label,
     return CRYPTO_memcmp(own, mac, sizeof(own)) == 0 ? 0 : -EACCES;
 }
 
+int boot_mac_find(const struct pst_boot_secret *secrets, uint32_t count,
+                  const uint8_t transcript[BOOT_TRANSCRIPT_BYTES], const uint8_t mac[BOOT_MAC_BYTES])
+{
+    int found = -EACCES;
+
+    pst_assert(count >= 1 && count <= PST_BOOT_SECRETS_MAX);
+    for (uint32_t i = count; i-- > 0;) {
+        int r = boot_mac_check(secrets[i].secret, BOOT_LABEL_CLIENT, transcript, NULL, 0, mac);
+
+        if (r == -ENOMEM)
+            return r;
+        found = r == 0 ? (int)i : found;
+    }
+    return found;
+}
+
 void *boot_secret_copy(struct pst_bytes secret)
 {
     void *copy = malloc(secret.len + 1);

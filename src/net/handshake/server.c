@@ -78,6 +78,7 @@ static void free_ended(struct pst_boot_server *server)
         pst_assert(conn->magic == BOOT_CONN_MAGIC && conn->fd < 0);
         pst_list_remove(&conn->link);
         free(conn->out_big);
+        boot_secret_free(conn->secret);
         conn->magic = 0;
         free(conn);
     }
@@ -296,9 +297,40 @@ static int next_ms(struct pst_boot_server *server)
     return ms;
 }
 
+static void secrets_free(struct pst_boot_secret *secrets, uint32_t count)
+{
+    pst_assert(count <= PST_BOOT_SECRETS_MAX);
+    for (uint32_t i = 0; secrets && i < count; i++)
+        boot_secret_free(secrets[i].secret);
+    free(secrets);
+}
+
+int pst_boot_server_secrets(struct pst_boot_server *server, const struct pst_boot_secret *secrets,
+                            uint32_t count)
+{
+    struct pst_boot_secret *copies = calloc(count, sizeof(*copies));
+
+    pst_assert(server->magic == BOOT_SERVER_MAGIC && count >= 1 && count <= PST_BOOT_SECRETS_MAX);
+    for (uint32_t i = 0; copies && i < count; i++) {
+        copies[i] = secrets[i];
+        copies[i].secret.data = boot_secret_copy(secrets[i].secret);
+        if (!copies[i].secret.data) {
+            secrets_free(copies, i);
+            return -ENOMEM;
+        }
+    }
+    if (!copies)
+        return -ENOMEM;
+    secrets_free(server->secrets, server->secret_count);
+    server->secrets = copies;
+    server->secret_count = count;
+    return 0;
+}
+
 int pst_boot_server_open(const struct pst_boot_server_options *options, const struct pst_boot_server_ops *ops,
                          void *ctx, struct pst_boot_server **out)
 {
+    const struct pst_boot_secret only = {.secret = options->secret};
     struct pst_boot_server *server;
     int r;
 
@@ -317,10 +349,10 @@ int pst_boot_server_open(const struct pst_boot_server_options *options, const st
     pst_list_init(&server->sessions);
     pst_list_init(&server->dead);
     boot_identity_own(&server->identity);
-    server->options.secret.data = boot_secret_copy(options->secret);
+    server->options.secret = (struct pst_bytes){NULL, 0};
     server->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    if (server->epoll_fd < 0 || !server->options.secret.data) {
-        r = server->epoll_fd < 0 ? -errno : -ENOMEM;
+    r = server->epoll_fd < 0 ? -errno : pst_boot_server_secrets(server, &only, 1);
+    if (r < 0) {
         pst_boot_server_close(server);
         return r;
     }
@@ -442,7 +474,7 @@ struct pst_boot_server *pst_boot_server_close(struct pst_boot_server *server)
         boot_unlisten(&server->listeners[i]);
     if (server->epoll_fd >= 0)
         close(server->epoll_fd);
-    boot_secret_free(server->options.secret);
+    secrets_free(server->secrets, server->secret_count);
     server->magic = 0;
     free(server);
     return NULL;

@@ -52,6 +52,7 @@ struct boot_conn {
     const char *ending;       /* why it ends; NULL: it goes on */
     char why[BOOT_WHY_BYTES]; /* the same, where it names numbers */
     void *session;
+    struct pst_bytes secret; /* that it proved, our copy; the server may have others by now */
     struct boot_hello hello;
     uint8_t transcript[BOOT_TRANSCRIPT_BYTES];
     uint32_t in_bytes;
@@ -68,7 +69,9 @@ struct boot_conn {
 struct pst_boot_server {
     uint32_t magic;
     int epoll_fd;
-    struct pst_boot_server_options options; /* secret: our copy */
+    struct pst_boot_server_options options; /* the secret is among the next */
+    struct pst_boot_secret *secrets;        /* our copies; an empty one alone: none is needed */
+    uint32_t secret_count;
     const struct pst_boot_server_ops *ops;
     void *ctx;
     struct boot_identity identity;

@@ -153,7 +153,7 @@ static void session_hello(struct boot_conn *conn, const struct boot_frame *frame
 {
     struct boot_challenge challenge = {.flags = 0};
     uint8_t body[BOOT_CHALLENGE_BYTES], *at = conn->transcript;
-    bool secret = conn->server->options.secret.len > 0;
+    bool secret = conn->server->secrets[0].secret.len > 0;
 
     pst_assert(conn->step == BOOT_STEP_HELLO && !conn->welcomed);
     if (frame->version < PST_BOOT_VERSION_OLDEST) {
@@ -222,8 +222,7 @@ static bool say_welcome(struct boot_conn *conn, const struct pst_boot_welcome *w
         return false;
     boot_frame_head(out, conn->version, BOOT_WELCOME, (uint32_t)(BOOT_MAC_BYTES + bytes));
     boot_welcome_encode(welcome, body, bytes);
-    if (boot_mac(conn->server->options.secret, BOOT_LABEL_SERVER, conn->transcript, body, bytes,
-                 out + BOOT_HEAD_BYTES) < 0) {
+    if (boot_mac(conn->secret, BOOT_LABEL_SERVER, conn->transcript, body, bytes, out + BOOT_HEAD_BYTES) < 0) {
         free(out);
         return false;
     }
@@ -239,24 +238,40 @@ static bool say_welcome(struct boot_conn *conn, const struct pst_boot_welcome *w
     return true;
 }
 
-/* Checks a client's proof, which its frame begins with. Return: false when the connection ends. */
-static bool conn_has_proved(struct boot_conn *conn, enum boot_label label, struct pst_bytes what,
-                            const uint8_t *mac, const char *why)
+/* Says whether a check of a proof, which came to @r, lets the connection go on; else ends it. */
+static bool conn_has_proved(struct boot_conn *conn, int r, const char *why)
 {
-    int r = boot_mac_check(conn->server->options.secret, label, conn->transcript, what.data, what.len, mac);
-
     pst_assert(conn->step == BOOT_STEP_PROOF || conn->step == BOOT_STEP_ADDRESS);
     if (r == -EACCES)
         boot_session_refuse(conn, BOOT_REFUSED_WRONG_SECRET, why);
     else if (r < 0)
         boot_session_refuse(conn, BOOT_REFUSED_FAILED, "out of memory");
-    return r == 0;
+    return r >= 0;
+}
+
+/* Finds the secret that the client has. Return: NULL when the connection ends. */
+static const struct pst_boot_secret *conn_find_secret(struct boot_conn *conn, const uint8_t *mac)
+{
+    const struct pst_boot_server *server = conn->server;
+    int r = boot_mac_find(server->secrets, server->secret_count, conn->transcript, mac);
+
+    pst_assert(!conn->secret.data);
+    if (!conn_has_proved(conn, r, "wrong secret"))
+        return NULL;
+    pst_assert((uint32_t)r < server->secret_count);
+    conn->secret =
+        (struct pst_bytes){boot_secret_copy(server->secrets[r].secret), server->secrets[r].secret.len};
+    if (conn_has_proved(conn, conn->secret.data ? 0 : -ENOMEM, ""))
+        return &server->secrets[r];
+    conn->secret.len = 0;
+    return NULL;
 }
 
 static void session_proof(struct boot_conn *conn, const struct boot_frame *frame)
 {
     struct pst_boot_server *server = conn->server;
     struct pst_boot_welcome *welcome = &server->welcome;
+    const struct pst_boot_secret *secret;
     const int *fds = NULL;
     bool near, same;
 
@@ -265,19 +280,21 @@ static void session_proof(struct boot_conn *conn, const struct boot_frame *frame
         protocol_error(conn);
         return;
     }
-    if (!conn_has_proved(conn, BOOT_LABEL_CLIENT, (struct pst_bytes){NULL, 0}, frame->body, "wrong secret"))
+    secret = conn_find_secret(conn, frame->body);
+    if (!secret)
         return;
     if (server->session_count >= server->options.sessions_max) {
         boot_session_refuse(conn, BOOT_REFUSED_BUSY, "session limit");
         return;
     }
-    near = same = same_host(conn);
+    near = same = !secret->confined && same_host(conn);
     if (!ways_left(conn, &same)) {
         refuse_ucx(conn);
         return;
     }
     memset(welcome, 0, sizeof(*welcome));
     welcome->version = conn->version;
+    welcome->owner = secret->owner;
     if (server->ops->welcome(server->ctx, conn->peer, same, near && conn->unix_socket, welcome, &fds,
                              &conn->session) < 0) {
         boot_session_refuse(conn, BOOT_REFUSED_BUSY, "the node is busy");
@@ -287,6 +304,8 @@ static void session_proof(struct boot_conn *conn, const struct boot_frame *frame
     boot_server_proved(conn);
     conn->step = BOOT_STEP_ADDRESS;
     welcome->same_host = same;
+    if (!(conn->hello.flags & BOOT_HELLO_ASKS_GRANT))
+        welcome->grant[0] = '\0'; /* a client that does not expect it */
     if (!near || !conn->unix_socket)
         welcome->arena_count = 0;
     pst_assert(welcome->arena_count == 0 || fds);
@@ -308,8 +327,8 @@ static void session_address(struct boot_conn *conn, const struct boot_frame *fra
         return;
     }
     /* The transport believes what is in an address: the proof comes first. */
-    if (!conn_has_proved(conn, BOOT_LABEL_ADDRESS, (struct pst_bytes){at, bytes}, frame->body,
-                         "wrong proof of the address"))
+    r = boot_mac_check(conn->secret, BOOT_LABEL_ADDRESS, conn->transcript, at, bytes, frame->body);
+    if (!conn_has_proved(conn, r, "wrong proof of the address"))
         return;
     r = server->ops->connected(server->ctx, conn->session, at, bytes);
     if (conn->ending) /* by pst_boot_server_end() in there */

@@ -366,7 +366,7 @@ static void welcome_sizes_are_checked(void **state)
 static void welcome_is_checked(void **state)
 {
     struct pst_boot_welcome *w = calloc(1, sizeof(*w)), *back = calloc(1, sizeof(*back));
-    uint8_t buf[4096];
+    uint8_t buf[4096] = {0};
     size_t bytes;
 
     (void)state;
