@@ -77,22 +77,25 @@ struct pst_boot_welcome {
 /* ---- client ---- */
 
 struct pst_boot_link;
+struct pst_tls;
 
 struct pst_boot_client_options {
     struct pst_bytes secret; /* empty: none */
-    bool network_only;       /* ask for network addresses even on the same host */
-    uint32_t ucx;            /* pst_ucx_version(); 0: not told */
-    uint64_t deadline_ns;    /* pst_now_ns() clock */
+    struct pst_tls
+        *tls; /* borrowed while the link lives: over TCP nothing is said outside of it; NULL: plain */
+    bool network_only;    /* ask for network addresses even on the same host */
+    uint32_t ucx;         /* pst_ucx_version(); 0: not told */
+    uint64_t deadline_ns; /* pst_now_ns() clock */
 };
 
 /*
  * A link to a node: pst_boot_link_welcome() until that has come, then the caller opens its port, offers its
  * address, and asks for pst_boot_link_ready() until the node has taken it. Return of all: 0, -EAGAIN not yet
  * (the two that are asked again), or, with *@fault a text that names it, valid until the thread's next link:
- * -ECONNREFUSED nothing listens, -EHOSTUNREACH no such host, -ETIMEDOUT, -EACCES wrong or missing secret
- * (either side), or without one a unix socket that neither this user nor root serves, -EPROTO not a penstock
- * node, -EPROTONOSUPPORT no version in common, or UCX's do not go together,
- * -EBUSY session limit.
+ * -ECONNREFUSED nothing listens, -EHOSTUNREACH no such host, -ETIMEDOUT, -EACCES wrong or missing secret or
+ * certificate (either side), plain where the node wants TLS, or without a secret a unix socket that neither
+ * this user nor root serves, -EPROTO not a penstock node, or no TLS, -EPROTONOSUPPORT no version in common,
+ * of penstock or of TLS, or UCX's do not go together, -EBUSY session limit.
  */
 int pst_boot_link_open(const struct pst_boot_address *address, const struct pst_boot_client_options *options,
                        struct pst_boot_link **out, const char **fault);
@@ -116,8 +119,17 @@ struct pst_boot_link *pst_boot_link_close(struct pst_boot_link *link);
 
 struct pst_boot_server;
 
+/* Who may do without TLS at a node that has it, a unix socket's clients excepted: they may always. */
+enum pst_boot_plain {
+    PST_BOOT_PLAIN_NOBODY,
+    PST_BOOT_PLAIN_LOOPBACK, /* clients on the node's own host */
+    PST_BOOT_PLAIN_ANYBODY,
+};
+
 struct pst_boot_server_options {
     struct pst_bytes secret; /* empty: none needed; pst_boot_server_secrets() for several */
+    struct pst_tls *tls;     /* borrowed; NULL: everything is plain */
+    enum pst_boot_plain plain;
     uint32_t sessions_max;   /* authenticated */
     uint32_t handshakes_max; /* not yet authenticated; older ones than 5 s are dropped */
     uint32_t ucx;            /* pst_ucx_version(); 0: not told */
@@ -129,7 +141,13 @@ enum pst_boot_refusal {
     PST_BOOT_REFUSED_SECRET,  /* missing or wrong */
     PST_BOOT_REFUSED_VERSION, /* of penstock, or of UCX */
     PST_BOOT_REFUSED_BUSY,
-    PST_BOOT_REFUSED_OTHER, /* too slow, or no client of ours */
+    PST_BOOT_REFUSED_OTHER,       /* too slow, or no client of ours */
+    PST_BOOT_REFUSED_PLAIN,       /* it would do without TLS */
+    PST_BOOT_REFUSED_TLS,         /* no TLS 1.3, or nothing in common */
+    PST_BOOT_REFUSED_CERTIFICATE, /* none, of an unknown issuer, for another purpose */
+    PST_BOOT_REFUSED_EXPIRED,     /* a certificate's time is over, or has not come */
+    PST_BOOT_REFUSED_REPLAYED,    /* TLS records of another handshake, or changed ones */
+    PST_BOOT_REFUSED_BY_CLIENT,   /* which does not take the node's certificate */
     PST_BOOT_REFUSALS
 };
 

@@ -70,6 +70,7 @@ static void on_refused(void *ctx, const char *peer, enum pst_boot_refusal kind, 
     pthread_mutex_lock(&rig->lock);
     snprintf(rig->why, sizeof(rig->why), "%s", why);
     pthread_mutex_unlock(&rig->lock);
+    rig->kind = (int)kind;
     rig->refusals++;
 }
 

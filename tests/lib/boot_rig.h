@@ -25,9 +25,10 @@ struct rig {
     atomic_ullong fixed_ns; /* 0: the real clock */
     atomic_int welcomes, connects, ends, refusals;
     atomic_int welcome_error, connect_error;
+    atomic_int kind; /* enum pst_boot_refusal of the last one */
     bool same_host, descriptors;
     int arena_fd;
-    char why[64], address[64];
+    char why[128], address[64];
     pthread_mutex_t lock;
 };
 

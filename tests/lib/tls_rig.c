@@ -87,7 +87,7 @@ void tls_pair_open(struct tls_pair *pair, const struct tls_side *client, const s
 
 void tls_pair_start(struct tls_pair *pair, void (*between)(void *ctx), void *ctx)
 {
-    for (int round = 0; round < 100000 && (pair->result[0] == -EAGAIN || pair->result[1] == -EAGAIN);
+    for (int round = 0; round < 20000 && (pair->result[0] == -EAGAIN || pair->result[1] == -EAGAIN);
          round++) {
         int side = round % 2;
 

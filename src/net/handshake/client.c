@@ -7,6 +7,8 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/ms.h"
+#include "net/stream/channel.h"
+#include "net/tls/tls.h"
 #include "net/ucx/version.h"
 
 #include <poll.h>
@@ -25,15 +27,21 @@ struct passed {
 };
 
 /* In their order; the caller's turn is between the last two. */
-enum link_step { LINK_DIAL, LINK_CHALLENGE, LINK_WELCOME, LINK_WELCOMED, LINK_READY, LINK_UP };
+enum link_step { LINK_DIAL, LINK_START, LINK_CHALLENGE, LINK_WELCOME, LINK_WELCOMED, LINK_READY, LINK_UP };
 
 struct pst_boot_link {
     uint32_t magic;
     enum link_step step;
-    int fd;
-    uint64_t deadline_ns; /* of the steps */
+    struct stream_channel *channel; /* NULL: not yet connected */
+    bool local;                     /* a unix socket, over which descriptors may come */
+    struct pst_tls *tls;            /* the caller's; NULL: plain */
+    char host[256];                 /* whom its certificate has to name */
+    bool secured;                   /* the channel is TLS */
+    uint64_t deadline_ns;           /* of the steps */
     struct boot_dial dial;
     struct pst_bytes secret; /* our copy */
+    struct pst_bytes key;    /* of the proofs: the secret, or in TLS bound_key */
+    uint8_t bound_key[BOOT_MAC_BYTES];
     bool network_only;
     uint32_t ucx, node_ucx;
     bool spoke;       /* a valid frame has come: this is a penstock node */
@@ -85,27 +93,27 @@ static void passed_take(struct passed *passed, struct msghdr *message)
 
 /* Reads what is there, up to @cap bytes, and descriptors with it. Return: bytes, 0 at the end of file,
  * -errno. */
-static ssize_t read_some(int fd, void *buf, size_t cap, struct passed *passed)
+static ssize_t read_some(struct pst_boot_link *link, void *buf, size_t cap, struct passed *passed)
 {
     union {
         char bytes[CMSG_SPACE(PST_BOOT_ARENAS_MAX * sizeof(int))];
         struct cmsghdr align;
     } control;
     struct iovec iov = {.iov_base = buf, .iov_len = cap};
-    struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1};
+    struct msghdr message = {.msg_iov = &iov,
+                             .msg_iovlen = 1,
+                             .msg_control = control.bytes,
+                             .msg_controllen = sizeof(control.bytes)};
     ssize_t n;
 
-    pst_assert(fd >= 0 && cap > 0);
-    if (!passed)
-        n = recv(fd, buf, cap, 0);
-    else {
-        message.msg_control = control.bytes;
-        message.msg_controllen = sizeof(control.bytes);
-        n = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
-        if (n >= 0)
-            passed_take(passed, &message);
-    }
-    return n < 0 ? -errno : n;
+    pst_assert(cap > 0);
+    if (!passed || !link->local)
+        return stream_channel_readv(link->channel, &iov, 1);
+    n = recvmsg(stream_channel_fd(link->channel), &message, MSG_CMSG_CLOEXEC);
+    if (n < 0)
+        return -errno;
+    passed_take(passed, &message);
+    return n;
 }
 
 /* Return: 0 when @bytes are there, -EAGAIN not yet, -ECONNRESET, -errno. */
@@ -113,7 +121,7 @@ static int link_fill(struct pst_boot_link *link, uint8_t *buf, size_t bytes, str
 {
     pst_assert(bytes > 0 && bytes <= BOOT_FRAME_WELCOME_MAX);
     while (link->in_bytes < bytes) {
-        ssize_t n = read_some(link->fd, buf + link->in_bytes, bytes - link->in_bytes, passed);
+        ssize_t n = read_some(link, buf + link->in_bytes, bytes - link->in_bytes, passed);
 
         pst_assert(n <= (ssize_t)(bytes - link->in_bytes));
         if (n > 0)
@@ -130,14 +138,15 @@ static int link_flush(struct pst_boot_link *link)
 {
     pst_assert(link->out_at <= link->out_bytes && link->out_bytes <= sizeof(link->out));
     while (link->out_at < link->out_bytes) {
-        ssize_t n = send(link->fd, link->out + link->out_at, link->out_bytes - link->out_at, MSG_NOSIGNAL);
+        struct iovec iov = {link->out + link->out_at, link->out_bytes - link->out_at};
+        ssize_t n = stream_channel_writev(link->channel, &iov, 1);
 
         if (n > 0)
             link->out_at += (uint32_t)n;
-        else if (errno == EPIPE || errno == ECONNRESET) /* one that refuses; its reason may be there still */
+        else if (n == -EPIPE || n == -ECONNRESET) /* one that refuses; its reason may be there still */
             link->out_at = link->out_bytes;
-        else if (errno != EINTR)
-            return -errno;
+        else
+            return (int)n;
     }
     return 0;
 }
@@ -170,6 +179,18 @@ static const char *ucx_fault(const struct pst_boot_link *link)
     pst_ucx_print(link->ucx, own);
     snprintf(text, sizeof(text), "the node has UCX %s, which does not go with this client's %s", node, own);
     return text;
+}
+
+/* Which of its two ends found what wrong with TLS, unless the connection has just ended. */
+static void tls_fault(const struct pst_boot_link *link, const char **fault)
+{
+    static _Thread_local char text[PST_TLS_TEXT_BYTES];
+    const char *said = "";
+
+    if (!link->secured || pst_tls_channel_fault(link->channel, &said) <= PST_TLS_FAULT_ENDED)
+        return;
+    snprintf(text, sizeof(text), "%s", said);
+    *fault = text;
 }
 
 /* What a whole frame means where one of @type is due. The challenge settles the session's version. */
@@ -207,6 +228,8 @@ static int read_frame(struct pst_boot_link *link, enum boot_type type, size_t ma
 
     pst_assert(max >= BOOT_HEAD_BYTES && max <= BOOT_FRAME_WELCOME_MAX);
     *fault = "the node closed the connection";
+    if (r < 0 && r != -EAGAIN)
+        tls_fault(link, fault);
     if (r < 0)
         return r == -ECONNRESET && !link->spoke ? -EPROTO : r;
     *fault = "not a penstock node";
@@ -237,17 +260,65 @@ static int read_frame(struct pst_boot_link *link, enum boot_type type, size_t ma
 
 static int dial_step(struct pst_boot_link *link, const char **fault)
 {
-    struct boot_hello hello = {.flags = 0};
-    uint8_t body[BOOT_HELLO_BYTES];
-    bool local = link->dial.at[0].ss_family == AF_UNIX;
     int r, fd = boot_dial_step(&link->dial, fault);
 
     if (fd < 0)
         return fd;
-    pst_assert(link->fd < 0 && link->step == LINK_DIAL);
-    link->fd = fd;
+    pst_assert(!link->channel && link->step == LINK_DIAL);
+    *fault = "out of memory";
+    link->secured = link->tls && !link->local; /* nobody is between the ends of a unix socket */
+    r = link->secured ? pst_tls_channel(link->tls, fd, link->host, &link->channel)
+                      : stream_channel_plain(fd, &link->channel);
+    if (r < 0) {
+        close(fd);
+        return r;
+    }
     /* Whoever may write to a socket's folder can serve there. */
-    r = local && link->secret.len == 0 ? boot_check_server(fd, fault) : 0;
+    return link->local && link->secret.len == 0 ? boot_check_server(fd, fault) : 0;
+}
+
+/* A node may say in a plain frame that it has no room for the handshake, or no TLS. Nothing else is heard
+ * outside of TLS. Return: 0 it says nothing of that kind, or what pst_boot_link_welcome() returns. */
+static int plain_refusal(struct pst_boot_link *link, const char **fault)
+{
+    uint8_t said[BOOT_HEAD_BYTES + 4];
+    ssize_t n = recv(stream_channel_fd(link->channel), said, sizeof(said), MSG_PEEK);
+    struct boot_frame frame;
+
+    pst_assert(link->secured && link->step == LINK_START);
+    if (n <= 0 || boot_frame_parse(said, (size_t)n, sizeof(said), &frame) <= 0 || frame.type != BOOT_REFUSED)
+        return 0;
+    return judge_frame(link, BOOT_CHALLENGE, &frame, fault);
+}
+
+static int secure(struct pst_boot_link *link, const char **fault)
+{
+    uint8_t binding[PST_TLS_BINDING_BYTES];
+    int r = plain_refusal(link, fault);
+
+    _Static_assert(sizeof(binding) == BOOT_MAC_BYTES, "one binding");
+    if (r == 0)
+        r = stream_channel_start(link->channel, fault);
+    if (r < 0) {
+        if (r != -EAGAIN)
+            tls_fault(link, fault);
+        return r;
+    }
+    *fault = "out of memory";
+    r = pst_tls_channel_binding(link->channel, binding);
+    if (r < 0)
+        return r;
+    link->key = boot_mac_key(link->secret, binding, link->bound_key);
+    return link->key.data ? 0 : -ENOMEM;
+}
+
+static int start_step(struct pst_boot_link *link, const char **fault)
+{
+    struct boot_hello hello = {.flags = 0};
+    uint8_t body[BOOT_HELLO_BYTES];
+    int r = link->secured ? secure(link, fault) : 0;
+
+    pst_assert(link->step == LINK_START);
     if (r < 0)
         return r;
     if (link->network_only)
@@ -288,7 +359,7 @@ static int challenge_step(struct pst_boot_link *link, const char **fault)
         return -EACCES;
     }
     *fault = "out of memory";
-    r = boot_mac(link->secret, BOOT_LABEL_CLIENT, link->transcript, NULL, 0, mac);
+    r = boot_mac(link->key, BOOT_LABEL_CLIENT, link->transcript, NULL, 0, mac);
     if (r == 0)
         put_frame(link, BOOT_PROOF, mac, sizeof(mac));
     return r;
@@ -305,7 +376,7 @@ static int welcome_step(struct pst_boot_link *link, const char **fault)
     *fault = "not a penstock node";
     if (frame.bytes < BOOT_MAC_BYTES)
         return -EPROTO;
-    r = boot_mac_check(link->secret, BOOT_LABEL_SERVER, link->transcript, frame.body + BOOT_MAC_BYTES,
+    r = boot_mac_check(link->key, BOOT_LABEL_SERVER, link->transcript, frame.body + BOOT_MAC_BYTES,
                        frame.bytes - BOOT_MAC_BYTES, frame.body);
     if (r < 0) {
         *fault = r == -EACCES ? "the node does not know the secret" : "out of memory";
@@ -329,10 +400,8 @@ static int ready_step(struct pst_boot_link *link, const char **fault)
 static int link_go_to(struct pst_boot_link *link, enum link_step target, const char **fault)
 {
     static int (*const steps[])(struct pst_boot_link *, const char **) = {
-        [LINK_DIAL] = dial_step,
-        [LINK_CHALLENGE] = challenge_step,
-        [LINK_WELCOME] = welcome_step,
-        [LINK_READY] = ready_step,
+        [LINK_DIAL] = dial_step,       [LINK_START] = start_step, [LINK_CHALLENGE] = challenge_step,
+        [LINK_WELCOME] = welcome_step, [LINK_READY] = ready_step,
     };
 
     pst_assert(link->magic == LINK_MAGIC && fault && link->step <= target);
@@ -367,12 +436,16 @@ int pst_boot_link_open(const struct pst_boot_address *address, const struct pst_
     if (!link)
         return -ENOMEM;
     link->magic = LINK_MAGIC;
-    link->fd = link->dial.fd = -1;
+    link->dial.fd = -1;
+    link->local = address->path[0] != 0;
+    link->tls = options->tls;
+    snprintf(link->host, sizeof(link->host), "%s", address->host);
     link->version = PST_BOOT_VERSION;
     link->deadline_ns = options->deadline_ns;
     link->network_only = options->network_only;
     link->ucx = options->ucx;
     link->secret = (struct pst_bytes){boot_secret_copy(options->secret), options->secret.len};
+    link->key = link->secret;
     link->welcome = calloc(1, sizeof(*link->welcome));
     r = !link->secret.data || !link->welcome
             ? -ENOMEM
@@ -381,7 +454,7 @@ int pst_boot_link_open(const struct pst_boot_address *address, const struct pst_
         pst_boot_link_close(link);
         return r;
     }
-    pst_assert(link->step == LINK_DIAL && link->fd < 0);
+    pst_assert(link->step == LINK_DIAL && !link->channel);
     *out = link;
     return 0;
 }
@@ -413,7 +486,7 @@ int pst_boot_link_offer(struct pst_boot_link *link, const void *address, size_t 
     pst_assert(link->step == LINK_WELCOMED && !link->welcome);
     pst_assert(bytes >= 1 && bytes <= PST_NET_ADDRESS_BYTES_MAX);
     memcpy(body + BOOT_MAC_BYTES, address, bytes);
-    r = boot_mac(link->secret, BOOT_LABEL_ADDRESS, link->transcript, address, bytes, body);
+    r = boot_mac(link->key, BOOT_LABEL_ADDRESS, link->transcript, address, bytes, body);
     if (r < 0)
         return r;
     put_frame(link, BOOT_ADDRESS, body, (uint32_t)(BOOT_MAC_BYTES + bytes));
@@ -434,8 +507,11 @@ void pst_boot_link_wait(const struct pst_boot_link *link, uint64_t until_ns)
     until_ns = pst_min(until_ns, link->deadline_ns);
     if (link->step == LINK_DIAL)
         boot_dial_wait(&link->dial, until_ns);
-    else
-        boot_wait(link->fd, link->out_at < link->out_bytes ? POLLOUT : POLLIN, until_ns);
+    else if (!stream_channel_buffered(link->channel))
+        boot_wait(stream_channel_fd(link->channel),
+                  (short)((link->out_at < link->out_bytes ? POLLOUT : POLLIN) |
+                          stream_channel_wants(link->channel)),
+                  until_ns);
 }
 
 /* Takes every whole frame out of the buffer: all that may come now are answers to pings. */
@@ -465,13 +541,11 @@ static int link_read(struct pst_boot_link *link)
 {
     pst_assert(link->in_bytes < sizeof(link->in)); /* a whole frame always fits, and is taken out */
     for (int round = 0; round < 16; round++) {
-        ssize_t n = read_some(link->fd, link->in + link->in_bytes, sizeof(link->in) - link->in_bytes, NULL);
+        ssize_t n = read_some(link, link->in + link->in_bytes, sizeof(link->in) - link->in_bytes, NULL);
         int r;
 
         if (n == -EAGAIN)
             return 0;
-        if (n == -EINTR)
-            continue;
         if (n <= 0)
             return -ECONNRESET;
         link->in_bytes += (uint32_t)n;
@@ -486,6 +560,7 @@ static int link_read(struct pst_boot_link *link)
 static int link_ping(struct pst_boot_link *link, uint64_t now_ns)
 {
     uint8_t frame[BOOT_HEAD_BYTES];
+    struct iovec iov;
     ssize_t n;
 
     if (link->ping_left == 0 && now_ns < pst_deadline_ns(link->ping_sent_ns, BOOT_PING_MS))
@@ -498,9 +573,10 @@ static int link_ping(struct pst_boot_link *link, uint64_t now_ns)
     }
     pst_assert(link->ping_left <= sizeof(frame));
     boot_frame_head(frame, link->version, BOOT_PING, 0);
-    n = send(link->fd, frame + sizeof(frame) - link->ping_left, link->ping_left, MSG_NOSIGNAL);
+    iov = (struct iovec){frame + sizeof(frame) - link->ping_left, link->ping_left};
+    n = stream_channel_writev(link->channel, &iov, 1);
     if (n < 0)
-        return errno == EAGAIN || errno == EINTR ? 0 : -ECONNRESET;
+        return n == -EAGAIN ? 0 : -ECONNRESET;
     pst_assert((size_t)n <= link->ping_left);
     link->ping_left -= (uint32_t)n;
     return 0;
@@ -526,7 +602,7 @@ int pst_boot_link_tick(struct pst_boot_link *link, uint64_t now_ns)
 int pst_boot_link_fd(struct pst_boot_link *link)
 {
     pst_assert(link->magic == LINK_MAGIC);
-    return link->fd;
+    return stream_channel_fd(link->channel);
 }
 
 struct pst_boot_link *pst_boot_link_close(struct pst_boot_link *link)
@@ -534,13 +610,13 @@ struct pst_boot_link *pst_boot_link_close(struct pst_boot_link *link)
     if (!link)
         return NULL;
     pst_assert(link->magic == LINK_MAGIC);
-    if (link->fd >= 0) {
-        shutdown(link->fd, SHUT_WR); /* the session ends even where a duplicate stays open */
-        close(link->fd);
-    }
+    if (link->channel) /* the session ends even where a duplicate stays open */
+        shutdown(stream_channel_fd(link->channel), SHUT_WR);
+    stream_channel_close(link->channel);
     boot_dial_fini(&link->dial);
     passed_close(&link->passed);
     boot_secret_free(link->secret);
+    explicit_bzero(link->bound_key, sizeof(link->bound_key));
     free(link->welcome);
     free(link->large);
     link->magic = 0;

@@ -116,7 +116,7 @@ void boot_refused_encode(enum boot_refusal code, uint8_t out[4])
 {
     struct writer w = {.at = out, .left = 4};
 
-    pst_assert(code >= BOOT_REFUSED_VERSION && code <= BOOT_REFUSED_UCX);
+    pst_assert(code >= BOOT_REFUSED_VERSION && code < BOOT_REFUSED_COUNT);
     write_number(&w, code, 4);
     pst_assert(w.left == 0);
 }
@@ -133,9 +133,13 @@ int boot_refused_decode(const struct boot_frame *frame, const char **fault)
         [BOOT_REFUSED_BUSY] = {-EBUSY, "the node has no room for another session"},
         [BOOT_REFUSED_FAILED] = {-ECONNRESET, "the node could not open the session"},
         [BOOT_REFUSED_UCX] = {-EPROTONOSUPPORT, "the node has another UCX"},
+        [BOOT_REFUSED_NO_TLS] = {-EPROTO, "the node speaks no TLS"},
+        [BOOT_REFUSED_PLAIN] = {-EACCES, "the node wants TLS"},
     };
     struct pst_reader r = {.at = frame->body, .left = frame->bytes};
     uint64_t code = pst_read_number(&r, 4);
+
+    _Static_assert(pst_count_of(refusals) == BOOT_REFUSED_COUNT, "each code has its meaning");
 
     if (r.bad || code == 0 || code >= pst_count_of(refusals)) {
         *fault = "not a penstock node";

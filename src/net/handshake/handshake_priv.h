@@ -29,12 +29,12 @@
  * bytes u8 and the grant's name, if it has one and the HELLO asked for it.
  *
  * mac = HMAC-SHA256(secret, 16-byte label, HELLO frame, CHALLENGE frame, what follows the mac in its frame).
- * Label and nonces keep one proof from serving as another. No secret is the empty key: the same path. The
- * layout of REFUSED and of the 12 bytes above never changes, so that versions can tell each other apart.
- * HELLO and CHALLENGE tell UCX's version in their flags, and the node refuses a client whose UCX does not go
- * with its own.
- * HELLO carries the highest version of the client, every frame after it the lower one of that and the node's
- * highest.
+ * Label and nonces keep one proof from serving as another. No secret is the empty key: the same path. Inside
+ * of TLS the key is HMAC-SHA256(secret, 16-byte label, what only the two ends of this TLS connection know),
+ * so that nobody can stand between two of them. The layout of REFUSED and of the 12 bytes above never
+ * changes, so that versions can tell each other apart. HELLO and CHALLENGE tell UCX's version in their flags,
+ * and the node refuses a client whose UCX does not go with its own. HELLO carries the highest version of the
+ * client, every frame after it the lower one of that and the node's highest.
  */
 #ifndef PST_BOOT_PRIV_H
 #define PST_BOOT_PRIV_H
@@ -78,6 +78,9 @@ enum boot_refusal {
     BOOT_REFUSED_BUSY,
     BOOT_REFUSED_FAILED,
     BOOT_REFUSED_UCX,
+    BOOT_REFUSED_NO_TLS,
+    BOOT_REFUSED_PLAIN,
+    BOOT_REFUSED_COUNT,
 };
 
 enum {
@@ -153,15 +156,19 @@ enum boot_label {
 /* Return: 0; -ENOMEM without memory or a working OpenSSL. */
 int boot_mac(struct pst_bytes secret, enum boot_label label, const uint8_t transcript[BOOT_TRANSCRIPT_BYTES],
              const void *body, size_t bytes, uint8_t out[BOOT_MAC_BYTES]);
+/* The key of all proofs: the secret, or, made in @bound, that for a TLS connection with this binding. Its
+ * data is NULL without memory. */
+struct pst_bytes boot_mac_key(struct pst_bytes secret, const uint8_t *binding, uint8_t bound[BOOT_MAC_BYTES]);
 /* In constant time. Return: 0, -EACCES another mac, -ENOMEM as above. */
 int boot_mac_check(struct pst_bytes secret, enum boot_label label,
                    const uint8_t transcript[BOOT_TRANSCRIPT_BYTES], const void *body, size_t bytes,
                    const uint8_t mac[BOOT_MAC_BYTES]);
 /*
  * Which of the secrets a client's proof is of; the first if several are the same. Tries all, whatever it
- * finds, so that the time tells nothing. Return: its index, -EACCES none, -ENOMEM as above.
+ * finds, so that the time tells nothing. @binding: as boot_mac_key(). Return: its index, -EACCES none,
+ * -ENOMEM as above.
  */
-int boot_mac_find(const struct pst_boot_secret *secrets, uint32_t count,
+int boot_mac_find(const struct pst_boot_secret *secrets, uint32_t count, const uint8_t *binding,
                   const uint8_t transcript[BOOT_TRANSCRIPT_BYTES], const uint8_t mac[BOOT_MAC_BYTES]);
 /* Return: a copy of @secret that boot_secret_free() wipes, or NULL without memory. */
 void *boot_secret_copy(struct pst_bytes secret);

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
+#include <openssl/hmac.h>
 #include <openssl/params.h>
 #include <stdio.h>
 #include <sys/socket.h>
@@ -41,6 +42,22 @@ int boot_mac(struct pst_bytes secret, enum boot_label label, const uint8_t trans
     return ok ? 0 : -ENOMEM;
 }
 
+struct pst_bytes boot_mac_key(struct pst_bytes secret, const uint8_t *binding, uint8_t bound[BOOT_MAC_BYTES])
+{
+    uint8_t text[16 + BOOT_MAC_BYTES] = "pst tls binding";
+    unsigned int written = 0;
+
+    pst_assert(secret.len <= PST_BOOT_SECRET_BYTES_MAX);
+    if (!binding)
+        return secret;
+    memcpy(text + 16, binding, BOOT_MAC_BYTES);
+    if (!HMAC(EVP_sha256(), secret.len > 0 ? secret.data : "", (int)secret.len, text, sizeof(text), bound,
+              &written))
+        return (struct pst_bytes){NULL, 0};
+    pst_assert(written == BOOT_MAC_BYTES);
+    return (struct pst_bytes){bound, BOOT_MAC_BYTES};
+}
+
 int boot_mac_check(struct pst_bytes secret, enum boot_label label,
                    const uint8_t transcript[BOOT_TRANSCRIPT_BYTES], const void *body, size_t bytes,
                    const uint8_t mac[BOOT_MAC_BYTES])
@@ -55,19 +72,23 @@ int boot_mac_check(struct pst_bytes secret, enum boot_label label,
     return CRYPTO_memcmp(own, mac, sizeof(own)) == 0 ? 0 : -EACCES;
 }
 
-int boot_mac_find(const struct pst_boot_secret *secrets, uint32_t count,
+int boot_mac_find(const struct pst_boot_secret *secrets, uint32_t count, const uint8_t *binding,
                   const uint8_t transcript[BOOT_TRANSCRIPT_BYTES], const uint8_t mac[BOOT_MAC_BYTES])
 {
+    uint8_t bound[BOOT_MAC_BYTES];
     int found = -EACCES;
 
     pst_assert(count >= 1 && count <= PST_BOOT_SECRETS_MAX);
     for (uint32_t i = count; i-- > 0;) {
-        int r = boot_mac_check(secrets[i].secret, BOOT_LABEL_CLIENT, transcript, NULL, 0, mac);
+        struct pst_bytes key = boot_mac_key(secrets[i].secret, binding, bound);
+        int r =
+            !key.data && binding ? -ENOMEM : boot_mac_check(key, BOOT_LABEL_CLIENT, transcript, NULL, 0, mac);
 
         if (r == -ENOMEM)
             return r;
         found = r == 0 ? (int)i : found;
     }
+    explicit_bzero(bound, sizeof(bound));
     return found;
 }
 

@@ -55,7 +55,10 @@ static void conn_end(struct boot_conn *conn, const char *why)
      * connection would go on, and epoll with it. */
     (void)epoll_ctl(server->epoll_fd, EPOLL_CTL_DEL, conn->fd, NULL);
     shutdown(conn->fd, SHUT_RDWR);
-    close(conn->fd);
+    if (conn->channel)
+        conn->channel = stream_channel_close(conn->channel);
+    else
+        close(conn->fd);
     conn->fd = -1;
     pst_list_remove(&conn->link);
     pst_list_push_back(&server->dead, &conn->link);
@@ -78,7 +81,8 @@ static void free_ended(struct pst_boot_server *server)
         pst_assert(conn->magic == BOOT_CONN_MAGIC && conn->fd < 0);
         pst_list_remove(&conn->link);
         free(conn->out_big);
-        boot_secret_free(conn->secret);
+        boot_secret_free(conn->key);
+        explicit_bzero(conn->binding, sizeof(conn->binding));
         conn->magic = 0;
         free(conn);
     }
@@ -101,7 +105,7 @@ static void conn_run(struct boot_conn *conn, uint32_t events)
     pst_assert(conn->magic == BOOT_CONN_MAGIC && conn->fd >= 0);
     if (events & EPOLLOUT)
         boot_session_flush(conn);
-    if (!conn->ending && !conn->parted && events & ~EPOLLOUT)
+    if (!conn->ending && !conn->parted && (events & ~EPOLLOUT || !conn->started))
         boot_session_read(conn);
     if (conn->parted && events & (EPOLLHUP | EPOLLERR) && !conn->ending)
         conn->ending = "connection closed";
@@ -109,7 +113,7 @@ static void conn_run(struct boot_conn *conn, uint32_t events)
         pst_list_remove(&conn->link);
         pst_list_push_back(&server->sessions, &conn->link);
     }
-    polls_out = conn->out_bytes > 0;
+    polls_out = conn->out_bytes > 0 || (conn->channel && stream_channel_wants(conn->channel) & EPOLLOUT);
     if (!conn->ending && (polls_out != conn->polls_out || conn->parted)) {
         /* One that has parted is readable for ever: what is left to come is the end of its last descriptor.
          */
@@ -151,6 +155,7 @@ static void peer_print(struct boot_conn *conn, const struct pst_boot_address *li
     else
         inet_ntop(AF_INET, &sa.v4.sin_addr, address.host, sizeof(address.host));
     pst_boot_address_print(&address, conn->peer, sizeof(conn->peer));
+    conn->loopback = pst_boot_address_loopback(&address);
 }
 
 /* Room for one more handshake: the oldest one goes when it has had its time. */
@@ -211,7 +216,8 @@ static void conn_open(struct pst_boot_server *server, const struct boot_listener
         ssize_t n = recv(fd, conn->in, sizeof(conn->in), 0);
 
         (void)n;
-        boot_session_refuse(conn, BOOT_REFUSED_BUSY, "too many handshakes");
+        if (boot_secure_not(conn)) /* TLS has not begun: its clients hear this, too */
+            boot_session_refuse(conn, BOOT_REFUSED_BUSY, "too many handshakes");
         conn_end(conn, "too many handshakes");
     } else if (epoll_set(server, EPOLL_CTL_ADD, fd, EPOLLIN, conn) < 0) {
         conn_end(conn, "out of memory");

@@ -8,6 +8,7 @@
 
 #include "base/list.h"
 #include "net/handshake/handshake_priv.h"
+#include "net/stream/channel.h"
 
 enum {
     BOOT_LISTENER_MAGIC = 0x7e7e0021,
@@ -16,7 +17,7 @@ enum {
     BOOT_LISTENERS_MAX = 8,
     BOOT_PEER_TEXT_BYTES = 128,
     BOOT_OUT_SMALL_BYTES = 128, /* every answer but the welcome */
-    BOOT_WHY_BYTES = 64,
+    BOOT_WHY_BYTES = 128,
 };
 
 _Static_assert(2 * (BOOT_HEAD_BYTES + BOOT_CHALLENGE_BYTES) <= BOOT_OUT_SMALL_BYTES, "answers have room");
@@ -38,13 +39,17 @@ struct boot_listener {
 
 struct boot_conn {
     uint32_t magic;
-    int fd;
+    int fd;                         /* the channel's, once there is one */
+    struct stream_channel *channel; /* NULL: it has not said whether it speaks TLS */
     struct pst_boot_server *server;
     struct pst_list link; /* server->handshakes, ->sessions or ->dead; the first two oldest heard first */
     uint64_t heard_ns;    /* handshake: of its begin; session: of the last whole frame */
     enum boot_step step;
     uint16_t version; /* of the session, once the client has said hello */
     bool unix_socket;
+    bool loopback; /* its address is */
+    bool secured;  /* the channel is TLS, */
+    bool started;  /* and frames go through it */
     bool welcomed; /* ops->welcome() returned 0: ops->ended() is owed */
     bool polls_out;
     bool shares;              /* memory of this host: descriptors, or by UCX */
@@ -52,8 +57,9 @@ struct boot_conn {
     const char *ending;       /* why it ends; NULL: it goes on */
     char why[BOOT_WHY_BYTES]; /* the same, where it names numbers */
     void *session;
-    struct pst_bytes secret; /* that it proved, our copy; the server may have others by now */
+    struct pst_bytes key; /* of its proofs, our copy; the server may have other secrets by now */
     struct boot_hello hello;
+    uint8_t binding[BOOT_MAC_BYTES]; /* what both ends of its TLS know */
     uint8_t transcript[BOOT_TRANSCRIPT_BYTES];
     uint32_t in_bytes;
     uint8_t in[BOOT_FRAME_SMALL_MAX];
@@ -91,6 +97,18 @@ static inline struct boot_conn *boot_conn_cast(void *arg)
     pst_assert(conn->magic == BOOT_CONN_MAGIC);
     return conn;
 }
+
+/* secure.c */
+
+/* Finds out what the client speaks, and takes TLS as far as it goes. Return: whether frames may come; sets
+ * conn->ending when the connection is over. */
+bool boot_secure_step(struct boot_conn *conn);
+/* The connection is plain. Return: false without memory. */
+bool boot_secure_not(struct boot_conn *conn);
+/* A plain client may go on. */
+bool boot_secure_excuses(const struct boot_conn *conn);
+/* TLS found a fault: tells the node, and ends the connection. */
+void boot_secure_failed(struct boot_conn *conn);
 
 /* session.c */
 

@@ -40,8 +40,9 @@ static ssize_t send_first(struct boot_conn *conn, const uint8_t *data, size_t by
     struct iovec iov = {.iov_base = (void *)(uintptr_t)data, .iov_len = bytes};
     struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1};
     struct cmsghdr *c;
+    ssize_t n;
 
-    pst_assert(conn->unix_socket && conn->fd_count <= PST_BOOT_ARENAS_MAX);
+    pst_assert(conn->unix_socket && !conn->secured && conn->fd_count <= PST_BOOT_ARENAS_MAX);
     message.msg_control = control.bytes;
     message.msg_controllen = CMSG_SPACE(fd_bytes);
     c = CMSG_FIRSTHDR(&message);
@@ -49,7 +50,10 @@ static ssize_t send_first(struct boot_conn *conn, const uint8_t *data, size_t by
     c->cmsg_type = SCM_RIGHTS;
     c->cmsg_len = CMSG_LEN(fd_bytes);
     memcpy(CMSG_DATA(c), conn->fds, fd_bytes);
-    return sendmsg(conn->fd, &message, MSG_NOSIGNAL);
+    do
+        n = sendmsg(conn->fd, &message, MSG_NOSIGNAL);
+    while (n < 0 && errno == EINTR);
+    return n < 0 ? -errno : n;
 }
 
 void boot_session_flush(struct boot_conn *conn)
@@ -59,12 +63,11 @@ void boot_session_flush(struct boot_conn *conn)
     pst_assert(conn->magic == BOOT_CONN_MAGIC && conn->out_done <= conn->out_bytes);
     while (conn->out_done < conn->out_bytes) {
         size_t left = conn->out_bytes - conn->out_done;
+        struct iovec iov = {(void *)(uintptr_t)(out + conn->out_done), left};
         ssize_t n = conn->fd_count > 0 ? send_first(conn, out + conn->out_done, left)
-                                       : send(conn->fd, out + conn->out_done, left, MSG_NOSIGNAL);
+                                       : stream_channel_writev(conn->channel, &iov, 1);
 
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0 && errno == EAGAIN)
+        if (n == -EAGAIN)
             return;
         if (n < 0) {
             conn_end_because(conn, why_reset);
@@ -103,6 +106,8 @@ void boot_session_refuse(struct boot_conn *conn, enum boot_refusal code, const c
         [BOOT_REFUSED_BUSY] = PST_BOOT_REFUSED_BUSY,
         [BOOT_REFUSED_FAILED] = PST_BOOT_REFUSED_OTHER,
         [BOOT_REFUSED_UCX] = PST_BOOT_REFUSED_VERSION,
+        [BOOT_REFUSED_NO_TLS] = PST_BOOT_REFUSED_TLS,
+        [BOOT_REFUSED_PLAIN] = PST_BOOT_REFUSED_PLAIN,
     };
     uint8_t body[4];
 
@@ -165,6 +170,10 @@ static void session_hello(struct boot_conn *conn, const struct boot_frame *frame
         protocol_error(conn);
         return;
     }
+    if (!conn->secured && !boot_secure_excuses(conn)) {
+        boot_session_refuse(conn, BOOT_REFUSED_PLAIN, "no TLS");
+        return;
+    }
     if (secret && !(conn->hello.flags & BOOT_HELLO_HAS_SECRET)) {
         boot_session_refuse(conn, BOOT_REFUSED_NO_SECRET, "no secret");
         return;
@@ -222,7 +231,7 @@ static bool say_welcome(struct boot_conn *conn, const struct pst_boot_welcome *w
         return false;
     boot_frame_head(out, conn->version, BOOT_WELCOME, (uint32_t)(BOOT_MAC_BYTES + bytes));
     boot_welcome_encode(welcome, body, bytes);
-    if (boot_mac(conn->secret, BOOT_LABEL_SERVER, conn->transcript, body, bytes, out + BOOT_HEAD_BYTES) < 0) {
+    if (boot_mac(conn->key, BOOT_LABEL_SERVER, conn->transcript, body, bytes, out + BOOT_HEAD_BYTES) < 0) {
         free(out);
         return false;
     }
@@ -253,17 +262,21 @@ static bool conn_has_proved(struct boot_conn *conn, int r, const char *why)
 static const struct pst_boot_secret *conn_find_secret(struct boot_conn *conn, const uint8_t *mac)
 {
     const struct pst_boot_server *server = conn->server;
-    int r = boot_mac_find(server->secrets, server->secret_count, conn->transcript, mac);
+    const uint8_t *binding = conn->secured ? conn->binding : NULL;
+    uint8_t bound[BOOT_MAC_BYTES];
+    struct pst_bytes key;
+    int r = boot_mac_find(server->secrets, server->secret_count, binding, conn->transcript, mac);
 
-    pst_assert(!conn->secret.data);
-    if (!conn_has_proved(conn, r, "wrong secret"))
+    pst_assert(!conn->key.data);
+    if (!conn_has_proved(conn, r, conn->secured ? "wrong secret, or somebody in between" : "wrong secret"))
         return NULL;
     pst_assert((uint32_t)r < server->secret_count);
-    conn->secret =
-        (struct pst_bytes){boot_secret_copy(server->secrets[r].secret), server->secrets[r].secret.len};
-    if (conn_has_proved(conn, conn->secret.data ? 0 : -ENOMEM, ""))
+    key = boot_mac_key(server->secrets[r].secret, binding, bound);
+    conn->key = (struct pst_bytes){key.data ? boot_secret_copy(key) : NULL, key.len};
+    explicit_bzero(bound, sizeof(bound));
+    if (conn_has_proved(conn, conn->key.data ? 0 : -ENOMEM, ""))
         return &server->secrets[r];
-    conn->secret.len = 0;
+    conn->key.len = 0;
     return NULL;
 }
 
@@ -327,7 +340,7 @@ static void session_address(struct boot_conn *conn, const struct boot_frame *fra
         return;
     }
     /* The transport believes what is in an address: the proof comes first. */
-    r = boot_mac_check(conn->secret, BOOT_LABEL_ADDRESS, conn->transcript, at, bytes, frame->body);
+    r = boot_mac_check(conn->key, BOOT_LABEL_ADDRESS, conn->transcript, at, bytes, frame->body);
     if (!conn_has_proved(conn, r, "wrong proof of the address"))
         return;
     r = server->ops->connected(server->ctx, conn->session, at, bytes);
@@ -394,23 +407,39 @@ static void session_frames(struct boot_conn *conn)
     conn->in_bytes -= done;
 }
 
+/* What TLS has taken from the socket wakes nobody later. No client has so much to say: @round bounds it. */
+static bool more_in_hand(struct boot_conn *conn, int round)
+{
+    enum { ROUNDS_MAX = 64 };
+
+    if (!stream_channel_buffered(conn->channel))
+        return false;
+    if (round == ROUNDS_MAX)
+        protocol_error(conn);
+    return round < ROUNDS_MAX;
+}
+
 void boot_session_read(struct boot_conn *conn)
 {
     pst_assert(conn->magic == BOOT_CONN_MAGIC);
+    if (!conn->started && !boot_secure_step(conn))
+        return;
     /* A few rounds only: who sends without end waits for its turn like everyone. */
-    for (int round = 0; round < 4 && !conn->ending; round++) {
-        size_t room = sizeof(conn->in) - conn->in_bytes;
-        ssize_t n = recv(conn->fd, conn->in + conn->in_bytes, room, 0);
+    for (int round = 0; (round < 4 || more_in_hand(conn, round)) && !conn->ending; round++) {
+        struct iovec iov = {conn->in + conn->in_bytes, sizeof(conn->in) - conn->in_bytes};
+        ssize_t n = stream_channel_readv(conn->channel, &iov, 1);
 
-        pst_assert(room > 0); /* a whole frame always fits, and is taken out */
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0 && errno == EAGAIN)
+        pst_assert(iov.iov_len > 0); /* a whole frame always fits, and is taken out */
+        if (n == -EAGAIN)
             break;
         if (n == 0 && conn->shares && conn->unix_socket && conn->step == BOOT_STEP_PING &&
             conn->server->ops->parted) {
             conn->parted = true;
             conn->server->ops->parted(conn->server->ctx, conn->session);
+            break;
+        }
+        if (n < 0 && conn->secured) {
+            boot_secure_failed(conn);
             break;
         }
         if (n <= 0) {
