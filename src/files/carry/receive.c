@@ -5,8 +5,10 @@
  */
 #include "files/carry/carry_priv.h"
 
+#include <pthread.h>
+
 enum {
-    ALIVE_CHUNKS = 64, /* of an older version between two signs of life */
+    ALIVE_CHUNKS = 64, /* of an older version that a thread reads between two signs of life */
 };
 
 struct receiver {
@@ -17,6 +19,7 @@ struct receiver {
     struct pst_arrival_result *result;
     uint32_t listing; /* the entry whose chunks are being listed; UINT32_MAX: none */
     bool by_content;
+    pthread_mutex_t lock;     /* of what threads that read an older version share: the link, and the rest */
     struct pst_wanted wanted; /* its chunks */
     uint64_t progress;
 };
@@ -60,20 +63,27 @@ static int send_wants(struct receiver *r)
 
 /* ---- older versions ---- */
 
-/* A chunk of an older version, borrowed. */
-struct old_chunk {
+/* A thread that reads an older version. */
+struct old_reader {
     struct receiver *r;
+    struct pst_digester *digester;
+    uint32_t chunks; /* that it has read */
+    /* The chunk that it is at, borrowed. */
     const uint8_t *data;
     size_t bytes;
 };
 
+/* With the receiver's lock, which is free while the bytes are written. */
 static int old_chunk_take(void *ctx, uint64_t at)
 {
-    const struct old_chunk *chunk = ctx;
-    struct receiver *r = chunk->r;
-    int error = pst_arrival_take(r->arrival, r->listing, at, chunk->data, chunk->bytes);
+    const struct old_reader *reader = ctx;
+    struct receiver *r = reader->r;
+    int error;
 
-    receiver_progress(r, chunk->bytes);
+    pthread_mutex_unlock(&r->lock);
+    error = pst_arrival_take(r->arrival, r->listing, at, reader->data, reader->bytes);
+    pthread_mutex_lock(&r->lock);
+    receiver_progress(r, reader->bytes);
     return error < 0 ? receiver_fail(r, error) : 0;
 }
 
@@ -81,13 +91,49 @@ static int old_chunk_take(void *ctx, uint64_t at)
  * do to the file meanwhile. */
 static int old_chunk_look(void *ctx, uint64_t at, const uint8_t *data, size_t bytes)
 {
-    struct old_chunk chunk = {ctx, data, bytes};
+    struct old_reader *reader = ctx;
+    struct receiver *r = reader->r;
     struct pst_digest digest;
+    int error = 0;
 
-    if (at / PST_CHUNK_BYTES % ALIVE_CHUNKS == 0 && link_alive(chunk.r->link) < 0)
-        return chunk.r->link->error;
-    pst_digest_of(chunk.r->link->digester, data, bytes, &digest);
-    return pst_wanted_take(&chunk.r->wanted, &digest, (uint32_t)bytes, old_chunk_take, &chunk);
+    (void)at;
+    reader->data = data;
+    reader->bytes = bytes;
+    pst_digest_of(reader->digester, data, bytes, &digest);
+    pthread_mutex_lock(&r->lock);
+    if (reader->chunks++ % ALIVE_CHUNKS == 0)
+        error = link_alive(r->link);
+    if (error == 0)
+        error = pst_wanted_take(&r->wanted, &digest, (uint32_t)bytes, old_chunk_take, reader);
+    pthread_mutex_unlock(&r->lock);
+    return error;
+}
+
+/* Takes what is wanted of the file's older versions. Return: 0 or the link's error. */
+static int take_older(struct receiver *r)
+{
+    struct old_reader readers[PST_CHUNK_THREADS] = {{.r = r}};
+    void *ctxs[PST_CHUNK_THREADS];
+    bool whole = true;
+
+    for (size_t i = 0; i < PST_CHUNK_THREADS; i++) {
+        readers[i] = (struct old_reader){.r = r, .digester = pst_digester_copy(r->link->digester)};
+        ctxs[i] = &readers[i];
+        whole = whole && readers[i].digester;
+    }
+    for (int which = 0; whole && which < PST_ARRIVAL_OLDER && r->link->error == 0; which++) {
+        if (r->wanted.taken == r->wanted.count)
+            break;
+        if (r->by_content)
+            pst_arrival_each_old(r->arrival, r->listing, (enum pst_arrival_older)which, old_chunk_look,
+                                 ctxs[0]);
+        else
+            pst_arrival_each_old_at_once(r->arrival, r->listing, (enum pst_arrival_older)which,
+                                         old_chunk_look, ctxs);
+    }
+    for (size_t i = 0; i < PST_CHUNK_THREADS; i++)
+        pst_digester_close(readers[i].digester);
+    return whole ? r->link->error : link_fail(r->link, -ENOMEM, "out of memory");
 }
 
 static void receiver_end_list(struct receiver *r)
@@ -115,12 +161,8 @@ static int send_need(struct receiver *r)
         return link_fail(r->link, -EPROTO, "the sender's chunks are not the file that it listed");
     if (pst_wanted_sort(wanted) < 0)
         return link_fail(r->link, -ENOMEM, "out of memory");
-    for (int which = 0; which < PST_ARRIVAL_OLDER && wanted->taken < wanted->count; which++) {
-        pst_arrival_each_old(r->arrival, r->listing, (enum pst_arrival_older)which, r->by_content,
-                             old_chunk_look, r);
-        if (r->link->error)
-            return r->link->error;
-    }
+    if (take_older(r) < 0)
+        return r->link->error;
     link_put_number(r->link, r->listing, 4);
     if (!r->by_content && wanted->taken < wanted->count / 2)
         return send_need_of_content(r);
@@ -255,7 +297,11 @@ static int arrival_ends(void *arg)
 int carry_receive(struct link *link, struct carry_share *share, const struct pst_carry_place *to,
                   const struct pst_carry_options *options, struct pst_arrival_result *result)
 {
-    struct receiver r = {.link = link, .options = options, .result = result, .listing = UINT32_MAX};
+    struct receiver r = {.link = link,
+                         .options = options,
+                         .result = result,
+                         .listing = UINT32_MAX,
+                         .lock = PTHREAD_MUTEX_INITIALIZER};
     int error = carry_receive_entries(link, share, &r.m);
 
     if (error == 0)

@@ -8,6 +8,8 @@
 
 #include "files/tree/arrival.h"
 
+#include <pthread.h>
+
 #include <time.h>
 
 #define ARRIVAL_MAGIC 0x61727276u
@@ -53,9 +55,10 @@ struct pst_arrival {
     uint8_t *needs;   /* enum pst_arrival_need, of each entry */
     bool *arrived;    /* of each entry: it lies in "tree" and is to be put into a destination that exists */
     uint32_t missing; /* files that are asked for and not whole */
-    struct arrival_folder made, there; /* hidden/tree, and the destination, if it is a folder */
-    struct arrival_file files[PST_ARRIVAL_OPEN_MAX];
+    struct arrival_folder made, there;            /* hidden/tree, and the destination, if it is a folder */
     struct arrival_disk disks[ARRIVAL_DISKS_MAX]; /* with PST_ARRIVAL_SYNC */
+    pthread_mutex_t lock; /* of what pst_arrival_take() changes: the rest and all above it is one thread's */
+    struct arrival_file files[PST_ARRIVAL_OPEN_MAX];
     struct pst_arrival_result result;
     char fault[PST_FAULT_BYTES];
 };

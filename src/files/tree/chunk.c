@@ -5,10 +5,12 @@
 
 #include <openssl/evp.h>
 #include <pthread.h>
+#include <stdatomic.h>
 
 enum {
     CUT_BITS = 16, /* a cut in 64 KiB behind the least size */
     READ_BYTES = 4 << 20,
+    TURN_BYTES = 1 << 20, /* of one thread's turn: it is still in the cache when it is written elsewhere */
 };
 
 static uint64_t
@@ -41,6 +43,11 @@ void pst_digest_of(struct pst_digester *digester, const void *data, size_t bytes
     pst_assert(EVP_MAC_update(digester->ctx, data, bytes) == 1);
     pst_assert(EVP_MAC_final(digester->ctx, out->bytes, &written, sizeof(out->bytes)) == 1);
     pst_assert(written == sizeof(out->bytes));
+}
+
+struct pst_digester *pst_digester_copy(const struct pst_digester *digester)
+{
+    return pst_digester_open(digester->key);
 }
 
 struct pst_digester *pst_digester_close(struct pst_digester *digester)
@@ -137,4 +144,68 @@ int pst_chunks_of(int fd, uint64_t bytes, bool by_content, pst_chunk_each *each,
         memmove(buffer, buffer + cut, kept);
     }
     return r;
+}
+
+/* ---- on several threads ---- */
+
+struct chunk_turns {
+    int fd;
+    uint64_t bytes;
+    pst_chunk_each *each;
+    atomic_uint_least64_t next; /* where the next turn begins */
+    atomic_int result;
+};
+
+struct chunk_thread {
+    struct chunk_turns *turns;
+    void *ctx;
+};
+
+static int chunks_of_turn(const struct chunk_thread *thread, uint8_t *buffer, uint64_t at)
+{
+    const struct chunk_turns *turns = thread->turns;
+    size_t bytes = pst_min(TURN_BYTES, turns->bytes - at);
+    int r = pst_read_at(turns->fd, at, buffer, bytes);
+
+    for (size_t cut = 0; r == 0 && cut < bytes; cut += PST_CHUNK_BYTES)
+        r = turns->each(thread->ctx, at + cut, buffer + cut, pst_min(PST_CHUNK_BYTES, bytes - cut));
+    return r;
+}
+
+static void *chunk_turns_take(void *arg)
+{
+    const struct chunk_thread *thread = arg;
+    struct chunk_turns *turns = thread->turns;
+    pst_cleanup_free uint8_t *buffer = malloc(TURN_BYTES);
+    int r = buffer ? 0 : -ENOMEM, none = 0;
+
+    while (r == 0 && atomic_load(&turns->result) == 0) {
+        uint64_t at = atomic_fetch_add(&turns->next, TURN_BYTES);
+
+        if (at >= turns->bytes)
+            break;
+        r = chunks_of_turn(thread, buffer, at);
+    }
+    if (r != 0)
+        atomic_compare_exchange_strong(&turns->result, &none, r);
+    return NULL;
+}
+
+int pst_chunks_at_once(int fd, uint64_t bytes, pst_chunk_each *each, void *const ctxs[PST_CHUNK_THREADS])
+{
+    struct chunk_turns turns = {.fd = fd, .bytes = bytes, .each = each};
+    struct chunk_thread threads[PST_CHUNK_THREADS];
+    pthread_t ids[PST_CHUNK_THREADS];
+    size_t begun = 1;
+
+    _Static_assert(TURN_BYTES % PST_CHUNK_BYTES == 0, "a turn cuts no chunk");
+    for (size_t i = 0; i < PST_CHUNK_THREADS; i++)
+        threads[i] = (struct chunk_thread){&turns, ctxs[i]};
+    while (begun < PST_CHUNK_THREADS && begun * TURN_BYTES < bytes &&
+           pthread_create(&ids[begun], NULL, chunk_turns_take, &threads[begun]) == 0)
+        begun++; /* without another thread this one takes all turns */
+    chunk_turns_take(&threads[0]);
+    for (size_t i = 1; i < begun; i++)
+        pst_assert(pthread_join(ids[i], NULL) == 0);
+    return atomic_load(&turns.result);
 }

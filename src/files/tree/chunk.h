@@ -33,6 +33,8 @@ struct pst_digester;
 /* Return: NULL without memory. */
 struct pst_digester *pst_digester_open(const uint8_t key[PST_DIGEST_KEY_BYTES]);
 void pst_digest_of(struct pst_digester *digester, const void *data, size_t bytes, struct pst_digest *out);
+/* Another one for the same transfer. Return: NULL without memory. */
+struct pst_digester *pst_digester_copy(const struct pst_digester *digester);
 /* Returns NULL. */
 struct pst_digester *pst_digester_close(struct pst_digester *digester);
 
@@ -63,5 +65,11 @@ typedef int pst_chunk_each(void *ctx, uint64_t at, const uint8_t *data, size_t b
 /* Reads a file of @bytes and calls @each for its chunks in order. Return: 0, -ESTALE it is shorter, -ENOMEM,
  * -errno; what @each returned, if not 0. */
 int pst_chunks_of(int fd, uint64_t bytes, bool by_content, pst_chunk_each *each, void *ctx);
+
+enum { PST_CHUNK_THREADS = 2 }; /* more would wait for memory */
+
+/* The same for chunks that are cut by their place, on several threads: @each is called by all of them, with
+ * an element of @ctxs that is a thread's own. The caller's thread has the first one. */
+int pst_chunks_at_once(int fd, uint64_t bytes, pst_chunk_each *each, void *const ctxs[PST_CHUNK_THREADS]);
 
 #endif

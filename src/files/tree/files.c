@@ -171,7 +171,8 @@ static int arrival_check_range(struct pst_arrival *a, uint32_t index, uint64_t a
     return arrival_fail(a, -EPROTO, entry->path);
 }
 
-/* Bytes into their place in a file; @data NULL: a hole. @taken: of an older version. */
+/* Bytes into their place in a file; @data NULL: a hole. @taken: of an older version. With the lock, which is
+ * free while the bytes are written: the file is begun, and does not end without them. */
 static int arrival_put(struct pst_arrival *a, uint32_t index, uint64_t at, const void *data, size_t bytes,
                        bool taken)
 {
@@ -180,10 +181,13 @@ static int arrival_put(struct pst_arrival *a, uint32_t index, uint64_t at, const
 
     if (r < 0)
         return r;
-    if (data)
+    if (data) {
+        pthread_mutex_unlock(&a->lock);
         r = write_all(file->fd, data, bytes, at);
-    else if (at + bytes > file->end && ftruncate(file->fd, (off_t)(at + bytes)) < 0)
+        pthread_mutex_lock(&a->lock);
+    } else if (at + bytes > file->end && ftruncate(file->fd, (off_t)(at + bytes)) < 0) {
         r = -errno;
+    }
     if (r < 0)
         return arrival_fail(a, r, a->m->entries[index].path);
     file->end = pst_max(file->end, at + bytes);
@@ -201,17 +205,24 @@ int pst_arrival_write(struct pst_arrival *a, uint32_t index, uint64_t at, const 
     if (data && bytes == a->m->entries[index].bytes && a->needs[index] == PST_ARRIVAL_WHOLE &&
         !a->arrived[index] && !arrival_in_place(a) && !arrival_find(a, index))
         return arrival_write_at_once(a, index, data);
-    return arrival_put(a, index, at, data, bytes, false);
+    pthread_mutex_lock(&a->lock);
+    r = arrival_put(a, index, at, data, bytes, false);
+    pthread_mutex_unlock(&a->lock);
+    return r;
 }
 
 int pst_arrival_take(struct pst_arrival *a, uint32_t index, uint64_t at, const void *data, size_t bytes)
 {
-    int r = arrival_check_range(a, index, at, bytes);
+    int r;
 
-    if (r < 0)
-        return r;
-    a->result.matched += bytes;
-    return arrival_put(a, index, at, data, bytes, true);
+    pthread_mutex_lock(&a->lock);
+    r = arrival_check_range(a, index, at, bytes);
+    if (r == 0) {
+        a->result.matched += bytes;
+        r = arrival_put(a, index, at, data, bytes, true);
+    }
+    pthread_mutex_unlock(&a->lock);
+    return r;
 }
 
 int pst_arrival_restart(struct pst_arrival *a, uint32_t index)
@@ -258,11 +269,21 @@ static int arrival_open_old(struct pst_arrival *a, uint32_t index, enum pst_arri
 }
 
 void pst_arrival_each_old(struct pst_arrival *a, uint32_t index, enum pst_arrival_older which,
-                          bool by_content, pst_chunk_each *each, void *ctx)
+                          pst_chunk_each *each, void *ctx)
 {
     pst_cleanup_close int fd = arrival_open_old(a, index, which);
     off_t bytes = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
 
     if (bytes > 0)
-        pst_chunks_of(fd, pst_min((uint64_t)bytes, PST_WANTED_FILE_BYTES_MAX), by_content, each, ctx);
+        pst_chunks_of(fd, pst_min((uint64_t)bytes, PST_WANTED_FILE_BYTES_MAX), true, each, ctx);
+}
+
+void pst_arrival_each_old_at_once(struct pst_arrival *a, uint32_t index, enum pst_arrival_older which,
+                                  pst_chunk_each *each, void *const ctxs[PST_CHUNK_THREADS])
+{
+    pst_cleanup_close int fd = arrival_open_old(a, index, which);
+    off_t bytes = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
+
+    if (bytes > 0)
+        pst_chunks_at_once(fd, pst_min((uint64_t)bytes, PST_WANTED_FILE_BYTES_MAX), each, ctxs);
 }

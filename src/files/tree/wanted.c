@@ -81,6 +81,15 @@ static uint32_t wanted_first(const struct pst_wanted *wanted, const struct pst_d
     return low;
 }
 
+static void wanted_mark(struct pst_wanted *wanted, struct pst_wanted_chunk *chunk, bool taken)
+{
+    pst_assert(chunk->taken != taken && wanted->taken < wanted->count + !taken);
+    chunk->taken = taken;
+    wanted->taken += taken ? 1 : -1u;
+    wanted->taken_bytes += taken ? chunk->bytes : -(uint64_t)chunk->bytes;
+    pst_assert(wanted->taken_bytes <= wanted->bytes);
+}
+
 int pst_wanted_take(struct pst_wanted *wanted, const struct pst_digest *digest, uint32_t bytes,
                     pst_wanted_each *each, void *ctx)
 {
@@ -89,14 +98,15 @@ int pst_wanted_take(struct pst_wanted *wanted, const struct pst_digest *digest, 
         struct pst_wanted_chunk *chunk = &wanted->chunks[wanted->sorted[i]];
         int r;
 
-        if (wanted_compare(chunk, digest, bytes) != 0 || chunk->taken) /* one is taken when all of them are */
+        /* One is taken when all of them will be. */
+        if (wanted_compare(chunk, digest, bytes) != 0 || chunk->taken)
             break;
+        wanted_mark(wanted, chunk, true); /* another thread may come here while the bytes are written */
         r = each(ctx, chunk->at);
-        if (r < 0)
+        if (r < 0) {
+            wanted_mark(wanted, chunk, false);
             return r;
-        chunk->taken = true;
-        wanted->taken++;
-        wanted->taken_bytes += bytes;
+        }
     }
     return 0;
 }

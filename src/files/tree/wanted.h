@@ -34,8 +34,8 @@ int pst_wanted_add(struct pst_wanted *wanted, const struct pst_digest *digest, u
 /* All are listed. Return: 0, -ENOMEM. */
 int pst_wanted_sort(struct pst_wanted *wanted);
 
-/* Takes the chunks with that content: @each for each place in the new file. Return: 0, or what @each
- * returned. */
+/* Takes the chunks with that content: @each for each place in the new file, which counts as taken meanwhile.
+ * Return: 0, or what @each returned: that place is wanted still. */
 typedef int pst_wanted_each(void *ctx, uint64_t at);
 int pst_wanted_take(struct pst_wanted *wanted, const struct pst_digest *digest, uint32_t bytes,
                     pst_wanted_each *each, void *ctx);
