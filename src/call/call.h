@@ -110,6 +110,7 @@ struct pst_channel_options {
     bool fabric_trusted; /* UCX may leave the loopback device */
     bool impatient;      /* who asks can go elsewhere: what the node is too busy for ends as that, and what
                             waits for a session ends with the first attempt that fails */
+    bool insists;        /* pst_channel_open() waits for a node that drops connections, all of connect_ms */
     uint8_t copies;      /* wished for of what is put, in a pool; 0: what is said of its prefix */
     uint32_t connect_ms;
     uint32_t timeout_ms; /* of an operation; large ones get more */

@@ -109,6 +109,7 @@ struct connect_attempt {
     uint64_t begun_ns, deadline_ns;
     uint64_t until_ns; /* of a pause, or of the shards' answers */
     uint32_t hellos;   /* that nobody answered */
+    uint32_t absences; /* of the node */
     bool second;       /* of two hellos */
     bool silent;       /* the shards said nothing in time */
     bool far;          /* at the address, or nothing is nearer */

@@ -16,6 +16,7 @@ enum {
     HELLO_NS = 500000000,
     HELLO_TRIES = 3,
     PAUSE_NS = 50000000,
+    DOUBLINGS_MAX = 3, /* of a pause */
     RECONNECT_NS = 1000000000,
     MOMENT_NS = 10000000,
 };
@@ -173,29 +174,48 @@ void pst_session_drop(struct pst_channel *ch)
     ch->state = CHANNEL_DOWN;
 }
 
+/* A node that ends or begins just now: it takes a connection, and lets it go without an answer. If nothing
+ * listens, a wrong address is likelier. Who has lost a session learns of it, and asks again by itself. */
+static bool waits_for_a_node(const struct pst_channel *ch, int error)
+{
+    pst_assert(error < 0);
+    return ch->options.insists && !ch->session && ch->attempt.far &&
+           (error == -ECONNRESET || error == -ETIMEDOUT);
+}
+
+/* The longer the more often there was no node; the last attempt has some time, too. */
+static uint64_t pause_until(struct connect_attempt *attempt, uint64_t now_ns, bool absent)
+{
+    uint64_t pause_ns = (uint64_t)PAUSE_NS << (absent ? pst_min(attempt->absences++, DOUBLINGS_MAX) : 0);
+
+    pst_assert(now_ns + PAUSE_NS < attempt->deadline_ns);
+    return pst_min(now_ns + pause_ns, attempt->deadline_ns - PAUSE_NS);
+}
+
 /*
  * What passes by itself is tried again: a node with too many handshakes, a shard that opens its port anew,
  * and with more time each time a node that has no core for its shards. Then there may be another address;
- * behind that, who can go nowhere else waits for such a node as long as there is time. Return: false when it
- * is over.
+ * behind that, who can go nowhere else waits for such a node, or for one to come, as long as there is time.
+ * Return: false when it is over.
  */
 static bool attempt_once_more(struct pst_channel *ch, uint64_t now_ns, int error)
 {
     struct connect_attempt *attempt = &ch->attempt;
     bool waits = attempt->silent && attempt->far && !ch->options.impatient;
-    bool passes = error == -EBUSY || (error == -EHOSTUNREACH && (++attempt->hellos < HELLO_TRIES || waits));
+    bool absent = waits_for_a_node(ch, error);
+    bool passes =
+        absent || error == -EBUSY || (error == -EHOSTUNREACH && (++attempt->hellos < HELLO_TRIES || waits));
 
     pst_assert(error < 0 && ch->state == CHANNEL_DOWN);
     if (now_ns + PAUSE_NS >= attempt->deadline_ns)
         return false;
     if (!passes && (attempt->far || error == -ETIMEDOUT))
         return false;
-    if (!passes) {
-        attempt->far = true;
+    attempt->far |= !passes;
+    if (!passes || absent) /* another address, or another node */
         attempt->hellos = 0;
-    }
     attempt->silent = false;
-    attempt->until_ns = passes ? now_ns + PAUSE_NS : now_ns;
+    attempt->until_ns = passes ? pause_until(attempt, now_ns, absent) : now_ns;
     ch->state = CHANNEL_PAUSE;
     return true;
 }

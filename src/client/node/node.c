@@ -175,6 +175,7 @@ static int open_node(struct penstock *store, const char *address, struct pst_cha
     const char *fault = "";
     int r = pst_boot_address_parse(address, &options->address, &fault);
 
+    options->insists = true;
     if (r == 0)
         r = pst_channel_open(options, &store->channel, &fault);
     if (r < 0)

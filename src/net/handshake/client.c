@@ -44,7 +44,6 @@ struct pst_boot_link {
     uint8_t bound_key[BOOT_MAC_BYTES];
     bool network_only;
     uint32_t ucx, node_ucx;
-    bool spoke;       /* a valid frame has come: this is a penstock node */
     uint16_t version; /* of the session; until the node's challenge, what is asked for */
     uint8_t transcript[BOOT_TRANSCRIPT_BYTES];
     uint64_t ping_sent_ns; /* of the last one */
@@ -231,7 +230,7 @@ static int read_frame(struct pst_boot_link *link, enum boot_type type, size_t ma
     if (r < 0 && r != -EAGAIN)
         tls_fault(link, fault);
     if (r < 0)
-        return r == -ECONNRESET && !link->spoke ? -EPROTO : r;
+        return r;
     *fault = "not a penstock node";
     r = boot_frame_parse(link->in, BOOT_HEAD_BYTES, max, frame);
     if (r < 0)
@@ -251,7 +250,6 @@ static int read_frame(struct pst_boot_link *link, enum boot_type type, size_t ma
     frame->body = buf + BOOT_HEAD_BYTES;
     *fault = "not a penstock node";
     r = judge_frame(link, type, frame, fault);
-    link->spoke |= r == 0;
     pst_assert(frame->bytes <= max - BOOT_HEAD_BYTES);
     return r;
 }

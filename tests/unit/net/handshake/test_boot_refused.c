@@ -239,7 +239,7 @@ static void strangers_are_told_apart(void **state)
 
     (void)state;
     expect_stranger(answer, 28, -EPROTO, "not a penstock node");
-    expect_stranger(answer, 0, -EPROTO, "the node closed the connection");
+    expect_stranger(answer, 0, -ECONNRESET, "the node closed the connection");
     boot_frame_head(answer, PST_BOOT_VERSION + 1, BOOT_CHALLENGE, BOOT_CHALLENGE_BYTES);
     expect_stranger(answer, BOOT_HEAD_BYTES + BOOT_CHALLENGE_BYTES, -EPROTONOSUPPORT,
                     "the node speaks version 8, this client 7 to 7");
