@@ -74,3 +74,13 @@ def test_environment_does_not_change_what_both_ends_need() -> None:
             assert support.penstock("--url", node.tcp + lane, "put", "k", stdin=value).returncode == 0
             assert support.penstock("--url", node.tcp + lane, "get", "k").stdout == value
         node.stop()
+
+
+@pytest.mark.parametrize("tls", ["tcp", "posix,self", "^tcp", "^shm", "^posix,sysv", "all"])
+def test_transports_that_are_left_out_get_no_settings(tmp_path: pathlib.Path, tls: str) -> None:
+    """UCX warns of settings that it has no use for."""
+    with support.start_node("--unix", str(tmp_path / "s"), "--dram", "16M", environment={"UCX_TLS": tls}) as node:
+        done = support.penstock("--url", f"node+unix://{tmp_path}/s", "ping", environment={"UCX_TLS": tls})
+        assert done.returncode == 0 and b"UCX" not in done.stdout + done.stderr, done
+        node.stop()
+        assert "UCX  WARN" not in node.log(), node.log()

@@ -17,7 +17,7 @@
 #include <strings.h>
 #include <uct/api/uct.h>
 
-enum { VALUE_BYTES = 64, TEXT_BYTES = 160 };
+enum { VALUE_BYTES = 64, TEXT_BYTES = 160, USERS_MAX = 2 };
 
 enum when { /* bits; all of them have to hold */
             WHEN_LOOPBACK = 1 << 0,
@@ -26,10 +26,24 @@ enum when { /* bits; all of them have to hold */
             BOUND = 1 << 3, /* the environment does not change it */
 };
 
+/* By which names UCX_TLS means a transport. */
+static const char *const tcp_names[] = {"tcp", NULL};
+static const char *const posix_names[] = {"posix", "mm", "sm", "shm", NULL};
+static const char *const sysv_names[] = {"sysv", "mm", "sm", "shm", NULL};
+
+/* Where UCT's table of settings is, and the transports that use them. */
+struct transport {
+    const char *component, *table;
+    const char *const *users[USERS_MAX];
+};
+
+static const struct transport tcp = {"tcp", "tcp", {tcp_names}};
+static const struct transport shared_memory = {"posix", "posix", {posix_names, sysv_names}};
+
 struct setting {
-    const char *transport; /* "tcp", "posix"; NULL: UCP's own */
-    const char *name;      /* UCX_NAME in the environment */
-    const char *value;     /* as UCX prints it */
+    const struct transport *transport; /* NULL: UCP's own */
+    const char *name;                  /* UCX_NAME in the environment */
+    const char *value;                 /* as UCX prints it */
     uint32_t when;
 };
 
@@ -39,13 +53,13 @@ static const struct setting settings[] = {
     {NULL, "PROTO_ENABLE", "n", BOUND},
     /* Longer packets than UCX's own 64 KiB and 8 KiB: 1.4 times the bandwidth over loopback, for values of 2
      * MiB. A longer packet than the receiver's own overwrites what lies behind its buffer. */
-    {"posix", "MM_SEG_SIZE", "32K", BOUND},
-    {"tcp", "TCP_RX_SEG_SIZE", "512K", BOUND},
+    {&shared_memory, "MM_SEG_SIZE", "32K", BOUND},
+    {&tcp, "TCP_RX_SEG_SIZE", "512K", BOUND},
     /* A sender finds its place in the receiver's queue by its own figures. UCX's changed with 1.16. */
-    {"posix", "MM_FIFO_SIZE", "64", BOUND},
-    {"posix", "MM_FIFO_ELEM_SIZE", "128", BOUND},
+    {&shared_memory, "MM_FIFO_SIZE", "64", BOUND},
+    {&shared_memory, "MM_FIFO_ELEM_SIZE", "128", BOUND},
     /* Without this UCX drops shared memory silently where endpoints handle errors. */
-    {"posix", "MM_ERROR_HANDLING", "y", 0},
+    {&shared_memory, "MM_ERROR_HANDLING", "y", 0},
     /*
      * Who has ended the session's socket tells. UCX's own messages fill the queue of a peer on this host that
      * does not poll, since it has nothing to ask, in a minute, and from then on keep whoever sends them
@@ -53,15 +67,15 @@ static const struct setting settings[] = {
      */
     {NULL, "KEEPALIVE_INTERVAL", "inf", 0},
     /* A connect that blocks would stop the whole port for one dead host. */
-    {"tcp", "TCP_CONN_NB", "y", 0},
+    {&tcp, "TCP_CONN_NB", "y", 0},
     /*
      * Of two sockets between the same two ports UCX keeps the one from the lower address to the higher. A
      * client that was forked accepts none, for want of UCX's thread, so the node's is to be the higher: above
      * what the kernel gives to clients.
      */
-    {"tcp", "TCP_PORT_RANGE", "61000-65535", WHEN_SERVES | WHEN_LOOPBACK},
+    {&tcp, "TCP_PORT_RANGE", "61000-65535", WHEN_SERVES | WHEN_LOOPBACK},
     /* Within one host, more would only be read from farther away. */
-    {"tcp", "TCP_SNDBUF", "256K", WHEN_LOOPBACK},
+    {&tcp, "TCP_SNDBUF", "256K", WHEN_LOOPBACK},
     {NULL, "TLS", "tcp,posix", WHEN_LOOPBACK},
     {NULL, "NET_DEVICES", "lo", WHEN_LOOPBACK | BOUND},
     /* Left to itself UCX takes System V segments, which outlive a killed process, before posix ones. */
@@ -87,43 +101,82 @@ static int settings_refuse(const char *name, const char *value)
 
 /* ---- settings of transports ---- */
 
-/* Whether the transports that the user allows may include one of that kind. UCX warns of options that it has
- * no use for. */
-static bool transport_allowed(const char *transport)
+static bool names_have(const char *const *names, const char *name, size_t len)
 {
-    static const char *const shared_memory[] = {"posix", "sysv", "shm", "sm", "mm"};
-    const char *tls = getenv("UCX_TLS");
-    bool found = !tls || strchr(tls, '^') || strstr(tls, "all") || strstr(tls, transport);
+    pst_assert(*names && name);
+    for (; *names; names++)
+        if (strlen(*names) == len && !strncmp(name, *names, len))
+            return true;
+    return false;
+}
 
-    for (size_t i = 0; i < pst_count_of(shared_memory) && !found; i++)
-        found = !strcmp(transport, "posix") && strstr(tls, shared_memory[i]);
-    return found;
+/* Whether UCX_TLS, as in "rc,ud:aux" or "^tcp", lets UCX use the transport of these names. */
+static bool transport_allowed(const char *tls, const char *const *names)
+{
+    bool excludes = *tls == '^';
+
+    pst_assert(*names);
+    for (const char *name = tls + excludes; *name; name += strcspn(name, ","), name += *name == ',') {
+        size_t len = strcspn(name, ",:");
+
+        if (names_have(names, name, len) || (!excludes && len == 3 && !strncmp(name, "all", 3)))
+            return !excludes;
+    }
+    return excludes;
+}
+
+/* UCX warns of settings that it has no use for. */
+static bool any_user_allowed(const struct transport *transport)
+{
+    const char *tls = getenv("UCX_TLS");
+    bool allowed = !tls;
+
+    pst_assert(transport->users[0]);
+    for (size_t i = 0; i < USERS_MAX && transport->users[i] && !allowed; i++)
+        allowed = transport_allowed(tls, transport->users[i]);
+    return allowed;
+}
+
+/* Opens what the component has first: of tcp and posix that is all, of ib a device. Return: NULL without. */
+static uct_md_h domain_open(uct_component_h component, unsigned resource_count)
+{
+    pst_cleanup_free uct_md_resource_desc_t *resources = calloc(resource_count, sizeof(*resources));
+    uct_component_attr_t attr = {.field_mask = UCT_COMPONENT_ATTR_FIELD_MD_RESOURCES,
+                                 .md_resources = resources};
+    uct_md_config_t *config;
+    uct_md_h domain = NULL;
+
+    pst_assert(resource_count > 0);
+    if (!resources || uct_component_query(component, &attr) != UCS_OK ||
+        uct_md_config_read(component, NULL, NULL, &config) != UCS_OK)
+        return NULL;
+    if (uct_md_open(component, resources[0].md_name, config, &domain) != UCS_OK)
+        domain = NULL;
+    uct_config_release(config);
+    return domain;
 }
 
 /* The table of settings of @transport, as an endpoint of it would have them. Return: NULL without it. */
-static uct_iface_config_t *table_of(uct_component_h component, const char *transport)
+static uct_iface_config_t *table_of(uct_component_h component, const struct transport *transport)
 {
     uct_component_attr_t attr = {.field_mask = UCT_COMPONENT_ATTR_FIELD_NAME |
                                                UCT_COMPONENT_ATTR_FIELD_MD_RESOURCE_COUNT};
     uct_iface_config_t *table = NULL;
-    uct_md_config_t *config;
     uct_md_h domain;
 
-    pst_assert(transport && *transport);
-    if (uct_component_query(component, &attr) != UCS_OK || strcmp(attr.name, transport) != 0 ||
-        attr.md_resource_count == 0 || uct_md_config_read(component, NULL, NULL, &config) != UCS_OK)
+    if (uct_component_query(component, &attr) != UCS_OK || strcmp(attr.name, transport->component) != 0 ||
+        attr.md_resource_count == 0)
         return NULL;
-    /* Both have one domain, which has the component's name. */
-    if (uct_md_open(component, transport, config, &domain) == UCS_OK) {
-        if (uct_md_iface_config_read(domain, transport, NULL, NULL, &table) != UCS_OK)
-            table = NULL;
-        uct_md_close(domain);
-    }
-    uct_config_release(config);
+    domain = domain_open(component, attr.md_resource_count);
+    if (!domain)
+        return NULL;
+    if (uct_md_iface_config_read(domain, transport->table, NULL, NULL, &table) != UCS_OK)
+        table = NULL;
+    uct_md_close(domain);
     return table;
 }
 
-static uct_iface_config_t *table_open(const char *transport)
+static uct_iface_config_t *table_open(const struct transport *transport)
 {
     uct_iface_config_t *table = NULL;
     uct_component_h *components;
@@ -222,7 +275,7 @@ static int settings_set_all(const struct pst_net_options *options, ucp_config_t 
             continue;
         if (!setting->transport)
             r = set_own(config, setting->name, setting->value);
-        else if (transport_allowed(setting->transport))
+        else if (any_user_allowed(setting->transport))
             r = set_of_transport(config, setting);
     }
     /* This one UCX may print in other words. */
