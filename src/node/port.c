@@ -74,9 +74,10 @@ int pst_worker_address(struct pst_worker *w, bool network_only, void *buf, uint1
     return *bytes > 0 ? 0 : -EBUSY;
 }
 
+/* What gathers for free is shared memory; without it there is no queue that a client could block. */
 void pst_probe_want(struct pst_worker *w)
 {
-    w->probe.due = true;
+    w->probe.due |= w->probe.self && pst_peer_gathers(w->probe.self);
 }
 
 static void send_probe(struct pst_worker *w)

@@ -114,6 +114,7 @@ int pst_worker_address(struct pst_worker *w, bool network_only, void *buf, uint1
 /* ---- port.c: a worker's port, and whether it still hears ---- */
 
 int pst_worker_open_port(struct pst_worker *w);
+/* A client that may have shared memory with the port has ended. */
 void pst_probe_want(struct pst_worker *w);
 /* Sends what is due, notices what did not come, opens the port anew. Return: ms until it wants to be called
  * again. */
