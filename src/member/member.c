@@ -649,9 +649,12 @@ static int open_store(struct pst_member *m, const struct pst_member_node *node, 
 static int open_sender(struct pst_member *m, const struct pst_member_node *node, char *fault)
 {
     struct pst_channel_options self = m->options;
+    char address[sizeof(self.address.path) + sizeof("unix://")];
     const char *why = "";
-    int r = pst_boot_address_parse(node->url + strlen("node+"), &self.address, &why);
+    int r;
 
+    snprintf(address, sizeof(address), "unix://%s", node->unix_path);
+    r = pst_boot_address_parse(address, &self.address, &why);
     if (r == 0)
         r = m->sender->open(m->sender->ctx, &self, m->changed_fd);
     if (r < 0) {

@@ -71,9 +71,9 @@ struct pst_member_sender {
 /* The node that joins. Pointers are borrowed: those above `serving` during the call, the others as long as
  * the member is there. */
 struct pst_member_node {
-    const char *url;       /* where this process opens it: "node+unix://..." */
+    const char *url;       /* how this process opens it: "node+unix://..." */
     const char *address;   /* "host:port"; "" when it has none */
-    const char *unix_path; /* "" when it has none */
+    const char *unix_path; /* the same socket */
     const char *secret_file;
     bool fabric_trusted;
     uint64_t memory, disk; /* name the node's memory and SSD, */

@@ -18,6 +18,7 @@ struct pst_served {
     struct pst_node *node;
     struct pst_pool_role *role; /* NULL: in no pool, as the next */
     struct pst_member *member;
+    char unix_url[320]; /* "": there is no unix socket */
 };
 
 #define ROW(PART, TYPE, name, ...)                                                                           \
@@ -44,6 +45,11 @@ int pst_serve_name_socket(struct pst_serve_settings *settings, const char *who, 
     return pst_options_set(&pst_serve_options, settings, "unix", path, fault);
 }
 
+static bool fabric_trusted(const struct pst_node_settings *node)
+{
+    return node->fabric && node->secret_file;
+}
+
 /* Where a node notes whose values it has; NULL: it keeps none. */
 static const char *path_beside(const struct pst_node_settings *node, char path[PATH_MAX])
 {
@@ -54,17 +60,30 @@ static const char *path_beside(const struct pst_node_settings *node, char path[P
     return node->ssd.count || node->keep ? path : NULL;
 }
 
+/* The node's transports are its clients' in this process, too: there may be none over loopback. */
+static void print_unix_url(struct pst_served *served, const struct pst_node_settings *node)
+{
+    const char *url = "";
+
+    for (int i = 0; url && strncmp(url, "node+", 5) != 0; i++)
+        url = pst_node_url(served->node, i);
+    pst_assert(url || !node->unix);
+    if (url)
+        snprintf(served->unix_url, sizeof(served->unix_url), "%s%s", url,
+                 fabric_trusted(node) ? "?fabric=trusted" : "");
+}
+
 static int join_pool(struct pst_served *served, const struct pst_serve_settings *settings, pst_log log,
                      void *log_ctx, char *fault)
 {
     const char *first = pst_node_url(served->node, 0);
     char beside[PATH_MAX];
     struct pst_member_node node = {
-        .url = pst_serve_unix_url(served),
+        .url = served->unix_url,
         .address = strncmp(first, "node://", 7) == 0 ? first + 7 : "",
         .unix_path = settings->node.unix,
         .secret_file = settings->node.secret_file,
-        .fabric_trusted = settings->node.fabric && settings->node.secret_file,
+        .fabric_trusted = fabric_trusted(&settings->node),
         .memory = pst_node_memory(served->node),
         .disk = pst_node_disk(served->node),
         .beside = path_beside(&settings->node, beside),
@@ -99,6 +118,8 @@ int pst_serve_open(struct pst_serve_settings *settings, const struct pst_node_ro
         r = pst_serve_name_socket(settings, "member", fault); /* it talks to its node over one */
     if (r == 0)
         r = pst_node_open(&settings->node, role, log, log_ctx, &served->node, fault);
+    if (r == 0)
+        print_unix_url(served, &settings->node);
     if (r == 0 && joins)
         r = join_pool(served, settings, log, log_ctx, fault);
     if (r == 0)
@@ -131,10 +152,6 @@ struct pst_node *pst_serve_node(const struct pst_served *served)
 
 const char *pst_serve_unix_url(const struct pst_served *served)
 {
-    const char *url = "";
-
-    for (int i = 0; url && strncmp(url, "node+", 5) != 0; i++)
-        url = pst_node_url(served->node, i);
-    pst_assert(url);
-    return url;
+    pst_assert(served->magic == SERVED_MAGIC && served->unix_url[0]);
+    return served->unix_url;
 }

@@ -35,7 +35,7 @@ int pst_serve_open(struct pst_serve_settings *settings, const struct pst_node_ro
 struct pst_served *pst_serve_close(struct pst_served *served);
 
 struct pst_node *pst_serve_node(const struct pst_served *served);
-/* Where this process opens it; the settings had a unix socket. */
+/* How this process opens it; the settings had a unix socket. */
 const char *pst_serve_unix_url(const struct pst_served *served);
 
 #endif
