@@ -757,10 +757,12 @@ struct penstock_node_options {
     const char *const *settings;              /* "dram=4G", "listen=127.0.0.1:7000", ...; ends with NULL */
     void (*log)(void *ctx, const char *line); /* one event a line, from the node's threads; NULL: silent */
     void *log_ctx;
+    uint32_t connect_ms; /* with `master`: time until the pool counts on the node; 0: 5 s */
 };
 
-/* Serves a node from within this process, on threads of its own, until closed. Return: 0 or -errno
- * (penstock_error() names the setting). */
+/* Serves a node from within this process, on threads of its own, until closed. With `master` it returns when
+ * the node is a member that the pool puts values on. Return: 0 or -errno (penstock_error() names the setting,
+ * or the master and why it did not take the node in: -ETIMEDOUT, -ECONNREFUSED, -EACCES and the like). */
 PENSTOCK_API int penstock_node_open(const struct penstock_node_options *options, struct penstock_node **out);
 /* The address of the @index-th listening socket as penstock_open() takes it, NULL beyond the last. */
 PENSTOCK_API const char *penstock_node_url(struct penstock_node *node, int index);

@@ -53,12 +53,14 @@ static const char **texts_of(PyObject *settings)
     return texts;
 }
 
-/* Node(settings: tuple of "name=value", log_fd: int) */
+/* Node(settings: tuple of "name=value", log_fd: int, connect_timeout: float in seconds) */
 static int node_init(PyObject *self, PyObject *args, PyObject *keywords)
 {
     struct penstock_node_options options = {.size = sizeof(options)};
     struct core_node *node = node_of(self);
     PyObject *settings;
+    PyObject *connect;
+    uint64_t connect_ms;
     const char **texts;
     int log_fd, r;
 
@@ -66,7 +68,8 @@ static int node_init(PyObject *self, PyObject *args, PyObject *keywords)
         PyErr_SetString(PyExc_TypeError, "Node() takes no keyword arguments here");
         return -1;
     }
-    if (!PyArg_ParseTuple(args, "O!i", &PyTuple_Type, &settings, &log_fd))
+    if (!PyArg_ParseTuple(args, "O!iO", &PyTuple_Type, &settings, &log_fd, &connect) ||
+        core_seconds(connect, "connect_timeout", &connect_ms) < 0)
         return -1;
     if (node->handle || node->opening) {
         PyErr_SetString(core_classes.Invalid, "the node serves already");
@@ -78,6 +81,7 @@ static int node_init(PyObject *self, PyObject *args, PyObject *keywords)
     node->opening = true;
     node->pid = getpid();
     node->log_fd = log_fd < 0 ? -1 : dup(log_fd);
+    options.connect_ms = connect_ms ? (uint32_t)connect_ms : 1;
     options.settings = texts;
     options.log = node->log_fd < 0 ? NULL : write_line;
     options.log_ctx = node;

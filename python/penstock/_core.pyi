@@ -157,7 +157,7 @@ class Queue:
         """How many operations have begun and not ended."""
 
 class Node:
-    def __init__(self, settings: tuple[str, ...], log_fd: int, /) -> None: ...
+    def __init__(self, settings: tuple[str, ...], log_fd: int, connect_timeout: float, /) -> None: ...
     @property
     def urls(self) -> list[str]:
         """Where it serves, as :func:`penstock.open` takes it."""

@@ -36,6 +36,8 @@ class Node(_core.Node):
     ----------
     log : object with fileno(), optional
         A file or socket that gets one line for each event, ``sys.stderr`` for instance; without it the node is silent.
+    connect_timeout : float
+        With `master`: seconds until the pool puts values on the node. It does when the constructor returns.
     **settings : str, int, bool, or iterable of str
         What ``penstockd --help`` lists, with underscores: ``dram="4G"``, ``listen="127.0.0.1:0"``, ``unix="/run/p.sock"``,
         ``shards=2``, ``class_=["kv/=cache"]``. An iterable repeats the setting. With ``master="HOST:PORT"`` the node is one of
@@ -45,6 +47,8 @@ class Node(_core.Node):
     ------
     Invalid
         A setting that no node has, or a value that it does not take.
+    Unreachable, TimedOut, NotAllowed
+        With `master`: no master took the node in within `connect_timeout`; the text says why.
     Unsupported
         UCX is not installed.
 
@@ -57,8 +61,8 @@ class Node(_core.Node):
     b'v'
     """
 
-    def __init__(self, *, log: _HasDescriptor | None = None, **settings: Setting) -> None:
-        super().__init__(tuple(_pairs(settings)), log.fileno() if log else -1)
+    def __init__(self, *, log: _HasDescriptor | None = None, connect_timeout: float = 5.0, **settings: Setting) -> None:
+        super().__init__(tuple(_pairs(settings)), log.fileno() if log else -1, connect_timeout)
         _nodes.add(self)
 
     def __enter__(self) -> Node:

@@ -14,6 +14,8 @@ struct daemon_node;
 /* @settings: borrowed until closed, and completed. Return: 0 or -errno with the reason in @fault; *@out is to
  * be closed either way. */
 int daemon_node_open(struct settings *settings, struct daemon_node **out, char fault[PST_FAULT_BYTES]);
+/* Becomes readable when the node's pool counts on it; -1: it is in none. */
+int daemon_node_ready_fd(const struct daemon_node *node);
 uint64_t daemon_node_keys(const struct daemon_node *node);
 void daemon_node_close(struct daemon_node *node);
 

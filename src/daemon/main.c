@@ -6,9 +6,11 @@
 
 #include <penstock/penstock.h>
 
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/resource.h>
+#include <sys/signalfd.h>
 #include <time.h>
 
 enum { EXIT_USAGE = 2, LINE_BYTES = 4096 };
@@ -118,22 +120,44 @@ static void close_role(struct served *served)
     pst_pod_close(served->pod);
 }
 
-static void serve(const struct served *served, const sigset_t *signals)
+static void report_keys(const struct served *served)
 {
     char line[64];
 
-    for (;;) {
-        int signal;
+    if (!served->node)
+        return;
+    snprintf(line, sizeof(line), "%llu keys stored", (unsigned long long)daemon_node_keys(served->node));
+    daemon_log(NULL, line);
+}
 
-        if (sigwait(signals, &signal) != 0)
+/* The next of @signals; meanwhile says once that the node is ready, which in a pool takes its master. */
+static int next_signal(int signal_fd, int *ready_fd)
+{
+    struct pollfd fds[] = {{.fd = signal_fd, .events = POLLIN}, {.fd = *ready_fd, .events = POLLIN}};
+    struct signalfd_siginfo info;
+
+    while (poll(fds, pst_count_of(fds), -1) < 0 || !fds[0].revents) {
+        if (!fds[1].revents)
             continue;
-        if (signal != SIGUSR1)
-            break;
-        if (!served->node)
-            continue;
-        snprintf(line, sizeof(line), "%llu keys stored", (unsigned long long)daemon_node_keys(served->node));
-        daemon_log(NULL, line);
+        daemon_log(NULL, "ready");
+        *ready_fd = fds[1].fd = -1;
+        fds[1].revents = 0;
     }
+    return read(signal_fd, &info, sizeof(info)) == sizeof(info) ? (int)info.ssi_signo : SIGUSR1;
+}
+
+static int serve(const struct served *served, const sigset_t *signals)
+{
+    int ready_fd = served->node ? daemon_node_ready_fd(served->node) : -1;
+    int signal_fd pst_cleanup_close = signalfd(-1, signals, SFD_CLOEXEC);
+
+    if (signal_fd < 0)
+        return -errno;
+    if (served->node && ready_fd < 0)
+        daemon_log(NULL, "ready");
+    while (next_signal(signal_fd, &ready_fd) == SIGUSR1)
+        report_keys(served);
+    return 0;
 }
 
 static int run(struct settings *settings)
@@ -158,11 +182,11 @@ static int run(struct settings *settings)
         close_role(&served);
         return r == -EINVAL ? EXIT_USAGE : EXIT_FAILURE;
     }
-    serve(&served, &signals);
-    daemon_log(NULL, "stopping");
+    r = serve(&served, &signals);
+    daemon_log(NULL, r < 0 ? "no descriptor is left to wait for signals" : "stopping");
     close_role(&served);
     daemon_log(NULL, "stopped");
-    return 0;
+    return r < 0 ? EXIT_FAILURE : 0;
 }
 
 int main(int argc, char **argv)

@@ -102,6 +102,11 @@ int daemon_node_open(struct settings *settings, struct daemon_node **out, char f
     return -ENOMEM;
 }
 
+int daemon_node_ready_fd(const struct daemon_node *node)
+{
+    return pst_serve_ready_fd(node->node);
+}
+
 uint64_t daemon_node_keys(const struct daemon_node *node)
 {
     return pst_node_keys(pst_serve_node(node->node));

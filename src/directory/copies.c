@@ -93,20 +93,22 @@ static void write_partition(struct pst_directory *d, uint32_t number, struct pst
     write_partition_as(d, number, next, false);
 }
 
-static void lose_partition(struct pst_directory *d, uint32_t number)
+/* Nobody has it any more; @lost: with values that somebody may miss. */
+static void give_up(struct pst_directory *d, uint32_t number, bool lost)
 {
+    const struct pst_map_partition *partition = &d->draft->partitions[number];
+
+    pst_assert(partition->state != PST_MAP_EMPTY);
     write_partition(d, number,
-                    (struct pst_map_partition){.base = d->draft->partitions[number].base, .lost = true});
-    d->counters.partitions_lost++;
+                    (struct pst_map_partition){.base = partition->base, .lost = partition->lost || lost});
+    d->counters.partitions_lost += lost;
 }
 
 /* It was not taken: nothing is lost with it. */
 static void take_back(struct pst_directory *d, uint32_t number)
 {
-    const struct pst_map_partition *partition = &d->draft->partitions[number];
-
-    pst_assert(pst_map_partition_dealt(partition));
-    write_partition(d, number, (struct pst_map_partition){.base = partition->base, .lost = partition->lost});
+    pst_assert(pst_map_partition_dealt(&d->draft->partitions[number]));
+    give_up(d, number, false);
 }
 
 /* Nobody serves. The copy at @at does from now on, with those others that are members; or alone, if it has
@@ -156,7 +158,23 @@ static void take_over(struct pst_directory *d, uint32_t number, int at)
     write_partition(d, number, next);
 }
 
-bool copies_leave(struct pst_directory *d, uint16_t member, uint64_t now_ns)
+/* The copy at @at ends, with what it had; @lost: as of give_up(). */
+static void leave_behind(struct pst_directory *d, uint32_t number, int at, bool lost, uint64_t now_ns)
+{
+    struct pst_map_partition next = d->draft->partitions[number];
+
+    if (next.replica_count == 1) {
+        give_up(d, number, lost);
+        return;
+    }
+    take_out(&next, at);
+    if (next.state == PST_MAP_SERVED)
+        d->incomplete_ns[number] = now_ns;
+    next.state = PST_MAP_INCOMPLETE;
+    write_partition(d, number, next);
+}
+
+bool copies_leave(struct pst_directory *d, uint16_t member, enum pst_left left, uint64_t now_ns)
 {
     bool waits = false;
 
@@ -174,6 +192,10 @@ bool copies_leave(struct pst_directory *d, uint16_t member, uint64_t now_ns)
             take_back(d, i);
             continue;
         }
+        if (left != PST_LEFT_KEPT) {
+            leave_behind(d, i, at, left == PST_LEFT_LOST, now_ns);
+            continue;
+        }
         waits = true;
         if (partition->state == PST_MAP_SERVED) {
             struct pst_map_partition next = *partition;
@@ -184,21 +206,6 @@ bool copies_leave(struct pst_directory *d, uint16_t member, uint64_t now_ns)
         }
     }
     return waits;
-}
-
-static void leave_behind(struct pst_directory *d, uint32_t number, int at, uint64_t now_ns)
-{
-    struct pst_map_partition next = d->draft->partitions[number];
-
-    if (next.replica_count == 1) {
-        lose_partition(d, number);
-        return;
-    }
-    take_out(&next, at);
-    if (next.state == PST_MAP_SERVED)
-        d->incomplete_ns[number] = now_ns;
-    next.state = PST_MAP_INCOMPLETE;
-    write_partition(d, number, next);
 }
 
 /* It has but what was durable: others may have more, and it waits for them behind those. */
@@ -252,7 +259,7 @@ void copies_return(struct pst_directory *d, uint16_t member, enum kept kept, uin
         else if (pst_map_partition_dealt(partition))
             take_back(d, i);
         else if (kept == KEPT_NOTHING)
-            leave_behind(d, i, at, now_ns);
+            leave_behind(d, i, at, true, now_ns);
         else if (kept == KEPT_DURABLE || is_sparse(partition, at))
             wait_behind(d, i, at, now_ns);
         else
@@ -400,7 +407,7 @@ static void look_after(struct pst_directory *d, uint32_t number, uint64_t there,
             (late || partition->sparse == partition->replica_count || !is_sparse(partition, fresh)))
             revive_partition(d, number, fresh);
         else if (late && there >= d->settings.nodes_min)
-            lose_partition(d, number);
+            give_up(d, number, true);
     }
 }
 

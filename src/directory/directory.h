@@ -107,10 +107,16 @@ struct pst_registered {
  */
 int pst_directory_register(struct pst_directory *d, const struct pst_register *message, uint64_t now_ns,
                            struct pst_registered *out);
+/* What becomes of the values of a node that leaves. */
+enum pst_left {
+    PST_LEFT_KEPT, /* it may come back with them: partitions that nobody else has wait for it */
+    PST_LEFT_LOST, /* they end with it: what nobody else has is lost at once */
+    PST_LEFT_VOID, /* the same, and nobody relied on them: all might have been evicted, and are missing now */
+};
 /* A node leaves and serves no more: it has dropped its lease, and registers with another @start when it comes
  * back, since this may be heard late. Return: 0 (@version: answer then), -ESTALE. */
-int pst_directory_unregister(struct pst_directory *d, uint16_t member, uint64_t epoch, uint64_t now_ns,
-                             uint64_t *version);
+int pst_directory_unregister(struct pst_directory *d, uint16_t member, uint64_t epoch, enum pst_left left,
+                             uint64_t now_ns, uint64_t *version);
 /*
  * Whether the node is to be needed for nothing any more: it is given no new keys, others get its partitions
  * and copies of its keys. That ends with its membership. Return: 0 (@version: answer then), -ESTALE no member

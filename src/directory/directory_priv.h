@@ -53,8 +53,9 @@ struct pst_map *directory_draft(struct pst_directory *d);
 
 /* ---- copies.c ---- */
 
-/* A member ends, in the draft: its partitions go to others, or wait for it. Return: true when any does. */
-bool copies_leave(struct pst_directory *d, uint16_t member, uint64_t now_ns);
+/* A member ends, in the draft: its partitions go to others, wait for it, or are given up. Return: true when
+ * any waits. */
+bool copies_leave(struct pst_directory *d, uint16_t member, enum pst_left left, uint64_t now_ns);
 /* Whether of each partition of a member, which is silent, another copy has been heard of since its lease
  * ended, or none may live: of those that fail together each seems to have outlived those heard before it. */
 bool copies_are_told(const struct pst_directory *d, uint16_t member, uint64_t now_ns);

@@ -84,13 +84,13 @@ void members_follow_map(struct pst_directory *d, uint64_t now_ns)
     pst_assert(d->unreported <= d->settings.members_max);
 }
 
-static void end(struct pst_directory *d, uint16_t number, uint64_t now_ns)
+static void end(struct pst_directory *d, uint16_t number, enum pst_left left, uint64_t now_ns)
 {
     struct pst_map_member *member = &directory_draft(d)->members[number];
 
     pst_assert(member_stays(d, number));
     member->gone = true;
-    if (!copies_leave(d, number, now_ns))
+    if (!copies_leave(d, number, left, now_ns))
         *member = (struct pst_map_member){.epoch = 0};
 }
 
@@ -103,7 +103,7 @@ void members_tick(struct pst_directory *d, uint64_t now_ns)
         if (!member_stays(d, (uint16_t)i) || !member_lease_is_over(d, (uint16_t)i, now_ns) ||
             now_ns < pst_deadline_ns(d->members[i].heard_ns, d->settings.member_ttl_ms))
             continue;
-        end(d, (uint16_t)i, now_ns);
+        end(d, (uint16_t)i, PST_LEFT_KEPT, now_ns);
         d->counters.deaths++;
     }
 }
@@ -208,12 +208,12 @@ int pst_directory_register(struct pst_directory *d, const struct pst_register *m
     return 0;
 }
 
-int pst_directory_unregister(struct pst_directory *d, uint16_t number, uint64_t epoch, uint64_t now_ns,
-                             uint64_t *version)
+int pst_directory_unregister(struct pst_directory *d, uint16_t number, uint64_t epoch, enum pst_left left,
+                             uint64_t now_ns, uint64_t *version)
 {
     if (!member_of(d, number, epoch))
         return -ESTALE;
-    end(d, number, now_ns);
+    end(d, number, left, now_ns);
     *version = d->draft->version;
     return 0;
 }

@@ -83,11 +83,17 @@ static int call_join(struct question *q)
 static int call_leave(struct question *q)
 {
     struct pst_pool_member member;
+    enum pst_left left;
     uint64_t version = 0;
     int r = pst_pool_get(q->op->attrs, &member, sizeof(member));
 
-    if (r == 0)
-        r = pst_directory_unregister(q->master->directory, member.member, member.epoch, q->now_ns, &version);
+    if (r < 0)
+        return r;
+    left = !(member.ends & PST_POOL_END_VALUES)  ? PST_LEFT_KEPT
+           : !(member.ends & PST_POOL_END_CACHE) ? PST_LEFT_LOST
+                                                 : PST_LEFT_VOID;
+    r = pst_directory_unregister(q->master->directory, member.member, member.epoch, left, q->now_ns,
+                                 &version);
     /* One that is about to be removed is none already; whether it has taken effect is for the thread to see.
      */
     return r;

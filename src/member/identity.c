@@ -134,6 +134,11 @@ void pst_identity_fini(struct pst_identity *self)
     self->fd = self->pool_fd = -1;
 }
 
+bool pst_identity_outlives(const struct pst_identity *self)
+{
+    return self->fd >= 0 && (self->memory || self->disk);
+}
+
 static int write_at(int fd, const char *text, off_t at)
 {
     ssize_t bytes = (ssize_t)strlen(text);

@@ -41,6 +41,8 @@ struct pst_identity {
 int pst_identity_init(struct pst_identity *self, const char *text, const char *beside, uint64_t memory,
                       uint64_t disk, char fault[PST_FAULT_BYTES]);
 void pst_identity_fini(struct pst_identity *self);
+/* Whether another process may come back as this member, with what this one leaves. */
+bool pst_identity_outlives(const struct pst_identity *self);
 /* The node is a member of that pool now. Return: 0 or -errno: a file says what it said before, or nothing. */
 int pst_identity_note(struct pst_identity *self, uint64_t epoch, const struct pst_id *pool);
 

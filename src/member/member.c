@@ -13,6 +13,7 @@
 #include "pool/report.h"
 #include "pool/map_fetch.h"
 #include "member/identity.h"
+#include "member/ready.h"
 #include "member/repair.h"
 #include "wire/pool.h"
 #include "wire/pool_member.h"
@@ -77,6 +78,7 @@ struct pst_member {
     uint64_t beat_ns;                            /* when the next heartbeat is due */
     uint64_t stat_ns;                            /* when to look at the node's memory again */
     char told[PST_STRINGS_MAX][PST_FAULT_BYTES]; /* the trouble with each master that was logged last */
+    struct pst_ready ready;
     struct pst_pool_event events[PST_HEARTBEAT_EVENTS_MAX];
     uint8_t question[PST_WIRE_QUESTION_BYTES_MAX];
     uint8_t answer[PST_POOL_ANSWER_BYTES];
@@ -97,10 +99,12 @@ static void say(const struct pst_member *m, const char *text)
         m->log(m->log_ctx, line);
 }
 
-/* The same trouble with a master is logged once, until there is another with it or the node has joined. */
-static void trouble(struct pst_member *m, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The same trouble with a master is logged once, until there is another with it or the node has joined.
+ * @result: as of the call that failed. */
+static void trouble(struct pst_member *m, int result, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
-static void trouble(struct pst_member *m, const char *format, ...)
+static void trouble(struct pst_member *m, int result, const char *format, ...)
 {
     char address[280], text[PST_FAULT_BYTES], line[PST_FAULT_BYTES + 290], *told = m->told[m->master_at];
     va_list args;
@@ -108,11 +112,12 @@ static void trouble(struct pst_member *m, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
+    pst_boot_address_print(&m->masters[m->master_at], address, sizeof(address));
+    snprintf(line, sizeof(line), "master %.250s: %s", address, text);
+    pst_ready_fails(&m->ready, result, line);
     if (strcmp(text, told) == 0)
         return;
     memcpy(told, text, sizeof(text));
-    pst_boot_address_print(&m->masters[m->master_at], address, sizeof(address));
-    snprintf(line, sizeof(line), "master %.250s: %s", address, text);
     say(m, line);
 }
 
@@ -146,7 +151,7 @@ static bool dial(struct pst_member *m)
     if (r == 0)
         return true;
     m->counters->masters_unreached++;
-    trouble(m, "%s", *fault ? fault : strerror(-r));
+    trouble(m, r, "%s", *fault ? fault : strerror(-r));
     m->master_at = (m->master_at + 1) % m->master_count;
     return false;
 }
@@ -158,7 +163,7 @@ static void other_pool(struct pst_member *m)
 
     pst_id_print(&m->identity.pool, name);
     m->counters->joins_refused++;
-    trouble(m,
+    trouble(m, -EXDEV,
             "it is another pool's, and this node has values of pool %s. If the master lost its pool map, "
             "restore the "
             "file, or start it with --adopt=%s; if the node is to change pools, start it empty",
@@ -192,7 +197,7 @@ static int ask(struct pst_member *m, struct penstock_op *op, size_t bytes)
     if (op->result == -ETIMEDOUT || op->result == -ECONNRESET || op->result == -ECONNREFUSED ||
         op->result == -EHOSTUNREACH || op->result == -EPROTO || op->result == -EPROTONOSUPPORT ||
         op->result == -EACCES || op->result == PENSTOCK_BUSY) {
-        trouble(m, "%s", penstock_result_text(op->result));
+        trouble(m, op->result, "%s", penstock_result_text(op->result));
         hang_up(m);
         return -ECONNRESET;
     }
@@ -255,21 +260,34 @@ static bool join(struct pst_member *m)
         m->self.kept_durable = false;
         r = pst_identity_note(&m->identity, m->as.epoch, pool_of(&m->as));
         if (r < 0)
-            trouble(m, "writing node_id: %s", strerror(-r));
+            trouble(m, r, "writing node_id: %s", strerror(-r));
         return true;
     }
     if (r != -ECONNRESET)
         m->counters->joins_refused++;
     if (r == -EEXIST)
-        trouble(m, "the id is a living node's, at %.*s", (int)pst_min(op.value_bytes, 128),
+        trouble(m, r, "the id is a living node's, at %.*s", (int)pst_min(op.value_bytes, 128),
                 (const char *)m->answer);
     else if (r == -EOPNOTSUPP)
-        trouble(m, "not a master of this version");
+        trouble(m, r, "not a master of this version");
     else if (r != -ECONNRESET)
-        trouble(m, "it would not take the node in: %s", penstock_result_text(r == 0 ? -EPROTO : r));
+        trouble(m, r == 0 ? -EPROTO : r, "it would not take the node in: %s",
+                penstock_result_text(r == 0 ? -EPROTO : r));
     if (m->channel && r != -EEXIST)
         hang_up(m);
     return false;
+}
+
+/* What of its values ends with the process, which writes no more: enum pst_pool_end. */
+static uint8_t ends_of(const struct pst_member *m)
+{
+    struct penstock_stat stat = {.size = sizeof(stat)};
+
+    if (pst_identity_outlives(&m->identity))
+        return 0;
+    if (penstock_stat(m->store, &stat) < 0 || stat.keys != stat.cache_keys)
+        return PST_POOL_END_VALUES;
+    return PST_POOL_END_VALUES | PST_POOL_END_CACHE;
 }
 
 static void leave(struct pst_member *m)
@@ -280,6 +298,7 @@ static void leave(struct pst_member *m)
     pst_assert(m->joined && m->as.epoch > 0);
     memcpy(member.pool, m->as.pool, sizeof(member.pool));
     pst_serving_lease(m->serving, 0); /* others may have its partitions as soon as the master has heard */
+    member.ends = ends_of(m);
     memcpy(m->question, &member, sizeof(member));
     ask(m, &op, sizeof(member));
 }
@@ -342,7 +361,7 @@ static void take_lease(struct pst_member *m, const struct pst_pool_beat *beat, u
     pst_assert(m->joined && beat->version);
     r = beat->version == m->version ? 0 : fetch_map(m);
     if (r < 0 && r != -ECONNRESET)
-        trouble(m, "its pool map: %s", strerror(-r));
+        trouble(m, r, "its pool map: %s", strerror(-r));
     if (r < 0 || !pst_lease_grant(&m->lease, sent_ns, beat->lease_ms, beat->lease_version, beat->term))
         return;
     pst_serving_lease(m->serving, m->version >= m->lease.version ? m->lease.until_ns : 0);
@@ -490,7 +509,7 @@ static void tell(struct pst_member *m, uint64_t now_ns)
         answer = (struct pst_heartbeat_answer){.sequence_next = beat.sequence_next, .sync = beat.sync};
     else if (r != -ESTALE) {
         beat.version = 0; /* nothing of it is taken */
-        trouble(m, "an answer that makes no sense, %d", r);
+        trouble(m, -EPROTO, "an answer that makes no sense, %d", r);
     }
     if (pst_report_answered(m->report, sequence, r, &answer) == -ESTALE) {
         m->joined = false;
@@ -498,6 +517,8 @@ static void tell(struct pst_member *m, uint64_t now_ns)
         say(m, "the master knows this node no more");
     } else if (beat.version) {
         take_lease(m, &beat, sent_ns);
+        if (r == 0 && m->version) /* from now on the master sends puts here, and takes reports on the node */
+            pst_ready_set(&m->ready);
         m->sender->wants(m->sender->ctx, wants, beat.want_count);
         pst_repairer_tell(m->repairer, &(struct pst_repair_time){.repair = beat.repair,
                                                                  .pool = *pool_of(&m->as),
@@ -712,9 +733,13 @@ int pst_member_open(const struct pst_member_settings *settings, const struct pst
     m->counters = node->counters;
     m->sender = node->sender;
     m->identity.fd = -1;
+    r = pst_ready_init(&m->ready);
     m->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     m->changed_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    r = m->stop_fd < 0 || m->changed_fd < 0 ? -errno : read_settings(m, settings, node, fault);
+    if (r == 0 && (m->stop_fd < 0 || m->changed_fd < 0))
+        r = -errno;
+    if (r == 0)
+        r = read_settings(m, settings, node, fault);
     if (r == 0)
         r = pst_report_open(RING_MAX, PST_HEARTBEAT_EVENTS_MAX, walk, m, &m->report);
     if (r == 0)
@@ -731,6 +756,18 @@ int pst_member_open(const struct pst_member_settings *settings, const struct pst
     }
     *out = m;
     return 0;
+}
+
+int pst_member_ready_fd(const struct pst_member *m)
+{
+    pst_assert(m->magic == MEMBER_MAGIC);
+    return m->ready.fd;
+}
+
+int pst_member_wait(struct pst_member *m, uint64_t ms, char fault[PST_FAULT_BYTES])
+{
+    pst_assert(m->magic == MEMBER_MAGIC);
+    return pst_ready_wait(&m->ready, ms, fault);
 }
 
 struct pst_member *pst_member_close(struct pst_member *m)
@@ -755,6 +792,7 @@ struct pst_member *pst_member_close(struct pst_member *m)
     pst_identity_fini(&m->identity);
     pst_close_fd(&m->changed_fd);
     pst_close_fd(&m->stop_fd);
+    pst_ready_fini(&m->ready);
     explicit_bzero(m->secret, sizeof(m->secret));
     m->magic = 0;
     free(m);

@@ -95,6 +95,12 @@ struct pst_wire_result;
 int pst_member_open(const struct pst_member_settings *settings, const struct pst_member_node *node,
                     void (*log)(void *ctx, const char *line), void *log_ctx, struct pst_member **out,
                     char fault[PST_FAULT_BYTES]);
+/* Becomes readable, and stays so, when the pool counts on the node: it has joined, it has the pool map, and
+ * the master knows its memory. Any thread. */
+int pst_member_ready_fd(const struct pst_member *member);
+/* Waits for that, @ms at the most. Any thread. Return: 0, or -errno with the last trouble with a master in
+ * @fault, -ETIMEDOUT if there was none. */
+int pst_member_wait(struct pst_member *member, uint64_t ms, char fault[PST_FAULT_BYTES]);
 /* The counters, as text, to whom asks a node for its pool's figures: carry_out() of node.h. Any thread. */
 void pst_member_figures(const struct pst_member_counters *counters, const struct pst_wire_op *op, uint8_t *to,
                         size_t room, struct pst_wire_result *result);

@@ -144,6 +144,18 @@ struct pst_served *pst_serve_close(struct pst_served *served)
     return NULL;
 }
 
+int pst_serve_ready_fd(const struct pst_served *served)
+{
+    pst_assert(served->magic == SERVED_MAGIC);
+    return served->member ? pst_member_ready_fd(served->member) : -1;
+}
+
+int pst_serve_wait(struct pst_served *served, uint64_t ms, char fault[PST_FAULT_BYTES])
+{
+    pst_assert(served->magic == SERVED_MAGIC);
+    return served->member ? pst_member_wait(served->member, ms, fault) : 0;
+}
+
 struct pst_node *pst_serve_node(const struct pst_served *served)
 {
     pst_assert(served->magic == SERVED_MAGIC);

@@ -31,6 +31,11 @@ int pst_serve_name_socket(struct pst_serve_settings *settings, const char *who, 
  */
 int pst_serve_open(struct pst_serve_settings *settings, const struct pst_node_role *role, pst_log log,
                    void *log_ctx, struct pst_served **out, char fault[PST_FAULT_BYTES]);
+/* Becomes readable when the node's pool counts on it (member.h), which it leaves at -1 if it is
+ * in none. */
+int pst_serve_ready_fd(const struct pst_served *served);
+/* Waits for that, @ms at the most. Return: 0 or -errno with the reason in @fault. */
+int pst_serve_wait(struct pst_served *served, uint64_t ms, char fault[PST_FAULT_BYTES]);
 /* Leaves the pool, then ends the node. NULL is fine. Returns NULL. */
 struct pst_served *pst_serve_close(struct pst_served *served);
 

@@ -32,12 +32,19 @@ struct pst_pool_joined {
 };
 _Static_assert(sizeof(struct pst_pool_joined) == 48, "pool joined");
 
+/* What becomes of the values of a node that leaves; without any it may come back with them. */
+enum pst_pool_end {
+    PST_POOL_END_VALUES = 1, /* they end with it, */
+    PST_POOL_END_CACHE = 2,  /* and all of them might have been evicted */
+};
+
 /* A membership, to leave it or to complain of it. */
 struct pst_pool_member {
     uint8_t pool[PST_POOL_ID_BYTES];
     uint64_t epoch;
     uint16_t member;
-    uint8_t spare[6];
+    uint8_t ends; /* of who leaves: enum pst_pool_end */
+    uint8_t spare[5];
 };
 _Static_assert(sizeof(struct pst_pool_member) == 32, "pool member");
 

@@ -253,7 +253,7 @@ static void looking_for_a_node_ends_in_time(void **state)
 static void expect_fault(const char *setting, int wanted, const char *word)
 {
     const char *const settings[] = {"listen=127.0.0.1:0", "dram=16M", setting, NULL};
-    struct penstock_node_options options = {.size = sizeof(options), .settings = settings};
+    struct penstock_node_options options = {.size = sizeof(options), .settings = settings, .connect_ms = 200};
     struct penstock_node *node = NULL;
 
     assert_result(penstock_node_open(&options, &node), wanted);
@@ -279,10 +279,24 @@ static void faults_are_named(void **state)
     expect_fault("listen=127.0.0.1:x", -EINVAL, "invalid port number");
     expect_fault("listen=192.0.2.1:7000", -EACCES, "192.0.2.1:7000");
     expect_fault("secret_file=/nowhere", -ENOENT, "/nowhere");
+    expect_fault("master=127.0.0.1:1", -ECONNREFUSED, "master 127.0.0.1:1");
     assert_result(penstock_node_open(&none, &node), -EINVAL); /* nobody could reach it */
     assert_result(penstock_node_open(NULL, &node), -EINVAL);
     assert_null(penstock_node_url(NULL, 0));
     assert_int_equal(penstock_node_keys(NULL), 0);
+}
+
+/* Its options end before the last member. */
+static void a_program_of_before_serves(void **state)
+{
+    const char *const settings[] = {"listen=127.0.0.1:0", "dram=16M", NULL};
+    struct penstock_node_options options = {.size = offsetof(struct penstock_node_options, connect_ms),
+                                            .settings = settings};
+    struct penstock_node *node = NULL;
+
+    (void)state;
+    assert_result(penstock_node_open(&options, &node), 0);
+    assert_null(penstock_node_close(node));
 }
 
 /* No node moves 40 MiB within a millisecond: the log names the request as the client does. */
@@ -314,9 +328,13 @@ static void slow_requests_are_logged(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(same_process),     cmocka_unit_test(slow_requests_are_logged),
-    cmocka_unit_test(forked_process),   cmocka_unit_test(node_goes_and_comes_back),
-    cmocka_unit_test(faults_are_named), cmocka_unit_test(looking_for_a_node_ends_in_time),
+    cmocka_unit_test(same_process),
+    cmocka_unit_test(slow_requests_are_logged),
+    cmocka_unit_test(forked_process),
+    cmocka_unit_test(node_goes_and_comes_back),
+    cmocka_unit_test(faults_are_named),
+    cmocka_unit_test(a_program_of_before_serves),
+    cmocka_unit_test(looking_for_a_node_ends_in_time),
 };
 
 PART(part_serve, tests);

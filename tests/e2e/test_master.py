@@ -238,6 +238,21 @@ def test_wrong_masters() -> None:
         assert "pool" not in figures(plain.tcp)
 
 
+def test_ready_means_that_puts_work(tmp_path: pathlib.Path) -> None:
+    """In a pool that takes its master, which may come later; alone it is at once."""
+    address = f"127.0.0.1:{support.free_port()}"
+    with start_node("--listen=127.0.0.1:0", "--dram=16M", f"--master={address}", listeners=2) as node:
+        node.wait_for(f"pool: master {address}: nothing listens there")
+        assert ": ready" not in node.log()
+        with start_node("--role=master", f"--listen={address}", "--place==anywhere", f"--pool-map={tmp_path}/map") as m:
+            m.wait_for(": ready")
+            node.wait_for(": ready")
+            assert penstock("--url", f"pool://{address}", "put", "k", stdin=b"value").returncode == 0
+            assert node.log().index("joined as member") < node.log().index(": ready")
+            node.stop()
+        assert node.log().count(": ready") == 1
+
+
 def test_troubles_with_two_masters_are_told_once() -> None:
     """Each of its own: that they differ is no news."""
     with start_node("--listen=127.0.0.1:0", "--dram=16M") as plain, socket.socket() as taken:

@@ -11,7 +11,7 @@ import support
 
 SIMULATORS = pathlib.Path(support.BUILD) / "tests" / "sim"
 RULES = ["no_lease", "slow_clock", "early_answer", "empty_join", "two_minds", "deaf_to_gaps", "hearsay", "no_repair",
-         "no_balance", "memory_join", "old_disk", "old_deal"]
+         "no_balance", "memory_join", "old_disk", "old_deal", "serves_on"]
 # With the product's senders a run takes seconds: each rule has a seed that finds it soon.
 RULES_OF_COPIES = ("one_round", "old_copy", "no_lease", "slow_clock", "old_disk", "hearsay")
 
@@ -28,7 +28,7 @@ def simulate(*arguments: str, simulator: str = "sim_pool") -> tuple[int, list[st
 def test_promises_hold() -> None:
     code, lines, told = simulate("--seed", "1", "--runs", "12")
     assert code == 0 and told["violations"] == 0 and told["runs"] == 12, lines
-    for name in ("checked", "heartbeats", "writes", "reads", "puts", "crashes", "leaves", "master_crashes", "freezes", "cuts",
+    for name in ("checked", "heartbeats", "writes", "reads", "puts", "crashes", "leaves", "ends", "master_crashes", "freezes", "cuts",
                  "jumps", "hand_overs", "drains", "repairs", "balanced", "partitions_lost", "power_failures",
                  "partitions_recovered"):
         assert told[name] > 0, name

@@ -74,6 +74,7 @@ static size_t put_right(struct fuzz *in, uint8_t code, uint8_t *to)
     memcpy(join.pool, &pool, fuzz_below(in, 2) ? sizeof(pool) : 0);
     memcpy(beat.pool, &pool, sizeof(pool));
     memcpy(member.pool, &pool, sizeof(pool));
+    member.ends = (uint8_t)fuzz_below(in, 4);
     memcpy(repair.pool, &pool, sizeof(pool));
     beat.member = member.member;
     beat.flags = fuzz_below(in, 4);

@@ -56,7 +56,11 @@ static void lose_node(struct sim *s)
 
     if (!n->up || (s->gentle && !healthy(s)))
         return;
-    if (dice == 0 && n->epoch) {
+    if (dice == 0 && n->epoch && number % 2) {
+        node_end(s, number);
+        n->restart_ns = for_a_while(s);
+        s->counts.ends++;
+    } else if (dice == 0 && n->epoch) {
         node_leave(s, number);
         s->counts.leaves++;
     } else if (dice < 4) {

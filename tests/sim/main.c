@@ -23,7 +23,7 @@ struct wish {
 
 struct sum {
     uint64_t runs, checked, violations, events, digest, simulated_s;
-    uint64_t writes, reads, puts, beats, crashes, leaves, master_crashes, freezes, cuts, jumps, losses,
+    uint64_t writes, reads, puts, beats, crashes, leaves, ends, master_crashes, freezes, cuts, jumps, losses,
         hand_overs, drains, repairs, balanced, power_failures, recovered, refused;
 };
 
@@ -102,6 +102,7 @@ static void run(const struct wish *wish, uint64_t seed, struct sum *sum)
     sum->beats += s->counts.beats;
     sum->crashes += s->counts.crashes;
     sum->leaves += s->counts.leaves;
+    sum->ends += s->counts.ends;
     sum->master_crashes += s->counts.master_crashes;
     sum->freezes += s->counts.freezes;
     sum->cuts += s->counts.cuts;
@@ -134,6 +135,7 @@ static void print(const struct wish *wish, const struct sum *sum)
                   {"puts", sum->puts},
                   {"crashes", sum->crashes},
                   {"leaves", sum->leaves},
+                  {"ends", sum->ends},
                   {"master_crashes", sum->master_crashes},
                   {"freezes", sum->freezes},
                   {"cuts", sum->cuts},

@@ -265,8 +265,8 @@ void master_take(struct sim *s, struct message *m)
     } else if (m->kind == TO_UNREGISTER) {
         uint64_t version;
 
-        (void)pst_directory_unregister(s->directory, m->member.number, m->member.epoch, master_now(s),
-                                       &version);
+        (void)pst_directory_unregister(s->directory, m->member.number, m->member.epoch, m->member.left,
+                                       master_now(s), &version);
     } else if (s->current) {
         take_route(s, m);
     }

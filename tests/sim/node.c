@@ -298,18 +298,35 @@ static void leave(struct node *n)
     home_leave(n);
 }
 
-/* The message may be lost, and come when the node is back: so it will be another in the directory's eyes. */
-void node_leave(struct sim *s, int number)
+static void tell_leave(struct sim *s, int number, enum pst_left left)
 {
     struct node *n = &s->nodes[number];
     struct message *m = message_new(TO_UNREGISTER, number, MASTER);
 
-    note(s, "node %d leaves", number);
     m->session = n->process;
     m->member.number = n->member;
+    m->member.left = left;
     m->member.epoch = n->epoch;
     send(s, m);
-    leave(n);
+    if (s->plant != PLANT_serves_on)
+        leave(n);
+}
+
+/* The process ends in order, and all that it had with it; the message may be lost. */
+void node_end(struct sim *s, int number)
+{
+    note(s, "node %d ends in order", number);
+    tell_leave(s, number, PST_LEFT_LOST);
+    node_crash(s, number, LEFT_NOTHING);
+}
+
+/* The message may be lost, and come when the node is back: so it will be another in the directory's eyes. */
+void node_leave(struct sim *s, int number)
+{
+    struct node *n = &s->nodes[number];
+
+    note(s, "node %d leaves", number);
+    tell_leave(s, number, PST_LEFT_KEPT);
     n->start = draw(s, UINT64_MAX - 1) + 1;
     n->beat_ns = s->now_ns + draw(s, 10000) * MS; /* until it asks to be a member again */
 }

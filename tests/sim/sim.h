@@ -45,6 +45,7 @@ enum {
     X(memory_join, "who joins has what is durable in memory alone")                                          \
     X(old_deal, "who is dealt a partition anew keeps what it had of it")                                     \
     X(old_disk, "nodes whose disk is another one say that it is the one that they had")                      \
+    X(serves_on, "nodes that leave serve until they are told")                                               \
     X(two_minds, "primaries go on serving what they hand over")                                              \
     X(one_round, "newcomers get a write before copies may refuse it")                                        \
     X(old_copy, "who joins keeps what it had, and says that it dropped it")                                  \
@@ -145,6 +146,7 @@ struct message {
         uint32_t change_count;
         struct {
             uint16_t number;
+            enum pst_left left; /* of one that leaves */
             uint64_t epoch;
         } member;
         struct {
@@ -267,8 +269,8 @@ struct sim {
     uint64_t drop_ns; /* when a copy was last asked to be dropped, which may be granted later */
     uint64_t checked, violations;
     struct {
-        uint64_t writes, reads, puts, crashes, leaves, master_crashes, freezes, cuts, jumps, losses, beats,
-            hand_overs, drains, repairs, balanced, power_failures, recovered, refused;
+        uint64_t writes, reads, puts, crashes, leaves, ends, master_crashes, freezes, cuts, jumps, losses,
+            beats, hand_overs, drains, repairs, balanced, power_failures, recovered, refused;
     } counts;
 };
 
@@ -301,6 +303,7 @@ void node_crash(struct sim *s, int number, enum left left);
 void node_take(struct sim *s, int number, struct message *m);
 void node_repair(struct sim *s, int number);
 void node_leave(struct sim *s, int number);
+void node_end(struct sim *s, int number);
 void node_close(struct node *n);
 uint64_t node_now(const struct sim *s, const struct node *n);
 const struct pst_map *node_map(const struct node *n);

@@ -47,7 +47,10 @@ struct pool_op {
     struct attempt first; /* the others are made when there are more than one */
     int result;           /* what it comes to when nothing better does */
     bool cached, asked;   /* whence the places are */
-    bool written;         /* a put: by us, rather than found */
+    /* A put that reached no node: by which pool map, when, and what it is answered if that is the latest. */
+    int stale_result; /* 0: it has reached one, so far */
+    uint64_t stale_version, stale_ns;
+    bool written; /* a put: by us, rather than found */
     uint8_t wanted, copies;
     uint8_t place_at, place_count, tried_count;
     uint16_t places[PST_POOL_ROUTE_PLACES_MAX];

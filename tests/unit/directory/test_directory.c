@@ -82,12 +82,14 @@ static void a_member_leaves_or_is_taken_for_dead(void **state)
     for (int i = 0; i < 3; i++)
         assert_int_equal(rig_beat(rig, nodes[i], 0, events, 1, NULL), 0);
     assert_int_equal(places_of(rig, 1), 3);
-    assert_int_equal(pst_directory_unregister(rig->d, nodes[0].member, nodes[0].epoch, rig->now_ns, &version),
+    assert_int_equal(pst_directory_unregister(rig->d, nodes[0].member, nodes[0].epoch, PST_LEFT_KEPT,
+                                              rig->now_ns, &version),
                      0);
     assert_int_equal(places_of(rig, 1), 3); /* until it is stored */
     rig_store(rig);
     assert_int_equal(places_of(rig, 1), 2);
-    assert_int_equal(pst_directory_unregister(rig->d, nodes[0].member, nodes[0].epoch, rig->now_ns, &version),
+    assert_int_equal(pst_directory_unregister(rig->d, nodes[0].member, nodes[0].epoch, PST_LEFT_KEPT,
+                                              rig->now_ns, &version),
                      -ESTALE);
     rig_wait(rig, 9500, &nodes[1], 1);
     assert_int_equal(places_of(rig, 1), 2);

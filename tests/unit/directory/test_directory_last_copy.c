@@ -183,7 +183,8 @@ static void what_is_dealt_anew_is_taken_first(void **state)
     rig_wait(rig, 5000, nodes, 3);
     to = primary_of(rig, 3);
     assert_true(pst_map_partition_dealt(partition_of(rig, 3)));
-    assert_int_equal(pst_directory_unregister(rig->d, to.member, to.epoch, rig->now_ns, &version), 0);
+    assert_int_equal(
+        pst_directory_unregister(rig->d, to.member, to.epoch, PST_LEFT_KEPT, rig->now_ns, &version), 0);
     rig_store(rig);
     assert_int_equal(partition_of(rig, 3)->state, PST_MAP_EMPTY);
     assert_int_equal(pst_directory_counters(rig->d)->partitions_lost, 0); /* there was nothing to lose */
@@ -208,6 +209,65 @@ static void a_last_copy_that_kept_nothing_is_lost(void **state)
     assert_true(partition_of(rig, 3)->lost && partition_of(rig, 3)->base > base);
     pst_directory_forgive(rig->d, &version);
     rig_store(rig);
+    assert_false(partition_of(rig, 3)->lost);
+    rig_close(rig);
+}
+
+/* Whoever is the only one with a partition says that its values end with it: nobody waits for it. */
+static void what_ends_with_a_node_that_leaves_is_dealt_anew_at_once(void **state)
+{
+    static const struct {
+        enum pst_left left;
+        bool lost;
+    } cases[] = {{PST_LEFT_LOST, true}, {PST_LEFT_VOID, false}};
+
+    (void)state;
+    for (size_t i = 0; i < pst_count_of(cases); i++) {
+        struct rig_node nodes[2];
+        struct rig *rig = rig_with(nodes, 1, 1);
+        uint64_t base = partition_of(rig, 3)->base, version;
+
+        assert_int_equal(pst_directory_unregister(rig->d, nodes[0].member, nodes[0].epoch, cases[i].left,
+                                                  rig->now_ns, &version),
+                         0);
+        rig_store(rig);
+        assert_int_equal(partition_of(rig, 3)->state, PST_MAP_EMPTY);
+        assert_int_equal(partition_of(rig, 3)->lost, cases[i].lost);
+        assert_int_equal(pst_directory_counters(rig->d)->partitions_lost, cases[i].lost ? PST_PARTITIONS : 0);
+        assert_int_equal(pst_directory_map(rig->d)->members[nodes[0].member].epoch, 0);
+        nodes[1] = rig_join(rig, 2, 2);
+        rig_wait(rig, 5000, &nodes[1], 1);
+        take(rig, 3);
+        assert_int_equal(partition_of(rig, 3)->replicas[0], nodes[1].member);
+        assert_true(partition_of(rig, 3)->base > base);
+        assert_int_equal(partition_of(rig, 3)->lost, cases[i].lost);
+        rig_close(rig);
+    }
+}
+
+/* The other copy is silent: it may be back with all, and is waited for. */
+static void a_silent_copy_is_waited_for_when_the_other_ends(void **state)
+{
+    struct rig_node nodes[2];
+    struct rig *rig = rig_with(nodes, 2, 2);
+    struct rig_node leaver = primary_of(rig, 3), silent = nodes[1 - leaver.member];
+    struct pst_registered out;
+    uint64_t version;
+
+    (void)state;
+    rig_wait(rig, 5000, &leaver, 1);
+    assert_int_equal(partition_of(rig, 3)->replica_count, 2);
+    assert_int_equal(
+        pst_directory_unregister(rig->d, leaver.member, leaver.epoch, PST_LEFT_LOST, rig->now_ns, &version),
+        0);
+    rig_store(rig);
+    assert_int_equal(partition_of(rig, 3)->state, PST_MAP_INCOMPLETE);
+    assert_int_equal(partition_of(rig, 3)->replica_count, 1);
+    assert_false(partition_of(rig, 3)->lost);
+    assert_int_equal(rig_register(rig, (uint8_t)(silent.member + 1), 1, 777, silent.epoch, &out), 0);
+    rig_store(rig);
+    assert_int_equal(partition_of(rig, 3)->state, PST_MAP_SERVED);
+    assert_int_equal(partition_of(rig, 3)->replicas[0], silent.member);
     assert_false(partition_of(rig, 3)->lost);
     rig_close(rig);
 }
@@ -367,6 +427,8 @@ int main(void)
         cmocka_unit_test(a_process_that_never_heard_of_its_membership_has_what_it_had),
         cmocka_unit_test(what_is_dealt_anew_is_taken_first),
         cmocka_unit_test(a_last_copy_that_kept_nothing_is_lost),
+        cmocka_unit_test(what_ends_with_a_node_that_leaves_is_dealt_anew_at_once),
+        cmocka_unit_test(a_silent_copy_is_waited_for_when_the_other_ends),
         cmocka_unit_test(what_was_durable_waits_for_more),
         cmocka_unit_test(what_was_durable_is_taken_up),
         cmocka_unit_test(who_failed_last_is_not_taken_for_alive),

@@ -114,7 +114,8 @@ static void promises_end_with_their_member(void **state)
     for (uint64_t key = 0; key < 2000; key++) /* twice the bound: the oldest end early */
         assert_int_equal(rig_put(rig, 9, key, 1000, 1).status, PST_ROUTE_TO);
     assert_int_equal(reserved(rig), 1000 * 1000);
-    assert_int_equal(pst_directory_unregister(rig->d, node.member, node.epoch, rig->now_ns, &version), 0);
+    assert_int_equal(
+        pst_directory_unregister(rig->d, node.member, node.epoch, PST_LEFT_KEPT, rig->now_ns, &version), 0);
     rig_store(rig);
     assert_int_equal(rig_put(rig, 9, 1, 1, 1).status, PST_ROUTE_UNAVAILABLE);
     node = rig_join(rig, 2, 2);

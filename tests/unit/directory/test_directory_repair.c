@@ -57,7 +57,8 @@ static void copies_of_a_lost_member_are_made_again_once(void **state)
     (void)state;
     put_on_two(rig, nodes);
     assert_int_equal(ask_repair(rig, nodes[1], 1).status, PST_ROUTE_EXISTS);
-    assert_int_equal(pst_directory_unregister(rig->d, nodes[0].member, nodes[0].epoch, rig->now_ns, &version),
+    assert_int_equal(pst_directory_unregister(rig->d, nodes[0].member, nodes[0].epoch, PST_LEFT_KEPT,
+                                              rig->now_ns, &version),
                      0);
     rig_store(rig);
     route = ask_repair(rig, nodes[1], 1);
@@ -122,7 +123,8 @@ static void copies_that_nobody_has_room_for_are_looked_at_again(void **state)
     (void)state;
     put_on_two(rig, nodes);
     rig->used_bytes = rig->capacity_bytes;
-    assert_int_equal(pst_directory_unregister(rig->d, nodes[0].member, nodes[0].epoch, rig->now_ns, &version),
+    assert_int_equal(pst_directory_unregister(rig->d, nodes[0].member, nodes[0].epoch, PST_LEFT_KEPT,
+                                              rig->now_ns, &version),
                      0);
     rig_store(rig);
     rig_wait(rig, 500, nodes + 1, 2);

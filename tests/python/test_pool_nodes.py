@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processes that are nodes of a pool: ready when they are open, and gone in order when they close."""
+from __future__ import annotations
+
+import pathlib
+
+import penstock
+import pytest
+import support
+from members import Master, master
+from penstock import umbp
+
+VALUE = b"v" * 5000
+
+
+def node_of(m: Master, **more: penstock.node.Setting) -> penstock.Node:
+    return penstock.Node(master=m.address, dram="32M", page_size="64K", listen="127.0.0.1:0", **more)
+
+
+@pytest.mark.parametrize("place", ["=anywhere", None])
+def test_a_node_is_ready_when_it_is_open(tmp_path: pathlib.Path, place: str | None) -> None:
+    with master(tmp_path, place=place) as m:
+        for turn in range(6):
+            config = umbp.UMBPConfig(dram=umbp.UMBPDramConfig(capacity_bytes=32 << 20))
+            config.distributed = umbp.UMBPDistributedConfig(
+                umbp.UMBPMasterClientConfig(m.address, f"node {turn}", "127.0.0.1"), dram_page_size=65536)
+            with umbp.create_umbp_client(config) as client:
+                assert client.report_external_kv_blocks([f"{turn}"], umbp.UMBPTierType.HBM), client.failure
+                assert client.store.put(f"k{turn}", VALUE) > 0 and client.store.get(f"k{turn}") == VALUE
+
+
+@pytest.mark.parametrize("place", ["=anywhere", None])
+def test_the_only_node_is_replaced(tmp_path: pathlib.Path, place: str | None) -> None:
+    """Whoever uses the pool meanwhile goes on. All that might have been evicted is missing, not lost."""
+    with master(tmp_path, place=place) as m:
+        first = node_of(m, class_="=cache")
+        with penstock.open(f"pool://{m.address}") as store:
+            store.put("k", VALUE)
+            first.close()
+            with node_of(m, class_="=cache"):
+                store.put("l", VALUE)
+                assert store.get("l") == VALUE and not store.exists("k")
+            assert m.figures()["partitions_lost"] == 0
+
+
+def test_what_had_to_last_is_lost_with_the_only_node(tmp_path: pathlib.Path) -> None:
+    with master(tmp_path, place=None) as m:
+        first = node_of(m)
+        with penstock.open(f"pool://{m.address}") as store:
+            store.put("k", VALUE)
+            first.close()
+            with node_of(m):
+                store.put("l", VALUE)
+                with pytest.raises(penstock.Lost):
+                    store.get("k")
+                store.forgive()
+
+                def is_missing() -> bool:
+                    try:
+                        return not store.exists("k")
+                    except penstock.Lost:
+                        return False
+
+                support.wait_until("the loss is known", is_missing)
+
+
+def test_one_that_may_come_back_is_waited_for(tmp_path: pathlib.Path) -> None:
+    """It left in order, and kept its SSD and its name."""
+    same = {"node_id": str(tmp_path / "id"), "ssd": str(tmp_path / "ssd"), "ssd_bytes": "64M", "ssd_segment": "2M"}
+    (tmp_path / "ssd").mkdir()
+    with master(tmp_path, "--incomplete-ms=1000", place=None) as m:
+        with node_of(m, **same), penstock.open(f"pool://{m.address}") as store:
+            store.put("k", VALUE, durable=True)
+        support.wait_until("it has left", lambda: m.members() == [])
+        with node_of(m, **same), penstock.open(f"pool://{m.address}") as store:
+            assert store.get("k") == VALUE
+
+
+def test_a_node_that_no_master_takes_says_why(tmp_path: pathlib.Path) -> None:
+    with master(tmp_path, f"--secret-file={support.secret_file(tmp_path / 'secret')}") as m:
+        with pytest.raises(penstock.NotAllowed, match=f"master {m.address}: .*secret"):
+            node_of(m, connect_timeout=0.5)
+        m.node.kill()
+        with pytest.raises(penstock.Unreachable, match=f"master {m.address}: nothing listens there"):
+            node_of(m, connect_timeout=0.5)
+    for wrong in (-1, "soon"):
+        with pytest.raises((ValueError, TypeError), match="connect_timeout"):
+            penstock.Node(dram="16M", listen="127.0.0.1:0", connect_timeout=wrong)  # type: ignore[arg-type]
