@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hash.h: the only user of xxhash and of ISA-L's crc32c. */
+/* hash.h: the only user of xxhash and of ISA-L's CRCs. */
 #ifndef PST_HASH_H
 #define PST_HASH_H
 
@@ -24,6 +24,10 @@ static inline bool pst_hash128_equal(const struct pst_hash128 *a, const struct p
 
 /* crc32c (Castagnoli) of @data; pass a previous result as @crc to go on, 0 to begin. */
 uint32_t pst_crc32c(uint32_t crc, const void *data, size_t len);
+/* The CRC-32 of zlib, in the same way. */
+uint32_t pst_crc32(uint32_t crc, const void *data, size_t len);
+/* CRC-64/NVME, in the same way. */
+uint64_t pst_crc64nvme(uint64_t crc, const void *data, size_t len);
 
 /* Fills @out with bytes from the kernel's random generator; aborts where there is none. */
 void pst_random(void *out, size_t len);

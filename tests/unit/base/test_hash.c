@@ -16,6 +16,21 @@ static void crc32c_goes_on(void **state)
     assert_int_equal(pst_crc32c(7, "", 0), 7);
 }
 
+static void other_crcs(void **state)
+{
+    char text[100];
+
+    (void)state;
+    assert_int_equal(pst_crc32(0, "123456789", 9), 0xcbf43926u);
+    assert_int_equal(pst_crc32(pst_crc32(0, "1234", 4), "56789", 5), 0xcbf43926u);
+    assert_true(pst_crc64nvme(0, "123456789", 9) == 0xae8b14860a799888u);
+    for (size_t i = 0; i < sizeof(text); i++)
+        text[i] = (char)(7 * i);
+    for (size_t i = 0; i < sizeof(text); i++)
+        assert_true(pst_crc64nvme(pst_crc64nvme(0, text, i), text + i, sizeof(text) - i) ==
+                    pst_crc64nvme(0, text, sizeof(text)));
+}
+
 static void hash_depends_on_the_seed(void **state)
 {
     (void)state;
@@ -42,6 +57,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(crc32c_known_answer),
         cmocka_unit_test(crc32c_goes_on),
+        cmocka_unit_test(other_crcs),
         cmocka_unit_test(hash_depends_on_the_seed),
         cmocka_unit_test(all_of_128_bits_depend_on_key_and_seed),
     };
