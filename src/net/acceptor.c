@@ -131,16 +131,26 @@ static void *acceptor_run(void *arg)
     return NULL;
 }
 
-void pst_acceptor_keep(struct pst_acceptor *acceptor, int fd)
+static void set_kept(struct pst_acceptor *acceptor, int fd, bool kept)
 {
     pthread_mutex_lock(&acceptor->lock);
     pst_list_each (it, &acceptor->connections) {
         struct connection *connection = pst_list_entry(it, struct connection, link);
 
         if (connection->fd == fd)
-            connection->kept = true;
+            connection->kept = kept;
     }
     pthread_mutex_unlock(&acceptor->lock);
+}
+
+void pst_acceptor_keep(struct pst_acceptor *acceptor, int fd)
+{
+    set_kept(acceptor, fd, true);
+}
+
+void pst_acceptor_let_yield(struct pst_acceptor *acceptor, int fd)
+{
+    set_kept(acceptor, fd, false);
 }
 
 int pst_acceptor_open(const struct pst_acceptor_listener *listeners, uint32_t count,

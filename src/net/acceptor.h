@@ -33,6 +33,8 @@ int pst_acceptor_open(const struct pst_acceptor_listener *listeners, uint32_t co
                       const struct pst_acceptor_ops *ops, void *ctx, struct pst_acceptor **out);
 /* The connection @fd, which is being served, stays. */
 void pst_acceptor_keep(struct pst_acceptor *acceptor, int fd);
+/* It may make room again, as one that is idle between two requests. */
+void pst_acceptor_let_yield(struct pst_acceptor *acceptor, int fd);
 /* No connection comes from here on; those that are there go on. The listeners may be closed. NULL: nothing.
  */
 void pst_acceptor_stop(struct pst_acceptor *acceptor);

@@ -122,7 +122,7 @@ static void connections_come_and_go(void **state)
     assert_null(pst_acceptor_close(NULL));
 }
 
-/* The first byte of a client is its greeting. */
+/* The first byte of a client is its greeting; with an 'i' it says that it is idle. */
 static void keep(void *ctx, int fd, uint32_t listener)
 {
     struct pst_acceptor **acceptor = ctx;
@@ -131,6 +131,8 @@ static void keep(void *ctx, int fd, uint32_t listener)
     (void)listener;
     while (recv(fd, &byte, 1, 0) == 1) {
         pst_acceptor_keep(*acceptor, fd);
+        if (byte == 'i')
+            pst_acceptor_let_yield(*acceptor, fd);
         pst_assert(send(fd, &byte, 1, MSG_NOSIGNAL) == 1);
     }
 }
@@ -160,10 +162,38 @@ static void who_has_not_greeted_makes_room(void **state)
     close(listener.fd);
 }
 
+static void who_is_idle_makes_room(void **state)
+{
+    static const struct pst_acceptor_ops ops = {.serve = keep, .refuse = refuse};
+    struct pst_acceptor *acceptor = NULL;
+    struct sockaddr_in at;
+    struct pst_acceptor_listener listener = {listen_somewhere(&at), MOST, true};
+    int clients[MOST], late;
+
+    (void)state;
+    assert_int_equal(pst_acceptor_open(&listener, 1, &ops, &acceptor, &acceptor), 0);
+    for (int i = 0; i < MOST; i++) {
+        clients[i] = dial(&at);
+        assert_int_equal(echo_of(clients[i], i == 1 ? 'i' : 'k'), i == 1 ? 'i' : 'k');
+    }
+    late = dial(&at);
+    assert_int_equal(echo_of(late, 'k'), 'k');
+    assert_int_equal(next_of(clients[1]), 0);
+    for (int i = 0; i < MOST; i++)
+        if (i != 1)
+            assert_int_equal(echo_of(clients[i], 'k'), 'k');
+    assert_null(pst_acceptor_close(acceptor));
+    for (int i = 0; i < MOST; i++)
+        close(clients[i]);
+    close(late);
+    close(listener.fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(connections_come_and_go),
-                                       cmocka_unit_test(who_has_not_greeted_makes_room)};
+                                       cmocka_unit_test(who_has_not_greeted_makes_room),
+                                       cmocka_unit_test(who_is_idle_makes_room)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
