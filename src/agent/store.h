@@ -27,7 +27,7 @@
       "what clients off loopback must show, and rsync's password; mode 0600")                                \
     X(FLAG, http_network, "no", 0, 0, "",                                                                    \
       "http may be off loopback without a token, where everyone who gets there may read and write")          \
-    X(STRING, tls_certificate, "", 0, 0, "FILE", "PEM file for TLS on http")                                 \
+    X(STRING, tls_certificate, "", 0, 0, "FILE", "PEM file for TLS on http and s3")                          \
     X(STRING, tls_key, "", 0, 0, "FILE", "and its private key")                                              \
     X(STRING, store_address, "", 0, 0, "NAME",                                                               \
       "where pods find a data store's rsync; POD_IP, or the host's name, if not set")                        \

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* node.c: a node with its gateway, its part in a pool, and what it follows; or a pool's master, which is one.
+/* node.c: a node with its gateways, its part in a pool, and what it follows; or a pool's master, which is
+ * one.
  */
 #include "daemon/daemon.h"
 
@@ -10,6 +11,7 @@
 struct daemon_node {
     struct pst_served *node;
     struct pst_door *door; /* NULL: not asked for, as the rest */
+    struct pst_s3 *s3;
     struct pst_master *master;
     struct penstock *mirror; /* this node, for what it follows */
     struct penstock_follow *follow;
@@ -24,6 +26,19 @@ static int serve_door(struct daemon_node *served, const struct settings *setting
     if (r < 0)
         return r;
     snprintf(line, sizeof(line), "tsgrpc: listening on %s", pst_door_address(served->door));
+    daemon_log(NULL, line);
+    return 0;
+}
+
+static int serve_s3(struct daemon_node *served, const struct settings *settings, char *fault)
+{
+    char line[320];
+    int r =
+        pst_s3_serve(served->s3, pst_serve_unix_url(served->node), settings->serve.node.secret_file, fault);
+
+    if (r < 0)
+        return r;
+    snprintf(line, sizeof(line), "s3: listening on %s", pst_s3_address(served->s3));
     daemon_log(NULL, line);
     return 0;
 }
@@ -74,9 +89,15 @@ static int open_all(struct settings *settings, struct daemon_node *served, char 
 
     if (settings->door.tsgrpc)
         r = pst_door_open(&settings->door, &served->door, fault);
-    /* A door reads values in place, and a follower talks to its node, over a unix socket. */
-    if (r == 0 && (served->door || settings->follow.follow))
-        r = pst_serve_name_socket(&settings->serve, served->door ? "tsgrpc" : "follower", fault);
+    if (r == 0 && settings->s3.s3)
+        r = pst_s3_open(&settings->s3, &served->s3, fault);
+    /* Gateways read values in place, and a follower talks to its node, over a unix socket. */
+    if (r == 0 && (served->door || served->s3 || settings->follow.follow))
+        r = pst_serve_name_socket(&settings->serve,
+                                  served->door ? "tsgrpc"
+                                  : served->s3 ? "s3"
+                                               : "follower",
+                                  fault);
     if (r < 0)
         return r;
     daemon_log_settings(settings);
@@ -88,6 +109,8 @@ static int open_all(struct settings *settings, struct daemon_node *served, char 
                            fault);
     if (r == 0 && served->door)
         r = serve_door(served, settings, fault);
+    if (r == 0 && served->s3)
+        r = serve_s3(served, settings, fault);
     if (r == 0 && settings->follow.follow)
         r = follow_another(served, settings, fault);
     return r;
@@ -119,6 +142,7 @@ void daemon_node_close(struct daemon_node *node)
     penstock_follow_close(node->follow);
     penstock_close(node->mirror);
     pst_door_close(node->door);
+    pst_s3_close(node->s3);
     pst_serve_close(node->node);
     pst_master_close(node->master);
     free(node);

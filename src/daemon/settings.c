@@ -13,6 +13,7 @@
     {#name, .type = PST_OPTION_##TYPE, offsetof(struct settings, PART.name), __VA_ARGS__},
 #define NODE_ROW(...)       ROW(serve.node, __VA_ARGS__)
 #define DOOR_ROW(...)       ROW(door, __VA_ARGS__)
+#define S3_ROW(...)         ROW(s3, __VA_ARGS__)
 #define MEMBER_ROW(...)     ROW(serve.member, __VA_ARGS__)
 #define ROLE_ROW(...)       ROW(role, __VA_ARGS__)
 #define MASTER_ROW(...)     ROW(master, __VA_ARGS__)
@@ -22,9 +23,9 @@
 #define DATA_STORE_ROW(...) ROW(data_store, __VA_ARGS__)
 #define POD_ROW(...)        ROW(pod, __VA_ARGS__)
 static const struct pst_option rows[] = {
-    PST_NODE_OPTIONS(NODE_ROW) PST_DOOR_OPTIONS(DOOR_ROW) PST_MEMBER_OPTIONS(MEMBER_ROW)
-        PST_COPIES_OPTIONS(COPIES_ROW) PST_ROLE_OPTIONS(ROLE_ROW) PST_MASTER_OPTIONS(MASTER_ROW)
-            PST_DIRECTORY_OPTIONS(DIRECTORY_ROW) FOLLOW_OPTIONS(FOLLOW_ROW)
+    PST_NODE_OPTIONS(NODE_ROW) PST_DOOR_OPTIONS(DOOR_ROW) PST_S3_OPTIONS(S3_ROW)
+        PST_MEMBER_OPTIONS(MEMBER_ROW) PST_COPIES_OPTIONS(COPIES_ROW) PST_ROLE_OPTIONS(ROLE_ROW)
+            PST_MASTER_OPTIONS(MASTER_ROW) PST_DIRECTORY_OPTIONS(DIRECTORY_ROW) FOLLOW_OPTIONS(FOLLOW_ROW)
                 PST_DATA_STORE_OPTIONS(DATA_STORE_ROW) PST_POD_OPTIONS(POD_ROW)};
 static const struct pst_options options = {rows, pst_count_of(rows)};
 static const struct pst_option store_rows[] = {PST_ROLE_OPTIONS(ROLE_ROW)
@@ -164,6 +165,8 @@ int daemon_settings_read(char *const *argv, struct settings *settings, char faul
         return r;
     settings->pod.rsync_port = settings->data_store.rsync_port;
     settings->pod.token_file = settings->data_store.token_file;
+    settings->s3.certificate = settings->data_store.tls_certificate;
+    settings->s3.private_key = settings->data_store.tls_key;
     return set_socket(settings, fault);
 }
 

@@ -7,6 +7,7 @@
 #include "agent/store.h"
 #include "base/options.h"
 #include "gateway/gateway.h"
+#include "gateway/s3.h"
 #include "master/master.h"
 #include "serve/serve.h"
 
@@ -32,6 +33,7 @@ struct follow_settings {
 struct settings {
     struct pst_serve_settings serve;
     struct pst_door_settings door;
+    struct pst_s3_settings s3;
     struct pst_role_settings role;
     struct pst_master_settings master;
     struct follow_settings follow;

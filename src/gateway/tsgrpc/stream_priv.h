@@ -9,7 +9,7 @@
 
 #include "base/list.h"
 #include "gateway/tsgrpc/bounds_priv.h"
-#include "gateway/tsgrpc/pace_priv.h"
+#include "gateway/pace_priv.h"
 #include "gateway/tsgrpc/proto_priv.h"
 
 #include <penstock/penstock.h>

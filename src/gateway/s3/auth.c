@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* auth.c: whose a request is, and what it may. */
+#include "gateway/s3/s3_priv.h"
+
+#include "base/site.h"
+
+#include <stdio.h>
+
+enum { FILE_BYTES = 64 << 10 };
+
+/* ---- the file of credentials ---- */
+
+static bool credential_read(struct pst_bytes line, struct s3_credential *out)
+{
+    struct pst_bytes secret = line, id = s3_cut(&secret, ' ');
+
+    secret = s3_trim(secret);
+    if (id.len == 0 || id.len >= sizeof(out->id) || secret.len == 0 || secret.len >= sizeof(out->secret) ||
+        memchr(id.data, '/', id.len) || memchr(secret.data, ' ', secret.len))
+        return false;
+    memcpy(out->id, id.data, id.len);
+    memcpy(out->secret, secret.data, secret.len);
+    return true;
+}
+
+static int credentials_parse(struct pst_s3 *s3, struct pst_bytes text, char fault[PST_FAULT_BYTES])
+{
+    for (int number = 1; text.len; number++) {
+        struct pst_bytes line = s3_trim(s3_cut(&text, '\n'));
+
+        if (line.len && ((const char *)line.data)[line.len - 1] == '\r')
+            line.len--;
+        if (line.len == 0 || *(const char *)line.data == '#')
+            continue;
+        if (s3->credential_count == S3_CREDENTIALS_MAX ||
+            !credential_read(line, &s3->credentials[s3->credential_count])) {
+            snprintf(fault, PST_FAULT_BYTES,
+                     "s3_credentials: line %d is no access key and secret, or too many", number);
+            return -EINVAL;
+        }
+        s3->credential_count++;
+    }
+    if (s3->credential_count == 0)
+        snprintf(fault, PST_FAULT_BYTES, "s3_credentials: the file has no access key");
+    return s3->credential_count ? 0 : -EINVAL;
+}
+
+int s3_credentials_read(struct pst_s3 *s3, char fault[PST_FAULT_BYTES])
+{
+    pst_cleanup_free char *text = malloc(FILE_BYTES);
+    int n, r;
+
+    if (!s3->settings->s3_credentials)
+        return 0;
+    s3->credentials = calloc(S3_CREDENTIALS_MAX, sizeof(*s3->credentials));
+    if (!text || !s3->credentials) {
+        snprintf(fault, PST_FAULT_BYTES, "s3_credentials: out of memory");
+        return -ENOMEM;
+    }
+    n = pst_secret_read(s3->settings->s3_credentials, text, FILE_BYTES, fault);
+    r = n < 0 ? n : credentials_parse(s3, (struct pst_bytes){text, (size_t)n}, fault);
+    explicit_bzero(text, FILE_BYTES);
+    return r;
+}
+
+/* ---- requests ---- */
+
+static const struct s3_credential *credential_of(const struct pst_s3 *s3, struct pst_bytes id)
+{
+    const struct s3_credential *found = NULL;
+
+    for (uint32_t i = 0; i < s3->credential_count; i++)
+        if (s3_same(pst_bytes_of(s3->credentials[i].id), id))
+            found = &s3->credentials[i];
+    return found;
+}
+
+/* Nobody is asked who they are, so a browser of this host must not lend its reach to the page of another. */
+static bool is_of_another_site(const struct s3_session *s)
+{
+    const char *domain = s->s3->settings->s3_domain;
+
+    return s3_head_field(&s->head, "origin").data ||
+           pst_host_is_foreign(s3_head_field(&s->head, "host"), domain ? domain : "");
+}
+
+enum s3_code s3_authenticate(struct s3_session *s)
+{
+    struct s3_signature signature;
+    enum s3_code code;
+
+    s->who = NULL;
+    if (s->s3->credential_count == 0)
+        return is_of_another_site(s) ? s3_because(s, S3_AccessDenied, "a page of another site asks") : S3_OK;
+    code = s3_sign_read(&s->head, &s->target, &signature);
+    if (code != S3_OK)
+        return code;
+    if (signature.kind == S3_UNSIGNED)
+        return s3_because(s, S3_AccessDenied, "the request is not signed");
+    s->who = credential_of(s->s3, signature.access_key);
+    if (!s->who)
+        return S3_InvalidAccessKeyId;
+    code = s3_sign_check(&signature, &s->head, &s->target, pst_bytes_of(s->who->secret),
+                         (int64_t)(s3_now_ms() / 1000), &s->signer);
+    if (code == S3_AccessDenied)
+        return s3_because(s, code, "Request has expired, is not valid yet, or leaves fields unsigned");
+    return code;
+}
+
+enum s3_code s3_may(const struct s3_session *s, enum s3_right right, struct pst_bytes key)
+{
+    pst_assert(s->magic == S3_SESSION_MAGIC && (key.data || key.len == 0));
+    (void)right;
+    return s->s3->credential_count && !s->who ? S3_AccessDenied : S3_OK;
+}

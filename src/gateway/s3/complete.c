@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* complete.c: CompleteMultipartUpload: parts become one value, which is there in one step. */
+#include "gateway/s3/upload_priv.h"
+
+enum { STATS_AT_ONCE = 256 };
+
+struct part {
+    uint32_t number;
+    uint64_t generation, bytes;
+};
+
+struct parts {
+    struct s3_session *s;
+    struct part *items; /* S3_PARTS_MAX */
+    size_t count;
+    uint64_t bytes;
+    enum s3_code code; /* what is wrong with the document beside its form */
+};
+
+static bool part_came(void *ctx, const struct pst_bytes leaves[S3_XML_LEAVES_MAX])
+{
+    struct parts *parts = ctx;
+    uint64_t number, generation = s3_etag_parse(leaves[1]);
+
+    if (!s3_number(s3_trim(leaves[0]), &number))
+        return false;
+    if (number < 1 || number > S3_PARTS_MAX || generation == 0)
+        parts->code = S3_InvalidPart;
+    else if (parts->count && number <= parts->items[parts->count - 1].number)
+        parts->code = S3_InvalidPartOrder;
+    if (parts->code == S3_OK)
+        parts->items[parts->count++] = (struct part){.number = (uint32_t)number, .generation = generation};
+    return true;
+}
+
+static enum s3_code parts_read(struct s3_session *s, struct parts *parts)
+{
+    static const struct s3_xml_form form = {.root = "CompleteMultipartUpload",
+                                            .item = "Part",
+                                            .leaves = {"PartNumber", "ETag"},
+                                            .items_max = S3_PARTS_MAX,
+                                            .item_came = part_came};
+    pst_cleanup_free char *text = NULL;
+    size_t bytes = 0;
+    enum s3_code code = s3_read_document(s, &text, &bytes);
+
+    if (code == S3_OK)
+        code = s3_xml_read((struct pst_bytes){text, bytes}, &form, parts, NULL);
+    if (code == S3_OK)
+        code = parts->code;
+    return code == S3_OK && parts->count == 0 ? S3_MalformedXML : code;
+}
+
+/* Some of the parts are what the document says. */
+static enum s3_code parts_stat(struct parts *parts, const struct upload *upload, size_t from, size_t count)
+{
+    struct penstock_op ops[STATS_AT_ONCE];
+    char keys[STATS_AT_ONCE][PART_KEY_BYTES];
+
+    pst_assert(count > 0 && count <= STATS_AT_ONCE);
+    for (size_t i = 0; i < count; i++) {
+        struct pst_bytes key = s3_part_key(upload, parts->items[from + i].number, keys[i]);
+
+        ops[i] = (struct penstock_op){.code = 0};
+        penstock_prep(&ops[i], PENSTOCK_STAT_KEY, key.data, key.len);
+    }
+    if (penstock_batch(parts->s->s3->store, ops, count) < 0)
+        return S3_ServiceUnavailable;
+    for (size_t i = 0; i < count; i++) {
+        struct part *part = &parts->items[from + i];
+
+        if (ops[i].result == PENSTOCK_MISS || (ops[i].result == 0 && ops[i].generation != part->generation))
+            return s3_because(parts->s, S3_InvalidPart, "part %u is not there, or has another ETag",
+                              part->number);
+        if (ops[i].result != 0)
+            return s3_result(parts->s, &ops[i]);
+        part->bytes = ops[i].value_bytes;
+        if (pst_add_overflows(parts->bytes, part->bytes, &parts->bytes))
+            return S3_EntityTooLarge;
+    }
+    return S3_OK;
+}
+
+static enum s3_code part_join(struct parts *parts, const struct upload *upload, const struct part *part,
+                              struct s3_sink *sink)
+{
+    const struct s3_object object = {.bytes = part->bytes, .generation = part->generation};
+    const struct s3_range all = {.bytes = part->bytes};
+    struct s3_source source;
+    char key[PART_KEY_BYTES];
+    enum s3_code code = s3_source_open(parts->s, s3_part_key(upload, part->number, key), &object, &source);
+
+    if (code == S3_OK)
+        code = s3_sink_source(parts->s, sink, &source, all);
+    s3_source_close(parts->s, &source);
+    return code == S3_CHANGED ? S3_InvalidPart : code;
+}
+
+static enum s3_code parts_join(struct parts *parts, const struct upload *upload, struct s3_sink *sink,
+                               uint64_t *generation)
+{
+    enum s3_code code;
+
+    if (parts->bytes == 0)
+        return s3_sink_put(parts->s, sink, "", 0, generation);
+    code = s3_sink_open(parts->s, sink, parts->bytes);
+    for (size_t i = 0; i < parts->count && code == S3_OK; i++)
+        code = part_join(parts, upload, &parts->items[i], sink);
+    if (code == S3_OK)
+        code = s3_sink_commit(parts->s, sink, generation);
+    s3_sink_close(parts->s, sink);
+    return code;
+}
+
+static enum s3_code complete_answer(struct s3_session *s, uint64_t generation)
+{
+    struct pst_bytes path = s->head.path;
+    char etag[S3_ETAG_BYTES];
+    struct s3_xml xml;
+
+    s3_etag_print(generation, etag);
+    s3_xml_begin(&xml, "CompleteMultipartUploadResult");
+    s3_xml_leaf(&xml, "Location", path);
+    s3_xml_leaf(&xml, "Bucket", s3_bucket_of(s3_name_of(s)));
+    s3_xml_leaf(&xml, "Key", s3_key_of(s3_name_of(s)));
+    s3_xml_text(&xml, "ETag", etag);
+    return s3_send_xml(s, &xml, "CompleteMultipartUploadResult");
+}
+
+static enum s3_code complete(struct parts *parts)
+{
+    struct s3_session *s = parts->s;
+    struct s3_sink sink = {.key = s3_store_key(s3_name_of(s))};
+    struct upload upload;
+    uint64_t generation = 0;
+    enum s3_code code = s3_conditions_write(&s->head, &sink.conditional, &sink.if_generation);
+
+    if (code == S3_OK)
+        code = s3_upload_find(s, &upload);
+    if (code == S3_OK)
+        code = parts_read(s, parts);
+    for (size_t at = 0; at < parts->count && code == S3_OK; at += STATS_AT_ONCE)
+        code = parts_stat(parts, &upload, at, pst_min(parts->count - at, STATS_AT_ONCE));
+    if (code != S3_OK)
+        return code;
+    s3_attrs_stamp(&upload.object.attrs, s3_now_ms());
+    sink.attrs = &upload.object.attrs;
+    code = parts_join(parts, &upload, &sink, &generation);
+    if (code != S3_OK)
+        return code;
+    (void)s3_upload_remove(s, &upload); /* the object is there; what cannot go now goes in a week */
+    return complete_answer(s, generation);
+}
+
+enum s3_code s3_complete_upload(struct s3_session *s)
+{
+    struct parts parts = {.s = s, .items = calloc(S3_PARTS_MAX, sizeof(*parts.items))};
+    enum s3_code code = parts.items ? complete(&parts) : S3_SlowDown;
+
+    free(parts.items);
+    return code;
+}

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* session.c: a client's connection: requests one after the other, and which operation each one is. */
+#include "gateway/s3/s3_priv.h"
+
+#include "base/hash.h"
+#include "base/ms.h"
+
+#include <strings.h>
+
+enum level { LEVEL_SERVICE, LEVEL_BUCKET, LEVEL_KEY };
+
+/* An operation: its method, what it is about, and a parameter of the query that makes it this one. */
+struct route {
+    const char *method;
+    enum level level;
+    const char *param; /* NULL: none */
+    enum s3_right right;
+    enum s3_code (*run)(struct s3_session *s);
+    const char *takes; /* further parameters, a blank in front of each and behind the last */
+};
+
+#define RESPONSE                                                                                             \
+    " response-content-type response-cache-control response-content-disposition response-content-encoding "  \
+    "response-content-language response-expires "
+
+static const struct route routes[] = {
+    {"GET", LEVEL_SERVICE, NULL, S3_MAY_LIST, s3_list_buckets, " prefix max-buckets "},
+    {"GET", LEVEL_BUCKET, "location", S3_MAY_READ, s3_bucket_location, ""},
+    {"GET", LEVEL_BUCKET, "versioning", S3_MAY_READ, s3_bucket_versioning, ""},
+    {"GET", LEVEL_BUCKET, "uploads", S3_MAY_LIST, s3_list_uploads,
+     " prefix key-marker upload-id-marker max-uploads encoding-type "},
+    {"POST", LEVEL_BUCKET, "delete", S3_MAY_WRITE, s3_delete_objects, ""},
+    {"GET", LEVEL_BUCKET, NULL, S3_MAY_LIST, s3_list_objects,
+     " list-type prefix delimiter continuation-token start-after max-keys encoding-type fetch-owner marker "},
+    {"HEAD", LEVEL_BUCKET, NULL, S3_MAY_READ, s3_head_bucket, ""},
+    {"PUT", LEVEL_BUCKET, NULL, S3_MAY_WRITE, s3_create_bucket, ""},
+    {"DELETE", LEVEL_BUCKET, NULL, S3_MAY_WRITE, s3_delete_bucket, ""},
+    {"POST", LEVEL_KEY, "uploads", S3_MAY_WRITE, s3_create_upload, ""},
+    {"PUT", LEVEL_KEY, "uploadId", S3_MAY_WRITE, s3_put_part, " partNumber "},
+    {"GET", LEVEL_KEY, "uploadId", S3_MAY_READ, s3_list_parts, " max-parts part-number-marker "},
+    {"POST", LEVEL_KEY, "uploadId", S3_MAY_WRITE, s3_complete_upload, ""},
+    {"DELETE", LEVEL_KEY, "uploadId", S3_MAY_WRITE, s3_abort_upload, ""},
+    {"GET", LEVEL_KEY, NULL, S3_MAY_READ, s3_get_object, RESPONSE},
+    {"HEAD", LEVEL_KEY, NULL, S3_MAY_READ, s3_get_object, RESPONSE},
+    {"PUT", LEVEL_KEY, NULL, S3_MAY_WRITE, s3_put_object, ""},
+    {"DELETE", LEVEL_KEY, NULL, S3_MAY_WRITE, s3_delete_object, ""},
+};
+
+static enum level session_level(const struct s3_session *s)
+{
+    if (s3_name_of(s)->bytes == 0)
+        return LEVEL_SERVICE;
+    return s3_has_key(s3_name_of(s)) ? LEVEL_KEY : LEVEL_BUCKET;
+}
+
+static const struct route *session_route(const struct s3_session *s)
+{
+    enum level level = session_level(s);
+
+    for (size_t i = 0; i < pst_count_of(routes); i++) {
+        const struct route *route = &routes[i];
+
+        if (route->level == level && s3_text_is(s->head.method, route->method) &&
+            (!route->param || s3_has_param(&s->target, route->param)))
+            return route;
+    }
+    return NULL;
+}
+
+static bool route_takes(const struct route *route, struct pst_bytes name)
+{
+    char word[64];
+
+    if (route->param && s3_text_is(name, route->param))
+        return true;
+    if (name.len > 2 && strncasecmp(name.data, "x-", 2) == 0) /* a signature, or an SDK's own */
+        return true;
+    if (name.len + 3 > sizeof(word))
+        return false;
+    word[0] = ' ';
+    memcpy(word + 1, name.data, name.len);
+    memcpy(word + 1 + name.len, " ", 2);
+    return strstr(route->takes, word) != NULL;
+}
+
+/* A parameter that nobody knows would make it another operation: "?tagging" must not put an object. */
+static enum s3_code session_dispatch(struct s3_session *s)
+{
+    const struct route *route = session_route(s);
+    enum s3_code code;
+
+    if (!route)
+        return S3_MethodNotAllowed;
+    for (uint32_t i = 0; i < s->target.param_count; i++) {
+        struct pst_bytes name = s->target.params[i].name;
+
+        if (!route_takes(route, name))
+            return s3_because(s, S3_NotImplemented, "the parameter '%.*s' is not implemented here",
+                              (int)pst_min(name.len, 64), (const char *)name.data);
+    }
+    code = route->run == s3_delete_objects ? S3_OK /* which asks for each key */
+                                           : s3_may(s, route->right, s3_store_key(s3_name_of(s)));
+    return code == S3_OK ? route->run(s) : code;
+}
+
+/* ---- requests ---- */
+
+/* Reads a head, which the link's memory holds until it is whole. Return: false the client has ended. */
+static bool session_read_head(struct s3_session *s, size_t *head_bytes)
+{
+    size_t looked_at = 0;
+
+    *head_bytes = 0;
+    s3_link_begin(&s->link);
+    for (;;) {
+        struct pst_bytes here = s3_link_here(&s->link);
+        ssize_t n;
+
+        if (here.len >= 2 && memcmp(here.data, "\r\n", 2) == 0) { /* behind the request before */
+            s3_link_take(&s->link, 2);
+            continue;
+        }
+        *head_bytes = s3_head_end(here.data, here.len, looked_at);
+        if (*head_bytes || here.len >= S3_HEAD_BYTES_MAX)
+            return true;
+        looked_at = here.len;
+        n = s3_link_fill(&s->link);
+        if (n <= 0)
+            return false;
+        if (here.len == 0) { /* no longer idle, and its time is the whole head's */
+            pst_acceptor_keep(s->s3->acceptor, s->link.fd);
+            s3_link_begin(&s->link);
+        }
+    }
+}
+
+static void session_begin(struct s3_session *s)
+{
+    uint64_t id;
+
+    pst_random(&id, sizeof(id));
+    s3_hex((const uint8_t *)&id, sizeof(id), s->id);
+    s->answered = false;
+    s->ends = true; /* unless the head is sound, and the client stays */
+    s->why[0] = 0;
+    s->head = (struct s3_head){.field_count = 0};
+    s->body = (struct s3_body){.link = &s->link};
+}
+
+static enum s3_code session_request(struct s3_session *s, size_t head_bytes)
+{
+    struct pst_bytes here = s3_link_here(&s->link);
+    enum s3_code code;
+
+    if (head_bytes == 0 || head_bytes > sizeof(s->in))
+        return S3_RequestHeaderSectionTooLarge;
+    memcpy(s->in, here.data, head_bytes);
+    s3_link_take(&s->link, head_bytes);
+    code = s3_head_parse(s->in, head_bytes, &s->head);
+    if (code == S3_OK)
+        code = s3_target_parse(&s->head, s->s3->settings->s3_domain, &s->target);
+    if (code == S3_OK)
+        code = s3_authenticate(s);
+    if (code == S3_OK)
+        code = s3_body_open(&s->body, &s->link, &s->head, s->who ? &s->signer : NULL);
+    if (code != S3_OK)
+        return code;
+    s->ends = !s->head.keep_alive;
+    s3_link_begin(&s->link);
+    return session_dispatch(s);
+}
+
+static void session_run(struct s3_session *s)
+{
+    size_t head_bytes;
+
+    while (!s->ends && session_read_head(s, &head_bytes)) {
+        enum s3_code code;
+
+        session_begin(s);
+        code = session_request(s, head_bytes);
+        pst_assert(code != S3_CHANGED);
+        if (code != S3_OK && code != S3_GONE)
+            s3_send_error(s, code);
+        s->ends |= code == S3_GONE;
+        s3_body_close(&s->body);
+        pst_acceptor_let_yield(s->s3->acceptor, s->link.fd);
+    }
+    s3_link_linger(&s->link);
+}
+
+void s3_session_serve(struct pst_s3 *s3, int fd)
+{
+    struct s3_session *s = malloc(sizeof(*s));
+
+    if (!s)
+        return;
+    s->magic = S3_SESSION_MAGIC;
+    s->s3 = s3;
+    s->ends = false;
+    if (s3_link_open(&s->link, fd, s3->tls, pst_ns_of_ms(s3->settings->s3_stall_ms)) == 0)
+        session_run(s);
+    s3_link_close(&s->link);
+    s->magic = 0;
+    free(s);
+}

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* upload.c: CreateMultipartUpload, UploadPart, UploadPartCopy, AbortMultipartUpload. */
+#include "gateway/s3/upload_priv.h"
+
+#include "base/hash.h"
+#include "gateway/s3/wire/time_priv.h"
+
+#include <stdio.h>
+
+static enum s3_code upload_name(struct s3_session *s, struct upload *upload)
+{
+    int n = snprintf(upload->key, sizeof(upload->key), "%s%s/%s", S3_UPLOADS_PREFIX, s3_name_of(s)->text,
+                     upload->id);
+
+    /* A name has no NUL, so all of it is there. */
+    if (n < 0 || (size_t)n >= sizeof(upload->key))
+        return s3_because(s, S3_KeyTooLongError, "the key is too long for an upload in parts");
+    upload->key_bytes = (size_t)n;
+    return S3_OK;
+}
+
+enum s3_code s3_upload_find(struct s3_session *s, struct upload *out)
+{
+    struct pst_bytes id = s3_param(&s->target, "uploadId");
+    enum s3_code code;
+
+    if (id.len != UPLOAD_ID_BYTES)
+        return S3_NoSuchUpload;
+    for (size_t i = 0; i < id.len; i++)
+        if (!strchr("0123456789abcdef", ((const char *)id.data)[i]) || !((const char *)id.data)[i])
+            return S3_NoSuchUpload;
+    memcpy(out->id, id.data, id.len);
+    out->id[id.len] = 0;
+    code = upload_name(s, out);
+    if (code == S3_OK)
+        code = s3_stat(s, (struct pst_bytes){out->key, out->key_bytes}, &out->object);
+    return code == S3_NoSuchKey ? S3_NoSuchUpload : code;
+}
+
+struct pst_bytes s3_part_key(const struct upload *upload, uint32_t part, char key[PART_KEY_BYTES])
+{
+    int n = snprintf(key, PART_KEY_BYTES, "%s%s/%05u", S3_PARTS_PREFIX, upload->id, part);
+
+    pst_assert(part > 0 && part <= S3_PARTS_MAX && n > 0 && n < PART_KEY_BYTES);
+    return (struct pst_bytes){key, (size_t)n};
+}
+
+/* ---- beginning ---- */
+
+enum s3_code s3_create_upload(struct s3_session *s)
+{
+    struct s3_attrs attrs;
+    struct upload upload;
+    uint8_t id[UPLOAD_ID_BYTES / 2];
+    struct s3_sink sink = {.attrs = &attrs, .conditional = true, .ttl_ms = S3_UPLOAD_MS};
+    struct s3_xml xml;
+    uint64_t generation;
+    enum s3_code code = s3_check_fields(s);
+
+    if (code == S3_OK)
+        code = s3_attrs_make(&s->head, s3_now_ms(), &attrs);
+    pst_random(id, sizeof(id));
+    s3_hex(id, sizeof(id), upload.id);
+    if (code == S3_OK)
+        code = upload_name(s, &upload);
+    if (code != S3_OK)
+        return code;
+    sink.key = (struct pst_bytes){upload.key, upload.key_bytes};
+    code = s3_sink_put(s, &sink, "", 0, &generation);
+    if (code != S3_OK)
+        return code;
+    s3_xml_begin(&xml, "InitiateMultipartUploadResult");
+    s3_xml_leaf(&xml, "Bucket", s3_bucket_of(s3_name_of(s)));
+    s3_xml_leaf(&xml, "Key", s3_key_of(s3_name_of(s)));
+    s3_xml_text(&xml, "UploadId", upload.id);
+    return s3_send_xml(s, &xml, "InitiateMultipartUploadResult");
+}
+
+/* ---- parts ---- */
+
+static enum s3_code part_copy(struct s3_session *s, struct s3_sink *sink, uint64_t *generation)
+{
+    struct s3_source source = {.bytes = 0};
+    struct s3_object object;
+    struct s3_range range;
+    struct s3_name from;
+    enum s3_code code = s3_copy_source(s, &from);
+
+    if (code == S3_OK)
+        code = s3_stat(s, s3_store_key(&from), &object);
+    if (code == S3_OK)
+        code = s3_conditions_read(&s->head, "x-amz-copy-source-", object.generation, object.attrs.written_ms);
+    if (code == S3_NotModified)
+        code = S3_PreconditionFailed;
+    if (code == S3_OK)
+        code = s3_range_parse(s3_head_field(&s->head, "x-amz-copy-source-range"), object.bytes, &range);
+    if (code == S3_OK)
+        code = s3_source_open(s, s3_store_key(&from), &object, &source);
+    if (code == S3_OK)
+        code = s3_sink_range(s, sink, &source, range, generation);
+    s3_source_close(s, &source);
+    return code == S3_CHANGED ? s3_because(s, S3_SlowDown, "the object changed meanwhile") : code;
+}
+
+static enum s3_code part_answer(struct s3_session *s, uint64_t generation, bool copied)
+{
+    if (copied)
+        return s3_send_copied(s, "CopyPartResult", generation, s3_now_ms());
+    s3_begin(s, 200);
+    s3_field_etag(s, generation);
+    s3_field_checks(s);
+    return s3_send_head(s, 0);
+}
+
+enum s3_code s3_put_part(struct s3_session *s)
+{
+    bool copied = s3_head_field(&s->head, "x-amz-copy-source").data != NULL;
+    struct s3_attrs attrs = {.written_ms = 0};
+    struct s3_sink sink = {.attrs = &attrs, .ttl_ms = S3_UPLOAD_MS};
+    char key[PART_KEY_BYTES];
+    struct upload upload;
+    uint64_t number, generation = 0;
+    enum s3_code code;
+
+    if (!s3_number(s3_param(&s->target, "partNumber"), &number) || number < 1 || number > S3_PARTS_MAX)
+        return s3_because(s, S3_InvalidArgument, "partNumber is not from 1 to %d", S3_PARTS_MAX);
+    if (!copied && !s->head.has_length && !s->head.chunked)
+        return S3_MissingContentLength;
+    code = s3_upload_find(s, &upload);
+    if (code != S3_OK)
+        return code;
+    s3_attrs_stamp(&attrs, s3_now_ms());
+    sink.key = s3_part_key(&upload, (uint32_t)number, key);
+    code = copied ? part_copy(s, &sink, &generation) : s3_sink_body(s, &sink, &generation);
+    s3_sink_close(s, &sink);
+    return code == S3_OK ? part_answer(s, generation, copied) : code;
+}
+
+/* ---- giving it up ---- */
+
+enum s3_code s3_upload_remove(struct s3_session *s, const struct upload *upload)
+{
+    char prefix[PART_KEY_BYTES];
+    struct penstock_op op = {0};
+    int n = snprintf(prefix, sizeof(prefix), "%s%s/", S3_PARTS_PREFIX, upload->id), r;
+
+    pst_assert(n > 0 && (size_t)n < sizeof(prefix));
+    penstock_prep(&op, PENSTOCK_DELETE, upload->key,
+                  upload->key_bytes); /* first: no part comes from here on */
+    penstock_batch(s->s3->store, &op, 1);
+    if (op.result != 0 && op.result != PENSTOCK_MISS)
+        return s3_result(s, &op);
+    r = penstock_delete_prefix(s->s3->store, prefix, (size_t)n, NULL);
+    return s3_result_of(s, r);
+}
+
+enum s3_code s3_abort_upload(struct s3_session *s)
+{
+    struct upload upload;
+    enum s3_code code = s3_upload_find(s, &upload);
+
+    if (code == S3_OK)
+        code = s3_upload_remove(s, &upload);
+    return code == S3_OK ? s3_send_status(s, 204) : code;
+}
