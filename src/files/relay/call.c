@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* call.c: a member's calls to the store: a connection each, so that the store may start again in between. */
+/* call.c: a member's calls to the store: a connection each, which does not hold up a store that ends. */
 #include "files/relay/member_priv.h"
 
 #include <arpa/inet.h>
@@ -146,6 +146,9 @@ int member_tell(struct relay_member *m, enum relay_word word, uint32_t parent_ra
 
     pthread_mutex_lock(&m->call_lock);
     r = call_store(m, word, parent_rank, &store_told, &place, fault);
+    pthread_mutex_lock(&m->lock);
+    m->forgotten |= r == -ESTALE && store_told;
+    pthread_mutex_unlock(&m->lock);
     if (r == 0 && word != RELAY_LEAVE) {
         pthread_mutex_lock(&m->lock);
         if (place.parent_rank != m->place.parent_rank && m->parent_fd >= 0)

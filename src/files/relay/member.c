@@ -206,16 +206,20 @@ int pst_broadcast_get(const struct pst_broadcast_options *options, const struct 
 {
     size_t bytes = strnlen(options->group, RELAY_GROUP_BYTES_MAX + 1);
     struct relay_member m;
-    int r;
+    bool forgotten;
+    int joins = 0, r;
 
     if (bytes == 0 || bytes > RELAY_GROUP_BYTES_MAX) {
         snprintf(fault, PST_FAULT_BYTES, "a group has a name of 1 to %d bytes", RELAY_GROUP_BYTES_MAX);
         return -EINVAL;
     }
-    member_init(&m, options, to);
-    r = member_run(&m, fault);
-    if (r == 0)
-        *result = m.result;
-    member_fini(&m);
+    do {
+        member_init(&m, options, to);
+        r = member_run(&m, fault);
+        if (r == 0)
+            *result = m.result;
+        forgotten = r == -ESTALE && m.forgotten;
+        member_fini(&m);
+    } while (forgotten && ++joins < MEMBER_JOINS_MAX);
     return r;
 }

@@ -15,6 +15,7 @@ enum {
     MEMBER_TELL_MS = 1000,
     MEMBER_RETRY_MS = 100,
     MEMBER_LINGER_MS = 10000, /* for a child that fetches nothing */
+    MEMBER_JOINS_MAX = 4,     /* of a store that starts again and again */
 };
 
 struct relay_member {
@@ -39,6 +40,7 @@ struct relay_member {
     struct relay_place place; /* its key, pieces and rank stay once it has joined */
     int parent_fd;            /* -1: none */
     bool stopping;            /* the teller's end */
+    bool forgotten;           /* the store does not know this member: it has started anew */
     pthread_t teller;
     bool tells;
 };
