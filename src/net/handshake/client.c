@@ -275,9 +275,9 @@ static int dial_step(struct pst_boot_link *link, const char **fault)
     return link->local && link->secret.len == 0 ? boot_check_server(fd, fault) : 0;
 }
 
-/* A node may say in a plain frame that it has no room for the handshake, or no TLS. Nothing else is heard
- * outside of TLS. Return: 0 it says nothing of that kind, or what pst_boot_link_welcome() returns. */
-static int plain_refusal(struct pst_boot_link *link, const char **fault)
+/* TLS has failed with @error. A node may say in a plain frame that it has no room for the handshake, or no
+ * TLS; nothing else is heard outside of TLS. Return: what pst_boot_link_welcome() returns. */
+static int plain_refusal(struct pst_boot_link *link, int error, const char **fault)
 {
     uint8_t said[BOOT_HEAD_BYTES + 4];
     ssize_t n = recv(stream_channel_fd(link->channel), said, sizeof(said), MSG_PEEK);
@@ -285,23 +285,22 @@ static int plain_refusal(struct pst_boot_link *link, const char **fault)
 
     pst_assert(link->secured && link->step == LINK_START);
     if (n <= 0 || boot_frame_parse(said, (size_t)n, sizeof(said), &frame) <= 0 || frame.type != BOOT_REFUSED)
-        return 0;
+        return error;
     return judge_frame(link, BOOT_CHALLENGE, &frame, fault);
 }
 
 static int secure(struct pst_boot_link *link, const char **fault)
 {
     uint8_t binding[PST_TLS_BINDING_BYTES];
-    int r = plain_refusal(link, fault);
+    int r = stream_channel_start(link->channel, fault);
 
     _Static_assert(sizeof(binding) == BOOT_MAC_BYTES, "one binding");
-    if (r == 0)
-        r = stream_channel_start(link->channel, fault);
-    if (r < 0) {
-        if (r != -EAGAIN)
-            tls_fault(link, fault);
-        return r;
+    if (r < 0 && r != -EAGAIN) {
+        tls_fault(link, fault);
+        r = plain_refusal(link, r, fault);
     }
+    if (r < 0)
+        return r;
     *fault = "out of memory";
     r = pst_tls_channel_binding(link->channel, binding);
     if (r < 0)

@@ -56,12 +56,24 @@ static int bio_write(BIO *bio, const char *data, size_t bytes, size_t *written)
     return 1;
 }
 
+/* Whether what a client hears first begins as a TLS record does. A node may say in plain why it refuses: that
+ * stays in the socket, for whoever understands it. */
+static bool begins_as_tls(const struct tls_channel *ch)
+{
+    uint8_t first;
+
+    return recv(ch->channel.fd, &first, 1, MSG_PEEK) != 1 || (first >= 0x14 && first <= 0x17);
+}
+
 static int bio_read(BIO *bio, char *data, size_t bytes, size_t *taken)
 {
     struct tls_channel *ch = channel_of(bio);
     ssize_t n;
 
     BIO_clear_retry_flags(bio);
+    ch->plain = ch->client && ch->handshake_bytes == 0 && !begins_as_tls(ch);
+    if (ch->plain)
+        return 0;
     if (!ch->started)
         bytes = pst_min(bytes, TLS_HANDSHAKE_BYTES_MAX - ch->handshake_bytes);
     if (bytes == 0) /* more than any handshake needs */

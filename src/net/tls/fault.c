@@ -111,7 +111,10 @@ static int fault_of_socket(struct tls_channel *ch, int error)
     const struct meaning long_one = {0, PST_TLS_FAULT_PROTOCOL, -EPROTO, "too long a TLS handshake"};
     const struct meaning silent = {0, PST_TLS_FAULT_ENDED, -EPROTO, "the connection ended before any TLS"};
     const struct meaning cut = {0, PST_TLS_FAULT_ENDED, -ECONNRESET, "the connection ended"};
+    const struct meaning plain = {0, PST_TLS_FAULT_PROTOCOL, -EPROTO, "no TLS"};
 
+    if (ch->plain)
+        return fault_set(ch, &plain, "");
     if (!ch->started && ch->handshake_bytes == TLS_HANDSHAKE_BYTES_MAX)
         return fault_set(ch, &long_one, "");
     if (!ch->started && ch->handshake_bytes == 0)

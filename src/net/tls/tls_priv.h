@@ -36,6 +36,7 @@ struct tls_channel {
     struct tls_state *state;
     bool client;
     bool started;
+    bool plain; /* what came first is no TLS, and is in the socket still */
     bool ended; /* the socket says so */
     bool dry;   /* the last read found less than a record */
     int error;  /* that ended it; 0: it goes on */
