@@ -375,7 +375,7 @@ static PyObject *items_like_keys(PyObject *arg, const char *name, const struct b
     PyObject *items = core_items(arg, name);
 
     if (items && PyTuple_Size(items) != (Py_ssize_t)b->count) {
-        PyErr_Format(PyExc_ValueError, "%zu keys and %zd %s", b->count, PyTuple_Size(items), name);
+        PyErr_Format(core_classes.Invalid, "%zu keys and %zd %s", b->count, PyTuple_Size(items), name);
         Py_CLEAR(items);
     }
     return items;
@@ -414,8 +414,9 @@ PyObject *core_get_into_many(PyObject *self, PyObject *const *args, Py_ssize_t c
 
 /* ---- puts and gets by address ---- */
 
-enum { MOVE_KEYS, MOVE_PTRS, MOVE_SIZES, MOVE_DEPTHS, MOVE_PUTS };
-static struct core_call move_call = {"move_many", 5, 5, {"keys", "ptrs", "sizes", "depths", "puts"}, {NULL}};
+enum { MOVE_KEYS, MOVE_PTRS, MOVE_SIZES, MOVE_DEPTHS, MOVE_PUTS, MOVE_DURABLE };
+static struct core_call move_call = {
+    "move_many", 6, 6, {"keys", "ptrs", "sizes", "depths", "puts", "durable"}, {NULL}};
 
 static int check_keys(const struct batch *b)
 {
@@ -424,7 +425,7 @@ static int check_keys(const struct batch *b)
 
         if (bytes > 0 && bytes <= PENSTOCK_KEY_BYTES_MAX)
             continue;
-        PyErr_Format(PyExc_ValueError, "keys[%zu] has %zd bytes, not 1 to %d", i, bytes,
+        PyErr_Format(core_classes.Invalid, "keys[%zu] has %zd bytes, not 1 to %d", i, bytes,
                      PENSTOCK_KEY_BYTES_MAX);
         return -1;
     }
@@ -440,10 +441,11 @@ static int count_at(PyObject *items, size_t i, const char *name, uint64_t max, u
         return -1;
     if (*out)
         return 0;
-    PyErr_Format(PyExc_ValueError, "%s[%zu] is %s", name, i, strcmp(name, "ptrs") == 0 ? "null" : "0");
+    PyErr_Format(core_classes.Invalid, "%s[%zu] is %s", name, i, strcmp(name, "ptrs") == 0 ? "null" : "0");
     return -1;
 }
 
+/* Deeper ones than a store tells apart count as one. */
 static int depth_at(PyObject *depths, size_t i, uint16_t *out)
 {
     PyObject *one = item(depths, i);
@@ -451,15 +453,17 @@ static int depth_at(PyObject *depths, size_t i, uint16_t *out)
 
     if (!one || core_signed(one, "depths", &depth) < 0)
         return -1;
-    *out = depth < 0 ? PENSTOCK_DEPTH_NONE : (uint16_t)depth;
-    if (depth >= -1 && depth < PENSTOCK_DEPTH_NONE)
-        return 0;
-    PyErr_Format(PyExc_ValueError, "depths[%zu] is %lld, not -1 to %d", i, (long long)depth,
-                 PENSTOCK_DEPTH_NONE - 1);
-    return -1;
+    if (depth < -1) {
+        PyErr_Format(core_classes.Invalid, "depths[%zu] is %lld, not -1 or more", i, (long long)depth);
+        return -1;
+    }
+    *out = depth < 0                     ? PENSTOCK_DEPTH_NONE
+           : depth < PENSTOCK_DEPTH_NONE ? (uint16_t)depth
+                                         : PENSTOCK_DEPTH_NONE - 1;
+    return 0;
 }
 
-static int add_addresses(struct batch *b, PyObject *const *given, bool puts)
+static int add_addresses(struct batch *b, PyObject *const *given, uint32_t flags)
 {
     PyObject *ptrs = items_like_keys(given[MOVE_PTRS], "ptrs", b);
     PyObject *sizes = ptrs ? items_like_keys(given[MOVE_SIZES], "sizes", b) : NULL;
@@ -477,7 +481,7 @@ static int add_addresses(struct batch *b, PyObject *const *given, bool puts)
         if (r == 0 && depths)
             r = depth_at(depths, i, &op->depth);
         op->data = (void *)(uintptr_t)address;
-        op->flags = puts ? PENSTOCK_IF_ABSENT : PENSTOCK_EXACT;
+        op->flags = flags;
     }
     Py_XDECREF(ptrs);
     Py_XDECREF(sizes);
@@ -511,13 +515,16 @@ static PyObject *moved(const struct batch *b, bool puts)
 PyObject *core_move_many(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
 {
     PyObject *given[CORE_ARGS_MAX], *out = NULL;
+    bool puts, durable;
+    uint32_t flags;
     struct batch b;
-    bool puts;
 
     if (core_args(&move_call, args, count, keywords, given) < 0 || core_flag(given[MOVE_PUTS], &puts) < 0 ||
+        core_flag(given[MOVE_DURABLE], &durable) < 0 ||
         open_with_keys(self, given[MOVE_KEYS], puts ? PENSTOCK_PUT : PENSTOCK_GET, false, &b) < 0)
         return NULL;
-    if (add_addresses(&b, given, puts) == 0 && core_run_all(b.store, b.ops, b.count) >= 0)
+    flags = puts ? PENSTOCK_IF_ABSENT | (durable ? PENSTOCK_DURABLE : 0) : PENSTOCK_EXACT;
+    if (add_addresses(&b, given, flags) == 0 && core_run_all(b.store, b.ops, b.count) >= 0)
         out = moved(&b, puts);
     batch_close(&b);
     return out;

@@ -398,7 +398,7 @@ class Store:
                       offsets: Sequence[int] | None = None) -> builtins.list[int | None]:
         """Read many values into memory. Bytes read of each; None for keys that are not there."""
     def move_many(self, keys: Iterable[Key], ptrs: Iterable[int], sizes: Iterable[int], depths: Iterable[int] | None, puts: bool,
-                  /) -> tuple[builtins.list[bool], Exception | None]:
+                  durable: bool, /) -> tuple[builtins.list[bool], Exception | None]:
         """What :mod:`penstock.umbp` stands on: values of exactly these sizes, from or to these addresses. What is there
         already is left as it is. Which of them are there now, and the error of the first that failed."""
     def exists_many(self, keys: Iterable[Key]) -> builtins.list[bool]:

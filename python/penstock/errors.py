@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can go wrong. Every error of the store is an :class:`Error`, and a builtin one where Python has its like."""
+"""What can go wrong. Every error of the store is an :class:`Error`, a RuntimeError, and another builtin one where Python has its
+like."""
 from __future__ import annotations
 
 
-class Error(Exception):
+class Error(RuntimeError):
     """Base of all errors.
 
     Attributes
@@ -84,5 +85,5 @@ class Invalid(Error, ValueError):
     """An argument that no store takes: a key that is empty or too long, a value over the limit, a wrong range."""
 
 
-class ForkError(Error, RuntimeError):
+class ForkError(Error):
     """The store was opened before this process was forked: open it anew."""

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names of nodes, of any length, and the 16 bytes that a pool knows a node by.
+
+A name of up to 15 bytes is its own id, and so are 32 hexadecimal digits. For a longer one its hash stands in. The pool then has
+the name as a value, under the id, so that whoever asks finds it.
+"""
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Iterable
+
+from ..errors import Error
+from ..store import Store
+
+PREFIX = "umbp.node/"
+ID_BYTES = 16
+HEARD_S = 0.3  # a name that another process has just told is found
+NAMELESS_S = 10.0  # an id without a name is not looked up again
+_RETRY_S = 0.02
+
+
+def node_bytes(name: str) -> bytes:
+    """A node's id: 32 hexadecimal digits, a name that fits and ends with a zero, or what stands for a longer one."""
+    try:
+        if len(name) == 2 * ID_BYTES:
+            return bytes.fromhex(name)
+    except ValueError:
+        pass
+    raw = name.encode()
+    return raw.ljust(ID_BYTES, b"\0") if len(raw) < ID_BYTES else hashlib.blake2b(raw, digest_size=ID_BYTES).digest()
+
+
+def short_name(node: bytes) -> str | None:
+    """The name that fits into an id; None: it is another one's."""
+    name = node.rstrip(b"\0").decode(errors="replace")
+    return name if name and node_bytes(name) == node and name.isprintable() else None
+
+
+def _is_long(name: str) -> bool:
+    node = node_bytes(name)
+    return node.hex() != name.lower() and short_name(node) != name
+
+
+class NodeNames:
+    """Names of a pool's nodes. Threads may share it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: dict[bytes, str] = {}
+        self._told: set[bytes] = set()
+        self._nameless: dict[bytes, float] = {}  # until when
+        self._lock = threading.Lock()
+
+    def tell(self, name: str) -> bytes:
+        """The id of a name; the first time that the pool has to be told of a long one, it is."""
+        node = node_bytes(name)
+        if not _is_long(name):
+            return node
+        with self._lock:
+            told = node in self._told
+            self._told.add(node)
+            self._known[node] = name
+        if not told:
+            try:
+                self._store.put(PREFIX + node.hex(), name.encode())
+            except Error:  # then it is digits to others, until it is told again
+                with self._lock:
+                    self._told.discard(node)
+        return node
+
+    def of(self, nodes: Iterable[bytes]) -> dict[bytes, str]:
+        """Names by ids; digits where nobody has told one."""
+        nodes = list(nodes)
+        until = time.monotonic() + HEARD_S
+        while unknown := [node for node in nodes if self._is_unknown(node)]:
+            self._look_up(unknown)
+            if time.monotonic() >= until:
+                ends = time.monotonic() + NAMELESS_S
+                self._nameless |= {node: ends for node in unknown if node not in self._known}
+            elif any(node not in self._known for node in unknown):
+                time.sleep(_RETRY_S)
+        return {node: short_name(node) or self._known.get(node) or node.hex() for node in nodes}
+
+    def _is_unknown(self, node: bytes) -> bool:
+        return short_name(node) is None and node not in self._known and time.monotonic() >= self._nameless.get(node, 0.0)
+
+    def _look_up(self, nodes: list[bytes]) -> None:
+        try:
+            found = self._store.get_many([PREFIX + node.hex() for node in nodes])
+        except Error:
+            return
+        for node, value in zip(nodes, found):
+            name = value.decode(errors="replace") if value else ""
+            if node_bytes(name) == node:
+                self._known[node] = name
+
+    def clear_all_but(self) -> int:
+        """Delete all values but these names. How many are left, pinned ones."""
+        try:
+            kept = [entry.key for entry in self._store.list(PREFIX)]
+            names = self._store.get_many(kept) if kept else []
+        except Error:
+            kept, names = [], []
+        left = self._store.clear()
+        self._store.put_many([(key, name) for key, name in zip(kept, names) if name])
+        return left
