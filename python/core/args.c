@@ -2,6 +2,8 @@
 /* args.c: arguments of fast calls, keys, and the memory of values, borrowed for as long as a call runs. */
 #include "core.h"
 
+enum { PIECES_MAX = 1024 /* of an operation, as the library takes them */ };
+
 #include <math.h>
 
 /* ---- arguments ---- */
@@ -315,14 +317,66 @@ void core_return_data(struct core_data *data)
         core_return(&data->pieces[i]);
     PyMem_Free(data->pieces);
     PyMem_Free(data->iov);
+    PyMem_Free(data->joined);
     data->pieces = NULL;
     data->iov = NULL;
+    data->joined = NULL;
 }
 
-void core_set_data(struct penstock_op *op, const struct core_data *data)
+void core_cut_data(struct core_data *data, uint64_t bytes)
 {
-    op->data = data->pieces ? NULL : data->whole.buf;
-    op->iov = data->iov;
-    op->iov_count = data->count;
+    uint64_t at = 0;
+
+    core_assert(bytes <= data->bytes);
+    data->bytes = bytes;
+    for (uint32_t i = 0; data->pieces && i < data->count; i++) {
+        struct iovec *piece = &data->iov[i];
+
+        piece->iov_len = piece->iov_len < bytes - at ? piece->iov_len : bytes - at;
+        at += piece->iov_len;
+    }
+}
+
+/* Return: 0, or -1 with MemoryError. */
+static int join_pieces(struct core_data *data, bool reads)
+{
+    uint64_t at = 0;
+
+    core_assert(!data->joined && data->pieces);
+    data->joined = PyMem_Malloc(data->bytes + 1);
+    if (!data->joined) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (uint32_t i = 0; !reads && i < data->count; i++) {
+        if (data->iov[i].iov_len)
+            memcpy(data->joined + at, data->iov[i].iov_base, data->iov[i].iov_len);
+        at += data->iov[i].iov_len;
+    }
+    return 0;
+}
+
+int core_set_data(struct penstock_op *op, struct core_data *data, bool reads)
+{
     op->bytes = data->bytes;
+    if (data->count > PIECES_MAX && join_pieces(data, reads) < 0)
+        return -1;
+    op->data = data->joined ? data->joined : data->pieces ? NULL : data->whole.buf;
+    op->iov = data->joined ? NULL : data->iov;
+    op->iov_count = data->joined ? 0 : data->count;
+    return 0;
+}
+
+void core_spread_data(const struct core_data *data, const struct penstock_op *op)
+{
+    uint64_t bytes = op->flags & PENSTOCK_RANGE ? op->bytes : op->value_bytes, at = 0;
+
+    core_assert(op->result == 0 && bytes <= data->bytes);
+    for (uint32_t i = 0; data->joined && at < bytes; i++) {
+        size_t part = data->iov[i].iov_len < bytes - at ? data->iov[i].iov_len : (size_t)(bytes - at);
+
+        if (part)
+            memcpy(data->iov[i].iov_base, data->joined + at, part);
+        at += part;
+    }
 }

@@ -158,8 +158,7 @@ static int add_data(struct batch *b, PyObject *data, const char *name, bool writ
     if (!data || core_borrow_data(data, name, writable, &b->data[i]) < 0)
         return -1;
     b->data_borrowed++;
-    core_set_data(&b->ops[i], &b->data[i]);
-    return 0;
+    return core_set_data(&b->ops[i], &b->data[i], writable);
 }
 
 static int open_with_keys(PyObject *self, PyObject *keys, enum penstock_code code, bool rooms,
@@ -223,6 +222,8 @@ static PyObject *bytes_result(const struct batch *b, size_t i)
 {
     const struct penstock_op *op = &b->ops[i];
 
+    if (op->result == 0)
+        core_spread_data(&b->data[i], op);
     return number_result(op, op->flags & PENSTOCK_RANGE ? op->bytes : op->value_bytes);
 }
 
@@ -231,21 +232,30 @@ static PyObject *found_result(const struct batch *b, size_t i)
     return Py_NewRef(b->ops[i].result == 0 ? Py_True : Py_False);
 }
 
+/* Raises the batch's first failure; what of the others there is goes with it, as a list that this takes. */
+static void raise_with(const struct batch *b, int but, PyObject *values)
+{
+    core_raise_batch(b->ops, b->count, but);
+    core_error_says("values", values);
+}
+
 /* Runs the batch, closes it, and makes a list of its results; a result but 0 and @but raises. */
 static PyObject *finish(struct batch *b, int but, PyObject *(*result)(const struct batch *, size_t))
 {
     int failed = core_run_all(b->store, b->ops, b->count);
     PyObject *out = NULL;
 
-    if (failed > 0 && any_bad(b, but))
-        core_raise_batch(b->ops, b->count, but);
-    else if (failed >= 0)
+    if (failed >= 0)
         out = PyList_New((Py_ssize_t)b->count);
     for (size_t i = 0; out && i < b->count; i++) {
         PyObject *one = result(b, i);
 
         if (!one || PyList_SetItem(out, (Py_ssize_t)i, one) < 0)
             Py_CLEAR(out);
+    }
+    if (out && failed > 0 && any_bad(b, but)) {
+        raise_with(b, but, out);
+        out = NULL;
     }
     batch_close(b);
     return out;
@@ -642,12 +652,12 @@ static PyObject *get_whole(struct batch *b)
         more = -1;
     for (int i = 0; i < GET_TRIES_MAX && failed > 0 && more > 0; i++)
         more = read_again(b, i, out);
-    if (more >= 0 && failed > 0 && any_bad(b, PENSTOCK_MISS)) {
-        core_raise_batch(b->ops, b->count, PENSTOCK_MISS);
-        more = -1;
-    }
     if (more < 0)
         Py_CLEAR(out);
+    if (out && failed > 0 && any_bad(b, PENSTOCK_MISS)) {
+        raise_with(b, PENSTOCK_MISS, out);
+        out = NULL;
+    }
     return out;
 }
 
@@ -685,16 +695,16 @@ static PyObject *get_ranges(struct batch *b, PyObject *ranges)
     PyObject *out = ranges_list(b, ranges);
     int failed = out ? core_run_all(b->store, b->ops, b->count) : -1;
 
-    if (failed > 0 && any_bad(b, PENSTOCK_MISS)) {
-        core_raise_batch(b->ops, b->count, PENSTOCK_MISS);
-        failed = -1;
-    }
     for (size_t i = 0; failed > 0 && i < b->count; i++) {
         if (b->ops[i].result && PyList_SetItem(out, (Py_ssize_t)i, Py_NewRef(Py_None)) < 0)
             failed = -1;
     }
     if (failed < 0)
         Py_CLEAR(out);
+    if (out && failed > 0 && any_bad(b, PENSTOCK_MISS)) {
+        raise_with(b, PENSTOCK_MISS, out);
+        out = NULL;
+    }
     return out;
 }
 

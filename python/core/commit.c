@@ -42,7 +42,8 @@ static int add_op(struct commit *c, PyObject *item, bool checks)
     if (code == PENSTOCK_PUT) {
         if (core_borrow_data(value, "value", false, &c->values[c->count - 1]) < 0)
             return -1;
-        core_set_data(op, &c->values[c->count - 1]);
+        if (core_set_data(op, &c->values[c->count - 1], false) < 0)
+            return -1;
     }
     if (generation == Py_None)
         return 0;

@@ -64,6 +64,8 @@ struct core_classes {
 };
 extern struct core_classes core_classes;
 
+struct core_store;
+
 /* Raises what belongs to @result, with the library's text of this thread. @key may be NULL. Returns NULL. */
 PyObject *core_raise(int result, const Py_buffer *key);
 /* The same for an operation, with the generation in the way. */
@@ -72,8 +74,12 @@ PyObject *core_raise_op(const struct penstock_op *op);
 PyObject *core_error_of(const struct penstock_op *op);
 /* The same for the first of @count that is not @but or 0, with a list of all results. */
 PyObject *core_raise_batch(const struct penstock_op *ops, size_t count, int but);
+/* Sets what the error that is raised now says beside its text. Takes @value, which may be NULL. */
+void core_error_says(const char *name, PyObject *value);
 /* Frees an object of one of these types. */
 void core_free(PyObject *self);
+/* How one of these prints: of which store it is, NULL: of none any more; and the key, where it has one. */
+PyObject *core_repr(const char *name, struct core_store *store, const Py_buffer *key);
 
 /* ---- args.c: what Python passes ---- */
 
@@ -128,12 +134,17 @@ struct core_data {
     struct iovec *iov;
     uint32_t count;
     uint64_t bytes;
+    uint8_t *joined; /* what stands for more pieces than an operation takes; NULL: nothing */
 };
 
 int core_borrow_data(PyObject *arg, const char *name, bool writable, struct core_data *out);
 void core_return_data(struct core_data *data);
-/* Has @op carry @data. */
-void core_set_data(struct penstock_op *op, const struct core_data *data);
+/* Only the first @bytes are meant. */
+void core_cut_data(struct core_data *data, uint64_t bytes);
+/* Has @op carry @data; one that reads is told with @reads. Return: 0, or -1 with MemoryError. */
+int core_set_data(struct penstock_op *op, struct core_data *data, bool reads);
+/* @op, which read to @data, has ended well: its bytes are where they belong. */
+void core_spread_data(const struct core_data *data, const struct penstock_op *op);
 
 /* ---- store.c ---- */
 

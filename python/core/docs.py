@@ -30,6 +30,12 @@ def signature(function: ast.FunctionDef) -> str:
     return f"{function.name}({text.replace('self', '$self', 1)})\n--\n\n"
 
 
+def is_bare_overload(function: ast.FunctionDef) -> bool:
+    """One that has its documentation with another one of its name."""
+    overloads = any(isinstance(one, ast.Name) and one.id == "overload" for one in function.decorator_list)
+    return overloads and ast.get_docstring(function) is None
+
+
 def texts(stub: str) -> Iterator[tuple[str, str]]:
     """Names of macros and what they stand for."""
     for kind in ast.parse(stub).body:
@@ -37,7 +43,7 @@ def texts(stub: str) -> Iterator[tuple[str, str]]:
             continue
         yield kind.name, ast.get_docstring(kind) or ""
         for function in kind.body:
-            if not isinstance(function, ast.FunctionDef) or function.name.startswith("_"):
+            if not isinstance(function, ast.FunctionDef) or function.name.startswith("_") or is_bare_overload(function):
                 continue
             is_property = any(isinstance(one, ast.Name) and one.id == "property" for one in function.decorator_list)
             text = inspect.cleandoc(ast.get_docstring(function) or "")

@@ -116,6 +116,11 @@ static PyObject *listing_next(PyObject *self)
     return out;
 }
 
+static PyObject *listing_repr(PyObject *self)
+{
+    return core_repr("Listing", listing_of(self)->store, NULL);
+}
+
 static int listing_traverse(PyObject *self, visitproc visit, void *arg)
 {
     Py_VISIT(Py_TYPE(self));
@@ -135,11 +140,9 @@ static void listing_dealloc(PyObject *self)
 }
 
 static PyType_Slot slots[] = {
-    {Py_tp_dealloc, (void *)listing_dealloc},
-    {Py_tp_traverse, (void *)listing_traverse},
-    {Py_tp_iter, (void *)PyObject_SelfIter},
-    {Py_tp_iternext, (void *)listing_next},
-    {0, NULL},
+    {Py_tp_dealloc, (void *)listing_dealloc},   {Py_tp_repr, (void *)listing_repr},
+    {Py_tp_traverse, (void *)listing_traverse}, {Py_tp_iter, (void *)PyObject_SelfIter},
+    {Py_tp_iternext, (void *)listing_next},     {0, NULL},
 };
 
 PyType_Spec core_listing_spec = {

@@ -165,6 +165,19 @@ PyObject *core_raise_batch(const struct penstock_op *ops, size_t count, int but)
     return raise(error);
 }
 
+void core_error_says(const char *name, PyObject *value)
+{
+    PyObject *type, *error, *trace;
+
+    PyErr_Fetch(&type, &error, &trace);
+    PyErr_NormalizeException(&type, &error, &trace);
+    core_assert(error);
+    if (value && PyObject_SetAttrString(error, name, value) < 0)
+        PyErr_Clear(); /* MemoryError takes none */
+    Py_XDECREF(value);
+    PyErr_Restore(type, error, trace);
+}
+
 /* ---- the module ---- */
 
 void core_free(PyObject *self)
@@ -174,6 +187,24 @@ void core_free(PyObject *self)
 
     give(self);
     Py_DECREF(type);
+}
+
+PyObject *core_repr(const char *name, struct core_store *store, const Py_buffer *key)
+{
+    PyObject *url, *text = NULL, *out = NULL;
+
+    if (!store)
+        return PyUnicode_FromFormat("<penstock.%s, ended>", name);
+    url = PyObject_GetAttrString((PyObject *)store, "url");
+    if (url && key)
+        text = PyUnicode_Decode(key->buf, key->len < 100 ? key->len : 100, "utf-8", "backslashreplace");
+    if (text)
+        out = PyUnicode_FromFormat("<penstock.%s '%U' of %S>", name, text, url);
+    else if (url && !key)
+        out = PyUnicode_FromFormat("<penstock.%s of %S>", name, url);
+    Py_XDECREF(text);
+    Py_XDECREF(url);
+    return out;
 }
 
 static int take_classes(void)

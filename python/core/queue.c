@@ -189,8 +189,8 @@ static int prepare(const struct core_queue *q, struct task *task, long code, PyO
     uint64_t flags = 0;
 
     penstock_prep(op, (enum penstock_code)code, task->key.buf, (size_t)task->key.len);
-    if (args[ADD_DATA] != Py_None)
-        core_set_data(op, &task->data);
+    if (args[ADD_DATA] != Py_None && core_set_data(op, &task->data, code == PENSTOCK_GET) < 0)
+        return -1;
     if (code == PENSTOCK_GET)
         return prepare_get(q, task, args, op);
     if (args[ADD_A] != Py_None) { /* put, delete: if_generation */
@@ -470,6 +470,7 @@ static PyObject *outcome(struct core_queue *q, const struct task *task)
         return core_bytes_of(q->store, op, task->bytes);
     if (task->bytes)
         return Py_NewRef(task->bytes);
+    core_spread_data(&task->data, op);
     return PyLong_FromUnsignedLongLong(op->flags & PENSTOCK_RANGE ? op->bytes : op->value_bytes);
 }
 
@@ -500,13 +501,27 @@ static int append(PyObject *out, PyObject *token, PyObject *result)
     return r;
 }
 
-/* The list of a batch that has ended; or the error, with the results of all. */
+/* What of a batch ended well, and None for what did not. */
+static PyObject *values_of(const struct batch *batch)
+{
+    PyObject *values = PyList_GetSlice(batch->out, 0, (Py_ssize_t)batch->count);
+
+    for (size_t i = 0; values && i < batch->count; i++) {
+        if (PyExceptionInstance_Check(PyList_GetItem(values, (Py_ssize_t)i)) &&
+            PyList_SetItem(values, (Py_ssize_t)i, Py_NewRef(Py_None)) < 0)
+            Py_CLEAR(values);
+    }
+    return values;
+}
+
+/* The list of a batch that has ended; or the error, with the results and values of all. */
 static PyObject *batch_outcome(const struct batch *batch)
 {
-    PyObject *results;
+    PyObject *results, *values;
 
     if (!batch->error)
         return Py_NewRef(batch->out);
+    values = values_of(batch);
     results = PyList_New((Py_ssize_t)batch->count);
     for (size_t i = 0; results && i < batch->count; i++) {
         PyObject *number = PyLong_FromLong(batch->results[i]);
@@ -516,6 +531,9 @@ static PyObject *batch_outcome(const struct batch *batch)
     }
     if (results && PyObject_SetAttrString(batch->error, "results", results) < 0)
         PyErr_Clear(); /* MemoryError takes none */
+    if (values && PyObject_SetAttrString(batch->error, "values", values) < 0)
+        PyErr_Clear();
+    Py_XDECREF(values);
     Py_XDECREF(results);
     return Py_NewRef(batch->error);
 }
@@ -638,6 +656,11 @@ PyObject *core_queue_open(PyObject *self, PyObject *unused)
     return NULL;
 }
 
+static PyObject *queue_repr(PyObject *self)
+{
+    return core_repr("Queue", queue_of(self)->store, NULL);
+}
+
 static int queue_traverse(PyObject *self, visitproc visit, void *arg)
 {
     struct core_queue *q = queue_of(self);
@@ -709,6 +732,7 @@ static PyGetSetDef getters[] = {
 static PyType_Slot slots[] = {
     {Py_tp_doc, CORE_DOC_Queue},
     {Py_tp_dealloc, (void *)queue_dealloc},
+    {Py_tp_repr, (void *)queue_repr},
     {Py_tp_traverse, (void *)queue_traverse},
     {Py_tp_methods, methods},
     {Py_tp_getset, getters},

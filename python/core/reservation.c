@@ -276,13 +276,14 @@ PyObject *core_reserve_pairs(PyObject *self, PyObject *const *args, Py_ssize_t c
 
 /* ---- writing ---- */
 
-static PyObject *write_at(struct core_reservation *reservation, const struct core_data *data, uint64_t offset)
+static PyObject *write_at(struct core_reservation *reservation, struct core_data *data, uint64_t offset)
 {
     struct penstock_op op = {0};
 
     penstock_prep_write_at(&op, reservation->key.buf, (size_t)reservation->key.len, &reservation->reservation,
                            offset, NULL, 0);
-    core_set_data(&op, data);
+    if (core_set_data(&op, data, false) < 0)
+        return NULL;
     reservation->next = offset + data->bytes;
     reservation->writers++;
     core_run(reservation->store, &op);
@@ -492,11 +493,18 @@ static PyObject *reservation_enter(PyObject *self, PyObject *unused)
     return usable(reservation_of(self)) ? Py_NewRef(self) : NULL;
 }
 
+/* Commits, unless the block has ended it, or ends with an exception. */
 static PyObject *reservation_exit(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
-    (void)args;
-    (void)count;
-    return reservation_abort(self, NULL);
+    PyObject *generation;
+
+    if (count < 1 || args[0] != Py_None || !reservation_of(self)->store)
+        return reservation_abort(self, NULL);
+    generation = reservation_commit(self, NULL, 0, NULL);
+    if (!generation)
+        return NULL;
+    Py_DECREF(generation);
+    Py_RETURN_NONE;
 }
 
 /* ---- the type ---- */
@@ -514,6 +522,11 @@ static PyObject *reservation_location(PyObject *self, void *unused)
     (void)unused;
     return PyUnicode_FromStringAndSize(reservation_of(self)->reservation.location,
                                        reservation_of(self)->reservation.location_bytes);
+}
+
+static PyObject *reservation_repr(PyObject *self)
+{
+    return core_repr("Reservation", reservation_of(self)->store, &reservation_of(self)->key);
 }
 
 static int reservation_traverse(PyObject *self, visitproc visit, void *arg)
@@ -553,6 +566,7 @@ static PyGetSetDef getters[] = {
 static PyType_Slot slots[] = {
     {Py_tp_doc, CORE_DOC_Reservation},
     {Py_tp_dealloc, (void *)reservation_dealloc},
+    {Py_tp_repr, (void *)reservation_repr},
     {Py_tp_traverse, (void *)reservation_traverse},
     {Py_tp_methods, methods},
     {Py_tp_getset, getters},

@@ -230,8 +230,8 @@ static PyObject *store_put(PyObject *self, PyObject *const *args, Py_ssize_t cou
         return NULL;
     if (core_borrow_data(given[PUT_VALUE], "value", false, &value) == 0) {
         penstock_prep(&op, PENSTOCK_PUT, key.buf, (size_t)key.len);
-        core_set_data(&op, &value);
-        if (core_put_options(given + PUT_OPTIONS, &op, &attrs) == 0 && core_store_use(store)) {
+        if (core_set_data(&op, &value, false) == 0 &&
+            core_put_options(given + PUT_OPTIONS, &op, &attrs) == 0 && core_store_use(store)) {
             out = core_run(store, &op) == 0 ? PyLong_FromUnsignedLongLong(op.generation) : core_raise_op(&op);
             store->copies = out ? penstock_copies(&op) : store->copies;
             core_store_leave(store);
@@ -386,9 +386,9 @@ static PyObject *read_whole(struct core_store *store, const Py_buffer *key, cons
     return out;
 }
 
-enum { GET_KEY, GET_OFFSET, GET_LENGTH, GET_WAIT, GET_GENERATION };
+enum { GET_KEY, GET_DEFAULT, GET_OFFSET, GET_LENGTH, GET_WAIT, GET_GENERATION };
 static struct core_call get_call = {
-    "get", 1, 1, {"key", "offset", "length", "wait", "if_generation"}, {NULL}};
+    "get", 1, 2, {"key", "default", "offset", "length", "wait", "if_generation"}, {NULL}};
 
 static PyObject *get_wanted(struct core_store *store, const Py_buffer *key, struct wanted *wanted)
 {
@@ -421,26 +421,36 @@ static PyObject *store_get(PyObject *self, PyObject *const *args, Py_ssize_t cou
         core_store_leave(store);
     }
     core_return(&key);
-    return out;
+    if (out || !given[GET_DEFAULT] || !PyErr_ExceptionMatches(core_classes.NotFound))
+        return out;
+    PyErr_Clear();
+    return Py_NewRef(given[GET_DEFAULT]);
 }
 
-enum { INTO_KEY, INTO_BUFFER, INTO_OFFSET, INTO_WAIT, INTO_GENERATION };
+enum { INTO_KEY, INTO_BUFFER, INTO_OFFSET, INTO_LENGTH, INTO_WAIT, INTO_GENERATION };
 static struct core_call into_call = {
-    "get_into", 2, 2, {"key", "buffer", "offset", "wait", "if_generation"}, {NULL}};
+    "get_into", 2, 2, {"key", "buffer", "offset", "length", "wait", "if_generation"}, {NULL}};
 
-/* The value, or with an offset as much of it as the buffer holds. */
+/* The value, or with an offset as much of it as the buffer holds, or as is asked for. */
 static PyObject *get_into(struct core_store *store, const Py_buffer *key, struct wanted *wanted,
-                          const struct core_data *buffer)
+                          struct core_data *buffer)
 {
     struct penstock_op op;
 
+    if (!wanted->to_end && wanted->bytes > buffer->bytes)
+        return PyErr_Format(core_classes.Invalid, "buffer has %llu bytes, fewer than length",
+                            (unsigned long long)buffer->bytes);
+    if (!wanted->to_end)
+        core_cut_data(buffer, wanted->bytes);
     wanted->to_end = false;
     if (begin_get(store, key, wanted) < 0)
         return NULL;
     prepare(wanted, key, &op);
-    core_set_data(&op, buffer);
+    if (core_set_data(&op, buffer, true) < 0)
+        return NULL;
     if (core_run(store, &op) != 0)
         return core_raise_op(&op);
+    core_spread_data(buffer, &op);
     return PyLong_FromUnsignedLongLong(wanted->range ? op.bytes : op.value_bytes);
 }
 
@@ -453,7 +463,8 @@ static PyObject *store_get_into(PyObject *self, PyObject *const *args, Py_ssize_
     Py_buffer key;
 
     if (core_args(&into_call, args, count, keywords, given) < 0 ||
-        read_wanted(given[INTO_OFFSET], NULL, given[INTO_WAIT], given[INTO_GENERATION], &wanted) < 0 ||
+        read_wanted(given[INTO_OFFSET], given[INTO_LENGTH], given[INTO_WAIT], given[INTO_GENERATION],
+                    &wanted) < 0 ||
         core_borrow_key(given[INTO_KEY], "key", &key) < 0)
         return NULL;
     if (core_borrow_data(given[INTO_BUFFER], "buffer", true, &buffer) == 0) {

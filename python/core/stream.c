@@ -172,11 +172,23 @@ static PyObject *stream_enter(PyObject *self, PyObject *unused)
     return usable(stream_of(self)) ? Py_NewRef(self) : NULL;
 }
 
+/* Commits, unless the block has ended it, or ends with an exception. */
 static PyObject *stream_exit(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
-    (void)args;
-    (void)count;
-    return stream_abort(self, NULL);
+    PyObject *generation;
+
+    if (count < 1 || args[0] != Py_None || !stream_of(self)->store)
+        return stream_abort(self, NULL);
+    generation = stream_commit(self, NULL);
+    if (!generation)
+        return NULL;
+    Py_DECREF(generation);
+    Py_RETURN_NONE;
+}
+
+static PyObject *stream_repr(PyObject *self)
+{
+    return core_repr("Stream", stream_of(self)->store, &stream_of(self)->key);
 }
 
 static int stream_traverse(PyObject *self, visitproc visit, void *arg)
@@ -207,11 +219,9 @@ static PyMethodDef methods[] = {
 };
 
 static PyType_Slot slots[] = {
-    {Py_tp_doc, CORE_DOC_Stream},
-    {Py_tp_dealloc, (void *)stream_dealloc},
-    {Py_tp_traverse, (void *)stream_traverse},
-    {Py_tp_methods, methods},
-    {0, NULL},
+    {Py_tp_doc, CORE_DOC_Stream},      {Py_tp_dealloc, (void *)stream_dealloc},
+    {Py_tp_repr, (void *)stream_repr}, {Py_tp_traverse, (void *)stream_traverse},
+    {Py_tp_methods, methods},          {0, NULL},
 };
 
 PyType_Spec core_stream_spec = {

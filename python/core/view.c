@@ -135,6 +135,11 @@ static void view_releasebuffer(PyObject *self, Py_buffer *buffer)
     end_export(view_of(self));
 }
 
+static PyObject *view_repr(PyObject *self)
+{
+    return core_repr("View", view_of(self)->store, NULL);
+}
+
 static int view_traverse(PyObject *self, visitproc visit, void *arg)
 {
     Py_VISIT(Py_TYPE(self));
@@ -209,6 +214,7 @@ static PyGetSetDef getters[] = {
 static PyType_Slot slots[] = {
     {Py_tp_doc, CORE_DOC_View},
     {Py_tp_dealloc, (void *)view_dealloc},
+    {Py_tp_repr, (void *)view_repr},
     {Py_tp_traverse, (void *)view_traverse},
     {Py_tp_methods, methods},
     {Py_tp_getset, getters},

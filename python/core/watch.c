@@ -174,6 +174,11 @@ static PyObject *watch_exit(PyObject *self, PyObject *const *args, Py_ssize_t co
     return watch_close(self, NULL);
 }
 
+static PyObject *watch_repr(PyObject *self)
+{
+    return core_repr("Watch", watch_of(self)->store, NULL);
+}
+
 static int watch_traverse(PyObject *self, visitproc visit, void *arg)
 {
     Py_VISIT(Py_TYPE(self));
@@ -204,6 +209,7 @@ static PyMethodDef methods[] = {
 static PyType_Slot slots[] = {
     {Py_tp_doc, CORE_DOC_Watch},
     {Py_tp_dealloc, (void *)watch_dealloc},
+    {Py_tp_repr, (void *)watch_repr},
     {Py_tp_traverse, (void *)watch_traverse},
     {Py_tp_iter, (void *)PyObject_SelfIter},
     {Py_tp_iternext, (void *)watch_next},

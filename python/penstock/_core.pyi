@@ -4,7 +4,7 @@ import builtins
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Union
+from typing import Any, TypeVar, Union, overload
 
 from _typeshed import ReadableBuffer, WriteableBuffer
 
@@ -13,6 +13,7 @@ from .records import Entry, Event, KeyStat, PoolNode
 KEY_BYTES_MAX: int
 ATTR_BYTES_MAX: int
 
+T = TypeVar("T")
 Key = Union[str, ReadableBuffer]
 Address = tuple[int, int]
 """Address and bytes of memory that outlives the call."""
@@ -56,7 +57,7 @@ class Listing(Iterator[Entry]):
 
 class Stream:
     """A value that is written bit by bit, and visible whole with :meth:`commit`; without one it is as if nothing had
-    been written. One thread at a time. As a context manager it aborts what was not committed."""
+    been written. One thread at a time. The end of its ``with`` block commits it; an exception there aborts it."""
 
     def write(self, data: Value) -> int:
         """Append bytes. How many.
@@ -85,7 +86,7 @@ class Stream:
 class Reservation:
     """Memory for a key's next value, which nobody sees before :meth:`commit`; without one it is as if there had been
     nothing. Bytes come by :meth:`write` or by slices, ``reservation[0:4] = b"head"``, in any order and from several threads at
-    once. As a context manager it aborts what was not committed."""
+    once. The end of its ``with`` block commits it; an exception there aborts it."""
 
     @property
     def nbytes(self) -> int | None:
@@ -227,12 +228,18 @@ class Store:
         Unknown
             The connection failed: the value may or may not have been stored.
         """
+    @overload
     def get(self, key: Key, *, offset: int | None = None, length: int | None = None,
-            wait: float | None = None, if_generation: int | None = None) -> bytes:
+            wait: float | None = None, if_generation: int | None = None) -> bytes: ...
+    @overload
+    def get(self, key: Key, default: T = ..., *, offset: int | None = None, length: int | None = None,
+            wait: float | None = None, if_generation: int | None = None) -> bytes | T:
         """Read a value, or a range of it.
 
         Parameters
         ----------
+        default : object, optional
+            What is returned if there is no such key.
         offset : int, optional
             First byte of the range; a negative one counts from the value's end.
         length : int, optional
@@ -245,7 +252,7 @@ class Store:
         Raises
         ------
         NotFound
-            No such key, also after the wait.
+            No such key, also after the wait, and no `default`.
         Stale
             The value has another generation.
         Invalid
@@ -253,9 +260,9 @@ class Store:
         Corrupt
             The value's checksum is wrong.
         """
-    def get_into(self, key: Key, buffer: Room, *, offset: int | None = None, wait: float | None = None,
-                 if_generation: int | None = None) -> int:
-        """Read a value into memory; with `offset`, as many bytes of it as the memory holds.
+    def get_into(self, key: Key, buffer: Room, *, offset: int | None = None, length: int | None = None,
+                 wait: float | None = None, if_generation: int | None = None) -> int:
+        """Read a value into memory; with `offset`, as many bytes of it as the memory holds, or `length`.
 
         Returns
         -------
@@ -393,7 +400,8 @@ class Store:
         """
     def get_many(self, keys: Iterable[Key], *,
                  ranges: Sequence[tuple[int, int]] | None = None) -> builtins.list[bytes | None]:
-        """Read many values in one go, or of each a range ``(offset, length)``; None for keys that are not there."""
+        """Read many values in one go, or of each a range ``(offset, length)``; None for keys that are not there. If one cannot be
+        read, the error's ``values`` has the others."""
     def get_into_many(self, keys: Iterable[Key], buffers: Iterable[Room], *,
                       offsets: Sequence[int] | None = None) -> builtins.list[int | None]:
         """Read many values into memory. Bytes read of each; None for keys that are not there."""

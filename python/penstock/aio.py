@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 import itertools
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from .records import Entry, Event, KeyStat
+from .errors import NotFound
+from .records import Entry, Event, KeyStat, PoolNode
 
 if TYPE_CHECKING:
-    from ._core import Key, Room, Value
+    from ._core import Key, Reservation, Room, Stream, Value
+    from .arrays import Array
     from .store import Store, StoreStat, View
 
 __all__ = ["AsyncStore"]
@@ -23,6 +26,7 @@ _PUT, _GET, _STAT_KEY, _DELETE = 1, 2, 3, 4
 _IF_ABSENT, _CHECKSUM, _DURABLE = 1, 4, 64
 _LIST_ENTRIES = 512
 _COPY_BYTES = 1 << 20
+_RAISE = object()
 
 
 class AsyncStore:
@@ -94,6 +98,9 @@ class AsyncStore:
             self._loop.remove_reader(self._queue.fileno())
             self._reading = False
 
+    def __repr__(self) -> str:
+        return f"<penstock.AsyncStore of {self._store.url}>"
+
     async def _in_thread(self, call: Callable[P, T], *args: P.args, **keywords: P.kwargs) -> T:
         return await asyncio.to_thread(call, *args, **keywords)
 
@@ -111,22 +118,30 @@ class AsyncStore:
         generation: int = await self._begin(_PUT, key, value, if_generation, flags)
         return generation
 
-    async def get(self, key: Key, *, offset: int | None = None, length: int | None = None,
-                  wait: float | None = None) -> bytes:
+    async def get(self, key: Key, default: Any = _RAISE, *, offset: int | None = None, length: int | None = None,
+                  wait: float | None = None, if_generation: int | None = None) -> Any:
         """See :meth:`penstock.Store.get`."""
-        if length is None and offset is not None:
-            if offset >= 0:  # how long it is remains to be asked
-                return await self._in_thread(self._store.get, key, offset=offset, wait=wait)
-            length = -offset
-        if length is not None and offset is None:
-            offset = 0
-        value: bytes = await self._begin(_GET, key, None, offset, length, wait)
-        return value
+        try:
+            if if_generation is not None or (length is None and offset is not None and offset >= 0):
+                # Of the latter it remains to be asked how long it is.
+                return await self._in_thread(self._store.get, key, offset=offset, length=length, wait=wait,
+                                             if_generation=if_generation)
+            if length is None and offset is not None:
+                length = -offset
+            if length is not None and offset is None:
+                offset = 0
+            return await self._begin(_GET, key, None, offset, length, wait)
+        except NotFound:
+            if default is _RAISE:
+                raise
+            return default
 
-    async def get_into(self, key: Key, buffer: Room, *, offset: int | None = None, wait: float | None = None) -> int:
+    async def get_into(self, key: Key, buffer: Room, *, offset: int | None = None, length: int | None = None,
+                       wait: float | None = None, if_generation: int | None = None) -> int:
         """See :meth:`penstock.Store.get_into`."""
-        if self._copies and _is_large(buffer):
-            return await self._in_thread(self._store.get_into, key, buffer, offset=offset, wait=wait)
+        if length is not None or if_generation is not None or (self._copies and _is_large(buffer)):
+            return await self._in_thread(self._store.get_into, key, buffer, offset=offset, length=length, wait=wait,
+                                         if_generation=if_generation)
         count: int = await self._begin(_GET, key, buffer, offset, None, wait)
         return count
 
@@ -212,6 +227,104 @@ class AsyncStore:
                     await readable.wait()
             finally:
                 self._loop.remove_reader(watch.fileno())
+
+    async def keys(self, prefix: Key = "") -> AsyncIterator[str]:
+        """See :meth:`penstock.Store.keys`."""
+        async for entry in self.list(prefix):
+            yield entry.name
+
+    async def items(self, prefix: Key = "") -> AsyncIterator[tuple[str, bytes]]:
+        """See :meth:`penstock.Store.items`."""
+        items = self._store.items(prefix)
+        while (item := await self._in_thread(next, items, None)) is not None:
+            yield item
+
+    async def values(self, prefix: Key = "") -> AsyncIterator[bytes]:
+        """See :meth:`penstock.Store.values`."""
+        async for _, value in self.items(prefix):
+            yield value
+
+    # ---- what is rarely called, in threads ----
+
+    async def delete_range(self, start: Key, end: Key | None = None) -> int:
+        """See :meth:`penstock.Store.delete_range`."""
+        return await self._in_thread(self._store.delete_range, start, end)
+
+    async def clear(self) -> int:
+        """See :meth:`penstock.Store.clear`."""
+        return await self._in_thread(self._store.clear)
+
+    async def pop(self, key: Key, default: Any = _RAISE) -> Any:
+        """See :meth:`penstock.Store.pop`."""
+        return await self._in_thread(self._store.pop, key, *(() if default is _RAISE else (default,)))
+
+    async def setdefault(self, key: Key, default: Value) -> bytes:
+        """See :meth:`penstock.Store.setdefault`."""
+        return await self._in_thread(self._store.setdefault, key, default)
+
+    async def update(self, items: Mapping[Key, Value] | Iterable[tuple[Key, Value]] = (), /, **more: Value) -> None:
+        """See :meth:`penstock.Store.update`."""
+        await self._in_thread(self._store.update, items, **more)
+
+    async def pin(self, key: Key, seconds: float | None = None) -> None:
+        """See :meth:`penstock.Store.pin`."""
+        await self._in_thread(self._store.pin, key, seconds)
+
+    async def unpin(self, key: Key) -> None:
+        """See :meth:`penstock.Store.unpin`."""
+        await self._in_thread(self._store.unpin, key)
+
+    async def commit(self, puts: Mapping[Key, Value] | None = None, *, deletes: Iterable[Key] = (),
+                     checks: Mapping[Key, int] | None = None) -> dict[Key, int]:
+        """See :meth:`penstock.Store.commit`."""
+        return await self._in_thread(self._store.commit, puts, deletes=deletes, checks=checks)
+
+    async def stream(self, key: Key, **options: Any) -> Stream:
+        """See :meth:`penstock.Store.stream`; what is written to it waits for the store, so write in a thread."""
+        return await self._in_thread(self._store.stream, key, **options)
+
+    async def reserve(self, key: Key, nbytes: int | None = None, **options: Any) -> Reservation:
+        """See :meth:`penstock.Store.reserve`; write to it in a thread."""
+        return await self._in_thread(self._store.reserve, key, nbytes, **options)
+
+    async def reserve_many(self, items: Mapping[Key, int | None] | Iterable[tuple[Key, int | None]], *, depth: int | None = None,
+                           replace: bool = False) -> builtins.list[Reservation]:
+        """See :meth:`penstock.Store.reserve_many`."""
+        return await self._in_thread(self._store.reserve_many, items, depth=depth, replace=replace)
+
+    async def commit_many(self, reservations: Iterable[Reservation], *, durable: bool = False) -> builtins.list[int]:
+        """See :meth:`penstock.Store.commit_many`."""
+        return await self._in_thread(self._store.commit_many, reservations, durable=durable)
+
+    async def put_array(self, key: Key, array: object, *, if_absent: bool = False, if_generation: int | None = None,
+                        checksum: bool = False) -> int:
+        """See :meth:`penstock.Store.put_array`."""
+        return await self._in_thread(self._store.put_array, key, array, if_absent=if_absent, if_generation=if_generation,
+                                     checksum=checksum)
+
+    async def get_array(self, key: Key, *, out: Array | None = None, copy: bool | None = None) -> Array:
+        """See :meth:`penstock.Store.get_array`."""
+        return await self._in_thread(self._store.get_array, key, out=out, copy=copy)
+
+    async def nodes(self) -> builtins.list[PoolNode]:
+        """See :meth:`penstock.Store.nodes`."""
+        return await self._in_thread(self._store.nodes)
+
+    async def drain(self, node: PoolNode | str) -> None:
+        """See :meth:`penstock.Store.drain`."""
+        await self._in_thread(self._store.drain, node)
+
+    async def undrain(self, node: PoolNode | str) -> None:
+        """See :meth:`penstock.Store.undrain`."""
+        await self._in_thread(self._store.undrain, node)
+
+    async def forgive(self) -> None:
+        """See :meth:`penstock.Store.forgive`."""
+        await self._in_thread(self._store.forgive)
+
+    async def ping(self) -> float:
+        """See :meth:`penstock.Store.ping`."""
+        return await self._in_thread(self._store.ping)
 
     async def flush(self) -> None:
         """See :meth:`penstock.Store.flush`."""

@@ -204,6 +204,7 @@ def _resolve(planner: SavePlanner, item: WriteItem) -> tuple[Any, list[int]]:
     data = data.detach()
     if data.layout != torch.strided or data.is_quantized:
         raise TypeError(f"checkpoint: {item.index.fqn!r} is no dense tensor ({data.layout}, {data.dtype})")
+    data = data.resolve_conj().resolve_neg()  # of a view that says so the bytes are others
     return _bytes_of(data.cpu().contiguous()), list(data.shape)
 
 

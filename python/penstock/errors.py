@@ -3,6 +3,8 @@
 like."""
 from __future__ import annotations
 
+from typing import Any
+
 
 class Error(RuntimeError):
     """Base of all errors.
@@ -15,11 +17,14 @@ class Error(RuntimeError):
         Of the value in the way, with :class:`Exists` and :class:`Stale`.
     results : list of int or None
         Of a batch: every operation's result, in the batch's order. The error is that of the first which failed.
+    values : list or None
+        Of a batch: what it would have returned, with None for what failed. So one bad key of a `get_many` loses no other value.
     """
 
     result: int = 0
     generation: int = 0
     results: list[int] | None = None
+    values: list[Any] | None = None
 
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""

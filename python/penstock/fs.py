@@ -12,9 +12,12 @@ ones. Nothing is cached: an open file reads one generation of its value, in plac
 """
 from __future__ import annotations
 
+import datetime
 import io
 import mmap
 import os
+import struct
+import time
 import urllib.parse
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +35,9 @@ if TYPE_CHECKING:
 
 PROTOCOL = "penstock"
 BLOCK_BYTES = 1 << 20
+PIECE_BYTES = 16 << 20
+_MODIFIED = struct.Struct("<6sQ")  # attributes of a value that was written as a file: b"mtime:", nanoseconds since 1970
+_WORD = b"mtime:"
 _PREFIX = f"{PROTOCOL}://"
 
 
@@ -50,8 +56,12 @@ def _store_url(host: str) -> str:
     return host if host == "mem:" else f"node://{host}"
 
 
+def _now() -> bytes:
+    return _MODIFIED.pack(_WORD, time.time_ns())
+
+
 class _Bytes(io.RawIOBase):
-    """One generation of a value, read in place or by ranges."""
+    """One generation of a value, read in place, by ranges, or through a cache of fsspec's."""
 
     mode = "rb"
 
@@ -60,6 +70,7 @@ class _Bytes(io.RawIOBase):
         self.name = path
         self._store = store
         self._at = 0
+        self.cache: Any = None
         view = view_or_none(store, path)
         self._memory = None if view is None else memoryview(view)
         if self._memory is not None:
@@ -89,12 +100,19 @@ class _Bytes(io.RawIOBase):
             count = max(0, min(room.nbytes, self.size - self._at))
             if not count:
                 return 0
-            if self._memory is not None:
-                room[:count] = self._memory[self._at:self._at + count]
+            if self.cache is not None:
+                room[:count] = self.cache._fetch(self._at, self._at + count)
             else:
-                self._store.get_into(self.name, room[:count], offset=self._at, if_generation=self._generation)
+                self.fetch_into(self._at, room[:count])
         self._at += count
         return count
+
+    def fetch_into(self, start: int, room: memoryview) -> None:
+        """Bytes from `start` on, which are all inside of the value."""
+        if self._memory is not None:
+            room[:] = self._memory[start:start + room.nbytes]
+        else:
+            self._store.get_into(self.name, room, offset=start, if_generation=self._generation)
 
     def close(self) -> None:
         self._memory = None
@@ -105,9 +123,32 @@ class PenstockFile(io.BufferedReader):
     """A file that is read; `size` is its length in bytes."""
 
     def __init__(self, fs: PenstockFileSystem, path: str, block_size: int) -> None:
-        raw = _Bytes(fs.store, path)
-        self.fs, self.path, self.size = fs, path, raw.size
-        super().__init__(raw, block_size)
+        self._bytes = _Bytes(fs.store, path)
+        self.fs, self.path, self.size, self.blocksize = fs, path, self._bytes.size, block_size
+        super().__init__(self._bytes, block_size)
+
+    @property
+    def cache(self) -> Any:
+        """What reads go through: ``blockcache::`` sets one."""
+        return self._bytes.cache
+
+    @cache.setter
+    def cache(self, cache: Any) -> None:
+        self._bytes.cache = cache
+
+    @property
+    def closed(self) -> bool:
+        return super().closed
+
+    @closed.setter
+    def closed(self, closed: bool) -> None:
+        """Such a cache says so once it has closed the file."""
+
+    def _fetch_range(self, start: int, end: int) -> bytes:
+        room = bytearray(max(0, min(end, self.size) - start))
+        if room:
+            self._bytes.fetch_into(start, memoryview(room))
+        return bytes(room)
 
 
 class PenstockWriter(io.RawIOBase):
@@ -283,6 +324,30 @@ class PenstockFileSystem(AbstractFileSystem):  # type: ignore[misc]
             out[path] = self.info(path)
         return out if detail else list(out)
 
+    def modified(self, path: str) -> datetime.datetime:
+        """When the file was written. Of a value that was not written as a file it is known only that it was not before: the
+        time is that of its generation, when its node began or later."""
+        path = self._strip_protocol(path)
+        try:
+            there = self.store.head(path)
+        except (NotFound, Invalid):
+            raise FileNotFoundError(path) from None
+        ns = there.generation
+        if len(there.attrs) == _MODIFIED.size and there.attrs.startswith(_WORD):
+            ns = _MODIFIED.unpack(there.attrs)[1]
+        return datetime.datetime.fromtimestamp(ns / 1e9, datetime.timezone.utc)
+
+    def created(self, path: str) -> datetime.datetime:
+        """As :meth:`modified`: a file is written as a whole."""
+        return self.modified(path)
+
+    def touch(self, path: str, truncate: bool = True, **options: Any) -> None:
+        """Make an empty file. Without `truncate` a file that is there stays as it is."""
+        try:
+            self.pipe_file(path, b"", "overwrite" if truncate else "create")
+        except FileExistsError:
+            pass
+
     def checksum(self, path: str) -> int:
         return int(self.info(path).get("generation", 0))
 
@@ -317,7 +382,8 @@ class PenstockFileSystem(AbstractFileSystem):  # type: ignore[misc]
             there = None
         before = self.store.get(path) if there else b""
         try:
-            stream = self.store.stream(path, if_absent=mode == "xb", if_generation=there.generation if there else None)
+            stream = self.store.stream(path, if_absent=mode == "xb", if_generation=there.generation if there else None,
+                                       attrs=_now())
         except Exists:
             raise FileExistsError(path) from None
         writer = PenstockWriter(self.store, path, stream, autocommit)
@@ -361,7 +427,7 @@ class PenstockFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def pipe_file(self, path: str, value: Any, mode: str = "overwrite", **options: Any) -> None:
         path = self._strip_protocol(path)
         try:
-            self.store.put(path, value, if_absent=mode == "create")
+            self.store.put(path, value, if_absent=mode == "create", attrs=_now())
         except Exists:
             raise FileExistsError(path) from None
         keep_or_warn(self.store, path)
@@ -374,11 +440,21 @@ class PenstockFileSystem(AbstractFileSystem):  # type: ignore[misc]
             size = os.fstat(file.fileno()).st_size
             callback.set_size(size)
             if size:
-                with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as mapped:
-                    self.pipe_file(rpath, mapped, mode)
+                with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as memory:
+                    self._put_memory(rpath, memory, mode, callback)
             else:
                 self.pipe_file(rpath, b"", mode)
-            callback.relative_update(size)
+
+    def _put_memory(self, path: str, memory: memoryview, mode: str, callback: Any) -> None:
+        """At once, unless somebody looks at how far it is."""
+        if callback is DEFAULT_CALLBACK or memory.nbytes <= PIECE_BYTES:
+            self.pipe_file(path, memory, mode)
+            callback.relative_update(memory.nbytes)
+            return
+        with self._writer(self._strip_protocol(path), "xb" if mode == "create" else "wb", True) as writer:
+            for at in range(0, memory.nbytes, PIECE_BYTES):
+                with memory[at:at + PIECE_BYTES] as piece:
+                    callback.relative_update(writer.write(piece))
 
     def cp_file(self, path1: str, path2: str, **options: Any) -> None:
         source, target = self._strip_protocol(path1), self._strip_protocol(path2)

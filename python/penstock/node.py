@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import weakref
 from collections.abc import Iterable
 from types import TracebackType
@@ -12,7 +13,7 @@ from . import _core
 
 __all__ = ["Node"]
 
-Setting = Union[str, int, bool, Iterable[str]]
+Setting = Union[str, int, bool, "os.PathLike[str]", Iterable[Union[str, "os.PathLike[str]"]]]
 
 
 class _HasDescriptor(Protocol):
@@ -38,7 +39,7 @@ class Node(_core.Node):
         A file or socket that gets one line for each event, ``sys.stderr`` for instance; without it the node is silent.
     connect_timeout : float
         With `master`: seconds until the pool puts values on the node. It does when the constructor returns.
-    **settings : str, int, bool, or iterable of str
+    **settings : str, int, bool, path, or iterable of str or paths
         What ``penstockd --help`` lists, with underscores: ``dram="4G"``, ``listen="127.0.0.1:0"``, ``unix="/run/p.sock"``,
         ``shards=2``, ``class_=["kv/=cache"]``. An iterable repeats the setting. With ``master="HOST:PORT"`` the node is one of
         that master's pool until it is closed. Roles, doors and followers are ``penstockd``'s alone.
@@ -65,6 +66,9 @@ class Node(_core.Node):
         super().__init__(tuple(_pairs(settings)), log.fileno() if log else -1, connect_timeout)
         _nodes.add(self)
 
+    def __repr__(self) -> str:
+        return f"<penstock.Node {'closed' if self.closed else ' '.join(self.urls)}>"
+
     def __enter__(self) -> Node:
         return self
 
@@ -76,9 +80,13 @@ class Node(_core.Node):
 def _pairs(settings: dict[str, Setting]) -> Iterable[str]:
     for name, value in settings.items():
         if isinstance(value, bool):
-            values: Iterable[str] = ["yes" if value else "no"]
+            values: Iterable[str | os.PathLike[str]] = ["yes" if value else "no"]
         elif isinstance(value, (str, int)):
             values = [str(value)]
-        else:
+        elif isinstance(value, os.PathLike):
+            values = [value]
+        elif isinstance(value, Iterable):
             values = value
-        yield from (f"{name.rstrip('_')}={one}" for one in values)
+        else:
+            raise TypeError(f"{name} must be a str, an int, a bool, a path or an iterable of these, not {type(value).__name__}")
+        yield from (f"{name.rstrip('_')}={os.fspath(one) if isinstance(one, os.PathLike) else one}" for one in values)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
+import pickle
 from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _core
 from .aio import AsyncStore
-from .errors import NotFound, Unreachable
+from .errors import Exists, NotFound, Stale, Unreachable, Unsupported
 from .records import PoolNode, key_bytes
 from .usage import StoreStat
 
@@ -18,10 +20,17 @@ if TYPE_CHECKING:
     from ._core import Key, Value
     from .arrays import Array
 
-__all__ = ["Reservation", "Store", "StoreStat", "View", "open"]
+__all__ = ["Reservation", "Store", "StoreStat", "Stream", "View", "Watch", "open"]
 
 Reservation = _core.Reservation
+Stream = _core.Stream
 View = _core.View
+Watch = _core.Watch
+
+T = TypeVar("T")
+_INTERNAL = {"commit_ops", "drain_id", "figures", "move_many", "queue", "reserve_pairs"}
+_RAISE = object()
+_BATCH_KEYS, _BATCH_BYTES = 256, 16 << 20
 
 
 class Store(_core.Store):
@@ -29,9 +38,9 @@ class Store(_core.Store):
 
     Parameters
     ----------
-    url : str
+    url : str or path
         ``mem:`` (the default): a store inside this process, ``mem:?dram=4G&page_size=2M&shards=2&cache=PREFIX``;
-        ``node://HOST:PORT``, ``node+unix:///PATH``: a node.
+        ``node://HOST:PORT``, ``node+unix:///PATH``: a node; a path object is a node's socket. ``pool://HOST:PORT``: a pool.
     secret_file : path, optional
         File with the node's shared secret.
     timeout, connect_timeout : float
@@ -48,7 +57,8 @@ class Store(_core.Store):
     -----
     Keys are ``str`` (UTF-8) or bytes-like, 1 to 4,096 bytes. Values are contiguous buffers of any kind, a pair
     ``(address, bytes)`` of memory that outlives the call, or a list or tuple of these, stored behind one another.
-    Any number of threads may use one store. After a fork the child's copy raises :class:`ForkError`.
+    Any number of threads may use one store. After a fork the child's copy raises :class:`ForkError`. A store of another process
+    may be pickled: whoever unpickles it opens the same URL.
 
     Examples
     --------
@@ -62,11 +72,29 @@ class Store(_core.Store):
     url: str
     """What the store was opened with."""
 
-    def __init__(self, url: str = "mem:", *, secret_file: str | os.PathLike[str] | None = None, timeout: float = 10.0,
-                 connect_timeout: float = 5.0) -> None:
+    def __init__(self, url: str | os.PathLike[str] = "mem:", *, secret_file: str | os.PathLike[str] | None = None,
+                 timeout: float = 10.0, connect_timeout: float = 5.0) -> None:
+        if not isinstance(url, str):
+            if not isinstance(url, os.PathLike):
+                raise TypeError(f"url must be a str or a path, not {type(url).__name__}")
+            url = f"node+unix://{os.path.abspath(url)}"
+        if secret_file is not None and not isinstance(secret_file, (str, bytes, os.PathLike)):
+            raise TypeError(f"secret_file must be a path, not {type(secret_file).__name__}")
         super().__init__(url, secret_file, timeout=timeout, connect_timeout=connect_timeout)
         self.url = url
+        self._options = {"secret_file": secret_file, "timeout": timeout, "connect_timeout": connect_timeout}
         self._aio: dict[asyncio.AbstractEventLoop, AsyncStore] = {}
+
+    def __repr__(self) -> str:
+        return f"<penstock.Store {self.url}{', closed' if self.closed else ''}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.url.startswith("mem:"):
+            raise pickle.PicklingError(f"{self!r} is this process's memory: another process cannot open it")
+        return _reopen, (type(self), self.url, self._options)
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name not in _INTERNAL]
 
     def __enter__(self) -> Store:
         return self
@@ -109,6 +137,64 @@ class Store(_core.Store):
     def keys(self, prefix: Key = "") -> Iterator[str]:
         """Names of all keys with `prefix`, in order. Bytes that are no UTF-8 come as surrogates."""
         return (entry.name for entry in self.list(prefix))
+
+    def items(self, prefix: Key = "") -> Iterator[tuple[str, bytes]]:
+        """Names of all keys with `prefix`, in order, and their values, which are fetched many at a time. A key that is deleted
+        meanwhile is left out."""
+        entries = iter(self.list(prefix))
+        for first in entries:
+            batch, size = [first], first.size
+            for entry in itertools.islice(entries, _BATCH_KEYS - 1) if size < _BATCH_BYTES else ():
+                batch.append(entry)
+                size += entry.size
+                if size >= _BATCH_BYTES:
+                    break
+            values = self.get_many([entry.key for entry in batch])
+            yield from ((entry.name, value) for entry, value in zip(batch, values) if value is not None)
+
+    def values(self, prefix: Key = "") -> Iterator[bytes]:
+        """Values of all keys with `prefix`, in the order of the keys."""
+        return (value for _, value in self.items(prefix))
+
+    def pop(self, key: Key, default: Any = _RAISE) -> Any:
+        """Read a value and delete its key; of several that do so at once one has it. Without the key `default`, or NotFound."""
+        while True:
+            try:
+                generation = self.head(key).generation
+                value = self.get(key, if_generation=generation)
+                if self._delete_of(key, generation):
+                    return value
+            except Stale:  # another value has come
+                continue
+            except NotFound:
+                if default is _RAISE:
+                    raise
+                return default
+
+    def _delete_of(self, key: Key, generation: int) -> bool:
+        try:
+            return self.delete(key, if_generation=generation)
+        except Unsupported:  # a key that lies anywhere has one value, and each copy a generation of its own
+            return self.delete(key)
+
+    def setdefault(self, key: Key, default: Value) -> bytes:
+        """The value of a key, which is `default` from now on if there was none."""
+        while True:
+            try:
+                self.put(key, default, if_absent=True)
+            except Exists:
+                pass
+            try:
+                return self.get(key)
+            except NotFound:  # deleted since
+                continue
+
+    def update(self, items: Mapping[Key, Value] | Iterable[tuple[Key, Value]] = (), /, **more: Value) -> None:
+        """Store many values: :meth:`put_many`."""
+        if items:
+            self.put_many(items)
+        if more:
+            self.put_many(more.items())
 
     # ---- several keys at once ----
 
@@ -224,7 +310,11 @@ class Store(_core.Store):
         return StoreStat(**self.figures(), store=self)
 
 
-def open(url: str = "mem:", *, secret_file: str | os.PathLike[str] | None = None, timeout: float = 10.0,
+def _reopen(cls: type[Store], url: str, options: dict[str, Any]) -> Store:
+    return cls(url, **options)
+
+
+def open(url: str | os.PathLike[str] = "mem:", *, secret_file: str | os.PathLike[str] | None = None, timeout: float = 10.0,
          connect_timeout: float = 5.0) -> Store:
     """Open a store; its parameters are those of :class:`Store`.
 

@@ -16,6 +16,7 @@ import warnings
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, NamedTuple, Sequence, Union
 
+import numpy as np
 import torch
 
 from . import safetensors
@@ -77,6 +78,13 @@ def _flatten(value: Any, path: str, tensors: dict[str, torch.Tensor], depth: int
         return {"t": name}
     if _is_plain(value):
         return {"v": value}
+    if isinstance(value, torch.Size):
+        return {"s": list(value)}
+    if isinstance(value, np.ndarray):
+        return {"n": _flatten(_tensor_of(value, path), path, tensors, depth)["t"]}
+    if isinstance(value, bytes):
+        data = torch.frombuffer(bytearray(value), dtype=torch.uint8) if value else torch.empty(0, dtype=torch.uint8)
+        return {"y": _flatten(data, path, tensors, depth)["t"]}
     if isinstance(value, Mapping):
         if not all(type(key) in (str, int) for key in value):
             raise TypeError(f"state dict: a key of {path!r} is neither text nor a whole number")
@@ -89,6 +97,19 @@ def _flatten(value: Any, path: str, tensors: dict[str, torch.Tensor], depth: int
     raise TypeError(f"state dict: {path!r} is a {type(value).__name__} and would need pickling")
 
 
+def _tensor_of(array: np.ndarray[Any, np.dtype[Any]], path: str) -> torch.Tensor:
+    """The array's memory as a tensor, or a copy if a tensor has no strides like its."""
+    fits = array.flags.writeable and all(stride >= 0 for stride in array.strides)
+    try:
+        return torch.from_numpy(array if fits else array.copy())
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"state dict: {path!r} is an array of dtype {array.dtype}: {error}") from None
+
+
+_FROM_TENSOR: dict[str, Callable[[torch.Tensor], Any]] = {
+    "t": lambda tensor: tensor, "n": lambda tensor: tensor.numpy(), "y": lambda tensor: tensor.numpy().tobytes()}
+
+
 def _unflatten(node: Any, tensors: Mapping[str, torch.Tensor], depth: int = 0) -> Tree:
     """The tree of a note, without the tensors that were not wanted."""
     if depth > DEPTH_MAX or not isinstance(node, dict) or len(node) != 1:
@@ -96,8 +117,10 @@ def _unflatten(node: Any, tensors: Mapping[str, torch.Tensor], depth: int = 0) -
     [(kind, inner)] = node.items()
     if kind == "v" and _is_plain(inner):
         return inner
-    if kind == "t" and isinstance(inner, str):
-        return tensors.get(inner, _MISSING)
+    if kind in _FROM_TENSOR and isinstance(inner, str):
+        return _FROM_TENSOR[kind](tensors[inner]) if inner in tensors else _MISSING
+    if kind == "s" and isinstance(inner, list) and all(type(one) is int for one in inner):
+        return torch.Size(inner)
     if not isinstance(inner, list) or kind not in ("d", "l", "u"):
         raise FormatError("damaged state dict: its nesting is malformed")
     if kind != "d":
@@ -246,7 +269,8 @@ def save_state_dict(store: Store, key: Key, state_dict: Mapping[Any, Any], *, if
     store : Store
     key : str or bytes
     state_dict : mapping
-        Dicts (keys are text or whole numbers), lists and tuples, nested at will, of torch tensors, numbers, texts, None.
+        Dicts (keys are text or whole numbers), lists and tuples, nested at will, of torch tensors, NumPy arrays, numbers, texts,
+        bytes, torch.Size, None.
         Tensors of any strided dtype; those of other devices are copied to this one. Tensors that share memory are stored
         once and share it again when they are loaded.
     if_absent, if_generation, checksum

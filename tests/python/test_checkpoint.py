@@ -68,6 +68,16 @@ def test_save_and_load(url: str) -> None:
     assert [handle.get(entry.key) for entry in values] == [bits(saved["model"]["w"])]
 
 
+def test_conjugated_views_and_what_is_no_tensor(url: str) -> None:
+    base = torch.tensor([1 + 2j, 3 - 4j])
+    state = {"conj": base.conj(), "neg": base.conj().imag, "raw": b"bytes", "size": torch.Size([2]), "step": 7}
+    dcp.save(state, storage_writer=PenstockWriter(url, "conj"), no_dist=True)
+    found = {"conj": torch.zeros(2, dtype=base.dtype), "neg": torch.zeros(2), "raw": b"", "size": torch.Size([]), "step": 0}
+    dcp.load(found, storage_reader=PenstockReader(url, "conj"), no_dist=True)
+    assert torch.equal(found["conj"], base.conj().resolve_conj()) and torch.equal(found["neg"], -base.imag)
+    assert (found["raw"], found["size"], found["step"]) == (b"bytes", torch.Size([2]), 7)
+
+
 def test_saving_over_one_replaces_it(url: str) -> None:
     handle = shared_store(url)
     handle.put("run/1/notes", b"somebody else's")

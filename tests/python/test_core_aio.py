@@ -48,6 +48,42 @@ def test_calls_and_their_results(store: penstock.Store) -> None:
     asyncio.run(main())
 
 
+def test_all_that_a_store_can_do(store: penstock.Store) -> None:
+    async def main() -> None:
+        aio = store.aio
+        assert repr(aio) == f"<penstock.AsyncStore of {store.url}>"
+        assert await aio.get("none", b"d") == b"d" and await aio.get("none", None, offset=1) is None
+        generation = await aio.put("k", bytes(range(10)))
+        assert await aio.get("k", if_generation=generation, length=2) == b"\0\1"
+        room = bytearray(4)
+        assert await aio.get_into("k", room, offset=3, length=2) == 2 and room == b"\3\4\0\0"
+        assert await aio.setdefault("l", b"1") == b"1" and await aio.pop("l") == b"1" and await aio.pop("l", 5) == 5
+        with pytest.raises(penstock.NotFound):
+            await aio.pop("l")
+        await aio.update({"a/1": b"1"}, m=b"2")
+        assert [key async for key in aio.keys("a/")] == ["a/1"] and [one async for one in aio.values("m")] == [b"2"]
+        assert [item async for item in aio.items("a/")] == [("a/1", b"1")]
+        await aio.pin("m")
+        await aio.unpin("m")
+        if not store.url.startswith("pool:"):  # where two keys may belong to two nodes
+            assert await aio.commit({"n": b"3"}, deletes=["m"]) and not await aio.exists("m")
+        with await aio.stream("s", if_absent=True) as stream:
+            stream.write(b"bits")
+        with await aio.reserve("r", 2) as reservation:
+            reservation.write(b"ab")
+        reservations = await aio.reserve_many({"x": 1, "y": 1})
+        for one in reservations:
+            one.write(b"z")
+        assert len(await aio.commit_many(reservations)) == 2 and await aio.get_many(["s", "r", "x"]) == [b"bits", b"ab", b"z"]
+        assert await aio.ping() >= 0 and await aio.delete_range("x") == 2
+        if store.url.startswith("pool:"):
+            assert len(await aio.nodes()) == 2
+            await aio.forgive()
+        assert await aio.clear() == 0 and len(store) == 0
+
+    asyncio.run(main())
+
+
 def test_what_begins_at_once_travels_together(store: penstock.Store) -> None:
     async def main() -> None:
         values = {f"k{i}": bytes([i % 256]) * (i * 37) for i in range(300)}

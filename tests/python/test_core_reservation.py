@@ -102,18 +102,28 @@ def test_a_reservation_has_its_key_for_itself(store: penstock.Store) -> None:
     assert store.get_many(["there", "k"]) == [b"2", b"1"]
 
 
+def test_the_end_of_a_block_commits(store: penstock.Store) -> None:
+    with store.reserve("k", 4) as reservation:
+        reservation[0:4] = b"head"
+    with store.reserve("grown") as reservation:
+        reservation.write(PART)
+    assert store.get_many(["k", "grown"]) == [b"head", PART] and store.stat().reservations == 0
+
+
 def test_what_is_not_committed_was_never_there(store: penstock.Store) -> None:
     with store.reserve("k", len(PART)) as reservation:
         reservation.write(PART)
-    reservation.abort()
+        reservation.abort()
     for use in (lambda: reservation.write(b"x"), reservation.commit, reservation.__enter__, lambda: reservation.__setitem__(slice(1), b"x")):
         with pytest.raises(ValueError, match="has ended"):
             use()
     reservation = store.reserve("k", len(PART))
     del reservation
-    with pytest.raises(RuntimeError), store.reserve("k", 1) as reservation:
+    with pytest.raises(RuntimeError, match="^no$"), store.reserve("k", 1) as reservation:
         reservation.write(b"x")
-        raise RuntimeError
+        raise RuntimeError("no")
+    with pytest.raises(penstock.Invalid), store.reserve("k", 2) as reservation:
+        reservation.write(b"x")  # and no more: there is nothing to commit
     reservation = store.reserve("k", 4)
     reservation.write(b"abc")
     with pytest.raises(penstock.Invalid):

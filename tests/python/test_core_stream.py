@@ -25,8 +25,9 @@ def test_parts_become_one_value_with_the_commit(store: penstock.Store) -> None:
 
 
 def test_what_is_not_committed_was_never_there(store: penstock.Store) -> None:
-    with store.stream("k") as stream:
+    with pytest.raises(RuntimeError, match="^no$"), store.stream("k") as stream:
         stream.write(PART)
+        raise RuntimeError("no")
     stream.abort()
     with pytest.raises(ValueError, match="has ended"):
         stream.write(b"x")
@@ -37,6 +38,20 @@ def test_what_is_not_committed_was_never_there(store: penstock.Store) -> None:
     del stream
     assert not store.exists("k")
     assert store.stat().reservations == 0
+
+
+def test_the_end_of_a_block_commits(store: penstock.Store) -> None:
+    with store.stream("k") as stream:
+        stream.write(b"bit ")
+        stream.write(b"by bit")
+    assert store.get("k") == b"bit by bit"
+    with pytest.raises(penstock.Stale), store.stream("k", if_generation=store.head("k").generation) as stream:
+        store.put("k", b"other")
+    assert store.get("k") == b"other"
+    with store.stream("k") as stream:
+        stream.write(b"x")
+        stream.abort()
+    assert store.get("k") == b"other"
 
 
 def test_an_empty_one(store: penstock.Store) -> None:
@@ -71,9 +86,14 @@ def test_bad_arguments(store: penstock.Store) -> None:
 
 
 def test_more_than_the_store_holds(store: penstock.Store) -> None:
-    with store.stream("k") as stream, pytest.raises(penstock.Invalid, match="larger than the store"):
+    with pytest.raises(penstock.Invalid, match="larger than the store"), store.stream("k") as stream:
         for _ in range(300):
             stream.write(PART)
+    with pytest.raises(penstock.Invalid), store.stream("k") as stream:
+        with pytest.raises(penstock.Invalid, match="larger than the store"):
+            for _ in range(300):
+                stream.write(PART)  # nobody heeds it, and still nothing is committed
+    assert not store.exists("k")
     store.put("k", PART)
 
 

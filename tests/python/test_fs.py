@@ -2,6 +2,7 @@
 """The fsspec filesystem: fsspec's own suites, and what they do not look at."""
 from __future__ import annotations
 
+import datetime
 import gc
 import io
 import os
@@ -188,6 +189,61 @@ def test_transactions(fs: PenstockFileSystem) -> None:
             file.write(b"c")
         raise RuntimeError
     assert not fs.exists("c") and fs.store.stat().reservations == 0
+
+
+def test_when_a_file_was_written(fs: PenstockFileSystem) -> None:
+    before = datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(seconds=1)
+    fs.pipe("d/a", b"1")
+    with fs.open("d/b", "wb") as file:
+        file.write(b"2")
+    fs.store.put("d/value", b"3")  # which says nothing of the time
+    for name in ("d/a", "d/b"):
+        assert before < fs.modified(name) == fs.created(name) < datetime.datetime.now(datetime.timezone.utc)
+    assert fs.modified("d/value").tzinfo is not None
+    for name in ("d/none", "d", ""):
+        with pytest.raises(FileNotFoundError):
+            fs.modified(name)
+
+
+def test_touch(fs: PenstockFileSystem) -> None:
+    fs.touch("new", truncate=False)
+    assert fs.cat("new") == b""
+    fs.pipe("old", b"bytes")
+    fs.touch("old", truncate=False)
+    assert fs.cat("old") == b"bytes"
+    fs.touch("old")
+    assert fs.cat("old") == b""
+
+
+def test_blocks_in_a_cache(fs: PenstockFileSystem, tmp_path: pathlib.Path) -> None:
+    """Only what is read is fetched, and what was fetched is read from the cache."""
+    fs.pipe("large", LARGE)
+    cached = fsspec.filesystem("blockcache", fs=fs, cache_storage=str(tmp_path))
+    with cached.open("large", "rb", block_size=4096) as file:
+        assert file.seek(100_000) == 100_000 and file.read(10_000) == LARGE[100_000:110_000]
+        assert file.read() == LARGE[110_000:]
+    with cached.open("large", "rb", block_size=4096) as file:
+        assert file.read() == LARGE
+    assert any(path.is_file() and path.stat().st_size == len(LARGE) for path in tmp_path.rglob("*"))
+
+
+def test_progress(fs: PenstockFileSystem, tmp_path: pathlib.Path) -> None:
+    file, back = tmp_path / "file", tmp_path / "back"
+    file.write_bytes(bytes(40 << 20))
+    steps = []
+
+    class Callback(fsspec.Callback):  # type: ignore[misc]
+        def relative_update(self, inc: int = 1) -> None:
+            super().relative_update(inc)
+            steps.append(inc)
+
+    up, down = Callback(), Callback()
+    fs.put_file(str(file), "f", callback=up)
+    assert (up.size, up.value) == (40 << 20, 40 << 20) and len(steps) == 3
+    fs.get_file("f", str(back), callback=down)
+    assert down.value == down.size == 40 << 20 and back.read_bytes() == bytes(40 << 20)
+    with pytest.raises(FileExistsError):
+        fs.put_file(str(file), "f", callback=up, mode="create")
 
 
 def test_copy_and_move(fs: PenstockFileSystem, tmp_path: pathlib.Path) -> None:

@@ -113,6 +113,29 @@ def test_conjugated_views_are_stored_as_they_look(store: penstock.Store) -> None
     assert all(torch.equal(loaded[name], tensor) for name, tensor in state.items())
 
 
+def test_arrays_bytes_and_sizes(store: penstock.Store) -> None:
+    arrays = {"f4": np.arange(6, dtype="f4").reshape(2, 3), "back": np.arange(8)[::-1], "0-d": np.array(7), "none": np.zeros((0, 3))}
+    read_only = np.arange(3)
+    read_only.setflags(write=False)
+    state = {"arrays": arrays | {"read-only": read_only}, "raw": [b"", b"\0bytes"], "size": torch.Size([2, 3]),
+             "w": torch.ones(2)}
+    save_state_dict(store, "k", state)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = load_state_dict(store, "k")
+    for name, array in state["arrays"].items():
+        assert type(found["arrays"][name]) is np.ndarray and found["arrays"][name].dtype == array.dtype
+        assert found["arrays"][name].shape == array.shape and np.array_equal(found["arrays"][name], array)
+    assert found["raw"] == state["raw"] and found["size"] == torch.Size([2, 3]) and type(found["size"]) is torch.Size
+    assert load_state_dict(store, "k", keys="arrays.f4")["arrays"].keys() == {"f4"}
+    into = {"arrays": {"f4": np.zeros((2, 3), dtype="f4")}}
+    load_state_dict(store, "k", into=into, keys="arrays.f4")
+    assert np.array_equal(into["arrays"]["f4"], arrays["f4"])
+    for wrong in (np.array(["text"]), np.array([None]), np.zeros(1, dtype=[("a", "i4")])):
+        with pytest.raises(TypeError, match="'a.b' is an array"):
+            save_state_dict(store, "k", {"a": {"b": wrong}})
+
+
 def test_a_slice_is_stored_without_what_it_was_cut_from(store: penstock.Store) -> None:
     large = floats(1_000_000)
     save_state_dict(store, "m", {"a": large[5:10], "b": large[500:505]})
