@@ -77,14 +77,20 @@ struct penstock_options {
     const char *secret_file; /* file with the shared secret, not readable by others; NULL: none */
     uint32_t timeout_ms;     /* a call's time to its end; 0: 10 s. Large values get 1 ms more per 64 KiB */
     uint32_t connect_ms;     /* time to connect; 0: 5 s */
+    /* TLS over TCP, if any of these is set: by the files, or without any by the secret. PEM; NULL: none. */
+    uint32_t tls;                /* 1: with the others empty, too */
+    const char *tls_ca;          /* authorities of the node's certificate: a file, or a hashed folder */
+    const char *tls_certificate; /* this client's, with its chain, */
+    const char *tls_key;         /* and its private key, not readable by others */
+    const char *tls_name;        /* that the node's certificate has, if not that of its address */
 };
 
 /**
  * penstock_open() - open a store
  * @url: "mem:" or NULL: a store inside this process ("mem:?dram=4G&page_size=2M&shards=2&cache=PREFIX");
  * "node://HOST:PORT", "node://[V6]:PORT", "node+unix:///PATH": a node ("?lane=tcp" keeps shared memory out;
- * off loopback it takes "?fabric=trusted"); "pool://HOST:PORT[,HOST:PORT...]": a pool of nodes, by its
-masters
+ * off loopback it takes "?fabric=trusted"; "tls=1" and "tls_ca=FILE" stand for the options of that name);
+"pool://HOST:PORT[,HOST:PORT...]": a pool of nodes, by its masters
 ("?replicas=R": values that may lie on any node are put on that many hosts; "host=NAME": the client's)
  * @options: NULL for defaults; borrowed during the call
  * @out: the store, written on success; end with penstock_close()
@@ -692,6 +698,11 @@ struct penstock_stat {
     uint64_t refused_secret, refused_version, refused_busy, refused_other;
     uint64_t malformed;    /* messages that broke the protocol; their sessions end */
     uint64_t copies_asked; /* keys whose put asked for several copies */
+    /* And for TLS: without it, no 1.3 or nothing in common, no certificate or one that proves nothing, one
+     * outside of its time, records that were replayed or changed; or it did not believe the node's
+     * certificate. */
+    uint64_t refused_plain, refused_tls, refused_certificate, refused_expired, refused_replayed,
+        refused_by_client;
 };
 
 PENSTOCK_API int penstock_stat(struct penstock *store, struct penstock_stat *stat);

@@ -210,7 +210,13 @@ PyObject *core_clear(PyObject *self, PyObject *unused)
     X(refused_busy)                                                                                          \
     X(refused_other)                                                                                         \
     X(malformed)                                                                                             \
-    X(copies_asked)
+    X(copies_asked)                                                                                          \
+    X(refused_plain)                                                                                         \
+    X(refused_tls)                                                                                           \
+    X(refused_certificate)                                                                                   \
+    X(refused_expired)                                                                                       \
+    X(refused_replayed)                                                                                      \
+    X(refused_by_client)
 
 static PyObject *figures_dict(const struct penstock_stat *stat)
 {

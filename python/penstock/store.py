@@ -43,13 +43,18 @@ class Store(_core.Store):
         ``node://HOST:PORT``, ``node+unix:///PATH``: a node; a path object is a node's socket. ``pool://HOST:PORT``: a pool.
     secret_file : path, optional
         File with the node's shared secret.
+    tls : bool
+        TLS over TCP; the secret proves both sides, unless there are certificates.
+    tls_ca, tls_certificate, tls_key : path, optional
+        PEM files: the authorities of the node's certificate; this client's certificate, and its private key. With
+        any of them there is TLS.
     timeout, connect_timeout : float
         Seconds that a call may take, and that connecting may take.
 
     Raises
     ------
     Unreachable, TimedOut, NotAllowed
-        The node could not be reached, or wants another secret.
+        The node could not be reached, or wants another secret or certificate.
     Invalid
         The URL is none.
 
@@ -73,16 +78,19 @@ class Store(_core.Store):
     """What the store was opened with."""
 
     def __init__(self, url: str | os.PathLike[str] = "mem:", *, secret_file: str | os.PathLike[str] | None = None,
-                 timeout: float = 10.0, connect_timeout: float = 5.0) -> None:
+                 timeout: float = 10.0, connect_timeout: float = 5.0, tls: bool = False,
+                 tls_ca: str | os.PathLike[str] | None = None, tls_certificate: str | os.PathLike[str] | None = None,
+                 tls_key: str | os.PathLike[str] | None = None) -> None:
         if not isinstance(url, str):
             if not isinstance(url, os.PathLike):
                 raise TypeError(f"url must be a str or a path, not {type(url).__name__}")
             url = f"node+unix://{os.path.abspath(url)}"
         if secret_file is not None and not isinstance(secret_file, (str, bytes, os.PathLike)):
             raise TypeError(f"secret_file must be a path, not {type(secret_file).__name__}")
-        super().__init__(url, secret_file, timeout=timeout, connect_timeout=connect_timeout)
+        files = {"tls_ca": tls_ca, "tls_certificate": tls_certificate, "tls_key": tls_key}
+        super().__init__(_url_with_tls(url, tls, files), secret_file, timeout=timeout, connect_timeout=connect_timeout)
         self.url = url
-        self._options = {"secret_file": secret_file, "timeout": timeout, "connect_timeout": connect_timeout}
+        self._options = {"secret_file": secret_file, "timeout": timeout, "connect_timeout": connect_timeout, "tls": tls, **files}
         self._aio: dict[asyncio.AbstractEventLoop, AsyncStore] = {}
 
     def __repr__(self) -> str:
@@ -314,8 +322,19 @@ def _reopen(cls: type[Store], url: str, options: dict[str, Any]) -> Store:
     return cls(url, **options)
 
 
+def _url_with_tls(url: str, tls: bool, files: dict[str, str | os.PathLike[str] | None]) -> str:
+    settings = [f"{name}={os.fspath(path)}" for name, path in files.items() if path is not None]
+    if tls:
+        settings.append("tls=1")
+    if not settings:
+        return url
+    return url + ("&" if "?" in url else "?") + "&".join(settings)
+
+
 def open(url: str | os.PathLike[str] = "mem:", *, secret_file: str | os.PathLike[str] | None = None, timeout: float = 10.0,
-         connect_timeout: float = 5.0) -> Store:
+         connect_timeout: float = 5.0, tls: bool = False, tls_ca: str | os.PathLike[str] | None = None,
+         tls_certificate: str | os.PathLike[str] | None = None,
+         tls_key: str | os.PathLike[str] | None = None) -> Store:
     """Open a store; its parameters are those of :class:`Store`.
 
     Returns
@@ -323,4 +342,5 @@ def open(url: str | os.PathLike[str] = "mem:", *, secret_file: str | os.PathLike
     Store
         To be closed, or used in a ``with`` block.
     """
-    return Store(url, secret_file=secret_file, timeout=timeout, connect_timeout=connect_timeout)
+    return Store(url, secret_file=secret_file, timeout=timeout, connect_timeout=connect_timeout, tls=tls, tls_ca=tls_ca,
+                 tls_certificate=tls_certificate, tls_key=tls_key)

@@ -97,6 +97,12 @@ class StoreStat:
     refused_other: int
     malformed: int
     copies_asked: int
+    refused_plain: int
+    refused_tls: int
+    refused_certificate: int
+    refused_expired: int
+    refused_replayed: int
+    refused_by_client: int
     store: Store | None = dataclasses.field(default=None, repr=False, compare=False)
     """Where they are from, for :meth:`prefixes`."""
 

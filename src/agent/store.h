@@ -27,14 +27,18 @@
       "what clients off loopback must show, and rsync's password; mode 0600")                                \
     X(FLAG, http_network, "no", 0, 0, "",                                                                    \
       "http may be off loopback without a token, where everyone who gets there may read and write")          \
-    X(STRING, tls_certificate, "", 0, 0, "FILE", "PEM file for TLS on http and s3")                          \
-    X(STRING, tls_key, "", 0, 0, "FILE", "and its private key")                                              \
     X(STRING, store_address, "", 0, 0, "NAME",                                                               \
       "where pods find a data store's rsync; POD_IP, or the host's name, if not set")                        \
     X(SIZE, catalogue_bytes, "1G", 65536, 1ull << 40, "bytes", "bound of a data store's catalogue")
 
+/* A node has options of these names, too. */
+#define PST_DATA_STORE_TLS_OPTIONS(X)                                                                        \
+    X(STRING, tls_certificate, "", 0, 0, "FILE", "PEM file for TLS on http")                                 \
+    X(STRING, tls_key, "", 0, 0, "FILE", "and its private key")
+
 struct pst_data_store_settings {
     PST_DATA_STORE_OPTIONS(PST_OPTION_MEMBER)
+    PST_DATA_STORE_TLS_OPTIONS(PST_OPTION_MEMBER)
 };
 
 struct pst_data_store;

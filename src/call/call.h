@@ -105,7 +105,8 @@ static inline uint32_t pst_op_members(const struct penstock_op *op)
 struct pst_channel_options {
     struct pst_boot_address address;
     struct pst_boot_address near; /* a unix socket that is tried first; no path: none */
-    struct pst_bytes secret;      /* borrowed while the channel lives */
+    struct pst_bytes secret;      /* borrowed while the channel lives, as is the next */
+    struct pst_tls *tls;          /* over TCP; NULL: plain */
     bool network_only;
     bool fabric_trusted; /* UCX may leave the loopback device */
     bool impatient;      /* who asks can go elsewhere: what the node is too busy for ends as that, and what

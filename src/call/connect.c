@@ -27,6 +27,7 @@ static int link_open(struct pst_channel *ch, const char **fault)
 {
     struct connect_attempt *attempt = &ch->attempt;
     struct pst_boot_client_options options = {.secret = ch->options.secret,
+                                              .tls = ch->options.tls,
                                               .network_only = ch->options.network_only,
                                               .ucx = pst_ucx_version(),
                                               .deadline_ns = attempt->deadline_ns};

@@ -26,6 +26,12 @@ enum pst_exit {
 #define PST_CLI_OPTIONS(X)                                                                                   \
     X(STRING, url, "", 0, 0, "URL", "the store: node://HOST:PORT, node+unix:///PATH, mem: (PENSTOCK_URL)")   \
     X(STRING, secret_file, "", 0, 0, "FILE", "the node's shared secret (PENSTOCK_SECRET_FILE)")              \
+    X(FLAG, tls, "no", 0, 0, "", "TLS, by the secret unless there is --tls-ca (PENSTOCK_TLS)")               \
+    X(STRING, tls_ca, "", 0, 0, "FILE", "authorities of the node's certificate (PENSTOCK_TLS_CA)")           \
+    X(STRING, tls_certificate, "", 0, 0, "FILE", "this client's certificate (PENSTOCK_TLS_CERTIFICATE)")     \
+    X(STRING, tls_key, "", 0, 0, "FILE", "and its private key (PENSTOCK_TLS_KEY)")                           \
+    X(STRING, tls_name, "", 0, 0, "NAME",                                                                    \
+      "that the node's certificate has, if not that of its address (PENSTOCK_TLS_NAME)")                     \
     X(NUMBER, timeout, "10000", 1, 86400000, "ms", "how long one call may take")                             \
     X(FLAG, json, "no", 0, 0, "", "machine-readable output")                                                 \
     X(FLAG, long_, "no", 0, 0, "", "ls: size, generation and class too; tree ls, data ls: kind too (-l)")    \

@@ -11,7 +11,7 @@
 static const struct pst_options options = PST_OPTION_TABLE(PST_CLI_OPTIONS);
 
 /* Flags that every command takes; a command's own are in its row. Those of a group have no node. */
-#define FLAGS_OF_ALL   "url secret_file timeout json"
+#define FLAGS_OF_ALL   "url secret_file tls tls_ca tls_certificate tls_key tls_name timeout json"
 #define FLAGS_OF_GROUP "timeout json"
 /* How commands of the data store find it. */
 #define DATA "store_ token_file namespace ca"
@@ -306,7 +306,13 @@ static int read_arguments(struct pst_cli *cli, char **argv, char **args, char **
 /* What scripts set once for all commands. */
 static int read_environment(struct pst_cli *cli, char fault[PST_FAULT_BYTES])
 {
-    static const char *const names[][2] = {{"PENSTOCK_URL", "url"}, {"PENSTOCK_SECRET_FILE", "secret_file"}};
+    static const char *const names[][2] = {{"PENSTOCK_URL", "url"},
+                                           {"PENSTOCK_SECRET_FILE", "secret_file"},
+                                           {"PENSTOCK_TLS", "tls"},
+                                           {"PENSTOCK_TLS_CA", "tls_ca"},
+                                           {"PENSTOCK_TLS_CERTIFICATE", "tls_certificate"},
+                                           {"PENSTOCK_TLS_KEY", "tls_key"},
+                                           {"PENSTOCK_TLS_NAME", "tls_name"}};
     int r = 0;
 
     for (size_t i = 0; i < pst_count_of(names) && r == 0; i++) {
@@ -319,8 +325,14 @@ static int read_environment(struct pst_cli *cli, char fault[PST_FAULT_BYTES])
 
 int pst_cli_open(struct pst_cli *cli, const char *url)
 {
-    struct penstock_options opening = {
-        .size = sizeof(opening), .secret_file = cli->secret_file, .timeout_ms = (uint32_t)cli->timeout};
+    struct penstock_options opening = {.size = sizeof(opening),
+                                       .secret_file = cli->secret_file,
+                                       .timeout_ms = (uint32_t)cli->timeout,
+                                       .tls = cli->tls,
+                                       .tls_ca = cli->tls_ca,
+                                       .tls_certificate = cli->tls_certificate,
+                                       .tls_key = cli->tls_key,
+                                       .tls_name = cli->tls_name};
     char path[108] = "", local[140];
     int r = url ? 0 : pst_default_socket(PST_NODE_SOCKET, false, path, sizeof(path));
 

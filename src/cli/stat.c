@@ -96,6 +96,12 @@ enum unit { COUNT, BYTES, MS };
     FIGURE(refused_version, COUNT, "clients refused: no version that both speak")                            \
     FIGURE(refused_busy, COUNT, "clients refused: no room for another session")                              \
     FIGURE(refused_other, COUNT, "clients refused: too slow, or none of ours")                               \
+    FIGURE(refused_plain, COUNT, "clients refused: without TLS, which the node wants")                       \
+    FIGURE(refused_tls, COUNT, "clients refused: no TLS 1.3, or nothing in common")                          \
+    FIGURE(refused_certificate, COUNT, "clients refused: no certificate, or one that proves nothing")        \
+    FIGURE(refused_expired, COUNT, "clients refused: a certificate outside of its time")                     \
+    FIGURE(refused_replayed, COUNT, "clients refused: TLS records that were replayed or changed")            \
+    FIGURE(refused_by_client, COUNT, "clients that did not believe the node's certificate")                  \
     FIGURE(malformed, COUNT, "messages that broke the protocol")                                             \
     FIGURE(copies_asked, COUNT, "keys whose put asked for several copies")
 

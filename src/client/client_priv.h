@@ -94,6 +94,7 @@ struct penstock {
     struct penstock_follow *follow; /* of its URL; NULL: none */
     char url[320];                  /* for people: cut off where it is longer */
     uint8_t secret[PST_BOOT_SECRET_BYTES_MAX];
+    struct pst_tls *tls; /* of its channels; NULL: plain */
 };
 
 struct penstock_queue {

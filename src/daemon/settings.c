@@ -28,8 +28,8 @@ static const struct pst_option rows[] = {
             PST_MASTER_OPTIONS(MASTER_ROW) PST_DIRECTORY_OPTIONS(DIRECTORY_ROW) FOLLOW_OPTIONS(FOLLOW_ROW)
                 PST_DATA_STORE_OPTIONS(DATA_STORE_ROW) PST_POD_OPTIONS(POD_ROW)};
 static const struct pst_options options = {rows, pst_count_of(rows)};
-static const struct pst_option store_rows[] = {PST_ROLE_OPTIONS(ROLE_ROW)
-                                                   PST_DATA_STORE_OPTIONS(DATA_STORE_ROW)};
+static const struct pst_option store_rows[] = {PST_ROLE_OPTIONS(ROLE_ROW) PST_DATA_STORE_OPTIONS(
+    DATA_STORE_ROW) PST_DATA_STORE_TLS_OPTIONS(DATA_STORE_ROW)};
 static const struct pst_options store_options = {store_rows, pst_count_of(store_rows)};
 static const struct pst_option agent_rows[] = {PST_ROLE_OPTIONS(ROLE_ROW) PST_POD_OPTIONS(POD_ROW)};
 static const struct pst_options agent_options = {agent_rows, pst_count_of(agent_rows)};
@@ -165,8 +165,12 @@ int daemon_settings_read(char *const *argv, struct settings *settings, char faul
         return r;
     settings->pod.rsync_port = settings->data_store.rsync_port;
     settings->pod.token_file = settings->data_store.token_file;
-    settings->s3.certificate = settings->data_store.tls_certificate;
-    settings->s3.private_key = settings->data_store.tls_key;
+    settings->data_store.tls_certificate = settings->serve.node.tls_certificate;
+    settings->data_store.tls_key = settings->serve.node.tls_key;
+    settings->s3.certificate = settings->serve.node.tls_certificate;
+    settings->s3.private_key = settings->serve.node.tls_key;
+    if (settings->serve.node.tls_certificate && !settings->s3.s3)
+        settings->serve.node.tls = true; /* what else would it be for */
     return set_socket(settings, fault);
 }
 

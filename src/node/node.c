@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/ms.h"
+#include "net/tls/tls.h"
 #include "net/ucx/version.h"
 
 #include <poll.h>
@@ -314,7 +315,8 @@ static int open_workers(struct pst_node *node, char *fault)
     return 0;
 }
 
-/* A wildcard serves loopback only until the operator has named a secret and called the fabric trusted. */
+/* A wildcard serves loopback only until the operator has said how clients prove who they are, and called the
+ * fabric trusted. */
 static int allow_address(struct pst_node *node, struct pst_boot_address *address, bool open_to_network,
                          char *fault)
 {
@@ -325,11 +327,12 @@ static int allow_address(struct pst_node *node, struct pst_boot_address *address
     pst_boot_address_print(address, text, sizeof(text));
     if (!pst_boot_address_wildcard(address)) {
         snprintf(fault, PST_FAULT_BYTES,
-                 "listen %.150s: a network address needs secret_file and fabric=trusted", text);
+                 "listen %.150s: a network address needs secret_file or tls_ca, and fabric=trusted", text);
         return -EACCES;
     }
-    pst_node_log(node, "%s serves loopback only: set secret_file and fabric=trusted to serve the network",
-                 text);
+    pst_node_log(
+        node, "%s serves loopback only: set secret_file or tls_ca, and fabric=trusted, to serve the network",
+        text);
     snprintf(address->host, sizeof(address->host), "%s", strchr(address->host, ':') ? "::1" : "127.0.0.1");
     return 0;
 }
@@ -380,7 +383,7 @@ static int open_sockets(struct pst_node *node, const struct pst_node_settings *s
 {
     static const struct pst_boot_server_ops ops = {on_welcome, on_connected, on_parted, on_ended, on_refused};
     struct pst_boot_server_options options = {.secret = {node->secret, node->secret_bytes}};
-    bool open_to_network = settings->fabric && node->secret_bytes;
+    bool open_to_network = settings->fabric && pst_node_proves_clients(settings);
     char text[300];
     int r = pst_node_fit_descriptors(node, settings->listen.count + (settings->unix != NULL),
                                      &options.handshakes_max, fault);
@@ -390,6 +393,8 @@ static int open_sockets(struct pst_node *node, const struct pst_node_settings *s
     options.sessions_max = node->sessions_max;
     options.ucx = pst_ucx_version();
     options.loopback_only = !open_to_network;
+    options.tls = node->tls;
+    options.plain = pst_node_plain(node, settings);
     snprintf(fault, PST_FAULT_BYTES, "bootstrap socket");
     r = pst_boot_server_open(&options, &ops, node, &node->boot);
     for (uint32_t i = 0; r == 0 && i < settings->listen.count; i++)
@@ -423,13 +428,15 @@ static int open_all(struct pst_node *node, const struct pst_node_settings *setti
         r = pst_secret_read(settings->secret_file, node->secret, sizeof(node->secret), fault);
         node->secret_bytes = r > 0 ? (size_t)r : 0;
     }
+    if (r >= 0)
+        r = pst_node_open_tls(node, settings, fault);
     if (r < 0)
         return r;
     node->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     r = node->wake_fd < 0 ? -errno : open_store(node, settings, fault);
     if (r < 0)
         return r;
-    net.loopback_only = !settings->fabric || !node->secret_bytes;
+    net.loopback_only = !settings->fabric || !pst_node_proves_clients(settings);
     net.serves = true;
     node->opens_first = net.loopback_only;
     r = pst_net_open(&net, &node->net);
@@ -511,6 +518,7 @@ struct pst_node *pst_node_close(struct pst_node *node)
         pthread_join(node->control, NULL);
     }
     node->boot = pst_boot_server_close(node->boot);
+    node->tls = pst_tls_close(node->tls);
     for (uint32_t i = 0; i < node->worker_count; i++)
         pst_worker_stop(&node->workers[i]);
     for (uint32_t i = 0; i < node->worker_count; i++)

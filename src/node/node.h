@@ -18,6 +18,20 @@
     X(LIST, class, "", 0, 0, "PREFIX=cache", "keys with this prefix may be evicted; may be repeated")
 #define PST_NODE_SESSION_OPTIONS(X)                                                                          \
     X(STRING, secret_file, "", 0, 0, "FILE", "shared secret that clients must know; mode 0600")              \
+    X(FLAG, tls, "no", 0, 0, "",                                                                             \
+      "TLS on the ports of listen, by the certificate or without one by the secret; of itself with tls_ca, " \
+      "tls_required, or a certificate without s3")                                                           \
+    X(STRING, tls_certificate, "", 0, 0, "FILE",                                                             \
+      "PEM file with the certificate for TLS and its chain: of a node, of s3, of a data store's http")       \
+    X(STRING, tls_key, "", 0, 0, "FILE", "and its private key; of a node, mode 0600")                        \
+    X(STRING, tls_ca, "", 0, 0, "FILE",                                                                      \
+      "PEM file or hashed folder with the authorities of clients, which then need a certificate, and of a "  \
+      "pool's other nodes")                                                                                  \
+    X(STRING, tls_name, "", 0, 0, "NAME",                                                                    \
+      "that certificates of a pool's other nodes have; the one of their address if not set")                 \
+    X(FLAG, tls_optional, "no", 0, 0, "", "clients who know the secret need no certificate")                 \
+    X(FLAG, tls_required, "no", 0, 0, "", "TLS for clients on this host, too; unix sockets have none")       \
+    X(FLAG, insecure, "no", 0, 0, "", "clients who know the secret need no TLS, wherever they are")          \
     X(STRING, fabric, "", 0, 0, "trusted", "'trusted': UCX may use the network, not only loopback")          \
     X(STRING, devices, "", 0, 0, "DEVICES", "network devices for UCX with a trusted fabric")                 \
     X(STRING, folder, "/dev/shm", 0, 0, "FOLDER", "tmpfs folder for the arena files")                        \
@@ -54,6 +68,7 @@ struct pst_node_settings {
 extern const struct pst_options pst_node_options;
 
 struct pst_node;
+struct pst_tls;
 struct pst_wire_op;
 struct pst_wire_result;
 struct pst_replica;
@@ -105,6 +120,18 @@ uint64_t pst_node_memory(const struct pst_node *node);
 uint64_t pst_node_disk(const struct pst_node *node);
 const char *pst_node_url(const struct pst_node *node, int index);
 uint64_t pst_node_keys(const struct pst_node *node);
+
+/* Whether clients prove who they are, a unix socket's excepted. */
+static inline bool pst_node_proves_clients(const struct pst_node_settings *settings)
+{
+    return settings->secret_file || settings->tls_ca;
+}
+
+/* The TLS that it serves with; NULL: none. */
+struct pst_tls *pst_node_tls(const struct pst_node *node);
+/* Reads its files again, for clients from now on. Any thread. Return: 0, or -errno with the reason in @fault
+ * and all as it was. */
+int pst_node_reload_tls(struct pst_node *node, char fault[PST_FAULT_BYTES]);
 
 /* Turns "PREFIX=cache" settings into prefixes. Return: 0 or -EINVAL with the reason in @fault. */
 int pst_classes_parse(const struct pst_strings *classes, char *prefixes[PST_STRINGS_MAX], uint32_t *count,

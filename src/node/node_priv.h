@@ -16,6 +16,7 @@ struct pst_node {
     struct pst_store *store;
     struct pst_net *net;
     struct pst_boot_server *boot;
+    struct pst_tls *tls; /* NULL: none */
     struct pst_worker *workers;
     uint32_t worker_count;
     uint32_t requests_max;
@@ -50,6 +51,11 @@ struct pst_node {
     char urls[PST_STRINGS_MAX + 1][300];
     int url_count;
 };
+
+/* tls.c: opens what the settings ask for, and says who may do without it. The secret has been read. Return:
+ * 0, or -errno with the reason in @fault. */
+int pst_node_open_tls(struct pst_node *node, const struct pst_node_settings *settings, char *fault);
+enum pst_boot_plain pst_node_plain(const struct pst_node *node, const struct pst_node_settings *settings);
 
 /* The shard that has the key. */
 static inline uint32_t pst_node_route(const struct pst_node *node, struct pst_bytes key)

@@ -4,6 +4,7 @@
 
 #include "base/hash.h"
 #include "net/handshake.h"
+#include "net/tls/tls.h"
 #include "serve/role.h"
 
 #include <inttypes.h>
@@ -47,7 +48,7 @@ int pst_serve_name_socket(struct pst_serve_settings *settings, const char *who, 
 
 static bool fabric_trusted(const struct pst_node_settings *node)
 {
-    return node->fabric && node->secret_file;
+    return node->fabric && pst_node_proves_clients(node);
 }
 
 /* Where a node notes whose values it has; NULL: it keeps none. */
@@ -84,6 +85,7 @@ static int join_pool(struct pst_served *served, const struct pst_serve_settings 
         .unix_path = settings->node.unix,
         .secret_file = settings->node.secret_file,
         .fabric_trusted = fabric_trusted(&settings->node),
+        .tls = pst_node_tls(served->node),
         .memory = pst_node_memory(served->node),
         .disk = pst_node_disk(served->node),
         .beside = path_beside(&settings->node, beside),
@@ -92,6 +94,10 @@ static int join_pool(struct pst_served *served, const struct pst_serve_settings 
         .sender = &served->role->sender,
     };
 
+    if (node.tls && !pst_tls_proves_nodes(node.tls)) {
+        snprintf(fault, PST_FAULT_BYTES, "tls_ca: a node of a pool needs it, to know the other nodes by");
+        return -EINVAL;
+    }
     return pst_member_open(&settings->member, &node, log, log_ctx, &served->member, fault);
 }
 

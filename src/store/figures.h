@@ -65,7 +65,13 @@ struct pst_shard_stat {
     X(refused_busy, "clients", "clients refused: no room for another session, or not now")                   \
     X(refused_other, "clients", "clients refused: too slow, or none of ours")                                \
     X(malformed, "count", "messages that broke the protocol; their sessions end")                            \
-    X(copies_asked, "keys", "keys whose put asked for several copies")
+    X(copies_asked, "keys", "keys whose put asked for several copies")                                       \
+    X(refused_plain, "clients", "clients refused: without TLS, which the node wants")                        \
+    X(refused_tls, "clients", "clients refused: no TLS 1.3, or nothing in common")                           \
+    X(refused_certificate, "clients", "clients refused: no certificate, or one that proves nothing")         \
+    X(refused_expired, "clients", "clients refused: a certificate outside of its time")                      \
+    X(refused_replayed, "clients", "clients refused: TLS records that were replayed or changed")             \
+    X(refused_by_client, "clients", "clients that did not believe the node's certificate")
 
 struct pst_shard_later {
 #define X(name, unit, text) uint64_t name;

@@ -10,6 +10,7 @@
 #include "base/options.h"
 #include "base/paths.h"
 #include "base/wait.h"
+#include "net/tls/tls.h"
 #include "pool/map.h"
 
 #include <inttypes.h>
@@ -207,6 +208,7 @@ struct penstock *penstock_close(struct penstock *store)
     pthread_mutex_destroy(&store->lock);
     pst_map_close(store->map);
     explicit_bzero(store->secret, sizeof(store->secret));
+    pst_tls_close(store->tls);
     free(store);
     return NULL;
 }

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/options.h"
+#include "net/tls/tls.h"
 #include "pool/map.h"
 
 #include <stdio.h>
@@ -17,6 +18,11 @@ enum {
     X(STRING, lane, "", 0, 0, "LANE", "'tcp' keeps shared memory out")                                       \
     X(STRING, fabric, "", 0, 0, "trusted", "'trusted': UCX may use the network")                             \
     X(STRING, secret_file, "", 0, 0, "FILE", "shared secret")                                                \
+    X(FLAG, tls, "no", 0, 0, "", "TLS over TCP, by the secret unless there is an authority")                 \
+    X(STRING, tls_ca, "", 0, 0, "FILE", "authorities of the node's certificate")                             \
+    X(STRING, tls_certificate, "", 0, 0, "FILE", "this client's certificate")                                \
+    X(STRING, tls_key, "", 0, 0, "FILE", "and its private key")                                              \
+    X(STRING, tls_name, "", 0, 0, "NAME", "that the node's certificate has, if not that of its address")     \
     X(NUMBER, timeout_ms, "0", 0, 86400000, "ms", "a call's time to its end")                                \
     X(NUMBER, connect_ms, "0", 0, 86400000, "ms", "time to connect")                                         \
     X(NUMBER, replicas, "1", 1, PST_MAP_REPLICAS_MAX, "copies",                                              \
@@ -147,6 +153,33 @@ static int read_secret(struct penstock *store, const char *path, struct pst_byte
     return 0;
 }
 
+static const char *first_text(const char *a, const char *b)
+{
+    return a ? a : b;
+}
+
+/* With TLS nothing is said in plain over TCP. */
+static int open_tls(struct penstock *store, const struct remote_settings *settings,
+                    const struct penstock_options *options, struct pst_channel_options *out)
+{
+    const struct pst_tls_settings tls = {
+        .ca = first_text(settings->tls_ca, options->tls_ca),
+        .certificate = first_text(settings->tls_certificate, options->tls_certificate),
+        .key = first_text(settings->tls_key, options->tls_key),
+        .name = first_text(settings->tls_name, options->tls_name),
+        .secret = out->secret,
+        .connects = true,
+    };
+    char fault[PST_FAULT_BYTES];
+    int r;
+
+    if (!settings->tls && !options->tls && !tls.ca && !tls.certificate && !tls.key && !tls.name)
+        return 0;
+    r = pst_tls_open(&tls, &store->tls, fault);
+    out->tls = store->tls;
+    return r < 0 ? pst_fail(r, "%s: %s", store->url, fault) : 0;
+}
+
 /* What every channel of the store has in common. */
 static int read_channel_options(struct penstock *store, const struct remote_settings *settings,
                                 const struct penstock_options *options, struct pst_channel_options *out)
@@ -159,6 +192,8 @@ static int read_channel_options(struct penstock *store, const struct remote_sett
     };
     r = read_secret(store, settings->secret_file ? settings->secret_file : options->secret_file,
                     &out->secret);
+    if (r == 0)
+        r = open_tls(store, settings, options, out);
     if (r < 0)
         return r;
     if (settings->lane && strcmp(settings->lane, "tcp") != 0)

@@ -213,8 +213,8 @@ struct pst_tls *pst_tls_close(struct pst_tls *tls)
     return NULL;
 }
 
-bool pst_tls_proves_clients(const struct pst_tls *tls)
+bool pst_tls_proves_nodes(const struct pst_tls *tls)
 {
     pst_assert(tls->magic == TLS_MAGIC);
-    return settings_by_secret(&tls->settings) || (tls->settings.ca && !tls->settings.certificate_optional);
+    return settings_by_secret(&tls->settings) || tls->settings.ca;
 }

@@ -54,8 +54,8 @@ int pst_tls_open(const struct pst_tls_settings *settings, struct pst_tls **out, 
 int pst_tls_reload(struct pst_tls *tls, char fault[PST_FAULT_BYTES]);
 /* Channels go on. Returns NULL, and takes it. */
 struct pst_tls *pst_tls_close(struct pst_tls *tls);
-/* Whether no client comes in without a certificate. */
-bool pst_tls_proves_clients(const struct pst_tls *tls);
+/* Whether a client can tell by it that a node is the right one. */
+bool pst_tls_proves_nodes(const struct pst_tls *tls);
 
 /*
  * A channel over @fd, which it owns if it succeeds. @host: whom a client asked for, a name or an address,

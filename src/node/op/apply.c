@@ -60,6 +60,12 @@ static void add_refusals(const struct pst_worker *w, struct pst_shard_later *out
     out->refused_version = refused[PST_BOOT_REFUSED_VERSION];
     out->refused_busy = refused[PST_BOOT_REFUSED_BUSY];
     out->refused_other = refused[PST_BOOT_REFUSED_OTHER];
+    out->refused_plain = refused[PST_BOOT_REFUSED_PLAIN];
+    out->refused_tls = refused[PST_BOOT_REFUSED_TLS];
+    out->refused_certificate = refused[PST_BOOT_REFUSED_CERTIFICATE];
+    out->refused_expired = refused[PST_BOOT_REFUSED_EXPIRED];
+    out->refused_replayed = refused[PST_BOOT_REFUSED_REPLAYED];
+    out->refused_by_client = refused[PST_BOOT_REFUSED_BY_CLIENT];
 }
 
 static void apply_stat(struct pst_request *q, uint32_t index)
