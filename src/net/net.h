@@ -31,7 +31,13 @@ enum {
     PST_NET_ADDRESS_BYTES_MAX = 2048,
 };
 
+enum pst_net_transport {
+    PST_NET_UCX,
+    PST_NET_STREAM, /* frames of our own over sockets: stream.h */
+};
+
 struct pst_net_options {
+    enum pst_net_transport transport;
     bool loopback_only; /* confine the transport to the loopback device */
     bool serves; /* a node's: what it connects, it connects before it polls; of two ports that connect to each
                     other at once, on one host, the client's way stays */

@@ -79,7 +79,7 @@ struct pst_msg {
     size_t bulk_bytes; /* announced; 0 for an eager message */
 };
 
-extern const struct pst_net_ops pst_net_ucx;
+extern const struct pst_net_ops pst_net_ucx, pst_net_stream;
 
 /* Before any of UCX is called: 0, or -ELIBACC where it was to be loaded and is not there. */
 int pst_ucx_load(void);
@@ -87,6 +87,8 @@ int pst_ucx_load(void);
 const char *ucx_settings_fault(void);
 /* The UCX transport's part of pst_net_open(). */
 int pst_ucx_open(const struct pst_net_options *options, struct pst_net **out);
+/* The stream's. */
+int pst_stream_open(struct pst_net **out);
 
 #ifdef PST_FAULTS_ON
 extern const struct pst_net_ops pst_net_memory;

@@ -2,7 +2,27 @@
 /* sides.c: see sides.h. */
 #include "lib/net_sides.h"
 
+#include "net/stream.h"
+#include "net/stream/channel.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
 bool network;
+
+/* Of a stream's connection one side has been opened, and awaits the other. */
+static struct {
+    struct side *side;
+    struct pst_port *to;
+} half;
+
+bool over_stream(void)
+{
+    const char *wanted = getenv("PENSTOCK_NET");
+
+    return wanted && strcmp(wanted, "stream") == 0;
+}
 
 struct pst_bytes bytes_of(const void *data, size_t len)
 {
@@ -30,11 +50,46 @@ void expect_filled(const uint8_t *data, size_t len, uint32_t seed)
 
 struct pst_net *net_open(void)
 {
-    struct pst_net_options options = {.loopback_only = true};
+    struct pst_net_options options = {.transport = over_stream() ? PST_NET_STREAM : PST_NET_UCX,
+                                      .loopback_only = true};
     struct pst_net *net;
 
     assert_int_equal(pst_net_open(&options, &net), 0);
     return net;
+}
+
+static void tcp_pair(int fds[2])
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof(at);
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    fds[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(listener, (struct sockaddr *)&at, bytes) | listen(listener, 1), 0);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&at, &bytes), 0);
+    assert_int_equal(connect(fds[0], (struct sockaddr *)&at, bytes), 0);
+    fds[1] = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    assert_true(fds[1] >= 0);
+    close(listener);
+}
+
+/* What a session's bootstrap does between two processes. */
+static void stream_join(struct side *a, struct side *b)
+{
+    struct side *sides[2] = {a, b};
+    int fds[2];
+
+    if (network)
+        tcp_pair(fds);
+    else
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+    for (int i = 0; i < 2; i++) {
+        struct stream_channel *channel;
+
+        assert_int_equal(fcntl(fds[i], F_SETFL, O_NONBLOCK), 0);
+        assert_int_equal(stream_channel_plain(fds[i], &channel), 0);
+        pst_stream_attach(sides[i]->peer, channel, bytes_of("", 0));
+    }
 }
 
 void side_connect(struct side *side, struct side *to)
@@ -44,6 +99,15 @@ void side_connect(struct side *side, struct side *to)
 
     assert_true(bytes > 0);
     assert_int_equal(pst_peer_open(side->port, address, (size_t)bytes, side, &side->peer), 0);
+    if (!over_stream())
+        return;
+    if (half.side && half.side->port == to->port && half.to == side->port) {
+        stream_join(half.side, side);
+        half.side = NULL;
+    } else {
+        half.side = side;
+        half.to = to->port;
+    }
 }
 
 void pair_open_sized(struct pair *p, uint32_t events_max)

@@ -35,6 +35,8 @@ struct pair {
     struct side a, b;
 };
 
+/* PENSTOCK_NET=stream: frames over unix sockets and over TCP. */
+bool over_stream(void);
 struct pst_bytes bytes_of(const void *data, size_t len);
 void fill(uint8_t *data, size_t len, uint32_t seed);
 void expect_filled(const uint8_t *data, size_t len, uint32_t seed);

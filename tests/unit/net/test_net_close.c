@@ -324,6 +324,20 @@ static int run_memory(void)
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
 
+static int run_stream(void)
+{
+    const struct CMUnitTest tests[] = {
+        BOTH(close_with_receive_underway),
+        BOTH(close_with_sends_underway),
+        BOTH(close_with_messages_held),
+        BOTH(descriptors_come_back),
+        BOTH(port_close_with_everything_underway),
+        BOTH(nets_outlive_each_other),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -337,6 +351,8 @@ int main(void)
         cmocka_unit_test(numbers_do_not_come_back),
     };
 
+    if (over_stream())
+        return run_stream();
     if (getenv("PENSTOCK_NET"))
         return run_memory();
     return cmocka_run_group_tests(tests, NULL, NULL);
