@@ -108,6 +108,7 @@ struct pst_channel_options {
     struct pst_bytes secret;      /* borrowed while the channel lives, as is the next */
     struct pst_tls *tls;          /* over TCP; NULL: plain */
     bool network_only;
+    enum pst_boot_transport transport;
     bool fabric_trusted; /* UCX may leave the loopback device */
     bool impatient;      /* who asks can go elsewhere: what the node is too busy for ends as that, and what
                             waits for a session ends with the first attempt that fails */

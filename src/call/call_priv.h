@@ -113,6 +113,7 @@ struct connect_attempt {
     bool second;       /* of two hellos */
     bool silent;       /* the shards said nothing in time */
     bool far;          /* at the address, or nothing is nearer */
+    bool stream;       /* there is no UCX here that could be used */
     int error;         /* of the transport, while hellos are on their way */
 };
 
@@ -124,7 +125,8 @@ struct pst_channel {
     struct pst_boot_link *boot;
     int arena_fds[PST_BOOT_ARENAS_MAX];
     uint32_t arena_count;
-    struct pst_net *net;
+    struct pst_net *net; /* of the first session's transport, with which the others go on */
+    enum pst_net_transport transport;
     struct pst_port *port;
     struct pst_peer *peers[PST_BOOT_SHARDS_MAX];
     uint32_t peers_open;

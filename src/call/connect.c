@@ -23,25 +23,37 @@ enum {
 
 /* ---- the node's socket ---- */
 
+/* Memory that was registered belongs to the first session's transport, which stays. */
+static enum pst_boot_transport wished_transport(const struct pst_channel *ch)
+{
+    if (ch->net)
+        return ch->transport == PST_NET_STREAM ? PST_BOOT_STREAM : PST_BOOT_UCX;
+    return ch->attempt.stream ? PST_BOOT_STREAM : ch->options.transport;
+}
+
 static int link_open(struct pst_channel *ch, const char **fault)
 {
     struct connect_attempt *attempt = &ch->attempt;
     struct pst_boot_client_options options = {.secret = ch->options.secret,
                                               .tls = ch->options.tls,
+                                              .transport = wished_transport(ch),
                                               .network_only = ch->options.network_only,
-                                              .ucx = pst_ucx_version(),
                                               .deadline_ns = attempt->deadline_ns};
 
     pst_assert(!ch->boot && !ch->port);
+    if (options.transport != PST_BOOT_STREAM)
+        options.ucx = pst_ucx_version();
     return pst_boot_link_open(attempt->far ? &ch->options.address : &ch->options.near, &options, &ch->boot,
                               fault);
 }
 
 static int open_net(struct pst_channel *ch)
 {
-    struct pst_net_options options = {.loopback_only = !ch->options.fabric_trusted};
+    struct pst_net_options options = {.transport = ch->welcome.stream ? PST_NET_STREAM : PST_NET_UCX,
+                                      .loopback_only = !ch->options.fabric_trusted};
 
-    pst_assert(!ch->port);
+    pst_assert(!ch->port && (!ch->net || ch->transport == options.transport));
+    ch->transport = options.transport;
     return ch->net ? 0 : pst_net_open(&options, &ch->net);
 }
 
@@ -52,7 +64,9 @@ static int offer_address(struct pst_channel *ch, const char **fault)
 
     pst_assert(ch->boot);
     r = open_net(ch);
-    *fault = r < 0 ? pst_net_fault(r) : "UCX could not be set up";
+    *fault = r < 0 ? pst_net_fault(r) : "the transport could not be set up";
+    if ((r == -ENODEV || r == -ELIBACC) && ch->options.transport == PST_BOOT_AUTO)
+        ch->attempt.stream = true;
     if (r == 0)
         r = pst_port_open(ch->net, BULK_MESSAGES_MAX, &ch->port);
     if (r == 0)
@@ -78,12 +92,23 @@ static int welcome_step(struct pst_channel *ch, uint64_t now_ns, const char **fa
 
 /* ---- the transport ---- */
 
+static int open_peer(struct pst_channel *ch, uint32_t shard)
+{
+    uint8_t address[PST_NET_ADDRESS_BYTES_MAX];
+    int r;
+
+    if (!ch->welcome.stream)
+        return pst_peer_open(ch->port, ch->welcome.shards[shard].data, ch->welcome.shards[shard].bytes, ch,
+                             &ch->peers[shard]);
+    r = pst_boot_link_stream_address(ch->boot, shard, address, sizeof(address));
+    return r < 0 ? r : pst_peer_open(ch->port, address, (size_t)r, ch, &ch->peers[shard]);
+}
+
 static int open_peers(struct pst_channel *ch)
 {
     pst_assert(ch->port && ch->peers_open == 0 && ch->welcome.shard_count <= PST_BOOT_SHARDS_MAX);
     for (uint32_t i = 0; i < ch->welcome.shard_count; i++) {
-        int r = pst_peer_open(ch->port, ch->welcome.shards[i].data, ch->welcome.shards[i].bytes, ch,
-                              &ch->peers[i]);
+        int r = open_peer(ch, i);
 
         /* The shard may have opened its port anew since: its next welcome has another address. */
         if (r < 0)
@@ -118,12 +143,16 @@ static int ready_step(struct pst_channel *ch, uint64_t now_ns, const char **faul
 
     pst_assert(ch->port && ch->peers_open == 0);
     if (r == -ECONNRESET) {
-        *fault = "the node ended, or found no way back over UCX (UCX_NET_DEVICES, UCX_TLS, namespaces?)";
+        *fault =
+            ch->welcome.stream
+                ? "the node ended"
+                : "the node ended, or found no way back over UCX (UCX_NET_DEVICES, UCX_TLS, namespaces?)";
         return -EHOSTUNREACH;
     }
     if (r < 0)
         return r;
-    *fault = "the node's UCX address leads nowhere (UCX_NET_DEVICES, UCX_TLS?)";
+    *fault = ch->welcome.stream ? "no second connection to the node"
+                                : "the node's UCX address leads nowhere (UCX_NET_DEVICES, UCX_TLS?)";
     r = open_peers(ch);
     ch->attempt.second = false;
     ch->attempt.error = 0;
@@ -140,7 +169,9 @@ static int hello_step(struct pst_channel *ch, uint64_t now_ns, const char **faul
     int r;
 
     pst_assert(ch->welcomed <= ch->welcome.shard_count && ch->peers_open == ch->welcome.shard_count);
-    *fault = "the node answers on its socket but not over UCX (UCX_NET_DEVICES, UCX_TLS, firewall?)";
+    *fault = ch->welcome.stream
+                 ? "the node's shards do not answer over the stream"
+                 : "the node answers on its socket but not over UCX (UCX_NET_DEVICES, UCX_TLS, firewall?)";
     ch->attempt.silent = !all && now_ns > ch->attempt.until_ns;
     if (ch->attempt.error || ch->attempt.silent)
         return -EHOSTUNREACH;
@@ -203,9 +234,10 @@ static bool attempt_once_more(struct pst_channel *ch, uint64_t now_ns, int error
 {
     struct connect_attempt *attempt = &ch->attempt;
     bool waits = attempt->silent && attempt->far && !ch->options.impatient;
+    bool falls = attempt->stream && (error == -ENODEV || error == -ELIBACC);
     bool absent = waits_for_a_node(ch, error);
-    bool passes =
-        absent || error == -EBUSY || (error == -EHOSTUNREACH && (++attempt->hellos < HELLO_TRIES || waits));
+    bool passes = falls || absent || error == -EBUSY ||
+                  (error == -EHOSTUNREACH && (++attempt->hellos < HELLO_TRIES || waits));
 
     pst_assert(error < 0 && ch->state == CHANNEL_DOWN);
     if (now_ns + PAUSE_NS >= attempt->deadline_ns)

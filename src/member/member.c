@@ -701,6 +701,7 @@ static int read_settings(struct pst_member *m, const struct pst_member_settings 
     m->options =
         (struct pst_channel_options){.fabric_trusted = node->fabric_trusted,
                                      .tls = node->tls,
+                                     .transport = node->transport,
                                      .connect_ms = (uint32_t)pst_min(settings->shutdown_ms, CONNECT_MS_MAX),
                                      .timeout_ms = (uint32_t)settings->shutdown_ms};
     for (uint32_t i = 0; i < m->master_count; i++) {

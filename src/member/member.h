@@ -76,6 +76,7 @@ struct pst_member_node {
     const char *unix_path; /* the same socket */
     const char *secret_file;
     bool fabric_trusted;
+    enum pst_boot_transport transport; /* to other nodes and masters */
     struct pst_tls *tls;   /* with which it connects to others; as long as the member is there; NULL: plain */
     uint64_t memory, disk; /* name the node's memory and SSD, */
     const char *beside;    /* and where to note whose values they have; NULL: they end with it (identity.h) */

@@ -23,6 +23,16 @@ enum {
     PST_BOOT_VERSION_OLDEST = 7,
 };
 
+/* A client's wish. */
+enum pst_boot_transport {
+    PST_BOOT_AUTO,   /* UCX if both sides have it, else the stream */
+    PST_BOOT_UCX,    /* or not at all */
+    PST_BOOT_STREAM, /* or not at all */
+};
+
+/* What an option of that name says. NULL is "auto". Return: 0 or -EINVAL. */
+int pst_boot_transport_parse(const char *text, enum pst_boot_transport *out);
+
 /* Where a bootstrap socket listens or connects. */
 struct pst_boot_address {
     char host[256]; /* without brackets; empty for a unix path */
@@ -68,6 +78,8 @@ struct pst_boot_welcome {
     uint32_t arena_count; /* arena descriptors that came along: 0 unless views are possible */
     bool same_host;       /* the addresses are those for shared memory */
     char grant[PST_BOOT_GRANT_BYTES_MAX + 1]; /* what the client may do goes by this name; "": anything */
+    bool stream;          /* of the session; not in the welcome itself: each shard is reached by
+                             pst_boot_link_stream_address(), and nobody reads its address */
     struct {
         uint16_t bytes;
         uint8_t data[PST_NET_ADDRESS_BYTES_MAX];
@@ -80,6 +92,7 @@ struct pst_boot_link;
 struct pst_tls;
 
 struct pst_boot_client_options {
+    enum pst_boot_transport transport;
     struct pst_bytes secret; /* empty: none */
     struct pst_tls
         *tls; /* borrowed while the link lives: over TCP nothing is said outside of it; NULL: plain */
@@ -95,7 +108,7 @@ struct pst_boot_client_options {
  * -ECONNREFUSED nothing listens, -EHOSTUNREACH no such host, -ETIMEDOUT, -EACCES wrong or missing secret or
  * certificate (either side), plain where the node wants TLS, or without a secret a unix socket that neither
  * this user nor root serves, -EPROTO not a penstock node, or no TLS, -EPROTONOSUPPORT no version in common,
- * of penstock or of TLS, or UCX's do not go together, -EBUSY session limit.
+ * of penstock or of TLS, no transport in common, or UCX's do not go together, -EBUSY session limit.
  */
 int pst_boot_link_open(const struct pst_boot_address *address, const struct pst_boot_client_options *options,
                        struct pst_boot_link **out, const char **fault);
@@ -105,6 +118,9 @@ int pst_boot_link_welcome(struct pst_boot_link *link, struct pst_boot_welcome *w
 /* This client's port address, MACed. */
 int pst_boot_link_offer(struct pst_boot_link *link, const void *address, size_t bytes, uint64_t deadline_ns);
 int pst_boot_link_ready(struct pst_boot_link *link, const char **fault);
+/* Of a session over the stream that is ready: an address for pst_peer_open() that leads to a shard. Return:
+ * its length, -ENOSPC, -ENOMEM. */
+int pst_boot_link_stream_address(const struct pst_boot_link *link, uint32_t shard, void *buf, size_t cap);
 /* Until there may be more to do for either, or until then. */
 void pst_boot_link_wait(const struct pst_boot_link *link, uint64_t until_ns);
 /* Of a session: reads what has come and sends a heartbeat when one is due. Return: 0, -ECONNRESET the node is
@@ -118,6 +134,7 @@ struct pst_boot_link *pst_boot_link_close(struct pst_boot_link *link);
 /* ---- server ---- */
 
 struct pst_boot_server;
+struct stream_channel;
 
 /* Who may do without TLS at a node that has it, a unix socket's clients excepted: they may always. */
 enum pst_boot_plain {
@@ -133,7 +150,17 @@ struct pst_boot_server_options {
     uint32_t sessions_max;   /* authenticated */
     uint32_t handshakes_max; /* not yet authenticated; older ones than 5 s are dropped */
     uint32_t ucx;            /* pst_ucx_version(); 0: not told */
-    bool loopback_only;      /* the transport is confined to the loopback device */
+    bool loopback_only;      /* UCX is confined to the loopback device */
+    bool no_ucx;             /* sessions use the stream */
+    bool stream;             /* they may; takes ops->attach() */
+};
+
+/* A connection over which a client's frames for one shard come. */
+struct pst_boot_attachment {
+    uint64_t token; /* of the session */
+    uint32_t shard;
+    struct stream_channel *channel;
+    struct pst_bytes early; /* what has come over it already */
 };
 
 /* Why a peer was refused, as far as it is counted. */
@@ -163,6 +190,9 @@ struct pst_boot_server_ops {
     /* The peer's port address has come and was verified: sends are possible. Return: 0, 1 the peer is to wait
      * for pst_boot_server_ready(), or -errno (session ends). */
     int (*connected)(void *ctx, void *session, const void *address, size_t bytes);
+    /* A session's client has opened a connection for one of its shards, and proved that. Return: 0 the
+     * channel is the node's, or -errno. NULL: there is no stream. */
+    int (*attach)(void *ctx, const struct pst_boot_attachment *attachment);
     /* A peer that shares memory sends no more, but its process keeps the unix socket open: it may still look
      * at what it mapped. At most once a session, before ended(); NULL: such a session has ended. */
     void (*parted)(void *ctx, void *session);

@@ -99,9 +99,13 @@ static int on_welcome(void *ctx, const char *peer, bool same_host, bool descript
     struct pst_session *session;
 
     for (uint32_t i = 0; i < node->worker_count; i++) {
-        int r = pst_worker_address(&node->workers[i], !same_host, welcome->shards[i].data,
-                                   &welcome->shards[i].bytes);
+        struct pst_worker *w = &node->workers[i];
+        int r = 0;
 
+        if (welcome->stream)
+            pst_worker_stream_address(w, welcome->shards[i].data, &welcome->shards[i].bytes);
+        else
+            r = pst_worker_address(w, !same_host, welcome->shards[i].data, &welcome->shards[i].bytes);
         if (r < 0)
             return r;
     }
@@ -110,6 +114,7 @@ static int on_welcome(void *ctx, const char *peer, bool same_host, bool descript
         return -EBUSY;
     session->version = welcome->version;
     session->same_host = same_host;
+    session->stream = welcome->stream;
     snprintf(session->peer, sizeof(session->peer), "%s", peer);
     session->views = descriptors;
     session->shares = descriptors || same_host;
@@ -142,6 +147,15 @@ static int on_connected(void *ctx, void *arg, const void *address, size_t bytes)
         pst_worker_tell(&node->workers[i], session, PST_SESSION_BEGINS);
     }
     return 1;
+}
+
+static int on_attach(void *ctx, const struct pst_boot_attachment *attachment)
+{
+    struct pst_node *node = node_cast(ctx);
+
+    return attachment->shard < node->worker_count
+               ? pst_worker_attach(&node->workers[attachment->shard], attachment)
+               : -EPROTO;
 }
 
 /* The client has gone, or has to go; what it shares stays until its process lets go of the socket. */
@@ -366,22 +380,30 @@ static int listen_on(struct pst_node *node, const char *text, bool open_to_netwo
 /* Said when every address is served, so that whoever reads it may use any of them. */
 static void log_listening(const struct pst_node *node)
 {
-    uint32_t ucx = pst_ucx_version();
+    uint32_t ucx = node->net ? pst_ucx_version() : 0;
     char version[PST_UCX_TEXT_BYTES];
 
     pst_ucx_print(ucx, version);
-    pst_node_log(node, "UCX %s%s", version, pst_ucx_seen(ucx) ? "" : ", with which nobody has tried this");
+    if (node->net)
+        pst_node_log(node, "UCX %s%s", version,
+                     pst_ucx_seen(ucx) ? "" : ", with which nobody has tried this");
     for (int i = 0; i < node->url_count; i++) {
         const char *url = node->urls[i];
 
-        pst_node_log(node, "listening on %s, UCX worker ready",
-                     url + strlen(strncmp(url, "node+", 5) == 0 ? "node+" : "node://"));
+        pst_node_log(node, "listening on %s, %s ready",
+                     url + strlen(strncmp(url, "node+", 5) == 0 ? "node+" : "node://"),
+                     node->net ? "UCX worker" : "stream");
     }
 }
 
 static int open_sockets(struct pst_node *node, const struct pst_node_settings *settings, char *fault)
 {
-    static const struct pst_boot_server_ops ops = {on_welcome, on_connected, on_parted, on_ended, on_refused};
+    static const struct pst_boot_server_ops ops = {.welcome = on_welcome,
+                                                   .connected = on_connected,
+                                                   .attach = on_attach,
+                                                   .parted = on_parted,
+                                                   .ended = on_ended,
+                                                   .refused = on_refused};
     struct pst_boot_server_options options = {.secret = {node->secret, node->secret_bytes}};
     bool open_to_network = settings->fabric && pst_node_proves_clients(settings);
     char text[300];
@@ -391,7 +413,9 @@ static int open_sockets(struct pst_node *node, const struct pst_node_settings *s
     if (r < 0)
         return r;
     options.sessions_max = node->sessions_max;
-    options.ucx = pst_ucx_version();
+    options.ucx = node->net ? pst_ucx_version() : 0;
+    options.no_ucx = !node->net;
+    options.stream = node->stream;
     options.loopback_only = !open_to_network;
     options.tls = node->tls;
     options.plain = pst_node_plain(node, settings);
@@ -419,9 +443,37 @@ static int check_settings(const struct pst_node_settings *settings, char *fault)
     return 0;
 }
 
+/* UCX, the stream, or both; without a UCX that can be used, who left the choice to us has the stream. */
+static int open_nets(struct pst_node *node, const struct pst_node_settings *settings, char *fault)
+{
+    struct pst_net_options options = {.devices = settings->devices, .serves = true};
+    enum pst_boot_transport transport;
+    int r = pst_boot_transport_parse(settings->transport, &transport);
+
+    if (r < 0) {
+        snprintf(fault, PST_FAULT_BYTES, "transport: '%.100s' is not 'ucx', 'stream' or 'auto'",
+                 settings->transport);
+        return r;
+    }
+    options.loopback_only = !settings->fabric || !pst_node_proves_clients(settings);
+    node->opens_first = options.loopback_only;
+    if (transport != PST_BOOT_STREAM)
+        r = pst_net_open(&options, &node->net);
+    snprintf(fault, PST_FAULT_BYTES, "%s", pst_net_fault(r));
+    if (transport == PST_BOOT_AUTO && (r == -ENODEV || r == -ELIBACC)) {
+        pst_node_log(node, "%s: clients use the stream", fault);
+        r = 0;
+    }
+    options.transport = PST_NET_STREAM;
+    if (r == 0 && transport != PST_BOOT_UCX) {
+        r = pst_net_open(&options, &node->stream);
+        snprintf(fault, PST_FAULT_BYTES, "the stream transport: %s", strerror(-r));
+    }
+    return r;
+}
+
 static int open_all(struct pst_node *node, const struct pst_node_settings *settings, char *fault)
 {
-    struct pst_net_options net = {.devices = settings->devices};
     int r = check_settings(settings, fault);
 
     if (r == 0 && settings->secret_file) {
@@ -436,11 +488,7 @@ static int open_all(struct pst_node *node, const struct pst_node_settings *setti
     r = node->wake_fd < 0 ? -errno : open_store(node, settings, fault);
     if (r < 0)
         return r;
-    net.loopback_only = !settings->fabric || !pst_node_proves_clients(settings);
-    net.serves = true;
-    node->opens_first = net.loopback_only;
-    r = pst_net_open(&net, &node->net);
-    snprintf(fault, PST_FAULT_BYTES, "%s", pst_net_fault(r));
+    r = open_nets(node, settings, fault);
     if (r == 0)
         r = open_workers(node, fault);
     if (r == 0)
@@ -531,6 +579,7 @@ struct pst_node *pst_node_close(struct pst_node *node)
     free(node->workers);
     free(node->sessions);
     pst_net_close(node->net);
+    pst_net_close(node->stream);
     pst_store_close(node->store);
     pst_close_fd(&node->wake_fd);
     node->magic = 0;

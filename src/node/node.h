@@ -33,6 +33,8 @@
     X(FLAG, tls_required, "no", 0, 0, "", "TLS for clients on this host, too; unix sockets have none")       \
     X(FLAG, insecure, "no", 0, 0, "", "clients who know the secret need no TLS, wherever they are")          \
     X(STRING, fabric, "", 0, 0, "trusted", "'trusted': UCX may use the network, not only loopback")          \
+    X(STRING, transport, "auto", 0, 0, "ucx|stream|auto",                                                    \
+      "what clients may use: UCX, the stream over the sockets above, or as they wish")                       \
     X(STRING, devices, "", 0, 0, "DEVICES", "network devices for UCX with a trusted fabric")                 \
     X(STRING, folder, "/dev/shm", 0, 0, "FOLDER", "tmpfs folder for the arena files")                        \
     X(STRING, keep, "", 0, 0, "NAME",                                                                        \

@@ -14,7 +14,8 @@
 struct pst_node {
     uint32_t magic;
     struct pst_store *store;
-    struct pst_net *net;
+    struct pst_net *net;    /* UCX's; NULL: not offered */
+    struct pst_net *stream; /* NULL: not offered */
     struct pst_boot_server *boot;
     struct pst_tls *tls; /* NULL: none */
     struct pst_worker *workers;

@@ -64,6 +64,20 @@ int pst_worker_open_port(struct pst_worker *w)
     return r;
 }
 
+int pst_worker_open_stream(struct pst_worker *w)
+{
+    pst_assert(!w->stream);
+    return w->node->stream ? pst_port_open(w->node->stream, EVENTS_MAX, &w->stream) : 0;
+}
+
+void pst_worker_stream_address(struct pst_worker *w, void *buf, uint16_t *bytes)
+{
+    int r = pst_port_address(w->stream, true, buf, PST_NET_ADDRESS_BYTES_MAX);
+
+    pst_assert(r > 0);
+    *bytes = (uint16_t)r;
+}
+
 int pst_worker_address(struct pst_worker *w, bool network_only, void *buf, uint16_t *bytes)
 {
     pthread_mutex_lock(&w->inbox_lock);
@@ -106,9 +120,12 @@ static void begin_reopening(struct pst_worker *w, const char *why)
     w->probe.reopening_ns = w->probe.awake_ns;
     w->probe.due = false;
     w->probe.sent_ns = w->probe.unarmed_ns = 0;
-    pst_list_each_safe (it, &w->shard_sessions)
-        pst_shard_session_leave(pst_list_entry(it, struct pst_shard_session, link),
-                                "shared memory was blocked");
+    pst_list_each_safe (it, &w->shard_sessions) {
+        struct pst_shard_session *v = pst_list_entry(it, struct pst_shard_session, link);
+
+        if (!v->session->stream)
+            pst_shard_session_leave(v, "shared memory was blocked");
+    }
     if (w->probe.self)
         pst_peer_close(w->probe.self);
 }
@@ -132,7 +149,8 @@ static bool transfer_stuck(struct pst_worker *w)
     pst_list_each (it, &w->shard_sessions) {
         const struct pst_shard_session *v = pst_list_entry(it, struct pst_shard_session, link);
 
-        if (v->leaving && v->peer && (v->ended || w->node->stopping) && overdue(w, v->leaving_ns))
+        if (v->leaving && v->peer && !v->session->stream && (v->ended || w->node->stopping) &&
+            overdue(w, v->leaving_ns))
             return true;
     }
     return false;
@@ -169,6 +187,8 @@ static enum peers_left peers_left(const struct pst_worker *w)
     pst_list_each (it, &w->shard_sessions) {
         const struct pst_shard_session *v = pst_list_entry(it, struct pst_shard_session, link);
 
+        if (v->session->stream)
+            continue;
         if (v->peer && !overdue(w, v->leaving_ns))
             return PEERS_ENDING;
         if (v->peer && left == PEERS_NONE)

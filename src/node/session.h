@@ -33,6 +33,7 @@ struct pst_session {
     uint32_t version;    /* of the protocol; messages of another one are dropped */
     void *boot;          /* for pst_boot_server_end() */
     bool same_host;
+    bool stream; /* not UCX */
     bool views;  /* has the arenas' descriptors */
     bool shares; /* views, or its UCX uses memory of this host */
     bool ready;  /* the client may use its port */

@@ -13,6 +13,8 @@
 #include "store/claim.h"
 #include "store/figures.h"
 
+#include "net/stream.h"
+
 #include <poll.h>
 #include <sched.h>
 #include <sys/eventfd.h>
@@ -202,10 +204,29 @@ static bool read_commit_messages(struct pst_worker *w)
     return true;
 }
 
+/* A peer that waits for the client's connection. */
+static void open_stream_peer(struct pst_shard_session *v)
+{
+    uint8_t address[PST_NET_ADDRESS_BYTES_MAX];
+    uint16_t bytes;
+    int r;
+
+    if (v->peer || v->session->ended)
+        return;
+    pst_worker_stream_address(v->worker, address, &bytes);
+    r = pst_peer_open(v->worker->stream, address, bytes, v, &v->peer);
+    if (r < 0)
+        pst_shard_session_leave(v, "out of memory");
+}
+
 static void open_peer(struct pst_shard_session *v)
 {
     int r = 0;
 
+    if (v->session->stream) {
+        open_stream_peer(v);
+        return;
+    }
     /* A client that has gone may have begun anew; one whose shard opens its port anew asks again. */
     if (!v->peer && !v->session->ended && !v->worker->probe.reopening)
         r = pst_peer_open(v->worker->port, v->session->address, v->session->address_bytes, v, &v->peer);
@@ -226,27 +247,66 @@ static void begin_shard_session(struct pst_worker *w, struct pst_session *sessio
     pst_assert(session->shards_opening > 0 && session->shards_left > 0);
     if (r < 0)
         atomic_store(&session->kick, "out of memory");
-    else if (w->node->opens_first)
+    else if (w->node->opens_first || session->stream)
         open_peer(w->by_place[session->token & PLACE_MASK]);
     if (atomic_fetch_sub(&session->shards_opening, 1) == 1)
         pst_node_wake(w->node);
 }
 
+/* A connection that the control thread has accepted for a session of the stream. */
+struct connection {
+    struct pst_list link;
+    uint64_t token;
+    struct stream_channel *channel;
+    size_t early_bytes;
+    uint8_t early[];
+};
+
+int pst_worker_attach(struct pst_worker *w, const struct pst_boot_attachment *attachment)
+{
+    struct connection *connection = malloc(sizeof(*connection) + attachment->early.len);
+
+    if (!connection)
+        return -ENOMEM;
+    connection->token = attachment->token;
+    connection->channel = attachment->channel;
+    connection->early_bytes = attachment->early.len;
+    memcpy(connection->early, attachment->early.data, attachment->early.len);
+    pst_list_init(&connection->link);
+    pthread_mutex_lock(&w->inbox_lock);
+    pst_list_push_back(&w->connections, &connection->link);
+    atomic_store(&w->has_mail, true);
+    pthread_mutex_unlock(&w->inbox_lock);
+    pst_worker_wake(w);
+    return 0;
+}
+
+static void connections_attach(struct pst_worker *w, struct pst_list *connections)
+{
+    while (!pst_list_empty(connections)) {
+        struct connection *connection = pst_list_first(connections, struct connection, link);
+        struct pst_shard_session *v = w->by_place[connection->token & PLACE_MASK];
+        struct pst_bytes early = {connection->early, connection->early_bytes};
+        bool waits = v && v->session->token == connection->token && v->session->stream && !v->leaving;
+
+        pst_list_remove(&connection->link);
+        pst_stream_attach(waits ? v->peer : NULL, connection->channel, early);
+        free(connection);
+    }
+}
+
 static void read_session_events(struct pst_worker *w)
 {
-    struct pst_list session_events;
+    struct pst_list session_events, connections;
 
     if (!atomic_load_explicit(&w->has_mail, memory_order_relaxed))
         return;
     pst_list_init(&session_events);
+    pst_list_init(&connections);
     pthread_mutex_lock(&w->inbox_lock);
     atomic_store(&w->has_mail, false);
-    while (!pst_list_empty(&w->session_events)) {
-        struct pst_list *first = w->session_events.next;
-
-        pst_list_remove(first);
-        pst_list_push_back(&session_events, first);
-    }
+    pst_list_splice(&session_events, &w->session_events);
+    pst_list_splice(&connections, &w->connections);
     pthread_mutex_unlock(&w->inbox_lock);
     while (!pst_list_empty(&session_events)) {
         struct pst_session_event *event = pst_list_first(&session_events, struct pst_session_event, link);
@@ -265,6 +325,7 @@ static void read_session_events(struct pst_worker *w)
             atomic_fetch_sub(&event->session->shards_left, 1);
         }
     }
+    connections_attach(w, &connections);
 }
 
 /* ---- messages ---- */
@@ -344,7 +405,10 @@ static void on_event(struct pst_worker *w, struct pst_net_event *event)
         pst_request_received(event->arg, event->status);
         break;
     case PST_NET_PEER_LOST:
-        pst_shard_session_leave(shard_session_cast(event->arg), "connection lost");
+        if (event->status == -EPROTO)
+            pst_shard_session_protocol_error(shard_session_cast(event->arg), "malformed frame");
+        else
+            pst_shard_session_leave(shard_session_cast(event->arg), "connection lost");
         break;
     case PST_NET_PEER_GONE:
         pst_shard_session_peer_gone(shard_session_cast(event->arg));
@@ -354,10 +418,10 @@ static void on_event(struct pst_worker *w, struct pst_net_event *event)
 
 /* ---- the loop ---- */
 
-static bool poll_port(struct pst_worker *w)
+static bool poll_port(struct pst_worker *w, struct pst_port *port)
 {
     struct pst_net_event events[EVENTS];
-    int count = w->port ? pst_port_poll(w->port, events, EVENTS) : 0;
+    int count = port ? pst_port_poll(port, events, EVENTS) : 0;
 
     if (count) {
         w->now_ns = pst_now_ns();
@@ -422,13 +486,16 @@ static void sleep_until_woken(struct pst_worker *w)
 {
     struct pollfd fds[] = {{.fd = w->port ? pst_port_fd(w->port) : -1, .events = POLLIN},
                            {.fd = w->wake_fd, .events = POLLIN},
-                           {.fd = pst_tier_descriptor(w->shard), .events = POLLIN}};
+                           {.fd = pst_tier_descriptor(w->shard), .events = POLLIN},
+                           {.fd = w->stream ? pst_port_fd(w->stream) : -1, .events = POLLIN}};
     uint64_t wait_ms = w->underway ? SLEEP_UNDERWAY_MS : (uint64_t)w->sleep_ms;
 
     if (w->late_ns != UINT64_MAX)
         wait_ms = pst_min(wait_ms, (w->late_ns - w->now_ns) / 1000000 + 1);
     if (pst_unlikely(w->tiered) && pst_tier_impatient(w->shard))
         wait_ms = pst_min(wait_ms, 1);
+    if (w->stream && pst_port_arm(w->stream) < 0)
+        return;
     if (!w->port || pst_port_arm(w->port) == 0) {
         w->probe.unarmed_ns = 0;
     } else {
@@ -451,7 +518,7 @@ static void *worker_main(void *arg)
 
     pst_assert(w->magic == PST_WORKER_MAGIC);
     while (!w->stopping || w->has_mail || !pst_list_empty(&w->shard_sessions) || w->node->commits) {
-        bool busy = poll_port(w);
+        bool busy = poll_port(w, w->port) | poll_port(w, w->stream);
 
         pst_shard_time(w->shard, w->now_ns);
         read_session_events(w);
@@ -488,6 +555,7 @@ int pst_worker_init(struct pst_worker *w, struct pst_node *node, uint32_t number
     w->wake_fd = -1;
     pthread_mutex_init(&w->inbox_lock, NULL);
     pst_list_init(&w->session_events);
+    pst_list_init(&w->connections);
     pst_list_init(&w->commit_messages);
     pst_list_init(&w->shard_sessions);
     pst_list_init(&w->idle);
@@ -512,8 +580,10 @@ int pst_worker_init(struct pst_worker *w, struct pst_node *node, uint32_t number
 
 int pst_worker_start(struct pst_worker *w)
 {
-    int r = pst_worker_open_port(w);
+    int r = w->node->net ? pst_worker_open_port(w) : 0;
 
+    if (r == 0)
+        r = pst_worker_open_stream(w);
     if (r < 0)
         return r;
     r = -pthread_create(&w->thread, NULL, worker_main, w);
@@ -536,9 +606,10 @@ void pst_worker_stop(struct pst_worker *w)
 void pst_worker_fini(struct pst_worker *w)
 {
     pst_assert(!w->running && w->underway == 0 && w->commits == 0);
-    if (w->port)
-        w->port = pst_port_close(w->port);
+    w->port = pst_port_close(w->port);
+    w->stream = pst_port_close(w->stream);
     if (w->magic) {
+        pst_assert(pst_list_empty(&w->connections));
         pst_requests_fini(w);
         pthread_mutex_destroy(&w->inbox_lock);
         pst_close_fd(&w->wake_fd);

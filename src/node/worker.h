@@ -4,6 +4,7 @@
 #define PST_NODE_WORKER_H
 
 #include "base/list.h"
+#include "net/handshake.h"
 #include "net/net.h"
 #include "node/session.h"
 #include "store/shard.h"
@@ -56,7 +57,8 @@ struct pst_worker {
     struct pst_node *node;
     struct pst_shard *shard;
     const uint32_t *locks;                         /* keys of the shard that commits have locked */
-    struct pst_port *port;                         /* NULL: closed, and not to be opened for now */
+    struct pst_port *port;                         /* UCX's; NULL: closed, and not to be opened for now */
+    struct pst_port *stream;                       /* NULL: not offered */
     uint8_t address[2][PST_NET_ADDRESS_BYTES_MAX]; /* with and without shared memory */
     size_t address_bytes[2];                       /* 0: clients cannot connect now */
     pthread_t thread;
@@ -70,6 +72,7 @@ struct pst_worker {
     _Atomic uint64_t keys;      /* published for everyone */
     pthread_mutex_t inbox_lock; /* of the session events and of the addresses */
     struct pst_list session_events;
+    struct pst_list connections; /* of sessions over the stream; behind inbox_lock, as those */
     _Atomic bool mailed;
     struct pst_list commit_messages; /* of other shards; behind notes_lock */
     uint32_t commits;                /* that it coordinates */
@@ -109,11 +112,17 @@ void pst_worker_wake(struct pst_worker *w);
 void pst_worker_post(struct pst_worker *w, struct pst_commit_message *message);
 /* The reservations of a session in this shard; NULL: it has ended. */
 struct pst_holder *pst_worker_holder(struct pst_worker *w, uint64_t token);
+/* Control thread: hands a connection over. Return: 0 and the channel is the shard's, -ENOMEM. */
+int pst_worker_attach(struct pst_worker *w, const struct pst_boot_attachment *attachment);
 /* Control thread: the port's address for a new session. */
 int pst_worker_address(struct pst_worker *w, bool network_only, void *buf, uint16_t *bytes);
+/* The same of the stream's port, which a client needs not know, and the shard itself does. */
+void pst_worker_stream_address(struct pst_worker *w, void *buf, uint16_t *bytes);
 /* ---- port.c: a worker's port, and whether it still hears ---- */
 
 int pst_worker_open_port(struct pst_worker *w);
+/* The stream's, which stays open. */
+int pst_worker_open_stream(struct pst_worker *w);
 /* A client that may have shared memory with the port has ended. */
 void pst_probe_want(struct pst_worker *w);
 /* Sends what is due, notices what did not come, opens the port anew. Return: ms until it wants to be called

@@ -98,6 +98,7 @@ static int join_pool(struct pst_served *served, const struct pst_serve_settings 
         snprintf(fault, PST_FAULT_BYTES, "tls_ca: a node of a pool needs it, to know the other nodes by");
         return -EINVAL;
     }
+    (void)pst_boot_transport_parse(settings->node.transport, &node.transport); /* the node has checked it */
     return pst_member_open(&settings->member, &node, log, log_ctx, &served->member, fault);
 }
 

@@ -51,6 +51,19 @@ static int on_connected(void *ctx, void *session, const void *address, size_t by
     return rig->connect_error;
 }
 
+static int on_attach(void *ctx, const struct pst_boot_attachment *attachment)
+{
+    struct rig *rig = ctx;
+
+    assert_true(attachment->early.len <= sizeof(rig->early));
+    rig->shard = attachment->shard;
+    rig->early_bytes = attachment->early.len;
+    memcpy(rig->early, attachment->early.data, attachment->early.len);
+    rig->attached = attachment->channel;
+    rig->attaches++;
+    return 0;
+}
+
 static void on_ended(void *ctx, void *session, const char *why)
 {
     struct rig *rig = ctx;
@@ -74,8 +87,11 @@ static void on_refused(void *ctx, const char *peer, enum pst_boot_refusal kind, 
     rig->refusals++;
 }
 
-const struct pst_boot_server_ops rig_ops = {
-    .welcome = on_welcome, .connected = on_connected, .ended = on_ended, .refused = on_refused};
+const struct pst_boot_server_ops rig_ops = {.welcome = on_welcome,
+                                            .connected = on_connected,
+                                            .attach = on_attach,
+                                            .ended = on_ended,
+                                            .refused = on_refused};
 
 static uint64_t rig_now(struct rig *rig)
 {

@@ -28,6 +28,11 @@ struct rig {
     atomic_int kind; /* enum pst_boot_refusal of the last one */
     bool same_host, descriptors;
     int arena_fd;
+    atomic_int attaches;
+    struct stream_channel *attached; /* the last one, and what came behind its frame; the test's */
+    uint32_t shard;
+    size_t early_bytes;
+    uint8_t early[256];
     char why[128], address[64];
     pthread_mutex_t lock;
 };

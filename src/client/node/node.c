@@ -16,6 +16,7 @@ enum {
 
 #define REMOTE_OPTIONS(X)                                                                                    \
     X(STRING, lane, "", 0, 0, "LANE", "'tcp' keeps shared memory out")                                       \
+    X(STRING, transport, "", 0, 0, "ucx|stream|auto", "'auto', unless set: UCX if both sides have it")       \
     X(STRING, fabric, "", 0, 0, "trusted", "'trusted': UCX may use the network")                             \
     X(STRING, secret_file, "", 0, 0, "FILE", "shared secret")                                                \
     X(FLAG, tls, "no", 0, 0, "", "TLS over TCP, by the secret unless there is an authority")                 \
@@ -184,6 +185,7 @@ static int open_tls(struct penstock *store, const struct remote_settings *settin
 static int read_channel_options(struct penstock *store, const struct remote_settings *settings,
                                 const struct penstock_options *options, struct pst_channel_options *out)
 {
+    const char *transport;
     int r;
 
     *out = (struct pst_channel_options){
@@ -200,6 +202,10 @@ static int read_channel_options(struct penstock *store, const struct remote_sett
         return pst_fail(-EINVAL, "%s: lane '%s' is not 'tcp'", store->url, settings->lane);
     if (settings->fabric && strcmp(settings->fabric, "trusted") != 0)
         return pst_fail(-EINVAL, "%s: fabric '%s' is not 'trusted'", store->url, settings->fabric);
+    transport = settings->transport ? settings->transport : getenv("PENSTOCK_TRANSPORT");
+    if (pst_boot_transport_parse(transport, &out->transport) < 0)
+        return pst_fail(-EINVAL, "%s: transport '%s' is not 'ucx', 'stream' or 'auto'", store->url,
+                        transport);
     out->network_only = settings->lane != NULL;
     out->fabric_trusted = settings->fabric != NULL;
     return 0;

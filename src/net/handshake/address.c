@@ -66,6 +66,25 @@ static bool address_split(const char *text, const char **host, size_t *host_len,
     return true;
 }
 
+int pst_boot_transport_parse(const char *text, enum pst_boot_transport *out)
+{
+    static const char *const names[] = {
+        [PST_BOOT_UCX] = "ucx", [PST_BOOT_STREAM] = "stream", [PST_BOOT_AUTO] = "auto"};
+
+    pst_assert(out);
+    if (!text) {
+        *out = PST_BOOT_AUTO;
+        return 0;
+    }
+    for (size_t i = 0; i < pst_count_of(names); i++) {
+        if (strcmp(text, names[i]) != 0)
+            continue;
+        *out = (enum pst_boot_transport)i;
+        return 0;
+    }
+    return -EINVAL;
+}
+
 int pst_boot_address_parse(const char *text, struct pst_boot_address *out, const char **fault)
 {
     const char *host, *port_text;

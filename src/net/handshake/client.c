@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/ms.h"
+#include "net/stream.h"
 #include "net/stream/channel.h"
 #include "net/tls/tls.h"
 #include "net/ucx/version.h"
@@ -43,6 +44,9 @@ struct pst_boot_link {
     struct pst_bytes key;    /* of the proofs: the secret, or in TLS bound_key */
     uint8_t bound_key[BOOT_MAC_BYTES];
     bool network_only;
+    enum pst_boot_transport transport;
+    bool stream; /* the session uses it */
+    uint64_t token;
     uint32_t ucx, node_ucx;
     uint16_t version; /* of the session; until the node's challenge, what is asked for */
     uint8_t transcript[BOOT_TRANSCRIPT_BYTES];
@@ -322,6 +326,8 @@ static int start_step(struct pst_boot_link *link, const char **fault)
         hello.flags |= BOOT_HELLO_NETWORK_ONLY;
     if (link->secret.len > 0)
         hello.flags |= BOOT_HELLO_HAS_SECRET | BOOT_HELLO_ASKS_GRANT;
+    if (link->transport == PST_BOOT_STREAM)
+        hello.flags |= BOOT_HELLO_STREAM;
     hello.flags |= link->ucx << BOOT_UCX_SHIFT;
     boot_identity_own(&hello.identity);
     pst_random(hello.nonce, sizeof(hello.nonce));
@@ -329,6 +335,21 @@ static int start_step(struct pst_boot_link *link, const char **fault)
     put_frame(link, BOOT_HELLO, body, sizeof(body));
     memcpy(link->transcript, link->out, BOOT_HEAD_BYTES + BOOT_HELLO_BYTES);
     return 0;
+}
+
+/* The session's transport, of those that the node offers. */
+static int choose_transport(struct pst_boot_link *link, uint32_t offered, const char **fault)
+{
+    bool only = offered & BOOT_CHALLENGE_NO_UCX;
+
+    link->stream = link->transport == PST_BOOT_STREAM || only;
+    if (link->stream && !(offered & BOOT_CHALLENGE_STREAM))
+        *fault = "the node does not offer the stream transport";
+    else if (only && link->transport == PST_BOOT_UCX)
+        *fault = "the node does not offer UCX";
+    else
+        return 0;
+    return -EPROTONOSUPPORT;
 }
 
 static int challenge_step(struct pst_boot_link *link, const char **fault)
@@ -355,6 +376,9 @@ static int challenge_step(struct pst_boot_link *link, const char **fault)
         *fault = "the node wants a secret";
         return -EACCES;
     }
+    r = choose_transport(link, challenge.flags, fault);
+    if (r < 0)
+        return r;
     *fault = "out of memory";
     r = boot_mac(link->key, BOOT_LABEL_CLIENT, link->transcript, NULL, 0, mac);
     if (r == 0)
@@ -382,6 +406,8 @@ static int welcome_step(struct pst_boot_link *link, const char **fault)
     if (boot_welcome_decode(frame.body + BOOT_MAC_BYTES, frame.bytes - BOOT_MAC_BYTES, link->welcome) < 0)
         return -EPROTO;
     link->welcome->version = link->version;
+    link->welcome->stream = link->stream;
+    link->token = link->welcome->token;
     return link->passed.bad || link->passed.count != link->welcome->arena_count ? -EPROTO : 0;
 }
 
@@ -440,6 +466,7 @@ int pst_boot_link_open(const struct pst_boot_address *address, const struct pst_
     link->version = PST_BOOT_VERSION;
     link->deadline_ns = options->deadline_ns;
     link->network_only = options->network_only;
+    link->transport = options->transport;
     link->ucx = options->ucx;
     link->secret = (struct pst_bytes){boot_secret_copy(options->secret), options->secret.len};
     link->key = link->secret;
@@ -496,6 +523,24 @@ int pst_boot_link_ready(struct pst_boot_link *link, const char **fault)
 {
     pst_assert(link->step >= LINK_READY);
     return link_go_to(link, LINK_UP, fault);
+}
+
+int pst_boot_link_stream_address(const struct pst_boot_link *link, uint32_t shard, void *buf, size_t cap)
+{
+    uint8_t frame[BOOT_HEAD_BYTES + BOOT_ATTACH_BYTES];
+    uint8_t *mac = frame + BOOT_HEAD_BYTES, *what = mac + BOOT_MAC_BYTES;
+    const struct boot_dial *dial = &link->dial;
+    int r;
+
+    pst_assert(link->step == LINK_UP && link->stream && dial->next < dial->count);
+    boot_frame_head(frame, link->version, BOOT_ATTACH, BOOT_ATTACH_BYTES);
+    boot_attach_encode(link->token, shard, what);
+    r = boot_mac(link->key, BOOT_LABEL_ATTACH, link->transcript, what, BOOT_ATTACH_BYTES - BOOT_MAC_BYTES,
+                 mac);
+    if (r < 0)
+        return r;
+    return pst_stream_dial_address((const struct sockaddr *)&dial->at[dial->next], dial->bytes[dial->next],
+                                   (struct pst_bytes){frame, sizeof(frame)}, buf, cap);
 }
 
 void pst_boot_link_wait(const struct pst_boot_link *link, uint64_t until_ns)

@@ -93,6 +93,32 @@ int boot_hello_decode(const struct boot_frame *frame, struct boot_hello *out)
     return read_end(&r);
 }
 
+void boot_attach_encode(uint64_t token, uint32_t shard, uint8_t out[BOOT_ATTACH_BYTES - BOOT_MAC_BYTES])
+{
+    struct writer w = {.at = out, .left = BOOT_ATTACH_BYTES - BOOT_MAC_BYTES};
+
+    write_number(&w, token, 8);
+    write_number(&w, shard, 4);
+    write_number(&w, 0, 4);
+    pst_assert(w.left == 0);
+}
+
+int boot_attach_decode(const struct boot_frame *frame, uint64_t *token, uint32_t *shard)
+{
+    struct pst_reader r = {.at = frame->body, .left = frame->bytes};
+    uint8_t mac[BOOT_MAC_BYTES];
+    uint64_t zero;
+    int error;
+
+    pst_assert(frame->type == BOOT_ATTACH);
+    pst_read_copy(&r, mac, sizeof(mac));
+    *token = pst_read_number(&r, 8);
+    *shard = (uint32_t)pst_read_number(&r, 4);
+    zero = pst_read_number(&r, 4);
+    error = read_end(&r);
+    return error == 0 && zero != 0 ? -EPROTO : error;
+}
+
 void boot_challenge_encode(const struct boot_challenge *challenge, uint8_t out[BOOT_CHALLENGE_BYTES])
 {
     struct writer w = {.at = out, .left = BOOT_CHALLENGE_BYTES};
@@ -135,6 +161,7 @@ int boot_refused_decode(const struct boot_frame *frame, const char **fault)
         [BOOT_REFUSED_UCX] = {-EPROTONOSUPPORT, "the node has another UCX"},
         [BOOT_REFUSED_NO_TLS] = {-EPROTO, "the node speaks no TLS"},
         [BOOT_REFUSED_PLAIN] = {-EACCES, "the node wants TLS"},
+        [BOOT_REFUSED_TRANSPORT] = {-EPROTONOSUPPORT, "the node does not offer the transport"},
     };
     struct pst_reader r = {.at = frame->body, .left = frame->bytes};
     uint64_t code = pst_read_number(&r, 4);

@@ -24,12 +24,20 @@
  *                                         <--   REFUSED    code u32, instead of any of its frames; ends the
  * connection
  *
+ * A session over the stream opens a connection more for each shard, whose first frame is
+ *
+ *   ATTACH     mac 32 B, token u64,
+ *              shard u32, zero u32        -->
+ *
+ * and behind which the stream's own frames begin.
+ *
  * The welcome: token u64, partition_seed u64, page_bytes u64, arena_bytes u64, value_bytes_max u64,
  * shard_count u32, arena_count u32, same_host u32 (0, 1), then per shard: bytes u16, the address. Behind them
  * bytes u8 and the grant's name, if it has one and the HELLO asked for it.
  *
  * mac = HMAC-SHA256(secret, 16-byte label, HELLO frame, CHALLENGE frame, what follows the mac in its frame).
- * Label and nonces keep one proof from serving as another. No secret is the empty key: the same path. Inside
+ * Label and nonces keep one proof from serving as another; an ATTACH is proved with its session's key and
+ * transcript. No secret is the empty key: the same path. Inside
  * of TLS the key is HMAC-SHA256(secret, 16-byte label, what only the two ends of this TLS connection know),
  * so that nobody can stand between two of them. The layout of REFUSED and of the 12 bytes above never
  * changes, so that versions can tell each other apart. HELLO and CHALLENGE tell UCX's version in their flags,
@@ -51,6 +59,7 @@ enum {
     BOOT_CHALLENGE_BYTES = 4 + BOOT_NONCE_BYTES,
     BOOT_TRANSCRIPT_BYTES = 2 * BOOT_HEAD_BYTES + BOOT_HELLO_BYTES + BOOT_CHALLENGE_BYTES,
     BOOT_WELCOME_FIXED_BYTES = 5 * 8 + 2 * 4 + 4,
+    BOOT_ATTACH_BYTES = BOOT_MAC_BYTES + 8 + 4 + 4,
     BOOT_FRAME_SMALL_MAX = 4096, /* head and body of every frame but the welcome */
     BOOT_FRAME_WELCOME_MAX = 1 << 20,
 
@@ -69,6 +78,7 @@ enum boot_type {
     BOOT_PING,
     BOOT_PONG,
     BOOT_REFUSED,
+    BOOT_ATTACH,
 };
 
 enum boot_refusal {
@@ -80,6 +90,7 @@ enum boot_refusal {
     BOOT_REFUSED_UCX,
     BOOT_REFUSED_NO_TLS,
     BOOT_REFUSED_PLAIN,
+    BOOT_REFUSED_TRANSPORT,
     BOOT_REFUSED_COUNT,
 };
 
@@ -87,7 +98,10 @@ enum {
     BOOT_HELLO_NETWORK_ONLY = 1 << 0,
     BOOT_HELLO_HAS_SECRET = 1 << 1,
     BOOT_HELLO_ASKS_GRANT = 1 << 2, /* the welcome is to name the grant */
+    BOOT_HELLO_STREAM = 1 << 3,     /* the session is to use the stream */
     BOOT_CHALLENGE_SECRET = 1 << 0, /* the server has a secret and wants it proved */
+    BOOT_CHALLENGE_STREAM = 1 << 1, /* it offers the stream */
+    BOOT_CHALLENGE_NO_UCX = 1 << 2, /* and that alone */
     BOOT_UCX_SHIFT = 8,             /* UCX's version in the flags of both, above the others; 0: not told */
 };
 
@@ -136,6 +150,9 @@ void boot_frame_head(uint8_t out[BOOT_HEAD_BYTES], uint16_t version, enum boot_t
                      uint32_t body_bytes);
 void boot_hello_encode(const struct boot_hello *hello, uint8_t out[BOOT_HELLO_BYTES]);
 int boot_hello_decode(const struct boot_frame *frame, struct boot_hello *out);
+/* What follows the mac. */
+void boot_attach_encode(uint64_t token, uint32_t shard, uint8_t out[BOOT_ATTACH_BYTES - BOOT_MAC_BYTES]);
+int boot_attach_decode(const struct boot_frame *frame, uint64_t *token, uint32_t *shard);
 void boot_challenge_encode(const struct boot_challenge *challenge, uint8_t out[BOOT_CHALLENGE_BYTES]);
 int boot_challenge_decode(const struct boot_frame *frame, struct boot_challenge *out);
 void boot_refused_encode(enum boot_refusal code, uint8_t out[4]);
@@ -151,6 +168,7 @@ enum boot_label {
     BOOT_LABEL_CLIENT,
     BOOT_LABEL_SERVER,
     BOOT_LABEL_ADDRESS,
+    BOOT_LABEL_ATTACH,
 };
 
 /* Return: 0; -ENOMEM without memory or a working OpenSSL. */

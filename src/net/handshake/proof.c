@@ -17,6 +17,7 @@ static const char labels[][16] = {
     [BOOT_LABEL_CLIENT] = "pst client",
     [BOOT_LABEL_SERVER] = "pst server",
     [BOOT_LABEL_ADDRESS] = "pst address",
+    [BOOT_LABEL_ATTACH] = "pst attach",
 };
 
 int boot_mac(struct pst_bytes secret, enum boot_label label, const uint8_t transcript[BOOT_TRANSCRIPT_BYTES],

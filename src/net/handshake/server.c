@@ -45,21 +45,46 @@ void boot_server_proved(struct boot_conn *conn)
     pst_list_push_back(&server->sessions, &conn->link);
 }
 
+struct boot_conn *boot_server_session(struct pst_boot_server *server, uint64_t token)
+{
+    pst_assert(server->magic == BOOT_SERVER_MAGIC);
+    pst_list_each (it, &server->sessions) {
+        struct boot_conn *conn = pst_list_entry(it, struct boot_conn, link);
+
+        if (conn->token == token && conn->step == BOOT_STEP_PING && !conn->ending && !conn->parted)
+            return conn;
+    }
+    return NULL;
+}
+
+struct stream_channel *boot_server_detach(struct boot_conn *conn)
+{
+    struct stream_channel *channel = conn->channel;
+
+    pst_assert(!conn->welcomed && conn->started && channel);
+    (void)epoll_ctl(conn->server->epoll_fd, EPOLL_CTL_DEL, conn->fd, NULL);
+    conn->fd = -1;
+    conn->channel = NULL;
+    return channel;
+}
+
 /* Off the lists, told to the node; freed by free_ended(), since this poll's events may still name it. */
 static void conn_end(struct boot_conn *conn, const char *why)
 {
     struct pst_boot_server *server = conn->server;
 
-    pst_assert(conn->magic == BOOT_CONN_MAGIC && conn->fd >= 0);
-    /* Closing would do, but for a child that was forked meanwhile: through its copy of the descriptor the
-     * connection would go on, and epoll with it. */
-    (void)epoll_ctl(server->epoll_fd, EPOLL_CTL_DEL, conn->fd, NULL);
-    shutdown(conn->fd, SHUT_RDWR);
-    if (conn->channel)
-        conn->channel = stream_channel_close(conn->channel);
-    else
-        close(conn->fd);
-    conn->fd = -1;
+    pst_assert(conn->magic == BOOT_CONN_MAGIC);
+    if (conn->fd >= 0) { /* else it was detached */
+        /* Closing would do, but for a child that was forked meanwhile: through its copy of the descriptor the
+         * connection would go on, and epoll with it. */
+        (void)epoll_ctl(server->epoll_fd, EPOLL_CTL_DEL, conn->fd, NULL);
+        shutdown(conn->fd, SHUT_RDWR);
+        if (conn->channel)
+            conn->channel = stream_channel_close(conn->channel);
+        else
+            close(conn->fd);
+        conn->fd = -1;
+    }
     pst_list_remove(&conn->link);
     pst_list_push_back(&server->dead, &conn->link);
     pst_assert(why && (conn->welcomed ? server->session_count : server->handshake_count) > 0);

@@ -54,6 +54,8 @@ struct boot_conn {
     bool polls_out;
     bool shares;              /* memory of this host: descriptors, or by UCX */
     bool parted;              /* sends no more, and still shares */
+    bool stream;              /* the session uses it */
+    uint64_t token;           /* of the session */
     const char *ending;       /* why it ends; NULL: it goes on */
     char why[BOOT_WHY_BYTES]; /* the same, where it names numbers */
     void *session;
@@ -122,7 +124,11 @@ void boot_session_refuse(struct boot_conn *conn, enum boot_refusal code, const c
 void boot_session_ready(struct boot_conn *conn);
 void boot_session_dismiss(struct boot_conn *conn);
 
-/* server.c: moves a proved connection from the handshakes to the sessions. */
+/* server.c: the session of this name that is connected, or NULL. */
+struct boot_conn *boot_server_session(struct pst_boot_server *server, uint64_t token);
+/* Takes the connection's channel out, which becomes the caller's. */
+struct stream_channel *boot_server_detach(struct boot_conn *conn);
+/* Moves a proved connection from the handshakes to the sessions. */
 void boot_server_proved(struct boot_conn *conn);
 /* Tells the node about a connection that did not become a session. */
 void boot_server_refused(struct boot_conn *conn, enum pst_boot_refusal kind, const char *why);

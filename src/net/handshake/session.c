@@ -108,6 +108,7 @@ void boot_session_refuse(struct boot_conn *conn, enum boot_refusal code, const c
         [BOOT_REFUSED_UCX] = PST_BOOT_REFUSED_VERSION,
         [BOOT_REFUSED_NO_TLS] = PST_BOOT_REFUSED_TLS,
         [BOOT_REFUSED_PLAIN] = PST_BOOT_REFUSED_PLAIN,
+        [BOOT_REFUSED_TRANSPORT] = PST_BOOT_REFUSED_VERSION,
     };
     uint8_t body[4];
 
@@ -178,7 +179,11 @@ static void session_hello(struct boot_conn *conn, const struct boot_frame *frame
         boot_session_refuse(conn, BOOT_REFUSED_NO_SECRET, "no secret");
         return;
     }
-    challenge.flags = (secret ? BOOT_CHALLENGE_SECRET : 0u) | conn->server->options.ucx << BOOT_UCX_SHIFT;
+    conn->stream = conn->hello.flags & BOOT_HELLO_STREAM || conn->server->options.no_ucx;
+    challenge.flags = (secret ? BOOT_CHALLENGE_SECRET : 0u) |
+                      (conn->server->options.stream ? BOOT_CHALLENGE_STREAM : 0u) |
+                      (conn->server->options.no_ucx ? BOOT_CHALLENGE_NO_UCX : 0u) |
+                      conn->server->options.ucx << BOOT_UCX_SHIFT;
     pst_random(challenge.nonce, sizeof(challenge.nonce));
     boot_challenge_encode(&challenge, body);
     memcpy(at, frame->body - BOOT_HEAD_BYTES, BOOT_HEAD_BYTES + BOOT_HELLO_BYTES);
@@ -300,20 +305,28 @@ static void session_proof(struct boot_conn *conn, const struct boot_frame *frame
         boot_session_refuse(conn, BOOT_REFUSED_BUSY, "session limit");
         return;
     }
+    if (conn->stream && !server->options.stream) {
+        boot_session_refuse(conn, BOOT_REFUSED_TRANSPORT, "the stream is not offered");
+        return;
+    }
     near = same = !secret->confined && same_host(conn);
-    if (!ways_left(conn, &same)) {
+    if (conn->stream) {
+        same = false;
+    } else if (!ways_left(conn, &same)) {
         refuse_ucx(conn);
         return;
     }
     memset(welcome, 0, sizeof(*welcome));
     welcome->version = conn->version;
     welcome->owner = secret->owner;
+    welcome->stream = conn->stream;
     if (server->ops->welcome(server->ctx, conn->peer, same, near && conn->unix_socket, welcome, &fds,
                              &conn->session) < 0) {
         boot_session_refuse(conn, BOOT_REFUSED_BUSY, "the node is busy");
         return;
     }
     conn->welcomed = true;
+    conn->token = welcome->token;
     boot_server_proved(conn);
     conn->step = BOOT_STEP_ADDRESS;
     welcome->same_host = same;
@@ -366,6 +379,37 @@ static void session_ping(struct boot_conn *conn, const struct boot_frame *frame)
         (void)conn_say(conn, BOOT_PONG, NULL, 0); /* one that does not read misses its answers */
 }
 
+/* In place of a hello: a connection for a shard of a session. What has come behind its frame is the
+ * stream's. */
+static void session_attach(struct boot_conn *conn, const struct boot_frame *frame)
+{
+    struct pst_boot_server *server = conn->server;
+    const uint8_t *end = frame->body + frame->bytes;
+    struct pst_boot_attachment attachment = {.early = {end, conn->in_bytes - (size_t)(end - conn->in)}};
+    struct boot_conn *session;
+    int r;
+
+    pst_assert(conn->step == BOOT_STEP_HELLO && !conn->welcomed);
+    if (!server->options.stream || boot_attach_decode(frame, &attachment.token, &attachment.shard) < 0) {
+        protocol_error(conn);
+        return;
+    }
+    session = boot_server_session(server, attachment.token);
+    r = session && session->stream && session->secured == conn->secured
+            ? boot_mac_check(session->key, BOOT_LABEL_ATTACH, session->transcript,
+                             frame->body + BOOT_MAC_BYTES, BOOT_ATTACH_BYTES - BOOT_MAC_BYTES, frame->body)
+            : -EACCES;
+    if (r < 0) {
+        boot_session_refuse(conn, r == -EACCES ? BOOT_REFUSED_WRONG_SECRET : BOOT_REFUSED_FAILED,
+                            "a connection of no session");
+        return;
+    }
+    attachment.channel = boot_server_detach(conn);
+    conn->ending = "attached";
+    if (server->ops->attach(server->ctx, &attachment) < 0)
+        stream_channel_close(attachment.channel);
+}
+
 static const struct {
     enum boot_type type;
     void (*run)(struct boot_conn *conn, const struct boot_frame *frame);
@@ -386,10 +430,11 @@ static void session_frames(struct boot_conn *conn)
         struct boot_frame frame;
         int n = boot_frame_parse(conn->in + done, conn->in_bytes - done, sizeof(conn->in), &frame);
         bool early = conn->step == BOOT_STEP_ADDRESS && n > 0 && frame.type == BOOT_PING;
+        bool attaches = conn->step == BOOT_STEP_HELLO && n > 0 && frame.type == BOOT_ATTACH;
 
         if (n == 0)
             break;
-        if (n < 0 || (frame.type != steps[conn->step].type && !early) ||
+        if (n < 0 || (frame.type != steps[conn->step].type && !early && !attaches) ||
             (frame.version != conn->version && conn->step != BOOT_STEP_HELLO)) {
             protocol_error(conn);
             break;
@@ -398,6 +443,8 @@ static void session_frames(struct boot_conn *conn)
             conn->heard_ns = conn->server->now_ns;
         if (early) /* its port takes a while to open */
             session_ping(conn, &frame);
+        else if (attaches)
+            session_attach(conn, &frame);
         else
             steps[conn->step].run(conn, &frame);
         done += (uint32_t)n;
