@@ -125,8 +125,8 @@ struct pst_channel {
     struct pst_boot_link *boot;
     int arena_fds[PST_BOOT_ARENAS_MAX];
     uint32_t arena_count;
-    struct pst_net *net; /* of the first session's transport, with which the others go on */
-    enum pst_net_transport transport;
+    struct pst_net *net;    /* UCX's; NULL: no session has used it yet */
+    struct pst_net *stream; /* the same of the stream */
     struct pst_port *port;
     struct pst_peer *peers[PST_BOOT_SHARDS_MAX];
     uint32_t peers_open;

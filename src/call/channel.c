@@ -87,6 +87,7 @@ struct pst_channel *pst_channel_close(struct pst_channel *ch)
     pst_assert(ch->magic == PST_CHANNEL_MAGIC);
     pst_session_drop(ch);
     pst_net_close(ch->net);
+    pst_net_close(ch->stream);
     for (uint32_t i = 0; i < ch->call_count; i++) {
         free(ch->calls[i]->body);
         free(ch->calls[i]);
@@ -364,10 +365,15 @@ int pst_channel_hold(const struct pst_channel *ch)
 
 int pst_channel_register(struct pst_channel *ch, void *addr, size_t bytes, void **handle)
 {
+    if (!ch->net) { /* the stream has no use for it */
+        *handle = NULL;
+        return 0;
+    }
     return pst_net_register(ch->net, addr, bytes, handle);
 }
 
 void pst_channel_unregister(struct pst_channel *ch, void *handle)
 {
-    pst_net_unregister(ch->net, handle);
+    if (handle)
+        pst_net_unregister(ch->net, handle);
 }

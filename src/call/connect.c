@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/ms.h"
+#include "net/tls/tls.h"
 #include "net/ucx/version.h"
 
 #include <sched.h>
@@ -23,12 +24,14 @@ enum {
 
 /* ---- the node's socket ---- */
 
-/* Memory that was registered belongs to the first session's transport, which stays. */
+/* What TLS protects on the way to the node's socket is not to travel unprotected over UCX. */
 static enum pst_boot_transport wished_transport(const struct pst_channel *ch)
 {
-    if (ch->net)
-        return ch->transport == PST_NET_STREAM ? PST_BOOT_STREAM : PST_BOOT_UCX;
-    return ch->attempt.stream ? PST_BOOT_STREAM : ch->options.transport;
+    const struct pst_boot_address *to = ch->attempt.far ? &ch->options.address : &ch->options.near;
+    bool secured = ch->options.tls && !to->path[0];
+    bool chooses = ch->options.transport == PST_BOOT_AUTO;
+
+    return chooses && (ch->attempt.stream || secured) ? PST_BOOT_STREAM : ch->options.transport;
 }
 
 static int link_open(struct pst_channel *ch, const char **fault)
@@ -47,28 +50,40 @@ static int link_open(struct pst_channel *ch, const char **fault)
                               fault);
 }
 
-static int open_net(struct pst_channel *ch)
+static int wrap_in_tls(void *ctx, int fd, const char *host, struct stream_channel **out)
 {
-    struct pst_net_options options = {.transport = ch->welcome.stream ? PST_NET_STREAM : PST_NET_UCX,
-                                      .loopback_only = !ch->options.fabric_trusted};
+    return pst_tls_channel(ctx, fd, host, out);
+}
 
-    pst_assert(!ch->port && (!ch->net || ch->transport == options.transport));
-    ch->transport = options.transport;
-    return ch->net ? 0 : pst_net_open(&options, &ch->net);
+/* Return: 0 with *@out, the net of the session's transport, or -errno. */
+static int open_net(struct pst_channel *ch, struct pst_net **out)
+{
+    struct pst_net **net = ch->welcome.stream ? &ch->stream : &ch->net;
+    struct pst_net_options options = {.transport = ch->welcome.stream ? PST_NET_STREAM : PST_NET_UCX,
+                                      .loopback_only = !ch->options.fabric_trusted,
+                                      .wrap = ch->options.tls ? wrap_in_tls : NULL,
+                                      .wrap_ctx = ch->options.tls};
+    int r = *net ? 0 : pst_net_open(&options, net);
+
+    pst_assert(!ch->port);
+    if (r == 0)
+        *out = *net;
+    return r;
 }
 
 static int offer_address(struct pst_channel *ch, const char **fault)
 {
     uint8_t address[PST_NET_ADDRESS_BYTES_MAX];
+    struct pst_net *net = NULL;
     int r;
 
     pst_assert(ch->boot);
-    r = open_net(ch);
+    r = open_net(ch, &net);
     *fault = r < 0 ? pst_net_fault(r) : "the transport could not be set up";
     if ((r == -ENODEV || r == -ELIBACC) && ch->options.transport == PST_BOOT_AUTO)
         ch->attempt.stream = true;
     if (r == 0)
-        r = pst_port_open(ch->net, BULK_MESSAGES_MAX, &ch->port);
+        r = pst_port_open(net, BULK_MESSAGES_MAX, &ch->port);
     if (r == 0)
         r = pst_port_address(ch->port, !ch->welcome.same_host, address, sizeof(address));
     if (r < 0)

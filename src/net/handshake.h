@@ -118,8 +118,8 @@ int pst_boot_link_welcome(struct pst_boot_link *link, struct pst_boot_welcome *w
 /* This client's port address, MACed. */
 int pst_boot_link_offer(struct pst_boot_link *link, const void *address, size_t bytes, uint64_t deadline_ns);
 int pst_boot_link_ready(struct pst_boot_link *link, const char **fault);
-/* Of a session over the stream that is ready: an address for pst_peer_open() that leads to a shard. Return:
- * its length, -ENOSPC, -ENOMEM. */
+/* Of a session over the stream that is ready: an address for pst_peer_open() that leads to a shard, in TLS if
+ * the link is. Return: its length, -ENOSPC, -ENOMEM. */
 int pst_boot_link_stream_address(const struct pst_boot_link *link, uint32_t shard, void *buf, size_t cap);
 /* Until there may be more to do for either, or until then. */
 void pst_boot_link_wait(const struct pst_boot_link *link, uint64_t until_ns);

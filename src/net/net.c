@@ -41,7 +41,7 @@ int pst_net_open(const struct pst_net_options *options, struct pst_net **out)
 
     pst_assert(options && out);
     if (options->transport == PST_NET_STREAM)
-        return pst_stream_open(out);
+        return pst_stream_open(options, out);
 #ifdef PST_FAULTS_ON
     static const char memory[] = "memory";
     const char *wanted = getenv("PENSTOCK_NET");

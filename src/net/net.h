@@ -22,6 +22,7 @@ struct pst_net;
 struct pst_port;
 struct pst_peer;
 struct pst_msg;
+struct stream_channel;
 
 enum {
     PST_NET_HEADER_BYTES_MAX = 4096,     /* header of a message */
@@ -42,6 +43,10 @@ struct pst_net_options {
     bool serves; /* a node's: what it connects, it connects before it polls; of two ports that connect to each
                     other at once, on one host, the client's way stays */
     const char *devices; /* network devices to use, comma separated; NULL: the transport's choice */
+    /* Of the stream: what becomes of a socket that was dialled to a host by name, which it then owns. Called by
+     * any port. Return: 0 or -errno. NULL: such an address is refused. */
+    int (*wrap)(void *ctx, int fd, const char *host, struct stream_channel **out);
+    void *wrap_ctx;
 };
 
 enum pst_net_kind {

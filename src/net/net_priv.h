@@ -88,7 +88,7 @@ const char *ucx_settings_fault(void);
 /* The UCX transport's part of pst_net_open(). */
 int pst_ucx_open(const struct pst_net_options *options, struct pst_net **out);
 /* The stream's. */
-int pst_stream_open(struct pst_net **out);
+int pst_stream_open(const struct pst_net_options *options, struct pst_net **out);
 
 #ifdef PST_FAULTS_ON
 extern const struct pst_net_ops pst_net_memory;

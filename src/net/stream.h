@@ -12,12 +12,16 @@
 
 struct stream_channel;
 
-/*
- * An address for pst_peer_open() that connects to a socket and first says @preface, which tells who accepts
- * it what the connection is. Return: its length, -ENOSPC.
- */
-int pst_stream_dial_address(const struct sockaddr *to, socklen_t to_bytes, struct pst_bytes preface,
-                            void *buf, size_t cap);
+/* Where a peer dials. */
+struct pst_stream_dial {
+    const struct sockaddr *to;
+    socklen_t to_bytes;
+    const char *host;         /* the connection is wrapped as the net's options say; NULL: it is plain */
+    struct pst_bytes preface; /* what is said first: tells who accepts what the connection is */
+};
+
+/* An address for pst_peer_open() that dials. Return: its length, -ENOSPC. */
+int pst_stream_dial_address(const struct pst_stream_dial *dial, void *buf, size_t cap);
 
 /*
  * Gives a peer that waits its connection, and @early, which has come over it already. On the port's thread. A

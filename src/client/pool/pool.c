@@ -249,12 +249,17 @@ static int pool_add_memory(struct penstock *store, void *addr, size_t bytes, voi
     struct pst_net_options options = {.loopback_only = !pool->options.fabric_trusted};
     int r = pool->net ? 0 : pst_net_open(&options, &pool->net);
 
+    if (r == -ENODEV || r == -ELIBACC) { /* nodes are reached over the stream, which has no use for it */
+        *handle = NULL;
+        return 0;
+    }
     return r < 0 ? r : pst_net_register(pool->net, addr, bytes, handle);
 }
 
 static void pool_drop_memory(struct penstock *store, void *handle)
 {
-    pst_net_unregister(pst_pool_of(store)->net, handle);
+    if (handle)
+        pst_net_unregister(pst_pool_of(store)->net, handle);
 }
 
 /* ---- figures ---- */
@@ -304,7 +309,7 @@ static void pool_close(struct penstock *store)
     pst_pool_notes_free(pool);
     pst_pool_pool_ops_free(pool);
     while (store->memory_count)
-        pst_net_unregister(pool->net, store->memory[--store->memory_count].handle);
+        pool_drop_memory(store, store->memory[--store->memory_count].handle);
     pst_net_close(pool->net);
     pst_close_fd(&pool->poll_fd);
     pst_map_close(pool->map);

@@ -530,6 +530,10 @@ int pst_boot_link_stream_address(const struct pst_boot_link *link, uint32_t shar
     uint8_t frame[BOOT_HEAD_BYTES + BOOT_ATTACH_BYTES];
     uint8_t *mac = frame + BOOT_HEAD_BYTES, *what = mac + BOOT_MAC_BYTES;
     const struct boot_dial *dial = &link->dial;
+    struct pst_stream_dial shard_dial = {.to = (const struct sockaddr *)&dial->at[dial->next],
+                                         .to_bytes = dial->bytes[dial->next],
+                                         .host = link->secured ? link->host : NULL,
+                                         .preface = {frame, sizeof(frame)}};
     int r;
 
     pst_assert(link->step == LINK_UP && link->stream && dial->next < dial->count);
@@ -539,8 +543,7 @@ int pst_boot_link_stream_address(const struct pst_boot_link *link, uint32_t shar
                  mac);
     if (r < 0)
         return r;
-    return pst_stream_dial_address((const struct sockaddr *)&dial->at[dial->next], dial->bytes[dial->next],
-                                   (struct pst_bytes){frame, sizeof(frame)}, buf, cap);
+    return pst_stream_dial_address(&shard_dial, buf, cap);
 }
 
 void pst_boot_link_wait(const struct pst_boot_link *link, uint64_t until_ns)

@@ -39,6 +39,8 @@ struct stream_channel {
 /* A channel that passes the bytes as they are. Owns @fd if it succeeds. Return: 0, -ENOMEM. */
 int stream_channel_plain(int fd, struct stream_channel **out);
 
+bool stream_channel_is_plain(const struct stream_channel *channel);
+
 /*
  * Takes the channel's own handshake further; nothing is read or written before it is done. Return: 0 it is
  * done, -EAGAIN not yet: stream_channel_wants() says for what; -errno it failed, with *@fault naming why,

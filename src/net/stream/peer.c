@@ -10,7 +10,8 @@ static const char magic[8] = "pst-strm";
 
 enum { ADDRESS_WAITS = 1, ADDRESS_DIALS };
 
-_Static_assert(sizeof(struct stream_address) + sizeof(struct sockaddr_storage) + STREAM_PREFACE_BYTES_MAX <=
+_Static_assert(sizeof(struct stream_address) + sizeof(struct sockaddr_storage) + STREAM_HOST_BYTES_MAX +
+                       STREAM_PREFACE_BYTES_MAX <=
                    PST_NET_ADDRESS_BYTES_MAX,
                "an address that dials fits");
 
@@ -20,20 +21,28 @@ void stream_address_write(struct stream_address *address)
     memcpy(address->magic, magic, sizeof(magic));
 }
 
-int pst_stream_dial_address(const struct sockaddr *to, socklen_t to_bytes, struct pst_bytes preface,
-                            void *buf, size_t cap)
+int pst_stream_dial_address(const struct pst_stream_dial *dial, void *buf, size_t cap)
 {
-    struct stream_address address = {
-        .kind = ADDRESS_DIALS, .to_bytes = to_bytes, .preface_bytes = (uint32_t)preface.len};
-    size_t bytes = sizeof(address) + to_bytes + preface.len;
+    struct stream_address address = {.kind = ADDRESS_DIALS,
+                                     .to_bytes = dial->to_bytes,
+                                     .host_bytes = dial->host ? (uint32_t)strlen(dial->host) + 1 : 0,
+                                     .preface_bytes = (uint32_t)dial->preface.len};
+    size_t bytes = sizeof(address) + address.to_bytes + address.host_bytes + address.preface_bytes;
+    uint8_t *at = buf;
 
-    pst_assert(to_bytes <= sizeof(struct sockaddr_storage) && preface.len <= STREAM_PREFACE_BYTES_MAX);
+    pst_assert(dial->to_bytes <= sizeof(struct sockaddr_storage));
+    pst_assert(address.host_bytes <= STREAM_HOST_BYTES_MAX && dial->preface.len <= STREAM_PREFACE_BYTES_MAX);
     if (bytes > cap)
         return -ENOSPC;
     memcpy(address.magic, magic, sizeof(magic));
-    memcpy(buf, &address, sizeof(address));
-    memcpy((uint8_t *)buf + sizeof(address), to, to_bytes);
-    memcpy((uint8_t *)buf + sizeof(address) + to_bytes, preface.data, preface.len);
+    memcpy(at, &address, sizeof(address));
+    at += sizeof(address);
+    memcpy(at, dial->to, address.to_bytes);
+    at += address.to_bytes;
+    if (dial->host)
+        memcpy(at, dial->host, address.host_bytes);
+    at += address.host_bytes;
+    memcpy(at, dial->preface.data, address.preface_bytes);
     return (int)bytes;
 }
 
@@ -72,12 +81,13 @@ static int peer_take_channel(struct stream_peer *peer, struct stream_channel *ch
     struct epoll_event event = {.data.ptr = peer};
     int domain = AF_UNSPEC;
     socklen_t bytes = sizeof(domain);
+    bool plain = stream_channel_is_plain(channel);
 
     pst_assert(!peer->channel && peer->watched == 0);
     if (epoll_ctl(stream_port_of(peer)->epoll_fd, EPOLL_CTL_ADD, stream_channel_fd(channel), &event) != 0)
         return -errno;
     (void)getsockopt(stream_channel_fd(channel), SOL_SOCKET, SO_DOMAIN, &domain, &bytes);
-    peer->local = domain == AF_UNIX;
+    peer->lane = domain == AF_UNIX ? "stream-unix" : plain ? "stream" : "stream-tls";
     peer->channel = channel;
     stream_port_of(peer)->channel_count++;
     return 0;
@@ -99,6 +109,7 @@ static struct stream_peer *peer_new(struct stream_port *port, void *ctx)
         return NULL;
     peer->base = (struct pst_peer){.magic = PST_PEER_MAGIC, .port = &port->base, .ctx = ctx};
     peer->state = STREAM_PEER_WAITS;
+    peer->lane = "none";
     pst_list_init(&peer->turn);
     pst_list_init(&peer->change);
     pst_list_init(&peer->outs);
@@ -122,8 +133,9 @@ void stream_peer_free(struct stream_peer *peer)
 }
 
 /* Makes the socket, and the channel that it will be. What the preface says goes first. */
-static int peer_dial(struct stream_peer *peer, struct pst_bytes preface)
+static int peer_dial(struct stream_peer *peer, const char *host, struct pst_bytes preface)
 {
+    const struct stream_net *net = stream_net_cast(peer->base.port->net);
     const struct pst_bytes none = {NULL, 0};
     struct stream_channel *channel;
     struct stream_letter *letter;
@@ -131,7 +143,7 @@ static int peer_dial(struct stream_peer *peer, struct pst_bytes preface)
 
     if (fd < 0)
         return -errno;
-    r = stream_channel_plain(fd, &channel);
+    r = host ? net->wrap(net->wrap_ctx, fd, host, &channel) : stream_channel_plain(fd, &channel);
     if (r < 0) {
         close(fd);
         return r;
@@ -165,9 +177,12 @@ static int address_read(const uint8_t *at, size_t bytes, struct stream_address *
         return -EHOSTUNREACH;
     if (out->kind == ADDRESS_WAITS)
         return 0;
-    return out->kind == ADDRESS_DIALS && out->to_bytes <= sizeof(struct sockaddr_storage) &&
-                   out->preface_bytes <= STREAM_PREFACE_BYTES_MAX &&
-                   rest == (size_t)out->to_bytes + out->preface_bytes
+    if (out->kind != ADDRESS_DIALS || out->to_bytes > sizeof(struct sockaddr_storage) ||
+        out->host_bytes > STREAM_HOST_BYTES_MAX || out->preface_bytes > STREAM_PREFACE_BYTES_MAX)
+        return -EHOSTUNREACH;
+    at += sizeof(*out) + out->to_bytes;
+    return rest == (size_t)out->to_bytes + out->host_bytes + out->preface_bytes &&
+                   (out->host_bytes == 0 || at[out->host_bytes - 1] == 0)
                ? 0
                : -EHOSTUNREACH;
 }
@@ -204,15 +219,20 @@ int stream_peer_open(struct pst_port *base, const void *at, size_t bytes, void *
     const uint8_t *rest = (const uint8_t *)at + sizeof(address);
     int r = address_read(at, bytes, &address);
 
+    if (r == 0 && address.host_bytes && !stream_net_cast(base->net)->wrap)
+        r = -EHOSTUNREACH;
     if (r < 0)
         return r;
     peer = peer_new(stream_port_cast(base), ctx);
     if (!peer)
         return -ENOMEM;
     if (address.kind == ADDRESS_DIALS) {
+        const char *host = (const char *)rest + address.to_bytes;
+
         memcpy(&peer->to, rest, address.to_bytes);
         peer->to_bytes = address.to_bytes;
-        r = peer_dial(peer, (struct pst_bytes){rest + address.to_bytes, address.preface_bytes});
+        r = peer_dial(peer, address.host_bytes ? host : NULL,
+                      (struct pst_bytes){host + address.host_bytes, address.preface_bytes});
     }
     if (r < 0) {
         peer_over(peer, r);
@@ -240,7 +260,7 @@ static int dial_step(struct stream_peer *peer)
     r = r < 0 && errno != EISCONN ? -errno : 0;
     if (r == -EINPROGRESS || r == -EALREADY || r == -EINTR)
         return -EAGAIN;
-    if (r == 0 && !peer->local)
+    if (r == 0 && peer->to.ss_family != AF_UNIX)
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
     return r;
 }
@@ -305,9 +325,7 @@ void stream_peer_close(struct pst_peer *base)
 
 const char *stream_peer_lane(struct pst_peer *base)
 {
-    const struct stream_peer *peer = stream_peer_cast(base);
-
-    return peer->local ? "stream-unix" : "stream";
+    return stream_peer_cast(base)->lane;
 }
 
 bool stream_peer_gathers(struct pst_peer *base)

@@ -52,17 +52,23 @@ static void plain_close(struct stream_channel *channel)
     free(channel);
 }
 
+static const struct stream_channel_ops plain = {
+    .name = "plain",
+    .start = plain_start,
+    .readv = plain_readv,
+    .writev = plain_writev,
+    .buffered = plain_buffered,
+    .wants = plain_wants,
+    .close = plain_close,
+};
+
+bool stream_channel_is_plain(const struct stream_channel *channel)
+{
+    return channel->ops == &plain;
+}
+
 int stream_channel_plain(int fd, struct stream_channel **out)
 {
-    static const struct stream_channel_ops plain = {
-        .name = "plain",
-        .start = plain_start,
-        .readv = plain_readv,
-        .writev = plain_writev,
-        .buffered = plain_buffered,
-        .wants = plain_wants,
-        .close = plain_close,
-    };
     struct stream_channel *channel = malloc(sizeof(*channel));
 
     pst_assert(fd >= 0 && out);

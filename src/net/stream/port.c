@@ -219,9 +219,11 @@ static void port_close(struct pst_port *base)
 
 /* ---- the net ---- */
 
-static void net_close(struct pst_net *net)
+static void net_close(struct pst_net *base)
 {
-    net->magic = 0;
+    struct stream_net *net = stream_net_cast(base);
+
+    base->magic = 0;
     free(net);
 }
 
@@ -261,13 +263,15 @@ const struct pst_net_ops pst_net_stream = {
     .msg_free = stream_msg_free,
 };
 
-int pst_stream_open(struct pst_net **out)
+int pst_stream_open(const struct pst_net_options *options, struct pst_net **out)
 {
-    struct pst_net *net = calloc(1, sizeof(*net));
+    struct stream_net *net = malloc(sizeof(*net));
 
     if (!net)
         return -ENOMEM;
-    *net = (struct pst_net){.magic = PST_NET_MAGIC, .ops = &pst_net_stream};
-    *out = net;
+    *net = (struct stream_net){.base = {.magic = PST_NET_MAGIC, .ops = &pst_net_stream},
+                               .wrap = options->wrap,
+                               .wrap_ctx = options->wrap_ctx};
+    *out = &net->base;
     return 0;
 }

@@ -39,6 +39,7 @@ enum {
     STREAM_MSG_BYTES_MAX = 8 << 20,
     STREAM_SCRATCH_BYTES = 64 << 10,
     STREAM_PREFACE_BYTES_MAX = 256,
+    STREAM_HOST_BYTES_MAX = 256, /* with its end */
 };
 
 #define STREAM_BULK_BYTES_MAX (1ull << 46)
@@ -154,10 +155,16 @@ struct stream_peer {
     size_t msg_bytes;
     uint32_t receives;
     struct stream_in in;
-    bool local;                 /* over a unix socket */
+    const char *lane;
     struct sockaddr_storage to; /* DIALS */
     socklen_t to_bytes;
     struct pst_event_node node_lost, node_gone;
+};
+
+struct stream_net {
+    struct pst_net base;
+    int (*wrap)(void *ctx, int fd, const char *host, struct stream_channel **out);
+    void *wrap_ctx;
 };
 
 struct stream_port {
@@ -172,6 +179,12 @@ struct stream_port {
     struct pst_list ops_free;
     uint8_t scratch[STREAM_SCRATCH_BYTES];
 };
+
+static inline struct stream_net *stream_net_cast(struct pst_net *net)
+{
+    pst_assert(net->magic == PST_NET_MAGIC && net->ops == &pst_net_stream);
+    return pst_container_of(net, struct stream_net, base);
+}
 
 static inline struct stream_port *stream_port_cast(struct pst_port *port)
 {
@@ -253,8 +266,7 @@ void stream_msgs_orphan(struct stream_peer *peer);
 struct stream_address {
     char magic[8];
     uint32_t kind;
-    uint32_t to_bytes, preface_bytes; /* behind it, of one that dials */
-    uint32_t zero;
+    uint32_t to_bytes, host_bytes, preface_bytes; /* of what is behind it, of one that dials */
 };
 
 int stream_peer_open(struct pst_port *base, const void *address, size_t bytes, void *ctx,
