@@ -58,7 +58,7 @@ const char *pst_net_fault(int result)
     pst_assert(result <= 0);
     if (result == -ELIBBAD)
         return ucx_settings_fault();
-    return result == -ELIBACC ? "UCX (libucp.so.0) is not installed" : "UCX found no usable device";
+    return result == -ELIBACC ? pst_ucx_load_fault() : "UCX found no usable device";
 }
 
 struct pst_net *pst_net_close(struct pst_net *net)

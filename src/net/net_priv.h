@@ -81,8 +81,10 @@ struct pst_msg {
 
 extern const struct pst_net_ops pst_net_ucx, pst_net_stream;
 
-/* Before any of UCX is called: 0, or -ELIBACC where it was to be loaded and is not there. */
+/* Before any of UCX is called: 0, or -ELIBACC where it was to be loaded and is not there, or never is. */
 int pst_ucx_load(void);
+/* What that means. */
+const char *pst_ucx_load_fault(void);
 /* Of this thread's last -ELIBBAD: UCX's version, and the setting that it does not take. */
 const char *ucx_settings_fault(void);
 /* The UCX transport's part of pst_net_open(). */

@@ -130,3 +130,23 @@ int pst_ucx_load(void)
 }
 
 #endif
+
+const char *pst_ucx_load_fault(void)
+{
+    return "UCX (libucp.so.0) is not installed";
+}
+
+static uint32_t version_byte(unsigned number)
+{
+    return number > UINT8_MAX ? UINT8_MAX : number;
+}
+
+uint32_t pst_ucx_version(void)
+{
+    unsigned major, minor, release;
+
+    if (pst_ucx_load() < 0)
+        return 0;
+    ucp_get_version(&major, &minor, &release);
+    return PST_UCX_VERSION(version_byte(major), version_byte(minor), version_byte(release));
+}
