@@ -83,6 +83,7 @@ struct penstock_options {
     const char *tls_certificate; /* this client's, with its chain, */
     const char *tls_key;         /* and its private key, not readable by others */
     const char *tls_name;        /* that the node's certificate has, if not that of its address */
+    const char *transport;       /* "ucx", "stream"; NULL, "auto": UCX if both sides have it and TLS is off */
 };
 
 /**

@@ -48,6 +48,8 @@ class Store(_core.Store):
     tls_ca, tls_certificate, tls_key : path, optional
         PEM files: the authorities of the node's certificate; this client's certificate, and its private key. With
         any of them there is TLS.
+    transport : {"auto", "ucx", "stream"}, optional
+        What carries operations. ``auto`` takes UCX if both sides have it and there is no TLS.
     timeout, connect_timeout : float
         Seconds that a call may take, and that connecting may take.
 
@@ -80,17 +82,17 @@ class Store(_core.Store):
     def __init__(self, url: str | os.PathLike[str] = "mem:", *, secret_file: str | os.PathLike[str] | None = None,
                  timeout: float = 10.0, connect_timeout: float = 5.0, tls: bool = False,
                  tls_ca: str | os.PathLike[str] | None = None, tls_certificate: str | os.PathLike[str] | None = None,
-                 tls_key: str | os.PathLike[str] | None = None) -> None:
+                 tls_key: str | os.PathLike[str] | None = None, transport: str | None = None) -> None:
         if not isinstance(url, str):
             if not isinstance(url, os.PathLike):
                 raise TypeError(f"url must be a str or a path, not {type(url).__name__}")
             url = f"node+unix://{os.path.abspath(url)}"
         if secret_file is not None and not isinstance(secret_file, (str, bytes, os.PathLike)):
             raise TypeError(f"secret_file must be a path, not {type(secret_file).__name__}")
-        files = {"tls_ca": tls_ca, "tls_certificate": tls_certificate, "tls_key": tls_key}
-        super().__init__(_url_with_tls(url, tls, files), secret_file, timeout=timeout, connect_timeout=connect_timeout)
+        more = {"tls_ca": tls_ca, "tls_certificate": tls_certificate, "tls_key": tls_key, "transport": transport}
+        super().__init__(_url_with(url, tls, more), secret_file, timeout=timeout, connect_timeout=connect_timeout)
         self.url = url
-        self._options = {"secret_file": secret_file, "timeout": timeout, "connect_timeout": connect_timeout, "tls": tls, **files}
+        self._options = {"secret_file": secret_file, "timeout": timeout, "connect_timeout": connect_timeout, "tls": tls, **more}
         self._aio: dict[asyncio.AbstractEventLoop, AsyncStore] = {}
 
     def __repr__(self) -> str:
@@ -322,8 +324,8 @@ def _reopen(cls: type[Store], url: str, options: dict[str, Any]) -> Store:
     return cls(url, **options)
 
 
-def _url_with_tls(url: str, tls: bool, files: dict[str, str | os.PathLike[str] | None]) -> str:
-    settings = [f"{name}={os.fspath(path)}" for name, path in files.items() if path is not None]
+def _url_with(url: str, tls: bool, more: dict[str, str | os.PathLike[str] | None]) -> str:
+    settings = [f"{name}={os.fspath(value)}" for name, value in more.items() if value is not None]
     if tls:
         settings.append("tls=1")
     if not settings:
@@ -334,7 +336,7 @@ def _url_with_tls(url: str, tls: bool, files: dict[str, str | os.PathLike[str] |
 def open(url: str | os.PathLike[str] = "mem:", *, secret_file: str | os.PathLike[str] | None = None, timeout: float = 10.0,
          connect_timeout: float = 5.0, tls: bool = False, tls_ca: str | os.PathLike[str] | None = None,
          tls_certificate: str | os.PathLike[str] | None = None,
-         tls_key: str | os.PathLike[str] | None = None) -> Store:
+         tls_key: str | os.PathLike[str] | None = None, transport: str | None = None) -> Store:
     """Open a store; its parameters are those of :class:`Store`.
 
     Returns
@@ -343,4 +345,4 @@ def open(url: str | os.PathLike[str] = "mem:", *, secret_file: str | os.PathLike
         To be closed, or used in a ``with`` block.
     """
     return Store(url, secret_file=secret_file, timeout=timeout, connect_timeout=connect_timeout, tls=tls, tls_ca=tls_ca,
-                 tls_certificate=tls_certificate, tls_key=tls_key)
+                 tls_certificate=tls_certificate, tls_key=tls_key, transport=transport)

@@ -83,6 +83,7 @@ enum pst_exit {
     X(STRING, ca, "", 0, 0, "FILE", "data: authorities to trust with https, as PEM (PENSTOCK_DATA_CA)")      \
     X(STRING, namespace, "", 0, 0, "NAME", "data: of the keys; 'default' unless POD_NAMESPACE says")         \
     X(STRING, transport, "", 0, 0, "auto|...",                                                               \
+      "what carries operations: auto, ucx or stream; "                                                       \
       "data: what carries files: auto, native or rsync (PENSTOCK_DATA_TRANSPORT)")                           \
     X(FLAG, contents, "no", 0, 0, "", "data put, get: what a folder has, not the folder")                    \
     X(STRING, lifespan, "cluster", 1, 0, "LIFESPAN",                                                         \

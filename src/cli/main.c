@@ -11,7 +11,7 @@
 static const struct pst_options options = PST_OPTION_TABLE(PST_CLI_OPTIONS);
 
 /* Flags that every command takes; a command's own are in its row. Those of a group have no node. */
-#define FLAGS_OF_ALL   "url secret_file tls tls_ca tls_certificate tls_key tls_name timeout json"
+#define FLAGS_OF_ALL   "url secret_file transport tls tls_ca tls_certificate tls_key tls_name timeout json"
 #define FLAGS_OF_GROUP "timeout json"
 /* How commands of the data store find it. */
 #define DATA "store_ token_file namespace ca"
@@ -328,6 +328,7 @@ int pst_cli_open(struct pst_cli *cli, const char *url)
     struct penstock_options opening = {.size = sizeof(opening),
                                        .secret_file = cli->secret_file,
                                        .timeout_ms = (uint32_t)cli->timeout,
+                                       .transport = cli->transport,
                                        .tls = cli->tls,
                                        .tls_ca = cli->tls_ca,
                                        .tls_certificate = cli->tls_certificate,

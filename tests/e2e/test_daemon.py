@@ -429,7 +429,7 @@ def test_other_files_are_no_sockets(tmp_path: pathlib.Path) -> None:
 
 
 # Over shared memory a sender that dies may block the node's receive queue: the node must notice and open another.
-LANES = ["?lane=tcp", ""]
+LANES = ["?lane=tcp", "", "?transport=stream"]
 
 
 @pytest.mark.parametrize("lane", LANES)

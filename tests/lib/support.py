@@ -55,8 +55,9 @@ def pytest_runtest_teardown() -> None:
 
 
 def clean_environment(**more: str) -> dict[str, str]:
-    """The environment without what would change the commands' defaults."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PENSTOCK_", "UMBP_", "UCX_"))}
+    """The environment without what would change the commands' defaults, unless the tests are to run over another transport."""
+    kept = {name: value for name, value in os.environ.items()
+            if not name.startswith(("PENSTOCK_", "UMBP_", "UCX_")) or name == "PENSTOCK_TRANSPORT"}
     return kept | more
 
 

@@ -16,7 +16,7 @@ enum {
 
 #define REMOTE_OPTIONS(X)                                                                                    \
     X(STRING, lane, "", 0, 0, "LANE", "'tcp' keeps shared memory out")                                       \
-    X(STRING, transport, "", 0, 0, "ucx|stream|auto", "'auto', unless set: UCX if both sides have it")       \
+    X(STRING, transport, "", 0, 0, "ucx|stream|auto", "'auto' if not set: UCX if both sides have it")        \
     X(STRING, fabric, "", 0, 0, "trusted", "'trusted': UCX may use the network")                             \
     X(STRING, secret_file, "", 0, 0, "FILE", "shared secret")                                                \
     X(FLAG, tls, "no", 0, 0, "", "TLS over TCP, by the secret unless there is an authority")                 \
@@ -202,7 +202,9 @@ static int read_channel_options(struct penstock *store, const struct remote_sett
         return pst_fail(-EINVAL, "%s: lane '%s' is not 'tcp'", store->url, settings->lane);
     if (settings->fabric && strcmp(settings->fabric, "trusted") != 0)
         return pst_fail(-EINVAL, "%s: fabric '%s' is not 'trusted'", store->url, settings->fabric);
-    transport = settings->transport ? settings->transport : getenv("PENSTOCK_TRANSPORT");
+    transport = first_text(settings->transport, options->transport);
+    if (!transport)
+        transport = getenv("PENSTOCK_TRANSPORT");
     if (pst_boot_transport_parse(transport, &out->transport) < 0)
         return pst_fail(-EINVAL, "%s: transport '%s' is not 'ucx', 'stream' or 'auto'", store->url,
                         transport);

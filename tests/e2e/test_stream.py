@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The stream transport: who chooses it, its one port, and clients that break its frames or die in the middle of them."""
+from __future__ import annotations
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+from typing import Iterator
+
+import pytest
+import support
+from cli import UNREACHABLE, Cli, binary
+from support import penstock, start_node, wait_until
+
+SMALL = ("--dram=64M", "--page-size=64K", "--shards=2", "--listen=127.0.0.1:0")
+SIZES = (0, 1, 100, 4096, 65536, 300_000, 5_000_003)
+
+
+@pytest.fixture
+def place(tmp_path: pathlib.Path) -> str:
+    return f"--unix={tmp_path}/socket"
+
+
+@pytest.fixture
+def node(place: str) -> Iterator[support.Node]:
+    """One that offers the stream alone."""
+    with start_node(*SMALL, place, "--transport=stream", listeners=2) as node:
+        yield node
+
+
+def lane(url: str, **environment: str) -> str:
+    done = penstock("--url", url, "ping", environment=environment)
+    assert done.returncode == 0, done
+    return done.stdout.decode().rsplit(maxsplit=1)[-1]
+
+
+def keys_stay(url: str) -> None:
+    cli = Cli(url)
+    for size in SIZES:
+        cli("put", f"k{size}", stdin=binary(size))
+    for size in SIZES:
+        assert cli("get", f"k{size}") == binary(size)
+    assert len(cli("ls").splitlines()) == len(SIZES)
+    cli("clear")
+
+
+def test_one_port_carries_everything(node: support.Node, place: str) -> None:
+    assert support.listening_addresses(node.pid) == ["127.0.0.1"]
+    local = f"node+unix://{place.partition('=')[2]}"
+    assert (lane(node.tcp), lane(local)) == ("stream", "stream-unix")
+    keys_stay(node.tcp)
+    keys_stay(local)
+    assert "UCX" not in node.log()
+    node.stop()
+
+
+def test_each_side_chooses(place: str) -> None:
+    wishes = ("ucx", "stream", "auto")
+    lanes = {"ucx": ("tcp", None, "tcp"), "stream": (None, "stream", "stream"), "auto": ("tcp", "stream", "tcp")}
+    for offer in wishes:
+        with start_node(*SMALL, place, f"--transport={offer}", listeners=2) as node:
+            for wish, wanted in zip(wishes, lanes[offer]):
+                url = f"{node.tcp}?lane=tcp&transport={wish}"
+                if wanted:
+                    assert lane(url) == wanted
+                    assert lane(f"{node.tcp}?lane=tcp", PENSTOCK_TRANSPORT=wish) == wanted
+                    assert f"over {wanted}" in Cli(f"{node.tcp}?lane=tcp")("ping", f"--transport={wish}").decode()
+                else:
+                    done = penstock("--url", url, "ping")
+                    assert done.returncode == UNREACHABLE and b"the node does not offer" in done.stderr, done
+            node.stop()
+    assert "transport: 'smoke' is not 'ucx', 'stream' or 'auto'" in support.fails_to_start(*SMALL, "--transport=smoke")[1]
+
+
+def test_who_has_no_ucx_that_works_uses_the_stream(place: str) -> None:
+    unusable = {"UCX_TLS": "no_such_transport"}
+    with start_node(*SMALL, place, listeners=2) as node:
+        assert lane(node.tcp, **unusable) == "stream"
+    with start_node(*SMALL, place, listeners=2, environment=unusable) as node:
+        assert "UCX found no usable device: clients use the stream" in node.log()
+        assert lane(node.tcp) == "stream"
+        keys_stay(node.tcp)
+
+
+def test_views_need_no_ucx(node: support.Node, place: str) -> None:
+    cli = Cli(f"node+unix://{place.partition('=')[2]}")
+    keys = ("--keys", "10", "--size", "100000", "--seconds", "1")
+    cli("bench", "--op", "put", "--fill", *keys)
+    assert b"lane stream-unix" in cli("bench", "--op", "view-walk", *keys)
+
+
+def test_clients_that_are_killed_leave_nothing(node: support.Node) -> None:
+    values = ("--size", "1M", "--keys", "20", "--batch", "8")
+    Cli(node.tcp)("bench", "--op", "put", "--fill", *values)
+    wait_until("the first client is gone", lambda: "session 0000 ended" in node.log())
+    before = len(support.file_numbers(node.pid))
+    for op in ("put", "get", "put", "get"):
+        client = support.bench(node.tcp, "--op", op, *values, "--seconds", "60")
+        wait_until("it is connected", lambda: len(support.file_numbers(node.pid)) >= before + 3)
+        client.send_signal(signal.SIGKILL)
+        client.wait(support.WAIT_S)
+        wait_until("its descriptors are back", lambda: len(support.file_numbers(node.pid)) <= before)
+    Cli(node.tcp)("clear")
+    keys_stay(node.tcp)
+    node.stop()
+
+
+def test_a_client_outlives_its_node(place: str) -> None:
+    with start_node(*SMALL, place, "--transport=stream", listeners=2) as node:
+        port = node.ports()[0]
+        code = ("import sys, penstock\n"
+                "store = penstock.open(sys.argv[1], timeout=30)\n"
+                "store.put('a', b'1')\n"
+                "print('up', flush=True)\n"
+                "sys.stdin.readline()\n"
+                "print('a' in store, flush=True)\n")
+
+        client = subprocess.Popen([sys.executable, "-c", code, node.tcp], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                  env=support.clean_environment(PYTHONPATH=str(support.BUILD / "python")))
+        assert client.stdout and client.stdout.readline() == "up\n"
+        node.end(signal.SIGKILL)
+    with start_node(*SMALL[:-1], f"--listen=127.0.0.1:{port}", "--transport=stream"):
+        assert client.communicate("\n", support.WAIT_S)[0] == "False\n"
+        assert client.returncode == 0
