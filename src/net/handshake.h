@@ -78,8 +78,8 @@ struct pst_boot_welcome {
     uint32_t arena_count; /* arena descriptors that came along: 0 unless views are possible */
     bool same_host;       /* the addresses are those for shared memory */
     char grant[PST_BOOT_GRANT_BYTES_MAX + 1]; /* what the client may do goes by this name; "": anything */
-    bool stream;          /* of the session; not in the welcome itself: each shard is reached by
-                             pst_boot_link_stream_address(), and nobody reads its address */
+    bool stream; /* of the session; not in the welcome itself: each shard is reached by
+                    pst_boot_link_stream_address(), and nobody reads its address */
     struct {
         uint16_t bytes;
         uint8_t data[PST_NET_ADDRESS_BYTES_MAX];
