@@ -10,7 +10,7 @@ from broadcasts import eight, thousand
 from links import stripes, three_nodes
 from node import GIB, Node
 from node_figures import bytes_per_key, idle_share, lookups_per_s, mixed_fill_bytes, ssd_bytes_per_key
-from peers import MIB, Cache, Mooncake, cache_bytes_per_key, memory, perftest_bytes_per_s
+from peers import MIB, Cache, Mooncake, cache_bytes_per_key, memory, perftest_bytes_per_s, raw_tcp_bytes_per_s
 from pools import beside_direct, beside_mooncake
 from procs import Stage
 from pycalls import OVERHEAD_US_MAX, batches, overhead
@@ -115,13 +115,13 @@ def view_walk(stage: Stage) -> Takers:
     return (lambda: node.bench("local", *args)["p50_us"], lambda: memory(stage, *peer)["p50_us"])
 
 
-def batch_of_128(op: str, size: int, keys: int) -> Callable[[Stage], Takers]:
+def batch_of_128(op: str, size: int, keys: int, lane: str = "tcp") -> Callable[[Stage], Takers]:
     """Batches of 128 values, one batch at a time, against Mooncake over the same key space."""
     def prepare(stage: Stage) -> Takers:
         node, mooncake = Node(stage, 2 * GIB), Mooncake(stage)
-        node.fill("tcp", size, keys, 128)
+        node.fill(lane, size, keys, 128)
         args = ["--op", op, "--batch", 128, "--size", size, "--keys", keys, "--seconds", 2]
-        return (lambda: node.bench("tcp", *args, "--inflight", 1)["bytes_per_s"],
+        return (lambda: node.bench(lane, *args, "--inflight", 1)["bytes_per_s"],
                 lambda: mooncake.bench(*args)["bytes_per_s"])
     return prepare
 
@@ -193,9 +193,18 @@ EXISTS_TCP = small("exists", "tcp", 128, 4, "ops_per_s")
 GET64_P50_TCP = small("get", "tcp", 1, 1, "p50_us")
 GET64_P50_LOCAL = small("get", "local", 1, 1, "p50_us")
 
+# Over frames of our own; the peer of bandwidth is what one connection carries.
+STREAM_GET2M = large("get", "stream", M2, 4, 1, 4, raw_tcp_bytes_per_s)
+STREAM_PUT2M = large("put", "stream", M2, 4, 1, 4, raw_tcp_bytes_per_s)
+STREAM_GET64K = large("get", "stream", K64, 128, 32, 4, raw_tcp_bytes_per_s)
+STREAM_GET64 = small("get", "stream", 128, 4, "ops_per_s")
+STREAM_EXISTS = small("exists", "stream", 128, 4, "ops_per_s")
+STREAM_GET64_P50 = small("get", "stream", 1, 1, "p50_us")
+
 REDIS_TCP, REDIS_UNIX = "redis, TCP", "redis, unix socket"
 PERFTEST, COPY, WALK = "ucx_perftest am, TCP", "cold memcpy, one thread", "a walk, private memory"
 MOONCAKE = "Mooncake, TCP"
+RAW = "one TCP connection, writes of 1 MiB"
 LINK = "what TCP can carry over the link, 1 Gbit/s, 5 ms of queue"
 DIRECT = "the pool's one node, asked directly"
 
@@ -214,6 +223,14 @@ FIGURES = (
     Figure("get2m_tcp", 0.9, "B/s", "ucx", PERFTEST, GET2M_TCP),
     Figure("put2m_tcp", 0.9, "B/s", "ucx", PERFTEST, PUT2M_TCP),
     Figure("get64k_batch_tcp", 0.9, "B/s", "ucx", PERFTEST, GET64K_TCP),
+    Figure("stream_get2m", 0.95, "B/s", "", RAW, STREAM_GET2M),
+    Figure("stream_put2m", 0.95, "B/s", "", RAW, STREAM_PUT2M),
+    Figure("stream_get64k_batch", 0.85, "B/s", "", RAW, STREAM_GET64K),
+    Figure("stream_get64_batch128", 6.0, "ops/s", "redis", REDIS_TCP, STREAM_GET64),
+    Figure("stream_exists128", 5.0, "ops/s", "redis", REDIS_TCP, STREAM_EXISTS),
+    Figure("stream_get64_p50", 2.0, "us", "redis", REDIS_TCP, STREAM_GET64_P50, True),
+    Figure("stream_vs_mooncake_get", 2.2, "B/s", "mooncake", MOONCAKE, batch_of_128("get", M2, 512, "stream")),
+    Figure("stream_vs_mooncake_put", 2.2, "B/s", "mooncake", MOONCAKE, batch_of_128("put", M2, 512, "stream")),
     Figure("put2m_local", 0.9, "B/s", "", COPY, PUT2M_LOCAL),
     Figure("get2m_local", 0.9, "B/s", "", COPY, GET2M_LOCAL),
     Figure("view64m_local", 0.8, "us", "", WALK, view_walk, True),

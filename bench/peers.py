@@ -109,6 +109,11 @@ def perftest_bytes_per_s(stage: Stage, size: int, *more: str) -> float:
         raise BenchError(f"ucx_perftest gave no figures: {out.strip()[-300:]}") from None
 
 
+def raw_tcp_bytes_per_s(_: Stage) -> float:
+    """Bandwidth of one TCP connection over loopback, written 1 MiB at a time."""
+    return run_json(["/usr/bin/python3", str(SOURCE / "peers" / "raw_tcp.py")])["bytes_per_s"]
+
+
 def memory(stage: Stage, *args: object) -> dict[str, Any]:
     """One run of peer_memory; its JSON."""
     return run_json([stage.program("peer_memory"), *map(str, args)])
