@@ -371,7 +371,7 @@ static void tell(void)
 
 int main(int argc, char **argv)
 {
-    struct pst_net_options options = {.loopback_only = true};
+    struct pst_net_options options = {.transport = raw_transport(), .loopback_only = true};
     const char *fault = "usage: soak_requests SEED COUNT MS SECRET|- PLANT ADDRESS";
     uint64_t count, until_ns;
 

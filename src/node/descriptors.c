@@ -12,6 +12,7 @@
 
 enum {
     HANDSHAKES_MAX = 64,
+    HANDSHAKES_SHARD = 4, /* more of them: a client of the stream opens a connection to each shard at once */
     HANDSHAKES_SHARE = 4, /* at most one in so many of the descriptors waits to be authenticated */
     RESERVE = 12,         /* a port that is opened anew, and files that are open for a moment */
     LISTENERS_RESERVE = 2,
@@ -40,6 +41,7 @@ static int64_t left(void)
 int pst_node_fit_descriptors(struct pst_node *node, uint32_t listeners, uint32_t *handshakes_max, char *fault)
 {
     int64_t free_count = left(), each = 1 + EACH_SHARD * (int64_t)node->worker_count, sessions;
+    uint32_t most = HANDSHAKES_MAX + (node->stream ? HANDSHAKES_SHARD * node->worker_count : 0);
 
     if (free_count < 0) {
         snprintf(fault, PST_FAULT_BYTES, "counting descriptors in /proc/self/fd: %s",
@@ -47,8 +49,7 @@ int pst_node_fit_descriptors(struct pst_node *node, uint32_t listeners, uint32_t
         return (int)free_count;
     }
     free_count -= RESERVE + LISTENERS_RESERVE + (int64_t)listeners;
-    *handshakes_max =
-        (uint32_t)pst_min(HANDSHAKES_MAX, (uint64_t)(free_count > 0 ? free_count / HANDSHAKES_SHARE : 0));
+    *handshakes_max = (uint32_t)pst_min(most, (uint64_t)(free_count > 0 ? free_count / HANDSHAKES_SHARE : 0));
     sessions = (free_count - *handshakes_max) / each;
     if (*handshakes_max == 0 || sessions < 1) {
         snprintf(fault, PST_FAULT_BYTES,

@@ -235,7 +235,7 @@ static void ask_pins(struct raw *one, struct raw *two)
 
 int main(int argc, char **argv)
 {
-    struct pst_net_options options = {.loopback_only = true};
+    struct pst_net_options options = {.transport = raw_transport(), .loopback_only = true};
     struct pst_boot_address address;
     const char *fault = "usage: raw_ask ADDRESS "
                         "null_value|twice|lent_reservation|lent_reservation_inline|held_puts|held_gets|"

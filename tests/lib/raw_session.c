@@ -120,6 +120,25 @@ static int await_ready(struct raw *raw, uint64_t until_ns, const char **fault)
     return r;
 }
 
+enum pst_net_transport raw_transport(void)
+{
+    const char *wanted = getenv("PENSTOCK_TRANSPORT");
+
+    return wanted && strcmp(wanted, "stream") == 0 ? PST_NET_STREAM : PST_NET_UCX;
+}
+
+static int open_peer(struct raw *raw, uint32_t shard)
+{
+    uint8_t address[PST_NET_ADDRESS_BYTES_MAX];
+    int r;
+
+    if (!raw->welcome.stream)
+        return pst_peer_open(raw->port, raw->welcome.shards[shard].data, raw->welcome.shards[shard].bytes,
+                             raw, &raw->peers[shard]);
+    r = pst_boot_link_stream_address(raw->link, shard, address, sizeof(address));
+    return r < 0 ? r : pst_peer_open(raw->port, address, (size_t)r, raw, &raw->peers[shard]);
+}
+
 static int connect_all(struct raw *raw, struct pst_net *net, uint64_t until_ns, const char **fault)
 {
     int r = await_welcome(raw, until_ns, fault);
@@ -131,8 +150,7 @@ static int connect_all(struct raw *raw, struct pst_net *net, uint64_t until_ns, 
     if (r == 0)
         r = await_ready(raw, until_ns, fault);
     for (uint32_t i = 0; i < raw->welcome.shard_count && r == 0; i++) {
-        r = pst_peer_open(raw->port, raw->welcome.shards[i].data, raw->welcome.shards[i].bytes, raw,
-                          &raw->peers[i]);
+        r = open_peer(raw, i);
         raw->peer_count += r == 0;
     }
     for (int i = 0; i < 2 && r == 0; i++) /* the second one makes the transport ready for bulk messages */
@@ -144,7 +162,10 @@ struct raw *raw_open(struct pst_net *net, const struct pst_boot_address *address
                      raw_heard heard, void *ctx, const char **fault)
 {
     uint64_t until_ns = pst_now_ns() + CONNECT_NS;
-    struct pst_boot_client_options options = {.secret = secret, .deadline_ns = until_ns};
+    struct pst_boot_client_options options = {.transport = raw_transport() == PST_NET_STREAM ? PST_BOOT_STREAM
+                                                                                             : PST_BOOT_UCX,
+                                              .secret = secret,
+                                              .deadline_ns = until_ns};
     struct raw *raw = calloc(1, sizeof(*raw));
     int r;
 

@@ -28,6 +28,8 @@ typedef void (*raw_heard)(void *ctx, uint32_t shard, const struct pst_wire_head 
 struct raw;
 
 /* All sessions of the process share @net. Return: NULL: refused, with the reason in *@fault. */
+/* PENSTOCK_TRANSPORT=stream: sessions, and the net that they are given, use the stream. */
+enum pst_net_transport raw_transport(void);
 struct raw *raw_open(struct pst_net *net, const struct pst_boot_address *address, struct pst_bytes secret,
                      raw_heard heard, void *ctx, const char **fault);
 struct raw *raw_close(struct raw *raw);
