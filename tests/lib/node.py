@@ -37,7 +37,7 @@ class Node:
         port = int(self.process.wait_text(r"listening on 127\.0\.0\.1:(\d+)")[1])
         self.process.wait_text(r"listening on unix:")
         self.port = port
-        self.urls = {"tcp": f"node://127.0.0.1:{port}?lane=tcp&transport=ucx",
+        self.urls = {"tcp": f"node://127.0.0.1:{port}?lane=tcp",
                      "stream": f"node://127.0.0.1:{port}?transport=stream",
                      "local": f"node+unix://{self._path}"}
 
