@@ -289,6 +289,10 @@ int ucx_port_fd(struct pst_port *base)
     return ucx_port_cast(base)->fd;
 }
 
+/*
+ * Verbs do not promise to wake who arms a queue for what is in it already, and UCX trusts that they do: what
+ * came between its last look and the arming is looked for once more.
+ */
 int ucx_port_arm(struct pst_port *base)
 {
     struct ucx_port *port = ucx_port_cast(base);
@@ -297,5 +301,9 @@ int ucx_port_arm(struct pst_port *base)
     pst_assert(base->ready_count == 0);
     if (port->worker && pst_list_empty(&port->parting))
         status = ucp_worker_arm(port->worker);
+    /* Callbacks may come of progress that counts as none. */
+    if (status == UCS_OK &&
+        (worker_progress(port) > 0 || base->ready_count > 0 || !pst_list_empty(&port->opened)))
+        status = UCS_ERR_BUSY;
     return status == UCS_ERR_BUSY ? -EAGAIN : ucx_errno(status);
 }
