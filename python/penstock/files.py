@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import mmap
 import os
 import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from ._places import whole_file
+from ._places import map_file, whole_file
 
 if TYPE_CHECKING:
     from ._core import Key
@@ -57,7 +56,7 @@ def put_file(store: Store, key: Key, path: str | os.PathLike[str], *, if_absent:
         size = os.fstat(file.fileno()).st_size
         if size == 0:
             return store.put(key, b"", if_absent=if_absent, if_generation=if_generation, checksum=checksum)
-        with (mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as memory,
+        with (map_file(file) as mapped, memoryview(mapped) as memory,
               progress("put", size) as advance,
               store.stream(key, if_absent=if_absent, if_generation=if_generation, checksum=checksum) as stream):
             for at in range(0, size, PIECE_BYTES):

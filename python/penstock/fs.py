@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import datetime
 import io
-import mmap
 import os
 import struct
 import time
@@ -25,7 +24,7 @@ from fsspec import register_implementation
 from fsspec.callbacks import DEFAULT_CALLBACK
 from fsspec.spec import AbstractFileSystem, make_instance
 
-from ._places import keep_or_warn, shared_store, view_or_none
+from ._places import keep_or_warn, map_file, shared_store, view_or_none
 from ._tree import children, is_directory
 from .errors import Error, Exists, Invalid, NotFound
 
@@ -440,7 +439,7 @@ class PenstockFileSystem(AbstractFileSystem):  # type: ignore[misc]
             size = os.fstat(file.fileno()).st_size
             callback.set_size(size)
             if size:
-                with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as memory:
+                with map_file(file) as mapped, memoryview(mapped) as memory:
                     self._put_memory(rpath, memory, mode, callback)
             else:
                 self.pipe_file(rpath, b"", mode)

@@ -13,7 +13,7 @@ import mmap
 import os
 from typing import TYPE_CHECKING, Any, BinaryIO, Iterable, Mapping, NamedTuple
 
-from ._places import keep_or_warn, view_or_none, whole_file
+from ._places import keep_or_warn, map_file, view_or_none, whole_file
 
 if TYPE_CHECKING:
     from . import Store
@@ -186,7 +186,7 @@ def put_safetensors(store: Store, key: Key, path: str | os.PathLike[str], *, if_
     with open(path, "rb") as file:
         if os.fstat(file.fileno()).st_size == 0:
             raise FormatError("no safetensors file: it has 0 bytes")
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as memory:
+        with map_file(file) as mapped, memoryview(mapped) as memory:
             check_memory(memory)
             generation = store.put(key, memory, if_absent=if_absent, checksum=checksum)
     keep_or_warn(store, key)

@@ -253,10 +253,28 @@ static int run_files(struct pst_cli *cli, const struct direction *direction, FIL
 
 /* ---- put ---- */
 
+int pst_file_map(int fd, uint64_t bytes, void **data)
+{
+    void *at = NULL;
+
+    pst_assert(fd >= 0 && data);
+    if (bytes) {
+        /* Without a reserve, or a file larger than the memory could not be mapped. */
+        at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd, 0);
+        if (at == MAP_FAILED)
+            return -errno;
+        /* MAP_POPULATE would write to each page, and so copy it. Linux before 5.14 reads when asked. */
+        (void)madvise(at, bytes, MADV_POPULATE_READ);
+    }
+    *data = at;
+    return 0;
+}
+
 static int map_file(struct run *run, struct pst_file *file)
 {
     pst_cleanup_close int fd = open(file->path, O_RDONLY | O_CLOEXEC);
     struct stat st;
+    int r;
 
     pst_assert(!file->data && file->path);
     if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
@@ -264,12 +282,10 @@ static int map_file(struct run *run, struct pst_file *file)
         return -EINVAL;
     }
     file->bytes = (uint64_t)st.st_size;
-    file->data = file->bytes ? mmap(NULL, file->bytes, PROT_READ, MAP_PRIVATE | MAP_POPULATE, fd, 0) : NULL;
-    if (file->data == MAP_FAILED) {
-        fault(run, file, strerror(errno), PST_EXIT_OTHER);
-        return -EINVAL;
-    }
-    return 0;
+    r = pst_file_map(fd, file->bytes, &file->data);
+    if (r < 0)
+        fault(run, file, strerror(-r), PST_EXIT_OTHER);
+    return r;
 }
 
 static int begin_put(struct run *run, struct pst_file *file)
@@ -289,7 +305,7 @@ static bool end_put(struct run *run, struct pst_file *file)
 {
     uint64_t from_ns = pst_now_ns();
 
-    pst_assert(!file->bytes || (file->data && file->data != MAP_FAILED));
+    pst_assert(!file->bytes || file->data);
     if (file->bytes)
         munmap(file->data, file->bytes);
     run->files_ns += pst_now_ns() - from_ns;

@@ -27,6 +27,13 @@ struct pst_file_list {
 /* Takes no ownership: both texts are copied. Return: 0 or -ENOMEM. */
 int pst_file_list_add(struct pst_file_list *list, const char *path, const char *key, uint64_t bytes);
 
+/*
+ * Maps a file to put it. Its pages are the file's, and nothing is copied, unless a transport of remote DMA
+ * registers them: that takes what may be written. Return: 0 or -errno; *@data is NULL where there are no
+ * bytes.
+ */
+int pst_file_map(int fd, uint64_t bytes, void **data);
+
 /* Every regular file below @folder, links followed, as @prefix/path. Return: 0 or the exit code of what was
  * printed. */
 int pst_tree_list_folder(struct pst_file_list *list, const char *folder, const char *prefix);

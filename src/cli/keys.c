@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* keys.c: the commands on keys: put, get, ls, rm, clear, flush, ping. */
-#include "cli/cli.h"
+#include "cli/files.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -26,10 +26,11 @@ static int parse_generation(const struct pst_cli *cli, struct penstock_op *op)
 /* A file of its own is mapped: it has a length, and nothing is copied. */
 static int put_file(struct pst_cli *cli, struct penstock_op *op, int fd, uint64_t bytes)
 {
-    void *data = bytes ? mmap(NULL, bytes, PROT_READ, MAP_PRIVATE | MAP_POPULATE, fd, 0) : NULL;
+    void *data;
+    int r = pst_file_map(fd, bytes, &data);
 
-    if (data == MAP_FAILED)
-        return -errno;
+    if (r < 0)
+        return r;
     op->data = data;
     op->bytes = bytes;
     penstock_batch(cli->store, op, 1);
