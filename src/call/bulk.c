@@ -24,9 +24,10 @@ static bool pack_add(struct pack *pack, uint32_t op, uint64_t offset, struct iov
     return true;
 }
 
-/* Fills @pack from @cursor on and leaves @cursor behind it. Return: false when there was nothing. */
+/* Fills @pack from @cursor on and leaves @cursor behind it. @alone_bytes_min: a piece of so much travels
+ * alone. Return: false when there was nothing. */
 static bool pack_fill(struct pack *pack, pst_bulk_next next, void *ctx, uint64_t piece_bytes_max,
-                      struct pst_bulk_cursor *cursor)
+                      uint64_t alone_bytes_min, struct pst_bulk_cursor *cursor)
 {
     struct iovec piece;
     uint32_t op;
@@ -35,7 +36,7 @@ static bool pack_fill(struct pack *pack, pst_bulk_next next, void *ctx, uint64_t
     pack->head.count = 0;
     pack->bytes = 0;
     while (next(ctx, cursor, &piece, &op)) {
-        bool alone = piece.iov_len >= PST_BULK_ALONE_BYTES_MIN;
+        bool alone = piece.iov_len >= alone_bytes_min;
 
         if (alone && pack->head.count)
             break;
@@ -56,9 +57,10 @@ int pst_bulk_send(struct pst_peer *peer, const struct pst_wire_head *head, pst_b
 {
     struct pack pack = {.head = *head};
     struct pst_bulk_cursor behind = *cursor;
+    uint64_t alone_bytes_min = pst_peer_direct(peer) ? PST_BULK_DIRECT_BYTES_MIN : PST_BULK_ALONE_BYTES_MIN;
 
     pst_assert(head->type == PST_WIRE_BULK && messages);
-    while (pack_fill(&pack, next, ctx, piece_bytes_max, &behind)) {
+    while (pack_fill(&pack, next, ctx, piece_bytes_max, alone_bytes_min, &behind)) {
         struct pst_bytes header = {&pack, sizeof(pack.head) + pack.head.count * sizeof(pack.parts[0])};
         int r;
 

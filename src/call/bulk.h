@@ -14,6 +14,7 @@
 
 enum {
     PST_BULK_ALONE_BYTES_MIN = 256 << 10,
+    PST_BULK_DIRECT_BYTES_MIN = 64 << 10, /* the same where remote DMA reads what travels alone */
     /* Messages of one request at once: more would share the wire and the caches, and none would arrive
        sooner. */
     PST_BULK_UNDERWAY_MAX = 4,

@@ -299,14 +299,17 @@ static bool send_values(struct pst_call *call)
                                  .version = (uint8_t)ch->welcome.version,
                                  .request = call->id,
                                  .token = ch->welcome.token};
-    /* However scattered its pages, the node receives a message into a bounded number of pieces. */
-    uint64_t piece_bytes_max = (PST_NET_BULK_IOV_MAX - 8) * ch->welcome.page_bytes;
+    struct pst_peer *peer = ch->peers[call->shard];
+    uint64_t pages_max;
     int r;
 
     pst_assert(call->magic == PST_CALL_MAGIC && ch->state == CHANNEL_UP);
     if (!call->values_in_bulk || call->replied)
         return true;
-    r = pst_bulk_send(ch->peers[call->shard], &head, next_piece, call, piece_bytes_max, &call->bulk_out, call,
+    /* However scattered its pages, the node receives a message into a bounded number of pieces: into one
+     * where remote DMA reads no more. */
+    pages_max = pst_peer_direct(peer) ? 1 : PST_NET_BULK_IOV_MAX - 8;
+    r = pst_bulk_send(peer, &head, next_piece, call, pages_max * ch->welcome.page_bytes, &call->bulk_out, call,
                       &call->bulks_out, &call->sends);
     if (r < 0 && r != -EBUSY && r != -EAGAIN)
         pst_channel_break(ch, r);

@@ -179,6 +179,11 @@ const char *pst_peer_lane(struct pst_peer *peer)
     return peer_ops(peer)->peer_lane(peer);
 }
 
+bool pst_peer_direct(struct pst_peer *peer)
+{
+    return peer_ops(peer)->peer_direct(peer);
+}
+
 bool pst_peer_gathers(struct pst_peer *peer)
 {
     return peer_ops(peer)->peer_gathers(peer);

@@ -114,6 +114,8 @@ int pst_peer_open(struct pst_port *port, const void *address, size_t bytes, void
 void pst_peer_close(struct pst_peer *peer);
 /* The lanes in use, for people: "posix", "tcp". */
 const char *pst_peer_lane(struct pst_peer *peer);
+/* True where a bulk message that is received into one piece is not copied on its way: remote DMA reads it. */
+bool pst_peer_direct(struct pst_peer *peer);
 /* True where a bulk send may gather pieces for free; false where it copies them into one first. */
 bool pst_peer_gathers(struct pst_peer *peer);
 

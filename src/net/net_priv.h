@@ -45,6 +45,7 @@ struct pst_net_ops {
                      struct pst_peer **out);
     void (*peer_close)(struct pst_peer *peer);
     const char *(*peer_lane)(struct pst_peer *peer);
+    bool (*peer_direct)(struct pst_peer *peer);
     bool (*peer_gathers)(struct pst_peer *peer);
     int (*peer_send)(struct pst_peer *peer, struct pst_bytes header, struct pst_bytes data, void *arg);
     int (*peer_send_bulk)(struct pst_peer *peer, struct pst_bytes header, const struct iovec *iov,

@@ -69,6 +69,12 @@ static const char *peer_lane(struct pst_peer *peer)
     return "stub";
 }
 
+static bool peer_direct(struct pst_peer *peer)
+{
+    (void)peer;
+    return false;
+}
+
 static bool peer_gathers(struct pst_peer *peer)
 {
     (void)peer;
@@ -150,6 +156,7 @@ static const struct pst_net_ops ops = {
     .peer_open = peer_open,
     .peer_close = peer_close,
     .peer_lane = peer_lane,
+    .peer_direct = peer_direct,
     .peer_gathers = peer_gathers,
     .peer_send = peer_send,
     .peer_send_bulk = peer_send_bulk,

@@ -137,6 +137,7 @@ void mem_peer_close(struct pst_peer *base);
 void mem_peer_cut(struct mem_peer *peer);
 void mem_peer_forget(struct mem_peer *peer);
 const char *mem_peer_lane(struct pst_peer *base);
+bool mem_peer_direct(struct pst_peer *base);
 bool mem_peer_gathers(struct pst_peer *base);
 int mem_peer_send(struct pst_peer *base, struct pst_bytes header, struct pst_bytes data, void *arg);
 int mem_peer_send_bulk(struct pst_peer *base, struct pst_bytes header, const struct iovec *iov, int iov_count,

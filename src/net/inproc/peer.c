@@ -147,6 +147,12 @@ const char *mem_peer_lane(struct pst_peer *base)
     return mem_peer_cast(base)->lost ? "unknown" : "memory";
 }
 
+bool mem_peer_direct(struct pst_peer *base)
+{
+    (void)base;
+    return false;
+}
+
 bool mem_peer_gathers(struct pst_peer *base)
 {
     (void)base;

@@ -309,6 +309,7 @@ const struct pst_net_ops pst_net_memory = {
     .peer_open = mem_peer_open,
     .peer_close = mem_peer_close,
     .peer_lane = mem_peer_lane,
+    .peer_direct = mem_peer_direct,
     .peer_gathers = mem_peer_gathers,
     .peer_send = mem_peer_send,
     .peer_send_bulk = mem_peer_send_bulk,

@@ -205,6 +205,7 @@ const struct pst_net_ops pst_net_ucx = {
     .peer_open = ucx_peer_open,
     .peer_close = ucx_peer_close,
     .peer_lane = ucx_peer_lane,
+    .peer_direct = ucx_peer_direct,
     .peer_gathers = ucx_peer_gathers,
     .peer_send = ucx_peer_send,
     .peer_send_bulk = ucx_peer_send_bulk,

@@ -333,14 +333,20 @@ void ucx_messages_drop(struct ucx_port *port, ucp_ep_h ep)
     }
 }
 
+static void receive_end(struct ucx_op *op, ucs_status_t status)
+{
+    pst_assert(op->node.event.kind == PST_NET_RECEIVED);
+    if (status == UCS_OK)
+        ucx_op_unstage(op);
+    ucx_op_end(op, ucx_errno(status));
+}
+
 static void ucx_receive_ended(void *request, ucs_status_t status, size_t bytes, void *arg)
 {
-    struct ucx_op *op = ucx_op_cast(arg);
-
     (void)bytes;
-    pst_assert(request && op->node.event.kind == PST_NET_RECEIVED);
+    pst_assert(request);
     ucp_request_free(request);
-    ucx_op_end(op, ucx_errno(status));
+    receive_end(ucx_op_cast(arg), status);
 }
 
 /*
@@ -348,12 +354,14 @@ static void ucx_receive_ended(void *request, ucs_status_t status, size_t bytes, 
  * goes on being read after the forced close of its endpoint: late bytes would land in memory that has been
  * reused. Pieces are filled from packets that name our request, and once it has ended they are dropped; this
  * costs nothing measurable. Remote DMA ends with its queue pair, so there the plain buffer stays, for the
- * sake of zero copies.
+ * sake of zero copies; and UCX reads into nothing else, so a message of several pieces is copied once behind
+ * one read, which is less than packets of 8 KiB cost.
  */
 static ucs_status_ptr_t receive_start(struct ucx_op *op, void *desc)
 {
-    struct iovec *iov = ucx_op_iov(op);
-    bool plain = op->iov_count == 1 && op->peer && ucx_peer_direct(op->peer);
+    struct iovec *iov = ucx_op_iov(op), whole = iov[0];
+    bool direct = op->peer && ucx_peer_direct(&op->peer->base);
+    bool plain = direct && (op->iov_count == 1 || ucx_op_stage(op, &whole) == 0);
     ucp_request_param_t params = {
         .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_DATATYPE,
         .datatype = plain ? ucp_dt_make_contig(1) : ucp_dt_make_iov(),
@@ -362,8 +370,8 @@ static ucs_status_ptr_t receive_start(struct ucx_op *op, void *desc)
     };
 
     pst_assert(desc && op->iov_count >= 1);
-    return ucp_am_recv_data_nbx(op->port->worker, desc, plain ? iov[0].iov_base : iov,
-                                plain ? iov[0].iov_len : (size_t)op->iov_count, &params);
+    return ucp_am_recv_data_nbx(op->port->worker, desc, plain ? whole.iov_base : iov,
+                                plain ? whole.iov_len : (size_t)op->iov_count, &params);
 }
 
 int ucx_msg_receive(struct pst_msg *base, const struct iovec *iov, int iov_count, void *arg)
@@ -391,7 +399,7 @@ int ucx_msg_receive(struct pst_msg *base, const struct iovec *iov, int iov_count
     }
     request = receive_start(op, desc);
     if (!UCS_PTR_IS_PTR(request))
-        ucx_op_end(op, ucx_errno(UCS_PTR_STATUS(request)));
+        receive_end(op, UCS_PTR_STATUS(request));
     return 0;
 }
 

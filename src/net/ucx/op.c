@@ -148,15 +148,14 @@ int ucx_op_pieces(struct ucx_op *op, const struct iovec *iov, int iov_count)
     return 0;
 }
 
-int ucx_op_pack(struct ucx_op *op)
+int ucx_op_stage(struct ucx_op *op, struct iovec *whole)
 {
     struct ucx_port *port = op->port;
-    struct iovec *iov = ucx_op_iov(op);
     int place = __builtin_ctz(~port->packs_used);
-    size_t total, done = 0;
+    size_t total;
 
     pst_assert(op->iov_count > 1 && op->pack < 0);
-    if (!pst_iov_total(iov, op->iov_count, &total) || total > PST_NET_PACK_BYTES_MAX)
+    if (!pst_iov_total(ucx_op_iov(op), op->iov_count, &total) || total > PST_NET_PACK_BYTES_MAX)
         return -EMSGSIZE;
     if (place >= UCX_PACKS)
         return -EBUSY;
@@ -164,14 +163,41 @@ int ucx_op_pack(struct ucx_op *op)
         port->packs[place] = aligned_alloc(4096, PST_NET_PACK_BYTES_MAX);
     if (!port->packs[place])
         return -ENOMEM;
-    for (int i = 0; i < op->iov_count; i++) {
-        memcpy((char *)port->packs[place] + done, iov[i].iov_base, iov[i].iov_len);
-        done += iov[i].iov_len;
-    }
     port->packs_used |= 1u << place;
     op->pack = place;
+    *whole = (struct iovec){.iov_base = port->packs[place], .iov_len = total};
+    return 0;
+}
+
+void ucx_op_unstage(struct ucx_op *op)
+{
+    const struct iovec *iov = ucx_op_iov(op);
+    const char *from;
+
+    pst_assert(op->magic == UCX_OP_MAGIC && op->pack < UCX_PACKS);
+    if (op->pack < 0)
+        return;
+    from = op->port->packs[op->pack];
+    for (int i = 0; i < op->iov_count; from += iov[i++].iov_len)
+        memcpy(iov[i].iov_base, from, iov[i].iov_len);
+}
+
+int ucx_op_pack(struct ucx_op *op)
+{
+    const struct iovec *iov = ucx_op_iov(op);
+    struct iovec whole;
+    size_t done = 0;
+    int r = ucx_op_stage(op, &whole);
+
+    if (r < 0)
+        return r;
+    for (int i = 0; i < op->iov_count; i++) {
+        memcpy((char *)whole.iov_base + done, iov[i].iov_base, iov[i].iov_len);
+        done += iov[i].iov_len;
+    }
+    pst_assert(done == whole.iov_len);
     op->iov_count = 1;
-    op->iov_small[0] = (struct iovec){.iov_base = port->packs[place], .iov_len = total};
+    op->iov_small[0] = whole;
     return 0;
 }
 

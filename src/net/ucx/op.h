@@ -60,6 +60,10 @@ int ucx_op_pieces(struct ucx_op *op, const struct iovec *iov, int iov_count);
 struct iovec *ucx_op_iov(struct ucx_op *op);
 /* Replaces several pieces by a staging buffer that holds them. Return: 0, -EBUSY, -EMSGSIZE, -ENOMEM. */
 int ucx_op_pack(struct ucx_op *op);
+/* For a receive into several pieces: *@whole is a staging buffer for all of them. Return: the same. */
+int ucx_op_stage(struct ucx_op *op, struct iovec *whole);
+/* Copies what has come from there into the pieces, if it came there. */
+void ucx_op_unstage(struct ucx_op *op);
 void ucx_op_fini(struct ucx_op *op);
 
 #endif

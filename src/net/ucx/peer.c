@@ -241,9 +241,9 @@ bool ucx_peer_gathers(struct pst_peer *base)
     return lane_of(base)->gathers;
 }
 
-bool ucx_peer_direct(struct ucx_peer *peer)
+bool ucx_peer_direct(struct pst_peer *base)
 {
-    return lane_of(&peer->base)->direct;
+    return lane_of(base)->direct;
 }
 
 static void ucx_send_ended(void *request, ucs_status_t status, void *arg)

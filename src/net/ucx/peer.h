@@ -46,8 +46,8 @@ void ucx_peers_begin(struct ucx_port *port);
 /* Closes those whose close has waited long enough, or @all. */
 void ucx_peers_part(struct ucx_port *port, bool all);
 const char *ucx_peer_lane(struct pst_peer *base);
+bool ucx_peer_direct(struct pst_peer *base);
 bool ucx_peer_gathers(struct pst_peer *base);
-bool ucx_peer_direct(struct ucx_peer *peer);
 int ucx_peer_send(struct pst_peer *base, struct pst_bytes header, struct pst_bytes data, void *arg);
 int ucx_peer_send_bulk(struct pst_peer *base, struct pst_bytes header, const struct iovec *iov, int iov_count,
                        void *arg);
