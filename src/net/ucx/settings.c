@@ -30,6 +30,8 @@ enum when { /* bits; all of them have to hold */
 static const char *const tcp_names[] = {"tcp", NULL};
 static const char *const posix_names[] = {"posix", "mm", "sm", "shm", NULL};
 static const char *const sysv_names[] = {"sysv", "mm", "sm", "shm", NULL};
+static const char *const ud_verbs_names[] = {"ud_verbs", "ud_v", "ud", "rc_v", "rc", "ib", NULL};
+static const char *const ud_mlx5_names[] = {"ud_mlx5", "ud_x", "ud", "rc_x", "rc", "dc", "dc_x", "ib", NULL};
 
 /* Where UCT's table of settings is, and the transports that use them. */
 struct transport {
@@ -39,6 +41,7 @@ struct transport {
 
 static const struct transport tcp = {"tcp", "tcp", {tcp_names}};
 static const struct transport shared_memory = {"posix", "posix", {posix_names, sysv_names}};
+static const struct transport ud = {"ib", "ud_verbs", {ud_verbs_names, ud_mlx5_names}};
 
 struct setting {
     const struct transport *transport; /* NULL: UCP's own */
@@ -74,6 +77,12 @@ static const struct setting settings[] = {
      * what the kernel gives to clients.
      */
     {&tcp, "TCP_PORT_RANGE", "61000-65535", WHEN_SERVES | WHEN_LOOPBACK},
+    /*
+     * Remote DMA is set up over UD. A peer that is killed in the middle of that leaves an endpoint of UCX's
+     * own with an answer that nobody takes, and UCX 1.13 to 1.19 abort the process when its time is over. So
+     * it is ten years: the session's socket tells who is gone.
+     */
+    {&ud, "UD_TIMEOUT", "315360000000000.00us", WHEN_NETWORK},
     /* Within one host, more would only be read from farther away. */
     {&tcp, "TCP_SNDBUF", "256K", WHEN_LOOPBACK},
     {NULL, "TLS", "tcp,posix", WHEN_LOOPBACK},
