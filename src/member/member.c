@@ -31,6 +31,7 @@
 
 enum {
     STORE_MS = 5000,
+    OPEN_MS = 30000, /* to connect to the own node: a start that is late is better than none */
     CONNECT_MS_MAX = 1000,
     HEARTBEAT_MS_MIN = 10,
     RETRY_MS = 200,     /* after a master that could not be reached, or would not have us */
@@ -652,7 +653,7 @@ static int open_store(struct pst_member *m, const struct pst_member_node *node, 
     struct penstock_options options = {.size = sizeof(options),
                                        .secret_file = node->secret_file,
                                        .timeout_ms = STORE_MS,
-                                       .connect_ms = STORE_MS};
+                                       .connect_ms = OPEN_MS};
     const struct penstock_watch_options all = {.size = sizeof(all), .flags = PENSTOCK_WATCH_MOVES};
     struct penstock_stat stat = {.size = sizeof(stat)};
     int r = penstock_open(node->url, &options, &m->store);
