@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The short names for what developers and CI do. Meson does the building; ci/preset names the kinds of build.
-#   make demo | demo-pool | demo-data | test | test-full | test-tensorstore | tensorstore-wheel | test-python | test-ucx [ONLY=matrix,kills,suites] [VERSIONS=1.13,...] | coverage | bench [ONLY=figure] | soak [ONLY=run] [FOR_S=seconds] | install | format | lint | clean
+#   make demo | demo-pool | demo-data | test | test-full | test-tensorstore | tensorstore-wheel | test-python | test-ucx [ONLY=matrix,kills,suites] [VERSIONS=1.13,...] | test-rdma [ONLY=case,...] | coverage | bench [ONLY=figure] | soak [ONLY=run] [FOR_S=seconds] | install | format | lint | clean
 BUILD = build
 SOURCES = find src include python tests bench soak integrations \( -name '*.[ch]' -o -name '*.cc' -o -name '*.hpp' \) -print0
 LINT = find src python -name '*.c' -print0 | xargs -0 -r -n 1 -P 2 clang-tidy --quiet -p $(BUILD)
@@ -79,6 +79,11 @@ test-tensorstore-asan:
 test-ucx: all
 	@PENSTOCK_BUILD="$$PWD/$(BUILD)" /usr/bin/python3 tests/ucx/matrix.py $(if $(ONLY),--only $(ONLY)) $(if $(VERSIONS),--versions $(VERSIONS))
 
+# Remote DMA in an emulated machine with soft RoCE: the first time fetches a kernel of Debian's, 107 MB.
+test-rdma: all
+	@ci/install rdma
+	@PENSTOCK_BUILD="$$PWD/$(BUILD)" /usr/bin/python3 tests/rdma/machine.py $(if $(ONLY),--only $(ONLY))
+
 # Longer than within `make test`, where each fuzzer has ten seconds.
 test-fuzz:
 	@ci/preset fuzz
@@ -114,6 +119,6 @@ install: all
 	@meson install -C $(BUILD)
 
 clean:
-	@rm -rf build build-asan build-tsan build-fuzz build-valgrind build-coverage build-venv build-tensorstore build-ucx
+	@rm -rf build build-asan build-tsan build-fuzz build-valgrind build-coverage build-venv build-tensorstore build-ucx build-rdma
 
-.PHONY: all demo demo-pool demo-data test test-full test-tensorstore test-tensorstore-asan test-tensorstore-valgrind tensorstore-wheel test-python test-ucx test-asan test-tsan test-valgrind test-fuzz coverage check-format format lint bench soak install clean
+.PHONY: all demo demo-pool demo-data test test-full test-tensorstore test-tensorstore-asan test-tensorstore-valgrind tensorstore-wheel test-python test-ucx test-rdma test-asan test-tsan test-valgrind test-fuzz coverage check-format format lint bench soak install clean
