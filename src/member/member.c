@@ -32,7 +32,7 @@
 enum {
     STORE_MS = 5000,
     OPEN_MS = 30000, /* to connect to the own node: a start that is late is better than none */
-    CONNECT_MS_MAX = 1000,
+    CONNECT_MS = 1000,
     HEARTBEAT_MS_MIN = 10,
     RETRY_MS = 200,     /* after a master that could not be reached, or would not have us */
     SLEEP_MS = 20,      /* while an answer is awaited, so that deadlines are looked at */
@@ -691,6 +691,13 @@ static int open_sender(struct pst_member *m, const struct pst_member_node *node,
     return r;
 }
 
+/* Short beside the lease, so that another master can still be asked; longer where the operator says that
+ * calls take their time. */
+static uint32_t connect_ms(uint64_t shutdown_ms)
+{
+    return (uint32_t)pst_max(pst_min(shutdown_ms, CONNECT_MS), shutdown_ms / 3);
+}
+
 static int read_settings(struct pst_member *m, const struct pst_member_settings *settings,
                          const struct pst_member_node *node, char *fault)
 {
@@ -699,12 +706,11 @@ static int read_settings(struct pst_member *m, const struct pst_member_settings 
 
     m->master_count = settings->master.count;
     m->report_ms = settings->report_ms;
-    m->options =
-        (struct pst_channel_options){.fabric_trusted = node->fabric_trusted,
-                                     .tls = node->tls,
-                                     .transport = node->transport,
-                                     .connect_ms = (uint32_t)pst_min(settings->shutdown_ms, CONNECT_MS_MAX),
-                                     .timeout_ms = (uint32_t)settings->shutdown_ms};
+    m->options = (struct pst_channel_options){.fabric_trusted = node->fabric_trusted,
+                                              .tls = node->tls,
+                                              .transport = node->transport,
+                                              .connect_ms = connect_ms(settings->shutdown_ms),
+                                              .timeout_ms = (uint32_t)settings->shutdown_ms};
     for (uint32_t i = 0; i < m->master_count; i++) {
         r = pst_boot_address_parse(settings->master.items[i], &m->masters[i], &why);
         if (r < 0) {
