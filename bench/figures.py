@@ -10,6 +10,7 @@ from broadcasts import eight, thousand
 from links import stripes, three_nodes
 from node import GIB, Node
 from node_figures import bytes_per_key, idle_share, lookups_per_s, mixed_fill_bytes, ssd_bytes_per_key
+from objects import against_moto
 from peers import MIB, Cache, Mooncake, cache_bytes_per_key, memory, perftest_bytes_per_s, raw_tcp_bytes_per_s
 from pools import beside_direct, beside_mooncake
 from procs import Stage
@@ -209,6 +210,7 @@ LINK = "what TCP can carry over the link, 1 Gbit/s, 5 ms of queue"
 DIRECT = "the pool's one node, asked directly"
 
 FILES, WHEEL = "TensorStore's file driver, tmpfs", "TensorStore's wheel, --tsgrpc"
+MOTO = "moto's server, boto3 on both"
 TS_WRITE_1M = against_files("write", MIB, "bytes_per_s")
 TS_READ_1M = against_files("read", MIB, "bytes_per_s")
 TS_READ_64K = against_files("read", K64, "bytes_per_s")
@@ -255,6 +257,8 @@ FIGURES = (
     Figure("ts_read64k", 1.0, "B/s", "tensorstore", FILES, TS_READ_64K),
     Figure("ts_read4k_pipelined", 1.5, "ops/s", "tensorstore", FILES, TS_READ_4K),
     Figure("ts_tsgrpc_read1m", 2.0, "B/s", "tensorstore tensorstore-wheel", WHEEL, against_wheel),
+    Figure("s3_get8m", 2.0, "B/s", "moto", MOTO, against_moto("get", 8 * MIB)),
+    Figure("s3_put8m", 2.0, "B/s", "moto", MOTO, against_moto("put", 8 * MIB)),
     Figure("zarr256m_write", 1.5, "B/s", "python", "zarr's LocalStore, tmpfs", against("zarr256m_write", ARRAY_BYTES)),
     Figure("zarr256m_read", 1.5, "B/s", "python", "zarr's LocalStore, tmpfs", against("zarr256m_read", ARRAY_BYTES)),
     Figure("zarr256m_read_fsspec", 3.0, "B/s", "redis python", "zarr over redis, unix socket", against("zarr256m_read_fsspec", ARRAY_BYTES)),

@@ -94,7 +94,10 @@ void s3_field_checks(struct s3_session *s)
 
 enum s3_code s3_send(struct s3_session *s, const void *data, size_t bytes)
 {
-    if (bytes == 0 || s3_link_write(&s->link, data, bytes) == 0)
+    int r = bytes ? s3_link_write(&s->link, data, bytes) : 0;
+
+    s->link.more = false;
+    if (r == 0)
         return S3_OK;
     s->ends = true;
     return S3_GONE;
@@ -110,6 +113,7 @@ enum s3_code s3_send_head(struct s3_session *s, uint64_t bytes)
         return s3_because(s, S3_InternalError, "the answer's head is too large");
     s->answered = true;
     s3_link_begin(&s->link);
+    s->link.more = bytes > 0 && !s3_text_is(s->head.method, "HEAD");
     return s3_send(s, s->out, s->out_bytes);
 }
 

@@ -6,6 +6,8 @@
 #include "base/ms.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -30,13 +32,13 @@ static int link_wait(struct s3_link *link, short events)
 
 static ssize_t link_try(struct s3_link *link, void *in, const void *out, size_t bytes, short *events)
 {
+    int flags = MSG_DONTWAIT | MSG_NOSIGNAL | (link->more ? MSG_MORE : 0);
     ssize_t n;
 
     if (link->tls)
         return in ? s3_tls_read(link->tls, in, bytes, events) : s3_tls_write(link->tls, out, bytes, events);
     *events = in ? POLLIN : POLLOUT;
-    n = in ? recv(link->fd, in, bytes, MSG_DONTWAIT)
-           : send(link->fd, out, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+    n = in ? recv(link->fd, in, bytes, MSG_DONTWAIT) : send(link->fd, out, bytes, flags);
     if (n < 0)
         return errno == EINTR || errno == EWOULDBLOCK ? -EAGAIN : -errno;
     return n;
@@ -72,6 +74,8 @@ int s3_link_open(struct s3_link *link, int fd, void *tls_context, uint64_t patie
     pst_assert(fd >= 0 && patience_ns > 0);
     link->fd = fd;
     link->tls = NULL;
+    link->more = false;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int)); /* an answer is not held back */
     link->patience_ns = patience_ns;
     link->at = link->bytes = 0;
     s3_link_begin(link);

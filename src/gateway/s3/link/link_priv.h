@@ -16,6 +16,7 @@ enum { S3_LINK_BYTES = 64 << 10 }; /* that are read ahead */
 struct s3_link {
     int fd;
     void *tls; /* NULL: plain */
+    bool more; /* what is written now goes out with what follows it at once */
     uint64_t patience_ns;
     struct pace pace;
     size_t at, bytes; /* of @in, that are there and not taken */
