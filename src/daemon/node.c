@@ -8,6 +8,8 @@
 
 #include <stdio.h>
 
+enum { URL_BYTES = 1024 };
+
 struct daemon_node {
     struct pst_served *node;
     struct pst_door *door; /* NULL: not asked for, as the rest */
@@ -30,12 +32,33 @@ static int serve_door(struct daemon_node *served, const struct settings *setting
     return 0;
 }
 
+/* A member of a pool serves the pool's values, wherever they are. Return: false the masters do not fit. */
+static bool print_pool_url(const struct settings *settings, char *url, size_t cap)
+{
+    const struct pst_strings *masters = &settings->serve.member.master;
+    const char *fabric = settings->serve.node.fabric;
+    size_t used = (size_t)snprintf(url, cap, "pool://");
+
+    for (uint32_t i = 0; i < masters->count && used < cap; i++)
+        used += (size_t)snprintf(url + used, cap - used, "%s%s", i ? "," : "", masters->items[i]);
+    if (fabric && used < cap)
+        used += (size_t)snprintf(url + used, cap - used, "?fabric=%s", fabric);
+    return used < cap;
+}
+
 static int serve_s3(struct daemon_node *served, const struct settings *settings, char *fault)
 {
-    char line[320];
-    int r =
-        pst_s3_serve(served->s3, pst_serve_unix_url(served->node), settings->serve.node.secret_file, fault);
+    bool in_pool = settings->serve.member.master.count > 0;
+    char line[320], url[URL_BYTES];
+    int r;
 
+    if (in_pool && !print_pool_url(settings, url, sizeof(url))) {
+        snprintf(fault, PST_FAULT_BYTES, "s3: the addresses of the masters have more than %d bytes",
+                 URL_BYTES);
+        return -EINVAL;
+    }
+    r = pst_s3_serve(served->s3, in_pool ? url : pst_serve_unix_url(served->node),
+                     settings->serve.node.secret_file, fault);
     if (r < 0)
         return r;
     snprintf(line, sizeof(line), "s3: listening on %s", pst_s3_address(served->s3));

@@ -37,8 +37,9 @@ int pst_s3_open(const struct pst_s3_settings *settings, struct pst_s3 **out, cha
 /* host:port, with the port that was picked. */
 const char *pst_s3_address(const struct pst_s3 *s3);
 /*
- * Opens the store and begins to serve. @url: of the node, on a unix socket; @secret_file: NULL without one;
- * both borrowed during the call. Return: 0 or -errno with the reason in @fault.
+ * Opens the store and begins to serve. @url: of the node, on a unix socket, or of its pool, which may be
+ * there later; @secret_file: NULL without one; both borrowed during the call. Return: 0 or -errno with the
+ * reason in @fault.
  */
 int pst_s3_serve(struct pst_s3 *s3, const char *url, const char *secret_file, char fault[PST_FAULT_BYTES]);
 /* Ends what is underway; before the node's end. Returns NULL. */

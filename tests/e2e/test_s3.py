@@ -7,6 +7,7 @@ import subprocess
 from typing import Iterator
 
 import pytest
+from members import keys_of, master, member
 from s3 import LOOPBACK, ask, client, credentials, python  # noqa: F401: a fixture
 from support import Node, fails_to_start, penstock, start_node
 from tsgrpc import settled
@@ -69,6 +70,24 @@ def test_tls(python: str, tmp_path: pathlib.Path) -> None:  # noqa: F811
         for what in ("checksums", "objects"):
             client(python, node, what, scheme="https", certificate=f"{tmp_path}/certificate.pem")
         node.stop()
+
+
+def test_pool(python: str, tmp_path: pathlib.Path) -> None:  # noqa: F811
+    """Every member serves the whole pool."""
+    with master(tmp_path, place=None) as m, member(m, "--s3", LOOPBACK) as one, member(m, "--s3", LOOPBACK) as two:
+        for node in (one, two):
+            node.wait_for("penstockd: ready")
+        for what in ("conditions", "ranges", "aborts", "deletions"):
+            client(python, one, what)
+        for size in (10, 300000, 3 << 20):
+            for i in range(4):
+                client(python, one if i % 2 else two, "put_plain", f"pooled/{size}/{i}", str(size))
+        for size in (10, 300000, 3 << 20):
+            for i in range(4):
+                client(python, two if i % 2 else one, "get_plain", f"pooled/{size}/{i}", str(size))
+        assert len(keys_of(one)) > 0 and len(keys_of(two)) > 0
+        one.stop()
+        two.stop()
 
 
 @pytest.mark.parametrize("size", [2, 300000])

@@ -442,6 +442,10 @@ def put_plain(url: str, key: str, size: str) -> None:
     make(url).put_object(Bucket="bucket", Key=key, Body=b"s3" * (int(size) // 2), Metadata={"a": "b"})
 
 
+def get_plain(url: str, key: str, size: str) -> None:
+    assert body(connect(url), key) == b"s3" * (int(size) // 2)
+
+
 def no_metadata(url: str, key: str, text: str) -> None:
     """Somebody else has written it: nothing of what was there before is said of it."""
     head = connect(url).head_object(Bucket="bucket", Key=key)

@@ -10,6 +10,7 @@
 
 enum {
     STORE_TIMEOUT_MS = 5000,
+    OPEN_AGAIN_MS = 1000,   /* a pool that was not there */
     STORE_DESCRIPTORS = 40, /* of the gateway's store */
     OTHER_DESCRIPTORS = 8,
 };
@@ -93,6 +94,7 @@ int pst_s3_open(const struct pst_s3_settings *settings, struct pst_s3 **out, cha
     s3->magic = S3_MAGIC;
     s3->settings = settings;
     s3->listen_fd = -1;
+    pthread_mutex_init(&s3->opening, NULL);
     r = s3_credentials_read(s3, fault);
     if (r == 0 && settings->certificate) {
         r = s3_tls_open(settings->certificate, settings->private_key, &s3->tls, &why);
@@ -145,19 +147,39 @@ static void s3_refuse(void *ctx, int fd, uint32_t listener)
         (void)!send(fd, busy, sizeof(busy) - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
+int s3_open_store(struct pst_s3 *s3)
+{
+    const struct penstock_options options = {
+        .size = sizeof(options), .secret_file = s3->secret_file, .timeout_ms = STORE_TIMEOUT_MS};
+    uint64_t now_ms = pst_now_ms();
+    int r = 0;
+
+    pthread_mutex_lock(&s3->opening);
+    if (!s3->store && now_ms < s3->open_again_ms)
+        r = -EAGAIN;
+    else if (!s3->store)
+        r = penstock_open(s3->url, &options, &s3->store);
+    if (r < 0)
+        s3->open_again_ms = now_ms + OPEN_AGAIN_MS;
+    pthread_mutex_unlock(&s3->opening);
+    return r;
+}
+
 int pst_s3_serve(struct pst_s3 *s3, const char *url, const char *secret_file, char fault[PST_FAULT_BYTES])
 {
     static const struct pst_acceptor_ops ops = {.serve = s3_connection, .refuse = s3_refuse};
-    const struct penstock_options options = {
-        .size = sizeof(options), .secret_file = secret_file, .timeout_ms = STORE_TIMEOUT_MS};
     const struct pst_acceptor_listener listener = {
         .fd = s3->listen_fd, .connections_max = (uint32_t)s3->settings->s3_connections, .greets = true};
     int r;
 
     pst_assert(s3->magic == S3_MAGIC && !s3->store);
     s3_let_go(s3);
-    r = penstock_open(url, &options, &s3->store);
-    if (r < 0)
+    s3->url = strdup(url);
+    s3->secret_file = secret_file ? strdup(secret_file) : NULL;
+    if (!s3->url || (secret_file && !s3->secret_file))
+        return s3_fail(-ENOMEM, s3->settings, fault, "out of memory");
+    r = s3_open_store(s3);
+    if (r == -EINVAL || (r < 0 && strncmp(url, "pool://", 7) != 0)) /* the pool may be there later */
         return s3_fail(r, s3->settings, fault, penstock_error());
     r = pst_acceptor_open(&listener, 1, &ops, s3, &s3->acceptor);
     return r < 0 ? s3_fail(r, s3->settings, fault, strerror(-r)) : 0;
@@ -170,6 +192,9 @@ struct pst_s3 *pst_s3_close(struct pst_s3 *s3)
     pst_assert(s3->magic == S3_MAGIC);
     s3->acceptor = pst_acceptor_close(s3->acceptor);
     penstock_close(s3->store);
+    pthread_mutex_destroy(&s3->opening);
+    free(s3->url);
+    free(s3->secret_file);
     s3_let_go(s3);
     free(s3->held);
     pst_close_fd(&s3->listen_fd);

@@ -13,6 +13,8 @@
 #include "gateway/s3/wire/xml_priv.h"
 #include "net/acceptor.h"
 
+#include <pthread.h>
+
 #define S3_MAGIC         0x73336777u
 #define S3_SESSION_MAGIC 0x73337373u
 
@@ -52,7 +54,10 @@ struct pst_s3 {
     int *held; /* descriptors for connections and the store */
     uint32_t held_count;
     char address[280];
+    char *url, *secret_file; /* of the store */
+    pthread_mutex_t opening; /* of what follows, until there is a store */
     struct penstock *store;
+    uint64_t open_again_ms;
     struct pst_acceptor *acceptor;
 };
 
@@ -92,6 +97,11 @@ int s3_credentials_read(struct pst_s3 *s3, char fault[PST_FAULT_BYTES]);
 enum s3_code s3_authenticate(struct s3_session *s);
 /* Whether it may: the only place that is asked. @key: the store's, or a prefix of those that are listed. */
 enum s3_code s3_may(const struct s3_session *s, enum s3_right right, struct pst_bytes key);
+
+/* ---- s3.c ---- */
+
+/* There is a store from then on. Return: 0 or -errno. */
+int s3_open_store(struct pst_s3 *s3);
 
 /* ---- session.c ---- */
 

@@ -91,6 +91,8 @@ static enum s3_code session_dispatch(struct s3_session *s)
 
     if (!route)
         return S3_MethodNotAllowed;
+    if (s3_open_store(s->s3) < 0)
+        return S3_ServiceUnavailable;
     for (uint32_t i = 0; i < s->target.param_count; i++) {
         struct pst_bytes name = s->target.params[i].name;
 
