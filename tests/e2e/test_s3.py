@@ -29,7 +29,8 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
 @pytest.fixture(scope="module")
 def anonymous(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     folder = tmp_path_factory.mktemp("s3")
-    with start_node("--unix", f"{folder}/socket", "--dram", "256M", "--s3", LOOPBACK) as started:
+    with start_node("--unix", f"{folder}/socket", "--dram", "256M", "--s3", LOOPBACK, "--s3-domain",
+                    "s3.localhost") as started:
         started.url = f"node+unix://{folder}/socket"
         yield started
         settled(started)
@@ -96,6 +97,13 @@ def test_the_command_line_sees_the_same(python: str, node: Node, size: int) -> N
     assert penstock("--url", node.url, "get", "bucket/shared").stdout == b"s3" * (size // 2)
     assert penstock("--url", node.url, "put", "bucket/shared", "-", stdin=b"other").returncode == 0
     client(python, node, "no_metadata", "shared", "other")
+
+
+def test_buckets_as_hosts(anonymous: Node) -> None:
+    assert ask(anonymous, "PUT", "/a/k", b"by host", {"host": "hosted.s3.localhost:9000"}).status == 200
+    assert ask(anonymous, "GET", "/hosted/a/k").body == b"by host"
+    assert b"<Key>a/k</Key>" in ask(anonymous, "GET", "/?list-type=2", headers={"host": "hosted.s3.localhost"}).body
+    assert ask(anonymous, "GET", "/hosted/a/k", headers={"host": "s3.localhost"}).body == b"by host"
 
 
 def test_bytes_of_any_key_are_listed(anonymous: Node) -> None:

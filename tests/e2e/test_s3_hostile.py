@@ -135,6 +135,7 @@ def test_signed_chunks(node: Node, pieces: list[bytes]) -> None:
     (b"3\r\nabc\r\n0\r\n" + b"a:b\r\n" * 99 + b"\r\n", 400, "InvalidRequest"),
     (b"3\r\nabc\r\n0\r\n" + b"a" * 5000 + b"\r\n\r\n", 400, "InvalidRequest"),
     (b"3\r\nabc\r\n0\r\nx-amz-checksum-crc32:NSRBwg==\r\n\r\nmore", 400, "InvalidRequest"),
+    (b"3\r\nabc\r\n0\r\nx-amz-checksum-crc32\r\n\r\n", 400, "InvalidRequest"),
     (b"", 400, "IncompleteBody"),
 ])
 def test_trailers(anonymous: Node, body: bytes, status: int, code: str) -> None:
@@ -335,6 +336,20 @@ def test_pipelined_requests(node: Node) -> None:
     request = f"GET /bucket/there HTTP/1.1\r\n{head}\r\n".encode()
     answer = Raw(node, request * 9 + request.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")).rest()
     assert answer.count(b"HTTP/1.1 200 OK") == 10 and answer.count(b"\r\n\r\nthere") == 10, answer
+
+
+def test_empty_lines_between_requests(node: Node) -> None:
+    """However they come."""
+    every = signed("GET", "/bucket/there", address_of(node))
+    head = "".join(f"{name}: {value}\r\n" for name, value in every.items())
+    request = f"GET /bucket/there HTTP/1.1\r\n{head}\r\n".encode()
+    raw = Raw(node)
+    raw.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for data in (b"\r", b"\n", b"\r\n\r", b"\n" + request, b"\r\n\r\n",
+                 request.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")):
+        raw.socket.sendall(data)
+        ask_signed(node, "GET", "/bucket/there")  # until when the node has seen it
+    assert raw.rest().count(b"HTTP/1.1 200 OK") == 2
 
 
 def test_killed_in_the_middle(tmp_path: pathlib.Path) -> None:

@@ -65,7 +65,11 @@ enum s3_code s3_head_bucket(struct s3_session *s)
 {
     enum s3_code code = s3_bucket_exists(s);
 
-    return code == S3_OK ? s3_send_status(s, 200) : code;
+    if (code != S3_OK)
+        return code;
+    s3_begin(s, 200);
+    s3_field(s, "x-amz-bucket-region", "us-east-1"); /* some clients ask nothing before they know it */
+    return s3_send_head(s, 0);
 }
 
 enum s3_code s3_create_bucket(struct s3_session *s)

@@ -151,16 +151,15 @@ int s3_open_store(struct pst_s3 *s3)
 {
     const struct penstock_options options = {
         .size = sizeof(options), .secret_file = s3->secret_file, .timeout_ms = STORE_TIMEOUT_MS};
-    uint64_t now_ms = pst_now_ms();
     int r = 0;
 
     pthread_mutex_lock(&s3->opening);
-    if (!s3->store && now_ms < s3->open_again_ms)
-        r = -EAGAIN;
-    else if (!s3->store)
+    if (!s3->store && pst_now_ms() < s3->open_again_ms) {
+        r = -EAGAIN; /* also for those that waited while another one tried */
+    } else if (!s3->store) {
         r = penstock_open(s3->url, &options, &s3->store);
-    if (r < 0)
-        s3->open_again_ms = now_ms + OPEN_AGAIN_MS;
+        s3->open_again_ms = pst_now_ms() + OPEN_AGAIN_MS;
+    }
     pthread_mutex_unlock(&s3->opening);
     return r;
 }

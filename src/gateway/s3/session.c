@@ -5,6 +5,7 @@
 #include "base/hash.h"
 #include "base/ms.h"
 
+#include <stdio.h>
 #include <strings.h>
 
 enum level { LEVEL_SERVICE, LEVEL_BUCKET, LEVEL_KEY };
@@ -83,6 +84,24 @@ static bool route_takes(const struct route *route, struct pst_bytes name)
     return strstr(route->takes, word) != NULL;
 }
 
+/* A listing is of keys with a prefix; DeleteObjects asks for each of its keys. */
+static enum s3_code route_may(const struct s3_session *s, const struct route *route)
+{
+    struct pst_bytes prefix = s3_param(&s->target, "prefix");
+    char key[2 * PST_KEY_BYTES_MAX];
+    int n;
+
+    if (route->run == s3_delete_objects)
+        return S3_OK;
+    if (route->right != S3_MAY_LIST || route->level == LEVEL_SERVICE)
+        return s3_may(s, route->right, s3_store_key(s3_name_of(s)));
+    n = snprintf(key, sizeof(key), "%.*s/", (int)s3_name_of(s)->bucket_bytes, s3_name_of(s)->text);
+    prefix.len = pst_min(prefix.len, PST_KEY_BYTES_MAX);
+    if (prefix.len)
+        memcpy(key + n, prefix.data, prefix.len);
+    return s3_may(s, route->right, (struct pst_bytes){key, (size_t)n + prefix.len});
+}
+
 /* A parameter that nobody knows would make it another operation: "?tagging" must not put an object. */
 static enum s3_code session_dispatch(struct s3_session *s)
 {
@@ -100,8 +119,7 @@ static enum s3_code session_dispatch(struct s3_session *s)
             return s3_because(s, S3_NotImplemented, "the parameter '%.*s' is not implemented here",
                               (int)pst_min(name.len, 64), (const char *)name.data);
     }
-    code = route->run == s3_delete_objects ? S3_OK /* which asks for each key */
-                                           : s3_may(s, route->right, s3_store_key(s3_name_of(s)));
+    code = route_may(s, route);
     return code == S3_OK ? route->run(s) : code;
 }
 
@@ -120,6 +138,7 @@ static bool session_read_head(struct s3_session *s, size_t *head_bytes)
 
         if (here.len >= 2 && memcmp(here.data, "\r\n", 2) == 0) { /* behind the request before */
             s3_link_take(&s->link, 2);
+            looked_at = 0;
             continue;
         }
         *head_bytes = s3_head_end(here.data, here.len, looked_at);

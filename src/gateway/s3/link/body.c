@@ -172,6 +172,8 @@ static enum s3_code body_trailer(struct s3_body *body, struct pst_bytes line)
     uint8_t digest[S3_SHA256_BYTES];
     enum s3_digest_kind kind;
 
+    if (!value.data)
+        return S3_InvalidRequest;
     value = s3_trim(value);
     if (s3_name_is(name, "x-amz-trailer-signature")) {
         if (!body->signer)

@@ -74,10 +74,11 @@ static size_t xml_character(const uint8_t *at, size_t bytes)
 
 static void xml_escape(struct s3_xml *xml, struct pst_bytes text)
 {
-    const uint8_t *at = text.data, *end = at + text.len;
+    const uint8_t *at = text.data;
+    size_t left = text.len;
 
-    while (at < end) {
-        size_t n = xml_character(at, (size_t)(end - at));
+    while (left > 0) {
+        size_t n = xml_character(at, left);
 
         switch (*at) {
         case '&':
@@ -107,7 +108,9 @@ static void xml_escape(struct s3_xml *xml, struct pst_bytes text)
             else
                 xml_add_text(xml, "\xef\xbf\xbd");
         }
-        at += n ? n : 1;
+        n = n ? n : 1;
+        at += n;
+        left -= n;
     }
 }
 
