@@ -38,7 +38,8 @@ def anonymous(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
 
 
 @pytest.mark.parametrize("what", ["objects", "ranges", "conditions", "race", "odd_keys", "listing", "buckets", "copies",
-                                  "checksums", "presigned", "uploads", "aborts", "transfers", "deletions"])
+                                  "checksums", "presigned", "uploads", "aborts", "transfers", "deletions",
+                                  "overwrites"])
 def test_boto3(python: str, node: Node, what: str) -> None:  # noqa: F811
     client(python, node, what)
     settled(node)
@@ -58,6 +59,14 @@ def test_too_large(python: str, node: Node) -> None:  # noqa: F811
 def test_boto3_without_credentials(python: str, anonymous: Node, what: str) -> None:  # noqa: F811
     client(python, anonymous, what)
     settled(anonymous)
+
+
+def test_full_store(python: str, tmp_path: pathlib.Path) -> None:  # noqa: F811
+    with start_node("--unix", f"{tmp_path}/socket", "--dram", "64M", "--s3", LOOPBACK) as node:
+        node.url = f"node+unix://{tmp_path}/socket"
+        client(python, node, "full")
+        settled(node)
+        node.stop()
 
 
 def test_tls(python: str, tmp_path: pathlib.Path) -> None:  # noqa: F811

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import http.client
 import pathlib
+import re
 import socket
 import threading
 from typing import Iterator
@@ -205,6 +206,25 @@ def test_large_documents(node: Node) -> None:
     """Refused before they come."""
     every = signed("POST", "/bucket?delete", address_of(node), payload=UNSIGNED) | {"Content-Length": str(5 * MIB)}
     is_refused(ask(node, "POST", "/bucket?delete", headers=every), 400, "MalformedXML")
+
+
+def test_uploads_that_are_not_completed(node: Node) -> None:
+    """Cut and wrong documents complete nothing; giving up takes the parts away."""
+    begun = ask_signed(node, "POST", "/bucket/up?uploads").body
+    upload = re.search(rb"<UploadId>(\w+)</UploadId>", begun)[1].decode()
+    path = f"/bucket/up?uploadId={upload}"
+    etag = ask_signed(node, "PUT", f"/bucket/up?partNumber=1&uploadId={upload}", b"part").headers["ETag"]
+    whole = f"<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>{etag}</ETag></Part></CompleteMultipartUpload>"
+    for document in (whole[:-1], whole[:40], whole.replace("1", "one", 1), whole + "x", BOMB.decode() + whole):
+        is_refused(ask_signed(node, "POST", path, document.encode()), 400, "MalformedXML")
+    is_refused(ask_signed(node, "POST", path, whole.replace(">1<", ">2<").encode()), 400, "InvalidPart")
+    is_refused(ask_signed(node, "POST", path, whole.replace(">1<", ">0<").encode()), 400, "InvalidPart")
+    for number in ("0", "10001", "-1", "x", ""):
+        is_refused(ask_signed(node, "PUT", f"/bucket/up?partNumber={number}&uploadId={upload}", b"x"), 400, "InvalidArgument")
+    is_refused(ask_signed(node, "GET", "/bucket/up"), 404, "NoSuchKey")
+    assert ask_signed(node, "DELETE", path).status == 204
+    is_refused(ask_signed(node, "POST", path, whole.encode()), 404, "NoSuchUpload")
+    assert penstock("--url", node.url, "ls", f".s3/parts/{upload}").stdout == b""
 
 
 def test_requests_for_what_is_not_there(node: Node) -> None:

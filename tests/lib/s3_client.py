@@ -135,6 +135,51 @@ def race(url: str) -> None:
     assert len(won) == 1 and body(s3, "raced") == b"%d" % won[0] * MIB, won
 
 
+def overwrites(url: str) -> None:
+    """Readers see one value or another, never parts of two."""
+    s3 = make(url)
+    s3.put_object(Bucket="bucket", Key="overwritten", Body=b"0" * 3 * MIB)
+    over = threading.Event()
+
+    def write(digit: bytes) -> None:
+        while not over.is_set():
+            s3.put_object(Bucket="bucket", Key="overwritten", Body=digit * 3 * MIB)
+
+    threads = [threading.Thread(target=write, args=(digit,)) for digit in (b"1", b"2")]
+    for thread in threads:
+        thread.start()
+    try:
+        for i in range(30):
+            got = s3.get_object(Bucket="bucket", Key="overwritten", **({"Range": f"bytes={i}-{2 * MIB}"} if i % 2 else {}))
+            data = got["Body"].read()
+            assert data == data[:1] * len(data) and len(data) == got["ContentLength"]
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+    s3.delete_object(Bucket="bucket", Key="overwritten")
+
+
+def full(url: str) -> None:
+    """A store of 64 MiB: it says so, and goes on once there is room."""
+    s3 = make(url)
+    stored = 0
+    while True:
+        try:
+            s3.put_object(Bucket="bucket", Key=f"full/{stored}", Body=b"x" * 4 * MIB)
+            stored += 1
+        except ClientError as error:
+            assert error.response["Error"]["Code"] == "StorageFull", error
+            break
+    assert 8 < stored <= 16, stored
+    upload = s3.create_multipart_upload(Bucket="bucket", Key="full")["UploadId"]
+    refused("StorageFull", s3.upload_part, Bucket="bucket", Key="full", UploadId=upload, PartNumber=1, Body=b"x" * 4 * MIB)
+    s3.abort_multipart_upload(Bucket="bucket", Key="full", UploadId=upload)
+    s3.delete_object(Bucket="bucket", Key="full/0")
+    s3.put_object(Bucket="bucket", Key="full/0", Body=b"y" * 4 * MIB)
+    assert all(body(s3, f"full/{i}") == (b"x" if i else b"y") * 4 * MIB for i in range(stored))
+
+
 ODD_KEYS = ["a b", "a+b", "a%20b", "ä/ö/ü", "日本語", "a/../b", "../../etc/passwd", "/leading", "trailing/", "a//b", "?query&x=1#y",
             "quote\"'<>&", "tab\tand\nline", "~!@$^*()_-=[]{}|;:,.", "k" * 1000, "\U0001f600", ".", "..", "a/./b"]
 
