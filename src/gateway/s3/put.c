@@ -2,8 +2,6 @@
 /* put.c: PutObject and CopyObject. */
 #include "gateway/s3/s3_priv.h"
 
-#include "gateway/s3/wire/time_priv.h"
-
 #include <strings.h>
 
 /* What would be kept in another way than is asked for is refused. */

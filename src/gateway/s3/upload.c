@@ -3,7 +3,6 @@
 #include "gateway/s3/upload_priv.h"
 
 #include "base/hash.h"
-#include "gateway/s3/wire/time_priv.h"
 
 #include <stdio.h>
 
