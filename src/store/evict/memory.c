@@ -401,9 +401,9 @@ bool pst_record_piece(const struct pst_shard *s, const struct pst_record *r, uin
     uint64_t at = 0;
 
     pst_assert(offset <= r->value_bytes && bytes <= r->value_bytes - offset);
-    pst_assert(!(r->flags & PST_RECORD_ON_DISK));
     if (bytes == 0)
-        return false;
+        return false; /* of a stub as well: an empty value has nothing on SSD */
+    pst_assert(!(r->flags & PST_RECORD_ON_DISK));
     if (!(r->flags & PST_RECORD_EXTERNAL)) {
         *piece = (struct iovec){(uint8_t *)pst_record_body(r) + offset, bytes};
         return true;

@@ -290,22 +290,25 @@ static void run_briefly(struct rig *rig, struct penstock_op *ops, size_t count)
 
 static char cold[30000];
 
-/* A folder with a value: a node that begins with it has it on SSD alone. */
+/* A folder with two values: a node that begins with it has them on SSD alone. */
 static void ssd_make(char *ssd)
 {
-    struct penstock_op put = {.code = PST_WIRE_PUT,
-                              .flags = PST_WIRE_DURABLE,
-                              .key = "cold",
-                              .key_bytes = 4,
-                              .data = cold,
-                              .bytes = sizeof(cold)};
+    struct penstock_op puts[2] = {
+        {.code = PST_WIRE_PUT,
+         .flags = PST_WIRE_DURABLE,
+         .key = "cold",
+         .key_bytes = 4,
+         .data = cold,
+         .bytes = sizeof(cold)},
+        {.code = PST_WIRE_PUT, .flags = PST_WIRE_DURABLE, .key = "empty", .key_bytes = 5}};
     struct rig rig;
 
     assert_non_null(mkdtemp(ssd));
     memset(cold, 'c', sizeof(cold));
     rig_open_as(&rig, NULL, ssd);
-    run_briefly(&rig, &put, 1);
-    assert_int_equal(put.result, 0);
+    run_briefly(&rig, puts, 2);
+    assert_int_equal(puts[0].result, 0);
+    assert_int_equal(puts[1].result, 0);
     rig_close(&rig);
 }
 
@@ -346,6 +349,60 @@ static void a_large_copy_beside_a_read_of_the_ssd(void **state)
     assert_int_equal(both[0].result, 0);
     assert_int_equal(both[1].result, 0);
     assert_memory_equal(found, cold, sizeof(cold));
+    rig_close(&rig);
+    ssd_remove(ssd);
+}
+
+static bool every_key(void *ctx, struct pst_bytes key)
+{
+    (void)ctx;
+    (void)key;
+    return true;
+}
+
+static uint32_t sent_bytes;
+
+/* Sends nothing, and says that others hold it. */
+static void hold(void *ctx, struct pst_replica *replica)
+{
+    (void)ctx;
+    assert_int_equal(replica->write_count, 1);
+    assert_int_equal(replica->writes[0].what, PST_REPLICA_SEND);
+    sent_bytes += (uint32_t)replica->writes[0].value_bytes;
+    replica->copies = 2;
+    replica->done(replica, 0);
+}
+
+static void let_go(void *ctx, struct pst_replica *replica)
+{
+    (void)ctx;
+    assert_int_equal(replica->write_count, 1);
+}
+
+/* Values that the SSD alone has are sent to a node that joins, one without bytes as well. */
+static void values_on_ssd_are_sent(void **state)
+{
+    static const struct pst_node_role primary = {.may_serve = serves_all,
+                                                 .copied = every_key,
+                                                 .replicate = hold,
+                                                 .replicated = let_go,
+                                                 .may_copy = copies_all,
+                                                 .stranded = no_key,
+                                                 .partition_of = one_partition};
+    struct penstock_op sends[2] = {{.code = PST_WIRE_COPY_SEND, .key = "cold", .key_bytes = 4},
+                                   {.code = PST_WIRE_COPY_SEND, .key = "empty", .key_bytes = 5}};
+    char ssd[] = "/tmp/penstock-role-ssd-XXXXXX";
+    struct rig rig;
+
+    (void)state;
+    ssd_make(ssd);
+    rig_open_as(&rig, &primary, ssd);
+    sent_bytes = 0;
+    for (int i = 0; i < 2; i++) {
+        run_briefly(&rig, &sends[i], 1);
+        assert_int_equal(sends[i].result, 0);
+        assert_int_equal(sent_bytes, sizeof(cold));
+    }
     rig_close(&rig);
     ssd_remove(ssd);
 }
@@ -391,6 +448,7 @@ int main(void)
         cmocka_unit_test(a_put_is_asked_about_twice),
         cmocka_unit_test(commits_are_refused),
         cmocka_unit_test(a_large_copy_beside_a_read_of_the_ssd),
+        cmocka_unit_test(values_on_ssd_are_sent),
         cmocka_unit_test(nothing_is_sent_before_there_is_a_pool),
     };
 
