@@ -741,7 +741,7 @@ int pst_member_open(const struct pst_member_settings *settings, const struct pst
     m->serving = node->serving;
     m->counters = node->counters;
     m->sender = node->sender;
-    m->identity.fd = -1;
+    m->identity = (struct pst_identity){.fd = -1, .pool_fd = -1};
     r = pst_ready_init(&m->ready);
     m->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     m->changed_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

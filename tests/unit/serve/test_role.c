@@ -8,6 +8,7 @@
 #include "serve/role.h"
 #include "node/node.h"
 
+#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -438,6 +439,24 @@ static void nothing_is_sent_before_there_is_a_pool(void **state)
     ssd_remove(ssd);
 }
 
+/* A node in a process that is more than that: what it did not open is not its own to close. */
+static void a_member_that_cannot_begin_closes_nothing_else(void **state)
+{
+    static const struct pst_member_sender nobody;
+    struct pst_member_settings settings = {.master = {.count = 1, .items = {(char *)"no:such:address"}}};
+    struct pst_member_counters counters = {0};
+    struct pst_member_node node = {.counters = &counters, .sender = &nobody};
+    char fault[PST_FAULT_BYTES];
+    struct pst_member *member;
+
+    (void)state;
+    assert_true(fcntl(STDIN_FILENO, F_GETFD) >= 0 || open("/dev/null", O_RDONLY) == STDIN_FILENO);
+    assert_int_equal(pst_serving_open(&node.serving), 0);
+    assert_int_equal(pst_member_open(&settings, &node, NULL, NULL, &member, fault), -EINVAL);
+    assert_true(fcntl(STDIN_FILENO, F_GETFD) >= 0);
+    pst_serving_close(node.serving);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -450,6 +469,7 @@ int main(void)
         cmocka_unit_test(a_large_copy_beside_a_read_of_the_ssd),
         cmocka_unit_test(values_on_ssd_are_sent),
         cmocka_unit_test(nothing_is_sent_before_there_is_a_pool),
+        cmocka_unit_test(a_member_that_cannot_begin_closes_nothing_else),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
