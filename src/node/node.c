@@ -41,6 +41,7 @@ static struct pst_node *node_cast(void *p)
     struct pst_node *node = p;
 
     pst_assert(node && node->magic == PST_NODE_MAGIC);
+    pst_assert(node->session_count <= node->sessions_max);
     return node;
 }
 
@@ -98,6 +99,7 @@ static int on_welcome(void *ctx, const char *peer, bool same_host, bool descript
     const struct pst_arenas *arenas = pst_store_arenas(node->store);
     struct pst_session *session;
 
+    pst_assert(node->worker_count <= pst_count_of(welcome->shards));
     for (uint32_t i = 0; i < node->worker_count; i++) {
         struct pst_worker *w = &node->workers[i];
         int r = 0;
@@ -208,6 +210,7 @@ static void begin_session(struct pst_node *node, struct pst_session *session)
 {
     if (session->ready || session->ended || !session->address_bytes || session->shards_opening)
         return;
+    pst_assert(session->shards_left == node->worker_count && node->boot);
     session->ready = true;
     pst_boot_server_ready(node->boot, session);
 }
@@ -312,6 +315,7 @@ static int open_workers(struct pst_node *node, char *fault)
 {
     uint32_t count = pst_store_shard_count(node->store);
 
+    pst_assert(!node->workers && node->sessions_max > 0 && node->sessions_max <= 1 << 16);
     node->workers = calloc(count, sizeof(*node->workers));
     node->worker_count = node->workers ? count : 0;
     node->sessions = calloc(node->sessions_max, sizeof(struct pst_session *));
@@ -546,6 +550,7 @@ int pst_node_begin(struct pst_node *node, char fault[PST_FAULT_BYTES])
     const char *why = "";
     int r = pst_store_begin(node->store, &why);
 
+    pst_assert(node->magic == PST_NODE_MAGIC && node->controlled && !node->stopping);
     if (r < 0)
         snprintf(fault, PST_FAULT_BYTES, "%s", why);
     else

@@ -25,6 +25,7 @@ static int read_addresses(struct pst_worker *w)
     pthread_mutex_lock(&w->inbox_lock);
     for (int network_only = 0; r >= 0 && network_only < 2; network_only++) {
         r = pst_port_address(w->port, network_only, w->address[network_only], PST_NET_ADDRESS_BYTES_MAX);
+        pst_assert(r <= PST_NET_ADDRESS_BYTES_MAX);
         w->address_bytes[network_only] = r < 0 ? 0 : (size_t)r;
     }
     pthread_mutex_unlock(&w->inbox_lock);
@@ -228,6 +229,8 @@ int pst_probe_tick(struct pst_worker *w)
 {
     struct pst_probe *probe = &w->probe;
 
+    pst_assert(w->port || probe->reopening);
+    pst_assert(!probe->sent_ns || (!probe->reopening && probe->sent_ns <= probe->awake_ns));
     probe->awake_ns += pst_min(w->now_ns - probe->ticked_ns, AWAKE_NS_MAX);
     probe->ticked_ns = w->now_ns;
     if (probe->reopening)
@@ -248,6 +251,7 @@ bool pst_probe_event(struct pst_worker *w, struct pst_net_event *event)
     struct pst_wire_head head;
 
     if (event->arg == w && event->kind == PST_NET_PEER_GONE) {
+        pst_assert(w->probe.self);
         w->probe.self = NULL;
         return true;
     }

@@ -11,6 +11,7 @@ void pst_trace_begin(struct pst_request *q, size_t body_bytes)
     const struct pst_wire_op *first = &q->worker->ops[0];
     struct pst_trace *t = &q->trace;
 
+    pst_assert(q->step && q->reply_bytes == 0);
     t->begin_ns = t->since_ns = q->worker->now_ns;
     if (!q->worker->node->slow_ns)
         return;
@@ -46,6 +47,7 @@ static void print_codes(uint64_t codes, char *to, size_t room)
 
 static void print_key(const struct pst_trace *t, char to[sizeof(t->key) + 1])
 {
+    pst_assert(t->key_bytes <= sizeof(t->key));
     for (uint32_t i = 0; i < t->key_bytes; i++)
         to[i] = (char)(t->key[i] >= 0x20 && t->key[i] < 0x7f ? t->key[i] : '?');
     to[t->key_bytes] = '\0';
@@ -73,6 +75,7 @@ void pst_trace_end(struct pst_request *q)
     for (int i = 0; i < PST_STEP_COUNT; i++)
         at += (size_t)snprintf(times + at, sizeof(times) - at, "%s%s %" PRIu64, i ? ", " : "", steps[i],
                                t->step_ns[i] / 1000000);
+    pst_assert(at < sizeof(times)); /* years would fit */
     pst_node_log(q->worker->node,
                  "slow: request %04x%08x of %s, %u operations (%s), first key '%s', %" PRIu64
                  " bytes in, %" PRIu64 " out, %" PRIu64 " ms: %s",

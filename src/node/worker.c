@@ -46,6 +46,7 @@ int pst_shard_session_add(struct pst_worker *w, struct pst_session *session)
     if (!v)
         return -ENOMEM;
     pst_assert(!w->by_place[session->token & PLACE_MASK]);
+    pst_assert((session->token & PLACE_MASK) < w->node->sessions_max);
     v->magic = PST_SHARD_SESSION_MAGIC;
     v->worker = w;
     v->session = session;
@@ -94,6 +95,7 @@ static void shard_session_gone(struct pst_shard_session *v)
 
 void pst_shard_session_leave(struct pst_shard_session *v, const char *why)
 {
+    pst_assert(v->magic == PST_SHARD_SESSION_MAGIC);
     if (why) { /* our decision: the control thread tells the other shards */
         const char *none = NULL;
 
@@ -106,6 +108,7 @@ void pst_shard_session_leave(struct pst_shard_session *v, const char *why)
     v->leaving_ns = v->worker->probe.awake_ns;
     pst_bulk_park_fini(&v->park);
     pst_shard_session_drop_late(v);
+    pst_assert(v->park.count == 0 && v->waits == 0 && pst_list_empty(&v->late));
     if (!v->peer)
         return;
     pst_peer_close(v->peer);
@@ -162,6 +165,7 @@ void pst_worker_wake(struct pst_worker *w)
 
 void pst_worker_post(struct pst_worker *w, struct pst_commit_message *message)
 {
+    pst_assert(w->magic == PST_WORKER_MAGIC && message->commit);
     pthread_mutex_lock(&w->inbox_lock);
     pst_list_push_back(&w->commit_messages, &message->link);
     atomic_store(&w->mailed, true);
@@ -313,6 +317,7 @@ static void read_session_events(struct pst_worker *w)
         struct pst_shard_session *v = w->by_place[event->session->token & PLACE_MASK];
 
         pst_list_remove(&event->link);
+        pst_assert(event->session->magic == PST_SESSION_MAGIC && (!v || v->session == event->session));
         if (event->kind == PST_SESSION_BEGINS) {
             begin_shard_session(w, event->session);
         } else if (event->kind == PST_SESSION_PARTS && v) {
@@ -446,6 +451,7 @@ static void run_stalled(struct pst_worker *w)
         struct pst_request *q = pst_list_first(&again, struct pst_request, link);
 
         pst_list_remove(&q->link);
+        pst_assert(q->worker == w && q->shard_session);
         pst_request_run(q);
     }
 }
@@ -539,6 +545,8 @@ static void *worker_main(void *arg)
             sched_yield(); /* the client may be waiting for this very core */
         }
     }
+    pst_assert(w->underway == 0 && w->commits == 0 && w->parting == 0);
+    pst_assert(w->waits == 0 && w->watches == 0 && pst_list_empty(&w->stalled));
     return NULL;
 }
 
@@ -546,6 +554,7 @@ static void *worker_main(void *arg)
 
 int pst_worker_init(struct pst_worker *w, struct pst_node *node, uint32_t number)
 {
+    pst_assert(number < pst_store_shard_count(node->store) && !w->magic);
     w->magic = PST_WORKER_MAGIC;
     w->number = number;
     w->node = node;

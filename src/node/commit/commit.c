@@ -100,6 +100,8 @@ static void fill_results(const struct pst_commit *commit)
     struct pst_wire_result result = pst_reply_result(outcome_of(commit), &none);
     uint8_t *at = commit->request->reply + commit->reply_at;
 
+    pst_assert(commit->parts_left == 0 && commit->reply_at < commit->request->reply_bytes);
+    pst_assert(!commit->alone || commit->change_count == 1);
     if (!commit->alone)
         at = pst_wire_put_result(at, &result);
     for (uint32_t i = 0; i < commit->change_count; i++) {
@@ -118,6 +120,7 @@ static void tell_reservation(const struct pst_commit *commit)
     struct pst_holder *holder = pst_worker_holder(w, commit->token);
     const struct pst_change *c = &commit->changes[0];
 
+    pst_assert(commit->alone && c->from == PST_VALUE_RESERVATION && c->kind == PST_CHANGE_PUT);
     if (holder)
         pst_reservation_ended(w->shard, holder, c->reservation_handle, c->put.lookup.hash,
                               outcome_of_change(commit, c), &c->answer);
@@ -254,6 +257,7 @@ static int describe(const struct pst_shard *shard, const struct pst_record *r, s
         return -ENOMEM;
     for (at = 0; pst_record_piece(shard, r, at, r->value_bytes - at, &piece); at += piece.iov_len)
         out->pieces[out->piece_count++] = piece;
+    pst_assert(at == r->value_bytes && out->piece_count == count);
     out->attrs = pst_record_attrs(r);
     out->value_bytes = r->value_bytes;
     out->generation = r->generation;
@@ -277,6 +281,7 @@ static int take_fetched(struct pst_shard *shard, struct pst_change *c)
     if (r != 0)
         return r;
     pst_assert(from == 0);
+    pst_assert(fetched != c->old && fetched->value_bytes == c->old->value_bytes);
     pst_shard_unref(shard, c->old);
     c->old = fetched;
     return 0;
@@ -316,6 +321,7 @@ static int describe_all(struct pst_commit *commit, struct pst_shard *shard)
                                             .generation = c->generation,
                                             .durable = commit->durable};
         replica->write_count++;
+        pst_assert(replica->write_count <= commit->change_count);
         if (c->kind == PST_CHANGE_PUT) {
             r = describe(shard, c->fresh, write);
         } else if (c->kind == PST_CHANGE_KEEP) {
@@ -330,6 +336,7 @@ static void on_arrival(struct pst_replica *replica, int result)
 {
     struct pst_commit *commit = commit_cast(pst_container_of(replica, struct pst_commit, replica));
 
+    pst_assert(commit->sent && !commit->applies && !commit->verdict);
     commit->verdict = result;
     pst_worker_post(commit->decider, &commit->arrived);
 }
@@ -338,6 +345,7 @@ static void on_arrival(struct pst_replica *replica, int result)
 static void send_copies(struct pst_commit *commit, struct pst_worker *w)
 {
     pst_assert(commit->copied && !commit->sent && !commit->failed);
+    pst_assert(commit->parts[commit->part_count - 1].worker == w && commit->change_count > 0);
     commit->verdict = describe_all(commit, w->shard);
     if (commit->verdict) {
         decide(commit, w);
@@ -399,10 +407,12 @@ void pst_commit_receive(struct pst_worker *w, struct pst_commit_message *message
     struct part *part = pst_container_of(message, struct part, message);
 
     if (message == &commit->ended) {
+        pst_assert(w == commit->coordinator);
         finish(commit);
         return;
     }
     if (message == &commit->arrived) {
+        pst_assert(w == commit->decider);
         take_arrival(commit);
         return;
     }
@@ -553,6 +563,8 @@ static void begin(struct pst_request *q, struct pst_commit *commit)
 {
     struct part *first = &commit->parts[0];
 
+    pst_assert(commit->part_count > 0 && commit->part_count <= q->worker->node->worker_count);
+    pst_assert(!commit->inside && commit->reply_at < q->reply_bytes);
     pst_list_push_front(&q->commits, &commit->of_request);
     commit->inside = true;
     if (first->worker == q->worker)

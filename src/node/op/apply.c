@@ -11,6 +11,8 @@
 #include "store/figures.h"
 
 enum { RESULT_ROOM = PST_WIRE_RESULT_BYTES_MAX + 8 + PST_ATTR_BYTES_MAX };
+_Static_assert((int)PST_WIRE_OPS_MAX *(int)RESULT_ROOM <= (int)REPLY_BYTES,
+               "each operation of a batch has room for its result");
 
 size_t pst_reply_room(const struct pst_request *q, uint32_t index)
 {
@@ -77,6 +79,7 @@ static void apply_stat(struct pst_request *q, uint32_t index)
 
     pst_figures_read(w->node->store, w->shard, &figures);
     figures.sessions = w->node->session_count;
+    pst_assert(figures.sessions <= w->node->sessions_max);
     add_refusals(w, &figures.later);
     if (bytes < PST_FIGURES_BYTES_MIN || pst_reply_room(q, index) < bytes)
         result = (struct pst_wire_result){.result = -ENOBUFS};

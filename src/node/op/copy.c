@@ -17,6 +17,7 @@ static int read_copy(const struct pst_worker *w, uint32_t index, struct pst_wire
 
     if (!role->may_copy)
         return -EOPNOTSUPP;
+    pst_assert(op->attrs.len >= sizeof(*copy)); /* wire/check.c */
     memcpy(copy, op->attrs.data, sizeof(*copy));
     if (copy->what > (copy->partition_epoch ? PST_WIRE_COPIED_DELETE : PST_WIRE_COPIED_PUT) ||
         copy->generation == 0 || copy->generation >= PST_GENERATION_PEER_MAX ||
@@ -94,6 +95,7 @@ int pst_copy_landed(struct pst_request *q, struct pst_write *write, struct pst_a
         return r;
     }
     r = pst_shard_commit(w->shard, &write->put, &write->pending, w->now_ns, answer);
+    pst_assert(!write->pending.record);
     if (write->durable && (r == 0 || r == PST_EXISTS))
         r = pst_request_save(q, r == 0 ? record : NULL, write->reply_at);
     write->durable = false; /* seen to */
@@ -131,6 +133,7 @@ static int may_clear(struct cleared *cleared)
     struct pst_bytes partitions = cleared->partitions;
     int r = role->may_copy ? 0 : -EOPNOTSUPP;
 
+    pst_assert(partitions.len % sizeof(struct pst_wire_cleared) == 0); /* wire/check.c */
     for (size_t at = 0; at < partitions.len && r == 0; at += sizeof(struct pst_wire_cleared)) {
         struct pst_wire_cleared one;
 
@@ -167,6 +170,7 @@ void pst_apply_copy_clear(struct pst_request *q, uint32_t index)
         r = PST_BUSY;
     if (r == 0)
         result.bytes = (uint32_t)pst_shard_sweep(w->shard, &range, false, w->now_ns, w->scratch);
+    pst_assert(result.bytes <= PST_SWEEP_BYTES_MAX);
     if (r == 0 && cleared.joins && result.bytes > 0) {
         pst_tier_new_era(w->shard);
         r = pst_request_sync(q, (uint32_t)q->reply_bytes);

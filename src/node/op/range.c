@@ -6,6 +6,8 @@
 #include "node/op/op_priv.h"
 #include "store/keys.h"
 
+_Static_assert((int)PST_SWEEP_BYTES_MAX <= (int)SCRATCH_BYTES, "a sweep's answer fits");
+
 static struct pst_range range_of(const struct pst_wire_op *op)
 {
     return (struct pst_range){.start = op->key, .end = op->attrs, .after = op->flags & PST_WIRE_AFTER};
@@ -21,6 +23,7 @@ void pst_apply_list(struct pst_request *q, uint32_t index)
     bool end = false;
     int64_t bytes = pst_shard_list(w->shard, &range, w->scratch, room, &end);
 
+    pst_assert(bytes <= (int64_t)room);
     result.generation = end;
     if (bytes < 0) /* too little room is the fault of its neighbours in the batch, unless the client gave too
                       little itself */

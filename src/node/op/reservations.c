@@ -41,6 +41,7 @@ void pst_apply_reserve(struct pst_request *q, uint32_t index)
     data.reservation.handle = pst_reservation_handle(reservation);
     data.reservation.location_bytes =
         (uint16_t)pst_reservation_location(w->shard, reservation, data.location);
+    pst_assert(data.reservation.location_bytes <= PST_RESERVATION_LOCATION_BYTES_MAX);
     wire = (struct pst_wire_result){
         .data = &data, .bytes = (uint32_t)sizeof(data.reservation) + data.reservation.location_bytes};
     pst_reply_add(q, &wire);
@@ -67,6 +68,7 @@ void pst_apply_reservation_write(struct pst_request *q, uint32_t index)
                         : PST_MISS;
 
     if (op->flags & PST_WIRE_VALUE_IN_BULK) {
+        pst_assert(q->write_count < q->count);
         q->writes[q->write_count++] = (struct pst_write){.put = {.value_bytes = op->bytes},
                                                          .reservation = r == 0 ? reservation : NULL,
                                                          .offset = op->offset,

@@ -36,6 +36,7 @@ static void bound_deadline(struct pst_request *q)
 void pst_await_value(struct pst_request *q)
 {
     q->writes_open++;
+    pst_assert(q->writes_open <= q->write_count);
     bound_deadline(q);
 }
 
@@ -133,6 +134,7 @@ static int begin_read(struct pst_request *q, const struct pst_read *read)
 
 void pst_end_read(struct pst_request *q, const struct pst_read *read)
 {
+    pst_assert(q->read_count > 0 && read->offset + read->bytes <= read->record->value_bytes);
     pst_quota_give_underway(&q->shard_session->session->quota, read->record->value_bytes);
     pst_shard_unref(q->worker->shard, read->record);
 }
