@@ -28,6 +28,7 @@ bool copies_ended(const struct pst_copies *c, uint64_t mark)
 /* A node that did not do what a copy does: it has none any more, of any partition. */
 static void peer_failed(struct pst_copies *c, uint16_t member)
 {
+    pst_assert(c->map && member < c->map->members_max);
     for (uint32_t i = 0; i < PST_PARTITIONS; i++) {
         if (copies_primary(c, i) && pst_map_replica_at(&c->map->partitions[i], member) > 0)
             partition_move(c, i, EVENT_COPY_FAILS, member, 0);
@@ -53,6 +54,7 @@ static void add_changes_of(struct pst_copies *c, uint32_t partition)
 {
     const struct partition *s = &c->partitions[partition];
 
+    pst_assert(s->seen_epoch == c->map->partitions[partition].epoch && s->state < PARTITION_STATES);
     if (tidy_takes(c, partition) && s->cleared_epoch == c->map->partitions[partition].epoch)
         add_change(c, partition, c->member, c->epoch, PST_POOL_COPY_TAKE);
     if (tidy_takes(c, partition) && s->refused_epoch == c->map->partitions[partition].epoch)
@@ -110,6 +112,7 @@ static void settle(struct pst_copies *c, struct pst_replica *replica)
         send_round(c, replica);
         return;
     }
+    pst_assert(replica->copies > 0 && replica->copies <= PST_MAP_REPLICAS_MAX);
     switch (replica->fate) {
     case PST_REPLICA_HELD:
         replica->done(replica, 0);
@@ -350,6 +353,7 @@ static void send_round(struct pst_copies *c, struct pst_replica *replica)
 
 static void attempt(struct pst_copies *c, struct pst_replica *replica)
 {
+    pst_assert(replica->number > 0 && replica->sends == 0 && pst_list_empty(&replica->queue));
     replica->fate = c->map && !c->quit ? PST_REPLICA_HELD : PST_REPLICA_LOST;
     replica->to_joining = false;
     replica->copies = PST_MAP_REPLICAS_MAX;
@@ -394,6 +398,7 @@ static void take_all(struct pst_copies *c)
         c->member = c->next_member;
         c->epoch = c->next_epoch;
         c->next = NULL;
+        pst_assert(c->epoch > 0 && c->member < c->map->members_max);
     }
     c->quit = c->stopping;
     want_count = c->want_count;
@@ -433,6 +438,7 @@ int pst_copies_map(struct pst_copies *c, const struct pst_map *map, uint16_t mem
     struct pst_map *copy, *known;
 
     pst_assert(epoch > 0);
+    pst_assert(member < map->members_max);
     if (pst_map_open(map->members_max, map->seed, &copy) < 0)
         return -ENOMEM;
     if (pst_map_open(map->members_max, map->seed, &known) < 0) {

@@ -66,6 +66,7 @@ void join_take_wants(struct pst_copies *c, const struct pst_pool_want *wants, ui
 
     if (j->step != STEP_IDLE || !c->map || c->quit)
         return;
+    pst_assert(count <= PST_POOL_WANT_COUNT_MAX && j->partition_count == 0 && !j->peer);
     for (uint32_t i = 0; i < count; i++) {
         const struct pst_pool_want *want = &wants[i];
         uint32_t partition = want->partition;
@@ -123,6 +124,7 @@ static void next_shard(struct pst_copies *c, const struct peer *peer, enum step 
 {
     struct join *j = &c->join;
 
+    pst_assert(!j->waits && j->sends == 0 && peer->way);
     j->resume_bytes = 0;
     if (++j->shard < c->net->shards(c->net_ctx, peer->way))
         return;
@@ -235,6 +237,7 @@ static void send_key(struct pst_copies *c, struct pst_bytes key)
     struct join *j = &c->join;
     struct send *send = copies_send_new(&c->self);
 
+    pst_assert(j->sends < JOIN_SENDS_MAX && key.len > 0);
     if (!send) {
         abandon(c);
         return;

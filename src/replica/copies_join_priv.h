@@ -8,6 +8,9 @@
 #include "replica/copies_peer_priv.h"
 #include "wire/pool_member.h"
 
+_Static_assert(PST_POOL_WANT_COUNT_MAX * sizeof(struct pst_wire_cleared) <= PST_WIRE_QUESTION_BYTES_MAX,
+               "partitions that are cleared at once fit an operation");
+
 enum step {
     STEP_IDLE,
     STEP_CLEAR, /* it drops what it has, shard by shard */

@@ -4,6 +4,7 @@
 
 uint64_t copies_member_epoch(const struct pst_copies *c, uint16_t member)
 {
+    pst_assert(c->map);
     const struct pst_map_member *m = member < c->map->members_max ? &c->map->members[member] : NULL;
 
     return m && !m->gone ? m->epoch : 0;
