@@ -110,6 +110,7 @@ static void trouble(struct pst_member *m, int result, const char *format, ...)
     char address[280], text[PST_FAULT_BYTES], line[PST_FAULT_BYTES + 290], *told = m->told[m->master_at];
     va_list args;
 
+    pst_assert(m->master_at < m->master_count);
     va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
@@ -191,6 +192,7 @@ static int ask(struct pst_member *m, struct penstock_op *op, size_t bytes)
     pst_channel_flush(m->channel);
     while (!done.count)
         pst_channel_wait(m->channel, &done, SLEEP_MS);
+    pst_assert(done.count == 1);
     if (op->result == -EXDEV) {
         other_pool(m);
         return -ECONNRESET;
@@ -501,6 +503,7 @@ static void tell(struct pst_member *m, uint64_t now_ns)
     pst_assert(m->joined);
     look_at_memory(m, now_ns);
     message = pst_report_next(m->report, m->tiers, pst_clock_read_ns(CLOCK_BOOTTIME), &sent_ns);
+    pst_assert(message->member == m->as.member && message->epoch == m->as.epoch);
     sequence = message->sequence;
     r = ask(m, &op, put_heartbeat(m, message, sent_ns));
     if (r == -ECONNRESET)
@@ -675,6 +678,7 @@ static int open_sender(struct pst_member *m, const struct pst_member_node *node,
     const char *why = "";
     int r;
 
+    pst_assert(m->changed_fd >= 0 && !m->sending && !m->repairer);
     snprintf(address, sizeof(address), "unix://%s", node->unix_path);
     r = pst_boot_address_parse(address, &self.address, &why);
     if (r == 0)
@@ -704,6 +708,7 @@ static int read_settings(struct pst_member *m, const struct pst_member_settings 
     const char *why = "";
     int r = 0;
 
+    pst_assert(settings->master.count <= PST_STRINGS_MAX);
     m->master_count = settings->master.count;
     m->report_ms = settings->report_ms;
     m->options = (struct pst_channel_options){.fabric_trusted = node->fabric_trusted,
@@ -732,6 +737,7 @@ int pst_member_open(const struct pst_member_settings *settings, const struct pst
     int r;
 
     pst_assert(settings->master.count > 0);
+    pst_assert(node->serving && node->counters && node->sender);
     snprintf(fault, PST_FAULT_BYTES, "out of memory");
     if (!m)
         return -ENOMEM;

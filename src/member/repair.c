@@ -21,6 +21,11 @@ enum {
     RETRY_MS = 200,
 };
 
+_Static_assert(sizeof(struct pst_pool_repair) + KEYS_MAX * sizeof(struct pst_pool_want_place) <=
+                   PST_WIRE_QUESTION_BYTES_MAX,
+               "a question has room for a portion");
+_Static_assert((int)KEY_BYTES >= (int)PST_WIRE_KEY_BYTES_MAX, "a portion has room for the longest key");
+
 #define REPAIRER_MAGIC 0x72657061u
 
 struct send {
@@ -87,6 +92,7 @@ static int open_master(struct pst_repairer *r)
     struct pst_channel_options options = r->node;
     const char *fault;
 
+    pst_assert(r->ask_ms > 0 && r->ask_ms <= UINT32_MAX);
     if (r->master && memcmp(&r->master_at, &r->time.master, sizeof(r->master_at)) == 0)
         return 0;
     r->master = pst_channel_close(r->master);
@@ -150,6 +156,7 @@ static int list_keys(struct pst_repairer *r)
 
 static void add_sends(struct pst_repairer *r, uint32_t key, const struct pst_pool_route *route)
 {
+    pst_assert(key < r->key_count);
     for (uint32_t i = 0; i < route->place_count && r->send_count < SENDS_MAX; i++) {
         struct send *send = &r->sends[r->send_count++];
 
@@ -268,6 +275,7 @@ static int go_through(struct pst_repairer *r)
 {
     int error = 0;
 
+    pst_assert(r->time.repair > 0 && r->time.epoch > 0);
     r->resume_bytes = 0;
     r->more = true;
     r->begun = false;
@@ -325,6 +333,7 @@ int pst_repairer_open(const struct pst_channel_options *node, struct penstock *s
     struct pst_repairer *r = calloc(1, sizeof(*r));
     int error;
 
+    pst_assert(ask_ms > 0 && sender->may_send);
     if (!r)
         return -ENOMEM;
     r->magic = REPAIRER_MAGIC;
@@ -347,6 +356,7 @@ int pst_repairer_open(const struct pst_channel_options *node, struct penstock *s
 
 void pst_repairer_tell(struct pst_repairer *r, const struct pst_repair_time *time)
 {
+    pst_assert(r->magic == REPAIRER_MAGIC);
     pthread_mutex_lock(&r->lock);
     r->told = *time;
     pthread_cond_signal(&r->stir);
