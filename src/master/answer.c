@@ -139,6 +139,7 @@ static int call_nodes(struct question *q)
     if (max == 0)
         return -ENOBUFS;
     count = pst_directory_nodes(q->master->directory, first, q->now_ns, nodes, max);
+    pst_assert(count <= max);
     for (uint32_t i = 0; i < count; i++) {
         const struct pst_directory_node *node = &nodes[i];
         const struct pst_map_member *member = &map->members[node->member];
@@ -209,6 +210,7 @@ static int call_heartbeat(struct question *q)
                                      .flags = beat.flags,
                                      .event_count = beat.event_count,
                                      .events = events};
+    _Static_assert((int)PST_POOL_TIER_COUNT + 1 == (int)PST_POOL_TIERS, "tiers count from 1");
     for (uint32_t i = 0; i < PST_POOL_TIER_COUNT; i++)
         message.tiers[i + 1] = (struct pst_tier_use){beat.tiers[i].capacity_bytes, beat.tiers[i].used_bytes};
     r = pst_directory_heartbeat(q->master->directory, &message, q->now_ns, &said);
@@ -252,6 +254,7 @@ static int call_map(struct question *q)
     struct pst_pool_map head = {.map_bytes = q->op->known_version == map->version ? 0 : m->map_bytes};
     uint64_t piece = 0;
 
+    pst_assert(m->map_bytes > 0 && m->map_bytes <= m->map_room); /* stored before anybody asked */
     q->result->generation = map->version;
     if (q->room < sizeof(head) + 1 || q->op->offset > m->map_bytes)
         return q->room < sizeof(head) + 1 ? -ENOBUFS : -EINVAL;
@@ -289,6 +292,7 @@ static void answer_routes(struct question *q, const struct pst_route *routes, ui
                                                       .tier = routes[i].places.items[p].tier};
         at = pst_pool_put_route(at, &route);
     }
+    pst_assert((size_t)(at - q->to) <= q->room);
     q->result->bytes = (uint32_t)(at - q->to);
 }
 
@@ -309,6 +313,7 @@ static int call_locate(struct question *q)
     struct pst_caller caller;
     int count = read_items(q, &asker, sizeof(asker), keys, sizeof(keys[0]), PST_POOL_LOCATE_MAX);
 
+    _Static_assert((int)PST_POOL_LOCATE_MAX <= (int)PST_DIRECTORY_BATCH_MAX, "keys that are located at once");
     if (count < 0)
         return count;
     caller.host = id_of(asker.host);
@@ -327,6 +332,7 @@ static int read_puts(const struct question *q, void *head, size_t head_bytes,
     struct pst_pool_want_place wanted[PST_POOL_PLACE_MAX];
     int count = read_items(q, head, head_bytes, wanted, sizeof(wanted[0]), PST_POOL_PLACE_MAX);
 
+    _Static_assert((int)PST_POOL_PLACE_MAX <= (int)PST_DIRECTORY_BATCH_MAX, "keys that are placed at once");
     for (int i = 0; i < count; i++) {
         puts[i] = (struct pst_put){.key = wanted[i].key,
                                    .bytes = wanted[i].bytes,
@@ -600,6 +606,7 @@ void pst_master_carry_out(void *ctx, const struct pst_wire_op *op, uint64_t now_
     }
     if (pst_directory_unstored(m->directory))
         pthread_cond_signal(&m->stir);
+    pst_assert(result->bytes <= room);
     pthread_mutex_unlock(&m->lock);
     result->result = (int16_t)(r == -EPROTO ? -EINVAL : r);
 }

@@ -69,6 +69,7 @@ static void say_external(struct text *t, const struct pst_master *m)
 
 static void say_call(struct text *t, const struct pst_master_call *call, const char *name)
 {
+    pst_assert(call->failed <= call->count);
     say(t, call->count, "call_%s", name);
     say(t, call->failed, "call_%s_failed", name);
     for (uint32_t i = 0; i < PST_MASTER_BUCKETS; i++) {
@@ -84,6 +85,7 @@ size_t pst_master_figures(const struct pst_master *m, uint64_t now_ns, char *to,
     const struct pst_directory_counters *counters = pst_directory_counters(m->directory);
     struct text t = {to, room, false};
 
+    pst_assert(m->location_hits <= m->located);
     say_state(&t, m, now_ns);
 #define X(name, text) say(&t, counters->name, "%s", #name);
     PST_DIRECTORY_COUNTERS(X)

@@ -34,6 +34,7 @@ void pst_master_log(const struct pst_master *m, const char *format, ...)
 /* Others get in between. */
 static void revoke_all(struct pst_master *m, uint32_t member)
 {
+    pst_assert(member < m->members_max);
     while (pst_external_revoke_node(m->external, member, PST_POOL_REVOKE_MAX) == PST_POOL_REVOKE_MAX) {
         pthread_mutex_unlock(&m->lock);
         pthread_mutex_lock(&m->lock);
@@ -189,6 +190,7 @@ static int open_tables(struct pst_master *m, const struct pst_master_settings *s
                                                    .hits_max = (uint32_t)settings->block_hits_max,
                                                    .hit_ttl_ns = pst_ns_of_ms(settings->block_hit_ttl_ms)};
 
+    pst_assert(m->members_max >= 1 && m->members_max <= PST_MAP_MEMBERS_MAX && !m->map);
     snprintf(fault, PST_FAULT_BYTES, "out of memory");
     m->map_room = pst_map_bytes_max(m->members_max);
     m->map = malloc(m->map_room);
@@ -237,6 +239,7 @@ static int begin(struct pst_master *m, char *fault)
         snprintf(fault, PST_FAULT_BYTES, "pool map: %s", strerror(-r));
         return r;
     }
+    pst_assert(m->map_bytes > 0);
     pst_id_print(&pst_directory_map(m->directory)->pool, name);
     pst_master_log(m, "this is pool %s", name);
     m->running = true;
