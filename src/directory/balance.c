@@ -93,6 +93,7 @@ int balance_spare(const struct pst_directory *d, const struct pst_map_partition 
 /* Nobody waits any more for those that no partition names. */
 static void forget_gone(struct pst_directory *d)
 {
+    pst_assert(d->settings.members_max == d->draft->members_max);
     for (uint32_t i = 0; i < d->settings.members_max; i++)
         if (d->draft->members[i].gone && d->members[i].partitions == 0)
             directory_draft(d)->members[i] = (struct pst_map_member){.epoch = 0};
@@ -190,6 +191,7 @@ static bool survey(const struct pst_directory *d, uint64_t now_ns, struct balanc
     }
     if (b->able == 0 || b->replicas == 0)
         return false;
+    pst_assert(b->able <= d->settings.members_max && b->fewest <= PST_PARTITIONS);
     b->margin = PST_PARTITIONS * b->replicas / b->able / MARGIN_SHARE + MARGIN_PARTITIONS;
     b->margin_primaries = PST_PARTITIONS / b->able / MARGIN_SHARE + MARGIN_PARTITIONS;
     return true;
@@ -283,6 +285,7 @@ void balance_wanted(const struct pst_directory *d, uint16_t member, uint64_t now
 {
     uint32_t replicas = pst_map_replicas(d->map);
 
+    pst_assert(member < d->settings.members_max && d->move_count <= MOVES_MAX);
     for (uint32_t i = 0; i < d->move_count; i++) {
         const struct move *move = &d->moves[i];
 

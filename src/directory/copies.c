@@ -214,6 +214,7 @@ static void wait_behind(struct pst_directory *d, uint32_t number, int at, uint64
     struct pst_map_partition next = d->draft->partitions[number];
     uint16_t member = next.replicas[at];
 
+    pst_assert(next.state != PST_MAP_EMPTY && !pst_map_partition_dealt(&next));
     if (next.state == PST_MAP_SERVED)
         d->incomplete_ns[number] = now_ns;
     next.state = PST_MAP_INCOMPLETE;
@@ -337,6 +338,7 @@ uint32_t copies_lasting(const struct pst_directory *d, const struct pst_map_part
 {
     uint32_t count = 0;
 
+    pst_assert(partition->replica_count <= PST_MAP_REPLICAS_MAX);
     for (uint32_t i = 0; i < partition->replica_count; i++)
         count += !member_drains(d, partition->replicas[i]);
     return count;
@@ -513,6 +515,7 @@ void copies_wanted(struct pst_directory *d, uint16_t member, uint64_t now_ns,
     uint32_t replicas = pst_map_replicas(d->map), searches = PST_WANTS_MAX;
     struct member *m = &d->members[member];
 
+    pst_assert(member < d->settings.members_max && answer->want_count == 0);
     if (replicas < 2 && !member_drains(d, member))
         return;
     for (uint32_t i = 0; i < PST_PARTITIONS && searches > 0; i++) {

@@ -13,6 +13,9 @@ void directory_check(const struct pst_directory *d)
     pst_assert(d->magic == DIRECTORY_MAGIC);
     pst_assert(d->draft->version >= d->map->version && d->draft->epoch_next >= d->map->epoch_next);
     pst_assert(!d->storing_now || d->storing->version == d->map->version + 1);
+    pst_assert(d->draft->term >= d->map->term && d->unreported <= d->settings.members_max);
+    pst_assert(d->move_count <= MOVES_MAX && d->reservations.live <= d->reservations.count);
+    pst_assert(d->reservations.count <= d->reservations.max);
 }
 
 void pst_directory_preset(struct pst_directory_settings *settings)
@@ -101,6 +104,7 @@ static uint32_t prefix_at(const struct pst_map *map, struct pst_bytes text, bool
         if (order >= 0)
             break;
     }
+    pst_assert(map->prefix_count <= PST_MAP_PREFIXES_MAX);
     *found = order == 0;
     return at;
 }
@@ -195,6 +199,7 @@ static int open_maps(struct pst_directory *d, struct pst_bytes stored, const str
         d->map->pool = *pool;
     pst_map_copy(d->draft, d->map);
     directory_draft(d)->term++;
+    pst_assert(pst_directory_unstored(d)); /* nobody is answered in a term that may come again */
     return 0;
 }
 
@@ -236,6 +241,7 @@ int pst_directory_open(const struct pst_directory_settings *settings, struct pst
     d->awake_ns = now_ns;
     d->reap_ns = pst_deadline_ns(now_ns, settings->reaper_ms);
     d->repair_due_ns = UINT64_MAX;
+    directory_check(d);
     *out = d;
     return 0;
 }
@@ -296,6 +302,7 @@ void pst_directory_state(const struct pst_directory *d, uint64_t now_ns, struct 
             state.reserved_bytes[tier] += m->tiers[tier].reserved_bytes;
         }
     }
+    pst_assert(state.members_reporting == d->unreported && state.members <= d->settings.members_max);
     *out = state;
 }
 
@@ -348,6 +355,7 @@ static void tell_of_drain(const struct pst_directory *d, struct pst_directory_no
     const struct member *m = &d->members[node->member];
     uint32_t partitions = node->primaries + node->copies;
 
+    pst_assert(node->member < d->settings.members_max && d->members[node->member].epoch > 0);
     if (!node->drains)
         return;
     node->drained = m->looked && node->keys_left == 0 && partitions == 0;

@@ -12,6 +12,8 @@
 #include "directory/external_priv.h"
 
 enum { MAGIC = 0x6b76e47e, QUERY_HEADS = 2 * PST_EXTERNAL_QUERY_MAX };
+_Static_assert(PST_EXTERNAL_WORDS * 64 == PST_EXTERNAL_QUERY_MAX, "a bit for each hash of a query");
+_Static_assert(PST_EXTERNAL_QUERY_MAX < UINT16_MAX, "a hash's place, plus one, has 16 bits");
 
 enum list { SAME, OWNED, LISTS };
 
@@ -174,6 +176,7 @@ static uint32_t entry_take(struct pst_external *x)
     else if (x->fresh)
         number = x->entries_max - --x->fresh;
     pst_assert(number <= x->entries_max);
+    pst_assert(number || x->stats.entries == x->entries_max);
     return number;
 }
 
@@ -278,6 +281,7 @@ static struct pst_external_match *row_of(struct pst_external *x, struct answer *
 {
     struct seat *seat = &x->seats[node];
 
+    pst_assert(node < x->nodes_max && a->node_count <= x->nodes_max);
     if (seat->question != x->stats.matches) {
         *seat = (struct seat){.question = x->stats.matches, .row = a->node_count++};
         if (seat->row < a->rows_max)
@@ -379,6 +383,7 @@ struct pst_external_stats pst_external_stats(const struct pst_external *x)
 {
     struct pst_external_stats stats = x->stats;
 
+    pst_assert(stats.entries <= x->entries_max && stats.added - stats.removed == stats.entries);
     stats.hits_dropped = x->hits.dropped;
     return stats;
 }

@@ -100,6 +100,7 @@ void pst_external_hits_add(struct pst_external_hits *h, const struct pst_hash128
         pst_assert(*at == 0);
         *at = number;
     }
+    pst_assert(number > 0 && number <= h->count);
     h->hits[number].end_ns = now_ns + h->ttl_ns;
     h->hits[number].count = count + (count < UINT32_MAX);
     age_push(h, number);
@@ -108,5 +109,6 @@ void pst_external_hits_add(struct pst_external_hits *h, const struct pst_hash128
 uint32_t pst_external_hits_count(const struct pst_external_hits *h, const struct pst_hash128 *hash,
                                  uint64_t now_ns)
 {
+    pst_assert(h->count <= h->count_max);
     return hit_count(&h->hits[*hit_find(h, hash)], now_ns);
 }

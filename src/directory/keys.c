@@ -144,6 +144,7 @@ static uint32_t part_counting(const struct pst_keys *keys, const struct part *pa
 
     for (uint32_t i = 0; i < part->group_count * GROUP; i++)
         count += part_tags(part, 0)[i] >= TAG_TAKEN && entry_counts(keys, &part->entries[i]);
+    pst_assert(count <= part->count);
     return count;
 }
 
@@ -182,6 +183,7 @@ static void part_take_out(struct pst_keys *keys, struct part *part, uint32_t at)
     uint8_t *tags = part_tags(part, at / GROUP);
     bool passed = tags_match(tags, TAG_FREE) == 0;
 
+    pst_assert(at < part->group_count * GROUP);
     pst_assert(tags[at % GROUP] >= TAG_TAKEN && part->count > 0 && keys->count > 0);
     tags[at % GROUP] = passed ? TAG_GONE : TAG_FREE;
     part->unusable += passed;
@@ -253,6 +255,7 @@ static struct entry *find(const struct pst_keys *keys, struct part *part, const 
         else
             *others += entry_counts(keys, entry);
     }
+    pst_assert(*others <= PST_PLACES_MAX); /* pst_keys_add() takes no more */
     return found;
 }
 
@@ -339,6 +342,7 @@ void pst_keys_remove(struct pst_keys *keys, struct pst_hash128 key, struct pst_p
     struct entry *known = find(keys, part, &key, place.member, &others);
 
     pst_assert(keys->magic == KEYS_MAGIC);
+    pst_assert(place.member < PST_KEYS_MEMBERS_MAX);
     if (!known || known->generation > place.generation)
         return;
     for (uint32_t at; (at = search_next(&s)) != UINT32_MAX;)
@@ -386,6 +390,7 @@ void pst_keys_look_up(const struct pst_keys *keys, const struct pst_hash128 *fin
 
 static void sweep_all(struct pst_keys *keys)
 {
+    pst_assert(keys->magic == KEYS_MAGIC && keys->part_bits <= PART_BITS_MAX);
     keys->sweep_left = (1u << keys->part_bits) + 1; /* and the one underway again */
 }
 
@@ -444,6 +449,7 @@ bool pst_keys_sweep(struct pst_keys *keys, uint64_t entries_max)
 
 uint64_t pst_keys_count(const struct pst_keys *keys)
 {
+    pst_assert(keys->magic == KEYS_MAGIC && keys->count <= keys->entries_max);
     return keys->count;
 }
 

@@ -37,6 +37,7 @@ bool member_lease_is_over(const struct pst_directory *d, uint16_t number, uint64
 
 static uint64_t late_ns(const struct pst_directory *d)
 {
+    pst_assert(d->settings.heartbeat_ms > 0 && d->settings.heartbeats_missed > 0);
     return pst_ns_of_ms(d->settings.heartbeat_ms * d->settings.heartbeats_missed);
 }
 
@@ -44,6 +45,7 @@ bool member_is_suspect(const struct pst_directory *d, uint16_t number, uint64_t 
 {
     const struct member *m = &d->members[number];
 
+    pst_assert(number < d->settings.members_max);
     return now_ns < m->suspect_until_ns || now_ns >= m->heard_ns + late_ns(d);
 }
 
@@ -133,6 +135,8 @@ static void write_member(struct pst_directory *d, uint16_t number, const struct 
     struct pst_map_member *member = &draft->members[number];
 
     pst_assert(draft->epoch_next > member->epoch && number < draft->members_max);
+    pst_assert(pst_map_find(draft, &message->id) ==
+               (member->epoch ? number : PST_MAP_NONE)); /* an id has one */
     *member = (struct pst_map_member){.id = message->id,
                                       .host = message->host,
                                       .epoch = draft->epoch_next++,
@@ -201,6 +205,7 @@ int pst_directory_register(struct pst_directory *d, const struct pst_register *m
         copies_return(d, number, kept, now_ns);
         write_member(d, number, message);
     }
+    pst_assert(number < d->settings.members_max && d->draft->members[number].epoch > 0);
     *out = (struct pst_registered){.member = number,
                                    .epoch = d->draft->members[number].epoch,
                                    .version = d->draft->version,
@@ -326,6 +331,7 @@ static void take_tiers(struct member *m, const struct pst_heartbeat *message)
 
 static int refuse(struct pst_directory *d, int r)
 {
+    pst_assert(r == -EALREADY || r == -EINVAL || r == -ESTALE);
     d->counters.heartbeats_past += r == -EALREADY;
     d->counters.heartbeats_bad += r == -EINVAL;
     d->counters.heartbeats_stale += r == -ESTALE;
@@ -336,6 +342,7 @@ static int refuse(struct pst_directory *d, int r)
 static void begin_answer(const struct pst_directory *d, const struct member *m,
                          struct pst_heartbeat_answer *answer)
 {
+    pst_assert(m->lease_version <= d->draft->version && m->epoch > 0);
     answer->sequence_next = m->sequence_next;
     answer->sync = false;
     answer->lease_ms = 0;

@@ -13,6 +13,7 @@ enum { TERM_SHIFT = 32 };
 
 void repair_later(struct pst_directory *d, uint64_t now_ns)
 {
+    pst_assert(d->settings.repair_again_ms > 0);
     d->repair_due_ns = pst_min(d->repair_due_ns, pst_deadline_ns(now_ns, d->settings.repair_again_ms));
 }
 
@@ -58,6 +59,7 @@ static uint32_t copies_of(const struct pst_places *known, uint32_t otherwise)
 {
     uint32_t copies = 0;
 
+    pst_assert(known->count <= PST_PLACES_MAX);
     for (uint32_t i = 0; i < known->count; i++)
         copies = known->items[i].copies > copies ? known->items[i].copies : copies;
     return (uint32_t)pst_min(copies ? copies : otherwise, PST_MAP_REPLICAS_MAX);

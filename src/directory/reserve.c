@@ -21,6 +21,7 @@ int reserve_init(struct reservations *r, uint32_t max)
 
 void reserve_fini(struct reservations *r)
 {
+    pst_assert(r->live <= r->count && r->count <= r->max);
     free(r->items);
     free(r->heads);
 }
@@ -32,6 +33,7 @@ static uint32_t *head_of(const struct reservations *r, const struct pst_hash128 
 
 static bool is_of(const struct reservation *item, const struct pst_hash128 *key)
 {
+    pst_assert(item->tier > 0 && item->tier < PST_POOL_TIERS); /* chains are of the live alone */
     return pst_hash128_equal(&item->key, key);
 }
 

@@ -56,6 +56,7 @@ void route_begin(struct routing *w)
 {
     struct pst_directory *d = w->d;
 
+    pst_assert(w->weight == 0 && w->near_count == 0);
     for (uint32_t i = 0; i < d->settings.members_max; i++) {
         if (may_be_given_keys(d, (uint16_t)i, w->now_ns)) {
             w->weight += share(d, &d->members[i], w->now_ns);
@@ -75,6 +76,7 @@ static uint16_t draw_member(const struct routing *w, const struct pst_hash128 *k
     uint64_t at = (uint64_t)((unsigned __int128)pst_hash64(key, sizeof(*key), again) * w->weight >> 64);
     uint32_t low = 0, high = (uint32_t)w->d->settings.members_max - 1;
 
+    pst_assert(w->weight > 0 && w->d->settings.members_max > 0);
     while (low < high) {
         uint32_t middle = (low + high) / 2;
 
@@ -200,6 +202,7 @@ static uint32_t distance(const struct pst_directory *d, const struct pst_caller 
 static void sort_places(const struct pst_directory *d, const struct pst_caller *caller, uint64_t now_ns,
                         struct pst_places *places)
 {
+    pst_assert(places->count <= PST_PLACES_MAX);
     for (uint32_t i = 1; i < places->count; i++) {
         struct pst_place place = places->items[i];
         uint32_t far = distance(d, caller, &place, now_ns), at = i;
