@@ -66,6 +66,7 @@ static uint32_t partition_of(void *ctx, struct pst_bytes key)
 
 struct pst_node_role pst_pool_role_table(struct pst_pool_role *role)
 {
+    pst_assert(role->serving);
     return (struct pst_node_role){.ctx = role,
                                   .carry_out = carry_out,
                                   .may_serve = may_serve,
@@ -95,6 +96,7 @@ static void sender_stop(void *ctx)
 {
     struct pst_pool_role *role = ctx;
 
+    pst_assert(role->copies);
     pst_copies_stop(role->copies);
 }
 
