@@ -101,6 +101,7 @@ int pst_arena_map_open(struct pst_arena_map **out, struct pst_channel *channel)
 
 static bool piece_mapped(const struct pst_arena_map *map, const struct pst_wire_piece *piece)
 {
+    pst_assert(map->stride > 0 && map->count <= PST_BOOT_ARENAS_MAX);
     uint64_t arena = piece->offset / map->stride, at = piece->offset % map->stride;
 
     return arena < map->count && at <= map->sizes[arena] && piece->bytes <= map->sizes[arena] - at;

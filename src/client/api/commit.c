@@ -12,6 +12,12 @@ enum {
     TRIES_MAX = 3, /* with new reservations, when a lost connection took the old ones along */
 };
 
+_Static_assert((int)OP_BYTES + 2 * (int)PST_WIRE_KEY_BYTES_MAX + (int)PST_WIRE_INLINE_BYTES_MAX ==
+                   (int)PST_WIRE_OP_BYTES_MAX,
+               "an operation's bytes as the wire counts them");
+_Static_assert((int)SPILL_BYTES_MIN < (int)PST_WIRE_INLINE_BYTES_MAX, "a long request becomes a shorter one");
+_Static_assert((int)PENSTOCK_COMMIT_OPS_MAX + 1 <= (int)PST_WIRE_OPS_MAX, "a commit's members and its head");
+
 struct commit {
     struct penstock *store;
     struct penstock_op *ops; /* the caller's */
@@ -22,6 +28,7 @@ struct commit {
     struct penstock_op *steps;                 /* on reservations */
     struct penstock_reservation *reservations; /* handle 0: none */
     uint8_t *flat;                             /* small values that come in pieces */
+    uint64_t flat_bytes;
 };
 
 /* ---- checks ---- */
@@ -117,6 +124,7 @@ static void fill_member(struct commit *c, size_t i, uint8_t **flat)
         member->flags |= PST_WIRE_IN_RESERVATION;
         member->value_reservation = c->reservations[i].handle;
     } else if (member->code == PENSTOCK_PUT && member->iov) {
+        pst_assert(member->bytes <= c->flat_bytes - (uint64_t)(*flat - c->flat));
         pst_op_copy_out(member, 0, *flat, member->bytes);
         member->data = *flat;
         member->iov = NULL;
@@ -259,7 +267,6 @@ static struct commit *commit_new(struct penstock *store, struct penstock_op *ops
 {
     struct commit *c =
         calloc(1, sizeof(*c) + count * (2 * sizeof(*ops) + sizeof(struct penstock_reservation)));
-    uint64_t flat_bytes = 0;
 
     pst_assert(store && ops && count >= 1 && count <= PENSTOCK_COMMIT_OPS_MAX);
     if (!c)
@@ -272,8 +279,8 @@ static struct commit *commit_new(struct penstock *store, struct penstock_op *ops
     c->steps = c->members + count;
     c->reservations = (struct penstock_reservation *)(c->steps + count);
     for (size_t i = 0; i < count; i++)
-        flat_bytes += ops[i].iov && !wants_reservation(c, &ops[i]) ? ops[i].bytes : 0;
-    c->flat = malloc(flat_bytes + 1);
+        c->flat_bytes += ops[i].iov && !wants_reservation(c, &ops[i]) ? ops[i].bytes : 0;
+    c->flat = malloc(c->flat_bytes + 1);
     if (c->flat)
         return c;
     free(c);

@@ -77,6 +77,7 @@ static int grow(struct penstock_follow *f, uint64_t bytes)
 {
     uint8_t *larger;
 
+    pst_assert(f->magic == FOLLOW_MAGIC && !f->buf == !f->room);
     if (f->buf && bytes <= f->room)
         return 0;
     larger = realloc(f->buf, pst_max(bytes, 4096));
@@ -201,6 +202,7 @@ static int follow_all(struct penstock_follow *f)
     uint64_t keys = 0;
     int r = penstock_list_open(f->source, &options, &theirs);
 
+    pst_assert(f->source && f->watch && !f->apart);
     if (r == 0)
         r = penstock_list_open(f->mirror, &options, &ours);
     if (r == 0)
@@ -234,8 +236,10 @@ static int connect_source(struct penstock_follow *f)
                                              .secret_file = f->options.secret_file,
                                              .timeout_ms = f->options.timeout_ms,
                                              .connect_ms = TIMEOUT_MS};
-    int r = penstock_open(f->options.url, &opening, &f->source);
+    int r;
 
+    pst_assert(!f->source && !f->watch);
+    r = penstock_open(f->options.url, &opening, &f->source);
     if (r == 0)
         r = penstock_watch_open(f->source, f->options.prefix, f->options.prefix_bytes, &f->watch);
     if (r < 0)

@@ -280,6 +280,7 @@ static int advance_all(struct penstock_list *list)
     struct pst_bytes seen = {list->from, 0}, key;
     int r = 0;
 
+    pst_assert(list->taken >= 0 && taken < list->shards);
     head_of(&list->pages[taken], &key);
     memcpy(list->from, key.data, key.len);
     list->from_bytes = seen.len = key.len;

@@ -168,9 +168,11 @@ int penstock_pool_stat(struct penstock *store, char *text, size_t room)
     if (store->local)
         return pst_explain(store, NULL, -EOPNOTSUPP);
     r = pst_run_one(store, &op, store->pool ? POOL_SHARD_OF_MASTER : 0);
-    if (r == 0)
-        text[op.value_bytes] = '\0';
-    return r;
+    if (r != 0)
+        return r;
+    pst_assert(op.value_bytes < room); /* the channel takes no longer answer */
+    text[op.value_bytes] = '\0';
+    return 0;
 }
 
 const char *penstock_lane(struct penstock *store)
@@ -201,6 +203,7 @@ static void add_figures(struct penstock_stat *stat, const struct pst_figures *f)
 /* What every shard of a node says alike. */
 static void add_node(struct penstock_stat *stat, const struct pst_figures *f)
 {
+    pst_assert(stat->shards > 0);
     stat->page_bytes = f->store.page_bytes;
     stat->pages += f->store.pages;
     stat->pages_used += f->store.pages_used;
@@ -303,6 +306,7 @@ static int sweep_shard(struct penstock *store, uint32_t shard, struct sweeper *s
     struct penstock_op op = *first;
     int r;
 
+    pst_assert(first->key_bytes <= sizeof(s->start));
     if (first->key_bytes)
         memcpy(s->start, first->key, first->key_bytes);
     op.key = s->start;
@@ -361,6 +365,7 @@ static int delete_gathered(struct penstock *store, struct deletes *d, struct swe
 {
     int r = 0;
 
+    pst_assert(d->count <= DELETES_MAX && d->key_bytes <= sizeof(d->keys));
     pst_run(store, d->ops, d->count, NULL);
     for (uint32_t i = 0; i < d->count && r == 0; i++) {
         int result = d->ops[i].result;
@@ -383,6 +388,7 @@ static int gather(struct penstock *store, struct deletes *d, const struct pensto
 
     if (d->count == DELETES_MAX || d->key_bytes + entry->key_bytes > sizeof(d->keys))
         r = delete_gathered(store, d, sum);
+    pst_assert(d->count < DELETES_MAX && d->key_bytes + entry->key_bytes <= sizeof(d->keys));
     key = d->keys + d->key_bytes;
     memcpy(key, entry->key, entry->key_bytes);
     d->ops[d->count++] = (struct penstock_op){

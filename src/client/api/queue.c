@@ -29,6 +29,7 @@ int penstock_queue_open(struct penstock *store, struct penstock_queue **out)
 
 static void close_descriptors(struct penstock_queue *queue)
 {
+    pst_assert(queue->magic == PST_QUEUE_MAGIC);
     pst_close_fd(&queue->poll_fd);
     pst_close_fd(&queue->timer_fd);
     pst_close_fd(&queue->wake_fd);

@@ -183,6 +183,7 @@ int penstock_stream_write(struct penstock_stream *stream, const void *data, uint
     if (bytes)
         memcpy(stream->buf + stream->gathered, data, bytes);
     stream->gathered += bytes;
+    pst_assert(stream->gathered <= STREAM_BYTES);
     return 0;
 }
 

@@ -185,6 +185,7 @@ int penstock_open(const char *url, const struct penstock_options *options, struc
         penstock_close(store);
         return r;
     }
+    pst_assert(store->backend);
     *out = store;
     return 0;
 }
@@ -329,6 +330,7 @@ static void lead(struct penstock *store, const struct pst_op_list *done, size_t 
 /* Called and left with the lock held, unless the backend locks itself. */
 void pst_wait(struct penstock *store, const struct pst_op_list *done, size_t count, uint64_t deadline_ns)
 {
+    pst_assert(store->backend->await || !store->backend->locks_itself);
     if (store->backend->await) {
         if (done->count < count)
             store->backend->await(store, done, count, deadline_ns);
@@ -443,6 +445,7 @@ static void look(struct penstock_queue *queue)
 {
     struct penstock *store = queue->store;
 
+    pst_assert(!store->led);
     pst_queue_drained(queue);
     if (store->backend->await) {
         pst_queue_until(queue, store->backend->await(store, &queue->done, 1, 0));

@@ -72,6 +72,7 @@ static void release_handle(struct penstock *store, uint64_t handle, int shard)
 
 static int shard_to_view(struct penstock *store, struct pst_bytes key, int *shard)
 {
+    pst_assert(key.len > 0);
     if (store->backend->shard_to_view)
         return store->backend->shard_to_view(store, key, shard);
     pst_enter(store);

@@ -62,6 +62,7 @@ static void submit(struct penstock_watch *w, struct side *side, uint8_t code, en
 
 static void ask_to_open(struct penstock_watch *w, struct side *side)
 {
+    pst_assert(side->state == SIDE_CLOSED);
     side->op = (struct penstock_op){.flags = w->moves ? PST_WIRE_MOVES : 0,
                                     .key = w->prefix,
                                     .key_bytes = (uint16_t)w->prefix_bytes,
@@ -71,6 +72,7 @@ static void ask_to_open(struct penstock_watch *w, struct side *side)
 
 static void ask_for_events(struct penstock_watch *w, struct side *side)
 {
+    pst_assert(side->state == SIDE_OPEN && side->at == side->bytes);
     side->op = (struct penstock_op){
         .handle = side->handle, .wait_ms = ASK_MS, .data = side->data, .bytes = DATA_BYTES, .user = side};
     submit(w, side, PST_WIRE_WATCH_NEXT, SIDE_ASKING);
@@ -78,6 +80,7 @@ static void ask_for_events(struct penstock_watch *w, struct side *side)
 
 static void ask_to_close(struct penstock_watch *w, struct side *side, struct penstock_op *op)
 {
+    pst_assert(side->state >= SIDE_OPEN);
     *op = (struct penstock_op){.code = PST_WIRE_WATCH_CLOSE, .handle = side->handle};
     pst_enter(w->store);
     w->store->backend->submit(w->store, op, (int)(side - w->sides), &w->queue->done);
@@ -171,6 +174,7 @@ static bool next_event(struct penstock_watch *w, struct penstock_event *event)
             event->value_bytes = 0;
         }
         side->at += sizeof(change) + change.key_bytes;
+        pst_assert(side->at <= side->bytes); /* events_whole() */
         w->next = (w->next + i + (side->at == side->bytes)) % w->side_count;
         return true;
     }
@@ -204,6 +208,7 @@ static int add_sides(struct penstock_watch *w, uint32_t count)
 {
     struct side *larger = realloc(w->sides, count * sizeof(*larger));
 
+    pst_assert(count > w->side_count && count <= SIDES_MAX);
     if (!larger)
         return -ENOMEM;
     w->sides = larger;

@@ -516,6 +516,7 @@ static int open_local(struct penstock *store, const struct local_settings *setti
     r = pst_local_tier_init(l);
     if (r < 0)
         return pst_fail(r, "%s: %s", store->url, strerror(-r));
+    pst_assert(options.shard_count == pst_store_shard_count(l->store));
     l->locks = calloc(options.shard_count, sizeof(pthread_mutex_t));
     l->holders = calloc(options.shard_count, sizeof(*l->holders));
     if (!l->locks || !l->holders)

@@ -23,6 +23,7 @@ static int reserve_once(struct pst_local *l, uint32_t number, struct penstock_op
         *out = (struct penstock_reservation){
             .handle = pst_reservation_handle(reservation), .bytes = op->bytes, .tier = PENSTOCK_TIER_DRAM};
         out->location_bytes = (uint16_t)pst_reservation_location(shard, reservation, out->location);
+        pst_assert(out->location_bytes < sizeof(out->location));
     }
     pst_local_answer(op, &answer);
     pst_local_unlock(l, number);

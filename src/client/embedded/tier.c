@@ -16,6 +16,7 @@
 
 int pst_local_tier_init(struct pst_local *l)
 {
+    pst_assert(l->wake_fd < 0 && l->disks_fd < 0);
     if (!pst_shard_tiered(pst_store_shard(l->store, 0)))
         return 0;
     l->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -85,6 +86,7 @@ static bool poll_shards(struct pst_local *l)
 {
     bool something = false;
 
+    pst_assert(pst_local_tiered(l));
     for (uint32_t i = 0; i < l->shard_count; i++) {
         struct pst_shard *shard = pst_local_lock(l, i);
         uint64_t now_ns = pst_now_ns();

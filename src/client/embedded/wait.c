@@ -57,6 +57,7 @@ void pst_local_waits_fini(struct pst_local *l)
         unlink_wait(l, lw);
         free(lw);
     }
+    pst_assert(l->wait_count == 0);
     pthread_cond_destroy(&l->stirred);
 }
 
@@ -75,6 +76,7 @@ static int wait_new(struct pst_local *l, uint32_t number, struct penstock_op *op
     pthread_mutex_lock(&l->handle->lock);
     room = of_tier || l->wait_count < LOCAL_WAITS_MAX;
     if (room) {
+        pst_assert(l->wait_count <= LOCAL_WAITS_MAX && number < l->shard_count);
         l->wait_count += !of_tier;
         pst_list_push_back(&l->waits, &lw->link);
     }
@@ -179,6 +181,7 @@ static void finish_tier(struct pst_local *l, struct local_wait *lw)
     bool fetched = lw->tier.fetch;
     int r = lw->tier.result;
 
+    pst_assert(lw->of_tier && lw->ready);
     if (!fetched && lw->op->code != PST_WIRE_FLUSH)
         r = pst_tier_unsaved(r);
     if (r == 0 && fetched)

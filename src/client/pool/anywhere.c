@@ -19,6 +19,7 @@ static struct pool_node *sticky_node(struct pool *pool, const struct pool_op *po
     for (uint32_t i = 0, left = pool->node_count; left > 0; i++) {
         uint64_t score;
 
+        pst_assert(i < PST_MAP_MEMBERS_MAX); /* as many as node_count says */
         if (!pool->nodes[i])
             continue;
         left--;
@@ -44,6 +45,7 @@ void pst_sticky_begin(struct pool *pool, struct pool_op *pool_op)
 
 void pst_sticky_ended(struct pool *pool, struct pool_op *pool_op, struct attempt *attempt, int result)
 {
+    pst_assert(pool_op->attempts == 0 && attempt == &pool_op->first);
     if (result == 0 && pool_op->op->code == PENSTOCK_RESERVATION_COMMIT)
         pst_pool_cache_add(pool->cache, &pool_op->key, attempt->node->member);
     if (result == PENSTOCK_BUSY)
@@ -57,6 +59,7 @@ void pst_all_begin(struct pool *pool, struct pool_op *pool_op)
     pool_op->result = pool->node_count ? PENSTOCK_MISS : -EHOSTUNREACH;
     pool_op->generation = 0;
     for (uint32_t i = 0, left = pool->node_count; left > 0; i++) {
+        pst_assert(i < PST_MAP_MEMBERS_MAX); /* as many as node_count says */
         if (!pool->nodes[i])
             continue;
         left--;
@@ -74,6 +77,7 @@ void pst_all_ended(struct pool *pool, struct pool_op *pool_op, struct attempt *a
 {
     bool worse = pool_op->result == PENSTOCK_MISS || (pool_op->result == 0 && result != PENSTOCK_MISS);
 
+    pst_assert(pool_op->kind == POOL_OP_ALL);
     if (worse) {
         pool_op->result = result;
         pool_op->generation = attempt->op.generation;
@@ -101,6 +105,7 @@ static uint32_t distance(struct pool *pool, uint16_t member)
 
 void pst_pool_op_sort_places(struct pool *pool, struct pool_op *pool_op)
 {
+    pst_assert(pool_op->place_count <= PST_POOL_ROUTE_PLACES_MAX);
     for (uint32_t i = 1; i < pool_op->place_count; i++) {
         uint16_t place = pool_op->places[i];
         uint32_t far = distance(pool, place), at = i;
@@ -187,6 +192,7 @@ static bool read_goes_on(int result)
 
 void pst_read_ended(struct pool *pool, struct pool_op *pool_op, struct attempt *attempt, int result)
 {
+    pst_assert(pool_op->kind == POOL_OP_READ && pool_op->place_at <= pool_op->place_count);
     if (!read_goes_on(result)) {
         if (result >= 0 || result == -ENOBUFS)
             pst_pool_cache_add(pool->cache, &pool_op->key, attempt->node->member);

@@ -153,6 +153,7 @@ static int check_names(const struct iovec *names, size_t count)
 /* How many of @left names go into a question. */
 static uint32_t part_of(size_t left)
 {
+    pst_assert(left > 0);
     return (uint32_t)pst_min(left, PST_POOL_MATCH_MAX);
 }
 
@@ -264,6 +265,7 @@ static size_t place_of(struct penstock *store, struct found *found, const uint8_
 {
     size_t i = 0;
 
+    pst_assert(found->node_count <= found->nodes_max);
     while (i < found->node_count && memcmp(found->nodes[i].id, id, sizeof(found->nodes[i].id)) != 0)
         i++;
     if (i == found->node_count && i < found->nodes_max) {
@@ -283,6 +285,7 @@ static void add_row(struct penstock *store, struct found *found, const struct ps
 
     if (node == found->nodes_max)
         return;
+    pst_assert(at + count <= found->count && node < found->node_count);
     for (uint32_t i = 0; i < count; i++) {
         uint8_t *tiers = &found->tiers[node * found->count + at + i];
 

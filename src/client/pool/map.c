@@ -31,6 +31,7 @@ struct question {
 /* The one that answered last, or the next that can be reached. NULL: none, and *@error is why. */
 static struct pool_peer *find_master(struct pool *pool, int *error)
 {
+    pst_assert(pool->master_count > 0 && pool->master < pool->master_count);
     *error = -EHOSTUNREACH;
     for (uint32_t i = 0; i < pool->master_count; i++) {
         struct pool_peer *peer = &pool->masters[pool->master];
@@ -163,6 +164,7 @@ static void map_answered(struct pool *pool)
     int r = f->op.result;
 
     pst_assert(f->underway && master);
+    pst_assert(master >= pool->masters && master < pool->masters + pool->master_count);
     pst_pool_peer_back(pool, master);
     if (!master_answered(master, r) || r == PENSTOCK_BUSY) {
         pst_map_fetch_begin(&f->map);
@@ -260,6 +262,7 @@ static void question_answered(struct pool *pool, struct question *q)
     const uint8_t *at = q->answer, *peer = at + pst_min(q->op.value_bytes, sizeof(q->answer));
     bool there = master_answered(q->master, q->op.result), sound = there && q->op.result == 0;
 
+    pst_assert(q->count > 0 && q->count <= ITEMS_MAX && q->op.user == q);
     pst_pool_peer_back(pool, q->master);
     for (uint32_t i = 0; i < q->count; i++) {
         struct pst_pool_route route;
@@ -317,6 +320,7 @@ static void relay_answered(struct pool *pool, struct relay *relay)
 {
     bool there = master_answered(relay->master, relay->op.result);
 
+    pst_assert(relay->masters_left > 0 && relay->op.user == relay);
     pst_pool_peer_back(pool, relay->master);
     if (!there && --relay->masters_left > 0) {
         relay_send(pool, relay);
@@ -343,6 +347,7 @@ void pst_pool_suspect(struct pool *pool, const struct pool_node *node)
     struct pool_peer *master = find_master(pool, &error);
     struct note *note = master ? malloc(sizeof(*note)) : NULL;
 
+    pst_assert(pool->map && !node->ended);
     if (!note)
         return;
     *note = (struct note){.master = master, .member = {.epoch = node->epoch, .member = node->member}};
@@ -355,6 +360,7 @@ void pst_pool_suspect(struct pool *pool, const struct pool_node *node)
 
 static void note_answered(struct pool *pool, struct note *note)
 {
+    pst_assert(!pst_list_empty(&note->link));
     master_answered(note->master, note->op.result);
     pst_pool_peer_back(pool, note->master);
     pst_list_remove(&note->link);

@@ -40,6 +40,7 @@ static int begin_channel(const struct pool *pool, struct pool_peer *peer, const 
 {
     struct pst_channel_options options = pool->options;
 
+    pst_assert(!peer->channel);
     options.address = peer->at;
     options.near = peer->near;
     if (is_master(pool, peer)) { /* the next one is to have its turn within an operation's time */
@@ -61,6 +62,7 @@ int pst_pool_peer_explain(const struct pool *pool, const struct pool_peer *peer,
 {
     const char *fault = peer->channel ? pst_channel_fault(peer->channel) : "";
 
+    pst_assert(error < 0);
     return explain(pool, peer, error, *fault ? fault : penstock_result_text(error));
 }
 
@@ -110,6 +112,8 @@ void pst_pool_peer_close(struct pool *pool, struct pool_peer *peer)
 
 struct pool_node *pst_pool_node(struct pool *pool, uint16_t member)
 {
+    pst_assert(member >= PST_MAP_MEMBERS_MAX || !pool->nodes[member] ||
+               pool->nodes[member]->member == member);
     return member < PST_MAP_MEMBERS_MAX ? pool->nodes[member] : NULL;
 }
 
@@ -124,6 +128,7 @@ static void node_free(struct pool *pool, struct pool_node *node)
 
 void pst_pool_node_back(struct pool *pool, struct pool_node *node)
 {
+    pst_assert(node->ended || pool->nodes[node->member] == node);
     pst_pool_peer_back(pool, &node->peer);
     if (node->peer.channel)
         pst_arena_map_check(&node->arena_map, node->peer.channel);
@@ -195,6 +200,7 @@ void pst_pool_nodes_take(struct pool *pool)
 {
     const struct pst_map *map = pool->map;
 
+    pst_assert(map->members_max <= PST_MAP_MEMBERS_MAX);
     for (uint32_t i = 0; i < PST_MAP_MEMBERS_MAX; i++) {
         static const struct pst_map_member none;
         const struct pst_map_member *member = i < map->members_max ? &map->members[i] : &none;
@@ -222,6 +228,7 @@ static int first_session(struct pool *pool, struct pool_node *node)
     struct pst_op_list done = {0};
     int r;
 
+    pst_assert(!node->ended && node->peer.channel);
     pst_pool_peer_submit(pool, &node->peer, &op, 0, &done, UINT64_MAX);
     pst_wait(pool->store, &done, 1, UINT64_MAX);
     r = pst_channel_shards(node->peer.channel) ? 0 : op.result < 0 ? op.result : -ECONNRESET;

@@ -128,6 +128,7 @@ static uint32_t pool_shard_of(struct penstock *store, struct pst_bytes key)
 
     if (!node || pst_pool_node_shards(pool, node) < 0)
         return POOL_SHARDS_MAX;
+    pst_assert(node->shard_first + node->shard_count <= pool->shard_count);
     return node->shard_first + pst_channel_shard_of(node->peer.channel, key);
 }
 
@@ -159,6 +160,7 @@ static int pool_one_owner(struct penstock *store, const struct penstock_op *ops,
     struct pool *pool = pst_pool_of(store);
     const struct pool_node *owner = NULL;
 
+    pst_assert(pool->map && count > 0);
     for (size_t i = 0; i < count; i++) {
         struct pst_bytes key = {ops[i].key, ops[i].key_bytes};
         const struct pool_node *node = pst_pool_primary(pool, key);
@@ -222,8 +224,10 @@ static int pool_shard_to_view(struct penstock *store, struct pst_bytes key, int 
 static int pool_map(struct penstock *store, int shard, uint64_t session, const struct pst_wire_piece *pieces,
                     uint32_t count, struct penstock_view *view)
 {
-    struct pool_node *node = pst_pool_of(store)->shards[shard].node;
+    struct pool_node *node;
 
+    pst_assert(shard >= 0 && shard < POOL_SHARDS_MAX);
+    node = pst_pool_of(store)->shards[shard].node;
     if (!node || !node->peer.channel)
         return -ECONNRESET;
     return pst_arena_map_view(&node->arena_map, node->peer.channel, session, pieces, count, view);
@@ -266,6 +270,7 @@ static void pool_drop_memory(struct penstock *store, void *handle)
 
 static void count_requests(const struct pool *pool, uint64_t *master, uint64_t *node)
 {
+    pst_assert(pool->master_count <= POOL_MASTERS_MAX);
     *master = pool->counts_closed[0];
     *node = pool->counts_closed[1];
     for (uint32_t i = 0; i < pool->master_count; i++) {
@@ -282,6 +287,7 @@ static void pool_stat(struct penstock *store, struct penstock_stat *stat)
 {
     struct pool *pool = pst_pool_of(store);
 
+    pst_assert(pool->node_count <= PST_MAP_MEMBERS_MAX);
     count_requests(pool, &pool->counters.master_requests, &pool->counters.node_requests);
     stat->nodes = pool->node_count;
 #define X(name, text) stat->pool_##name = pool->counters.name;
@@ -371,6 +377,7 @@ static int first_map(struct pool *pool)
     struct penstock_op op = {.code = PST_POOL_MAP};
     int shard = POOL_SHARD_OF_MASTER;
 
+    pst_assert(pool->master_count > 0 && !pool->map);
     pst_run(pool->store, &op, 1, &shard);
     if (op.result == -EOPNOTSUPP)
         return pst_fail(-EPROTO, "%s: a node answers there, and no master", pool->store->url);
@@ -387,6 +394,7 @@ int pst_pool_open(struct penstock *store, const char *addresses, const struct ps
     struct pool *pool = calloc(1, sizeof(*pool));
     int r;
 
+    pst_assert(!store->pool && !store->backend);
     if (!pool)
         return pst_fail(-ENOMEM, "out of memory");
     pool->magic = PST_POOL_MAGIC;

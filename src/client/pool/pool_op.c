@@ -26,6 +26,7 @@ static struct pool_op *pool_op_take(struct pool *pool)
 
     if (!pst_list_empty(&pool->idle)) {
         pool_op = pst_list_first(&pool->idle, struct pool_op, link);
+        pst_assert(pool_op->magic == PST_POOL_OP_MAGIC && pool_op->attempts == 0);
         pst_list_remove(&pool_op->link);
     } else {
         pool_op = malloc(sizeof(*pool_op));
@@ -44,6 +45,7 @@ void pst_pool_pool_ops_free(struct pool *pool)
     while (!pst_list_empty(&pool->idle)) {
         struct pool_op *pool_op = pst_list_first(&pool->idle, struct pool_op, link);
 
+        pst_assert(pool_op->attempts == 0 && pool->pool_op_count > 0);
         pst_list_remove(&pool_op->link);
         free(pool_op);
         pool->pool_op_count--;
@@ -125,6 +127,7 @@ void pst_pool_op_send_another(struct pool *pool, struct pool_op *pool_op, struct
 {
     struct attempt *attempt = pool_op->attempts == 0 ? &pool_op->first : malloc(sizeof(*attempt));
 
+    pst_assert(pool_op->magic == PST_POOL_OP_MAGIC && pool_op->kind != POOL_OP_SIDE);
     if (!attempt) {
         pool_op->result = -ENOMEM;
         return;
@@ -160,6 +163,7 @@ static void side_begin(struct pool *pool, struct pool_op *pool_op)
 {
     const struct pool_shard *side = pool_op->side < pool->shard_count ? &pool->shards[pool_op->side] : NULL;
 
+    pst_assert(pool_op->kind == POOL_OP_SIDE && pool->shard_count <= POOL_SHARDS_MAX);
     if (side && side->node)
         pst_attempt_send(pool, &pool_op->first, pool_op, side->node, (int)side->shard);
     else
@@ -168,6 +172,7 @@ static void side_begin(struct pool *pool, struct pool_op *pool_op)
 
 static void side_ended(struct pool *pool, struct pool_op *pool_op, struct attempt *attempt, int result)
 {
+    pst_assert(attempt == &pool_op->first && pool_op->attempts == 0);
     if (result == PENSTOCK_BUSY)
         pst_pool_op_later(pool, pool_op, attempt, result);
     else
@@ -195,6 +200,7 @@ void pst_pool_routed(struct pool *pool, struct pool_op *pool_op, const struct ps
     pst_assert(pool_op->magic == PST_POOL_OP_MAGIC && pool_op->attempts == 0 &&
                pst_list_empty(&pool_op->link));
     pst_assert(pool_op->kind == POOL_OP_PUT || pool_op->kind == POOL_OP_READ);
+    pst_assert(!route || route->place_count <= PST_POOL_ROUTE_PLACES_MAX); /* decoded */
     if (pool_op->kind == POOL_OP_PUT)
         pst_put_routed(pool, pool_op, route);
     else
@@ -206,6 +212,7 @@ static bool is_patient(struct attempt *attempt)
 {
     uint64_t now_ns = pst_now_ns();
 
+    pst_assert(attempt->node->peer.underway > 0);
     attempt->patient_ns = attempt->patient_ns ? attempt->patient_ns : now_ns + PATIENT_NS;
     return attempt->node->peer.channel && now_ns < attempt->patient_ns;
 }

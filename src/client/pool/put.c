@@ -10,6 +10,7 @@
 
 static bool was_tried(const struct pool_op *pool_op, uint16_t member)
 {
+    pst_assert(pool_op->tried_count <= POOL_TRIED_MAX);
     for (uint32_t i = 0; i < pool_op->tried_count; i++) {
         if (pool_op->tried[i] == member)
             return true;
@@ -47,6 +48,7 @@ static struct pool_node *spare_node(struct pool *pool, const struct pool_op *poo
         struct pool_node *node = pool->nodes[i];
         uint64_t score;
 
+        pst_assert(i < PST_MAP_MEMBERS_MAX); /* as many as node_count says */
         if (!node)
             continue;
         left--;
@@ -133,6 +135,7 @@ static void put_more(struct pool *pool, struct pool_op *pool_op)
 /* Whether it is still where it was once: what is there is not sent. */
 static void put_ask(struct pool *pool, struct pool_op *pool_op, struct pool_node *node)
 {
+    pst_assert(pool_op->kind == POOL_OP_PUT && pool_op->attempts == 0);
     pool_op->first.asks = true;
     pst_attempt_send(pool, &pool_op->first, pool_op, node, -1);
 }
@@ -182,6 +185,7 @@ void pst_put_routed(struct pool *pool, struct pool_op *pool_op, const struct pst
 
 void pst_put_asked_ended(struct pool *pool, struct pool_op *pool_op, struct attempt *attempt, int result)
 {
+    pst_assert(pool_op->attempts == 0 && attempt->asks);
     if (result == 0) {
         pool_op->copies = 1;
         pool_op->generation = attempt->op.generation;
@@ -200,6 +204,7 @@ void pst_put_asked_ended(struct pool *pool, struct pool_op *pool_op, struct atte
 
 void pst_put_ended(struct pool *pool, struct pool_op *pool_op, struct attempt *attempt, int result)
 {
+    pst_assert(pool_op->kind == POOL_OP_PUT && pool_op->wanted > 0);
     if (result == 0 || result == PENSTOCK_EXISTS) {
         pool_op->copies++;
         pool_op->written |= result == 0;
