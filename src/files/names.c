@@ -39,6 +39,7 @@ int pst_names_add(struct pst_names *names, const char *name, bool is_directory)
 
     if (r < 0)
         return r;
+    pst_assert(names->count < names->cap);
     memcpy(names->text + names->text_bytes, name, bytes);
     names->list[names->count++] = (struct pst_name){names->text_bytes, is_directory, false};
     names->text_bytes += bytes;

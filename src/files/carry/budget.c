@@ -13,6 +13,7 @@ enum {
 /* Gets, which wait, leave a part to puts, which cannot. */
 static bool budget_lists(const struct carry_budget *budget)
 {
+    pst_assert(budget->bytes_max > 0);
     return budget->listing < LISTING_MAX && budget->bytes < budget->bytes_max - budget->bytes_max / 4;
 }
 
@@ -56,6 +57,7 @@ int carry_share_list(struct carry_share *share, struct link *link)
         pthread_mutex_lock(&budget->lock);
     }
     budget->listing += r == 0;
+    pst_assert(budget->listing <= LISTING_MAX);
     pthread_mutex_unlock(&budget->lock);
     return r;
 }

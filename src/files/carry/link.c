@@ -96,6 +96,7 @@ int link_fail(struct link *link, int error, const char *format, ...)
 
 size_t link_room(const struct link *link)
 {
+    pst_assert(link->out_bytes <= LINK_FRAME_BYTES_MAX);
     return LINK_FRAME_BYTES_MAX - link->out_bytes;
 }
 
@@ -152,6 +153,7 @@ static int link_send_out(struct link *link, enum link_type type, size_t more)
 {
     size_t bytes = LINK_HEAD_BYTES + link->out_bytes, done = 0;
 
+    pst_assert(type > 0 && type < LINK_TYPES && link->out_bytes + more <= LINK_FRAME_BYTES_MAX);
     if (link->error)
         return link->error;
     for (size_t i = 0; i < 4; i++)

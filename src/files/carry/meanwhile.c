@@ -7,6 +7,7 @@
 #include <sys/eventfd.h>
 
 enum { SIGN_MS = 500 };
+_Static_assert((int)SIGN_MS < (int)PST_CARRY_STALL_MS, "a peer that waits hears of this side in time");
 
 struct meanwhile {
     int (*work)(void *arg);

@@ -11,6 +11,8 @@ enum {
     ALIVE_CHUNKS = 64, /* of an older version that a thread reads between two signs of life */
 };
 
+_Static_assert(4 + PST_WANTED_MAX / 8 <= (int)LINK_FRAME_BYTES_MAX, "a frame has room for a file's needs");
+
 struct receiver {
     struct link *link;
     const struct pst_carry_options *options;
@@ -147,6 +149,7 @@ static int send_need_of_content(struct receiver *r)
 {
     int error = pst_arrival_restart(r->arrival, r->listing);
 
+    pst_assert(!r->by_content && r->progress >= r->wanted.taken_bytes);
     r->progress -= r->wanted.taken_bytes;
     receiver_end_list(r);
     return error < 0 ? receiver_fail(r, error) : link_send(r->link, LINK_NEED);
@@ -157,6 +160,7 @@ static int send_need(struct receiver *r)
 {
     struct pst_wanted *wanted = &r->wanted;
 
+    pst_assert(r->listing < r->m.count);
     if (wanted->bytes != r->m.entries[r->listing].bytes)
         return link_fail(r->link, -EPROTO, "the sender's chunks are not the file that it listed");
     if (pst_wanted_sort(wanted) < 0)
@@ -291,6 +295,7 @@ static int arrival_ends(void *arg)
 {
     struct receiver *r = arg;
 
+    pst_assert(r->arrival);
     return pst_arrival_end(r->arrival, r->result);
 }
 

@@ -20,6 +20,12 @@ enum {
     DATA_BYTES = 1 << 20,   /* a frame of data is sent once it has as much */
 };
 
+_Static_assert(PIECE_HEAD_BYTES + (int)PIECE_BYTES <= (int)LINK_FRAME_BYTES_MAX &&
+                   PIECE_HEAD_BYTES + (int)PST_CHUNK_BYTES_MAX <= (int)LINK_FRAME_BYTES_MAX,
+               "a frame of data has room for a piece");
+_Static_assert((int)PST_ENTRY_WIRE_BYTES_MAX <= (int)LINK_FRAME_BYTES_MAX, "a frame has room for an entry");
+_Static_assert(PIECE_BYTES < LINK_HOLE, "no piece's length has the bit of a hole");
+
 /* A file whose chunks were listed. */
 struct listed {
     uint32_t entry;
@@ -115,6 +121,8 @@ static int put_piece_head(struct sender *s, uint32_t entry, uint64_t at, uint32_
 {
     static const struct pst_digest none;
 
+    pst_assert(entry < s->m.count && bytes <= s->m.entries[entry].bytes &&
+               at <= s->m.entries[entry].bytes - bytes);
     if (PIECE_HEAD_BYTES + (hole ? 0 : bytes) > link_room(s->link) && link_send(s->link, LINK_DATA) < 0)
         return s->link->error;
     link_put_number(s->link, entry, 4);
@@ -159,6 +167,7 @@ static int send_hole(struct sender *s, uint32_t index, int fd, uint64_t at, uint
     const struct pst_entry *entry = &s->m.entries[index];
     int r = 0;
 
+    pst_assert(end <= entry->bytes);
     while (r == 0 && at < end) {
         uint32_t bytes = (uint32_t)pst_min(end - at, 1u << 30);
 
@@ -178,6 +187,7 @@ static int send_range(struct sender *s, uint32_t index, int fd, uint64_t at, uin
 {
     int r = 0;
 
+    pst_assert(end <= s->m.entries[index].bytes);
     while (r == 0 && at < end) {
         uint32_t bytes = (uint32_t)pst_min(end - at, PIECE_BYTES);
 
@@ -223,6 +233,7 @@ static int listed_add(struct listed *list, uint32_t bytes)
     uint32_t room = list->room ? 2 * list->room : 256;
     uint32_t *grown;
 
+    pst_assert(bytes > 0 && list->count <= list->room);
     if (list->count == list->room) {
         grown = realloc(list->bytes, room * sizeof(*grown));
         if (!grown)
@@ -352,6 +363,7 @@ static int send_first_listed(struct sender *s)
     struct listed list = s->ahead[0];
     int r;
 
+    pst_assert(s->ahead_count > 0);
     memmove(s->ahead, s->ahead + 1, --s->ahead_count * sizeof(*s->ahead));
     r = send_needs_of(s, &list);
     free(list.bytes);
@@ -362,6 +374,7 @@ static bool sender_is_far_ahead(const struct sender *s)
 {
     uint64_t chunks = 0;
 
+    pst_assert(s->ahead_count <= AHEAD_FILES);
     for (uint32_t i = 0; i < s->ahead_count; i++)
         chunks += s->ahead[i].count;
     return s->ahead_count == AHEAD_FILES || chunks > AHEAD_CHUNKS;
@@ -416,6 +429,7 @@ static int sender_prepare(struct sender *s)
 
     if (r < 0)
         return link_fail(s->link, r, "%s", s->scan_fault);
+    pst_assert(s->m.count > 0 && !s->wants);
     s->wants = calloc(s->m.count, sizeof(*s->wants));
     if (!s->wants)
         return link_fail(s->link, -ENOMEM, "out of memory");

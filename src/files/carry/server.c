@@ -205,6 +205,7 @@ int pst_carry_server_open(const struct pst_carry_server_settings *settings, stru
 
 uint16_t pst_carry_server_port(const struct pst_carry_server *server)
 {
+    pst_assert(server->port > 0);
     return server->port;
 }
 

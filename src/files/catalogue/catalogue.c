@@ -201,6 +201,7 @@ static int prepare(struct pst_catalogue *c)
 #define CATALOGUE_TEXT(name, sql) [ST_##name] = sql,
         CATALOGUE_STATEMENTS(CATALOGUE_TEXT)};
 
+    pst_assert(c->db && !c->statements[0]);
     for (int i = 0; i < ST_COUNT; i++) {
         int code =
             sqlite3_prepare_v3(c->db, texts[i], -1, SQLITE_PREPARE_PERSISTENT, &c->statements[i], NULL);

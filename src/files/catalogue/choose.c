@@ -151,6 +151,7 @@ int pst_catalogue_of_service(struct pst_catalogue *c, const char *service, const
 /* What is kept is bounded when it is written; a text that is longer all the same is cut. */
 static void copy(char *to, size_t cap, const char *text)
 {
+    pst_assert(cap > 0);
     size_t len = strnlen(text, cap - 1);
 
     memcpy(to, text, len);
@@ -230,6 +231,7 @@ static int weigh_all(struct pst_catalogue *c, sqlite3_stmt *row, struct candidat
         return r;
     if (found->equals == 0)
         return any ? -EBUSY : -ENOENT;
+    pst_assert(any && out->saturated_count <= PST_SATURATED_MAX);
     out->saturated_count = 0;
     memset(out->saturated, 0, sizeof(out->saturated));
     return 0;

@@ -34,6 +34,7 @@ static int put_source(struct pst_catalogue *c, uint64_t id, const struct pst_sou
 {
     sqlite3_stmt *statement = pst_statement(c, ST_PUT_SOURCE);
 
+    pst_assert(!sqlite3_get_autocommit(c->db)); /* together with its key */
     pst_bind_number(statement, 1, id);
     pst_bind_text(statement, 2, source->ip);
     pst_bind_text(statement, 3, source->pod_name);
@@ -49,6 +50,7 @@ static int drop_other_store(struct pst_catalogue *c, uint64_t id, const char *ip
 {
     sqlite3_stmt *statement = pst_statement(c, ST_DROP_STORE);
 
+    pst_assert(!sqlite3_get_autocommit(c->db));
     pst_bind_number(statement, 1, id);
     pst_bind_text(statement, 2, ip);
     return pst_statement_run(c, statement);

@@ -49,6 +49,7 @@ static void chain_unlink(struct pst_chain *chain, uint32_t rank)
     struct member *member = &chain->members[rank];
 
     pst_assert(rank != SOURCE && member->linked);
+    pst_assert(chain->members[member->parent].child == rank && chain->members[member->child].parent == rank);
     chain->members[member->parent].child = member->child;
     chain->members[member->child].parent = member->parent;
     member->linked = false;
@@ -63,6 +64,8 @@ static void chain_link(struct pst_chain *chain, uint32_t rank)
     pst_assert(rank != SOURCE && !member->linked && !member->left);
     while (!member->refused && chain->members[parent].refused)
         parent = chain->members[parent].parent;
+    pst_assert(chain->members[parent].linked &&
+               chain->members[chain->members[parent].child].parent == parent);
     member->parent = parent;
     member->child = chain->members[parent].child;
     chain->members[member->child].parent = rank;
@@ -89,6 +92,7 @@ static int chain_grow(struct pst_chain *chain)
 {
     struct member *grown;
 
+    pst_assert(chain->count >= 1 && chain->count <= chain->room);
     if (chain->count > PST_CHAIN_MEMBERS_MAX)
         return -ENOSPC;
     if (chain->count < chain->room)
@@ -162,6 +166,7 @@ int pst_chain_report(struct pst_chain *chain, uint32_t rank, uint64_t id, uint32
     if (parent_rank == SOURCE)
         return PST_CHAIN_IS_SOURCE;
     parent = &chain->members[parent_rank];
+    pst_assert(parent->linked && parent->child == rank);
     parent->reports++;
     parent->refused |= fault == PST_CHAIN_WRONG_BYTES;
     chain_unlink(chain, parent_rank);
@@ -198,6 +203,7 @@ void pst_chain_place(const struct pst_chain *chain, uint32_t rank, struct pst_ch
 
     pst_assert(rank != SOURCE && rank < chain->count && member->linked);
     parent = &chain->members[member->parent];
+    pst_assert(member->refused || !parent->refused); /* wrong bytes are passed on to nobody who has none */
     *out = (struct pst_chain_place){
         .parent_rank = member->parent,
         .may_leave = member->done && (member->child == SOURCE || chain->members[member->child].done)};
@@ -209,6 +215,7 @@ void pst_chain_place(const struct pst_chain *chain, uint32_t rank, struct pst_ch
 
 static enum pst_chain_state chain_state(const struct member *member)
 {
+    pst_assert(!member->left || !member->linked);
     return member->left     ? PST_CHAIN_LEFT
            : member->done   ? PST_CHAIN_DONE
            : member->linked ? PST_CHAIN_FETCHES
@@ -234,5 +241,6 @@ void pst_chain_list(const struct pst_chain *chain, pst_chain_each *each, void *a
 
 uint32_t pst_chain_count(const struct pst_chain *chain)
 {
+    pst_assert(chain->count >= 1 && chain->members[SOURCE].linked);
     return chain->count - 1;
 }

@@ -2,6 +2,9 @@
 /* pieces.c: sizes of pieces, and which bytes of which files a piece has. */
 #include "files/chain/pieces.h"
 
+_Static_assert(PST_PIECE_BYTES_MIN <= PST_PIECE_BYTES_MAX && PST_PIECE_BYTES_MAX % PST_PIECE_BYTES_MIN == 0,
+               "sizes of pieces");
+
 uint32_t pst_piece_bytes(uint32_t members, uint64_t bytes)
 {
     uint64_t most = bytes / PST_PIECES_SHARE / (members > 1 ? members - 1 : 1);
@@ -42,6 +45,7 @@ bool pst_chain_pays(uint32_t members, uint64_t bytes, uint32_t fanout)
 
 static uint64_t row_bytes(const struct pst_pieces *pieces)
 {
+    pst_assert(pieces->starts[0] == 0);
     return pieces->starts[pieces->entries];
 }
 
@@ -87,6 +91,7 @@ bool pst_piece_next(struct pst_piece_walk *walk, struct pst_piece_part *out)
 {
     const uint64_t *starts = walk->pieces->starts;
 
+    pst_assert(walk->at <= walk->end);
     if (walk->at == walk->end)
         return false;
     while (starts[walk->entry + 1] <= walk->at)

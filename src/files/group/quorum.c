@@ -105,6 +105,7 @@ static void tell(struct quorum *quorum, const char *ip, uint64_t now_ms, struct 
         out->getters += !quorum->members[i].is_putter;
         completed &= quorum->members[i].completed;
     }
+    pst_assert(out->putters + out->getters == quorum->count && (!completed || quorum->closed));
     out->state = completed ? PST_QUORUM_COMPLETED : quorum->closed ? PST_QUORUM_READY : PST_QUORUM_WAITING;
 }
 
@@ -121,6 +122,7 @@ static int add(struct quorum *quorum, const struct pst_quorum_member *member)
         quorum->members = members;
         quorum->room = room;
     }
+    pst_assert(quorum->count < quorum->room && !member_find(quorum, member->ip));
     quorum->members[quorum->count] = (struct member){.is_putter = member->is_putter};
     memcpy(quorum->members[quorum->count].ip, member->ip, strlen(member->ip) + 1);
     if (member->pod_name)
@@ -171,6 +173,7 @@ static int quorum_new(struct pst_quorums *quorums, const char *name, const struc
         return r;
     if (!make_room(quorums))
         return -ENOSPC;
+    pst_assert(quorums->count < PST_QUORUMS_MAX);
     quorum = calloc(1, sizeof(*quorum));
     if (!quorum)
         return -ENOMEM;

@@ -87,6 +87,7 @@ static uint32_t *slot_of(const struct pst_trees *trees, struct tree *tree, const
     uint32_t slots = 2 * tree->room;
     uint32_t at = (uint32_t)(pst_hash64(ip, strlen(ip), trees->seed) % slots);
 
+    pst_assert(tree->count <= tree->room); /* half of the places are free */
     while (tree->ranks[at] && strcmp(member_at(tree, tree->ranks[at])->ip, ip) != 0)
         at = (at + 1) % slots;
     return &tree->ranks[at];
@@ -123,6 +124,7 @@ static int grow(const struct pst_trees *trees, struct tree *tree)
 /* The first on the way from @rank to the source that is not lost. */
 static uint32_t living(struct tree *tree, uint32_t rank)
 {
+    pst_assert(tree->fanout > 0 && rank <= tree->count);
     while (rank && member_at(tree, rank)->lost)
         rank = (rank - 1) / tree->fanout;
     return rank;
@@ -147,6 +149,7 @@ static int add(const struct pst_trees *trees, struct tree *tree, const struct ps
     pod_name = r == 0 ? strdup(pod->pod_name ? pod->pod_name : "") : NULL;
     if (!pod_name)
         return -ENOMEM;
+    pst_assert(tree->count < tree->room && !rank_of(trees, tree, pod->ip));
     *slot_of(trees, tree, pod->ip) = tree->count + 1;
     tree->members[tree->count] = (struct member){.parent = living(tree, tree->count / tree->fanout)};
     member_set(&tree->members[tree->count], pod, pod_name);
@@ -197,6 +200,7 @@ static int tree_new(struct pst_trees *trees, const char *group, struct pst_bytes
         return -ENOENT;
     if (trees->count == PST_TREES_MAX)
         return -ENOSPC;
+    pst_assert(trees->count < PST_TREES_MAX && key.len > 0);
     tree = calloc(1, sizeof(*tree));
     if (!tree)
         return -ENOMEM;
@@ -219,6 +223,7 @@ static void tell(struct tree *tree, uint32_t rank, struct pst_tree_place *out)
 {
     uint32_t parent = member_at(tree, rank)->parent;
 
+    pst_assert(parent < rank); /* every way ends at the source */
     *out = (struct pst_tree_place){
         .rank = rank,
         .members = tree->count,
@@ -304,6 +309,7 @@ void pst_trees_list(const struct pst_trees *trees, pst_tree_each *each, void *ar
 {
     pst_list_each (it, (struct pst_list *)&trees->all) {
         const struct tree *tree = pst_list_entry(it, struct tree, link);
+        pst_assert(tree->lost <= tree->count && tree->count <= PST_TREE_MEMBERS_MAX);
         const struct pst_tree_info info = {.group = tree->group,
                                            .key = {tree->key, tree->key_bytes},
                                            .fanout = tree->fanout,

@@ -118,6 +118,7 @@ static int broadcast_new(struct pst_broadcasts *all, const char *group, const ch
 
     if (r < 0)
         return r;
+    pst_assert(all->count < PST_BROADCASTS_MAX);
     b = calloc(1, sizeof(*b));
     if (!b)
         return -ENOMEM;
@@ -141,6 +142,7 @@ static void broadcast_end(struct broadcast *b)
 {
     if (b->state != READY || !broadcast_is_over(b))
         return;
+    pst_assert(b->users == 0 && !b->feed.child);
     relay_plan_shrink(&b->tree.plan);
     b->state = OVER;
 }
@@ -172,6 +174,7 @@ static void broadcast_prepare(struct pst_broadcasts *all, struct broadcast *b, u
     if (r == 0 && !b->tree.copies)
         relay_feed_plan(&b->feed, &b->tree.plan, b->tree.plan.count);
     pthread_mutex_lock(&all->lock);
+    pst_assert(b->state == PREPARING && b->users > 0);
     b->state = r < 0 ? FAILED : READY;
     b->error = r;
     memcpy(b->fault, fault, sizeof(fault));
@@ -186,6 +189,7 @@ static int broadcast_await(struct pst_broadcasts *all, struct broadcast *b, stru
     int r = 0, error = 0;
 
     pthread_mutex_lock(&all->lock);
+    pst_assert(b->users > 0);
     while (r == 0 && b->state == PREPARING && !all->stopping) {
         pst_cond_wait_until(&all->prepared, &all->lock, pst_deadline_ns(pst_now_ns(), PATIENCE_MS));
         pthread_mutex_unlock(&all->lock);
@@ -255,6 +259,7 @@ static void place_of(const struct broadcast *b, uint32_t rank, struct relay_plac
     memcpy(out->key, b->tree.key, sizeof(out->key));
     if (!rank)
         return;
+    pst_assert(!b->tree.copies);
     pst_chain_place(b->chain, rank, &place);
     out->may_leave = place.may_leave;
     out->parent_rank = place.parent_rank;
@@ -458,6 +463,7 @@ struct pst_broadcasts *pst_broadcasts_close(struct pst_broadcasts *all)
         return NULL;
     pst_list_each_safe (it, &all->list)
         broadcast_remove(all, pst_list_entry(it, struct broadcast, link));
+    pst_assert(all->count == 0 && pst_list_empty(&all->list));
     pthread_cond_destroy(&all->prepared);
     pthread_mutex_destroy(&all->lock);
     free(all);

@@ -64,6 +64,7 @@ static int open_server(struct relay_member *m, int fd, char fault[PST_FAULT_BYTE
 
 static void put_join(struct relay_member *m, struct link *link)
 {
+    pst_assert(m->server);
     link_put_number(link, PST_BROADCAST_VERSION, 2);
     link_put_number(link, m->id, 8);
     link_put_number(link, m->options->members, 4);
@@ -76,6 +77,7 @@ static void put_tell(struct relay_member *m, struct link *link, enum relay_word 
 {
     uint32_t have;
 
+    pst_assert(m->place.rank > 0); /* it has joined */
     pthread_mutex_lock(&m->feed.lock);
     have = m->feed.have;
     pthread_mutex_unlock(&m->feed.lock);

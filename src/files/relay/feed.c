@@ -132,6 +132,7 @@ static void child_begin(struct relay_feed *feed, struct child *child)
 static void child_end(struct relay_feed *feed, struct child *child, bool done)
 {
     pthread_mutex_lock(&feed->lock);
+    pst_assert(child->number > 0 && child->number <= feed->children);
     if (child->number == feed->children) {
         feed->child = NULL;
         feed->child_done = done;
@@ -145,6 +146,7 @@ static void child_end(struct relay_feed *feed, struct child *child, bool done)
 static int feed_fail(struct relay_feed *feed, int error, uint32_t entry)
 {
     pst_assert(error < 0);
+    pst_assert(feed->plan && entry < feed->plan->m.count);
     pthread_mutex_lock(&feed->lock);
     snprintf(feed->fault, sizeof(feed->fault), "%.180s: %s", feed->plan->m.entries[entry].path,
              error == -ESTALE ? "changed since the broadcast began" : strerror(-error));
@@ -171,6 +173,7 @@ static int child_send_batch(struct relay_feed *feed, struct child *child, uint32
 
     if (r < 0)
         return feed_fail(feed, r, entry);
+    pst_assert(batch < feed->plan->batch_count);
     child->batch = batch;
     return relay_batch_send(child->link, feed->plan, batch);
 }
@@ -182,6 +185,7 @@ static int child_send_piece(struct relay_feed *feed, struct child *child)
     struct pst_piece_part part;
     int r = 0;
 
+    pst_assert(piece < feed->plan->count && piece < child->count);
     if (batch != child->batch && child_send_batch(feed, child, batch) < 0)
         return child->link->error; /* if it has none, the next turn tells */
     pst_piece_walk(&feed->plan->pieces, piece, &walk);
@@ -221,6 +225,7 @@ static int child_turn(struct relay_feed *feed, struct child *child, enum pst_ser
     uint32_t wait_ms = 0;
 
     pthread_mutex_lock(&feed->lock);
+    pst_assert(!feed->plan || (feed->plan->count == child->count && feed->have <= child->count));
     *turn = pst_serve_turn(&child->served, feed->plan ? feed->have : 0, child->count, pst_now_ms(), &wait_ms);
     child_fault(feed, child, fault);
     if (!fault[0] && *turn == PST_SERVE_WAIT)

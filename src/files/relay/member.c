@@ -109,6 +109,7 @@ static int member_fetch(struct relay_member *m, char fault[PST_FAULT_BYTES])
     char why[PST_FAULT_BYTES] = "";
     int error = 0;
 
+    pst_assert(m->tells && m->timeout_ms > 0);
     for (;;) {
         struct relay_place place = member_place(m);
         enum follow_end how = member_follow(m, &place, &error, why);
@@ -139,6 +140,7 @@ static void member_linger(struct relay_member *m)
     uint64_t since_ms = pst_now_ms();
     char ignored[PST_FAULT_BYTES];
 
+    pst_assert(!m->tells);
     while (!member_place(m).may_leave && pst_now_ms() < since_ms + MEMBER_LINGER_MS) {
         relay_feed_wait(&m->feed, MEMBER_TELL_MS);
         member_tell(m, RELAY_DONE, 0, NULL, ignored);
@@ -168,6 +170,7 @@ static void member_init(struct relay_member *m, const struct pst_broadcast_optio
 static void member_fini(struct relay_member *m)
 {
     teller_stop(m);
+    pst_assert(m->parent_fd < 0);
     relay_feed_end(&m->feed);
     pst_carry_server_close(m->server);
     relay_feed_fini(&m->feed);

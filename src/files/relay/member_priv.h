@@ -18,6 +18,8 @@ enum {
     MEMBER_JOINS_MAX = 4,     /* of a store that starts again and again */
 };
 
+_Static_assert((int)MEMBER_TELL_MS < (int)PST_CHAIN_GONE_MS, "a member that calls is not taken for dead");
+
 struct relay_member {
     const struct pst_broadcast_options *options;
     const struct pst_carry_place *to;

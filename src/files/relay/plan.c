@@ -55,6 +55,7 @@ int relay_plan_cut(struct relay_plan *plan, uint32_t piece_bytes)
     plan->count = pst_pieces_count(&plan->pieces);
     plan->batch_pieces = RELAY_BATCH_BYTES / piece_bytes;
     plan->batch_count = (uint32_t)pst_div_up(plan->count, plan->batch_pieces);
+    pst_assert(plan->starts[m->count] == m->file_bytes && plan->batch_pieces > 0);
     plan->digests = calloc(plan->count + 1, sizeof(*plan->digests));
     plan->signatures = calloc(plan->batch_count + 1, sizeof(*plan->signatures));
     digest_manifest(plan);
@@ -71,6 +72,7 @@ uint32_t relay_batch_count(const struct relay_plan *plan, uint32_t batch)
 
 int relay_batch_send(struct link *link, const struct relay_plan *plan, uint32_t batch)
 {
+    pst_assert(batch < plan->batch_count && plan->digests && plan->signatures);
     link_put_number(link, batch, 4);
     link_put(link, plan->signatures[batch], sizeof(plan->signatures[batch]));
     link_put(link, plan->digests[batch * plan->batch_pieces],
@@ -95,6 +97,7 @@ int relay_batch_take(struct pst_reader *frame, const uint8_t key[RELAY_KEY_BYTES
 
 int relay_send_place(struct link *link, const struct relay_place *place)
 {
+    pst_assert((place->port != 0) == (place->host[0] != 0));
     link_put_number(link, (place->may_leave ? RELAY_MAY_LEAVE : 0) | (place->copies ? RELAY_COPIES : 0), 1);
     link_put_number(link, place->rank, 4);
     link_put_number(link, place->parent_rank, 4);

@@ -35,6 +35,15 @@ enum {
     RELAY_GROUP_BYTES_MAX = 1024,
 };
 
+_Static_assert((int)RELAY_BATCH_BYTES >= (int)PST_PIECE_BYTES_MAX, "a batch has a piece");
+_Static_assert(4 + RELAY_SIGNATURE_BYTES + RELAY_BATCH_PIECES_MAX * PST_SHA256_BYTES <=
+                   (int)LINK_FRAME_BYTES_MAX,
+               "a frame has room for a batch's digests");
+_Static_assert(4 + (int)PST_PIECE_BYTES_MAX <= (int)LINK_FRAME_BYTES_MAX, "a frame has room for a piece");
+_Static_assert((int)PST_CHAIN_BEAT_MS < (int)PST_CHAIN_SILENCE_MS &&
+                   (int)PST_CHAIN_SILENCE_MS < (int)PST_CHAIN_GONE_MS,
+               "a child reports a dead parent before the store takes the child for dead");
+
 /* What a member tells the store of itself. */
 enum relay_word {
     RELAY_PROGRESS = 1,

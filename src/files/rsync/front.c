@@ -117,6 +117,7 @@ static int args_read(const struct side *side, char *args, size_t bytes)
 {
     size_t begin = bytes;
 
+    pst_assert(begin <= ARGS_BYTES);
     for (;;) {
         int r = bytes < ARGS_BYTES ? side_byte(side, side->client, &args[bytes]) : -E2BIG;
 
@@ -156,6 +157,7 @@ static int head_data(const struct side *side)
     bytes = args_map(side, args, mapped, module);
     if (bytes < 0)
         return bytes;
+    pst_assert(bytes <= ARGS_BYTES);
     snprintf(line, sizeof(line), "%s\n", module);
     r = side_send(side, side->daemon, line, strlen(line));
     if (r == 0)
@@ -227,6 +229,7 @@ static int daemon_connect(struct pst_rsync_front *front)
 
     if (port < 0)
         return port;
+    pst_assert(port > 0 && port <= UINT16_MAX);
     at.sin_port = htons((uint16_t)port);
     fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd >= 0 && connect(fd, (const struct sockaddr *)&at, sizeof(at)) == 0)

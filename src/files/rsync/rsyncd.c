@@ -118,6 +118,7 @@ static int start(struct pst_rsyncd *d)
         openat(d->folder_fd, "output", O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
     pid_t parent = getpid(), pid;
 
+    pst_assert(d->port > 0 && !atomic_load(&d->pid));
     if (log_fd < 0)
         return -errno;
     snprintf(config, sizeof(config), "--config=%s/rsyncd.conf", d->folder);
@@ -169,6 +170,7 @@ static int await_end(struct pst_rsyncd *d)
     struct pollfd either[] = {{.fd = d->stop_fd, .events = POLLIN}, {.fd = pid_fd, .events = POLLIN}};
     int status = 0;
 
+    pst_assert(d->pid > 1);
     while (waitpid(d->pid, &status, WNOHANG) == 0) {
         if (poll(either, pst_count_of(either), pid_fd < 0 ? AGAIN_MS_MIN : OUTPUT_LOOK_MS) > 0 &&
             either[0].revents)
@@ -196,6 +198,7 @@ static void end_process(struct pst_rsyncd *d)
 {
     uint64_t until_ns = pst_deadline_ns(pst_now_ns(), END_MS_MAX);
 
+    pst_assert(d->pid > 1); /* others are not its group */
     kill(-d->pid, SIGTERM);
     while (waitpid(d->pid, NULL, WNOHANG) == 0) {
         if (pst_now_ns() > until_ns)
@@ -310,6 +313,7 @@ static int begin(struct pst_rsyncd *d, const struct pst_rsyncd_settings *setting
 {
     int r = take_token(d, settings->token, fault);
 
+    pst_assert(!d->watched && d->stop_fd >= 0);
     if (r == 0)
         r = open_folder(d, settings->folder, fault);
     if (r < 0)
@@ -362,6 +366,7 @@ int pst_rsyncd_open(const struct pst_rsyncd_settings *settings, struct pst_rsync
 
 uint16_t pst_rsyncd_port(const struct pst_rsyncd *d)
 {
+    pst_assert(d->port > 0);
     return d->port;
 }
 

@@ -130,6 +130,7 @@ int rsyncd_write_settings(struct pst_rsyncd *d)
     FILE *out;
     int r;
 
+    pst_assert(d->folder_fd >= 0);
     d->written = true;
     r = d->token[0] ? write_secrets(d) : 0;
     if (r < 0)
@@ -194,6 +195,7 @@ static uint32_t find(const struct pst_rsyncd *d, const char *name)
 {
     uint32_t i = 0;
 
+    pst_assert(d->module_count <= d->module_room && d->module_room <= 2 * PST_RSYNCD_MODULES_MAX);
     while (i < d->module_count && strcasecmp(d->modules[i].name, name) != 0)
         i++;
     return i;
@@ -242,6 +244,7 @@ static int add(struct pst_rsyncd *d, const char *name, const struct offer *offer
 
     if (r < 0)
         return r;
+    pst_assert(d->module_count < d->module_room);
     module = &d->modules[d->module_count++];
     *module = (struct rsyncd_module){.writable = offer->writable, .has_rules = offer->leaf != NULL};
     memcpy(module->name, name, strlen(name) + 1);

@@ -132,6 +132,7 @@ static enum pst_arrival_need arrival_decide(struct pst_arrival *a, uint32_t inde
     bool proven = !(a->flags & PST_ARRIVAL_FORCE);
     struct stat made;
 
+    pst_assert(entry->kind == PST_ENTRY_FILE && !a->arrived[index]);
     if (proven && pst_entry_is(entry, there))
         return PST_ARRIVAL_HAS;
     arrival_stat(a, &a->made, entry, &made);
@@ -154,6 +155,7 @@ static int arrival_make_folder(struct pst_arrival *a, const struct pst_entry *en
     const char *leaf;
     int fd = arrival_parent(a, &a->made, entry->path, &leaf);
 
+    pst_assert(entry->kind == PST_ENTRY_FOLDER);
     if (fd < 0)
         return arrival_fail(a, fd, entry->path);
     if (mkdirat(fd, leaf, 0700) < 0 && errno != EEXIST)
@@ -174,6 +176,7 @@ static int arrival_make_link(struct pst_arrival *a, uint32_t index)
     const char *leaf;
     int fd = arrival_parent(a, &a->made, entry->path, &leaf);
 
+    pst_assert(entry->kind == PST_ENTRY_LINK && !a->arrived[index]);
     if (fd < 0)
         return arrival_fail(a, fd, entry->path);
     if (unlinkat(fd, leaf, 0) < 0 && errno != ENOENT)
@@ -230,6 +233,7 @@ static int arrival_settle_begun(struct pst_arrival *a)
 {
     int r = arrival_sync(a);
 
+    pst_assert(arrival_in_place(a));
     for (uint32_t i = 0; r == 0 && i < a->m->count; i++) {
         const struct pst_entry *entry = &a->m->entries[i];
 

@@ -13,6 +13,10 @@ enum {
     TURN_BYTES = 1 << 20, /* of one thread's turn: it is still in the cache when it is written elsewhere */
 };
 
+_Static_assert(PST_CHUNK_BYTES_MIN <= PST_CHUNK_BYTES && PST_CHUNK_BYTES <= PST_CHUNK_BYTES_MAX,
+               "a chunk that is cut by its place is one that is cut by content could be");
+_Static_assert((int)READ_BYTES >= (int)PST_CHUNK_BYTES_MAX, "what is read at once has a whole chunk");
+
 static uint64_t
     gear[256]; /* a number for each byte: any that look random, as long as all sides have the same */
 static pthread_once_t once = PTHREAD_ONCE_INIT;

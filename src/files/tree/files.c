@@ -67,6 +67,7 @@ static int arrival_keep(struct pst_arrival *a, uint32_t index)
     const char *leaf;
     int fd, r = 0;
 
+    pst_assert(entry->kind == PST_ENTRY_FILE && a->missing > 0);
     arrival_name(fresh, "fresh", entry->path);
     if (arrival_in_place(a)) {
         r = arrival_rename(a, entry, a->hidden_fd, fresh);
@@ -102,6 +103,7 @@ static int arrival_complete(struct pst_arrival *a, struct arrival_file *file)
     bool syncs = a->flags & PST_ARRIVAL_SYNC && arrival_in_place(a); /* others are when all have come */
     int r = syncs && fdatasync(file->fd) < 0 ? arrival_fail(a, -errno, entry->path) : 0;
 
+    pst_assert(file->fd >= 0 && file->covered == entry->bytes);
     if (r < 0)
         return r;
     r = arrival_seal(a, entry, file->fd);
@@ -133,6 +135,7 @@ static int arrival_write_at_once(struct pst_arrival *a, uint32_t index, const vo
     const char *leaf;
     int folder_fd = arrival_parent(a, &a->made, entry->path, &leaf), fd, r;
 
+    pst_assert(entry->bytes > 0 && a->needs[index] == PST_ARRIVAL_WHOLE);
     if (folder_fd < 0)
         return arrival_fail(a, folder_fd, entry->path);
     fd = openat(folder_fd, leaf, flags, 0600);
@@ -155,6 +158,7 @@ static int arrival_cover(struct pst_arrival *a, struct arrival_file *file, uint6
 {
     const struct pst_entry *entry = &a->m->entries[file->entry];
 
+    pst_assert(file->covered <= entry->bytes);
     if (bytes > entry->bytes - file->covered)
         return arrival_fail(a, -EPROTO, entry->path);
     file->covered += bytes;

@@ -5,6 +5,7 @@
 #include "files/key.h"
 
 enum { NONE = UINT32_MAX };
+_Static_assert((uint32_t)PST_MANIFEST_ENTRIES_MAX < (uint32_t)NONE, "no entry has the number of none");
 
 void pst_manifest_fini(struct pst_manifest *m)
 {

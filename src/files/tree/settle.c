@@ -86,6 +86,7 @@ static int settle_each(struct pst_arrival *a)
     struct stat st;
     int r = 0;
 
+    pst_assert(a->exists && a->missing == 0);
     for (uint32_t i = 0; r == 0 && i < a->m->count; i++)
         r = arrival_check_place(a, &a->m->entries[i], &st);
     for (uint32_t i = 0; r == 0 && i < a->m->count; i++) {
@@ -105,6 +106,7 @@ int arrival_note_disk(struct pst_arrival *a, int folder_fd)
 {
     struct stat st;
 
+    pst_assert(folder_fd >= 0);
     if (!(a->flags & PST_ARRIVAL_SYNC) || fstat(folder_fd, &st) < 0)
         return 0;
     for (size_t i = 0; i < pst_count_of(a->disks); i++) {
@@ -160,8 +162,11 @@ int arrival_sync(struct pst_arrival *a)
 /* A destination that was not there gets all at once. Return: 0, -EEXIST it is there now. */
 static int settle_at_once(struct pst_arrival *a)
 {
-    int r = a->m->entries[0].kind == PST_ENTRY_FOLDER ? settle_folders(a, &a->made) : 0;
+    int r = 0;
 
+    pst_assert(!a->exists && a->missing == 0);
+    if (a->m->entries[0].kind == PST_ENTRY_FOLDER)
+        r = settle_folders(a, &a->made);
     if (r < 0)
         return r;
     r = pst_beneath_rename_new(a->hidden_fd, "tree", a->parent_fd, a->leaf);

@@ -32,6 +32,7 @@ int pst_wanted_add(struct pst_wanted *wanted, const struct pst_digest *digest, u
         return -EPROTO;
     if (wanted->count == wanted->room && wanted_grow(wanted) < 0)
         return -ENOMEM;
+    pst_assert(wanted->count < wanted->room);
     wanted->chunks[wanted->count++] = (struct pst_wanted_chunk){*digest, wanted->bytes, bytes, false};
     wanted->bytes += bytes;
     return 0;
@@ -113,6 +114,7 @@ int pst_wanted_take(struct pst_wanted *wanted, const struct pst_digest *digest, 
 
 void pst_wanted_bits(const struct pst_wanted *wanted, uint8_t *bits)
 {
+    pst_assert(wanted->taken <= wanted->count);
     memset(bits, 0, (wanted->count + 7) / 8);
     for (uint32_t i = 0; i < wanted->count; i++)
         bits[i / 8] |= (uint8_t)(!wanted->chunks[i].taken << i % 8);
