@@ -35,6 +35,7 @@ static void settle(struct lws *wsi)
 
     if (!party)
         return;
+    pst_assert(party->magic == PARTY_MAGIC);
     web->adopting = NULL;
     lws_set_opaque_user_data(wsi, party);
     (void)party->ops->told(party, wsi, LWS_CALLBACK_WSI_CREATE, NULL, 0);

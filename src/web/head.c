@@ -60,6 +60,7 @@ static struct pst_bytes cut(struct pst_bytes *text, char c)
         return first;
     }
     first.len = (size_t)(at - (const char *)text->data);
+    pst_assert(first.len < text->len);
     text->data = at + 1;
     text->len -= first.len + 1;
     return first;
@@ -215,6 +216,7 @@ int head_parse(const char *text, size_t bytes, struct head *out)
 
         if (count > HEAD_FIELDS_MAX)
             return 431;
+        pst_assert(end && end >= text + at);
         status = count == 0 ? first_line(line, out) : field(line, out);
         if (status)
             return status;

@@ -20,6 +20,9 @@ enum {
     STEPS_A_ROUND = 32,
 };
 
+_Static_assert((int)FIRST_BYTES <= (int)READ_BYTES && (int)READ_BYTES <= (int)HEAD_BYTES_MAX,
+               "the first reading tells what a client speaks");
+
 enum step {
     STEP_FIRST, /* what does it speak */
     STEP_HEAD,
@@ -98,6 +101,7 @@ static void http_free(struct party *party)
 {
     struct http *h = pst_container_of(party, struct http, party);
 
+    pst_assert(h->step == STEP_CLOSED && h->watch.fd < 0 && !h->work && !h->out);
     free(h->in);
     free(h);
 }
@@ -116,6 +120,7 @@ static void http_tick(struct party *party, uint64_t now_ns)
     struct http *h = http_cast(party);
     bool late = web_is_late(party->web, h->pace.since_ns, now_ns);
 
+    pst_assert(h->step != STEP_CLOSED && !h->work == (h->step != STEP_ANSWER));
     if (h->step == STEP_LINGER)
         late |= now_ns - h->pace.since_ns > pst_ns_of_ms(WEB_LINGER_MS);
     if (late && h->step != STEP_ANSWER)
@@ -316,6 +321,7 @@ static void upgrade(struct http *h)
         refuse(h, 503);
         return;
     }
+    pst_assert(h->head_bytes <= h->in_bytes && !h->work && !h->out);
     fd = watch_give(web, &h->watch);
     if (tunnel)
         tunnel_open(&h->party, fd, tunnel, head, more);
@@ -326,6 +332,7 @@ static void upgrade(struct http *h)
 
 static void ask(struct http *h)
 {
+    pst_assert(!h->work && !h->out && h->body.bytes == h->head.body_bytes);
     h->is_known = true;
     h->work = workers_ask(h->party.web, h, &h->head, &h->body, h->peer);
     if (!h->work) {
@@ -342,6 +349,7 @@ static bool begin_body(struct http *h)
     size_t here = pst_min(h->in_bytes - h->head_bytes, h->head.body_bytes);
     static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
 
+    pst_assert(!h->body.data && h->body.room == 0 && here <= PST_WEB_BODY_BYTES_MAX);
     if (h->party.web->bodies_bytes + here > WEB_BODIES_BYTES)
         return false;
     h->step = STEP_BODY;
@@ -462,6 +470,7 @@ static bool grow_in(struct http *h)
     size_t room = h->in_room ? 2 * h->in_room : READ_BYTES;
     char *in;
 
+    pst_assert(h->in_bytes <= h->in_room && h->in_room <= HEAD_BYTES_MAX);
     if (h->in_bytes < h->in_room)
         return true;
     in = room <= HEAD_BYTES_MAX ? realloc(h->in, room) : NULL;
@@ -507,6 +516,7 @@ static bool step_head(struct http *h)
         pace_begin(&h->pace, 0, pst_now_ns());
     h->head_began = true;
     h->in_bytes += (size_t)n;
+    pst_assert(h->in_bytes <= h->in_room);
     return true;
 }
 
@@ -555,6 +565,7 @@ static bool step_body(struct http *h)
 /* The answer is out: another request, or the end. */
 static bool sent(struct http *h)
 {
+    pst_assert(h->out && h->out_at == h->out_bytes && !h->work);
     answer_drop(h);
     h->is_known = false;
     h->answered = true;
@@ -586,6 +597,7 @@ static bool step_send(struct http *h)
         return false;
     }
     h->out_at += (size_t)n;
+    pst_assert(h->out_at <= h->out_bytes);
     pace_moved(&h->pace, (size_t)n, pst_now_ns());
     return true;
 }

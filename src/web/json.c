@@ -54,6 +54,7 @@ struct scan {
 /* Behind the string that begins at scan->at. Return: whether it ends, and has no NUL. */
 static bool scan_string(struct scan *scan)
 {
+    pst_assert(scan->at < scan->end && *scan->at == '"');
     for (scan->at++; scan->at < scan->end; scan->at++) {
         if (*scan->at == '"')
             return true;

@@ -91,6 +91,7 @@ void watch_close(struct pst_web *web, struct watch *watch)
 
 void party_open(struct party *party, const struct party_ops *ops, struct pst_web *web)
 {
+    pst_assert(ops->tick && ops->close && ops->free);
     *party = (struct party){.magic = PARTY_MAGIC, .ops = ops, .web = web};
     pst_list_push_back(&web->parties, &party->link);
 }
@@ -156,6 +157,7 @@ bool loop_make_passage(struct pst_web *web)
     }
     if (passed < web->connections_max - web->connections_max / 4)
         return true;
+    pst_assert(idle && idle->passes);
     if (!web_is_late(web, idle->moved_ns, pst_now_ns()))
         return false;
     idle->passes = false;
@@ -241,6 +243,7 @@ static void accept_clients(struct pst_web *web, struct watch *watch, uint32_t ev
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
         setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
         name_peer(&address, peer.host, sizeof(peer.host));
+        pst_assert(web->connections < web->connections_max);
         http_open(web, fd, peer.host, pst_boot_address_loopback(&peer), false);
     }
 }

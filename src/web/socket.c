@@ -70,6 +70,7 @@ static int queue(struct pst_web_socket *socket, struct text *text)
         socket->moved_ns = pst_now_ns();
     pst_list_push_back(&socket->texts, &text->link);
     socket->waiting_bytes += text->bytes;
+    pst_assert(socket->waiting_bytes <= PST_WEB_MESSAGE_BYTES_MAX);
     return 0;
 }
 
@@ -130,6 +131,7 @@ void sockets_stirred(struct pst_web *web)
         struct pst_web_socket *socket = pst_list_first(&web->stirring, struct pst_web_socket, stir);
 
         pst_list_remove(&socket->stir);
+        pst_assert(socket->magic == SOCKET_MAGIC);
         if (socket->wsi && socket->overflown)
             bridge_kill(socket->wsi);
         else if (socket->wsi)
@@ -214,6 +216,7 @@ static int gather(struct pst_web_socket *socket, const void *data, size_t bytes)
     }
     if (bytes)
         memcpy(socket->message + socket->message_bytes, data, bytes);
+    pst_assert(wanted <= socket->message_room && web->bodies_bytes >= socket->message_room);
     socket->message_bytes = wanted;
     return 0;
 }

@@ -16,6 +16,8 @@ enum {
     THREADS_MAX = 256,
 };
 
+_Static_assert(CONNECTIONS_PRESET <= CONNECTIONS_MAX && THREADS_PRESET <= THREADS_MAX, "presets are allowed");
+
 static int fail(int result, const char **fault, const char *why)
 {
     *fault = why;

@@ -32,6 +32,12 @@ enum {
     WEB_LINGER_MS = 1000,          /* for a refused client to read why */
 };
 
+_Static_assert(WEB_PIECE_BYTES <= WEB_CHUNK_BYTES && (int)WEB_CHUNK_BYTES <= (int)FLOW_BYTES,
+               "a flow takes what is moved at once");
+_Static_assert((int)PST_WEB_BODY_BYTES_MAX <= (int)WEB_BODIES_BYTES &&
+                   (int)PST_WEB_MESSAGE_BYTES_MAX <= (int)WEB_BODIES_BYTES,
+               "one request's body or message is within the bound of all");
+
 struct work;
 struct http;
 

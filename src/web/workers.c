@@ -42,6 +42,7 @@ static struct work *next_work(struct workers *workers)
 
 static void work_do(struct pst_web *web, struct work *work)
 {
+    pst_assert(!work->queued && pst_list_empty(&work->link));
     work->answer.status = 200;
     web->ops->answer(web->ctx, &work->request, &work->answer);
     pthread_mutex_lock(&web->workers.lock);
@@ -188,6 +189,7 @@ void workers_collect(struct pst_web *web)
         struct work *work = pst_list_first(&done, struct work, link);
 
         pst_list_remove(&work->link);
+        pst_assert(!work->queued);
         if (work->http)
             http_answered(work->http, &work->answer);
         work_free(web, work);
