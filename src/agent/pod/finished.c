@@ -34,6 +34,7 @@ static void finished_name(const char *group, const char *key, char name[NAME_BYT
 
 static void finished_free(struct finished *one)
 {
+    pst_assert(one->path);
     free(one->path);
     free(one);
 }
@@ -90,6 +91,7 @@ static int finished_put(struct pst_pod *pod, struct finished *one)
     if (r == 0) {
         pst_list_push_back(&pod->finished, &one->link);
         pod->finished_count++;
+        pst_assert(pod->finished_count <= POD_FINISHED_MAX);
         pthread_cond_broadcast(&pod->finished_changed);
     }
     pthread_mutex_unlock(&pod->finished_lock);
@@ -202,4 +204,5 @@ void finished_close(struct pst_pod *pod)
     pst_assert(!pod->acceptor); /* nobody waits */
     pst_list_each_safe (it, &pod->finished)
         finished_forget(pod, pst_list_entry(it, struct finished, link));
+    pst_assert(pod->finished_count == 0);
 }

@@ -36,6 +36,7 @@ static int frame_key(struct frame *frame, char key[PST_KEY_CAP])
     const char *text = frame_text(frame, "key");
     int bytes = text ? pst_key_normalise(pst_bytes_of(text), key) : -EINVAL;
 
+    pst_assert(bytes < PST_KEY_CAP);
     if (text && bytes <= 0) {
         snprintf(frame->fault, sizeof(frame->fault), "'key' cannot be a key");
         return -EINVAL;
@@ -232,6 +233,7 @@ static int frame_run(struct frame *frame)
 {
     const char *name = frame_text(frame, "command");
 
+    pst_assert(frame->asked && frame->answer);
     if (!frame_is_allowed(frame)) {
         snprintf(frame->fault, sizeof(frame->fault), "no token, or a wrong one");
         return -EACCES;

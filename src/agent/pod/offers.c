@@ -104,6 +104,7 @@ static struct offer *offers_find(struct pst_pod *pod, const char *key)
 /* The module that has a folder in the other way: with its name, or what is in it. */
 static void offer_twin(const struct offer *offer, char twin[POD_MODULE_BYTES])
 {
+    pst_assert(offer->module[0] == 'p');
     memcpy(twin, offer->module, POD_MODULE_BYTES);
     twin[0] = 'd';
 }
@@ -113,6 +114,7 @@ static void offer_withdraw(struct pst_pod *pod, struct offer *offer)
     char twin[POD_MODULE_BYTES];
 
     pst_assert(pod->offer_count > 0);
+    pst_assert(!pst_list_empty(&offer->link));
     /* If the settings cannot be written, the module stays until the agent ends; its name is forgotten. */
     if (pod->rsyncd)
         pst_rsyncd_remove(pod->rsyncd, offer->module);
@@ -130,6 +132,7 @@ static void offer_place(const struct pst_pod *pod, const struct offer *offer, st
     bool is_file = stat(offer->real, &st) == 0 && S_ISREG(st.st_mode);
 
     pst_assert(pod->rsyncd && offer->module[0]);
+    pst_assert(offer->real[0] == '/');
     place->rsync_port = pst_rsyncd_port(pod->rsyncd);
     snprintf(place->rsync_path, sizeof(place->rsync_path), "%s%s%.*s", offer->module, is_file ? "/" : "",
              is_file ? NAME_MAX : 0, strrchr(offer->real, '/') + 1);
@@ -229,6 +232,7 @@ static struct offer *offer_new(const struct wanted *wanted)
     struct offer *offer = calloc(1, sizeof(*offer) + key_bytes);
     uint64_t name[1];
 
+    pst_assert(wanted->path[0] == '/' && wanted->real[0] == '/');
     if (!offer)
         return NULL;
     offer->path = strdup(wanted->path);
@@ -274,6 +278,7 @@ static int offers_put(struct pst_pod *pod, struct offer *offer, struct offer *ol
     offer_add_twin(pod, offer);
     if (old)
         offer_withdraw(pod, old);
+    pst_assert(pod->offer_count < POD_OFFERS_MAX && !offers_find(pod, offer->key));
     pst_list_push_back(&pod->offers, &offer->link);
     pod->offer_count++;
     return 0;

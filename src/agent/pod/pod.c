@@ -74,6 +74,7 @@ static int make_folder(struct pst_pod *pod, char fault[PST_FAULT_BYTES])
     char made[PATH_MAX];
     int r = 0;
 
+    pst_assert(!pod->rsyncd_folder[0]);
     snprintf(made, sizeof(made), "%.3000s/penstock-agent-XXXXXX",
              temporary && *temporary == '/' ? temporary : "/tmp");
     if (!mkdtemp(made))

@@ -38,6 +38,10 @@ enum {
     POD_MODULE_BYTES = 24,
 };
 
+_Static_assert((int)POD_MODULE_BYTES <= (int)PST_RSYNCD_NAME_BYTES_MAX, "an offer's module has a name");
+_Static_assert(2 * (int)POD_OFFERS_MAX <= (int)PST_RSYNCD_MODULES_MAX,
+               "each offer, and its twin, has a module");
+
 /* The listeners. */
 enum { POD_LOCAL, POD_REMOTE }; /* the unix socket: of processes of this pod; TCP */
 

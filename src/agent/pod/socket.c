@@ -21,6 +21,10 @@ enum {
     DRAIN_MS = 2000,
 };
 
+_Static_assert((int)REMOTE_FRAME_BYTES_MAX <= (int)POD_FRAME_BYTES_MAX, "others say no more than one's own");
+_Static_assert((int)PST_TREE_GROUP_BYTES_MAX + (int)PST_KEY_BYTES_MAX < (int)REMOTE_FRAME_BYTES_MAX,
+               "other pods can name a group and a key");
+
 /* ---- frames as bytes ---- */
 
 static int await(int fd, short events, uint64_t until_ns)
@@ -98,6 +102,7 @@ static void connection_drain(const struct pod_caller *caller)
 
 static void connection_refuse(const struct pod_caller *caller, int error)
 {
+    pst_assert(error < 0);
     connection_answer(caller, error == -E2BIG ? "{\"status\":\"error\",\"error\":\"the frame is too long\"}"
                               : error == -ETIMEDOUT
                                   ? "{\"status\":\"error\",\"error\":\"the frame did not come in time\"}"
@@ -200,6 +205,7 @@ int sockets_open(struct pst_pod *pod, char fault[PST_FAULT_BYTES])
         [POD_LOCAL] = {.connections_max = POD_LOCAL_MAX}, [POD_REMOTE] = {.connections_max = POD_REMOTE_MAX}};
     int r;
 
+    pst_assert(pod->unix_fd < 0 && pod->tcp_fd < 0 && !pod->acceptor);
     pod->unix_fd = pst_boot_listen_unix(&pod->unix_address, &pod->unix_inode);
     if (pod->unix_fd < 0)
         return sockets_fail(pod->unix_fd, "agent_socket", pod->unix_address.path, fault);

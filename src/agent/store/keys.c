@@ -130,6 +130,7 @@ static void reply_saturated(struct call *call, const struct pst_choice *choice)
     struct pst_json *json = pst_json_new_object(), *detail = pst_json_new_object();
     struct pst_json *ips = pst_json_new_array(), *same = pst_json_new_array();
 
+    pst_assert(choice->saturated_count <= PST_SATURATED_MAX);
     for (uint32_t i = 0; i < choice->saturated_count; i++) {
         pst_json_add_text(ips, NULL, choice->saturated[i]);
         pst_json_add_text(same, NULL, choice->saturated[i]);

@@ -38,6 +38,7 @@ static void add(struct listing *listing, const char *name, size_t bytes, bool is
         listing->error = -E2BIG;
     if (listing->error)
         return;
+    pst_assert(listing->count < listing->room);
     item.name = strndup(name, bytes);
     item.locale = locale ? strdup(locale) : NULL;
     listing->items[listing->count++] = item;

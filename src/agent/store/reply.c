@@ -11,6 +11,7 @@ void reply_json(struct call *call, int status, struct pst_json *json)
 {
     char *text = json ? pst_json_print(json) : NULL;
 
+    pst_assert(status >= 200 && status < 600);
     pst_json_free(json);
     free(call->answer->text);
     call->answer->status = text ? status : 500;
@@ -83,6 +84,7 @@ static const char *words_of(int error)
 
 void reply_error(struct call *call, int error)
 {
+    pst_assert(error < 0);
     reply_detail(call, status_of(error), "%s", words_of(error));
 }
 
