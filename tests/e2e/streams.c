@@ -78,6 +78,21 @@ static void streams_keep_conditions(void **state)
     expect_no_reservations();
 }
 
+/* Together with what was gathered before, the length passes 2^64. */
+static void streams_refuse_a_length_that_wraps(void **state)
+{
+    struct penstock_stream *stream = stream_of("s", 0, 0);
+    int r;
+
+    (void)state;
+    assert_result(penstock_stream_write(stream, "begun", 5), 0);
+    r = penstock_stream_write(stream, "", UINT64_MAX - 2);
+    assert_true(r < 0);
+    assert_result(penstock_stream_commit(stream, NULL), r);
+    assert_result(penstock_exists(STORE, "s", 1), PENSTOCK_MISS);
+    expect_no_reservations();
+}
+
 /* A stream that outgrows the store says so, and all of its memory comes back. */
 static void streams_run_out_of_space(void **state)
 {
@@ -99,6 +114,7 @@ static void streams_run_out_of_space(void **state)
 
 static const struct CMUnitTest tests[] = {
     TEST(streams_of_all_lengths),
+    TEST(streams_refuse_a_length_that_wraps),
     TEST(streams_keep_conditions),
     TEST(streams_run_out_of_space),
 };

@@ -176,7 +176,7 @@ int penstock_stream_write(struct penstock_stream *stream, const void *data, uint
     pst_assert(stream->magic == STREAM_MAGIC);
     if (stream->failed)
         return stream->failed;
-    if (stream->gathered + bytes > STREAM_BYTES && append_gathered(stream))
+    if (bytes > STREAM_BYTES - stream->gathered && append_gathered(stream))
         return stream->failed;
     if (bytes >= STREAM_BYTES)
         return append(stream, data, bytes);
