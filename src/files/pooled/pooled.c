@@ -25,8 +25,11 @@ void pst_pooled_fini(struct pst_pooled *tree)
 
 void pst_pooled_key(const struct pst_pooled_chunk *chunk, char out[PST_POOLED_KEY_BYTES + 1])
 {
+    char digits[PST_SHA256_TEXT_BYTES];
+
+    pst_sha256_print(chunk->sha256, digits);
     memcpy(out, PST_POOLED_CHUNKS, sizeof(PST_POOLED_CHUNKS) - 1);
-    pst_sha256_print(chunk->sha256, out + sizeof(PST_POOLED_CHUNKS) - 1);
+    memcpy(out + sizeof(PST_POOLED_CHUNKS) - 1, digits, sizeof(digits));
     pst_assert(strlen(out) == PST_POOLED_KEY_BYTES);
 }
 
