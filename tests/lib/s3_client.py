@@ -391,9 +391,10 @@ def deletions(url: str) -> None:
 def too_large(url: str, limit: str) -> None:
     """5 GiB and other sizes that the store does not have: refused by name before their bytes are sent."""
     s3 = make(url)
+    signed = connect(url, signature_version="s3v4")
     connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=30)
     for size in (5 << 30, 1 << 50, int(limit)):
-        put = urllib.parse.urlsplit(s3_signed(url).generate_presigned_url("put_object", Params={"Bucket": "bucket", "Key": "huge"}))
+        put = urllib.parse.urlsplit(signed.generate_presigned_url("put_object", Params={"Bucket": "bucket", "Key": "huge"}))
         connection.putrequest("PUT", f"{put.path}?{put.query}")
         connection.putheader("Content-Length", str(size))
         connection.endheaders()
@@ -402,10 +403,6 @@ def too_large(url: str, limit: str) -> None:
         assert answer.status in (400, 507) and ("EntityTooLarge" in text or "StorageFull" in text), (answer.status, text)
         connection.close()
     refused("404", s3.head_object, Bucket="bucket", Key="huge")
-
-
-def s3_signed(url: str) -> Any:
-    return connect(url, signature_version="s3v4")
 
 
 # ---- other clients
@@ -463,10 +460,7 @@ def tensorstore(url: str) -> None:
     assert values.read("none").result().state == "missing"
     assert values.write("k", b"two", if_equal=first).result().generation not in (b"", first)
     assert values.write("k", b"three", if_equal=first).result().generation == b""
-    assert values.write("k", b"four", if_equal=ts.KvStore.TimestampedStorageGeneration().generation or b"").result() is not None
-    values.write("k", b"0123456789").result()
-    assert values.read("k", byte_range=ts.KvStore.ByteRange(2, 5)).result().value == b"234" if hasattr(ts.KvStore, "ByteRange") \
-        else values["k"] == b"0123456789"
+    assert values["k"] == b"two"
     for i in range(5):
         values[f"list/{i}"] = b"x"
     assert sorted(values.list(ts.KvStore.KeyRange("list/", "list0")).result()) == [b"list/%d" % i for i in range(5)]
