@@ -48,7 +48,9 @@ static bool print_pool_url(const struct settings *settings, char *url, size_t ca
 
 static int serve_s3(struct daemon_node *served, const struct settings *settings, char *fault)
 {
+    const struct pst_node_settings *node = &settings->serve.node;
     bool in_pool = settings->serve.member.master.count > 0;
+    struct penstock_options opening = {.size = sizeof(opening), .secret_file = node->secret_file};
     char line[320], url[URL_BYTES];
     int r;
 
@@ -57,8 +59,14 @@ static int serve_s3(struct daemon_node *served, const struct settings *settings,
                  URL_BYTES);
         return -EINVAL;
     }
-    r = pst_s3_serve(served->s3, in_pool ? url : pst_serve_unix_url(served->node),
-                     settings->serve.node.secret_file, fault);
+    if (in_pool && pst_node_tls(pst_serve_node(served->node))) {
+        opening.tls = 1;
+        opening.tls_ca = node->tls_ca;
+        opening.tls_certificate = node->tls_certificate;
+        opening.tls_key = node->tls_key;
+        opening.tls_name = node->tls_name;
+    }
+    r = pst_s3_serve(served->s3, in_pool ? url : pst_serve_unix_url(served->node), &opening, fault);
     if (r < 0)
         return r;
     snprintf(line, sizeof(line), "s3: listening on %s", pst_s3_address(served->s3));

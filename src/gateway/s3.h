@@ -28,6 +28,7 @@ struct pst_s3_settings {
 };
 
 struct pst_s3;
+struct penstock_options;
 
 /*
  * Binds the address of settings->s3 and lets clients wait there. @settings: borrowed until closed. Return: 0,
@@ -38,10 +39,11 @@ int pst_s3_open(const struct pst_s3_settings *settings, struct pst_s3 **out, cha
 const char *pst_s3_address(const struct pst_s3 *s3);
 /*
  * Opens the store and begins to serve. @url: of the node, on a unix socket, or of its pool, which may be
- * there later; @secret_file: NULL without one; both borrowed during the call. Return: 0 or -errno with the
- * reason in @fault.
+ * there later; borrowed during the call. @options: with which it is opened; copied, what they name is
+ * borrowed until closed. Return: 0 or -errno with the reason in @fault.
  */
-int pst_s3_serve(struct pst_s3 *s3, const char *url, const char *secret_file, char fault[PST_FAULT_BYTES]);
+int pst_s3_serve(struct pst_s3 *s3, const char *url, const struct penstock_options *options,
+                 char fault[PST_FAULT_BYTES]);
 /* Ends what is underway; before the node's end. Returns NULL. */
 struct pst_s3 *pst_s3_close(struct pst_s3 *s3);
 

@@ -149,22 +149,21 @@ static void s3_refuse(void *ctx, int fd, uint32_t listener)
 
 int s3_open_store(struct pst_s3 *s3)
 {
-    const struct penstock_options options = {
-        .size = sizeof(options), .secret_file = s3->secret_file, .timeout_ms = STORE_TIMEOUT_MS};
     int r = 0;
 
     pthread_mutex_lock(&s3->opening);
     if (!s3->store && pst_now_ms() < s3->open_again_ms) {
         r = -EAGAIN; /* also for those that waited while another one tried */
     } else if (!s3->store) {
-        r = penstock_open(s3->url, &options, &s3->store);
+        r = penstock_open(s3->url, &s3->options, &s3->store);
         s3->open_again_ms = pst_now_ms() + OPEN_AGAIN_MS;
     }
     pthread_mutex_unlock(&s3->opening);
     return r;
 }
 
-int pst_s3_serve(struct pst_s3 *s3, const char *url, const char *secret_file, char fault[PST_FAULT_BYTES])
+int pst_s3_serve(struct pst_s3 *s3, const char *url, const struct penstock_options *options,
+                 char fault[PST_FAULT_BYTES])
 {
     static const struct pst_acceptor_ops ops = {.serve = s3_connection, .refuse = s3_refuse};
     const struct pst_acceptor_listener listener = {
@@ -174,8 +173,9 @@ int pst_s3_serve(struct pst_s3 *s3, const char *url, const char *secret_file, ch
     pst_assert(s3->magic == S3_MAGIC && !s3->store);
     s3_let_go(s3);
     s3->url = strdup(url);
-    s3->secret_file = secret_file ? strdup(secret_file) : NULL;
-    if (!s3->url || (secret_file && !s3->secret_file))
+    s3->options = *options;
+    s3->options.timeout_ms = STORE_TIMEOUT_MS;
+    if (!s3->url)
         return s3_fail(-ENOMEM, s3->settings, fault, "out of memory");
     r = s3_open_store(s3);
     if (r == -EINVAL || (r < 0 && strncmp(url, "pool://", 7) != 0)) /* the pool may be there later */
@@ -193,7 +193,6 @@ struct pst_s3 *pst_s3_close(struct pst_s3 *s3)
     penstock_close(s3->store);
     pthread_mutex_destroy(&s3->opening);
     free(s3->url);
-    free(s3->secret_file);
     s3_let_go(s3);
     free(s3->held);
     pst_close_fd(&s3->listen_fd);

@@ -54,7 +54,8 @@ struct pst_s3 {
     int *held; /* descriptors for connections and the store */
     uint32_t held_count;
     char address[280];
-    char *url, *secret_file; /* of the store */
+    char *url; /* of the store */
+    struct penstock_options options;
     pthread_mutex_t opening; /* of what follows, until there is a store */
     struct penstock *store;
     uint64_t open_again_ms;
