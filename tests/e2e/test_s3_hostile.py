@@ -157,6 +157,19 @@ def test_trailers(anonymous: Node, body: bytes, status: int, code: str) -> None:
     assert ask(anonymous, "DELETE", "/bucket/trailed").status == 204
 
 
+@pytest.mark.parametrize(["name", "digest"], [("crc32", "y/Q5Jg=="), ("crc32c", "4waSgw=="), ("crc64nvme", "rosUhgp5mIg="),
+                                              ("sha1", "98O8HYCOBHMq32eZZczDTKeuNEE="),
+                                              ("sha256", "FeKw08M4keuw8e9gnsQZQgwg4yDOlMZfvIwzEkSOsiU=")])
+def test_checksums_behind_the_body(anonymous: Node, name: str, digest: str) -> None:
+    headers = {"x-amz-content-sha256": "STREAMING-UNSIGNED-PAYLOAD-TRAILER", "x-amz-trailer": f"x-amz-checksum-{name}",
+               "x-amz-decoded-content-length": "9"}
+    for text, status in ((digest, 200), (digest[1:] + digest[:1], 400)):
+        body = f"4\r\n1234\r\n5\r\n56789\r\n0\r\nx-amz-checksum-{name}: {text}\r\n\r\n"
+        answer = ask(anonymous, "PUT", "/bucket/trailed", body.encode(), headers)
+        assert (answer.status, answer.code) == (status, "BadDigest" if status == 400 else ""), answer.body
+    assert answer.status == 400 and ask(anonymous, "DELETE", "/bucket/trailed").status == 204
+
+
 def test_unknown_trailer(anonymous: Node) -> None:
     headers = {"x-amz-content-sha256": "STREAMING-UNSIGNED-PAYLOAD-TRAILER", "x-amz-trailer": "x-amz-checksum-crc128",
                "x-amz-decoded-content-length": "3"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import http.client
+import io
 import os
 import sys
 import threading
@@ -269,9 +270,25 @@ def copies(url: str) -> None:
         refused("NoSuchKey", s3.copy_object, Bucket="bucket", Key="to", CopySource={"Bucket": "bucket", "Key": "not there"})
 
 
+class Pipe(io.RawIOBase):
+    """A body whose length nobody knows."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = io.BytesIO(data)
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        return self._data.read(size)
+
+
 def checksums(url: str) -> None:
-    """Those that boto3 sends; over TLS they come behind the body."""
+    """Those that boto3 sends; over TLS they come behind the body, whose length may be unknown then."""
     s3 = make(url)
+    for size in (0, 10, 300000, 3 * MIB) if url.startswith("https") else ():
+        data = os.urandom(size)
+        assert s3.put_object(Bucket="bucket", Key="piped", Body=Pipe(data))["ChecksumCRC32"] and body(s3, "piped") == data
     for name in ("CRC32", "SHA1", "SHA256"):
         for data in (b"", b"x" * 100, os.urandom(2 * MIB + 1)):
             put = s3.put_object(Bucket="bucket", Key="checked", Body=data, ChecksumAlgorithm=name)
