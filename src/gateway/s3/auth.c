@@ -10,13 +10,22 @@ enum { FILE_BYTES = 64 << 10 };
 
 /* ---- the file of credentials ---- */
 
+/* Of a key or a secret: a blank ends it. */
+static bool is_printed(struct pst_bytes text)
+{
+    for (size_t i = 0; i < text.len; i++)
+        if (((const uint8_t *)text.data)[i] <= ' ' || ((const uint8_t *)text.data)[i] >= 0x7f)
+            return false;
+    return true;
+}
+
 static bool credential_read(struct pst_bytes line, struct s3_credential *out)
 {
     struct pst_bytes secret = line, id = s3_cut(&secret, ' ');
 
     secret = s3_trim(secret);
     if (id.len == 0 || id.len >= sizeof(out->id) || secret.len == 0 || secret.len >= sizeof(out->secret) ||
-        memchr(id.data, '/', id.len) || memchr(secret.data, ' ', secret.len))
+        memchr(id.data, '/', id.len) || !is_printed(id) || !is_printed(secret))
         return false;
     memcpy(out->id, id.data, id.len);
     memcpy(out->secret, secret.data, secret.len);
@@ -78,10 +87,14 @@ static const struct s3_credential *credential_of(const struct pst_s3 *s3, struct
 /* Nobody is asked who they are, so a browser of this host must not lend its reach to the page of another. */
 static bool is_of_another_site(const struct s3_session *s)
 {
-    const char *domain = s->s3->settings->s3_domain;
+    const char *domain = s->s3->settings->s3_domain ? s->s3->settings->s3_domain : "";
+    struct pst_bytes host = s3_head_field(&s->head, "host"), bucket = s3_bucket_of(s3_name_of(s));
 
-    return s3_head_field(&s->head, "origin").data ||
-           pst_host_is_foreign(s3_head_field(&s->head, "host"), domain ? domain : "");
+    /* "BUCKET.DOMAIN" is this door's as DOMAIN is. */
+    if (*domain && host.len > bucket.len && bucket.len && memcmp(host.data, bucket.data, bucket.len) == 0 &&
+        ((const char *)host.data)[bucket.len] == '.')
+        host = (struct pst_bytes){(const char *)host.data + bucket.len + 1, host.len - bucket.len - 1};
+    return s3_head_field(&s->head, "origin").data || pst_host_is_foreign(host, domain);
 }
 
 enum s3_code s3_authenticate(struct s3_session *s)

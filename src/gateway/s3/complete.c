@@ -96,18 +96,31 @@ static enum s3_code part_join(struct parts *parts, const struct upload *upload, 
     return code == S3_CHANGED ? S3_InvalidPart : code;
 }
 
+/* The object is there with this: of several requests that complete or abort an upload, one alone comes here.
+ */
+static enum s3_code parts_commit(struct parts *parts, const struct upload *upload, struct s3_sink *sink,
+                                 uint64_t *generation)
+{
+    enum s3_code code = s3_upload_claim(parts->s, upload);
+
+    if (code != S3_OK)
+        return code;
+    code = sink->open ? s3_sink_commit(parts->s, sink, generation)
+                      : s3_sink_put(parts->s, sink, "", 0, generation);
+    if (code != S3_OK)
+        s3_upload_give_back(parts->s, upload);
+    return code;
+}
+
 static enum s3_code parts_join(struct parts *parts, const struct upload *upload, struct s3_sink *sink,
                                uint64_t *generation)
 {
-    enum s3_code code;
+    enum s3_code code = parts->bytes ? s3_sink_open(parts->s, sink, parts->bytes) : S3_OK;
 
-    if (parts->bytes == 0)
-        return s3_sink_put(parts->s, sink, "", 0, generation);
-    code = s3_sink_open(parts->s, sink, parts->bytes);
-    for (size_t i = 0; i < parts->count && code == S3_OK; i++)
+    for (size_t i = 0; i < parts->count && parts->bytes && code == S3_OK; i++)
         code = part_join(parts, upload, &parts->items[i], sink);
     if (code == S3_OK)
-        code = s3_sink_commit(parts->s, sink, generation);
+        code = parts_commit(parts, upload, sink, generation);
     s3_sink_close(parts->s, sink);
     return code;
 }
@@ -132,6 +145,7 @@ static enum s3_code complete(struct parts *parts)
     struct s3_session *s = parts->s;
     struct s3_sink sink = {.key = s3_store_key(s3_name_of(s))};
     struct upload upload;
+    struct s3_attrs attrs;
     uint64_t generation = 0;
     enum s3_code code = s3_conditions_write(&s->head, &sink.conditional, &sink.if_generation);
 
@@ -143,12 +157,13 @@ static enum s3_code complete(struct parts *parts)
         code = parts_stat(parts, &upload, at, pst_min(parts->count - at, STATS_AT_ONCE));
     if (code != S3_OK)
         return code;
-    s3_attrs_stamp(&upload.object.attrs, s3_now_ms());
-    sink.attrs = &upload.object.attrs;
+    attrs = upload.object.attrs;
+    s3_attrs_stamp(&attrs, s3_now_ms());
+    sink.attrs = &attrs;
     code = parts_join(parts, &upload, &sink, &generation);
     if (code != S3_OK)
         return code;
-    (void)s3_upload_remove(s, &upload); /* the object is there; what cannot go now goes in a week */
+    (void)s3_upload_drop_parts(s, &upload); /* what cannot go now goes in a week */
     return complete_answer(s, generation);
 }
 

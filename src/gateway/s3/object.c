@@ -121,6 +121,16 @@ static enum s3_code object_send(struct s3_session *s, struct s3_source *source,
     return code;
 }
 
+/* The Range that counts: one with If-Range goes on with an object that the client has a part of. */
+static struct pst_bytes object_range(const struct s3_session *s, const struct s3_object *object)
+{
+    struct pst_bytes only = s3_head_field(&s->head, "if-range");
+
+    if (only.data && s3_etag_parse(only) != object->generation)
+        return (struct pst_bytes){NULL, 0};
+    return s3_head_field(&s->head, "range");
+}
+
 static enum s3_code object_read(struct s3_session *s, const struct s3_object *object)
 {
     bool head_only = s3_text_is(s->head.method, "HEAD");
@@ -131,7 +141,7 @@ static enum s3_code object_read(struct s3_session *s, const struct s3_object *ob
     if (code == S3_NotModified)
         return object_head(s, object, &(struct s3_range){.bytes = 0}, 304);
     if (code == S3_OK)
-        code = s3_range_parse(s3_head_field(&s->head, "range"), object->bytes, &range);
+        code = s3_range_parse(object_range(s, object), object->bytes, &range);
     if (code != S3_OK)
         return code;
     if (head_only)
@@ -169,7 +179,8 @@ enum s3_code s3_delete_object(struct s3_session *s)
 
     if (code != S3_OK)
         return code;
-    if (conditional && generation == 0)
+    if ((conditional && generation == 0) || s3_head_field(&s->head, "x-amz-if-match-size").data ||
+        s3_head_field(&s->head, "x-amz-if-match-last-modified-time").data)
         return S3_NotImplemented;
     penstock_prep(&op, PENSTOCK_DELETE, key.data, key.len);
     if (conditional) {

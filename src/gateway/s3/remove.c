@@ -70,6 +70,8 @@ static bool removal_came(void *ctx, const struct pst_bytes leaves[S3_XML_LEAVES_
         if (item->op.if_generation == 0)
             item->code = S3_PreconditionFailed;
     }
+    if ((leaves[2].len && !s3_text_is(leaves[2], "null")) || leaves[3].len || leaves[4].len)
+        item->code = S3_NotImplemented; /* the object is not what this asks for, or nobody looked */
     return true;
 }
 
@@ -130,12 +132,13 @@ static enum s3_code removals_answer(const struct removals *removals, bool quiet)
 
 enum s3_code s3_delete_objects(struct s3_session *s)
 {
-    static const struct s3_xml_form form = {.root = "Delete",
-                                            .item = "Object",
-                                            .leaves = {"Key", "ETag"},
-                                            .flag = "Quiet",
-                                            .items_max = S3_LIST_MAX,
-                                            .item_came = removal_came};
+    static const struct s3_xml_form form = {
+        .root = "Delete",
+        .item = "Object",
+        .leaves = {"Key", "ETag", "VersionId", "Size", "LastModifiedTime"},
+        .flag = "Quiet",
+        .items_max = S3_LIST_MAX,
+        .item_came = removal_came};
     struct removals removals = {.s = s};
     pst_cleanup_free char *text = NULL;
     size_t bytes = 0;

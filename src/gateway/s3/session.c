@@ -68,13 +68,26 @@ static const struct route *session_route(const struct s3_session *s)
     return NULL;
 }
 
+/* Of a signature in the query, and what SDKs add; other fields that a presigner puts there are not read. */
+static bool is_of_signature(struct pst_bytes name)
+{
+    static const char *const known[] = {"X-Amz-Algorithm",      "X-Amz-Credential",     "X-Amz-Date",
+                                        "X-Amz-Expires",        "X-Amz-SignedHeaders",  "X-Amz-Signature",
+                                        "X-Amz-Security-Token", "X-Amz-Content-Sha256", "x-id"};
+
+    for (size_t i = 0; i < pst_count_of(known); i++)
+        if (s3_name_is(name, known[i]))
+            return true;
+    return false;
+}
+
 static bool route_takes(const struct route *route, struct pst_bytes name)
 {
     char word[64];
 
     if (route->param && s3_text_is(name, route->param))
         return true;
-    if (name.len > 2 && strncasecmp(name.data, "x-", 2) == 0) /* a signature, or an SDK's own */
+    if (is_of_signature(name))
         return true;
     if (name.len + 3 > sizeof(word))
         return false;
@@ -129,6 +142,7 @@ static enum s3_code session_dispatch(struct s3_session *s)
 static bool session_read_head(struct s3_session *s, size_t *head_bytes)
 {
     size_t looked_at = 0;
+    bool begun = false;
 
     *head_bytes = 0;
     s3_link_begin(&s->link);
@@ -148,10 +162,9 @@ static bool session_read_head(struct s3_session *s, size_t *head_bytes)
         n = s3_link_fill(&s->link);
         if (n <= 0)
             return false;
-        if (here.len == 0) { /* no longer idle, and its time is the whole head's */
-            pst_acceptor_keep(s->s3->acceptor, s->link.fd);
+        if (!begun) /* no longer idle: its time is the whole head's */
             s3_link_begin(&s->link);
-        }
+        begun = true;
     }
 }
 
@@ -170,7 +183,7 @@ static void session_begin(struct s3_session *s)
 
 static enum s3_code session_request(struct s3_session *s, size_t head_bytes)
 {
-    struct pst_bytes here = s3_link_here(&s->link);
+    struct pst_bytes here = s3_link_here(&s->link), payload;
     enum s3_code code;
 
     if (head_bytes == 0 || head_bytes > sizeof(s->in))
@@ -182,8 +195,13 @@ static enum s3_code session_request(struct s3_session *s, size_t head_bytes)
         code = s3_target_parse(&s->head, s->s3->settings->s3_domain, &s->target);
     if (code == S3_OK)
         code = s3_authenticate(s);
-    if (code == S3_OK)
-        code = s3_body_open(&s->body, &s->link, &s->head, s->who ? &s->signer : NULL);
+    if (code != S3_OK)
+        return code;
+    pst_acceptor_keep(s->s3->acceptor, s->link.fd); /* until its answer, now that it is known */
+    payload = s3_head_field(&s->head, "x-amz-content-sha256");
+    if (!payload.data)
+        payload = s3_param(&s->target, "X-Amz-Content-Sha256");
+    code = s3_body_open(&s->body, &s->link, &s->head, payload, s->who ? &s->signer : NULL);
     if (code != S3_OK)
         return code;
     s->ends = !s->head.keep_alive;

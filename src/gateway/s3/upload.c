@@ -92,13 +92,29 @@ static enum s3_code part_copy(struct s3_session *s, struct s3_sink *sink, uint64
     if (code == S3_NotModified)
         code = S3_PreconditionFailed;
     if (code == S3_OK)
-        code = s3_range_parse(s3_head_field(&s->head, "x-amz-copy-source-range"), object.bytes, &range);
+        code = s3_range_within(s3_head_field(&s->head, "x-amz-copy-source-range"), object.bytes, &range);
     if (code == S3_OK)
         code = s3_source_open(s, s3_store_key(&from), &object, &source);
     if (code == S3_OK)
         code = s3_sink_range(s, sink, &source, range, generation);
     s3_source_close(s, &source);
     return code == S3_CHANGED ? s3_because(s, S3_SlowDown, "the object changed meanwhile") : code;
+}
+
+/* A part that came while its upload ended is nobody's. */
+static enum s3_code part_check(struct s3_session *s, struct pst_bytes key, uint64_t generation)
+{
+    struct penstock_op op = {0};
+    struct upload upload;
+    enum s3_code code = s3_upload_find(s, &upload);
+
+    if (code != S3_NoSuchUpload)
+        return code;
+    penstock_prep(&op, PENSTOCK_DELETE, key.data, key.len);
+    op.flags = PENSTOCK_IF_GENERATION;
+    op.if_generation = generation;
+    penstock_batch(s->s3->store, &op, 1);
+    return code;
 }
 
 static enum s3_code part_answer(struct s3_session *s, uint64_t generation, bool copied)
@@ -132,25 +148,42 @@ enum s3_code s3_put_part(struct s3_session *s)
     sink.key = s3_part_key(&upload, (uint32_t)number, key);
     code = copied ? part_copy(s, &sink, &generation) : s3_sink_body(s, &sink, &generation);
     s3_sink_close(s, &sink);
+    if (code == S3_OK)
+        code = part_check(s, sink.key, generation);
     return code == S3_OK ? part_answer(s, generation, copied) : code;
 }
 
 /* ---- giving it up ---- */
 
-enum s3_code s3_upload_remove(struct s3_session *s, const struct upload *upload)
+enum s3_code s3_upload_claim(struct s3_session *s, const struct upload *upload)
+{
+    struct penstock_op op = {0};
+
+    penstock_prep(&op, PENSTOCK_DELETE, upload->key, upload->key_bytes);
+    op.flags = PENSTOCK_IF_GENERATION;
+    op.if_generation = upload->object.generation;
+    penstock_batch(s->s3->store, &op, 1);
+    return op.result == PENSTOCK_MISS || op.result == PENSTOCK_EXISTS ? S3_NoSuchUpload : s3_result(s, &op);
+}
+
+void s3_upload_give_back(struct s3_session *s, const struct upload *upload)
+{
+    struct s3_sink sink = {.key = {upload->key, upload->key_bytes},
+                           .attrs = &upload->object.attrs,
+                           .conditional = true,
+                           .ttl_ms = S3_UPLOAD_MS};
+    uint64_t generation;
+
+    (void)s3_sink_put(s, &sink, "", 0, &generation); /* if it fails, the client begins anew */
+}
+
+enum s3_code s3_upload_drop_parts(struct s3_session *s, const struct upload *upload)
 {
     char prefix[PART_KEY_BYTES];
-    struct penstock_op op = {0};
-    int n = snprintf(prefix, sizeof(prefix), "%s%s/", S3_PARTS_PREFIX, upload->id), r;
+    int n = snprintf(prefix, sizeof(prefix), "%s%s/", S3_PARTS_PREFIX, upload->id);
 
     pst_assert(n > 0 && (size_t)n < sizeof(prefix));
-    penstock_prep(&op, PENSTOCK_DELETE, upload->key,
-                  upload->key_bytes); /* first: no part comes from here on */
-    penstock_batch(s->s3->store, &op, 1);
-    if (op.result != 0 && op.result != PENSTOCK_MISS)
-        return s3_result(s, &op);
-    r = penstock_delete_prefix(s->s3->store, prefix, (size_t)n, NULL);
-    return s3_result_of(s, r);
+    return s3_result_of(s, penstock_delete_prefix(s->s3->store, prefix, (size_t)n, NULL));
 }
 
 enum s3_code s3_abort_upload(struct s3_session *s)
@@ -159,6 +192,8 @@ enum s3_code s3_abort_upload(struct s3_session *s)
     enum s3_code code = s3_upload_find(s, &upload);
 
     if (code == S3_OK)
-        code = s3_upload_remove(s, &upload);
+        code = s3_upload_claim(s, &upload);
+    if (code == S3_OK)
+        code = s3_upload_drop_parts(s, &upload);
     return code == S3_OK ? s3_send_status(s, 204) : code;
 }

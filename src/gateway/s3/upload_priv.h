@@ -29,7 +29,11 @@ struct upload {
 enum s3_code s3_upload_find(struct s3_session *s, struct upload *out);
 /* @part: 1 to S3_PARTS_MAX. */
 struct pst_bytes s3_part_key(const struct upload *upload, uint32_t part, char key[PART_KEY_BYTES]);
-/* Deletes the parts, and the upload. */
-enum s3_code s3_upload_remove(struct s3_session *s, const struct upload *upload);
+/* Ends the upload, for one request alone: another one is told S3_NoSuchUpload from now on. */
+enum s3_code s3_upload_claim(struct s3_session *s, const struct upload *upload);
+/* What was claimed is not needed: the upload is as before. */
+void s3_upload_give_back(struct s3_session *s, const struct upload *upload);
+/* Deletes the parts of an upload that has ended. */
+enum s3_code s3_upload_drop_parts(struct s3_session *s, const struct upload *upload);
 
 #endif

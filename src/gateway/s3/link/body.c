@@ -98,12 +98,12 @@ static enum s3_code body_set_length(struct s3_body *body, const struct s3_head *
 }
 
 enum s3_code s3_body_open(struct s3_body *body, struct s3_link *link, const struct s3_head *head,
-                          struct s3_signer *signer)
+                          struct pst_bytes payload, struct s3_signer *signer)
 {
     enum s3_code code;
 
     *body = (struct s3_body){.link = link, .awaits_continue = head->expect_continue};
-    code = body_set_payload(body, s3_head_field(head, "x-amz-content-sha256"), signer);
+    code = body_set_payload(body, payload, signer);
     if (code == S3_OK)
         code = body_set_length(body, head);
     if (code == S3_OK)

@@ -39,9 +39,10 @@ struct s3_body {
     uint32_t check_count;
 };
 
-/* Nothing is read yet. @signer: of a signed request, borrowed; NULL without. To be closed either way. */
+/* Nothing is read yet. @payload: what the request says of the body's digest. @signer: of a signed request,
+ * borrowed; NULL without. To be closed either way. */
 enum s3_code s3_body_open(struct s3_body *body, struct s3_link *link, const struct s3_head *head,
-                          struct s3_signer *signer);
+                          struct pst_bytes payload, struct s3_signer *signer);
 /* Fills @buf as far as the body goes. Return: S3_OK and *@got, less than @bytes only at the end, when all was
  * found right; else what is wrong. */
 enum s3_code s3_body_read(struct s3_body *body, void *buf, size_t bytes, size_t *got);

@@ -7,6 +7,18 @@
 #include <stdio.h>
 #include <strings.h>
 
+/* A place in an object: one too large for a number lies behind every end. */
+static bool place_parse(struct pst_bytes text, uint64_t *out)
+{
+    if (s3_number(text, out))
+        return true;
+    for (size_t i = 0; i < text.len; i++)
+        if (((const char *)text.data)[i] < '0' || ((const char *)text.data)[i] > '9')
+            return false;
+    *out = UINT64_MAX;
+    return text.len > 0;
+}
+
 enum s3_code s3_range_parse(struct pst_bytes text, uint64_t value_bytes, struct s3_range *out)
 {
     static const char unit[] = "bytes=";
@@ -22,8 +34,8 @@ enum s3_code s3_range_parse(struct pst_bytes text, uint64_t value_bytes, struct 
         return S3_OK;
     first = s3_trim(s3_cut(&last, '-'));
     last = s3_trim(last);
-    if ((first.len == 0 && last.len == 0) || (first.len && !s3_number(first, &from)) ||
-        (last.len && !s3_number(last, &to)) || (first.len && to < from))
+    if ((first.len == 0 && last.len == 0) || (first.len && !place_parse(first, &from)) ||
+        (last.len && !place_parse(last, &to)) || (first.len && to < from))
         return S3_OK;
     if (first.len == 0) { /* so many of the last bytes */
         from = to < value_bytes ? value_bytes - to : 0;
@@ -35,6 +47,20 @@ enum s3_code s3_range_parse(struct pst_bytes text, uint64_t value_bytes, struct 
     out->offset = from;
     out->bytes = pst_min(to, value_bytes - 1) - from + 1;
     return S3_OK;
+}
+
+enum s3_code s3_range_within(struct pst_bytes text, uint64_t value_bytes, struct s3_range *out)
+{
+    struct pst_bytes last = text;
+    enum s3_code code = s3_range_parse(text, value_bytes, out);
+    uint64_t to = 0;
+
+    if (code != S3_OK || !text.data)
+        return code;
+    (void)s3_cut(&last, '-');
+    if (!out->partial || !place_parse(s3_trim(last), &to))
+        return S3_InvalidArgument;
+    return to - out->offset + 1 == out->bytes ? S3_OK : S3_InvalidRange;
 }
 
 static struct pst_bytes condition_field(const struct s3_head *head, const char *prefix, const char *name)

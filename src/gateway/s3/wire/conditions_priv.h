@@ -14,6 +14,9 @@ struct s3_range {
 /* @text: of a Range field, empty without one. What is no range of bytes, or several of them, counts as none.
  * Return: S3_OK or S3_InvalidRange. */
 enum s3_code s3_range_parse(struct pst_bytes text, uint64_t value_bytes, struct s3_range *out);
+/* Of a copy, which takes all that it asks for or fails. Return: S3_OK, S3_InvalidRange, S3_InvalidArgument.
+ */
+enum s3_code s3_range_within(struct pst_bytes text, uint64_t value_bytes, struct s3_range *out);
 /*
  * Conditions of a read. @prefix: of their fields, "" or "x-amz-copy-source-". @written_ms: 0 unknown: no
  * condition on time holds then. Return: S3_OK, S3_PreconditionFailed, S3_NotModified.

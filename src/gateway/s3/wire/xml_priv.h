@@ -11,7 +11,7 @@
 
 enum {
     S3_XML_BYTES_MAX = 32 << 20, /* of an answer: 1,000 keys of 4,096 bytes, encoded */
-    S3_XML_LEAVES_MAX = 2,
+    S3_XML_LEAVES_MAX = 5,
     S3_XML_LEAF_BYTES_MAX = 4200, /* a key and change */
     S3_XML_DEPTH_MAX = 8,
 };

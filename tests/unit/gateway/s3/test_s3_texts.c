@@ -157,7 +157,9 @@ static void ranges(void **state)
         {"bytes=-", 10, S3_OK, false, 0, 10},
         {"bytes=1-2,4-5", 10, S3_OK, false, 0, 10},
         {"lines=1-2", 10, S3_OK, false, 0, 10},
-        {"bytes=99999999999999999999-", 10, S3_OK, false, 0, 10},
+        {"bytes=99999999999999999999-", 10, S3_InvalidRange, false, 0, 10},
+        {"bytes=2-9223372036854775807", 10, S3_OK, true, 2, 8},
+        {"bytes=2-18446744073709551616", 10, S3_OK, true, 2, 8},
     };
 
     (void)state;
@@ -169,6 +171,32 @@ static void ranges(void **state)
         assert_int_equal(range.offset, cases[i].offset);
         assert_int_equal(range.bytes, cases[i].bytes);
     }
+}
+
+static void copies_take_all_of_their_range(void **state)
+{
+    static const struct {
+        const char *text;
+        enum s3_code code;
+    } cases[] = {
+        {"bytes=0-9", S3_OK},
+        {"bytes=3-3", S3_OK},
+        {"bytes=0-10", S3_InvalidRange},
+        {"bytes=10-11", S3_InvalidRange},
+        {"bytes=0-9223372036854775807", S3_InvalidRange},
+        {"0-4", S3_InvalidArgument},
+        {"bytes=5-2", S3_InvalidArgument},
+        {"bytes=5-", S3_InvalidArgument},
+        {"bytes=-5", S3_InvalidRange},
+        {"", S3_InvalidArgument},
+    };
+    struct s3_range range;
+
+    (void)state;
+    for (size_t i = 0; i < pst_count_of(cases); i++)
+        assert_int_equal(s3_range_within(pst_bytes_of(cases[i].text), 10, &range), cases[i].code);
+    assert_int_equal(s3_range_within((struct pst_bytes){NULL, 0}, 10, &range), S3_OK);
+    assert_int_equal(range.bytes, 10);
 }
 
 #define NEW  "Fri, 24 May 2013 00:00:01 GMT"
@@ -351,6 +379,7 @@ int main(void)
         cmocka_unit_test(virtual_hosts),
         cmocka_unit_test(queries),
         cmocka_unit_test(ranges),
+        cmocka_unit_test(copies_take_all_of_their_range),
         cmocka_unit_test(conditions_of_reads),
         cmocka_unit_test(conditions_of_writes),
         cmocka_unit_test(attributes),

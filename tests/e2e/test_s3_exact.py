@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""penstockd --s3 does what a request asks for, or says that it does not: conditions, ranges, parameters and uploads."""
+from __future__ import annotations
+
+import concurrent.futures
+import pathlib
+import re
+import socket
+from collections.abc import Iterator
+
+import pytest
+import support
+from s3 import LOOPBACK, Answer, address_of, ask, ask_signed, credentials
+from support import Node, start_node
+
+PART = bytes(range(256)) * 4096
+LONG_MAX = 2**63 - 1
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    folder = tmp_path_factory.mktemp("s3")
+    with start_node("--unix", f"{folder}/socket", "--dram", "512M", "--s3", LOOPBACK) as started:
+        started.url = f"node+unix://{folder}/socket"
+        yield started
+        started.stop()
+
+
+def begin_upload(node: Node, path: str) -> str:
+    found = re.search(rb"<UploadId>(\w+)</UploadId>", ask(node, "POST", f"{path}?uploads").body)
+    assert found
+    return found[1].decode()
+
+
+def put_part(node: Node, path: str, upload: str, number: int, body: bytes = PART) -> Answer:
+    return ask(node, "PUT", f"{path}?partNumber={number}&uploadId={upload}", body)
+
+
+def complete(node: Node, path: str, upload: str, etags: list[str]) -> Answer:
+    parts = "".join(f"<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag></Part>" for number, etag in enumerate(etags, 1))
+    return ask(node, "POST", f"{path}?uploadId={upload}",
+               f"<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>".encode())
+
+
+@pytest.mark.parametrize("last", [LONG_MAX, 2**64 - 1, 10**30])
+def test_a_range_may_end_behind_every_end(node: Node, last: int) -> None:
+    ask(node, "PUT", "/b/range", b"0123456789")
+    answer = ask(node, "GET", "/b/range", headers={"Range": f"bytes=4-{last}"})
+    assert (answer.status, answer.body) == (206, b"456789")
+
+
+def test_a_range_goes_on_with_the_object_that_it_began_with(node: Node) -> None:
+    etag = ask(node, "PUT", "/b/again", b"0123456789").headers["ETag"]
+    wanted = {"Range": "bytes=4-", "If-Range": etag}
+    assert ask(node, "GET", "/b/again", headers=wanted).body == b"456789"
+    ask(node, "PUT", "/b/again", b"abcdefghij")
+    answer = ask(node, "GET", "/b/again", headers=wanted)
+    assert (answer.status, answer.body) == (200, b"abcdefghij")
+
+
+@pytest.mark.parametrize(("text", "code"), [("0-4", "InvalidArgument"), ("bytes=5-2", "InvalidArgument"),
+                                            ("bytes=0-99", "InvalidRange"), (f"bytes=1-{LONG_MAX}", "InvalidRange")])
+def test_a_part_is_all_of_the_range_or_nothing(node: Node, text: str, code: str) -> None:
+    ask(node, "PUT", "/b/source", b"0123456789")
+    upload = begin_upload(node, "/b/copied")
+    copy = {"x-amz-copy-source": "/b/source", "x-amz-copy-source-range": text}
+    assert ask(node, "PUT", f"/b/copied?partNumber=1&uploadId={upload}", headers=copy).code == code
+
+
+def test_conditions_that_nobody_looks_at_delete_nothing(node: Node) -> None:
+    ask(node, "PUT", "/b/kept", b"kept")
+    for leaf in ("<VersionId>abc</VersionId>", "<Size>99</Size>", "<LastModifiedTime>x</LastModifiedTime>"):
+        answer = ask(node, "POST", "/b?delete", f"<Delete><Object><Key>kept</Key>{leaf}</Object></Delete>".encode())
+        assert answer.status == 200 and answer.code == "NotImplemented", answer.body
+    for name in ("x-amz-if-match-size", "x-amz-if-match-last-modified-time"):
+        assert ask(node, "DELETE", "/b/kept", headers={name: "99"}).code == "NotImplemented"
+    assert ask(node, "GET", "/b/kept").body == b"kept"
+    document = b"<Delete><Object><Key>kept</Key><VersionId>null</VersionId></Object></Delete>"
+    assert ask(node, "POST", "/b?delete", document).code == ""
+    assert ask(node, "GET", "/b/kept").status == 404
+
+
+@pytest.mark.parametrize("name", ["x-amz-copy-source=%2Fb%2Fk", "x-amz-meta-a=1", "x-amz-checksum-crc32=AAAAAA%3D%3D",
+                                  "x-amz-server-side-encryption=AES256"])
+def test_fields_in_the_query_are_not_passed_by(node: Node, name: str) -> None:
+    assert ask(node, "PUT", f"/b/query?{name}", b"body").code == "NotImplemented"
+    assert ask(node, "GET", "/b/query").status == 404
+    assert ask(node, "PUT", "/b/query?x-id=PutObject", b"body").status == 200
+    ask(node, "DELETE", "/b/query")
+
+
+def test_a_digest_in_the_query_is_of_the_body(tmp_path: pathlib.Path) -> None:
+    with start_node("--unix", f"{tmp_path}/s", "--dram", "64M", "--s3", LOOPBACK) as node:
+        answer = ask(node, "PUT", f"/b/k?X-Amz-Content-Sha256={'0' * 64}", b"other bytes")
+        assert answer.code == "XAmzContentSHA256Mismatch"
+        assert ask(node, "GET", "/b/k").status == 404
+        node.stop()
+
+
+def test_secrets_are_printed_characters(tmp_path: pathlib.Path) -> None:
+    secrets = support.secret_file(tmp_path / "credentials", "NU \0abc\n")
+    with pytest.raises(AssertionError, match="line 1 is no access key"):
+        with start_node("--unix", f"{tmp_path}/s", "--dram", "64M", "--s3", LOOPBACK, "--s3-credentials", str(secrets)):
+            pass
+
+
+def test_an_upload_ends_once(node: Node) -> None:
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        for turn in range(10):
+            path = f"/b/once{turn}"
+            upload = begin_upload(node, path)
+            etags = [put_part(node, path, upload, number).headers["ETag"] for number in (1, 2)]
+            completes = [pool.submit(complete, node, path, upload, etags) for _ in range(3)]
+            abort = pool.submit(ask, node, "DELETE", f"{path}?uploadId={upload}")
+            answers = [each.result() for each in completes]
+            good = [answer for answer in answers if answer.status == 200]
+            assert len(good) + (abort.result().status == 204) == 1
+            assert {answer.code for answer in answers if answer.status != 200} <= {"NoSuchUpload", "InvalidPart"}
+            there = ask(node, "GET", path)
+            assert there.body == 2 * PART if good else there.status == 404
+
+
+def test_a_part_that_comes_too_late_is_gone(node: Node) -> None:
+    upload = begin_upload(node, "/b/late")
+    host, port = address_of(node).rsplit(":", 1)
+    with socket.create_connection((host, int(port)), support.WAIT_S) as late:
+        late.sendall(f"PUT /b/late?partNumber=1&uploadId={upload} HTTP/1.1\r\nHost: h\r\n"
+                     f"Content-Length: {len(PART)}\r\nExpect: 100-continue\r\n\r\n".encode())
+        assert late.recv(100).startswith(b"HTTP/1.1 100")
+        assert ask(node, "DELETE", f"/b/late?uploadId={upload}").status == 204
+        late.sendall(PART)
+        assert b"NoSuchUpload" in late.recv(1 << 16)
+    keys = support.penstock("--url", node.url, "ls", ".s3/parts/" + upload)
+    assert keys.returncode == 0 and keys.stdout == b""
+
+
+def test_requests_behind_each_other_are_not_idle(tmp_path: pathlib.Path) -> None:
+    """The second one of a client that has sent two at once is under way when others fill the places."""
+    secrets = credentials(tmp_path)
+    with start_node("--unix", f"{tmp_path}/s", "--dram", "64M", "--s3", LOOPBACK, "--s3-credentials", str(secrets),
+                    "--s3-connections", "4") as node:
+        host, port = address_of(node).rsplit(":", 1)
+        crowd = []
+        try:
+            for _ in range(12):  # which say a byte, and so nothing that anybody knows
+                crowd.append(socket.create_connection((host, int(port)), support.WAIT_S))
+                crowd[-1].sendall(b"G")
+            assert ask_signed(node, "PUT", "/b/k", b"body").status == 200
+        finally:
+            for each in crowd:
+                each.close()
+        node.stop()
