@@ -43,8 +43,8 @@ struct pst_net_options {
     bool serves; /* a node's: what it connects, it connects before it polls; of two ports that connect to each
                     other at once, on one host, the client's way stays */
     const char *devices; /* network devices to use, comma separated; NULL: the transport's choice */
-    /* Of the stream: what becomes of a socket that was dialled to a host by name, which it then owns. Called by
-     * any port. Return: 0 or -errno. NULL: such an address is refused. */
+    /* Of the stream: what becomes of a socket that was dialled to a host by name, which it then owns. Called
+     * by any port. Return: 0 or -errno. NULL: such an address is refused. */
     int (*wrap)(void *ctx, int fd, const char *host, struct stream_channel **out);
     void *wrap_ctx;
 };
@@ -62,8 +62,8 @@ enum pst_net_kind {
 
 struct pst_net_event {
     enum pst_net_kind kind;
-    int status; /* 0 or a negative errno: -ECANCELED closed, -ECONNRESET lost, -EMSGSIZE truncated, -EIO
-                   otherwise */
+    int status; /* 0 or a negative errno: -ECANCELED closed, -ECONNRESET lost, -EMSGSIZE truncated, -EPROTO
+                   the peer said what is no message, -EIO otherwise */
     void *arg;
     struct pst_msg *msg;
     struct pst_bytes header;
