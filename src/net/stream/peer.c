@@ -334,6 +334,12 @@ bool stream_peer_gathers(struct pst_peer *base)
     return true;
 }
 
+bool stream_peer_direct(struct pst_peer *base)
+{
+    (void)base;
+    return false;
+}
+
 static struct pst_bytes head_bytes(const struct stream_head *head)
 {
     return (struct pst_bytes){head, sizeof(*head)};

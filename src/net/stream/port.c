@@ -257,6 +257,7 @@ const struct pst_net_ops pst_net_stream = {
     .peer_close = stream_peer_close,
     .peer_lane = stream_peer_lane,
     .peer_gathers = stream_peer_gathers,
+    .peer_direct = stream_peer_direct,
     .peer_send = stream_peer_send,
     .peer_send_bulk = stream_peer_send_bulk,
     .msg_receive = stream_msg_receive,

@@ -275,6 +275,7 @@ void stream_peer_close(struct pst_peer *base);
 void stream_peer_free(struct stream_peer *peer);
 const char *stream_peer_lane(struct pst_peer *base);
 bool stream_peer_gathers(struct pst_peer *base);
+bool stream_peer_direct(struct pst_peer *base);
 int stream_peer_send(struct pst_peer *base, struct pst_bytes header, struct pst_bytes data, void *arg);
 int stream_peer_send_bulk(struct pst_peer *base, struct pst_bytes header, const struct iovec *iov,
                           int iov_count, void *arg);

@@ -219,6 +219,7 @@ static void lanes(void **state)
 
     (void)state;
     assert_string_equal(pst_peer_lane(p->a.peer), lane());
+    assert_false(pst_peer_direct(p->a.peer));
     send_whole(&p->a, &p->b, bytes_of("h", 1), bytes_of("d", 1));
     pst_msg_free(await(&p->b, &p->a, PST_NET_EAGER).msg);
     assert_string_equal(pst_peer_lane(p->b.peer), lane());
