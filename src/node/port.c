@@ -229,7 +229,7 @@ int pst_probe_tick(struct pst_worker *w)
 {
     struct pst_probe *probe = &w->probe;
 
-    pst_assert(w->port || probe->reopening);
+    pst_assert(w->port || probe->reopening || !w->node->net);
     pst_assert(!probe->sent_ns || (!probe->reopening && probe->sent_ns <= probe->awake_ns));
     probe->awake_ns += pst_min(w->now_ns - probe->ticked_ns, AWAKE_NS_MAX);
     probe->ticked_ns = w->now_ns;
