@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * quota.h: what all holders of a session keep in a store, and may. A node counts transfers and views in it,
- * the store reservations and pins. Threads: any.
+ * the store reservations and pins. Several quotas may count in one above them, too, which has bounds of its
+ * own. Threads: any.
  */
 #ifndef PST_STORE_QUOTA_H
 #define PST_STORE_QUOTA_H
@@ -11,9 +12,10 @@
 #include <stdatomic.h>
 
 struct pst_quota {
-    uint64_t reservations_max, pins_max, bytes_max; /* 0: no limit */
-    _Atomic uint64_t reservations;                  /* reserved and not yet committed */
-    _Atomic uint64_t pins;                          /* hard pins made that are there */
+    _Atomic uint64_t reservations_max, pins_max, bytes_max; /* 0: no limit */
+    struct pst_quota *above;                                /* NULL: none */
+    _Atomic uint64_t reservations;                          /* reserved and not yet committed */
+    _Atomic uint64_t pins;                                  /* hard pins made that are there */
     _Atomic uint64_t bytes; /* of values kept by reservations and views, and underway */
     _Atomic uint64_t kept;  /* those of them that are not underway */
 };

@@ -95,56 +95,77 @@ static void quota_give(_Atomic uint64_t *count, uint64_t less)
 
 int pst_quota_take_reservation(struct pst_quota *q)
 {
-    return q ? quota_take(&q->reservations, 1, q->reservations_max) : 0;
+    int r = q ? quota_take(&q->reservations, 1, q->reservations_max) : 0;
+
+    if (!q || r != 0 || !q->above)
+        return r;
+    r = pst_quota_take_reservation(q->above);
+    if (r != 0)
+        quota_give(&q->reservations, 1);
+    return r;
 }
 
 int pst_quota_take_pin(struct pst_quota *q)
 {
-    return q ? quota_take(&q->pins, 1, q->pins_max) : 0;
+    int r = q ? quota_take(&q->pins, 1, q->pins_max) : 0;
+
+    if (!q || r != 0 || !q->above)
+        return r;
+    r = pst_quota_take_pin(q->above);
+    if (r != 0)
+        quota_give(&q->pins, 1);
+    return r;
 }
 
 int pst_quota_take_underway(struct pst_quota *q, uint64_t bytes)
 {
-    uint64_t kept;
+    uint64_t max = q ? atomic_load_explicit(&q->bytes_max, memory_order_relaxed) : 0, kept;
+    int r;
 
-    if (!q || quota_take(&q->bytes, bytes, q->bytes_max) == 0)
+    if (!q)
         return 0;
-    pst_assert(q->bytes_max > 0); /* else there is no bound to be beyond */
-    kept = atomic_load_explicit(&q->kept, memory_order_relaxed);
-    return bytes <= q->bytes_max && kept <= q->bytes_max - bytes ? PST_BUSY : -EDQUOT;
+    if (quota_take(&q->bytes, bytes, max) < 0) {
+        pst_assert(max > 0); /* else there is no bound to be beyond */
+        kept = atomic_load_explicit(&q->kept, memory_order_relaxed);
+        return bytes <= max && kept <= max - bytes ? PST_BUSY : -EDQUOT;
+    }
+    r = pst_quota_take_underway(q->above, bytes);
+    if (r != 0)
+        quota_give(&q->bytes, bytes);
+    return r;
 }
 
 int pst_quota_take_bytes(struct pst_quota *q, uint64_t bytes)
 {
     int r = pst_quota_take_underway(q, bytes);
 
-    if (r == 0 && q)
+    for (; r == 0 && q; q = q->above)
         atomic_fetch_add_explicit(&q->kept, bytes, memory_order_relaxed);
     return r;
 }
 
 void pst_quota_give_reservation(struct pst_quota *q)
 {
-    if (q)
+    for (; q; q = q->above)
         quota_give(&q->reservations, 1);
 }
 
 void pst_quota_give_pins(struct pst_quota *q, uint64_t count)
 {
     pst_assert(count > 0);
-    if (q)
+    for (; q; q = q->above)
         quota_give(&q->pins, count);
 }
 
 void pst_quota_give_bytes(struct pst_quota *q, uint64_t bytes)
 {
-    if (q)
-        quota_give(&q->kept, bytes);
+    for (struct pst_quota *at = q; at; at = at->above)
+        quota_give(&at->kept, bytes);
     pst_quota_give_underway(q, bytes);
 }
 
 void pst_quota_give_underway(struct pst_quota *q, uint64_t bytes)
 {
-    if (q)
+    for (; q; q = q->above)
         quota_give(&q->bytes, bytes);
 }
