@@ -84,6 +84,8 @@ struct penstock_options {
     const char *tls_key;         /* and its private key, not readable by others */
     const char *tls_name;        /* that the node's certificate has, if not that of its address */
     const char *transport;       /* "ucx", "stream"; NULL, "auto": UCX if both sides have it and TLS is off */
+    const void *secret;      /* the secret itself, unless there is a file; NULL: none; borrowed */
+    size_t secret_bytes;     /* 1 to 4096 */
 };
 
 /**
@@ -145,7 +147,8 @@ struct penstock_reservation;
 struct penstock_error_detail {
     uint64_t limit_bytes;  /* -EFBIG: of the largest value that fits; -ENOSPC by a quota: what it allows */
     uint32_t prefix_bytes; /* -ENOSPC by a quota: it is for keys with this one's first bytes, so many */
-    uint32_t spare;
+    uint32_t denied;       /* -EACCES: in the low byte the right that is missing, 1 read, 2 write, 4 admin;
+                              the rest is the library's */
 };
 
 /*
@@ -704,11 +707,13 @@ struct penstock_stat {
      * certificate. */
     uint64_t refused_plain, refused_tls, refused_certificate, refused_expired, refused_replayed,
         refused_by_client;
+    uint64_t forbidden;    /* operations beyond what their client's grant allows */
 };
 
 PENSTOCK_API int penstock_stat(struct penstock *store, struct penstock_stat *stat);
-/* What the node counts as a pool's master: a line for each figure, its name, a blank and its value, and a
- * NUL. Return: 0, -EOPNOTSUPP the node is a store alone, -ENOBUFS more than @room (8 KiB suffice), -errno. */
+/* What the node counts as a pool's master, and for each of its grants, if this client may administer it: a line
+ * for each figure, its name, a blank and its value, and a NUL. Return: 0, -EOPNOTSUPP the node has neither,
+ * -ENOBUFS more than @room (8 KiB suffice for a master; grants beyond @room are left out), -errno. */
 PENSTOCK_API int penstock_pool_stat(struct penstock *store, char *text, size_t room);
 
 enum penstock_pool_node_flag {

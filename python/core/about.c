@@ -216,7 +216,8 @@ PyObject *core_clear(PyObject *self, PyObject *unused)
     X(refused_certificate)                                                                                   \
     X(refused_expired)                                                                                       \
     X(refused_replayed)                                                                                      \
-    X(refused_by_client)
+    X(refused_by_client)                                                                                     \
+    X(forbidden)
 
 static PyObject *figures_dict(const struct penstock_stat *stat)
 {

@@ -103,6 +103,7 @@ class StoreStat:
     refused_expired: int
     refused_replayed: int
     refused_by_client: int
+    forbidden: int
     store: Store | None = dataclasses.field(default=None, repr=False, compare=False)
     """Where they are from, for :meth:`prefixes`."""
 

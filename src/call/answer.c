@@ -73,6 +73,16 @@ static void take_attrs(struct pst_call *call, uint32_t index, const struct pst_b
     call->attr_bytes[index] = (uint16_t)attrs->len;
 }
 
+static struct penstock_error_detail error_detail(const struct pst_channel *ch,
+                                                 const struct pst_wire_result *result)
+{
+    pst_assert(result->flags & PST_WIRE_DETAIL);
+    if (result->result == -EACCES) /* no bytes, but a right that is missing */
+        return (struct penstock_error_detail){.denied = (uint32_t)(result->prefix_bytes & PST_DENIED_RIGHT) |
+                                                        ch->grant << PST_DENIED_GRANT_SHIFT};
+    return (struct penstock_error_detail){result->limit_bytes, (uint32_t)result->prefix_bytes, 0};
+}
+
 /* Return: 0 or -EPROTO when the node sends what was not asked for. */
 static int take_result(struct pst_call *call, uint32_t index, const struct pst_wire_result *result)
 {
@@ -92,8 +102,7 @@ static int take_result(struct pst_call *call, uint32_t index, const struct pst_w
         return -EPROTO;
     op->result = result->result;
     if (pst_unlikely(result->flags & PST_WIRE_DETAIL)) {
-        op->error_detail =
-            (struct penstock_error_detail){result->limit_bytes, (uint32_t)result->prefix_bytes, 0};
+        op->error_detail = error_detail(call->channel, result);
     } else {
         op->generation = result->generation;
         op->value_bytes = traits & PST_CODE_ANSWERS ? result->bytes : result->value_bytes;

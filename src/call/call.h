@@ -80,6 +80,15 @@ void pst_op_copy_out(const struct penstock_op *op, uint64_t offset, void *to, ui
 /* crc32c of the first @bytes of its buffers. */
 uint32_t pst_op_crc(const struct penstock_op *op, uint64_t bytes);
 
+/* ---- grants: what a node allows this process, by name ---- */
+
+/* Any thread. Return: a number of its own for each name, 0 for "" or when there are too many. */
+uint32_t pst_grant_number(const char *name);
+/* The reverse: "" for none. */
+void pst_grant_name(uint32_t number, char name[PST_BOOT_GRANT_BYTES_MAX + 1]);
+/* penstock_error_detail.denied of an operation beyond the grant. */
+enum { PST_DENIED_RIGHT = 0xff, PST_DENIED_GRANT_SHIFT = 8 };
+
 /* An operation of the public interface: on a key. */
 static inline bool pst_op_public(const struct penstock_op *op)
 {

@@ -122,6 +122,7 @@ struct pst_channel {
     enum channel_state state;
     struct pst_channel_options options;
     struct pst_boot_welcome welcome;
+    uint32_t grant; /* pst_grant_number() of what the node allows; 0: anything */
     struct pst_boot_link *boot;
     int arena_fds[PST_BOOT_ARENAS_MAX];
     uint32_t arena_count;

@@ -102,6 +102,7 @@ static int welcome_step(struct pst_channel *ch, uint64_t now_ns, const char **fa
         return r;
     pst_assert(ch->welcome.arena_count <= PST_BOOT_ARENAS_MAX && ch->welcome.shard_count > 0);
     ch->arena_count = ch->welcome.arena_count;
+    ch->grant = pst_grant_number(ch->welcome.grant);
     return offer_address(ch, fault);
 }
 

@@ -4,7 +4,7 @@
 
 #include <inttypes.h>
 
-enum { POOL_TEXT_BYTES = 16 << 10 };
+enum { POOL_TEXT_BYTES = 60 << 10 };
 
 /* ---- one value ---- */
 
@@ -103,6 +103,7 @@ enum unit { COUNT, BYTES, MS };
     FIGURE(refused_replayed, COUNT, "clients refused: TLS records that were replayed or changed")            \
     FIGURE(refused_by_client, COUNT, "clients that did not believe the node's certificate")                  \
     FIGURE(malformed, COUNT, "messages that broke the protocol")                                             \
+    FIGURE(forbidden, COUNT, "operations beyond what their client's grant allows")                           \
     FIGURE(copies_asked, COUNT, "keys whose put asked for several copies")
 
 struct row {

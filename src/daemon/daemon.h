@@ -17,6 +17,8 @@ int daemon_node_open(struct settings *settings, struct daemon_node **out, char f
 /* Becomes readable when the node's pool counts on it; -1: it is in none. */
 int daemon_node_ready_fd(const struct daemon_node *node);
 uint64_t daemon_node_keys(const struct daemon_node *node);
+/* Reads again what may change while it runs, and logs what came of that. */
+void daemon_node_reload(const struct daemon_node *node);
 void daemon_node_close(struct daemon_node *node);
 
 #endif

@@ -146,6 +146,16 @@ static int next_signal(int signal_fd, int *ready_fd)
     return read(signal_fd, &info, sizeof(info)) == sizeof(info) ? (int)info.ssi_signo : SIGUSR1;
 }
 
+/* Return: false: the signal ends the daemon. */
+static bool heed(const struct served *served, int signal)
+{
+    if (signal == SIGUSR1)
+        report_keys(served);
+    else if (signal == SIGHUP && served->node)
+        daemon_node_reload(served->node);
+    return signal == SIGUSR1 || signal == SIGHUP;
+}
+
 static int serve(const struct served *served, const sigset_t *signals)
 {
     int ready_fd = served->node ? daemon_node_ready_fd(served->node) : -1;
@@ -155,8 +165,8 @@ static int serve(const struct served *served, const sigset_t *signals)
         return -errno;
     if (served->node && ready_fd < 0)
         daemon_log(NULL, "ready");
-    while (next_signal(signal_fd, &ready_fd) == SIGUSR1)
-        report_keys(served);
+    while (heed(served, next_signal(signal_fd, &ready_fd)))
+        ;
     return 0;
 }
 
@@ -171,6 +181,8 @@ static int run(struct settings *settings)
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGUSR1);
+    if (settings->serve.node.grants) /* else it ends the daemon, as it always has */
+        sigaddset(&signals, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
     signal(SIGPIPE, SIG_IGN);
     name_bus_errors();

@@ -22,9 +22,13 @@ struct daemon_node {
 static int serve_door(struct daemon_node *served, const struct settings *settings, char *fault)
 {
     char line[320];
-    int r = pst_door_serve(served->door, pst_serve_unix_url(served->node), settings->serve.node.secret_file,
-                           fault);
+    struct pst_node_secret own;
+    int r = pst_node_own_secret(pst_serve_node(served->node), settings->door.tsgrpc_grant, &own, fault);
 
+    if (r == 0)
+        r = pst_door_serve(served->door, pst_serve_unix_url(served->node),
+                           (struct pst_bytes){own.data, own.bytes}, fault);
+    explicit_bzero(&own, sizeof(own));
     if (r < 0)
         return r;
     snprintf(line, sizeof(line), "tsgrpc: listening on %s", pst_door_address(served->door));
@@ -46,12 +50,33 @@ static bool print_pool_url(const struct settings *settings, char *url, size_t ca
     return used < cap;
 }
 
+/* What S3 proves: to its node, or to a pool, whose nodes know nothing of this process. */
+static int s3_secret(const struct daemon_node *served, const struct settings *settings, bool in_pool,
+                     struct pst_node_secret *out, char *fault)
+{
+    const char *file = settings->serve.node.secret_file;
+    int r = 0;
+
+    if (!in_pool)
+        return pst_node_own_secret(pst_serve_node(served->node), settings->s3.s3_grant, out, fault);
+    if (settings->s3.s3_grant) {
+        snprintf(fault, PST_FAULT_BYTES,
+                 "s3_grant: a member of a pool serves the whole pool, with all rights");
+        return -EINVAL;
+    }
+    if (file)
+        r = pst_secret_read(file, out->data, sizeof(out->data), fault);
+    out->bytes = r > 0 ? (size_t)r : 0;
+    return r < 0 ? r : 0;
+}
+
 static int serve_s3(struct daemon_node *served, const struct settings *settings, char *fault)
 {
     const struct pst_node_settings *node = &settings->serve.node;
     bool in_pool = settings->serve.member.master.count > 0;
-    struct penstock_options opening = {.size = sizeof(opening), .secret_file = node->secret_file};
+    struct penstock_options opening = {.size = sizeof(opening)};
     char line[320], url[URL_BYTES];
+    struct pst_node_secret secret;
     int r;
 
     if (in_pool && !print_pool_url(settings, url, sizeof(url))) {
@@ -66,7 +91,13 @@ static int serve_s3(struct daemon_node *served, const struct settings *settings,
         opening.tls_key = node->tls_key;
         opening.tls_name = node->tls_name;
     }
-    r = pst_s3_serve(served->s3, in_pool ? url : pst_serve_unix_url(served->node), &opening, fault);
+    r = s3_secret(served, settings, in_pool, &secret, fault);
+    if (r == 0) {
+        opening.secret = secret.bytes ? secret.data : NULL;
+        opening.secret_bytes = secret.bytes;
+        r = pst_s3_serve(served->s3, in_pool ? url : pst_serve_unix_url(served->node), &opening, fault);
+    }
+    explicit_bzero(&secret, sizeof(secret));
     if (r < 0)
         return r;
     snprintf(line, sizeof(line), "s3: listening on %s", pst_s3_address(served->s3));
@@ -76,8 +107,7 @@ static int serve_s3(struct daemon_node *served, const struct settings *settings,
 
 static int follow_another(struct daemon_node *served, const struct settings *settings, char *fault)
 {
-    const struct penstock_options opening = {.size = sizeof(opening),
-                                             .secret_file = settings->serve.node.secret_file};
+    struct penstock_options opening = {.size = sizeof(opening)};
     const struct follow_settings *from = &settings->follow;
     const struct penstock_follow_options following = {
         .size = sizeof(following),
@@ -86,7 +116,8 @@ static int follow_another(struct daemon_node *served, const struct settings *set
         .prefix = from->follow_prefix,
         .prefix_bytes = from->follow_prefix ? strlen(from->follow_prefix) : 0,
         .log = daemon_log};
-    const struct pst_node *node = pst_serve_node(served->node);
+    struct pst_node *node = pst_serve_node(served->node);
+    struct pst_node_secret own;
     int r = 0;
 
     for (int i = 0; r == 0 && pst_node_url(node, i); i++)
@@ -95,7 +126,13 @@ static int follow_another(struct daemon_node *served, const struct settings *set
         snprintf(fault, PST_FAULT_BYTES, "follow: %s: a node cannot follow itself", from->follow);
         return r;
     }
+    r = pst_node_own_secret(node, NULL, &own, fault);
+    if (r < 0)
+        return r;
+    opening.secret = own.bytes ? own.data : NULL;
+    opening.secret_bytes = own.bytes;
     r = penstock_open(pst_serve_unix_url(served->node), &opening, &served->mirror);
+    explicit_bzero(&own, sizeof(own));
     if (r == 0)
         r = penstock_follow_open(served->mirror, &following, &served->follow);
     if (r < 0)
@@ -154,6 +191,16 @@ int daemon_node_open(struct settings *settings, struct daemon_node **out, char f
         return open_all(settings, *out, fault);
     snprintf(fault, PST_FAULT_BYTES, "out of memory");
     return -ENOMEM;
+}
+
+void daemon_node_reload(const struct daemon_node *node)
+{
+    char fault[PST_FAULT_BYTES], line[PST_FAULT_BYTES + 40];
+
+    if (pst_node_reload(pst_serve_node(node->node), fault) == 0)
+        return; /* the node says what is in force */
+    snprintf(line, sizeof(line), "%s; the grants of before stay", fault);
+    daemon_log(NULL, line);
 }
 
 int daemon_node_ready_fd(const struct daemon_node *node)

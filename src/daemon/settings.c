@@ -57,7 +57,8 @@ void daemon_help(void)
     pst_options_help(&daemon_options, stdout);
     printf("  --%-16s %-10s %s\n", "help", "", "this text");
     printf("  --%-16s %-10s %s\n", "version", "", "version");
-    printf("\nSIGTERM and SIGINT end the daemon; SIGUSR1 logs how many keys a node stores.\n");
+    printf("\nSIGTERM and SIGINT end the daemon; SIGUSR1 logs how many keys a node stores; SIGHUP\n"
+           "has it read --grants again, and ends a daemon that has none.\n");
 }
 
 static int read_flags(char *const *argv, struct daemon_settings *own, struct settings *settings, char *fault)

@@ -18,6 +18,8 @@
       "HOST:PORT on which TensorStore's tsgrpc_kvstore is served, too; port 0 picks one")                    \
     X(FLAG, tsgrpc_network, "no", 0, 0, "",                                                                  \
       "tsgrpc may be off loopback, where everyone who gets there may read and write")                        \
+    X(STRING, tsgrpc_grant, "", 0, 0, "NAME",                                                                \
+      "of --grants: what clients of tsgrpc may do; anything if not set")                                     \
     X(NUMBER, tsgrpc_connections, "256", 1, 4096, "clients", "connections of tsgrpc at once")                \
     X(NUMBER, tsgrpc_stall_ms, "60000", 100, 3600000, "ms",                                                  \
       "a client that moves less than 64 KiB in this time, while a call waits for it, loses the call")
@@ -37,10 +39,11 @@ int pst_door_open(const struct pst_door_settings *settings, struct pst_door **ou
 /* host:port, with the port that was picked. */
 const char *pst_door_address(const struct pst_door *door);
 /*
- * Opens the store and begins to serve. @url: of the node, on a unix socket; @secret_file: NULL without one;
- * both borrowed during the call. Return: 0 or -errno with the reason in @fault.
+ * Opens the store and begins to serve. @url: of the node, on a unix socket; @secret: what the gateway proves,
+ * which says what its clients may do; empty: none. Both borrowed during the call. Return: 0 or -errno with
+ * the reason in @fault.
  */
-int pst_door_serve(struct pst_door *door, const char *url, const char *secret_file,
+int pst_door_serve(struct pst_door *door, const char *url, struct pst_bytes secret,
                    char fault[PST_FAULT_BYTES]);
 /* Ends what is underway; before the node's end. Returns NULL. */
 struct pst_door *pst_door_close(struct pst_door *door);

@@ -17,6 +17,7 @@
       "HOST:PORT on which S3 is served, too; off loopback it takes s3_credentials; port 0 picks one")        \
     X(STRING, s3_credentials, "", 0, 0, "FILE",                                                              \
       "a line for each access key of S3: its ID, a blank, its secret; mode 0600")                            \
+    X(STRING, s3_grant, "", 0, 0, "NAME", "of --grants: what clients of S3 may do; anything if not set")     \
     X(STRING, s3_domain, "", 0, 0, "NAME", "buckets are also served at BUCKET.NAME")                         \
     X(NUMBER, s3_connections, "128", 1, 4096, "clients", "connections of S3 at once, 1 MiB each")            \
     X(NUMBER, s3_stall_ms, "60000", 100, 3600000, "ms",                                                      \
@@ -39,8 +40,9 @@ int pst_s3_open(const struct pst_s3_settings *settings, struct pst_s3 **out, cha
 const char *pst_s3_address(const struct pst_s3 *s3);
 /*
  * Opens the store and begins to serve. @url: of the node, on a unix socket, or of its pool, which may be
- * there later; borrowed during the call. @options: with which it is opened; copied, what they name is
- * borrowed until closed. Return: 0 or -errno with the reason in @fault.
+ * there later; borrowed during the call. @options: with which it is opened; copied with their secret, files
+ * that they name are borrowed until closed. The secret says what the gateway's clients may do. Return: 0 or
+ * -errno with the reason in @fault.
  */
 int pst_s3_serve(struct pst_s3 *s3, const char *url, const struct penstock_options *options,
                  char fault[PST_FAULT_BYTES]);

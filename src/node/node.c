@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* node.c: the control thread: sessions come and go. And a node's beginning and end. */
+#include "node/grants.h"
 #include "node/node_priv.h"
 #include "base/fault.h"
 
@@ -88,6 +89,7 @@ static void session_free(struct pst_node *node, struct pst_session *session)
     node->sessions[session->token & 0xffff] = NULL;
     session->magic = 0;
     node->session_count--;
+    pst_grant_leave(node->grants, session->grant);
     free(session->session_events);
     free(session);
 }
@@ -98,6 +100,8 @@ static int on_welcome(void *ctx, const char *peer, bool same_host, bool descript
     struct pst_node *node = node_cast(ctx);
     const struct pst_arenas *arenas = pst_store_arenas(node->store);
     struct pst_session *session;
+    struct pst_grant *grant;
+    bool within;
 
     pst_assert(node->worker_count <= pst_count_of(welcome->shards));
     for (uint32_t i = 0; i < node->worker_count; i++) {
@@ -111,9 +115,17 @@ static int on_welcome(void *ctx, const char *peer, bool same_host, bool descript
         if (r < 0)
             return r;
     }
-    session = session_new(node);
-    if (!session)
+    if (pst_grant_enter(welcome->owner, &grant, &within) < 0)
         return -EBUSY;
+    session = session_new(node);
+    if (!session) {
+        pst_grant_leave(node->grants, grant);
+        return -EBUSY;
+    }
+    session->grant = grant;
+    session->within = within;
+    session->quota.above = grant ? &grant->quota : NULL;
+    snprintf(welcome->grant, sizeof(welcome->grant), "%s", grant ? grant->name : "");
     session->version = welcome->version;
     session->same_host = same_host;
     session->stream = welcome->stream;
@@ -243,6 +255,25 @@ static bool sweep_sessions(struct pst_node *node)
     return waiting;
 }
 
+/* Grants that were read again come into force. */
+static void renew_grants(struct pst_node *node)
+{
+    char line[PST_FAULT_BYTES];
+
+    if (!node->grants || pst_grants_renew(node->grants, node->boot, node->worker_count, line) == 0)
+        return;
+    pst_node_log(node, "%s", line);
+    for (uint32_t place = 0; place < node->sessions_max; place++) {
+        struct pst_session *session = node->sessions[place];
+        const char *none = NULL, *why = NULL;
+
+        if (session && session->grant)
+            why = pst_grant_ends(session->grant, session->shares && !session->within);
+        if (why)
+            atomic_compare_exchange_strong(&session->kick, &none, why);
+    }
+}
+
 void pst_node_wake(struct pst_node *node)
 {
     pst_event_set(node->wake_fd);
@@ -257,6 +288,7 @@ static void *control_main(void *arg)
                                {.fd = node->wake_fd, .events = POLLIN}};
         int wait_ms = pst_boot_server_poll(node->boot, pst_now_ns());
 
+        renew_grants(node);
         if (sweep_sessions(node))
             wait_ms = (int)pst_min(wait_ms, CONTROL_MS_ENDING);
         if (poll(fds, pst_count_of(fds), (int)pst_min(wait_ms, CONTROL_MS_MAX)) > 0 && fds[1].revents)
@@ -345,12 +377,14 @@ static int allow_address(struct pst_node *node, struct pst_boot_address *address
     pst_boot_address_print(address, text, sizeof(text));
     if (!pst_boot_address_wildcard(address)) {
         snprintf(fault, PST_FAULT_BYTES,
-                 "listen %.150s: a network address needs secret_file or tls_ca, and fabric=trusted", text);
+                 "listen %.150s: a network address needs secret_file, grants or tls_ca, and fabric=trusted",
+                 text);
         return -EACCES;
     }
-    pst_node_log(
-        node, "%s serves loopback only: set secret_file or tls_ca, and fabric=trusted, to serve the network",
-        text);
+    pst_node_log(node,
+                 "%s serves loopback only: set secret_file, grants or tls_ca, and fabric=trusted, to serve "
+                 "the network",
+                 text);
     snprintf(address->host, sizeof(address->host), "%s", strchr(address->host, ':') ? "::1" : "127.0.0.1");
     return 0;
 }
@@ -400,6 +434,18 @@ static void log_listening(const struct pst_node *node)
     }
 }
 
+static int give_first_grants(struct pst_node *node, char *fault)
+{
+    char line[PST_FAULT_BYTES];
+    int r = node->grants ? pst_grants_renew(node->grants, node->boot, node->worker_count, line) : 0;
+
+    if (r < 0)
+        snprintf(fault, PST_FAULT_BYTES, "%s", line);
+    else if (r > 0)
+        pst_node_log(node, "%s", line);
+    return r < 0 ? r : 0;
+}
+
 static int open_sockets(struct pst_node *node, const struct pst_node_settings *settings, char *fault)
 {
     static const struct pst_boot_server_ops ops = {.welcome = on_welcome,
@@ -425,6 +471,8 @@ static int open_sockets(struct pst_node *node, const struct pst_node_settings *s
     options.plain = pst_node_plain(node, settings);
     snprintf(fault, PST_FAULT_BYTES, "bootstrap socket");
     r = pst_boot_server_open(&options, &ops, node, &node->boot);
+    if (r == 0)
+        r = give_first_grants(node, fault);
     for (uint32_t i = 0; r == 0 && i < settings->listen.count; i++)
         r = listen_on(node, settings->listen.items[i], open_to_network, fault);
     if (r == 0 && settings->unix) {
@@ -486,6 +534,9 @@ static int open_all(struct pst_node *node, const struct pst_node_settings *setti
     }
     if (r >= 0)
         r = pst_node_open_tls(node, settings, fault);
+    if (r >= 0 && settings->grants)
+        r = pst_grants_open(settings->grants, (struct pst_bytes){node->secret, node->secret_bytes},
+                            &node->grants, fault);
     if (r < 0)
         return r;
     node->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -583,6 +634,7 @@ struct pst_node *pst_node_close(struct pst_node *node)
     pst_assert(node->session_count == 0 && node->commits == 0);
     free(node->workers);
     free(node->sessions);
+    pst_grants_close(node->grants);
     pst_net_close(node->net);
     pst_net_close(node->stream);
     pst_store_close(node->store);
@@ -596,6 +648,37 @@ struct pst_node *pst_node_close(struct pst_node *node)
 const char *pst_node_url(const struct pst_node *node, int index)
 {
     return index >= 0 && index < node->url_count ? node->urls[index] : NULL;
+}
+
+int pst_node_reload(struct pst_node *node, char fault[PST_FAULT_BYTES])
+{
+    int r;
+
+    if (!node->grants) {
+        snprintf(fault, PST_FAULT_BYTES, "there are no grants to read again");
+        return -EOPNOTSUPP;
+    }
+    r = pst_grants_reload(node->grants, fault);
+    if (r == 0)
+        pst_node_wake(node);
+    return r;
+}
+
+int pst_node_own_secret(struct pst_node *node, const char *grant, struct pst_node_secret *out,
+                        char fault[PST_FAULT_BYTES])
+{
+    int r = -ENOENT;
+
+    if (!node->grants && !grant) {
+        memcpy(out->data, node->secret, node->secret_bytes);
+        out->bytes = node->secret_bytes;
+        return 0;
+    }
+    if (node->grants)
+        r = pst_grants_own_secret(node->grants, grant, out->data, &out->bytes);
+    if (r < 0)
+        snprintf(fault, PST_FAULT_BYTES, "there is no grant '%.100s'", grant);
+    return r < 0 ? -EINVAL : 0;
 }
 
 uint64_t pst_node_memory(const struct pst_node *node)

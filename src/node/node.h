@@ -32,6 +32,8 @@
     X(FLAG, tls_optional, "no", 0, 0, "", "clients who know the secret need no certificate")                 \
     X(FLAG, tls_required, "no", 0, 0, "", "TLS for clients on this host, too; unix sockets have none")       \
     X(FLAG, insecure, "no", 0, 0, "", "clients who know the secret need no TLS, wherever they are")          \
+    X(STRING, grants, "", 0, 0, "FILE",                                                                      \
+      "secrets of clients that may do only some things; read again on SIGHUP")                               \
     X(STRING, fabric, "", 0, 0, "trusted", "'trusted': UCX may use the network, not only loopback")          \
     X(STRING, transport, "auto", 0, 0, "ucx|stream|auto",                                                    \
       "what clients may use: UCX, the stream over the sockets above, or as they wish")                       \
@@ -112,6 +114,23 @@ int pst_node_open(const struct pst_node_settings *settings, const struct pst_nod
                   void *log_ctx, struct pst_node **out, char fault[PST_FAULT_BYTES]);
 /* Nothing refuses the start any more: the SSD may be written from now on. Return: 0 or -errno with @fault. */
 int pst_node_begin(struct pst_node *node, char fault[PST_FAULT_BYTES]);
+/*
+ * Any thread: reads the file of grants again, which comes into force at once if nothing is wrong with it.
+ * Return: 0, or -errno with the reason in @fault; what is in force stays. -EOPNOTSUPP: the node has none.
+ */
+int pst_node_reload(struct pst_node *node, char fault[PST_FAULT_BYTES]);
+
+struct pst_node_secret {
+    uint8_t data[4096];
+    size_t bytes; /* 0: none is needed */
+};
+
+/*
+ * What a part of this process proves that is a client of its node: what grant @grant allows, or NULL for
+ * anything. It is good as long as the node lives. Return: 0, or -EINVAL with the reason in @fault.
+ */
+int pst_node_own_secret(struct pst_node *node, const char *grant, struct pst_node_secret *out,
+                        char fault[PST_FAULT_BYTES]);
 /* Ends every session, then the threads. */
 struct pst_node *pst_node_close(struct pst_node *node);
 
@@ -126,7 +145,7 @@ uint64_t pst_node_keys(const struct pst_node *node);
 /* Whether clients prove who they are, a unix socket's excepted. */
 static inline bool pst_node_proves_clients(const struct pst_node_settings *settings)
 {
-    return settings->secret_file || settings->tls_ca;
+    return settings->secret_file || settings->grants || settings->tls_ca;
 }
 
 /* The TLS that it serves with; NULL: none. */

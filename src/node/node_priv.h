@@ -11,6 +11,8 @@
 
 #define PST_NODE_MAGIC 0x6e6f6465u
 
+struct pst_grants;
+
 struct pst_node {
     uint32_t magic;
     struct pst_store *store;
@@ -49,6 +51,7 @@ struct pst_node {
     void *log_ctx;
     uint8_t secret[PST_BOOT_SECRET_BYTES_MAX];
     size_t secret_bytes;
+    struct pst_grants *grants; /* NULL: who is let in may do anything */
     char urls[PST_STRINGS_MAX + 1][300];
     int url_count;
 };

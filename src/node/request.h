@@ -94,8 +94,9 @@ void pst_request_bulk(struct pst_shard_session *v, const struct pst_wire_head *h
 void pst_request_received(void *incoming, int status);
 void pst_request_sent(struct pst_request *q);
 void pst_request_run(struct pst_request *q);
-/* Decodes @body into the worker's operations. Return: 0 or -EPROTO. */
-int pst_request_decode(struct pst_worker *w, uint32_t count, struct pst_bytes body);
+/* Decodes @body into the worker's operations, and looks which of them the session may not ask for. Return: 0
+ * or -EPROTO. */
+int pst_request_decode(struct pst_shard_session *v, uint32_t count, struct pst_bytes body);
 /* Tells every operation of the request that the node is busy. */
 void pst_request_refuse(struct pst_shard_session *v, const struct pst_wire_head *head);
 /* Tells a request's one operation that it goes beyond what its session may. */
@@ -107,6 +108,13 @@ bool pst_request_deliver(struct pst_shard_session *v, uint32_t id, uint64_t dead
 void pst_request_abort(struct pst_request *q);
 struct pst_request *pst_request_cast(void *p);
 void pst_requests_fini(struct pst_worker *w);
+
+/* ---- grant/judge.c: what a session may ask for; the one place that says so ---- */
+
+/* Which of the worker's operations are beyond the session's grant, by its terms of now. */
+void pst_request_judge(struct pst_shard_session *v, uint32_t count);
+/* Counts that the worker's operation at @index was refused for it, and may log it. */
+void pst_request_forbidden(struct pst_shard_session *v, uint32_t index);
 
 /* ---- late.c: what is answered later ---- */
 

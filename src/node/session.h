@@ -14,6 +14,9 @@
 
 #include <stdatomic.h>
 
+struct pst_grant;
+struct pst_grant_shard;
+struct pst_terms;
 struct pst_worker;
 
 #define PST_SESSION_MAGIC       0x73657373u
@@ -28,10 +31,12 @@ enum {
 struct pst_session {
     uint32_t magic;
     struct pst_session_event
-        *session_events; /* one of each kind for each shard: none can fail for want of memory */
-    uint64_t token;      /* the low 16 bits are its place in the node's table */
-    uint32_t version;    /* of the protocol; messages of another one are dropped */
-    void *boot;          /* for pst_boot_server_end() */
+        *session_events;     /* one of each kind for each shard: none can fail for want of memory */
+    uint64_t token;          /* the low 16 bits are its place in the node's table */
+    uint32_t version;        /* of the protocol; messages of another one are dropped */
+    void *boot;              /* for pst_boot_server_end() */
+    struct pst_grant *grant; /* what it may do; NULL: anything */
+    bool within;             /* a part of this process has it */
     bool same_host;
     bool stream; /* not UCX */
     bool views;  /* has the arenas' descriptors */
@@ -85,8 +90,11 @@ struct pst_shard_session {
     struct pst_holder holder;  /* its reservations */
     struct pst_record **views; /* by handle - 1; NULL: free */
     uint32_t view_count;
-    struct pst_list late; /* requests that are answered later */
-    uint32_t waits;       /* gets among them */
+    struct pst_terms *terms; /* of its grant, as it looked at them last; NULL: it has none */
+    uint64_t terms_version;
+    struct pst_grant_shard *of_grant; /* what all of its grant's have underway here; NULL: as above */
+    struct pst_list late;             /* requests that are answered later */
+    uint32_t waits;                   /* gets among them */
     struct pst_list watches;
     uint32_t watch_count;
 };
@@ -111,5 +119,7 @@ int pst_shard_session_watch_open(struct pst_shard_session *v, const struct pst_w
 /* Return: 0 or -EBADF. */
 int pst_shard_session_watch_close(struct pst_shard_session *v, uint64_t handle);
 void pst_shard_session_close_watches(struct pst_shard_session *v);
+/* Closes those of prefixes that its terms do not have any more. */
+void pst_shard_session_close_unreadable(struct pst_shard_session *v);
 
 #endif

@@ -5,6 +5,7 @@
  * session event or the next timer wakes it.
  */
 #include "node/commit.h"
+#include "node/grants.h"
 #include "node/node_priv.h"
 #include "node/request.h"
 #include "base/fault.h"
@@ -56,6 +57,10 @@ int pst_shard_session_add(struct pst_worker *w, struct pst_session *session)
     pst_list_init(&v->watches);
     pst_bulk_park_init(&v->park);
     pst_holder_init(&v->holder, &session->quota);
+    if (session->grant) {
+        v->terms = pst_grant_terms_ref(session->grant, &v->terms_version);
+        v->of_grant = &session->grant->shards[w->number];
+    }
     pst_list_push_back(&w->shard_sessions, &v->link);
     w->by_place[session->token & PLACE_MASK] = v;
     return 0;
@@ -88,6 +93,7 @@ static void shard_session_gone(struct pst_shard_session *v)
     pst_list_remove(&v->link);
     pst_assert(v->park.count == 0);
     v->magic = 0;
+    pst_terms_unref(v->terms);
     free(v->used);
     free(v);
     atomic_fetch_sub(&session->shards_left, 1);

@@ -67,6 +67,7 @@ struct pst_worker {
     struct pst_probe probe;
     uint32_t parting;   /* shard sessions whose peer is being closed */
     uint64_t malformed; /* messages that broke the protocol */
+    uint64_t forbidden; /* operations beyond their clients' grants */
     _Atomic bool has_mail;
     _Atomic bool stopping;
     _Atomic uint64_t keys;      /* published for everyone */
@@ -95,8 +96,10 @@ struct pst_worker {
     void *sink;   /* where refused bytes go */
     struct pst_wire_op ops[PST_WIRE_OPS_MAX];
     struct pst_lookup lookups[PST_WIRE_OPS_MAX];
-    uint8_t scratch[SCRATCH_BYTES]; /* of the operation at hand */
-    uint8_t over_quota[16];         /* a result that says so; as `busy` */
+    uint32_t missing_count;            /* of these operations, those beyond their client's grant: */
+    uint8_t missing[PST_WIRE_OPS_MAX]; /* the right that each lacks; 0: none */
+    uint8_t scratch[SCRATCH_BYTES];    /* of the operation at hand */
+    uint8_t over_quota[16];            /* a result that says so; as `busy` */
     uint8_t busy[PST_WIRE_OPS_MAX]
                 [16]; /* results that say busy; written once, so that a send may borrow them */
 };

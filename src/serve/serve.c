@@ -115,7 +115,12 @@ int pst_serve_open(struct pst_serve_settings *settings, const struct pst_node_ro
     if (!served)
         return -ENOMEM;
     served->magic = SERVED_MAGIC;
-    if (joins) {
+    if (joins && settings->node.grants && !settings->node.secret_file) {
+        snprintf(fault, PST_FAULT_BYTES,
+                 "grants: a node of a pool has to have secret_file, too, which it proves to the others");
+        r = -EINVAL;
+    }
+    if (r == 0 && joins) {
         r = pst_pool_role_open(&settings->copying, &served->role);
         if (r == 0)
             member_role = pst_pool_role_table(served->role);

@@ -71,7 +71,8 @@ struct pst_shard_stat {
     X(refused_certificate, "clients", "clients refused: no certificate, or one that proves nothing")         \
     X(refused_expired, "clients", "clients refused: a certificate outside of its time")                      \
     X(refused_replayed, "clients", "clients refused: TLS records that were replayed or changed")             \
-    X(refused_by_client, "clients", "clients that did not believe the node's certificate")
+    X(refused_by_client, "clients", "clients that did not believe the node's certificate")                   \
+    X(forbidden, "operations", "operations refused: beyond what their client's grant allows")
 
 struct pst_shard_later {
 #define X(name, unit, text) uint64_t name;

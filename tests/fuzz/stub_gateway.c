@@ -526,7 +526,7 @@ void stub_run(void)
     char fault[PST_FAULT_BYTES];
 
     pst_assert(pst_door_open(&settings, &door, fault) == 0);
-    pst_assert(pst_door_serve(door, "", NULL, fault) == 0);
+    pst_assert(pst_door_serve(door, "", (struct pst_bytes){NULL, 0}, fault) == 0);
     door_routine(door);
     pst_assert(stub.pending == 0 && stub.ended == 0);
     door = pst_door_close(door);

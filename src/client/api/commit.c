@@ -287,6 +287,18 @@ static struct commit *commit_new(struct penstock *store, struct penstock_op *ops
     return NULL;
 }
 
+/* The first that the client's grant does not allow; NULL: there is none. */
+static const struct penstock_op *denied_op(const struct commit *c)
+{
+    for (size_t i = 0; i < c->count; i++) {
+        if (c->ops[i].error_detail.denied & PST_DENIED_RIGHT)
+            return &c->ops[i];
+        if (c->steps[i].error_detail.denied & PST_DENIED_RIGHT)
+            return &c->steps[i];
+    }
+    return NULL;
+}
+
 static int commit_run(struct commit *c)
 {
     bool reservations_lost = true;
@@ -306,7 +318,7 @@ static int commit_run(struct commit *c)
                         PST_WIRE_BODY_BYTES_MAX);
     for (int tries = 0; tries < TRIES_MAX && reservations_lost; tries++)
         r = commit_once(c, &reservations_lost);
-    return pst_explain(c->store, NULL, reservations_lost ? -ECONNRESET : r);
+    return pst_explain(c->store, r == -EACCES ? denied_op(c) : NULL, reservations_lost ? -ECONNRESET : r);
 }
 
 int penstock_commit(struct penstock *store, struct penstock_op *ops, size_t count)

@@ -123,7 +123,7 @@ static int ask_all(struct penstock *store, uint32_t shards, uint8_t code, void *
     pst_run(store, ops, count, numbers);
     for (uint32_t i = 0; i < count; i++) {
         if (ops[i].result)
-            return pst_explain(store, NULL, ops[i].result);
+            return pst_explain(store, &ops[i], ops[i].result);
     }
     return 0;
 }

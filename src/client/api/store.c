@@ -115,6 +115,23 @@ uint32_t penstock_copies(const struct penstock_op *op)
     return op ? pst_op_copies(op) : 0;
 }
 
+/* The client proved a secret that does not allow this. */
+static int explain_denied(const struct penstock *store, const struct penstock_op *op)
+{
+    static const char *const words[] = {"read", "write", "administer"};
+    char grant[PST_BOOT_GRANT_BYTES_MAX + 1], key[128] = "";
+    uint32_t right = op->error_detail.denied & PST_DENIED_RIGHT;
+
+    pst_grant_name(op->error_detail.denied >> PST_DENIED_GRANT_SHIFT, grant);
+    if (op->key && op->key_bytes)
+        snprintf(key, sizeof(key), "key '%.*s': ", (int)pst_min(op->key_bytes, 100), (const char *)op->key);
+    return pst_fail(-EACCES, "%s: %snot allowed: grant '%s' has no right to %s %s", store->url, key, grant,
+                    words[right == 1   ? 0
+                          : right == 2 ? 1
+                                       : 2],
+                    *key ? "it" : "that");
+}
+
 int pst_explain(const struct penstock *store, const struct penstock_op *op, int result)
 {
     char request[32];
@@ -132,6 +149,8 @@ int pst_explain(const struct penstock *store, const struct penstock_op *op, int 
                         store->url, (int)pst_min(op->key_bytes, 100), (const char *)op->key,
                         (int)pst_min(pst_min(op->error_detail.prefix_bytes, op->key_bytes), 100),
                         (const char *)op->key, op->error_detail.limit_bytes);
+    if (op && result == -EACCES && op->error_detail.denied & PST_DENIED_RIGHT)
+        return explain_denied(store, op);
     if (op && op->key && op->key_bytes)
         return pst_fail(result, "%s: key '%.*s': %s%s", store->url, (int)pst_min(op->key_bytes, 100),
                         (const char *)op->key, penstock_result_text(result), request);

@@ -35,10 +35,11 @@ struct penstock_watch {
     struct penstock_queue *queue;
     struct side *sides;
     uint32_t side_count;
-    uint32_t next; /* the side that is looked at first */
-    bool broken;   /* a side is lost: all are opened anew once nothing is underway */
-    bool told;     /* of the loss before that: the caller has been told */
-    int fault;     /* why it could not be opened anew */
+    uint32_t next;                       /* the side that is looked at first */
+    bool broken;                         /* a side is lost: all are opened anew once nothing is underway */
+    bool told;                           /* of the loss before that: the caller has been told */
+    int fault;                           /* why it could not be opened anew, ... */
+    struct penstock_error_detail detail; /* ... and more of it */
     bool moves;
     size_t prefix_bytes;
     uint8_t prefix[];
@@ -125,7 +126,10 @@ static void take_answer(struct penstock_watch *w, struct side *side)
         side->state = result ? SIDE_CLOSED : SIDE_OPEN;
         side->handle = side->op.generation;
         w->broken |= result != 0;
-        w->fault = result ? result : w->fault;
+        if (result) {
+            w->fault = result;
+            w->detail = side->op.error_detail;
+        }
         return;
     }
     pst_assert(side->state == SIDE_ASKING);
@@ -266,6 +270,18 @@ static bool all_open(const struct penstock_watch *w)
 
 /* ---- the calls ---- */
 
+/* @detail: of the answer that did not let a side open. */
+static int explain_fault(struct penstock *store, const void *prefix, size_t prefix_bytes,
+                         struct penstock_error_detail detail, int r)
+{
+    const struct penstock_op op = {.code = PST_WIRE_WATCH_OPEN,
+                                   .key = prefix,
+                                   .key_bytes = (uint16_t)prefix_bytes,
+                                   .error_detail = detail};
+
+    return pst_explain(store, r == -EACCES && detail.denied & PST_DENIED_RIGHT ? &op : NULL, r);
+}
+
 static int check_options(const struct penstock *store, const struct penstock_watch_options *options)
 {
     if (options->size < sizeof(*options) || options->flags & ~(uint32_t)PENSTOCK_WATCH_MOVES)
@@ -280,6 +296,7 @@ static int check_options(const struct penstock *store, const struct penstock_wat
 int penstock_watch_open_with(struct penstock *store, const struct penstock_watch_options *options,
                              struct penstock_watch **out)
 {
+    struct penstock_error_detail detail;
     struct penstock_watch *w;
     int r = pst_store_check(store);
 
@@ -310,8 +327,9 @@ int penstock_watch_open_with(struct penstock *store, const struct penstock_watch
     if (r == 0 && w->broken)
         r = w->fault;
     if (r) {
+        detail = w->detail;
         penstock_watch_close(w);
-        return pst_explain(store, NULL, r);
+        return explain_fault(store, options->prefix, options->prefix_bytes, detail, r);
     }
     *out = w;
     return 0;
@@ -354,7 +372,7 @@ static int go_on(struct penstock_watch *w, struct penstock_event *event)
         return 1;
     r = mend(w);
     if (r < 0)
-        return pst_explain(w->store, NULL, r);
+        return explain_fault(w->store, w->prefix, w->prefix_bytes, w->detail, r);
     if (!all_open(w))
         return 0;
     if (!w->told) { /* everything from here on will be told of */

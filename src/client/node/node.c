@@ -140,13 +140,26 @@ static uint32_t first_set(uint64_t a, uint32_t b, uint32_t c)
     return a ? (uint32_t)a : b ? b : c;
 }
 
-static int read_secret(struct penstock *store, const char *path, struct pst_bytes *out)
+static int take_secret(struct penstock *store, const struct penstock_options *options, struct pst_bytes *out)
+{
+    if (!options->secret)
+        return 0;
+    if (options->secret_bytes < 1 || options->secret_bytes > sizeof(store->secret))
+        return pst_fail(-EINVAL, "%s: a secret has 1 to %zu bytes", store->url, sizeof(store->secret));
+    memcpy(store->secret, options->secret, options->secret_bytes);
+    *out = (struct pst_bytes){store->secret, options->secret_bytes};
+    return 0;
+}
+
+/* From @path, or if there is none from the options. */
+static int read_secret(struct penstock *store, const char *path, const struct penstock_options *options,
+                       struct pst_bytes *out)
 {
     char fault[PST_FAULT_BYTES];
     int r;
 
     if (!path)
-        return 0;
+        return take_secret(store, options, out);
     r = pst_secret_read(path, store->secret, sizeof(store->secret), fault);
     if (r < 0)
         return pst_fail(r, "%s", fault);
@@ -192,7 +205,7 @@ static int read_channel_options(struct penstock *store, const struct remote_sett
         .connect_ms = first_set(settings->connect_ms, options->connect_ms, CONNECT_MS),
         .timeout_ms = first_set(settings->timeout_ms, options->timeout_ms, TIMEOUT_MS),
     };
-    r = read_secret(store, settings->secret_file ? settings->secret_file : options->secret_file,
+    r = read_secret(store, settings->secret_file ? settings->secret_file : options->secret_file, options,
                     &out->secret);
     if (r == 0)
         r = open_tls(store, settings, options, out);

@@ -328,6 +328,7 @@ static void relay_answered(struct pool *pool, struct relay *relay)
     }
     relay->asker->value_bytes = relay->op.value_bytes;
     relay->asker->generation = relay->op.generation;
+    relay->asker->error_detail = relay->op.error_detail;
     pst_op_end(relay->asker, relay->op.result);
     free(relay);
 }

@@ -175,8 +175,12 @@ int pst_s3_serve(struct pst_s3 *s3, const char *url, const struct penstock_optio
     s3->url = strdup(url);
     s3->options = *options;
     s3->options.timeout_ms = STORE_TIMEOUT_MS;
-    if (!s3->url)
+    s3->secret = malloc(options->secret_bytes + 1);
+    if (!s3->url || !s3->secret)
         return s3_fail(-ENOMEM, s3->settings, fault, "out of memory");
+    if (options->secret_bytes)
+        memcpy(s3->secret, options->secret, options->secret_bytes);
+    s3->options.secret = options->secret_bytes ? s3->secret : NULL;
     r = s3_open_store(s3);
     if (r == -EINVAL || (r < 0 && strncmp(url, "pool://", 7) != 0)) /* the pool may be there later */
         return s3_fail(r, s3->settings, fault, penstock_error());
@@ -193,6 +197,9 @@ struct pst_s3 *pst_s3_close(struct pst_s3 *s3)
     penstock_close(s3->store);
     pthread_mutex_destroy(&s3->opening);
     free(s3->url);
+    if (s3->secret)
+        explicit_bzero(s3->secret, s3->options.secret_bytes);
+    free(s3->secret);
     s3_let_go(s3);
     free(s3->held);
     pst_close_fd(&s3->listen_fd);

@@ -56,6 +56,7 @@ struct pst_s3 {
     char address[280];
     char *url; /* of the store */
     struct penstock_options options;
+    uint8_t *secret;         /* of the options */
     pthread_mutex_t opening; /* of what follows, until there is a store */
     struct penstock *store;
     uint64_t open_again_ms;

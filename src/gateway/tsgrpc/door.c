@@ -462,11 +462,13 @@ static int open_poll(struct pst_door *door)
     return r;
 }
 
-int pst_door_serve(struct pst_door *door, const char *url, const char *secret_file,
+int pst_door_serve(struct pst_door *door, const char *url, struct pst_bytes secret,
                    char fault[PST_FAULT_BYTES])
 {
-    const struct penstock_options options = {
-        .size = sizeof(options), .secret_file = secret_file, .timeout_ms = STORE_TIMEOUT_MS};
+    const struct penstock_options options = {.size = sizeof(options),
+                                             .secret = secret.len ? secret.data : NULL,
+                                             .secret_bytes = secret.len,
+                                             .timeout_ms = STORE_TIMEOUT_MS};
     int r;
 
     let_go(door, STORE_DESCRIPTORS);

@@ -3,12 +3,14 @@
  * apply.c: a batch's operations, by code, and the reply that they write. The batch is prefetched as a whole.
  */
 #include "node/commit.h"
+#include "node/grants.h"
 #include "node/node_priv.h"
 #include "node/op.h"
 #include "node/op/op_priv.h"
 #include "base/limits.h"
 #include "store/claim.h"
 #include "store/figures.h"
+#include "wire/pool.h"
 
 enum { RESULT_ROOM = PST_WIRE_RESULT_BYTES_MAX + 8 + PST_ATTR_BYTES_MAX };
 _Static_assert((int)PST_WIRE_OPS_MAX *(int)RESULT_ROOM <= (int)REPLY_BYTES,
@@ -56,6 +58,7 @@ static void add_refusals(const struct pst_worker *w, struct pst_shard_later *out
     const _Atomic uint64_t *refused = w->node->refused;
 
     out->malformed = w->malformed;
+    out->forbidden = w->forbidden;
     if (w->number > 0)
         return;
     out->refused_secret = refused[PST_BOOT_REFUSED_SECRET];
@@ -88,6 +91,22 @@ static void apply_stat(struct pst_request *q, uint32_t index)
 
 /* ---- what the node is besides ---- */
 
+/* A node's figures have those of its grants among them, for who may administer it. */
+static void add_grants(const struct pst_request *q, size_t room, struct pst_wire_result *result)
+{
+    struct pst_worker *w = q->worker;
+    const struct pst_terms *terms = q->shard_session->terms;
+
+    if (!w->node->grants || (terms && !(terms->are.rights & PST_RIGHT_ADMIN)) ||
+        (result->result != 0 && result->result != -EOPNOTSUPP))
+        return;
+    if (result->result != 0) /* the node is nothing besides that would have figures */
+        *result = (struct pst_wire_result){.data = w->scratch};
+    pst_assert(result->bytes <= room);
+    result->bytes +=
+        (uint32_t)pst_grants_print(w->node->grants, (char *)w->scratch + result->bytes, room - result->bytes);
+}
+
 static void apply_role(struct pst_request *q, uint32_t index)
 {
     struct pst_worker *w = q->worker;
@@ -102,6 +121,8 @@ static void apply_role(struct pst_request *q, uint32_t index)
         if (result.result == -ENOBUFS && room < w->ops[index].bytes)
             result.result = PST_BUSY; /* its neighbours in the batch take the room */
     }
+    if (pst_unlikely(w->ops[index].code == PST_POOL_FIGURES))
+        add_grants(q, room, &result);
     pst_reply_add(q, &result);
 }
 
@@ -115,13 +136,12 @@ static void apply_flush(struct pst_request *q, uint32_t index)
     pst_reply_add(q, &result);
 }
 
-/* The node's role has it answered so, in place of the store; a value that comes for it is let go by. */
-static void refuse(struct pst_request *q, uint32_t index, int r)
+/* It is answered so, in place of the store; a value that comes for it is let go by. */
+static void refuse(struct pst_request *q, uint32_t index, struct pst_wire_result result)
 {
     const struct pst_wire_op *op = &q->worker->ops[index];
     const struct pst_put put = {.value_bytes = op->bytes};
     const struct pst_pending none = {0};
-    struct pst_wire_result result = {.result = (int16_t)r};
 
     if (pst_wire_in_bulk(op))
         pst_begin_write(q, &put, &none, index, true);
@@ -182,7 +202,7 @@ static void apply_one(struct pst_request *q, uint32_t index)
         pst_shard_locked(w->shard, &w->lookups[index], true))
         r = PST_BUSY;
     if (pst_unlikely(r != 0))
-        refuse(q, index, r);
+        refuse(q, index, (struct pst_wire_result){.result = (int16_t)r});
     else
         operations[code](q, index);
 }
@@ -198,11 +218,31 @@ void pst_apply_prefetch(struct pst_worker *w, uint32_t count)
         pst_shard_prefetch_record(w->shard, &w->lookups[i]);
 }
 
+/* The operation, or the whole commit, goes beyond its client's grant. Return: how many behind it are part of
+ * it. */
+static uint32_t forbid(struct pst_request *q, uint32_t index)
+{
+    const struct pst_worker *w = q->worker;
+    uint32_t members = w->ops[index].code == PST_WIRE_COMMIT ? (uint32_t)w->ops[index].member_count : 0;
+    struct pst_wire_result result = {.result = -EACCES, .flags = PST_WIRE_DETAIL};
+
+    pst_request_forbidden(q->shard_session, index);
+    for (uint32_t i = 0; i <= members; i++) {
+        result.prefix_bytes = w->missing[index + i]; /* 0: another of the commit's lacks one */
+        refuse(q, index + i, result);
+    }
+    return members;
+}
+
 void pst_apply(struct pst_request *q)
 {
+    bool forbids = pst_unlikely(q->worker->missing_count > 0);
+
     for (uint32_t i = 0; i < q->count; i++) {
         q->trace.codes |= 1ull << pst_min(q->worker->ops[i].code, PST_TRACE_ROLE);
-        if (pst_unlikely(q->worker->ops[i].code == PST_WIRE_COMMIT))
+        if (forbids && q->worker->missing[i])
+            i += forbid(q, i);
+        else if (pst_unlikely(q->worker->ops[i].code == PST_WIRE_COMMIT))
             i += pst_apply_commit(q, i);
         else
             apply_one(q, i);

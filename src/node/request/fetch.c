@@ -84,8 +84,10 @@ bool pst_fetches_begin(struct pst_request *q, struct pst_bytes body)
     pst_assert(q->fetches.count == 0 && !q->body);
     if (!body.data || awaits_values(q))
         return false;
-    for (uint32_t i = 0; i < q->count; i++)
-        fetch_one(q, i);
+    for (uint32_t i = 0; i < q->count; i++) {
+        if (pst_likely(!q->worker->missing_count) || !q->worker->missing[i])
+            fetch_one(q, i);
+    }
     if (q->fetches.count == 0)
         return false;
     q->body = malloc(body.len);

@@ -4,6 +4,7 @@
  * tell. Each keeps a copy of its one operation and no request; when its shard says that it is ready, or its
  * time is over, the operation is done as if it had just come.
  */
+#include "node/grants.h"
 #include "node/node_priv.h"
 
 #include "base/ms.h"
@@ -189,6 +190,8 @@ struct pst_watching {
     struct pst_list link;
     uint64_t handle;
     struct pst_watch *watch;
+    size_t prefix_bytes;
+    uint8_t prefix[];
 };
 
 static struct pst_watching *watching(struct pst_shard_session *v, uint64_t handle)
@@ -217,7 +220,7 @@ int pst_shard_session_watch_open(struct pst_shard_session *v, const struct pst_w
 
     if (w->watches >= w->node->watches_max || v->watch_count >= w->node->session_watches_max)
         return -EMFILE;
-    at = calloc(1, sizeof(*at));
+    at = calloc(1, sizeof(*at) + op->key.len);
     if (!at)
         return -ENOMEM;
     r = pst_watch_open(w->shard, op->key, op->flags & PST_WIRE_MOVES, &at->watch);
@@ -226,6 +229,9 @@ int pst_shard_session_watch_open(struct pst_shard_session *v, const struct pst_w
         return r;
     }
     at->handle = *handle = ++w->watch_handle;
+    at->prefix_bytes = op->key.len;
+    if (op->key.len)
+        memcpy(at->prefix, op->key.data, op->key.len);
     pst_list_push_back(&v->watches, &at->link);
     v->watch_count++;
     w->watches++;
@@ -256,4 +262,15 @@ void pst_shard_session_close_watches(struct pst_shard_session *v)
 {
     while (!pst_list_empty(&v->watches))
         watching_free(v, pst_list_first(&v->watches, struct pst_watching, link));
+}
+
+void pst_shard_session_close_unreadable(struct pst_shard_session *v)
+{
+    pst_assert(v->terms);
+    pst_list_each_safe (it, &v->watches) {
+        struct pst_watching *at = pst_list_entry(it, struct pst_watching, link);
+
+        if (!pst_grant_may_watch(&v->terms->are, (struct pst_bytes){at->prefix, at->prefix_bytes}))
+            watching_free(v, at);
+    }
 }

@@ -9,6 +9,7 @@
  *   drain    the transport lets go of everything
  */
 #include "node/commit.h"
+#include "node/grants.h"
 #include "node/node_priv.h"
 #include "node/op.h"
 #include "node/request.h"
@@ -121,6 +122,8 @@ static void request_free(struct pst_request *q)
     pst_list_remove(&q->of_shard_session);
     q->shard_session->underway--;
     q->worker->underway--;
+    if (pst_unlikely(q->shard_session->of_grant))
+        q->shard_session->of_grant->underway--;
 }
 
 /* ---- begin ---- */
@@ -180,8 +183,9 @@ void pst_request_over_quota(struct pst_shard_session *v, const struct pst_wire_h
     reply_at_once(v, head, (struct pst_bytes){v->worker->over_quota, sizeof(v->worker->over_quota)});
 }
 
-int pst_request_decode(struct pst_worker *w, uint32_t count, struct pst_bytes body)
+int pst_request_decode(struct pst_shard_session *v, uint32_t count, struct pst_bytes body)
 {
+    struct pst_worker *w = v->worker;
     const uint8_t *at = body.data, *end = at + body.len;
     uint64_t members = 0; /* of a commit, that are to come */
 
@@ -197,7 +201,10 @@ int pst_request_decode(struct pst_worker *w, uint32_t count, struct pst_bytes bo
         else if (pst_unlikely(w->ops[i].code == PST_WIRE_COMMIT))
             members = w->ops[i].bytes;
     }
-    return at == end && !members ? 0 : -EPROTO;
+    if (at != end || members)
+        return -EPROTO;
+    pst_request_judge(v, count);
+    return 0;
 }
 
 /* Carries out the worker's decoded operations. @body: they came in it; empty: it is gone, and they do not
@@ -219,6 +226,8 @@ static void begin(struct pst_request *q, struct pst_shard_session *v, uint32_t i
     pst_list_push_back(&v->requests, &q->of_shard_session);
     v->underway++;
     v->worker->underway++;
+    if (pst_unlikely(v->of_grant))
+        v->of_grant->underway++;
     pst_trace_begin(q, body.len);
     pst_apply_prefetch(v->worker, count);
     if (pst_likely(!v->worker->tiered) || !pst_fetches_begin(q, body)) {
@@ -231,7 +240,15 @@ static void begin(struct pst_request *q, struct pst_shard_session *v, uint32_t i
 
 static bool may_be_late(const struct pst_worker *w, const struct pst_wire_head *head)
 {
-    return head->count == 1 && pst_wire_waits(w->ops[0].code, w->ops[0].flags);
+    return head->count == 1 && pst_wire_waits(w->ops[0].code, w->ops[0].flags) && !w->missing_count;
+}
+
+/* All sessions of its grant have as much underway here as they may. */
+static bool grant_is_busy(const struct pst_shard_session *v)
+{
+    uint64_t max = pst_likely(!v->of_grant) ? 0 : v->terms->are.requests_max;
+
+    return max && v->of_grant->underway >= max;
 }
 
 void pst_request_begin(struct pst_shard_session *v, const struct pst_wire_head *head, struct pst_bytes body)
@@ -241,14 +258,14 @@ void pst_request_begin(struct pst_shard_session *v, const struct pst_wire_head *
 
     if (!later(v, head->request))
         return;
-    if (pst_request_decode(w, head->count, body) < 0) {
+    if (pst_request_decode(v, head->count, body) < 0) {
         pst_shard_session_protocol_error(v, "malformed request");
         return;
     }
     if (remember(v, head->request) == 0) {
         if (pst_unlikely(may_be_late(w, head)) && pst_late_begin(v, head))
             return;
-        if (v->underway < w->node->session_requests_max)
+        if (v->underway < w->node->session_requests_max && !grant_is_busy(v))
             q = request_new(w);
     }
     if (q) {
@@ -267,6 +284,7 @@ bool pst_request_deliver(struct pst_shard_session *v, uint32_t id, uint64_t dead
     if (!q)
         return false;
     v->worker->ops[0] = *op;
+    pst_request_judge(v, 1); /* the grant may be another by now */
     begin(q, v, id, 1, deadline_ns, (struct pst_bytes){NULL, 0});
     return true;
 }
@@ -307,7 +325,7 @@ static enum pst_step_result step_fetches(struct pst_request *q)
 
     if (q->fetches.left || q->shard_session->leaving)
         return PST_STEP_WAIT;
-    r = pst_request_decode(w, q->count, (struct pst_bytes){q->body, q->body_bytes});
+    r = pst_request_decode(q->shard_session, q->count, (struct pst_bytes){q->body, q->body_bytes});
     pst_assert(r == 0); /* it was before */
     go(q, PST_STEP_values);
     pst_apply_prefetch(w, q->count);
