@@ -228,10 +228,9 @@ def test_a_bad_file_changes_nothing(place: Place, node: Node) -> None:
 
 
 def test_a_grant_goes_and_comes(place: Place, node: Node) -> None:
-    watcher = subprocess.Popen([support.BUILD / "penstock", "--url", place.url, "--secret-file", place.folder / "in", "watch", "a/"],
-                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                               env=support.clean_environment())
-    with watcher:
+    command = [support.BUILD / "penstock", "--url", place.url, "--secret-file", place.folder / "in", "watch", "a/"]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          env=support.clean_environment()) as watcher:
         try:
             assert watcher.stderr.readline() == "penstock: watching\n"
             reload(place, node, ALL)
@@ -253,10 +252,10 @@ def pool_of_two(place: Place, where: str) -> Iterator[tuple[Node, list[Node]]]:
     own = (f"--grants={place.file}", f"--secret-file={place.folder / 'pool'}", "--listen=127.0.0.1:0")
     support.secret_file(place.folder / "pool", "the pool's own secret\n")
     with contextlib.ExitStack() as stack:
-        master = stack.enter_context(start_node("--role=master", "--shards=1", f"--pool-map={place.folder}/map", f"--place={where}",
-                                                *own))
-        nodes = [stack.enter_context(start_node(*SMALL, f"--host=h{i}", f"--master=127.0.0.1:{master.ports()[0]}", *own, listeners=2))
-                 for i in range(2)]
+        master = stack.enter_context(start_node("--role=master", "--shards=1", f"--pool-map={place.folder}/map",
+                                                f"--place={where}", *own))
+        member = (*SMALL, f"--master=127.0.0.1:{master.ports()[0]}", *own)
+        nodes = [stack.enter_context(start_node(f"--host=h{i}", *member, listeners=2)) for i in range(2)]
         for node in nodes:
             node.wait_for("joined as member")
         yield master, nodes

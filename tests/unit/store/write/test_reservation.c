@@ -233,6 +233,38 @@ static void reservations_count_until_they_are_gone(void **state)
     session_close(&s);
 }
 
+/* Two of them count in a third, which has bounds of its own; what it refuses, nobody counts. */
+static void quotas_count_in_one_above(void **state)
+{
+    struct pst_quota all = {.reservations_max = 2, .pins_max = 2, .bytes_max = 100};
+    struct pst_quota a = {.above = &all, .bytes_max = 80}, b = {.above = &all};
+
+    (void)state;
+    assert_int_equal(pst_quota_take_reservation(&a), 0);
+    assert_int_equal(pst_quota_take_reservation(&b), 0);
+    assert_int_equal(pst_quota_take_reservation(&b), -EDQUOT);
+    assert_int_equal(b.reservations, 1);
+    pst_quota_give_reservation(&a);
+    assert_int_equal(all.reservations, 1);
+    assert_int_equal(pst_quota_take_pin(&a), 0);
+    assert_int_equal(pst_quota_take_pin(&a), 0);
+    assert_int_equal(pst_quota_take_pin(&b), -EDQUOT);
+    pst_quota_give_pins(&a, 2);
+    assert_int_equal(all.pins + a.pins + b.pins, 0);
+    assert_int_equal(pst_quota_take_bytes(&a, 81), -EDQUOT); /* its own bound */
+    assert_int_equal(pst_quota_take_bytes(&a, 80), 0);
+    assert_int_equal(pst_quota_take_bytes(&b, 30), -EDQUOT);
+    assert_int_equal(pst_quota_take_underway(&b, 20), 0);
+    assert_int_equal(pst_quota_take_underway(&b, 20), PST_BUSY); /* until that has come */
+    assert_int_equal(all.kept, 80);
+    assert_int_equal(all.bytes, 100);
+    pst_quota_give_underway(&b, 20);
+    pst_quota_give_bytes(&a, 80);
+    all.bytes_max = 10; /* a bound may change at any time */
+    assert_int_equal(pst_quota_take_bytes(&b, 11), -EDQUOT);
+    assert_int_equal(all.bytes + all.kept + a.bytes + b.bytes, 0);
+}
+
 static void quotas_count_exactly(void **state)
 {
     struct pst_quota q = {.reservations_max = 2, .pins_max = 1, .bytes_max = 100};
@@ -276,6 +308,7 @@ int main(void)
         cmocka_unit_test(commits_are_remembered_for_a_while),
         cmocka_unit_test(reservations_count_until_they_are_gone),
         cmocka_unit_test(quotas_count_exactly),
+        cmocka_unit_test(quotas_count_in_one_above),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
