@@ -37,8 +37,11 @@ int pst_channel_begin(const struct pst_channel_options *options, struct pst_chan
     *fault = "out of memory";
     if (!ch)
         return -ENOMEM;
-    if (!options->fabric_trusted && !pst_boot_address_loopback(&options->address)) {
-        *fault = "a node on the network needs ?fabric=trusted: UCX there has no protection of its own";
+    /* With TLS the session stays in it, unless UCX is asked for. */
+    if (!options->fabric_trusted && !pst_boot_address_loopback(&options->address) &&
+        (!options->tls || options->transport == PST_BOOT_UCX)) {
+        *fault =
+            "a node on the network needs tls=1 or ?fabric=trusted: UCX there has no protection of its own";
         free(ch);
         return -EACCES;
     }

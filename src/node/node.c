@@ -365,8 +365,8 @@ static int open_workers(struct pst_node *node, char *fault)
     return 0;
 }
 
-/* A wildcard serves loopback only until the operator has said how clients prove who they are, and called the
- * fabric trusted. */
+/* A wildcard serves loopback only until the operator has said how clients prove who they are, and has given
+ * the node TLS or called the fabric trusted. */
 static int allow_address(struct pst_node *node, struct pst_boot_address *address, bool open_to_network,
                          char *fault)
 {
@@ -376,15 +376,17 @@ static int allow_address(struct pst_node *node, struct pst_boot_address *address
         return 0;
     pst_boot_address_print(address, text, sizeof(text));
     if (!pst_boot_address_wildcard(address)) {
-        snprintf(fault, PST_FAULT_BYTES,
-                 "listen %.150s: a network address needs secret_file, grants or tls_ca, and fabric=trusted",
-                 text);
+        snprintf(
+            fault, PST_FAULT_BYTES,
+            "listen %.150s: a network address needs secret_file, grants or tls_ca, and tls or fabric=trusted",
+            text);
         return -EACCES;
     }
-    pst_node_log(node,
-                 "%s serves loopback only: set secret_file, grants or tls_ca, and fabric=trusted, to serve "
-                 "the network",
-                 text);
+    pst_node_log(
+        node,
+        "%s serves loopback only: set secret_file, grants or tls_ca, and tls or fabric=trusted, to serve "
+        "the network",
+        text);
     snprintf(address->host, sizeof(address->host), "%s", strchr(address->host, ':') ? "::1" : "127.0.0.1");
     return 0;
 }
@@ -446,6 +448,12 @@ static int give_first_grants(struct pst_node *node, char *fault)
     return r < 0 ? r : 0;
 }
 
+/* Whoever is on the network speaks TLS and proves who it is, and has the stream for its session. */
+static bool stays_in_tls(const struct pst_node *node, const struct pst_node_settings *settings)
+{
+    return node->tls && node->stream && !settings->insecure && pst_node_proves_clients(settings);
+}
+
 static int open_sockets(struct pst_node *node, const struct pst_node_settings *settings, char *fault)
 {
     static const struct pst_boot_server_ops ops = {.welcome = on_welcome,
@@ -474,7 +482,8 @@ static int open_sockets(struct pst_node *node, const struct pst_node_settings *s
     if (r == 0)
         r = give_first_grants(node, fault);
     for (uint32_t i = 0; r == 0 && i < settings->listen.count; i++)
-        r = listen_on(node, settings->listen.items[i], open_to_network, fault);
+        r = listen_on(node, settings->listen.items[i], open_to_network || stays_in_tls(node, settings),
+                      fault);
     if (r == 0 && settings->unix) {
         snprintf(text, sizeof(text), "unix://%s", settings->unix);
         r = listen_on(node, text, open_to_network, fault);

@@ -238,6 +238,25 @@ def test_plain_from_elsewhere(certificates: pathlib.Path, secret: pathlib.Path) 
         assert says(f"node://{there}:{node.ports()[1]}?fabric=trusted", f"--secret-file={secret}", "ping")[0] == 0
 
 
+@pytest.mark.skipif(support.network_address() is None, reason="this machine has no address beside loopback")
+@pytest.mark.skipif("stream" not in TRANSPORTS, reason="UCX carries sessions, and nothing protects it")
+def test_a_network_that_nobody_trusts(certificates: pathlib.Path, secret: pathlib.Path) -> None:
+    """TLS and a proof do in place of a trusted fabric; TLS alone does not, nor a plain client, nor UCX."""
+    there = f"{support.network_address()}"
+    with start_node(*SMALL[:-1], f"--listen={there}:0", "--tls", f"--secret-file={secret}") as node:
+        url, mine = f"node://{there}:{node.ports()[0]}", (f"--secret-file={secret}", "--tls")
+        assert says(url, *mine, "put", "k", stdin=b"v" * 100000) == (0, "")
+        assert says(url, *mine, "get", "k") == (0, "v" * 100000)
+        for wrong in (mine[:1], (*mine, "--transport=ucx")):
+            code, said = says(url, *wrong, "ping")
+            assert code == NOT_ALLOWED and "tls=1 or ?fabric=trusted" in said
+        code, said = says(f"{url}?fabric=trusted", *mine[:1], "ping")
+        assert code == NOT_ALLOWED and "the node wants TLS" in said
+    for more in (has(certificates, "node"), ("--tls", f"--secret-file={secret}", "--insecure"),
+                 ("--tls", f"--secret-file={secret}", "--transport=ucx")):
+        assert "and tls or fabric=trusted" in fails_to_start(*SMALL[:-1], f"--listen={there}:0", *more)[1]
+
+
 # ---- who stands between
 
 
