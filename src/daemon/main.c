@@ -181,7 +181,7 @@ static int run(struct settings *settings)
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGUSR1);
-    if (settings->serve.node.grants) /* else it ends the daemon, as it always has */
+    if (pst_node_rereads(&settings->serve.node)) /* else it ends the daemon, as it always has */
         sigaddset(&signals, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
     signal(SIGPIPE, SIG_IGN);

@@ -58,7 +58,7 @@ void daemon_help(void)
     printf("  --%-16s %-10s %s\n", "help", "", "this text");
     printf("  --%-16s %-10s %s\n", "version", "", "version");
     printf("\nSIGTERM and SIGINT end the daemon; SIGUSR1 logs how many keys a node stores; SIGHUP\n"
-           "has it read --grants again, and ends a daemon that has none.\n");
+           "has it read --grants and certificates again, and ends a daemon that has neither.\n");
 }
 
 static int read_flags(char *const *argv, struct daemon_settings *own, struct settings *settings, char *fault)

@@ -476,7 +476,7 @@ static int open_sockets(struct pst_node *node, const struct pst_node_settings *s
     options.stream = node->stream;
     options.loopback_only = !open_to_network;
     options.tls = node->tls;
-    options.plain = pst_node_plain(node, settings);
+    options.plain = pst_node_plain(settings);
     snprintf(fault, PST_FAULT_BYTES, "bootstrap socket");
     r = pst_boot_server_open(&options, &ops, node, &node->boot);
     if (r == 0)
@@ -663,10 +663,13 @@ int pst_node_reload(struct pst_node *node, char fault[PST_FAULT_BYTES])
 {
     int r;
 
-    if (!node->grants) {
-        snprintf(fault, PST_FAULT_BYTES, "there are no grants to read again");
+    if (!node->grants && !node->tls) {
+        snprintf(fault, PST_FAULT_BYTES, "there are no grants to read again, and no certificates");
         return -EOPNOTSUPP;
     }
+    pst_node_reload_tls(node);
+    if (!node->grants)
+        return 0;
     r = pst_grants_reload(node->grants, fault);
     if (r == 0)
         pst_node_wake(node);

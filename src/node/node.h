@@ -115,8 +115,9 @@ int pst_node_open(const struct pst_node_settings *settings, const struct pst_nod
 /* Nothing refuses the start any more: the SSD may be written from now on. Return: 0 or -errno with @fault. */
 int pst_node_begin(struct pst_node *node, char fault[PST_FAULT_BYTES]);
 /*
- * Any thread: reads the file of grants again, which comes into force at once if nothing is wrong with it.
- * Return: 0, or -errno with the reason in @fault; what is in force stays. -EOPNOTSUPP: the node has none.
+ * Any thread: reads the file of grants again, which comes into force at once if nothing is wrong with it, and
+ * the certificates, which clients from now on meet; what came of those is logged. Return: 0, or -errno with
+ * the reason in @fault; the grants in force stay. -EOPNOTSUPP: the node has neither.
  */
 int pst_node_reload(struct pst_node *node, char fault[PST_FAULT_BYTES]);
 
@@ -150,9 +151,11 @@ static inline bool pst_node_proves_clients(const struct pst_node_settings *setti
 
 /* The TLS that it serves with; NULL: none. */
 struct pst_tls *pst_node_tls(const struct pst_node *node);
-/* Reads its files again, for clients from now on. Any thread. Return: 0, or -errno with the reason in @fault
- * and all as it was. */
-int pst_node_reload_tls(struct pst_node *node, char fault[PST_FAULT_BYTES]);
+/* Whether pst_node_reload() has something to read. */
+static inline bool pst_node_rereads(const struct pst_node_settings *settings)
+{
+    return settings->grants || settings->tls || settings->tls_ca || settings->tls_required;
+}
 
 /* Turns "PREFIX=cache" settings into prefixes. Return: 0 or -EINVAL with the reason in @fault. */
 int pst_classes_parse(const struct pst_strings *classes, char *prefixes[PST_STRINGS_MAX], uint32_t *count,

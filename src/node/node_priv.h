@@ -59,7 +59,9 @@ struct pst_node {
 /* tls.c: opens what the settings ask for, and says who may do without it. The secret has been read. Return:
  * 0, or -errno with the reason in @fault. */
 int pst_node_open_tls(struct pst_node *node, const struct pst_node_settings *settings, char *fault);
-enum pst_boot_plain pst_node_plain(const struct pst_node *node, const struct pst_node_settings *settings);
+/* Any thread; logs what came of it. */
+void pst_node_reload_tls(struct pst_node *node);
+enum pst_boot_plain pst_node_plain(const struct pst_node_settings *settings);
 
 /* The shard that has the key. */
 static inline uint32_t pst_node_route(const struct pst_node *node, struct pst_bytes key)

@@ -14,22 +14,27 @@ static bool tls_asked_for(const struct pst_node_settings *s)
     return s->tls || s->tls_ca || s->tls_required; /* a certificate alone may be another port's */
 }
 
+static bool asks_secret(const struct pst_node_settings *s)
+{
+    return s->secret_file || s->grants;
+}
+
 static int tls_refuse(const char *why, char *fault)
 {
     snprintf(fault, PST_FAULT_BYTES, "%s", why);
     return -EINVAL;
 }
 
-static int tls_check(const struct pst_node *node, const struct pst_node_settings *s, char *fault)
+static int tls_check(const struct pst_node_settings *s, char *fault)
 {
     if (!tls_asked_for(s) && (s->insecure || s->tls_optional || s->tls_name))
         return tls_refuse("insecure, tls_optional and tls_name need TLS: tls, or tls_certificate and tls_key",
                           fault);
     if (s->insecure && s->tls_required)
         return tls_refuse("insecure and tls_required exclude each other", fault);
-    if ((s->insecure || s->tls_optional) && node->secret_bytes == 0)
-        return tls_refuse("insecure and tls_optional need secret_file: nothing else would prove a client",
-                          fault);
+    if ((s->insecure || s->tls_optional) && !asks_secret(s))
+        return tls_refuse(
+            "insecure and tls_optional need secret_file or grants: nothing else would prove a client", fault);
     return 0;
 }
 
@@ -44,18 +49,18 @@ int pst_node_open_tls(struct pst_node *node, const struct pst_node_settings *s, 
         .serves = true,
         .certificate_optional = s->tls_optional,
     };
-    int r = tls_check(node, s, fault);
+    int r = tls_check(s, fault);
 
     pst_assert(!node->tls);
     return r < 0 || !tls_asked_for(s) ? r : pst_tls_open(&settings, &node->tls, fault);
 }
 
-enum pst_boot_plain pst_node_plain(const struct pst_node *node, const struct pst_node_settings *s)
+enum pst_boot_plain pst_node_plain(const struct pst_node_settings *s)
 {
-    pst_assert(!s->insecure || node->secret_bytes > 0);
+    pst_assert(!s->insecure || asks_secret(s));
     if (s->insecure)
         return PST_BOOT_PLAIN_ANYBODY;
-    if (s->tls_required || (s->tls_ca && node->secret_bytes == 0))
+    if (s->tls_required || (s->tls_ca && !asks_secret(s)))
         return PST_BOOT_PLAIN_NOBODY;
     return PST_BOOT_PLAIN_LOOPBACK;
 }
@@ -65,7 +70,14 @@ struct pst_tls *pst_node_tls(const struct pst_node *node)
     return node->tls;
 }
 
-int pst_node_reload_tls(struct pst_node *node, char fault[PST_FAULT_BYTES])
+void pst_node_reload_tls(struct pst_node *node)
 {
-    return node->tls ? pst_tls_reload(node->tls, fault) : 0;
+    char fault[PST_FAULT_BYTES];
+
+    if (!node->tls)
+        return;
+    if (pst_tls_reload(node->tls, fault) == 0)
+        pst_node_log(node, "TLS: certificates were read again");
+    else
+        pst_node_log(node, "TLS: %s; the certificates of before stay", fault);
 }

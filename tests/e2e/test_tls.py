@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import pathlib
+import shutil
+import signal
 import socket
 import subprocess
 import threading
@@ -330,6 +332,39 @@ def test_a_pool_speaks_tls(certificates: pathlib.Path, secret: pathlib.Path, tmp
         for node in (m.node, a, b):
             assert "refused" not in node.log()
             assert counters(node, *mine) == {}
+
+
+# ---- rotation
+
+
+def test_certificates_are_read_again(certificates: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """Who is connected goes on; who comes later meets the new certificate; a wrong file changes nothing."""
+    def give(name: str) -> None:
+        for ending in ("key", "pem"):
+            shutil.copy(certificates / f"{name}.{ending}", tmp_path / f"new.{ending}")
+            (tmp_path / f"new.{ending}").rename(tmp_path / f"own.{ending}")
+
+    give("node")
+    mine = (*has(certificates, "client"), knows(certificates))
+    with start_node(*SMALL, *has(tmp_path, "own"), knows(certificates)) as node, subprocess.Popen(
+            [support.BUILD / "penstock", "--url", node.tcp, *mine, "watch", "--json"], text=True, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=support.clean_environment()) as watcher:
+        try:
+            assert watcher.stdout and watcher.stderr
+            assert watcher.stderr.readline() == "penstock: watching\n"
+            (tmp_path / "own.pem").write_text("no certificate")
+            node.process.send_signal(signal.SIGHUP)
+            node.wait_for("the certificates of before stay")
+            assert says(node.tcp, *mine, "put", "before", stdin=b"v")[0] == 0
+            give("elsewhere")
+            node.process.send_signal(signal.SIGHUP)
+            node.wait_for("TLS: certificates were read again")
+            code, said = says(node.tcp, *mine, "ping")
+            assert code == NOT_ALLOWED and "of another address" in said
+            assert says(node.tcp, *mine, "--tls-name=elsewhere.test", "put", "after", stdin=b"v")[0] == 0
+            assert [json.loads(watcher.stdout.readline())["key"] for _ in range(2)] == ["before", "after"]
+        finally:
+            watcher.kill()
 
 
 # ---- settings that do not go together
