@@ -285,6 +285,8 @@ static void decide(struct sim *s, int number, uint32_t used, uint32_t key)
         message_drop(c->asked);
     } else if (c->verdict == 0 && may_serve(s, &s->nodes[number], used, key) == 0) {
         show(s, number, used, key);
+    } else if (c->verdict == 0 && may_serve(s, &s->nodes[number], used, key) == BUSY) {
+        keep(&s->nodes[number].homes[used], key, c->value, is_durable(c->value)); /* as all copies have it */
     } else if (c->verdict < 0) {
         struct message *told = message_new(TOLD_REFUSED, number, c->client);
 

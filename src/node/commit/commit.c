@@ -53,6 +53,7 @@ struct pst_commit {
     bool failed, applies;
     bool copied, sent;          /* to other nodes */
     int verdict;                /* why it is not applied, although it could have been prepared */
+    bool doubtful;              /* it is, as the copies have it, and whether this node serves is open */
     struct pst_worker *decider; /* of one that was sent */
     struct pst_commit_message arrived;
     struct pst_replica replica;
@@ -77,8 +78,8 @@ static int outcome_of(const struct pst_commit *commit)
 {
     int outcome = commit->applies ? PST_OK : PST_BUSY;
 
-    if (commit->verdict)
-        return commit->verdict;
+    if (commit->verdict || commit->doubtful)
+        return commit->verdict ? commit->verdict : PENSTOCK_UNKNOWN;
     for (uint32_t i = 0; i < commit->change_count && !commit->applies; i++) {
         int result = commit->changes[i].result;
 
@@ -91,7 +92,9 @@ static int outcome_of(const struct pst_commit *commit)
 /* What one of its changes came to. */
 static int outcome_of_change(const struct pst_commit *commit, const struct pst_change *c)
 {
-    return c->result || commit->applies || !commit->alone ? c->result : outcome_of(commit);
+    bool told = c->result || !commit->alone;
+
+    return told || (commit->applies && !commit->doubtful) ? c->result : outcome_of(commit);
 }
 
 static void fill_results(const struct pst_commit *commit)
@@ -357,13 +360,20 @@ static void send_copies(struct pst_commit *commit, struct pst_worker *w)
     commit->node->role.replicate(commit->node->role.ctx, &commit->replica);
 }
 
-/* The copies hold it, or it is not known; whether this node still has a say decides. */
+/*
+ * The copies hold it, or it is not known; whether this node still has a say decides. Without a lease just now
+ * it has what they have, so that it is their equal if it goes on as primary, or hands over; nobody is told.
+ */
 static void take_arrival(struct pst_commit *commit)
 {
     pst_assert(commit->sent && commit->decider);
     for (uint32_t i = 0; i < commit->change_count && !commit->verdict; i++) {
-        if (commit->changes[i].kind != PST_CHANGE_KEEP &&
-            pst_node_may_serve(commit->node, commit->changes[i].put.lookup.key) != 0)
+        int r = commit->changes[i].kind == PST_CHANGE_KEEP
+                    ? 0
+                    : pst_node_may_serve(commit->node, commit->changes[i].put.lookup.key);
+
+        commit->doubtful |= r == PENSTOCK_BUSY;
+        if (r != 0 && r != PENSTOCK_BUSY)
             commit->verdict = PENSTOCK_UNKNOWN;
     }
     decide(commit, commit->decider);

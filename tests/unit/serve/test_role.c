@@ -354,6 +354,16 @@ static void a_large_copy_beside_a_read_of_the_ssd(void **state)
     ssd_remove(ssd);
 }
 
+/* What keys are answered, before and after the copies have them. */
+static _Atomic int serves_now, serves_then;
+
+static int serves_so(void *ctx, struct pst_bytes key)
+{
+    (void)ctx;
+    (void)key;
+    return serves_now;
+}
+
 static bool every_key(void *ctx, struct pst_bytes key)
 {
     (void)ctx;
@@ -406,6 +416,53 @@ static void values_on_ssd_are_sent(void **state)
     }
     rig_close(&rig);
     ssd_remove(ssd);
+}
+
+static void copy_at_once(void *ctx, struct pst_replica *replica)
+{
+    (void)ctx;
+    serves_now = serves_then;
+    replica->done(replica, 0);
+}
+
+static void copied_all(void *ctx, struct pst_replica *replica)
+{
+    (void)ctx;
+    (void)replica;
+}
+
+/* The copies have it, and this node may not serve. Without a lease it has what they have, for it may go on;
+ * what another serves it does not touch. Nobody is told either way. */
+static void a_lease_that_ends_while_copies_are_made(void **state)
+{
+    static const struct pst_node_role primary = {.may_serve = serves_so,
+                                                 .copied = every_key,
+                                                 .replicate = copy_at_once,
+                                                 .replicated = copied_all,
+                                                 .may_copy = copies_all,
+                                                 .stranded = no_key,
+                                                 .partition_of = one_partition};
+    static const struct {
+        int then, put, look;
+    } cases[] = {{0, 0, 0}, {PENSTOCK_BUSY, PENSTOCK_UNKNOWN, 0}, {-ESTALE, PENSTOCK_UNKNOWN, PENSTOCK_MISS}};
+    struct rig rig;
+
+    (void)state;
+    rig_open_as(&rig, &primary, NULL);
+    for (size_t i = 0; i < pst_count_of(cases); i++) {
+        char key = (char)('a' + i);
+        struct penstock_op put = {.code = PST_WIRE_PUT, .key = &key, .key_bytes = 1, .data = "v", .bytes = 1};
+        struct penstock_op look = {.code = PST_WIRE_STAT_KEY, .key = &key, .key_bytes = 1};
+
+        serves_now = 0;
+        serves_then = cases[i].then;
+        run_by_key(&rig, &put);
+        assert_int_equal(put.result, cases[i].put);
+        serves_now = 0;
+        run_by_key(&rig, &look);
+        assert_int_equal(look.result, cases[i].look);
+    }
+    rig_close(&rig);
 }
 
 /* A node listens before it has a part in a pool: nobody sends copies for it yet. */
@@ -468,6 +525,7 @@ int main(void)
         cmocka_unit_test(commits_are_refused),
         cmocka_unit_test(a_large_copy_beside_a_read_of_the_ssd),
         cmocka_unit_test(values_on_ssd_are_sent),
+        cmocka_unit_test(a_lease_that_ends_while_copies_are_made),
         cmocka_unit_test(nothing_is_sent_before_there_is_a_pool),
         cmocka_unit_test(a_member_that_cannot_begin_closes_nothing_else),
     };
