@@ -67,6 +67,7 @@ class Host:
         self.address = f"10.1.0.{number + 1}"
         self.device, self.port, self.rdma = f"v{number}", f"p{number}", f"rxe{number}"
         self.environment = {
+            "PENSTOCK_TRANSPORT": "ucx",  # a slow hello is waited for
             "UCX_TLS": "rc_verbs,ud_verbs",
             "UCX_NET_DEVICES": f"{self.rdma}:1",
             # UCX reads the kind of a datagram from where hardware of one maker puts it, and soft RoCE nothing.

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 import traceback
-from typing import Any, Callable
+from typing import Callable
 
 import rdma_hosts
 from rdma_hosts import BUILD, FOLDER, SECRET, Host, Process, cut, mend, wait_until
@@ -98,14 +98,14 @@ class Pool:
         node.wait_for("pool: joined as member")
         return node
 
-    def partitions(self) -> dict[str, Any]:
-        said = self.world.there.run(BUILD / "tests/e2e/pool_ask", self.address, str(SECRET), "--", "partitions", log="ask.log")
-        assert said.popen.returncode == 0, said.log()
-        return json.loads(said.log())
-
     def settle(self) -> None:
-        """All partitions have both copies."""
-        wait_until("two copies of all", lambda: self.partitions()["copies"][2] == PARTITIONS)
+        """All partitions have both copies, as the master says as soon as it is reached."""
+        def settled() -> bool:
+            said = self.world.there.run(BUILD / "tests/e2e/pool_ask", self.address, str(SECRET), "--", "partitions",
+                                        log="ask.log")
+            return said.popen.returncode == 0 and json.loads(said.log())["copies"][2] == PARTITIONS
+
+        wait_until("two copies of all", settled)
 
     def penstock(self, *arguments: str) -> Process:
         """The command line, again until it has reached the pool: for that it waits three seconds, whatever it is told."""
