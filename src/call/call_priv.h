@@ -5,6 +5,7 @@
 
 #include "call/bulk.h"
 #include "call/call.h"
+#include "call/words_priv.h"
 #include "base/list.h"
 
 enum {
@@ -29,28 +30,11 @@ _Static_assert(sizeof(struct pst_wire_head) + PST_WIRE_PARTS_MAX * sizeof(struct
 #define PST_CALL_MAGIC    0x63616c6cu
 #define PST_BULK_IN_MAGIC 0x62756c6bu
 
-/* The library's words in an operation that is underway. */
-enum {
-    OP_NEXT,
-    OP_DONE_LIST,
-    OP_DEADLINE,
-    OP_SHARD,
-    /* Of one that has ended: */
-    OP_COPIES = OP_DEADLINE,
-    OP_SESSION = OP_DEADLINE, /* of a view */
-};
-
 enum call_state {
     CALL_IDLE, /* ended: what still comes for its number comes late */
     CALL_OPEN, /* takes operations, or waits to be sent */
     CALL_SENT, /* answers may come */
 };
-
-/* OP_SHARD holds the shard, plus one, in its low 16 bits, and above them the number of the request that the
- * operation was sent in last; the number stays when it has ended. */
-enum { OP_SHARD_BITS = 16 };
-
-_Static_assert(PST_BOOT_SHARDS_MAX < 1 << OP_SHARD_BITS, "a shard, plus one, fits its bits");
 
 /* One request to one shard: a message, its bulk messages in both directions, its reply. */
 struct pst_call {

@@ -3,14 +3,13 @@
  * handshake.h: the bootstrap socket. It authenticates a peer, and only then swaps transport addresses;
  * afterwards it carries heartbeats and tells by its end of file that the peer is gone.
  *
- * Both sides: one thread, and nothing blocks, but for the client's name service. The server is driven by
- * pst_boot_server_poll(), a client's link by the calls below. Frames and the transcript:
- * docs/reference/protocol.md, "Bootstrap".
+ * Both sides: one thread, and nothing blocks, but for the client's name service. pst_boot_server_poll()
+ * drives the server, the calls below a client's link. Frames: docs/reference/protocol.md, "Bootstrap".
  */
 #ifndef PST_BOOT_H
 #define PST_BOOT_H
 
-#include "base/base.h"
+#include "net/address.h"
 #include "net/net.h"
 
 enum {
@@ -33,38 +32,6 @@ enum pst_boot_transport {
 /* What an option of that name says. NULL is "auto". Return: 0 or -EINVAL. */
 int pst_boot_transport_parse(const char *text, enum pst_boot_transport *out);
 
-/* Where a bootstrap socket listens or connects. */
-struct pst_boot_address {
-    char host[256]; /* without brackets; empty for a unix path */
-    uint16_t port;
-    char path[108]; /* unix socket, empty for TCP */
-};
-
-/*
- * Parses "host:port", "[v6]:port" or "unix:///path" and "/path".
- * Return: 0, or -EINVAL with *@fault naming what is wrong: "server address must be host:port", "invalid port
- * number", "unix path too long".
- */
-int pst_boot_address_parse(const char *text, struct pst_boot_address *out, const char **fault);
-void pst_boot_address_print(const struct pst_boot_address *address, char *buf, size_t cap);
-bool pst_boot_address_loopback(const struct pst_boot_address *address); /* unix paths count as loopback */
-bool pst_boot_address_wildcard(const struct pst_boot_address *address); /* 0.0.0.0, ::, * or an empty host */
-/* Listens on a TCP address, and writes the port that it got where that was 0. Return: a descriptor that does
- * not block, -errno. */
-int pst_boot_listen_tcp(struct pst_boot_address *address);
-/* The same on a unix socket of mode 0600, in place of one that nobody serves any more. *@inode tells the
- * socket's file from a successor's, for the second call, which removes it. -EADDRINUSE: it is served, or no
- * socket. */
-int pst_boot_listen_unix(const struct pst_boot_address *address, uint64_t *inode);
-void pst_boot_unlisten_unix(const struct pst_boot_address *address, uint64_t inode);
-/* Removes this user's unix sockets of the folder whose name begins so and that nobody serves, and did not a
- * minute ago. */
-void pst_boot_sweep(const char *folder, const char *prefix);
-
-/* Connects to a listener of any protocol, each address of its name in turn, and waits. Return: a descriptor
- * that does not block; -ECONNREFUSED, -EHOSTUNREACH, -ETIMEDOUT, -errno with *@fault set. */
-int pst_boot_connect(const struct pst_boot_address *address, uint64_t deadline_ns, const char **fault);
-
 /* What a node tells an authenticated client. Every port address is PST_NET_ADDRESS_BYTES_MAX at the most. */
 struct pst_boot_welcome {
     uint16_t version;        /* of the session; not in the welcome itself, the frames say it */
@@ -78,8 +45,7 @@ struct pst_boot_welcome {
     uint32_t arena_count; /* arena descriptors that came along: 0 unless views are possible */
     bool same_host;       /* the addresses are those for shared memory */
     char grant[PST_BOOT_GRANT_BYTES_MAX + 1]; /* what the client may do goes by this name; "": anything */
-    bool stream; /* of the session; not in the welcome itself: each shard is reached by
-                    pst_boot_link_stream_address(), and nobody reads its address */
+    bool stream; /* not in the welcome itself: pst_boot_link_stream_address() in place of addresses */
     struct {
         uint16_t bytes;
         uint8_t data[PST_NET_ADDRESS_BYTES_MAX];
@@ -94,11 +60,10 @@ struct pst_tls;
 struct pst_boot_client_options {
     enum pst_boot_transport transport;
     struct pst_bytes secret; /* empty: none */
-    struct pst_tls
-        *tls; /* borrowed while the link lives: over TCP nothing is said outside of it; NULL: plain */
-    bool network_only;    /* ask for network addresses even on the same host */
-    uint32_t ucx;         /* pst_ucx_version(); 0: not told */
-    uint64_t deadline_ns; /* pst_now_ns() clock */
+    struct pst_tls *tls;     /* borrowed; nothing is said outside of it over TCP; NULL: plain */
+    bool network_only;       /* ask for network addresses even on the same host */
+    uint32_t ucx;            /* pst_ucx_version(); 0: not told */
+    uint64_t deadline_ns;    /* pst_now_ns() clock */
 };
 
 /*

@@ -10,30 +10,7 @@
  *   | PSTB  | version | type  | length | body: length bytes  |
  *   +-------+---------+-------+--------+---------------------+
  *
- *   client                                      server
- *   HELLO      flags u32, uid u32, pid_ns u64,
- *              ipc_ns u64, boot_id 40 B,
- *              nonce 32 B                 -->
- *                                         <--   CHALLENGE  flags u32, nonce 32 B
- *   PROOF      mac 32 B                   -->
- *                                         <--   WELCOME    mac 32 B, then the welcome (below); descriptors
- * beside it ADDRESS    mac 32 B, port address     -->
- *                                         <--   READY
- *   PING, every second                    -->
- *                                         <--   PONG
- *                                         <--   REFUSED    code u32, instead of any of its frames; ends the
- * connection
- *
- * A session over the stream opens a connection more for each shard, whose first frame is
- *
- *   ATTACH     mac 32 B, token u64,
- *              shard u32, zero u32        -->
- *
- * and behind which the stream's own frames begin.
- *
- * The welcome: token u64, partition_seed u64, page_bytes u64, arena_bytes u64, value_bytes_max u64,
- * shard_count u32, arena_count u32, same_host u32 (0, 1), then per shard: bytes u16, the address. Behind them
- * bytes u8 and the grant's name, if it has one and the HELLO asked for it.
+ * Which frames follow each other, and what is in each: docs/reference/protocol.md, "Bootstrap".
  *
  * mac = HMAC-SHA256(secret, 16-byte label, HELLO frame, CHALLENGE frame, what follows the mac in its frame).
  * Label and nonces keep one proof from serving as another; an ATTACH is proved with its session's key and
