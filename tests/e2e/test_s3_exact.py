@@ -2,15 +2,17 @@
 """penstockd --s3 does what a request asks for, or says that it does not: conditions, ranges, parameters and uploads."""
 from __future__ import annotations
 
+import base64
 import concurrent.futures
 import pathlib
 import re
 import socket
+import zlib
 from collections.abc import Iterator
 
 import pytest
 import support
-from s3 import LOOPBACK, Answer, address_of, ask, ask_signed, credentials
+from s3 import LOOPBACK, Answer, address_of, ask, ask_signed, credentials, quoted
 from support import Node, start_node
 
 PART = bytes(range(256)) * 4096
@@ -36,10 +38,10 @@ def put_part(node: Node, path: str, upload: str, number: int, body: bytes = PART
     return ask(node, "PUT", f"{path}?partNumber={number}&uploadId={upload}", body)
 
 
-def complete(node: Node, path: str, upload: str, etags: list[str]) -> Answer:
+def complete(node: Node, path: str, upload: str, etags: list[str], headers: dict[str, str] | None = None) -> Answer:
     parts = "".join(f"<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag></Part>" for number, etag in enumerate(etags, 1))
     return ask(node, "POST", f"{path}?uploadId={upload}",
-               f"<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>".encode())
+               f"<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>".encode(), headers)
 
 
 @pytest.mark.parametrize("last", [LONG_MAX, 2**64 - 1, 10**30])
@@ -118,6 +120,52 @@ def test_an_upload_ends_once(node: Node) -> None:
             assert {answer.code for answer in answers if answer.status != 200} <= {"NoSuchUpload", "InvalidPart"}
             there = ask(node, "GET", path)
             assert there.body == 2 * PART if good else there.status == 404
+
+
+def test_uploads_are_listed_page_by_page(node: Node) -> None:
+    keys = ["a!", "a-1", "a.b", "a", "b", "b.c"]
+    for key in keys + ["a"]:
+        begin_upload(node, f"/pages/{key}")
+    seen, query = [], "uploads&max-uploads=2"
+    while query:
+        page = ask(node, "GET", f"/pages?{query}").body
+        seen += re.findall(rb"<Key>([^<]*)</Key>", page)
+        key, upload = (re.search(rb"<%s>([^<]*)<" % name, page) for name in (b"NextKeyMarker", b"NextUploadIdMarker"))
+        query = f"uploads&max-uploads=2&key-marker={quoted(key[1].decode())}&upload-id-marker={upload[1].decode()}" if key else ""
+    assert sorted(seen) == sorted(key.encode() for key in keys + ["a"])
+    for query in ("uploads&max-uploads=0", f"max-parts=0&uploadId={begin_upload(node, '/pages/none')}"):
+        path = "/pages" if query.startswith("uploads") else "/pages/none"
+        assert b"<IsTruncated>false</IsTruncated>" in ask(node, "GET", f"{path}?{query}").body
+
+
+def test_checksums_of_a_complete_are_of_the_object(node: Node) -> None:
+    whole = base64.b64encode(zlib.crc32(2 * PART).to_bytes(4, "big")).decode()
+    for headers, code in (({"x-amz-checksum-crc32": "AAAAAA=="}, "BadDigest"), ({"x-amz-mp-object-size": "5"}, "InvalidRequest"),
+                          ({"x-amz-checksum-crc32": "AAAAAA==-2"}, "NotImplemented"),
+                          ({"x-amz-checksum-crc32": whole, "x-amz-mp-object-size": str(2 * len(PART))}, "")):
+        upload = begin_upload(node, "/b/checked")
+        etags = [put_part(node, "/b/checked", upload, number).headers["ETag"] for number in (1, 2)]
+        answer = complete(node, "/b/checked", upload, etags, headers)
+        assert answer.code == code, answer.body
+        assert ask(node, "GET", "/b/checked").status == (404 if code else 200)
+        if code:
+            assert ask(node, "DELETE", f"/b/checked?uploadId={upload}").status == 204  # it is there still
+
+
+@pytest.mark.parametrize(("method", "path", "headers", "code"), [
+    ("GET", "/?prefix=b", {}, "NotImplemented"), ("PUT", "/b/k", {"If-Match": "*"}, "NotImplemented"),
+    ("PUT", "/b/k", {"x-amz-copy-source": "/b/a?x"}, "InvalidArgument"),
+    ("PUT", "/b/k", {"x-amz-copy-source": "/b/a?versionId=1"}, "NotImplemented"),
+    ("PUT", "/b/k", {"Content-Encoding": "gzip, aws-chunked"}, "InvalidRequest")])
+def test_what_is_not_done_is_said(node: Node, method: str, path: str, headers: dict[str, str], code: str) -> None:
+    assert ask(node, method, path, headers=headers).code == code
+
+
+def test_a_body_has_no_more_than_it_says(node: Node) -> None:
+    body = b"80000\r\n" + bytes(1 << 19) + b"\r\n0\r\n\r\n"
+    headers = {"x-amz-content-sha256": "STREAMING-UNSIGNED-PAYLOAD-TRAILER", "x-amz-decoded-content-length": str(300 << 10)}
+    assert ask(node, "PUT", "/b/more", body, headers).code == "IncompleteBody"
+    assert ask(node, "GET", "/b/more").status == 404
 
 
 def test_a_part_that_comes_too_late_is_gone(node: Node) -> None:

@@ -101,8 +101,12 @@ static enum s3_code part_join(struct parts *parts, const struct upload *upload, 
 static enum s3_code parts_commit(struct parts *parts, const struct upload *upload, struct s3_sink *sink,
                                  uint64_t *generation)
 {
-    enum s3_code code = s3_upload_claim(parts->s, upload);
+    enum s3_code code = S3_OK;
 
+    for (uint32_t i = 0; i < sink->check_count; i++)
+        if (!s3_check_holds(&sink->checks[i]))
+            return S3_BadDigest;
+    code = s3_upload_claim(parts->s, upload);
     if (code != S3_OK)
         return code;
     code = sink->open ? s3_sink_commit(parts->s, sink, generation)
@@ -140,10 +144,25 @@ static enum s3_code complete_answer(struct s3_session *s, uint64_t generation)
     return s3_send_xml(s, &xml, "CompleteMultipartUploadResult");
 }
 
-static enum s3_code complete(struct parts *parts)
+/* What the request says of the whole object. */
+static enum s3_code complete_check(struct s3_session *s, const struct parts *parts,
+                                   const struct s3_sink *sink)
+{
+    struct pst_bytes said = s3_head_field(&s->head, "x-amz-mp-object-size");
+    uint64_t bytes;
+
+    if (said.data && (!s3_number(said, &bytes) || bytes != parts->bytes))
+        return s3_because(s, S3_InvalidRequest, "the parts have another size together");
+    for (uint32_t i = 0; i < sink->check_count; i++)
+        if (strchr(sink->checks[i].wanted, '-'))
+            return s3_because(s, S3_NotImplemented, "checksums of checksums are not implemented");
+    return S3_OK;
+}
+
+static enum s3_code complete(struct parts *parts, struct s3_check *checks, uint32_t check_count)
 {
     struct s3_session *s = parts->s;
-    struct s3_sink sink = {.key = s3_store_key(s3_name_of(s))};
+    struct s3_sink sink = {.key = s3_store_key(s3_name_of(s)), .checks = checks, .check_count = check_count};
     struct upload upload;
     struct s3_attrs attrs;
     uint64_t generation = 0;
@@ -155,6 +174,8 @@ static enum s3_code complete(struct parts *parts)
         code = parts_read(s, parts);
     for (size_t at = 0; at < parts->count && code == S3_OK; at += STATS_AT_ONCE)
         code = parts_stat(parts, &upload, at, pst_min(parts->count - at, STATS_AT_ONCE));
+    if (code == S3_OK)
+        code = complete_check(s, parts, &sink);
     if (code != S3_OK)
         return code;
     attrs = upload.object.attrs;
@@ -170,8 +191,12 @@ static enum s3_code complete(struct parts *parts)
 enum s3_code s3_complete_upload(struct s3_session *s)
 {
     struct parts parts = {.s = s, .items = calloc(S3_PARTS_MAX, sizeof(*parts.items))};
-    enum s3_code code = parts.items ? complete(&parts) : S3_SlowDown;
+    struct s3_check checks[S3_CHECKS_MAX];
+    uint32_t check_count = s3_body_take_checks(&s->body, checks); /* of the object, not of this body */
+    enum s3_code code = parts.items ? complete(&parts, checks, check_count) : S3_SlowDown;
 
+    for (uint32_t i = 0; i < check_count; i++)
+        s3_digest_close(&checks[i].digest);
     free(parts.items);
     return code;
 }

@@ -67,9 +67,9 @@ enum s3_code s3_copy_source(struct s3_session *s, struct s3_name *out)
     struct pst_bytes bare = path;
     enum s3_code code;
 
-    if (memmem(path.data, path.len, "?versionId=", 11))
-        return S3_NotImplemented;
     code = s3_name_parse(s3_cut(&bare, '?'), out);
+    if (bare.data) /* a version, or a question mark that is not encoded */
+        return pst_bytes_begin(bare, pst_bytes_of("versionId=")) ? S3_NotImplemented : S3_InvalidArgument;
     if (code == S3_OK && !s3_has_key(out))
         code = S3_InvalidArgument;
     return code == S3_OK ? s3_may(s, S3_MAY_READ, s3_store_key(out)) : code;

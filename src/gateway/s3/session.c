@@ -25,7 +25,7 @@ struct route {
     "response-content-language response-expires "
 
 static const struct route routes[] = {
-    {"GET", LEVEL_SERVICE, NULL, S3_MAY_LIST, s3_list_buckets, " prefix max-buckets "},
+    {"GET", LEVEL_SERVICE, NULL, S3_MAY_LIST, s3_list_buckets, ""},
     {"GET", LEVEL_BUCKET, "location", S3_MAY_READ, s3_bucket_location, ""},
     {"GET", LEVEL_BUCKET, "versioning", S3_MAY_READ, s3_bucket_versioning, ""},
     {"GET", LEVEL_BUCKET, "uploads", S3_MAY_LIST, s3_list_uploads,

@@ -59,9 +59,12 @@ enum s3_code s3_sink_write(struct s3_session *s, struct s3_sink *sink, const voi
     penstock_batch(s->s3->store, &op, 1);
     if (op.result == PENSTOCK_MISS) /* the session with the node was lost, and with it what was written */
         return S3_ServiceUnavailable;
-    if (op.result == 0)
-        sink->bytes += bytes;
-    return s3_result(s, &op);
+    if (op.result != 0)
+        return s3_result(s, &op);
+    sink->bytes += bytes;
+    for (uint32_t i = 0; i < sink->check_count; i++)
+        s3_digest_add(&sink->checks[i].digest, data, bytes);
+    return S3_OK;
 }
 
 enum s3_code s3_sink_commit(struct s3_session *s, struct s3_sink *sink, uint64_t *generation)

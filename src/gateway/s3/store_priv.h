@@ -12,6 +12,7 @@
 #include <penstock/penstock.h>
 
 struct s3_session;
+struct s3_check;
 
 /* A value as it was when it was asked for. */
 struct s3_object {
@@ -55,7 +56,9 @@ struct s3_sink {
     uint64_t ttl_ms; /* 0: it stays */
     bool open;
     struct penstock_reservation reservation;
-    uint64_t bytes; /* written */
+    uint64_t bytes;          /* written */
+    struct s3_check *checks; /* of all that is written */
+    uint32_t check_count;
 };
 
 enum s3_code s3_sink_put(struct s3_session *s, struct s3_sink *sink, const void *data, uint64_t bytes,

@@ -62,8 +62,8 @@ static int parts_list(struct s3_session *s, const struct upload *upload, uint64_
 
         if (!s3_number(digits, &number))
             continue;
-        page->truncated = page->count == page->max;
-        if (page->truncated)
+        page->truncated = page->max > 0 && page->count == page->max;
+        if (page->count == page->max)
             break;
         s3_etag_print(entry.generation, etag);
         s3_xml_open(xml, "Part");
@@ -145,16 +145,23 @@ static void upload_tell(struct s3_session *s, struct upload_page *page, struct s
     s3_xml_close(xml, "Upload");
 }
 
-/* Behind the markers: those of the same key with a greater ID, and those of later keys. */
-static bool upload_is_behind(struct s3_session *s, struct pst_bytes key, const char *id)
+/* Behind the markers. @path: "KEY/ID". Both of them are a place in the order of these, in which pages follow
+ * each other: "a.b/ID" comes before "a/ID". */
+static bool upload_is_behind(struct s3_session *s, struct pst_bytes path, struct pst_bytes key)
 {
     struct pst_bytes key_marker = s3_param(&s->target, "key-marker");
     struct pst_bytes id_marker = s3_param(&s->target, "upload-id-marker");
-    int order = key_marker.len ? pst_bytes_compare(key, key_marker) : 1;
+    char marker[2 * PST_KEY_BYTES_MAX];
+    int n;
 
-    if (order == 0 && id_marker.len)
-        order = pst_bytes_compare((struct pst_bytes){id, UPLOAD_ID_BYTES}, id_marker);
-    return order > 0;
+    if (key_marker.len == 0)
+        return true;
+    if (id_marker.len == 0)
+        return pst_bytes_compare(key, key_marker) > 0;
+    n = snprintf(marker, sizeof(marker), "%.*s/%.*s", (int)pst_min(key_marker.len, PST_KEY_BYTES_MAX),
+                 (const char *)key_marker.data, (int)pst_min(id_marker.len, UPLOAD_ID_BYTES),
+                 (const char *)id_marker.data);
+    return pst_bytes_compare(path, (struct pst_bytes){marker, (size_t)n}) > 0;
 }
 
 static int uploads_list(struct s3_session *s, struct upload_page *page, struct s3_xml *xml)
@@ -180,10 +187,11 @@ static int uploads_list(struct s3_session *s, struct upload_page *page, struct s
         if (entry.key_bytes < front + 1 + 1 + UPLOAD_ID_BYTES)
             continue;
         key.len = entry.key_bytes - front - 1 - UPLOAD_ID_BYTES;
-        if (!pst_bytes_begin(key, wanted) || !upload_is_behind(s, key, id))
+        if (!pst_bytes_begin(key, wanted) ||
+            !upload_is_behind(s, (struct pst_bytes){key.data, key.len + 1 + UPLOAD_ID_BYTES}, key))
             continue;
-        page->truncated = page->count == page->max;
-        if (page->truncated)
+        page->truncated = page->max > 0 && page->count == page->max;
+        if (page->count == page->max)
             break;
         upload_tell(s, page, xml, (struct pst_bytes){entry.key, entry.key_bytes}, key, id);
     }
@@ -208,7 +216,7 @@ enum s3_code s3_list_uploads(struct s3_session *s)
         s3_xml_text(&xml, "EncodingType", "url");
     code = s3_result_of(s, uploads_list(s, &page, &xml));
     s3_xml_text(&xml, "IsTruncated", page.truncated ? "true" : "false");
-    if (page.truncated && page.count) {
+    if (page.truncated) {
         uploads_leaf(&page, &xml, "NextKeyMarker", (struct pst_bytes){page.last_key, page.last_key_bytes});
         s3_xml_text(&xml, "NextUploadIdMarker", page.last_id);
     }

@@ -100,10 +100,14 @@ static enum s3_code body_set_length(struct s3_body *body, const struct s3_head *
 enum s3_code s3_body_open(struct s3_body *body, struct s3_link *link, const struct s3_head *head,
                           struct pst_bytes payload, struct s3_signer *signer)
 {
+    struct pst_bytes encoding;
     enum s3_code code;
 
     *body = (struct s3_body){.link = link, .awaits_continue = head->expect_continue};
     code = body_set_payload(body, payload, signer);
+    encoding = s3_head_field(head, "content-encoding");
+    if (code == S3_OK && !body->aws_chunked && memmem(encoding.data, encoding.len, "aws-chunked", 11))
+        code = S3_InvalidRequest; /* its chunks would become the object */
     if (code == S3_OK)
         code = body_set_length(body, head);
     if (code == S3_OK)
@@ -112,6 +116,28 @@ enum s3_code s3_body_open(struct s3_body *body, struct s3_link *link, const stru
     if (!signer && body->check_count > 0)
         body->sha256_wanted[0] = 0;
     return code;
+}
+
+uint32_t s3_body_take_checks(struct s3_body *body, struct s3_check out[S3_CHECKS_MAX])
+{
+    uint32_t count = 0, kept = 0;
+
+    for (uint32_t i = 0; i < body->check_count; i++) {
+        if (body->checks[i].digest.kind == S3_MD5 || body->checks[i].in_trailer)
+            body->checks[kept++] = body->checks[i];
+        else
+            out[count++] = body->checks[i];
+    }
+    body->check_count = kept;
+    return count;
+}
+
+bool s3_check_holds(struct s3_check *check)
+{
+    uint8_t digest[S3_DIGEST_BYTES_MAX];
+
+    s3_base64(digest, s3_digest_end(&check->digest, digest), check->found);
+    return strcmp(check->found, check->wanted) == 0;
 }
 
 void s3_body_close(struct s3_body *body)
@@ -158,13 +184,9 @@ static enum s3_code body_verify(struct s3_body *body)
     }
     if (body->signer && body->trailer_is_signed && !body->trailer_signature_came)
         return S3_SignatureDoesNotMatch;
-    for (uint32_t i = 0; i < body->check_count; i++) {
-        struct s3_check *check = &body->checks[i];
-
-        s3_base64(digest, s3_digest_end(&check->digest, digest), check->found);
-        if (strcmp(check->found, check->wanted) != 0)
+    for (uint32_t i = 0; i < body->check_count; i++)
+        if (!s3_check_holds(&body->checks[i]))
             return S3_BadDigest;
-    }
     return S3_OK;
 }
 
@@ -307,6 +329,8 @@ static enum s3_code body_read_chunked(struct s3_body *body, uint8_t *buf, size_t
         memcpy(buf + *got, piece.data, piece.len);
         body_add(body, piece.data, piece.len);
         *got += piece.len;
+        if (body->bytes != S3_BYTES_UNKNOWN && body->got > body->bytes)
+            code = S3_IncompleteBody;
     }
     return code;
 }

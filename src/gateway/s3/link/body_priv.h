@@ -46,6 +46,11 @@ enum s3_code s3_body_open(struct s3_body *body, struct s3_link *link, const stru
 /* Fills @buf as far as the body goes. Return: S3_OK and *@got, less than @bytes only at the end, when all was
  * found right; else what is wrong. */
 enum s3_code s3_body_read(struct s3_body *body, void *buf, size_t bytes, size_t *got);
+/* Takes checksums out of a body that they are not of, before it is read. Return: how many; the caller closes
+ * their digests. */
+uint32_t s3_body_take_checks(struct s3_body *body, struct s3_check out[S3_CHECKS_MAX]);
+/* Everything has been added: whether it is what was wanted. */
+bool s3_check_holds(struct s3_check *check);
 void s3_body_close(struct s3_body *body);
 
 /* Nothing of it is left on the way, so that what comes next is another request. */

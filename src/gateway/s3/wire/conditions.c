@@ -113,7 +113,7 @@ enum s3_code s3_conditions_write(const struct s3_head *head, bool *conditional, 
 
     *conditional = match.data || none_match.data;
     *generation = 0;
-    if (match.data && none_match.data)
+    if ((match.data && none_match.data) || s3_text_is(match, "*"))
         return S3_NotImplemented;
     if (none_match.data)
         return s3_text_is(none_match, "*") ? S3_OK : S3_NotImplemented;
