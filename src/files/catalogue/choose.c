@@ -2,6 +2,8 @@
 /* choose.c: what the catalogue knows, and from where a key is fetched. */
 #include "files/catalogue/catalogue_priv.h"
 
+#include "base/error.h"
+
 #include <arpa/inet.h>
 
 /* The columns of SQL_SOURCE and of SQL_KEY. */
@@ -111,6 +113,10 @@ static int each_key(struct pst_catalogue *c, sqlite3_stmt *row, pst_key_list *ea
     while ((r = pst_statement_step(c, row)) == 1 && more) {
         struct pst_key_info info = key_of(row);
 
+        if (!pst_key_fits(info.key)) { /* somebody else has written to the file */
+            r = pst_fail(-EBADMSG, "catalogue %s is damaged: a key of %zu bytes", c->path, info.key.len);
+            break;
+        }
         c->calling = true;
         more = each(arg, &info);
         c->calling = false;

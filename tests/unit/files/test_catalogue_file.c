@@ -244,6 +244,28 @@ static void wrong_tables_are_damage(void **state)
     assert_refused(rig, -EBADMSG, "damaged");
 }
 
+static bool count_key(void *arg, const struct pst_key_info *key)
+{
+    (void)key;
+    ++*(int *)arg;
+    return true;
+}
+
+static void a_key_that_cannot_be_is_damage(void **state)
+{
+    struct catalogue_rig *rig = *state;
+    int count = 0;
+
+    assert_int_equal(rig_publish(rig, "a", "1", RIG_NOW), 0);
+    assert_int_equal(rig_publish(rig, "b", "1", RIG_NOW), 0);
+    rig->catalogue = pst_catalogue_close(rig->catalogue);
+    execute(rig->path, "UPDATE keys SET key = zeroblob(100000) WHERE key = CAST('b' AS BLOB)");
+    rig_open(rig, RIG_FILE_BYTES);
+    assert_int_equal(pst_catalogue_list(rig->catalogue, rig_key(""), rig_key(""), count_key, &count),
+                     -EBADMSG);
+    assert_non_null(strstr(pst_error_text(), "100000 bytes"));
+}
+
 /* A start that was cut short before anything was written. */
 static void an_empty_file_is_a_new_one(void **state)
 {
@@ -315,6 +337,7 @@ int main(void)
         CATALOGUE_TEST(an_earlier_version_is_taken_over),
         CATALOGUE_TEST(a_damaged_file_is_named),
         CATALOGUE_TEST(wrong_tables_are_damage),
+        CATALOGUE_TEST(a_key_that_cannot_be_is_damage),
         CATALOGUE_TEST(an_empty_file_is_a_new_one),
         CATALOGUE_TEST(a_full_file_loses_nothing),
     };
