@@ -432,14 +432,16 @@ bool pst_keys_sweep(struct pst_keys *keys, uint64_t entries_max)
     pst_assert(keys->magic == KEYS_MAGIC);
     while (keys->sweep_left > 0 && entries_max > 0) {
         struct part *part = &keys->parts[keys->sweep_part];
-        uint64_t end = pst_min(keys->sweep_at + entries_max, (uint64_t)part->group_count * GROUP);
+        uint64_t places = (uint64_t)part->group_count * GROUP, end;
 
+        keys->sweep_at = pst_min(keys->sweep_at, places); /* the part may have been built anew, smaller */
+        end = pst_min(keys->sweep_at + entries_max, places);
         entries_max -= end - keys->sweep_at;
         for (; keys->sweep_at < end; keys->sweep_at++)
             if (part_tags(part, 0)[keys->sweep_at] >= TAG_TAKEN &&
                 !entry_counts(keys, &part->entries[keys->sweep_at]))
                 part_take_out(keys, part, (uint32_t)keys->sweep_at);
-        if (keys->sweep_at < (uint64_t)part->group_count * GROUP)
+        if (keys->sweep_at < places)
             break;
         sweep_next_part(keys);
         entries_max -= pst_min(entries_max, 1);
