@@ -138,6 +138,21 @@ def test_uploads_are_listed_page_by_page(node: Node) -> None:
         assert b"<IsTruncated>false</IsTruncated>" in ask(node, "GET", f"{path}?{query}").body
 
 
+def test_pages_of_long_keys_are_short(node: Node) -> None:
+    keys = [f"{number:03}{'k' * 3900}" for number in range(200)]
+    for key in keys:
+        assert ask(node, "PUT", f"/long/{key}", b"x").status == 200
+    seen, token, sizes = [], "", []
+    while token is not None:
+        page = ask(node, "GET", f"/long?list-type=2{token}").body
+        sizes.append(len(page))
+        seen += re.findall(rb"<Key>([^<]*)</Key>", page)
+        found = re.search(rb"<NextContinuationToken>([^<]*)<", page)
+        token = f"&continuation-token={quoted(found[1].decode())}" if found else None
+    assert seen == [key.encode() for key in keys]
+    assert max(sizes) < 2 << 20 and len(sizes) > 2
+
+
 def test_checksums_of_a_complete_are_of_the_object(node: Node) -> None:
     whole = base64.b64encode(zlib.crc32(2 * PART).to_bytes(4, "big")).decode()
     for headers, code in (({"x-amz-checksum-crc32": "AAAAAA=="}, "BadDigest"), ({"x-amz-mp-object-size": "5"}, "InvalidRequest"),

@@ -11,7 +11,7 @@
 enum {
     STATS_AT_ONCE = 256,
     SKIPS_MAX = 32, /* keys of a run that are passed by, before the listing begins anew behind the run */
-    PAGE_TEXT_BYTES = 4 << 20, /* a page of longer keys has fewer of them */
+    PAGE_TEXT_BYTES = 256 << 10, /* held until the client has read it; a page of long keys is shorter */
     TOKEN_BYTES = 2 * PST_KEY_BYTES_MAX,
 };
 
