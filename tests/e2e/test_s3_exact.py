@@ -138,6 +138,12 @@ def test_uploads_are_listed_page_by_page(node: Node) -> None:
         assert b"<IsTruncated>false</IsTruncated>" in ask(node, "GET", f"{path}?{query}").body
 
 
+@pytest.mark.parametrize(("site", "status"), [("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)])
+def test_pages_of_others_show_no_objects(node: Node, site: str, status: int) -> None:
+    ask(node, "PUT", "/b/shown", b"shown")
+    assert ask(node, "GET", "/b/shown", headers={"Sec-Fetch-Site": site}).status == status
+
+
 def test_pages_of_long_keys_are_short(node: Node) -> None:
     keys = [f"{number:03}{'k' * 3900}" for number in range(200)]
     for key in keys:

@@ -89,11 +89,14 @@ static bool is_of_another_site(const struct s3_session *s)
 {
     const char *domain = s->s3->settings->s3_domain ? s->s3->settings->s3_domain : "";
     struct pst_bytes host = s3_head_field(&s->head, "host"), bucket = s3_bucket_of(s3_name_of(s));
+    struct pst_bytes from = s3_head_field(&s->head, "sec-fetch-site");
 
     /* "BUCKET.DOMAIN" is this door's as DOMAIN is. */
     if (*domain && host.len > bucket.len && bucket.len && memcmp(host.data, bucket.data, bucket.len) == 0 &&
         ((const char *)host.data)[bucket.len] == '.')
         host = (struct pst_bytes){(const char *)host.data + bucket.len + 1, host.len - bucket.len - 1};
+    if (from.data && !s3_text_is(from, "none") && !s3_text_is(from, "same-origin"))
+        return true; /* images and frames of a page say no Origin */
     return s3_head_field(&s->head, "origin").data || pst_host_is_foreign(host, domain);
 }
 
