@@ -23,8 +23,9 @@ def url(path: pathlib.Path, size: str = "64M") -> str:
 
 
 def contents(path: pathlib.Path) -> dict[str, str]:
-    """What lies in a folder, but for the lock, which names the process that looked last."""
-    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in path.iterdir() if file.name != "lock"}
+    """What lies in a folder, but for the lock, which names the process that looked last, and what a node writes just now."""
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in path.iterdir()
+            if file.name not in ("lock", "penstock.new")}
 
 
 def refused(kind: str, path: pathlib.Path, size: str = "64M") -> str:
