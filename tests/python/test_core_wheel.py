@@ -65,15 +65,15 @@ def test_the_wheel_has_the_data_store(python: pathlib.Path) -> None:
     assert "127.0.0.1:1" in said and "penstock[data]" in said, said
 
 
-def test_without_ucx_it_is_the_store_in_the_process(python: pathlib.Path, urls: dict[str, str],
-                                                    tmp_path: pathlib.Path) -> None:
+def test_without_ucx_it_uses_the_stream(python: pathlib.Path, urls: dict[str, str], tmp_path: pathlib.Path) -> None:
     (tmp_path / "libucp.so.0").touch()  # found first, and no library
     hidden = {"LD_LIBRARY_PATH": str(tmp_path)}
-    assert run(python, PUT_AND_GET, "mem:", **hidden).startswith("b'value'")
+    for url in ("mem:", urls["unix"], urls["tcp"]):
+        assert run(python, PUT_AND_GET, url, **hidden).startswith("b'value'")
     said = run(python, """
         import sys, penstock
         try:
-            penstock.open(sys.argv[1])
+            penstock.open(sys.argv[1], transport="ucx")
         except penstock.Unsupported as error:
             print(error)
     """, urls["unix"], **hidden)
