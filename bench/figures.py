@@ -79,13 +79,14 @@ def small(op: str, lane: str, batch: int, inflight: int, field: str) -> Callable
     """
     def prepare(stage: Stage) -> Takers:
         node, redis = Node(stage), Cache(stage, "redis")
+        way = "tcp" if lane == "stream" else lane
         redis.fill(SMALL_BYTES, SMALL_KEYS)
         node.fill(lane, SMALL_BYTES, SMALL_KEYS, 128)
         args = [*window(op, batch, inflight), "--size", SMALL_BYTES, "--keys", SMALL_KEYS]
         if batch == 1:
-            polling = redis.bench(lane, *args, "--spin-us", 200)["p50_us"]
+            polling = redis.bench(way, *args, "--spin-us", 200)["p50_us"]
             print(f"  for orientation, redis, client polling: {polling:.1f} us", flush=True)
-        return (lambda: node.bench(lane, *args)[field], lambda: redis.bench(lane, *args)[field])
+        return (lambda: node.bench(lane, *args)[field], lambda: redis.bench(way, *args)[field])
     return prepare
 
 
