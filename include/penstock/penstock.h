@@ -84,8 +84,8 @@ struct penstock_options {
     const char *tls_key;         /* and its private key, not readable by others */
     const char *tls_name;        /* that the node's certificate has, if not that of its address */
     const char *transport;       /* "ucx", "stream"; NULL, "auto": UCX if both sides have it and TLS is off */
-    const void *secret;      /* the secret itself, unless there is a file; NULL: none; borrowed */
-    size_t secret_bytes;     /* 1 to 4096 */
+    const void *secret;          /* the secret itself, unless there is a file; NULL: none; borrowed */
+    size_t secret_bytes;         /* 1 to 4096 */
 };
 
 /**
@@ -707,13 +707,14 @@ struct penstock_stat {
      * certificate. */
     uint64_t refused_plain, refused_tls, refused_certificate, refused_expired, refused_replayed,
         refused_by_client;
-    uint64_t forbidden;    /* operations beyond what their client's grant allows */
+    uint64_t forbidden; /* operations beyond what their client's grant allows */
 };
 
 PENSTOCK_API int penstock_stat(struct penstock *store, struct penstock_stat *stat);
-/* What the node counts as a pool's master, and for each of its grants, if this client may administer it: a line
- * for each figure, its name, a blank and its value, and a NUL. Return: 0, -EOPNOTSUPP the node has neither,
- * -ENOBUFS more than @room (8 KiB suffice for a master; grants beyond @room are left out), -errno. */
+/* What the node counts as a pool's master, and for each of its grants, if this client may administer it: a
+ * line for each figure, its name, a blank and its value, and a NUL. Return: 0, -EOPNOTSUPP the node has
+ * neither, -ENOBUFS more than @room (8 KiB suffice for a master; grants beyond @room are left out), -errno.
+ */
 PENSTOCK_API int penstock_pool_stat(struct penstock *store, char *text, size_t room);
 
 enum penstock_pool_node_flag {

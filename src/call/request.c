@@ -309,8 +309,8 @@ static bool send_values(struct pst_call *call)
     /* However scattered its pages, the node receives a message into a bounded number of pieces: into one
      * where remote DMA reads no more. */
     pages_max = pst_peer_direct(peer) ? 1 : PST_NET_BULK_IOV_MAX - 8;
-    r = pst_bulk_send(peer, &head, next_piece, call, pages_max * ch->welcome.page_bytes, &call->bulk_out, call,
-                      &call->bulks_out, &call->sends);
+    r = pst_bulk_send(peer, &head, next_piece, call, pages_max * ch->welcome.page_bytes, &call->bulk_out,
+                      call, &call->bulks_out, &call->sends);
     if (r < 0 && r != -EBUSY && r != -EAGAIN)
         pst_channel_break(ch, r);
     return r == 0;

@@ -27,8 +27,8 @@ enum {
     PST_SOURCE_LIFE_MS = 3600 * 1000,
     PST_REQUEST_LIFE_MS = 600 * 1000, /* of a request that nobody completes */
     PST_WITHDRAWN_LIFE_MS = 24 * 3600 * 1000,
-    PST_EXPIRED_MAX = 4096,           /* sources in one call */
-    PST_SATURATED_MAX = 64,           /* addresses that a caller is told */
+    PST_EXPIRED_MAX = 4096, /* sources in one call */
+    PST_SATURATED_MAX = 64, /* addresses that a caller is told */
 };
 
 /* Bytes of texts, without their NUL. */

@@ -41,8 +41,8 @@ static void entries_come_in_their_order(void **state)
     assert_int_equal(add(&m, folder("a")), 0);
     assert_int_equal(add(&m, file("a/x", 5)), 0);
     assert_int_equal(add(&m, file("a/x", 5)), -EINVAL);
-    assert_int_equal(add(&m, file("a/w", 5)), -EINVAL); /* behind its neighbour */
-    assert_int_equal(add(&m, file("b/x", 5)), -EINVAL); /* there is no such folder */
+    assert_int_equal(add(&m, file("a/w", 5)), -EINVAL);                /* behind its neighbour */
+    assert_int_equal(add(&m, file("b/x", 5)), -EINVAL);                /* there is no such folder */
     assert_int_equal(add(&m, file("a/.penstock-x.tree", 5)), -EINVAL); /* what has not arrived */
     assert_int_equal(add(&m, link_to("b", "../../etc")), 0);
     assert_int_equal(add(&m, file("b/x", 5)), -EINVAL); /* a link is no folder */
