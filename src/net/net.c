@@ -75,13 +75,16 @@ int pst_net_register(struct pst_net *net, void *addr, size_t bytes, void **out_h
 {
     pst_assert(net->magic == PST_NET_MAGIC);
     pst_assert(addr && bytes > 0 && out_handle);
-    return net->ops->net_register(net, addr, bytes, out_handle);
+    if (net->ops->net_register)
+        return net->ops->net_register(net, addr, bytes, out_handle);
+    *out_handle = addr;
+    return 0;
 }
 
 void pst_net_unregister(struct pst_net *net, void *handle)
 {
     pst_assert(net->magic == PST_NET_MAGIC);
-    if (handle)
+    if (handle && net->ops->net_unregister)
         net->ops->net_unregister(net, handle);
 }
 

@@ -29,6 +29,7 @@ struct pst_event_node {
 struct pst_net_ops {
     const char *name;
     void (*net_close)(struct pst_net *net);
+    /* Both NULL: all memory is alike. */
     int (*net_register)(struct pst_net *net, void *addr, size_t bytes, void **out_handle);
     void (*net_unregister)(struct pst_net *net, void *handle);
     int (*port_open)(struct pst_net *net, uint32_t events_max, struct pst_port **out);

@@ -227,25 +227,9 @@ static void net_close(struct pst_net *base)
     free(net);
 }
 
-static int net_register(struct pst_net *net, void *addr, size_t bytes, void **out_handle)
-{
-    (void)net;
-    (void)bytes;
-    *out_handle = addr; /* the kernel copies from any memory alike */
-    return 0;
-}
-
-static void net_unregister(struct pst_net *net, void *handle)
-{
-    (void)net;
-    (void)handle;
-}
-
 const struct pst_net_ops pst_net_stream = {
     .name = "stream",
     .net_close = net_close,
-    .net_register = net_register,
-    .net_unregister = net_unregister,
     .port_open = port_open,
     .port_close = port_close,
     .port_address = port_address,
