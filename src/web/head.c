@@ -2,91 +2,16 @@
 /* head.c: request heads. */
 #include "web/head_priv.h"
 
-#include <strings.h>
-
-size_t head_find_end(const char *text, size_t bytes, size_t from)
-{
-    const char *end;
-
-    pst_assert(from <= bytes);
-    from = from > 3 ? from - 3 : 0;
-    end = bytes > from ? memmem(text + from, bytes - from, "\r\n\r\n", 4) : NULL;
-    return end ? (size_t)(end - text) + 4 : 0;
-}
-
-static bool is_token_char(char c)
-{
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-           (c && strchr("!#$%&'*+-.^_`|~", c));
-}
-
-static bool is_token(struct pst_bytes text)
-{
-    const char *at = text.data;
-
-    for (size_t i = 0; i < text.len; i++)
-        if (!is_token_char(at[i]))
-            return false;
-    return text.len > 0;
-}
-
-static bool is_same(struct pst_bytes text, const char *word)
-{
-    return text.len == strlen(word) && strncasecmp(text.data, word, text.len) == 0;
-}
-
-static struct pst_bytes trim(struct pst_bytes text)
-{
-    const char *at = text.data;
-
-    while (text.len && (*at == ' ' || *at == '\t')) {
-        at++;
-        text.len--;
-    }
-    while (text.len && (at[text.len - 1] == ' ' || at[text.len - 1] == '\t'))
-        text.len--;
-    text.data = at;
-    return text;
-}
-
-/* Cuts @text at the first @c. Return: what was before it; all if there is none. */
-static struct pst_bytes cut(struct pst_bytes *text, char c)
-{
-    const char *at = text->len ? memchr(text->data, c, text->len) : NULL;
-    struct pst_bytes first = *text;
-
-    if (!at) {
-        *text = (struct pst_bytes){(const char *)text->data + text->len, 0};
-        return first;
-    }
-    first.len = (size_t)(at - (const char *)text->data);
-    pst_assert(first.len < text->len);
-    text->data = at + 1;
-    text->len -= first.len + 1;
-    return first;
-}
-
-/* "http://host/path" is the path, as of a client that takes us for a proxy. */
-static void strip_host(struct pst_bytes *target)
-{
-    const char *at = target->data;
-    size_t host = 7;
-
-    if (target->len < host || strncasecmp(at, "http://", host) != 0)
-        return;
-    while (host < target->len && at[host] != '/' && at[host] != '?')
-        host++;
-    *target = (struct pst_bytes){at + host, target->len - host};
-}
+#include "base/http.h"
 
 static int first_line(struct pst_bytes line, struct head *out)
 {
     struct pst_bytes target, version;
 
-    out->method = cut(&line, ' ');
-    target = cut(&line, ' ');
+    out->method = pst_http_cut(&line, ' ');
+    target = pst_http_cut(&line, ' ');
     version = line;
-    if (!is_token(out->method) || out->method.len > 16 || target.len == 0)
+    if (!pst_http_is_token(out->method) || out->method.len > 16 || target.len == 0)
         return 400;
     for (size_t i = 0; i < target.len; i++) {
         unsigned char c = ((const unsigned char *)target.data)[i];
@@ -102,8 +27,8 @@ static int first_line(struct pst_bytes line, struct head *out)
     if (!out->version_11 && ((const char *)version.data)[7] != '0')
         return 505;
     out->keep_alive = out->version_11;
-    strip_host(&target);
-    out->path = cut(&target, '?');
+    pst_http_strip_host(&target);
+    out->path = pst_http_cut(&target, '?');
     out->query = target;
     return out->path.len && *(const char *)out->path.data == '/' ? 0 : 400;
 }
@@ -118,66 +43,56 @@ static int set_once(struct pst_bytes *field, struct pst_bytes value)
 
 static int set_length(struct pst_bytes value, struct head *out)
 {
-    uint64_t length = 0;
-
-    if (out->has_length || value.len == 0 || value.len > 18)
+    if (out->has_length || !pst_http_number(value, &out->body_bytes))
         return value.len > 18 ? 413 : 400;
-    for (size_t i = 0; i < value.len; i++) {
-        char c = ((const char *)value.data)[i];
-
-        if (c < '0' || c > '9')
-            return 400;
-        length = length * 10 + (uint64_t)(c - '0');
-    }
     out->has_length = true;
-    out->body_bytes = length;
     return 0;
 }
 
 static void set_connection(struct pst_bytes value, struct head *out)
 {
     while (value.len) {
-        struct pst_bytes word = trim(cut(&value, ','));
+        struct pst_bytes word = pst_http_trim(pst_http_cut(&value, ','));
 
-        if (is_same(word, "close"))
+        if (pst_http_is(word, "close"))
             out->keep_alive = false;
-        else if (is_same(word, "keep-alive"))
+        else if (pst_http_is(word, "keep-alive"))
             out->keep_alive = true;
-        else if (is_same(word, "upgrade"))
+        else if (pst_http_is(word, "upgrade"))
             out->says_upgrade = true;
     }
 }
 
 static int set_field(struct pst_bytes name, struct pst_bytes value, struct head *out)
 {
-    if (is_same(name, "content-length"))
+    if (pst_http_is(name, "content-length"))
         return set_length(value, out);
-    if (is_same(name, "authorization"))
+    if (pst_http_is(name, "authorization"))
         return set_once(&out->authorization, value);
-    if (is_same(name, "origin"))
+    if (pst_http_is(name, "origin"))
         return set_once(&out->origin, value);
-    if (is_same(name, "content-type"))
+    if (pst_http_is(name, "content-type"))
         return set_once(&out->content_type, value);
-    if (is_same(name, "sec-websocket-key"))
+    if (pst_http_is(name, "sec-websocket-key"))
         return set_once(&out->socket_key, value);
-    if (is_same(name, "sec-websocket-version"))
+    if (pst_http_is(name, "sec-websocket-version"))
         return set_once(&out->socket_version, value);
-    if (is_same(name, "host")) {
+    if (pst_http_is(name, "host")) {
         if (out->has_host)
             return 400;
         out->has_host = true;
         out->host = value;
-    } else if (is_same(name, "transfer-encoding")) {
+    } else if (pst_http_is(name, "transfer-encoding")) {
         out->chunked = true;
-    } else if (is_same(name, "connection")) {
+    } else if (pst_http_is(name, "connection")) {
         set_connection(value, out);
-    } else if (is_same(name, "expect")) {
-        if (!is_same(value, "100-continue"))
+    } else if (pst_http_is(name, "expect")) {
+        if (!pst_http_is(value, "100-continue"))
             return 417;
         out->expect_continue = true;
-    } else if (is_same(name, "upgrade")) {
+    } else if (pst_http_is(name, "upgrade")) {
         while (value.len)
-            out->says_websocket |= is_same(trim(cut(&value, ',')), "websocket");
+            out->says_websocket |= pst_http_is(pst_http_trim(pst_http_cut(&value, ',')), "websocket");
     }
     return 0;
 }
@@ -190,15 +105,10 @@ static int field(struct pst_bytes line, struct head *out)
     if (!colon)
         return 400;
     name = (struct pst_bytes){line.data, (size_t)(colon - (const char *)line.data)};
-    value = trim((struct pst_bytes){colon + 1, line.len - name.len - 1});
-    if (!is_token(name)) /* a folded line and a space before the colon as well */
+    value = pst_http_trim((struct pst_bytes){colon + 1, line.len - name.len - 1});
+    /* A folded line and a space before the colon are no token, either. */
+    if (!pst_http_is_token(name) || !pst_http_is_value(value))
         return 400;
-    for (size_t i = 0; i < value.len; i++) {
-        unsigned char c = ((const unsigned char *)value.data)[i];
-
-        if ((c < ' ' && c != '\t') || c == 0x7f)
-            return 400;
-    }
     return set_field(name, value, out);
 }
 

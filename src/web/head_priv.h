@@ -27,10 +27,7 @@ struct head {
     bool says_upgrade, says_websocket;
 };
 
-/* The length of the head with the empty line at its end, 0 if that has not come. @from: where to begin to
- * look, for one that comes in pieces. */
-size_t head_find_end(const char *text, size_t bytes, size_t from);
-/* @bytes: as head_find_end() said. Return: 0, or the status of the answer. */
+/* @bytes: as pst_http_head_end() said. Return: 0, or the status of the answer. */
 int head_parse(const char *text, size_t bytes, struct head *out);
 
 static inline bool head_method_is(const struct head *head, const char *method)

@@ -5,6 +5,8 @@
  */
 #include "web/web_priv.h"
 
+#include "base/http.h"
+
 #include "base/clock.h"
 #include "base/ms.h"
 
@@ -499,7 +501,7 @@ static bool step_head(struct http *h)
     ssize_t n;
 
     skip_empty_lines(h);
-    h->head_bytes = head_find_end(h->in, h->in_bytes, h->looked_at);
+    h->head_bytes = pst_http_head_end(h->in, h->in_bytes, h->looked_at);
     h->looked_at = h->in_bytes;
     if (h->head_bytes) {
         head_came(h);

@@ -84,11 +84,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     size_t portion = fuzz_below(&in, 64) + 1, text_bytes, end, found = 0;
     char *text = (char *)fuzz_take(&in, S3_HEAD_BYTES_MAX, &text_bytes);
 
-    end = s3_head_end(text, text_bytes, 0);
+    end = pst_http_head_end(text, text_bytes, 0);
     pst_assert(end <= text_bytes);
     for (size_t at = 0, last = 0; at < text_bytes && !found; last = at) {
         at = pst_min(at + portion, text_bytes);
-        found = s3_head_end(text, at, last);
+        found = pst_http_head_end(text, at, last);
     }
     pst_assert(found == end);
     if (end)

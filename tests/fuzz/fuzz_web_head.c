@@ -6,6 +6,7 @@
 #include "fuzz.h"
 
 #include "web/head_priv.h"
+#include "base/http.h"
 #include "web/web.h"
 
 static void within(struct pst_bytes part, const char *text, size_t bytes)
@@ -52,11 +53,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     size_t portion = fuzz_below(&in, 64) + 1, text_bytes, end, found = 0;
     char *text = (char *)fuzz_take(&in, bytes, &text_bytes);
 
-    end = head_find_end(text, text_bytes, 0);
+    end = pst_http_head_end(text, text_bytes, 0);
     pst_assert(end <= text_bytes);
     for (size_t at = 0, last = 0; at < text_bytes && !found; last = at) {
         at = pst_min(at + portion, text_bytes);
-        found = head_find_end(text, at, last);
+        found = pst_http_head_end(text, at, last);
     }
     pst_assert(found == end);
     if (end)

@@ -21,9 +21,9 @@ static bool is_printed(struct pst_bytes text)
 
 static bool credential_read(struct pst_bytes line, struct s3_credential *out)
 {
-    struct pst_bytes secret = line, id = s3_cut(&secret, ' ');
+    struct pst_bytes secret = line, id = pst_http_cut(&secret, ' ');
 
-    secret = s3_trim(secret);
+    secret = pst_http_trim(secret);
     if (id.len == 0 || id.len >= sizeof(out->id) || secret.len == 0 || secret.len >= sizeof(out->secret) ||
         memchr(id.data, '/', id.len) || !is_printed(id) || !is_printed(secret))
         return false;
@@ -35,7 +35,7 @@ static bool credential_read(struct pst_bytes line, struct s3_credential *out)
 static int credentials_parse(struct pst_s3 *s3, struct pst_bytes text, char fault[PST_FAULT_BYTES])
 {
     for (int number = 1; text.len; number++) {
-        struct pst_bytes line = s3_trim(s3_cut(&text, '\n'));
+        struct pst_bytes line = pst_http_trim(pst_http_cut(&text, '\n'));
 
         if (line.len && ((const char *)line.data)[line.len - 1] == '\r')
             line.len--;

@@ -22,7 +22,7 @@ static bool part_came(void *ctx, const struct pst_bytes leaves[S3_XML_LEAVES_MAX
     struct parts *parts = ctx;
     uint64_t number, generation = s3_etag_parse(leaves[1]);
 
-    if (!s3_number(s3_trim(leaves[0]), &number))
+    if (!pst_http_number(pst_http_trim(leaves[0]), &number))
         return false;
     if (number < 1 || number > S3_PARTS_MAX || generation == 0)
         parts->code = S3_InvalidPart;
@@ -151,7 +151,7 @@ static enum s3_code complete_check(struct s3_session *s, const struct parts *par
     struct pst_bytes said = s3_head_field(&s->head, "x-amz-mp-object-size");
     uint64_t bytes;
 
-    if (said.data && (!s3_number(said, &bytes) || bytes != parts->bytes))
+    if (said.data && (!pst_http_number(said, &bytes) || bytes != parts->bytes))
         return s3_because(s, S3_InvalidRequest, "the parts have another size together");
     for (uint32_t i = 0; i < sink->check_count; i++)
         if (strchr(sink->checks[i].wanted, '-'))

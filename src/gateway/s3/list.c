@@ -85,7 +85,7 @@ static enum s3_code page_open(struct page *page)
     page->max_keys = S3_LIST_MAX;
     if (page->v2 && !s3_text_is(type, "2"))
         return S3_InvalidArgument;
-    if (max.len && !s3_number(max, &page->max_keys))
+    if (max.len && !pst_http_number(max, &page->max_keys))
         return s3_because(page->s, S3_InvalidArgument, "max-keys is no number");
     page->max_keys = pst_min(page->max_keys, S3_LIST_MAX);
     page->encoded = s3_text_is(encoding, "url");

@@ -62,7 +62,7 @@ static void object_kept_fields(struct s3_session *s, const struct s3_attrs *attr
 
         if (!own && object_overridden(s, name).data)
             continue;
-        typed |= !own && s3_name_is(name, "content-type");
+        typed |= !own && pst_http_is(name, "content-type");
         snprintf(whole, sizeof(whole), "%s%.*s", own ? "x-amz-meta-" : "", (int)name.len,
                  (const char *)name.data);
         s3_field_bytes(s, whole, value);

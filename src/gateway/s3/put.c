@@ -67,7 +67,7 @@ enum s3_code s3_copy_source(struct s3_session *s, struct s3_name *out)
     struct pst_bytes bare = path;
     enum s3_code code;
 
-    code = s3_name_parse(s3_cut(&bare, '?'), out);
+    code = s3_name_parse(pst_http_cut(&bare, '?'), out);
     if (bare.data) /* a version, or a question mark that is not encoded */
         return pst_bytes_begin(bare, pst_bytes_of("versionId=")) ? S3_NotImplemented : S3_InvalidArgument;
     if (code == S3_OK && !s3_has_key(out))

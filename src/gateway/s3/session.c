@@ -76,7 +76,7 @@ static bool is_of_signature(struct pst_bytes name)
                                         "X-Amz-Security-Token", "X-Amz-Content-Sha256", "x-id"};
 
     for (size_t i = 0; i < pst_count_of(known); i++)
-        if (s3_name_is(name, known[i]))
+        if (pst_http_is(name, known[i]))
             return true;
     return false;
 }
@@ -155,7 +155,7 @@ static bool session_read_head(struct s3_session *s, size_t *head_bytes)
             looked_at = 0;
             continue;
         }
-        *head_bytes = s3_head_end(here.data, here.len, looked_at);
+        *head_bytes = pst_http_head_end(here.data, here.len, looked_at);
         if (*head_bytes || here.len >= S3_HEAD_BYTES_MAX)
             return true;
         looked_at = here.len;

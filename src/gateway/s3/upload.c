@@ -137,7 +137,7 @@ enum s3_code s3_put_part(struct s3_session *s)
     uint64_t number, generation = 0;
     enum s3_code code;
 
-    if (!s3_number(s3_param(&s->target, "partNumber"), &number) || number < 1 || number > S3_PARTS_MAX)
+    if (!pst_http_number(s3_param(&s->target, "partNumber"), &number) || number < 1 || number > S3_PARTS_MAX)
         return s3_because(s, S3_InvalidArgument, "partNumber is not from 1 to %d", S3_PARTS_MAX);
     if (!copied && !s->head.has_length && !s->head.chunked)
         return S3_MissingContentLength;

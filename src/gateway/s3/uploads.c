@@ -13,7 +13,7 @@ static enum s3_code uploads_number(struct s3_session *s, const char *name, uint6
     struct pst_bytes text = s3_param(&s->target, name);
 
     *out = preset;
-    if (text.len && !s3_number(text, out))
+    if (text.len && !pst_http_number(text, out))
         return s3_because(s, S3_InvalidArgument, "%s is no number", name);
     return S3_OK;
 }
@@ -60,7 +60,7 @@ static int parts_list(struct s3_session *s, const struct upload *upload, uint64_
         char etag[S3_ETAG_BYTES];
         uint64_t number;
 
-        if (!s3_number(digits, &number))
+        if (!pst_http_number(digits, &number))
             continue;
         page->truncated = page->max > 0 && page->count == page->max;
         if (page->count == page->max)

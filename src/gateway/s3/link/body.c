@@ -33,7 +33,7 @@ static bool checksum_of(struct pst_bytes name, enum s3_digest_kind *kind)
         struct pst_bytes rest = {(const char *)name.data + bytes, name.len - bytes};
 
         *kind = (enum s3_digest_kind)i;
-        if (i != S3_MD5 && s3_name_is(rest, s3_digest_name(*kind)))
+        if (i != S3_MD5 && pst_http_is(rest, s3_digest_name(*kind)))
             return true;
     }
     return false;
@@ -87,7 +87,7 @@ static enum s3_code body_set_length(struct s3_body *body, const struct s3_head *
     body->left = head->body_bytes;
     body->http_chunked = head->chunked;
     body->bytes = head->chunked ? S3_BYTES_UNKNOWN : head->body_bytes;
-    if (body->aws_chunked && decoded.data && !s3_number(decoded, &body->bytes))
+    if (body->aws_chunked && decoded.data && !pst_http_number(decoded, &body->bytes))
         return S3_InvalidRequest;
     if (body->aws_chunked && !decoded.data) {
         if (!head->chunked)
@@ -193,14 +193,14 @@ static enum s3_code body_verify(struct s3_body *body)
 /* "name:value": a checksum, or the trailer's signature. */
 static enum s3_code body_trailer(struct s3_body *body, struct pst_bytes line)
 {
-    struct pst_bytes value = line, name = s3_cut(&value, ':');
+    struct pst_bytes value = line, name = pst_http_cut(&value, ':');
     uint8_t digest[S3_SHA256_BYTES];
     enum s3_digest_kind kind;
 
     if (!value.data)
         return S3_InvalidRequest;
-    value = s3_trim(value);
-    if (s3_name_is(name, "x-amz-trailer-signature")) {
+    value = pst_http_trim(value);
+    if (pst_http_is(name, "x-amz-trailer-signature")) {
         if (!body->signer)
             return S3_OK;
         s3_digest_end(&body->trailer, digest);

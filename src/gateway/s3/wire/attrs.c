@@ -39,14 +39,15 @@ static bool attrs_add_text(struct s3_attrs *attrs, struct pst_bytes text)
 /* How a body travels is not kept: "aws-chunked", in front of what is, or behind it. */
 static struct pst_bytes encoding_kept(struct pst_bytes value)
 {
-    struct pst_bytes rest = value, first = s3_trim(s3_cut(&rest, ','));
+    struct pst_bytes rest = value, first = pst_http_trim(pst_http_cut(&rest, ','));
     const char *comma = value.len ? memrchr(value.data, ',', value.len) : NULL;
     size_t before = comma ? (size_t)(comma - (const char *)value.data) : 0;
 
-    if (s3_name_is(first, "aws-chunked"))
-        return s3_trim(rest);
-    if (comma && s3_name_is(s3_trim((struct pst_bytes){comma + 1, value.len - before - 1}), "aws-chunked"))
-        return s3_trim((struct pst_bytes){value.data, before});
+    if (pst_http_is(first, "aws-chunked"))
+        return pst_http_trim(rest);
+    if (comma &&
+        pst_http_is(pst_http_trim((struct pst_bytes){comma + 1, value.len - before - 1}), "aws-chunked"))
+        return pst_http_trim((struct pst_bytes){value.data, before});
     return value;
 }
 
@@ -63,9 +64,9 @@ static bool attrs_add_field(struct s3_attrs *attrs, const struct s3_field *field
     for (size_t i = 0; i < pst_count_of(kept); i++) {
         struct pst_bytes value = field->value;
 
-        if (!s3_name_is(field->name, kept[i]))
+        if (!pst_http_is(field->name, kept[i]))
             continue;
-        if (s3_name_is(field->name, "content-encoding"))
+        if (pst_http_is(field->name, "content-encoding"))
             value = encoding_kept(value);
         return value.len == 0 || (attrs_add_byte(attrs, i + 1) && attrs_add_text(attrs, value));
     }

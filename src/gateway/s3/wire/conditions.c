@@ -10,7 +10,7 @@
 /* A place in an object: one too large for a number lies behind every end. */
 static bool place_parse(struct pst_bytes text, uint64_t *out)
 {
-    if (s3_number(text, out))
+    if (pst_http_number(text, out))
         return true;
     for (size_t i = 0; i < text.len; i++)
         if (((const char *)text.data)[i] < '0' || ((const char *)text.data)[i] > '9')
@@ -32,8 +32,8 @@ enum s3_code s3_range_parse(struct pst_bytes text, uint64_t value_bytes, struct 
     last = (struct pst_bytes){(const char *)text.data + sizeof(unit) - 1, text.len - sizeof(unit) + 1};
     if (!memchr(last.data, '-', last.len))
         return S3_OK;
-    first = s3_trim(s3_cut(&last, '-'));
-    last = s3_trim(last);
+    first = pst_http_trim(pst_http_cut(&last, '-'));
+    last = pst_http_trim(last);
     if ((first.len == 0 && last.len == 0) || (first.len && !place_parse(first, &from)) ||
         (last.len && !place_parse(last, &to)) || (first.len && to < from))
         return S3_OK;
@@ -57,8 +57,8 @@ enum s3_code s3_range_within(struct pst_bytes text, uint64_t value_bytes, struct
 
     if (code != S3_OK || !text.data)
         return code;
-    (void)s3_cut(&last, '-');
-    if (!out->partial || !place_parse(s3_trim(last), &to))
+    (void)pst_http_cut(&last, '-');
+    if (!out->partial || !place_parse(pst_http_trim(last), &to))
         return S3_InvalidArgument;
     return to - out->offset + 1 == out->bytes ? S3_OK : S3_InvalidRange;
 }
@@ -75,7 +75,7 @@ static struct pst_bytes condition_field(const struct s3_head *head, const char *
 static bool etags_have(struct pst_bytes list, uint64_t generation)
 {
     while (list.len) {
-        struct pst_bytes etag = s3_trim(s3_cut(&list, ','));
+        struct pst_bytes etag = pst_http_trim(pst_http_cut(&list, ','));
 
         if (s3_text_is(etag, "*") || s3_etag_parse(etag) == generation)
             return true;

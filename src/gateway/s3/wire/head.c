@@ -2,121 +2,21 @@
 /* head.c: request heads. */
 #include "gateway/s3/wire/head_priv.h"
 
-#include <strings.h>
-
-size_t s3_head_end(const char *text, size_t bytes, size_t from)
-{
-    const char *end;
-
-    pst_assert(from <= bytes);
-    from = from > 3 ? from - 3 : 0;
-    end = bytes > from ? memmem(text + from, bytes - from, "\r\n\r\n", 4) : NULL;
-    return end ? (size_t)(end - text) + 4 : 0;
-}
-
-struct pst_bytes s3_cut(struct pst_bytes *text, char c)
-{
-    const char *at = text->len ? memchr(text->data, c, text->len) : NULL;
-    struct pst_bytes first = *text;
-
-    if (!at) {
-        *text = (struct pst_bytes){NULL, 0};
-        return first;
-    }
-    first.len = (size_t)(at - (const char *)text->data);
-    *text = (struct pst_bytes){at + 1, text->len - first.len - 1};
-    return first;
-}
-
-struct pst_bytes s3_trim(struct pst_bytes text)
-{
-    const char *at = text.data;
-
-    while (text.len && (*at == ' ' || *at == '\t')) {
-        at++;
-        text.len--;
-    }
-    while (text.len && (at[text.len - 1] == ' ' || at[text.len - 1] == '\t'))
-        text.len--;
-    text.data = at;
-    return text;
-}
-
-bool s3_name_is(struct pst_bytes name, const char *word)
-{
-    return name.len == strlen(word) && name.len > 0 && strncasecmp(name.data, word, name.len) == 0;
-}
-
-bool s3_number(struct pst_bytes text, uint64_t *out)
-{
-    uint64_t number = 0;
-
-    if (text.len == 0 || text.len > 18)
-        return false;
-    for (size_t i = 0; i < text.len; i++) {
-        char c = ((const char *)text.data)[i];
-
-        if (c < '0' || c > '9')
-            return false;
-        number = number * 10 + (uint64_t)(c - '0');
-    }
-    *out = number;
-    return true;
-}
-
 struct pst_bytes s3_head_field(const struct s3_head *head, const char *name)
 {
     for (uint32_t i = 0; i < head->field_count; i++)
-        if (s3_name_is(head->fields[i].name, name))
+        if (pst_http_is(head->fields[i].name, name))
             return head->fields[i].value;
     return (struct pst_bytes){NULL, 0};
-}
-
-static bool head_is_token(struct pst_bytes text)
-{
-    const char *at = text.data;
-
-    for (size_t i = 0; i < text.len; i++) {
-        bool letter = (at[i] >= '0' && at[i] <= '9') || (at[i] >= 'a' && at[i] <= 'z') ||
-                      (at[i] >= 'A' && at[i] <= 'Z');
-
-        if (!letter && !(at[i] && strchr("!#$%&'*+-.^_`|~", at[i])))
-            return false;
-    }
-    return text.len > 0;
-}
-
-static bool head_has_control(struct pst_bytes text)
-{
-    for (size_t i = 0; i < text.len; i++) {
-        unsigned char c = ((const unsigned char *)text.data)[i];
-
-        if ((c < ' ' && c != '\t') || c == 0x7f)
-            return true;
-    }
-    return false;
-}
-
-/* "http://host/path" is the path, as of a client that takes us for a proxy. */
-static void head_strip_host(struct pst_bytes *target)
-{
-    const char *at = target->data;
-    size_t host = 7;
-
-    if (target->len < host || strncasecmp(at, "http://", host) != 0)
-        return;
-    while (host < target->len && at[host] != '/' && at[host] != '?')
-        host++;
-    *target = (struct pst_bytes){at + host, target->len - host};
 }
 
 static enum s3_code head_first_line(struct pst_bytes line, struct s3_head *out)
 {
     struct pst_bytes target;
 
-    out->method = s3_cut(&line, ' ');
-    target = s3_cut(&line, ' ');
-    if (!head_is_token(out->method) || out->method.len > 16)
+    out->method = pst_http_cut(&line, ' ');
+    target = pst_http_cut(&line, ' ');
+    if (!pst_http_is_token(out->method) || out->method.len > 16)
         return S3_InvalidRequest;
     if (!s3_text_is(line, "HTTP/1.1") && !s3_text_is(line, "HTTP/1.0"))
         return S3_InvalidRequest;
@@ -127,8 +27,8 @@ static enum s3_code head_first_line(struct pst_bytes line, struct s3_head *out)
             return S3_InvalidURI;
     }
     out->keep_alive = s3_text_is(line, "HTTP/1.1");
-    head_strip_host(&target);
-    out->path = s3_cut(&target, '?');
+    pst_http_strip_host(&target);
+    out->path = pst_http_cut(&target, '?');
     out->query = target;
     return out->path.len && *(const char *)out->path.data == '/' ? S3_OK : S3_InvalidURI;
 }
@@ -143,9 +43,9 @@ static enum s3_code head_field(struct pst_bytes line, struct s3_head *out)
     if (out->field_count == S3_FIELDS_MAX)
         return S3_RequestHeaderSectionTooLarge;
     field->name = (struct pst_bytes){line.data, (size_t)(colon - (const char *)line.data)};
-    field->value = s3_trim((struct pst_bytes){colon + 1, line.len - field->name.len - 1});
+    field->value = pst_http_trim((struct pst_bytes){colon + 1, line.len - field->name.len - 1});
     /* A folded line and a space before the colon are no token, either. */
-    if (!head_is_token(field->name) || head_has_control(field->value))
+    if (!pst_http_is_token(field->name) || !pst_http_is_value(field->value))
         return S3_InvalidRequest;
     out->field_count++;
     return S3_OK;
@@ -154,11 +54,11 @@ static enum s3_code head_field(struct pst_bytes line, struct s3_head *out)
 static void head_connection(struct pst_bytes value, struct s3_head *out)
 {
     while (value.len) {
-        struct pst_bytes word = s3_trim(s3_cut(&value, ','));
+        struct pst_bytes word = pst_http_trim(pst_http_cut(&value, ','));
 
-        if (s3_name_is(word, "close"))
+        if (pst_http_is(word, "close"))
             out->keep_alive = false;
-        else if (s3_name_is(word, "keep-alive"))
+        else if (pst_http_is(word, "keep-alive"))
             out->keep_alive = true;
     }
 }
@@ -185,7 +85,7 @@ static bool head_has_twins(const struct s3_head *head)
         uint32_t count = 0;
 
         for (uint32_t k = 0; k < head->field_count; k++)
-            count += s3_name_is(head->fields[k].name, once[i]);
+            count += pst_http_is(head->fields[k].name, once[i]);
         if (count > 1)
             return true;
     }
@@ -202,13 +102,13 @@ static enum s3_code head_message(struct s3_head *out)
     if (head_has_twins(out) || !s3_head_field(out, "host").data)
         return S3_InvalidRequest;
     head_connection(s3_head_field(out, "connection"), out);
-    if (encoding.data && (length.data || !s3_name_is(encoding, "chunked")))
+    if (encoding.data && (length.data || !pst_http_is(encoding, "chunked")))
         return length.data ? S3_InvalidRequest : S3_NotImplemented;
     out->chunked = encoding.data != NULL;
     out->has_length = length.data != NULL;
-    if (length.data && !s3_number(length, &out->body_bytes))
+    if (length.data && !pst_http_number(length, &out->body_bytes))
         return S3_InvalidRequest;
-    if (expect.data && !s3_name_is(expect, "100-continue"))
+    if (expect.data && !pst_http_is(expect, "100-continue"))
         return S3_InvalidRequest;
     out->expect_continue = expect.data != NULL;
     return S3_OK;

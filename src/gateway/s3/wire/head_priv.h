@@ -6,7 +6,7 @@
 #ifndef PST_S3_HEAD_PRIV_H
 #define PST_S3_HEAD_PRIV_H
 
-#include "base/base.h"
+#include "base/http.h"
 #include "gateway/s3/wire/error_priv.h"
 
 enum {
@@ -27,20 +27,10 @@ struct s3_head {
     bool has_length, chunked, keep_alive, expect_continue;
 };
 
-/* The length of the head with the empty line at its end, 0 if that has not come. @from: where to begin to
- * look, for one that comes in pieces. */
-size_t s3_head_end(const char *text, size_t bytes, size_t from);
-/* @bytes: as s3_head_end() said. */
+/* @bytes: as pst_http_head_end() said. */
 enum s3_code s3_head_parse(const char *text, size_t bytes, struct s3_head *out);
 /* The value of the first field of that name, in any case of letters; .data is NULL if there is none. */
 struct pst_bytes s3_head_field(const struct s3_head *head, const char *name);
-/* Whether a field's name is this one, in any case of letters. */
-bool s3_name_is(struct pst_bytes name, const char *word);
-/* A decimal number. Return: false it is none, or more than 18 digits. */
-bool s3_number(struct pst_bytes text, uint64_t *out);
-/* Cuts @text at the first @c. Return: what was before it; all if there is none. */
-struct pst_bytes s3_cut(struct pst_bytes *text, char c);
-struct pst_bytes s3_trim(struct pst_bytes text);
 
 static inline bool s3_text_is(struct pst_bytes text, const char *word)
 {

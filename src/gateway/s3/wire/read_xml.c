@@ -94,7 +94,7 @@ static void reader_close(void *arg, const XML_Char *name)
     if (r->depth == 2 && r->in_item)
         reader_item(r);
     if (r->depth == 2 && r->in_flag)
-        r->flag = s3_name_is(s3_trim((struct pst_bytes){r->text, r->bytes}), "true");
+        r->flag = pst_http_is(pst_http_trim((struct pst_bytes){r->text, r->bytes}), "true");
     r->in_flag = r->in_flag && r->depth > 2;
     r->depth--;
 }

@@ -17,10 +17,10 @@
 /* "KEY/20130524/us-east-1/s3/aws4_request". */
 static bool sign_credential(struct pst_bytes text, struct s3_signature *out)
 {
-    out->access_key = s3_cut(&text, '/');
-    out->date = s3_cut(&text, '/');
-    out->region = s3_cut(&text, '/');
-    return s3_text_is(s3_cut(&text, '/'), "s3") && s3_text_is(text, "aws4_request") &&
+    out->access_key = pst_http_cut(&text, '/');
+    out->date = pst_http_cut(&text, '/');
+    out->region = pst_http_cut(&text, '/');
+    return s3_text_is(pst_http_cut(&text, '/'), "s3") && s3_text_is(text, "aws4_request") &&
            out->access_key.len > 0 && out->date.len == 8 && out->region.len > 0 && out->region.len <= 64;
 }
 
@@ -34,11 +34,11 @@ static enum s3_code sign_read_field(struct pst_bytes text, const struct s3_head 
                                     struct s3_signature *out)
 {
     out->kind = S3_SIGNED_HEAD;
-    if (!s3_text_is(s3_cut(&text, ' '), ALGORITHM))
+    if (!s3_text_is(pst_http_cut(&text, ' '), ALGORITHM))
         return S3_AuthorizationHeaderMalformed;
     while (text.len) {
-        struct pst_bytes value = s3_trim(s3_cut(&text, ','));
-        struct pst_bytes name = s3_cut(&value, '=');
+        struct pst_bytes value = pst_http_trim(pst_http_cut(&text, ','));
+        struct pst_bytes name = pst_http_cut(&value, '=');
 
         if (s3_text_is(name, "Credential") && !sign_credential(value, out))
             return S3_AuthorizationHeaderMalformed;
@@ -66,7 +66,7 @@ static enum s3_code sign_read_query(const struct s3_target *target, struct s3_si
         out->payload = s3_param(target, "X-Amz-Content-Sha256");
     if (!out->payload.data)
         out->payload = pst_bytes_of("UNSIGNED-PAYLOAD");
-    if (!s3_number(s3_param(target, "X-Amz-Expires"), &out->expires_s) || out->expires_s == 0 ||
+    if (!pst_http_number(s3_param(target, "X-Amz-Expires"), &out->expires_s) || out->expires_s == 0 ||
         out->expires_s > S3_EXPIRES_S_MAX)
         return S3_AuthorizationQueryParametersError;
     return sign_is_whole(out) ? S3_OK : S3_AuthorizationQueryParametersError;
@@ -178,7 +178,7 @@ static bool names_equal(struct pst_bytes name, struct pst_bytes lower)
 static void add_fields(struct s3_digest *digest, const struct s3_head *head, struct pst_bytes names)
 {
     while (names.len) {
-        struct pst_bytes name = s3_cut(&names, ';');
+        struct pst_bytes name = pst_http_cut(&names, ';');
         bool first = true;
 
         s3_digest_add(digest, name.data, name.len);
@@ -197,7 +197,7 @@ static void add_fields(struct s3_digest *digest, const struct s3_head *head, str
 static bool is_listed(struct pst_bytes names, struct pst_bytes name)
 {
     while (names.len)
-        if (names_equal(name, s3_cut(&names, ';')))
+        if (names_equal(name, pst_http_cut(&names, ';')))
             return true;
     return false;
 }
@@ -207,7 +207,7 @@ static bool signs_enough(const struct s3_head *head, struct pst_bytes names)
 {
     for (uint32_t i = 0; i < head->field_count; i++) {
         struct pst_bytes name = head->fields[i].name;
-        bool needed = s3_name_is(name, "host") || s3_name_is(name, "content-md5") ||
+        bool needed = pst_http_is(name, "host") || pst_http_is(name, "content-md5") ||
                       (name.len > 6 && strncasecmp(name.data, "x-amz-", 6) == 0);
 
         if (needed && !is_listed(names, name))

@@ -53,7 +53,7 @@ enum s3_code s3_name_parse(struct pst_bytes path, struct s3_name *out)
 /* The bucket in front of ".DOMAIN" in a Host field; empty if there is none. */
 static struct pst_bytes host_bucket(struct pst_bytes host, const char *domain)
 {
-    struct pst_bytes name = s3_cut(&host, ':');
+    struct pst_bytes name = pst_http_cut(&host, ':');
     size_t tail = domain ? strlen(domain) + 1 : 0;
     const char *end;
 
@@ -81,8 +81,8 @@ static enum s3_code query_parse(struct pst_bytes query, struct s3_target *out)
     size_t used = 0;
 
     while (query.len) {
-        struct pst_bytes value = s3_cut(&query, '&');
-        struct pst_bytes name = s3_cut(&value, '=');
+        struct pst_bytes value = pst_http_cut(&query, '&');
+        struct pst_bytes name = pst_http_cut(&value, '=');
         struct s3_param *param = &out->params[out->param_count];
 
         if (name.len == 0)

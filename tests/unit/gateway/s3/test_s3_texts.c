@@ -18,7 +18,7 @@ static enum s3_code parse(const char *first, const char *fields)
     int n = snprintf(text, sizeof(text), "%s\r\nHost: localhost\r\n%s\r\n", first, fields);
 
     assert_in_range(n, 1, sizeof(text) - 1);
-    assert_int_equal(s3_head_end(text, (size_t)n, 0), n);
+    assert_int_equal(pst_http_head_end(text, (size_t)n, 0), n);
     return s3_head_parse(text, (size_t)n, &head);
 }
 
