@@ -218,8 +218,12 @@ static int get_take_over(struct get *get, const struct pst_pooled_walk *walk,
     get->deltas++;
     for (int which = 0; r == 0 && which < PST_ARRIVAL_OLDER && get->wanted.taken < get->wanted.count;
          which++) {
-        pst_arrival_each_old(get->arrival, get->wanted_entry, (enum pst_arrival_older)which, old_chunk_look,
-                             get);
+        uint64_t bytes = 0;
+        pst_cleanup_close int fd =
+            pst_arrival_open_old(get->arrival, get->wanted_entry, (enum pst_arrival_older)which, &bytes);
+
+        if (fd >= 0)
+            pst_chunks_of(fd, bytes, true, old_chunk_look, get);
         r = get->take_error;
     }
     return r;

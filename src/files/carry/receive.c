@@ -111,6 +111,21 @@ static int old_chunk_look(void *ctx, uint64_t at, const uint8_t *data, size_t by
     return error;
 }
 
+/* One that is not there, or cannot be read, has no chunks. */
+static void read_older(struct receiver *r, enum pst_arrival_older which,
+                       void *const readers[PST_CHUNK_THREADS])
+{
+    uint64_t bytes = 0;
+    pst_cleanup_close int fd = pst_arrival_open_old(r->arrival, r->listing, which, &bytes);
+
+    if (fd < 0)
+        return;
+    if (r->by_content)
+        pst_chunks_of(fd, bytes, true, old_chunk_look, readers[0]);
+    else
+        pst_chunks_at_once(fd, bytes, old_chunk_look, readers);
+}
+
 /* Takes what is wanted of the file's older versions. Return: 0 or the link's error. */
 static int take_older(struct receiver *r)
 {
@@ -126,12 +141,7 @@ static int take_older(struct receiver *r)
     for (int which = 0; whole && which < PST_ARRIVAL_OLDER && r->link->error == 0; which++) {
         if (r->wanted.taken == r->wanted.count)
             break;
-        if (r->by_content)
-            pst_arrival_each_old(r->arrival, r->listing, (enum pst_arrival_older)which, old_chunk_look,
-                                 ctxs[0]);
-        else
-            pst_arrival_each_old_at_once(r->arrival, r->listing, (enum pst_arrival_older)which,
-                                         old_chunk_look, ctxs);
+        read_older(r, (enum pst_arrival_older)which, ctxs);
     }
     for (size_t i = 0; i < PST_CHUNK_THREADS; i++)
         pst_digester_close(readers[i].digester);

@@ -100,14 +100,10 @@ const char *pst_arrival_fault(const struct pst_arrival *a);
 /* Takes the whole manifest, which is borrowed until closed, and makes its folders and links. */
 int pst_arrival_begin(struct pst_arrival *a, const struct pst_manifest *m);
 enum pst_arrival_need pst_arrival_need(const struct pst_arrival *a, uint32_t entry);
-/* Calls @each for the chunks, cut by content, of an older version of a file that is PST_ARRIVAL_DELTA, until
- * it returns another number than 0. Others may write to the file. One that is not there, or cannot be read,
- * has none. */
-void pst_arrival_each_old(struct pst_arrival *a, uint32_t entry, enum pst_arrival_older which,
-                          pst_chunk_each *each, void *ctx);
-/* The same for chunks that are cut by their place, on several threads: pst_chunks_at_once(). */
-void pst_arrival_each_old_at_once(struct pst_arrival *a, uint32_t entry, enum pst_arrival_older which,
-                                  pst_chunk_each *each, void *const ctxs[PST_CHUNK_THREADS]);
+/* An older version of a file that is PST_ARRIVAL_DELTA, to which others may write meanwhile. Return: a
+ * descriptor, the caller's, and in *@bytes how much of it is worth reading; -errno it is not there. */
+int pst_arrival_open_old(struct pst_arrival *a, uint32_t entry, enum pst_arrival_older which,
+                         uint64_t *bytes);
 /* Writes bytes of a file; @data NULL: a hole. Each byte of a file comes once, from here or from the next. */
 int pst_arrival_write(struct pst_arrival *a, uint32_t entry, uint64_t at, const void *data, size_t bytes);
 /* Writes bytes that an older version has, too. Several threads may do so for one file. */

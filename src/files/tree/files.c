@@ -254,12 +254,13 @@ int pst_arrival_empty(struct pst_arrival *a, uint32_t index)
     return r < 0 ? r : arrival_complete(a, file);
 }
 
-static int arrival_open_old(struct pst_arrival *a, uint32_t index, enum pst_arrival_older which)
+int pst_arrival_open_old(struct pst_arrival *a, uint32_t index, enum pst_arrival_older which, uint64_t *bytes)
 {
     const int flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
     char name[PST_ARRIVAL_NAME_BYTES];
     const char *leaf = name;
     int folder_fd = a->hidden_fd, fd;
+    off_t end;
 
     pst_assert(a->needs[index] == PST_ARRIVAL_DELTA && which < PST_ARRIVAL_OLDER);
     if (which == PST_ARRIVAL_LEFTOVER)
@@ -269,25 +270,9 @@ static int arrival_open_old(struct pst_arrival *a, uint32_t index, enum pst_arri
     if (folder_fd < 0)
         return folder_fd;
     fd = openat(folder_fd, leaf, flags);
-    return fd < 0 ? -errno : fd;
-}
-
-void pst_arrival_each_old(struct pst_arrival *a, uint32_t index, enum pst_arrival_older which,
-                          pst_chunk_each *each, void *ctx)
-{
-    pst_cleanup_close int fd = arrival_open_old(a, index, which);
-    off_t bytes = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
-
-    if (bytes > 0)
-        pst_chunks_of(fd, pst_min((uint64_t)bytes, PST_WANTED_FILE_BYTES_MAX), true, each, ctx);
-}
-
-void pst_arrival_each_old_at_once(struct pst_arrival *a, uint32_t index, enum pst_arrival_older which,
-                                  pst_chunk_each *each, void *const ctxs[PST_CHUNK_THREADS])
-{
-    pst_cleanup_close int fd = arrival_open_old(a, index, which);
-    off_t bytes = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
-
-    if (bytes > 0)
-        pst_chunks_at_once(fd, pst_min((uint64_t)bytes, PST_WANTED_FILE_BYTES_MAX), each, ctxs);
+    if (fd < 0)
+        return -errno;
+    end = lseek(fd, 0, SEEK_END);
+    *bytes = end < 0 ? 0 : pst_min((uint64_t)end, PST_WANTED_FILE_BYTES_MAX);
+    return fd;
 }
