@@ -302,6 +302,16 @@ def test_a_view_follows_its_key(tmp_path: pathlib.Path) -> None:
                 store.view(key)
 
 
+def test_one_key_is_asked_for_where_it_is(tmp_path: pathlib.Path) -> None:
+    """head() lists its key: of six shards one is asked, and one for the value's attributes."""
+    with pool(tmp_path, "--place=h/=home:1", "--nodes-min=3") as p, p.open() as store:
+        wait_until("partitions are dealt out", lambda: p.m.ask("partitions")["served"] == 4096)
+        store["h/k"] = b"x"
+        figures = Figures(store)
+        assert store.head("h/k").size == 1
+        assert figures.grew()["node_requests"] == 2
+
+
 def test_a_listing_follows_its_keys(tmp_path: pathlib.Path) -> None:
     """A node gives its keys away while a listing waits for its next page: to nodes all of whose keys the listing has."""
     short, long = [f"h/{i:04}" for i in range(300)], [f"h/{i:04}{'k' * 3900}" for i in range(300)]  # 8 long ones fill a page

@@ -176,8 +176,8 @@ static int list_set_shards(struct penstock_list *list, uint32_t shards)
 /* Fetches a page of each shard that may have some. */
 static int list_fetch_round(struct penstock_list *list)
 {
-    int64_t only = only_shard(list);
     int r = list_set_shards(list, pst_shards(list->store));
+    int64_t only = r == 0 ? only_shard(list) : -1;
 
     for (uint32_t i = 0; r == 0 && i < list->shards; i++) {
         struct page *page = &list->pages[i];
