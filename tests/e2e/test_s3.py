@@ -8,7 +8,7 @@ from typing import Iterator
 
 import pytest
 from members import keys_of, master, member
-from s3 import LOOPBACK, ask, client, credentials, python  # noqa: F401: a fixture
+from s3 import LOOPBACK, ask, client, credentials, python, serving  # noqa: F401: a fixture
 from support import Node, fails_to_start, penstock, start_node
 from tsgrpc import settled
 
@@ -18,23 +18,15 @@ USAGE, FAILURE = 2, 1
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     folder = tmp_path_factory.mktemp("s3")
-    with start_node("--unix", f"{folder}/socket", "--dram", "512M", "--shards", "2", "--s3", LOOPBACK,
-                    "--s3-credentials", str(credentials(folder))) as started:
-        started.url = f"node+unix://{folder}/socket"
+    with serving(folder, "--dram", "512M", "--shards", "2", "--s3-credentials", str(credentials(folder))) as started:
         yield started
-        settled(started)
-        started.stop()
 
 
 @pytest.fixture(scope="module")
 def anonymous(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     folder = tmp_path_factory.mktemp("s3")
-    with start_node("--unix", f"{folder}/socket", "--dram", "256M", "--s3", LOOPBACK, "--s3-domain",
-                    "s3.localhost") as started:
-        started.url = f"node+unix://{folder}/socket"
+    with serving(folder, "--dram", "256M", "--s3-domain", "s3.localhost") as started:
         yield started
-        settled(started)
-        started.stop()
 
 
 @pytest.mark.parametrize("what", ["objects", "ranges", "conditions", "race", "odd_keys", "listing", "buckets", "copies",

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 import support
-from s3 import LOOPBACK, Answer, address_of, ask, ask_signed, credentials, quoted
+from s3 import LOOPBACK, Answer, address_of, ask, ask_signed, credentials, quoted, serving
 from support import Node, start_node
 
 PART = bytes(range(256)) * 4096
@@ -22,10 +22,8 @@ LONG_MAX = 2**63 - 1
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     folder = tmp_path_factory.mktemp("s3")
-    with start_node("--unix", f"{folder}/socket", "--dram", "512M", "--s3", LOOPBACK) as started:
-        started.url = f"node+unix://{folder}/socket"
+    with serving(folder, "--dram", "512M") as started:
         yield started
-        started.stop()
 
 
 def begin_upload(node: Node, path: str) -> str:

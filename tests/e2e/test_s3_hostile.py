@@ -13,7 +13,7 @@ from typing import Iterator
 import pytest
 import support
 from s3 import (EMPTY, ID, LOOPBACK, SECRET, UNSIGNED, address_of, ask, ask_signed, chunk_signature, credentials, now,
-                signed)
+                serving, signed)
 from support import Node, penstock, start_node
 from tsgrpc import figures, settled
 
@@ -23,35 +23,25 @@ MIB = 1 << 20
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     folder = tmp_path_factory.mktemp("s3")
-    with start_node("--unix", f"{folder}/socket", "--dram", "256M", "--s3", LOOPBACK, "--s3-credentials",
-                    str(credentials(folder)), "--s3-connections", "8") as started:
-        started.url = f"node+unix://{folder}/socket"
+    with serving(folder, "--dram", "256M", "--s3-credentials", str(credentials(folder)), "--s3-connections", "8") as started:
         assert ask_signed(started, "PUT", "/bucket/there", b"there").status == 200
         yield started
         assert ask_signed(started, "GET", "/bucket/there").body == b"there"
-        settled(started)
-        started.stop()
 
 
 @pytest.fixture(scope="module")
 def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     """For clients that are slow on purpose."""
     folder = tmp_path_factory.mktemp("s3")
-    with start_node("--unix", f"{folder}/socket", "--dram", "256M", "--s3", LOOPBACK, "--s3-stall-ms", "500") as started:
-        started.url = f"node+unix://{folder}/socket"
+    with serving(folder, "--dram", "256M", "--s3-stall-ms", "500") as started:
         yield started
-        settled(started)
-        started.stop()
 
 
 @pytest.fixture(scope="module")
 def anonymous(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     folder = tmp_path_factory.mktemp("s3")
-    with start_node("--unix", f"{folder}/socket", "--dram", "256M", "--s3", LOOPBACK) as started:
-        started.url = f"node+unix://{folder}/socket"
+    with serving(folder, "--dram", "256M") as started:
         yield started
-        settled(started)
-        started.stop()
 
 
 def is_refused(answer: object, status: int, code: str) -> None:

@@ -2,6 +2,7 @@
 """Clients of a node with --s3: those of PyPI, each in a process of its own, and requests that are signed by hand."""
 from __future__ import annotations
 
+import contextlib
 import datetime
 import hashlib
 import hmac
@@ -10,10 +11,12 @@ import pathlib
 import re
 import subprocess
 import urllib.parse
+from collections.abc import Iterator
 
 import pytest
 import support
 from support import Node
+from tsgrpc import settled
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CLIENT = pathlib.Path(__file__).with_name("s3_client.py")
@@ -40,6 +43,16 @@ def address_of(node: Node) -> str:
 
 def credentials(folder: pathlib.Path) -> pathlib.Path:
     return support.secret_file(folder / "credentials", f"# a comment\n{ID} {SECRET}\nANOTHER other\n")
+
+
+@contextlib.contextmanager
+def serving(folder: pathlib.Path, *more: str) -> Iterator[Node]:
+    """A node that serves S3 beside its unix socket, its `url`. What tests asked of it has left nothing behind."""
+    with support.start_node("--unix", f"{folder}/socket", "--s3", LOOPBACK, *more) as node:
+        node.url = f"node+unix://{folder}/socket"
+        yield node
+        settled(node)
+        node.stop()
 
 
 def client(python: str, node: Node, what: str, *arguments: str, scheme: str = "http",

@@ -105,28 +105,28 @@ enum s3_code s3_delete_bucket(struct s3_session *s)
     return op.result == 0 ? s3_send_status(s, 204) : s3_result(s, &op);
 }
 
-/* Any region will do: that of us-east-1 has no name here. */
-enum s3_code s3_bucket_location(struct s3_session *s)
+/* Of a bucket that is there, a document that says nothing. */
+static enum s3_code bucket_says_nothing(struct s3_session *s, const char *root)
 {
     struct s3_xml xml;
     enum s3_code code = s3_bucket_exists(s);
 
     if (code != S3_OK)
         return code;
-    s3_xml_begin(&xml, "LocationConstraint");
-    return s3_send_xml(s, &xml, "LocationConstraint");
+    s3_xml_begin(&xml, root);
+    return s3_send_xml(s, &xml, root);
+}
+
+/* Any region will do: that of us-east-1 has no name here. */
+enum s3_code s3_bucket_location(struct s3_session *s)
+{
+    return bucket_says_nothing(s, "LocationConstraint");
 }
 
 /* Never enabled. */
 enum s3_code s3_bucket_versioning(struct s3_session *s)
 {
-    struct s3_xml xml;
-    enum s3_code code = s3_bucket_exists(s);
-
-    if (code != S3_OK)
-        return code;
-    s3_xml_begin(&xml, "VersioningConfiguration");
-    return s3_send_xml(s, &xml, "VersioningConfiguration");
+    return bucket_says_nothing(s, "VersioningConfiguration");
 }
 
 /* ---- all of them ---- */
