@@ -20,8 +20,8 @@ enum {
     REQUEST_PAGES = 16384, /* of memory for requests underway, 64 MiB */
 };
 
-/* A key goes with its last source, and sources with their key. */
-static const char schema[] =
+/* Version 1: a key goes with its last source, and sources with their key. */
+static const char schema_sources[] =
     "CREATE TABLE keys (id INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE, lifespan INTEGER NOT NULL,"
     " service TEXT NOT NULL, namespace TEXT NOT NULL) STRICT;"
     "CREATE TABLE sources (key_id INTEGER NOT NULL REFERENCES keys ON DELETE CASCADE, ip TEXT NOT NULL,"
@@ -35,7 +35,7 @@ static const char schema[] =
     " WHEN NOT EXISTS (SELECT 1 FROM sources WHERE key_id = old.key_id)"
     " BEGIN DELETE FROM keys WHERE id = old.key_id; END;";
 
-/* Since version 2: peers' sources that went because their key was deleted, the last 65,536 of them. A key
+/* Version 2: peers' sources that went because their key was deleted, the last 65,536 of them. A key
  * that goes with its last source has none by then. */
 static const char schema_withdrawn[] =
     "CREATE TABLE withdrawn (id INTEGER PRIMARY KEY AUTOINCREMENT, key BLOB NOT NULL, ip TEXT NOT NULL,"
@@ -45,6 +45,11 @@ static const char schema_withdrawn[] =
     " INSERT OR REPLACE INTO withdrawn (key, ip, published_ms)"
     " SELECT old.key, ip, published_ms FROM sources WHERE key_id = old.id AND is_store = 0;"
     " DELETE FROM withdrawn WHERE id <= (SELECT max(id) FROM withdrawn) - 65536; END;";
+
+/* What each version added to the one before. */
+static const char *const schemas[] = {schema_sources, schema_withdrawn};
+
+_Static_assert(pst_count_of(schemas) == SCHEMA_VERSION, "a text for each version");
 
 static const char requests[] =
     "CREATE TEMP TABLE requests (id INTEGER PRIMARY KEY, key_id INTEGER NOT NULL, ip TEXT NOT NULL,"
@@ -174,10 +179,8 @@ static int make_tables(struct pst_catalogue *c, int64_t version)
 
     snprintf(versions, sizeof(versions), "PRAGMA application_id = %d; PRAGMA user_version = %d; COMMIT",
              APPLICATION_ID, SCHEMA_VERSION);
-    if (r == 0 && version < 1)
-        r = execute(c, schema);
-    if (r == 0)
-        r = execute(c, schema_withdrawn);
+    for (; r == 0 && version < SCHEMA_VERSION; version++)
+        r = execute(c, schemas[version]);
     return r == 0 ? execute(c, versions) : r; /* what is not committed goes with the connection */
 }
 

@@ -12,6 +12,9 @@
 
 #define CATALOGUE_MAGIC 0x63617461u
 
+_Static_assert(PST_SOURCE_LIFE_MS == 3600000 && PST_LIFESPAN_CLUSTER == 1 && PST_LIFESPAN_RESOURCE == 2,
+               "numbers in the texts below");
+
 /* Whether a source has not expired; PST_SOURCE_LIFE_MS. At the time 0 all are there. */
 #define SQL_ALIVE  "(s.is_store = 1 OR s.published_ms > ?2 - 3600000)"
 #define SQL_OF_KEY "FROM sources s WHERE s.key_id = (SELECT id FROM keys WHERE key = ?1) AND " SQL_ALIVE
