@@ -3,8 +3,8 @@
  * pace_priv.h: whether a peer moves what it has to move. It may be as slow as PACE_BYTES in the time that the
  * door is patient; bytes count that it has sent, or that the socket has taken for it. Pure; any thread.
  */
-#ifndef PST_DOORS_PACE_PRIV_H
-#define PST_DOORS_PACE_PRIV_H
+#ifndef PST_GATEWAY_PACE_PRIV_H
+#define PST_GATEWAY_PACE_PRIV_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -58,7 +58,9 @@ const char *pst_net_fault(int result)
     pst_assert(result <= 0);
     if (result == -ELIBBAD)
         return ucx_settings_fault();
-    return result == -ELIBACC ? pst_ucx_load_fault() : "UCX found no usable device";
+    if (result == -ELIBACC)
+        return pst_ucx_load_fault();
+    return result == -ENODEV ? "UCX found no usable device" : strerror(-result);
 }
 
 struct pst_net *pst_net_close(struct pst_net *net)

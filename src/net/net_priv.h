@@ -97,7 +97,7 @@ int pst_stream_open(const struct pst_net_options *options, struct pst_net **out)
 #ifdef PST_FAULTS_ON
 extern const struct pst_net_ops pst_net_memory;
 
-/* The same of the transport in memory; @chance: see memory.h, empty: as it is. */
+/* The same of the transport in memory; @chance: see inproc.h, empty: as it is. */
 int pst_mem_open(const char *chance, struct pst_net **out);
 #endif
 

@@ -528,7 +528,7 @@ static int open_nets(struct pst_node *node, const struct pst_node_settings *sett
     options.transport = PST_NET_STREAM;
     if (r == 0 && transport != PST_BOOT_UCX) {
         r = pst_net_open(&options, &node->stream);
-        snprintf(fault, PST_FAULT_BYTES, "the stream transport: %s", strerror(-r));
+        snprintf(fault, PST_FAULT_BYTES, "the stream transport: %s", pst_net_fault(r));
     }
     return r;
 }

@@ -75,7 +75,7 @@ struct pst_worker {
     struct pst_list session_events;
     struct pst_list connections; /* of sessions over the stream; behind inbox_lock, as those */
     _Atomic bool mailed;
-    struct pst_list commit_messages; /* of other shards; behind notes_lock */
+    struct pst_list commit_messages; /* of other shards; behind inbox_lock */
     uint32_t commits;                /* that it coordinates */
     struct pst_list shard_sessions;
     struct pst_shard_session **by_place; /* sessions by the low bits of their token */

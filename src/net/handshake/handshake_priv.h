@@ -133,7 +133,7 @@ int boot_attach_decode(const struct boot_frame *frame, uint64_t *token, uint32_t
 void boot_challenge_encode(const struct boot_challenge *challenge, uint8_t out[BOOT_CHALLENGE_BYTES]);
 int boot_challenge_decode(const struct boot_frame *frame, struct boot_challenge *out);
 void boot_refused_encode(enum boot_refusal code, uint8_t out[4]);
-/* Return: the errno of boot.h, with *@fault in words; -EPROTO for a malformed one. */
+/* Return: the errno of handshake.h, with *@fault in words; -EPROTO for a malformed one. */
 int boot_refused_decode(const struct boot_frame *frame, const char **fault);
 size_t boot_welcome_bytes(const struct pst_boot_welcome *welcome);
 void boot_welcome_encode(const struct pst_boot_welcome *welcome, uint8_t *out, size_t bytes);
