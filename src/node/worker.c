@@ -530,8 +530,9 @@ static void *worker_main(void *arg)
 
     pst_assert(w->magic == PST_WORKER_MAGIC);
     while (!w->stopping || w->has_mail || !pst_list_empty(&w->shard_sessions) || w->node->commits) {
-        bool busy = poll_port(w, w->port) | poll_port(w, w->stream);
+        bool busy = poll_port(w, w->port);
 
+        busy |= poll_port(w, w->stream);
         pst_shard_time(w->shard, w->now_ns);
         read_session_events(w);
         busy |= read_commit_messages(w);
