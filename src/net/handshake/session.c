@@ -472,7 +472,7 @@ void boot_session_read(struct boot_conn *conn)
     if (!conn->started && !boot_secure_step(conn))
         return;
     /* A few rounds only: who sends without end waits for its turn like everyone. */
-    for (int round = 0; (round < 4 || more_in_hand(conn, round)) && !conn->ending; round++) {
+    for (int round = 0; !conn->ending && (round < 4 || more_in_hand(conn, round)); round++) {
         struct iovec iov = {conn->in + conn->in_bytes, sizeof(conn->in) - conn->in_bytes};
         ssize_t n = stream_channel_readv(conn->channel, &iov, 1);
 

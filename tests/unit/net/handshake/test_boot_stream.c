@@ -5,6 +5,10 @@
 #include "net/stream.h"
 #include "net/stream/channel.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
 enum { EVENTS_MAX = 16, SHARD = 3 };
 
 static const struct pst_boot_server_options offers = {
@@ -147,6 +151,45 @@ static void connections_are_attached(void **state)
     rig_close(&rig);
 }
 
+static void pause_ns(uint64_t ns)
+{
+    uint64_t end = pst_now_ns() + ns;
+
+    while (pst_now_ns() < end)
+        ;
+}
+
+/* However its bytes come: once a shard has it, the bootstrap reads no more of it. */
+static void connections_come_in_pieces(void **state)
+{
+    enum { FRAME_BYTES = BOOT_HEAD_BYTES + BOOT_ATTACH_BYTES, LAST = 12 }; /* pieces that race its reads */
+    struct caller *caller;
+    struct rig rig;
+
+    (void)state;
+    rig_open_with(&rig, &offers);
+    rig_run(&rig);
+    caller = caller_new(&rig.tcp);
+    for (int round = 0; round < 3000; round++) {
+        const uint8_t *frame = caller->address + caller->address_bytes - FRAME_BYTES;
+        int fd = raw_connect(&rig), one = 1;
+        size_t piece;
+
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+        for (size_t i = 0; i < FRAME_BYTES; i += piece) {
+            piece = i < FRAME_BYTES - LAST ? FRAME_BYTES - LAST : 1;
+            assert_int_equal(send(fd, frame + i, piece, MSG_NOSIGNAL), piece);
+            pause_ns((uint64_t)round % 64 * 250);
+        }
+        await_count(&rig.attaches, round + 1);
+        rig.attached = stream_channel_close(rig.attached);
+        close(fd);
+    }
+    assert_int_equal(rig.refusals, 0);
+    caller_free(caller);
+    rig_close(&rig);
+}
+
 /* Any other byte in what it says makes it somebody else's connection. */
 static void foreign_connections_are_refused(void **state)
 {
@@ -185,6 +228,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(choice),
         cmocka_unit_test(connections_are_attached),
+        cmocka_unit_test(connections_come_in_pieces),
         cmocka_unit_test(foreign_connections_are_refused),
     };
 
