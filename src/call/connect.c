@@ -62,7 +62,8 @@ static int open_net(struct pst_channel *ch, struct pst_net **out)
     struct pst_net_options options = {.transport = ch->welcome.stream ? PST_NET_STREAM : PST_NET_UCX,
                                       .loopback_only = !ch->options.fabric_trusted,
                                       .wrap = ch->options.tls ? wrap_in_tls : NULL,
-                                      .wrap_ctx = ch->options.tls};
+                                      .wrap_ctx = ch->options.tls,
+                                      .seal = ch->options.tls ? pst_boot_seal_attach : NULL};
     int r = *net ? 0 : pst_net_open(&options, net);
 
     pst_assert(!ch->port);

@@ -47,6 +47,9 @@ struct pst_net_options {
      * by any port. Return: 0 or -errno. NULL: such an address is refused. */
     int (*wrap)(void *ctx, int fd, const char *host, struct stream_channel **out);
     void *wrap_ctx;
+    /* Of the stream: makes what is said first on a wrapped connection one that serves on no other. Called by
+     * any port once the wrapping stands. Return: 0 or -errno. NULL: it is said as it is. */
+    int (*seal)(const struct stream_channel *channel, void *preface, size_t bytes);
 };
 
 enum pst_net_kind {

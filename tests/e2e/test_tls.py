@@ -8,6 +8,7 @@ import pathlib
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import threading
 from typing import Iterator
@@ -61,11 +62,14 @@ def counters(node: support.Node, *how: str) -> dict[str, int]:
 
 class Relay:
     """Stands between a client and a node, and notes what each of them said; with `strips` it is no way to the node, and
-    answers the client in plain what a node without TLS would."""
+    answers the client in plain what a node without TLS would. With `joins`, a certificate and its key that the client
+    believes, every connection but the first is two of TLS, joined here: what it notes of them is plain."""
 
-    def __init__(self, node: support.Node, strips: bool = False) -> None:
+    def __init__(self, node: support.Node, strips: bool = False, joins: tuple[pathlib.Path, pathlib.Path] | None = None,
+                 ) -> None:
         self.said = [bytearray(), bytearray()]  # the client, the node
-        self._strips = strips
+        self.joined = 0
+        self._strips, self._joins = strips, joins
         self._to = ("127.0.0.1", node.ports()[0])
         self._open: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -80,9 +84,20 @@ class Relay:
                     threading.Thread(target=self._strip, args=(client,), daemon=True).start()
                     continue
                 node = socket.create_connection(self._to)
+                if self._joins and self._open:
+                    client, node = self._join(client, node, *self._joins)
                 self._open += [client, node]
                 for side, (come, go) in enumerate([(client, node), (node, client)]):
                     threading.Thread(target=self._pass, args=(come, go, self.said[side]), daemon=True).start()
+
+    def _join(self, client: socket.socket, node: socket.socket, certificate: pathlib.Path, key: pathlib.Path,
+              ) -> tuple[ssl.SSLSocket, ssl.SSLSocket]:
+        to_client, to_node = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        to_client.load_cert_chain(certificate, key)
+        to_node.check_hostname, to_node.verify_mode = False, ssl.CERT_NONE
+        joined = to_client.wrap_socket(client, server_side=True), to_node.wrap_socket(node)
+        self.joined += 1
+        return joined
 
     def _strip(self, client: socket.socket) -> None:
         challenge = b"PSTB" + bytes([7, 0, 2, 0, 36, 0, 0, 0]) + bytes([1, 0, 0, 0]) + bytes(32)
@@ -108,8 +123,9 @@ class Relay:
 
 
 @contextlib.contextmanager
-def relay(node: support.Node, strips: bool = False) -> Iterator[Relay]:
-    between = Relay(node, strips)
+def relay(node: support.Node, strips: bool = False, joins: tuple[pathlib.Path, pathlib.Path] | None = None,
+          ) -> Iterator[Relay]:
+    between = Relay(node, strips, joins)
     try:
         yield between
     finally:
@@ -289,6 +305,22 @@ def test_nobody_is_talked_out_of_tls(certificates: pathlib.Path, secret: pathlib
         assert code == UNREACHABLE and "no TLS" in said
         assert between.said[0][0] == TLS_FIRST_BYTE
         assert b"PSTB" not in between.said[0]
+
+
+@pytest.mark.skipif("stream" not in TRANSPORTS, reason="this build has no stream")
+def test_no_shard_hears_somebody_in_between(certificates: pathlib.Path, secret: pathlib.Path) -> None:
+    """Who has a certificate of the node's name passes the bootstrap on, and joins the connections to the shards."""
+    stolen = certificates / "node.pem", certificates / "node.key"
+    mine = (f"--secret-file={secret}", knows(certificates), "--transport=stream")
+    with start_node(*SMALL, f"--secret-file={secret}", *has(certificates, "node"), "--transport=stream") as node:
+        with relay(node) as between:
+            assert says(f"node://{between.address}", *mine, "put", "k", stdin=b"a value")[0] == 0
+        with relay(node, joins=stolen) as between:
+            code, text = says(f"node://{between.address}", *mine, "--timeout=5000", "get", "k")
+            assert between.joined >= 1 and b"a value" not in between.said[1]
+            assert code != 0 and "a value" not in text
+        assert "a connection of no session" in node.log()
+        assert says(node.tcp, *mine, "get", "k") == (0, "a value")
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)

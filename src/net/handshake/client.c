@@ -546,6 +546,15 @@ int pst_boot_link_stream_address(const struct pst_boot_link *link, uint32_t shar
     return pst_stream_dial_address(&shard_dial, buf, cap);
 }
 
+int pst_boot_seal_attach(const struct stream_channel *channel, void *preface, size_t bytes)
+{
+    uint8_t binding[BOOT_MAC_BYTES];
+    int r = pst_tls_channel_binding(channel, binding);
+
+    pst_assert(bytes == BOOT_HEAD_BYTES + BOOT_ATTACH_BYTES);
+    return r < 0 ? r : boot_mac_bind((uint8_t *)preface + BOOT_HEAD_BYTES, binding);
+}
+
 void pst_boot_link_wait(const struct pst_boot_link *link, uint64_t until_ns)
 {
     pst_assert(link->magic == LINK_MAGIC);

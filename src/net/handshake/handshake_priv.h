@@ -13,13 +13,13 @@
  * Which frames follow each other, and what is in each: docs/reference/protocol.md, "Bootstrap".
  *
  * mac = HMAC-SHA256(secret, 16-byte label, HELLO frame, CHALLENGE frame, what follows the mac in its frame).
- * Label and nonces keep one proof from serving as another; an ATTACH is proved with its session's key and
- * transcript. No secret is the empty key: the same path. Inside
+ * Label and nonces keep one proof from serving as another. No secret is the empty key: the same path. Inside
  * of TLS the key is HMAC-SHA256(secret, 16-byte label, what only the two ends of this TLS connection know),
- * so that nobody can stand between two of them. The layout of REFUSED and of the 12 bytes above never
- * changes, so that versions can tell each other apart. HELLO and CHALLENGE tell UCX's version in their flags,
- * and the node refuses a client whose UCX does not go with its own. HELLO carries the highest version of the
- * client, every frame after it the lower one of that and the node's highest.
+ * so that nobody can stand between two of them. An ATTACH is proved with its session's key and transcript,
+ * and its mac is then made one of its own TLS connection in the same way. The layout of REFUSED and of the 12
+ * bytes above never changes, so that versions can tell each other apart. HELLO and CHALLENGE tell UCX's
+ * version in their flags, and the node refuses a client whose UCX does not go with its own. HELLO carries the
+ * highest version of the client, every frame after it the lower one of that and the node's highest.
  */
 #ifndef PST_BOOT_PRIV_H
 #define PST_BOOT_PRIV_H
@@ -154,10 +154,16 @@ int boot_mac(struct pst_bytes secret, enum boot_label label, const uint8_t trans
 /* The key of all proofs: the secret, or, made in @bound, that for a TLS connection with this binding. Its
  * data is NULL without memory. */
 struct pst_bytes boot_mac_key(struct pst_bytes secret, const uint8_t *binding, uint8_t bound[BOOT_MAC_BYTES]);
+/* Makes of @mac one that holds on the TLS connection with this binding alone. Return: 0, -ENOMEM. */
+int boot_mac_bind(uint8_t mac[BOOT_MAC_BYTES], const uint8_t binding[BOOT_MAC_BYTES]);
 /* In constant time. Return: 0, -EACCES another mac, -ENOMEM as above. */
 int boot_mac_check(struct pst_bytes secret, enum boot_label label,
                    const uint8_t transcript[BOOT_TRANSCRIPT_BYTES], const void *body, size_t bytes,
                    const uint8_t mac[BOOT_MAC_BYTES]);
+/* Whether an ATTACH is of the session with this key and transcript, and was made for the TLS connection with
+ * this binding; NULL: it has come in plain. In constant time. Return: as boot_mac_check(). */
+int boot_attach_check(struct pst_bytes key, const uint8_t transcript[BOOT_TRANSCRIPT_BYTES],
+                      const uint8_t *binding, const uint8_t body[BOOT_ATTACH_BYTES]);
 /*
  * Which of the secrets a client's proof is of; the first if several are the same. Tries all, whatever it
  * finds, so that the time tells nothing. @binding: as boot_mac_key(). Return: its index, -EACCES none,

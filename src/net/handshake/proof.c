@@ -93,6 +93,32 @@ int boot_mac_find(const struct pst_boot_secret *secrets, uint32_t count, const u
     return found;
 }
 
+int boot_mac_bind(uint8_t mac[BOOT_MAC_BYTES], const uint8_t binding[BOOT_MAC_BYTES])
+{
+    uint8_t bound[BOOT_MAC_BYTES];
+
+    pst_assert(mac && binding);
+    if (!boot_mac_key((struct pst_bytes){mac, BOOT_MAC_BYTES}, binding, bound).data)
+        return -ENOMEM;
+    memcpy(mac, bound, BOOT_MAC_BYTES);
+    return 0;
+}
+
+int boot_attach_check(struct pst_bytes key, const uint8_t transcript[BOOT_TRANSCRIPT_BYTES],
+                      const uint8_t *binding, const uint8_t body[BOOT_ATTACH_BYTES])
+{
+    uint8_t own[BOOT_MAC_BYTES];
+    int r = boot_mac(key, BOOT_LABEL_ATTACH, transcript, body + BOOT_MAC_BYTES,
+                     BOOT_ATTACH_BYTES - BOOT_MAC_BYTES, own);
+
+    pst_assert(transcript && body);
+    if (r == 0 && binding)
+        r = boot_mac_bind(own, binding);
+    if (r < 0)
+        return r;
+    return CRYPTO_memcmp(own, body, sizeof(own)) == 0 ? 0 : -EACCES;
+}
+
 void *boot_secret_copy(struct pst_bytes secret)
 {
     void *copy = malloc(secret.len + 1);

@@ -396,8 +396,8 @@ static void session_attach(struct boot_conn *conn, const struct boot_frame *fram
     }
     session = boot_server_session(server, attachment.token);
     r = session && session->stream && session->secured == conn->secured
-            ? boot_mac_check(session->key, BOOT_LABEL_ATTACH, session->transcript,
-                             frame->body + BOOT_MAC_BYTES, BOOT_ATTACH_BYTES - BOOT_MAC_BYTES, frame->body)
+            ? boot_attach_check(session->key, session->transcript, conn->secured ? conn->binding : NULL,
+                                frame->body)
             : -EACCES;
     if (r < 0) {
         boot_session_refuse(conn, r == -EACCES ? BOOT_REFUSED_WRONG_SECRET : BOOT_REFUSED_FAILED,

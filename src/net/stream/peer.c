@@ -160,6 +160,7 @@ static int peer_dial(struct stream_peer *peer, const char *host, struct pst_byte
         return -ENOMEM;
     if (letter)
         stream_out_push(peer, &letter->out);
+    peer->preface = host && net->seal ? letter : NULL;
     stream_peer_step(peer);
     return 0;
 }
@@ -265,6 +266,18 @@ static int dial_step(struct stream_peer *peer)
     return r;
 }
 
+/* Nothing leaves before the peer is up, so the preface is still whole. Return: 0 or -errno. */
+static int peer_seal(struct stream_peer *peer)
+{
+    struct stream_letter *letter = peer->preface;
+
+    if (!letter)
+        return 0;
+    pst_assert(letter->out.front_done == 0 && peer->state == STREAM_PEER_STARTS);
+    peer->preface = NULL;
+    return stream_net_cast(peer->base.port->net)->seal(peer->channel, letter->front, letter->out.front_bytes);
+}
+
 bool stream_peer_step(struct stream_peer *peer)
 {
     enum stream_peer_state before = peer->state;
@@ -279,6 +292,8 @@ bool stream_peer_step(struct stream_peer *peer)
     if (peer->state == STREAM_PEER_STARTS) {
         r = stream_channel_start(peer->channel, &fault);
         stream_peer_changed(peer);
+        if (r == 0)
+            r = peer_seal(peer);
     }
     if (r == 0)
         peer_is_up(peer);

@@ -256,7 +256,8 @@ int pst_stream_open(const struct pst_net_options *options, struct pst_net **out)
         return -ENOMEM;
     *net = (struct stream_net){.base = {.magic = PST_NET_MAGIC, .ops = &pst_net_stream},
                                .wrap = options->wrap,
-                               .wrap_ctx = options->wrap_ctx};
+                               .wrap_ctx = options->wrap_ctx,
+                               .seal = options->seal};
     *out = &net->base;
     return 0;
 }

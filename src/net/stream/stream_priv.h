@@ -75,6 +75,7 @@ struct stream_peer {
     const char *lane;
     struct sockaddr_storage to; /* DIALS */
     socklen_t to_bytes;
+    struct stream_letter *preface; /* to be sealed before it leaves; NULL: nothing is */
     struct pst_event_node node_lost, node_gone;
 };
 
@@ -82,6 +83,7 @@ struct stream_net {
     struct pst_net base;
     int (*wrap)(void *ctx, int fd, const char *host, struct stream_channel **out);
     void *wrap_ctx;
+    int (*seal)(const struct stream_channel *channel, void *preface, size_t bytes);
 };
 
 struct stream_port {
