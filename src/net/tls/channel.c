@@ -43,6 +43,21 @@ static int channel_start(struct stream_channel *channel, const char **fault)
     return done > 0 ? r : -EAGAIN;
 }
 
+/* Each change of keys costs more than it takes to ask for one, and brings nothing. */
+static void count_others(int written, int version, int type, const void *data, size_t bytes, SSL *ssl,
+                         void *arg)
+{
+    struct tls_channel *ch = arg;
+
+    (void)version;
+    (void)data;
+    (void)bytes;
+    (void)ssl;
+    pst_assert(ch->channel.magic == STREAM_CHANNEL_MAGIC);
+    if (ch->started && !written && type == SSL3_RT_HANDSHAKE)
+        ch->others++;
+}
+
 /* Return: bytes, -EAGAIN, 0 at the end, -errno. */
 static ssize_t read_record(struct tls_channel *ch, void *to, size_t bytes)
 {
@@ -53,8 +68,10 @@ static ssize_t read_record(struct tls_channel *ch, void *to, size_t bytes)
         return ch->error;
     ERR_clear_error();
     errno = 0;
-    if (SSL_read_ex(ch->ssl, to, bytes, &taken))
+    if (SSL_read_ex(ch->ssl, to, bytes, &taken)) {
+        ch->others -= ch->others > 0;
         return (ssize_t)taken;
+    }
     switch (SSL_get_error(ch->ssl, 0)) {
     case SSL_ERROR_WANT_READ:
     case SSL_ERROR_WANT_WRITE:
@@ -273,6 +290,8 @@ int pst_tls_channel(struct pst_tls *tls, int fd, const char *host, struct stream
         free(ch);
         return -ENOMEM;
     }
+    SSL_set_msg_callback(ch->ssl, count_others);
+    SSL_set_msg_callback_arg(ch->ssl, ch);
     *out = &ch->channel;
     return 0;
 }

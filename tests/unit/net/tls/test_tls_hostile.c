@@ -375,6 +375,34 @@ static void keys_are_changed(void **state)
     tls_pair_close(&pair);
 }
 
+/* A key for each record is the other side's affair; keys alone are work for nothing. */
+static void changes_without_data_end_it(void **state)
+{
+    struct iovec iov = {(char[]){"a"}, 1};
+    struct tls_pair pair;
+    ssize_t n = 0;
+
+    (void)state;
+    tls_pair_meet(&pair, &client, &node, "localhost");
+    for (int i = 0; i < 4 * TLS_OTHERS_MAX; i++) {
+        assert_true(SSL_key_update(tls_channel_cast(pair.ends[0])->ssl, SSL_KEY_UPDATE_NOT_REQUESTED));
+        assert_int_equal(stream_channel_writev(pair.ends[0], &iov, 1), 1);
+        assert_int_equal(read_byte(pair.ends[1]), 1);
+    }
+    for (int i = 0; i < 4 * TLS_OTHERS_MAX && n >= 0; i++) {
+        assert_true(SSL_key_update(tls_channel_cast(pair.ends[0])->ssl, SSL_KEY_UPDATE_REQUESTED));
+        assert_int_equal(SSL_do_handshake(tls_channel_cast(pair.ends[0])->ssl), 1);
+        (void)tls_out_flush(tls_channel_cast(pair.ends[0]));
+        n = read_byte(pair.ends[1]);
+        if (n == -EAGAIN)
+            n = 0;
+    }
+    assert_int_equal(n, -EPROTO);
+    assert_int_equal(pst_tls_channel_fault(pair.ends[1], &pair.text[1]), PST_TLS_FAULT_PROTOCOL);
+    assert_string_equal(pair.text[1], "changes of keys, and no data");
+    tls_pair_close(&pair);
+}
+
 static bool holds(const uint8_t *log, size_t bytes, const char *word)
 {
     return memmem(log, bytes, word, strlen(word)) != NULL;
@@ -407,12 +435,19 @@ static void nothing_can_be_read_on_the_way(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_may_come_one_by_one), cmocka_unit_test(changes_are_noticed),
-        cmocka_unit_test(replays_are_refused),       cmocka_unit_test(handshakes_end_anywhere),
-        cmocka_unit_test(garbage_is_refused),        cmocka_unit_test(long_handshakes_are_refused),
-        cmocka_unit_test(strangers_are_named),       cmocka_unit_test(older_versions_are_refused),
-        cmocka_unit_test(ends_are_told_apart),       cmocka_unit_test(changed_records_end_it),
-        cmocka_unit_test(keys_are_changed),          cmocka_unit_test(nothing_can_be_read_on_the_way),
+        cmocka_unit_test(bytes_may_come_one_by_one),
+        cmocka_unit_test(changes_are_noticed),
+        cmocka_unit_test(replays_are_refused),
+        cmocka_unit_test(handshakes_end_anywhere),
+        cmocka_unit_test(garbage_is_refused),
+        cmocka_unit_test(long_handshakes_are_refused),
+        cmocka_unit_test(strangers_are_named),
+        cmocka_unit_test(older_versions_are_refused),
+        cmocka_unit_test(ends_are_told_apart),
+        cmocka_unit_test(changed_records_end_it),
+        cmocka_unit_test(keys_are_changed),
+        cmocka_unit_test(changes_without_data_end_it),
+        cmocka_unit_test(nothing_can_be_read_on_the_way),
     };
 
     return cmocka_run_group_tests(tests, tls_make_certificates, tls_remove_certificates);
