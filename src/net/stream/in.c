@@ -5,18 +5,43 @@
 enum {
     READ_IOV_MAX = 64,
     READ_AHEAD_BYTES = 4096, /* while bulk messages come: what is read ahead is copied */
+    PEERS_OF_ALL_OPS = 64,   /* that do not take what they are sent have a port's operations together */
+    SENDS_MIN = 16,          /* one peer's share is no less */
 };
 
 /* ---- messages ---- */
+
+/* A peer that dialled is read in any case: two that wait for each other to read would stand still. */
+static uint32_t sends_max(const struct stream_peer *peer)
+{
+    uint32_t share = stream_port_of(peer)->ops_max / PEERS_OF_ALL_OPS;
+
+    return peer->to_bytes > 0 ? UINT32_MAX : (uint32_t)pst_max(share, SENDS_MIN);
+}
+
+void stream_in_weigh(struct stream_peer *peer)
+{
+    uint32_t sends = sends_max(peer);
+
+    if (peer->state == STREAM_PEER_OVER)
+        return;
+    if (!peer->rests && (peer->msg_count >= STREAM_MSGS_MAX || peer->msg_bytes >= STREAM_MSG_BYTES_MAX ||
+                         peer->sends >= sends)) {
+        peer->rests = true;
+        stream_peer_changed(peer);
+    } else if (peer->rests && peer->msg_count <= STREAM_MSGS_MAX / 2 &&
+               peer->msg_bytes <= STREAM_MSG_BYTES_MAX / 2 && peer->sends <= sends / 2) {
+        peer->rests = false;
+        stream_peer_changed(peer);
+        stream_peer_turn(peer); /* the channel may have read more than it was asked for */
+    }
+}
 
 static void peer_hold(struct stream_peer *peer, const struct stream_msg *msg)
 {
     peer->msg_count++;
     peer->msg_bytes += msg->bytes_count;
-    if (!peer->rests && (peer->msg_count >= STREAM_MSGS_MAX || peer->msg_bytes >= STREAM_MSG_BYTES_MAX)) {
-        peer->rests = true;
-        stream_peer_changed(peer);
-    }
+    stream_in_weigh(peer);
 }
 
 static void peer_unhold(struct stream_peer *peer, const struct stream_msg *msg)
@@ -24,12 +49,7 @@ static void peer_unhold(struct stream_peer *peer, const struct stream_msg *msg)
     pst_assert(peer->msg_count > 0 && peer->msg_bytes >= msg->bytes_count);
     peer->msg_count--;
     peer->msg_bytes -= msg->bytes_count;
-    if (peer->rests && peer->msg_count <= STREAM_MSGS_MAX / 2 &&
-        peer->msg_bytes <= STREAM_MSG_BYTES_MAX / 2) {
-        peer->rests = false;
-        stream_peer_changed(peer);
-        stream_peer_turn(peer); /* the channel may have read more than it was asked for */
-    }
+    stream_in_weigh(peer);
 }
 
 /* Off its lists: the caller's, to be freed. */

@@ -64,6 +64,8 @@ void stream_op_start(struct stream_op *op, struct stream_peer *peer, enum stream
     op->state = state;
     pst_list_push_back(&peer->ops, &op->link);
     peer->receives += state == STREAM_OP_RECEIVES;
+    peer->sends += state == STREAM_OP_EAGER;
+    stream_in_weigh(peer);
 }
 
 void stream_op_end(struct stream_op *op, int status)
@@ -72,6 +74,11 @@ void stream_op_end(struct stream_op *op, int status)
     if (op->state == STREAM_OP_RECEIVES) {
         pst_assert(op->peer->receives > 0);
         op->peer->receives--;
+    }
+    if (op->state == STREAM_OP_EAGER) {
+        pst_assert(op->peer->sends > 0);
+        op->peer->sends--;
+        stream_in_weigh(op->peer);
     }
     pst_list_remove(&op->link);
     op->state = STREAM_OP_ENDED;

@@ -64,13 +64,13 @@ struct stream_peer {
     struct stream_channel *channel;
     uint32_t watched; /* by epoll */
     bool blocked;     /* the channel took no more */
-    bool rests;       /* not read: too much of it is held */
+    bool rests;       /* not read: too much of it is held, or too much waits for it to take it */
     bool wrote;       /* since the last progress */
     struct pst_list outs, ops, msgs;
     size_t queued_bytes; /* copied ones */
     uint32_t msg_count;
     size_t msg_bytes;
-    uint32_t receives;
+    uint32_t receives, sends; /* operations underway; sends: of eager messages */
     struct stream_in in;
     const char *lane;
     struct sockaddr_storage to; /* DIALS */
@@ -130,6 +130,8 @@ static inline struct stream_port *stream_port_of(const struct stream_peer *peer)
 
 /* in.c */
 
+/* Has the peer rest, or ends that, by what is held of it and what it has not taken. */
+void stream_in_weigh(struct stream_peer *peer);
 /* Reads once. Return: whether there was anything. */
 bool stream_in_read(struct stream_peer *peer);
 /* Bytes that somebody else has read from the channel. */

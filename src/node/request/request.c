@@ -18,6 +18,9 @@
 #include "base/ms.h"
 #include "store/read.h"
 
+/* What a request holds it gives up by then, whatever its client says of its patience. */
+enum { REQUEST_MS_MAX = 10 * 60 * 1000 };
+
 struct pst_step {
     const char *name;
     enum pst_step_result (*run)(struct pst_request *q);
@@ -216,7 +219,7 @@ static void begin(struct pst_request *q, struct pst_shard_session *v, uint32_t i
     q->shard_session = v;
     q->id = id;
     q->count = count;
-    q->deadline_ns = deadline_ns;
+    q->deadline_ns = pst_min(deadline_ns, pst_deadline_ns(v->worker->now_ns, REQUEST_MS_MAX));
     q->sends = q->receives = q->bulk_count = q->bulks_next = 0;
     q->bulk_out = (struct pst_bulk_cursor){0, 0};
     q->write_count = q->writes_open = q->read_count = 0;

@@ -274,6 +274,46 @@ static void floods_wait(void **state)
     rig_close(&rig);
 }
 
+/* Who does not take what it is sent is not heard, and has no more than its share; then all comes. */
+static void who_does_not_read_is_not_read(void **state)
+{
+    enum { BYTES = 64 << 10, SHARE = 16 };
+    static const struct stream_head eager = {.type = STREAM_EAGER};
+    static uint8_t data[BYTES];
+    const struct pst_bytes none = {NULL, 0};
+    uint64_t deadline_ns = pst_now_ns() + 60 * SECOND_NS;
+    int waiting = 0, ended = 0, came = 0;
+    struct pst_net_event event;
+    struct rig rig;
+
+    (void)state;
+    rig_open(&rig);
+    while (waiting < SHARE)
+        waiting += pst_peer_send(rig.peers[0], none, (struct pst_bytes){data, BYTES}, NULL) == 0;
+    say(&rig, 0, &eager, sizeof(eager));
+    say(&rig, 1, &eager, sizeof(eager));
+    event = next(&rig);
+    assert_int_equal(event.kind, PST_NET_EAGER);
+    pst_msg_free(event.msg);
+    assert_int_equal(pst_peer_send(rig.peers[1], none, (struct pst_bytes){data, 1}, NULL), 1);
+    for (int i = 0; i < 1000; i++)
+        assert_int_equal(pst_port_poll(rig.port, &event, 1), 0);
+    while (ended < waiting || came < 1) {
+        static uint8_t taken[BYTES];
+
+        assert_true(pst_now_ns() < deadline_ns);
+        (void)!recv(rig.fds[0], taken, sizeof(taken), 0);
+        if (pst_port_poll(rig.port, &event, 1) == 0)
+            continue;
+        ended += event.kind == PST_NET_SENT && event.status == 0;
+        came += event.kind == PST_NET_EAGER;
+        assert_true(came == 0 || ended >= SHARE / 2);
+        if (event.kind == PST_NET_EAGER)
+            pst_msg_free(event.msg);
+    }
+    rig_close(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -282,6 +322,7 @@ int main(void)
         cmocka_unit_test(answers_that_fit_nothing),
         cmocka_unit_test(frames_in_bytes),
         cmocka_unit_test(floods_wait),
+        cmocka_unit_test(who_does_not_read_is_not_read),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
