@@ -362,7 +362,8 @@ void pst_pool_suspect(struct pool *pool, const struct pool_node *node)
 static void note_answered(struct pool *pool, struct note *note)
 {
     pst_assert(!pst_list_empty(&note->link));
-    master_answered(note->master, note->op.result);
+    if (note->op.result != -EACCES) /* whoever may only read is not listened to, and need not be */
+        master_answered(note->master, note->op.result);
     pst_pool_peer_back(pool, note->master);
     pst_list_remove(&note->link);
     free(note);

@@ -69,6 +69,17 @@ static void keys_lie_within(void **state)
     }
 }
 
+/* A word against a node keeps new values away from it. */
+static void readers_speak_against_nobody(void **state)
+{
+    struct pst_grant_terms reads = terms_of(PST_RIGHT_READ, NULL), writes = terms_of(PST_RIGHT_WRITE, "a/");
+    struct pst_wire_op op = op_of(PST_POOL_SUSPECT, nothing, nothing);
+
+    (void)state;
+    assert_int_equal(pst_grant_missing(&reads, &op), PST_RIGHT_WRITE);
+    assert_int_equal(pst_grant_missing(&writes, &op), 0);
+}
+
 static void keys_do_not_escape(void **state)
 {
     static const struct {
@@ -171,9 +182,13 @@ static void memory_is_for_who_reads_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_code_needs_a_right),  cmocka_unit_test(keys_lie_within),
-        cmocka_unit_test(keys_do_not_escape),        cmocka_unit_test(ranges_do_not_escape),
-        cmocka_unit_test(prefixes_count_one_by_one), cmocka_unit_test(memory_is_for_who_reads_all),
+        cmocka_unit_test(every_code_needs_a_right),
+        cmocka_unit_test(readers_speak_against_nobody),
+        cmocka_unit_test(keys_lie_within),
+        cmocka_unit_test(keys_do_not_escape),
+        cmocka_unit_test(ranges_do_not_escape),
+        cmocka_unit_test(prefixes_count_one_by_one),
+        cmocka_unit_test(memory_is_for_who_reads_all),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
