@@ -86,8 +86,7 @@ int pst_boot_link_ready(struct pst_boot_link *link, const char **fault);
 /* Of a session over the stream that is ready: an address for pst_peer_open() that leads to a shard, in TLS if
  * the link is. Return: its length, -ENOSPC, -ENOMEM. */
 int pst_boot_link_stream_address(const struct pst_boot_link *link, uint32_t shard, void *buf, size_t cap);
-/* pst_net_options.seal of whoever opens such addresses in TLS: the proof in them then holds on that one
- * connection. Return: 0, -ENOMEM. */
+/* Of such an address's connection in TLS: pst_net_options.seal. Return: 0, -ENOMEM. */
 int pst_boot_seal_attach(const struct stream_channel *channel, void *preface, size_t bytes);
 /* Until there may be more to do for either, or until then. */
 void pst_boot_link_wait(const struct pst_boot_link *link, uint64_t until_ns);
