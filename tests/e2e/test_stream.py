@@ -12,6 +12,7 @@ from typing import Iterator
 import pytest
 import support
 from cli import UNREACHABLE, Cli, binary
+from raw_stream import RawClient
 from support import penstock, start_node, wait_until
 
 SMALL = ("--dram=64M", "--page-size=64K", "--shards=2", "--listen=127.0.0.1:0")
@@ -124,3 +125,20 @@ def test_a_client_outlives_its_node(place: str) -> None:
     with start_node(*SMALL[:-1], f"--listen=127.0.0.1:{port}", "--transport=stream"):
         assert client.communicate("\n", support.WAIT_S)[0] == "False\n"
         assert client.returncode == 0
+
+
+def test_who_takes_no_answers_leaves_room_for_others() -> None:
+    """Two sessions ask for more large values than a shard answers at once, are patient, and take none."""
+    with start_node("--dram=64M", "--page-size=64K", "--shards=1", "--listen=127.0.0.1:0", "--transport=stream") as node:
+        cli = Cli(node.tcp)
+        cli("put", "k", stdin=b"a value")
+        cli("put", "large", stdin=binary(300_000))
+        silent = [RawClient(node.ports()[0]) for _ in range(2)]
+        for client in silent:
+            client.shard.sendall(b"".join(client.get(b"large", timeout_ms=600_000) for _ in range(512)))
+        wait_until("what they asked for is in flight", lambda: all(client.hears() for client in silent))
+        for _ in range(20):
+            assert cli("get", "k") == b"a value"
+        for client in silent:
+            client.close()
+        node.stop()

@@ -18,8 +18,10 @@
 #include "base/ms.h"
 #include "store/read.h"
 
-/* What a request holds it gives up by then, whatever its client says of its patience. */
-enum { REQUEST_MS_MAX = 10 * 60 * 1000 };
+enum {
+    REQUEST_MS_MAX = 10 * 60 * 1000, /* unless large values have longer */
+    REQUESTS_FEW = 16, /* of one session: it may have those although others have all but a quarter */
+};
 
 struct pst_step {
     const char *name;
@@ -219,7 +221,9 @@ static void begin(struct pst_request *q, struct pst_shard_session *v, uint32_t i
     q->shard_session = v;
     q->id = id;
     q->count = count;
-    q->deadline_ns = pst_min(deadline_ns, pst_deadline_ns(v->worker->now_ns, REQUEST_MS_MAX));
+    /* What it holds it gives up by then, whatever its client says of its patience. */
+    q->deadline_ns = pst_min(
+        deadline_ns, v->worker->now_ns + pst_max(v->worker->node->value_ns, pst_ns_of_ms(REQUEST_MS_MAX)));
     q->sends = q->receives = q->bulk_count = q->bulks_next = 0;
     q->bulk_out = (struct pst_bulk_cursor){0, 0};
     q->write_count = q->writes_open = q->read_count = 0;
@@ -254,6 +258,17 @@ static bool grant_is_busy(const struct pst_shard_session *v)
     return max && v->of_grant->underway >= max;
 }
 
+/* Whether a session may have one more. Some that never take their answers leave a quarter to the others. */
+static bool may_begin(const struct pst_shard_session *v)
+{
+    const struct pst_node *node = v->worker->node;
+    bool scarce = v->worker->underway >= node->requests_max - node->requests_max / 4;
+
+    if (scarce && v->underway >= REQUESTS_FEW)
+        return false;
+    return v->underway < node->session_requests_max && !grant_is_busy(v);
+}
+
 void pst_request_begin(struct pst_shard_session *v, const struct pst_wire_head *head, struct pst_bytes body)
 {
     struct pst_worker *w = v->worker;
@@ -268,7 +283,7 @@ void pst_request_begin(struct pst_shard_session *v, const struct pst_wire_head *
     if (remember(v, head->request) == 0) {
         if (pst_unlikely(may_be_late(w, head)) && pst_late_begin(v, head))
             return;
-        if (v->underway < w->node->session_requests_max && !grant_is_busy(v))
+        if (may_begin(v))
             q = request_new(w);
     }
     if (q) {
