@@ -385,20 +385,17 @@ int stream_peer_send(struct pst_peer *base, struct pst_bytes header, struct pst_
     struct stream_head head = {
         .type = STREAM_EAGER, .header_bytes = (uint16_t)header.len, .body_bytes = (uint32_t)data.len};
     struct stream_letter *letter;
-    struct stream_op *op = NULL;
+    struct stream_op *op;
 
     if (peer->state == STREAM_PEER_OVER)
         return -ECONNRESET;
-    if (!copies) {
-        op = stream_op_take(stream_port_cast(base->port), PST_NET_SENT, &iov, 1, arg);
-        if (!op)
-            return -EBUSY;
-    }
+    op = stream_op_take(stream_port_cast(base->port), PST_NET_SENT, &iov, 1, arg);
+    if (!op)
+        return -EBUSY;
     letter = stream_letter_new(peer, head_bytes(&head), header, copies ? data : none);
-    if (letter && op)
+    if (letter && !copies)
         return send_borrowed(peer, op, letter);
-    if (op)
-        stream_op_give(op);
+    stream_op_give(op);
     if (!letter)
         return -EBUSY;
     stream_out_push(peer, &letter->out);
