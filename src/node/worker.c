@@ -241,7 +241,7 @@ static void open_peer(struct pst_shard_session *v)
     if (!v->peer && !v->session->ended && !v->worker->probe.reopening)
         r = pst_peer_open(v->worker->port, v->session->address, v->session->address_bytes, v, &v->peer);
     if (r < 0)
-        pst_shard_session_leave(v, "no way back to the client over UCX");
+        pst_shard_session_leave(v, "no way back to the client");
 }
 
 /*
@@ -367,7 +367,7 @@ static void on_hello(struct pst_shard_session *v)
     if (v->peer && !v->leaving &&
         pst_peer_send(v->peer, (struct pst_bytes){&head, sizeof(head)}, (struct pst_bytes){NULL, 0}, NULL) <
             0)
-        pst_shard_session_leave(v, "no way back to the client over UCX");
+        pst_shard_session_leave(v, "no way back to the client");
 }
 
 static void on_message(struct pst_worker *w, struct pst_net_event *event)

@@ -108,10 +108,11 @@ int boot_attach_check(struct pst_bytes key, const uint8_t transcript[BOOT_TRANSC
                       const uint8_t *binding, const uint8_t body[BOOT_ATTACH_BYTES])
 {
     uint8_t own[BOOT_MAC_BYTES];
-    int r = boot_mac(key, BOOT_LABEL_ATTACH, transcript, body + BOOT_MAC_BYTES,
-                     BOOT_ATTACH_BYTES - BOOT_MAC_BYTES, own);
+    int r;
 
     pst_assert(transcript && body);
+    r = boot_mac(key, BOOT_LABEL_ATTACH, transcript, body + BOOT_MAC_BYTES,
+                 BOOT_ATTACH_BYTES - BOOT_MAC_BYTES, own);
     if (r == 0 && binding)
         r = boot_mac_bind(own, binding);
     if (r < 0)
