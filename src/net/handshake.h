@@ -101,6 +101,7 @@ struct pst_boot_link *pst_boot_link_close(struct pst_boot_link *link);
 /* ---- server ---- */
 
 struct pst_boot_server;
+
 /* Who may do without TLS at a node that has it, a unix socket's clients excepted: they may always. */
 enum pst_boot_plain {
     PST_BOOT_PLAIN_NOBODY,

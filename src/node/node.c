@@ -19,7 +19,8 @@ enum {
     CONTROL_MS_MAX = 1000,
     REFUSALS_NS = 1000000000,
     REFUSALS_TOLD_MAX = 20,
-    CONTROL_MS_ENDING = 20, /* while sessions wait for their shards */
+    REQUEST_MS = 10 * 60 * 1000, /* that any request may take; more if large values have more */
+    CONTROL_MS_ENDING = 20,      /* while sessions wait for their shards */
 };
 
 void pst_node_log(const struct pst_node *node, const char *format, ...)
@@ -589,6 +590,7 @@ int pst_node_open(const struct pst_node_settings *settings, const struct pst_nod
                                      .bytes_max = settings->session_pinned_bytes};
     node->slow_ns = pst_ns_of_ms(settings->slow_ms);
     node->value_ns = pst_ns_of_ms(settings->value_ms);
+    node->request_ns = pst_max(node->value_ns, pst_ns_of_ms(REQUEST_MS));
     node->waits_max = (uint32_t)settings->waits;
     node->session_waits_max = (uint32_t)settings->session_waits;
     node->watches_max = (uint32_t)settings->watches;

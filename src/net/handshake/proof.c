@@ -59,6 +59,11 @@ struct pst_bytes boot_mac_key(struct pst_bytes secret, const uint8_t *binding, u
     return (struct pst_bytes){bound, BOOT_MAC_BYTES};
 }
 
+static int mac_compare(const uint8_t own[BOOT_MAC_BYTES], const uint8_t mac[BOOT_MAC_BYTES])
+{
+    return CRYPTO_memcmp(own, mac, BOOT_MAC_BYTES) == 0 ? 0 : -EACCES;
+}
+
 int boot_mac_check(struct pst_bytes secret, enum boot_label label,
                    const uint8_t transcript[BOOT_TRANSCRIPT_BYTES], const void *body, size_t bytes,
                    const uint8_t mac[BOOT_MAC_BYTES])
@@ -68,9 +73,7 @@ int boot_mac_check(struct pst_bytes secret, enum boot_label label,
 
     pst_assert(mac && transcript);
     r = boot_mac(secret, label, transcript, body, bytes, own);
-    if (r < 0)
-        return r;
-    return CRYPTO_memcmp(own, mac, sizeof(own)) == 0 ? 0 : -EACCES;
+    return r < 0 ? r : mac_compare(own, mac);
 }
 
 int boot_mac_find(const struct pst_boot_secret *secrets, uint32_t count, const uint8_t *binding,
@@ -115,9 +118,7 @@ int boot_attach_check(struct pst_bytes key, const uint8_t transcript[BOOT_TRANSC
                  BOOT_ATTACH_BYTES - BOOT_MAC_BYTES, own);
     if (r == 0 && binding)
         r = boot_mac_bind(own, binding);
-    if (r < 0)
-        return r;
-    return CRYPTO_memcmp(own, body, sizeof(own)) == 0 ? 0 : -EACCES;
+    return r < 0 ? r : mac_compare(own, body);
 }
 
 void *boot_secret_copy(struct pst_bytes secret)

@@ -64,8 +64,10 @@ void stream_op_start(struct stream_op *op, struct stream_peer *peer, enum stream
     op->state = state;
     pst_list_push_back(&peer->ops, &op->link);
     peer->receives += state == STREAM_OP_RECEIVES;
-    peer->sends += state == STREAM_OP_EAGER;
-    stream_in_weigh(peer);
+    if (state == STREAM_OP_EAGER) {
+        peer->sends++;
+        stream_in_weigh(peer);
+    }
 }
 
 void stream_op_end(struct stream_op *op, int status)

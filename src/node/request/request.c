@@ -18,10 +18,7 @@
 #include "base/ms.h"
 #include "store/read.h"
 
-enum {
-    REQUEST_MS_MAX = 10 * 60 * 1000, /* unless large values have longer */
-    REQUESTS_FEW = 16, /* of one session: it may have those although others have all but a quarter */
-};
+enum { REQUESTS_FEW = 16 }; /* of one session: it may have those although others have all but a quarter */
 
 struct pst_step {
     const char *name;
@@ -221,9 +218,7 @@ static void begin(struct pst_request *q, struct pst_shard_session *v, uint32_t i
     q->shard_session = v;
     q->id = id;
     q->count = count;
-    /* What it holds it gives up by then, whatever its client says of its patience. */
-    q->deadline_ns = pst_min(
-        deadline_ns, v->worker->now_ns + pst_max(v->worker->node->value_ns, pst_ns_of_ms(REQUEST_MS_MAX)));
+    q->deadline_ns = pst_min(deadline_ns, v->worker->now_ns + v->worker->node->request_ns);
     q->sends = q->receives = q->bulk_count = q->bulks_next = 0;
     q->bulk_out = (struct pst_bulk_cursor){0, 0};
     q->write_count = q->writes_open = q->read_count = 0;
