@@ -170,8 +170,7 @@ struct pst_boot_server_ops {
 
 int pst_boot_server_open(const struct pst_boot_server_options *options, const struct pst_boot_server_ops *ops,
                          void *ctx, struct pst_boot_server **out);
-/* Adds a listening socket; port 0 picks one, written back. A stale unix path is replaced, a live one is
- * -EADDRINUSE. */
+/* Listens; port 0 picks one, written back. A stale unix path is replaced, a live one is -EADDRINUSE. */
 int pst_boot_server_listen(struct pst_boot_server *server, struct pst_boot_address *address);
 /* One of several secrets that a client may prove. */
 struct pst_boot_secret {

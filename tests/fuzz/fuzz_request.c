@@ -152,6 +152,7 @@ static void open_node(void)
     n.node.workers = &n.worker;
     n.node.worker_count = 1;
     n.node.requests_max = 4;
+    n.node.request_ns = 600 * 1000000000ull;
     n.node.sessions_max = 1;
     n.node.wake_fd = -1;
     n.node.role = (struct pst_node_role){.may_serve = may_serve,

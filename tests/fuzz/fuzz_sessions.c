@@ -70,7 +70,8 @@ static void open_node(struct world *world, uint32_t worker_count)
     world->node.workers = world->workers;
     world->node.worker_count = worker_count;
     world->node.requests_max = 64;
-    world->node.session_requests_max = 16;
+    world->node.session_requests_max = 32;
+    world->node.request_ns = 600 * 1000000000ull;
     world->node.sessions_max = SESSIONS;
     world->node.waits_max = world->node.session_waits_max = 4;
     world->node.watches_max = world->node.session_watches_max = 2;

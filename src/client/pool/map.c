@@ -362,7 +362,7 @@ void pst_pool_suspect(struct pool *pool, const struct pool_node *node)
 static void note_answered(struct pool *pool, struct note *note)
 {
     pst_assert(!pst_list_empty(&note->link));
-    if (note->op.result != -EACCES) /* whoever may only read is not listened to, and need not be */
+    if (note->op.result != -EACCES) /* the master is there, and takes no word from who may only read */
         master_answered(note->master, note->op.result);
     pst_pool_peer_back(pool, note->master);
     pst_list_remove(&note->link);

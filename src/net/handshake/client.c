@@ -528,7 +528,7 @@ int pst_boot_link_ready(struct pst_boot_link *link, const char **fault)
 int pst_boot_link_stream_address(const struct pst_boot_link *link, uint32_t shard, void *buf, size_t cap)
 {
     uint8_t frame[BOOT_HEAD_BYTES + BOOT_ATTACH_BYTES];
-    uint8_t *mac = frame + BOOT_HEAD_BYTES, *what = mac + BOOT_MAC_BYTES;
+    uint8_t *mac = frame + BOOT_HEAD_BYTES;
     const struct boot_dial *dial = &link->dial;
     struct pst_stream_dial shard_dial = {.to = (const struct sockaddr *)&dial->at[dial->next],
                                          .to_bytes = dial->bytes[dial->next],
@@ -538,9 +538,8 @@ int pst_boot_link_stream_address(const struct pst_boot_link *link, uint32_t shar
 
     pst_assert(link->step == LINK_UP && link->stream && dial->next < dial->count);
     boot_frame_head(frame, link->version, BOOT_ATTACH, BOOT_ATTACH_BYTES);
-    boot_attach_encode(link->token, shard, what);
-    r = boot_mac(link->key, BOOT_LABEL_ATTACH, link->transcript, what, BOOT_ATTACH_BYTES - BOOT_MAC_BYTES,
-                 mac);
+    boot_attach_encode(link->token, shard, mac + BOOT_MAC_BYTES);
+    r = boot_attach_mac(link->key, link->transcript, mac, mac);
     if (r < 0)
         return r;
     return pst_stream_dial_address(&shard_dial, buf, cap);

@@ -16,10 +16,11 @@
  * Label and nonces keep one proof from serving as another. No secret is the empty key: the same path. Inside
  * of TLS the key is HMAC-SHA256(secret, 16-byte label, what only the two ends of this TLS connection know),
  * so that nobody can stand between two of them. An ATTACH is proved with its session's key and transcript,
- * and its mac is then made one of its own TLS connection in the same way. The layout of REFUSED and of the 12
- * bytes above never changes, so that versions can tell each other apart. HELLO and CHALLENGE tell UCX's
- * version in their flags, and the node refuses a client whose UCX does not go with its own. HELLO carries the
- * highest version of the client, every frame after it the lower one of that and the node's highest.
+ * and that mac then serves as the secret of that formula, with the connection that carries it. The layout of
+ * REFUSED and of the 12 bytes above never changes, so that versions can tell each other apart. HELLO and
+ * CHALLENGE tell UCX's version in their flags, and the node refuses a client whose UCX does not go with its
+ * own. HELLO carries the highest version of the client, every frame after it the lower one of that and the
+ * node's highest.
  */
 #ifndef PST_BOOT_PRIV_H
 #define PST_BOOT_PRIV_H
@@ -160,6 +161,9 @@ int boot_mac_bind(uint8_t mac[BOOT_MAC_BYTES], const uint8_t binding[BOOT_MAC_BY
 int boot_mac_check(struct pst_bytes secret, enum boot_label label,
                    const uint8_t transcript[BOOT_TRANSCRIPT_BYTES], const void *body, size_t bytes,
                    const uint8_t mac[BOOT_MAC_BYTES]);
+/* Of the body of an ATTACH, before it is bound to a connection. Return: as boot_mac(). */
+int boot_attach_mac(struct pst_bytes key, const uint8_t transcript[BOOT_TRANSCRIPT_BYTES],
+                    const uint8_t body[BOOT_ATTACH_BYTES], uint8_t out[BOOT_MAC_BYTES]);
 /* Whether an ATTACH is of the session with this key and transcript, and was made for the TLS connection with
  * this binding; NULL: it has come in plain. In constant time. Return: as boot_mac_check(). */
 int boot_attach_check(struct pst_bytes key, const uint8_t transcript[BOOT_TRANSCRIPT_BYTES],

@@ -107,15 +107,20 @@ int boot_mac_bind(uint8_t mac[BOOT_MAC_BYTES], const uint8_t binding[BOOT_MAC_BY
     return 0;
 }
 
+int boot_attach_mac(struct pst_bytes key, const uint8_t transcript[BOOT_TRANSCRIPT_BYTES],
+                    const uint8_t body[BOOT_ATTACH_BYTES], uint8_t out[BOOT_MAC_BYTES])
+{
+    pst_assert(transcript && body);
+    return boot_mac(key, BOOT_LABEL_ATTACH, transcript, body + BOOT_MAC_BYTES,
+                    BOOT_ATTACH_BYTES - BOOT_MAC_BYTES, out);
+}
+
 int boot_attach_check(struct pst_bytes key, const uint8_t transcript[BOOT_TRANSCRIPT_BYTES],
                       const uint8_t *binding, const uint8_t body[BOOT_ATTACH_BYTES])
 {
     uint8_t own[BOOT_MAC_BYTES];
-    int r;
+    int r = boot_attach_mac(key, transcript, body, own);
 
-    pst_assert(transcript && body);
-    r = boot_mac(key, BOOT_LABEL_ATTACH, transcript, body + BOOT_MAC_BYTES,
-                 BOOT_ATTACH_BYTES - BOOT_MAC_BYTES, own);
     if (r == 0 && binding)
         r = boot_mac_bind(own, binding);
     return r < 0 ? r : mac_compare(own, body);

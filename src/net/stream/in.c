@@ -5,32 +5,33 @@
 enum {
     READ_IOV_MAX = 64,
     READ_AHEAD_BYTES = 4096, /* while bulk messages come: what is read ahead is copied */
-    PEERS_OF_ALL_OPS = 64,   /* that do not take what they are sent have a port's operations together */
-    SENDS_MIN = 16,          /* one peer's share is no less */
+    PEERS_OF_ALL_OPS = 64,   /* that take nothing hold all operations of a port between them */
+    EAGERS_MIN = 16,         /* one peer's share is no less */
 };
 
 /* ---- messages ---- */
 
-/* A peer that dialled is read in any case: two that wait for each other to read would stand still. */
-static uint32_t sends_max(const struct stream_peer *peer)
+/* A peer that this side dialled does not rest for what it has not taken: two sides that wait for each other
+ * to read would stand still. */
+static uint32_t eagers_max(const struct stream_peer *peer)
 {
     uint32_t share = stream_port_of(peer)->ops_max / PEERS_OF_ALL_OPS;
 
-    return peer->to_bytes > 0 ? UINT32_MAX : (uint32_t)pst_max(share, SENDS_MIN);
+    return peer->to_bytes > 0 ? UINT32_MAX : (uint32_t)pst_max(share, EAGERS_MIN);
 }
 
 void stream_in_weigh(struct stream_peer *peer)
 {
-    uint32_t sends = sends_max(peer);
+    uint32_t share = eagers_max(peer);
 
     if (peer->state == STREAM_PEER_OVER)
         return;
     if (!peer->rests && (peer->msg_count >= STREAM_MSGS_MAX || peer->msg_bytes >= STREAM_MSG_BYTES_MAX ||
-                         peer->sends >= sends)) {
+                         peer->eagers >= share)) {
         peer->rests = true;
         stream_peer_changed(peer);
     } else if (peer->rests && peer->msg_count <= STREAM_MSGS_MAX / 2 &&
-               peer->msg_bytes <= STREAM_MSG_BYTES_MAX / 2 && peer->sends <= sends / 2) {
+               peer->msg_bytes <= STREAM_MSG_BYTES_MAX / 2 && peer->eagers <= share / 2) {
         peer->rests = false;
         stream_peer_changed(peer);
         stream_peer_turn(peer); /* the channel may have read more than it was asked for */

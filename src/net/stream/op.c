@@ -65,7 +65,7 @@ void stream_op_start(struct stream_op *op, struct stream_peer *peer, enum stream
     pst_list_push_back(&peer->ops, &op->link);
     peer->receives += state == STREAM_OP_RECEIVES;
     if (state == STREAM_OP_EAGER) {
-        peer->sends++;
+        peer->eagers++;
         stream_in_weigh(peer);
     }
 }
@@ -78,8 +78,8 @@ void stream_op_end(struct stream_op *op, int status)
         op->peer->receives--;
     }
     if (op->state == STREAM_OP_EAGER) {
-        pst_assert(op->peer->sends > 0);
-        op->peer->sends--;
+        pst_assert(op->peer->eagers > 0);
+        op->peer->eagers--;
         stream_in_weigh(op->peer);
     }
     pst_list_remove(&op->link);

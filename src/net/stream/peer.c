@@ -204,13 +204,14 @@ static void peer_over(struct stream_peer *peer, int status)
         port->channel_count--;
     }
     peer->rests = false;
+    peer->preface = NULL;
     stream_msgs_orphan(peer);
     pst_list_remove(&peer->turn);
     peer->in = (struct stream_in){.head_bytes = 0};
     stream_outs_drop(peer);
     while (!pst_list_empty(&peer->ops))
         stream_op_end(pst_list_first(&peer->ops, struct stream_op, link), status);
-    pst_assert(peer->receives == 0 && pst_list_empty(&peer->outs));
+    pst_assert(peer->receives == 0 && peer->eagers == 0 && pst_list_empty(&peer->outs));
 }
 
 int stream_peer_open(struct pst_port *base, const void *at, size_t bytes, void *ctx, struct pst_peer **out)

@@ -70,7 +70,7 @@ struct stream_peer {
     size_t queued_bytes; /* copied ones */
     uint32_t msg_count;
     size_t msg_bytes;
-    uint32_t receives, sends; /* operations underway; sends: of eager messages */
+    uint32_t receives, eagers; /* of ops: those in STREAM_OP_RECEIVES, and in STREAM_OP_EAGER */
     struct stream_in in;
     const char *lane;
     struct sockaddr_storage to; /* DIALS */

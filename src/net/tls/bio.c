@@ -76,7 +76,7 @@ static int bio_read(BIO *bio, char *data, size_t bytes, size_t *taken)
         return 0;
     if (!ch->started)
         bytes = pst_min(bytes, TLS_HANDSHAKE_BYTES_MAX - ch->handshake_bytes);
-    if (bytes == 0 || ch->others > TLS_OTHERS_MAX) /* more than any handshake, or anybody after it, needs */
+    if (bytes == 0 || ch->rekeys > TLS_REKEYS_MAX) /* more than any handshake, or anybody after it, needs */
         return 0;
     do
         n = recv(ch->channel.fd, data, bytes, 0);

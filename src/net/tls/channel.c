@@ -44,7 +44,7 @@ static int channel_start(struct stream_channel *channel, const char **fault)
 }
 
 /* Each change of keys costs more than it takes to ask for one, and brings nothing. */
-static void count_others(int written, int version, int type, const void *data, size_t bytes, SSL *ssl,
+static void count_rekeys(int written, int version, int type, const void *data, size_t bytes, SSL *ssl,
                          void *arg)
 {
     struct tls_channel *ch = arg;
@@ -55,7 +55,7 @@ static void count_others(int written, int version, int type, const void *data, s
     (void)ssl;
     pst_assert(ch->channel.magic == STREAM_CHANNEL_MAGIC);
     if (ch->started && !written && type == SSL3_RT_HANDSHAKE)
-        ch->others++;
+        ch->rekeys++;
 }
 
 /* Return: bytes, -EAGAIN, 0 at the end, -errno. */
@@ -69,7 +69,7 @@ static ssize_t read_record(struct tls_channel *ch, void *to, size_t bytes)
     ERR_clear_error();
     errno = 0;
     if (SSL_read_ex(ch->ssl, to, bytes, &taken)) {
-        ch->others -= ch->others > 0;
+        ch->rekeys -= ch->rekeys > 0;
         return (ssize_t)taken;
     }
     switch (SSL_get_error(ch->ssl, 0)) {
@@ -290,7 +290,7 @@ int pst_tls_channel(struct pst_tls *tls, int fd, const char *host, struct stream
         free(ch);
         return -ENOMEM;
     }
-    SSL_set_msg_callback(ch->ssl, count_others);
+    SSL_set_msg_callback(ch->ssl, count_rekeys);
     SSL_set_msg_callback_arg(ch->ssl, ch);
     *out = &ch->channel;
     return 0;

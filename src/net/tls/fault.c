@@ -109,7 +109,7 @@ static int fault_of_alert(struct tls_channel *ch, int alert)
 static int fault_of_socket(struct tls_channel *ch, int error)
 {
     const struct meaning long_one = {0, PST_TLS_FAULT_PROTOCOL, -EPROTO, "too long a TLS handshake"};
-    const struct meaning others = {0, PST_TLS_FAULT_PROTOCOL, -EPROTO, "changes of keys, and no data"};
+    const struct meaning rekeys = {0, PST_TLS_FAULT_PROTOCOL, -EPROTO, "changes of keys, and no data"};
     const struct meaning silent = {0, PST_TLS_FAULT_ENDED, -EPROTO, "the connection ended before any TLS"};
     const struct meaning cut = {0, PST_TLS_FAULT_ENDED, -ECONNRESET, "the connection ended"};
     const struct meaning plain = {0, PST_TLS_FAULT_PROTOCOL, -EPROTO, "no TLS"};
@@ -118,8 +118,8 @@ static int fault_of_socket(struct tls_channel *ch, int error)
         return fault_set(ch, &plain, "");
     if (!ch->started && ch->handshake_bytes == TLS_HANDSHAKE_BYTES_MAX)
         return fault_set(ch, &long_one, "");
-    if (ch->others > TLS_OTHERS_MAX)
-        return fault_set(ch, &others, "");
+    if (ch->rekeys > TLS_REKEYS_MAX)
+        return fault_set(ch, &rekeys, "");
     if (!ch->started && ch->handshake_bytes == 0)
         return fault_set(ch, &silent, "");
     return ch->ended || error == 0 ? fault_set(ch, &cut, "")

@@ -15,7 +15,7 @@ enum {
     TLS_SEALED_BYTES_MAX = TLS_RECORD_BYTES + 256,
     TLS_READ_BYTES = 64 << 10, /* that are taken from the socket at once */
     TLS_HANDSHAKE_BYTES_MAX = 32 << 10,
-    TLS_OTHERS_MAX = 64, /* messages of TLS itself after the handshake, above the records of data */
+    TLS_REKEYS_MAX = 64, /* and other messages after the handshake, above the reads of data */
     TLS_CHAIN_BYTES_MAX = 16 << 10,
     TLS_RECORDS_A_KEY = 1 << 22, /* AES-GCM's bound is 24 million (RFC 8446, 5.5) */
 };
@@ -43,8 +43,8 @@ struct tls_channel {
     int error;  /* that ended it; 0: it goes on */
     enum pst_tls_fault fault;
     uint32_t handshake_bytes; /* received in it */
-    uint32_t others;  /* received after it: messages of TLS itself, less one for each record of data */
-    uint32_t records; /* written under the present key */
+    uint32_t rekeys;          /* and other messages received after it, less one for each read of data */
+    uint32_t records;         /* written under the present key */
     uint32_t records_a_key;
     /* Records on their way to the socket: those from out_done on. */
     uint8_t *out;

@@ -384,12 +384,12 @@ static void changes_without_data_end_it(void **state)
 
     (void)state;
     tls_pair_meet(&pair, &client, &node, "localhost");
-    for (int i = 0; i < 4 * TLS_OTHERS_MAX; i++) {
+    for (int i = 0; i < 4 * TLS_REKEYS_MAX; i++) {
         assert_true(SSL_key_update(tls_channel_cast(pair.ends[0])->ssl, SSL_KEY_UPDATE_NOT_REQUESTED));
         assert_int_equal(stream_channel_writev(pair.ends[0], &iov, 1), 1);
         assert_int_equal(read_byte(pair.ends[1]), 1);
     }
-    for (int i = 0; i < 4 * TLS_OTHERS_MAX && n >= 0; i++) {
+    for (int i = 0; i < 4 * TLS_REKEYS_MAX && n >= 0; i++) {
         assert_true(SSL_key_update(tls_channel_cast(pair.ends[0])->ssl, SSL_KEY_UPDATE_REQUESTED));
         assert_int_equal(SSL_do_handshake(tls_channel_cast(pair.ends[0])->ssl), 1);
         (void)tls_out_flush(tls_channel_cast(pair.ends[0]));
