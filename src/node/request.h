@@ -101,7 +101,8 @@ int pst_request_decode(struct pst_shard_session *v, uint32_t count, struct pst_b
 void pst_request_refuse(struct pst_shard_session *v, const struct pst_wire_head *head);
 /* Tells a request's one operation that it goes beyond what its session may. */
 void pst_request_over_quota(struct pst_shard_session *v, const struct pst_wire_head *head);
-/* Carries out an operation that has waited. Return: false when no request is free. */
+/* Carries out an operation that has waited. Return: false when its session may not have one
+ * more now. */
 bool pst_request_deliver(struct pst_shard_session *v, uint32_t id, uint64_t deadline_ns,
                          const struct pst_wire_op *op);
 /* Gives up a request of a shard session that is gone; the transport has let go of it. */

@@ -95,6 +95,8 @@ struct pst_shard_session {
     struct pst_grant_shard *of_grant; /* what all of its grant's have underway here; NULL: as above */
     struct pst_list late;             /* requests that are answered later */
     uint32_t waits;                   /* gets among them */
+    struct pst_list due;              /* those of them to be answered as soon as it may have a request */
+    struct pst_list of_due;           /* in the worker's list of sessions with such */
     struct pst_list watches;
     uint32_t watch_count;
 };

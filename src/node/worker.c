@@ -54,6 +54,8 @@ int pst_shard_session_add(struct pst_worker *w, struct pst_session *session)
     pst_list_init(&v->receiving);
     pst_list_init(&v->requests);
     pst_list_init(&v->late);
+    pst_list_init(&v->due);
+    pst_list_init(&v->of_due);
     pst_list_init(&v->watches);
     pst_bulk_park_init(&v->park);
     pst_holder_init(&v->holder, &session->quota);
@@ -362,11 +364,13 @@ static void on_hello(struct pst_shard_session *v)
                                  .version = (uint8_t)v->session->version,
                                  .token = v->session->token,
                                  .bulk_count = v->worker->number};
+    int r;
 
     open_peer(v);
-    if (v->peer && !v->leaving &&
-        pst_peer_send(v->peer, (struct pst_bytes){&head, sizeof(head)}, (struct pst_bytes){NULL, 0}, NULL) <
-            0)
+    if (!v->peer || v->leaving)
+        return;
+    r = pst_peer_send(v->peer, (struct pst_bytes){&head, sizeof(head)}, (struct pst_bytes){NULL, 0}, NULL);
+    if (r < 0 && r != -EBUSY) /* a client that is not answered asks again */
         pst_shard_session_leave(v, "no way back to the client");
 }
 

@@ -84,7 +84,7 @@ struct pst_worker {
     uint32_t request_count;
     uint32_t underway;
     struct pst_list late; /* requests that are answered later */
-    struct pst_list due;  /* to be answered as soon as there is a request for them */
+    struct pst_list due;  /* shard sessions with some to be answered as soon as they may */
     uint64_t late_ns;     /* the first whose time is over */
     bool tiered;          /* the store has an SSD */
     uint32_t waits;       /* gets among them */

@@ -142,3 +142,22 @@ def test_who_takes_no_answers_leaves_room_for_others() -> None:
         for client in silent:
             client.close()
         node.stop()
+
+
+def test_who_waits_for_a_key_leaves_room_for_others() -> None:
+    """Two sessions wait for one large value more often than a shard answers at once, and take none of it."""
+    with start_node("--dram=64M", "--page-size=64K", "--shards=1", "--listen=127.0.0.1:0", "--transport=stream") as node:
+        cli = Cli(node.tcp)
+        cli("put", "k", stdin=b"a value")
+        silent = [RawClient(node.ports()[0]) for _ in range(2)]
+        for client in silent:
+            client.shard.sendall(b"".join(client.get(b"large", 600_000, wait_ms=600_000) for _ in range(1000)))
+        wait_until("they wait", lambda: cli.json("stat")["waits"] == 2000)
+        cli("put", "large", stdin=binary(300_000))
+        wait_until("they are answered", lambda: all(client.hears() for client in silent))
+        for _ in range(20):
+            assert cli("get", "k") == b"a value"
+        for client in silent:
+            client.close()
+        wait_until("nothing is left of them", lambda: cli.json("stat")["pinned"] == 0)
+        node.stop()

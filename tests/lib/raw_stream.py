@@ -13,6 +13,7 @@ HELLO, PROOF, ADDRESS, READY, ATTACH = 1, 3, 5, 6, 10
 ASKS_FOR_STREAM = 1 << 3
 EAGER, REQUEST = 1, 3
 GET = 2
+WAIT = 1 << 10
 
 
 def _receive(connection: socket.socket, count: int) -> bytes:
@@ -58,9 +59,10 @@ class RawClient:
     def _mac(self, label: bytes, rest: bytes = b"") -> bytes:
         return hmac.new(b"", label.ljust(16, b"\0") + self._transcript + rest, hashlib.sha256).digest()
 
-    def get(self, key: bytes, timeout_ms: int) -> bytes:
-        """The message that asks for a value of up to 1 MiB."""
-        operation = struct.pack("<BBHHHIIQ", GET, 0, len(key), 0, 0, 0, 0, 1 << 20) + key
+    def get(self, key: bytes, timeout_ms: int, wait_ms: int = 0) -> bytes:
+        """The message that asks for a value of up to 1 MiB, and waits for its key."""
+        flags = WAIT if wait_ms else 0
+        operation = struct.pack("<BBHHHIIQ", GET, 0, len(key), 0, 0, flags, wait_ms, 1 << 20) + key
         head = struct.pack("<BBHIQII", REQUEST, VERSION, 1, self._requests, self._token, timeout_ms, 0)
         self._requests += 1
         return struct.pack("<BBHIQQ", EAGER, 0, len(head), len(operation), 0, 0) + head + operation

@@ -338,3 +338,17 @@ def test_a_node_that_dies(tmp_path: pathlib.Path) -> None:
 
     with support.start_node("--dram", "64M", "--unix", str(tmp_path / "socket")) as node:
         asyncio.run(main(penstock.open(f"node+unix://{tmp_path}/socket", timeout=2), node))
+
+
+def test_many_that_wait_for_one_key(tmp_path: pathlib.Path) -> None:
+    """More than the node answers one session at once: the rest have their turn."""
+    async def main(store: penstock.Store) -> None:
+        waiting = [asyncio.create_task(store.aio.get("late", wait=support.WAIT_S)) for _ in range(100)]
+        while (await store.aio.stat()).waits < len(waiting):
+            await asyncio.sleep(0.01)
+        await store.aio.put("late", LARGE)
+        assert all(value == LARGE for value in await asyncio.gather(*waiting))
+
+    with support.start_node("--dram=64M", "--shards=1", "--listen=127.0.0.1:0", "--session-requests=16") as node:
+        with penstock.open(f"{node.tcp}?lane=tcp", timeout=support.WAIT_S) as store:
+            asyncio.run(main(store))

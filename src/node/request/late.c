@@ -16,7 +16,7 @@ struct pst_late {
     uint32_t magic;
     uint32_t request; /* the client's number */
     struct pst_shard_session *shard_session;
-    struct pst_list link; /* in the worker's late or due list */
+    struct pst_list link; /* in the worker's late list, or its session's due list */
     struct pst_list of_shard_session;
     struct pst_wait wait;
     uint64_t until_ns;    /* it waits no longer */
@@ -120,7 +120,7 @@ bool pst_late_begin(struct pst_shard_session *v, const struct pst_wire_head *hea
     return true;
 }
 
-/* Return: false when there is no request for it now. */
+/* Return: false when its session may have no request for it now. */
 static bool serve(struct pst_late *p)
 {
     struct pst_worker *w = p->shard_session->worker;
@@ -132,8 +132,10 @@ static bool serve(struct pst_late *p)
         return true;
     }
     pst_list_remove(&p->of_shard_session); /* should the session end meanwhile, this one is ours */
+    pst_list_remove(&p->link);
     if (!pst_request_deliver(p->shard_session, p->request, p->deadline_ns, &p->op)) {
         pst_list_push_back(&p->shard_session->late, &p->of_shard_session);
+        pst_list_push_front(&p->shard_session->due, &p->link);
         return false;
     }
     late_free(p);
@@ -142,9 +144,26 @@ static bool serve(struct pst_late *p)
 
 static void make_due(struct pst_worker *w, struct pst_late *p)
 {
-    pst_assert(p->magic == PST_LATE_MAGIC);
+    struct pst_shard_session *v = p->shard_session;
+
+    pst_assert(p->magic == PST_LATE_MAGIC && v->worker == w);
     pst_list_remove(&p->link);
-    pst_list_push_back(&w->due, &p->link);
+    pst_list_push_back(&v->due, &p->link);
+    if (pst_list_empty(&v->of_due))
+        pst_list_push_back(&w->due, &v->of_due);
+}
+
+/* One that has all that it may have underway keeps the rest, and no other session from its own. */
+static bool serve_due(struct pst_shard_session *v)
+{
+    bool something = false;
+
+    pst_assert(v->magic == PST_SHARD_SESSION_MAGIC && !pst_list_empty(&v->due));
+    while (!pst_list_empty(&v->due) && serve(pst_list_first(&v->due, struct pst_late, link)))
+        something = true;
+    if (pst_list_empty(&v->due))
+        pst_list_remove(&v->of_due);
+    return something;
 }
 
 static void find_expired(struct pst_worker *w)
@@ -173,8 +192,8 @@ bool pst_late_run(struct pst_worker *w)
         find_expired(w);
     while ((wait = pst_shard_ready(w->shard)))
         make_due(w, pst_container_of(wait, struct pst_late, wait));
-    while (!pst_list_empty(&w->due) && serve(pst_list_first(&w->due, struct pst_late, link)))
-        something = true;
+    pst_list_each_safe (it, &w->due)
+        something |= serve_due(pst_list_entry(it, struct pst_shard_session, of_due));
     return something;
 }
 
@@ -182,6 +201,8 @@ void pst_shard_session_drop_late(struct pst_shard_session *v)
 {
     while (!pst_list_empty(&v->late))
         late_free(pst_list_first(&v->late, struct pst_late, of_shard_session));
+    pst_list_remove(&v->of_due);
+    pst_assert(pst_list_empty(&v->due));
 }
 
 /* ---- watches ---- */

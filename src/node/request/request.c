@@ -257,9 +257,10 @@ static bool grant_is_busy(const struct pst_shard_session *v)
 static bool may_begin(const struct pst_shard_session *v)
 {
     const struct pst_node *node = v->worker->node;
+    uint32_t few = pst_min(REQUESTS_FEW, node->requests_max / 8);
     bool scarce = v->worker->underway >= node->requests_max - node->requests_max / 4;
 
-    if (scarce && v->underway >= REQUESTS_FEW)
+    if (scarce && v->underway >= few)
         return false;
     return v->underway < node->session_requests_max && !grant_is_busy(v);
 }
@@ -292,7 +293,7 @@ void pst_request_begin(struct pst_shard_session *v, const struct pst_wire_head *
 bool pst_request_deliver(struct pst_shard_session *v, uint32_t id, uint64_t deadline_ns,
                          const struct pst_wire_op *op)
 {
-    struct pst_request *q = request_new(v->worker);
+    struct pst_request *q = may_begin(v) ? request_new(v->worker) : NULL;
 
     if (!q)
         return false;
