@@ -72,7 +72,8 @@ uint32_t stream_peer_wants(const struct stream_peer *peer)
         return 0;
     wants |= peer->rests ? 0 : EPOLLIN;
     wants |= peer->blocked ? EPOLLOUT : 0;
-    return wants | stream_channel_wants(peer->channel);
+    /* One that rests and has nothing to write calls its channel for nothing. */
+    return peer->rests && !peer->blocked ? wants : wants | stream_channel_wants(peer->channel);
 }
 
 /* Gives the peer a channel, which port and epoll get to know. Return: 0 or -errno. */
