@@ -345,7 +345,7 @@ struct note {
 void pst_pool_suspect(struct pool *pool, const struct pool_node *node)
 {
     int error;
-    struct pool_peer *master = find_master(pool, &error);
+    struct pool_peer *master = pool->untrusted ? NULL : find_master(pool, &error);
     struct note *note = master ? malloc(sizeof(*note)) : NULL;
 
     pst_assert(pool->map && !node->ended);
@@ -362,7 +362,9 @@ void pst_pool_suspect(struct pool *pool, const struct pool_node *node)
 static void note_answered(struct pool *pool, struct note *note)
 {
     pst_assert(!pst_list_empty(&note->link));
-    if (note->op.result != -EACCES) /* the master is there, and takes no word from who may only read */
+    if (note->op.result == -EACCES) /* the master is there, and believes only who may write */
+        pool->untrusted = true;
+    else
         master_answered(note->master, note->op.result);
     pst_pool_peer_back(pool, note->master);
     pst_list_remove(&note->link);

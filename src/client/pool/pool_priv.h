@@ -59,6 +59,7 @@ struct pool {
     struct pst_net *net; /* for memory that is registered */
     struct pool_peer masters[POOL_MASTERS_MAX];
     uint32_t master_count, master;
+    bool untrusted; /* no master listens to what this client says of nodes */
     struct pst_map *map;
     struct pool_fetch fetch;
     struct pool_node *nodes[PST_MAP_MEMBERS_MAX]; /* by number */
