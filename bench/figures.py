@@ -265,6 +265,7 @@ FIGURES = (
     Figure("zarr256m_read_fsspec", 3.0, "B/s", "redis python", "zarr over redis, unix socket", against("zarr256m_read_fsspec", ARRAY_BYTES)),
     Figure("view100m", 3.0, "us", "python", "ray.get of 100 MB", against("view100m", 0), True),
     Figure("statedict1g_load", 1.0, "B/s", "python", "safetensors' load_file and copy, tmpfs", against("statedict1g_load", STATE_BYTES)),
+    Figure("weights_delta", 10.0, "us", "python", "all of 512 MiB; ours with 1 tensor in 20 changed, and named", against("weights_delta", 0), True),
     Figure("statedict1g_view", 1.5, "B/s", "python", "safetensors' load_file, tmpfs, every page read", against("statedict1g_view", STATE_BYTES)),
     Figure("py_batch128_local", 0.77, "ops/s", "", "the C library, mem:", batches),
     Figure("py_get64_overhead", 1.0, "us", "", f"{OVERHEAD_US_MAX} us over the C library, mem:", overhead, True),

@@ -22,6 +22,7 @@ ARRAY_SHAPE = (64, 1024, 1024)  # 256 MiB of float32
 CHUNKS = (1, 512, 512)  # 1 MiB
 TENSORS = 300
 STATE_BYTES = 1 << 30
+WEIGHTS_BYTES = 512 << 20
 VIEW_BYTES = 100_000_000
 PAGE_BYTES = 4096
 
@@ -166,12 +167,36 @@ def state_sides(figure: str, url: str, folder: Path) -> tuple[Side, Side]:
     return lambda: load_state_dict(store, "m", into=room), copy_file
 
 
+# ---- weights
+
+
+def weights_sides(url: str) -> tuple[Side, Side]:
+    """A version in which a twentieth of the tensors is new, and one in which all are: from one memory into another."""
+    from penstock.weights import Publisher, Subscriber
+    state = {f"layers.{i}.weight": numpy.ones(WEIGHTS_BYTES // 4 // TENSORS, numpy.float32) for i in range(TENSORS)}
+    room = {name: numpy.zeros_like(array) for name, array in state.items()}
+    store = penstock.open(url)
+    publisher, subscriber = Publisher(store, "w", keep=1), Subscriber(store, "w", room)
+
+    def bring(share: int) -> None:
+        changed = list(state)[::share]
+        for name in changed:
+            state[name][0] += 1
+        assert publisher.publish(state, changed=changed) == subscriber.update()
+        assert all(room[name][0] == array[0] for name, array in state.items())
+
+    bring(1)
+    return lambda: bring(20), lambda: bring(1)
+
+
 def main() -> None:
     figure, url, folder, socket = sys.argv[1:]
     if figure.startswith("zarr"):
         sides, times = zarr_sides(figure, url, Path(folder), socket), 3
     elif figure.startswith("view"):
         sides, times = view_sides(url), 1000
+    elif figure.startswith("weights"):
+        sides, times = weights_sides(url), 3
     else:
         sides, times = state_sides(figure, url, Path(folder)), 3
     print("ready", flush=True)
