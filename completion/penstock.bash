@@ -3,17 +3,18 @@ _penstock() {
     local word="${COMP_WORDS[COMP_CWORD]}" command= flags= i
     for ((i = 1; i < COMP_CWORD; i++)); do
         case "$command${command:+ }${COMP_WORDS[i]}" in
-        put|get|ls|rm|stat|ping|flush|clear|dump|load|watch|follow|node|bench|replay|tree|help|data|'data put'|'data get'|'data ls'|'data rm'|'data mkdir'|'data sync'|'data watch') command="$command${command:+ }${COMP_WORDS[i]}" ;;
+        put|get|ls|rm|stat|top|ping|flush|clear|dump|load|watch|follow|node|bench|replay|tree|help|data|'data put'|'data get'|'data ls'|'data rm'|'data mkdir'|'data sync'|'data watch') command="$command${command:+ }${COMP_WORDS[i]}" ;;
         esac
     done
     case "$command" in
-    '' | help) COMPREPLY=($(compgen -W "put get ls rm stat ping flush clear dump load watch follow node bench replay tree help data --help --version" -- "$word")); return ;;
+    '' | help) COMPREPLY=($(compgen -W "put get ls rm stat top ping flush clear dump load watch follow node bench replay tree help data --help --version" -- "$word")); return ;;
     data) COMPREPLY=($(compgen -W "put get ls rm mkdir sync watch --help" -- "$word")); return ;;
     put) flags="--url --secret-file --tls --tls-ca --tls-certificate --tls-key --tls-name --timeout --json --recursive -r --prefix --files --if-absent --if-generation --ttl --checksum --durable --transport" ;;
     get) flags="--url --secret-file --tls --tls-ca --tls-certificate --tls-key --tls-name --timeout --json --recursive -r --wait --range --prefix --files --sha256 --transport" ;;
     ls) flags="--url --secret-file --tls --tls-ca --tls-certificate --tls-key --tls-name --timeout --json --long -l --bytes --transport" ;;
     rm) flags="--url --secret-file --tls --tls-ca --tls-certificate --tls-key --tls-name --timeout --json --prefix --if-generation --transport" ;;
     stat) flags="--url --secret-file --tls --tls-ca --tls-certificate --tls-key --tls-name --timeout --json --all --bytes --transport" ;;
+    top) flags="--url --secret-file --tls --tls-ca --tls-certificate --tls-key --tls-name --timeout --json --every --count --transport" ;;
     ping) flags="--url --secret-file --tls --tls-ca --tls-certificate --tls-key --tls-name --timeout --json --transport" ;;
     flush) flags="--url --secret-file --tls --tls-ca --tls-certificate --tls-key --tls-name --timeout --json --transport" ;;
     clear) flags="--url --secret-file --tls --tls-ca --tls-certificate --tls-key --tls-name --timeout --json --transport" ;;

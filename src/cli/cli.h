@@ -57,6 +57,8 @@ enum pst_exit {
     X(NUMBER, batch, "1", 1, 4096, "ops", "bench: operations submitted together")                            \
     X(NUMBER, inflight, "1", 1, 256, "batches", "bench: batches underway at once")                           \
     X(NUMBER, seconds, "3", 1, 3600, "s", "bench: how long")                                                 \
+    X(NUMBER, every, "1000", 100, 3600000, "ms", "top: time from one look to the next")                      \
+    X(NUMBER, count, "0", 0, 1000000000, "looks", "top: so many; 0: until it is interrupted")                \
     X(FLAG, fill, "no", 0, 0, "", "bench: put every key once")                                               \
     X(STRING, mix, "", 1, 0, "SIZE:PERCENT,...", "bench: put values of mixed sizes")                         \
     X(FLAG, until_full, "no", 0, 0, "", "bench: put until there is no space")                                \
@@ -141,6 +143,7 @@ int pst_cmd_get(struct pst_cli *cli);
 int pst_cmd_ls(struct pst_cli *cli);
 int pst_cmd_rm(struct pst_cli *cli);
 int pst_cmd_stat(struct pst_cli *cli);
+int pst_cmd_top(struct pst_cli *cli);
 int pst_cmd_ping(struct pst_cli *cli);
 int pst_cmd_flush(struct pst_cli *cli);
 int pst_cmd_clear(struct pst_cli *cli);

@@ -36,6 +36,8 @@ static const struct command {
     {"rm", "KEY...", "delete keys, or with --prefix all that begin with it", pst_cmd_rm, 1, INT32_MAX,
      offsetof(struct pst_cli, prefix), "prefix if_generation", false},
     {"stat", "[KEY]", "figures of the store, or of one value", pst_cmd_stat, 0, 1, 0, "all bytes", false},
+    {"top", "", "figures of the store time after time, and of a pool's nodes", pst_cmd_top, 0, 0, 0,
+     "every count", false},
     {"ping", "", "round trip to every shard", pst_cmd_ping, 0, 0, 0, "", false},
     {"flush", "", "end when a crash would lose nothing any more; wants an SSD", pst_cmd_flush, 0, 0, 0, "",
      false},

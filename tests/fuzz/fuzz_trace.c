@@ -3,7 +3,7 @@
  * bounds. */
 #include "fuzz.h"
 
-#include "cli/trace.h"
+#include "cli/replay/trace.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* trace.c: reading traces. The file is mapped, not copied; what is kept are 4 bytes a page that a request
  * names. */
-#include "cli/trace.h"
+#include "cli/replay/trace.h"
 
 #include "base/hash.h"
 

@@ -6,7 +6,7 @@
  * told, each of which plays the next request that none has begun.
  */
 #include "cli/cli.h"
-#include "cli/trace.h"
+#include "cli/replay/trace.h"
 
 #include "base/clock.h"
 

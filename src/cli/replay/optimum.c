@@ -4,7 +4,7 @@
  * of a chain is never needed before those in front of it, what stays are fronts of chains, and no other
  * choice has more hits by prefix.
  */
-#include "cli/trace.h"
+#include "cli/replay/trace.h"
 
 #include <stdlib.h>
 

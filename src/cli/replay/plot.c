@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plot.c: hit rate over capacity, as SVG. */
-#include "cli/trace.h"
+#include "cli/replay/trace.h"
 
 enum {
     WIDTH = 640,

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`penstock top`."""
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import pty
+import signal
+import subprocess
+from typing import Iterator
+
+import pytest
+import support
+from cli import UNREACHABLE, USAGE, Cli
+from members import master, member
+from support import penstock, start_node, wait_until
+
+
+@pytest.fixture
+def cli(tmp_path: pathlib.Path) -> Iterator[Cli]:
+    with start_node("--dram=64M", "--unix", str(tmp_path / "s")) as node:
+        yield Cli(f"node+unix://{tmp_path}/s", node)
+        node.stop()
+
+
+def start(url: str, *arguments: str, stdout: int = subprocess.PIPE) -> subprocess.Popen[str]:
+    return subprocess.Popen([support.BUILD / "penstock", "--url", url, "top", "--every=100", *arguments], stdin=subprocess.DEVNULL,
+                            stdout=stdout, stderr=subprocess.PIPE, text=True, env=support.clean_environment())
+
+
+def test_objects_tell_what_the_store_has_and_does(cli: Cli) -> None:
+    cli("put", "k", stdin=b"x" * 1000)
+    with start(cli.url, "--json") as top:
+        try:
+            first = json.loads(top.stdout.readline())
+            stat = cli.json("stat")
+            assert first["keys"] == 1 and first["value_bytes"] == 1000 and first["gets_per_s"] == 0
+            assert first["memory_bytes"] == stat["pages"] * stat["page_bytes"] == 64 << 20
+            assert first["memory_used_bytes"] == stat["pages_used"] * stat["page_bytes"]
+            assert first["ping_us"] > 0 and first["sessions"] >= 1 and "nodes" not in first
+            cli("get", "k"), cli("get", "none", code=1)
+            gets = hits = 0.0
+            while gets < 19:  # two in a look of 100 ms
+                look = json.loads(top.stdout.readline())
+                gets, hits = gets + look["gets_per_s"], hits + look["hits_per_s"]
+            assert 0 < hits < gets
+        finally:
+            top.send_signal(signal.SIGINT)
+            assert top.wait(support.WAIT_S) == 0
+
+
+def test_lines_and_their_count(cli: Cli) -> None:
+    lines = cli("top", "--every=100", "--count=3").decode().splitlines()
+    assert len(lines) == 4 and lines[0].split()[:2] == ["keys", "memory"]
+    assert [line.split()[0] for line in lines[1:]] == ["0"] * 3
+    assert cli.json("top", "--count=1")["keys"] == 0
+
+
+def test_a_store_that_goes_and_comes_back(tmp_path: pathlib.Path) -> None:
+    arguments = ("--dram=16M", "--unix", str(tmp_path / "s"))
+    with start_node(*arguments) as node:
+        url = f"node+unix://{tmp_path}/s"
+        with start(url, "--json", "--timeout=300") as top:
+            try:
+                assert json.loads(top.stdout.readline())["keys"] == 0
+                node.kill()
+                wait_until("it is told", lambda: str(tmp_path) in json.loads(top.stdout.readline()).get("error", ""))
+                with start_node(*arguments):
+                    Cli(url)("put", "k", stdin=b"x")
+                    wait_until("it is back", lambda: json.loads(top.stdout.readline()).get("keys") == 1)
+            finally:
+                top.terminate()
+                top.wait(support.WAIT_S)
+    assert penstock("--url", url, "top", "--count=1", "--timeout=300").returncode == UNREACHABLE
+
+
+def test_nodes_of_a_pool(tmp_path: pathlib.Path) -> None:
+    with master(tmp_path, "--nodes-min=2", place="=home") as m, member(m, "--dram=16M"), member(m, "--dram=16M"):
+        m.has(2)
+        url = f"pool://{m.address}"
+        wait_until("both serve", lambda: [node["state"] for node in Cli(url).json("top", "--count=1")["nodes"]] == ["serving"] * 2)
+        look = Cli(url).json("top", "--count=1")
+        assert sum(node["primaries"] for node in look["nodes"]) == 4096
+        assert all(node["capacity_bytes"] == 16 << 20 for node in look["nodes"])
+
+
+def screen_of(url: str, *arguments: str) -> str:
+    """What it writes to a terminal until it is interrupted."""
+    ours, theirs = pty.openpty()
+    try:
+        with start(url, *arguments, stdout=theirs) as top:
+            text = b""
+            while b"puts/s" not in text or text.count(b"\033[H") < 3:
+                text += os.read(ours, 65536)
+            top.send_signal(signal.SIGINT)
+            assert top.wait(support.WAIT_S) == 0, top.stderr.read()
+            while not text.endswith(b"\033[?1049l"):
+                text += os.read(ours, 65536)
+        return text.decode()
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+def test_a_screen_that_is_given_back(cli: Cli) -> None:
+    cli("put", "k", stdin=b"x" * 1000)
+    text = screen_of(cli.url)
+    assert text.startswith("\033[?1049h\033[?25l") and text.endswith("\033[?25h\033[?1049l")
+    assert "1 keys, 1000 B" in text and "of 64.00 MiB" in text and "node " not in text
+
+
+def test_nobody_reads_it_any_more(cli: Cli) -> None:
+    with start(cli.url) as top:
+        assert top.stdout.readline().startswith("      keys")
+        top.stdout.close()
+        assert top.wait(support.WAIT_S) != 0
+
+
+@pytest.mark.parametrize("arguments", [["--every=99"], ["--every=x"], ["--count=-1"], ["key"], ["--seconds=1"]])
+def test_mistakes(cli: Cli, arguments: list[str]) -> None:
+    cli("top", *arguments, code=USAGE)
