@@ -257,7 +257,7 @@ static bool grant_is_busy(const struct pst_shard_session *v)
 static bool may_begin(const struct pst_shard_session *v)
 {
     const struct pst_node *node = v->worker->node;
-    uint32_t few = pst_min(REQUESTS_FEW, node->requests_max / 8);
+    uint64_t few = pst_min(REQUESTS_FEW, node->requests_max / 8);
     bool scarce = v->worker->underway >= node->requests_max - node->requests_max / 4;
 
     if (scarce && v->underway >= few)
