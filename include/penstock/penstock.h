@@ -661,6 +661,18 @@ PENSTOCK_API int penstock_blocks_hits(struct penstock *store, const struct iovec
 
 /* ---- about the store ---- */
 
+enum {
+    PENSTOCK_TIMES = 15, /* kinds of operations */
+    PENSTOCK_TIME_BUCKETS = 26,
+};
+
+/* How long a node's operations of one kind took, each as long as its request: from its message to its reply's
+ * end, without what a get waits for its key. */
+struct penstock_time {
+    uint64_t total_ns;                      /* of all of them together */
+    uint64_t counts[PENSTOCK_TIME_BUCKETS]; /* below 256 ns, from there below 512 ns, ...; the last: longer */
+};
+
 /* Figures of the whole store. `size` in: sizeof(struct penstock_stat). */
 struct penstock_stat {
     size_t size;
@@ -708,12 +720,16 @@ struct penstock_stat {
     uint64_t refused_plain, refused_tls, refused_certificate, refused_expired, refused_replayed,
         refused_by_client;
     uint64_t forbidden; /* operations beyond what their client's grant allows */
+    struct penstock_time times[PENSTOCK_TIMES];
 };
 
 PENSTOCK_API int penstock_stat(struct penstock *store, struct penstock_stat *stat);
+/* What stat->times[@index] counts: "get", "put", ...; "mixed": of requests with several kinds. NULL: beyond.
+ */
+PENSTOCK_API const char *penstock_time_name(unsigned index);
 /* What the node counts as a pool's master, and for each of its grants, if this client may administer it: a
  * line for each figure, its name, a blank and its value, and a NUL. Return: 0, -EOPNOTSUPP the node has
- * neither, -ENOBUFS more than @room (8 KiB suffice for a master; grants beyond @room are left out), -errno.
+ * neither, -ENOBUFS more than @room (16 KiB suffice for a master; grants beyond @room are left out), -errno.
  */
 PENSTOCK_API int penstock_pool_stat(struct penstock *store, char *text, size_t room);
 

@@ -13,10 +13,10 @@ void pst_trace_begin(struct pst_request *q, size_t body_bytes)
 
     pst_assert(q->step && q->reply_bytes == 0);
     t->begin_ns = t->since_ns = q->worker->now_ns;
+    t->codes = 0;
     if (!q->worker->node->slow_ns)
         return;
     memset(t->step_ns, 0, sizeof(t->step_ns));
-    t->codes = 0;
     t->body_bytes = body_bytes;
     t->key_bytes = q->count ? (uint32_t)pst_min(first->key.len, sizeof(t->key)) : 0;
     if (t->key_bytes)

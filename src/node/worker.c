@@ -37,6 +37,15 @@ static struct pst_shard_session *shard_session_cast(void *p)
     return v;
 }
 
+/* A new round. */
+static void worker_clock(struct pst_worker *w)
+{
+    uint64_t now_ns = pst_now_ns();
+
+    pst_times_round(&w->times, now_ns - w->now_ns);
+    w->now_ns = now_ns;
+}
+
 /* ---- shard sessions ---- */
 
 int pst_shard_session_add(struct pst_worker *w, struct pst_session *session)
@@ -210,7 +219,7 @@ static bool read_commit_messages(struct pst_worker *w)
 
     if (!atomic_load_explicit(&w->mailed, memory_order_relaxed))
         return false;
-    w->now_ns = pst_now_ns();
+    worker_clock(w);
     while ((message = next_commit_message(w)) != NULL)
         pst_commit_receive(w, message);
     return true;
@@ -439,7 +448,7 @@ static bool poll_port(struct pst_worker *w, struct pst_port *port)
     int count = port ? pst_port_poll(port, events, EVENTS) : 0;
 
     if (count) {
-        w->now_ns = pst_now_ns();
+        worker_clock(w);
         pst_shard_time(w->shard, w->now_ns);
     }
     for (int i = 0; i < count; i++)
@@ -542,7 +551,7 @@ static void *worker_main(void *arg)
         busy |= read_commit_messages(w);
         run_stalled(w);
         if (!busy)
-            w->now_ns = pst_now_ns();
+            worker_clock(w);
         if (w->now_ns >= w->tick_ns)
             busy |= tick(w);
         busy |= pst_tiereds_run(w);

@@ -7,6 +7,7 @@
 #include "net/handshake.h"
 #include "net/net.h"
 #include "node/session.h"
+#include "node/times.h"
 #include "store/shard.h"
 #include "store/store.h"
 #include "store/watch.h"
@@ -90,7 +91,8 @@ struct pst_worker {
     uint32_t waits;       /* gets among them */
     uint32_t watches;
     uint64_t watch_handle; /* the last one given; no session's is another's, nor an earlier node's */
-    uint64_t now_ns;       /* of this round */
+    struct pst_times times;
+    uint64_t now_ns; /* of this round; worker_clock() sets it */
     uint64_t tick_ns;
     int sleep_ms; /* at the longest, when idle */
     void *sink;   /* where refused bytes go */

@@ -80,6 +80,40 @@ struct pst_shard_later {
 #undef X
 };
 
+/* Requests whose operations are of one kind, and those that mix several; what a node's shard counts the time
+ * of. X(name) */
+#define PST_SHARD_TIMES(X)                                                                                   \
+    X(other)                                                                                                 \
+    X(get)                                                                                                   \
+    X(put)                                                                                                   \
+    X(stat)                                                                                                  \
+    X(delete)                                                                                                \
+    X(pin)                                                                                                   \
+    X(reserve)                                                                                               \
+    X(write)                                                                                                 \
+    X(commit)                                                                                                \
+    X(list)                                                                                                  \
+    X(view)                                                                                                  \
+    X(watch)                                                                                                 \
+    X(copy)                                                                                                  \
+    X(pool)                                                                                                  \
+    X(mixed)
+
+enum {
+#define X(name) PST_TIME_##name,
+    PST_SHARD_TIMES(X)
+#undef X
+        PST_TIME_COUNT,
+    PST_TIME_FIRST_SHIFT = 8, /* the first bucket is below 256 ns, each next one below twice as much */
+    PST_TIME_BUCKETS = 26,    /* the last: all others */
+};
+
+/* As struct penstock_time of penstock.h. */
+struct pst_time {
+    uint64_t total_ns;
+    uint64_t counts[PST_TIME_BUCKETS];
+};
+
 void pst_shard_stat(struct pst_shard *shard, struct pst_shard_stat *out);
 void pst_shard_stat_later(const struct pst_shard *shard, struct pst_shard_later *out);
 
@@ -94,12 +128,13 @@ struct pst_figures {
     struct pst_store_stat store;
     uint64_t rss_anon_bytes, sessions, uptime_ms;
     struct pst_shard_later later;
+    struct pst_time times[PST_TIME_COUNT];
 };
 
 /* What an answer of the first version holds. */
 enum { PST_FIGURES_BYTES_MIN = offsetof(struct pst_figures, later) };
 
-/* Fills all but `sessions`, and what a node has refused. */
+/* Fills all but `sessions`, `times`, and what a node has refused. */
 void pst_figures_read(struct pst_store *store, struct pst_shard *shard, struct pst_figures *out);
 
 #endif

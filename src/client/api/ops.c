@@ -187,6 +187,21 @@ const char *penstock_lane(struct penstock *store)
     return lane;
 }
 
+_Static_assert((int)PENSTOCK_TIMES == (int)PST_TIME_COUNT &&
+                   (int)PENSTOCK_TIME_BUCKETS == (int)PST_TIME_BUCKETS,
+               "the public header has as many as a shard counts");
+
+const char *penstock_time_name(unsigned index)
+{
+    static const char *const names[] = {
+#define X(name) #name,
+        PST_SHARD_TIMES(X)
+#undef X
+    };
+
+    return index < pst_count_of(names) ? names[index] : NULL;
+}
+
 static void add_figures(struct penstock_stat *stat, const struct pst_figures *f)
 {
     const struct pst_shard_stat *s = &f->shard;
@@ -197,6 +212,11 @@ static void add_figures(struct penstock_stat *stat, const struct pst_figures *f)
 #define X(name, unit, text) stat->name += f->later.name;
     PST_SHARD_LATER(X)
 #undef X
+    for (uint32_t i = 0; i < PST_TIME_COUNT; i++) {
+        stat->times[i].total_ns += f->times[i].total_ns;
+        for (uint32_t bucket = 0; bucket < PST_TIME_BUCKETS; bucket++)
+            stat->times[i].counts[bucket] += f->times[i].counts[bucket];
+    }
     stat->shards++;
 }
 

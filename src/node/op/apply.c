@@ -83,6 +83,7 @@ static void apply_stat(struct pst_request *q, uint32_t index)
     pst_figures_read(w->node->store, w->shard, &figures);
     figures.sessions = w->node->session_count;
     pst_assert(figures.sessions <= w->node->sessions_max);
+    memcpy(figures.times, w->times.of, sizeof(figures.times));
     add_refusals(w, &figures.later);
     if (bytes < PST_FIGURES_BYTES_MIN || pst_reply_room(q, index) < bytes)
         result = (struct pst_wire_result){.result = -ENOBUFS};

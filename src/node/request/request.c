@@ -115,6 +115,7 @@ static void request_free(struct pst_request *q)
 
     pst_assert(q->step == &steps[PST_STEP_drain] && q->sends == 0 && q->receives == 0);
     pst_assert(pst_list_empty(&q->commits) && q->shard_session->underway > 0 && q->worker->underway > 0);
+    pst_times_end(&q->worker->times, q->trace.codes, q->count, q->worker->now_ns - q->trace.begin_ns);
     if (pst_unlikely(node->slow_ns && q->worker->now_ns - q->trace.begin_ns >= node->slow_ns)) {
         pst_trace_step(q, PST_STEP_drain);
         pst_trace_end(q);
