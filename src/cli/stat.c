@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* stat.c: `penstock stat`: figures of the store below headings, or what is known of one value. */
 #include "cli/cli.h"
+#include "wire/figures.h"
 
 #include <inttypes.h>
 
@@ -33,89 +34,17 @@ static int stat_key(struct pst_cli *cli, const char *key)
 
 /* ---- the store ---- */
 
-enum unit { COUNT, BYTES, MS };
-
-/* The order in which they are shown. FIGURE(member of struct penstock_stat, unit, meaning) */
-#define STAT_ROWS(HEADING, FIGURE)                                                                           \
-    HEADING("values")                                                                                        \
-    FIGURE(keys, COUNT, "keys stored")                                                                       \
-    FIGURE(value_bytes, BYTES, "of values")                                                                  \
-    FIGURE(cache_keys, COUNT, "keys that may be evicted")                                                    \
-    FIGURE(pinned, COUNT, "values pinned or in transfer")                                                    \
-    FIGURE(pinned_bytes, BYTES, "of them")                                                                   \
-    FIGURE(reservations, COUNT, "reservations not yet committed")                                            \
-    FIGURE(reservation_bytes, BYTES, "of memory in them")                                                    \
-    FIGURE(waits, COUNT, "gets that wait for their key")                                                     \
-    FIGURE(watches, COUNT, "watches of prefixes, counted in every shard")                                    \
-    HEADING("memory")                                                                                        \
-    FIGURE(pages_used, COUNT, "pages in use")                                                                \
-    FIGURE(pages, COUNT, "pages in all")                                                                     \
-    FIGURE(page_bytes, BYTES, "a page has")                                                                  \
-    FIGURE(arenas, COUNT, "arenas")                                                                          \
-    FIGURE(slab_pages, COUNT, "cut into cells")                                                              \
-    FIGURE(slab_bytes, BYTES, "of cells in use")                                                             \
-    FIGURE(index_bytes, BYTES, "of indexes")                                                                 \
-    FIGURE(rss_anon_bytes, BYTES, "of private memory in the process")                                        \
-    HEADING("operations")                                                                                    \
-    FIGURE(puts, COUNT, "values written")                                                                    \
-    FIGURE(gets, COUNT, "values asked for")                                                                  \
-    FIGURE(hits, COUNT, "of them found")                                                                     \
-    FIGURE(misses, COUNT, "not found")                                                                       \
-    FIGURE(deletes, COUNT, "keys deleted")                                                                   \
-    FIGURE(evictions, COUNT, "values evicted")                                                               \
-    FIGURE(evicted_bytes, BYTES, "of them")                                                                  \
-    FIGURE(moved, COUNT, "values moved to free a page")                                                      \
-    FIGURE(no_space, COUNT, "writes refused for want of memory")                                             \
-    HEADING("SSD")                                                                                           \
-    FIGURE(ssd_keys, COUNT, "keys whose values are on SSD alone")                                            \
-    FIGURE(ssd_bytes, BYTES, "of them")                                                                      \
-    FIGURE(ssd_capacity_bytes, BYTES, "of SSD for values")                                                   \
-    FIGURE(ssd_live_bytes, BYTES, "of values there, of those in memory, too")                                \
-    FIGURE(demotions, COUNT, "values moved from memory to SSD")                                              \
-    FIGURE(demoted_bytes, BYTES, "written for it")                                                           \
-    FIGURE(promotions, COUNT, "values brought back into memory")                                             \
-    FIGURE(fetches, COUNT, "reads of the SSD for values")                                                    \
-    FIGURE(fetched_bytes, BYTES, "read by them")                                                             \
-    FIGURE(ssd_hits, COUNT, "operations that found their value there alone")                                 \
-    FIGURE(ssd_appended_bytes, BYTES, "of values written there")                                             \
-    FIGURE(ssd_written_bytes, BYTES, "written there in all")                                                 \
-    FIGURE(ssd_moved_bytes, BYTES, "of values moved there to make room")                                     \
-    FIGURE(ssd_reclaimed_bytes, BYTES, "of segments taken back")                                             \
-    FIGURE(ssd_corrupt, COUNT, "values on SSD found damaged")                                                \
-    FIGURE(ssd_errors, COUNT, "reads and writes that the SSD failed")                                        \
-    HEADING("node")                                                                                          \
-    FIGURE(nodes, COUNT, "of the pool that was asked")                                                       \
-    FIGURE(shards, COUNT, "shards")                                                                          \
-    FIGURE(sessions, COUNT, "clients connected")                                                             \
-    FIGURE(uptime_ms, MS, "since the start")                                                                 \
-    FIGURE(restored_keys, COUNT, "keys that the start found in memory and on SSD")                           \
-    FIGURE(restored_dropped, COUNT, "records that it left out, as not whole")                                \
-    FIGURE(restored_ms, MS, "that this took")                                                                \
-    HEADING("refused")                                                                                       \
-    FIGURE(refused_secret, COUNT, "clients refused: a wrong secret, or none")                                \
-    FIGURE(refused_version, COUNT, "clients refused: no version that both speak")                            \
-    FIGURE(refused_busy, COUNT, "clients refused: no room for another session")                              \
-    FIGURE(refused_other, COUNT, "clients refused: too slow, or none of ours")                               \
-    FIGURE(refused_plain, COUNT, "clients refused: without TLS, which the node wants")                       \
-    FIGURE(refused_tls, COUNT, "clients refused: no TLS 1.3, or nothing in common")                          \
-    FIGURE(refused_certificate, COUNT, "clients refused: no certificate, or one that proves nothing")        \
-    FIGURE(refused_expired, COUNT, "clients refused: a certificate outside of its time")                     \
-    FIGURE(refused_replayed, COUNT, "clients refused: TLS records that were replayed or changed")            \
-    FIGURE(refused_by_client, COUNT, "clients that did not believe the node's certificate")                  \
-    FIGURE(malformed, COUNT, "messages that broke the protocol")                                             \
-    FIGURE(forbidden, COUNT, "operations beyond what their client's grant allows")                           \
-    FIGURE(copies_asked, COUNT, "keys whose put asked for several copies")
-
 struct row {
     const char *name; /* NULL: a heading */
     const char *text;
     size_t offset;
-    enum unit unit;
+    enum pst_figure_unit unit;
 };
 
-#define HEADING_ROW(text_)              {NULL, text_, 0, COUNT},
-#define FIGURE_ROW(name_, unit_, text_) {#name_, text_, offsetof(struct penstock_stat, name_), unit_},
-static const struct row rows[] = {STAT_ROWS(HEADING_ROW, FIGURE_ROW)};
+#define HEADING_ROW(text_) {NULL, text_, 0, PST_FIGURE_COUNT},
+#define FIGURE_ROW(name_, metric, type, unit_, text_)                                                        \
+    {#name_, text_, offsetof(struct penstock_stat, name_), PST_FIGURE_##unit_},
+static const struct row rows[] = {PST_STAT_FIGURES(HEADING_ROW, FIGURE_ROW)};
 
 static uint64_t value_of(const struct row *row, const struct penstock_stat *s)
 {
@@ -136,10 +65,10 @@ static void print_figure(const struct pst_cli *cli, const struct row *row, uint6
 {
     char text[PST_SIZE_TEXT_BYTES];
 
-    if (row->unit == BYTES)
+    if (row->unit == PST_FIGURE_BYTES)
         pst_cli_size(cli, value, text);
     else
-        snprintf(text, sizeof(text), "%" PRIu64 "%s", value, row->unit == MS ? " ms" : "");
+        snprintf(text, sizeof(text), "%" PRIu64 "%s", value, row->unit == PST_FIGURE_MS ? " ms" : "");
     printf("  %-19s %16s  %s\n", row->name, text, row->text);
 }
 
@@ -185,6 +114,20 @@ static void print_pool(const struct pst_cli *cli)
     printf(cli->json ? "}" : "");
 }
 
+static void print_times(const struct penstock_stat *s)
+{
+    for (unsigned i = 0; i < PENSTOCK_TIMES; i++) {
+        const struct penstock_time *time = &s->times[i];
+
+        printf("%s\"%s\":{\"total_ns\":%" PRIu64, i ? "," : ",\"times\":{", penstock_time_name(i),
+               time->total_ns);
+        for (unsigned bucket = 0; bucket < PENSTOCK_TIME_BUCKETS; bucket++)
+            printf("%s%" PRIu64, bucket ? "," : ",\"counts\":[", time->counts[bucket]);
+        printf("]}");
+    }
+    printf("}");
+}
+
 static void print_object(const struct pst_cli *cli, const struct penstock_stat *s)
 {
     const char *gap = "{";
@@ -197,6 +140,7 @@ static void print_object(const struct pst_cli *cli, const struct penstock_stat *
     }
     printf(",\"write_amplification\":%.3f,\"lane\":\"%s\"", write_amplification(s),
            penstock_lane(cli->store));
+    print_times(s);
     print_pool(cli);
     printf("}\n");
 }

@@ -49,18 +49,18 @@ struct pst_directory_settings {
     X(promotions, "partitions that got another primary")                                                     \
     X(balanced, "partitions given to a node since it had fewer than others")                                 \
     X(partitions_incomplete, "partitions that lost their last copy")                                         \
-    X(partitions_lost, "of them, given up")                                                                  \
-    X(partitions_recovered, "of them, served again with what was durable")                                   \
+    X(partitions_lost, "partitions without a copy that were given up")                                       \
+    X(partitions_recovered, "partitions without a copy that are served again with what was durable")         \
     X(partitions_refused, "partitions dealt out anew and given back: the node's SSD could not be synced")    \
     X(partition_requests_stale, "changes of partitions asked for under an old epoch, refused")               \
     X(repairs, "copies of keys that nodes were told to send to others")                                      \
     X(repairs_none, "copies that no node had room for")                                                      \
     X(repairs_done, "copies that were sent, or were there")                                                  \
     X(repairs_failed, "copies that could not be sent")                                                       \
-    X(repair_bytes, "of values sent")                                                                        \
+    X(repair_bytes, "bytes of values sent as copies")                                                        \
     X(reservations, "places given out to puts")                                                              \
-    X(reservations_met, "of them, reported as filled")                                                       \
-    X(reservations_expired, "of them, not filled in time")                                                   \
+    X(reservations_met, "places given out to puts and reported as filled")                                   \
+    X(reservations_expired, "places given out to puts and not filled in time")                               \
     X(puts_unavailable, "puts for which no node had room")                                                   \
     X(lookups, "keys looked up")                                                                             \
     X(maps, "pool maps stored")
