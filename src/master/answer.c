@@ -558,7 +558,10 @@ static int check_pool(const struct question *q)
 
 static int call_figures(struct question *q)
 {
-    q->result->bytes = (uint32_t)pst_master_figures(q->master, q->now_ns, (char *)q->to, q->room);
+    struct pst_master_figures figures;
+
+    pst_master_figures_take(q->master, q->now_ns, &figures);
+    q->result->bytes = (uint32_t)pst_master_figures_print(&figures, (char *)q->to, q->room);
     return q->result->bytes ? 0 : -ENOBUFS;
 }
 
@@ -579,6 +582,7 @@ static void count(struct pst_master_call *call, uint64_t begin_ns, int r)
     while (bucket < PST_MASTER_BUCKETS - 1 && us >> bucket > 0)
         bucket++;
     call->us[bucket]++;
+    call->us_total += us;
     call->count++;
     call->failed += r < 0;
 }

@@ -2,6 +2,8 @@
 /* figures.c: what a master counts, as text: a line for each figure, its name and its value. */
 #include "master/master_priv.h"
 
+#include "base/clock.h"
+
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -33,38 +35,36 @@ static void say(struct text *t, uint64_t value, const char *format, ...)
     t->room -= (size_t)n;
 }
 
-static void say_state(struct text *t, const struct pst_master *m, uint64_t now_ns)
+static void say_state(struct text *t, const struct pst_master_figures *f)
 {
     static const char *const tiers[PST_POOL_TIERS] = {NULL, "hbm", "dram", "ssd"};
-    struct pst_directory_state state;
+    const struct pst_directory_state *state = &f->state;
 
-    pst_directory_state(m->directory, now_ns, &state);
-    say(t, pst_directory_map(m->directory)->version, "map_version");
-    say(t, pst_directory_map(m->directory)->term, "term");
-    say(t, state.members, "members");
-    say(t, state.members_reporting, "members_reporting");
-    say(t, state.members_suspect, "members_suspect");
-    say(t, state.entries, "keys");
-    say(t, state.entries_bytes, "keys_bytes");
-    say(t, state.reservations, "reserved");
+    say(t, f->map_version, "map_version");
+    say(t, f->term, "term");
+    say(t, state->members, "members");
+    say(t, state->members_reporting, "members_reporting");
+    say(t, state->members_suspect, "members_suspect");
+    say(t, state->entries, "keys");
+    say(t, state->entries_bytes, "keys_bytes");
+    say(t, state->reservations, "reserved");
+    say(t, f->partitions_absent, "partitions_absent");
     for (uint32_t i = 1; i < PST_POOL_TIERS; i++) {
-        say(t, state.tiers[i].capacity_bytes, "%s_capacity_bytes", tiers[i]);
-        say(t, state.tiers[i].used_bytes, "%s_used_bytes", tiers[i]);
-        say(t, state.reserved_bytes[i], "%s_reserved_bytes", tiers[i]);
+        say(t, state->tiers[i].capacity_bytes, "%s_capacity_bytes", tiers[i]);
+        say(t, state->tiers[i].used_bytes, "%s_used_bytes", tiers[i]);
+        say(t, state->reserved_bytes[i], "%s_reserved_bytes", tiers[i]);
     }
 }
 
-static void say_external(struct text *t, const struct pst_master *m)
+static void say_external(struct text *t, const struct pst_external_stats *stats)
 {
-    struct pst_external_stats stats = pst_external_stats(m->external);
-
-    say(t, stats.entries, "blocks");
-    say(t, stats.added, "blocks_added");
-    say(t, stats.refused, "blocks_refused");
-    say(t, stats.removed, "blocks_removed");
-    say(t, stats.matches, "block_matches");
-    say(t, stats.hits, "block_hits");
-    say(t, stats.hits_dropped, "block_hits_dropped");
+    say(t, stats->entries, "blocks");
+    say(t, stats->added, "blocks_added");
+    say(t, stats->refused, "blocks_refused");
+    say(t, stats->removed, "blocks_removed");
+    say(t, stats->matches, "block_matches");
+    say(t, stats->hits, "block_hits");
+    say(t, stats->hits_dropped, "block_hits_dropped");
 }
 
 static void say_call(struct text *t, const struct pst_master_call *call, const char *name)
@@ -72,6 +72,7 @@ static void say_call(struct text *t, const struct pst_master_call *call, const c
     pst_assert(call->failed <= call->count);
     say(t, call->count, "call_%s", name);
     say(t, call->failed, "call_%s_failed", name);
+    say(t, call->us_total, "call_%s_us_total", name);
     for (uint32_t i = 0; i < PST_MASTER_BUCKETS; i++) {
         if (call->us[i] && i == PST_MASTER_BUCKETS - 1)
             say(t, call->us[i], "call_%s_us_more", name);
@@ -80,22 +81,75 @@ static void say_call(struct text *t, const struct pst_master_call *call, const c
     }
 }
 
-size_t pst_master_figures(const struct pst_master *m, uint64_t now_ns, char *to, size_t room)
+void pst_master_figures_take(const struct pst_master *m, uint64_t now_ns, struct pst_master_figures *out)
 {
-    const struct pst_directory_counters *counters = pst_directory_counters(m->directory);
+    const struct pst_map *map = pst_directory_map(m->directory);
+
+    out->map_version = map->version;
+    out->term = map->term;
+    pst_directory_state(m->directory, now_ns, &out->state);
+    out->counters = *pst_directory_counters(m->directory);
+    out->partitions_absent = m->partitions_incomplete;
+    out->malformed = m->malformed;
+    out->located = m->located;
+    out->location_hits = m->location_hits;
+    out->external = pst_external_stats(m->external);
+    memcpy(out->calls, m->calls, sizeof(out->calls));
+}
+
+size_t pst_master_figures_print(const struct pst_master_figures *f, char *to, size_t room)
+{
     struct text t = {to, room, false};
 
-    pst_assert(m->location_hits <= m->located);
-    say_state(&t, m, now_ns);
-#define X(name, text) say(&t, counters->name, "%s", #name);
+    pst_assert(f->location_hits <= f->located);
+    say_state(&t, f);
+#define X(name, text) say(&t, f->counters.name, "%s", #name);
     PST_DIRECTORY_COUNTERS(X)
 #undef X
-    say(&t, m->malformed, "malformed");
-    say(&t, m->located, "located");
-    say(&t, m->location_hits, "location_hits");
-    say_external(&t, m);
-#define X(code, name) say_call(&t, &m->calls[PST_MASTER_CALL_##name], #name);
+    say(&t, f->malformed, "malformed");
+    say(&t, f->located, "located");
+    say(&t, f->location_hits, "location_hits");
+    say_external(&t, &f->external);
+#define X(code, name) say_call(&t, &f->calls[PST_MASTER_CALL_##name], #name);
     PST_MASTER_CALLS(X)
 #undef X
     return t.cut ? 0 : room - t.room;
+}
+
+/* ---- without a wait for whoever asks the master ---- */
+
+void pst_master_publish(struct pst_master *m)
+{
+    if (pthread_mutex_trylock(&m->published_lock) != 0)
+        return;
+    pst_master_figures_take(m, pst_now_ns(), &m->published);
+    pthread_mutex_unlock(&m->published_lock);
+}
+
+static void read_published(struct pst_master *m, struct pst_master_figures *out)
+{
+    pst_assert(m->magic == PST_MASTER_MAGIC);
+    pthread_mutex_lock(&m->published_lock);
+    *out = m->published;
+    pthread_mutex_unlock(&m->published_lock);
+}
+
+size_t pst_master_published(struct pst_master *m, char *to, size_t room)
+{
+    struct pst_master_figures figures;
+
+    read_published(m, &figures);
+    return pst_master_figures_print(&figures, to, room);
+}
+
+int pst_master_ready(struct pst_master *m, char fault[PST_FAULT_BYTES])
+{
+    struct pst_master_figures figures;
+
+    read_published(m, &figures);
+    if (figures.partitions_absent == 0)
+        return 0;
+    snprintf(fault, PST_FAULT_BYTES, "none of the nodes that had the keys of %" PRIu64 " partitions is there",
+             figures.partitions_absent);
+    return -EAGAIN;
 }

@@ -130,6 +130,7 @@ static void *master_main(void *arg)
         pst_directory_tick(m->directory, pst_now_ns());
         while (!m->stopping && pst_directory_unstored(m->directory) && store_map(m) == 0)
             ;
+        pst_master_publish(m);
         if (!m->stopping)
             pst_cond_wait_until(&m->stir, &m->lock, until_ns);
     }
@@ -234,6 +235,7 @@ static int begin(struct pst_master *m, char *fault)
     pthread_mutex_lock(&m->lock);
     while (r == 0 && pst_directory_unstored(m->directory))
         r = store_map(m);
+    pst_master_publish(m);
     pthread_mutex_unlock(&m->lock);
     if (r < 0) {
         snprintf(fault, PST_FAULT_BYTES, "pool map: %s", strerror(-r));
@@ -289,6 +291,7 @@ int pst_master_open(const struct pst_master_settings *settings, void (*log)(void
     m->tick_ms = pst_max(pst_min(settings->directory.lease_margin_ms / 4, settings->directory.reaper_ms), 1);
     m->start_ns = pst_now_ns();
     pthread_mutex_init(&m->lock, NULL);
+    pthread_mutex_init(&m->published_lock, NULL);
     pst_cond_init(&m->stir);
     r = open_all(m, settings, fault);
     if (r < 0) {
@@ -315,6 +318,7 @@ struct pst_master *pst_master_close(struct pst_master *m)
     pst_directory_close(m->directory);
     pst_external_close(m->external);
     pthread_cond_destroy(&m->stir);
+    pthread_mutex_destroy(&m->published_lock);
     pthread_mutex_destroy(&m->lock);
     free(m->external_epochs);
     free(m->map_next);
@@ -322,4 +326,22 @@ struct pst_master *pst_master_close(struct pst_master *m)
     m->magic = 0;
     free(m);
     return NULL;
+}
+
+int pst_master_map(struct pst_master *m, struct pst_map **out)
+{
+    uint8_t *bytes = malloc(m->map_room);
+    size_t count;
+    int r;
+
+    pst_assert(m->magic == PST_MASTER_MAGIC);
+    if (!bytes)
+        return -ENOMEM;
+    pthread_mutex_lock(&m->lock);
+    count = m->map_bytes;
+    memcpy(bytes, m->map, count);
+    pthread_mutex_unlock(&m->lock);
+    r = pst_map_decode((struct pst_bytes){bytes, count}, m->members_max, out);
+    free(bytes);
+    return r;
 }

@@ -47,6 +47,16 @@ int pst_master_open(const struct pst_master_settings *settings, void (*log)(void
 /* Nobody asks any more. Returns NULL. */
 struct pst_master *pst_master_close(struct pst_master *master);
 
+/*
+ * For who watches a master, any thread: nobody who asks the master waits for them, and they are as old as the
+ * last turn of its thread. "name value" lines; return: bytes, 0 when they do not fit.
+ */
+size_t pst_master_published(struct pst_master *master, char *to, size_t room);
+/* Whether its pool map is there, and every partition has a node. Return: 0, -EAGAIN with the reason. */
+int pst_master_ready(struct pst_master *master, char fault[PST_FAULT_BYTES]);
+/* A copy of the pool map in effect, for which askers wait as for each other. Return: 0 or -errno. */
+int pst_master_map(struct pst_master *master, struct pst_map **out);
+
 /* A node's role (node.h); @ctx is the master. */
 void pst_master_carry_out(void *ctx, const struct pst_wire_op *op, uint64_t now_ns, uint8_t *to, size_t room,
                           struct pst_wire_result *result);

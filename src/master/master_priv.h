@@ -42,7 +42,18 @@ enum {
 struct pst_master_call {
     uint64_t count;
     uint64_t failed; /* answered with an error */
+    uint64_t us_total;
     uint64_t us[PST_MASTER_BUCKETS];
+};
+
+/* What a master counts, at one time. */
+struct pst_master_figures {
+    uint64_t map_version, term;
+    struct pst_directory_state state;
+    struct pst_directory_counters counters;
+    uint64_t partitions_absent, malformed, located, location_hits;
+    struct pst_external_stats external;
+    struct pst_master_call calls[PST_MASTER_CALL_COUNT];
 };
 
 struct pst_master {
@@ -69,6 +80,8 @@ struct pst_master {
     uint64_t malformed; /* questions that no decoder took */
     uint64_t located, location_hits;
     struct pst_master_call calls[PST_MASTER_CALL_COUNT];
+    pthread_mutex_t published_lock; /* whoever has `lock` only tries it */
+    struct pst_master_figures published;
 };
 
 void pst_master_log(const struct pst_master *m, const char *format, ...)
@@ -76,7 +89,11 @@ void pst_master_log(const struct pst_master *m, const char *format, ...)
 
 /* ---- figures.c ---- */
 
+/* The lock is held. */
+void pst_master_figures_take(const struct pst_master *m, uint64_t now_ns, struct pst_master_figures *out);
+/* The lock is held: for pst_master_published(), unless it is just being read. */
+void pst_master_publish(struct pst_master *m);
 /* "name value" lines. Return: bytes, 0 when they do not fit. */
-size_t pst_master_figures(const struct pst_master *m, uint64_t now_ns, char *to, size_t room);
+size_t pst_master_figures_print(const struct pst_master_figures *f, char *to, size_t room);
 
 #endif
