@@ -2,35 +2,20 @@
 /* reply.c: bodies of requests and of answers. */
 #include "agent/store/store_priv.h"
 
-#include "base/error.h"
-
-#include <stdarg.h>
-#include <stdio.h>
+#include "web/reply.h"
 
 void reply_json(struct call *call, int status, struct pst_json *json)
 {
-    char *text = json ? pst_json_print(json) : NULL;
-
-    pst_assert(status >= 200 && status < 600);
-    pst_json_free(json);
-    free(call->answer->text);
-    call->answer->status = text ? status : 500;
-    call->answer->text = text;
+    pst_web_reply_json(call->answer, status, json);
 }
 
 void reply_detail(struct call *call, int status, const char *format, ...)
 {
-    struct pst_json *json = pst_json_new_object();
-    char text[512];
     va_list arguments;
 
     va_start(arguments, format);
-    vsnprintf(text, sizeof(text), format, arguments);
+    pst_web_reply_detail(call->answer, status, format, arguments);
     va_end(arguments);
-    pst_printable(text);
-    if (pst_json_add_text(json, "detail", text) == -EILSEQ)
-        pst_json_add_text(json, "detail", "refused"); /* a cut in the middle of a character */
-    reply_json(call, status, json);
 }
 
 static int status_of(int error)
