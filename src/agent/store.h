@@ -17,8 +17,9 @@
 /* X(TYPE, name, default, min, max, unit, text) */
 #define PST_DATA_STORE_OPTIONS(X)                                                                            \
     X(STRING, data, "", 0, 0, "FOLDER", "where a data store keeps its files and its catalogue")              \
-    X(STRING, http, "127.0.0.1:8081", 0, 0, "ADDRESS",                                                       \
-      "HOST:PORT of a data store's HTTP, its WebSockets and the tunnel to its rsync; port 0 picks one")      \
+    X(STRING, http, "", 0, 0, "ADDRESS",                                                                     \
+      "HOST:PORT of HTTP; of a data store, with its WebSockets and the tunnel to its rsync, 127.0.0.1:8081 " \
+      "if not set; of a node or a master: health, metrics, keys; port 0 picks one")                          \
     X(NUMBER, rsync_port, "873", 0, 65535, "port",                                                           \
       "of a data store's or an agent's rsync daemon; 0 picks one")                                           \
     X(NUMBER, tree_port, "0", 0, 65535, "port", "of a data store's own protocol for trees; 0 picks one")     \
@@ -40,6 +41,8 @@ struct pst_data_store_settings {
     PST_DATA_STORE_OPTIONS(PST_OPTION_MEMBER)
     PST_DATA_STORE_TLS_OPTIONS(PST_OPTION_MEMBER)
 };
+
+#define PST_DATA_STORE_HTTP "127.0.0.1:8081" /* unless `http` says */
 
 struct pst_data_store;
 

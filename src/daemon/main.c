@@ -212,6 +212,10 @@ int main(int argc, char **argv)
             daemon_help();
             return 0;
         }
+        if (strcmp(argv[i], "--metrics") == 0) {
+            pst_monitor_list();
+            return 0;
+        }
         if (strcmp(argv[i], "--version") == 0) {
             printf("penstockd %d.%d.%d\n", PENSTOCK_VERSION_MAJOR, PENSTOCK_VERSION_MINOR,
                    PENSTOCK_VERSION_PATCH);

@@ -15,6 +15,7 @@ struct daemon_node {
     struct pst_door *door; /* NULL: not asked for, as the rest */
     struct pst_s3 *s3;
     struct pst_master *master;
+    struct pst_monitor *monitor;
     struct penstock *mirror; /* this node, for what it follows */
     struct penstock_follow *follow;
 };
@@ -140,6 +141,65 @@ static int follow_another(struct daemon_node *served, const struct settings *set
     return r;
 }
 
+/* ---- what watches it ---- */
+
+static int node_ready(void *ctx, char fault[PST_FAULT_BYTES])
+{
+    const struct daemon_node *served = ctx;
+
+    return pst_serve_wait(served->node, 0, fault);
+}
+
+static int master_ready(void *ctx, char fault[PST_FAULT_BYTES])
+{
+    const struct daemon_node *served = ctx;
+
+    return pst_master_ready(served->master, fault);
+}
+
+static size_t master_figures(void *ctx, char *to, size_t room)
+{
+    const struct daemon_node *served = ctx;
+
+    return pst_master_published(served->master, to, room);
+}
+
+static int master_map(void *ctx, struct pst_map **out)
+{
+    const struct daemon_node *served = ctx;
+
+    return pst_master_map(served->master, out);
+}
+
+static int open_monitor(struct daemon_node *served, const struct settings *settings, char *fault)
+{
+    static const struct pst_monitor_ops node = {.role = "node", .ready = node_ready},
+                                        master = {.role = "master",
+                                                  .ready = master_ready,
+                                                  .figures = master_figures,
+                                                  .map = master_map};
+
+    return pst_monitor_open(&settings->monitor, daemon_role_is(settings, "master") ? &master : &node, served,
+                            &served->monitor, fault);
+}
+
+static int serve_monitor(struct daemon_node *served, char *fault)
+{
+    struct pst_node_secret own;
+    char line[400];
+    int r = pst_node_own_secret(pst_serve_node(served->node), NULL, &own, fault);
+
+    if (r == 0)
+        r = pst_monitor_serve(served->monitor, pst_serve_unix_url(served->node),
+                              (struct pst_bytes){own.data, own.bytes}, fault);
+    explicit_bzero(&own, sizeof(own));
+    if (r < 0)
+        return r;
+    snprintf(line, sizeof(line), "http: listening on %s", pst_monitor_address(served->monitor));
+    daemon_log(NULL, line);
+    return 0;
+}
+
 /* A pool's master is a node, too, and in no pool itself. */
 static int open_master(struct daemon_node *served, const struct settings *settings, char *fault)
 {
@@ -159,12 +219,15 @@ static int open_all(struct settings *settings, struct daemon_node *served, char 
         r = pst_door_open(&settings->door, &served->door, fault);
     if (r == 0 && settings->s3.s3)
         r = pst_s3_open(&settings->s3, &served->s3, fault);
-    /* Gateways read values in place, and a follower talks to its node, over a unix socket. */
-    if (r == 0 && (served->door || served->s3 || settings->follow.follow))
+    if (r == 0 && settings->monitor.http)
+        r = open_monitor(served, settings, fault);
+    /* Gateways read values in place, and a follower and a monitor talk to their node, over a unix socket. */
+    if (r == 0 && (served->door || served->s3 || settings->follow.follow || served->monitor))
         r = pst_serve_name_socket(&settings->serve,
-                                  served->door ? "tsgrpc"
-                                  : served->s3 ? "s3"
-                                               : "follower",
+                                  served->door              ? "tsgrpc"
+                                  : served->s3              ? "s3"
+                                  : settings->follow.follow ? "follower"
+                                                            : "http",
                                   fault);
     if (r < 0)
         return r;
@@ -181,6 +244,8 @@ static int open_all(struct settings *settings, struct daemon_node *served, char 
         r = serve_s3(served, settings, fault);
     if (r == 0 && settings->follow.follow)
         r = follow_another(served, settings, fault);
+    if (r == 0 && served->monitor)
+        r = serve_monitor(served, fault);
     return r;
 }
 
@@ -217,6 +282,7 @@ void daemon_node_close(struct daemon_node *node)
 {
     if (!node)
         return;
+    pst_monitor_close(node->monitor);
     penstock_follow_close(node->follow);
     penstock_close(node->mirror);
     pst_door_close(node->door);

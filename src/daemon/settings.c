@@ -22,11 +22,13 @@
 #define COPIES_ROW(...)     ROW(serve.copying, __VA_ARGS__)
 #define DATA_STORE_ROW(...) ROW(data_store, __VA_ARGS__)
 #define POD_ROW(...)        ROW(pod, __VA_ARGS__)
+#define MONITOR_ROW(...)    ROW(monitor, __VA_ARGS__)
 static const struct pst_option rows[] = {
     PST_NODE_OPTIONS(NODE_ROW) PST_DOOR_OPTIONS(DOOR_ROW) PST_S3_OPTIONS(S3_ROW)
         PST_MEMBER_OPTIONS(MEMBER_ROW) PST_COPIES_OPTIONS(COPIES_ROW) PST_ROLE_OPTIONS(ROLE_ROW)
             PST_MASTER_OPTIONS(MASTER_ROW) PST_DIRECTORY_OPTIONS(DIRECTORY_ROW) FOLLOW_OPTIONS(FOLLOW_ROW)
-                PST_DATA_STORE_OPTIONS(DATA_STORE_ROW) PST_POD_OPTIONS(POD_ROW)};
+                PST_DATA_STORE_OPTIONS(DATA_STORE_ROW) PST_MONITOR_OPTIONS(MONITOR_ROW)
+                    PST_POD_OPTIONS(POD_ROW)};
 static const struct pst_options options = {rows, pst_count_of(rows)};
 static const struct pst_option store_rows[] = {PST_ROLE_OPTIONS(ROLE_ROW) PST_DATA_STORE_OPTIONS(
     DATA_STORE_ROW) PST_DATA_STORE_TLS_OPTIONS(DATA_STORE_ROW)};
@@ -55,6 +57,7 @@ void daemon_help(void)
         "them.\n\n");
     pst_options_help(&options, stdout);
     pst_options_help(&daemon_options, stdout);
+    printf("  --%-16s %-10s %s\n", "metrics", "", "what /metrics of --http tells, a line each");
     printf("  --%-16s %-10s %s\n", "help", "", "this text");
     printf("  --%-16s %-10s %s\n", "version", "", "version");
     printf("\nSIGTERM and SIGINT end the daemon; SIGUSR1 logs how many keys a node stores; SIGHUP\n"
@@ -168,6 +171,10 @@ int daemon_settings_read(char *const *argv, struct settings *settings, char faul
     settings->pod.token_file = settings->data_store.token_file;
     settings->data_store.tls_certificate = settings->serve.node.tls_certificate;
     settings->data_store.tls_key = settings->serve.node.tls_key;
+    settings->monitor.http = settings->data_store.http;
+    settings->monitor.tls_certificate = settings->serve.node.tls_certificate;
+    settings->monitor.tls_key = settings->serve.node.tls_key;
+    settings->monitor.guarded = pst_node_proves_clients(&settings->serve.node);
     settings->s3.certificate = settings->serve.node.tls_certificate;
     settings->s3.private_key = settings->serve.node.tls_key;
     if (settings->serve.node.tls_certificate && !settings->s3.s3)

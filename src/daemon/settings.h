@@ -9,6 +9,7 @@
 #include "gateway/gateway.h"
 #include "gateway/s3.h"
 #include "master/master.h"
+#include "monitor/monitor.h"
 #include "serve/serve.h"
 
 #define PST_ROLE_OPTIONS(X)                                                                                  \
@@ -39,6 +40,7 @@ struct settings {
     struct follow_settings follow;
     struct pst_data_store_settings data_store;
     struct pst_pod_settings pod;
+    struct pst_monitor_settings monitor;
 };
 
 /* The last argument is NULL. Return: 0, or -errno with the reason in @fault. */

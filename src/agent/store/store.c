@@ -187,11 +187,16 @@ static int open_trees(struct pst_data_store *store, const struct pst_boot_addres
 
 /* ---- HTTP ---- */
 
+static const char *http_of(const struct pst_data_store_settings *settings)
+{
+    return settings->http ? settings->http : PST_DATA_STORE_HTTP;
+}
+
 static int open_web(struct pst_data_store *store, const struct pst_boot_address *address,
                     struct pst_bytes token, char fault[PST_FAULT_BYTES])
 {
     char rsync[64], trees[64];
-    const struct pst_web_settings settings = {.listen = store->settings->http,
+    const struct pst_web_settings settings = {.listen = http_of(store->settings),
                                               .token = token,
                                               .name = store->settings->store_address,
                                               .open_path = "/health",
@@ -215,7 +220,7 @@ static int read_address(const struct pst_data_store_settings *settings, struct p
                         char fault[PST_FAULT_BYTES])
 {
     const char *why = "";
-    int r = pst_boot_address_parse(settings->http ? settings->http : "", address, &why);
+    int r = pst_boot_address_parse(http_of(settings), address, &why);
 
     if (r == 0 && address->path[0])
         r = -EINVAL, why = "server address must be host:port";

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* monitor_priv.h: what the files of monitor/ share. */
+#ifndef PST_MONITOR_PRIV_H
+#define PST_MONITOR_PRIV_H
+
+#include "monitor/monitor.h"
+#include "web/json.h"
+#include "web/web.h"
+
+#include <penstock/penstock.h>
+
+#include <stdatomic.h>
+
+#define MONITOR_MAGIC 0x6d6f6e69u
+
+enum {
+    MONITOR_FIGURES_BYTES = 60 << 10, /* lines of a master, a member or of grants */
+    MONITOR_SERIES_MAX = 2000,
+    MONITOR_KEYS_MAX = 1000,
+    MONITOR_KEYS_PRESET = 100,
+};
+
+struct pst_monitor {
+    uint32_t magic;
+    const struct pst_monitor_ops *ops;
+    void *ctx;
+    bool tells_keys;
+    char address[320];
+    struct pst_web *web;
+    struct penstock *_Atomic store; /* NULL: its node is not there yet */
+    _Atomic uint64_t scrapes, failures, dropped;
+};
+
+static inline struct pst_monitor *monitor_cast(void *arg)
+{
+    struct pst_monitor *monitor = arg;
+
+    pst_assert(monitor && monitor->magic == MONITOR_MAGIC);
+    return monitor;
+}
+
+/* ---- routes.c ---- */
+
+/* Of struct pst_web_ops; the context is the monitor. */
+void monitor_answer(void *ctx, const struct pst_web_request *request, struct pst_web_answer *answer);
+/* The lines beside penstock_stat(), as a text that is the caller's; "": there are none. Return: 0 or -errno.
+ */
+int monitor_lines(struct pst_monitor *monitor, char **out);
+void monitor_detail(struct pst_web_answer *answer, int status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* ---- metrics.c ---- */
+
+void monitor_metrics(struct pst_monitor *monitor, struct pst_web_answer *answer);
+
+/* ---- store.c ---- */
+
+void monitor_stats(struct pst_monitor *monitor, struct pst_web_answer *answer);
+void monitor_keys(struct pst_monitor *monitor, const struct pst_web_request *request,
+                  struct pst_web_answer *answer);
+/* The node has not told what was asked for. */
+void monitor_no_answer(struct pst_web_answer *answer, int error);
+/* Beyond 2^53 a reader of JSON has no integers. */
+void monitor_add_count(struct pst_json *parent, const char *name, uint64_t value);
+
+/* ---- pool.c ---- */
+
+void monitor_nodes(struct pst_monitor *monitor, struct pst_web_answer *answer);
+void monitor_map(struct pst_monitor *monitor, struct pst_web_answer *answer);
+
+#endif
