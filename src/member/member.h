@@ -39,8 +39,8 @@ struct pst_member_settings {
 /* What the attempts to join came to. */
 #define PST_MEMBER_COUNTERS(X)                                                                               \
     X(joins, "times that a master took the node in")                                                         \
-    X(joins_refused, "times that one would not, or was none")                                                \
-    X(masters_unreached, "times that none was reached, or would talk to the node")
+    X(joins_refused, "times that a master refused the node, or was none")                                    \
+    X(masters_unreached, "times that no master was reached, or would talk to the node")
 
 struct pst_member_counters {
 #define X(name, text) _Atomic uint64_t name;

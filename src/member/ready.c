@@ -47,10 +47,13 @@ int pst_ready_wait(struct pst_ready *ready, uint64_t ms, char fault[PST_FAULT_BY
 {
     struct pollfd fd = {.fd = ready->fd, .events = POLLIN};
     uint64_t until_ns = pst_deadline_ns(pst_now_ns(), ms), now_ns;
-    int n = 0, r;
+    int n, r;
 
-    while (n <= 0 && (now_ns = pst_now_ns()) < until_ns)
-        n = poll(&fd, 1, (int)pst_min((until_ns - now_ns) / 1000000 + 1, POLL_MS_MAX));
+    do {
+        now_ns = pst_now_ns();
+        n = poll(&fd, 1,
+                 now_ns < until_ns ? (int)pst_min((until_ns - now_ns) / 1000000 + 1, POLL_MS_MAX) : 0);
+    } while (n <= 0 && now_ns < until_ns);
     if (n > 0)
         return 0;
     pthread_mutex_lock(&ready->lock);
