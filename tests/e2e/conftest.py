@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
-pytest.register_assert_rewrite("cli", "home_pool", "members", "previous", "support", "trees", "tsgrpc", "tsgrpc_abuses", "tutorial")
+pytest.register_assert_rewrite("cli", "home_pool", "members", "metrics", "previous", "support", "trees", "tsgrpc", "tsgrpc_abuses", "tutorial")
 
 import support  # noqa: E402
 from data_store import DataStore  # noqa: E402
