@@ -16,6 +16,7 @@ from pools import beside_direct, beside_mooncake
 from procs import Stage
 from pycalls import OVERHEAD_US_MAX, batches, overhead
 from pydata import ARRAY_BYTES, STATE_BYTES, against
+from scrapes import gets_while_scraped
 from ssd import gets_while_putting, gets_while_spilling, reads, spill
 from traces import CLIENTS, NODES, PERCENT, SHARDS, SHARES, pool_hits, trace_hits
 from trees import LARGE, SMALL, anew, changed, pooled, tunnel, unchanged
@@ -295,5 +296,7 @@ FIGURES = (
     Figure("file_broadcast8", 0.87, "s", "namespaces", "256 MiB over one link of 1 Gbit/s; 8 members", eight(late=False), True),
     Figure("file_broadcast8_late", 0.62, "s", "namespaces", "the same; four of the members join at half-time", eight(late=True), True),
     Figure("file_broadcast1000", 0.77, "s", "", "256 MiB over one link of 1 Gbit/s; 1,000 members, simulated", thousand, True, runs=1),
+    Figure("scrape_cost", 0.99, "ops/s", "", "the same node while nobody scrapes; ours is scraped every second, 10^6 keys",
+           gets_while_scraped(SMALL_KEYS, SMALL_BYTES, ["--batch", 128, "--inflight", 4]), runs=7),
     Figure("idle_cpu", 1.0, "core", "", "1 % of a core", idle_cpu, True),
 )

@@ -259,19 +259,19 @@ def halted(thread: int) -> Iterator[None]:
         libc.ptrace(detach, thread, None, None)
 
 
-def busiest_thread(pid: int) -> int:
-    def ticks(task: pathlib.Path) -> int:
-        fields = (task / "stat").read_text().rpartition(")")[2].split()
-        return int(fields[11]) + int(fields[12])
-
-    return int(max(pathlib.Path(f"/proc/{pid}/task").iterdir(), key=ticks).name)
+def ticks(pid: int) -> dict[int, int]:
+    """What each thread of a process has run so far."""
+    stats = {task.name: (task / "stat").read_text().rpartition(")")[2].split() for task in pathlib.Path(f"/proc/{pid}/task").iterdir()}
+    return {int(thread): int(fields[11]) + int(fields[12]) for thread, fields in stats.items()}
 
 
 def test_a_shard_that_is_stuck(tmp_path: pathlib.Path) -> None:
     with start_node("--dram=64M", "--shards=1", HTTP, f"--unix={tmp_path}/socket") as node:
         watched = Watched(node)
+        before = ticks(node.pid)
         assert penstock("--url", f"node+unix://{tmp_path}/socket", "bench", "--op", "put", "--seconds", "1").returncode == 0
-        with halted(busiest_thread(node.pid)):
+        after = ticks(node.pid)
+        with halted(max(after, key=lambda thread: after[thread] - before.get(thread, 0))):
             for path in ("/metrics", "/ready", "/api/v1/pool/stats", "/api/v1/pool/keys"):
                 status, _, text = watched.ask(path)
                 assert status == 503 and "timed out" in text.lower(), (path, text)
