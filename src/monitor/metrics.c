@@ -209,7 +209,7 @@ static uint32_t call_bucket(struct pst_bytes name)
     uint64_t us = strtoull(name.data, NULL, 10); /* a blank is behind the name */
     uint32_t bucket = us ? (uint32_t)__builtin_ctzll(us) : CALL_BUCKETS;
 
-    return pst_min(bucket, CALL_BUCKETS - 1);
+    return (uint32_t)pst_min(bucket, CALL_BUCKETS - 1);
 }
 
 /* The lines behind that of a call's count, which @at is, tell of its times. */
@@ -292,9 +292,8 @@ static void print_rows(struct page *page, struct pst_monitor *monitor, const str
     }
 }
 
-/* Return: 0 or -ENOMEM. */
-static int print_page(struct pst_monitor *monitor, const struct penstock_stat *stat, const char *text,
-                      struct pst_web_answer *answer)
+int monitor_print(struct pst_monitor *monitor, const struct penstock_stat *stat, const char *text,
+                  struct pst_web_answer *answer)
 {
     struct line *lines = malloc(LINES_MAX * sizeof(*lines));
     struct page page = {.lines = lines};
@@ -325,7 +324,7 @@ void monitor_metrics(struct pst_monitor *monitor, struct pst_web_answer *answer)
     if (r == 0)
         r = monitor_lines(monitor, &text);
     if (r == 0)
-        r = print_page(monitor, &stat, text, answer);
+        r = monitor_print(monitor, &stat, text, answer);
     free(text);
     if (r < 0) {
         monitor->failures++;

@@ -52,6 +52,9 @@ void monitor_detail(struct pst_web_answer *answer, int status, const char *forma
 /* ---- metrics.c ---- */
 
 void monitor_metrics(struct pst_monitor *monitor, struct pst_web_answer *answer);
+/* The page, by @stat and the "name value" lines of @text. Return: 0 or -ENOMEM. */
+int monitor_print(struct pst_monitor *monitor, const struct penstock_stat *stat, const char *text,
+                  struct pst_web_answer *answer);
 
 /* ---- store.c ---- */
 
