@@ -43,7 +43,7 @@ static int listen_at(struct pst_monitor *monitor, const struct pst_monitor_setti
     const struct pst_web_settings web = {.listen = settings->http,
                                          .token = token,
                                          .token_on_loopback = true,
-                                         .open_path = "/health",
+                                         .open_paths = {"/health", "/"},
                                          .certificate = settings->tls_certificate,
                                          .private_key = settings->tls_key,
                                          .connections_max = CONNECTIONS_MAX,

@@ -5,6 +5,7 @@
  * gateway is, so its figures are those of `penstock stat`; a scrape takes no lock that an operation waits
  * for.
  *
+ *     GET /                       a page for people, which asks for the rest; without a token
  *     GET /health                 the process lives; without a token
  *     GET /ready                  it serves; of a pool, it has joined; of a master, each partition has a node
  *     GET /metrics                rows.h

@@ -2,6 +2,7 @@
 /* routes.c: from a request to what answers it; whether the node lives and serves. */
 #include "monitor/monitor_priv.h"
 
+#include "monitor/page.h"
 #include "web/reply.h"
 
 #include <stdio.h>
@@ -54,6 +55,16 @@ static void health(struct pst_web_answer *answer)
     status(answer, 200, "healthy", NULL);
 }
 
+/* On the web's loop. */
+static void status_page(struct pst_web_answer *answer)
+{
+    pst_assert(sizeof(monitor_page) > 1);
+    answer->text = strdup(monitor_page);
+    answer->content_type = "text/html; charset=utf-8";
+    if (!answer->text)
+        answer->status = 503;
+}
+
 static void ready(struct pst_monitor *monitor, struct pst_web_answer *answer)
 {
     char fault[PST_FAULT_BYTES] = "";
@@ -81,17 +92,20 @@ void monitor_answer(void *ctx, const struct pst_web_request *request, struct pst
 {
     struct pst_monitor *monitor = monitor_cast(ctx);
     bool healthy = pst_bytes_equal(request->path, pst_bytes_of("/health"));
+    bool page = pst_bytes_equal(request->path, pst_bytes_of("/"));
     bool keys = pst_bytes_equal(request->path, pst_bytes_of("/api/v1/pool/keys"));
     size_t i = 0;
 
     while (i < pst_count_of(routes) && !pst_bytes_equal(request->path, pst_bytes_of(routes[i].path)))
         i++;
-    if (!healthy && !keys && i == pst_count_of(routes))
+    if (!healthy && !page && !keys && i == pst_count_of(routes))
         monitor_detail(answer, 404, "Not Found");
     else if (strcmp(request->method, "GET") != 0 && strcmp(request->method, "HEAD") != 0)
         monitor_detail(answer, 405, "Method Not Allowed");
     else if (healthy)
         health(answer);
+    else if (page)
+        status_page(answer);
     else if (!monitor->store)
         status(answer, 503, "not ready", "the node is starting");
     else if (keys)

@@ -6,7 +6,7 @@
 #ifndef PST_WEB_HEAD_PRIV_H
 #define PST_WEB_HEAD_PRIV_H
 
-#include "base/base.h"
+#include "web/web.h"
 
 enum {
     HEAD_BYTES_MAX = 32 << 10,
@@ -46,10 +46,14 @@ bool head_is_of_another_site(const struct head *head);
 /* Neither an address, nor a name without a dot, of localhost or a cluster's, nor @own. */
 bool head_names_a_foreign_host(const struct head *head, const char *own);
 
-/* Whether it asks for what lies at @path, and says no more. */
-static inline bool head_asks(const struct head *head, const char *path)
+/* Whether it asks for what lies at one of the paths, and says no more. */
+static inline bool head_asks(const struct head *head, char *const paths[PST_WEB_OPEN_MAX])
 {
-    return head_reads(head) && head->body_bytes == 0 && pst_bytes_equal(head->path, pst_bytes_of(path));
+    bool found = false;
+
+    for (size_t i = 0; i < PST_WEB_OPEN_MAX; i++)
+        found |= pst_bytes_equal(head->path, pst_bytes_of(paths[i]));
+    return found && head_reads(head) && head->body_bytes == 0;
 }
 
 #endif

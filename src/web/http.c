@@ -256,7 +256,7 @@ static bool request_is_allowed(const struct http *h)
     char text[1024];
     int bytes;
 
-    if (!peer_needs_token(h) || head_asks(head, h->party.web->open_path))
+    if (!peer_needs_token(h) || head_asks(head, h->party.web->open_paths))
         return true;
     if (shown.len > 7 && strncasecmp(shown.data, "Bearer ", 7) == 0)
         return token_is_same(h->party.web, (struct pst_bytes){(const char *)shown.data + 7, shown.len - 7});

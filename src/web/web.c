@@ -88,11 +88,15 @@ static int copy_settings(struct pst_web *web, const struct pst_web_settings *s)
     web->connections_max = s->connections_max ? s->connections_max : CONNECTIONS_PRESET;
     web->stall_ns = pst_ns_of_ms(s->stall_ms ? s->stall_ms : STALL_MS_PRESET);
     web->token_on_loopback = s->token_on_loopback;
-    web->open_path = strdup(s->open_path ? s->open_path : "");
     web->name = strdup(s->name ? s->name : "");
     web->token = malloc(s->token.len + 1);
-    if (!web->open_path || !web->name || !web->token)
+    if (!web->name || !web->token)
         return -ENOMEM;
+    for (size_t i = 0; i < PST_WEB_OPEN_MAX; i++) {
+        web->open_paths[i] = strdup(s->open_paths[i] ? s->open_paths[i] : "");
+        if (!web->open_paths[i])
+            return -ENOMEM;
+    }
     if (s->token.len)
         memcpy(web->token, s->token.data, s->token.len);
     web->token_bytes = s->token.len;
@@ -174,7 +178,8 @@ struct pst_web *pst_web_close(struct pst_web *web)
     free(web->token);
     for (size_t i = 0; i < pst_count_of(web->tunnels); i++)
         free(web->tunnels[i].prefix);
-    free(web->open_path);
+    for (size_t i = 0; i < PST_WEB_OPEN_MAX; i++)
+        free(web->open_paths[i]);
     free(web->name);
     web->magic = 0;
     free(web);

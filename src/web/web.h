@@ -26,6 +26,7 @@ enum {
     PST_WEB_BODY_BYTES_MAX = 4 << 20,
     PST_WEB_MESSAGE_BYTES_MAX = 1 << 20, /* of a WebSocket, to us or from us */
     PST_WEB_TUNNELS_MAX = 2,
+    PST_WEB_OPEN_MAX = 2,
 };
 
 struct pst_web;
@@ -45,7 +46,7 @@ struct pst_web_settings {
     /* What a request from the loopback may have as its Host if there is no token, beside addresses, names
      * without a dot and those of localhost or a cluster. NULL: nothing. */
     const char *name;
-    const char *open_path; /* that may be read without the token, such as "/health"; NULL: none */
+    const char *open_paths[PST_WEB_OPEN_MAX]; /* that may be read without the token, such as "/health" */
     const char *certificate, *private_key;              /* PEM files; TLS with both, one alone is -EINVAL */
     struct pst_web_tunnel tunnels[PST_WEB_TUNNELS_MAX]; /* the first one is rsync's */
     uint32_t connections_max; /* 1024; beyond, 503; tunnels take three quarters of them at the most */
@@ -74,7 +75,7 @@ struct pst_web_answer {
 };
 
 struct pst_web_ops {
-    /* On a worker; for the open path on the loop's thread, at once. @answer is {.status = 200} before; a
+    /* On a worker; for open paths on the loop's thread, at once. @answer is {.status = 200} before; a
      * status that is none becomes 500. HEAD comes as HEAD, and its text is not sent. Needed. */
     void (*answer)(void *ctx, const struct pst_web_request *request, struct pst_web_answer *answer);
     /*

@@ -65,7 +65,7 @@ struct pst_web {
     uint32_t magic;
     const struct pst_web_ops *ops;
     void *ctx;
-    char *token, *open_path, *name;
+    char *token, *open_paths[PST_WEB_OPEN_MAX], *name;
     size_t token_bytes;
     bool token_on_loopback;
     struct tunnel tunnels[PST_WEB_TUNNELS_MAX];

@@ -150,7 +150,7 @@ struct work *workers_ask(struct pst_web *web, struct http *http, const struct he
     memcpy(work->peer, peer, sizeof(work->peer));
     work->request.peer = work->peer;
     work->request.body = (struct pst_bytes){body->data, body->bytes};
-    if (head_asks(head, web->open_path)) { /* however much the workers have to do */
+    if (head_asks(head, web->open_paths)) { /* however much the workers have to do */
         work->queued = false;
         work_do(web, work);
         return work;

@@ -199,7 +199,7 @@ static int open_web(struct pst_data_store *store, const struct pst_boot_address 
     const struct pst_web_settings settings = {.listen = http_of(store->settings),
                                               .token = token,
                                               .name = store->settings->store_address,
-                                              .open_path = "/health",
+                                              .open_paths = {"/health"},
                                               .certificate = store->settings->tls_certificate,
                                               .private_key = store->settings->tls_key,
                                               .tunnels = {{"/rsync/", rsync}, {"/tree/", trees}}};

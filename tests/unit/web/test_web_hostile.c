@@ -398,7 +398,7 @@ static void the_open_path_is_open(void **state)
 {
     struct web_rig rig = {.settings = {.token = pst_bytes_of("secret"),
                                        .token_on_loopback = true,
-                                       .open_path = "/health",
+                                       .open_paths = {"/health"},
                                        .threads = 1},
                           .hold = true};
     int held;

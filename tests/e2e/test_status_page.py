@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page at / of --http, in a real browser: every number on it beside `penstock stat`."""
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+from html.parser import HTMLParser
+
+import pytest
+import support
+from members import master, member
+from metrics import Watched
+from support import penstock, secret_file, start_node, wait_until
+
+HTTP = "--http=127.0.0.1:0"
+SOURCE = pathlib.Path(__file__).resolve().parents[2] / "src/monitor/page.html"
+CHROMIUM = shutil.which("chromium")
+needs_chromium = pytest.mark.skipif(not CHROMIUM, reason="no chromium: ci/install full has it")
+
+
+class Page(HTMLParser):
+    """What a browser made of the page."""
+
+    def __init__(self, port: Watched) -> None:
+        super().__init__()
+        self.values: dict[str, float] = {}
+        self.nodes: list[list[str]] = []
+        self.data: dict[str, dict[str, str | None]] = {}
+        self.texts: dict[str, str] = {}
+        self._id = ""
+        with tempfile.TemporaryDirectory() as profile:
+            done = subprocess.run([CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}",
+                                   "--virtual-time-budget=5000", "--dump-dom", f"http://127.0.0.1:{port.port}/"],
+                                  capture_output=True, text=True, timeout=support.WAIT_S)
+        assert done.returncode == 0, done.stderr
+        self.feed(done.stdout)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        has = dict(attributes)
+        if has.get("data-value"):
+            self.values[has["data-figure"]] = float(has["data-value"])
+        if "data-node" in has:
+            self.nodes.append([])
+        if "id" in has:
+            self._id = has["id"] or ""
+            self.data[self._id] = has
+
+    def handle_data(self, text: str) -> None:
+        if self.nodes and self._id == "nodes" and text.strip():
+            self.nodes[-1].append(text.strip())
+        self.texts.setdefault(self._id, text)
+
+
+def stat(url: str) -> dict:
+    done = penstock("--url", url, "stat", "--json")
+    assert done.returncode == 0, done
+    return json.loads(done.stdout)
+
+
+def test_it_brings_everything_along() -> None:
+    with start_node("--dram=16M", "--listen=127.0.0.1:0", HTTP) as node:
+        status, kind, text = Watched(node).ask("/")
+        assert (status, kind) == (200, "text/html; charset=utf-8")
+        assert text == SOURCE.read_text()
+        assert not re.search(r"(src|href)=.?(https?:)?//|@import|url\(", text)
+
+
+@needs_chromium
+def test_numbers_of_a_node(tmp_path: pathlib.Path) -> None:
+    with start_node("--dram=64M", "--page-size=64K", f"--unix={tmp_path}/s", HTTP) as node:
+        url = f"node+unix://{tmp_path}/s"
+        for number in range(30):
+            assert penstock("--url", url, "put", f"k/{number}", stdin=b"x" * 50_000).returncode == 0
+        for key in ("k/1", "k/2", "k/3", "none"):
+            penstock("--url", url, "get", key)
+        page, told = Page(Watched(node)), stat(url)
+        assert page.texts["ready"] == "ready"
+        assert {name: page.values[name] for name in ("keys", "value_bytes", "pinned", "waits", "watches", "shards")} == \
+            {name: told[name] for name in ("keys", "value_bytes", "pinned", "waits", "watches", "shards")}
+        assert page.values["memory_bytes"] == told["pages"] * told["page_bytes"] == 64 << 20
+        assert page.values["memory_share"] == pytest.approx(told["pages_used"] / told["pages"])
+        assert page.values["refused_rate"] == page.values["evictions_rate"] == 0
+        assert "hidden" in page.data["nodes"] and "hidden" in page.data["partitions"] and "hidden" in page.data["fault"]
+
+
+@needs_chromium
+def test_numbers_of_a_pool(tmp_path: pathlib.Path) -> None:
+    with master(tmp_path, "--nodes-min=2", HTTP, place="=home:2") as m, \
+            member(m, "--dram=16M", "--host=a"), member(m, "--dram=32M", "--host=b"):
+        m.has(2)
+        url = f"pool://{m.address}"
+        wait_until("it takes values", lambda: penstock("--url", url, "put", "k", stdin=b"x").returncode == 0)
+        wait_until("both have all", lambda: [node["primaries"] + node["copies"] for node in nodes(url)] == [4096] * 2)
+        page, told = Page(Watched(m.node)), nodes(url)
+        assert len(page.nodes) == 2
+        assert sorted(row[:4] for row in page.nodes) == sorted(
+            [node["address"], "serving", str(node["primaries"]), str(node["copies"])] for node in told)
+        assert page.values["memory_bytes"] == sum(node["capacity_bytes"] for node in told) == 48 << 20
+        assert (page.data["partition_text"]["data-short"], page.data["partition_text"]["data-lost"]) == ("0", "0")
+        assert page.texts["partition_text"].startswith("4096 served;")
+
+
+def nodes(url: str) -> list[dict]:
+    return [json.loads(line) for line in penstock("--url", url, "node", "list", "--json").stdout.splitlines()]
+
+
+@needs_chromium
+def test_a_port_with_a_token(tmp_path: pathlib.Path) -> None:
+    token = secret_file(tmp_path / "token", "a token")
+    with start_node("--dram=16M", "--listen=127.0.0.1:0", HTTP, f"--http-token-file={token}") as node:
+        page = Page(Watched(node))
+        assert "hidden" not in page.data["ask"] and page.texts["fault"] == "this port wants a token"
+        assert "keys" not in page.values
