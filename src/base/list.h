@@ -21,7 +21,8 @@ static inline bool pst_list_empty(const struct pst_list *l)
 
 static inline void pst_list_insert(struct pst_list *after, struct pst_list *node)
 {
-    pst_assert(after->next->prev == after && node != after);
+    pst_assert(after->next->prev == after);
+    pst_assert(node != after);
     node->prev = after;
     node->next = after->next;
     after->next->prev = node;
@@ -41,7 +42,8 @@ static inline void pst_list_push_back(struct pst_list *head, struct pst_list *no
 /* Removing a node twice is harmless: it points at itself afterwards. */
 static inline void pst_list_remove(struct pst_list *node)
 {
-    pst_assert(node->prev->next == node && node->next->prev == node);
+    pst_assert(node->prev->next == node);
+    pst_assert(node->next->prev == node);
     node->prev->next = node->next;
     node->next->prev = node->prev;
     pst_list_init(node);
@@ -52,7 +54,9 @@ static inline void pst_list_splice(struct pst_list *to, struct pst_list *from)
 {
     if (pst_list_empty(from))
         return;
-    pst_assert(to != from && to->prev->next == to && from->prev->next == from);
+    pst_assert(to != from);
+    pst_assert(to->prev->next == to);
+    pst_assert(from->prev->next == from);
     from->next->prev = to->prev;
     to->prev->next = from->next;
     from->prev->next = to;

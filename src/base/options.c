@@ -28,7 +28,8 @@ int pst_parse_digits(const char *text, const char **end, uint64_t *out)
         if (__builtin_mul_overflow(n, 10, &n) || pst_add_overflows(n, (uint64_t)(*text - '0'), &n))
             return -EINVAL;
     }
-    pst_assert(isdigit((unsigned char)text[-1]) && !isdigit((unsigned char)*text));
+    pst_assert(isdigit((unsigned char)text[-1]));
+    pst_assert(!isdigit((unsigned char)*text));
     *end = text;
     *out = n;
     return 0;
@@ -54,7 +55,8 @@ int pst_parse_size(const char *text, uint64_t *out)
         else if (strcmp(end, "B") == 0)
             end++;
     }
-    pst_assert(scale <= 1ull << 40 && (scale & (scale - 1)) == 0);
+    pst_assert(scale <= 1ull << 40);
+    pst_assert((scale & (scale - 1)) == 0);
     if (*end || __builtin_mul_overflow(n, scale, out))
         return -EINVAL;
     return 0;
@@ -64,7 +66,9 @@ static int set_number(const struct pst_option *row, uint64_t *to, const char *va
 {
     uint64_t n;
 
-    pst_assert(row->min <= row->max && row->unit && fault);
+    pst_assert(row->min <= row->max);
+    pst_assert(row->unit);
+    pst_assert(fault);
     if (pst_parse_size(value, &n) < 0 ||
         (row->type == PST_OPTION_NUMBER && !isdigit((unsigned char)value[strlen(value) - 1]))) {
         snprintf(fault, PST_FAULT_BYTES, "%.*s: '%.100s' is not a %s", name_bytes(row), row->name, value,
@@ -136,7 +140,8 @@ static int add_string(const struct pst_option *row, struct pst_strings *to, cons
     to->items[to->count] = NULL;
     r = set_string(&to->items[to->count], value, fault);
     to->count += r == 0;
-    pst_assert(!to->inherited && to->count <= PST_STRINGS_MAX);
+    pst_assert(!to->inherited);
+    pst_assert(to->count <= PST_STRINGS_MAX);
     return r;
 }
 
@@ -144,7 +149,8 @@ static int set_row(const struct pst_option *row, void *settings, const char *val
 {
     void *to = option_member(row, settings);
 
-    pst_assert(row->type <= PST_OPTION_FLAG && value);
+    pst_assert(row->type <= PST_OPTION_FLAG);
+    pst_assert(value);
     switch (row->type) {
     case PST_OPTION_STRING:
         if (strlen(value) < row->min) {
@@ -166,7 +172,8 @@ static int set_row(const struct pst_option *row, void *settings, const char *val
 
 static const struct pst_option *option_find_row(const struct pst_options *table, const char *name, size_t len)
 {
-    pst_assert(table->rows && table->count > 0);
+    pst_assert(table->rows);
+    pst_assert(table->count > 0);
     for (size_t i = 0; i < table->count; i++) {
         size_t at = 0;
 
@@ -194,7 +201,8 @@ int pst_options_preset(const struct pst_options *table, void *settings, char fau
 
 void pst_options_free(const struct pst_options *table, void *settings)
 {
-    pst_assert(table->rows && table->count > 0);
+    pst_assert(table->rows);
+    pst_assert(table->count > 0);
     for (size_t i = 0; i < table->count; i++) {
         if (table->rows[i].type == PST_OPTION_STRING)
             set_string(option_member(&table->rows[i], settings), "", NULL);
@@ -205,7 +213,8 @@ void pst_options_free(const struct pst_options *table, void *settings)
 
 void pst_options_next_source(const struct pst_options *table, void *settings)
 {
-    pst_assert(table->rows && table->count > 0);
+    pst_assert(table->rows);
+    pst_assert(table->count > 0);
     for (size_t i = 0; i < table->count; i++) {
         if (table->rows[i].type == PST_OPTION_LIST)
             ((struct pst_strings *)option_member(&table->rows[i], settings))->inherited = true;
@@ -300,7 +309,8 @@ static int option_multiply(const char *text, uint64_t times, uint64_t *out)
 {
     uint64_t n;
 
-    pst_assert(times > 0 && (times == 1 || times % 10 == 0));
+    pst_assert(times > 0);
+    pst_assert(times == 1 || times % 10 == 0);
     if (pst_parse_digits(text, &text, &n) < 0 || __builtin_mul_overflow(n, times, &n))
         return -EINVAL;
     for (text += *text == '.'; isdigit((unsigned char)*text); text++) {
@@ -356,7 +366,8 @@ static char *option_trim(char *text)
     end = text + strlen(text);
     while (end > text && isspace((unsigned char)end[-1]))
         *--end = '\0';
-    pst_assert(end >= text && *end == '\0');
+    pst_assert(end >= text);
+    pst_assert(*end == '\0');
     return text;
 }
 
@@ -422,7 +433,9 @@ void pst_options_help_row(const struct pst_option *row, FILE *out)
     char flag[64];
     size_t at = (size_t)snprintf(flag, sizeof(flag), "--%.*s", name_bytes(row), row->name);
 
-    pst_assert(row->preset && row->unit && row->text);
+    pst_assert(row->preset);
+    pst_assert(row->unit);
+    pst_assert(row->text);
     pst_assert(at < sizeof(flag));
     for (size_t c = 2; c < at; c++) {
         if (flag[c] == '_')

@@ -8,7 +8,8 @@ int pst_own_check(int fd, mode_t type, mode_t forbidden)
 {
     struct stat st;
 
-    pst_assert(fd >= 0 && (type == S_IFREG || type == S_IFDIR));
+    pst_assert(fd >= 0);
+    pst_assert(type == S_IFREG || type == S_IFDIR);
     if (fstat(fd, &st) < 0)
         return pst_fail(-errno, "%s", strerror(errno));
     if (S_ISLNK(st.st_mode))

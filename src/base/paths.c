@@ -53,7 +53,8 @@ int pst_default_socket(const char *name, bool serves, char *buf, size_t cap)
     char folder[64];
     int r;
 
-    pst_assert(buf && cap > 0);
+    pst_assert(buf);
+    pst_assert(cap > 0);
     if (geteuid() == 0)
         return name_in("/run", name, buf, cap);
     if (xdg && *xdg) {

@@ -15,7 +15,8 @@ int pst_percent_decode(struct pst_bytes raw, bool plus, void *buf, size_t cap)
     uint8_t *to = buf;
     size_t len = 0;
 
-    pst_assert(buf && cap <= INT32_MAX);
+    pst_assert(buf);
+    pst_assert(cap <= INT32_MAX);
     for (size_t at = 0; at < raw.len; at++) {
         uint8_t c = from[at];
 
@@ -36,7 +37,8 @@ int pst_percent_decode(struct pst_bytes raw, bool plus, void *buf, size_t cap)
             return -ENOSPC;
         to[len++] = c;
     }
-    pst_assert(len <= cap && len <= raw.len); /* decoding never makes a text longer */
+    pst_assert(len <= cap);
+    pst_assert(len <= raw.len); /* decoding never makes a text longer */
     return (int)len;
 }
 
@@ -51,7 +53,8 @@ int pst_percent_encode(struct pst_bytes text, char *buf, size_t cap)
     const uint8_t *from = text.data;
     size_t len = 0;
 
-    pst_assert(buf && cap > 0 && cap <= INT32_MAX);
+    pst_assert(buf);
+    pst_assert(cap > 0 && cap <= INT32_MAX);
     for (size_t at = 0; at < text.len; at++) {
         bool plain = is_unreserved(from[at]);
 

@@ -6,7 +6,8 @@
 
 static int secret_refuse(int error, const char *path, char fault[PST_FAULT_BYTES])
 {
-    pst_assert(error < 0 && pst_error_text()[0]);
+    pst_assert(error < 0);
+    pst_assert(pst_error_text()[0]);
     snprintf(fault, PST_FAULT_BYTES, "secret file %.120s: %.90s", path, pst_error_text());
     return error;
 }

@@ -66,7 +66,8 @@ static void take_attrs(struct pst_call *call, uint32_t index, const struct pst_b
 {
     struct penstock_op *op = call->ops[index];
 
-    pst_assert(index < call->count && op->attrs);
+    pst_assert(index < call->count);
+    pst_assert(op->attrs);
     if (attrs->len)
         memcpy(op->attrs, attrs->data, pst_min(attrs->len, op->attr_bytes));
     call->attrs_came[index] = true;
@@ -91,7 +92,8 @@ static int take_result(struct pst_call *call, uint32_t index, const struct pst_w
     uint64_t room = answer_room(op);
     bool gets = op->code == PENSTOCK_GET;
 
-    pst_assert(index < call->count && call->state == CALL_SENT);
+    pst_assert(index < call->count);
+    pst_assert(call->state == CALL_SENT);
     if (op->code == PENSTOCK_RESERVE && result->result == 0 && !reservation_fits(result))
         return -EPROTO;
     if (result->bytes > room || (gets ? !read_fits(op, result) : result->flags & PST_WIRE_IN_BULK))
@@ -139,7 +141,8 @@ static int take_reply(struct pst_channel *ch, const struct pst_wire_head *head, 
     }
     if (at != end)
         return -EPROTO;
-    pst_assert(call->state == CALL_SENT && call->bulks_next <= head->bulk_count);
+    pst_assert(call->state == CALL_SENT);
+    pst_assert(call->bulks_next <= head->bulk_count);
     call->replied = true;
     call->bulks_expected = head->bulk_count;
     pst_call_ready(call);
@@ -148,7 +151,8 @@ static int take_reply(struct pst_channel *ch, const struct pst_wire_head *head, 
 
 static int take_welcome(struct pst_channel *ch, const struct pst_wire_head *head)
 {
-    pst_assert(head->type == PST_WIRE_WELCOME && ch->welcomed <= ch->welcome.shard_count);
+    pst_assert(head->type == PST_WIRE_WELCOME);
+    pst_assert(ch->welcomed <= ch->welcome.shard_count);
     if (head->bulk_count >= ch->welcome.shard_count)
         return -EPROTO;
     ch->welcomed += !ch->welcomed_by[head->bulk_count];
@@ -205,7 +209,8 @@ static int bulk_scatter(struct pst_call *call, struct pst_bytes header, struct b
     }
     if (in->part_count && count < PIECES_MAX && r >= 0)
         return count;
-    pst_assert(sum > 0 && !in->bounce);
+    pst_assert(sum > 0);
+    pst_assert(!in->bounce);
     in->bounce = malloc(sum);
     if (!in->bounce)
         return -ENOMEM;
@@ -222,7 +227,8 @@ static int bulk_receive(struct pst_call *call, const struct pst_wire_head *head,
     uint64_t sum = 0;
     int count;
 
-    pst_assert(call->state == CALL_SENT && call->bulks_next == head->bulk_count);
+    pst_assert(call->state == CALL_SENT);
+    pst_assert(call->bulks_next == head->bulk_count);
     if (!in)
         return -ENOMEM;
     in->magic = PST_BULK_IN_MAGIC;
@@ -244,7 +250,8 @@ static int bulk_receive(struct pst_call *call, const struct pst_wire_head *head,
 /* More than the reply says would come into buffers that their owner has back. */
 static bool wants_bulk(const struct pst_call *call, uint32_t index)
 {
-    pst_assert(call->state == CALL_SENT && call->bulks_arrived <= call->bulks_next);
+    pst_assert(call->state == CALL_SENT);
+    pst_assert(call->bulks_arrived <= call->bulks_next);
     return !call->replied || index < call->bulks_expected;
 }
 
@@ -257,7 +264,8 @@ static int take_bulk(struct pst_channel *ch, struct pst_wire_head *head, struct 
     struct pst_call *call;
     int r = call_of(ch, head->request, &call);
 
-    pst_assert(head->type == PST_WIRE_BULK && head->version == ch->welcome.version);
+    pst_assert(head->type == PST_WIRE_BULK);
+    pst_assert(head->version == ch->welcome.version);
     if (r < 0)
         return r;
     if (call && !wants_bulk(call, head->bulk_count))
@@ -300,7 +308,9 @@ void pst_channel_on_received(struct bulk_in *in, int status)
 {
     struct pst_call *call = in->call;
 
-    pst_assert(call->magic == PST_CALL_MAGIC && call->state == CALL_SENT && call->bulks_arriving > 0);
+    pst_assert(call->magic == PST_CALL_MAGIC);
+    pst_assert(call->state == CALL_SENT);
+    pst_assert(call->bulks_arriving > 0);
     if (in->bounce && status == 0) {
         const uint8_t *from = in->bounce;
 

@@ -14,7 +14,8 @@ static bool pack_add(struct pack *pack, uint32_t op, uint64_t offset, struct iov
 {
     uint16_t count = pack->head.count;
 
-    pst_assert(count <= PST_WIRE_PARTS_MAX && piece.iov_len > 0);
+    pst_assert(count <= PST_WIRE_PARTS_MAX);
+    pst_assert(piece.iov_len > 0);
     if (count == PST_WIRE_PARTS_MAX || (count && pack->bytes + piece.iov_len > PST_NET_PACK_BYTES_MAX))
         return false;
     pack->parts[count] = (struct pst_wire_part){.op = op, .offset = offset, .bytes = piece.iov_len};
@@ -32,7 +33,8 @@ static bool pack_fill(struct pack *pack, pst_bulk_next next, void *ctx, uint64_t
     struct iovec piece;
     uint32_t op;
 
-    pst_assert(piece_bytes_max > 0 && pack->head.type == PST_WIRE_BULK);
+    pst_assert(piece_bytes_max > 0);
+    pst_assert(pack->head.type == PST_WIRE_BULK);
     pack->head.count = 0;
     pack->bytes = 0;
     while (next(ctx, cursor, &piece, &op)) {
@@ -59,7 +61,8 @@ int pst_bulk_send(struct pst_peer *peer, const struct pst_wire_head *head, pst_b
     struct pst_bulk_cursor behind = *cursor;
     uint64_t alone_bytes_min = pst_peer_direct(peer) ? PST_BULK_DIRECT_BYTES_MIN : PST_BULK_ALONE_BYTES_MIN;
 
-    pst_assert(head->type == PST_WIRE_BULK && messages);
+    pst_assert(head->type == PST_WIRE_BULK);
+    pst_assert(messages);
     while (pack_fill(&pack, next, ctx, piece_bytes_max, alone_bytes_min, &behind)) {
         struct pst_bytes header = {&pack, sizeof(pack.head) + pack.head.count * sizeof(pack.parts[0])};
         int r;
@@ -119,7 +122,8 @@ int pst_bulk_park_add(struct pst_bulk_park *park, const struct pst_wire_head *he
 {
     struct parked *parked;
 
-    pst_assert(head->type == PST_WIRE_BULK && event->kind == PST_NET_BULK);
+    pst_assert(head->type == PST_WIRE_BULK);
+    pst_assert(event->kind == PST_NET_BULK);
     if (parked_find(park, head->request, head->bulk_count)) {
         pst_msg_free(event->msg);
         return 0;
@@ -144,7 +148,8 @@ bool pst_bulk_park_take(struct pst_bulk_park *park, uint32_t request, uint32_t i
     pst_assert(park->count <= PST_BULK_PARKED_MAX);
     if (!parked)
         return false;
-    pst_assert(parked->event.kind == PST_NET_BULK && parked->head.request == request);
+    pst_assert(parked->event.kind == PST_NET_BULK);
+    pst_assert(parked->head.request == request);
     *head = parked->head;
     *event = parked->event;
     parked_free(park, parked);

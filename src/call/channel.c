@@ -53,7 +53,8 @@ int pst_channel_begin(const struct pst_channel_options *options, struct pst_chan
     pst_list_init(&ch->unsent);
     pst_list_init(&ch->sent);
     pst_bulk_park_init(&ch->park);
-    pst_assert(ch->peers_open == 0 && ch->waiting.count == 0);
+    pst_assert(ch->peers_open == 0);
+    pst_assert(ch->waiting.count == 0);
     *out = ch;
     return 0;
 }
@@ -78,7 +79,9 @@ int pst_channel_open(const struct pst_channel_options *options, struct pst_chann
         pst_channel_close(ch);
         return r;
     }
-    pst_assert(ch->session > 0 && ch->port && ch->boot);
+    pst_assert(ch->session > 0);
+    pst_assert(ch->port);
+    pst_assert(ch->boot);
     *out = ch;
     return 0;
 }
@@ -107,7 +110,8 @@ void pst_channel_break(struct pst_channel *ch, int error)
         ch->attempt.error = error;
     if (ch->state != CHANNEL_UP)
         return;
-    pst_assert(error < 0 && ch->port);
+    pst_assert(error < 0);
+    pst_assert(ch->port);
     ch->state = CHANNEL_CLOSING;
     ch->closing_ns = pst_now_ns();
     ch->down_error = error == -EPROTO ? -EPROTO : -ECONNRESET;
@@ -148,18 +152,22 @@ static void channel_end_orphans(struct pst_channel *ch)
 /* The transport has let go of everything: operations end or wait for the next session. */
 static void channel_settle(struct pst_channel *ch, uint64_t now_ns)
 {
-    pst_assert(ch->state == CHANNEL_CLOSING && ch->peers_open == 0);
+    pst_assert(ch->state == CHANNEL_CLOSING);
+    pst_assert(ch->peers_open == 0);
     calls_settle(&ch->sent, now_ns);
     calls_settle(&ch->unsent, now_ns);
     channel_end_orphans(ch);
     pst_session_drop(ch);
     ch->retry_ns = now_ns;
-    pst_assert(ch->state == CHANNEL_DOWN && pst_list_empty(&ch->sent) && pst_list_empty(&ch->unsent));
+    pst_assert(ch->state == CHANNEL_DOWN);
+    pst_assert(pst_list_empty(&ch->sent));
+    pst_assert(pst_list_empty(&ch->unsent));
 }
 
 static void abandon_port(struct pst_channel *ch)
 {
-    pst_assert(ch->state == CHANNEL_CLOSING && ch->port);
+    pst_assert(ch->state == CHANNEL_CLOSING);
+    pst_assert(ch->port);
     pst_bulk_park_fini(&ch->park);
     pst_port_abandon(ch->port);
 }
@@ -179,7 +187,8 @@ static void channel_reconnect(struct pst_channel *ch, uint64_t now_ns)
         ch->retry_ms = RETRY_MS_MIN;
     if (ch->state != CHANNEL_DOWN)
         return;
-    pst_assert(ch->down_error < 0 && ch->retry_ms <= RETRY_MS_MAX);
+    pst_assert(ch->down_error < 0);
+    pst_assert(ch->retry_ms <= RETRY_MS_MAX);
     ch->retry_ns = pst_deadline_ns(now_ns, ch->retry_ms);
     ch->retry_ms = (uint32_t)pst_min(2 * ch->retry_ms, RETRY_MS_MAX);
     while (ch->options.impatient && (op = pst_op_list_pop(&ch->waiting)))
@@ -206,7 +215,8 @@ static void channel_on_event(struct pst_channel *ch, struct pst_net_event *event
     case PST_NET_SENT:
         if (!call) /* a hello */
             break;
-        pst_assert(call->magic == PST_CALL_MAGIC && call->sends > 0);
+        pst_assert(call->magic == PST_CALL_MAGIC);
+        pst_assert(call->sends > 0);
         call->sends--;
         /* A value that the node refused was not sent, and the reply says why; what else fails ends the
          * session. */
@@ -216,7 +226,8 @@ static void channel_on_event(struct pst_channel *ch, struct pst_net_event *event
         pst_channel_break(pst_channel_cast(event->arg), event->status ? event->status : -ECONNRESET);
         break;
     case PST_NET_PEER_GONE:
-        pst_assert(ch->peers_open > 0 && ch->state == CHANNEL_CLOSING);
+        pst_assert(ch->peers_open > 0);
+        pst_assert(ch->state == CHANNEL_CLOSING);
         ch->peers_open--;
         break;
     }
@@ -292,7 +303,8 @@ int pst_channel_arm(struct pst_channel *ch)
 {
     if (ch->state != CHANNEL_UP || ch->waiting.count)
         return -EBUSY; /* a matter of time, not of events */
-    pst_assert(ch->port && ch->boot);
+    pst_assert(ch->port);
+    pst_assert(ch->boot);
     return pst_list_empty(&ch->unsent) ? pst_port_arm(ch->port) : -EAGAIN;
 }
 

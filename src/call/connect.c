@@ -43,7 +43,8 @@ static int link_open(struct pst_channel *ch, const char **fault)
                                               .network_only = ch->options.network_only,
                                               .deadline_ns = attempt->deadline_ns};
 
-    pst_assert(!ch->boot && !ch->port);
+    pst_assert(!ch->boot);
+    pst_assert(!ch->port);
     if (options.transport != PST_BOOT_STREAM)
         options.ucx = pst_ucx_version();
     return pst_boot_link_open(attempt->far ? &ch->options.address : &ch->options.near, &options, &ch->boot,
@@ -89,7 +90,8 @@ static int offer_address(struct pst_channel *ch, const char **fault)
         r = pst_port_address(ch->port, !ch->welcome.same_host, address, sizeof(address));
     if (r < 0)
         return r;
-    pst_assert(r > 0 && (size_t)r <= sizeof(address));
+    pst_assert(r > 0);
+    pst_assert((size_t)r <= sizeof(address));
     *fault = "out of memory";
     return pst_boot_link_offer(ch->boot, address, (size_t)r, ch->attempt.deadline_ns);
 }
@@ -101,7 +103,8 @@ static int welcome_step(struct pst_channel *ch, uint64_t now_ns, const char **fa
     (void)now_ns;
     if (r < 0)
         return r;
-    pst_assert(ch->welcome.arena_count <= PST_BOOT_ARENAS_MAX && ch->welcome.shard_count > 0);
+    pst_assert(ch->welcome.arena_count <= PST_BOOT_ARENAS_MAX);
+    pst_assert(ch->welcome.shard_count > 0);
     ch->arena_count = ch->welcome.arena_count;
     ch->grant = pst_grant_number(ch->welcome.grant);
     return offer_address(ch, fault);
@@ -123,7 +126,9 @@ static int open_peer(struct pst_channel *ch, uint32_t shard)
 
 static int open_peers(struct pst_channel *ch)
 {
-    pst_assert(ch->port && ch->peers_open == 0 && ch->welcome.shard_count <= PST_BOOT_SHARDS_MAX);
+    pst_assert(ch->port);
+    pst_assert(ch->peers_open == 0);
+    pst_assert(ch->welcome.shard_count <= PST_BOOT_SHARDS_MAX);
     for (uint32_t i = 0; i < ch->welcome.shard_count; i++) {
         int r = open_peer(ch, i);
 
@@ -158,7 +163,8 @@ static int ready_step(struct pst_channel *ch, uint64_t now_ns, const char **faul
 {
     int r = pst_boot_link_ready(ch->boot, fault);
 
-    pst_assert(ch->port && ch->peers_open == 0);
+    pst_assert(ch->port);
+    pst_assert(ch->peers_open == 0);
     if (r == -ECONNRESET) {
         *fault =
             ch->welcome.stream
@@ -185,7 +191,8 @@ static int hello_step(struct pst_channel *ch, uint64_t now_ns, const char **faul
     bool all = ch->welcomed == ch->welcome.shard_count;
     int r;
 
-    pst_assert(ch->welcomed <= ch->welcome.shard_count && ch->peers_open == ch->welcome.shard_count);
+    pst_assert(ch->welcomed <= ch->welcome.shard_count);
+    pst_assert(ch->peers_open == ch->welcome.shard_count);
     *fault = ch->welcome.stream
                  ? "the node's shards do not answer over the stream"
                  : "the node answers on its socket but not over UCX (UCX_NET_DEVICES, UCX_TLS, firewall?)";
@@ -256,7 +263,8 @@ static bool attempt_once_more(struct pst_channel *ch, uint64_t now_ns, int error
     bool passes = falls || absent || error == -EBUSY ||
                   (error == -EHOSTUNREACH && (++attempt->hellos < HELLO_TRIES || waits));
 
-    pst_assert(error < 0 && ch->state == CHANNEL_DOWN);
+    pst_assert(error < 0);
+    pst_assert(ch->state == CHANNEL_DOWN);
     if (now_ns + PAUSE_NS >= attempt->deadline_ns)
         return false;
     if (!passes && (attempt->far || error == -ETIMEDOUT))
@@ -272,7 +280,9 @@ static bool attempt_once_more(struct pst_channel *ch, uint64_t now_ns, int error
 
 static void attempt_failed(struct pst_channel *ch, uint64_t now_ns, int error, const char *fault)
 {
-    pst_assert(error < 0 && error != -EAGAIN && fault);
+    pst_assert(error < 0);
+    pst_assert(error != -EAGAIN);
+    pst_assert(fault);
     snprintf(ch->fault, sizeof(ch->fault), "%s", fault);
     pst_session_drop(ch);
     if (!attempt_once_more(ch, now_ns, error))
@@ -281,7 +291,9 @@ static void attempt_failed(struct pst_channel *ch, uint64_t now_ns, int error, c
 
 static void channel_is_up(struct pst_channel *ch)
 {
-    pst_assert(ch->boot && ch->port && ch->welcomed == ch->welcome.shard_count);
+    pst_assert(ch->boot);
+    pst_assert(ch->port);
+    pst_assert(ch->welcomed == ch->welcome.shard_count);
     ch->state = CHANNEL_UP;
     ch->session++;
     ch->down_error = 0;
@@ -295,7 +307,9 @@ static int pause_step(struct pst_channel *ch, uint64_t now_ns, const char **faul
 
 void pst_connect_begin(struct pst_channel *ch, uint64_t now_ns)
 {
-    pst_assert(ch->state == CHANNEL_DOWN && !ch->port && pst_list_empty(&ch->sent));
+    pst_assert(ch->state == CHANNEL_DOWN);
+    pst_assert(!ch->port);
+    pst_assert(pst_list_empty(&ch->sent));
     ch->attempt = (struct connect_attempt){
         .begun_ns = now_ns,
         .deadline_ns = now_ns + (ch->session ? RECONNECT_NS : pst_ns_of_ms(ch->options.connect_ms)),

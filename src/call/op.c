@@ -48,7 +48,8 @@ struct penstock_op *pst_op_list_pop(struct pst_op_list *list)
 
     if (!op)
         return NULL;
-    pst_assert(list->count > 0 && list->last);
+    pst_assert(list->count > 0);
+    pst_assert(list->last);
     list->first = op->reserved[OP_NEXT];
     if (!list->first)
         list->last = NULL;

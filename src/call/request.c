@@ -34,7 +34,8 @@ static struct pst_call *call_new(struct pst_channel *ch)
     call->id = ch->call_count;
     pst_list_init(&call->link);
     ch->calls[ch->call_count++] = call;
-    pst_assert(ch->call_count <= CALLS_MAX && call->id % CALLS_MAX == ch->call_count - 1);
+    pst_assert(ch->call_count <= CALLS_MAX);
+    pst_assert(call->id % CALLS_MAX == ch->call_count - 1);
     return call;
 }
 
@@ -55,7 +56,9 @@ static struct pst_call *call_begin(struct pst_channel *ch, uint32_t shard)
     pst_assert(shard < ch->welcome.shard_count);
     if (!call)
         return NULL;
-    pst_assert(call->state == CALL_IDLE && call->sends == 0 && call->bulks_arriving == 0);
+    pst_assert(call->state == CALL_IDLE);
+    pst_assert(call->sends == 0);
+    pst_assert(call->bulks_arriving == 0);
     call->id += CALLS_MAX; /* the same place in the table, a number that no late answer carries */
     call->shard = shard;
     call->count = 0;
@@ -303,7 +306,8 @@ static bool send_values(struct pst_call *call)
     uint64_t pages_max;
     int r;
 
-    pst_assert(call->magic == PST_CALL_MAGIC && ch->state == CHANNEL_UP);
+    pst_assert(call->magic == PST_CALL_MAGIC);
+    pst_assert(ch->state == CHANNEL_UP);
     if (!call->values_in_bulk || call->replied)
         return true;
     /* However scattered its pages, the node receives a message into a bounded number of pieces: into one
@@ -331,7 +335,9 @@ static int send_body(struct pst_call *call)
     int r = pst_peer_send(ch->peers[call->shard], (struct pst_bytes){&head, sizeof(head)},
                           (struct pst_bytes){call->body, call->body_bytes}, call);
 
-    pst_assert(call->count > 0 && call->body_bytes > 0 && call->sends == 0);
+    pst_assert(call->count > 0);
+    pst_assert(call->body_bytes > 0);
+    pst_assert(call->sends == 0);
     if (r == 0)
         call->sends++;
     return r;
@@ -342,7 +348,8 @@ void pst_call_send(struct pst_call *call)
     struct pst_channel *ch = call->channel;
     int r;
 
-    pst_assert(call->magic == PST_CALL_MAGIC && call->state == CALL_OPEN);
+    pst_assert(call->magic == PST_CALL_MAGIC);
+    pst_assert(call->state == CALL_OPEN);
     if (ch->filling[call->shard] == call)
         ch->filling[call->shard] = NULL;
     pst_list_remove(&call->link);
@@ -467,7 +474,8 @@ void pst_call_settle(struct pst_call *call, uint64_t now_ns)
     bool unsent = call->body_bytes > 0;
 
     pst_assert(call->magic == PST_CALL_MAGIC);
-    pst_assert(call->sends == 0 && call->bulks_arriving == 0);
+    pst_assert(call->sends == 0);
+    pst_assert(call->bulks_arriving == 0);
     for (uint32_t i = 0, members; i < call->count; i += 1 + members) {
         struct penstock_op *op = call->ops[i];
         int result;

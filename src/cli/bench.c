@@ -60,7 +60,9 @@ static int make_buffer(struct bench *b, uint64_t value_bytes)
 {
     uint64_t window = b->cli->batch * b->cli->inflight * value_bytes;
 
-    pst_assert(!b->buffer && b->cli->batch && b->cli->inflight);
+    pst_assert(!b->buffer);
+    pst_assert(b->cli->batch);
+    pst_assert(b->cli->inflight);
     b->buffer_bytes = pst_max(window, pst_min(b->cli->keys * value_bytes, BUFFER_BYTES_MAX));
     b->buffer = aligned_alloc(4096, pst_round_up(b->buffer_bytes + 1, 4096));
     if (!b->buffer)
@@ -71,7 +73,9 @@ static int make_buffer(struct bench *b, uint64_t value_bytes)
 
 static void *next_buffer(struct bench *b, uint64_t bytes)
 {
-    pst_assert(b->buffer && bytes <= b->buffer_bytes && b->buffer_at <= b->buffer_bytes);
+    pst_assert(b->buffer);
+    pst_assert(bytes <= b->buffer_bytes);
+    pst_assert(b->buffer_at <= b->buffer_bytes);
     void *at;
 
     if (b->buffer_at + bytes > b->buffer_bytes)
@@ -96,7 +100,9 @@ static int make_batches(struct bench *b)
 {
     uint64_t count = b->cli->inflight, ops = b->cli->batch;
 
-    pst_assert(!b->batches && count > 0 && ops > 0);
+    pst_assert(!b->batches);
+    pst_assert(count > 0);
+    pst_assert(ops > 0);
     b->batches = calloc(count, sizeof(*b->batches));
     b->samples_ns = malloc(SAMPLES_MAX * sizeof(*b->samples_ns));
     if (!b->batches || !b->samples_ns)
@@ -126,7 +132,8 @@ static uint32_t begin_batch(struct bench *b, struct batch *batch)
 {
     uint64_t count = b->cli->batch, size = b->cli->size;
 
-    pst_assert(batch->left == 0 && b->queue);
+    pst_assert(batch->left == 0);
+    pst_assert(b->queue);
     pst_assert(!b->cli->fill || b->next_key <= b->cli->keys);
     if (b->cli->fill)
         count = pst_min(count, b->cli->keys - b->next_key);
@@ -182,7 +189,8 @@ static int run_batches(struct bench *b)
         for (int i = 0; i < r; i++) {
             struct batch *batch = done[i]->user;
 
-            pst_assert(batch >= b->batches && batch < b->batches + b->cli->inflight && batch->left > 0);
+            pst_assert(batch >= b->batches && batch < b->batches + b->cli->inflight);
+            pst_assert(batch->left > 0);
             end_op(b, done[i]);
             if (--batch->left)
                 continue;
@@ -218,7 +226,8 @@ static int run_walks(struct bench *b)
     volatile uint64_t sink = 0;
     char key[KEY_BYTES_MAX];
 
-    pst_assert(b->cli->keys > 0 && b->code == 0);
+    pst_assert(b->cli->keys > 0);
+    pst_assert(b->code == 0);
     while (pst_now_ns() < end_ns) {
         struct penstock_view view;
         uint64_t start_ns;
@@ -253,7 +262,8 @@ static int parse_mix(const char *text, struct mix *mix)
 {
     uint64_t sum = 0;
 
-    pst_assert(mix->count == 0 && mix->bytes_max == 0);
+    pst_assert(mix->count == 0);
+    pst_assert(mix->bytes_max == 0);
     while (*text && mix->count < MIX_MAX) {
         char item[64], *colon;
 
@@ -334,7 +344,8 @@ static void report(struct bench *b)
     const struct pst_cli *cli = b->cli;
     double rate = (double)b->ops / b->seconds;
 
-    pst_assert(b->ops >= b->misses + b->failures && b->samples_ns);
+    pst_assert(b->ops >= b->misses + b->failures);
+    pst_assert(b->samples_ns);
     qsort(b->samples_ns, pst_min(b->sample_count, SAMPLES_MAX), sizeof(*b->samples_ns), by_value);
     if (cli->json) {
         printf("{\"op\":\"%s\",\"size\":%" PRIu64 ",\"batch\":%" PRIu64 ",\"inflight\":%" PRIu64
@@ -403,7 +414,8 @@ int pst_cmd_bench(struct pst_cli *cli)
     struct bench b = {.cli = cli, .prefix = cli->prefix ? cli->prefix : ""};
     int code;
 
-    pst_assert(cli->store && cli->arg_count == 0);
+    pst_assert(cli->store);
+    pst_assert(cli->arg_count == 0);
     b.key_bytes = (uint32_t)pst_min(strlen(b.prefix), KEY_BYTES_MAX) + NUMBER_BYTES;
     pst_random(&b.random, sizeof(b.random));
     b.random |= 1;

@@ -43,7 +43,8 @@ struct dump {
 
 static bool put_bytes(struct dump *d, const void *data, size_t len)
 {
-    pst_assert(d->out && !d->code);
+    pst_assert(d->out);
+    pst_assert(!d->code);
     if (fwrite(data, 1, len, d->out) == len)
         return true;
     fprintf(stderr, "penstock: %s: %s\n", d->path, strerror(errno));
@@ -59,7 +60,8 @@ static bool put_record(struct dump *d, const struct penstock_op *op, uint64_t va
                                            .value_bytes = value_bytes,
                                            .depth = depth};
 
-    pst_assert(op->key_bytes > 0 && op->attr_bytes <= PENSTOCK_ATTR_BYTES_MAX);
+    pst_assert(op->key_bytes > 0);
+    pst_assert(op->attr_bytes <= PENSTOCK_ATTR_BYTES_MAX);
     return put_bytes(d, names, pst_dump_put_record(&d->writer, &record, names));
 }
 
@@ -111,7 +113,8 @@ static bool put_in_pieces(struct dump *d, const struct penstock_op *stat, uint16
     struct penstock_op op = {0};
     uint64_t len = 0;
 
-    pst_assert(stat->result == 0 && stat->code == PENSTOCK_STAT_KEY);
+    pst_assert(stat->result == 0);
+    pst_assert(stat->code == PENSTOCK_STAT_KEY);
     *result = 0;
     if (!put_record(d, stat, stat->value_bytes, depth))
         return false;
@@ -187,7 +190,8 @@ static bool dump_alone(struct dump *d, const char *key, size_t key_bytes, uint16
 
 static void flush_window(struct dump *d)
 {
-    pst_assert(d->count <= WINDOW_KEYS && d->window_bytes <= WINDOW_BYTES);
+    pst_assert(d->count <= WINDOW_KEYS);
+    pst_assert(d->window_bytes <= WINDOW_BYTES);
     penstock_batch(d->cli->store, d->ops, d->count);
     for (uint32_t i = 0; i < d->count; i++) {
         struct penstock_op *op = &d->ops[i];
@@ -210,7 +214,8 @@ static void add_entry(struct dump *d, const struct penstock_entry *entry)
     struct item *item = &d->items[d->count];
     struct penstock_op *op = &d->ops[d->count];
 
-    pst_assert(entry->key_bytes > 0 && d->count <= WINDOW_KEYS);
+    pst_assert(entry->key_bytes > 0);
+    pst_assert(d->count <= WINDOW_KEYS);
     if (d->count == WINDOW_KEYS || d->window_bytes + entry->value_bytes > WINDOW_BYTES) {
         flush_window(d);
         item = &d->items[0];
@@ -247,7 +252,8 @@ static void dump_keys(struct dump *d, const char *prefix)
     struct penstock_list *list;
     int r = penstock_list_open(d->cli->store, &options, &list);
 
-    pst_assert(d->writer.records == 0 && d->count == 0);
+    pst_assert(d->writer.records == 0);
+    pst_assert(d->count == 0);
     if (r) {
         d->code = pst_cli_fail(r);
         return;
@@ -256,7 +262,8 @@ static void dump_keys(struct dump *d, const char *prefix)
     while (!d->code && (r = penstock_list_next(list, &entry)) == 1)
         add_entry(d, &entry);
     flush_window(d);
-    pst_assert(d->count == 0 && (r <= 0 || d->code));
+    pst_assert(d->count == 0);
+    pst_assert(r <= 0 || d->code);
     if (r < 0)
         d->code = pst_cli_fail(r);
     if (!d->code)
@@ -280,7 +287,9 @@ static int run(struct dump *d, const char *prefix)
     bool to_stdout = strcmp(d->path, "-") == 0;
     uint64_t begin_ns = pst_now_ns();
 
-    pst_assert(!d->out && !d->buffer && !d->code);
+    pst_assert(!d->out);
+    pst_assert(!d->buffer);
+    pst_assert(!d->code);
     d->out = to_stdout ? stdout : fopen(d->path, "we");
     d->buffer = malloc(WINDOW_BYTES);
     if (!d->out || !d->buffer) {
@@ -308,7 +317,8 @@ int pst_cmd_dump(struct pst_cli *cli)
 {
     pst_cleanup_free struct dump *d = calloc(1, sizeof(*d));
 
-    pst_assert(cli->store && cli->arg_count <= 2);
+    pst_assert(cli->store);
+    pst_assert(cli->arg_count <= 2);
     if (!d)
         return pst_cli_fail(-ENOMEM);
     d->cli = cli;

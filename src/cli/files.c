@@ -135,7 +135,8 @@ static bool window_open(const struct run *run)
 {
     size_t underway = run->begun - run->ended;
 
-    pst_assert(run->ended <= run->begun && run->begun <= run->list.count && underway <= WINDOW);
+    pst_assert(run->ended <= run->begun && run->begun <= run->list.count);
+    pst_assert(underway <= WINDOW);
     if (run->begun == run->list.count || underway == WINDOW || run->code)
         return false;
     return underway == 0 || run->bytes_underway + run->list.files[run->begun].bytes <= WINDOW_BYTES_MAX;
@@ -163,7 +164,8 @@ static void file_ended(struct run *run, const struct direction *direction, struc
     bool moved = result == 0 || result == PENSTOCK_EXISTS;
 
     pst_assert(file >= run->list.files && file < run->list.files + run->begun);
-    pst_assert(run->ended < run->begun && run->bytes_underway >= file->bytes);
+    pst_assert(run->ended < run->begun);
+    pst_assert(run->bytes_underway >= file->bytes);
     if (direction->again && direction->again(run, file)) {
         penstock_submit(run->queue, &file->op, 1);
         return;
@@ -257,7 +259,8 @@ int pst_file_map(int fd, uint64_t bytes, void **data)
 {
     void *at = NULL;
 
-    pst_assert(fd >= 0 && data);
+    pst_assert(fd >= 0);
+    pst_assert(data);
     if (bytes) {
         /* Without a reserve, or a file larger than the memory could not be mapped. */
         at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd, 0);
@@ -276,7 +279,8 @@ static int map_file(struct run *run, struct pst_file *file)
     struct stat st;
     int r;
 
-    pst_assert(!file->data && file->path);
+    pst_assert(!file->data);
+    pst_assert(file->path);
     if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
         fault(run, file, fd < 0 ? strerror(errno) : "not a regular file", PST_EXIT_OTHER);
         return -EINVAL;
@@ -330,7 +334,8 @@ static int begin_get(struct run *run, struct pst_file *file)
 {
     struct penstock_op *op = &file->op;
 
-    pst_assert(!file->data && file->key);
+    pst_assert(!file->data);
+    pst_assert(file->key);
     penstock_prep(op, PENSTOCK_STAT_KEY, file->key, strlen(file->key));
     penstock_batch(run->cli->store, op, 1);
     if (op->result) {
@@ -373,7 +378,8 @@ static bool print_digest(struct run *run, const struct pst_file *file)
     unsigned char digest[EVP_MAX_MD_SIZE];
     unsigned int len = 0;
 
-    pst_assert(file->op.result == 0 && file->op.value_bytes <= file->bytes);
+    pst_assert(file->op.result == 0);
+    pst_assert(file->op.value_bytes <= file->bytes);
     if (EVP_Digest(file->data, file->op.value_bytes, digest, &len, EVP_sha256(), NULL) != 1) {
         fault(run, file, "no SHA-256 in this OpenSSL", PST_EXIT_OTHER);
         return false;
@@ -399,7 +405,8 @@ static bool write_back(struct run *run, const struct pst_file *file)
 {
     int r;
 
-    pst_assert(file->op.result == 0 && file->op.value_bytes <= file->bytes);
+    pst_assert(file->op.result == 0);
+    pst_assert(file->op.value_bytes <= file->bytes);
     if (run->list.root < 0)
         r = write_listed(file);
     else

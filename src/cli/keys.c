@@ -112,7 +112,8 @@ int pst_cmd_put(struct pst_cli *cli)
     const char *path, *key;
     int r;
 
-    pst_assert(cli->store && cli->arg_count >= 0);
+    pst_assert(cli->store);
+    pst_assert(cli->arg_count >= 0);
     if (cli->files || cli->recursive)
         return pst_put_files(cli);
     key = cli->args[0];
@@ -252,7 +253,8 @@ int pst_cmd_get(struct pst_cli *cli)
     struct penstock_op op = {0};
     int code;
 
-    pst_assert(cli->store && cli->arg_count >= 0);
+    pst_assert(cli->store);
+    pst_assert(cli->arg_count >= 0);
     if (cli->files || cli->recursive)
         return pst_get_files(cli);
     code = get_value(cli, &op);
@@ -290,7 +292,8 @@ int pst_cmd_ls(struct pst_cli *cli)
     struct penstock_list *list;
     int r;
 
-    pst_assert(cli->store && cli->arg_count <= 1);
+    pst_assert(cli->store);
+    pst_assert(cli->arg_count <= 1);
     r = penstock_list_open(cli->store, &options, &list);
     if (r)
         return pst_cli_fail(r);
@@ -320,7 +323,8 @@ int pst_cmd_rm(struct pst_cli *cli)
     uint64_t deleted = 0;
     int code = 0, r;
 
-    pst_assert(cli->store && !cli->prefix == !!cli->arg_count);
+    pst_assert(cli->store);
+    pst_assert(!cli->prefix == !!cli->arg_count);
     if (cli->prefix && cli->if_generation)
         return pst_cli_usage("rm: --if-generation is of one key, not of a prefix");
     if (cli->prefix) {

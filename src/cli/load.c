@@ -59,7 +59,8 @@ static void count_result(struct load *l, struct penstock_op *op)
 /* Puts the first @count operations. */
 static void flush_window(struct load *l)
 {
-    pst_assert(l->count <= WINDOW_KEYS && l->window_bytes <= WINDOW_BYTES);
+    pst_assert(l->count <= WINDOW_KEYS);
+    pst_assert(l->window_bytes <= WINDOW_BYTES);
     penstock_batch(l->cli->store, l->ops, l->count);
     for (uint32_t i = 0; i < l->count; i++)
         count_result(l, &l->ops[i]);
@@ -80,9 +81,11 @@ static int begin_record(struct load *l)
         flush_window(l);
     if (l->code)
         return -ECANCELED;
-    pst_assert(l->count < WINDOW_KEYS && !l->stream);
+    pst_assert(l->count < WINDOW_KEYS);
+    pst_assert(!l->stream);
     op = &l->ops[l->count];
-    pst_assert(!op->data && !op->key); /* the one before was released */
+    pst_assert(!op->data);
+    pst_assert(!op->key); /* the one before was released */
     names = malloc(record->key.len + record->attrs.len);
     value = streamed ? NULL : malloc(record->value_bytes ? record->value_bytes : 1);
     if (!names || !(value || streamed)) {
@@ -111,7 +114,8 @@ static int take_piece(struct load *l, struct pst_bytes piece)
 {
     struct penstock_op *op = &l->ops[l->count];
 
-    pst_assert(op->key && piece.len <= op->bytes - l->value_at);
+    pst_assert(op->key);
+    pst_assert(piece.len <= op->bytes - l->value_at);
     if (op->data)
         memcpy((uint8_t *)op->data + l->value_at, piece.data, piece.len);
     else if (op->result == 0)
@@ -128,7 +132,8 @@ static void end_record(struct load *l, bool whole)
 {
     struct penstock_op *op = &l->ops[l->count];
 
-    pst_assert(l->count < WINDOW_KEYS && op->key);
+    pst_assert(l->count < WINDOW_KEYS);
+    pst_assert(op->key);
     pst_assert(!whole || l->value_at == op->bytes); /* the reader has seen to it */
     if (!whole) {
         l->stream = penstock_stream_abort(l->stream);
@@ -175,7 +180,8 @@ static void name_fault(struct load *l, int fault)
     const struct pst_dump_reader *r = &l->reader;
     const struct pst_dump_record *record = pst_dump_underway(r);
 
-    pst_assert(fault < 0 && r->fault);
+    pst_assert(fault < 0);
+    pst_assert(r->fault);
     fprintf(stderr, "penstock: %s: record %" PRIu64 ", ", l->path, record ? r->records : r->records + 1);
     if (record) {
         fprintf(stderr, "key ");
@@ -194,7 +200,8 @@ static void run(struct load *l, uint8_t *buffer)
     int fault = 0;
     ssize_t len;
 
-    pst_assert(l->fd >= 0 && l->count == 0);
+    pst_assert(l->fd >= 0);
+    pst_assert(l->count == 0);
     do {
         len = read(l->fd, buffer, READ_BYTES);
         if (len < 0 && errno == EINTR)
@@ -223,7 +230,9 @@ static int load_stream(struct load *l)
     uint64_t begin_ns = pst_now_ns();
     struct stat st;
 
-    pst_assert(l->cli && l->path && l->reader.records == 0);
+    pst_assert(l->cli);
+    pst_assert(l->path);
+    pst_assert(l->reader.records == 0);
     if (!buffer)
         return pst_cli_fail(-ENOMEM);
     if (fstat(l->fd, &st) == 0 && S_ISREG(st.st_mode))
@@ -243,7 +252,8 @@ int pst_cmd_load(struct pst_cli *cli)
     const char *path = cli->arg_count ? cli->args[0] : "-";
     pst_cleanup_close int fd = -1;
 
-    pst_assert(cli->store && cli->arg_count <= 1);
+    pst_assert(cli->store);
+    pst_assert(cli->arg_count <= 1);
     if (cli->if_absent && cli->replace)
         return pst_cli_usage("load: either --if-absent or --replace");
     if (!l)

@@ -116,7 +116,8 @@ int pst_cli_fail(int result)
 
 int pst_cli_fail_key(const char *key, int result)
 {
-    pst_assert(key && result != PENSTOCK_OK);
+    pst_assert(key);
+    pst_assert(result != PENSTOCK_OK);
     if (result < 0) /* the library's text names the key */
         return pst_cli_fail(result);
     fprintf(stderr, "penstock: key '%.100s': %s\n", key, penstock_result_text(result));
@@ -360,7 +361,8 @@ static bool arguments_fit(const struct pst_cli *cli, const struct command *comma
 {
     const char *const *instead = (const void *)((const char *)cli + command->instead);
 
-    pst_assert(command->count_min <= command->count_max && cli->arg_count >= 0);
+    pst_assert(command->count_min <= command->count_max);
+    pst_assert(cli->arg_count >= 0);
     if (command->instead && *instead)
         return cli->arg_count == 0;
     return cli->arg_count >= command->count_min && cli->arg_count <= command->count_max;

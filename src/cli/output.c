@@ -85,7 +85,8 @@ enum { BAR_CELLS = 30, REDRAW_NS = 100000000 };
 
 void pst_progress_begin(struct pst_progress *p, const char *what, uint64_t total_bytes)
 {
-    pst_assert(what && !p->on); /* one bar at a time */
+    pst_assert(what);
+    pst_assert(!p->on); /* one bar at a time */
     *p = (struct pst_progress){.what = what, .total_bytes = total_bytes, .on = isatty(STDERR_FILENO)};
     p->begun_ns = p->on ? pst_now_ns() : 0;
 }
@@ -112,7 +113,8 @@ void pst_progress_show(struct pst_progress *p, uint64_t bytes)
 
     if (!p->on || (now_ns - p->shown_ns < REDRAW_NS && (bytes < p->total_bytes || !p->total_bytes)))
         return;
-    pst_assert(now_ns >= p->shown_ns && p->what);
+    pst_assert(now_ns >= p->shown_ns);
+    pst_assert(p->what);
     p->shown_ns = now_ns;
     draw_bar(p, bytes);
     fprintf(stderr, "  %s  %s/s", pst_size_text(bytes, size),

@@ -50,7 +50,8 @@ static uint64_t value_of(const struct row *row, const struct penstock_stat *s)
 {
     uint64_t value;
 
-    pst_assert(row->name && row->offset + sizeof(value) <= sizeof(*s));
+    pst_assert(row->name);
+    pst_assert(row->offset + sizeof(value) <= sizeof(*s));
     memcpy(&value, (const char *)s + row->offset, sizeof(value));
     return value;
 }
@@ -150,7 +151,8 @@ int pst_cmd_stat(struct pst_cli *cli)
     struct penstock_stat s = {.size = sizeof(s)};
     int r;
 
-    pst_assert(cli->store && cli->arg_count <= 1);
+    pst_assert(cli->store);
+    pst_assert(cli->arg_count <= 1);
     if (cli->arg_count == 1)
         return stat_key(cli, cli->args[0]);
     r = penstock_stat(cli->store, &s);

@@ -12,7 +12,8 @@ static const char *word_of(int what)
                                         [PENSTOCK_EVENT_MISSED] = "missed",
                                         [PENSTOCK_EVENT_RESET] = "reset"};
 
-    pst_assert(what > 0 && (size_t)what < pst_count_of(words));
+    pst_assert(what > 0);
+    pst_assert((size_t)what < pst_count_of(words));
     return words[what];
 }
 
@@ -68,7 +69,8 @@ int pst_cmd_watch(struct pst_cli *cli)
     struct penstock_watch *watch;
     int r;
 
-    pst_assert(cli->store && cli->arg_count <= 1);
+    pst_assert(cli->store);
+    pst_assert(cli->arg_count <= 1);
     r = penstock_watch_open(cli->store, prefix, strlen(prefix), &watch);
     if (r)
         return pst_cli_fail(r);

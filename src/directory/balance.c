@@ -121,8 +121,10 @@ static void count_move(struct pst_directory *d, const struct move *move)
     const struct pst_map_partition *partition = &d->draft->partitions[move->partition];
     bool leads = partition->replicas[0] == move->from;
 
-    pst_assert(partition->epoch == move->partition_epoch && move->from != move->member);
-    pst_assert(d->members[move->from].partitions > 0 && d->members[move->from].primaries >= leads);
+    pst_assert(partition->epoch == move->partition_epoch);
+    pst_assert(move->from != move->member);
+    pst_assert(d->members[move->from].partitions > 0);
+    pst_assert(d->members[move->from].primaries >= leads);
     if (pst_map_replica_at(partition, move->member) < 0) {
         d->members[move->from].partitions--;
         d->members[move->member].partitions++;
@@ -191,7 +193,8 @@ static bool survey(const struct pst_directory *d, uint64_t now_ns, struct balanc
     }
     if (b->able == 0 || b->replicas == 0)
         return false;
-    pst_assert(b->able <= d->settings.members_max && b->fewest <= PST_PARTITIONS);
+    pst_assert(b->able <= d->settings.members_max);
+    pst_assert(b->fewest <= PST_PARTITIONS);
     b->margin = PST_PARTITIONS * b->replicas / b->able / MARGIN_SHARE + MARGIN_PARTITIONS;
     b->margin_primaries = PST_PARTITIONS / b->able / MARGIN_SHARE + MARGIN_PARTITIONS;
     return true;
@@ -238,7 +241,8 @@ static void plan(struct pst_directory *d, const struct balance *b, uint32_t numb
     }
     if (to == PST_MAP_NONE)
         return;
-    pst_assert(d->move_count < MOVES_MAX && to != partition->replicas[from]);
+    pst_assert(d->move_count < MOVES_MAX);
+    pst_assert(to != partition->replicas[from]);
     d->moves[d->move_count] = (struct move){.partition_epoch = partition->epoch,
                                             .member_epoch = d->members[to].epoch,
                                             .until_ns = pst_deadline_ns(now_ns, MOVE_MS),
@@ -269,7 +273,8 @@ static void want(const struct pst_directory *d, uint32_t number, uint16_t member
 {
     const struct pst_map_partition *partition = &d->map->partitions[number];
 
-    pst_assert(member < d->settings.members_max && answer->want_count <= PST_WANTS_MAX);
+    pst_assert(member < d->settings.members_max);
+    pst_assert(answer->want_count <= PST_WANTS_MAX);
     if (answer->want_count == PST_WANTS_MAX || partition->epoch != d->draft->partitions[number].epoch)
         return;
     answer->wants[answer->want_count++] =
@@ -285,7 +290,8 @@ void balance_wanted(const struct pst_directory *d, uint16_t member, uint64_t now
 {
     uint32_t replicas = pst_map_replicas(d->map);
 
-    pst_assert(member < d->settings.members_max && d->move_count <= MOVES_MAX);
+    pst_assert(member < d->settings.members_max);
+    pst_assert(d->move_count <= MOVES_MAX);
     for (uint32_t i = 0; i < d->move_count; i++) {
         const struct move *move = &d->moves[i];
 

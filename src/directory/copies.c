@@ -75,8 +75,8 @@ static void write_partition_as(struct pst_directory *d, uint32_t number, struct 
     pst_assert((next.state == PST_MAP_EMPTY) == (next.replica_count == 0));
     pst_assert(next.sparse <= (next.state == PST_MAP_INCOMPLETE ? next.replica_count : 0));
     pst_assert(partition->state != PST_MAP_EMPTY || next.state != PST_MAP_EMPTY);
-    pst_assert(next.base >= partition->base &&
-               (next.lost || !partition->lost)); /* forgiving is pst_directory_forgive()'s */
+    pst_assert(next.base >= partition->base);
+    pst_assert(next.lost || !partition->lost); /* forgiving is pst_directory_forgive()'s */
     pst_assert(next.base == partition->base ||
                (partition->state == PST_MAP_EMPTY && next.base == next.epoch));
     if (served && (next.state != PST_MAP_SERVED || next.replicas[0] != partition->replicas[0]))
@@ -119,7 +119,8 @@ static void revive_partition(struct pst_directory *d, uint32_t number, int at)
     uint16_t member = next.replicas[at];
     bool sparse = is_sparse(&next, at);
 
-    pst_assert(next.state != PST_MAP_EMPTY && !pst_map_partition_dealt(&next));
+    pst_assert(next.state != PST_MAP_EMPTY);
+    pst_assert(!pst_map_partition_dealt(&next));
     for (int i = next.replica_count - 1; i >= 0; i--)
         if (next.replicas[i] != member &&
             (sparse || is_sparse(&next, i) || d->draft->members[next.replicas[i]].gone))
@@ -140,7 +141,8 @@ static void go_on_without(struct pst_directory *d, uint32_t number, int at, int 
     struct pst_map_partition next = d->draft->partitions[number];
     uint16_t successor = next.replicas[fresh];
 
-    pst_assert(at != fresh && next.state == PST_MAP_SERVED);
+    pst_assert(at != fresh);
+    pst_assert(next.state == PST_MAP_SERVED);
     take_out(&next, at);
     if (at == 0 && next.state == PST_MAP_SERVED)
         to_front(&next, pst_map_replica_at(&next, successor));
@@ -153,7 +155,8 @@ static void take_over(struct pst_directory *d, uint32_t number, int at)
 {
     struct pst_map_partition next = d->draft->partitions[number];
 
-    pst_assert(at > 0 && next.state == PST_MAP_SERVED); /* a backup, of one that is served */
+    pst_assert(at > 0);
+    pst_assert(next.state == PST_MAP_SERVED); /* a backup, of one that is served */
     to_front(&next, at);
     write_partition(d, number, next);
 }
@@ -214,7 +217,8 @@ static void wait_behind(struct pst_directory *d, uint32_t number, int at, uint64
     struct pst_map_partition next = d->draft->partitions[number];
     uint16_t member = next.replicas[at];
 
-    pst_assert(next.state != PST_MAP_EMPTY && !pst_map_partition_dealt(&next));
+    pst_assert(next.state != PST_MAP_EMPTY);
+    pst_assert(!pst_map_partition_dealt(&next));
     if (next.state == PST_MAP_SERVED)
         d->incomplete_ns[number] = now_ns;
     next.state = PST_MAP_INCOMPLETE;
@@ -318,13 +322,15 @@ static void deal_partition(struct pst_directory *d, uint32_t number, uint32_t re
     struct pst_map_partition next = d->draft->partitions[number];
     bool anew = next.epoch > 0;
 
-    pst_assert(next.state == PST_MAP_EMPTY && replicas <= PST_MAP_REPLICAS_MAX);
+    pst_assert(next.state == PST_MAP_EMPTY);
+    pst_assert(replicas <= PST_MAP_REPLICAS_MAX);
     while (next.replica_count < (anew ? 1 : replicas)) {
         uint16_t member = best_copy(d, number, &next, now_ns);
 
         if (member == PST_MAP_NONE)
             break;
-        pst_assert(next.replica_count < PST_MAP_REPLICAS_MAX && pst_map_replica_at(&next, member) < 0);
+        pst_assert(next.replica_count < PST_MAP_REPLICAS_MAX);
+        pst_assert(pst_map_replica_at(&next, member) < 0);
         next.replicas[next.replica_count++] = member;
     }
     if (next.replica_count == 0)
@@ -515,7 +521,8 @@ void copies_wanted(struct pst_directory *d, uint16_t member, uint64_t now_ns,
     uint32_t replicas = pst_map_replicas(d->map), searches = PST_WANTS_MAX;
     struct member *m = &d->members[member];
 
-    pst_assert(member < d->settings.members_max && answer->want_count == 0);
+    pst_assert(member < d->settings.members_max);
+    pst_assert(answer->want_count == 0);
     if (replicas < 2 && !member_drains(d, member))
         return;
     for (uint32_t i = 0; i < PST_PARTITIONS && searches > 0; i++) {
@@ -532,7 +539,8 @@ void copies_wanted(struct pst_directory *d, uint16_t member, uint64_t now_ns,
             continue;
         searches--;
         copy = lacks ? best_copy(d, number, partition, now_ns) : successor(d, partition, now_ns);
-        pst_assert(answer->want_count < PST_WANTS_MAX && copy != member);
+        pst_assert(answer->want_count < PST_WANTS_MAX);
+        pst_assert(copy != member);
         if (copy != PST_MAP_NONE)
             answer->wants[answer->want_count++] = (struct pst_want){.partition = (uint16_t)number,
                                                                     .member = copy,

@@ -11,10 +11,13 @@ enum { DIRECTORY_MAGIC = 0x4d2e5c70 };
 void directory_check(const struct pst_directory *d)
 {
     pst_assert(d->magic == DIRECTORY_MAGIC);
-    pst_assert(d->draft->version >= d->map->version && d->draft->epoch_next >= d->map->epoch_next);
+    pst_assert(d->draft->version >= d->map->version);
+    pst_assert(d->draft->epoch_next >= d->map->epoch_next);
     pst_assert(!d->storing_now || d->storing->version == d->map->version + 1);
-    pst_assert(d->draft->term >= d->map->term && d->unreported <= d->settings.members_max);
-    pst_assert(d->move_count <= MOVES_MAX && d->reservations.live <= d->reservations.count);
+    pst_assert(d->draft->term >= d->map->term);
+    pst_assert(d->unreported <= d->settings.members_max);
+    pst_assert(d->move_count <= MOVES_MAX);
+    pst_assert(d->reservations.live <= d->reservations.count);
     pst_assert(d->reservations.count <= d->reservations.max);
 }
 
@@ -65,10 +68,12 @@ size_t pst_directory_store_begin(struct pst_directory *d, uint8_t *to, size_t ca
     size_t bytes;
 
     pst_assert(pst_directory_unstored(d));
-    pst_assert(d->draft->version == d->map->version + 1 && d->draft->term >= d->map->term);
-    for (uint32_t i = 0; i < PST_PARTITIONS; i++) /* what no directory would read again is never stored */
-        pst_assert(pst_map_partition_is_good(d->draft, &d->draft->partitions[i]) &&
-                   d->draft->partitions[i].epoch >= d->map->partitions[i].epoch);
+    pst_assert(d->draft->version == d->map->version + 1);
+    pst_assert(d->draft->term >= d->map->term);
+    for (uint32_t i = 0; i < PST_PARTITIONS; i++) { /* what no directory would read again is never stored */
+        pst_assert(pst_map_partition_is_good(d->draft, &d->draft->partitions[i]));
+        pst_assert(d->draft->partitions[i].epoch >= d->map->partitions[i].epoch);
+    }
     pst_map_copy(d->storing, d->draft);
     d->storing_now = true;
     bytes = pst_map_encode(d->storing, to, cap);
@@ -82,8 +87,11 @@ void pst_directory_stored(struct pst_directory *d, uint64_t version, uint64_t no
     struct pst_map *before = d->map;
 
     directory_check(d);
-    pst_assert(d->storing_now && d->storing->version == version && version == before->version + 1);
-    pst_assert(d->storing->term >= before->term && d->storing->epoch_next >= before->epoch_next);
+    pst_assert(d->storing_now);
+    pst_assert(d->storing->version == version);
+    pst_assert(version == before->version + 1);
+    pst_assert(d->storing->term >= before->term);
+    pst_assert(d->storing->epoch_next >= before->epoch_next);
     d->map = d->storing;
     d->storing = before;
     d->storing_now = false;
@@ -302,7 +310,8 @@ void pst_directory_state(const struct pst_directory *d, uint64_t now_ns, struct 
             state.reserved_bytes[tier] += m->tiers[tier].reserved_bytes;
         }
     }
-    pst_assert(state.members_reporting == d->unreported && state.members <= d->settings.members_max);
+    pst_assert(state.members_reporting == d->unreported);
+    pst_assert(state.members <= d->settings.members_max);
     *out = state;
 }
 
@@ -355,7 +364,8 @@ static void tell_of_drain(const struct pst_directory *d, struct pst_directory_no
     const struct member *m = &d->members[node->member];
     uint32_t partitions = node->primaries + node->copies;
 
-    pst_assert(node->member < d->settings.members_max && d->members[node->member].epoch > 0);
+    pst_assert(node->member < d->settings.members_max);
+    pst_assert(d->members[node->member].epoch > 0);
     if (!node->drains)
         return;
     node->drained = m->looked && node->keys_left == 0 && partitions == 0;

@@ -127,7 +127,8 @@ static uint32_t *pair_find(struct pst_external *x, const struct pst_hash128 *has
 
 static void list_push(struct pst_external *x, enum list list, uint32_t *head, uint32_t number)
 {
-    pst_assert(number > 0 && number <= x->entries_max && *head != number);
+    pst_assert(number > 0 && number <= x->entries_max);
+    pst_assert(*head != number);
     x->entries[number].links[list] = (struct pst_external_link){.next = *head};
     if (*head)
         x->entries[*head].links[list].prev = number;
@@ -206,7 +207,8 @@ static void entry_remove(struct pst_external *x, uint32_t *at)
     struct entry *e = &x->entries[number];
 
     pst_assert(number != 0);
-    pst_assert(x->owners[e->owner].count > 0 && x->stats.entries > 0);
+    pst_assert(x->owners[e->owner].count > 0);
+    pst_assert(x->stats.entries > 0);
     *at = e->pair_next;
     list_remove(x, SAME, same_head(x, &e->hash), number);
     list_remove(x, OWNED, &x->owners[e->owner].first, number);
@@ -281,7 +283,8 @@ static struct pst_external_match *row_of(struct pst_external *x, struct answer *
 {
     struct seat *seat = &x->seats[node];
 
-    pst_assert(node < x->nodes_max && a->node_count <= x->nodes_max);
+    pst_assert(node < x->nodes_max);
+    pst_assert(a->node_count <= x->nodes_max);
     if (seat->question != x->stats.matches) {
         *seat = (struct seat){.question = x->stats.matches, .row = a->node_count++};
         if (seat->row < a->rows_max)
@@ -383,7 +386,8 @@ struct pst_external_stats pst_external_stats(const struct pst_external *x)
 {
     struct pst_external_stats stats = x->stats;
 
-    pst_assert(stats.entries <= x->entries_max && stats.added - stats.removed == stats.entries);
+    pst_assert(stats.entries <= x->entries_max);
+    pst_assert(stats.added - stats.removed == stats.entries);
     stats.hits_dropped = x->hits.dropped;
     return stats;
 }

@@ -52,7 +52,9 @@ static void age_remove(struct pst_external_hits *h, uint32_t number)
 {
     struct pst_external_link *age = &h->hits[number].age;
 
-    pst_assert(number > 0 && h->hits[age->prev].age.next == number && h->hits[age->next].age.prev == number);
+    pst_assert(number > 0);
+    pst_assert(h->hits[age->prev].age.next == number);
+    pst_assert(h->hits[age->next].age.prev == number);
     h->hits[age->prev].age.next = age->next;
     h->hits[age->next].age.prev = age->prev;
 }

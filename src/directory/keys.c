@@ -164,7 +164,8 @@ static int part_rebuild(struct pst_keys *keys, struct part *part, uint32_t more)
         if (part_tags(part, 0)[i] >= TAG_TAKEN && entry_counts(keys, &part->entries[i]))
             part_place(&fresh, &part->entries[i]);
     pst_assert(fresh.count + more == wanted);
-    pst_assert(part->count >= fresh.count && keys->count >= part->count - fresh.count);
+    pst_assert(part->count >= fresh.count);
+    pst_assert(keys->count >= part->count - fresh.count);
     pst_assert(keys->memory_bytes >= part_bytes(part->group_count));
     keys->count -= part->count - fresh.count;
     keys->memory_bytes += part_bytes(fresh.group_count) - part_bytes(part->group_count);
@@ -184,7 +185,9 @@ static void part_take_out(struct pst_keys *keys, struct part *part, uint32_t at)
     bool passed = tags_match(tags, TAG_FREE) == 0;
 
     pst_assert(at < part->group_count * GROUP);
-    pst_assert(tags[at % GROUP] >= TAG_TAKEN && part->count > 0 && keys->count > 0);
+    pst_assert(tags[at % GROUP] >= TAG_TAKEN);
+    pst_assert(part->count > 0);
+    pst_assert(keys->count > 0);
     tags[at % GROUP] = passed ? TAG_GONE : TAG_FREE;
     part->unusable += passed;
     part->count--;
@@ -305,7 +308,8 @@ int pst_keys_add(struct pst_keys *keys, struct pst_hash128 key, struct pst_place
     struct entry *known = find(keys, part, &key, place.member, &others);
     int r;
 
-    pst_assert(keys->magic == KEYS_MAGIC && place.member < PST_KEYS_MEMBERS_MAX);
+    pst_assert(keys->magic == KEYS_MAGIC);
+    pst_assert(place.member < PST_KEYS_MEMBERS_MAX);
     if (known && entry_counts(keys, known)) {
         if (place.generation < known->generation) { /* told late: where the newer one lies is known */
             entry.generation = known->generation;
@@ -390,7 +394,8 @@ void pst_keys_look_up(const struct pst_keys *keys, const struct pst_hash128 *fin
 
 static void sweep_all(struct pst_keys *keys)
 {
-    pst_assert(keys->magic == KEYS_MAGIC && keys->part_bits <= PART_BITS_MAX);
+    pst_assert(keys->magic == KEYS_MAGIC);
+    pst_assert(keys->part_bits <= PART_BITS_MAX);
     keys->sweep_left = (1u << keys->part_bits) + 1; /* and the one underway again */
 }
 
@@ -419,7 +424,8 @@ static void sweep_next_part(struct pst_keys *keys)
 {
     struct part *part = &keys->parts[keys->sweep_part];
 
-    pst_assert(keys->sweep_left > 0 && keys->sweep_part < 1u << keys->part_bits);
+    pst_assert(keys->sweep_left > 0);
+    pst_assert(keys->sweep_part < 1u << keys->part_bits);
     if ((uint64_t)part->count * 2 < (uint64_t)part->group_count * GROUP)
         (void)part_rebuild(keys, part, 0);
     keys->sweep_part = (keys->sweep_part + 1) & ((1u << keys->part_bits) - 1);
@@ -451,7 +457,8 @@ bool pst_keys_sweep(struct pst_keys *keys, uint64_t entries_max)
 
 uint64_t pst_keys_count(const struct pst_keys *keys)
 {
-    pst_assert(keys->magic == KEYS_MAGIC && keys->count <= keys->entries_max);
+    pst_assert(keys->magic == KEYS_MAGIC);
+    pst_assert(keys->count <= keys->entries_max);
     return keys->count;
 }
 

@@ -37,7 +37,8 @@ bool member_lease_is_over(const struct pst_directory *d, uint16_t number, uint64
 
 static uint64_t late_ns(const struct pst_directory *d)
 {
-    pst_assert(d->settings.heartbeat_ms > 0 && d->settings.heartbeats_missed > 0);
+    pst_assert(d->settings.heartbeat_ms > 0);
+    pst_assert(d->settings.heartbeats_missed > 0);
     return pst_ns_of_ms(d->settings.heartbeat_ms * d->settings.heartbeats_missed);
 }
 
@@ -134,7 +135,8 @@ static void write_member(struct pst_directory *d, uint16_t number, const struct 
     struct pst_map *draft = directory_draft(d);
     struct pst_map_member *member = &draft->members[number];
 
-    pst_assert(draft->epoch_next > member->epoch && number < draft->members_max);
+    pst_assert(draft->epoch_next > member->epoch);
+    pst_assert(number < draft->members_max);
     pst_assert(pst_map_find(draft, &message->id) ==
                (member->epoch ? number : PST_MAP_NONE)); /* an id has one */
     *member = (struct pst_map_member){.id = message->id,
@@ -205,7 +207,8 @@ int pst_directory_register(struct pst_directory *d, const struct pst_register *m
         copies_return(d, number, kept, now_ns);
         write_member(d, number, message);
     }
-    pst_assert(number < d->settings.members_max && d->draft->members[number].epoch > 0);
+    pst_assert(number < d->settings.members_max);
+    pst_assert(d->draft->members[number].epoch > 0);
     *out = (struct pst_registered){.member = number,
                                    .epoch = d->draft->members[number].epoch,
                                    .version = d->draft->version,
@@ -288,7 +291,8 @@ static void take_event(struct pst_directory *d, uint16_t number, const struct ps
 {
     struct pst_place place = {.generation = event->generation, .member = number, .tier = event->tier};
 
-    pst_assert(event->kind <= PST_EVENT_DEL && event->tier < PST_POOL_TIERS); /* heartbeat_is_good() */
+    pst_assert(event->kind <= PST_EVENT_DEL);
+    pst_assert(event->tier < PST_POOL_TIERS); /* heartbeat_is_good() */
     if (event->kind == PST_EVENT_DEL) {
         pst_keys_remove(d->keys, event->key, place);
         return;
@@ -342,7 +346,8 @@ static int refuse(struct pst_directory *d, int r)
 static void begin_answer(const struct pst_directory *d, const struct member *m,
                          struct pst_heartbeat_answer *answer)
 {
-    pst_assert(m->lease_version <= d->draft->version && m->epoch > 0);
+    pst_assert(m->lease_version <= d->draft->version);
+    pst_assert(m->epoch > 0);
     answer->sequence_next = m->sequence_next;
     answer->sync = false;
     answer->lease_ms = 0;

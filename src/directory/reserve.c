@@ -45,7 +45,8 @@ static void release(struct pst_directory *d, uint32_t number)
     struct member *m = &d->members[item->member];
     uint32_t *link = head_of(r, &item->key);
 
-    pst_assert(item->tier && r->live > 0 && r->live <= r->count);
+    pst_assert(item->tier);
+    pst_assert(r->live > 0 && r->live <= r->count);
     while (*link != number) {
         pst_assert(*link); /* it is in its key's chain */
         link = &r->items[*link - 1].next;
@@ -63,7 +64,8 @@ static void release_first(struct pst_directory *d, uint64_t now_ns)
 {
     struct reservations *r = &d->reservations;
 
-    pst_assert(r->count > 0 && r->first < r->max);
+    pst_assert(r->count > 0);
+    pst_assert(r->first < r->max);
     if (r->items[r->first].tier) {
         repair_later(d, now_ns); /* it counted as a copy */
         release(d, r->first + 1);
@@ -84,7 +86,8 @@ void reserve_add(struct pst_directory *d, const struct pst_put *put, struct pst_
         release_first(d, now_ns);
     /* What may be evicted makes room for itself: no more is promised than there is. */
     bytes = pst_min(put->bytes, tier->capacity_bytes - pst_min(tier->reserved_bytes, tier->capacity_bytes));
-    pst_assert(r->count < r->max && place.tier > 0 && place.tier < PST_POOL_TIERS);
+    pst_assert(r->count < r->max);
+    pst_assert(place.tier > 0 && place.tier < PST_POOL_TIERS);
     at = (r->first + r->count++) % r->max;
     pst_assert(!r->items[at].tier);
     r->items[at] = (struct reservation){.key = put->key,

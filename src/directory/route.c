@@ -56,7 +56,8 @@ void route_begin(struct routing *w)
 {
     struct pst_directory *d = w->d;
 
-    pst_assert(w->weight == 0 && w->near_count == 0);
+    pst_assert(w->weight == 0);
+    pst_assert(w->near_count == 0);
     for (uint32_t i = 0; i < d->settings.members_max; i++) {
         if (may_be_given_keys(d, (uint16_t)i, w->now_ns)) {
             w->weight += share(d, &d->members[i], w->now_ns);
@@ -76,7 +77,8 @@ static uint16_t draw_member(const struct routing *w, const struct pst_hash128 *k
     uint64_t at = (uint64_t)((unsigned __int128)pst_hash64(key, sizeof(*key), again) * w->weight >> 64);
     uint32_t low = 0, high = (uint32_t)w->d->settings.members_max - 1;
 
-    pst_assert(w->weight > 0 && w->d->settings.members_max > 0);
+    pst_assert(w->weight > 0);
+    pst_assert(w->d->settings.members_max > 0);
     while (low < high) {
         uint32_t middle = (low + high) / 2;
 
@@ -103,7 +105,8 @@ static bool add_place(struct routing *w, const struct pst_put *put, uint16_t mem
     struct pst_directory *d = w->d;
     struct pst_place place = {.member = member, .tier = tier_for(&d->members[member], put)};
 
-    pst_assert(member < d->settings.members_max && route->places.count <= PST_PLACES_MAX);
+    pst_assert(member < d->settings.members_max);
+    pst_assert(route->places.count <= PST_PLACES_MAX);
     if (!place.tier || !may_be_given_keys(d, member, w->now_ns) || route_has_host(d, &route->places, member))
         return false;
     pst_assert(route->places.count < PST_PLACES_MAX);

@@ -55,7 +55,8 @@ static int open_driver(struct pst_disk *disk, const struct pst_disk_options *opt
 {
     int r;
 
-    pst_assert(!disk->ops && !disk->driver);
+    pst_assert(!disk->ops);
+    pst_assert(!disk->driver);
     disk->ops = options->driver ? find_driver(options->driver) : drivers[0];
     if (!disk->ops)
         return pst_fail(-EINVAL, "no disk driver is named %s", options->driver);
@@ -95,7 +96,9 @@ int pst_disk_open(const struct pst_disk_options *options, struct pst_disk **out,
         free(disk);
         return r;
     }
-    pst_assert(disk->ops && disk->driver && disk->underway == 0);
+    pst_assert(disk->ops);
+    pst_assert(disk->driver);
+    pst_assert(disk->underway == 0);
     *out = disk;
     return 0;
 }
@@ -104,7 +107,9 @@ struct pst_disk *pst_disk_close(struct pst_disk *disk)
 {
     if (!disk)
         return NULL;
-    pst_assert(disk->underway == 0 && pst_list_empty(&disk->ready) && pst_list_empty(&disk->done));
+    pst_assert(disk->underway == 0);
+    pst_assert(pst_list_empty(&disk->ready));
+    pst_assert(pst_list_empty(&disk->done));
     disk->ops->close(disk);
     free(disk->fds);
     free(disk);
@@ -149,7 +154,8 @@ static void op_choose_window(struct pst_disk_op *op)
     uint64_t skip = op->piece_moved_bytes;
     const struct iovec *piece = op->iov;
 
-    pst_assert(op->moved_bytes < op->bytes && op->iov_count > 0);
+    pst_assert(op->moved_bytes < op->bytes);
+    pst_assert(op->iov_count > 0);
     if (op->fits && op->moved_bytes == 0) {
         op->now = op->iov;
         op->now_count = op->iov_count;
@@ -160,7 +166,8 @@ static void op_choose_window(struct pst_disk_op *op)
     while (room > 0 && op->now_count < PST_DISK_WINDOW_PIECES) {
         uint64_t bytes = pst_min(piece->iov_len - skip, room);
 
-        pst_assert(bytes > 0 && piece < op->iov + op->iov_count);
+        pst_assert(bytes > 0);
+        pst_assert(piece < op->iov + op->iov_count);
         op->window[op->now_count++] = (struct iovec){(uint8_t *)piece->iov_base + skip, bytes};
         room -= bytes;
         skip = 0;
@@ -175,11 +182,14 @@ static void op_take_in(struct pst_disk_op *op)
     uint32_t i;
 
     for (i = 0; i < op->iov_count && bytes < op->bytes; i++) {
-        pst_assert(is_aligned((uintptr_t)op->iov[i].iov_base) && op->iov[i].iov_len > 0);
+        pst_assert(is_aligned((uintptr_t)op->iov[i].iov_base));
+        pst_assert(op->iov[i].iov_len > 0);
         bytes += op->iov[i].iov_len;
         pst_assert(is_aligned(op->iov[i].iov_len) || bytes >= op->bytes);
     }
-    pst_assert(bytes >= op->bytes && op->bytes > 0 && is_aligned(op->bytes) && is_aligned(op->offset));
+    pst_assert(bytes >= op->bytes && op->bytes > 0);
+    pst_assert(is_aligned(op->bytes));
+    pst_assert(is_aligned(op->offset));
     op->iov_count = i;
     op->moved_bytes = op->piece_moved_bytes = 0;
     op->fits = bytes == op->bytes && bytes <= TRANSFER_BYTES_MAX && i <= IOV_MAX;
@@ -205,7 +215,8 @@ static void start_ready(struct pst_disk *disk, const struct pst_turn *turn)
 
 int pst_disk_submit(struct pst_disk *disk, struct pst_disk_op *op)
 {
-    pst_assert(op->file < disk->fd_count && op->verb <= PST_DISK_SYNC);
+    pst_assert(op->file < disk->fd_count);
+    pst_assert(op->verb <= PST_DISK_SYNC);
     pst_assert(disk->underway <= disk->depth);
     if (disk->underway >= disk->depth)
         return -EBUSY;
@@ -260,14 +271,17 @@ static int64_t result_spoilt(const struct pst_disk *disk, const struct pst_disk_
 
 static void op_end(struct pst_disk *disk, struct pst_disk_op *op, int result)
 {
-    pst_assert(result <= 0 && disk->underway > 0);
+    pst_assert(result <= 0);
+    pst_assert(disk->underway > 0);
     op->result = result;
     pst_list_push_back(&disk->done, &op->link);
 }
 
 void pst_disk_moved(struct pst_disk *disk, struct pst_disk_op *op, int64_t result)
 {
-    pst_assert(disk->underway > 0 && op->file < disk->fd_count && op->verb <= PST_DISK_SYNC);
+    pst_assert(disk->underway > 0);
+    pst_assert(op->file < disk->fd_count);
+    pst_assert(op->verb <= PST_DISK_SYNC);
     result = result_spoilt(disk, op, result);
     if (result == -EINTR || result == -EAGAIN) {
         pst_list_push_back(&disk->ready, &op->link);
@@ -306,7 +320,8 @@ int pst_disk_file_open(int folder_fd, const char *name, uint64_t bytes, bool *bu
     int flags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW;
     int fd = openat(folder_fd, name, flags | O_DIRECT, 0600), r;
 
-    pst_assert(is_aligned(bytes) && bytes <= INT64_MAX);
+    pst_assert(is_aligned(bytes));
+    pst_assert(bytes <= INT64_MAX);
     if (fd < 0 && errno == EINVAL) {
         fd = openat(folder_fd, name, flags, 0600);
         *buffered = *buffered || fd >= 0;

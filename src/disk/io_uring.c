@@ -209,7 +209,8 @@ static void ring_reap(struct pst_disk *disk)
     if (r->unsent > 0)
         ring_send(r);
     count = io_uring_peek_batch_cqe(&r->ring, cqes, REAP_COUNT_MAX);
-    pst_assert(count <= REAP_COUNT_MAX && count <= disk->underway);
+    pst_assert(count <= REAP_COUNT_MAX);
+    pst_assert(count <= disk->underway);
     for (unsigned i = 0; i < count; i++)
         pst_disk_moved(disk, io_uring_cqe_get_data(cqes[i]), cqes[i]->res);
     io_uring_cq_advance(&r->ring, count);

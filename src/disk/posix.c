@@ -79,7 +79,8 @@ static void pool_free(struct pool *p)
     pthread_mutex_unlock(&p->lock);
     for (uint32_t i = 0; i < p->thread_count; i++)
         pthread_join(p->threads[i], NULL);
-    pst_assert(pst_list_empty(&p->todo) && pst_list_empty(&p->ended));
+    pst_assert(pst_list_empty(&p->todo));
+    pst_assert(pst_list_empty(&p->ended));
     pst_close_fd(&p->event);
     pthread_cond_destroy(&p->wanted);
     pthread_mutex_destroy(&p->lock);
@@ -92,7 +93,8 @@ static int start_threads(struct pool *p, uint32_t count)
     sigset_t all, before;
     int r = 0;
 
-    pst_assert(count > 0 && count <= THREADS_MAX && p->thread_count == 0);
+    pst_assert(count > 0 && count <= THREADS_MAX);
+    pst_assert(p->thread_count == 0);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     while (r == 0 && p->thread_count < count) {
@@ -100,7 +102,8 @@ static int start_threads(struct pool *p, uint32_t count)
         p->thread_count += r == 0;
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pst_assert(p->thread_count <= count && r >= 0);
+    pst_assert(p->thread_count <= count);
+    pst_assert(r >= 0);
     return p->thread_count > 0 ? 0 : -r;
 }
 

@@ -75,9 +75,11 @@ static struct held *held_new(int fd, const struct pst_disk_op *op)
     for (uint32_t i = 0; i < op->now_count; i++)
         h->bytes += op->now[i].iov_len;
     h->offset = pst_disk_at(op);
-    pst_assert(h->bytes > 0 && h->bytes % SECTOR_BYTES == 0);
+    pst_assert(h->bytes > 0);
+    pst_assert(h->bytes % SECTOR_BYTES == 0);
     h->data = aligned_alloc(PST_DISK_BLOCK_BYTES, h->bytes);
-    pst_assert(h->data && h->fd >= 0);
+    pst_assert(h->data);
+    pst_assert(h->fd >= 0);
     for (uint32_t i = 0; i < op->now_count; i++) {
         memcpy(h->data + at, op->now[i].iov_base, op->now[i].iov_len);
         at += op->now[i].iov_len;
@@ -96,7 +98,8 @@ static void held_write_back_torn(struct held *h, uint64_t seed)
 {
     uint8_t *old = aligned_alloc(PST_DISK_BLOCK_BYTES, h->bytes);
 
-    pst_assert(old && pread(h->fd, old, h->bytes, (off_t)h->offset) == (ssize_t)h->bytes);
+    pst_assert(old);
+    pst_assert(pread(h->fd, old, h->bytes, (off_t)h->offset) == (ssize_t)h->bytes);
     for (uint64_t at = 0; at < h->bytes; at += SECTOR_BYTES) {
         if (pst_fault_dice(seed, 2, at) & 1)
             memcpy(h->data + at, old + at, SECTOR_BYTES);
@@ -141,7 +144,8 @@ static int64_t sim_read(int fd, const struct pst_disk_op *op)
     uint64_t begin = pst_disk_at(op);
     struct held this = {.fd = -1};
 
-    pst_assert(op->verb == PST_DISK_READ && op->now_count > 0);
+    pst_assert(op->verb == PST_DISK_READ);
+    pst_assert(op->now_count > 0);
     if (bytes <= 0)
         return bytes < 0 ? -errno : 0;
     held_name_file(fd, &this);
@@ -185,7 +189,8 @@ static int64_t sim_sync(int fd, uint64_t began_at)
 
 static int64_t sim_carry_out(int fd, struct started *s)
 {
-    pst_assert(s->op && s->at <= moment);
+    pst_assert(s->op);
+    pst_assert(s->at <= moment);
     if (cut)
         return -EIO;
     switch (s->op->verb) {
@@ -209,7 +214,8 @@ static int sim_open(struct pst_disk *disk, const struct pst_disk_options *option
     pst_assert(q);
     q->started = calloc(options->depth, sizeof(*q->started));
     q->event = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    pst_assert(q->started && q->event >= 0);
+    pst_assert(q->started);
+    pst_assert(q->event >= 0);
     if (text)
         pst_fault_setting(text + 1, "seed", &q->seed);
     disk->driver = q;

@@ -23,7 +23,8 @@ struct pst_root {
 
 int pst_root_fd(const struct pst_root *root)
 {
-    pst_assert(root->magic == ROOT_MAGIC && root->fd >= 0);
+    pst_assert(root->magic == ROOT_MAGIC);
+    pst_assert(root->fd >= 0);
     return root->fd;
 }
 
@@ -34,7 +35,8 @@ int pst_beneath_open(int folder_fd, const char *path, int flags)
         .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS,
     };
 
-    pst_assert(folder_fd >= 0 && !(flags & (O_CREAT | O_TRUNC)));
+    pst_assert(folder_fd >= 0);
+    pst_assert(!(flags & (O_CREAT | O_TRUNC)));
     for (int tries = 0; tries < OPEN_TRIES; tries++) {
         long fd = syscall(SYS_openat2, folder_fd, *path ? path : ".", &how, sizeof(how));
 

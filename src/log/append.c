@@ -59,7 +59,8 @@ static void fill_last_block(const struct pst_log_append *a, uint8_t *to)
     const struct iovec *last = &a->iov[a->iov_count - 1];
     uint64_t bytes = a->value.value_bytes % PST_LOG_ALIGN_BYTES;
 
-    pst_assert(a->iov_count > 0 && last->iov_len >= bytes);
+    pst_assert(a->iov_count > 0);
+    pst_assert(last->iov_len >= bytes);
     memcpy(to, (const uint8_t *)last->iov_base + last->iov_len - bytes, bytes);
     memset(to + bytes, 0, PST_LOG_ALIGN_BYTES - bytes);
 }
@@ -68,7 +69,8 @@ static void add_direct(struct pst_group *g, struct pst_log_append *a)
 {
     uint64_t rest = a->value.value_bytes % PST_LOG_ALIGN_BYTES;
 
-    pst_assert(a->value.value_bytes > 0 && g->iov_count >= 2);
+    pst_assert(a->value.value_bytes > 0);
+    pst_assert(g->iov_count >= 2);
     a->packed = false;
     a->data_at = g->direct_bytes;
     for (uint32_t i = 0; i < a->iov_count; i++) {
@@ -104,7 +106,9 @@ static bool group_fits(const struct pst_lane *lane, const struct pst_log_append 
     uint64_t data_bytes = pst_min(PST_GROUP_DATA_BYTES, lane->log->segment_bytes / GROUPS_A_SEGMENT);
     uint64_t packed_bytes = g->packed_bytes + (uint64_t)g->end_blocks * PST_LOG_ALIGN_BYTES;
 
-    pst_assert(g->state == PST_GROUP_OPEN && !g->large && g->iov_count >= 2);
+    pst_assert(g->state == PST_GROUP_OPEN);
+    pst_assert(!g->large);
+    pst_assert(g->iov_count >= 2);
     packed_bytes += packed ? a->value.value_bytes + PST_LOG_PACK_BYTES : PST_LOG_ALIGN_BYTES;
     return pst_group_head_bytes(g) + pst_log_entry_bytes(a->value.key.len, a->value.attrs.len) <=
                PST_LOG_HEAD_BYTES_MAX &&
@@ -132,7 +136,8 @@ static int append_shared(struct pst_lane *lane, struct pst_log_append *a)
     else
         add_direct(lane->open, a);
     lane->grew = true;
-    pst_assert(lane->open->entry_count > 0 && lane->open->state == PST_GROUP_OPEN);
+    pst_assert(lane->open->entry_count > 0);
+    pst_assert(lane->open->state == PST_GROUP_OPEN);
     return 0;
 }
 
@@ -148,7 +153,8 @@ static int append_large(struct pst_lane *lane, struct pst_log_append *a)
         g = pst_group_take(lane);
     if (!g)
         return -EBUSY;
-    pst_assert(!lane->open && !lane->summing.group);
+    pst_assert(!lane->open);
+    pst_assert(!lane->summing.group);
     g->large = true;
     a->crc = 0;
     add_entry(g, a);
@@ -165,7 +171,8 @@ static void fill_large(const struct pst_summing *s)
     struct pst_log_append *a = s->append;
     struct pst_group *g = s->group;
 
-    pst_assert(g->large && s->count == pst_div_up(a->value.value_bytes, PST_LOG_BLOCK_BYTES));
+    pst_assert(g->large);
+    pst_assert(s->count == pst_div_up(a->value.value_bytes, PST_LOG_BLOCK_BYTES));
     a->crc = pst_crc32c(0, s->crcs, 4 * s->count);
     memcpy(g->buffer + a->entry_at + offsetof(struct pst_log_entry, crc), &a->crc, sizeof(a->crc));
     pst_assert(pst_log_whole(pst_group_head_bytes(g) + 4 * s->count) == pst_log_large_at(&a->value));
@@ -187,14 +194,17 @@ bool pst_lane_sum_step(struct pst_lane *lane)
 
     if (!s->group)
         return false;
-    pst_assert(s->group->state == PST_GROUP_OPEN && s->group->large && s->group->entry_count == 1);
+    pst_assert(s->group->state == PST_GROUP_OPEN);
+    pst_assert(s->group->large);
+    pst_assert(s->group->entry_count == 1);
     if (s->sum.left_bytes > 0) {
         s->count += pst_sum_step(&s->sum, &s->crcs[s->count]);
         if (s->sum.left_bytes > 0)
             return true;
         fill_large(s);
     }
-    pst_assert(s->sum.left_bytes == 0 && s->count > 0);
+    pst_assert(s->sum.left_bytes == 0);
+    pst_assert(s->count > 0);
     r = pst_group_close(lane, s->group, 4 * s->count);
     if (r == -EBUSY)
         return false;
@@ -208,7 +218,8 @@ int pst_lane_append(struct pst_lane *lane, struct pst_log_append *a, uint8_t ver
 {
     struct pst_log_tombstone tombstone;
 
-    pst_assert(pieces_bytes(a) == a->value.value_bytes && (verb == PST_LOG_APPEND || verb > PST_LOG_MOVE));
+    pst_assert(pieces_bytes(a) == a->value.value_bytes);
+    pst_assert(verb == PST_LOG_APPEND || verb > PST_LOG_MOVE);
     if (a->value.value_bytes > pst_log_value_bytes_max(lane->log))
         return -EFBIG;
     if (!pst_log_begun(lane->log))

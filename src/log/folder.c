@@ -110,7 +110,8 @@ static int marker_put(const struct pst_log *log, uint32_t folder, uint64_t gener
     pst_cleanup_close int fd = -1;
     int len;
 
-    pst_assert(folder < log->folder_count && f->fd >= 0);
+    pst_assert(folder < log->folder_count);
+    pst_assert(f->fd >= 0);
     for (size_t i = 0; i < sizeof(log->store_id); i++)
         snprintf(store + 2 * i, 3, "%02x", log->store_id[i]);
     len = snprintf(text, sizeof(text),
@@ -120,7 +121,8 @@ static int marker_put(const struct pst_log *log, uint32_t folder, uint64_t gener
                    log->epoch, generation);
     len += snprintf(text + len, sizeof(text) - (size_t)len, "check %016" PRIx64 "\nend\n",
                     marker_check(text, len));
-    pst_assert(len > 0 && (size_t)len < sizeof(text));
+    pst_assert(len > 0);
+    pst_assert((size_t)len < sizeof(text));
     if (pst_fault(PST_FAULT_log_marker_eio)) {
         errno = EIO;
         return refuse_errno(f, "writing its marker");
@@ -138,7 +140,8 @@ int pst_log_marker_write(struct pst_log *log, uint64_t generation)
 {
     int r = 0;
 
-    pst_assert(log->folder_count > 0 && log->epoch > 0);
+    pst_assert(log->folder_count > 0);
+    pst_assert(log->epoch > 0);
     for (uint32_t i = 0; r == 0 && i < log->folder_count; i++)
         r = marker_put(log, i, generation);
     return r;
@@ -177,7 +180,8 @@ static int take_lock(struct pst_log_folder *f)
     char pid[32] = "";
     int len;
 
-    pst_assert(f->fd >= 0 && f->lock_fd < 0);
+    pst_assert(f->fd >= 0);
+    pst_assert(f->lock_fd < 0);
     f->lock_fd = openat(f->fd, LOCK, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (f->lock_fd < 0)
         return refuse_errno(f, LOCK);
@@ -198,7 +202,8 @@ static int folder_open(struct pst_log_folder *f, struct marker *m)
 {
     int r;
 
-    pst_assert(f->fd < 0 && f->lock_fd < 0);
+    pst_assert(f->fd < 0);
+    pst_assert(f->lock_fd < 0);
     if (mkdir(f->path, 0700) < 0 && errno != EEXIST)
         return refuse_errno(f, "making it");
     f->fd = open(f->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -223,7 +228,8 @@ static int check_marker(const struct pst_log *log, uint32_t i, const struct mark
 {
     const char *path = log->folders[i].path;
 
-    pst_assert(i < log->folder_count && m->version == PST_LOG_VERSION);
+    pst_assert(i < log->folder_count);
+    pst_assert(m->version == PST_LOG_VERSION);
     if (strcmp(m->store, first->store) != 0)
         return pst_fail(-EINVAL, "folders %s and %s are of different stores", log->folders[0].path, path);
     if (m->folder_count != log->folder_count || m->folder != i)
@@ -286,7 +292,8 @@ int pst_log_folders_open(struct pst_log *log, const struct pst_log_options *opti
     struct marker markers[PST_LOG_FOLDERS_MAX] = {0}, *first = NULL;
     int r, found = 0;
 
-    pst_assert(log->folder_count == 0 && options->folder_count <= PST_LOG_FOLDERS_MAX);
+    pst_assert(log->folder_count == 0);
+    pst_assert(options->folder_count <= PST_LOG_FOLDERS_MAX);
     for (uint32_t i = 0; i < options->folder_count; i++) {
         log->folders[i] = (struct pst_log_folder){-1, -1, options->folders[i]};
         log->folder_count++;
@@ -315,7 +322,8 @@ int pst_log_folders_open(struct pst_log *log, const struct pst_log_options *opti
         pst_random(&log->seed, sizeof(log->seed));
     }
     log->marked = found == (int)log->folder_count;
-    pst_assert(log->folder_count == options->folder_count && log->epoch < UINT32_MAX);
+    pst_assert(log->folder_count == options->folder_count);
+    pst_assert(log->epoch < UINT32_MAX);
     log->epoch++;
     return 0;
 }
@@ -336,7 +344,8 @@ static int check_room(const struct pst_log *log)
 {
     uint64_t wanted[PST_LOG_FOLDERS_MAX] = {0}, bytes;
 
-    pst_assert(log->folder_count > 0 && log->segment_count > 0);
+    pst_assert(log->folder_count > 0);
+    pst_assert(log->segment_count > 0);
     for (uint32_t i = 0; i < log->segment_count; i++) {
         bytes = 0;
         segment_exists(log, i, &bytes);
@@ -398,7 +407,8 @@ static int open_segment(struct pst_log *log, uint32_t segment, uint8_t *buffer)
     char name[NAME_BYTES_MAX];
     int fd;
 
-    pst_assert(segment < log->segment_count && log->fds[segment] < 0);
+    pst_assert(segment < log->segment_count);
+    pst_assert(log->fds[segment] < 0);
     segment_name(segment, name);
     fd = log->fds[segment] = pst_disk_file_open(f->fd, name, log->segment_bytes, &log->buffered);
     if (fd < 0)
@@ -427,7 +437,9 @@ int pst_log_segments_open(struct pst_log *log)
     pst_cleanup_free uint8_t *buffer = aligned_alloc(PST_LOG_ALIGN_BYTES, PST_LOG_DATA_AT);
     int r;
 
-    pst_assert(log->folder_count > 0 && log->segment_count > 0 && log->free_count == 0);
+    pst_assert(log->folder_count > 0);
+    pst_assert(log->segment_count > 0);
+    pst_assert(log->free_count == 0);
     if (!buffer)
         return pst_fail(-ENOMEM, "no memory to read segments");
     r = check_room(log);

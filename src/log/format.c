@@ -88,8 +88,8 @@ uint64_t pst_log_entry_put(void *to, const struct pst_log_value *value, uint32_t
     };
     uint8_t *p = to;
 
-    pst_assert(value->key.len > 0 && value->key.len <= PST_KEY_BYTES_MAX &&
-               value->attrs.len <= PST_ATTR_BYTES_MAX);
+    pst_assert(value->key.len > 0 && value->key.len <= PST_KEY_BYTES_MAX);
+    pst_assert(value->attrs.len <= PST_ATTR_BYTES_MAX);
     memset(p + bytes - 8, 0, 8);
     memcpy(p, &e, sizeof(e));
     memcpy(p + sizeof(e), value->key.data, value->key.len);

@@ -84,12 +84,14 @@ static int log_open_all(struct pst_log *log, const struct pst_log_options *optio
 {
     int r = pst_log_folders_open(log, options);
 
-    pst_assert(log->lane_count > 0 && log->segment_count >= 2 * log->lane_count + 2);
+    pst_assert(log->lane_count > 0);
+    pst_assert(log->segment_count >= 2 * log->lane_count + 2);
     if (r == 0)
         r = pst_log_segments_open(log);
     if (r < 0)
         return r;
-    pst_assert(log->epoch > 0 && log->folder_count > 0);
+    pst_assert(log->epoch > 0);
+    pst_assert(log->folder_count > 0);
     log->sequence = log->epoch << 32;
     for (uint32_t i = 0; r == 0 && i < options->lane_count; i++)
         r = pst_lane_open(log, i, options);
@@ -130,7 +132,8 @@ int pst_log_open(const struct pst_log_options *options, struct pst_log **out, co
         pst_log_close(log);
         return r;
     }
-    pst_assert(log->lanes[log->lane_count - 1] && log->begun == !options->held);
+    pst_assert(log->lanes[log->lane_count - 1]);
+    pst_assert(log->begun == !options->held);
     *out = log;
     return 0;
 }
@@ -141,7 +144,8 @@ struct pst_log *pst_log_close(struct pst_log *log)
 
     if (!log)
         return NULL;
-    pst_assert(log->free_count <= log->segment_count && log->resume_count <= log->segment_count);
+    pst_assert(log->free_count <= log->segment_count);
+    pst_assert(log->resume_count <= log->segment_count);
     whole = log->begun && log->lanes[log->lane_count - 1];
     pst_assert(!whole || log->epoch > 0);
     for (uint32_t i = 0; log->lanes && i < log->lane_count; i++)
@@ -225,7 +229,9 @@ static int lane_take_memory(struct pst_lane *lane, uint32_t depth)
 {
     uint8_t *at;
 
-    pst_assert(depth > 0 && !lane->memory && lane->large_count == 0);
+    pst_assert(depth > 0);
+    pst_assert(!lane->memory);
+    pst_assert(lane->large_count == 0);
     lane->reading_room = depth;
     lane->memory_bytes = PST_LOG_DATA_AT + (uint64_t)PST_LANE_GROUPS * PST_GROUP_BUFFER_BYTES +
                          (uint64_t)depth * PST_READ_SMALL_BYTES +
@@ -248,7 +254,8 @@ static int lane_take_memory(struct pst_lane *lane, uint32_t depth)
     for (uint32_t i = 0; i < depth; i++, at += PST_READ_SMALL_BYTES)
         lane->readings[i].small = at;
     pst_assert(at == lane->memory + lane->memory_bytes);
-    pst_assert(lane->reading_count == 0 && lane->large_count == PST_READ_LARGES);
+    pst_assert(lane->reading_count == 0);
+    pst_assert(lane->large_count == PST_READ_LARGES);
     return 0;
 }
 
@@ -268,7 +275,8 @@ static int lane_open_disk(struct pst_lane *lane, const struct pst_log_options *o
     };
     int r;
 
-    pst_assert(lane->memory && !lane->disk);
+    pst_assert(lane->memory);
+    pst_assert(!lane->disk);
     if (!regions)
         return pst_fail(-ENOMEM, "no memory for a lane");
     if (o->region_count > 0)
@@ -284,7 +292,8 @@ int pst_lane_open(struct pst_log *log, uint32_t index, const struct pst_log_opti
     struct pst_lane *lane = calloc(1, sizeof(*lane));
     int r;
 
-    pst_assert(index < log->lane_count && !log->lanes[index]);
+    pst_assert(index < log->lane_count);
+    pst_assert(!log->lanes[index]);
     if (!lane)
         return pst_fail(-ENOMEM, "no memory for a lane");
     lane->log = log;
@@ -305,7 +314,8 @@ int pst_lane_open(struct pst_log *log, uint32_t index, const struct pst_log_opti
         pst_lane_close(lane);
         return r;
     }
-    pst_assert(lane->disk && pst_lane_idle(lane));
+    pst_assert(lane->disk);
+    pst_assert(pst_lane_idle(lane));
     log->lanes[index] = lane;
     return 0;
 }
@@ -316,7 +326,9 @@ struct pst_lane *pst_lane_close(struct pst_lane *lane)
         return NULL;
     pst_assert(!lane->disk || pst_lane_idle(lane));
     pst_assert(lane->written <= lane->issued && lane->synced <= lane->written);
-    pst_assert(lane->moves_reading == 0 && lane->moving_bytes == 0 && pst_list_empty(&lane->moves));
+    pst_assert(lane->moves_reading == 0);
+    pst_assert(lane->moving_bytes == 0);
+    pst_assert(pst_list_empty(&lane->moves));
     pst_disk_close(lane->disk);
     free(lane->index_now.entries);
     for (uint32_t i = 0; i < lane->seal_count; i++)
@@ -352,7 +364,8 @@ void pst_lane_make_head(const struct pst_lane *lane, uint32_t segment, uint32_t 
                                     .in_use = in_use,
                                     .lane = lane->index};
 
-    pst_assert(segment < lane->log->segment_count && in_use <= PST_SEGMENT_HEAD_FAILED);
+    pst_assert(segment < lane->log->segment_count);
+    pst_assert(in_use <= PST_SEGMENT_HEAD_FAILED);
     pst_segment_head_seal(&head, lane->log->seed);
     memset(to, 0, PST_LOG_DATA_AT);
     memcpy(to, &head, sizeof(head));
@@ -476,7 +489,8 @@ void pst_log_stat(const struct pst_log *log, struct pst_log_stat *out)
                                .capacity_bytes =
                                    (log->segment_count - 2 * log->lane_count) * log->segment_bytes};
 
-    pst_assert(log->free_count <= log->segment_count && log->segment_count > 2 * log->lane_count);
+    pst_assert(log->free_count <= log->segment_count);
+    pst_assert(log->segment_count > 2 * log->lane_count);
     for (uint32_t i = 0; i < log->segment_count; i++) {
         sum.live_bytes += atomic_load(&log->segments[i].live_bytes);
         sum.segments_failed += atomic_load(&log->segments[i].failed);

@@ -95,7 +95,8 @@ static inline void pst_segment_becomes(struct pst_segment *s, enum pst_segment_s
         [PST_SEGMENT_EMPTY] = 1 << PST_SEGMENT_FULL,
     };
 
-    pst_assert(state < pst_count_of(follows) && follows[state] >> s->state & 1);
+    pst_assert(state < pst_count_of(follows));
+    pst_assert(follows[state] >> s->state & 1);
     s->state = (uint8_t)state;
 }
 

@@ -14,7 +14,8 @@ void pst_log_span(uint64_t value_bytes, uint64_t *offset, uint64_t *bytes)
     uint64_t begin = *offset / PST_LOG_BLOCK_BYTES * PST_LOG_BLOCK_BYTES;
     uint64_t end = pst_min(pst_round_up(*offset + *bytes, PST_LOG_BLOCK_BYTES), value_bytes);
 
-    pst_assert(*offset <= value_bytes && *bytes <= value_bytes - *offset);
+    pst_assert(*offset <= value_bytes);
+    pst_assert(*bytes <= value_bytes - *offset);
     *offset = begin;
     *bytes = end - begin;
 }
@@ -28,7 +29,8 @@ static uint64_t down_block(uint64_t n)
 
 static struct pst_reading *reading_take(struct pst_lane *lane, bool large)
 {
-    pst_assert(lane->reading_count <= lane->reading_room && lane->large_count <= PST_READ_LARGES);
+    pst_assert(lane->reading_count <= lane->reading_room);
+    pst_assert(lane->large_count <= PST_READ_LARGES);
     if (large && lane->large_count == 0)
         return NULL;
     for (uint32_t i = 0; i < lane->reading_room; i++) {
@@ -40,7 +42,8 @@ static struct pst_reading *reading_take(struct pst_lane *lane, bool large)
         *g = (struct pst_reading){.small = g->small};
         if (large)
             g->large = lane->larges[--lane->large_count];
-        pst_assert(g->small && g->io_left == 0);
+        pst_assert(g->small);
+        pst_assert(g->io_left == 0);
         lane->reading_count++;
         return g;
     }
@@ -49,7 +52,9 @@ static struct pst_reading *reading_take(struct pst_lane *lane, bool large)
 
 static void reading_give(struct pst_lane *lane, struct pst_reading *g)
 {
-    pst_assert(g->read && lane->reading_count > 0 && g->io_left == 0);
+    pst_assert(g->read);
+    pst_assert(lane->reading_count > 0);
+    pst_assert(g->io_left == 0);
     pst_assert(!g->large || lane->large_count < PST_READ_LARGES);
     if (g->large)
         lane->larges[lane->large_count++] = g->large;
@@ -68,8 +73,10 @@ static void reading_submit(struct pst_lane *lane, struct pst_reading *g, const s
                                    .iov = iov,
                                    .iov_count = iov_count};
 
-    pst_assert(pst_log_is_whole(offset) && offset + bytes <= lane->log->segment_bytes);
-    pst_assert(g->io_left < pst_count_of(g->io) && bytes > 0);
+    pst_assert(pst_log_is_whole(offset));
+    pst_assert(offset + bytes <= lane->log->segment_bytes);
+    pst_assert(g->io_left < pst_count_of(g->io));
+    pst_assert(bytes > 0);
     pst_lane_submit(lane, &g->io[g->io_left++], PST_IO_READ, g, &op);
     lane->stat.read_bytes += bytes;
 }
@@ -91,7 +98,8 @@ static void submit_direct(struct pst_lane *lane, struct pst_reading *g, uint8_t 
     const struct pst_log_read *read = g->read;
     uint64_t whole = down_block(read->bytes);
 
-    pst_assert(pst_log_is_whole(at) && read->iov_count > 0);
+    pst_assert(pst_log_is_whole(at));
+    pst_assert(read->iov_count > 0);
     if (whole > 0)
         reading_submit(lane, g, read->iov, read->iov_count, at, whole);
     if (whole < read->bytes) {
@@ -109,7 +117,8 @@ static int read_one_block(struct pst_lane *lane, struct pst_log_read *read)
         direct ? 0 : pst_round_up(at % PST_LOG_ALIGN_BYTES + read->bytes, PST_LOG_ALIGN_BYTES);
     struct pst_reading *g = reading_take(lane, bounce_bytes > PST_READ_SMALL_BYTES);
 
-    pst_assert(read->bytes > 0 && read->offset == 0);
+    pst_assert(read->bytes > 0);
+    pst_assert(read->offset == 0);
     if (!g)
         return -EBUSY;
     g->read = read;
@@ -129,7 +138,8 @@ static int read_large(struct pst_lane *lane, struct pst_log_read *read)
          large = !direct || head_bytes > PST_LOG_ALIGN_BYTES;
     struct pst_reading *g;
 
-    pst_assert(head_bytes <= PST_LOG_HEAD_BYTES_MAX && pst_log_is_whole(read->place.offset));
+    pst_assert(head_bytes <= PST_LOG_HEAD_BYTES_MAX);
+    pst_assert(pst_log_is_whole(read->place.offset));
     if (!direct && read->bytes > PST_LOG_BOUNCE_BYTES_MAX)
         return -EINVAL;
     g = reading_take(lane, large);
@@ -209,7 +219,8 @@ bool pst_sum_step(struct pst_sum *sum, uint32_t *crc)
 {
     uint64_t bytes = pst_min(STEP_BYTES, pst_min(sum->left_bytes, PST_LOG_BLOCK_BYTES - sum->block_bytes));
 
-    pst_assert(bytes > 0 && sum->block_bytes < PST_LOG_BLOCK_BYTES);
+    pst_assert(bytes > 0);
+    pst_assert(sum->block_bytes < PST_LOG_BLOCK_BYTES);
     sum->crc = pst_cursor_crc(&sum->at, sum->crc, bytes);
     sum->left_bytes -= bytes;
     sum->block_bytes += (uint32_t)bytes;
@@ -233,7 +244,8 @@ static const uint32_t *checksums_of(const struct pst_log *log, const struct pst_
     struct pst_log_any any;
     const uint32_t *crcs = (const void *)(g->head + sizeof(*head) + entry_bytes);
 
-    pst_assert(!pst_log_one_block(v->value_bytes) && g->head);
+    pst_assert(!pst_log_one_block(v->value_bytes));
+    pst_assert(g->head);
     if (!pst_group_good(head, pst_log_large_at(v), log->seed, log->segment_bytes) ||
         head->segment != read->place.segment || head->offset != read->place.offset ||
         head->entries_bytes != entry_bytes || head->used_bytes != sizeof(*head) + entry_bytes + 4 * count ||
@@ -257,7 +269,8 @@ static int reading_begin_check(struct pst_lane *lane, struct pst_reading *g)
             return -EBADMSG;
         g->crcs += read->offset / PST_LOG_BLOCK_BYTES;
     }
-    pst_assert(read->bytes > 0 && g->io_left == 0);
+    pst_assert(read->bytes > 0);
+    pst_assert(g->io_left == 0);
     g->bounced = (struct iovec){g->bounce, read->bytes};
     g->sum = (struct pst_sum){.at = {g->bounce ? &g->bounced : read->iov, 0}, .left_bytes = read->bytes};
     pst_list_push_back(&lane->checks, &g->link);
@@ -278,7 +291,8 @@ static void reading_put_tail(const struct pst_reading *g)
     const struct iovec *last = &g->read->iov[g->read->iov_count - 1];
     uint64_t bytes = g->read->bytes % PST_LOG_ALIGN_BYTES;
 
-    pst_assert(g->read->iov_count > 0 && last->iov_len >= bytes);
+    pst_assert(g->read->iov_count > 0);
+    pst_assert(last->iov_len >= bytes);
     memcpy((uint8_t *)last->iov_base + last->iov_len - bytes, g->tail_iov.iov_base, bytes);
 }
 
@@ -287,7 +301,8 @@ static void reading_done(struct pst_lane *lane, struct pst_reading *g, int resul
     struct pst_log_read *read = g->read;
     uint32_t readers;
 
-    pst_assert(result <= 0 && g->io_left == 0);
+    pst_assert(result <= 0);
+    pst_assert(g->io_left == 0);
     if (result == 0 && g->bounce)
         reading_scatter(read, g->bounce);
     readers = atomic_fetch_sub(&lane->log->segments[read->place.segment].readers, 1);
@@ -305,7 +320,9 @@ bool pst_lane_check_step(struct pst_lane *lane)
     if (pst_list_empty(&lane->checks))
         return false;
     g = pst_list_first(&lane->checks, struct pst_reading, link);
-    pst_assert(g->read && g->io_left == 0 && g->crcs);
+    pst_assert(g->read);
+    pst_assert(g->io_left == 0);
+    pst_assert(g->crcs);
     if (pst_sum_step(&g->sum, &crc))
         good = crc == *g->crcs++;
     if (good && g->sum.left_bytes > 0)
@@ -317,7 +334,8 @@ bool pst_lane_check_step(struct pst_lane *lane)
 
 void pst_reading_io_ended(struct pst_lane *lane, struct pst_reading *g, int result)
 {
-    pst_assert(g->read && g->io_left > 0 && g->io_left <= pst_count_of(g->io));
+    pst_assert(g->read);
+    pst_assert(g->io_left > 0 && g->io_left <= pst_count_of(g->io));
     if (result < 0)
         g->result = result;
     if (--g->io_left > 0)

@@ -33,7 +33,8 @@ static void stage_becomes(struct pst_reclaim *rc, enum pst_reclaim_stage stage)
         [PST_RECLAIM_SYNC] = 1 << PST_RECLAIM_HEAD,
     };
 
-    pst_assert(stage < pst_count_of(follows) && follows[stage] >> rc->stage & 1);
+    pst_assert(stage < pst_count_of(follows));
+    pst_assert(follows[stage] >> rc->stage & 1);
     rc->stage = (uint8_t)stage;
 }
 
@@ -161,7 +162,9 @@ static void reclaim_submit(struct pst_lane *lane, enum pst_disk_verb verb, uint6
                                    .iov = &rc->iov,
                                    .iov_count = 1};
 
-    pst_assert(op.bytes > 0 && pst_log_is_whole(offset) && offset + op.bytes <= lane->log->segment_bytes);
+    pst_assert(op.bytes > 0);
+    pst_assert(pst_log_is_whole(offset));
+    pst_assert(offset + op.bytes <= lane->log->segment_bytes);
     pst_lane_submit(lane, &rc->io, PST_IO_RECLAIM, NULL, &op);
 }
 
@@ -170,7 +173,8 @@ static int read_block(struct pst_lane *lane, uint64_t offset, uint64_t bytes)
     struct pst_reclaim *rc = &lane->reclaim;
     uint8_t *buffer = aligned_alloc(PST_LOG_ALIGN_BYTES, bytes);
 
-    pst_assert(bytes > 0 && pst_log_is_whole(bytes));
+    pst_assert(bytes > 0);
+    pst_assert(pst_log_is_whole(bytes));
     if (!buffer)
         return -ENOMEM;
     free(rc->entries);
@@ -189,7 +193,9 @@ int pst_log_reclaim_begin(struct pst_lane *lane, uint32_t live_percent_max)
 
     if (rc->stage != PST_RECLAIM_NONE || !pst_log_begun(log))
         return -EBUSY;
-    pst_assert(rc->moving == 0 && !rc->entries && !rc->keep);
+    pst_assert(rc->moving == 0);
+    pst_assert(!rc->entries);
+    pst_assert(!rc->keep);
     pthread_mutex_lock(&log->lock);
     for (uint32_t i = 0; i < log->segment_count; i++) {
         uint64_t value = segment_rank(lane, &log->segments[i], live_percent_max);
@@ -224,7 +230,8 @@ static void reclaim_finish(struct pst_lane *lane)
 {
     struct pst_reclaim *rc = &lane->reclaim;
 
-    pst_assert(rc->moving == 0 && lane->moving_bytes == 0);
+    pst_assert(rc->moving == 0);
+    pst_assert(lane->moving_bytes == 0);
     stage_becomes(rc, PST_RECLAIM_NONE);
     free(rc->entries);
     *rc = (struct pst_reclaim){.stage = PST_RECLAIM_NONE};
@@ -246,7 +253,8 @@ static void tail_read(struct pst_lane *lane)
 {
     struct pst_reclaim *rc = &lane->reclaim;
 
-    pst_assert(rc->stage == PST_RECLAIM_TAIL && rc->iov.iov_len >= sizeof(rc->tail));
+    pst_assert(rc->stage == PST_RECLAIM_TAIL);
+    pst_assert(rc->iov.iov_len >= sizeof(rc->tail));
     memcpy(&rc->tail, rc->entries, sizeof(rc->tail));
     if (!pst_segment_tail_good(&rc->tail, lane->log->seed, rc->segment, lane->log->segment_bytes) ||
         rc->tail.sequence != segment_now(lane)->sequence ||
@@ -262,7 +270,8 @@ static void index_read(struct pst_lane *lane)
 {
     struct pst_reclaim *rc = &lane->reclaim;
 
-    pst_assert(rc->stage == PST_RECLAIM_INDEX && rc->tail.index_bytes <= rc->iov.iov_len);
+    pst_assert(rc->stage == PST_RECLAIM_INDEX);
+    pst_assert(rc->tail.index_bytes <= rc->iov.iov_len);
     if (pst_log_index_check(rc->entries, rc->tail.index_bytes, lane->log->seed) != rc->tail.index_check) {
         reclaim_give_up(lane);
         return;
@@ -301,7 +310,8 @@ int pst_log_reclaim_next(struct pst_lane *lane, struct pst_log_found *found)
     struct pst_log_any any;
     int kind;
 
-    pst_assert(rc->stage != PST_RECLAIM_NONE && rc->stage <= PST_RECLAIM_WALK);
+    pst_assert(rc->stage != PST_RECLAIM_NONE);
+    pst_assert(rc->stage <= PST_RECLAIM_WALK);
     if (rc->stage != PST_RECLAIM_WALK)
         return -EAGAIN;
     while ((kind = pst_log_entry_next(&rc->left, lane->log->segment_bytes, &any)) > 0) {
@@ -348,7 +358,8 @@ void pst_reclaim_flushed(struct pst_lane *lane, int result)
     struct pst_segment *s = segment_now(lane);
     bool all = true;
 
-    pst_assert(result <= 0 && rc->moving == 0);
+    pst_assert(result <= 0);
+    pst_assert(rc->moving == 0);
     pst_assert(rc->stage == PST_RECLAIM_FLUSH);
     s->lost = s->lost || rc->keep;
     if (rc->keep)
@@ -377,7 +388,8 @@ static void write_free_head(struct pst_lane *lane)
 {
     struct pst_reclaim *rc = &lane->reclaim;
 
-    pst_assert(rc->stage == PST_RECLAIM_HEAD && segment_now(lane)->state == PST_SEGMENT_EMPTY);
+    pst_assert(rc->stage == PST_RECLAIM_HEAD);
+    pst_assert(segment_now(lane)->state == PST_SEGMENT_EMPTY);
     pst_lane_make_head(lane, rc->segment,
                        segment_now(lane)->failed ? PST_SEGMENT_HEAD_FAILED : PST_SEGMENT_HEAD_FREE,
                        lane->free_head);
@@ -468,7 +480,8 @@ void pst_reclaim_step(struct pst_lane *lane)
 static void move_done(struct pst_lane *lane, struct pst_log_move *move, int result)
 {
     pst_assert(result <= 0);
-    pst_assert(lane->reclaim.moving > 0 && lane->moving_bytes >= move->value.value_bytes);
+    pst_assert(lane->reclaim.moving > 0);
+    pst_assert(lane->moving_bytes >= move->value.value_bytes);
     lane->reclaim.moving--;
     lane->moving_bytes -= move->value.value_bytes;
     free(move->iov.iov_base);
@@ -522,7 +535,8 @@ static void append_moved(struct pst_lane *lane, struct pst_log_move *move)
 {
     int r;
 
-    pst_assert(move->read.op.result == 0 && lane->reclaim.moving > 0);
+    pst_assert(move->read.op.result == 0);
+    pst_assert(lane->reclaim.moving > 0);
     move->append = (struct pst_log_append){
         .value = move->value, .iov = &move->iov, .iov_count = move->value.value_bytes > 0};
     r = pst_lane_append(lane, &move->append, PST_LOG_MOVE_APPEND);
@@ -555,7 +569,8 @@ bool pst_moves_step(struct pst_lane *lane, const struct pst_turn *turn)
 
 void pst_move_appended(struct pst_lane *lane, struct pst_log_move *move)
 {
-    pst_assert(move->append.op.verb == PST_LOG_MOVE_APPEND && move->iov.iov_base);
+    pst_assert(move->append.op.verb == PST_LOG_MOVE_APPEND);
+    pst_assert(move->iov.iov_base);
     move->to = move->append.place;
     move->crc = move->append.crc;
     lane->stat.moved_bytes += move->append.op.result == 0 ? move->value.value_bytes : 0;

@@ -54,7 +54,8 @@ static const uint8_t *scan_view(struct pst_log_scan *scan, uint32_t segment, uin
     uint64_t begin = at / PST_LOG_ALIGN_BYTES * PST_LOG_ALIGN_BYTES;
     ssize_t n;
 
-    pst_assert(bytes <= WINDOW_BYTES - PST_LOG_ALIGN_BYTES && at + bytes <= scan->log->segment_bytes);
+    pst_assert(bytes <= WINDOW_BYTES - PST_LOG_ALIGN_BYTES);
+    pst_assert(at + bytes <= scan->log->segment_bytes);
     if (scan->window_segment != segment || at < scan->window_at ||
         at + bytes > scan->window_at + scan->window_bytes) {
         uint64_t want = pst_min(WINDOW_BYTES, scan->log->segment_bytes - begin);
@@ -68,7 +69,8 @@ static const uint8_t *scan_view(struct pst_log_scan *scan, uint32_t segment, uin
         scan->window_at = begin;
         scan->window_bytes = (uint64_t)n;
     }
-    pst_assert(at + bytes <= scan->window_at + scan->window_bytes && scan->window_bytes <= WINDOW_BYTES);
+    pst_assert(at + bytes <= scan->window_at + scan->window_bytes);
+    pst_assert(scan->window_bytes <= WINDOW_BYTES);
     return scan->window + (at - scan->window_at);
 }
 
@@ -204,7 +206,8 @@ static bool group_at(struct pst_log_scan *scan, uint32_t segment, uint64_t at)
     uint64_t room = pst_min(PST_LOG_HEAD_BYTES_MAX, log->segment_bytes - at);
     const struct pst_group_head *head = (const void *)scan_view(scan, segment, at, room);
 
-    pst_assert(at % PST_LOG_ALIGN_BYTES == 0 && at < log->segment_bytes);
+    pst_assert(at % PST_LOG_ALIGN_BYTES == 0);
+    pst_assert(at < log->segment_bytes);
     if (!head || head->magic != PST_GROUP_MAGIC)
         return false;
     if (pst_group_good(head, room, log->seed, log->segment_bytes) && head->segment == segment &&
@@ -375,7 +378,8 @@ static void keep_index(struct pst_log_scan *scan, uint32_t segment)
 {
     struct pst_segment *s = &scan->log->segments[segment];
 
-    pst_assert(scan->now.entries && s->state == PST_SEGMENT_FULL);
+    pst_assert(scan->now.entries);
+    pst_assert(s->state == PST_SEGMENT_FULL);
     s->failed = fdatasync(scan->log->fds[segment]) < 0;
     s->resume_at = s->failed ? 0 : scan->walked_to;
     scan->log->resume_count += s->resume_at > 0;
@@ -389,7 +393,8 @@ static void keep_index(struct pst_log_scan *scan, uint32_t segment)
 
 static int first_round(struct pst_log_scan *scan)
 {
-    pst_assert(scan->segment == 0 && scan->told.values == 0);
+    pst_assert(scan->segment == 0);
+    pst_assert(scan->told.values == 0);
     for (uint32_t i = 0; i < scan->log->segment_count; i++) {
         const struct pst_segment *s = &scan->log->segments[i];
         int r;
@@ -430,7 +435,8 @@ int pst_log_scan_open(struct pst_log *log, struct pst_log_scan **out)
         pst_log_scan_close(scan, NULL);
         return r;
     }
-    pst_assert(scan->segment == 0 && scan->left.len == 0);
+    pst_assert(scan->segment == 0);
+    pst_assert(scan->left.len == 0);
     *out = scan;
     return 0;
 }

@@ -53,7 +53,8 @@ static void end_waiting(struct pst_lane *lane, struct pst_log_op *op)
     struct pst_log_append *a = pst_list_entry(&op->link, struct pst_log_append, op.link);
     bool flush = op->verb != PST_LOG_APPEND;
 
-    pst_assert(op->ticket <= lane->synced && (flush || a->durable));
+    pst_assert(op->ticket <= lane->synced);
+    pst_assert(flush || a->durable);
     if (!sync_failed(lane, flush, flush ? 0 : a->place.segment)) {
         pst_lane_done(lane, op, flush && pst_lane_in_doubt(lane) ? -EIO : 0);
         return;
@@ -100,7 +101,8 @@ static void end_sync(struct pst_lane *lane)
 static bool start_sync(struct pst_lane *lane)
 {
     pst_assert(lane->written > lane->synced);
-    pst_assert(lane->sync_left == 0 && lane->dirty_count <= pst_count_of(lane->sync_io));
+    pst_assert(lane->sync_left == 0);
+    pst_assert(lane->dirty_count <= pst_count_of(lane->sync_io));
     (void)pst_lane_in_doubt(lane); /* this one may end it */
     lane->sync_upto = lane->written;
     lane->sync_count = lane->dirty_count;

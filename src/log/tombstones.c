@@ -6,7 +6,8 @@ enum { TOMBSTONES_MIN = 1024, LATERS_MIN = 64 };
 
 int pst_lane_add_tombstone(struct pst_lane *lane, const struct pst_log_tombstone *tombstone)
 {
-    pst_assert(tombstone->kind == PST_LOG_TOMBSTONE && lane->tombstone_count <= lane->tombstone_room);
+    pst_assert(tombstone->kind == PST_LOG_TOMBSTONE);
+    pst_assert(lane->tombstone_count <= lane->tombstone_room);
     if (lane->tombstone_count == lane->tombstone_room) {
         uint64_t room = pst_max(2 * lane->tombstone_room, TOMBSTONES_MIN);
         void *more = realloc(lane->tombstones, room * sizeof(*tombstone));
@@ -23,7 +24,8 @@ int pst_lane_add_tombstone(struct pst_lane *lane, const struct pst_log_tombstone
 
 void pst_lane_add_tombstones(struct pst_lane *lane, struct pst_group *g)
 {
-    pst_assert(g->state == PST_GROUP_OPEN && !g->large);
+    pst_assert(g->state == PST_GROUP_OPEN);
+    pst_assert(!g->large);
     while (lane->tombstone_count > 0 &&
            pst_group_head_bytes(g) + sizeof(struct pst_log_tombstone) <= PST_LOG_HEAD_BYTES_MAX) {
         memcpy(g->buffer + pst_group_head_bytes(g), &lane->tombstones[--lane->tombstone_count],
@@ -39,7 +41,8 @@ void pst_lane_add_tombstones(struct pst_lane *lane, struct pst_group *g)
 
 static int delete_later(struct pst_lane *lane, const struct pst_log_tombstone *tombstone, uint64_t ticket)
 {
-    pst_assert(ticket <= lane->issued && lane->later_count <= lane->later_room);
+    pst_assert(ticket <= lane->issued);
+    pst_assert(lane->later_count <= lane->later_room);
     if (lane->later_count == lane->later_room) {
         uint64_t room = pst_max(2 * lane->later_room, LATERS_MIN);
         void *more = realloc(lane->laters, room * sizeof(*lane->laters));

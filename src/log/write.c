@@ -23,7 +23,8 @@ static void group_becomes(struct pst_group *g, enum pst_group_state state)
         [PST_GROUP_WRITTEN] = 1 << PST_GROUP_WRITING,
     };
 
-    pst_assert(state < pst_count_of(follows) && follows[state] >> g->state & 1);
+    pst_assert(state < pst_count_of(follows));
+    pst_assert(follows[state] >> g->state & 1);
     g->state = (uint8_t)state;
 }
 
@@ -36,7 +37,9 @@ struct pst_group *pst_group_take(struct pst_lane *lane)
 
         if (g->state != PST_GROUP_FREE)
             continue;
-        pst_assert(pst_list_empty(&g->appends) && g->io_left == 0 && !g->image);
+        pst_assert(pst_list_empty(&g->appends));
+        pst_assert(g->io_left == 0);
+        pst_assert(!g->image);
         group_becomes(g, PST_GROUP_OPEN);
         g->large = false;
         g->result = 0;
@@ -68,8 +71,11 @@ static void group_submit(struct pst_lane *lane, struct pst_group *g, const struc
                                    .iov = iov,
                                    .iov_count = iov_count};
 
-    pst_assert(g->state == PST_GROUP_WRITING && g->io_left < pst_count_of(g->io));
-    pst_assert(bytes > 0 && pst_log_is_whole(offset) && offset + bytes <= lane->log->segment_bytes);
+    pst_assert(g->state == PST_GROUP_WRITING);
+    pst_assert(g->io_left < pst_count_of(g->io));
+    pst_assert(bytes > 0);
+    pst_assert(pst_log_is_whole(offset));
+    pst_assert(offset + bytes <= lane->log->segment_bytes);
     pst_lane_submit(lane, &g->io[g->io_left++], PST_IO_GROUP, g, &op);
     lane->stat.written_bytes += bytes;
 }
@@ -78,7 +84,8 @@ static void group_issue(struct pst_lane *lane, struct pst_group *g)
 {
     group_becomes(g, PST_GROUP_WRITING);
     g->ticket = ++lane->issued;
-    pst_assert(lane->issued > lane->written && lane->issued - lane->written <= PST_LANE_GROUPS);
+    pst_assert(lane->issued > lane->written);
+    pst_assert(lane->issued - lane->written <= PST_LANE_GROUPS);
     g->io_left = 0;
 }
 
@@ -142,7 +149,8 @@ static int take_segment(struct pst_lane *lane, bool last_resort, uint32_t *out)
 
 static void write_segment_head(struct pst_lane *lane, struct pst_group *g, uint32_t segment)
 {
-    pst_assert(g->entry_count == 0 && pst_list_empty(&g->appends));
+    pst_assert(g->entry_count == 0);
+    pst_assert(pst_list_empty(&g->appends));
     pst_lane_make_head(lane, segment, PST_SEGMENT_HEAD_USED, g->buffer);
     g->iov[0] = (struct iovec){g->buffer, PST_LOG_DATA_AT};
     g->segment = segment;
@@ -207,7 +215,8 @@ static int open_segment(struct pst_lane *lane, bool last_resort)
     lane->reclaim.took = lane->reclaim.took || (last_resort && lane->reclaim.stage != PST_RECLAIM_NONE);
     pst_lane_note_provided(lane);
     write_segment_head(lane, g, segment);
-    pst_assert(lane->index_now.bytes == 0 && lane->at == PST_LOG_DATA_AT);
+    pst_assert(lane->index_now.bytes == 0);
+    pst_assert(lane->at == PST_LOG_DATA_AT);
     return 0;
 }
 
@@ -270,7 +279,8 @@ void pst_lane_fail_segment(struct pst_lane *lane, uint32_t segment)
  * -EBUSY. */
 int pst_lane_seal(struct pst_lane *lane)
 {
-    pst_assert(lane->index_now.entries && lane->seal_count <= PST_LANE_SEALS);
+    pst_assert(lane->index_now.entries);
+    pst_assert(lane->seal_count <= PST_LANE_SEALS);
     if (lane->seal_count == PST_LANE_SEALS)
         return -EBUSY;
     pst_segment_becomes(pst_lane_segment(lane, lane->index_now.segment), PST_SEGMENT_SEALED);
@@ -278,7 +288,8 @@ int pst_lane_seal(struct pst_lane *lane)
     lane->seals[lane->seal_count++] = lane->index_now;
     lane->index_now = (struct pst_index){0};
     lane->cramped = true;
-    pst_assert(lane->seal_count <= PST_LANE_SEALS && !lane->index_now.entries);
+    pst_assert(lane->seal_count <= PST_LANE_SEALS);
+    pst_assert(!lane->index_now.entries);
     return 0;
 }
 
@@ -296,7 +307,8 @@ bool pst_lane_fits(const struct pst_lane *lane, const struct pst_group *g, uint6
     uint64_t bytes =
         pst_log_whole(pst_group_head_bytes(g)) + pst_log_whole(g->packed_bytes) + g->direct_bytes;
 
-    pst_assert(g->state == PST_GROUP_OPEN && !g->image);
+    pst_assert(g->state == PST_GROUP_OPEN);
+    pst_assert(!g->image);
     return !lane->index_now.entries || index_fits(lane, g, bytes + more);
 }
 
@@ -305,7 +317,8 @@ static int index_room(struct pst_index *ix, uint64_t more)
     uint64_t room = ix->room;
     uint8_t *entries;
 
-    pst_assert(ix->entries && ix->bytes <= ix->room);
+    pst_assert(ix->entries);
+    pst_assert(ix->bytes <= ix->room);
     while (room < ix->bytes + more + 2 * PST_LOG_ALIGN_BYTES)
         room *= 2;
     if (room == ix->room)
@@ -349,7 +362,8 @@ static void place_values(struct pst_group *g, uint32_t offset, uint64_t packed_a
         uint64_t at = g->large ? 0 : (a->packed ? packed_at : direct_at) + a->data_at;
         uint32_t place = offset + (uint32_t)at;
 
-        pst_assert(place >= PST_LOG_DATA_AT && a->entry_at < PST_LOG_HEAD_BYTES_MAX);
+        pst_assert(place >= PST_LOG_DATA_AT);
+        pst_assert(a->entry_at < PST_LOG_HEAD_BYTES_MAX);
         a->place = (struct pst_log_place){g->segment, place};
         memcpy(g->buffer + a->entry_at + offsetof(struct pst_log_entry, offset), &place, sizeof(place));
     }
@@ -367,8 +381,10 @@ static void seal_head(struct pst_lane *lane, struct pst_group *g, uint64_t used_
                                   .entries_bytes = g->entries_bytes,
                                   .entry_count = g->entry_count};
 
-    pst_assert(pst_log_is_whole(bytes) && pst_log_is_whole(offset));
-    pst_assert(used_bytes <= bytes && used_bytes <= PST_LOG_HEAD_BYTES_MAX);
+    pst_assert(pst_log_is_whole(bytes));
+    pst_assert(pst_log_is_whole(offset));
+    pst_assert(used_bytes <= bytes);
+    pst_assert(used_bytes <= PST_LOG_HEAD_BYTES_MAX);
     pst_assert(g->entries_bytes + sizeof(head) <= used_bytes);
     memcpy(g->buffer, &head, sizeof(head));
     memset(g->buffer + used_bytes, 0, pst_log_whole(used_bytes) - used_bytes);
@@ -379,7 +395,8 @@ static void add_to_index(struct pst_lane *lane, const struct pst_group *g)
 {
     struct pst_index *ix = &lane->index_now;
 
-    pst_assert(ix->entries && ix->bytes + g->entries_bytes <= ix->room);
+    pst_assert(ix->entries);
+    pst_assert(ix->bytes + g->entries_bytes <= ix->room);
     memcpy(ix->entries + ix->bytes, g->buffer + sizeof(struct pst_group_head), g->entries_bytes);
     ix->bytes += g->entries_bytes;
     ix->entry_count += g->entry_count;
@@ -407,7 +424,9 @@ static void submit_large(struct pst_lane *lane, struct pst_group *g, const struc
 {
     uint64_t whole = a->value.value_bytes / PST_LOG_ALIGN_BYTES * PST_LOG_ALIGN_BYTES;
 
-    pst_assert(g->large && whole > 0 && pst_list_first(&g->appends, struct pst_log_append, op.link) == a);
+    pst_assert(g->large);
+    pst_assert(whole > 0);
+    pst_assert(pst_list_first(&g->appends, struct pst_log_append, op.link) == a);
     g->iov[0] = (struct iovec){g->buffer, head_room};
     group_submit(lane, g, g->iov, 1, offset, head_room);
     group_submit(lane, g, a->iov, a->iov_count, offset + head_room, whole);
@@ -461,8 +480,10 @@ static void end_appends(struct pst_lane *lane, struct pst_group *g, int result)
 
 void pst_group_fail(struct pst_lane *lane, struct pst_group *g, int result)
 {
-    pst_assert(g->io_left == 0 && !g->image);
-    pst_assert(result < 0 && g != lane->open);
+    pst_assert(g->io_left == 0);
+    pst_assert(!g->image);
+    pst_assert(result < 0);
+    pst_assert(g != lane->open);
     group_becomes(g, PST_GROUP_FREE);
     end_appends(lane, g, result);
     tombstones_again(lane, g->buffer + sizeof(struct pst_group_head), g->entries_bytes);
@@ -518,7 +539,8 @@ void pst_log_flush(struct pst_lane *lane, struct pst_log_flush *flush)
 void pst_group_io_ended(struct pst_lane *lane, struct pst_group *g, int result)
 {
     pst_assert(result <= 0);
-    pst_assert(g->state == PST_GROUP_WRITING && g->io_left > 0 && g->io_left <= pst_count_of(g->io));
+    pst_assert(g->state == PST_GROUP_WRITING);
+    pst_assert(g->io_left > 0 && g->io_left <= pst_count_of(g->io));
     (void)lane;
     if (result < 0) /* its file was all there: to the owner -ENOSPC would say that the log is full */
         g->result = result == -ENOSPC ? -EIO : result;
@@ -612,7 +634,8 @@ static void retire_groups(struct pst_lane *lane)
         int result = g->result == 0 && pst_lane_segment(lane, g->segment)->failed ? -EIO : g->result;
 
         lane->written++;
-        pst_assert(result <= 0 && lane->written <= lane->issued);
+        pst_assert(result <= 0);
+        pst_assert(lane->written <= lane->issued);
         if (result == 0)
             written_well(lane, g);
         else
@@ -636,14 +659,17 @@ static int write_index(struct pst_lane *lane, struct pst_index *ix)
                                     .index_bytes = (uint32_t)ix->bytes,
                                     .entry_count = ix->entry_count};
 
-    pst_assert(ix->entries && ix->bytes <= ix->room);
+    pst_assert(ix->entries);
+    pst_assert(ix->bytes <= ix->room);
     if (!g)
         return -EBUSY;
     tail.index_offset = (uint32_t)(lane->log->segment_bytes - bytes);
     tail.index_check = pst_log_index_check(ix->entries, ix->bytes, lane->log->seed);
-    pst_assert(tail.sequence > 0 && pst_log_is_whole(tail.index_offset));
+    pst_assert(tail.sequence > 0);
+    pst_assert(pst_log_is_whole(tail.index_offset));
     pst_segment_tail_seal(&tail, lane->log->seed);
-    pst_assert(bytes <= ix->room && ix->last_ticket <= lane->synced);
+    pst_assert(bytes <= ix->room);
+    pst_assert(ix->last_ticket <= lane->synced);
     memset(ix->entries + ix->bytes, 0, bytes - ix->bytes);
     memcpy(ix->entries + room, &tail, sizeof(tail));
     g->image = ix->entries;

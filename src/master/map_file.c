@@ -53,7 +53,8 @@ static int take_lock(struct pst_map_file *file, const char *path, char *fault)
     char name[NAME_MAX], pid[32] = "";
     int len;
 
-    pst_assert(file->folder_fd >= 0 && file->lock_fd < 0);
+    pst_assert(file->folder_fd >= 0);
+    pst_assert(file->lock_fd < 0);
     snprintf(name, sizeof(name), "%s.lock", file->name);
     file->lock_fd = pst_own_open(file->folder_fd, name, O_RDWR | O_CREAT);
     if (file->lock_fd < 0)
@@ -151,8 +152,10 @@ int pst_map_file_swap(struct pst_map_file *file, uint64_t version_before, uint64
     char name[NAME_MAX];
     int r;
 
-    pst_assert(version == version_before + 1 && map.len > 0);
-    pst_assert(file->folder_fd >= 0 && file->lock_fd >= 0); /* others read it, nobody else writes it */
+    pst_assert(version == version_before + 1);
+    pst_assert(map.len > 0);
+    pst_assert(file->folder_fd >= 0);
+    pst_assert(file->lock_fd >= 0); /* others read it, nobody else writes it */
     if (file->version && file->version != version_before)
         return -ESTALE;
     snprintf(name, sizeof(name), "%s.new", file->name);

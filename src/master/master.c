@@ -91,7 +91,8 @@ static int store_map(struct pst_master *m)
     uint8_t *before = m->map;
     int r;
 
-    pst_assert(bytes > 0 && bytes <= m->map_room && m->map_next != m->map);
+    pst_assert(bytes > 0 && bytes <= m->map_room);
+    pst_assert(m->map_next != m->map);
     for (;;) {
         pthread_mutex_unlock(&m->lock);
         r = pst_map_file_swap(m->file, version - 1, version, (struct pst_bytes){m->map_next, bytes});
@@ -122,7 +123,8 @@ static void *master_main(void *arg)
 {
     struct pst_master *m = arg;
 
-    pst_assert(m->magic == PST_MASTER_MAGIC && m->tick_ms > 0);
+    pst_assert(m->magic == PST_MASTER_MAGIC);
+    pst_assert(m->tick_ms > 0);
     pthread_mutex_lock(&m->lock);
     while (!m->stopping) {
         uint64_t until_ns = pst_deadline_ns(pst_now_ns(), m->tick_ms);
@@ -191,7 +193,8 @@ static int open_tables(struct pst_master *m, const struct pst_master_settings *s
                                                    .hits_max = (uint32_t)settings->block_hits_max,
                                                    .hit_ttl_ns = pst_ns_of_ms(settings->block_hit_ttl_ms)};
 
-    pst_assert(m->members_max >= 1 && m->members_max <= PST_MAP_MEMBERS_MAX && !m->map);
+    pst_assert(m->members_max >= 1 && m->members_max <= PST_MAP_MEMBERS_MAX);
+    pst_assert(!m->map);
     snprintf(fault, PST_FAULT_BYTES, "out of memory");
     m->map_room = pst_map_bytes_max(m->members_max);
     m->map = malloc(m->map_room);

@@ -32,7 +32,8 @@ static unsigned long long in_mib(uint64_t bytes)
 
 static uint64_t stride_of(uint64_t arena_pages, uint64_t page_bytes)
 {
-    pst_assert(arena_pages > 0 && page_bytes >= PST_PAGE_BYTES_MIN);
+    pst_assert(arena_pages > 0);
+    pst_assert(page_bytes >= PST_PAGE_BYTES_MIN);
     return pst_round_up(arena_pages * (page_bytes + sizeof(struct pst_page_desc)) + PST_ARENA_NOTES_BYTES +
                             PST_ARENA_HEADER_ROOM,
                         page_bytes);
@@ -66,7 +67,8 @@ static int arenas_lay_out(struct pst_arenas *a, const struct pst_arena_options *
     a->arena_pages = (uint32_t)(page_count / arena_count);
     a->page_count = a->arena_pages * a->arena_count;
     a->stride = stride_of(a->arena_pages, a->page_bytes);
-    pst_assert(a->page_count > 0 && a->page_count <= page_count && a->stride % a->page_bytes == 0);
+    pst_assert(a->page_count > 0 && a->page_count <= page_count);
+    pst_assert(a->stride % a->page_bytes == 0);
     if (a->stride * arena_count > RANGE_BYTES_MAX)
         return pst_fail(-EINVAL, "arenas of %llu MiB asked, at most %llu MiB possible",
                         in_mib(a->stride * arena_count), in_mib(RANGE_BYTES_MAX));
@@ -112,7 +114,9 @@ static int arenas_reserve_range(struct pst_arenas *a)
     uint64_t bytes = a->stride * a->arena_count, before;
     uint8_t *p;
 
-    pst_assert(!a->base && a->arena_count > 0 && bytes <= RANGE_BYTES_MAX);
+    pst_assert(!a->base);
+    pst_assert(a->arena_count > 0);
+    pst_assert(bytes <= RANGE_BYTES_MAX);
     p = mmap(NULL, bytes + align, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED)
         return pst_fail(-errno, "reserving %llu MiB of addresses: %s", in_mib(bytes + align),
@@ -131,7 +135,8 @@ static int arenas_reserve_range(struct pst_arenas *a)
  * another. */
 static int make_nameless(struct pst_arenas *a, uint32_t arena)
 {
-    pst_assert(arena < a->arena_count && a->fds[arena] < 0);
+    pst_assert(arena < a->arena_count);
+    pst_assert(a->fds[arena] < 0);
     a->fds[arena] = memfd_create("penstock", MFD_CLOEXEC);
     if (a->fds[arena] < 0 || ftruncate(a->fds[arena], (off_t)a->stride) < 0)
         return pst_fail(-errno, "memory file of %llu MiB: %s", in_mib(a->stride), strerror(errno));
@@ -181,7 +186,8 @@ static int name_file(struct pst_arenas *a, uint32_t arena, const char *folder, c
                      (int)getpid(), (unsigned long long)set_id, arena);
     int error = n < PST_ARENA_PATH_BYTES ? 0 : ENAMETOOLONG;
 
-    pst_assert(arena < a->arena_count && n > 0);
+    pst_assert(arena < a->arena_count);
+    pst_assert(n > 0);
     if (!error && linkat(AT_FDCWD, link, AT_FDCWD, path, AT_SYMLINK_FOLLOW) < 0)
         error = errno;
     if (error)
@@ -195,7 +201,9 @@ static int make_file(struct pst_arenas *a, uint32_t arena, const struct pst_aren
     char link[32], *path = a->paths[arena];
     int r = 0, fd = open(o->folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 
-    pst_assert(arena < a->arena_count && a->fds[arena] < 0 && !path[0]);
+    pst_assert(arena < a->arena_count);
+    pst_assert(a->fds[arena] < 0);
+    pst_assert(!path[0]);
     a->fds[arena] = fd;
     snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
     if (fd < 0 || flock(fd, LOCK_EX) < 0 || fchmod(fd, 0600) < 0)
@@ -220,8 +228,10 @@ static int map_arena(struct pst_arenas *a, uint32_t arena)
     uint8_t *at = a->base + arena * a->stride;
     int fd = a->fds[arena];
 
-    pst_assert(a->base && (uintptr_t)at % 4096 == 0);
-    pst_assert(fd >= 0 && arena < a->arena_count);
+    pst_assert(a->base);
+    pst_assert((uintptr_t)at % 4096 == 0);
+    pst_assert(fd >= 0);
+    pst_assert(arena < a->arena_count);
     if (mmap(at, a->stride, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd, 0) ==
         MAP_FAILED)
         return pst_fail(-errno, "mapping arena %u of %llu MiB: %s", arena, in_mib(a->stride),
@@ -249,7 +259,8 @@ static void place_on_nodes(const struct pst_arenas *a)
 
 static struct pst_arena_header *header_of(const struct pst_arenas *a, uint32_t arena)
 {
-    pst_assert(a->base && arena < a->arena_count);
+    pst_assert(a->base);
+    pst_assert(arena < a->arena_count);
     return (void *)(a->base + (arena + 1) * a->stride - PST_ARENA_HEADER_ROOM);
 }
 
@@ -308,7 +319,8 @@ void *pst_arenas_notes(const struct pst_arenas *arenas)
 /* For the message that another process gets, and for who comes next. */
 static void write_holder(struct pst_arenas *a)
 {
-    pst_assert(a->base && a->arena_count > 0);
+    pst_assert(a->base);
+    pst_assert(a->arena_count > 0);
     for (uint32_t i = 0; i < a->arena_count; i++) {
         struct pst_arena_holder *holder = (void *)((uint8_t *)header_of(a, i) + PST_ARENA_HOLDER_AT);
 
@@ -350,7 +362,8 @@ static int arenas_build(struct pst_arenas *a, const struct pst_arena_options *o)
     uint64_t set_id;
     int r = check_room(o, a->stride * a->arena_count);
 
-    pst_assert(!a->taken_up && !a->base);
+    pst_assert(!a->taken_up);
+    pst_assert(!a->base);
     pst_random(&set_id, sizeof(set_id));
     pst_random(a->seeds, sizeof(a->seeds));
     for (uint32_t i = 0; i < a->arena_count && r == 0; i++)
@@ -372,7 +385,8 @@ static int arenas_take_up(struct pst_arenas *a, const struct pst_arena_options *
 {
     int r = pst_arenas_take_up(a, o);
 
-    pst_assert(o->name && !a->base);
+    pst_assert(o->name);
+    pst_assert(!a->base);
     if (r == 0)
         r = arenas_map_all(a);
     if (r == 0 && a->holes)
@@ -405,7 +419,9 @@ int pst_arenas_open(struct pst_arenas *arenas, const struct pst_arena_options *o
             *fault = pst_error_text();
         return r;
     }
-    pst_assert(a.base && a.page_count == a.arena_pages * a.arena_count && a.kept == (options->name != NULL));
+    pst_assert(a.base);
+    pst_assert(a.page_count == a.arena_pages * a.arena_count);
+    pst_assert(a.kept == (options->name != NULL));
     *arenas = a;
     return 0;
 }

@@ -112,7 +112,8 @@ static void fill_huge(struct fill *fill, uint64_t start, uint64_t bytes)
 
 static int fill_chunk(struct fill *fill, uint64_t start, uint64_t bytes)
 {
-    pst_assert(bytes > 0 && start + bytes <= fill->bytes);
+    pst_assert(bytes > 0);
+    pst_assert(start + bytes <= fill->bytes);
     if (!fill->by_touching && atomic_load(&fill->huge))
         fill_huge(fill, start, bytes);
     if (!fill->by_touching)
@@ -171,7 +172,8 @@ int pst_arenas_fill(const struct pst_arenas *arenas)
     uint32_t wanted = thread_count(fill.bytes), started = 0;
     int r;
 
-    pst_assert(arenas->base && arenas->fds[0] >= 0);
+    pst_assert(arenas->base);
+    pst_assert(arenas->fds[0] >= 0);
     pst_assert(wanted >= 1 && wanted <= THREADS_MAX);
     /* Kernels before 5.14 do not know the advice. */
     if (madvise(fill.base, 4096, MADV_POPULATE_WRITE) < 0 && errno == EINVAL) {

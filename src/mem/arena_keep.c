@@ -106,7 +106,9 @@ static int take_up_file(struct pst_arenas *a, const struct pst_arena_options *o,
     struct stat st;
     int fd, r = path_of(o, arena, path);
 
-    pst_assert(arena < PST_ARENAS_MAX && a->fds[arena] < 0 && a->fds_readonly[arena] < 0);
+    pst_assert(arena < PST_ARENAS_MAX);
+    pst_assert(a->fds[arena] < 0);
+    pst_assert(a->fds_readonly[arena] < 0);
     if (r < 0)
         return r;
     fd = a->fds[arena] = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -140,7 +142,8 @@ static int take_up_file(struct pst_arenas *a, const struct pst_arena_options *o,
 static int check_member(const struct pst_arena_header *first, const struct pst_arena_header *h,
                         uint32_t arena, const char *path)
 {
-    pst_assert(pst_arena_header_ok(first) && pst_arena_header_ok(h));
+    pst_assert(pst_arena_header_ok(first));
+    pst_assert(pst_arena_header_ok(h));
     if (h->arena_index == arena && h->set_id == first->set_id)
         return 0;
     return pst_fail(-EBADMSG, "%s: belongs to other arenas than the first one of its name: remove them",
@@ -152,7 +155,9 @@ int pst_arenas_take_up(struct pst_arenas *a, const struct pst_arena_options *o)
     struct pst_arena_header first = {.version = 0}, h = first;
     int r = check_name(o);
 
-    pst_assert(!a->taken_up && a->arena_count > 0 && a->page_bytes == o->page_bytes);
+    pst_assert(!a->taken_up);
+    pst_assert(a->arena_count > 0);
+    pst_assert(a->page_bytes == o->page_bytes);
     a->kept = true; /* from here on nothing is unlinked that this process has not made */
     if (r == 0)
         r = take_up_file(a, o, 0, &first);
@@ -176,7 +181,8 @@ int pst_arenas_take_up(struct pst_arenas *a, const struct pst_arena_options *o)
     }
     if (r < 0)
         return r;
-    pst_assert(a->kept && a->fds_readonly[a->arena_count - 1] >= 0);
+    pst_assert(a->kept);
+    pst_assert(a->fds_readonly[a->arena_count - 1] >= 0);
     memcpy(a->seeds, first.seeds, sizeof(a->seeds));
     a->taken_up = true;
     return 0;
@@ -213,7 +219,8 @@ bool pst_arenas_in_use(const struct pst_arenas *a, uint32_t first_turn, uint32_t
 /* Takes the names of all arenas behind @last away again. Return: @error. */
 static int arenas_unname(const struct pst_arenas *a, uint32_t last, int error)
 {
-    pst_assert(last < a->arena_count && error < 0);
+    pst_assert(last < a->arena_count);
+    pst_assert(error < 0);
     for (uint32_t i = last + 1; i < a->arena_count; i++)
         unlink(a->paths[i]);
     return error;
@@ -221,7 +228,8 @@ static int arenas_unname(const struct pst_arenas *a, uint32_t last, int error)
 
 int pst_arenas_name(struct pst_arenas *a, const struct pst_arena_options *o)
 {
-    pst_assert(a->kept && !a->taken_up);
+    pst_assert(a->kept);
+    pst_assert(!a->taken_up);
     for (uint32_t i = a->arena_count; i-- > 0;) {
         char link[32], path[PST_ARENA_PATH_BYTES];
         int r = path_of(o, i, path);

@@ -21,7 +21,8 @@ static __attribute__((format(printf, 2, 3))) void text_add(struct text_out *out,
     size_t used = pst_min((size_t)out->len, out->cap);
     va_list args;
 
-    pst_assert(out->len >= 0 && (out->buf || out->cap == 0));
+    pst_assert(out->len >= 0);
+    pst_assert(out->buf || out->cap == 0);
     va_start(args, format);
     out->len += vsnprintf(used < out->cap ? out->buf + used : NULL, out->cap - used, format, args);
     va_end(args);
@@ -29,7 +30,8 @@ static __attribute__((format(printf, 2, 3))) void text_add(struct text_out *out,
 
 static void text_add_run(struct text_out *out, uint32_t arena_pages, struct pst_run run, int64_t *arena_last)
 {
-    pst_assert(run.count > 0 && run.page % arena_pages + run.count <= arena_pages);
+    pst_assert(run.count > 0);
+    pst_assert(run.page % arena_pages + run.count <= arena_pages);
     for (uint32_t page = run.page; page < run.page + run.count; page++) {
         uint32_t arena = page / arena_pages;
 
@@ -113,14 +115,16 @@ static int note_page(struct text_in *in, uint32_t page)
 {
     struct pst_run *last = in->out.run_count ? &in->runs[in->out.run_count - 1] : NULL;
 
-    pst_assert(page < in->page_count && (!last || last->count > 0));
+    pst_assert(page < in->page_count);
+    pst_assert(!last || last->count > 0);
     if (last && last->page + last->count == page && page % in->arena_pages != 0) {
         last->count++;
         return 0;
     }
     if (in->out.run_count == in->runs_max)
         return -E2BIG;
-    pst_assert(in->runs && in->out.run_count < in->runs_max);
+    pst_assert(in->runs);
+    pst_assert(in->out.run_count < in->runs_max);
     in->runs[in->out.run_count++] = (struct pst_run){.page = page, .count = 1};
     return 0;
 }
@@ -181,7 +185,8 @@ int pst_location_parse(const char *text, uint32_t arena_pages, uint32_t page_cou
         .out = {.arena_pages = arena_pages, .runs = runs},
     };
 
-    pst_assert(arena_pages > 0 && runs_max >= 0);
+    pst_assert(arena_pages > 0);
+    pst_assert(runs_max >= 0);
     while (*in.at || in.at != text) {
         int r = parse_element(&in);
 
@@ -192,7 +197,8 @@ int pst_location_parse(const char *text, uint32_t arena_pages, uint32_t page_cou
         if (in.out.tail_bytes > 0 || !text_skip(&in, ';'))
             return -EINVAL;
     }
-    pst_assert(in.out.run_count <= in.runs_max && in.out.arena_pages == arena_pages);
+    pst_assert(in.out.run_count <= in.runs_max);
+    pst_assert(in.out.arena_pages == arena_pages);
     *out = in.out;
     return 0;
 }

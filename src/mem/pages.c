@@ -51,7 +51,8 @@ static struct pst_run next_run(const struct pst_pages *p, uint32_t from, uint32_
     end = ((uint64_t)run.page / p->arena_pages + 1) * p->arena_pages;
     end = pst_min(pst_min(end, to), (uint64_t)run.page + longest);
     run.count = find_bit(p->free_bits, run.page, (uint32_t)end, ~0ull) - run.page;
-    pst_assert(run.count > 0 && run.count <= longest && run.count <= to - run.page);
+    pst_assert(run.count > 0 && run.count <= longest);
+    pst_assert(run.count <= to - run.page);
     return run;
 }
 
@@ -94,7 +95,8 @@ static uint32_t mark_free(struct pst_pages *p, struct pst_run run)
         p->free_bits[at / 64] |= mask;
     }
     free_before = atomic_fetch_add_explicit(&p->free_count, freed, memory_order_relaxed);
-    pst_assert(freed <= run.count && freed <= p->page_count - free_before);
+    pst_assert(freed <= run.count);
+    pst_assert(freed <= p->page_count - free_before);
     return freed;
 }
 
@@ -110,7 +112,8 @@ int pst_pages_init(struct pst_pages *pages, uint32_t page_count, uint32_t arena_
     if (!p.free_bits)
         return -ENOMEM;
     mark_free(&p, (struct pst_run){.page = 0, .count = page_count});
-    pst_assert(atomic_load_explicit(&p.free_count, memory_order_relaxed) == page_count && p.hint == 0);
+    pst_assert(atomic_load_explicit(&p.free_count, memory_order_relaxed) == page_count);
+    pst_assert(p.hint == 0);
     r = pthread_mutex_init(&p.lock, NULL);
     if (r) {
         free(p.free_bits);
@@ -150,7 +153,8 @@ static int take_contiguous(struct pst_pages *p, uint32_t count, struct pst_run *
 {
     struct pst_run run = next_run(p, p->hint, p->page_count, count);
 
-    pst_assert(p->hint <= p->page_count && run.page >= p->hint);
+    pst_assert(p->hint <= p->page_count);
+    pst_assert(run.page >= p->hint);
     p->hint = run.page;
     while (run.count > 0 && run.count < count)
         run = next_run(p, run.page + run.count, p->page_count, count);
@@ -263,7 +267,8 @@ int pst_pages_take(struct pst_pages *pages, uint32_t count, struct pst_run *runs
 {
     int r = -ENOSPC;
 
-    pst_assert(count > 0 && runs_max > 0);
+    pst_assert(count > 0);
+    pst_assert(runs_max > 0);
     if (pst_fault(PST_FAULT_pages_enospc))
         return r;
     pthread_mutex_lock(&pages->lock);
@@ -272,7 +277,8 @@ int pst_pages_take(struct pst_pages *pages, uint32_t count, struct pst_run *runs
         if (r < 0)
             r = take_scattered(pages, count, runs, runs_max);
     }
-    pst_assert(r <= runs_max && r != 0);
+    pst_assert(r <= runs_max);
+    pst_assert(r != 0);
     pthread_mutex_unlock(&pages->lock);
     return r;
 }
@@ -286,7 +292,8 @@ uint32_t pst_pages_give(struct pst_pages *pages, const struct pst_run *runs, int
 {
     uint32_t freed = 0;
 
-    pst_assert(run_count >= 0 && (runs || run_count == 0));
+    pst_assert(run_count >= 0);
+    pst_assert(runs || run_count == 0);
     pthread_mutex_lock(&pages->lock);
     for (int i = 0; i < run_count; i++) {
         pst_assert(run_is_inside(pages, runs[i]));

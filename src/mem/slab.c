@@ -11,7 +11,8 @@ int pst_slab_open(struct pst_arenas *arenas, struct pst_pages *pages, uint16_t s
     struct pst_slab *slab = calloc(1, sizeof(*slab));
     uint64_t page_bytes = arenas->page_bytes;
 
-    pst_assert(arenas->stride % page_bytes == 0 && arenas->page_count == pages->page_count);
+    pst_assert(arenas->stride % page_bytes == 0);
+    pst_assert(arenas->page_count == pages->page_count);
     if (!slab)
         return -ENOMEM;
     slab->arenas = arenas;
@@ -19,7 +20,8 @@ int pst_slab_open(struct pst_arenas *arenas, struct pst_pages *pages, uint16_t s
     slab->shard = shard;
     slab->span_count = (uint32_t)pst_min(PST_PAGE_SPANS_MAX, page_bytes / (64 << 10));
     slab->span_bytes = (uint32_t)(page_bytes / slab->span_count / 4096 * 4096);
-    pst_assert(slab->span_count > 0 && (uint64_t)slab->span_count * slab->span_bytes <= page_bytes);
+    pst_assert(slab->span_count > 0);
+    pst_assert((uint64_t)slab->span_count * slab->span_bytes <= page_bytes);
     slab->page_divisor = pst_divisor_of((uint32_t)(page_bytes / 4096));
     slab->span_divisor = pst_divisor_of(slab->span_bytes);
     pst_slab_classes_init(slab, page_bytes);
@@ -34,7 +36,8 @@ int pst_slab_open(struct pst_arenas *arenas, struct pst_pages *pages, uint16_t s
         free(slab);
         return -ENOMEM;
     }
-    pst_assert(slab->frame_count >= arenas->page_count && slab->stat.pages == 0);
+    pst_assert(slab->frame_count >= arenas->page_count);
+    pst_assert(slab->stat.pages == 0);
     *out = slab;
     return 0;
 }
@@ -59,7 +62,8 @@ struct pst_slab *pst_slab_close(struct pst_slab *slab)
     for (int i = 0; i < PST_SLAB_SHARES; i++)
         drop_pages(slab, &slab->shares[i]);
     drop_pages(slab, &slab->held);
-    pst_assert(pst_list_empty(&slab->held) && pst_list_empty(&slab->spans_free));
+    pst_assert(pst_list_empty(&slab->held));
+    pst_assert(pst_list_empty(&slab->spans_free));
     free(slab->frames);
     free(slab);
     return NULL;
@@ -71,7 +75,8 @@ static void count_use(struct pst_slab *slab, struct pst_slab_page *page, uint32_
 {
     page->bytes_used += bytes; /* modulo 2^32: a give passes the negative */
     slab->stat.bytes_used += (uint64_t)(int32_t)bytes;
-    pst_assert(page->bytes_used <= page->bytes_max && slab->stat.bytes_used >= page->bytes_used);
+    pst_assert(page->bytes_used <= page->bytes_max);
+    pst_assert(slab->stat.bytes_used >= page->bytes_used);
     if (pst_unlikely(page->bytes_used - page->share_start >= page->share_bytes))
         pst_slab_page_shared(slab, page);
 }
@@ -97,7 +102,9 @@ int pst_slab_take(struct pst_slab *slab, uint64_t bytes, uint64_t *offset)
             return r;
     }
     block = pst_list_first(&c->partial, struct pst_slab_block, node);
-    pst_assert(block->used_count < c->cell_count && block->slab_class == slab_class && !block->page->held);
+    pst_assert(block->used_count < c->cell_count);
+    pst_assert(block->slab_class == slab_class);
+    pst_assert(!block->page->held);
     for (word = block->word_hint; !block->words[word];)
         word++;
     cell = word * 64 + (uint32_t)__builtin_ctzll(block->words[word]);
@@ -108,7 +115,8 @@ int pst_slab_take(struct pst_slab *slab, uint64_t bytes, uint64_t *offset)
         pst_list_remove(&block->node);
     count_use(slab, block->page, c->cell_bytes);
     *offset = block->page->offset + block->start + cell * c->cell_bytes;
-    pst_assert(c->cell_bytes >= bytes && *offset % (1u << slab->arenas->cell_shift) == 0);
+    pst_assert(c->cell_bytes >= bytes);
+    pst_assert(*offset % (1u << slab->arenas->cell_shift) == 0);
     return 0;
 }
 
@@ -135,7 +143,8 @@ int pst_slab_claim(struct pst_slab *slab, uint64_t offset, uint64_t bytes)
         return r;
     if (cell >= slab->classes[block->slab_class].cell_count || !pst_slab_is_free(block, cell))
         return -EEXIST;
-    pst_assert(block->page->page == page && block->used_count < cut.cell_count);
+    pst_assert(block->page->page == page);
+    pst_assert(block->used_count < cut.cell_count);
     block->words[cell / 64] &= ~(1ull << (cell % 64));
     if (++block->used_count == cut.cell_count)
         pst_list_remove(&block->node);
@@ -159,7 +168,8 @@ static bool find_cell(const struct pst_slab *slab, uint64_t offset, struct cell 
 
     if (!page)
         return false;
-    pst_assert(offset >= page->offset && offset - page->offset < slab->arenas->page_bytes);
+    pst_assert(offset >= page->offset);
+    pst_assert(offset - page->offset < slab->arenas->page_bytes);
     inside = (uint32_t)(offset - page->offset);
     if (page->has_spans) {
         span = pst_divide(inside, slab->span_divisor);
@@ -169,13 +179,16 @@ static bool find_cell(const struct pst_slab *slab, uint64_t offset, struct cell 
     block = page->blocks[span];
     if (!block)
         return false;
-    pst_assert(block->page == page && block->span == span && inside >= block->start);
+    pst_assert(block->page == page);
+    pst_assert(block->span == span);
+    pst_assert(inside >= block->start);
     c = &slab->classes[block->slab_class];
     inside -= block->start;
     index = pst_divide(inside, c->divisor);
     if (index >= c->cell_count || pst_slab_is_free(block, index))
         return false;
-    pst_assert(inside - index * c->cell_bytes < c->cell_bytes && block->used_count > 0);
+    pst_assert(inside - index * c->cell_bytes < c->cell_bytes);
+    pst_assert(block->used_count > 0);
     *out = (struct cell){.block = block, .index = index, .inside = inside - index * c->cell_bytes};
     return true;
 }
@@ -184,7 +197,8 @@ static uint64_t *owner_of(const struct pst_slab *slab, const struct cell *cell)
 {
     const struct pst_slab_class *c = &slab->classes[cell->block->slab_class];
 
-    pst_assert(cell->index < c->cell_count && cell->inside < c->cell_bytes);
+    pst_assert(cell->index < c->cell_count);
+    pst_assert(cell->inside < c->cell_bytes);
     if (c->cell_bytes < PST_SLAB_OWNED_BYTES_MIN)
         return NULL;
     return &cell->block->words[pst_div_up(c->cell_count, 64) + cell->index];
@@ -198,7 +212,8 @@ void pst_slab_give(struct pst_slab *slab, uint64_t offset)
     struct pst_slab_class *c;
     uint64_t *owner;
 
-    pst_assert(found && cell.inside == 0);
+    pst_assert(found);
+    pst_assert(cell.inside == 0);
     c = &slab->classes[block->slab_class];
     pst_assert(block->used_count > 0 && block->used_count <= c->cell_count);
     owner = owner_of(slab, &cell);
@@ -269,7 +284,8 @@ uint32_t pst_slab_page_cells(const struct pst_slab *slab, uint32_t page, uint64_
         if (p->blocks[i])
             n += list_cells(slab, p->blocks[i], offsets + n, max - n);
     }
-    pst_assert(n <= max && (n > 0 || p->bytes_used == 0 || max == 0));
+    pst_assert(n <= max);
+    pst_assert(n > 0 || p->bytes_used == 0 || max == 0);
     return n;
 }
 

@@ -29,7 +29,8 @@ void pst_slab_classes_init(struct pst_slab *slab, uint64_t page_bytes)
         pst_assert(n < PST_SLAB_CLASSES_MAX);
         /* Half an odd page is no step: the last class is cut to it, lest a page hold only one cell. */
         bytes = pst_min(units_of(n) << slab->arenas->cell_shift, bytes_max);
-        pst_assert(bytes > 0 && (n == 0 || bytes > c[-1].cell_bytes));
+        pst_assert(bytes > 0);
+        pst_assert(n == 0 || bytes > c[-1].cell_bytes);
         c->cell_bytes = (uint32_t)bytes;
         c->divisor = pst_divisor_of((uint32_t)bytes);
         pst_list_init(&c->partial);
@@ -42,7 +43,8 @@ void pst_slab_classes_init(struct pst_slab *slab, uint64_t page_bytes)
         n++;
     } while (bytes < bytes_max);
     slab->class_count = n;
-    pst_assert(n > LINEAR_UNITS && slab->span_classes > 0 && slab->span_classes < n);
+    pst_assert(n > LINEAR_UNITS);
+    pst_assert(slab->span_classes > 0 && slab->span_classes < n);
 }
 
 uint32_t pst_slab_class_of(const struct pst_slab *slab, uint64_t bytes)
@@ -50,7 +52,8 @@ uint32_t pst_slab_class_of(const struct pst_slab *slab, uint64_t bytes)
     uint64_t units = (bytes + (1u << slab->arenas->cell_shift) - 1) >> slab->arenas->cell_shift;
     uint32_t octave;
 
-    pst_assert(slab->class_count > LINEAR_UNITS && bytes <= pst_slab_bytes_max(slab));
+    pst_assert(slab->class_count > LINEAR_UNITS);
+    pst_assert(bytes <= pst_slab_bytes_max(slab));
     if (units <= LINEAR_UNITS)
         return units ? (uint32_t)units - 1 : 0;
     octave = 60 - (uint32_t)__builtin_clzll(units - 1);

@@ -16,7 +16,8 @@ static struct pst_list *share_list(struct pst_slab *slab, const struct pst_slab_
 
 void pst_slab_page_shared(struct pst_slab *slab, struct pst_slab_page *page)
 {
-    pst_assert(page->bytes_used <= page->bytes_max && page->bytes_used / page->share_bytes < PST_SLAB_SHARES);
+    pst_assert(page->bytes_used <= page->bytes_max);
+    pst_assert(page->bytes_used / page->share_bytes < PST_SLAB_SHARES);
     page->share_start = page->bytes_used / page->share_bytes * page->share_bytes;
     pst_list_remove(&page->share_node);
     pst_list_push_front(share_list(slab, page), &page->share_node);
@@ -31,7 +32,8 @@ static int page_new(struct pst_slab *slab, uint32_t block_count, uint32_t bytes_
     struct pst_run run = {.page = claimed ? *claimed : 0, .count = 1};
     int r;
 
-    pst_assert(block_count > 0 && bytes_max > 0 && bytes_max <= slab->arenas->page_bytes);
+    pst_assert(block_count > 0);
+    pst_assert(bytes_max > 0 && bytes_max <= slab->arenas->page_bytes);
     if (!page || pst_fault(PST_FAULT_slab_page_enomem)) {
         free(page);
         return -ENOMEM;
@@ -41,7 +43,8 @@ static int page_new(struct pst_slab *slab, uint32_t block_count, uint32_t bytes_
         free(page);
         return claimed ? r : -ENOSPC;
     }
-    pst_assert(run.count == 1 && run.page < slab->arenas->page_count);
+    pst_assert(run.count == 1);
+    pst_assert(run.page < slab->arenas->page_count);
     page->page = run.page;
     page->offset = pst_page_offset(slab->arenas, run.page);
     page->bytes_max = bytes_max;
@@ -49,7 +52,8 @@ static int page_new(struct pst_slab *slab, uint32_t block_count, uint32_t bytes_
     pst_list_init(&page->share_node);
     pst_list_init(&page->spans_node);
     pst_slab_page_shared(slab, page);
-    pst_assert(!pst_slab_page_at(slab, page->offset) && slab->stat.pages < slab->arenas->page_count);
+    pst_assert(!pst_slab_page_at(slab, page->offset));
+    pst_assert(slab->stat.pages < slab->arenas->page_count);
     slab->frames[page->offset / slab->arenas->page_bytes] = page;
     slab->stat.pages++;
     *out = page;
@@ -71,7 +75,8 @@ static void page_give(struct pst_slab *slab, struct pst_slab_page *page)
     bool viewed = desc->views > 0; /* by clients of an earlier process: then it is held */
     uint32_t freed;
 
-    pst_assert(page->bytes_used == 0 && slab->stat.pages > 0);
+    pst_assert(page->bytes_used == 0);
+    pst_assert(slab->stat.pages > 0);
     pst_assert(pst_slab_page_at(slab, page->offset) == page);
     /* Before the page is free for others, whose descriptor it is then. */
     *desc = (struct pst_page_desc){
@@ -92,7 +97,8 @@ static struct pst_slab_block *block_new(const struct pst_slab *slab, uint32_t sl
     size_t owners = c->cell_bytes >= PST_SLAB_OWNED_BYTES_MIN ? c->cell_count : 0;
     struct pst_slab_block *block = calloc(1, sizeof(*block) + (words + owners) * sizeof(uint64_t));
 
-    pst_assert(slab_class < slab->class_count && c->cell_count > 0);
+    pst_assert(slab_class < slab->class_count);
+    pst_assert(c->cell_count > 0);
     if (!block)
         return NULL;
     memset(block->words, 0xff, words * sizeof(uint64_t));
@@ -131,7 +137,8 @@ static int spans_page_new(struct pst_slab *slab, const uint32_t *claimed, struct
     (*out)->has_spans = true;
     (*out)->spans_free = (uint32_t)((1ull << slab->span_count) - 1);
     pst_list_push_front(&slab->spans_free, &(*out)->spans_node);
-    pst_assert((*out)->spans_free != 0 && !(*out)->held);
+    pst_assert((*out)->spans_free != 0);
+    pst_assert(!(*out)->held);
     return 0;
 }
 
@@ -157,7 +164,10 @@ static int spans_page(struct pst_slab *slab, struct pst_slab_page **out)
 static void fill_span(struct pst_slab_page *page, uint32_t span, uint32_t span_bytes,
                       struct pst_slab_block *block)
 {
-    pst_assert(page->has_spans && page->spans_free >> span & 1 && !page->held && !page->blocks[span]);
+    pst_assert(page->has_spans);
+    pst_assert(page->spans_free >> span & 1);
+    pst_assert(!page->held);
+    pst_assert(!page->blocks[span]);
     block->span = (uint8_t)span;
     block->start = span * span_bytes;
     block->page = page;
@@ -203,7 +213,8 @@ void pst_slab_shrink(struct pst_slab *slab, struct pst_slab_block *empty)
     struct pst_slab_page *page = empty->page;
     uint32_t all = (uint32_t)((1ull << slab->span_count) - 1);
 
-    pst_assert(empty->used_count == 0 && page->blocks[empty->span] == empty);
+    pst_assert(empty->used_count == 0);
+    pst_assert(page->blocks[empty->span] == empty);
     pst_assert(!page->has_spans || !(page->spans_free >> empty->span & 1));
     pst_list_remove(&empty->node);
     page->blocks[empty->span] = NULL;
@@ -283,7 +294,9 @@ int pst_slab_adopt(struct pst_slab *slab, uint32_t number, const struct pst_slab
         page->blocks[0] = block;
         block->page = page;
     }
-    pst_assert(block->page == page && page->page == number && !page->held);
+    pst_assert(block->page == page);
+    pst_assert(page->page == number);
+    pst_assert(!page->held);
     pst_list_push_front(&slab->classes[slab_class].partial, &block->node);
     *out = block;
     return 0;
@@ -305,7 +318,8 @@ static struct pst_slab_page *sparsest_in(const struct pst_list *pages)
         /* In millionths: pages of different classes hold different amounts. */
         uint64_t used = (uint64_t)page->bytes_used * 1000000 / page->bytes_max;
 
-        pst_assert(page->bytes_used <= page->bytes_max && !page->held);
+        pst_assert(page->bytes_used <= page->bytes_max);
+        pst_assert(!page->held);
         if (used < best_used) {
             best = page;
             best_used = used;
@@ -313,7 +327,8 @@ static struct pst_slab_page *sparsest_in(const struct pst_list *pages)
         if (++looked == LOOK_MAX)
             break;
     }
-    pst_assert(looked <= LOOK_MAX && (best || looked == 0));
+    pst_assert(looked <= LOOK_MAX);
+    pst_assert(best || looked == 0);
     return best;
 }
 

@@ -108,7 +108,8 @@ static void add_key(struct pst_repairer *r, const struct penstock_entry *entry, 
     struct pst_pool_want_place *wanted = &r->wanted[r->key_count];
     uint32_t copies;
 
-    pst_assert(r->key_count < KEYS_MAX && at + entry->key_bytes <= r->key_bytes + sizeof(r->key_bytes));
+    pst_assert(r->key_count < KEYS_MAX);
+    pst_assert(at + entry->key_bytes <= r->key_bytes + sizeof(r->key_bytes));
     memcpy(at, entry->key, entry->key_bytes);
     r->keys[r->key_count] = (struct pst_bytes){at, entry->key_bytes};
     copies = (uint32_t)pst_max(entry->copies, pst_serving_replicas(r->serving, r->keys[r->key_count]));
@@ -225,7 +226,8 @@ static void take_ended(struct pst_repairer *r, struct pst_op_list *done, uint32_
         struct penstock_op *op = pst_op_list_pop(done);
         const struct send *send = op->user;
 
-        pst_assert(*underway > 0 && send >= r->sends && send < r->sends + r->send_count);
+        pst_assert(*underway > 0);
+        pst_assert(send >= r->sends && send < r->sends + r->send_count);
         (*underway)--;
         if (op->result == 0) {
             r->head.done++;
@@ -275,7 +277,8 @@ static int go_through(struct pst_repairer *r)
 {
     int error = 0;
 
-    pst_assert(r->time.repair > 0 && r->time.epoch > 0);
+    pst_assert(r->time.repair > 0);
+    pst_assert(r->time.epoch > 0);
     r->resume_bytes = 0;
     r->more = true;
     r->begun = false;
@@ -333,7 +336,8 @@ int pst_repairer_open(const struct pst_channel_options *node, struct penstock *s
     struct pst_repairer *r = calloc(1, sizeof(*r));
     int error;
 
-    pst_assert(ask_ms > 0 && sender->may_send);
+    pst_assert(ask_ms > 0);
+    pst_assert(sender->may_send);
     if (!r)
         return -ENOMEM;
     r->magic = REPAIRER_MAGIC;

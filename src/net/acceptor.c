@@ -159,7 +159,8 @@ int pst_acceptor_open(const struct pst_acceptor_listener *listeners, uint32_t co
     struct pst_acceptor *acceptor = calloc(1, sizeof(*acceptor));
     int r;
 
-    pst_assert(count > 0 && count <= PST_ACCEPTOR_LISTENERS_MAX && ops->serve);
+    pst_assert(count > 0 && count <= PST_ACCEPTOR_LISTENERS_MAX);
+    pst_assert(ops->serve);
     if (!acceptor)
         return -ENOMEM;
     *acceptor = (struct pst_acceptor){.listener_count = count, .ops = ops, .ctx = ctx};

@@ -8,7 +8,9 @@ bool pst_iov_total(const struct iovec *iov, int iov_count, size_t *total)
 {
     uint64_t sum = 0;
 
-    pst_assert(iov && iov_count > 0 && total);
+    pst_assert(iov);
+    pst_assert(iov_count > 0);
+    pst_assert(total);
     for (int i = 0; i < iov_count; i++)
         if (pst_add_overflows(sum, iov[i].iov_len, &sum))
             return false;
@@ -76,7 +78,9 @@ struct pst_net *pst_net_close(struct pst_net *net)
 int pst_net_register(struct pst_net *net, void *addr, size_t bytes, void **out_handle)
 {
     pst_assert(net->magic == PST_NET_MAGIC);
-    pst_assert(addr && bytes > 0 && out_handle);
+    pst_assert(addr);
+    pst_assert(bytes > 0);
+    pst_assert(out_handle);
     if (net->ops->net_register)
         return net->ops->net_register(net, addr, bytes, out_handle);
     *out_handle = addr;
@@ -95,7 +99,8 @@ int pst_port_open(struct pst_net *net, uint32_t events_max, struct pst_port **ou
     int r;
 
     pst_assert(net->magic == PST_NET_MAGIC);
-    pst_assert(events_max > 0 && out);
+    pst_assert(events_max > 0);
+    pst_assert(out);
     r = net->ops->port_open(net, events_max, out);
     pst_assert(r <= 0);
     if (r == 0) /* ports of several threads share the net */
@@ -124,7 +129,8 @@ struct pst_port *pst_port_close(struct pst_port *port)
 
 int pst_port_address(struct pst_port *port, bool network_only, void *buf, size_t cap)
 {
-    pst_assert(buf && cap > 0);
+    pst_assert(buf);
+    pst_assert(cap > 0);
     return ops_of(port)->port_address(port, network_only, buf, cap);
 }
 
@@ -133,13 +139,15 @@ int pst_port_poll(struct pst_port *port, struct pst_net_event *events, int max)
     const struct pst_net_ops *ops = ops_of(port);
     int count = 0;
 
-    pst_assert(events && max > 0);
+    pst_assert(events);
+    pst_assert(max > 0);
     if (port->ready_count == 0)
         ops->port_progress(port);
     while (count < max && port->ready_count > 0) {
         struct pst_event_node *node = pst_list_first(&port->ready, struct pst_event_node, link);
 
-        pst_assert(node->event.kind <= PST_NET_PEER_GONE && node->event.status <= 0);
+        pst_assert(node->event.kind <= PST_NET_PEER_GONE);
+        pst_assert(node->event.status <= 0);
         pst_port_unready(port, node);
         events[count++] = node->event;
         ops->port_taken(port, node);
@@ -231,7 +239,8 @@ int pst_msg_receive(struct pst_msg *msg, const struct iovec *iov, int iov_count,
 
     pst_assert(msg->bulk_bytes > 0);
     pst_assert(iov_count >= 1 && iov_count <= PST_NET_BULK_IOV_MAX);
-    pst_assert(pst_iov_total(iov, iov_count, &total) && total == msg->bulk_bytes);
+    pst_assert(pst_iov_total(iov, iov_count, &total));
+    pst_assert(total == msg->bulk_bytes);
     if (pst_fault(PST_FAULT_net_receive_busy))
         return -EBUSY;
     return ops->msg_receive(msg, iov, iov_count, arg);

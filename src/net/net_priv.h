@@ -104,7 +104,8 @@ int pst_mem_open(const char *chance, struct pst_net **out);
 static inline void pst_port_ready(struct pst_port *port, struct pst_event_node *node)
 {
     pst_assert(pst_list_empty(&port->ready) == (port->ready_count == 0));
-    pst_assert(port->magic == PST_PORT_MAGIC && pst_list_empty(&node->link));
+    pst_assert(port->magic == PST_PORT_MAGIC);
+    pst_assert(pst_list_empty(&node->link));
     pst_list_push_back(&port->ready, &node->link);
     port->ready_count++;
 }

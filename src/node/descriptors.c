@@ -43,7 +43,8 @@ int pst_node_fit_descriptors(struct pst_node *node, uint32_t listeners, uint32_t
     int64_t free_count = left(), each = 1 + EACH_SHARD * (int64_t)node->worker_count, sessions;
     uint32_t most = HANDSHAKES_MAX + (node->stream ? HANDSHAKES_SHARD * node->worker_count : 0);
 
-    pst_assert(node->worker_count > 0 && node->sessions_max > 0);
+    pst_assert(node->worker_count > 0);
+    pst_assert(node->sessions_max > 0);
     if (free_count < 0) {
         snprintf(fault, PST_FAULT_BYTES, "counting descriptors in /proc/self/fd: %s",
                  strerror((int)-free_count));

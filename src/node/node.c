@@ -84,9 +84,11 @@ static struct pst_session *session_new(struct pst_node *node)
 
 static void session_free(struct pst_node *node, struct pst_session *session)
 {
-    pst_assert(session->magic == PST_SESSION_MAGIC && session->shards_left == 0);
+    pst_assert(session->magic == PST_SESSION_MAGIC);
+    pst_assert(session->shards_left == 0);
     pst_assert(session->shards_opening == 0);
-    pst_assert(node->sessions[session->token & 0xffff] == session && node->session_count > 0);
+    pst_assert(node->sessions[session->token & 0xffff] == session);
+    pst_assert(node->session_count > 0);
     node->sessions[session->token & 0xffff] = NULL;
     session->magic = 0;
     node->session_count--;
@@ -151,7 +153,9 @@ static int on_connected(void *ctx, void *arg, const void *address, size_t bytes)
     struct pst_node *node = node_cast(ctx);
     struct pst_session *session = session_cast(arg);
 
-    pst_assert(!session->ended && session->address_bytes == 0 && session->shards_left == 0);
+    pst_assert(!session->ended);
+    pst_assert(session->address_bytes == 0);
+    pst_assert(session->shards_left == 0);
     if (bytes > sizeof(session->address))
         return -EPROTO;
     memcpy(session->address, address, bytes);
@@ -179,7 +183,8 @@ static void on_parted(void *ctx, void *arg)
     struct pst_node *node = node_cast(ctx);
     struct pst_session *session = session_cast(arg);
 
-    pst_assert(session->shares && !session->ended);
+    pst_assert(session->shares);
+    pst_assert(!session->ended);
     if (session->parted)
         return;
     session->parted = true;
@@ -223,7 +228,8 @@ static void begin_session(struct pst_node *node, struct pst_session *session)
 {
     if (session->ready || session->ended || !session->address_bytes || session->shards_opening)
         return;
-    pst_assert(session->shards_left == node->worker_count && node->boot);
+    pst_assert(session->shards_left == node->worker_count);
+    pst_assert(node->boot);
     session->ready = true;
     pst_boot_server_ready(node->boot, session);
 }
@@ -348,7 +354,8 @@ static int open_workers(struct pst_node *node, char *fault)
 {
     uint32_t count = pst_store_shard_count(node->store);
 
-    pst_assert(!node->workers && node->sessions_max > 0 && node->sessions_max <= 1 << 16);
+    pst_assert(!node->workers);
+    pst_assert(node->sessions_max > 0 && node->sessions_max <= 1 << 16);
     node->workers = calloc(count, sizeof(*node->workers));
     node->worker_count = node->workers ? count : 0;
     node->sessions = calloc(node->sessions_max, sizeof(struct pst_session *));
@@ -612,7 +619,9 @@ int pst_node_begin(struct pst_node *node, char fault[PST_FAULT_BYTES])
     const char *why = "";
     int r = pst_store_begin(node->store, &why);
 
-    pst_assert(node->magic == PST_NODE_MAGIC && node->controlled && !node->stopping);
+    pst_assert(node->magic == PST_NODE_MAGIC);
+    pst_assert(node->controlled);
+    pst_assert(!node->stopping);
     if (r < 0)
         snprintf(fault, PST_FAULT_BYTES, "%s", why);
     else
@@ -642,7 +651,8 @@ struct pst_node *pst_node_close(struct pst_node *node)
         if (node->sessions[i])
             session_free(node, node->sessions[i]);
     }
-    pst_assert(node->session_count == 0 && node->commits == 0);
+    pst_assert(node->session_count == 0);
+    pst_assert(node->commits == 0);
     free(node->workers);
     free(node->sessions);
     pst_grants_close(node->grants);

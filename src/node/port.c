@@ -52,7 +52,8 @@ int pst_worker_open_port(struct pst_worker *w)
 {
     int r;
 
-    pst_assert(!w->port && !w->probe.self);
+    pst_assert(!w->port);
+    pst_assert(!w->probe.self);
     r = pst_fault(PST_FAULT_node_port_fails) ? -ENOMEM : pst_port_open(w->node->net, EVENTS_MAX, &w->port);
     if (r == 0)
         r = read_addresses(w);
@@ -101,7 +102,9 @@ static void send_probe(struct pst_worker *w)
         .type = PST_WIRE_WELCOME, .version = PST_WIRE_VERSION, .token = w->probe.token};
     int r;
 
-    pst_assert(w->probe.self && !w->probe.reopening && !w->probe.sent_ns);
+    pst_assert(w->probe.self);
+    pst_assert(!w->probe.reopening);
+    pst_assert(!w->probe.sent_ns);
     r = pst_fault(PST_FAULT_node_probe_lost)
             ? 1
             : pst_peer_send(w->probe.self, (struct pst_bytes){&head, sizeof(head)},

@@ -11,7 +11,8 @@ void pst_trace_begin(struct pst_request *q, size_t body_bytes)
     const struct pst_wire_op *first = &q->worker->ops[0];
     struct pst_trace *t = &q->trace;
 
-    pst_assert(q->step && q->reply_bytes == 0);
+    pst_assert(q->step);
+    pst_assert(q->reply_bytes == 0);
     t->begin_ns = t->since_ns = q->worker->now_ns;
     t->codes = 0;
     if (!q->worker->node->slow_ns)

@@ -86,7 +86,9 @@ static void shard_session_quiet(struct pst_shard_session *v)
         pst_request_abort(pst_list_first(&v->requests, struct pst_request, of_shard_session));
     pst_holder_end(v->worker->shard, &v->holder);
     pst_shard_session_close_watches(v);
-    pst_assert(v->watch_count == 0 && v->waits == 0 && pst_list_empty(&v->receiving));
+    pst_assert(v->watch_count == 0);
+    pst_assert(v->waits == 0);
+    pst_assert(pst_list_empty(&v->receiving));
 }
 
 /* Nor does its process look at anything. */
@@ -94,12 +96,17 @@ static void shard_session_gone(struct pst_shard_session *v)
 {
     struct pst_session *session = v->session;
 
-    pst_assert(v->ended && !v->peer && pst_list_empty(&v->requests));
+    pst_assert(v->ended);
+    pst_assert(!v->peer);
+    pst_assert(pst_list_empty(&v->requests));
     pst_shard_session_release_views(v);
     if (session->same_host)
         pst_probe_want(v->worker);
-    pst_assert(v->worker->by_place[session->token & PLACE_MASK] == v && v->underway == 0);
-    pst_assert(v->waits == 0 && v->watch_count == 0 && session->shards_left > 0);
+    pst_assert(v->worker->by_place[session->token & PLACE_MASK] == v);
+    pst_assert(v->underway == 0);
+    pst_assert(v->waits == 0);
+    pst_assert(v->watch_count == 0);
+    pst_assert(session->shards_left > 0);
     v->worker->by_place[session->token & PLACE_MASK] = NULL;
     pst_list_remove(&v->link);
     pst_assert(v->park.count == 0);
@@ -125,7 +132,9 @@ void pst_shard_session_leave(struct pst_shard_session *v, const char *why)
     v->leaving_ns = v->worker->probe.awake_ns;
     pst_bulk_park_fini(&v->park);
     pst_shard_session_drop_late(v);
-    pst_assert(v->park.count == 0 && v->waits == 0 && pst_list_empty(&v->late));
+    pst_assert(v->park.count == 0);
+    pst_assert(v->waits == 0);
+    pst_assert(pst_list_empty(&v->late));
     if (!v->peer)
         return;
     pst_peer_close(v->peer);
@@ -141,7 +150,8 @@ void pst_shard_session_protocol_error(struct pst_shard_session *v, const char *w
 
 void pst_shard_session_end(struct pst_shard_session *v)
 {
-    pst_assert(v->magic == PST_SHARD_SESSION_MAGIC && !v->ended);
+    pst_assert(v->magic == PST_SHARD_SESSION_MAGIC);
+    pst_assert(!v->ended);
     pst_assert(v->worker->by_place[v->session->token & PLACE_MASK] == v);
     v->ended = true;
     v->leaving_ns = v->worker->probe.awake_ns;
@@ -152,7 +162,9 @@ void pst_shard_session_end(struct pst_shard_session *v)
 
 void pst_shard_session_peer_gone(struct pst_shard_session *v)
 {
-    pst_assert(v->worker->parting > 0 && v->peer && v->leaving);
+    pst_assert(v->worker->parting > 0);
+    pst_assert(v->peer);
+    pst_assert(v->leaving);
     v->worker->parting--;
     shard_session_quiet(v);
     if (v->ended)
@@ -165,7 +177,8 @@ void pst_worker_tell(struct pst_worker *w, struct pst_session *session, enum pst
 {
     struct pst_session_event *event = &session->session_events[PST_SESSION_EVENT_KINDS * w->number + kind];
 
-    pst_assert(session->magic == PST_SESSION_MAGIC && kind < PST_SESSION_EVENT_KINDS);
+    pst_assert(session->magic == PST_SESSION_MAGIC);
+    pst_assert(kind < PST_SESSION_EVENT_KINDS);
     pst_assert(!event->session); /* each kind once */
     *event = (struct pst_session_event){.session = session, .kind = kind};
     pthread_mutex_lock(&w->inbox_lock);
@@ -182,7 +195,8 @@ void pst_worker_wake(struct pst_worker *w)
 
 void pst_worker_post(struct pst_worker *w, struct pst_commit_message *message)
 {
-    pst_assert(w->magic == PST_WORKER_MAGIC && message->commit);
+    pst_assert(w->magic == PST_WORKER_MAGIC);
+    pst_assert(message->commit);
     pthread_mutex_lock(&w->inbox_lock);
     pst_list_push_back(&w->commit_messages, &message->link);
     atomic_store(&w->mailed, true);
@@ -265,7 +279,8 @@ static void begin_shard_session(struct pst_worker *w, struct pst_session *sessio
 {
     int r = pst_shard_session_add(w, session);
 
-    pst_assert(session->shards_opening > 0 && session->shards_left > 0);
+    pst_assert(session->shards_opening > 0);
+    pst_assert(session->shards_left > 0);
     if (r < 0)
         atomic_store(&session->kick, "out of memory");
     else if (w->node->opens_first || session->stream)
@@ -334,7 +349,8 @@ static void read_session_events(struct pst_worker *w)
         struct pst_shard_session *v = w->by_place[event->session->token & PLACE_MASK];
 
         pst_list_remove(&event->link);
-        pst_assert(event->session->magic == PST_SESSION_MAGIC && (!v || v->session == event->session));
+        pst_assert(event->session->magic == PST_SESSION_MAGIC);
+        pst_assert(!v || v->session == event->session);
         if (event->kind == PST_SESSION_BEGINS) {
             begin_shard_session(w, event->session);
         } else if (event->kind == PST_SESSION_PARTS && v) {
@@ -470,7 +486,8 @@ static void run_stalled(struct pst_worker *w)
         struct pst_request *q = pst_list_first(&again, struct pst_request, link);
 
         pst_list_remove(&q->link);
-        pst_assert(q->worker == w && q->shard_session);
+        pst_assert(q->worker == w);
+        pst_assert(q->shard_session);
         pst_request_run(q);
     }
 }
@@ -565,8 +582,12 @@ static void *worker_main(void *arg)
             sched_yield(); /* the client may be waiting for this very core */
         }
     }
-    pst_assert(w->underway == 0 && w->commits == 0 && w->parting == 0);
-    pst_assert(w->waits == 0 && w->watches == 0 && pst_list_empty(&w->stalled));
+    pst_assert(w->underway == 0);
+    pst_assert(w->commits == 0);
+    pst_assert(w->parting == 0);
+    pst_assert(w->waits == 0);
+    pst_assert(w->watches == 0);
+    pst_assert(pst_list_empty(&w->stalled));
     return NULL;
 }
 
@@ -574,7 +595,8 @@ static void *worker_main(void *arg)
 
 int pst_worker_init(struct pst_worker *w, struct pst_node *node, uint32_t number)
 {
-    pst_assert(number < pst_store_shard_count(node->store) && !w->magic);
+    pst_assert(number < pst_store_shard_count(node->store));
+    pst_assert(!w->magic);
     w->magic = PST_WORKER_MAGIC;
     w->number = number;
     w->node = node;
@@ -634,7 +656,9 @@ void pst_worker_stop(struct pst_worker *w)
 
 void pst_worker_fini(struct pst_worker *w)
 {
-    pst_assert(!w->running && w->underway == 0 && w->commits == 0);
+    pst_assert(!w->running);
+    pst_assert(w->underway == 0);
+    pst_assert(w->commits == 0);
     w->port = pst_port_close(w->port);
     w->stream = pst_port_close(w->stream);
     if (w->magic) {

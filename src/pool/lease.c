@@ -33,7 +33,8 @@ enum pst_serve pst_lease_serve(const struct pst_lease *lease, const struct pst_m
 {
     const struct pst_map_partition *partition = &map->partitions[partition_number];
 
-    pst_assert(partition_number < PST_PARTITIONS && member < map->members_max);
+    pst_assert(partition_number < PST_PARTITIONS);
+    pst_assert(member < map->members_max);
     if (partition->state != PST_MAP_SERVED)
         return PST_SERVE_INCOMPLETE;
     if (partition->replicas[0] != member || map->members[member].epoch != member_epoch)

@@ -172,7 +172,8 @@ static uint32_t member_count(const struct pst_map *map)
 
 static void put_head(uint8_t **at, const struct pst_map *map)
 {
-    pst_assert(map->prefix_count <= PST_MAP_PREFIXES_MAX && map->epoch_next > 0);
+    pst_assert(map->prefix_count <= PST_MAP_PREFIXES_MAX);
+    pst_assert(map->epoch_next > 0);
     put_number(at, MAP_MAGIC, 4);
     put_number(at, MAP_FORMAT, 2);
     put_number(at, map->prefix_count, 2);
@@ -186,7 +187,8 @@ static void put_head(uint8_t **at, const struct pst_map *map)
 
 static void put_member(uint8_t **at, const struct pst_map_member *member, uint32_t number)
 {
-    pst_assert(member->epoch > 0 && number < PST_MAP_MEMBERS_MAX);
+    pst_assert(member->epoch > 0);
+    pst_assert(number < PST_MAP_MEMBERS_MAX);
     put_number(at, number, 2);
     put_number(at, (member->gone ? MEMBER_GONE : 0) | (member->drains ? MEMBER_DRAINS : 0), 1);
     put_bytes(at, &member->id, sizeof(member->id));
@@ -307,7 +309,8 @@ static uint32_t take_member(struct pst_reader *in, struct pst_map *map, uint32_t
     in->bad |= number < least || *large;
     if (in->bad)
         return least;
-    pst_assert(number < map->members_max && map->epoch_next > 0);
+    pst_assert(number < map->members_max);
+    pst_assert(map->epoch_next > 0);
     flags = take_below(in, 1, MEMBER_GONE | MEMBER_DRAINS);
     member->gone = flags & MEMBER_GONE;
     member->drains = flags & MEMBER_DRAINS;
@@ -390,7 +393,8 @@ int pst_map_decode(struct pst_bytes from, uint32_t members_max, struct pst_map *
         pst_map_close(map);
         return large ? -E2BIG : -EBADMSG;
     }
-    pst_assert(map->prefix_count == prefixes && map->epoch_next > 0);
+    pst_assert(map->prefix_count == prefixes);
+    pst_assert(map->epoch_next > 0);
     *out = map;
     return 0;
 }

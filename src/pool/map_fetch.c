@@ -63,13 +63,15 @@ int pst_map_fetch_take(struct pst_map_fetch *fetch, struct pst_bytes answer, uin
         return -EPROTO;
     memcpy(fetch->bytes + fetch->at, (const uint8_t *)answer.data + sizeof(head), piece);
     fetch->at += piece;
-    pst_assert(fetch->at <= fetch->map_bytes && fetch->bytes);
+    pst_assert(fetch->at <= fetch->map_bytes);
+    pst_assert(fetch->bytes);
     return fetch->at < fetch->map_bytes;
 }
 
 int pst_map_fetch_decode(const struct pst_map_fetch *fetch, uint32_t members_max, struct pst_map **out)
 {
     pst_assert(fetch->bytes);
-    pst_assert(fetch->at > 0 && fetch->at == fetch->map_bytes);
+    pst_assert(fetch->at > 0);
+    pst_assert(fetch->at == fetch->map_bytes);
     return pst_map_decode((struct pst_bytes){fetch->bytes, fetch->map_bytes}, members_max, out);
 }

@@ -24,7 +24,8 @@ int pst_report_open(uint32_t events_max, uint32_t message_max, pst_report_walk w
 {
     struct pst_report *report = calloc(1, sizeof(*report) + events_max * sizeof(report->ring[0]));
 
-    pst_assert(events_max > 0 && message_max > 1 && message_max <= PST_HEARTBEAT_EVENTS_MAX);
+    pst_assert(events_max > 0);
+    pst_assert(message_max > 1 && message_max <= PST_HEARTBEAT_EVENTS_MAX);
     if (!report)
         return -ENOMEM;
     report->magic = REPORT_MAGIC;
@@ -45,7 +46,8 @@ struct pst_report *pst_report_close(struct pst_report *report)
 
 void pst_report_join(struct pst_report *report, uint16_t member, uint64_t epoch)
 {
-    pst_assert(report->magic == REPORT_MAGIC && epoch > 0);
+    pst_assert(report->magic == REPORT_MAGIC);
+    pst_assert(epoch > 0);
     if (report->message.epoch != epoch) /* else it was told twice, and its heartbeats count on */
         report->message = (struct pst_heartbeat){.member = member, .epoch = epoch};
     report->underway = report->walking = false;
@@ -55,7 +57,8 @@ void pst_report_join(struct pst_report *report, uint16_t member, uint64_t epoch)
 void pst_report_event(struct pst_report *report, const struct pst_event *event)
 {
     pst_assert(report->first < report->max);
-    pst_assert(report->magic == REPORT_MAGIC && report->count <= report->max);
+    pst_assert(report->magic == REPORT_MAGIC);
+    pst_assert(report->count <= report->max);
     if (report->sync) /* the report reads what is there then */
         return;
     if (report->count == report->max) {
@@ -73,13 +76,15 @@ void pst_report_lost(struct pst_report *report)
 
 static void take_ring(struct pst_report *report, uint32_t room)
 {
-    pst_assert(report->first < report->max && room <= report->message_max);
+    pst_assert(report->first < report->max);
+    pst_assert(room <= report->message_max);
     while (report->count > 0 && report->message.event_count < room) {
         report->events[report->message.event_count++] = report->ring[report->first];
         report->first = (report->first + 1) % report->max;
         report->count--;
     }
-    pst_assert(report->count <= report->max && report->first < report->max);
+    pst_assert(report->count <= report->max);
+    pst_assert(report->first < report->max);
 }
 
 static void take_walk(struct pst_report *report, bool again)
@@ -88,7 +93,8 @@ static void take_walk(struct pst_report *report, bool again)
     bool ended = false;
     uint32_t count;
 
-    pst_assert(report->message.event_count < report->message_max && !report->underway);
+    pst_assert(report->message.event_count < report->message_max);
+    pst_assert(!report->underway);
     count = report->walk(report->ctx, again, report->events + report->message.event_count, room, &ended);
     pst_assert(count <= room);
     report->message.event_count += count;
@@ -104,7 +110,8 @@ const struct pst_heartbeat *pst_report_next(struct pst_report *report,
 {
     bool again = report->sync;
 
-    pst_assert(report->magic == REPORT_MAGIC && report->message.epoch > 0);
+    pst_assert(report->magic == REPORT_MAGIC);
+    pst_assert(report->message.epoch > 0);
     if (!report->underway) {
         report->message.sequence++;
         report->message.flags = again ? PST_HEARTBEAT_BEGIN : 0;
@@ -122,7 +129,8 @@ const struct pst_heartbeat *pst_report_next(struct pst_report *report,
         report->sent_ns = now_ns;
         report->underway = true;
     }
-    pst_assert(report->message.event_count <= report->message_max && report->message.sequence > 0);
+    pst_assert(report->message.event_count <= report->message_max);
+    pst_assert(report->message.sequence > 0);
     *sent_ns = report->sent_ns;
     return &report->message;
 }
@@ -146,6 +154,7 @@ int pst_report_answered(struct pst_report *report, uint64_t sequence, int result
 
 bool pst_report_is_behind(const struct pst_report *report)
 {
-    pst_assert(report->magic == REPORT_MAGIC && report->count <= report->max);
+    pst_assert(report->magic == REPORT_MAGIC);
+    pst_assert(report->count <= report->max);
     return report->sync || report->walking || report->count > 0;
 }

@@ -145,7 +145,8 @@ int pst_serving_may_replicate(struct pst_serving *serving, uint32_t partition, u
     }
     if (partition_epoch < epoch || partition >= PST_PARTITIONS || bits_have(serving->ours, partition))
         return -ESTALE;
-    pst_assert(partition_epoch > 0 && partition_epoch == epoch);
+    pst_assert(partition_epoch > 0);
+    pst_assert(partition_epoch == epoch);
     atomic_store(&serving->filled[partition], partition_epoch);
     return 0;
 }
@@ -242,7 +243,8 @@ int pst_serving_map(struct pst_serving *serving, const struct pst_map *map, uint
 {
     const struct pst_lease for_ever = {.until_ns = UINT64_MAX};
 
-    pst_assert(epoch > 0 && member < map->members_max);
+    pst_assert(epoch > 0);
+    pst_assert(member < map->members_max);
     for (uint32_t word = 0; word < WORDS; word++) {
         uint64_t ours = 0, nobodys = 0, kept = 0;
 
@@ -253,7 +255,8 @@ int pst_serving_map(struct pst_serving *serving, const struct pst_map *map, uint
             nobodys |= (uint64_t)(serve == PST_SERVE_INCOMPLETE) << i;
             kept |= (uint64_t)(pst_map_replica_at(&map->partitions[64 * word + i], member) >= 0) << i;
         }
-        pst_assert((ours & nobodys) == 0 && (ours & ~kept) == 0);
+        pst_assert((ours & nobodys) == 0);
+        pst_assert((ours & ~kept) == 0);
         atomic_store(&serving->kept[word], kept);
         atomic_store_explicit(&serving->nobodys[word], nobodys, memory_order_relaxed);
         atomic_store_explicit(&serving->ours[word], ours, memory_order_release);

@@ -38,7 +38,8 @@ static void peer_failed(struct pst_copies *c, uint16_t member)
 static void add_change(struct pst_copies *c, uint32_t partition, uint16_t copy, uint64_t copy_epoch,
                        uint8_t change)
 {
-    pst_assert(c->change_count <= PST_POOL_COPIES_MAX && change <= PST_POOL_COPY_REFUSE);
+    pst_assert(c->change_count <= PST_POOL_COPIES_MAX);
+    pst_assert(change <= PST_POOL_COPY_REFUSE);
     if (c->change_count < PST_POOL_COPIES_MAX)
         c->changes[c->change_count++] =
             (struct pst_pool_copy){.epoch = c->epoch,
@@ -54,7 +55,8 @@ static void add_changes_of(struct pst_copies *c, uint32_t partition)
 {
     const struct partition *s = &c->partitions[partition];
 
-    pst_assert(s->seen_epoch == c->map->partitions[partition].epoch && s->state < PARTITION_STATES);
+    pst_assert(s->seen_epoch == c->map->partitions[partition].epoch);
+    pst_assert(s->state < PARTITION_STATES);
     if (tidy_takes(c, partition) && s->cleared_epoch == c->map->partitions[partition].epoch)
         add_change(c, partition, c->member, c->epoch, PST_POOL_COPY_TAKE);
     if (tidy_takes(c, partition) && s->refused_epoch == c->map->partitions[partition].epoch)
@@ -106,7 +108,8 @@ static void come_to(struct pst_replica *replica, enum pst_replica_fate fate)
  * copy may still refuse must not be there. */
 static void settle(struct pst_copies *c, struct pst_replica *replica)
 {
-    pst_assert(replica->sends == 0 && pst_list_empty(&replica->queue));
+    pst_assert(replica->sends == 0);
+    pst_assert(pst_list_empty(&replica->queue));
     if (replica->fate == PST_REPLICA_HELD && !replica->to_joining) {
         replica->to_joining = true;
         send_round(c, replica);
@@ -147,7 +150,8 @@ static void newcomer_failed(struct pst_copies *c, struct pst_replica *replica, u
 {
     const struct partition *s = &c->partitions[partition];
 
-    pst_assert(result != 0 && replica->write_count > 0);
+    pst_assert(result != 0);
+    pst_assert(replica->write_count > 0);
     if (result == -EOPNOTSUPP && replica->writes[0].what == PST_REPLICA_SEND && replica->writes[0].durable) {
         replica->writes[0].durable = false; /* it has no SSD, and promises nothing */
         come_to(replica, PST_REPLICA_AGAIN);
@@ -165,7 +169,8 @@ static void write_failed(struct pst_copies *c, struct pst_replica *replica, uint
 {
     const struct pst_map_partition *s = partition < PST_PARTITIONS ? &c->map->partitions[partition] : NULL;
 
-    pst_assert(partition <= PST_PARTITIONS && result != 0);
+    pst_assert(partition <= PST_PARTITIONS);
+    pst_assert(result != 0);
     if (!s) {
         refuse(replica, result < 0 ? result : -EAGAIN);
     } else if (!copies_primary(c, partition) || s->epoch != partition_epoch) {
@@ -190,7 +195,8 @@ static void write_ended(struct pst_copies *c, struct send *send)
 {
     struct pst_replica *replica = send->replica;
 
-    pst_assert(replica->sends > 0 && replica->fate <= PST_REPLICA_LOST);
+    pst_assert(replica->sends > 0);
+    pst_assert(replica->fate <= PST_REPLICA_LOST);
     if (send->op.result != 0)
         write_failed(c, replica, send->partition, send->partition_epoch, send->peer->member, send->op.result);
     if (--replica->sends == 0)
@@ -212,8 +218,10 @@ static int fill_send(struct send *send, const struct pst_replica_write *write)
                                         .copies = write->copies};
     _Static_assert(offsetof(struct send, attrs) == offsetof(struct send, head) + sizeof(send->head),
                    "one piece");
-    pst_assert(write->attrs.len <= PST_ATTR_BYTES_MAX && write->key.len <= PST_KEY_BYTES_MAX);
-    pst_assert(write->what <= PST_REPLICA_SEND && write->piece_count >= 0);
+    pst_assert(write->attrs.len <= PST_ATTR_BYTES_MAX);
+    pst_assert(write->key.len <= PST_KEY_BYTES_MAX);
+    pst_assert(write->what <= PST_REPLICA_SEND);
+    pst_assert(write->piece_count >= 0);
     if (write->attrs.len)
         memcpy(send->attrs, write->attrs.data, write->attrs.len);
     *op = (struct penstock_op){.code = PST_WIRE_COPY,
@@ -250,7 +258,8 @@ static void send_write(struct pst_copies *c, struct pst_replica *replica,
     uint64_t partition_epoch = partition < PST_PARTITIONS ? c->map->partitions[partition].epoch : 0;
     struct send *send = peer ? copies_send_new(peer) : NULL;
 
-    pst_assert(partition <= PST_PARTITIONS && replica->sends > 0);
+    pst_assert(partition <= PST_PARTITIONS);
+    pst_assert(replica->sends > 0);
     if (busy) {
         come_to(replica, PST_REPLICA_WAITS);
         return;
@@ -302,7 +311,8 @@ static void send_to_copies(struct pst_copies *c, struct pst_replica *replica, st
     const struct pst_map_partition *s = &c->map->partitions[partition];
     bool stops = lead_stops(c, partition, replica);
 
-    pst_assert(s->replica_count >= 1 && s->replica_count <= PST_MAP_REPLICAS_MAX && !replica->to_joining);
+    pst_assert(s->replica_count >= 1 && s->replica_count <= PST_MAP_REPLICAS_MAX);
+    pst_assert(!replica->to_joining);
     write->partition_epoch = s->epoch;
     if (stops && replica->write_count == 1) {
         refuse(replica, -ESTALE); /* another has it in a moment */
@@ -353,7 +363,9 @@ static void send_round(struct pst_copies *c, struct pst_replica *replica)
 
 static void attempt(struct pst_copies *c, struct pst_replica *replica)
 {
-    pst_assert(replica->number > 0 && replica->sends == 0 && pst_list_empty(&replica->queue));
+    pst_assert(replica->number > 0);
+    pst_assert(replica->sends == 0);
+    pst_assert(pst_list_empty(&replica->queue));
     replica->fate = c->map && !c->quit ? PST_REPLICA_HELD : PST_REPLICA_LOST;
     replica->to_joining = false;
     replica->copies = PST_MAP_REPLICAS_MAX;
@@ -390,7 +402,8 @@ static void take_all(struct pst_copies *c)
 
     pst_list_init(&inbox);
     pthread_mutex_lock(&c->lock);
-    pst_assert(c->want_count <= PST_POOL_WANT_COUNT_MAX && (!c->quit || c->stopping));
+    pst_assert(c->want_count <= PST_POOL_WANT_COUNT_MAX);
+    pst_assert(!c->quit || c->stopping);
     maped = c->next != NULL;
     if (maped) {
         pst_map_close(c->map);
@@ -398,7 +411,8 @@ static void take_all(struct pst_copies *c)
         c->member = c->next_member;
         c->epoch = c->next_epoch;
         c->next = NULL;
-        pst_assert(c->epoch > 0 && c->member < c->map->members_max);
+        pst_assert(c->epoch > 0);
+        pst_assert(c->member < c->map->members_max);
     }
     c->quit = c->stopping;
     want_count = c->want_count;
@@ -516,7 +530,9 @@ uint32_t pst_copies_changes(struct pst_copies *c, struct pst_pool_copy changes[P
 
 void pst_copies_replicate(struct pst_copies *c, struct pst_replica *replica)
 {
-    pst_assert(replica->done && replica->writes && replica->sends == 0);
+    pst_assert(replica->done);
+    pst_assert(replica->writes);
+    pst_assert(replica->sends == 0);
     pst_list_init(&replica->queue);
     pthread_mutex_lock(&c->lock);
     replica->number = ++c->number;
@@ -535,7 +551,8 @@ void pst_copies_replicate(struct pst_copies *c, struct pst_replica *replica)
 void pst_copies_replicated(struct pst_copies *c, struct pst_replica *replica)
 {
     pthread_mutex_lock(&c->lock);
-    pst_assert(replica->sends == 0 && !pst_list_empty(&replica->link));
+    pst_assert(replica->sends == 0);
+    pst_assert(!pst_list_empty(&replica->link));
     pst_list_remove(&replica->link);
     pthread_mutex_unlock(&c->lock);
 }
@@ -559,7 +576,9 @@ void copies_turn(struct pst_copies *c, uint64_t now_ns, uint64_t wall_ns)
 int copies_init(struct pst_copies *c, const struct pst_copies_settings *settings, struct pst_serving *serving,
                 int changed_fd, const struct copies_net *net, void *net_ctx)
 {
-    pst_assert(settings->repair_bytes > 0 && serving && !c->net);
+    pst_assert(settings->repair_bytes > 0);
+    pst_assert(serving);
+    pst_assert(!c->net);
     c->settings = *settings;
     c->net = net;
     c->net_ctx = net_ctx;
@@ -583,8 +602,10 @@ void copies_stop(struct pst_copies *c)
 
 void copies_fini(struct pst_copies *c)
 {
-    pst_assert(pst_list_empty(&c->underway) && copies_underway(c) == 0);
-    pst_assert(pst_list_empty(&c->inbox) && pst_list_empty(&c->waiting));
+    pst_assert(pst_list_empty(&c->underway));
+    pst_assert(copies_underway(c) == 0);
+    pst_assert(pst_list_empty(&c->inbox));
+    pst_assert(pst_list_empty(&c->waiting));
     pst_map_close(c->map);
     pst_map_close(c->next);
     pst_map_close(c->known);

@@ -22,7 +22,8 @@ static const uint8_t step_next[STEPS] = {
 
 static void join_go(struct join *j, enum step next)
 {
-    pst_assert(j->step < STEPS && next < STEPS);
+    pst_assert(j->step < STEPS);
+    pst_assert(next < STEPS);
     pst_assert(next == STEP_FAILED ? j->step != STEP_IDLE : step_next[j->step] >> next & 1);
     j->step = next;
 }
@@ -55,7 +56,8 @@ static void abandon(struct pst_copies *c)
 
 static void end(struct pst_copies *c)
 {
-    pst_assert(c->join.sends == 0 && !c->join.waits);
+    pst_assert(c->join.sends == 0);
+    pst_assert(!c->join.waits);
     c->join = (struct join){.step = STEP_IDLE};
 }
 
@@ -66,7 +68,9 @@ void join_take_wants(struct pst_copies *c, const struct pst_pool_want *wants, ui
 
     if (j->step != STEP_IDLE || !c->map || c->quit)
         return;
-    pst_assert(count <= PST_POOL_WANT_COUNT_MAX && j->partition_count == 0 && !j->peer);
+    pst_assert(count <= PST_POOL_WANT_COUNT_MAX);
+    pst_assert(j->partition_count == 0);
+    pst_assert(!j->peer);
     for (uint32_t i = 0; i < count; i++) {
         const struct pst_pool_want *want = &wants[i];
         uint32_t partition = want->partition;
@@ -103,7 +107,9 @@ static void ask(struct pst_copies *c, struct peer *peer, struct penstock_op op,
     struct join *j = &c->join;
     struct send *send;
 
-    pst_assert(!j->waits && j->sends == 0 && j->resume_bytes <= sizeof(j->resume));
+    pst_assert(!j->waits);
+    pst_assert(j->sends == 0);
+    pst_assert(j->resume_bytes <= sizeof(j->resume));
     send = copies_send_new(peer);
     if (!send) {
         abandon(c);
@@ -124,7 +130,9 @@ static void next_shard(struct pst_copies *c, const struct peer *peer, enum step 
 {
     struct join *j = &c->join;
 
-    pst_assert(!j->waits && j->sends == 0 && peer->way);
+    pst_assert(!j->waits);
+    pst_assert(j->sends == 0);
+    pst_assert(peer->way);
     j->resume_bytes = 0;
     if (++j->shard < c->net->shards(c->net_ctx, peer->way))
         return;
@@ -157,7 +165,9 @@ static void cleared(struct pst_copies *c, struct send *send)
     struct join *j = &c->join;
     int r;
 
-    pst_assert(j->step == STEP_CLEAR && j->waits && send->peer == j->peer);
+    pst_assert(j->step == STEP_CLEAR);
+    pst_assert(j->waits);
+    pst_assert(send->peer == j->peer);
     j->waits = false;
     if (send->op.result ==
         PENSTOCK_BUSY) /* until its deadline: the same again, while the partition is to join */
@@ -188,7 +198,8 @@ static void counted(struct pst_copies *c, struct send *send)
 {
     struct join *j = &c->join;
 
-    pst_assert(j->waits && (j->step == STEP_COUNT || j->step == STEP_PASS));
+    pst_assert(j->waits);
+    pst_assert(j->step == STEP_COUNT || j->step == STEP_PASS);
     j->waits = false;
     if (send->op.result == PENSTOCK_BUSY)
         return;
@@ -206,7 +217,9 @@ static void listed(struct pst_copies *c, struct send *send)
 {
     struct join *j = &c->join;
 
-    pst_assert(j->waits && j->step == STEP_LIST && send->peer == &c->self);
+    pst_assert(j->waits);
+    pst_assert(j->step == STEP_LIST);
+    pst_assert(send->peer == &c->self);
     j->waits = false;
     j->data_at = 0;
     j->data_bytes = send->op.result == 0 ? send->op.value_bytes : 0;
@@ -219,7 +232,8 @@ static void listed(struct pst_copies *c, struct send *send)
 
 static void sent(struct pst_copies *c, struct send *send)
 {
-    pst_assert(c->join.sends > 0 && (c->join.step == STEP_SEND || c->join.step == STEP_FAILED));
+    pst_assert(c->join.sends > 0);
+    pst_assert(c->join.step == STEP_SEND || c->join.step == STEP_FAILED);
     c->join.sends--;
     if (send->op.result != 0 && send->op.result != PENSTOCK_MISS)
         abandon(c);
@@ -237,7 +251,8 @@ static void send_key(struct pst_copies *c, struct pst_bytes key)
     struct join *j = &c->join;
     struct send *send = copies_send_new(&c->self);
 
-    pst_assert(j->sends < JOIN_SENDS_MAX && key.len > 0);
+    pst_assert(j->sends < JOIN_SENDS_MAX);
+    pst_assert(key.len > 0);
     if (!send) {
         abandon(c);
         return;
@@ -291,7 +306,9 @@ void join_step(struct pst_copies *c, uint64_t now_ns)
 
     if (j->step == STEP_IDLE || j->waits)
         return;
-    pst_assert(j->peer && j->partition_count > 0 && j->sends <= JOIN_SENDS_MAX);
+    pst_assert(j->peer);
+    pst_assert(j->partition_count > 0);
+    pst_assert(j->sends <= JOIN_SENDS_MAX);
     if (j->peer->failed || c->quit)
         abandon(c);
     if (j->step == STEP_FAILED) {

@@ -27,19 +27,22 @@ void lead_take_wants(struct pst_copies *c, const struct pst_pool_want *wants, ui
         mark = c->number;
         pthread_mutex_unlock(&c->lock);
         partition_move(c, want->partition, EVENT_LEAD, want->member, want->member_epoch);
-        pst_assert(mark >= s->led_mark && s->state == PARTITION_LEADS);
+        pst_assert(mark >= s->led_mark);
+        pst_assert(s->state == PARTITION_LEADS);
         s->led_mark = mark;
     }
 }
 
 bool lead_stops(const struct pst_copies *c, uint32_t partition, const struct pst_replica *replica)
 {
-    pst_assert(partition < PST_PARTITIONS && replica->number > 0);
+    pst_assert(partition < PST_PARTITIONS);
+    pst_assert(replica->number > 0);
     return partition_leads(&c->partitions[partition]) && replica->number > c->partitions[partition].led_mark;
 }
 
 bool lead_is_ready(const struct pst_copies *c, uint32_t partition)
 {
-    pst_assert(partition_leads(&c->partitions[partition]) && c->partitions[partition].led_mark <= c->number);
+    pst_assert(partition_leads(&c->partitions[partition]));
+    pst_assert(c->partitions[partition].led_mark <= c->number);
     return copies_ended(c, c->partitions[partition].led_mark);
 }

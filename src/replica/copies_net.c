@@ -66,7 +66,8 @@ static void way_close(void *ctx, void *arg)
     struct way *way = arg;
 
     (void)ctx;
-    pst_assert(way->channel && way->done.count == 0);
+    pst_assert(way->channel);
+    pst_assert(way->done.count == 0);
     pst_channel_close(way->channel);
     *way = (struct way){.channel = NULL};
 }
@@ -130,7 +131,8 @@ static void *thread_main(void *arg)
     struct pst_copies *c = &t->copies;
     struct pollfd fds[WAYS_MAX + 1];
 
-    pst_assert(c->serving && c->changed_fd >= 0);
+    pst_assert(c->serving);
+    pst_assert(c->changed_fd >= 0);
     while (!c->quit || copies_underway(c) > 0) {
         int sleep_ms = SLEEP_MS;
         bool busy = false;

@@ -53,7 +53,9 @@ enum partition_state partition_move(struct pst_copies *c, uint32_t partition, en
     struct partition *s = &c->partitions[partition];
     enum partition_state next;
 
-    pst_assert(partition < PST_PARTITIONS && s->state < PARTITION_STATES && event < PARTITION_EVENTS);
+    pst_assert(partition < PST_PARTITIONS);
+    pst_assert(s->state < PARTITION_STATES);
+    pst_assert(event < PARTITION_EVENTS);
     pst_assert(s->seen_epoch == c->map->partitions[partition].epoch); /* each state is this epoch's */
     pst_assert(event != EVENT_CLEARED || s->state == PARTITION_CLEARS);
     pst_assert(event != EVENT_LEAD ||
@@ -76,7 +78,8 @@ bool partition_follow_map(struct pst_copies *c, uint32_t partition)
     uint64_t epoch = c->map->partitions[partition].epoch;
     bool led = partition_leads(s);
 
-    pst_assert(partition < PST_PARTITIONS && s->state < PARTITION_STATES);
+    pst_assert(partition < PST_PARTITIONS);
+    pst_assert(s->state < PARTITION_STATES);
     if (s->seen_epoch == epoch)
         return led;
     s->seen_epoch = epoch;

@@ -53,7 +53,9 @@ struct peer *copies_peer(struct pst_copies *c, uint16_t member, uint64_t epoch, 
     *busy = !p;
     if (!p)
         return NULL;
-    pst_assert(!p->way && p->underway == 0 && !p->failed);
+    pst_assert(!p->way);
+    pst_assert(p->underway == 0);
+    pst_assert(!p->failed);
     if (c->net->open(c->net_ctx, &c->map->members[member], &p->way) < 0)
         return NULL;
     pst_assert(p->way);
@@ -80,7 +82,9 @@ struct send *copies_send_new(struct peer *peer)
 
 void copies_submit(struct pst_copies *c, struct send *send, int shard)
 {
-    pst_assert(send->peer->way && send->ended && send->op.code);
+    pst_assert(send->peer->way);
+    pst_assert(send->ended);
+    pst_assert(send->op.code);
     pst_assert(send->peer == &c->self || (send->peer->epoch && !send->peer->failed));
     send->op.user = send;
     send->peer->underway++;
@@ -101,7 +105,8 @@ int copies_read_swept(const struct send *send, const uint8_t *data, uint8_t resu
 {
     struct pst_wire_sweep swept;
 
-    pst_assert(send->op.code == PST_WIRE_COPY_CLEAR && send->op.data == data);
+    pst_assert(send->op.code == PST_WIRE_COPY_CLEAR);
+    pst_assert(send->op.data == data);
     if (send->op.result != 0 || send->op.value_bytes < sizeof(swept))
         return -EPROTO;
     memcpy(&swept, data, sizeof(swept));
@@ -126,7 +131,9 @@ void copies_ended_send(struct pst_copies *c, struct send *send)
     struct peer *p = send->peer;
     int result = send->op.result;
 
-    pst_assert(p->underway > 0 && p->way && send->op.user == send);
+    pst_assert(p->underway > 0);
+    pst_assert(p->way);
+    pst_assert(send->op.user == send);
     pst_assert(!send->replica || send->replica->sends > 0);
     p->underway--;
     /* Whether it was done is not known, and an old message may come after a new one. */

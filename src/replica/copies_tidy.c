@@ -20,7 +20,8 @@ void tidy_follow_map(struct pst_copies *c, uint32_t partition)
     uint64_t filled = pst_serving_filled(c->serving, partition);
     bool keeps = pst_map_replica_at(now, c->member) >= 0;
 
-    pst_assert(partition < PST_PARTITIONS && s->part <= PART_LEFT);
+    pst_assert(partition < PST_PARTITIONS);
+    pst_assert(s->part <= PART_LEFT);
     if (tidy_takes(c, partition) && s->cleared_epoch != now->epoch)
         c->tidy.due_ns = c->now_ns;
     if (!keeps && now->state != PST_MAP_SERVED)
@@ -72,7 +73,8 @@ static bool gather(struct pst_copies *c, uint64_t now_ns)
     struct tidy *t = &c->tidy;
     uint64_t due_ns = UINT64_MAX;
 
-    pst_assert(t->partition_count == 0 && !t->waits);
+    pst_assert(t->partition_count == 0);
+    pst_assert(!t->waits);
     t->shard = 0;
     t->resume_bytes = 0;
     for (uint32_t i = 0; i < PST_PARTITIONS && t->partition_count < PST_POOL_WANT_COUNT_MAX; i++) {
@@ -95,7 +97,8 @@ static void end(struct pst_copies *c, bool again)
 {
     struct tidy *t = &c->tidy;
 
-    pst_assert(t->partition_count > 0 && t->partition_count <= PST_POOL_WANT_COUNT_MAX && !t->waits);
+    pst_assert(t->partition_count > 0 && t->partition_count <= PST_POOL_WANT_COUNT_MAX);
+    pst_assert(!t->waits);
     for (uint32_t i = 0; i < t->partition_count; i++) {
         const struct pst_wire_cleared *one = &t->partitions[i];
 
@@ -118,7 +121,8 @@ static void cleared(struct pst_copies *c, struct send *send)
     struct tidy *t = &c->tidy;
     int r;
 
-    pst_assert(t->waits && send->peer == &c->self);
+    pst_assert(t->waits);
+    pst_assert(send->peer == &c->self);
     r = copies_read_swept(send, t->data, t->resume, &t->resume_bytes);
     t->waits = false;
     t->failures = send->op.result < 0 && send->op.result != -ESTALE ? t->failures + 1 : 0;

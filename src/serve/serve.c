@@ -176,6 +176,7 @@ struct pst_node *pst_serve_node(const struct pst_served *served)
 
 const char *pst_serve_unix_url(const struct pst_served *served)
 {
-    pst_assert(served->magic == SERVED_MAGIC && served->unix_url[0]);
+    pst_assert(served->magic == SERVED_MAGIC);
+    pst_assert(served->unix_url[0]);
     return served->unix_url;
 }

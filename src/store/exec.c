@@ -34,7 +34,8 @@ int pst_get_plan(const struct pst_record *r, const struct pst_get *get, uint64_t
         return -ENOBUFS;
     *offset = begin;
     *bytes = get->range ? get->bytes : r->value_bytes;
-    pst_assert(*offset <= r->value_bytes && *bytes <= r->value_bytes - *offset);
+    pst_assert(*offset <= r->value_bytes);
+    pst_assert(*bytes <= r->value_bytes - *offset);
     return 0;
 }
 

@@ -11,8 +11,8 @@ typedef uint64_t __attribute__((may_alias)) word;
 static void words_apply(const struct pst_store *store, const struct pst_word *words, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
-        pst_assert(words[i].offset % 8 == 0 &&
-                   words[i].offset / store->arenas.stride < store->arenas.arena_count);
+        pst_assert(words[i].offset % 8 == 0);
+        pst_assert(words[i].offset / store->arenas.stride < store->arenas.arena_count);
         *(volatile word *)(void *)(store->arenas.base + words[i].offset) = words[i].value;
     }
 }

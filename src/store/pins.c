@@ -21,7 +21,8 @@ struct share {
 
 static uint64_t bucket_of(const struct pst_pins *pins, uint64_t ref)
 {
-    pst_assert(pins->bucket_count > 0 && (pins->bucket_count & (pins->bucket_count - 1)) == 0);
+    pst_assert(pins->bucket_count > 0);
+    pst_assert((pins->bucket_count & (pins->bucket_count - 1)) == 0);
     return (ref * 0x9e3779b97f4a7c15ull >> 20) & (pins->bucket_count - 1);
 }
 
@@ -38,7 +39,9 @@ static void pins_push(struct pst_pins *pins, struct pst_pin *pin)
 {
     struct pst_pin **head = &pins->buckets[bucket_of(pins, pin->ref)];
 
-    pst_assert(pin->ref && pins->bucket_count > 0 && (pins->bucket_count & (pins->bucket_count - 1)) == 0);
+    pst_assert(pin->ref);
+    pst_assert(pins->bucket_count > 0);
+    pst_assert((pins->bucket_count & (pins->bucket_count - 1)) == 0);
     pin->next = *head;
     *head = pin;
 }
@@ -67,7 +70,8 @@ static int pins_grow(struct pst_pins *pins)
             pins_push(&larger, pin);
         }
     }
-    pst_assert(larger.bucket_count > pins->count && (larger.bucket_count & (larger.bucket_count - 1)) == 0);
+    pst_assert(larger.bucket_count > pins->count);
+    pst_assert((larger.bucket_count & (larger.bucket_count - 1)) == 0);
     larger.count = pins->count;
     larger.bytes = pins->bytes;
     free(pins->buckets);
@@ -89,7 +93,8 @@ struct pst_pin *pst_pins_add(struct pst_pins *pins, uint64_t ref, uint64_t value
     pin->ref = ref;
     pin->value_bytes = value_bytes;
     pst_list_init(&pin->shares);
-    pst_assert(ref && pins->bucket_count > 0);
+    pst_assert(ref);
+    pst_assert(pins->bucket_count > 0);
     pins_push(pins, pin);
     pins->count++;
     pins->bytes += value_bytes;
@@ -136,7 +141,9 @@ void pst_holder_disown(struct pst_holder *holder)
 
 void pst_pins_remove(struct pst_pins *pins, struct pst_pin *pin)
 {
-    pst_assert(pin->refs == 0 && pins->count > 0 && pins->bytes >= pin->value_bytes);
+    pst_assert(pin->refs == 0);
+    pst_assert(pins->count > 0);
+    pst_assert(pins->bytes >= pin->value_bytes);
     pst_pin_soften(pin);
     pins_pull(pins, pin);
     pins->count--;
@@ -146,7 +153,8 @@ void pst_pins_remove(struct pst_pins *pins, struct pst_pin *pin)
 
 void pst_pins_rename(struct pst_pins *pins, struct pst_pin *pin, uint64_t ref)
 {
-    pst_assert(pin && !pst_pins_find(pins, ref));
+    pst_assert(pin);
+    pst_assert(!pst_pins_find(pins, ref));
     pins_pull(pins, pin);
     pin->ref = ref;
     pins_push(pins, pin);
@@ -190,7 +198,8 @@ static void pin_settle(struct pst_shard *s, struct pst_record *r, struct pst_pin
 {
     if (pin->refs || pin->hard || pin->until_ns)
         return;
-    pst_assert(s->doomed_count >= pin->doomed && r->state & PST_RECORD_PINNED);
+    pst_assert(s->doomed_count >= pin->doomed);
+    pst_assert(r->state & PST_RECORD_PINNED);
     s->doomed_count -= pin->doomed;
     pst_pins_remove(&s->pins, pin);
     r->state &= (uint8_t)~PST_RECORD_PINNED;

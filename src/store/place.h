@@ -23,7 +23,8 @@ static inline struct pst_log_place pst_record_place(const struct pst_record *r)
 
 static inline void pst_record_set_place(struct pst_record *r, struct pst_log_place place)
 {
-    pst_assert(r->flags & PST_RECORD_TIERED && place.segment < PST_LOG_SEGMENTS_MAX);
+    pst_assert(r->flags & PST_RECORD_TIERED);
+    pst_assert(place.segment < PST_LOG_SEGMENTS_MAX);
     if (r->flags & PST_RECORD_ON_DISK) {
         r->stub_segment = (uint16_t)place.segment;
         r->stub_offset = place.offset;

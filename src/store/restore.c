@@ -67,7 +67,8 @@ static int refs_add(struct refs *refs, uint64_t ref)
         refs->items = larger;
         refs->room = room;
     }
-    pst_assert(ref && refs->count < refs->room);
+    pst_assert(ref);
+    pst_assert(refs->count < refs->room);
     refs->items[refs->count++] = ref;
     return 0;
 }
@@ -78,7 +79,8 @@ static void *work_on_sets(void *arg)
 {
     struct restore *re = arg;
 
-    pst_assert(re->work && re->set_count > 0);
+    pst_assert(re->work);
+    pst_assert(re->set_count > 0);
     for (uint32_t i; (i = atomic_fetch_add(&re->next, 1)) < re->set_count;) {
         if (re->sets[i].error == 0)
             re->work(&re->sets[i]);
@@ -165,7 +167,8 @@ static void count_key(struct pst_shard *s, const struct pst_record *r, bool come
 /* The record, which lies in @set, goes. Return: 0 or -ENOMEM. */
 static int restore_let_go(struct set *set, struct pst_record *r)
 {
-    pst_assert(r->check && r->generation);
+    pst_assert(r->check);
+    pst_assert(r->generation);
     pst_record_mark(r, 0);
     r->generation = 0;
     return refs_add(&set->gone, pst_record_ref(&set->restore->store->shards[0], r));
@@ -186,7 +189,8 @@ static int link_newest(struct restore *re, struct pst_shard *s, struct pst_recor
     struct pst_record *old = pst_shard_find(s, &lookup);
     int result;
 
-    pst_assert(r->check && !(r->state & PST_STATE_RESERVED));
+    pst_assert(r->check);
+    pst_assert(!(r->state & PST_STATE_RESERVED));
     /* Of one that was being moved both are whole and alike; the first was found where it belongs. */
     if (old && r->generation <= old->generation)
         return PST_STALE;
@@ -236,7 +240,8 @@ static void walk_part(struct set *set, const struct pst_slab_cut *cut)
 {
     struct pst_store *store = set->restore->store;
 
-    pst_assert(cut->cell_count > 0 && cut->cell_bytes > 0);
+    pst_assert(cut->cell_count > 0);
+    pst_assert(cut->cell_bytes > 0);
     for (uint32_t i = 0; i < cut->cell_count && set->error == 0; i++) {
         uint64_t offset = cut->offset + (uint64_t)i * cut->cell_bytes;
         struct pst_record *r = (struct pst_record *)(void *)(store->arenas.base + offset);
@@ -270,7 +275,8 @@ static int claim_value(struct set *set, struct pst_shard *s, struct pst_record *
     uint64_t bytes = e->tail_bytes;
     int result;
 
-    pst_assert(r->check && r->flags & PST_RECORD_EXTERNAL);
+    pst_assert(r->check);
+    pst_assert(r->flags & PST_RECORD_EXTERNAL);
     for (uint32_t i = 0; i < e->run_count; i++) {
         if (runs[i].page >= a->page_count || runs[i].count > a->arena_pages)
             return -ERANGE;
@@ -520,7 +526,8 @@ static int deal_pages(struct restore *re)
             re->sets[number].page_count = 0;
         }
     }
-    pst_assert(at <= a->page_count && re->set_count >= re->store->shard_count);
+    pst_assert(at <= a->page_count);
+    pst_assert(re->set_count >= re->store->shard_count);
     return 0;
 }
 
@@ -585,7 +592,8 @@ static void set_clocks(struct restore *re)
         struct pst_shard *s = &store->shards[i];
 
         s->generation = (pst_max(s->generation, generation) & ~0xffull) | i;
-        pst_assert((s->generation & 0xff) == i && s->generation < PST_GENERATION_MAX);
+        pst_assert((s->generation & 0xff) == i);
+        pst_assert(s->generation < PST_GENERATION_MAX);
         s->reservation_handle = s->generation;
     }
 }
@@ -643,7 +651,9 @@ int pst_store_restore(struct pst_store *store, const char **fault)
     struct restore *re = calloc(1, sizeof(*re));
     int r;
 
-    pst_assert(store->kept && store->arenas.taken_up && store->shard_count > 0);
+    pst_assert(store->kept);
+    pst_assert(store->arenas.taken_up);
+    pst_assert(store->shard_count > 0);
     *fault = "out of memory";
     if (!re)
         return -ENOMEM;
@@ -675,7 +685,8 @@ int pst_record_verify_now(struct pst_shard *s, struct pst_record *r)
     struct iovec piece;
     uint32_t crc = 0;
 
-    pst_assert(r->state & PST_RECORD_UNVERIFIED && r->flags & PST_RECORD_CHECKSUM);
+    pst_assert(r->state & PST_RECORD_UNVERIFIED);
+    pst_assert(r->flags & PST_RECORD_CHECKSUM);
     for (uint64_t at = 0; pst_record_piece(s, r, at, r->value_bytes - at, &piece); at += piece.iov_len)
         crc = pst_crc32c(crc, piece.iov_base, piece.iov_len);
     if (crc != r->value_crc)

@@ -28,7 +28,8 @@ static size_t list_put_entry(const struct pst_record *r, uint8_t *at, size_t roo
                                    .on_ssd = pst_record_on_disk(r),
                                    .copies = r->copies};
 
-    pst_assert(key.len > 0 && !(r->state & PST_RECORD_UNLINKED));
+    pst_assert(key.len > 0);
+    pst_assert(!(r->state & PST_RECORD_UNLINKED));
     if (room < sizeof(entry) + key.len)
         return 0;
     memcpy(at, &entry, sizeof(entry));
@@ -86,7 +87,8 @@ static bool sweep_spares(struct pst_shard *s, struct pst_record *r, uint64_t now
 
     if (!pin)
         return false;
-    pst_assert(r->state & PST_RECORD_PINNED && !(r->state & PST_RECORD_UNLINKED));
+    pst_assert(r->state & PST_RECORD_PINNED);
+    pst_assert(!(r->state & PST_RECORD_UNLINKED));
     s->doomed_count += !pin->doomed;
     pin->doomed = true;
     return true;
@@ -143,7 +145,7 @@ size_t pst_shard_sweep(struct pst_shard *s, const struct pst_range *range, bool 
         out.deleted++;
     }
     memcpy(buf, &out, sizeof(out));
-    pst_assert(out.resume_bytes <= PST_KEY_BYTES_MAX &&
-               out.deleted + out.spared + out.left <= SWEEP_KEYS_MAX);
+    pst_assert(out.resume_bytes <= PST_KEY_BYTES_MAX);
+    pst_assert(out.deleted + out.spared + out.left <= SWEEP_KEYS_MAX);
     return sizeof(out) + out.resume_bytes;
 }

@@ -230,13 +230,15 @@ int pst_shard_reserve(struct pst_shard *s, const struct pst_put *put, uint64_t n
     pending->offset = pst_record_offset(s, pending->record);
     pending->brief = false;
     set_brief(s, pending, true);
-    pst_assert(pending->brief && pending->record->value_bytes == put->value_bytes);
+    pst_assert(pending->brief);
+    pst_assert(pending->record->value_bytes == put->value_bytes);
     return 0;
 }
 
 void pst_pending_lasts(struct pst_shard *s, struct pst_pending *pending)
 {
-    pst_assert(pending->record && pending->brief);
+    pst_assert(pending->record);
+    pst_assert(pending->brief);
     set_brief(s, pending, false);
 }
 
@@ -253,7 +255,8 @@ int pst_shard_link(struct pst_shard *s, const struct pst_lookup *lookup, struct 
     uint64_t ref = pst_record_ref(s, r);
     int result;
 
-    pst_assert(ref && r != old);
+    pst_assert(ref);
+    pst_assert(r != old);
     s->changes++;
     if (old) {
         result = pst_pins_inherit(s, old, r);
@@ -335,7 +338,8 @@ void pst_shard_drop(struct pst_shard *s, struct pst_record *r)
     struct pst_pin *pin = r->state & PST_RECORD_PINNED ? pst_pins_find(&s->pins, pst_record_ref(s, r)) : NULL;
 
     pst_assert(!(r->state & (PST_STATE_RESERVED | PST_RECORD_UNLINKED)));
-    pst_assert(!(r->state & PST_RECORD_PINNED) == !pin && s->doomed_count >= (pin ? pin->doomed : 0u));
+    pst_assert(!(r->state & PST_RECORD_PINNED) == !pin);
+    pst_assert(s->doomed_count >= (pin ? pin->doomed : 0u));
     pst_record_mark(r, 0); /* at once: its memory may be wanted for long, but not by a later process */
     shard_forget_record(s, r);
     if (pin && pin->refs) {
@@ -378,7 +382,8 @@ void pst_shard_pass_generation(struct pst_shard *s, uint64_t generation)
     s->generation = pst_max(s->generation, ((generation | 0xff) + 1) | s->number);
     if (pst_unlikely(s->generation > s->generation_max))
         s->generation_max = pst_generations_take(s->store, s->generation);
-    pst_assert(s->generation > generation && (s->generation & 0xff) == s->number);
+    pst_assert(s->generation > generation);
+    pst_assert((s->generation & 0xff) == s->number);
     pst_assert(s->generation <= s->generation_max);
 }
 
@@ -401,7 +406,9 @@ void pst_shard_expose(struct pst_shard *s, struct pst_record *r, struct pst_reco
 {
     bool again = old != NULL;
 
-    pst_assert(r->state & PST_STATE_RESERVED && r->generation && r->generation <= s->generation);
+    pst_assert(r->state & PST_STATE_RESERVED);
+    pst_assert(r->generation);
+    pst_assert(r->generation <= s->generation);
     pst_assert(!old || old->generation < r->generation);
     r->state &= (uint8_t)~PST_STATE_RESERVED;
     if (old && pst_unlikely(s->tier))
@@ -513,8 +520,10 @@ int pst_shard_delete_replica(struct pst_shard *s, const struct pst_lookup *looku
 
 void pst_shard_stat_later(const struct pst_shard *s, struct pst_shard_later *out)
 {
-    pst_assert(s->stat_later.ssd_keys <= s->stat.keys && s->ssd_cache_keys <= s->stat.cache_keys);
-    pst_assert(s->doomed_count <= s->pins.count && s->expiries.live <= s->stat.keys);
+    pst_assert(s->stat_later.ssd_keys <= s->stat.keys);
+    pst_assert(s->ssd_cache_keys <= s->stat.cache_keys);
+    pst_assert(s->doomed_count <= s->pins.count);
+    pst_assert(s->expiries.live <= s->stat.keys);
     pst_assert(s->pins.count > 0 || s->pins.bytes == 0);
     *out = s->stat_later;
     out->pinned_bytes = s->pins.bytes;
@@ -526,7 +535,8 @@ void pst_shard_stat(struct pst_shard *s, struct pst_shard_stat *out)
 
     pst_assert(pst_index_count(s->index) == pst_order_count(s->order));
     pst_assert(pst_index_count(s->index) >= s->stat.keys); /* with those that commits have reserved */
-    pst_assert(s->stat.keys >= s->stat.cache_keys && s->stat.gets == s->stat.hits + s->stat.misses);
+    pst_assert(s->stat.keys >= s->stat.cache_keys);
+    pst_assert(s->stat.gets == s->stat.hits + s->stat.misses);
     pst_slab_stat(s->slab, &slab);
     *out = s->stat;
     out->pinned = s->pins.count;

@@ -38,7 +38,8 @@ static int open_shards(struct pst_store *store, uint32_t count)
     store->shards = aligned_alloc(128, count * sizeof(struct pst_shard));
     if (!store->shards)
         return -ENOMEM;
-    pst_assert(count >= 1 && count <= PST_SHARDS_MAX && store->shard_count == 0);
+    pst_assert(count >= 1 && count <= PST_SHARDS_MAX);
+    pst_assert(store->shard_count == 0);
     memset(store->shards, 0, count * sizeof(struct pst_shard));
     for (uint32_t i = 0; i < count; i++) {
         int r = shard_init(store, i);
@@ -57,7 +58,8 @@ static int store_take_up(struct pst_store *store, const struct pst_store_options
     bool tiered = options->ssd.folder_count > 0;
     int r = 0;
 
-    pst_assert(store->shard_count > 0 && !store->log);
+    pst_assert(store->shard_count > 0);
+    pst_assert(!store->log);
     if (store->arenas.taken_up && store->kept->tiered != tiered) {
         *fault = tiered
                      ? "what was kept is of a node without an SSD: start it as before, or under another name"
@@ -126,7 +128,8 @@ int pst_store_open(const struct pst_store_options *options, struct pst_store **o
         pst_store_close(store);
         return r;
     }
-    pst_assert(store->shard_count == options->shard_count && store->group_count == 1 + store->quota_count);
+    pst_assert(store->shard_count == options->shard_count);
+    pst_assert(store->group_count == 1 + store->quota_count);
     *out = store;
     return 0;
 }

@@ -53,7 +53,8 @@ void pst_listeners_close(struct pst_shard *s)
         return;
     while (!pst_list_empty(&l->watches))
         pst_watch_close(pst_list_first(&l->watches, struct pst_watch, link));
-    pst_assert(l->magic == LISTENERS_MAGIC && s->stat_later.watches == 0);
+    pst_assert(l->magic == LISTENERS_MAGIC);
+    pst_assert(s->stat_later.watches == 0);
     free(l);
     s->listeners = NULL;
 }
@@ -67,7 +68,8 @@ static void wait_make_ready(struct pst_shard *s, struct pst_wait *wait)
         wait->watch->wait = NULL;
         wait->watch = NULL;
     } else {
-        pst_assert(s->listener_count > 0 && s->stat_later.waits > 0);
+        pst_assert(s->listener_count > 0);
+        pst_assert(s->stat_later.waits > 0);
         s->listener_count--;
         s->stat_later.waits--;
     }
@@ -88,7 +90,8 @@ void pst_shard_wait(struct pst_shard *s, const struct pst_lookup *lookup, struct
 
 void pst_watch_wait(struct pst_watch *watch, struct pst_wait *wait)
 {
-    pst_assert(watch->magic == WATCH_MAGIC && !watch->wait);
+    pst_assert(watch->magic == WATCH_MAGIC);
+    pst_assert(!watch->wait);
     *wait = (struct pst_wait){.watch = watch};
     pst_list_init(&wait->link);
     watch->wait = wait;
@@ -116,7 +119,8 @@ struct pst_wait *pst_shard_ready(struct pst_shard *s)
     if (!s->ready_count)
         return NULL;
     wait = pst_list_first(&s->listeners->ready, struct pst_wait, link);
-    pst_assert(!pst_list_empty(&s->listeners->ready) && !wait->watch);
+    pst_assert(!pst_list_empty(&s->listeners->ready));
+    pst_assert(!wait->watch);
     pst_list_remove(&wait->link);
     s->ready_count--;
     return wait;
@@ -175,7 +179,8 @@ struct pst_watch *pst_watch_close(struct pst_watch *watch)
     s = watch->shard;
     if (watch->wait)
         wait_make_ready(s, watch->wait);
-    pst_assert(s->listener_count > 0 && s->stat_later.watches > 0);
+    pst_assert(s->listener_count > 0);
+    pst_assert(s->stat_later.watches > 0);
     pst_list_remove(&watch->link);
     s->listener_count--;
     s->stat_later.watches--;

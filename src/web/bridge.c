@@ -106,7 +106,8 @@ bool bridge_adopt_socket(struct party *party, int fd, struct pst_bytes key, stru
         close(fd);
         return false;
     }
-    pst_assert(key.len == 24 && !web->adopting);
+    pst_assert(key.len == 24);
+    pst_assert(!web->adopting);
     /* Nothing of what the client wrote but the key, which has been looked at. */
     bytes = snprintf(head, 512,
                      "GET / HTTP/1.1\r\nHost: penstock\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -129,7 +130,8 @@ bool bridge_adopt_tls(struct party *party, int fd)
     struct pst_web *web = party->web;
     lws_sock_file_fd_type which = {.sockfd = fd};
 
-    pst_assert(web->secure && !web->adopting);
+    pst_assert(web->secure);
+    pst_assert(!web->adopting);
     web->adopting = party;
     lws_adopt_descriptor_vhost(web->secure, LWS_ADOPT_SOCKET | LWS_ADOPT_ALLOW_SSL, which, name_tls, NULL);
     if (web->adopting != party)

@@ -12,7 +12,8 @@ void flow_fini(struct flow *flow)
 
 size_t flow_room(const struct flow *flow)
 {
-    pst_assert(flow->bytes <= FLOW_BYTES && (!flow->shut || flow->ended));
+    pst_assert(flow->bytes <= FLOW_BYTES);
+    pst_assert(!flow->shut || flow->ended);
     return flow->ended ? 0 : FLOW_BYTES - flow->bytes;
 }
 
@@ -58,14 +59,16 @@ int flow_fill(struct flow *flow, int fd)
     if (n < 0)
         return errno == EAGAIN || errno == EINTR ? 0 : -errno;
     flow->bytes += (size_t)n;
-    pst_assert(flow->at == 0 && flow->bytes <= FLOW_BYTES);
+    pst_assert(flow->at == 0);
+    pst_assert(flow->bytes <= FLOW_BYTES);
     flow->ended = n == 0;
     return 0;
 }
 
 int flow_drain(struct flow *flow, int fd)
 {
-    pst_assert(flow->at + flow->bytes <= FLOW_BYTES && (flow->data || flow->bytes == 0));
+    pst_assert(flow->at + flow->bytes <= FLOW_BYTES);
+    pst_assert(flow->data || flow->bytes == 0);
     while (flow->bytes > 0) {
         ssize_t n = send(fd, flow->data + flow->at, flow->bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
 

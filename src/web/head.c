@@ -117,7 +117,8 @@ int head_parse(const char *text, size_t bytes, struct head *out)
     size_t at = 0;
     int count = 0;
 
-    pst_assert(bytes >= 4 && memcmp(text + bytes - 4, "\r\n\r\n", 4) == 0);
+    pst_assert(bytes >= 4);
+    pst_assert(memcmp(text + bytes - 4, "\r\n\r\n", 4) == 0);
     *out = (struct head){.version_11 = false};
     while (at < bytes - 2) {
         const char *end = memmem(text + at, bytes - at, "\r\n", 2);
@@ -126,7 +127,8 @@ int head_parse(const char *text, size_t bytes, struct head *out)
 
         if (count > HEAD_FIELDS_MAX)
             return 431;
-        pst_assert(end && end >= text + at);
+        pst_assert(end);
+        pst_assert(end >= text + at);
         status = count == 0 ? first_line(line, out) : field(line, out);
         if (status)
             return status;

@@ -103,7 +103,10 @@ static void http_free(struct party *party)
 {
     struct http *h = pst_container_of(party, struct http, party);
 
-    pst_assert(h->step == STEP_CLOSED && h->watch.fd < 0 && !h->work && !h->out);
+    pst_assert(h->step == STEP_CLOSED);
+    pst_assert(h->watch.fd < 0);
+    pst_assert(!h->work);
+    pst_assert(!h->out);
     free(h->in);
     free(h);
 }
@@ -122,7 +125,8 @@ static void http_tick(struct party *party, uint64_t now_ns)
     struct http *h = http_cast(party);
     bool late = web_is_late(party->web, h->pace.since_ns, now_ns);
 
-    pst_assert(h->step != STEP_CLOSED && !h->work == (h->step != STEP_ANSWER));
+    pst_assert(h->step != STEP_CLOSED);
+    pst_assert(!h->work == (h->step != STEP_ANSWER));
     if (h->step == STEP_LINGER)
         late |= now_ns - h->pace.since_ns > pst_ns_of_ms(WEB_LINGER_MS);
     if (late && h->step != STEP_ANSWER)
@@ -174,7 +178,8 @@ static void respond(struct http *h, int status, const char *type, const char *mo
         http_close(&h->party);
         return;
     }
-    pst_assert(status >= 200 && status < 600 && !h->out);
+    pst_assert(status >= 200 && status < 600);
+    pst_assert(!h->out);
     bytes = snprintf(out, 512, "HTTP/1.1 %d %s\r\n", status, reason_of(status));
     if (!empty)
         bytes += snprintf(out + bytes, 512 - (size_t)bytes, "Content-Type: %.100s\r\nContent-Length: %zu\r\n",
@@ -214,7 +219,8 @@ void http_answered(struct http *h, struct pst_web_answer *answer)
     struct pst_bytes text = {answer->text, answer->text_bytes};
     bool sound = answer->status >= 200 && answer->status < 600;
 
-    pst_assert(h->step == STEP_ANSWER && h->work);
+    pst_assert(h->step == STEP_ANSWER);
+    pst_assert(h->work);
     h->work = NULL;
     if (answer->text && answer->text_bytes == 0)
         text.len = strlen(answer->text);
@@ -323,7 +329,9 @@ static void upgrade(struct http *h)
         refuse(h, 503);
         return;
     }
-    pst_assert(h->head_bytes <= h->in_bytes && !h->work && !h->out);
+    pst_assert(h->head_bytes <= h->in_bytes);
+    pst_assert(!h->work);
+    pst_assert(!h->out);
     fd = watch_give(web, &h->watch);
     if (tunnel)
         tunnel_open(&h->party, fd, tunnel, head, more);
@@ -334,7 +342,9 @@ static void upgrade(struct http *h)
 
 static void ask(struct http *h)
 {
-    pst_assert(!h->work && !h->out && h->body.bytes == h->head.body_bytes);
+    pst_assert(!h->work);
+    pst_assert(!h->out);
+    pst_assert(h->body.bytes == h->head.body_bytes);
     h->is_known = true;
     h->work = workers_ask(h->party.web, h, &h->head, &h->body, h->peer);
     if (!h->work) {
@@ -351,7 +361,9 @@ static bool begin_body(struct http *h)
     size_t here = pst_min(h->in_bytes - h->head_bytes, h->head.body_bytes);
     static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
 
-    pst_assert(!h->body.data && h->body.room == 0 && here <= PST_WEB_BODY_BYTES_MAX);
+    pst_assert(!h->body.data);
+    pst_assert(h->body.room == 0);
+    pst_assert(here <= PST_WEB_BODY_BYTES_MAX);
     if (h->party.web->bodies_bytes + here > WEB_BODIES_BYTES)
         return false;
     h->step = STEP_BODY;
@@ -567,7 +579,9 @@ static bool step_body(struct http *h)
 /* The answer is out: another request, or the end. */
 static bool sent(struct http *h)
 {
-    pst_assert(h->out && h->out_at == h->out_bytes && !h->work);
+    pst_assert(h->out);
+    pst_assert(h->out_at == h->out_bytes);
+    pst_assert(!h->work);
     answer_drop(h);
     h->is_known = false;
     h->answered = true;

@@ -54,7 +54,8 @@ struct scan {
 /* Behind the string that begins at scan->at. Return: whether it ends, and has no NUL. */
 static bool scan_string(struct scan *scan)
 {
-    pst_assert(scan->at < scan->end && *scan->at == '"');
+    pst_assert(scan->at < scan->end);
+    pst_assert(*scan->at == '"');
     for (scan->at++; scan->at < scan->end; scan->at++) {
         if (*scan->at == '"')
             return true;
@@ -102,7 +103,8 @@ static int parse(struct pst_bytes text, size_t bytes_max, size_t values_max, str
     cJSON *root;
     int r;
 
-    pst_assert(out && fault && (text.data || text.len == 0));
+    pst_assert(out && fault);
+    pst_assert(text.data || text.len == 0);
     *fault = "too long";
     if (text.len > bytes_max)
         return -E2BIG;

@@ -39,7 +39,9 @@ int watch_open(struct pst_web *web, struct watch *watch, int fd, uint32_t events
 {
     struct epoll_event event = {.events = events, .data.ptr = watch};
 
-    pst_assert(watch->fd < 0 && watch->ready && fd >= 0);
+    pst_assert(watch->fd < 0);
+    pst_assert(watch->ready);
+    pst_assert(fd >= 0);
     if (epoll_ctl(web->poll_fd, EPOLL_CTL_ADD, fd, &event) < 0) {
         int r = -errno;
 
@@ -91,7 +93,9 @@ void watch_close(struct pst_web *web, struct watch *watch)
 
 void party_open(struct party *party, const struct party_ops *ops, struct pst_web *web)
 {
-    pst_assert(ops->tick && ops->close && ops->free);
+    pst_assert(ops->tick);
+    pst_assert(ops->close);
+    pst_assert(ops->free);
     *party = (struct party){.magic = PARTY_MAGIC, .ops = ops, .web = web};
     pst_list_push_back(&web->parties, &party->link);
 }
@@ -112,7 +116,8 @@ void party_close(struct party *party)
 
 void party_pass_seat(struct party *from, struct party *to)
 {
-    pst_assert(from->magic == PARTY_MAGIC && !to->seated);
+    pst_assert(from->magic == PARTY_MAGIC);
+    pst_assert(!to->seated);
     to->seated = from->seated;
     from->seated = false;
 }

@@ -278,7 +278,8 @@ static void relay_free(struct party *party)
 {
     struct relay *relay = pst_container_of(party, struct relay, party);
 
-    pst_assert(!relay->wsi && relay->watch.fd < 0);
+    pst_assert(!relay->wsi);
+    pst_assert(relay->watch.fd < 0);
     relay->magic = 0;
     free(relay);
 }

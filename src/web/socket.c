@@ -245,7 +245,8 @@ static int socket_begins(struct pst_web_socket *socket)
 {
     const struct pst_web *web = socket->party.web;
 
-    pst_assert(socket->wsi && !socket->open);
+    pst_assert(socket->wsi);
+    pst_assert(!socket->open);
     if (web->ops->socket_open(web->ctx, socket, (struct pst_bytes){socket->path, socket->path_bytes}) < 0)
         return end_with(socket, LWS_CLOSE_STATUS_POLICY_VIOLATION);
     socket->open = true;
@@ -317,7 +318,8 @@ static void socket_free(struct party *party)
 {
     struct pst_web_socket *socket = pst_container_of(party, struct pst_web_socket, party);
 
-    pst_assert(!socket->open && !socket->wsi);
+    pst_assert(!socket->open);
+    pst_assert(!socket->wsi);
     while (!pst_list_empty(&socket->texts)) {
         struct text *text = pst_list_first(&socket->texts, struct text, link);
 

@@ -134,7 +134,9 @@ int pst_web_open(const struct pst_web_settings *settings, const struct pst_web_o
     struct pst_web *web;
     int r;
 
-    pst_assert(settings && ops && ops->answer && (!ops->socket_open || ops->socket_message) && out && fault);
+    pst_assert(settings && ops && ops->answer);
+    pst_assert(!ops->socket_open || ops->socket_message);
+    pst_assert(out && fault);
     r = check(settings, fault);
     if (r < 0)
         return r;
@@ -173,7 +175,8 @@ struct pst_web *pst_web_close(struct pst_web *web)
     if (!web->running)
         bridge_close(web); /* else the loop's thread has */
     loop_close(web);
-    pst_assert(web->bodies_bytes == 0 && web->connections == 0);
+    pst_assert(web->bodies_bytes == 0);
+    pst_assert(web->connections == 0);
     pthread_mutex_destroy(&web->lock);
     free(web->token);
     for (size_t i = 0; i < pst_count_of(web->tunnels); i++)

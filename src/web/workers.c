@@ -42,7 +42,8 @@ static struct work *next_work(struct workers *workers)
 
 static void work_do(struct pst_web *web, struct work *work)
 {
-    pst_assert(!work->queued && pst_list_empty(&work->link));
+    pst_assert(!work->queued);
+    pst_assert(pst_list_empty(&work->link));
     work->answer.status = 200;
     web->ops->answer(web->ctx, &work->request, &work->answer);
     pthread_mutex_lock(&web->workers.lock);

@@ -62,7 +62,8 @@ size_t pst_dump_put_head(struct pst_dump_writer *w, uint8_t to[PST_DUMP_SMALL_BY
 {
     struct head head = {.version = PST_DUMP_VERSION};
 
-    pst_assert(w->offset == 0 && w->records == 0);
+    pst_assert(w->offset == 0);
+    pst_assert(w->records == 0);
     memcpy(head.magic, magic, sizeof(magic));
     head.crc = pst_crc32c(0, &head, offsetof(struct head, crc));
     memcpy(to, &head, sizeof(head));
@@ -167,7 +168,9 @@ static int dump_take_head(struct pst_dump_reader *r)
 {
     struct head head;
 
-    pst_assert(r->state == PST_DUMP_AT_HEAD && r->have == 0 && r->offset == sizeof(head));
+    pst_assert(r->state == PST_DUMP_AT_HEAD);
+    pst_assert(r->have == 0);
+    pst_assert(r->offset == sizeof(head));
     memcpy(&head, r->element, sizeof(head));
     if (memcmp(head.magic, magic, sizeof(magic)) != 0)
         return dump_damaged(r, "this is no dump of penstock");
@@ -189,7 +192,9 @@ static int dump_take_record(struct pst_dump_reader *r, const struct names *names
     size_t len = sizeof(*names) + names->key_bytes + names->attr_bytes;
     uint32_t crc;
 
-    pst_assert(r->state == PST_DUMP_AT_RECORD && r->have == 0 && len + sizeof(crc) <= sizeof(r->names));
+    pst_assert(r->state == PST_DUMP_AT_RECORD);
+    pst_assert(r->have == 0);
+    pst_assert(len + sizeof(crc) <= sizeof(r->names));
     memcpy(&crc, r->names + len, sizeof(crc));
     if (crc != pst_crc32c(0, r->names, len))
         return dump_damaged(r, "the checksum of a record's head is wrong");
@@ -211,7 +216,8 @@ static int read_record(struct pst_dump_reader *r, struct pst_bytes *input)
 {
     struct names names;
 
-    pst_assert(r->state == PST_DUMP_AT_RECORD && r->have > 0);
+    pst_assert(r->state == PST_DUMP_AT_RECORD);
+    pst_assert(r->have > 0);
     if (r->have < sizeof(names) && !dump_gather(r, r->names, sizeof(names), input))
         return PST_DUMP_MORE;
     memcpy(&names, r->names, sizeof(names));
@@ -236,7 +242,8 @@ static int read_end(struct pst_dump_reader *r, struct pst_bytes *input)
     if (end.records != r->whole || end.bytes != r->offset - END_BYTES)
         return dump_damaged(r, "the end counts other records or bytes than came");
     r->have = 0;
-    pst_assert(r->state == PST_DUMP_AT_RECORD && r->piece_left == 0);
+    pst_assert(r->state == PST_DUMP_AT_RECORD);
+    pst_assert(r->piece_left == 0);
     r->state = PST_DUMP_AT_END;
     return PST_DUMP_END;
 }
@@ -258,7 +265,8 @@ static int dump_take_small(struct pst_dump_reader *r, const struct small *small)
 {
     uint32_t crc = pst_crc32c(r->record_crc, small, offsetof(struct small, word));
 
-    pst_assert(r->state == PST_DUMP_IN_RECORD && r->piece_left == 0);
+    pst_assert(r->state == PST_DUMP_IN_RECORD);
+    pst_assert(r->piece_left == 0);
     if (small->kind == KIND_PIECE) {
         if (small->word < 1 || small->word > PST_DUMP_PIECE_BYTES_MAX || small->word > r->value_left)
             return dump_damaged(r, "a piece of a value has an impossible length");
@@ -303,7 +311,8 @@ static int dump_step(struct pst_dump_reader *r, struct pst_bytes *input, struct 
 {
     struct small small;
 
-    pst_assert(r->whole <= r->records && r->state <= PST_DUMP_AT_END);
+    pst_assert(r->whole <= r->records);
+    pst_assert(r->state <= PST_DUMP_AT_END);
     switch (r->state) {
     case PST_DUMP_AT_HEAD:
         if (!dump_gather(r, r->element, sizeof(struct head), input))

@@ -35,7 +35,8 @@ static uint8_t *pool_put_text(uint8_t *at, const char *text, size_t cap, uint8_t
 {
     size_t len = strnlen(text, cap);
 
-    pst_assert(len < cap && len <= UINT8_MAX);
+    pst_assert(len < cap);
+    pst_assert(len <= UINT8_MAX);
     *bytes = (uint8_t)len;
     return pool_put_raw(at, text, len);
 }
@@ -175,7 +176,8 @@ int pst_pool_get_items(struct pst_bytes from, void *head, size_t head_bytes, voi
 {
     size_t bytes = from.len - head_bytes;
 
-    pst_assert(item_bytes > 0 && count_max <= INT32_MAX);
+    pst_assert(item_bytes > 0);
+    pst_assert(count_max <= INT32_MAX);
     if (from.len < head_bytes || bytes % item_bytes || bytes / item_bytes > count_max)
         return -EPROTO;
     pool_put_raw(head, from.data, head_bytes);

@@ -88,7 +88,8 @@ uint8_t *pst_wire_put_op(uint8_t *at, const struct pst_wire_op *op)
     struct op_fixed fixed = {op->code,  op->copies, (uint16_t)op->key.len, (uint16_t)op->attrs.len,
                              op->depth, op->flags,  op->value_crc,         op->bytes};
 
-    pst_assert(op->key.len <= PST_WIRE_KEY_BYTES_MAX && op->attrs.len <= attrs_max(op->code));
+    pst_assert(op->key.len <= PST_WIRE_KEY_BYTES_MAX);
+    pst_assert(op->attrs.len <= attrs_max(op->code));
     pst_assert(op->copies == 0 || (op->code == PST_WIRE_PUT && op->copies <= PST_WIRE_COPIES_MAX));
     PUT(at, fixed);
     if (op_has_generation(traits, op->flags))

@@ -36,7 +36,8 @@ int data_open(struct pst_pod *pod, char fault[PST_FAULT_BYTES])
     if (pod->token_bytes > 0)
         return data_fail(-EINVAL, "its clients have no token to show", fault);
     address.port = (uint16_t)pod->settings->agent_data_port;
-    pst_assert(!pod->front && !pod->rsyncd);
+    pst_assert(!pod->front);
+    pst_assert(!pod->rsyncd);
     fd = pst_boot_listen_tcp(&address);
     if (fd < 0)
         return data_fail(fd, strerror(-fd), fault);

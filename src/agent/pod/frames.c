@@ -233,7 +233,8 @@ static int frame_run(struct frame *frame)
 {
     const char *name = frame_text(frame, "command");
 
-    pst_assert(frame->asked && frame->answer);
+    pst_assert(frame->asked);
+    pst_assert(frame->answer);
     if (!frame_is_allowed(frame)) {
         snprintf(frame->fault, sizeof(frame->fault), "no token, or a wrong one");
         return -EACCES;

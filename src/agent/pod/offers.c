@@ -131,7 +131,8 @@ static void offer_place(const struct pst_pod *pod, const struct offer *offer, st
     struct stat st;
     bool is_file = stat(offer->real, &st) == 0 && S_ISREG(st.st_mode);
 
-    pst_assert(pod->rsyncd && offer->module[0]);
+    pst_assert(pod->rsyncd);
+    pst_assert(offer->module[0]);
     pst_assert(offer->real[0] == '/');
     place->rsync_port = pst_rsyncd_port(pod->rsyncd);
     snprintf(place->rsync_path, sizeof(place->rsync_path), "%s%s%.*s", offer->module, is_file ? "/" : "",
@@ -232,7 +233,8 @@ static struct offer *offer_new(const struct wanted *wanted)
     struct offer *offer = calloc(1, sizeof(*offer) + key_bytes);
     uint64_t name[1];
 
-    pst_assert(wanted->path[0] == '/' && wanted->real[0] == '/');
+    pst_assert(wanted->path[0] == '/');
+    pst_assert(wanted->real[0] == '/');
     if (!offer)
         return NULL;
     offer->path = strdup(wanted->path);
@@ -278,7 +280,8 @@ static int offers_put(struct pst_pod *pod, struct offer *offer, struct offer *ol
     offer_add_twin(pod, offer);
     if (old)
         offer_withdraw(pod, old);
-    pst_assert(pod->offer_count < POD_OFFERS_MAX && !offers_find(pod, offer->key));
+    pst_assert(pod->offer_count < POD_OFFERS_MAX);
+    pst_assert(!offers_find(pod, offer->key));
     pst_list_push_back(&pod->offers, &offer->link);
     pod->offer_count++;
     return 0;

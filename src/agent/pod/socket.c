@@ -205,7 +205,9 @@ int sockets_open(struct pst_pod *pod, char fault[PST_FAULT_BYTES])
         [POD_LOCAL] = {.connections_max = POD_LOCAL_MAX}, [POD_REMOTE] = {.connections_max = POD_REMOTE_MAX}};
     int r;
 
-    pst_assert(pod->unix_fd < 0 && pod->tcp_fd < 0 && !pod->acceptor);
+    pst_assert(pod->unix_fd < 0);
+    pst_assert(pod->tcp_fd < 0);
+    pst_assert(!pod->acceptor);
     pod->unix_fd = pst_boot_listen_unix(&pod->unix_address, &pod->unix_inode);
     if (pod->unix_fd < 0)
         return sockets_fail(pod->unix_fd, "agent_socket", pod->unix_address.path, fault);

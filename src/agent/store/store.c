@@ -145,7 +145,8 @@ static int resolve_tree(void *ctx, const char *name, bool writes, int *folder_fd
     if (r < 0)
         return fail(r, fault, name, "is no NAMESPACE/KEY");
     last = pst_key_leaf(key);
-    pst_assert(last > key && strlen(last) < 256); /* a normal key's parts are no longer */
+    pst_assert(last > key);
+    pst_assert(strlen(last) < 256); /* a normal key's parts are no longer */
     snprintf(folder, sizeof(folder), "%.*s", (int)(last - key) - 1, key);
     r = writes ? pst_root_mkdir(store->files, folder) : 0;
     if (r == 0)
@@ -175,7 +176,9 @@ static int open_trees(struct pst_data_store *store, const struct pst_boot_addres
         .ctx = store};
     int r;
 
-    pst_assert(store->files && !store->rows && !store->trees);
+    pst_assert(store->files);
+    pst_assert(!store->rows);
+    pst_assert(!store->trees);
     store->rows = pst_broadcasts_open(resolve_tree, store);
     r = store->rows ? pst_carry_server_open(&settings, &store->trees, fault)
                     : fail(-ENOMEM, fault, "store", "out of memory");
@@ -206,7 +209,10 @@ static int open_web(struct pst_data_store *store, const struct pst_boot_address 
     const char *why = "";
     int r;
 
-    pst_assert(store->rsyncd && store->trees && store->broadcasts && !store->web);
+    pst_assert(store->rsyncd);
+    pst_assert(store->trees);
+    pst_assert(store->broadcasts);
+    pst_assert(!store->web);
     snprintf(rsync, sizeof(rsync), "%s:%u", store->host, pst_rsyncd_port(store->rsyncd));
     snprintf(trees, sizeof(trees), "%s:%u", store->host, pst_carry_server_port(store->trees));
     r = pst_web_open(&settings, &store_web_ops, store, &store->web, &why);

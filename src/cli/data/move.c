@@ -339,7 +339,8 @@ int pst_move_check_removal(const struct pst_data *data, const struct pst_move *m
 {
     int r = check_reach(data, "sync --delete", fault);
 
-    pst_assert(move->puts && move->is_folder);
+    pst_assert(move->puts);
+    pst_assert(move->is_folder);
     return r < 0 ? r : check_target(data, move, fault);
 }
 
@@ -378,7 +379,9 @@ int pst_move(struct pst_data *data, struct pst_move *move, struct pst_arrival_re
 {
     int r = PST_NATIVE_UNREACHED;
 
-    pst_assert(*move->local && *move->key && !(move->puts && move->source));
+    pst_assert(*move->local);
+    pst_assert(*move->key);
+    pst_assert(!(move->puts && move->source));
     if (wants_native(data, move))
         r = move_native(data, move, result, fault);
     else

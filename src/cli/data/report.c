@@ -21,7 +21,8 @@ void pst_report_line(const char *format, ...)
 
 int pst_report_fault(int error, const char *text)
 {
-    pst_assert(error < 0 && *text);
+    pst_assert(error < 0);
+    pst_assert(*text);
     pst_report_line("%s", text);
     return error == -ENOENT ? PST_EXIT_NOT_FOUND : pst_cli_exit_code(error);
 }

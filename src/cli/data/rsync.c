@@ -265,7 +265,8 @@ int pst_rsync_run(struct pst_rsync *rsync, const char *what, const char *passwor
     struct words words = {.kept_bytes = 0};
     int r;
 
-    pst_assert(rsync->count > 0 && result);
+    pst_assert(rsync->count > 0);
+    pst_assert(result);
     pst_progress_begin(&words.bar, what, 0);
     if (rsync->failed) {
         snprintf(fault, PST_FAULT_BYTES, "rsync: out of memory, or too many arguments");

@@ -198,7 +198,8 @@ int pst_data_ask(struct pst_data *data, const char *method, const char *key, con
     pst_cleanup_free char *target = NULL;
     int r = pst_percent_encode(pst_bytes_of(key ? key : ""), quoted, sizeof(quoted));
 
-    pst_assert(r >= 0 && pst_percent_encode(pst_bytes_of(data->namespace), namespace, sizeof(namespace)) > 0);
+    pst_assert(r >= 0);
+    pst_assert(pst_percent_encode(pst_bytes_of(data->namespace), namespace, sizeof(namespace)) > 0);
     if (asprintf(&target, "%s%s%s?namespace=%s%s%s", key ? "/api/v1/keys/" : "", quoted, route, namespace,
                  *query ? "&" : "", query) < 0) {
         snprintf(fault, PST_FAULT_BYTES, "out of memory");

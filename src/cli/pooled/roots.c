@@ -23,7 +23,8 @@ int trees_fail_key(struct trees *trees, const char *key, int result)
         [PENSTOCK_INCOMPLETE] = -EAGAIN, [PENSTOCK_LOST] = -ENODATA,
     };
 
-    pst_assert(result != 0 && result < (int)pst_count_of(errors));
+    pst_assert(result != 0);
+    pst_assert(result < (int)pst_count_of(errors));
     if (result < 0 && *penstock_error()) /* it names the key */
         return trees_fail(trees, result, "%.250s", penstock_error());
     return trees_fail(trees, result < 0 ? result : errors[result], "%.150s: %s", key,

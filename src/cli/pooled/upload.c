@@ -179,7 +179,8 @@ static int upload_know(struct upload *u, const struct pst_pooled_chunk *chunks, 
     uint32_t missing = 0;
     int r;
 
-    pst_assert(u->count == 0 && count <= TREES_BATCH_CHUNKS);
+    pst_assert(u->count == 0);
+    pst_assert(count <= TREES_BATCH_CHUNKS);
     for (uint32_t i = 0; i < count; i++) {
         u->chunks[i] = (struct upload_chunk){.bytes = chunks[i].bytes};
         pst_pooled_key(&chunks[i], u->chunks[i].key);

@@ -110,7 +110,8 @@ int64_t pst_trace_optimum(const struct pst_trace *t, uint64_t capacity)
                        .heap = {.needs = malloc(t->page_count * sizeof(*f.heap.needs))}};
     int64_t hits = -ENOMEM;
 
-    pst_assert(t->page_count > 0 && t->request_count < NEVER);
+    pst_assert(t->page_count > 0);
+    pst_assert(t->request_count < NEVER);
     if (f.following && f.next && f.there && f.heap.needs) {
         look_ahead(t, &f);
         hits = play(t, &f, capacity);

@@ -606,7 +606,8 @@ int pst_cmd_replay(struct pst_cli *cli)
     struct replay *p = calloc(1, sizeof(*p));
     int code;
 
-    pst_assert(!cli->store && cli->arg_count == 1);
+    pst_assert(!cli->store);
+    pst_assert(cli->arg_count == 1);
     if (!p)
         return pst_cli_fail(-ENOMEM);
     p->cli = cli;

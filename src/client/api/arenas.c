@@ -43,7 +43,8 @@ static int map_arena(struct pst_arena_map *map, int fd)
     uint32_t index = map->count;
     void *at = map->base + index * map->stride;
 
-    pst_assert(index < PST_BOOT_ARENAS_MAX && (index + 1) * map->stride <= map->bytes);
+    pst_assert(index < PST_BOOT_ARENAS_MAX);
+    pst_assert((index + 1) * map->stride <= map->bytes);
     if (fstat(fd, &st) < 0)
         return -errno;
     if ((uint64_t)st.st_size > map->stride)
@@ -101,7 +102,8 @@ int pst_arena_map_open(struct pst_arena_map **out, struct pst_channel *channel)
 
 static bool piece_mapped(const struct pst_arena_map *map, const struct pst_wire_piece *piece)
 {
-    pst_assert(map->stride > 0 && map->count <= PST_BOOT_ARENAS_MAX);
+    pst_assert(map->stride > 0);
+    pst_assert(map->count <= PST_BOOT_ARENAS_MAX);
     uint64_t arena = piece->offset / map->stride, at = piece->offset % map->stride;
 
     return arena < map->count && at <= map->sizes[arena] && piece->bytes <= map->sizes[arena] - at;

@@ -116,7 +116,8 @@ static void fill_member(struct commit *c, size_t i, uint8_t **flat)
 {
     struct penstock_op *member = &c->members[i];
 
-    pst_assert(i < c->count && (!c->reservations[i].handle || wants_reservation(c, &c->ops[i])));
+    pst_assert(i < c->count);
+    pst_assert(!c->reservations[i].handle || wants_reservation(c, &c->ops[i]));
     *member = c->ops[i];
     if (member->code == PENSTOCK_CHECK)
         member->flags |= PENSTOCK_IF_GENERATION;
@@ -268,7 +269,8 @@ static struct commit *commit_new(struct penstock *store, struct penstock_op *ops
     struct commit *c =
         calloc(1, sizeof(*c) + count * (2 * sizeof(*ops) + sizeof(struct penstock_reservation)));
 
-    pst_assert(store && ops && count >= 1 && count <= PENSTOCK_COMMIT_OPS_MAX);
+    pst_assert(store && ops);
+    pst_assert(count >= 1 && count <= PENSTOCK_COMMIT_OPS_MAX);
     if (!c)
         return NULL;
     c->store = store;

@@ -77,7 +77,8 @@ static int grow(struct penstock_follow *f, uint64_t bytes)
 {
     uint8_t *larger;
 
-    pst_assert(f->magic == FOLLOW_MAGIC && !f->buf == !f->room);
+    pst_assert(f->magic == FOLLOW_MAGIC);
+    pst_assert(!f->buf == !f->room);
     if (f->buf && bytes <= f->room)
         return 0;
     larger = realloc(f->buf, pst_max(bytes, 4096));
@@ -202,7 +203,9 @@ static int follow_all(struct penstock_follow *f)
     uint64_t keys = 0;
     int r = penstock_list_open(f->source, &options, &theirs);
 
-    pst_assert(f->source && f->watch && !f->apart);
+    pst_assert(f->source);
+    pst_assert(f->watch);
+    pst_assert(!f->apart);
     if (r == 0)
         r = penstock_list_open(f->mirror, &options, &ours);
     if (r == 0)
@@ -238,7 +241,8 @@ static int connect_source(struct penstock_follow *f)
                                              .connect_ms = TIMEOUT_MS};
     int r;
 
-    pst_assert(!f->source && !f->watch);
+    pst_assert(!f->source);
+    pst_assert(!f->watch);
     r = penstock_open(f->options.url, &opening, &f->source);
     if (r == 0)
         r = penstock_watch_open(f->source, f->options.prefix, f->options.prefix_bytes, &f->watch);

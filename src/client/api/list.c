@@ -102,7 +102,9 @@ static int list_fetch_page(struct penstock_list *list, uint32_t shard)
                              .bytes = PAGE_BYTES};
     int r;
 
-    pst_assert(shard < list->shards && from.len <= PENSTOCK_KEY_BYTES_MAX && page->data);
+    pst_assert(shard < list->shards);
+    pst_assert(from.len <= PENSTOCK_KEY_BYTES_MAX);
+    pst_assert(page->data);
     page->at = page->bytes = 0;
     r = pst_run_one(list->store, &op, (int)shard);
     if (r)
@@ -122,7 +124,8 @@ static void set_bounds(struct penstock_list *list, const struct penstock_list_op
     uint8_t behind[PENSTOCK_KEY_BYTES_MAX];
     struct pst_bytes prefix_end = {behind, pst_prefix_end(prefix.data, prefix.len, behind)};
 
-    pst_assert(start.len <= PENSTOCK_KEY_BYTES_MAX && end.len <= PENSTOCK_KEY_BYTES_MAX);
+    pst_assert(start.len <= PENSTOCK_KEY_BYTES_MAX);
+    pst_assert(end.len <= PENSTOCK_KEY_BYTES_MAX);
     if (pst_bytes_compare(prefix, start) > 0)
         start = prefix;
     if (prefix_end.len && (!end.len || pst_bytes_compare(prefix_end, end) < 0))
@@ -259,7 +262,8 @@ static int advance(struct penstock_list *list, uint32_t shard)
     struct pst_bytes key;
     int r, outdated;
 
-    pst_assert(shard < list->shards && page->at < page->bytes);
+    pst_assert(shard < list->shards);
+    pst_assert(page->at < page->bytes);
     head_of(page, &key);
     page->at += sizeof(struct pst_wire_entry) + key.len;
     pst_assert(page->at <= page->bytes); /* a page is looked at before it counts */
@@ -280,7 +284,8 @@ static int advance_all(struct penstock_list *list)
     struct pst_bytes seen = {list->from, 0}, key;
     int r = 0;
 
-    pst_assert(list->taken >= 0 && taken < list->shards);
+    pst_assert(list->taken >= 0);
+    pst_assert(taken < list->shards);
     head_of(&list->pages[taken], &key);
     memcpy(list->from, key.data, key.len);
     list->from_bytes = seen.len = key.len;

@@ -385,7 +385,8 @@ static int delete_gathered(struct penstock *store, struct deletes *d, struct swe
 {
     int r = 0;
 
-    pst_assert(d->count <= DELETES_MAX && d->key_bytes <= sizeof(d->keys));
+    pst_assert(d->count <= DELETES_MAX);
+    pst_assert(d->key_bytes <= sizeof(d->keys));
     pst_run(store, d->ops, d->count, NULL);
     for (uint32_t i = 0; i < d->count && r == 0; i++) {
         int result = d->ops[i].result;
@@ -408,7 +409,8 @@ static int gather(struct penstock *store, struct deletes *d, const struct pensto
 
     if (d->count == DELETES_MAX || d->key_bytes + entry->key_bytes > sizeof(d->keys))
         r = delete_gathered(store, d, sum);
-    pst_assert(d->count < DELETES_MAX && d->key_bytes + entry->key_bytes <= sizeof(d->keys));
+    pst_assert(d->count < DELETES_MAX);
+    pst_assert(d->key_bytes + entry->key_bytes <= sizeof(d->keys));
     key = d->keys + d->key_bytes;
     memcpy(key, entry->key, entry->key_bytes);
     d->ops[d->count++] = (struct penstock_op){

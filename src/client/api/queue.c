@@ -55,7 +55,8 @@ static int watch(struct penstock_queue *queue, int fd, uint32_t events)
 {
     struct epoll_event event = {.events = events, .data.fd = fd};
 
-    pst_assert(queue->poll_fd >= 0 && fd >= 0);
+    pst_assert(queue->poll_fd >= 0);
+    pst_assert(fd >= 0);
     if (epoll_ctl(queue->poll_fd, EPOLL_CTL_MOD, fd, &event) == 0)
         return 0;
     return epoll_ctl(queue->poll_fd, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
@@ -67,7 +68,9 @@ static int open_descriptors(struct penstock_queue *queue)
                                      .it_value.tv_nsec = TIMER_MS * 1000000};
     int r = 0;
 
-    pst_assert(queue->poll_fd < 0 && queue->wake_fd < 0 && queue->timer_fd < 0);
+    pst_assert(queue->poll_fd < 0);
+    pst_assert(queue->wake_fd < 0);
+    pst_assert(queue->timer_fd < 0);
     if ((queue->poll_fd = epoll_create1(EPOLL_CLOEXEC)) < 0 ||
         (queue->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0 ||
         (queue->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)) < 0)

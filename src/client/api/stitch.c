@@ -18,7 +18,8 @@ int pst_stitch(const struct pst_wire_piece *pieces, const struct pst_piece_file 
     uint8_t *base = mmap(NULL, view->bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0),
             *at = base;
 
-    pst_assert(count > 1 && !view->data);
+    pst_assert(count > 1);
+    pst_assert(!view->data);
     if (base == MAP_FAILED)
         return -errno;
     for (uint32_t i = 0; i < count; at += pieces[i++].bytes) {

@@ -315,7 +315,8 @@ static void lead(struct penstock *store, const struct pst_op_list *done, size_t 
 {
     uint64_t quiet_ns = 0;
 
-    pst_assert(!store->led && !store->backend->locks_itself);
+    pst_assert(!store->led);
+    pst_assert(!store->backend->locks_itself);
     store->led = true;
     while (done->count < count) {
         bool stirred = false;

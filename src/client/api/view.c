@@ -16,7 +16,9 @@ static int check_answer(const struct penstock_op *op, const struct answer *answe
 {
     uint64_t sum = 0;
 
-    pst_assert(op->code == PST_WIRE_VIEW && op->result == 0 && op->value_bytes <= sizeof(*answer));
+    pst_assert(op->code == PST_WIRE_VIEW);
+    pst_assert(op->result == 0);
+    pst_assert(op->value_bytes <= sizeof(*answer));
     if (op->value_bytes < sizeof(answer->view) || answer->view.handle == 0 ||
         answer->view.piece_count > PST_VIEW_PIECES_MAX ||
         op->value_bytes != sizeof(answer->view) + answer->view.piece_count * sizeof(answer->pieces[0]))
@@ -54,7 +56,8 @@ static void release_handle(struct penstock *store, uint64_t handle, int shard)
     struct penstock_op release = {.code = PST_WIRE_RELEASE, .handle = handle};
     struct penstock_op *op = store->backend->locks_itself ? NULL : malloc(sizeof(*op));
 
-    pst_assert(handle != 0 && shard >= 0);
+    pst_assert(handle != 0);
+    pst_assert(shard >= 0);
     if (!op) {
         pst_run(store, &release, 1, &shard);
         return;

@@ -51,7 +51,9 @@ static void submit(struct penstock_watch *w, struct side *side, uint8_t code, en
 {
     struct penstock *store = w->store;
 
-    pst_assert(w->magic == PST_EVENTS_MAGIC && side->state != SIDE_ASKING && side->state != SIDE_OPENING);
+    pst_assert(w->magic == PST_EVENTS_MAGIC);
+    pst_assert(side->state != SIDE_ASKING);
+    pst_assert(side->state != SIDE_OPENING);
     side->op.code = code;
     side->state = state;
     pst_enter(store);
@@ -73,7 +75,8 @@ static void ask_to_open(struct penstock_watch *w, struct side *side)
 
 static void ask_for_events(struct penstock_watch *w, struct side *side)
 {
-    pst_assert(side->state == SIDE_OPEN && side->at == side->bytes);
+    pst_assert(side->state == SIDE_OPEN);
+    pst_assert(side->at == side->bytes);
     side->op = (struct penstock_op){
         .handle = side->handle, .wait_ms = ASK_MS, .data = side->data, .bytes = DATA_BYTES, .user = side};
     submit(w, side, PST_WIRE_WATCH_NEXT, SIDE_ASKING);

@@ -179,7 +179,8 @@ static int read_value(struct pst_local *l, uint32_t number, struct pst_shard *sh
         r = pst_local_fetch(l, number, op, &record, &offset, bytes);
     if (r != 0 || bytes == 0)
         return r;
-    pst_assert(bytes <= op->bytes && offset + bytes <= record->value_bytes);
+    pst_assert(bytes <= op->bytes);
+    pst_assert(offset + bytes <= record->value_bytes);
     unlocked = bytes > COPY_LOCKED_BYTES_MAX && pst_shard_ref(shard, record) == 0;
     if (unlocked)
         pst_local_unlock(l, number);
@@ -500,7 +501,8 @@ static int open_local(struct penstock *store, const struct local_settings *setti
     struct pst_local *l;
     int r;
 
-    pst_assert(!store->local && !store->backend);
+    pst_assert(!store->local);
+    pst_assert(!store->backend);
     l = calloc(1, sizeof(*l));
     if (!l)
         return pst_fail(-ENOMEM, "out of memory");

@@ -16,7 +16,8 @@
 
 int pst_local_tier_init(struct pst_local *l)
 {
-    pst_assert(l->wake_fd < 0 && l->disks_fd < 0);
+    pst_assert(l->wake_fd < 0);
+    pst_assert(l->disks_fd < 0);
     if (!pst_shard_tiered(pst_store_shard(l->store, 0)))
         return 0;
     l->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

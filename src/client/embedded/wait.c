@@ -40,7 +40,8 @@ void pst_local_waits_init(struct pst_local *l)
 
 static void unlink_wait(struct pst_local *l, struct local_wait *lw)
 {
-    pst_assert(lw->magic == LOCAL_WAIT_MAGIC && (lw->of_tier || l->wait_count > 0));
+    pst_assert(lw->magic == LOCAL_WAIT_MAGIC);
+    pst_assert(lw->of_tier || l->wait_count > 0);
     pst_list_remove(&lw->link);
     l->wait_count -= !lw->of_tier;
 }
@@ -76,7 +77,8 @@ static int wait_new(struct pst_local *l, uint32_t number, struct penstock_op *op
     pthread_mutex_lock(&l->handle->lock);
     room = of_tier || l->wait_count < LOCAL_WAITS_MAX;
     if (room) {
-        pst_assert(l->wait_count <= LOCAL_WAITS_MAX && number < l->shard_count);
+        pst_assert(l->wait_count <= LOCAL_WAITS_MAX);
+        pst_assert(number < l->shard_count);
         l->wait_count += !of_tier;
         pst_list_push_back(&l->waits, &lw->link);
     }
@@ -120,7 +122,8 @@ int pst_local_unpark(struct pst_local *l, struct pst_tier_wait *wait, int result
 {
     struct local_wait *lw = pst_container_of(wait, struct local_wait, tier);
 
-    pst_assert(lw->of_tier && !lw->ready);
+    pst_assert(lw->of_tier);
+    pst_assert(!lw->ready);
     pthread_mutex_lock(&l->handle->lock);
     unlink_wait(l, lw);
     pthread_mutex_unlock(&l->handle->lock);
@@ -130,7 +133,8 @@ int pst_local_unpark(struct pst_local *l, struct pst_tier_wait *wait, int result
 
 static void ready(struct local_wait *lw)
 {
-    pst_assert(lw->magic == LOCAL_WAIT_MAGIC && !lw->ready);
+    pst_assert(lw->magic == LOCAL_WAIT_MAGIC);
+    pst_assert(!lw->ready);
     lw->ready = true;
     pst_op_list_wake(pst_op_done_list(lw->op));
 }
@@ -181,7 +185,8 @@ static void finish_tier(struct pst_local *l, struct local_wait *lw)
     bool fetched = lw->tier.fetch;
     int r = lw->tier.result;
 
-    pst_assert(lw->of_tier && lw->ready);
+    pst_assert(lw->of_tier);
+    pst_assert(lw->ready);
     if (!fetched && lw->op->code != PST_WIRE_FLUSH)
         r = pst_tier_unsaved(r);
     if (r == 0 && fetched)
@@ -204,7 +209,8 @@ static void finish(struct pst_local *l, struct local_wait *lw)
     uint32_t number = lw->shard;
     int r;
 
-    pst_assert(lw->magic == LOCAL_WAIT_MAGIC && pst_list_empty(&lw->link));
+    pst_assert(lw->magic == LOCAL_WAIT_MAGIC);
+    pst_assert(pst_list_empty(&lw->link));
     if (lw->of_tier) {
         finish_tier(l, lw);
         return;

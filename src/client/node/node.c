@@ -231,7 +231,9 @@ static int open_node(struct penstock *store, const char *address, struct pst_cha
     const char *fault = "";
     int r = pst_boot_address_parse(address, &options->address, &fault);
 
-    pst_assert(!store->channel && !store->backend && !store->arena_map);
+    pst_assert(!store->channel);
+    pst_assert(!store->backend);
+    pst_assert(!store->arena_map);
     options->insists = true;
     if (r == 0)
         r = pst_channel_open(options, &store->channel, &fault);

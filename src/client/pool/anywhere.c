@@ -45,7 +45,8 @@ void pst_sticky_begin(struct pool *pool, struct pool_op *pool_op)
 
 void pst_sticky_ended(struct pool *pool, struct pool_op *pool_op, struct attempt *attempt, int result)
 {
-    pst_assert(pool_op->attempts == 0 && attempt == &pool_op->first);
+    pst_assert(pool_op->attempts == 0);
+    pst_assert(attempt == &pool_op->first);
     if (result == 0 && pool_op->op->code == PENSTOCK_RESERVATION_COMMIT)
         pst_pool_cache_add(pool->cache, &pool_op->key, attempt->node->member);
     if (result == PENSTOCK_BUSY)
@@ -118,7 +119,8 @@ void pst_pool_op_sort_places(struct pool *pool, struct pool_op *pool_op)
 
 static void read_next(struct pool *pool, struct pool_op *pool_op, const struct attempt *attempt)
 {
-    pst_assert(pool_op->attempts == 0 && pool_op->place_count <= PST_POOL_ROUTE_PLACES_MAX);
+    pst_assert(pool_op->attempts == 0);
+    pst_assert(pool_op->place_count <= PST_POOL_ROUTE_PLACES_MAX);
     while (pool_op->place_at < pool_op->place_count) {
         struct pool_node *node = pst_pool_node(pool, pool_op->places[pool_op->place_at++]);
 
@@ -192,7 +194,8 @@ static bool read_goes_on(int result)
 
 void pst_read_ended(struct pool *pool, struct pool_op *pool_op, struct attempt *attempt, int result)
 {
-    pst_assert(pool_op->kind == POOL_OP_READ && pool_op->place_at <= pool_op->place_count);
+    pst_assert(pool_op->kind == POOL_OP_READ);
+    pst_assert(pool_op->place_at <= pool_op->place_count);
     if (!read_goes_on(result)) {
         if (result >= 0 || result == -ENOBUFS)
             pst_pool_cache_add(pool->cache, &pool_op->key, attempt->node->member);

@@ -285,7 +285,8 @@ static void add_row(struct penstock *store, struct found *found, const struct ps
 
     if (node == found->nodes_max)
         return;
-    pst_assert(at + count <= found->count && node < found->node_count);
+    pst_assert(at + count <= found->count);
+    pst_assert(node < found->node_count);
     for (uint32_t i = 0; i < count; i++) {
         uint8_t *tiers = &found->tiers[node * found->count + at + i];
 

@@ -28,7 +28,8 @@ void pst_home_begin(struct pool *pool, struct pool_op *pool_op)
         &pool->map->partitions[pst_map_partition_of(pool->map, key_of(pool_op))];
     struct pool_node *node = pst_pool_primary(pool, key_of(pool_op));
 
-    pst_assert(pool_op->kind == POOL_OP_HOME && pool_op->attempts == 0);
+    pst_assert(pool_op->kind == POOL_OP_HOME);
+    pst_assert(pool_op->attempts == 0);
     if (node) {
         pst_pool_op_send_first(pool, pool_op, node);
         return;
@@ -44,7 +45,8 @@ void pst_home_ended(struct pool *pool, struct pool_op *pool_op, struct attempt *
         &pool->map->partitions[pst_map_partition_of(pool->map, key_of(pool_op))];
     bool reads = pst_code_has(pool_op->op->code, PST_CODE_READS);
 
-    pst_assert(pool_op->kind == POOL_OP_HOME && attempt == &pool_op->first);
+    pst_assert(pool_op->kind == POOL_OP_HOME);
+    pst_assert(attempt == &pool_op->first);
     if (result == PENSTOCK_MISS && reads && partition->lost) {
         pst_pool_map_fetch(pool); /* it may be forgiven by now, which the next one is to hear of */
         result = PENSTOCK_LOST;

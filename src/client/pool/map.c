@@ -31,7 +31,8 @@ struct question {
 /* The one that answered last, or the next that can be reached. NULL: none, and *@error is why. */
 static struct pool_peer *find_master(struct pool *pool, int *error)
 {
-    pst_assert(pool->master_count > 0 && pool->master < pool->master_count);
+    pst_assert(pool->master_count > 0);
+    pst_assert(pool->master < pool->master_count);
     *error = -EHOSTUNREACH;
     for (uint32_t i = 0; i < pool->master_count; i++) {
         struct pool_peer *peer = &pool->masters[pool->master];
@@ -77,7 +78,8 @@ static void fetch_piece(struct pool *pool)
     int error;
     struct pool_peer *master = find_master(pool, &error);
 
-    pst_assert(f->underway && pool->master < pool->master_count);
+    pst_assert(f->underway);
+    pst_assert(pool->master < pool->master_count);
     if (!master) {
         fetch_end(pool, error);
         return;
@@ -163,7 +165,8 @@ static void map_answered(struct pool *pool)
     struct pool_peer *master = f->op.user;
     int r = f->op.result;
 
-    pst_assert(f->underway && master);
+    pst_assert(f->underway);
+    pst_assert(master);
     pst_assert(master >= pool->masters && master < pool->masters + pool->master_count);
     pst_pool_peer_back(pool, master);
     if (!master_answered(master, r) || r == PENSTOCK_BUSY) {
@@ -262,7 +265,8 @@ static void question_answered(struct pool *pool, struct question *q)
     const uint8_t *at = q->answer, *peer = at + pst_min(q->op.value_bytes, sizeof(q->answer));
     bool there = master_answered(q->master, q->op.result), sound = there && q->op.result == 0;
 
-    pst_assert(q->count > 0 && q->count <= ITEMS_MAX && q->op.user == q);
+    pst_assert(q->count > 0 && q->count <= ITEMS_MAX);
+    pst_assert(q->op.user == q);
     pst_pool_peer_back(pool, q->master);
     for (uint32_t i = 0; i < q->count; i++) {
         struct pst_pool_route route;
@@ -320,7 +324,8 @@ static void relay_answered(struct pool *pool, struct relay *relay)
 {
     bool there = master_answered(relay->master, relay->op.result);
 
-    pst_assert(relay->masters_left > 0 && relay->op.user == relay);
+    pst_assert(relay->masters_left > 0);
+    pst_assert(relay->op.user == relay);
     pst_pool_peer_back(pool, relay->master);
     if (!there && --relay->masters_left > 0) {
         relay_send(pool, relay);
@@ -348,7 +353,8 @@ void pst_pool_suspect(struct pool *pool, const struct pool_node *node)
     struct pool_peer *master = pool->untrusted ? NULL : find_master(pool, &error);
     struct note *note = master ? malloc(sizeof(*note)) : NULL;
 
-    pst_assert(pool->map && !node->ended);
+    pst_assert(pool->map);
+    pst_assert(!node->ended);
     if (!note)
         return;
     *note = (struct note){.master = master, .member = {.epoch = node->epoch, .member = node->member}};

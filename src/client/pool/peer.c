@@ -86,7 +86,8 @@ int pst_pool_peer_open(struct pool *pool, struct pool_peer *peer)
 void pst_pool_peer_submit(struct pool *pool, struct pool_peer *peer, struct penstock_op *op, int shard,
                           struct pst_op_list *done, uint64_t until_ns)
 {
-    pst_assert(peer->channel && (peer->underway == 0) == pst_list_empty(&peer->link));
+    pst_assert(peer->channel);
+    pst_assert((peer->underway == 0) == pst_list_empty(&peer->link));
     if (peer->underway++ == 0)
         pst_list_push_back(&pool->busy, &peer->link);
     peer->dirty = true;
@@ -95,14 +96,17 @@ void pst_pool_peer_submit(struct pool *pool, struct pool_peer *peer, struct pens
 
 void pst_pool_peer_back(struct pool *pool, struct pool_peer *peer)
 {
-    pst_assert(peer->underway > 0 && pool->magic == PST_POOL_MAGIC && !pst_list_empty(&peer->link));
+    pst_assert(peer->underway > 0);
+    pst_assert(pool->magic == PST_POOL_MAGIC);
+    pst_assert(!pst_list_empty(&peer->link));
     if (--peer->underway == 0)
         pst_list_remove(&peer->link);
 }
 
 void pst_pool_peer_close(struct pool *pool, struct pool_peer *peer)
 {
-    pst_assert(peer->underway == 0 && pst_list_empty(&peer->link));
+    pst_assert(peer->underway == 0);
+    pst_assert(pst_list_empty(&peer->link));
     if (peer->channel)
         pool->counts_closed[!is_master(pool, peer)] += pst_channel_requests(peer->channel);
     peer->channel = pst_channel_close(peer->channel);
@@ -119,7 +123,9 @@ struct pool_node *pst_pool_node(struct pool *pool, uint16_t member)
 
 static void node_free(struct pool *pool, struct pool_node *node)
 {
-    pst_assert(node->ended && node->peer.underway == 0 && node->shard_count == 0);
+    pst_assert(node->ended);
+    pst_assert(node->peer.underway == 0);
+    pst_assert(node->shard_count == 0);
     pst_list_remove(&node->link);
     pst_arena_map_drop(&node->arena_map); /* views that are left keep it */
     pst_pool_peer_close(pool, &node->peer);
@@ -148,7 +154,9 @@ static void forget_sides(struct pool *pool, struct pool_node *node)
 
 static void node_end(struct pool *pool, struct pool_node *node)
 {
-    pst_assert(!node->ended && pool->nodes[node->member] == node && pool->node_count > 0);
+    pst_assert(!node->ended);
+    pst_assert(pool->nodes[node->member] == node);
+    pst_assert(pool->node_count > 0);
     pool->nodes[node->member] = NULL;
     pool->node_count--;
     forget_sides(pool, node);
@@ -166,7 +174,9 @@ static void node_begin(struct pool *pool, uint16_t number)
     char path[PST_MAP_ADDRESS_BYTES + 8];
     const char *fault;
 
-    pst_assert(!pool->nodes[number] && member->epoch && pool->node_count < PST_MAP_MEMBERS_MAX);
+    pst_assert(!pool->nodes[number]);
+    pst_assert(member->epoch);
+    pst_assert(pool->node_count < PST_MAP_MEMBERS_MAX);
     if (!node || pst_boot_address_parse(member->address, &node->peer.at, &fault) < 0) {
         free(node); /* as a node that cannot be reached: the next pool map brings it again */
         return;
@@ -228,7 +238,8 @@ static int first_session(struct pool *pool, struct pool_node *node)
     struct pst_op_list done = {0};
     int r;
 
-    pst_assert(!node->ended && node->peer.channel);
+    pst_assert(!node->ended);
+    pst_assert(node->peer.channel);
     pst_pool_peer_submit(pool, &node->peer, &op, 0, &done, UINT64_MAX);
     pst_wait(pool->store, &done, 1, UINT64_MAX);
     r = pst_channel_shards(node->peer.channel) ? 0 : op.result < 0 ? op.result : -ECONNRESET;
@@ -255,7 +266,8 @@ int pst_pool_node_shards(struct pool *pool, struct pool_node *node)
     if (node->shard_count == shards)
         return 0;
     forget_sides(pool, node); /* it came back with others */
-    pst_assert(pool->shard_count <= POOL_SHARDS_MAX && !node->ended);
+    pst_assert(pool->shard_count <= POOL_SHARDS_MAX);
+    pst_assert(!node->ended);
     if (pool->shard_count + shards > POOL_SHARDS_MAX)
         return pst_fail(-EMFILE, "%s: more than %d shards in the pool so far: open it anew", pool->store->url,
                         POOL_SHARDS_MAX);
@@ -274,5 +286,6 @@ void pst_pool_nodes_close(struct pool *pool)
         pst_arena_map_close(&pool->nodes[i]->arena_map);
         node_end(pool, pool->nodes[i]);
     }
-    pst_assert(pst_list_empty(&pool->ended_nodes) && pool->node_count == 0);
+    pst_assert(pst_list_empty(&pool->ended_nodes));
+    pst_assert(pool->node_count == 0);
 }

@@ -160,7 +160,8 @@ static int pool_one_owner(struct penstock *store, const struct penstock_op *ops,
     struct pool *pool = pst_pool_of(store);
     const struct pool_node *owner = NULL;
 
-    pst_assert(pool->map && count > 0);
+    pst_assert(pool->map);
+    pst_assert(count > 0);
     for (size_t i = 0; i < count; i++) {
         struct pst_bytes key = {ops[i].key, ops[i].key_bytes};
         const struct pool_node *node = pst_pool_primary(pool, key);
@@ -377,7 +378,8 @@ static int first_map(struct pool *pool)
     struct penstock_op op = {.code = PST_POOL_MAP};
     int shard = POOL_SHARD_OF_MASTER;
 
-    pst_assert(pool->master_count > 0 && !pool->map);
+    pst_assert(pool->master_count > 0);
+    pst_assert(!pool->map);
     pst_run(pool->store, &op, 1, &shard);
     if (op.result == -EOPNOTSUPP)
         return pst_fail(-EPROTO, "%s: a node answers there, and no master", pool->store->url);
@@ -394,7 +396,8 @@ int pst_pool_open(struct penstock *store, const char *addresses, const struct ps
     struct pool *pool = calloc(1, sizeof(*pool));
     int r;
 
-    pst_assert(!store->pool && !store->backend);
+    pst_assert(!store->pool);
+    pst_assert(!store->backend);
     if (!pool)
         return pst_fail(-ENOMEM, "out of memory");
     pool->magic = PST_POOL_MAGIC;

@@ -26,7 +26,8 @@ static struct pool_op *pool_op_take(struct pool *pool)
 
     if (!pst_list_empty(&pool->idle)) {
         pool_op = pst_list_first(&pool->idle, struct pool_op, link);
-        pst_assert(pool_op->magic == PST_POOL_OP_MAGIC && pool_op->attempts == 0);
+        pst_assert(pool_op->magic == PST_POOL_OP_MAGIC);
+        pst_assert(pool_op->attempts == 0);
         pst_list_remove(&pool_op->link);
     } else {
         pool_op = malloc(sizeof(*pool_op));
@@ -45,7 +46,8 @@ void pst_pool_pool_ops_free(struct pool *pool)
     while (!pst_list_empty(&pool->idle)) {
         struct pool_op *pool_op = pst_list_first(&pool->idle, struct pool_op, link);
 
-        pst_assert(pool_op->attempts == 0 && pool->pool_op_count > 0);
+        pst_assert(pool_op->attempts == 0);
+        pst_assert(pool->pool_op_count > 0);
         pst_list_remove(&pool_op->link);
         free(pool_op);
         pool->pool_op_count--;
@@ -55,8 +57,9 @@ void pst_pool_pool_ops_free(struct pool *pool)
 
 void pst_pool_op_finish(struct pool *pool, struct pool_op *pool_op, const struct attempt *attempt, int result)
 {
-    pst_assert(pool_op->magic == PST_POOL_OP_MAGIC && pool_op->attempts == 0 &&
-               pst_list_empty(&pool_op->link));
+    pst_assert(pool_op->magic == PST_POOL_OP_MAGIC);
+    pst_assert(pool_op->attempts == 0);
+    pst_assert(pst_list_empty(&pool_op->link));
     pst_op_end_as(pool_op->op, attempt ? &attempt->op : &pool_op->first.op, result, pool_op->copies);
     pst_list_push_front(&pool->idle, &pool_op->link);
 }
@@ -65,8 +68,9 @@ void pst_pool_op_later(struct pool *pool, struct pool_op *pool_op, const struct 
 {
     uint64_t now_ns = pst_now_ns();
 
-    pst_assert(pool_op->magic == PST_POOL_OP_MAGIC && pool_op->attempts == 0 &&
-               pst_list_empty(&pool_op->link));
+    pst_assert(pool_op->magic == PST_POOL_OP_MAGIC);
+    pst_assert(pool_op->attempts == 0);
+    pst_assert(pst_list_empty(&pool_op->link));
     if (now_ns >= pool_op->until_ns) {
         pst_pool_op_finish(pool, pool_op, attempt, result);
         return;
@@ -86,7 +90,8 @@ void pst_attempt_send(struct pool *pool, struct attempt *attempt, struct pool_op
 {
     int r = pst_pool_peer_open(pool, &node->peer);
 
-    pst_assert(pool_op->magic == PST_POOL_OP_MAGIC && pst_list_empty(&pool_op->link));
+    pst_assert(pool_op->magic == PST_POOL_OP_MAGIC);
+    pst_assert(pst_list_empty(&pool_op->link));
     pst_assert(attempt != &pool_op->first || pool_op->attempts == 0);
     attempt->op = *pool_op->op;
     attempt->op.user = attempt;
@@ -127,7 +132,8 @@ void pst_pool_op_send_another(struct pool *pool, struct pool_op *pool_op, struct
 {
     struct attempt *attempt = pool_op->attempts == 0 ? &pool_op->first : malloc(sizeof(*attempt));
 
-    pst_assert(pool_op->magic == PST_POOL_OP_MAGIC && pool_op->kind != POOL_OP_SIDE);
+    pst_assert(pool_op->magic == PST_POOL_OP_MAGIC);
+    pst_assert(pool_op->kind != POOL_OP_SIDE);
     if (!attempt) {
         pool_op->result = -ENOMEM;
         return;
@@ -163,7 +169,8 @@ static void side_begin(struct pool *pool, struct pool_op *pool_op)
 {
     const struct pool_shard *side = pool_op->side < pool->shard_count ? &pool->shards[pool_op->side] : NULL;
 
-    pst_assert(pool_op->kind == POOL_OP_SIDE && pool->shard_count <= POOL_SHARDS_MAX);
+    pst_assert(pool_op->kind == POOL_OP_SIDE);
+    pst_assert(pool->shard_count <= POOL_SHARDS_MAX);
     if (side && side->node)
         pst_attempt_send(pool, &pool_op->first, pool_op, side->node, (int)side->shard);
     else
@@ -172,7 +179,8 @@ static void side_begin(struct pool *pool, struct pool_op *pool_op)
 
 static void side_ended(struct pool *pool, struct pool_op *pool_op, struct attempt *attempt, int result)
 {
-    pst_assert(attempt == &pool_op->first && pool_op->attempts == 0);
+    pst_assert(attempt == &pool_op->first);
+    pst_assert(pool_op->attempts == 0);
     if (result == PENSTOCK_BUSY)
         pst_pool_op_later(pool, pool_op, attempt, result);
     else
@@ -188,8 +196,9 @@ static void pool_op_begin(struct pool *pool, struct pool_op *pool_op)
         [POOL_OP_READ] = pst_read_begin, [POOL_OP_PUT] = pst_put_begin,   [POOL_OP_ALL] = pst_all_begin,
     };
 
-    pst_assert(pool_op->magic == PST_POOL_OP_MAGIC && pool_op->attempts == 0 &&
-               pool_op->kind < pst_count_of(begin));
+    pst_assert(pool_op->magic == PST_POOL_OP_MAGIC);
+    pst_assert(pool_op->attempts == 0);
+    pst_assert(pool_op->kind < pst_count_of(begin));
     pst_list_remove(&pool_op->link);
     begin[pool_op->kind](pool, pool_op);
 }
@@ -197,8 +206,9 @@ static void pool_op_begin(struct pool *pool, struct pool_op *pool_op)
 void pst_pool_routed(struct pool *pool, struct pool_op *pool_op, const struct pst_pool_route *route,
                      int error)
 {
-    pst_assert(pool_op->magic == PST_POOL_OP_MAGIC && pool_op->attempts == 0 &&
-               pst_list_empty(&pool_op->link));
+    pst_assert(pool_op->magic == PST_POOL_OP_MAGIC);
+    pst_assert(pool_op->attempts == 0);
+    pst_assert(pst_list_empty(&pool_op->link));
     pst_assert(pool_op->kind == POOL_OP_PUT || pool_op->kind == POOL_OP_READ);
     pst_assert(!route || route->place_count <= PST_POOL_ROUTE_PLACES_MAX); /* decoded */
     if (pool_op->kind == POOL_OP_PUT)
@@ -222,8 +232,9 @@ static void send_refused(struct pool *pool)
     while (!pst_list_empty(&pool->refused)) {
         struct attempt *attempt = pst_list_first(&pool->refused, struct attempt, link);
 
-        pst_assert(attempt->node->peer.underway > 0 && attempt->node->peer.channel &&
-                   attempt->pool_op->attempts > 0);
+        pst_assert(attempt->node->peer.underway > 0);
+        pst_assert(attempt->node->peer.channel);
+        pst_assert(attempt->pool_op->attempts > 0);
         pst_list_remove(&attempt->link);
         pool->counters.retries++;
         attempt->node->peer.dirty = true;
@@ -244,9 +255,11 @@ void pst_pool_attempt_ended(struct pool *pool, struct penstock_op *op)
     bool own = attempt == &pool_op->first;
     int result = op->result;
 
-    pst_assert(pool_op->magic == PST_POOL_OP_MAGIC && pool_op->attempts > 0 &&
-               pool_op->kind < pst_count_of(ended));
-    pst_assert(node->peer.underway > 0 && pst_list_empty(&attempt->link));
+    pst_assert(pool_op->magic == PST_POOL_OP_MAGIC);
+    pst_assert(pool_op->attempts > 0);
+    pst_assert(pool_op->kind < pst_count_of(ended));
+    pst_assert(node->peer.underway > 0);
+    pst_assert(pst_list_empty(&attempt->link));
     if (result == PENSTOCK_BUSY && is_patient(attempt)) {
         if (pst_list_empty(&pool->refused))
             pool->refused_ns = pst_now_ns() + BUSY_NS;
@@ -283,7 +296,8 @@ bool pst_pool_pool_ops_due(struct pool *pool)
     pst_list_each_safe (it, &pool->waiting) {
         struct pool_op *pool_op = pst_list_entry(it, struct pool_op, link);
 
-        pst_assert(pool_op->magic == PST_POOL_OP_MAGIC && pool_op->attempts == 0);
+        pst_assert(pool_op->magic == PST_POOL_OP_MAGIC);
+        pst_assert(pool_op->attempts == 0);
         if (pool_op->due_ns > now_ns) {
             pool->due_ns = pst_min(pool->due_ns, pool_op->due_ns);
             continue;

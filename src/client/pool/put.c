@@ -71,7 +71,8 @@ static void put_finish(struct pool *pool, struct pool_op *pool_op)
 {
     int result = pool_op->copies ? 0 : pool_op->result;
 
-    pst_assert(pool_op->kind == POOL_OP_PUT && pool_op->attempts == 0);
+    pst_assert(pool_op->kind == POOL_OP_PUT);
+    pst_assert(pool_op->attempts == 0);
     pool_op->first.op.generation = pool_op->generation;
     if (pool_op->copies && !pool_op->written) {
         pool->counters.existed++;
@@ -119,7 +120,8 @@ static void put_more(struct pool *pool, struct pool_op *pool_op)
 {
     struct pool_node *node = NULL;
 
-    pst_assert(pool_op->attempts == 0 && pool_op->wanted > 0);
+    pst_assert(pool_op->attempts == 0);
+    pst_assert(pool_op->wanted > 0);
     if (pool_op->copies < pool_op->wanted && pool_op->result != PENSTOCK_UNKNOWN)
         node = spare_node(pool, pool_op);
     if (!node) {
@@ -135,7 +137,8 @@ static void put_more(struct pool *pool, struct pool_op *pool_op)
 /* Whether it is still where it was once: what is there is not sent. */
 static void put_ask(struct pool *pool, struct pool_op *pool_op, struct pool_node *node)
 {
-    pst_assert(pool_op->kind == POOL_OP_PUT && pool_op->attempts == 0);
+    pst_assert(pool_op->kind == POOL_OP_PUT);
+    pst_assert(pool_op->attempts == 0);
     pool_op->first.asks = true;
     pst_attempt_send(pool, &pool_op->first, pool_op, node, -1);
 }
@@ -185,7 +188,8 @@ void pst_put_routed(struct pool *pool, struct pool_op *pool_op, const struct pst
 
 void pst_put_asked_ended(struct pool *pool, struct pool_op *pool_op, struct attempt *attempt, int result)
 {
-    pst_assert(pool_op->attempts == 0 && attempt->asks);
+    pst_assert(pool_op->attempts == 0);
+    pst_assert(attempt->asks);
     if (result == 0) {
         pool_op->copies = 1;
         pool_op->generation = attempt->op.generation;
@@ -204,7 +208,8 @@ void pst_put_asked_ended(struct pool *pool, struct pool_op *pool_op, struct atte
 
 void pst_put_ended(struct pool *pool, struct pool_op *pool_op, struct attempt *attempt, int result)
 {
-    pst_assert(pool_op->kind == POOL_OP_PUT && pool_op->wanted > 0);
+    pst_assert(pool_op->kind == POOL_OP_PUT);
+    pst_assert(pool_op->wanted > 0);
     if (result == 0 || result == PENSTOCK_EXISTS) {
         pool_op->copies++;
         pool_op->written |= result == 0;

@@ -26,7 +26,8 @@ void carry_budget_init(struct carry_budget *budget, uint64_t bytes_max)
 
 void carry_budget_fini(struct carry_budget *budget)
 {
-    pst_assert(budget->bytes == 0 && budget->listing == 0);
+    pst_assert(budget->bytes == 0);
+    pst_assert(budget->listing == 0);
     pthread_cond_destroy(&budget->freed);
     pthread_mutex_destroy(&budget->lock);
 }

@@ -153,7 +153,8 @@ static int link_send_out(struct link *link, enum link_type type, size_t more)
 {
     size_t bytes = LINK_HEAD_BYTES + link->out_bytes, done = 0;
 
-    pst_assert(type > 0 && type < LINK_TYPES && link->out_bytes + more <= LINK_FRAME_BYTES_MAX);
+    pst_assert(type > 0 && type < LINK_TYPES);
+    pst_assert(link->out_bytes + more <= LINK_FRAME_BYTES_MAX);
     if (link->error)
         return link->error;
     for (size_t i = 0; i < 4; i++)
@@ -292,7 +293,8 @@ void link_proof(struct pst_bytes token, const uint8_t challenge[LINK_CHALLENGE_B
     uint8_t text[LINK_CHALLENGE_BYTES + 8192 + 1];
     size_t name_bytes = strlen(name), written = 0;
 
-    pst_assert(token.len > 0 && name_bytes < sizeof(text) - LINK_CHALLENGE_BYTES);
+    pst_assert(token.len > 0);
+    pst_assert(name_bytes < sizeof(text) - LINK_CHALLENGE_BYTES);
     memcpy(text, challenge, LINK_CHALLENGE_BYTES);
     memcpy(text + LINK_CHALLENGE_BYTES, name, name_bytes);
     pst_assert(EVP_Q_mac(NULL, "HMAC", NULL, "SHA256", NULL, token.data, token.len, text,

@@ -159,7 +159,8 @@ static int send_need_of_content(struct receiver *r)
 {
     int error = pst_arrival_restart(r->arrival, r->listing);
 
-    pst_assert(!r->by_content && r->progress >= r->wanted.taken_bytes);
+    pst_assert(!r->by_content);
+    pst_assert(r->progress >= r->wanted.taken_bytes);
     r->progress -= r->wanted.taken_bytes;
     receiver_end_list(r);
     return error < 0 ? receiver_fail(r, error) : link_send(r->link, LINK_NEED);

@@ -121,8 +121,9 @@ static int put_piece_head(struct sender *s, uint32_t entry, uint64_t at, uint32_
 {
     static const struct pst_digest none;
 
-    pst_assert(entry < s->m.count && bytes <= s->m.entries[entry].bytes &&
-               at <= s->m.entries[entry].bytes - bytes);
+    pst_assert(entry < s->m.count);
+    pst_assert(bytes <= s->m.entries[entry].bytes);
+    pst_assert(at <= s->m.entries[entry].bytes - bytes);
     if (PIECE_HEAD_BYTES + (hole ? 0 : bytes) > link_room(s->link) && link_send(s->link, LINK_DATA) < 0)
         return s->link->error;
     link_put_number(s->link, entry, 4);
@@ -233,7 +234,8 @@ static int listed_add(struct listed *list, uint32_t bytes)
     uint32_t room = list->room ? 2 * list->room : 256;
     uint32_t *grown;
 
-    pst_assert(bytes > 0 && list->count <= list->room);
+    pst_assert(bytes > 0);
+    pst_assert(list->count <= list->room);
     if (list->count == list->room) {
         grown = realloc(list->bytes, room * sizeof(*grown));
         if (!grown)
@@ -429,7 +431,8 @@ static int sender_prepare(struct sender *s)
 
     if (r < 0)
         return link_fail(s->link, r, "%s", s->scan_fault);
-    pst_assert(s->m.count > 0 && !s->wants);
+    pst_assert(s->m.count > 0);
+    pst_assert(!s->wants);
     s->wants = calloc(s->m.count, sizeof(*s->wants));
     if (!s->wants)
         return link_fail(s->link, -ENOMEM, "out of memory");

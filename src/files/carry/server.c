@@ -108,7 +108,8 @@ static int serve_request(struct link *link, struct pst_carry_server *server, str
                           fault);
     if (r < 0)
         return link_fail(link, r, "%s", fault);
-    pst_assert(folder_fd >= 0 && leaf[0]);
+    pst_assert(folder_fd >= 0);
+    pst_assert(leaf[0]);
     place.folder_fd = folder_fd;
     r = link_send(link, LINK_ACCEPT);
     if (r == 0)
@@ -180,7 +181,8 @@ int pst_carry_server_open(const struct pst_carry_server_settings *settings, stru
         .greets = true};
     int r;
 
-    pst_assert(settings->resolve && settings->token.len <= PST_CARRY_TOKEN_BYTES_MAX);
+    pst_assert(settings->resolve);
+    pst_assert(settings->token.len <= PST_CARRY_TOKEN_BYTES_MAX);
     if (!server) {
         snprintf(fault, PST_FAULT_BYTES, "out of memory");
         return -ENOMEM;

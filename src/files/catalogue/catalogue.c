@@ -204,7 +204,8 @@ static int prepare(struct pst_catalogue *c)
 #define CATALOGUE_TEXT(name, sql) [ST_##name] = sql,
         CATALOGUE_STATEMENTS(CATALOGUE_TEXT)};
 
-    pst_assert(c->db && !c->statements[0]);
+    pst_assert(c->db);
+    pst_assert(!c->statements[0]);
     for (int i = 0; i < ST_COUNT; i++) {
         int code =
             sqlite3_prepare_v3(c->db, texts[i], -1, SQLITE_PREPARE_PERSISTENT, &c->statements[i], NULL);
@@ -274,7 +275,8 @@ struct pst_catalogue *pst_catalogue_close(struct pst_catalogue *c)
 {
     if (!c)
         return NULL;
-    pst_assert(c->magic == CATALOGUE_MAGIC && !c->calling);
+    pst_assert(c->magic == CATALOGUE_MAGIC);
+    pst_assert(!c->calling);
     for (int i = 0; i < ST_COUNT; i++)
         sqlite3_finalize(c->statements[i]);
     pst_assert(sqlite3_close(c->db) == SQLITE_OK);

@@ -237,7 +237,8 @@ static int weigh_all(struct pst_catalogue *c, sqlite3_stmt *row, struct candidat
         return r;
     if (found->equals == 0)
         return any ? -EBUSY : -ENOENT;
-    pst_assert(any && out->saturated_count <= PST_SATURATED_MAX);
+    pst_assert(any);
+    pst_assert(out->saturated_count <= PST_SATURATED_MAX);
     out->saturated_count = 0;
     memset(out->saturated, 0, sizeof(out->saturated));
     return 0;

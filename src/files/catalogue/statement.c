@@ -32,14 +32,17 @@ int pst_catalogue_fail(const struct pst_catalogue *catalogue, int code)
 {
     const char *why = catalogue->db ? sqlite3_errmsg(catalogue->db) : sqlite3_errstr(code);
 
-    pst_assert((code & 0xff) != SQLITE_MISUSE && (code & 0xff) != SQLITE_RANGE);
+    pst_assert((code & 0xff) != SQLITE_MISUSE);
+    pst_assert((code & 0xff) != SQLITE_RANGE);
     return pst_fail(errno_of(code), "catalogue %s: %s", catalogue->path, why);
 }
 
 sqlite3_stmt *pst_statement(struct pst_catalogue *catalogue, enum catalogue_statement which)
 {
-    pst_assert(catalogue->magic == CATALOGUE_MAGIC && !catalogue->calling);
-    pst_assert(which < ST_COUNT && !sqlite3_stmt_busy(catalogue->statements[which]));
+    pst_assert(catalogue->magic == CATALOGUE_MAGIC);
+    pst_assert(!catalogue->calling);
+    pst_assert(which < ST_COUNT);
+    pst_assert(!sqlite3_stmt_busy(catalogue->statements[which]));
     return catalogue->statements[which];
 }
 

@@ -48,8 +48,10 @@ static void chain_unlink(struct pst_chain *chain, uint32_t rank)
 {
     struct member *member = &chain->members[rank];
 
-    pst_assert(rank != SOURCE && member->linked);
-    pst_assert(chain->members[member->parent].child == rank && chain->members[member->child].parent == rank);
+    pst_assert(rank != SOURCE);
+    pst_assert(member->linked);
+    pst_assert(chain->members[member->parent].child == rank);
+    pst_assert(chain->members[member->child].parent == rank);
     chain->members[member->parent].child = member->child;
     chain->members[member->child].parent = member->parent;
     member->linked = false;
@@ -61,11 +63,13 @@ static void chain_link(struct pst_chain *chain, uint32_t rank)
     struct member *member = &chain->members[rank];
     uint32_t parent = chain->members[SOURCE].parent;
 
-    pst_assert(rank != SOURCE && !member->linked && !member->left);
+    pst_assert(rank != SOURCE);
+    pst_assert(!member->linked);
+    pst_assert(!member->left);
     while (!member->refused && chain->members[parent].refused)
         parent = chain->members[parent].parent;
-    pst_assert(chain->members[parent].linked &&
-               chain->members[chain->members[parent].child].parent == parent);
+    pst_assert(chain->members[parent].linked);
+    pst_assert(chain->members[chain->members[parent].child].parent == parent);
     member->parent = parent;
     member->child = chain->members[parent].child;
     chain->members[member->child].parent = rank;
@@ -166,7 +170,8 @@ int pst_chain_report(struct pst_chain *chain, uint32_t rank, uint64_t id, uint32
     if (parent_rank == SOURCE)
         return PST_CHAIN_IS_SOURCE;
     parent = &chain->members[parent_rank];
-    pst_assert(parent->linked && parent->child == rank);
+    pst_assert(parent->linked);
+    pst_assert(parent->child == rank);
     parent->reports++;
     parent->refused |= fault == PST_CHAIN_WRONG_BYTES;
     chain_unlink(chain, parent_rank);
@@ -201,7 +206,9 @@ void pst_chain_place(const struct pst_chain *chain, uint32_t rank, struct pst_ch
 {
     const struct member *member = &chain->members[rank], *parent;
 
-    pst_assert(rank != SOURCE && rank < chain->count && member->linked);
+    pst_assert(rank != SOURCE);
+    pst_assert(rank < chain->count);
+    pst_assert(member->linked);
     parent = &chain->members[member->parent];
     pst_assert(member->refused || !parent->refused); /* wrong bytes are passed on to nobody who has none */
     *out = (struct pst_chain_place){
@@ -241,6 +248,7 @@ void pst_chain_list(const struct pst_chain *chain, pst_chain_each *each, void *a
 
 uint32_t pst_chain_count(const struct pst_chain *chain)
 {
-    pst_assert(chain->count >= 1 && chain->members[SOURCE].linked);
+    pst_assert(chain->count >= 1);
+    pst_assert(chain->members[SOURCE].linked);
     return chain->count - 1;
 }

@@ -96,7 +96,8 @@ bool pst_piece_next(struct pst_piece_walk *walk, struct pst_piece_part *out)
         return false;
     while (starts[walk->entry + 1] <= walk->at)
         walk->entry++;
-    pst_assert(walk->entry < walk->pieces->entries && starts[walk->entry] <= walk->at);
+    pst_assert(walk->entry < walk->pieces->entries);
+    pst_assert(starts[walk->entry] <= walk->at);
     *out = (struct pst_piece_part){walk->entry, walk->at - starts[walk->entry],
                                    (uint32_t)(pst_min(walk->end, starts[walk->entry + 1]) - walk->at)};
     walk->at += out->bytes;

@@ -35,7 +35,8 @@ static inline enum pst_serve_turn pst_serve_turn(const struct pst_served *child,
 {
     uint64_t since_ms = now_ms > child->said_ms ? now_ms - child->said_ms : 0;
 
-    pst_assert(have <= count && child->next <= count);
+    pst_assert(have <= count);
+    pst_assert(child->next <= count);
     if (child->next < have)
         return PST_SERVE_PIECE;
     if (child->next == count)

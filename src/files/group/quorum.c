@@ -105,7 +105,8 @@ static void tell(struct quorum *quorum, const char *ip, uint64_t now_ms, struct 
         out->getters += !quorum->members[i].is_putter;
         completed &= quorum->members[i].completed;
     }
-    pst_assert(out->putters + out->getters == quorum->count && (!completed || quorum->closed));
+    pst_assert(out->putters + out->getters == quorum->count);
+    pst_assert(!completed || quorum->closed);
     out->state = completed ? PST_QUORUM_COMPLETED : quorum->closed ? PST_QUORUM_READY : PST_QUORUM_WAITING;
 }
 
@@ -122,7 +123,8 @@ static int add(struct quorum *quorum, const struct pst_quorum_member *member)
         quorum->members = members;
         quorum->room = room;
     }
-    pst_assert(quorum->count < quorum->room && !member_find(quorum, member->ip));
+    pst_assert(quorum->count < quorum->room);
+    pst_assert(!member_find(quorum, member->ip));
     quorum->members[quorum->count] = (struct member){.is_putter = member->is_putter};
     memcpy(quorum->members[quorum->count].ip, member->ip, strlen(member->ip) + 1);
     if (member->pod_name)

@@ -124,7 +124,8 @@ static int grow(const struct pst_trees *trees, struct tree *tree)
 /* The first on the way from @rank to the source that is not lost. */
 static uint32_t living(struct tree *tree, uint32_t rank)
 {
-    pst_assert(tree->fanout > 0 && rank <= tree->count);
+    pst_assert(tree->fanout > 0);
+    pst_assert(rank <= tree->count);
     while (rank && member_at(tree, rank)->lost)
         rank = (rank - 1) / tree->fanout;
     return rank;
@@ -149,7 +150,8 @@ static int add(const struct pst_trees *trees, struct tree *tree, const struct ps
     pod_name = r == 0 ? strdup(pod->pod_name ? pod->pod_name : "") : NULL;
     if (!pod_name)
         return -ENOMEM;
-    pst_assert(tree->count < tree->room && !rank_of(trees, tree, pod->ip));
+    pst_assert(tree->count < tree->room);
+    pst_assert(!rank_of(trees, tree, pod->ip));
     *slot_of(trees, tree, pod->ip) = tree->count + 1;
     tree->members[tree->count] = (struct member){.parent = living(tree, tree->count / tree->fanout)};
     member_set(&tree->members[tree->count], pod, pod_name);
@@ -200,7 +202,8 @@ static int tree_new(struct pst_trees *trees, const char *group, struct pst_bytes
         return -ENOENT;
     if (trees->count == PST_TREES_MAX)
         return -ENOSPC;
-    pst_assert(trees->count < PST_TREES_MAX && key.len > 0);
+    pst_assert(trees->count < PST_TREES_MAX);
+    pst_assert(key.len > 0);
     tree = calloc(1, sizeof(*tree));
     if (!tree)
         return -ENOMEM;

@@ -142,7 +142,8 @@ static void broadcast_end(struct broadcast *b)
 {
     if (b->state != READY || !broadcast_is_over(b))
         return;
-    pst_assert(b->users == 0 && !b->feed.child);
+    pst_assert(b->users == 0);
+    pst_assert(!b->feed.child);
     relay_plan_shrink(&b->tree.plan);
     b->state = OVER;
 }
@@ -174,7 +175,8 @@ static void broadcast_prepare(struct pst_broadcasts *all, struct broadcast *b, u
     if (r == 0 && !b->tree.copies)
         relay_feed_plan(&b->feed, &b->tree.plan, b->tree.plan.count);
     pthread_mutex_lock(&all->lock);
-    pst_assert(b->state == PREPARING && b->users > 0);
+    pst_assert(b->state == PREPARING);
+    pst_assert(b->users > 0);
     b->state = r < 0 ? FAILED : READY;
     b->error = r;
     memcpy(b->fault, fault, sizeof(fault));
@@ -463,7 +465,8 @@ struct pst_broadcasts *pst_broadcasts_close(struct pst_broadcasts *all)
         return NULL;
     pst_list_each_safe (it, &all->list)
         broadcast_remove(all, pst_list_entry(it, struct broadcast, link));
-    pst_assert(all->count == 0 && pst_list_empty(&all->list));
+    pst_assert(all->count == 0);
+    pst_assert(pst_list_empty(&all->list));
     pthread_cond_destroy(&all->prepared);
     pthread_mutex_destroy(&all->lock);
     free(all);

@@ -41,7 +41,8 @@ void relay_feed_fini(struct relay_feed *feed)
 void relay_feed_plan(struct relay_feed *feed, const struct relay_plan *plan, uint32_t have)
 {
     pthread_mutex_lock(&feed->lock);
-    pst_assert(!feed->plan && have <= plan->count);
+    pst_assert(!feed->plan);
+    pst_assert(have <= plan->count);
     feed->plan = plan;
     feed->have = have;
     pthread_cond_broadcast(&feed->changed);
@@ -185,7 +186,8 @@ static int child_send_piece(struct relay_feed *feed, struct child *child)
     struct pst_piece_part part;
     int r = 0;
 
-    pst_assert(piece < feed->plan->count && piece < child->count);
+    pst_assert(piece < feed->plan->count);
+    pst_assert(piece < child->count);
     if (batch != child->batch && child_send_batch(feed, child, batch) < 0)
         return child->link->error; /* if it has none, the next turn tells */
     pst_piece_walk(&feed->plan->pieces, piece, &walk);

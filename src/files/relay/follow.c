@@ -42,7 +42,8 @@ static int begin_arrival(struct following *f)
     char fault[PST_FAULT_BYTES];
     int r;
 
-    pst_assert(m->has_plan && !m->arrival);
+    pst_assert(m->has_plan);
+    pst_assert(!m->arrival);
     /* Everything comes, whatever is there: members behind this one get it from here. */
     r = pst_arrival_open(m->to->folder_fd, m->to->leaf, PST_ARRIVAL_FORCE, &m->arrival, fault);
     if (r < 0)
@@ -58,7 +59,8 @@ static int take_batch(struct following *f, struct pst_reader *frame)
     struct relay_member *m = f->m;
     uint32_t batch = m->feed.have / m->plan.batch_pieces;
 
-    pst_assert(m->feed.have < m->plan.count && m->batches <= m->plan.batch_count);
+    pst_assert(m->feed.have < m->plan.count);
+    pst_assert(m->batches <= m->plan.batch_count);
     if (batch < m->batches)
         return 0; /* of the parent before */
     f->wrong = relay_batch_take(frame, f->place->key, &m->plan, batch) < 0;
@@ -77,7 +79,8 @@ static int receive_plan(struct following *f)
     struct carry_share share = {.budget = NULL};
     int r = carry_receive_entries(f->link, &share, &m->plan.m);
 
-    pst_assert(!m->has_plan && m->batches == 0);
+    pst_assert(!m->has_plan);
+    pst_assert(m->batches == 0);
     if (r == 0 &&
         (relay_plan_cut(&m->plan, f->place->piece_bytes) < 0 || m->plan.count != f->place->pieces)) {
         f->wrong = true;
@@ -137,7 +140,8 @@ static int take_piece(struct following *f, struct pst_reader *frame)
         f->wrong = true;
         return link_fail(f->link, -EBADMSG, "piece %u is not what the source has", piece);
     }
-    pst_assert(m->arrival && piece < m->plan.count);
+    pst_assert(m->arrival);
+    pst_assert(piece < m->plan.count);
     r = write_piece(m, piece, frame->at);
     if (r < 0)
         return follow_fail(f, r, pst_arrival_fault(m->arrival));

@@ -109,7 +109,8 @@ static int member_fetch(struct relay_member *m, char fault[PST_FAULT_BYTES])
     char why[PST_FAULT_BYTES] = "";
     int error = 0;
 
-    pst_assert(m->tells && m->timeout_ms > 0);
+    pst_assert(m->tells);
+    pst_assert(m->timeout_ms > 0);
     for (;;) {
         struct relay_place place = member_place(m);
         enum follow_end how = member_follow(m, &place, &error, why);

@@ -29,7 +29,8 @@ static void digest_manifest(struct relay_plan *plan)
     uint8_t wire[PST_ENTRY_WIRE_BYTES_MAX];
     uint32_t numbers[] = {htole32(plan->pieces.piece_bytes), htole32(plan->m.count)};
 
-    pst_assert(sha256 && EVP_DigestInit_ex(sha256, EVP_sha256(), NULL) == 1);
+    pst_assert(sha256);
+    pst_assert(EVP_DigestInit_ex(sha256, EVP_sha256(), NULL) == 1);
     pst_assert(EVP_DigestUpdate(sha256, numbers, sizeof(numbers)) == 1);
     for (uint32_t i = 0; i < plan->m.count; i++)
         pst_assert(EVP_DigestUpdate(sha256, wire, pst_entry_encode(&plan->m.entries[i], wire)) == 1);
@@ -41,7 +42,8 @@ int relay_plan_cut(struct relay_plan *plan, uint32_t piece_bytes)
 {
     const struct pst_manifest *m = &plan->m;
 
-    pst_assert(!plan->starts && m->count > 0);
+    pst_assert(!plan->starts);
+    pst_assert(m->count > 0);
     if (piece_bytes < PST_PIECE_BYTES_MIN || piece_bytes > PST_PIECE_BYTES_MAX ||
         pst_div_up(m->file_bytes, piece_bytes) > PST_PIECES_MAX)
         return -E2BIG;
@@ -55,7 +57,8 @@ int relay_plan_cut(struct relay_plan *plan, uint32_t piece_bytes)
     plan->count = pst_pieces_count(&plan->pieces);
     plan->batch_pieces = RELAY_BATCH_BYTES / piece_bytes;
     plan->batch_count = (uint32_t)pst_div_up(plan->count, plan->batch_pieces);
-    pst_assert(plan->starts[m->count] == m->file_bytes && plan->batch_pieces > 0);
+    pst_assert(plan->starts[m->count] == m->file_bytes);
+    pst_assert(plan->batch_pieces > 0);
     plan->digests = calloc(plan->count + 1, sizeof(*plan->digests));
     plan->signatures = calloc(plan->batch_count + 1, sizeof(*plan->signatures));
     digest_manifest(plan);
@@ -72,7 +75,9 @@ uint32_t relay_batch_count(const struct relay_plan *plan, uint32_t batch)
 
 int relay_batch_send(struct link *link, const struct relay_plan *plan, uint32_t batch)
 {
-    pst_assert(batch < plan->batch_count && plan->digests && plan->signatures);
+    pst_assert(batch < plan->batch_count);
+    pst_assert(plan->digests);
+    pst_assert(plan->signatures);
     link_put_number(link, batch, 4);
     link_put(link, plan->signatures[batch], sizeof(plan->signatures[batch]));
     link_put(link, plan->digests[batch * plan->batch_pieces],
@@ -89,7 +94,8 @@ int relay_batch_take(struct pst_reader *frame, const uint8_t key[RELAY_KEY_BYTES
         return -EBADMSG;
     pst_read_copy(frame, plan->signatures[batch], RELAY_SIGNATURE_BYTES);
     pst_read_copy(frame, plan->digests[batch * plan->batch_pieces], bytes);
-    pst_assert(!frame->bad && frame->left == 0);
+    pst_assert(!frame->bad);
+    pst_assert(frame->left == 0);
     return relay_verify(key, plan, batch) ? 0 : -EBADMSG;
 }
 

@@ -60,7 +60,8 @@ void relay_sign(const struct relay_signer *signer, struct relay_plan *plan, uint
     size_t bytes = signed_bytes(plan, batch, text), written = RELAY_SIGNATURE_BYTES;
     EVP_MD_CTX *ctx = EVP_MD_CTX_new();
 
-    pst_assert(ctx && EVP_DigestSignInit(ctx, NULL, NULL, NULL, signer->key) == 1);
+    pst_assert(ctx);
+    pst_assert(EVP_DigestSignInit(ctx, NULL, NULL, NULL, signer->key) == 1);
     pst_assert(EVP_DigestSign(ctx, plan->signatures[batch], &written, text, bytes) == 1);
     pst_assert(written == RELAY_SIGNATURE_BYTES);
     EVP_MD_CTX_free(ctx);

@@ -56,7 +56,9 @@ static int tree_make_batch(void *ctx, uint32_t batch, uint32_t *entry)
     int r = 0;
 
     pthread_mutex_lock(&tree->lock);
-    pst_assert(batch < tree->plan.batch_count && tree->made && tree->signer);
+    pst_assert(batch < tree->plan.batch_count);
+    pst_assert(tree->made);
+    pst_assert(tree->signer);
     if (!tree->made[batch]) {
         r = tree_read_batch(tree, batch, entry);
         if (r == 0)
@@ -72,7 +74,8 @@ static int tree_open_entry(void *ctx, uint32_t entry)
     const struct relay_tree *tree = ctx;
     bool has_holes;
 
-    pst_assert(entry < tree->plan.m.count && tree->plan.m.entries[entry].kind == PST_ENTRY_FILE);
+    pst_assert(entry < tree->plan.m.count);
+    pst_assert(tree->plan.m.entries[entry].kind == PST_ENTRY_FILE);
     return pst_source_open(&tree->source, &tree->plan.m.entries[entry], &has_holes);
 }
 
@@ -107,7 +110,8 @@ int relay_tree_prepare(struct relay_tree *tree, uint32_t members, char fault[PST
     uint32_t odd = 0;
     int r;
 
-    pst_assert(m->count == 0 && tree->source.folder_fd >= 0);
+    pst_assert(m->count == 0);
+    pst_assert(tree->source.folder_fd >= 0);
     r = pst_manifest_scan(tree->source.folder_fd, tree->leaf, &all, m, &odd, fault);
     if (r < 0)
         return r;

@@ -265,7 +265,8 @@ int pst_rsync_front_open(int fd, const char *daemon_host, const struct pst_rsync
     struct pst_rsync_front *front = calloc(1, sizeof(*front));
     int r = -ENOMEM;
 
-    pst_assert(fd >= 0 && ops && out);
+    pst_assert(fd >= 0);
+    pst_assert(ops && out);
     if (!front) {
         close(fd);
         return r;

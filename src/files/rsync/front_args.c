@@ -72,7 +72,8 @@ int pst_rsync_front_map(const char *args, size_t bytes, const struct pst_rsync_f
     bool paths = false;
     int r = 0;
 
-    pst_assert(bytes > 0 && !args[bytes - 1]);
+    pst_assert(bytes > 0);
+    pst_assert(!args[bytes - 1]);
     module[0] = 0;
     for (const char *arg = args; r == 0 && arg < args + bytes; arg += strlen(arg) + 1) {
         if (paths && *arg)

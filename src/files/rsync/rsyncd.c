@@ -118,7 +118,8 @@ static int start(struct pst_rsyncd *d)
         openat(d->folder_fd, "output", O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
     pid_t parent = getpid(), pid;
 
-    pst_assert(d->port > 0 && !atomic_load(&d->pid));
+    pst_assert(d->port > 0);
+    pst_assert(!atomic_load(&d->pid));
     if (log_fd < 0)
         return -errno;
     snprintf(config, sizeof(config), "--config=%s/rsyncd.conf", d->folder);
@@ -313,7 +314,8 @@ static int begin(struct pst_rsyncd *d, const struct pst_rsyncd_settings *setting
 {
     int r = take_token(d, settings->token, fault);
 
-    pst_assert(!d->watched && d->stop_fd >= 0);
+    pst_assert(!d->watched);
+    pst_assert(d->stop_fd >= 0);
     if (r == 0)
         r = open_folder(d, settings->folder, fault);
     if (r < 0)
@@ -341,7 +343,8 @@ int pst_rsyncd_open(const struct pst_rsyncd_settings *settings, struct pst_rsync
     struct pst_rsyncd *d = calloc(1, sizeof(*d));
     int r = -ENOMEM;
 
-    pst_assert(settings->folder && out);
+    pst_assert(settings->folder);
+    pst_assert(out);
     fault[0] = 0;
     *out = NULL;
     if (!d)

@@ -132,7 +132,8 @@ static enum pst_arrival_need arrival_decide(struct pst_arrival *a, uint32_t inde
     bool proven = !(a->flags & PST_ARRIVAL_FORCE);
     struct stat made;
 
-    pst_assert(entry->kind == PST_ENTRY_FILE && !a->arrived[index]);
+    pst_assert(entry->kind == PST_ENTRY_FILE);
+    pst_assert(!a->arrived[index]);
     if (proven && pst_entry_is(entry, there))
         return PST_ARRIVAL_HAS;
     arrival_stat(a, &a->made, entry, &made);
@@ -176,7 +177,8 @@ static int arrival_make_link(struct pst_arrival *a, uint32_t index)
     const char *leaf;
     int fd = arrival_parent(a, &a->made, entry->path, &leaf);
 
-    pst_assert(entry->kind == PST_ENTRY_LINK && !a->arrived[index]);
+    pst_assert(entry->kind == PST_ENTRY_LINK);
+    pst_assert(!a->arrived[index]);
     if (fd < 0)
         return arrival_fail(a, fd, entry->path);
     if (unlinkat(fd, leaf, 0) < 0 && errno != ENOENT)
@@ -250,7 +252,9 @@ int pst_arrival_begin(struct pst_arrival *a, const struct pst_manifest *m)
 {
     int r;
 
-    pst_assert(a->magic == ARRIVAL_MAGIC && !a->m && m->count > 0);
+    pst_assert(a->magic == ARRIVAL_MAGIC);
+    pst_assert(!a->m);
+    pst_assert(m->count > 0);
     a->m = m;
     a->needs = calloc(m->count, sizeof(*a->needs));
     a->arrived = calloc(m->count, sizeof(*a->arrived));
@@ -279,7 +283,8 @@ int pst_arrival_open(int parent_fd, const char *leaf, uint32_t flags, struct pst
     struct pst_arrival *a = calloc(1, sizeof(*a));
     int r = 0;
 
-    pst_assert(*leaf && !strchr(leaf, '/'));
+    pst_assert(*leaf);
+    pst_assert(!strchr(leaf, '/'));
     if (!a) {
         snprintf(fault, PST_FAULT_BYTES, "out of memory");
         return -ENOMEM;

@@ -51,7 +51,8 @@ static int arrival_file_of(struct pst_arrival *a, uint32_t index, struct arrival
 
 static void arrival_has(struct pst_arrival *a, uint32_t index)
 {
-    pst_assert(a->missing > 0 && !a->arrived[index]);
+    pst_assert(a->missing > 0);
+    pst_assert(!a->arrived[index]);
     if (arrival_in_place(a))
         a->needs[index] = PST_ARRIVAL_HAS;
     else
@@ -67,7 +68,8 @@ static int arrival_keep(struct pst_arrival *a, uint32_t index)
     const char *leaf;
     int fd, r = 0;
 
-    pst_assert(entry->kind == PST_ENTRY_FILE && a->missing > 0);
+    pst_assert(entry->kind == PST_ENTRY_FILE);
+    pst_assert(a->missing > 0);
     arrival_name(fresh, "fresh", entry->path);
     if (arrival_in_place(a)) {
         r = arrival_rename(a, entry, a->hidden_fd, fresh);
@@ -103,7 +105,8 @@ static int arrival_complete(struct pst_arrival *a, struct arrival_file *file)
     bool syncs = a->flags & PST_ARRIVAL_SYNC && arrival_in_place(a); /* others are when all have come */
     int r = syncs && fdatasync(file->fd) < 0 ? arrival_fail(a, -errno, entry->path) : 0;
 
-    pst_assert(file->fd >= 0 && file->covered == entry->bytes);
+    pst_assert(file->fd >= 0);
+    pst_assert(file->covered == entry->bytes);
     if (r < 0)
         return r;
     r = arrival_seal(a, entry, file->fd);
@@ -135,7 +138,8 @@ static int arrival_write_at_once(struct pst_arrival *a, uint32_t index, const vo
     const char *leaf;
     int folder_fd = arrival_parent(a, &a->made, entry->path, &leaf), fd, r;
 
-    pst_assert(entry->bytes > 0 && a->needs[index] == PST_ARRIVAL_WHOLE);
+    pst_assert(entry->bytes > 0);
+    pst_assert(a->needs[index] == PST_ARRIVAL_WHOLE);
     if (folder_fd < 0)
         return arrival_fail(a, folder_fd, entry->path);
     fd = openat(folder_fd, leaf, flags, 0600);
@@ -169,7 +173,8 @@ static int arrival_check_range(struct pst_arrival *a, uint32_t index, uint64_t a
 {
     const struct pst_entry *entry = &a->m->entries[index];
 
-    pst_assert(a->magic == ARRIVAL_MAGIC && index < a->m->count);
+    pst_assert(a->magic == ARRIVAL_MAGIC);
+    pst_assert(index < a->m->count);
     if (entry->kind == PST_ENTRY_FILE && bytes > 0 && at <= entry->bytes && bytes <= entry->bytes - at)
         return 0;
     return arrival_fail(a, -EPROTO, entry->path);
@@ -236,7 +241,8 @@ int pst_arrival_restart(struct pst_arrival *a, uint32_t index)
 
     if (!file)
         return 0;
-    pst_assert(a->result.matched >= file->taken && file->covered < entry->bytes);
+    pst_assert(a->result.matched >= file->taken);
+    pst_assert(file->covered < entry->bytes);
     a->result.matched -= file->taken;
     file->end = file->covered = file->taken = 0;
     if (ftruncate(file->fd, 0) < 0)
@@ -262,7 +268,8 @@ int pst_arrival_open_old(struct pst_arrival *a, uint32_t index, enum pst_arrival
     int folder_fd = a->hidden_fd, fd;
     off_t end;
 
-    pst_assert(a->needs[index] == PST_ARRIVAL_DELTA && which < PST_ARRIVAL_OLDER);
+    pst_assert(a->needs[index] == PST_ARRIVAL_DELTA);
+    pst_assert(which < PST_ARRIVAL_OLDER);
     if (which == PST_ARRIVAL_LEFTOVER)
         arrival_name(name, "old", a->m->entries[index].path);
     else

@@ -133,7 +133,8 @@ int pst_manifest_add(struct pst_manifest *m, const struct pst_entry *entry)
     m->file_bytes = file_bytes;
     m->text_bytes += path_bytes + target_bytes;
     m->count++;
-    pst_assert(m->depth <= pst_count_of(m->way) && m->count <= m->room);
+    pst_assert(m->depth <= pst_count_of(m->way));
+    pst_assert(m->count <= m->room);
     return 0;
 }
 

@@ -14,7 +14,9 @@ int pst_arrival_read(struct pst_arrival *a, uint32_t index)
     int folder_fd = a->hidden_fd, fd;
 
     pst_assert(!(a->flags & PST_ARRIVAL_IN_PLACE));
-    pst_assert(a->magic == ARRIVAL_MAGIC && index < a->m->count && entry->kind == PST_ENTRY_FILE);
+    pst_assert(a->magic == ARRIVAL_MAGIC);
+    pst_assert(index < a->m->count);
+    pst_assert(entry->kind == PST_ENTRY_FILE);
     if (a->arrived[index] && *entry->path)
         return pst_beneath_open(a->settled && a->exists ? a->there.root_fd : a->made.root_fd, entry->path,
                                 flags);

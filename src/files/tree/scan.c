@@ -112,7 +112,8 @@ int pst_manifest_scan(int parent_fd, const char *leaf, const struct pst_filters 
     struct stat st;
     int r = 0;
 
-    pst_assert(m->count == 0 && *leaf);
+    pst_assert(m->count == 0);
+    pst_assert(*leaf);
     if (fstatat(parent_fd, leaf, &st, AT_SYMLINK_NOFOLLOW) < 0)
         r = -errno;
     else if (S_ISLNK(st.st_mode))

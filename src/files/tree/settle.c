@@ -86,7 +86,8 @@ static int settle_each(struct pst_arrival *a)
     struct stat st;
     int r = 0;
 
-    pst_assert(a->exists && a->missing == 0);
+    pst_assert(a->exists);
+    pst_assert(a->missing == 0);
     for (uint32_t i = 0; r == 0 && i < a->m->count; i++)
         r = arrival_check_place(a, &a->m->entries[i], &st);
     for (uint32_t i = 0; r == 0 && i < a->m->count; i++) {
@@ -164,7 +165,8 @@ static int settle_at_once(struct pst_arrival *a)
 {
     int r = 0;
 
-    pst_assert(!a->exists && a->missing == 0);
+    pst_assert(!a->exists);
+    pst_assert(a->missing == 0);
     if (a->m->entries[0].kind == PST_ENTRY_FOLDER)
         r = settle_folders(a, &a->made);
     if (r < 0)
@@ -202,7 +204,9 @@ int pst_arrival_end(struct pst_arrival *a, struct pst_arrival_result *result)
 {
     int r;
 
-    pst_assert(a->magic == ARRIVAL_MAGIC && a->m && !a->settled);
+    pst_assert(a->magic == ARRIVAL_MAGIC);
+    pst_assert(a->m);
+    pst_assert(!a->settled);
     if (a->missing > 0)
         return arrival_fail(a, -EPROTO, "");
     r = arrival_sync(a); /* bytes before the names and times that say that they are there, and those now */

@@ -25,7 +25,8 @@ int pst_source_open(const struct pst_source *source, const struct pst_entry *ent
 
 int pst_source_open_root(struct pst_source *source, const struct pst_manifest *m)
 {
-    pst_assert(source->root_fd < 0 && m->count > 0);
+    pst_assert(source->root_fd < 0);
+    pst_assert(m->count > 0);
     if (m->entries[0].kind != PST_ENTRY_FOLDER)
         return 0;
     source->root_fd = openat(source->folder_fd, source->leaf, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

@@ -26,7 +26,8 @@ int pst_wanted_add(struct pst_wanted *wanted, const struct pst_digest *digest, u
 {
     uint64_t left = file_bytes - wanted->bytes;
 
-    pst_assert(!wanted->sorted && wanted->bytes <= file_bytes);
+    pst_assert(!wanted->sorted);
+    pst_assert(wanted->bytes <= file_bytes);
     if (bytes == 0 || bytes > left || bytes > PST_CHUNK_BYTES_MAX ||
         (bytes < left && bytes < PST_CHUNK_BYTES_MIN) || wanted->count == PST_WANTED_MAX)
         return -EPROTO;
@@ -84,7 +85,8 @@ static uint32_t wanted_first(const struct pst_wanted *wanted, const struct pst_d
 
 static void wanted_mark(struct pst_wanted *wanted, struct pst_wanted_chunk *chunk, bool taken)
 {
-    pst_assert(chunk->taken != taken && wanted->taken < wanted->count + !taken);
+    pst_assert(chunk->taken != taken);
+    pst_assert(wanted->taken < wanted->count + !taken);
     chunk->taken = taken;
     wanted->taken += taken ? 1 : -1u;
     wanted->taken_bytes += taken ? chunk->bytes : -(uint64_t)chunk->bytes;

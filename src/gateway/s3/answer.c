@@ -38,11 +38,13 @@ void s3_begin(struct s3_session *s, int status)
     char text[128], date[S3_TIME_TEXT_BYTES];
     int n;
 
-    pst_assert(!s->answered && status >= 200 && status < 600);
+    pst_assert(!s->answered);
+    pst_assert(status >= 200 && status < 600);
     s3_time_date(s3_now_ms(), date);
     n = snprintf(text, sizeof(text), "HTTP/1.1 %d %s\r\nDate: %s\r\nx-amz-request-id: %s\r\n", status,
                  answer_reason(status), date, s->id);
-    pst_assert(n > 0 && (size_t)n < sizeof(text));
+    pst_assert(n > 0);
+    pst_assert((size_t)n < sizeof(text));
     s->out_bytes = 0;
     s->out_is_full = false;
     answer_add(s, text, (size_t)n);
@@ -66,7 +68,8 @@ void s3_field(struct s3_session *s, const char *name, const char *format, ...)
     va_start(args, format);
     n = vsnprintf(text, sizeof(text), format, args);
     va_end(args);
-    pst_assert(n >= 0 && (size_t)n < sizeof(text));
+    pst_assert(n >= 0);
+    pst_assert((size_t)n < sizeof(text));
     s3_field_bytes(s, name, (struct pst_bytes){text, (size_t)n});
 }
 

@@ -125,7 +125,8 @@ enum s3_code s3_authenticate(struct s3_session *s)
 
 enum s3_code s3_may(const struct s3_session *s, enum s3_right right, struct pst_bytes key)
 {
-    pst_assert(s->magic == S3_SESSION_MAGIC && (key.data || key.len == 0));
+    pst_assert(s->magic == S3_SESSION_MAGIC);
+    pst_assert(key.data || key.len == 0);
     (void)right;
     return s->s3->credential_count && !s->who ? S3_AccessDenied : S3_OK;
 }

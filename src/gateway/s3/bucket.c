@@ -37,7 +37,8 @@ static int bucket_has_keys(struct s3_session *s)
     struct penstock_entry entry;
     int r;
 
-    pst_assert(n > 0 && (size_t)n < sizeof(prefix));
+    pst_assert(n > 0);
+    pst_assert((size_t)n < sizeof(prefix));
     r = penstock_list_open(s->s3->store, &options, &list);
     if (r != 0)
         return r;

@@ -170,7 +170,8 @@ int pst_s3_serve(struct pst_s3 *s3, const char *url, const struct penstock_optio
         .fd = s3->listen_fd, .connections_max = (uint32_t)s3->settings->s3_connections, .greets = true};
     int r;
 
-    pst_assert(s3->magic == S3_MAGIC && !s3->store);
+    pst_assert(s3->magic == S3_MAGIC);
+    pst_assert(!s3->store);
     s3_let_go(s3);
     s3->url = strdup(url);
     s3->options = *options;

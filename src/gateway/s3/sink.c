@@ -39,7 +39,8 @@ enum s3_code s3_sink_open(struct s3_session *s, struct s3_sink *sink, uint64_t b
 {
     struct penstock_op op = {0};
 
-    pst_assert(!sink->open && bytes > 0);
+    pst_assert(!sink->open);
+    pst_assert(bytes > 0);
     penstock_prep_reserve(&op, sink->key.data, sink->key.len,
                           bytes == S3_BYTES_UNKNOWN ? PENSTOCK_BYTES_UNKNOWN : bytes, &sink->reservation);
     op.flags = PENSTOCK_REPLACE;
@@ -54,7 +55,8 @@ enum s3_code s3_sink_write(struct s3_session *s, struct s3_sink *sink, const voi
 {
     struct penstock_op op = {0};
 
-    pst_assert(sink->open && bytes > 0);
+    pst_assert(sink->open);
+    pst_assert(bytes > 0);
     penstock_prep_write_at(&op, sink->key.data, sink->key.len, &sink->reservation, sink->bytes, data, bytes);
     penstock_batch(s->s3->store, &op, 1);
     if (op.result == PENSTOCK_MISS) /* the session with the node was lost, and with it what was written */

@@ -87,7 +87,8 @@ enum s3_code s3_source_piece(struct s3_session *s, struct s3_source *source, uin
 {
     struct penstock_op op = {0};
 
-    pst_assert(offset <= source->bytes && bytes <= source->bytes - offset);
+    pst_assert(offset <= source->bytes);
+    pst_assert(bytes <= source->bytes - offset);
     if (source->viewed) {
         *piece = (struct pst_bytes){(const uint8_t *)source->view.data + offset, bytes};
         return S3_OK;

@@ -40,7 +40,8 @@ struct pst_bytes s3_part_key(const struct upload *upload, uint32_t part, char ke
 {
     int n = snprintf(key, PART_KEY_BYTES, "%s%s/%05u", S3_PARTS_PREFIX, upload->id, part);
 
-    pst_assert(part > 0 && part <= S3_PARTS_MAX && n > 0 && n < PART_KEY_BYTES);
+    pst_assert(part > 0 && part <= S3_PARTS_MAX);
+    pst_assert(n > 0 && n < PART_KEY_BYTES);
     return (struct pst_bytes){key, (size_t)n};
 }
 
@@ -182,7 +183,8 @@ enum s3_code s3_upload_drop_parts(struct s3_session *s, const struct upload *upl
     char prefix[PART_KEY_BYTES];
     int n = snprintf(prefix, sizeof(prefix), "%s%s/", S3_PARTS_PREFIX, upload->id);
 
-    pst_assert(n > 0 && (size_t)n < sizeof(prefix));
+    pst_assert(n > 0);
+    pst_assert((size_t)n < sizeof(prefix));
     return s3_result_of(s, penstock_delete_prefix(s->s3->store, prefix, (size_t)n, NULL));
 }
 

@@ -59,7 +59,8 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
     if (name_bytes + value_bytes > HEADER_BYTES_MAX - st->header_bytes)
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE; /* the stream's end */
     st->header_bytes += (uint32_t)(name_bytes + value_bytes);
-    pst_assert(st->header_bytes <= HEADER_BYTES_MAX && st->state == STREAM_HEADERS);
+    pst_assert(st->header_bytes <= HEADER_BYTES_MAX);
+    pst_assert(st->state == STREAM_HEADERS);
     stream_header(st, (struct pst_bytes){name, name_bytes}, (struct pst_bytes){value, value_bytes});
     return 0;
 }
@@ -137,10 +138,12 @@ static int on_send_data(nghttp2_session *session, nghttp2_frame *frame, const ui
     (void)source;
     if (!st)
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE; /* it has left, and its bytes with it */
-    pst_assert(st->head_at <= st->head_bytes && c->out_bytes <= OUT_BYTES);
+    pst_assert(st->head_at <= st->head_bytes);
+    pst_assert(c->out_bytes <= OUT_BYTES);
     head_bytes = pst_min(bytes, st->head_bytes - st->head_at);
     body_bytes = bytes - head_bytes;
-    pst_assert(frame->data.padlen == 0 && body_bytes <= st->body_left);
+    pst_assert(frame->data.padlen == 0);
+    pst_assert(body_bytes <= st->body_left);
     if (FRAME_HEAD_BYTES + bytes > OUT_BYTES - c->out_bytes)
         return NGHTTP2_ERR_WOULDBLOCK;
     memcpy(at, frame_head, FRAME_HEAD_BYTES);
@@ -252,7 +255,8 @@ void connection_close(struct connection *c)
     pst_assert(c->magic == CONNECTION_MAGIC);
     pst_list_each_safe (at, &c->streams)
         stream_closed(pst_list_entry(at, struct stream, link));
-    pst_assert(pst_list_empty(&c->streams) && c->stream_count == 0);
+    pst_assert(pst_list_empty(&c->streams));
+    pst_assert(c->stream_count == 0);
     pst_assert(c->door->connection_count > 0);
     nghttp2_session_del(c->session);
     pst_list_remove(&c->link);

@@ -18,7 +18,8 @@ static void delete_key(struct stream *st, const struct delete_request *request)
     enum generation_kind kind = request->if_equal.kind;
     bool conditional = kind != GENERATION_UNKNOWN;
 
-    pst_assert(!request->ranged && !stream_underway(st));
+    pst_assert(!request->ranged);
+    pst_assert(!stream_underway(st));
     if (kind == GENERATION_FOREIGN) {
         answer(st, GENERATION_UNKNOWN);
         return;
@@ -108,7 +109,8 @@ bool delete_step(struct stream *st)
     uint8_t key[PST_KEY_BYTES_MAX];
     int more, r;
 
-    pst_assert(request->ranged && !stream_underway(st));
+    pst_assert(request->ranged);
+    pst_assert(!stream_underway(st));
     more = find_end(st, key, &until);
     r = more < 0 ? more
                  : penstock_delete_range(st->door->store, request->start.data, request->start.len, until.data,

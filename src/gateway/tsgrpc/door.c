@@ -47,7 +47,8 @@ void door_dirty(struct connection *c)
 
 void turn_await(struct turns *turns, struct stream *st)
 {
-    pst_assert(!st->turn && pst_list_empty(&st->line_link));
+    pst_assert(!st->turn);
+    pst_assert(pst_list_empty(&st->line_link));
     pst_list_push_back(&turns->line, &st->line_link);
 }
 
@@ -56,7 +57,8 @@ void turn_give(struct stream *st)
     pst_assert(!st->turn || st->turn == &st->door->large || st->turn == &st->door->lists);
     if (st->turn)
         st->turn->left++;
-    pst_assert(st->door->large.left <= LARGE_MAX && st->door->lists.left <= LISTS_MAX);
+    pst_assert(st->door->large.left <= LARGE_MAX);
+    pst_assert(st->door->lists.left <= LISTS_MAX);
     st->turn = NULL;
 }
 
@@ -71,7 +73,8 @@ static void take_turns(struct turns *turns)
         struct stream *st = pst_list_first(&turns->line, struct stream, line_link);
 
         pst_list_remove(&st->line_link);
-        pst_assert(!st->turn && stream_open_yet(st));
+        pst_assert(!st->turn);
+        pst_assert(stream_open_yet(st));
         turns->left--;
         st->turn = turns;
         stream_turn(st);
@@ -162,7 +165,9 @@ static void reap(struct pst_door *door, int timeout_ms)
             struct stream *st = stream_cast(ops[i]->user);
             struct batch *batch = st->batch;
 
-            pst_assert(batch && door->underway > 0 && ops[i]->code == st->op.code);
+            pst_assert(batch);
+            pst_assert(door->underway > 0);
+            pst_assert(ops[i]->code == st->op.code);
             st->op.result = ops[i]->result;
             st->op.generation = ops[i]->generation;
             st->op.value_bytes = ops[i]->value_bytes;
@@ -498,7 +503,9 @@ struct pst_door *pst_door_close(struct pst_door *door)
         pst_event_set(door->stop_fd);
         pthread_join(door->thread, NULL);
     }
-    pst_assert(door->stream_count == 0 && door->connection_count == 0 && door->underway == 0);
+    pst_assert(door->stream_count == 0);
+    pst_assert(door->connection_count == 0);
+    pst_assert(door->underway == 0);
     penstock_queue_close(door->queue);
     penstock_close(door->store);
     nghttp2_session_callbacks_del(door->callbacks);

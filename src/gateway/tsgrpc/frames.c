@@ -126,7 +126,8 @@ static int body(struct write_reader *w, struct pst_bytes *input, struct pst_byte
 {
     struct pst_bytes taken;
 
-    pst_assert(w->field_left <= w->frame.left && w->step == STEP_BODY);
+    pst_assert(w->field_left <= w->frame.left);
+    pst_assert(w->step == STEP_BODY);
     taken = take(input, w->field_left);
     w->field_left -= taken.len;
     w->frame.left -= (uint32_t)taken.len;

@@ -37,7 +37,8 @@ static void list_turn(struct stream *st)
                                                   .end_bytes = l->request.end.len};
     int r;
 
-    pst_assert(l && !l->list && st->state == STREAM_WORKING);
+    pst_assert(l && !l->list);
+    pst_assert(st->state == STREAM_WORKING);
     r = penstock_list_open(st->door->store, &options, &l->list);
     if (r)
         stream_fail_result(st, r, l->request.start);
@@ -61,7 +62,8 @@ static void list_more(struct stream *st)
     size_t at = 0;
     int r = 1;
 
-    pst_assert(l->list && st->body_left == 0); /* what is in the page has been sent */
+    pst_assert(l->list);
+    pst_assert(st->body_left == 0); /* what is in the page has been sent */
     while (r == 1 && PAGE_BYTES - at >= PROTO_ENTRY_BYTES_MAX) {
         r = penstock_list_next(l->list, &entry);
         if (r == 1)

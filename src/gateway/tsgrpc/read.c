@@ -66,7 +66,8 @@ static void read_in_place(struct stream *st)
     uint64_t offset = 0, bytes = 0;
     int r = -ECONNRESET;
 
-    pst_assert(!reading->viewed && !stream_underway(st));
+    pst_assert(!reading->viewed);
+    pst_assert(!stream_underway(st));
     for (int i = 0; i < VIEW_TRIES && r == -ECONNRESET; i++)
         r = penstock_view(st->door->store, reading->request.key.data, reading->request.key.len, view);
     if (r == PENSTOCK_MISS) {

@@ -27,7 +27,8 @@ static const uint8_t follows[STREAM_STATES] = {
 
 static void stream_move(struct stream *st, enum stream_state state)
 {
-    pst_assert(st->state < STREAM_STATES && state < STREAM_STATES);
+    pst_assert(st->state < STREAM_STATES);
+    pst_assert(state < STREAM_STATES);
     pst_assert(follows[st->state] & 1u << state);
     st->state = state;
 }
@@ -65,7 +66,8 @@ static void stream_leave(struct stream *st)
 {
     struct connection *c = st->connection;
 
-    pst_assert(c && c->stream_count > 0 && !pst_list_empty(&st->link));
+    pst_assert(c && c->stream_count > 0);
+    pst_assert(!pst_list_empty(&st->link));
     stream_move(st, STREAM_GONE);
     nghttp2_session_set_stream_user_data(c->session, st->id, NULL);
     pst_list_remove(&st->link);
@@ -83,7 +85,9 @@ static void stream_settle(struct stream *st)
     if (st->method && st->method->drop && !st->method->drop(st))
         return;
     turn_give(st);
-    pst_assert(st->door->stream_count > 0 && !st->connection && pst_list_empty(&st->line_link));
+    pst_assert(st->door->stream_count > 0);
+    pst_assert(!st->connection);
+    pst_assert(pst_list_empty(&st->line_link));
     st->door->stream_count--;
     st->magic = 0;
     free(st->request);
@@ -98,7 +102,8 @@ void stream_closed(struct stream *st)
 
 void stream_ended(struct stream *st)
 {
-    pst_assert(!stream_underway(st) && st->method && st->method->ended);
+    pst_assert(!stream_underway(st));
+    pst_assert(st->method && st->method->ended);
     pace_begin(&st->pace, st->door->awake_ns);
     st->method->ended(st);
     stream_settle(st);
@@ -106,7 +111,10 @@ void stream_ended(struct stream *st)
 
 void stream_turn(struct stream *st)
 {
-    pst_assert(st->turn && st->connection && pst_list_empty(&st->line_link) && st->method->turn);
+    pst_assert(st->turn);
+    pst_assert(st->connection);
+    pst_assert(pst_list_empty(&st->line_link));
+    pst_assert(st->method->turn);
     pace_begin(&st->pace, st->door->awake_ns);
     st->method->turn(st);
     stream_settle(st);
@@ -116,7 +124,8 @@ bool stream_sweep(struct stream *st)
 {
     bool more;
 
-    pst_assert(st->connection && st->method == &method_delete);
+    pst_assert(st->connection);
+    pst_assert(st->method == &method_delete);
     more = delete_step(st);
     stream_settle(st);
     return more;
@@ -248,7 +257,8 @@ static int begin_message(struct stream *st, struct pst_bytes *data)
 {
     int r = frame_head(&st->frame, data);
 
-    pst_assert(!st->request && st->request_bytes == 0);
+    pst_assert(!st->request);
+    pst_assert(st->request_bytes == 0);
     if (r < 0)
         stream_fail(st, STATUS_UNIMPLEMENTED, "compressed messages are not understood");
     if (r <= 0)
@@ -393,7 +403,8 @@ void stream_answer(struct stream *st, bool last)
     if (!stream_open_yet(st))
         return;
     pst_assert(last || st->method->more);
-    pst_assert(!stream_underway(st) && st->head_at == 0);
+    pst_assert(!stream_underway(st));
+    pst_assert(st->head_at == 0);
     stream_move(st, last ? STREAM_LAST : STREAM_ANSWERING);
     pace_begin(&st->pace, st->door->awake_ns);
     nghttp2_submit_response(st->connection->session, st->id, nv, pst_count_of(nv), &provider);
@@ -409,7 +420,8 @@ void stream_written(struct stream *st, struct generation generation)
 {
     if (!stream_open_yet(st))
         return;
-    pst_assert(st->head_bytes == 0 && st->body_left == 0);
+    pst_assert(st->head_bytes == 0);
+    pst_assert(st->body_left == 0);
     st->head_bytes = (uint32_t)proto_written(st->head, generation, st->wall_ns);
     stream_answer(st, true);
 }
@@ -425,7 +437,8 @@ void stream_fail(struct stream *st, enum status_code status, const char *format,
     va_end(args);
     st->status = status;
     if (st->state == STREAM_ANSWERING) { /* by more(): nothing that was promised is unsent */
-        pst_assert(st->head_bytes == 0 && st->body_left == 0);
+        pst_assert(st->head_bytes == 0);
+        pst_assert(st->body_left == 0);
         stream_last(st);
         return;
     }

@@ -96,8 +96,12 @@ static void write_turn(struct stream *st)
     struct writing *w = st->writing;
     uint8_t *buf;
 
-    pst_assert(!w->large && w->going == 0 && w->held <= LARGE_BYTES && st->state == STREAM_REQUEST);
-    pst_assert(!stream_underway(st) && door->spare_count <= LARGE_MAX); /* the store has none of the buffer */
+    pst_assert(!w->large);
+    pst_assert(w->going == 0);
+    pst_assert(w->held <= LARGE_BYTES);
+    pst_assert(st->state == STREAM_REQUEST);
+    pst_assert(!stream_underway(st));
+    pst_assert(door->spare_count <= LARGE_MAX); /* the store has none of the buffer */
     buf = door->spare_count ? door->spare[--door->spare_count] : malloc(LARGE_BYTES);
     if (!buf) {
         stream_fail(st, STATUS_EXHAUSTED, "out of memory");
@@ -126,7 +130,8 @@ static int append(struct stream *st, struct pst_bytes piece)
         stream_fail(st, STATUS_EXHAUSTED, "out of memory");
         return -ENOMEM;
     }
-    pst_assert(w->buf && w->held + piece.len <= w->room);
+    pst_assert(w->buf);
+    pst_assert(w->held + piece.len <= w->room);
     memcpy(w->buf + w->held, piece.data, piece.len);
     w->held += piece.len;
     return 0;
@@ -176,7 +181,8 @@ static void reservation_written(struct stream *st)
     struct writing *w = st->writing;
     size_t gone = w->going;
 
-    pst_assert(w->reservation_open && gone > 0 && gone <= w->held && w->held <= w->room);
+    pst_assert(w->reservation_open);
+    pst_assert(gone > 0 && gone <= w->held && w->held <= w->room);
     w->offset += gone;
     w->held -= gone;
     w->going = 0;
@@ -202,7 +208,8 @@ static void write_ended(struct stream *st)
     struct writing *w = st->writing;
     int r = st->op.result;
 
-    pst_assert(w && st->batch == NULL);
+    pst_assert(w);
+    pst_assert(st->batch == NULL);
     switch (st->op.code) {
     case PENSTOCK_RESERVE:
         w->reservation_open = r == 0;

@@ -62,7 +62,8 @@ static bool address_split(const char *text, const char **host, size_t *host_len,
     *host = text;
     *host_len = (size_t)(colon - text);
     *port = colon + 1;
-    pst_assert(*host_len < strlen(text) && *port > *host);
+    pst_assert(*host_len < strlen(text));
+    pst_assert(*port > *host);
     return true;
 }
 
@@ -116,7 +117,8 @@ void pst_boot_address_print(const struct pst_boot_address *address, char *buf, s
 {
     bool v6 = strchr(address->host, ':') != NULL;
 
-    pst_assert(buf && cap > 0);
+    pst_assert(buf);
+    pst_assert(cap > 0);
     if (address->path[0])
         snprintf(buf, cap, "unix://%s", address->path);
     else
@@ -156,7 +158,8 @@ bool pst_boot_address_wildcard(const struct pst_boot_address *address)
 
 void boot_address_unix(const struct pst_boot_address *address, struct sockaddr_un *out)
 {
-    pst_assert(address->path[0] && memchr(address->path, 0, sizeof(address->path)));
+    pst_assert(address->path[0]);
+    pst_assert(memchr(address->path, 0, sizeof(address->path)));
     *out = (struct sockaddr_un){.sun_family = AF_UNIX};
     memcpy(out->sun_path, address->path, sizeof(out->sun_path));
 }

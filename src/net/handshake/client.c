@@ -157,7 +157,8 @@ static int link_flush(struct pst_boot_link *link)
 /* It is on its way when the next step has flushed it. */
 static void put_frame(struct pst_boot_link *link, enum boot_type type, const uint8_t *body, uint32_t bytes)
 {
-    pst_assert(bytes <= sizeof(link->out) - BOOT_HEAD_BYTES && link->out_at == link->out_bytes);
+    pst_assert(bytes <= sizeof(link->out) - BOOT_HEAD_BYTES);
+    pst_assert(link->out_at == link->out_bytes);
     boot_frame_head(link->out, link->version, type, bytes);
     memcpy(link->out + BOOT_HEAD_BYTES, body, bytes);
     link->out_at = 0;
@@ -266,7 +267,8 @@ static int dial_step(struct pst_boot_link *link, const char **fault)
 
     if (fd < 0)
         return fd;
-    pst_assert(!link->channel && link->step == LINK_DIAL);
+    pst_assert(!link->channel);
+    pst_assert(link->step == LINK_DIAL);
     *fault = "out of memory";
     link->secured = link->tls && !link->local; /* nobody is between the ends of a unix socket */
     r = link->secured ? pst_tls_channel(link->tls, fd, link->host, &link->channel)
@@ -287,7 +289,8 @@ static int plain_refusal(struct pst_boot_link *link, int error, const char **fau
     ssize_t n = recv(stream_channel_fd(link->channel), said, sizeof(said), MSG_PEEK);
     struct boot_frame frame;
 
-    pst_assert(link->secured && link->step == LINK_START);
+    pst_assert(link->secured);
+    pst_assert(link->step == LINK_START);
     if (n <= 0 || boot_frame_parse(said, (size_t)n, sizeof(said), &frame) <= 0 || frame.type != BOOT_REFUSED)
         return error;
     return judge_frame(link, BOOT_CHALLENGE, &frame, fault);
@@ -391,7 +394,8 @@ static int welcome_step(struct pst_boot_link *link, const char **fault)
     struct boot_frame frame;
     int r = read_frame(link, BOOT_WELCOME, BOOT_FRAME_WELCOME_MAX, &link->passed, &frame, fault);
 
-    pst_assert(link->step == LINK_WELCOME && link->welcome);
+    pst_assert(link->step == LINK_WELCOME);
+    pst_assert(link->welcome);
     if (r < 0)
         return r;
     *fault = "not a penstock node";
@@ -427,7 +431,9 @@ static int link_go_to(struct pst_boot_link *link, enum link_step target, const c
         [LINK_WELCOME] = welcome_step, [LINK_READY] = ready_step,
     };
 
-    pst_assert(link->magic == LINK_MAGIC && fault && link->step <= target);
+    pst_assert(link->magic == LINK_MAGIC);
+    pst_assert(fault);
+    pst_assert(link->step <= target);
     while (link->step < target) {
         int r;
 
@@ -478,7 +484,8 @@ int pst_boot_link_open(const struct pst_boot_address *address, const struct pst_
         pst_boot_link_close(link);
         return r;
     }
-    pst_assert(link->step == LINK_DIAL && !link->channel);
+    pst_assert(link->step == LINK_DIAL);
+    pst_assert(!link->channel);
     *out = link;
     return 0;
 }
@@ -491,7 +498,8 @@ int pst_boot_link_welcome(struct pst_boot_link *link, struct pst_boot_welcome *w
     if (r < 0)
         return r;
     pst_assert(link->welcome);
-    pst_assert(link->step == LINK_WELCOMED && link->passed.count <= PST_BOOT_ARENAS_MAX);
+    pst_assert(link->step == LINK_WELCOMED);
+    pst_assert(link->passed.count <= PST_BOOT_ARENAS_MAX);
     *welcome = *link->welcome;
     memcpy(arena_fds, link->passed.fds, link->passed.count * sizeof(int));
     link->passed.count = 0;
@@ -507,7 +515,8 @@ int pst_boot_link_offer(struct pst_boot_link *link, const void *address, size_t 
     uint8_t body[BOOT_MAC_BYTES + PST_NET_ADDRESS_BYTES_MAX];
     int r;
 
-    pst_assert(link->step == LINK_WELCOMED && !link->welcome);
+    pst_assert(link->step == LINK_WELCOMED);
+    pst_assert(!link->welcome);
     pst_assert(bytes >= 1 && bytes <= PST_NET_ADDRESS_BYTES_MAX);
     memcpy(body + BOOT_MAC_BYTES, address, bytes);
     r = boot_mac(link->key, BOOT_LABEL_ADDRESS, link->transcript, address, bytes, body);
@@ -536,7 +545,9 @@ int pst_boot_link_stream_address(const struct pst_boot_link *link, uint32_t shar
                                          .preface = {frame, sizeof(frame)}};
     int r;
 
-    pst_assert(link->step == LINK_UP && link->stream && dial->next < dial->count);
+    pst_assert(link->step == LINK_UP);
+    pst_assert(link->stream);
+    pst_assert(dial->next < dial->count);
     boot_frame_head(frame, link->version, BOOT_ATTACH, BOOT_ATTACH_BYTES);
     boot_attach_encode(link->token, shard, mac + BOOT_MAC_BYTES);
     r = boot_attach_mac(link->key, link->transcript, mac, mac);
@@ -639,7 +650,8 @@ int pst_boot_link_tick(struct pst_boot_link *link, uint64_t now_ns)
 {
     int r;
 
-    pst_assert(link->magic == LINK_MAGIC && link->step == LINK_UP);
+    pst_assert(link->magic == LINK_MAGIC);
+    pst_assert(link->step == LINK_UP);
     r = link_read(link);
     if (r == 0)
         r = link_ping(link, now_ns);

@@ -57,7 +57,8 @@ static int add_unix(struct boot_dial *dial, const struct pst_boot_address *addre
 {
     struct sockaddr_un un;
 
-    pst_assert(dial->count == 0 && address->path[0]);
+    pst_assert(dial->count == 0);
+    pst_assert(address->path[0]);
     _Static_assert(sizeof(un) <= sizeof(dial->at[0]), "room for a path");
     boot_address_unix(address, &un);
     memcpy(&dial->at[0], &un, sizeof(un));
@@ -119,7 +120,8 @@ static int next_socket(struct boot_dial *dial)
 {
     uint64_t now_ns = pst_now_ns(), left_ns = dial->deadline_ns > now_ns ? dial->deadline_ns - now_ns : 0;
 
-    pst_assert(dial->next < dial->count && dial->fd < 0);
+    pst_assert(dial->next < dial->count);
+    pst_assert(dial->fd < 0);
     dial->until_ns = now_ns + left_ns / (dial->count - dial->next);
     dial->fd = socket(dial->at[dial->next].ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     return dial->fd < 0 ? -errno : 0;
@@ -131,7 +133,8 @@ static int connect_once(struct boot_dial *dial)
     bool local = dial->at[dial->next].ss_family == AF_UNIX;
     int one = 1, r = connect(dial->fd, (struct sockaddr *)&dial->at[dial->next], dial->bytes[dial->next]);
 
-    pst_assert(dial->fd >= 0 && dial->next < dial->count);
+    pst_assert(dial->fd >= 0);
+    pst_assert(dial->next < dial->count);
     r = r < 0 && errno != EISCONN ? -errno : 0;
     if (r == -EINPROGRESS || r == -EALREADY || r == -EINTR || r == -EAGAIN)
         return pst_now_ns() < dial->until_ns ? -EAGAIN : -ETIMEDOUT;
@@ -159,7 +162,8 @@ int boot_dial_step(struct boot_dial *dial, const char **fault)
         dial->error = -r;
         boot_dial_fini(dial);
     }
-    pst_assert(dial->fd < 0 && dial->error > 0);
+    pst_assert(dial->fd < 0);
+    pst_assert(dial->error > 0);
     return dial_errno(dial->error, fault);
 }
 

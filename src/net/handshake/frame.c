@@ -24,7 +24,8 @@ static void write_copy(struct writer *w, const void *data, size_t n)
 
 static void write_number(struct writer *w, uint64_t n, size_t bytes)
 {
-    pst_assert(bytes <= w->left && bytes <= sizeof(n));
+    pst_assert(bytes <= w->left);
+    pst_assert(bytes <= sizeof(n));
     for (size_t i = 0; i < bytes; i++)
         w->at[i] = (uint8_t)(n >> 8 * i);
     w->at += bytes;

@@ -93,7 +93,8 @@ int pst_boot_listen_unix(const struct pst_boot_address *address, uint64_t *inode
     pst_cleanup_close int lock = -1;
     struct sockaddr_un un;
 
-    pst_assert(address->path[0] && inode);
+    pst_assert(address->path[0]);
+    pst_assert(inode);
     boot_address_unix(address, &un);
     lock = lock_folder(un.sun_path);
     return listen_at(&un, inode);
@@ -190,7 +191,8 @@ void pst_boot_unlisten_unix(const struct pst_boot_address *address, uint64_t ino
 
 void boot_unlisten(const struct boot_listener *listener)
 {
-    pst_assert(listener->magic == BOOT_LISTENER_MAGIC && listener->fd >= 0);
+    pst_assert(listener->magic == BOOT_LISTENER_MAGIC);
+    pst_assert(listener->fd >= 0);
     close(listener->fd);
     if (listener->address.path[0])
         pst_boot_unlisten_unix(&listener->address, listener->inode);

@@ -153,7 +153,8 @@ static uint64_t namespace_of(const char *pid, const char *kind)
     struct stat st;
     int n = snprintf(path, sizeof(path), "/proc/%s/ns/%s", pid, kind);
 
-    pst_assert(n > 0 && (size_t)n < sizeof(path));
+    pst_assert(n > 0);
+    pst_assert((size_t)n < sizeof(path));
     return stat(path, &st) == 0 ? (uint64_t)st.st_ino : 0;
 }
 
@@ -197,7 +198,8 @@ void boot_identity_of_peer(int unix_fd, struct boot_identity *out)
     socklen_t bytes = sizeof(cred);
     char pid[16];
 
-    pst_assert(unix_fd >= 0 && out);
+    pst_assert(unix_fd >= 0);
+    pst_assert(out);
     boot_identity_own(out); /* a unix socket does not leave the host */
     if (getsockopt(unix_fd, SOL_SOCKET, SO_PEERCRED, &cred, &bytes) != 0 || cred.pid <= 0) {
         out->pid_ns = out->ipc_ns = 0;
@@ -214,7 +216,8 @@ int boot_check_server(int unix_fd, const char **fault)
     struct ucred cred = {.uid = geteuid() + 1};
     socklen_t bytes = sizeof(cred);
 
-    pst_assert(unix_fd >= 0 && fault);
+    pst_assert(unix_fd >= 0);
+    pst_assert(fault);
     if (getsockopt(unix_fd, SOL_SOCKET, SO_PEERCRED, &cred, &bytes) == 0 &&
         (cred.uid == geteuid() || cred.uid == 0))
         return 0;

@@ -14,7 +14,8 @@ _Static_assert(sizeof(((struct boot_conn *)0)->binding) == PST_TLS_BINDING_BYTES
 
 bool boot_secure_not(struct boot_conn *conn)
 {
-    pst_assert(!conn->channel && !conn->started);
+    pst_assert(!conn->channel);
+    pst_assert(!conn->started);
     if (stream_channel_plain(conn->fd, &conn->channel) < 0)
         return false;
     conn->started = true;
@@ -37,7 +38,8 @@ static void secure_decline(struct boot_conn *conn)
         recv(conn->fd, conn->in, sizeof(conn->in), 0); /* closing over unread bytes would take it back */
 
     (void)n;
-    pst_assert(conn->started && !conn->server->options.tls);
+    pst_assert(conn->started);
+    pst_assert(!conn->server->options.tls);
     boot_session_refuse(conn, BOOT_REFUSED_NO_TLS, "it speaks TLS, which the node has not been given");
 }
 
@@ -81,7 +83,8 @@ void boot_secure_failed(struct boot_conn *conn)
     const char *text;
     enum pst_tls_fault fault = pst_tls_channel_fault(conn->channel, &text);
 
-    pst_assert(conn->secured && fault != PST_TLS_FAULT_NONE);
+    pst_assert(conn->secured);
+    pst_assert(fault != PST_TLS_FAULT_NONE);
     snprintf(conn->why, sizeof(conn->why), "%s", text);
     if (!conn->welcomed && fault != PST_TLS_FAULT_ENDED)
         boot_server_refused(conn, kinds[fault], conn->why);
@@ -93,7 +96,9 @@ bool boot_secure_step(struct boot_conn *conn)
     const char *fault = "";
     int r;
 
-    pst_assert(!conn->started && !conn->ending && !conn->welcomed);
+    pst_assert(!conn->started);
+    pst_assert(!conn->ending);
+    pst_assert(!conn->welcomed);
     if (!conn->channel && !secure_recognize(conn))
         return false;
     if (conn->started)

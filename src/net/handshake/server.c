@@ -27,7 +27,8 @@ void boot_server_refused(struct boot_conn *conn, enum pst_boot_refusal kind, con
 {
     struct pst_boot_server *server = conn->server;
 
-    pst_assert(!conn->welcomed && why);
+    pst_assert(!conn->welcomed);
+    pst_assert(why);
     pst_assert(server->magic == BOOT_SERVER_MAGIC);
     if (server->ops->refused)
         server->ops->refused(server->ctx, conn->peer, kind, why);
@@ -37,7 +38,8 @@ void boot_server_proved(struct boot_conn *conn)
 {
     struct pst_boot_server *server = conn->server;
 
-    pst_assert(conn->welcomed && server->handshake_count > 0);
+    pst_assert(conn->welcomed);
+    pst_assert(server->handshake_count > 0);
     server->handshake_count--;
     server->session_count++;
     conn->heard_ns = server->now_ns;
@@ -61,7 +63,9 @@ struct stream_channel *boot_server_detach(struct boot_conn *conn)
 {
     struct stream_channel *channel = conn->channel;
 
-    pst_assert(!conn->welcomed && conn->started && channel);
+    pst_assert(!conn->welcomed);
+    pst_assert(conn->started);
+    pst_assert(channel);
     (void)epoll_ctl(conn->server->epoll_fd, EPOLL_CTL_DEL, conn->fd, NULL);
     conn->fd = -1;
     conn->channel = NULL;
@@ -87,7 +91,8 @@ static void conn_end(struct boot_conn *conn, const char *why)
     }
     pst_list_remove(&conn->link);
     pst_list_push_back(&server->dead, &conn->link);
-    pst_assert(why && (conn->welcomed ? server->session_count : server->handshake_count) > 0);
+    pst_assert(why);
+    pst_assert((conn->welcomed ? server->session_count : server->handshake_count) > 0);
     if (conn->welcomed) {
         server->session_count--;
         server->ops->ended(server->ctx, conn->session, why);
@@ -103,7 +108,8 @@ static void free_ended(struct pst_boot_server *server)
     pst_list_each_safe (it, &server->dead) {
         struct boot_conn *conn = pst_list_entry(it, struct boot_conn, link);
 
-        pst_assert(conn->magic == BOOT_CONN_MAGIC && conn->fd < 0);
+        pst_assert(conn->magic == BOOT_CONN_MAGIC);
+        pst_assert(conn->fd < 0);
         pst_list_remove(&conn->link);
         free(conn->out_big);
         boot_secret_free(conn->key);
@@ -127,7 +133,8 @@ static void conn_run(struct boot_conn *conn, uint32_t events)
     struct pst_boot_server *server = conn->server;
     bool polls_out;
 
-    pst_assert(conn->magic == BOOT_CONN_MAGIC && conn->fd >= 0);
+    pst_assert(conn->magic == BOOT_CONN_MAGIC);
+    pst_assert(conn->fd >= 0);
     if (events & EPOLLOUT)
         boot_session_flush(conn);
     if (!conn->ending && !conn->parted && (events & ~EPOLLOUT || !conn->started))
@@ -163,7 +170,8 @@ static void peer_print(struct boot_conn *conn, const struct pst_boot_address *li
     socklen_t bytes = sizeof(sa);
     struct ucred cred;
 
-    pst_assert(listening && sizeof(conn->peer) > INET6_ADDRSTRLEN + 8);
+    pst_assert(listening);
+    pst_assert(sizeof(conn->peer) > INET6_ADDRSTRLEN + 8);
     if (conn->unix_socket) {
         bytes = sizeof(cred);
         if (getsockopt(conn->fd, SOL_SOCKET, SO_PEERCRED, &cred, &bytes) != 0)
@@ -219,7 +227,8 @@ static void conn_open(struct pst_boot_server *server, const struct boot_listener
     struct boot_conn *conn = calloc(1, sizeof(*conn));
     bool room = handshake_room(server);
 
-    pst_assert(fd >= 0 && listener->magic == BOOT_LISTENER_MAGIC);
+    pst_assert(fd >= 0);
+    pst_assert(listener->magic == BOOT_LISTENER_MAGIC);
     if (!conn) {
         close(fd);
         return;
@@ -259,7 +268,8 @@ static void listeners_arm(struct pst_boot_server *server, bool armed)
 
 static void listener_run(struct pst_boot_server *server, struct boot_listener *listener)
 {
-    pst_assert(listener->magic == BOOT_LISTENER_MAGIC && listener->fd >= 0);
+    pst_assert(listener->magic == BOOT_LISTENER_MAGIC);
+    pst_assert(listener->fd >= 0);
     for (int i = 0; i < ACCEPTS_MAX; i++) {
         int fd = accept4(listener->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
@@ -285,7 +295,8 @@ static void expire_handshakes(struct pst_boot_server *server)
     while (!pst_list_empty(&server->handshakes)) {
         struct boot_conn *conn = pst_list_first(&server->handshakes, struct boot_conn, link);
 
-        pst_assert(!conn->welcomed && conn->step <= BOOT_STEP_PROOF);
+        pst_assert(!conn->welcomed);
+        pst_assert(conn->step <= BOOT_STEP_PROOF);
         if (server->now_ns < pst_deadline_ns(conn->heard_ns, BOOT_HANDSHAKE_MS))
             break;
         boot_server_refused(conn, PST_BOOT_REFUSED_OTHER, "too slow a handshake");
@@ -300,7 +311,8 @@ static void expire_unconnected(struct pst_boot_server *server)
     pst_list_each_safe (it, &server->sessions) {
         struct boot_conn *conn = pst_list_entry(it, struct boot_conn, link);
 
-        pst_assert(conn->welcomed && conn->step >= BOOT_STEP_ADDRESS);
+        pst_assert(conn->welcomed);
+        pst_assert(conn->step >= BOOT_STEP_ADDRESS);
         if (conn->step == BOOT_STEP_ADDRESS &&
             server->now_ns >= pst_deadline_ns(conn->heard_ns, BOOT_HANDSHAKE_MS))
             conn_end(conn, "gave no address");
@@ -341,7 +353,8 @@ int pst_boot_server_secrets(struct pst_boot_server *server, const struct pst_boo
 {
     struct pst_boot_secret *copies = calloc(count, sizeof(*copies));
 
-    pst_assert(server->magic == BOOT_SERVER_MAGIC && count >= 1 && count <= PST_BOOT_SECRETS_MAX);
+    pst_assert(server->magic == BOOT_SERVER_MAGIC);
+    pst_assert(count >= 1 && count <= PST_BOOT_SECRETS_MAX);
     for (uint32_t i = 0; copies && i < count; i++) {
         copies[i] = secrets[i];
         copies[i].secret.data = boot_secret_copy(secrets[i].secret);
@@ -365,8 +378,12 @@ int pst_boot_server_open(const struct pst_boot_server_options *options, const st
     struct pst_boot_server *server;
     int r;
 
-    pst_assert(options && ops && ops->welcome && ops->connected && ops->ended && out);
-    pst_assert(options->sessions_max > 0 && options->handshakes_max > 0);
+    pst_assert(options && ops && ops->welcome);
+    pst_assert(ops->connected);
+    pst_assert(ops->ended);
+    pst_assert(out);
+    pst_assert(options->sessions_max > 0);
+    pst_assert(options->handshakes_max > 0);
     if (options->secret.len > PST_BOOT_SECRET_BYTES_MAX)
         return -EINVAL;
     server = calloc(1, sizeof(*server));
@@ -387,7 +404,8 @@ int pst_boot_server_open(const struct pst_boot_server_options *options, const st
         pst_boot_server_close(server);
         return r;
     }
-    pst_assert(server->session_count == 0 && server->listener_count == 0);
+    pst_assert(server->session_count == 0);
+    pst_assert(server->listener_count == 0);
     *out = server;
     return 0;
 }
@@ -399,7 +417,8 @@ int pst_boot_server_listen(struct pst_boot_server *server, struct pst_boot_addre
     int fd, r;
 
     pst_assert(server->listener_count <= BOOT_LISTENERS_MAX);
-    pst_assert(server->magic == BOOT_SERVER_MAGIC && address);
+    pst_assert(server->magic == BOOT_SERVER_MAGIC);
+    pst_assert(address);
     if (server->listener_count == BOOT_LISTENERS_MAX)
         return -ENOSPC;
     fd = boot_listen(address, &inode);
@@ -454,7 +473,8 @@ int pst_boot_server_poll(struct pst_boot_server *server, uint64_t now_ns)
 
 static struct boot_conn *conn_of(struct pst_boot_server *server, const void *session)
 {
-    pst_assert(server->magic == BOOT_SERVER_MAGIC && session);
+    pst_assert(server->magic == BOOT_SERVER_MAGIC);
+    pst_assert(session);
     pst_list_each (it, &server->sessions) {
         struct boot_conn *conn = pst_list_entry(it, struct boot_conn, link);
 
@@ -500,7 +520,8 @@ struct pst_boot_server *pst_boot_server_close(struct pst_boot_server *server)
     while (!pst_list_empty(&server->sessions))
         conn_end(pst_list_first(&server->sessions, struct boot_conn, link), "the node stops");
     free_ended(server);
-    pst_assert(server->session_count == 0 && server->handshake_count == 0);
+    pst_assert(server->session_count == 0);
+    pst_assert(server->handshake_count == 0);
     for (uint32_t i = 0; i < server->listener_count; i++)
         boot_unlisten(&server->listeners[i]);
     if (server->epoll_fd >= 0)

@@ -42,7 +42,9 @@ static ssize_t send_first(struct boot_conn *conn, const uint8_t *data, size_t by
     struct cmsghdr *c;
     ssize_t n;
 
-    pst_assert(conn->unix_socket && !conn->secured && conn->fd_count <= PST_BOOT_ARENAS_MAX);
+    pst_assert(conn->unix_socket);
+    pst_assert(!conn->secured);
+    pst_assert(conn->fd_count <= PST_BOOT_ARENAS_MAX);
     message.msg_control = control.bytes;
     message.msg_controllen = CMSG_SPACE(fd_bytes);
     c = CMSG_FIRSTHDR(&message);
@@ -60,7 +62,8 @@ void boot_session_flush(struct boot_conn *conn)
 {
     const uint8_t *out = conn->out_big ? conn->out_big : conn->out_small;
 
-    pst_assert(conn->magic == BOOT_CONN_MAGIC && conn->out_done <= conn->out_bytes);
+    pst_assert(conn->magic == BOOT_CONN_MAGIC);
+    pst_assert(conn->out_done <= conn->out_bytes);
     while (conn->out_done < conn->out_bytes) {
         size_t left = conn->out_bytes - conn->out_done;
         struct iovec iov = {(void *)(uintptr_t)(out + conn->out_done), left};
@@ -80,7 +83,8 @@ void boot_session_flush(struct boot_conn *conn)
     free(conn->out_big);
     conn->out_big = NULL;
     conn->out_bytes = conn->out_done = 0;
-    pst_assert(!conn->out_big && conn->out_bytes == 0);
+    pst_assert(!conn->out_big);
+    pst_assert(conn->out_bytes == 0);
 }
 
 /* Queues a short frame. Return: false when the client leaves too much unread. */
@@ -112,7 +116,8 @@ void boot_session_refuse(struct boot_conn *conn, enum boot_refusal code, const c
     };
     uint8_t body[4];
 
-    pst_assert(!conn->ending && why);
+    pst_assert(!conn->ending);
+    pst_assert(why);
     boot_refused_encode(code, body);
     conn_say(conn, BOOT_REFUSED, body, sizeof(body));
     if (!conn->welcomed)
@@ -132,7 +137,8 @@ static void refuse_ucx(struct boot_conn *conn)
 {
     char theirs[PST_UCX_TEXT_BYTES], ours[PST_UCX_TEXT_BYTES];
 
-    pst_assert(conn->step == BOOT_STEP_PROOF && !conn->welcomed);
+    pst_assert(conn->step == BOOT_STEP_PROOF);
+    pst_assert(!conn->welcomed);
     pst_ucx_print(conn->hello.flags >> BOOT_UCX_SHIFT, theirs);
     pst_ucx_print(conn->server->options.ucx, ours);
     snprintf(conn->why, sizeof(conn->why), "it has UCX %s, the node %s", theirs, ours);
@@ -143,14 +149,16 @@ void boot_session_dismiss(struct boot_conn *conn)
 {
     uint8_t body[4];
 
-    pst_assert(conn->welcomed && conn->shares);
+    pst_assert(conn->welcomed);
+    pst_assert(conn->shares);
     boot_refused_encode(BOOT_REFUSED_FAILED, body);
     (void)conn_say(conn, BOOT_REFUSED, body, sizeof(body)); /* else it finds out over UCX */
 }
 
 void boot_session_ready(struct boot_conn *conn)
 {
-    pst_assert(conn->welcomed && conn->step == BOOT_STEP_PING);
+    pst_assert(conn->welcomed);
+    pst_assert(conn->step == BOOT_STEP_PING);
     if (!conn_say(conn, BOOT_READY, NULL, 0))
         protocol_error(conn);
 }
@@ -161,7 +169,8 @@ static void session_hello(struct boot_conn *conn, const struct boot_frame *frame
     uint8_t body[BOOT_CHALLENGE_BYTES], *at = conn->transcript;
     bool secret = conn->server->secrets[0].secret.len > 0;
 
-    pst_assert(conn->step == BOOT_STEP_HELLO && !conn->welcomed);
+    pst_assert(conn->step == BOOT_STEP_HELLO);
+    pst_assert(!conn->welcomed);
     if (frame->version < PST_BOOT_VERSION_OLDEST) {
         refuse_version(conn, frame->version);
         return;
@@ -231,7 +240,8 @@ static bool say_welcome(struct boot_conn *conn, const struct pst_boot_welcome *w
     uint8_t *out = malloc(frame_bytes), *body = out + BOOT_HEAD_BYTES + BOOT_MAC_BYTES;
 
     pst_assert(frame_bytes <= BOOT_FRAME_WELCOME_MAX);
-    pst_assert(!conn->out_big && conn->out_bytes == 0);
+    pst_assert(!conn->out_big);
+    pst_assert(conn->out_bytes == 0);
     if (!out)
         return false;
     boot_frame_head(out, conn->version, BOOT_WELCOME, (uint32_t)(BOOT_MAC_BYTES + bytes));
@@ -293,7 +303,8 @@ static void session_proof(struct boot_conn *conn, const struct boot_frame *frame
     const int *fds = NULL;
     bool near, same;
 
-    pst_assert(conn->step == BOOT_STEP_PROOF && !conn->welcomed);
+    pst_assert(conn->step == BOOT_STEP_PROOF);
+    pst_assert(!conn->welcomed);
     if (frame->bytes != BOOT_MAC_BYTES || conn->out_bytes > 0) {
         protocol_error(conn);
         return;
@@ -347,7 +358,8 @@ static void session_address(struct boot_conn *conn, const struct boot_frame *fra
     size_t bytes = frame->bytes - BOOT_MAC_BYTES;
     int r;
 
-    pst_assert(conn->step == BOOT_STEP_ADDRESS && conn->welcomed);
+    pst_assert(conn->step == BOOT_STEP_ADDRESS);
+    pst_assert(conn->welcomed);
     if (frame->bytes <= BOOT_MAC_BYTES || bytes > PST_NET_ADDRESS_BYTES_MAX) {
         protocol_error(conn);
         return;
@@ -389,7 +401,8 @@ static void session_attach(struct boot_conn *conn, const struct boot_frame *fram
     struct boot_conn *session;
     int r;
 
-    pst_assert(conn->step == BOOT_STEP_HELLO && !conn->welcomed);
+    pst_assert(conn->step == BOOT_STEP_HELLO);
+    pst_assert(!conn->welcomed);
     if (!server->options.stream || boot_attach_decode(frame, &attachment.token, &attachment.shard) < 0) {
         protocol_error(conn);
         return;
@@ -425,7 +438,8 @@ static void session_frames(struct boot_conn *conn)
 {
     uint32_t done = 0;
 
-    pst_assert(conn->step < BOOT_STEP_COUNT && conn->in_bytes <= sizeof(conn->in));
+    pst_assert(conn->step < BOOT_STEP_COUNT);
+    pst_assert(conn->in_bytes <= sizeof(conn->in));
     while (!conn->ending) {
         struct boot_frame frame;
         int n = boot_frame_parse(conn->in + done, conn->in_bytes - done, sizeof(conn->in), &frame);

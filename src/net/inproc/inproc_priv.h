@@ -104,19 +104,22 @@ struct mem_port {
 
 static inline struct mem_port *mem_port_cast(struct pst_port *port)
 {
-    pst_assert(port->magic == PST_PORT_MAGIC && port->net->ops == &pst_net_memory);
+    pst_assert(port->magic == PST_PORT_MAGIC);
+    pst_assert(port->net->ops == &pst_net_memory);
     return pst_container_of(port, struct mem_port, base);
 }
 
 static inline struct mem_peer *mem_peer_cast(struct pst_peer *peer)
 {
-    pst_assert(peer->magic == PST_PEER_MAGIC && peer->port->net->ops == &pst_net_memory);
+    pst_assert(peer->magic == PST_PEER_MAGIC);
+    pst_assert(peer->port->net->ops == &pst_net_memory);
     return pst_container_of(peer, struct mem_peer, base);
 }
 
 static inline struct mem_msg *mem_msg_cast(struct pst_msg *msg)
 {
-    pst_assert(msg->magic == PST_MSG_MAGIC && msg->port->net->ops == &pst_net_memory);
+    pst_assert(msg->magic == PST_MSG_MAGIC);
+    pst_assert(msg->port->net->ops == &pst_net_memory);
     return pst_container_of(msg, struct mem_msg, base);
 }
 

@@ -8,7 +8,8 @@ static void copy_pieces(const struct mem_op *from, const struct mem_op *to)
 {
     size_t from_at = 0, to_at = 0;
 
-    pst_assert(from->iov_count > 0 && to->iov_count > 0);
+    pst_assert(from->iov_count > 0);
+    pst_assert(to->iov_count > 0);
     for (int i = 0, k = 0; i < from->iov_count && k < to->iov_count;) {
         size_t n = pst_min(from->iov[i].iov_len - from_at, to->iov[k].iov_len - to_at);
 
@@ -78,7 +79,8 @@ static void copy_now(struct mem_packet *packet, uint64_t now_ns)
 
 void mem_deliver(struct mem_port *port, struct mem_packet *packet, uint64_t now_ns)
 {
-    pst_assert(packet->kind <= MEM_CUT && pst_list_empty(&packet->link));
+    pst_assert(packet->kind <= MEM_CUT);
+    pst_assert(pst_list_empty(&packet->link));
     switch (packet->kind) {
     case MEM_EAGER:
     case MEM_BULK:
@@ -132,7 +134,9 @@ static void receive_begin(struct mem_op *op, struct mem_transfer *transfer)
     const struct pst_bytes none = {NULL, 0};
     struct mem_packet *packet;
 
-    pst_assert(transfer->op && !transfer->taken && !op->copy);
+    pst_assert(transfer->op);
+    pst_assert(!transfer->taken);
+    pst_assert(!op->copy);
     op->transfer = mem_transfer_hold(transfer);
     transfer->taken = true;
     if (transfer->lost)

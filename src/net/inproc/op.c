@@ -9,7 +9,8 @@ struct mem_op *mem_op_take(struct mem_port *port, enum pst_net_kind kind, const 
     struct iovec *copy;
     struct mem_op *op;
 
-    pst_assert(iov && iov_count > 0);
+    pst_assert(iov);
+    pst_assert(iov_count > 0);
     if (pst_list_empty(&port->ops_free))
         return NULL;
     copy = malloc((size_t)iov_count * sizeof(*iov));
@@ -17,7 +18,10 @@ struct mem_op *mem_op_take(struct mem_port *port, enum pst_net_kind kind, const 
         return NULL;
     memcpy(copy, iov, (size_t)iov_count * sizeof(*iov));
     op = pst_list_first(&port->ops_free, struct mem_op, link);
-    pst_assert(op->magic == MEM_OP_MAGIC && !op->iov && !op->transfer && !op->copy);
+    pst_assert(op->magic == MEM_OP_MAGIC);
+    pst_assert(!op->iov);
+    pst_assert(!op->transfer);
+    pst_assert(!op->copy);
     pst_list_remove(&op->link);
     op->iov = copy;
     op->iov_count = iov_count;
@@ -27,8 +31,11 @@ struct mem_op *mem_op_take(struct mem_port *port, enum pst_net_kind kind, const 
 
 void mem_op_give(struct mem_op *op)
 {
-    pst_assert(op->magic == MEM_OP_MAGIC && pst_list_empty(&op->link) && pst_list_empty(&op->node.link));
-    pst_assert(!op->transfer && !op->copy);
+    pst_assert(op->magic == MEM_OP_MAGIC);
+    pst_assert(pst_list_empty(&op->link));
+    pst_assert(pst_list_empty(&op->node.link));
+    pst_assert(!op->transfer);
+    pst_assert(!op->copy);
     free(op->iov);
     op->iov = NULL;
     pst_list_push_front(&op->port->ops_free, &op->link);
@@ -57,7 +64,8 @@ void mem_op_end(struct mem_op *op, int status)
 {
     struct mem_peer *peer = op->peer;
 
-    pst_assert(op->magic == MEM_OP_MAGIC && !pst_list_empty(&op->link));
+    pst_assert(op->magic == MEM_OP_MAGIC);
+    pst_assert(!pst_list_empty(&op->link));
     pst_list_remove(&op->link);
     if (op->copy)
         mem_unpost(op->port, op->copy);
@@ -125,7 +133,8 @@ void mem_transfer_end(struct mem_transfer *transfer, int status, uint64_t now_ns
     const struct pst_bytes none = {NULL, 0};
     struct mem_packet *packet;
 
-    pst_assert(status <= 0 && transfer->holders > 0);
+    pst_assert(status <= 0);
+    pst_assert(transfer->holders > 0);
     if (!transfer->op) /* the sender has closed */
         return;
     packet = mem_packet_new(MEM_ENDED, none, none, transfer);

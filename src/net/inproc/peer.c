@@ -90,7 +90,8 @@ void mem_peer_cut(struct mem_peer *peer)
     struct mem_port *port = mem_port_cast(peer->base.port);
     bool idle = peer->ops_count == 0;
 
-    pst_assert(peer->base.closing && !peer->gone);
+    pst_assert(peer->base.closing);
+    pst_assert(!peer->gone);
     peer->cut = true;
     pst_list_each_safe (it, &port->ops_live) {
         struct mem_op *op = pst_list_entry(it, struct mem_op, link);
@@ -113,7 +114,8 @@ void mem_peer_close(struct pst_peer *base)
     const struct pst_bytes none = {NULL, 0};
     struct mem_packet *packet;
 
-    pst_assert(base->closing && !peer->gone);
+    pst_assert(base->closing);
+    pst_assert(!peer->gone);
     mem_lock();
     pst_port_unready(&port->base, &peer->node_lost);
     pst_list_each (it, &port->msgs) {
@@ -135,7 +137,9 @@ void mem_peer_close(struct pst_peer *base)
 
 void mem_peer_forget(struct mem_peer *peer)
 {
-    pst_assert(peer->cut && peer->ops_count == 0 && peer->base.magic == PST_PEER_MAGIC);
+    pst_assert(peer->cut);
+    pst_assert(peer->ops_count == 0);
+    pst_assert(peer->base.magic == PST_PEER_MAGIC);
     pst_port_unready(peer->base.port, &peer->node_gone);
     pst_list_remove(&peer->link);
     peer->base.magic = 0;
@@ -198,7 +202,8 @@ static struct mem_transfer *transfer_new(struct mem_op *op, const struct mem_fat
     transfer->op = op;
     transfer->hold_ns = fate->hold_ns;
     op->transfer = mem_transfer_hold(transfer);
-    pst_assert(transfer->holders == 1 && transfer->copies == 0);
+    pst_assert(transfer->holders == 1);
+    pst_assert(transfer->copies == 0);
     return transfer;
 }
 
@@ -213,7 +218,8 @@ static int send_eager(struct mem_peer *peer, struct mem_port *to, struct pst_byt
     struct mem_op *op = mem_op_take(port, PST_NET_SENT, &iov, 1, arg);
     struct mem_fate fate;
 
-    pst_assert(!peer->doomed && !peer->base.closing);
+    pst_assert(!peer->doomed);
+    pst_assert(!peer->base.closing);
     if (!op)
         return -EBUSY;
     fate = mem_fate(peer);

@@ -70,7 +70,8 @@ void mem_post_news(struct mem_port *port)
 
 static void unlink_packet(struct mem_port *port, struct mem_packet *packet)
 {
-    pst_assert(port->inbox_count > 0 && !pst_list_empty(&packet->link));
+    pst_assert(port->inbox_count > 0);
+    pst_assert(!pst_list_empty(&packet->link));
     pst_assert(atomic_load(&port->pending) >= port->inbox_count);
     pst_list_remove(&packet->link);
     port->inbox_count--;

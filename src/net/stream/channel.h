@@ -48,7 +48,8 @@ bool stream_channel_is_plain(const struct stream_channel *channel);
  */
 static inline int stream_channel_start(struct stream_channel *channel, const char **fault)
 {
-    pst_assert(channel->magic == STREAM_CHANNEL_MAGIC && fault);
+    pst_assert(channel->magic == STREAM_CHANNEL_MAGIC);
+    pst_assert(fault);
     return channel->ops->start(channel, fault);
 }
 
@@ -57,7 +58,8 @@ static inline int stream_channel_start(struct stream_channel *channel, const cha
 static inline ssize_t stream_channel_readv(struct stream_channel *channel, struct iovec *iov, int iov_count)
 {
     pst_assert(channel->magic == STREAM_CHANNEL_MAGIC);
-    pst_assert(iov && iov_count > 0 && iov_count <= STREAM_CHANNEL_IOV_MAX);
+    pst_assert(iov);
+    pst_assert(iov_count > 0 && iov_count <= STREAM_CHANNEL_IOV_MAX);
     return channel->ops->readv(channel, iov, iov_count);
 }
 
@@ -66,7 +68,8 @@ static inline ssize_t stream_channel_writev(struct stream_channel *channel, cons
                                             int iov_count)
 {
     pst_assert(channel->magic == STREAM_CHANNEL_MAGIC);
-    pst_assert(iov && iov_count > 0 && iov_count <= STREAM_CHANNEL_IOV_MAX);
+    pst_assert(iov);
+    pst_assert(iov_count > 0 && iov_count <= STREAM_CHANNEL_IOV_MAX);
     return channel->ops->writev(channel, iov, iov_count);
 }
 

@@ -47,7 +47,8 @@ static void peer_hold(struct stream_peer *peer, const struct stream_msg *msg)
 
 static void peer_unhold(struct stream_peer *peer, const struct stream_msg *msg)
 {
-    pst_assert(peer->msg_count > 0 && peer->msg_bytes >= msg->bytes_count);
+    pst_assert(peer->msg_count > 0);
+    pst_assert(peer->msg_bytes >= msg->bytes_count);
     peer->msg_count--;
     peer->msg_bytes -= msg->bytes_count;
     stream_in_weigh(peer);
@@ -56,7 +57,8 @@ static void peer_unhold(struct stream_peer *peer, const struct stream_msg *msg)
 /* Off its lists: the caller's, to be freed. */
 static void msg_take_off(struct stream_msg *msg)
 {
-    pst_assert(msg->base.magic == PST_MSG_MAGIC && pst_list_empty(&msg->node.link));
+    pst_assert(msg->base.magic == PST_MSG_MAGIC);
+    pst_assert(pst_list_empty(&msg->node.link));
     pst_list_remove(&msg->link);
     if (msg->peer)
         peer_unhold(msg->peer, msg);
@@ -106,7 +108,8 @@ void stream_msgs_orphan(struct stream_peer *peer)
         msg->peer = NULL;
         pst_list_push_back(&stream_port_of(peer)->orphans, &msg->link);
     }
-    pst_assert(peer->msg_count == 0 && peer->msg_bytes == 0);
+    pst_assert(peer->msg_count == 0);
+    pst_assert(peer->msg_bytes == 0);
 }
 
 static void answer_free(struct stream_out *out)
@@ -119,7 +122,8 @@ static void msg_answer(struct stream_msg *msg, enum stream_type type, uint64_t v
 {
     struct stream_peer *peer = msg->peer;
 
-    pst_assert(peer && msg->base.bulk_bytes > 0);
+    pst_assert(peer);
+    pst_assert(msg->base.bulk_bytes > 0);
     msg_take_off(msg);
     msg->answer_head = (struct stream_head){.type = (uint8_t)type, .id = msg->id, .value = value};
     msg->answer = (struct stream_out){.front = (const uint8_t *)&msg->answer_head,
@@ -200,7 +204,9 @@ static int on_head(struct stream_peer *peer)
     const struct stream_head *head = &peer->in.head;
     int r = stream_head_check(head);
 
-    pst_assert(peer->in.head_bytes == STREAM_HEAD_BYTES && !peer->in.msg && !peer->in.op);
+    pst_assert(peer->in.head_bytes == STREAM_HEAD_BYTES);
+    pst_assert(!peer->in.msg);
+    pst_assert(!peer->in.op);
     if (r < 0)
         return r;
     switch (head->type) {
@@ -282,7 +288,8 @@ void stream_in_parse(struct stream_peer *peer, const uint8_t *data, size_t bytes
             stream_peer_lose(peer, (int)n);
             return;
         }
-        pst_assert(n > 0 && (size_t)n <= bytes);
+        pst_assert(n > 0);
+        pst_assert((size_t)n <= bytes);
         data += n;
         bytes -= (size_t)n;
     }
@@ -328,7 +335,8 @@ bool stream_in_read(struct stream_peer *peer)
     int count = read_pieces(peer, iov, &direct);
     ssize_t n = stream_channel_readv(peer->channel, iov, count);
 
-    pst_assert(peer->state == STREAM_PEER_UP && !peer->rests);
+    pst_assert(peer->state == STREAM_PEER_UP);
+    pst_assert(!peer->rests);
     if (n == -EAGAIN)
         return false;
     if (n <= 0) {

@@ -29,7 +29,9 @@ struct stream_op *stream_op_take(struct stream_port *port, enum pst_net_kind kin
     pst_assert(iov_count > 0 && iov_count <= PST_NET_BULK_IOV_MAX);
     if (!op)
         return NULL;
-    pst_assert(op->magic == STREAM_OP_MAGIC && op->state == STREAM_OP_FREE && !op->iov);
+    pst_assert(op->magic == STREAM_OP_MAGIC);
+    pst_assert(op->state == STREAM_OP_FREE);
+    pst_assert(!op->iov);
     op->iov = iov_count == 1 ? &op->one : malloc((size_t)iov_count * sizeof(*iov));
     if (!op->iov) {
         pst_list_push_front(&port->ops_free, &op->link);
@@ -48,7 +50,9 @@ struct stream_op *stream_op_take(struct stream_port *port, enum pst_net_kind kin
 
 void stream_op_give(struct stream_op *op)
 {
-    pst_assert(op->magic == STREAM_OP_MAGIC && pst_list_empty(&op->link) && pst_list_empty(&op->node.link));
+    pst_assert(op->magic == STREAM_OP_MAGIC);
+    pst_assert(pst_list_empty(&op->link));
+    pst_assert(pst_list_empty(&op->node.link));
     if (op->iov != &op->one)
         free(op->iov);
     op->iov = NULL;
@@ -59,7 +63,8 @@ void stream_op_give(struct stream_op *op)
 
 void stream_op_start(struct stream_op *op, struct stream_peer *peer, enum stream_op_state state)
 {
-    pst_assert(pst_list_empty(&op->link) && op->state == STREAM_OP_FREE);
+    pst_assert(pst_list_empty(&op->link));
+    pst_assert(op->state == STREAM_OP_FREE);
     op->peer = peer;
     op->state = state;
     pst_list_push_back(&peer->ops, &op->link);
@@ -72,7 +77,8 @@ void stream_op_start(struct stream_op *op, struct stream_peer *peer, enum stream
 
 void stream_op_end(struct stream_op *op, int status)
 {
-    pst_assert(op->magic == STREAM_OP_MAGIC && op->state != STREAM_OP_ENDED);
+    pst_assert(op->magic == STREAM_OP_MAGIC);
+    pst_assert(op->state != STREAM_OP_ENDED);
     if (op->state == STREAM_OP_RECEIVES) {
         pst_assert(op->peer->receives > 0);
         op->peer->receives--;
@@ -142,12 +148,14 @@ void stream_op_advance(struct stream_op *op, size_t bytes)
 
 void stream_op_fill(struct stream_op *op, const uint8_t *from, size_t bytes)
 {
-    pst_assert(op->state == STREAM_OP_RECEIVES && bytes <= op->left);
+    pst_assert(op->state == STREAM_OP_RECEIVES);
+    pst_assert(bytes <= op->left);
     while (bytes > 0) {
         struct iovec piece;
         size_t n = bytes;
 
-        pst_assert(stream_op_pieces(op, &n, &piece, 1) == 1 && n > 0);
+        pst_assert(stream_op_pieces(op, &n, &piece, 1) == 1);
+        pst_assert(n > 0);
         memcpy(piece.iov_base, from, n);
         stream_op_advance(op, n);
         from += n;

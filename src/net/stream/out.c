@@ -37,7 +37,8 @@ struct stream_letter *stream_letter_new(struct stream_peer *peer, struct pst_byt
     size_t bytes = head.len + header.len + data.len;
     struct stream_letter *letter = malloc(sizeof(*letter) + bytes);
 
-    pst_assert(header.len <= PST_NET_HEADER_BYTES_MAX && data.len <= PST_NET_EAGER_BYTES_MAX);
+    pst_assert(header.len <= PST_NET_HEADER_BYTES_MAX);
+    pst_assert(data.len <= PST_NET_EAGER_BYTES_MAX);
     if (!letter)
         return NULL;
     letter->peer = peer;
@@ -57,8 +58,11 @@ struct stream_letter *stream_letter_new(struct stream_peer *peer, struct pst_byt
 
 void stream_out_push(struct stream_peer *peer, struct stream_out *out)
 {
-    pst_assert(peer->state != STREAM_PEER_OVER && pst_list_empty(&out->link));
-    pst_assert(out->front_bytes > 0 && out->front_done == 0 && (out->op || out->body_left == 0));
+    pst_assert(peer->state != STREAM_PEER_OVER);
+    pst_assert(pst_list_empty(&out->link));
+    pst_assert(out->front_bytes > 0);
+    pst_assert(out->front_done == 0);
+    pst_assert(out->op || out->body_left == 0);
     pst_list_push_back(&peer->outs, &out->link);
 }
 
@@ -66,7 +70,8 @@ void stream_out_push(struct stream_peer *peer, struct stream_out *out)
 
 static void body_prepare(struct stream_op *op)
 {
-    pst_assert(op->state == STREAM_OP_SENDS && op->left > 0);
+    pst_assert(op->state == STREAM_OP_SENDS);
+    pst_assert(op->left > 0);
     op->head.body_bytes = (uint32_t)pst_min(op->left, STREAM_BODY_BYTES_MAX);
     op->out.front_done = 0;
     op->out.body_left = op->head.body_bytes;
@@ -77,7 +82,8 @@ static void body_written(struct stream_out *out)
 {
     struct stream_op *op = pst_container_of(out, struct stream_op, out);
 
-    pst_assert(op->magic == STREAM_OP_MAGIC && out->body_left == 0);
+    pst_assert(op->magic == STREAM_OP_MAGIC);
+    pst_assert(out->body_left == 0);
     if (op->left == 0)
         stream_op_end(op, 0);
     else
@@ -139,7 +145,8 @@ static void outs_advance(struct stream_peer *peer, size_t bytes)
         uint32_t front = (uint32_t)pst_min(bytes, out->front_bytes - out->front_done);
         size_t body = pst_min(bytes - front, out->body_left);
 
-        pst_assert(!pst_list_empty(&peer->outs) && front + body > 0);
+        pst_assert(!pst_list_empty(&peer->outs));
+        pst_assert(front + body > 0);
         out->front_done += front;
         out->body_left -= body;
         if (body > 0)

@@ -31,7 +31,8 @@ int pst_stream_dial_address(const struct pst_stream_dial *dial, void *buf, size_
     uint8_t *at = buf;
 
     pst_assert(dial->to_bytes <= sizeof(struct sockaddr_storage));
-    pst_assert(address.host_bytes <= STREAM_HOST_BYTES_MAX && dial->preface.len <= STREAM_PREFACE_BYTES_MAX);
+    pst_assert(address.host_bytes <= STREAM_HOST_BYTES_MAX);
+    pst_assert(dial->preface.len <= STREAM_PREFACE_BYTES_MAX);
     if (bytes > cap)
         return -ENOSPC;
     memcpy(address.magic, magic, sizeof(magic));
@@ -84,7 +85,8 @@ static int peer_take_channel(struct stream_peer *peer, struct stream_channel *ch
     socklen_t bytes = sizeof(domain);
     bool plain = stream_channel_is_plain(channel);
 
-    pst_assert(!peer->channel && peer->watched == 0);
+    pst_assert(!peer->channel);
+    pst_assert(peer->watched == 0);
     if (epoll_ctl(stream_port_of(peer)->epoll_fd, EPOLL_CTL_ADD, stream_channel_fd(channel), &event) != 0)
         return -errno;
     (void)getsockopt(stream_channel_fd(channel), SOL_SOCKET, SO_DOMAIN, &domain, &bytes);
@@ -124,8 +126,11 @@ static struct stream_peer *peer_new(struct stream_port *port, void *ctx)
 
 void stream_peer_free(struct stream_peer *peer)
 {
-    pst_assert(peer->base.magic == PST_PEER_MAGIC && !peer->channel);
-    pst_assert(pst_list_empty(&peer->ops) && pst_list_empty(&peer->msgs) && pst_list_empty(&peer->outs));
+    pst_assert(peer->base.magic == PST_PEER_MAGIC);
+    pst_assert(!peer->channel);
+    pst_assert(pst_list_empty(&peer->ops));
+    pst_assert(pst_list_empty(&peer->msgs));
+    pst_assert(pst_list_empty(&peer->outs));
     pst_port_unready(peer->base.port, &peer->node_lost);
     pst_port_unready(peer->base.port, &peer->node_gone);
     pst_list_remove(&peer->link);
@@ -194,7 +199,8 @@ static void peer_over(struct stream_peer *peer, int status)
 {
     struct stream_port *port = stream_port_of(peer);
 
-    pst_assert(peer->state != STREAM_PEER_OVER && status < 0);
+    pst_assert(peer->state != STREAM_PEER_OVER);
+    pst_assert(status < 0);
     peer->state = STREAM_PEER_OVER;
     pst_list_remove(&peer->change);
     if (peer->channel) {
@@ -212,7 +218,9 @@ static void peer_over(struct stream_peer *peer, int status)
     stream_outs_drop(peer);
     while (!pst_list_empty(&peer->ops))
         stream_op_end(pst_list_first(&peer->ops, struct stream_op, link), status);
-    pst_assert(peer->receives == 0 && peer->eagers == 0 && pst_list_empty(&peer->outs));
+    pst_assert(peer->receives == 0);
+    pst_assert(peer->eagers == 0);
+    pst_assert(pst_list_empty(&peer->outs));
 }
 
 int stream_peer_open(struct pst_port *base, const void *at, size_t bytes, void *ctx, struct pst_peer **out)
@@ -275,7 +283,8 @@ static int peer_seal(struct stream_peer *peer)
 
     if (!letter)
         return 0;
-    pst_assert(letter->out.front_done == 0 && peer->state == STREAM_PEER_STARTS);
+    pst_assert(letter->out.front_done == 0);
+    pst_assert(peer->state == STREAM_PEER_STARTS);
     peer->preface = NULL;
     return stream_net_cast(peer->base.port->net)->seal(peer->channel, letter->front, letter->out.front_bytes);
 }

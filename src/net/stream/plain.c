@@ -71,7 +71,8 @@ int stream_channel_plain(int fd, struct stream_channel **out)
 {
     struct stream_channel *channel = malloc(sizeof(*channel));
 
-    pst_assert(fd >= 0 && out);
+    pst_assert(fd >= 0);
+    pst_assert(out);
     if (!channel)
         return -ENOMEM;
     *channel = (struct stream_channel){.magic = STREAM_CHANNEL_MAGIC, .fd = fd, .ops = &plain};

@@ -101,25 +101,29 @@ struct stream_port {
 
 static inline struct stream_net *stream_net_cast(struct pst_net *net)
 {
-    pst_assert(net->magic == PST_NET_MAGIC && net->ops == &pst_net_stream);
+    pst_assert(net->magic == PST_NET_MAGIC);
+    pst_assert(net->ops == &pst_net_stream);
     return pst_container_of(net, struct stream_net, base);
 }
 
 static inline struct stream_port *stream_port_cast(struct pst_port *port)
 {
-    pst_assert(port->magic == PST_PORT_MAGIC && port->net->ops == &pst_net_stream);
+    pst_assert(port->magic == PST_PORT_MAGIC);
+    pst_assert(port->net->ops == &pst_net_stream);
     return pst_container_of(port, struct stream_port, base);
 }
 
 static inline struct stream_peer *stream_peer_cast(struct pst_peer *peer)
 {
-    pst_assert(peer->magic == PST_PEER_MAGIC && peer->port->net->ops == &pst_net_stream);
+    pst_assert(peer->magic == PST_PEER_MAGIC);
+    pst_assert(peer->port->net->ops == &pst_net_stream);
     return pst_container_of(peer, struct stream_peer, base);
 }
 
 static inline struct stream_msg *stream_msg_cast(struct pst_msg *msg)
 {
-    pst_assert(msg->magic == PST_MSG_MAGIC && msg->port->net->ops == &pst_net_stream);
+    pst_assert(msg->magic == PST_MSG_MAGIC);
+    pst_assert(msg->port->net->ops == &pst_net_stream);
     return pst_container_of(msg, struct stream_msg, base);
 }
 

@@ -16,7 +16,8 @@ static int channel_fail(struct tls_channel *ch)
 {
     ch->error = tls_fault_read(ch);
     (void)tls_out_flush(ch); /* the alert, as far as the socket takes it */
-    pst_assert(ch->error < 0 && ch->text[0]);
+    pst_assert(ch->error < 0);
+    pst_assert(ch->text[0]);
     return ch->error;
 }
 
@@ -63,7 +64,8 @@ static ssize_t read_record(struct tls_channel *ch, void *to, size_t bytes)
 {
     size_t taken = 0;
 
-    pst_assert(ch->started && bytes > 0);
+    pst_assert(ch->started);
+    pst_assert(bytes > 0);
     if (ch->error < 0)
         return ch->error;
     ERR_clear_error();
@@ -272,7 +274,8 @@ int pst_tls_channel(struct pst_tls *tls, int fd, const char *host, struct stream
     struct tls_channel *ch = calloc(1, sizeof(*ch));
     BIO *bio;
 
-    pst_assert(fd >= 0 && out);
+    pst_assert(fd >= 0);
+    pst_assert(out);
     if (!ch)
         return -ENOMEM;
     ch->channel = (struct stream_channel){.magic = STREAM_CHANNEL_MAGIC, .fd = fd, .ops = &ops};

@@ -69,7 +69,8 @@ static int fault_set(struct tls_channel *ch, const struct meaning *meaning, cons
 {
     ch->fault = meaning->fault;
     snprintf(ch->text, sizeof(ch->text), "%s%s", before, meaning->text);
-    pst_assert(meaning->error < 0 && ch->fault != PST_TLS_FAULT_NONE);
+    pst_assert(meaning->error < 0);
+    pst_assert(ch->fault != PST_TLS_FAULT_NONE);
     return meaning->error;
 }
 

@@ -207,7 +207,8 @@ bool ucx_address_sound(const struct ucx_address_form *own, const void *address, 
     struct cursor in = {.at = address, .left = bytes};
     struct ucx_address_form lanes;
 
-    pst_assert(address && bytes > 0);
+    pst_assert(address);
+    pst_assert(bytes > 0);
     return !own->known || address_sound(&in, own, &lanes);
 }
 
@@ -216,7 +217,8 @@ void ucx_address_learn(struct ucx_address_form *form, const void *address, size_
     const struct ucx_address_form nothing = {0};
     struct cursor in = {.at = address, .left = bytes};
 
-    pst_assert(address && bytes > 0);
+    pst_assert(address);
+    pst_assert(bytes > 0);
     form->known = address_sound(&in, &nothing, form) && in.left == 0;
     form->known &= form->lane_count <= UCX_LANES_KNOWN_MAX && ucx_address_sound(form, address, bytes);
     pst_assert(!form->known || form->lane_count <= UCX_LANES_KNOWN_MAX);

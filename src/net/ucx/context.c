@@ -54,7 +54,8 @@ static bool context_serves(const struct ucx_context *shared, const struct pst_ne
 {
     const char *devices = options->devices ? options->devices : "";
 
-    pst_assert(shared->refs > 0 && shared->context);
+    pst_assert(shared->refs > 0);
+    pst_assert(shared->context);
     return shared->loopback_only == options->loopback_only && shared->serves == options->serves &&
            !strcmp(shared->devices, devices);
 }
@@ -90,7 +91,8 @@ static int context_open(const struct pst_net_options *options, struct ucx_contex
     shared->loopback_only = options->loopback_only;
     shared->serves = options->serves;
     pst_list_init(&shared->link);
-    pst_assert(shared->context && shared->refs == 0);
+    pst_assert(shared->context);
+    pst_assert(shared->refs == 0);
     *out = shared;
     return 0;
 }
@@ -125,7 +127,8 @@ static int context_ref(const struct pst_net_options *options, struct ucx_context
 static void context_unref(struct ucx_context *shared)
 {
     pthread_mutex_lock(&contexts_lock);
-    pst_assert(shared->refs > 0 && !pst_list_empty(&shared->link));
+    pst_assert(shared->refs > 0);
+    pst_assert(!pst_list_empty(&shared->link));
     if (--shared->refs == 0) {
         pst_list_remove(&shared->link);
         if (!shared->stuck) /* else a worker still stands on it */
@@ -148,7 +151,8 @@ int pst_ucx_open(const struct pst_net_options *options, struct pst_net **out)
         return r;
     }
     net->base = (struct pst_net){.magic = PST_NET_MAGIC, .ops = &pst_net_ucx};
-    pst_assert(net->shared && net->shared->context && net->shared->refs > 0);
+    pst_assert(net->shared && net->shared->context);
+    pst_assert(net->shared->refs > 0);
     *out = &net->base;
     return 0;
 }
@@ -173,7 +177,8 @@ static int net_register(struct pst_net *base, void *addr, size_t bytes, void **o
     ucp_mem_h handle;
     ucs_status_t status;
 
-    pst_assert(addr && bytes > 0);
+    pst_assert(addr);
+    pst_assert(bytes > 0);
     status = ucp_mem_map(ucx_net_cast(base)->shared->context, &params, &handle);
 
     if (status != UCS_OK)

@@ -34,7 +34,8 @@ static struct ucx_msg *msg_take(struct ucx_port *port, enum ucx_msg_kind kind)
     if (pst_list_empty(&port->msgs_free) && slab_add(port) < 0)
         return NULL;
     msg = pst_list_first(&port->msgs_free, struct ucx_msg, link);
-    pst_assert(msg->base.magic == 0 && !msg->desc);
+    pst_assert(msg->base.magic == 0);
+    pst_assert(!msg->desc);
     pst_list_remove(&msg->link);
     pst_list_push_back(&port->msgs_live, &msg->link);
     msg->base.magic = PST_MSG_MAGIC;
@@ -49,7 +50,8 @@ static struct ucx_msg *msg_take(struct ucx_port *port, enum ucx_msg_kind kind)
 static void msg_give(struct ucx_port *port, struct ucx_msg *msg)
 {
     pst_assert(msg->kind == UCX_MSG_WHOLE || port->halves_count > 0);
-    pst_assert(msg->base.magic == PST_MSG_MAGIC && pst_list_empty(&msg->node.link));
+    pst_assert(msg->base.magic == PST_MSG_MAGIC);
+    pst_assert(pst_list_empty(&msg->node.link));
     port->halves_count -= msg->kind != UCX_MSG_WHOLE;
     msg->base.magic = 0;
     msg->desc = NULL;
@@ -59,7 +61,8 @@ static void msg_give(struct ucx_port *port, struct ucx_msg *msg)
 
 static void desc_release(struct ucx_port *port, struct ucx_msg *msg)
 {
-    pst_assert(msg->base.magic == PST_MSG_MAGIC && msg->base.port == &port->base);
+    pst_assert(msg->base.magic == PST_MSG_MAGIC);
+    pst_assert(msg->base.port == &port->base);
     if (msg->desc)
         ucp_am_data_release(port->worker, msg->desc);
     msg->desc = NULL;
@@ -84,7 +87,8 @@ static void *header_copy(struct ucx_msg *msg, const void *header, size_t bytes)
 static void msg_deliver(struct ucx_port *port, struct ucx_msg *msg, enum pst_net_kind kind,
                         struct pst_bytes header, struct pst_bytes data)
 {
-    pst_assert(msg->kind == UCX_MSG_WHOLE && header.len <= PST_NET_HEADER_BYTES_MAX);
+    pst_assert(msg->kind == UCX_MSG_WHOLE);
+    pst_assert(header.len <= PST_NET_HEADER_BYTES_MAX);
     pst_assert(kind == PST_NET_EAGER || kind == PST_NET_BULK);
     msg->node.event = (struct pst_net_event){.kind = kind, .msg = &msg->base, .header = header, .data = data};
     pst_port_ready(&port->base, &msg->node);
@@ -167,7 +171,8 @@ static ucs_status_t bulk_came(void *arg, const void *header, size_t header_bytes
     msg->desc = desc;
     msg->ep = param->reply_ep;
     msg->base.bulk_bytes = bytes;
-    pst_assert(msg->base.bulk_bytes > 0 && msg->ep);
+    pst_assert(msg->base.bulk_bytes > 0);
+    pst_assert(msg->ep);
     msg_deliver(port, msg, PST_NET_BULK, (struct pst_bytes){at, header_bytes},
                 (struct pst_bytes){NULL, bytes});
     return UCS_INPROGRESS;
@@ -193,7 +198,8 @@ static void halves_join(struct ucx_port *port, struct ucx_msg *parted, const voi
 {
     void *at = header_copy(parted, header, header_bytes);
 
-    pst_assert(parted->kind == UCX_MSG_PARTED && port->halves_count > 0);
+    pst_assert(parted->kind == UCX_MSG_PARTED);
+    pst_assert(port->halves_count > 0);
     if (!at) {
         desc_release(port, parted);
         msg_give(port, parted);
@@ -275,7 +281,8 @@ int ucx_messages_open(struct ucx_port *port)
     };
     ucs_status_t status = UCS_OK;
 
-    pst_assert(port->worker && pst_list_empty(&port->msgs_live));
+    pst_assert(port->worker);
+    pst_assert(pst_list_empty(&port->msgs_live));
     for (size_t i = 0; i < pst_count_of(handlers) && status == UCS_OK; i++) {
         ucp_am_handler_param_t param = {
             .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
@@ -369,7 +376,8 @@ static ucs_status_ptr_t receive_start(struct ucx_op *op, void *desc)
         .user_data = op,
     };
 
-    pst_assert(desc && op->iov_count >= 1);
+    pst_assert(desc);
+    pst_assert(op->iov_count >= 1);
     return ucp_am_recv_data_nbx(op->port->worker, desc, plain ? whole.iov_base : iov,
                                 plain ? whole.iov_len : (size_t)op->iov_count, &params);
 }
@@ -383,7 +391,8 @@ int ucx_msg_receive(struct pst_msg *base, const struct iovec *iov, int iov_count
     ucp_ep_h ep = msg->ep;
     ucs_status_ptr_t request;
 
-    pst_assert(msg->kind == UCX_MSG_WHOLE && pst_list_empty(&msg->node.link));
+    pst_assert(msg->kind == UCX_MSG_WHOLE);
+    pst_assert(pst_list_empty(&msg->node.link));
     if (!op)
         return -EBUSY;
     op->node.event = (struct pst_net_event){.kind = PST_NET_RECEIVED, .arg = arg};
@@ -408,7 +417,8 @@ void ucx_msg_free(struct pst_msg *base)
     struct ucx_msg *msg = ucx_msg_cast(base);
     struct ucx_port *port = ucx_port_cast(base->port);
 
-    pst_assert(msg->kind == UCX_MSG_WHOLE && pst_list_empty(&msg->node.link));
+    pst_assert(msg->kind == UCX_MSG_WHOLE);
+    pst_assert(pst_list_empty(&msg->node.link));
     desc_release(port, msg);
     msg_give(port, msg);
 }

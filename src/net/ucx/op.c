@@ -13,7 +13,8 @@ struct ucx_op *ucx_op_take(struct ucx_port *port)
     if (pst_list_empty(&port->ops_free))
         return NULL;
     op = pst_list_first(&port->ops_free, struct ucx_op, link);
-    pst_assert(op->magic == UCX_OP_MAGIC && op->pack < 0);
+    pst_assert(op->magic == UCX_OP_MAGIC);
+    pst_assert(op->pack < 0);
     pst_list_remove(&op->link);
     op->silent = false;
     op->iov_count = 0;
@@ -33,14 +34,16 @@ static void pack_release(struct ucx_op *op)
 void ucx_op_give(struct ucx_op *op)
 {
     pst_assert(op->magic == UCX_OP_MAGIC);
-    pst_assert(pst_list_empty(&op->link) && pst_list_empty(&op->node.link));
+    pst_assert(pst_list_empty(&op->link));
+    pst_assert(pst_list_empty(&op->node.link));
     pack_release(op);
     pst_list_push_front(&op->port->ops_free, &op->link); /* the warmest first */
 }
 
 void ucx_op_start(struct ucx_op *op, struct ucx_peer *peer, ucp_ep_h ep)
 {
-    pst_assert(pst_list_empty(&op->link) && pst_list_empty(&op->node.link));
+    pst_assert(pst_list_empty(&op->link));
+    pst_assert(pst_list_empty(&op->node.link));
     pst_assert(!peer || peer->base.port == &op->port->base);
     op->peer = peer;
     op->ep = ep;
@@ -68,7 +71,8 @@ void ucx_op_end(struct ucx_op *op, int status)
 {
     struct ucx_peer *peer = op->peer;
 
-    pst_assert(op->magic == UCX_OP_MAGIC && status <= 0);
+    pst_assert(op->magic == UCX_OP_MAGIC);
+    pst_assert(status <= 0);
     ucx_op_stop(op);
     pack_release(op);
     if (op->silent) {
@@ -154,7 +158,8 @@ int ucx_op_stage(struct ucx_op *op, struct iovec *whole)
     int place = __builtin_ctz(~port->packs_used);
     size_t total;
 
-    pst_assert(op->iov_count > 1 && op->pack < 0);
+    pst_assert(op->iov_count > 1);
+    pst_assert(op->pack < 0);
     if (!pst_iov_total(ucx_op_iov(op), op->iov_count, &total) || total > PST_NET_PACK_BYTES_MAX)
         return -EMSGSIZE;
     if (place >= UCX_PACKS)
@@ -174,7 +179,8 @@ void ucx_op_unstage(struct ucx_op *op)
     const struct iovec *iov = ucx_op_iov(op);
     const char *from;
 
-    pst_assert(op->magic == UCX_OP_MAGIC && op->pack < UCX_PACKS);
+    pst_assert(op->magic == UCX_OP_MAGIC);
+    pst_assert(op->pack < UCX_PACKS);
     if (op->pack < 0)
         return;
     from = op->port->packs[op->pack];

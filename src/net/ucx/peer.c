@@ -82,7 +82,8 @@ int ucx_peer_open(struct pst_port *base, const void *address, size_t bytes, void
         free(peer);
         return ucx_errno(status);
     }
-    pst_assert(peer->ep && !ucx_peer_find(port, peer->ep));
+    pst_assert(peer->ep);
+    pst_assert(!ucx_peer_find(port, peer->ep));
     pst_list_push_back(bucket_of(port, peer->ep), &peer->link);
     /* The other side may have connected first and announced something that is being received already. */
     pst_list_each (it, &port->ops_live) {
@@ -113,7 +114,8 @@ void ucx_peer_close_now(struct ucx_peer *peer)
     ucp_request_param_t params = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
     ucs_status_ptr_t request;
 
-    pst_assert(peer->base.closing && peer->ep);
+    pst_assert(peer->base.closing);
+    pst_assert(peer->ep);
     pst_list_remove(&peer->parting);
     pst_list_remove(&peer->opened);
     while (!pst_list_empty(&peer->held))
@@ -137,7 +139,8 @@ void ucx_peer_close(struct pst_peer *base)
 {
     struct ucx_peer *peer = ucx_peer_cast(base);
 
-    pst_assert(base->closing && pst_list_empty(&peer->parting));
+    pst_assert(base->closing);
+    pst_assert(pst_list_empty(&peer->parting));
     if (peer->wired || peer->lost) {
         ucx_peer_close_now(peer);
         return;
@@ -164,8 +167,10 @@ void ucx_peers_part(struct ucx_port *port, bool all)
 
 void ucx_peer_forget(struct ucx_peer *peer)
 {
-    pst_assert(!peer->ep && peer->ops_count == 0);
-    pst_assert(peer->base.closing && pst_list_empty(&peer->node_lost.link));
+    pst_assert(!peer->ep);
+    pst_assert(peer->ops_count == 0);
+    pst_assert(peer->base.closing);
+    pst_assert(pst_list_empty(&peer->node_lost.link));
     pst_port_unready(peer->base.port, &peer->node_gone);
     pst_list_remove(&peer->link);
     peer->base.magic = 0;
@@ -198,7 +203,8 @@ static void lane_read(struct ucx_peer *peer)
     size_t bytes;
     FILE *f = open_memstream(&text, &bytes);
 
-    pst_assert(peer->ep && !peer->lane_known);
+    pst_assert(peer->ep);
+    pst_assert(!peer->lane_known);
     strcpy(peer->lane, "unknown");
     if (!f)
         return;
@@ -250,7 +256,8 @@ static void ucx_send_ended(void *request, ucs_status_t status, void *arg)
 {
     struct ucx_op *op = ucx_op_cast(arg);
 
-    pst_assert(request && op->node.event.kind == PST_NET_SENT);
+    pst_assert(request);
+    pst_assert(op->node.event.kind == PST_NET_SENT);
     if (status == UCS_OK && op->peer)
         op->peer->wired = true;
     ucp_request_free(request);
@@ -275,7 +282,9 @@ static int send_now(struct ucx_op *op)
     ucs_status_ptr_t request =
         ucp_am_send_nbx(op->ep, op->am, op->header, op->header_bytes, buffer, count, &params);
 
-    pst_assert(op->peer && op->ep && op->iov_count >= 1);
+    pst_assert(op->peer);
+    pst_assert(op->ep);
+    pst_assert(op->iov_count >= 1);
     if (UCS_PTR_IS_PTR(request))
         return 0;
     op->peer->wired |= !request;
@@ -284,7 +293,8 @@ static int send_now(struct ucx_op *op)
 
 void ucx_peer_opened(struct ucx_peer *peer, bool well)
 {
-    pst_assert(peer->opening && peer->ops_count > 0);
+    pst_assert(peer->opening);
+    pst_assert(peer->ops_count > 0);
     peer->opening = false;
     peer->ops_count--;
     if (well && peer->ep)
@@ -294,7 +304,8 @@ void ucx_peer_opened(struct ucx_peer *peer, bool well)
 
 static void way_opened(void *request, ucs_status_t status, void *arg)
 {
-    pst_assert(request && status != UCS_INPROGRESS);
+    pst_assert(request);
+    pst_assert(status != UCS_INPROGRESS);
     ucp_request_free(request);
     ucx_peer_opened(ucx_peer_cast(arg), status == UCS_OK); /* else it fails, or is being closed */
 }
@@ -311,7 +322,8 @@ static int way_open(struct ucx_peer *peer)
                                   .user_data = peer};
     ucs_status_ptr_t request;
 
-    pst_assert(peer->ep && !peer->base.closing);
+    pst_assert(peer->ep);
+    pst_assert(!peer->base.closing);
     if (peer->wired)
         return 1;
     if (peer->opening || !pst_list_empty(&peer->held))
@@ -353,7 +365,8 @@ static int op_send(struct ucx_op *op, struct ucx_peer *peer, enum ucx_am am, con
     int r;
 
     pst_assert(op->iov_count >= 1 && op->iov_count <= PST_NET_BULK_IOV_MAX);
-    pst_assert(peer->ep && !peer->base.closing);
+    pst_assert(peer->ep);
+    pst_assert(!peer->base.closing);
     r = way_open(peer);
     if (r < 0) {
         ucx_op_give(op);
@@ -475,7 +488,8 @@ int ucx_peer_send_bulk(struct pst_peer *base, struct pst_bytes header, const str
     void *at;
     int r;
 
-    pst_assert(iov && iov_count >= 1);
+    pst_assert(iov);
+    pst_assert(iov_count >= 1);
     if (peer->lost)
         return -ECONNRESET;
     op = send_begin(peer, arg);

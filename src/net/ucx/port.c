@@ -30,7 +30,8 @@ static int worker_open(struct ucx_port *port, ucp_context_h context)
     struct ucx_numbers numbers;
     ucs_status_t status;
 
-    pst_assert(!port->worker && context);
+    pst_assert(!port->worker);
+    pst_assert(context);
     ucx_numbers_hold(&numbers);
     status = ucp_worker_create(context, &params, &port->worker);
     ucx_numbers_release(&numbers);
@@ -125,7 +126,8 @@ int ucx_port_open(struct pst_net *net, uint32_t events_max, struct pst_port **ou
         port_free(port);
         return r;
     }
-    pst_assert(port->fd >= 0 && !pst_list_empty(&port->ops_free));
+    pst_assert(port->fd >= 0);
+    pst_assert(!pst_list_empty(&port->ops_free));
     *out = &port->base;
     return 0;
 }
@@ -139,7 +141,8 @@ static bool port_is_endable(const struct ucx_port *port)
     pst_list_each (it, &port->ops_live) {
         const struct ucx_op *op = pst_list_entry(it, struct ucx_op, link);
 
-        pst_assert(op->magic == UCX_OP_MAGIC && (!op->peer || op->peer->base.closing));
+        pst_assert(op->magic == UCX_OP_MAGIC);
+        pst_assert(!op->peer || op->peer->base.closing);
         if (!op->peer)
             return false;
     }
@@ -164,7 +167,8 @@ static bool port_drain(struct ucx_port *port)
 
 static void worker_end(struct ucx_port *port)
 {
-    pst_assert(port->worker && port_is_endable(port));
+    pst_assert(port->worker);
+    pst_assert(port_is_endable(port));
     ucx_peers_part(port, true);
     ucx_messages_release(port);
     ucp_worker_destroy(port->worker);
@@ -180,7 +184,8 @@ static void worker_end(struct ucx_port *port)
                 ucx_peer_opened(peer, false);
         }
     }
-    pst_assert(!port->worker && pst_list_empty(&port->ops_live));
+    pst_assert(!port->worker);
+    pst_assert(pst_list_empty(&port->ops_live));
 }
 
 void ucx_port_abandon(struct pst_port *base)
@@ -193,7 +198,8 @@ void ucx_port_abandon(struct pst_port *base)
 
 static void close_peers(struct ucx_port *port)
 {
-    pst_assert(port->worker && pst_list_empty(&port->parting));
+    pst_assert(port->worker);
+    pst_assert(pst_list_empty(&port->parting));
     for (int i = 0; i < UCX_PEER_BUCKETS; i++) {
         pst_list_each_safe (it, &port->peers[i]) {
             struct ucx_peer *peer = pst_list_entry(it, struct ucx_peer, link);
@@ -223,7 +229,8 @@ void ucx_port_close(struct pst_port *base)
     for (int i = 0; i < UCX_PEER_BUCKETS; i++)
         pst_list_each_safe (it, &port->peers[i])
             ucx_peer_forget(pst_list_entry(it, struct ucx_peer, link));
-    pst_assert(!port->worker && pst_list_empty(&port->ops_live));
+    pst_assert(!port->worker);
+    pst_assert(pst_list_empty(&port->ops_live));
     ucx_messages_close(port);
     port_free(port);
 }
@@ -241,7 +248,8 @@ int ucx_port_address(struct pst_port *base, bool network_only, void *buf, size_t
     pst_assert(port->worker);
     if (status != UCS_OK)
         return ucx_errno(status);
-    pst_assert(attr.address && attr.address_length > 0 && attr.address_length <= INT32_MAX);
+    pst_assert(attr.address);
+    pst_assert(attr.address_length > 0 && attr.address_length <= INT32_MAX);
     r = (int)attr.address_length;
     if (attr.address_length > cap || attr.address_length > PST_NET_ADDRESS_BYTES_MAX)
         r = -ENOSPC;

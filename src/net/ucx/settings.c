@@ -102,7 +102,8 @@ static int settings_refuse(const char *name, const char *value)
 {
     char version[PST_UCX_TEXT_BYTES];
 
-    pst_assert(name && *name && value);
+    pst_assert(name && *name);
+    pst_assert(value);
     pst_ucx_print(pst_ucx_version(), version);
     snprintf(fault, sizeof(fault), "UCX %s does not take the setting UCX_%s=%s", version, name, value);
     return -ELIBBAD;
@@ -112,7 +113,8 @@ static int settings_refuse(const char *name, const char *value)
 
 static bool names_have(const char *const *names, const char *name, size_t len)
 {
-    pst_assert(*names && name);
+    pst_assert(*names);
+    pst_assert(name);
     for (; *names; names++)
         if (strlen(*names) == len && !strncmp(name, *names, len))
             return true;
@@ -206,7 +208,8 @@ static const char *name_taken(const struct setting *setting, uct_iface_config_t 
     const char *names[] = {setting->name, strchr(setting->name, '_') + 1}, *taken = NULL;
     char value[VALUE_BYTES];
 
-    pst_assert(setting->transport && strchr(setting->name, '_'));
+    pst_assert(setting->transport);
+    pst_assert(strchr(setting->name, '_'));
     for (size_t i = 0; i < pst_count_of(names) && !taken; i++)
         if (uct_config_modify(table, names[i], setting->value) == UCS_OK)
             taken = names[i];
@@ -263,7 +266,8 @@ static bool set_by_user(const struct setting *setting)
     bool shared = setting->transport && !strncmp(setting->name, "MM_", 3);
     char variable[VALUE_BYTES], posix[VALUE_BYTES];
 
-    pst_assert(strlen(setting->name) >= 3 && strlen(setting->name) + sizeof("UCX_POSIX_") <= VALUE_BYTES);
+    pst_assert(strlen(setting->name) >= 3);
+    pst_assert(strlen(setting->name) + sizeof("UCX_POSIX_") <= VALUE_BYTES);
     if (setting->when & BOUND)
         return false;
     snprintf(variable, sizeof(variable), "UCX_%s", setting->name);

@@ -65,7 +65,8 @@ struct ucx_port {
 
 static inline struct ucx_net *ucx_net_cast(struct pst_net *net)
 {
-    pst_assert(net->magic == PST_NET_MAGIC && net->ops == &pst_net_ucx);
+    pst_assert(net->magic == PST_NET_MAGIC);
+    pst_assert(net->ops == &pst_net_ucx);
     return pst_container_of(net, struct ucx_net, base);
 }
 
@@ -73,7 +74,8 @@ static inline struct ucx_port *ucx_port_cast(void *arg)
 {
     struct pst_port *port = arg;
 
-    pst_assert(port->magic == PST_PORT_MAGIC && port->net->ops == &pst_net_ucx);
+    pst_assert(port->magic == PST_PORT_MAGIC);
+    pst_assert(port->net->ops == &pst_net_ucx);
     return pst_container_of(port, struct ucx_port, base);
 }
 

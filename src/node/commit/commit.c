@@ -103,7 +103,8 @@ static void fill_results(const struct pst_commit *commit)
     struct pst_wire_result result = pst_reply_result(outcome_of(commit), &none);
     uint8_t *at = commit->request->reply + commit->reply_at;
 
-    pst_assert(commit->parts_left == 0 && commit->reply_at < commit->request->reply_bytes);
+    pst_assert(commit->parts_left == 0);
+    pst_assert(commit->reply_at < commit->request->reply_bytes);
     pst_assert(!commit->alone || commit->change_count == 1);
     if (!commit->alone)
         at = pst_wire_put_result(at, &result);
@@ -123,7 +124,9 @@ static void tell_reservation(const struct pst_commit *commit)
     struct pst_holder *holder = pst_worker_holder(w, commit->token);
     const struct pst_change *c = &commit->changes[0];
 
-    pst_assert(commit->alone && c->from == PST_VALUE_RESERVATION && c->kind == PST_CHANGE_PUT);
+    pst_assert(commit->alone);
+    pst_assert(c->from == PST_VALUE_RESERVATION);
+    pst_assert(c->kind == PST_CHANGE_PUT);
     if (holder)
         pst_reservation_ended(w->shard, holder, c->reservation_handle, c->put.lookup.hash,
                               outcome_of_change(commit, c), &c->answer);
@@ -138,8 +141,10 @@ static void writes_free(struct pst_commit *commit)
 
 static void commit_free(struct pst_commit *commit)
 {
-    pst_assert(commit->parts_left == 0 && pst_list_empty(&commit->of_request));
-    pst_assert(commit->coordinator->commits > 0 && commit->node->commits > 0);
+    pst_assert(commit->parts_left == 0);
+    pst_assert(pst_list_empty(&commit->of_request));
+    pst_assert(commit->coordinator->commits > 0);
+    pst_assert(commit->node->commits > 0);
     if (commit->sent)
         commit->node->role.replicated(commit->node->role.ctx, &commit->replica);
     writes_free(commit);
@@ -169,7 +174,8 @@ static void finish(struct pst_commit *commit)
     struct pst_request *q = commit->request;
     bool inside = commit->inside;
 
-    pst_assert(commit->parts_left == 0 && (!q || q->worker == commit->coordinator));
+    pst_assert(commit->parts_left == 0);
+    pst_assert(!q || q->worker == commit->coordinator);
     if (commit->of_reservation)
         tell_reservation(commit);
     if (q) {
@@ -189,7 +195,8 @@ static void part_end(struct pst_commit *commit, struct part *part)
 {
     struct pst_worker *w = part->worker;
 
-    pst_assert(part->prepared && commit->parts_left > 0);
+    pst_assert(part->prepared);
+    pst_assert(commit->parts_left > 0);
     if (commit->applies)
         pst_changes_apply(w->shard, part->first, w->now_ns);
     else
@@ -214,7 +221,8 @@ static void decide(struct pst_commit *commit, struct pst_worker *w)
     struct part *own = NULL;
     uint32_t prepared = 0;
 
-    pst_assert(!commit->applies && commit->parts_left == 0); /* once */
+    pst_assert(!commit->applies);
+    pst_assert(commit->parts_left == 0); /* once */
     commit->applies = !commit->failed && !commit->verdict && (commit->sent || may_go_on(commit, w));
     for (uint32_t i = 0; i < commit->part_count; i++)
         prepared += commit->parts[i].prepared;
@@ -260,7 +268,8 @@ static int describe(const struct pst_shard *shard, const struct pst_record *r, s
         return -ENOMEM;
     for (at = 0; pst_record_piece(shard, r, at, r->value_bytes - at, &piece); at += piece.iov_len)
         out->pieces[out->piece_count++] = piece;
-    pst_assert(at == r->value_bytes && out->piece_count == count);
+    pst_assert(at == r->value_bytes);
+    pst_assert(out->piece_count == count);
     out->attrs = pst_record_attrs(r);
     out->value_bytes = r->value_bytes;
     out->generation = r->generation;
@@ -284,7 +293,8 @@ static int take_fetched(struct pst_shard *shard, struct pst_change *c)
     if (r != 0)
         return r;
     pst_assert(from == 0);
-    pst_assert(fetched != c->old && fetched->value_bytes == c->old->value_bytes);
+    pst_assert(fetched != c->old);
+    pst_assert(fetched->value_bytes == c->old->value_bytes);
     pst_shard_unref(shard, c->old);
     c->old = fetched;
     return 0;
@@ -339,7 +349,9 @@ static void on_arrival(struct pst_replica *replica, int result)
 {
     struct pst_commit *commit = commit_cast(pst_container_of(replica, struct pst_commit, replica));
 
-    pst_assert(commit->sent && !commit->applies && !commit->verdict);
+    pst_assert(commit->sent);
+    pst_assert(!commit->applies);
+    pst_assert(!commit->verdict);
     commit->verdict = result;
     pst_worker_post(commit->decider, &commit->arrived);
 }
@@ -347,8 +359,11 @@ static void on_arrival(struct pst_replica *replica, int result)
 /* All parts are prepared. */
 static void send_copies(struct pst_commit *commit, struct pst_worker *w)
 {
-    pst_assert(commit->copied && !commit->sent && !commit->failed);
-    pst_assert(commit->parts[commit->part_count - 1].worker == w && commit->change_count > 0);
+    pst_assert(commit->copied);
+    pst_assert(!commit->sent);
+    pst_assert(!commit->failed);
+    pst_assert(commit->parts[commit->part_count - 1].worker == w);
+    pst_assert(commit->change_count > 0);
     commit->verdict = describe_all(commit, w->shard);
     if (commit->verdict) {
         decide(commit, w);
@@ -366,7 +381,8 @@ static void send_copies(struct pst_commit *commit, struct pst_worker *w)
  */
 static void take_arrival(struct pst_commit *commit)
 {
-    pst_assert(commit->sent && commit->decider);
+    pst_assert(commit->sent);
+    pst_assert(commit->decider);
     for (uint32_t i = 0; i < commit->change_count && !commit->verdict; i++) {
         int r = commit->changes[i].kind == PST_CHANGE_KEEP
                     ? 0
@@ -395,7 +411,11 @@ static void part_prepare(struct pst_commit *commit, struct part *part)
     struct pst_worker *w = part->worker;
     bool ok, busy, last = part == &commit->parts[commit->part_count - 1];
 
-    pst_assert(w && part->first && !part->prepared && !commit->sent && !commit->applies);
+    pst_assert(w);
+    pst_assert(part->first);
+    pst_assert(!part->prepared);
+    pst_assert(!commit->sent);
+    pst_assert(!commit->applies);
     ok = pst_changes_prepare(w->shard, pst_worker_holder(w, commit->token), part->first, commit->failed,
                              w->now_ns);
     busy = !ok && any_busy(part);
@@ -574,7 +594,8 @@ static void begin(struct pst_request *q, struct pst_commit *commit)
     struct part *first = &commit->parts[0];
 
     pst_assert(commit->part_count > 0 && commit->part_count <= q->worker->node->worker_count);
-    pst_assert(!commit->inside && commit->reply_at < q->reply_bytes);
+    pst_assert(!commit->inside);
+    pst_assert(commit->reply_at < q->reply_bytes);
     pst_list_push_front(&q->commits, &commit->of_request);
     commit->inside = true;
     if (first->worker == q->worker)

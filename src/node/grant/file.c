@@ -21,7 +21,8 @@ static const char *path_end(const char *path)
 
 static int file_refuse(int error, const char *path, char *fault)
 {
-    pst_assert(error < 0 && pst_error_text()[0]);
+    pst_assert(error < 0);
+    pst_assert(pst_error_text()[0]);
     snprintf(fault, PST_FAULT_BYTES, "grants %s: %.110s", path_end(path), pst_error_text());
     return error;
 }

@@ -105,7 +105,8 @@ static struct pst_grant *grant_free(struct pst_grant *grant)
 {
     if (!grant)
         return NULL;
-    pst_assert(grant->magic == GRANT_MAGIC && grant->sessions == 0);
+    pst_assert(grant->magic == GRANT_MAGIC);
+    pst_assert(grant->sessions == 0);
     pst_terms_unref(grant->terms);
     pthread_mutex_destroy(&grant->lock);
     grant->magic = 0;
@@ -203,7 +204,8 @@ struct taking {
 
 static void taking_add(struct taking *t, struct pst_bytes secret, struct proof proof, bool confined)
 {
-    pst_assert(t->count < PROOFS_MAX && secret.len > 0);
+    pst_assert(t->count < PROOFS_MAX);
+    pst_assert(secret.len > 0);
     t->secrets[t->count] = (struct pst_boot_secret){secret, &t->owners[t->count], confined};
     t->proofs[t->count++] = proof;
 }
@@ -311,7 +313,8 @@ int pst_grants_renew(struct pst_grants *grants, struct pst_boot_server *server, 
     uint32_t secrets = 0, dropped = 0;
     int r;
 
-    pst_assert(grants->magic == GRANTS_MAGIC && shard_count > 0);
+    pst_assert(grants->magic == GRANTS_MAGIC);
+    pst_assert(shard_count > 0);
     if (!file)
         return 0;
     nothing = terms_new(&none);
@@ -378,7 +381,8 @@ void pst_grant_leave(struct pst_grants *grants, struct pst_grant *grant)
 {
     if (!grant)
         return;
-    pst_assert(grant->magic == GRANT_MAGIC && grant->sessions > 0);
+    pst_assert(grant->magic == GRANT_MAGIC);
+    pst_assert(grant->sessions > 0);
     grant->sessions_told = --grant->sessions;
     if (grant->given || grant->sessions > 0)
         return;
@@ -454,7 +458,8 @@ int pst_grants_open(const char *path, struct pst_bytes secret, struct pst_grants
     struct pst_grants *grants = calloc(1, sizeof(*grants));
     int r = -ENOMEM;
 
-    pst_assert(path && secret.len <= sizeof(grants->secret));
+    pst_assert(path);
+    pst_assert(secret.len <= sizeof(grants->secret));
     snprintf(fault, PST_FAULT_BYTES, "out of memory");
     if (!grants)
         return -ENOMEM;

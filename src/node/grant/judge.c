@@ -65,7 +65,9 @@ void pst_request_forbidden(struct pst_shard_session *v, uint32_t index)
     char key[KEY_TEXT_BYTES] = "";
     uint32_t untold = 0;
 
-    pst_assert(right && session->grant && w->node->grants);
+    pst_assert(right);
+    pst_assert(session->grant);
+    pst_assert(w->node->grants);
     w->forbidden++;
     if (!pst_grant_refused(w->node->grants, session->grant, right, &untold))
         return;

@@ -86,7 +86,8 @@ const char *pst_right_word(uint8_t right)
     static const char *const words[] = {
         [PST_RIGHT_READ] = "read", [PST_RIGHT_WRITE] = "write", [PST_RIGHT_ADMIN] = "admin"};
 
-    pst_assert(right < pst_count_of(words) && words[right]);
+    pst_assert(right < pst_count_of(words));
+    pst_assert(words[right]);
     return words[right];
 }
 
@@ -111,7 +112,8 @@ static bool ends_within(struct pst_bytes end, struct pst_bytes prefix)
 
 static bool names_lie_within(const struct pst_wire_op *op, enum names names, struct pst_bytes prefix)
 {
-    pst_assert(names != NAMES_NOTHING && prefix.len > 0);
+    pst_assert(names != NAMES_NOTHING);
+    pst_assert(prefix.len > 0);
     if (names == NAMES_ALL)
         return false;
     return pst_bytes_begin(op->key, prefix) && (names != NAMES_RANGE || ends_within(op->attrs, prefix));

@@ -195,7 +195,8 @@ static void apply_one(struct pst_request *q, uint32_t index)
         apply_role(q, index);
         return;
     }
-    pst_assert(code < pst_count_of(operations) && operations[code]);
+    pst_assert(code < pst_count_of(operations));
+    pst_assert(operations[code]);
     traits = pst_code_traits(code);
     if (pst_unlikely(w->node->role.may_serve) && traits & PST_CODE_SERVED)
         r = pst_node_may_serve(w->node, w->ops[index].key);

@@ -45,7 +45,8 @@ void pst_begin_write(struct pst_request *q, const struct pst_put *put, const str
 {
     struct pst_write *write = &q->writes[q->write_count++];
 
-    pst_assert(q->write_count <= q->count && refused == !pending->record);
+    pst_assert(q->write_count <= q->count);
+    pst_assert(refused == !pending->record);
 
     *write = (struct pst_write){.put = *put,
                                 .bytes_left = put->value_bytes,
@@ -134,7 +135,8 @@ static int begin_read(struct pst_request *q, const struct pst_read *read)
 
 void pst_end_read(struct pst_request *q, const struct pst_read *read)
 {
-    pst_assert(q->read_count > 0 && read->offset + read->bytes <= read->record->value_bytes);
+    pst_assert(q->read_count > 0);
+    pst_assert(read->offset + read->bytes <= read->record->value_bytes);
     pst_quota_give_underway(&q->shard_session->session->quota, read->record->value_bytes);
     pst_shard_unref(q->worker->shard, read->record);
 }

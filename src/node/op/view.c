@@ -52,7 +52,8 @@ static int open_view(struct pst_request *q, uint32_t index, struct pst_record *r
         pst_quota_give_bytes(&v->session->quota, record->value_bytes);
         return -ENOMEM;
     }
-    pst_assert(!v->views[place] && count <= VIEW_PIECES_MAX);
+    pst_assert(!v->views[place]);
+    pst_assert(count <= VIEW_PIECES_MAX);
     pst_record_viewed(q->worker->shard, record, true);
     v->views[place] = record;
     *handle = (uint64_t)place + 1;
@@ -97,7 +98,8 @@ void pst_apply_view(struct pst_request *q, uint32_t index)
 
 static void release_view(struct pst_shard_session *v, uint64_t place)
 {
-    pst_assert(place < v->view_count && v->views[place]);
+    pst_assert(place < v->view_count);
+    pst_assert(v->views[place]);
     pst_quota_give_bytes(&v->session->quota, v->views[place]->value_bytes);
     pst_record_viewed(v->worker->shard, v->views[place], false);
     pst_shard_unref(v->worker->shard, v->views[place]);
@@ -121,7 +123,8 @@ void pst_apply_release(struct pst_request *q, uint32_t index)
  * to know. */
 void pst_shard_session_release_views(struct pst_shard_session *v)
 {
-    pst_assert(v->view_count <= VIEWS_MAX && !v->views == !v->view_count);
+    pst_assert(v->view_count <= VIEWS_MAX);
+    pst_assert(!v->views == !v->view_count);
     for (uint32_t i = 0; i < v->view_count && !v->worker->node->stopping; i++) {
         if (v->views[i])
             release_view(v, i);

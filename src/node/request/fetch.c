@@ -81,7 +81,8 @@ static void fetch_one(struct pst_request *q, uint32_t index)
 
 bool pst_fetches_begin(struct pst_request *q, struct pst_bytes body)
 {
-    pst_assert(q->fetches.count == 0 && !q->body);
+    pst_assert(q->fetches.count == 0);
+    pst_assert(!q->body);
     if (!body.data || awaits_values(q))
         return false;
     for (uint32_t i = 0; i < q->count; i++) {

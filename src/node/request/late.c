@@ -62,7 +62,8 @@ static void begin_wait(struct pst_late *p, struct pst_lookup *lookup, struct pst
 {
     struct pst_worker *w = p->shard_session->worker;
 
-    pst_assert(p->magic == PST_LATE_MAGIC && !watch == of_get(p));
+    pst_assert(p->magic == PST_LATE_MAGIC);
+    pst_assert(!watch == of_get(p));
     if (watch) {
         pst_watch_wait(watch, &p->wait);
     } else {
@@ -261,7 +262,8 @@ int pst_shard_session_watch_open(struct pst_shard_session *v, const struct pst_w
 
 static void watching_free(struct pst_shard_session *v, struct pst_watching *at)
 {
-    pst_assert(v->watch_count > 0 && v->worker->watches > 0);
+    pst_assert(v->watch_count > 0);
+    pst_assert(v->worker->watches > 0);
     pst_watch_close(at->watch);
     pst_list_remove(&at->link);
     v->watch_count--;

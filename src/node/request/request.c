@@ -113,8 +113,12 @@ static void request_free(struct pst_request *q)
 {
     const struct pst_node *node = q->worker->node;
 
-    pst_assert(q->step == &steps[PST_STEP_drain] && q->sends == 0 && q->receives == 0);
-    pst_assert(pst_list_empty(&q->commits) && q->shard_session->underway > 0 && q->worker->underway > 0);
+    pst_assert(q->step == &steps[PST_STEP_drain]);
+    pst_assert(q->sends == 0);
+    pst_assert(q->receives == 0);
+    pst_assert(pst_list_empty(&q->commits));
+    pst_assert(q->shard_session->underway > 0);
+    pst_assert(q->worker->underway > 0);
     pst_times_end(&q->worker->times, q->trace.codes, q->count, q->worker->now_ns - q->trace.begin_ns);
     if (pst_unlikely(node->slow_ns && q->worker->now_ns - q->trace.begin_ns >= node->slow_ns)) {
         pst_trace_step(q, PST_STEP_drain);
@@ -215,7 +219,9 @@ int pst_request_decode(struct pst_shard_session *v, uint32_t count, struct pst_b
 static void begin(struct pst_request *q, struct pst_shard_session *v, uint32_t id, uint16_t count,
                   uint64_t deadline_ns, struct pst_bytes body)
 {
-    pst_assert(pst_list_empty(&q->of_shard_session) && count <= PST_WIRE_OPS_MAX && !v->leaving);
+    pst_assert(pst_list_empty(&q->of_shard_session));
+    pst_assert(count <= PST_WIRE_OPS_MAX);
+    pst_assert(!v->leaving);
     q->shard_session = v;
     q->id = id;
     q->count = count;
@@ -308,7 +314,8 @@ void pst_request_run(struct pst_request *q)
 {
     enum pst_step_result next;
 
-    pst_assert(q->magic == PST_REQUEST_MAGIC && q->shard_session->magic == PST_SHARD_SESSION_MAGIC);
+    pst_assert(q->magic == PST_REQUEST_MAGIC);
+    pst_assert(q->shard_session->magic == PST_SHARD_SESSION_MAGIC);
     do
         next = q->step->run(q);
     while (next == PST_STEP_MORE);
@@ -353,7 +360,8 @@ static enum pst_step_result step_fetches(struct pst_request *q)
 
 static enum pst_step_result step_values(struct pst_request *q)
 {
-    pst_assert(q->writes_open <= q->write_count && q->sends == 0);
+    pst_assert(q->writes_open <= q->write_count);
+    pst_assert(q->sends == 0);
     if (q->writes_open == 0 && q->receives == 0 && pst_list_empty(&q->commits) && q->saves.left == 0) {
         pst_list_remove(&q->link);
         pst_bulk_park_drop(&q->shard_session->park, q->id); /* of puts that were refused */
@@ -521,7 +529,8 @@ static int show(struct pst_request *q, struct pst_write *write, struct pst_answe
     struct pst_bytes key = write->put.lookup.key;
     int r;
 
-    pst_assert(record && !write->refused);
+    pst_assert(record);
+    pst_assert(!write->refused);
     if (write->put.generation)
         return pst_copy_landed(q, write, answer);
     r = pst_node_may_serve(w->node, key);
@@ -620,7 +629,9 @@ static enum pst_step_result step_answers(struct pst_request *q)
                                  .token = q->shard_session->session->token};
     int r = 0;
 
-    pst_assert(q->receives == 0 && q->writes_open == 0 && q->read_count <= q->count);
+    pst_assert(q->receives == 0);
+    pst_assert(q->writes_open == 0);
+    pst_assert(q->read_count <= q->count);
     if (!q->shard_session->leaving && q->bulk_out.item < q->read_count)
         r = pst_bulk_send(q->shard_session->peer, &head, next_piece, q, UINT64_MAX, &q->bulk_out, q,
                           &q->bulk_count, &q->sends);
@@ -683,7 +694,8 @@ void pst_request_sent(struct pst_request *q)
 
 void pst_request_abort(struct pst_request *q)
 {
-    pst_assert(q->sends == 0 && q->receives == 0);
+    pst_assert(q->sends == 0);
+    pst_assert(q->receives == 0);
     q->step = &steps[PST_STEP_drain];
     pst_request_run(q);
 }

@@ -82,7 +82,8 @@ static void count_use(struct pst_shard *s, struct pst_lines *lines, struct pst_r
 {
     struct pst_recency *rec = pst_record_recency(r);
 
-    pst_assert(rec->line < PST_LINES && rec->uses <= USES_MAX);
+    pst_assert(rec->line < PST_LINES);
+    pst_assert(rec->uses <= USES_MAX);
     (void)s;
     lines->chain = 0; /* what comes next goes on with what was used, not with what came last */
     lines->clock++;
@@ -185,14 +186,17 @@ static bool chain_walk(struct pst_shard *s, struct pst_lines *lines, const struc
         lines->chain = 0;
     }
     walk->depth = r->depth;
-    pst_assert(walk->depth != PST_DEPTH_NONE && lines->rates);
+    pst_assert(walk->depth != PST_DEPTH_NONE);
+    pst_assert(lines->rates);
     return true;
 }
 
 static void chain_enter(struct pst_shard *s, struct pst_lines *lines, uint32_t line, struct pst_record *r,
                         uint64_t now_ms)
 {
-    pst_assert(lines->rates && line < PST_LINES && lines->walk.depth == r->depth);
+    pst_assert(lines->rates);
+    pst_assert(line < PST_LINES);
+    pst_assert(lines->walk.depth == r->depth);
     pst_recency_set_stamp(pst_record_recency(r), lines->walk.stamp);
     pst_rates_came(lines->rates, line, lines->walk.stamp);
     pst_line_add(s, lines, line, r, true, now_ms);
@@ -204,7 +208,9 @@ static void chain_enter(struct pst_shard *s, struct pst_lines *lines, uint32_t l
 /* A page that was known, with this line and stamp, is touched. Return: the line that it comes to. */
 static uint32_t chain_knew(struct pst_lines *lines, uint32_t line, uint64_t stamp)
 {
-    pst_assert(lines->rates && line < PST_LINES && stamp <= lines->clock);
+    pst_assert(lines->rates);
+    pst_assert(line < PST_LINES);
+    pst_assert(stamp <= lines->clock);
     pst_rates_left(lines->rates, line, stamp, lines->clock, true);
     return line == PST_LINE_LEFT ? PST_LINE_SHORT : PST_LINE_LONG;
 }
@@ -275,7 +281,8 @@ static double line_worth(const struct pst_shard *s, const struct pst_lines *line
 {
     const struct pst_record *r = pst_ref_record(s, lines->line[line].oldest);
 
-    pst_assert(line < PST_LINES && lines->line[line].oldest);
+    pst_assert(line < PST_LINES);
+    pst_assert(lines->line[line].oldest);
     if (line != PST_LINE_LEFT && in_walk(lines, r))
         return 1;
     return of(lines->learnt, line, lines->clock - stamp_of(lines, r));
@@ -286,7 +293,8 @@ static uint32_t learnt_turn_of(const struct pst_shard *s, const struct pst_lines
     uint32_t line = turn_of(lines);
     double least = lines_records(lines) ? line_worth(s, lines, line, pst_rates_index) : 0;
 
-    pst_assert(lines->rates && lines->count > 0);
+    pst_assert(lines->rates);
+    pst_assert(lines->count > 0);
     if (lines->line[PST_LINE_SHORT].count && lines->line[PST_LINE_LONG].count) {
         uint32_t other = line == PST_LINE_SHORT ? PST_LINE_LONG : PST_LINE_SHORT;
         double others = line_worth(s, lines, other, pst_rates_at_most);
@@ -310,7 +318,9 @@ static struct pst_record *chains_next(struct pst_shard *s, struct pst_lines *lin
         struct pst_record *r = pst_ref_record(s, lines->line[line].oldest);
         struct pst_recency *rec = pst_record_recency(r);
 
-        pst_assert(lines->line[line].oldest && rec->line == line && !rec->older);
+        pst_assert(lines->line[line].oldest);
+        pst_assert(rec->line == line);
+        pst_assert(!rec->older);
         if (!rec->uses || turn == TURNS_MAX)
             return r;
         rec->uses = rec->line == PST_LINE_LONG ? rec->uses - 1 : 0;
@@ -325,7 +335,8 @@ static void ghost_remember(struct pst_shard *s, const struct pst_record *r)
     struct pst_lines *lines = &s->lines[rec->group];
     struct pst_ghost ghost = {.line = rec->line, .stamp = stamp_of(lines, r) / lines_pace(s, lines)};
 
-    pst_assert(rec->group < s->store->group_count && rec->line < PST_LINES);
+    pst_assert(rec->group < s->store->group_count);
+    pst_assert(rec->line < PST_LINES);
     pst_ghosts_add(&lines->ghosts, hash_of(s, r), ghost, lines->clock / lines_pace(s, lines));
 }
 

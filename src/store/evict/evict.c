@@ -42,7 +42,8 @@ static struct pst_lines *coldest_lines(struct pst_shard *s)
 /* True when the record may be evicted or go to the log now. */
 static bool may_go(struct pst_shard *s, struct pst_record *r, uint64_t now_ns)
 {
-    pst_assert(pst_record_listed(r->flags) && !(r->state & PST_RECORD_UNLINKED));
+    pst_assert(pst_record_listed(r->flags));
+    pst_assert(!(r->state & PST_RECORD_UNLINKED));
     return pst_record_loose(s, r, now_ns) && (r->flags & PST_RECORD_CACHE || pst_tier_takes(s->tier, r));
 }
 
@@ -80,7 +81,8 @@ bool pst_group_evict(struct pst_shard *s, uint32_t group, const struct pst_recor
     for (uint64_t left = lines->count; left > 0; left--) {
         struct pst_record *r = s->store->policy->next(s, lines, pst_shard_ms(s, now_ns));
 
-        pst_assert(r && pst_record_recency(r)->group == group);
+        pst_assert(r);
+        pst_assert(pst_record_recency(r)->group == group);
         if (r != spared && r->flags & PST_RECORD_CACHE && pst_record_loose(s, r, now_ns)) {
             pst_record_evict(s, r);
             return true;
@@ -178,7 +180,8 @@ static bool runs_join(struct pst_shard *s, const struct pst_wanted *wanted, uint
     struct pst_pages copy;
     bool joins;
 
-    pst_assert(wanted->pages > 0 && wanted->runs_max <= PST_RUNS_MAX);
+    pst_assert(wanted->pages > 0);
+    pst_assert(wanted->runs_max <= PST_RUNS_MAX);
     if (pst_pages_copy(&copy, &s->store->pages) < 0)
         return false;
     for (uint32_t i = 0; i < s->store->group_count * PST_LINES; i++) {

@@ -149,14 +149,16 @@ void pst_expiry_add(struct pst_shard *s, const struct pst_record *r)
     struct pst_expiries *e = &s->expiries;
 
     pst_expiry_abandon(s);
-    pst_assert(r->flags & PST_RECORD_EXPIRES && e->count < e->room);
+    pst_assert(r->flags & PST_RECORD_EXPIRES);
+    pst_assert(e->count < e->room);
     e->live++;
     if (e->count > 2 * e->live + SPARE_MIN)
         drop_stale(s);
     e->heap[e->count] =
         (struct pst_expiry){pst_record_expires_ms(r), pst_shard_lookup(s, pst_record_key(r)).hash};
     sift_up(e->heap, e->count++);
-    pst_assert(e->count <= e->room && e->live <= s->stat.keys);
+    pst_assert(e->count <= e->room);
+    pst_assert(e->live <= s->stat.keys);
 }
 
 void pst_expiry_restored(struct pst_shard *s, const struct pst_record *r)
@@ -179,7 +181,8 @@ void pst_expiry_make_way(struct pst_shard *s, const struct pst_lookup *lookup)
     uint64_t refs[PST_INDEX_CANDIDATES_MAX];
     int count = pst_index_candidates(s->index, lookup->hash, refs);
 
-    pst_assert(s->expiries.live > 0 && count <= PST_INDEX_CANDIDATES_MAX);
+    pst_assert(s->expiries.live > 0);
+    pst_assert(count <= PST_INDEX_CANDIDATES_MAX);
     for (int i = 0; i < count; i++) {
         struct pst_record *r = pst_ref_record(s, refs[i]);
 

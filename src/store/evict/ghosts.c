@@ -21,7 +21,9 @@ _Static_assert(PST_LINES <= 4, "a ghost's line has 2 bits");
 
 static uint32_t *bucket_of(const struct pst_ghosts *g, uint64_t hash)
 {
-    pst_assert(g->entries && g->count >= BUCKET && (g->count & (g->count - 1)) == 0);
+    pst_assert(g->entries);
+    pst_assert(g->count >= BUCKET);
+    pst_assert((g->count & (g->count - 1)) == 0);
     return &g->entries[(hash >> 16) & (g->count - 1) & ~(uint64_t)(BUCKET - 1)];
 }
 

@@ -74,7 +74,8 @@ static void mark_extents(struct pst_shard *s, const struct pst_run *runs, uint32
         before = atomic_fetch_add_explicit(&s->store->extent_pages, pages, memory_order_relaxed);
     else
         before = atomic_fetch_sub_explicit(&s->store->extent_pages, pages, memory_order_relaxed);
-    pst_assert(before <= s->store->arenas.page_count && (kind == PST_PAGE_EXTENT || before >= pages));
+    pst_assert(before <= s->store->arenas.page_count);
+    pst_assert(kind == PST_PAGE_EXTENT || before >= pages);
 }
 
 struct shape {
@@ -142,7 +143,8 @@ static int take_value(struct pst_shard *s, struct shape shape, uint32_t runs_max
             return runs;
         mark_extents(s, s->runs, (uint32_t)runs, PST_PAGE_EXTENT);
     }
-    pst_assert((uint32_t)runs <= runs_max && !runs == !shape.pages);
+    pst_assert((uint32_t)runs <= runs_max);
+    pst_assert(!runs == !shape.pages);
     out->run_count = (uint32_t)runs;
     if (shape.tail_bytes) {
         int r = pst_slab_take(s->slab, shape.tail_bytes, &out->tail_offset);
@@ -175,7 +177,8 @@ void pst_record_own_cells(struct pst_shard *s, struct pst_record *r)
 {
     uint64_t ref = pst_record_ref(s, r);
 
-    pst_assert(ref <= PST_REF_MASK && !(r->state & PST_RECORD_UNLINKED));
+    pst_assert(ref <= PST_REF_MASK);
+    pst_assert(!(r->state & PST_RECORD_UNLINKED));
     set_owner(s, pst_ref_offset(s, ref), ref);
     if (r->flags & PST_RECORD_EXTERNAL && pst_record_external(r)->tail_bytes)
         set_owner(s, pst_record_external(r)->tail_offset, ref | PST_OWNER_TAIL);
@@ -186,7 +189,8 @@ static void fill_record(struct pst_record *r, const struct pst_put *put, uint8_t
     struct pst_bytes key = put->lookup.key;
     uint8_t *at = (uint8_t *)r + pst_record_key_at(flags);
 
-    pst_assert(key.len > 0 && key.len <= PST_KEY_BYTES_MAX && put->attrs.len <= PST_ATTR_BYTES_MAX);
+    pst_assert(key.len > 0 && key.len <= PST_KEY_BYTES_MAX);
+    pst_assert(put->attrs.len <= PST_ATTR_BYTES_MAX);
     *r = (struct pst_record){
         .value_crc = put->value_crc,
         .value_bytes = put->value_bytes & PST_VALUE_BYTES_MASK,
@@ -303,7 +307,8 @@ int pst_runs_claim(struct pst_shard *s, const struct pst_run *runs, uint32_t run
         pst_pages_give(&s->store->pages, runs, (int)claimed);
     else
         mark_extents(s, runs, run_count, PST_PAGE_EXTENT);
-    pst_assert(claimed <= run_count && (r < 0 || claimed == run_count));
+    pst_assert(claimed <= run_count);
+    pst_assert(r < 0 || claimed == run_count);
     return r;
 }
 
@@ -327,7 +332,8 @@ static int take_inline(struct pst_shard *s, const struct pst_put *put, bool cach
 {
     int r = pst_record_take(s, put, cache, out);
 
-    pst_assert(put->value_bytes <= PST_INLINE_BYTES_MAX && run_count <= 1);
+    pst_assert(put->value_bytes <= PST_INLINE_BYTES_MAX);
+    pst_assert(run_count <= 1);
     if (r < 0)
         return r;
     if (put->value_bytes)
@@ -400,7 +406,8 @@ bool pst_record_piece(const struct pst_shard *s, const struct pst_record *r, uin
     const struct pst_external *e;
     uint64_t at = 0;
 
-    pst_assert(offset <= r->value_bytes && bytes <= r->value_bytes - offset);
+    pst_assert(offset <= r->value_bytes);
+    pst_assert(bytes <= r->value_bytes - offset);
     if (bytes == 0)
         return false; /* of a stub as well: an empty value has nothing on SSD */
     pst_assert(!(r->flags & PST_RECORD_ON_DISK));
@@ -535,7 +542,8 @@ void pst_record_move(struct pst_shard *s, struct pst_record *r, uint64_t offset,
     struct pst_record *to = copy_record(s, r, offset, tail_offset);
     int result;
 
-    pst_assert(to != r && !(r->state & (PST_STATE_RESERVED | PST_RECORD_UNLINKED)));
+    pst_assert(to != r);
+    pst_assert(!(r->state & (PST_STATE_RESERVED | PST_RECORD_UNLINKED)));
     s->changes++;
     result = pst_index_replace(s->index, lookup.hash, from, pst_record_ref(s, to));
     pst_assert(result == 0);

@@ -40,7 +40,8 @@ int pst_prefix_quotas_open(struct pst_store *store, const struct pst_prefix_numb
         return -ENOMEM;
     for (; store->quota_count < count; store->quota_count++)
         store->quotas[store->quota_count].limit = &store->limits[store->quota_count];
-    pst_assert(store->quota_count == count && store->quota_count < store->group_count);
+    pst_assert(store->quota_count == count);
+    pst_assert(store->quota_count < store->group_count);
     return 0;
 }
 
@@ -105,7 +106,8 @@ static bool quota_take(struct pst_prefix_quota *quota, uint64_t more, uint64_t b
 {
     uint64_t now = atomic_load_explicit(&quota->bytes, memory_order_relaxed);
 
-    pst_assert(more <= bytes && quota->limit);
+    pst_assert(more <= bytes);
+    pst_assert(quota->limit);
     do {
         if (now + more > quota->limit->number)
             return false;

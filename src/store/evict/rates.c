@@ -56,7 +56,8 @@ static double rate_at(const struct pst_learnt *t, uint32_t line, uint32_t number
 {
     double hits = 0.02, at_risk = 20000, shared;
 
-    pst_assert(line < PST_LINES && number < OCTAVES);
+    pst_assert(line < PST_LINES);
+    pst_assert(number < OCTAVES);
     for (uint32_t i = 0; i < PST_LINES; i++) {
         hits += i == PST_LINE_LEFT ? 0 : t->hits[i][number];
         at_risk += i == PST_LINE_LEFT ? 0 : t->at_risk[i][number];
@@ -69,7 +70,8 @@ static double rate_at(const struct pst_learnt *t, uint32_t line, uint32_t number
 /* What is little known may be that much better. */
 static double rate_at_most(const struct pst_learnt *t, uint32_t line, uint32_t number)
 {
-    pst_assert(line < PST_LINES && number < OCTAVES);
+    pst_assert(line < PST_LINES);
+    pst_assert(number < OCTAVES);
     return rate_at(t, line, number) + HITS_DOUBTED / (t->at_risk[line][number] + HITS_DOUBTED);
 }
 
@@ -120,7 +122,8 @@ static void rates_tell(struct pst_rates *t)
         return;
     clock = pst_max(clock, all->told);
     kept = 1 / (1 + (double)(clock - all->told) / MEMORY);
-    pst_assert(kept > 0 && kept <= 1 && clock >= all->told);
+    pst_assert(kept > 0 && kept <= 1);
+    pst_assert(clock >= all->told);
     for (uint32_t line = 0; line < PST_LINES; line++) {
         for (uint32_t number = 0; number < OCTAVES; number++) {
             all->hits[line][number] = (all->hits[line][number] + t->hits[line][number]) * kept;
@@ -144,7 +147,9 @@ static void count_risk(struct pst_rates *t, uint32_t epochs, uint64_t passed)
     uint64_t from = (uint64_t)epochs << t->shift;
     uint64_t end = pst_min(epochs + passed, EPOCHS) << t->shift;
 
-    pst_assert(epochs <= t->epoch && epochs < EPOCHS && passed > 0);
+    pst_assert(epochs <= t->epoch);
+    pst_assert(epochs < EPOCHS);
+    pst_assert(passed > 0);
     while (from < end) {
         uint32_t number = octave_of(from);
         uint64_t to = pst_min(end, 2ull << number);
@@ -178,7 +183,8 @@ static void rates_widen(struct pst_rates *t)
             arrivals[epoch / 2 % EPOCHS][line] += t->arrivals[epoch % EPOCHS][line];
     }
     memcpy(t->arrivals, arrivals, sizeof(arrivals));
-    pst_assert(count <= EPOCHS && t->shift < 63);
+    pst_assert(count <= EPOCHS);
+    pst_assert(t->shift < 63);
     t->epoch /= 2;
     t->shift++;
 }
@@ -210,7 +216,8 @@ struct pst_rates *pst_rates_open(struct pst_learnt *learnt, uint32_t shards, uin
 {
     struct pst_rates *t = calloc(1, sizeof(*t));
 
-    pst_assert(learnt && shards > 0 && shards <= 256);
+    pst_assert(learnt);
+    pst_assert(shards > 0 && shards <= 256);
     if (!t)
         return NULL;
     t->learnt = learnt;
@@ -241,7 +248,8 @@ void pst_rates_left(struct pst_rates *t, uint32_t line, uint64_t stamp, uint64_t
 {
     uint32_t *arrivals = &t->arrivals[(stamp >> t->shift) % EPOCHS][line];
 
-    pst_assert(line < PST_LINES && stamp <= clock);
+    pst_assert(line < PST_LINES);
+    pst_assert(stamp <= clock);
     if (t->epoch - (stamp >> t->shift) >= EPOCHS)
         return;
     *arrivals -= *arrivals > 0;

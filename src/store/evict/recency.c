@@ -88,8 +88,10 @@ static void line_insert(struct pst_shard *s, struct pst_lines *lines, uint32_t n
     struct pst_recency *rec = pst_record_recency(r);
     uint64_t ref = pst_record_ref(s, r);
 
-    pst_assert(number < PST_LINES && ref != newer && !line->newest == !line->count &&
-               !line->oldest == !line->count);
+    pst_assert(number < PST_LINES);
+    pst_assert(ref != newer);
+    pst_assert(!line->newest == !line->count);
+    pst_assert(!line->oldest == !line->count);
     pst_assert(!newer || recency_at(s, newer)->line == number);
     rec->line = number & 15;
     rec->newer = newer & PST_REF_MASK;
@@ -100,7 +102,8 @@ static void line_insert(struct pst_shard *s, struct pst_lines *lines, uint32_t n
     count_changed(lines, 1);
     if (!rec->older)
         tail_changed(s, lines);
-    pst_assert(line->newest && line->oldest);
+    pst_assert(line->newest);
+    pst_assert(line->oldest);
 }
 
 static void line_take_out(struct pst_shard *s, struct pst_lines *lines, struct pst_record *r)
@@ -109,7 +112,8 @@ static void line_take_out(struct pst_shard *s, struct pst_lines *lines, struct p
     struct pst_line *line = &lines->line[rec->line];
     uint64_t ref = pst_record_ref(s, r);
 
-    pst_assert(rec->line < PST_LINES && line->count > 0);
+    pst_assert(rec->line < PST_LINES);
+    pst_assert(line->count > 0);
     pst_assert(rec->newer ? recency_at(s, rec->newer)->older == ref : line->newest == ref);
     pst_assert(rec->older ? recency_at(s, rec->older)->newer == ref : line->oldest == ref);
     set_older(s, line, rec->newer, rec->older);
@@ -122,7 +126,8 @@ static void line_take_out(struct pst_shard *s, struct pst_lines *lines, struct p
         lines->walk.left = rec->older;
     if (!rec->older)
         tail_changed(s, lines);
-    pst_assert(!line->newest == !line->count && !line->oldest == !line->count);
+    pst_assert(!line->newest == !line->count);
+    pst_assert(!line->oldest == !line->count);
 }
 
 static uint32_t depth_of(const struct pst_record *r)
@@ -215,7 +220,9 @@ void pst_recency_moved(struct pst_shard *s, struct pst_record *r, uint64_t from)
     struct pst_line *line = &lines->line[rec->line];
     uint64_t ref = pst_record_ref(s, r);
 
-    pst_assert(from != ref && rec->line < PST_LINES && line->count > 0);
+    pst_assert(from != ref);
+    pst_assert(rec->line < PST_LINES);
+    pst_assert(line->count > 0);
     pst_assert(rec->newer ? recency_at(s, rec->newer)->older == from : line->newest == from);
     pst_assert(rec->older ? recency_at(s, rec->older)->newer == from : line->oldest == from);
     set_older(s, line, rec->newer, ref);
@@ -230,7 +237,8 @@ void pst_recency_spare(struct pst_shard *s, struct pst_record *r, uint64_t now_n
 {
     struct pst_recency *rec = pst_record_recency(r);
 
-    pst_assert(rec->line < PST_LINES && !(r->state & PST_RECORD_UNLINKED));
+    pst_assert(rec->line < PST_LINES);
+    pst_assert(!(r->state & PST_RECORD_UNLINKED));
     pst_recency_touched(rec, pst_shard_ms(s, now_ns));
     pst_line_move(s, lines_of(s, r), rec->line, r);
 }

@@ -362,7 +362,9 @@ static int segment_split(struct pst_index *index, struct segment *lower, uint64_
 /* Whether bucket after bucket of two segments fits into one. */
 static bool segments_fit(const struct segment *a, const struct segment *b)
 {
-    pst_assert(a != b && a->count <= SEGMENT_ENTRIES && b->count <= SEGMENT_ENTRIES);
+    pst_assert(a != b);
+    pst_assert(a->count <= SEGMENT_ENTRIES);
+    pst_assert(b->count <= SEGMENT_ENTRIES);
     if (a->depth != b->depth || a->count + b->count > JOIN_ENTRIES_MAX)
         return false;
     for (uint32_t i = 0; i < BUCKET_COUNT; i++) {
@@ -556,7 +558,8 @@ uint64_t pst_index_count(const struct pst_index *index)
 
 uint64_t pst_index_memory_bytes(const struct pst_index *index)
 {
-    pst_assert(index->segment_count > 0 && index->depth <= DEPTH_MAX);
+    pst_assert(index->segment_count > 0);
+    pst_assert(index->depth <= DEPTH_MAX);
     pst_assert(index->magic == INDEX_MAGIC);
     return sizeof(*index) + (sizeof(struct segment *) << index->depth) +
            index->segment_count * sizeof(struct segment);

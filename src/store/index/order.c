@@ -191,7 +191,8 @@ static bool leaf_has_room(const struct pst_inner *parent, uint32_t at)
 {
     const struct pst_leaf *leaf = parent->children[at];
 
-    pst_assert(at < parent->count && leaf->magic == PST_LEAF_MAGIC);
+    pst_assert(at < parent->count);
+    pst_assert(leaf->magic == PST_LEAF_MAGIC);
     return leaf->count + PST_LEAF_SHIFT_MIN <= PST_LEAF_MAX;
 }
 

@@ -46,7 +46,8 @@ static uint32_t bytes_shared(struct pst_bytes a, struct pst_bytes b)
 
     while (n < max && x[n] == y[n])
         n++;
-    pst_assert(n <= a.len && n <= b.len);
+    pst_assert(n <= a.len);
+    pst_assert(n <= b.len);
     return (uint32_t)n;
 }
 

@@ -54,7 +54,10 @@ static void fetch_free(struct pst_fetch *f)
 {
     struct pst_tier *t = f->tier;
 
-    pst_assert(f->users == 0 && !f->underway && t->fetch_count > 0 && pst_list_empty(&f->waits));
+    pst_assert(f->users == 0);
+    pst_assert(!f->underway);
+    pst_assert(t->fetch_count > 0);
+    pst_assert(pst_list_empty(&f->waits));
     if (f->record && f->ended)
         pst_shard_unref(t->shard, f->record);
     else if (f->record)
@@ -71,7 +74,8 @@ static void fetch_free(struct pst_fetch *f)
 /* Over, well or badly: those who wait for it go on. */
 static void fetch_finish(struct pst_fetch *f, int result)
 {
-    pst_assert(!f->ended && !f->underway);
+    pst_assert(!f->ended);
+    pst_assert(!f->underway);
     f->ended = true;
     f->result = result;
     pst_list_remove(&f->todo);
@@ -87,7 +91,8 @@ static void fetch_finish(struct pst_fetch *f, int result)
 
 static bool tier_is_moving(const struct pst_tier *t)
 {
-    pst_assert(t->saves_underway <= PST_SAVES_MAX && t->reads_underway <= t->fetch_count);
+    pst_assert(t->saves_underway <= PST_SAVES_MAX);
+    pst_assert(t->reads_underway <= t->fetch_count);
     return t->saves_underway + t->reads_underway > 0;
 }
 
@@ -123,7 +128,9 @@ static int fetch_begin(struct pst_fetch *f, uint64_t now_ns)
 
     if (f->stub->state & PST_RECORD_UNLINKED) /* deleted meanwhile: something else may lie there */
         return -EAGAIN;
-    pst_assert(!f->underway && !f->ended && f->stub->flags & PST_RECORD_ON_DISK);
+    pst_assert(!f->underway);
+    pst_assert(!f->ended);
+    pst_assert(f->stub->flags & PST_RECORD_ON_DISK);
     r = f->record ? 0 : fetch_take_memory(f, now_ns);
     if (r != 0)
         return r;
@@ -171,7 +178,8 @@ static struct pst_fetch *fetch_new(struct pst_tier *t, struct pst_record *stub, 
     pst_list_push_back(&t->todo, &f->todo);
     t->fetch_count++;
     atomic_fetch_add_explicit(&t->shard->store->saves, 1, memory_order_relaxed);
-    pst_assert(t->fetch_count <= PST_FETCHES_MAX && f->from + f->bytes <= stub->value_bytes);
+    pst_assert(t->fetch_count <= PST_FETCHES_MAX);
+    pst_assert(f->from + f->bytes <= stub->value_bytes);
     return f;
 }
 
@@ -181,7 +189,9 @@ int pst_tier_fetch(struct pst_shard *s, struct pst_record *stub, uint64_t offset
     struct pst_tier *t = s->tier;
     struct pst_fetch *f;
 
-    pst_assert(t && stub->flags & PST_RECORD_ON_DISK && !(stub->state & PST_RECORD_UNLINKED));
+    pst_assert(t);
+    pst_assert(stub->flags & PST_RECORD_ON_DISK);
+    pst_assert(!(stub->state & PST_RECORD_UNLINKED));
     f = fetch_find(t, stub, offset, bytes);
     if (!f)
         f = fetch_new(t, stub, offset, bytes);
@@ -205,7 +215,8 @@ bool pst_fetch_run(struct pst_tier *t, uint64_t now_ns)
         return false;
     do {
         struct pst_fetch *f = pst_list_first(&t->todo, struct pst_fetch, todo);
-        pst_assert(!f->underway && !f->ended);
+        pst_assert(!f->underway);
+        pst_assert(!f->ended);
         int r = fetch_begin(f, now_ns);
 
         if (r == PST_BUSY)
@@ -257,7 +268,9 @@ static void fetch_settle(struct pst_fetch *f, uint64_t now_ns)
 {
     struct pst_shard *s = f->tier->shard;
 
-    pst_assert(f->record && !f->underway && !f->ended);
+    pst_assert(f->record);
+    pst_assert(!f->underway);
+    pst_assert(!f->ended);
     if (pst_shard_ref(s, f->record) < 0) {
         fetch_finish(f, -ENOMEM);
         return;
@@ -275,7 +288,10 @@ void pst_fetch_done(struct pst_tier *t, struct pst_fetch *f, uint64_t now_ns)
 {
     int result = f->read.op.result;
 
-    pst_assert(f->underway && f->tier == t && t->reads_underway > 0 && f->record);
+    pst_assert(f->underway);
+    pst_assert(f->tier == t);
+    pst_assert(t->reads_underway > 0);
+    pst_assert(f->record);
     f->underway = false;
     t->reads_underway--;
     pst_tier_pieces_free(&f->pieces);
@@ -296,7 +312,8 @@ int pst_tier_fetched(struct pst_shard *s, const struct pst_record *stub, uint64_
         return PST_BUSY;
     if (f->result != 0)
         return f->result;
-    pst_assert(f->record && f->from <= offset);
+    pst_assert(f->record);
+    pst_assert(f->from <= offset);
     *record = f->record;
     *from = f->from;
     return 0;

@@ -21,7 +21,8 @@ static struct pst_older *place_of(const struct pst_olders *o, const struct pst_o
 {
     uint64_t i = home_of(o, older);
 
-    pst_assert(o->count < o->room && (o->room & (o->room - 1)) == 0);
+    pst_assert(o->count < o->room);
+    pst_assert((o->room & (o->room - 1)) == 0);
     while (o->places[i].newer &&
            (o->places[i].newer != older->newer || o->places[i].key_hash != older->key_hash))
         i = (i + 1) & (o->room - 1);
@@ -51,7 +52,9 @@ static void olders_take_out(struct pst_olders *o, struct pst_older *place)
 {
     uint64_t hole = (uint64_t)(place - o->places), i = hole;
 
-    pst_assert(o->count > 0 && hole < o->room && place->newer);
+    pst_assert(o->count > 0);
+    pst_assert(hole < o->room);
+    pst_assert(place->newer);
     o->count--;
     for (;;) { /* what would not be found any more moves up */
         i = (i + 1) & (o->room - 1);
@@ -79,14 +82,16 @@ struct pst_older *pst_older_find(struct pst_tier *t, const struct pst_record *r)
     if (t->olders.count == 0)
         return NULL;
     older_set_newer(t, r, &wanted);
-    pst_assert(t->olders.count < t->olders.room && wanted.newer > 0);
+    pst_assert(t->olders.count < t->olders.room);
+    pst_assert(wanted.newer > 0);
     place = place_of(&t->olders, &wanted);
     return place->newer ? place : NULL;
 }
 
 bool pst_older_add(struct pst_tier *t, const struct pst_record *r, struct pst_older older)
 {
-    pst_assert(r->generation > older.generation && !pst_older_find(t, r));
+    pst_assert(r->generation > older.generation);
+    pst_assert(!pst_older_find(t, r));
     if (!olders_grow(&t->olders))
         return false;
     older_set_newer(t, r, &older);
@@ -97,7 +102,8 @@ bool pst_older_add(struct pst_tier *t, const struct pst_record *r, struct pst_ol
 
 struct pst_log_value pst_older_value(const struct pst_older *older, struct pst_bytes key)
 {
-    pst_assert(older->generation > 0 && key.len > 0);
+    pst_assert(older->generation > 0);
+    pst_assert(key.len > 0);
     return (struct pst_log_value){.key = key,
                                   .attrs = {NULL, older->attr_bytes},
                                   .generation = older->generation,

@@ -63,7 +63,8 @@ static void record_unplace(struct pst_tier *t, struct pst_record *r)
 {
     struct pst_log_value value = pst_record_log_value(r);
 
-    pst_assert(pst_record_placed(r) && !(r->flags & PST_RECORD_ON_DISK));
+    pst_assert(pst_record_placed(r));
+    pst_assert(!(r->flags & PST_RECORD_ON_DISK));
     pst_log_forget(t->lane, &value, pst_record_place(r));
     pst_record_set_place(r, (struct pst_log_place){0, 0});
 }
@@ -94,7 +95,8 @@ static int reclaim_take_one(struct pst_tier *t, uint64_t now_ns)
     struct pst_move *move;
     int result;
 
-    pst_assert(rc->state == PST_RECLAIMING_WALK && rc->moving <= PST_MOVES_MAX);
+    pst_assert(rc->state == PST_RECLAIMING_WALK);
+    pst_assert(rc->moving <= PST_MOVES_MAX);
     if (!r || falls_off(t, r, older, now_ns))
         return 0;
     if (pst_list_empty(&rc->idle))
@@ -173,7 +175,8 @@ static void reclaim_ended(struct pst_tier *t, uint64_t now_ns)
     struct pst_reclaiming *rc = &t->reclaim;
     struct pst_log_stat stat;
 
-    pst_assert(rc->moving == 0 && (!rc->counted || t->shard->store->reclaims > 0));
+    pst_assert(rc->moving == 0);
+    pst_assert(!rc->counted || t->shard->store->reclaims > 0);
     state_becomes(rc, PST_RECLAIMING_NONE);
     rc->look_ns = now_ns;
     pst_log_stat(t->shard->store->log, &stat);
@@ -191,7 +194,8 @@ static int reclaim_choose(struct pst_tier *t, bool full, uint64_t now_ns)
     int r = pst_log_reclaim_begin(t->lane, SPARSE_PERCENT);
     bool cache = t->shard->ssd_cache_keys > 0;
 
-    pst_assert(!t->reclaim.dense && t->reclaim.state == PST_RECLAIMING_NONE);
+    pst_assert(!t->reclaim.dense);
+    pst_assert(t->reclaim.state == PST_RECLAIMING_NONE);
     if (r == 0 && (cache || full) && now_ns >= t->reclaim.rest_until_ns) {
         t->reclaim.dense = cache;
         r = pst_log_reclaim_begin(t->lane, cache ? 100 : FULL_PERCENT);
@@ -212,7 +216,8 @@ static bool reclaim_begin(struct pst_tier *t, uint64_t now_ns)
     bool enough;
     int r;
 
-    pst_assert(t->reclaim.state == PST_RECLAIMING_NONE && t->reclaim.moving == 0);
+    pst_assert(t->reclaim.state == PST_RECLAIMING_NONE);
+    pst_assert(t->reclaim.moving == 0);
     if (t->closing || now_ns < t->reclaim.look_ns)
         return false;
     t->reclaim.look_ns = now_ns + LOOK_NS;

@@ -35,7 +35,8 @@ static struct pst_save *underway_of(struct pst_tier *t, const struct pst_record 
 
 static void save_give(struct pst_tier *t, struct pst_save *save)
 {
-    pst_assert(save->record && save->tier == t);
+    pst_assert(save->record);
+    pst_assert(save->tier == t);
     pst_tier_pieces_free(&save->pieces);
     save->record = NULL;
     save->wait = NULL;
@@ -59,7 +60,9 @@ int pst_save_begin(struct pst_tier *t, struct pst_record *r, bool durable, bool 
     struct pst_save *save;
     int result;
 
-    pst_assert(r->flags & PST_RECORD_TIERED && !pst_record_placed(r) && !underway_of(t, r));
+    pst_assert(r->flags & PST_RECORD_TIERED);
+    pst_assert(!pst_record_placed(r));
+    pst_assert(!underway_of(t, r));
     if (demotes)
         t->log_busy = t->log_busy || demoted_enough(t);
     if (pst_list_empty(&t->saves_idle) || (demotes && t->log_busy))
@@ -83,7 +86,8 @@ int pst_save_begin(struct pst_tier *t, struct pst_record *r, bool durable, bool 
         t->log_busy |= result == -EBUSY;
         return result == -EBUSY ? PST_BUSY : result;
     }
-    pst_assert(!save->record && t->saves_underway < PST_SAVES_MAX);
+    pst_assert(!save->record);
+    pst_assert(t->saves_underway < PST_SAVES_MAX);
     save->record = r;
     save->demotes = demotes;
     t->demoted = t->demoted || demotes;
@@ -100,7 +104,8 @@ int pst_save_begin(struct pst_tier *t, struct pst_record *r, bool durable, bool 
 
 void pst_record_clean(struct pst_shard *s, struct pst_record *r, struct pst_log_place place, uint32_t crc)
 {
-    pst_assert(r->flags & PST_RECORD_TIERED && !(r->flags & PST_RECORD_ON_DISK));
+    pst_assert(r->flags & PST_RECORD_TIERED);
+    pst_assert(!(r->flags & PST_RECORD_ON_DISK));
     if (r->value_bytes <= PST_LOG_BLOCK_BYTES && !(r->flags & PST_RECORD_CHECKSUM) && r->value_crc != crc) {
         pst_record_mark(r, 0);
         r->value_crc = crc;
@@ -163,7 +168,8 @@ void pst_save_done(struct pst_tier *t, struct pst_save *save, uint64_t now_ns)
     int result = save->append.op.result;
     bool goes, gone;
 
-    pst_assert(t->saves_underway > 0 && r);
+    pst_assert(t->saves_underway > 0);
+    pst_assert(r);
     gone = r->state & PST_RECORD_UNLINKED;
     t->saves_underway--;
     save_count_pages(save, false);
@@ -204,7 +210,8 @@ int pst_tier_save(struct pst_shard *s, struct pst_record *r, struct pst_tier_wai
 {
     int result = r->flags & PST_RECORD_EXPIRES ? -EINVAL : pst_shard_ref(s, r);
 
-    pst_assert(s->tier && !(r->flags & PST_RECORD_ON_DISK));
+    pst_assert(s->tier);
+    pst_assert(!(r->flags & PST_RECORD_ON_DISK));
     if (result < 0)
         return result;
     *wait = (struct pst_tier_wait){.record = r};
@@ -290,7 +297,9 @@ static void flush_begin(struct pst_tier *t)
 {
     struct pst_flush *f = &t->flush;
 
-    pst_assert(!f->underway && f->saves == 0 && pst_list_empty(&f->waits));
+    pst_assert(!f->underway);
+    pst_assert(f->saves == 0);
+    pst_assert(pst_list_empty(&f->waits));
     while (!pst_list_empty(&f->waits_next)) {
         struct pst_list *first = f->waits_next.next;
 
@@ -319,7 +328,8 @@ static bool flush_one(struct pst_tier *t, struct pst_record *r)
     struct pst_save *save;
     int result;
 
-    pst_assert(t->flush.underway && !t->flush.walked);
+    pst_assert(t->flush.underway);
+    pst_assert(!t->flush.walked);
     if (r->flags & PST_RECORD_ON_DISK || pst_record_placed(r) || r->state & PST_STATE_RESERVED ||
         r->generation > t->flush.generation)
         return true;
@@ -354,7 +364,9 @@ static bool flush_walk(struct pst_tier *t)
         pst_order_seek(s->order, (struct pst_bytes){f->key, f->key_bytes}, f->key_bytes > 0);
     struct pst_record *last = NULL;
 
-    pst_assert(f->underway && !f->walked && f->key_bytes <= PST_KEY_BYTES_MAX);
+    pst_assert(f->underway);
+    pst_assert(!f->walked);
+    pst_assert(f->key_bytes <= PST_KEY_BYTES_MAX);
     do {
         uint64_t ref = pst_order_next(s->order, &cursor);
 
@@ -383,7 +395,8 @@ static bool flush_run(struct pst_tier *t)
         return flush_walk(t);
     if (f->saves || f->syncing)
         return false;
-    pst_assert(f->walked && f->saves == 0);
+    pst_assert(f->walked);
+    pst_assert(f->saves == 0);
     f->syncing = true;
     f->op = (struct pst_log_flush){0};
     pst_log_flush(t->lane, &f->op);
@@ -394,7 +407,10 @@ void pst_flush_done(struct pst_tier *t, int result)
 {
     struct pst_flush *f = &t->flush;
 
-    pst_assert(f->underway && f->syncing && f->walked && f->saves == 0);
+    pst_assert(f->underway);
+    pst_assert(f->syncing);
+    pst_assert(f->walked);
+    pst_assert(f->saves == 0);
     f->underway = f->syncing = false;
     if (result < 0)
         t->shard->stat_later.ssd_errors++;

@@ -25,7 +25,8 @@ static void swap_in_indexes(struct pst_shard *s, struct pst_record *from, struct
     struct pst_lookup lookup = pst_shard_lookup(s, pst_record_key(from));
     int r;
 
-    pst_assert(from != to && from->generation == to->generation);
+    pst_assert(from != to);
+    pst_assert(from->generation == to->generation);
     s->changes++;
     r = pst_index_replace(s->index, lookup.hash, pst_record_ref(s, from), pst_record_ref(s, to));
     pst_assert(r == 0);
@@ -72,7 +73,8 @@ void pst_stub_replace(struct pst_shard *s, struct pst_record *r)
     struct pst_record *stub = r;
     uint64_t offset;
 
-    pst_assert(pst_record_placed(r) && !(r->flags & PST_RECORD_ON_DISK));
+    pst_assert(pst_record_placed(r));
+    pst_assert(!(r->flags & PST_RECORD_ON_DISK));
     pst_assert(!(r->state & (PST_RECORD_PINNED | PST_RECORD_UNLINKED | PST_STATE_RESERVED)));
     pst_record_unlist(s, r);
     if (pst_slab_take(s->slab, bytes, &offset) == 0) {
@@ -104,8 +106,10 @@ static bool may_promote(struct pst_shard *s, struct pst_record *stub)
 
 bool pst_stub_promote(struct pst_shard *s, struct pst_record *stub, struct pst_record *r, uint64_t now_ns)
 {
-    pst_assert(r->state & PST_STATE_RESERVED && stub->flags & PST_RECORD_ON_DISK);
-    pst_assert(r->value_bytes == stub->value_bytes && r->key_bytes == stub->key_bytes);
+    pst_assert(r->state & PST_STATE_RESERVED);
+    pst_assert(stub->flags & PST_RECORD_ON_DISK);
+    pst_assert(r->value_bytes == stub->value_bytes);
+    pst_assert(r->key_bytes == stub->key_bytes);
     if (!may_promote(s, stub) || pst_pins_inherit(s, stub, r) < 0)
         return false;
     r->state &= (uint8_t)~PST_STATE_RESERVED;

@@ -73,7 +73,8 @@ bool pst_tier_takes(const struct pst_tier *t, const struct pst_record *r)
 {
     if (!t || !(r->flags & PST_RECORD_EXTERNAL) || !(r->flags & PST_RECORD_TIERED))
         return false;
-    pst_assert(t->magic == PST_TIER_MAGIC && !(r->flags & PST_RECORD_ON_DISK));
+    pst_assert(t->magic == PST_TIER_MAGIC);
+    pst_assert(!(r->flags & PST_RECORD_ON_DISK));
     if (pst_record_pages(r) > t->shard->store->pages_spare)
         return false; /* nor could it be read again when memory is short */
     return pst_record_placed(r) || (!t->full_until_ns && r->value_bytes <= t->value_bytes_max);
@@ -83,7 +84,8 @@ int pst_put_check_durable(const struct pst_shard *s, const struct pst_put *put, 
 {
     if (!s->tier)
         return -EOPNOTSUPP;
-    pst_assert(s->tier->magic == PST_TIER_MAGIC && s->tier->value_bytes_max > 0);
+    pst_assert(s->tier->magic == PST_TIER_MAGIC);
+    pst_assert(s->tier->value_bytes_max > 0);
     if (pst_put_expires_ms(s, put))
         return -EINVAL;
     if (put->value_bytes <= s->tier->value_bytes_max)
@@ -104,7 +106,8 @@ bool pst_tier_demote(struct pst_tier *t, struct pst_record *r, uint64_t now_ns)
     struct pst_save *save;
     int result;
 
-    pst_assert(t->magic == PST_TIER_MAGIC && pst_tier_takes(t, r));
+    pst_assert(t->magic == PST_TIER_MAGIC);
+    pst_assert(pst_tier_takes(t, r));
     if (r->state & PST_RECORD_PINNED) { /* doomed, and nothing keeps it any more */
         pst_shard_unlink(s, r);
         return true;
@@ -136,7 +139,8 @@ static bool log_gains(const struct pst_shard *s)
 {
     bool full = false, gains = false;
 
-    pst_assert(s->tier && s->store->log);
+    pst_assert(s->tier);
+    pst_assert(s->store->log);
     for (uint32_t i = 0; i < s->store->shard_count; i++) {
         const struct pst_tier *t = s->store->shards[i].tier;
 
@@ -171,7 +175,8 @@ void pst_tier_forget(struct pst_tier *t, const struct pst_record *r)
 {
     struct pst_log_value value = pst_record_log_value(r);
 
-    pst_assert(t->magic == PST_TIER_MAGIC && !(r->state & PST_STATE_RESERVED));
+    pst_assert(t->magic == PST_TIER_MAGIC);
+    pst_assert(!(r->state & PST_STATE_RESERVED));
     if (r->flags & PST_RECORD_ON_DISK)
         pst_stub_forgotten(t->shard, r);
     pst_older_delete(t, r, 0);
@@ -374,7 +379,8 @@ static int shard_open(struct pst_shard *s, uint32_t number)
 
     if (!t)
         return -ENOMEM;
-    pst_assert(!s->tier && s->number == number);
+    pst_assert(!s->tier);
+    pst_assert(s->number == number);
     t->magic = PST_TIER_MAGIC;
     t->shard = s;
     t->lane = pst_log_lane(s->store->log, number);
@@ -395,7 +401,8 @@ static int shard_open(struct pst_shard *s, uint32_t number)
         pst_list_push_back(&t->saves_idle, &t->saves[i].link);
     }
     s->tier = t;
-    pst_assert(t->lane && t->value_bytes_max > 0);
+    pst_assert(t->lane);
+    pst_assert(t->value_bytes_max > 0);
     return 0;
 }
 
@@ -432,7 +439,8 @@ static int found_one(struct pst_store *store, const struct pst_log_found *found)
     struct pst_record *old = pst_shard_find(s, &lookup);
     int r;
 
-    pst_assert(found->value.key.len > 0 && s->tier);
+    pst_assert(found->value.key.len > 0);
+    pst_assert(s->tier);
     if (old && old->generation > found->value.generation)
         return found_older(s->tier, old, found);
     if (old && old->generation == found->value.generation && pst_record_placed(old)) {
@@ -524,7 +532,8 @@ int pst_tier_open(struct pst_store *store, const struct pst_tier_options *option
     const char *why = "";
     int r;
 
-    pst_assert(!store->log && store->arenas.arena_count <= PST_ARENAS_MAX);
+    pst_assert(!store->log);
+    pst_assert(store->arenas.arena_count <= PST_ARENAS_MAX);
     for (uint32_t i = 0; i < store->arenas.arena_count; i++)
         regions[i] = (struct iovec){store->arenas.base + i * store->arenas.stride,
                                     store->arenas.arena_pages * store->arenas.page_bytes};
@@ -580,7 +589,8 @@ static void tier_settle_all(struct pst_store *store)
             poll(fds, store->shard_count, CLOSE_POLL_MS);
     }
     for (uint32_t i = 0; i < store->shard_count; i++) {
-        pst_assert(store->shards[i].tier->saves_underway == 0 && waits[i].ended);
+        pst_assert(store->shards[i].tier->saves_underway == 0);
+        pst_assert(waits[i].ended);
         pst_tier_leave(&store->shards[i], &waits[i]);
     }
 }

@@ -74,7 +74,8 @@ static int prepare_key(struct pst_shard *s, const struct pst_change *first, stru
     if (r == 0)
         r = change_check(c, old);
     if (r == 0 && old && !look_only) {
-        pst_assert(!c->old && c->claimed);
+        pst_assert(!c->old);
+        pst_assert(c->claimed);
         r = pst_shard_ref(s, old);
         c->old = r == 0 ? old : NULL;
     }
@@ -89,7 +90,8 @@ static int change_take_lent(const struct pst_holder *holder, struct pst_change *
 
     if (r != 0)
         return r;
-    pst_assert(!c->reservation && c->fresh);
+    pst_assert(!c->reservation);
+    pst_assert(c->fresh);
     c->reservation = reservation;
     return 0;
 }
@@ -109,7 +111,8 @@ static int change_take_given(struct pst_shard *s, struct pst_change *c, uint64_t
 static int change_take_fresh(struct pst_shard *s, const struct pst_holder *holder, struct pst_change *c,
                              uint64_t now_ns)
 {
-    pst_assert(!c->fresh && c->kind == PST_CHANGE_PUT);
+    pst_assert(!c->fresh);
+    pst_assert(c->kind == PST_CHANGE_PUT);
     switch (c->from) {
     case PST_VALUE_RESERVATION:
         return change_take_lent(holder, c);
@@ -141,7 +144,10 @@ static int prepare_value(struct pst_shard *s, const struct pst_holder *holder, s
 
     if (r != 0)
         return r;
-    pst_assert(c->claimed && c->fresh && c->fresh != c->old && c->fresh->state & PST_STATE_RESERVED);
+    pst_assert(c->claimed);
+    pst_assert(c->fresh);
+    pst_assert(c->fresh != c->old);
+    pst_assert(c->fresh->state & PST_STATE_RESERVED);
     r = pst_shard_ref(s, c->fresh);
     if (r == 0 && !c->old) {
         r = pst_shard_link(s, &c->put.lookup, c->fresh, NULL);
@@ -193,7 +199,9 @@ void pst_changes_decide(struct pst_store *store, const struct pst_change *change
     for (uint32_t i = 0; i < count; i++) {
         const struct pst_change *c = &changes[i];
 
-        pst_assert(c->claimed && c->result == 0 && !c->fresh == (c->kind != PST_CHANGE_PUT));
+        pst_assert(c->claimed);
+        pst_assert(c->result == 0);
+        pst_assert(!c->fresh == (c->kind != PST_CHANGE_PUT));
         if (c->fresh)
             words[n++] = pst_record_word(any, c->fresh, c->check);
         if (c->old && (c->kind == PST_CHANGE_PUT || c->kind == PST_CHANGE_DELETE) &&
@@ -219,7 +227,8 @@ static void change_apply_put(struct pst_shard *s, struct pst_change *c, uint64_t
 {
     int r = 0;
 
-    pst_assert(c->fresh && c->linked == !c->old);
+    pst_assert(c->fresh);
+    pst_assert(c->linked == !c->old);
     pst_assert(c->fresh->check == c->check);
     if (!c->linked)
         r = pst_shard_link(s, &c->put.lookup, c->fresh, c->old);
@@ -237,7 +246,8 @@ static void change_apply_put(struct pst_shard *s, struct pst_change *c, uint64_t
 void pst_changes_apply(struct pst_shard *s, struct pst_change *first, uint64_t now_ns)
 {
     for (struct pst_change *c = first; c; c = c->next) {
-        pst_assert(c->claimed && c->result == 0);
+        pst_assert(c->claimed);
+        pst_assert(c->result == 0);
         if (c->kind == PST_CHANGE_PUT) {
             change_apply_put(s, c, now_ns);
         } else if (c->kind == PST_CHANGE_DELETE && c->old) {

@@ -21,7 +21,8 @@ void pst_claim_add(struct pst_shard *s, struct pst_claim *claim)
 {
     struct pst_claim **head = bucket_of(&s->claims, claim->hash);
 
-    pst_assert(claim != *head && claim->kind <= PST_CLAIM_WHOLE);
+    pst_assert(claim != *head);
+    pst_assert(claim->kind <= PST_CLAIM_WHOLE);
     claim->next = *head;
     *head = claim;
     s->claims.locks += claim->kind != PST_CLAIM_RESERVATION;
@@ -45,7 +46,8 @@ bool pst_claim_find(struct pst_shard *s, const struct pst_lookup *lookup, enum p
 {
     const struct pst_claim *claim = *bucket_of(&s->claims, lookup->hash);
 
-    pst_assert(kind <= PST_CLAIM_WHOLE && lookup->key.len > 0);
+    pst_assert(kind <= PST_CLAIM_WHOLE);
+    pst_assert(lookup->key.len > 0);
     while (claim && (claim->kind != kind || !pst_claim_is(claim, lookup)))
         claim = claim->next;
     return claim != NULL;

@@ -119,7 +119,8 @@ int pst_http_open(const struct pst_http_settings *settings, struct pst_http **ou
     struct pst_http *http;
     const char *url = settings->url;
 
-    pst_assert(url && settings->timeout_ms > 0);
+    pst_assert(url);
+    pst_assert(settings->timeout_ms > 0);
     if ((strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0) ||
         strlen(url) > URL_BYTES_MAX || strpbrk(url, "?#")) {
         snprintf(fault, PST_FAULT_BYTES, "'%.100s' is no http:// or https:// URL", url);

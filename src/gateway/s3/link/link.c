@@ -71,7 +71,8 @@ int s3_link_open(struct s3_link *link, int fd, void *tls_context, uint64_t patie
 {
     int r = -EAGAIN;
 
-    pst_assert(fd >= 0 && patience_ns > 0);
+    pst_assert(fd >= 0);
+    pst_assert(patience_ns > 0);
     link->fd = fd;
     link->tls = NULL;
     link->more = false;

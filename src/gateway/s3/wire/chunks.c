@@ -85,7 +85,8 @@ static enum s3_chunk_event chunk_data(struct s3_chunks *c, struct pst_bytes *inp
 {
     size_t n = pst_min(c->left, input->len);
 
-    pst_assert(n > 0 && c->step == CHUNK_DATA);
+    pst_assert(n > 0);
+    pst_assert(c->step == CHUNK_DATA);
     *piece = (struct pst_bytes){input->data, n};
     *input = (struct pst_bytes){(const char *)input->data + n, input->len - n};
     c->left -= n;

@@ -70,7 +70,8 @@ size_t s3_digest_end(struct s3_digest *digest, uint8_t out[S3_DIGEST_BYTES_MAX])
     else
         for (unsigned i = 0; i < bytes; i++)
             out[i] = (uint8_t)(digest->crc >> 8 * (bytes - 1 - i));
-    pst_assert(bytes <= S3_DIGEST_BYTES_MAX && digest_begin(digest));
+    pst_assert(bytes <= S3_DIGEST_BYTES_MAX);
+    pst_assert(digest_begin(digest));
     return bytes;
 }
 

@@ -12,6 +12,7 @@ const struct s3_error *s3_error_of(enum s3_code code)
 #undef S3_ERROR_ROW
     };
 
-    pst_assert(code > S3_OK && code < S3_GONE && errors[code].code);
+    pst_assert(code > S3_OK && code < S3_GONE);
+    pst_assert(errors[code].code);
     return &errors[code];
 }

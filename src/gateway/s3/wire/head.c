@@ -119,7 +119,8 @@ enum s3_code s3_head_parse(const char *text, size_t bytes, struct s3_head *out)
     enum s3_code code = S3_OK;
     size_t at = 0;
 
-    pst_assert(bytes >= 4 && memcmp(text + bytes - 4, "\r\n\r\n", 4) == 0);
+    pst_assert(bytes >= 4);
+    pst_assert(memcmp(text + bytes - 4, "\r\n\r\n", 4) == 0);
     *out = (struct s3_head){.field_count = 0};
     while (at < bytes - 2 && code == S3_OK) {
         const char *end = memmem(text + at, bytes - at, "\r\n", 2);

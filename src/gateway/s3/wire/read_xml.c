@@ -131,7 +131,10 @@ enum s3_code s3_xml_read(struct pst_bytes text, const struct s3_xml_form *form, 
     struct reader *r = calloc(1, sizeof(*r));
     bool sound = false;
 
-    pst_assert(text.len <= INT32_MAX && form->root && form->item && form->item_came);
+    pst_assert(text.len <= INT32_MAX);
+    pst_assert(form->root);
+    pst_assert(form->item);
+    pst_assert(form->item_came);
     if (r)
         *r = (struct reader){.magic = READER_MAGIC, .form = form, .ctx = ctx, .leaf = -1};
     if (r)
