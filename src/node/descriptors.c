@@ -64,5 +64,7 @@ int pst_node_fit_descriptors(struct pst_node *node, uint32_t listeners, uint32_t
                      node->sessions_max);
         node->sessions_max = (uint32_t)sessions;
     }
+    pst_assert(node->sessions_max > 0);
+    pst_assert(*handshakes_max > 0);
     return 0;
 }

@@ -156,6 +156,8 @@ static int on_connected(void *ctx, void *arg, const void *address, size_t bytes)
     pst_assert(!session->ended);
     pst_assert(session->address_bytes == 0);
     pst_assert(session->shards_left == 0);
+    pst_assert(session->shards_opening == 0);
+    pst_assert(!session->ready);
     if (bytes > sizeof(session->address))
         return -EPROTO;
     memcpy(session->address, address, bytes);
@@ -199,6 +201,7 @@ static void on_ended(void *ctx, void *arg, const char *why)
     const char *kick = session->kick;
 
     pst_assert(!session->ended);
+    pst_assert(node->session_count > 0);
     session->ended = true;
     pst_node_log(node, "session %04x ended: %s", (unsigned)(session->token & 0xffff), kick ? kick : why);
     for (uint32_t i = 0; i < node->worker_count && session->address_bytes; i++)
@@ -245,6 +248,7 @@ static bool sweep_sessions(struct pst_node *node)
 
         if (!session)
             continue;
+        pst_assert((session->token & 0xffff) == place);
         begin_session(node, session);
         if (session->kick && !session->ended && !session->parted) {
             pst_boot_server_end(node->boot, session);
@@ -355,6 +359,8 @@ static int open_workers(struct pst_node *node, char *fault)
     uint32_t count = pst_store_shard_count(node->store);
 
     pst_assert(!node->workers);
+    pst_assert(!node->sessions);
+    pst_assert(count > 0);
     pst_assert(node->sessions_max > 0 && node->sessions_max <= 1 << 16);
     node->workers = calloc(count, sizeof(*node->workers));
     node->worker_count = node->workers ? count : 0;
@@ -476,6 +482,8 @@ static int open_sockets(struct pst_node *node, const struct pst_node_settings *s
     int r = pst_node_fit_descriptors(node, settings->listen.count + (settings->unix != NULL),
                                      &options.handshakes_max, fault);
 
+    pst_assert(!node->boot);
+    pst_assert(node->worker_count > 0);
     if (r < 0)
         return r;
     options.sessions_max = node->sessions_max;
@@ -519,6 +527,8 @@ static int open_nets(struct pst_node *node, const struct pst_node_settings *sett
     enum pst_boot_transport transport;
     int r = pst_boot_transport_parse(settings->transport, &transport);
 
+    pst_assert(!node->net);
+    pst_assert(!node->stream);
     if (r < 0) {
         snprintf(fault, PST_FAULT_BYTES, "transport: '%.100s' is not 'ucx', 'stream' or 'auto'",
                  settings->transport);
@@ -538,6 +548,7 @@ static int open_nets(struct pst_node *node, const struct pst_node_settings *sett
         r = pst_net_open(&options, &node->stream);
         snprintf(fault, PST_FAULT_BYTES, "the stream transport: %s", pst_net_fault(r));
     }
+    pst_assert(r < 0 || node->net || node->stream);
     return r;
 }
 
@@ -694,6 +705,7 @@ int pst_node_own_secret(struct pst_node *node, const char *grant, struct pst_nod
     int r = -ENOENT;
 
     if (!node->grants && !grant) {
+        pst_assert(node->secret_bytes <= sizeof(out->data));
         memcpy(out->data, node->secret, node->secret_bytes);
         out->bytes = node->secret_bytes;
         return 0;

@@ -22,6 +22,7 @@ static int read_addresses(struct pst_worker *w)
 {
     int r = 0;
 
+    pst_assert(w->port);
     pthread_mutex_lock(&w->inbox_lock);
     for (int network_only = 0; r >= 0 && network_only < 2; network_only++) {
         r = pst_port_address(w->port, network_only, w->address[network_only], PST_NET_ADDRESS_BYTES_MAX);
@@ -226,6 +227,7 @@ static void reopen(struct pst_worker *w)
     probe->retry_ms = r < 0 ? (uint32_t)pst_min(pst_max(2ull * probe->retry_ms, PROBE_MS), REOPEN_MS_MAX) : 0;
     probe->retry_ns = pst_deadline_ns(w->now_ns, probe->retry_ms);
     probe->reopening = r < 0;
+    pst_assert(probe->reopening == !w->port);
 }
 
 int pst_probe_tick(struct pst_worker *w)
@@ -233,6 +235,7 @@ int pst_probe_tick(struct pst_worker *w)
     struct pst_probe *probe = &w->probe;
 
     pst_assert(w->port || probe->reopening || !w->node->net);
+    pst_assert(w->now_ns >= probe->ticked_ns);
     pst_assert(!probe->sent_ns || (!probe->reopening && probe->sent_ns <= probe->awake_ns));
     probe->awake_ns += pst_min(w->now_ns - probe->ticked_ns, AWAKE_NS_MAX);
     probe->ticked_ns = w->now_ns;

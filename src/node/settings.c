@@ -22,6 +22,7 @@ int pst_classes_parse(const struct pst_strings *classes, char *prefixes[PST_STRI
             pst_classes_free(prefixes, *count);
             return -EINVAL;
         }
+        pst_assert(*count < PST_STRINGS_MAX);
         prefixes[*count] = strndup(text, (size_t)(equals - text));
         if (!prefixes[*count]) {
             snprintf(fault, PST_FAULT_BYTES, "out of memory");
@@ -35,6 +36,7 @@ int pst_classes_parse(const struct pst_strings *classes, char *prefixes[PST_STRI
 
 void pst_classes_free(char *prefixes[PST_STRINGS_MAX], uint32_t count)
 {
+    pst_assert(count <= PST_STRINGS_MAX);
     for (uint32_t i = 0; i < count; i++)
         free(prefixes[i]);
 }

@@ -29,6 +29,7 @@ void pst_trace_step(struct pst_request *q, int step)
     struct pst_trace *t = &q->trace;
 
     pst_assert(step >= 0 && step < PST_STEP_COUNT);
+    pst_assert(q->worker->now_ns >= t->since_ns);
     t->step_ns[step] += q->worker->now_ns - t->since_ns;
     t->since_ns = q->worker->now_ns;
 }

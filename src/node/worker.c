@@ -56,6 +56,7 @@ int pst_shard_session_add(struct pst_worker *w, struct pst_session *session)
     if (!v)
         return -ENOMEM;
     pst_assert(!w->by_place[session->token & PLACE_MASK]);
+    pst_assert(session->magic == PST_SESSION_MAGIC);
     pst_assert((session->token & PLACE_MASK) < w->node->sessions_max);
     v->magic = PST_SHARD_SESSION_MAGIC;
     v->worker = w;
@@ -87,6 +88,7 @@ static void shard_session_quiet(struct pst_shard_session *v)
     pst_holder_end(v->worker->shard, &v->holder);
     pst_shard_session_close_watches(v);
     pst_assert(v->watch_count == 0);
+    pst_assert(v->underway == 0);
     pst_assert(v->waits == 0);
     pst_assert(pst_list_empty(&v->receiving));
 }
@@ -178,6 +180,8 @@ void pst_worker_tell(struct pst_worker *w, struct pst_session *session, enum pst
     struct pst_session_event *event = &session->session_events[PST_SESSION_EVENT_KINDS * w->number + kind];
 
     pst_assert(session->magic == PST_SESSION_MAGIC);
+    pst_assert(w->magic == PST_WORKER_MAGIC);
+    pst_assert(w->number < w->node->worker_count);
     pst_assert(kind < PST_SESSION_EVENT_KINDS);
     pst_assert(!event->session); /* each kind once */
     *event = (struct pst_session_event){.session = session, .kind = kind};
@@ -248,7 +252,9 @@ static void open_stream_peer(struct pst_shard_session *v)
 
     if (v->peer || v->session->ended)
         return;
+    pst_assert(v->worker->stream);
     pst_worker_stream_address(v->worker, address, &bytes);
+    pst_assert(bytes <= sizeof(address));
     r = pst_peer_open(v->worker->stream, address, bytes, v, &v->peer);
     if (r < 0)
         pst_shard_session_leave(v, "out of memory");
@@ -302,6 +308,7 @@ int pst_worker_attach(struct pst_worker *w, const struct pst_boot_attachment *at
 {
     struct connection *connection = malloc(sizeof(*connection) + attachment->early.len);
 
+    pst_assert(attachment->shard == w->number);
     if (!connection)
         return -ENOMEM;
     connection->token = attachment->token;
@@ -350,6 +357,7 @@ static void read_session_events(struct pst_worker *w)
 
         pst_list_remove(&event->link);
         pst_assert(event->session->magic == PST_SESSION_MAGIC);
+        pst_assert(event->kind < PST_SESSION_EVENT_KINDS);
         pst_assert(!v || v->session == event->session);
         if (event->kind == PST_SESSION_BEGINS) {
             begin_shard_session(w, event->session);
@@ -391,6 +399,7 @@ static void on_hello(struct pst_shard_session *v)
                                  .bulk_count = v->worker->number};
     int r;
 
+    pst_assert(!v->leaving);
     open_peer(v);
     if (!v->peer || v->leaving)
         return;
@@ -405,6 +414,7 @@ static void on_message(struct pst_worker *w, struct pst_net_event *event)
     struct pst_shard_session *v = NULL;
     int r = pst_wire_get_head(event->header, &head);
 
+    pst_assert(event->kind == PST_NET_EAGER || event->kind == PST_NET_BULK);
     if (r == 0 || event->header.len >= sizeof(head))
         v = shard_session_of(w, head.token, head.version);
     if (r < 0) {
@@ -463,6 +473,7 @@ static bool poll_port(struct pst_worker *w, struct pst_port *port)
     struct pst_net_event events[EVENTS];
     int count = port ? pst_port_poll(port, events, EVENTS) : 0;
 
+    pst_assert(count <= EVENTS);
     if (count) {
         worker_clock(w);
         pst_shard_time(w->shard, w->now_ns);
@@ -532,6 +543,7 @@ static void sleep_until_woken(struct pst_worker *w)
                            {.fd = w->stream ? pst_port_fd(w->stream) : -1, .events = POLLIN}};
     uint64_t wait_ms = w->underway ? SLEEP_UNDERWAY_MS : (uint64_t)w->sleep_ms;
 
+    pst_assert(w->late_ns > w->now_ns);
     if (w->late_ns != UINT64_MAX)
         wait_ms = pst_min(wait_ms, (w->late_ns - w->now_ns) / 1000000 + 1);
     if (pst_unlikely(w->tiered) && pst_tier_impatient(w->shard))
@@ -588,6 +600,8 @@ static void *worker_main(void *arg)
     pst_assert(w->waits == 0);
     pst_assert(w->watches == 0);
     pst_assert(pst_list_empty(&w->stalled));
+    pst_assert(pst_list_empty(&w->late));
+    pst_assert(pst_list_empty(&w->due));
     return NULL;
 }
 
@@ -633,6 +647,8 @@ int pst_worker_start(struct pst_worker *w)
 {
     int r = w->node->net ? pst_worker_open_port(w) : 0;
 
+    pst_assert(w->magic == PST_WORKER_MAGIC);
+    pst_assert(!w->running);
     if (r == 0)
         r = pst_worker_open_stream(w);
     if (r < 0)
@@ -663,6 +679,9 @@ void pst_worker_fini(struct pst_worker *w)
     w->stream = pst_port_close(w->stream);
     if (w->magic) {
         pst_assert(pst_list_empty(&w->connections));
+        pst_assert(pst_list_empty(&w->session_events));
+        pst_assert(pst_list_empty(&w->commit_messages));
+        pst_assert(pst_list_empty(&w->shard_sessions));
         pst_requests_fini(w);
         pthread_mutex_destroy(&w->inbox_lock);
         pst_close_fd(&w->wake_fd);

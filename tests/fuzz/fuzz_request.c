@@ -175,7 +175,8 @@ static void begin(uint8_t how)
     n.port = stub_port_open(on_sent, NULL);
     n.worker.port = stub_port_base(n.port);
     n.worker.now_ns = pst_now_ns();
-    n.session = (struct pst_session){.token = 0x770000,
+    n.session = (struct pst_session){.magic = PST_SESSION_MAGIC,
+                                     .token = 0x770000,
                                      .version = how & 2 ? PST_WIRE_VERSION_OLDEST : PST_WIRE_VERSION,
                                      .views = how & 1,
                                      .shards_left = 1};

@@ -91,6 +91,7 @@ static void begin_session(uint32_t number)
     struct pst_session *session = &w->sessions[number];
 
     *session = (struct pst_session){
+        .magic = PST_SESSION_MAGIC,
         .token = ++w->tokens << 16 | number,
         .version = PST_WIRE_VERSION,
         .views = true,

@@ -106,6 +106,7 @@ static void fill_results(const struct pst_commit *commit)
     pst_assert(commit->parts_left == 0);
     pst_assert(commit->reply_at < commit->request->reply_bytes);
     pst_assert(!commit->alone || commit->change_count == 1);
+    pst_assert(commit->request->worker == commit->coordinator);
     if (!commit->alone)
         at = pst_wire_put_result(at, &result);
     for (uint32_t i = 0; i < commit->change_count; i++) {
@@ -115,6 +116,7 @@ static void fill_results(const struct pst_commit *commit)
         result.copies = commit->sent && commit->applies ? commit->replica.copies : 0;
         at = pst_wire_put_result(at, &result);
     }
+    pst_assert(at <= commit->request->reply + commit->request->reply_bytes);
 }
 
 /* Unless it went with its session. */
@@ -145,6 +147,7 @@ static void commit_free(struct pst_commit *commit)
     pst_assert(pst_list_empty(&commit->of_request));
     pst_assert(commit->coordinator->commits > 0);
     pst_assert(commit->node->commits > 0);
+    pst_assert(commit->magic == COMMIT_MAGIC);
     if (commit->sent)
         commit->node->role.replicated(commit->node->role.ctx, &commit->replica);
     writes_free(commit);
@@ -197,6 +200,7 @@ static void part_end(struct pst_commit *commit, struct part *part)
 
     pst_assert(part->prepared);
     pst_assert(commit->parts_left > 0);
+    pst_assert(commit->parts_left <= commit->part_count);
     if (commit->applies)
         pst_changes_apply(w->shard, part->first, w->now_ns);
     else
@@ -223,9 +227,12 @@ static void decide(struct pst_commit *commit, struct pst_worker *w)
 
     pst_assert(!commit->applies);
     pst_assert(commit->parts_left == 0); /* once */
+    pst_assert(!commit->sent || w == commit->decider);
     commit->applies = !commit->failed && !commit->verdict && (commit->sent || may_go_on(commit, w));
     for (uint32_t i = 0; i < commit->part_count; i++)
         prepared += commit->parts[i].prepared;
+    pst_assert(prepared <= commit->part_count);
+    pst_assert(!commit->applies || prepared == commit->part_count);
     atomic_store(&commit->parts_left, prepared);
     if (commit->applies)
         pst_changes_decide(commit->node->store, commit->changes, commit->change_count);
@@ -261,6 +268,8 @@ static int describe(const struct pst_shard *shard, const struct pst_record *r, s
     uint64_t at;
     int count = 0;
 
+    pst_assert(out->piece_count == 0);
+    pst_assert(!out->pieces);
     for (at = 0; pst_record_piece(shard, r, at, r->value_bytes - at, &piece); at += piece.iov_len)
         count++;
     out->pieces = malloc(((size_t)count + 1) * sizeof(*out->pieces));
@@ -383,6 +392,7 @@ static void take_arrival(struct pst_commit *commit)
 {
     pst_assert(commit->sent);
     pst_assert(commit->decider);
+    pst_assert(!commit->applies);
     for (uint32_t i = 0; i < commit->change_count && !commit->verdict; i++) {
         int r = commit->changes[i].kind == PST_CHANGE_KEEP
                     ? 0
@@ -412,6 +422,7 @@ static void part_prepare(struct pst_commit *commit, struct part *part)
     bool ok, busy, last = part == &commit->parts[commit->part_count - 1];
 
     pst_assert(w);
+    pst_assert(part >= commit->parts && part < commit->parts + commit->part_count);
     pst_assert(part->first);
     pst_assert(!part->prepared);
     pst_assert(!commit->sent);
@@ -447,6 +458,7 @@ void pst_commit_receive(struct pst_worker *w, struct pst_commit_message *message
         return;
     }
     pst_assert(part->worker == w);
+    pst_assert(part >= commit->parts && part < commit->parts + commit->part_count);
     if (part->prepared)
         part_end(commit, part);
     else
@@ -504,6 +516,7 @@ static void fill_change(struct pst_change *c, const struct pst_wire_op *op, uint
 /* Sorts the changes into parts, by shard. */
 static void deal(struct pst_commit *commit, const struct pst_wire_op *ops)
 {
+    pst_assert(commit->part_count == 0);
     for (uint32_t shard = 0; shard < commit->node->worker_count; shard++) {
         struct part *part = &commit->parts[commit->part_count];
 
@@ -523,6 +536,7 @@ static void deal(struct pst_commit *commit, const struct pst_wire_op *ops)
             c->put.lookup = pst_shard_lookup(part->worker->shard, c->put.lookup.key);
         commit->part_count++;
     }
+    pst_assert(commit->part_count > 0 && commit->part_count <= commit->node->worker_count);
 }
 
 static size_t bytes_of(const struct pst_wire_op *ops, uint32_t count)
@@ -541,6 +555,7 @@ static struct pst_commit *commit_new(struct pst_request *q, const struct pst_wir
     struct pst_commit *commit = calloc(1, sizeof(*commit));
     uint8_t *at;
 
+    pst_assert(count > 0 && count <= PST_WIRE_OPS_MAX);
     if (!commit)
         return NULL;
     commit->parts = calloc(pst_min(count, node->worker_count) + 1, sizeof(*commit->parts));
@@ -583,6 +598,7 @@ static bool may_begin(struct pst_worker *w)
     atomic_fetch_add(&w->node->commits, 1);
     if (!w->node->stopping && w->commits < COMMITS_MAX) {
         w->commits++;
+        pst_assert(w->commits <= COMMITS_MAX);
         return true;
     }
     atomic_fetch_sub(&w->node->commits, 1);
@@ -595,6 +611,8 @@ static void begin(struct pst_request *q, struct pst_commit *commit)
 
     pst_assert(commit->part_count > 0 && commit->part_count <= q->worker->node->worker_count);
     pst_assert(!commit->inside);
+    pst_assert(pst_list_empty(&commit->of_request));
+    pst_assert(commit->request == q);
     pst_assert(commit->reply_at < q->reply_bytes);
     pst_list_push_front(&q->commits, &commit->of_request);
     commit->inside = true;
@@ -617,6 +635,7 @@ static int commit_open(struct pst_request *q, const struct pst_wire_op *ops, uin
     *out = commit_new(q, ops, count);
     if (*out)
         return 0;
+    pst_assert(w->commits > 0);
     w->commits--;
     atomic_fetch_sub(&w->node->commits, 1);
     return -ENOMEM;
@@ -683,6 +702,8 @@ int pst_commit_write(struct pst_request *q, struct pst_write *write)
 
     if (r != 0)
         return r;
+    pst_assert(commit->change_count == 1);
+    pst_assert(write->pending.record);
     commit->changes[0].from = PST_VALUE_WRITTEN;
     commit->changes[0].pending = write->pending;
     write->pending = (struct pst_pending){0};
@@ -698,6 +719,7 @@ int pst_commit_reservation(struct pst_request *q, const struct pst_put *put,
 
     if (r != 0)
         return r;
+    pst_assert(commit->change_count == 1);
     commit->of_reservation = true;
     commit->changes[0].from = PST_VALUE_RESERVATION;
     commit->changes[0].reservation_handle = named->handle;

@@ -106,6 +106,7 @@ static int read_secret(const char *path, struct pst_grant_secret *secret, char *
     if (r < 0) {
         snprintf(fault, PST_FAULT_BYTES, "grants %s:%u: %.160s", path_end(path), secret->line, why);
     } else {
+        pst_assert(r > 0 && r <= (int)sizeof(bytes));
         memcpy(copy, bytes, (size_t)r);
         secret->secret = (struct pst_bytes){copy, (size_t)r};
     }
@@ -130,6 +131,7 @@ static int check_distinct(const struct pst_grant_file *file, const char *path, c
                          secret->line, all[k]->line);
                 return -EINVAL;
             }
+            pst_assert(count < pst_count_of(all));
             all[count++] = secret;
         }
     }
@@ -143,6 +145,7 @@ int pst_grant_file_read(const char *path, struct pst_grant_file **out, char faul
 
     if (r < 0)
         return r;
+    pst_assert(file->count > 0 && file->count <= PST_GRANTS_MAX);
     for (uint32_t i = 0; i < file->count; i++) {
         for (uint32_t j = 0; j < file->grants[i].secret_count && r == 0; j++) {
             if (file->grants[i].secrets[j].path)

@@ -75,6 +75,8 @@ static void grant_set_terms(struct pst_grant *grant, struct pst_terms *terms)
 {
     struct pst_terms *before;
 
+    pst_assert(terms->refs > 0);
+    pst_assert(grant->magic == GRANT_MAGIC);
     pthread_mutex_lock(&grant->lock);
     before = grant->terms;
     grant->terms = terms;
@@ -107,6 +109,7 @@ static struct pst_grant *grant_free(struct pst_grant *grant)
         return NULL;
     pst_assert(grant->magic == GRANT_MAGIC);
     pst_assert(grant->sessions == 0);
+    pst_assert(pst_list_empty(&grant->link));
     pst_terms_unref(grant->terms);
     pthread_mutex_destroy(&grant->lock);
     grant->magic = 0;
@@ -119,6 +122,8 @@ static struct pst_grant *grant_new(const char *name, uint32_t shard_count)
 {
     struct pst_grant *grant = calloc(1, sizeof(*grant));
 
+    pst_assert(shard_count > 0);
+    pst_assert(strlen(name) <= PST_GRANT_NAME_BYTES_MAX);
     if (!grant)
         return NULL;
     grant->magic = GRANT_MAGIC;
@@ -166,6 +171,7 @@ static void changes_free(struct change *changes, uint32_t count)
 static int changes_make(const struct pst_grants *grants, const struct pst_grant_file *file,
                         uint32_t shard_count, struct change changes[PST_GRANTS_MAX])
 {
+    pst_assert(file->count <= PST_GRANTS_MAX);
     for (uint32_t i = 0; i < file->count; i++) {
         struct change *change = &changes[i];
 
@@ -279,6 +285,8 @@ static uint32_t put_into_force(struct pst_grants *grants, const struct pst_grant
     for (uint32_t i = 0; i < file->count; i++) {
         struct pst_grant *grant = changes[i].grant;
 
+        pst_assert(grant->magic == GRANT_MAGIC);
+        pst_assert(changes[i].terms);
         grant->given = true;
         grant->kept = grants->file;
         grant_set_terms(grant, changes[i].terms);
@@ -383,6 +391,7 @@ void pst_grant_leave(struct pst_grants *grants, struct pst_grant *grant)
         return;
     pst_assert(grant->magic == GRANT_MAGIC);
     pst_assert(grant->sessions > 0);
+    pst_assert(!pst_list_empty(&grant->link));
     grant->sessions_told = --grant->sessions;
     if (grant->given || grant->sessions > 0)
         return;
@@ -394,6 +403,7 @@ void pst_grant_leave(struct pst_grants *grants, struct pst_grant *grant)
 
 const char *pst_grant_ends(const struct pst_grant *grant, bool shares)
 {
+    pst_assert(grant->magic == GRANT_MAGIC);
     if (!grant->given)
         return "its grant is gone";
     return shares && pst_grant_is_confined(&grant->terms->are) ? "its grant no longer reads every key" : NULL;
@@ -407,6 +417,7 @@ bool pst_grant_refused(struct pst_grants *grants, struct pst_grant *grant, uint8
     bool tell;
 
     pst_assert(right == PST_RIGHT_READ || right == PST_RIGHT_WRITE || right == PST_RIGHT_ADMIN);
+    pst_assert(grant->magic == GRANT_MAGIC);
     atomic_fetch_add(&grant->refused[right >> 1], 1);
     pthread_mutex_lock(&grants->lock);
     if (now_ns - grants->told_since_ns > TOLD_NS) {
@@ -415,6 +426,7 @@ bool pst_grant_refused(struct pst_grants *grants, struct pst_grant *grant, uint8
     }
     tell = grants->told < TOLD_MAX;
     grants->told += tell;
+    pst_assert(grants->told <= TOLD_MAX);
     *untold = grants->untold;
     grants->untold = tell ? 0 : grants->untold + 1;
     pthread_mutex_unlock(&grants->lock);
@@ -447,6 +459,7 @@ size_t pst_grants_print(struct pst_grants *grants, char *to, size_t room)
         bytes += more;
     }
     pthread_mutex_unlock(&grants->lock);
+    pst_assert(bytes <= room);
     return bytes;
 }
 

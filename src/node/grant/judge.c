@@ -16,6 +16,7 @@ static void renew_terms(struct pst_shard_session *v)
 {
     struct pst_terms *before = v->terms;
 
+    pst_assert(before);
     v->terms = pst_grant_terms_ref(v->session->grant, &v->terms_version);
     pst_terms_unref(before);
     pst_shard_session_close_unreadable(v);
@@ -23,6 +24,7 @@ static void renew_terms(struct pst_shard_session *v)
 
 static void set_missing(struct pst_worker *w, uint32_t index, uint8_t right)
 {
+    pst_assert(index < PST_WIRE_OPS_MAX);
     w->missing_count += right && !w->missing[index];
     w->missing[index] = right;
 }
@@ -33,6 +35,7 @@ void pst_request_judge(struct pst_shard_session *v, uint32_t count)
     struct pst_grant *grant = v->session->grant;
     uint32_t commit = 0, members = 0;
 
+    pst_assert(count <= PST_WIRE_OPS_MAX);
     w->missing_count = 0;
     if (pst_likely(!grant))
         return;
@@ -54,6 +57,8 @@ void pst_request_judge(struct pst_shard_session *v, uint32_t count)
             members = (uint32_t)w->ops[i].member_count;
         }
     }
+    pst_assert(members == 0);
+    pst_assert(w->missing_count <= count);
 }
 
 void pst_request_forbidden(struct pst_shard_session *v, uint32_t index)
@@ -66,6 +71,7 @@ void pst_request_forbidden(struct pst_shard_session *v, uint32_t index)
     uint32_t untold = 0;
 
     pst_assert(right);
+    pst_assert(index < PST_WIRE_OPS_MAX);
     pst_assert(session->grant);
     pst_assert(w->node->grants);
     w->forbidden++;

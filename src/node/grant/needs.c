@@ -148,6 +148,7 @@ bool pst_grant_may_watch(const struct pst_grant_terms *terms, struct pst_bytes p
 
 void pst_grant_terms_fini(struct pst_grant_terms *terms)
 {
+    pst_assert(terms->prefix_count <= PST_GRANT_PREFIXES_MAX);
     for (uint32_t i = 0; i < terms->prefix_count; i++)
         free((void *)(uintptr_t)terms->prefixes[i].data);
     terms->prefix_count = 0;
@@ -158,6 +159,7 @@ int pst_grant_terms_copy(const struct pst_grant_terms *terms, struct pst_grant_t
     struct pst_grant_terms copy = *terms;
 
     pst_assert(terms != out);
+    pst_assert(terms->prefix_count <= PST_GRANT_PREFIXES_MAX);
     for (copy.prefix_count = 0; copy.prefix_count < terms->prefix_count; copy.prefix_count++) {
         struct pst_bytes from = terms->prefixes[copy.prefix_count];
         void *to = malloc(from.len);

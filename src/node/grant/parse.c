@@ -87,6 +87,7 @@ static int take_prefix(struct parser *p, char *value)
         return parse_refuse(p, "prefix: %% stands in front of two hexadecimal digits, and not of 00");
     pst_assert(bytes > 0); /* as the value was not empty */
     prefix = (struct pst_bytes){decoded, (size_t)bytes};
+    pst_assert(terms->prefix_count <= PST_GRANT_PREFIXES_MAX);
     for (uint32_t i = 0; i < terms->prefix_count; i++) {
         if (pst_bytes_equal(prefix, terms->prefixes[i]))
             return parse_refuse(p, "this prefix is said twice");
@@ -106,6 +107,7 @@ static struct pst_grant_secret *secret_next(struct parser *p, int *r)
 {
     struct pst_granted *grant = p->grant;
 
+    pst_assert(grant->secret_count <= PST_GRANT_SECRETS_MAX);
     *r = 0;
     if (grant->secret_count == PST_GRANT_SECRETS_MAX) {
         *r = parse_refuse(p, "more than %d secrets", PST_GRANT_SECRETS_MAX);
@@ -159,6 +161,7 @@ static int take_bound(struct parser *p, const char *name, const struct bound *bo
     uint64_t n;
 
     pst_assert(bound->max > 0);
+    pst_assert(bound->offset <= sizeof(p->grant->terms) - sizeof(n));
     if (pst_parse_size(value, &n) < 0)
         return parse_refuse(p, "%s: '%.40s' is not a number", name, value);
     if (n < 1 || n > bound->max)
@@ -188,6 +191,8 @@ static const struct setting {
     {"pins", BOUND(pins_max, 1ull << 32)},
     {"pinned-bytes", BOUND(pinned_bytes_max, 1ull << 44)},
 };
+
+_Static_assert(pst_count_of(settings) <= 32, "a bit of `said` for each");
 
 static int take_setting(struct parser *p, const char *name, char *value)
 {
@@ -244,6 +249,7 @@ static int begin_section(struct parser *p, char *line)
     char *name = line + 1;
     int r = end_section(p);
 
+    pst_assert(line[0] == '[');
     if (r < 0)
         return r;
     if (line[len - 1] != ']')
@@ -253,6 +259,7 @@ static int begin_section(struct parser *p, char *line)
         return parse_refuse(
             p, "'%.40s' is no name: up to %d letters and digits, behind the first also '.', '_' and '-'",
             name, PST_GRANT_NAME_BYTES_MAX);
+    pst_assert(p->file->count <= PST_GRANTS_MAX);
     for (uint32_t i = 0; i < p->file->count; i++) {
         if (strcmp(name, p->file->grants[i].name) == 0)
             return parse_refuse(p, "grant %s is there twice", name);
@@ -314,6 +321,7 @@ static int parse_lines(struct parser *p, struct pst_bytes text, char line[LINE_B
         memcpy(line, at, len);
         line[len] = '\0';
         at += len + (newline != NULL);
+        pst_assert(at <= end);
         r = take_line(p, line);
     }
     if (r == 0)

@@ -21,6 +21,7 @@ size_t pst_reply_room(const struct pst_request *q, uint32_t index)
     size_t rest = (size_t)(q->count - index - 1) * RESULT_ROOM + RESULT_ROOM;
 
     pst_assert(q->reply_bytes + rest <= REPLY_BYTES);
+    pst_assert(index < q->count);
     return REPLY_BYTES - q->reply_bytes - rest;
 }
 
@@ -33,6 +34,7 @@ void pst_reply_add(struct pst_request *q, const struct pst_wire_result *result)
 /* Errors of -errno and outcomes fit into 16 bits. */
 struct pst_wire_result pst_reply_result(int result, const struct pst_answer *answer)
 {
+    pst_assert(result >= INT16_MIN && result <= INT16_MAX);
     if (result < 0 && answer->limit_bytes) /* as long as the other: it may come in its place */
         return (struct pst_wire_result){.result = (int16_t)result,
                                         .flags = PST_WIRE_DETAIL,
@@ -106,6 +108,7 @@ static void add_grants(const struct pst_request *q, size_t room, struct pst_wire
     pst_assert(result->bytes <= room);
     result->bytes +=
         (uint32_t)pst_grants_print(w->node->grants, (char *)w->scratch + result->bytes, room - result->bytes);
+    pst_assert(result->bytes <= room);
 }
 
 static void apply_role(struct pst_request *q, uint32_t index)
@@ -144,6 +147,7 @@ static void refuse(struct pst_request *q, uint32_t index, struct pst_wire_result
     const struct pst_put put = {.value_bytes = op->bytes};
     const struct pst_pending none = {0};
 
+    pst_assert(index < q->count);
     if (pst_wire_in_bulk(op))
         pst_begin_write(q, &put, &none, index, true);
     pst_reply_add(q, &result);
@@ -212,6 +216,7 @@ static void apply_one(struct pst_request *q, uint32_t index)
 /* Look-ups of a whole batch overlap: first all buckets, then all records. */
 void pst_apply_prefetch(struct pst_worker *w, uint32_t count)
 {
+    pst_assert(count <= PST_WIRE_OPS_MAX);
     for (uint32_t i = 0; i < count; i++) {
         w->lookups[i] = pst_shard_lookup(w->shard, w->ops[i].key);
         pst_shard_prefetch(w->shard, &w->lookups[i]);
@@ -228,6 +233,7 @@ static uint32_t forbid(struct pst_request *q, uint32_t index)
     uint32_t members = w->ops[index].code == PST_WIRE_COMMIT ? (uint32_t)w->ops[index].member_count : 0;
     struct pst_wire_result result = {.result = -EACCES, .flags = PST_WIRE_DETAIL};
 
+    pst_assert(members < q->count - index);
     pst_request_forbidden(q->shard_session, index);
     for (uint32_t i = 0; i <= members; i++) {
         result.prefix_bytes = w->missing[index + i]; /* 0: another of the commit's lacks one */
@@ -249,4 +255,7 @@ void pst_apply(struct pst_request *q)
         else
             apply_one(q, i);
     }
+    pst_assert(q->write_count <= q->count);
+    pst_assert(q->read_count <= q->count);
+    pst_assert(q->writes_open <= q->write_count);
 }

@@ -33,6 +33,8 @@ static struct pst_put put_of(const struct pst_worker *w, uint32_t index, const s
     const struct pst_wire_op *op = &w->ops[index];
     uint64_t now_ms = pst_shard_wall_ms(w->shard);
 
+    pst_assert(op->attrs.len >= sizeof(*copy));
+    pst_assert(copy->generation > 0 && copy->generation < PST_GENERATION_PEER_MAX);
     return (struct pst_put){
         .lookup = w->lookups[index],
         .attrs = {(const uint8_t *)op->attrs.data + sizeof(*copy), op->attrs.len - sizeof(*copy)},
@@ -90,6 +92,9 @@ int pst_copy_landed(struct pst_request *q, struct pst_write *write, struct pst_a
     int r = role->may_copy(role->ctx, role->partition_of(role->ctx, write->put.lookup.key),
                            write->partition_epoch);
 
+    pst_assert(record);
+    pst_assert(write->put.generation);
+    pst_assert(!write->refused);
     if (r != 0) {
         pst_shard_abort(w->shard, &write->pending);
         return r;
@@ -183,6 +188,7 @@ bool pst_sweeps(void *ctx, struct pst_bytes key)
 {
     const struct pst_node *node = ctx;
 
+    pst_assert(node->role.copied);
     return (pst_node_may_serve(node, key) == 0 && !pst_node_copied(node, key)) ||
            node->role.stranded(node->role.ctx, key);
 }

@@ -49,5 +49,6 @@ void pst_apply_sweep(struct pst_request *q, uint32_t index)
             (uint32_t)pst_shard_sweep(w->shard, &range, op->flags & PST_WIRE_SPARE, w->now_ns, w->scratch);
         result.result = result.bytes ? PST_OK : PST_BUSY;
     }
+    pst_assert(result.bytes <= PST_SWEEP_BYTES_MAX);
     pst_reply_add(q, &result);
 }

@@ -101,6 +101,7 @@ static void commit_copied(struct pst_request *q, const struct pst_reservation_na
         return;
     r = pst_commit_reservation(q, &put, named, (uint32_t)reply_at);
     if (r != 0) {
+        pst_assert(q->reply_bytes > reply_at);
         q->reply_bytes = reply_at;
         answer(q, r, &value);
     }

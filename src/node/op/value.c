@@ -17,6 +17,7 @@ int pst_reserve_write(struct pst_request *q, const struct pst_put *put, struct p
     struct pst_quota *quota = &q->shard_session->session->quota;
     int r = -EFBIG;
 
+    pst_assert(!pending->record);
     if (put->value_bytes <= pst_store_value_bytes_max(w->node->store))
         r = pst_quota_take_underway(quota, put->value_bytes);
     if (r != 0)
@@ -46,6 +47,7 @@ void pst_begin_write(struct pst_request *q, const struct pst_put *put, const str
     struct pst_write *write = &q->writes[q->write_count++];
 
     pst_assert(q->write_count <= q->count);
+    pst_assert(index < q->count);
     pst_assert(refused == !pending->record);
 
     *write = (struct pst_write){.put = *put,
@@ -72,6 +74,7 @@ struct pst_put pst_asked_put(const struct pst_worker *w, uint32_t index)
 {
     const struct pst_wire_op *op = &w->ops[index];
 
+    pst_assert(op->code == PST_WIRE_PUT || op->code == PST_WIRE_RESERVE);
     return (struct pst_put){.lookup = w->lookups[index],
                             .attrs = op->attrs,
                             .value_bytes = op->bytes,
@@ -122,6 +125,8 @@ static int begin_read(struct pst_request *q, const struct pst_read *read)
     int r = pst_quota_take_underway(quota, read->record->value_bytes);
 
     pst_assert(q->read_count < q->count);
+    pst_assert(read->bytes <= read->record->value_bytes);
+    pst_assert(read->offset <= read->record->value_bytes - read->bytes);
     if (r == 0 && pst_shard_ref(q->worker->shard, read->record) < 0) {
         pst_quota_give_underway(quota, read->record->value_bytes);
         r = -ENOMEM;

@@ -18,6 +18,7 @@ static int64_t view_place(struct pst_shard_session *v)
         if (!v->views[i])
             return i;
     }
+    pst_assert(first <= VIEWS_MAX);
     if (count > VIEWS_MAX)
         return -EMFILE;
     larger = pst_fault(PST_FAULT_view_enomem) ? NULL : realloc(v->views, count * sizeof(*larger));
@@ -52,6 +53,7 @@ static int open_view(struct pst_request *q, uint32_t index, struct pst_record *r
         pst_quota_give_bytes(&v->session->quota, record->value_bytes);
         return -ENOMEM;
     }
+    pst_assert(place < v->view_count);
     pst_assert(!v->views[place]);
     pst_assert(count <= VIEW_PIECES_MAX);
     pst_record_viewed(q->worker->shard, record, true);

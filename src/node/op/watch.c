@@ -11,6 +11,7 @@ void pst_apply_watch_open(struct pst_request *q, uint32_t index)
     uint64_t handle = 0;
 
     result.result = (int16_t)pst_shard_session_watch_open(q->shard_session, &q->worker->ops[index], &handle);
+    pst_assert(result.result != 0 || handle > 0);
     result.generation = handle;
     pst_reply_add(q, &result);
 }
@@ -23,6 +24,7 @@ void pst_apply_watch_next(struct pst_request *q, uint32_t index)
     struct pst_wire_result result = {.data = w->scratch};
     int64_t bytes = watch ? pst_watch_read(watch, w->scratch, room) : -EBADF;
 
+    pst_assert(bytes <= (int64_t)room);
     if (bytes < 0)
         result.result = (int16_t)bytes;
     else

@@ -14,6 +14,9 @@ static struct pst_tiered *next_item(struct pst_request *q, struct pst_tiereds *t
 {
     struct pst_tiered *item;
 
+    pst_assert(t == &q->fetches || t == &q->saves);
+    pst_assert(fetch == (t == &q->fetches));
+    pst_assert(t->count <= PST_WIRE_OPS_MAX);
     if (!t->items)
         t->items = malloc(PST_WIRE_OPS_MAX * sizeof(*t->items));
     if (!t->items || t->count == PST_WIRE_OPS_MAX)
@@ -25,6 +28,8 @@ static struct pst_tiered *next_item(struct pst_request *q, struct pst_tiereds *t
 
 void pst_tiereds_end(struct pst_request *q, struct pst_tiereds *t)
 {
+    pst_assert(t == &q->fetches || t == &q->saves);
+    pst_assert(t->left <= t->count);
     for (uint32_t i = 0; i < t->count; i++)
         pst_tier_leave(q->worker->shard, &t->items[i].wait);
     t->count = t->left = 0;
@@ -42,6 +47,7 @@ static bool reads_disk(struct pst_worker *w, uint32_t index, struct pst_record *
 {
     const struct pst_wire_op *op = &w->ops[index];
 
+    pst_assert(index < PST_WIRE_OPS_MAX);
     if (!pst_code_has(op->code, PST_CODE_FETCHES))
         return false;
     *record = pst_shard_find(w->shard, &w->lookups[index]);
@@ -72,10 +78,13 @@ static void fetch_one(struct pst_request *q, uint32_t index)
 
     if (!reads_disk(w, index, &record, &offset, &bytes))
         return;
+    pst_assert(bytes <= record->value_bytes);
+    pst_assert(offset <= record->value_bytes - bytes);
     item = next_item(q, &q->fetches, true);
     if (item && pst_tier_fetch(w->shard, record, offset, bytes, w->now_ns, &item->wait) == 0) {
         q->fetches.count++;
         q->fetches.left++;
+        pst_assert(q->fetches.left == q->fetches.count);
     }
 }
 
@@ -83,6 +92,7 @@ bool pst_fetches_begin(struct pst_request *q, struct pst_bytes body)
 {
     pst_assert(q->fetches.count == 0);
     pst_assert(!q->body);
+    pst_assert(q->count <= PST_WIRE_OPS_MAX);
     if (!body.data || awaits_values(q))
         return false;
     for (uint32_t i = 0; i < q->count; i++) {
@@ -96,6 +106,7 @@ bool pst_fetches_begin(struct pst_request *q, struct pst_bytes body)
         pst_tiereds_end(q, &q->fetches);
         return false;
     }
+    pst_assert(q->fetches.left > 0);
     memcpy(q->body, body.data, body.len);
     q->body_bytes = body.len;
     return true;
@@ -105,6 +116,10 @@ bool pst_fetches_begin(struct pst_request *q, struct pst_bytes body)
 
 static void add_save(struct pst_request *q, struct pst_tiered *item, bool written, uint32_t reply_at)
 {
+    pst_assert(item == &q->saves.items[q->saves.count]);
+    pst_assert(q->saves.count < PST_WIRE_OPS_MAX);
+    pst_assert(!item->fetch);
+    pst_assert(reply_at < REPLY_BYTES);
     item->written = written;
     item->reply_at = reply_at;
     q->saves.count++;
@@ -153,6 +168,8 @@ static void settle(struct pst_request *q, const struct pst_tiered *item)
 {
     int16_t result = (int16_t)(item->written ? pst_tier_unsaved(item->wait.result) : item->wait.result);
 
+    pst_assert(!item->fetch);
+    pst_assert(item->reply_at + sizeof(result) <= q->reply_bytes);
     if (result)
         memcpy(q->reply + item->reply_at, &result, sizeof(result));
 }
@@ -171,6 +188,8 @@ bool pst_tiereds_run(struct pst_worker *w)
         struct pst_tiereds *t = item->fetch ? &q->fetches : &q->saves;
 
         pst_assert(t->left > 0);
+        pst_assert(t->left <= t->count);
+        pst_assert(q->worker == w);
         something = true;
         if (!item->fetch)
             settle(q, item);

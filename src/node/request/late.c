@@ -53,6 +53,7 @@ static bool must_wait(struct pst_shard_session *v, const struct pst_wire_op *op,
         *watch = pst_shard_session_watch(v, op->handle);
         return *watch && pst_watch_free(*watch) && !pst_watch_pending(*watch);
     }
+    pst_assert(op->code == PST_WIRE_GET);
     *lookup = pst_shard_lookup(v->worker->shard, op->key);
     return !pst_shard_find(v->worker->shard, lookup);
 }
@@ -64,6 +65,7 @@ static void begin_wait(struct pst_late *p, struct pst_lookup *lookup, struct pst
 
     pst_assert(p->magic == PST_LATE_MAGIC);
     pst_assert(!watch == of_get(p));
+    pst_assert(p->until_ns <= p->deadline_ns);
     if (watch) {
         pst_watch_wait(watch, &p->wait);
     } else {
@@ -80,6 +82,8 @@ static struct pst_late *late_new(struct pst_shard_session *v, const struct pst_w
 {
     struct pst_late *p = malloc(sizeof(*p) + op->key.len);
 
+    pst_assert(op->code == PST_WIRE_GET || op->code == PST_WIRE_WATCH_NEXT);
+    pst_assert(!v->leaving);
     if (!p)
         return NULL;
     p->magic = PST_LATE_MAGIC;
@@ -95,6 +99,7 @@ static struct pst_late *late_new(struct pst_shard_session *v, const struct pst_w
     pst_list_push_back(&v->late, &p->of_shard_session);
     v->worker->waits += of_get(p);
     v->waits += of_get(p);
+    pst_assert(v->waits <= v->worker->waits);
     return p;
 }
 
@@ -106,6 +111,8 @@ bool pst_late_begin(struct pst_shard_session *v, const struct pst_wire_head *hea
     struct pst_watch *watch = NULL;
     struct pst_late *p = NULL;
 
+    pst_assert(head->count == 1);
+    pst_assert(!v->leaving);
     if (!must_wait(v, op, &lookup, &watch))
         return false;
     if (!watch && v->waits >= w->node->session_waits_max) {
@@ -128,6 +135,8 @@ static bool serve(struct pst_late *p)
     struct pst_lookup lookup = {0};
     struct pst_watch *watch = NULL;
 
+    pst_assert(p->magic == PST_LATE_MAGIC);
+    pst_assert(!p->shard_session->leaving);
     if (w->now_ns < p->until_ns && must_wait(p->shard_session, &p->op, &lookup, &watch)) {
         begin_wait(p, &lookup, watch); /* it was there, and is gone again */
         return true;
@@ -147,7 +156,8 @@ static void make_due(struct pst_worker *w, struct pst_late *p)
 {
     struct pst_shard_session *v = p->shard_session;
 
-    pst_assert(p->magic == PST_LATE_MAGIC && v->worker == w);
+    pst_assert(p->magic == PST_LATE_MAGIC);
+    pst_assert(v->worker == w);
     pst_list_remove(&p->link);
     pst_list_push_back(&v->due, &p->link);
     if (pst_list_empty(&v->of_due))
@@ -159,7 +169,8 @@ static bool serve_due(struct pst_shard_session *v)
 {
     bool something = false;
 
-    pst_assert(v->magic == PST_SHARD_SESSION_MAGIC && !pst_list_empty(&v->due));
+    pst_assert(v->magic == PST_SHARD_SESSION_MAGIC);
+    pst_assert(!pst_list_empty(&v->due));
     while (!pst_list_empty(&v->due) && serve(pst_list_first(&v->due, struct pst_late, link)))
         something = true;
     if (pst_list_empty(&v->due))
@@ -240,6 +251,7 @@ int pst_shard_session_watch_open(struct pst_shard_session *v, const struct pst_w
     struct pst_watching *at;
     int r;
 
+    pst_assert(op->code == PST_WIRE_WATCH_OPEN);
     if (w->watches >= w->node->watches_max || v->watch_count >= w->node->session_watches_max)
         return -EMFILE;
     at = calloc(1, sizeof(*at) + op->key.len);
@@ -257,6 +269,9 @@ int pst_shard_session_watch_open(struct pst_shard_session *v, const struct pst_w
     pst_list_push_back(&v->watches, &at->link);
     v->watch_count++;
     w->watches++;
+    pst_assert(v->watch_count <= w->node->session_watches_max);
+    pst_assert(w->watches <= w->node->watches_max);
+    pst_assert(v->watch_count <= w->watches);
     return 0;
 }
 
@@ -285,6 +300,7 @@ void pst_shard_session_close_watches(struct pst_shard_session *v)
 {
     while (!pst_list_empty(&v->watches))
         watching_free(v, pst_list_first(&v->watches, struct pst_watching, link));
+    pst_assert(v->watch_count == 0);
 }
 
 void pst_shard_session_close_unreadable(struct pst_shard_session *v)

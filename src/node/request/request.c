@@ -96,14 +96,18 @@ static struct pst_request *request_new(struct pst_worker *w)
     pst_list_init(&q->link);
     pst_list_init(&q->of_shard_session);
     w->request_count++;
+    pst_assert(q->magic == PST_REQUEST_MAGIC);
+    pst_assert(q->worker == w);
     return q;
 }
 
 void pst_requests_fini(struct pst_worker *w)
 {
+    pst_assert(w->underway == 0);
     while (!pst_list_empty(&w->idle)) {
         struct pst_request *q = pst_list_first(&w->idle, struct pst_request, link);
 
+        pst_assert(q->worker == w);
         pst_list_remove(&q->link);
         request_end(q);
     }
@@ -119,6 +123,10 @@ static void request_free(struct pst_request *q)
     pst_assert(pst_list_empty(&q->commits));
     pst_assert(q->shard_session->underway > 0);
     pst_assert(q->worker->underway > 0);
+    pst_assert(!q->shard_session->of_grant || q->shard_session->of_grant->underway > 0);
+    pst_assert(q->fetches.count == 0);
+    pst_assert(q->saves.count == 0);
+    pst_assert(!q->body);
     pst_times_end(&q->worker->times, q->trace.codes, q->count, q->worker->now_ns - q->trace.begin_ns);
     if (pst_unlikely(node->slow_ns && q->worker->now_ns - q->trace.begin_ns >= node->slow_ns)) {
         pst_trace_step(q, PST_STEP_drain);
@@ -162,6 +170,7 @@ static int remember(struct pst_shard_session *v, uint32_t id)
         v->used = larger;
         v->used_count = count;
     }
+    pst_assert(place < v->used_count);
     v->used[place] = id / PST_WIRE_PLACES + 1;
     return 0;
 }
@@ -175,12 +184,14 @@ static void reply_at_once(struct pst_shard_session *v, const struct pst_wire_hea
                                   .request = head->request,
                                   .token = head->token};
 
+    pst_assert(v->peer);
     /* Should even that not leave at once, the client's deadline settles it. */
     pst_peer_send(v->peer, (struct pst_bytes){&reply, sizeof(reply)}, results, NULL);
 }
 
 void pst_request_refuse(struct pst_shard_session *v, const struct pst_wire_head *head)
 {
+    pst_assert(head->count <= PST_WIRE_OPS_MAX);
     reply_at_once(v, head, (struct pst_bytes){v->worker->busy, head->count * sizeof(v->worker->busy[0])});
 }
 
@@ -196,6 +207,7 @@ int pst_request_decode(struct pst_shard_session *v, uint32_t count, struct pst_b
     const uint8_t *at = body.data, *end = at + body.len;
     uint64_t members = 0; /* of a commit, that are to come */
 
+    pst_assert(count <= PST_WIRE_OPS_MAX);
     for (uint32_t i = 0; i < count; i++) {
         int r = pst_wire_get_op(&at, end, &w->ops[i]);
 
@@ -222,6 +234,8 @@ static void begin(struct pst_request *q, struct pst_shard_session *v, uint32_t i
     pst_assert(pst_list_empty(&q->of_shard_session));
     pst_assert(count <= PST_WIRE_OPS_MAX);
     pst_assert(!v->leaving);
+    pst_assert(q->worker == v->worker);
+    pst_assert(q->saves.count == 0);
     q->shard_session = v;
     q->id = id;
     q->count = count;
@@ -235,6 +249,7 @@ static void begin(struct pst_request *q, struct pst_shard_session *v, uint32_t i
     pst_list_push_back(&v->requests, &q->of_shard_session);
     v->underway++;
     v->worker->underway++;
+    pst_assert(v->underway <= v->worker->underway);
     if (pst_unlikely(v->of_grant))
         v->of_grant->underway++;
     pst_trace_begin(q, body.len);
@@ -277,6 +292,7 @@ void pst_request_begin(struct pst_shard_session *v, const struct pst_wire_head *
     struct pst_worker *w = v->worker;
     struct pst_request *q = NULL;
 
+    pst_assert(!v->leaving);
     if (!later(v, head->request))
         return;
     if (pst_request_decode(v, head->count, body) < 0) {
@@ -302,6 +318,7 @@ bool pst_request_deliver(struct pst_shard_session *v, uint32_t id, uint64_t dead
 {
     struct pst_request *q = may_begin(v) ? request_new(v->worker) : NULL;
 
+    pst_assert(pst_wire_waits(op->code, op->flags));
     if (!q)
         return false;
     v->worker->ops[0] = *op;
@@ -325,6 +342,8 @@ void pst_request_run(struct pst_request *q)
 
 static enum pst_step_result go(struct pst_request *q, int step)
 {
+    pst_assert(step < PST_STEP_COUNT);
+    pst_assert(step > q->step - steps);
     pst_trace_step(q, (int)(q->step - steps));
     q->step = &steps[step];
     return PST_STEP_MORE;
@@ -333,6 +352,7 @@ static enum pst_step_result go(struct pst_request *q, int step)
 /* The transport takes no more: the worker runs the request again. */
 static enum pst_step_result stall(struct pst_request *q)
 {
+    pst_assert(q->step == &steps[PST_STEP_answers] || q->step == &steps[PST_STEP_reply]);
     pst_list_remove(&q->link);
     pst_list_push_back(&q->worker->stalled, &q->link);
     return PST_STEP_WAIT;
@@ -345,6 +365,9 @@ static enum pst_step_result step_fetches(struct pst_request *q)
     struct pst_worker *w = q->worker;
     int r;
 
+    pst_assert(q->body);
+    pst_assert(q->fetches.count > 0);
+    pst_assert(q->fetches.left <= q->fetches.count);
     if (q->fetches.left || q->shard_session->leaving)
         return PST_STEP_WAIT;
     r = pst_request_decode(q->shard_session, q->count, (struct pst_bytes){q->body, q->body_bytes});
@@ -406,6 +429,7 @@ static int write_iov(const struct pst_shard *shard, const struct pst_write *writ
         pst_reservation_piece(shard, write->reservation, write->offset + offset + at, bytes - at,
                               &iov[count]);
     }
+    pst_assert(count <= iov_max);
     return count;
 }
 
@@ -438,6 +462,7 @@ static int place_parts(struct pst_request *q, const struct incoming *in, struct 
             return -EPROTO;
         count += r;
     }
+    pst_assert(count <= PST_NET_BULK_IOV_MAX);
     return wanted ? count : 0;
 }
 
@@ -458,6 +483,9 @@ static void take_bulk(struct pst_request *q, const struct pst_wire_head *head,
     uint64_t sum = 0;
     int count = -ENOMEM;
 
+    pst_assert(event->kind == PST_NET_BULK);
+    pst_assert(head->request == q->id);
+    pst_assert(head->bulk_count == q->bulks_next);
     q->bulks_next++;
     in = calloc(1, sizeof(*in) + head->count * sizeof(in->parts[0]));
     if (in && sink_ready(v->worker)) {
@@ -499,6 +527,7 @@ void pst_request_bulk(struct pst_shard_session *v, const struct pst_wire_head *h
     struct pst_request *q = receiving(v, head->request);
     bool early = q ? head->bulk_count > q->bulks_next : later(v, head->request);
 
+    pst_assert(!v->leaving);
     if (early) {
         if (pst_bulk_park_add(&v->park, head, event) == 0)
             return;
@@ -517,8 +546,9 @@ static void fill_result(struct pst_request *q, const struct pst_write *write, in
                         const struct pst_answer *answer)
 {
     struct pst_wire_result wire = pst_reply_result(result, answer);
+    uint8_t *end = pst_wire_put_result(q->reply + write->reply_at, &wire);
 
-    pst_wire_put_result(q->reply + write->reply_at, &wire);
+    pst_assert(end <= q->reply + q->reply_bytes); /* it comes in the place of one as long */
 }
 
 /* A put makes it visible. Return: its result; @later_on: when other nodes have it, and not known yet. */
@@ -553,6 +583,9 @@ static void finish(struct pst_request *q, struct pst_write *write)
     bool later_on = false;
     int r = 0;
 
+    pst_assert(!write->refused);
+    pst_assert(write->bytes_left == 0);
+    pst_assert(write->bytes_landed == write->put.value_bytes);
     if (write->reservation) {
         pst_reservation_written(q->worker->shard, write->reservation, write->offset, write->put.value_bytes,
                                 true);
@@ -585,13 +618,17 @@ void pst_request_received(void *incoming, int status)
 
     pst_assert(in && in->magic == PST_INCOMING_MAGIC);
     q = in->request;
+    pst_assert(q->magic == PST_REQUEST_MAGIC);
+    pst_assert(q->receives > 0);
     q->receives--;
     if (status < 0)
         pst_shard_session_leave(q->shard_session, "a value did not arrive");
     for (uint32_t i = 0; i < in->part_count && status == 0 && !q->shard_session->leaving; i++) {
         struct pst_write *write = write_of(q, in->parts[i].op);
 
+        pst_assert(write);
         write->bytes_landed += in->parts[i].bytes;
+        pst_assert(write->bytes_landed <= write->put.value_bytes - write->bytes_left);
         if (!write->refused && write->bytes_landed == write->put.value_bytes) {
             pst_assert(q->writes_open > 0);
             q->writes_open--;
@@ -613,6 +650,7 @@ static bool next_piece(void *ctx, struct pst_bulk_cursor *cursor, struct iovec *
         const struct pst_read *read = &q->reads[cursor->item];
         uint64_t left = read->bytes - cursor->offset;
 
+        pst_assert(cursor->offset <= read->bytes);
         *op = read->op;
         if (left &&
             pst_record_piece(q->worker->shard, read->record, read->offset + cursor->offset, left, piece))
@@ -631,6 +669,8 @@ static enum pst_step_result step_answers(struct pst_request *q)
 
     pst_assert(q->receives == 0);
     pst_assert(q->writes_open == 0);
+    pst_assert(q->saves.left == 0);
+    pst_assert(pst_list_empty(&q->commits));
     pst_assert(q->read_count <= q->count);
     if (!q->shard_session->leaving && q->bulk_out.item < q->read_count)
         r = pst_bulk_send(q->shard_session->peer, &head, next_piece, q, UINT64_MAX, &q->bulk_out, q,
@@ -656,6 +696,8 @@ static enum pst_step_result step_reply(struct pst_request *q)
                                  .bulk_count = q->bulk_count};
     int r;
 
+    pst_assert(q->reply_bytes <= REPLY_BYTES);
+    pst_assert(q->bulk_out.item <= q->read_count);
     if (q->shard_session->leaving)
         return go(q, PST_STEP_drain);
     r = pst_peer_send(q->shard_session->peer, (struct pst_bytes){&head, sizeof(head)},
@@ -685,6 +727,7 @@ static enum pst_step_result step_drain(struct pst_request *q)
 void pst_request_sent(struct pst_request *q)
 {
     pst_assert(q->sends > 0);
+    pst_assert(q->step >= &steps[PST_STEP_answers]);
     q->sends--;
     if (q->step == &steps[PST_STEP_answers])
         stall(q); /* goes on after a poll, once for however many sends that saw end */
@@ -696,6 +739,7 @@ void pst_request_abort(struct pst_request *q)
 {
     pst_assert(q->sends == 0);
     pst_assert(q->receives == 0);
+    pst_assert(q->shard_session->leaving);
     q->step = &steps[PST_STEP_drain];
     pst_request_run(q);
 }
