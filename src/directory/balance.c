@@ -20,6 +20,7 @@ enum {
 /* It may be given partitions, and may be asked for some. */
 static bool is_able(const struct pst_directory *d, uint16_t member, uint64_t now_ns)
 {
+    pst_assert(member < d->settings.members_max);
     return member_stays(d, member) && !member_drains(d, member) && d->members[member].sequence_next > 0 &&
            !member_is_suspect(d, member, now_ns);
 }
@@ -37,6 +38,7 @@ static bool all_are_able(const struct pst_directory *d, const struct pst_map_par
 static bool shares_host(const struct pst_directory *d, const struct pst_map_partition *partition, int but,
                         uint16_t member)
 {
+    pst_assert(but < partition->replica_count);
     for (int i = 0; i < partition->replica_count; i++)
         if (i != but &&
             pst_id_equal(&d->draft->members[partition->replicas[i]].host, &d->draft->members[member].host))
@@ -85,6 +87,7 @@ int balance_spare(const struct pst_directory *d, const struct pst_map_partition 
                                      d->members[partition->replicas[spare]].partitions))
             spare = i;
     }
+    pst_assert(spare >= 0 && spare < partition->replica_count);
     return spare;
 }
 
@@ -122,6 +125,7 @@ static void count_move(struct pst_directory *d, const struct move *move)
     bool leads = partition->replicas[0] == move->from;
 
     pst_assert(partition->epoch == move->partition_epoch);
+    pst_assert(move->member < d->settings.members_max);
     pst_assert(move->from != move->member);
     pst_assert(d->members[move->from].partitions > 0);
     pst_assert(d->members[move->from].primaries >= leads);
@@ -131,6 +135,7 @@ static void count_move(struct pst_directory *d, const struct move *move)
     }
     d->members[move->from].primaries -= leads;
     d->members[move->member].primaries += leads;
+    pst_assert(d->members[move->member].primaries <= PST_PARTITIONS);
 }
 
 static void count_surplus(struct pst_directory *d, uint32_t replicas)
@@ -145,12 +150,14 @@ static void count_surplus(struct pst_directory *d, uint32_t replicas)
             d->surplus++;
         }
     }
+    pst_assert(d->surplus <= PST_PARTITIONS);
 }
 
 static bool move_has_ended(struct pst_directory *d, const struct move *move, uint64_t now_ns)
 {
     const struct pst_map_partition *partition = &d->draft->partitions[move->partition];
 
+    pst_assert(move->partition < PST_PARTITIONS);
     if (partition->epoch != move->partition_epoch) {
         d->counters.balanced += pst_map_replica_at(partition, move->member) >= 0;
         return true;
@@ -214,6 +221,7 @@ static uint16_t receiver(const struct pst_directory *d, const struct pst_map_par
             (best == PST_MAP_NONE || d->members[i].partitions < d->members[best].partitions))
             best = member;
     }
+    pst_assert(best == PST_MAP_NONE || best < d->settings.members_max);
     return best;
 }
 
@@ -224,6 +232,8 @@ static void plan(struct pst_directory *d, const struct balance *b, uint32_t numb
     uint32_t has = d->members[partition->replicas[from]].partitions;
     uint16_t to = PST_MAP_NONE;
 
+    pst_assert(number < PST_PARTITIONS);
+    pst_assert(b->able > 0);
     if (partition->replica_count != b->replicas || !all_are_able(d, partition, now_ns))
         return;
     for (uint32_t i = 0; i < d->move_count; i++)
@@ -274,6 +284,7 @@ static void want(const struct pst_directory *d, uint32_t number, uint16_t member
     const struct pst_map_partition *partition = &d->map->partitions[number];
 
     pst_assert(member < d->settings.members_max);
+    pst_assert(number < PST_PARTITIONS);
     pst_assert(answer->want_count <= PST_WANTS_MAX);
     if (answer->want_count == PST_WANTS_MAX || partition->epoch != d->draft->partitions[number].epoch)
         return;
@@ -295,6 +306,7 @@ void balance_wanted(const struct pst_directory *d, uint16_t member, uint64_t now
     for (uint32_t i = 0; i < d->move_count; i++) {
         const struct move *move = &d->moves[i];
 
+        pst_assert(move->partition < PST_PARTITIONS);
         if (d->map->partitions[move->partition].replicas[0] == member &&
             d->map->partitions[move->partition].epoch == move->partition_epoch &&
             is_able(d, move->member, now_ns))

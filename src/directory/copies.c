@@ -46,6 +46,7 @@ static void to_front(struct pst_map_partition *partition, int at)
     uint16_t member = partition->replicas[at];
 
     pst_assert(at >= 0 && at < partition->replica_count);
+    pst_assert(partition->replica_count <= PST_MAP_REPLICAS_MAX);
     memmove(&partition->replicas[1], &partition->replicas[0], (size_t)at * sizeof(uint16_t));
     partition->replicas[0] = member;
 }
@@ -58,6 +59,7 @@ static uint64_t next_epoch(const struct pst_map_partition *partition, const stru
     bool goes_on = partition->state == PST_MAP_EMPTY || next->state == PST_MAP_EMPTY ||
                    next->replicas[0] == partition->replicas[0] || handed;
 
+    pst_assert(partition->state != PST_MAP_EMPTY || next->state != PST_MAP_EMPTY);
     return goes_on ? partition->epoch + 1
                    : (pst_map_lineage(partition->epoch + 1) + 1) << PST_MAP_LINEAGE_SHIFT;
 }
@@ -72,8 +74,10 @@ static void write_partition_as(struct pst_directory *d, uint32_t number, struct 
     bool served = partition->state == PST_MAP_SERVED;
 
     next.epoch = next_epoch(partition, &next, handed);
+    pst_assert(next.epoch > partition->epoch);
     pst_assert((next.state == PST_MAP_EMPTY) == (next.replica_count == 0));
     pst_assert(next.sparse <= (next.state == PST_MAP_INCOMPLETE ? next.replica_count : 0));
+    pst_assert(next.replica_count <= PST_MAP_REPLICAS_MAX);
     pst_assert(partition->state != PST_MAP_EMPTY || next.state != PST_MAP_EMPTY);
     pst_assert(next.base >= partition->base);
     pst_assert(next.lost || !partition->lost); /* forgiving is pst_directory_forgive()'s */
@@ -142,6 +146,7 @@ static void go_on_without(struct pst_directory *d, uint32_t number, int at, int 
     uint16_t successor = next.replicas[fresh];
 
     pst_assert(at != fresh);
+    pst_assert(at >= 0 && at < next.replica_count);
     pst_assert(next.state == PST_MAP_SERVED);
     take_out(&next, at);
     if (at == 0 && next.state == PST_MAP_SERVED)
@@ -156,6 +161,7 @@ static void take_over(struct pst_directory *d, uint32_t number, int at)
     struct pst_map_partition next = d->draft->partitions[number];
 
     pst_assert(at > 0);
+    pst_assert(at < next.replica_count);
     pst_assert(next.state == PST_MAP_SERVED); /* a backup, of one that is served */
     to_front(&next, at);
     write_partition(d, number, next);
@@ -166,6 +172,8 @@ static void leave_behind(struct pst_directory *d, uint32_t number, int at, bool 
 {
     struct pst_map_partition next = d->draft->partitions[number];
 
+    pst_assert(next.state != PST_MAP_EMPTY);
+    pst_assert(at >= 0 && at < next.replica_count);
     if (next.replica_count == 1) {
         give_up(d, number, lost);
         return;
@@ -218,6 +226,7 @@ static void wait_behind(struct pst_directory *d, uint32_t number, int at, uint64
     uint16_t member = next.replicas[at];
 
     pst_assert(next.state != PST_MAP_EMPTY);
+    pst_assert(at >= 0 && at < next.replica_count);
     pst_assert(!pst_map_partition_dealt(&next));
     if (next.state == PST_MAP_SERVED)
         d->incomplete_ns[number] = now_ns;
@@ -226,6 +235,7 @@ static void wait_behind(struct pst_directory *d, uint32_t number, int at, uint64
     pst_assert(next.replica_count < PST_MAP_REPLICAS_MAX);
     next.replicas[next.replica_count++] = member;
     next.sparse++;
+    pst_assert(next.sparse <= next.replica_count);
     write_partition(d, number, next);
 }
 
@@ -286,6 +296,7 @@ static uint64_t score(uint64_t seed, uint32_t partition, uint64_t epoch)
 static bool host_has_copy(const struct pst_map *map, const struct pst_map_partition *partition,
                           uint16_t member)
 {
+    pst_assert(member < map->members_max);
     for (uint32_t i = 0; i < partition->replica_count; i++)
         if (!map->members[partition->replicas[i]].drains &&
             pst_id_equal(&map->members[partition->replicas[i]].host, &map->members[member].host))
@@ -312,6 +323,7 @@ static uint16_t best_copy(const struct pst_directory *d, uint32_t number,
         best = (uint16_t)i;
         most = points;
     }
+    pst_assert(best == PST_MAP_NONE || member_stays(d, best));
     return best;
 }
 
@@ -356,6 +368,7 @@ static int spare_copy(const struct pst_directory *d, const struct pst_map_partit
 {
     uint32_t lasting = copies_lasting(d, partition);
 
+    pst_assert(partition->state == PST_MAP_SERVED);
     if (lasting < replicas && partition->replica_count < PST_MAP_REPLICAS_MAX)
         return -1;
     for (int i = 1; i < partition->replica_count; i++)
@@ -374,6 +387,7 @@ static void let_go(struct pst_directory *d, uint32_t number, uint32_t replicas, 
     if (at < 1)
         return;
     pst_assert(next.replica_count > 1);
+    pst_assert(at < next.replica_count);
     take_out(&next, at);
     write_partition(d, number, next);
 }
@@ -395,6 +409,7 @@ static void look_after(struct pst_directory *d, uint32_t number, uint64_t there,
     const struct pst_map_partition *partition = &d->draft->partitions[number];
     int fresh;
 
+    pst_assert(number < PST_PARTITIONS);
     if (partition->state == PST_MAP_SERVED && member_stays(d, partition->replicas[0]) &&
         member_lease_is_over(d, partition->replicas[0], now_ns)) {
         fresh = fresh_copy(d, partition, partition->replicas[0], now_ns);
@@ -500,6 +515,7 @@ int pst_directory_change_copy(struct pst_directory *d, const struct pst_copy_req
         d->counters.partitions_refused++;
     }
     write_partition_as(d, request->partition, next, request->change == PST_COPY_LEAD);
+    pst_assert(d->draft->version > d->map->version);
     *version = d->draft->version;
     return 0;
 }
@@ -508,6 +524,7 @@ int pst_directory_change_copy(struct pst_directory *d, const struct pst_copy_req
 static uint16_t successor(const struct pst_directory *d, const struct pst_map_partition *partition,
                           uint64_t now_ns)
 {
+    pst_assert(partition->replica_count <= PST_MAP_REPLICAS_MAX);
     for (uint32_t i = 1; i < partition->replica_count; i++)
         if (!member_drains(d, partition->replicas[i]) && copy_is_fresh(d, partition->replicas[i], now_ns) &&
             !member_is_suspect(d, partition->replicas[i], now_ns))

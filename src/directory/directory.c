@@ -48,6 +48,7 @@ const struct pst_map *pst_directory_map(const struct pst_directory *d)
 /* What the draft begins from. */
 static uint64_t version_before_draft(const struct pst_directory *d)
 {
+    pst_assert(!d->storing_now || d->storing->version > d->map->version);
     return d->storing_now ? d->storing->version : d->map->version;
 }
 
@@ -68,6 +69,7 @@ size_t pst_directory_store_begin(struct pst_directory *d, uint8_t *to, size_t ca
     size_t bytes;
 
     pst_assert(pst_directory_unstored(d));
+    pst_assert(!d->storing_now);
     pst_assert(d->draft->version == d->map->version + 1);
     pst_assert(d->draft->term >= d->map->term);
     for (uint32_t i = 0; i < PST_PARTITIONS; i++) { /* what no directory would read again is never stored */
@@ -78,6 +80,7 @@ size_t pst_directory_store_begin(struct pst_directory *d, uint8_t *to, size_t ca
     d->storing_now = true;
     bytes = pst_map_encode(d->storing, to, cap);
     pst_assert(bytes > 0);
+    pst_assert(bytes <= cap);
     *version = d->storing->version;
     return bytes;
 }
@@ -113,6 +116,7 @@ static uint32_t prefix_at(const struct pst_map *map, struct pst_bytes text, bool
             break;
     }
     pst_assert(map->prefix_count <= PST_MAP_PREFIXES_MAX);
+    pst_assert(at <= map->prefix_count);
     *found = order == 0;
     return at;
 }
@@ -141,6 +145,7 @@ int pst_directory_place(struct pst_directory *d, struct pst_bytes text, enum pst
     pst_assert(found || d->draft->prefix_count < PST_MAP_PREFIXES_MAX);
     if (!found)
         memmove(known + 1, known, (d->draft->prefix_count++ - at) * sizeof(*known));
+    pst_assert(at < d->draft->prefix_count);
     *known = prefix;
     return 0;
 }
@@ -157,6 +162,7 @@ void pst_directory_forgive(struct pst_directory *d, uint64_t *version)
     }
     /* Who asks again is not to wait for what others change meanwhile. */
     *version = known ? d->map->version : d->draft->version;
+    pst_assert(*version <= d->draft->version);
 }
 
 int pst_directory_adopt(struct pst_directory *d, const struct pst_id *pool, uint64_t floor)
@@ -173,6 +179,7 @@ int pst_directory_adopt(struct pst_directory *d, const struct pst_id *pool, uint
     for (uint32_t i = 0; i < PST_PARTITIONS; i++)
         d->map->partitions[i] = (struct pst_map_partition){.epoch = floor, .lost = true};
     pst_map_copy(d->draft, d->map);
+    pst_assert(d->draft->seed == d->map->seed);
     directory_draft(d)->term++;
     return 0;
 }
@@ -259,6 +266,7 @@ struct pst_directory *pst_directory_close(struct pst_directory *d)
     if (!d)
         return NULL;
     pst_assert(d->magic == DIRECTORY_MAGIC);
+    pst_assert(!d->members || d->unreported <= d->settings.members_max);
     pst_map_close(d->map);
     pst_map_close(d->storing);
     pst_map_close(d->draft);
@@ -328,6 +336,7 @@ static struct pst_directory_node *node_of(struct pst_directory_node *nodes, uint
         else
             high = middle;
     }
+    pst_assert(low <= count);
     return low < count && nodes[low].member == member ? &nodes[low] : NULL;
 }
 
@@ -355,6 +364,7 @@ static uint32_t hosts_lasting(const struct pst_directory *d)
     for (uint32_t i = 0; i < d->settings.members_max && hosts.count < PST_MAP_REPLICAS_MAX; i++)
         if (member_stays(d, (uint16_t)i) && !members[i].drains && !route_has_host(d, &hosts, (uint16_t)i))
             hosts.items[hosts.count++].member = (uint16_t)i;
+    pst_assert(hosts.count <= PST_MAP_REPLICAS_MAX);
     return hosts.count;
 }
 
@@ -394,6 +404,7 @@ uint32_t pst_directory_nodes(const struct pst_directory *d, uint32_t first, uint
                 (struct pst_tier_use){m->tiers[tier].capacity_bytes, m->tiers[tier].used_bytes};
         count++;
     }
+    pst_assert(count <= max);
     count_partitions(d->map, nodes, count);
     for (uint32_t i = 0, hosts = hosts_lasting(d); i < count; i++)
         tell_of_drain(d, &nodes[i], hosts);

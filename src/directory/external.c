@@ -122,6 +122,7 @@ static uint32_t *pair_find(struct pst_external *x, const struct pst_hash128 *has
             break;
         at = &e->pair_next;
     }
+    pst_assert(*at <= x->entries_max);
     return at;
 }
 
@@ -129,6 +130,7 @@ static void list_push(struct pst_external *x, enum list list, uint32_t *head, ui
 {
     pst_assert(number > 0 && number <= x->entries_max);
     pst_assert(*head != number);
+    pst_assert(*head <= x->entries_max);
     x->entries[number].links[list] = (struct pst_external_link){.next = *head};
     if (*head)
         x->entries[*head].links[list].prev = number;
@@ -139,6 +141,7 @@ static void list_remove(struct pst_external *x, enum list list, uint32_t *head, 
 {
     struct pst_external_link *link = &x->entries[number].links[list];
 
+    pst_assert(number > 0 && number <= x->entries_max);
     pst_assert(link->prev ? x->entries[link->prev].links[list].next == number : *head == number);
     pst_assert(!link->next || x->entries[link->next].links[list].prev == number);
     if (link->next)
@@ -207,6 +210,7 @@ static void entry_remove(struct pst_external *x, uint32_t *at)
     struct entry *e = &x->entries[number];
 
     pst_assert(number != 0);
+    pst_assert(number <= x->entries_max);
     pst_assert(x->owners[e->owner].count > 0);
     pst_assert(x->stats.entries > 0);
     *at = e->pair_next;
@@ -230,6 +234,7 @@ uint32_t pst_external_report(struct pst_external *x, uint32_t node, uint32_t tie
 
         refused += !*at && !entry_add(x, at, &hashes[i], owner);
     }
+    pst_assert(refused <= count);
     x->stats.refused += refused;
     return refused;
 }
@@ -248,6 +253,7 @@ uint32_t pst_external_revoke(struct pst_external *x, uint32_t node, uint32_t tie
         entry_remove(x, at);
         removed++;
     }
+    pst_assert(removed <= count);
     return removed;
 }
 
@@ -259,6 +265,7 @@ uint32_t pst_external_revoke_tier(struct pst_external *x, uint32_t node, uint32_
     for (; of->first && removed < count_max; removed++)
         entry_remove(x, pair_find(x, &x->entries[of->first].hash, owner));
     pst_assert((of->count == 0) == (of->first == 0));
+    pst_assert(removed <= count_max);
     return removed;
 }
 
@@ -268,6 +275,7 @@ uint32_t pst_external_revoke_node(struct pst_external *x, uint32_t node, uint32_
 
     for (uint32_t tier = 0; tier < PST_EXTERNAL_TIERS; tier++)
         removed += pst_external_revoke_tier(x, node, tier, count_max - removed);
+    pst_assert(removed <= count_max);
     return removed;
 }
 
@@ -306,6 +314,8 @@ static bool match_one(struct pst_external *x, struct answer *a, const struct pst
         x->stats.steps++;
         if (!pst_hash128_equal(&e->hash, hash))
             continue;
+        pst_assert(position < PST_EXTERNAL_QUERY_MAX);
+        pst_assert(e->owner < x->nodes_max * PST_EXTERNAL_TIERS);
         found = true;
         row = row_of(x, a, e->owner / PST_EXTERNAL_TIERS);
         if (row)
@@ -325,6 +335,7 @@ static void row_finish(struct pst_external_match *row)
         row->tiers[PST_EXTERNAL_UNKNOWN][w] &= ~known;
         row->hash_count += (uint32_t)__builtin_popcountll(known | row->tiers[PST_EXTERNAL_UNKNOWN][w]);
     }
+    pst_assert(row->hash_count <= PST_EXTERNAL_QUERY_MAX);
 }
 
 /*
@@ -336,6 +347,7 @@ static bool came_before(const struct pst_hash128 *hashes, uint32_t position, uin
 {
     uint16_t *head = &heads[hashes[position].low % QUERY_HEADS];
 
+    pst_assert(position < PST_EXTERNAL_QUERY_MAX);
     for (uint32_t i = *head; i; i = chain[i - 1])
         if (pst_hash128_equal(&hashes[i - 1], &hashes[position]))
             return true;
@@ -366,6 +378,7 @@ uint32_t pst_external_match(struct pst_external *x, const struct pst_hash128 *ha
     }
     for (uint32_t i = 0; i < pst_min(a.node_count, rows_max); i++)
         row_finish(&rows[i]);
+    pst_assert(a.node_count <= x->nodes_max);
     return a.node_count;
 }
 

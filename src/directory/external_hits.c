@@ -45,6 +45,7 @@ static uint32_t *hit_find(const struct pst_external_hits *h, const struct pst_ha
 
     while (*at && !pst_hash128_equal(&h->hits[*at].hash, hash))
         at = &h->hits[*at].chain_next;
+    pst_assert(*at <= h->count_max);
     return at;
 }
 
@@ -53,6 +54,7 @@ static void age_remove(struct pst_external_hits *h, uint32_t number)
     struct pst_external_link *age = &h->hits[number].age;
 
     pst_assert(number > 0);
+    pst_assert(number <= h->count);
     pst_assert(h->hits[age->prev].age.next == number);
     pst_assert(h->hits[age->next].age.prev == number);
     h->hits[age->prev].age.next = age->next;
@@ -77,6 +79,7 @@ static uint32_t hit_take(struct pst_external_hits *h, uint64_t now_ns)
     if (h->count < h->count_max)
         return ++h->count;
     pst_assert(number != 0);
+    pst_assert(h->count == h->count_max);
     at = hit_find(h, &h->hits[number].hash);
     pst_assert(*at == number);
     *at = h->hits[number].chain_next;

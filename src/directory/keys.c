@@ -164,6 +164,7 @@ static int part_rebuild(struct pst_keys *keys, struct part *part, uint32_t more)
         if (part_tags(part, 0)[i] >= TAG_TAKEN && entry_counts(keys, &part->entries[i]))
             part_place(&fresh, &part->entries[i]);
     pst_assert(fresh.count + more == wanted);
+    pst_assert(fresh.unusable == 0);
     pst_assert(part->count >= fresh.count);
     pst_assert(keys->count >= part->count - fresh.count);
     pst_assert(keys->memory_bytes >= part_bytes(part->group_count));
@@ -402,6 +403,7 @@ static void sweep_all(struct pst_keys *keys)
 void pst_keys_begin(struct pst_keys *keys, uint16_t member)
 {
     pst_assert(member < PST_KEYS_MEMBERS_MAX);
+    pst_assert(keys->magic == KEYS_MAGIC);
     keys->rounds[member].now++;
 }
 
@@ -431,6 +433,7 @@ static void sweep_next_part(struct pst_keys *keys)
     keys->sweep_part = (keys->sweep_part + 1) & ((1u << keys->part_bits) - 1);
     keys->sweep_at = 0;
     keys->sweep_left--;
+    pst_assert(keys->sweep_part < 1u << keys->part_bits);
 }
 
 bool pst_keys_sweep(struct pst_keys *keys, uint64_t entries_max)
@@ -464,5 +467,6 @@ uint64_t pst_keys_count(const struct pst_keys *keys)
 
 uint64_t pst_keys_memory_bytes(const struct pst_keys *keys)
 {
+    pst_assert(keys->memory_bytes >= sizeof(*keys));
     return keys->memory_bytes;
 }

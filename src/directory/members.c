@@ -123,6 +123,7 @@ static bool texts_fit(const struct pst_register *message)
 /* A number that no pool map refers to: neither the one in effect nor those to come. */
 static uint16_t free_number(const struct pst_directory *d)
 {
+    pst_assert(d->map->members_max == d->draft->members_max);
     for (uint32_t i = 0; i < d->settings.members_max; i++)
         if (!d->map->members[i].epoch && !d->draft->members[i].epoch &&
             !(d->storing_now && d->storing->members[i].epoch))
@@ -292,6 +293,7 @@ static void take_event(struct pst_directory *d, uint16_t number, const struct ps
     struct pst_place place = {.generation = event->generation, .member = number, .tier = event->tier};
 
     pst_assert(event->kind <= PST_EVENT_DEL);
+    pst_assert(number < d->settings.members_max);
     pst_assert(event->tier < PST_POOL_TIERS); /* heartbeat_is_good() */
     if (event->kind == PST_EVENT_DEL) {
         pst_keys_remove(d->keys, event->key, place);
@@ -306,6 +308,7 @@ static void take_events(struct pst_directory *d, struct member *m, const struct 
                         uint64_t now_ns)
 {
     pst_assert(message->sequence >= m->sequence_next && message->sequence < UINT64_MAX);
+    pst_assert(message->event_count <= PST_HEARTBEAT_EVENTS_MAX);
     m->sequence_next = message->sequence + 1;
     if (message->flags & PST_HEARTBEAT_BEGIN) {
         pst_keys_begin(d->keys, message->member);

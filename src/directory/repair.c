@@ -48,10 +48,12 @@ uint64_t repair_time(const struct pst_directory *d)
 /* What counts as a copy: one on each host, with those that are underway. */
 static void add_copies(const struct pst_directory *d, const struct pst_places *from, struct pst_places *to)
 {
+    pst_assert(from->count <= PST_PLACES_MAX);
     for (uint32_t i = 0; i < from->count && to->count < PST_PLACES_MAX; i++)
         if (member_stays(d, from->items[i].member) && !member_drains(d, from->items[i].member) &&
             !route_has_host(d, to, from->items[i].member))
             to->items[to->count++] = from->items[i];
+    pst_assert(to->count <= PST_PLACES_MAX);
 }
 
 /* As it was put, or as its node says. */
@@ -72,6 +74,7 @@ static uint16_t sender(const struct pst_directory *d, const struct pst_places *k
     uint16_t able[PST_PLACES_MAX];
     uint32_t count = 0;
 
+    pst_assert(known->count <= PST_PLACES_MAX);
     for (uint32_t i = 0; i < known->count; i++)
         if (member_stays(d, known->items[i].member) && !member_is_suspect(d, known->items[i].member, now_ns))
             able[count++] = known->items[i].member;
@@ -104,6 +107,8 @@ static void repair_one(struct routing *w, const struct pst_put *key, const struc
         d->members[asker].keys_found++;
         d->members[asker].alone_found += !could_be_more(d, &route->places);
     }
+    pst_assert(asker < d->settings.members_max);
+    pst_assert(put.replicas <= PST_MAP_REPLICAS_MAX);
     reserve_find(d, &key->key, &underway);
     add_copies(d, &underway, &route->places);
     there = route->places.count;
@@ -129,6 +134,8 @@ static void end_of_keys(struct pst_directory *d, struct member *m, uint64_t now_
 {
     bool helps = m->keys_found > 0 && (!m->looked || m->keys_found < m->keys_left);
 
+    pst_assert(m >= d->members && m < d->members + d->settings.members_max);
+    pst_assert(m->alone_found <= m->keys_found);
     m->keys_left = m->keys_found;
     m->alone_left = m->alone_found;
     m->looked = true;

@@ -46,6 +46,8 @@ static void release(struct pst_directory *d, uint32_t number)
     uint32_t *link = head_of(r, &item->key);
 
     pst_assert(item->tier);
+    pst_assert(number > 0 && number <= r->max);
+    pst_assert(item->member < d->settings.members_max);
     pst_assert(r->live > 0 && r->live <= r->count);
     while (*link != number) {
         pst_assert(*link); /* it is in its key's chain */
@@ -87,6 +89,7 @@ void reserve_add(struct pst_directory *d, const struct pst_put *put, struct pst_
     /* What may be evicted makes room for itself: no more is promised than there is. */
     bytes = pst_min(put->bytes, tier->capacity_bytes - pst_min(tier->reserved_bytes, tier->capacity_bytes));
     pst_assert(r->count < r->max);
+    pst_assert(place.member < d->settings.members_max);
     pst_assert(place.tier > 0 && place.tier < PST_POOL_TIERS);
     at = (r->first + r->count++) % r->max;
     pst_assert(!r->items[at].tier);
@@ -115,6 +118,7 @@ void reserve_find(const struct pst_directory *d, const struct pst_hash128 *key, 
             r->items[at - 1].epoch == d->members[r->items[at - 1].member].epoch)
             places->items[places->count++] =
                 (struct pst_place){.member = r->items[at - 1].member, .tier = r->items[at - 1].tier};
+    pst_assert(places->count <= PST_PLACES_MAX);
 }
 
 uint8_t reserve_met(struct pst_directory *d, const struct pst_hash128 *key, uint16_t member)

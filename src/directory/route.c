@@ -58,6 +58,7 @@ void route_begin(struct routing *w)
 
     pst_assert(w->weight == 0);
     pst_assert(w->near_count == 0);
+    pst_assert(d->map->members_max == d->settings.members_max);
     for (uint32_t i = 0; i < d->settings.members_max; i++) {
         if (may_be_given_keys(d, (uint16_t)i, w->now_ns)) {
             w->weight += share(d, &d->members[i], w->now_ns);
@@ -78,6 +79,7 @@ static uint16_t draw_member(const struct routing *w, const struct pst_hash128 *k
     uint32_t low = 0, high = (uint32_t)w->d->settings.members_max - 1;
 
     pst_assert(w->weight > 0);
+    pst_assert(w->weight == w->d->weights[w->d->settings.members_max - 1]);
     pst_assert(w->d->settings.members_max > 0);
     while (low < high) {
         uint32_t middle = (low + high) / 2;
@@ -93,6 +95,8 @@ static uint16_t draw_member(const struct routing *w, const struct pst_hash128 *k
 
 bool route_has_host(const struct pst_directory *d, const struct pst_places *places, uint16_t member)
 {
+    pst_assert(places->count <= PST_PLACES_MAX);
+    pst_assert(member < d->settings.members_max);
     for (uint32_t i = 0; i < places->count; i++)
         if (pst_id_equal(&d->map->members[places->items[i].member].host, &d->map->members[member].host))
             return true;
@@ -111,6 +115,7 @@ static bool add_place(struct routing *w, const struct pst_put *put, uint16_t mem
         return false;
     pst_assert(route->places.count < PST_PLACES_MAX);
     route->places.items[route->places.count++] = place;
+    pst_assert(place.tier < PST_POOL_TIERS);
     reserve_add(d, put, place, w->now_ns);
     return true;
 }
@@ -146,6 +151,7 @@ static void keep_good(const struct pst_directory *d, struct pst_places *places, 
         if (may_be_given_keys(d, places->items[i].member, now_ns))
             places->items[count++] = places->items[i];
     places->count = count;
+    pst_assert(places->count <= PST_PLACES_MAX);
 }
 
 /* @known: where the key is. */
@@ -199,6 +205,7 @@ static uint32_t distance(const struct pst_directory *d, const struct pst_caller 
 {
     bool near = pst_id_equal(&d->map->members[place->member].host, &caller->host);
 
+    pst_assert(place->member < d->settings.members_max);
     return (member_is_suspect(d, place->member, now_ns) ? 16u : 0u) + (near ? 0u : 8u) + place->tier;
 }
 

@@ -22,6 +22,7 @@ struct question {
 
 static int answer(struct question *q, const void *data, size_t bytes)
 {
+    pst_assert(q->room <= UINT32_MAX);
     if (bytes > q->room)
         return -ENOBUFS;
     memcpy(q->to, data, bytes);
@@ -154,6 +155,7 @@ static int call_nodes(struct question *q)
             (uint8_t)((node->drains ? PST_POOL_NODE_DRAINS : 0) |
                       (node->drained ? PST_POOL_NODE_DRAINED : 0) | (node->stuck ? PST_POOL_NODE_STUCK : 0) |
                       (node->suspect ? PST_POOL_NODE_SUSPECT : 0));
+        pst_assert(node->member < q->master->members_max);
         memcpy(row.id, member->id.bytes, sizeof(row.id));
         memcpy(row.address, *member->address ? member->address : member->unix_path, sizeof(row.address));
         memcpy(q->to + i * sizeof(row), &row, sizeof(row));
@@ -178,6 +180,7 @@ static int answer_beat(struct question *q, const struct pst_pool_heartbeat *beat
     uint8_t bytes[sizeof(out) + sizeof(wants)];
 
     _Static_assert((int)PST_WANTS_MAX <= (int)PST_POOL_WANT_COUNT_MAX, "wants of a heartbeat");
+    pst_assert(said->want_count <= PST_WANTS_MAX);
     memcpy(out.pool, beat->pool, sizeof(out.pool)); /* which is this one */
     for (uint32_t i = 0; i < said->want_count; i++)
         wants[i] = (struct pst_pool_want){.partition_epoch = said->wants[i].partition_epoch,
@@ -201,6 +204,7 @@ static int call_heartbeat(struct question *q)
         r = -ENOBUFS;
     if (r < 0)
         return r;
+    pst_assert(beat.event_count <= PST_POOL_EVENTS_MAX);
     for (uint32_t i = 0; i < beat.event_count; i++)
         events[i] = (struct pst_event){
             .key = told[i].key, .generation = told[i].generation, .kind = told[i].kind, .tier = told[i].tier};
@@ -231,6 +235,7 @@ static int call_copies(struct question *q)
             (int)PST_POOL_COPY_LEAD == (int)PST_COPY_LEAD && (int)PST_POOL_COPY_TAKE == (int)PST_COPY_TAKE &&
             (int)PST_POOL_COPY_REFUSE == (int)PST_COPY_REFUSE,
         "changes of a partition");
+    pst_assert(count <= PST_POOL_COPIES_MAX);
     for (int i = 0; i < count; i++) {
         const struct pst_copy_request request = {.member = copies[i].member,
                                                  .epoch = copies[i].epoch,
@@ -261,6 +266,8 @@ static int call_map(struct question *q)
     if (head.map_bytes)
         piece = pst_min(m->map_bytes - q->op->offset, q->room - sizeof(head));
     memcpy(q->to, &head, sizeof(head));
+    pst_assert(piece <= q->room - sizeof(head));
+    pst_assert(q->op->offset + piece <= m->map_bytes);
     memcpy(q->to + sizeof(head), m->map + q->op->offset, piece);
     q->result->bytes = (uint32_t)(sizeof(head) + piece);
     return 0;
@@ -286,6 +293,8 @@ static void answer_routes(struct question *q, const struct pst_route *routes, ui
         struct pst_pool_route route = {.status = statuses[routes[i].status],
                                        .place_count = (uint8_t)routes[i].places.count};
 
+        pst_assert(routes[i].status < pst_count_of(statuses));
+        pst_assert(routes[i].places.count <= PST_POOL_ROUTE_PLACES_MAX);
         for (uint32_t p = 0; p < routes[i].places.count; p++)
             route.places[p] = (struct pst_pool_place){.generation = routes[i].places.items[p].generation,
                                                       .member = routes[i].places.items[p].member,
@@ -302,6 +311,7 @@ static int read_items(const struct question *q, void *head, size_t head_bytes, v
 {
     int count = pst_pool_get_items(q->op->attrs, head, head_bytes, items, item_bytes, max);
 
+    pst_assert(count <= (int)max);
     return count > 0 && (size_t)count * PST_POOL_ROUTE_BYTES_MAX > q->room ? -ENOBUFS : count;
 }
 
@@ -321,6 +331,7 @@ static int call_locate(struct question *q)
     q->master->located += (uint64_t)count;
     for (int i = 0; i < count; i++)
         q->master->location_hits += routes[i].status == PST_ROUTE_TO;
+    pst_assert(q->master->location_hits <= q->master->located);
     answer_routes(q, routes, (uint32_t)count);
     return 0;
 }
@@ -341,6 +352,7 @@ static int read_puts(const struct question *q, void *head, size_t head_bytes,
         if (puts[i].replicas < 1 || puts[i].replicas > PST_PLACES_MAX)
             return -EINVAL;
     }
+    pst_assert(count <= PST_POOL_PLACE_MAX);
     return count;
 }
 
@@ -397,6 +409,7 @@ static int read_blocks(const struct question *q, struct pst_pool_blocks *head, s
     if (count < 0)
         return count;
     *member = pst_map_find(pst_directory_map(q->master->directory), &id);
+    pst_assert(*member == PST_MAP_NONE || *member < q->master->members_max);
     return *member == PST_MAP_NONE || !q->master->external_epochs[*member] ? -ESTALE : count;
 }
 
@@ -410,6 +423,7 @@ static int call_report(struct question *q)
 
     if (count < 0)
         return count;
+    pst_assert(count <= PST_POOL_REPORT_MAX);
     q->result->generation =
         pst_external_report(q->master->external, member, head.tier, hashes, (uint32_t)count);
     return 0;
@@ -426,6 +440,7 @@ static int call_revoke(struct question *q)
 
     if (count < 0)
         return count;
+    pst_assert(count <= PST_POOL_REPORT_MAX);
     if (head.scope == PST_POOL_OF_HASHES)
         q->result->generation = pst_external_revoke(x, member, head.tier, hashes, (uint32_t)count);
     else if (head.scope == PST_POOL_OF_TIER)
@@ -465,6 +480,8 @@ static int call_match(struct question *q)
     for (uint32_t i = 0; i < rows_max; i++) {
         struct pst_pool_match row = {.hash_count = rows[i].hash_count, .member = (uint16_t)rows[i].node};
 
+        pst_assert(rows[i].node < q->master->members_max);
+        pst_assert(rows[i].hash_count <= (uint32_t)count);
         memcpy(row.id, map->members[rows[i].node].id.bytes, sizeof(row.id));
         memcpy(row.tiers, rows[i].tiers, sizeof(row.tiers));
         memcpy(q->to + i * sizeof(row), &row, sizeof(row));
@@ -562,6 +579,7 @@ static int call_figures(struct question *q)
 
     pst_master_figures_take(q->master, q->now_ns, &figures);
     q->result->bytes = (uint32_t)pst_master_figures_print(&figures, (char *)q->to, q->room);
+    pst_assert(q->result->bytes <= q->room);
     return q->result->bytes ? 0 : -ENOBUFS;
 }
 
@@ -584,6 +602,7 @@ static void count(struct pst_master_call *call, uint64_t begin_ns, int r)
     call->us[bucket]++;
     call->us_total += us;
     call->count++;
+    pst_assert(call->count > call->failed);
     call->failed += r < 0;
 }
 

@@ -33,6 +33,7 @@ static void say(struct text *t, uint64_t value, const char *format, ...)
     }
     t->at += n;
     t->room -= (size_t)n;
+    pst_assert(t->room > 0);
 }
 
 static void say_state(struct text *t, const struct pst_master_figures *f)
@@ -58,6 +59,7 @@ static void say_state(struct text *t, const struct pst_master_figures *f)
 
 static void say_external(struct text *t, const struct pst_external_stats *stats)
 {
+    pst_assert(stats->entries <= stats->added);
     say(t, stats->entries, "blocks");
     say(t, stats->added, "blocks_added");
     say(t, stats->refused, "blocks_refused");

@@ -36,6 +36,7 @@ static int open_folder(struct pst_map_file *file, const char *path, char *fault)
     size_t folder_bytes = slash ? pst_max((size_t)(slash - path), 1) : 0; /* "/" is its own */
     char folder[PATH_MAX];
 
+    pst_assert(file->folder_fd < 0);
     if ((size_t)snprintf(file->name, sizeof(file->name), "%s", slash ? slash + 1 : path) >=
             sizeof(file->name) ||
         folder_bytes >= sizeof(folder)) {

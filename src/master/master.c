@@ -109,11 +109,13 @@ static int store_map(struct pst_master *m)
         usleep(RETRY_MS * 1000);
         pthread_mutex_lock(&m->lock);
     }
+    pst_assert(m->map == before);
     m->failing = false;
     m->map = m->map_next;
     m->map_next = before;
     m->map_bytes = bytes;
     pst_directory_stored(m->directory, version, pst_now_ns());
+    pst_assert(pst_directory_map(m->directory)->version == version);
     follow_map(m);
     tell_of_partitions(m);
     return 0;
@@ -124,6 +126,7 @@ static void *master_main(void *arg)
     struct pst_master *m = arg;
 
     pst_assert(m->magic == PST_MASTER_MAGIC);
+    pst_assert(m->running);
     pst_assert(m->tick_ms > 0);
     pthread_mutex_lock(&m->lock);
     while (!m->stopping) {
@@ -171,6 +174,7 @@ static int open_directory(struct pst_master *m, const struct pst_master_settings
     struct pst_id pool;
     int r;
 
+    pst_assert(!m->directory);
     pst_random(&pool, sizeof(pool));
     r = pst_directory_open(&settings->directory, stored, &pool, pst_now_ns(), &m->directory);
     if (r == -EPROTONOSUPPORT)
@@ -195,6 +199,7 @@ static int open_tables(struct pst_master *m, const struct pst_master_settings *s
 
     pst_assert(m->members_max >= 1 && m->members_max <= PST_MAP_MEMBERS_MAX);
     pst_assert(!m->map);
+    pst_assert(!m->external);
     snprintf(fault, PST_FAULT_BYTES, "out of memory");
     m->map_room = pst_map_bytes_max(m->members_max);
     m->map = malloc(m->map_room);
@@ -235,6 +240,7 @@ static int begin(struct pst_master *m, char *fault)
     char name[PST_ID_TEXT_BYTES];
     int r = 0;
 
+    pst_assert(!m->running);
     pthread_mutex_lock(&m->lock);
     while (r == 0 && pst_directory_unstored(m->directory))
         r = store_map(m);

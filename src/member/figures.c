@@ -29,4 +29,5 @@ void pst_member_figures(const struct pst_member_counters *counters, const struct
             result->result = -ENOBUFS;
     }
     result->bytes = result->result == 0 ? (uint32_t)bytes : 0;
+    pst_assert(result->bytes <= room);
 }

@@ -32,6 +32,7 @@ static int write_new(struct pst_identity *self)
 {
     char text[DIGITS + 2];
 
+    pst_assert(self->fd >= 0);
     pst_random(self->id, sizeof(self->id));
     for (int i = 0; i < PST_POOL_ID_BYTES; i++)
         snprintf(text + 2 * i, 3, "%02x", self->id[i]);
@@ -44,6 +45,7 @@ static void read_memberships(struct pst_identity *self, const char *text, size_t
 {
     uint64_t epoch, name;
 
+    pst_assert(self->epoch == 0);
     if (bytes >= MEMORY_BYTES && self->memory &&
         sscanf(text, "epoch %20" SCNu64 " memory %16" SCNx64, &epoch, &name) == 2 && name == self->memory) {
         self->epoch = epoch;
@@ -61,6 +63,7 @@ static int open_file(struct pst_identity *self, const char *path, char *fault)
     ssize_t n;
     int r;
 
+    pst_assert(self->fd < 0);
     r = pst_own_open(AT_FDCWD, path, O_RDWR | O_CREAT);
     if (r < 0) {
         snprintf(fault, PST_FAULT_BYTES, "node_id: %.150s: %.90s", path, pst_error_text());
@@ -90,6 +93,7 @@ static int open_pool(struct pst_identity *self, const char *path, char *fault)
     uint64_t memory, disk;
     int r;
 
+    pst_assert(self->pool_fd < 0);
     r = pst_own_open(AT_FDCWD, path, O_RDWR | O_CREAT);
     if (r < 0) {
         snprintf(fault, PST_FAULT_BYTES, "%.150s: %.90s", path, pst_error_text());

@@ -37,6 +37,7 @@ void pst_ready_fails(struct pst_ready *ready, int result, const char *why)
 
 void pst_ready_set(struct pst_ready *ready)
 {
+    pst_assert(ready->fd >= 0);
     if (ready->set)
         return;
     ready->set = true;
@@ -49,6 +50,7 @@ int pst_ready_wait(struct pst_ready *ready, uint64_t ms, char fault[PST_FAULT_BY
     uint64_t until_ns = pst_deadline_ns(pst_now_ns(), ms), now_ns;
     int n, r;
 
+    pst_assert(ready->fd >= 0);
     do {
         now_ns = pst_now_ns();
         n = poll(&fd, 1,
