@@ -54,6 +54,7 @@ static int map_arena(struct pst_arena_map *map, int fd)
         return -errno;
     map->sizes[index] = (uint64_t)st.st_size;
     map->count++;
+    pst_assert(map->count <= PST_BOOT_ARENAS_MAX);
     if (mmap(at, (size_t)st.st_size, PROT_READ, MAP_SHARED | MAP_FIXED | MAP_POPULATE, fd, 0) == MAP_FAILED)
         return -errno;
     return 0;
@@ -115,6 +116,7 @@ static int stitch(const struct pst_arena_map *map, const struct pst_wire_piece *
     struct pst_piece_file files[PST_VIEW_PIECES_MAX];
 
     pst_assert(count <= PST_VIEW_PIECES_MAX);
+    pst_assert(count > 1);
     for (uint32_t i = 0; i < count; i++)
         files[i] =
             (struct pst_piece_file){map->fds[pieces[i].offset / map->stride], pieces[i].offset % map->stride};
@@ -144,6 +146,8 @@ int pst_arena_map_view(struct pst_arena_map **at, struct pst_channel *channel, u
         view->data = count ? map->base + pieces[0].offset : (const void *)"";
     if (r < 0)
         return r;
+    pst_assert(map->magic == ARENA_MAP_MAGIC);
+    pst_assert(map->refs > 0);
     map->refs++;
     view->reserved[VIEW_MAP] = map;
     return 0;
@@ -173,11 +177,13 @@ void pst_arena_map_check(struct pst_arena_map **map, const struct pst_channel *c
 {
     if (pst_likely(!*map || (*map)->session == pst_channel_session(channel)))
         return;
+    pst_assert((*map)->magic == ARENA_MAP_MAGIC);
     pst_arena_map_drop(map);
 }
 
 void pst_arena_map_close(struct pst_arena_map **map)
 {
+    pst_assert(!*map || (*map)->refs > 0);
     if (*map)
         (*map)->refs = 1;
     pst_arena_map_drop(map);

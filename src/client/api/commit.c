@@ -100,6 +100,7 @@ static uint64_t request_bytes(const struct commit *c)
 {
     uint64_t sum = OP_BYTES;
 
+    pst_assert(c->inline_bytes_max <= PST_WIRE_INLINE_BYTES_MAX);
     for (size_t i = 0; i < c->count; i++) {
         const struct penstock_op *op = &c->ops[i];
         bool put = op->code == PENSTOCK_PUT;
@@ -171,6 +172,7 @@ static int fill_reservations(struct commit *c)
         pst_assert(!c->reservations[i].handle); /* those of a try before were dropped */
         of[count++] = i;
     }
+    pst_assert(count <= c->count);
     r = count ? run_steps(c, of, count) : 0;
     for (size_t i = 0; i < count && r == 0; i++) {
         const struct penstock_op *op = &c->ops[of[i]];
@@ -195,6 +197,7 @@ static void drop_reservations(struct commit *c)
         penstock_prep_reservation_abort(&c->steps[count++], c->ops[i].key, c->ops[i].key_bytes,
                                         &c->reservations[i]);
     }
+    pst_assert(count <= c->count);
     if (count)
         pst_run(c->store, c->steps, count, NULL);
     memset(c->reservations, 0, c->count * sizeof(c->reservations[0]));
@@ -207,6 +210,7 @@ static int coordinator(const struct commit *c)
 {
     uint32_t lowest = UINT32_MAX;
 
+    pst_assert(c->count > 0);
     pst_enter(c->store);
     for (size_t i = 0; i < c->count; i++) {
         struct pst_bytes key = {c->ops[i].key, c->ops[i].key_bytes};
@@ -243,6 +247,7 @@ static int commit_once(struct commit *c, bool *reservations_lost)
     struct penstock_op head = {.code = PST_WIRE_COMMIT, .data = c->members, .member_count = c->count};
     int r;
 
+    pst_assert(c->count >= 1 && c->count <= PENSTOCK_COMMIT_OPS_MAX);
     *reservations_lost = false;
     memset(c->members, 0, c->count * sizeof(c->members[0]));
     memset(c->steps, 0, c->count * sizeof(c->steps[0]));

@@ -99,6 +99,7 @@ static int source_get(struct penstock_follow *f, struct penstock_op *op,
         r = grow(f, op->value_bytes);
         if (r < 0)
             break;
+        pst_assert(f->room >= op->value_bytes);
         penstock_prep_get(op, op->key, op->key_bytes, f->buf, f->room);
         op->attrs = attrs;
         op->attr_bytes = PENSTOCK_ATTR_BYTES_MAX;
@@ -206,6 +207,7 @@ static int follow_all(struct penstock_follow *f)
     pst_assert(f->source);
     pst_assert(f->watch);
     pst_assert(!f->apart);
+    pst_assert(f->mirror);
     if (r == 0)
         r = penstock_list_open(f->mirror, &options, &ours);
     if (r == 0)
@@ -248,6 +250,7 @@ static int connect_source(struct penstock_follow *f)
         r = penstock_watch_open(f->source, f->options.prefix, f->options.prefix_bytes, &f->watch);
     if (r < 0)
         f->source = penstock_close(f->source);
+    pst_assert(!f->source == !f->watch);
     f->apart = true;
     return r;
 }
@@ -258,6 +261,7 @@ static int step(struct penstock_follow *f)
     struct penstock_event event;
     int r = f->source ? 0 : connect_source(f);
 
+    pst_assert(r < 0 || f->watch);
     if (r == 0 && !f->apart)
         r = penstock_watch_next(f->watch, WATCH_MS, &event);
     if (r == 1)

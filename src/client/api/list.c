@@ -145,6 +145,8 @@ static int64_t only_shard(struct penstock_list *list)
     struct pst_bytes key = {list->from, list->from_bytes};
     int64_t shard;
 
+    pst_assert(list->from_bytes <= sizeof(list->from));
+    pst_assert(list->end_bytes <= sizeof(list->end));
     if (!key.len || list->end_bytes != key.len + 1 || list->end[key.len] != 0 ||
         memcmp(list->from, list->end, key.len) != 0)
         return -1;
@@ -182,6 +184,7 @@ static int list_fetch_round(struct penstock_list *list)
     int r = list_set_shards(list, pst_shards(list->store));
     int64_t only = r == 0 ? only_shard(list) : -1;
 
+    pst_assert(r < 0 || only < (int64_t)list->shards);
     for (uint32_t i = 0; r == 0 && i < list->shards; i++) {
         struct page *page = &list->pages[i];
 
@@ -288,6 +291,7 @@ static int advance_all(struct penstock_list *list)
     pst_assert(taken < list->shards);
     head_of(&list->pages[taken], &key);
     memcpy(list->from, key.data, key.len);
+    pst_assert(list->from_bytes <= sizeof(list->from));
     list->from_bytes = seen.len = key.len;
     list->begun = true;
     list->taken = -1;
@@ -329,6 +333,7 @@ int penstock_list_next(struct penstock_list *list, struct penstock_entry *out)
     }
     if (list->taken < 0)
         return 0;
+    pst_assert(list->taken < list->shards);
     entry = head_of(&list->pages[list->taken], &key);
     *out = (struct penstock_entry){.key = key.data,
                                    .key_bytes = key.len,

@@ -120,6 +120,7 @@ static int ask_all(struct penstock *store, uint32_t shards, uint8_t code, void *
         ops[count].bytes = answer_bytes;
         numbers[count++] = (int)i;
     }
+    pst_assert(count <= shards);
     pst_run(store, ops, count, numbers);
     for (uint32_t i = 0; i < count; i++) {
         if (ops[i].result)
@@ -302,6 +303,7 @@ static int sweep_on(struct penstock_op *op, struct sweeper *s, struct sweep *sum
     struct pst_bytes from = {s->start, op->key_bytes}, to = {s->answer + sizeof(struct pst_wire_sweep), 0};
     struct pst_wire_sweep out;
 
+    pst_assert(op->key_bytes <= sizeof(s->start));
     if (op->value_bytes < sizeof(out))
         return -EPROTO;
     memcpy(&out, s->answer, sizeof(out));
@@ -411,6 +413,7 @@ static int gather(struct penstock *store, struct deletes *d, const struct pensto
         r = delete_gathered(store, d, sum);
     pst_assert(d->count < DELETES_MAX);
     pst_assert(d->key_bytes + entry->key_bytes <= sizeof(d->keys));
+    pst_assert(entry->key_bytes > 0 && entry->key_bytes <= PENSTOCK_KEY_BYTES_MAX);
     key = d->keys + d->key_bytes;
     memcpy(key, entry->key, entry->key_bytes);
     d->ops[d->count++] = (struct penstock_op){
@@ -525,6 +528,7 @@ int penstock_register(struct penstock *store, void *addr, size_t bytes)
                                          : -ENOSPC;
     if (r == 0)
         store->memory[store->memory_count++] = memory;
+    pst_assert(store->memory_count <= MEMORY_MAX);
     pthread_mutex_unlock(&store->lock);
     return r < 0 ? pst_fail(r, "penstock_register: %s", strerror(-r)) : 0;
 }

@@ -149,6 +149,7 @@ int penstock_stream_open(struct penstock *store, const struct penstock_op *put, 
 
 static int append(struct penstock_stream *stream, const void *data, uint64_t bytes)
 {
+    pst_assert(stream->magic == STREAM_MAGIC);
     pst_assert(stream->gathered == 0); /* bytes keep their order */
     if (stream->failed || !bytes)
         return stream->failed;
@@ -165,6 +166,7 @@ static int append_gathered(struct penstock_stream *stream)
     size_t bytes = stream->gathered;
 
     pst_assert(bytes <= STREAM_BYTES);
+    pst_assert(stream->magic == STREAM_MAGIC);
     stream->gathered = 0;
     return append(stream, stream->buf, bytes);
 }
@@ -200,6 +202,8 @@ int penstock_stream_commit(struct penstock_stream *stream, uint64_t *generation)
         penstock_stream_abort(stream);
         return r;
     }
+    pst_assert(stream->gathered == 0);
+    pst_assert(!stream->failed);
     stream->reservation.bytes = stream->offset;
     penstock_prep_reservation_commit(&op, stream->buf + STREAM_BYTES, stream->key_bytes,
                                      &stream->reservation);

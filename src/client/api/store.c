@@ -222,6 +222,7 @@ struct penstock *penstock_close(struct penstock *store)
             pst_views_settle(store);
             pst_leave(store);
         }
+        pst_assert(store->releases == 0);
         store->backend->close(store);
     }
     pthread_cond_destroy(&store->progress);
@@ -300,6 +301,7 @@ static void leader_sleep(struct penstock *store, uint64_t deadline_ns)
     int armed = store->backend->arm(store);
 
     pst_assert(store->led);
+    pst_assert(!store->backend->locks_itself);
     if (armed == -EAGAIN)
         return;
     pthread_mutex_unlock(&store->lock);
@@ -343,6 +345,7 @@ static void lead(struct penstock *store, const struct pst_op_list *done, size_t 
             pthread_mutex_lock(&store->lock);
         }
     }
+    pst_assert(store->led);
     store->led = false;
     pthread_cond_broadcast(&store->progress);
 }
@@ -466,6 +469,7 @@ static void look(struct penstock_queue *queue)
     struct penstock *store = queue->store;
 
     pst_assert(!store->led);
+    pst_assert(queue->underway > 0);
     pst_queue_drained(queue);
     if (store->backend->await) {
         pst_queue_until(queue, store->backend->await(store, &queue->done, 1, 0));
@@ -502,6 +506,8 @@ int penstock_reap(struct penstock_queue *queue, struct penstock_op **ops, int ma
         pst_queue_drained(queue);
     while (count < max && (ops[count] = pst_op_list_pop(&queue->done)))
         pst_explain(store, ops[count], ops[count]->result), count++;
+    pst_assert(queue->underway >= (size_t)count);
+    pst_assert(count <= max);
     queue->underway -= (size_t)count;
     pst_leave(store);
     return count;

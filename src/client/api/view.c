@@ -68,6 +68,7 @@ static void release_handle(struct penstock *store, uint64_t handle, int shard)
         pst_views_settle(store);
     reap_releases(store);
     store->releases++;
+    pst_assert(store->releases <= RELEASES_MAX);
     store->backend->submit(store, op, shard, &store->released);
     store->backend->flush(store);
     pst_leave(store);
@@ -133,6 +134,7 @@ int penstock_view(struct penstock *store, const void *key, size_t key_bytes, str
     r = ask(store, (struct pst_bytes){key, key_bytes}, answer, &op, &shard);
     if (r)
         return r;
+    pst_assert(shard >= 0);
     r = check_answer(&op, answer);
     if (r < 0)
         return pst_explain(store, &op, r);

@@ -54,6 +54,7 @@ static void submit(struct penstock_watch *w, struct side *side, uint8_t code, en
     pst_assert(w->magic == PST_EVENTS_MAGIC);
     pst_assert(side->state != SIDE_ASKING);
     pst_assert(side->state != SIDE_OPENING);
+    pst_assert(side >= w->sides && side < w->sides + w->side_count);
     side->op.code = code;
     side->state = state;
     pst_enter(store);
@@ -85,6 +86,7 @@ static void ask_for_events(struct penstock_watch *w, struct side *side)
 static void ask_to_close(struct penstock_watch *w, struct side *side, struct penstock_op *op)
 {
     pst_assert(side->state >= SIDE_OPEN);
+    pst_assert(side >= w->sides && side < w->sides + w->side_count);
     *op = (struct penstock_op){.code = PST_WIRE_WATCH_CLOSE, .handle = side->handle};
     pst_enter(w->store);
     w->store->backend->submit(w->store, op, (int)(side - w->sides), &w->queue->done);
@@ -106,6 +108,7 @@ static bool events_whole(const struct penstock_watch *w, const struct side *side
 {
     size_t at = 0;
 
+    pst_assert(side->bytes <= DATA_BYTES);
     while (at < side->bytes) {
         struct pst_wire_change change;
 
@@ -125,6 +128,7 @@ static void take_answer(struct penstock_watch *w, struct side *side)
     int result = side->op.result;
 
     pst_assert(side >= w->sides && side < w->sides + w->side_count);
+    pst_assert(w->magic == PST_EVENTS_MAGIC);
     if (side->state == SIDE_OPENING) {
         side->state = result ? SIDE_CLOSED : SIDE_OPEN;
         side->handle = side->op.generation;
@@ -153,6 +157,7 @@ static int take_answers(struct penstock_watch *w, int timeout_ms)
     struct penstock_op *ops[64];
     int count = penstock_reap(w->queue, ops, (int)pst_count_of(ops), timeout_ms);
 
+    pst_assert(count <= (int)pst_count_of(ops));
     for (int i = 0; i < count; i++)
         take_answer(w, ops[i]->user);
     return count;
@@ -200,6 +205,7 @@ static bool account(struct penstock_watch *w, int64_t more)
     room = w->store->watch_sides + more <= SIDES_MAX;
     if (room)
         w->store->watch_sides = (uint32_t)(w->store->watch_sides + more);
+    pst_assert(w->store->watch_sides <= SIDES_MAX);
     pthread_mutex_unlock(&w->store->lock);
     return room;
 }
@@ -209,6 +215,7 @@ static void drop_sides(struct penstock_watch *w, uint32_t count)
     while (w->side_count > count)
         free(w->sides[--w->side_count].data);
     w->next = 0;
+    pst_assert(w->side_count <= count);
 }
 
 static int add_sides(struct penstock_watch *w, uint32_t count)
@@ -224,6 +231,7 @@ static int add_sides(struct penstock_watch *w, uint32_t count)
         if (!larger[w->side_count].data)
             return -ENOMEM;
     }
+    pst_assert(w->side_count == count);
     return 0;
 }
 
@@ -246,6 +254,7 @@ static int fit_sides(struct penstock_watch *w)
         account(w, (int64_t)had - count);
         drop_sides(w, had);
     }
+    pst_assert(w->side_count == (r < 0 ? had : count));
     w->broken = true;
     return r;
 }
@@ -352,6 +361,7 @@ static int mend(struct penstock_watch *w)
 {
     int r = 0;
 
+    pst_assert(w->magic == PST_EVENTS_MAGIC);
     if (w->queue->underway)
         return 0;
     if (w->side_count != pst_shards(w->store)) { /* a session was lost, and the node has other shards now */

@@ -20,6 +20,7 @@ static void fill_change(struct pst_change *c, const struct penstock_op *op)
 {
     bool put = op->code == PENSTOCK_PUT, reservation = op->flags & PST_WIRE_IN_RESERVATION;
 
+    pst_assert(!reservation || put);
     *c = (struct pst_change){
         .kind = put                           ? PST_CHANGE_PUT
                 : op->code == PENSTOCK_DELETE ? PST_CHANGE_DELETE
@@ -41,6 +42,7 @@ static void deal(struct commit *commit)
 {
     struct pst_local *l = commit->local;
 
+    pst_assert(commit->count >= 1 && commit->count <= PST_WIRE_OPS_MAX);
     memset(commit->first, 0, sizeof(commit->first));
     memset(commit->last, 0, sizeof(commit->last));
     for (uint32_t i = 0; i < commit->count; i++) {

@@ -76,6 +76,8 @@ static void copy_value(struct pst_shard *shard, const struct pst_record *record,
 {
     struct iovec piece;
 
+    pst_assert(bytes <= record->value_bytes);
+    pst_assert(offset <= record->value_bytes - bytes);
     for (uint64_t at = 0; at < bytes; at += piece.iov_len) {
         pst_record_piece(shard, record, offset + at, bytes - at, &piece);
         pst_assert(piece.iov_len > 0 && piece.iov_len <= bytes - at);
@@ -103,12 +105,14 @@ static int put_once(struct pst_local *l, uint32_t number, struct penstock_op *op
             answer->limit_bytes = pst_store_value_bytes_max(l->store);
     }
     if (r == 0) {
+        pst_assert(pending.record->value_bytes == op->bytes);
         if (unlocked)
             pst_local_unlock(l, number);
         copy_value(shard, pending.record, op, 0, op->bytes, true);
         if (unlocked)
             pst_local_lock(l, number);
         r = pst_shard_commit(shard, put, &pending, pst_now_ns(), answer);
+        pst_assert(!pending.record);
     }
     if (r == 0 && pst_unlikely(op->flags & PENSTOCK_DURABLE))
         r = pst_local_save(l, number, op, pst_shard_find(shard, &put->lookup));
@@ -213,6 +217,7 @@ static int get_op(struct pst_local *l, uint32_t number, struct penstock_op *op, 
         if (op->attrs) {
             struct pst_bytes attrs = pst_record_attrs(record);
 
+            pst_assert(attrs.len <= PST_ATTR_BYTES_MAX);
             memcpy(op->attrs, attrs.data, pst_min(attrs.len, op->attr_bytes));
             op->attr_bytes = (uint16_t)attrs.len;
         }
@@ -257,6 +262,7 @@ static int view_op(struct pst_local *l, uint32_t number, const struct pst_lookup
         pieces[out->piece_count++] =
             (struct pst_wire_piece){(uint64_t)((uint8_t *)piece.iov_base - base), piece.iov_len};
     }
+    pst_assert(at == record->value_bytes);
     op->generation = record->generation;
     op->value_bytes = sizeof(*out) + out->piece_count * sizeof(*pieces);
     pst_shard_touch(shard, record, pst_now_ns());
@@ -296,6 +302,7 @@ static int other_op(struct pst_local *l, uint32_t number, struct penstock_op *op
         break;
     case PST_WIRE_LIST:
         bytes = pst_shard_list(shard, &range, op->data, op->bytes, &end);
+        pst_assert(bytes <= (int64_t)op->bytes);
         r = bytes < 0 ? (int)bytes : 0;
         op->value_bytes = bytes < 0 ? 0 : (uint64_t)bytes;
         op->generation = end;
@@ -314,6 +321,7 @@ static int other_op(struct pst_local *l, uint32_t number, struct penstock_op *op
         r = view_op(l, number, &lookup, op);
         break;
     case PST_WIRE_RELEASE:
+        pst_assert(op->handle);
         pst_shard_unref(shard, (struct pst_record *)(uintptr_t)op->handle);
         break;
     case PST_WIRE_FLUSH:
@@ -519,6 +527,7 @@ static int open_local(struct penstock *store, const struct local_settings *setti
     if (r < 0)
         return pst_fail(r, "%s: %s", store->url, strerror(-r));
     pst_assert(options.shard_count == pst_store_shard_count(l->store));
+    pst_assert(options.shard_count <= PST_SHARDS_MAX);
     l->locks = calloc(options.shard_count, sizeof(pthread_mutex_t));
     l->holders = calloc(options.shard_count, sizeof(*l->holders));
     if (!l->locks || !l->holders)
@@ -540,6 +549,7 @@ static int follow_another(struct penstock *store, const struct local_settings *s
                                                    .prefix_bytes =
                                                        settings->prefix ? strlen(settings->prefix) : 0};
 
+    pst_assert(!store->follow);
     return penstock_follow_open(store, &follow, &store->follow);
 }
 

@@ -115,6 +115,7 @@ int pst_local_reservation_memory(struct pst_local *l, uint32_t number, uint64_t 
     struct pst_reservation *reservation = pst_reservation_find(&l->holders[number], handle);
     int r = reservation ? pst_reservation_map(shard, reservation, pieces, max) : -ENOENT;
 
+    pst_assert(r <= max);
     pst_local_unlock(l, number);
     return r;
 }

@@ -54,6 +54,7 @@ int pst_local_fetch(struct pst_local *l, uint32_t number, struct penstock_op *op
 
     if (r != PST_BUSY)
         return r;
+    pst_assert(pst_local_tiered(l));
     r = pst_local_park_tier(l, number, op, &wait);
     if (r == LOCAL_PARKED && pst_tier_fetch(shard, *record, *offset, bytes, pst_now_ns(), wait) != 0)
         r = pst_local_unpark(l, wait, PENSTOCK_BUSY);
@@ -66,6 +67,8 @@ int pst_local_save(struct pst_local *l, uint32_t number, struct penstock_op *op,
     struct pst_tier_wait *wait;
     int r = other ? pst_local_flush(l, number, op) : pst_local_park_tier(l, number, op, &wait), begun;
 
+    pst_assert(op->flags & PENSTOCK_DURABLE);
+    pst_assert(number < l->shard_count);
     if (r != LOCAL_PARKED)
         return pst_tier_unsaved(r);
     begun = other ? 0 : pst_tier_save(pst_store_shard(l->store, number), record, wait);
@@ -103,6 +106,7 @@ static void sleep_on_disks(struct pst_local *l, int ms)
 {
     struct pollfd fds[] = {{.fd = l->disks_fd, .events = POLLIN}, {.fd = l->wake_fd, .events = POLLIN}};
 
+    pst_assert(ms >= 0);
     poll(fds, pst_count_of(fds), ms);
 }
 

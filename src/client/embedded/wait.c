@@ -42,6 +42,8 @@ static void unlink_wait(struct pst_local *l, struct local_wait *lw)
 {
     pst_assert(lw->magic == LOCAL_WAIT_MAGIC);
     pst_assert(lw->of_tier || l->wait_count > 0);
+    pst_assert(!pst_list_empty(&lw->link));
+    pst_assert(l->wait_count <= LOCAL_WAITS_MAX);
     pst_list_remove(&lw->link);
     l->wait_count -= !lw->of_tier;
 }
@@ -187,6 +189,7 @@ static void finish_tier(struct pst_local *l, struct local_wait *lw)
 
     pst_assert(lw->of_tier);
     pst_assert(lw->ready);
+    pst_assert(pst_list_empty(&lw->link));
     if (!fetched && lw->op->code != PST_WIRE_FLUSH)
         r = pst_tier_unsaved(r);
     if (r == 0 && fetched)
@@ -282,6 +285,7 @@ static int read_changes(struct pst_watch *watch, struct penstock_op *op)
 {
     int64_t bytes = pst_watch_read(watch, op->data, op->bytes);
 
+    pst_assert(bytes <= (int64_t)op->bytes);
     op->value_bytes = bytes < 0 ? 0 : (uint64_t)bytes;
     return bytes < 0 ? (int)bytes : 0;
 }
@@ -293,9 +297,11 @@ int pst_local_watch(struct pst_local *l, uint32_t number, struct penstock_op *op
     struct pst_shard_later later;
     int r;
 
+    pst_assert(number < l->shard_count);
     switch (op->code) {
     case PST_WIRE_WATCH_OPEN:
         pst_shard_stat_later(shard, &later);
+        pst_assert(later.watches <= LOCAL_WATCHES_MAX);
         if (later.watches == LOCAL_WATCHES_MAX)
             return -EMFILE;
         r = pst_watch_open(shard, (struct pst_bytes){op->key, op->key_bytes}, op->flags & PST_WIRE_MOVES,

@@ -110,6 +110,7 @@ static void remote_drop_memory(struct penstock *store, void *handle)
 
 static void remote_close(struct penstock *store)
 {
+    pst_assert(store->memory_count <= MEMORY_MAX);
     for (uint32_t i = 0; i < store->memory_count; i++)
         remote_drop_memory(store, store->memory[i].handle);
     pst_arena_map_close(&store->arena_map);
@@ -163,6 +164,7 @@ static int read_secret(struct penstock *store, const char *path, const struct pe
     r = pst_secret_read(path, store->secret, sizeof(store->secret), fault);
     if (r < 0)
         return pst_fail(r, "%s", fault);
+    pst_assert(r > 0 && r <= (int)sizeof(store->secret));
     *out = (struct pst_bytes){store->secret, (size_t)r};
     return 0;
 }
@@ -187,9 +189,11 @@ static int open_tls(struct penstock *store, const struct remote_settings *settin
     char fault[PST_FAULT_BYTES];
     int r;
 
+    pst_assert(!store->tls);
     if (!settings->tls && !options->tls && !tls.ca && !tls.certificate && !tls.key && !tls.name)
         return 0;
     r = pst_tls_open(&tls, &store->tls, fault);
+    pst_assert(!store->tls == (r < 0));
     out->tls = store->tls;
     return r < 0 ? pst_fail(r, "%s: %s", store->url, fault) : 0;
 }
@@ -215,6 +219,8 @@ static int read_channel_options(struct penstock *store, const struct remote_sett
         return pst_fail(-EINVAL, "%s: lane '%s' is not 'tcp'", store->url, settings->lane);
     if (settings->fabric && strcmp(settings->fabric, "trusted") != 0)
         return pst_fail(-EINVAL, "%s: fabric '%s' is not 'trusted'", store->url, settings->fabric);
+    pst_assert(out->connect_ms > 0);
+    pst_assert(out->timeout_ms > 0);
     transport = first_text(settings->transport, options->transport);
     if (!transport)
         transport = getenv("PENSTOCK_TRANSPORT");
@@ -250,6 +256,8 @@ int pst_remote_open(struct penstock *store, const struct pst_url *url, const str
     struct pst_channel_options channel;
     int r = pst_query_read(&remote_options, &settings, url->query);
 
+    pst_assert(!store->channel);
+    pst_assert(!store->pool);
     if (r == 0)
         r = read_channel_options(store, &settings, options, &channel);
     if (r == 0)

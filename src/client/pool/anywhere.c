@@ -37,6 +37,8 @@ void pst_sticky_begin(struct pool *pool, struct pool_op *pool_op)
 {
     struct pool_node *node = sticky_node(pool, pool_op);
 
+    pst_assert(pool_op->kind == POOL_OP_STICKY);
+    pst_assert(pool_op->attempts == 0);
     if (node)
         pst_pool_op_send_first(pool, pool_op, node);
     else
@@ -46,6 +48,7 @@ void pst_sticky_begin(struct pool *pool, struct pool_op *pool_op)
 void pst_sticky_ended(struct pool *pool, struct pool_op *pool_op, struct attempt *attempt, int result)
 {
     pst_assert(pool_op->attempts == 0);
+    pst_assert(pool_op->kind == POOL_OP_STICKY);
     pst_assert(attempt == &pool_op->first);
     if (result == 0 && pool_op->op->code == PENSTOCK_RESERVATION_COMMIT)
         pst_pool_cache_add(pool->cache, &pool_op->key, attempt->node->member);
@@ -57,6 +60,8 @@ void pst_sticky_ended(struct pool *pool, struct pool_op *pool_op, struct attempt
 
 void pst_all_begin(struct pool *pool, struct pool_op *pool_op)
 {
+    pst_assert(pool_op->kind == POOL_OP_ALL);
+    pst_assert(pool_op->attempts == 0);
     pool_op->result = pool->node_count ? PENSTOCK_MISS : -EHOSTUNREACH;
     pool_op->generation = 0;
     for (uint32_t i = 0, left = pool->node_count; left > 0; i++) {
@@ -120,6 +125,7 @@ void pst_pool_op_sort_places(struct pool *pool, struct pool_op *pool_op)
 static void read_next(struct pool *pool, struct pool_op *pool_op, const struct attempt *attempt)
 {
     pst_assert(pool_op->attempts == 0);
+    pst_assert(pool_op->place_at <= pool_op->place_count);
     pst_assert(pool_op->place_count <= PST_POOL_ROUTE_PLACES_MAX);
     while (pool_op->place_at < pool_op->place_count) {
         struct pool_node *node = pst_pool_node(pool, pool_op->places[pool_op->place_at++]);
@@ -155,9 +161,12 @@ struct pool_node *pst_pool_place_of(struct pool *pool, struct pst_bytes key)
 
 void pst_read_begin(struct pool *pool, struct pool_op *pool_op)
 {
+    pst_assert(pool_op->kind == POOL_OP_READ);
+    pst_assert(pool_op->attempts == 0);
     pool_op->result = 0;
     pool_op->place_at = 0;
     pool_op->place_count = (uint8_t)pst_pool_cache_find(pool->cache, &pool_op->key, pool_op->places);
+    pst_assert(pool_op->place_count <= PST_POOL_ROUTE_PLACES_MAX);
     pool_op->cached = pool_op->place_count > 0;
     pool->counters.located += pool_op->cached;
     pst_pool_op_sort_places(pool, pool_op);
@@ -170,6 +179,8 @@ void pst_read_begin(struct pool *pool, struct pool_op *pool_op)
 void pst_read_routed(struct pool *pool, struct pool_op *pool_op, const struct pst_pool_route *route,
                      int error)
 {
+    pst_assert(pool_op->kind == POOL_OP_READ);
+    pst_assert(pool_op->attempts == 0);
     if (!route) {
         pool_op->result = pool_op->result && pool_op->result != PENSTOCK_MISS ? pool_op->result : error;
         pst_pool_op_finish(pool, pool_op, NULL, pool_op->result);
@@ -195,6 +206,8 @@ static bool read_goes_on(int result)
 void pst_read_ended(struct pool *pool, struct pool_op *pool_op, struct attempt *attempt, int result)
 {
     pst_assert(pool_op->kind == POOL_OP_READ);
+    pst_assert(attempt == &pool_op->first);
+    pst_assert(pool_op->attempts == 0);
     pst_assert(pool_op->place_at <= pool_op->place_count);
     if (!read_goes_on(result)) {
         if (result >= 0 || result == -ENOBUFS)

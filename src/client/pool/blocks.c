@@ -73,6 +73,7 @@ static int learn_by_itself(struct penstock *store)
     piece = malloc(PST_POOL_ANSWER_BYTES);
     if (!piece)
         return pst_explain(store, NULL, -ENOMEM);
+    pst_assert(!store->pool);
     pst_enter(store);
     known = store->map ? store->map->version : 0;
     pst_leave(store);
@@ -124,6 +125,7 @@ static void name_node(struct penstock *store, const uint8_t id[16], struct penst
     pst_enter(store);
     map = map_of(store);
     number = pst_map_find(map, &member);
+    pst_assert(number == PST_MAP_NONE || number < map->members_max);
     if (number != PST_MAP_NONE)
         memcpy(node->address, map->members[number].address, sizeof(node->address));
     pst_leave(store);
@@ -172,6 +174,7 @@ static int ask_names(struct penstock *store, struct question *q, uint8_t code,
         .code = code, .flags = flags, .attrs = q->asks, .data = q->answer, .bytes = sizeof(q->answer)};
     q->op.attr_bytes = (uint16_t)pst_pool_put_items(q->asks, head, head ? sizeof(*head) : 0, hashes,
                                                     sizeof(hashes[0]), count);
+    pst_assert(q->op.attr_bytes <= sizeof(q->asks));
     return ask(store, &q->op);
 }
 
@@ -274,6 +277,7 @@ static size_t place_of(struct penstock *store, struct found *found, const uint8_
         name_node(store, id, &found->nodes[i]);
         found->node_count++;
     }
+    pst_assert(i <= found->nodes_max);
     return i;
 }
 
@@ -287,6 +291,7 @@ static void add_row(struct penstock *store, struct found *found, const struct ps
         return;
     pst_assert(at + count <= found->count);
     pst_assert(node < found->node_count);
+    pst_assert(count <= PST_POOL_MATCH_MAX);
     for (uint32_t i = 0; i < count; i++) {
         uint8_t *tiers = &found->tiers[node * found->count + at + i];
 

@@ -53,6 +53,7 @@ void pst_pool_cache_add(struct pool_cache *cache, const struct pst_hash128 *key,
     }
     if (entry->count < PLACES)
         entry->places[entry->count++] = member;
+    pst_assert(entry->count > 0 && entry->count <= PLACES);
 }
 
 void pst_pool_cache_drop(struct pool_cache *cache, const struct pst_hash128 *key)

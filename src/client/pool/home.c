@@ -47,6 +47,7 @@ void pst_home_ended(struct pool *pool, struct pool_op *pool_op, struct attempt *
 
     pst_assert(pool_op->kind == POOL_OP_HOME);
     pst_assert(attempt == &pool_op->first);
+    pst_assert(pool_op->attempts == 0);
     if (result == PENSTOCK_MISS && reads && partition->lost) {
         pst_pool_map_fetch(pool); /* it may be forgiven by now, which the next one is to hear of */
         result = PENSTOCK_LOST;

@@ -66,6 +66,7 @@ static void fetch_end(struct pool *pool, int result)
     struct penstock_op *op;
 
     pst_assert(pool->fetch.underway);
+    pst_assert(!pool->fetch.again || result != 0);
     pool->fetch.underway = false;
     pool->fetch.askers = (struct pst_op_list){0};
     while ((op = pst_op_list_pop(&askers)) != NULL)
@@ -167,6 +168,7 @@ static void map_answered(struct pool *pool)
 
     pst_assert(f->underway);
     pst_assert(master);
+    pst_assert(f->op.code == PST_POOL_MAP);
     pst_assert(master >= pool->masters && master < pool->masters + pool->master_count);
     pst_pool_peer_back(pool, master);
     if (!master_answered(master, r) || r == PENSTOCK_BUSY) {
@@ -208,6 +210,7 @@ static void ask_items(struct pool *pool, struct question *q, uint8_t code)
     pst_assert(sizeof(asker) + q->count * sizeof(wanted[0]) <= sizeof(q->asks));
     bytes = pst_pool_put_items(q->asks, &asker, sizeof(asker), place ? (void *)wanted : (void *)keys,
                                place ? sizeof(wanted[0]) : sizeof(keys[0]), q->count);
+    pst_assert(bytes <= sizeof(q->asks));
     q->op = (struct penstock_op){.code = code,
                                  .attrs = q->asks,
                                  .attr_bytes = (uint16_t)bytes,
@@ -222,6 +225,7 @@ static void unrouted(struct pool *pool, struct pst_list *pool_ops, int error)
 {
     struct pst_list these;
 
+    pst_assert(error < 0);
     pst_list_init(&these);
     pst_list_splice(&these, pool_ops); /* some ask again */
     while (!pst_list_empty(&these)) {
@@ -297,6 +301,7 @@ static void relay_send(struct pool *pool, struct relay *relay)
 {
     int error;
 
+    pst_assert(relay->masters_left > 0);
     relay->master = find_master(pool, &error);
     if (!relay->master) {
         pst_op_end(relay->asker, error);
@@ -368,6 +373,7 @@ void pst_pool_suspect(struct pool *pool, const struct pool_node *node)
 static void note_answered(struct pool *pool, struct note *note)
 {
     pst_assert(!pst_list_empty(&note->link));
+    pst_assert(note->op.user == note);
     if (note->op.result == -EACCES) /* the master is there, and believes only who may write */
         pool->untrusted = true;
     else

@@ -28,6 +28,7 @@ void pst_pool_peer_failed(struct pool_peer *peer, int error)
     if (error == -ETIMEDOUT)
         peer->suspect_ns = pst_now_ns() + SUSPECT_NS;
     peer->error = error;
+    pst_assert(peer->retry_ms >= RETRY_MS_MIN && peer->retry_ms <= RETRY_MS_MAX);
 }
 
 static bool is_master(const struct pool *pool, const struct pool_peer *peer)
@@ -271,6 +272,7 @@ int pst_pool_node_shards(struct pool *pool, struct pool_node *node)
     if (pool->shard_count + shards > POOL_SHARDS_MAX)
         return pst_fail(-EMFILE, "%s: more than %d shards in the pool so far: open it anew", pool->store->url,
                         POOL_SHARDS_MAX);
+    pst_assert(node->shard_count == 0);
     node->shard_first = pool->shard_count;
     node->shard_count = shards;
     for (uint32_t i = 0; i < shards; i++)

@@ -138,6 +138,7 @@ static int pool_refresh(struct penstock *store)
     struct penstock_op op = {.code = PST_POOL_MAP};
     int shard = POOL_SHARD_OF_MASTER, r = 0;
 
+    pst_assert(pool->master_count > 0);
     pst_run(store, &op, 1, &shard); /* without a master the view that is known counts */
     pst_enter(store);
     for (uint32_t i = 0; i < PST_MAP_MEMBERS_MAX && r == 0; i++) {
@@ -282,6 +283,7 @@ static void count_requests(const struct pool *pool, uint64_t *master, uint64_t *
         if (pool->nodes[i] && pool->nodes[i]->peer.channel)
             *node += pst_channel_requests(pool->nodes[i]->peer.channel);
     }
+    pst_assert(*node >= pool->counts_closed[1]);
 }
 
 static void pool_stat(struct penstock *store, struct penstock_stat *stat)
@@ -303,6 +305,7 @@ static void pool_close(struct penstock *store)
     struct pool *pool = pst_pool_of(store);
     uint64_t end_ns = pst_now_ns() + CLOSE_NS;
 
+    pst_assert(pool->store == store);
     while (!pst_list_empty(&pool->busy) && pst_now_ns() < end_ns) {
         if (!pool_poll(store))
             usleep(200);
@@ -368,6 +371,7 @@ static int read_masters(struct pool *pool, const char *addresses)
             return pst_fail(r, "%s: '%s': %s", pool->store->url, one, fault);
         pst_list_init(&peer->link);
         pool->master_count++;
+        pst_assert(pool->master_count <= POOL_MASTERS_MAX);
         addresses += len + (addresses[len] == ',');
     }
     return pool->master_count ? 0 : pst_fail(-EINVAL, "%s: no master", pool->store->url);
@@ -387,6 +391,7 @@ static int first_map(struct pool *pool)
         if (pool->masters[i].error == op.result && pool->masters[i].channel)
             return pst_pool_peer_explain(pool, &pool->masters[i], op.result);
     }
+    pst_assert(op.result != 0 || pool->map);
     return op.result; /* why there is not even a channel has been said */
 }
 
@@ -398,6 +403,7 @@ int pst_pool_open(struct penstock *store, const char *addresses, const struct ps
 
     pst_assert(!store->pool);
     pst_assert(!store->backend);
+    pst_assert(replicas >= 1 && replicas <= PST_MAP_REPLICAS_MAX);
     if (!pool)
         return pst_fail(-ENOMEM, "out of memory");
     pool->magic = PST_POOL_MAGIC;

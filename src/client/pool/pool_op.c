@@ -60,6 +60,8 @@ void pst_pool_op_finish(struct pool *pool, struct pool_op *pool_op, const struct
     pst_assert(pool_op->magic == PST_POOL_OP_MAGIC);
     pst_assert(pool_op->attempts == 0);
     pst_assert(pst_list_empty(&pool_op->link));
+    pst_assert(pool_op->op);
+    pst_assert(pool->pool_op_count > 0);
     pst_op_end_as(pool_op->op, attempt ? &attempt->op : &pool_op->first.op, result, pool_op->copies);
     pst_list_push_front(&pool->idle, &pool_op->link);
 }
@@ -71,6 +73,7 @@ void pst_pool_op_later(struct pool *pool, struct pool_op *pool_op, const struct 
     pst_assert(pool_op->magic == PST_POOL_OP_MAGIC);
     pst_assert(pool_op->attempts == 0);
     pst_assert(pst_list_empty(&pool_op->link));
+    pst_assert(result != 0);
     if (now_ns >= pool_op->until_ns) {
         pst_pool_op_finish(pool, pool_op, attempt, result);
         return;
@@ -170,6 +173,7 @@ static void side_begin(struct pool *pool, struct pool_op *pool_op)
     const struct pool_shard *side = pool_op->side < pool->shard_count ? &pool->shards[pool_op->side] : NULL;
 
     pst_assert(pool_op->kind == POOL_OP_SIDE);
+    pst_assert(pool_op->attempts == 0);
     pst_assert(pool->shard_count <= POOL_SHARDS_MAX);
     if (side && side->node)
         pst_attempt_send(pool, &pool_op->first, pool_op, side->node, (int)side->shard);
@@ -235,6 +239,7 @@ static void send_refused(struct pool *pool)
         pst_assert(attempt->node->peer.underway > 0);
         pst_assert(attempt->node->peer.channel);
         pst_assert(attempt->pool_op->attempts > 0);
+        pst_assert(attempt->pool_op->magic == PST_POOL_OP_MAGIC);
         pst_list_remove(&attempt->link);
         pool->counters.retries++;
         attempt->node->peer.dirty = true;
@@ -355,6 +360,7 @@ static void set_out(struct pool *pool, struct pool_op *pool_op, struct penstock_
     pool_op->wanted =
         (uint8_t)pst_min(pst_max(pool->replicas, prefix ? prefix->replicas : 1), PST_MAP_REPLICAS_MAX);
     pool_op->wanted = pool_op->wanted ? pool_op->wanted : 1;
+    pst_assert(pool_op->wanted >= 1 && pool_op->wanted <= PST_MAP_REPLICAS_MAX);
     if (!known)
         pst_pool_op_finish(pool, pool_op, NULL, -EINVAL);
     else if (senseless(pool_op))
@@ -369,6 +375,7 @@ static void submit_to_side(struct pool *pool, struct penstock_op *op, int shard)
 {
     struct pool_op *pool_op = pool_op_take(pool);
 
+    pst_assert(shard >= 0);
     if (!pool_op) {
         pst_op_end(op, -ENOMEM);
         return;

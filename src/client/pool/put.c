@@ -21,6 +21,7 @@ static bool was_tried(const struct pool_op *pool_op, uint16_t member)
 static void put_to(struct pool *pool, struct pool_op *pool_op, struct pool_node *node)
 {
     pst_assert(pool_op->tried_count < POOL_TRIED_MAX);
+    pst_assert(!was_tried(pool_op, node->member));
     pool_op->tried[pool_op->tried_count++] = node->member;
     pst_pool_op_send_another(pool, pool_op, node);
 }
@@ -42,6 +43,7 @@ static struct pool_node *spare_node(struct pool *pool, const struct pool_op *poo
     struct pool_node *best = NULL;
     uint64_t most = 0, now_ns = pst_now_ns();
 
+    pst_assert(pool_op->tried_count <= POOL_TRIED_MAX);
     if (pool_op->tried_count == POOL_TRIED_MAX)
         return NULL;
     for (uint32_t i = 0, left = pool->node_count; left > 0; i++) {
@@ -89,6 +91,7 @@ static void put_finish(struct pool *pool, struct pool_op *pool_op)
 /* It has reached no node: others may have taken their places, which the next pool map says. */
 static void put_doubts_map(struct pool *pool, struct pool_op *pool_op)
 {
+    pst_assert(pool_op->attempts == 0);
     if (pool_op->copies || !pst_pool_op_unreachable(pool_op->result) ||
         (pool_op->stale_result && pool_op->stale_version == pool->map->version))
         return;
@@ -104,6 +107,7 @@ static bool put_waits_for_map(struct pool *pool, struct pool_op *pool_op)
 {
     bool asked = !pool->fetch.underway && pool->fetch.begun_ns > pool_op->stale_ns;
 
+    pst_assert(pool_op->attempts == 0);
     if (!pool_op->stale_result || pool_op->stale_version != pool->map->version)
         return false;
     if (asked) {
@@ -139,6 +143,7 @@ static void put_ask(struct pool *pool, struct pool_op *pool_op, struct pool_node
 {
     pst_assert(pool_op->kind == POOL_OP_PUT);
     pst_assert(pool_op->attempts == 0);
+    pst_assert(!node->ended);
     pool_op->first.asks = true;
     pst_attempt_send(pool, &pool_op->first, pool_op, node, -1);
 }
@@ -147,11 +152,14 @@ void pst_put_begin(struct pool *pool, struct pool_op *pool_op)
 {
     struct pool_node *node = NULL;
 
+    pst_assert(pool_op->kind == POOL_OP_PUT);
+    pst_assert(pool_op->attempts == 0);
     if (put_waits_for_map(pool, pool_op))
         return;
     pool_op->result = 0;
     pool_op->asked = false;
     pool_op->place_count = (uint8_t)pst_pool_cache_find(pool->cache, &pool_op->key, pool_op->places);
+    pst_assert(pool_op->place_count <= PST_POOL_ROUTE_PLACES_MAX);
     pst_pool_op_sort_places(pool, pool_op);
     if (pool_op->place_count)
         node = pst_pool_node(pool, pool_op->places[0]);
@@ -167,6 +175,7 @@ void pst_put_routed(struct pool *pool, struct pool_op *pool_op, const struct pst
     bool exists = route && route->status == PST_POOL_EXISTS;
     struct pool_node *node;
 
+    pst_assert(pool_op->attempts == 0);
     pool_op->asked = true;
     if (route && route->status == PST_POOL_UNAVAILABLE)
         pool_op->result = -ENOSPC;
@@ -190,6 +199,8 @@ void pst_put_asked_ended(struct pool *pool, struct pool_op *pool_op, struct atte
 {
     pst_assert(pool_op->attempts == 0);
     pst_assert(attempt->asks);
+    pst_assert(attempt == &pool_op->first);
+    pst_assert(pool_op->copies == 0);
     if (result == 0) {
         pool_op->copies = 1;
         pool_op->generation = attempt->op.generation;
@@ -211,6 +222,7 @@ void pst_put_ended(struct pool *pool, struct pool_op *pool_op, struct attempt *a
     pst_assert(pool_op->kind == POOL_OP_PUT);
     pst_assert(pool_op->wanted > 0);
     if (result == 0 || result == PENSTOCK_EXISTS) {
+        pst_assert(pool_op->copies < pool_op->wanted);
         pool_op->copies++;
         pool_op->written |= result == 0;
         pool_op->generation = attempt->op.generation;
