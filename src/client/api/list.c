@@ -59,11 +59,11 @@ static struct pst_wire_entry head_of(const struct page *page, struct pst_bytes *
     return entry;
 }
 
-/* Checks a page that came from elsewhere: whole entries, keys in order behind @last (NULL: none yet), and at
- * least one unless nothing follows, so that a listing comes to its end. */
-static bool page_sound(const struct page *page, const struct pst_bytes *last)
+/* Checks a page that came from elsewhere: whole entries, keys in order behind @before (or from it on, before
+ * the listing has @begun) and in front of the listing's end, which callers rely on; and at least one unless
+ * nothing follows, so that a listing comes to its end. */
+static bool page_sound(const struct page *page, struct pst_bytes before, bool begun, struct pst_bytes end)
 {
-    struct pst_bytes before = last ? *last : (struct pst_bytes){NULL, 0};
     size_t at = 0;
 
     pst_assert(page->bytes <= PAGE_BYTES);
@@ -79,9 +79,11 @@ static bool page_sound(const struct page *page, const struct pst_bytes *last)
             page->bytes - at < entry.key_bytes)
             return false;
         key = (struct pst_bytes){page->data + at, entry.key_bytes};
-        if (pst_bytes_compare(before, key) >= 0)
+        if (pst_bytes_compare(before, key) >= (begun ? 0 : 1) ||
+            (end.len && pst_bytes_compare(key, end) >= 0))
             return false;
         before = key;
+        begun = true;
         at += entry.key_bytes;
     }
     return page->end || page->bytes > 0;
@@ -111,7 +113,7 @@ static int list_fetch_page(struct penstock_list *list, uint32_t shard)
         return r;
     page->bytes = pst_min(op.value_bytes, PAGE_BYTES);
     page->end = op.generation;
-    if (page_sound(page, list->begun ? &from : NULL))
+    if (page_sound(page, from, list->begun, (struct pst_bytes){list->end, list->end_bytes}))
         return 0;
     page->bytes = 0;
     return pst_explain(list->store, NULL, -EPROTO);
