@@ -9,12 +9,14 @@
 
 static void answer_add(struct s3_session *s, const void *data, size_t bytes)
 {
+    pst_assert(s->out_bytes <= sizeof(s->out));
     if (bytes > sizeof(s->out) - s->out_bytes) {
         s->out_is_full = true;
         return;
     }
     memcpy(s->out + s->out_bytes, data, bytes);
     s->out_bytes += bytes;
+    pst_assert(s->out_bytes <= sizeof(s->out));
 }
 
 static const char *answer_reason(int status)
@@ -39,6 +41,7 @@ void s3_begin(struct s3_session *s, int status)
     int n;
 
     pst_assert(!s->answered);
+    pst_assert(s->magic == S3_SESSION_MAGIC);
     pst_assert(status >= 200 && status < 600);
     s3_time_date(s3_now_ms(), date);
     n = snprintf(text, sizeof(text), "HTTP/1.1 %d %s\r\nDate: %s\r\nx-amz-request-id: %s\r\n", status,
@@ -83,6 +86,7 @@ void s3_field_etag(struct s3_session *s, uint64_t generation)
 
 void s3_field_checks(struct s3_session *s)
 {
+    pst_assert(s->body.check_count <= S3_CHECKS_MAX);
     for (uint32_t i = 0; i < s->body.check_count; i++) {
         const struct s3_check *check = &s->body.checks[i];
 
@@ -108,6 +112,8 @@ enum s3_code s3_send(struct s3_session *s, const void *data, size_t bytes)
 
 enum s3_code s3_send_head(struct s3_session *s, uint64_t bytes)
 {
+    pst_assert(!s->answered);
+    pst_assert(s->out_bytes > 0 || s->out_is_full);
     s->ends |= !s3_body_is_taken(&s->body); /* what would come next is still the body */
     s3_field(s, "Content-Length", "%llu", (unsigned long long)bytes);
     s3_field(s, "Connection", s->ends ? "close" : "keep-alive");
@@ -134,6 +140,7 @@ enum s3_code s3_send_xml(struct s3_session *s, struct s3_xml *xml, const char *r
     if (!xml->failed) {
         s3_begin(s, 200);
         s3_field(s, "Content-Type", "application/xml");
+        pst_assert(xml->bytes <= xml->room);
         code = s3_send_head(s, xml->bytes);
     }
     if (code == S3_OK)
@@ -159,6 +166,7 @@ enum s3_code s3_because(struct s3_session *s, enum s3_code code, const char *for
 {
     va_list args;
 
+    pst_assert(code != S3_OK);
     va_start(args, format);
     vsnprintf(s->why, sizeof(s->why), format, args);
     va_end(args);
@@ -183,6 +191,7 @@ void s3_send_error(struct s3_session *s, enum s3_code code)
     bool has_body = !s3_text_is(s->head.method, "HEAD") && error->status != 304;
     struct s3_xml xml;
 
+    pst_assert(s->magic == S3_SESSION_MAGIC);
     if (s->answered) { /* in the middle of a body: its end tells */
         s->ends = true;
         return;

@@ -27,6 +27,8 @@ static bool credential_read(struct pst_bytes line, struct s3_credential *out)
     if (id.len == 0 || id.len >= sizeof(out->id) || secret.len == 0 || secret.len >= sizeof(out->secret) ||
         memchr(id.data, '/', id.len) || !is_printed(id) || !is_printed(secret))
         return false;
+    pst_assert(!out->id[0]);
+    pst_assert(!out->secret[0]);
     memcpy(out->id, id.data, id.len);
     memcpy(out->secret, secret.data, secret.len);
     return true;
@@ -48,6 +50,7 @@ static int credentials_parse(struct pst_s3 *s3, struct pst_bytes text, char faul
             return -EINVAL;
         }
         s3->credential_count++;
+        pst_assert(s3->credential_count <= S3_CREDENTIALS_MAX);
     }
     if (s3->credential_count == 0)
         snprintf(fault, PST_FAULT_BYTES, "s3_credentials: the file has no access key");
@@ -61,6 +64,8 @@ int s3_credentials_read(struct pst_s3 *s3, char fault[PST_FAULT_BYTES])
 
     if (!s3->settings->s3_credentials)
         return 0;
+    pst_assert(!s3->credentials);
+    pst_assert(s3->credential_count == 0);
     s3->credentials = calloc(S3_CREDENTIALS_MAX, sizeof(*s3->credentials));
     if (!text || !s3->credentials) {
         snprintf(fault, PST_FAULT_BYTES, "s3_credentials: out of memory");
@@ -78,6 +83,7 @@ static const struct s3_credential *credential_of(const struct pst_s3 *s3, struct
 {
     const struct s3_credential *found = NULL;
 
+    pst_assert(s3->credential_count <= S3_CREDENTIALS_MAX);
     for (uint32_t i = 0; i < s3->credential_count; i++)
         if (s3_same(pst_bytes_of(s3->credentials[i].id), id))
             found = &s3->credentials[i];
@@ -105,6 +111,7 @@ enum s3_code s3_authenticate(struct s3_session *s)
     struct s3_signature signature;
     enum s3_code code;
 
+    pst_assert(s->magic == S3_SESSION_MAGIC);
     s->who = NULL;
     if (s->s3->credential_count == 0)
         return is_of_another_site(s) ? s3_because(s, S3_AccessDenied, "a page of another site asks") : S3_OK;
@@ -116,6 +123,7 @@ enum s3_code s3_authenticate(struct s3_session *s)
     s->who = credential_of(s->s3, signature.access_key);
     if (!s->who)
         return S3_InvalidAccessKeyId;
+    pst_assert(s->who->secret[0]);
     code = s3_sign_check(&signature, &s->head, &s->target, pst_bytes_of(s->who->secret),
                          (int64_t)(s3_now_ms() / 1000), &s->signer);
     if (code == S3_AccessDenied)

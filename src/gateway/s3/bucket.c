@@ -22,6 +22,7 @@ static struct pst_bytes bucket_marker(const struct s3_session *s, char marker[MA
                      (const char *)bucket.data);
 
     pst_assert(n > 0 && n < MARKER_BYTES);
+    pst_assert(s3_name_of(s)->bucket_bytes <= S3_BUCKET_BYTES_MAX);
     return (struct pst_bytes){marker, (size_t)n};
 }
 
@@ -42,6 +43,7 @@ static int bucket_has_keys(struct s3_session *s)
     r = penstock_list_open(s->s3->store, &options, &list);
     if (r != 0)
         return r;
+    pst_assert(list);
     r = penstock_list_next(list, &entry);
     penstock_list_close(list);
     return r;
@@ -99,6 +101,7 @@ enum s3_code s3_delete_bucket(struct s3_session *s)
 
     if (r != 0)
         return r > 0 ? S3_BucketNotEmpty : s3_result_of(s, r);
+    pst_assert(marker.len > sizeof(S3_BUCKETS_PREFIX) - 1);
     penstock_prep(&op, PENSTOCK_DELETE, marker.data, marker.len);
     penstock_batch(s->s3->store, &op, 1);
     if (op.result == PENSTOCK_MISS)
@@ -148,9 +151,11 @@ static void buckets_add(struct buckets *buckets, struct pst_bytes name)
 
     if (buckets->count == BUCKETS_MAX || !s3_is_bucket(name))
         return;
+    pst_assert(name.len < sizeof(bucket->name));
     *bucket = (struct bucket){.written_ms = 0};
     memcpy(bucket->name, name.data, name.len);
     buckets->count++;
+    pst_assert(buckets->count <= BUCKETS_MAX);
 }
 
 static int buckets_created(struct s3_session *s, struct buckets *buckets)
@@ -183,6 +188,7 @@ static int buckets_step(struct s3_session *s, struct buckets *buckets, char star
     const char *slash = NULL;
     int r = penstock_list_open(s->s3->store, &options, &list);
 
+    pst_assert(*start_bytes <= PST_KEY_BYTES_MAX);
     if (r != 0)
         return r;
     while (!slash && *looked_at < SCAN_KEYS_MAX && (r = penstock_list_next(list, &entry)) > 0) {
@@ -193,6 +199,7 @@ static int buckets_step(struct s3_session *s, struct buckets *buckets, char star
         struct pst_bytes name = {entry.key, (size_t)(slash - (const char *)entry.key)};
 
         buckets_add(buckets, name);
+        pst_assert(name.len < PST_KEY_BYTES_MAX);
         memcpy(start, name.data, name.len);
         start[name.len] = '/' + 1;
         *start_bytes = name.len + 1;
@@ -210,10 +217,12 @@ static void buckets_sort(struct buckets *buckets)
 {
     size_t kept = 0;
 
+    pst_assert(buckets->count <= BUCKETS_MAX);
     qsort(buckets->items, buckets->count, sizeof(buckets->items[0]), bucket_compare);
     for (size_t i = 0; i < buckets->count; i++)
         if (kept == 0 || strcmp(buckets->items[kept - 1].name, buckets->items[i].name) != 0)
             buckets->items[kept++] = buckets->items[i];
+    pst_assert(kept <= buckets->count);
     buckets->count = kept;
 }
 
@@ -224,6 +233,7 @@ static uint64_t bucket_written_ms(struct s3_session *s, const char *name)
     struct s3_object object;
     int n = snprintf(marker, sizeof(marker), "%s%s", S3_BUCKETS_PREFIX, name);
 
+    pst_assert(n > 0 && (size_t)n < sizeof(marker));
     if (s3_stat(s, (struct pst_bytes){marker, (size_t)n}, &object) != S3_OK || !object.attrs.written_ms)
         return s3_now_ms();
     return object.attrs.written_ms;

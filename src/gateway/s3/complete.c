@@ -22,6 +22,7 @@ static bool part_came(void *ctx, const struct pst_bytes leaves[S3_XML_LEAVES_MAX
     struct parts *parts = ctx;
     uint64_t number, generation = s3_etag_parse(leaves[1]);
 
+    pst_assert(parts->count <= S3_PARTS_MAX);
     if (!pst_http_number(pst_http_trim(leaves[0]), &number))
         return false;
     if (number < 1 || number > S3_PARTS_MAX || generation == 0)
@@ -30,6 +31,7 @@ static bool part_came(void *ctx, const struct pst_bytes leaves[S3_XML_LEAVES_MAX
         parts->code = S3_InvalidPartOrder;
     if (parts->code == S3_OK)
         parts->items[parts->count++] = (struct part){.number = (uint32_t)number, .generation = generation};
+    pst_assert(parts->count <= S3_PARTS_MAX);
     return true;
 }
 
@@ -58,6 +60,8 @@ static enum s3_code parts_stat(struct parts *parts, const struct upload *upload,
     char keys[STATS_AT_ONCE][PART_KEY_BYTES];
 
     pst_assert(count > 0 && count <= STATS_AT_ONCE);
+    pst_assert(count <= parts->count);
+    pst_assert(from <= parts->count - count);
     for (size_t i = 0; i < count; i++) {
         struct pst_bytes key = s3_part_key(upload, parts->items[from + i].number, keys[i]);
 
@@ -90,6 +94,8 @@ static enum s3_code part_join(struct parts *parts, const struct upload *upload, 
     char key[PART_KEY_BYTES];
     enum s3_code code = s3_source_open(parts->s, s3_part_key(upload, part->number, key), &object, &source);
 
+    pst_assert(sink->open);
+    pst_assert(part->number >= 1 && part->number <= S3_PARTS_MAX);
     if (code == S3_OK)
         code = s3_sink_source(parts->s, sink, &source, all);
     s3_source_close(parts->s, &source);
@@ -103,9 +109,11 @@ static enum s3_code parts_commit(struct parts *parts, const struct upload *uploa
 {
     enum s3_code code = S3_OK;
 
+    pst_assert(sink->bytes == (sink->open ? parts->bytes : 0));
     for (uint32_t i = 0; i < sink->check_count; i++)
         if (!s3_check_holds(&sink->checks[i]))
             return S3_BadDigest;
+    pst_assert(sink->attrs);
     code = s3_upload_claim(parts->s, upload);
     if (code != S3_OK)
         return code;
@@ -121,11 +129,14 @@ static enum s3_code parts_join(struct parts *parts, const struct upload *upload,
 {
     enum s3_code code = parts->bytes ? s3_sink_open(parts->s, sink, parts->bytes) : S3_OK;
 
+    pst_assert(code != S3_OK || sink->open == (parts->bytes > 0));
+    pst_assert(parts->count > 0 && parts->count <= S3_PARTS_MAX);
     for (size_t i = 0; i < parts->count && parts->bytes && code == S3_OK; i++)
         code = part_join(parts, upload, &parts->items[i], sink);
     if (code == S3_OK)
         code = parts_commit(parts, upload, sink, generation);
     s3_sink_close(parts->s, sink);
+    pst_assert(!sink->open);
     return code;
 }
 
@@ -195,6 +206,7 @@ enum s3_code s3_complete_upload(struct s3_session *s)
     uint32_t check_count = s3_body_take_checks(&s->body, checks); /* of the object, not of this body */
     enum s3_code code = parts.items ? complete(&parts, checks, check_count) : S3_SlowDown;
 
+    pst_assert(check_count <= S3_CHECKS_MAX);
     for (uint32_t i = 0; i < check_count; i++)
         s3_digest_close(&checks[i].digest);
     free(parts.items);

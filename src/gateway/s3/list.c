@@ -57,6 +57,7 @@ static enum s3_code page_token(struct page *page, struct pst_bytes token)
         page->after[i / 2] = (uint8_t)(high << 4 | low);
     }
     page->after_bytes = token.len / 2;
+    pst_assert(page->after_bytes <= sizeof(page->after));
     return S3_OK;
 }
 
@@ -81,6 +82,8 @@ static enum s3_code page_open(struct page *page)
     struct pst_bytes type = s3_param(target, "list-type"), max = s3_param(target, "max-keys");
     struct pst_bytes encoding = s3_param(target, "encoding-type");
 
+    pst_assert(!page->items);
+    pst_assert(!page->text);
     page->v2 = type.data != NULL;
     page->max_keys = S3_LIST_MAX;
     if (page->v2 && !s3_text_is(type, "2"))
@@ -88,6 +91,7 @@ static enum s3_code page_open(struct page *page)
     if (max.len && !pst_http_number(max, &page->max_keys))
         return s3_because(page->s, S3_InvalidArgument, "max-keys is no number");
     page->max_keys = pst_min(page->max_keys, S3_LIST_MAX);
+    pst_assert(page->max_keys <= S3_LIST_MAX);
     page->encoded = s3_text_is(encoding, "url");
     if (encoding.len && !page->encoded)
         return s3_because(page->s, S3_InvalidArgument, "the only encoding-type is url");
@@ -109,6 +113,8 @@ static struct pst_bytes page_rolled(const struct page *page, struct pst_bytes ke
                                                      page->delimiter.len)
                                             : NULL;
 
+    pst_assert(key.len >= page->prefix.len);
+    pst_assert(page->delimiter.len == 0 || !found || found >= rest);
     *is_prefix = found != NULL;
     if (found)
         key.len = (size_t)(found - (const char *)key.data) + page->delimiter.len;
@@ -119,6 +125,8 @@ static struct pst_bytes page_rolled(const struct page *page, struct pst_bytes ke
 static bool page_add(struct page *page, struct pst_bytes name, bool is_prefix,
                      const struct penstock_entry *entry)
 {
+    pst_assert(page->count <= page->max_keys);
+    pst_assert(page->max_keys <= S3_LIST_MAX);
     if (page->count == page->max_keys || page->text_bytes > PAGE_TEXT_BYTES) {
         page->truncated = true;
         return false;
@@ -130,6 +138,7 @@ static bool page_add(struct page *page, struct pst_bytes name, bool is_prefix,
                                                .bytes = entry->value_bytes,
                                                .generation = entry->generation};
     page->text_bytes += name.len;
+    pst_assert(page->text_bytes <= page->text_room);
     return true;
 }
 
@@ -154,6 +163,7 @@ static bool pass_begin_behind(struct pass *pass, struct pst_bytes bucket, struct
     pass->start[bucket.len] = '/';
     memcpy(pass->start + bucket.len + 1, run.data, run.len);
     pass->start_bytes = bucket.len + 1 + run.len;
+    pst_assert(pass->start_bytes < sizeof(pass->start));
     while (pass->start_bytes > bucket.len + 1) {
         uint8_t *last = (uint8_t *)pass->start + pass->start_bytes - 1;
 
@@ -181,6 +191,7 @@ static int page_pass(struct page *page, struct penstock_list *list, struct pass 
         bool is_prefix;
         struct pst_bytes name;
 
+        pst_assert(entry.key_bytes > bucket.len);
         if (key.len == 0) /* "BUCKET/", which S3 cannot name */
             continue;
         name = page_rolled(page, key, &is_prefix);
@@ -212,6 +223,7 @@ static enum s3_code page_fill(struct page *page)
 
     if (prefix_bytes > PST_KEY_BYTES_MAX || bucket.len + 1 + page->after_bytes > PST_KEY_BYTES_MAX)
         return S3_OK; /* no key is so long */
+    pst_assert(bucket.len > 0);
     memcpy(prefix, bucket.data, bucket.len);
     prefix[bucket.len] = '/';
     if (page->prefix.len)
@@ -252,6 +264,8 @@ static void stats_add(struct stats *stats, struct pst_bytes bucket, struct item 
     struct penstock_op *op = &stats->ops[stats->count];
     char *key = stats->keys[stats->count];
 
+    pst_assert(stats->count < STATS_AT_ONCE);
+    pst_assert(bucket.len + 1 + item->name.len <= sizeof(stats->keys[0]));
     memcpy(key, bucket.data, bucket.len);
     key[bucket.len] = '/';
     memcpy(key + bucket.len + 1, item->name.data, item->name.len);
@@ -265,6 +279,7 @@ static void stats_add(struct stats *stats, struct pst_bytes bucket, struct item 
 /* What has been written since is told as it is now; what is gone, as it was. */
 static enum s3_code stats_ask(struct s3_session *s, struct stats *stats)
 {
+    pst_assert(stats->count <= STATS_AT_ONCE);
     if (stats->count && penstock_batch(s->s3->store, stats->ops, stats->count) < 0)
         return S3_ServiceUnavailable;
     for (size_t i = 0; i < stats->count; i++) {
@@ -292,6 +307,7 @@ static enum s3_code page_date(struct page *page)
 
     if (!stats)
         return code;
+    pst_assert(page->count <= S3_LIST_MAX);
     stats->count = 0;
     for (size_t i = 0; i < page->count && code == S3_OK; i++) {
         if (!page->items[i].is_prefix)
@@ -318,6 +334,7 @@ static void page_contents(const struct page *page, struct s3_xml *xml, const str
 {
     char etag[S3_ETAG_BYTES], time[S3_TIME_TEXT_BYTES];
 
+    pst_assert(!item->is_prefix);
     s3_etag_print(item->generation, etag);
     s3_time_iso(item->written_ms ? item->written_ms : s3_now_ms(), time);
     s3_xml_open(xml, "Contents");
@@ -335,6 +352,7 @@ static void page_where(const struct page *page, struct s3_xml *xml)
     const struct item *last = page->count ? &page->items[page->count - 1] : NULL;
     char token[TOKEN_BYTES + 1];
 
+    pst_assert(!last || last->name.len <= PST_KEY_BYTES_MAX);
     if (!page->v2) {
         page_leaf(page, xml, "Marker", s3_param(target, "marker"));
         if (page->truncated && last)
@@ -356,6 +374,8 @@ static enum s3_code page_answer(struct page *page)
 {
     struct s3_xml xml;
 
+    pst_assert(page->count <= page->max_keys);
+    pst_assert(!page->truncated || page->max_keys == 0 || page->count > 0);
     s3_xml_begin(&xml, "ListBucketResult");
     s3_xml_leaf(&xml, "Name", s3_bucket_of(s3_name_of(page->s)));
     page_leaf(page, &xml, "Prefix", page->prefix);

@@ -36,6 +36,7 @@ static enum s3_code object_override_fields(struct s3_session *s)
 {
     size_t prefix = sizeof(response) - 1;
 
+    pst_assert(s->target.param_count <= S3_PARAMS_MAX);
     for (uint32_t i = 0; i < s->target.param_count; i++) {
         const struct s3_param *param = &s->target.params[i];
         char name[64];
@@ -57,6 +58,7 @@ static void object_kept_fields(struct s3_session *s, const struct s3_attrs *attr
     struct pst_bytes name, value;
     size_t at = 0;
 
+    pst_assert(attrs->bytes <= sizeof(attrs->data));
     while (s3_attrs_next(attrs, &at, &own, &name, &value)) {
         char whole[S3_ATTRS_BYTES_MAX + 16];
 
@@ -91,6 +93,9 @@ static enum s3_code object_head(struct s3_session *s, const struct s3_object *ob
     if (status == 304)
         return s3_send_head(s, 0);
     s3_field(s, "Accept-Ranges", "bytes");
+    pst_assert(range->offset <= object->bytes);
+    pst_assert(range->bytes <= object->bytes - range->offset);
+    pst_assert(!range->partial || range->bytes > 0);
     if (range->partial)
         s3_field(s, "Content-Range", "bytes %llu-%llu/%llu", (unsigned long long)range->offset,
                  (unsigned long long)(range->offset + range->bytes - 1), (unsigned long long)object->bytes);
@@ -107,10 +112,13 @@ static enum s3_code object_send(struct s3_session *s, struct s3_source *source,
     enum s3_code code =
         s3_source_piece(s, source, range.offset, pst_min(range.bytes, S3_PIECE_BYTES), &piece);
 
+    pst_assert(range.offset <= source->bytes);
+    pst_assert(range.bytes <= source->bytes - range.offset);
     if (code == S3_OK)
         code = object_head(s, object, &range, range.partial ? 206 : 200);
     while (code == S3_OK && range.bytes > 0) {
         code = s3_send(s, piece.data, piece.len);
+        pst_assert(piece.len > 0 && piece.len <= range.bytes);
         range.offset += piece.len;
         range.bytes -= piece.len;
         if (code == S3_OK && range.bytes > 0)
@@ -157,6 +165,7 @@ enum s3_code s3_get_object(struct s3_session *s)
 {
     enum s3_code code = S3_CHANGED;
 
+    pst_assert(s3_has_key(s3_name_of(s)));
     for (int i = 0; i < S3_TRIES && code == S3_CHANGED; i++) {
         struct s3_object object;
 
@@ -177,6 +186,7 @@ enum s3_code s3_delete_object(struct s3_session *s)
     uint64_t generation;
     enum s3_code code = s3_conditions_write(&s->head, &conditional, &generation);
 
+    pst_assert(s3_has_key(s3_name_of(s)));
     if (code != S3_OK)
         return code;
     if ((conditional && generation == 0) || s3_head_field(&s->head, "x-amz-if-match-size").data ||

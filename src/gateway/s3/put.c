@@ -11,6 +11,7 @@ enum s3_code s3_check_fields(struct s3_session *s)
                                           "x-amz-server-side-encryption", "x-amz-website-redirect-location",
                                           "x-amz-write-offset-bytes"};
 
+    pst_assert(s->head.field_count <= S3_FIELDS_MAX);
     for (uint32_t i = 0; i < s->head.field_count; i++)
         for (size_t k = 0; k < pst_count_of(refused); k++) {
             struct pst_bytes name = s->head.fields[i].name;
@@ -46,6 +47,8 @@ static enum s3_code copy_once(struct s3_session *s, const struct s3_name *from, 
     uint64_t generation = 0;
     enum s3_code code = s3_stat(s, s3_store_key(from), &object);
 
+    pst_assert(!sink->open);
+    pst_assert(s3_has_key(from));
     if (code == S3_OK)
         code = s3_conditions_read(&s->head, "x-amz-copy-source-", object.generation, object.attrs.written_ms);
     if (code == S3_NotModified)
@@ -57,6 +60,7 @@ static enum s3_code copy_once(struct s3_session *s, const struct s3_name *from, 
     sink->attrs = &attrs;
     if (code == S3_OK)
         code = s3_sink_range(s, sink, &source, (struct s3_range){.bytes = source.bytes}, &generation);
+    pst_assert(!sink->open);
     s3_source_close(s, &source);
     return code == S3_OK ? s3_send_copied(s, "CopyObjectResult", generation, attrs.written_ms) : code;
 }
@@ -82,6 +86,7 @@ static enum s3_code put_copy(struct s3_session *s, struct s3_sink *sink)
 
     if (code != S3_OK)
         return code;
+    pst_assert(s3_has_key(&from));
     code = S3_CHANGED;
     for (int i = 0; i < S3_TRIES && code == S3_CHANGED; i++)
         code = copy_once(s, &from, sink);
@@ -96,6 +101,7 @@ static enum s3_code put_body(struct s3_session *s, struct s3_sink *sink)
     uint64_t generation = 0;
     enum s3_code code;
 
+    pst_assert(!sink->open);
     if (!s->head.has_length && !s->head.chunked)
         return S3_MissingContentLength;
     code = s3_attrs_make(&s->head, s3_now_ms(), &attrs);
@@ -103,6 +109,7 @@ static enum s3_code put_body(struct s3_session *s, struct s3_sink *sink)
     if (code == S3_OK)
         code = s3_sink_body(s, sink, &generation);
     s3_sink_close(s, sink);
+    pst_assert(!sink->open);
     if (code != S3_OK)
         return code;
     s3_begin(s, 200);

@@ -36,6 +36,7 @@ static struct removal *removal_add(struct removals *removals)
     size_t room = removals->room ? 2 * removals->room : 16;
     struct removal *items;
 
+    pst_assert(removals->count <= removals->room);
     if (removals->count == removals->room) {
         items = realloc(removals->items, room * sizeof(*items));
         if (!items)
@@ -64,6 +65,8 @@ static bool removal_came(void *ctx, const struct pst_bytes leaves[S3_XML_LEAVES_
     }
     memcpy(item->name.text + bucket.len + 1, key.data, key.len);
     item->name.bytes = (uint32_t)(bucket.len + 1 + key.len);
+    pst_assert(item->name.bytes <= PST_KEY_BYTES_MAX);
+    pst_assert(item->name.bucket_bytes < item->name.bytes);
     if (leaves[1].len) {
         item->op.flags = PENSTOCK_IF_GENERATION;
         item->op.if_generation = s3_etag_parse(leaves[1]);
@@ -85,6 +88,7 @@ static enum s3_code removals_do(struct removals *removals)
 
     if (!ops)
         return S3_SlowDown;
+    pst_assert(removals->count <= S3_LIST_MAX);
     for (size_t i = 0; i < removals->count; i++) {
         struct removal *item = &removals->items[i];
         struct pst_bytes key = s3_store_key(&item->name);
@@ -99,6 +103,7 @@ static enum s3_code removals_do(struct removals *removals)
         ops[count].flags = flags;
         ops[count++].user = item;
     }
+    pst_assert(count <= removals->count);
     if (count)
         r = penstock_batch(s->s3->store, ops, count);
     for (size_t i = 0; i < count && r >= 0; i++)
@@ -112,6 +117,7 @@ static enum s3_code removals_answer(const struct removals *removals, bool quiet)
 {
     struct s3_xml xml;
 
+    pst_assert(removals->count <= removals->room);
     s3_xml_begin(&xml, "DeleteResult");
     for (size_t i = 0; i < removals->count; i++) {
         const struct removal *item = &removals->items[i];

@@ -26,6 +26,8 @@ static int s3_hold(struct pst_s3 *s3)
     /* A connection that is told to make room may still be there beside its successor. */
     uint32_t count = 2 * (uint32_t)s3->settings->s3_connections + STORE_DESCRIPTORS + OTHER_DESCRIPTORS;
 
+    pst_assert(!s3->held);
+    pst_assert(s3->listen_fd >= 0);
     s3->held = calloc(count, sizeof(*s3->held));
     if (!s3->held)
         return -ENOMEM;
@@ -43,6 +45,7 @@ static void s3_let_go(struct pst_s3 *s3)
 {
     while (s3->held_count)
         close(s3->held[--s3->held_count]);
+    pst_assert(s3->held_count == 0);
 }
 
 /* ---- opening ---- */
@@ -72,6 +75,7 @@ static int s3_parse(const struct pst_s3_settings *settings, struct pst_boot_addr
 
 static int s3_bind(struct pst_s3 *s3, struct pst_boot_address *address)
 {
+    pst_assert(s3->listen_fd < 0);
     s3->listen_fd = pst_boot_listen_tcp(address);
     if (s3->listen_fd < 0)
         return s3->listen_fd;
@@ -151,6 +155,8 @@ int s3_open_store(struct pst_s3 *s3)
 {
     int r = 0;
 
+    pst_assert(s3->magic == S3_MAGIC);
+    pst_assert(s3->url);
     pthread_mutex_lock(&s3->opening);
     if (!s3->store && pst_now_ms() < s3->open_again_ms) {
         r = -EAGAIN; /* also for those that waited while another one tried */
@@ -172,6 +178,9 @@ int pst_s3_serve(struct pst_s3 *s3, const char *url, const struct penstock_optio
 
     pst_assert(s3->magic == S3_MAGIC);
     pst_assert(!s3->store);
+    pst_assert(!s3->url);
+    pst_assert(!s3->acceptor);
+    pst_assert(s3->listen_fd >= 0);
     s3_let_go(s3);
     s3->url = strdup(url);
     s3->options = *options;

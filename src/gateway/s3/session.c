@@ -109,6 +109,7 @@ static enum s3_code route_may(const struct s3_session *s, const struct route *ro
     if (route->right != S3_MAY_LIST || route->level == LEVEL_SERVICE)
         return s3_may(s, route->right, s3_store_key(s3_name_of(s)));
     n = snprintf(key, sizeof(key), "%.*s/", (int)s3_name_of(s)->bucket_bytes, s3_name_of(s)->text);
+    pst_assert(n > 0 && (size_t)n < sizeof(key) - PST_KEY_BYTES_MAX);
     prefix.len = pst_min(prefix.len, PST_KEY_BYTES_MAX);
     if (prefix.len)
         memcpy(key + n, prefix.data, prefix.len);
@@ -125,6 +126,8 @@ static enum s3_code session_dispatch(struct s3_session *s)
         return S3_MethodNotAllowed;
     if (s3_open_store(s->s3) < 0)
         return S3_ServiceUnavailable;
+    pst_assert(s->s3->store);
+    pst_assert(s->target.param_count <= S3_PARAMS_MAX);
     for (uint32_t i = 0; i < s->target.param_count; i++) {
         struct pst_bytes name = s->target.params[i].name;
 
@@ -156,6 +159,7 @@ static bool session_read_head(struct s3_session *s, size_t *head_bytes)
             continue;
         }
         *head_bytes = pst_http_head_end(here.data, here.len, looked_at);
+        pst_assert(*head_bytes <= here.len);
         if (*head_bytes || here.len >= S3_HEAD_BYTES_MAX)
             return true;
         looked_at = here.len;
@@ -172,6 +176,7 @@ static void session_begin(struct s3_session *s)
 {
     uint64_t id;
 
+    pst_assert(s->magic == S3_SESSION_MAGIC);
     pst_random(&id, sizeof(id));
     s3_hex((const uint8_t *)&id, sizeof(id), s->id);
     s->answered = false;
@@ -188,6 +193,7 @@ static enum s3_code session_request(struct s3_session *s, size_t head_bytes)
 
     if (head_bytes == 0 || head_bytes > sizeof(s->in))
         return S3_RequestHeaderSectionTooLarge;
+    pst_assert(head_bytes <= here.len);
     memcpy(s->in, here.data, head_bytes);
     s3_link_take(&s->link, head_bytes);
     code = s3_head_parse(s->in, head_bytes, &s->head);
@@ -218,6 +224,7 @@ static void session_run(struct s3_session *s)
 
         session_begin(s);
         code = session_request(s, head_bytes);
+        pst_assert(code != S3_OK || s->answered);
         pst_assert(code != S3_CHANGED);
         if (code != S3_OK && code != S3_GONE)
             s3_send_error(s, code);
@@ -232,6 +239,7 @@ void s3_session_serve(struct pst_s3 *s3, int fd)
 {
     struct s3_session *s = malloc(sizeof(*s));
 
+    pst_assert(s3->magic == S3_MAGIC);
     if (!s)
         return;
     s->magic = S3_SESSION_MAGIC;

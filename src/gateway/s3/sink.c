@@ -7,6 +7,7 @@
 
 static void sink_prepare(const struct s3_sink *sink, struct penstock_op *op)
 {
+    pst_assert(!sink->attrs || sink->attrs->bytes <= sizeof(sink->attrs->data));
     if (sink->conditional) {
         op->flags |= PENSTOCK_IF_GENERATION;
         op->if_generation = sink->if_generation;
@@ -27,6 +28,7 @@ enum s3_code s3_sink_put(struct s3_session *s, struct s3_sink *sink, const void 
     struct penstock_op op = {0};
 
     pst_assert(!sink->open);
+    pst_assert(sink->key.len > 0);
     penstock_prep_put(&op, sink->key.data, sink->key.len, data, bytes);
     sink_prepare(sink, &op);
     penstock_batch(s->s3->store, &op, 1);
@@ -57,6 +59,7 @@ enum s3_code s3_sink_write(struct s3_session *s, struct s3_sink *sink, const voi
 
     pst_assert(sink->open);
     pst_assert(bytes > 0);
+    pst_assert(sink->check_count <= S3_CHECKS_MAX);
     penstock_prep_write_at(&op, sink->key.data, sink->key.len, &sink->reservation, sink->bytes, data, bytes);
     penstock_batch(s->s3->store, &op, 1);
     if (op.result == PENSTOCK_MISS) /* the session with the node was lost, and with it what was written */
@@ -95,6 +98,7 @@ void s3_sink_close(struct s3_session *s, struct s3_sink *sink)
     penstock_prep_reservation_abort(&op, sink->key.data, sink->key.len, &sink->reservation);
     penstock_batch(s->s3->store, &op, 1); /* of what is gone it succeeds; else it goes with the session */
     sink->open = false;
+    pst_assert(!sink->open);
 }
 
 /* ---- what fills them ---- */
@@ -106,6 +110,8 @@ static enum s3_code sink_pieces(struct s3_session *s, struct s3_sink *sink, uint
     enum s3_code code = S3_OK;
     bool more = true;
 
+    pst_assert(sink->open);
+    pst_assert(got <= S3_PIECE_BYTES);
     while (code == S3_OK && more) {
         more = got == S3_PIECE_BYTES;
         if (got)
@@ -124,10 +130,12 @@ static enum s3_code sink_large_body(struct s3_session *s, struct s3_sink *sink, 
     enum s3_code code = buf ? S3_OK : S3_SlowDown;
     size_t got = 0;
 
+    pst_assert(!sink->open);
     if (code == S3_OK && known) /* what cannot be is refused before its bytes come */
         code = s3_sink_open(s, sink, s->body.bytes);
     if (code == S3_OK)
         code = s3_body_read(&s->body, buf, S3_PIECE_BYTES, &got);
+    pst_assert(code != S3_OK || got <= S3_PIECE_BYTES);
     if (code == S3_OK && !known && got < S3_PIECE_BYTES)
         return s3_sink_put(s, sink, buf, got, generation);
     if (code == S3_OK && !known)
@@ -158,12 +166,15 @@ enum s3_code s3_sink_source(struct s3_session *s, struct s3_sink *sink, struct s
     enum s3_code code = S3_OK;
 
     pst_assert(sink->open);
+    pst_assert(range.offset <= source->bytes);
+    pst_assert(range.bytes <= source->bytes - range.offset);
     while (code == S3_OK && range.bytes > 0) {
         struct pst_bytes piece;
 
         code = s3_source_piece(s, source, range.offset, pst_min(range.bytes, S3_PIECE_BYTES), &piece);
         if (code != S3_OK)
             return code;
+        pst_assert(piece.len > 0 && piece.len <= range.bytes);
         code = s3_sink_write(s, sink, piece.data, piece.len);
         range.offset += piece.len;
         range.bytes -= piece.len;
@@ -177,6 +188,7 @@ enum s3_code s3_sink_range(struct s3_session *s, struct s3_sink *sink, struct s3
     struct pst_bytes piece;
     enum s3_code code;
 
+    pst_assert(!sink->open);
     if (range.bytes <= S3_COPIED_BYTES) {
         code = s3_source_piece(s, source, range.offset, range.bytes, &piece);
         return code == S3_OK ? s3_sink_put(s, sink, piece.data, piece.len, generation) : code;

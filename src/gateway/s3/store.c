@@ -45,6 +45,7 @@ enum s3_code s3_stat(struct s3_session *s, struct pst_bytes key, struct s3_objec
 {
     struct penstock_op op = {0};
 
+    pst_assert(key.len > 0);
     penstock_prep(&op, PENSTOCK_STAT_KEY, key.data, key.len);
     op.attrs = out->attrs.data;
     op.attr_bytes = sizeof(out->attrs.data);
@@ -54,6 +55,7 @@ enum s3_code s3_stat(struct s3_session *s, struct pst_bytes key, struct s3_objec
     out->bytes = op.value_bytes;
     out->generation = op.generation;
     out->attrs.bytes = (uint16_t)pst_min(op.attr_bytes, sizeof(out->attrs.data));
+    pst_assert(out->attrs.bytes <= sizeof(out->attrs.data));
     s3_attrs_take(&out->attrs);
     return S3_OK;
 }
@@ -77,6 +79,8 @@ enum s3_code s3_source_open(struct s3_session *s, struct pst_bytes key, const st
     }
     if (r == PENSTOCK_MISS)
         return S3_CHANGED;
+    pst_assert(!out->viewed);
+    pst_assert(!out->buf);
     out->room = pst_min(pst_max(object->bytes, 1), S3_PIECE_BYTES);
     out->buf = malloc(out->room);
     return out->buf ? S3_OK : S3_SlowDown;
@@ -93,6 +97,8 @@ enum s3_code s3_source_piece(struct s3_session *s, struct s3_source *source, uin
         *piece = (struct pst_bytes){(const uint8_t *)source->view.data + offset, bytes};
         return S3_OK;
     }
+    pst_assert(source->buf);
+    pst_assert(source->room > 0);
     *piece = (struct pst_bytes){source->buf, pst_min(bytes, source->room)};
     if (piece->len == 0)
         return S3_OK;
@@ -112,4 +118,6 @@ void s3_source_close(struct s3_session *s, struct s3_source *source)
     free(source->buf);
     source->viewed = false;
     source->buf = NULL;
+    pst_assert(!source->viewed);
+    pst_assert(!source->buf);
 }

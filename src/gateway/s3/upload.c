@@ -14,6 +14,7 @@ static enum s3_code upload_name(struct s3_session *s, struct upload *upload)
     /* A name has no NUL, so all of it is there. */
     if (n < 0 || (size_t)n >= sizeof(upload->key))
         return s3_because(s, S3_KeyTooLongError, "the key is too long for an upload in parts");
+    pst_assert(n > 0);
     upload->key_bytes = (size_t)n;
     return S3_OK;
 }
@@ -30,6 +31,7 @@ enum s3_code s3_upload_find(struct s3_session *s, struct upload *out)
             return S3_NoSuchUpload;
     memcpy(out->id, id.data, id.len);
     out->id[id.len] = 0;
+    pst_assert(id.len < sizeof(out->id));
     code = upload_name(s, out);
     if (code == S3_OK)
         code = s3_stat(s, (struct pst_bytes){out->key, out->key_bytes}, &out->object);
@@ -147,6 +149,7 @@ enum s3_code s3_put_part(struct s3_session *s)
         return code;
     s3_attrs_stamp(&attrs, s3_now_ms());
     sink.key = s3_part_key(&upload, (uint32_t)number, key);
+    pst_assert(!sink.open);
     code = copied ? part_copy(s, &sink, &generation) : s3_sink_body(s, &sink, &generation);
     s3_sink_close(s, &sink);
     if (code == S3_OK)
@@ -160,6 +163,7 @@ enum s3_code s3_upload_claim(struct s3_session *s, const struct upload *upload)
 {
     struct penstock_op op = {0};
 
+    pst_assert(upload->key_bytes > 0 && upload->key_bytes < sizeof(upload->key));
     penstock_prep(&op, PENSTOCK_DELETE, upload->key, upload->key_bytes);
     op.flags = PENSTOCK_IF_GENERATION;
     op.if_generation = upload->object.generation;
@@ -175,6 +179,7 @@ void s3_upload_give_back(struct s3_session *s, const struct upload *upload)
                            .ttl_ms = S3_UPLOAD_MS};
     uint64_t generation;
 
+    pst_assert(upload->key_bytes > 0 && upload->key_bytes < sizeof(upload->key));
     (void)s3_sink_put(s, &sink, "", 0, &generation); /* if it fails, the client begins anew */
 }
 

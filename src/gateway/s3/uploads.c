@@ -52,6 +52,8 @@ static int parts_list(struct s3_session *s, const struct upload *upload, uint64_
     struct penstock_entry entry;
     int r = after < S3_PARTS_MAX ? penstock_list_open(s->s3->store, &options, &list) : 0;
 
+    pst_assert(n > 0 && (size_t)n < sizeof(prefix));
+    pst_assert(page->count == 0);
     if (r != 0 || after >= S3_PARTS_MAX)
         return r;
     while ((r = penstock_list_next(list, &entry)) > 0) {
@@ -60,8 +62,10 @@ static int parts_list(struct s3_session *s, const struct upload *upload, uint64_
         char etag[S3_ETAG_BYTES];
         uint64_t number;
 
+        pst_assert(entry.key_bytes >= (size_t)n);
         if (!pst_http_number(digits, &number))
             continue;
+        pst_assert(page->count <= page->max);
         page->truncated = page->max > 0 && page->count == page->max;
         if (page->count == page->max)
             break;
@@ -101,6 +105,8 @@ enum s3_code s3_list_parts(struct s3_session *s)
     s3_xml_number(&xml, "PartNumberMarker", after);
     s3_xml_number(&xml, "MaxParts", page.max);
     code = s3_result_of(s, parts_list(s, &upload, after, &page, &xml));
+    pst_assert(page.count <= page.max);
+    pst_assert(!page.truncated || page.count > 0);
     s3_xml_text(&xml, "IsTruncated", page.truncated ? "true" : "false");
     if (page.truncated)
         s3_xml_number(&xml, "NextPartNumberMarker", page.last);
@@ -133,6 +139,8 @@ static void uploads_leaf(const struct upload_page *page, struct s3_xml *xml, con
 static void upload_tell(struct s3_session *s, struct upload_page *page, struct s3_xml *xml,
                         struct pst_bytes store_key, struct pst_bytes key, const char *id)
 {
+    pst_assert(key.len <= sizeof(page->last_key));
+    pst_assert(page->count < page->max);
     memcpy(page->last_key, key.data, key.len);
     page->last_key_bytes = key.len;
     memcpy(page->last_id, id, UPLOAD_ID_BYTES);
@@ -161,6 +169,7 @@ static bool upload_is_behind(struct s3_session *s, struct pst_bytes path, struct
     n = snprintf(marker, sizeof(marker), "%.*s/%.*s", (int)pst_min(key_marker.len, PST_KEY_BYTES_MAX),
                  (const char *)key_marker.data, (int)pst_min(id_marker.len, UPLOAD_ID_BYTES),
                  (const char *)id_marker.data);
+    pst_assert(n > 0 && (size_t)n < sizeof(marker));
     return pst_bytes_compare(path, (struct pst_bytes){marker, (size_t)n}) > 0;
 }
 
@@ -178,6 +187,7 @@ static int uploads_list(struct s3_session *s, struct upload_page *page, struct s
     struct penstock_entry entry;
     int r = n < PST_KEY_BYTES_MAX ? penstock_list_open(s->s3->store, &options, &list) : 0;
 
+    pst_assert(n > 0 && (size_t)n < sizeof(prefix));
     if (r != 0 || n >= PST_KEY_BYTES_MAX)
         return r;
     while ((r = penstock_list_next(list, &entry)) > 0) {
@@ -215,6 +225,7 @@ enum s3_code s3_list_uploads(struct s3_session *s)
     if (page.encoded)
         s3_xml_text(&xml, "EncodingType", "url");
     code = s3_result_of(s, uploads_list(s, &page, &xml));
+    pst_assert(page.count <= page.max);
     s3_xml_text(&xml, "IsTruncated", page.truncated ? "true" : "false");
     if (page.truncated) {
         uploads_leaf(&page, &xml, "NextKeyMarker", (struct pst_bytes){page.last_key, page.last_key_bytes});

@@ -42,6 +42,7 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
     if (frame->hd.type != NGHTTP2_HEADERS || frame->headers.cat != NGHTTP2_HCAT_REQUEST)
         return 0;
     st = stream_open(c, frame->hd.stream_id);
+    pst_assert(!st || st->connection == c);
     if (st)
         return nghttp2_session_set_stream_user_data(session, frame->hd.stream_id, st);
     return nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, frame->hd.stream_id, NGHTTP2_REFUSED_STREAM);
@@ -73,6 +74,7 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const ui
     (void)flags;
     connection_cast(user);
     nghttp2_session_consume_connection(session, bytes);
+    pst_assert(!st || st->connection == user);
     if (st)
         stream_data(st, (struct pst_bytes){data, bytes});
     return 0;
@@ -88,6 +90,7 @@ static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *
     if (frame->hd.type != NGHTTP2_HEADERS && frame->hd.type != NGHTTP2_DATA)
         return 0;
     st = find(session, frame->hd.stream_id);
+    pst_assert(!st || st->connection == c);
     if (st && frame->hd.type == NGHTTP2_HEADERS && frame->headers.cat == NGHTTP2_HCAT_REQUEST) {
         stream_headers_end(st);
         st = find(session, frame->hd.stream_id); /* it may have left */
@@ -122,6 +125,7 @@ static ssize_t on_send(nghttp2_session *session, const uint8_t *data, size_t byt
         return NGHTTP2_ERR_WOULDBLOCK;
     memcpy(c->out + c->out_bytes, data, count);
     c->out_bytes += count;
+    pst_assert(c->out_bytes <= OUT_BYTES);
     return (ssize_t)count;
 }
 
@@ -156,6 +160,7 @@ static int on_send_data(nghttp2_session *session, nghttp2_frame *frame, const ui
     st->body_left -= body_bytes;
     pace_moved(&st->pace, bytes, st->door->awake_ns);
     c->out_bytes += FRAME_HEAD_BYTES + bytes;
+    pst_assert(c->out_bytes <= OUT_BYTES);
     return 0;
 }
 
@@ -210,6 +215,8 @@ static int begin_session(struct connection *c)
         {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, HEADER_BYTES_MAX},
     };
 
+    pst_assert(!c->session);
+    pst_assert(c->door->callbacks);
     if (nghttp2_session_server_new2(&c->session, c->door->callbacks, c, c->door->option) != 0 ||
         nghttp2_submit_settings(c->session, NGHTTP2_FLAG_NONE, settings, pst_count_of(settings)) != 0 ||
         nghttp2_session_set_local_window_size(c->session, NGHTTP2_FLAG_NONE, 0, CONNECTION_WINDOW_BYTES) != 0)
@@ -272,6 +279,7 @@ static void watch_room(struct connection *c, bool writing)
 {
     struct epoll_event event = {.events = EPOLLIN | (writing ? EPOLLOUT : 0u), .data.ptr = c};
 
+    pst_assert(c->fd >= 0);
     if (c->writing == writing)
         return;
     c->writing = writing;
@@ -301,6 +309,8 @@ void connection_flush(struct connection *c)
 {
     int r = 1;
 
+    pst_assert(c->magic == CONNECTION_MAGIC);
+    pst_assert(c->out_at <= c->out_bytes);
     for (int i = 0; i < OUTPUTS_A_ROUND && r > 0; i++) {
         r = send_out(c);
         if (r <= 0)
@@ -329,6 +339,7 @@ static bool receive(struct connection *c)
             return errno == EAGAIN || errno == EINTR;
         if (n == 0)
             return false;
+        pst_assert(n <= DOOR_INPUT_BYTES);
         if (nghttp2_session_mem_recv(c->session, c->door->input, (size_t)n) < 0)
             return false;
         /* It asks for answers that it does not take. */
@@ -364,6 +375,8 @@ void connection_tick(struct connection *c, uint64_t now_ns)
     bool lost = c->settled ? c->writing && pace_lost(&c->pace, door->awake_ns, door->patience_ns)
                            : door->awake_ns - c->quiet_ns > pst_ns_of_ms(SETTLE_MS);
 
+    pst_assert(c->magic == CONNECTION_MAGIC);
+    pst_assert(door->awake_ns >= c->quiet_ns);
     if (lost) {
         connection_close(c);
         return;

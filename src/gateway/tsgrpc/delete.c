@@ -10,6 +10,7 @@ struct deleting {
 
 static void answer(struct stream *st, enum generation_kind kind)
 {
+    pst_assert(kind != GENERATION_FOREIGN);
     stream_written(st, (struct generation){.kind = kind});
 }
 
@@ -40,6 +41,7 @@ static void delete_requested(struct stream *st, struct pst_bytes message)
 {
     struct deleting *d = st->deleting = calloc(1, sizeof(*d));
 
+    pst_assert(st->state == STREAM_WORKING);
     if (!d) {
         stream_fail(st, STATUS_EXHAUSTED, "out of memory");
     } else if (proto_delete_request(message, &d->request) < 0) {
@@ -58,6 +60,7 @@ static void delete_ended(struct stream *st)
     enum generation_kind kind = st->deleting->request.if_equal.kind;
     int r = st->op.result;
 
+    pst_assert(st->deleting);
     if (r == PENSTOCK_MISS) /* what was asked for: absent, or any; but not a value of some generation */
         answer(st, kind == GENERATION_VALUE ? GENERATION_UNKNOWN : GENERATION_ABSENT);
     else if (r == 0)
@@ -123,6 +126,7 @@ bool delete_step(struct stream *st)
         answer(st, GENERATION_UNKNOWN);
         return false;
     }
+    pst_assert(until.len > 0 && until.len <= sizeof(st->deleting->from));
     memcpy(st->deleting->from, until.data, until.len);
     request->start = (struct pst_bytes){st->deleting->from, until.len};
     return true;

@@ -36,11 +36,13 @@ struct batch {
 void door_begin(struct stream *st)
 {
     pst_assert(!stream_underway(st));
+    pst_assert(st->magic == STREAM_MAGIC);
     pst_list_push_back(&st->door->wants, &st->want_link);
 }
 
 void door_dirty(struct connection *c)
 {
+    pst_assert(c->magic == CONNECTION_MAGIC);
     if (pst_list_empty(&c->dirty_link))
         pst_list_push_back(&c->door->dirty, &c->dirty_link);
 }
@@ -103,6 +105,7 @@ static void want_ended(struct stream *st)
     struct connection *c = st->connection;
 
     pst_assert(st->magic == STREAM_MAGIC);
+    pst_assert(pst_list_empty(&st->want_link));
     st->batch = NULL;
     stream_ended(st);
     if (c)
@@ -113,7 +116,9 @@ static struct stream *next_want(struct pst_door *door)
 {
     struct stream *st = pst_list_first(&door->wants, struct stream, want_link);
 
+    pst_assert(!pst_list_empty(&door->wants));
     pst_list_remove(&st->want_link);
+    pst_assert(st->magic == STREAM_MAGIC);
     return st;
 }
 
@@ -161,6 +166,7 @@ static void reap(struct pst_door *door, int timeout_ms)
     do {
         count = penstock_reap(door->queue, ops, EVENTS_A_ROUND, timeout_ms);
         timeout_ms = 0;
+        pst_assert(count <= EVENTS_A_ROUND);
         for (int i = 0; i < count; i++) {
             struct stream *st = stream_cast(ops[i]->user);
             struct batch *batch = st->batch;
@@ -189,6 +195,7 @@ static void sweep(struct pst_door *door)
     if (pst_list_empty(&door->sweeps))
         return;
     st = pst_list_first(&door->sweeps, struct stream, line_link);
+    pst_assert(st->magic == STREAM_MAGIC);
     pst_list_remove(&st->line_link);
     if (stream_sweep(st))
         pst_list_push_back(&door->sweeps, &st->line_link);
@@ -206,6 +213,7 @@ void door_hold(struct pst_door *door)
     int fd = fcntl(door->stop_fd, F_DUPFD_CLOEXEC, 0);
 
     pst_assert(door->held_count < door->connections_max + STORE_DESCRIPTORS || fd < 0);
+    pst_assert(door->held_count <= door->connections_max + STORE_DESCRIPTORS);
     if (fd >= 0)
         door->held[door->held_count++] = fd;
 }
@@ -220,6 +228,7 @@ static int hold_all(struct pst_door *door)
 {
     uint32_t count = door->connections_max + STORE_DESCRIPTORS;
 
+    pst_assert(!door->held);
     door->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     door->held = calloc(count, sizeof(*door->held));
     if (door->stop_fd < 0 || !door->held)
@@ -232,6 +241,7 @@ static int hold_all(struct pst_door *door)
 /* The one that has had no call for longest gives way. */
 static bool make_room(struct pst_door *door)
 {
+    pst_assert(door->connection_count <= door->connections_max);
     if (door->connection_count < door->connections_max)
         return true;
     pst_list_each (at, &door->connections) {
@@ -263,6 +273,7 @@ static void accept_clients(struct pst_door *door)
             return;
         }
         if (make_room(door)) {
+            pst_assert(door->connection_count < door->connections_max);
             let_go(door, 1);
             connection_open(door, fd);
         } else {
@@ -273,6 +284,7 @@ static void accept_clients(struct pst_door *door)
 
 static void tick(struct pst_door *door, uint64_t now_ns)
 {
+    pst_assert(now_ns >= door->tick_ns);
     door->awake_ns += pst_min(now_ns - door->tick_ns, pst_ns_of_ms(WAIT_MS_MAX));
     door->tick_ns = now_ns;
     listen_again(door, true);
@@ -298,6 +310,7 @@ static void flush(struct pst_door *door)
         struct connection *c = pst_list_first(&now, struct connection, dirty_link);
 
         pst_list_remove(&c->dirty_link);
+        pst_assert(c->magic == CONNECTION_MAGIC);
         connection_flush(c);
     }
 }
@@ -339,6 +352,8 @@ static void finish(struct pst_door *door)
         submit_wants(door);
         reap(door, -1);
     }
+    pst_assert(door->stream_count == 0);
+    pst_assert(door->underway == 0);
 }
 
 static void *door_main(void *arg)
@@ -439,6 +454,7 @@ int pst_door_open(const struct pst_door_settings *settings, struct pst_door **ou
 
 const char *pst_door_address(const struct pst_door *door)
 {
+    pst_assert(door->magic == DOOR_MAGIC);
     return door->address;
 }
 
@@ -455,6 +471,7 @@ static int open_poll(struct pst_door *door)
 {
     int r = 0;
 
+    pst_assert(door->poll_fd < 0);
     door->poll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (door->poll_fd < 0)
         return -errno;
@@ -476,6 +493,9 @@ int pst_door_serve(struct pst_door *door, const char *url, struct pst_bytes secr
                                              .timeout_ms = STORE_TIMEOUT_MS};
     int r;
 
+    pst_assert(door->magic == DOOR_MAGIC);
+    pst_assert(!door->store);
+    pst_assert(!door->running);
     let_go(door, STORE_DESCRIPTORS);
     r = penstock_open(url, &options, &door->store);
     if (r == 0)

@@ -30,6 +30,7 @@ int frame_head(struct frame_reader *reader, struct pst_bytes *input)
     if (taken.len)
         memcpy(reader->head + reader->head_bytes, taken.data, taken.len);
     reader->head_bytes += (uint8_t)taken.len;
+    pst_assert(reader->head_bytes <= PROTO_FRAME_BYTES);
     if (reader->head_bytes < PROTO_FRAME_BYTES)
         return 0;
     reader->head_bytes = 0;
@@ -139,6 +140,7 @@ static int body(struct write_reader *w, struct pst_bytes *input, struct pst_byte
         pst_assert(w->key_bytes + taken.len <= sizeof(w->key));
         memcpy(w->key + w->key_bytes, taken.data, taken.len);
         w->key_bytes += (uint32_t)taken.len;
+        pst_assert(w->key_bytes <= sizeof(w->key));
     }
     if (w->field == FIELD_CONDITION) {
         uint64_t room = sizeof(w->condition) - pst_min(w->condition_bytes, sizeof(w->condition));
@@ -156,6 +158,7 @@ static int head(struct write_reader *w, struct pst_bytes *input)
 {
     int r = frame_head(&w->frame, input);
 
+    pst_assert(w->step == STEP_HEAD);
     if (r > 0) {
         w->step = STEP_TAG;
         w->part_seen = false;

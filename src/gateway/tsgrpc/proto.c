@@ -207,6 +207,8 @@ int proto_range(const struct read_request *request, uint64_t value_bytes, uint64
         return -ERANGE;
     *offset = (uint64_t)min;
     *bytes = (uint64_t)(max - min);
+    pst_assert(*offset <= value_bytes);
+    pst_assert(*bytes <= value_bytes - *offset);
     return 0;
 }
 
@@ -226,11 +228,13 @@ static size_t varint_bytes(uint64_t value)
 
     while (value >>= 7)
         bytes++;
+    pst_assert(bytes >= 1 && bytes <= 10);
     return bytes;
 }
 
 static uint8_t *put_tag(uint8_t *at, uint32_t number, enum wire_type type)
 {
+    pst_assert(number > 0 && number < 16);
     return put_varint(at, (uint64_t)number << 3 | type);
 }
 
@@ -263,6 +267,8 @@ static uint8_t *put_generation(uint8_t *at, struct generation generation, uint64
     stamp_end = put_number(stamp_end, 1, wall_ns / 1000000000);
     stamp_end = put_number(stamp_end, 2, wall_ns % 1000000000);
     end = put_bytes(end, 2, stamp, (size_t)(stamp_end - stamp));
+    pst_assert(stamp_end <= stamp + sizeof(stamp));
+    pst_assert(end <= both + sizeof(both));
     return put_bytes(at, 2, both, (size_t)(end - both));
 }
 

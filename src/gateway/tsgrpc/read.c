@@ -18,6 +18,7 @@ struct reading {
 
 static void answer_missing(struct stream *st)
 {
+    pst_assert(st->head_bytes == 0);
     st->head_bytes = (uint32_t)proto_read_head(st->head, (struct generation){.kind = GENERATION_ABSENT},
                                                st->wall_ns, READ_MISSING, 0);
     stream_answer(st, true);
@@ -52,6 +53,8 @@ static void answer_value(struct stream *st, uint64_t number, const uint8_t *data
     struct generation generation = {GENERATION_VALUE, number};
     bool wanted = holds(&st->reading->request, generation);
 
+    pst_assert(st->reading);
+    pst_assert(data || bytes == 0);
     st->reading->at = data;
     st->reading->left = wanted ? bytes : 0;
     st->head_bytes = (uint32_t)proto_read_head(st->head, generation, st->wall_ns,
@@ -105,6 +108,7 @@ static bool prepare_get(struct stream *st)
     } else {
         return false;
     }
+    pst_assert(st->op.bytes > 0 && st->op.bytes <= GET_BYTES_MAX);
     st->reading->buf = malloc(st->op.bytes);
     st->op.data = st->reading->buf;
     return st->op.data != NULL;
@@ -112,6 +116,8 @@ static bool prepare_get(struct stream *st)
 
 static void read_requested(struct stream *st, struct pst_bytes message)
 {
+    pst_assert(!st->reading);
+    pst_assert(st->state == STREAM_WORKING);
     st->reading = calloc(1, sizeof(*st->reading));
     if (!st->reading)
         stream_fail(st, STATUS_EXHAUSTED, "out of memory");
@@ -133,6 +139,7 @@ static void read_ended(struct stream *st)
 
     if (!stream_open_yet(st))
         return;
+    pst_assert(st->reading);
     if (op->result == 0)
         answer_value(st, op->generation, op->data, op->flags & PENSTOCK_RANGE ? op->bytes : op->value_bytes);
     else if (op->result == PENSTOCK_MISS)
@@ -146,6 +153,8 @@ static void read_ended(struct stream *st)
 
 static void read_more(struct stream *st)
 {
+    pst_assert(st->state == STREAM_ANSWERING);
+    pst_assert(st->reading->left > 0);
     st->head_bytes = (uint32_t)proto_part_head(st->head, next_part(st));
     if (st->reading->left == 0)
         stream_last(st);

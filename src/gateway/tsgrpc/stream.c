@@ -39,6 +39,8 @@ struct stream *stream_open(struct connection *c, int32_t id)
     struct stream *st;
 
     /* A connection has as many calls as there is room for others: so none has all of them. */
+    pst_assert(c->magic == CONNECTION_MAGIC);
+    pst_assert(c->stream_count <= door->stream_count);
     if (c->stream_count >= STREAMS_MAX - door->stream_count)
         return NULL;
     st = calloc(1, sizeof(*st));
@@ -68,6 +70,7 @@ static void stream_leave(struct stream *st)
 
     pst_assert(c && c->stream_count > 0);
     pst_assert(!pst_list_empty(&st->link));
+    pst_assert(c->magic == CONNECTION_MAGIC);
     stream_move(st, STREAM_GONE);
     nghttp2_session_set_stream_user_data(c->session, st->id, NULL);
     pst_list_remove(&st->link);
@@ -134,6 +137,7 @@ bool stream_sweep(struct stream *st)
 /* Ends it with no status, and lets go of what it holds, whatever is still on its way to the client. */
 static void stream_reset(struct stream *st)
 {
+    pst_assert(st->connection);
     nghttp2_submit_rst_stream(st->connection->session, NGHTTP2_FLAG_NONE, st->id, NGHTTP2_CANCEL);
     door_dirty(st->connection);
     stream_leave(st);
@@ -153,6 +157,8 @@ void stream_tick(struct stream *st, uint64_t now_ns)
 {
     bool late = now_ns > st->deadline_ns;
 
+    pst_assert(st->connection);
+    pst_assert(st->state != STREAM_GONE);
     /* gRPC reads a reset behind the deadline as what it is. */
     if (late && stream_open_yet(st))
         stream_fail(st, STATUS_DEADLINE, "the call's deadline has passed");
@@ -226,6 +232,7 @@ static void refuse(struct stream *st)
 {
     const nghttp2_nv status = {(uint8_t *)":status", (uint8_t *)"415", 7, 3, 0};
 
+    pst_assert(st->connection);
     nghttp2_submit_response(st->connection->session, st->id, &status, 1, NULL);
     stream_leave(st);
 }
@@ -234,6 +241,7 @@ void stream_headers_end(struct stream *st)
 {
     uint64_t timeout_ns = st->timeout_ns ? st->timeout_ns : pst_ns_of_ms(CALL_MS);
 
+    pst_assert(st->state == STREAM_HEADERS);
     st->deadline_ns = pst_now_ns() + pst_min(timeout_ns, pst_ns_of_ms(CALL_MS_MAX));
     stream_move(st, STREAM_REQUEST);
     if (!st->is_call)
@@ -288,6 +296,7 @@ static void gather(struct stream *st, struct pst_bytes data)
     if (count)
         memcpy(st->request + st->request_bytes, data.data, count);
     st->request_bytes += (uint32_t)count;
+    pst_assert(st->request_bytes <= st->request_room);
     if (count < data.len)
         stream_fail(st, STATUS_INVALID, "more than one message");
 }
@@ -312,6 +321,7 @@ void stream_input_end(struct stream *st)
         return; /* it has been answered */
     stream_move(st, STREAM_WORKING);
     st->wall_ns = pst_wall_ns();
+    pst_assert(st->method);
     if (st->method->input_end)
         st->method->input_end(st);
     else if (!st->request || st->request_bytes < st->request_room)
@@ -342,6 +352,7 @@ static void encode_message(const char *text, char *out, size_t room)
         else
             out[at++] = (char)byte;
     }
+    pst_assert(at < room);
     out[at] = '\0';
 }
 
@@ -356,11 +367,13 @@ static int submit_status(struct stream *st, bool alone)
         nv[count++] = header(":status", "200");
         nv[count++] = header("content-type", "application/grpc");
     }
+    pst_assert(st->connection);
     snprintf(code, sizeof(code), "%d", st->status);
     nv[count++] = header("grpc-status", code);
     encode_message(st->message, message, sizeof(message));
     if (message[0])
         nv[count++] = header("grpc-message", message);
+    pst_assert(count <= pst_count_of(nv));
     if (alone)
         return nghttp2_submit_response(st->connection->session, st->id, nv, count, NULL);
     return nghttp2_submit_trailer(st->connection->session, st->id, nv, count);
@@ -413,6 +426,7 @@ void stream_answer(struct stream *st, bool last)
 
 void stream_last(struct stream *st)
 {
+    pst_assert(st->state == STREAM_ANSWERING);
     stream_move(st, STREAM_LAST);
 }
 

@@ -25,6 +25,7 @@ static struct pst_bytes key_of(const struct writing *w)
 
 static void set_condition(const struct writing *w, struct penstock_op *op)
 {
+    pst_assert(w->condition.kind != GENERATION_FOREIGN);
     op->if_generation = 0;
     if (w->condition.kind == GENERATION_UNKNOWN)
         return;
@@ -37,6 +38,8 @@ static void begin_first(struct stream *st)
     struct writing *w = st->writing;
     struct pst_bytes key = key_of(w);
 
+    pst_assert(!w->reservation_open);
+    pst_assert(w->going == 0);
     w->condition = write_condition(&w->reader);
     if (w->condition.kind == GENERATION_FOREIGN) {
         stream_written(st, (struct generation){.kind = GENERATION_UNKNOWN});
@@ -70,6 +73,7 @@ static void go_on(struct stream *st)
     }
     pst_assert(w->going == 0);
     if (w->held) {
+        pst_assert(w->held <= w->room);
         w->going = w->held;
         penstock_prep_write_at(&st->op, key.data, key.len, &w->reservation, w->offset, w->buf, w->going);
     } else {
@@ -134,6 +138,7 @@ static int append(struct stream *st, struct pst_bytes piece)
     pst_assert(w->held + piece.len <= w->room);
     memcpy(w->buf + w->held, piece.data, piece.len);
     w->held += piece.len;
+    pst_assert(w->held <= w->room);
     return 0;
 }
 
@@ -150,6 +155,8 @@ static void write_input(struct stream *st, struct pst_bytes data)
         stream_fail(st, STATUS_EXHAUSTED, "out of memory");
         return;
     }
+    pst_assert(w->going <= w->held);
+    pst_assert(w->held <= w->room);
     while ((r = write_next(&w->reader, &data, &piece)) > 0 && append(st, piece) == 0)
         kept += piece.len;
     if (r == -EOPNOTSUPP)
@@ -186,6 +193,7 @@ static void reservation_written(struct stream *st)
     w->offset += gone;
     w->held -= gone;
     w->going = 0;
+    pst_assert(w->held <= w->room);
     memmove(w->buf, w->buf + gone, w->held);
     stream_consume(st, gone);
     go_on(st);
@@ -244,6 +252,7 @@ static bool write_drop(struct stream *st)
         door_begin(st);
         return false;
     }
+    pst_assert(!stream_underway(st));
     pst_assert(!w || !w->large || st->door->spare_count < LARGE_MAX);
     if (w && w->large)
         st->door->spare[st->door->spare_count++] = w->buf; /* as many as there are turns */

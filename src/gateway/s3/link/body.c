@@ -10,6 +10,7 @@ static enum s3_code body_add_check(struct s3_body *body, enum s3_digest_kind kin
 {
     struct s3_check *check = &body->checks[body->check_count];
 
+    pst_assert(body->check_count <= S3_CHECKS_MAX);
     if (body->check_count == S3_CHECKS_MAX)
         return S3_InvalidRequest;
     if (wanted.data && (wanted.len == 0 || wanted.len >= sizeof(check->wanted)))
@@ -18,6 +19,7 @@ static enum s3_code body_add_check(struct s3_body *body, enum s3_digest_kind kin
     if (wanted.data)
         memcpy(check->wanted, wanted.data, wanted.len);
     body->check_count++;
+    pst_assert(body->check_count <= S3_CHECKS_MAX);
     return s3_digest_open(&check->digest, kind) == 0 ? S3_OK : S3_SlowDown;
 }
 
@@ -45,6 +47,7 @@ static enum s3_code body_add_checks(struct s3_body *body, const struct s3_head *
     enum s3_code code = md5.data ? body_add_check(body, S3_MD5, md5) : S3_OK;
     enum s3_digest_kind kind;
 
+    pst_assert(head->field_count <= S3_FIELDS_MAX);
     for (uint32_t i = 0; i < head->field_count && code == S3_OK; i++)
         if (checksum_of(head->fields[i].name, &kind))
             code = body_add_check(body, kind, head->fields[i].value);
@@ -59,6 +62,8 @@ static enum s3_code body_set_payload(struct s3_body *body, struct pst_bytes payl
     static const char streaming[] = "STREAMING-";
     bool is_streaming = payload.len > 10 && memcmp(payload.data, streaming, 10) == 0;
 
+    pst_assert(!body->aws_chunked);
+    pst_assert(!body->signer);
     if (!is_streaming) {
         if (payload.len == S3_SHA256_HEX)
             memcpy(body->sha256_wanted, payload.data, payload.len);
@@ -66,6 +71,7 @@ static enum s3_code body_set_payload(struct s3_body *body, struct pst_bytes payl
             return S3_InvalidArgument;
         return body->sha256_wanted[0] && s3_digest_open(&body->sha256, S3_SHA256) < 0 ? S3_SlowDown : S3_OK;
     }
+    pst_assert(!body->sha256_wanted[0]);
     body->aws_chunked = true;
     if (s3_text_is(payload, "STREAMING-UNSIGNED-PAYLOAD-TRAILER"))
         return S3_OK;
@@ -128,6 +134,8 @@ uint32_t s3_body_take_checks(struct s3_body *body, struct s3_check out[S3_CHECKS
         else
             out[count++] = body->checks[i];
     }
+    pst_assert(count <= S3_CHECKS_MAX);
+    pst_assert(kept + count == body->check_count);
     body->check_count = kept;
     return count;
 }
@@ -142,6 +150,7 @@ bool s3_check_holds(struct s3_check *check)
 
 void s3_body_close(struct s3_body *body)
 {
+    pst_assert(body->check_count <= S3_CHECKS_MAX);
     for (uint32_t i = 0; i < body->check_count; i++)
         s3_digest_close(&body->checks[i].digest);
     s3_digest_close(&body->sha256);
@@ -159,6 +168,8 @@ static enum s3_code body_lost(ssize_t n)
 
 static void body_add(struct s3_body *body, const void *data, size_t bytes)
 {
+    pst_assert(body->check_count <= S3_CHECKS_MAX);
+    pst_assert(!body->ended);
     for (uint32_t i = 0; i < body->check_count; i++)
         s3_digest_add(&body->checks[i].digest, data, bytes);
     if (body->sha256_wanted[0])
@@ -174,6 +185,7 @@ static enum s3_code body_verify(struct s3_body *body)
     uint8_t digest[S3_DIGEST_BYTES_MAX];
     char hex[S3_SHA256_HEX + 1];
 
+    pst_assert(!body->ended);
     body->ended = true;
     if (body->bytes != S3_BYTES_UNKNOWN && body->got != body->bytes)
         return S3_IncompleteBody;
@@ -205,6 +217,7 @@ static enum s3_code body_trailer(struct s3_body *body, struct pst_bytes line)
             return S3_OK;
         s3_digest_end(&body->trailer, digest);
         body->trailer_signature_came = true;
+        pst_assert(body->aws_chunked);
         return s3_sign_trailer(body->signer, digest, value) ? S3_OK : S3_SignatureDoesNotMatch;
     }
     if (body->trailer_signature_came) /* which is the last line */
@@ -231,6 +244,7 @@ static enum s3_code body_chunk_done(struct s3_body *body)
 {
     uint8_t digest[S3_SHA256_BYTES];
 
+    pst_assert(body->aws_chunked);
     if (!body->signer)
         return S3_OK;
     s3_digest_end(&body->chunk, digest);
@@ -262,6 +276,7 @@ static enum s3_code body_more(struct s3_body *body)
         }
         input = here;
         event = s3_chunk_next(&body->outer, &input, &body->raw);
+        pst_assert(input.len <= here.len);
         s3_link_take(body->link, here.len - input.len);
         if (event == S3_CHUNK_BROKEN)
             return S3_InvalidRequest;
@@ -275,6 +290,7 @@ static enum s3_code body_end(struct s3_body *body)
 {
     enum s3_code code = body_more(body);
 
+    pst_assert(code != S3_OK || body->raw.len > 0 || s3_body_is_taken(body));
     if (code == S3_OK && body->raw.len)
         code = S3_InvalidRequest;
     return code == S3_OK ? body_verify(body) : code;
@@ -313,6 +329,7 @@ static enum s3_code body_read_chunked(struct s3_body *body, uint8_t *buf, size_t
             break;
         }
         given = pst_min(body->raw.len, bytes - *got);
+        pst_assert(given > 0);
         input = (struct pst_bytes){body->raw.data, given};
         if (body->aws_chunked) {
             enum s3_chunk_event event = s3_chunk_next(&body->inner, &input, &piece);
@@ -326,6 +343,7 @@ static enum s3_code body_read_chunked(struct s3_body *body, uint8_t *buf, size_t
         }
         if (code != S3_OK || piece.len == 0)
             continue;
+        pst_assert(piece.len <= bytes - *got);
         memcpy(buf + *got, piece.data, piece.len);
         body_add(body, piece.data, piece.len);
         *got += piece.len;
@@ -343,9 +361,11 @@ static enum s3_code body_read_plain(struct s3_body *body, uint8_t *buf, size_t b
 
         if (n <= 0)
             return body_lost(n);
+        pst_assert((uint64_t)n <= body->left);
         body_add(body, buf + *got, (size_t)n);
         body->left -= (uint64_t)n;
         *got += (size_t)n;
+        pst_assert(*got <= bytes);
     }
     return body->left == 0 && !body->ended ? body_verify(body) : S3_OK;
 }
@@ -357,6 +377,7 @@ enum s3_code s3_body_read(struct s3_body *body, void *buf, size_t bytes, size_t 
     size_t filled = 0;
 
     pst_assert(bytes > 0);
+    pst_assert(body->link);
     if (body->awaits_continue && body->link->bytes == 0 &&
         s3_link_write(body->link, go_on, sizeof(go_on) - 1) < 0)
         return S3_GONE;
@@ -365,6 +386,7 @@ enum s3_code s3_body_read(struct s3_body *body, void *buf, size_t bytes, size_t 
         code = body_read_chunked(body, buf, bytes, &filled);
     else
         code = body_read_plain(body, buf, bytes, &filled);
+    pst_assert(filled <= bytes);
     if (code == S3_OK)
         *got = filled;
     return code;

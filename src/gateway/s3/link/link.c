@@ -23,6 +23,7 @@ static int link_wait(struct s3_link *link, short events)
     struct pollfd ready = {.fd = link->fd, .events = events};
     int r;
 
+    pst_assert(events != 0);
     left_ms = pst_ms_left(deadline_ns, pst_now_ns());
     r = left_ms ? poll(&ready, 1, (int)pst_min(left_ms, INT32_MAX)) : 0;
     if (r < 0)
@@ -35,6 +36,8 @@ static ssize_t link_try(struct s3_link *link, void *in, const void *out, size_t 
     int flags = MSG_DONTWAIT | MSG_NOSIGNAL | (link->more ? MSG_MORE : 0);
     ssize_t n;
 
+    pst_assert(bytes > 0);
+    pst_assert(!in != !out);
     if (link->tls)
         return in ? s3_tls_read(link->tls, in, bytes, events) : s3_tls_write(link->tls, out, bytes, events);
     *events = in ? POLLIN : POLLOUT;
@@ -52,6 +55,7 @@ static ssize_t link_move(struct s3_link *link, void *in, const void *out, size_t
         ssize_t n = link_try(link, in, out, bytes, &events);
         int r;
 
+        pst_assert(n <= (ssize_t)bytes);
         if (n > 0)
             pace_moved(&link->pace, (uint64_t)n, pst_now_ns());
         if (n != -EAGAIN)
@@ -107,12 +111,14 @@ ssize_t s3_link_fill(struct s3_link *link)
 
     if (link->at > 0 && link->bytes > 0)
         memmove(link->in, link->in + link->at, link->bytes);
+    pst_assert(link->at + link->bytes <= sizeof(link->in));
     link->at = 0;
     if (link->bytes == sizeof(link->in))
         return -ENOBUFS;
     n = link_move(link, link->in + link->bytes, NULL, sizeof(link->in) - link->bytes);
     if (n > 0)
         link->bytes += (size_t)n;
+    pst_assert(link->bytes <= sizeof(link->in));
     return n;
 }
 
@@ -123,6 +129,7 @@ ssize_t s3_link_read(struct s3_link *link, void *buf, size_t bytes)
     pst_assert(bytes > 0);
     if (here == 0)
         return link_move(link, buf, NULL, bytes);
+    pst_assert(link->at + here <= sizeof(link->in));
     memcpy(buf, link->in + link->at, here);
     s3_link_take(link, here);
     return (ssize_t)here;

@@ -39,6 +39,7 @@ void *s3_tls_accept(void *context, int fd)
 {
     SSL *tls = SSL_new(context);
 
+    pst_assert(fd >= 0);
     if (tls && SSL_set_fd(tls, fd) == 1) {
         SSL_set_accept_state(tls);
         return tls;
@@ -82,12 +83,14 @@ int s3_tls_start(void *tls, short *events)
 
 ssize_t s3_tls_read(void *tls, void *buf, size_t bytes, short *events)
 {
+    pst_assert(bytes > 0);
     ERR_clear_error();
     return tls_result(tls, SSL_read(tls, buf, (int)pst_min(bytes, INT32_MAX)), events);
 }
 
 ssize_t s3_tls_write(void *tls, const void *data, size_t bytes, short *events)
 {
+    pst_assert(bytes > 0);
     ERR_clear_error();
     return tls_result(tls, SSL_write(tls, data, (int)pst_min(bytes, INT32_MAX)), events);
 }

@@ -20,6 +20,7 @@ static const char *const kept[] = {"content-type",     "cache-control",    "cont
 
 static bool attrs_add_byte(struct s3_attrs *attrs, size_t byte)
 {
+    pst_assert(attrs->bytes <= sizeof(attrs->data));
     if (attrs->bytes == sizeof(attrs->data) || byte > UINT8_MAX)
         return false;
     attrs->data[attrs->bytes++] = (uint8_t)byte;
@@ -33,6 +34,7 @@ static bool attrs_add_text(struct s3_attrs *attrs, struct pst_bytes text)
     if (text.len)
         memcpy(attrs->data + attrs->bytes, text.data, text.len);
     attrs->bytes = (uint16_t)(attrs->bytes + text.len);
+    pst_assert(attrs->bytes <= sizeof(attrs->data));
     return true;
 }
 
@@ -77,6 +79,7 @@ void s3_attrs_stamp(struct s3_attrs *attrs, uint64_t now_ms)
 {
     if (attrs->written_ms == 0)
         attrs->bytes = HEAD_BYTES;
+    pst_assert(attrs->bytes >= HEAD_BYTES && attrs->bytes <= sizeof(attrs->data));
     memcpy(attrs->data, magic, sizeof(magic));
     for (int i = 0; i < 8; i++)
         attrs->data[sizeof(magic) + (size_t)i] = (uint8_t)(now_ms >> 8 * i);
@@ -103,6 +106,7 @@ static bool attrs_take_text(const struct s3_attrs *attrs, size_t *at, struct pst
         return false;
     *text = (struct pst_bytes){attrs->data + *at + 1, attrs->data[*at]};
     *at += 1 + text->len;
+    pst_assert(*at <= attrs->bytes);
     for (size_t i = 0; i < text->len; i++) {
         uint8_t c = ((const uint8_t *)text->data)[i];
 
@@ -117,6 +121,7 @@ static bool attrs_take_one(const struct s3_attrs *attrs, size_t *at, bool *own, 
 {
     uint8_t code = attrs->data[(*at)++];
 
+    pst_assert(*at <= attrs->bytes);
     *own = code == CODE_OWN;
     if (code > pst_count_of(kept))
         return false;
@@ -129,6 +134,7 @@ static bool attrs_take_one(const struct s3_attrs *attrs, size_t *at, bool *own, 
 bool s3_attrs_next(const struct s3_attrs *attrs, size_t *at, bool *own, struct pst_bytes *name,
                    struct pst_bytes *value)
 {
+    pst_assert(attrs->bytes <= sizeof(attrs->data));
     if (*at == 0)
         *at = HEAD_BYTES;
     return attrs->written_ms && *at < attrs->bytes && attrs_take_one(attrs, at, own, name, value);

@@ -27,6 +27,7 @@ static int chunk_line(struct s3_chunks *c, struct pst_bytes *input)
     size_t n = 0;
     int r = 0;
 
+    pst_assert(c->line_bytes <= sizeof(c->line));
     while (n < input->len && r == 0) {
         char byte = at[n++];
         bool ends = c->line_bytes > 0 && c->line[c->line_bytes - 1] == '\r';
@@ -38,6 +39,8 @@ static int chunk_line(struct s3_chunks *c, struct pst_bytes *input)
         else
             c->line[c->line_bytes++] = byte;
     }
+    pst_assert(n <= input->len);
+    pst_assert(r != 1 || c->line_bytes > 0);
     *input = (struct pst_bytes){at + n, input->len - n};
     c->line_bytes -= r == 1 ? 1 : 0;
     return r;
@@ -56,6 +59,7 @@ static bool chunk_read_length(struct s3_chunks *c)
     static const char name[] = ";chunk-signature=";
     size_t at = 0, name_bytes = sizeof(name) - 1;
 
+    pst_assert(c->line_bytes <= sizeof(c->line));
     c->left = 0;
     c->signature_bytes = 0;
     while (at < c->line_bytes && chunk_digit(c->line[at]) >= 0)
@@ -74,8 +78,10 @@ static bool chunk_read_length(struct s3_chunks *c)
 
 static enum s3_chunk_event chunk_begin(struct s3_chunks *c)
 {
+    pst_assert(c->step == CHUNK_LENGTH);
     if (!chunk_read_length(c))
         return chunk_broken(c);
+    pst_assert(c->left >> 60 == 0);
     c->line_bytes = 0;
     c->step = c->left ? CHUNK_DATA : CHUNK_TRAILER_LINE;
     return c->left ? S3_CHUNK_MORE : S3_CHUNK_DONE;
@@ -97,6 +103,7 @@ static enum s3_chunk_event chunk_data(struct s3_chunks *c, struct pst_bytes *inp
 
 static enum s3_chunk_event chunk_trailer(struct s3_chunks *c)
 {
+    pst_assert(c->trailer_count <= S3_TRAILERS_MAX);
     if (c->line_bytes == 0) {
         c->step = CHUNK_OVER;
         return S3_CHUNK_END;

@@ -46,6 +46,8 @@ enum s3_code s3_range_parse(struct pst_bytes text, uint64_t value_bytes, struct 
     out->partial = true;
     out->offset = from;
     out->bytes = pst_min(to, value_bytes - 1) - from + 1;
+    pst_assert(out->offset < value_bytes);
+    pst_assert(out->bytes > 0 && out->bytes <= value_bytes - out->offset);
     return S3_OK;
 }
 

@@ -33,6 +33,7 @@ static const EVP_MD *digest_method(enum s3_digest_kind kind)
 /* Return: false there is no memory. */
 static bool digest_begin(struct s3_digest *digest)
 {
+    pst_assert(digest->kind < S3_DIGEST_KINDS);
     digest->crc = 0;
     return !digest->state || EVP_DigestInit_ex(digest->state, digest_method(digest->kind), NULL) == 1;
 }

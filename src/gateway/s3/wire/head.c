@@ -4,6 +4,7 @@
 
 struct pst_bytes s3_head_field(const struct s3_head *head, const char *name)
 {
+    pst_assert(head->field_count <= S3_FIELDS_MAX);
     for (uint32_t i = 0; i < head->field_count; i++)
         if (pst_http_is(head->fields[i].name, name))
             return head->fields[i].value;
@@ -38,6 +39,7 @@ static enum s3_code head_field(struct pst_bytes line, struct s3_head *out)
     const char *colon = line.len ? memchr(line.data, ':', line.len) : NULL;
     struct s3_field *field = &out->fields[out->field_count];
 
+    pst_assert(out->field_count <= S3_FIELDS_MAX);
     if (!colon)
         return S3_InvalidRequest;
     if (out->field_count == S3_FIELDS_MAX)
@@ -48,6 +50,7 @@ static enum s3_code head_field(struct pst_bytes line, struct s3_head *out)
     if (!pst_http_is_token(field->name) || !pst_http_is_value(field->value))
         return S3_InvalidRequest;
     out->field_count++;
+    pst_assert(out->field_count <= S3_FIELDS_MAX);
     return S3_OK;
 }
 
@@ -81,6 +84,7 @@ static bool head_has_twins(const struct s3_head *head)
                                        "range",
                                        "expect"};
 
+    pst_assert(head->field_count <= S3_FIELDS_MAX);
     for (size_t i = 0; i < pst_count_of(once); i++) {
         uint32_t count = 0;
 
@@ -126,8 +130,10 @@ enum s3_code s3_head_parse(const char *text, size_t bytes, struct s3_head *out)
         const char *end = memmem(text + at, bytes - at, "\r\n", 2);
         struct pst_bytes line = {text + at, (size_t)(end - text) - at};
 
+        pst_assert(end && end < text + bytes);
         code = at == 0 ? head_first_line(line, out) : head_field(line, out);
         at += line.len + 2;
+        pst_assert(at <= bytes);
     }
     return code == S3_OK ? head_message(out) : code;
 }

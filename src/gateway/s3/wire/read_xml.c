@@ -77,6 +77,8 @@ static void reader_item(struct reader *r)
 {
     struct pst_bytes leaves[S3_XML_LEAVES_MAX];
 
+    pst_assert(r->in_item);
+    pst_assert(r->depth == 2);
     for (int i = 0; i < S3_XML_LEAVES_MAX; i++)
         leaves[i] = (struct pst_bytes){r->text + r->leaves[i].at, r->leaves[i].bytes};
     if (++r->items > r->form->items_max || !r->form->item_came(r->ctx, leaves))
@@ -89,6 +91,7 @@ static void reader_close(void *arg, const XML_Char *name)
     struct reader *r = reader_cast(arg);
 
     (void)name;
+    pst_assert(r->depth > 0);
     if (r->depth == 3)
         r->leaf = -1;
     if (r->depth == 2 && r->in_item)
@@ -112,6 +115,7 @@ static void reader_text(void *arg, const XML_Char *text, int bytes)
     }
     memcpy(r->text + r->bytes, text, (size_t)bytes);
     r->bytes += (size_t)bytes;
+    pst_assert(r->bytes <= sizeof(r->text));
     if (r->leaf >= 0)
         r->leaves[r->leaf].bytes += (size_t)bytes;
 }

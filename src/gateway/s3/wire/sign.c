@@ -26,6 +26,7 @@ static bool sign_credential(struct pst_bytes text, struct s3_signature *out)
 
 static bool sign_is_whole(const struct s3_signature *s)
 {
+    pst_assert(s->kind != S3_UNSIGNED);
     return s->access_key.len && s->fields.len && s->signature.len == S3_SHA256_HEX &&
            s->time.len == S3_TIME_BYTES && memcmp(s->time.data, s->date.data, s->date.len) == 0;
 }
@@ -141,9 +142,11 @@ static void add_query(struct s3_digest *digest, const struct s3_target *target)
     struct s3_param sorted[S3_PARAMS_MAX];
     uint32_t count = 0;
 
+    pst_assert(target->param_count <= S3_PARAMS_MAX);
     for (uint32_t i = 0; i < target->param_count; i++)
         if (!s3_text_is(target->params[i].name, "X-Amz-Signature"))
             sorted[count++] = target->params[i];
+    pst_assert(count <= target->param_count);
     qsort(sorted, count, sizeof(sorted[0]), compare_params);
     for (uint32_t i = 0; i < count; i++) {
         add_text(digest, i ? "&" : "");
@@ -177,6 +180,7 @@ static bool names_equal(struct pst_bytes name, struct pst_bytes lower)
 
 static void add_fields(struct s3_digest *digest, const struct s3_head *head, struct pst_bytes names)
 {
+    pst_assert(head->field_count <= S3_FIELDS_MAX);
     while (names.len) {
         struct pst_bytes name = pst_http_cut(&names, ';');
         bool first = true;
@@ -205,6 +209,7 @@ static bool is_listed(struct pst_bytes names, struct pst_bytes name)
 /* What is acted on must be signed, or a man in the middle could change it. */
 static bool signs_enough(const struct s3_head *head, struct pst_bytes names)
 {
+    pst_assert(head->field_count <= S3_FIELDS_MAX);
     for (uint32_t i = 0; i < head->field_count; i++) {
         struct pst_bytes name = head->fields[i].name;
         bool needed = pst_http_is(name, "host") || pst_http_is(name, "content-md5") ||
@@ -273,6 +278,7 @@ static enum s3_code check_time(const struct s3_signature *signature, int64_t now
 {
     int64_t then_s;
 
+    pst_assert(signature->kind != S3_UNSIGNED);
     if (!s3_time_of_stamp(signature->time, &then_s))
         return signature->kind == S3_SIGNED_HEAD ? S3_AuthorizationHeaderMalformed
                                                  : S3_AuthorizationQueryParametersError;
@@ -298,6 +304,9 @@ enum s3_code s3_sign_check(const struct s3_signature *signature, const struct s3
         return S3_AccessDenied;
     if (digest_request(signature, head, target, request) < 0)
         return S3_SlowDown;
+    pst_assert(signature->time.len == S3_TIME_BYTES);
+    pst_assert(signature->date.len == 8);
+    pst_assert(signature->region.len <= 64);
     snprintf(signer.time, sizeof(signer.time), "%.*s", S3_TIME_BYTES, (const char *)signature->time.data);
     snprintf(signer.scope, sizeof(signer.scope), "%.8s/%.*s/s3/aws4_request",
              (const char *)signature->date.data, (int)signature->region.len,
@@ -320,6 +329,7 @@ static bool sign_next(struct s3_signer *signer, const char *text, struct pst_byt
 
     s3_hmac_sha256((struct pst_bytes){signer->key, sizeof(signer->key)}, pst_bytes_of(text), mac);
     s3_hex(mac, sizeof(mac), signer->before);
+    pst_assert(strlen(signer->before) == S3_SHA256_HEX);
     return s3_same(pst_bytes_of(signer->before), shown);
 }
 

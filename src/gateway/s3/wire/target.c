@@ -28,12 +28,15 @@ static enum s3_code name_decode(struct pst_bytes path, struct s3_name *out)
     int n = pst_percent_decode(path, false, out->text + out->bytes, PST_KEY_BYTES_MAX - out->bytes);
     const char *slash;
 
+    pst_assert(out->bytes <= PST_KEY_BYTES_MAX);
     if (n < 0)
         return n == -ENOSPC ? S3_KeyTooLongError : S3_InvalidURI;
     out->bytes += (uint32_t)n;
+    pst_assert(out->bytes <= PST_KEY_BYTES_MAX);
     out->text[out->bytes] = 0;
     slash = memchr(out->text, '/', out->bytes);
     out->bucket_bytes = slash ? (uint32_t)(slash - out->text) : out->bytes;
+    pst_assert(out->bucket_bytes <= out->bytes);
     return out->bytes == 0 || s3_is_bucket(s3_bucket_of(out)) ? S3_OK : S3_InvalidBucketName;
 }
 
@@ -69,10 +72,12 @@ static int param_decode(struct pst_bytes raw, struct s3_target *out, size_t *use
 {
     int n = pst_percent_decode(raw, true, out->text + *used, sizeof(out->text) - *used);
 
+    pst_assert(*used <= sizeof(out->text));
     if (n < 0)
         return n;
     *text = (struct pst_bytes){out->text + *used, (size_t)n};
     *used += (size_t)n;
+    pst_assert(*used <= sizeof(out->text));
     return 0;
 }
 
@@ -85,6 +90,7 @@ static enum s3_code query_parse(struct pst_bytes query, struct s3_target *out)
         struct pst_bytes name = pst_http_cut(&value, '=');
         struct s3_param *param = &out->params[out->param_count];
 
+        pst_assert(out->param_count <= S3_PARAMS_MAX);
         if (name.len == 0)
             continue;
         if (out->param_count == S3_PARAMS_MAX || param_decode(name, out, &used, &param->name) < 0 ||
@@ -104,6 +110,7 @@ enum s3_code s3_target_parse(const struct s3_head *head, const char *domain, str
     out->param_count = out->name.bytes = out->name.bucket_bytes = 0;
     out->name.text[0] = 0;
     if (bucket.len) {
+        pst_assert(bucket.len <= S3_BUCKET_BYTES_MAX);
         memcpy(out->name.text, bucket.data, bucket.len);
         out->name.text[bucket.len] = '/';
         out->name.bytes = (uint32_t)bucket.len + 1;
@@ -114,6 +121,7 @@ enum s3_code s3_target_parse(const struct s3_head *head, const char *domain, str
 
 struct pst_bytes s3_param(const struct s3_target *target, const char *name)
 {
+    pst_assert(target->param_count <= S3_PARAMS_MAX);
     for (uint32_t i = 0; i < target->param_count; i++)
         if (s3_text_is(target->params[i].name, name))
             return target->params[i].value;

@@ -8,6 +8,8 @@ enum { FIRST_BYTES = 4096 };
 
 static void xml_add(struct s3_xml *xml, const void *data, size_t bytes)
 {
+    pst_assert(xml->bytes <= xml->room);
+    pst_assert(xml->bytes <= S3_XML_BYTES_MAX);
     if (xml->failed || bytes > S3_XML_BYTES_MAX - xml->bytes) {
         xml->failed = true;
         return;
@@ -24,6 +26,7 @@ static void xml_add(struct s3_xml *xml, const void *data, size_t bytes)
     }
     memcpy(xml->text + xml->bytes, data, bytes);
     xml->bytes += bytes;
+    pst_assert(xml->bytes <= xml->room);
 }
 
 static void xml_add_text(struct s3_xml *xml, const char *text)
@@ -59,6 +62,7 @@ static size_t xml_character(const uint8_t *at, size_t bytes)
     size_t n = at[0] < 0x80 ? 1 : at[0] >= 0xc2 && at[0] < 0xe0 ? 2 : at[0] >= 0xe0 && at[0] < 0xf0 ? 3 : 4;
     uint32_t code = n == 1 ? at[0] : at[0] & (0xffu >> (n + 1));
 
+    pst_assert(bytes > 0);
     if ((at[0] >= 0x80 && at[0] < 0xc2) || at[0] > 0xf4 || n > bytes)
         return 0;
     for (size_t i = 1; i < n; i++) {
@@ -80,6 +84,7 @@ static void xml_escape(struct s3_xml *xml, struct pst_bytes text)
     while (left > 0) {
         size_t n = xml_character(at, left);
 
+        pst_assert(n <= left);
         switch (*at) {
         case '&':
             xml_add_text(xml, "&amp;");
@@ -136,6 +141,7 @@ void s3_xml_number(struct s3_xml *xml, const char *name, uint64_t number)
 
 void s3_xml_free(struct s3_xml *xml)
 {
+    pst_assert(xml->text || xml->bytes == 0);
     free(xml->text);
     *xml = (struct s3_xml){.text = NULL};
 }
