@@ -72,7 +72,7 @@ enum s3_code s3_source_open(struct s3_session *s, struct pst_bytes key, const st
         r = penstock_view(s->s3->store, key.data, key.len, &out->view);
     if (r == 0) {
         out->viewed = true;
-        if (out->view.generation == object->generation)
+        if (out->view.generation == object->generation && out->view.bytes == object->bytes)
             return S3_OK;
         s3_source_close(s, out);
         return S3_CHANGED;
