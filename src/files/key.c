@@ -22,6 +22,8 @@ struct parts {
 
 static int parts_add(struct parts *p, const uint8_t *part, size_t len)
 {
+    pst_assert(p->count <= PST_KEY_PARTS_MAX);
+    pst_assert(p->len <= PST_KEY_BYTES_MAX);
     if (len == 0 || (len == 1 && part[0] == '.'))
         return 0;
     if (len == 2 && part[0] == '.' && part[1] == '.') {
@@ -57,7 +59,9 @@ int pst_key_normalise(struct pst_bytes text, char out[PST_KEY_CAP])
         if (r < 0)
             return r;
         at += len + (slash != NULL);
+        pst_assert(at <= end);
     }
+    pst_assert(p.len < PST_KEY_CAP);
     memcpy(out, p.text, p.len);
     out[p.len] = '\0';
     return (int)p.len;

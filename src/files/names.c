@@ -10,6 +10,8 @@ enum { NAMES_FIRST = 64, TEXT_FIRST = 2048 };
 
 static int make_room(struct pst_names *names, size_t bytes)
 {
+    pst_assert(names->count <= names->cap);
+    pst_assert(names->text_bytes <= names->text_cap);
     if (names->count == names->cap) {
         uint32_t cap = names->cap ? 2 * names->cap : NAMES_FIRST;
         struct pst_name *list = reallocarray(names->list, cap, sizeof(*list));
@@ -43,6 +45,7 @@ int pst_names_add(struct pst_names *names, const char *name, bool is_directory)
     memcpy(names->text + names->text_bytes, name, bytes);
     names->list[names->count++] = (struct pst_name){names->text_bytes, is_directory, false};
     names->text_bytes += bytes;
+    pst_assert(names->text_bytes <= names->text_cap);
     return 0;
 }
 
@@ -88,6 +91,7 @@ int pst_names_read(int fd, const char *prefix, bool hidden, uint32_t max, struct
         if (!out->is_cut)
             r = pst_names_add(out, entry->d_name, is_directory(fd, entry));
     }
+    pst_assert(out->count <= max);
     closedir(dir);
     if (r < 0)
         pst_names_fini(out);

@@ -43,6 +43,7 @@ static void removal_leave(struct removal *removal)
     struct level *level = &removal->levels[removal->depth];
 
     pst_assert(removal->depth > 0);
+    pst_assert(level->fd >= 0);
     pst_names_fini(&level->names);
     pst_close_fd(&level->fd);
     removal->depth--;
@@ -113,6 +114,7 @@ static int removal_step(struct removal *removal)
     const char *name = pst_name_text(&level->names, level->at);
     int r = unlink_any(level->fd, name);
 
+    pst_assert(removal->depth <= PST_ROOT_DEPTH_MAX);
     /* In a folder that goes anyway, the user makes room for itself. */
     if (r == -EACCES && removal->depth > 0 && pst_beneath_open_up(level->fd))
         r = unlink_any(level->fd, name);
@@ -151,6 +153,7 @@ static int removal_sink(struct removal *removal)
     }
     while (removal->depth > 0)
         removal_leave(removal);
+    pst_assert(removal->depth == 0);
     return r;
 }
 
@@ -168,6 +171,7 @@ static int remove_names(int fd, struct pst_names *names, bool recursive, uint64_
     removal->recursive = recursive;
     removal->depth = removal->again = removal->moved = 0;
     removal->removed = removed;
+    pst_assert(fd >= 0);
     first = &removal->levels[0];
     *first = (struct level){.fd = fd, .names = *names};
     while (first->at < first->names.count) {

@@ -52,6 +52,7 @@ int pst_beneath_chmod(int fd, mode_t mode)
 {
     char path[64];
 
+    pst_assert(fd >= 0);
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd); /* which leads there, whatever the name is now */
     return chmod(path, mode) < 0 ? -errno : 0;
 }
@@ -86,6 +87,8 @@ static int beneath_rename_plain(int from_fd, const char *from, int to_fd, const 
 
 int pst_beneath_rename_new(int from_fd, const char *from, int to_fd, const char *to)
 {
+    pst_assert(from_fd >= 0);
+    pst_assert(to_fd >= 0);
     if (renameat2(from_fd, from, to_fd, to, RENAME_NOREPLACE) == 0)
         return 0;
     return errno == EINVAL ? beneath_rename_plain(from_fd, from, to_fd, to) : -errno;
@@ -188,6 +191,7 @@ static int step_into(int fd, const char *name)
 {
     int r = -ENOENT;
 
+    pst_assert(fd >= 0);
     for (int tries = 0; r == -ENOENT && tries < OPEN_TRIES; tries++) {
         if (mkdirat(fd, name, FOLDER_MODE) < 0 && errno != EEXIST)
             return -errno;

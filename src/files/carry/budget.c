@@ -19,6 +19,7 @@ static bool budget_lists(const struct carry_budget *budget)
 
 void carry_budget_init(struct carry_budget *budget, uint64_t bytes_max)
 {
+    pst_assert(bytes_max > 0);
     *budget = (struct carry_budget){.bytes_max = bytes_max};
     pthread_mutex_init(&budget->lock, NULL);
     pst_cond_init(&budget->freed);
@@ -40,6 +41,7 @@ static void share_set(struct carry_share *share, uint64_t bytes)
     pst_assert(budget->bytes >= share->bytes);
     budget->bytes = budget->bytes - share->bytes + bytes;
     share->bytes = bytes;
+    pst_assert(budget->bytes >= share->bytes);
     pthread_cond_broadcast(&budget->freed);
 }
 
@@ -50,6 +52,7 @@ int carry_share_list(struct carry_share *share, struct link *link)
 
     if (!budget)
         return 0;
+    pst_assert(share->bytes == 0);
     pthread_mutex_lock(&budget->lock);
     while (r == 0 && !budget_lists(budget)) {
         pst_cond_wait_until(&budget->freed, &budget->lock, pst_now_ns() + LOOK_NS);

@@ -11,6 +11,7 @@ int carry_greet(struct link *link, enum carry_operation operation, const char *n
     uint64_t version;
     int r = link_receive(link, LINK_CHALLENGE, &type, &frame);
 
+    pst_assert(link->out_bytes == 0);
     if (r < 0)
         return r;
     version = pst_read_number(&frame, 2);
@@ -52,6 +53,7 @@ static int client_run(int fd, enum carry_operation operation, const char *name,
     struct link link;
     int r = link_open(&link, fd, options->stall_ms ? options->stall_ms : PST_CARRY_STALL_MS, fault);
 
+    pst_assert(operation == CARRY_PUT || operation == CARRY_GET);
     if (r == 0)
         r = carry_greet(&link, operation, name, options);
     link_trust(&link);

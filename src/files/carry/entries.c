@@ -7,6 +7,8 @@ int carry_send_entries(struct link *link, const struct pst_manifest *m)
     uint8_t wire[PST_ENTRY_WIRE_BYTES_MAX];
     int r = 0;
 
+    pst_assert(m->count > 0);
+    pst_assert(link->out_bytes == 0);
     for (uint32_t i = 0; r == 0 && i < m->count; i++) {
         size_t bytes = pst_entry_encode(&m->entries[i], wire);
 
@@ -45,6 +47,7 @@ int carry_receive_entries(struct link *link, struct carry_share *share, struct p
     enum link_type type;
     int error;
 
+    pst_assert(m->count == 0);
     while ((error = link_receive(link, 0, &type, &frame)) == 0 && type == LINK_ENTRIES) {
         error = entries_take(link, &frame, m);
         if (error < 0)

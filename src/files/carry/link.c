@@ -22,6 +22,7 @@ enum {
 
 int link_open(struct link *link, int fd, uint32_t stall_ms, char fault[PST_FAULT_BYTES])
 {
+    pst_assert(fd >= 0);
     *link = (struct link){
         .fd = fd, .frame_bytes_max = LINK_GREETING_BYTES_MAX, .fault = fault, .alive_ns = pst_now_ns()};
     link_set_stall(link, stall_ms);
@@ -74,6 +75,7 @@ int link_fail(struct link *link, int error, const char *format, ...)
     char text[PST_FAULT_BYTES];
     va_list arguments;
 
+    pst_assert(error < 0);
     va_start(arguments, format);
     vsnprintf(text, sizeof(text), format, arguments);
     va_end(arguments);
@@ -106,6 +108,7 @@ uint8_t *link_put_space(struct link *link, size_t bytes)
 
     pst_assert(bytes <= link_room(link));
     link->out_bytes += bytes;
+    pst_assert(link->out_bytes <= LINK_FRAME_BYTES_MAX);
     return space;
 }
 
@@ -116,6 +119,7 @@ void link_put(struct link *link, const void *data, size_t bytes)
 
 void link_put_number(struct link *link, uint64_t number, size_t bytes)
 {
+    pst_assert(bytes >= 1 && bytes <= 8);
     pst_write_number(link_put_space(link, bytes), number, bytes);
 }
 
@@ -187,6 +191,8 @@ int link_send_file(struct link *link, int fd, uint64_t at, uint32_t bytes)
 {
     off_t from = (off_t)at;
 
+    pst_assert(fd >= 0);
+    pst_assert(link->out_bytes == 0);
     while (bytes && link->error == 0) {
         ssize_t n = sendfile(link->fd, fd, &from, bytes);
 
@@ -212,6 +218,7 @@ static int link_read(struct link *link, void *into, size_t bytes)
 {
     size_t done = 0;
 
+    pst_assert(bytes <= LINK_FRAME_BYTES_MAX);
     while (done < bytes) {
         ssize_t n = recv(link->fd, (char *)into + done, bytes - done, link->eager ? 0 : MSG_WAITALL);
 
@@ -284,6 +291,7 @@ void link_read_text(struct pst_reader *frame, char *out, size_t cap)
     } else {
         memcpy(out, text, bytes);
     }
+    pst_assert(bytes < cap);
     out[bytes] = 0;
 }
 

@@ -44,6 +44,7 @@ static int send_wants(struct receiver *r)
 {
     int error = 0;
 
+    pst_assert(r->link->out_bytes == 0);
     for (uint32_t i = 0; error == 0 && i < r->m.count; i++) {
         enum pst_arrival_need need = pst_arrival_need(r->arrival, i);
 
@@ -82,6 +83,8 @@ static int old_chunk_take(void *ctx, uint64_t at)
     struct receiver *r = reader->r;
     int error;
 
+    pst_assert(reader->bytes > 0);
+    pst_assert(r->listing < r->m.count);
     pthread_mutex_unlock(&r->lock);
     error = pst_arrival_take(r->arrival, r->listing, at, reader->data, reader->bytes);
     pthread_mutex_lock(&r->lock);
@@ -98,6 +101,7 @@ static int old_chunk_look(void *ctx, uint64_t at, const uint8_t *data, size_t by
     struct pst_digest digest;
     int error = 0;
 
+    pst_assert(bytes > 0 && bytes <= PST_CHUNK_BYTES_MAX);
     (void)at;
     reader->data = data;
     reader->bytes = bytes;
@@ -118,6 +122,7 @@ static void read_older(struct receiver *r, enum pst_arrival_older which,
     uint64_t bytes = 0;
     pst_cleanup_close int fd = pst_arrival_open_old(r->arrival, r->listing, which, &bytes);
 
+    pst_assert(r->listing < r->m.count);
     if (fd < 0)
         return;
     if (r->by_content)
@@ -139,6 +144,7 @@ static int take_older(struct receiver *r)
         whole = whole && readers[i].digester;
     }
     for (int which = 0; whole && which < PST_ARRIVAL_OLDER && r->link->error == 0; which++) {
+        pst_assert(r->wanted.taken <= r->wanted.count);
         if (r->wanted.taken == r->wanted.count)
             break;
         read_older(r, (enum pst_arrival_older)which, ctxs);
@@ -172,6 +178,7 @@ static int send_need(struct receiver *r)
     struct pst_wanted *wanted = &r->wanted;
 
     pst_assert(r->listing < r->m.count);
+    pst_assert(wanted->taken <= wanted->count);
     if (wanted->bytes != r->m.entries[r->listing].bytes)
         return link_fail(r->link, -EPROTO, "the sender's chunks are not the file that it listed");
     if (pst_wanted_sort(wanted) < 0)
@@ -290,6 +297,7 @@ static int open_arrival(struct receiver *r, const struct pst_carry_place *to)
     int error = pst_arrival_open_in_turn(to->folder_fd, to->leaf, r->options->flags, &r->arrival,
                                          receiver_waits, r, fault);
 
+    pst_assert(error < 0 || r->arrival);
     if (r->link->error)
         return r->link->error;
     return error < 0 ? link_fail(r->link, error, "%s", fault) : 0;
@@ -299,6 +307,7 @@ static int arrival_begins(void *arg)
 {
     struct receiver *r = arg;
 
+    pst_assert(r->arrival);
     return pst_arrival_begin(r->arrival, &r->m);
 }
 

@@ -100,6 +100,7 @@ static int sender_open(struct sender *s, const struct pst_entry *entry, bool *ha
 {
     int fd = pst_source_open(&s->source, entry, has_holes);
 
+    pst_assert(entry->kind == PST_ENTRY_FILE);
     if (fd < 0)
         return sender_fail(s, fd, entry);
     if (entry->bytes > PIECE_BYTES)
@@ -136,6 +137,7 @@ static int put_piece_head(struct sender *s, uint32_t entry, uint64_t at, uint32_
 /* A piece is put: its frame goes out once it is full. */
 static int end_piece(struct sender *s, uint32_t bytes)
 {
+    pst_assert(s->link->out_bytes > 0);
     sender_progress(s, bytes);
     if (s->link->out_bytes < DATA_BYTES)
         return 0;
@@ -152,6 +154,7 @@ static int send_piece(struct sender *s, uint32_t index, int fd, uint64_t at, uin
 
     if (put_piece_head(s, index, at, bytes, false) < 0)
         return s->link->error;
+    pst_assert(s->link->out_bytes >= PIECE_HEAD_BYTES);
     data = link_put_space(s->link, bytes);
     r = pst_read_at(fd, at, data, bytes);
     if (r < 0)
@@ -169,6 +172,7 @@ static int send_hole(struct sender *s, uint32_t index, int fd, uint64_t at, uint
     int r = 0;
 
     pst_assert(end <= entry->bytes);
+    pst_assert(at <= end);
     while (r == 0 && at < end) {
         uint32_t bytes = (uint32_t)pst_min(end - at, 1u << 30);
 
@@ -189,6 +193,7 @@ static int send_range(struct sender *s, uint32_t index, int fd, uint64_t at, uin
     int r = 0;
 
     pst_assert(end <= s->m.entries[index].bytes);
+    pst_assert(at <= end);
     while (r == 0 && at < end) {
         uint32_t bytes = (uint32_t)pst_min(end - at, PIECE_BYTES);
 
@@ -243,6 +248,7 @@ static int listed_add(struct listed *list, uint32_t bytes)
         list->bytes = grown;
         list->room = room;
     }
+    pst_assert(list->count < list->room);
     list->bytes[list->count++] = bytes;
     return 0;
 }
@@ -258,6 +264,7 @@ static int send_chunk(void *ctx, uint64_t at, const uint8_t *data, size_t bytes)
     struct link *link = listing->s->link;
     struct pst_digest digest;
 
+    pst_assert(bytes > 0);
     (void)at;
     if (listed_add(listing->list, (uint32_t)bytes) < 0)
         return link_fail(link, -ENOMEM, "out of memory");
@@ -285,6 +292,7 @@ static int send_list(struct sender *s, struct listed *list)
     struct listing listing = {s, list};
     int r = fd < 0 ? fd : pst_chunks_of(fd, entry->bytes, list->by_content, send_chunk, &listing);
 
+    pst_assert(list->entry < s->m.count);
     if (r < 0)
         return s->link->error ? s->link->error : sender_fail(s, r, entry);
     r = sender_check(s, entry, fd); /* the receiver may have all of them */
@@ -317,6 +325,7 @@ static int send_needed(struct sender *s, const struct listed *list, const uint8_
     uint64_t at = 0;
     int r = fd < 0 ? fd : 0;
 
+    pst_assert(list->entry < s->m.count);
     for (uint32_t i = 0; r == 0 && i < list->count; i++) {
         if (bits[i / 8] >> i % 8 & 1)
             r = send_range(s, list->entry, fd, at, at + list->bytes[i], i == last);
@@ -356,6 +365,7 @@ static int send_needs_of(struct sender *s, const struct listed *list)
         return send_listed(s, list->entry, true);
     if (frame.left != (list->count + 7) / 8)
         return link_fail(s->link, -EPROTO, "the receiver needs other chunks than were listed");
+    pst_assert(frame.left <= list->count / 8 + 1);
     pst_read_copy(&frame, bits, frame.left); /* the frame does not outlive what is sent */
     return send_needed(s, list, bits);
 }
@@ -367,6 +377,7 @@ static int send_first_listed(struct sender *s)
 
     pst_assert(s->ahead_count > 0);
     memmove(s->ahead, s->ahead + 1, --s->ahead_count * sizeof(*s->ahead));
+    pst_assert(s->ahead_count < AHEAD_FILES);
     r = send_needs_of(s, &list);
     free(list.bytes);
     return r;

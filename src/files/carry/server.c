@@ -35,6 +35,7 @@ struct request {
 
 static int read_filters(struct link *link, struct pst_reader *frame, struct request *request)
 {
+    pst_assert(request->filter_count == 0);
     while (frame->left && !frame->bad) {
         bool takes = pst_read_number(frame, 1);
         size_t bytes = pst_read_number(frame, 2);
@@ -45,6 +46,7 @@ static int read_filters(struct link *link, struct pst_reader *frame, struct requ
         if (!pattern)
             return link_fail(link, -EINVAL, "the filters are none");
         request->filters[request->filter_count++] = (struct pst_filter){takes, pattern};
+        pst_assert(request->filter_count <= PST_CARRY_FILTERS_MAX);
     }
     return 0;
 }
@@ -157,6 +159,7 @@ static int server_listen(struct pst_carry_server *server)
     socklen_t bytes = sizeof(at);
     int one = 1;
 
+    pst_assert(server->listen_fd < 0);
     if (server->settings.host && inet_pton(AF_INET, server->settings.host, &at.sin_addr) != 1)
         return -EINVAL;
     server->listen_fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);

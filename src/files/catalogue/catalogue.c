@@ -72,6 +72,7 @@ static int ask(struct pst_catalogue *c, const char *sql, char *answer, size_t ca
     sqlite3_stmt *statement = NULL;
     int code = sqlite3_prepare_v2(c->db, sql, -1, &statement, NULL), r;
 
+    pst_assert(cap > 0);
     if (code != SQLITE_OK)
         return pst_catalogue_fail(c, code);
     r = pst_statement_step(c, statement);
@@ -177,6 +178,7 @@ static int make_tables(struct pst_catalogue *c, int64_t version)
     char versions[96];
     int r = execute(c, "BEGIN IMMEDIATE");
 
+    pst_assert(version >= 0 && version < SCHEMA_VERSION);
     snprintf(versions, sizeof(versions), "PRAGMA application_id = %d; PRAGMA user_version = %d; COMMIT",
              APPLICATION_ID, SCHEMA_VERSION);
     for (; r == 0 && version < SCHEMA_VERSION; version++)

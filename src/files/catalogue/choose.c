@@ -71,6 +71,7 @@ static int get_key(struct pst_catalogue *c, struct pst_bytes key, uint64_t now_m
         struct pst_key_info info = key_of(row);
 
         r = info.source_count > 0 ? 0 : -ENOENT;
+        pst_assert(!c->calling);
         c->calling = true;
         if (r == 0 && on_key)
             on_key(arg, &info);
@@ -97,6 +98,7 @@ int pst_catalogue_get(struct pst_catalogue *c, struct pst_bytes key, uint64_t no
     while ((r = pst_statement_step(c, row)) == 1) {
         struct pst_source_info info = source_of(row);
 
+        pst_assert(!c->calling);
         c->calling = true;
         on_source(arg, &info);
         c->calling = false;
@@ -117,6 +119,7 @@ static int each_key(struct pst_catalogue *c, sqlite3_stmt *row, pst_key_list *ea
             r = pst_fail(-EBADMSG, "catalogue %s is damaged: a key of %zu bytes", c->path, info.key.len);
             break;
         }
+        pst_assert(!c->calling);
         c->calling = true;
         more = each(arg, &info);
         c->calling = false;
@@ -216,6 +219,7 @@ static void weigh(struct candidates *found, const struct pst_source_info *info)
         return;
     found->equals = order < 0 ? 1 : found->equals + 1;
     found->best = rank;
+    pst_assert(found->equals > 0);
 }
 
 /* Return: 0, -EBUSY none of them may be chosen, -ENOENT there is none, or -errno. */
@@ -306,6 +310,7 @@ int pst_catalogue_choose(struct pst_catalogue *c, struct pst_bytes key, uint64_t
         return r;
     row = about(c, ST_CHOOSE, key, now_ms);
     pst_bind_text(row, 3, asker->ip);
+    pst_assert(out->saturated_count == 0);
     r = weigh_all(c, row, &found, out);
     if (r == 0)
         id = take_row(c, row, &found, random % found.equals, out);

@@ -95,6 +95,7 @@ static int put_try(struct pst_catalogue *c, struct pst_bytes key, const struct p
     r = pst_transaction_begin(c);
     if (r < 0)
         return r;
+    pst_assert(!sqlite3_get_autocommit(c->db));
     r = put_key(c, key, lifespan, service, source->namespace, &id);
     if (r == 0 && !is_store && (forgiven = delete_of_source(c, ST_FORGIVE, key, source->ip)) < 0)
         r = forgiven;
@@ -183,6 +184,7 @@ static int64_t delete_one(struct pst_catalogue *c, struct pst_bytes key)
 {
     sqlite3_stmt *statement = pst_statement(c, ST_DELETE_ONE);
 
+    pst_assert(key.len > 0);
     pst_bind_bytes(statement, 1, key);
     return run_delete(c, statement);
 }
@@ -193,6 +195,7 @@ static int64_t delete_range(struct pst_catalogue *c, struct pst_bytes prefix, bo
     sqlite3_stmt *statement = pst_statement(c, level ? ST_DELETE_LEVEL : ST_DELETE_RANGE);
     uint8_t end[PST_PREFIX_END_CAP];
 
+    pst_assert(prefix.len > 0 && prefix.len <= PST_KEY_BYTES_MAX);
     pst_bind_bytes(statement, 1, prefix);
     pst_bind_bytes(statement, 2, (struct pst_bytes){end, pst_catalogue_prefix_end(prefix, end)});
     if (level)
@@ -204,6 +207,7 @@ static int64_t delete_beneath(struct pst_catalogue *c, struct pst_bytes key)
 {
     char folder[PST_KEY_BYTES_MAX];
 
+    pst_assert(key.len > 0 && key.len <= PST_KEY_BYTES_MAX);
     if (key.len == PST_KEY_BYTES_MAX)
         return 0; /* no key is longer */
     memcpy(folder, key.data, key.len);
@@ -221,6 +225,7 @@ static int64_t delete_keys(struct pst_catalogue *c, const struct deletion *what)
 {
     int64_t here, beneath = 0;
 
+    pst_assert(!what->service);
     if (what->flags & PST_DELETE_PREFIX)
         return delete_range(c, what->key, !(what->flags & PST_DELETE_RECURSIVE));
     here = delete_one(c, what->key);
@@ -245,6 +250,7 @@ static int delete_try(struct pst_catalogue *c, const struct deletion *what, uint
 
     if (r < 0)
         return r;
+    pst_assert(!sqlite3_get_autocommit(c->db));
     deleted = what->service ? delete_of_service(c, what) : delete_keys(c, what);
     r = pst_transaction_end(c, deleted < 0 ? (int)deleted : 0);
     if (r == 0)

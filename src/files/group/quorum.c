@@ -79,6 +79,7 @@ static struct member *member_find(const struct quorum *quorum, const char *ip)
 
 static bool all_are_there(const struct quorum *quorum)
 {
+    pst_assert(quorum->ip_count <= PST_QUORUM_MEMBERS_MAX);
     for (uint32_t i = 0; i < quorum->ip_count; i++)
         if (!member_find(quorum, quorum->ips[i]))
             return false;
@@ -88,6 +89,7 @@ static bool all_are_there(const struct quorum *quorum)
 /* Looks whether it closes by now. */
 static void look(struct quorum *quorum, uint64_t now_ms)
 {
+    pst_assert(quorum->count <= PST_QUORUM_MEMBERS_MAX);
     if (quorum->closed)
         return;
     quorum->closed = (quorum->timeout_ms && now_ms >= quorum->begun_ms + quorum->timeout_ms) ||
@@ -130,6 +132,7 @@ static int add(struct quorum *quorum, const struct pst_quorum_member *member)
     if (member->pod_name)
         memcpy(quorum->members[quorum->count].pod_name, member->pod_name, strlen(member->pod_name) + 1);
     quorum->count++;
+    pst_assert(quorum->count <= quorum->room);
     return 0;
 }
 
@@ -153,6 +156,7 @@ static bool make_room(struct pst_quorums *quorums)
 {
     struct quorum *oldest = NULL;
 
+    pst_assert(quorums->count <= PST_QUORUMS_MAX);
     if (quorums->count < PST_QUORUMS_MAX)
         return true;
     pst_list_each (it, &quorums->all) {
@@ -194,6 +198,7 @@ static int quorum_new(struct pst_quorums *quorums, const char *name, const struc
     quorum->timeout_ms = window->timeout_ms;
     quorum->begun_ms = now_ms;
     snprintf(quorum->id, sizeof(quorum->id), "broadcast-%llu", (unsigned long long)++quorums->opened);
+    pst_assert(quorum->count == 0);
     *out = quorum;
     return 0;
 }

@@ -49,6 +49,7 @@ struct pst_trees *pst_trees_open(void)
 static void tree_free(struct pst_trees *trees, struct tree *tree)
 {
     pst_assert(trees->count > 0);
+    pst_assert(tree->lost <= tree->count);
     trees->count--;
     pst_list_remove(&tree->link);
     for (uint32_t i = 0; i < tree->count; i++)
@@ -133,6 +134,7 @@ static uint32_t living(struct tree *tree, uint32_t rank)
 
 static void member_set(struct member *member, const struct pst_tree_pod *pod, char *pod_name)
 {
+    pst_assert(strlen(pod->ip) < sizeof(member->ip));
     memcpy(member->ip, pod->ip, strlen(pod->ip) + 1);
     free(member->pod_name);
     member->pod_name = pod_name;
@@ -151,9 +153,11 @@ static int add(const struct pst_trees *trees, struct tree *tree, const struct ps
     if (!pod_name)
         return -ENOMEM;
     pst_assert(tree->count < tree->room);
+    pst_assert(tree->count < PST_TREE_MEMBERS_MAX);
     pst_assert(!rank_of(trees, tree, pod->ip));
     *slot_of(trees, tree, pod->ip) = tree->count + 1;
     tree->members[tree->count] = (struct member){.parent = living(tree, tree->count / tree->fanout)};
+    pst_assert(tree->members[tree->count].parent <= tree->count);
     member_set(&tree->members[tree->count], pod, pod_name);
     return (int)++tree->count;
 }
@@ -204,6 +208,7 @@ static int tree_new(struct pst_trees *trees, const char *group, struct pst_bytes
         return -ENOSPC;
     pst_assert(trees->count < PST_TREES_MAX);
     pst_assert(key.len > 0);
+    pst_assert(fanout <= PST_TREE_FANOUT_MAX);
     tree = calloc(1, sizeof(*tree));
     if (!tree)
         return -ENOMEM;
@@ -268,6 +273,8 @@ int pst_tree_join(struct pst_trees *trees, const char *group, struct pst_bytes k
 /* Whether @ip stands on the way from @rank to the source, where a reporter's parents were. */
 static bool was_parent(struct tree *tree, uint32_t rank, const char *ip)
 {
+    pst_assert(rank <= tree->count);
+    pst_assert(tree->fanout > 0);
     while (rank) {
         rank = (rank - 1) / tree->fanout;
         if (strcmp(member_at(tree, rank)->ip, ip) == 0)
@@ -299,6 +306,7 @@ int pst_tree_unreachable(struct pst_trees *trees, const char *group, struct pst_
     if (parent->reporter && parent->reporter != rank && !parent->lost) {
         parent->lost = true;
         tree->lost++;
+        pst_assert(tree->lost <= tree->count);
     }
     if (!parent->reporter)
         parent->reporter = rank;

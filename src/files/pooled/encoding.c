@@ -19,6 +19,7 @@ static const char magic[7] = {'P', 'S', 'T', 'T', 'R', 'E', 'E'};
 
 static uint8_t *put_chunk(uint8_t *at, const struct pst_pooled_chunk *chunk)
 {
+    pst_assert(chunk->bytes > 0 && chunk->bytes <= PST_CHUNK_BYTES_MAX);
     at = pst_write_number(at, chunk->bytes, 4);
     memcpy(at, chunk->sha256, sizeof(chunk->sha256));
     return at + sizeof(chunk->sha256);
@@ -45,6 +46,7 @@ int pst_pooled_root_encode(const struct pst_pooled *tree, const struct pst_poole
     size_t room = ROOT_BYTES + (size_t)parts->count * CHUNK_BYTES;
     uint8_t *root = malloc(room), *at = root;
 
+    pst_assert(tree->chunks.count <= PST_POOLED_CHUNKS_MAX);
     if (!root)
         return -ENOMEM;
     memcpy(at, magic, sizeof(magic));

@@ -62,6 +62,7 @@ int pst_pooled_chunks_add(struct pst_pooled_chunks *chunks, const struct pst_poo
     uint32_t room = chunks->room ? 2 * chunks->room : 64;
     struct pst_pooled_chunk *grown;
 
+    pst_assert(chunks->count <= chunks->room);
     if (chunk->bytes == 0 || chunk->bytes > PST_CHUNK_BYTES_MAX)
         return -EBADMSG;
     if (chunks->count == PST_POOLED_CHUNKS_MAX)
@@ -73,6 +74,7 @@ int pst_pooled_chunks_add(struct pst_pooled_chunks *chunks, const struct pst_poo
         chunks->list = grown;
         chunks->room = room;
     }
+    pst_assert(chunks->count < chunks->room);
     chunks->list[chunks->count++] = *chunk;
     chunks->bytes += chunk->bytes;
     return 0;
@@ -107,6 +109,7 @@ int pst_pooled_hole_add(struct pst_pooled *tree, const struct pst_pooled_hole *h
         tree->holes = grown;
         tree->hole_room = room;
     }
+    pst_assert(tree->hole_count < tree->hole_room);
     tree->holes[tree->hole_count++] = *hole;
     tree->hole_bytes += hole->bytes;
     pst_assert(tree->hole_bytes <= tree->m.file_bytes);
@@ -148,5 +151,7 @@ bool pst_pooled_walk_next(struct pst_pooled_walk *walk, struct pst_pooled_piece 
         }
     }
     walk->at += out->bytes;
+    pst_assert(out->bytes > 0);
+    pst_assert(walk->at <= entry->bytes);
     return true;
 }

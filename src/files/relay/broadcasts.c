@@ -96,6 +96,7 @@ static int broadcasts_make_room(struct pst_broadcasts *all)
 {
     struct broadcast *oldest = NULL;
 
+    pst_assert(all->count <= PST_BROADCASTS_MAX);
     if (all->count < PST_BROADCASTS_MAX)
         return 0;
     pst_list_each (it, &all->list) {
@@ -133,6 +134,7 @@ static int broadcast_new(struct pst_broadcasts *all, const char *group, const ch
     }
     pst_list_push_back(&all->list, &b->link);
     all->count++;
+    pst_assert(all->count <= PST_BROADCASTS_MAX);
     *out = b;
     return 0;
 }
@@ -177,6 +179,7 @@ static void broadcast_prepare(struct pst_broadcasts *all, struct broadcast *b, u
     pthread_mutex_lock(&all->lock);
     pst_assert(b->state == PREPARING);
     pst_assert(b->users > 0);
+    pst_assert(r <= 0);
     b->state = r < 0 ? FAILED : READY;
     b->error = r;
     memcpy(b->fault, fault, sizeof(fault));
@@ -283,6 +286,7 @@ static int answer_join(struct pst_broadcasts *all, const char *name, const struc
     pthread_mutex_lock(&all->lock);
     if (!b->tree.copies)
         r = pst_chain_join(b->chain, said->id, &address, pst_now_ms(), &rank);
+    pst_assert(r < 0 || b->tree.copies || rank > 0);
     place_of(b, rank, &place);
     pthread_mutex_unlock(&all->lock);
     r = r < 0 ? link_fail(link, r, "the member cannot join: %s", strerror(-r))

@@ -100,6 +100,7 @@ static int side_line(const struct side *side, int fd, char line[LINE_BYTES])
     } while (r == 0 && line[bytes - 1] != '\n');
     if (r == 0)
         line[bytes] = 0;
+    pst_assert(r < 0 || bytes < LINE_BYTES);
     return r;
 }
 
@@ -158,6 +159,7 @@ static int head_data(const struct side *side)
     if (bytes < 0)
         return bytes;
     pst_assert(bytes <= ARGS_BYTES);
+    pst_assert(bytes > 0);
     snprintf(line, sizeof(line), "%s\n", module);
     r = side_send(side, side->daemon, line, strlen(line));
     if (r == 0)
@@ -246,6 +248,7 @@ static void serve_client(void *ctx, int fd, uint32_t listener)
     pst_cleanup_free char *buffer = malloc(FLOW_BYTES);
     struct side side = {.front = ctx, .client = fd, .until_ns = pst_deadline_ns(pst_now_ns(), HEAD_MS)};
 
+    pst_assert(fd >= 0);
     (void)listener;
     side.daemon = daemon_connect(side.front);
     if (side.daemon < 0 || !buffer)

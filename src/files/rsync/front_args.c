@@ -13,6 +13,7 @@ static int text_add(struct text *text, const char *arg)
 {
     size_t bytes = strlen(arg) + 1;
 
+    pst_assert(text->bytes <= text->cap);
     if (bytes > text->cap - text->bytes)
         return -E2BIG;
     memcpy(text->at + text->bytes, arg, bytes);
@@ -82,5 +83,6 @@ int pst_rsync_front_map(const char *args, size_t bytes, const struct pst_rsync_f
             r = text_add(&text, arg);
         paths = paths || strcmp(arg, ".") == 0;
     }
+    pst_assert(text.bytes <= cap);
     return r < 0 ? r : module[0] ? (int)text.bytes : 0;
 }

@@ -142,6 +142,7 @@ static void last_line(struct pst_rsyncd *d, char *line, size_t cap)
     ssize_t n = fd < 0 ? 0 : pread(fd, line, cap - 1, pst_max(bytes - (off_t)cap + 1, 0));
     char *end;
 
+    pst_assert(cap > 0);
     line[n > 0 ? n : 0] = 0;
     while ((end = strrchr(line, '\n')) && !end[1])
         *end = 0;
@@ -252,6 +253,7 @@ static int await_ready(struct pst_rsyncd *d, char fault[PST_FAULT_BYTES])
 {
     uint64_t until_ns = pst_deadline_ns(pst_now_ns(), READY_MS_MAX);
 
+    pst_assert(d->watched);
     while (pst_now_ns() < until_ns) {
         if (atomic_load(&d->ended_with) == EXIT_NO_RSYNC) {
             snprintf(fault, PST_FAULT_BYTES, "there is no program 'rsync' on the PATH that may be run");
@@ -269,6 +271,7 @@ static int open_folder(struct pst_rsyncd *d, const char *path, char fault[PST_FA
 {
     int r;
 
+    pst_assert(d->folder_fd < 0);
     if (mkdir(path, 0700) < 0 && errno != EEXIST) {
         r = -errno;
         snprintf(fault, PST_FAULT_BYTES, "%.150s: %s", path, strerror(-r));
@@ -294,6 +297,7 @@ static int take_token(struct pst_rsyncd *d, struct pst_bytes token, char fault[P
 {
     const char *text = token.data;
 
+    pst_assert(!d->token[0]);
     if (token.len > PST_RSYNCD_TOKEN_BYTES_MAX) {
         snprintf(fault, PST_FAULT_BYTES, "rsync's token has over %d bytes", PST_RSYNCD_TOKEN_BYTES_MAX);
         return -EINVAL;

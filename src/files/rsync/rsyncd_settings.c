@@ -71,6 +71,7 @@ static FILE *begin_file(const struct pst_rsyncd *d, const char *name)
     FILE *out;
     int fd;
 
+    pst_assert(d->folder_fd >= 0);
     snprintf(fresh, sizeof(fresh), "%s.new", name);
     unlinkat(d->folder_fd, fresh, 0);
     fd = openat(d->folder_fd, fresh, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -138,6 +139,7 @@ int rsyncd_write_settings(struct pst_rsyncd *d)
     out = begin_file(d, settings_name);
     if (!out)
         return -errno;
+    pst_assert(d->module_count <= d->module_room);
     write_globals(out, d);
     for (uint32_t i = 0; i < d->module_count; i++)
         write_module(out, d, &d->modules[i]);
@@ -206,6 +208,7 @@ static int grow(struct pst_rsyncd *d)
     uint32_t room = d->module_room ? 2 * d->module_room : 8;
     struct rsyncd_module *modules;
 
+    pst_assert(d->module_count <= d->module_room);
     if (d->module_count < d->module_room)
         return 0;
     if (d->module_count == PST_RSYNCD_MODULES_MAX)
@@ -247,6 +250,7 @@ static int add(struct pst_rsyncd *d, const char *name, const struct offer *offer
     pst_assert(d->module_count < d->module_room);
     module = &d->modules[d->module_count++];
     *module = (struct rsyncd_module){.writable = offer->writable, .has_rules = offer->leaf != NULL};
+    pst_assert(strlen(name) <= PST_RSYNCD_NAME_BYTES_MAX);
     memcpy(module->name, name, strlen(name) + 1);
     r = lay_beside(d, name, offer);
     if (r == 0)
@@ -296,6 +300,7 @@ int pst_rsyncd_remove(struct pst_rsyncd *d, const char *name)
         at = &d->modules[i];
         gone = *at;
         *at = d->modules[--d->module_count];
+        pst_assert(d->module_count < d->module_room);
         r = rsyncd_write_settings(d);
         if (r < 0)
             d->modules[d->module_count++] = gone;

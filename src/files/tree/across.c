@@ -11,6 +11,7 @@
 
 static int copy_range(int from, int to, off_t at, off_t end)
 {
+    pst_assert(at <= end);
     if (lseek(to, at, SEEK_SET) < 0)
         return -errno;
     while (at < end) {
@@ -30,6 +31,7 @@ static int copy_bytes(int from, int to, off_t bytes)
     uint64_t at = 0, begin;
     int r = ftruncate(to, bytes) < 0 ? -errno : 0;
 
+    pst_assert(bytes >= 0);
     while (r == 0 && at < (uint64_t)bytes) {
         pst_source_next_data(from, at, (uint64_t)bytes, &begin, &at);
         r = copy_range(from, to, (off_t)begin, (off_t)at);
@@ -41,6 +43,7 @@ static int copy_file(struct pst_arrival *a, const struct pst_entry *entry, int f
 {
     int r = copy_bytes(from, to, (off_t)entry->bytes);
 
+    pst_assert(entry->kind == PST_ENTRY_FILE);
     if (r == 0 && a->flags & PST_ARRIVAL_SYNC && fdatasync(to) < 0)
         r = -errno;
     return r < 0 ? arrival_fail(a, r, entry->path) : 0;
@@ -54,6 +57,7 @@ static int copy_entry(struct pst_arrival *a, const struct pst_entry *entry, int 
     struct timespec times[2];
     int target, r;
 
+    pst_assert(entry->kind != PST_ENTRY_FOLDER);
     unlinkat(to_fd, fresh, 0);
     if (entry->kind == PST_ENTRY_LINK) {
         arrival_times(entry, times);

@@ -23,6 +23,7 @@ void pst_arrival_name_of(const char *leaf, const char *suffix, char out[PST_ARRI
         arrival_name(out, PST_KEY_RESERVED, leaf);
         strcat(out, suffix);
     }
+    pst_assert(strlen(out) < PST_ARRIVAL_NAME_BYTES);
 }
 
 /* Locks the hidden folder. Return: 0 and *@fd; -ENOENT there is none; -EPERM another user may use it, with
@@ -47,6 +48,7 @@ static int arrival_try_hidden(struct pst_arrival *a)
     struct stat st;
     int r;
 
+    pst_assert(a->home_fd >= 0);
     r = mkdirat(a->home_fd, a->hidden, 0700);
     if (r < 0 && errno == EACCES && a->within && pst_beneath_open_up(a->home_fd)) /* until the end */
         r = mkdirat(a->home_fd, a->hidden, 0700);

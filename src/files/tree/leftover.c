@@ -47,6 +47,7 @@ static int leftover_drop(struct pst_arrival *a, const struct pst_manifest *left)
                                   -1, ""};
     int r = 0;
 
+    pst_assert(left->count > 0);
     for (uint32_t i = left->count - 1; r == 0 && i > 0; i--) {
         const struct pst_entry *entry = &left->entries[i], *named = pst_manifest_find(a->m, entry->path);
         const char *leaf;
@@ -102,6 +103,7 @@ static void leftover_drop_begun(struct pst_arrival *a, const struct pst_names *n
             continue;
         arrival_name(name, kinds[i % 2], a->m->entries[i / 2].path);
         at = leftover_find(names, name);
+        pst_assert(at == UINT32_MAX || at < names->count);
         if (at != UINT32_MAX)
             wanted[at] = true;
     }
@@ -171,6 +173,7 @@ void arrival_mark(struct pst_arrival *a)
     char mark[MARK_BYTES];
     int bytes = mark_make(a->hidden_fd, mark);
 
+    pst_assert(bytes < MARK_BYTES);
     if (fd >= 0 && bytes > 0)
         (void)!write(fd, mark, (size_t)bytes); /* without it all of it is compared by content */
 }

@@ -37,6 +37,7 @@ static uint32_t manifest_depth(const struct pst_manifest *m, const char *path)
     size_t leaf = leaf_at(path), folder_bytes = leaf ? leaf - 1 : 0;
     uint32_t depth = m->depth;
 
+    pst_assert(m->depth <= pst_count_of(m->way));
     for (; depth > 0; depth--) {
         const char *folder = m->entries[m->way[depth - 1].folder].path;
 
@@ -84,6 +85,8 @@ static int manifest_grow(struct pst_manifest *m)
     uint32_t room = m->room ? 2 * m->room : 64;
     struct pst_entry *entries;
 
+    pst_assert(m->count <= m->room);
+    pst_assert(m->count <= PST_MANIFEST_ENTRIES_MAX);
     if (m->count < m->room)
         return 0;
     if (m->count == PST_MANIFEST_ENTRIES_MAX)
@@ -122,6 +125,7 @@ int pst_manifest_add(struct pst_manifest *m, const struct pst_entry *entry)
     m->entries[m->count] = *entry;
     m->entries[m->count].path = texts;
     m->entries[m->count].target = texts + path_bytes;
+    pst_assert(depth <= m->depth);
     m->depth = depth;
     if (m->depth > 0)
         m->way[m->depth - 1].last = m->count;
@@ -135,6 +139,7 @@ int pst_manifest_add(struct pst_manifest *m, const struct pst_entry *entry)
     m->count++;
     pst_assert(m->depth <= pst_count_of(m->way));
     pst_assert(m->count <= m->room);
+    pst_assert(m->text_bytes <= PST_MANIFEST_TEXT_BYTES_MAX);
     return 0;
 }
 

@@ -57,6 +57,7 @@ static int scan_entry(struct scan *scan, int folder_fd, const char *name)
         n = readlinkat(folder_fd, name, target, sizeof(target) - 1);
         if (n < 0)
             return scan_fail(scan, -errno);
+        pst_assert((size_t)n < sizeof(target));
         target[n] = 0;
         entry.kind = PST_ENTRY_LINK;
         entry.target = target;

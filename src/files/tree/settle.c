@@ -24,6 +24,7 @@ int arrival_settle_folder(struct pst_arrival *a, const struct pst_entry *entry)
     const char *leaf;
     int fd = arrival_parent(a, &a->there, entry->path, &leaf);
 
+    pst_assert(entry->kind == PST_ENTRY_FOLDER);
     if (fd < 0)
         return arrival_fail(a, fd, entry->path);
     if (settle_makes_folder(fd, leaf) || (pst_beneath_open_up(fd) && settle_makes_folder(fd, leaf)))
@@ -59,6 +60,7 @@ int arrival_settle_arrived(struct pst_arrival *a, const struct pst_entry *entry)
     const char *from;
     int from_fd = arrival_parent(a, &a->made, entry->path, &from);
 
+    pst_assert(entry->kind != PST_ENTRY_FOLDER);
     return arrival_rename(a, entry, from_fd, from);
 }
 
@@ -71,6 +73,7 @@ static int settle_mode(struct pst_arrival *a, const struct pst_entry *entry)
     int folder_fd = arrival_parent(a, &a->there, entry->path, &leaf), r = 0;
     pst_cleanup_close int fd = -1;
 
+    pst_assert(entry->kind != PST_ENTRY_FOLDER);
     if (folder_fd < 0)
         return arrival_fail(a, folder_fd, entry->path);
     fd = openat(folder_fd, leaf, O_PATH | O_NOFOLLOW | O_CLOEXEC);
@@ -131,6 +134,7 @@ static int settle_one_folder(struct pst_arrival *a, const struct arrival_folder 
     struct timespec times[2];
     int r;
 
+    pst_assert(entry->kind == PST_ENTRY_FOLDER);
     if (fd < 0)
         return arrival_fail(a, fd, entry->path);
     arrival_times(entry, times);
@@ -144,6 +148,7 @@ static int settle_folders(struct pst_arrival *a, const struct arrival_folder *be
 {
     int r = 0;
 
+    pst_assert(a->m->count > 0);
     for (uint32_t i = a->m->count - 1; r == 0 && i > 0; i--) {
         if (a->m->entries[i].kind == PST_ENTRY_FOLDER)
             r = settle_one_folder(a, beneath, &a->m->entries[i]);
@@ -221,6 +226,7 @@ int pst_arrival_end(struct pst_arrival *a, struct pst_arrival_result *result)
         r = arrival_sync(a);
     if (r < 0)
         return r;
+    pst_assert(a->missing == 0);
     a->settled = true;
     a->result.files = a->m->file_count;
     a->result.bytes = a->m->file_bytes;
