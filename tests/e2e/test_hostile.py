@@ -117,3 +117,23 @@ def test_gets_of_more_than_a_session_may_hold(tmp_path: pathlib.Path, node: supp
 
 def test_a_pin_counts_against_who_made_it(tmp_path: pathlib.Path, node: support.Node) -> None:
     assert ask(tmp_path, "pins") == ["0", "0", "0", "0", "0", "-122", "0"]
+
+
+@pytest.mark.parametrize("nth", range(6, 12))
+def test_who_is_lost_as_gets_that_waited_are_answered(tmp_path: pathlib.Path, nth: int) -> None:
+    """Whichever of the node's messages fails: a client goes, the node does not."""
+    faulty = support.BUILD / "tests/faulty/penstockd"
+    url = f"node+unix://{tmp_path}/socket"
+    with support.start_node("--unix", f"{tmp_path}/socket", "--transport", "stream", "--shards", "1", "--dram", "64M",
+                            environment={"PENSTOCK_FAULTS": f"net_send_fails:nth={nth}"},
+                            within=("sh", "-c", f'shift; exec {faulty} "$@"', "sh")) as node:
+        stream = support.clean_environment(PENSTOCK_TRANSPORT="stream")
+        gets = [subprocess.Popen([support.BUILD / "penstock", "get", "--url", url, "--timeout", "1500", "--wait=1200", "k", "-"],
+                                 env=stream, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                for _ in range(2)]
+        time.sleep(0.25)  # both wait
+        penstock("--url", url, "put", "--timeout", "1500", "k", "-", stdin=b"value", environment={"PENSTOCK_TRANSPORT": "stream"})
+        for get in gets:
+            get.wait(support.WAIT_S)
+        assert node.process.poll() is None, node.log()
+        node.stop()

@@ -30,18 +30,37 @@ static bool of_get(const struct pst_late *p)
     return p->op.code == PST_WIRE_GET;
 }
 
-static void late_free(struct pst_late *p)
+/* It waits: its shard session has it, and it counts. */
+static void late_put(struct pst_late *p)
 {
-    struct pst_worker *w = p->shard_session->worker;
+    struct pst_shard_session *v = p->shard_session;
+
+    pst_list_push_back(&v->late, &p->of_shard_session);
+    v->worker->waits += of_get(p);
+    v->waits += of_get(p);
+    pst_assert(v->waits <= v->worker->waits);
+}
+
+/* It is the caller's, whatever becomes of the session. */
+static void late_take(struct pst_late *p)
+{
+    struct pst_shard_session *v = p->shard_session;
 
     pst_assert(p->magic == PST_LATE_MAGIC);
-    pst_assert(!of_get(p) || (w->waits > 0 && p->shard_session->waits > 0));
-    p->magic = 0;
-    pst_shard_unwait(w->shard, &p->wait);
-    pst_list_remove(&p->link);
+    pst_assert(v->waits >= of_get(p));
+    pst_assert(v->waits <= v->worker->waits);
     pst_list_remove(&p->of_shard_session);
-    w->waits -= of_get(p);
-    p->shard_session->waits -= of_get(p);
+    v->worker->waits -= of_get(p);
+    v->waits -= of_get(p);
+}
+
+static void late_free(struct pst_late *p)
+{
+    pst_assert(p->magic == PST_LATE_MAGIC);
+    pst_assert(pst_list_empty(&p->of_shard_session));
+    p->magic = 0;
+    pst_shard_unwait(p->shard_session->worker->shard, &p->wait);
+    pst_list_remove(&p->link);
     free(p);
 }
 
@@ -96,10 +115,7 @@ static struct pst_late *late_new(struct pst_shard_session *v, const struct pst_w
     p->until_ns = pst_deadline_ns(v->worker->now_ns, pst_min(op->wait_ms, head->timeout_ms));
     p->deadline_ns = pst_deadline_ns(v->worker->now_ns, head->timeout_ms);
     pst_list_init(&p->link);
-    pst_list_push_back(&v->late, &p->of_shard_session);
-    v->worker->waits += of_get(p);
-    v->waits += of_get(p);
-    pst_assert(v->waits <= v->worker->waits);
+    late_put(p);
     return p;
 }
 
@@ -141,10 +157,10 @@ static bool serve(struct pst_late *p)
         begin_wait(p, &lookup, watch); /* it was there, and is gone again */
         return true;
     }
-    pst_list_remove(&p->of_shard_session); /* should the session end meanwhile, this one is ours */
+    late_take(p); /* the session may leave when the answer cannot be sent */
     pst_list_remove(&p->link);
     if (!pst_request_deliver(p->shard_session, p->request, p->deadline_ns, &p->op)) {
-        pst_list_push_back(&p->shard_session->late, &p->of_shard_session);
+        late_put(p);
         pst_list_push_front(&p->shard_session->due, &p->link);
         return false;
     }
@@ -211,10 +227,15 @@ bool pst_late_run(struct pst_worker *w)
 
 void pst_shard_session_drop_late(struct pst_shard_session *v)
 {
-    while (!pst_list_empty(&v->late))
-        late_free(pst_list_first(&v->late, struct pst_late, of_shard_session));
+    while (!pst_list_empty(&v->late)) {
+        struct pst_late *p = pst_list_first(&v->late, struct pst_late, of_shard_session);
+
+        late_take(p);
+        late_free(p);
+    }
     pst_list_remove(&v->of_due);
     pst_assert(pst_list_empty(&v->due));
+    pst_assert(v->waits == 0);
 }
 
 /* ---- watches ---- */
