@@ -175,10 +175,11 @@ int finished_wait(struct pst_pod *pod, const struct pod_caller *caller, const ch
 
 void finished_sweep(struct pst_pod *pod)
 {
-    uint64_t now_ms = pst_now_ms();
+    uint64_t now_ms;
 
     pthread_mutex_lock(&pod->finishing_lock);
     pthread_mutex_lock(&pod->finished_lock);
+    now_ms = pst_now_ms(); /* under the lock: no use is later */
     pst_list_each_safe (it, &pod->finished) {
         struct finished *one = pst_list_entry(it, struct finished, link);
 
