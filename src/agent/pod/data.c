@@ -21,6 +21,7 @@ static const struct pst_rsync_front_ops ops = {.daemon = data_daemon, .place = d
 
 static int data_fail(int error, const char *why, char fault[PST_FAULT_BYTES])
 {
+    pst_assert(error < 0);
     snprintf(fault, PST_FAULT_BYTES, "agent_data_port: %s", why);
     return error;
 }
@@ -38,6 +39,7 @@ int data_open(struct pst_pod *pod, char fault[PST_FAULT_BYTES])
     address.port = (uint16_t)pod->settings->agent_data_port;
     pst_assert(!pod->front);
     pst_assert(!pod->rsyncd);
+    pst_assert(!pod->serves_data);
     fd = pst_boot_listen_tcp(&address);
     if (fd < 0)
         return data_fail(fd, strerror(-fd), fault);
@@ -52,5 +54,7 @@ int data_open(struct pst_pod *pod, char fault[PST_FAULT_BYTES])
 
 void data_close(struct pst_pod *pod)
 {
+    pst_assert(!pod->acceptor);
     pod->front = pst_rsync_front_close(pod->front);
+    pst_assert(!pod->front);
 }

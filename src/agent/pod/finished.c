@@ -42,6 +42,7 @@ static void finished_free(struct finished *one)
 /* Under the lock, as finished_forget(). */
 static struct finished *finished_find(struct pst_pod *pod, const char *name)
 {
+    pst_assert(pod->finished_count <= POD_FINISHED_MAX);
     pst_list_each (it, &pod->finished) {
         struct finished *one = pst_list_entry(it, struct finished, link);
 
@@ -54,6 +55,7 @@ static struct finished *finished_find(struct pst_pod *pod, const char *name)
 static void finished_forget(struct pst_pod *pod, struct finished *one)
 {
     pst_assert(pod->finished_count > 0);
+    pst_assert(!pst_list_empty(&one->link));
     pst_list_remove(&one->link);
     pod->finished_count--;
     finished_free(one);
@@ -63,6 +65,7 @@ static struct finished *finished_new(const char *name, const char *path, const s
 {
     struct finished *one = calloc(1, sizeof(*one) + strlen(name) + 1);
 
+    pst_assert(strlen(name) < NAME_BYTES);
     if (!one)
         return NULL;
     one->path = strdup(path);
@@ -89,6 +92,7 @@ static int finished_put(struct pst_pod *pod, struct finished *one)
     else if (pod->finished_count == POD_FINISHED_MAX)
         r = -ENOSPC;
     if (r == 0) {
+        pst_assert(pod->finished_count < POD_FINISHED_MAX);
         pst_list_push_back(&pod->finished, &one->link);
         pod->finished_count++;
         pst_assert(pod->finished_count <= POD_FINISHED_MAX);
@@ -163,6 +167,7 @@ int finished_wait(struct pst_pod *pod, const struct pod_caller *caller, const ch
         else
             finished_pause(pod, until_ms);
     }
+    pst_assert(one || r < 0);
     if (one) {
         r = 0;
         one->used_ms = pst_now_ms();
@@ -183,6 +188,7 @@ void finished_sweep(struct pst_pod *pod)
     pst_list_each_safe (it, &pod->finished) {
         struct finished *one = pst_list_entry(it, struct finished, link);
 
+        pst_assert(now_ms >= one->used_ms);
         if (now_ms - one->used_ms < POD_FINISHED_LIFE_MS)
             continue;
         offers_remove(pod, one->name, 0);
@@ -195,6 +201,7 @@ void finished_sweep(struct pst_pod *pod)
 void finished_stop(struct pst_pod *pod)
 {
     pthread_mutex_lock(&pod->finished_lock);
+    pst_assert(!pod->stopping);
     pod->stopping = true;
     pthread_cond_broadcast(&pod->finished_changed);
     pthread_mutex_unlock(&pod->finished_lock);

@@ -66,6 +66,7 @@ static int frame_pid(struct frame *frame, pid_t *pid)
         snprintf(frame->fault, sizeof(frame->fault), "'pid' must be a process's number");
         return -EINVAL;
     }
+    pst_assert(number >= 0 && number <= INT32_MAX);
     *pid = (pid_t)number;
     return 0;
 }
@@ -74,6 +75,7 @@ static int frame_add_place(struct frame *frame, const struct pod_place *place)
 {
     int r = pst_json_add_integer(frame->answer, "rsync_port", place->rsync_port);
 
+    pst_assert(place->rsync_path[0]);
     return r < 0 ? r : pst_json_add_text(frame->answer, "rsync_path", place->rsync_path);
 }
 
@@ -154,6 +156,7 @@ static int frame_timeout(struct frame *frame, uint64_t *timeout_ms)
         return -EINVAL;
     }
     *timeout_ms = seconds < POD_WAIT_MS_MAX / 1e3 ? (uint64_t)(seconds * 1e3) : POD_WAIT_MS_MAX;
+    pst_assert(*timeout_ms <= POD_WAIT_MS_MAX);
     return 0;
 }
 

@@ -53,6 +53,7 @@ static int process_began(pid_t pid, uint64_t *began)
     const char *at;
     ssize_t n;
 
+    pst_assert(pid > 0);
     snprintf(name, sizeof(name), "/proc/%d/stat", (int)pid);
     fd = open(name, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
@@ -60,6 +61,7 @@ static int process_began(pid_t pid, uint64_t *began)
     n = read(fd, text, sizeof(text) - 1);
     if (n <= 0)
         return n < 0 ? -errno : -EIO;
+    pst_assert((size_t)n < sizeof(text));
     text[n] = 0;
     at = strrchr(text, ')'); /* the name of a program may have blanks and brackets */
     for (int field = STATE_FIELD - 1; at && field < BEGAN_FIELD; field++) {
@@ -92,6 +94,7 @@ static void offer_free(struct offer *offer)
 /* Under the lock, as all below. */
 static struct offer *offers_find(struct pst_pod *pod, const char *key)
 {
+    pst_assert(pod->offer_count <= POD_OFFERS_MAX);
     pst_list_each (it, &pod->offers) {
         struct offer *offer = pst_list_entry(it, struct offer, link);
 
@@ -135,6 +138,7 @@ static void offer_place(const struct pst_pod *pod, const struct offer *offer, st
     pst_assert(offer->module[0]);
     pst_assert(offer->real[0] == '/');
     place->rsync_port = pst_rsyncd_port(pod->rsyncd);
+    pst_assert(place->rsync_port > 0);
     snprintf(place->rsync_path, sizeof(place->rsync_path), "%s%s%.*s", offer->module, is_file ? "/" : "",
              is_file ? NAME_MAX : 0, strrchr(offer->real, '/') + 1);
 }
@@ -165,6 +169,7 @@ static int offers_start_rsyncd(struct pst_pod *pod, char fault[PST_FAULT_BYTES])
     r = pst_rsyncd_open(&settings, &pod->rsyncd, fault);
     if (r < 0)
         return r;
+    pst_assert(pod->rsyncd);
     if (pod->serves_data)
         offers_add_nothing(pod);
     snprintf(line, sizeof(line), "agent: rsync on port %u", pst_rsyncd_port(pod->rsyncd));
@@ -224,6 +229,7 @@ static int path_check(const struct pst_pod *pod, const char *path, struct wanted
                  r == -EINVAL   ? "must be absolute, without '..', and not the root"
                  : r == -EACCES ? "what the agent or the kernel keeps for itself cannot be offered"
                                 : strerror(-r));
+    pst_assert(r < 0 || wanted->real[0] == '/');
     return r;
 }
 
@@ -258,6 +264,8 @@ static void offer_add_twin(struct pst_pod *pod, struct offer *offer)
 {
     char twin[POD_MODULE_BYTES];
 
+    pst_assert(pod->rsyncd);
+    pst_assert(!offer->has_twin);
     offer_twin(offer, twin);
     offer->has_twin =
         pod->serves_data && offer->is_folder &&
@@ -284,6 +292,7 @@ static int offers_put(struct pst_pod *pod, struct offer *offer, struct offer *ol
     pst_assert(!offers_find(pod, offer->key));
     pst_list_push_back(&pod->offers, &offer->link);
     pod->offer_count++;
+    pst_assert(pod->offer_count <= POD_OFFERS_MAX);
     return 0;
 }
 
@@ -308,6 +317,7 @@ static int offers_add_locked(struct pst_pod *pod, const struct wanted *wanted, s
         snprintf(fault, PST_FAULT_BYTES, "this pod offers %d paths already", POD_OFFERS_MAX);
         return -ENOSPC;
     }
+    pst_assert(old || pod->offer_count < POD_OFFERS_MAX);
     offer = offer_new(wanted);
     if (!offer) {
         snprintf(fault, PST_FAULT_BYTES, "out of memory");
@@ -344,6 +354,7 @@ int offers_remove(struct pst_pod *pod, const char *key, pid_t pid)
     struct offer *offer;
     int r = 0;
 
+    pst_assert(pid >= 0);
     pthread_mutex_lock(&pod->offers_lock);
     offer = offers_find(pod, key);
     if (offer && pid != 0 && offer->owner.pid != 0 && offer->owner.pid != pid)
@@ -416,6 +427,7 @@ int offers_rsync_port(struct pst_pod *pod)
     r = offers_start_rsyncd(pod, fault);
     if (r == 0)
         r = pst_rsyncd_port(pod->rsyncd);
+    pst_assert(r < 0 || pod->rsyncd);
     pthread_mutex_unlock(&pod->offers_lock);
     if (r < 0) {
         snprintf(line, sizeof(line), "agent: rsync: %s", fault);
@@ -430,6 +442,7 @@ static const char *path_behind(const char *folder, const char *path)
 {
     size_t bytes = strlen(folder + 1);
 
+    pst_assert(folder[0] == '/');
     return strncmp(path, folder + 1, bytes) == 0 && (path[bytes] == '/' || !path[bytes]) ? path + bytes
                                                                                          : NULL;
 }
@@ -447,6 +460,7 @@ static bool offer_place_of(const struct offer *offer, const char *path, char *pl
         return false;
     whole = !*behind;
     offer_twin(offer, twin);
+    pst_assert(offer->real[0] == '/');
     snprintf(place, PST_RSYNC_FRONT_PLACE_BYTES, "%s%s%s",
              offer->is_folder && whole != offer->named && offer->has_twin ? twin : offer->module,
              whole ? strrchr(offer->real, '/') : "", behind);
@@ -469,12 +483,15 @@ void offers_close(struct pst_pod *pod)
 {
     char nothing[PATH_MAX + sizeof(POD_NOTHING)];
 
+    pst_assert(!pod->acceptor);
+    pst_assert(!pod->front);
     pst_list_each_safe (it, &pod->offers) {
         struct offer *offer = pst_list_entry(it, struct offer, link);
 
         pst_list_remove(&offer->link);
         offer_free(offer);
     }
+    pst_assert(pst_list_empty(&pod->offers));
     pod->offer_count = 0;
     pod->rsyncd = pst_rsyncd_close(pod->rsyncd);
     snprintf(nothing, sizeof(nothing), "%s/" POD_NOTHING, pod->rsyncd_folder);

@@ -13,6 +13,7 @@
 
 static int fail(int error, char fault[PST_FAULT_BYTES], const char *what, const char *why)
 {
+    pst_assert(error < 0);
     snprintf(fault, PST_FAULT_BYTES, "%.100s: %.140s", what, why);
     return error;
 }
@@ -63,6 +64,7 @@ static int read_token(struct pst_pod *pod, char fault[PST_FAULT_BYTES])
                     ? pst_secret_read(pod->settings->token_file, pod->token, sizeof(pod->token), fault)
                     : 0;
 
+    pst_assert(bytes <= (int)sizeof(pod->token));
     pod->token_bytes = bytes > 0 ? (uint32_t)bytes : 0;
     return bytes < 0 ? bytes : 0;
 }
@@ -108,6 +110,8 @@ static int open_all(struct pst_pod *pod, char fault[PST_FAULT_BYTES])
     char line[400];
     int r = read_unix_address(pod, fault);
 
+    pst_assert(pod->stop_fd >= 0);
+    pst_assert(!pod->sweeps);
     if (r == 0)
         r = read_tcp_address(pod, fault);
     if (r == 0)
@@ -174,6 +178,7 @@ struct pst_pod *pst_pod_close(struct pst_pod *pod)
         pst_event_set(pod->stop_fd);
         pst_assert(pthread_join(pod->sweeper, NULL) == 0);
     }
+    pst_assert(!pod->acceptor);
     data_close(pod);
     finished_close(pod);
     offers_close(pod);
@@ -183,6 +188,9 @@ struct pst_pod *pst_pod_close(struct pst_pod *pod)
     pthread_mutex_destroy(&pod->offers_lock);
     pthread_cond_destroy(&pod->finished_changed);
     explicit_bzero(pod->token, sizeof(pod->token));
+    pst_assert(pod->offer_count == 0);
+    pst_assert(pod->finished_count == 0);
+    pst_assert(!pod->rsyncd);
     free(pod);
     return NULL;
 }

@@ -51,6 +51,7 @@ static int frame_read(int fd, void *into, size_t bytes, uint64_t until_ns)
 
         if (r < 0)
             return r;
+        pst_assert(n <= (ssize_t)(bytes - done));
         done += n > 0 ? (size_t)n : 0;
     }
     return 0;
@@ -66,6 +67,7 @@ static int frame_write(int fd, const void *from, size_t bytes, uint64_t until_ns
 
         if (r < 0)
             return r;
+        pst_assert(n <= (ssize_t)(bytes - done));
         done += n > 0 ? (size_t)n : 0;
     }
     return 0;
@@ -82,6 +84,7 @@ static void connection_answer(const struct pod_caller *caller, const char *text)
     uint64_t until_ns = stall_end_ns();
     uint32_t bytes = text ? (uint32_t)strlen(text) : 0, head = htonl(bytes);
 
+    pst_assert(caller->fd >= 0);
     if (text && frame_write(caller->fd, &head, sizeof(head), until_ns) == 0)
         frame_write(caller->fd, text, bytes, until_ns);
 }
@@ -167,6 +170,8 @@ static void serve_connection(void *ctx, int fd, uint32_t listener)
     uint32_t bytes = 0;
     int r;
 
+    pst_assert(fd >= 0);
+    pst_assert(listener == POD_LOCAL || listener == POD_REMOTE);
     if (!caller.local)
         set_up_tcp(fd);
     r = connection_read(&caller, &text, &bytes);
@@ -193,6 +198,7 @@ static void refuse_connection(void *ctx, int fd, uint32_t listener)
 
 static int sockets_fail(int error, const char *option, const char *where, char fault[PST_FAULT_BYTES])
 {
+    pst_assert(error < 0);
     snprintf(fault, PST_FAULT_BYTES, "%s: %.150s: %s", option, where,
              error == -EADDRINUSE ? "another agent serves there" : strerror(-error));
     return error;
@@ -231,4 +237,5 @@ void sockets_close(struct pst_pod *pod)
         pst_boot_unlisten_unix(&pod->unix_address, pod->unix_inode);
     finished_stop(pod);
     pod->acceptor = pst_acceptor_close(pod->acceptor);
+    pst_assert(!pod->acceptor);
 }

@@ -43,6 +43,7 @@ struct broadcasts {
 static void joiner_drop(struct joiner *joiner)
 {
     pst_assert(joiner->users > 0);
+    pst_assert(joiner->users > 1 || !joiner->socket);
     if (--joiner->users == 0)
         free(joiner);
 }
@@ -82,6 +83,8 @@ static void socket_message(void *ctx, struct pst_web_socket *socket, struct pst_
         pst_web_socket_end(socket);
         free(message);
     } else {
+        pst_assert(joiner->users > 0);
+        pst_assert(joiner->socket == socket);
         message->joiner = joiner;
         message->bytes = text.len;
         memcpy(message->text, text.data, text.len);
@@ -99,6 +102,7 @@ static void socket_close(void *ctx, struct pst_web_socket *socket)
     struct joiner *joiner = pst_web_socket_kept(socket);
 
     pthread_mutex_lock(&broadcasts->lock);
+    pst_assert(joiner->socket == socket);
     joiner->socket = NULL;
     joiner_drop(joiner);
     pthread_mutex_unlock(&broadcasts->lock);
@@ -155,6 +159,7 @@ static void add_place(struct pst_json *json, const struct pst_tree_place *place)
 {
     const char *source_path = *place->source_path ? place->source_path : NULL;
 
+    pst_assert(place->parent_rank < place->rank);
     pst_json_add_integer(json, "parent_rank", place->parent_rank);
     pst_json_add_text(json, "parent_ip", place->parent.ip);
     pst_json_add_text(json, "parent_pod_name", *place->parent.pod_name ? place->parent.pod_name : NULL);
@@ -200,6 +205,7 @@ static struct pst_json *join(struct broadcasts *broadcasts, const char *group, c
     if (given && !pst_json_is_null(given) &&
         (!pst_json_integer(given, &fanout) || fanout < 1 || fanout > PST_TREE_FANOUT_MAX))
         return tell_error("fanout must be 1 to 1000");
+    pst_assert(fanout >= 0 && fanout <= PST_TREE_FANOUT_MAX);
     snprintf(call.namespace, sizeof(call.namespace), "%s", call.store->settings->namespace);
     r = call_full_key(&call, key, call.key);
     if (r == 0)
@@ -254,6 +260,8 @@ static void *serve(void *arg)
         pthread_mutex_unlock(&broadcasts->lock);
         text = answer(broadcasts, message);
         pthread_mutex_lock(&broadcasts->lock);
+        pst_assert(message->joiner->asks);
+        pst_assert(message->joiner->users > 0);
         message->joiner->asks = false;
         if (message->joiner->socket && (!text || pst_web_socket_send(message->joiner->socket, text) < 0))
             pst_web_socket_end(message->joiner->socket);
@@ -339,6 +347,7 @@ int broadcasts_open(struct pst_data_store *store)
     struct broadcasts *broadcasts = calloc(1, sizeof(*broadcasts));
     int r;
 
+    pst_assert(!store->broadcasts);
     if (!broadcasts)
         return -ENOMEM;
     store->broadcasts = broadcasts;
@@ -371,6 +380,7 @@ void broadcasts_close(struct broadcasts *broadcasts)
     pthread_mutex_unlock(&broadcasts->lock);
     if (broadcasts->runs)
         pst_assert(pthread_join(broadcasts->thread, NULL) == 0);
+    pst_assert(pst_list_empty(&broadcasts->messages));
     pst_trees_close(broadcasts->trees);
     pthread_cond_destroy(&broadcasts->wanted);
     pthread_mutex_destroy(&broadcasts->lock);

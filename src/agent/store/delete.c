@@ -12,6 +12,7 @@ static void forget_arrival(struct pst_data_store *store, const char *key, uint64
     char folder[PST_KEY_CAP];
     pst_cleanup_close int fd = -1;
 
+    pst_assert(leaf >= key);
     snprintf(folder, sizeof(folder), "%.*s", leaf == key ? 0 : (int)(leaf - key - 1), key);
     fd = pst_root_open_folder(store->files, folder);
     if (fd >= 0 && pst_arrival_forget(fd, leaf) > 0)
@@ -81,6 +82,8 @@ static bool batch_add(void *arg, const struct pst_key_info *key)
     struct batch *batch = arg;
 
     pst_assert(key->key.len < PST_KEY_CAP);
+    pst_assert(batch->count < BATCH);
+    pst_assert(batch->passed <= batch->staying);
     if (batch->passed < batch->staying) {
         batch->passed++;
         return true;
@@ -105,6 +108,7 @@ static int remove_batch(struct pst_data_store *store, const char *service, const
     pthread_mutex_unlock(&store->lock);
     if (r < 0)
         return r;
+    pst_assert(batch->count <= BATCH);
     for (uint32_t i = 0; i < batch->count; i++) {
         uint64_t keys = 0;
 

@@ -60,6 +60,7 @@ static int publish_all(struct call *call, const struct pst_json *keys, const str
     struct pst_data_store *store = call->store;
     int r = 0;
 
+    pst_assert(pst_json_is_array(keys));
     pthread_mutex_lock(&store->lock);
     for (const struct pst_json *key = pst_json_first(keys); key && r == 0; key = pst_json_next(key)) {
         r = call_full_key(call, pst_json_text(key), call->key);

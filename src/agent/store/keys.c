@@ -247,6 +247,7 @@ static int record(struct call *call, struct pst_source *source, enum record_as a
     pthread_mutex_unlock(&call->store->lock);
     if (r < 0)
         reply_error(call, r);
+    pst_assert(r <= 1);
     return r < 0 ? -1 : r;
 }
 

@@ -21,6 +21,8 @@ static void add(struct listing *listing, const char *name, size_t bytes, bool is
 {
     struct item item = {.is_directory = is_directory};
 
+    pst_assert(listing->count <= listing->room);
+    pst_assert(listing->count <= PST_ROOT_ENTRIES_MAX);
     if (listing->error || bytes == 0 || name[0] == '.')
         return;
     if (listing->count == listing->room) {
@@ -83,6 +85,7 @@ static bool take_first(void *arg, const struct pst_key_info *key)
     struct next *next = arg;
 
     pst_assert(key->key.len < PST_KEY_CAP);
+    pst_assert(next->bytes == 0);
     memcpy(next->key, key->key.data, key->key.len);
     next->bytes = key->key.len;
     next->is_peers = key->source_count > (*key->store_ip ? 1u : 0u);
@@ -97,6 +100,7 @@ static void add_next(struct listing *listing, struct next *next, size_t base_byt
     const char *slash = memchr(name, '/', next->bytes - base_bytes);
     size_t bytes = slash ? (size_t)(slash - name) : next->bytes - base_bytes;
 
+    pst_assert(next->bytes >= base_bytes);
     if (next->is_peers)
         add(listing, name, bytes, slash != NULL, next->pod_name);
     if (slash) { /* past all that the directory has */
@@ -105,6 +109,7 @@ static void add_next(struct listing *listing, struct next *next, size_t base_byt
     } else { /* "name", then "name-x" and such, then "name/..." */
         next->key[next->bytes++] = 0;
     }
+    pst_assert(next->bytes <= PST_KEY_CAP);
 }
 
 static int list_keys(const struct call *call, struct listing *listing)
@@ -176,6 +181,7 @@ static void merge_names(struct listing *listing)
         free(item->name);
         free(item->locale);
     }
+    pst_assert(kept < listing->count);
     listing->count = kept + 1;
     qsort(listing->items, listing->count, sizeof(*listing->items), item_order);
 }

@@ -43,6 +43,7 @@ static int take_texts(const struct pst_json *array, const char **texts, int cap)
             return -EINVAL;
         texts[count++] = pst_json_text(text);
     }
+    pst_assert(count <= cap);
     return count;
 }
 
@@ -67,6 +68,7 @@ static int name_of(struct call *call, const char *group, const char **texts,
         memcpy(name + bytes, texts[i], more);
         bytes += more;
         name[bytes++] = '\n'; /* in no key */
+        pst_assert(bytes <= PST_QUORUM_NAME_BYTES_MAX);
     }
     name[bytes] = 0;
     return 0;
@@ -90,6 +92,9 @@ static bool take_window(struct call *call, const char **texts, struct pst_quorum
         reply_detail(call, 422, "timeout (s), world_size or ips cannot be");
         return false;
     }
+    pst_assert(count >= 0);
+    pst_assert(seconds >= 0);
+    pst_assert(world_size >= 0);
     *window = (struct pst_quorum_window){.timeout_ms = (uint64_t)ceil(seconds * 1000),
                                          .world_size = (uint32_t)world_size,
                                          .ips = texts,

@@ -150,6 +150,7 @@ static bool read_body(struct call *call)
 
 static void run(struct call *call, const struct route *route)
 {
+    pst_assert(!call->body);
     if (!route->has_body || read_body(call))
         route->answer(call);
     call->body = pst_json_free(call->body);
@@ -252,4 +253,5 @@ void store_answer(void *ctx, const struct pst_web_request *request, struct pst_w
     status = answer_call(&call);
     if (status)
         reply_detail(&call, status, status == 404 ? "Not Found" : "Method Not Allowed");
+    pst_assert(!call.body);
 }

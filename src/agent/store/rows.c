@@ -41,6 +41,7 @@ static void add_member(void *arg, const struct pst_chain_member *member)
     pst_json_add_text(json, "ip", member->address.host);
     pst_json_add_integer(json, "port", member->address.port);
     pst_json_add_integer(json, "parent_rank", member->parent_rank);
+    pst_assert(member->state < pst_count_of(states));
     pst_json_add_text(json, "state", states[member->state]);
     pst_json_add_integer(json, "pieces", member->pieces);
     pst_json_add_integer(json, "bytes", (int64_t)pst_min(bytes, listing->info.bytes));

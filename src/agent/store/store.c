@@ -24,6 +24,7 @@ enum {
 
 static int fail(int error, char fault[PST_FAULT_BYTES], const char *what, const char *why)
 {
+    pst_assert(error < 0);
     snprintf(fault, PST_FAULT_BYTES, "%.100s: %.140s", what, why);
     return error;
 }
@@ -62,6 +63,8 @@ static int open_files(struct pst_data_store *store, char fault[PST_FAULT_BYTES])
         return fail(-EINVAL, fault, "data", "a data store needs a folder");
     if (strlen(data) > PATH_MAX - 64)
         return fail(-ENAMETOOLONG, fault, "data", "the folder's name is too long");
+    pst_assert(!store->files);
+    pst_assert(!store->catalogue);
     r = open_folder(data, fault);
     snprintf(path, sizeof(path), "%s/catalogue.sqlite", data);
     if (r == 0 && (r = pst_catalogue_open(path, store->settings->catalogue_bytes, &store->catalogue)) < 0)
@@ -94,6 +97,7 @@ static int find_host(const char *host, char numeric[INET_ADDRSTRLEN], char fault
 
     if (getaddrinfo(host, NULL, &hints, &list) != 0 || !list)
         return fail(-EINVAL, fault, "http", "the host has no IPv4 address, on which rsync would listen");
+    pst_assert(list->ai_family == AF_INET);
     inet_ntop(AF_INET, &((const struct sockaddr_in *)(const void *)list->ai_addr)->sin_addr, numeric,
               INET_ADDRSTRLEN);
     freeaddrinfo(list);
@@ -113,6 +117,7 @@ static int open_rsyncd(struct pst_data_store *store, const struct pst_boot_addre
                                                  .ctx = store->log_ctx};
     int r = find_host(everywhere ? "127.0.0.1" : address->host, store->host, fault);
 
+    pst_assert(!store->rsyncd);
     if (r < 0)
         return r;
     snprintf(folder, sizeof(folder), "%s/rsyncd", store->settings->data);
@@ -272,6 +277,7 @@ static void *sweep(void *arg)
         pthread_mutex_lock(&store->quorums_lock);
         pst_quorums_forget(store->quorums, pst_now_ms());
         pthread_mutex_unlock(&store->quorums_lock);
+        pst_assert(expired < PST_EXPIRED_MAX);
         if (expired < 0)
             store->log(store->log_ctx, "store: sources that have expired could not be forgotten");
     }
@@ -287,6 +293,8 @@ static int open_all(struct pst_data_store *store, char fault[PST_FAULT_BYTES])
     struct pst_bytes token;
     int r = read_address(store->settings, &address, fault);
 
+    pst_assert(store->stop_fd >= 0);
+    pst_assert(!store->sweeps);
     if (r == 0)
         r = set_address(store, fault);
     if (r == 0)
