@@ -107,6 +107,8 @@ bool bridge_adopt_socket(struct party *party, int fd, struct pst_bytes key, stru
         return false;
     }
     pst_assert(key.len == 24);
+    pst_assert(party->magic == PARTY_MAGIC);
+    pst_assert(fd >= 0);
     pst_assert(!web->adopting);
     /* Nothing of what the client wrote but the key, which has been looked at. */
     bytes = snprintf(head, 512,
@@ -131,6 +133,8 @@ bool bridge_adopt_tls(struct party *party, int fd)
     lws_sock_file_fd_type which = {.sockfd = fd};
 
     pst_assert(web->secure);
+    pst_assert(party->magic == PARTY_MAGIC);
+    pst_assert(fd >= 0);
     pst_assert(!web->adopting);
     web->adopting = party;
     lws_adopt_descriptor_vhost(web->secure, LWS_ADOPT_SOCKET | LWS_ADOPT_ALLOW_SSL, which, name_tls, NULL);
@@ -193,6 +197,8 @@ static int open_secure(struct pst_web *web, struct lws_context_creation_info *in
         {.name = NULL},
     };
 
+    pst_assert(!web->secure);
+    pst_assert(web->plain);
     info->vhost_name = "secure";
     info->protocols = protocols;
     info->ssl_cert_filepath = certificate;
@@ -228,6 +234,8 @@ int bridge_open(struct pst_web *web, const char *certificate, const char *privat
     /* Its own, as it closes it before others have left the set. */
     lws_sock_file_fd_type set = {.filefd = fcntl(web->poll_fd, F_DUPFD_CLOEXEC, 0)};
 
+    pst_assert(!web->lws);
+    pst_assert(web->poll_fd >= 0);
     log_begin(web);
     if (set.filefd < 0)
         return -errno;

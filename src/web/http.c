@@ -180,6 +180,8 @@ static void respond(struct http *h, int status, const char *type, const char *mo
     }
     pst_assert(status >= 200 && status < 600);
     pst_assert(!h->out);
+    pst_assert(h->out_at == 0);
+    pst_assert(!h->work);
     bytes = snprintf(out, 512, "HTTP/1.1 %d %s\r\n", status, reason_of(status));
     if (!empty)
         bytes += snprintf(out + bytes, 512 - (size_t)bytes, "Content-Type: %.100s\r\nContent-Length: %zu\r\n",
@@ -204,6 +206,7 @@ static void refuse_with(struct http *h, int status, const char *more)
     char text[96];
     int bytes = snprintf(text, sizeof(text), "{\"detail\":\"%s\"}", reason_of(status));
 
+    pst_assert(bytes > 0 && (size_t)bytes < sizeof(text));
     h->keep_alive = false;
     body_drop(h);
     respond(h, status, "application/json", more, (struct pst_bytes){text, (size_t)bytes});
@@ -313,6 +316,7 @@ static void upgrade(struct http *h)
     const struct tunnel *tunnel = tunnel_of(web, head->path);
     int fd;
 
+    pst_assert(h->step == STEP_HEAD);
     if (!tunnel && !is_socket(web, head->path)) {
         refuse(h, 404);
         return;
@@ -345,6 +349,7 @@ static void ask(struct http *h)
     pst_assert(!h->work);
     pst_assert(!h->out);
     pst_assert(h->body.bytes == h->head.body_bytes);
+    pst_assert(h->step == STEP_HEAD || h->step == STEP_BODY);
     h->is_known = true;
     h->work = workers_ask(h->party.web, h, &h->head, &h->body, h->peer);
     if (!h->work) {
@@ -364,6 +369,8 @@ static bool begin_body(struct http *h)
     pst_assert(!h->body.data);
     pst_assert(h->body.room == 0);
     pst_assert(here <= PST_WEB_BODY_BYTES_MAX);
+    pst_assert(h->step == STEP_HEAD);
+    pst_assert(h->head_bytes <= h->in_bytes);
     if (h->party.web->bodies_bytes + here > WEB_BODIES_BYTES)
         return false;
     h->step = STEP_BODY;
@@ -378,6 +385,7 @@ static bool begin_body(struct http *h)
     memcpy(h->body.data, h->in + h->head_bytes, here);
     h->body.bytes = h->body.room = here;
     h->party.web->bodies_bytes += here;
+    pst_assert(h->party.web->bodies_bytes <= WEB_BODIES_BYTES);
     memmove(h->in + h->head_bytes, h->in + h->head_bytes + here, h->in_bytes - h->head_bytes - here);
     h->in_bytes -= here;
     return true;
@@ -449,6 +457,7 @@ static bool step_first(struct http *h)
 
     if (ended(h, n) || n < 0)
         return false;
+    pst_assert((size_t)n <= sizeof(first));
     begins = memcmp(first, greeting, (size_t)n) == 0;
     low = begins && n < FIRST_BYTES ? FIRST_BYTES : 1; /* to be woken when all eight have come */
     setsockopt(h->watch.fd, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof(low));
@@ -503,6 +512,7 @@ static void skip_empty_lines(struct http *h)
         skip += 2;
     if (skip == 0)
         return;
+    pst_assert(skip <= h->in_bytes);
     memmove(h->in, h->in + skip, h->in_bytes - skip);
     h->in_bytes -= skip;
     h->looked_at = 0;
@@ -514,6 +524,7 @@ static bool step_head(struct http *h)
 
     skip_empty_lines(h);
     h->head_bytes = pst_http_head_end(h->in, h->in_bytes, h->looked_at);
+    pst_assert(h->head_bytes <= h->in_bytes);
     h->looked_at = h->in_bytes;
     if (h->head_bytes) {
         head_came(h);
@@ -541,6 +552,7 @@ static bool grow_body(struct http *h)
     size_t room = pst_min(pst_max(2 * h->body.room, READ_BYTES), h->head.body_bytes);
     char *data;
 
+    pst_assert(h->body.bytes <= h->body.room);
     if (h->body.bytes < h->body.room)
         return true;
     pst_assert(room > h->body.room);
@@ -552,6 +564,8 @@ static bool grow_body(struct http *h)
     web->bodies_bytes += room - h->body.room;
     h->body.data = data;
     h->body.room = room;
+    pst_assert(h->body.room <= h->head.body_bytes);
+    pst_assert(web->bodies_bytes <= WEB_BODIES_BYTES);
     return true;
 }
 
@@ -559,6 +573,8 @@ static bool step_body(struct http *h)
 {
     ssize_t n;
 
+    pst_assert(h->step == STEP_BODY);
+    pst_assert(h->body.bytes <= h->head.body_bytes);
     if (h->body.bytes == h->head.body_bytes) {
         ask(h);
         return true;
@@ -604,6 +620,8 @@ static bool step_send(struct http *h)
 {
     ssize_t n;
 
+    pst_assert(h->out);
+    pst_assert(h->out_at <= h->out_bytes);
     if (h->out_at == h->out_bytes)
         return sent(h);
     n = send(h->watch.fd, h->out + h->out_at, h->out_bytes - h->out_at, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -624,6 +642,7 @@ static bool step_linger(struct http *h)
     char nowhere[READ_BYTES];
     ssize_t n = receive(h, nowhere, sizeof(nowhere), 0);
 
+    pst_assert(!h->out);
     if (ended(h, n) || n < 0)
         return false;
     h->lingered += (size_t)n;
@@ -693,6 +712,7 @@ void http_open(struct pst_web *web, int fd, const char *peer, bool loopback, boo
     if (!inner) {
         h->party.seated = true;
         web->connections++;
+        pst_assert(web->connections <= web->connections_max);
     }
     pace_begin(&h->pace, 0, pst_now_ns());
     if (watch_open(web, &h->watch, fd, EPOLLIN) < 0)

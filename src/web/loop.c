@@ -117,6 +117,7 @@ void party_close(struct party *party)
 void party_pass_seat(struct party *from, struct party *to)
 {
     pst_assert(from->magic == PARTY_MAGIC);
+    pst_assert(to->magic == PARTY_MAGIC);
     pst_assert(!to->seated);
     to->seated = from->seated;
     from->seated = false;
@@ -290,6 +291,7 @@ static void look(struct pst_web *web)
     struct epoll_event events[EVENTS_A_ROUND];
     int count = epoll_wait(web->poll_fd, events, EVENTS_A_ROUND, 0);
 
+    pst_assert(count <= EVENTS_A_ROUND);
     for (int i = 0; i < count; i++) {
         struct watch *watch = events[i].data.ptr;
 
@@ -317,6 +319,7 @@ void *loop_main(void *arg)
     bridge_close(web); /* tells those that it has connections for */
     pst_assert(pst_list_empty(&web->parties));
     free_dead(web);
+    pst_assert(web->connections == 0);
     return NULL;
 }
 
@@ -336,6 +339,7 @@ int loop_open(struct pst_web *web)
 {
     int fd, listen_fd = web->listener.fd, r;
 
+    pst_assert(listen_fd >= 0);
     watch_init(&web->listener, NULL, accept_clients);
     watch_init(&web->waker, NULL, on_wake);
     watch_init(&web->timer, NULL, on_timer);

@@ -72,6 +72,7 @@ static void raw_ready(struct pst_web *web, struct watch *watch, uint32_t events)
     struct raw *raw = raw_cast(watch->party);
     bool good = true;
 
+    pst_assert(watch == &raw->client || watch == &raw->daemon);
     if (raw->connecting && watch == &raw->daemon) {
         raw->connecting = false;
         good = tunnel_connected(watch->fd);

@@ -79,6 +79,7 @@ static bool push(struct relay *relay)
 
 static int client_sent(struct relay *relay, const void *data, size_t bytes)
 {
+    pst_assert(relay->wsi);
     if (!relay->tls && !lws_frame_is_binary(relay->wsi)) {
         lws_close_reason(relay->wsi, LWS_CLOSE_STATUS_UNACCEPTABLE_OPCODE, NULL, 0);
         return -1;
@@ -97,6 +98,7 @@ static int client_sent(struct relay *relay, const void *data, size_t bytes)
 
 static int client_end(struct relay *relay, enum lws_close_status why)
 {
+    pst_assert(relay->wsi);
     if (!relay->tls)
         lws_close_reason(relay->wsi, why, NULL, 0);
     return -1;
@@ -108,6 +110,7 @@ static int client_takes(struct relay *relay)
     uint8_t *chunk = relay->party.web->chunk + LWS_PRE;
     ssize_t n;
 
+    pst_assert(relay->wsi);
     if (relay->watch.fd < 0)
         return client_end(relay, LWS_CLOSE_STATUS_UNEXPECTED_CONDITION); /* no connection was to be had */
     if (relay->connecting || !relay->reads_next)
@@ -157,6 +160,8 @@ static bool discard(struct relay *relay)
 
 static void connected(struct relay *relay)
 {
+    pst_assert(relay->connecting);
+    pst_assert(relay->watch.fd >= 0);
     relay->connecting = false;
     if (tunnel_connected(relay->watch.fd))
         return;
@@ -171,6 +176,7 @@ static void ready_alone(struct relay *relay, uint32_t events)
 {
     bool good = relay->watch.fd >= 0 && push(relay);
 
+    pst_assert(!relay->wsi);
     if (good && !relay->connecting && !relay->hung_up)
         relay->hung_up = !discard(relay);
     if (!good || events & (EPOLLHUP | EPOLLERR) || (relay->hung_up && !flow_waits(&relay->up)))
@@ -210,6 +216,7 @@ static void relay_ready(struct pst_web *web, struct watch *watch, uint32_t event
 
 static void client_gone(struct relay *relay)
 {
+    pst_assert(relay->wsi);
     relay->wsi = NULL;
     relay->party.moved_ns = pst_now_ns();
     relay->reads_next = false;
@@ -229,6 +236,7 @@ static int relay_told(struct party *party, struct lws *wsi, enum lws_callback_re
 
     switch (reason) {
     case LWS_CALLBACK_WSI_CREATE:
+        pst_assert(!relay->wsi);
         relay->wsi = wsi;
         return 0;
     case LWS_CALLBACK_RAW_RX:
@@ -303,6 +311,7 @@ static struct relay *relay_open(struct party *from, int fd)
         relay_end(relay);
         return NULL;
     }
+    pst_assert(relay->watch.fd == fd);
     party_pass_seat(from, &relay->party);
     return relay;
 }
@@ -311,6 +320,7 @@ int tunnel_connect(const struct tunnel *tunnel)
 {
     int fd = socket(tunnel->to.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), one = 1;
 
+    pst_assert(tunnel->to_bytes > 0);
     if (fd < 0)
         return -errno;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
@@ -351,6 +361,7 @@ void tls_open(struct party *from, int fd, const char *peer, bool loopback)
     struct relay *relay;
     int sides[2];
 
+    pst_assert(web->secure);
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, sides) < 0) {
         close(fd);
         return;

@@ -51,6 +51,7 @@ static void stir(struct pst_web_socket *socket)
 {
     struct pst_web *web = socket->party.web;
 
+    pst_assert(socket->magic == SOCKET_MAGIC);
     if (!pst_list_empty(&socket->stir))
         return;
     pst_list_push_back(&web->stirring, &socket->stir);
@@ -169,6 +170,8 @@ static int socket_writes(struct pst_web_socket *socket)
     struct text *text = next_text(socket, &ending);
     int n;
 
+    pst_assert(socket->open);
+    pst_assert(socket->wsi);
     if (!text)
         return ending ? end_with(socket, LWS_CLOSE_STATUS_NORMAL) : 0;
     n = lws_write(socket->wsi, text->data + LWS_PRE, text->bytes, LWS_WRITE_TEXT);
@@ -211,6 +214,7 @@ static int gather(struct pst_web_socket *socket, const void *data, size_t bytes)
         if (!socket->message)
             socket->message_ns = pst_now_ns();
         web->bodies_bytes += more;
+        pst_assert(web->bodies_bytes <= WEB_BODIES_BYTES);
         socket->message = message;
         socket->message_room = room;
     }
@@ -226,6 +230,7 @@ static int socket_reads(struct pst_web_socket *socket, const void *data, size_t 
     const struct pst_web *web = socket->party.web;
     int r;
 
+    pst_assert(socket->open);
     if (lws_frame_is_binary(socket->wsi))
         return end_with(socket, LWS_CLOSE_STATUS_UNACCEPTABLE_OPCODE);
     r = gather(socket, data, bytes);
@@ -267,6 +272,8 @@ static void socket_gone(struct pst_web_socket *socket)
     pst_list_remove(&socket->stir);
     socket->ending = true;
     pthread_mutex_unlock(&web->lock);
+    pst_assert(!socket->message);
+    pst_assert(socket->message_room == 0);
     party_close(&socket->party);
 }
 
@@ -277,6 +284,7 @@ static int socket_told(struct party *party, struct lws *wsi, enum lws_callback_r
 
     switch (reason) {
     case LWS_CALLBACK_WSI_CREATE:
+        pst_assert(!socket->wsi);
         socket->wsi = wsi;
         return 0;
     case LWS_CALLBACK_ESTABLISHED:
@@ -320,6 +328,7 @@ static void socket_free(struct party *party)
 
     pst_assert(!socket->open);
     pst_assert(!socket->wsi);
+    pst_assert(!socket->message);
     while (!pst_list_empty(&socket->texts)) {
         struct text *text = pst_list_first(&socket->texts, struct text, link);
 

@@ -34,6 +34,7 @@ static struct work *next_work(struct workers *workers)
     if (!workers->stopping) {
         work = pst_list_first(&workers->todo, struct work, link);
         pst_list_remove(&work->link);
+        pst_assert(work->queued);
         work->queued = false;
     }
     pthread_mutex_unlock(&workers->lock);
@@ -44,6 +45,7 @@ static void work_do(struct pst_web *web, struct work *work)
 {
     pst_assert(!work->queued);
     pst_assert(pst_list_empty(&work->link));
+    pst_assert(!work->answer.text);
     work->answer.status = 200;
     web->ops->answer(web->ctx, &work->request, &work->answer);
     pthread_mutex_lock(&web->workers.lock);
@@ -78,6 +80,8 @@ int workers_open(struct pst_web *web, uint32_t count)
 {
     struct workers *workers = &web->workers;
 
+    pst_assert(!workers->threads);
+    pst_assert(count > 0);
     workers->threads = calloc(count, sizeof(*workers->threads));
     if (!workers->threads)
         return -ENOMEM;
@@ -87,6 +91,7 @@ int workers_open(struct pst_web *web, uint32_t count)
         if (r != 0)
             return -r;
         workers->count++;
+        pst_assert(workers->count <= count);
     }
     return 0;
 }

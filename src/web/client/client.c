@@ -67,6 +67,7 @@ static bool set_url(struct pst_http *http, const char *url)
 {
     size_t bytes = strlen(url);
 
+    pst_assert(!http->url);
     while (bytes > 0 && url[bytes - 1] == '/')
         bytes--;
     http->url = strndup(url, bytes);
@@ -91,6 +92,7 @@ static size_t take_answer(char *data, size_t size, size_t count, void *arg)
         http->answer = larger;
         http->answer_room = room;
     }
+    pst_assert(wanted <= http->answer_room);
     memcpy(http->answer + http->answer_bytes, data, bytes);
     http->answer_bytes = wanted;
     return bytes;
@@ -165,6 +167,7 @@ const char *pst_http_url(const struct pst_http *http)
 
 static int error_of(const struct pst_http *http, CURLcode code)
 {
+    pst_assert(code != CURLE_OK);
     switch (code) {
     case CURLE_WRITE_ERROR:
         return http->too_long ? -EFBIG : -ENOMEM;
