@@ -89,6 +89,7 @@ static int sender_open(void *ctx, const struct pst_channel_options *self, int ch
     pst_assert(!role->copies);
     r = pst_copies_open(&role->copying, self, role->serving, changed_fd, &copies);
     role->copies = copies;
+    pst_assert(r < 0 || role->copies);
     return r;
 }
 
@@ -151,6 +152,8 @@ int pst_pool_role_open(const struct pst_copies_settings *copying, struct pst_poo
                                               .wants = sender_wants,
                                               .changes = sender_changes,
                                               .may_send = sender_may_send};
+    pst_assert(role->serving);
+    pst_assert(!role->copies);
     *out = role;
     return 0;
 }

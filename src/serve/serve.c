@@ -66,6 +66,8 @@ static void print_unix_url(struct pst_served *served, const struct pst_node_sett
 {
     const char *url = "";
 
+    pst_assert(served->node);
+    pst_assert(!served->unix_url[0]);
     for (int i = 0; url && strncmp(url, "node+", 5) != 0; i++)
         url = pst_node_url(served->node, i);
     pst_assert(url || !node->unix);
@@ -94,6 +96,7 @@ static int join_pool(struct pst_served *served, const struct pst_serve_settings 
         .sender = &served->role->sender,
     };
 
+    pst_assert(!served->member);
     if (node.tls && !pst_tls_proves_nodes(node.tls)) {
         snprintf(fault, PST_FAULT_BYTES, "tls_ca: a node of a pool needs it, to know the other nodes by");
         return -EINVAL;
@@ -140,6 +143,8 @@ int pst_serve_open(struct pst_serve_settings *settings, const struct pst_node_ro
         pst_serve_close(served);
         return r;
     }
+    pst_assert(served->node);
+    pst_assert(!joins == !served->member);
     *out = served;
     return 0;
 }

@@ -65,6 +65,8 @@ static int open_server(struct relay_member *m, int fd, char fault[PST_FAULT_BYTE
 static void put_join(struct relay_member *m, struct link *link)
 {
     pst_assert(m->server);
+    pst_assert(link->out_bytes == 0);
+    pst_assert(m->host[0]);
     link_put_number(link, PST_BROADCAST_VERSION, 2);
     link_put_number(link, m->id, 8);
     link_put_number(link, m->options->members, 4);
@@ -77,6 +79,7 @@ static void put_tell(struct relay_member *m, struct link *link, enum relay_word 
 {
     uint32_t have;
 
+    pst_assert(link->out_bytes == 0);
     pst_assert(m->place.rank > 0); /* it has joined */
     pthread_mutex_lock(&m->feed.lock);
     have = m->feed.have;
@@ -104,6 +107,7 @@ static int call_store(struct relay_member *m, enum relay_word word, uint32_t par
         r = open_server(m, fd, fault);
     if (r < 0)
         return r;
+    pst_assert(word != 0 || m->server);
     r = link_open(&link, fd, MEMBER_CALL_MS, fault);
     if (r == 0)
         r = carry_greet(&link, CARRY_CALL, m->options->name, &options);

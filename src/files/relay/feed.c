@@ -54,6 +54,7 @@ void relay_feed_add(struct relay_feed *feed)
     pthread_mutex_lock(&feed->lock);
     pst_assert(feed->plan && feed->have < feed->plan->count);
     feed->have++;
+    pst_assert(feed->have <= feed->plan->count);
     pthread_cond_broadcast(&feed->changed);
     pthread_mutex_unlock(&feed->lock);
 }
@@ -120,6 +121,8 @@ int relay_receive_follow(struct link *link, struct relay_follow *out)
 /* It takes the place of one that is served. */
 static void child_begin(struct relay_feed *feed, struct child *child)
 {
+    pst_assert(child->number == 0);
+    pst_assert(child->fd < 0);
     pthread_mutex_lock(&feed->lock);
     if (feed->child)
         shutdown(feed->child->fd, SHUT_RDWR);
@@ -205,6 +208,7 @@ static int child_send_piece(struct relay_feed *feed, struct child *child)
         if (r == 0)
             r = link_send_file(child->link, child->fd, part.at, part.bytes);
     } while (r == 0 && pst_piece_next(&walk, &part));
+    pst_assert(child->served.next == piece);
     child->served.next++;
     return r;
 }
