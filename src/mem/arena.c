@@ -5,6 +5,7 @@
  * process that is killed while it fills its arenas cannot say why.
  */
 #include "mem/arena_priv.h"
+#include "mem/limit.h"
 #include "base/hash.h"
 #include "base/own.h"
 

@@ -78,15 +78,4 @@ void pst_numa_prefer(void *start, uint64_t bytes, uint32_t node);
 /* Backs every page of file arenas with memory, on all cores. Return: 0 or negative errno. */
 int pst_arenas_fill(const struct pst_arenas *arenas);
 
-/* ---- limit.c ---- */
-
-/* The tightest bound on the memory that this process can still get. */
-struct pst_limit {
-    uint64_t left_bytes; /* UINT64_MAX: none found */
-    char text[192];      /* which one, with its figures */
-};
-
-/* @root is put before /proc and /sys: "" but in tests. */
-void pst_limit_read(const char *root, struct pst_limit *out);
-
 #endif

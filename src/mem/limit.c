@@ -4,7 +4,7 @@
  * version, and what the machine has left. Page cache counts as left, since the kernel drops it before it
  * refuses memory.
  */
-#include "mem/arena_priv.h"
+#include "mem/limit.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -2,6 +2,7 @@
 #include "lib/cm.h"
 
 #include "mem/arena_priv.h"
+#include "mem/limit.h"
 
 #include <dirent.h>
 #include <fcntl.h>

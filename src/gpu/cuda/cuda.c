@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cuda.c: a GPU's memory. A device has its primary context, which every call makes its thread's for as long
+ * as it lasts, and one stream, on which copies happen in order.
+ */
+#include "gpu/cuda/driver_priv.h"
+#include "gpu/gpu.h"
+
+#include <stdio.h>
+
+struct cuda_device {
+    struct pst_gpu gpu;
+    const struct cuda_driver *driver;
+    int device;
+    void *context;
+    void *stream;
+};
+
+struct cuda_memory {
+    struct pst_gpu_memory memory;
+    cuda_address at;
+    bool is_own; /* else it is imported */
+};
+
+struct cuda_event {
+    struct pst_gpu_event event;
+    void *handle;
+};
+
+static struct cuda_device *device_of(const struct pst_gpu *gpu)
+{
+    pst_assert(gpu->ops == &pst_gpu_cuda);
+    return pst_container_of(gpu, struct cuda_device, gpu);
+}
+
+static struct cuda_memory *cuda_of(const struct pst_gpu_memory *memory)
+{
+    pst_assert(memory->gpu->ops == &pst_gpu_cuda);
+    return pst_container_of(memory, struct cuda_memory, memory);
+}
+
+static int context_enter(struct cuda_device *device)
+{
+    return cuda_errno(device->driver->context_push(device->context));
+}
+
+static void context_leave(struct cuda_device *device)
+{
+    void *context;
+
+    device->driver->context_pop(&context);
+}
+
+/* ---- devices ---- */
+
+static void cuda_close(struct pst_gpu *gpu)
+{
+    struct cuda_device *device = device_of(gpu);
+
+    if (device->stream && context_enter(device) == 0) {
+        device->driver->stream_destroy(device->stream);
+        context_leave(device);
+    }
+    if (device->context)
+        device->driver->context_release(device->device);
+    free(device);
+}
+
+static int device_begin(struct cuda_device *device, uint32_t ordinal)
+{
+    const struct cuda_driver *driver = device->driver;
+    int r = ordinal > INT32_MAX ? -ENODEV : cuda_errno(driver->device(&device->device, (int)ordinal));
+
+    if (r == 0)
+        r = cuda_errno(driver->context_retain(&device->context, device->device));
+    if (r == 0)
+        r = context_enter(device);
+    if (r == 0) {
+        r = cuda_errno(driver->stream_create(&device->stream, CUDA_STREAM_NON_BLOCKING));
+        context_leave(device);
+    }
+    return r;
+}
+
+static int cuda_open(uint32_t ordinal, struct pst_gpu **out, char fault[PST_FAULT_BYTES])
+{
+    const struct cuda_driver *driver;
+    struct cuda_device *device;
+    int r = cuda_driver_load(&driver, fault);
+
+    if (r < 0)
+        return r;
+    device = calloc(1, sizeof(*device));
+    if (!device) {
+        snprintf(fault, PST_FAULT_BYTES, "out of memory");
+        return -ENOMEM;
+    }
+    device->gpu.ops = &pst_gpu_cuda;
+    device->driver = driver;
+    r = device_begin(device, ordinal);
+    if (r < 0) {
+        snprintf(fault, PST_FAULT_BYTES, "CUDA device %u cannot be opened: %s", ordinal, strerror(-r));
+        cuda_close(&device->gpu);
+        return r;
+    }
+    *out = &device->gpu;
+    return 0;
+}
+
+/* ---- memory ---- */
+
+static struct cuda_memory *cuda_new(struct pst_gpu *gpu, uint64_t bytes, bool is_own, bool writable)
+{
+    struct cuda_memory *cuda = calloc(1, sizeof(*cuda));
+
+    if (cuda)
+        *cuda = (struct cuda_memory){.memory = {.gpu = gpu, .bytes = bytes, .writable = writable},
+                                     .is_own = is_own};
+    return cuda;
+}
+
+static int cuda_allocate(struct pst_gpu *gpu, uint64_t bytes, struct pst_gpu_memory **out)
+{
+    struct cuda_device *device = device_of(gpu);
+    struct cuda_memory *cuda = bytes > 0 ? cuda_new(gpu, bytes, true, true) : NULL;
+    int r = bytes == 0 ? -EINVAL : !cuda ? -ENOMEM : context_enter(device);
+
+    if (r == 0) {
+        r = cuda_errno(device->driver->alloc(&cuda->at, bytes));
+        context_leave(device);
+    }
+    if (r < 0) {
+        free(cuda);
+        return r;
+    }
+    *out = &cuda->memory;
+    return 0;
+}
+
+static int cuda_export(const struct pst_gpu_memory *memory, struct pst_gpu_handle *handle, int *fd)
+{
+    struct cuda_device *device = device_of(memory->gpu);
+    struct cuda_memory *cuda = cuda_of(memory);
+    struct cuda_ipc_handle ipc;
+    int r = cuda->is_own ? context_enter(device) : -EINVAL;
+
+    if (r < 0)
+        return r;
+    r = cuda_errno(device->driver->ipc_get(&ipc, cuda->at));
+    context_leave(device);
+    if (r < 0)
+        return r;
+    *handle = (struct pst_gpu_handle){.kind = PST_GPU_CUDA, .memory_bytes = memory->bytes};
+    memcpy(handle->cuda, ipc.bytes, sizeof(ipc.bytes));
+    *fd = -1;
+    return 0;
+}
+
+/* In the context. The driver, not the handle, says how many bytes there are. */
+static int import_in_context(struct cuda_device *device, const struct pst_gpu_handle *handle,
+                             struct cuda_memory *cuda)
+{
+    struct cuda_ipc_handle ipc;
+    cuda_address base;
+    size_t bytes;
+    int r;
+
+    memcpy(ipc.bytes, handle->cuda, sizeof(ipc.bytes));
+    r = cuda_errno(device->driver->ipc_open(&cuda->at, ipc, CUDA_IPC_LAZY_PEER_ACCESS));
+    if (r < 0)
+        return r == -EINVAL ? -ESTALE : r;
+    r = cuda_errno(device->driver->range(&base, &bytes, cuda->at));
+    if (r == 0 && (cuda->at != base || bytes < handle->memory_bytes))
+        r = -ERANGE;
+    if (r < 0)
+        device->driver->ipc_close(cuda->at);
+    return r;
+}
+
+static int cuda_import(struct pst_gpu *gpu, const struct pst_gpu_handle *handle, int fd, bool writable,
+                       struct pst_gpu_memory **out)
+{
+    struct cuda_device *device = device_of(gpu);
+    struct cuda_memory *cuda;
+    int r;
+
+    (void)fd;
+    if (handle->kind != PST_GPU_CUDA || handle->memory_bytes == 0)
+        return -EINVAL;
+    cuda = cuda_new(gpu, handle->memory_bytes, false, writable);
+    r = cuda ? context_enter(device) : -ENOMEM;
+    if (r == 0) {
+        r = import_in_context(device, handle, cuda);
+        context_leave(device);
+    }
+    if (r < 0) {
+        free(cuda);
+        return r;
+    }
+    *out = &cuda->memory;
+    return 0;
+}
+
+/* If the context cannot be entered its memory has gone with it. */
+static void cuda_give(struct pst_gpu_memory *memory)
+{
+    struct cuda_device *device = device_of(memory->gpu);
+    struct cuda_memory *cuda = cuda_of(memory);
+
+    if (context_enter(device) == 0) {
+        if (cuda->is_own)
+            device->driver->free(cuda->at);
+        else
+            device->driver->ipc_close(cuda->at);
+        context_leave(device);
+    }
+    free(cuda);
+}
+
+/* ---- copies ---- */
+
+static int cuda_copy_in(struct pst_gpu_memory *to, uint64_t offset, const void *from, uint64_t bytes)
+{
+    struct cuda_device *device = device_of(to->gpu);
+    int r = context_enter(device);
+
+    if (r < 0)
+        return r;
+    r = cuda_errno(device->driver->copy_in(cuda_of(to)->at + offset, from, bytes, device->stream));
+    context_leave(device);
+    return r;
+}
+
+static int cuda_copy_out(const struct pst_gpu_memory *from, uint64_t offset, void *to, uint64_t bytes)
+{
+    struct cuda_device *device = device_of(from->gpu);
+    int r = context_enter(device);
+
+    if (r < 0)
+        return r;
+    r = cuda_errno(device->driver->copy_out(to, cuda_of(from)->at + offset, bytes, device->stream));
+    context_leave(device);
+    return r;
+}
+
+static int cuda_copy(struct pst_gpu_memory *to, uint64_t to_offset, const struct pst_gpu_memory *from,
+                     uint64_t from_offset, uint64_t bytes)
+{
+    struct cuda_device *device = device_of(to->gpu);
+    int r = context_enter(device);
+
+    if (r < 0)
+        return r;
+    r = cuda_errno(device->driver->copy(cuda_of(to)->at + to_offset, cuda_of(from)->at + from_offset, bytes,
+                                        device->stream));
+    context_leave(device);
+    return r;
+}
+
+/* ---- events ---- */
+
+static struct cuda_event *event_of(struct pst_gpu_event *event)
+{
+    pst_assert(event->gpu->ops == &pst_gpu_cuda);
+    return pst_container_of(event, struct cuda_event, event);
+}
+
+static int record_in_context(struct cuda_device *device, struct cuda_event *event)
+{
+    const struct cuda_driver *driver = device->driver;
+    int r = cuda_errno(driver->event_create(&event->handle, CUDA_EVENT_DISABLE_TIMING));
+
+    if (r < 0)
+        return r;
+    r = cuda_errno(driver->event_record(event->handle, device->stream));
+    if (r < 0)
+        driver->event_destroy(event->handle);
+    return r;
+}
+
+static int cuda_record(struct pst_gpu *gpu, struct pst_gpu_event **out)
+{
+    struct cuda_device *device = device_of(gpu);
+    struct cuda_event *event = calloc(1, sizeof(*event));
+    int r = event ? context_enter(device) : -ENOMEM;
+
+    if (r == 0) {
+        r = record_in_context(device, event);
+        context_leave(device);
+    }
+    if (r < 0) {
+        free(event);
+        return r;
+    }
+    event->event.gpu = gpu;
+    *out = &event->event;
+    return 0;
+}
+
+static int cuda_event_is_done(struct pst_gpu_event *event)
+{
+    int r = cuda_errno(device_of(event->gpu)->driver->event_query(event_of(event)->handle));
+
+    return r == 0 ? 1 : r == -EAGAIN ? 0 : r;
+}
+
+static int cuda_event_wait(struct pst_gpu_event *event)
+{
+    return cuda_errno(device_of(event->gpu)->driver->event_wait(event_of(event)->handle));
+}
+
+static void cuda_event_close(struct pst_gpu_event *event)
+{
+    struct cuda_event *cuda = event_of(event);
+
+    device_of(event->gpu)->driver->event_destroy(cuda->handle);
+    free(cuda);
+}
+
+const struct pst_gpu_ops pst_gpu_cuda = {
+    .name = "cuda",
+    .kind = PST_GPU_CUDA,
+    .open = cuda_open,
+    .close = cuda_close,
+    .allocate = cuda_allocate,
+    .export_handle = cuda_export,
+    .import_handle = cuda_import,
+    .give = cuda_give,
+    .copy_in = cuda_copy_in,
+    .copy_out = cuda_copy_out,
+    .copy = cuda_copy,
+    .record = cuda_record,
+    .event_is_done = cuda_event_is_done,
+    .event_wait = cuda_event_wait,
+    .event_close = cuda_event_close,
+};

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gpu.c: what is checked for every implementation alike. */
+#include "gpu/gpu.h"
+
+struct pst_gpu *pst_gpu_close(struct pst_gpu *gpu)
+{
+    if (gpu)
+        gpu->ops->close(gpu);
+    return NULL;
+}
+
+struct pst_gpu_memory *pst_gpu_give(struct pst_gpu_memory *memory)
+{
+    if (memory)
+        memory->gpu->ops->give(memory);
+    return NULL;
+}
+
+static int check_range(const struct pst_gpu_memory *memory, uint64_t offset, uint64_t bytes)
+{
+    return offset <= memory->bytes && bytes <= memory->bytes - offset ? 0 : -ERANGE;
+}
+
+int pst_gpu_copy_in(struct pst_gpu_memory *to, uint64_t offset, const void *from, uint64_t bytes)
+{
+    int r = to->writable ? check_range(to, offset, bytes) : -EPERM;
+
+    return r < 0 || bytes == 0 ? r : to->gpu->ops->copy_in(to, offset, from, bytes);
+}
+
+int pst_gpu_copy_out(const struct pst_gpu_memory *from, uint64_t offset, void *to, uint64_t bytes)
+{
+    int r = check_range(from, offset, bytes);
+
+    return r < 0 || bytes == 0 ? r : from->gpu->ops->copy_out(from, offset, to, bytes);
+}
+
+int pst_gpu_copy(struct pst_gpu_memory *to, uint64_t to_offset, const struct pst_gpu_memory *from,
+                 uint64_t from_offset, uint64_t bytes)
+{
+    int r = to->gpu != from->gpu ? -EXDEV : to->writable ? check_range(to, to_offset, bytes) : -EPERM;
+
+    if (r == 0)
+        r = check_range(from, from_offset, bytes);
+    return r < 0 || bytes == 0 ? r : to->gpu->ops->copy(to, to_offset, from, from_offset, bytes);
+}
+
+int pst_gpu_settle(struct pst_gpu *gpu)
+{
+    struct pst_gpu_event *event;
+    int r = gpu->ops->record(gpu, &event);
+
+    if (r < 0)
+        return r;
+    r = gpu->ops->event_wait(event);
+    gpu->ops->event_close(event);
+    return r;
+}
