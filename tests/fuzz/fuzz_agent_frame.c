@@ -2,18 +2,22 @@
 /*
  * fuzz_agent_frame.c: frames to a pod's agent, several in one input, each behind a byte that says who sends
  * it. Every one is answered by an object with a status; what is offered and what rsync serves stay the same
- * number. There is no rsync daemon, and whoever would have to wait for a tree has gone.
+ * number. With each come three descriptors: memory that is sealed, memory that is not, and no memory.
+ * There is no rsync daemon, and whoever would have to wait for a tree has gone.
  */
 #include "fuzz.h"
 
-#include "agent/pod/pod_priv.h"
+#include "agent/pod/tensors_priv.h"
 
+#include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 
 static struct pst_rsyncd {
     uint32_t modules;
 } rsyncd;
 static int gone_fd = -1;
+static struct pod_fds came;
 
 int __wrap_pst_rsyncd_open(const struct pst_rsyncd_settings *settings, struct pst_rsyncd **out, char *fault);
 uint16_t __wrap_pst_rsyncd_port(const struct pst_rsyncd *d);
@@ -57,12 +61,21 @@ struct pst_rsyncd *__wrap_pst_rsyncd_close(struct pst_rsyncd *d)
     return NULL;
 }
 
-static void make_gone(void)
+static int make_memory(int seals)
+{
+    int fd = memfd_create("fuzz", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+    pst_assert(fd >= 0 && ftruncate(fd, 4096) == 0 && (!seals || fcntl(fd, F_ADD_SEALS, seals) == 0));
+    return fd;
+}
+
+static void make_descriptors(void)
 {
     int ends[2];
 
     if (gone_fd >= 0)
         return;
+    came = (struct pod_fds){.count = 3, .fds = {make_memory(F_SEAL_SHRINK), make_memory(0), 0}};
     pst_assert(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
     close(ends[1]);
     gone_fd = ends[0];
@@ -79,6 +92,7 @@ static void pod_begin(struct pst_pod *pod)
     pthread_mutex_init(&pod->finishing_lock, NULL);
     pthread_mutex_init(&pod->finished_lock, NULL);
     pthread_cond_init(&pod->finished_changed, NULL);
+    pst_assert(tensors_open(pod) == 0);
 }
 
 static void no_log(void *ctx, const char *line)
@@ -107,25 +121,30 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     struct fuzz in = {data, bytes};
     struct pst_pod pod;
 
-    make_gone();
+    make_descriptors();
     pod_begin(&pod);
     pod.log = no_log;
     pod.token_bytes = (uint32_t)snprintf(pod.token, sizeof(pod.token), "t") * fuzz_below(&in, 2);
     while (in.left > 0) {
         const struct pod_caller caller = {.fd = gone_fd, .local = fuzz_below(&in, 2), .pid = getpid()};
         const uint8_t *end = memchr(in.at, '\n', in.left);
+        struct pod_fds go = {.count = 0};
         size_t taken;
         uint8_t *frame = fuzz_take(&in, end ? (size_t)(end - in.at) : in.left, &taken);
 
         if (end)
             fuzz_number(&in, 1);
-        check_answer(frames_answer(&pod, &caller, (struct pst_bytes){frame, taken}));
+        check_answer(frames_answer(&pod, &caller, (struct pst_bytes){frame, taken}, &came, &go));
+        pst_assert(go.count <= 1); /* memory that is not sealed is not shared */
+        fds_close(&go);
         pst_assert(pod.offer_count == (pod.rsyncd ? rsyncd.modules : 0));
         pst_assert(pod.finished_count <= pod.offer_count);
         free(frame);
     }
     offers_sweep(&pod);
     finished_sweep(&pod);
+    tensors_sweep(&pod);
+    tensors_close(&pod);
     finished_close(&pod);
     offers_close(&pod);
     return 0;

@@ -4,25 +4,18 @@
  * which commands there are and from where they are taken. Every answer has "status", "ok" or "error", and the
  * latter an "error" for people.
  */
-#include "agent/pod/pod_priv.h"
+#include "agent/pod/frame_priv.h"
 
 #include <math.h>
 #include <stdio.h>
 
 enum { WAIT_MS = 60000 }; /* of a `fs_broadcast_get_path` that does not say */
 
-struct frame {
-    struct pst_pod *pod;
-    const struct pod_caller *caller;
-    const struct pst_json *asked;
-    struct pst_json *answer; /* {"status":"ok"}, to which a command adds */
-    char fault[PST_FAULT_BYTES];
-};
-
-/* A member of the frame that must be a text. Return: NULL: it is not, and @fault says so. */
-static const char *frame_text(struct frame *frame, const char *name)
+/* A member of the frame, or of an object in it, that must be a text. Return: NULL: it is not, and @fault says
+ * so. */
+static const char *text_of(struct frame *frame, const struct pst_json *object, const char *name)
 {
-    const char *text = pst_json_text(pst_json_get(frame->asked, name));
+    const char *text = pst_json_text(pst_json_get(object, name));
 
     if (!text || !*text) {
         snprintf(frame->fault, sizeof(frame->fault), "'%s' must be a text", name);
@@ -31,17 +24,27 @@ static const char *frame_text(struct frame *frame, const char *name)
     return text;
 }
 
-static int frame_key(struct frame *frame, char key[PST_KEY_CAP])
+static const char *frame_text(struct frame *frame, const char *name)
 {
-    const char *text = frame_text(frame, "key");
+    return text_of(frame, frame->asked, name);
+}
+
+int frame_key_of(struct frame *frame, const struct pst_json *object, const char *name, char key[PST_KEY_CAP])
+{
+    const char *text = text_of(frame, object, name);
     int bytes = text ? pst_key_normalise(pst_bytes_of(text), key) : -EINVAL;
 
     pst_assert(bytes < PST_KEY_CAP);
     if (text && bytes <= 0) {
-        snprintf(frame->fault, sizeof(frame->fault), "'key' cannot be a key");
+        snprintf(frame->fault, sizeof(frame->fault), "'%s' cannot be a key", name);
         return -EINVAL;
     }
     return bytes < 0 ? bytes : 0;
+}
+
+static int frame_key(struct frame *frame, char key[PST_KEY_CAP])
+{
+    return frame_key_of(frame, frame->asked, "key", key);
 }
 
 static const char *frame_group(struct frame *frame)
@@ -55,8 +58,7 @@ static const char *frame_group(struct frame *frame)
     return group;
 }
 
-/* The process that asks, unless the frame names another one. */
-static int frame_pid(struct frame *frame, pid_t *pid)
+int frame_pid(struct frame *frame, pid_t *pid)
 {
     const struct pst_json *said = pst_json_get(frame->asked, "pid");
     int64_t number = frame->caller->pid;
@@ -95,8 +97,10 @@ static int frame_register(struct frame *frame)
     char key[PST_KEY_CAP];
     bool named = false;
     pid_t pid;
-    int r = frame_key(frame, key);
+    int r = pst_json_get(frame->asked, "ipc_handle") ? 1 : frame_key(frame, key);
 
+    if (r == 1)
+        return frame_register_tensor(frame);
     if (r == 0)
         r = frame_pid(frame, &pid);
     path = r == 0 ? frame_text(frame, "path") : NULL;
@@ -114,12 +118,14 @@ static int frame_unregister(struct frame *frame)
     const struct pst_json *said = pst_json_get(frame->asked, "pid");
     char key[PST_KEY_CAP];
     pid_t pid = 0;
-    int r = frame_key(frame, key);
+    int r = frame_key(frame, key), tensors;
 
     if (r == 0 && said)
         r = frame_pid(frame, &pid);
     if (r == 0)
         r = offers_remove(frame->pod, key, pid);
+    tensors = r < 0 ? r : frame_unregister_tensor(frame, key, pid);
+    r = tensors < 0 ? tensors : r > 0 || tensors > 0;
     if (r == -EPERM)
         snprintf(frame->fault, sizeof(frame->fault), "key '%.150s' is another process's", key);
     if (r < 0)
@@ -130,7 +136,11 @@ static int frame_unregister(struct frame *frame)
 
 static int frame_list_keys(struct frame *frame)
 {
-    return pst_json_add(frame->answer, "keys", offers_list(frame->pod));
+    struct pst_json *keys = offers_list(frame->pod);
+
+    if (keys)
+        frame_list_tensors(frame, keys);
+    return pst_json_add(frame->answer, "keys", keys);
 }
 
 static int frame_complete(struct frame *frame)
@@ -186,9 +196,9 @@ static int frame_get_path(struct frame *frame)
     return r < 0 ? r : frame_add_place(frame, &place);
 }
 
-static int frame_tensors(struct frame *frame)
+static int frame_broadcast(struct frame *frame)
 {
-    snprintf(frame->fault, sizeof(frame->fault), "this agent serves files; tensors are not supported yet");
+    snprintf(frame->fault, sizeof(frame->fault), "this agent broadcasts no tensors yet");
     return -EOPNOTSUPP;
 }
 
@@ -207,15 +217,15 @@ static const struct command {
     {"list_keys", frame_list_keys, LOCAL},
     {"fs_broadcast_complete", frame_complete, LOCAL},
     {"fs_broadcast_get_path", frame_get_path, LOCAL | REMOTE},
-    {"put_tensor", frame_tensors, LOCAL},
-    {"get_tensor", frame_tensors, LOCAL},
-    {"put_tensors_broadcast", frame_tensors, LOCAL},
-    {"get_tensors_broadcast", frame_tensors, LOCAL},
-    {"execute_broadcast_group", frame_tensors, LOCAL},
-    {"serve_broadcast", frame_tensors, LOCAL},
-    {"receive_broadcast", frame_tensors, LOCAL},
-    {"request_broadcast", frame_tensors, REMOTE},
-    {"join_broadcast", frame_tensors, REMOTE},
+    {"put_tensor", frame_put_tensor, LOCAL},
+    {"get_tensor", frame_get_tensor, LOCAL},
+    {"put_tensors_broadcast", frame_broadcast, LOCAL},
+    {"get_tensors_broadcast", frame_broadcast, LOCAL},
+    {"execute_broadcast_group", frame_broadcast, LOCAL},
+    {"serve_broadcast", frame_broadcast, LOCAL},
+    {"receive_broadcast", frame_broadcast, LOCAL},
+    {"request_broadcast", frame_broadcast, REMOTE},
+    {"join_broadcast", frame_broadcast, REMOTE},
 };
 
 /* Whether the caller may ask at all: other pods must show the token, if there is one. */
@@ -265,9 +275,17 @@ static char *frame_refusal(const char *why)
     return text;
 }
 
-char *frames_answer(struct pst_pod *pod, const struct pod_caller *caller, struct pst_bytes text)
+void fds_close(struct pod_fds *fds)
 {
-    struct frame frame = {.pod = pod, .caller = caller};
+    pst_assert(fds->count <= POD_FDS_MAX);
+    while (fds->count > 0)
+        close(fds->fds[--fds->count]);
+}
+
+char *frames_answer(struct pst_pod *pod, const struct pod_caller *caller, struct pst_bytes text,
+                    const struct pod_fds *came, struct pod_fds *go)
+{
+    struct frame frame = {.pod = pod, .caller = caller, .came = came, .go = go};
     struct pst_json *asked = NULL;
     const char *fault = NULL;
     char *answer;
@@ -286,6 +304,8 @@ char *frames_answer(struct pst_pod *pod, const struct pod_caller *caller, struct
     r = frame.answer ? pst_json_add_text(frame.answer, "status", "ok") : -ENOMEM;
     if (r == 0)
         r = frame_run(&frame);
+    if (r < 0)
+        fds_close(go);
     answer =
         r < 0 ? frame_refusal(frame.fault[0] ? frame.fault : strerror(-r)) : pst_json_print(frame.answer);
     pst_json_free(frame.answer);

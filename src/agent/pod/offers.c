@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * offers.c: paths that this pod serves. Each offer has a module of the rsync daemon for itself, with a name
- * that nobody can guess, read-only. An offer ends with its owner, whom a PID names together with the time at
- * which that process began, since PIDs come again.
+ * that nobody can guess, read-only. An offer ends with its owner.
  */
 #include "agent/pod/pod_priv.h"
 
@@ -14,11 +13,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/stat.h>
-
-struct owner {
-    pid_t pid; /* 0: nobody's */
-    uint64_t began;
-};
 
 /* A path that is to be offered. */
 struct wanted {
@@ -38,51 +32,6 @@ struct offer {
     char *path, *real;
     char key[];
 };
-
-/* The fields of /proc/PID/stat, as proc(5) counts them. */
-enum { STATE_FIELD = 3, BEGAN_FIELD = 22 };
-
-/*
- * When the process began, in the kernel's ticks. Return: 0; -ESRCH there is none, or it has ended and its
- * parent has not asked for it yet; -errno what does not say whether there is one.
- */
-static int process_began(pid_t pid, uint64_t *began)
-{
-    char name[32], text[1024];
-    pst_cleanup_close int fd = -1;
-    const char *at;
-    ssize_t n;
-
-    pst_assert(pid > 0);
-    snprintf(name, sizeof(name), "/proc/%d/stat", (int)pid);
-    fd = open(name, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return errno == ENOENT ? -ESRCH : -errno;
-    n = read(fd, text, sizeof(text) - 1);
-    if (n <= 0)
-        return n < 0 ? -errno : -EIO;
-    pst_assert((size_t)n < sizeof(text));
-    text[n] = 0;
-    at = strrchr(text, ')'); /* the name of a program may have blanks and brackets */
-    for (int field = STATE_FIELD - 1; at && field < BEGAN_FIELD; field++) {
-        at = strchr(at + 1, ' ');
-        if (at && field == STATE_FIELD - 1 && (at[1] == 'Z' || at[1] == 'X'))
-            return -ESRCH;
-    }
-    if (!at)
-        return -EIO;
-    *began = strtoull(at + 1, NULL, 10);
-    return 0;
-}
-
-/* Without descriptors nothing can be said of a process: it lives until something is. */
-static bool offer_lives(const struct offer *offer)
-{
-    uint64_t began = 0;
-    int r = offer->owner.pid == 0 ? 0 : process_began(offer->owner.pid, &began);
-
-    return r == 0 ? began == offer->owner.began : r != -ESRCH;
-}
 
 static void offer_free(struct offer *offer)
 {
@@ -300,10 +249,10 @@ static int offers_add_locked(struct pst_pod *pod, const struct wanted *wanted, s
                              char fault[PST_FAULT_BYTES])
 {
     struct offer *old = offers_find(pod, wanted->key), *offer;
-    bool same_owner = old && old->owner.pid == wanted->owner.pid && old->owner.began == wanted->owner.began;
+    bool same_owner = old && owner_is(&old->owner, &wanted->owner);
     int r;
 
-    if (old && !same_owner && old->owner.pid != 0 && offer_lives(old)) {
+    if (old && !same_owner && old->owner.pid != 0 && owner_lives(&old->owner)) {
         snprintf(fault, PST_FAULT_BYTES, "key '%.100s' is process %d's", wanted->key, (int)old->owner.pid);
         return -EEXIST;
     }
@@ -335,12 +284,11 @@ static int offers_add_locked(struct pst_pod *pod, const struct wanted *wanted, s
 int offers_add(struct pst_pod *pod, const char *key, const char *path, bool named, pid_t pid,
                struct pod_place *place, char fault[PST_FAULT_BYTES])
 {
-    struct wanted wanted = {.key = key, .named = named, .owner.pid = pid};
+    struct wanted wanted = {.key = key, .named = named};
     int r = path_check(pod, path, &wanted, fault);
 
-    if (r == 0 && pid != 0 && (r = process_began(pid, &wanted.owner.began)) < 0)
-        snprintf(fault, PST_FAULT_BYTES, "there is no process %d, or it cannot be asked: %s", (int)pid,
-                 strerror(-r));
+    if (r == 0)
+        r = owner_of(pid, &wanted.owner, fault);
     if (r < 0)
         return r;
     pthread_mutex_lock(&pod->offers_lock);
@@ -407,7 +355,7 @@ void offers_sweep(struct pst_pod *pod)
     pst_list_each_safe (it, &pod->offers) {
         struct offer *offer = pst_list_entry(it, struct offer, link);
 
-        if (offer_lives(offer))
+        if (owner_lives(&offer->owner))
             continue;
         snprintf(line, sizeof(line), "agent: key '%.200s' goes with process %d", offer->key,
                  (int)offer->owner.pid);

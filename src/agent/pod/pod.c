@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pod.c: the agent's parts in the order in which they open and end, and what is done every few seconds. */
-#include "agent/pod/pod_priv.h"
+#include "agent/pod/tensors_priv.h"
 
 #include "base/paths.h"
 #include "base/error.h"
@@ -99,6 +99,7 @@ static void *sweep(void *arg)
     while (poll(&stop, 1, POD_SWEEP_MS) == 0) {
         offers_sweep(pod);
         finished_sweep(pod);
+        tensors_sweep(pod);
     }
     return NULL;
 }
@@ -118,6 +119,8 @@ static int open_all(struct pst_pod *pod, char fault[PST_FAULT_BYTES])
         r = read_token(pod, fault);
     if (r == 0)
         r = make_folder(pod, fault);
+    if (r == 0 && tensors_open(pod) < 0)
+        r = fail(-ENOMEM, fault, "agent", "out of memory");
     if (r == 0)
         r = data_open(pod, fault); /* before the first offer, whose modules depend on it */
     if (r == 0)
@@ -182,6 +185,7 @@ struct pst_pod *pst_pod_close(struct pst_pod *pod)
     data_close(pod);
     finished_close(pod);
     offers_close(pod);
+    tensors_close(pod);
     pst_close_fd(&pod->stop_fd);
     pthread_mutex_destroy(&pod->finishing_lock);
     pthread_mutex_destroy(&pod->finished_lock);

@@ -7,6 +7,9 @@
  *     frames.c   what a frame asks for: a table of commands
  *     offers.c   paths that this pod serves, and whose they are
  *     data.c     paths by their own names, for clients of kubetorch
+ *     owner.c    processes that own what is served
+ *     tensors.c  tensors of this pod's processes: where they lie, and whose they are (tensors_priv.h)
+ *     tensor_frames.c  the commands on them
  *     finished.c trees of broadcasts that lie here, and those who wait for one
  */
 #ifndef PST_AGENT_POD_PRIV_H
@@ -26,10 +29,11 @@
 #include <pthread.h>
 
 enum {
-    POD_FRAME_BYTES_MAX = 1 << 20,
-    POD_LOCAL_MAX = 128,  /* connections of this pod's processes, */
-    POD_REMOTE_MAX = 384, /* and of other pods, which cannot keep those out */
-    POD_STALL_MS = 10000, /* a frame takes no longer to come, nor an answer to go */
+    POD_FRAME_BYTES_MAX = 4 << 20,
+    POD_FDS_MAX = 4 * 253, /* SCM_MAX_FD with each byte of a frame's length */
+    POD_LOCAL_MAX = 128,   /* connections of this pod's processes, */
+    POD_REMOTE_MAX = 384,  /* and of other pods, which cannot keep those out */
+    POD_STALL_MS = 10000,  /* a frame takes no longer to come, nor an answer to go */
     POD_SWEEP_MS = 5000,
     POD_OFFERS_MAX = 4096,
     POD_FINISHED_MAX = 4096,
@@ -68,6 +72,8 @@ struct pst_pod {
     bool serves_data;              /* there is an agent_data_port; stays as it is once that is open */
     struct pst_rsync_front *front; /* of it */
 
+    struct pod_tensors *tensors;
+
     pthread_mutex_t finishing_lock; /* a tree and its offer come and go together; taken before the others */
     pthread_mutex_t finished_lock;
     pthread_cond_t finished_changed;
@@ -75,6 +81,19 @@ struct pst_pod {
     uint32_t finished_count;
     bool stopping; /* nobody waits any more */
 };
+
+/* ---- owner.c ---- */
+
+struct owner {
+    pid_t pid; /* 0: nobody */
+    uint64_t began;
+};
+
+/* Return: 0, -ESRCH no such process, or -errno, with a text in @fault. */
+int owner_of(pid_t pid, struct owner *owner, char fault[PST_FAULT_BYTES]);
+bool owner_is(const struct owner *a, const struct owner *b);
+/* Nobody lives. Without descriptors nothing can be said of a process: it lives until something is. */
+bool owner_lives(const struct owner *owner);
 
 /* ---- offers.c ---- */
 
@@ -146,7 +165,16 @@ void finished_close(struct pst_pod *pod);
 
 /* ---- frames.c ---- */
 
-/* Answers the frame @text. Return: JSON, malloc()ed; NULL without memory. */
-char *frames_answer(struct pst_pod *pod, const struct pod_caller *caller, struct pst_bytes text);
+/* Descriptors that come with a frame, or go with its answer. */
+struct pod_fds {
+    uint32_t count;
+    int fds[POD_FDS_MAX];
+};
+
+void fds_close(struct pod_fds *fds);
+/* Answers the frame @text. @came is borrowed; @go has none, and is the caller's to close. Return: JSON,
+ * malloc()ed; NULL without memory. */
+char *frames_answer(struct pst_pod *pod, const struct pod_caller *caller, struct pst_bytes text,
+                    const struct pod_fds *came, struct pod_fds *go);
 
 #endif

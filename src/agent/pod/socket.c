@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * socket.c: the agent's two sockets. A frame is its length, four bytes, the highest first, and then JSON; the
- * answer is the same. A connection has one frame and one answer, and a thread of its own, since an answer may
- * wait until a tree has come. A client that stalls holds its thread for POD_STALL_MS, and the number of
- * threads is bounded.
+ * answer is the same. Over the unix socket descriptors come and go with the length, up to 253 with each byte.
+ * A connection has one frame and one answer, and a thread of its own, since an answer may wait until a tree
+ * has come. A client that stalls holds its thread for POD_STALL_MS, and the number of threads is bounded.
  */
 #include "agent/pod/pod_priv.h"
 
@@ -19,7 +19,10 @@
 enum {
     REMOTE_FRAME_BYTES_MAX = 64 << 10, /* of another pod, which names a group and a key */
     DRAIN_MS = 2000,
+    FDS_A_BYTE = 253, /* SCM_MAX_FD */
 };
+
+_Static_assert((int)POD_FDS_MAX == 4 * FDS_A_BYTE, "a length's four bytes carry all descriptors");
 
 _Static_assert((int)REMOTE_FRAME_BYTES_MAX <= (int)POD_FRAME_BYTES_MAX, "others say no more than one's own");
 _Static_assert((int)PST_TREE_GROUP_BYTES_MAX + (int)PST_KEY_BYTES_MAX < (int)REMOTE_FRAME_BYTES_MAX,
@@ -57,6 +60,97 @@ static int frame_read(int fd, void *into, size_t bytes, uint64_t until_ns)
     return 0;
 }
 
+/* Takes over what a message brought. Return: 0, -EMFILE some of it found no room. */
+static int fds_take(struct msghdr *message, struct pod_fds *came)
+{
+    bool is_cut = (message->msg_flags & MSG_CTRUNC) != 0;
+
+    for (struct cmsghdr *one = CMSG_FIRSTHDR(message); one; one = CMSG_NXTHDR(message, one)) {
+        size_t count = (one->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+
+        if (one->cmsg_level != SOL_SOCKET || one->cmsg_type != SCM_RIGHTS)
+            continue;
+        for (size_t i = 0; i < count; i++) {
+            int fd;
+
+            memcpy(&fd, CMSG_DATA(one) + i * sizeof(fd), sizeof(fd));
+            if (came->count < POD_FDS_MAX)
+                came->fds[came->count++] = fd;
+            else
+                close(fd), is_cut = true;
+        }
+    }
+    return is_cut ? -EMFILE : 0;
+}
+
+/* A frame's length, and the descriptors that come with its bytes. */
+static int head_read(int fd, uint32_t *head, uint64_t until_ns, struct pod_fds *came)
+{
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(FDS_A_BYTE * sizeof(int))];
+    } control;
+    size_t done = 0;
+
+    while (done < sizeof(*head)) {
+        struct iovec part = {.iov_base = (char *)head + done, .iov_len = sizeof(*head) - done};
+        struct msghdr message = {.msg_iov = &part,
+                                 .msg_iovlen = 1,
+                                 .msg_control = control.bytes,
+                                 .msg_controllen = sizeof(control.bytes)};
+        ssize_t n = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+        int r = n > 0             ? fds_take(&message, came)
+                : n == 0          ? (done ? -ECONNRESET : -ENODATA)
+                : errno == EAGAIN ? await(fd, POLLIN, until_ns)
+                                  : -errno;
+
+        if (r < 0)
+            return r;
+        done += n > 0 ? (size_t)n : 0;
+    }
+    return 0;
+}
+
+/* One byte of a frame's length, and with it as many descriptors as a message takes. */
+static int byte_write(int fd, const char *byte, const int *fds, uint32_t count, uint64_t until_ns)
+{
+    union {
+        struct cmsghdr head;
+        char bytes[CMSG_SPACE(FDS_A_BYTE * sizeof(int))];
+    } control = {.head = {.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS}};
+    struct iovec part = {.iov_base = (void *)byte, .iov_len = 1};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    int r = 0;
+
+    pst_assert(count <= FDS_A_BYTE);
+    if (count > 0) {
+        control.head.cmsg_len = CMSG_LEN(count * sizeof(int));
+        memcpy(CMSG_DATA(&control.head), fds, count * sizeof(int));
+        message.msg_control = control.bytes;
+        message.msg_controllen = CMSG_SPACE(count * sizeof(int));
+    }
+    while (r == 0 && sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+        r = errno == EAGAIN ? await(fd, POLLOUT, until_ns) : -errno;
+    return r;
+}
+
+static int head_write(int fd, uint32_t head, const struct pod_fds *go, uint64_t until_ns)
+{
+    char bytes[sizeof(head)];
+    uint32_t sent = 0;
+    int r = 0;
+
+    memcpy(bytes, &head, sizeof(head));
+    for (size_t i = 0; r == 0 && i < sizeof(head); i++) {
+        uint32_t count = (uint32_t)pst_min(go->count - sent, FDS_A_BYTE);
+
+        r = byte_write(fd, bytes + i, go->fds + sent, count, until_ns);
+        sent += count;
+    }
+    pst_assert(r < 0 || sent == go->count);
+    return r;
+}
+
 static int frame_write(int fd, const void *from, size_t bytes, uint64_t until_ns)
 {
     size_t done = 0;
@@ -79,13 +173,16 @@ static uint64_t stall_end_ns(void)
 }
 
 /* @text: NULL: there was no memory for the answer, and the client sees an end. */
-static void connection_answer(const struct pod_caller *caller, const char *text)
+static void connection_answer(const struct pod_caller *caller, const char *text, const struct pod_fds *go)
 {
     uint64_t until_ns = stall_end_ns();
     uint32_t bytes = text ? (uint32_t)strlen(text) : 0, head = htonl(bytes);
+    int r = !text                 ? -ENOMEM
+            : go && go->count > 0 ? head_write(caller->fd, head, go, until_ns)
+                                  : frame_write(caller->fd, &head, sizeof(head), until_ns);
 
     pst_assert(caller->fd >= 0);
-    if (text && frame_write(caller->fd, &head, sizeof(head), until_ns) == 0)
+    if (r == 0)
         frame_write(caller->fd, text, bytes, until_ns);
 }
 
@@ -105,21 +202,32 @@ static void connection_drain(const struct pod_caller *caller)
 
 static void connection_refuse(const struct pod_caller *caller, int error)
 {
-    pst_assert(error < 0);
-    connection_answer(caller, error == -E2BIG ? "{\"status\":\"error\",\"error\":\"the frame is too long\"}"
-                              : error == -ETIMEDOUT
-                                  ? "{\"status\":\"error\",\"error\":\"the frame did not come in time\"}"
-                                  : "{\"status\":\"error\",\"error\":\"the frame ended before its length\"}");
-    connection_drain(caller);
+    static const struct {
+        int error;
+        const char *text;
+    } refusals[] = {
+        {-E2BIG, "{\"status\":\"error\",\"error\":\"the frame is too long\"}"},
+        {-ETIMEDOUT, "{\"status\":\"error\",\"error\":\"the frame did not come in time\"}"},
+        {-ECONNRESET, "{\"status\":\"error\",\"error\":\"the frame ended before its length\"}"},
+        {-EMFILE, "{\"status\":\"error\",\"error\":\"the agent has no room for the frame's descriptors\"}"},
+    };
+
+    for (size_t i = 0; i < pst_count_of(refusals); i++) {
+        if (refusals[i].error != error)
+            continue;
+        connection_answer(caller, refusals[i].text, NULL);
+        connection_drain(caller);
+    }
 }
 
 /* Return: 0 and the frame in *@text, which the caller frees in failure, too; -ENODATA the client has sent
  * nothing; -errno. */
-static int connection_read(const struct pod_caller *caller, char **text, uint32_t *bytes)
+static int connection_read(const struct pod_caller *caller, char **text, uint32_t *bytes,
+                           struct pod_fds *came)
 {
     uint32_t most = caller->local ? POD_FRAME_BYTES_MAX : REMOTE_FRAME_BYTES_MAX, head;
     uint64_t until_ns = stall_end_ns();
-    int r = frame_read(caller->fd, &head, sizeof(head), until_ns);
+    int r = head_read(caller->fd, &head, until_ns, came);
 
     if (r < 0)
         return r;
@@ -167,6 +275,7 @@ static void serve_connection(void *ctx, int fd, uint32_t listener)
         .fd = fd, .local = listener == POD_LOCAL, .pid = listener == POD_LOCAL ? peer_pid(fd) : 0};
     pst_cleanup_free char *text = NULL;
     pst_cleanup_free char *answer = NULL;
+    struct pod_fds came = {.count = 0}, go = {.count = 0};
     uint32_t bytes = 0;
     int r;
 
@@ -174,13 +283,16 @@ static void serve_connection(void *ctx, int fd, uint32_t listener)
     pst_assert(listener == POD_LOCAL || listener == POD_REMOTE);
     if (!caller.local)
         set_up_tcp(fd);
-    r = connection_read(&caller, &text, &bytes);
-    if (r == -E2BIG || r == -ECONNRESET || r == -ETIMEDOUT)
+    r = connection_read(&caller, &text, &bytes, &came);
+    if (r < 0) {
+        fds_close(&came);
         connection_refuse(&caller, r);
-    if (r < 0)
         return;
-    answer = frames_answer(ctx, &caller, (struct pst_bytes){text, bytes});
-    connection_answer(&caller, answer);
+    }
+    answer = frames_answer(ctx, &caller, (struct pst_bytes){text, bytes}, &came, &go);
+    fds_close(&came);
+    connection_answer(&caller, answer, &go);
+    fds_close(&go);
 }
 
 static void refuse_connection(void *ctx, int fd, uint32_t listener)

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * frame_priv.h: a frame that is being answered. Of those who answer: frames.c, tensor_frames.c. A command
+ * returns 0, or -errno with a text in the frame's fault or none.
+ */
+#ifndef PST_AGENT_FRAME_PRIV_H
+#define PST_AGENT_FRAME_PRIV_H
+
+#include "agent/pod/pod_priv.h"
+
+struct frame {
+    struct pst_pod *pod;
+    const struct pod_caller *caller;
+    const struct pst_json *asked;
+    const struct pod_fds *came;
+    struct pst_json *answer; /* {"status":"ok"}, to which a command adds */
+    struct pod_fds *go;
+    char fault[PST_FAULT_BYTES];
+};
+
+/* ---- frames.c ---- */
+
+/* The key that a member of @object says. Return: 0, or -errno with a text in the fault. */
+int frame_key_of(struct frame *frame, const struct pst_json *object, const char *name, char key[PST_KEY_CAP]);
+/* The process that asks, unless the frame names another one. */
+int frame_pid(struct frame *frame, pid_t *pid);
+
+/* ---- tensor_frames.c ---- */
+
+int frame_put_tensor(struct frame *frame);
+int frame_get_tensor(struct frame *frame);
+/* `register` of a tensor: put_tensor's members of one. */
+int frame_register_tensor(struct frame *frame);
+/* Withdraws what lies under @key, and all below it if the frame says "recursive". Return: how many, -EPERM.
+ */
+int frame_unregister_tensor(struct frame *frame, const char *key, pid_t pid);
+/* Adds all to an array, for `list_keys`. */
+int frame_list_tensors(struct frame *frame, struct pst_json *keys);
+
+#endif
