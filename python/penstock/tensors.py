@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from . import safetensors
+from ._nesting import MISSING, flatten, unflatten, unused
 from ._places import keep_or_warn, view_or_none
 from .safetensors import FormatError, Layout
 
@@ -32,7 +33,6 @@ PIECES_MAX = 1000  # of one put or get; the library takes 1,024
 SMALL_BYTES = 1 << 16
 STORAGE = "~storage"
 ELEMENT_BYTES_MAX = 16
-DEPTH_MAX = 100
 
 Filter = Union[str, Iterable[str], Callable[[str], bool], None]
 Index = Union[slice, tuple[slice, ...]]
@@ -62,39 +62,24 @@ class _Stored(NamedTuple):
 # ---- the nesting
 
 
-def _is_plain(value: object) -> bool:
-    return value is None or type(value) in (bool, int, float, str)
-
-
-def _flatten(value: Any, path: str, tensors: dict[str, torch.Tensor], depth: int = 0) -> Any:
+def _flatten(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
     """The JSON form of a tree; its tensors go to `tensors` by name."""
-    if depth > DEPTH_MAX:
-        raise ValueError(f"state dict nested deeper than {DEPTH_MAX} at {path!r}")
-    if isinstance(value, torch.Tensor):
-        name = path or "tensor"
-        while name in tensors:  # {"a.b": .., "a": {"b": ..}}
-            name += "'"
-        tensors[name] = value.detach()
-        return {"t": name}
-    if _is_plain(value):
-        return {"v": value}
-    if isinstance(value, torch.Size):
-        return {"s": list(value)}
-    if isinstance(value, np.ndarray):
-        return {"n": _flatten(_tensor_of(value, path), path, tensors, depth)["t"]}
-    if isinstance(value, bytes):
-        data = torch.frombuffer(bytearray(value), dtype=torch.uint8) if value else torch.empty(0, dtype=torch.uint8)
-        return {"y": _flatten(data, path, tensors, depth)["t"]}
-    if isinstance(value, Mapping):
-        if not all(type(key) in (str, int) for key in value):
-            raise TypeError(f"state dict: a key of {path!r} is neither text nor a whole number")
-        items = [[key, _flatten(inner, f"{path}.{key}" if path else str(key), tensors, depth + 1)]
-                 for key, inner in value.items()]
-        return {"d": items}
-    if type(value) in (list, tuple):
-        inner = [_flatten(one, f"{path}.{i}" if path else str(i), tensors, depth + 1) for i, one in enumerate(value)]
-        return {"l" if type(value) is list else "u": inner}
-    raise TypeError(f"state dict: {path!r} is a {type(value).__name__} and would need pickling")
+
+    def leaf(value: Any, path: str) -> Any:
+        if isinstance(value, torch.Tensor):
+            name = unused(path or "tensor", tensors)
+            tensors[name] = value.detach()
+            return {"t": name}
+        if isinstance(value, torch.Size):
+            return {"s": list(value)}
+        if isinstance(value, np.ndarray):
+            return {"n": leaf(_tensor_of(value, path), path)["t"]}
+        if isinstance(value, bytes):
+            data = torch.frombuffer(bytearray(value), dtype=torch.uint8) if value else torch.empty(0, dtype=torch.uint8)
+            return {"y": leaf(data, path)["t"]}
+        return None
+
+    return flatten(value, leaf)
 
 
 def _tensor_of(array: np.ndarray[Any, np.dtype[Any]], path: str) -> torch.Tensor:
@@ -110,33 +95,17 @@ _FROM_TENSOR: dict[str, Callable[[torch.Tensor], Any]] = {
     "t": lambda tensor: tensor, "n": lambda tensor: tensor.numpy(), "y": lambda tensor: tensor.numpy().tobytes()}
 
 
-def _unflatten(node: Any, tensors: Mapping[str, torch.Tensor], depth: int = 0) -> Tree:
+def _unflatten(node: Any, tensors: Mapping[str, torch.Tensor]) -> Tree:
     """The tree of a note, without the tensors that were not wanted."""
-    if depth > DEPTH_MAX or not isinstance(node, dict) or len(node) != 1:
-        raise FormatError("damaged state dict: its nesting is malformed")
-    [(kind, inner)] = node.items()
-    if kind == "v" and _is_plain(inner):
-        return inner
-    if kind in _FROM_TENSOR and isinstance(inner, str):
-        return _FROM_TENSOR[kind](tensors[inner]) if inner in tensors else _MISSING
-    if kind == "s" and isinstance(inner, list) and all(type(one) is int for one in inner):
-        return torch.Size(inner)
-    if not isinstance(inner, list) or kind not in ("d", "l", "u"):
-        raise FormatError("damaged state dict: its nesting is malformed")
-    if kind != "d":
-        found = [one for one in (_unflatten(item, tensors, depth + 1) for item in inner) if one is not _MISSING]
-        return found if kind == "l" else tuple(found)
-    out = {}
-    for item in inner:
-        if not isinstance(item, list) or len(item) != 2 or type(item[0]) not in (str, int):
-            raise FormatError("damaged state dict: its nesting is malformed")
-        one = _unflatten(item[1], tensors, depth + 1)
-        if one is not _MISSING:
-            out[item[0]] = one
-    return out
 
+    def leaf(kind: str, inner: Any) -> Any:
+        if kind in _FROM_TENSOR and isinstance(inner, str):
+            return _FROM_TENSOR[kind](tensors[inner]) if inner in tensors else MISSING
+        if kind == "s" and isinstance(inner, list) and all(type(one) is int for one in inner):
+            return torch.Size(inner)
+        return None
 
-_MISSING = object()
+    return unflatten(node, leaf)
 
 
 # ---- tensors that share memory
@@ -248,7 +217,7 @@ def _gather(stored: Iterable[_Stored], header: bytes) -> list[Any]:
 def file_pieces(tree: Tree) -> list[Any]:
     """The safetensors file of a state dict or a tensor, as buffers that follow each other. Raises as :func:`save_state_dict`."""
     tensors: dict[str, torch.Tensor] = {}
-    nesting = _flatten(tree, "", tensors)
+    nesting = _flatten(tree, tensors)
     for name, tensor in tensors.items():
         _check_kind(name, tensor)
         tensors[name] = tensor.resolve_conj().resolve_neg()  # of a view that says so the bytes are others
@@ -567,7 +536,7 @@ def _load(source: _Source, into: Tree, keys: Filter = None, slices: Mapping[str,
     names = _wanted(names, keys)
     if into is not None:
         targets: dict[str, torch.Tensor] = {}
-        _flatten(into, "", targets)
+        _flatten(into, targets)
         with torch.no_grad():
             _load_into(source, _match(names, targets, strict), slices)
         return into

@@ -2,6 +2,7 @@
 """A pod's agent, ``penstockd --role agent``: frames to it, and how one is started."""
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
@@ -10,12 +11,13 @@ import socket
 import struct
 import subprocess
 import time
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from .errors import AgentError
+from .errors import AgentError, KeyNotFound
 from .timed_socket import TimedSocket
 
-__all__ = ["DEFAULT_TCP_PORT", "Place", "PodDataServer", "PodDataServerClient", "default_socket_path", "is_server_running",
+__all__ = ["DEFAULT_TCP_PORT", "FDS_MAX", "FoundTensors", "Place", "PodDataServer", "PodDataServerClient", "default_socket_path", "is_server_running",
            "start_server_if_needed"]
 
 DEFAULT_TCP_PORT = 29400
@@ -23,6 +25,8 @@ CONNECT_S = 2.0
 ANSWER_S = 30.0
 START_S = 20.0
 FRAME_BYTES_MAX = 16 << 20
+FDS_A_BYTE = 253  # of a frame's length; the kernel takes no more at once
+FDS_MAX = 4 * FDS_A_BYTE
 
 
 def default_socket_path() -> str:
@@ -49,6 +53,14 @@ class Place(NamedTuple):
     def url(self, host: str) -> str:
         """"rsync://host:port/module", of a file with "/name" behind it."""
         return f"rsync://{f'[{host}]' if ':' in host else host}:{self.port}/{self.path}"
+
+
+class FoundTensors(NamedTuple):
+    """Tensors that an agent knows."""
+
+    key: str  # under and below which they are, in its normal form
+    tensors: list[dict[str, Any]]
+    fds: list[int]  # of their memory; the caller's to close
 
 
 class PodDataServerClient:
@@ -92,8 +104,54 @@ class PodDataServerClient:
         return "key" in self._ask("unregister", key=key, **({} if pid is None else {"pid": pid}))
 
     def list_keys(self) -> list[dict[str, Any]]:
-        """What this pod offers: ``key``, ``path``, ``pid``, ``registered_at`` and ``rsync_path``."""
+        """What this pod offers: ``key``, ``pid``, ``registered_at``; of files ``path`` and ``rsync_path``, of tensors ``shape``,
+        ``dtype`` and ``device``."""
         return list(self._ask("list_keys")["keys"])
+
+    def put_tensor(self, key: str, data: Any) -> None:
+        """:func:`penstock.sharing.share` by this agent: a tensor, an array, or a state dict of such."""
+        from ..sharing import share
+        share(key, data, agent=self)
+
+    def get_tensor(self, key: str, dest: Any = None) -> Any:
+        """:func:`penstock.sharing.attach` by this agent; `dest`: what is filled."""
+        from ..sharing import attach
+        return attach(key, into=dest, agent=self)
+
+    def register_tensors(self, tensors: list[dict[str, Any]], fds: Sequence[int], state_dict: str | None = None) -> None:
+        """Tell where tensors of this process lie; all of them or none.
+
+        Parameters
+        ----------
+        tensors : list of dict
+            ``key``, ``ipc_handle``, ``shape``, ``dtype``, ``device``.
+        fds : sequence of int
+            Of their memory; a handle has the number of its own among them.
+        state_dict : str or None
+            They take the place of all that lies under and below this key.
+        """
+        more = {} if state_dict is None else {"state_dict": state_dict}
+        self._exchange_fds({"command": "put_tensor", "tensors": tensors, "pid": os.getpid(), **more}, fds)
+
+    def find_tensors(self, state_dict: str) -> FoundTensors:
+        """Where the tensors under and below a key lie.
+
+        Raises
+        ------
+        KeyNotFound
+            There are none, or the process has ended whose they were.
+        """
+        try:
+            answer, fds = self._exchange_fds({"command": "get_tensor", "state_dict": state_dict}, ())
+        except AgentError as error:
+            if error.answered and ("Key not found" in str(error) or " is gone: " in str(error)):
+                raise KeyNotFound(str(error)) from error
+            raise
+        return FoundTensors(str(answer["state_dict"]), list(answer["tensors"]), fds)
+
+    def unregister_tensors(self, state_dict: str) -> bool:
+        """Withdraw the tensors under and below a key. Whether there were any."""
+        return "key" in self._ask("unregister", key=state_dict, recursive=True, pid=os.getpid())
 
     def fs_broadcast_complete(self, group_id: str, key: str, local_path: str | os.PathLike[str]) -> None:
         """Tell that the tree of a broadcast lies whole at `local_path`: other pods may fetch it from here."""
@@ -111,6 +169,19 @@ class PodDataServerClient:
         return self._exchange(connection, address, {**frame, "token": self.token} if self.token else frame, timeout + CONNECT_S)
 
     def _ask(self, command: str, **members: Any) -> dict[str, Any]:
+        return self._exchange(self._connect(), self.socket_path, {"command": command, **members}, ANSWER_S)
+
+    def _exchange_fds(self, frame: dict[str, Any], fds: Sequence[int]) -> tuple[dict[str, Any], list[int]]:
+        """The same, with descriptors that go with the frame's length, and come with the answer's."""
+        came: list[int] = []
+        try:
+            return self._exchange(self._connect(), self.socket_path, frame, ANSWER_S, fds, came), came
+        except BaseException:
+            for fd in came:
+                os.close(fd)
+            raise
+
+    def _connect(self) -> socket.socket:
         connection = socket.socket(socket.AF_UNIX)
         try:
             connection.settimeout(CONNECT_S)
@@ -122,15 +193,22 @@ class PodDataServerClient:
         if peer[1] not in (0, os.geteuid()):
             connection.close()
             raise AgentError(f"agent {self.socket_path}: another user serves it")
-        return self._exchange(connection, self.socket_path, {"command": command, **members}, ANSWER_S)
+        return connection
 
     @staticmethod
-    def _exchange(connection: socket.socket, where: str, frame: dict[str, Any], seconds: float) -> dict[str, Any]:
+    def _exchange(connection: socket.socket, where: str, frame: dict[str, Any], seconds: float, fds: Sequence[int] = (),
+                  came: list[int] | None = None) -> dict[str, Any]:
         data, timed = json.dumps(frame).encode(), TimedSocket(connection, time.monotonic() + seconds)
         try:
             with connection, timed.makefile("rb") as file:
-                timed.sendall(struct.pack(">I", len(data)) + data)
-                head = file.read(4)
+                head = struct.pack(">I", len(data))
+                if fds:
+                    send_with(connection, head, fds)
+                    head = b""
+                # An agent that refuses before it has read all ends the connection, and its answer lies there.
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                    timed.sendall(head + data)
+                head = file.read(4) if came is None else receive_with(connection, 4, came)
                 size = struct.unpack(">I", head)[0] if len(head) == 4 else 0
                 told = json.loads(file.read(size)) if 0 < size <= FRAME_BYTES_MAX else None
         except (OSError, ValueError, RecursionError) as error:
@@ -140,6 +218,29 @@ class PodDataServerClient:
         if told.get("status") != "ok":
             raise AgentError(f"agent {where}: {told.get('error') or 'it refused'}", answered=True)
         return told
+
+
+def send_with(connection: socket.socket, head: bytes, fds: Sequence[int]) -> None:
+    """Send a frame's length, and descriptors with each of its bytes."""
+    for i in range(len(head)):
+        part = list(fds[FDS_A_BYTE * i:FDS_A_BYTE * (i + 1)])
+        sent = socket.send_fds(connection, [head[i:i + 1]], part) if part else connection.send(head[i:i + 1])
+        if sent != 1:
+            raise BrokenPipeError("a byte was not sent")
+
+
+def receive_with(connection: socket.socket, size: int, fds: list[int]) -> bytes:
+    """Read so many bytes, or less at the end, and what descriptors come with them."""
+    data = b""
+    while len(data) < size:
+        part, came, flags, _ = socket.recv_fds(connection, size - len(data), FDS_A_BYTE)
+        fds += came
+        if flags & socket.MSG_CTRUNC:
+            raise OSError("there is no room for the descriptors of what was asked for")
+        if not part:
+            break
+        data += part
+    return data
 
 
 class PodDataServer:

@@ -164,7 +164,7 @@ static int check_below(struct frame *frame, const char *key, const char *below)
 {
     size_t bytes = strlen(below);
 
-    if (bytes == 0 || (strncmp(key, below, bytes) == 0 && key[bytes] == '/'))
+    if (bytes == 0 || (strncmp(key, below, bytes) == 0 && (key[bytes] == '/' || !key[bytes])))
         return 0;
     return refuse(frame, -EINVAL, "tensor", key, "it does not lie below 'state_dict'");
 }
@@ -464,7 +464,8 @@ int frame_get_tensor(struct frame *frame)
         pst_json_free(shown.tensors);
         return r;
     }
-    return pst_json_add(frame->answer, "tensors", shown.tensors);
+    r = pst_json_add(frame->answer, "tensors", shown.tensors);
+    return r < 0 || !below[0] ? r : pst_json_add_text(frame->answer, "state_dict", below);
 }
 
 /* ---- the others ---- */

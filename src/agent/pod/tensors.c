@@ -16,7 +16,8 @@ struct pod_memory {
     struct pst_list link;
     uint64_t number;
     uint32_t tensors;
-    int fd; /* -1: CUDA's */
+    int fd;     /* -1: CUDA's */
+    int access; /* O_RDONLY, O_RDWR: one file is two memories if its owner lets others write to it by one */
     dev_t device;
     ino_t inode;
     uint8_t cuda[PST_GPU_CUDA_HANDLE_BYTES];
@@ -50,21 +51,27 @@ int tensors_open(struct pst_pod *pod)
 
 /* ---- memories, under the lock as all below ---- */
 
-static bool memory_is(const struct pod_memory *memory, const struct pst_gpu_handle *handle,
+static int access_of(int fd)
+{
+    return fcntl(fd, F_GETFL) & O_ACCMODE;
+}
+
+static bool memory_is(const struct pod_memory *memory, const struct pst_gpu_handle *handle, int fd,
                       const struct stat *st)
 {
     if (handle->kind == PST_GPU_CUDA)
         return memory->fd < 0 && memcmp(memory->cuda, handle->cuda, sizeof(memory->cuda)) == 0;
-    return memory->fd >= 0 && memory->device == st->st_dev && memory->inode == st->st_ino;
+    return memory->fd >= 0 && memory->device == st->st_dev && memory->inode == st->st_ino &&
+           memory->access == access_of(fd);
 }
 
 static struct pod_memory *memory_find(struct pod_tensors *tensors, const struct pst_gpu_handle *handle,
-                                      const struct stat *st)
+                                      int fd, const struct stat *st)
 {
     pst_list_each (it, &tensors->memories) {
         struct pod_memory *memory = pst_list_entry(it, struct pod_memory, link);
 
-        if (memory_is(memory, handle, st))
+        if (memory_is(memory, handle, fd, st))
             return memory;
     }
     return NULL;
@@ -97,6 +104,7 @@ static int memory_new(struct pod_tensors *tensors, const struct pst_gpu_handle *
         free(memory);
         return -EMFILE;
     }
+    memory->access = fd < 0 ? 0 : access_of(fd);
     memory->device = st->st_dev;
     memory->inode = st->st_ino;
     memcpy(memory->cuda, handle->cuda, sizeof(memory->cuda));
@@ -125,10 +133,10 @@ static int memory_attach(struct pod_tensors *tensors, struct pod_tensor *tensor,
     }
     if (r < 0)
         return r;
-    if (last && last->memory && memory_is(last->memory, handle, &st))
+    if (last && last->memory && memory_is(last->memory, handle, fd, &st))
         memory = last->memory;
     else
-        memory = memory_find(tensors, handle, &st);
+        memory = memory_find(tensors, handle, fd, &st);
     if (!memory)
         r = memory_new(tensors, handle, &st, fd, &memory);
     if (r < 0)
@@ -262,11 +270,14 @@ static int batch_check(struct pod_tensors *tensors, const struct pod_batch *batc
     const struct owner *owner = &batch->tensors[0]->owner;
     struct liveness known = {.lives = false};
     struct range below = {0};
+    struct pod_tensor *itself = batch->below ? tensors_get(tensors, batch->below) : NULL;
     int r = 0;
 
     if (batch->below)
         below = tensors_below(tensors, batch->below);
-    *replaced = below.end - below.begin;
+    *replaced = below.end - below.begin + (itself ? 1 : 0);
+    if (itself)
+        r = check_replaced(&known, itself, owner, fault);
     for (uint32_t i = below.begin; r == 0 && i < below.end; i++)
         r = check_replaced(&known, tensors->all[i], owner, fault);
     for (uint32_t i = 0; r == 0 && !batch->below && i < batch->count; i++) {
@@ -337,6 +348,16 @@ static int batch_attach(struct pod_tensors *tensors, struct pod_batch *batch, co
     return r;
 }
 
+/* The tensor of a key, and with @all those below it. Return: how many. */
+static uint32_t tensors_clear(struct pod_tensors *tensors, const char *key, bool all)
+{
+    uint32_t dropped = all ? tensors_drop(tensors, tensor_is_any, NULL, tensors_below(tensors, key)) : 0;
+    uint32_t at = tensors_at(tensors, key);
+
+    return dropped + tensors_drop(tensors, tensor_is_any, NULL,
+                                  (struct range){at, at + (tensors_get(tensors, key) ? 1 : 0)});
+}
+
 static int tensors_put_locked(struct pod_tensors *tensors, struct pod_batch *batch,
                               const struct pod_fds *came, char fault[PST_FAULT_BYTES])
 {
@@ -359,7 +380,7 @@ static int tensors_put_locked(struct pod_tensors *tensors, struct pod_batch *bat
         return r;
     }
     if (batch->below)
-        tensors_drop(tensors, tensor_is_any, NULL, tensors_below(tensors, batch->below));
+        tensors_clear(tensors, batch->below, true);
     tensors->count = batch_merge(tensors, batch, into);
     batch->count = 0;
     free(tensors->all);
@@ -431,21 +452,28 @@ int tensors_find(struct pst_pod *pod, const char *key, pod_tensor_visit visit, v
     return r;
 }
 
-int tensors_find_below(struct pst_pod *pod, const char *below, pod_tensor_visit visit, void *ctx,
+int tensors_find_below(struct pst_pod *pod, const char *key, pod_tensor_visit visit, void *ctx,
                        char fault[PST_FAULT_BYTES])
 {
+    struct pod_tensors *tensors = pod->tensors;
     struct liveness known = {.lives = false};
-    struct range range;
+    struct pod_tensor *itself;
+    struct range below;
     int r = 0;
 
-    pthread_mutex_lock(&pod->tensors->lock);
-    range = tensors_below(pod->tensors, below);
-    for (uint32_t i = range.begin; r == 0 && i < range.end; i++)
-        r = tensor_visit(pod->tensors, &known, pod->tensors->all[i], visit, ctx, fault);
-    pthread_mutex_unlock(&pod->tensors->lock);
-    if (range.begin == range.end)
-        snprintf(fault, PST_FAULT_BYTES, "Key not found: %.150s", below);
-    return range.begin == range.end ? -ENOENT : r;
+    pthread_mutex_lock(&tensors->lock);
+    itself = tensors_get(tensors, key);
+    below = tensors_below(tensors, key);
+    if (!itself && below.begin == below.end) {
+        snprintf(fault, PST_FAULT_BYTES, "Key not found: %.150s", key);
+        r = -ENOENT;
+    }
+    if (itself)
+        r = tensor_visit(tensors, &known, itself, visit, ctx, fault);
+    for (uint32_t i = below.begin; r == 0 && i < below.end; i++)
+        r = tensor_visit(tensors, &known, tensors->all[i], visit, ctx, fault);
+    pthread_mutex_unlock(&tensors->lock);
+    return r;
 }
 
 void tensors_each(struct pst_pod *pod, pod_tensor_visit visit, void *ctx)
@@ -481,10 +509,8 @@ int tensors_remove(struct pst_pod *pod, const char *key, bool all, pid_t pid)
     one.end = one.begin + (tensors_get(tensors, key) ? 1 : 0);
     if (all)
         below = tensors_below(tensors, key);
-    if (tensors_are_of(tensors, one, pid) && tensors_are_of(tensors, below, pid)) {
-        r = (int)tensors_drop(tensors, tensor_is_any, NULL, below); /* behind the one */
-        r += (int)tensors_drop(tensors, tensor_is_any, NULL, one);
-    }
+    if (tensors_are_of(tensors, one, pid) && tensors_are_of(tensors, below, pid))
+        r = (int)tensors_clear(tensors, key, all);
     pthread_mutex_unlock(&tensors->lock);
     return r;
 }

@@ -59,8 +59,8 @@ void tensors_free(struct pod_batch *batch);
 /* Visits the one under @key. Return: the visit's; -ENOENT nobody put it; -ESTALE it has gone; with a text. */
 int tensors_find(struct pst_pod *pod, const char *key, pod_tensor_visit visit, void *ctx,
                  char fault[PST_FAULT_BYTES]);
-/* Visits all below @below, or of the whole table. Return: as tensors_find(). */
-int tensors_find_below(struct pst_pod *pod, const char *below, pod_tensor_visit visit, void *ctx,
+/* Visits the one under @key and all below. Return: as tensors_find(). */
+int tensors_find_below(struct pst_pod *pod, const char *key, pod_tensor_visit visit, void *ctx,
                        char fault[PST_FAULT_BYTES]);
 void tensors_each(struct pst_pod *pod, pod_tensor_visit visit, void *ctx);
 /* Removes the one under @key, and with @all what lies below. @pid: 0 or its owner's. Return: how many;

@@ -1,0 +1,569 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors between processes of a host, without a copy: this pod's agent, ``penstockd --role agent``, tells others where they lie.
+
+>>> from penstock import sharing
+>>> weights = {"w": sharing.empty_shared((1024, 1024), "float32")}
+>>> sharing.share("run/weights", weights)                        # doctest: +SKIP
+>>> sharing.attach("run/weights")["w"]                           # in another process  # doctest: +SKIP
+
+Memory is files without a name that are sealed, so that nobody can take a page away from who has them mapped. It lasts as long as
+somebody has it mapped, or the process lives that shared it.
+"""
+from __future__ import annotations
+
+import bisect
+import contextlib
+import ctypes
+import fcntl
+import json
+import math
+import mmap
+import os
+import re
+import struct
+import sys
+import warnings
+import weakref
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ._nesting import flatten, unflatten, unused
+from .data_store.errors import AgentError
+from .data_store.pod_data_server import FDS_MAX, FoundTensors, PodDataServerClient, start_server_if_needed
+from .safetensors import FormatError
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["attach", "empty_shared", "share", "unshare"]
+
+SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+ALIGN = 64  # of what is copied into shared memory
+TREE = "~tree"  # below a key: the nesting, as JSON
+HOST = 1
+HEAD = struct.Struct("<4sBBHQQ")
+DTYPES = frozenset((
+    "bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "bfloat16", "float32", "float64",
+    "complex32", "complex64", "complex128", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz",
+    "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn_x2"))
+Array = np.ndarray[Any, np.dtype[Any]]
+
+libc = ctypes.CDLL(None)
+libc.memcpy.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+libc.memcpy.restype = ctypes.c_void_p
+
+
+# ---- memory
+
+
+class Memory(mmap.mmap):
+    """A file of memory, mapped. It is unmapped with the last array or tensor over it."""
+
+    address: int
+    fd: int  # -1: another process's
+
+
+#: What this process has allocated, by address.
+own: weakref.WeakValueDictionary[int, Memory] = weakref.WeakValueDictionary()
+
+
+def mapped(fd: int, size: int, writable: bool) -> Memory:
+    memory = Memory(fd, size, mmap.MAP_SHARED, mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0))
+    memory.address = int(np.frombuffer(memory, np.uint8).ctypes.data)
+    memory.fd = -1
+    return memory
+
+
+def allocate(size: int) -> Memory:
+    """Zeros. All pages are there: a host without memory says so here, and not when they are touched."""
+    size = max(size, 1)
+    left = left_bytes()
+    if size > left:
+        raise MemoryError(f"shared memory of {size} bytes: {left} are left")
+    fd = os.memfd_create("penstock-tensor", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        os.posix_fallocate(fd, 0, size)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
+        memory = mapped(fd, size, True)
+    except OSError as error:
+        os.close(fd)
+        raise MemoryError(f"shared memory of {size} bytes: {error}") from error
+    except BaseException:
+        os.close(fd)
+        raise
+    memory.fd = fd
+    weakref.finalize(memory, os.close, fd)
+    own[memory.address] = memory
+    return memory
+
+
+def left_bytes() -> int:
+    """What the machine has left. Files of memory get more than that, and then the kernel ends processes."""
+    with contextlib.suppress(OSError), open("/proc/meminfo", encoding="ascii") as file:
+        found = re.search(r"^MemAvailable:\s+(\d+) kB", file.read(), re.MULTILINE)
+        if found:
+            return int(found[1]) << 10
+    return sys.maxsize
+
+
+def import_memory(fd: int, writable: bool) -> Memory:
+    """Map what an agent handed over. Closes `fd`."""
+    try:
+        if not fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
+            raise AgentError("the memory of a tensor is not sealed against shrinking")
+        return mapped(fd, os.fstat(fd).st_size, writable)
+    except PermissionError as error:
+        raise PermissionError("its owner shares it for reading only") from error
+    finally:
+        os.close(fd)
+
+
+# ---- dtypes
+
+
+def torch_of(name: str) -> torch.dtype:
+    import torch as module
+
+    found = getattr(module, name, None)
+    if not isinstance(found, module.dtype):
+        raise TypeError(f"dtype {name}, which this torch has not")
+    return found
+
+
+def numpy_of(name: str) -> np.dtype[Any]:
+    if name in DTYPES:
+        with contextlib.suppress(TypeError):
+            return np.dtype(name)
+        with contextlib.suppress(ImportError, AttributeError):
+            import ml_dtypes
+
+            return np.dtype(getattr(ml_dtypes, name))
+    raise TypeError(f"dtype {name}, which NumPy has not, nor ml_dtypes if that is there")
+
+
+def is_torch(value: object, kind: str = "Tensor") -> bool:
+    module = sys.modules.get("torch")
+    return module is not None and isinstance(value, getattr(module, kind))
+
+
+# ---- arrays and tensors as places in memory
+
+
+class Place(NamedTuple):
+    """Where elements lie: the first at `address`; all of them touch [first, end)."""
+
+    dtype: str
+    element_bytes: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]  # bytes
+    address: int
+    first: int
+    end: int
+    value: Any
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape) * self.element_bytes
+
+    @classmethod
+    def of(cls, name: str, value: Any) -> Place:
+        if isinstance(value, np.ndarray):
+            dtype = value.dtype.name if value.dtype.isnative else str(value.dtype)
+            element, strides, address = value.dtype.itemsize, value.strides, int(value.__array_interface__["data"][0])
+        else:
+            check_tensor(name, value)
+            value = value.detach().resolve_conj().resolve_neg()
+            dtype, element = str(value.dtype).removeprefix("torch."), value.element_size()
+            strides, address = tuple(step * element for step in value.stride()), value.data_ptr()
+        if dtype not in DTYPES:
+            raise TypeError(f"tensor {name!r} has the dtype {dtype}, which cannot be shared")
+        shape = tuple(value.shape)
+        if 0 in shape:
+            return cls(dtype, element, shape, strides, address, address, address, value)
+        reach = [(length - 1) * step for length, step in zip(shape, strides)]
+        return cls(dtype, element, shape, strides, address, address + sum(step for step in reach if step < 0),
+                   address + sum(step for step in reach if step > 0) + element, value)
+
+
+def check_tensor(name: str, tensor: torch.Tensor) -> None:
+    import torch as module
+
+    if tensor.layout != module.strided or tensor.is_quantized or tensor.is_meta:
+        raise TypeError(f"tensor {name!r} is no dense tensor with data ({tensor.layout}, {tensor.dtype})")
+    if tensor.device.type != "cpu":
+        raise TypeError(f"tensor {name!r} lies on the device {tensor.device}; only the host's memory can be shared")
+
+
+class Laid(NamedTuple):
+    """A place in shared memory."""
+
+    memory: Memory
+    offset: int
+    strides: tuple[int, ...]
+
+
+class Shelf:
+    """Finds places in what this process has allocated, and lays the others into one memory more."""
+
+    def __init__(self, places: dict[str, Place]) -> None:
+        self.places = places
+        self.laid: dict[str, Laid] = {}
+        self.memories: list[Memory] = []
+        self.index: dict[int, int] = {}  # by id()
+        bases = sorted(own.items())
+        addresses = [address for address, _ in bases]
+        others = []
+        for name, place in places.items():
+            at = bisect.bisect_right(addresses, place.first) - 1
+            memory = bases[at][1] if at >= 0 else None
+            if memory and place.end <= memory.address + len(memory) and place.end > place.first and self._takes(memory):
+                self.laid[name] = Laid(memory, place.address - memory.address, place.strides)
+            else:
+                others.append(name)
+        self._copy(others)
+
+    def _takes(self, memory: Memory) -> bool:
+        if id(memory) not in self.index and len(self.memories) == FDS_MAX - 1:  # a memory is left for those that are copied
+            return False
+        self._add(memory)
+        return True
+
+    def _add(self, memory: Memory) -> None:
+        if id(memory) not in self.index:
+            self.index[id(memory)] = len(self.memories)
+            self.memories.append(memory)
+
+    def _copy(self, names: list[str]) -> None:
+        """Those that touch the same bytes are copied as these bytes, and go on to share them."""
+        end, groups = 0, list(together((name, self.places[name]) for name in names))
+        at: list[int] = []
+        for group in groups:
+            first, last = span_of(self.places[name] for name in group)
+            raw = is_raw(group, self.places)
+            at.append(-(-end // ALIGN) * ALIGN + (first % ALIGN if raw else 0))
+            end = at[-1] + (last - first if raw else self.places[group[0]].size)
+        if not names:
+            return
+        memory = allocate(end)
+        self._add(memory)
+        for group, offset in zip(groups, at):
+            if is_raw(group, self.places):
+                first, last = span_of(self.places[name] for name in group)
+                libc.memcpy(memory.address + offset, first, last - first)
+                for name in group:
+                    place = self.places[name]
+                    self.laid[name] = Laid(memory, offset + place.address - first, place.strides)
+            else:
+                self._pack(group[0], memory, offset)
+
+    def _pack(self, name: str, memory: Memory, offset: int) -> None:
+        """Elements that lie apart, one behind the other."""
+        place = self.places[name]
+        strides = dense(place.shape, place.element_bytes)
+        self.laid[name] = Laid(memory, offset, strides)
+        if place.size == 0:
+            return
+        if isinstance(place.value, np.ndarray):
+            np.ndarray(place.shape, place.value.dtype, memory, offset, strides)[...] = place.value
+        else:
+            over_torch(flat_torch(memory), place.value.dtype, offset, place.shape, strides).copy_(place.value)
+
+
+def dense(shape: Sequence[int], element_bytes: int) -> tuple[int, ...]:
+    strides, step = [], element_bytes
+    for length in reversed(shape):
+        strides.append(step)
+        step *= max(length, 1)
+    return tuple(reversed(strides))
+
+
+def together(places: Iterable[tuple[str, Place]]) -> Iterable[list[str]]:
+    """Names of places that touch the same bytes, in groups; each name comes once."""
+    group: list[str] = []
+    end = 0
+    for name, place in sorted(places, key=lambda one: (one[1].first, one[1].end)):
+        if group and place.first < end:
+            group.append(name)
+        else:
+            if group:
+                yield group
+            group = [name]
+        end = max(end, place.end)
+    if group:
+        yield group
+
+
+def span_of(places: Iterable[Place]) -> tuple[int, int]:
+    spans = [(place.first, place.end) for place in places]
+    return min(first for first, _ in spans), max(end for _, end in spans)
+
+
+def is_raw(group: Sequence[str], places: dict[str, Place]) -> bool:
+    """Whether it is copied as it lies: several, or one without gaps."""
+    place = places[group[0]]
+    return len(group) > 1 or 0 < place.end - place.first <= place.size
+
+
+# ---- sharing
+
+
+def empty_shared(shape: int | Sequence[int], dtype: Any = "float32") -> Any:
+    """An array or a tensor, of zeros, in memory that :func:`share` needs not copy.
+
+    Parameters
+    ----------
+    shape : int or sequence of int
+    dtype : torch.dtype, or whatever NumPy takes for one
+        With the former a tensor is returned.
+
+    Raises
+    ------
+    MemoryError
+        The host has less memory left.
+    TypeError
+        Such elements cannot be shared.
+    """
+    shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    if any(length < 0 for length in shape):
+        raise ValueError(f"shape {shape} has a length below zero")
+    name = str(dtype).removeprefix("torch.") if is_torch(dtype, "dtype") else ""
+    kind = None if name else np.dtype(dtype) if not isinstance(dtype, str) else numpy_of(dtype)
+    if kind is not None and (kind.name not in DTYPES or not kind.isnative) or kind is None and name not in DTYPES:
+        raise TypeError(f"elements of dtype {kind or name} cannot be shared")
+    element = kind.itemsize if kind else dtype.itemsize
+    memory = allocate(math.prod(shape) * element)
+    if kind:
+        return np.ndarray(shape, kind, memory)
+    return over_torch(flat_torch(memory), dtype, 0, shape, dense(shape, element))
+
+
+def share(key: str, tensors: Any, *, writable: bool = False, agent: PodDataServerClient | None = None) -> None:
+    """Let other processes of this host attach to tensors, until this process ends, or shares something else under the key.
+
+    Parameters
+    ----------
+    key : str
+    tensors : array, tensor, or state dict
+        Dicts, lists and tuples, nested at will, of NumPy arrays, torch tensors on the CPU, numbers, texts, bytes, None. What lies in
+        memory of :func:`empty_shared` is shared as it is: writes to it show at once. All else is copied, once. Tensors that share
+        memory share it again when they are attached.
+    writable : bool
+        Others may write to what they attach.
+    agent : PodDataServerClient or None
+        This pod's if not set, which is started if there is none.
+
+    Raises
+    ------
+    TypeError
+        A dtype that has no name here, or something that would need pickling.
+    AgentError
+        There is no agent, or another living process shares something under the key.
+    """
+    values: dict[str, Any] = {}
+    tree = json.dumps(flatten(tensors, lambda value, path: leaf_of(value, path, values)))
+    places = {name: Place.of(name, value) for name, value in values.items()}
+    if TREE in places:
+        raise ValueError(f"a tensor cannot be called {TREE!r}")
+    places[TREE] = Place.of(TREE, np.frombuffer(tree.encode(), np.uint8))
+    shelf = Shelf(places)
+    said = [said_of(key_of(key, name), place, shelf.laid[name], shelf.index) for name, place in places.items()]
+    agent = agent or PodDataServerClient()
+    start_server_if_needed(agent.socket_path)
+    with contextlib.ExitStack() as stack:
+        fds = []
+        for memory in shelf.memories:
+            fds.append(memory.fd if writable else os.open(f"/proc/self/fd/{memory.fd}", os.O_RDONLY | os.O_CLOEXEC))
+            if not writable:
+                stack.callback(os.close, fds[-1])
+        agent.register_tensors(said, fds, key)
+
+
+def leaf_of(value: Any, path: str, values: dict[str, Any]) -> Any:
+    kind = "t" if is_torch(value) else "n" if isinstance(value, np.ndarray) else "y" if isinstance(value, bytes) else ""
+    if kind:
+        name = unused(path, values)
+        values[name] = value if kind != "y" else np.frombuffer(value, np.uint8)
+        return {kind: name}
+    return {"s": list(value)} if is_torch(value, "Size") else None
+
+
+def said_of(key: str, place: Place, laid: Laid, index: dict[int, int]) -> dict[str, Any]:
+    rank = len(place.shape)
+    handle = HEAD.pack(b"pst1", HOST, rank, 0, len(laid.memory), laid.offset if place.size else 0)
+    handle += struct.pack(f"<{rank}qI", *laid.strides, index[id(laid.memory)])
+    return {"key": key, "ipc_handle": handle.hex(), "shape": list(place.shape), "dtype": place.dtype, "device": "cpu"}
+
+
+def key_of(key: str, name: str) -> str:
+    """Below a key a name is one part, whatever is in it."""
+    part = re.sub(r"[%/\x00-\x1f\x7f]", lambda found: f"%{ord(found[0]):02X}", name)
+    part = part.replace(".", "%2E") if part in (".", "..") else part
+    return f"{key}/{part}" if part else key
+
+
+def unshare(key: str, *, agent: PodDataServerClient | None = None) -> bool:
+    """Let nobody attach to it any more. Whether it was shared; those who are attached keep it."""
+    return (agent or PodDataServerClient()).unregister_tensors(key)
+
+
+# ---- attaching
+
+
+def attach(key: str, *, into: Any = None, writable: bool = False, agent: PodDataServerClient | None = None) -> Any:
+    """What a process of this host shares under a key, in its memory: nothing is copied.
+
+    Parameters
+    ----------
+    key : str
+    into : array, tensor, or state dict, optional
+        With the same names, dtypes and shapes, on any device: it is filled, and nothing stays mapped.
+    writable : bool
+        The memory may be written, if its owner lets others do so. **Without it torch knows no read-only tensors: a write to one in
+        place ends the process.** Arrays refuse it.
+    agent : PodDataServerClient or None
+        This pod's if not set.
+
+    Returns
+    -------
+    As it was shared, or `into`. What is attached stays as it is after its owner ended, and is unmapped with the last array or
+    tensor over it.
+
+    Raises
+    ------
+    KeyNotFound
+        Nobody shares it, or who did has ended.
+    PermissionError
+        Its owner does not let others write.
+    TypeError, ValueError
+        `into` differs; nothing was written then. Or it has a dtype that is not known here.
+    """
+    found = (agent or PodDataServerClient()).find_tensors(key)
+    attached = Attached(found, import_all(found.fds, writable and into is None))
+    tree = unflatten(attached.nesting(), attached.leaf)
+    if into is None:
+        return tree
+    fill(into, tree)
+    return into
+
+
+def import_all(fds: list[int], writable: bool) -> list[Memory]:
+    memories: list[Memory] = []
+    try:
+        while fds:
+            memories.append(import_memory(fds.pop(0), writable))
+        return memories
+    finally:
+        for fd in fds:
+            os.close(fd)
+
+
+class Attached:
+    """Arrays and tensors over memory that an agent handed over."""
+
+    def __init__(self, found: FoundTensors, memories: list[Memory]) -> None:
+        self.memories = memories
+        self.flat: dict[int, torch.Tensor] = {}  # a memory has one storage, so that tensors share it
+        said = {str(one["key"]): one for one in found.tensors}
+        self.tree = said.pop(f"{found.key}/{TREE}", None)
+        # What others have put has no nesting, and names as they are.
+        self.names = {key_of(found.key, at[len(found.key) + 1:]) if self.tree is None else at: one for at, one in said.items()}
+        self.key = found.key
+
+    def nesting(self) -> Any:
+        if self.tree:
+            try:
+                return json.loads(self.array(self.tree).tobytes())
+            except (ValueError, RecursionError) as error:
+                raise FormatError(f"damaged state dict: {error}") from None
+        kind = "t" if "torch" in sys.modules else "n"
+        if list(self.names) == [self.key]:
+            return {kind: ""}
+        return {"d": [[name, {kind: name}] for name in (at[len(self.key) + 1:] for at in self.names) if name]}
+
+    def leaf(self, kind: str, inner: Any) -> Any:
+        if kind == "s" and isinstance(inner, list):
+            import torch as module
+
+            return module.Size(inner)
+        if kind not in ("t", "n", "y") or not isinstance(inner, str):
+            return None
+        said = self.names.get(key_of(self.key, inner))
+        if said is None:
+            raise FormatError(f"damaged state dict: tensor {inner!r} is not there")
+        try:
+            if kind == "t":
+                return self.tensor(said)
+            return self.array(said) if kind == "n" else self.array(said).tobytes()
+        except TypeError as error:
+            raise TypeError(f"tensor {inner!r}: {error}") from None
+
+    def array(self, said: dict[str, Any]) -> Array:
+        memory, offset, strides = self.place(said)
+        return np.ndarray(said["shape"], numpy_of(said["dtype"]), memory, offset, strides)
+
+    def tensor(self, said: dict[str, Any]) -> torch.Tensor:
+        memory, offset, strides = self.place(said)
+        dtype = torch_of(said["dtype"])
+        if id(memory) not in self.flat:
+            self.flat[id(memory)] = flat_torch(memory)
+        return over_torch(self.flat[id(memory)], dtype, offset, said["shape"], strides)
+
+    def place(self, said: dict[str, Any]) -> Laid:
+        try:
+            data = bytes.fromhex(said["ipc_handle"])
+            magic, kind, rank, _, size, offset = HEAD.unpack_from(data)
+            if (magic, kind) != (b"pst1", HOST):
+                raise TypeError(f"it lies on the device {said.get('device')}; only the host's memory can be attached")
+            *strides, index = struct.unpack_from(f"<{rank}qI", data, HEAD.size)
+            memory = self.memories[index]
+            if len(memory) != size:
+                raise ValueError("another size")
+        except (ValueError, LookupError, struct.error) as error:
+            raise AgentError(f"a handle that is none: {error}") from error
+        return Laid(memory, offset, tuple(strides))
+
+
+def flat_torch(memory: Memory) -> torch.Tensor:
+    """All of a memory as a tensor of bytes. Torch knows none that are read-only, and says so."""
+    import torch as module
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return module.frombuffer(memory, dtype=module.uint8)
+
+
+def over_torch(flat: torch.Tensor, dtype: torch.dtype, offset: int, shape: Sequence[int], strides: Sequence[int]) -> torch.Tensor:
+    """A tensor in the storage of a flat one; a copy if that has no whole elements there."""
+    import torch as module
+
+    element = dtype.itemsize
+    if offset % element or any(step % element for step in strides):
+        raw = np.ndarray((*shape, element), np.uint8, flat.numpy(), offset, (*strides, 1))
+        return module.from_numpy(raw.copy()).view(-1).view(dtype).view(tuple(shape))
+    return module.empty(0, dtype=dtype).set_(flat.untyped_storage(), offset // element, tuple(shape),
+                                             tuple(step // element for step in strides))
+
+
+def fill(into: Any, tree: Any) -> None:
+    """Copy a tree's tensors into those of another one."""
+    targets: dict[str, Any] = {}
+    values: dict[str, Any] = {}
+    flatten(into, lambda value, path: leaf_of(value, path, targets))
+    flatten(tree, lambda value, path: leaf_of(value, path, values))
+    if targets.keys() != values.keys():
+        raise ValueError(f"state dict: not shared: {sorted(targets.keys() - values.keys())[:10]}; "
+                         f"nowhere to go: {sorted(values.keys() - targets.keys())[:10]}")
+    for name, target in targets.items():
+        if type(target) is not type(values[name]) and not (is_torch(target) and is_torch(values[name])):
+            raise TypeError(f"{name!r} is a {type(values[name]).__name__}, and cannot fill a {type(target).__name__}")
+        if target.dtype != values[name].dtype:
+            raise TypeError(f"{name!r} is {values[name].dtype}, and cannot fill {target.dtype}")
+        if target.shape != values[name].shape:
+            raise ValueError(f"{name!r} has shape {tuple(values[name].shape)}, what it is to fill {tuple(target.shape)}")
+    for name, target in targets.items():
+        if is_torch(target):
+            target.detach().copy_(values[name])
+        else:
+            target[...] = values[name]
