@@ -268,6 +268,7 @@ FIGURES = (
     Figure("statedict1g_load", 1.0, "B/s", "python", "safetensors' load_file and copy, tmpfs", against("statedict1g_load", STATE_BYTES)),
     Figure("weights_delta", 10.0, "us", "python", "all of 512 MiB; ours with 1 tensor in 20 changed, and named", against("weights_delta", 0), True),
     Figure("statedict1g_view", 1.5, "B/s", "python", "safetensors' load_file, tmpfs, every page read", against("statedict1g_view", STATE_BYTES)),
+    Figure("tensor_handoff", 50.0, "B/s", "python", "torch.save and torch.load, tmpfs", against("tensor_handoff", STATE_BYTES)),
     Figure("py_batch128_local", 0.77, "ops/s", "", "the C library, mem:", batches),
     Figure("py_get64_overhead", 1.0, "us", "", f"{OVERHEAD_US_MAX} us over the C library, mem:", overhead, True),
     *(Figure(f"trace_hit_{percent}", 0.99, "%", "trace", f"the best other policy, {percent} % of the pages fit", trace_hits(percent), runs=1)

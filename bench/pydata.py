@@ -37,11 +37,15 @@ def against(name: str, total_bytes: int) -> Callable[[Stage], tuple]:
     """What takes one side's B/s of a figure that moves `total_bytes`, or its us with none."""
     def prepare(stage: Stage) -> tuple[Callable[[], float], Callable[[], float]]:
         python = run([str(ROOT / "ci" / "venv"), "full", "tests/python/requirements-full.txt"]).strip()
-        node = Node(stage, 2 * GIB)
+        url = "" if name == "tensor_handoff" else Node(stage, 2 * GIB).urls["local"]
         folder = stage.keep(tempfile.TemporaryDirectory(dir="/dev/shm", prefix="penstock-bench-"))
         socket = Cache(stage, "redis").addresses["local"] if name.endswith("fsspec") else ""
-        env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(stage.build / "python"), "HOME": str(stage.folder)}
-        program = stage.keep(_asked([python, "-W", "ignore", str(PROGRAM), name, node.urls["local"], folder, socket], env))
+        agent = stage.folder / "agent.sock"
+        if name == "tensor_handoff":
+            stage.start([stage.program("penstockd"), "--role", "agent", "--agent-socket", str(agent), "--agent-listen", "127.0.0.1:0",
+                         "--rsync-port", "0"]).wait_text("agent: ready")
+        env = {"PENSTOCK_AGENT_SOCKET": str(agent), "PATH": "/usr/bin:/bin", "PYTHONPATH": str(stage.build / "python"), "HOME": str(stage.folder)}
+        program = stage.keep(_asked([python, "-W", "ignore", str(PROGRAM), name, url, folder, socket], env))
 
         def take(side: str) -> float:
             print(side, file=program.stdin, flush=True)

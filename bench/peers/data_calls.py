@@ -5,8 +5,10 @@ data_calls.py FIGURE URL FOLDER REDIS: gets ready, prints "ready", and for each 
 that side takes, in seconds, as one JSON number. FOLDER is in a tmpfs, REDIS a redis server's socket.
 """
 
+import contextlib
 import json
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
@@ -189,9 +191,64 @@ def weights_sides(url: str) -> tuple[Side, Side]:
     return lambda: bring(20), lambda: bring(1)
 
 
+# ---- a state dict from one process to another
+
+
+def receive() -> None:
+    """The other process: for each line, a key that is shared or a file, it prints the sum of the tensors' first elements."""
+    import torch
+
+    from penstock import sharing
+    for line in sys.stdin:
+        what, where = line.split()
+        state = sharing.attach(where) if what == "share" else torch.load(where, mmap=True, weights_only=True)
+        print(sum(float(tensor[0]) for tensor in state.values()), flush=True)
+        del state
+
+
+def handoff_sides(folder: Path, stack: contextlib.ExitStack) -> tuple[Side, Side]:
+    """Both begin with the tensors in one process, and end when the other has read something of each."""
+    import torch
+
+    from penstock import sharing
+    state = {f"layers.{i}.weight": sharing.empty_shared(STATE_BYTES // 4 // TENSORS, torch.float32) for i in range(TENSORS)}
+    for number, tensor in enumerate(state.values()):
+        tensor.fill_(number)
+    other = stack.enter_context(subprocess.Popen([sys.executable, "-W", "ignore", __file__, "receive"], stdin=subprocess.PIPE,
+                                                 stdout=subprocess.PIPE, text=True))
+    assert other.stdin and other.stdout
+    stack.callback(other.stdin.close)
+    told, answers, path = other.stdin, other.stdout, folder / "state.pt"
+
+    def hand_over(line: str) -> None:
+        print(line, file=told, flush=True)
+        assert float(answers.readline()) == sum(range(TENSORS))
+
+    def shared() -> None:
+        sharing.share("state", state)
+        hand_over("share state")
+
+    def saved() -> None:
+        torch.save(state, path)
+        hand_over(f"load {path}")
+
+    shared()  # the other has loaded its modules
+    return shared, saved
+
+
 def main() -> None:
+    if sys.argv[1:] == ["receive"]:
+        receive()
+        return
+    with contextlib.ExitStack() as stack:
+        serve(stack)
+
+
+def serve(stack: contextlib.ExitStack) -> None:
     figure, url, folder, socket = sys.argv[1:]
-    if figure.startswith("zarr"):
+    if figure == "tensor_handoff":
+        sides, times = handoff_sides(Path(folder), stack), 1
+    elif figure.startswith("zarr"):
         sides, times = zarr_sides(figure, url, Path(folder), socket), 3
     elif figure.startswith("view"):
         sides, times = view_sides(url), 1000

@@ -139,7 +139,8 @@ def numpy_of(name: str) -> np.dtype[Any]:
         with contextlib.suppress(ImportError, AttributeError):
             import ml_dtypes
 
-            return np.dtype(getattr(ml_dtypes, name))
+            kind: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+            return kind
     raise TypeError(f"dtype {name}, which NumPy has not, nor ml_dtypes if that is there")
 
 

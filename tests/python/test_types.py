@@ -13,7 +13,7 @@ pytest.importorskip("mypy")
 pytest.importorskip("zarr")
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-NEEDS_TORCH = ("tensors.py", "weights.py", "checkpoint.py")
+NEEDS_TORCH = ("tensors.py", "weights.py", "checkpoint.py", "sharing.py")
 
 
 def test_types(tmp_path: pathlib.Path) -> None:
