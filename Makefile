@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The short names for what developers and CI do. Meson does the building; ci/preset names the kinds of build.
-#   make demo | demo-pool | demo-data | test | test-full | test-tensorstore | tensorstore-wheel | test-python | test-ucx [ONLY=matrix,kills,suites] [VERSIONS=1.13,...] | test-rdma [ONLY=case,...] | coverage | bench [ONLY=figure] | soak [ONLY=run] [FOR_S=seconds] | install | format | lint | clean
+#   make demo | demo-pool | demo-data | test | test-full | test-tensorstore | tensorstore-wheel | test-python | test-engines | test-ucx [ONLY=matrix,kills,suites] [VERSIONS=1.13,...] | test-rdma [ONLY=case,...] | coverage | bench [ONLY=figure] | soak [ONLY=run] [FOR_S=seconds] | install | format | lint | clean
 BUILD = build
 SOURCES = find src include python tests bench soak integrations \( -name '*.[ch]' -o -name '*.cc' -o -name '*.hpp' \) -print0
 LINT = find src python -name '*.c' -print0 | xargs -0 -r -n 1 -P 2 clang-tidy --quiet -p $(BUILD)
@@ -52,6 +52,11 @@ test-tensorstore: all
 test-python: all
 	@python=$$(ci/venv full tests/python/requirements-full.txt) && \
 	ci/summary --word python --no-meson --e2e "tests/python=$$python" $(BUILD)
+
+# LMCache, sglang and Mooncake Store on CPU, with penstock behind them.
+test-engines: all
+	@python=$$(ci/venv engines integrations/engines/requirements.txt) && \
+	PENSTOCK_BUILD="$$PWD/$(BUILD)" $$python -m pytest -q -p no:cacheprovider tests/python/test_integration_*.py
 
 # A wheel of TensorStore's Python module with the driver in it, for this machine's Python: prints its name.
 tensorstore-wheel: all
@@ -121,4 +126,4 @@ install: all
 clean:
 	@rm -rf build build-asan build-tsan build-fuzz build-valgrind build-coverage build-venv build-tensorstore build-ucx build-rdma
 
-.PHONY: all demo demo-pool demo-data test test-full test-tensorstore test-tensorstore-asan test-tensorstore-valgrind tensorstore-wheel test-python test-ucx test-rdma test-asan test-tsan test-valgrind test-fuzz coverage check-format format lint bench soak install clean
+.PHONY: all demo demo-pool demo-data test test-full test-tensorstore test-tensorstore-asan test-tensorstore-valgrind tensorstore-wheel test-python test-ucx test-rdma test-engines test-asan test-tsan test-valgrind test-fuzz coverage check-format format lint bench soak install clean

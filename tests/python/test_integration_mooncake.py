@@ -38,7 +38,7 @@ def module() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def wheel() -> str:
     """The Python that has Mooncake's wheel."""
-    done = subprocess.run([ROOT / "ci" / "venv", "mooncake", "tests/lib/mooncake_requirements.txt"], stdin=subprocess.DEVNULL,
+    done = subprocess.run([ROOT / "ci" / "venv", "mooncake", "integrations/mooncake/requirements.txt"], stdin=subprocess.DEVNULL,
                           capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     python = done.stdout.strip()
