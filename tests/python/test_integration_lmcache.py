@@ -42,6 +42,8 @@ from penstock_engines.lmcache import PenstockNativeConnector  # noqa: E402
 TOKENS, LAYERS, HEADS, DIM = 16, 3, 2, 8
 COUNT = 9
 
+PATIENT = ("--member-ttl-ms=10000", "--lease-ms=3000", "--lease-margin-ms=1000", "--incomplete-ms=500")
+
 
 class Engine:
     """What an engine has of LMCache: memory on the host, and a remote backend with its event loop."""
@@ -184,7 +186,7 @@ engine.close()
 
 
 def test_two_processes_and_a_killed_node_of_a_pool(tmp_path: pathlib.Path) -> None:
-    with master(tmp_path, "--incomplete-ms=500") as m, member(m, "--class", "lmcache=cache") as one, \
+    with master(tmp_path, *PATIENT) as m, member(m, "--class", "lmcache=cache") as one, \
             member(m, "--class", "lmcache=cache") as two:
         m.has(2)
         paths = [str(ROOT / "tests/python"), str(ROOT / "tests/lib"), str(support.BUILD / "python")]

@@ -16,7 +16,7 @@ from typing import Any
 import penstock
 import pytest
 import support
-from members import master, member
+from members import master
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 OURS = ROOT / "integrations" / "mooncake"

@@ -31,6 +31,8 @@ PAGES = 128
 KEYS = [f"{i:064x}" for i in range(PAGES)]
 LAYOUTS = ["layer_first", "page_first", "page_first_direct"]
 
+PATIENT = ("--member-ttl-ms=10000", "--lease-ms=3000", "--lease-margin-ms=1000", "--incomplete-ms=500")
+
 
 def load() -> dict[str, Any]:
     """sglang's modules by their last names; the stand-in is to be in place."""
@@ -263,7 +265,7 @@ storage.close()
 
 
 def test_two_processes_and_a_killed_node_of_a_pool(sglang: dict[str, Any], tmp_path: pathlib.Path) -> None:
-    with master(tmp_path, "--incomplete-ms=500", place=None) as m, member(m, "--class", "sglang/=cache") as one, \
+    with master(tmp_path, *PATIENT, place=None) as m, member(m, "--class", "sglang/=cache") as one, \
             member(m, "--class", "sglang/=cache") as two:
         m.has(2)
         paths = [str(ROOT / "tests/python"), str(ROOT / "tests/lib"), str(support.BUILD / "python")]
