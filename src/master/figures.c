@@ -74,7 +74,7 @@ static void say_call(struct text *t, const struct pst_master_call *call, const c
     pst_assert(call->failed <= call->count);
     say(t, call->count, "call_%s", name);
     say(t, call->failed, "call_%s_failed", name);
-    say(t, call->us_total, "call_%s_us_total", name);
+    say(t, call->us_total, "call_%s_total_us", name);
     for (uint32_t i = 0; i < PST_MASTER_BUCKETS; i++) {
         if (call->us[i] && i == PST_MASTER_BUCKETS - 1)
             say(t, call->us[i], "call_%s_us_more", name);

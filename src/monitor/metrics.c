@@ -224,11 +224,9 @@ static void print_call(struct page *page, const struct row *row, struct pst_byte
 
         if (line->name.len <= name.len || memcmp(line->name.data, name.data, name.len) != 0)
             break;
-        if (!matches("_us_*", rest, &part))
-            continue;
-        if (pst_bytes_equal(part, pst_bytes_of("total")))
+        if (pst_bytes_equal(rest, pst_bytes_of("_total_us")))
             total = line->value;
-        else
+        else if (matches("_us_*", rest, &part))
             counts[call_bucket(part)] = line->value;
     }
     print_histogram(page, row, call, &(const struct histogram){counts, CALL_BUCKETS, CALL_FIRST_NS, total});
@@ -245,7 +243,8 @@ static void print_lines(struct page *page, const struct row *row)
             continue;
         if (row->type != PST_FIGURE_HISTOGRAM)
             print_series(page, row, part, line->value);
-        else if (!matches("*_failed", part, &other) && !memmem(part.data, part.len, "_us_", 4))
+        else if (!matches("*_failed", part, &other) && !matches("*_total_us", part, &other) &&
+                 !memmem(part.data, part.len, "_us_", 4))
             print_call(page, row, part, i);
     }
 }

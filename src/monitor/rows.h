@@ -13,7 +13,7 @@
 
 /*
  * ROW(figure, label, metric, type, unit, text). A figure's name with a '*' stands for all that are so named,
- * and the label has what the '*' is; a histogram's names the count, beside which there are FIGURE_us_total,
+ * and the label has what the '*' is; a histogram's names the count, beside which there are FIGURE_total_us,
  * FIGURE_us_N and FIGURE_us_more.
  */
 #define MONITOR_POOL_ROWS(ROW)                                                                               \

@@ -64,8 +64,7 @@ def busy(at: str) -> None:
 def told_as(row: Row, figures: dict[str, Any]) -> dict[str, int]:
     """What of penstock stat's figures a row shows, by what its label has."""
     pattern = re.compile(re.escape(row.figure).replace(r"\*", "(.+)"))
-    found = {match[1] if "*" in row.figure else "": value for name, value in figures.items() if (match := pattern.fullmatch(name))}
-    return {name: value for name, value in found.items() if "_us_" not in name and not name.endswith("_failed")}
+    return {match[1] if "*" in row.figure else "": value for name, value in figures.items() if (match := pattern.fullmatch(name))}
 
 
 def factor(row: Row, figure: str) -> float:
@@ -196,7 +195,7 @@ def between_two_stats(watched: Watched, at: str) -> None:
     for kind in ("heartbeat", "join", "locate", "place"):
         of = (("call", kind),)
         assert before["pool"][f"call_{kind}"] <= calls.counts[of] <= after[f"call_{kind}"]
-        assert before["pool"][f"call_{kind}_us_total"] / 1e6 <= calls.sums[of] <= after[f"call_{kind}_us_total"] / 1e6
+        assert before["pool"][f"call_{kind}_total_us"] / 1e6 <= calls.sums[of] <= after[f"call_{kind}_total_us"] / 1e6
 
 
 def members_are_told(m: members.Master, watched: Watched) -> None:

@@ -103,7 +103,7 @@ static void lines_that_are_none_are_passed_over(void **state)
                                         " 5\n \n",
                                         "connections 1\n",
                                         "grant..connections 1\n",
-                                        "call_ 1\ncall__us_total 1\n"};
+                                        "call_ 1\ncall__total_us 1\n"};
 
     for (size_t i = 0; i < pst_count_of(texts); i++) {
         char *page = page_of(*state, texts[i]);
@@ -117,7 +117,7 @@ static void lines_that_are_none_are_passed_over(void **state)
 static void a_call_is_a_histogram(void **state)
 {
     char *page =
-        page_of(*state, "call_join 9\ncall_join_failed 2\ncall_join_us_total 1500000\ncall_join_us_1 3\n"
+        page_of(*state, "call_join 9\ncall_join_failed 2\ncall_join_total_us 1500000\ncall_join_us_1 3\n"
                         "call_join_us_4 5\ncall_join_us_more 1\ncall_join_us_3000000000 0\n");
 
     assert_non_null(strstr(page, "penstock_pool_call_failures_total{call=\"join\"} 2\n"));
