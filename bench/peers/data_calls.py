@@ -211,7 +211,7 @@ def handoff_sides(folder: Path, stack: contextlib.ExitStack) -> tuple[Side, Side
     import torch
 
     from penstock import sharing
-    state = {f"layers.{i}.weight": sharing.empty_shared(STATE_BYTES // 4 // TENSORS, torch.float32) for i in range(TENSORS)}
+    state = sharing.shared_like({f"layers.{i}.weight": torch.empty(STATE_BYTES // 4 // TENSORS, device="meta") for i in range(TENSORS)})
     for number, tensor in enumerate(state.values()):
         tensor.fill_(number)
     other = stack.enter_context(subprocess.Popen([sys.executable, "-W", "ignore", __file__, "receive"], stdin=subprocess.PIPE,

@@ -37,7 +37,7 @@ from .safetensors import FormatError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["attach", "empty_shared", "share", "unshare"]
+__all__ = ["attach", "empty_shared", "share", "shared_like", "unshare"]
 
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 ALIGN = 64  # of what is copied into shared memory
@@ -144,6 +144,13 @@ def numpy_of(name: str) -> np.dtype[Any]:
     raise TypeError(f"dtype {name}, which NumPy has not, nor ml_dtypes if that is there")
 
 
+def dtype_of(value: Any) -> str:
+    """The name of an array's or a tensor's dtype."""
+    if is_torch(value):
+        return str(value.dtype).removeprefix("torch.")
+    return value.dtype.name if value.dtype.isnative else str(value.dtype)
+
+
 def is_torch(value: object, kind: str = "Tensor") -> bool:
     module = sys.modules.get("torch")
     return module is not None and isinstance(value, getattr(module, kind))
@@ -171,12 +178,12 @@ class Place(NamedTuple):
     @classmethod
     def of(cls, name: str, value: Any) -> Place:
         if isinstance(value, np.ndarray):
-            dtype = value.dtype.name if value.dtype.isnative else str(value.dtype)
+            dtype = dtype_of(value)
             element, strides, address = value.dtype.itemsize, value.strides, int(value.__array_interface__["data"][0])
         else:
             check_tensor(name, value)
             value = value.detach().resolve_conj().resolve_neg()
-            dtype, element = str(value.dtype).removeprefix("torch."), value.element_size()
+            dtype, element = dtype_of(value), value.element_size()
             strides, address = tuple(step * element for step in value.stride()), value.data_ptr()
         if dtype not in DTYPES:
             raise TypeError(f"tensor {name!r} has the dtype {dtype}, which cannot be shared")
@@ -311,7 +318,9 @@ def is_raw(group: Sequence[str], places: dict[str, Place]) -> bool:
 
 
 def empty_shared(shape: int | Sequence[int], dtype: Any = "float32") -> Any:
-    """An array or a tensor, of zeros, in memory that :func:`share` needs not copy.
+    """An array or a tensor, of zeros, in memory of its own that :func:`share` needs not copy.
+
+    Each takes two descriptors; :func:`shared_like` takes them once for a whole state dict.
 
     Parameters
     ----------
@@ -340,6 +349,44 @@ def empty_shared(shape: int | Sequence[int], dtype: Any = "float32") -> Any:
     return over_torch(flat_torch(memory), dtype, 0, shape, dense(shape, element))
 
 
+def shared_like(tensors: Any) -> Any:
+    """A state dict like another, of zeros, in one memory that :func:`share` needs not copy.
+
+    Parameters
+    ----------
+    tensors : array, tensor, or state dict
+        As of :func:`share`. Only dtypes and shapes count: tensors may lie on any device, "meta" too.
+
+    Raises
+    ------
+    MemoryError, TypeError
+        As of :func:`empty_shared`.
+    """
+    values: dict[str, Any] = {}
+    nesting = flatten(tensors, lambda value, path: leaf_of(value, path, values))
+    offsets, end = {}, 0
+    for name, value in values.items():
+        if dtype_of(value) not in DTYPES:
+            raise TypeError(f"tensor {name!r} has the dtype {dtype_of(value)}, which cannot be shared")
+        offsets[name] = -(-end // ALIGN) * ALIGN
+        end = offsets[name] + math.prod(value.shape) * value.dtype.itemsize
+    memory = allocate(end)
+    flat = flat_torch(memory) if any(is_torch(value) for value in values.values()) else None
+
+    def leaf(kind: str, inner: Any) -> Any:
+        if kind == "s":
+            return sys.modules["torch"].Size(inner)
+        if kind not in ("t", "n", "y"):
+            return None
+        value, offset = values[inner], offsets[inner]
+        if kind == "t":
+            assert flat is not None
+            return over_torch(flat, value.dtype, offset, value.shape, dense(value.shape, value.dtype.itemsize))
+        return np.ndarray(value.shape, value.dtype, memory, offset) if kind == "n" else value.tobytes()
+
+    return unflatten(nesting, leaf)
+
+
 def share(key: str, tensors: Any, *, writable: bool = False, agent: PodDataServerClient | None = None) -> None:
     """Let other processes of this host attach to tensors, until this process ends, or shares something else under the key.
 
@@ -348,7 +395,7 @@ def share(key: str, tensors: Any, *, writable: bool = False, agent: PodDataServe
     key : str
     tensors : array, tensor, or state dict
         Dicts, lists and tuples, nested at will, of NumPy arrays, torch tensors on the CPU, numbers, texts, bytes, None. What lies in
-        memory of :func:`empty_shared` is shared as it is: writes to it show at once. All else is copied, once. Tensors that share
+        memory of :func:`empty_shared` or :func:`shared_like` is shared as it is: writes to it show at once. All else is copied, once. Tensors that share
         memory share it again when they are attached.
     writable : bool
         Others may write to what they attach.

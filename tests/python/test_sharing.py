@@ -134,6 +134,21 @@ def test_nothing_is_copied(agent: Agent) -> None:
     assert mine[0, 0] == 9
 
 
+def test_a_state_dict_in_one_memory(agent: Agent) -> None:
+    tree = {"a": [np.ones((3, 5), np.int16), {"b": np.ones(7, np.complex64)}], "c": "text", "d": b"bytes", "none": np.ones((0, 2))}
+    mine = sharing.shared_like(tree)
+    assert mine["a"][0].shape == (3, 5) and mine["a"][0].dtype == np.int16 and mine["c"] == "text" and mine["d"] == b"bytes"
+    assert not mine["a"][0].any() and len(mapped_here()) == 1
+    mine["a"][0][:], mine["a"][1]["b"][:] = 5, 1j
+    sharing.share("key", mine)
+    assert open_in(agent.pid) == 2
+    got = sharing.attach("key")
+    mine["a"][0][2, 4] = 6
+    assert got["a"][0].tolist() == [[5] * 5, [5] * 5, [5, 5, 5, 5, 6]] and got["a"][1]["b"].tolist() == [1j] * 7
+    with pytest.raises(TypeError, match="'x' has the dtype object"):
+        sharing.shared_like({"x": np.array([None])})
+
+
 def test_arrays_that_share_memory_share_it_again(agent: Agent) -> None:
     base = np.arange(20, dtype=np.int32)
     sharing.share("key", {"a": base[2:12], "b": base[8:], "c": base[4:6].view(np.int64), "other": np.arange(3)}, writable=True)
@@ -362,6 +377,19 @@ def test_tensors_in_shared_memory_are_not_copied(agent: Agent) -> None:
     del got, mine
     gc.collect()
     assert mapped_here() == []
+
+
+@needs_torch
+def test_a_model_in_one_memory(agent: Agent) -> None:
+    with torch.device("meta"):
+        model = torch.nn.Linear(3, 5, dtype=torch.bfloat16)
+    mine = sharing.shared_like(model.state_dict())
+    mine["weight"].fill_(2)
+    model.load_state_dict(mine, assign=True)
+    sharing.share("model", model.state_dict())
+    got = sharing.attach("model")
+    model.weight.data[4, 2] = 7
+    assert got["weight"][4].tolist() == [2, 2, 7] and got["bias"].tolist() == [0] * 5 and got["bias"].dtype == torch.bfloat16
 
 
 @needs_torch
