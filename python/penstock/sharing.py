@@ -48,6 +48,7 @@ DTYPES = frozenset((
     "bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "bfloat16", "float32", "float64",
     "complex32", "complex64", "complex128", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz",
     "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn_x2"))
+NO_PART = re.compile(r"[%/\x00-\x1f\x7f]")  # what a part of a key has not
 Array = np.ndarray[Any, np.dtype[Any]]
 
 libc = ctypes.CDLL(None)
@@ -182,7 +183,8 @@ class Place(NamedTuple):
             element, strides, address = value.dtype.itemsize, value.strides, int(value.__array_interface__["data"][0])
         else:
             check_tensor(name, value)
-            value = value.detach().resolve_conj().resolve_neg()
+            if value.is_conj() or value.is_neg():
+                value = value.detach().resolve_conj().resolve_neg()
             dtype, element = dtype_of(value), value.element_size()
             strides, address = tuple(step * element for step in value.stride()), value.data_ptr()
         if dtype not in DTYPES:
@@ -276,7 +278,7 @@ class Shelf:
         if isinstance(place.value, np.ndarray):
             np.ndarray(place.shape, place.value.dtype, memory, offset, strides)[...] = place.value
         else:
-            over_torch(flat_torch(memory), place.value.dtype, offset, place.shape, strides).copy_(place.value)
+            over_torch(flat_torch(memory), place.value.dtype, offset, place.shape, strides).copy_(place.value.detach())
 
 
 def dense(shape: Sequence[int], element_bytes: int) -> tuple[int, ...]:
@@ -446,7 +448,7 @@ def said_of(key: str, place: Place, laid: Laid, index: dict[int, int]) -> dict[s
 
 def key_of(key: str, name: str) -> str:
     """Below a key a name is one part, whatever is in it."""
-    part = re.sub(r"[%/\x00-\x1f\x7f]", lambda found: f"%{ord(found[0]):02X}", name)
+    part = NO_PART.sub(lambda found: f"%{ord(found[0]):02X}", name) if NO_PART.search(name) else name
     part = part.replace(".", "%2E") if part in (".", "..") else part
     return f"{key}/{part}" if part else key
 
