@@ -39,27 +39,6 @@ static int await(int fd, short events, uint64_t until_ns)
     return n > 0 ? 0 : n == 0 ? -ETIMEDOUT : errno == EINTR ? 0 : -errno;
 }
 
-/* Return: 0 with all @bytes; -ENODATA the client has ended before the first, -ECONNRESET within them,
- * -ETIMEDOUT, -errno. */
-static int frame_read(int fd, void *into, size_t bytes, uint64_t until_ns)
-{
-    size_t done = 0;
-
-    while (done < bytes) {
-        ssize_t n = recv(fd, (char *)into + done, bytes - done, MSG_DONTWAIT);
-        int r = n > 0             ? 0
-                : n == 0          ? (done ? -ECONNRESET : -ENODATA)
-                : errno == EAGAIN ? await(fd, POLLIN, until_ns)
-                                  : -errno;
-
-        if (r < 0)
-            return r;
-        pst_assert(n <= (ssize_t)(bytes - done));
-        done += n > 0 ? (size_t)n : 0;
-    }
-    return 0;
-}
-
 /* Takes over what a message brought. Return: 0, -EMFILE some of it found no room. */
 static int fds_take(struct msghdr *message, struct pod_fds *came)
 {
@@ -83,8 +62,9 @@ static int fds_take(struct msghdr *message, struct pod_fds *came)
     return is_cut ? -EMFILE : 0;
 }
 
-/* A frame's length, and the descriptors that come with its bytes. */
-static int head_read(int fd, uint32_t *head, uint64_t until_ns, struct pod_fds *came)
+/* Return: 0 with all @bytes; -ENODATA the client has ended before the first, -ECONNRESET within them,
+ * -ETIMEDOUT, -errno. @came: takes the descriptors that come with them; NULL: the kernel closes those. */
+static int frame_read(int fd, void *into, size_t bytes, uint64_t until_ns, struct pod_fds *came)
 {
     union {
         struct cmsghdr align;
@@ -92,14 +72,14 @@ static int head_read(int fd, uint32_t *head, uint64_t until_ns, struct pod_fds *
     } control;
     size_t done = 0;
 
-    while (done < sizeof(*head)) {
-        struct iovec part = {.iov_base = (char *)head + done, .iov_len = sizeof(*head) - done};
+    while (done < bytes) {
+        struct iovec part = {.iov_base = (char *)into + done, .iov_len = bytes - done};
         struct msghdr message = {.msg_iov = &part,
                                  .msg_iovlen = 1,
-                                 .msg_control = control.bytes,
-                                 .msg_controllen = sizeof(control.bytes)};
+                                 .msg_control = came ? control.bytes : NULL,
+                                 .msg_controllen = came ? sizeof(control.bytes) : 0};
         ssize_t n = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-        int r = n > 0             ? fds_take(&message, came)
+        int r = n > 0             ? (came ? fds_take(&message, came) : 0)
                 : n == 0          ? (done ? -ECONNRESET : -ENODATA)
                 : errno == EAGAIN ? await(fd, POLLIN, until_ns)
                                   : -errno;
@@ -196,7 +176,7 @@ static void connection_drain(const struct pod_caller *caller)
     char dropped[4096];
 
     shutdown(caller->fd, SHUT_WR);
-    while (frame_read(caller->fd, dropped, sizeof(dropped), until_ns) == 0)
+    while (frame_read(caller->fd, dropped, sizeof(dropped), until_ns, NULL) == 0)
         ;
 }
 
@@ -227,7 +207,7 @@ static int connection_read(const struct pod_caller *caller, char **text, uint32_
 {
     uint32_t most = caller->local ? POD_FRAME_BYTES_MAX : REMOTE_FRAME_BYTES_MAX, head;
     uint64_t until_ns = stall_end_ns();
-    int r = head_read(caller->fd, &head, until_ns, came);
+    int r = frame_read(caller->fd, &head, sizeof(head), until_ns, came);
 
     if (r < 0)
         return r;
@@ -235,7 +215,7 @@ static int connection_read(const struct pod_caller *caller, char **text, uint32_
     if (*bytes > most)
         return -E2BIG;
     *text = malloc(*bytes + 1);
-    r = *text ? frame_read(caller->fd, *text, *bytes, until_ns) : -ENOMEM;
+    r = *text ? frame_read(caller->fd, *text, *bytes, until_ns, NULL) : -ENOMEM;
     return r == -ENODATA ? -ECONNRESET : r;
 }
 
