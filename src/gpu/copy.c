@@ -61,7 +61,7 @@ int pst_gpu_copy_tensor(struct pst_gpu_memory *to, const struct pst_gpu_tensor *
                         const struct pst_gpu_memory *from, const struct pst_gpu_tensor *from_tensor)
 {
     uint64_t to_offset = to_tensor->offset_bytes, from_offset = from_tensor->offset_bytes, first, end,
-             elements;
+             elements = 0;
     struct walk walk;
     int r = pst_gpu_tensor_alike(to_tensor, from_tensor) ? 0 : -EINVAL;
 
