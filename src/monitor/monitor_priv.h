@@ -3,8 +3,8 @@
 #ifndef PST_MONITOR_PRIV_H
 #define PST_MONITOR_PRIV_H
 
+#include "http/json.h"
 #include "monitor/monitor.h"
-#include "web/json.h"
 #include "web/web.h"
 
 #include <penstock/penstock.h>

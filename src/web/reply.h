@@ -3,7 +3,7 @@
 #ifndef PST_WEB_REPLY_H
 #define PST_WEB_REPLY_H
 
-#include "web/json.h"
+#include "http/json.h"
 #include "web/web.h"
 
 #include <stdarg.h>

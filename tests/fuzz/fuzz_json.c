@@ -2,7 +2,7 @@
 /* fuzz_json.c: JSON as clients send it. What is taken keeps the bounds, and printed it is taken again. */
 #include "fuzz.h"
 
-#include "web/json.h"
+#include "http/json.h"
 
 static size_t walk(const struct pst_json *value, size_t depth)
 {

@@ -23,7 +23,7 @@
 #include "files/rsync/rsyncd.h"
 #include "net/acceptor.h"
 #include "net/handshake.h"
-#include "web/json.h"
+#include "http/json.h"
 
 #include <limits.h>
 #include <pthread.h>

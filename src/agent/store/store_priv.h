@@ -13,7 +13,7 @@
 #include "files/relay/broadcasts.h"
 #include "files/root.h"
 #include "files/rsync/rsyncd.h"
-#include "web/json.h"
+#include "http/json.h"
 #include "web/web.h"
 
 #include <pthread.h>

@@ -9,7 +9,7 @@
 
 #include "cli/cli.h"
 #include "files/key.h"
-#include "web/client/client.h"
+#include "http/client.h"
 
 enum { PST_DATA_TOKEN_BYTES_MAX = 256, PST_DATA_HOST_BYTES_MAX = 256, PST_DATA_NAMESPACE_BYTES_MAX = 255 };
 

@@ -3,7 +3,7 @@
  * json.c: the door to cJSON. A scan looks at every text before cJSON does: it counts levels and values, which
  * cJSON allocates for as it goes, and finds what cJSON would take without a word.
  */
-#include "web/json.h"
+#include "http/json.h"
 
 #include <cjson/cJSON.h>
 #include <stdio.h>

@@ -7,11 +7,11 @@
  * Bounds: an answer PST_JSON_ANSWER_BYTES_MAX, a request timeout_ms, of which connecting has 10 s at the
  * most. Redirects are not followed, and no proxy is used: either would be shown the token.
  */
-#ifndef PST_WEB_CLIENT_H
-#define PST_WEB_CLIENT_H
+#ifndef PST_HTTP_CLIENT_H
+#define PST_HTTP_CLIENT_H
 
 #include "base/options.h"
-#include "web/json.h"
+#include "http/json.h"
 
 struct pst_http;
 

@@ -3,7 +3,7 @@
 #include "lib/web_rig.h"
 
 #include "base/percent.h"
-#include "web/client/client.h"
+#include "http/client.h"
 
 static char fault[PST_FAULT_BYTES];
 

@@ -7,8 +7,8 @@
  * that is not UTF-8, a NUL in a string (C would end there), anything behind the value. Of two members with
  * one name the first counts.
  */
-#ifndef PST_WEB_JSON_H
-#define PST_WEB_JSON_H
+#ifndef PST_HTTP_JSON_H
+#define PST_HTTP_JSON_H
 
 #include "base/base.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "lib/cm.h"
 
-#include "web/json.h"
+#include "http/json.h"
 
 static int parse(const char *text, struct pst_json **out)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* client.c: the door to libcurl. One easy handle a client; what it is told once stays for every request. */
-#include "web/client/client.h"
+#include "http/client.h"
 
 #include <curl/curl.h>
 #include <pthread.h>
