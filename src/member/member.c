@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* member.c: a member's life and its thread: connect, join, tell, wait; and from the beginning when one fails.
  */
-#include "member/member.h"
+#include "member/member_priv.h"
 
 #include "base/base.h"
 #include "base/clock.h"
@@ -9,12 +9,7 @@
 #include "base/host.h"
 #include "base/ms.h"
 #include "call/call.h"
-#include "pool/lease.h"
-#include "pool/report.h"
 #include "pool/map_fetch.h"
-#include "member/identity.h"
-#include "member/ready.h"
-#include "member/repair.h"
 #include "wire/pool.h"
 #include "wire/pool_member.h"
 
@@ -34,178 +29,10 @@ enum {
     OPEN_MS = 30000, /* to connect to the own node: a start that is late is better than none */
     CONNECT_MS = 1000,
     HEARTBEAT_MS_MIN = 10,
-    RETRY_MS = 200,     /* after a master that could not be reached, or would not have us */
-    SLEEP_MS = 20,      /* while an answer is awaited, so that deadlines are looked at */
     RING_MAX = 65536,   /* events that wait to be told; more make a full report */
     MAP_TRIES = 8,      /* another one may come while its pieces are fetched */
     SCANNED_MAX = 4096, /* for a portion of a report, of keys that have a home */
 };
-
-#define MEMBER_MAGIC 0x6d656d62u
-
-struct pst_member {
-    uint32_t magic;
-    struct penstock *store; /* its node */
-    struct penstock_watch *watch;
-    char walked[PENSTOCK_KEY_BYTES_MAX]; /* a full report has come so far */
-    size_t walked_bytes;
-    struct pst_report *report;
-    bool walking;       /* a full report is underway */
-    bool unfit;         /* to be given partitions; said once */
-    bool missed;        /* changes: another one is due, but not at once ... */
-    uint64_t walk_ns;   /* ... when one has begun then, */
-    uint64_t missed_ns; /* only from then on */
-    struct pst_boot_address masters[PST_STRINGS_MAX];
-    uint32_t master_count, master_at;
-    struct pst_channel_options options;
-    uint8_t secret[PST_BOOT_SECRET_BYTES_MAX];
-    struct pst_channel *channel; /* to masters[master_at]; NULL: none */
-    struct pst_identity identity;
-    struct pst_pool_join self;
-    bool joined;
-    struct pst_pool_joined as;
-    struct pst_tier_use tiers[PST_POOL_TIERS];
-    uint64_t report_ms;
-    bool copies_asked; /* for some of the node's keys */
-    struct pst_serving *serving;
-    struct pst_member_counters *counters;
-    const struct pst_member_sender *sender;
-    bool sending; /* it is open */
-    struct pst_repairer *repairer;
-    int changed_fd;      /* shards, or the sender, have something for the master */
-    uint64_t version;    /* of the pool map that shards have */
-    uint32_t placements; /* as `serving` counts them, of what is reported */
-    struct pst_lease lease;
-    uint64_t beat_ns;                            /* when the next heartbeat is due */
-    uint64_t stat_ns;                            /* when to look at the node's memory again */
-    char told[PST_STRINGS_MAX][PST_FAULT_BYTES]; /* the trouble with each master that was logged last */
-    struct pst_ready ready;
-    struct pst_pool_event events[PST_HEARTBEAT_EVENTS_MAX];
-    uint8_t question[PST_WIRE_QUESTION_BYTES_MAX];
-    uint8_t answer[PST_POOL_ANSWER_BYTES];
-    int stop_fd;
-    _Atomic bool stopping;
-    pthread_t thread;
-    bool running;
-    void (*log)(void *ctx, const char *line);
-    void *log_ctx;
-};
-
-static void say(const struct pst_member *m, const char *text)
-{
-    char line[PST_FAULT_BYTES + 300];
-
-    snprintf(line, sizeof(line), "pool: %s", text);
-    if (m->log)
-        m->log(m->log_ctx, line);
-}
-
-/* The same trouble with a master is logged once, until there is another with it or the node has joined.
- * @result: as of the call that failed. */
-static void trouble(struct pst_member *m, int result, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-
-static void trouble(struct pst_member *m, int result, const char *format, ...)
-{
-    char address[280], text[PST_FAULT_BYTES], line[PST_FAULT_BYTES + 290], *told = m->told[m->master_at];
-    va_list args;
-
-    pst_assert(m->master_at < m->master_count);
-    va_start(args, format);
-    vsnprintf(text, sizeof(text), format, args);
-    va_end(args);
-    pst_boot_address_print(&m->masters[m->master_at], address, sizeof(address));
-    snprintf(line, sizeof(line), "master %.250s: %s", address, text);
-    pst_ready_fails(&m->ready, result, line);
-    if (strcmp(text, told) == 0)
-        return;
-    memcpy(told, text, sizeof(text));
-    say(m, line);
-}
-
-/* Sleeps until the end, @fd (or -1), or @ms have passed. */
-static void nap(struct pst_member *m, int fd, uint64_t ms)
-{
-    struct pollfd fds[] = {{.fd = m->stop_fd, .events = POLLIN},
-                           {.fd = m->changed_fd, .events = POLLIN},
-                           {.fd = fd, .events = POLLIN}};
-
-    poll(fds, pst_count_of(fds), (int)pst_min(ms, 60000));
-}
-
-/* ---- asking the master ---- */
-
-static void hang_up(struct pst_member *m)
-{
-    pst_assert(m->channel && m->master_at < m->master_count);
-    m->channel = pst_channel_close(m->channel);
-    m->master_at = (m->master_at + 1) % m->master_count;
-}
-
-static bool dial(struct pst_member *m)
-{
-    const char *fault = "";
-    int r;
-
-    pst_assert(!m->channel && m->master_at < m->master_count);
-    m->options.address = m->masters[m->master_at];
-    r = pst_channel_open(&m->options, &m->channel, &fault);
-    if (r == 0)
-        return true;
-    m->counters->masters_unreached++;
-    trouble(m, r, "%s", *fault ? fault : strerror(-r));
-    m->master_at = (m->master_at + 1) % m->master_count;
-    return false;
-}
-
-/* This master is none of ours: it is left alone for a moment, and nothing is believed of it. */
-static void other_pool(struct pst_member *m)
-{
-    char name[PST_ID_TEXT_BYTES];
-
-    pst_id_print(&m->identity.pool, name);
-    m->counters->joins_refused++;
-    trouble(m, -EXDEV,
-            "it is another pool's, and this node has values of pool %s. If the master lost its pool map, "
-            "restore the "
-            "file, or start it with --adopt=%s; if the node is to change pools, start it empty",
-            name, name);
-    hang_up(m);
-    nap(m, -1, RETRY_MS);
-}
-
-/*
- * Asks, with @bytes of the question, and waits for the answer. Return: the result, its data op->value_bytes
- * long; after an error of the connection there is none any more.
- */
-static int ask(struct pst_member *m, struct penstock_op *op, size_t bytes)
-{
-    int shard = (int)(m->self.start % pst_channel_shards(m->channel)); /* one, so that order stays */
-    struct pst_op_list done = {0};
-
-    pst_assert(m->channel && bytes <= sizeof(m->question));
-    op->attrs = m->question;
-    op->attr_bytes = (uint16_t)bytes;
-    op->data = m->answer;
-    op->bytes = sizeof(m->answer);
-    pst_channel_submit(m->channel, op, shard, &done);
-    pst_channel_flush(m->channel);
-    while (!done.count)
-        pst_channel_wait(m->channel, &done, SLEEP_MS);
-    pst_assert(done.count == 1);
-    if (op->result == -EXDEV) {
-        other_pool(m);
-        return -ECONNRESET;
-    }
-    if (op->result == -ETIMEDOUT || op->result == -ECONNRESET || op->result == -ECONNREFUSED ||
-        op->result == -EHOSTUNREACH || op->result == -EPROTO || op->result == -EPROTONOSUPPORT ||
-        op->result == -EACCES || op->result == PENSTOCK_BUSY) {
-        trouble(m, op->result, "%s", penstock_result_text(op->result));
-        hang_up(m);
-        return -ECONNRESET;
-    }
-    return op->result;
-}
 
 static struct pst_bytes answer_of(const struct pst_member *m, const struct penstock_op *op)
 {
@@ -243,12 +70,13 @@ static bool join(struct pst_member *m)
 
     pst_assert(!m->joined);
     memcpy(m->self.pool, &m->identity.pool, sizeof(m->self.pool));
-    r = ask(m, &op, pst_pool_put_join(m->question, &m->self));
+    r = pst_member_ask(m, &op, pst_pool_put_join(m->question, &m->self));
     if (r == 0 && take_joined(m, answer_of(m, &op))) {
         m->joined = true;
         m->version = 0;
         m->counters->joins++;
         m->lease = (struct pst_lease){0};
+        m->term = 0;
         pst_serving_lease(m->serving, 0);
         memset(m->told, 0, sizeof(m->told));
         pst_report_join(m->report, m->as.member, m->as.epoch);
@@ -258,26 +86,26 @@ static bool join(struct pst_member *m)
         if (m->self.kept_epoch && m->self.kept_epoch != m->as.epoch)
             snprintf(line + bytes, sizeof(line) - (size_t)bytes, ", with all %sof epoch %" PRIu64,
                      m->self.kept_durable ? "that was durable " : "", m->self.kept_epoch);
-        say(m, line);
+        pst_member_say(m, line);
         m->self.kept_epoch = m->as.epoch; /* as long as it lives it has what it is asked to keep */
         m->self.kept_durable = false;
         r = pst_identity_note(&m->identity, m->as.epoch, pool_of(&m->as));
         if (r < 0)
-            trouble(m, r, "writing node_id: %s", strerror(-r));
+            pst_member_trouble(m, r, "writing node_id: %s", strerror(-r));
         return true;
     }
     if (r != -ECONNRESET)
         m->counters->joins_refused++;
     if (r == -EEXIST)
-        trouble(m, r, "the id is a living node's, at %.*s", (int)pst_min(op.value_bytes, 128),
-                (const char *)m->answer);
+        pst_member_trouble(m, r, "the id is a living node's, at %.*s", (int)pst_min(op.value_bytes, 128),
+                           (const char *)m->answer);
     else if (r == -EOPNOTSUPP)
-        trouble(m, r, "not a master of this version");
+        pst_member_trouble(m, r, "not a master of this version");
     else if (r != -ECONNRESET)
-        trouble(m, r == 0 ? -EPROTO : r, "it would not take the node in: %s",
-                penstock_result_text(r == 0 ? -EPROTO : r));
+        pst_member_trouble(m, r == 0 ? -EPROTO : r, "it would not take the node in: %s",
+                           penstock_result_text(r == 0 ? -EPROTO : r));
     if (m->channel && r != -EEXIST)
-        hang_up(m);
+        pst_member_hang_up(m);
     return false;
 }
 
@@ -303,7 +131,7 @@ static void leave(struct pst_member *m)
     pst_serving_lease(m->serving, 0); /* others may have its partitions as soon as the master has heard */
     member.ends = ends_of(m);
     memcpy(m->question, &member, sizeof(member));
-    ask(m, &op, sizeof(member));
+    pst_member_ask(m, &op, sizeof(member));
 }
 
 /* ---- the pool map ---- */
@@ -315,14 +143,20 @@ static int take_map(struct pst_member *m, const struct pst_map *map)
 
     pst_assert(m->joined && m->as.epoch > 0);
     if (!pst_id_equal(&map->pool, pool_of(&m->as))) {
-        other_pool(m);
+        pst_member_other_pool(m);
+        return -ECONNRESET;
+    }
+    if (map->term < m->term) {
+        pst_member_is_late(m);
         return -ECONNRESET;
     }
     r = m->sender->map(m->sender->ctx, map, m->as.member, m->as.epoch);
     if (r == 0)
         r = pst_serving_map(m->serving, map, m->as.member, m->as.epoch);
-    if (r == 0)
+    if (r == 0) {
         m->version = map->version;
+        m->term = map->term;
+    }
     m->missed |= m->placements != pst_serving_placements(m->serving);
     m->placements = pst_serving_placements(m->serving);
     return r;
@@ -339,7 +173,7 @@ static int fetch_map(struct pst_member *m)
         struct penstock_op op = {.code = PST_POOL_MAP, .offset = fetch.at, .known_version = m->version};
 
         memcpy(m->question, m->as.pool, sizeof(m->as.pool));
-        r = ask(m, &op, sizeof(m->as.pool));
+        r = pst_member_ask(m, &op, sizeof(m->as.pool));
         if (r == 0)
             r = pst_map_fetch_take(&fetch, answer_of(m, &op), op.generation);
         else if (r > 0)
@@ -362,9 +196,14 @@ static void take_lease(struct pst_member *m, const struct pst_pool_beat *beat, u
     int r;
 
     pst_assert(m->joined && beat->version);
+    if (beat->term < m->term) {
+        pst_member_is_late(m);
+        return;
+    }
+    m->term = beat->term;
     r = beat->version == m->version ? 0 : fetch_map(m);
     if (r < 0 && r != -ECONNRESET)
-        trouble(m, r, "its pool map: %s", strerror(-r));
+        pst_member_trouble(m, r, "its pool map: %s", strerror(-r));
     if (r < 0 || !pst_lease_grant(&m->lease, sent_ns, beat->lease_ms, beat->lease_version, beat->term))
         return;
     pst_serving_lease(m->serving, m->version >= m->lease.version ? m->lease.until_ns : 0);
@@ -505,7 +344,7 @@ static void tell(struct pst_member *m, uint64_t now_ns)
     message = pst_report_next(m->report, m->tiers, pst_clock_read_ns(CLOCK_BOOTTIME), &sent_ns);
     pst_assert(message->member == m->as.member && message->epoch == m->as.epoch);
     sequence = message->sequence;
-    r = ask(m, &op, put_heartbeat(m, message, sent_ns));
+    r = pst_member_ask(m, &op, put_heartbeat(m, message, sent_ns));
     if (r == -ECONNRESET)
         return; /* the same message again, when there is a master */
     if (r != -ESTALE && pst_pool_get_beat(answer_of(m, &op), &beat, wants) == 0 &&
@@ -513,12 +352,12 @@ static void tell(struct pst_member *m, uint64_t now_ns)
         answer = (struct pst_heartbeat_answer){.sequence_next = beat.sequence_next, .sync = beat.sync};
     else if (r != -ESTALE) {
         beat.version = 0; /* nothing of it is taken */
-        trouble(m, -EPROTO, "an answer that makes no sense, %d", r);
+        pst_member_trouble(m, -EPROTO, "an answer that makes no sense, %d", r);
     }
     if (pst_report_answered(m->report, sequence, r, &answer) == -ESTALE) {
         m->joined = false;
         pst_serving_lease(m->serving, 0);
-        say(m, "the master knows this node no more");
+        pst_member_say(m, "the master knows this node no more");
     } else if (beat.version) {
         take_lease(m, &beat, sent_ns);
         if (r == 0 && m->version) /* from now on the master sends puts here, and takes reports on the node */
@@ -540,7 +379,8 @@ static void tell_of_refused(struct pst_member *m, const struct pst_pool_copy *ch
         if (changes[i].change != PST_POOL_COPY_REFUSE)
             continue;
         m->unfit = true;
-        say(m, "the SSD could not be synced, so this node gives partitions back that it would have to clear "
+        pst_member_say(
+            m, "the SSD could not be synced, so this node gives partitions back that it would have to clear "
                "first");
     }
 }
@@ -558,9 +398,9 @@ static void tell_copies(struct pst_member *m)
     pst_assert(count <= PST_POOL_COPIES_MAX && m->joined);
     tell_of_refused(m, changes, count);
     if (count)
-        r = ask(m, &op,
-                pst_pool_put_items(m->question, m->as.pool, sizeof(m->as.pool), changes, sizeof(changes[0]),
-                                   count));
+        r = pst_member_ask(m, &op,
+                           pst_pool_put_items(m->question, m->as.pool, sizeof(m->as.pool), changes,
+                                              sizeof(changes[0]), count));
     if (r == 0 && (pst_serving_behind(m->serving) || count))
         fetch_map(m);
 }
@@ -572,9 +412,9 @@ static void wait_for_changes(struct pst_member *m, uint64_t now_ns)
 {
     struct pollfd changed = {.fd = penstock_watch_fd(m->watch), .events = POLLIN};
 
-    nap(m, changed.fd, m->beat_ns > now_ns ? (m->beat_ns - now_ns) / 1000000 + 1 : 0);
+    pst_member_nap(m, changed.fd, m->beat_ns > now_ns ? (m->beat_ns - now_ns) / 1000000 + 1 : 0);
     if (m->report_ms && changed.fd >= 0 && poll(&changed, 1, 0) > 0)
-        nap(m, -1, m->report_ms);
+        pst_member_nap(m, -1, m->report_ms);
 }
 
 /* The report that begins with a membership is full, and depends on where keys lie. Return: the master is
@@ -587,6 +427,22 @@ static bool take_first_map(struct pst_member *m)
     return m->channel != NULL;
 }
 
+/*
+ * A channel to a master. From the first heartbeat on it counts on a node that takes no lease of the ones
+ * before it any more: so a node that it knows already first learns of which term it is. Return: false there
+ * is none.
+ */
+static bool reach_master(struct pst_member *m)
+{
+    if (m->channel)
+        return true;
+    if (!pst_member_dial(m))
+        return false;
+    if (m->joined && fetch_map(m) < 0 && m->channel)
+        pst_member_hang_up(m);
+    return m->channel != NULL;
+}
+
 static void *member_main(void *arg)
 {
     struct pst_member *m = arg;
@@ -596,8 +452,8 @@ static void *member_main(void *arg)
         uint64_t now_ns;
 
         take_changes(m);
-        if ((!m->channel && !dial(m)) || (!m->joined && (!join(m) || !take_first_map(m)))) {
-            nap(m, -1, RETRY_MS);
+        if (!reach_master(m) || (!m->joined && (!join(m) || !take_first_map(m)))) {
+            pst_member_nap(m, -1, RETRY_MS);
             continue;
         }
         tell_copies(m);

@@ -51,6 +51,7 @@ enum {
     PST_POOL_BUSY = 4, /* result, as PENSTOCK_BUSY: ask again */
     PST_POOL_NO_PRIMARY =
         7, /* result of an operation on a key: all replicas of its partition are gone, for now */
+    PST_POOL_STANDBY = -EREMCHG, /* result: this master does not lead. Its answer is who does, or nothing */
     PST_POOL_COPIES_MAX = 1024,
     PST_POOL_REVOKE_MAX = 16384,      /* that go at a time; as many: there may be more, ask again */
     PST_POOL_ANSWER_BYTES = 60 << 10, /* room for an answer that may be long; no node fills more */

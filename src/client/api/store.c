@@ -60,6 +60,7 @@ const char *penstock_result_text(int result)
         {PENSTOCK_OWNED, "another reservation has the key"},
         {PENSTOCK_INCOMPLETE, "not all of the pool has reported, and who has not may have it"},
         {PENSTOCK_LOST, "lost: the node that had it is gone"},
+        {-EREMCHG, "a master that does not lead: the URL is to name the pool's other masters, too"},
         {-EDQUOT, "more than one session may hold"},
         {-ENODATA, "the reservation is not fully written"},
         {-E2BIG, "too many pieces"},
