@@ -20,7 +20,8 @@
  *
  * *One directory at a time* serves a pool: the caller sees to that (a lock on the file, a lease in etcd). A
  * new one may begin at once after the last has stopped: it grants leases anew, and moves no partition before
- * all that the last one granted have run out.
+ * all that the last one granted have run out. One that makes no pool map any more may grant leases a while
+ * longer, if the new one knows for how long (pst_directory_succeed()).
  *
  * Everything else is soft, and comes from the nodes: until all known ones have reported, a key that is not
  * found is INCOMPLETE, never a miss.
@@ -44,6 +45,8 @@ struct pst_directory;
 int pst_directory_open(const struct pst_directory_settings *settings, struct pst_bytes stored,
                        const struct pst_id *pool, uint64_t now_ns, struct pst_directory **out);
 struct pst_directory *pst_directory_close(struct pst_directory *d);
+/* Directly behind opening: the directory before this one may still grant leases, until then. */
+void pst_directory_succeed(struct pst_directory *d, uint64_t until_ns);
 /* The defaults of the table. */
 void pst_directory_preset(struct pst_directory_settings *settings);
 

@@ -60,7 +60,15 @@ void members_wake(struct pst_directory *d, uint64_t now_ns)
         return;
     d->counters.pauses++;
     for (uint32_t i = 0; i < d->settings.members_max; i++)
-        d->members[i].heard_ns = pst_min(d->members[i].heard_ns + slept_ns, now_ns);
+        d->members[i].heard_ns =
+            pst_max(d->members[i].heard_ns, pst_min(d->members[i].heard_ns + slept_ns, now_ns));
+}
+
+void pst_directory_succeed(struct pst_directory *d, uint64_t until_ns)
+{
+    directory_check(d);
+    for (uint32_t i = 0; i < d->settings.members_max; i++) /* as if each had a lease of that moment */
+        d->members[i].heard_ns = pst_max(d->members[i].heard_ns, until_ns);
 }
 
 void members_follow_map(struct pst_directory *d, uint64_t now_ns)
