@@ -207,7 +207,7 @@ static int open_master(struct daemon_node *served, const struct settings *settin
         snprintf(fault, PST_FAULT_BYTES, "master: a pool's master joins none");
         return -EINVAL;
     }
-    return pst_master_open(&settings->master, daemon_log, NULL, &served->master, fault);
+    return pst_master_open(&settings->master, NULL, daemon_log, NULL, &served->master, fault);
 }
 
 static int open_all(struct settings *settings, struct daemon_node *served, char *fault)

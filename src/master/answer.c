@@ -13,6 +13,7 @@
 /* A question and its answer. */
 struct question {
     struct pst_master *master;
+    enum pst_standing standing;
     const struct pst_wire_op *op;
     uint64_t now_ns;
     uint8_t *to;
@@ -329,8 +330,11 @@ static int call_locate(struct question *q)
     caller.host = id_of(asker.host);
     pst_directory_route_get(q->master->directory, &caller, keys, (uint32_t)count, q->now_ns, routes);
     q->master->located += (uint64_t)count;
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < count; i++) {
         q->master->location_hits += routes[i].status == PST_ROUTE_TO;
+        if (routes[i].status == PST_ROUTE_MISS && q->standing != PST_LEADS)
+            routes[i].status = PST_ROUTE_INCOMPLETE; /* it may be at a node that asks another master */
+    }
     pst_assert(q->master->location_hits <= q->master->located);
     answer_routes(q, routes, (uint32_t)count);
     return 0;
@@ -583,6 +587,36 @@ static int call_figures(struct question *q)
     return q->result->bytes ? 0 : -ENOBUFS;
 }
 
+/* What a master must be for a question: what changes the pool map is a leader's. */
+static enum pst_standing standing_for(uint8_t code)
+{
+    switch ((enum pst_pool_code)code) {
+    case PST_POOL_FIGURES:
+        return PST_STANDS_BY;
+    case PST_POOL_JOIN:
+    case PST_POOL_LEAVE:
+    case PST_POOL_COPIES:
+    case PST_POOL_REPAIR:
+    case PST_POOL_DRAIN:
+    case PST_POOL_FORGIVE:
+        return PST_LEADS;
+    default:
+        return PST_SPEAKS;
+    }
+}
+
+/* Return: 0, PST_POOL_STANDBY with the leader's address as the answer, if there is one. */
+static int check_standing(struct question *q)
+{
+    const struct pst_master *m = q->master;
+
+    q->standing = pst_master_standing(m);
+    if (q->standing >= standing_for(q->op->code))
+        return 0;
+    answer(q, m->leader, strlen(m->leader));
+    return PST_POOL_STANDBY;
+}
+
 static const struct {
     uint8_t code;
     int (*run)(struct question *q);
@@ -621,13 +655,14 @@ void pst_master_carry_out(void *ctx, const struct pst_wire_op *op, uint64_t now_
     for (uint32_t i = 0; i < PST_MASTER_CALL_COUNT; i++) {
         if (calls[i].code != op->code)
             continue;
-        r = check_pool(&q);
+        r = check_standing(&q);
+        r = r < 0 ? r : check_pool(&q);
         r = r < 0 ? r : calls[i].run(&q);
         m->malformed += r == -EPROTO;
         count(&m->calls[i], begin_ns, r);
         break;
     }
-    if (pst_directory_unstored(m->directory))
+    if (m->directory && pst_directory_unstored(m->directory))
         pthread_cond_signal(&m->stir);
     pst_assert(result->bytes <= room);
     pthread_mutex_unlock(&m->lock);

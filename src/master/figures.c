@@ -57,6 +57,13 @@ static void say_state(struct text *t, const struct pst_master_figures *f)
     }
 }
 
+static void say_counters(struct text *t, const struct pst_directory_counters *counters)
+{
+#define X(name, text) say(t, counters->name, "%s", #name);
+    PST_DIRECTORY_COUNTERS(X)
+#undef X
+}
+
 static void say_external(struct text *t, const struct pst_external_stats *stats)
 {
     pst_assert(stats->entries <= stats->added);
@@ -83,19 +90,30 @@ static void say_call(struct text *t, const struct pst_master_call *call, const c
     }
 }
 
-void pst_master_figures_take(const struct pst_master *m, uint64_t now_ns, struct pst_master_figures *out)
+static void take_of_directory(const struct pst_master *m, uint64_t now_ns, struct pst_master_figures *out)
 {
     const struct pst_map *map = pst_directory_map(m->directory);
 
+    pst_assert(m->external);
     out->map_version = map->version;
     out->term = map->term;
     pst_directory_state(m->directory, now_ns, &out->state);
     out->counters = *pst_directory_counters(m->directory);
     out->partitions_absent = m->partitions_incomplete;
+    out->external = pst_external_stats(m->external);
+}
+
+void pst_master_figures_take(const struct pst_master *m, uint64_t now_ns, struct pst_master_figures *out)
+{
+    memset(out, 0, sizeof(*out));
+    out->leads = pst_master_standing(m) == PST_LEADS;
+    out->takeovers = m->takeovers;
+    out->directory = m->directory != NULL;
+    if (m->directory)
+        take_of_directory(m, now_ns, out);
     out->malformed = m->malformed;
     out->located = m->located;
     out->location_hits = m->location_hits;
-    out->external = pst_external_stats(m->external);
     memcpy(out->calls, m->calls, sizeof(out->calls));
 }
 
@@ -104,14 +122,17 @@ size_t pst_master_figures_print(const struct pst_master_figures *f, char *to, si
     struct text t = {to, room, false};
 
     pst_assert(f->location_hits <= f->located);
-    say_state(&t, f);
-#define X(name, text) say(&t, f->counters.name, "%s", #name);
-    PST_DIRECTORY_COUNTERS(X)
-#undef X
+    pst_assert(f->directory || !f->leads);
+    say(&t, f->leads, "leads");
+    say(&t, f->takeovers, "takeovers");
+    if (f->directory) {
+        say_state(&t, f);
+        say_counters(&t, &f->counters);
+        say_external(&t, &f->external);
+    }
     say(&t, f->malformed, "malformed");
     say(&t, f->located, "located");
     say(&t, f->location_hits, "location_hits");
-    say_external(&t, &f->external);
 #define X(code, name) say_call(&t, &f->calls[PST_MASTER_CALL_##name], #name);
     PST_MASTER_CALLS(X)
 #undef X
@@ -134,6 +155,8 @@ static void read_published(struct pst_master *m, struct pst_master_figures *out)
     pthread_mutex_lock(&m->published_lock);
     *out = m->published;
     pthread_mutex_unlock(&m->published_lock);
+    /* Its thread may wait for the keeper since. */
+    out->leads = out->leads && pst_master_hold(m) == PST_LEADS;
 }
 
 size_t pst_master_published(struct pst_master *m, char *to, size_t room)
@@ -149,6 +172,10 @@ int pst_master_ready(struct pst_master *m, char fault[PST_FAULT_BYTES])
     struct pst_master_figures figures;
 
     read_published(m, &figures);
+    if (!figures.leads) {
+        snprintf(fault, PST_FAULT_BYTES, "this master does not lead");
+        return -EAGAIN;
+    }
     if (figures.partitions_absent == 0)
         return 0;
     snprintf(fault, PST_FAULT_BYTES, "none of the nodes that had the keys of %" PRIu64 " partitions is there",

@@ -6,15 +6,23 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 
-struct pst_map_file {
+struct map_file {
+    struct pst_keeper keeper;
     int folder_fd, lock_fd;
     uint64_t version; /* stored last by us; 0: nothing yet */
+    char path[PATH_MAX];
     char name[NAME_MAX - 8];
 };
+
+static struct map_file *map_file_of(struct pst_keeper *keeper)
+{
+    return pst_container_of(keeper, struct map_file, keeper);
+}
 
 static int refuse(char *fault, const char *path, const char *what)
 {
@@ -30,7 +38,7 @@ static int refuse_name(char *fault, const char *path, const char *what, int erro
     return error;
 }
 
-static int open_folder(struct pst_map_file *file, const char *path, char *fault)
+static int open_folder(struct map_file *file, const char *path, char *fault)
 {
     const char *slash = strrchr(path, '/');
     size_t folder_bytes = slash ? pst_max((size_t)(slash - path), 1) : 0; /* "/" is its own */
@@ -49,7 +57,7 @@ static int open_folder(struct pst_map_file *file, const char *path, char *fault)
 }
 
 /* The lock is a file of its own, since the pool map's is another one after each change. */
-static int take_lock(struct pst_map_file *file, const char *path, char *fault)
+static int take_lock(struct map_file *file, const char *path, char *fault)
 {
     char name[NAME_MAX], pid[32] = "";
     int len;
@@ -73,7 +81,7 @@ static int take_lock(struct pst_map_file *file, const char *path, char *fault)
     return 0;
 }
 
-static int read_all(struct pst_map_file *file, const char *path, size_t bytes_max, struct pst_bytes *stored,
+static int read_all(struct map_file *file, const char *path, size_t bytes_max, struct pst_bytes *stored,
                     char *fault)
 {
     pst_cleanup_close int fd = pst_own_open(file->folder_fd, file->name, O_RDONLY);
@@ -109,27 +117,15 @@ static int read_all(struct pst_map_file *file, const char *path, size_t bytes_ma
     return 0;
 }
 
-int pst_map_file_open(const char *path, size_t bytes_max, struct pst_map_file **out, struct pst_bytes *stored,
-                      char fault[PST_FAULT_BYTES])
+static int file_take(struct pst_keeper *keeper, size_t bytes_max, struct pst_bytes *stored,
+                     char fault[PST_FAULT_BYTES])
 {
-    struct pst_map_file *file = calloc(1, sizeof(*file));
-    int r;
+    struct map_file *file = map_file_of(keeper);
+    int r = open_folder(file, file->path, fault);
 
-    snprintf(fault, PST_FAULT_BYTES, "out of memory");
-    if (!file)
-        return -ENOMEM;
-    file->folder_fd = file->lock_fd = -1;
-    r = open_folder(file, path, fault);
     if (r == 0)
-        r = take_lock(file, path, fault);
-    if (r == 0)
-        r = read_all(file, path, bytes_max, stored, fault);
-    if (r < 0) {
-        pst_map_file_close(file);
-        return r;
-    }
-    *out = file;
-    return 0;
+        r = take_lock(file, file->path, fault);
+    return r == 0 ? read_all(file, file->path, bytes_max, stored, fault) : r;
 }
 
 static int write_all(int fd, struct pst_bytes map)
@@ -146,19 +142,14 @@ static int write_all(int fd, struct pst_bytes map)
     return fsync(fd) < 0 ? -errno : 0;
 }
 
-int pst_map_file_swap(struct pst_map_file *file, uint64_t version_before, uint64_t version,
-                      struct pst_bytes map)
+static int replace(struct map_file *file, struct pst_bytes map)
 {
     pst_cleanup_close int fd = -1;
     char name[NAME_MAX];
     int r;
 
-    pst_assert(version == version_before + 1);
-    pst_assert(map.len > 0);
     pst_assert(file->folder_fd >= 0);
     pst_assert(file->lock_fd >= 0); /* others read it, nobody else writes it */
-    if (file->version && file->version != version_before)
-        return -ESTALE;
     snprintf(name, sizeof(name), "%s.new", file->name);
     fd = pst_own_replace(file->folder_fd, name);
     r = fd < 0 ? fd : write_all(fd, map);
@@ -166,17 +157,66 @@ int pst_map_file_swap(struct pst_map_file *file, uint64_t version_before, uint64
         r = -errno;
     if (r == 0 && fsync(file->folder_fd) < 0)
         r = -errno;
-    if (r == 0)
-        file->version = version;
     return r;
 }
 
-struct pst_map_file *pst_map_file_close(struct pst_map_file *file)
+static int file_swap(struct pst_keeper *keeper, uint64_t version_before, uint64_t version,
+                     struct pst_bytes map, char fault[PST_FAULT_BYTES])
 {
-    if (!file)
-        return NULL;
+    struct map_file *file = map_file_of(keeper);
+    int r = 0;
+
+    pst_assert(version == version_before + 1);
+    pst_assert(map.len > 0);
+    if (file->version && file->version != version_before)
+        r = -ESTALE;
+    if (r == 0)
+        r = replace(file, map);
+    if (r == 0)
+        file->version = version;
+    else
+        snprintf(fault, PST_FAULT_BYTES, "%s", strerror(-r));
+    return r;
+}
+
+static struct pst_hold file_hold(struct pst_keeper *keeper)
+{
+    pst_assert(map_file_of(keeper)->lock_fd >= 0);
+    return (struct pst_hold){.leads_until_ns = UINT64_MAX, .speaks_until_ns = UINT64_MAX};
+}
+
+static void file_give(struct pst_keeper *keeper)
+{
+    struct map_file *file = map_file_of(keeper);
+
     pst_close_fd(&file->folder_fd);
     pst_close_fd(&file->lock_fd);
-    free(file);
-    return NULL;
+}
+
+static void file_close(struct pst_keeper *keeper)
+{
+    file_give(keeper);
+    free(map_file_of(keeper));
+}
+
+static const struct pst_keeper_ops file_ops = {
+    .take = file_take, .swap = file_swap, .hold = file_hold, .give = file_give, .close = file_close};
+
+int pst_map_file_open(const char *path, struct pst_keeper **out, char fault[PST_FAULT_BYTES])
+{
+    struct map_file *file;
+
+    if (strlen(path) >= sizeof(file->path)) {
+        errno = ENAMETOOLONG;
+        return refuse(fault, path, "its name");
+    }
+    file = calloc(1, sizeof(*file));
+    snprintf(fault, PST_FAULT_BYTES, "out of memory");
+    if (!file)
+        return -ENOMEM;
+    snprintf(file->path, sizeof(file->path), "%s", path);
+    file->keeper = (struct pst_keeper){.ops = &file_ops, .name = file->path};
+    file->folder_fd = file->lock_fd = -1;
+    *out = &file->keeper;
+    return 0;
 }

@@ -1,20 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* master.c: a master's life, and its thread, which stores pool maps before anyone hears of them. */
+/* master.c: a master's life, and its thread, which leads while it may, and looks after time. */
 #include "master/master_priv.h"
 
 #include "base/clock.h"
 #include "base/ms.h"
 #include "base/wait.h"
+#include "master/map_file.h"
 
-#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <time.h>
-
-enum {
-    RETRY_MS = 1000,
-    EPOCHS_A_SECOND_BITS = 20,
-};
 
 void pst_master_log(const struct pst_master *m, const char *format, ...)
 {
@@ -29,96 +23,52 @@ void pst_master_log(const struct pst_master *m, const char *format, ...)
     m->log(m->log_ctx, line);
 }
 
-/* ---- pool maps ---- */
+/* ---- its thread ---- */
 
-/* Others get in between. */
-static void revoke_all(struct pst_master *m, uint32_t member)
+enum pst_standing pst_master_hold(const struct pst_master *m)
 {
-    pst_assert(member < m->members_max);
-    while (pst_external_revoke_node(m->external, member, PST_POOL_REVOKE_MAX) == PST_POOL_REVOKE_MAX) {
-        pthread_mutex_unlock(&m->lock);
-        pthread_mutex_lock(&m->lock);
-    }
+    uint64_t now_ns = pst_clock_read_ns(CLOCK_BOOTTIME);
+    struct pst_hold hold = m->keeper->ops->hold(m->keeper);
+
+    if (now_ns < hold.leads_until_ns)
+        return PST_LEADS;
+    return now_ns < hold.speaks_until_ns ? PST_SPEAKS : PST_STANDS_BY;
 }
 
-/* Members that came or went with the pool map; what engines told of those that went goes too. */
-static void follow_map(struct pst_master *m)
+enum pst_standing pst_master_standing(const struct pst_master *m)
 {
-    const struct pst_map *map = pst_directory_map(m->directory);
-
-    pst_assert(map->members_max == m->members_max);
-    for (uint32_t i = 0; i < m->members_max; i++) {
-        const struct pst_map_member *member = &map->members[i];
-        uint64_t epoch = member->gone ? 0 : member->epoch;
-
-        if (m->external_epochs[i] == epoch)
-            continue;
-        if (m->external_epochs[i]) {
-            revoke_all(m, i);
-            pst_master_log(m, "member %u ended", i);
-        }
-        if (epoch)
-            pst_master_log(m, "member %u is %s%s%s, epoch %" PRIu64, i, member->address,
-                           *member->address ? "" : "unix:", *member->address ? "" : member->unix_path, epoch);
-        m->external_epochs[i] = epoch;
-    }
+    if (!m->begun)
+        return PST_STANDS_BY;
+    pst_assert(m->directory);
+    pst_assert(m->map_bytes > 0);
+    return pst_master_hold(m);
 }
 
-/* Partitions whose keys nobody can be asked for: when they are more than they were, and when there are none
- * again.
- */
-static void tell_of_partitions(struct pst_master *m)
+static void tell_of_standing(struct pst_master *m, enum pst_standing standing)
 {
-    const struct pst_map *map = pst_directory_map(m->directory);
-    uint32_t incomplete = 0;
+    static const char *const texts[] = {
+        [PST_STANDS_BY] = "this master has not heard from etcd for too long: it grants no lease",
+        [PST_SPEAKS] = "this master does not hear from etcd: nodes serve on with the pool map that they have",
+        [PST_LEADS] = "this master leads"};
 
-    for (uint32_t i = 0; i < PST_PARTITIONS; i++)
-        incomplete +=
-            map->partitions[i].state == PST_MAP_INCOMPLETE && !pst_map_partition_dealt(&map->partitions[i]);
-    if (incomplete > m->partitions_incomplete)
-        pst_master_log(m, "none of the nodes that had the keys of %u of %u partitions is there", incomplete,
-                       PST_PARTITIONS);
-    else if (m->partitions_incomplete > 0 && incomplete == 0)
-        pst_master_log(m, "all partitions have a node again");
-    m->partitions_incomplete = incomplete;
+    if (m->begun && standing != m->told)
+        pst_master_log(m, "%s", texts[standing]);
+    m->told = m->begun ? standing : PST_STANDS_BY;
 }
 
-/* Called and left with the lock held; others get in while the disk works. Return: 0 or -errno. */
-static int store_map(struct pst_master *m)
+static void work(struct pst_master *m)
 {
-    uint64_t version;
-    size_t bytes = pst_directory_store_begin(m->directory, m->map_next, m->map_room, &version);
-    uint8_t *before = m->map;
-    int r;
+    enum pst_standing standing;
 
-    pst_assert(bytes > 0 && bytes <= m->map_room);
-    pst_assert(m->map_next != m->map);
-    for (;;) {
-        pthread_mutex_unlock(&m->lock);
-        r = pst_map_file_swap(m->file, version - 1, version, (struct pst_bytes){m->map_next, bytes});
-        pthread_mutex_lock(&m->lock);
-        if (r == 0)
-            break;
-        if (!m->failing)
-            pst_master_log(m, "pool map %" PRIu64 " could not be stored, and changes nothing: %s", version,
-                           strerror(-r));
-        m->failing = true;
-        if (m->stopping || !m->running)
-            return r;
-        pthread_mutex_unlock(&m->lock);
-        usleep(RETRY_MS * 1000);
-        pthread_mutex_lock(&m->lock);
-    }
-    pst_assert(m->map == before);
-    m->failing = false;
-    m->map = m->map_next;
-    m->map_next = before;
-    m->map_bytes = bytes;
-    pst_directory_stored(m->directory, version, pst_now_ns());
-    pst_assert(pst_directory_map(m->directory)->version == version);
-    follow_map(m);
-    tell_of_partitions(m);
-    return 0;
+    if (m->keeper->ops->shared)
+        pst_lead_step(m);
+    standing = pst_master_standing(m);
+    if (standing == PST_LEADS)
+        pst_directory_tick(m->directory, pst_now_ns());
+    if (m->directory && pst_now_ns() >= m->retry_ns)
+        pst_lead_store(m);
+    if (m->keeper->ops->shared)
+        tell_of_standing(m, pst_master_standing(m));
 }
 
 static void *master_main(void *arg)
@@ -132,9 +82,7 @@ static void *master_main(void *arg)
     while (!m->stopping) {
         uint64_t until_ns = pst_deadline_ns(pst_now_ns(), m->tick_ms);
 
-        pst_directory_tick(m->directory, pst_now_ns());
-        while (!m->stopping && pst_directory_unstored(m->directory) && store_map(m) == 0)
-            ;
+        work(m);
         pst_master_publish(m);
         if (!m->stopping)
             pst_cond_wait_until(&m->stir, &m->lock, until_ns);
@@ -145,58 +93,8 @@ static void *master_main(void *arg)
 
 /* ---- life ---- */
 
-/* Goes on as the pool that the operator names, unless that is done already. */
-static int adopt(struct pst_master *m, const char *name, char *fault)
+static int open_tables(struct pst_master *m, char *fault)
 {
-    char own[PST_ID_TEXT_BYTES];
-    struct pst_id pool;
-    int r = pst_id_parse(name, &pool);
-
-    if (r < 0) {
-        snprintf(fault, PST_FAULT_BYTES, "adopt: '%.100s' is not a pool's name, %zu hexadecimal digits", name,
-                 2 * sizeof(pool));
-        return r;
-    }
-    /* Whatever the pool had counted to when its pool map was lost, this is more. */
-    r = pst_directory_adopt(m->directory, &pool, (uint64_t)time(NULL) << EPOCHS_A_SECOND_BITS);
-    pst_id_print(&pst_directory_map(m->directory)->pool, own);
-    if (r < 0)
-        snprintf(
-            fault, PST_FAULT_BYTES,
-            "adopt: the pool map has members of pool %s: to go on as another one begin with another file",
-            own);
-    return r;
-}
-
-static int open_directory(struct pst_master *m, const struct pst_master_settings *settings,
-                          struct pst_bytes stored, char *fault)
-{
-    struct pst_id pool;
-    int r;
-
-    pst_assert(!m->directory);
-    pst_random(&pool, sizeof(pool));
-    r = pst_directory_open(&settings->directory, stored, &pool, pst_now_ns(), &m->directory);
-    if (r == -EPROTONOSUPPORT)
-        snprintf(fault, PST_FAULT_BYTES, "pool map %.150s has a format that this program does not know",
-                 settings->pool_map);
-    else if (r == -E2BIG)
-        snprintf(fault, PST_FAULT_BYTES, "pool map %.150s has more members than members_max",
-                 settings->pool_map);
-    else if (r == -EBADMSG)
-        snprintf(fault, PST_FAULT_BYTES, "pool map %.150s is damaged, or not a pool map", settings->pool_map);
-    else if (r < 0)
-        snprintf(fault, PST_FAULT_BYTES, "directory: %s", strerror(-r));
-    return r == 0 && settings->adopt ? adopt(m, settings->adopt, fault) : r;
-}
-
-static int open_tables(struct pst_master *m, const struct pst_master_settings *settings, char *fault)
-{
-    const struct pst_external_settings external = {.nodes_max = m->members_max,
-                                                   .entries_max = (uint32_t)settings->blocks_max,
-                                                   .hits_max = (uint32_t)settings->block_hits_max,
-                                                   .hit_ttl_ns = pst_ns_of_ms(settings->block_hit_ttl_ms)};
-
     pst_assert(m->members_max >= 1 && m->members_max <= PST_MAP_MEMBERS_MAX);
     pst_assert(!m->map);
     pst_assert(!m->external);
@@ -205,54 +103,50 @@ static int open_tables(struct pst_master *m, const struct pst_master_settings *s
     m->map = malloc(m->map_room);
     m->map_next = malloc(m->map_room);
     m->external_epochs = calloc(m->members_max, sizeof(*m->external_epochs));
-    if (!m->map || !m->map_next || !m->external_epochs)
-        return -ENOMEM;
-    return pst_external_open(&external, &m->external);
+    return m->map && m->map_next && m->external_epochs ? 0 : -ENOMEM;
 }
 
-/* "PREFIX=home", "PREFIX=anywhere:2". */
-static int read_place(struct pst_directory *d, const char *text, char *fault)
+static int open_keeper(struct pst_master *m, char *fault)
 {
-    static const char *const words[] = {[PST_PLACE_ANYWHERE] = "anywhere", [PST_PLACE_HOME] = "home"};
-    const char *equals = strrchr(text, '='), *word = equals ? equals + 1 : "", *end;
-    uint64_t copies = 1, version;
-    size_t len = strcspn(word, ":");
-    int r = -EINVAL;
-
-    for (uint32_t i = 0; i < pst_count_of(words); i++) {
-        bool named = len == strlen(words[i]) && strncmp(word, words[i], len) == 0;
-
-        if (named && (!word[len] || (pst_parse_digits(word + len + 1, &end, &copies) == 0 && !*end)))
-            r = pst_directory_place(d, (struct pst_bytes){text, (size_t)(equals - text)}, i,
-                                    (uint32_t)pst_min(copies, UINT32_MAX), &version);
+    if (m->keeper && m->settings->pool_map) {
+        snprintf(fault, PST_FAULT_BYTES, "pool_map and etcd: a pool map is in one of them");
+        return -EINVAL;
     }
-    if (r < 0)
-        snprintf(fault, PST_FAULT_BYTES,
-                 "place '%.150s': PREFIX=home or PREFIX=anywhere, with :COPIES behind it; "
-                 "%d prefixes at the most",
-                 text, PST_MAP_PREFIXES_MAX);
+    if (!m->keeper && !m->settings->pool_map) {
+        snprintf(fault, PST_FAULT_BYTES, "a master needs a file for the pool map: set pool_map, or etcd");
+        return -EINVAL;
+    }
+    return m->keeper ? 0 : pst_map_file_open(m->settings->pool_map, &m->keeper, fault);
+}
+
+/* Of a pool map that nobody else may have. */
+static int lead(struct pst_master *m, char *fault)
+{
+    int r;
+
+    pthread_mutex_lock(&m->lock);
+    r = pst_lead_take(m, fault);
+    if (r == 0) {
+        r = pst_lead_store(m);
+        if (r < 0)
+            snprintf(fault, PST_FAULT_BYTES, "pool map: %s", strerror(-r));
+    }
+    pst_assert(r <= 0);
+    pst_master_publish(m);
+    pthread_mutex_unlock(&m->lock);
     return r;
 }
 
-/* Nobody is answered before the pool map is stored that this directory begins with. */
-static int begin(struct pst_master *m, char *fault)
+static int open_all(struct pst_master *m, char *fault)
 {
-    char name[PST_ID_TEXT_BYTES];
-    int r = 0;
+    int r = open_keeper(m, fault);
 
-    pst_assert(!m->running);
-    pthread_mutex_lock(&m->lock);
-    while (r == 0 && pst_directory_unstored(m->directory))
-        r = store_map(m);
-    pst_master_publish(m);
-    pthread_mutex_unlock(&m->lock);
-    if (r < 0) {
-        snprintf(fault, PST_FAULT_BYTES, "pool map: %s", strerror(-r));
+    if (r == 0)
+        r = open_tables(m, fault);
+    if (r == 0 && !m->keeper->ops->shared)
+        r = lead(m, fault);
+    if (r < 0)
         return r;
-    }
-    pst_assert(m->map_bytes > 0);
-    pst_id_print(&pst_directory_map(m->directory)->pool, name);
-    pst_master_log(m, "this is pool %s", name);
     m->running = true;
     r = -pthread_create(&m->thread, NULL, master_main, m);
     m->running = r == 0;
@@ -261,38 +155,22 @@ static int begin(struct pst_master *m, char *fault)
     return r;
 }
 
-static int open_all(struct pst_master *m, const struct pst_master_settings *settings, char *fault)
-{
-    struct pst_bytes stored = {NULL, 0};
-    int r;
-
-    if (!settings->pool_map) {
-        snprintf(fault, PST_FAULT_BYTES, "a master needs a file for the pool map: set pool_map");
-        return -EINVAL;
-    }
-    r = open_tables(m, settings, fault);
-    if (r == 0)
-        r = pst_map_file_open(settings->pool_map, m->map_room, &m->file, &stored, fault);
-    if (r == 0)
-        r = open_directory(m, settings, stored, fault);
-    free((void *)(uintptr_t)stored.data);
-    if (r == 0 && !pst_map_prefix_of(pst_directory_map(m->directory), (struct pst_bytes){"", 0}))
-        r = read_place(m->directory, "=home", fault);
-    for (uint32_t i = 0; i < settings->place.count && r == 0; i++)
-        r = read_place(m->directory, settings->place.items[i], fault);
-    return r == 0 ? begin(m, fault) : r;
-}
-
-int pst_master_open(const struct pst_master_settings *settings, void (*log)(void *ctx, const char *line),
-                    void *log_ctx, struct pst_master **out, char fault[PST_FAULT_BYTES])
+int pst_master_open(const struct pst_master_settings *settings, struct pst_keeper *keeper,
+                    void (*log)(void *ctx, const char *line), void *log_ctx, struct pst_master **out,
+                    char fault[PST_FAULT_BYTES])
 {
     struct pst_master *m = calloc(1, sizeof(*m));
     int r;
 
     snprintf(fault, PST_FAULT_BYTES, "out of memory");
-    if (!m)
+    if (!m) {
+        if (keeper)
+            keeper->ops->close(keeper);
         return -ENOMEM;
+    }
     m->magic = PST_MASTER_MAGIC;
+    m->settings = settings;
+    m->keeper = keeper;
     m->log = log;
     m->log_ctx = log_ctx;
     m->members_max = (uint32_t)settings->directory.members_max;
@@ -302,7 +180,7 @@ int pst_master_open(const struct pst_master_settings *settings, void (*log)(void
     pthread_mutex_init(&m->lock, NULL);
     pthread_mutex_init(&m->published_lock, NULL);
     pst_cond_init(&m->stir);
-    r = open_all(m, settings, fault);
+    r = open_all(m, fault);
     if (r < 0) {
         pst_master_close(m);
         return r;
@@ -323,7 +201,8 @@ struct pst_master *pst_master_close(struct pst_master *m)
         pthread_mutex_unlock(&m->lock);
         pthread_join(m->thread, NULL);
     }
-    m->file = pst_map_file_close(m->file);
+    if (m->keeper)
+        m->keeper->ops->close(m->keeper);
     pst_directory_close(m->directory);
     pst_external_close(m->external);
     pthread_cond_destroy(&m->stir);
@@ -347,10 +226,12 @@ int pst_master_map(struct pst_master *m, struct pst_map **out)
     if (!bytes)
         return -ENOMEM;
     pthread_mutex_lock(&m->lock);
+    r = pst_master_standing(m) == PST_STANDS_BY ? PST_POOL_STANDBY : 0;
     count = m->map_bytes;
     memcpy(bytes, m->map, count);
     pthread_mutex_unlock(&m->lock);
-    r = pst_map_decode((struct pst_bytes){bytes, count}, m->members_max, out);
+    if (r == 0)
+        r = pst_map_decode((struct pst_bytes){bytes, count}, m->members_max, out);
     free(bytes);
     return r;
 }

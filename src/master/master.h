@@ -6,6 +6,8 @@
  * The shards of the node that it is ask it, each from its thread; one lock lets one question through at a
  * time, each of a bounded number of keys. A thread of its own stores pool maps and looks after time. A
  * question whose answer has to wait for a pool map to be stored is told "busy", and asked again.
+ *
+ * Of several masters that share a keeper one leads. The others name it, and answer nothing else.
  */
 #ifndef PST_MASTER_H
 #define PST_MASTER_H
@@ -37,13 +39,17 @@ struct pst_master_settings {
 
 struct pst_master;
 
+struct pst_keeper;
+
 /*
- * Takes the pool map's file, and stores a first pool map when there is none. @settings: borrowed during the
- * call;
- * @log: told of members that come and go, from any thread. Return: 0 or -errno with the reason in @fault.
+ * Takes the pool map's file, and stores a first pool map when there is none. With a @keeper that masters
+ * share it goes on until it can take that. @settings: borrowed as long as the master is there; @keeper: in
+ * place of the file (keeper.h), or NULL; it is the master's from now on, and closed in failure, too; @log:
+ * told of members that come and go, from any thread. Return: 0 or -errno with the reason in @fault.
  */
-int pst_master_open(const struct pst_master_settings *settings, void (*log)(void *ctx, const char *line),
-                    void *log_ctx, struct pst_master **out, char fault[PST_FAULT_BYTES]);
+int pst_master_open(const struct pst_master_settings *settings, struct pst_keeper *keeper,
+                    void (*log)(void *ctx, const char *line), void *log_ctx, struct pst_master **out,
+                    char fault[PST_FAULT_BYTES]);
 /* Nobody asks any more. Returns NULL. */
 struct pst_master *pst_master_close(struct pst_master *master);
 
@@ -52,9 +58,10 @@ struct pst_master *pst_master_close(struct pst_master *master);
  * last turn of its thread. "name value" lines; return: bytes, 0 when they do not fit.
  */
 size_t pst_master_published(struct pst_master *master, char *to, size_t room);
-/* Whether its pool map is there, and every partition has a node. Return: 0, -EAGAIN with the reason. */
+/* Whether it leads, and every partition has a node. Return: 0, -EAGAIN with the reason. */
 int pst_master_ready(struct pst_master *master, char fault[PST_FAULT_BYTES]);
-/* A copy of the pool map in effect, for which askers wait as for each other. Return: 0 or -errno. */
+/* A copy of the pool map in effect, for which askers wait as for each other. Return: 0, PST_POOL_STANDBY it
+ * has none, -errno. */
 int pst_master_map(struct pst_master *master, struct pst_map **out);
 
 /* A node's role (node.h); @ctx is the master. */

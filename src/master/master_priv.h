@@ -5,7 +5,7 @@
 
 #include "directory/external.h"
 #include "master/master.h"
-#include "master/map_file.h"
+#include "master/keeper.h"
 
 #include <pthread.h>
 
@@ -46,8 +46,17 @@ struct pst_master_call {
     uint64_t us[PST_MASTER_BUCKETS];
 };
 
+/* What a master may answer, each more than the ones before it. */
+enum pst_standing {
+    PST_STANDS_BY, /* another one leads, or none */
+    PST_SPEAKS,    /* of the pool map that it has, which it may not change: it may lead no more */
+    PST_LEADS,
+};
+
 /* What a master counts, at one time. */
 struct pst_master_figures {
+    bool leads, directory; /* without one it counts nothing of a pool */
+    uint64_t takeovers;
     uint64_t map_version, term;
     struct pst_directory_state state;
     struct pst_directory_counters counters;
@@ -58,10 +67,11 @@ struct pst_master_figures {
 
 struct pst_master {
     uint32_t magic;
-    struct pst_directory *directory;
+    struct pst_directory *directory; /* NULL, as the next: another master leads, or none */
     struct pst_external *external;
     uint64_t *external_epochs; /* of the members whose blocks these are, by their numbers */
-    struct pst_map_file *file;
+    const struct pst_master_settings *settings;
+    struct pst_keeper *keeper;
     void (*log)(void *ctx, const char *line);
     void *log_ctx;
     uint32_t members_max;
@@ -69,11 +79,18 @@ struct pst_master {
     uint64_t heartbeat_ms, tick_ms;
     uint8_t *map, *map_next; /* the one in effect as bytes; where the next one is made */
     size_t map_bytes, map_room;
+    size_t storing_bytes; /* of the next one, which is about to be stored; 0: none is, */
+    uint64_t storing_version;
+    uint64_t retry_ns; /* what has failed is tried again then */
+    bool begun;        /* a pool map of this directory's is stored, so that it may be asked */
+    enum pst_standing told;
+    char leader[PST_MAP_ADDRESS_BYTES]; /* who leads instead; "": nobody that is known */
+    uint64_t takeovers;
     pthread_mutex_t lock;
     pthread_cond_t stir; /* there is a pool map to store, or the end has come */
     pthread_t thread;
     bool running, stopping;
-    bool failing;           /* to store pool maps; said once */
+    bool failing, untaken;  /* to store pool maps, or to take them; said once */
     struct pst_id stranger; /* the last pool whose members were refused, and said to be, */
     uint64_t stranger_ns;   /* then */
     uint64_t start_ns;
@@ -86,6 +103,20 @@ struct pst_master {
 
 void pst_master_log(const struct pst_master *m, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+
+enum pst_standing pst_master_standing(const struct pst_master *m);
+/* By the keeper alone, which has been taken once. Any thread. */
+enum pst_standing pst_master_hold(const struct pst_master *m);
+
+/* ---- lead.c: the lock is held, and let go of meanwhile ---- */
+
+/* Takes the pool map and begins with it. Return: 0, PST_KEEPER_OTHERS, -errno with the reason in @fault. */
+int pst_lead_take(struct pst_master *m, char fault[PST_FAULT_BYTES]);
+/* The same of one that masters share, unless it is taken, or not due. */
+void pst_lead_step(struct pst_master *m);
+/* Stores what is to be stored. Return: 0 or -errno; behind -ESTALE there is no directory any more. */
+int pst_lead_store(struct pst_master *m);
+void pst_lead_end(struct pst_master *m);
 
 /* ---- figures.c ---- */
 

@@ -46,9 +46,10 @@ static void learn_pool(const char *path)
 
 static void open_master(void)
 {
-    struct pst_master_settings settings = {
+    static struct pst_master_settings settings = {
         .blocks_max = 1024, .block_hits_max = 1024, .block_hit_ttl_ms = 10};
-    char path[64], fault[PST_FAULT_BYTES];
+    static char path[64];
+    char fault[PST_FAULT_BYTES];
 
     pst_assert(mkdtemp(folder) && atexit(close_master) == 0);
     snprintf(path, sizeof(path), "%s/map", folder);
@@ -56,7 +57,7 @@ static void open_master(void)
     settings.directory.members_max = MEMBERS;
     settings.directory.entries_max = settings.directory.reservations_max = 1024;
     settings.pool_map = path;
-    pst_assert(pst_master_open(&settings, NULL, NULL, &master, fault) == 0);
+    pst_assert(pst_master_open(&settings, NULL, NULL, NULL, &master, fault) == 0);
     learn_pool(path);
 }
 
