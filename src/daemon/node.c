@@ -203,11 +203,20 @@ static int serve_monitor(struct daemon_node *served, char *fault)
 /* A pool's master is a node, too, and in no pool itself. */
 static int open_master(struct daemon_node *served, const struct settings *settings, char *fault)
 {
+    const struct pst_serve_settings *serve = &settings->serve;
+    const char *address = serve->member.advertise    ? serve->member.advertise
+                          : serve->node.listen.count ? serve->node.listen.items[0]
+                                                     : serve->node.unix;
+    struct pst_keeper *keeper = NULL;
+    int r = 0;
+
     if (settings->serve.member.master.count) {
         snprintf(fault, PST_FAULT_BYTES, "master: a pool's master joins none");
         return -EINVAL;
     }
-    return pst_master_open(&settings->master, NULL, daemon_log, NULL, &served->master, fault);
+    if (settings->etcd.etcd)
+        r = pst_etcd_open(&settings->etcd, address, &keeper, fault);
+    return r == 0 ? pst_master_open(&settings->master, keeper, daemon_log, NULL, &served->master, fault) : r;
 }
 
 static int open_all(struct settings *settings, struct daemon_node *served, char *fault)

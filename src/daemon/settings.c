@@ -17,6 +17,7 @@
 #define MEMBER_ROW(...)     ROW(serve.member, __VA_ARGS__)
 #define ROLE_ROW(...)       ROW(role, __VA_ARGS__)
 #define MASTER_ROW(...)     ROW(master, __VA_ARGS__)
+#define ETCD_ROW(...)       ROW(etcd, __VA_ARGS__)
 #define DIRECTORY_ROW(...)  ROW(master.directory, __VA_ARGS__)
 #define FOLLOW_ROW(...)     ROW(follow, __VA_ARGS__)
 #define COPIES_ROW(...)     ROW(serve.copying, __VA_ARGS__)
@@ -26,9 +27,9 @@
 static const struct pst_option rows[] = {
     PST_NODE_OPTIONS(NODE_ROW) PST_DOOR_OPTIONS(DOOR_ROW) PST_S3_OPTIONS(S3_ROW)
         PST_MEMBER_OPTIONS(MEMBER_ROW) PST_COPIES_OPTIONS(COPIES_ROW) PST_ROLE_OPTIONS(ROLE_ROW)
-            PST_MASTER_OPTIONS(MASTER_ROW) PST_DIRECTORY_OPTIONS(DIRECTORY_ROW) FOLLOW_OPTIONS(FOLLOW_ROW)
-                PST_DATA_STORE_OPTIONS(DATA_STORE_ROW) PST_MONITOR_OPTIONS(MONITOR_ROW)
-                    PST_POD_OPTIONS(POD_ROW)};
+            PST_MASTER_OPTIONS(MASTER_ROW) PST_ETCD_OPTIONS(ETCD_ROW) PST_DIRECTORY_OPTIONS(DIRECTORY_ROW)
+                FOLLOW_OPTIONS(FOLLOW_ROW) PST_DATA_STORE_OPTIONS(DATA_STORE_ROW)
+                    PST_MONITOR_OPTIONS(MONITOR_ROW) PST_POD_OPTIONS(POD_ROW)};
 static const struct pst_options options = {rows, pst_count_of(rows)};
 static const struct pst_option store_rows[] = {PST_ROLE_OPTIONS(ROLE_ROW) PST_DATA_STORE_OPTIONS(
     DATA_STORE_ROW) PST_DATA_STORE_TLS_OPTIONS(DATA_STORE_ROW)};
@@ -130,6 +131,10 @@ static int check_role(const struct settings *settings, char *fault)
         !daemon_role_is(settings, "agent")) {
         snprintf(fault, PST_FAULT_BYTES, "role: '%.100s' is none of 'master', 'store' and 'agent'",
                  settings->role.role);
+        return -EINVAL;
+    }
+    if (settings->etcd.etcd && !daemon_role_is(settings, "master")) {
+        snprintf(fault, PST_FAULT_BYTES, "etcd: only role=master keeps a pool map");
         return -EINVAL;
     }
     if (settings->data_store.data && !daemon_role_is(settings, "store")) {

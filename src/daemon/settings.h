@@ -8,6 +8,7 @@
 #include "base/options.h"
 #include "gateway/gateway.h"
 #include "gateway/s3.h"
+#include "master/etcd/etcd.h"
 #include "master/master.h"
 #include "monitor/monitor.h"
 #include "serve/serve.h"
@@ -37,6 +38,7 @@ struct settings {
     struct pst_s3_settings s3;
     struct pst_role_settings role;
     struct pst_master_settings master;
+    struct pst_etcd_settings etcd;
     struct follow_settings follow;
     struct pst_data_store_settings data_store;
     struct pst_pod_settings pod;

@@ -15,7 +15,7 @@ struct pst_http {
     char error[CURL_ERROR_SIZE];
     /* Of the request underway. */
     char *answer;
-    size_t answer_bytes, answer_room;
+    size_t answer_bytes, answer_room, answer_bytes_max;
     bool too_long;
 };
 
@@ -47,7 +47,7 @@ static int add_header(struct pst_http *http, const char *line)
     return longer ? 0 : -ENOMEM;
 }
 
-static int set_headers(struct pst_http *http, struct pst_bytes token)
+static int set_headers(struct pst_http *http, const char *scheme, struct pst_bytes token)
 {
     pst_cleanup_free char *line = NULL;
     int r = add_header(http, "Content-Type: application/json");
@@ -56,7 +56,7 @@ static int set_headers(struct pst_http *http, struct pst_bytes token)
         r = add_header(http, "Expect:"); /* no pause in front of a body */
     if (r < 0 || token.len == 0)
         return r;
-    if (asprintf(&line, "Authorization: Bearer %.*s", (int)token.len, (const char *)token.data) < 0)
+    if (asprintf(&line, "Authorization: %s%.*s", scheme, (int)token.len, (const char *)token.data) < 0)
         return -ENOMEM;
     r = add_header(http, line);
     explicit_bzero(line, strlen(line));
@@ -79,7 +79,7 @@ static size_t take_answer(char *data, size_t size, size_t count, void *arg)
     struct pst_http *http = arg;
     size_t bytes = size * count, wanted = http->answer_bytes + bytes;
 
-    if (wanted > PST_JSON_ANSWER_BYTES_MAX) {
+    if (wanted > http->answer_bytes_max) {
         http->too_long = true;
         return 0;
     }
@@ -113,6 +113,10 @@ static void set_curl(struct pst_http *http, const struct pst_http_settings *sett
     curl_easy_setopt(curl, CURLOPT_WRITEDATA, http);
     if (settings->ca_file)
         curl_easy_setopt(curl, CURLOPT_CAINFO, settings->ca_file);
+    if (settings->certificate_file)
+        curl_easy_setopt(curl, CURLOPT_SSLCERT, settings->certificate_file);
+    if (settings->key_file)
+        curl_easy_setopt(curl, CURLOPT_SSLKEY, settings->key_file);
 }
 
 int pst_http_open(const struct pst_http_settings *settings, struct pst_http **out,
@@ -123,6 +127,7 @@ int pst_http_open(const struct pst_http_settings *settings, struct pst_http **ou
 
     pst_assert(url);
     pst_assert(settings->timeout_ms > 0);
+    pst_assert(settings->answer_bytes_max <= PST_JSON_ANSWER_BYTES_MAX);
     if ((strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0) ||
         strlen(url) > URL_BYTES_MAX || strpbrk(url, "?#")) {
         snprintf(fault, PST_FAULT_BYTES, "'%.100s' is no http:// or https:// URL", url);
@@ -136,11 +141,13 @@ int pst_http_open(const struct pst_http_settings *settings, struct pst_http **ou
     http = calloc(1, sizeof(*http));
     if (http)
         http->curl = curl_easy_init();
-    if (!http || !http->curl || !set_url(http, url) || set_headers(http, settings->token) < 0) {
+    if (!http || !http->curl || !set_url(http, url) || set_headers(http, "Bearer ", settings->token) < 0) {
         snprintf(fault, PST_FAULT_BYTES, "out of memory");
         pst_http_close(http);
         return -ENOMEM;
     }
+    http->answer_bytes_max =
+        settings->answer_bytes_max ? settings->answer_bytes_max : PST_JSON_ANSWER_BYTES_MAX;
     set_curl(http, settings);
     *out = http;
     return 0;
@@ -156,6 +163,25 @@ struct pst_http *pst_http_close(struct pst_http *http)
     free(http->answer);
     free(http);
     return NULL;
+}
+
+int pst_http_authorize(struct pst_http *http, struct pst_bytes text)
+{
+    struct curl_slist *before = http->headers;
+    int r;
+
+    if (!is_header_text(text))
+        return -EINVAL;
+    http->headers = NULL;
+    r = set_headers(http, "", text);
+    if (r < 0) {
+        curl_slist_free_all(http->headers);
+        http->headers = before;
+        return r;
+    }
+    curl_easy_setopt(http->curl, CURLOPT_HTTPHEADER, http->headers);
+    curl_slist_free_all(before);
+    return 0;
 }
 
 const char *pst_http_url(const struct pst_http *http)
@@ -239,6 +265,8 @@ static const char *detail_of(const struct pst_json *json)
 
     if (!text)
         text = pst_json_text(pst_json_get(detail, "error"));
+    if (!text)
+        text = pst_json_text(pst_json_get(json, "message")); /* etcd's */
     return text ? text : "refused";
 }
 

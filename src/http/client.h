@@ -4,7 +4,7 @@
  * from request to request, and shows its token with each. A request blocks its thread. One thread at a time
  * per client.
  *
- * Bounds: an answer PST_JSON_ANSWER_BYTES_MAX, a request timeout_ms, of which connecting has 10 s at the
+ * Bounds: an answer answer_bytes_max, a request timeout_ms, of which connecting has 10 s at the
  * most. Redirects are not followed, and no proxy is used: either would be shown the token.
  */
 #ifndef PST_HTTP_CLIENT_H
@@ -20,7 +20,9 @@ struct pst_http_settings {
     const char *url;        /* "http://host:port" or https, and a path in front of every target, if any */
     struct pst_bytes token; /* empty: none */
     const char *ca_file;    /* PEM file of those whom to trust with https; NULL: the system's */
+    const char *certificate_file, *key_file; /* PEM files of the client's own; NULL: none */
     uint32_t timeout_ms;
+    size_t answer_bytes_max; /* 0: PST_JSON_ANSWER_BYTES_MAX, which is the most */
 };
 
 /* Return: 0, or -errno with a text in @fault: -EINVAL the URL or the token cannot be, -ENOMEM. */
@@ -28,6 +30,9 @@ int pst_http_open(const struct pst_http_settings *settings, struct pst_http **ou
                   char fault[PST_FAULT_BYTES]);
 /* Returns NULL. */
 struct pst_http *pst_http_close(struct pst_http *http);
+/* In place of the token: all that a request's Authorization says. Return: 0, -EINVAL no header takes it,
+ * -ENOMEM. */
+int pst_http_authorize(struct pst_http *http, struct pst_bytes text);
 /* Without slashes at its end. Lives as the client. */
 const char *pst_http_url(const struct pst_http *http);
 

@@ -39,7 +39,8 @@ struct pst_keeper_ops {
      * nothing else than the same is to be tried again. With the reason in @fault. */
     int (*swap)(struct pst_keeper *keeper, uint64_t version_before, uint64_t version, struct pst_bytes map,
                 char fault[PST_FAULT_BYTES]);
-    struct pst_hold (*hold)(struct pst_keeper *keeper);
+    /* @fault: NULL, or the reason if it could not be held on to lately, else "". */
+    struct pst_hold (*hold)(struct pst_keeper *keeper, char fault[PST_FAULT_BYTES]);
     /* Another may take it. Whatever has not taken it is left alone. */
     void (*give)(struct pst_keeper *keeper);
     void (*close)(struct pst_keeper *keeper);

@@ -294,7 +294,7 @@ int pst_lead_take(struct pst_master *m, char fault[PST_FAULT_BYTES])
 void pst_lead_step(struct pst_master *m)
 {
     char fault[PST_FAULT_BYTES] = "";
-    struct pst_hold hold = m->keeper->ops->hold(m->keeper);
+    struct pst_hold hold = m->keeper->ops->hold(m->keeper, NULL);
     int r;
 
     if ((m->directory && !hold.lost) || pst_now_ns() < m->retry_ns)

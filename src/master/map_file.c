@@ -179,8 +179,10 @@ static int file_swap(struct pst_keeper *keeper, uint64_t version_before, uint64_
     return r;
 }
 
-static struct pst_hold file_hold(struct pst_keeper *keeper)
+static struct pst_hold file_hold(struct pst_keeper *keeper, char fault[PST_FAULT_BYTES])
 {
+    if (fault)
+        *fault = '\0';
     pst_assert(map_file_of(keeper)->lock_fd >= 0);
     return (struct pst_hold){.leads_until_ns = UINT64_MAX, .speaks_until_ns = UINT64_MAX};
 }

@@ -28,7 +28,7 @@ void pst_master_log(const struct pst_master *m, const char *format, ...)
 enum pst_standing pst_master_hold(const struct pst_master *m)
 {
     uint64_t now_ns = pst_clock_read_ns(CLOCK_BOOTTIME);
-    struct pst_hold hold = m->keeper->ops->hold(m->keeper);
+    struct pst_hold hold = m->keeper->ops->hold(m->keeper, NULL);
 
     if (now_ns < hold.leads_until_ns)
         return PST_LEADS;
@@ -47,12 +47,15 @@ enum pst_standing pst_master_standing(const struct pst_master *m)
 static void tell_of_standing(struct pst_master *m, enum pst_standing standing)
 {
     static const char *const texts[] = {
-        [PST_STANDS_BY] = "this master has not heard from etcd for too long: it grants no lease",
-        [PST_SPEAKS] = "this master does not hear from etcd: nodes serve on with the pool map that they have",
+        [PST_STANDS_BY] = "this master does not lead, and grants no lease any more",
+        [PST_SPEAKS] = "this master does not lead for now: nodes serve on with the pool map that they have",
         [PST_LEADS] = "this master leads"};
+    char fault[PST_FAULT_BYTES];
 
+    m->keeper->ops->hold(m->keeper, fault);
     if (m->begun && standing != m->told)
-        pst_master_log(m, "%s", texts[standing]);
+        pst_master_log(m, "%s%s%s", texts[standing], standing != PST_LEADS && *fault ? ": " : "",
+                       standing != PST_LEADS ? fault : "");
     m->told = m->begun ? standing : PST_STANDS_BY;
 }
 
@@ -63,7 +66,8 @@ static void work(struct pst_master *m)
     if (m->keeper->ops->shared)
         pst_lead_step(m);
     standing = pst_master_standing(m);
-    if (standing == PST_LEADS)
+    /* What cannot be stored is not to happen: who is silent meanwhile may be back by then. */
+    if (standing == PST_LEADS && !(m->failing && m->keeper->ops->shared))
         pst_directory_tick(m->directory, pst_now_ns());
     if (m->directory && pst_now_ns() >= m->retry_ns)
         pst_lead_store(m);

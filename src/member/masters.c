@@ -8,7 +8,10 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-enum { SLEEP_MS = 20 /* while an answer is awaited, so that deadlines are looked at */ };
+enum {
+    SLEEP_MS = 20,       /* while an answer is awaited, so that deadlines are looked at */
+    ALONE_MS_MAX = 1000, /* a master that does not want us */
+};
 
 void pst_member_say(const struct pst_member *m, const char *text)
 {
@@ -75,7 +78,8 @@ static void leave_alone(struct pst_member *m)
     struct pollfd end = {.fd = m->stop_fd, .events = POLLIN};
 
     pst_member_hang_up(m);
-    poll(&end, 1, RETRY_MS);
+    m->alone_ms = (uint32_t)pst_min(m->alone_ms + RETRY_MS, ALONE_MS_MAX);
+    poll(&end, 1, (int)m->alone_ms);
 }
 
 void pst_member_is_late(struct pst_member *m)
@@ -139,5 +143,6 @@ int pst_member_ask(struct pst_member *m, struct penstock_op *op, size_t bytes)
         pst_member_hang_up(m);
         return -ECONNRESET;
     }
+    m->alone_ms = 0;
     return op->result;
 }

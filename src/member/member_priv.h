@@ -32,6 +32,7 @@ struct pst_member {
     uint64_t missed_ns; /* only from then on */
     struct pst_boot_address masters[PST_STRINGS_MAX];
     uint32_t master_count, master_at;
+    uint32_t alone_ms; /* for how long the last one that did not want us was left alone */
     struct pst_channel_options options;
     uint8_t secret[PST_BOOT_SECRET_BYTES_MAX];
     struct pst_channel *channel; /* to masters[master_at]; NULL: none */

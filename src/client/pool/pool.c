@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/host.h"
+#include "base/ms.h"
 #include "base/options.h"
 
 #include <stdio.h>
@@ -12,6 +13,7 @@
 
 enum {
     CLOSE_NS = 1000000000, /* for the last word to a master */
+    ELECTION_US = 50000,   /* between two questions whether a master leads */
 };
 
 struct pool *pst_pool_of(struct penstock *store)
@@ -377,14 +379,30 @@ static int read_masters(struct pool *pool, const char *addresses)
     return pool->master_count ? 0 : pst_fail(-EINVAL, "%s: no master", pool->store->url);
 }
 
+/* A master that stands by waits for the one that leads to answer, or to be followed. */
+static bool one_stands_by(const struct pool *pool)
+{
+    for (uint32_t i = 0; i < pool->master_count; i++) {
+        if (pool->masters[i].error == PST_POOL_STANDBY)
+            return true;
+    }
+    return false;
+}
+
 static int first_map(struct pool *pool)
 {
+    uint64_t end_ns = pst_deadline_ns(pst_now_ns(), pool->options.connect_ms);
     struct penstock_op op = {.code = PST_POOL_MAP};
     int shard = POOL_SHARD_OF_MASTER;
 
     pst_assert(pool->master_count > 0);
     pst_assert(!pool->map);
     pst_run(pool->store, &op, 1, &shard);
+    while (op.result < 0 && one_stands_by(pool) && pst_now_ns() < end_ns) {
+        usleep(ELECTION_US);
+        op = (struct penstock_op){.code = PST_POOL_MAP};
+        pst_run(pool->store, &op, 1, &shard);
+    }
     if (op.result == -EOPNOTSUPP)
         return pst_fail(-EPROTO, "%s: a node answers there, and no master", pool->store->url);
     for (uint32_t i = 0; i < pool->master_count && op.result < 0; i++) {
