@@ -605,14 +605,16 @@ static enum pst_standing standing_for(uint8_t code)
     }
 }
 
-/* Return: 0, PST_POOL_STANDBY with the leader's address as the answer, if there is one. */
+/* Return: 0, PST_POOL_BUSY it wants what cannot be stored for now, PST_POOL_STANDBY with the leader's address
+ * as the answer, if there is one. */
 static int check_standing(struct question *q)
 {
     const struct pst_master *m = q->master;
+    enum pst_standing wanted = standing_for(q->op->code);
 
     q->standing = pst_master_standing(m);
-    if (q->standing >= standing_for(q->op->code))
-        return 0;
+    if (q->standing >= wanted) /* a change that is underway may cost a node its lease until it is stored */
+        return wanted == PST_LEADS && m->failing && m->keeper->ops->shared ? PST_POOL_BUSY : 0;
     answer(q, m->leader, strlen(m->leader));
     return PST_POOL_STANDBY;
 }
@@ -656,8 +658,8 @@ void pst_master_carry_out(void *ctx, const struct pst_wire_op *op, uint64_t now_
         if (calls[i].code != op->code)
             continue;
         r = check_standing(&q);
-        r = r < 0 ? r : check_pool(&q);
-        r = r < 0 ? r : calls[i].run(&q);
+        r = r ? r : check_pool(&q);
+        r = r ? r : calls[i].run(&q);
         m->malformed += r == -EPROTO;
         count(&m->calls[i], begin_ns, r);
         break;

@@ -84,7 +84,9 @@ static int make_known(struct pst_etcd_asker *asker, struct pst_http *http, char 
         snprintf(fault, PST_FAULT_BYTES, "etcd: no memory, or the password is no UTF-8");
         return -EINVAL;
     }
-    r = pst_http_ask(http, "POST", "/v3/auth/authenticate", body, &answer, fault);
+    r = pst_http_authorize(http, pst_bytes_of("")); /* a token that is taken no more is refused here, too */
+    if (r == 0)
+        r = pst_http_ask(http, "POST", "/v3/auth/authenticate", body, &answer, fault);
     token = pst_json_text(pst_json_get(answer, "token"));
     for (uint32_t i = 0; r == 0 && token && i < asker->count; i++)
         r = pst_http_authorize(asker->servers[i], pst_bytes_of(token));

@@ -209,7 +209,8 @@ static int carry_out(struct etcd *e, struct pst_etcd_txn *txn, size_t bytes_max,
     r = pst_etcd_get_done(answer, bytes_max, done);
     pst_json_free(answer);
     if (r == -EFBIG)
-        snprintf(fault, PST_FAULT_BYTES, "%s has more bytes than a pool map of members_max members", e->name);
+        snprintf(fault, PST_FAULT_BYTES, "%.150s has more bytes than a pool map of members_max members",
+                 e->name);
     else if (r < 0)
         snprintf(fault, PST_FAULT_BYTES, "etcd: an answer that makes no sense: %s", strerror(-r));
     return r;
@@ -284,7 +285,7 @@ static int take_grace(struct etcd *e, const struct pst_etcd_entry *told, char *f
     if (told->there && told->value.len <= GRACE_DIGITS_MAX && told->value.len > 0)
         memcpy(text, told->value.data, told->value.len);
     if (told->there && (pst_parse_digits(text, &end, &ms) < 0 || *end)) {
-        snprintf(fault, PST_FAULT_BYTES, "etcd: %s is no number of milliseconds", e->grace_key);
+        snprintf(fault, PST_FAULT_BYTES, "etcd: %.150s is no number of milliseconds", e->grace_key);
         return -EBADMSG;
     }
     e->keeper.grace_ms = pst_max(ms, e->settings->etcd_grace_ms);
@@ -384,6 +385,10 @@ static int etcd_swap(struct pst_keeper *keeper, uint64_t version_before, uint64_
     int r;
 
     pst_assert(version == version_before + 1 && map.len > 0 && e->has);
+    if (!e->made) { /* until it is taken again */
+        snprintf(fault, PST_FAULT_BYTES, "this master does not lead");
+        return -EAGAIN;
+    }
     pst_etcd_if_made(&txn, e->leader_key, e->made);
     pst_etcd_if_set(&txn, e->map_key, e->set);
     pst_etcd_then_put(&txn, e->map_key, map, 0);
@@ -489,7 +494,7 @@ static int check_settings(const struct pst_etcd_settings *settings, char *fault)
         r = pst_secret_read(settings->etcd_password_file, password, sizeof(password), fault);
         explicit_bzero(password, sizeof(password));
     }
-    return pst_min(r, 0);
+    return r < 0 ? r : 0;
 }
 
 static int open_all(struct etcd *e, char *fault)

@@ -54,9 +54,10 @@ int pst_etcd_unbase64(const char *text, size_t bytes_max, struct pst_bytes *out)
     bytes = chars / 4 * 3 - pads;
     if (bytes > bytes_max)
         return -EFBIG;
-    *out = (struct pst_bytes){NULL, 0};
-    if (bytes == 0)
+    if (bytes == 0) {
+        *out = (struct pst_bytes){NULL, 0};
         return 0;
+    }
     data = malloc(bytes);
     if (!data)
         return -ENOMEM;
