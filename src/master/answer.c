@@ -224,6 +224,13 @@ static int call_heartbeat(struct question *q)
     return r;
 }
 
+/* A change that cannot be stored may cost a node its lease until it is. */
+static bool may_change(const struct question *q)
+{
+    return q->standing == PST_LEADS && !(q->master->failing && q->master->keeper->ops->shared);
+}
+
+/* What is not done is asked for again: the pool map alone tells what was. */
 static int call_copies(struct question *q)
 {
     struct pst_pool_copy copies[PST_POOL_COPIES_MAX];
@@ -247,7 +254,8 @@ static int call_copies(struct question *q)
                                                  .copy_epoch = copies[i].copy_epoch};
         uint64_t version;
 
-        pst_directory_change_copy(q->master->directory, &request, &version); /* counts what it refuses */
+        if (may_change(q))
+            pst_directory_change_copy(q->master->directory, &request, &version); /* counts what it refuses */
     }
     return count < 0 ? count : 0;
 }
@@ -587,7 +595,8 @@ static int call_figures(struct question *q)
     return q->result->bytes ? 0 : -ENOBUFS;
 }
 
-/* What a master must be for a question: what changes the pool map is a leader's. */
+/* What a master must be for a question: what changes the pool map is a leader's. COPIES waits for no change,
+ * so that heartbeats behind it do not. */
 static enum pst_standing standing_for(uint8_t code)
 {
     switch ((enum pst_pool_code)code) {
@@ -595,7 +604,6 @@ static enum pst_standing standing_for(uint8_t code)
         return PST_STANDS_BY;
     case PST_POOL_JOIN:
     case PST_POOL_LEAVE:
-    case PST_POOL_COPIES:
     case PST_POOL_REPAIR:
     case PST_POOL_DRAIN:
     case PST_POOL_FORGIVE:
@@ -613,8 +621,8 @@ static int check_standing(struct question *q)
     enum pst_standing wanted = standing_for(q->op->code);
 
     q->standing = pst_master_standing(m);
-    if (q->standing >= wanted) /* a change that is underway may cost a node its lease until it is stored */
-        return wanted == PST_LEADS && m->failing && m->keeper->ops->shared ? PST_POOL_BUSY : 0;
+    if (q->standing >= wanted)
+        return wanted == PST_LEADS && !may_change(q) ? PST_POOL_BUSY : 0;
     answer(q, m->leader, strlen(m->leader));
     return PST_POOL_STANDBY;
 }
