@@ -10,6 +10,7 @@ import shutil
 import signal
 import ssl
 import subprocess
+import tempfile
 import urllib.error
 import urllib.request
 from typing import Any, Iterator
@@ -18,8 +19,8 @@ import pytest
 import support
 from support import free_port, wait_until
 
-ETCD = shutil.which("etcd")
-needs_etcd = pytest.mark.skipif(not ETCD, reason="etcd is not installed: ci/install test")
+ETCD, ETCDCTL = shutil.which("etcd"), shutil.which("etcdctl")
+needs_etcd = pytest.mark.skipif(not ETCD, reason="etcd is not installed: ci/install full")
 USER, PASSWORD = "root", "opens"
 # A slow machine is to change no leader by itself.
 TIMES = ("--heartbeat-interval=100", "--election-timeout=1000")
@@ -72,7 +73,7 @@ class Etcd:
     """All of its servers."""
 
     def __init__(self, folder: pathlib.Path, count: int, *more: str, scheme: str = "http") -> None:
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         self.more = more
         self.servers = [Server(f"e{i}", folder, scheme) for i in range(count)]
         self.urls = ",".join(server.url for server in self.servers)
@@ -120,11 +121,13 @@ class Etcd:
 
 
 @contextlib.contextmanager
-def etcd(folder: pathlib.Path, count: int = 1, *more: str) -> Iterator[Etcd]:
-    e = Etcd(folder / "etcd", count, *more)
-    try:
-        e.start()
-        e.await_leader()
-        yield e
-    finally:
-        e.kill()
+def etcd(count: int = 1, *more: str) -> Iterator[Etcd]:
+    """In memory, as others may keep the disk busy: it syncs each change."""
+    with tempfile.TemporaryDirectory(prefix="penstock-etcd-", dir=support.SHM) as folder:
+        e = Etcd(pathlib.Path(folder), count, *more)
+        try:
+            e.start()
+            e.await_leader()
+            yield e
+        finally:
+            e.kill()
