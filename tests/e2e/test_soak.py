@@ -9,6 +9,7 @@ import sys
 
 import pytest
 import support
+from etcd import needs_etcd
 from networks import refused
 
 UNSANITIZED = pytest.mark.skipif(support.sanitized(), reason="a sanitizer adds memory, and descriptors, of its own")
@@ -122,6 +123,19 @@ def test_kill_masters_holds() -> None:
 @pytest.mark.parametrize("fault", ["view", "lost"])
 def test_kill_masters_finds_what_is_planted(fault: str) -> None:
     soak_finds("kill_masters", 2, fault)
+
+
+@NO_PYTHON
+@needs_etcd
+def test_kill_masters_etcd_holds() -> None:
+    told = soak_holds("--only", "kill_masters_etcd", "--for-s", "6", "--seed", "7")
+    assert told["checked"] > 100 and told["terms"] > 0, json.dumps(told)
+
+
+@NO_PYTHON
+@needs_etcd
+def test_kill_masters_etcd_finds_what_is_planted() -> None:
+    soak_finds("kill_masters_etcd", 3, "lost")
 
 
 @NO_PYTHON
