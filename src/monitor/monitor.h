@@ -7,12 +7,13 @@
  *
  *     GET /                       a page for people, which asks for the rest; without a token
  *     GET /health                 the process lives; without a token
- *     GET /ready                  it serves; of a pool, it has joined; of a master, each partition has a node
+ *     GET /ready                  it serves; of a pool, it has joined; of a master, it leads, and each
+ *                                 partition has a node
  *     GET /metrics                rows.h
  *     GET /api/v1/pool/stats      what `penstock stat --json` prints
  *     GET /api/v1/pool/keys       of this node: ?prefix=TEXT&limit=NUMBER&after=CURSOR
- *     GET /api/v1/pool/nodes      of a master
- *     GET /api/v1/pool/map        of a master
+ *     GET /api/v1/pool/nodes      of a master that leads
+ *     GET /api/v1/pool/map        of a master that leads
  *
  * Bounds: 64 connections, 2 answers underway, each of which the node has 2 s for; 1,000 keys an answer; 2,000
  * series.
@@ -46,7 +47,7 @@ struct pst_monitor_ops {
     /* "name value" lines beside those of penstock_stat(). Return: bytes, 0: there are none. NULL: the node is
      * asked for them. */
     size_t (*figures)(void *ctx, char *to, size_t room);
-    /* NULL: it is no master. Return: 0 or -errno. */
+    /* NULL: it is no master. Return: 0, PST_POOL_STANDBY, -errno. */
     int (*map)(void *ctx, struct pst_map **out);
 };
 

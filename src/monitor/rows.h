@@ -17,6 +17,9 @@
  * FIGURE_us_N and FIGURE_us_more.
  */
 #define MONITOR_POOL_ROWS(ROW)                                                                               \
+    ROW("leads", NULL, "penstock_pool_leads", GAUGE, COUNT, "1: this master leads the pool; 0: it does not") \
+    ROW("takeovers", NULL, "penstock_pool_takeovers_total", COUNTER, COUNT,                                  \
+        "times that this master took the pool map, so as to lead")                                           \
     ROW("map_version", NULL, "penstock_pool_map_version", GAUGE, COUNT, "version of the pool map")           \
     ROW("term", NULL, "penstock_pool_term", GAUGE, COUNT, "masters that began from the stored pool map")     \
     ROW("members", NULL, "penstock_pool_members", GAUGE, COUNT, "nodes that are members of the pool")        \

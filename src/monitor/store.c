@@ -4,6 +4,7 @@
 
 #include "web/reply.h"
 #include "wire/figures.h"
+#include "wire/pool.h"
 
 #include <stdio.h>
 
@@ -11,7 +12,10 @@ enum { CURSOR_BYTES = 2 * PENSTOCK_KEY_BYTES_MAX + 1 };
 
 void monitor_no_answer(struct pst_web_answer *answer, int error)
 {
-    monitor_detail(answer, 503, "the node does not answer: %s", strerror(-error));
+    if (error == PST_POOL_STANDBY)
+        monitor_detail(answer, 503, "this master does not lead");
+    else
+        monitor_detail(answer, 503, "the node does not answer: %s", strerror(-error));
 }
 
 void monitor_add_count(struct pst_json *parent, const char *name, uint64_t value)

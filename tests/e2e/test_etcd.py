@@ -16,6 +16,7 @@ import support
 from etcd import ETCDCTL, PASSWORD, USER, Etcd, etcd, needs_etcd
 from masters import TIMES, Masters, SharedPool, shared_pool
 from members import ROUTED, master, member
+from metrics import Watched
 from support import fails_to_start, free_port, penstock, start_node, wait_until
 
 pytestmark = needs_etcd
@@ -62,6 +63,35 @@ def test_a_standby_says_who_leads(tmp_path: pathlib.Path) -> None:
             masters.nodes[leader].stop()  # in order: nobody waits for its lease
             wait_until("the other leads", lambda: masters.leads(1 - leader))
             node.wait_for("joined as member")
+
+
+def tells_that_it_leads(watched: Watched, leads: bool) -> bool:
+    """All that a master tells over HTTP, or refuses to tell."""
+    page = watched.metrics()
+    asked = [watched.ask(path) for path in ("/ready", "/api/v1/pool/map", "/api/v1/pool/nodes")]
+    return (page["penstock_pool_leads"].value() == leads and ("penstock_pool_map_version" in page) >= leads
+            and [status for status, _, _ in asked] == [200 if leads else 503] * 3
+            and all(leads or "this master does not lead" in text for _, _, text in asked))
+
+
+def test_masters_tell_over_http_who_leads(tmp_path: pathlib.Path) -> None:
+    """One that stands by has no pool map; one whose lease etcd let end leads no more, whatever it told before."""
+    with etcd() as e, Masters(e, 2, "--http=127.0.0.1:0", "--etcd-grace-ms=1000") as masters:
+        leader = masters.leader()
+        watched = [Watched(node) for node in masters.nodes]
+        wait_until("one leads", lambda: tells_that_it_leads(watched[leader], True))
+        assert watched[leader].metrics()["penstock_pool_takeovers_total"].value() == 1
+        wait_until("one stands by", lambda: tells_that_it_leads(watched[1 - leader], False))
+        assert "penstock_pool_map_version" not in watched[1 - leader].metrics()
+        assert watched[1 - leader].ask("/health")[0] == 200
+        assert watched[leader].json("/api/v1/pool/map")["term"] == 1
+        masters.nodes[leader].stop()
+        wait_until("the other leads", lambda: tells_that_it_leads(watched[1 - leader], True))
+        assert watched[1 - leader].json("/api/v1/pool/map")["term"] == 2
+        e.servers[0].send(signal.SIGSTOP)
+        wait_until("it leads no more", lambda: tells_that_it_leads(watched[1 - leader], False))
+        e.servers[0].send(signal.SIGCONT)
+        wait_until("it leads again", lambda: tells_that_it_leads(watched[1 - leader], True))
 
 
 def test_a_stopped_leader_does_not_act(tmp_path: pathlib.Path) -> None:
