@@ -243,7 +243,7 @@ static void print_lines(struct page *page, const struct row *row)
             continue;
         if (row->type != PST_FIGURE_HISTOGRAM)
             print_series(page, row, part, line->value);
-        else if (!matches("*_failed", part, &other) && !matches("*_total_us", part, &other) &&
+        else if (!matches("*_failed", part, &other) && !memmem(part.data, part.len, "_total_us", 9) &&
                  !memmem(part.data, part.len, "_us_", 4))
             print_call(page, row, part, i);
     }
