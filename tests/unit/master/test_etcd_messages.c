@@ -33,9 +33,8 @@ static void base64_both_ways(void **state)
 
 static void what_is_no_base64_is_refused(void **state)
 {
-    static const char *const wrong[] = {
-        "A",    "AA",   "AAA",  "AAAAA", "====",     "A===",       "=AAA",
-        "AA=A", "A-_A", "AA A", "AAA\n", "AAAA=AAA", "\xc3\xa9=="};
+    static const char *const wrong[] = {"A",    "AA",   "AAA",  "AAAAA", "====",     "A===",      "=AAA",
+                                        "AA=A", "A-_A", "AA A", "AAA\n", "AAAA=AAA", "\xc3\xa9=="};
     struct pst_bytes out = {"kept", 4};
 
     (void)state;
