@@ -300,9 +300,9 @@ void pst_lead_step(struct pst_master *m)
     if ((m->directory && !hold.lost) || pst_now_ns() < m->retry_ns)
         return;
     r = pst_lead_take(m, fault);
-    if (r < 0 && !m->untaken)
+    if (r < 0 && r != m->untaken)
         pst_master_log(m, "the pool map cannot be taken: %s", fault);
-    m->untaken = r < 0;
+    m->untaken = r < 0 ? r : 0;
     if (r == PST_KEEPER_OTHERS)
         pst_lead_end(m);
 }

@@ -90,7 +90,8 @@ struct pst_master {
     pthread_cond_t stir; /* there is a pool map to store, or the end has come */
     pthread_t thread;
     bool running, stopping;
-    bool failing, untaken;  /* to store pool maps, or to take them; said once */
+    bool failing;           /* to store pool maps; said once */
+    int untaken;            /* why they cannot be taken, an error that is said once; 0: they can */
     struct pst_id stranger; /* the last pool whose members were refused, and said to be, */
     uint64_t stranger_ns;   /* then */
     uint64_t start_ns;
