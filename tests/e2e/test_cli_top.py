@@ -75,14 +75,18 @@ def test_a_store_that_goes_and_comes_back(tmp_path: pathlib.Path) -> None:
     assert penstock("--url", url, "top", "--count=1", "--timeout=300").returncode == UNREACHABLE
 
 
+def nodes(url: str) -> list[dict]:
+    return Cli(url).json("top", "--count=1")["nodes"]
+
+
 def test_nodes_of_a_pool(tmp_path: pathlib.Path) -> None:
     with master(tmp_path, "--nodes-min=2", place="=home") as m, member(m, "--dram=16M"), member(m, "--dram=16M"):
         m.has(2)
         url = f"pool://{m.address}"
-        wait_until("both serve", lambda: [node["state"] for node in Cli(url).json("top", "--count=1")["nodes"]] == ["serving"] * 2)
-        look = Cli(url).json("top", "--count=1")
-        assert sum(node["primaries"] for node in look["nodes"]) == 4096
-        assert all(node["capacity_bytes"] == 16 << 20 for node in look["nodes"])
+        wait_until("both serve all", lambda: sum(node["primaries"] for node in nodes(url) if node["state"] == "serving") == 4096)
+        look = nodes(url)
+        assert len(look) == 2
+        assert all(node["capacity_bytes"] == 16 << 20 for node in look)
 
 
 def screen_of(url: str, *arguments: str) -> str:
