@@ -35,7 +35,7 @@ from .data_store.pod_data_server import FDS_MAX, FoundTensors, PodDataServerClie
 from .safetensors import FormatError
 
 if TYPE_CHECKING:
-    import torch
+    import torch  # type: ignore[import-not-found, unused-ignore]
 
 __all__ = ["attach", "empty_shared", "share", "shared_like", "unshare"]
 
