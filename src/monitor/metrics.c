@@ -314,12 +314,14 @@ int monitor_print(struct pst_monitor *monitor, const struct penstock_stat *stat,
     return answer->text ? 0 : -ENOMEM;
 }
 
-void monitor_metrics(struct pst_monitor *monitor, struct pst_web_answer *answer)
+void monitor_metrics(struct pst_monitor *monitor, const struct pst_web_request *request,
+                     struct pst_web_answer *answer)
 {
     struct penstock_stat stat = {.size = sizeof(stat)};
     char *text = NULL;
     int r = penstock_stat(monitor->store, &stat);
 
+    (void)request;
     if (r == 0)
         r = monitor_lines(monitor, &text);
     if (r == 0)

@@ -51,14 +51,16 @@ void monitor_detail(struct pst_web_answer *answer, int status, const char *forma
 
 /* ---- metrics.c ---- */
 
-void monitor_metrics(struct pst_monitor *monitor, struct pst_web_answer *answer);
+void monitor_metrics(struct pst_monitor *monitor, const struct pst_web_request *request,
+                     struct pst_web_answer *answer);
 /* The page, by @stat and the "name value" lines of @text. Return: 0 or -ENOMEM. */
 int monitor_print(struct pst_monitor *monitor, const struct penstock_stat *stat, const char *text,
                   struct pst_web_answer *answer);
 
 /* ---- store.c ---- */
 
-void monitor_stats(struct pst_monitor *monitor, struct pst_web_answer *answer);
+void monitor_stats(struct pst_monitor *monitor, const struct pst_web_request *request,
+                   struct pst_web_answer *answer);
 void monitor_keys(struct pst_monitor *monitor, const struct pst_web_request *request,
                   struct pst_web_answer *answer);
 /* The node has not told what was asked for. */
@@ -68,7 +70,9 @@ void monitor_add_count(struct pst_json *parent, const char *name, uint64_t value
 
 /* ---- pool.c ---- */
 
-void monitor_nodes(struct pst_monitor *monitor, struct pst_web_answer *answer);
-void monitor_map(struct pst_monitor *monitor, struct pst_web_answer *answer);
+void monitor_nodes(struct pst_monitor *monitor, const struct pst_web_request *request,
+                   struct pst_web_answer *answer);
+void monitor_map(struct pst_monitor *monitor, const struct pst_web_request *request,
+                 struct pst_web_answer *answer);
 
 #endif

@@ -37,13 +37,15 @@ static struct pst_json *node_json(const struct penstock_pool_node *node)
     return json;
 }
 
-void monitor_nodes(struct pst_monitor *monitor, struct pst_web_answer *answer)
+void monitor_nodes(struct pst_monitor *monitor, const struct pst_web_request *request,
+                   struct pst_web_answer *answer)
 {
     struct penstock_pool_node *members = NULL;
     size_t count = PST_MAP_MEMBERS_MAX;
     struct pst_json *json, *nodes;
     int r;
 
+    (void)request;
     if (!is_master(monitor, answer))
         return;
     members = calloc(count, sizeof(*members));
@@ -132,11 +134,13 @@ static struct pst_json *map_json(const struct pst_map *map)
     return json;
 }
 
-void monitor_map(struct pst_monitor *monitor, struct pst_web_answer *answer)
+void monitor_map(struct pst_monitor *monitor, const struct pst_web_request *request,
+                 struct pst_web_answer *answer)
 {
     struct pst_map *map = NULL;
     int r;
 
+    (void)request;
     if (!is_master(monitor, answer))
         return;
     r = monitor->ops->map(monitor->ctx, &map);

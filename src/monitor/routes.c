@@ -50,25 +50,32 @@ static void status(struct pst_web_answer *answer, int code, const char *word, co
 }
 
 /* On the web's loop. */
-static void health(struct pst_web_answer *answer)
+static void health(struct pst_monitor *monitor, const struct pst_web_request *request,
+                   struct pst_web_answer *answer)
 {
+    (void)monitor;
+    (void)request;
     status(answer, 200, "healthy", NULL);
 }
 
 /* On the web's loop. */
-static void status_page(struct pst_web_answer *answer)
+static void status_page(struct pst_monitor *monitor, const struct pst_web_request *request,
+                        struct pst_web_answer *answer)
 {
-    pst_assert(sizeof(monitor_page) > 1);
+    (void)monitor;
+    (void)request;
     answer->text = strdup(monitor_page);
     answer->content_type = "text/html; charset=utf-8";
     if (!answer->text)
         answer->status = 503;
 }
 
-static void ready(struct pst_monitor *monitor, struct pst_web_answer *answer)
+static void ready(struct pst_monitor *monitor, const struct pst_web_request *request,
+                  struct pst_web_answer *answer)
 {
     char fault[PST_FAULT_BYTES] = "";
 
+    (void)request;
     if (penstock_ping(monitor->store, NULL) < 0)
         status(answer, 503, "not ready", penstock_error());
     else if (monitor->ops->ready(monitor->ctx, fault) < 0)
@@ -79,37 +86,33 @@ static void ready(struct pst_monitor *monitor, struct pst_web_answer *answer)
 
 static const struct {
     const char *path;
-    void (*answer)(struct pst_monitor *monitor, struct pst_web_answer *answer);
+    void (*answer)(struct pst_monitor *monitor, const struct pst_web_request *request,
+                   struct pst_web_answer *answer);
+    bool without_store; /* while the node is starting, too */
 } routes[] = {
-    {"/ready", ready},
-    {"/metrics", monitor_metrics},
-    {"/api/v1/pool/stats", monitor_stats},
-    {"/api/v1/pool/nodes", monitor_nodes},
-    {"/api/v1/pool/map", monitor_map},
+    {"/", status_page, true},
+    {"/health", health, true},
+    {"/ready", ready, false},
+    {"/metrics", monitor_metrics, false},
+    {"/api/v1/pool/stats", monitor_stats, false},
+    {"/api/v1/pool/keys", monitor_keys, false},
+    {"/api/v1/pool/nodes", monitor_nodes, false},
+    {"/api/v1/pool/map", monitor_map, false},
 };
 
 void monitor_answer(void *ctx, const struct pst_web_request *request, struct pst_web_answer *answer)
 {
     struct pst_monitor *monitor = monitor_cast(ctx);
-    bool healthy = pst_bytes_equal(request->path, pst_bytes_of("/health"));
-    bool page = pst_bytes_equal(request->path, pst_bytes_of("/"));
-    bool keys = pst_bytes_equal(request->path, pst_bytes_of("/api/v1/pool/keys"));
     size_t i = 0;
 
     while (i < pst_count_of(routes) && !pst_bytes_equal(request->path, pst_bytes_of(routes[i].path)))
         i++;
-    if (!healthy && !page && !keys && i == pst_count_of(routes))
+    if (i == pst_count_of(routes))
         monitor_detail(answer, 404, "Not Found");
     else if (strcmp(request->method, "GET") != 0 && strcmp(request->method, "HEAD") != 0)
         monitor_detail(answer, 405, "Method Not Allowed");
-    else if (healthy)
-        health(answer);
-    else if (page)
-        status_page(answer);
-    else if (!monitor->store)
+    else if (!routes[i].without_store && !monitor->store)
         status(answer, 503, "not ready", "the node is starting");
-    else if (keys)
-        monitor_keys(monitor, request, answer);
     else
-        routes[i].answer(monitor, answer);
+        routes[i].answer(monitor, request, answer);
 }

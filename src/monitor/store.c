@@ -54,13 +54,15 @@ static struct pst_json *times_json(const struct penstock_stat *stat)
     return json;
 }
 
-void monitor_stats(struct pst_monitor *monitor, struct pst_web_answer *answer)
+void monitor_stats(struct pst_monitor *monitor, const struct pst_web_request *request,
+                   struct pst_web_answer *answer)
 {
     struct penstock_stat stat = {.size = sizeof(stat)};
     struct pst_json *json;
     char *text = NULL;
     int r = penstock_stat(monitor->store, &stat);
 
+    (void)request;
     if (r == 0)
         r = monitor_lines(monitor, &text);
     if (r < 0) {
