@@ -91,10 +91,12 @@ int pst_worker_address(struct pst_worker *w, bool network_only, void *buf, uint1
     return *bytes > 0 ? 0 : -EBUSY;
 }
 
-/* What gathers for free is shared memory; without it there is no queue that a client could block. */
+/* What gathers for free is shared memory; without it there is no queue that a client could block. A peer that
+ * is being closed may be gone before its event is read. */
 void pst_probe_want(struct pst_worker *w)
 {
-    w->probe.due |= w->probe.self && pst_peer_gathers(w->probe.self);
+    if (w->probe.self && !w->probe.reopening)
+        w->probe.due |= pst_peer_gathers(w->probe.self);
 }
 
 static void send_probe(struct pst_worker *w)

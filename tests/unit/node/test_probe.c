@@ -12,6 +12,9 @@
 
 enum {
     CLIENTS = 5,
+    CROWD = 24,
+    CROWDS = 12,
+    BETWEEN_US = 12000, /* the crowd goes in 290 ms: a probe is missed after 200 */
     WAIT_MS_MAX = 30000,
 };
 
@@ -86,10 +89,34 @@ static void where_there_is_none_nothing_is_probed(void **state)
     unsetenv("UCX_TLS");
 }
 
+/* The port's own peer goes in the same poll as a client's that ended just before. */
+static void clients_end_as_the_port_is_opened_anew(void **state)
+{
+    struct penstock_options options = {.size = sizeof(options), .connect_ms = 20000, .timeout_ms = 20000};
+    struct penstock *crowd[CROWD];
+    struct rig rig;
+
+    (void)state;
+    rig_open(&rig);
+    for (int round = 0; round < CROWDS; round++) {
+        for (int i = 0; i < CROWD; i++)
+            assert_int_equal(penstock_open(penstock_node_url(rig.node, 0), &options, &crowd[i]), 0);
+        assert_int_equal(pst_faults_arm("node_probe_lost:per_million=1000000"), 0);
+        for (int i = 0; i < CROWD; i++) {
+            penstock_close(crowd[i]);
+            usleep(BETWEEN_US);
+        }
+        assert_true(pst_fault_hits(PST_FAULT_node_probe_lost) > 0);
+        assert_int_equal(pst_faults_arm(""), 0);
+    }
+    rig_close(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shared_memory_is_probed),
+        cmocka_unit_test(clients_end_as_the_port_is_opened_anew),
         cmocka_unit_test(where_there_is_none_nothing_is_probed),
     };
 
