@@ -22,7 +22,7 @@ _penstock() {
     load) flags="--url --secret-file --tls --tls-ca --tls-certificate --tls-key --tls-name --timeout --json --if-absent --replace --checksum --transport" ;;
     watch) flags="--url --secret-file --tls --tls-ca --tls-certificate --tls-key --tls-name --timeout --json --transport" ;;
     follow) flags="--url --secret-file --tls --tls-ca --tls-certificate --tls-key --tls-name --timeout --json --transport" ;;
-    node) flags="--url --secret-file --tls --tls-ca --tls-certificate --tls-key --tls-name --timeout --json --transport" ;;
+    node) flags="--url --secret-file --tls --tls-ca --tls-certificate --tls-key --tls-name --timeout --json --wait --transport" ;;
     bench) flags="--url --secret-file --tls --tls-ca --tls-certificate --tls-key --tls-name --timeout --json --prefix --op --size --keys --batch --inflight --seconds --fill --mix --until-full --transport" ;;
     replay) flags="--url --secret-file --tls --tls-ca --tls-certificate --tls-key --tls-name --timeout --json --page-size --policy --capacity --ssd --ssd-capacity --clients --belady --plot --transport" ;;
     tree) flags="--url --secret-file --tls --tls-ca --tls-certificate --tls-key --tls-name --timeout --json --long -l --bytes --durable --token-file --group --members --force --in-place --filter --transport" ;;

@@ -39,7 +39,9 @@ enum pst_exit {
     X(FLAG, bytes, "no", 0, 0, "", "ls, stat, tree ls: exact sizes, in bytes")                               \
     X(FLAG, recursive, "no", 0, 0, "",                                                                       \
       "put, get: every file below a folder; data rm: folders with all that they have (-r)")                  \
-    X(STRING, wait, "", 1, 0, "[=MS]", "get: wait for the key, MS long or as long as a call may take")       \
+    X(STRING, wait, "", 1, 0, "[=MS]",                                                                       \
+      "get: wait for the key, MS long or as long as a call may take; node drain: until it is drained, MS "   \
+      "long or without end")                                                                                 \
     X(STRING, range, "", 1, 0, "FROM:BYTES", "get: only this part of the value")                             \
     X(STRING, prefix, "", 1, 0, "PREFIX",                                                                    \
       "rm, data rm: every key with it; put, get --files: before the path; bench: of its keys")               \
@@ -107,6 +109,8 @@ int pst_cli_fail(int result);
 /* The same of an operation on @key. */
 int pst_cli_fail_key(const char *key, int result);
 int pst_cli_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* What --wait, which is set, says; 0: no number. Return: 0, or what the command ends with. */
+int pst_cli_wait_ms(const struct pst_cli *cli, uint64_t *wait_ms);
 int pst_cli_exit_code(int result);
 
 /* Keeps what libraries print out of the command's output. */

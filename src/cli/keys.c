@@ -153,16 +153,6 @@ static int parse_range(const struct pst_cli *cli, uint64_t *from, uint64_t *byte
     return 0;
 }
 
-static int parse_wait(const struct pst_cli *cli, uint64_t *wait_ms)
-{
-    const char *end;
-
-    pst_assert(cli->wait);
-    if (pst_parse_digits(cli->wait, &end, wait_ms) < 0 || *end || *wait_ms > INT32_MAX)
-        return pst_cli_usage("wait: '%.100s' is not a number of milliseconds up to %d", cli->wait, INT32_MAX);
-    return 0;
-}
-
 /* Reads the value whatever its size: the second try has a buffer that fits, unless someone has overwritten it
  * meanwhile. */
 static int read_whole(struct pst_cli *cli, struct penstock_op *op, const char *key, uint64_t wait_ms)
@@ -231,7 +221,7 @@ static int get_value(struct pst_cli *cli, struct penstock_op *op)
     int r, code = cli->range ? parse_range(cli, &from, &bytes) : 0;
 
     if (code == 0 && cli->wait)
-        code = parse_wait(cli, &wait_ms);
+        code = pst_cli_wait_ms(cli, &wait_ms);
     if (code)
         return code;
     r = cli->range ? read_range(cli, op, key, from, bytes, wait_ms) : read_whole(cli, op, key, wait_ms);

@@ -49,7 +49,7 @@ static const struct command {
     {"follow", "SOURCE [PREFIX]", "keep the store the same as the one at SOURCE", pst_cmd_follow, 1, 2, 0, "",
      false},
     {"node", "ACTION [NODE]", "list the nodes of a pool; drain or undrain one; forgive losses", pst_cmd_node,
-     1, 2, 0, "", false},
+     1, 2, 0, "wait", false},
     {"bench", "", "measure", pst_cmd_bench, 0, 0, 0,
      "op prefix size keys batch inflight seconds fill mix until_full", false},
     {"replay", "TRACE.jsonl", "play a trace of requests for pages, and tell how many hit", pst_cmd_replay, 1,
@@ -135,6 +135,16 @@ int pst_cli_usage(const char *format, ...)
     pst_printable(text);
     fprintf(stderr, "penstock: %s (see penstock --help)\n", text);
     return PST_EXIT_USAGE;
+}
+
+int pst_cli_wait_ms(const struct pst_cli *cli, uint64_t *wait_ms)
+{
+    const char *end;
+
+    pst_assert(cli->wait);
+    if (pst_parse_digits(cli->wait, &end, wait_ms) < 0 || *end || *wait_ms > INT32_MAX)
+        return pst_cli_usage("wait: '%.100s' is not a number of milliseconds up to %d", cli->wait, INT32_MAX);
+    return 0;
 }
 
 /* ---- help ---- */

@@ -3,9 +3,13 @@
  */
 #include "cli/cli.h"
 
-#include <inttypes.h>
+#include "base/clock.h"
+#include "base/ms.h"
 
-enum { NODES_MAX = 8192 };
+#include <inttypes.h>
+#include <time.h>
+
+enum { NODES_MAX = 8192, DRAIN_LOOK_MS = 200 };
 
 static void hex_of(const struct penstock_pool_node *node, char hex[33])
 {
@@ -45,38 +49,77 @@ static bool is_named(const struct penstock_pool_node *node, const char *name)
     return strcmp(hex, name) == 0 || (*node->address && strcmp(node->address, name) == 0);
 }
 
-/* That a drain cannot end is said at once, and not for the operator to find out. */
-static int tell_if_stuck(struct pst_cli *cli, struct penstock_pool_node *nodes, const uint8_t id[16])
+/* Return: 0, -ENOENT there is no such node, -errno. */
+static int find(struct pst_cli *cli, struct penstock_pool_node *nodes, const char *name,
+                const struct penstock_pool_node **out)
 {
     size_t count = NODES_MAX;
     int r = penstock_pool_nodes(cli->store, nodes, &count);
 
-    for (size_t i = 0; r == 0 && i < pst_min(count, NODES_MAX); i++)
-        if (memcmp(nodes[i].id, id, sizeof(nodes[i].id)) == 0 && nodes[i].flags & PENSTOCK_NODE_STUCK)
-            fprintf(
-                stderr,
-                "penstock: node %.128s drains, but the other nodes are on too few hosts for the copies that "
-                "are wanted: it ends when another node has joined\n",
-                nodes[i].address);
-    return r == 0 ? PST_EXIT_OK : pst_cli_fail(r);
+    *out = NULL;
+    for (size_t i = 0; r == 0 && i < pst_min(count, NODES_MAX) && !*out; i++)
+        *out = is_named(&nodes[i], name) ? &nodes[i] : NULL;
+    return r < 0 || *out ? r : -ENOENT;
 }
 
-static int drain(struct pst_cli *cli, struct penstock_pool_node *nodes, size_t count, bool drains)
+static int fail(const char *name, int r)
 {
-    const struct penstock_pool_node *node = NULL;
-    uint8_t id[sizeof(node->id)];
+    pst_assert(r < 0);
+    if (r != -ENOENT)
+        return pst_cli_fail(r);
+    fprintf(stderr, "penstock: no node '%.100s' in the pool: 'penstock node list' names them\n", name);
+    return PST_EXIT_NOT_FOUND;
+}
+
+/* A drain that is stuck goes on when another node joins, and a master that is away comes back: time alone
+ * ends the wait, unless the node has gone or serves again. */
+static int await_drained(struct pst_cli *cli, struct penstock_pool_node *nodes, const char *name,
+                         uint64_t wait_ms)
+{
+    const struct timespec pause = {.tv_nsec = DRAIN_LOOK_MS * 1000000};
+    uint64_t end_ns = wait_ms > 0 ? pst_deadline_ns(pst_now_ns(), wait_ms) : UINT64_MAX;
+    const struct penstock_pool_node *node;
     int r;
 
-    for (size_t i = 0; i < count && !node; i++)
-        node = is_named(&nodes[i], cli->args[1]) ? &nodes[i] : NULL;
-    if (!node) {
-        fprintf(stderr, "penstock: no node '%.100s' in the pool: 'penstock node list' names them\n",
-                cli->args[1]);
-        return PST_EXIT_NOT_FOUND;
+    while ((r = find(cli, nodes, name, &node)) != -ENOENT) {
+        if (r == 0 && node->flags & PENSTOCK_NODE_DRAINED)
+            return PST_EXIT_OK;
+        if (r == 0 && !(node->flags & PENSTOCK_NODE_DRAINS)) {
+            fprintf(stderr, "penstock: node %.100s drains no more: somebody took that back\n", name);
+            return PST_EXIT_OTHER;
+        }
+        if (pst_now_ns() >= end_ns) {
+            fprintf(stderr, "penstock: node %.100s is not drained after %" PRIu64 " ms\n", name, wait_ms);
+            return PST_EXIT_OTHER;
+        }
+        nanosleep(&pause, NULL);
     }
-    memcpy(id, node->id, sizeof(id));
-    r = penstock_pool_drain(cli->store, id, drains);
-    return r == 0 ? tell_if_stuck(cli, nodes, id) : pst_cli_fail(r);
+    return fail(name, r);
+}
+
+static int drain(struct pst_cli *cli, struct penstock_pool_node *nodes, bool drains)
+{
+    const char *name = cli->args[1];
+    const struct penstock_pool_node *node;
+    uint64_t wait_ms = 0;
+    int code = cli->wait ? pst_cli_wait_ms(cli, &wait_ms) : PST_EXIT_OK, r;
+
+    if (code != PST_EXIT_OK)
+        return code;
+    r = find(cli, nodes, name, &node);
+    if (r == 0)
+        r = penstock_pool_drain(cli->store, node->id, drains);
+    if (r == 0)
+        r = find(cli, nodes, name, &node);
+    if (r < 0)
+        return fail(name, r);
+    /* That a drain cannot end is said at once, and not for the operator to find out. */
+    if (node->flags & PENSTOCK_NODE_STUCK)
+        fprintf(stderr,
+                "penstock: node %.128s drains, but the other nodes are on too few hosts for the copies that "
+                "are wanted: it ends when another node has joined\n",
+                node->address);
+    return drains && cli->wait ? await_drained(cli, nodes, name, wait_ms) : PST_EXIT_OK;
 }
 
 int pst_cmd_node(struct pst_cli *cli)
@@ -99,12 +142,12 @@ int pst_cmd_node(struct pst_cli *cli)
     nodes = calloc(NODES_MAX, sizeof(*nodes));
     if (!nodes)
         return pst_cli_fail(-ENOMEM);
+    if (!lists)
+        return drain(cli, nodes, drains);
     r = penstock_pool_nodes(cli->store, nodes, &count);
     if (r != 0)
         return pst_cli_fail(r);
     count = pst_min(count, NODES_MAX);
-    if (!lists)
-        return drain(cli, nodes, count, drains);
     for (size_t i = 0; i < count; i++)
         cli->json ? print_json(&nodes[i]) : print_line(&nodes[i]);
     return PST_EXIT_OK;

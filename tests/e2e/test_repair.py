@@ -195,6 +195,24 @@ def test_a_drained_node_can_stop(tmp_path: pathlib.Path, copies: int) -> None:
         assert p.master.ask("partitions")["incomplete"] == 0
 
 
+def test_a_drain_is_waited_for(tmp_path: pathlib.Path) -> None:
+    """As a node's service ends: when the command ends the node may stop; and it says why it gave up."""
+    with pool(tmp_path, "=home:2") as p:
+        wait_until("partitions have their copies", lambda: p.master.ask("partitions")["copies"][2] == 4096)
+        p.put([f"home/{i}" for i in range(10)])
+        url, names = f"pool://{p.master.address}", [f"127.0.0.1:{node.ports()[0]}" for node in p.nodes]
+        said = penstock("--url", url, "node", "drain", names[0], "--wait")
+        assert (said.returncode, said.stderr) == (0, b"")
+        assert state(p, 0)["state"] == "drained"
+        p.nodes[0].stop()
+        p.master.has(2)
+        said = penstock("--url", url, "node", "drain", names[1], "--wait=300")
+        assert said.returncode == 7 and b"is not drained after 300 ms" in said.stderr, said.stderr
+        assert penstock("--url", url, "node", "drain", names[1], "--wait=soon").returncode == 2
+        drain(p, 1, "undrain")
+        assert penstock("--url", url, "node", "drain", names[0], "--wait").returncode == 1
+
+
 @pytest.mark.parametrize("place", ["=home:3", "=anywhere:3"])
 def test_a_drain_that_cannot_end_says_so(tmp_path: pathlib.Path, place: str) -> None:
     """As many nodes as copies: at once, or when the node has looked; and it goes on when another node joins."""
