@@ -80,7 +80,7 @@ def test_missing_words_are_found(tmp_path: pathlib.Path) -> None:
 
 
 def test_unit_is_installed(installed: pathlib.Path) -> None:
-    for unit in installed.glob("**/penstockd.service"):
+    for unit in installed.glob("**/penstockd*.service"):
         program = re.search(r"^ExecStart=(\S+)", unit.read_text(), re.MULTILINE)
         assert program and (installed / program[1].lstrip("/")).is_file()
 
