@@ -608,6 +608,7 @@ int pst_node_open(const struct pst_node_settings *settings, const struct pst_nod
                                      .bytes_max = settings->session_pinned_bytes};
     node->slow_ns = pst_ns_of_ms(settings->slow_ms);
     node->value_ns = pst_ns_of_ms(settings->value_ms);
+    node->silent_ns = pst_ns_of_ms(settings->silent_ms);
     node->request_ns = pst_max(node->value_ns, pst_ns_of_ms(REQUEST_MS));
     node->waits_max = (uint32_t)settings->waits;
     node->session_waits_max = (uint32_t)settings->session_waits;

@@ -53,6 +53,9 @@
       "values that one client may keep by reservations and views, or send and get; 0: all of the memory")    \
     X(NUMBER, value_ms, "600000", 1000, 86400000, "ms",                                                      \
       "how long a large value may be on its way; then its session ends")                                     \
+    X(NUMBER, silent_ms, "30000", 1000, 86400000, "ms",                                                      \
+      "when requests are scarce, a client that takes and sends nothing of one for so long loses its "        \
+      "session")                                                                                             \
     X(NUMBER, waits, "4096", 1, 1048576, "gets", "gets that wait for their key in one shard")                \
     X(NUMBER, session_waits, "1024", 1, 1048576, "gets", "of them of one client")                            \
     X(NUMBER, watches, "256", 1, 65536, "watches", "watches of prefixes in one shard, 64 KiB each")          \

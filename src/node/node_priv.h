@@ -26,6 +26,7 @@ struct pst_node {
     uint32_t session_requests_max;
     uint64_t slow_ns;    /* requests that take longer are logged; 0: none */
     uint64_t value_ns;   /* that large values may be on their way */
+    uint64_t silent_ns;  /* that a client may move nothing when requests are scarce */
     uint64_t request_ns; /* that any request may take, whatever its client says */
     uint32_t waits_max, session_waits_max;
     uint32_t watches_max, session_watches_max;

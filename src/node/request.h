@@ -105,6 +105,11 @@ void pst_request_over_quota(struct pst_shard_session *v, const struct pst_wire_h
  * more now. */
 bool pst_request_deliver(struct pst_shard_session *v, uint32_t id, uint64_t deadline_ns,
                          const struct pst_wire_op *op);
+/* Whoever has more than a few gets no further one. */
+bool pst_requests_scarce(const struct pst_worker *w);
+/* How long the client has taken and sent nothing for which its requests wait, beyond what the bytes may need.
+ */
+uint64_t pst_requests_silence_ns(const struct pst_shard_session *v);
 /* Gives up a request of a shard session that is gone; the transport has let go of it. */
 void pst_request_abort(struct pst_request *q);
 struct pst_request *pst_request_cast(void *p);

@@ -87,6 +87,7 @@ struct pst_shard_session {
     uint32_t *used;            /* by place of a request: its last use there, plus one; 0: none */
     uint32_t used_count;
     uint32_t underway;         /* requests */
+    uint64_t moved_ns;         /* when the client last took or sent a part of one */
     struct pst_holder holder;  /* its reservations */
     struct pst_record **views; /* by handle - 1; NULL: free */
     uint32_t view_count;

@@ -520,6 +520,32 @@ static void check_deadlines(struct pst_worker *w)
     }
 }
 
+/* The client that is silent for longest. */
+static struct pst_shard_session *most_silent(const struct pst_worker *w)
+{
+    struct pst_shard_session *most = NULL;
+    uint64_t most_ns = w->node->silent_ns;
+
+    pst_list_each (it, &w->shard_sessions) {
+        struct pst_shard_session *v = pst_list_entry(it, struct pst_shard_session, link);
+        uint64_t ns = v->leaving ? 0 : pst_requests_silence_ns(v);
+
+        if (ns > most_ns)
+            most = v;
+        most_ns = pst_max(most_ns, ns);
+    }
+    return most;
+}
+
+/* One a tick: what it gives back may be enough. */
+static void end_silent(struct pst_worker *w)
+{
+    struct pst_shard_session *v = pst_requests_scarce(w) ? most_silent(w) : NULL;
+
+    if (v)
+        pst_shard_session_leave(v, "requests are scarce, and it takes and sends nothing of its own");
+}
+
 /* Return: true when there is more to do at once. */
 static bool tick(struct pst_worker *w)
 {
@@ -530,8 +556,10 @@ static bool tick(struct pst_worker *w)
     w->sleep_ms = pst_probe_tick(w);
     pst_shard_stat(w->shard, &stat);
     atomic_store_explicit(&w->keys, stat.keys, memory_order_relaxed);
-    if (w->underway)
+    if (w->underway) {
         check_deadlines(w);
+        end_silent(w);
+    }
     return more;
 }
 

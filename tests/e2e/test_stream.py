@@ -144,6 +144,29 @@ def test_who_takes_no_answers_leaves_room_for_others() -> None:
         node.stop()
 
 
+def test_who_is_silent_gives_way_when_requests_are_scarce() -> None:
+    """Sessions have all of a shard's requests and take nothing. One that takes what it asked for keeps its session."""
+    with start_node("--dram=64M", "--page-size=64K", "--shards=1", "--requests=64", "--silent-ms=2000", "--listen=127.0.0.1:0",
+                    "--transport=stream") as node:
+        cli = Cli(node.tcp)
+        cli("put", "k", stdin=b"a value")
+        cli("put", "large", stdin=binary(300_000))
+        assert penstock("--url", node.tcp, "bench", "--op=put", "--fill", "--keys=4", "--size=300000").returncode == 0
+        with support.bench(node.tcp, "--op=get", "--keys=4", "--size=300000", "--inflight=4", "--seconds=6") as active:
+            wait_until("a client is at work", lambda: cli.json("stat")["gets"] > 10)
+            silent = [RawClient(node.ports()[0]) for _ in range(8)]
+            for client in silent:
+                client.shard.sendall(b"".join(client.get(b"large", timeout_ms=600_000) for _ in range(512)))
+            wait_until("the first of them has ended", lambda: "requests are scarce" in node.log())
+            wait_until("others are served", lambda: penstock("--url", node.tcp, "--timeout=200", "get", "k").stdout == b"a value")
+            assert active.wait(support.WAIT_S) == 0, active.stderr.read() if active.stderr else ""
+        assert node.log().count("requests are scarce") <= len(silent)
+        for client in silent:
+            client.close()
+        wait_until("nothing is left of them", lambda: cli.json("stat")["pinned"] == 0)
+        node.stop()
+
+
 def test_who_waits_for_a_key_leaves_room_for_others() -> None:
     """Two sessions wait for one large value more often than a shard answers at once, and take none of it."""
     with start_node("--dram=64M", "--page-size=64K", "--shards=1", "--listen=127.0.0.1:0", "--transport=stream") as node:

@@ -21,7 +21,8 @@ bool chance(struct sim *s, uint32_t per_million)
     return draw(s, 1000000) < per_million;
 }
 
-static void say(const struct sim *s, const char *what, const char *format, va_list arguments)
+static void __attribute__((format(printf, 3, 0)))
+say(const struct sim *s, const char *what, const char *format, va_list arguments)
 {
     char text[300];
 

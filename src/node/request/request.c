@@ -18,7 +18,10 @@
 #include "base/ms.h"
 #include "store/read.h"
 
-enum { REQUESTS_FEW = 16 }; /* of one session: it may have those although others have all but a quarter */
+enum {
+    REQUESTS_FEW = 16,     /* of one session: it may have those although others have all but a quarter */
+    SLOW_NS_A_BYTE = 1000, /* the slowest that a client takes or sends, if it does so at all: 1 MB/s */
+};
 
 struct pst_step {
     const char *name;
@@ -239,6 +242,8 @@ static void begin(struct pst_request *q, struct pst_shard_session *v, uint32_t i
     q->shard_session = v;
     q->id = id;
     q->count = count;
+    if (v->underway == 0)
+        v->moved_ns = v->worker->now_ns;
     q->deadline_ns = pst_min(deadline_ns, v->worker->now_ns + v->worker->node->request_ns);
     q->sends = q->receives = q->bulk_count = q->bulks_next = 0;
     q->bulk_out = (struct pst_bulk_cursor){0, 0};
@@ -275,14 +280,19 @@ static bool grant_is_busy(const struct pst_shard_session *v)
     return max && v->of_grant->underway >= max;
 }
 
+bool pst_requests_scarce(const struct pst_worker *w)
+{
+    pst_assert(w->underway <= w->node->requests_max);
+    return w->underway >= w->node->requests_max - w->node->requests_max / 4;
+}
+
 /* Whether a session may have one more. Some that never take their answers leave a quarter to the others. */
 static bool may_begin(const struct pst_shard_session *v)
 {
     const struct pst_node *node = v->worker->node;
     uint64_t few = pst_min(REQUESTS_FEW, node->requests_max / 8);
-    bool scarce = v->worker->underway >= node->requests_max - node->requests_max / 4;
 
-    if (scarce && v->underway >= few)
+    if (pst_requests_scarce(v->worker) && v->underway >= few)
         return false;
     return v->underway < node->session_requests_max && !grant_is_busy(v);
 }
@@ -621,6 +631,7 @@ void pst_request_received(void *incoming, int status)
     pst_assert(q->magic == PST_REQUEST_MAGIC);
     pst_assert(q->receives > 0);
     q->receives--;
+    q->shard_session->moved_ns = q->worker->now_ns;
     if (status < 0)
         pst_shard_session_leave(q->shard_session, "a value did not arrive");
     for (uint32_t i = 0; i < in->part_count && status == 0 && !q->shard_session->leaving; i++) {
@@ -729,10 +740,39 @@ void pst_request_sent(struct pst_request *q)
     pst_assert(q->sends > 0);
     pst_assert(q->step >= &steps[PST_STEP_answers]);
     q->sends--;
+    q->shard_session->moved_ns = q->worker->now_ns;
     if (q->step == &steps[PST_STEP_answers])
         stall(q); /* goes on after a poll, once for however many sends that saw end */
     else if (q->step == &steps[PST_STEP_drain])
         pst_request_run(q);
+}
+
+static uint64_t largest_value(const struct pst_request *q)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < q->write_count; i++)
+        bytes = pst_max(bytes, q->writes[i].put.value_bytes);
+    for (uint32_t i = 0; i < q->read_count; i++)
+        bytes = pst_max(bytes, q->reads[i].bytes);
+    return bytes;
+}
+
+/* A request waits behind others of its client, so that one moves is enough. A value is one transfer, of which
+ * only the end shows. */
+uint64_t pst_requests_silence_ns(const struct pst_shard_session *v)
+{
+    uint64_t since_ns = v->worker->now_ns - v->moved_ns, bytes = 0;
+    bool for_client = false;
+
+    pst_list_each (it, &v->requests) {
+        const struct pst_request *q = pst_list_entry(it, struct pst_request, of_shard_session);
+
+        for_client |= q->sends > 0 || q->receives > 0 || q->writes_open > 0;
+        bytes = pst_max(bytes, largest_value(q));
+    }
+    pst_assert(!for_client || v->worker->now_ns >= v->moved_ns);
+    return for_client && since_ns / SLOW_NS_A_BYTE > bytes ? since_ns - bytes * SLOW_NS_A_BYTE : 0;
 }
 
 void pst_request_abort(struct pst_request *q)
