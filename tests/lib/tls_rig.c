@@ -36,7 +36,7 @@ int tls_remove_certificates(void **state)
 const char *tls_path(const char *name, const char *ending)
 {
     static char paths[64][128];
-    static unsigned turn;
+    static _Atomic unsigned turn; /* threads share the paths */
     char *path = paths[turn++ % pst_count_of(paths)];
 
     snprintf(path, sizeof(paths[0]), "%s/%s%s", folder, name, ending);

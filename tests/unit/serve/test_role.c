@@ -371,7 +371,7 @@ static bool every_key(void *ctx, struct pst_bytes key)
     return true;
 }
 
-static uint32_t sent_bytes;
+static _Atomic uint32_t sent_bytes;
 
 /* Sends nothing, and says that others hold it. */
 static void hold(void *ctx, struct pst_replica *replica)
