@@ -275,7 +275,7 @@ FIGURES = (
     Figure("py_get64_overhead", 1.0, "us", "", f"{OVERHEAD_US_MAX} us over the C library, mem:", overhead, True),
     *(Figure(f"trace_hit_{percent}", 0.99, "%", "trace", f"the best other policy, {percent} % of the pages fit", trace_hits(percent), runs=1)
       for percent in SHARES),
-    Figure("trace_hit_worst", 0.99, "%", "trace", "the best other policy, at the trace, size and shards (4, 16) where ours does worst, means of three",
+    Figure("trace_hit_worst", 0.99, "%", "trace", "the best other policy, at the trace, size and shards (4, 16) where ours does worst, means of 24",
            trace_hits(*SHARES, shards=SHARDS), runs=1),
     Figure("pool_trace_hit", 1.0, "%", "trace", f"one node less 2 points, {CLIENTS} clients, {NODES} nodes, {PERCENT} % of the pages fit",
            pool_hits(2.0)),

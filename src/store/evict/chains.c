@@ -31,7 +31,8 @@ enum {
                           recognised costs all behind it */
     BACK_AGES = 4,     /* touches for each record, within which what comes back was worth keeping */
     LEFT_MAX = 256,    /* records that are looked at as a walk parts */
-    TELL_TOUCHES = 16, /* so often a shard tells the others its clock, and asks for theirs */
+    TELL_TOUCHES = 16, /* so often a shard tells the others its clock, and asks for theirs, */
+    TELL_PART = 128,   /* or as often as this part of its records, if that is more often */
 };
 
 #define CLEARLY 1.5 /* so much less worth is one line's end than the other's */
@@ -191,6 +192,12 @@ static bool chain_walk(struct pst_shard *s, struct pst_lines *lines, const struc
     return true;
 }
 
+/* A clock that is late by a good part of a shard's records has it lose other ages than the others do. */
+static bool clock_is_due(const struct pst_lines *lines)
+{
+    return lines->clock - lines->told >= pst_min(TELL_TOUCHES, 1 + lines_records(lines) / TELL_PART);
+}
+
 static void chain_enter(struct pst_shard *s, struct pst_lines *lines, uint32_t line, struct pst_record *r,
                         uint64_t now_ms)
 {
@@ -200,7 +207,8 @@ static void chain_enter(struct pst_shard *s, struct pst_lines *lines, uint32_t l
     pst_recency_set_stamp(pst_record_recency(r), lines->walk.stamp);
     pst_rates_came(lines->rates, line, lines->walk.stamp);
     pst_line_add(s, lines, line, r, true, now_ms);
-    if (++lines->clock - lines->told >= TELL_TOUCHES)
+    lines->clock++;
+    if (clock_is_due(lines))
         tell_clock(lines);
     pst_rates_pass(lines->rates, lines->clock, lines_records(lines) * s->store->shard_count);
 }
