@@ -6,9 +6,10 @@
 #include "wire/figures.h"
 #include "wire/pool.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 
-enum { CURSOR_BYTES = 2 * PENSTOCK_KEY_BYTES_MAX + 1 };
+enum { CURSOR_BYTES = 2 * PENSTOCK_KEY_BYTES_MAX + 1, GENERATION_BYTES = 24 };
 
 void monitor_no_answer(struct pst_web_answer *answer, int error)
 {
@@ -104,7 +105,7 @@ static int parse_hex(const char *text, uint8_t *out, size_t room)
 static void add_key(struct pst_json *keys, const struct penstock_entry *entry)
 {
     struct pst_json *json = pst_json_new_object();
-    char text[CURSOR_BYTES];
+    char text[CURSOR_BYTES], generation[GENERATION_BYTES];
 
     snprintf(text, sizeof(text), "%.*s", (int)entry->key_bytes, (const char *)entry->key);
     if (strlen(text) < entry->key_bytes || pst_json_add_text(json, "key", text) < 0) { /* no text */
@@ -112,7 +113,8 @@ static void add_key(struct pst_json *keys, const struct penstock_entry *entry)
         pst_json_add_text(json, "key_hex", text);
     }
     monitor_add_count(json, "bytes", entry->value_bytes);
-    monitor_add_count(json, "generation", entry->generation);
+    snprintf(generation, sizeof(generation), "%" PRIu64, entry->generation);
+    pst_json_add_text(json, "generation", generation); /* each is beyond 2^53 */
     pst_json_add_flag(json, "cache", entry->cache != 0);
     pst_json_add_integer(json, "depth", entry->depth);
     pst_json_add_flag(json, "on_ssd", entry->on_ssd != 0);

@@ -267,6 +267,8 @@ def test_keys_come_in_pages(node: Node, tmp_path: pathlib.Path) -> None:
         keys, asked = all_keys(watched, **({"limit": limit} if limit else {}))
         assert [key["key"] for key in keys] == sorted(names, key=str.encode) and asked == answers, limit
         assert all(key["bytes"] == len(key["key"].encode()) for key in keys)
+    told = [json.loads(line) for line in do(at, "ls", "--json").splitlines()]
+    assert [key["generation"] for key in all_keys(watched)[0]] == [str(key["generation"]) for key in told]
     assert [key["key"] for key in all_keys(watched, prefix="a/00")[0]] == names[:100]
     assert [key["key"] for key in all_keys(watched, prefix="b/\u00fc", limit="1")[0]] == names[230:231]
     assert all_keys(watched, prefix="c")[0] == []
