@@ -378,16 +378,25 @@ static bool arguments_fit(const struct pst_cli *cli, const struct command *comma
     return cli->arg_count >= command->count_min && cli->arg_count <= command->count_max;
 }
 
+/* What a command has flushed itself, and in vain, is no longer there to be flushed. Return: an exit code. */
+static int finish_output(void)
+{
+    bool failed = ferror(stdout);
+
+    if (fflush(stdout) == 0 && !failed)
+        return PST_EXIT_OK;
+    fprintf(stderr, "penstock: standard output: %s\n", failed ? "what was written is lost" : strerror(errno));
+    return PST_EXIT_OTHER;
+}
+
 static int run_command(struct pst_cli *cli, const struct command *command)
 {
     int code = command->opens ? 0 : pst_cli_open(cli, cli->url);
 
     if (code == 0)
         code = command->run(cli);
-    if (fflush(stdout) != 0 && code == 0) {
-        fprintf(stderr, "penstock: standard output: %s\n", strerror(errno));
-        code = PST_EXIT_OTHER;
-    }
+    if (code == 0)
+        code = finish_output();
     penstock_close(cli->store);
     return code;
 }

@@ -12,7 +12,7 @@ from typing import Iterator
 
 import pytest
 import support
-from cli import UNREACHABLE, USAGE, Cli
+from cli import OTHER, UNREACHABLE, USAGE, Cli
 from members import master, member
 from support import penstock, start_node, wait_until
 
@@ -119,6 +119,13 @@ def test_nobody_reads_it_any_more(cli: Cli) -> None:
         assert top.stdout.readline().startswith("      keys")
         top.stdout.close()
         assert top.wait(support.WAIT_S) != 0
+
+
+def test_output_that_is_lost_is_told(cli: Cli) -> None:
+    """Each look is written at once, so that nothing is left to fail at the end."""
+    with open("/dev/full", "wb") as full, start(cli.url, "--json", "--count=1", stdout=full) as top:
+        assert top.wait(support.WAIT_S) == OTHER
+        assert "standard output" in top.stderr.read()
 
 
 @pytest.mark.parametrize("arguments", [["--every=99"], ["--every=x"], ["--count=-1"], ["key"], ["--seconds=1"]])
