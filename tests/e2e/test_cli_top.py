@@ -8,6 +8,7 @@ import pathlib
 import pty
 import signal
 import subprocess
+import time
 from typing import Iterator
 
 import pytest
@@ -110,7 +111,8 @@ def screen_of(url: str, *arguments: str) -> str:
 def test_a_screen_that_is_given_back(cli: Cli) -> None:
     cli("put", "k", stdin=b"x" * 1000)
     text = screen_of(cli.url)
-    assert text.startswith("\033[?1049h\033[?25l") and text.endswith("\033[?25h\033[?1049l")
+    assert text.startswith("\033[?1049h\033[?25l\033[?7l")  # no line goes on in the next one
+    assert text.endswith("\033[?7h\033[?25h\033[?1049l")
     assert "1 keys, 1000 B" in text and "of 64.00 MiB" in text and "node " not in text
 
 
@@ -126,6 +128,24 @@ def test_output_that_is_lost_is_told(cli: Cli) -> None:
     with open("/dev/full", "wb") as full, start(cli.url, "--json", "--count=1", stdout=full) as top:
         assert top.wait(support.WAIT_S) == OTHER
         assert "standard output" in top.stderr.read()
+
+
+@pytest.mark.parametrize("on_screen", [False, True])
+def test_a_node_that_does_not_answer_holds_nobody(cli: Cli, on_screen: bool) -> None:
+    ours, theirs = pty.openpty()
+    try:
+        with start(cli.url, stdout=theirs if on_screen else subprocess.DEVNULL) as top:
+            time.sleep(0.5)
+            with cli.node.stopped():
+                time.sleep(0.5)  # it looks, and waits
+                before = time.monotonic()
+                top.send_signal(signal.SIGINT)
+                assert top.wait(support.WAIT_S) == 0
+                assert time.monotonic() - before < 2
+            assert not on_screen or os.read(ours, 65536).endswith(b"\033[?7h\033[?25h\033[?1049l")
+    finally:
+        os.close(ours)
+        os.close(theirs)
 
 
 @pytest.mark.parametrize("arguments", [["--every=99"], ["--every=x"], ["--count=-1"], ["key"], ["--seconds=1"]])

@@ -67,15 +67,24 @@ static void print_history(const char *name, const struct pst_history *history)
 
 /* ---- the terminal ---- */
 
+#define END_SCREEN "\033[?7h\033[?25h\033[?1049l"
+
+/* A screen beside the shell's, without a cursor; a line that is too long ends at the edge. */
 void pst_screen_begin(void)
 {
-    fputs("\033[?1049h\033[?25l", stdout); /* a screen beside the shell's, without a cursor */
+    fputs("\033[?1049h\033[?25l\033[?7l", stdout);
+    fflush(stdout);
 }
 
 void pst_screen_end(void)
 {
-    fputs("\033[?25h\033[?1049l", stdout);
+    fputs(END_SCREEN, stdout);
     fflush(stdout);
+}
+
+void pst_screen_end_now(void)
+{
+    (void)!write(fileno(stdout), END_SCREEN, sizeof(END_SCREEN) - 1);
 }
 
 static size_t lines_of_terminal(void)

@@ -7,12 +7,19 @@
 #include <signal.h>
 #include <time.h>
 
-static volatile sig_atomic_t interrupted;
+static volatile sig_atomic_t interrupted, looking, screen;
 
+/* Between two lines it ends with the next one. A look at a node that does not answer may take as long as
+ * several deadlines: that ends at once. */
 static void on_signal(int number)
 {
     (void)number;
     interrupted = 1;
+    if (!looking)
+        return;
+    if (screen)
+        pst_screen_end_now();
+    _exit(PST_EXIT_OK);
 }
 
 static double per_second(uint64_t now, uint64_t before, uint64_t ns)
@@ -69,7 +76,7 @@ static void wait_for(uint64_t at_ns)
 }
 
 /* Return: the result of the last look. */
-static int watch_store(struct pst_cli *cli, struct penstock_pool_node *nodes, bool screen)
+static int watch_store(struct pst_cli *cli, struct penstock_pool_node *nodes)
 {
     struct pst_history gets = {.count = 0}, puts = {.count = 0};
     struct pst_look look = {.nodes = nodes}, before = look;
@@ -77,9 +84,11 @@ static int watch_store(struct pst_cli *cli, struct penstock_pool_node *nodes, bo
     for (uint64_t i = 0; !interrupted && (!cli->count || i < cli->count); i++) {
         if (i > 0)
             wait_for(before.at_ns + cli->every * 1000000);
+        looking = 1;
         if (interrupted)
             break;
         look_at(cli, &before, &look);
+        looking = 0;
         pst_history_add(&gets, look.rates.gets);
         pst_history_add(&puts, look.rates.puts);
         if (screen)
@@ -99,16 +108,16 @@ int pst_cmd_top(struct pst_cli *cli)
 {
     pst_cleanup_free struct penstock_pool_node *nodes = calloc(PST_LOOK_NODES_MAX, sizeof(*nodes));
     struct sigaction action = {.sa_handler = on_signal};
-    bool screen = isatty(fileno(stdout)) && !cli->json;
     int r;
 
     if (!nodes)
         return pst_cli_fail(-ENOMEM);
+    screen = isatty(fileno(stdout)) && !cli->json;
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     if (screen)
         pst_screen_begin();
-    r = watch_store(cli, nodes, screen);
+    r = watch_store(cli, nodes);
     if (screen)
         pst_screen_end();
     return r ? pst_cli_fail(r) : PST_EXIT_OK;
