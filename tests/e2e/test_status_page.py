@@ -2,13 +2,17 @@
 """The page at / of --http, in a real browser: every number on it beside `penstock stat`."""
 from __future__ import annotations
 
+import contextlib
+import http.server
 import json
 import pathlib
 import re
 import shutil
 import subprocess
 import tempfile
+import threading
 from html.parser import HTMLParser
+from typing import Iterator
 
 import pytest
 import support
@@ -18,6 +22,9 @@ from support import penstock, secret_file, start_node, wait_until
 
 HTTP = "--http=127.0.0.1:0"
 SOURCE = pathlib.Path(__file__).resolve().parents[2] / "src/monitor/page.html"
+TIMES = "penstock_operation_duration_seconds"
+STATS = dict.fromkeys(("keys", "value_bytes", "pinned", "pinned_bytes", "waits", "watches", "sessions", "shards", "pages", "pages_used",
+                       "page_bytes", "ssd_capacity_bytes", "gets", "hits", "puts", "evictions", "uptime_ms"), 0)
 CHROMIUM = shutil.which("chromium")
 needs_chromium = pytest.mark.skipif(not CHROMIUM, reason="no chromium: ci/install full has it")
 
@@ -25,16 +32,17 @@ needs_chromium = pytest.mark.skipif(not CHROMIUM, reason="no chromium: ci/instal
 class Page(HTMLParser):
     """What a browser made of the page."""
 
-    def __init__(self, port: Watched) -> None:
+    def __init__(self, port: int) -> None:
         super().__init__()
         self.values: dict[str, float] = {}
         self.nodes: list[list[str]] = []
+        self.rows: dict[str, list[str]] = {}  # texts by the last id before them
         self.data: dict[str, dict[str, str | None]] = {}
         self.texts: dict[str, str] = {}
         self._id = ""
         with tempfile.TemporaryDirectory() as profile:
             done = subprocess.run([CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}",
-                                   "--virtual-time-budget=5000", "--dump-dom", f"http://127.0.0.1:{port.port}/"],
+                                   "--virtual-time-budget=5000", "--dump-dom", f"http://127.0.0.1:{port}/"],
                                   capture_output=True, text=True, timeout=support.WAIT_S)
         assert done.returncode == 0, done.stderr
         self.feed(done.stdout)
@@ -52,6 +60,8 @@ class Page(HTMLParser):
     def handle_data(self, text: str) -> None:
         if self.nodes and self._id == "nodes" and text.strip():
             self.nodes[-1].append(text.strip())
+        if text.strip():
+            self.rows.setdefault(self._id, []).append(text.strip())
         self.texts.setdefault(self._id, text)
 
 
@@ -77,7 +87,7 @@ def test_numbers_of_a_node(tmp_path: pathlib.Path) -> None:
             assert penstock("--url", url, "put", f"k/{number}", stdin=b"x" * 50_000).returncode == 0
         for key in ("k/1", "k/2", "k/3", "none"):
             penstock("--url", url, "get", key)
-        page, told = Page(Watched(node)), stat(url)
+        page, told = Page(Watched(node).port), stat(url)
         assert page.texts["ready"] == "ready"
         assert {name: page.values[name] for name in ("keys", "value_bytes", "pinned", "waits", "watches", "shards")} == \
             {name: told[name] for name in ("keys", "value_bytes", "pinned", "waits", "watches", "shards")}
@@ -95,7 +105,7 @@ def test_numbers_of_a_pool(tmp_path: pathlib.Path) -> None:
         url = f"pool://{m.address}"
         wait_until("it takes values", lambda: penstock("--url", url, "put", "k", stdin=b"x").returncode == 0)
         wait_until("both have all", lambda: [node["primaries"] + node["copies"] for node in nodes(url)] == [4096] * 2)
-        page, told = Page(Watched(m.node)), nodes(url)
+        page, told = Page(Watched(m.node).port), nodes(url)
         assert len(page.nodes) == 2
         assert sorted(row[:4] for row in page.nodes) == sorted(
             [node["address"], "serving", str(node["primaries"]), str(node["copies"])] for node in told)
@@ -112,6 +122,68 @@ def nodes(url: str) -> list[dict]:
 def test_a_port_with_a_token(tmp_path: pathlib.Path) -> None:
     token = secret_file(tmp_path / "token", "a token")
     with start_node("--dram=16M", "--listen=127.0.0.1:0", HTTP, f"--http-token-file={token}") as node:
-        page = Page(Watched(node))
+        page = Page(Watched(node).port)
         assert "hidden" not in page.data["ask"] and page.texts["fault"] == "this port wants a token"
         assert "keys" not in page.values
+
+
+class Told(http.server.BaseHTTPRequestHandler):
+    """A port that serves the page, and says of each look that 100 more gets took up to 16.8 ms and 50 more longer."""
+
+    ready = (200, {"status": "ready"})
+    leads = True
+    looks = 0
+
+    def do_GET(self) -> None:
+        """By the path."""
+        path = self.path.partition("?")[0]
+        status, body = 200, ""
+        if path == "/":
+            body = SOURCE.read_text()
+        elif path == "/ready":
+            status, body = self.ready[0], json.dumps(self.ready[1])
+        elif path == "/metrics":
+            type(self).looks += 1
+            counts = [0, 100 * self.looks, 150 * self.looks]
+            body = "".join(f'{TIMES}_bucket{{operation="get",le="{le}"}} {count}\n'
+                           for le, count in zip(("0.008388608", "0.016777216", "+Inf"), counts))
+            body += f'{TIMES}_sum{{operation="get"}} 1.0\n{TIMES}_count{{operation="get"}} {counts[-1]}\n'
+        elif not self.leads:
+            status, body = 503, json.dumps({"detail": "this master does not lead"})
+        elif path == "/api/v1/pool/stats":
+            body = json.dumps(STATS)
+        else:
+            status, body = 404, "{}"
+        self.send_response(status)
+        self.send_header("Content-Type", "text/html" if path == "/" else "application/json")
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+@contextlib.contextmanager
+def told(**has: object) -> Iterator[Page]:
+    """The page of a port that says what it is told to."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), type("Port", (Told,), has)) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield Page(server.server_address[1])
+        finally:
+            server.shutdown()
+
+
+@needs_chromium
+def test_operations_that_take_long() -> None:
+    """As many as the column says: those of the bucket that ends at 16.8 ms are none."""
+    with told() as page:
+        name, rate, _, _, long = page.rows["operations"][-5:]
+        assert name == "get" and float(long) > 0 and float(long) == pytest.approx(float(rate) / 3, rel=0.05), page.rows
+
+
+@needs_chromium
+def test_a_master_that_stands_by() -> None:
+    with told(leads=False, ready=(503, {"status": "not ready", "detail": "this master does not lead"})) as page:
+        assert page.texts["ready"] == "not ready: this master does not lead"
+        assert page.texts["fault"] == "this master does not lead"
