@@ -48,7 +48,8 @@ void pst_report_join(struct pst_report *report, uint16_t member, uint64_t epoch)
 {
     pst_assert(report->magic == REPORT_MAGIC);
     pst_assert(epoch > 0);
-    if (report->message.epoch != epoch) /* else it was told twice, and its heartbeats count on */
+    /* Else it was told twice, and its heartbeats count on. Of a pool map of before, an epoch may come again. */
+    if (report->message.epoch != epoch || report->message.member != member)
         report->message = (struct pst_heartbeat){.member = member, .epoch = epoch};
     report->underway = report->walking = false;
     report->sync = true;
