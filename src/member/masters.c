@@ -88,6 +88,18 @@ void pst_member_is_late(struct pst_member *m)
     leave_alone(m);
 }
 
+void pst_member_map_of_before(struct pst_member *m)
+{
+    char name[PST_ID_TEXT_BYTES];
+
+    pst_id_print(&m->identity.pool, name);
+    pst_member_trouble(m, -EBADMSG,
+                       "its pool map is older than this node's, and names former owners of partitions: "
+                       "restore the last one, or begin with an empty one and --adopt=%s",
+                       name);
+    leave_alone(m);
+}
+
 void pst_member_other_pool(struct pst_member *m)
 {
     char name[PST_ID_TEXT_BYTES];

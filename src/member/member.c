@@ -150,6 +150,10 @@ static int take_map(struct pst_member *m, const struct pst_map *map)
         pst_member_is_late(m);
         return -ECONNRESET;
     }
+    if (pst_serving_is_later(m->serving, map)) {
+        pst_member_map_of_before(m);
+        return -ECONNRESET;
+    }
     r = m->sender->map(m->sender->ctx, map, m->as.member, m->as.epoch);
     if (r == 0)
         r = pst_serving_map(m->serving, map, m->as.member, m->as.epoch);

@@ -85,6 +85,8 @@ void pst_member_hang_up(struct pst_member *m);
 void pst_member_other_pool(struct pst_member *m);
 /* The same of one that was ours: another has led since, and may have moved what it says is the node's. */
 void pst_member_is_late(struct pst_member *m);
+/* The same of one that began with a pool map of before. */
+void pst_member_map_of_before(struct pst_member *m);
 /*
  * Asks, with @bytes of the question, and waits for the answer. Return: the result, its data op->value_bytes
  * long; after an error of the connection there is none any more.

@@ -239,6 +239,15 @@ uint32_t pst_serving_placements(const struct pst_serving *serving)
     return p ? p->number : 0;
 }
 
+bool pst_serving_is_later(const struct pst_serving *serving, const struct pst_map *map)
+{
+    bool later = false;
+
+    for (uint32_t i = 0; i < PST_PARTITIONS; i++)
+        later |= atomic_load(&serving->epochs[i]) > map->partitions[i].epoch;
+    return later;
+}
+
 int pst_serving_map(struct pst_serving *serving, const struct pst_map *map, uint16_t member, uint64_t epoch)
 {
     const struct pst_lease for_ever = {.until_ns = UINT64_MAX};

@@ -2,10 +2,13 @@
 """A master that begins from an older copy of its pool map, as of a file or an etcd that was restored."""
 from __future__ import annotations
 
+import json
 import pathlib
 
 from members import MISS, ROUTED, Master, master, member
 from support import penstock, wait_until
+
+OLDER = "its pool map is older than this node's"
 
 
 def begin_with(m: Master, file: bytes) -> None:
@@ -30,3 +33,35 @@ def test_an_epoch_that_comes_again(tmp_path: pathlib.Path) -> None:
             wait_until("its key is known", lambda: m.statuses("k") == [ROUTED])
             assert penstock("--url", f"pool://{m.address}", "get", "k").stdout == b"value"
             wait_until("the first one is missed", lambda: m.statuses("none") == [MISS])
+
+
+def test_former_owners(tmp_path: pathlib.Path) -> None:
+    """No node serves by it, so that what was acknowledged elsewhere is not called missing. The last one is good."""
+    with master(tmp_path, place="=home:1") as m, member(m, "--host=h1") as one:
+        wait_until("it has all", lambda: m.ask("partitions")["served"] == 4096)
+        older = m.map_file.read_bytes()
+        with member(m, "--host=h2") as two:
+            m.has(2)
+            wait_until("half has moved", lambda: m.ask("partitions")["served"] == 4096 and len(m.members()) == 2
+                       and min(counts(m)) > 1500)
+            url = f"pool://{m.address}"
+            for i in range(20):
+                assert penstock("--url", url, "put", f"k{i}", stdin=b"value").returncode == 0
+            m.node.stop()
+            last = m.map_file.read_bytes()
+            begin_with(m, older)
+            for node in (one, two):
+                node.wait_for(OLDER)
+            for i in range(20):
+                said = penstock("--url", url, "--timeout", "300", "get", f"k{i}")
+                assert said.returncode == 7 and b"not found" not in said.stderr, said
+            begin_with(m, last)
+            m.has(2)
+            for i in range(20):
+                assert penstock("--url", url, "get", f"k{i}").stdout == b"value"
+
+
+def counts(m: Master) -> list[int]:
+    """Partitions of each node."""
+    said = penstock("--url", f"pool://{m.address}", "node", "list", "--json")
+    return [json.loads(line)["primaries"] for line in said.stdout.splitlines()]
