@@ -275,9 +275,10 @@ int pst_lead_take(struct pst_master *m, char fault[PST_FAULT_BYTES])
     pthread_mutex_unlock(&m->lock);
     r = keeper->ops->take(keeper, m->map_room, &stored, fault);
     pthread_mutex_lock(&m->lock);
-    if (r == PST_KEEPER_SAME && m->directory) {
-        r = 0; /* nobody has led meanwhile: all is as it was */
-    } else if (r == 0 || r == PST_KEEPER_SAME) {
+    if (r == PST_KEEPER_SAME) { /* nobody has led meanwhile: all is as it was */
+        pst_assert(m->directory); /* without it a pool would begin here, in place of the one that is there */
+        r = 0;
+    } else if (r == 0) {
         pst_lead_end(m);
         r = begin(m, stored, fault);
         if (r < 0)

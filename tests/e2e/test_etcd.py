@@ -232,6 +232,22 @@ def test_etcd_is_full(tmp_path: pathlib.Path) -> None:
         assert p.master.nodes[leader].log().count(FULL) <= 3  # once, not at each try
 
 
+def test_a_leader_that_changed_nothing(tmp_path: pathlib.Path) -> None:
+    """It ended before it stored a pool map: the one before it goes on with that, and begins no pool of its own."""
+    with etcd() as e, shared_pool(tmp_path, e, count=1) as p:
+        p.quiet()
+        assert p.serves("key")
+        before, node = p.master.members(), p.master.nodes[0]
+        with node.stopped():
+            wait_until("its lease has ended", lambda: e.get("penstock/leader") is None)
+            e.put("penstock/leader", b"192.0.2.1:1")
+        node.wait_for("the pool's master is 192.0.2.1:1, and this one a standby")
+        e.delete("penstock/leader")
+        p.master.leader()
+        assert p.master.members() == before and node.log().count("this is pool") == 2
+        wait_until("its nodes serve", lambda: p.serves("key"))
+
+
 def test_etcd_wants_a_password(tmp_path: pathlib.Path) -> None:
     """A wrong one is told, and tried again; the right one is read from the file when it is there."""
     secret = tmp_path / "password"

@@ -107,6 +107,9 @@ class Etcd:
     def put(self, key: str, value: bytes) -> dict[str, Any]:
         return self.ask("kv/put", key=base64.b64encode(key.encode()).decode(), value=base64.b64encode(value).decode())
 
+    def delete(self, key: str) -> dict[str, Any]:
+        return self.ask("kv/deleterange", key=base64.b64encode(key.encode()).decode())
+
     def want_password(self) -> str:
         """From now on it answers those alone who have a token; one of these."""
         self.ask("auth/user/add", name=USER, password=PASSWORD)

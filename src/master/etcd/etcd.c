@@ -356,6 +356,8 @@ static int etcd_take(struct pst_keeper *keeper, size_t bytes_max, struct pst_byt
         if (r < 0 || r == PST_KEEPER_OTHERS)
             end_lease(e);
     }
+    if (r == PST_KEEPER_OTHERS)
+        e->has = false; /* who leads it may change it, and nobody here remembers it any more */
     if (r < 0 || r == PST_KEEPER_OTHERS)
         return r;
     pthread_mutex_lock(&e->lock);
