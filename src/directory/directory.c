@@ -64,6 +64,13 @@ bool pst_directory_unstored(const struct pst_directory *d)
     return !d->storing_now && d->draft->version > d->map->version;
 }
 
+void pst_directory_store_again(struct pst_directory *d)
+{
+    directory_check(d);
+    directory_draft(d);
+    pst_assert(d->storing_now || pst_directory_unstored(d));
+}
+
 size_t pst_directory_store_begin(struct pst_directory *d, uint8_t *to, size_t cap, uint64_t *version)
 {
     size_t bytes;

@@ -56,6 +56,8 @@ void pst_directory_preset(struct pst_directory_settings *settings);
 const struct pst_map *pst_directory_map(const struct pst_directory *d);
 /* Whether there is a draft that nobody is storing yet. */
 bool pst_directory_unstored(const struct pst_directory *d);
+/* What was stored is gone: a draft that may change nothing. */
+void pst_directory_store_again(struct pst_directory *d);
 /* Encodes the draft, @cap at least pst_map_bytes_max(). One at a time. Return: bytes. */
 size_t pst_directory_store_begin(struct pst_directory *d, uint8_t *to, size_t cap, uint64_t *version);
 /* It is stored, and takes effect. */

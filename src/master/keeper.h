@@ -23,13 +23,14 @@ struct pst_hold {
 };
 
 /* take(): another master has it. */
-enum { PST_KEEPER_OTHERS = 1, PST_KEEPER_SAME = 2 };
+enum { PST_KEEPER_OTHERS = 1, PST_KEEPER_SAME = 2, PST_KEEPER_GONE = 3 };
 
 struct pst_keeper_ops {
     bool shared; /* masters may wait for it. One that nobody shares fails at once */
     /*
      * Becomes the one that changes the pool map, and reads it. @stored: freed by the caller; empty when there
      * is none yet. Return: 0, PST_KEEPER_SAME nobody has changed it since this keeper was lost,
+     * PST_KEEPER_GONE the same, but it is not there any more, and is to be swapped in again,
      * PST_KEEPER_OTHERS with the leader's address as @fault, -EBUSY, -EFBIG, -errno with the reason in
      * @fault.
      */

@@ -275,8 +275,10 @@ int pst_lead_take(struct pst_master *m, char fault[PST_FAULT_BYTES])
     pthread_mutex_unlock(&m->lock);
     r = keeper->ops->take(keeper, m->map_room, &stored, fault);
     pthread_mutex_lock(&m->lock);
-    if (r == PST_KEEPER_SAME) { /* nobody has led meanwhile: all is as it was */
+    if (r == PST_KEEPER_SAME || r == PST_KEEPER_GONE) { /* nobody has led meanwhile: all is as it was */
         pst_assert(m->directory); /* without it a pool would begin here, in place of the one that is there */
+        if (r == PST_KEEPER_GONE)
+            pst_directory_store_again(m->directory);
         r = 0;
     } else if (r == 0) {
         pst_lead_end(m);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import pathlib
+import shutil
 import signal
 import socket
 import subprocess
@@ -246,6 +247,30 @@ def test_a_leader_that_changed_nothing(tmp_path: pathlib.Path) -> None:
         p.master.leader()
         assert p.master.members() == before and node.log().count("this is pool") == 2
         wait_until("its nodes serve", lambda: p.serves("key"))
+
+
+def test_etcd_comes_back_empty(tmp_path: pathlib.Path) -> None:
+    """Who led puts the pool map back, and no other begins a new pool; masters that know of none do."""
+    with etcd() as e, shared_pool(tmp_path, e, count=3) as p:
+        p.quiet()
+        assert p.serves("key")
+        before = p.master.members()
+        e.kill()
+        shutil.rmtree(e.folder / e.servers[0].name)
+        e.start()
+        e.await_leader()
+        wait_until("the pool map is back", lambda: e.get("penstock/map") is not None)
+        p.master.leader()
+        assert p.master.members() == before
+        wait_until("its nodes serve", lambda: p.serves("key"))
+        p.kill(0)
+        p.settled(2)
+        leader = p.master.leader()
+        p.master.nodes[leader].kill()
+        e.delete("penstock/map")
+        e.delete("penstock/leader")
+        p.master.nodes[leader - 1].wait_for("was there and is gone")
+        assert e.get("penstock/map") is None
 
 
 def test_etcd_wants_a_password(tmp_path: pathlib.Path) -> None:

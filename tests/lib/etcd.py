@@ -74,7 +74,7 @@ class Etcd:
 
     def __init__(self, folder: pathlib.Path, count: int, *more: str, scheme: str = "http") -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.more = more
+        self.folder, self.more = folder, more
         self.servers = [Server(f"e{i}", folder, scheme) for i in range(count)]
         self.urls = ",".join(server.url for server in self.servers)
         self._cluster = ",".join(f"{server.name}={server.peer_url}" for server in self.servers)

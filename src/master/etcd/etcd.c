@@ -39,6 +39,7 @@ struct etcd {
     int64_t made; /* the revision at which this master made `leader`; 0: it has not */
     int64_t set;  /* that of the pool map that it knows; 0: there is none */
     bool has;     /* it had taken the pool map, which may be as it knew it */
+    bool seen;    /* there was a pool map: if there is none, etcd has lost it, and no pool begins */
     pthread_mutex_t lock;
     pthread_cond_t stir;
     int64_t lease;     /* 0: none; as the rest, behind the lock */
@@ -229,7 +230,18 @@ static void print_leader(const struct pst_etcd_entry *leader, char *text)
     text[bytes] = '\0';
 }
 
-/* Who leads. Return: 0 nobody, PST_KEEPER_OTHERS, -errno. */
+/* Whether another master than this one has a pool map to put back. Return: 0, -ENODATA. */
+static int check_gone(const struct etcd *e, const struct pst_etcd_entry *map, char *fault)
+{
+    if (map->there || !e->seen || e->has)
+        return 0;
+    snprintf(fault, PST_FAULT_BYTES,
+             "%.120s was there and is gone: who led last puts it back; start all masters anew to begin a pool",
+             e->name);
+    return -ENODATA;
+}
+
+/* Who leads. Return: 0 nobody, PST_KEEPER_OTHERS, -ENODATA nobody can, -errno. */
 static int look(struct etcd *e, char *fault)
 {
     struct pst_etcd_txn txn = {.error = 0};
@@ -237,12 +249,16 @@ static int look(struct etcd *e, char *fault)
     int r;
 
     pst_etcd_then_get(&txn, e->leader_key);
+    pst_etcd_then_look(&txn, e->map_key);
     r = carry_out(e, &txn, PREFIX_BYTES_MAX, &done, fault);
     if (r < 0)
         return r;
+    e->seen |= done.entries[1].there;
     if (done.entries[0].there) {
         print_leader(&done.entries[0], fault);
         r = PST_KEEPER_OTHERS;
+    } else {
+        r = check_gone(e, &done.entries[1], fault);
     }
     pst_etcd_done_fini(&done);
     return r;
@@ -305,7 +321,7 @@ static int take_grace(struct etcd *e, const struct pst_etcd_entry *told, char *f
     return r;
 }
 
-/* What is there, as the one that leads. Return: 0, PST_KEEPER_SAME, -errno. */
+/* What is there, as the one that leads. Return: 0, PST_KEEPER_SAME, PST_KEEPER_GONE, -errno. */
 static int load(struct etcd *e, size_t bytes_max, struct pst_bytes *stored, char *fault)
 {
     struct pst_etcd_txn txn = {.error = 0};
@@ -325,8 +341,13 @@ static int load(struct etcd *e, size_t bytes_max, struct pst_bytes *stored, char
     } else {
         r = take_grace(e, &done.entries[1], fault);
     }
+    if (r == 0)
+        r = check_gone(e, map, fault);
     if (r == 0 && e->has && e->set == map->set) {
         r = PST_KEEPER_SAME;
+    } else if (r == 0 && e->has && !map->there) {
+        e->set = 0;
+        r = PST_KEEPER_GONE;
     } else if (r == 0) {
         e->set = map->set;
         *stored = map->value;
@@ -369,6 +390,12 @@ static int etcd_take(struct pst_keeper *keeper, size_t bytes_max, struct pst_byt
     return r;
 }
 
+/* Whether etcd has lost all that it had: nobody has led, or changed anything. */
+static bool is_gone(const struct etcd *e, const struct pst_etcd_done *done)
+{
+    return e->set && done->count == 2 && !done->entries[0].there && !done->entries[1].there;
+}
+
 /* Whether what could not be put is there already, since an answer was lost. */
 static bool is_there(const struct etcd *e, const struct pst_etcd_done *done, struct pst_bytes map)
 {
@@ -403,15 +430,18 @@ static int etcd_swap(struct pst_keeper *keeper, uint64_t version_before, uint64_
         e->set = done.revision;
     } else if (is_there(e, &done, map)) {
         e->set = done.entries[1].set;
+    } else if (is_gone(e, &done)) {
+        snprintf(fault, PST_FAULT_BYTES, "etcd has lost it");
+        r = -EAGAIN;
     } else {
         snprintf(fault, PST_FAULT_BYTES, "another master leads, or has changed it");
         r = -ESTALE;
     }
     pst_etcd_done_fini(&done);
-    if (r < 0) {
-        e->has = false;
+    e->has = r != -ESTALE;
+    e->seen |= r == 0;
+    if (r < 0)
         end_lease(e);
-    }
     return r;
 }
 

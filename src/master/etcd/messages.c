@@ -219,6 +219,15 @@ void pst_etcd_then_get(struct pst_etcd_txn *txn, const char *key)
     add_request(txn, &txn->then, "request_range", key_of(txn, key));
 }
 
+void pst_etcd_then_look(struct pst_etcd_txn *txn, const char *key)
+{
+    struct pst_json *request = key_of(txn, key);
+
+    if (!request || pst_json_add_flag(request, "keys_only", true) < 0)
+        txn->error = -ENOMEM;
+    add_request(txn, &txn->then, "request_range", request);
+}
+
 void pst_etcd_else_get(struct pst_etcd_txn *txn, const char *key)
 {
     add_request(txn, &txn->otherwise, "request_range", key_of(txn, key));

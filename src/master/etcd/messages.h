@@ -41,6 +41,8 @@ void pst_etcd_if_made(struct pst_etcd_txn *txn, const char *key, int64_t revisio
 /* @lease: with which it goes; 0: none. */
 void pst_etcd_then_put(struct pst_etcd_txn *txn, const char *key, struct pst_bytes value, int64_t lease);
 void pst_etcd_then_get(struct pst_etcd_txn *txn, const char *key);
+/* The same without the value. */
+void pst_etcd_then_look(struct pst_etcd_txn *txn, const char *key);
 void pst_etcd_else_get(struct pst_etcd_txn *txn, const char *key);
 /* Return: the question, or NULL without memory. */
 struct pst_json *pst_etcd_txn_end(struct pst_etcd_txn *txn);
