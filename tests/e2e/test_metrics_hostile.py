@@ -12,6 +12,7 @@ import resource
 import socket
 import ssl
 import subprocess
+import urllib.error
 import urllib.request
 from typing import Iterator
 
@@ -140,6 +141,8 @@ def test_over_tls(tmp_path: pathlib.Path) -> None:
         trusts.check_hostname = False
         with urllib.request.urlopen(f"https://127.0.0.1:{watched.port}/metrics", timeout=support.WAIT_S, context=trusts) as answer:
             assert answer.status == 200 and b"penstock_keys 0" in answer.read()
+        with pytest.raises(urllib.error.HTTPError, match="403"):  # TLS keeps nobody out
+            urllib.request.urlopen(f"https://127.0.0.1:{watched.port}/api/v1/pool/keys", timeout=support.WAIT_S, context=trusts)
         with pytest.raises((OSError, AssertionError)):
             watched.page()
 
