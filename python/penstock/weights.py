@@ -99,6 +99,17 @@ class _Box(NamedTuple):
                 _Box((*self.low[:axis], middle, *self.low[axis + 1:]), self.high))
 
 
+def _overlap(boxes: Iterable[_Box]) -> bool:
+    """Whether two ranges have an element in common. None is empty."""
+    near: list[_Box] = []  # those that reach as far as the next one in the first dimension
+    for box in sorted(boxes):
+        near = [other for other in near if not box.low or other.high[0] > box.low[0]]
+        if any(all(map(int.__lt__, map(max, box.low, other.low), map(min, box.high, other.high))) for other in near):
+            return True
+        near.append(box)
+    return False
+
+
 # ---- tensors of NumPy and torch
 
 
@@ -450,6 +461,9 @@ class Subscriber:
         wanted = [(name, part, box) for name in self._tensors for part, box in self._wanted(name, wholes)]
         if wanted:
             self.version = None
+        for name in {name for name, *_ in wanted}:  # what is written now may lie across parts of other places
+            self._held[name] = {place: digest for place, digest in self._held[name].items()
+                                if place in wholes[name].parts and wholes[name].parts[place].digest == digest}
         try:
             self._fetch_all(wanted)
         except NotFound:
@@ -482,16 +496,17 @@ class Subscriber:
         if whole.shape != own.shape:
             raise ValueError(f"weights: {name!r} has shape {whole.shape}, the tensor to fill is of one of {own.shape}")
         end = tuple(at + length for at, length in zip(own.start, tensor.shape))
-        covered = 0
+        boxes = []
         for part in whole.parts.values():
             box = _Box(tuple(map(max, part.start, own.start)),
                        tuple(min(at + length, last) for at, length, last in zip(part.start, part.extent, end)))
             if any(extent <= 0 for extent in box.shape):
                 continue
-            covered += math.prod(box.shape)
+            boxes.append(box)
             if self._held[name].get(part.place) != part.digest:
                 yield part, box
-        if covered != math.prod(tensor.shape):
+        # As many elements, and none of them twice: so none is left out.
+        if sum(math.prod(box.shape) for box in boxes) != math.prod(tensor.shape) or _overlap(boxes):
             raise ValueError(f"weights: the published parts of {name!r} leave out or overlap what is to be filled")
 
     def _itemsize(self, name: str) -> int:
@@ -503,7 +518,6 @@ class Subscriber:
     def _fetch_all(self, wanted: list[tuple[str, _Stored, _Box]]) -> None:
         small = []
         for name, part, box in wanted:
-            self._held[name].pop(part.place, None)
             if math.prod(part.extent) * self._itemsize(name) <= SMALL_BYTES:
                 small.append((name, part, box))
             else:

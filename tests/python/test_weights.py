@@ -236,6 +236,35 @@ def test_parts_that_overlap_or_leave_out() -> None:
             subscriber.update()
 
 
+def test_parts_that_overlap_as_much_as_they_leave_out() -> None:
+    with penstock.open("mem:?dram=16M") as store:
+        for writer, start in enumerate([(0, 0), (0, 1), (2, 1), (2, 2)]):  # (0, 1) twice, (0, 3) never, and so on
+            Publisher(store, "w", writer=writer, writers=4).publish(
+                {"w": np.ones((2, 2))}, version=1, parts={"w": Part(start, (4, 4))})
+        into = np.zeros((4, 4))
+        with pytest.raises(ValueError, match="overlap"):
+            brought(store, {"w": into})
+        assert not into.any()
+        with pytest.raises(ValueError, match="overlap"):
+            brought(store, {"w": into[2:, :]}, parts={"w": Part((2, 0), (4, 4))})
+
+
+def test_a_part_that_came_of_a_version_that_did_not() -> None:
+    ones, into = np.ones(4), np.zeros(4)
+    with penstock.open("mem:?dram=16M") as store, Subscriber(store, "w", {"w": into}) as subscriber:
+        Publisher(store, "w").publish({"w": ones})
+        assert subscriber.update() == 1
+        for writer in range(2):
+            Publisher(store, "w", writer=writer, writers=2).publish(
+                {"w": np.full(2, 2.0 + writer)}, version=2, parts={"w": Part((2 * writer,), (4,))})
+        store.delete_prefix("w/data/1/")
+        with pytest.raises(penstock.NotFound, match="data of version 2"):
+            subscriber.update()
+        assert into.tolist() == [2, 2, 1, 1]
+        Publisher(store, "w").publish({"w": ones})  # as the first, which is not there whole any more
+        assert subscriber.update() == 3 and same(into, ones)
+
+
 def test_writers_that_hold_the_same(store: penstock.Store) -> None:
     for writer in range(2):
         Publisher(store, "w", writer=writer, writers=2).publish({"w": np.ones(9)}, version=1)
