@@ -289,6 +289,7 @@ class Publisher:
         self._store, self._keys = store, _Keys(name)
         self._writer, self._writers, self._keep = writer, writers, keep
         self._last: dict[tuple[Any, ...], str] = {}  # digests, by what the manifest says before them
+        self._newest = 0  # version, of this object's
 
     def publish(self, state_dict: Mapping[str, Any], *, version: int | None = None,
                 parts: Mapping[str, Part] | None = None, changed: Iterable[str] | None = None) -> int:
@@ -316,13 +317,13 @@ class Publisher:
         if version is None and self._writers > 1:
             raise ValueError("weights: with several writers the version is to be named")
         if version is None:
-            version = newest + 1
+            version = max(newest, self._newest) + 1  # a store that lost its values knows none any more
         elif version <= newest:
             raise ValueError(f"weights: version {version} is not above {newest}, which is there")
         rows = self._put_tensors(tensors, places, changed)
         manifest = json.dumps({"tensors": rows}, separators=(",", ":")).encode()
         self._store.put(self._keys.manifest(version, self._writer), manifest, checksum=True)
-        self._last = {tuple(row[:-1]): row[-1] for row in rows}
+        self._last, self._newest = {tuple(row[:-1]): row[-1] for row in rows}, version
         self._clean(self._advance(version))
         return version
 
@@ -333,12 +334,16 @@ class Publisher:
         unknown = sorted(dirty - tensors.keys()) if dirty else []
         if unknown:
             raise ValueError(f"weights: {unknown[:10]} have changed, and are not in the state dict")
-        rows = []
-        for name, tensor in tensors.items():
-            row = [name, _dtype_name(tensor), places[name].shape, places[name].start, tuple(tensor.shape)]
-            known = None if dirty is None or name in dirty else self._last.get(tuple(row))
-            rows.append([*row, known or self._put_data(_row_major(tensor))])
-        return rows
+        rows: list[list[Any]] = [[name, _dtype_name(tensor), places[name].shape, places[name].start, tuple(tensor.shape)]
+                                 for name, tensor in tensors.items()]
+        known = self._kept(row for row in rows if dirty is not None and row[0] not in dirty)
+        return [[*row, known.get(row[0]) or self._put_data(_row_major(tensors[row[0]]))] for row in rows]
+
+    def _kept(self, rows: Iterable[list[Any]]) -> dict[str, str]:
+        """Digests, by name, of what this object published last and the store still has."""
+        found = {row[0]: self._last[tuple(row)] for row in rows if tuple(row) in self._last}
+        there = self._store.exists_many([self._keys.data(self._writer, digest) for digest in found.values()])
+        return {name: digest for (name, digest), is_there in zip(found.items(), there) if is_there}
 
     def _put_data(self, data: Array) -> str:
         digest = _digest(data.view(np.uint8)).hexdigest()
@@ -403,6 +408,7 @@ class Subscriber:
         self._places = _places(self._tensors, parts)
         self._held: dict[str, dict[tuple[Ints, Ints], str]] = {name: {} for name in self._tensors}  # digests, by place
         self._watch = store.watch(self._keys.head)
+        self._generation = 0  # of the head that told of the version
         #: The version that the tensors hold; None: none, or several.
         self.version: int | None = None
 
@@ -427,7 +433,8 @@ class Subscriber:
         Returns
         -------
         int or None
-            The version, also :attr:`version`; None if there was no newer one.
+            The version, also :attr:`version`; None if there was no newer one. A store that lost its values may count from 1
+            again: what was published since is newer, too.
 
         Raises
         ------
@@ -442,10 +449,12 @@ class Subscriber:
         until = math.inf if timeout is None else time.monotonic() + timeout
         while True:
             head = _read_head(self._store, self._keys)
-            if head.version > (self.version or 0):
-                if self._bring(head):
+            # A store that lost its values counts from 1 again; generations do not come again.
+            if head.version and (self.version is None or head.generation != self._generation):
+                is_news = self._bring(head)
+                if is_news:
                     return self.version
-                if _read_head(self._store, self._keys).version == head.version:
+                if is_news is None and _read_head(self._store, self._keys) == head:
                     raise NotFound(f"weights: data of version {head.version} is not there")
                 continue
             left = until - time.monotonic()
@@ -453,12 +462,13 @@ class Subscriber:
                 return None
             self._watch.poll(min(left, POLL_S))
 
-    def _bring(self, head: _Head) -> bool:
-        """Fill the tensors with a version. Return False if it is not all there."""
+    def _bring(self, head: _Head) -> bool | None:
+        """Fill the tensors with a version. Return whether that is another one than is there; None if it is not all there."""
         wholes = self._read_version(head)
         if wholes is None:
-            return False
+            return None
         wanted = [(name, part, box) for name in self._tensors for part, box in self._wanted(name, wholes)]
+        is_news = bool(wanted) or self.version != head.version
         if wanted:
             self.version = None
         for name in {name for name, *_ in wanted}:  # what is written now may lie across parts of other places
@@ -467,11 +477,11 @@ class Subscriber:
         try:
             self._fetch_all(wanted)
         except NotFound:
-            return False
+            return None
         for name in self._tensors:
             self._held[name] = {place: part.digest for place, part in wholes[name].parts.items()}
-        self.version = head.version
-        return True
+        self.version, self._generation = head.version, head.generation
+        return is_news
 
     def _read_version(self, head: _Head) -> dict[str, _Whole] | None:
         keys = [self._keys.manifest(head.version, writer) for writer in range(head.writers)]

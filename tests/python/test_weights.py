@@ -265,6 +265,25 @@ def test_a_part_that_came_of_a_version_that_did_not() -> None:
         assert subscriber.update() == 3 and same(into, ones)
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_store_that_lost_its_values(store: penstock.Store, is_restarted: bool) -> None:
+    publisher, into = Publisher(store, "w"), {"w": np.zeros(4), "v": np.zeros(4)}
+    with Subscriber(store, "w", into) as subscriber:
+        for number in range(1, 4):
+            publisher.publish({"w": np.full(4, float(number)), "v": np.ones(4)})
+        assert subscriber.update() == 3
+        store.delete_prefix("w/")
+        assert subscriber.update() is None and subscriber.version == 3
+        if is_restarted:
+            publisher = Publisher(store, "w")
+        version = 1 if is_restarted else 4
+        assert publisher.publish({"w": np.full(4, 9.0), "v": np.ones(4)}, changed=["w"]) == version
+        assert subscriber.update() == version and into["w"].tolist() == [9] * 4
+        assert brought(store, {"v": np.zeros(4)}) == version  # believed to be unchanged, and put again
+        store.put("w/version", store.get("w/version"))  # as of a dump that was loaded
+        assert subscriber.update() is None and subscriber.version == version
+
+
 def test_writers_that_hold_the_same(store: penstock.Store) -> None:
     for writer in range(2):
         Publisher(store, "w", writer=writer, writers=2).publish({"w": np.ones(9)}, version=1)
