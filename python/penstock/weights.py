@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .errors import Exists, NotFound, Stale
+from .errors import Exists, NoSpace, NotFound, Stale
 
 try:
     from xxhash import xxh3_128 as _digest
@@ -310,6 +310,11 @@ class Publisher:
         -------
         int
             The version.
+
+        Raises
+        ------
+        NoSpace
+            The store has no room for this version beside those that are kept. Nothing is left of it.
         """
         tensors = _by_path(state_dict)
         places = _places(tensors, parts)
@@ -320,9 +325,13 @@ class Publisher:
             version = max(newest, self._newest) + 1  # a store that lost its values knows none any more
         elif version <= newest:
             raise ValueError(f"weights: version {version} is not above {newest}, which is there")
-        rows = self._put_tensors(tensors, places, changed)
-        manifest = json.dumps({"tensors": rows}, separators=(",", ":")).encode()
-        self._store.put(self._keys.manifest(version, self._writer), manifest, checksum=True)
+        try:
+            rows = self._put_tensors(tensors, places, changed)
+            manifest = json.dumps({"tensors": rows}, separators=(",", ":")).encode()
+            self._store.put(self._keys.manifest(version, self._writer), manifest, checksum=True)
+        except NoSpace:
+            self._clean(newest)  # what was put before would fill the store for good
+            raise
         self._last, self._newest = {tuple(row[:-1]): row[-1] for row in rows}, version
         self._clean(self._advance(version))
         return version

@@ -284,6 +284,17 @@ def test_a_store_that_lost_its_values(store: penstock.Store, is_restarted: bool)
         assert subscriber.update() is None and subscriber.version == version
 
 
+def test_what_does_not_fit_leaves_nothing_behind() -> None:
+    with penstock.open("mem:?dram=64M") as store:
+        publisher, into = Publisher(store, "w"), {"a": np.zeros(10 << 20, np.uint8)}
+        publisher.publish({"a": np.ones(10 << 20, np.uint8)})
+        for number in range(10, 20):
+            with pytest.raises(penstock.NoSpace):
+                publisher.publish({"a": np.full(10 << 20, number, np.uint8), "b": np.zeros(50 << 20, np.uint8)})
+        assert publisher.publish({"a": np.full(10 << 20, 2, np.uint8), "b": np.zeros(30 << 20, np.uint8)}) == 2
+        assert brought(store, into) == 2 and (into["a"] == 2).all()
+
+
 def test_writers_that_hold_the_same(store: penstock.Store) -> None:
     for writer in range(2):
         Publisher(store, "w", writer=writer, writers=2).publish({"w": np.ones(9)}, version=1)
