@@ -197,6 +197,30 @@ def _places(tensors: Mapping[str, Tensor], parts: Mapping[str, Part] | None) -> 
     return out
 
 
+def _check_room(name: str, tensor: Tensor) -> None:
+    """Whether a tensor can be filled."""
+    if isinstance(tensor, np.ndarray) and not tensor.flags.writeable:
+        raise ValueError(f"weights: {name!r} cannot be written")
+    strides = tensor.stride() if _is_torch(tensor) else tensor.strides
+    if 0 not in tensor.shape and any(step == 0 and length > 1 for length, step in zip(tensor.shape, strides)):
+        raise ValueError(f"weights: {name!r} has elements on top of each other")
+
+
+def _tied(tensors: Mapping[str, Tensor]) -> Iterator[list[str]]:
+    """Names of tensors that are one in memory."""
+    names: dict[tuple[Any, ...], list[str]] = {}
+    for name, tensor in tensors.items():
+        if 0 in tensor.shape:
+            continue
+        place: tuple[Any, ...]
+        if _is_torch(tensor):
+            place = str(tensor.device), tensor.data_ptr(), tuple(tensor.shape), tensor.stride()
+        else:
+            place = "cpu", tensor.__array_interface__["data"][0], tensor.shape, tensor.strides
+        names.setdefault(place, []).append(name)
+    return (group for group in names.values() if len(group) > 1)
+
+
 # ---- what lies in the store
 
 
@@ -404,7 +428,8 @@ class Subscriber:
     name : str
         As of the publisher.
     into : mapping of str to tensor or mapping
-        The tensors to fill, on any device. What else a version has is not fetched.
+        The tensors to fill, on any device. What else a version has is not fetched. Those that are one in memory are
+        to be equal in each version.
     parts : mapping of str to Part, optional
         By path, where the tensor to fill lies in the whole one.
 
@@ -414,7 +439,10 @@ class Subscriber:
     def __init__(self, store: Store, name: str, into: Mapping[str, Any], *, parts: Mapping[str, Part] | None = None) -> None:
         self._store, self._keys = store, _Keys(name)
         self._tensors = _by_path(into)
+        for tensor_name, tensor in self._tensors.items():
+            _check_room(tensor_name, tensor)
         self._places = _places(self._tensors, parts)
+        self._tied = list(_tied(self._tensors))
         self._held: dict[str, dict[tuple[Ints, Ints], str]] = {name: {} for name in self._tensors}  # digests, by place
         self._watch = store.watch(self._keys.head)
         self._generation = 0  # of the head that told of the version
@@ -477,6 +505,10 @@ class Subscriber:
         if wholes is None:
             return None
         wanted = [(name, part, box) for name in self._tensors for part, box in self._wanted(name, wholes)]
+        for one, *others in self._tied:
+            for other in others:
+                if self._places[one] != self._places[other] or self._digests(one, wholes) != self._digests(other, wholes):
+                    raise ValueError(f"weights: {one!r} and {other!r} share memory, and differ in version {head.version}")
         is_news = bool(wanted) or self.version != head.version
         if wanted:
             self.version = None
@@ -488,7 +520,7 @@ class Subscriber:
         except NotFound:
             return None
         for name in self._tensors:
-            self._held[name] = {place: part.digest for place, part in wholes[name].parts.items()}
+            self._held[name] = self._digests(name, wholes)
         self.version, self._generation = head.version, head.generation
         return is_news
 
@@ -527,6 +559,10 @@ class Subscriber:
         # As many elements, and none of them twice: so none is left out.
         if sum(math.prod(box.shape) for box in boxes) != math.prod(tensor.shape) or _overlap(boxes):
             raise ValueError(f"weights: the published parts of {name!r} leave out or overlap what is to be filled")
+
+    @staticmethod
+    def _digests(name: str, wholes: Mapping[str, _Whole]) -> dict[tuple[Ints, Ints], str]:
+        return {place: part.digest for place, part in wholes[name].parts.items()}
 
     def _itemsize(self, name: str) -> int:
         tensor = self._tensors[name]

@@ -295,6 +295,33 @@ def test_what_does_not_fit_leaves_nothing_behind() -> None:
         assert brought(store, into) == 2 and (into["a"] == 2).all()
 
 
+def frozen(array: Array) -> Array:
+    array.flags.writeable = False
+    return array
+
+
+@pytest.mark.parametrize("into, text", [
+    (frozen(np.zeros(4)), "'b' cannot be written"),
+    (np.lib.stride_tricks.as_strided(np.zeros(1), (4,), (0,)), "'b' has elements on top of each other"),
+])
+def test_what_cannot_be_filled(store: penstock.Store, into: Array, text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        Subscriber(store, "w", {"a": np.zeros(4), "b": into})
+
+
+def test_tensors_that_share_memory_and_are_to_differ(store: penstock.Store) -> None:
+    publisher, into = Publisher(store, "w"), np.zeros(4)
+    with Subscriber(store, "w", {"a": into, "b": into[:], "none": into[:0]}) as subscriber:
+        publisher.publish({"a": np.ones(4), "b": np.ones(4), "none": np.zeros(0)})
+        assert subscriber.update() == 1 and into.all()
+        publisher.publish({"a": np.full(4, 2.0), "b": np.full(4, 3.0), "none": np.zeros(0)})
+        with pytest.raises(ValueError, match="'a' and 'b' share memory, and differ"):
+            subscriber.update()
+        assert subscriber.version == 1 and into.tolist() == [1] * 4
+        publisher.publish({"a": np.full(4, 4.0), "b": np.full(4, 4.0), "none": np.zeros(0)})
+        assert subscriber.update() == 3 and into.tolist() == [4] * 4
+
+
 def test_writers_that_hold_the_same(store: penstock.Store) -> None:
     for writer in range(2):
         Publisher(store, "w", writer=writer, writers=2).publish({"w": np.ones(9)}, version=1)
