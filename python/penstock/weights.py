@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -39,6 +40,7 @@ CHUNK_BYTES = 16 << 20  # of memory beside the tensors
 SMALL_BYTES = 64 << 10  # parts up to this are fetched in batches
 BATCH = 128
 WRITERS_MAX = 1 << 16
+VERSION_MAX = 1 << 63
 WASTE_MAX = 4  # bytes fetched for one that is wanted, in pieces above PIECE_BYTES_MIN
 PIECE_BYTES_MIN = 256 << 10
 POLL_S = 5.0  # a lost word of a new version is made good after so long
@@ -248,7 +250,7 @@ class _Head(NamedTuple):
     generation: int = 0
 
 
-def _count(key: str, value: Any, most: int = 1 << 63) -> int:
+def _count(key: str, value: Any, most: int = VERSION_MAX) -> int:
     if type(value) is not int or not 0 <= value <= most:
         raise ValueError(f"{key!r} is damaged: {value!r} is no count up to {most}")
     return value
@@ -339,26 +341,41 @@ class Publisher:
         ------
         NoSpace
             The store has no room for this version beside those that are kept. Nothing is left of it.
+        Stale
+            Another publisher put the version meanwhile, as the same writer. There is to be but one at a time.
         """
         tensors = _by_path(state_dict)
         places = _places(tensors, parts)
         newest = _read_head(self._store, self._keys).version
+        version = None if version is None else operator.index(version)
         if version is None and self._writers > 1:
             raise ValueError("weights: with several writers the version is to be named")
         if version is None:
             version = max(newest, self._newest) + 1  # a store that lost its values knows none any more
         elif version <= newest:
             raise ValueError(f"weights: version {version} is not above {newest}, which is there")
+        elif version > VERSION_MAX:
+            raise ValueError(f"weights: version {version} is above {VERSION_MAX}")
+        before = self._generation(version)
         try:
             rows = self._put_tensors(tensors, places, changed)
             manifest = json.dumps({"tensors": rows}, separators=(",", ":")).encode()
-            self._store.put(self._keys.manifest(version, self._writer), manifest, checksum=True)
+            self._store.put(self._keys.manifest(version, self._writer), manifest, if_generation=before, checksum=True)
         except NoSpace:
             self._clean(newest)  # what was put before would fill the store for good
             raise
+        except (Exists, Stale):
+            raise Stale(f"weights: another publisher has put version {version} as writer {self._writer} meanwhile") from None
         self._last, self._newest = {tuple(row[:-1]): row[-1] for row in rows}, version
         self._clean(self._advance(version))
         return version
+
+    def _generation(self, version: int) -> int:
+        """Of what this writer has put of a version: one that was killed may have begun it."""
+        try:
+            return self._store.head(self._keys.manifest(version, self._writer)).generation
+        except NotFound:
+            return 0
 
     def _put_tensors(self, tensors: Mapping[str, Tensor], places: Mapping[str, Part],
                      changed: Iterable[str] | None) -> list[list[Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 import threading
 import tracemalloc
@@ -320,6 +321,42 @@ def test_tensors_that_share_memory_and_are_to_differ(store: penstock.Store) -> N
         assert subscriber.version == 1 and into.tolist() == [1] * 4
         publisher.publish({"a": np.full(4, 4.0), "b": np.full(4, 4.0), "none": np.zeros(0)})
         assert subscriber.update() == 3 and into.tolist() == [4] * 4
+
+
+@pytest.mark.parametrize("version, error", [(1.5, TypeError), ("2", TypeError), (1 << 64, ValueError), (-1, ValueError)])
+def test_a_version_that_is_none(version: Any, error: type[Exception]) -> None:
+    with penstock.open("mem:?dram=16M") as store:
+        with pytest.raises(error):
+            Publisher(store, "w").publish({"w": np.ones(3)}, version=version)
+        assert Publisher(store, "w").publish({"w": np.ones(3)}, version=np.int64(7)) == 7
+        assert brought(store, {"w": np.zeros(3)}) == 7
+
+
+def test_two_publishers_at_once(store: penstock.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    put, into = Publisher._put_tensors, np.zeros(4)
+
+    def late(self: Publisher, *what: Any) -> Any:
+        monkeypatch.setattr(Publisher, "_put_tensors", put)
+        assert Publisher(store, "w").publish({"w": np.ones(4)}) == 1
+        return put(self, *what)
+
+    monkeypatch.setattr(Publisher, "_put_tensors", late)
+    with pytest.raises(penstock.Stale, match="another publisher has put version 1"):
+        Publisher(store, "w").publish({"w": np.full(4, 2.0)})
+    assert brought(store, {"w": into}) == 1 and into.tolist() == [1] * 4
+    assert Publisher(store, "w").publish({"w": np.full(4, 2.0)}) == 2
+
+
+@pytest.mark.parametrize("is_put", [False, True])
+def test_a_publisher_that_was_killed(store: penstock.Store, is_put: bool) -> None:
+    if is_put:
+        store.put("w/1/0", json.dumps({"tensors": [["w", "float64", [4], [0], [4], "0" * 32]]}).encode())
+    store.put("w/data/0/" + "0" * 32, np.zeros(4))
+    into = np.zeros(4)
+    assert brought(store, {"w": into}) is None
+    assert Publisher(store, "w").publish({"w": np.ones(4)}) == 1
+    assert brought(store, {"w": into}) == 1 and into.all()
+    assert len(list(store.list("w/data/"))) == 1
 
 
 def test_writers_that_hold_the_same(store: penstock.Store) -> None:
