@@ -468,7 +468,7 @@ def attach(key: str, *, into: Any = None, writable: bool = False, agent: PodData
     ----------
     key : str
     into : array, tensor, or state dict, optional
-        With the same names, dtypes and shapes, on any device: it is filled, and nothing stays mapped.
+        With the same names, dtypes and shapes, on any device: its arrays and tensors are filled, and nothing stays mapped.
     writable : bool
         The memory may be written, if its owner lets others do so. **Without it torch knows no read-only tensors: a write to one in
         place ends the process.** Arrays refuse it.
@@ -487,7 +487,7 @@ def attach(key: str, *, into: Any = None, writable: bool = False, agent: PodData
     PermissionError
         Its owner does not let others write.
     TypeError, ValueError
-        `into` differs; nothing was written then. Or it has a dtype that is not known here.
+        `into` differs, or cannot be written; nothing was written then. Or it has a dtype that is not known here.
     """
     found = (agent or PodDataServerClient()).find_tensors(key)
     attached = Attached(found, import_all(found.fds, writable and into is None))
@@ -596,12 +596,17 @@ def over_torch(flat: torch.Tensor, dtype: torch.dtype, offset: int, shape: Seque
                                              tuple(step // element for step in strides))
 
 
+def room_of(value: Any, path: str, values: dict[str, Any]) -> Any:
+    """The same of a tree to be filled: its texts, numbers and bytes stay as they are."""
+    return {"v": None} if isinstance(value, bytes) else leaf_of(value, path, values)
+
+
 def fill(into: Any, tree: Any) -> None:
     """Copy a tree's tensors into those of another one."""
     targets: dict[str, Any] = {}
     values: dict[str, Any] = {}
-    flatten(into, lambda value, path: leaf_of(value, path, targets))
-    flatten(tree, lambda value, path: leaf_of(value, path, values))
+    flatten(into, lambda value, path: room_of(value, path, targets))
+    flatten(tree, lambda value, path: room_of(value, path, values))
     if targets.keys() != values.keys():
         raise ValueError(f"state dict: not shared: {sorted(targets.keys() - values.keys())[:10]}; "
                          f"nowhere to go: {sorted(values.keys() - targets.keys())[:10]}")
@@ -612,6 +617,11 @@ def fill(into: Any, tree: Any) -> None:
             raise TypeError(f"{name!r} is {values[name].dtype}, and cannot fill {target.dtype}")
         if target.shape != values[name].shape:
             raise ValueError(f"{name!r} has shape {tuple(values[name].shape)}, what it is to fill {tuple(target.shape)}")
+        if not is_torch(target) and not target.flags.writeable:
+            raise ValueError(f"{name!r} cannot be written")
+        steps = target.stride() if is_torch(target) else target.strides
+        if 0 not in target.shape and any(step == 0 and length > 1 for length, step in zip(target.shape, steps)):
+            raise ValueError(f"{name!r} has elements on top of each other")
     for name, target in targets.items():
         if is_torch(target):
             target.detach().copy_(values[name])

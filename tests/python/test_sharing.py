@@ -193,6 +193,21 @@ def test_into_is_filled(agent: Agent) -> None:
     assert client.get_tensor("one", np.zeros(3, int)).tolist() == [0, 1, 2]
 
 
+def test_into_is_filled_whole_or_not(agent: Agent) -> None:
+    sharing.share("key", {"a": np.ones(3), "b": np.ones(3), "bytes": b"theirs", "number": 1})
+    into = {"a": np.zeros(3), "b": np.zeros(3), "bytes": b"mine", "number": 2}
+    assert sharing.attach("key", into=into) is into
+    assert into["a"].all() and into["b"].all() and (into["bytes"], into["number"]) == (b"mine", 2)
+    frozen = np.zeros(3)
+    frozen.flags.writeable = False
+    piled = np.lib.stride_tricks.as_strided(np.zeros(1), (3,), (0,))
+    for wrong, why in ((frozen, "'b' cannot be written"), (piled, "'b' has elements on top of each other")):
+        first = np.zeros(3)
+        with pytest.raises(ValueError, match=why):
+            sharing.attach("key", into={**into, "a": first, "b": wrong})
+        assert not first.any()
+
+
 @pytest.mark.parametrize("value, why", [
     (np.array(["text"]), "<U4|str"), (np.array([None]), "object"), (np.zeros(2, ">f4"), ">f4"), (np.zeros(2, np.longdouble), "128"),
     (np.zeros(2, "datetime64[s]"), "datetime64"), (np.zeros(2, [("a", "i4")]), "'x'"), ({1, 2}, "set"), ({(1,): 2}, "key"),
