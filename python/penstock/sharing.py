@@ -518,6 +518,7 @@ class Attached:
         said = {str(one["key"]): one for one in found.tensors}
         self.tree = said.pop(f"{found.key}/{TREE}", None)
         # What others have put has no nesting, and names as they are.
+        self.parts = [at[len(found.key) + 1:] for at in said]
         self.names = {key_of(found.key, at[len(found.key) + 1:]) if self.tree is None else at: one for at, one in said.items()}
         self.key = found.key
 
@@ -530,7 +531,7 @@ class Attached:
         kind = "t" if "torch" in sys.modules else "n"
         if list(self.names) == [self.key]:
             return {kind: ""}
-        return {"d": [[name, {kind: name}] for name in (at[len(self.key) + 1:] for at in self.names) if name]}
+        return {"d": [[name, {kind: name}] for name in self.parts if name]}
 
     def leaf(self, kind: str, inner: Any) -> Any:
         if kind == "s" and isinstance(inner, list):

@@ -193,6 +193,16 @@ def test_into_is_filled(agent: Agent) -> None:
     assert client.get_tensor("one", np.zeros(3, int)).tolist() == [0, 1, 2]
 
 
+def test_what_others_have_put_comes_under_its_names(agent: Agent) -> None:
+    names = ["layer.0", "layer/0/w", "100%", "%2F"]
+    memory = sharing.allocate(len(names))
+    memory[:] = bytes(range(len(names)))
+    said = [{"key": f"model/{name}", "ipc_handle": (sharing.HEAD.pack(b"pst1", sharing.HOST, 0, 0, len(names), i) + bytes(4)).hex(),
+             "shape": [], "dtype": "uint8"} for i, name in enumerate(names)]
+    PodDataServerClient().register_tensors(said, [memory.fd], "model")
+    assert {name: int(one) for name, one in sharing.attach("model").items()} == {name: i for i, name in enumerate(names)}
+
+
 def test_into_is_filled_whole_or_not(agent: Agent) -> None:
     sharing.share("key", {"a": np.ones(3), "b": np.ones(3), "bytes": b"theirs", "number": 1})
     into = {"a": np.zeros(3), "b": np.zeros(3), "bytes": b"mine", "number": 2}
