@@ -243,7 +243,7 @@ def connect():
 agent.connect = connect
 step = {step!r}
 fd = t.memory(b"owned")
-frame = t.json.dumps({{"command": "put_tensor", "tensors": [t.tensor("d/a"), t.tensor("d/b")], "state_dict": "d", "pid": os.getpid()}}).encode()
+frame = t.json.dumps({{"command": "put_tensor", "tensors": [t.tensor({key!r} + "/a"), t.tensor({key!r} + "/b")], "state_dict": {key!r}, "pid": os.getpid()}}).encode()
 connection = agent.connect()
 if step == "head":  # a byte of the length, and the descriptor
     connection.sendmsg([b"\\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, t.array.array("i", [fd]))])
@@ -256,8 +256,8 @@ time.sleep(600)
 """
 
 
-def owner(agent: Agent, step: str) -> subprocess.Popen[str]:
-    text = OWNER.format(path=sys.path, socket=str(agent.socket), step=step)
+def owner(agent: Agent, step: str, key: str = "d") -> subprocess.Popen[str]:
+    text = OWNER.format(path=sys.path, socket=str(agent.socket), step=step, key=key)
     process = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True)
     assert process.stdout and process.stdout.readline() == "there\n"
     return process
@@ -308,6 +308,33 @@ def test_another_living_process_keeps_its_tensors(agent: Agent) -> None:
     assert ask(agent, "put_tensor", [fd], tensors=[tensor("d/c")], state_dict="d")[0]["status"] == "ok"
     os.close(fd)
     assert [one["key"] for one in agent.ask("list_keys")["keys"]] == ["d/c"]
+
+
+@pytest.mark.parametrize("key", ["", "a"])
+def test_a_state_dict_outlives_those_below_it(agent: Agent, key: str) -> None:
+    """Whether its own tensors come before or behind those of "m/d", which go with their owner."""
+    process = owner(agent, "answered", "m/d")
+    fd = memory(b"mine")
+    mine = [f"m/{one}" for one in ("a", "z")] if key else ["m"]
+    for one in mine:
+        assert ask(agent, "put_tensor", [fd], tensors=[tensor(one)])[0]["status"] == "ok"
+    os.close(fd)
+
+    def found(state_dict: str) -> Any:
+        answer, fds = ask(agent, "get_tensor", state_dict=state_dict)
+        for fd in fds:
+            os.close(fd)
+        return answer.get("error") or sorted(one["key"] for one in answer["tensors"])
+
+    assert found("m") == sorted([*mine, "m/d/a", "m/d/b"])
+    kill(process)
+    assert found("m") == sorted(mine)
+    assert f"gone: process {process.pid} has ended" in found("m/d")
+    assert agent.ask("unregister", key="m" if not key else "m/a")["status"] == "ok"
+    if key:
+        assert found("m") == ["m/z"]
+        assert agent.ask("unregister", key="m/z")["status"] == "ok"
+    assert f"gone: process {process.pid} has ended" in found("m")
 
 
 @pytest.mark.parametrize("reads", [0, 1, 4])

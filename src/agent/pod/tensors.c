@@ -379,6 +379,8 @@ static int tensors_put_locked(struct pod_tensors *tensors, struct pod_batch *bat
         free(into);
         return r;
     }
+    for (uint32_t i = 0; batch->below && i < batch->count; i++)
+        batch->tensors[i]->below_bytes = (uint32_t)strlen(batch->below);
     if (batch->below)
         tensors_clear(tensors, batch->below, true);
     tensors->count = batch_merge(tensors, batch, into);
@@ -452,27 +454,42 @@ int tensors_find(struct pst_pod *pod, const char *key, pod_tensor_visit visit, v
     return r;
 }
 
+/* A state dict below @key that went with its owner takes nothing else along. */
+static int tensors_visit_below(struct pod_tensors *tensors, const char *key, pod_tensor_visit visit,
+                               void *ctx, char fault[PST_FAULT_BYTES])
+{
+    struct range below = tensors_below(tensors, key);
+    struct pod_tensor *itself = tensors_get(tensors, key), *gone = NULL;
+    struct liveness known = {.lives = false};
+    uint32_t visited = itself ? 1 : 0;
+    int r = itself ? tensor_visit(tensors, &known, itself, visit, ctx, fault) : 0;
+
+    for (uint32_t i = below.begin; r == 0 && i < below.end; i++) {
+        struct pod_tensor *tensor = tensors->all[i];
+
+        if (tensor->below_bytes > strlen(key) && !liveness_of(&known, tensor)) {
+            gone = tensor;
+            continue;
+        }
+        r = tensor_visit(tensors, &known, tensor, visit, ctx, fault);
+        visited++;
+    }
+    if (r < 0 || visited > 0)
+        return r;
+    if (gone)
+        return tensor_visit(tensors, &known, gone, visit, ctx, fault);
+    snprintf(fault, PST_FAULT_BYTES, "Key not found: %.150s", key);
+    return -ENOENT;
+}
+
 int tensors_find_below(struct pst_pod *pod, const char *key, pod_tensor_visit visit, void *ctx,
                        char fault[PST_FAULT_BYTES])
 {
-    struct pod_tensors *tensors = pod->tensors;
-    struct liveness known = {.lives = false};
-    struct pod_tensor *itself;
-    struct range below;
-    int r = 0;
+    int r;
 
-    pthread_mutex_lock(&tensors->lock);
-    itself = tensors_get(tensors, key);
-    below = tensors_below(tensors, key);
-    if (!itself && below.begin == below.end) {
-        snprintf(fault, PST_FAULT_BYTES, "Key not found: %.150s", key);
-        r = -ENOENT;
-    }
-    if (itself)
-        r = tensor_visit(tensors, &known, itself, visit, ctx, fault);
-    for (uint32_t i = below.begin; r == 0 && i < below.end; i++)
-        r = tensor_visit(tensors, &known, tensors->all[i], visit, ctx, fault);
-    pthread_mutex_unlock(&tensors->lock);
+    pthread_mutex_lock(&pod->tensors->lock);
+    r = tensors_visit_below(pod->tensors, key, visit, ctx, fault);
+    pthread_mutex_unlock(&pod->tensors->lock);
     return r;
 }
 

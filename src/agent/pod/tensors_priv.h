@@ -27,6 +27,7 @@ struct pod_tensor {
     struct pod_memory *memory; /* NULL: not put yet, or gone */
     uint64_t put_ms;           /* since 1970 */
     uint64_t gone_ms;          /* pst_now_ns() clock; 0: it is not */
+    uint32_t below_bytes;      /* of the key of the state dict with which it was put; 0: with none */
     struct pst_gpu_handle handle;
     struct pst_gpu_tensor layout;
     char device[POD_DEVICE_BYTES]; /* "cpu", "cuda:0" */
