@@ -207,6 +207,16 @@ def test_memory_that_is_not_this_process_s(module: Any, node: support.Node) -> N
     store.close()
 
 
+def test_ranges_outside_of_the_buffer(module: Any, node: support.Node) -> None:
+    store, room = opened(module, node.tcp), (ctypes.c_char * 32)()
+    middle = ctypes.addressof(room) + 16
+    assert store.put("key", b"0123456789") == 0
+    assert store.get_into_ranges([middle], [["key"]], [[[-8, 8]]], [[[0, 2]]], [[[4, 4]]]) == [[[-600, 4]]]
+    assert store.get_into_ranges([0], [["key"]], [[[middle]]], [[[0]]], [[[4]]]) == [[[-600]]]
+    assert room.raw == bytes(24) + b"2345" + bytes(4)
+    store.close()
+
+
 def test_reading_session_sees_one_value(module: Any, node: support.Node) -> None:
     store = opened(module, node.tcp)
     memory = mmap.mmap(-1, PAGE)

@@ -35,7 +35,8 @@ class Ranges(Values):
         answers = []
         for key, to, offsets, lengths in zip(keys, dst, src, sizes):
             if len(to) == len(offsets) == len(lengths):
-                answers.append(self._read(key, [ptr + offset for offset in to], lengths, offsets, self._generation(key)))
+                places = [ptr + offset if ptr > 0 and offset >= 0 else 0 for offset in to]
+                answers.append(self._read(key, places, lengths, offsets, self._generation(key)))
             else:
                 answers.append([INVALID])
         return answers
