@@ -24,7 +24,7 @@ struct pst_json;
 
 /* Return: 0, or with *@fault a static text: -E2BIG a bound, -EINVAL no JSON, -ENOMEM. */
 int pst_json_parse(struct pst_bytes text, struct pst_json **out, const char **fault);
-/* The same of what a server answers, which was asked for. */
+/* The same of what comes from a peer that is believed: a server answers what was asked for. */
 int pst_json_parse_answer(struct pst_bytes text, struct pst_json **out, const char **fault);
 /* A root and all below it; NULL is harmless. Return: NULL. */
 struct pst_json *pst_json_free(struct pst_json *root);

@@ -52,7 +52,7 @@ def test_the_answer_to_a_long_frame_arrives(agent: Agent, remote: bool) -> None:
     """A client that sends all of its frame before it reads still gets the answer."""
     with agent.connect(remote) as connection:
         connection.settimeout(60)
-        connection.sendall(struct.pack(">I", 8 << 20) + bytes(8 << 20))
+        connection.sendall(struct.pack(">I", 32 << 20) + bytes(32 << 20))
         assert "too long" in answer_of(connection)["error"]
 
 

@@ -203,6 +203,15 @@ def test_what_others_have_put_comes_under_its_names(agent: Agent) -> None:
     assert {name: int(one) for name, one in sharing.attach("model").items()} == {name: i for i, name in enumerate(names)}
 
 
+def test_as_many_tensors_as_an_agent_knows(agent: Agent) -> None:
+    state = {f"model.language_model.layers.{i}.mlp.experts.weight_scale_inv": np.array([i]) for i in range(32_767)}  # and the nesting
+    sharing.share("run/model", state)
+    found = sharing.attach("run/model")
+    assert found.keys() == state.keys() and all(found[name][0] == state[name][0] for name in state)
+    with pytest.raises(AgentError, match="1 to 32768"):
+        sharing.share("run/model", {**state, "one more": np.array([0])})
+
+
 def test_into_is_filled_whole_or_not(agent: Agent) -> None:
     sharing.share("key", {"a": np.ones(3), "b": np.ones(3), "bytes": b"theirs", "number": 1})
     into = {"a": np.zeros(3), "b": np.zeros(3), "bytes": b"mine", "number": 2}

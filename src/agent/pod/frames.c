@@ -289,7 +289,8 @@ char *frames_answer(struct pst_pod *pod, const struct pod_caller *caller, struct
     struct pst_json *asked = NULL;
     const char *fault = NULL;
     char *answer;
-    int r = pst_json_parse(text, &asked, &fault);
+    /* This pod's own processes may say as much of their tensors as a server answers. */
+    int r = (caller->local ? pst_json_parse_answer : pst_json_parse)(text, &asked, &fault);
 
     if (r == 0 && !pst_json_is_object(asked)) {
         r = -EINVAL;

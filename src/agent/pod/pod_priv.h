@@ -29,7 +29,7 @@
 #include <pthread.h>
 
 enum {
-    POD_FRAME_BYTES_MAX = 4 << 20,
+    POD_FRAME_BYTES_MAX = 16 << 20,
     POD_FDS_MAX = 4 * 253, /* SCM_MAX_FD with each byte of a frame's length */
     POD_LOCAL_MAX = 128,   /* connections of this pod's processes, */
     POD_REMOTE_MAX = 384,  /* and of other pods, which cannot keep those out */
