@@ -178,6 +178,8 @@ class Place(NamedTuple):
 
     @classmethod
     def of(cls, name: str, value: Any) -> Place:
+        if isinstance(value, np.ma.MaskedArray):
+            raise TypeError(f"tensor {name!r} is a masked array, which would lose its mask: share .data and .mask")
         if isinstance(value, np.ndarray):
             dtype = dtype_of(value)
             element, strides, address = value.dtype.itemsize, value.strides, int(value.__array_interface__["data"][0])

@@ -128,6 +128,8 @@ def _dtype_name(tensor: Tensor) -> str:
 
 
 def _check(name: str, tensor: Tensor) -> None:
+    if isinstance(tensor, np.ma.MaskedArray):
+        raise TypeError(f"weights: {name!r} is a masked array, which would lose its mask: publish .data and .mask")
     if isinstance(tensor, np.ndarray):
         dtype = tensor.dtype
         if dtype.kind in "OSUVMm" and dtype.isbuiltin != 2 or dtype.itemsize not in _BITS or not dtype.isnative:

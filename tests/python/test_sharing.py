@@ -229,7 +229,7 @@ def test_into_is_filled_whole_or_not(agent: Agent) -> None:
 
 @pytest.mark.parametrize("value, why", [
     (np.array(["text"]), "<U4|str"), (np.array([None]), "object"), (np.zeros(2, ">f4"), ">f4"), (np.zeros(2, np.longdouble), "128"),
-    (np.zeros(2, "datetime64[s]"), "datetime64"), (np.zeros(2, [("a", "i4")]), "'x'"), ({1, 2}, "set"), ({(1,): 2}, "key"),
+    (np.zeros(2, "datetime64[s]"), "datetime64"), (np.ma.array([1, 2], mask=[0, 1]), "its mask"), (np.zeros(2, [("a", "i4")]), "'x'"), ({1, 2}, "set"), ({(1,): 2}, "key"),
 ])
 def test_what_cannot_be_shared(agent: Agent, value: Any, why: str) -> None:
     with pytest.raises(TypeError, match=why):

@@ -196,6 +196,7 @@ Mistake = Callable[[penstock.Store], Any]
     (lambda store: Publisher(store, "w").publish({"w": np.array(["text"])}), TypeError, "dtype <U4"),
     (lambda store: Publisher(store, "w").publish({"w": np.array([None])}), TypeError, "dtype object"),
     (lambda store: Publisher(store, "w").publish({"w": np.arange(3, dtype=">i4")}), TypeError, "dtype >i4"),
+    (lambda store: Publisher(store, "w").publish({"w": np.ma.array([1, 2], mask=[0, 1])}), TypeError, "its mask"),
     (lambda store: Publisher(store, "w").publish({1: np.arange(3)}), TypeError, "key 1 of 'the state dict'"),
     (lambda store: Publisher(store, "w").publish({"a": {"b": np.arange(3)}, "a.b": np.arange(3)}), ValueError, "'a.b'"),
     (lambda store: Publisher(store, "w").publish({"a": np.arange(3)}, parts={"b": Part((0,), (3,))}), ValueError, "'b'"),
