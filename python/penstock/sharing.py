@@ -359,7 +359,8 @@ def shared_like(tensors: Any) -> Any:
     Parameters
     ----------
     tensors : array, tensor, or state dict
-        As of :func:`share`. Only dtypes and shapes count: tensors may lie on any device, "meta" too.
+        As of :func:`share`. Only dtypes and shapes count: tensors may lie on any device, "meta" too. Those that share memory
+        share none here.
 
     Raises
     ------
