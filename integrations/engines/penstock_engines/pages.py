@@ -35,8 +35,9 @@ def url_of(address: str) -> str:
 class Pages:
     """Pages by name, below a prefix.
 
-    A page is there or missing. Errors of the store are misses, and one line of the log each. If nobody answers a call, those of the
-    next `PAUSE_S` seconds miss at once, so that an engine does not wait for a node that is gone. Threads may share one.
+    A page is there or missing. Errors of the store are misses, and one line of the log each. If nobody answers a call, or not for all
+    of its pages within `CALL_S`, those of the next `PAUSE_S` seconds miss at once, so that an engine does not wait for a node that is
+    gone. Threads may share one.
 
     Parameters
     ----------
@@ -125,25 +126,28 @@ class Pages:
             if time.monotonic() < self._paused_until:
                 found += [(-errno.ETIMEDOUT, None)] * len(batch)
                 continue
+            began = time.monotonic()
             try:
                 found += [(0, one) for one in call(names, [value for _, value in batch])]
             except penstock.Error as error:
                 results = error.results or [error.result or -errno.EIO] * len(batch)
-                self._failed(f"{what} of {len(batch)} pages", error, results)
+                self._failed(f"{what} of {len(batch)} pages", error, results, began)
                 found += zip(results, error.values or [None] * len(batch))
         return found
 
     def _tried(self, what: str, call: Callable[[], T], otherwise: T) -> T:
         if time.monotonic() < self._paused_until:
             return otherwise
+        began = time.monotonic()
         try:
             return call()
         except penstock.Error as error:
-            self._failed(what, error, [error.result])
+            self._failed(what, error, [error.result], began)
             return otherwise
 
-    def _failed(self, what: str, error: penstock.Error, results: Sequence[int]) -> None:
-        if all(result in _UNREACHABLE for result in results):
+    def _failed(self, what: str, error: penstock.Error, results: Sequence[int], began: float) -> None:
+        # Of a pool that waits for a node to come back some keys answer at once, and the others take all of the time.
+        if all(result in _UNREACHABLE for result in results) or time.monotonic() - began > 0.9 * CALL_S:
             self._paused_until = time.monotonic() + PAUSE_S
             _log.warning("%s: %s; pages are missing for the next %.0f s", what, error, PAUSE_S)
         elif any(result not in _QUIET for result in results):

@@ -34,6 +34,7 @@ _OF_RESULT = {
     -errno.ECONNREFUSED: UNREACHABLE, -errno.EHOSTUNREACH: UNREACHABLE, -errno.ECONNRESET: UNREACHABLE,
     -errno.ETIMEDOUT: UNREACHABLE, -errno.EPIPE: UNREACHABLE,
 }
+CALL_S = 5.0
 PAUSE_S = 30.0
 _QUIET = {OK, NOT_FOUND, EXISTS}
 
@@ -46,8 +47,9 @@ def code_of(result: int) -> int:
 
 
 class Calls:
-    """Calls of one store, whose errors become codes and lines of the log. If nobody answers one, those of the next `PAUSE_S` seconds
-    fail at once: an engine computes what it cannot fetch rather than wait for it again and again."""
+    """Calls of one store, whose errors become codes and lines of the log. If nobody answers one, or not for all of its keys within
+    `CALL_S`, those of the next `PAUSE_S` seconds fail at once: an engine computes what it cannot fetch rather than wait for it again
+    and again."""
 
     def __init__(self) -> None:
         self._paused_until = 0.0
@@ -56,30 +58,34 @@ class Calls:
     def _paused(self) -> bool:
         return time.monotonic() < self._paused_until
 
-    def _failed(self, what: str, error: penstock.Error, codes: list[int]) -> None:
-        if all(code == UNREACHABLE for code in codes):
+    def _failed(self, what: str, error: penstock.Error, codes: list[int], began: float) -> None:
+        # Of a pool that waits for a node to come back some keys answer at once, and the others take all of the time.
+        is_late = time.monotonic() - began > 0.9 * CALL_S
+        if is_late or all(code == UNREACHABLE for code in codes):
             self._paused_until = time.monotonic() + PAUSE_S
-        if any(code not in _QUIET for code in codes):
+        if is_late or any(code not in _QUIET for code in codes):
             log.warning("%s: %s", what, error)
 
     def one(self, what: str, call: Callable[[], T]) -> tuple[T | None, int]:
         """What `call` returned, and its code. A miss and a key that exists are no lines."""
         if self._paused:
             return None, UNREACHABLE
+        began = time.monotonic()
         try:
             return call(), OK
         except penstock.Error as error:
             code = code_of(error.result)
-            self._failed(what, error, [code])
+            self._failed(what, error, [code], began)
             return None, code
 
     def many(self, what: str, count: int, call: Callable[[], Sequence[T]]) -> tuple[Sequence[T | None], list[int]]:
         """Of a batch what came of each, and its code."""
         if self._paused:
             return [None] * count, [UNREACHABLE] * count
+        began = time.monotonic()
         try:
             return call(), [OK] * count
         except penstock.Error as error:
             codes = [code_of(result) for result in error.results or [error.result or -errno.EIO] * count]
-            self._failed(f"{what} of {count} keys", error, codes)
+            self._failed(f"{what} of {count} keys", error, codes, began)
             return error.values or [None] * count, codes

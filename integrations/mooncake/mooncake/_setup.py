@@ -10,11 +10,11 @@ from urllib.parse import parse_qs, urlsplit
 
 import penstock
 
-from ._codes import log
+from ._codes import CALL_S, log
 
 SEGMENT_BYTES = 16 << 20
 _SCHEMES = ("pool://", "node://", "node+unix://", "mem:")
-_CONNECT_S = _CALL_S = 5.0
+_CONNECT_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def opened(wanted: Wanted, prefix: str) -> tuple[penstock.Store, penstock.Node |
     url, secret_file = url_of(wanted), os.environ.get("PENSTOCK_SECRET_FILE") or None
     node = _node_of(url, wanted, prefix, secret_file)
     try:
-        return penstock.open(url, secret_file=secret_file, timeout=_CALL_S, connect_timeout=_CONNECT_S), node
+        return penstock.open(url, secret_file=secret_file, timeout=CALL_S, connect_timeout=_CONNECT_S), node
     except BaseException:
         if node is not None:
             node.close()

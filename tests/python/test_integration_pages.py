@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What engines and callers of Mooncake see of a pool that has lost a node: they wait for it once, not with every call."""
+from __future__ import annotations
+
+import importlib
+import pathlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from members import master, member
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+KEYS = [f"key-{i}" for i in range(64)]
+LIMITS = ("--member-ttl-ms=3000", "--lease-ms=1000", "--lease-margin-ms=300", "--nodes-min=2")
+
+
+def opened_pages(url: str) -> Callable[[], int]:
+    pages = importlib.import_module("penstock_engines.pages").Pages(url, "p/")
+    assert all(pages.put(KEYS, [b"value"] * len(KEYS)))
+    return lambda: sum(pages.exists(KEYS))
+
+
+def opened_mooncake(url: str) -> Callable[[], int]:
+    store = importlib.import_module("mooncake.store").MooncakeDistributedStore()
+    assert store.setup("127.0.0.1", url) == 0
+    assert store.put_batch(KEYS, [b"value"] * len(KEYS)) == 0
+    return lambda: store.batch_is_exist(KEYS).count(1)
+
+
+@pytest.fixture(params=["engines", "mooncake"])
+def opened(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    monkeypatch.setattr(sys, "path", [str(ROOT / "integrations" / request.param), *sys.path])
+    yield {"engines": opened_pages, "mooncake": opened_mooncake}[request.param]
+
+
+def test_a_pool_that_waits_for_a_node_is_waited_for_once(opened: Any, tmp_path: pathlib.Path) -> None:
+    with master(tmp_path, *LIMITS, place=None) as m, member(m), member(m) as lost:
+        m.has(2)
+        count_there = opened(f"pool://{m.address}")
+        assert count_there() == len(KEYS)
+        lost.kill()
+        time.sleep(6)  # until it counts as gone: its partitions are incomplete then
+        assert 0 < count_there() < len(KEYS)
+        began = time.monotonic()
+        for _ in range(3):
+            assert count_there() == 0
+        assert time.monotonic() - began < 3
