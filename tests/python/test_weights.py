@@ -2,6 +2,7 @@
 """Weights that are published and subscribed to, as arrays; and as tensors where there is torch."""
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import random
@@ -358,6 +359,58 @@ def test_a_publisher_that_was_killed(store: penstock.Store, is_put: bool) -> Non
     assert Publisher(store, "w").publish({"w": np.ones(4)}) == 1
     assert brought(store, {"w": into}) == 1 and into.all()
     assert len(list(store.list("w/data/"))) == 1
+
+
+class Run:
+    """Publishers of one name, with other parts each time, and what each version has."""
+
+    def __init__(self, store: penstock.Store, dice: random.Random) -> None:
+        self.store, self.dice, self.version = store, dice, 0
+        self.single = Publisher(store, "w")
+        self.versions: dict[int, dict[str, Array]] = {}
+        self.state = {"a": np.zeros((12, 5)), "b": np.zeros(40_000)}
+
+    def publish(self, *, is_whole: bool) -> None:
+        if self.versions and self.dice.random() < 0.3:
+            self.state = self.dice.choice(list(self.versions.values()))
+        self.state = {name: np.full(array.shape, self.dice.randrange(4) * 1.0) if self.dice.random() < 0.5 else array
+                      for name, array in self.state.items()}
+        self.version += 1
+        writers = self.dice.choice([1, 2, 3]) if is_whole else 2
+        parts = {name: sliced(array, (writers, 1)[:array.ndim]) for name, array in self.state.items()}
+        for writer in range(writers if is_whole else 1):
+            publisher = self.single if writers == 1 else Publisher(self.store, "w", writer=writer, writers=writers)
+            publisher.publish({name: part[writer][1] for name, part in parts.items()}, version=self.version,
+                              parts={name: part[writer][0] for name, part in parts.items()})
+        if is_whole:
+            self.versions[self.version] = self.state
+
+    def lose(self) -> None:
+        keys = [entry.key for entry in self.store.list("w/data/")]
+        if self.dice.random() < 0.1:
+            self.store.delete_prefix("w/")
+        elif keys:
+            self.store.delete(self.dice.choice(keys))
+
+
+@pytest.mark.parametrize("seed", [*range(10), 60, 114, 158, 177, 184, 228])
+def test_no_version_is_a_mixture(seed: int) -> None:
+    dice = random.Random(seed)
+    with penstock.open("mem:?dram=32M") as store:
+        run = Run(store, dice)
+        into = {name: np.full(array.shape, -1.0) for name, array in run.state.items()}
+        with Subscriber(store, "w", into) as subscriber:
+            for _ in range(60):
+                what = dice.choice(["publish"] * 3 + ["begin"] + ["lose", "update"] * 3)
+                if what == "lose":
+                    run.lose()
+                elif what != "update":
+                    run.publish(is_whole=what == "publish")
+                else:
+                    with contextlib.suppress(penstock.NotFound):
+                        subscriber.update()
+                    if subscriber.version is not None:
+                        assert [name for name in into if not same(into[name], run.versions[subscriber.version][name])] == []
 
 
 def test_writers_that_hold_the_same(store: penstock.Store) -> None:
