@@ -544,7 +544,8 @@ static bool sweep_one(const struct pod_tensor *tensor, void *ctx)
 {
     struct sweep *sweep = ctx;
 
-    return !tensor->memory && sweep->now_ms - tensor->gone_ms >= POD_GONE_LIFE_MS;
+    /* One that this sweep has ended may have gone later than it began. */
+    return !tensor->memory && sweep->now_ms >= tensor->gone_ms + POD_GONE_LIFE_MS;
 }
 
 static void sweep_tell(struct sweep *sweep, const struct pod_tensor *tensor)
