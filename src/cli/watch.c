@@ -52,8 +52,11 @@ static int run(struct pst_cli *cli, struct penstock_watch *watch)
     for (;;) {
         r = penstock_watch_next(watch, 0, &event);
         if (r == 0) { /* nothing more at once: show what there is */
-            if (fflush(stdout) != 0)
+            if (fflush(stdout) != 0) {
+                if (errno == EPIPE)
+                    clearerr(stdout); /* nothing is lost to a reader that has gone */
                 return 0;
+            }
             r = penstock_watch_next(watch, -1, &event);
         }
         if (r < 0)
