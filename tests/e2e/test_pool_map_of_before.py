@@ -54,8 +54,8 @@ def test_former_owners(tmp_path: pathlib.Path) -> None:
                 node.wait_for(OLDER)
             for i in range(20):
                 said = penstock("--url", url, "--timeout", "300", "get", f"k{i}")
-                # Until the lease ends the value is served by the node that has it.
-                assert said.stdout == b"value" or (said.returncode == 7 and b"not found" not in said.stderr), said
+                # Until the lease ends the value is served by the node that has it; then the pool is busy.
+                assert said.stdout == b"value" or (said.returncode in (5, 7) and b"not found" not in said.stderr), said
             begin_with(m, last)
             m.has(2)
             for i in range(20):
