@@ -214,6 +214,8 @@ static uint32_t tensors_drop(struct pod_tensors *tensors, bool (*go)(const struc
             tensors->all[kept++] = tensors->all[i];
     }
     dropped = range.end - kept;
+    if (dropped == 0) /* as of no tensors, for which there is no memory yet */
+        return 0;
     memmove(tensors->all + kept, tensors->all + range.end,
             (tensors->count - range.end) * sizeof(tensors->all[0]));
     tensors->count -= dropped;
