@@ -31,6 +31,17 @@ class CacheWarning(UserWarning):
     """Something that cannot be made anew lies in a `cache` prefix, from which the store may evict it."""
 
 
+def unfillable(target: Any) -> str | None:
+    """Why an array or tensor cannot be filled, to follow its name; None if it can."""
+    is_torch = callable(getattr(target, "stride", None))
+    if not is_torch and not target.flags.writeable:
+        return "cannot be written"
+    strides = target.stride() if is_torch else target.strides
+    if 0 not in target.shape and any(step == 0 and length > 1 for length, step in zip(target.shape, strides)):
+        return "has elements on top of each other"
+    return None
+
+
 def keep_or_warn(store: Store, key: Key) -> None:
     """Warn when `key`, which is there, belongs to a `cache` prefix. Asks once for each place (what is before the last slash)."""
     place = key_bytes(key).rpartition(b"/")[0]

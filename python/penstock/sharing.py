@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ._nesting import flatten, unflatten, unused
+from ._places import unfillable
 from .data_store.errors import AgentError
 from .data_store.pod_data_server import FDS_MAX, FoundTensors, PodDataServerClient, start_server_if_needed
 from .safetensors import FormatError
@@ -621,11 +622,8 @@ def fill(into: Any, tree: Any) -> None:
             raise TypeError(f"{name!r} is {values[name].dtype}, and cannot fill {target.dtype}")
         if target.shape != values[name].shape:
             raise ValueError(f"{name!r} has shape {tuple(values[name].shape)}, what it is to fill {tuple(target.shape)}")
-        if not is_torch(target) and not target.flags.writeable:
-            raise ValueError(f"{name!r} cannot be written")
-        steps = target.stride() if is_torch(target) else target.strides
-        if 0 not in target.shape and any(step == 0 and length > 1 for length, step in zip(target.shape, steps)):
-            raise ValueError(f"{name!r} has elements on top of each other")
+        if fault := unfillable(target):
+            raise ValueError(f"{name!r} {fault}")
     for name, target in targets.items():
         if is_torch(target):
             target.detach().copy_(values[name])

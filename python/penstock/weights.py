@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ._places import unfillable
 from .errors import Exists, NoSpace, NotFound, Stale
 
 try:
@@ -199,15 +200,6 @@ def _places(tensors: Mapping[str, Tensor], parts: Mapping[str, Part] | None) -> 
         if not _fits(out[name].start, extent, out[name].shape):
             raise ValueError(f"weights: {name!r} of shape {extent} at {start} is no part of a tensor of shape {shape}")
     return out
-
-
-def _check_room(name: str, tensor: Tensor) -> None:
-    """Whether a tensor can be filled."""
-    if isinstance(tensor, np.ndarray) and not tensor.flags.writeable:
-        raise ValueError(f"weights: {name!r} cannot be written")
-    strides = tensor.stride() if _is_torch(tensor) else tensor.strides
-    if 0 not in tensor.shape and any(step == 0 and length > 1 for length, step in zip(tensor.shape, strides)):
-        raise ValueError(f"weights: {name!r} has elements on top of each other")
 
 
 def _tied(tensors: Mapping[str, Tensor]) -> Iterator[list[str]]:
@@ -459,7 +451,8 @@ class Subscriber:
         self._store, self._keys = store, _Keys(name)
         self._tensors = _by_path(into)
         for tensor_name, tensor in self._tensors.items():
-            _check_room(tensor_name, tensor)
+            if fault := unfillable(tensor):
+                raise ValueError(f"weights: {tensor_name!r} {fault}")
         self._places = _places(self._tensors, parts)
         self._tied = list(_tied(self._tensors))
         self._held: dict[str, dict[tuple[Ints, Ints], str]] = {name: {} for name in self._tensors}  # digests, by place
