@@ -530,9 +530,10 @@ static struct pst_shard_session *most_silent(const struct pst_worker *w)
         struct pst_shard_session *v = pst_list_entry(it, struct pst_shard_session, link);
         uint64_t ns = v->leaving ? 0 : pst_requests_silence_ns(v);
 
-        if (ns > most_ns)
+        if (ns > most_ns) {
             most = v;
-        most_ns = pst_max(most_ns, ns);
+            most_ns = ns;
+        }
     }
     return most;
 }
