@@ -9,7 +9,6 @@ import pathlib
 import select
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -23,19 +22,14 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 if importlib.util.find_spec("lmcache") is None:
     pytest.skip("lmcache is not installed", allow_module_level=True)
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-OURS = ROOT / "integrations" / "engines"
-sys.path.insert(0, str(OURS))
+import lmcaches  # noqa: E402
 
-from lmcache.utils import CacheEngineKey  # noqa: E402
-from lmcache.v1.config import LMCacheEngineConfig  # noqa: E402
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(lmcaches.OURS))
+
 from lmcache.v1.distributed.api import ObjectKey  # noqa: E402
 from lmcache.v1.distributed.l2_adapters.native_plugin_l2_adapter import (  # noqa: E402
     NativePluginL2AdapterConfig, _create_native_plugin_l2_adapter)
-from lmcache.v1.memory_management import MemoryFormat  # noqa: E402
-from lmcache.v1.metadata import LMCacheMetadata  # noqa: E402
-from lmcache.v1.storage_backend.local_cpu_backend import LocalCPUBackend  # noqa: E402
-from lmcache.v1.storage_backend.remote_backend import RemoteBackend  # noqa: E402
 from penstock_engines import pages  # noqa: E402
 from penstock_engines.lmcache import PenstockNativeConnector  # noqa: E402
 
@@ -45,49 +39,11 @@ COUNT = 9
 PATIENT = ("--member-ttl-ms=10000", "--lease-ms=3000", "--lease-margin-ms=1000", "--incomplete-ms=500")
 
 
-class Engine:
-    """What an engine has of LMCache: memory on the host, and a remote backend with its event loop."""
+class Engine(lmcaches.Engine):
+    """One with small chunks, of so many layers."""
 
-    def __init__(self, url: str, *, model: str = "a/model", dtype: Any = torch.bfloat16, layers: int = LAYERS, worker: int = 0,
-                 **more: Any) -> None:
-        self.config = LMCacheEngineConfig.from_defaults(
-            chunk_size=TOKENS, local_cpu=False, max_local_cpu_size=0.05, remote_serde="naive", blocking_timeout_secs=40,
-            remote_storage_plugins=["penstock"], extra_config={
-                "remote_storage_plugin.penstock.module_path": "penstock_engines.lmcache",
-                "remote_storage_plugin.penstock.class_name": "PenstockAdapter",
-                "remote_storage_plugin.penstock.url": url} | more)
-        self.metadata = LMCacheMetadata(model_name=model, world_size=2, local_world_size=2, worker_id=worker, local_worker_id=worker,
-                                        kv_dtype=dtype, kv_shape=(layers, 2, TOKENS, HEADS, DIM), chunk_size=TOKENS)
-        self.loop = asyncio.new_event_loop()
-        self.thread = threading.Thread(target=self.loop.run_forever)
-        self.thread.start()
-        self.memory = LocalCPUBackend(self.config, self.metadata, dst_device="cpu")
-        self.backend = RemoteBackend(self.config, self.metadata, self.loop, self.memory, "cpu", plugin_name="penstock")
-
-    def key(self, number: int) -> Any:
-        return CacheEngineKey(self.metadata.model_name, 2, self.metadata.worker_id, 0x1000 + number, self.metadata.kv_dtype)
-
-    def pages(self, count: int, tokens: int = TOKENS, seed: int = 0) -> list[Any]:
-        """Chunks of KV in LMCache's memory."""
-        torch.manual_seed(seed)
-        objects = []
-        for _ in range(count):
-            one = self.memory.allocate(self.metadata.get_shapes(tokens), self.metadata.get_dtypes(), MemoryFormat.KV_2LTD)
-            one.tensor.copy_(torch.randn(one.tensor.shape))
-            objects.append(one)
-        return objects
-
-    def put(self, keys: list[Any], objects: list[Any]) -> None:
-        self.backend.batched_submit_put_task(keys, objects)
-        support.wait_until("all is put", lambda: all(one.get_ref_count() == 1 for one in objects))
-
-    def used(self) -> int:
-        return self.memory.memory_allocator.pin_allocator.total_allocated_size
-
-    def close(self) -> None:
-        self.backend.close()
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join()
+    def __init__(self, url: str, *, layers: int = LAYERS, **more: Any) -> None:
+        super().__init__(url, lmcaches.Shape(TOKENS, layers, HEADS, DIM), **more)
 
 
 @pytest.fixture

@@ -1,17 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sglang's HiCache storage, made by sglang's own factory on its own host pools, on CPU, with penstock behind it.
-
-A stand-in takes the place of the ``__init__`` of sglang's package, which wants a GPU.
-"""
+"""sglang's HiCache storage, made by sglang's own factory on its own host pools, on CPU, with penstock behind it."""
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import os
 import pathlib
 import subprocess
 import sys
-import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,8 +19,9 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 if importlib.util.find_spec("sglang") is None:
     pytest.skip("sglang is not installed (pip install --no-deps sglang)", allow_module_level=True)
 
+import hicache  # noqa: E402
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-OURS = ROOT / "integrations" / "engines"
 PAGE_TOKENS, LAYERS, HEADS, DIM = 4, 3, 2, 8
 PAGES = 128
 KEYS = [f"{i:064x}" for i in range(PAGES)]
@@ -34,33 +30,14 @@ LAYOUTS = ["layer_first", "page_first", "page_first_direct"]
 PATIENT = ("--member-ttl-ms=10000", "--lease-ms=3000", "--lease-margin-ms=1000", "--incomplete-ms=500")
 
 
-def load() -> dict[str, Any]:
-    """sglang's modules by their last names; the stand-in is to be in place."""
-    base = "sglang.srt.mem_cache"
-    try:
-        return {name.rpartition(".")[2]: importlib.import_module(f"{base}.{name}") for name in (
-            "hicache_storage", "storage.backend_factory", "device_pool_info", "pool_host.mha", "pool_host.mla")}
-    except ImportError as error:
-        pytest.skip(f"sglang's host pools want more packages: {error}")
-
-
-def stand_in() -> None:
-    spec = importlib.util.find_spec("sglang")
-    assert spec is not None and spec.submodule_search_locations
-    package = types.ModuleType("sglang")
-    package.__path__ = list(spec.submodule_search_locations)
-    sys.modules["sglang"] = package
-    sys.path.insert(0, str(OURS))
-
-
 @pytest.fixture(scope="module")
 def sglang() -> Iterator[dict[str, Any]]:
     kept = sys.modules.pop("sglang", None)
-    stand_in()
+    hicache.stand_in()
     try:
-        yield load()
+        yield hicache.load()
     finally:
-        sys.path.remove(str(OURS))
+        sys.path.remove(str(hicache.OURS))
         for name in [name for name in sys.modules if name.partition(".")[0] == "sglang"]:
             del sys.modules[name]
         sys.modules.pop("penstock_engines.sglang", None)
@@ -76,15 +53,7 @@ def node() -> Iterator[support.Node]:
 
 def mha_pool(sglang: dict[str, Any], layout: str = "page_first", seed: int | None = None, dtype: Any = torch.bfloat16,
              tokens: int = PAGE_TOKENS) -> Any:
-    info = sglang["device_pool_info"]
-    k, v = (tuple(torch.zeros(8, HEADS, DIM, dtype=dtype) for _ in range(LAYERS)) for _ in range(2))
-    ptrs = [torch.tensor([one.data_ptr() for one in of], dtype=torch.uint64) for of in (k, v)]
-    buffers = info.KVBuffers(k=k, v=v, k_data_ptrs=ptrs[0], v_data_ptrs=ptrs[1], layout=info.KVBufferLayout.NHD)
-    about = info.MHABufferInfo(buffers=buffers, page_size=tokens, head_num=HEADS, head_dim=DIM, v_head_dim=DIM, dtype=dtype,
-                               device=torch.device("cpu"))
-    pool = sglang["mha"].MHATokenToKVPoolHost(about, 1.0, 0, tokens, layout, pin_memory=False, device_capacity_tokens=8,
-                                              start_layer=0, end_layer=LAYERS, host_token_capacity=PAGES * tokens)
-    return filled(pool, seed)
+    return filled(hicache.mha_pool(sglang, layout, pages=PAGES, tokens=tokens, layers=LAYERS, heads=HEADS, dim=DIM, dtype=dtype), seed)
 
 
 def mla_pool(sglang: dict[str, Any], layout: str = "page_first", seed: int | None = None) -> Any:
@@ -107,17 +76,8 @@ def filled(pool: Any, seed: int | None) -> Any:
 
 
 def opened(sglang: dict[str, Any], pool: Any, url: str, *, mla: bool = False, rank: int = 0, ranks: int = 1, model: str = "a/model",
-           v1: int = 1, **more: Any) -> Any:
-    """As sglang's controller does it."""
-    config = sglang["hicache_storage"].HiCacheStorageConfig(
-        tp_rank=rank, tp_size=ranks, pp_rank=0, pp_size=1, attn_cp_rank=0, attn_cp_size=1, is_mla_model=mla,
-        enable_storage_metrics=False, is_page_first_layout=pool.layout != "layer_first", model_name=model, extra_config={
-            "backend_name": "penstock", "module_path": "penstock_engines.sglang", "class_name": "PenstockStorage",
-            "interface_v1": v1, "url": url} | more)
-    storage = sglang["backend_factory"].StorageBackendFactory.create_backend("dynamic", config, pool)
-    storage.register_mem_pool_host(pool)
-    storage.on_host_pools_registered()
-    return storage
+           **more: Any) -> Any:
+    return hicache.opened(sglang, "dynamic", pool, hicache.penstock_config(url, **more), mla=mla, rank=rank, ranks=ranks, model=model)
 
 
 def url_of(node: support.Node) -> str:
@@ -256,8 +216,8 @@ OTHER = """
 import sys
 sys.path[:0] = {paths!r}
 import test_integration_sglang as t
-t.stand_in()
-sglang = t.load()
+t.hicache.stand_in()
+sglang = t.hicache.load()
 storage = t.opened(sglang, t.mha_pool(sglang, seed=7), {url!r})
 assert all(storage.batch_set_v1(t.KEYS, t.indices()))
 storage.close()
