@@ -7,7 +7,7 @@ from typing import Any
 
 from arrays import against_files, against_wheel
 from broadcasts import eight, thousand
-from engines import mooncake_api
+from engines import hicache_file, hicache_mooncake, lmcache_redis, mooncake_api
 from links import stripes, three_nodes
 from node import GIB, Node
 from node_figures import bytes_per_key, idle_share, lookups_per_s, mixed_fill_bytes, ssd_bytes_per_key
@@ -244,6 +244,9 @@ FIGURES = (
     Figure("batch128x64k_put_tcp", 2.0, "B/s", "mooncake", MOONCAKE, BATCH_PUT_64K),
     Figure("batch128x64k_get_tcp", 2.0, "B/s", "mooncake", MOONCAKE, BATCH_GET_64K),
     Figure("mooncake_api", 1.5, "B/s", "mooncake", f"{MOONCAKE}, the same script", mooncake_api),
+    Figure("hicache_batch128", 1.5, "B/s", "engines", "sglang's file storage, tmpfs", hicache_file),
+    Figure("hicache_batch128_mooncake", 1.3, "B/s", "engines mooncake", f"sglang's storage of {MOONCAKE}", hicache_mooncake),
+    Figure("lmcache_get", 2.0, "B/s", "engines redis", f"LMCache's connector, {REDIS_TCP}", lmcache_redis),
     Figure("pool_batch128x2m_put", 0.9, "B/s", "", DIRECT, beside_direct("put", M2, 512)),
     Figure("pool_batch128x2m_get", 0.9, "B/s", "", DIRECT, beside_direct("get", M2, 512)),
     Figure("pool_mooncake_put", 1.7, "B/s", "mooncake", MOONCAKE, beside_mooncake("put", M2, 512, "bytes_per_s")),
