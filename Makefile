@@ -24,9 +24,9 @@ demo-data: all
 test: all
 	@pkg-config --exists cmocka || { echo "make test needs libcmocka-dev; ./test installs it" >&2; exit 1; }
 	@if command -v clang >/dev/null; then ci/preset fuzz; ninja -C build-fuzz fuzzers; fi
-	@if command -v cmake >/dev/null; then ci/tensorstore; fi
+	@if command -v cmake >/dev/null; then ci/tensorstore --quick; fi
 	@python=$$(ci/venv lean tests/python/requirements.txt) || echo "make test: without packages from PyPI, less of tests/python is run" >&2; \
-	ci/summary --again --e2e tests/e2e --e2e "tests/python$${python:+=$$python}" --fuzz build-fuzz --gtest build-tensorstore/driver $(BUILD)
+	ci/summary --again --e2e tests/e2e --e2e "tests/python$${python:+=$$python}" --fuzz build-fuzz --gtest build-tensorstore/driver-quick $(BUILD)
 
 # `make test`, and all that needs another compiler or more patience: `ci/install build test full` brings the tools.
 test-full: test check-format lint test-asan test-tensorstore-asan test-tsan test-valgrind test-fuzz
@@ -53,7 +53,7 @@ test-python: all
 	@python=$$(ci/venv full tests/python/requirements-full.txt) && \
 	ci/summary --word python --no-meson --e2e "tests/python=$$python" $(BUILD)
 
-# LMCache, sglang and Mooncake Store on CPU, with penstock behind them.
+# LMCache, sglang, vLLM, Mooncake Store and, if PENSTOCK_NIXL names its source tree, NIXL on CPU, with penstock behind them.
 test-engines: all
 	@python=$$(ci/venv engines integrations/engines/requirements.txt) && \
 	PENSTOCK_BUILD="$$PWD/$(BUILD)" $$python -m pytest -q -p no:cacheprovider tests/python/test_integration_*.py
