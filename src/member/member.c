@@ -29,6 +29,7 @@ enum {
     OPEN_MS = 30000, /* to connect to the own node: a start that is late is better than none */
     CONNECT_MS = 1000,
     HEARTBEAT_MS_MIN = 10,
+    EARLY_BEATS = 20,   /* at most, in the time of one */
     RING_MAX = 65536,   /* events that wait to be told; more make a full report */
     MAP_TRIES = 8,      /* another one may come while its pieces are fetched */
     SCANNED_MAX = 4096, /* for a portion of a report, of keys that have a home */
@@ -394,6 +395,7 @@ static void tell_copies(struct pst_member *m)
 {
     struct pst_pool_copy changes[PST_POOL_COPIES_MAX];
     struct penstock_op op = {.code = PST_POOL_COPIES};
+    uint64_t version_before = m->version;
     uint32_t count;
     int r = 0;
 
@@ -407,6 +409,10 @@ static void tell_copies(struct pst_member *m)
                                               sizeof(changes[0]), count));
     if (r == 0 && (pst_serving_behind(m->serving) || count))
         fetch_map(m);
+    /* What the last answer wanted is done, at the pace of its bytes: whoever drains need not wait for the
+     * next. */
+    if (r == 0 && count && m->version != version_before)
+        m->beat_ns = pst_min(m->beat_ns, pst_deadline_ns(pst_now_ns(), m->as.heartbeat_ms / EARLY_BEATS));
 }
 
 /* ---- the loop ---- */

@@ -213,6 +213,17 @@ def test_a_drain_is_waited_for(tmp_path: pathlib.Path) -> None:
         assert penstock("--url", url, "node", "drain", names[0], "--wait").returncode == 1
 
 
+def test_a_drain_does_not_wait_for_heartbeats(tmp_path: pathlib.Path) -> None:
+    """With next to nothing to move it ends soon: what one heartbeat wanted is done long before the next would come."""
+    slow = ("--heartbeat-ms=4000", "--lease-ms=12000", "--member-ttl-ms=40000", "--nodes-min=3")
+    with master(tmp_path, *slow, place="=home:2") as m, contextlib.ExitStack() as running:
+        nodes = [running.enter_context(member(m, f"--host=h{i}")) for i in range(3)]
+        m.has(3)
+        wait_until("partitions have their copies", lambda: m.ask("partitions")["copies"][2] == 4096)
+        said = penstock("--url", f"pool://{m.address}", "node", "drain", f"127.0.0.1:{nodes[0].ports()[0]}", "--wait=20000")
+        assert (said.returncode, said.stderr) == (0, b"")
+
+
 @pytest.mark.parametrize("place", ["=home:3", "=anywhere:3"])
 def test_a_drain_that_cannot_end_says_so(tmp_path: pathlib.Path, place: str) -> None:
     """As many nodes as copies: at once, or when the node has looked; and it goes on when another node joins."""

@@ -171,8 +171,6 @@ class Site:
             return re.sub(r"=(\d+G)$", lambda found: "=" + SMALLER[found[1]], text)
 
         environment = {**os.environ, "PATH": f"{support.BUILD}:{os.environ['PATH']}", "PENSTOCK_FOLDER": str(self.memory / name)}
-        if workload == "penstock-master":
-            environment["PENSTOCK_BALANCE_PARTITIONS"] = "256"  # else a drain takes a minute
         for each in spec["containers"][0].get("env", []):
             environment[each["name"]] = here(each["value"]) if "value" in each else known[each["valueFrom"]["fieldRef"]["fieldPath"]]
         if spec["containers"][0].get("envFrom"):
