@@ -68,6 +68,7 @@ struct pst_request {
     uint32_t id;
     uint16_t count;
     uint64_t deadline_ns;
+    uint64_t turn_ns;                /* since when it is the client's to take or send, if it is */
     uint32_t sends;                  /* that the transport still holds */
     uint32_t receives;               /* bulk messages on their way into our pages */
     uint32_t bulk_count;             /* sent */

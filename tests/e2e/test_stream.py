@@ -7,6 +7,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import time
 from typing import Iterator
 
 import pytest
@@ -164,6 +165,25 @@ def test_who_is_silent_gives_way_when_requests_are_scarce() -> None:
         for client in silent:
             client.close()
         wait_until("nothing is left of them", lambda: cli.json("stat")["pinned"] == 0)
+        node.stop()
+
+
+def test_who_waits_for_the_disk_is_not_silent(tmp_path: pathlib.Path) -> None:
+    """All requests wait for a disk that reads nothing for a while: it is not their clients who take nothing."""
+    slow = tmp_path / "slow"
+    environment = {"LD_PRELOAD": support.preloadable(support.BUILD / "tests/e2e/slow_reads.so"), "SLOW_READS": str(slow)}
+    with start_node("--dram=8M", "--page-size=64K", "--shards=1", "--requests=16", "--silent-ms=1000", "--listen=127.0.0.1:0",
+                    "--transport=stream", f"--ssd={tmp_path}/ssd", "--ssd-bytes=64M", "--ssd-segment=2M", "--ssd-driver=posix",
+                    environment=environment) as node:
+        keys = ("--keys=100", "--size=300000")
+        assert penstock("--url", node.tcp, "bench", "--op=put", "--fill", *keys).returncode == 0
+        clients = [support.bench(node.tcp, "--op=get", *keys, "--inflight=8", "--seconds=5") for _ in range(4)]
+        wait_until("clients are at work", lambda: Cli(node.tcp).json("stat")["gets"] > 50)
+        slow.touch()
+        time.sleep(2)
+        slow.unlink()
+        assert [client.wait(support.WAIT_S) for client in clients] == [0] * 4
+        assert "requests are scarce" not in node.log()
         node.stop()
 
 

@@ -242,8 +242,7 @@ static void begin(struct pst_request *q, struct pst_shard_session *v, uint32_t i
     q->shard_session = v;
     q->id = id;
     q->count = count;
-    if (v->underway == 0)
-        v->moved_ns = v->worker->now_ns;
+    q->turn_ns = v->worker->now_ns;
     q->deadline_ns = pst_min(deadline_ns, v->worker->now_ns + v->worker->node->request_ns);
     q->sends = q->receives = q->bulk_count = q->bulks_next = 0;
     q->bulk_out = (struct pst_bulk_cursor){0, 0};
@@ -356,6 +355,7 @@ static enum pst_step_result go(struct pst_request *q, int step)
     pst_assert(step > q->step - steps);
     pst_trace_step(q, (int)(q->step - steps));
     q->step = &steps[step];
+    q->turn_ns = q->worker->now_ns;
     return PST_STEP_MORE;
 }
 
@@ -759,20 +759,22 @@ static uint64_t largest_value(const struct pst_request *q)
 }
 
 /* A request waits behind others of its client, so that one moves is enough. A value is one transfer, of which
- * only the end shows. */
+ * only the end shows. What the disk or another node took of the time is not the client's. */
 uint64_t pst_requests_silence_ns(const struct pst_shard_session *v)
 {
-    uint64_t since_ns = v->worker->now_ns - v->moved_ns, bytes = 0;
-    bool for_client = false;
+    const struct pst_worker *w = v->worker;
+    uint64_t turn_ns = w->now_ns, since_ns, bytes = 0;
 
     pst_list_each (it, &v->requests) {
         const struct pst_request *q = pst_list_entry(it, struct pst_request, of_shard_session);
 
-        for_client |= q->sends > 0 || q->receives > 0 || q->writes_open > 0;
+        if (q->sends > 0 || q->receives > 0 || q->writes_open > 0)
+            turn_ns = pst_min(turn_ns, q->turn_ns);
         bytes = pst_max(bytes, largest_value(q));
     }
-    pst_assert(!for_client || v->worker->now_ns >= v->moved_ns);
-    return for_client && since_ns / SLOW_NS_A_BYTE > bytes ? since_ns - bytes * SLOW_NS_A_BYTE : 0;
+    since_ns = w->now_ns - pst_max(v->moved_ns, turn_ns);
+    pst_assert(since_ns <= w->now_ns);
+    return since_ns / SLOW_NS_A_BYTE > bytes ? since_ns - bytes * SLOW_NS_A_BYTE : 0;
 }
 
 void pst_request_abort(struct pst_request *q)
