@@ -108,6 +108,7 @@ void pst_master_figures_take(const struct pst_master *m, uint64_t now_ns, struct
     memset(out, 0, sizeof(*out));
     out->leads = pst_master_standing(m) == PST_LEADS;
     out->takeovers = m->takeovers;
+    memcpy(out->leader, m->leader, sizeof(out->leader));
     out->directory = m->directory != NULL;
     if (m->directory)
         take_of_directory(m, now_ns, out);
@@ -172,6 +173,10 @@ int pst_master_ready(struct pst_master *m, char fault[PST_FAULT_BYTES])
     struct pst_master_figures figures;
 
     read_published(m, &figures);
+    if (!figures.leads && *figures.leader) {
+        snprintf(fault, PST_FAULT_BYTES, "stands by: %s leads", figures.leader);
+        return 0;
+    }
     if (!figures.leads) {
         snprintf(fault, PST_FAULT_BYTES, "this master does not lead");
         return -EAGAIN;

@@ -58,7 +58,8 @@ struct pst_master *pst_master_close(struct pst_master *master);
  * last turn of its thread. "name value" lines; return: bytes, 0 when they do not fit.
  */
 size_t pst_master_published(struct pst_master *master, char *to, size_t room);
-/* Whether it leads, and every partition has a node. Return: 0, -EAGAIN with the reason. */
+/* Whether it leads, and every partition has a node, or it stands by for one that leads, which @fault says
+ * then. Return: 0, -EAGAIN with the reason. */
 int pst_master_ready(struct pst_master *master, char fault[PST_FAULT_BYTES]);
 /* A copy of the pool map in effect, for which askers wait as for each other. Return: 0, PST_POOL_STANDBY it
  * has none, -errno. */

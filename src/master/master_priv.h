@@ -62,6 +62,7 @@ struct pst_master_figures {
     struct pst_directory_counters counters;
     uint64_t partitions_absent, malformed, located, location_hits;
     struct pst_external_stats external;
+    char leader[PST_MAP_ADDRESS_BYTES]; /* as of a master */
     struct pst_master_call calls[PST_MASTER_CALL_COUNT];
 };
 

@@ -8,7 +8,7 @@
  *     GET /                       a page for people, which asks for the rest; without a token
  *     GET /health                 the process lives; without a token
  *     GET /ready                  it serves; of a pool, it has joined; of a master, it leads, and each
- *                                 partition has a node
+ *                                 partition has a node, or it stands by for one that leads
  *     GET /metrics                rows.h
  *     GET /api/v1/pool/stats      what `penstock stat --json` prints
  *     GET /api/v1/pool/keys       of this node: ?prefix=TEXT&limit=NUMBER&after=CURSOR
@@ -42,7 +42,7 @@ struct pst_monitor;
 /* What it does not learn as its node's client; on any thread, once pst_monitor_serve() was called. */
 struct pst_monitor_ops {
     const char *role; /* "node", "master" */
-    /* Return: 0, or -errno with the reason in @fault. */
+    /* Return: 0, with what there is to say in @fault; or -errno with the reason. */
     int (*ready)(void *ctx, char fault[PST_FAULT_BYTES]);
     /* "name value" lines beside those of penstock_stat(). Return: bytes, 0: there are none. NULL: the node is
      * asked for them. */

@@ -81,7 +81,7 @@ static void ready(struct pst_monitor *monitor, const struct pst_web_request *req
     else if (monitor->ops->ready(monitor->ctx, fault) < 0)
         status(answer, 503, "not ready", fault);
     else
-        status(answer, 200, "ready", NULL);
+        status(answer, 200, "ready", *fault ? fault : NULL);
 }
 
 static const struct {

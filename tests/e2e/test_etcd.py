@@ -67,11 +67,11 @@ def test_a_standby_says_who_leads(tmp_path: pathlib.Path) -> None:
 
 
 def tells_that_it_leads(watched: Watched, leads: bool) -> bool:
-    """All that a master tells over HTTP, or refuses to tell."""
+    """All of the pool that a master tells over HTTP, or refuses to tell."""
     page = watched.metrics()
-    asked = [watched.ask(path) for path in ("/ready", "/api/v1/pool/map", "/api/v1/pool/nodes")]
+    asked = [watched.ask(path) for path in ("/api/v1/pool/map", "/api/v1/pool/nodes")]
     return (page["penstock_pool_leads"].value() == leads and ("penstock_pool_map_version" in page) >= leads
-            and [status for status, _, _ in asked] == [200 if leads else 503] * 3
+            and [status for status, _, _ in asked] == [200 if leads else 503] * 2
             and all(leads or "this master does not lead" in text for _, _, text in asked))
 
 
@@ -83,6 +83,9 @@ def test_masters_tell_over_http_who_leads(tmp_path: pathlib.Path) -> None:
         wait_until("one leads", lambda: tells_that_it_leads(watched[leader], True))
         assert watched[leader].metrics()["penstock_pool_takeovers_total"].value() == 1
         wait_until("one stands by", lambda: tells_that_it_leads(watched[1 - leader], False))
+        assert watched[leader].json("/ready") == {"status": "ready"}
+        stands_by = {"status": "ready", "detail": f"stands by: {masters.addresses[leader]} leads"}
+        wait_until("it is ready to", lambda: watched[1 - leader].json("/ready") == stands_by)
         assert "penstock_pool_map_version" not in watched[1 - leader].metrics()
         assert watched[1 - leader].ask("/health")[0] == 200
         assert watched[leader].json("/api/v1/pool/map")["term"] == 1
@@ -91,6 +94,7 @@ def test_masters_tell_over_http_who_leads(tmp_path: pathlib.Path) -> None:
         assert watched[1 - leader].json("/api/v1/pool/map")["term"] == 2
         e.servers[0].send(signal.SIGSTOP)
         wait_until("it leads no more", lambda: tells_that_it_leads(watched[1 - leader], False))
+        wait_until("nobody leads", lambda: watched[1 - leader].ask("/ready")[0] == 503)
         e.servers[0].send(signal.SIGCONT)
         wait_until("it leads again", lambda: tells_that_it_leads(watched[1 - leader], True))
 
