@@ -94,6 +94,14 @@ def test_manifests_name_what_is_there() -> None:
             assert {str(port.get("targetPort", port["name"])) for port in service["ports"]} <= ports | {"tree"}
 
 
+def test_what_lasts_stays_its_programs_alone() -> None:
+    """By fsGroup a volume becomes its group's, and so does what lies in it whenever a pod begins, unless the folder is already:
+    penstockd refuses what others may write."""
+    for each in workloads():
+        if "volumeClaimTemplates" in each["spec"]:
+            assert each["spec"]["template"]["spec"]["securityContext"]["fsGroupChangePolicy"] == "OnRootMismatch"
+
+
 def test_kustomize_builds_all_of_it(tmp_path: pathlib.Path) -> None:
     """The components, too: three masters with etcd, nodes that know all of them, UCX."""
     kubectl = program("kubectl")
@@ -111,7 +119,9 @@ def test_kustomize_builds_all_of_it(tmp_path: pathlib.Path) -> None:
     arguments = master["template"]["spec"]["containers"][0]["args"]
     assert any(each.startswith("--etcd=") for each in arguments) and not any("pool-map" in each for each in arguments)
     assert sum(each.startswith("--master=") for each in node["template"]["spec"]["containers"][0]["args"]) == 3
-    assert by_name["ConfigMap", "penstock"]["data"]["PENSTOCK_FABRIC"] == "trusted"
+    settings = by_name["ConfigMap", "penstock"]["data"]
+    assert settings["PENSTOCK_FABRIC"] == "trusted" and settings["PENSTOCK_URL_OPTIONS"] == "?fabric=trusted"
+    assert settings["PENSTOCK_URL"] == "pool://" + ",".join(f"penstock-master-{i}.penstock-master:7000" for i in range(3))
 
 
 class Pod(NamedTuple):
@@ -204,14 +214,20 @@ def test_manifests_make_a_pool(site: Site) -> None:
     for tool in "curl", "install":
         program(tool)
     master, nodes = site.pod("penstock-master", 0), [site.pod("penstock-node", number) for number in range(3)]
-    with process(master), contextlib.ExitStack() as running:
+    with contextlib.ExitStack() as running:
+        first = running.enter_context(process(master))
         started = [running.enter_context(process(node)) for node in nodes]
         probes = [(pod, pod.container()["readinessProbe"]["exec"]["command"]) for pod in (master, *nodes)]
         support.wait_until("the pool is ready", lambda: all(
             subprocess.run([*map(pod.here, command)], env=pod.environment, capture_output=True).returncode == 0 for pod, command in probes))
         for i in range(20):
             penstock(nodes[0], "put", f"key{i}", "-", stdin=f"value {i}")
-        nodes[0].runs(nodes[0].container()["lifecycle"]["preStop"]["exec"]["command"])
+        first.stop()  # both were on a machine that is emptied
+        with subprocess.Popen([*map(nodes[0].here, nodes[0].container()["lifecycle"]["preStop"]["exec"]["command"])],
+                              env=nodes[0].environment, stderr=subprocess.PIPE) as drain:
+            assert drain.stderr and b"nothing listens there" in drain.stderr.readline()
+            running.enter_context(process(master))
+            assert drain.wait(SAID_S_MAX) == 0, drain.stderr.read()
         started[0].stop()
         assert [penstock(nodes[1], "get", f"key{i}", "-") for i in range(20)] == [f"value {i}" for i in range(20)]
 
