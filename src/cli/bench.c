@@ -343,6 +343,8 @@ static void report(struct bench *b)
 {
     const struct pst_cli *cli = b->cli;
     double rate = (double)b->ops / b->seconds;
+    uint64_t moved = b->code == PENSTOCK_STAT_KEY ? 0 : b->ops - b->misses - b->failures;
+    double bytes_per_s = (double)moved * (double)cli->size / b->seconds;
 
     pst_assert(b->ops >= b->misses + b->failures);
     pst_assert(b->samples_ns);
@@ -353,14 +355,14 @@ static void report(struct bench *b)
                cli->op, cli->size, cli->batch, cli->inflight, penstock_lane(cli->store));
         printf("\"ops\":%" PRIu64 ",\"misses\":%" PRIu64
                ",\"seconds\":%.3f,\"ops_per_s\":%.1f,\"bytes_per_s\":%.0f,",
-               b->ops, b->misses, b->seconds, rate, rate * (double)cli->size);
+               b->ops, b->misses, b->seconds, rate, bytes_per_s);
         printf("\"p50_us\":%.3f,\"p99_us\":%.3f}\n", percentile_us(b, 50), percentile_us(b, 99));
         return;
     }
     printf("%s of %" PRIu64 " B, batches of %" PRIu64 ", %" PRIu64 " underway, lane %s\n", cli->op, cli->size,
            cli->batch, cli->inflight, penstock_lane(cli->store));
     printf("  %.0f ops/s, %.3f GB/s, %" PRIu64 " not found; a batch takes %.1f us (p50), %.1f us (p99)\n",
-           rate, rate * (double)cli->size / 1e9, b->misses, percentile_us(b, 50), percentile_us(b, 99));
+           rate, bytes_per_s / 1e9, b->misses, percentile_us(b, 50), percentile_us(b, 99));
 }
 
 static int parse_op(struct bench *b)

@@ -192,6 +192,9 @@ def test_bench(cli: Cli, op: str, more: list[str]) -> None:  # noqa: F811
     assert figures["op"] == op and figures["ops"] > 0 and figures["misses"] == 0
     assert 1 <= figures["seconds"] < 5 and figures["p50_us"] <= figures["p99_us"]
     assert figures["ops_per_s"] == pytest.approx(figures["ops"] / figures["seconds"], rel=0.01)
+    assert figures["bytes_per_s"] == (0 if op == "exists" else pytest.approx(figures["ops_per_s"] * figures["size"], rel=0.01))
+    figures = cli.json("bench", "--op=get", "--prefix=none/", "--keys=200", "--size=1000", "--seconds=1")
+    assert figures["misses"] == figures["ops"] > 0 and figures["bytes_per_s"] == 0
 
 
 def test_bench_prefix(cli: Cli) -> None:  # noqa: F811
