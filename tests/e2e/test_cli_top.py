@@ -27,7 +27,7 @@ def cli(tmp_path: pathlib.Path) -> Iterator[Cli]:
 
 def start(url: str, *arguments: str, stdout: int = subprocess.PIPE) -> subprocess.Popen[str]:
     return subprocess.Popen([support.BUILD / "penstock", "--url", url, "top", "--every=100", *arguments], stdin=subprocess.DEVNULL,
-                            stdout=stdout, stderr=subprocess.PIPE, text=True, env=support.clean_environment())
+                            stdout=stdout, stderr=subprocess.PIPE, text=True, env=support.clean_environment(), process_group=0)
 
 
 def test_objects_tell_what_the_store_has_and_does(cli: Cli) -> None:
@@ -114,6 +114,29 @@ def test_a_screen_that_is_given_back(cli: Cli) -> None:
     assert text.startswith("\033[?1049h\033[?25l\033[?7l")  # no line goes on in the next one
     assert text.endswith("\033[?7h\033[?25h\033[?1049l")
     assert "1 keys, 1000 B" in text and "of 64.00 MiB" in text and "node " not in text
+    assert "\n" not in text  # which would scroll a terminal that has too few lines
+
+
+def test_a_screen_that_is_given_back_while_stopped(cli: Cli) -> None:
+    """And had again from then on, as often as that happens."""
+    ours, theirs = pty.openpty()
+    try:
+        with start(cli.url, stdout=theirs) as top:
+            for _ in range(2):
+                text = b""
+                while b"puts/s" not in text:
+                    text += os.read(ours, 65536)
+                assert text.startswith(b"\033[?1049h")
+                top.send_signal(signal.SIGTSTP)
+                wait_until("it stops", lambda: pathlib.Path(f"/proc/{top.pid}/stat").read_text().split()[2] == "T")
+                while not text.endswith(b"\033[?1049l"):
+                    text += os.read(ours, 65536)
+                top.send_signal(signal.SIGCONT)
+            top.send_signal(signal.SIGINT)
+            assert top.wait(support.WAIT_S) == 0
+    finally:
+        os.close(ours)
+        os.close(theirs)
 
 
 def test_nobody_reads_it_any_more(cli: Cli) -> None:

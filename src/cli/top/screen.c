@@ -7,7 +7,8 @@
 
 enum { BAR_CELLS = 24, LINES_ABOVE_NODES = 10, LINES_USUAL = 24 };
 
-#define NEXT_LINE "\033[K\n"
+/* The screen of a terminal with too few lines stays where it is. */
+#define NEXT_LINE "\033[K\033[E"
 
 void pst_history_add(struct pst_history *history, double value)
 {
@@ -67,13 +68,13 @@ static void print_history(const char *name, const struct pst_history *history)
 
 /* ---- the terminal ---- */
 
-#define END_SCREEN "\033[?7h\033[?25h\033[?1049l"
-
 /* A screen beside the shell's, without a cursor; a line that is too long ends at the edge. */
-void pst_screen_begin(void)
+#define BEGIN_SCREEN "\033[?1049h\033[?25l\033[?7l"
+#define END_SCREEN   "\033[?7h\033[?25h\033[?1049l"
+
+void pst_screen_begin_now(void)
 {
-    fputs("\033[?1049h\033[?25l\033[?7l", stdout);
-    fflush(stdout);
+    (void)!write(fileno(stdout), BEGIN_SCREEN, sizeof(BEGIN_SCREEN) - 1);
 }
 
 void pst_screen_end(void)

@@ -29,7 +29,7 @@ struct pst_history {
 
 void pst_history_add(struct pst_history *history, double value);
 
-void pst_screen_begin(void);
+void pst_screen_begin_now(void);
 void pst_screen_end(void);
 void pst_screen_end_now(void); /* within a signal, while nothing is being printed */
 void pst_screen_show(const struct pst_cli *cli, const struct pst_look *look, const struct pst_history *gets,

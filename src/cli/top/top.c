@@ -22,6 +22,19 @@ static void on_signal(int number)
     _exit(PST_EXIT_OK);
 }
 
+/* The shell has its screen while this is stopped. Handled once, so that the same signal then stops. */
+static void on_stop(int number)
+{
+    struct sigaction action = {.sa_handler = on_stop, .sa_flags = SA_RESETHAND | SA_NODEFER | SA_RESTART};
+    int before = errno;
+
+    pst_screen_end_now();
+    raise(number);
+    pst_screen_begin_now();
+    sigaction(number, &action, NULL);
+    errno = before;
+}
+
 static double per_second(uint64_t now, uint64_t before, uint64_t ns)
 {
     return now > before && ns ? (double)(now - before) * 1e9 / (double)ns : 0;
@@ -107,7 +120,8 @@ static int watch_store(struct pst_cli *cli, struct penstock_pool_node *nodes)
 int pst_cmd_top(struct pst_cli *cli)
 {
     pst_cleanup_free struct penstock_pool_node *nodes = calloc(PST_LOOK_NODES_MAX, sizeof(*nodes));
-    struct sigaction action = {.sa_handler = on_signal};
+    struct sigaction action = {.sa_handler = on_signal},
+                     stops = {.sa_handler = on_stop, .sa_flags = SA_RESETHAND | SA_NODEFER | SA_RESTART};
     int r;
 
     if (!nodes)
@@ -116,7 +130,9 @@ int pst_cmd_top(struct pst_cli *cli)
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     if (screen)
-        pst_screen_begin();
+        pst_screen_begin_now();
+    if (screen)
+        sigaction(SIGTSTP, &stops, NULL);
     r = watch_store(cli, nodes);
     if (screen)
         pst_screen_end();
