@@ -179,7 +179,8 @@ int daemon_settings_read(char *const *argv, struct settings *settings, char faul
     settings->monitor.http = settings->data_store.http;
     settings->monitor.tls_certificate = settings->serve.node.tls_certificate;
     settings->monitor.tls_key = settings->serve.node.tls_key;
-    settings->monitor.guarded = pst_node_proves_clients(&settings->serve.node);
+    settings->monitor.guarded = /* a unix socket is its user's alone; http on loopback is every user's */
+        pst_node_proves_clients(&settings->serve.node) || settings->serve.node.listen.count == 0;
     settings->s3.certificate = settings->serve.node.tls_certificate;
     settings->s3.private_key = settings->serve.node.tls_key;
     if (settings->serve.node.tls_certificate && !settings->s3.s3)

@@ -33,7 +33,7 @@ struct pst_monitor_settings {
     /* As of the options with these names. */
     const char *http; /* NULL: nothing is served */
     const char *tls_certificate, *tls_key;
-    bool guarded; /* the node's clients have to prove who they are: keys are told for a token alone */
+    bool guarded; /* not every local user is the node's client: keys are told for a token alone */
 };
 
 struct pst_map;

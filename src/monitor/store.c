@@ -192,8 +192,8 @@ void monitor_keys(struct pst_monitor *monitor, const struct pst_web_request *req
     int r;
 
     if (!monitor->tells_keys) {
-        monitor_detail(answer, 403, "off loopback, or if the node's clients prove who they are, keys need "
-                                    "http_token_file");
+        monitor_detail(answer, 403,
+                       "keys need http_token_file, unless every local user may be the node's client");
         return;
     }
     if (fault) {

@@ -28,7 +28,7 @@ CALLS = "penstock_pool_call_duration_seconds"
 
 @pytest.fixture
 def node(tmp_path: pathlib.Path) -> Iterator[Node]:
-    with start_node(*SMALL, HTTP, f"--unix={tmp_path}/socket") as it:
+    with start_node(*SMALL, HTTP, f"--unix={tmp_path}/socket", "--listen=127.0.0.1:0", listeners=2) as it:
         yield it
 
 

@@ -112,6 +112,8 @@ def test_keys_are_told_to_those_who_prove_themselves(tmp_path: pathlib.Path) -> 
         assert watched.ask("/metrics")[0] == watched.ask("/ready")[0] == 200
     with start_node(*guarded, f"--http-token-file={token}") as node:
         assert Watched(node, "t").ask("/api/v1/pool/keys")[0] == 200
+    with start_node("--dram=64M", HTTP, f"--unix={tmp_path}/socket") as node:  # which other users cannot open
+        assert Watched(node).ask("/api/v1/pool/keys")[0] == 403
 
 
 def test_grants_have_metrics_of_their_own(tmp_path: pathlib.Path) -> None:
@@ -268,7 +270,7 @@ def run_ns(pid: int) -> dict[int, int]:
 
 
 def test_a_shard_that_is_stuck(tmp_path: pathlib.Path) -> None:
-    with start_node("--dram=64M", "--shards=1", HTTP, f"--unix={tmp_path}/socket") as node:
+    with start_node("--dram=64M", "--shards=1", HTTP, f"--unix={tmp_path}/socket", "--listen=127.0.0.1:0", listeners=2) as node:
         watched = Watched(node)
         before = run_ns(node.pid)
         assert penstock("--url", f"node+unix://{tmp_path}/socket", "bench", "--op", "put", "--seconds", "1").returncode == 0
