@@ -183,7 +183,8 @@ def test_what_cannot_be_set_up(module: Any, node: support.Node, monkeypatch: pyt
     for address in ("etcd://127.0.0.1:2379", "", f"127.0.0.1:{support.free_port()}"):
         assert store.setup("127.0.0.1", "P2PHANDSHAKE", 0, 0, "tcp", "", address) == -1
     assert store.setup({"local_hostname": "127.0.0.1"}) == -600
-    assert "'etcd://127.0.0.1:2379'" in caplog.text and "metadata_server" in caplog.text
+    assert store.setup("a", None) == store.setup("a", "b", None) == store.setup("a", "b", 0, 0, "tcp", "", None) == -600
+    assert "'etcd://127.0.0.1:2379'" in caplog.text and "master: None" in caplog.text and "metadata_server" in caplog.text
     monkeypatch.setenv("PENSTOCK_URL", node.tcp)
     assert store.setup("127.0.0.1", "http://127.0.0.1/metadata", 1 << 20, 0, "rdma", "mlx5_0", "127.0.0.1:1") == 0
     assert store.setup("127.0.0.1", "", 0, 0, "tcp", "", node.tcp) == -600

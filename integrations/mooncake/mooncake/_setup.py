@@ -2,6 +2,7 @@
 """What Mooncake's addresses mean: a store of penstock, and a node that this process brings along to a pool."""
 from __future__ import annotations
 
+import numbers
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,6 +27,12 @@ class Wanted:
     segment_bytes: int = SEGMENT_BYTES
     master: str = ""
     tenant: str = "default"
+
+    def __post_init__(self) -> None:
+        """Raises TypeError for what is no text, or no number: callers pass None for what they leave out."""
+        for name, kind in (("host", str), ("metadata", str), ("segment_bytes", numbers.Real), ("master", str)):
+            if not isinstance(getattr(self, name), kind):
+                raise TypeError(f"{name}: {getattr(self, name)!r}")
 
     @classmethod
     def of_settings(cls, settings: Mapping[str, Any]) -> Wanted:

@@ -61,14 +61,12 @@ class MooncakeDistributedStore(Tensors):
             Keys of tenants do not meet.
         """
         settings = config if config is not None else local_hostname
-        if isinstance(settings, Mapping):
-            try:
-                wanted = Wanted.of_settings(settings)
-            except (KeyError, TypeError, ValueError) as error:
-                log.error("setup: %s is missing or wrong", error)
-                return INVALID
-        else:
-            wanted = Wanted(settings, metadata_server, global_segment_size, master_server_addr, tenant_id)
+        try:
+            wanted = (Wanted.of_settings(settings) if isinstance(settings, Mapping)
+                      else Wanted(settings, metadata_server, global_segment_size, master_server_addr, tenant_id))
+        except (KeyError, TypeError, ValueError) as error:
+            log.error("setup: %s is missing or wrong", error)
+            return INVALID
         return self._open(wanted)
 
     def _open(self, wanted: Wanted) -> int:
