@@ -102,6 +102,13 @@ def test_what_lasts_stays_its_programs_alone() -> None:
             assert each["spec"]["template"]["spec"]["securityContext"]["fsGroupChangePolicy"] == "OnRootMismatch"
 
 
+def test_no_service_is_taken_for_an_option() -> None:
+    """Kubernetes tells pods of each service by variables: one named penstock-tree has PENSTOCK_TREE_PORT, with a URL."""
+    assert {name for name in options() if name.endswith(("-port", "-service-host", "-service-port"))}
+    for each in workloads():
+        assert each["spec"]["template"]["spec"]["enableServiceLinks"] is False
+
+
 def test_kustomize_builds_all_of_it(tmp_path: pathlib.Path) -> None:
     """The components, too: three masters with etcd, nodes that know all of them, UCX."""
     kubectl = program("kubectl")
