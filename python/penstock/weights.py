@@ -477,7 +477,8 @@ class Subscriber:
         Parameters
         ----------
         timeout : float, optional
-            Seconds to wait for a version newer than the one that is there; None: for ever.
+            Seconds to wait for a version newer than the one that is there; None: for ever. Calls of a store that does not
+            answer take its own `timeout` besides.
 
         Returns
         -------
