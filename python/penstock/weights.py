@@ -8,7 +8,8 @@ and a subscriber may want another part of it. NumPy arrays and torch tensors go 
 Below ``NAME/`` a store has
 
 - ``version``: the newest version that all writers have put, as JSON
-- ``VERSION/WRITER``: the tensors that a writer put of a version, with dtypes, shapes, parts and digests, as JSON
+- ``VERSION/WRITER``: the tensors that a writer put of a version, with dtypes, shapes, parts and digests, as JSON; and of
+  which run, if that has a name
 - ``data/WRITER/DIGEST``: a part's bytes, in row-major order, under their digest
 
 The digest is XXH3 of 128 bits if there is the package ``xxhash``, else SHA-256, which takes several times as long.
@@ -301,13 +302,18 @@ class Publisher:
         This process among those that hold the state dict together, from 0 on. A version counts when all have put it.
     keep : int
         Versions that stay, so that slow subscribers can read one to its end.
+    run : str, optional
+        A name that the writers of a run have in common, and no earlier run had: what a killed one left of a version
+        does not count with what this one puts of it.
     """
 
-    def __init__(self, store: Store, name: str, *, writer: int = 0, writers: int = 1, keep: int = 2) -> None:
+    def __init__(self, store: Store, name: str, *, writer: int = 0, writers: int = 1, keep: int = 2, run: str = "") -> None:
         if not 0 <= writer < writers <= WRITERS_MAX or keep < 1:
             raise ValueError(f"weights: writer {writer} of {writers}, {keep} versions kept")
+        if not isinstance(run, str):
+            raise TypeError(f"weights: the run {run!r} is no text")
         self._store, self._keys = store, _Keys(name)
-        self._writer, self._writers, self._keep = writer, writers, keep
+        self._writer, self._writers, self._keep, self._run = writer, writers, keep, run
         self._last: dict[tuple[Any, ...], str] = {}  # digests, by what the manifest says before them
         self._newest = 0  # version, of this object's
 
@@ -353,7 +359,8 @@ class Publisher:
         before = self._generation(version)
         try:
             rows = self._put_tensors(tensors, places, changed)
-            manifest = json.dumps({"tensors": rows}, separators=(",", ":")).encode()
+            about = {"run": self._run} if self._run else {}
+            manifest = json.dumps({**about, "tensors": rows}, separators=(",", ":")).encode()
             self._store.put(self._keys.manifest(version, self._writer), manifest, if_generation=before, checksum=True)
         except NoSpace:
             self._clean(newest)  # what was put before would fill the store for good
@@ -396,9 +403,17 @@ class Publisher:
             self._store.put(key, data, checksum=True)
         return digest
 
+    def _is_whole(self, version: int) -> bool:
+        """Whether all writers of this run have put the version. Who comes last reads what the others have put."""
+        keys = [self._keys.manifest(version, writer) for writer in range(self._writers)]
+        if not all(self._store.exists_many(keys)):
+            return False
+        texts = self._store.get_many(keys) if self._writers > 1 else []
+        return all(text is not None and _object(key, text).get("run", "") == self._run for key, text in zip(keys, texts))
+
     def _advance(self, version: int) -> int:
         """Make the version the newest one if all writers have put it. Return the newest one."""
-        whole = all(self._store.exists_many([self._keys.manifest(version, writer) for writer in range(self._writers)]))
+        whole = self._is_whole(version)
         while True:
             head = _read_head(self._store, self._keys)
             if not whole or head.version >= version:

@@ -413,6 +413,22 @@ def test_no_version_is_a_mixture(seed: int) -> None:
                         assert [name for name in into if not same(into[name], run.versions[subscriber.version][name])] == []
 
 
+def test_what_a_killed_run_left_does_not_count(store: penstock.Store) -> None:
+    """Writer 0 of the first run is killed behind it; of the next one writer 1 is there first."""
+    def put(run: str, writer: int, value: float) -> None:
+        Publisher(store, "w", writer=writer, writers=2, run=run).publish(
+            {"w": np.full(2, value, float)}, version=3, parts={"w": Part((2 * writer,), (4,))})
+    into = {"w": np.zeros(4)}
+    with Subscriber(store, "w", into) as subscriber:
+        put("first", 0, 1)
+        put("second", 1, 2)
+        assert subscriber.update() is None and not into["w"].any()
+        put("second", 0, 2)
+        assert subscriber.update() == 3 and list(into["w"]) == [2] * 4
+    with pytest.raises(TypeError, match="no text"):
+        Publisher(store, "w", run=3)  # type: ignore[arg-type]
+
+
 def test_writers_that_hold_the_same(store: penstock.Store) -> None:
     for writer in range(2):
         Publisher(store, "w", writer=writer, writers=2).publish({"w": np.ones(9)}, version=1)
