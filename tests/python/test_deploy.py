@@ -239,6 +239,18 @@ def test_manifests_make_a_pool(site: Site) -> None:
         assert [penstock(nodes[1], "get", f"key{i}", "-") for i in range(20)] == [f"value {i}" for i in range(20)]
 
 
+@pytest.mark.parametrize("statuses, ends", [((5, 7, 0), 0), ((7, 1), 1), ((4,), 4)])
+def test_a_drain_is_tried_until_a_master_leads(tmp_path: pathlib.Path, statuses: tuple[int, ...], ends: int) -> None:
+    """Of a command that says what the real one says of a master that is away, and of one that stands by."""
+    command = next(each for each in workloads() if each["metadata"]["name"] == "penstock-node")["spec"]["template"]["spec"]["containers"][0][
+        "lifecycle"]["preStop"]["exec"]["command"]
+    (tmp_path / "statuses").write_text("".join(f"{status}\n" for status in statuses))
+    (tmp_path / "penstock").write_text('#!/bin/sh\ncd "${0%/*}"\nread -r status <statuses\nsed -i 1d statuses\nexit $status\n')
+    (tmp_path / "penstock").chmod(0o755)
+    done = subprocess.run(command, env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}, timeout=SAID_S_MAX)
+    assert done.returncode == ends and (tmp_path / "statuses").read_text() == ""
+
+
 def test_manifests_make_a_data_store(site: Site) -> None:
     store, agent = site.pod("penstock-store", 0), site.pod("penstock-agent", 0)
     (site.folder / "tree").mkdir()
