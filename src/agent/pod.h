@@ -18,6 +18,8 @@
       "HOST:PORT of an agent for other pods, its rsync's host, too; port 0 picks one")                       \
     X(NUMBER, agent_data_port, "0", 0, 65535, "port",                                                        \
       "of an agent's rsync for kubetorch's clients, which have 873 and a module 'data'; 0: none")            \
+    X(NUMBER, agent_broadcast_port, "0", 0, 65535, "port",                                                   \
+      "of an agent's broadcasts of tensors, which opens with the first; 0 picks one")                        \
     X(FLAG, agent_network, "no", 0, 0, "",                                                                   \
       "agent_listen may be off loopback without a token, where everyone who gets there may read what is "    \
       "offered")

@@ -11,7 +11,6 @@ import pathlib
 import resource
 import signal
 import socket
-import struct
 import subprocess
 import sys
 from typing import Any, Iterator
@@ -19,84 +18,15 @@ from typing import Any, Iterator
 import pytest
 from agent import Agent
 from support import wait_until
+from tensor_frames import BYTES, ask, handle, mapped_by, memories_of, memory, put, receive, send, tensor
 
-BYTES = 8192
 SWEEPS_S = 30
-SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
 @pytest.fixture
 def agent(tmp_path: pathlib.Path) -> Iterator[Agent]:
     with Agent(tmp_path) as it:
         yield it
-
-
-def memory(data: bytes = b"", size: int = BYTES, seals: int = SEALS) -> int:
-    fd = os.memfd_create("test-tensor", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.ftruncate(fd, size)
-    os.pwrite(fd, data, 0)
-    if seals:
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
-    return fd
-
-
-def handle(descriptor: int = 0, offset: int = 0, strides: tuple[int, ...] = (1,), size: int = BYTES) -> str:
-    return (b"pst1" + struct.pack(f"<BBHQQ{len(strides)}qI", 1, len(strides), 0, size, offset, *strides, descriptor)).hex()
-
-
-def tensor(key: str, shape: tuple[int, ...] = (BYTES,), dtype: str = "uint8", **where: Any) -> dict[str, Any]:
-    return {"key": key, "ipc_handle": handle(**where), "shape": list(shape), "dtype": dtype, "device": "cpu"}
-
-
-def send(connection: socket.socket, frame: bytes, fds: list[int]) -> None:
-    """A frame whose length carries the descriptors, 253 with each byte."""
-    head = struct.pack(">I", len(frame))
-    for i in range(4):
-        part = array.array("i", fds[253 * i:253 * (i + 1)])
-        connection.sendmsg([head[i:i + 1]], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, part)] if part else [])
-    connection.sendall(frame)
-
-
-def receive(connection: socket.socket) -> tuple[Any, list[int]]:
-    head, fds = b"", []
-    connection.settimeout(60)
-    while len(head) < 4:
-        part, ancillary, _, _ = connection.recvmsg(4 - len(head), socket.CMSG_SPACE(253 * 4), socket.MSG_CMSG_CLOEXEC)
-        if not part:
-            return None, fds
-        head += part
-        for _, _, data in ancillary:
-            fds += array.array("i", data[:len(data) // 4 * 4]).tolist()
-    with connection.makefile("rb") as file:
-        return json.loads(file.read(struct.unpack(">I", head)[0])), fds
-
-
-def ask(agent: Agent, command: str, fds: list[int] | None = None, **more: Any) -> tuple[Any, list[int]]:
-    with agent.connect() as connection:
-        send(connection, json.dumps({"command": command, **more}).encode(), fds or [])
-        return receive(connection)
-
-
-def put(agent: Agent, key: str, data: bytes, **more: Any) -> None:
-    fd = memory(data)
-    answer, _ = ask(agent, "put_tensor", [fd], tensors=[tensor(key, **more)], pid=os.getpid())
-    os.close(fd)
-    assert answer == {"status": "ok", "count": 1}
-
-
-def memories_of(agent: Agent) -> int:
-    """How many memories the agent has open."""
-    count = 0
-    for fd in pathlib.Path(f"/proc/{agent.pid}/fd").iterdir():
-        try:
-            count += "memfd:test-tensor" in os.readlink(fd)
-        except FileNotFoundError:
-            pass
-    return count
-
-
-def mapped_by(pid: int) -> bool:
-    return "memfd:test-tensor" in pathlib.Path(f"/proc/{pid}/maps").read_text()
 
 
 # ---- what goes in comes out ----

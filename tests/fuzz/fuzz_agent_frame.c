@@ -3,11 +3,13 @@
  * fuzz_agent_frame.c: frames to a pod's agent, several in one input, each behind a byte that says who sends
  * it. Every one is answered by an object with a status; what is offered and what rsync serves stay the same
  * number. With each come three descriptors: memory that is sealed, memory that is not, and no memory.
- * There is no rsync daemon, and whoever would have to wait for a tree has gone.
+ * There is no rsync daemon, no port for broadcasts, and nobody who sends one; whoever would have to wait for
+ * a tree has gone.
  */
 #include "fuzz.h"
 
-#include "agent/pod/tensors_priv.h"
+#include "agent/pod/casts_priv.h"
+#include "files/relay/relay.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -61,6 +63,28 @@ struct pst_rsyncd *__wrap_pst_rsyncd_close(struct pst_rsyncd *d)
     return NULL;
 }
 
+int __wrap_pst_carry_server_open(const struct pst_carry_server_settings *settings,
+                                 struct pst_carry_server **out, char *fault);
+int __wrap_pst_broadcast_receive(const struct pst_broadcast_options *options,
+                                 const struct pst_broadcast_sink *sink, void *sink_ctx, char *fault);
+
+int __wrap_pst_carry_server_open(const struct pst_carry_server_settings *settings,
+                                 struct pst_carry_server **out, char *fault)
+{
+    (void)out;
+    (void)fault;
+    pst_assert(settings->serve && settings->resolve);
+    return -EADDRINUSE;
+}
+
+int __wrap_pst_broadcast_receive(const struct pst_broadcast_options *options,
+                                 const struct pst_broadcast_sink *sink, void *sink_ctx, char *fault)
+{
+    (void)fault;
+    pst_assert(options->port > 0 && *options->group && *options->name && sink->begin && sink_ctx);
+    return -ECONNREFUSED;
+}
+
 static int make_memory(int seals)
 {
     int fd = memfd_create("fuzz", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -92,7 +116,7 @@ static void pod_begin(struct pst_pod *pod)
     pthread_mutex_init(&pod->finishing_lock, NULL);
     pthread_mutex_init(&pod->finished_lock, NULL);
     pthread_cond_init(&pod->finished_changed, NULL);
-    pst_assert(tensors_open(pod) == 0);
+    pst_assert(tensors_open(pod) == 0 && casts_open(pod) == 0 && receptions_open(pod) == 0);
 }
 
 static void no_log(void *ctx, const char *line)
@@ -144,6 +168,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     offers_sweep(&pod);
     finished_sweep(&pod);
     tensors_sweep(&pod);
+    casts_sweep(&pod);
+    receptions_close(&pod);
+    casts_close(&pod);
     tensors_close(&pod);
     finished_close(&pod);
     offers_close(&pod);

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { WAIT_MS = 60000 }; /* of a `fs_broadcast_get_path` that does not say */
+#define WAIT_S 60.0 /* of a `fs_broadcast_get_path` that does not say */
 
 /* A member of the frame, or of an object in it, that must be a text. Return: NULL: it is not, and @fault says
  * so. */
@@ -47,7 +47,7 @@ static int frame_key(struct frame *frame, char key[PST_KEY_CAP])
     return frame_key_of(frame, frame->asked, "key", key);
 }
 
-static const char *frame_group(struct frame *frame)
+const char *frame_group(struct frame *frame)
 {
     const char *group = frame_text(frame, "group_id");
 
@@ -155,10 +155,9 @@ static int frame_complete(struct frame *frame)
     return finished_add(frame->pod, group, key, path, frame->fault);
 }
 
-static int frame_timeout(struct frame *frame, uint64_t *timeout_ms)
+int frame_timeout(struct frame *frame, double seconds, uint64_t *timeout_ms)
 {
     const struct pst_json *said = pst_json_get(frame->asked, "timeout");
-    double seconds = WAIT_MS / 1e3;
 
     if (said && !pst_json_is_null(said) &&
         (!pst_json_number(said, &seconds) || !isfinite(seconds) || seconds < 0)) {
@@ -179,7 +178,7 @@ static int frame_get_path(struct frame *frame)
     int r = group ? frame_key(frame, key) : -EINVAL;
 
     if (r == 0)
-        r = frame_timeout(frame, &timeout_ms);
+        r = frame_timeout(frame, WAIT_S, &timeout_ms);
     if (r < 0)
         return r;
     r = finished_wait(frame->pod, frame->caller, group, key, timeout_ms, &place, path);
@@ -198,7 +197,7 @@ static int frame_get_path(struct frame *frame)
 
 static int frame_broadcast(struct frame *frame)
 {
-    snprintf(frame->fault, sizeof(frame->fault), "this agent broadcasts no tensors yet");
+    snprintf(frame->fault, sizeof(frame->fault), "this agent broadcasts tensors of the host's memory alone");
     return -EOPNOTSUPP;
 }
 
@@ -222,8 +221,8 @@ static const struct command {
     {"put_tensors_broadcast", frame_broadcast, LOCAL},
     {"get_tensors_broadcast", frame_broadcast, LOCAL},
     {"execute_broadcast_group", frame_broadcast, LOCAL},
-    {"serve_broadcast", frame_broadcast, LOCAL},
-    {"receive_broadcast", frame_broadcast, LOCAL},
+    {"serve_broadcast", frame_serve_broadcast, LOCAL},
+    {"receive_broadcast", frame_receive_broadcast, LOCAL},
     {"request_broadcast", frame_broadcast, REMOTE},
     {"join_broadcast", frame_broadcast, REMOTE},
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pod.c: the agent's parts in the order in which they open and end, and what is done every few seconds. */
-#include "agent/pod/tensors_priv.h"
+#include "agent/pod/casts_priv.h"
 
 #include "base/paths.h"
 #include "base/error.h"
@@ -100,6 +100,7 @@ static void *sweep(void *arg)
         offers_sweep(pod);
         finished_sweep(pod);
         tensors_sweep(pod);
+        casts_sweep(pod);
     }
     return NULL;
 }
@@ -119,7 +120,7 @@ static int open_all(struct pst_pod *pod, char fault[PST_FAULT_BYTES])
         r = read_token(pod, fault);
     if (r == 0)
         r = make_folder(pod, fault);
-    if (r == 0 && tensors_open(pod) < 0)
+    if (r == 0 && (tensors_open(pod) < 0 || casts_open(pod) < 0 || receptions_open(pod) < 0))
         r = fail(-ENOMEM, fault, "agent", "out of memory");
     if (r == 0)
         r = data_open(pod, fault); /* before the first offer, whose modules depend on it */
@@ -185,6 +186,8 @@ struct pst_pod *pst_pod_close(struct pst_pod *pod)
     data_close(pod);
     finished_close(pod);
     offers_close(pod);
+    receptions_close(pod);
+    casts_close(pod);
     tensors_close(pod);
     pst_close_fd(&pod->stop_fd);
     pthread_mutex_destroy(&pod->finishing_lock);

@@ -10,6 +10,9 @@
  *     owner.c    processes that own what is served
  *     tensors.c  tensors of this pod's processes: where they lie, and whose they are (tensors_priv.h)
  *     tensor_frames.c  the commands on them
+ *     casts.c    tensors that other pods may receive (casts_priv.h)
+ *     receptions.c  tensors that come from other pods
+ *     cast_frames.c  the commands on both
  *     finished.c trees of broadcasts that lie here, and those who wait for one
  */
 #ifndef PST_AGENT_POD_PRIV_H
@@ -73,6 +76,8 @@ struct pst_pod {
     struct pst_rsync_front *front; /* of it */
 
     struct pod_tensors *tensors;
+    struct pod_casts *casts;
+    struct pod_receptions *receptions;
 
     pthread_mutex_t finishing_lock; /* a tree and its offer come and go together; taken before the others */
     pthread_mutex_t finished_lock;

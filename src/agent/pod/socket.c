@@ -5,7 +5,7 @@
  * A connection has one frame and one answer, and a thread of its own, since an answer may wait until a tree
  * has come. A client that stalls holds its thread for POD_STALL_MS, and the number of threads is bounded.
  */
-#include "agent/pod/pod_priv.h"
+#include "agent/pod/casts_priv.h"
 
 #include "base/clock.h"
 #include "base/ms.h"
@@ -328,6 +328,7 @@ void sockets_close(struct pst_pod *pod)
     if (listened)
         pst_boot_unlisten_unix(&pod->unix_address, pod->unix_inode);
     finished_stop(pod);
+    receptions_stop(pod);
     pod->acceptor = pst_acceptor_close(pod->acceptor);
     pst_assert(!pod->acceptor);
 }

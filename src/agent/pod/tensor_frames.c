@@ -139,7 +139,7 @@ static int tensor_parse(struct frame *frame, const struct pst_json *object, cons
 /* ---- put_tensor, register ---- */
 
 /* The kernel says who asks; what the frame says counts where it does not. */
-static int frame_owner(struct frame *frame, struct owner *owner)
+int frame_owner(struct frame *frame, struct owner *owner)
 {
     pid_t pid = frame->caller->pid;
     int r = pid != 0 ? 0 : frame_pid(frame, &pid);
@@ -177,11 +177,21 @@ static int batch_put(struct frame *frame, struct pod_batch *batch)
     return r < 0 ? r : pst_json_add_integer(frame->answer, "count", count);
 }
 
-static int batch_parse(struct frame *frame, const struct pst_json *tensors, const struct owner *owner,
-                       const char *below, struct pod_batch *batch)
+int frame_parse_tensors(struct frame *frame, const struct pst_json *tensors, const struct owner *owner,
+                        const char *below, struct pod_batch *batch)
 {
+    size_t count = pst_json_is_array(tensors) ? pst_json_count(tensors) : 0;
     int r = 0;
 
+    if (count == 0 || count > POD_TENSORS_MAX) {
+        snprintf(frame->fault, sizeof(frame->fault), "'tensors' must be a list of 1 to %d", POD_TENSORS_MAX);
+        return -EINVAL;
+    }
+    pst_assert(batch->count == 0);
+    batch->tensors = calloc(count, sizeof(batch->tensors[0]));
+    batch->below = below[0] ? below : NULL;
+    if (!batch->tensors)
+        return -ENOMEM;
     for (const struct pst_json *one = pst_json_first(tensors); r == 0 && one; one = pst_json_next(one)) {
         r = tensor_parse(frame, one, owner, &batch->tensors[batch->count]);
         if (r == 0)
@@ -192,8 +202,6 @@ static int batch_parse(struct frame *frame, const struct pst_json *tensors, cons
 
 int frame_put_tensor(struct frame *frame)
 {
-    const struct pst_json *tensors = pst_json_get(frame->asked, "tensors");
-    size_t count = pst_json_is_array(tensors) ? pst_json_count(tensors) : 0;
     struct pod_batch batch = {0};
     char below[PST_KEY_CAP];
     struct owner owner;
@@ -201,15 +209,8 @@ int frame_put_tensor(struct frame *frame)
 
     if (r == 0)
         r = frame_owner(frame, &owner);
-    if (r < 0)
-        return r;
-    if (count == 0 || count > POD_TENSORS_MAX) {
-        snprintf(frame->fault, sizeof(frame->fault), "'tensors' must be a list of 1 to %d", POD_TENSORS_MAX);
-        return -EINVAL;
-    }
-    batch.tensors = calloc(count, sizeof(batch.tensors[0]));
-    batch.below = below[0] ? below : NULL;
-    r = batch.tensors ? batch_parse(frame, tensors, &owner, below, &batch) : -ENOMEM;
+    if (r == 0)
+        r = frame_parse_tensors(frame, pst_json_get(frame->asked, "tensors"), &owner, below, &batch);
     if (r == 0)
         r = batch_put(frame, &batch);
     tensors_free(&batch);
@@ -236,17 +237,10 @@ int frame_register_tensor(struct frame *frame)
 
 /* ---- get_tensor ---- */
 
-/* Tensors on their way into an answer. */
-struct shown {
-    struct frame *frame;
-    struct pst_json *tensors;
-    uint64_t memories[POD_FDS_MAX]; /* the numbers of those whose descriptors go */
-};
-
-/* Return: which of the answer's descriptors is the memory's, or -errno. */
+/* Return: which of the descriptors that go is the memory's, or -errno. */
 static int shown_descriptor(struct shown *shown, int fd, uint64_t memory)
 {
-    struct pod_fds *go = shown->frame->go;
+    struct pod_fds *go = shown->go;
     int copy;
 
     for (uint32_t i = go->count; i-- > 0;) {
@@ -288,7 +282,7 @@ static struct pst_json *tensor_object(const struct pod_tensor *tensor)
     return object;
 }
 
-static int show(void *ctx, const struct pod_tensor *tensor, int fd, uint64_t memory)
+int shown_add(void *ctx, const struct pod_tensor *tensor, int fd, uint64_t memory)
 {
     struct shown *shown = ctx;
     struct pst_gpu_handle handle = tensor->handle;
@@ -386,14 +380,14 @@ static int copy_into(struct frame *frame, const char *key, const struct source *
     return r < 0 ? refuse(frame, r, "tensor", key, strerror(-r)) : 0;
 }
 
-static int get_copy(struct shown *shown, const char *key, const struct said *said)
+static int get_copy(struct frame *frame, struct shown *shown, const char *key, const struct said *said)
 {
     struct source source = {.fd = -1};
     struct pst_json *object = NULL;
-    int r = tensors_find(shown->frame->pod, key, take, &source, shown->frame->fault);
+    int r = tensors_find(frame->pod, key, take, &source, frame->fault);
 
     if (r == 0)
-        r = copy_into(shown->frame, key, &source, said);
+        r = copy_into(frame, key, &source, said);
     pst_close_fd(&source.fd);
     if (r < 0)
         return r;
@@ -418,9 +412,8 @@ static const struct pst_json *next_of(const struct pst_json *one)
     return one ? pst_json_next(one) : NULL;
 }
 
-static int get_keys(struct shown *shown, const struct pst_json *keys)
+static int get_keys(struct frame *frame, struct shown *shown, const struct pst_json *keys)
 {
-    struct frame *frame = shown->frame;
     struct said said = {first_of(frame, "dest_ipc_handles"), first_of(frame, "shapes"),
                         first_of(frame, "dtypes"), first_of(frame, "devices")};
     int r = 0;
@@ -434,8 +427,8 @@ static int get_keys(struct shown *shown, const struct pst_json *keys)
             return -EINVAL;
         }
         r = said.handle && !pst_json_is_null(said.handle)
-                ? get_copy(shown, key, &said)
-                : tensors_find(frame->pod, key, show, shown, frame->fault);
+                ? get_copy(frame, shown, key, &said)
+                : tensors_find(frame->pod, key, shown_add, shown, frame->fault);
         said = (struct said){next_of(said.handle), next_of(said.shape), next_of(said.dtype),
                              next_of(said.device)};
     }
@@ -446,7 +439,7 @@ int frame_get_tensor(struct frame *frame)
 {
     const struct pst_json *keys = pst_json_get(frame->asked, "keys");
     size_t count = pst_json_is_array(keys) ? pst_json_count(keys) : 0;
-    struct shown shown = {.frame = frame};
+    struct shown shown = {.go = frame->go};
     char below[PST_KEY_CAP];
     int r = frame_state_dict(frame, below);
 
@@ -457,7 +450,8 @@ int frame_get_tensor(struct frame *frame)
     shown.tensors = r == 0 ? pst_json_new_array() : NULL;
     if (r < 0 || !shown.tensors)
         return r < 0 ? r : -ENOMEM;
-    r = below[0] ? tensors_find_below(frame->pod, below, show, &shown, frame->fault) : get_keys(&shown, keys);
+    r = below[0] ? tensors_find_below(frame->pod, below, shown_add, &shown, frame->fault)
+                 : get_keys(frame, &shown, keys);
     if (r == -E2BIG)
         snprintf(frame->fault, sizeof(frame->fault), "the tensors lie in more than %d memories", POD_FDS_MAX);
     if (r < 0) {

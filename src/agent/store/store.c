@@ -179,12 +179,13 @@ static int open_trees(struct pst_data_store *store, const struct pst_boot_addres
         .resolve = resolve_tree,
         .serve = serve_broadcast,
         .ctx = store};
+    const struct pst_broadcasts_settings rows = {.resolve = resolve_tree, .ctx = store};
     int r;
 
     pst_assert(store->files);
     pst_assert(!store->rows);
     pst_assert(!store->trees);
-    store->rows = pst_broadcasts_open(resolve_tree, store);
+    store->rows = pst_broadcasts_open(&rows);
     r = store->rows ? pst_carry_server_open(&settings, &store->trees, fault)
                     : fail(-ENOMEM, fault, "store", "out of memory");
     if (r < 0)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* broadcasts.c: which broadcasts there are, and what the store answers their members. */
+/* broadcasts.c: which broadcasts there are, and what the source answers their members. */
 #include "files/relay/relay_priv.h"
 
 #include "base/clock.h"
@@ -33,9 +33,7 @@ struct broadcast {
 };
 
 struct pst_broadcasts {
-    int (*resolve)(void *ctx, const char *name, bool writes, int *folder_fd, char leaf[256],
-                   char fault[PST_FAULT_BYTES]);
-    void *ctx;
+    struct pst_broadcasts_settings settings;
     pthread_mutex_t lock; /* of all rows, too */
     pthread_cond_t prepared;
     struct pst_list list;
@@ -146,7 +144,7 @@ static void broadcast_end(struct broadcast *b)
         return;
     pst_assert(b->users == 0);
     pst_assert(!b->feed.child);
-    relay_plan_shrink(&b->tree.plan);
+    relay_tree_shrink(&b->tree);
     b->state = OVER;
 }
 
@@ -169,8 +167,11 @@ static void broadcast_drop(struct pst_broadcasts *all, struct broadcast *b)
 static void broadcast_prepare(struct pst_broadcasts *all, struct broadcast *b, uint32_t members)
 {
     uint32_t expected = members ? (uint32_t)pst_min(members, PST_CHAIN_MEMBERS_MAX) : PST_BROADCAST_MEMBERS;
+    const struct pst_broadcasts_settings *settings = &all->settings;
     char fault[PST_FAULT_BYTES] = "";
-    int r = all->resolve(all->ctx, b->name, false, &b->tree.source.folder_fd, b->tree.leaf, fault);
+    int r = settings->resolve ? settings->resolve(settings->ctx, b->name, false, &b->tree.source.folder_fd,
+                                                  b->tree.leaf, fault)
+                              : relay_tree_gather(&b->tree, settings, b->group, b->name, fault);
 
     if (r == 0)
         r = relay_tree_prepare(&b->tree, expected + 1, fault);
@@ -420,17 +421,14 @@ void pst_broadcasts_list(struct pst_broadcasts *all, const char *group, const st
 
 /* ---- beginning and end ---- */
 
-struct pst_broadcasts *pst_broadcasts_open(int (*resolve)(void *ctx, const char *name, bool writes,
-                                                          int *folder_fd, char leaf[256],
-                                                          char fault[PST_FAULT_BYTES]),
-                                           void *ctx)
+struct pst_broadcasts *pst_broadcasts_open(const struct pst_broadcasts_settings *settings)
 {
     struct pst_broadcasts *all = calloc(1, sizeof(*all));
 
+    pst_assert(!settings->resolve != !settings->gather);
     if (!all)
         return NULL;
-    all->resolve = resolve;
-    all->ctx = ctx;
+    all->settings = *settings;
     pst_list_init(&all->list);
     pthread_mutex_init(&all->lock, NULL);
     pst_cond_init(&all->prepared);

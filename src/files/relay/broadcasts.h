@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * broadcasts.h: the store's side of pipelined broadcasts. The store has the tree: it is the source, and keeps
- * the row of members (`chain/chain.h`). A broadcast has a group and a tree's name; the first member to join
- * makes it, and then the store reads the tree once, for the digests of its pieces.
+ * broadcasts.h: the source's side of pipelined broadcasts. The store has the tree, or an agent the memory of
+ * tensors: it is the source, and keeps the row of members (`chain/chain.h`). A broadcast has a group and a
+ * tree's name; the first member to join makes it, and then the source reads the tree once, for the digests of
+ * its pieces.
  *
  * Any thread: those of the port for trees serve members, one each. Source: docs/reference/tree-protocol.md.
  */
@@ -22,11 +23,25 @@ enum {
 
 struct pst_broadcasts;
 
-/* @resolve, @ctx: as of struct pst_carry_server_settings. Return: NULL without memory. */
-struct pst_broadcasts *pst_broadcasts_open(int (*resolve)(void *ctx, const char *name, bool writes,
-                                                          int *folder_fd, char leaf[256],
-                                                          char fault[PST_FAULT_BYTES]),
-                                           void *ctx);
+/* A tree of files that lie in no folder. */
+struct pst_broadcast_files {
+    struct pst_manifest m;
+    int *fds; /* malloc()ed: of each entry, which belong to it; -1 of a folder */
+};
+
+struct pst_broadcasts_settings {
+    /* A tree that lies in a folder: as of struct pst_carry_server_settings. NULL: there is @gather. */
+    int (*resolve)(void *ctx, const char *name, bool writes, int *folder_fd, char leaf[256],
+                   char fault[PST_FAULT_BYTES]);
+    /* One that does not: fills *@out, which is zeroed and belongs to the broadcast, in failure too. Such a
+     * tree is never one of copies. Any thread. Return: 0, or -errno with a text in @fault. */
+    int (*gather)(void *ctx, const char *group, const char *name, struct pst_broadcast_files *out,
+                  char fault[PST_FAULT_BYTES]);
+    void *ctx;
+};
+
+/* Return: NULL without memory. */
+struct pst_broadcasts *pst_broadcasts_open(const struct pst_broadcasts_settings *settings);
 /* Nobody is served any more. Returns NULL. */
 struct pst_broadcasts *pst_broadcasts_close(struct pst_broadcasts *all);
 /* Those who are served are told that it ends. */

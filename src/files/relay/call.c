@@ -108,7 +108,7 @@ static int call_store(struct relay_member *m, enum relay_word word, uint32_t par
     if (r < 0)
         return r;
     pst_assert(word != 0 || m->server);
-    r = link_open(&link, fd, MEMBER_CALL_MS, fault);
+    r = link_open(&link, fd, (uint32_t)pst_min(MEMBER_CALL_MS, m->timeout_ms), fault);
     if (r == 0)
         r = carry_greet(&link, CARRY_CALL, m->options->name, &options);
     link_trust(&link);

@@ -36,21 +36,18 @@ static int send_follow(struct following *f)
 
 /* ---- the plan ---- */
 
-static int begin_arrival(struct following *f)
+static int begin_sink(struct following *f)
 {
     struct relay_member *m = f->m;
-    char fault[PST_FAULT_BYTES];
+    char fault[PST_FAULT_BYTES] = "";
     int r;
 
     pst_assert(m->has_plan);
-    pst_assert(!m->arrival);
-    /* Everything comes, whatever is there: members behind this one get it from here. */
-    r = pst_arrival_open(m->to->folder_fd, m->to->leaf, PST_ARRIVAL_FORCE, &m->arrival, fault);
-    if (r < 0)
-        return follow_fail(f, r, fault);
-    r = pst_arrival_begin(m->arrival, &m->plan.m);
+    pst_assert(!m->begun);
+    m->begun = true;
+    r = m->sink->begin(m->sink_ctx, &m->plan.m, fault);
     m->piece_ms = pst_now_ms(); /* it was this member that took its time, not its parent */
-    return r < 0 ? follow_fail(f, r, pst_arrival_fault(m->arrival)) : 0;
+    return r < 0 ? follow_fail(f, r, fault) : 0;
 }
 
 /* Digests of a batch: of the next one, or once more of the one that is coming. */
@@ -96,7 +93,7 @@ static int receive_plan(struct following *f)
     }
     m->has_plan = true;
     relay_feed_plan(&m->feed, &m->plan, 0); /* those behind begin at once, too */
-    return begin_arrival(f);
+    return begin_sink(f);
 }
 
 /* ---- pieces ---- */
@@ -106,20 +103,21 @@ static bool is_zeros(const uint8_t *data, size_t bytes)
     return data[0] == 0 && memcmp(data, data + 1, bytes - 1) == 0;
 }
 
-static int write_piece(struct relay_member *m, uint32_t piece, const uint8_t *data)
+static int write_piece(struct relay_member *m, uint32_t piece, const uint8_t *data,
+                       char fault[PST_FAULT_BYTES])
 {
     struct pst_piece_walk walk;
     struct pst_piece_part part;
     int r = 0;
 
     pst_piece_walk(&m->plan.pieces, piece, &walk);
-    pthread_mutex_lock(&m->arrival_lock);
+    pthread_mutex_lock(&m->sink_lock);
     while (r == 0 && pst_piece_next(&walk, &part)) {
-        r = pst_arrival_write(m->arrival, part.entry, part.at, is_zeros(data, part.bytes) ? NULL : data,
-                              part.bytes);
+        r = m->sink->write(m->sink_ctx, part.entry, part.at, is_zeros(data, part.bytes) ? NULL : data,
+                           part.bytes, fault);
         data += part.bytes;
     }
-    pthread_mutex_unlock(&m->arrival_lock);
+    pthread_mutex_unlock(&m->sink_lock);
     return r;
 }
 
@@ -128,6 +126,7 @@ static int take_piece(struct following *f, struct pst_reader *frame)
     struct relay_member *m = f->m;
     uint32_t piece = (uint32_t)pst_read_number(frame, 4);
     uint8_t digest[PST_SHA256_BYTES];
+    char fault[PST_FAULT_BYTES] = "";
     int r;
 
     if (frame->bad || piece != m->feed.have || piece / m->plan.batch_pieces >= m->batches ||
@@ -140,11 +139,11 @@ static int take_piece(struct following *f, struct pst_reader *frame)
         f->wrong = true;
         return link_fail(f->link, -EBADMSG, "piece %u is not what the source has", piece);
     }
-    pst_assert(m->arrival);
+    pst_assert(m->begun);
     pst_assert(piece < m->plan.count);
-    r = write_piece(m, piece, frame->at);
+    r = write_piece(m, piece, frame->at, fault);
     if (r < 0)
-        return follow_fail(f, r, pst_arrival_fault(m->arrival));
+        return follow_fail(f, r, fault);
     m->piece_ms = pst_now_ms();
     relay_feed_add(&m->feed);
     if (m->options->progress)
@@ -155,16 +154,16 @@ static int take_piece(struct following *f, struct pst_reader *frame)
 }
 
 /* Empty files are in no piece; they come last, so that nobody behind waits for them. */
-static int make_empty(struct relay_member *m)
+static int make_empty(struct relay_member *m, char fault[PST_FAULT_BYTES])
 {
     int r = 0;
 
     for (uint32_t i = 0; r == 0 && i < m->plan.m.count; i++) {
         if (m->plan.m.entries[i].kind != PST_ENTRY_FILE || m->plan.m.entries[i].bytes > 0)
             continue;
-        pthread_mutex_lock(&m->arrival_lock);
-        r = pst_arrival_empty(m->arrival, i);
-        pthread_mutex_unlock(&m->arrival_lock);
+        pthread_mutex_lock(&m->sink_lock);
+        r = m->sink->write(m->sink_ctx, i, 0, NULL, 0, fault);
+        pthread_mutex_unlock(&m->sink_lock);
     }
     return r;
 }
@@ -173,16 +172,16 @@ static int make_empty(struct relay_member *m)
 static int settle(struct following *f)
 {
     struct relay_member *m = f->m;
-    char ignored[PST_FAULT_BYTES];
-    int r = make_empty(m);
+    char ignored[PST_FAULT_BYTES], fault[PST_FAULT_BYTES] = "";
+    int r = make_empty(m, fault);
 
     pst_assert(m->feed.have == m->plan.count);
-    pthread_mutex_lock(&m->arrival_lock);
+    pthread_mutex_lock(&m->sink_lock);
     if (r == 0)
-        r = pst_arrival_end(m->arrival, &m->result);
-    pthread_mutex_unlock(&m->arrival_lock);
+        r = m->sink->end(m->sink_ctx, fault);
+    pthread_mutex_unlock(&m->sink_lock);
     if (r < 0)
-        return follow_fail(f, r, pst_arrival_fault(m->arrival));
+        return follow_fail(f, r, fault);
     f->all = true;
     member_tell(m, RELAY_DONE, f->place->parent_rank, NULL, ignored); /* if not, it is told again */
     return link_send(f->link, LINK_DONE);

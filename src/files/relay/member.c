@@ -16,9 +16,9 @@ static int member_open_entry(void *ctx, uint32_t entry)
     struct relay_member *m = ctx;
     int fd;
 
-    pthread_mutex_lock(&m->arrival_lock);
-    fd = pst_arrival_read(m->arrival, entry);
-    pthread_mutex_unlock(&m->arrival_lock);
+    pthread_mutex_lock(&m->sink_lock);
+    fd = m->sink->open(m->sink_ctx, entry);
+    pthread_mutex_unlock(&m->sink_lock);
     return fd;
 }
 
@@ -53,7 +53,7 @@ static void *teller_run(void *arg)
 
     while (!member_pause(m, MEMBER_TELL_MS)) {
         member_tell(m, RELAY_PROGRESS, 0, NULL, ignored); /* a store that does not answer is asked again */
-        if (pst_now_ms() - m->piece_ms >= m->timeout_ms / 2)
+        if (member_is_stopped(m) || pst_now_ms() - m->piece_ms >= m->timeout_ms / 2)
             member_end_parent(m); /* it beats, but whatever the cause, nothing comes from it */
     }
     return NULL;
@@ -121,6 +121,10 @@ static int member_fetch(struct relay_member *m, char fault[PST_FAULT_BYTES])
             memcpy(fault, why, sizeof(why));
             return error;
         }
+        if (member_is_stopped(m)) {
+            snprintf(fault, PST_FAULT_BYTES, "the broadcast was given up");
+            return -ECANCELED;
+        }
         error = member_report(m, &place, how, fault);
         if (error < 0)
             return error;
@@ -142,7 +146,8 @@ static void member_linger(struct relay_member *m)
     char ignored[PST_FAULT_BYTES];
 
     pst_assert(!m->tells);
-    while (!member_place(m).may_leave && pst_now_ms() < since_ms + MEMBER_LINGER_MS) {
+    while (!member_place(m).may_leave && !member_is_stopped(m) &&
+           pst_now_ms() < since_ms + MEMBER_LINGER_MS) {
         relay_feed_wait(&m->feed, MEMBER_TELL_MS);
         member_tell(m, RELAY_DONE, 0, NULL, ignored);
         since_ms = pst_max(since_ms, relay_feed_served_ms(&m->feed));
@@ -150,19 +155,20 @@ static void member_linger(struct relay_member *m)
 }
 
 static void member_init(struct relay_member *m, const struct pst_broadcast_options *options,
-                        const struct pst_carry_place *to)
+                        const struct pst_broadcast_sink *sink, void *sink_ctx)
 {
 
     *m = (struct relay_member){
         .options = options,
-        .to = to,
+        .sink = sink,
+        .sink_ctx = sink_ctx,
         .timeout_ms = options->timeout_ms ? options->timeout_ms : PST_BROADCAST_TIMEOUT_MS,
         .piece_ms = pst_now_ms(),
         .parent_fd = -1,
     };
     pst_random(&m->id, sizeof(m->id));
     relay_feed_init(&m->feed, &member_ops, m);
-    pthread_mutex_init(&m->arrival_lock, NULL);
+    pthread_mutex_init(&m->sink_lock, NULL);
     pthread_mutex_init(&m->call_lock, NULL);
     pthread_mutex_init(&m->lock, NULL);
     pst_cond_init(&m->changed);
@@ -175,12 +181,13 @@ static void member_fini(struct relay_member *m)
     relay_feed_end(&m->feed);
     pst_carry_server_close(m->server);
     relay_feed_fini(&m->feed);
-    pst_arrival_close(m->arrival);
+    if (m->begun)
+        m->sink->close(m->sink_ctx);
     relay_plan_fini(&m->plan);
     pthread_cond_destroy(&m->changed);
     pthread_mutex_destroy(&m->lock);
     pthread_mutex_destroy(&m->call_lock);
-    pthread_mutex_destroy(&m->arrival_lock);
+    pthread_mutex_destroy(&m->sink_lock);
 }
 
 static int member_run(struct relay_member *m, char fault[PST_FAULT_BYTES])
@@ -205,8 +212,8 @@ static int member_run(struct relay_member *m, char fault[PST_FAULT_BYTES])
     return r;
 }
 
-int pst_broadcast_get(const struct pst_broadcast_options *options, const struct pst_carry_place *to,
-                      struct pst_arrival_result *result, char fault[PST_FAULT_BYTES])
+int pst_broadcast_receive(const struct pst_broadcast_options *options, const struct pst_broadcast_sink *sink,
+                          void *sink_ctx, char fault[PST_FAULT_BYTES])
 {
     size_t bytes = strnlen(options->group, RELAY_GROUP_BYTES_MAX + 1);
     struct relay_member m;
@@ -218,10 +225,8 @@ int pst_broadcast_get(const struct pst_broadcast_options *options, const struct 
         return -EINVAL;
     }
     do {
-        member_init(&m, options, to);
+        member_init(&m, options, sink, sink_ctx);
         r = member_run(&m, fault);
-        if (r == 0)
-            *result = m.result;
         forgotten = r == -ESTALE && m.forgotten;
         member_fini(&m);
     } while (forgotten && ++joins < MEMBER_JOINS_MAX);

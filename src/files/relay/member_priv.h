@@ -11,7 +11,7 @@
 
 enum {
     MEMBER_CONNECT_MS = 1500,
-    MEMBER_CALL_MS = 10000, /* for an answer of the store */
+    MEMBER_CALL_MS = 10000, /* for an answer of the source, unless the timeout is shorter */
     MEMBER_TELL_MS = 1000,
     MEMBER_RETRY_MS = 100,
     MEMBER_LINGER_MS = 10000, /* for a child that fetches nothing */
@@ -22,7 +22,8 @@ _Static_assert((int)MEMBER_TELL_MS < (int)PST_CHAIN_GONE_MS, "a member that call
 
 struct relay_member {
     const struct pst_broadcast_options *options;
-    const struct pst_carry_place *to;
+    const struct pst_broadcast_sink *sink;
+    void *sink_ctx;
     uint32_t timeout_ms;
     uint64_t id;
     char host[PST_CHAIN_HOST_BYTES_MAX + 1]; /* of the server, as others reach it */
@@ -31,9 +32,8 @@ struct relay_member {
     struct relay_plan plan;
     bool has_plan;
     uint32_t batches; /* so many have come, with their digests */
-    pthread_mutex_t arrival_lock;
-    struct pst_arrival *arrival;
-    struct pst_arrival_result result;
+    pthread_mutex_t sink_lock;
+    bool begun;                /* the sink has */
     _Atomic uint64_t piece_ms; /* when a piece came last, or it joined */
 
     pthread_mutex_t call_lock; /* one call at a time: what was answered last is how it is */
@@ -46,6 +46,12 @@ struct relay_member {
     pthread_t teller;
     bool tells;
 };
+
+/* Whether the caller wants no more of it. */
+static inline bool member_is_stopped(const struct relay_member *m)
+{
+    return m->options->stop && *m->options->stop;
+}
 
 /* ---- call.c ---- */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * relay_priv.h: the parts of a pipelined broadcast, and the frames by which its members and the store speak.
+ * relay_priv.h: the parts of a pipelined broadcast, and the frames that members and source exchange.
  *
  *     plan.c        what is broadcast: the manifest, its pieces and their digests
  *     feed.c        serves a child: the store's part and a member's alike
@@ -8,8 +8,8 @@
  *     follow.c      a member fetches from its parent
  *     member.c      all that a member does
  *     broadcasts.c  the store's side: broadcasts by group and name, and what it answers
- *     tree.c        the store's tree: its plan, and digests as they are needed
- *     sign.c        the source's word for digests
+ *     tree.c        the source's tree: its plan, and digests as they are needed; sign.c its word for them
+ *     sink.c        a member whose tree gets a place in a folder
  *
  * A digest of a piece is SHA-256. That of the transfer of one tree between two sides, which trust each other,
  * is keyed: each could make other bytes with the same one, and here members in between must not be able to.
@@ -170,10 +170,11 @@ int relay_feed_serve(struct relay_feed *feed, struct link *link, const struct re
 
 /* ---- tree.c ---- */
 
-/* The store's tree. */
+/* The source's tree. */
 struct relay_tree {
     struct pst_source source; /* its descriptors are the tree's, -1: none */
     char leaf[256];
+    int *fds;    /* of entries that lie in no folder; NULL: they do */
     bool copies; /* fetching copies is quicker: there is no plan beyond the manifest */
     struct relay_plan plan;
     uint8_t key[RELAY_KEY_BYTES];
@@ -186,9 +187,14 @@ struct relay_tree {
 extern const struct relay_feed_ops relay_tree_ops;
 
 void relay_tree_init(struct relay_tree *tree);
-/* Lists the tree, whose leaf and source.folder_fd are set; @members: the source too. Return: 0, or -errno
- * with a text. */
+/* Takes over files that lie in no folder. */
+int relay_tree_gather(struct relay_tree *tree, const struct pst_broadcasts_settings *settings,
+                      const char *group, const char *name, char fault[PST_FAULT_BYTES]);
+/* Lists the tree, whose leaf and source.folder_fd are set, unless it was gathered; @members: the source too.
+ * Return: 0, or -errno with a text. */
 int relay_tree_prepare(struct relay_tree *tree, uint32_t members, char fault[PST_FAULT_BYTES]);
+/* Its numbers alone stay. */
+void relay_tree_shrink(struct relay_tree *tree);
 void relay_tree_fini(struct relay_tree *tree);
 
 #endif

@@ -3,6 +3,7 @@
  * pieces when the first child comes to it, shortly before it is sent. */
 #include "files/relay/relay_priv.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 
 static int tree_open_entry(void *ctx, uint32_t entry);
@@ -69,6 +70,15 @@ static int tree_make_batch(void *ctx, uint32_t batch, uint32_t *entry)
     return r;
 }
 
+/* A file that lies in no folder. */
+static int tree_reopen(int fd, const struct pst_entry *entry)
+{
+    int r = pst_source_check(fd, entry), copy = r == 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : r;
+
+    pst_assert(fd >= 0);
+    return r == 0 && copy < 0 ? -errno : copy;
+}
+
 static int tree_open_entry(void *ctx, uint32_t entry)
 {
     const struct relay_tree *tree = ctx;
@@ -76,6 +86,8 @@ static int tree_open_entry(void *ctx, uint32_t entry)
 
     pst_assert(entry < tree->plan.m.count);
     pst_assert(tree->plan.m.entries[entry].kind == PST_ENTRY_FILE);
+    if (tree->fds)
+        return tree_reopen(tree->fds[entry], &tree->plan.m.entries[entry]);
     return pst_source_open(&tree->source, &tree->plan.m.entries[entry], &has_holes);
 }
 
@@ -91,7 +103,7 @@ void relay_tree_init(struct relay_tree *tree)
 static int tree_cut(struct relay_tree *tree, uint32_t members)
 {
     struct pst_manifest *m = &tree->plan.m;
-    int r = pst_source_open_root(&tree->source, m);
+    int r = tree->fds ? 0 : pst_source_open_root(&tree->source, m);
 
     if (r < 0)
         return r;
@@ -103,7 +115,21 @@ static int tree_cut(struct relay_tree *tree, uint32_t members)
     return tree->made && tree->signer ? 0 : -ENOMEM;
 }
 
-int relay_tree_prepare(struct relay_tree *tree, uint32_t members, char fault[PST_FAULT_BYTES])
+int relay_tree_gather(struct relay_tree *tree, const struct pst_broadcasts_settings *settings,
+                      const char *group, const char *name, char fault[PST_FAULT_BYTES])
+{
+    struct pst_broadcast_files files = {.fds = NULL};
+    int r = settings->gather(settings->ctx, group, name, &files, fault);
+
+    pst_assert(tree->plan.m.count == 0 && !tree->fds);
+    pst_assert(r < 0 || (files.fds && files.m.count > 0));
+    tree->plan.m = files.m;
+    tree->fds = files.fds;
+    snprintf(tree->leaf, sizeof(tree->leaf), "%.255s", name);
+    return r;
+}
+
+static int tree_scan(struct relay_tree *tree, uint32_t members, char fault[PST_FAULT_BYTES])
 {
     const struct pst_filters all = {.count = 0};
     struct pst_manifest *m = &tree->plan.m;
@@ -113,21 +139,42 @@ int relay_tree_prepare(struct relay_tree *tree, uint32_t members, char fault[PST
     pst_assert(m->count == 0);
     pst_assert(tree->source.folder_fd >= 0);
     r = pst_manifest_scan(tree->source.folder_fd, tree->leaf, &all, m, &odd, fault);
-    if (r < 0)
+    if (r == 0)
+        tree->copies = !pst_chain_pays(members, m->file_bytes, PST_BROADCAST_FANOUT);
+    return r;
+}
+
+int relay_tree_prepare(struct relay_tree *tree, uint32_t members, char fault[PST_FAULT_BYTES])
+{
+    int r = tree->fds ? 0 : tree_scan(tree, members, fault);
+
+    if (r < 0 || tree->copies)
         return r;
-    tree->copies = !pst_chain_pays(members, m->file_bytes, PST_BROADCAST_FANOUT);
-    if (tree->copies)
-        return 0;
     r = tree_cut(tree, members);
     if (r < 0)
         snprintf(fault, PST_FAULT_BYTES, "%.200s: %s", tree->leaf, strerror(-r));
     return r;
 }
 
-void relay_tree_fini(struct relay_tree *tree)
+static void tree_close_files(struct relay_tree *tree)
 {
+    for (uint32_t i = 0; tree->fds && i < tree->plan.m.count; i++)
+        pst_close_fd(&tree->fds[i]);
+    free(tree->fds);
+    tree->fds = NULL;
     pst_close_fd(&tree->source.root_fd);
     pst_close_fd(&tree->source.folder_fd);
+}
+
+void relay_tree_shrink(struct relay_tree *tree)
+{
+    tree_close_files(tree);
+    relay_plan_shrink(&tree->plan);
+}
+
+void relay_tree_fini(struct relay_tree *tree)
+{
+    tree_close_files(tree);
     relay_signer_close(tree->signer);
     free(tree->made);
     relay_plan_fini(&tree->plan);
