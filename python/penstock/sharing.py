@@ -38,7 +38,7 @@ from .safetensors import FormatError
 if TYPE_CHECKING:
     import torch  # type: ignore[import-not-found, unused-ignore]
 
-__all__ = ["attach", "empty_shared", "share", "shared_like", "unshare"]
+__all__ = ["attach", "empty_shared", "receive", "share", "shared_like", "unshare"]
 
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 ALIGN = 64  # of what is copied into shared memory
@@ -71,8 +71,9 @@ class Memory(mmap.mmap):
 own: weakref.WeakValueDictionary[int, Memory] = weakref.WeakValueDictionary()
 
 
-def mapped(fd: int, size: int, writable: bool) -> Memory:
-    memory = Memory(fd, size, mmap.MAP_SHARED, mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0))
+def mapped(fd: int, size: int, writable: bool, private: bool = False) -> Memory:
+    protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable or private else 0)
+    memory = Memory(fd, size, mmap.MAP_PRIVATE if private else mmap.MAP_SHARED, protection)
     memory.address = int(np.frombuffer(memory, np.uint8).ctypes.data)
     memory.fd = -1
     return memory
@@ -110,12 +111,12 @@ def left_bytes() -> int:
     return sys.maxsize
 
 
-def import_memory(fd: int, writable: bool) -> Memory:
-    """Map what an agent handed over. Closes `fd`."""
+def import_memory(fd: int, writable: bool, private: bool = False) -> Memory:
+    """Map what an agent handed over; `private`: pages that are written become this process's own. Closes `fd`."""
     try:
         if not fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
             raise AgentError("the memory of a tensor is not sealed against shrinking")
-        return mapped(fd, os.fstat(fd).st_size, writable)
+        return mapped(fd, os.fstat(fd).st_size, writable, private)
     except PermissionError as error:
         raise PermissionError("its owner shares it for reading only") from error
     finally:
@@ -494,7 +495,47 @@ def attach(key: str, *, into: Any = None, writable: bool = False, agent: PodData
         `into` differs, or cannot be written; nothing was written then. Or it has a dtype that is not known here.
     """
     found = (agent or PodDataServerClient()).find_tensors(key)
-    attached = Attached(found, import_all(found.fds, writable and into is None))
+    return brought(found, import_all(found.fds, writable and into is None), into)
+
+
+def receive(key: str, group: str, ip: str, port: int, *, into: Any = None, timeout: float | None = None, world_size: int = 0,
+            agent: PodDataServerClient | None = None) -> Any:
+    """What a process of another pod shares under a key, and lets others receive (:meth:`PodDataServerClient.serve_broadcast`).
+
+    It comes once into a pod, in a row of the pods that receive it as members of `group`. :func:`attach` finds it from then on, as
+    long as this process lives.
+
+    Parameters
+    ----------
+    key, group, ip, port, timeout, world_size
+        As of :meth:`PodDataServerClient.receive_broadcast`.
+    into : array, tensor, or state dict, optional
+        As of :func:`attach`.
+    agent : PodDataServerClient or None
+        This pod's if not set, which is started if there is none.
+
+    Returns
+    -------
+    As it was shared, or `into`. It may be written to: pages that are written become this process's own.
+
+    Raises
+    ------
+    KeyNotFound
+        Nobody shares it there, or who did has ended.
+    AgentError
+        The other pod is not there, or nothing more came from it.
+    TypeError, ValueError
+        As of :func:`attach`.
+    """
+    agent = agent or PodDataServerClient()
+    start_server_if_needed(agent.socket_path)
+    found = agent.receive_broadcast(key, group, ip, port, timeout, world_size)
+    return brought(found, import_all(found.fds, False, into is None), into)
+
+
+def brought(found: FoundTensors, memories: list[Memory], into: Any) -> Any:
+    """The tree over these memories, or `into`, which is filled from it."""
+    attached = Attached(found, memories)
     tree = unflatten(attached.nesting(), attached.leaf)
     if into is None:
         return tree
@@ -502,11 +543,11 @@ def attach(key: str, *, into: Any = None, writable: bool = False, agent: PodData
     return into
 
 
-def import_all(fds: list[int], writable: bool) -> list[Memory]:
+def import_all(fds: list[int], writable: bool, private: bool = False) -> list[Memory]:
     memories: list[Memory] = []
     try:
         while fds:
-            memories.append(import_memory(fds.pop(0), writable))
+            memories.append(import_memory(fds.pop(0), writable, private))
         return memories
     finally:
         for fd in fds:

@@ -22,6 +22,7 @@ from .server import Server
 from .sources import links_below, sources
 from .stored_values import (get_value, offer_value, put_value, remove_others, remove_values, replaced_by,
                             values_if_any)
+from .tensors import NoFiles, are_tensors, get_tensors, offer_tensors
 from .tree_client import TreeClient
 from .types import BroadcastWindow, Lifespan, Locale, Transport
 from .values import encode, is_target
@@ -32,6 +33,7 @@ __all__ = ["DataStoreClient"]
 PathLike = str | os.PathLike[str]
 PEERS_MAX = 8  # that one get asks
 SATURATED_TRIES = 5
+WAIT_S, AGAIN_S = 60.0, 0.2  # for a key that those who take part are to put, and how often it is looked for
 
 
 class DataStoreClient:
@@ -99,7 +101,8 @@ class DataStoreClient:
         contents, filter_options, force, verbose
             As of :meth:`RsyncClient.upload`; a local put takes `contents` alone, a value none of the first two.
         broadcast : BroadcastWindow or None
-            Join its quorum as one that puts; nobody waits for the others.
+            Join its quorum as one that puts; nobody waits for the others. With `locale` "local", tensors, arrays and state dicts
+            whose dtypes :func:`penstock.sharing.share` takes become no file: other pods get them from this process's memory.
         data : bytes, str, array, tensor, or state dict
             In place of `src`. Arrays have any shape and dtype that holds no Python objects, those of ``ml_dtypes`` too; tensors
             any strided layout, and are copied from their device. A state dict is dicts, lists and tuples of tensors, numbers,
@@ -122,7 +125,7 @@ class DataStoreClient:
         if src is None:
             if contents or filter_options:
                 raise ValueError("a value has neither contents nor filters")
-            self._put_value(keys, data, locale, lifespan, service, verbose)
+            self._put_value(keys, data, locale, lifespan, service, verbose, broadcast)
         else:
             paths = [os.fspath(path) for path in ([src] if isinstance(src, (str, os.PathLike)) else src)]
             for parsed in keys:
@@ -152,7 +155,8 @@ class DataStoreClient:
             Fetch it together with the pods of the window's group. What the store has flows through a row of them, if the store
             and this pod speak that (`penstock` is on the ``PATH``); `world_size` or `ips` say how many are expected. Else each
             fetches it from its parent in a tree, and then serves it to others; a parent that answers is waited for as long as
-            `timeout` says, or a minute. Then join the window's quorum.
+            `timeout` says, or a minute. As long is a key waited for that nobody has yet, if there is `world_size` or `ips`. Then
+            join the window's quorum.
 
         Returns
         -------
@@ -240,7 +244,9 @@ class DataStoreClient:
         self.metadata_client.delete_key(full_key, recursive, prefix)
 
     def _put_value(self, keys: list[ParsedKey], data: Any, locale: Locale, lifespan: Lifespan, service: str | None,
-                   verbose: bool) -> None:
+                   verbose: bool, broadcast: BroadcastWindow | None) -> None:
+        if locale == "local" and broadcast and all(self._put_tensors(parsed.full_key, data, lifespan, service) for parsed in keys):
+            return
         kind, pieces = encode(data)
         for parsed in keys:
             if locale == "local":
@@ -248,15 +254,41 @@ class DataStoreClient:
             else:
                 put_value(self, parsed.full_key, kind, pieces, lifespan, service, verbose)
 
+    def _put_tensors(self, full_key: str, data: Any, lifespan: Lifespan, service: str | None) -> bool:
+        there = values_if_any(self, full_key)
+        done = offer_tensors(self, full_key, data, lifespan, service)
+        if done:
+            remove_others(self, full_key, there)
+        return done
+
     def _get_one(self, parsed: ParsedKey, fetch: Fetch, dest: Any, fills: bool, broadcast: BroadcastWindow | None,
+                 group: str | None) -> Any:
+        until = time.monotonic() + patience(broadcast)
+        while True:
+            try:
+                return self._get_now(parsed, fetch, dest, fills, broadcast, group)
+            except KeyNotFound:
+                if time.monotonic() >= until:
+                    raise
+            time.sleep(AGAIN_S)
+
+    def _get_now(self, parsed: ParsedKey, fetch: Fetch, dest: Any, fills: bool, broadcast: BroadcastWindow | None,
                  group: str | None) -> Any:
         if dest is None or fills:
             found, value = get_value(self, parsed.full_key, dest, fetch.force, fetch.verbose, broadcast, group)
+            if not found:
+                found, value = get_tensors(self, parsed.full_key, dest, broadcast, group)
             if found:
                 return value
         if fills:
             raise KeyNotFound(f"{parsed.full_key}: nobody has a value under this key")
-        self.fetch(parsed, fetch, broadcast, group)
+        try:
+            self.fetch(parsed, fetch, broadcast, group)
+        except NoFiles:  # they may just have been put
+            found, value = get_tensors(self, parsed.full_key, dest, broadcast, group) if dest is None else (False, None)
+            if found:
+                return value
+            raise
         return None
 
     def _put_local(self, parsed: ParsedKey, paths: list[str], contents: bool, filter_options: str | None, lifespan: Lifespan,
@@ -270,6 +302,8 @@ class DataStoreClient:
         info = self.metadata_client.key_info(parsed.full_key)
         if info is None:
             raise KeyNotFound(f"{parsed.full_key}: nobody has this key")
+        if are_tensors(info):
+            raise NoFiles(f"{parsed.full_key}: tensors of a pod's memory lie there, which no path takes")
         store_ip = info.get("store_pod_ip")
         refusal = None
         if self.server.rsync:
@@ -351,6 +385,13 @@ class DataStoreClient:
     def _complete(self, key: str, ip: str) -> None:
         with contextlib.suppress(DataStoreError):  # the store forgets the request after ten minutes
             self.metadata_client.complete_request(key, ip)
+
+
+def patience(window: BroadcastWindow | None) -> float:
+    """For how many seconds a key is waited for that nobody has yet: only a window that says who takes part promises one."""
+    if window is None or (window.world_size is None and window.ips is None):
+        return 0.0
+    return WAIT_S if window.timeout is None else window.timeout
 
 
 def parse_all(key: str | Sequence[str]) -> list[ParsedKey]:

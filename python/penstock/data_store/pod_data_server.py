@@ -23,6 +23,7 @@ __all__ = ["DEFAULT_TCP_PORT", "FDS_MAX", "FoundTensors", "Place", "PodDataServe
 DEFAULT_TCP_PORT = 29400
 CONNECT_S = 2.0
 ANSWER_S = 30.0
+RECEIVE_S = 24 * 3600.0  # the agent says in time that nothing comes; this is for one that says nothing
 START_S = 20.0
 FRAME_BYTES_MAX = 16 << 20
 FDS_A_BYTE = 253  # of a frame's length; the kernel takes no more at once
@@ -141,8 +142,43 @@ class PodDataServerClient:
         KeyNotFound
             There are none, or the process has ended whose they were.
         """
+        return self._find({"command": "get_tensor", "state_dict": state_dict}, ANSWER_S)
+
+    def serve_broadcast(self, state_dict: str, group_id: str | None = None) -> int:
+        """Let other pods receive the tensors under and below a key, as members of a group, or of any. Returns the port."""
+        more = {} if group_id is None else {"group_id": group_id}
+        return int(self._ask("serve_broadcast", state_dict=state_dict, **more)["port"])
+
+    def receive_broadcast(self, state_dict: str, group_id: str, ip: str, port: int, timeout: float | None = None,
+                          world_size: int = 0) -> FoundTensors:
+        """Receive the tensors under and below a key from the agent of another pod, together with others of a group.
+
+        They stay under the key in this pod as long as this process lives, unless another process has something there.
+
+        Parameters
+        ----------
+        state_dict, group_id : str
+        ip : str
+            An IPv4 address.
+        port : int
+            As :meth:`serve_broadcast` says.
+        timeout : float or None
+            Seconds without anything that comes; 30 if not set.
+        world_size : int
+            How many pods are expected to receive; 0: not known.
+
+        Raises
+        ------
+        KeyNotFound
+            There are none, or the process has ended whose they were.
+        """
+        frame = {"command": "receive_broadcast", "state_dict": state_dict, "group_id": group_id, "ip": ip, "port": port,
+                 "timeout": timeout, "world_size": world_size, "pid": os.getpid()}
+        return self._find(frame, RECEIVE_S)
+
+    def _find(self, frame: dict[str, Any], seconds: float) -> FoundTensors:
         try:
-            answer, fds = self._exchange_fds({"command": "get_tensor", "state_dict": state_dict}, ())
+            answer, fds = self._exchange_fds(frame, (), seconds)
         except AgentError as error:
             if error.answered and ("Key not found" in str(error) or " is gone: " in str(error)):
                 raise KeyNotFound(str(error)) from error
@@ -171,11 +207,11 @@ class PodDataServerClient:
     def _ask(self, command: str, **members: Any) -> dict[str, Any]:
         return self._exchange(self._connect(), self.socket_path, {"command": command, **members}, ANSWER_S)
 
-    def _exchange_fds(self, frame: dict[str, Any], fds: Sequence[int]) -> tuple[dict[str, Any], list[int]]:
+    def _exchange_fds(self, frame: dict[str, Any], fds: Sequence[int], seconds: float = ANSWER_S) -> tuple[dict[str, Any], list[int]]:
         """The same, with descriptors that go with the frame's length, and come with the answer's."""
         came: list[int] = []
         try:
-            return self._exchange(self._connect(), self.socket_path, frame, ANSWER_S, fds, came), came
+            return self._exchange(self._connect(), self.socket_path, frame, seconds, fds, came), came
         except BaseException:
             for fd in came:
                 os.close(fd)

@@ -56,6 +56,8 @@ static void info_source(void *arg, const struct pst_source_info *found)
     pst_json_add_text(source, "ip", found->source.ip);
     pst_json_add_number(source, "published_at", (double)found->published_ms / 1000);
     pst_json_add_integer(source, "request_count", found->request_count);
+    if (*found->source.src_path)
+        pst_json_add_text(source, "src_path", found->source.src_path);
     pst_json_add(info->sources, NULL, source);
 }
 
