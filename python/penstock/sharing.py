@@ -503,7 +503,7 @@ def receive(key: str, group: str, ip: str, port: int, *, into: Any = None, timeo
     """What a process of another pod shares under a key, and lets others receive (:meth:`PodDataServerClient.serve_broadcast`).
 
     It comes once into a pod, in a row of the pods that receive it as members of `group`. :func:`attach` finds it from then on, as
-    long as this process lives.
+    long as this process lives; if it fills `into`, nothing stays of it.
 
     Parameters
     ----------
@@ -530,7 +530,13 @@ def receive(key: str, group: str, ip: str, port: int, *, into: Any = None, timeo
     agent = agent or PodDataServerClient()
     start_server_if_needed(agent.socket_path)
     found = agent.receive_broadcast(key, group, ip, port, timeout, world_size)
-    return brought(found, import_all(found.fds, False, into is None), into)
+    memories = import_all(found.fds, False, into is None)
+    try:
+        return brought(found, memories, into)
+    finally:
+        if into is not None:  # who has filled its own needs no second copy
+            with contextlib.suppress(AgentError):  # another process has something there
+                agent.unregister_tensors(found.key)
 
 
 def brought(found: FoundTensors, memories: list[Memory], into: Any) -> Any:

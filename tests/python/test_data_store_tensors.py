@@ -70,7 +70,7 @@ def test_tensors_are_filled_and_also_without_a_group(pods: list[Pod]) -> None:
     owner = pods[0].hold(HEAD + f"ds.put('m', data={STATE}, locale='local', broadcast={WINDOW})\n")
     pods[1].run(HEAD + SAME + f"wanted = {STATE}\nroom = {{'w': np.zeros_like(wanted['w']), 'deep': [np.ones((2, 0)), {{'step': 7, 'row': np.zeros(30)}}]}}\n"
                 "assert ds.get('m', room) is room and same(room, wanted), room\n"
-                "assert same(ds.get('m'), wanted)\n")
+                "assert sharing.PodDataServerClient().list_keys() == []\nassert same(ds.get('m'), wanted)\n")
     wrong = ("import contextlib\ntry:\n    ds.get('m', {'w': np.zeros((1000, 3001), np.float32)})\nexcept ValueError as error:\n    print('refused')\n"
              "try:\n    ds.get('m', 'folder')\nexcept ds.DataStoreError as error:\n    print(error)\n")
     out = pods[2].run(HEAD + wrong)
