@@ -236,3 +236,16 @@ def test_data_store_holds() -> None:
 @pytest.mark.parametrize("fault", ["half", "byte", "lost", "refused", "late", "crash", "leftover", "stale-offer", "stale-source"])
 def test_data_store_finds_what_is_planted(fault: str) -> None:
     soak_finds("data_store", 1, fault)
+
+
+@NO_PYTHON
+def test_tensors_hold() -> None:
+    told = soak_holds("--only", "tensors", "--for-s", "6", "--seed", "7")
+    for name in ("checked", "faults", "puts", "published", "attached", "held", "got", "filled", "updated"):
+        assert told[name] > 0, name
+
+
+@NO_PYTHON
+@pytest.mark.parametrize("fault", ["byte", "torn", "stale", "late", "crash", "leak"])
+def test_tensors_find_what_is_planted(fault: str) -> None:
+    soak_finds("tensors", 3, fault)
