@@ -69,6 +69,16 @@ PENSTOCK_API const char *penstock_error(void);
 /* A word for a result: "not found", "no space". Static. */
 PENSTOCK_API const char *penstock_result_text(int result);
 
+/**
+ * penstock_trace() - say to which trace operations belong
+ * @traceparent: of the span that asks, as in W3C's Trace Context ("00-TRACE-SPAN-FLAGS"); NULL or "": none
+ * It holds for what this thread begins from now on, with any store, until it says otherwise. A queue's
+ * operation belongs to the trace that its submit found. The trace travels to the nodes and masters that are
+ * asked, and from them on to replicas: they name it where they log a request.
+ * Return: 0, -EINVAL it is none; then what was said before stays.
+ */
+PENSTOCK_API int penstock_trace(const char *traceparent);
+
 /* ---- opening ---- */
 
 /* Zero every member that is not meant; `size` is sizeof(struct penstock_options). */
@@ -197,7 +207,7 @@ struct penstock_op {
     uint64_t generation;     /* out: of the value written, read or in the way */
     struct penstock_error_detail error_detail; /* out */
     void *user;                                /* yours */
-    void *reserved[4];                         /* the library's while underway */
+    void *reserved[5];                         /* the library's while underway */
 };
 
 static inline void penstock_prep(struct penstock_op *op, enum penstock_code code, const void *key,

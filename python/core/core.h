@@ -191,6 +191,13 @@ enum {
 /* Sets what a put is told beside its value, by @args in that order. @attrs is to be given back. */
 int core_put_options(PyObject *const args[CORE_PUT_OPTIONS], struct penstock_op *op, Py_buffer *attrs);
 
+/* ---- trace.c ---- */
+
+/* What this thread begins belongs to the trace that Python's context has now, if any. Never fails. */
+void core_trace(void);
+/* _trace(traceparent or None): the same of a trace that is named; calls ask for theirs from now on. */
+PyObject *core_trace_set(PyObject *self, PyObject *text);
+
 /* ---- batch.c ---- */
 
 #define CORE_FAST(function) ((PyCFunction)(void (*)(void))(function))

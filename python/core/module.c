@@ -261,10 +261,16 @@ static int module_exec(PyObject *module)
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void *)module_exec}, {0, NULL}};
 
+static PyMethodDef methods[] = {
+    {"_trace", core_trace_set, METH_O, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
 static PyModuleDef module = {
     .m_base = PyModuleDef_HEAD_INIT,
     .m_name = "_core",
     .m_doc = "The extension under penstock: use the package.",
+    .m_methods = methods,
     .m_slots = slots,
 };
 

@@ -25,6 +25,7 @@ struct penstock *core_store_use(struct core_store *store)
         PyErr_SetString(core_classes.Invalid, "the store is closed");
         return NULL;
     }
+    core_trace();
     store->users++;
     return store->handle;
 }

@@ -9,6 +9,7 @@ from .errors import (Busy, Corrupt, Error, Exists, ForkError, Incomplete, Invali
 from .node import Node
 from .records import Entry, Event, KeyStat, PoolNode
 from .store import Reservation, Store, StoreStat, Stream, View, Watch, open
+from .tracing import traced
 from .usage import PrefixUsage
 
 __version__ = "0.1.0"
@@ -17,6 +18,7 @@ __all__ = [
     "Busy", "CacheWarning", "Corrupt", "Entry", "Error", "Event", "Exists", "ForkError", "Incomplete", "Invalid", "KeyStat",
     "LimitReached", "Lost", "Node", "NoSpace", "NotAllowed", "NotFound", "PoolNode", "PrefixUsage", "Reservation", "Stale",
     "Store", "StoreStat", "Stream", "TimedOut", "Unknown", "Unreachable", "Unsupported", "View", "Watch", "open",
+    "traced",
 ]
 
 

@@ -22,6 +22,10 @@ Writable = Union[WriteableBuffer, Address]
 Value = Union[Readable, Sequence[Readable]]
 Room = Union[Writable, Sequence[Writable]]
 
+
+def _trace(traceparent: str | None) -> None: ...
+
+
 class View:
     """A value read in place, as a read-only buffer: ``memoryview(view)``, ``numpy.frombuffer(view)``, ``numpy.from_dlpack(view)``.
 

@@ -8,6 +8,7 @@ import itertools
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from . import _core, tracing
 from .errors import NotFound
 from .records import Entry, Event, KeyStat, PoolNode
 
@@ -46,10 +47,12 @@ class AsyncStore:
         self._added: list[asyncio.Future[Any]] = []
         self._reading = False
         self._copies = store.lane == "memory"
+        self._trace: str | None = None  # of what was added
 
     def _begin(self, code: int, key: Key, data: object = None, a: int | None = None, b: int | None = None,
                wait: float | None = None) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = self._loop.create_future()
+        self._keep_traces_apart()
         self._queue.add(future, code, key, data, a, b, wait)
         self._add(future)
         return future
@@ -58,6 +61,7 @@ class AsyncStore:
         if not items:
             return []
         future: asyncio.Future[list[Any]] = self._loop.create_future()
+        self._keep_traces_apart()
         self._queue.add_many(future, code, items)
         self._add(future)
         return await future
@@ -67,9 +71,18 @@ class AsyncStore:
             self._loop.call_soon(self._flush)
         self._added.append(future)
 
+    def _keep_traces_apart(self) -> None:
+        # What travels together belongs to one trace.
+        trace = tracing.current() if tracing.used() else None
+        if self._added and trace != self._trace:
+            self._flush()
+        self._trace = trace
+
     def _flush(self) -> None:
         added, self._added = self._added, []
         try:
+            if tracing.used():
+                _core._trace(self._trace)
             self._queue.flush()
             self._collect()
             if self._queue.underway and not self._reading:

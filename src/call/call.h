@@ -59,6 +59,9 @@ uint32_t pst_op_copies(const struct penstock_op *op);
 /* Of a view that has ended: the session of the channel that has it. */
 void pst_op_set_session(struct penstock_op *op, uint64_t session);
 uint64_t pst_op_session(const struct penstock_op *op);
+/* The trace that it belongs to, borrowed until it has ended; NULL: none. What is submitted again keeps it. */
+void pst_op_set_trace(struct penstock_op *op, const struct pst_traceparent *trace);
+const struct pst_traceparent *pst_op_trace(const struct penstock_op *op);
 /* The list that an operation underway will be pushed to. */
 struct pst_op_list *pst_op_done_list(const struct penstock_op *op);
 /* Writes to the list's descriptor, where it has one. */

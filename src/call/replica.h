@@ -9,6 +9,7 @@
 
 #include "base/base.h"
 #include "base/list.h"
+#include "base/traceparent.h"
 
 #include <sys/uio.h>
 
@@ -53,6 +54,7 @@ struct pst_replica {
     uint8_t copies;  /* that have it when it is done, this node's among them */
     struct pst_replica_write *writes;
     uint32_t write_count;
+    struct pst_traceparent trace; /* that it belongs to, if any */
     bool addressed; /* a SEND of what may lie anywhere, to `member` */
     uint16_t member;
     /* Once, on any thread. @result: 0 the copies hold it; -errno none of them took it; else it is not known.

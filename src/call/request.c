@@ -49,7 +49,7 @@ void pst_call_free(struct pst_call *call)
     pst_list_push_front(&call->channel->idle, &call->link);
 }
 
-static struct pst_call *call_begin(struct pst_channel *ch, uint32_t shard)
+static struct pst_call *call_begin(struct pst_channel *ch, uint32_t shard, const struct pst_traceparent *trace)
 {
     struct pst_call *call = call_new(ch);
 
@@ -61,6 +61,7 @@ static struct pst_call *call_begin(struct pst_channel *ch, uint32_t shard)
     pst_assert(call->bulks_arriving == 0);
     call->id += CALLS_MAX; /* the same place in the table, a number that no late answer carries */
     call->shard = shard;
+    call->trace = trace;
     call->count = 0;
     call->state = CALL_OPEN;
     call->replied = false;
@@ -174,7 +175,7 @@ static bool place_wait(struct pst_channel *ch, struct penstock_op *op, uint32_t 
         pst_op_end(op, -EDQUOT);
         return true;
     }
-    call = call_begin(ch, shard);
+    call = call_begin(ch, shard, pst_op_trace(op));
     if (!call)
         return false;
     call->waits = get;
@@ -208,13 +209,14 @@ static bool place_op(struct pst_channel *ch, struct penstock_op *op)
     if (pst_unlikely(pst_wire_waits(op->code, op->flags)))
         return place_wait(ch, op, (uint32_t)shard);
     call = ch->filling[shard];
-    if (call && (members || (pst_code_of_role(op->code) &&
-                             call->body_bytes + op->attr_bytes > PST_WIRE_BODY_BYTES_MAX))) {
+    if (call && (members || call->trace != pst_op_trace(op) ||
+                 (pst_code_of_role(op->code) &&
+                  call->body_bytes + op->attr_bytes > PST_WIRE_BODY_BYTES_MAX))) {
         pst_call_send(call);
         call = NULL;
     }
     if (!call)
-        call = ch->filling[shard] = call_begin(ch, (uint32_t)shard);
+        call = ch->filling[shard] = call_begin(ch, (uint32_t)shard, pst_op_trace(op));
     if (!call)
         return false;
     add_op(call, op);
@@ -324,7 +326,11 @@ static int send_body(struct pst_call *call)
 {
     struct pst_channel *ch = call->channel;
     uint64_t now_ns = pst_now_ns();
-    struct pst_wire_head head = {
+    struct pst_wire_traced_head header;
+    size_t header_bytes = sizeof(header.head);
+    int r;
+
+    header.head = (struct pst_wire_head){
         .type = PST_WIRE_REQUEST,
         .version = (uint8_t)ch->welcome.version,
         .count = call->count,
@@ -332,8 +338,12 @@ static int send_body(struct pst_call *call)
         .token = ch->welcome.token,
         .timeout_ms = (uint32_t)pst_max(pst_min(pst_ms_left(call->deadline_ns, now_ns), UINT32_MAX), 1),
     };
-    int r = pst_peer_send(ch->peers[call->shard], (struct pst_bytes){&head, sizeof(head)},
-                          (struct pst_bytes){call->body, call->body_bytes}, call);
+    if (pst_unlikely(call->trace)) {
+        header.trace = *call->trace;
+        header_bytes = PST_WIRE_TRACED_BYTES;
+    }
+    r = pst_peer_send(ch->peers[call->shard], (struct pst_bytes){&header, header_bytes},
+                      (struct pst_bytes){call->body, call->body_bytes}, call);
 
     pst_assert(call->count > 0);
     pst_assert(call->body_bytes > 0);

@@ -10,6 +10,7 @@ enum {
     OP_DONE_LIST,
     OP_DEADLINE,
     OP_SHARD,
+    OP_TRACE, /* which it belongs to; set before it is submitted, and stays */
     /* Of one that has ended: */
     OP_COPIES = OP_DEADLINE,
     OP_SESSION = OP_DEADLINE, /* of a view */

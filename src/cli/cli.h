@@ -32,6 +32,8 @@ enum pst_exit {
     X(STRING, tls_key, "", 0, 0, "FILE", "and its private key (PENSTOCK_TLS_KEY)")                           \
     X(STRING, tls_name, "", 0, 0, "NAME",                                                                    \
       "that the node's certificate has, if not that of its address (PENSTOCK_TLS_NAME)")                     \
+    X(STRING, traceparent, "", 0, 0, "TRACEPARENT",                                                          \
+      "the trace that it belongs to, 00-TRACE-SPAN-FLAGS (TRACEPARENT)")                                     \
     X(NUMBER, timeout, "10000", 1, 86400000, "ms", "how long one call may take")                             \
     X(FLAG, json, "no", 0, 0, "", "machine-readable output")                                                 \
     X(FLAG, long_, "no", 0, 0, "", "ls: size, generation and class too; tree ls, data ls: kind too (-l)")    \

@@ -11,7 +11,7 @@
 static const struct pst_options options = PST_OPTION_TABLE(PST_CLI_OPTIONS);
 
 /* Flags that every command takes; a command's own are in its row. Those of a group have no node. */
-#define FLAGS_OF_ALL   "url secret_file transport tls tls_ca tls_certificate tls_key tls_name timeout json"
+#define FLAGS_OF_ALL   "url secret_file transport tls tls_ca tls_certificate tls_key tls_name traceparent timeout json"
 #define FLAGS_OF_GROUP "timeout json"
 /* How commands of the data store find it. */
 #define DATA "store_ token_file namespace ca"
@@ -336,6 +336,19 @@ static int read_environment(struct pst_cli *cli, char fault[PST_FAULT_BYTES])
     return r;
 }
 
+/* What the surroundings hand on is nobody's mistake here: what is no trace counts for nothing. Return: 0, or
+ * -EINVAL the flag's is none. */
+static int begin_trace(const struct pst_cli *cli)
+{
+    const char *inherited = getenv("TRACEPARENT");
+
+    if (cli->traceparent)
+        return penstock_trace(cli->traceparent);
+    if (inherited)
+        (void)penstock_trace(inherited);
+    return 0;
+}
+
 int pst_cli_open(struct pst_cli *cli, const char *url)
 {
     struct penstock_options opening = {.size = sizeof(opening),
@@ -391,8 +404,11 @@ static int finish_output(void)
 
 static int run_command(struct pst_cli *cli, const struct command *command)
 {
-    int code = command->opens ? 0 : pst_cli_open(cli, cli->url);
+    int code;
 
+    if (begin_trace(cli) < 0)
+        return pst_cli_usage("--traceparent: %s", penstock_error());
+    code = command->opens ? 0 : pst_cli_open(cli, cli->url);
     if (code == 0)
         code = command->run(cli);
     if (code == 0)

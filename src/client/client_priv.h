@@ -135,6 +135,23 @@ int pst_shard_at(struct penstock *store, uint32_t shard);
  * explained. */
 int pst_refresh(struct penstock *store);
 
+/* ---- trace.c ---- */
+
+/* To which trace operations that were submitted together belong; once they have ended nothing of it is left.
+ */
+struct pst_traced {
+    struct pst_traceparent trace;
+    size_t left; /* that have not been reaped */
+};
+
+/* Whether this thread has said to which trace its operations belong. */
+bool pst_traced_now(void);
+/* Has @ops belong to it, or to none. @t: gets it, and stays until they have ended. */
+void pst_traced_begin(struct pst_traced *t, struct penstock_op *ops, size_t count);
+/* The same of operations of a queue, which ends with the last of them; without memory they belong to none. */
+void pst_traced_submit(struct penstock_op *ops, size_t count);
+void pst_traced_reaped(struct penstock_op *op);
+
 /* ---- view.c ---- */
 
 /* Waits for the releases underway. The store is entered. */

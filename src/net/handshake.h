@@ -18,8 +18,8 @@ enum {
     PST_BOOT_SECRET_BYTES_MAX = 4096,
     PST_BOOT_SECRETS_MAX = 256,
     PST_BOOT_GRANT_BYTES_MAX = 31, /* of a grant's name */
-    PST_BOOT_VERSION = 7, /* of a session, here and over the transport: the highest that both sides speak */
-    PST_BOOT_VERSION_OLDEST = 7,
+    PST_BOOT_VERSION = 8, /* of a session, here and over the transport: the highest that both sides speak */
+    PST_BOOT_VERSION_OLDEST = 8,
 };
 
 /* A client's wish. */

@@ -89,7 +89,9 @@ struct pst_request {
 
 /* ---- from message to reply ---- */
 
-void pst_request_begin(struct pst_shard_session *v, const struct pst_wire_head *head, struct pst_bytes body);
+/* @trace: that it belongs to; NULL: none. */
+void pst_request_begin(struct pst_shard_session *v, const struct pst_wire_head *head,
+                       const struct pst_traceparent *trace, struct pst_bytes body);
 void pst_request_bulk(struct pst_shard_session *v, const struct pst_wire_head *head,
                       struct pst_net_event *event);
 void pst_request_received(void *incoming, int status);
@@ -105,7 +107,7 @@ void pst_request_over_quota(struct pst_shard_session *v, const struct pst_wire_h
 /* Carries out an operation that has waited. Return: false when its session may not have one
  * more now. */
 bool pst_request_deliver(struct pst_shard_session *v, uint32_t id, uint64_t deadline_ns,
-                         const struct pst_wire_op *op);
+                         const struct pst_traceparent *trace, const struct pst_wire_op *op);
 /* Whoever has more than a few gets no further one. */
 bool pst_requests_scarce(const struct pst_worker *w);
 /* How long the client has taken and sent nothing for which its requests wait, beyond what the bytes may need.
@@ -127,7 +129,8 @@ void pst_request_forbidden(struct pst_shard_session *v, uint32_t index);
 
 /* The worker's first operation, alone in its request: keeps it when it has to wait. Return: false when it has
  * not. */
-bool pst_late_begin(struct pst_shard_session *v, const struct pst_wire_head *head);
+bool pst_late_begin(struct pst_shard_session *v, const struct pst_wire_head *head,
+                    const struct pst_traceparent *trace);
 /* Answers what is ready or out of time. Return: true when there was something. */
 bool pst_late_run(struct pst_worker *w);
 

@@ -3,7 +3,7 @@
 #ifndef PST_NODE_TRACE_H
 #define PST_NODE_TRACE_H
 
-#include "base/base.h"
+#include "base/traceparent.h"
 
 struct pst_request;
 
@@ -23,13 +23,20 @@ enum { PST_TRACE_ROLE = 63 };
 struct pst_trace {
     uint64_t begin_ns, since_ns;
     uint64_t step_ns[PST_STEP_COUNT];
+    struct pst_traceparent trace; /* that it belongs to, if any */
     uint64_t codes; /* a bit for each code among the operations, PST_TRACE_ROLE for all of a role's */
     uint64_t body_bytes;
     uint32_t key_bytes;
     uint8_t key[60]; /* of the first operation, its beginning */
 };
 
-void pst_trace_begin(struct pst_request *q, size_t body_bytes);
+/* @trace: that it belongs to; NULL: none. */
+void pst_trace_begin(struct pst_request *q, const struct pst_traceparent *trace, size_t body_bytes);
+/* What it asks of others belongs to; NULL: no trace. Lives as the request. */
+static inline const struct pst_traceparent *pst_trace_parent(const struct pst_trace *t)
+{
+    return pst_likely(!pst_traceparent_is(&t->trace)) ? NULL : &t->trace;
+}
 /* The request leaves this step. */
 void pst_trace_step(struct pst_request *q, int step);
 /* Logs it. */

@@ -432,7 +432,7 @@ static void on_message(struct pst_worker *w, struct pst_net_event *event)
     if (v && event->kind == PST_NET_EAGER && head.type == PST_WIRE_HELLO)
         on_hello(v);
     else if (v && event->kind == PST_NET_EAGER && head.type == PST_WIRE_REQUEST && v->peer)
-        pst_request_begin(v, &head, event->data);
+        pst_request_begin(v, &head, pst_wire_get_trace(event->header), event->data);
     else if (v)
         pst_shard_session_protocol_error(v, "unexpected message");
     pst_msg_free(event->msg);

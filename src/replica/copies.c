@@ -276,6 +276,8 @@ static void send_write(struct pst_copies *c, struct pst_replica *replica,
         return;
     }
     replica->sends++;
+    if (pst_traceparent_is(&replica->trace))
+        pst_op_set_trace(&send->op, &replica->trace);
     copies_submit(c, send, -1); /* by its key, as soon as it is known who serves that */
 }
 

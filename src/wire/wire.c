@@ -201,6 +201,20 @@ int pst_wire_get_result(const uint8_t **from, const uint8_t *end, struct pst_wir
     return 0;
 }
 
+/* What stands behind the head of anything but BULK. */
+static bool trace_fits(struct pst_bytes header, const struct pst_wire_head *head)
+{
+    struct pst_traceparent trace;
+
+    pst_assert(header.len >= sizeof(*head));
+    if (pst_likely(header.len == sizeof(*head)))
+        return true;
+    if (head->type != PST_WIRE_REQUEST || header.len != PST_WIRE_TRACED_BYTES)
+        return false;
+    memcpy(&trace, (const uint8_t *)header.data + sizeof(*head), sizeof(trace));
+    return pst_traceparent_fits(&trace);
+}
+
 int pst_wire_get_head(struct pst_bytes header, struct pst_wire_head *head)
 {
     if (header.len < sizeof(*head))
@@ -210,7 +224,7 @@ int pst_wire_get_head(struct pst_bytes header, struct pst_wire_head *head)
         head->type < PST_WIRE_HELLO || head->type > PST_WIRE_BULK)
         return -EPROTO;
     if (head->type != PST_WIRE_BULK)
-        return head->count <= PST_WIRE_OPS_MAX && header.len == sizeof(*head) ? 0 : -EPROTO;
+        return head->count <= PST_WIRE_OPS_MAX && trace_fits(header, head) ? 0 : -EPROTO;
     if (head->count < 1 || head->count > PST_WIRE_PARTS_MAX)
         return -EPROTO;
     return header.len == sizeof(*head) + head->count * sizeof(struct pst_wire_part) ? 0 : -EPROTO;

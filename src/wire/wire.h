@@ -11,14 +11,15 @@
 #define PST_WIRE_H
 
 #include "base/base.h"
+#include "base/traceparent.h"
 #include "wire/copy.h"
 #include "wire/op.h"
 #include "wire/result.h"
 
 enum {
     /* Version of a session: the highest that both sides speak, agreed on the bootstrap socket. */
-    PST_WIRE_VERSION = 7,
-    PST_WIRE_VERSION_OLDEST = 7,
+    PST_WIRE_VERSION = 8,
+    PST_WIRE_VERSION_OLDEST = 8,
 
     PST_WIRE_PLACES = 1024, /* of requests underway, in a session and shard */
     PST_WIRE_BODY_BYTES_MAX = 120 << 10,
@@ -52,6 +53,16 @@ struct pst_wire_head {
 };
 _Static_assert(sizeof(struct pst_wire_head) == 24, "wire head");
 
+/* The header of a REQUEST that belongs to a trace, which stands behind the head. */
+struct pst_wire_traced_head {
+    struct pst_wire_head head;
+    struct pst_traceparent trace;
+};
+enum { PST_WIRE_TRACED_BYTES = sizeof(struct pst_wire_head) + sizeof(struct pst_traceparent) };
+_Static_assert(offsetof(struct pst_wire_traced_head, trace) + sizeof(struct pst_traceparent) ==
+                   (size_t)PST_WIRE_TRACED_BYTES,
+               "the trace is right behind the head");
+
 struct pst_wire_part {
     uint32_t op; /* its place in the request */
     uint32_t spare;
@@ -60,11 +71,19 @@ struct pst_wire_part {
 };
 _Static_assert(sizeof(struct pst_wire_part) == 24, "wire part");
 
-/* Return: 0 or -EPROTO: short, a version that is not spoken, unknown type, count over its bound, parts cut
- * off. */
+/* Return: 0 or -EPROTO: short, a version that is not spoken, unknown type, count over its bound, parts or a
+ * trace cut off, a trace that is none. */
 int pst_wire_get_head(struct pst_bytes header, struct pst_wire_head *head);
 /* Part @index of a BULK header that pst_wire_get_head() accepted. */
 struct pst_wire_part pst_wire_get_part(struct pst_bytes header, uint32_t index);
+/* The trace of a REQUEST that pst_wire_get_head() accepted, with its header's life; NULL: it has none. */
+static inline const struct pst_traceparent *pst_wire_get_trace(struct pst_bytes header)
+{
+    const void *behind = (const uint8_t *)header.data + sizeof(struct pst_wire_head);
+
+    _Static_assert(_Alignof(struct pst_traceparent) == 1, "it may lie anywhere");
+    return pst_likely(header.len == sizeof(struct pst_wire_head)) ? NULL : behind;
+}
 /* Of two numbers of one place: whether @request was given out after @earlier. Counts wrap around. */
 static inline bool pst_wire_later(uint32_t request, uint32_t earlier)
 {

@@ -322,6 +322,40 @@ static void slow_requests_are_logged(void **state)
     assert_non_null(strstr(s.log.last_slow, request));
     assert_non_null(strstr(s.log.last_slow, "1 operations (put), first key 'slow key', 419430"));
     assert_non_null(strstr(s.log.last_slow, "ms: fetches 0, values "));
+    assert_null(strstr(s.log.last_slow, ", trace "));
+    assert_null(penstock_close(store));
+    stop(&s);
+    free(value);
+}
+
+#define TRACE "4bf92f3577b34da6a3ce929d0e0e4736"
+
+/* A queue's operations belong to the trace of their submit, whatever the thread does meanwhile. */
+static void a_trace_is_of_its_submit(void **state)
+{
+    struct penstock_op op = {0}, *ended;
+    struct penstock_queue *queue;
+    struct penstock *store;
+    struct served s;
+    void *value = bytes_new(LARGE_BYTES);
+
+    (void)state;
+    fill(value, LARGE_BYTES, 1);
+    serve(&s, "1");
+    assert_result(penstock_open(penstock_node_url(s.node, 0), NULL, &store), 0);
+    assert_result(penstock_queue_open(store, &queue), 0);
+    assert_result(penstock_trace("00-" TRACE "-00f067aa0ba902b7-01"), 0);
+    assert_result(penstock_trace("00-" TRACE "-00f067aa0ba902b7"), -EINVAL);
+    penstock_prep_put(&op, "key", 3, value, LARGE_BYTES);
+    assert_result(penstock_submit(queue, &op, 1), 0);
+    assert_result(penstock_trace(NULL), 0);
+    assert_int_equal(penstock_reap(queue, &ended, 1, -1), 1);
+    assert_result(ended->result, 0);
+    for (int i = 0; i < 1000 && !s.log.slow; i++)
+        usleep(10000);
+    assert_int_equal(s.log.slow, 1);
+    assert_non_null(strstr(s.log.last_slow, ", trace " TRACE));
+    assert_null(penstock_queue_close(queue));
     assert_null(penstock_close(store));
     stop(&s);
     free(value);
@@ -330,6 +364,7 @@ static void slow_requests_are_logged(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(same_process),
     cmocka_unit_test(slow_requests_are_logged),
+    cmocka_unit_test(a_trace_is_of_its_submit),
     cmocka_unit_test(forked_process),
     cmocka_unit_test(node_goes_and_comes_back),
     cmocka_unit_test(faults_are_named),

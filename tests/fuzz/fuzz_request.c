@@ -243,7 +243,7 @@ static void deliver(struct pst_bytes header, struct pst_bytes data, enum pst_net
         if (kind == PST_NET_EAGER && head.type == PST_WIRE_REQUEST) {
             bool fresh = number_is_fresh(head.request);
 
-            pst_request_begin(n.shard_session, &head, event.data);
+            pst_request_begin(n.shard_session, &head, pst_wire_get_trace(event.header), event.data);
             n.asked += n.shard_session->leaving || !fresh ? 0 : head.count;
         }
         pst_msg_free(event.msg);
@@ -346,6 +346,19 @@ static struct pst_wire_head head_of(struct fuzz *in, enum pst_wire_type type, ui
                                   .timeout_ms = (uint32_t)fuzz_number(in, 4)};
 }
 
+/* A request, now and then of a trace, or of what is none. */
+static void request(struct fuzz *in, const struct pst_wire_head *head, struct pst_bytes body)
+{
+    struct pst_wire_traced_head header = {.head = *head};
+    uint32_t dice = fuzz_below(in, 8);
+    size_t bytes = dice < 2 ? PST_WIRE_TRACED_BYTES : dice == 2 ? fuzz_below(in, sizeof(header)) : sizeof(*head);
+
+    header.trace.trace_id[0] = (uint8_t)(dice == 0 ? 1 : fuzz_below(in, 2));
+    header.trace.span_id[0] = (uint8_t)(dice == 0 ? 1 : fuzz_below(in, 2));
+    header.trace.flags = (uint8_t)fuzz_below(in, 5);
+    deliver((struct pst_bytes){&header, bytes}, body, PST_NET_EAGER);
+}
+
 static void ask(struct fuzz *in)
 {
     struct pst_wire_head head = head_of(in, PST_WIRE_REQUEST, fuzz_below(in, 20));
@@ -364,8 +377,7 @@ static void ask(struct fuzz *in)
         pst_assert(r == 0);
         check_op(&op, begin_at, from);
     }
-    deliver((struct pst_bytes){&head, sizeof(head)}, (struct pst_bytes){body, (size_t)(at - body)},
-            PST_NET_EAGER);
+    request(in, &head, (struct pst_bytes){body, (size_t)(at - body)});
 }
 
 /* The input's own bytes for operations. */
@@ -381,7 +393,7 @@ static void ask_anything(struct fuzz *in)
         check_op(&op, from, at);
         from = at;
     }
-    deliver((struct pst_bytes){&head, sizeof(head)}, (struct pst_bytes){body, bytes}, PST_NET_EAGER);
+    request(in, &head, (struct pst_bytes){body, bytes});
     free(body);
 }
 

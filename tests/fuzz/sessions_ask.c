@@ -72,7 +72,7 @@ static void deliver(struct question *q)
     event = stub_message(w->ports[q->worker], PST_NET_EAGER, (struct pst_bytes){&q->head, sizeof(q->head)},
                          (struct pst_bytes){q->body, q->bytes});
     q->asked->open = true;
-    pst_request_begin(v, &q->head, event.data);
+    pst_request_begin(v, &q->head, NULL, event.data);
     pst_msg_free(event.msg);
     run_stalled(q->worker);
     pst_assert(!v->leaving || q->asked->garbage); /* nothing was wrong with it */

@@ -380,7 +380,9 @@ static void finish_run(struct penstock *store, struct pst_op_list *done, size_t 
 void pst_run(struct penstock *store, struct penstock_op *ops, size_t count, const int *shards)
 {
     struct pst_op_list done = {0};
+    struct pst_traced traced;
 
+    pst_traced_begin(&traced, ops, count);
     pst_enter(store);
     for (size_t i = 0; i < count; i++)
         store->backend->submit(store, &ops[i], shards ? shards[i] : -1, &done);
@@ -414,7 +416,9 @@ static void submit_given(struct penstock *store, struct penstock_op *op, struct 
 static void run_given(struct penstock *store, struct penstock_op *ops, size_t count)
 {
     struct pst_op_list done = {0};
+    struct pst_traced traced;
 
+    pst_traced_begin(&traced, ops, count);
     pst_enter(store);
     for (size_t i = 0; i < count; i++)
         submit_given(store, &ops[i], &done);
@@ -453,6 +457,7 @@ int penstock_submit(struct penstock_queue *queue, struct penstock_op *ops, size_
     r = pst_store_check(store);
     if (r < 0)
         return r;
+    pst_traced_submit(ops, count);
     pst_enter(store);
     for (size_t i = 0; i < count; i++)
         submit_given(store, &ops[i], &queue->done);
@@ -505,8 +510,10 @@ int penstock_reap(struct penstock_queue *queue, struct penstock_op **ops, int ma
         look(queue);
     else
         pst_queue_drained(queue);
-    while (count < max && (ops[count] = pst_op_list_pop(&queue->done)))
-        pst_explain(store, ops[count], ops[count]->result), count++;
+    for (; count < max && (ops[count] = pst_op_list_pop(&queue->done)); count++) {
+        pst_explain(store, ops[count], ops[count]->result);
+        pst_traced_reaped(ops[count]);
+    }
     pst_assert(queue->underway >= (size_t)count);
     pst_assert(count <= max);
     queue->underway -= (size_t)count;

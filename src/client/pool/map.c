@@ -194,6 +194,7 @@ static void ask_items(struct pool *pool, struct question *q, uint8_t code)
     struct pst_pool_asker asker;
     bool place = code == PST_POOL_PLACE;
     uint64_t until_ns = UINT64_MAX;
+    const struct pst_traceparent *trace = NULL; /* of the first that has one: they wait for the answer */
     size_t bytes;
 
     pst_assert(q->count > 0 && q->count <= ITEMS_MAX);
@@ -201,6 +202,7 @@ static void ask_items(struct pool *pool, struct question *q, uint8_t code)
         const struct pool_op *pool_op = q->pool_ops[i];
 
         keys[i] = pool_op->key;
+        trace = trace ? trace : pst_op_trace(pool_op->op);
         until_ns = pst_min(until_ns, pool_op->until_ns + POOL_GRACE_NS);
         wanted[i] = (struct pst_pool_want_place){
             .key = pool_op->key, .bytes = pool_op->op->bytes, .replicas = pool_op->wanted};
@@ -217,6 +219,7 @@ static void ask_items(struct pool *pool, struct question *q, uint8_t code)
                                  .data = q->answer,
                                  .bytes = q->count * PST_POOL_ROUTE_BYTES_MAX,
                                  .user = q};
+    pst_op_set_trace(&q->op, trace);
     pst_pool_peer_submit(pool, q->master, &q->op, 0, &pool->answered, until_ns);
 }
 

@@ -107,6 +107,7 @@ void pst_attempt_send(struct pool *pool, struct attempt *attempt, struct pool_op
         attempt->op.flags |= PENSTOCK_IF_ABSENT;
     if (attempt->asks) {
         attempt->op = (struct penstock_op){.user = attempt};
+        pst_op_set_trace(&attempt->op, pst_op_trace(pool_op->op));
         penstock_prep(&attempt->op, PENSTOCK_STAT_KEY, pool_op->op->key, pool_op->op->key_bytes);
     } else if (pool_op->op->code == PENSTOCK_PUT) {
         pool->counters.put_bytes += pool_op->op->bytes;

@@ -572,6 +572,7 @@ static struct pst_commit *commit_new(struct pst_request *q, const struct pst_wir
     commit->node = node;
     commit->coordinator = q->worker;
     commit->request = q;
+    commit->replica.trace = q->trace.trace;
     commit->token = q->shard_session->session->token;
     commit->deadline_ns = q->deadline_ns;
     commit->ended.commit = commit->arrived.commit = commit;

@@ -21,6 +21,8 @@ struct pst_late {
     struct pst_wait wait;
     uint64_t until_ns;    /* it waits no longer */
     uint64_t deadline_ns; /* the client gives up */
+    bool traced;
+    struct pst_traceparent trace; /* if `traced` */
     struct pst_wire_op op;
     uint8_t key[];
 };
@@ -97,7 +99,7 @@ static void begin_wait(struct pst_late *p, struct pst_lookup *lookup, struct pst
 }
 
 static struct pst_late *late_new(struct pst_shard_session *v, const struct pst_wire_head *head,
-                                 const struct pst_wire_op *op)
+                                 const struct pst_traceparent *trace, const struct pst_wire_op *op)
 {
     struct pst_late *p = malloc(sizeof(*p) + op->key.len);
 
@@ -108,6 +110,9 @@ static struct pst_late *late_new(struct pst_shard_session *v, const struct pst_w
     p->magic = PST_LATE_MAGIC;
     p->request = head->request;
     p->shard_session = v;
+    p->traced = trace != NULL;
+    if (trace)
+        p->trace = *trace;
     p->op = *op;
     p->op.key.data = p->key;
     if (op->key.len)
@@ -119,7 +124,8 @@ static struct pst_late *late_new(struct pst_shard_session *v, const struct pst_w
     return p;
 }
 
-bool pst_late_begin(struct pst_shard_session *v, const struct pst_wire_head *head)
+bool pst_late_begin(struct pst_shard_session *v, const struct pst_wire_head *head,
+                    const struct pst_traceparent *trace)
 {
     struct pst_worker *w = v->worker;
     struct pst_wire_op *op = &w->ops[0];
@@ -136,7 +142,7 @@ bool pst_late_begin(struct pst_shard_session *v, const struct pst_wire_head *hea
         return true;
     }
     if (watch || w->waits < w->node->waits_max)
-        p = late_new(v, head, op);
+        p = late_new(v, head, trace, op);
     if (p)
         begin_wait(p, &lookup, watch);
     else
@@ -159,7 +165,8 @@ static bool serve(struct pst_late *p)
     }
     late_take(p); /* the session may leave when the answer cannot be sent */
     pst_list_remove(&p->link);
-    if (!pst_request_deliver(p->shard_session, p->request, p->deadline_ns, &p->op)) {
+    if (!pst_request_deliver(p->shard_session, p->request, p->deadline_ns, p->traced ? &p->trace : NULL,
+                             &p->op)) {
         late_put(p);
         pst_list_push_front(&p->shard_session->due, &p->link);
         return false;

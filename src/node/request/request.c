@@ -232,7 +232,7 @@ int pst_request_decode(struct pst_shard_session *v, uint32_t count, struct pst_b
 /* Carries out the worker's decoded operations. @body: they came in it; empty: it is gone, and they do not
  * wait. */
 static void begin(struct pst_request *q, struct pst_shard_session *v, uint32_t id, uint16_t count,
-                  uint64_t deadline_ns, struct pst_bytes body)
+                  uint64_t deadline_ns, const struct pst_traceparent *trace, struct pst_bytes body)
 {
     pst_assert(pst_list_empty(&q->of_shard_session));
     pst_assert(count <= PST_WIRE_OPS_MAX);
@@ -256,7 +256,7 @@ static void begin(struct pst_request *q, struct pst_shard_session *v, uint32_t i
     pst_assert(v->underway <= v->worker->underway);
     if (pst_unlikely(v->of_grant))
         v->of_grant->underway++;
-    pst_trace_begin(q, body.len);
+    pst_trace_begin(q, trace, body.len);
     pst_apply_prefetch(v->worker, count);
     if (pst_likely(!v->worker->tiered) || !pst_fetches_begin(q, body)) {
         q->step = &steps[PST_STEP_values];
@@ -296,7 +296,8 @@ static bool may_begin(const struct pst_shard_session *v)
     return v->underway < node->session_requests_max && !grant_is_busy(v);
 }
 
-void pst_request_begin(struct pst_shard_session *v, const struct pst_wire_head *head, struct pst_bytes body)
+void pst_request_begin(struct pst_shard_session *v, const struct pst_wire_head *head,
+                       const struct pst_traceparent *trace, struct pst_bytes body)
 {
     struct pst_worker *w = v->worker;
     struct pst_request *q = NULL;
@@ -309,13 +310,14 @@ void pst_request_begin(struct pst_shard_session *v, const struct pst_wire_head *
         return;
     }
     if (remember(v, head->request) == 0) {
-        if (pst_unlikely(may_be_late(w, head)) && pst_late_begin(v, head))
+        if (pst_unlikely(may_be_late(w, head)) && pst_late_begin(v, head, trace))
             return;
         if (may_begin(v))
             q = request_new(w);
     }
     if (q) {
-        begin(q, v, head->request, head->count, pst_deadline_ns(w->now_ns, head->timeout_ms), body);
+        begin(q, v, head->request, head->count, pst_deadline_ns(w->now_ns, head->timeout_ms), trace,
+              body);
     } else {
         pst_bulk_park_drop(&v->park, head->request);
         pst_request_refuse(v, head);
@@ -323,7 +325,7 @@ void pst_request_begin(struct pst_shard_session *v, const struct pst_wire_head *
 }
 
 bool pst_request_deliver(struct pst_shard_session *v, uint32_t id, uint64_t deadline_ns,
-                         const struct pst_wire_op *op)
+                         const struct pst_traceparent *trace, const struct pst_wire_op *op)
 {
     struct pst_request *q = may_begin(v) ? request_new(v->worker) : NULL;
 
@@ -332,7 +334,7 @@ bool pst_request_deliver(struct pst_shard_session *v, uint32_t id, uint64_t dead
         return false;
     v->worker->ops[0] = *op;
     pst_request_judge(v, 1); /* the grant may be another by now */
-    begin(q, v, id, 1, deadline_ns, (struct pst_bytes){NULL, 0});
+    begin(q, v, id, 1, deadline_ns, trace, (struct pst_bytes){NULL, 0});
     return true;
 }
 

@@ -66,6 +66,49 @@ static void wrong_heads_are_refused(void **state)
     assert_int_equal(get_head(&head, sizeof(head), &out), -EPROTO);
 }
 
+/* Bytes of a message with @trace_bytes of a trace behind its head. */
+static int get_traced(const struct pst_wire_traced_head *header, size_t trace_bytes)
+{
+    size_t len = sizeof(header->head) + trace_bytes;
+    uint8_t *tight = calloc(1, len);
+    struct pst_wire_head out;
+    int r;
+
+    memcpy(tight, header, pst_min(len, PST_WIRE_TRACED_BYTES));
+    r = pst_wire_get_head((struct pst_bytes){tight, len}, &out);
+    if (r == 0 && len > sizeof(out))
+        assert_memory_equal(pst_wire_get_trace((struct pst_bytes){tight, len}), &header->trace,
+                            sizeof(header->trace));
+    free(tight);
+    return r;
+}
+
+static void a_trace_is_behind_a_request(void **state)
+{
+    const struct pst_wire_traced_head good = {
+        .head = {.type = PST_WIRE_REQUEST, .version = PST_WIRE_VERSION, .count = 1},
+        .trace = {.trace_id = {1}, .span_id = {[7] = 2}, .flags = PST_TRACE_SAMPLED}};
+    struct pst_wire_traced_head header = good;
+
+    (void)state;
+    assert_null(pst_wire_get_trace((struct pst_bytes){&good, sizeof(good.head)}));
+    for (size_t n = 0; n <= 2 * sizeof(good.trace); n++)
+        assert_int_equal(get_traced(&good, n), n == 0 || n == 25 ? 0 : -EPROTO);
+    for (uint8_t type = PST_WIRE_HELLO; type <= PST_WIRE_BULK; type++) {
+        header.head.type = type;
+        assert_int_equal(get_traced(&header, sizeof(good.trace)), type == PST_WIRE_REQUEST ? 0 : -EPROTO);
+    }
+    header = good;
+    header.trace.trace_id[0] = 0;
+    assert_int_equal(get_traced(&header, sizeof(good.trace)), -EPROTO);
+    header = good;
+    header.trace.span_id[7] = 0;
+    assert_int_equal(get_traced(&header, sizeof(good.trace)), -EPROTO);
+    header = good;
+    header.trace.flags = 4;
+    assert_int_equal(get_traced(&header, sizeof(good.trace)), -EPROTO);
+}
+
 /* The numbers of a place grow by the size of the table, and begin again behind the last. */
 static void numbers_of_requests_wrap_around(void **state)
 {
@@ -138,6 +181,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(heads_round_trip),
         cmocka_unit_test(wrong_heads_are_refused),
+        cmocka_unit_test(a_trace_is_behind_a_request),
         cmocka_unit_test(numbers_of_requests_wrap_around),
         cmocka_unit_test(parts_round_trip),
         cmocka_unit_test(keys_spread_over_all_shards),

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* traceparent.c: the text of W3C's Trace Context, read and written. */
+#include "base/traceparent.h"
+
+enum {
+    TEXT_BYTES = PST_TRACEPARENT_TEXT_BYTES - 1, /* of version 00 */
+    TRACE_AT = 3,
+    SPAN_AT = TRACE_AT + 2 * PST_TRACE_ID_BYTES + 1,
+    FLAGS_AT = SPAN_AT + 2 * PST_SPAN_ID_BYTES + 1,
+    NO_VERSION = 0xff,
+};
+
+_Static_assert(FLAGS_AT + 2 == TEXT_BYTES, "the parts of a traceparent");
+
+/* Lower case alone, as the standard demands. Return: -1: none. */
+static int digit(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+static bool hex_parse(const char *text, uint8_t *to, size_t bytes)
+{
+    pst_assert(bytes <= PST_TRACE_ID_BYTES);
+    for (size_t i = 0; i < bytes; i++) {
+        int high = digit(text[2 * i]), low = digit(text[2 * i + 1]);
+
+        if (high < 0 || low < 0)
+            return false;
+        to[i] = (uint8_t)(high << 4 | low);
+    }
+    return true;
+}
+
+void pst_hex_print(const uint8_t *from, size_t bytes, char *to)
+{
+    static const char digits[] = "0123456789abcdef";
+
+    pst_assert(to);
+    for (size_t i = 0; i < bytes; i++) {
+        *to++ = digits[from[i] >> 4];
+        *to++ = digits[from[i] & 15];
+    }
+    *to = '\0';
+}
+
+bool pst_traceparent_fits(const struct pst_traceparent *given)
+{
+    static const uint8_t none[PST_SPAN_ID_BYTES];
+
+    return pst_traceparent_is(given) && memcmp(given->span_id, none, sizeof(none)) != 0 &&
+           !(given->flags & ~PST_TRACE_FLAGS);
+}
+
+int pst_traceparent_parse(struct pst_bytes text, struct pst_traceparent *out)
+{
+    const char *at = text.data;
+    struct pst_traceparent read;
+    uint8_t version;
+
+    if (text.len < TEXT_BYTES || at[TRACE_AT - 1] != '-' || at[SPAN_AT - 1] != '-' || at[FLAGS_AT - 1] != '-')
+        return -EINVAL;
+    if (!hex_parse(at, &version, 1) || !hex_parse(at + TRACE_AT, read.trace_id, sizeof(read.trace_id)) ||
+        !hex_parse(at + SPAN_AT, read.span_id, sizeof(read.span_id)) ||
+        !hex_parse(at + FLAGS_AT, &read.flags, 1))
+        return -EINVAL;
+    if (version == NO_VERSION || (text.len > TEXT_BYTES && (version == 0 || at[TEXT_BYTES] != '-')))
+        return -EINVAL;
+    read.flags &= version == 0 ? PST_TRACE_FLAGS : PST_TRACE_SAMPLED;
+    if (!pst_traceparent_fits(&read))
+        return -EINVAL;
+    *out = read;
+    return 0;
+}
+
+void pst_traceparent_print(const struct pst_traceparent *from, char to[PST_TRACEPARENT_TEXT_BYTES])
+{
+    pst_assert(pst_traceparent_fits(from));
+    memcpy(to, "00-", TRACE_AT);
+    pst_hex_print(from->trace_id, sizeof(from->trace_id), to + TRACE_AT);
+    to[SPAN_AT - 1] = '-';
+    pst_hex_print(from->span_id, sizeof(from->span_id), to + SPAN_AT);
+    to[FLAGS_AT - 1] = '-';
+    pst_hex_print(&from->flags, 1, to + FLAGS_AT);
+}
