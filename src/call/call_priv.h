@@ -46,8 +46,8 @@ struct pst_call {
     uint16_t count;
     enum call_state state;
     bool replied;
-    bool values_in_bulk; /* puts whose values follow by BULK */
-    bool waits;          /* its one operation may be answered late */
+    bool values_in_bulk;                 /* puts whose values follow by BULK */
+    bool waits;                          /* its one operation may be answered late */
     const struct pst_traceparent *trace; /* of all its operations; NULL: none */
     struct pst_bulk_cursor bulk_out;
     uint32_t bulks_out;  /* begun to be sent */

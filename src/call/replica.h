@@ -55,7 +55,7 @@ struct pst_replica {
     struct pst_replica_write *writes;
     uint32_t write_count;
     struct pst_traceparent trace; /* that it belongs to, if any */
-    bool addressed; /* a SEND of what may lie anywhere, to `member` */
+    bool addressed;               /* a SEND of what may lie anywhere, to `member` */
     uint16_t member;
     /* Once, on any thread. @result: 0 the copies hold it; -errno none of them took it; else it is not known.
      */

@@ -49,7 +49,8 @@ void pst_call_free(struct pst_call *call)
     pst_list_push_front(&call->channel->idle, &call->link);
 }
 
-static struct pst_call *call_begin(struct pst_channel *ch, uint32_t shard, const struct pst_traceparent *trace)
+static struct pst_call *call_begin(struct pst_channel *ch, uint32_t shard,
+                                   const struct pst_traceparent *trace)
 {
     struct pst_call *call = call_new(ch);
 
@@ -209,9 +210,9 @@ static bool place_op(struct pst_channel *ch, struct penstock_op *op)
     if (pst_unlikely(pst_wire_waits(op->code, op->flags)))
         return place_wait(ch, op, (uint32_t)shard);
     call = ch->filling[shard];
-    if (call && (members || call->trace != pst_op_trace(op) ||
-                 (pst_code_of_role(op->code) &&
-                  call->body_bytes + op->attr_bytes > PST_WIRE_BODY_BYTES_MAX))) {
+    if (call &&
+        (members || call->trace != pst_op_trace(op) ||
+         (pst_code_of_role(op->code) && call->body_bytes + op->attr_bytes > PST_WIRE_BODY_BYTES_MAX))) {
         pst_call_send(call);
         call = NULL;
     }

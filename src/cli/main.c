@@ -11,7 +11,8 @@
 static const struct pst_options options = PST_OPTION_TABLE(PST_CLI_OPTIONS);
 
 /* Flags that every command takes; a command's own are in its row. Those of a group have no node. */
-#define FLAGS_OF_ALL   "url secret_file transport tls tls_ca tls_certificate tls_key tls_name traceparent timeout json"
+#define FLAGS_OF_ALL                                                                                         \
+    "url secret_file transport tls tls_ca tls_certificate tls_key tls_name traceparent timeout json"
 #define FLAGS_OF_GROUP "timeout json"
 /* How commands of the data store find it. */
 #define DATA "store_ token_file namespace ca"

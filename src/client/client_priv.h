@@ -7,6 +7,7 @@
 #include "base/base.h"
 #include "base/error.h"
 #include "call/call.h"
+#include "span/span.h"
 
 #include <penstock/penstock.h>
 
@@ -140,17 +141,21 @@ int pst_refresh(struct penstock *store);
 /* To which trace operations that were submitted together belong; once they have ended nothing of it is left.
  */
 struct pst_traced {
-    struct pst_traceparent trace;
-    size_t left; /* that have not been reaped */
+    struct pst_traceparent trace; /* with a span of their own, if that is kept */
+    size_t left;                  /* that have not been reaped */
+    struct pst_span span;         /* which is kept if it has begun */
 };
 
-/* Whether this thread has said to which trace its operations belong. */
-bool pst_traced_now(void);
-/* Has @ops belong to it, or to none. @t: gets it, and stays until they have ended. */
-void pst_traced_begin(struct pst_traced *t, struct penstock_op *ops, size_t count);
+/* Has @ops belong to what this thread has named, or to none. @t: gets it, and stays until they have ended.
+ * Return: whether there is a trace. */
+bool pst_traced_begin(struct pst_traced *t, struct penstock_op *ops, size_t count);
+/* All of them have ended, and it had begun. */
+void pst_traced_end(struct pst_traced *t, const struct penstock_op *ops, size_t count);
 /* The same of operations of a queue, which ends with the last of them; without memory they belong to none. */
 void pst_traced_submit(struct penstock_op *ops, size_t count);
 void pst_traced_reaped(struct penstock_op *op);
+/* A store was closed: spans do not wait for another one. */
+void pst_traced_flush(void);
 
 /* ---- view.c ---- */
 

@@ -188,15 +188,20 @@ static int run(struct settings *settings)
     name_bus_errors();
     raise_descriptor_limit();
     report_inherited();
-    r = open_role(settings, &served, fault);
+    settings->spans.log = daemon_log;
+    r = pst_spans_open(&settings->spans, fault);
+    if (r == 0)
+        r = open_role(settings, &served, fault);
     if (r < 0) {
         daemon_log(NULL, fault);
         close_role(&served);
+        pst_spans_close();
         return r == -EINVAL ? EXIT_USAGE : EXIT_FAILURE;
     }
     r = serve(&served, &signals);
     daemon_log(NULL, r < 0 ? "no descriptor is left to wait for signals" : "stopping");
     close_role(&served);
+    pst_spans_close();
     daemon_log(NULL, "stopped");
     return r < 0 ? EXIT_FAILURE : 0;
 }

@@ -24,12 +24,13 @@
 #define DATA_STORE_ROW(...) ROW(data_store, __VA_ARGS__)
 #define POD_ROW(...)        ROW(pod, __VA_ARGS__)
 #define MONITOR_ROW(...)    ROW(monitor, __VA_ARGS__)
+#define SPAN_ROW(...)       ROW(spans, __VA_ARGS__)
 static const struct pst_option rows[] = {
     PST_NODE_OPTIONS(NODE_ROW) PST_DOOR_OPTIONS(DOOR_ROW) PST_S3_OPTIONS(S3_ROW)
         PST_MEMBER_OPTIONS(MEMBER_ROW) PST_COPIES_OPTIONS(COPIES_ROW) PST_ROLE_OPTIONS(ROLE_ROW)
             PST_MASTER_OPTIONS(MASTER_ROW) PST_ETCD_OPTIONS(ETCD_ROW) PST_DIRECTORY_OPTIONS(DIRECTORY_ROW)
                 FOLLOW_OPTIONS(FOLLOW_ROW) PST_DATA_STORE_OPTIONS(DATA_STORE_ROW)
-                    PST_MONITOR_OPTIONS(MONITOR_ROW) PST_POD_OPTIONS(POD_ROW)};
+                    PST_MONITOR_OPTIONS(MONITOR_ROW) PST_SPAN_OPTIONS(SPAN_ROW) PST_POD_OPTIONS(POD_ROW)};
 static const struct pst_options options = {rows, pst_count_of(rows)};
 static const struct pst_option store_rows[] = {PST_ROLE_OPTIONS(ROLE_ROW) PST_DATA_STORE_OPTIONS(
     DATA_STORE_ROW) PST_DATA_STORE_TLS_OPTIONS(DATA_STORE_ROW)};
@@ -141,6 +142,10 @@ static int check_role(const struct settings *settings, char *fault)
         snprintf(fault, PST_FAULT_BYTES, "data: only role=store keeps files");
         return -EINVAL;
     }
+    if (settings->spans.otlp && (daemon_role_is(settings, "store") || daemon_role_is(settings, "agent"))) {
+        snprintf(fault, PST_FAULT_BYTES, "otlp: a data store and an agent have no spans");
+        return -EINVAL;
+    }
     return 0;
 }
 
@@ -160,6 +165,12 @@ static int set_socket(struct settings *settings, char *fault)
     return r;
 }
 
+/* What a trace shows as the process that did a part. */
+static const char *service_name(const struct settings *settings)
+{
+    return daemon_role_is(settings, "master") ? "penstock-master" : "penstock-node";
+}
+
 int daemon_settings_read(char *const *argv, struct settings *settings, char fault[PST_FAULT_BYTES])
 {
     int r = read_sources(argv, settings, NULL, fault);
@@ -172,6 +183,7 @@ int daemon_settings_read(char *const *argv, struct settings *settings, char faul
         r = check_role(settings, fault);
     if (r < 0)
         return r;
+    settings->spans.service = service_name(settings);
     settings->pod.rsync_port = settings->data_store.rsync_port;
     settings->pod.token_file = settings->data_store.token_file;
     settings->data_store.tls_certificate = settings->serve.node.tls_certificate;

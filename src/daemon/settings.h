@@ -12,6 +12,7 @@
 #include "master/master.h"
 #include "monitor/monitor.h"
 #include "serve/serve.h"
+#include "span/span.h"
 
 #define PST_ROLE_OPTIONS(X)                                                                                  \
     X(STRING, role, "", 0, 0, "ROLE",                                                                        \
@@ -43,6 +44,7 @@ struct settings {
     struct pst_data_store_settings data_store;
     struct pst_pod_settings pod;
     struct pst_monitor_settings monitor;
+    struct pst_span_settings spans;
 };
 
 /* The last argument is NULL. Return: 0, or -errno with the reason in @fault. */

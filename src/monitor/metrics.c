@@ -2,6 +2,7 @@
 /* metrics.c: a node's figures in Prometheus' text format, by the rows of rows.h. */
 #include "monitor/monitor_priv.h"
 #include "monitor/rows.h"
+#include "span/span.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -25,7 +26,7 @@ struct row {
 
 /* What the monitor tells of itself. */
 struct own {
-    uint64_t connections, scrapes, failures, dropped;
+    uint64_t connections, scrapes, failures, spans_sent, spans_dropped, dropped;
 };
 
 #define NO_ROW(text)
@@ -266,9 +267,12 @@ static void print_member(struct page *page, const struct row *row, const void *o
 
 static void print_rows(struct page *page, struct pst_monitor *monitor, const struct penstock_stat *stat)
 {
+    struct pst_span_counts spans = pst_spans_count();
     struct own own = {.connections = pst_web_connections(monitor->web),
                       .scrapes = atomic_fetch_add(&monitor->scrapes, 1) + 1,
-                      .failures = monitor->failures};
+                      .failures = monitor->failures,
+                      .spans_sent = spans.sent,
+                      .spans_dropped = spans.dropped};
 
     for (size_t i = 0; i < pst_count_of(rows); i++) {
         const struct row *row = &rows[i];

@@ -79,6 +79,9 @@
     OWN(scrapes, "penstock_http_scrapes_total", COUNTER, "answers of /metrics, this one included")           \
     OWN(failures, "penstock_http_scrape_failures_total", COUNTER,                                            \
         "times that the node did not tell its figures in time")                                              \
+    OWN(spans_sent, "penstock_spans_sent_total", COUNTER, "spans of traced requests that a collector took")  \
+    OWN(spans_dropped, "penstock_spans_dropped_total", COUNTER,                                              \
+        "spans that it did not take in time, or that there was no room for")                                 \
     OWN(dropped, "penstock_http_series_dropped_total", COUNTER,                                              \
         "series that answers of /metrics left out, being too many")
 

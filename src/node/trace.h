@@ -23,7 +23,11 @@ enum { PST_TRACE_ROLE = 63 };
 struct pst_trace {
     uint64_t begin_ns, since_ns;
     uint64_t step_ns[PST_STEP_COUNT];
-    struct pst_traceparent trace; /* that it belongs to, if any */
+    struct pst_traceparent trace; /* that it belongs to, if any; the span is its own, if that is kept */
+    uint8_t parent_id[PST_SPAN_ID_BYTES];
+    bool kept, fetched;
+    uint64_t kept_ns,
+        fetched_ns; /* of what is kept, to the instant: when it began, and what it read was there */
     uint64_t codes; /* a bit for each code among the operations, PST_TRACE_ROLE for all of a role's */
     uint64_t body_bytes;
     uint32_t key_bytes;
@@ -32,14 +36,11 @@ struct pst_trace {
 
 /* @trace: that it belongs to; NULL: none. */
 void pst_trace_begin(struct pst_request *q, const struct pst_traceparent *trace, size_t body_bytes);
-/* What it asks of others belongs to; NULL: no trace. Lives as the request. */
-static inline const struct pst_traceparent *pst_trace_parent(const struct pst_trace *t)
-{
-    return pst_likely(!pst_traceparent_is(&t->trace)) ? NULL : &t->trace;
-}
 /* The request leaves this step. */
 void pst_trace_step(struct pst_request *q, int step);
 /* Logs it. */
 void pst_trace_end(struct pst_request *q);
+/* It is kept: pushes its spans. */
+void pst_trace_push(struct pst_request *q);
 
 #endif

@@ -351,7 +351,9 @@ static void request(struct fuzz *in, const struct pst_wire_head *head, struct ps
 {
     struct pst_wire_traced_head header = {.head = *head};
     uint32_t dice = fuzz_below(in, 8);
-    size_t bytes = dice < 2 ? PST_WIRE_TRACED_BYTES : dice == 2 ? fuzz_below(in, sizeof(header)) : sizeof(*head);
+    size_t bytes = dice < 2    ? PST_WIRE_TRACED_BYTES
+                   : dice == 2 ? fuzz_below(in, sizeof(header))
+                               : sizeof(*head);
 
     header.trace.trace_id[0] = (uint8_t)(dice == 0 ? 1 : fuzz_below(in, 2));
     header.trace.span_id[0] = (uint8_t)(dice == 0 ? 1 : fuzz_below(in, 2));

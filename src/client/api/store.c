@@ -232,6 +232,7 @@ struct penstock *penstock_close(struct penstock *store)
     explicit_bzero(store->secret, sizeof(store->secret));
     pst_tls_close(store->tls);
     free(store);
+    pst_traced_flush();
     return NULL;
 }
 
@@ -380,13 +381,15 @@ static void finish_run(struct penstock *store, struct pst_op_list *done, size_t 
 void pst_run(struct penstock *store, struct penstock_op *ops, size_t count, const int *shards)
 {
     struct pst_op_list done = {0};
-    struct pst_traced traced;
+    struct pst_traced t;
+    bool traced = pst_traced_begin(&t, ops, count);
 
-    pst_traced_begin(&traced, ops, count);
     pst_enter(store);
     for (size_t i = 0; i < count; i++)
         store->backend->submit(store, &ops[i], shards ? shards[i] : -1, &done);
     finish_run(store, &done, count);
+    if (pst_unlikely(traced))
+        pst_traced_end(&t, ops, count);
 }
 
 int pst_run_one(struct penstock *store, struct penstock_op *op, int shard)
@@ -416,13 +419,15 @@ static void submit_given(struct penstock *store, struct penstock_op *op, struct 
 static void run_given(struct penstock *store, struct penstock_op *ops, size_t count)
 {
     struct pst_op_list done = {0};
-    struct pst_traced traced;
+    struct pst_traced t;
+    bool traced = pst_traced_begin(&t, ops, count);
 
-    pst_traced_begin(&traced, ops, count);
     pst_enter(store);
     for (size_t i = 0; i < count; i++)
         submit_given(store, &ops[i], &done);
     finish_run(store, &done, count);
+    if (pst_unlikely(traced))
+        pst_traced_end(&t, ops, count);
 }
 
 int penstock_batch(struct penstock *store, struct penstock_op *ops, size_t count)

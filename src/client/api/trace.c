@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * trace.c: to which trace operations belong. A thread says it once for what it begins from then on; whoever
- * begins operations notes it in them, since another thread may send them.
+ * begins operations notes it in them, since another thread may send them. If the environment names a
+ * collector, what was begun together is a span there.
  */
 #include "client/client_priv.h"
 
+#include "base/clock.h"
+
 static _Thread_local struct pst_traceparent now; /* zeros: none */
+static _Atomic bool opened;                      /* spans, here */
 
 int penstock_trace(const char *traceparent)
 {
@@ -17,10 +21,83 @@ int penstock_trace(const char *traceparent)
     return 0;
 }
 
-bool pst_traced_now(void)
+/* ---- spans ---- */
+
+static const char *set_variable(const char *name)
 {
-    return pst_unlikely(pst_traceparent_is(&now));
+    const char *value = getenv(name);
+
+    return value && *value ? value : NULL;
 }
+
+/* Where this process's spans go; NULL: nowhere. OpenTelemetry's own variable may name a collector that speaks
+ * another protocol. */
+static const char *collector(void)
+{
+    const char *url = set_variable("PENSTOCK_OTLP"), *protocol = set_variable("OTEL_EXPORTER_OTLP_PROTOCOL");
+
+    if (!url && (!protocol || strncmp(protocol, "http/", 5) == 0))
+        url = set_variable("OTEL_EXPORTER_OTLP_ENDPOINT");
+    return url;
+}
+
+/* The first that may be kept opens what keeps them. */
+static bool spans_wanted(void)
+{
+    static struct pst_span_settings settings;
+    static _Atomic int forked = -1; /* the process that has looked */
+
+    if (pst_likely(!(now.flags & PST_TRACE_SAMPLED)))
+        return false;
+    if (atomic_exchange(&forked, getpid()) != getpid()) {
+        settings.otlp = (char *)(uintptr_t)collector();
+        settings.service = set_variable("OTEL_SERVICE_NAME");
+        settings.service = settings.service ? settings.service : "penstock-client";
+        if (settings.otlp && pst_spans_open_once(&settings))
+            atomic_store(&opened, true);
+    }
+    return pst_spans_wanted(&now);
+}
+
+static void span_begin(struct pst_traced *t)
+{
+    t->span = (struct pst_span){.kind = PST_SPAN_CLIENT, .begin_ns = 0};
+    if (!spans_wanted())
+        return;
+    pst_span_enter(&t->trace, t->span.parent_id);
+    t->span.trace = t->trace;
+    t->span.begin_ns = pst_now_ns();
+    pst_assert(t->span.begin_ns > 0);
+}
+
+/* What became of one of them. */
+static void span_take(struct pst_span *span, const struct penstock_op *op)
+{
+    const char *word = pst_code_word(op->code);
+
+    span->operation = !span->operation || span->operation == word ? word : "mixed";
+    span->op_count++;
+    span->result = span->result ? span->result : (op->result < 0 ? op->result : 0);
+    if (op->result == 0 && pst_code_has(op->code, PST_CODE_VALUE))
+        span->out_bytes += op->bytes;
+    else if (op->result == 0 && op->code == PENSTOCK_GET)
+        span->in_bytes += pst_min(op->bytes, op->value_bytes);
+}
+
+static void span_end(struct pst_span *span)
+{
+    span->end_ns = pst_now_ns();
+    span->operation = span->operation ? span->operation : "other"; /* a code that is none was asked for */
+    pst_spans_push(span);
+}
+
+void pst_traced_flush(void)
+{
+    if (pst_unlikely(atomic_load_explicit(&opened, memory_order_relaxed)))
+        pst_spans_flush();
+}
+
+/* ---- operations ---- */
 
 static void have_all(struct penstock_op *ops, size_t count, const struct pst_traceparent *trace)
 {
@@ -29,18 +106,32 @@ static void have_all(struct penstock_op *ops, size_t count, const struct pst_tra
         pst_op_set_trace(&ops[i], trace);
 }
 
-void pst_traced_begin(struct pst_traced *t, struct penstock_op *ops, size_t count)
+bool pst_traced_begin(struct pst_traced *t, struct penstock_op *ops, size_t count)
 {
-    bool traced = pst_traced_now();
+    if (pst_likely(!pst_traceparent_is(&now))) {
+        have_all(ops, count, NULL);
+        return false;
+    }
+    t->trace = now;
+    t->left = count;
+    span_begin(t);
+    have_all(ops, count, &t->trace);
+    return true;
+}
 
-    if (traced)
-        *t = (struct pst_traced){.trace = now, .left = count};
-    have_all(ops, count, traced ? &t->trace : NULL);
+void pst_traced_end(struct pst_traced *t, const struct penstock_op *ops, size_t count)
+{
+    pst_assert(t->left == count);
+    if (!t->span.begin_ns || count == 0)
+        return;
+    for (size_t i = 0; i < count; i++)
+        span_take(&t->span, &ops[i]);
+    span_end(&t->span);
 }
 
 void pst_traced_submit(struct penstock_op *ops, size_t count)
 {
-    struct pst_traced *t = pst_traced_now() && count ? malloc(sizeof(*t)) : NULL;
+    struct pst_traced *t = pst_traceparent_is(&now) && count ? malloc(sizeof(*t)) : NULL;
 
     if (t)
         pst_traced_begin(t, ops, count);
@@ -57,7 +148,12 @@ void pst_traced_reaped(struct penstock_op *op)
         return;
     t = pst_container_of(trace, struct pst_traced, trace);
     pst_op_set_trace(op, NULL);
+    if (t->span.begin_ns)
+        span_take(&t->span, op);
     pst_assert(t->left > 0);
-    if (--t->left == 0)
-        free(t);
+    if (--t->left > 0)
+        return;
+    if (t->span.begin_ns)
+        span_end(&t->span);
+    free(t);
 }

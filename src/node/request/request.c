@@ -130,6 +130,8 @@ static void request_free(struct pst_request *q)
     pst_assert(q->fetches.count == 0);
     pst_assert(q->saves.count == 0);
     pst_assert(!q->body);
+    if (pst_unlikely(q->trace.kept))
+        pst_trace_push(q);
     pst_times_end(&q->worker->times, q->trace.codes, q->count, q->worker->now_ns - q->trace.begin_ns);
     if (pst_unlikely(node->slow_ns && q->worker->now_ns - q->trace.begin_ns >= node->slow_ns)) {
         pst_trace_step(q, PST_STEP_drain);
@@ -316,8 +318,7 @@ void pst_request_begin(struct pst_shard_session *v, const struct pst_wire_head *
             q = request_new(w);
     }
     if (q) {
-        begin(q, v, head->request, head->count, pst_deadline_ns(w->now_ns, head->timeout_ms), trace,
-              body);
+        begin(q, v, head->request, head->count, pst_deadline_ns(w->now_ns, head->timeout_ms), trace, body);
     } else {
         pst_bulk_park_drop(&v->park, head->request);
         pst_request_refuse(v, head);

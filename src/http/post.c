@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* post.c: libcurl by its name at run time, and the little of it that a POST takes. */
+#include "http/post.h"
+
+#include <stdio.h>
+
+#ifdef PST_CURL_HEADERS
+
+#include <curl/curl.h>
+#include <dlfcn.h>
+#include <pthread.h>
+
+enum { CONNECT_MS_MAX = 2000, URL_BYTES_MAX = 2000 };
+
+/* X(name) */
+#define CURL_CALLS(X)                                                                                        \
+    X(curl_global_init)                                                                                      \
+    X(curl_easy_init)                                                                                        \
+    X(curl_easy_setopt)                                                                                      \
+    X(curl_easy_perform)                                                                                     \
+    X(curl_easy_getinfo)                                                                                     \
+    X(curl_easy_strerror)                                                                                    \
+    X(curl_easy_cleanup)                                                                                     \
+    X(curl_slist_append)                                                                                     \
+    X(curl_slist_free_all)
+
+/* Its header makes macros of some. */
+#undef curl_easy_setopt
+#undef curl_easy_getinfo
+
+static struct {
+#define X(name) __typeof__(&name) name;
+    CURL_CALLS(X)
+#undef X
+} lib;
+
+struct pst_post {
+    CURL *curl;
+    struct curl_slist *headers;
+};
+
+static int loaded; /* 0 or -ELIBACC */
+
+static void load_now(void)
+{
+    /* Debian has one for each library of TLS. It is never unloaded: it may have threads. */
+    static const char *const names[] = {"libcurl.so.4", "libcurl-gnutls.so.4"};
+    void *library = NULL;
+
+    for (size_t i = 0; i < pst_count_of(names) && !library; i++)
+        library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    loaded = library ? 0 : -ELIBACC;
+#define X(name)                                                                                              \
+    if (loaded == 0) {                                                                                       \
+        *(void **)(void *)&lib.name = dlsym(library, #name);                                                 \
+        loaded = lib.name ? 0 : -ELIBACC;                                                                    \
+    }
+    CURL_CALLS(X)
+#undef X
+    if (loaded == 0 && lib.curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
+        loaded = -ELIBACC;
+}
+
+static int load(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, load_now);
+    pst_assert(loaded <= 0);
+    return loaded;
+}
+
+/* What the server says of it is of no interest. */
+static size_t drop_answer(char *data, size_t size, size_t count, void *arg)
+{
+    (void)data;
+    (void)arg;
+    return size * count;
+}
+
+static bool set_up(struct pst_post *post, const char *url, uint32_t timeout_ms)
+{
+    static const char *const lines[] = {"Content-Type: application/json", "Expect:"};
+    CURL *curl = post->curl = lib.curl_easy_init();
+
+    for (size_t i = 0; i < pst_count_of(lines) && curl; i++) {
+        struct curl_slist *longer = lib.curl_slist_append(post->headers, lines[i]);
+
+        if (!longer)
+            return false;
+        post->headers = longer;
+    }
+    return curl && lib.curl_easy_setopt(curl, CURLOPT_URL, url) == CURLE_OK &&
+           lib.curl_easy_setopt(curl, CURLOPT_HTTPHEADER, post->headers) == CURLE_OK &&
+           lib.curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L) == CURLE_OK &&
+           lib.curl_easy_setopt(curl, CURLOPT_PROXY, "") == CURLE_OK &&
+           lib.curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, (long)timeout_ms) == CURLE_OK &&
+           lib.curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, (long)pst_min(timeout_ms, CONNECT_MS_MAX)) ==
+               CURLE_OK &&
+           lib.curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, drop_answer) == CURLE_OK;
+}
+
+int pst_post_open(const char *url, uint32_t timeout_ms, struct pst_post **out, char fault[PST_FAULT_BYTES])
+{
+    struct pst_post *post;
+
+    pst_assert(timeout_ms > 0);
+    if ((strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0) ||
+        strlen(url) > URL_BYTES_MAX) {
+        snprintf(fault, PST_FAULT_BYTES, "'%.100s' is no http:// or https:// URL", url);
+        return -EINVAL;
+    }
+    if (load() < 0) {
+        snprintf(fault, PST_FAULT_BYTES, "libcurl (libcurl.so.4) is not installed");
+        return -ELIBACC;
+    }
+    post = calloc(1, sizeof(*post));
+    if (!post || !set_up(post, url, timeout_ms)) {
+        snprintf(fault, PST_FAULT_BYTES, "out of memory");
+        pst_post_close(post);
+        return -ENOMEM;
+    }
+    *out = post;
+    return 0;
+}
+
+int pst_post_send(struct pst_post *post, struct pst_bytes body, char fault[PST_FAULT_BYTES])
+{
+    CURL *curl = post->curl;
+    CURLcode code;
+    long status = 0;
+
+    pst_assert(body.data);
+    lib.curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)body.len);
+    lib.curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body.data);
+    code = lib.curl_easy_perform(curl);
+    if (code != CURLE_OK) {
+        snprintf(fault, PST_FAULT_BYTES, "%s", lib.curl_easy_strerror(code));
+        return -EIO;
+    }
+    lib.curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
+    return (int)status;
+}
+
+struct pst_post *pst_post_close(struct pst_post *post)
+{
+    if (!post)
+        return NULL;
+    if (post->curl)
+        lib.curl_easy_cleanup(post->curl);
+    lib.curl_slist_free_all(post->headers);
+    free(post);
+    return NULL;
+}
+
+#else
+
+int pst_post_open(const char *url, uint32_t timeout_ms, struct pst_post **out, char fault[PST_FAULT_BYTES])
+{
+    (void)url;
+    (void)timeout_ms;
+    (void)out;
+    snprintf(fault, PST_FAULT_BYTES, "penstock was built without libcurl");
+    return -EOPNOTSUPP;
+}
+
+int pst_post_send(struct pst_post *post, struct pst_bytes body, char fault[PST_FAULT_BYTES])
+{
+    (void)body;
+    pst_assert(!post); /* none was opened */
+    snprintf(fault, PST_FAULT_BYTES, "penstock was built without libcurl");
+    return -EIO;
+}
+
+struct pst_post *pst_post_close(struct pst_post *post)
+{
+    pst_assert(!post);
+    return NULL;
+}
+
+#endif

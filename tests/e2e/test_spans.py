@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Spans of traced requests, as a collector gets them; and collectors that are not well."""
+from __future__ import annotations
+
+import pathlib
+from typing import Iterator
+
+import metrics
+import pytest
+import support
+from collector import Collector, Span, collector
+from support import penstock, start_node, wait_until
+
+USAGE = 2
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+CALLER = "00f067aa0ba902b7"
+PARENT = f"00-{TRACE}-{CALLER}-01"
+RING = 4096
+NODE = ("--listen", "127.0.0.1:0", "--dram", "64M", "--shards", "1")
+
+
+@pytest.fixture
+def gets() -> Iterator[Collector]:
+    with collector() as c:
+        yield c
+
+
+def one(spans: list[Span], **wanted: str) -> Span:
+    found = [span for span in spans if all(getattr(span, name) == value for name, value in wanted.items())]
+    assert len(found) == 1, (wanted, spans)
+    return found[0]
+
+
+def get(url: str, key: str = "k", parent: str = PARENT, **environment: str) -> int:
+    return penstock("--url", url, "--traceparent", parent, "get", key, environment=environment).returncode
+
+
+def figure(node: support.Node, name: str) -> float:
+    return metrics.Watched(node).metrics()[name].value()
+
+
+def test_a_get_that_reads_the_ssd(gets: Collector, tmp_path: pathlib.Path) -> None:
+    ssd = f"ssd={tmp_path}/ssd&ssd_bytes=64M&ssd_segment=2M"
+    value = b"v" * 50000
+    assert penstock("--url", f"mem:?dram=8M&page_size=64K&{ssd}", "put", "k", "--durable", stdin=value).returncode == 0
+    with start_node("--listen=127.0.0.1:0", "--dram=8M", "--page-size=64K", f"--ssd={tmp_path}/ssd", "--ssd-bytes=64M",
+                    "--ssd-segment=2M", "--otlp", gets.url) as node:
+        assert get(node.tcp, PENSTOCK_OTLP=gets.url) == 0
+        spans = gets.wait_for(3, TRACE)
+    calls = [span for span in spans if span.service == "penstock-client" and span.name == "get"]
+    served = one(spans, service="penstock-node", name="get")
+    read = one(spans, service="penstock-node", name="ssd read")
+    assert [span.parent for span in calls] == [CALLER] * len(calls)
+    call = next(span for span in calls if span.id == served.parent)
+    assert (call.kind, served.kind, read.kind) == ("client", "server", "internal")
+    assert read.parent == served.id and served.begin_ns <= read.begin_ns < read.end_ns <= served.end_ns
+    assert served.attributes["penstock.tier"] == read.attributes["penstock.tier"] == "ssd"
+    assert served.attributes["penstock.bytes_out"] >= len(value) and not served.failed
+    assert "k" not in map(str, served.attributes.values())
+
+
+def test_only_what_is_sampled(gets: Collector) -> None:
+    with start_node(*NODE, "--otlp", gets.url + "/") as node:
+        assert get(node.tcp, parent=PARENT[:-2] + "00", PENSTOCK_OTLP=gets.url) == 1
+        assert penstock("--url", node.tcp, "put", "k", stdin=b"v").returncode == 0
+        assert get(node.tcp) == 0
+        node.stop()
+    assert [span.name for span in gets.spans()] == ["get"]
+    assert set(gets.asked) == {("/v1/traces", "application/json")}
+
+
+def test_a_share_of_what_has_no_trace(gets: Collector) -> None:
+    with start_node(*NODE, "--otlp", gets.url + "/v1/traces", "--trace-sample", "1") as node:
+        assert penstock("--url", node.tcp, "put", "k", stdin=b"v").returncode == 0
+        node.stop()
+    spans = gets.spans()
+    assert {"reserve", "write", "reservation-commit"} <= {span.name for span in spans}
+    assert {span.parent for span in spans} == {""} and len({span.trace for span in spans}) == len(spans)
+
+
+def test_a_failure_is_named(gets: Collector) -> None:
+    with start_node(*NODE, "--otlp", gets.url) as node:
+        assert penstock("--url", node.tcp, "put", "k", stdin=b"v" * 100).returncode == 0
+        done = penstock("--url", node.tcp, "--traceparent", PARENT, "get", "k", "--range", "90:20")
+        assert done.returncode == USAGE, done
+        assert get(node.tcp, "missing") == 1
+        node.stop()
+    assert sorted((span.failed, span.attributes.get("error.type", "")) for span in gets.spans()) == [
+        (False, ""), (True, "ERANGE")]
+
+
+def test_a_collector_that_is_not_there() -> None:
+    url = f"http://127.0.0.1:{support.free_port()}"
+    with start_node(*NODE, "--otlp", url) as node:
+        for _ in range(3):
+            assert get(node.tcp, PENSTOCK_OTLP=url) == 1
+        node.wait_for("does not take spans")
+        assert get(node.tcp, PENSTOCK_OTLP=url) == 1
+        node.stop()
+        assert node.log().count("otlp: ") == 1
+
+
+def test_a_collector_that_is_busy_for_a_while(gets: Collector) -> None:
+    gets.status = 503
+    with start_node(*NODE, "--otlp", gets.url) as node:
+        assert get(node.tcp) == 1
+        node.wait_for("does not take spans; those that find no room are dropped: HTTP 503")
+        wait_until("it was asked again", lambda: len(gets.asked) >= 2)
+        gets.status = 200
+        assert len(gets.wait_for(1)) == 1
+        node.wait_for("takes spans again")
+        assert get(node.tcp) == 1
+        assert len(gets.wait_for(2)) == 2
+        node.stop()
+        assert node.log().count("otlp: ") == 2
+
+
+def test_what_a_collector_refuses_is_dropped_and_counted(gets: Collector) -> None:
+    gets.status = 400
+    with start_node(*NODE, "--otlp", gets.url, "--http", "127.0.0.1:0", listeners=2) as node:
+        assert get(node.tcp) == 1
+        wait_until("it is dropped", lambda: figure(node, "penstock_spans_dropped_total") == 1)
+        gets.status = 200
+        assert get(node.tcp) == 1
+        wait_until("it is sent", lambda: figure(node, "penstock_spans_sent_total") == 1)
+        assert len(gets.asked) == 2
+
+
+def test_more_than_the_ring_has_room_for(gets: Collector) -> None:
+    gets.status = 429
+    with start_node(*NODE, "--otlp", gets.url, "--http", "127.0.0.1:0", listeners=2) as node:
+        done = penstock("--url", node.tcp, "bench", "--op", "exists", "--keys", "10", "--seconds", "1",
+                        environment={"TRACEPARENT": PARENT})
+        assert done.returncode == 0, done
+        dropped = figure(node, "penstock_spans_dropped_total")
+        assert dropped > 0 and figure(node, "penstock_spans_sent_total") == 0
+        gets.status = 200
+        wait_until("the rest is taken", lambda: figure(node, "penstock_spans_sent_total") == RING)
+        assert get(node.tcp) == 1
+        node.stop()
+    assert len(gets.spans()) == RING + 1
+
+
+@pytest.mark.parametrize("options", [("--trace-sample", "0.1"), ("--otlp", "here:4318"), ("--otlp", "http://h", "--trace-sample", "2"),
+                                     ("--otlp", "http://h", "--trace-sample", "0"), ("--otlp", "http://h", "--trace-sample", "x")])
+def test_what_cannot_be(options: tuple[str, ...]) -> None:
+    code, said = support.fails_to_start(*NODE, *options)
+    assert code == USAGE and ("trace_sample: " in said or "otlp: " in said), said
