@@ -154,8 +154,6 @@ void pst_traced_end(struct pst_traced *t, const struct penstock_op *ops, size_t 
 /* The same of operations of a queue, which ends with the last of them; without memory they belong to none. */
 void pst_traced_submit(struct penstock_op *ops, size_t count);
 void pst_traced_reaped(struct penstock_op *op);
-/* A store was closed: spans do not wait for another one. */
-void pst_traced_flush(void);
 
 /* ---- view.c ---- */
 

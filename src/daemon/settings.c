@@ -33,7 +33,7 @@ static const struct pst_option rows[] = {
                     PST_MONITOR_OPTIONS(MONITOR_ROW) PST_SPAN_OPTIONS(SPAN_ROW) PST_POD_OPTIONS(POD_ROW)};
 static const struct pst_options options = {rows, pst_count_of(rows)};
 static const struct pst_option store_rows[] = {PST_ROLE_OPTIONS(ROLE_ROW) PST_DATA_STORE_OPTIONS(
-    DATA_STORE_ROW) PST_DATA_STORE_TLS_OPTIONS(DATA_STORE_ROW)};
+    DATA_STORE_ROW) PST_DATA_STORE_TLS_OPTIONS(DATA_STORE_ROW) PST_SPAN_OPTIONS(SPAN_ROW)};
 static const struct pst_options store_options = {store_rows, pst_count_of(store_rows)};
 static const struct pst_option agent_rows[] = {PST_ROLE_OPTIONS(ROLE_ROW) PST_POD_OPTIONS(POD_ROW)};
 static const struct pst_options agent_options = {agent_rows, pst_count_of(agent_rows)};
@@ -142,8 +142,8 @@ static int check_role(const struct settings *settings, char *fault)
         snprintf(fault, PST_FAULT_BYTES, "data: only role=store keeps files");
         return -EINVAL;
     }
-    if (settings->spans.otlp && (daemon_role_is(settings, "store") || daemon_role_is(settings, "agent"))) {
-        snprintf(fault, PST_FAULT_BYTES, "otlp: a data store and an agent have no spans");
+    if (settings->spans.otlp && daemon_role_is(settings, "agent")) {
+        snprintf(fault, PST_FAULT_BYTES, "otlp: an agent has no spans");
         return -EINVAL;
     }
     return 0;
@@ -168,7 +168,9 @@ static int set_socket(struct settings *settings, char *fault)
 /* What a trace shows as the process that did a part. */
 static const char *service_name(const struct settings *settings)
 {
-    return daemon_role_is(settings, "master") ? "penstock-master" : "penstock-node";
+    return daemon_role_is(settings, "master")  ? "penstock-master"
+           : daemon_role_is(settings, "store") ? "penstock-store"
+                                               : "penstock-node";
 }
 
 int daemon_settings_read(char *const *argv, struct settings *settings, char fault[PST_FAULT_BYTES])

@@ -2,6 +2,7 @@
 /* api.c: a node inside any process: the public calls over serve.h. */
 #include "base/error.h"
 #include "serve/serve.h"
+#include "span/span.h"
 
 #include <penstock/penstock.h>
 
@@ -61,6 +62,8 @@ int penstock_node_open(const struct penstock_node_options *options, struct penst
         return pst_fail(-ENOMEM, "out of memory");
     r = apply_settings(&settings, options->settings);
     if (r == 0)
+        pst_spans_open_by_environment("penstock-node");
+    if (r == 0)
         r = open_node(&settings, options, &node->served);
     pst_options_free(&pst_serve_options, &settings);
     if (r < 0) {
@@ -86,5 +89,6 @@ struct penstock_node *penstock_node_close(struct penstock_node *node)
     if (node)
         pst_serve_close(node->served);
     free(node);
+    pst_spans_flush();
     return NULL;
 }

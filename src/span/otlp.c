@@ -60,20 +60,39 @@ static const char *error_word(int result)
     }
 }
 
-static void print_attributes(FILE *to, const struct pst_span *span)
+/* What OpenTelemetry's conventions call it. */
+static void print_operation(FILE *to, const struct pst_span *span)
 {
+    if (span->http_status) {
+        print_string(to, "http.request.method", span->operation, "");
+        print_number(to, "http.response.status_code", (uint64_t)span->http_status, ",");
+        return;
+    }
     print_string(to, "db.system.name", "penstock", "");
     print_string(to, "db.operation.name", span->operation, ",");
     if (span->op_count > 1)
         print_number(to, "db.operation.batch.size", span->op_count, ",");
+}
+
+static bool has_failed(const struct pst_span *span)
+{
+    return span->result < 0 || span->http_status >= 500; /* what a client did wrong is its failure */
+}
+
+static void print_attributes(FILE *to, const struct pst_span *span)
+{
+    char status[16];
+
+    print_operation(to, span);
     if (span->in_bytes)
         print_number(to, "penstock.bytes_in", span->in_bytes, ",");
     if (span->out_bytes)
         print_number(to, "penstock.bytes_out", span->out_bytes, ",");
     if (span->tier)
         print_string(to, "penstock.tier", span->tier, ",");
-    if (span->result < 0)
-        print_string(to, "error.type", error_word(span->result), ",");
+    snprintf(status, sizeof(status), "%d", span->http_status);
+    if (has_failed(span))
+        print_string(to, "error.type", span->http_status ? status : error_word(span->result), ",");
 }
 
 static void print_span(FILE *to, const struct pst_spans_of *of, const struct pst_span *span)
@@ -98,7 +117,7 @@ static void print_span(FILE *to, const struct pst_spans_of *of, const struct pst
             (int)span->kind, of->wall_ns - (of->now_ns - span->begin_ns),
             of->wall_ns - (of->now_ns - span->end_ns));
     print_attributes(to, span);
-    fprintf(to, "],\"status\":{%s}}", span->result < 0 ? "\"code\":2" : "");
+    fprintf(to, "],\"status\":{%s}}", has_failed(span) ? "\"code\":2" : "");
 }
 
 char *pst_otlp_print(const struct pst_spans_of *of, size_t *bytes)

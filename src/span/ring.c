@@ -35,7 +35,9 @@ static struct {
     bool ending;            /* lock */
     uint64_t wanted_by_ns;  /* lock: until when somebody waits for all of it; 0: nobody */
     uint64_t sent, dropped; /* lock */
-    const struct pst_span_settings *settings;
+    void (*log)(void *ctx, const char *line);
+    void *log_ctx;
+    char url[URL_BYTES];
     char service[128];
     struct pst_post *post;
     _Atomic bool failing; /* as was said */
@@ -43,6 +45,7 @@ static struct {
 } ring = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static _Atomic bool on;
+static _Atomic bool left_open;    /* by a library: nobody closes it */
 _Atomic uint32_t pst_spans_share; /* of SAMPLE_ALL */
 
 /* ---- pushing ---- */
@@ -112,10 +115,10 @@ static void say(const char *what, const char *why)
 {
     char line[PST_FAULT_BYTES + 100];
 
-    if (!ring.settings->log)
+    if (!ring.log)
         return;
-    snprintf(line, sizeof(line), "otlp: %.80s: %s%s%.200s", ring.settings->otlp, what, *why ? ": " : "", why);
-    ring.settings->log(ring.settings->log_ctx, line);
+    snprintf(line, sizeof(line), "otlp: %.80s: %s%s%.200s", ring.url, what, *why ? ": " : "", why);
+    ring.log(ring.log_ctx, line);
 }
 
 /* The first failure is said, and that it is over. */
@@ -308,6 +311,7 @@ static int start_thread(void)
 static void forget(void)
 {
     atomic_store(&on, false);
+    atomic_store(&left_open, false);
     atomic_store(&pst_spans_share, 0);
     memset(&ring, 0, sizeof(ring));
     pthread_mutex_init(&ring.lock, NULL);
@@ -321,7 +325,7 @@ static void watch_forks(void)
 int pst_spans_open(const struct pst_span_settings *settings, char fault[PST_FAULT_BYTES])
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    char url[URL_BYTES], why[PST_FAULT_BYTES];
+    char why[PST_FAULT_BYTES];
     uint32_t share = 0;
     int r = settings->trace_sample ? read_share(settings->trace_sample, &share, fault) : 0;
 
@@ -335,13 +339,15 @@ int pst_spans_open(const struct pst_span_settings *settings, char fault[PST_FAUL
         return r;
     pthread_once(&once, watch_forks);
     pst_cond_init(&ring.stirred);
-    ring.settings = settings;
+    ring.log = settings->log;
+    ring.log_ctx = settings->log_ctx;
     ring.tried = true;
     ring.first = ring.count = 0;
-    ring.ending = ring.failing = false;
+    ring.ending = false;
+    ring.failing = false;
     snprintf(ring.service, sizeof(ring.service), "%s", settings->service);
-    print_url(settings->otlp, url);
-    r = pst_post_open(url, TIMEOUT_MS, &ring.post, why);
+    print_url(settings->otlp, ring.url);
+    r = pst_post_open(ring.url, TIMEOUT_MS, &ring.post, why);
     if (r == 0)
         r = start_thread();
     if (r < 0) {
@@ -358,7 +364,7 @@ void pst_spans_flush(void)
 {
     uint64_t until_ns = pst_deadline_ns(pst_now_ns(), END_MS);
 
-    if (!atomic_load(&on))
+    if (pst_likely(!atomic_load_explicit(&left_open, memory_order_relaxed)))
         return;
     pthread_mutex_lock(&ring.lock);
     ring.wanted_by_ns = until_ns;
@@ -368,16 +374,22 @@ void pst_spans_flush(void)
     pthread_mutex_unlock(&ring.lock);
 }
 
-bool pst_spans_open_once(const struct pst_span_settings *settings)
+int pst_spans_open_once(const struct pst_span_settings *settings)
 {
     char fault[PST_FAULT_BYTES];
     bool first;
+    int r;
 
     pthread_mutex_lock(&ring.lock);
     first = !ring.tried;
     ring.tried = true;
     pthread_mutex_unlock(&ring.lock);
-    return first && !atomic_load(&on) && pst_spans_open(settings, fault) == 0 && settings->otlp;
+    if (!first)
+        return 0;
+    pst_assert(!atomic_load(&on)); /* that would have been tried */
+    r = pst_spans_open(settings, fault);
+    atomic_store(&left_open, r == 0);
+    return r;
 }
 
 void pst_spans_close(void)

@@ -42,19 +42,23 @@ struct pst_span {
     const char *tier;          /* where values lay; NULL: not said */
     uint32_t op_count;         /* operations in it */
     int result;                /* the first failure, -errno; 0: none */
+    int http_status;           /* of an answer over HTTP, whose operation is a method; 0: not so */
     uint64_t begin_ns, end_ns; /* of the monotonic clock */
     uint64_t in_bytes, out_bytes;
 };
 
-/* @settings: borrowed until closed; without `otlp` it stays off. Return: 0, or -errno with @fault. */
+/* @settings: borrowed during the call; without `otlp` it stays off. Return: 0, or -errno with @fault. */
 int pst_spans_open(const struct pst_span_settings *settings, char fault[PST_FAULT_BYTES]);
 /* Sends what there is, for a second at the most. Nobody pushes any more. */
 void pst_spans_close(void);
-/* The same, and goes on; a collector that does not take spans now is not waited for. */
+/* Of a library, whose process may have opened it itself, or not know of it: opens it unless that was tried
+ * before, to end with the process. Return: 0, also then, or -errno. */
+int pst_spans_open_once(const struct pst_span_settings *settings);
+/* The same, if variables of the environment say where spans go. @service: unless they say that, too. */
+void pst_spans_open_by_environment(const char *service);
+/* Nobody of the library may push for long: sends what there is, for a second at the most, if the library
+ * opened it. A collector that does not take spans now is not waited for. */
 void pst_spans_flush(void);
-/* Of a library, whose process may have opened it itself: opens it unless that was tried before, and then ends
- * with the process. Return: whether this was the one that did. */
-bool pst_spans_open_once(const struct pst_span_settings *settings);
 
 /* Whether spans of the trace are kept: it is sampled, and there is somebody to send them to. */
 bool pst_spans_wanted(const struct pst_traceparent *trace);

@@ -90,6 +90,8 @@ static int set_field(struct pst_bytes name, struct pst_bytes value, struct head 
         if (!pst_http_is(value, "100-continue"))
             return 417;
         out->expect_continue = true;
+    } else if (pst_http_is(name, "traceparent")) {
+        out->traceparent = value; /* no request is refused for it */
     } else if (pst_http_is(name, "upgrade")) {
         while (value.len)
             out->says_websocket |= pst_http_is(pst_http_trim(pst_http_cut(&value, ',')), "websocket");

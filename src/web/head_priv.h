@@ -16,7 +16,7 @@ enum {
 /* Parts of the text that was parsed; .data is NULL if the field was not there. */
 struct head {
     struct pst_bytes method, path, query;
-    struct pst_bytes authorization, content_type, host, origin, socket_key, socket_version;
+    struct pst_bytes authorization, content_type, host, origin, socket_key, socket_version, traceparent;
     uint64_t body_bytes;
     bool keep_alive;      /* the client will send another request */
     bool chunked;         /* or encoded in another way */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* workers.c: the threads that run ops.answer(). A request is a copy: its client may go meanwhile. */
+#include "web/span_priv.h"
 #include "web/web_priv.h"
 
 struct work {
@@ -7,6 +8,7 @@ struct work {
     struct http *http;    /* the loop's thread: NULL once the client has gone */
     struct pst_web_request request;
     struct pst_web_answer answer;
+    struct web_span span;
     char *body;
     size_t body_room; /* what the body counts for among all bodies */
     bool queued;      /* in todo; under the lock */
@@ -48,6 +50,7 @@ static void work_do(struct pst_web *web, struct work *work)
     pst_assert(!work->answer.text);
     work->answer.status = 200;
     web->ops->answer(web->ctx, &work->request, &work->answer);
+    web_span_end(&work->span, &work->request, &work->answer);
     pthread_mutex_lock(&web->workers.lock);
     pst_list_push_back(&web->workers.done, &work->link);
     /* Within the lock: once it is released with stopping set, the loop's descriptor may be closed. */
@@ -147,6 +150,7 @@ struct work *workers_ask(struct pst_web *web, struct http *http, const struct he
         return NULL;
     *work = (struct work){.http = http, .body = body->data, .body_room = body->room, .queued = true};
     pst_list_init(&work->link);
+    web_span_begin(&work->span, head->traceparent);
     at = work->text;
     work->request.method = keep(&at, head->method).data;
     work->request.path = keep(&at, head->path);

@@ -2,6 +2,8 @@
 """Spans of traced requests, as a collector gets them; and collectors that are not well."""
 from __future__ import annotations
 
+import contextlib
+import http.client
 import pathlib
 from typing import Iterator
 
@@ -9,6 +11,7 @@ import metrics
 import pytest
 import support
 from collector import Collector, Span, collector
+from data_store import DataStore
 from support import penstock, start_node, wait_until
 
 USAGE = 2
@@ -139,6 +142,24 @@ def test_more_than_the_ring_has_room_for(gets: Collector) -> None:
         assert get(node.tcp) == 1
         node.stop()
     assert len(gets.spans()) == RING + 1
+
+
+def test_answers_over_http(gets: Collector, tmp_path: pathlib.Path) -> None:
+    with DataStore(tmp_path, "--otlp", gets.url) as store:
+        for path, header in (("/health", PARENT), ("/nothing", PARENT), ("/health", PARENT[:-2] + "00"), ("/health", "x"),
+                             ("/health", None)):
+            connection = http.client.HTTPConnection("127.0.0.1", store.http_port, timeout=support.WAIT_S)
+            with contextlib.closing(connection):
+                connection.request("GET", path, headers={"traceparent": header} if header else {})
+                assert connection.getresponse().status in (200, 404)
+        store.stop()
+    assert {(span.service, span.name, span.parent, span.failed) for span in gets.spans()} == {("penstock-store", "GET", CALLER, False)}
+    assert [span.attributes["http.response.status_code"] for span in gets.spans(TRACE)] == [200, 404]
+
+
+def test_an_agent_has_none(tmp_path: pathlib.Path) -> None:
+    code, said = support.fails_to_start("--role", "agent", "--agent-socket", f"{tmp_path}/socket", "--otlp", "http://h")
+    assert code == USAGE and "otlp: an agent has no spans" in said
 
 
 @pytest.mark.parametrize("options", [("--trace-sample", "0.1"), ("--otlp", "here:4318"), ("--otlp", "http://h", "--trace-sample", "2"),

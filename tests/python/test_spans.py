@@ -149,3 +149,14 @@ assert store.get('parent') == b'value'""", gets)
     assert sorted((span.name, span.attributes.get("db.operation.batch.size", 1)) for span in spans) == [
         ("get", 1), ("put", 1), ("put", 2)]
     assert len({os.fspath(span.id) for span in spans}) == 3
+
+
+def test_a_node_within_a_program(gets: Collector, tmp_path: pathlib.Path) -> None:
+    run("mem:", f"""\
+with penstock.Node(unix="{tmp_path}/socket", dram="16M") as node:
+    with penstock.open("node+unix://{tmp_path}/socket") as other:
+        other.put('key', b'value')""", gets)
+    spans = gets.spans(TRACE)
+    call, = below(spans, CALLER)
+    served, = below(spans, call.id)
+    assert (call.kind, served.kind, served.name) == ("client", "server", "put")

@@ -232,7 +232,7 @@ struct penstock *penstock_close(struct penstock *store)
     explicit_bzero(store->secret, sizeof(store->secret));
     pst_tls_close(store->tls);
     free(store);
-    pst_traced_flush();
+    pst_spans_flush();
     return NULL;
 }
 

@@ -9,7 +9,6 @@
 #include "base/clock.h"
 
 static _Thread_local struct pst_traceparent now; /* zeros: none */
-static _Atomic bool opened;                      /* spans, here */
 
 int penstock_trace(const char *traceparent)
 {
@@ -23,38 +22,16 @@ int penstock_trace(const char *traceparent)
 
 /* ---- spans ---- */
 
-static const char *set_variable(const char *name)
-{
-    const char *value = getenv(name);
-
-    return value && *value ? value : NULL;
-}
-
-/* Where this process's spans go; NULL: nowhere. OpenTelemetry's own variable may name a collector that speaks
- * another protocol. */
-static const char *collector(void)
-{
-    const char *url = set_variable("PENSTOCK_OTLP"), *protocol = set_variable("OTEL_EXPORTER_OTLP_PROTOCOL");
-
-    if (!url && (!protocol || strncmp(protocol, "http/", 5) == 0))
-        url = set_variable("OTEL_EXPORTER_OTLP_ENDPOINT");
-    return url;
-}
-
 /* The first that may be kept opens what keeps them. */
 static bool spans_wanted(void)
 {
-    static struct pst_span_settings settings;
-    static _Atomic int forked = -1; /* the process that has looked */
+    static _Atomic int looked = -1; /* the process that has looked for a collector */
 
     if (pst_likely(!(now.flags & PST_TRACE_SAMPLED)))
         return false;
-    if (atomic_exchange(&forked, getpid()) != getpid()) {
-        settings.otlp = (char *)(uintptr_t)collector();
-        settings.service = set_variable("OTEL_SERVICE_NAME");
-        settings.service = settings.service ? settings.service : "penstock-client";
-        if (settings.otlp && pst_spans_open_once(&settings))
-            atomic_store(&opened, true);
+    if (pst_unlikely(atomic_load_explicit(&looked, memory_order_relaxed) != getpid())) {
+        pst_spans_open_by_environment("penstock-client");
+        atomic_store(&looked, getpid());
     }
     return pst_spans_wanted(&now);
 }
@@ -89,12 +66,6 @@ static void span_end(struct pst_span *span)
     span->end_ns = pst_now_ns();
     span->operation = span->operation ? span->operation : "other"; /* a code that is none was asked for */
     pst_spans_push(span);
-}
-
-void pst_traced_flush(void)
-{
-    if (pst_unlikely(atomic_load_explicit(&opened, memory_order_relaxed)))
-        pst_spans_flush();
 }
 
 /* ---- operations ---- */
