@@ -240,7 +240,7 @@ def test_two_processes_and_a_killed_node_of_a_pool(sglang: dict[str, Any], tmp_p
         for i, there in enumerate(found):
             page = target.get_data_page(i * PAGE_TOKENS)
             assert not there or torch.equal(page, wanted.get_data_page(i * PAGE_TOKENS))
-        assert storage.batch_exists(KEYS) == found.index(False)
+        assert storage.batch_exists(KEYS) in (0, found.index(False))  # none if the node was waited for: then pages miss for a while
         storage.close()
         two.stop()
 
