@@ -21,10 +21,12 @@ KEYS = 8
 # Addresses of deploy/systemd, on the container's loopback. Each line that it prints is one finding.
 TRIAL = """#!/bin/sh
 exec >/trial.log 2>&1
-for address in 1 2 3; do ip addr add 10.0.0.$address/24 dev lo; done
+for address in 1 2; do ip addr add 10.0.0.$address/32 dev lo; done
 ip link set lo up
 services="penstockd@store penstockd@master penstockd@node penstockd@other"
 systemctl start $services
+sleep 8 # a network that takes its time, more than five starts
+ip addr add 10.0.0.3/32 dev lo
 export PENSTOCK_URL=pool://10.0.0.1:7000 PENSTOCK_TLS=yes PENSTOCK_SECRET_FILE=/etc/penstock/secret
 export PENSTOCK_DATA_URL=http://10.0.0.1:8081 PENSTOCK_DATA_TOKEN_FILE=/etc/penstock/data-token
 ready() {
