@@ -48,3 +48,12 @@ def test_a_pool_that_waits_for_a_node_is_waited_for_once(opened: Any, tmp_path: 
         for _ in range(3):
             assert count_there() == 0
         assert time.monotonic() - began < 3
+
+
+def test_a_model_is_cleared_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though its name begins another's, or is another's tag."""
+    monkeypatch.setattr(sys, "path", [str(ROOT / "integrations" / "engines"), *sys.path])
+    pages = importlib.import_module("penstock_engines.pages")
+    named = [("a", None), ("a/b", None), ("a/b/c", None), ("b", "a"), ("b/c", "a"), ("c", "a/b"), ("a:b", None), ("", None), ("", "a")]
+    prefixes = [pages.prefix_of("engine", model, tag) for model, tag in named]
+    assert not [(one, other) for one in prefixes for other in prefixes if one is not other and other.startswith(one)]

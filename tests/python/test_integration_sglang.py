@@ -138,7 +138,7 @@ def test_what_differs_shares_nothing(sglang: dict[str, Any], node: support.Node)
         assert storage.batch_set_v1(KEYS[:4], indices(4, pool.page_size)) == [True] * 4
     with penstock.open(node.tcp) as store:
         assert len(store) == 4 * len(storages)
-        name = f"sglang/a/model/tp1.0/kv/page_first.bfloat16.{PAGE_TOKENS}.{LAYERS * HEADS * DIM * 2 * 2}./{KEYS[0]}"
+        name = f"sglang/a%2Fmodel/tp1.0/kv/page_first.bfloat16.{PAGE_TOKENS}.{LAYERS * HEADS * DIM * 2 * 2}./{KEYS[0]}"
         good = store[name]
         for bad in (b"", good[:-1], good + b"x"):  # of another size is missing
             store[name] = bad

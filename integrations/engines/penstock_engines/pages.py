@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
+from urllib.parse import quote
 
 import penstock
 
@@ -30,6 +31,12 @@ def url_of(address: str) -> str:
     if address.startswith("penstock://"):
         return "node://" + address.removeprefix("penstock://")
     return address if "://" in address or address.startswith("mem:") else f"pool://{address}"
+
+
+def prefix_of(engine: str, model: str, tag: str | None = None) -> str:
+    """In front of a model's keys, and of no other's: names of models have slashes, and `Pages.clear` takes all that begins so."""
+    tagged = "" if tag is None else quote(tag, safe="") + ":"
+    return f"{engine}/{tagged}{quote(model, safe='')}/"
 
 
 class Pages:

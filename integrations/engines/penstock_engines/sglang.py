@@ -11,7 +11,7 @@ import torch
 from sglang.srt.mem_cache.hicache_storage import (HiCacheStorage, HiCacheStorageConfig, HiCacheStorageExtraInfo, PoolHitPolicy,
                                                   PoolName, PoolTransfer, PoolTransferResult)
 
-from .pages import Pages
+from .pages import Pages, prefix_of
 
 _log = logging.getLogger("penstock.engines")
 
@@ -45,9 +45,10 @@ class PenstockStorage(HiCacheStorage):
         url = extra.get("url") or os.environ.get("PENSTOCK_URL")
         if not url:
             raise ValueError("hicache-storage-backend-extra-config has no url, and PENSTOCK_URL is not set: where is the store?")
-        tag = f"{extra['extra_backend_tag']}/" if extra.get("extra_backend_tag") is not None else ""
+        tag = extra.get("extra_backend_tag")
+        prefix = prefix_of("sglang", str(storage_config.model_name or ""), None if tag is None else str(tag))
         self._config, self._in_place = storage_config, bool(extra.get("interface_v1", 0))
-        self._pages = Pages(url, f"sglang/{tag}{storage_config.model_name or ''}/", secret_file=extra.get("secret_file"))
+        self._pages = Pages(url, prefix, secret_file=extra.get("secret_file"))
         self.mem_pool_host: Any = None
         self.registered_pools: dict[str, Any] = {}
 
