@@ -94,6 +94,32 @@ def test_manifests_name_what_is_there() -> None:
             assert {str(port.get("targetPort", port["name"])) for port in service["ports"]} <= ports | {"tree"}
 
 
+def ports_of(workload: Document) -> dict[str, int]:
+    return {port["name"]: port["containerPort"] for port in workload["spec"]["template"]["spec"]["containers"][0]["ports"]}
+
+
+def is_selected(workload: Document, selector: Document) -> bool:
+    labels = workload["spec"]["template"]["metadata"]["labels"]
+    return (selector.get("matchLabels", {}).items() <= labels.items()
+            and all(labels.get(one["key"]) in one["values"] for one in selector.get("matchExpressions", [])))
+
+
+def test_the_network_lets_in_what_pods_serve() -> None:
+    """A policy that names ports, or a service, and the pods behind it agree on them."""
+    for each in documents():
+        pods = [one for one in workloads() if each["kind"] == "NetworkPolicy" and is_selected(one, each["spec"]["podSelector"])
+                or each["kind"] == "Service" and is_selected(one, {"matchLabels": each["spec"]["selector"]})]
+        for ports in map(ports_of, pods):
+            if each["kind"] == "Service":
+                assert all(port.get("targetPort", port["port"]) in {*ports, *ports.values()} for port in each["spec"]["ports"])
+            else:
+                rules = [{port["port"] for port in rule.get("ports", [])} or {*ports.values()} for rule in each["spec"]["ingress"]]
+                assert {*ports.values()} <= set.union(*rules), each["metadata"]["name"]
+    selected = [one for one in workloads() for each in documents()
+                if each["kind"] == "NetworkPolicy" and is_selected(one, each["spec"]["podSelector"])]
+    assert len(selected) == len(workloads())
+
+
 def test_what_lasts_stays_its_programs_alone() -> None:
     """By fsGroup a volume becomes its group's, and so does what lies in it whenever a pod begins, unless the folder is already:
     penstockd refuses what others may write."""
