@@ -316,6 +316,10 @@ def test_rules_and_panels_name_metrics_of_the_program() -> None:
     assert len(asked) > 100
     for name in {name for expr in asked for name in re.findall(r"\bpenstock_\w+", expr)}:
         assert name in there, name
+    rows = [line.split("\t") for line in said_by(support.BUILD / "penstockd", "--metrics").splitlines()]
+    labels = {"job", "instance", "le"}.union(*(row[3].split(", ") for row in rows))
+    for label in {label for expr in asked for group in re.findall(r"\bby \(([^)]*)\)", expr) for label in group.split(", ")}:
+        assert label in labels, label
 
 
 def test_promtool_takes_the_panels(tmp_path: pathlib.Path) -> None:
