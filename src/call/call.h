@@ -59,9 +59,17 @@ uint32_t pst_op_copies(const struct penstock_op *op);
 /* Of a view that has ended: the session of the channel that has it. */
 void pst_op_set_session(struct penstock_op *op, uint64_t session);
 uint64_t pst_op_session(const struct penstock_op *op);
-/* The trace that it belongs to, borrowed until it has ended; NULL: none. What is submitted again keeps it. */
-void pst_op_set_trace(struct penstock_op *op, const struct pst_traceparent *trace);
-const struct pst_traceparent *pst_op_trace(const struct penstock_op *op);
+/* The trace that it belongs to, borrowed until it has ended; NULL: none. Set before it is submitted; what is
+ * submitted again keeps it. */
+enum { PST_OP_TRACE = 4 }; /* of its words; words_priv.h has the others */
+static inline void pst_op_set_trace(struct penstock_op *op, const struct pst_traceparent *trace)
+{
+    op->reserved[PST_OP_TRACE] = (void *)(uintptr_t)trace;
+}
+static inline const struct pst_traceparent *pst_op_trace(const struct penstock_op *op)
+{
+    return op->reserved[PST_OP_TRACE];
+}
 /* The list that an operation underway will be pushed to. */
 struct pst_op_list *pst_op_done_list(const struct penstock_op *op);
 /* Writes to the list's descriptor, where it has one. */

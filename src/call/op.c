@@ -195,17 +195,6 @@ uint64_t pst_op_request(const struct penstock_op *op)
     return (uint64_t)(uintptr_t)op->reserved[OP_SHARD] >> OP_SHARD_BITS;
 }
 
-void pst_op_set_trace(struct penstock_op *op, const struct pst_traceparent *trace)
-{
-    pst_assert(!trace || pst_traceparent_fits(trace));
-    op->reserved[OP_TRACE] = (void *)(uintptr_t)trace;
-}
-
-const struct pst_traceparent *pst_op_trace(const struct penstock_op *op)
-{
-    return op->reserved[OP_TRACE];
-}
-
 struct pst_op_list *pst_op_done_list(const struct penstock_op *op)
 {
     pst_assert(op->reserved[OP_DONE_LIST]);

@@ -3,6 +3,7 @@
 #ifndef PST_CALL_WORDS_PRIV_H
 #define PST_CALL_WORDS_PRIV_H
 
+#include "call/call.h"
 #include "net/handshake.h"
 
 enum {
@@ -10,7 +11,7 @@ enum {
     OP_DONE_LIST,
     OP_DEADLINE,
     OP_SHARD,
-    OP_TRACE, /* which it belongs to; set before it is submitted, and stays */
+    OP_TRACE = PST_OP_TRACE,
     /* Of one that has ended: */
     OP_COPIES = OP_DEADLINE,
     OP_SESSION = OP_DEADLINE, /* of a view */

@@ -146,13 +146,13 @@ struct pst_traced {
     struct pst_span span;         /* which is kept if it has begun */
 };
 
-/* Has @ops belong to what this thread has named, or to none. @t: gets it, and stays until they have ended.
- * Return: whether there is a trace. */
-bool pst_traced_begin(struct pst_traced *t, struct penstock_op *ops, size_t count);
+/* What @count operations that this thread begins belong to; NULL: to none. @t: gets it, and stays until they
+ * have ended. */
+const struct pst_traceparent *pst_traced_begin(struct pst_traced *t, size_t count);
 /* All of them have ended, and it had begun. */
 void pst_traced_end(struct pst_traced *t, const struct penstock_op *ops, size_t count);
 /* The same of operations of a queue, which ends with the last of them; without memory they belong to none. */
-void pst_traced_submit(struct penstock_op *ops, size_t count);
+const struct pst_traceparent *pst_traced_submit(size_t count);
 void pst_traced_reaped(struct penstock_op *op);
 
 /* ---- view.c ---- */

@@ -382,13 +382,15 @@ void pst_run(struct penstock *store, struct penstock_op *ops, size_t count, cons
 {
     struct pst_op_list done = {0};
     struct pst_traced t;
-    bool traced = pst_traced_begin(&t, ops, count);
+    const struct pst_traceparent *trace = pst_traced_begin(&t, count);
 
     pst_enter(store);
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
+        pst_op_set_trace(&ops[i], trace);
         store->backend->submit(store, &ops[i], shards ? shards[i] : -1, &done);
+    }
     finish_run(store, &done, count);
-    if (pst_unlikely(traced))
+    if (pst_unlikely(trace))
         pst_traced_end(&t, ops, count);
 }
 
@@ -406,8 +408,10 @@ int pst_do_one(struct penstock *store, struct penstock_op *op)
 }
 
 /* From outside: what is the library's own is refused. */
-static void submit_given(struct penstock *store, struct penstock_op *op, struct pst_op_list *done)
+static void submit_given(struct penstock *store, struct penstock_op *op, const struct pst_traceparent *trace,
+                         struct pst_op_list *done)
 {
+    pst_op_set_trace(op, trace);
     if (pst_unlikely(op->flags & PST_WIRE_OWN_FLAGS || !pst_op_public(op))) {
         pst_op_begin(op, -1, done);
         pst_op_end(op, -EINVAL);
@@ -420,13 +424,13 @@ static void run_given(struct penstock *store, struct penstock_op *ops, size_t co
 {
     struct pst_op_list done = {0};
     struct pst_traced t;
-    bool traced = pst_traced_begin(&t, ops, count);
+    const struct pst_traceparent *trace = pst_traced_begin(&t, count);
 
     pst_enter(store);
     for (size_t i = 0; i < count; i++)
-        submit_given(store, &ops[i], &done);
+        submit_given(store, &ops[i], trace, &done);
     finish_run(store, &done, count);
-    if (pst_unlikely(traced))
+    if (pst_unlikely(trace))
         pst_traced_end(&t, ops, count);
 }
 
@@ -452,6 +456,7 @@ int penstock_batch(struct penstock *store, struct penstock_op *ops, size_t count
 
 int penstock_submit(struct penstock_queue *queue, struct penstock_op *ops, size_t count)
 {
+    const struct pst_traceparent *trace;
     struct penstock *store;
     int r;
 
@@ -462,10 +467,10 @@ int penstock_submit(struct penstock_queue *queue, struct penstock_op *ops, size_
     r = pst_store_check(store);
     if (r < 0)
         return r;
-    pst_traced_submit(ops, count);
+    trace = pst_traced_submit(count);
     pst_enter(store);
     for (size_t i = 0; i < count; i++)
-        submit_given(store, &ops[i], &queue->done);
+        submit_given(store, &ops[i], trace, &queue->done);
     store->backend->flush(store);
     queue->underway += count;
     pst_op_list_wake(&queue->done); /* the port is armed when a reap has looked */
@@ -517,7 +522,8 @@ int penstock_reap(struct penstock_queue *queue, struct penstock_op **ops, int ma
         pst_queue_drained(queue);
     for (; count < max && (ops[count] = pst_op_list_pop(&queue->done)); count++) {
         pst_explain(store, ops[count], ops[count]->result);
-        pst_traced_reaped(ops[count]);
+        if (pst_unlikely(pst_op_trace(ops[count])))
+            pst_traced_reaped(ops[count]);
     }
     pst_assert(queue->underway >= (size_t)count);
     pst_assert(count <= max);

@@ -70,24 +70,15 @@ static void span_end(struct pst_span *span)
 
 /* ---- operations ---- */
 
-static void have_all(struct penstock_op *ops, size_t count, const struct pst_traceparent *trace)
+const struct pst_traceparent *pst_traced_begin(struct pst_traced *t, size_t count)
 {
-    pst_assert(ops || count == 0);
-    for (size_t i = 0; i < count; i++)
-        pst_op_set_trace(&ops[i], trace);
-}
-
-bool pst_traced_begin(struct pst_traced *t, struct penstock_op *ops, size_t count)
-{
-    if (pst_likely(!pst_traceparent_is(&now))) {
-        have_all(ops, count, NULL);
-        return false;
-    }
+    if (pst_likely(!pst_traceparent_is(&now)))
+        return NULL;
     t->trace = now;
     t->left = count;
     span_begin(t);
-    have_all(ops, count, &t->trace);
-    return true;
+    pst_assert(pst_traceparent_fits(&t->trace));
+    return &t->trace;
 }
 
 void pst_traced_end(struct pst_traced *t, const struct penstock_op *ops, size_t count)
@@ -100,14 +91,11 @@ void pst_traced_end(struct pst_traced *t, const struct penstock_op *ops, size_t 
     span_end(&t->span);
 }
 
-void pst_traced_submit(struct penstock_op *ops, size_t count)
+const struct pst_traceparent *pst_traced_submit(size_t count)
 {
     struct pst_traced *t = pst_traceparent_is(&now) && count ? malloc(sizeof(*t)) : NULL;
 
-    if (t)
-        pst_traced_begin(t, ops, count);
-    else
-        have_all(ops, count, NULL);
+    return t ? pst_traced_begin(t, count) : NULL;
 }
 
 void pst_traced_reaped(struct penstock_op *op)
@@ -115,8 +103,7 @@ void pst_traced_reaped(struct penstock_op *op)
     const struct pst_traceparent *trace = pst_op_trace(op);
     struct pst_traced *t;
 
-    if (pst_likely(!trace))
-        return;
+    pst_assert(trace);
     t = pst_container_of(trace, struct pst_traced, trace);
     pst_op_set_trace(op, NULL);
     if (t->span.begin_ns)
