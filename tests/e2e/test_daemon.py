@@ -230,7 +230,7 @@ def test_every_listening_address_is_loopback(tmp_path: pathlib.Path) -> None:
 
 HEAD = struct.Struct("<4sHHI")  # magic, version, type, length of the body
 HELLO, REFUSED = 1, 9
-OLDEST, VERSION = 7, 7
+OLDEST, VERSION = 8, 8
 HELLO_BYTES = 108
 
 

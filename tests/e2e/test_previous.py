@@ -17,7 +17,7 @@ def test_previous_client_is_refused(previous: pathlib.Path, monkeypatch: pytest.
             patch.setattr(support, "BUILD", previous)
             done = support.penstock("--url", node.tcp, "ping")
         assert done.returncode == UNREACHABLE
-        assert f"the node speaks version {VERSION}, this client 2 to {PREVIOUS}".encode() in done.stderr
+        assert f"the node speaks version {VERSION}, this client {PREVIOUS} to {PREVIOUS}".encode() in done.stderr
         node.wait_for(f"version {PREVIOUS} asked for, {VERSION} to {VERSION} spoken")
         assert support.penstock("--url", node.tcp, "ping").returncode == 0
 

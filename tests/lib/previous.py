@@ -13,7 +13,7 @@ import support
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 COMMIT = [line for line in (ROOT / "tests/e2e/previous.txt").read_text().splitlines() if not line.startswith("#")][0]
-PREVIOUS, VERSION = 5, 7  # of the wire: that commit's, and this tree's
+PREVIOUS, VERSION = 7, 8  # of the wire: that commit's, and this tree's
 BUILD_S_MAX = 600
 
 

@@ -8,7 +8,7 @@ import os
 import socket
 import struct
 
-VERSION = 7
+VERSION = 8
 HELLO, PROOF, ADDRESS, READY, ATTACH = 1, 3, 5, 6, 10
 ASKS_FOR_STREAM = 1 << 3
 EAGER, REQUEST = 1, 3

@@ -242,14 +242,14 @@ static void strangers_are_told_apart(void **state)
     expect_stranger(answer, 0, -ECONNRESET, "the node closed the connection");
     boot_frame_head(answer, PST_BOOT_VERSION + 1, BOOT_CHALLENGE, BOOT_CHALLENGE_BYTES);
     expect_stranger(answer, BOOT_HEAD_BYTES + BOOT_CHALLENGE_BYTES, -EPROTONOSUPPORT,
-                    "the node speaks version 8, this client 7 to 7");
+                    "the node speaks version 9, this client 8 to 8");
     boot_frame_head(answer, 0, BOOT_CHALLENGE, BOOT_CHALLENGE_BYTES);
     expect_stranger(answer, BOOT_HEAD_BYTES + BOOT_CHALLENGE_BYTES, -EPROTONOSUPPORT,
-                    "the node speaks version 0, this client 7 to 7");
+                    "the node speaks version 0, this client 8 to 8");
     boot_frame_head(answer, 9, BOOT_REFUSED, 4);
     boot_refused_encode(BOOT_REFUSED_VERSION, answer + BOOT_HEAD_BYTES);
     expect_stranger(answer, BOOT_HEAD_BYTES + 4, -EPROTONOSUPPORT,
-                    "the node speaks version 9, this client 7 to 7");
+                    "the node speaks version 9, this client 8 to 8");
     /* One that claims to know the secret, welcomes, and cannot prove it. */
     boot_frame_head(at, PST_BOOT_VERSION, BOOT_CHALLENGE, BOOT_CHALLENGE_BYTES);
     boot_challenge_encode(&challenge, at + BOOT_HEAD_BYTES);
