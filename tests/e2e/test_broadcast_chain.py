@@ -342,7 +342,7 @@ def test_a_child_before_the_store_has_answered(tmp_path: pathlib.Path) -> None:
                     kinds[kind] = said.read(size)
                 port = struct.unpack_from("<H", kinds[JOIN], 14)[0]
                 with socket.create_connection(("127.0.0.1", port), 30) as child, child.makefile("rb") as answers:
-                    child.sendall(hello(FOLLOW, NAME) + frame(18, struct.pack("<H32xIB", 1, 0, 1) + text(b"g")))
+                    child.sendall(hello(FOLLOW, NAME) + frame(18, struct.pack("<H32xIB", 2, 0, 1) + text(b"g")))
                     last = b""
                     while head := answers.read(5):
                         size, kind = struct.unpack("<IB", head)
@@ -364,8 +364,8 @@ def test_a_member_has_an_address(store: DataStore, tree: pathlib.Path) -> None:
     hello(3, NAME) + frame(16, struct.pack("<QIBII", 1, 1, 1, 0, 0) + text(b"none")),
     hello(3, NAME) + frame(16, struct.pack("<QIBII", 77, 1, 1, 0, 0) + text(b"g")), hello(3, NAME) + frame(16, struct.pack("<QIBII", 1, 1, 99, 0, 0) + text(b"g")),
     hello(3, NAME) + frame(16, struct.pack("<QIBII", 1, 9, 3, 7, 1 << 31) + text(b"g")), hello(4, NAME), hello(4, NAME) + frame(18, b"short"),
-    hello(4, NAME) + frame(18, struct.pack("<H32sIB", 1, b"x" * 32, 0, 1) + text(b"g")), hello(4, NAME) + frame(18, struct.pack("<H32sIB", 9, b"", 0, 1) + text(b"g")),
-    hello(4, NAME) + frame(18, struct.pack("<H32sIB", 1, b"", 0, 1) + text(b"none")), hello(5, NAME), hello(0, NAME),
+    hello(4, NAME) + frame(18, struct.pack("<H32sIB", 2, b"x" * 32, 0, 1) + text(b"g")), hello(4, NAME) + frame(18, struct.pack("<H32sIB", 9, b"", 0, 1) + text(b"g")),
+    hello(4, NAME) + frame(18, struct.pack("<H32sIB", 2, b"", 0, 1) + text(b"none")), hello(5, NAME), hello(0, NAME),
 ])
 def test_peers_that_lie(store: DataStore, tree: pathlib.Path, stream: bytes) -> None:
     kind, place = call_store(store.tree_port, NAME, join(b"g", 1))
@@ -387,7 +387,7 @@ def test_a_child_that_is_of_another_broadcast(store: DataStore, tree: pathlib.Pa
     assert kind == PLACE
     digest = place[-32:] if key == "this" else bytes(32)
     with socket.create_connection(("127.0.0.1", store.tree_port), 30) as connection, connection.makefile("rb") as file:
-        connection.sendall(hello(FOLLOW, NAME) + frame(18, struct.pack("<H32sIB", 1, digest, following, 0) + text(b"g")))
+        connection.sendall(hello(FOLLOW, NAME) + frame(18, struct.pack("<H32sIB", 2, digest, following, 0) + text(b"g")))
         while head := file.read(5):
             size, kind = struct.unpack("<IB", head)
             payload = file.read(size)

@@ -86,7 +86,7 @@ def test_bytes_that_moved_are_found(store: DataStore, tmp_path: pathlib.Path) ->
 
 def test_the_port_is_told(store: DataStore) -> None:
     assert store.ask("GET", "/api/v1/transport") == (
-        200, {"tree_port": store.tree_port, "tree_tunnel": "/tree/", "version": 1, "broadcast_version": 1})
+        200, {"tree_port": store.tree_port, "tree_tunnel": "/tree/", "version": 1, "broadcast_version": 2})
 
 
 def test_force_reads_what_looks_the_same(store: DataStore, tmp_path: pathlib.Path) -> None:

@@ -98,7 +98,7 @@ def text(value: bytes) -> bytes:
 
 
 def join(group: bytes, port: int, number: int = 1, members: int = 4, host: bytes = b"127.0.0.1") -> bytes:
-    return frame(JOIN, struct.pack("<HQIH", 1, number, members, port) + text(host) + text(group))
+    return frame(JOIN, struct.pack("<HQIH", 2, number, members, port) + text(host) + text(group))
 
 
 def call_store(port: int, name: bytes, what: bytes) -> tuple[int, bytes]:

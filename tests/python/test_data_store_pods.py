@@ -242,7 +242,7 @@ def test_a_row_is_not_for_all(store: DataStore, pods: list[Pod], tree: pathlib.P
     owner.communicate(timeout=60)
     pods[0].run(f"ds.put('svc/m', {str(tree)!r}, contents=True)")
     code = "ds.get('svc/m', 'got', broadcast=ds.BroadcastWindow(world_size=2, group_id={!r}){})"
-    pods[1].run("ds.tree_client.BROADCAST_VERSION = 2\n" + code.format("version", ""))
+    pods[1].run("ds.tree_client.BROADCAST_VERSION = 3\n" + code.format("version", ""))
     pods[2].run(code.format("filters", ", filter_options='--exclude=sub'"))
     assert {told["group_id"] for told in metadata.fs_broadcasts()} == {"pods alone", "version", "filters"}
     assert files_of(pods[1].folder / "got/m") == files_of(tree) and set(files_of(pods[2].folder / "got/m")) == {"a file"}

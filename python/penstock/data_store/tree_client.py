@@ -20,7 +20,7 @@ from .websocket_tunnel import Tunnels, reach
 __all__ = ["TreeClient"]
 
 VERSION = 1
-BROADCAST_VERSION = 1
+BROADCAST_VERSION = 2
 NOT_FOUND, NO_SPACE, NOT_ALLOWED = 1, 3, 4  # the command's exit statuses
 MEMBERS_MAX = 20_000
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* broadcasts.c: which broadcasts there are, and what the source answers their members. */
-#include "files/relay/relay_priv.h"
+#include "files/relay/feed_priv.h"
 
 #include "base/clock.h"
 #include "base/list.h"
@@ -258,6 +258,7 @@ static void place_of(const struct broadcast *b, uint32_t rank, struct relay_plac
     struct pst_chain_place place;
 
     *out = (struct relay_place){.copies = b->tree.copies,
+                                .blake2b = plan->blake2b,
                                 .rank = rank,
                                 .piece_bytes = plan->pieces.piece_bytes,
                                 .pieces = plan->count,

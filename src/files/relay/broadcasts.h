@@ -14,7 +14,7 @@
 #include "files/chain/chain.h"
 
 enum {
-    PST_BROADCAST_VERSION = 1,           /* of its frames */
+    PST_BROADCAST_VERSION = 2,           /* of its frames */
     PST_BROADCASTS_MAX = 64,             /* then the one that was idle longest is forgotten */
     PST_BROADCAST_LIFE_MS = 3600 * 1000, /* after the last call for it */
     PST_BROADCAST_MEMBERS = 64,          /* that are reckoned with, unless the first says */

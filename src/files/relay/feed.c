@@ -3,7 +3,7 @@
  * feed.c: serves a child. Pieces go from the kernel's cache to the socket: a child that is slow holds its own
  * thread, and no memory. The socket's deadlines bound how long it may.
  */
-#include "files/relay/relay_priv.h"
+#include "files/relay/feed_priv.h"
 
 #include "base/clock.h"
 #include "base/ms.h"

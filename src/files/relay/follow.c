@@ -78,6 +78,7 @@ static int receive_plan(struct following *f)
 
     pst_assert(!m->has_plan);
     pst_assert(m->batches == 0);
+    m->plan.blake2b = f->place->blake2b;
     if (r == 0 &&
         (relay_plan_cut(&m->plan, f->place->piece_bytes) < 0 || m->plan.count != f->place->pieces)) {
         f->wrong = true;
@@ -134,7 +135,7 @@ static int take_piece(struct following *f, struct pst_reader *frame)
         f->wrong = true;
         return link_fail(f->link, -EPROTO, "the parent sent another piece than the next");
     }
-    pst_sha256(frame->at, frame->left, digest);
+    relay_digest(m->plan.blake2b, frame->at, frame->left, digest);
     if (memcmp(digest, m->plan.digests[piece], sizeof(digest)) != 0) {
         f->wrong = true;
         return link_fail(f->link, -EBADMSG, "piece %u is not what the source has", piece);

@@ -6,8 +6,8 @@
 #ifndef PST_FILES_MEMBER_PRIV_H
 #define PST_FILES_MEMBER_PRIV_H
 
+#include "files/relay/feed_priv.h"
 #include "files/relay/relay.h"
-#include "files/relay/relay_priv.h"
 
 enum {
     MEMBER_CONNECT_MS = 1500,

@@ -104,7 +104,10 @@ int relay_batch_take(struct pst_reader *frame, const uint8_t key[RELAY_KEY_BYTES
 int relay_send_place(struct link *link, const struct relay_place *place)
 {
     pst_assert((place->port != 0) == (place->host[0] != 0));
-    link_put_number(link, (place->may_leave ? RELAY_MAY_LEAVE : 0) | (place->copies ? RELAY_COPIES : 0), 1);
+    link_put_number(link,
+                    (place->may_leave ? RELAY_MAY_LEAVE : 0) | (place->copies ? RELAY_COPIES : 0) |
+                        (place->blake2b ? RELAY_BLAKE2B : 0),
+                    1);
     link_put_number(link, place->rank, 4);
     link_put_number(link, place->parent_rank, 4);
     link_put_number(link, place->port, 2);
@@ -129,6 +132,7 @@ int relay_receive_place(struct link *link, struct relay_place *out)
     flags = pst_read_number(&frame, 1);
     place.may_leave = flags & RELAY_MAY_LEAVE;
     place.copies = flags & RELAY_COPIES;
+    place.blake2b = flags & RELAY_BLAKE2B;
     place.rank = (uint32_t)pst_read_number(&frame, 4);
     place.parent_rank = (uint32_t)pst_read_number(&frame, 4);
     place.port = (uint16_t)pst_read_number(&frame, 2);

@@ -3,17 +3,19 @@
  * relay_priv.h: the parts of a pipelined broadcast, and the frames that members and source exchange.
  *
  *     plan.c        what is broadcast: the manifest, its pieces and their digests
- *     feed.c        serves a child: the store's part and a member's alike
+ *     feed.c        serves a child: the store's part and a member's alike (feed_priv.h)
  *     call.c        a member's calls to the store
  *     follow.c      a member fetches from its parent
  *     member.c      all that a member does
  *     broadcasts.c  the store's side: broadcasts by group and name, and what it answers
  *     tree.c        the source's tree: its plan, and digests as they are needed; sign.c its word for them
+ *     digest.c      digests of pieces
  *     sink.c        a member whose tree gets a place in a folder
  *
- * A digest of a piece is SHA-256. That of the transfer of one tree between two sides, which trust each other,
- * is keyed: each could make other bytes with the same one, and here members in between must not be able to.
- * The source signs digests, and every member has the key from the store.
+ * A digest of a piece is SHA-256, or where the source's processor has no instructions for that BLAKE2b, the
+ * first 32 bytes. That of the transfer of one tree between two sides, which trust each other, is keyed: each
+ * could make other bytes with the same one, and here members in between must not be able to. The source signs
+ * digests, and every member has the key from the store.
  */
 #ifndef PST_FILES_RELAY_PRIV_H
 #define PST_FILES_RELAY_PRIV_H
@@ -54,7 +56,7 @@ enum relay_word {
 };
 
 /* Of PLACE. */
-enum relay_place_flags { RELAY_MAY_LEAVE = 1, RELAY_COPIES = 2 };
+enum relay_place_flags { RELAY_MAY_LEAVE = 1, RELAY_COPIES = 2, RELAY_BLAKE2B = 4 };
 /* Of FOLLOW. */
 enum relay_follow_flags { RELAY_WANTS_PLAN = 1 };
 
@@ -66,7 +68,8 @@ struct relay_plan {
     struct pst_pieces pieces; /* of @m and @starts */
     uint32_t count;           /* of pieces */
     uint32_t batch_pieces, batch_count;
-    uint8_t manifest_digest[PST_SHA256_BYTES]; /* of the entries and the pieces' length */
+    uint8_t manifest_digest[PST_SHA256_BYTES]; /* SHA-256 of the entries and the pieces' length */
+    bool blake2b;                              /* digests of pieces are, and not SHA-256 */
     /* Of a batch: known once it has been made, or has come. */
     uint8_t (*digests)[PST_SHA256_BYTES];
     uint8_t (*signatures)[RELAY_SIGNATURE_BYTES];
@@ -85,6 +88,13 @@ int relay_batch_send(struct link *link, const struct relay_plan *plan, uint32_t 
 int relay_batch_take(struct pst_reader *frame, const uint8_t key[RELAY_KEY_BYTES], struct relay_plan *plan,
                      uint32_t batch);
 
+/* ---- digest.c ---- */
+
+/* Of a piece; @blake2b: as the source has said. */
+void relay_digest(bool blake2b, const void *data, size_t bytes, uint8_t out[PST_SHA256_BYTES]);
+/* Whether a source on this processor takes BLAKE2b: it has no instructions for SHA-256. */
+bool relay_prefers_blake2b(void);
+
 /* ---- sign.c ---- */
 
 struct relay_signer;
@@ -101,7 +111,7 @@ bool relay_verify(const uint8_t public_key[RELAY_KEY_BYTES], const struct relay_
 
 /* Where a member stands, as the store says. */
 struct relay_place {
-    bool may_leave, copies;
+    bool may_leave, copies, blake2b;
     uint32_t rank, parent_rank;
     uint16_t port; /* 0: the parent is the source */
     char host[PST_CHAIN_HOST_BYTES_MAX + 1];
@@ -112,61 +122,6 @@ struct relay_place {
 
 int relay_send_place(struct link *link, const struct relay_place *place);
 int relay_receive_place(struct link *link, struct relay_place *out);
-
-/* ---- feed.c ---- */
-
-/*
- * From what a child is served: pieces that are there, read from their files. One child at a time; a new one
- * takes the place of another, which the store has moved.
- */
-struct relay_feed {
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    const struct relay_plan *plan; /* NULL: it has not come yet */
-    uint32_t have;
-    bool over;                   /* nobody is served any more */
-    char fault[PST_FAULT_BYTES]; /* a file that cannot be read; "": none */
-    uint64_t children;           /* so many have come: the number of the newest */
-    struct link *child;          /* NULL: none is served */
-    bool child_done;             /* the newest has everything */
-    uint32_t served;             /* pieces that some child was sent, */
-    uint64_t served_ms; /* and when the last of them was: one that comes again and again keeps nobody */
-    const struct relay_feed_ops *ops;
-    void *ctx;
-};
-
-struct relay_feed_ops {
-    /* A file for reading, which the feed closes. Return: -errno. */
-    int (*open)(void *ctx, uint32_t entry);
-    /* Makes the digests of a batch; NULL: they are known with its pieces. Return: 0, or -errno and the file
-     * at fault in *@entry. */
-    int (*make_batch)(void *ctx, uint32_t batch, uint32_t *entry);
-};
-
-/* A child's FOLLOW. */
-struct relay_follow {
-    char group[RELAY_GROUP_BYTES_MAX + 1];
-    uint8_t key[RELAY_KEY_BYTES];
-    uint32_t next;
-    bool wants_plan;
-};
-
-void relay_feed_init(struct relay_feed *feed, const struct relay_feed_ops *ops, void *ctx);
-void relay_feed_fini(struct relay_feed *feed);
-void relay_feed_plan(struct relay_feed *feed, const struct relay_plan *plan, uint32_t have);
-/* Another piece is there. */
-void relay_feed_add(struct relay_feed *feed);
-/* Ends it: whoever is served is told, and nobody is from then on. */
-void relay_feed_end(struct relay_feed *feed);
-/* Waits until the newest child has everything, @ms long at the most. */
-void relay_feed_wait(struct relay_feed *feed, uint32_t ms);
-/* When a piece was sent that no child had been sent. */
-uint64_t relay_feed_served_ms(struct relay_feed *feed);
-/* Return: 0 or the link's error. */
-int relay_receive_follow(struct link *link, struct relay_follow *out);
-/* Serves a child of the broadcast with @key, of @count pieces, to its end. Return: 0 or the link's error. */
-int relay_feed_serve(struct relay_feed *feed, struct link *link, const struct relay_follow *follow,
-                     const uint8_t key[RELAY_KEY_BYTES], uint32_t count);
 
 /* ---- tree.c ---- */
 
@@ -182,6 +137,8 @@ struct relay_tree {
     pthread_mutex_t lock; /* of batches that are made */
     bool *made;
 };
+
+struct relay_feed_ops;
 
 /* Its context is a tree. */
 extern const struct relay_feed_ops relay_tree_ops;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tree.c: the source's tree. It is listed when the broadcast begins; a batch is read for the digests of its
  * pieces when the first child comes to it, shortly before it is sent. */
-#include "files/relay/relay_priv.h"
+#include "files/relay/feed_priv.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -46,7 +46,7 @@ static int tree_read_batch(struct relay_tree *tree, uint32_t batch, uint32_t *en
     for (uint32_t piece = first; r == 0 && piece < first + relay_batch_count(plan, batch); piece++) {
         r = tree_read_piece(tree, piece, buffer, &fd, entry);
         if (r == 0)
-            pst_sha256(buffer, pst_piece_length(&plan->pieces, piece), plan->digests[piece]);
+            relay_digest(plan->blake2b, buffer, pst_piece_length(&plan->pieces, piece), plan->digests[piece]);
     }
     return r;
 }
@@ -110,6 +110,7 @@ static int tree_cut(struct relay_tree *tree, uint32_t members)
     r = relay_plan_cut(&tree->plan, pst_piece_bytes(members, m->file_bytes));
     if (r < 0)
         return r;
+    tree->plan.blake2b = relay_prefers_blake2b();
     tree->made = calloc(tree->plan.batch_count, sizeof(*tree->made));
     tree->signer = relay_signer_open(tree->key);
     return tree->made && tree->signer ? 0 : -ENOMEM;
