@@ -21,6 +21,7 @@ from scrapes import gets_while_scraped
 from ssd import gets_while_putting, gets_while_spilling, reads, spill
 from traces import CLIENTS, NODES, PERCENT, SHARDS, SHARES, pool_hits, trace_hits
 from trees import LARGE, SMALL, anew, changed, pooled, tunnel, unchanged
+from weights import against_gloo, publish
 
 KIB = 1 << 10
 RUN_S = 2
@@ -272,6 +273,8 @@ FIGURES = (
     Figure("view100m", 3.0, "us", "python", "ray.get of 100 MB", against("view100m", 0), True),
     Figure("statedict1g_load", 1.0, "B/s", "python", "safetensors' load_file and copy, tmpfs", against("statedict1g_load", STATE_BYTES)),
     Figure("weights_delta", 10.0, "us", "python", "all of 512 MiB; ours with 1 tensor in 20 changed, and named", against("weights_delta", 0), True),
+    Figure("weights_publish4", 0.83, "s", "namespaces", "1 GiB over one link of 1 Gbit/s; 4 receivers", publish, True),
+    Figure("weights_gloo", 1.5, "s", "namespaces python", "torch.distributed's gloo, 128 MiB to 4 receivers, the same links", against_gloo, True),
     Figure("statedict1g_view", 1.5, "B/s", "python", "safetensors' load_file, tmpfs, every page read", against("statedict1g_view", STATE_BYTES)),
     Figure("tensor_handoff", 50.0, "B/s", "python", "torch.save and torch.load, tmpfs", against("tensor_handoff", STATE_BYTES)),
     Figure("py_batch128_local", 0.77, "ops/s", "", "the C library, mem:", batches),
