@@ -83,6 +83,7 @@ static bool set_up(struct pst_post *post, const char *url, uint32_t timeout_ms)
     static const char *const lines[] = {"Content-Type: application/json", "Expect:"};
     CURL *curl = post->curl = lib.curl_easy_init();
 
+    pst_assert(!post->headers);
     for (size_t i = 0; i < pst_count_of(lines) && curl; i++) {
         struct curl_slist *longer = lib.curl_slist_append(post->headers, lines[i]);
 
@@ -120,6 +121,7 @@ int pst_post_open(const char *url, uint32_t timeout_ms, struct pst_post **out, c
         pst_post_close(post);
         return -ENOMEM;
     }
+    pst_assert(post->curl);
     *out = post;
     return 0;
 }
@@ -130,6 +132,7 @@ int pst_post_send(struct pst_post *post, struct pst_bytes body, char fault[PST_F
     CURLcode code;
     long status = 0;
 
+    pst_assert(curl && post->headers);
     pst_assert(body.data);
     lib.curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)body.len);
     lib.curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body.data);

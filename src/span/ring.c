@@ -186,6 +186,7 @@ static uint32_t copy_first(struct pst_span *to)
 {
     uint32_t count = (uint32_t)pst_min(ring.count, MESSAGE_SPANS);
 
+    pst_assert(ring.first < RING_SPANS);
     for (uint32_t i = 0; i < count; i++)
         to[i] = ring.spans[(ring.first + i) % RING_SPANS];
     return count;
@@ -239,6 +240,7 @@ static void *thread_main(void *arg)
     struct pst_span *spans = arg;
     uint64_t end_ns = UINT64_MAX;
 
+    pst_assert(spans);
     pthread_mutex_lock(&ring.lock);
     while (!ring.ending || (ring.count > 0 && pst_now_ns() < end_ns)) {
         uint64_t until_ns = pst_deadline_ns(pst_now_ns(), PAUSE_MS);
@@ -284,6 +286,7 @@ static int read_share(const char *text, uint32_t *out, char *fault)
         return -EINVAL;
     }
     *out = (uint32_t)pst_max((uint64_t)(ratio * SAMPLE_ALL), 1);
+    pst_assert(*out <= SAMPLE_ALL);
     return 0;
 }
 
@@ -293,6 +296,7 @@ static int start_thread(void)
     sigset_t all, before;
     int r = -ENOMEM;
 
+    pst_assert(!ring.spans && ring.count == 0);
     ring.spans = calloc(RING_SPANS, sizeof(*ring.spans));
     sigfillset(&all); /* a collector that goes away is no signal, and the program's are not for this thread */
     pthread_sigmask(SIG_BLOCK, &all, &before);

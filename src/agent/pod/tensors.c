@@ -41,6 +41,7 @@ int tensors_open(struct pst_pod *pod)
 {
     struct pod_tensors *tensors = calloc(1, sizeof(*tensors));
 
+    pst_assert(!pod->tensors);
     if (!tensors)
         return -ENOMEM;
     pthread_mutex_init(&tensors->lock, NULL);
@@ -94,6 +95,8 @@ static int memory_new(struct pod_tensors *tensors, const struct pst_gpu_handle *
 {
     struct pod_memory *memory;
 
+    pst_assert(tensors->memory_count <= POD_MEMORIES_MAX);
+    pst_assert((fd < 0) == (handle->kind == PST_GPU_CUDA));
     if (tensors->memory_count == POD_MEMORIES_MAX)
         return -ENOSPC;
     memory = calloc(1, sizeof(*memory));
@@ -125,6 +128,7 @@ static int memory_attach(struct pod_tensors *tensors, struct pod_tensor *tensor,
     struct stat st = {0};
     int fd = -1, r = 0;
 
+    pst_assert(!tensor->memory);
     if (is_host && handle->descriptor >= came->count)
         return -EBADF;
     if (is_host) {
@@ -174,6 +178,7 @@ static uint32_t tensors_at(const struct pod_tensors *tensors, const char *key)
         else
             high = middle;
     }
+    pst_assert(low == high && low <= tensors->count);
     return low;
 }
 
@@ -275,6 +280,7 @@ static int batch_check(struct pod_tensors *tensors, const struct pod_batch *batc
     struct pod_tensor *itself = batch->below ? tensors_get(tensors, batch->below) : NULL;
     int r = 0;
 
+    pst_assert(batch->count > 0);
     if (batch->below)
         below = tensors_below(tensors, batch->below);
     *replaced = below.end - below.begin + (itself ? 1 : 0);
@@ -290,6 +296,7 @@ static int batch_check(struct pod_tensors *tensors, const struct pod_batch *batc
         (*replaced)++;
         r = check_replaced(&known, old, owner, fault);
     }
+    pst_assert(*replaced <= tensors->count);
     return r;
 }
 
@@ -323,6 +330,7 @@ static uint32_t batch_merge(struct pod_tensors *tensors, struct pod_batch *batch
             tensor_free(tensors, tensors->all[old++]);
         into[count++] = batch->tensors[new ++];
     }
+    pst_assert(count >= batch->count);
     return count;
 }
 
@@ -389,6 +397,7 @@ static int tensors_put_locked(struct pod_tensors *tensors, struct pod_batch *bat
     batch->count = 0;
     free(tensors->all);
     tensors->all = into;
+    pst_assert(tensors->count <= POD_TENSORS_MAX);
     return 0;
 }
 

@@ -3,7 +3,7 @@
  * store.c: opening, and waiting. One thread at a time leads: it polls for everyone; the others sleep until
  * something of theirs has ended or the leader leaves. Nobody polls when nobody waits.
  */
-#include "client/client_priv.h"
+#include "client/api/trace_priv.h"
 
 #include "base/clock.h"
 #include "base/ms.h"

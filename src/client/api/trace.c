@@ -4,7 +4,7 @@
  * begins operations notes it in them, since another thread may send them. If the environment names a
  * collector, what was begun together is a span there.
  */
-#include "client/client_priv.h"
+#include "client/api/trace_priv.h"
 
 #include "base/clock.h"
 
