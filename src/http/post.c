@@ -6,9 +6,12 @@
 
 #ifdef PST_CURL_HEADERS
 
+#include "base/clock.h"
+
 #include <curl/curl.h>
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdatomic.h>
 
 enum { CONNECT_MS_MAX = 2000, URL_BYTES_MAX = 2000 };
 
@@ -37,6 +40,7 @@ static struct {
 struct pst_post {
     CURL *curl;
     struct curl_slist *headers;
+    _Atomic uint64_t end_ns; /* UINT64_MAX: none */
 };
 
 static int loaded; /* 0 or -ELIBACC */
@@ -78,6 +82,18 @@ static size_t drop_answer(char *data, size_t size, size_t count, void *arg)
     return size * count;
 }
 
+/* libcurl asks now and then, each second at the latest. Return: whether to end it. */
+static int is_over(void *arg, curl_off_t down_bytes, curl_off_t down, curl_off_t up_bytes, curl_off_t up)
+{
+    const struct pst_post *post = arg;
+
+    (void)down_bytes;
+    (void)down;
+    (void)up_bytes;
+    (void)up;
+    return pst_now_ns() >= atomic_load(&post->end_ns);
+}
+
 static bool set_up(struct pst_post *post, const char *url, uint32_t timeout_ms)
 {
     static const char *const lines[] = {"Content-Type: application/json", "Expect:"};
@@ -98,7 +114,10 @@ static bool set_up(struct pst_post *post, const char *url, uint32_t timeout_ms)
            lib.curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, (long)timeout_ms) == CURLE_OK &&
            lib.curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, (long)pst_min(timeout_ms, CONNECT_MS_MAX)) ==
                CURLE_OK &&
-           lib.curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, drop_answer) == CURLE_OK;
+           lib.curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, drop_answer) == CURLE_OK &&
+           lib.curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, is_over) == CURLE_OK &&
+           lib.curl_easy_setopt(curl, CURLOPT_XFERINFODATA, post) == CURLE_OK &&
+           lib.curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L) == CURLE_OK;
 }
 
 int pst_post_open(const char *url, uint32_t timeout_ms, struct pst_post **out, char fault[PST_FAULT_BYTES])
@@ -116,6 +135,8 @@ int pst_post_open(const char *url, uint32_t timeout_ms, struct pst_post **out, c
         return -ELIBACC;
     }
     post = calloc(1, sizeof(*post));
+    if (post)
+        atomic_store(&post->end_ns, UINT64_MAX);
     if (!post || !set_up(post, url, timeout_ms)) {
         snprintf(fault, PST_FAULT_BYTES, "out of memory");
         pst_post_close(post);
@@ -143,6 +164,11 @@ int pst_post_send(struct pst_post *post, struct pst_bytes body, char fault[PST_F
     }
     lib.curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
     return (int)status;
+}
+
+void pst_post_end_by(struct pst_post *post, uint64_t ns)
+{
+    atomic_store(&post->end_ns, ns);
 }
 
 struct pst_post *pst_post_close(struct pst_post *post)
@@ -173,6 +199,12 @@ int pst_post_send(struct pst_post *post, struct pst_bytes body, char fault[PST_F
     pst_assert(!post); /* none was opened */
     snprintf(fault, PST_FAULT_BYTES, "penstock was built without libcurl");
     return -EIO;
+}
+
+void pst_post_end_by(struct pst_post *post, uint64_t ns)
+{
+    (void)ns;
+    pst_assert(!post);
 }
 
 struct pst_post *pst_post_close(struct pst_post *post)

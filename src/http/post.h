@@ -17,6 +17,8 @@ struct pst_post;
 int pst_post_open(const char *url, uint32_t timeout_ms, struct pst_post **out, char fault[PST_FAULT_BYTES]);
 /* Return: the status, or -EIO with the reason in @fault: nobody answered, or not in time. */
 int pst_post_send(struct pst_post *post, struct pst_bytes body, char fault[PST_FAULT_BYTES]);
+/* Any thread: from then on nothing is waited for, the one underway included, to about a second. */
+void pst_post_end_by(struct pst_post *post, uint64_t ns);
 /* NULL is fine. Returns NULL. */
 struct pst_post *pst_post_close(struct pst_post *post);
 

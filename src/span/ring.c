@@ -403,6 +403,7 @@ void pst_spans_close(void)
     atomic_store(&pst_spans_share, 0);
     pthread_mutex_lock(&ring.lock);
     ring.ending = true;
+    pst_post_end_by(ring.post, pst_deadline_ns(pst_now_ns(), END_MS));
     pthread_cond_broadcast(&ring.stirred);
     pthread_mutex_unlock(&ring.lock);
     pthread_join(ring.thread, NULL);

@@ -49,7 +49,7 @@ struct pst_span {
 
 /* @settings: borrowed during the call; without `otlp` it stays off. Return: 0, or -errno with @fault. */
 int pst_spans_open(const struct pst_span_settings *settings, char fault[PST_FAULT_BYTES]);
-/* Sends what there is, for a second at the most. Nobody pushes any more. */
+/* Sends what there is, for a second, or two if the collector hangs. Nobody pushes any more. */
 void pst_spans_close(void);
 /* Of a library, whose process may have opened it itself, or not know of it: opens it unless that was tried
  * before, to end with the process. Return: 0, also then, or -errno. */

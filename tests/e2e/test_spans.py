@@ -10,7 +10,7 @@ from typing import Iterator
 import metrics
 import pytest
 import support
-from collector import Collector, Span, collector
+from collector import HANGS, Collector, Span, collector
 from data_store import DataStore
 from support import penstock, start_node, wait_until
 
@@ -101,6 +101,16 @@ def test_a_collector_that_is_not_there() -> None:
         assert get(node.tcp, PENSTOCK_OTLP=url) == 1
         node.stop()
         assert node.log().count("otlp: ") == 1
+
+
+def test_a_collector_that_hangs(gets: Collector) -> None:
+    gets.status = HANGS
+    with start_node(*NODE, "--otlp", gets.url) as node:
+        assert get(node.tcp, PENSTOCK_OTLP=gets.url) == 1
+        wait_until("it was asked", lambda: len(gets.asked) >= 2)
+        assert get(node.tcp) == 1
+        node.stop()
+    assert not gets.spans()
 
 
 def test_a_collector_that_is_busy_for_a_while(gets: Collector) -> None:

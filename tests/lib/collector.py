@@ -11,6 +11,7 @@ from typing import Any, Iterator
 
 from support import wait_until
 
+HANGS = 0  # as a status: it takes the request, and never answers
 KINDS = {1: "internal", 2: "server", 3: "client"}
 
 
@@ -52,6 +53,7 @@ class Collector:
         self.status = 200
         self.asked: list[tuple[str, str]] = []  # path and content type of each request
         self.bodies: list[bytes] = []
+        self.ends = threading.Event()
         collector = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -61,6 +63,9 @@ class Collector:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 collector.asked.append((self.path, self.headers["Content-Type"]))
                 status = collector.status
+                if status == HANGS:
+                    collector.ends.wait()
+                    return
                 if status == 200:
                     collector.bodies.append(body)
                 self.send_response(status)
@@ -85,6 +90,7 @@ class Collector:
         return self.spans(trace)
 
     def close(self) -> None:
+        self.ends.set()
         self.server.shutdown()
         self.server.server_close()
 
