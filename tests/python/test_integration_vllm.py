@@ -26,7 +26,8 @@ OURS = ROOT / "integrations" / "engines"
 sys.path.insert(0, str(OURS))
 
 from penstock_engines import pages  # noqa: E402
-from vllm.v1.kv_offload.base import LookupResult, ReqContext, ScheduleEndContext, make_offload_key  # noqa: E402
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.events import OffloadingEventsTracker  # noqa: E402
+from vllm.v1.kv_offload.base import LookupResult, Medium, ReqContext, ScheduleEndContext, make_offload_key  # noqa: E402
 from vllm.v1.kv_offload.config import (OffloadingCacheConfig, OffloadingConfig, OffloadingGroupConfig,  # noqa: E402
                                        OffloadingModelConfig, OffloadingParallelConfig)
 from vllm.v1.kv_offload.tiering.spec import TieringOffloadingSpec  # noqa: E402
@@ -137,8 +138,10 @@ def test_another_engine_finds_chunks(node: support.Node) -> None:
     assert other.get([*chunks, 99]) == chunks
     assert engine.get(list(chunks)) == chunks  # from host memory
     other.put({50: chunk(50)})
-    told = [event for event in other.manager.take_events() if event.medium is None]
+    told = [event for event in other.manager.take_events() if event.medium is not Medium.CPU]
     assert [event.keys for event in told] == [[key(50)]] and not told[0].removed
+    sent, = OffloadingEventsTracker(other.spec.kv_events_config).take_events(told)  # what vLLM makes of them
+    assert (sent.medium, sent.block_hashes) == ("STORAGE", [50])
     for one in (engine, other):
         one.close()
 

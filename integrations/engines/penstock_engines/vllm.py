@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from vllm.logger import init_logger
-from vllm.v1.kv_offload.base import (Locality, LookupResult, OffloadingEvent, OffloadKey, ReqContext, RequestOffloadingContext,
-                                     ScheduleEndContext)
+from vllm.v1.kv_offload.base import (Locality, LookupResult, Medium, OffloadingEvent, OffloadKey, ReqContext,
+                                     RequestOffloadingContext, ScheduleEndContext)
 from vllm.v1.kv_offload.file_mapper import FileMapper
 from vllm.v1.kv_offload.tiering.async_lookup import AsyncLookupManager
 from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager, TransferJob
@@ -67,6 +67,8 @@ class PenstockTier(SecondaryTierManager):
     penstock.Error
         The store cannot be opened.
     """
+
+    medium = Medium.STORAGE  # vLLM has no word in its KV events for a tier that names none
 
     def __init__(self, offloading_spec: OffloadingSpec, primary_kv_view: memoryview, tier_type: str, url: str = "",
                  secret_file: str | None = None, threads: int = THREADS, enable_kv_events: bool = False, locality: str | None = None,
