@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import support
 from members import master, member
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -34,6 +35,31 @@ def opened_mooncake(url: str) -> Callable[[], int]:
 def opened(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setattr(sys, "path", [str(ROOT / "integrations" / request.param), *sys.path])
     yield {"engines": opened_pages, "mooncake": opened_mooncake}[request.param]
+
+
+def test_more_bytes_than_pass_within_the_time_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [str(ROOT / "integrations/engines"), *sys.path])
+    module = importlib.import_module("penstock_engines.pages")
+    monkeypatch.setattr(module, "CALL_S", 0.5)
+    size, keys, room = 1 << 20, [str(i) for i in range(1024)], bytearray(1 << 30)
+    with support.start_node("--dram", "1200M", "--listen", "127.0.0.1:0") as node:
+        pages = module.Pages(node.tcp + "?lane=tcp", "p/")
+        rooms = [memoryview(room)[i * size:(i + 1) * size] for i in range(len(keys))]
+        assert all(pages.put(keys, rooms))
+        assert pages.get_into(keys, rooms) == [size] * len(keys)
+        pages.close()
+
+
+def test_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [str(ROOT / "integrations/engines"), *sys.path])
+    module = importlib.import_module("penstock_engines.pages")
+    monkeypatch.setattr(module, "BATCH_BYTES", 10)
+    monkeypatch.setattr(module, "BATCH_KEYS", 3)
+    for places, counts in ((["key"] * 7, [3, 3, 1]), ([(4096, 4), b"four!!", (0, 1)], [2, 1]), ([b"x" * 20, [b"1234", b"56"], b"x" * 20], [1, 1, 1]),
+                           ([(0, 5)] * 4, [2, 2]), ([], [])):
+        batches = list(module._batches([(str(i), place) for i, place in enumerate(places)]))
+        assert [len(batch) for batch in batches] == counts
+        assert [place for batch in batches for _, place in batch] == places
 
 
 def test_a_pool_that_waits_for_a_node_is_waited_for_once(opened: Any, tmp_path: pathlib.Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import itertools
 import logging
 import os
 import time
@@ -16,6 +15,8 @@ import penstock
 _log = logging.getLogger("penstock.engines")
 
 BATCH_KEYS = 4096
+BATCH_BYTES = 128 << 20
+"""A call has one time for all of its pages, so it has no more of them than pass within that time over a slow network, too."""
 CALL_S = 5.0
 PAUSE_S = 30.0
 _EXISTS = 2
@@ -124,7 +125,7 @@ class Pages:
 
     def _each(self, what: str, call: Callable[[list[str], list[object]], Sequence[object]], keys: Sequence[str],
               values: Sequence[object] | None = None) -> list[tuple[int, object]]:
-        """Of each key a result and what came of it, by calls of at most `BATCH_KEYS`."""
+        """Of each key a result and what came of it, by calls of at most `BATCH_KEYS` and `BATCH_BYTES`."""
         if values is not None and len(values) != len(keys):
             raise ValueError(f"{what}: {len(keys)} keys and {len(values)} places")
         found: list[tuple[int, object]] = []
@@ -161,7 +162,24 @@ class Pages:
             _log.warning("%s: %s", what, error)
 
 
-def _batches(items: Iterable[T]) -> Iterator[list[T]]:
-    left = iter(items)
-    while batch := list(itertools.islice(left, BATCH_KEYS)):
+def _batches(items: Iterable[tuple[str, object]]) -> Iterator[list[tuple[str, object]]]:
+    batch: list[tuple[str, object]] = []
+    size = 0
+    for item in items:
+        more = _bytes_of(item[1])
+        if batch and (len(batch) == BATCH_KEYS or size + more > BATCH_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(item)
+        size += more
+    if batch:
         yield batch
+
+
+def _bytes_of(place: object) -> int:
+    """Of a page: an address and its size, or a buffer or several. What is asked for without a place is small."""
+    if isinstance(place, str):
+        return 0
+    if isinstance(place, tuple):
+        return int(place[1])
+    return sum(map(_bytes_of, place)) if isinstance(place, list) else memoryview(place).nbytes  # type: ignore[arg-type]
