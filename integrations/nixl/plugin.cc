@@ -35,25 +35,30 @@ nixl_status_t StatusOf(int result) {
 
 class Object : public nixlBackendMD {
  public:
-  explicit Object(std::string key) : nixlBackendMD(true), key(std::move(key)) {}
+  explicit Object(std::string name) : nixlBackendMD(true), key(std::make_shared<std::string>(std::move(name))) {}
 
-  const std::string key;
+  const std::shared_ptr<const std::string> key;  // its transfers', too: it may be deregistered before they end
 };
 
-// Memory that the transport knows of.
+// Memory that the transport knows of, if it has room for more; else it moves more slowly.
 class Memory : public nixlBackendMD {
  public:
-  Memory(penstock *store, void *addr) : nixlBackendMD(true), store_(store), addr_(addr) {}
-  ~Memory() override { penstock_deregister(store_, addr_); }
+  Memory(penstock *store, void *addr, bool known)
+      : nixlBackendMD(true), store_(store), addr_(addr), known_(known) {}
+  ~Memory() override {
+    if (known_) penstock_deregister(store_, addr_);
+  }
 
  private:
   penstock *store_;
   void *addr_;
+  bool known_;
 };
 
 class Transfer : public nixlBackendReqH {
  public:
   std::vector<penstock_op> ops;
+  std::vector<std::shared_ptr<const std::string>> keys;
   size_t underway = 0;
   nixl_status_t status = NIXL_SUCCESS;  // of the first operation that failed
 };
@@ -91,7 +96,7 @@ class Engine : public nixlBackendEngine {
  private:
   std::string Param(const char *name, const char *variable, const char *otherwise) const;
   std::string KeyOf(const nixlBlobDesc &object) const;
-  void Reap(int timeout_ms) const;
+  int Reap(int timeout_ms) const;
 
   std::string prefix_;
   penstock *store_ = nullptr;
@@ -100,7 +105,10 @@ class Engine : public nixlBackendEngine {
 };
 
 std::string Engine::Param(const char *name, const char *variable, const char *otherwise) const {
-  if (auto found = getCustomParams().find(name); found != getCustomParams().end()) return found->second;
+  auto found = getCustomParams().find(name);
+  const bool given = found != getCustomParams().end();
+  // An empty one is what NIXL tells of the back end's parameters, and what its callers give back.
+  if (given && !(variable && found->second.empty())) return found->second;
   const char *value = variable ? getenv(variable) : nullptr;
   return value ? value : otherwise;
 }
@@ -138,8 +146,9 @@ nixl_status_t Engine::registerMem(const nixlBlobDesc &mem, const nixl_mem_t &kin
   if (kind != DRAM_SEG) return NIXL_ERR_NOT_SUPPORTED;
   void *addr = reinterpret_cast<void *>(mem.addr);
   const int result = penstock_register(store_, addr, mem.len);
-  if (result == 0) out = new Memory(store_, addr);
-  return StatusOf(result);
+  if (result != 0 && result != -ENOSPC) return StatusOf(result);
+  out = new Memory(store_, addr, result == 0);
+  return NIXL_SUCCESS;
 }
 
 nixl_status_t Engine::deregisterMem(nixlBackendMD *meta) {
@@ -176,12 +185,13 @@ nixl_status_t Engine::prepXfer(const nixl_xfer_op_t &operation, const nixl_meta_
   for (int i = 0; i < local.descCount(); i++) {
     const auto *object = dynamic_cast<const Object *>(remote[i].metadataP);
     if (!object || local[i].len != remote[i].len) return NIXL_ERR_INVALID_PARAM;
+    const std::string &key = *transfer->keys.emplace_back(object->key);
     void *data = reinterpret_cast<void *>(local[i].addr);
     penstock_op &op = transfer->ops[i];
     if (operation == NIXL_READ) {
-      penstock_prep_get_range(&op, object->key.data(), object->key.size(), remote[i].addr, data, local[i].len);
+      penstock_prep_get_range(&op, key.data(), key.size(), remote[i].addr, data, local[i].len);
     } else if (remote[i].addr == 0) {
-      penstock_prep_put(&op, object->key.data(), object->key.size(), data, local[i].len);
+      penstock_prep_put(&op, key.data(), key.size(), data, local[i].len);
     } else {
       return NIXL_ERR_NOT_SUPPORTED;  // an object is written as a whole
     }
@@ -203,8 +213,8 @@ nixl_status_t Engine::postXfer(const nixl_xfer_op_t &, const nixl_meta_dlist_t &
   return NIXL_IN_PROG;
 }
 
-// Takes note of operations that have ended, of any transfer.
-void Engine::Reap(int timeout_ms) const {
+// Takes note of operations that have ended, of any transfer. Returns 0 or -errno: after a fork there is no queue.
+int Engine::Reap(int timeout_ms) const {
   penstock_op *ended[kReapMax];
   int count;
   while ((count = penstock_reap(queue_, ended, kReapMax, timeout_ms)) > 0) {
@@ -215,19 +225,27 @@ void Engine::Reap(int timeout_ms) const {
     }
     timeout_ms = 0;
   }
+  return count;
 }
 
 nixl_status_t Engine::checkXfer(nixlBackendReqH *handle) const {
   auto *transfer = static_cast<Transfer *>(handle);
   const std::lock_guard<std::mutex> locked(lock_);
-  if (transfer->underway > 0) Reap(0);
+  if (transfer->underway > 0) {
+    if (const int result = Reap(0); result < 0) return StatusOf(result);
+  }
   return transfer->underway > 0 ? NIXL_IN_PROG : transfer->status;
 }
 
 nixl_status_t Engine::releaseReqH(nixlBackendReqH *handle) const {
   std::unique_ptr<Transfer> transfer(static_cast<Transfer *>(handle));
   const std::lock_guard<std::mutex> locked(lock_);
-  while (transfer->underway > 0) Reap(-1);  // its memory is in use until then
+  while (transfer->underway > 0) {  // its memory is in use until then
+    if (Reap(-1) < 0) {
+      transfer.release();  // the queue, which will not be heard of again, has it
+      break;
+    }
+  }
   return NIXL_SUCCESS;
 }
 

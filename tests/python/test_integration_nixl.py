@@ -2,10 +2,12 @@
 """NIXL's agent on CPU, with the back end PENSTOCK. PENSTOCK_NIXL names the source tree of NIXL with the headers for it."""
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib.util
 import os
 import pathlib
+import signal
 import subprocess
 from collections.abc import Iterator
 from typing import Any
@@ -138,11 +140,70 @@ def test_released_while_underway(api: Any, node: support.Node) -> None:
     assert [agent.value(i) for i in range(COUNT)] == values()
 
 
+def test_forked_while_underway(api: Any, node: support.Node) -> None:
+    agent = written(api, node, ["a"])
+    read = agent.prepared("READ", 1)
+    codes: list[int] = []
+    with node.stopped():
+        agent.agent.transfer(read)
+        child = os.fork()
+        if child == 0:
+            with contextlib.suppress(api.nixlBind.nixlBackendError):
+                if agent.agent.check_xfer_state(read) == "PROC":
+                    os._exit(1)
+            read.release()
+            os._exit(7)
+
+        def has_ended() -> bool:
+            pid, status = os.waitpid(child, os.WNOHANG)
+            codes.extend([os.waitstatus_to_exitcode(status)] * (pid == child))
+            return bool(codes)
+        try:
+            support.wait_until("the child has ended", has_ended)
+        finally:
+            if not codes:
+                os.kill(child, signal.SIGKILL)
+    assert codes == [7]
+    support.wait_until("the transfer has ended", lambda: agent.agent.check_xfer_state(read) == "DONE")
+
+
 def test_a_killed_node(api: Any, node: support.Node) -> None:
     agent = written(api, node, ["a"])
     node.kill()
-    with pytest.raises(Exception, match="REMOTE_DISCONNECT|BACKEND"):
+    with pytest.raises(Exception, match="BACKEND"):
         agent.done(agent.prepared("READ", 1))
+    with support.start_node("--dram", "64M", "--listen", node.tcp.removeprefix("node://")):
+        assert agent.done(agent.prepared("WRITE", 1)) == "DONE"  # the agent itself was not gone
+        assert agent.done(agent.prepared("READ", 1)) == "DONE"
+
+
+def test_many_pieces_of_memory(api: Any, node: support.Node) -> None:
+    agent = written(api, node, ["a"])
+    pieces = ctypes.create_string_buffer(3000 * 64)
+    base = ctypes.addressof(pieces)
+    agent.agent.register_memory([(base + i * 64, 64, 0, "") for i in range(3000)], "DRAM")
+    remote = agent.agent.get_xfer_descs([(i, 64, 1) for i in range(3000)], "OBJ")
+    local = agent.agent.get_xfer_descs([(base + i * 64, 64, 0) for i in range(3000)], "DRAM")
+    assert agent.done(agent.agent.initialize_xfer("READ", local, remote, agent.name)) == "DONE"
+    assert pieces.raw[:64 * 3000] == b"\1" * 64 * 3000
+
+
+def test_removed_from_the_agent_before_it_is_posted(api: Any, node: support.Node) -> None:
+    agent = written(api, node, ["a" * 3000, "b" * 3000])
+    read = agent.prepared("READ", 2)
+    objects = agent.agent.get_reg_descs([(0, BYTES, 1 + i, name * 3000) for i, name in enumerate("ab")], "OBJ")
+    agent.agent.deregister_memory(objects)
+    assert agent.done(read) == "DONE"
+    assert [agent.value(i) for i in range(2)] == values()[:2]
+
+
+def test_parameters_that_nixl_offers(api: Any, node: support.Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_URL", node.tcp)
+    agent = api.nixl_agent("me", api.nixl_agent_config(backends=["PENSTOCK"]))
+    assert agent.query_memory([(0, 1, 1, "none")], "PENSTOCK", "OBJ") == [None]
+    agent = api.nixl_agent("other", api.nixl_agent_config(backends=[]))
+    agent.create_backend("PENSTOCK", agent.get_plugin_params("PENSTOCK"))
+    assert agent.query_memory([(0, 1, 1, "none")], "PENSTOCK", "OBJ") == [None]
 
 
 def test_no_store(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
