@@ -147,6 +147,22 @@ static int frame_write(int fd, const void *from, size_t bytes, uint64_t until_ns
     return 0;
 }
 
+/* Length and text at once: whoever is cut off in between would have a length and nothing behind it. */
+static int answer_write(int fd, uint32_t head, const char *text, size_t bytes, uint64_t until_ns)
+{
+    struct iovec parts[] = {{.iov_base = &head, .iov_len = sizeof(head)},
+                            {.iov_base = (void *)(uintptr_t)text, .iov_len = bytes}};
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = pst_count_of(parts)};
+    ssize_t n = sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    size_t sent = n > 0 ? (size_t)n : 0, of_head = pst_min(sent, sizeof(head));
+    int r = n < 0 && errno != EAGAIN ? -errno : 0;
+
+    pst_assert(sent <= sizeof(head) + bytes);
+    if (r == 0)
+        r = frame_write(fd, (const char *)&head + of_head, sizeof(head) - of_head, until_ns);
+    return r < 0 ? r : frame_write(fd, text + (sent - of_head), bytes - (sent - of_head), until_ns);
+}
+
 static uint64_t stall_end_ns(void)
 {
     return pst_deadline_ns(pst_now_ns(), POD_STALL_MS);
@@ -157,12 +173,13 @@ static void connection_answer(const struct pod_caller *caller, const char *text,
 {
     uint64_t until_ns = stall_end_ns();
     uint32_t bytes = text ? (uint32_t)strlen(text) : 0, head = htonl(bytes);
-    int r = !text                 ? -ENOMEM
-            : go && go->count > 0 ? head_write(caller->fd, head, go, until_ns)
-                                  : frame_write(caller->fd, &head, sizeof(head), until_ns);
 
     pst_assert(caller->fd >= 0);
-    if (r == 0)
+    if (!text)
+        return;
+    if (!go || go->count == 0)
+        answer_write(caller->fd, head, text, bytes, until_ns);
+    else if (head_write(caller->fd, head, go, until_ns) == 0)
         frame_write(caller->fd, text, bytes, until_ns);
 }
 
