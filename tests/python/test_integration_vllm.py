@@ -8,6 +8,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -30,6 +31,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.offloading.events import Offlo
 from vllm.v1.kv_offload.base import LookupResult, Medium, ReqContext, ScheduleEndContext, make_offload_key  # noqa: E402
 from vllm.v1.kv_offload.config import (OffloadingCacheConfig, OffloadingConfig, OffloadingGroupConfig,  # noqa: E402
                                        OffloadingModelConfig, OffloadingParallelConfig)
+from vllm.v1.kv_offload.tiering.base import JobResult, TransferJob  # noqa: E402
 from vllm.v1.kv_offload.tiering.spec import TieringOffloadingSpec  # noqa: E402
 
 CHUNK = 16 * 1024
@@ -258,6 +260,55 @@ def test_a_node_that_ends_between_look_up_and_load(node: support.Node, monkeypat
     other.manager.on_request_finished(request)
     for one in (engine, other):
         one.close()
+
+
+class Stuck:
+    """A tier, all of whose threads for stores are busy until told otherwise, with as many stores behind them."""
+
+    def __init__(self, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.tier, self.go, self.puts = engine.tier, threading.Event(), 0
+        monkeypatch.setattr(self.tier._pages, "put", self.put)
+        self.jobs = [self.job(number, promotes=False) for number in range(8)]
+        for job in self.jobs:
+            self.tier.submit_store(job)
+        support.wait_until("all threads are busy", lambda: self.puts == 4)
+
+    def job(self, number: int, *, promotes: bool) -> TransferJob:
+        return TransferJob(number, [key(number)], np.array([number], np.int32), promotes, ReqContext("stuck"))
+
+    def put(self, names: list[str], places: list[Any]) -> list[bool]:
+        self.puts += 1
+        assert self.go.wait(60)
+        if self.puts == 8:
+            raise RuntimeError("out of luck")
+        return [True] * len(names)
+
+
+def test_loads_do_not_wait_for_stores(node: support.Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine(url_of(node))
+    engine.put({20: chunk(20)})
+    stuck = Stuck(engine, monkeypatch)
+    results: list[JobResult] = []
+    try:
+        engine.tier.submit_load(stuck.job(20, promotes=True))
+        support.wait_until("the load has ended", lambda: results.extend(engine.tier.get_finished_jobs()) or bool(results))
+        assert [(result.job_id, result.success) for result in results] == [(20, True)]
+    finally:
+        stuck.go.set()
+    engine.tier.drain_jobs()
+    results = list(engine.tier.get_finished_jobs())
+    assert {result.job_id for result in results} == set(range(8)) and not all(result.success for result in results)
+    engine.close()
+
+
+def test_ends_without_the_stores_that_have_not_begun(node: support.Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine(url_of(node))
+    stuck = Stuck(engine, monkeypatch)
+    threading.Timer(1, stuck.go.set).start()
+    engine.close()
+    assert stuck.puts == 4
+    engine.tier.drain_jobs()
+    engine.tier.shutdown()
 
 
 def test_no_store(monkeypatch: pytest.MonkeyPatch) -> None:

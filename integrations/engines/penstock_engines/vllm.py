@@ -54,7 +54,7 @@ class PenstockTier(SecondaryTierManager):
     secret_file : str, optional
         By default what ``PENSTOCK_SECRET_FILE`` names.
     threads : int
-        How many jobs are underway at a time.
+        How many loads are underway at a time, and how many stores.
     enable_kv_events : bool
         Tell vLLM's KV events of chunks that were stored.
     locality : str, optional
@@ -86,7 +86,8 @@ class PenstockTier(SecondaryTierManager):
         self._events: list[OffloadingEvent] = []
         self._running: set[Future[None]] = set()
         self._done: queue.SimpleQueue[tuple[TransferJob, list[bool], float]] = queue.SimpleQueue()
-        self._threads = ThreadPoolExecutor(threads, "penstock-vllm")
+        # A request waits for its load, and nobody for a store: so none waits behind stores.
+        self._loads, self._stores = (ThreadPoolExecutor(threads, f"penstock-vllm-{what}") for what in ("load", "store"))
         self._lookups = _Lookups(tier_type, lambda keys: self._pages.exists(self._named(keys)))
 
     # ---- what vLLM asks of a request ----
@@ -107,22 +108,25 @@ class PenstockTier(SecondaryTierManager):
     # ---- jobs ----
 
     def submit_store(self, job_metadata: TransferJob) -> None:
-        self._submit(job_metadata, self._store)
+        self._submit(self._stores, job_metadata, self._store)
 
     def submit_load(self, job_metadata: TransferJob) -> None:
-        self._submit(job_metadata, self._load)
+        self._submit(self._loads, job_metadata, self._load)
 
-    def _submit(self, job: TransferJob, move: Callable[[list[str], list[tuple[int, int]]], list[bool]]) -> None:
+    def _submit(self, threads: ThreadPoolExecutor, job: TransferJob,
+                move: Callable[[list[str], list[tuple[int, int]]], list[bool]]) -> None:
         names, places = self._named(job.keys), self._places(job.chunk_ids)
 
         def run() -> None:
             began, moved = time.monotonic(), [False] * len(names)
             try:
                 moved = move(names, places)
+            except Exception:
+                logger.exception("a job of %d chunks", len(names))
             finally:  # vLLM keeps the chunks of a job until it hears of its end
                 self._done.put((job, moved, time.monotonic() - began))
         self._running = {one for one in self._running if not one.done()}
-        self._running.add(self._threads.submit(run))
+        self._running.add(threads.submit(run))
 
     def _store(self, names: list[str], places: list[tuple[int, int]]) -> list[bool]:
         """Put the chunks that the store has not got yet from another engine. Which are there now."""
@@ -158,9 +162,11 @@ class PenstockTier(SecondaryTierManager):
         wait(self._running)
 
     def shutdown(self) -> None:
-        """End when no job uses the tier in host memory."""
+        """End when no job uses the tier in host memory. Those that have not begun are given up."""
         self._lookups.shutdown()
-        self._threads.shutdown()
+        for threads in (self._loads, self._stores):
+            threads.shutdown(cancel_futures=True)
+        self._running.clear()
         self._pages.close()
 
     # ---- names and places ----
