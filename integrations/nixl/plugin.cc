@@ -37,7 +37,8 @@ class Object : public nixlBackendMD {
  public:
   explicit Object(std::string name) : nixlBackendMD(true), key(std::make_shared<std::string>(std::move(name))) {}
 
-  const std::shared_ptr<const std::string> key;  // its transfers', too: it may be deregistered before they end
+  // Its transfers', too: it may be deregistered before they end.
+  const std::shared_ptr<const std::string> key;
 };
 
 // Memory that the transport knows of, if it has room for more; else it moves more slowly.
@@ -88,8 +89,7 @@ class Engine : public nixlBackendEngine {
                          const nixl_meta_dlist_t &remote, const std::string &remote_agent,
                          nixlBackendReqH *&handle, const nixl_opt_b_args_t *) const override;
   nixl_status_t postXfer(const nixl_xfer_op_t &, const nixl_meta_dlist_t &, const nixl_meta_dlist_t &,
-                         const std::string &, nixlBackendReqH *&handle,
-                         const nixl_opt_b_args_t *) const override;
+                         const std::string &, nixlBackendReqH *&handle, const nixl_opt_b_args_t *) const override;
   nixl_status_t checkXfer(nixlBackendReqH *handle) const override;
   nixl_status_t releaseReqH(nixlBackendReqH *handle) const override;
 
@@ -160,7 +160,8 @@ nixl_status_t Engine::queryMem(const nixl_reg_dlist_t &descs, std::vector<nixl_q
   std::vector<std::string> keys;
   for (const nixlBlobDesc &object : descs) keys.push_back(KeyOf(object));
   std::vector<penstock_op> ops(keys.size());
-  for (size_t i = 0; i < keys.size(); i++) penstock_prep(&ops[i], PENSTOCK_STAT_KEY, keys[i].data(), keys[i].size());
+  for (size_t i = 0; i < keys.size(); i++)
+    penstock_prep(&ops[i], PENSTOCK_STAT_KEY, keys[i].data(), keys[i].size());
   if (penstock_batch(store_, ops.data(), ops.size()) < 0) return NIXL_ERR_BACKEND;
   found.assign(ops.size(), std::nullopt);
   for (size_t i = 0; i < ops.size(); i++) {
@@ -213,7 +214,7 @@ nixl_status_t Engine::postXfer(const nixl_xfer_op_t &, const nixl_meta_dlist_t &
   return NIXL_IN_PROG;
 }
 
-// Takes note of operations that have ended, of any transfer. Returns 0 or -errno: after a fork there is no queue.
+// Takes note of operations that have ended, of any transfer. Return: 0, -ECHILD: after a fork there is no queue.
 int Engine::Reap(int timeout_ms) const {
   penstock_op *ended[kReapMax];
   int count;
