@@ -55,8 +55,9 @@ def test_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     module = importlib.import_module("penstock_engines.pages")
     monkeypatch.setattr(module, "BATCH_BYTES", 10)
     monkeypatch.setattr(module, "BATCH_KEYS", 3)
-    for places, counts in ((["key"] * 7, [3, 3, 1]), ([(4096, 4), b"four!!", (0, 1)], [2, 1]), ([b"x" * 20, [b"1234", b"56"], b"x" * 20], [1, 1, 1]),
-                           ([(0, 5)] * 4, [2, 2]), ([], [])):
+    large = b"x" * 20
+    for places, counts in ((["key"] * 7, [3, 3, 1]), ([(4096, 4), b"sixth!", (0, 1)], [2, 1]), ([(0, 5)] * 4, [2, 2]),
+                           ([large, [b"1234", b"56"], large], [1, 1, 1]), ([], [])):
         batches = list(module._batches([(str(i), place) for i, place in enumerate(places)]))
         assert [len(batch) for batch in batches] == counts
         assert [place for batch in batches for _, place in batch] == places
