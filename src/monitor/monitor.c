@@ -75,8 +75,8 @@ int pst_monitor_open(const struct pst_monitor_settings *settings, const struct p
     monitor->ctx = ctx;
     r = check(settings, &address, fault);
     /* TLS alone keeps nobody out. */
-    monitor->tells_keys = settings->http_token_file ||
-                          (r == 0 && !settings->guarded && pst_boot_address_loopback(&address));
+    monitor->tells_keys =
+        settings->http_token_file || (r == 0 && !settings->guarded && pst_boot_address_loopback(&address));
     if (r == 0 && settings->http_token_file) {
         bytes = pst_secret_read(settings->http_token_file, token, sizeof(token), fault);
         r = bytes < 0 ? bytes : 0;

@@ -48,7 +48,7 @@ void pst_report_join(struct pst_report *report, uint16_t member, uint64_t epoch)
 {
     pst_assert(report->magic == REPORT_MAGIC);
     pst_assert(epoch > 0);
-    /* Else it was told twice, and its heartbeats count on. Of a pool map of before, an epoch may come again. */
+    /* Else it was told twice, and its heartbeats count on. An older pool map may bring an epoch again. */
     if (report->message.epoch != epoch || report->message.member != member)
         report->message = (struct pst_heartbeat){.member = member, .epoch = epoch};
     report->underway = report->walking = false;

@@ -51,7 +51,7 @@ void pst_serving_wakes(struct pst_serving *serving, int fd);
 
 /* How often the placement of keys has been another one than before. The thread that tells of pool maps. */
 uint32_t pst_serving_placements(const struct pst_serving *serving);
-/* Whether a partition has had a later epoch here: the pool map is a copy of before, and names former owners. */
+/* Whether a partition has had a later epoch here: the pool map is older, and names former owners. */
 bool pst_serving_is_later(const struct pst_serving *serving, const struct pst_map *map);
 /* The node has this pool map, as that member. Return: 0 or -ENOMEM: nothing has changed. */
 int pst_serving_map(struct pst_serving *serving, const struct pst_map *map, uint16_t member, uint64_t epoch);

@@ -47,7 +47,7 @@ struct pst_web_settings {
      * without a dot and those of localhost or a cluster. NULL: nothing. */
     const char *name;
     const char *open_paths[PST_WEB_OPEN_MAX]; /* that may be read without the token, such as "/health" */
-    const char *certificate, *private_key;              /* PEM files; TLS with both, one alone is -EINVAL */
+    const char *certificate, *private_key;    /* PEM files; TLS with both, one alone is -EINVAL */
     struct pst_web_tunnel tunnels[PST_WEB_TUNNELS_MAX]; /* the first one is rsync's */
     uint32_t connections_max; /* 1024; beyond, 503; tunnels take three quarters of them at the most */
     /* 10000; a head takes no longer, nor does a message in parts; a body or an answer moves 64 KiB in this

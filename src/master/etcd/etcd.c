@@ -235,9 +235,10 @@ static int check_gone(const struct etcd *e, const struct pst_etcd_entry *map, ch
 {
     if (map->there || !e->seen || e->has)
         return 0;
-    snprintf(fault, PST_FAULT_BYTES,
-             "%.120s was there and is gone: who led last puts it back; start all masters anew to begin a pool",
-             e->name);
+    snprintf(
+        fault, PST_FAULT_BYTES,
+        "%.120s was there and is gone: who led last puts it back; start all masters anew to begin a pool",
+        e->name);
     return -ENODATA;
 }
 
