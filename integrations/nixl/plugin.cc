@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -20,6 +21,7 @@ namespace {
 
 constexpr const char *kName = "PENSTOCK";
 constexpr int kReapMax = 64;
+constexpr int kTurnMs = 10;
 
 nixl_status_t StatusOf(int result) {
   switch (result) {
@@ -240,12 +242,15 @@ nixl_status_t Engine::checkXfer(nixlBackendReqH *handle) const {
 
 nixl_status_t Engine::releaseReqH(nixlBackendReqH *handle) const {
   std::unique_ptr<Transfer> transfer(static_cast<Transfer *>(handle));
-  const std::lock_guard<std::mutex> locked(lock_);
+  std::unique_lock<std::mutex> locked(lock_);
   while (transfer->underway > 0) {  // its memory is in use until then
-    if (Reap(-1) < 0) {
+    if (Reap(kTurnMs) < 0) {
       transfer.release();  // the queue, which will not be heard of again, has it
       break;
     }
+    locked.unlock();  // other threads look after their transfers
+    std::this_thread::yield();
+    locked.lock();
   }
   return NIXL_SUCCESS;
 }
