@@ -47,7 +47,7 @@ def test_a_peer_is_published_found_and_removed(store: DataStore) -> None:
     published = told["sources"][0].pop("published_at")
     assert before - 1 <= published <= time.time() + 1
     assert (status, told) == (200, {"key": "svc/model", "found": True, "store_pod_ip": None,
-                                    "sources": [{"ip": "10.0.0.5", "request_count": 2}]})
+                                    "sources": [{"ip": "10.0.0.5", "request_count": 2, "src_path": "work/model"}]})
     assert store.key("POST", "svc/model", "/source/complete", {"ip": "10.0.0.5"}) == (200, {"success": True})
     assert store.key("GET", "svc/model")[1]["sources"][0]["request_count"] == 1
     assert store.key("DELETE", "svc/model", "/sources/10.0.0.5") == (200, {"success": True, "removed": True})
