@@ -9,6 +9,7 @@ import json
 import pathlib
 import sys
 import time
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -71,9 +72,9 @@ def opened(args: argparse.Namespace) -> tuple[Whole, Any]:
 
 def cycles(storage: Whole, pool: Any, seconds: float) -> Iterator[float]:
     """Seconds of each cycle with keys of its own; what came back is compared in the first."""
-    kept, end, number = pool.kv_buffer.clone(), time.monotonic() + seconds, 0
+    kept, end, number, run = pool.kv_buffer.clone(), time.monotonic() + seconds, 0, uuid.uuid4().hex
     while time.monotonic() < end or number < 3:
-        keys = [f"{number:032x}{i:032x}" for i in range(PAGES)]
+        keys = [f"{run}{number:016x}{i:016x}" for i in range(PAGES)]
         begin = time.perf_counter()
         before, put = storage.there(keys), storage.put(keys)
         after, got = storage.there(keys), storage.get(keys)
