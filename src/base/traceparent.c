@@ -2,6 +2,8 @@
 /* traceparent.c: the text of W3C's Trace Context, read and written. */
 #include "base/traceparent.h"
 
+#include "base/hex.h"
+
 enum {
     TEXT_BYTES = PST_TRACEPARENT_TEXT_BYTES - 1, /* of version 00 */
     TRACE_AT = 3,
@@ -31,18 +33,6 @@ static bool hex_parse(const char *text, uint8_t *to, size_t bytes)
         to[i] = (uint8_t)(high << 4 | low);
     }
     return true;
-}
-
-void pst_hex_print(const uint8_t *from, size_t bytes, char *to)
-{
-    static const char digits[] = "0123456789abcdef";
-
-    pst_assert(to);
-    for (size_t i = 0; i < bytes; i++) {
-        *to++ = digits[from[i] >> 4];
-        *to++ = digits[from[i] & 15];
-    }
-    *to = '\0';
 }
 
 bool pst_traceparent_fits(const struct pst_traceparent *given)

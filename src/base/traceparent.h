@@ -30,8 +30,6 @@ _Static_assert(sizeof(struct pst_traceparent) == 25, "traceparent on the wire");
  * left out. Return: 0 or -EINVAL. */
 int pst_traceparent_parse(struct pst_bytes text, struct pst_traceparent *out);
 void pst_traceparent_print(const struct pst_traceparent *from, char to[PST_TRACEPARENT_TEXT_BYTES]);
-/* Digits, and a NUL behind them. */
-void pst_hex_print(const uint8_t *from, size_t bytes, char *to);
 /* Whether what a peer sent is one: ids that are not zero, flags that are known. */
 bool pst_traceparent_fits(const struct pst_traceparent *given);
 

@@ -6,6 +6,7 @@
 #include "cli/files.h"
 
 #include "base/clock.h"
+#include "base/hex.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -376,6 +377,7 @@ static bool get_again(struct run *run, struct pst_file *file)
 static bool print_digest(struct run *run, const struct pst_file *file)
 {
     unsigned char digest[EVP_MAX_MD_SIZE];
+    char text[2 * sizeof(digest) + 1];
     unsigned int len = 0;
 
     pst_assert(file->op.result == 0);
@@ -384,9 +386,8 @@ static bool print_digest(struct run *run, const struct pst_file *file)
         fault(run, file, "no SHA-256 in this OpenSSL", PST_EXIT_OTHER);
         return false;
     }
-    for (unsigned int i = 0; i < len; i++)
-        printf("%02x", digest[i]);
-    printf("  %s\n", file->path);
+    pst_hex_print(digest, len, text);
+    printf("%s  %s\n", text, file->path);
     return true;
 }
 

@@ -4,6 +4,7 @@
 #include "cli/cli.h"
 
 #include "base/clock.h"
+#include "base/hex.h"
 #include "base/ms.h"
 
 #include <inttypes.h>
@@ -11,17 +12,11 @@
 
 enum { NODES_MAX = 8192, DRAIN_LOOK_MS = 200 };
 
-static void hex_of(const struct penstock_pool_node *node, char hex[33])
-{
-    for (size_t i = 0; i < sizeof(node->id); i++)
-        snprintf(hex + 2 * i, 3, "%02x", node->id[i]);
-}
-
 static void print_json(const struct penstock_pool_node *node)
 {
     char hex[33];
 
-    hex_of(node, hex);
+    pst_hex_print(node->id, sizeof(node->id), hex);
     printf("{\"member\":%" PRIu32 ",\"id\":\"%s\",\"address\":", node->member, hex);
     pst_json_string(stdout, node->address, strlen(node->address));
     printf(",\"state\":\"%s\",\"primaries\":%" PRIu32 ",\"copies\":%" PRIu32 ",\"keys_left\":%" PRIu64
@@ -34,7 +29,7 @@ static void print_line(const struct penstock_pool_node *node)
 {
     char hex[33];
 
-    hex_of(node, hex);
+    pst_hex_print(node->id, sizeof(node->id), hex);
     printf("%s  %-24s %-8s  partitions %4" PRIu32 " + %4" PRIu32 "  keys left %8" PRIu64 "  used %5.1f %%\n",
            hex, node->address, penstock_pool_node_state(node), node->primaries, node->copies, node->keys_left,
            node->capacity_bytes ? 100.0 * (double)node->used_bytes / (double)node->capacity_bytes : 0.0);
@@ -45,7 +40,7 @@ static bool is_named(const struct penstock_pool_node *node, const char *name)
 {
     char hex[33];
 
-    hex_of(node, hex);
+    pst_hex_print(node->id, sizeof(node->id), hex);
     return strcmp(hex, name) == 0 || (*node->address && strcmp(node->address, name) == 0);
 }
 

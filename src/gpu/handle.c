@@ -2,6 +2,7 @@
 /* handle.c: handles to text and back. */
 #include "gpu/handle.h"
 
+#include "base/hex.h"
 #include "base/reader.h"
 
 static const char magic[4] = "pst1";
@@ -51,11 +52,7 @@ void pst_gpu_handle_print(const struct pst_gpu_handle *handle, const struct pst_
         memcpy(at, handle->cuda, sizeof(handle->cuda));
         at += sizeof(handle->cuda);
     }
-    for (const uint8_t *byte = bytes; byte < at; byte++) {
-        *text++ = "0123456789abcdef"[*byte >> 4];
-        *text++ = "0123456789abcdef"[*byte & 15];
-    }
-    *text = 0;
+    pst_hex_print(bytes, (size_t)(at - bytes), text);
 }
 
 int pst_gpu_handle_parse(const char *text, struct pst_gpu_handle *handle, struct pst_gpu_tensor *tensor)

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/hash.h"
+#include "base/hex.h"
 #include "base/limits.h"
 #include "base/own.h"
 
@@ -112,8 +113,7 @@ static int marker_put(const struct pst_log *log, uint32_t folder, uint64_t gener
 
     pst_assert(folder < log->folder_count);
     pst_assert(f->fd >= 0);
-    for (size_t i = 0; i < sizeof(log->store_id); i++)
-        snprintf(store + 2 * i, 3, "%02x", log->store_id[i]);
+    pst_hex_print(log->store_id, sizeof(log->store_id), store);
     len = snprintf(text, sizeof(text),
                    "penstock ssd %d\nstore %s\nseed %016" PRIx64 "\nfolder %" PRIu32 " of %" PRIu32
                    "\nsegment_bytes %" PRIu64 "\nepoch %" PRIu64 "\ngeneration %" PRIu64 "\n",

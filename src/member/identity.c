@@ -2,6 +2,7 @@
 /* identity.c: the file's lines have fixed lengths, so that each is written in its place. */
 #include "member/identity.h"
 
+#include "base/hex.h"
 #include "base/own.h"
 
 #include <fcntl.h>
@@ -34,8 +35,7 @@ static int write_new(struct pst_identity *self)
 
     pst_assert(self->fd >= 0);
     pst_random(self->id, sizeof(self->id));
-    for (int i = 0; i < PST_POOL_ID_BYTES; i++)
-        snprintf(text + 2 * i, 3, "%02x", self->id[i]);
+    pst_hex_print(self->id, PST_POOL_ID_BYTES, text);
     text[DIGITS] = '\n';
     return write(self->fd, text, DIGITS + 1) == DIGITS + 1 && fsync(self->fd) == 0 ? 0 : -errno;
 }

@@ -2,6 +2,7 @@
 /* store.c: what any node tells, as JSON: its figures and its keys. */
 #include "monitor/monitor_priv.h"
 
+#include "base/hex.h"
 #include "web/reply.h"
 #include "wire/figures.h"
 #include "wire/pool.h"
@@ -83,13 +84,6 @@ void monitor_stats(struct pst_monitor *monitor, const struct pst_web_request *re
 
 /* ---- keys ---- */
 
-static void print_hex(const uint8_t *bytes, size_t count, char *out)
-{
-    for (size_t i = 0; i < count; i++)
-        snprintf(out + 2 * i, 3, "%02x", bytes[i]);
-    out[2 * count] = '\0';
-}
-
 /* Return: bytes, -EINVAL. */
 static int parse_hex(const char *text, uint8_t *out, size_t room)
 {
@@ -109,7 +103,7 @@ static void add_key(struct pst_json *keys, const struct penstock_entry *entry)
 
     snprintf(text, sizeof(text), "%.*s", (int)entry->key_bytes, (const char *)entry->key);
     if (strlen(text) < entry->key_bytes || pst_json_add_text(json, "key", text) < 0) { /* no text */
-        print_hex(entry->key, entry->key_bytes, text);
+        pst_hex_print(entry->key, entry->key_bytes, text);
         pst_json_add_text(json, "key_hex", text);
     }
     monitor_add_count(json, "bytes", entry->value_bytes);
@@ -176,7 +170,7 @@ static int list_keys(struct pst_monitor *monitor, const struct question *q, stru
         if (count++ == q->limit)
             break;
         add_key(keys, &entry);
-        print_hex(entry.key, entry.key_bytes, next);
+        pst_hex_print(entry.key, entry.key_bytes, next);
     }
     penstock_list_close(list);
     return r;

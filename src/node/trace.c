@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* trace.c: one line in the log for each request that took long, and where its time went. */
 #include "base/clock.h"
+#include "base/hex.h"
 #include "node/node_priv.h"
 #include "node/request.h"
 #include "span/span.h"

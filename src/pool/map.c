@@ -2,6 +2,7 @@
 /* map.c: pool maps, and pool maps as bytes. */
 #include "pool/map.h"
 
+#include "base/hex.h"
 #include "base/reader.h"
 
 #include <stdio.h>
@@ -29,8 +30,7 @@ _Static_assert(PST_MAP_ADDRESS_BYTES <= UINT8_MAX + 1 && PST_MAP_TAGS_BYTES <= U
 
 void pst_id_print(const struct pst_id *id, char text[PST_ID_TEXT_BYTES])
 {
-    for (size_t i = 0; i < sizeof(id->bytes); i++)
-        snprintf(text + 2 * i, 3, "%02x", id->bytes[i]);
+    pst_hex_print(id->bytes, sizeof(id->bytes), text);
 }
 
 int pst_id_parse(const char *text, struct pst_id *id)

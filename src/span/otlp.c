@@ -3,6 +3,8 @@
  * numbers of 64 bits as text. */
 #include "span/span.h"
 
+#include "base/hex.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 

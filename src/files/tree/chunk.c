@@ -3,6 +3,8 @@
  */
 #include "files/tree/chunk.h"
 
+#include "base/hex.h"
+
 #include <openssl/evp.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -72,13 +74,7 @@ void pst_sha256(const void *data, size_t bytes, uint8_t out[PST_SHA256_BYTES])
 
 void pst_sha256_print(const uint8_t sha256[PST_SHA256_BYTES], char out[PST_SHA256_TEXT_BYTES])
 {
-    static const char digits[] = "0123456789abcdef";
-
-    for (size_t i = 0; i < PST_SHA256_BYTES; i++) {
-        *out++ = digits[sha256[i] >> 4];
-        *out++ = digits[sha256[i] & 15];
-    }
-    *out = 0;
+    pst_hex_print(sha256, PST_SHA256_BYTES, out);
 }
 
 static void chunk_prepare(void)

@@ -5,6 +5,7 @@
  */
 #include "gateway/s3/s3_priv.h"
 
+#include "base/hex.h"
 #include "base/percent.h"
 #include "gateway/s3/wire/time_priv.h"
 
@@ -365,7 +366,7 @@ static void page_where(const struct page *page, struct s3_xml *xml)
     if (s3_has_param(target, "continuation-token"))
         s3_xml_leaf(xml, "ContinuationToken", s3_param(target, "continuation-token"));
     if (page->truncated && last) {
-        s3_hex(last->name.data, last->name.len, token);
+        pst_hex_print(last->name.data, last->name.len, token);
         s3_xml_text(xml, "NextContinuationToken", token);
     }
 }

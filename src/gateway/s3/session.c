@@ -3,6 +3,7 @@
 #include "gateway/s3/s3_priv.h"
 
 #include "base/hash.h"
+#include "base/hex.h"
 #include "base/ms.h"
 
 #include <stdio.h>
@@ -178,7 +179,7 @@ static void session_begin(struct s3_session *s)
 
     pst_assert(s->magic == S3_SESSION_MAGIC);
     pst_random(&id, sizeof(id));
-    s3_hex((const uint8_t *)&id, sizeof(id), s->id);
+    pst_hex_print((const uint8_t *)&id, sizeof(id), s->id);
     s->answered = false;
     s->ends = true; /* unless the head is sound, and the client stays */
     s->why[0] = 0;

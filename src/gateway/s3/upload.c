@@ -3,6 +3,7 @@
 #include "gateway/s3/upload_priv.h"
 
 #include "base/hash.h"
+#include "base/hex.h"
 
 #include <stdio.h>
 
@@ -62,7 +63,7 @@ enum s3_code s3_create_upload(struct s3_session *s)
     if (code == S3_OK)
         code = s3_attrs_make(&s->head, s3_now_ms(), &attrs);
     pst_random(id, sizeof(id));
-    s3_hex(id, sizeof(id), upload.id);
+    pst_hex_print(id, sizeof(id), upload.id);
     if (code == S3_OK)
         code = upload_name(s, &upload);
     if (code != S3_OK)

@@ -2,6 +2,8 @@
 /* body.c: bodies, from the socket through their chunks to their checksums. */
 #include "gateway/s3/link/body_priv.h"
 
+#include "base/hex.h"
+
 #include <strings.h>
 
 /* ---- opening ---- */
@@ -190,7 +192,7 @@ static enum s3_code body_verify(struct s3_body *body)
     if (body->bytes != S3_BYTES_UNKNOWN && body->got != body->bytes)
         return S3_IncompleteBody;
     if (body->sha256_wanted[0]) {
-        s3_hex(digest, s3_digest_end(&body->sha256, digest), hex);
+        pst_hex_print(digest, s3_digest_end(&body->sha256, digest), hex);
         if (strcmp(hex, body->sha256_wanted) != 0)
             return S3_XAmzContentSHA256Mismatch;
     }

@@ -92,17 +92,6 @@ void s3_hmac_sha256(struct pst_bytes key, struct pst_bytes text, uint8_t out[S3_
     pst_assert(bytes == S3_SHA256_BYTES);
 }
 
-void s3_hex(const uint8_t *data, size_t bytes, char *out)
-{
-    static const char digits[] = "0123456789abcdef";
-
-    for (size_t i = 0; i < bytes; i++) {
-        *out++ = digits[data[i] >> 4];
-        *out++ = digits[data[i] & 15];
-    }
-    *out = 0;
-}
-
 void s3_base64(const uint8_t *data, size_t bytes, char out[S3_DIGEST_TEXT_MAX])
 {
     pst_assert(bytes <= S3_DIGEST_BYTES_MAX);

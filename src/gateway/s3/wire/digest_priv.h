@@ -34,8 +34,6 @@ size_t s3_digest_end(struct s3_digest *digest, uint8_t out[S3_DIGEST_BYTES_MAX])
 void s3_digest_close(struct s3_digest *digest);
 
 void s3_hmac_sha256(struct pst_bytes key, struct pst_bytes text, uint8_t out[S3_SHA256_BYTES]);
-/* Lower case, with a NUL behind it. */
-void s3_hex(const uint8_t *data, size_t bytes, char *out);
 /* The text of base64 for @bytes of S3_DIGEST_BYTES_MAX at the most. */
 void s3_base64(const uint8_t *data, size_t bytes, char out[S3_DIGEST_TEXT_MAX]);
 /* In a time that does not depend on where they differ. */

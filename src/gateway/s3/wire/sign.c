@@ -5,6 +5,7 @@
  */
 #include "gateway/s3/wire/sign_priv.h"
 
+#include "base/hex.h"
 #include "base/percent.h"
 #include "gateway/s3/wire/time_priv.h"
 
@@ -248,7 +249,7 @@ static int digest_request(const struct s3_signature *signature, const struct s3_
     s3_digest_add(&digest, signature->payload.data, signature->payload.len);
     s3_digest_end(&digest, out);
     s3_digest_close(&digest);
-    s3_hex(out, S3_SHA256_BYTES, hex);
+    pst_hex_print(out, S3_SHA256_BYTES, hex);
     return 0;
 }
 
@@ -314,7 +315,7 @@ enum s3_code s3_sign_check(const struct s3_signature *signature, const struct s3
     snprintf(text, sizeof(text), ALGORITHM "\n%s\n%s\n%s", signer.time, signer.scope, request);
     make_key(signature, secret, signer.key);
     s3_hmac_sha256((struct pst_bytes){signer.key, sizeof(signer.key)}, pst_bytes_of(text), mac);
-    s3_hex(mac, sizeof(mac), signer.before);
+    pst_hex_print(mac, sizeof(mac), signer.before);
     if (!s3_same(pst_bytes_of(signer.before), signature->signature))
         return S3_SignatureDoesNotMatch;
     *out = signer;
@@ -328,7 +329,7 @@ static bool sign_next(struct s3_signer *signer, const char *text, struct pst_byt
     uint8_t mac[S3_SHA256_BYTES];
 
     s3_hmac_sha256((struct pst_bytes){signer->key, sizeof(signer->key)}, pst_bytes_of(text), mac);
-    s3_hex(mac, sizeof(mac), signer->before);
+    pst_hex_print(mac, sizeof(mac), signer->before);
     pst_assert(strlen(signer->before) == S3_SHA256_HEX);
     return s3_same(pst_bytes_of(signer->before), shown);
 }
@@ -338,7 +339,7 @@ bool s3_sign_chunk(struct s3_signer *signer, const uint8_t digest[S3_SHA256_BYTE
     static const char empty[] = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
     char hex[S3_SHA256_HEX + 1], text[512];
 
-    s3_hex(digest, S3_SHA256_BYTES, hex);
+    pst_hex_print(digest, S3_SHA256_BYTES, hex);
     snprintf(text, sizeof(text), ALGORITHM "-PAYLOAD\n%s\n%s\n%s\n%s\n%s", signer->time, signer->scope,
              signer->before, empty, hex);
     return sign_next(signer, text, shown);
@@ -348,7 +349,7 @@ bool s3_sign_trailer(struct s3_signer *signer, const uint8_t digest[S3_SHA256_BY
 {
     char hex[S3_SHA256_HEX + 1], text[512];
 
-    s3_hex(digest, S3_SHA256_BYTES, hex);
+    pst_hex_print(digest, S3_SHA256_BYTES, hex);
     snprintf(text, sizeof(text), ALGORITHM "-TRAILER\n%s\n%s\n%s\n%s", signer->time, signer->scope,
              signer->before, hex);
     return sign_next(signer, text, shown);
