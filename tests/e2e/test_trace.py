@@ -19,14 +19,18 @@ def traced_lines(node: support.Node) -> list[str]:
     return [line for line in node.log().splitlines() if line.rstrip().endswith(f", trace {TRACE}")]
 
 
-def test_slow_lines_name_the_trace() -> None:
-    with start_node("--listen", "127.0.0.1:0", "--dram", "256M", "--slow-ms", "1") as node:
-        assert penstock("--url", node.tcp, "put", "without", stdin=LARGE).returncode == 0
+def test_slow_lines_name_the_trace(tmp_path: pathlib.Path) -> None:
+    """Of puts that wait for a disk which takes longer than --slow-ms."""
+    slow = {"LD_PRELOAD": support.preloadable(support.BUILD / "tests/e2e/slow_sync.so")}
+    put = ("put", "--durable")
+    with start_node("--listen", "127.0.0.1:0", "--dram", "64M", "--slow-ms", "1", f"--ssd={tmp_path}/ssd", "--ssd-bytes=64M",
+                    "--ssd-segment=2M", "--ssd-driver=posix", environment=slow) as node:
+        assert penstock("--url", node.tcp, *put, "without", stdin=b"value").returncode == 0
         node.wait_for("first key 'without'")
         assert not traced_lines(node)
-        assert penstock("--url", node.tcp, "--traceparent", PARENT, "put", "by-flag", stdin=LARGE).returncode == 0
+        assert penstock("--url", node.tcp, "--traceparent", PARENT, *put, "by-flag", stdin=b"value").returncode == 0
         environment = support.clean_environment(TRACEPARENT=PARENT)
-        assert penstock("--url", node.tcp, "put", "by-variable", stdin=LARGE, environment=environment).returncode == 0
+        assert penstock("--url", node.tcp, *put, "by-variable", stdin=b"value", environment=environment).returncode == 0
         node.wait_for("first key 'by-variable'")
         keys = {line.split("first key '")[1].split("'")[0] for line in traced_lines(node)}
         assert keys == {"by-flag", "by-variable"}
