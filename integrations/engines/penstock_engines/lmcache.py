@@ -18,7 +18,7 @@ from lmcache.v1.protocol import RemoteMetadata
 from lmcache.v1.storage_backend.connector import ConnectorAdapter, ConnectorContext
 from lmcache.v1.storage_backend.connector.base_connector import RemoteConnector
 
-from .pages import Pages
+from .pages import Pages, address_of
 
 logger = init_logger(__name__)
 
@@ -39,9 +39,7 @@ class PenstockAdapter(ConnectorAdapter):
         url = context.url
         if url.startswith("plugin://"):
             setting = f"remote_storage_plugin.{url.removeprefix('plugin://')}.url"
-            url = (context.config.extra_config or {}).get(setting) or os.environ.get("PENSTOCK_URL") or ""
-            if not url:
-                raise ValueError(f"extra_config has no {setting}, and PENSTOCK_URL is not set: where is the store?")
+            url = address_of((context.config.extra_config or {}).get(setting), f"extra_config has no {setting}")
         return PenstockConnector(url, context)
 
 
@@ -261,10 +259,7 @@ class PenstockNativeConnector:
     """
 
     def __init__(self, url: str = "", prefix: str = "lmcache-l2/", threads: int = THREADS) -> None:
-        address = url or os.environ.get("PENSTOCK_URL", "")
-        if not address:
-            raise ValueError("adapter_params has no url, and PENSTOCK_URL is not set: where is the store?")
-        self._pages = Pages(address, prefix)
+        self._pages = Pages(address_of(url, "adapter_params has no url"), prefix)
         self._threads = ThreadPoolExecutor(threads, "penstock-lmcache-l2")
         self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._numbers = itertools.count(1)

@@ -34,6 +34,14 @@ def url_of(address: str) -> str:
     return address if "://" in address or address.startswith("mem:") else f"pool://{address}"
 
 
+def address_of(given: str | None, setting: str) -> str:
+    """A store's address: `given`, else what ``PENSTOCK_URL`` names. Raises ValueError, with the setting that has none."""
+    address = given or os.environ.get("PENSTOCK_URL")
+    if not address:
+        raise ValueError(f"{setting}, and PENSTOCK_URL is not set: where is the store?")
+    return address
+
+
 def prefix_of(engine: str, model: str, tag: str | None = None) -> str:
     """In front of a model's keys, and of no other's: names of models have slashes, and `Pages.clear` takes all that begins so."""
     tagged = "" if tag is None else quote(tag, safe="") + ":"

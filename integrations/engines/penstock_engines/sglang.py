@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ import torch
 from sglang.srt.mem_cache.hicache_storage import (HiCacheStorage, HiCacheStorageConfig, HiCacheStorageExtraInfo, PoolHitPolicy,
                                                   PoolName, PoolTransfer, PoolTransferResult)
 
-from .pages import Pages, prefix_of
+from .pages import Pages, address_of, prefix_of
 
 _log = logging.getLogger("penstock.engines")
 
@@ -42,9 +41,7 @@ class PenstockStorage(HiCacheStorage):
 
     def __init__(self, storage_config: HiCacheStorageConfig, kwargs: Mapping[str, Any] | None = None) -> None:
         extra = storage_config.extra_config or {}
-        url = extra.get("url") or os.environ.get("PENSTOCK_URL")
-        if not url:
-            raise ValueError("hicache-storage-backend-extra-config has no url, and PENSTOCK_URL is not set: where is the store?")
+        url = address_of(extra.get("url"), "hicache-storage-backend-extra-config has no url")
         tag = extra.get("extra_backend_tag")
         prefix = prefix_of("sglang", str(storage_config.model_name or ""), None if tag is None else str(tag))
         self._config, self._in_place = storage_config, bool(extra.get("interface_v1", 0))

@@ -2,7 +2,6 @@
 """vLLM's KV cache in a store: a secondary tier of its ``OffloadingConnector``, below the tier in host memory."""
 from __future__ import annotations
 
-import os
 import queue
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -17,7 +16,7 @@ from vllm.v1.kv_offload.file_mapper import FileMapper
 from vllm.v1.kv_offload.tiering.async_lookup import AsyncLookupManager
 from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager, TransferJob
 
-from .pages import Pages
+from .pages import Pages, address_of
 
 if TYPE_CHECKING:
     from vllm.v1.kv_offload.base import OffloadingSpec
@@ -74,9 +73,7 @@ class PenstockTier(SecondaryTierManager):
                  secret_file: str | None = None, threads: int = THREADS, enable_kv_events: bool = False, locality: str | None = None,
                  backpressure_detector: BackpressureDetector | None = None) -> None:
         super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
-        address = url or os.environ.get("PENSTOCK_URL", "")
-        if not address:
-            raise ValueError("the tier has no url, and PENSTOCK_URL is not set: where is the store?")
+        address = address_of(url, "the tier has no url")
         self.locality = Locality(locality) if locality is not None else None
         self._names = FileMapper.from_offloading_spec("vllm", offloading_spec, offloading_spec.blocks_per_chunk, parallel_agnostic=True)
         self._base = np.frombuffer(primary_kv_view, np.uint8).ctypes.data
