@@ -67,6 +67,14 @@ static bool casts_allow(struct pod_casts *casts, const char *group, const char *
     return allowed;
 }
 
+static int refuse_device(const struct pod_tensor *tensor, char *fault)
+{
+    snprintf(fault, PST_FAULT_BYTES,
+             "tensor '%.100s' lies on the device %s; only the host's memory is broadcast", tensor->key,
+             tensor->device);
+    return -EXDEV;
+}
+
 /* ---- a broadcast's files ---- */
 
 /* Tensors on their way to other pods. */
@@ -83,13 +91,10 @@ static int gather_one(void *ctx, const struct pod_tensor *tensor, int fd, uint64
 
     pst_assert(tensor->memory);
     pst_assert(gathering->shown.go == &gathering->memories);
-    r = fd >= 0 ? shown_add(&gathering->shown, tensor, fd, memory) : -EXDEV;
-
-    if (r == -EXDEV)
-        snprintf(gathering->fault, PST_FAULT_BYTES,
-                 "tensor '%.100s' lies on the device %s; only the host's memory is broadcast", tensor->key,
-                 tensor->device);
-    else if (r == -E2BIG)
+    if (fd < 0)
+        return refuse_device(tensor, gathering->fault);
+    r = shown_add(&gathering->shown, tensor, fd, memory);
+    if (r == -E2BIG)
         snprintf(gathering->fault, PST_FAULT_BYTES, "the tensors lie in more than %d memories", POD_FDS_MAX);
     return r;
 }
@@ -239,12 +244,7 @@ static int check_one(void *ctx, const struct pod_tensor *tensor, int fd, uint64_
 
     (void)memory;
     pst_assert(tensor->memory);
-    if (fd >= 0)
-        return 0;
-    snprintf(fault, PST_FAULT_BYTES,
-             "tensor '%.100s' lies on the device %s; only the host's memory is broadcast", tensor->key,
-             tensor->device);
-    return -EXDEV;
+    return fd >= 0 ? 0 : refuse_device(tensor, fault);
 }
 
 static int casts_add(struct pod_casts *casts, const char *group, const char *key, char fault[PST_FAULT_BYTES])
