@@ -2,14 +2,13 @@
 """The soak tensors: owners of tensors, those who take them, their agents, the store and a node are killed and stopped all the time."""
 
 import collections
-import contextlib
-import os
 import random
 import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+from descriptors import memfds_of
 from procs import BenchError, Process, Stage, free_port, run
 from soaks import MIB, Findings, Order, Soak
 from store_rig import CRASHES, Store
@@ -53,11 +52,7 @@ class Agent:
 
     def memories(self) -> int:
         """How many memories of tensors it has."""
-        count = 0
-        for fd in Path(f"/proc/{self.process.pid}/fd").iterdir():
-            with contextlib.suppress(OSError):
-                count += "memfd:penstock-t" in os.readlink(fd)
-        return count
+        return memfds_of(self.process.pid, "penstock-t")
 
 
 class NodeOfWeights:

@@ -17,6 +17,7 @@ from typing import Any, Iterator
 import pytest
 from agent import Agent
 from data_store import DataStore
+from descriptors import memfds_of
 from support import wait_until
 from tensor_frames import BYTES, ask, handle, memories_of, memory, put, receive, send, tensor
 
@@ -70,11 +71,7 @@ def contents(fds: list[int]) -> list[bytes]:
 
 def received_by(agent: Agent) -> int:
     """How many memories that came from other pods it has open."""
-    count = 0
-    for fd in pathlib.Path(f"/proc/{agent.pid}/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):
-            count += "memfd:penstock-t" in os.readlink(fd)
-    return count
+    return memfds_of(agent.pid, "penstock-t")
 
 
 def put_large(agent: Agent, data: bytes) -> None:

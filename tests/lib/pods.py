@@ -2,11 +2,13 @@
 """Pods: processes that have an address and an agent of their own, and share a data store."""
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 
 from data_store import DataStore
 from support import BUILD, clean_environment, wait_until
@@ -58,3 +60,19 @@ class Pod:
             return
         if number != signal.SIGSTOP:
             wait_until("the agent has ended", lambda: not ds.pod_data_server.is_server_running(str(self.socket)))
+
+
+def store_of_pods(folder: pathlib.Path) -> DataStore:
+    """A data store that pods of the loopback reach."""
+    return DataStore(folder / "data", "--store-address", "127.0.0.1")
+
+
+@contextlib.contextmanager
+def some_pods(numbers: range, folder: pathlib.Path, store: DataStore) -> Iterator[list[Pod]]:
+    """Pods with these numbers of 20 that a test may have. Their agents end with the block."""
+    # Workers of pytest take other addresses: the agents' port is the same everywhere.
+    first = 10 + 20 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
+    made = [Pod(first + number, folder, store) for number in numbers]
+    yield made
+    for pod in made:
+        pod.signal_agent(signal.SIGTERM)

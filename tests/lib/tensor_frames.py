@@ -12,6 +12,7 @@ import struct
 from typing import Any
 
 from agent import Agent
+from descriptors import memfds_of
 
 BYTES = 8192
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
@@ -72,13 +73,7 @@ def put(agent: Agent, key: str, data: bytes, **more: Any) -> None:
 
 def memories_of(agent: Agent) -> int:
     """How many memories the agent has open."""
-    count = 0
-    for fd in pathlib.Path(f"/proc/{agent.pid}/fd").iterdir():
-        try:
-            count += "memfd:test-tensor" in os.readlink(fd)
-        except FileNotFoundError:
-            pass
-    return count
+    return memfds_of(agent.pid, "test-tensor")
 
 
 def mapped_by(pid: int) -> bool:

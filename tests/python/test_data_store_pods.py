@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 from data_store import DataStore, files_of
-from pods import Pod
+from pods import Pod, some_pods, store_of_pods
 from support import BUILD, clean_environment, wait_until
 
 from penstock import data_store as ds
@@ -19,18 +19,14 @@ from penstock import data_store as ds
 
 @pytest.fixture
 def store(tmp_path: pathlib.Path) -> Iterator[DataStore]:
-    with DataStore(tmp_path / "data", "--store-address", "127.0.0.1") as it:
+    with store_of_pods(tmp_path) as it:
         yield it
 
 
 @pytest.fixture
 def pods(tmp_path: pathlib.Path, store: DataStore) -> Iterator[list[Pod]]:
-    # Workers of pytest take other addresses: the agents' port is the same everywhere.
-    first = 10 + 20 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
-    made = [Pod(first + number, tmp_path, store) for number in range(6)]
-    yield made
-    for pod in made:
-        pod.signal_agent(signal.SIGTERM)
+    with some_pods(range(6), tmp_path, store) as made:
+        yield made
 
 
 @pytest.fixture

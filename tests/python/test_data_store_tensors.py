@@ -2,7 +2,6 @@
 """penstock.data_store: tensors of one pod's memory in others, by agents of their own and a store that says where they are."""
 from __future__ import annotations
 
-import os
 import pathlib
 import signal
 import subprocess
@@ -11,7 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 from data_store import DataStore
-from pods import Pod
+from descriptors import memfds_of
+from pods import Pod, some_pods, store_of_pods
 from support import wait_until
 
 from penstock import data_store as ds
@@ -33,17 +33,14 @@ WINDOW = "ds.BroadcastWindow(world_size=4, timeout=60)"
 
 @pytest.fixture
 def store(tmp_path: pathlib.Path) -> Iterator[DataStore]:
-    with DataStore(tmp_path / "data", "--store-address", "127.0.0.1") as it:
+    with store_of_pods(tmp_path) as it:
         yield it
 
 
 @pytest.fixture
 def pods(tmp_path: pathlib.Path, store: DataStore) -> Iterator[list[Pod]]:
-    first = 10 + 20 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
-    made = [Pod(first + 10 + number, tmp_path, store) for number in range(4)]
-    yield made
-    for pod in made:
-        pod.signal_agent(signal.SIGTERM)
+    with some_pods(range(10, 14), tmp_path, store) as made:
+        yield made
 
 
 def end(process: subprocess.Popen[str]) -> None:
@@ -148,15 +145,6 @@ def test_memory_of_a_getter_goes_with_it(pods: list[Pod]) -> None:
     pods[1].run(HEAD + "ds.get('m')\n")
     agent = int(pods[1].agent.ping()["pid"])
 
-    def held() -> int:
-        count = 0
-        for fd in pathlib.Path(f"/proc/{agent}/fd").iterdir():
-            try:
-                count += "memfd:penstock-t" in os.readlink(fd)
-            except FileNotFoundError:
-                pass
-        return count
-
-    wait_until("the agent gave it back", lambda: held() == 0)
+    wait_until("the agent gave it back", lambda: memfds_of(agent, "penstock-t") == 0)
     end(owner)
     assert ds.pod_data_server.is_server_running(str(pods[1].socket))

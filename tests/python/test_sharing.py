@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import gc
-import json
-import mmap
 import os
 import pathlib
-import pickle
 import subprocess
 import sys
 import textwrap
@@ -18,6 +15,7 @@ import numpy as np
 import pytest
 from agent import Agent
 from all_arrays import arrays
+from descriptors import memfds_of
 from support import BUILD, clean_environment, wait_until
 
 from penstock import sharing
@@ -65,13 +63,7 @@ def mapped_here() -> list[str]:
 
 
 def open_in(pid: int) -> int:
-    count = 0
-    for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir():
-        try:
-            count += "memfd:penstock-tensor" in os.readlink(fd)
-        except FileNotFoundError:
-            pass
-    return count
+    return memfds_of(pid, "penstock-tensor")
 
 
 @pytest.mark.parametrize("name", list(arrays()))
