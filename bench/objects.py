@@ -5,7 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from node import GIB, Node
-from procs import Stage, free_port, run, run_json
+from ports import free_port
+from procs import Stage, run, run_json
 
 ROOT = Path(__file__).parent.parent
 PROGRAM = ROOT / "bench" / "peers" / "s3_peer.py"

@@ -4,7 +4,8 @@
 from pathlib import Path
 from typing import Any
 
-from procs import BenchError, Stage, free_port, run, run_json
+from ports import free_port
+from procs import BenchError, Stage, run, run_json
 
 SOURCE = Path(__file__).parent
 VENV_PYTHON = SOURCE.parent / "build" / "bench-venv" / "bin" / "python"

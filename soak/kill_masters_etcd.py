@@ -4,12 +4,12 @@
 import random
 import shutil
 import signal
-import socket
 import sys
 import time
 from typing import Any
 
 from kill_nodes import CLIENT, COPIES, NODES, Pool
+from ports import free_port
 from procs import BenchError, Process, Stage, run_json
 from soaks import END_S_MAX, Findings, Order, Soak, await_client
 
@@ -18,13 +18,6 @@ MASTERS, LEASE_MS = 3, 3000
 TIMES = ("--heartbeat-ms=100", "--lease-ms=2000", "--lease-margin-ms=1000", "--reaper-ms=100", "--member-ttl-ms=10000")
 STOP_S = (0.1, 2.0 * LEASE_MS / 1000)
 ANSWER_S_MAX = 60.0
-
-
-def free_port() -> int:
-    """A TCP port of loopback that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class SharedPool(Pool):

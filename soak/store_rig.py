@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from procs import BenchError, Stage, free_port, listening
+from ports import free_port
+from procs import BenchError, Stage, listening
 
 ASK_S_MAX = 30.0
 CRASHES = tuple(-number for number in (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE))

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from descriptors import memfds_of
-from procs import BenchError, Process, Stage, free_port, run
+from ports import free_port
+from procs import BenchError, Process, Stage, run
 from soaks import MIB, Findings, Order, Soak
 from store_rig import CRASHES, Store
 

@@ -14,7 +14,8 @@ from typing import Iterator
 import networks
 import pytest
 from agent import Agent
-from support import free_port, wait_until
+from ports import free_port
+from support import wait_until
 
 # A child of a broadcast in another pod: it asks its parent's agent for the path, and fetches that as kubetorch's client does.
 CHILD = """

@@ -17,7 +17,8 @@ from typing import Iterator
 
 import pytest
 from data_store import DataStore, files_of
-from support import BUILD, clean_environment, free_port, secret_file, wait_until
+from ports import free_port
+from support import BUILD, clean_environment, secret_file, wait_until
 from trees import SlowWay, small_disk
 
 MIB = 1 << 20

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 
 import support
+from ports import free_port
 from support import start_node, wait_until
 
 SMALL = ("--dram=4M", "--page-size=64K", "--shards=1")
@@ -123,7 +124,7 @@ def test_what_cannot_pass_ends_at_once(tmp_path: pathlib.Path) -> None:
     for name in ("right", "wrong"):
         (tmp_path / name).write_bytes(name.encode() * 8)
         (tmp_path / name).chmod(0o600)
-    status, words = end_of(ping(f"node://127.0.0.1:{support.free_port()}"))
+    status, words = end_of(ping(f"node://127.0.0.1:{free_port()}"))
     assert status == UNREACHABLE and "nothing listens there" in words
     with start_node("--listen=127.0.0.1:0", f"--secret-file={tmp_path}/right", *SMALL) as node:
         for url in (node.tcp, f"{node.tcp}?secret_file={tmp_path}/wrong"):

@@ -17,6 +17,7 @@ import tempfile
 import pytest
 import support
 from members import EXISTS, INCOMPLETE, MISS, ROUTED, UNAVAILABLE, Master, figures, master, member
+from ports import free_port
 from previous import PREVIOUS, VERSION, previous  # noqa: F401: a fixture
 from support import penstock, start_node, wait_until
 
@@ -240,7 +241,7 @@ def test_wrong_masters() -> None:
 
 def test_ready_means_that_puts_work(tmp_path: pathlib.Path) -> None:
     """In a pool that takes its master, which may come later; alone it is at once."""
-    address = f"127.0.0.1:{support.free_port()}"
+    address = f"127.0.0.1:{free_port()}"
     with start_node("--listen=127.0.0.1:0", "--dram=16M", f"--master={address}", listeners=2) as node:
         node.wait_for(f"pool: master {address}: nothing listens there")
         assert ": ready" not in node.log()

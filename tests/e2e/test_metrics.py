@@ -7,7 +7,6 @@ import pathlib
 import re
 import shutil
 import subprocess
-import time
 from typing import Any, Iterator
 from urllib.parse import quote
 
@@ -15,7 +14,8 @@ import members
 import pytest
 import support
 from metrics import Family, Port, Row, Watched, rows
-from support import Node, bench, free_port, penstock, secret_file, start_node, wait_until
+from ports import free_port
+from support import Node, bench, penstock, secret_file, start_node, wait_until
 
 HTTP = "--http=127.0.0.1:0"
 SMALL = ("--dram=64M", "--page-size=64K", "--shards=2")

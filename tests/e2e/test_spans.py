@@ -12,6 +12,7 @@ import pytest
 import support
 from collector import HANGS, Collector, Span, collector
 from data_store import DataStore
+from ports import free_port
 from support import penstock, start_node, wait_until
 
 USAGE = 2
@@ -93,7 +94,7 @@ def test_a_failure_is_named(gets: Collector) -> None:
 
 
 def test_a_collector_that_is_not_there() -> None:
-    url = f"http://127.0.0.1:{support.free_port()}"
+    url = f"http://127.0.0.1:{free_port()}"
     with start_node(*NODE, "--otlp", url) as node:
         for _ in range(3):
             assert get(node.tcp, PENSTOCK_OTLP=url) == 1

@@ -17,7 +17,8 @@ from typing import Any, Iterator
 
 import pytest
 import support
-from support import free_port, wait_until
+from ports import free_port
+from support import wait_until
 
 ETCD, ETCDCTL = shutil.which("etcd"), shutil.which("etcdctl")
 needs_etcd = pytest.mark.skipif(not ETCD, reason="etcd is not installed: ci/install full")

@@ -13,7 +13,8 @@ import support
 from etcd import Etcd
 from home_pool import Pool
 from members import figures
-from support import free_port, penstock, start_node, wait_until
+from ports import free_port
+from support import penstock, start_node, wait_until
 
 LEASE_MS = 4000
 # So long that a slow machine moves nothing by itself.

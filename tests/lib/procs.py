@@ -5,7 +5,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -176,13 +175,6 @@ def listening(port: int) -> bool:
             if state == "0A" and int(local.rpartition(":")[2], 16) == port:
                 return True
     return False
-
-
-def free_port() -> int:
-    """A TCP port of the loopback device that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def run(command: Sequence[str], env: dict[str, str] | None = None) -> str:

@@ -61,13 +61,6 @@ def clean_environment(**more: str) -> dict[str, str]:
     return kept | more
 
 
-def free_port() -> int:
-    """A TCP port of loopback that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @functools.cache
 def preloadable(library: pathlib.Path) -> str:
     """A name of the library for LD_PRELOAD, in which blanks and colons part one name from the next."""

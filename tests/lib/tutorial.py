@@ -18,6 +18,7 @@ import sys
 import threading
 
 import support
+from ports import free_port
 
 TUTORIALS = pathlib.Path(__file__).resolve().parents[2] / "docs" / "tutorial"
 BLOCK = re.compile(r"^```(console|console varies|pycon)\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -31,7 +32,7 @@ def blocks(page: pathlib.Path) -> list[tuple[str, str]]:
     """Kind and text of each block that is run."""
     text = page.read_text()
     for port in sorted(set(PORT.findall(text))):
-        text = re.sub(rf"(?<=:){port}\b", str(support.free_port()), text)
+        text = re.sub(rf"(?<=:){port}\b", str(free_port()), text)
     return [(found[1], found[2]) for found in BLOCK.finditer(text)]
 
 

@@ -9,7 +9,6 @@ import os
 import pathlib
 import re
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import support
+from ports import free_port
 
 yaml = pytest.importorskip("yaml")
 kubernetes_validate = pytest.importorskip("kubernetes_validate")
@@ -186,9 +186,7 @@ class Site:
 
     def port(self, pod: str, number: str) -> int:
         if (pod, number) not in self.ports:
-            with socket.socket() as found:
-                found.bind(("127.0.0.1", 0))
-                self.ports[pod, number] = found.getsockname()[1]
+            self.ports[pod, number] = free_port()
         return self.ports[pod, number]
 
     def pod(self, workload: str, number: int) -> Pod:

@@ -17,6 +17,7 @@ import penstock
 import pytest
 import support
 from members import master
+from ports import free_port
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 OURS = ROOT / "integrations" / "mooncake"
@@ -57,7 +58,7 @@ def listens(port: int) -> bool:
 @pytest.fixture(scope="module")
 def mooncake_master(wheel: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of Mooncake's own master."""
-    port, other = support.free_port(), support.free_port()
+    port, other = free_port(), free_port()
     log = tmp_path_factory.mktemp("mooncake") / "log"
     program = subprocess.run([wheel, "-c", "import mooncake; print(mooncake.__path__[0])"], capture_output=True, text=True,
                              timeout=60, check=True).stdout.strip()
@@ -180,7 +181,7 @@ def test_what_cannot_be_set_up(module: Any, node: support.Node, monkeypatch: pyt
     store = module.MooncakeDistributedStore()
     assert [store.put("k", b"v"), store.is_exist("k"), store.health_check(), store.close()] == [-1010, -1010, 1, 0]
     assert store.get("k") == b"" and store.get_batch(["k"]) == [b""]
-    for address in ("etcd://127.0.0.1:2379", "", f"127.0.0.1:{support.free_port()}"):
+    for address in ("etcd://127.0.0.1:2379", "", f"127.0.0.1:{free_port()}"):
         assert store.setup("127.0.0.1", "P2PHANDSHAKE", 0, 0, "tcp", "", address) == -1
     assert store.setup({"local_hostname": "127.0.0.1"}) == -600
     assert store.setup("a", None) == store.setup("a", "b", None) == store.setup("a", "b", 0, 0, "tcp", "", None) == -600

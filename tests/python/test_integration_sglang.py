@@ -14,6 +14,7 @@ import penstock
 import pytest
 import support
 from members import master, member
+from ports import free_port
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 if importlib.util.find_spec("sglang") is None:
@@ -266,4 +267,4 @@ def test_what_cannot_be_opened(sglang: dict[str, Any], monkeypatch: pytest.Monke
     with pytest.raises(ValueError, match="has no url"):
         opened(sglang, mha_pool(sglang), "")
     with pytest.raises(penstock.Unreachable):
-        opened(sglang, mha_pool(sglang), f"penstock://127.0.0.1:{support.free_port()}")
+        opened(sglang, mha_pool(sglang), f"penstock://127.0.0.1:{free_port()}")

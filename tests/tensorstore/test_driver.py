@@ -15,6 +15,7 @@ from typing import Iterator
 import pytest
 import support
 from driver import DRIVER, array_spec
+from ports import free_port
 from support import penstock, start_node, wait_until
 from tsgrpc import CLIENT, LOOPBACK, address_of, python  # noqa: F401: a fixture
 
@@ -61,7 +62,7 @@ def test_driver_and_wheel_read_each_other(python: str, name: str) -> None:  # no
 @pytest.fixture(name="server")
 def logging_server(tmp_path: pathlib.Path) -> Iterator[tuple[str, pathlib.Path]]:
     """The example's server, which reports what it stores: its address and its log."""
-    address, log = f"127.0.0.1:{support.free_port()}", tmp_path / "server.log"
+    address, log = f"127.0.0.1:{free_port()}", tmp_path / "server.log"
     with log.open("wb") as out:
         process = subprocess.Popen([DRIVER / "remote_dram_server", f"--listen_addr={address}"], stdin=subprocess.DEVNULL,
                                    stdout=out, stderr=subprocess.STDOUT, env=support.clean_environment(**LOG))

@@ -8,14 +8,14 @@ import shutil
 import subprocess
 
 import pytest
-import support
+from ports import free_port
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples"
 BUILD_S = 1500  # the first time makes TensorStore's arrays
 
 
 def run(script: str, **environment: str) -> str:
-    done = subprocess.run([EXAMPLES / script, str(support.free_port())], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+    done = subprocess.run([EXAMPLES / script, str(free_port())], stdin=subprocess.DEVNULL, capture_output=True, text=True,
                           timeout=BUILD_S, check=False, env=os.environ | environment)
     assert done.returncode == 0 and done.stdout.endswith("PASSED\n"), done
     return done.stdout

@@ -12,7 +12,8 @@ import sys
 import pytest
 import support
 from driver import BUILD, DRIVER, array_spec, setting
-from support import free_port, start_node
+from ports import free_port
+from support import start_node
 from tsgrpc import CLIENT, LOOPBACK, address_of, python  # noqa: F401: a fixture
 
 MODULE_CLIENT = pathlib.Path(__file__).with_name("module_client.py")
