@@ -1,13 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/percent.h"
 
-static int hex_digit(uint8_t c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c |= 0x20;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
+#include "base/hex.h"
 
 int pst_percent_decode(struct pst_bytes raw, bool plus, void *buf, size_t cap)
 {
@@ -21,8 +15,8 @@ int pst_percent_decode(struct pst_bytes raw, bool plus, void *buf, size_t cap)
         uint8_t c = from[at];
 
         if (c == '%') {
-            int high = raw.len - at > 2 ? hex_digit(from[at + 1]) : -1;
-            int low = high < 0 ? -1 : hex_digit(from[at + 2]);
+            int high = raw.len - at > 2 ? pst_hex_digit_any_case((char)from[at + 1]) : -1;
+            int low = high < 0 ? -1 : pst_hex_digit_any_case((char)from[at + 2]);
 
             if (low < 0)
                 return -EINVAL;

@@ -14,27 +14,6 @@ enum {
 
 _Static_assert(FLAGS_AT + 2 == TEXT_BYTES, "the parts of a traceparent");
 
-/* Lower case alone, as the standard demands. Return: -1: none. */
-static int digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
-static bool hex_parse(const char *text, uint8_t *to, size_t bytes)
-{
-    pst_assert(bytes <= PST_TRACE_ID_BYTES);
-    for (size_t i = 0; i < bytes; i++) {
-        int high = digit(text[2 * i]), low = digit(text[2 * i + 1]);
-
-        if (high < 0 || low < 0)
-            return false;
-        to[i] = (uint8_t)(high << 4 | low);
-    }
-    return true;
-}
-
 bool pst_traceparent_fits(const struct pst_traceparent *given)
 {
     static const uint8_t none[PST_SPAN_ID_BYTES];
@@ -51,9 +30,11 @@ int pst_traceparent_parse(struct pst_bytes text, struct pst_traceparent *out)
 
     if (text.len < TEXT_BYTES || at[TRACE_AT - 1] != '-' || at[SPAN_AT - 1] != '-' || at[FLAGS_AT - 1] != '-')
         return -EINVAL;
-    if (!hex_parse(at, &version, 1) || !hex_parse(at + TRACE_AT, read.trace_id, sizeof(read.trace_id)) ||
-        !hex_parse(at + SPAN_AT, read.span_id, sizeof(read.span_id)) ||
-        !hex_parse(at + FLAGS_AT, &read.flags, 1))
+    /* Lower case alone, as the standard demands. */
+    if (!pst_hex_parse(at, &version, 1) ||
+        !pst_hex_parse(at + TRACE_AT, read.trace_id, sizeof(read.trace_id)) ||
+        !pst_hex_parse(at + SPAN_AT, read.span_id, sizeof(read.span_id)) ||
+        !pst_hex_parse(at + FLAGS_AT, &read.flags, 1))
         return -EINVAL;
     if (version == NO_VERSION || (text.len > TEXT_BYTES && (version == 0 || at[TEXT_BYTES] != '-')))
         return -EINVAL;

@@ -9,25 +9,13 @@ static const char magic[4] = "pst1";
 
 enum { FAMILY_BYTES = 3 }; /* of the magic; the rest is the version */
 
-static int hex_digit(char c)
-{
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* Return: how many bytes, or -EINVAL. */
 static int hex_parse(const char *text, uint8_t bytes[PST_GPU_HANDLE_BYTES_MAX])
 {
     size_t digits = strnlen(text, PST_GPU_HANDLE_TEXT_MAX);
 
-    if (digits % 2 != 0 || digits / 2 > PST_GPU_HANDLE_BYTES_MAX)
+    if (digits % 2 != 0 || digits / 2 > PST_GPU_HANDLE_BYTES_MAX || !pst_hex_parse(text, bytes, digits / 2))
         return -EINVAL;
-    for (size_t i = 0; i < digits / 2; i++) {
-        int high = hex_digit(text[2 * i]), low = hex_digit(text[2 * i + 1]);
-
-        if (high < 0 || low < 0)
-            return -EINVAL;
-        bytes[i] = (uint8_t)(high << 4 | low);
-    }
     return (int)(digits / 2);
 }
 

@@ -2,6 +2,8 @@
 /* pooled.c: the parts of a tree that lies in a store, and what of its files lies in which chunk. */
 #include "files/pooled/pooled.h"
 
+#include "base/hex.h"
+
 void pst_pooled_chunks_fini(struct pst_pooled_chunks *chunks)
 {
     free(chunks->list);
@@ -33,26 +35,13 @@ void pst_pooled_key(const struct pst_pooled_chunk *chunk, char out[PST_POOLED_KE
     pst_assert(strlen(out) == PST_POOLED_KEY_BYTES);
 }
 
-/* Return: -1 it is none as keys have it. */
-static int digit_of(char c)
-{
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 bool pst_pooled_key_parse(const void *key, size_t key_bytes, uint8_t sha256[PST_SHA256_BYTES])
 {
     const char *at = (const char *)key + sizeof(PST_POOLED_CHUNKS) - 1;
 
-    if (key_bytes != PST_POOLED_KEY_BYTES || memcmp(key, PST_POOLED_CHUNKS, (size_t)(at - (const char *)key)))
-        return false;
-    for (size_t i = 0; i < PST_SHA256_BYTES; i++, at += 2) {
-        int high = digit_of(at[0]), low = digit_of(at[1]);
-
-        if (high < 0 || low < 0)
-            return false;
-        sha256[i] = (uint8_t)(high << 4 | low);
-    }
-    return true;
+    return key_bytes == PST_POOLED_KEY_BYTES &&
+           memcmp(key, PST_POOLED_CHUNKS, (size_t)(at - (const char *)key)) == 0 &&
+           pst_hex_parse(at, sha256, PST_SHA256_BYTES);
 }
 
 /* ---- chunks and holes ---- */

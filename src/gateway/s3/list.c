@@ -39,24 +39,11 @@ struct page {
 
 /* ---- what is asked for ---- */
 
-static int page_hex(char c)
-{
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 static enum s3_code page_token(struct page *page, struct pst_bytes token)
 {
-    const char *at = token.data;
-
-    if (token.len == 0 || token.len % 2 || token.len > TOKEN_BYTES)
+    if (token.len == 0 || token.len % 2 || token.len > TOKEN_BYTES ||
+        !pst_hex_parse(token.data, page->after, token.len / 2))
         return s3_because(page->s, S3_InvalidArgument, "the continuation token is none of ours");
-    for (size_t i = 0; i < token.len; i += 2) {
-        int high = page_hex(at[i]), low = page_hex(at[i + 1]);
-
-        if (high < 0 || low < 0)
-            return s3_because(page->s, S3_InvalidArgument, "the continuation token is none of ours");
-        page->after[i / 2] = (uint8_t)(high << 4 | low);
-    }
     page->after_bytes = token.len / 2;
     pst_assert(page->after_bytes <= sizeof(page->after));
     return S3_OK;

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <strings.h>
 
+#include "base/hex.h"
+
 enum {
     HEAD_BYTES = 12,
     CODE_OWN = 0, /* of x-amz-meta-NAME */
@@ -181,11 +183,11 @@ uint64_t s3_etag_parse(struct pst_bytes text)
     if (text.len != 18 || at[16] != '-' || at[17] != 'p')
         return 0;
     for (int i = 0; i < 16; i++) {
-        bool digit = at[i] >= '0' && at[i] <= '9';
+        int digit = pst_hex_digit(at[i]);
 
-        if (!digit && !(at[i] >= 'a' && at[i] <= 'f'))
+        if (digit < 0)
             return 0;
-        generation = generation << 4 | (uint64_t)(digit ? at[i] - '0' : at[i] - 'a' + 10);
+        generation = generation << 4 | (uint64_t)digit;
     }
     return generation;
 }

@@ -2,6 +2,8 @@
 /* chunks.c: a decoder that takes its input in whichever pieces it comes. */
 #include "gateway/s3/wire/chunks_priv.h"
 
+#include "base/hex.h"
+
 enum { LENGTH_DIGITS_MAX = 15 };
 
 enum step {
@@ -46,14 +48,6 @@ static int chunk_line(struct s3_chunks *c, struct pst_bytes *input)
     return r;
 }
 
-static int chunk_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c = (char)(c | 0x20);
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 static bool chunk_read_length(struct s3_chunks *c)
 {
     static const char name[] = ";chunk-signature=";
@@ -62,8 +56,8 @@ static bool chunk_read_length(struct s3_chunks *c)
     pst_assert(c->line_bytes <= sizeof(c->line));
     c->left = 0;
     c->signature_bytes = 0;
-    while (at < c->line_bytes && chunk_digit(c->line[at]) >= 0)
-        c->left = c->left << 4 | (uint64_t)chunk_digit(c->line[at++]);
+    while (at < c->line_bytes && pst_hex_digit_any_case(c->line[at]) >= 0)
+        c->left = c->left << 4 | (uint64_t)pst_hex_digit_any_case(c->line[at++]);
     if (at == 0 || at > LENGTH_DIGITS_MAX)
         return false;
     if (c->line_bytes - at == name_bytes + sizeof(c->signature) &&
