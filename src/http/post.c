@@ -94,19 +94,26 @@ static int is_over(void *arg, curl_off_t down_bytes, curl_off_t down, curl_off_t
     return pst_now_ns() >= atomic_load(&post->end_ns);
 }
 
+int pst_post_header(struct pst_post *post, const char *line)
+{
+    struct curl_slist *longer = lib.curl_slist_append(post->headers, line);
+
+    pst_assert(strchr(line, ':') && !strpbrk(line, "\r\n"));
+    pst_assert(!post->headers || !longer ||
+               longer == post->headers); /* what libcurl was told stays the list */
+    post->headers = longer ? longer : post->headers;
+    return longer ? 0 : -ENOMEM;
+}
+
 static bool set_up(struct pst_post *post, const char *url, uint32_t timeout_ms)
 {
     static const char *const lines[] = {"Content-Type: application/json", "Expect:"};
     CURL *curl = post->curl = lib.curl_easy_init();
 
     pst_assert(!post->headers);
-    for (size_t i = 0; i < pst_count_of(lines) && curl; i++) {
-        struct curl_slist *longer = lib.curl_slist_append(post->headers, lines[i]);
-
-        if (!longer)
+    for (size_t i = 0; i < pst_count_of(lines); i++)
+        if (pst_post_header(post, lines[i]) < 0)
             return false;
-        post->headers = longer;
-    }
     return curl && lib.curl_easy_setopt(curl, CURLOPT_URL, url) == CURLE_OK &&
            lib.curl_easy_setopt(curl, CURLOPT_HTTPHEADER, post->headers) == CURLE_OK &&
            lib.curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L) == CURLE_OK &&
@@ -190,6 +197,13 @@ int pst_post_open(const char *url, uint32_t timeout_ms, struct pst_post **out, c
     (void)timeout_ms;
     (void)out;
     snprintf(fault, PST_FAULT_BYTES, "penstock was built without libcurl");
+    return -EOPNOTSUPP;
+}
+
+int pst_post_header(struct pst_post *post, const char *line)
+{
+    (void)line;
+    pst_assert(!post);
     return -EOPNOTSUPP;
 }
 

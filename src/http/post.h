@@ -15,6 +15,8 @@ struct pst_post;
 /* @url: http:// or https://; borrowed. Return: 0, or -errno with the reason in @fault: -EINVAL the URL cannot
  * be, -ELIBACC there is no libcurl, -EOPNOTSUPP nor was there when penstock was built, -ENOMEM. */
 int pst_post_open(const char *url, uint32_t timeout_ms, struct pst_post **out, char fault[PST_FAULT_BYTES]);
+/* Gives every request the header @line, "NAME: VALUE" without a line's end; borrowed. Return: 0, -ENOMEM. */
+int pst_post_header(struct pst_post *post, const char *line);
 /* Return: the status, or -EIO with the reason in @fault: nobody answered, or not in time. */
 int pst_post_send(struct pst_post *post, struct pst_bytes body, char fault[PST_FAULT_BYTES]);
 /* Any thread: from then on nothing is waited for, the one underway included, to about a second. */

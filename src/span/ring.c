@@ -353,9 +353,13 @@ int pst_spans_open(const struct pst_span_settings *settings, char fault[PST_FAUL
     print_url(settings->otlp, ring.url);
     r = pst_post_open(ring.url, TIMEOUT_MS, &ring.post, why);
     if (r == 0)
+        r = pst_spans_add_headers(ring.post, why);
+    if (r == 0) {
+        snprintf(why, sizeof(why), "no thread, or no memory");
         r = start_thread();
+    }
     if (r < 0) {
-        snprintf(fault, PST_FAULT_BYTES, "otlp: %.200s", ring.post ? "no thread, or no memory" : why);
+        snprintf(fault, PST_FAULT_BYTES, "otlp: %.200s", why);
         ring.post = pst_post_close(ring.post);
         return r;
     }

@@ -81,6 +81,14 @@ struct pst_span_counts {
 
 struct pst_span_counts pst_spans_count(void);
 
+/* ---- environment.c ---- */
+
+struct pst_post;
+
+/* Gives @post the headers that OTEL_EXPORTER_OTLP_HEADERS names, such as a collector's token. Return: 0, or
+ * -errno with @fault, which holds no value: -EINVAL it is no list of NAME=VALUE, -ENOMEM. */
+int pst_spans_add_headers(struct pst_post *post, char fault[PST_FAULT_BYTES]);
+
 /* ---- otlp.c ---- */
 
 struct pst_spans_of {

@@ -93,6 +93,22 @@ def test_a_failure_is_named(gets: Collector) -> None:
         (False, ""), (True, "ERANGE")]
 
 
+def test_headers_for_the_collector(gets: Collector) -> None:
+    headers = {"OTEL_EXPORTER_OTLP_HEADERS": "Authorization=Bearer%20a%3Db%2Cc, x-tenant = one two"}
+    with start_node(*NODE, "--otlp", gets.url, environment=support.clean_environment(**headers)) as node:
+        assert get(node.tcp, PENSTOCK_OTLP=gets.url, **headers) == 1
+        node.stop()
+    assert len(gets.headers) == 2
+    assert {(said["authorization"], said["x-tenant"]) for said in gets.headers} == {("Bearer a=b,c", "one two")}
+
+
+@pytest.mark.parametrize("headers", ["secret", "=secret", "a b=secret", "a=secret%0d%0aHost:%20x", "a=secret%zz", "a=", "a=secret,,b=c",
+                                     "a=" + "s" * 5000, ",".join(["a=b"] * 33)])
+def test_headers_that_cannot_be(gets: Collector, headers: str) -> None:
+    code, said = support.fails_to_start(*NODE, "--otlp", gets.url, environment={"OTEL_EXPORTER_OTLP_HEADERS": headers})
+    assert code == USAGE and "otlp: OTEL_EXPORTER_OTLP_HEADERS: part " in said and "secret" not in said, said
+
+
 def test_a_collector_that_is_not_there() -> None:
     url = f"http://127.0.0.1:{free_port()}"
     with start_node(*NODE, "--otlp", url) as node:
@@ -143,11 +159,14 @@ def test_what_a_collector_refuses_is_dropped_and_counted(gets: Collector) -> Non
 def test_more_than_the_ring_has_room_for(gets: Collector) -> None:
     gets.status = 429
     with start_node(*NODE, "--otlp", gets.url, "--http", "127.0.0.1:0", listeners=2) as node:
-        done = penstock("--url", node.tcp, "bench", "--op", "exists", "--keys", "10", "--seconds", "1",
-                        environment={"TRACEPARENT": PARENT})
-        assert done.returncode == 0, done
-        dropped = figure(node, "penstock_spans_dropped_total")
-        assert dropped > 0 and figure(node, "penstock_spans_sent_total") == 0
+        def overflows() -> bool:
+            done = penstock("--url", node.tcp, "bench", "--op", "exists", "--keys", "10", "--seconds", "1",
+                            environment={"TRACEPARENT": PARENT})
+            assert done.returncode == 0, done
+            return figure(node, "penstock_spans_dropped_total") > 0
+
+        wait_until("the ring is full", overflows)
+        assert figure(node, "penstock_spans_sent_total") == 0
         gets.status = 200
         wait_until("the rest is taken", lambda: figure(node, "penstock_spans_sent_total") == RING)
         assert get(node.tcp) == 1

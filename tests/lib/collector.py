@@ -52,6 +52,7 @@ class Collector:
     def __init__(self) -> None:
         self.status = 200
         self.asked: list[tuple[str, str]] = []  # path and content type of each request
+        self.headers: list[dict[str, str]] = []  # names in lower case
         self.bodies: list[bytes] = []
         self.ends = threading.Event()
         collector = self
@@ -62,6 +63,7 @@ class Collector:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 collector.asked.append((self.path, self.headers["Content-Type"]))
+                collector.headers.append({name.lower(): value for name, value in self.headers.items()})
                 status = collector.status
                 if status == HANGS:
                     collector.ends.wait()
