@@ -66,6 +66,7 @@ static inline void pst_close_fd(int *fd)
 {
     if (*fd >= 0)
         close(*fd);
+    *fd = -1; /* another's from now on */
 }
 
 /* Eventfds (and, to clear, timers) that do not block: whoever polls @fd wakes, until it is cleared. */

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import errno
+import http.client
 import json
 import os
 import pathlib
@@ -311,6 +312,26 @@ def test_groups_that_are_over_keep_no_tree(store: DataStore) -> None:
         if number == 4:
             before = resident()
     assert resident() - before < 32 * MIB
+
+
+def test_a_group_that_begins_anew_closes_nothing_of_others(store: DataStore, tree: pathlib.Path) -> None:
+    """What its first tree had open is others' by then."""
+    def health(connection: http.client.HTTPConnection) -> int:
+        connection.request("GET", "/health")
+        answer = connection.getresponse()
+        answer.read()
+        return answer.status
+
+    with ExitStack() as stack:
+        for _ in range(2):
+            assert call_store(store.tree_port, NAME, join(b"g", 1))[0] == PLACE
+            assert call_store(store.tree_port, NAME, frame(TELL, struct.pack("<QIBII", 1, 1, 5, 0, 0) + text(b"g")))[0] == PLACE
+            others = [http.client.HTTPConnection("127.0.0.1", store.http_port, timeout=30) for _ in range(8)]
+            for other in others:
+                stack.callback(other.close)
+                assert health(other) == 200
+        assert call_store(store.tree_port, NAME, join(b"g", 1))[0] == PLACE
+        assert [health(other) for other in others] == [200] * len(others)
 
 
 def test_calls_and_reports_at_once(store: DataStore, tree: pathlib.Path) -> None:
