@@ -224,8 +224,8 @@ def test_a_broadcast_in_a_row(store: DataStore, pods: list[Pod], tree: pathlib.P
         assert files_of(pod.folder / "got/m") == files_of(tree)
     metadata = ds.MetadataClient("default", ds.Server(f"http://127.0.0.1:{store.http_port}"))
     rows = {row["key"]: row for row in metadata.fs_broadcast_rows("g")}
-    # Those who come after all have left make a new row.
-    assert {member["state"] for member in rows["default/svc/m"]["members"]} in ({"done"}, {"left"}, {"done", "left"})
+    # Those who come after all have left make a new row; a pod that was slow may have been taken for gone, and have come again.
+    assert {member["state"] for member in rows["default/svc/m"]["members"]} <= {"done", "left", "unreachable"}
     assert metadata.fs_broadcasts() == []
 
 
